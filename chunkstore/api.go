@@ -9,9 +9,9 @@ import (
 
 // Classes of error; test with errors.Is.
 var (
-	ErrCorrupt  = errors.New("corrupt store")                     // data on disk is not what was written
-	ErrNotFound = errors.New("not in the store")                  // no such manifest or record
-	ErrLocked   = errors.New("store is held by another process")  // one process owns a store
+	ErrCorrupt  = errors.New("corrupt store")                    // data on disk is not what was written
+	ErrNotFound = errors.New("not in the store")                 // no such manifest or record
+	ErrLocked   = errors.New("store is held by another process") // one process owns a store
 	ErrVersion  = errors.New("store of an unknown kind or version")
 )
 
@@ -40,7 +40,7 @@ const (
 type Manifest struct {
 	ID     ID
 	Kind   Kind
-	Size   int64    // bytes
+	Size   int64 // bytes
 	Chunks int64
 	Digest [32]byte // BLAKE3 tree over chunk hashes: equal digests mean equal bytes and cuts
 	New    int64    // bytes of chunks that were new to the store when it was committed
@@ -57,8 +57,8 @@ func (s *Store) Close() error { return errors.ErrUnsupported }
 
 // Hint says what the next bytes of an ingest are; a chunk starts there.
 type Hint struct {
-	Path string // sort and prediction key; "" for metadata
-	Size int64  // bytes until the next hint, -1 unknown
+	Path string  // sort and prediction key; "" for metadata
+	Size int64   // bytes until the next hint, -1 unknown
 	Prev []Range // where the previous version of these bytes lies in stored manifests; may be empty
 }
 
@@ -185,7 +185,9 @@ type Usage struct {
 }
 
 // Usage accounts for a set of manifests against all others of the store.
-func (s *Store) Usage(ctx context.Context, ids ...ID) (Usage, error) { return Usage{}, errors.ErrUnsupported }
+func (s *Store) Usage(ctx context.Context, ids ...ID) (Usage, error) {
+	return Usage{}, errors.ErrUnsupported
+}
 
 // Stats is the whole store.
 type Stats struct {

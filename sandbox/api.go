@@ -1,0 +1,305 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// Classes of error; test with errors.Is. cmd/snapfs maps them to exit codes, the daemon carries them over its socket.
+var (
+	ErrInvalid     = errors.New("invalid")     // 2: malformed name, id or option
+	ErrNotFound    = errors.New("not found")   // 3
+	ErrConflict    = errors.New("conflict")    // 4: wrong state, id taken, in use
+	ErrRefused     = errors.New("refused")     // 5: another session's
+	ErrCorrupt     = errors.New("corrupt")     // 6
+	ErrUnavailable = errors.New("unavailable") // 7: no FUSE device, no daemon
+)
+
+// WorkspaceState is where a workspace is in its life.
+type WorkspaceState string
+
+// States of a workspace. Detached: unmounted here, but a copy of the mount in another mount namespace still uses it.
+const (
+	Unmounted WorkspaceState = "unmounted"
+	Mounted   WorkspaceState = "mounted"
+	Detached  WorkspaceState = "detached"
+)
+
+// SnapshotState is where a snapshot is in its life.
+type SnapshotState string
+
+// States of a snapshot.
+const (
+	Sealed SnapshotState = "sealed" // frozen and durable, not yet in the chunk store
+	Stored SnapshotState = "stored"
+)
+
+// Workspace describes a mutable tree.
+type Workspace struct {
+	ID         string         `json:"id"`
+	Session    string         `json:"session"`
+	State      WorkspaceState `json:"state"`
+	Mountpoint string         `json:"mountpoint,omitempty"`
+	ReadOnly   bool           `json:"read_only"`
+	Transport  string         `json:"transport,omitempty"`
+	Origin     string         `json:"origin,omitempty"` // snapshot it was made from
+	Head       string         `json:"head,omitempty"`   // newest snapshot of its history
+	Layers     int            `json:"layers"`           // depth of its stack
+	CreatedAt  time.Time      `json:"created_at"`
+	Source     string         `json:"source,omitempty"` // what it was created from
+}
+
+// Snapshot describes an immutable point in time.
+type Snapshot struct {
+	ID          string        `json:"id"`
+	Workspace   string        `json:"workspace"`
+	Session     string        `json:"session"`
+	Name        string        `json:"name,omitempty"`
+	Description string        `json:"description,omitempty"`
+	Parent      string        `json:"parent,omitempty"`
+	State       SnapshotState `json:"state"`
+	CreatedAt   time.Time     `json:"created_at"`
+	ExpiresAt   *time.Time    `json:"expires_at,omitempty"`
+	Layers      []Layer       `json:"layers"`    // topmost first
+	Unchanged   bool          `json:"unchanged"` // nothing differed from the parent: no layer was added
+}
+
+// Layer describes one layer of a snapshot's stack.
+type Layer struct {
+	ID     string        `json:"id"`
+	State  SnapshotState `json:"state"`
+	Size   int64         `json:"size"` // of the image in bytes, 0 while sealed
+	Digest string        `json:"digest,omitempty"`
+}
+
+// Access says who asks. The zero value is the session "default".
+type Access struct {
+	Session           string `json:"session"`
+	AllowCrossSession bool   `json:"allow_cross_session"`
+}
+
+// Progress reports long work; Total is -1 while unknown.
+type Progress struct {
+	Stage string `json:"stage"`
+	Files int64  `json:"files"`
+	Bytes int64  `json:"bytes"`
+	Total int64  `json:"total"`
+}
+
+// CreateRequest makes a workspace. Source is "" (empty), a directory, an image file (.sqsh, .squashfs, .sqfs) or a snapshot (id, prefix or name).
+type CreateRequest struct {
+	Access
+	Name     string         `json:"name"`
+	Source   string         `json:"source,omitempty"`
+	Progress func(Progress) `json:"-"`
+}
+
+// MountOptions are how a workspace is shown.
+type MountOptions struct {
+	Transport string `json:"transport,omitempty"`
+	ReadOnly  bool   `json:"read_only"`
+	NoSUID    bool   `json:"nosuid"`
+	NoDev     bool   `json:"nodev"`
+	NoExec    bool   `json:"noexec"`
+}
+
+// MountRequest mounts a workspace. MakeMountpoint makes the last element of the path if it is missing.
+type MountRequest struct {
+	Access
+	Workspace      string `json:"workspace"`
+	Mountpoint     string `json:"mountpoint"`
+	MakeMountpoint bool   `json:"make_mountpoint"`
+	MountOptions
+}
+
+// UnmountRequest unmounts. Force detaches at once and ends the connection of copies in other mount namespaces.
+type UnmountRequest struct {
+	Access
+	Workspace string `json:"workspace"`
+	Force     bool   `json:"force"`
+}
+
+// SnapshotRequest freezes a workspace.
+type SnapshotRequest struct {
+	Access
+	Workspace   string         `json:"workspace"`
+	Name        string         `json:"name,omitempty"`
+	Description string         `json:"description,omitempty"`
+	TTL         time.Duration  `json:"ttl,omitempty"`
+	ExpiresAt   *time.Time     `json:"expires_at,omitempty"`
+	WaitStored  bool           `json:"wait_stored"`
+	NoSync      bool           `json:"no_sync"`
+	Progress    func(Progress) `json:"-"`
+}
+
+// RestoreRequest makes a new workspace of a snapshot, and mounts it if Mountpoint is given.
+type RestoreRequest struct {
+	Access
+	Snapshot   string `json:"snapshot"`
+	Mountpoint string `json:"mountpoint,omitempty"`
+	MountOptions
+}
+
+// ListRequest pages through workspaces or snapshots; After is exclusive, Limit 0 means 100 and is clamped there.
+type ListRequest struct {
+	Access
+	Workspace string `json:"workspace,omitempty"`
+	After     string `json:"after,omitempty"`
+	Limit     int    `json:"limit,omitempty"`
+}
+
+// WorkspacePage is one page, in order of names; More says that another follows.
+type WorkspacePage struct {
+	Workspaces []Workspace `json:"workspaces"`
+	More       bool        `json:"more"`
+}
+
+// SnapshotPage is one page, oldest first; More says that another follows.
+type SnapshotPage struct {
+	Snapshots []Snapshot `json:"snapshots"`
+	More      bool       `json:"more"`
+}
+
+// RefRequest names one workspace or snapshot.
+type RefRequest struct {
+	Access
+	Ref string `json:"ref"`
+}
+
+// Object is what a reference names: exactly one field is set.
+type Object struct {
+	Workspace *Workspace `json:"workspace,omitempty"`
+	Snapshot  *Snapshot  `json:"snapshot,omitempty"`
+}
+
+// DiffRequest compares A with B; an empty B means A against its parent (snapshot) or its head (workspace).
+type DiffRequest struct {
+	Access
+	A string `json:"a"`
+	B string `json:"b,omitempty"`
+}
+
+// Change is one line of a diff. RawPath is the base64 of a path that is not UTF-8.
+type Change struct {
+	Kind       string `json:"kind"` // A M D R T
+	Path       string `json:"path"`
+	RawPath    []byte `json:"raw_path,omitempty"`
+	OldPath    string `json:"old_path,omitempty"`
+	RawOldPath []byte `json:"raw_old_path,omitempty"`
+	Mode       uint32 `json:"mode"`
+	Size       int64  `json:"size"`
+}
+
+// ExportRequest writes an image file; Path must be absolute. An existing file is replaced only when the new one is complete.
+type ExportRequest struct {
+	Access
+	Snapshot    string         `json:"snapshot"`
+	Path        string         `json:"path"`
+	Format      string         `json:"format"`      // squashfs
+	Compression string         `json:"compression"` // none, zstd, gzip, xz, lz4
+	Level       int            `json:"level,omitempty"`
+	Layer       bool           `json:"layer"` // only the topmost delta, as overlayfs reads it
+	Progress    func(Progress) `json:"-"`
+}
+
+// ExportResult says what was written.
+type ExportResult struct {
+	Path   string `json:"path"`
+	Size   int64  `json:"size"`
+	Digest string `json:"digest"` // BLAKE3 of the file
+}
+
+// StatsRequest asks for the space of Ref, or of the whole home if it is "".
+type StatsRequest struct {
+	Access
+	Ref string `json:"ref,omitempty"`
+}
+
+// Stats is space in bytes. For a reference: of its stored layers; Unique is what only it needs.
+type Stats struct {
+	Ref         string `json:"ref,omitempty"`
+	Workspaces  int64  `json:"workspaces"`
+	Snapshots   int64  `json:"snapshots"`
+	Layers      int64  `json:"layers"`
+	Logical     int64  `json:"logical"`
+	Stored      int64  `json:"stored"`
+	Unique      int64  `json:"unique"`
+	Shared      int64  `json:"shared"`
+	Reclaimable int64  `json:"reclaimable"`
+	Upper       int64  `json:"upper"`  // allocated in writable uppers
+	Sealed      int64  `json:"sealed"` // allocated in sealed directories not stored yet
+	Packs       int64  `json:"packs"`  // store only
+	Index       int64  `json:"index"`  // store only
+}
+
+// GCRequest collects garbage; Optimize also repacks cold data.
+type GCRequest struct {
+	Optimize bool           `json:"optimize"`
+	Progress func(Progress) `json:"-"`
+}
+
+// GCResult is what a collection gave.
+type GCResult struct {
+	Chunks  int64 `json:"chunks"`
+	Freed   int64 `json:"freed"`   // bytes given back to the file system
+	Expired int   `json:"expired"` // snapshots past their time that were deleted
+}
+
+// CheckRequest verifies a home.
+type CheckRequest struct {
+	ReadData bool           `json:"read_data"`
+	Progress func(Progress) `json:"-"`
+}
+
+// Problem is one thing wrong.
+type Problem struct {
+	Where     string   `json:"where"`
+	What      string   `json:"what"`
+	Snapshots []string `json:"snapshots,omitempty"` // that are hit
+}
+
+// CheckResult lists what is wrong; empty means clean.
+type CheckResult struct {
+	Problems []Problem `json:"problems"`
+}
+
+// API is the service: *Home implements it in process, daemon.Client over the socket. Safe for concurrent use.
+// Every method looks at ctx first: a call that is already cancelled starts nothing, a cancelled one leaves nothing behind.
+type API interface {
+	Create(ctx context.Context, r CreateRequest) (Workspace, error)
+	Mount(ctx context.Context, r MountRequest) (Workspace, error)
+	Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
+	Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error)
+	Restore(ctx context.Context, r RestoreRequest) (Workspace, error) // {origin}-restored-{short}
+	Branch(ctx context.Context, r RestoreRequest) (Workspace, error)  // {origin}-branch-{short}
+	// Fork makes a new workspace from the current state, without a snapshot of its own.
+	Fork(ctx context.Context, workspace RefRequest, mountpoint string) (Workspace, error)
+	Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error)
+	Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, error)
+	Show(ctx context.Context, r RefRequest) (Object, error)
+	Diff(ctx context.Context, r DiffRequest, fn func(Change) error) error
+	Delete(ctx context.Context, r RefRequest) error  // a snapshot; idempotent for well-formed ids
+	Destroy(ctx context.Context, r RefRequest) error // a workspace
+	Export(ctx context.Context, r ExportRequest) (ExportResult, error)
+	Stats(ctx context.Context, r StatsRequest) (Stats, error)
+	GC(ctx context.Context, r GCRequest) (GCResult, error)
+	Check(ctx context.Context, r CheckRequest) (CheckResult, error)
+	Close() error
+}
+
+// Options open a home.
+type Options struct {
+	Logger *slog.Logger
+	// MustExist refuses to make a home that is not there.
+	MustExist bool
+}
+
+// Home is an open home directory: its store, workspaces and mounts. One process at a time.
+type Home struct{ API }
+
+// Open opens or makes the home in dir, sweeps what a crash left and resumes background storing.
+func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
+	return nil, errors.ErrUnsupported
+}

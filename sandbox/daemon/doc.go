@@ -1,0 +1,2 @@
+// Package daemon serves a sandbox.Home over a unix socket and is its client.
+package daemon
