@@ -8,47 +8,6 @@ import (
 	"iter"
 )
 
-// ErrCorrupt is the class of every error that says an image breaks the format.
-var ErrCorrupt = errors.New("corrupt squashfs image")
-
-// Time is a Linux timespec since 1970.
-type Time struct {
-	Sec  int64
-	Nsec uint32
-}
-
-// Attr is what an inode carries. Ino, nanoseconds, Ctime and Btime come from the
-// extension section; without one Ino is the squashfs inode number and the rest Mtime.
-type Attr struct {
-	Ino                 uint64
-	Mode                uint32 // st_mode: type and permissions
-	UID, GID            uint32
-	Nlink               uint32
-	Rdev                uint64 // st_rdev as golang.org/x/sys/unix.Mkdev makes it
-	Size                int64  // bytes; of a symlink its target's length
-	Mtime, Ctime, Btime Time   // Btime zero: unknown
-}
-
-// Xattr is one extended attribute under its full name ("user.x", "trusted.overlay.opaque", "system.posix_acl_access").
-type Xattr struct {
-	Name  string
-	Value []byte
-}
-
-// Extent is a range of a file that holds data; what lies between extents is a hole.
-type Extent struct{ Off, Len int64 }
-
-// Ref is an inode's place in the inode table, as directory entries give it.
-type Ref uint64
-
-// DirEntry is one name in a directory.
-type DirEntry struct {
-	Name string
-	Ref  Ref
-	Mode uint32 // type bits only
-	Ino  uint64
-}
-
 // Options bound a reader.
 type Options struct{ CacheBytes int64 }
 
@@ -100,89 +59,6 @@ func (n *Inode) Data() (off, length int64, ok bool) { return 0, 0, false }
 
 // MetadataStart is the first byte after the data area: the inode, directory and other tables up to the end.
 func (im *Image) MetadataStart() int64 { return 0 }
-
-// Entry is one node of a Source. Non-directories with Nlink > 1 and equal Ino are hard links of one inode.
-type Entry struct {
-	Name   string
-	Attr   Attr
-	Xattrs []Xattr
-	Target string // of a symlink
-	Handle any    // the source's own
-}
-
-// Source is a tree to be written. It is called from one goroutine, except Open's files, which are read by several.
-type Source interface {
-	Root(ctx context.Context) (*Entry, error)
-	// ReadDir lists a directory's entries in any order; the writer sorts.
-	ReadDir(ctx context.Context, dir *Entry) ([]*Entry, error)
-	Open(ctx context.Context, file *Entry) (File, error)
-}
-
-// File is the contents of a regular file of a Source.
-type File interface {
-	io.ReaderAt
-	io.Closer
-	// Extents lists where the file has data, in order.
-	Extents() ([]Extent, error)
-}
-
-// Sink takes a store-form image. The image starts with HeaderSize bytes that come last, by Header;
-// Write gives the bytes after them in order.
-type Sink interface {
-	io.Writer
-	// Cut announces what the next bytes are; called before each file's data and before each metadata table.
-	Cut(c Cut) error
-	// Header gives the first HeaderSize bytes, once, at the end.
-	Header(p []byte) error
-}
-
-// HeaderSize is how many bytes of a store-form image are known last: the superblock.
-const HeaderSize = 96
-
-// Cut describes the bytes that follow it.
-type Cut struct {
-	Path string // slash-separated from the root, "" for metadata
-	Size int64  // bytes of data that follow for this file; for metadata the table's length
-	Meta bool
-}
-
-// StoreOptions are for WriteStore.
-type StoreOptions struct {
-	Progress func(files int64, bytes int64) // may be nil; called often
-}
-
-// ShipOptions are for WriteShip.
-type ShipOptions struct {
-	Compression string // none, gzip, zstd, xz, lz4
-	Level       int    // 0 = the compressor's default
-	BlockSize   int    // 0 = 128 KiB; 4 KiB to 1 MiB, a power of two
-	NoFragments bool
-	NoExtension bool // leave the extension section out
-	Exportable  bool
-	Workers     int
-	Progress    func(files int64, bytes int64)
-}
-
-// Info says what was written.
-type Info struct {
-	Size   int64 // bytes, padding included
-	Inodes uint32
-	Files  int64
-	Data   int64 // bytes of file contents, holes excluded
-}
-
-// WriteStore writes the store form of src: uncompressed contiguous data, deterministic.
-func WriteStore(ctx context.Context, sink Sink, src Source, opts StoreOptions) (Info, error) {
-	return Info{}, errors.ErrUnsupported
-}
-
-// WriteShip writes a compressed image of src for other tools, deterministic for equal options (Workers aside).
-func WriteShip(ctx context.Context, w io.WriterAt, src Source, opts ShipOptions) (Info, error) {
-	return Info{}, errors.ErrUnsupported
-}
-
-// ImageSource presents an image as a Source, to re-encode it.
-func ImageSource(im *Image) Source { return nil }
 
 // Violation is one broken rule of the format.
 type Violation struct {

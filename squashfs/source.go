@@ -1,0 +1,34 @@
+package squashfs
+
+import (
+	"context"
+	"io"
+)
+
+// Entry is one node of a Source. Non-directories with Nlink > 1 and equal Ino are hard links of one inode.
+type Entry struct {
+	Name   string
+	Attr   Attr
+	Xattrs []Xattr
+	Target string // of a symlink
+	Handle any    // the source's own
+}
+
+// Source is a tree to be written. It is called from one goroutine, except Open's files, which are read by several.
+type Source interface {
+	Root(ctx context.Context) (*Entry, error)
+	// ReadDir lists a directory's entries in any order; the writer sorts.
+	ReadDir(ctx context.Context, dir *Entry) ([]*Entry, error)
+	Open(ctx context.Context, file *Entry) (File, error)
+}
+
+// File is the contents of a regular file of a Source.
+type File interface {
+	io.ReaderAt
+	io.Closer
+	// Extents lists where the file has data, in order.
+	Extents() ([]Extent, error)
+}
+
+// ImageSource presents an image as a Source, to re-encode it.
+func ImageSource(im *Image) Source { return nil }
