@@ -1,0 +1,176 @@
+package chunkstore
+
+import (
+	"fmt"
+
+	chunkers "github.com/PlakarKorp/go-cdc-chunkers"
+	"github.com/PlakarKorp/go-cdc-chunkers/chunkers/fastcdc"
+)
+
+// Cut rules. A part (a file's data, a metadata table) always starts a chunk. A part shorter than
+// wholePart is one chunk, so that a small file has one predecessor; a longer one is cut by content.
+// They are part of the format: other rules would still read old stores, but find no duplicates in them.
+const (
+	wholePart   = 128 << 10
+	minChunk    = 16 << 10
+	normalChunk = 64 << 10
+	maxChunk    = 256 << 10
+
+	// chunkerBuffer holds what is not cut yet; its rest is moved down once per chunkerBuffer - maxChunk bytes.
+	chunkerBuffer = 1 << 20
+)
+
+// cutter finds content-defined cuts: FastCDC (Xia et al., ATC 2016) with the published masks of 15 and
+// 11 bits, which with the limits above give chunks of 41 KiB on average.
+type cutter struct {
+	cdc  fastcdc.FastCDC
+	opts chunkers.ChunkerOpts
+}
+
+func newCutter() (*cutter, error) {
+	c := &cutter{opts: chunkers.ChunkerOpts{MinSize: minChunk, NormalSize: normalChunk, MaxSize: maxChunk}}
+	// The published masks are chosen by the published sizes; the limits are applied by next.
+	if err := c.cdc.Setup(c.cdc.DefaultOptions()); err != nil {
+		return nil, fmt.Errorf("set up fastcdc: %w", err)
+	}
+	return c, nil
+}
+
+// next gives the length of the first chunk of data, which holds maxChunk bytes or all that is left of a part.
+func (c *cutter) next(data []byte) int {
+	return c.cdc.Algorithm(&c.opts, data, len(data))
+}
+
+// chunker cuts a byte stream, given in pieces of any size, into chunks. Cuts depend on the bytes of a
+// part only, never on how they were written. Used by one goroutine.
+type chunker struct {
+	emit func(chunk []byte) error // chunk is valid during the call
+	cut  *cutter
+	buf  []byte // bytes of the part before and after the last cut; chunkerBuffer is its capacity
+	off  int    // start of what is not cut yet in buf
+	left int64  // announced bytes of the part still to come, -1 unknown
+	long bool   // a chunk of this part was emitted: it is not a wholePart
+}
+
+// newChunker calls emit for every chunk, in order; its error ends Write, begin and flush.
+func newChunker(emit func(chunk []byte) error) *chunker {
+	cut, err := newCutter()
+	if err != nil {
+		panic(err) // the library refuses its own defaults
+	}
+	return &chunker{emit: emit, cut: cut, left: -1}
+}
+
+// begin ends the current part and starts one of size bytes, -1 if unknown. A known size lets small
+// files pass without a copy. Bytes beyond it belong to a part of unknown size of their own.
+func (c *chunker) begin(size int64) error {
+	if err := c.flush(); err != nil {
+		return err
+	}
+	c.left = size
+	return nil
+}
+
+// Write takes the next bytes of the part; it implements io.Writer.
+func (c *chunker) Write(p []byte) (int, error) {
+	done := 0
+	for done < len(p) {
+		n, err := c.take(p[done:])
+		done += n
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// take consumes at least one byte of p: straight from p while nothing is buffered, else through the buffer.
+func (c *chunker) take(p []byte) (int, error) {
+	if c.left == 0 {
+		c.left = -1
+	}
+	if c.left > 0 && int64(len(p)) > c.left {
+		p = p[:c.left]
+	}
+	ends := c.left == int64(len(p))
+	n := 0
+	if c.off == len(c.buf) {
+		for len(p)-n >= maxChunk {
+			l := c.cut.next(p[n : n+maxChunk])
+			c.long = true
+			if err := c.emit(p[n : n+l]); err != nil {
+				return n, err
+			}
+			n += l
+		}
+		if ends {
+			c.left = 0
+			return len(p), c.tail(p[n:])
+		}
+	}
+	for n < len(p) {
+		l, err := c.buffer(p[n:])
+		n += l
+		if err != nil {
+			return n, err
+		}
+	}
+	if c.left > 0 {
+		c.left -= int64(n)
+	}
+	if ends {
+		return n, c.endBuffered()
+	}
+	return n, nil
+}
+
+// buffer keeps bytes of p and emits the chunks that are certain.
+func (c *chunker) buffer(p []byte) (int, error) {
+	if c.buf == nil {
+		c.buf = make([]byte, 0, chunkerBuffer)
+	}
+	if len(c.buf) == cap(c.buf) {
+		c.buf = c.buf[:copy(c.buf, c.buf[c.off:])]
+		c.off = 0
+	}
+	n := min(len(p), cap(c.buf)-len(c.buf))
+	c.buf = append(c.buf, p[:n]...)
+	for len(c.buf)-c.off >= maxChunk {
+		l := c.cut.next(c.buf[c.off : c.off+maxChunk])
+		c.long = true
+		c.off += l
+		if err := c.emit(c.buf[c.off-l : c.off]); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// tail emits the rest of a part that ends with data.
+func (c *chunker) tail(data []byte) error {
+	whole := !c.long && len(data) < wholePart
+	c.long = false
+	for len(data) > 0 {
+		l := len(data)
+		if !whole {
+			l = c.cut.next(data[:min(l, maxChunk)])
+		}
+		if err := c.emit(data[:l]); err != nil {
+			return err
+		}
+		data = data[l:]
+	}
+	return nil
+}
+
+func (c *chunker) endBuffered() error {
+	rest := c.buf[c.off:]
+	c.buf, c.off = c.buf[:0], 0
+	return c.tail(rest)
+}
+
+// flush ends the current part.
+func (c *chunker) flush() error {
+	c.left = -1
+	return c.endBuffered()
+}

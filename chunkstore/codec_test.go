@@ -1,0 +1,226 @@
+package chunkstore
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand"
+	"sync"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
+)
+
+var levelNames = [levels]string{"quick", "better", "best"}
+
+// prose makes text that compresses like source code, n bytes of it.
+func prose(seed int64, n int) []byte {
+	r := rand.New(rand.NewSource(seed))
+	words := make([]string, 400)
+	for i := range words {
+		b := make([]byte, 2+r.Intn(9))
+		for j := range b {
+			b[j] = byte('a' + r.Intn(26))
+		}
+		words[i] = string(b)
+	}
+	var out bytes.Buffer
+	for out.Len() < n {
+		fmt.Fprintf(&out, "%s(%s, %d)\n", words[r.Intn(len(words))], words[r.Intn(20)], r.Intn(1000))
+	}
+	return out.Bytes()[:n]
+}
+
+// edited gives data with some lines replaced.
+func edited(seed int64, data []byte, edits int) []byte {
+	r := rand.New(rand.NewSource(seed))
+	out := bytes.Clone(data)
+	for range edits {
+		at := r.Intn(len(out))
+		out = append(out[:at:at], append([]byte(fmt.Sprintf("edit %d\n", r.Int())), out[at:]...)...)
+	}
+	return out
+}
+
+func TestCodecRoundTrip(t *testing.T) {
+	c := newCodec()
+	base := prose(1, 300_000)
+	big := randomBytes(3, 5<<20)
+	cases := map[string]struct{ src, dict []byte }{
+		"empty":           {nil, nil},
+		"byte":            {[]byte{7}, nil},
+		"255":             {prose(2, 255), nil},
+		"256":             {prose(2, 256), nil},
+		"text":            {base, nil},
+		"noise":           {randomBytes(9, 300_000), nil},
+		"zeros":           {make([]byte, maxFrameInput), nil},
+		"empty with dict": {nil, base},
+		"tiny dict":       {base, []byte("a")},
+		"edit":            {edited(1, base, 3), base},
+		"small edit":      {edited(1, base[:10_000], 1), base[:10_000]},
+		"unlike":          {base, randomBytes(4, 100_000)},
+		"largest":         {edited(5, big[4<<20:], 4)[:maxFrameInput], big},
+	}
+	for name, tc := range cases {
+		for l := range levels {
+			frame := c.encode([]byte("before"), tc.src, tc.dict, l)
+			require.Equal(t, "before", string(frame[:6]))
+			got, err := c.decode([]byte("out"), frame[6:], tc.dict, len(tc.src))
+			require.NoError(t, err, "%s, %s", name, levelNames[l])
+			require.Equal(t, "out", string(got[:3]))
+			require.True(t, bytes.Equal(tc.src, got[3:]), "%s, %s", name, levelNames[l])
+			if len(tc.src) > 0 {
+				_, err = c.decode(nil, frame[6:], tc.dict, len(tc.src)-1)
+				require.ErrorIs(t, err, ErrCorrupt, "%s is longer than allowed", name)
+			}
+		}
+	}
+}
+
+// TestCodecReference: with its magic number, a frame is one that a plain zstd decoder reads.
+func TestCodecReference(t *testing.T) {
+	c := newCodec()
+	dict := prose(1, 50_000)
+	src := edited(2, dict, 4)
+	d, err := zstd.NewReader(nil, zstd.WithDecoderDictRaw(0, dict))
+	require.NoError(t, err)
+	defer d.Close()
+	got, err := d.DecodeAll(append([]byte(zstdMagic), c.encode(nil, src, dict, levelBetter)...), nil)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(src, got))
+}
+
+// TestCodecDelta: what a dictionary is for, up to the documented reach.
+func TestCodecDelta(t *testing.T) {
+	c := newCodec()
+	ten := prose(1, 10_000)
+	far := randomBytes(2, betterDictMax)
+	chunk := maxChunk
+	tests := []struct {
+		name      string
+		src, dict []byte
+		l         level
+		max       int
+	}{
+		{"one line of 10 KB", edited(1, ten, 1), ten, levelQuick, 120},
+		{"one line of 10 KB", edited(1, ten, 1), ten, levelBetter, 120},
+		{"one line of 10 KB", edited(1, ten, 1), ten, levelBest, 120},
+		{"chunk at the start of the reach", far[len(far)-quickDictMax:][:chunk], far, levelQuick, chunk / 50},
+		{"chunk at the start of the reach", far[:chunk], far, levelBetter, chunk / 50},
+		{"chunk at the start of the reach", far[:chunk], far, levelBest, chunk / 50},
+	}
+	for _, tc := range tests {
+		got := len(c.encode(nil, tc.src, tc.dict, tc.l))
+		require.Less(t, got, tc.max, "%s, %s", tc.name, levelNames[tc.l])
+	}
+}
+
+func TestCodecConcurrent(t *testing.T) {
+	c := newCodec()
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 20 {
+				seed := int64(g*100 + i)
+				dict := prose(seed, 5000+i*1000)
+				src := edited(seed, dict, 3)
+				if i%3 == 0 {
+					dict = nil
+				}
+				frame := c.encode(nil, src, dict, level(i%2))
+				got, err := c.decode(nil, frame, dict, len(src))
+				if err != nil || !bytes.Equal(src, got) {
+					t.Errorf("goroutine %d, frame %d: %v", g, i, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestCodecDamaged(t *testing.T) {
+	const seed = 11
+	r := rand.New(rand.NewSource(seed))
+	c := newCodec()
+	dict := prose(1, 20_000)
+	src := edited(2, dict, 10)
+	frame := c.encode(nil, src, dict, levelBetter)
+	for n := range len(frame) {
+		_, err := c.decode(nil, frame[:n], dict, len(src))
+		require.ErrorIs(t, err, ErrCorrupt, "cut at %d", n)
+	}
+	for _, extra := range [][]byte{{0}, frame, append([]byte(zstdMagic), frame...), []byte("\x50\x2a\x4d\x18\x00\x00\x00\x00")} {
+		_, err := c.decode(nil, append(bytes.Clone(frame), extra...), dict, 2*len(src))
+		if err == nil {
+			// A skippable frame behind adds nothing to the contents.
+			require.Equal(t, 8, len(extra))
+		}
+	}
+	for range 2000 {
+		b := bytes.Clone(frame)
+		b[r.Intn(len(b))] ^= byte(1 + r.Intn(255))
+		got, err := c.decode(nil, b, dict, len(src))
+		if err != nil {
+			require.ErrorIs(t, err, ErrCorrupt)
+		}
+		require.LessOrEqual(t, len(got), len(src))
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	c := newCodec()
+	dict := prose(1, 2000)
+	f.Add(c.encode(nil, edited(1, dict, 2), dict, levelBetter), true)
+	f.Add(c.encode(nil, make([]byte, 5000), nil, levelQuick), false)
+	f.Fuzz(func(t *testing.T, frame []byte, withDict bool) {
+		use := dict
+		if !withDict {
+			use = nil
+		}
+		got, err := c.decode(nil, frame, use, 10_000)
+		if err != nil {
+			require.ErrorIs(t, err, ErrCorrupt)
+		}
+		require.LessOrEqual(t, cap(got), 10_000)
+	})
+}
+
+func BenchmarkEncode(b *testing.B) {
+	c := newCodec()
+	for _, size := range []int{10 << 10, 64 << 10, 256 << 10} {
+		dict := prose(1, size)
+		src := edited(2, dict, 3)
+		for l := range levels {
+			for name, d := range map[string][]byte{"plain": nil, "delta": dict} {
+				b.Run(fmt.Sprintf("%s/%s/%dKiB", name, levelNames[l], size>>10), func(b *testing.B) {
+					var out []byte
+					b.SetBytes(int64(len(src)))
+					b.ReportAllocs()
+					for b.Loop() {
+						out = c.encode(out[:0], src, d, l)
+					}
+					b.ReportMetric(float64(len(out)), "B/frame")
+				})
+			}
+		}
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	c := newCodec()
+	dict := prose(1, 64<<10)
+	src := edited(2, dict, 3)
+	for name, d := range map[string][]byte{"plain": nil, "delta": dict} {
+		frame := c.encode(nil, src, d, levelBetter)
+		out := make([]byte, 0, len(src))
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(src)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.decode(out[:0], frame, d, len(src)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

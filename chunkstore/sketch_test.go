@@ -1,0 +1,144 @@
+package chunkstore
+
+import (
+	"math/rand"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSketchSimilar(t *testing.T) {
+	var x sketchIndex
+	const n = 300
+	docs := make([][]byte, n)
+	for i := range docs {
+		docs[i] = prose(int64(i), 3000+i*40)
+		s, ok := sketchOf(docs[i])
+		require.True(t, ok)
+		x.add(uint64(i), s)
+	}
+	hits, wrong := 0, 0
+	for i := range docs {
+		s, ok := sketchOf(edited(int64(1000+i), docs[i], 5))
+		require.True(t, ok)
+		if num, ok := x.find(s, nil); ok {
+			hits++
+			if num != uint64(i) {
+				wrong++
+			}
+		}
+	}
+	require.Greater(t, hits, n*95/100)
+	require.Zero(t, wrong)
+	for i := range 100 {
+		s, ok := sketchOf(randomBytes(int64(i), 20_000))
+		require.True(t, ok)
+		_, ok = x.find(s, nil)
+		require.False(t, ok, "noise is like nothing")
+	}
+}
+
+func TestSketchNone(t *testing.T) {
+	_, ok := sketchOf(randomBytes(1, sketchMin-1))
+	require.False(t, ok, "too short")
+	_, ok = sketchOf(make([]byte, 100_000))
+	require.False(t, ok, "zeros")
+}
+
+func TestSketchUsable(t *testing.T) {
+	var x sketchIndex
+	a := sketch{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
+	b := a
+	b[0], b[1], b[2], b[3] = 100, 101, 102, 103
+	_, ok := x.find(a, nil)
+	require.False(t, ok)
+	x.add(1<<32-2, a)
+	x.add(5, b)
+	x.add(1<<32-1, sketch{})
+	_, ok = x.find(sketch{}, nil)
+	require.False(t, ok, "a number beyond 32 bits")
+	num, ok := x.find(a, nil)
+	require.True(t, ok)
+	require.Equal(t, uint64(5), num, "most features in the newest slots")
+	num, ok = x.find(a, func(n uint64) bool { return n != 5 })
+	require.True(t, ok)
+	require.Equal(t, uint64(1<<32-2), num)
+	_, ok = x.find(a, func(uint64) bool { return false })
+	require.False(t, ok)
+	few := sketch{0, 0, 0, 0, 5, 6}
+	_, ok = x.find(few, nil)
+	require.False(t, ok, "two features are not enough")
+}
+
+func TestSketchSegment(t *testing.T) {
+	const seed = 3
+	r := rand.New(rand.NewSource(seed))
+	var all []sketched
+	for num := uint64(0); len(all) < 500; num += uint64(1 + r.Intn(300)) {
+		c := sketched{num: num}
+		for k := range c.s {
+			c.s[k] = uint16(r.Uint32())
+		}
+		all = append(all, c)
+	}
+	b := appendSegment(nil, all)
+	require.Less(t, len(b), len(all)*27)
+	var got, want sketchIndex
+	require.NoError(t, got.loadSegment(b))
+	for _, c := range all {
+		want.add(c.num, c.s)
+	}
+	require.Equal(t, want.slots, got.slots)
+	require.NoError(t, got.loadSegment(appendSegment(nil, nil)))
+	require.ErrorIs(t, got.loadSegment(nil), ErrCorrupt)
+	require.ErrorIs(t, got.loadSegment([]byte{9}), ErrCorrupt)
+	require.ErrorIs(t, got.loadSegment(b[:len(b)-1]), ErrCorrupt)
+}
+
+func FuzzLoadSegment(f *testing.F) {
+	f.Add(appendSegment(nil, []sketched{{num: 3}, {num: 900}}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var x sketchIndex
+		if err := x.loadSegment(b); err != nil {
+			require.ErrorIs(t, err, ErrCorrupt)
+		}
+	})
+}
+
+func TestOrderKey(t *testing.T) {
+	for _, pair := range [][2]string{
+		{"", "a"},
+		{"b/x.GO", "a/y.go"},
+		{"z/LICENSE", "a/a.go"},
+		{"z/a.go", "a/b.go"},
+		{"a/x.go", "b/x.go"},
+		{"a.go/x.js", "a.js/x.ts"},
+	} {
+		require.Less(t, orderKey(pair[0]), orderKey(pair[1]))
+	}
+}
+
+func BenchmarkSketch(b *testing.B) {
+	data := prose(1, 64<<10)
+	b.SetBytes(int64(len(data)))
+	for b.Loop() {
+		if _, ok := sketchOf(data); !ok {
+			b.Fatal("no sketch")
+		}
+	}
+}
+
+func BenchmarkSketchFind(b *testing.B) {
+	var x sketchIndex
+	r := rand.New(rand.NewSource(1))
+	var s sketch
+	for n := range uint64(200_000) {
+		for k := range s {
+			s[k] = uint16(r.Uint32())
+		}
+		x.add(n, s)
+	}
+	for b.Loop() {
+		x.find(s, nil)
+	}
+}
