@@ -28,7 +28,8 @@ var sketchTables = func() (t struct {
 	gear [256]uint64
 	mul  [sketchFeatures]uint64
 	add  [sketchFeatures]uint64
-}) {
+},
+) {
 	state := uint64(0x736E617066732D31)
 	next := func() uint64 { // splitmix64 (Steele, Lea, Flood 2014)
 		state += 0x9E3779B97F4A7C15
