@@ -1,0 +1,188 @@
+package chunkstore
+
+import (
+	"bytes"
+	"compress/zlib"
+	"context"
+	"encoding/binary"
+	"math/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"snapfs/internal/goflate"
+)
+
+// elfFile makes a 64-bit little-endian ELF file of the given sections, laid out as Go's linker does:
+// section table first.
+func elfFile(t testing.TB, sections ...elfPart) []byte {
+	t.Helper()
+	const table = 400
+	off := uint64(elfHead + 1000)
+	head := make([]byte, off)
+	copy(head, "\x7fELF\x02\x01\x01")
+	le := binary.LittleEndian
+	le.PutUint64(head[40:], table)
+	le.PutUint16(head[58:], 64)
+	le.PutUint16(head[60:], uint16(len(sections)))
+	body := head
+	for i, s := range sections {
+		h := body[table+64*i:]
+		le.PutUint32(h[4:], 1)
+		le.PutUint64(h[8:], s.flags)
+		le.PutUint64(h[24:], uint64(len(body)))
+		le.PutUint64(h[32:], uint64(len(s.data)))
+		body = append(body, s.data...)
+	}
+	return append(body, randomBytes(77, 200_000)...)
+}
+
+type elfPart struct {
+	flags uint64
+	data  []byte
+}
+
+func chdr(size int, stream []byte) []byte {
+	h := make([]byte, 24, 24+len(stream))
+	binary.LittleEndian.PutUint32(h, 1)
+	binary.LittleEndian.PutUint64(h[8:], uint64(size))
+	binary.LittleEndian.PutUint64(h[16:], 1)
+	return append(h, stream...)
+}
+
+func goZlib(t testing.TB, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, goflate.Zlib(&b, data))
+	return b.Bytes()
+}
+
+// split runs a file through a recompressor in pieces and gives the bytes that undo makes of what came
+// out, and the inner bytes of the transform runs.
+func split(t testing.TB, file []byte, size int64, piece func() int) (out []byte, inner [][]byte) {
+	t.Helper()
+	r := newRecompressor(make(chan struct{}, 1), func(p []byte) error {
+		out = append(out, p...)
+		return nil
+	}, func(tr transform, outLen int64, in []byte) error {
+		inner = append(inner, in)
+		var err error
+		out, err = tr.undo(out, in, outLen)
+		return err
+	})
+	r.begin(size)
+	for p := file; len(p) > 0; {
+		n := min(len(p), piece())
+		w, err := r.Write(p[:n])
+		require.NoError(t, err)
+		require.Equal(t, n, w)
+		p = p[n:]
+	}
+	require.NoError(t, r.flush())
+	return out, inner
+}
+
+func TestRecompress(t *testing.T) {
+	const compressed = 1 << 11
+	a, b := prose(1, 300_000), prose(2, 90_000)
+	var level9 bytes.Buffer
+	w, err := zlib.NewWriterLevel(&level9, 9)
+	require.NoError(t, err)
+	_, err = w.Write(a)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	flipped := goZlib(t, a)
+	flipped[len(flipped)/2] ^= 1
+	bomb := goZlib(t, make([]byte, 2<<20))
+	file := elfFile(t,
+		elfPart{0, randomBytes(5, 5000)},
+		elfPart{compressed, chdr(len(a), goZlib(t, a))},
+		elfPart{0, append([]byte("ZLIB\x00\x00\x00\x00\x00\x01\x5f\x90"), goZlib(t, b)...)},
+		elfPart{compressed, chdr(len(a), level9.Bytes())},
+		elfPart{compressed, chdr(len(a), flipped)},
+		elfPart{compressed, chdr(len(a)+1, goZlib(t, a))},
+		elfPart{compressed, chdr(1<<40, goZlib(t, a))},
+		elfPart{compressed, chdr(2<<20, bomb)},
+		elfPart{compressed, chdr(len(a), append(goZlib(t, a), 0))},
+		elfPart{compressed, randomBytes(6, 1000)},
+		elfPart{compressed | 2, chdr(len(a), goZlib(t, a))},
+		elfPart{compressed, chdr(len(b), goZlib(t, b))},
+	)
+	const seed = 8
+	rnd := rand.New(rand.NewSource(seed))
+	for _, most := range []int{1 << 30, 100, 5000, 100_000} {
+		out, inner := split(t, file, int64(len(file)), func() int { return 1 + rnd.Intn(most) })
+		require.True(t, bytes.Equal(file, out), "pieces up to %d, seed %d", most, seed)
+		require.Len(t, inner, 3)
+		require.True(t, bytes.Equal(a, inner[0]) && bytes.Equal(b, inner[1]) && bytes.Equal(b, inner[2]))
+	}
+	for _, size := range []int64{-1, wholePart - 1} {
+		out, inner := split(t, file, size, func() int { return 9999 })
+		require.True(t, bytes.Equal(file, out))
+		require.Empty(t, inner, "size %d is not looked into", size)
+	}
+	for _, n := range []int{0, 3, 10, elfHead, elfHead + 2000, len(file) / 2} {
+		out, _ := split(t, file[:n], int64(len(file)), func() int { return 777 })
+		require.True(t, bytes.Equal(file[:n], out), "a file that ends early at %d", n)
+	}
+}
+
+// TestRecompressLinker: what the linker of this toolchain writes is found and made again. If a new
+// toolchain fails here, its compressor differs from the frozen copy and needs a codec of its own.
+func TestRecompressLinker(t *testing.T) {
+	dir := t.TempDir()
+	src := filepath.Join(dir, "main.go")
+	require.NoError(t, os.WriteFile(src, []byte("package main\n\nfunc main() { println(1) }\n"), 0o600))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, "bin"), src)
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GO111MODULE=off", "CGO_ENABLED=0", "GOOS=linux")
+	cmd.WaitDelay = time.Second
+	msg, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", msg)
+	file, err := os.ReadFile(filepath.Join(dir, "bin"))
+	require.NoError(t, err)
+	out, inner := split(t, file, int64(len(file)), func() int { return 1 << 20 })
+	require.True(t, bytes.Equal(file, out))
+	require.Greater(t, len(inner), 3)
+}
+
+func TestUndoBounds(t *testing.T) {
+	data := prose(1, 100_000)
+	raw := goZlib(t, data)
+	got, err := transformGoZlib.undo([]byte("x"), data, int64(len(raw)))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(raw, got[1:]))
+	for _, tc := range []struct {
+		t      transform
+		inner  []byte
+		outLen int64
+	}{
+		{transformNone, data, int64(len(raw))},
+		{2, data, int64(len(raw))},
+		{transformGoZlib, data, int64(len(raw)) - 1},
+		{transformGoZlib, data, int64(len(raw)) + 1},
+		{transformGoZlib, data, 1 << 62},
+		{transformGoZlib, data, 1 << 40},
+		{transformGoZlib, data, 0},
+		{transformGoZlib, data, -1},
+		{transformGoZlib, nil, int64(len(raw))},
+		{transformGoZlib, make([]byte, maxInflated+1), 10 << 20},
+	} {
+		_, err := tc.t.undo(nil, tc.inner, tc.outLen)
+		require.ErrorIs(t, err, ErrCorrupt)
+	}
+}
+
+func FuzzRecompress(f *testing.F) {
+	a := prose(1, 3000)
+	f.Add(elfFile(f, elfPart{1 << 11, chdr(len(a), goZlib(f, a))}), 1000)
+	f.Fuzz(func(t *testing.T, file []byte, piece int) {
+		out, _ := split(t, file, max(int64(len(file)), wholePart), func() int { return 1 + max(0, piece) })
+		require.True(t, bytes.Equal(file, out))
+	})
+}

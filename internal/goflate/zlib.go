@@ -1,0 +1,43 @@
+package goflate
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/adler32"
+	"io"
+	"sync"
+)
+
+// zlibHeader is CMF and FLG of RFC 1950 for a 32 KiB window, "fastest algorithm", no dictionary.
+var zlibHeader = [2]byte{0x78, 0x01}
+
+var writers = sync.Pool{New: func() any {
+	w, err := NewWriter(io.Discard, BestSpeed)
+	if err != nil {
+		panic(err) // a valid level
+	}
+	return w
+}}
+
+// Zlib writes the zlib stream of data, at level 1, to w. Its errors are those of w. Safe for concurrent use.
+func Zlib(w io.Writer, data []byte) error {
+	if _, err := w.Write(zlibHeader[:]); err != nil {
+		return fmt.Errorf("write zlib header: %w", err)
+	}
+	fw := writers.Get().(*Writer)
+	defer func() {
+		fw.Reset(io.Discard) // an idle compressor must not hold w
+		writers.Put(fw)
+	}()
+	fw.Reset(w)
+	if _, err := fw.Write(data); err != nil {
+		return fmt.Errorf("deflate: %w", err)
+	}
+	if err := fw.Close(); err != nil {
+		return fmt.Errorf("deflate: %w", err)
+	}
+	if _, err := w.Write(binary.BigEndian.AppendUint32(nil, adler32.Checksum(data))); err != nil {
+		return fmt.Errorf("write zlib checksum: %w", err)
+	}
+	return nil
+}
