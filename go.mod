@@ -2,7 +2,10 @@ module snapfs
 
 go 1.26.8
 
-require golang.org/x/sys v0.49.0
+require (
+	github.com/klauspost/compress v1.20.3
+	golang.org/x/sys v0.49.0
+)
 
 require (
 	github.com/PlakarKorp/go-cdc-chunkers v1.1.0
@@ -33,7 +36,6 @@ require (
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/hanwen/go-fuse/v2 v2.12.1 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
-	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/klauspost/cpuid/v2 v2.0.12 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
 	github.com/mschoch/smat v0.2.0 // indirect
