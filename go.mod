@@ -2,6 +2,8 @@ module snapfs
 
 go 1.26.8
 
+require golang.org/x/sys v0.49.0
+
 require (
 	github.com/klauspost/compress v1.20.3
 	golang.org/x/sys v0.49.0
