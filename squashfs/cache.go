@@ -1,0 +1,134 @@
+package squashfs
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// DefaultCacheBytes is what a reader caches when its options do not say.
+const DefaultCacheBytes = 32 << 20
+
+// entryOverhead is about what an entry costs beside its data.
+const entryOverhead = 192
+
+// Cache holds unpacked blocks of any number of images, the most recently used ones up to a number of bytes.
+// What several goroutines want at once is unpacked once, by the first of them, with no lock held.
+// Blocks that are being unpacked come on top: one per goroutine that reads.
+// Safe for concurrent use.
+type Cache struct {
+	max int64 // immutable
+
+	mu      sync.Mutex
+	used    int64                    // guarded by mu: bytes of the entries in the ring
+	entries map[cacheKey]*cacheEntry // guarded by mu
+	ring    cacheEntry               // guarded by mu: sentinel; ring.next is the most recently used
+}
+
+// cacheKey names a block by its place and what it is stored as, so that a block that damaged pointers
+// reach both as data and as metadata is two entries.
+type cacheKey struct {
+	image uint64 // Image.id
+	off   int64
+	word  uint32 // a data block's header; metadataKey for metadata
+}
+
+const metadataKey = ^uint32(0)
+
+type cacheEntry struct {
+	key        cacheKey
+	prev, next *cacheEntry // guarded by Cache.mu; nil while not in the ring
+
+	ready bool          // guarded by Cache.mu: the fields below are set
+	done  chan struct{} // closed when they are
+	data  []byte        // never written again
+	end   int64         // of a metadata block: where the next one begins
+	err   error
+}
+
+var imageIDs atomic.Uint64
+
+// NewCache makes a cache to be shared by images; maxBytes below 1 means DefaultCacheBytes.
+func NewCache(maxBytes int64) *Cache {
+	if maxBytes < 1 {
+		maxBytes = DefaultCacheBytes
+	}
+	c := &Cache{max: maxBytes, entries: make(map[cacheKey]*cacheEntry)}
+	c.ring.prev, c.ring.next = &c.ring, &c.ring
+	return c
+}
+
+// acquire finds the entry of key. With owner true it is new: the caller must load it and call settle.
+// Otherwise the entry is complete.
+func (c *Cache) acquire(key cacheKey) (e *cacheEntry, owner bool) {
+	c.mu.Lock()
+	e, ok := c.entries[key]
+	if !ok {
+		e = &cacheEntry{key: key, done: make(chan struct{})}
+		c.entries[key] = e
+		c.mu.Unlock()
+		return e, true
+	}
+	if e.ready {
+		c.toFront(e)
+		c.mu.Unlock()
+		return e, false
+	}
+	c.mu.Unlock()
+	<-e.done
+	return e, false
+}
+
+// peek gives a block that is there already.
+func (c *Cache) peek(key cacheKey) ([]byte, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.entries[key]
+	if !ok || !e.ready {
+		return nil, false
+	}
+	c.toFront(e)
+	return e.data, true
+}
+
+// settle completes an entry and wakes those that wait for it. Errors are given to them, but not kept.
+func (c *Cache) settle(e *cacheEntry, data []byte, end int64, err error) {
+	e.data, e.end, e.err = data, end, err
+	c.mu.Lock()
+	if err != nil {
+		delete(c.entries, e.key)
+	} else {
+		e.ready = true
+		c.insert(e)
+		for c.used > c.max && c.ring.prev != &c.ring {
+			c.evict(c.ring.prev)
+		}
+	}
+	c.mu.Unlock()
+	close(e.done)
+}
+
+func (e *cacheEntry) cost() int64 { return int64(cap(e.data)) + entryOverhead }
+
+// insert puts a new entry at the front. Requires mu.
+func (c *Cache) insert(e *cacheEntry) {
+	e.prev, e.next = &c.ring, c.ring.next
+	e.prev.next, e.next.prev = e, e
+	c.used += e.cost()
+}
+
+// toFront marks an entry of the ring as just used. Requires mu.
+func (c *Cache) toFront(e *cacheEntry) {
+	if c.ring.next == e {
+		return
+	}
+	e.prev.next, e.next.prev = e.next, e.prev
+	e.prev, e.next = &c.ring, c.ring.next
+	e.prev.next, e.next.prev = e, e
+}
+
+// evict forgets an entry. Requires mu.
+func (c *Cache) evict(e *cacheEntry) {
+	e.prev.next, e.next.prev = e.next, e.prev
+	delete(c.entries, e.key)
+	c.used -= e.cost()
+}

@@ -1,0 +1,248 @@
+package squashfs
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLinks is how many symlinks a path may lead through, as in Linux.
+const maxLinks = 40
+
+// FS presents the image as an io/fs file system (also ReadLinkFS, StatFS, ReadDirFS and ReadFileFS; FileInfo.Sys gives
+// *Inode). Symlinks are followed inside the image, whose root is where absolute ones start. A directory that
+// contains itself or is there twice is an error of class ErrCorrupt, so that a walk ends. Safe for concurrent use.
+func (im *Image) FS() fs.FS { return imageFS{im} }
+
+type imageFS struct{ im *Image }
+
+var (
+	_ fs.ReadLinkFS = imageFS{}
+	_ fs.StatFS     = imageFS{}
+	_ fs.ReadDirFS  = imageFS{}
+	_ fs.ReadFileFS = imageFS{}
+)
+
+// Open opens a file or directory; of other kinds there is only what Stat tells.
+func (f imageFS) Open(name string) (fs.File, error) {
+	n, err := f.find("open", name, true)
+	if err != nil {
+		return nil, err
+	}
+	info := fileInfo{path.Base(name), n}
+	if n.raw.basic() == typeDir {
+		return &openDir{fileInfo: info}, nil
+	}
+	return &openFile{fileInfo: info, SectionReader: io.NewSectionReader(n, 0, n.attr.Size)}, nil
+}
+
+// Stat follows symlinks.
+func (f imageFS) Stat(name string) (fs.FileInfo, error) {
+	n, err := f.find("stat", name, true)
+	if err != nil {
+		return nil, err
+	}
+	return fileInfo{path.Base(name), n}, nil
+}
+
+// Lstat does not follow a symlink in the last place.
+func (f imageFS) Lstat(name string) (fs.FileInfo, error) {
+	n, err := f.find("lstat", name, false)
+	if err != nil {
+		return nil, err
+	}
+	return fileInfo{path.Base(name), n}, nil
+}
+
+// ReadLink gives a symlink's target.
+func (f imageFS) ReadLink(name string) (string, error) {
+	n, err := f.find("readlink", name, false)
+	if err != nil {
+		return "", err
+	}
+	target, err := n.Readlink()
+	if err != nil {
+		return "", &fs.PathError{Op: "readlink", Path: name, Err: err}
+	}
+	return target, nil
+}
+
+// ReadDir lists a directory in byte order.
+func (f imageFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	n, err := f.find("readdir", name, true)
+	if err != nil {
+		return nil, err
+	}
+	d := openDir{fileInfo: fileInfo{path.Base(name), n}}
+	list, err := d.ReadDir(-1)
+	if err != nil {
+		return list, &fs.PathError{Op: "readdir", Path: name, Err: err}
+	}
+	return list, nil
+}
+
+// ReadFile reads a whole file. Its memory grows with what could be read, not with the size that the inode claims.
+func (f imageFS) ReadFile(name string) ([]byte, error) {
+	n, err := f.find("read", name, true)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.NewSectionReader(n, 0, n.attr.Size))
+	if err != nil {
+		return b, &fs.PathError{Op: "read", Path: name, Err: err}
+	}
+	return b, nil
+}
+
+// find resolves a path, with a symlink in its last place or without.
+func (f imageFS) find(op, name string, follow bool) (*Inode, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+	}
+	n, err := f.im.resolve(name, follow)
+	if err != nil {
+		return nil, &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	return n, nil
+}
+
+// resolve walks a slash-separated path from the root.
+func (im *Image) resolve(name string, follow bool) (*Inode, error) {
+	root, err := im.Inode(im.Root())
+	if err != nil {
+		return nil, err
+	}
+	if root.raw.basic() != typeDir {
+		return nil, corrupt(root.place(), "root is no directory")
+	}
+	chain := []*Inode{root} // from the root to where the walk is
+	links := 0
+	for rest := name; rest != ""; {
+		var part string
+		part, rest, _ = strings.Cut(rest, "/")
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			chain = chain[:max(len(chain)-1, 1)]
+			continue
+		}
+		n, err := im.step(chain, part)
+		if err != nil {
+			return nil, err
+		}
+		if n.raw.basic() != typeSymlink || !follow && strings.Trim(rest, "/") == "" {
+			chain = append(chain, n)
+			continue
+		}
+		if links++; links > maxLinks {
+			return nil, unix.ELOOP
+		}
+		target := string(n.raw.target)
+		if strings.HasPrefix(target, "/") {
+			chain = chain[:1]
+		}
+		rest = target + "/" + rest
+		if len(rest) > 2*maxSymlinkTarget {
+			return nil, unix.ENAMETOOLONG
+		}
+	}
+	return chain[len(chain)-1], nil
+}
+
+// step looks a name up in the last directory of a chain. What the image calls a directory must be one that belongs
+// there: not one of the chain, and with the parent it is found in.
+func (im *Image) step(chain []*Inode, name string) (*Inode, error) {
+	dir := chain[len(chain)-1]
+	e, err := dir.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	n, err := im.Inode(e.Ref)
+	if err != nil || n.raw.basic() != typeDir {
+		return n, err
+	}
+	for _, above := range chain {
+		if above.ref == n.ref {
+			return nil, corrupt(n.place(), "directory %q contains itself", name)
+		}
+	}
+	if n.raw.parent != dir.raw.number {
+		return nil, corrupt(n.place(), "directory %q has parent inode %d and is found in %d", name, n.raw.parent, dir.raw.number)
+	}
+	return n, nil
+}
+
+// openFile is an open file that is no directory.
+type openFile struct {
+	fileInfo
+	*io.SectionReader
+}
+
+func (f *openFile) Stat() (fs.FileInfo, error) { return f.fileInfo, nil }
+func (f *openFile) Close() error               { return nil }
+
+// Size of both embedded fields is the same.
+func (f *openFile) Size() int64 { return f.SectionReader.Size() }
+
+// openDir is an open directory. Not for concurrent use.
+type openDir struct {
+	fileInfo
+	last string           // the name given last, from which the listing goes on
+	subs map[Ref]struct{} // directories listed so far
+}
+
+func (d *openDir) Stat() (fs.FileInfo, error) { return d.fileInfo, nil }
+func (d *openDir) Close() error               { return nil }
+
+func (d *openDir) Read([]byte) (int, error) {
+	return 0, &fs.PathError{Op: "read", Path: d.name, Err: unix.EISDIR}
+}
+
+// ReadDir is as in fs.ReadDirFile.
+func (d *openDir) ReadDir(count int) ([]fs.DirEntry, error) {
+	var list []fs.DirEntry
+	var twice error
+	err := d.n.list(d.last, func(e listed) bool {
+		if e.typ == typeDir {
+			if _, ok := d.subs[e.ref]; ok {
+				twice = corrupt(d.n.place(), "directory %q is there under another name too", e.name)
+				return false
+			}
+			if d.subs == nil {
+				d.subs = make(map[Ref]struct{})
+			}
+			d.subs[e.ref] = struct{}{}
+		}
+		d.last = string(e.name)
+		list = append(list, dirEntryInfo{d.n.im, d.n.im.dirEntry(e)})
+		return len(list) != count
+	})
+	if err = errors.Join(err, twice); err == nil && count > 0 && len(list) == 0 {
+		err = io.EOF
+	}
+	return list, err
+}
+
+// dirEntryInfo is a fs.DirEntry.
+type dirEntryInfo struct {
+	im *Image
+	e  DirEntry
+}
+
+func (d dirEntryInfo) Name() string      { return d.e.Name }
+func (d dirEntryInfo) IsDir() bool       { return d.e.Mode == unix.S_IFDIR }
+func (d dirEntryInfo) Type() fs.FileMode { return fileMode(d.e.Mode) }
+func (d dirEntryInfo) String() string    { return fs.FormatDirEntry(d) }
+
+func (d dirEntryInfo) Info() (fs.FileInfo, error) {
+	n, err := d.im.Inode(d.e.Ref)
+	if err != nil {
+		return nil, err
+	}
+	return fileInfo{d.e.Name, n}, nil
+}

@@ -1,0 +1,119 @@
+package squashfs
+
+import "golang.org/x/sys/unix"
+
+// Inode is one parsed inode, immutable and safe for concurrent use.
+type Inode struct {
+	im   *Image
+	ref  Ref
+	raw  rawInode // target aside, see Readlink
+	attr Attr
+
+	rest position // of what follows the fixed part: a file's block list, a directory's index
+
+	blocks lazy[[]blockMark]  // of a file
+	index  lazy[[]indexEntry] // of a directory
+}
+
+// Inode parses the inode at ref.
+func (im *Image) Inode(ref Ref) (*Inode, error) {
+	n, err := im.inode(ref)
+	if err != nil {
+		return nil, err
+	}
+	im.extend(n)
+	return n, nil
+}
+
+// inode is Inode without what the extension section adds.
+func (im *Image) inode(ref Ref) (*Inode, error) {
+	if ref.block() > uint64(im.inodes.end-im.inodes.start) {
+		return nil, corrupt(im.inodes.start, "inode reference %#x outside the inode table", uint64(ref))
+	}
+	at := position{im.inodes.start + int64(ref.block()), ref.offset()}
+	c, err := im.cursor(im.inodes, at)
+	if err != nil {
+		return nil, err
+	}
+	n := &Inode{im: im, ref: ref}
+	if err := n.raw.decode(c.take); err != nil {
+		return nil, locate(at.at, err)
+	}
+	n.rest = c.position()
+	if err := n.check(); err != nil {
+		return nil, err
+	}
+	raw := &n.raw
+	n.attr = Attr{
+		Ino:   uint64(raw.number),
+		Mode:  fileType(raw.typ) | uint32(raw.mode&0o7777),
+		Nlink: raw.nlink,
+		Size:  int64(raw.size),
+		Mtime: Time{Sec: int64(raw.mtime)},
+	}
+	n.attr.Ctime = n.attr.Mtime
+	if n.attr.UID, err = im.owner(raw.uid); err != nil {
+		return nil, err
+	}
+	if n.attr.GID, err = im.owner(raw.gid); err != nil {
+		return nil, err
+	}
+	if t := raw.basic(); t == typeBlockDev || t == typeCharDev {
+		n.attr.Rdev = decodeDev(raw.rdev)
+	}
+	return n, nil
+}
+
+// check verifies what can be told without reading on.
+func (n *Inode) check() error {
+	raw, at := &n.raw, n.place()
+	if raw.number == 0 || raw.number > n.im.sb.inodes {
+		return corrupt(at, "inode number %d of %d", raw.number, n.im.sb.inodes)
+	}
+	switch raw.basic() {
+	case typeFile:
+		if raw.size > 1<<63-1 {
+			return corrupt(at, "file of %d bytes", raw.size)
+		}
+		if raw.start > n.im.sb.bytesUsed {
+			return corrupt(at, "file contents at %d, outside the image", raw.start)
+		}
+		if raw.fragment == noFragment {
+			return nil
+		}
+		if uint64(raw.fragment) >= n.im.fragments.count {
+			return corrupt(at, "fragment %d of %d", raw.fragment, n.im.fragments.count)
+		}
+		if bs := uint64(n.im.sb.blockSize); uint64(raw.offset)+raw.size%bs > bs {
+			return corrupt(at, "tail of %d bytes at %d of a fragment", raw.size%bs, raw.offset)
+		}
+	case typeDir:
+		if raw.offset >= metadataSize {
+			return corrupt(at, "directory listing at byte %d of a metadata block", raw.offset)
+		}
+		if raw.start > uint64(n.im.dirs.end-n.im.dirs.start) {
+			return corrupt(at, "directory listing at %d, outside the directory table", raw.start)
+		}
+	}
+	return nil
+}
+
+// place is the inode's metadata block in the image, for errors.
+func (n *Inode) place() int64 { return n.im.inodes.start + int64(n.ref.block()) }
+
+// Ref is where the inode came from.
+func (n *Inode) Ref() Ref { return n.ref }
+
+// Number is the squashfs inode number, which Export takes; Attr's Ino may differ.
+func (n *Inode) Number() uint32 { return n.raw.number }
+
+// Attr gives the inode's attributes.
+func (n *Inode) Attr() Attr { return n.attr }
+
+// Readlink gives a symlink's target; unix.EINVAL if the inode is none.
+func (n *Inode) Readlink() (string, error) {
+	if n.raw.basic() != typeSymlink {
+		return "", unix.EINVAL
+	}
+	return string(n.raw.target), nil
+}
