@@ -108,9 +108,10 @@ func badName(name []byte) string {
 	}
 }
 
-// entry is what callers see of a listed name.
-func (im *Image) dirEntry(e listed) DirEntry {
-	return DirEntry{Name: string(e.name), Ref: e.ref, Mode: fileType(e.typ), Ino: im.ino(e.number)}
+// dirEntry is what callers see of a listed name.
+func (im *Image) dirEntry(e listed) (DirEntry, error) {
+	ino, err := im.ino(e.number)
+	return DirEntry{Name: string(e.name), Ref: e.ref, Mode: fileType(e.typ), Ino: ino}, err
 }
 
 func (w *dirWalk) unsorted(name []byte) error {
@@ -140,7 +141,7 @@ func (n *Inode) Lookup(name string) (DirEntry, error) {
 	if !found {
 		return DirEntry{}, fs.ErrNotExist
 	}
-	return n.im.dirEntry(e), nil
+	return n.im.dirEntry(e)
 }
 
 // scan looks for a name, from a place of the index up to where the next one would be, or everywhere if from is nil.
@@ -182,7 +183,13 @@ func (n *Inode) scan(name string, from *indexEntry) (e listed, found bool, err e
 // order ends with an error.
 func (n *Inode) ReadDir(after string) iter.Seq2[DirEntry, error] {
 	return func(yield func(DirEntry, error) bool) {
-		if err := n.list(after, func(e listed) bool { return yield(n.im.dirEntry(e), nil) }); err != nil {
+		stopped := false
+		err := n.list(after, func(e listed) bool {
+			d, err := n.im.dirEntry(e)
+			stopped = !yield(d, err) || err != nil
+			return !stopped
+		})
+		if err != nil && !stopped {
 			yield(DirEntry{}, err)
 		}
 	}

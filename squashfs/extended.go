@@ -1,25 +1,94 @@
 package squashfs
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
 
-// extend adds to an inode what the extension section knows of it.
-func (im *Image) extend(*Inode) {}
+	"golang.org/x/sys/unix"
+)
+
+// What the extension section adds is joined here. A section that is damaged or of another version leaves a plain
+// squashfs: its facts are left out, and Check tells why.
+
+// section gives the extension section, nil if there is none to believe.
+func (im *Image) section() (*extension, error) {
+	x, err := im.ext.get(func() (**extension, error) {
+		x, err := openExtension(im.r, im.size, &im.sb)
+		return &x, unlessDamaged(err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return *x, nil
+}
+
+// unlessDamaged forgives all errors but those of reading.
+func unlessDamaged(err error) error {
+	if errors.Is(err, ErrCorrupt) || errors.Is(err, errExtVersion) {
+		return nil
+	}
+	return err
+}
+
+// extend adds to an inode's attributes what the extension section knows of it.
+func (im *Image) extend(n *Inode) error {
+	x, err := im.section()
+	if err != nil || x == nil {
+		return err
+	}
+	return unlessDamaged(x.attr(n.raw.number, &n.attr))
+}
 
 // ino is the inode number that callers see.
-func (im *Image) ino(number uint32) uint64 { return uint64(number) }
+func (im *Image) ino(number uint32) (uint64, error) {
+	x, err := im.section()
+	if err != nil || x == nil {
+		return uint64(number), err
+	}
+	v, err := x.value(extIno, uint64(number)-1)
+	if err != nil {
+		return uint64(number), unlessDamaged(err)
+	}
+	return uint64(v), nil
+}
+
+// extra is what the extension section has of few inodes.
+func (n *Inode) extra() (extra, error) {
+	x, err := n.im.section()
+	if err != nil || x == nil {
+		return extra{}, err
+	}
+	e, err := x.extra(n.raw.number)
+	if err != nil {
+		return extra{}, unlessDamaged(err)
+	}
+	return e, nil
+}
 
 // Extents lists where the file has data, from the extension section or else by whole sparse blocks.
+// unix.EINVAL if it is no regular file.
 func (n *Inode) Extents() ([]Extent, error) {
 	if n.raw.basic() != typeFile {
 		return nil, unix.EINVAL
+	}
+	e, err := n.extra()
+	if err != nil {
+		return nil, err
+	}
+	if last := len(e.extents) - 1; e.hasExtents && (last < 0 || e.extents[last].Off+e.extents[last].Len <= n.attr.Size) {
+		return e.extents, nil
 	}
 	return n.blockExtents()
 }
 
 // Xattrs lists all extended attributes, ACLs of the extension section included.
 func (n *Inode) Xattrs() ([]Xattr, error) {
-	if n.raw.xattr == noXattr {
-		return nil, nil
+	var list []Xattr
+	if n.raw.xattr != noXattr {
+		var err error
+		if list, err = n.im.xattrSet(n.raw.xattr); err != nil {
+			return nil, err
+		}
 	}
-	return n.im.xattrSet(n.raw.xattr)
+	e, err := n.extra()
+	return append(list, e.xattrs...), err
 }

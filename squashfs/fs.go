@@ -206,11 +206,11 @@ func (d *openDir) Read([]byte) (int, error) {
 // ReadDir is as in fs.ReadDirFile.
 func (d *openDir) ReadDir(count int) ([]fs.DirEntry, error) {
 	var list []fs.DirEntry
-	var twice error
+	var failed error
 	err := d.n.list(d.last, func(e listed) bool {
 		if e.typ == typeDir {
 			if _, ok := d.subs[e.ref]; ok {
-				twice = corrupt(d.n.place(), "directory %q is there under another name too", e.name)
+				failed = corrupt(d.n.place(), "directory %q is there under another name too", e.name)
 				return false
 			}
 			if d.subs == nil {
@@ -218,11 +218,15 @@ func (d *openDir) ReadDir(count int) ([]fs.DirEntry, error) {
 			}
 			d.subs[e.ref] = struct{}{}
 		}
-		d.last = string(e.name)
-		list = append(list, dirEntryInfo{d.n.im, d.n.im.dirEntry(e)})
+		var entry DirEntry
+		if entry, failed = d.n.im.dirEntry(e); failed != nil {
+			return false
+		}
+		d.last = entry.Name
+		list = append(list, dirEntryInfo{d.n.im, entry})
 		return len(list) != count
 	})
-	if err = errors.Join(err, twice); err == nil && count > 0 && len(list) == 0 {
+	if err = errors.Join(err, failed); err == nil && count > 0 && len(list) == 0 {
 		err = io.EOF
 	}
 	return list, err

@@ -30,6 +30,7 @@ type Image struct {
 
 	ids     lazy[[]uint32]
 	xattrs  lazy[xattrPlaces]
+	ext     lazy[*extension]
 	ordered refSet // directories whose order has been verified
 }
 

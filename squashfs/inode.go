@@ -21,13 +21,12 @@ func (im *Image) Inode(ref Ref) (*Inode, error) {
 	if err != nil {
 		return nil, err
 	}
-	im.extend(n)
-	return n, nil
+	return n, im.extend(n)
 }
 
 // inode is Inode without what the extension section adds.
 func (im *Image) inode(ref Ref) (*Inode, error) {
-	if ref.block() > uint64(im.inodes.end-im.inodes.start) {
+	if ref.block() > uint64(im.inodes.end-im.inodes.start) || ref.offset() >= metadataSize {
 		return nil, corrupt(im.inodes.start, "inode reference %#x outside the inode table", uint64(ref))
 	}
 	at := position{im.inodes.start + int64(ref.block()), ref.offset()}

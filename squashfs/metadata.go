@@ -84,10 +84,10 @@ type position struct {
 	off int
 }
 
-// cursor starts at a position that points nowhere beyond a block.
+// cursor starts at a position; the end of a block is the start of the next one.
 func (im *Image) cursor(in region, p position) (cursor, error) {
 	c := cursor{im: im, in: in, at: p.at, off: p.off}
-	if p.at < in.start || p.at >= in.end || p.off >= metadataSize {
+	if p.at < in.start || p.at >= in.end || p.off > metadataSize {
 		return c, corrupt(p.at, "pointer outside the %s: block %d, offset %d", in.name, p.at-in.start, p.off)
 	}
 	var err error
