@@ -1,0 +1,87 @@
+package fs
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"snapfs/layers"
+)
+
+// forever is the timeout of every attribute and every name, in seconds: nothing but this server changes the tree.
+// The kernel converts it to jiffies and adds it to the clock, so it is large but far from overflow.
+const forever = 10 * 365 * 24 * 3600
+
+// adapter is the translation between go-fuse and the overlay. Methods may run concurrently; the fields are set
+// before the first request and never change.
+type adapter struct {
+	fuse.RawFileSystem // what is not defined here answers ENOSYS
+	o                  *layers.Overlay
+	log                *slog.Logger
+	reads              sync.Pool // of *readResult
+	lists              sync.Pool // of *[]layers.DirEntry
+}
+
+func newAdapter(o *layers.Overlay, log *slog.Logger) *adapter {
+	a := &adapter{RawFileSystem: fuse.NewDefaultRawFileSystem(), o: o, log: log}
+	a.reads.New = func() any { return &readResult{pool: &a.reads} }
+	a.lists.New = func() any { return new([]layers.DirEntry) }
+	return a
+}
+
+// String names the file system for go-fuse.
+func (a *adapter) String() string { return "snapfs" }
+
+func caller(h *fuse.InHeader, umask uint32) layers.Caller {
+	return layers.Caller{UID: h.Uid, GID: h.Gid, PID: h.Pid}
+}
+
+func putAttr(out *fuse.Attr, at *layers.Attr) {
+	*out = fuse.Attr{
+		Ino:       at.Ino,
+		Size:      at.Size,
+		Blocks:    at.Blocks,
+		Atime:     uint64(at.Atime.Sec),
+		Mtime:     uint64(at.Mtime.Sec),
+		Ctime:     uint64(at.Ctime.Sec),
+		Atimensec: at.Atime.Nsec,
+		Mtimensec: at.Mtime.Nsec,
+		Ctimensec: at.Ctime.Nsec,
+		Mode:      at.Mode,
+		Nlink:     at.Nlink,
+		Owner:     fuse.Owner{Uid: at.UID, Gid: at.GID},
+		Rdev:      uint32(at.Rdev), // the kernel's 32-bit encoding is the low half of makedev(3)'s
+		Blksize:   at.Blksize,
+	}
+}
+
+func putEntry(out *fuse.EntryOut, e *layers.Entry) {
+	out.NodeId = uint64(e.Node)
+	out.Generation = e.Gen
+	out.EntryValid, out.EntryValidNsec = forever, 0
+	out.AttrValid, out.AttrValidNsec = forever, 0
+	putAttr(&out.Attr, &e.Attr)
+}
+
+func (a *adapter) entry(out *fuse.EntryOut, e layers.Entry, err error) fuse.Status {
+	if err != nil {
+		return a.status(err)
+	}
+	putEntry(out, &e)
+	return fuse.OK
+}
+
+// counters counts the requests of one mount by opcode.
+type counters [opcodes]atomic.Uint64
+
+func (c *counters) snapshot() map[string]uint64 {
+	m := make(map[string]uint64)
+	for op := range c {
+		if n := c[op].Load(); n > 0 {
+			m[opName(uint32(op))] = n
+		}
+	}
+	return m
+}

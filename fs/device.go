@@ -1,0 +1,267 @@
+package fs
+
+import (
+	"errors"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxIO is the largest payload of a READ or WRITE, the kernel's limit of 256 pages.
+	maxIO = 1 << 20
+	// bufSize has room for maxIO and any header; the kernel refuses reads of its device into less.
+	bufSize = maxIO + 4096
+	// smallSize is enough for every request and answer without a large payload.
+	smallSize = 1024
+	// maxBusy bounds the requests of one mount that are handled at a time; more wait in the kernel.
+	maxBusy = 64
+	// idleAfter is how long a leader waits for work before the hub takes over.
+	idleAfter = 200 * time.Millisecond
+	// spinFor is how long a leader looks for the next request before it sleeps. A request wakes a sleeper on another
+	// processor in about 20 microseconds; programs that live on metadata come back sooner than that.
+	spinFor = 50 * time.Microsecond
+	// spinCredit is how many fruitless spins in a row stop the spinning, and spinRetry after how many sleeps it is
+	// tried again.
+	spinCredit = 4
+	spinRetry  = 32
+	// probeCredit is for how many requests a leader looks for a second one before it handles the first, after it has
+	// once found one waiting.
+	probeCredit = 64
+)
+
+// device is the transport over /dev/fuse.
+type device struct {
+	fd     int
+	hub    *hub
+	h      handler
+	log    *slog.Logger
+	counts *counters
+	done   func() // called once by the last one out
+	cpus   int
+
+	fdMu   sync.RWMutex // see doc.go
+	closed bool         // under fdMu
+
+	cur   atomic.Pointer[leader] // nil: idle, waiting in the hub
+	dead  atomic.Bool            // the connection has ended, or shut was called
+	users atomic.Int64           // leaders and helpers, and 1 for the live connection
+}
+
+// leader is one term of office of the goroutine that reads a device. seq is odd while it handles a request.
+type leader struct{ seq atomic.Uint64 }
+
+func newDevice(fd int, log *slog.Logger, counts *counters) *device {
+	return &device{fd: fd, log: log, counts: counts, cpus: runtime.NumCPU()}
+}
+
+func (d *device) name() string { return "dev" }
+
+func (d *device) start(h handler, done func()) {
+	d.h, d.done = h, done
+	d.users.Store(1)
+	d.hub = theHub()
+	if err := d.hub.add(d); err != nil {
+		// Without the hub a device needs a leader at all times, which is correct and only costs a thread.
+		d.log.Warn("fuse device cannot be polled", slog.String("error", err.Error()))
+		d.lead()
+	}
+}
+
+// lead makes a leader if there is none.
+func (d *device) lead() {
+	l := new(leader)
+	d.users.Add(1)
+	if !d.cur.CompareAndSwap(nil, l) {
+		d.leave()
+		return
+	}
+	d.hub.watch(d)
+	go d.run(l)
+}
+
+// replace puts a new leader in the place of one that does not come back from a request. Should it come back just
+// now, two of them read for a moment, which does no harm.
+func (d *device) replace() {
+	if d.users.Load() > maxBusy {
+		return
+	}
+	old := d.cur.Load()
+	if old == nil || old.seq.Load()%2 == 0 {
+		return
+	}
+	l := new(leader)
+	d.users.Add(1)
+	if !d.cur.CompareAndSwap(old, l) {
+		d.leave()
+		return
+	}
+	go d.run(l)
+}
+
+// run is a leader's life: it ends when the device is idle or dead, or when another was made leader meanwhile.
+func (d *device) run(l *leader) {
+	defer d.leave()
+	w := worker{d: d}
+	defer func() { w.drop() }()
+	var p pace
+	probe := 0
+	for d.cur.Load() == l {
+		w.need()
+		n, waited, err := d.read(w.buf, &p)
+		switch {
+		case err == errIdle: //nolint:errorlint // never wrapped
+			if d.cur.CompareAndSwap(l, nil) {
+				d.hub.rest(d)
+			}
+			return
+		case err != nil:
+			d.end(err)
+			return
+		}
+		if !waited {
+			probe = probeCredit
+		}
+		// While more requests wait, others handle all but the last.
+		for ; probe > 0; probe-- {
+			next := worker{d: d}
+			next.need()
+			m, err := d.tryRead(next.buf)
+			if err != nil {
+				next.drop()
+				break
+			}
+			d.help(l, &w, n)
+			w, n = next, m
+		}
+		if slow(opcode(w.buf)) {
+			d.help(l, &w, n)
+		} else {
+			l.handle(&w, n)
+		}
+	}
+}
+
+// handle answers a request where the leader stands; the watchdog sees how long it takes.
+func (l *leader) handle(w *worker, n int) {
+	l.seq.Add(1)
+	w.handle(n)
+	l.seq.Add(1)
+}
+
+// help has a request handled by a goroutine of its own, or by the leader when there are enough of them. The worker
+// is spent.
+func (d *device) help(l *leader, w *worker, n int) {
+	if d.users.Load() > maxBusy {
+		l.handle(w, n)
+		w.drop()
+		return
+	}
+	w.shrink(n)
+	d.users.Add(1)
+	go func(w worker) {
+		defer d.leave()
+		w.handle(n)
+		w.drop()
+	}(*w)
+	*w = worker{d: d}
+}
+
+// leave ends the use of the device by one goroutine.
+func (d *device) leave() {
+	if d.users.Add(-1) == 0 {
+		d.hub.remove(d)
+		d.fdMu.Lock()
+		d.closed = true
+		_ = unix.Close(d.fd) // nothing was written that could fail late
+		d.fdMu.Unlock()
+		d.done()
+	}
+}
+
+// end notes that the connection is over. err is ENODEV when that is in order.
+func (d *device) end(err error) {
+	if !d.dead.CompareAndSwap(false, true) {
+		return
+	}
+	if !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ECONNABORTED) {
+		d.log.Error("reading the fuse device failed", slog.String("error", err.Error()))
+	}
+	d.leave()
+}
+
+func (d *device) shut() { d.end(unix.ENODEV) }
+
+func (d *device) send(msg []byte) error {
+	d.fdMu.RLock()
+	defer d.fdMu.RUnlock()
+	if d.closed {
+		return unix.ENODEV
+	}
+	_, err := unix.Write(d.fd, msg)
+	return err
+}
+
+// errIdle says that no request came for idleAfter.
+var errIdle = errors.New("idle")
+
+// pace learns whether requests come fast enough that looking for them is cheaper than sleeping.
+type pace struct{ misses, sleeps int }
+
+// read waits for a request. waited is false if one was there at once.
+func (d *device) read(buf []byte, p *pace) (n int, waited bool, err error) {
+	n, err = d.tryRead(buf)
+	if err != unix.EAGAIN { //nolint:errorlint // raw errno
+		return n, false, err
+	}
+	if d.cpus > 1 && (p.misses < spinCredit || p.sleeps >= spinRetry) {
+		for until := time.Now().Add(spinFor); time.Now().Before(until); {
+			if n, err = d.tryRead(buf); err != unix.EAGAIN { //nolint:errorlint // raw errno
+				p.misses, p.sleeps = 0, 0
+				return n, true, err
+			}
+			// Whoever wants this processor, the client not least, shall have it.
+			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		}
+		p.misses++
+		p.sleeps = 0
+	}
+	p.sleeps++
+	for {
+		fds := []unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}
+		switch c, err := unix.Poll(fds, int(idleAfter/time.Millisecond)); {
+		case err != nil && err != unix.EINTR: //nolint:errorlint // raw errno
+			return 0, true, err
+		case err == nil && c == 0:
+			return 0, true, errIdle
+		}
+		if n, err = d.tryRead(buf); err != unix.EAGAIN { //nolint:errorlint // raw errno
+			return n, true, err
+		}
+	}
+}
+
+// tryRead reads a request if there is one; EAGAIN. It does not tell the scheduler: the call never blocks.
+func (d *device) tryRead(buf []byte) (int, error) {
+	for !d.dead.Load() {
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(d.fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EINTR, unix.ENOENT: // ENOENT: the request was taken back meanwhile
+		default:
+			return 0, errno
+		}
+	}
+	return 0, unix.ENODEV
+}
+
+func header(buf []byte) *fuse.InHeader { return (*fuse.InHeader)(unsafe.Pointer(&buf[0])) }
+
+func opcode(buf []byte) uint32 { return header(buf).Opcode }

@@ -1,0 +1,164 @@
+package fs
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stuckAfter is how often the watchdog looks; a leader that handles the same request at two looks gets a successor.
+const stuckAfter = time.Millisecond
+
+// hub waits for all idle devices of the process at once and watches the leaders of the busy ones. There is one per
+// process and, like the runtime's own poller, it never ends.
+type hub struct {
+	epoll *os.File // an epoll set; readable when a device in it is; nil if the host has none to give
+
+	mu       sync.Mutex
+	members  map[int32]*device     // by descriptor
+	busy     map[*device]*sighting // devices with a leader
+	watching bool                  // the watchdog runs
+}
+
+// sighting is what the watchdog saw of a device last time. Only the watchdog touches it.
+type sighting struct {
+	l   *leader
+	seq uint64
+}
+
+// theHub gives the process's only hub.
+var theHub = sync.OnceValue(func() *hub {
+	h := &hub{members: make(map[int32]*device), busy: make(map[*device]*sighting)}
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return h
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // makes os.NewFile hand it to the runtime's poller
+		_ = unix.Close(fd) // never used
+		return h
+	}
+	h.epoll = os.NewFile(uintptr(fd), "epoll")
+	go h.loop()
+	return h
+})
+
+// loop gives a leader to each idle device that has a request.
+func (h *hub) loop() {
+	raw, err := h.epoll.SyscallConn()
+	if err != nil {
+		return
+	}
+	events := make([]unix.EpollEvent, 64)
+	_ = raw.Read(func(fd uintptr) bool {
+		for {
+			n, err := unix.EpollWait(int(fd), events, 0)
+			if err == unix.EINTR { //nolint:errorlint // raw errno
+				continue
+			}
+			if n <= 0 {
+				return false
+			}
+			for _, e := range events[:n] {
+				h.mu.Lock()
+				d := h.members[e.Fd]
+				h.mu.Unlock()
+				if d != nil {
+					d.lead()
+				}
+			}
+		}
+	})
+}
+
+// add puts a device into the set, waiting for a request.
+func (h *hub) add(d *device) error {
+	if h.epoll == nil {
+		return unix.EMFILE
+	}
+	h.mu.Lock()
+	h.members[int32(d.fd)] = d
+	h.mu.Unlock()
+	return h.ctl(unix.EPOLL_CTL_ADD, d)
+}
+
+// rest puts a device that lost its leader back to waiting. One shot: a device with a leader must not wake anybody else.
+func (h *hub) rest(d *device) {
+	h.mu.Lock()
+	delete(h.busy, d)
+	h.mu.Unlock()
+	if h.ctl(unix.EPOLL_CTL_MOD, d) != nil {
+		d.lead()
+	}
+}
+
+func (h *hub) ctl(op int, d *device) error {
+	if h.epoll == nil {
+		return unix.EMFILE
+	}
+	raw, err := h.epoll.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cerr error
+	err = raw.Control(func(fd uintptr) {
+		cerr = unix.EpollCtl(int(fd), op, d.fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(d.fd)})
+	})
+	if err != nil {
+		return err
+	}
+	return cerr
+}
+
+// remove takes a device out before its descriptor is closed.
+func (h *hub) remove(d *device) {
+	h.mu.Lock()
+	delete(h.busy, d)
+	delete(h.members, int32(d.fd))
+	h.mu.Unlock()
+	_ = h.ctl(unix.EPOLL_CTL_DEL, d) // it may never have been in
+}
+
+// watch has the watchdog look after a device that got a leader.
+func (h *hub) watch(d *device) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.busy[d] = new(sighting)
+	if !h.watching {
+		h.watching = true
+		go h.watchdog()
+	}
+}
+
+// watchdog replaces leaders that are stuck in a request (a copy-up, a seal's gate, a cold disk), because nobody reads
+// the device meanwhile. It ends when no device has a leader.
+func (h *hub) watchdog() {
+	tick := time.NewTicker(stuckAfter)
+	defer tick.Stop()
+	var stuck []*device
+	for range tick.C {
+		stuck = stuck[:0]
+		h.mu.Lock()
+		if len(h.busy) == 0 {
+			h.watching = false
+			h.mu.Unlock()
+			return
+		}
+		for d, s := range h.busy {
+			l := d.cur.Load()
+			if l == nil {
+				continue
+			}
+			seq := l.seq.Load()
+			if l == s.l && seq == s.seq && seq%2 == 1 {
+				stuck = append(stuck, d)
+			}
+			s.l, s.seq = l, seq
+		}
+		h.mu.Unlock()
+		for _, d := range stuck {
+			d.replace()
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package fs
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"snapfs/layers"
+)
+
+const (
+	// maxReadAhead is what the kernel reads ahead of a sequential reader, in bytes.
+	maxReadAhead = 1 << 20
+	// maxBackground is how many requests that nobody waits for (read-ahead, direct asynchronous I/O) the kernel has
+	// under way at a time.
+	maxBackground = 32
+)
+
+// Mount is one live mount. Its methods may be called concurrently.
+type Mount struct {
+	point    string // absolute
+	dev      uint64 // device number of the mounted file system; its minor number names the connection
+	privileg bool   // mounted by mount(2), not by the helper
+	t        transport
+	counts   counters
+	done     chan struct{}
+	log      *slog.Logger
+}
+
+// New mounts the overlay on an existing directory and returns when it is live. The caller still owns the overlay and
+// closes it after Done. Errors: ErrNoFUSE, ErrNoTransport; of the mountpoint EBUSY (something is mounted there),
+// ENOENT, ENOTDIR, EACCES, as *os.PathError. When New fails nothing stays mounted.
+func New(ctx context.Context, o *layers.Overlay, mountpoint string, opts Options) (*Mount, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if _, err := chooseTransport(opts.Transport); err != nil {
+		return nil, err
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	if opts.FSName == "" {
+		opts.FSName = "snapfs"
+	}
+	point, err := filepath.Abs(mountpoint)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPoint(point); err != nil {
+		return nil, err
+	}
+	m := &Mount{point: point, done: make(chan struct{}), log: opts.Logger}
+	fd, err := m.attach(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	d := newDevice(fd, opts.Logger, &m.counts)
+	ps := fuse.NewProtocolServer(newAdapter(o, opts.Logger), protocolOptions(opts))
+	if err := d.greet(ctx, ps); err != nil {
+		_ = m.detach(true) // the error that matters is the first
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("fuse: %w", err)
+	}
+	if m.dev, _, err = identify(point); err != nil {
+		_ = m.detach(true)
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	m.raiseReadAhead()
+	m.t = d
+	o.SetNotifier(&notifier{t: d, log: opts.Logger})
+	d.start(ps, func() { close(m.done) })
+	return m, nil
+}
+
+// protocolOptions are the capabilities this file system wants, see doc.go and notes on performance.
+func protocolOptions(opts Options) *fuse.MountOptions {
+	return &fuse.MountOptions{
+		MaxWrite:                 maxIO,
+		MaxReadAhead:             maxReadAhead,
+		MaxBackground:            maxBackground,
+		EnableSymlinkCaching:     true,
+		ExplicitDataCacheControl: true,
+		EnableAcl:                true,
+		Debug:                    opts.Debug,
+		Logger:                   slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
+		PanicHandler:             panicHandler(opts.Logger),
+		ExtraCapabilities: fuse.CAP_DONT_MASK | fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_SETXATTR_EXT |
+			fuse.CAP_NO_OPENDIR_SUPPORT | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_ASYNC_DIO,
+		// Truncation at open is lost without open requests; passthrough would cost a level of the stack that an
+		// overlayfs above needs.
+		DisabledCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_AUTO_INVAL_DATA | fuse.CAP_POSIX_LOCKS |
+			fuse.CAP_FLOCK_LOCKS | fuse.CAP_EXPORT_SUPPORT | fuse.CAP_PASSTHROUGH | fuse.CAP_WRITEBACK_CACHE,
+		DisableSplice: true,
+	}
+}
+
+func panicHandler(logger *slog.Logger) func(any) fuse.Status {
+	plain := log.New(slog.NewLogLogger(logger.Handler(), slog.LevelError).Writer(), "", 0)
+	return func(v any) fuse.Status {
+		plain.Printf("panic in a request: %v\n%s", v, stack())
+		return fuse.EIO
+	}
+}
+
+// raiseReadAhead lifts the kernel's default of 128 KiB, which INIT can only lower. Where sysfs is not ours (not
+// root, a container) the default stays.
+func (m *Mount) raiseReadAhead() {
+	name := fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", unix.Major(m.dev), unix.Minor(m.dev))
+	if err := os.WriteFile(name, []byte(strconv.Itoa(maxReadAhead/1024)), 0); err != nil {
+		m.log.Debug("read-ahead stays at the kernel's default", slog.String("error", err.Error()))
+	}
+}
+
+// Done is closed when the connection has ended (unmounted everywhere, by whomever) and no request runs.
+func (m *Mount) Done() <-chan struct{} { return m.done }
+
+// Transport is what was chosen: dev or uring.
+func (m *Mount) Transport() string { return m.t.name() }
+
+// Requests gives how many requests of each kind the kernel has sent, by the protocol's names.
+func (m *Mount) Requests() map[string]uint64 { return m.counts.snapshot() }
+
+// Abort ends the connection at once: programs inside get ENOTCONN. What is mounted stays in the tree, as a dead
+// mount, until Unmount.
+func (m *Mount) Abort() error {
+	select {
+	case <-m.done:
+		return nil
+	default:
+	}
+	name := fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", unix.Minor(m.dev))
+	if err := os.WriteFile(name, []byte("1"), 0); err != nil {
+		// Without fusectl (not mounted, not root) dropping the device does the same once no request runs.
+		m.log.Debug("abort by closing the device", slog.String("error", err.Error()))
+		m.t.shut()
+	}
+	return nil
+}

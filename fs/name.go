@@ -1,0 +1,55 @@
+package fs
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"snapfs/layers"
+)
+
+// Mknod makes a file of any type; regular files arrive here too, because Create is declined.
+func (a *adapter) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
+	e, err := a.o.Mknod(caller(&in.InHeader, in.Umask), layers.NodeID(in.NodeId), name, in.Mode&^in.Umask, uint64(in.Rdev))
+	return a.entry(out, e, err)
+}
+
+// Create makes a regular file and hands out no handle.
+func (a *adapter) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	e, err := a.o.Mknod(caller(&in.InHeader, in.Umask), layers.NodeID(in.NodeId), name,
+		unix.S_IFREG|in.Mode&0o7777&^in.Umask, 0)
+	out.OpenFlags = fuse.FOPEN_KEEP_CACHE
+	return a.entry(&out.EntryOut, e, err)
+}
+
+// Mkdir makes a directory.
+func (a *adapter) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	e, err := a.o.Mkdir(caller(&in.InHeader, in.Umask), layers.NodeID(in.NodeId), name, in.Mode&^in.Umask)
+	return a.entry(out, e, err)
+}
+
+// Symlink makes a symbolic link.
+func (a *adapter) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+	e, err := a.o.Symlink(caller(h, 0), layers.NodeID(h.NodeId), name, target)
+	return a.entry(out, e, err)
+}
+
+// Link makes a hard link, also of a file that has no name (O_TMPFILE).
+func (a *adapter) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
+	e, err := a.o.Link(layers.NodeID(in.Oldnodeid), layers.NodeID(in.NodeId), name)
+	return a.entry(out, e, err)
+}
+
+// Unlink removes a non-directory.
+func (a *adapter) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	return a.status(a.o.Unlink(layers.NodeID(h.NodeId), name))
+}
+
+// Rmdir removes an empty directory.
+func (a *adapter) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	return a.status(a.o.Rmdir(layers.NodeID(h.NodeId), name))
+}
+
+// Rename serves RENAME, whose flags are zero, and RENAME2.
+func (a *adapter) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName string) fuse.Status {
+	return a.status(a.o.Rename(layers.NodeID(in.NodeId), oldName, layers.NodeID(in.Newdir), newName, in.Flags))
+}

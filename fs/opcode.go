@@ -1,0 +1,50 @@
+package fs
+
+import "strconv"
+
+// Opcodes of the FUSE protocol (include/uapi/linux/fuse.h) that a transport must know to choose who handles a request
+// and how large the answer may be; the rest is go-fuse's.
+const (
+	opReadlink      = 5
+	opRead          = 15
+	opWrite         = 16
+	opFsync         = 20
+	opGetxattr      = 22
+	opListxattr     = 23
+	opReaddir       = 28
+	opFsyncdir      = 30
+	opIoctl         = 39
+	opFallocate     = 43
+	opReaddirplus   = 44
+	opCopyFileRange = 47
+
+	opcodes = 64 // more than the protocol has
+)
+
+// opNames is in the order of the numbers; the gaps are the protocol's.
+var opNames = [opcodes]string{
+	1: "LOOKUP", 2: "FORGET", 3: "GETATTR", 4: "SETATTR", opReadlink: "READLINK", 6: "SYMLINK", 8: "MKNOD", 9: "MKDIR",
+	10: "UNLINK", 11: "RMDIR", 12: "RENAME", 13: "LINK", 14: "OPEN", opRead: "READ", opWrite: "WRITE", 17: "STATFS",
+	18: "RELEASE", opFsync: "FSYNC", 21: "SETXATTR", opGetxattr: "GETXATTR", opListxattr: "LISTXATTR",
+	24: "REMOVEXATTR", 25: "FLUSH", 26: "INIT", 27: "OPENDIR", opReaddir: "READDIR", 29: "RELEASEDIR",
+	opFsyncdir: "FSYNCDIR", 31: "GETLK", 32: "SETLK", 33: "SETLKW", 34: "ACCESS", 35: "CREATE", 36: "INTERRUPT",
+	37: "BMAP", 38: "DESTROY", opIoctl: "IOCTL", 40: "POLL", 41: "NOTIFY_REPLY", 42: "BATCH_FORGET",
+	opFallocate: "FALLOCATE", opReaddirplus: "READDIRPLUS", 45: "RENAME2", 46: "LSEEK",
+	opCopyFileRange: "COPY_FILE_RANGE", 50: "SYNCFS", 51: "TMPFILE", 52: "STATX", 53: "COPY_FILE_RANGE_64",
+}
+
+func opName(op uint32) string {
+	if op < opcodes && opNames[op] != "" {
+		return opNames[op]
+	}
+	return "OP_" + strconv.FormatUint(uint64(op), 10)
+}
+
+// slow says that requests of this kind may wait for a disk and never run on the leader.
+func slow(op uint32) bool {
+	switch op {
+	case opFsync, opFsyncdir, opFallocate, opCopyFileRange:
+		return true
+	}
+	return false
+}

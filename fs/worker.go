@@ -1,0 +1,130 @@
+package fs
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"sync"
+	"unsafe"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// Buffers are shared by all mounts of the process and belong to a goroutine only while it reads or handles a
+// request: an idle mount holds none.
+var (
+	bigBufs   = sync.Pool{New: func() any { return (*[bufSize]byte)(make([]byte, bufSize)) }}
+	smallBufs = sync.Pool{New: func() any { return new([smallSize]byte) }}
+)
+
+// worker is a request being handled: its buffer and the room for its answer.
+type worker struct {
+	d     *device
+	big   *[bufSize]byte
+	small *[smallSize]byte
+	buf   []byte // of big or small
+	in    [1][]byte
+	out   [1][]byte
+}
+
+// need makes sure that the worker has a buffer for any request.
+func (w *worker) need() {
+	if w.big == nil {
+		w.big, _ = bigBufs.Get().(*[bufSize]byte)
+		w.buf = w.big[:]
+	}
+}
+
+// shrink moves a small request of n bytes to a small buffer, so that one that waits long does not hold a large one.
+func (w *worker) shrink(n int) {
+	if n > smallSize {
+		return
+	}
+	w.small, _ = smallBufs.Get().(*[smallSize]byte)
+	copy(w.small[:n], w.buf[:n])
+	w.buf = w.small[:]
+	bigBufs.Put(w.big)
+	w.big = nil
+}
+
+// drop gives the buffers back.
+func (w *worker) drop() {
+	if w.big != nil {
+		bigBufs.Put(w.big)
+	}
+	if w.small != nil {
+		smallBufs.Put(w.small)
+	}
+	w.big, w.small, w.buf = nil, nil, nil
+}
+
+// handle answers the request in the first n bytes of the buffer.
+func (w *worker) handle(n int) {
+	d := w.d
+	op := opcode(w.buf)
+	if op < opcodes {
+		d.counts[op].Add(1)
+	}
+	if room := answerRoom(w.buf[:n]); room <= smallSize {
+		small, _ := smallBufs.Get().(*[smallSize]byte)
+		defer smallBufs.Put(small)
+		w.out[0] = small[:]
+	} else {
+		big, _ := bigBufs.Get().(*[bufSize]byte)
+		defer bigBufs.Put(big)
+		w.out[0] = big[:]
+	}
+	w.in[0] = w.buf[:n]
+	size, st := d.h.HandleRequest(w.in[:], w.out[:])
+	if st != fuse.OK {
+		// The protocol server could make nothing of the request: answer all the same, somebody waits.
+		size = errorAnswer(w.out[0], header(w.buf).Unique, st)
+	}
+	if size == 0 {
+		return
+	}
+	if errno := d.reply(w.out[0][:size]); errno != 0 && errno != unix.ENOENT && errno != unix.ENODEV {
+		// ENOENT: the caller was killed meanwhile. ENODEV: the file system is gone.
+		d.log.Error("answering a request failed", slog.String("request", opName(op)), slog.String("error", errno.Error()))
+	}
+}
+
+// reply writes an answer; the call never blocks.
+func (d *device) reply(b []byte) unix.Errno {
+	for {
+		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(d.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		if errno != unix.EINTR {
+			return errno
+		}
+	}
+}
+
+// answerRoom is how large the answer to a request may be. The requests with answers of any size say in the same
+// place how much they take: struct fuse_read_in has its size at offset 16, fuse_getxattr_in at 0, fuse_ioctl_in at 28.
+func answerRoom(req []byte) int {
+	at := -1
+	switch opcode(req) {
+	case opRead, opReaddir, opReaddirplus:
+		at = 16
+	case opGetxattr, opListxattr:
+		at = 0
+	case opIoctl:
+		at = 28
+	case opReadlink:
+		return bufSize
+	}
+	at += int(unsafe.Sizeof(fuse.InHeader{}))
+	if at < int(unsafe.Sizeof(fuse.InHeader{})) || len(req) < at+4 {
+		return smallSize
+	}
+	const headers = 64 // struct fuse_out_header and any fixed part that comes with a payload
+	return headers + int(binary.NativeEndian.Uint32(req[at:]))
+}
+
+// errorAnswer makes an answer that holds only an error.
+func errorAnswer(out []byte, unique uint64, st fuse.Status) int {
+	*(*fuse.OutHeader)(unsafe.Pointer(&out[0])) = fuse.OutHeader{
+		Length: uint32(unsafe.Sizeof(fuse.OutHeader{})), Status: -int32(st), Unique: unique,
+	}
+	return int(unsafe.Sizeof(fuse.OutHeader{}))
+}

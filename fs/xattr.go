@@ -1,0 +1,63 @@
+package fs
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"snapfs/layers"
+)
+
+// GetXAttr reads one attribute. An empty dest asks for the size.
+func (a *adapter) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (uint32, fuse.Status) {
+	v, err := a.o.GetXattr(layers.NodeID(h.NodeId), name)
+	if err != nil {
+		return 0, a.status(err)
+	}
+	if len(v) > len(dest) {
+		return uint32(len(v)), fuse.ERANGE
+	}
+	return uint32(copy(dest, v)), fuse.OK
+}
+
+// ListXAttr lists names, each ended by a zero byte.
+func (a *adapter) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
+	names, err := a.o.ListXattr(layers.NodeID(h.NodeId))
+	if err != nil {
+		return 0, a.status(err)
+	}
+	size := 0
+	for _, n := range names {
+		size += len(n) + 1
+	}
+	if size > len(dest) {
+		return uint32(size), fuse.ERANGE
+	}
+	dest = dest[:0]
+	for _, n := range names {
+		dest = append(append(dest, n...), 0)
+	}
+	return uint32(size), fuse.OK
+}
+
+// SetXAttr sets one attribute. An access ACL set by somebody outside the file's group takes setgid with it, as on
+// every local file system; the kernel knows who is outside and leaves the clearing to us.
+func (a *adapter) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, data []byte) fuse.Status {
+	node := layers.NodeID(in.NodeId)
+	if err := a.o.SetXattr(node, name, data, int(in.Flags)); err != nil {
+		return a.status(err)
+	}
+	if in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID == 0 {
+		return fuse.OK
+	}
+	at, err := a.o.GetAttr(node)
+	if err == nil && at.Mode&unix.S_ISGID != 0 {
+		_, err = a.o.SetAttr(caller(&in.InHeader, 0), node,
+			layers.SetAttr{Valid: layers.SetMode, Mode: at.Mode & 0o7777 &^ unix.S_ISGID})
+	}
+	return a.status(err)
+}
+
+// RemoveXAttr removes one attribute.
+func (a *adapter) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	return a.status(a.o.RemoveXattr(layers.NodeID(h.NodeId), name))
+}

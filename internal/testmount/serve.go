@@ -1,0 +1,179 @@
+package testmount
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"syscall"
+	"testing"
+	"time"
+
+	snapfuse "snapfs/fs"
+	"snapfs/layers"
+)
+
+// childEnv tells the test binary to serve instead of testing.
+const childEnv = "SNAPFS_TESTMOUNT"
+
+// Main runs the tests of a package, or serves if this process is a test's child.
+func Main(m *testing.M) {
+	if os.Getenv(childEnv) == "" {
+		os.Exit(m.Run())
+	}
+	if err := serve(); err != nil {
+		fmt.Fprintln(os.Stderr, "testmount:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// server is the child's state.
+type server struct {
+	o     *layers.Overlay
+	m     *snapfuse.Mount
+	keys  uint64
+	owned []layers.Lower
+	prof  *os.File
+}
+
+// serve obeys the commands on standard input until it ends, then unmounts.
+func serve() error {
+	syscall.Umask(0)
+	var s server
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 1<<20)
+	out := json.NewEncoder(os.Stdout)
+	for in.Scan() {
+		var c command
+		if err := json.Unmarshal(in.Bytes(), &c); err != nil {
+			return err
+		}
+		var a answer
+		if err := s.obey(c, &a); err != nil {
+			a.Error = err.Error()
+		}
+		if err := out.Encode(a); err != nil {
+			break // the test is gone
+		}
+	}
+	return s.end()
+}
+
+func (s *server) obey(c command, a *answer) error {
+	if s.m == nil && c.Do != "mount" {
+		return errors.New("not mounted")
+	}
+	switch c.Do {
+	case "mount":
+		return s.mount(c)
+	case "seal":
+		s.keys++
+		l, err := s.o.Seal(context.Background(), c.Key, c.Upper, c.Work, s.keys<<48, func() error { return nil })
+		if err == nil {
+			s.owned = append(s.owned, l)
+		}
+		return err
+	case "requests":
+		a.Requests = s.m.Requests()
+	case "memory":
+		var ms runtime.MemStats
+		runtime.ReadMemStats(&ms)
+		a.Memory = Memory{Mallocs: ms.Mallocs, Bytes: ms.TotalAlloc, HeapInUse: ms.HeapInuse, Goroutines: runtime.NumGoroutine()}
+	case "unmount", "detach":
+		return s.m.Unmount(c.Do == "detach")
+	case "abort":
+		return s.m.Abort()
+	case "done":
+		select {
+		case <-s.m.Done():
+		case <-time.After(answerTime / 2):
+			return errors.New("the connection lives on")
+		}
+	default:
+		return fmt.Errorf("no such command: %q", c.Do)
+	}
+	return nil
+}
+
+func (s *server) mount(c command) error {
+	var lowers []layers.Lower
+	for _, dir := range c.Config.Sealed {
+		l, err := layers.OpenSealed(dir, dir, uint64(len(lowers)+1)<<40)
+		if err != nil {
+			return err
+		}
+		lowers = append(lowers, l)
+	}
+	for _, name := range c.Config.Images {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		st, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		l, err := layers.OpenFile(name, f, st.Size())
+		if err != nil {
+			return err
+		}
+		lowers = append(lowers, l)
+	}
+	var err error
+	if s.o, err = layers.New(c.Upper, c.Work, lowers, layers.Options{ReadOnly: c.Config.ReadOnly}); err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	s.owned = lowers
+	if c.Config.Profile != "" {
+		if s.prof, err = os.Create(c.Config.Profile); err != nil {
+			return err
+		}
+		if err := pprof.StartCPUProfile(s.prof); err != nil {
+			return err
+		}
+	}
+	level := slog.LevelInfo
+	if c.Config.Trace {
+		level = slog.LevelDebug
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime/2)
+	defer cancel()
+	s.m, err = snapfuse.New(ctx, s.o, c.Config.Mount, snapfuse.Options{
+		ReadOnly: c.Config.ReadOnly,
+		NoExec:   c.Config.NoExec,
+		Debug:    c.Config.Trace,
+		Logger:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+	})
+	return err
+}
+
+// end leaves nothing behind.
+func (s *server) end() error {
+	var errs []error
+	if s.m != nil {
+		errs = append(errs, s.m.Unmount(true))
+		select {
+		case <-s.m.Done():
+		case <-time.After(answerTime / 3):
+			errs = append(errs, s.m.Abort())
+			<-s.m.Done()
+		}
+	}
+	if s.o != nil {
+		errs = append(errs, s.o.Close())
+	}
+	for _, l := range s.owned {
+		errs = append(errs, l.Close())
+	}
+	if s.prof != nil {
+		pprof.StopCPUProfile()
+		errs = append(errs, s.prof.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,281 @@
+// Package testmount mounts an overlay for a test, served by a child process.
+//
+// A process that serves a FUSE mount must not touch it: a thread stuck in the kernel waits for an answer that its own
+// process has to give. So the test binary starts itself again, the child serves, and the test works on the mount like
+// any other program. The child is told what to do line by line over its standard input and unmounts when that ends,
+// whatever became of the test.
+//
+// A package that uses it needs
+//
+//	func TestMain(m *testing.M) { testmount.Main(m) }
+package testmount
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// answerTime bounds how long a test waits for its server.
+const answerTime = 30 * time.Second
+
+// Config says what to mount. Paths must be absolute.
+type Config struct {
+	// Sealed are directories in the form of uppers, Images are squashfs files below them; topmost first.
+	Sealed, Images []string
+	// Dir holds the upper and work directories of the mount and of every seal; empty is a new one.
+	Dir string
+	// Mount is where to mount; empty is a new directory.
+	Mount    string
+	ReadOnly bool
+	NoExec   bool
+	// Profile, if set, is where the server writes a CPU profile of its life.
+	Profile string
+	// Trace has the server log every request to standard error.
+	Trace bool
+}
+
+// FS is a mounted overlay.
+type FS struct {
+	// Dir is the mountpoint.
+	Dir string
+	// Upper is the upper directory as of the start or the last Seal.
+	Upper string
+
+	t      testing.TB
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	mu     sync.Mutex // one command at a time; guards lines and ended
+	lines  *bufio.Reader
+	ended  bool
+	config Config
+}
+
+// command and answer are what goes over the pipes.
+type command struct {
+	Do     string
+	Key    string
+	Upper  string
+	Work   string
+	Config *Config
+}
+
+type answer struct {
+	Error    string
+	Requests map[string]uint64
+	Memory   Memory
+}
+
+// Memory is what the server has allocated so far.
+type Memory struct {
+	Mallocs, Bytes uint64
+	HeapInUse      uint64
+	Goroutines     int
+}
+
+// Start mounts and has the test unmount at its end; a mount that is busy then, or stays, fails the test.
+func Start(t testing.TB, c Config) *FS {
+	t.Helper()
+	if c.Dir == "" {
+		c.Dir = t.TempDir()
+	}
+	if c.Mount == "" {
+		c.Mount = filepath.Join(t.TempDir(), "mnt")
+	}
+	upper, work := filepath.Join(c.Dir, "upper"), filepath.Join(c.Dir, "work")
+	for _, d := range []string{upper, work, c.Mount} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &FS{Dir: c.Mount, Upper: upper, t: t, config: c}
+	f.cmd = exec.Command("/proc/self/exe")
+	f.cmd.Env = append(os.Environ(), childEnv+"=1")
+	f.cmd.Stderr = os.Stderr
+	f.cmd.WaitDelay = time.Second
+	stdin, err := f.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := f.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.stdin, f.lines = stdin, bufio.NewReader(stdout)
+	if err := f.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Stop)
+	if _, err := f.ask(command{Do: "mount", Upper: upper, Work: work, Config: &c}); err != nil {
+		t.Fatalf("mount: %v", err)
+	}
+	return f
+}
+
+// ask sends a command and waits for its answer.
+func (f *FS) ask(c command) (answer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended {
+		return answer{}, errors.New("the server has ended")
+	}
+	line, err := json.Marshal(c)
+	if err != nil {
+		return answer{}, err
+	}
+	if _, err := f.stdin.Write(append(line, '\n')); err != nil {
+		return answer{}, err
+	}
+	// A server that does not answer is killed, which ends the read below.
+	watch := time.AfterFunc(answerTime, func() { _ = f.cmd.Process.Kill() })
+	defer watch.Stop()
+	line, err = f.lines.ReadBytes('\n')
+	if err != nil {
+		return answer{}, fmt.Errorf("the server died or hung: %w", err)
+	}
+	var a answer
+	if err := json.Unmarshal(line, &a); err != nil {
+		return answer{}, err
+	}
+	if a.Error != "" {
+		return a, errors.New(a.Error)
+	}
+	return a, nil
+}
+
+// Seal ends the upper and makes it the topmost lower, under the key.
+func (f *FS) Seal(key string) {
+	f.t.Helper()
+	upper, work := filepath.Join(f.config.Dir, "upper-"+key), filepath.Join(f.config.Dir, "work-"+key)
+	for _, d := range []string{upper, work} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	if _, err := f.ask(command{Do: "seal", Key: key, Upper: upper, Work: work}); err != nil {
+		f.t.Fatalf("seal: %v", err)
+	}
+	f.Upper = upper
+}
+
+// Requests gives how many requests of each kind the server has had.
+func (f *FS) Requests() map[string]uint64 {
+	f.t.Helper()
+	a, err := f.ask(command{Do: "requests"})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return a.Requests
+}
+
+// Memory gives what the server has allocated.
+func (f *FS) Memory() Memory {
+	f.t.Helper()
+	a, err := f.ask(command{Do: "memory"})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return a.Memory
+}
+
+// Unmount asks the server to unmount; the server lives on.
+func (f *FS) Unmount(lazy bool) error {
+	do := "unmount"
+	if lazy {
+		do = "detach"
+	}
+	_, err := f.ask(command{Do: do})
+	return err
+}
+
+// Abort asks the server to abort the connection.
+func (f *FS) Abort() error {
+	_, err := f.ask(command{Do: "abort"})
+	return err
+}
+
+// WaitDone waits until the server has seen the end of the connection.
+func (f *FS) WaitDone() error {
+	_, err := f.ask(command{Do: "done"})
+	return err
+}
+
+// Kill ends the server as a crash would, leaving a dead mount.
+func (f *FS) Kill() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended {
+		return
+	}
+	f.ended = true
+	_ = f.cmd.Process.Kill() // Wait says what became of it
+	_ = f.cmd.Wait()         // killed: an error is in order
+}
+
+// Stop unmounts and ends the server. It is called at the end of the test by itself.
+func (f *FS) Stop() {
+	f.t.Helper()
+	if !f.ended {
+		if err := f.Unmount(false); err != nil {
+			f.t.Errorf("unmount: %v; in use by: %s", err, users(f.Dir))
+		}
+	}
+	f.mu.Lock()
+	if !f.ended {
+		f.ended = true
+		_ = f.stdin.Close() // ends the child; what matters is how
+		kill := time.AfterFunc(answerTime, func() { _ = f.cmd.Process.Kill() })
+		if err := f.cmd.Wait(); err != nil {
+			f.t.Errorf("server: %v", err)
+		}
+		kill.Stop()
+	}
+	f.mu.Unlock()
+	for i := 0; Mounted(f.Dir); i++ {
+		if i == 0 && f.cmd.ProcessState.Success() {
+			f.t.Errorf("%s is still mounted", f.Dir)
+		}
+		if err := syscall.Unmount(f.Dir, syscall.MNT_DETACH); err != nil {
+			f.t.Errorf("unmount leftover: %v", err)
+			return
+		}
+	}
+}
+
+// Mounted says whether something is mounted at a path, without touching it.
+func Mounted(path string) bool {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(table)) {
+		if f := strings.Fields(line); len(f) > 4 && f[4] == path {
+			return true
+		}
+	}
+	return false
+}
+
+// users names the processes that hold a mount, for the message of a failed unmount.
+func users(dir string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "fuser", "-vm", dir)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return err.Error()
+	}
+	return string(out)
+}
