@@ -38,6 +38,12 @@ const (
 	extColumns
 )
 
+// extColumnNames name the columns for Cut.Table.
+var extColumnNames = [extColumns]string{
+	"extension ino", "extension mtime sec", "extension mtime nsec", "extension ctime sec", "extension ctime nsec",
+	"extension btime sec", "extension btime nsec", "extension extra number", "extension extra offset", "extension extra",
+}
+
 // Codecs of a column's pages.
 const (
 	extPlain = 0

@@ -1,10 +1,17 @@
 package squashfs
 
 import (
-	"context"
 	"errors"
 	"io"
 )
+
+// ErrLimit is the class of errors for trees that squashfs cannot hold: more than 65,535 owners and groups, names
+// longer than 256 bytes, files beyond MaxBlocks, device numbers beyond 12 and 20 bits and the like.
+var ErrLimit = errors.New("beyond the limits of squashfs")
+
+// MaxBlocks is how many blocks, holes included, a file to be written may have: 128 TiB at a block size of 1 MiB.
+// The kernel could read a longer list, but each entry takes four bytes of metadata even for a hole.
+const MaxBlocks = 1 << 27
 
 // Sink takes a store-form image. The image starts with HeaderSize bytes that come last, by Header;
 // Write gives the bytes after them in order.
@@ -24,22 +31,27 @@ type Cut struct {
 	Path string // slash-separated from the root, "" for metadata
 	Size int64  // bytes of data that follow for this file; for metadata the table's length
 	Meta bool
+	// Table names the metadata table, so that the same table of an earlier image can be found: "inodes", "directories",
+	// "ids", "xattrs", "extension", one for each column of that, and "padding".
+	Table string
 }
 
 // StoreOptions are for WriteStore.
 type StoreOptions struct {
-	Progress func(files int64, bytes int64) // may be nil; called often
+	Progress func(files int64, bytes int64) // may be nil; called often, from one goroutine
+	TempDir  string                         // for what outgrows the bound of memory; "" = the system's
 }
 
 // ShipOptions are for WriteShip.
 type ShipOptions struct {
-	Compression string // none, gzip, zstd, xz, lz4
-	Level       int    // 0 = the compressor's default
+	Compression string // none, gzip, zstd, xz, lz4; "" = zstd
+	Level       int    // 0 = the compressor's default: gzip 9, zstd 15; lz4: above 0 the slow mode; xz has none
 	BlockSize   int    // 0 = 128 KiB; 4 KiB to 1 MiB, a power of two
 	NoFragments bool
 	NoExtension bool // leave the extension section out
 	Exportable  bool
-	Workers     int
+	Workers     int    // 0 = GOMAXPROCS
+	TempDir     string // as in StoreOptions
 	Progress    func(files int64, bytes int64)
 }
 
@@ -49,14 +61,4 @@ type Info struct {
 	Inodes uint32
 	Files  int64
 	Data   int64 // bytes of file contents, holes excluded
-}
-
-// WriteStore writes the store form of src: uncompressed contiguous data, deterministic.
-func WriteStore(ctx context.Context, sink Sink, src Source, opts StoreOptions) (Info, error) {
-	return Info{}, errors.ErrUnsupported
-}
-
-// WriteShip writes a compressed image of src for other tools, deterministic for equal options (Workers aside).
-func WriteShip(ctx context.Context, w io.WriterAt, src Source, opts ShipOptions) (Info, error) {
-	return Info{}, errors.ErrUnsupported
 }

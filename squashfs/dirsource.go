@@ -1,0 +1,140 @@
+package squashfs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// DirSource presents a directory of the host as a Source, everything below it included, mounts too. It must not
+// change meanwhile. Entry.Handle is the path.
+func DirSource(root string) Source { return dirSource{root} }
+
+type dirSource struct{ root string }
+
+func (s dirSource) Root(context.Context) (*Entry, error) { return dirEntryAt("", s.root) }
+
+func (s dirSource) ReadDir(ctx context.Context, dir *Entry) ([]*Entry, error) {
+	path := dir.Handle.(string)
+	d, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.Readdirnames(-1)
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]*Entry, 0, len(names))
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		e, err := dirEntryAt(name, filepath.Join(path, name))
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+func (s dirSource) Open(_ context.Context, file *Entry) (File, error) {
+	f, err := os.OpenFile(file.Handle.(string), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	return hostFile{f}, nil
+}
+
+func dirEntryAt(name, path string) (*Entry, error) {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
+	if err != nil {
+		return nil, &os.PathError{Op: "statx", Path: path, Err: err}
+	}
+	e := &Entry{Name: name, Handle: path, Attr: Attr{
+		Ino: st.Ino, Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid, Nlink: st.Nlink,
+		Rdev: unix.Mkdev(st.Rdev_major, st.Rdev_minor), Size: int64(st.Size),
+		Mtime: Time{st.Mtime.Sec, st.Mtime.Nsec}, Ctime: Time{st.Ctime.Sec, st.Ctime.Nsec},
+	}}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		e.Attr.Btime = Time{st.Btime.Sec, st.Btime.Nsec}
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		if e.Target, err = os.Readlink(path); err != nil {
+			return nil, err
+		}
+	}
+	if e.Xattrs, err = hostXattrs(path); err != nil {
+		return nil, fmt.Errorf("attributes of %s: %w", path, err)
+	}
+	return e, nil
+}
+
+// hostXattrs reads all extended attributes of path itself.
+func hostXattrs(path string) ([]Xattr, error) {
+	size, err := unix.Llistxattr(path, nil)
+	if errors.Is(err, unix.ENOTSUP) || err == nil && size == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	list := make([]byte, size)
+	if size, err = unix.Llistxattr(path, list); err != nil {
+		return nil, err
+	}
+	var out []Xattr
+	for _, name := range bytes.Split(bytes.TrimSuffix(list[:size], []byte{0}), []byte{0}) {
+		n, err := unix.Lgetxattr(path, string(name), nil)
+		if err != nil {
+			return nil, err
+		}
+		value := make([]byte, n)
+		if n > 0 {
+			if n, err = unix.Lgetxattr(path, string(name), value); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, Xattr{Name: string(name), Value: value[:n]})
+	}
+	return out, nil
+}
+
+// hostFile is a File of the host.
+type hostFile struct{ *os.File }
+
+func (f hostFile) Extents() ([]Extent, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, fmt.Errorf("stat %s: %w", f.Name(), err)
+	}
+	if st.Blocks*512 >= st.Size {
+		return []Extent{{0, st.Size}}, nil // nothing can be missing, so no need to seek
+	}
+	var out []Extent
+	for at := int64(0); at < st.Size; {
+		from, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find data of %s: %w", f.Name(), err)
+		}
+		to, err := unix.Seek(int(f.Fd()), from, unix.SEEK_HOLE)
+		if err != nil {
+			return nil, fmt.Errorf("find a hole of %s: %w", f.Name(), err)
+		}
+		out = append(out, Extent{from, to - from})
+		at = to
+	}
+	return out, nil
+}

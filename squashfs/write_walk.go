@@ -1,0 +1,299 @@
+package squashfs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// writer is what both forms share. Its first pass is here, the second in write_tables.go.
+// Fields belong to the goroutine of the walk, except those said to be finish's.
+type writer struct {
+	src       Source
+	data      dataWriter
+	blockSize int
+	progress  func(files, bytes int64)
+	spools    spooler
+	packer    packer // of metadata
+
+	ids     idTable
+	xattrs  xattrWriter
+	links   map[uint64]int // inode number in the source to index in hardlinks
+	linked  []hardlink     // by ascending number
+	parents []uint32       // inode number of each directory's parent, in the order of the directories' own numbers
+	inodes  uint32         // numbers given so far
+	mtime   uint32         // newest
+	ranges  [extExtraNumber]valueRange
+	info    Info
+
+	records    *spool // finish's, as the rest
+	extras     uint64 // inodes with an extra
+	extraBytes uint64
+	buf        []byte
+}
+
+// hardlink is a file that may have several names.
+type hardlink struct{ number, names uint32 }
+
+// dataWriter writes file contents: the part in which the two forms differ.
+type dataWriter interface {
+	// file writes the contents of e, open as f, and gives where they are; the layout may become valid later,
+	// but before finish is called for a record that was given to emit after it.
+	file(ctx context.Context, name string, e *Entry, f File, extents []Extent) (*layout, error)
+	// emit brings a record to finish, in the order of the calls.
+	emit(ctx context.Context, p pending) error
+}
+
+// pending is a record on its way to finish.
+type pending struct {
+	record  record
+	extents []Extent
+	foreign []Xattr
+}
+
+func newWriter(src Source, tempDir string, progress func(files, bytes int64)) *writer {
+	w := &writer{
+		src: src, progress: progress, packer: storePacker{},
+		spools: spooler{dir: tempDir, left: spoolMemory},
+		ids:    idTable{index: map[uint32]uint16{}}, links: map[uint64]int{},
+	}
+	w.records = w.spools.spool()
+	return w
+}
+
+// walk runs the first pass.
+func (w *writer) walk(ctx context.Context) error {
+	w.xattrs = xattrWriter{
+		pairs: newMetaWriter(w.spools.spool(), w.packer), ids: newMetaWriter(w.spools.spool(), w.packer),
+		known: map[[16]byte]uint32{},
+	}
+	root, err := w.src.Root(ctx)
+	if err != nil {
+		return err
+	}
+	if root.Attr.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return errors.New("the root of the tree is not a directory")
+	}
+	if _, _, err := w.dir(ctx, "", root); err != nil {
+		return err
+	}
+	w.info.Inodes = w.inodes
+	return nil
+}
+
+// dir writes a directory after all that is in it. It gives its number and its place in parents.
+func (w *writer) dir(ctx context.Context, name string, dir *Entry) (number uint32, ordinal int, err error) {
+	entries, err := w.src.ReadDir(ctx, dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	slices.SortFunc(entries, func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
+	if err := checkNames(name, entries); err != nil {
+		return 0, 0, err
+	}
+	var subdirs []int
+	children := make([]child, 0, len(entries))
+	for i, e := range entries {
+		entries[i] = nil // what is written is not kept
+		if err := ctx.Err(); err != nil {
+			return 0, 0, err
+		}
+		c := child{name: e.Name, typ: basicType(e.Attr.Mode)}
+		if c.typ == typeDir {
+			var sub int
+			c.number, sub, err = w.dir(ctx, path.Join(name, e.Name), e)
+			subdirs = append(subdirs, sub)
+		} else {
+			c.number, err = w.node(ctx, path.Join(name, e.Name), e)
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		children = append(children, c)
+	}
+	p := pending{record: record{attr: dir.Attr, children: children, subdirs: uint32(len(subdirs))}}
+	if number, err = w.inode(ctx, name, dir, p); err != nil {
+		return 0, 0, err
+	}
+	for _, sub := range subdirs {
+		w.parents[sub] = number
+	}
+	w.parents = append(w.parents, 0)
+	return number, len(w.parents) - 1, nil
+}
+
+func checkNames(dir string, entries []*Entry) error {
+	for i, e := range entries {
+		switch {
+		case e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsAny(e.Name, "/\x00"):
+			return fmt.Errorf("%q is no name for an entry of %q", e.Name, dir)
+		case len(e.Name) > maxName:
+			return fmt.Errorf("%w: name of %d bytes in %q", ErrLimit, len(e.Name), dir)
+		case i > 0 && e.Name == entries[i-1].Name:
+			return fmt.Errorf("%q occurs twice in %q", e.Name, dir)
+		case basicType(e.Attr.Mode) == 0:
+			return fmt.Errorf("%q in %q is of unknown type %#o", e.Name, dir, e.Attr.Mode)
+		}
+	}
+	return nil
+}
+
+// node writes what is no directory, once for all its names.
+func (w *writer) node(ctx context.Context, name string, e *Entry) (uint32, error) {
+	if e.Attr.Nlink > 1 {
+		if i, ok := w.links[e.Attr.Ino]; ok {
+			w.linked[i].names++
+			return w.linked[i].number, nil
+		}
+	}
+	p := pending{record: record{attr: e.Attr}}
+	r := &p.record
+	switch basicType(e.Attr.Mode) {
+	case typeFile:
+		var err error
+		if r.layout, p.extents, err = w.file(ctx, name, e); err != nil {
+			return 0, fmt.Errorf("%s: %w", name, err)
+		}
+	case typeSymlink:
+		r.target = e.Target
+		if len(e.Target) > maxSymlinkTarget || e.Target == "" {
+			return 0, fmt.Errorf("%s: %w: symlink target of %d bytes", name, ErrLimit, len(e.Target))
+		}
+	case typeBlockDev, typeCharDev:
+		if _, ok := encodeDev(e.Attr.Rdev); !ok {
+			return 0, fmt.Errorf("%s: %w: device %#x", name, ErrLimit, e.Attr.Rdev)
+		}
+	}
+	number, err := w.inode(ctx, name, e, p)
+	if err != nil {
+		return 0, err
+	}
+	if e.Attr.Nlink > 1 {
+		w.links[e.Attr.Ino] = len(w.linked)
+		w.linked = append(w.linked, hardlink{number, 1})
+	}
+	return number, nil
+}
+
+// file writes a regular file's contents.
+func (w *writer) file(ctx context.Context, name string, e *Entry) (*layout, []Extent, error) {
+	size := e.Attr.Size
+	w.info.Files++
+	if w.progress != nil {
+		defer func() { w.progress(w.info.Files, w.info.Data) }()
+	}
+	if size == 0 {
+		return &layout{fragment: noFragment}, nil, nil
+	}
+	if size < 0 || (size-1)/int64(w.blockSize) >= MaxBlocks {
+		return nil, nil, fmt.Errorf("%w: file of %d bytes at a block size of %d", ErrLimit, size, w.blockSize)
+	}
+	f, err := w.src.Open(ctx, e)
+	if err != nil {
+		return nil, nil, err
+	}
+	extents, err := fileExtents(f, size)
+	var l *layout
+	if err == nil {
+		for _, x := range extents {
+			w.info.Data += x.Len
+		}
+		l, err = w.data.file(ctx, name, e, f, extents)
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return l, extents, err
+}
+
+// fileExtents is where f has data within size, adjacent extents joined.
+func fileExtents(f File, size int64) ([]Extent, error) {
+	given, err := f.Extents()
+	if err != nil {
+		return nil, err
+	}
+	out, end := given[:0:0], int64(0)
+	for _, x := range given {
+		if x.Off < end || x.Len < 0 {
+			return nil, fmt.Errorf("extent of %d bytes at %d after one that ends at %d", x.Len, x.Off, end)
+		}
+		if x.Off >= size {
+			break
+		}
+		x.Len = min(x.Len, size-x.Off)
+		if x.Len == 0 {
+			continue
+		}
+		if n := len(out); n > 0 && x.Off == end {
+			out[n-1].Len += x.Len
+		} else {
+			out = append(out, x)
+		}
+		end = x.Off + x.Len
+	}
+	return out, nil
+}
+
+// inode numbers an inode and sends its record on.
+func (w *writer) inode(ctx context.Context, name string, e *Entry, p pending) (uint32, error) {
+	if w.inodes == math.MaxUint32-1 {
+		return 0, fmt.Errorf("%w: more than %d inodes", ErrLimit, w.inodes)
+	}
+	r := &p.record
+	var err error
+	if r.uid, err = w.ids.add(e.Attr.UID); err == nil {
+		if r.gid, err = w.ids.add(e.Attr.GID); err == nil {
+			r.xattr, p.foreign, err = w.xattrs.add(e.Xattrs)
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	w.inodes++
+	w.mtime = max(w.mtime, clampTime(e.Attr.Mtime))
+	for c, v := range extValues(&e.Attr) {
+		w.ranges[c].add(v)
+	}
+	return w.inodes, w.data.emit(ctx, p)
+}
+
+// finish spools a record whose layout is known.
+func (w *writer) finish(p *pending) error {
+	r := &p.record
+	e := extra{xattrs: p.foreign}
+	if r.layout != nil && !slices.Equal(p.extents, r.layout.extents(r.attr.Size, w.blockSize)) {
+		e.hasExtents, e.extents = true, p.extents
+	}
+	if e.hasExtents || len(e.xattrs) > 0 {
+		slices.SortFunc(e.xattrs, func(a, b Xattr) int { return cmp.Compare(a.Name, b.Name) })
+		r.extra = appendExtra(nil, &e)
+		w.extras++
+		w.extraBytes += uint64(len(r.extra))
+	}
+	w.buf = r.append(w.buf[:0])
+	_, err := w.records.Write(w.buf)
+	return err
+}
+
+// clampTime is what squashfs can hold of a time.
+func clampTime(t Time) uint32 { return uint32(min(max(t.Sec, 0), math.MaxUint32)) }
+
+// readFull reads exactly len(p) bytes: a file that became shorter since it was listed is an error.
+func readFull(f File, p []byte, off int64) error {
+	n, err := f.ReadAt(p, off)
+	if n == len(p) {
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%w: the file ends at %d", io.ErrUnexpectedEOF, off+int64(n))
+	}
+	return err
+}
