@@ -29,6 +29,3 @@ type File interface {
 	// Extents lists where the file has data, in order.
 	Extents() ([]Extent, error)
 }
-
-// ImageSource presents an image as a Source, to re-encode it.
-func ImageSource(im *Image) Source { return nil }

@@ -48,21 +48,15 @@ func (w *writer) image(ctx context.Context, out imageOutput, off uint64, sb supe
 	if err != nil {
 		return err
 	}
-	zeros := make([]byte, padding)
-	for i, s := range sections {
+	if err := writePadding(out, pad); err != nil {
+		return err
+	}
+	for _, s := range sections {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if i == 0 { // the zeros belong to the first table's cut
-			s.size += pad
-		}
 		if err := out.cut(s.name, s.size); err != nil {
 			return err
-		}
-		if i == 0 {
-			if _, err := out.Write(zeros[:pad]); err != nil {
-				return err
-			}
 		}
 		for _, p := range s.parts {
 			if _, err := p.WriteTo(out); err != nil {
@@ -211,13 +205,16 @@ func (t *tables) writeExtension(out imageOutput, bytesUsed uint64) (uint64, erro
 			return 0, err
 		}
 	}
-	if pad > 0 {
-		if err := out.cut("padding", pad); err != nil {
-			return 0, err
-		}
-		if _, err := out.Write(make([]byte, pad)); err != nil {
-			return 0, err
-		}
+	return bytesUsed + length + pad, writePadding(out, pad)
+}
+
+func writePadding(out imageOutput, n uint64) error {
+	if n == 0 {
+		return nil
 	}
-	return bytesUsed + length + pad, nil
+	if err := out.cut("padding", n); err != nil {
+		return err
+	}
+	_, err := out.Write(make([]byte, n))
+	return err
 }

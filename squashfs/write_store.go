@@ -73,7 +73,7 @@ func (s *storeData) file(ctx context.Context, name string, e *Entry, f File, ext
 				return nil, err
 			}
 			p := s.buf[:min(r.Len, int64(len(s.buf)))]
-			if err := readFull(f, p, r.Off); err != nil {
+			if err := readExactly(f, p, r.Off); err != nil {
 				return nil, err
 			}
 			if _, err := s.Write(p); err != nil {

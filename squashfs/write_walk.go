@@ -286,8 +286,8 @@ func (w *writer) finish(p *pending) error {
 // clampTime is what squashfs can hold of a time.
 func clampTime(t Time) uint32 { return uint32(min(max(t.Sec, 0), math.MaxUint32)) }
 
-// readFull reads exactly len(p) bytes: a file that became shorter since it was listed is an error.
-func readFull(f File, p []byte, off int64) error {
+// readExactly reads len(p) bytes: a file that became shorter since it was listed is an error.
+func readExactly(f File, p []byte, off int64) error {
 	n, err := f.ReadAt(p, off)
 	if n == len(p) {
 		return nil
