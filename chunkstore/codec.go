@@ -64,21 +64,31 @@ type codec struct {
 }
 
 func newCodec() *codec {
-	c := &codec{turns: make(chan struct{}, runtime.GOMAXPROCS(0))}
-	for l := range levels {
-		c.plain[l].New = func() any { return newEncoder(encoderLevels[l].plain) }
-		c.withDict[l].New = func() any {
-			return newEncoder(encoderLevels[l].dict, zstd.WithEncoderDictRaw(0, []byte(zstdMagic)))
+	return &codec{turns: make(chan struct{}, runtime.GOMAXPROCS(0))}
+}
+
+func (c *codec) encoder(l level, dict bool) *zstd.Encoder {
+	if !dict {
+		if e, ok := c.plain[l].Get().(*zstd.Encoder); ok {
+			return e
 		}
+		return newEncoder(encoderLevels[l].plain)
 	}
-	c.dec.New = func() any {
-		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
-		if err != nil {
-			panic(err) // constant options
-		}
+	if e, ok := c.withDict[l].Get().(*zstd.Encoder); ok {
+		return e
+	}
+	return newEncoder(encoderLevels[l].dict, zstd.WithEncoderDictRaw(0, []byte(zstdMagic)))
+}
+
+func (c *codec) decoder() *zstd.Decoder {
+	if d, ok := c.dec.Get().(*zstd.Decoder); ok {
 		return d
 	}
-	return c
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
+	if err != nil {
+		panic(err) // constant options
+	}
+	return d
 }
 
 func newEncoder(l zstd.EncoderLevel, opts ...zstd.EOption) *zstd.Encoder {
@@ -102,12 +112,9 @@ func (c *codec) encode(dst, src, dict []byte, l level) []byte {
 	}
 	c.turns <- struct{}{}
 	defer func() { <-c.turns }()
-	pool := &c.plain[l]
+	e, pool := c.encoder(l, len(dict) > 0), &c.plain[l]
 	if len(dict) > 0 {
 		pool = &c.withDict[l]
-	}
-	e := pool.Get().(*zstd.Encoder)
-	if len(dict) > 0 {
 		dict = dict[max(0, len(dict)-l.dictMax()):]
 		if err := e.ResetWithOptions(nil, zstd.WithEncoderDictRaw(0, dict)); err != nil {
 			panic(err) // a raw dictionary of this size is always accepted
@@ -149,7 +156,7 @@ func (c *codec) decode(dst, frame, dict []byte, maxLen int) ([]byte, error) {
 		return bad(zstd.ErrDecoderSizeExceeded)
 	}
 	n := int(h.FrameContentSize)
-	d := c.dec.Get().(*zstd.Decoder)
+	d := c.decoder()
 	defer c.dec.Put(d)
 	if len(dict) > 0 {
 		if err := d.ResetWithOptions(nil, zstd.WithDecoderDictRaw(0, dict)); err != nil {
