@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// nodeBefore fixes what the versions below depend on, so that the corpus is the same whenever it is built.
+const nodeBefore = "2025-10-25"
+
+const (
+	nodePackage = `{ "name": "agent-app", "private": true, "version": "0.0.1", "type": "module", "scripts": { "build": "tsc -b && vite build" } }
+`
+	nodeTSConfig = `{ "compilerOptions": { "target": "ES2022", "lib": ["ES2022","DOM","DOM.Iterable"], "module": "ESNext", "moduleResolution": "bundler", "jsx": "react-jsx", "strict": true, "noEmit": true, "skipLibCheck": true }, "include": ["src"] }
+`
+	nodeVite = `import { defineConfig } from 'vite'; import react from '@vitejs/plugin-react'; export default defineConfig({ plugins: [react()], build: { sourcemap: true } });
+`
+	nodeIndex = `<!doctype html><html><body><div id="root"></div><script type="module" src="/src/main.tsx"></script></body></html>
+`
+	nodeMain = `import { createRoot } from 'react-dom/client'; import App from './App';
+createRoot(document.getElementById('root')!).render(<App />);
+`
+)
+
+// nodeCorpus is a web project on its way through installs, edits, upgrades and builds.
+func nodeCorpus() corpus {
+	return corpus{
+		name: "C2", recipe: 1, programs: []string{"npm", "npx", "node"},
+		about: "vite + react + typescript project: install, build, edits, dependencies, upgrades",
+		build: func(ctx context.Context, b *builder) error {
+			n := node{b}
+			if err := n.scaffold(); err != nil {
+				return err
+			}
+			for _, step := range []func(context.Context) error{n.install, n.build, n.edits, n.dependencies, n.build, n.upgrade, n.components, n.devTools} {
+				if err := step(ctx); err != nil {
+					return err
+				}
+				if err := b.freeze(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+type node struct{ b *builder }
+
+func (n node) npm(ctx context.Context, packages ...string) error {
+	args := append([]string{"install", "--no-audit", "--no-fund", "--loglevel=error", "--before=" + nodeBefore}, packages...)
+	return tool{dir: n.b.ws}.run(ctx, "npm", args...)
+}
+
+func (n node) build(ctx context.Context) error {
+	return tool{dir: n.b.ws}.run(ctx, "npx", "vite", "build")
+}
+
+// panel writes a generated component.
+func (n node) panel(k int) error {
+	var s strings.Builder
+	fmt.Fprintf(&s, "import { useState } from 'react';\nexport function Panel%d() {\n  const [n, setN] = useState(%d);\n", k, k)
+	fmt.Fprintf(&s, "  return (<section className='panel-%d'>\n", k)
+	for j := range 40 {
+		fmt.Fprintf(&s, "    <p key='%d-%d'>Panel %d row %d: value {n * %d + %d}</p>\n", k, j+1, k, j+1, j+1, k)
+	}
+	fmt.Fprintf(&s, "    <button onClick={() => setN(n + 1)}>bump %d</button></section>); }\n", k)
+	return n.b.write(fmt.Sprintf("src/Panel%d.tsx", k), s.String())
+}
+
+func (n node) app(panels int, head, title string) error {
+	var s strings.Builder
+	for k := range panels {
+		fmt.Fprintf(&s, "import { Panel%d } from './Panel%d';\n", k+1, k+1)
+	}
+	fmt.Fprintf(&s, "%s\nexport default function App() { return (<main>%s\n", head, title)
+	for k := range panels {
+		fmt.Fprintf(&s, "<Panel%d />\n", k+1)
+	}
+	s.WriteString("</main>); }\n")
+	return n.b.write("src/App.tsx", s.String())
+}
+
+func (n node) scaffold() error {
+	for name, text := range map[string]string{
+		"package.json": nodePackage, "tsconfig.json": nodeTSConfig, "vite.config.ts": nodeVite,
+		"index.html": nodeIndex, "src/main.tsx": nodeMain,
+	} {
+		if err := n.b.write(name, text); err != nil {
+			return err
+		}
+	}
+	for k := range 20 {
+		if err := n.panel(k + 1); err != nil {
+			return err
+		}
+	}
+	return n.app(20, "", "")
+}
+
+func (n node) install(ctx context.Context) error {
+	return n.npm(ctx, "vite@7.1.0", "@vitejs/plugin-react@5.0.0", "typescript@5.8.3", "react@19.1.0", "react-dom@19.1.0",
+		"@types/react@19.1.0", "@types/react-dom@19.1.0")
+}
+
+func (n node) edits(context.Context) error {
+	for _, k := range []int{3, 7, 12} {
+		if err := n.b.edit(fmt.Sprintf("src/Panel%d.tsx", k), "row 5:", fmt.Sprintf("row five (%d):", k), "bump", "increment"); err != nil {
+			return err
+		}
+	}
+	return n.app(20, "", "<h1>agent app</h1>")
+}
+
+func (n node) dependencies(ctx context.Context) error {
+	if err := n.npm(ctx, "lodash-es@4.17.21", "@types/lodash-es@4.17.12", "zustand@5.0.6", "date-fns@4.1.0", "clsx@2.1.1"); err != nil {
+		return err
+	}
+	return n.app(20, "import { debounce, sortBy } from 'lodash-es'; import { format } from 'date-fns'; "+
+		"export const h = debounce(() => sortBy([format(new Date(), 'yyyy')]), 10);", "<h1 onClick={h}>agent app</h1>")
+}
+
+func (n node) upgrade(ctx context.Context) error {
+	return n.npm(ctx, "vite@7.1.7", "typescript@5.9.2", "react@19.1.1", "react-dom@19.1.1", "@vitejs/plugin-react@5.0.3", "zustand@5.0.8")
+}
+
+func (n node) components(ctx context.Context) error {
+	for k := 21; k <= 26; k++ {
+		if err := n.panel(k); err != nil {
+			return err
+		}
+	}
+	if err := n.app(26, "import { debounce } from 'lodash-es'; import { format } from 'date-fns'; "+
+		"export const h = debounce(() => console.log(format(new Date(), 'yyyy')), 10);", "<h1 onClick={h}>agent app 2</h1>"); err != nil {
+		return err
+	}
+	return n.build(ctx)
+}
+
+func (n node) devTools(ctx context.Context) error {
+	if err := n.npm(ctx, "eslint@9.35.0", "typescript-eslint@8.43.0", "prettier@3.6.2", "vitest@3.2.4"); err != nil {
+		return err
+	}
+	if err := n.npm(ctx, "react@19.2.0", "react-dom@19.2.0", "typescript@5.9.3", "vite@7.1.9"); err != nil {
+		return err
+	}
+	if err := n.b.edit("src/Panel1.tsx", "value", "val"); err != nil {
+		return err
+	}
+	return n.build(ctx)
+}

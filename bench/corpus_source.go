@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// sourceCorpus is the history of a source tree: consecutive releases of a Go module.
+func sourceCorpus() corpus {
+	const module = "golang.org/x/tools"
+	versions := strings.Fields(`0.18.0 0.19.0 0.20.0 0.21.0 0.22.0 0.23.0 0.24.0 0.24.1 0.25.0 0.25.1 0.26.0 0.27.0 0.28.0 0.29.0 0.30.0
+		0.31.0 0.32.0 0.33.0 0.34.0 0.35.0 0.36.0 0.37.0 0.38.0 0.39.0 0.40.0 0.41.0 0.42.0 0.43.0 0.44.0 0.45.0`)
+	return corpus{
+		name: "C1", recipe: 1, programs: []string{"go", "rsync"},
+		about: fmt.Sprintf("source history, %s v%s to v%s", module, versions[0], versions[len(versions)-1]),
+		build: func(ctx context.Context, b *builder) error {
+			for _, v := range versions {
+				if err := b.mirrorModule(ctx, module+"@v"+v); err != nil {
+					return err
+				}
+				if err := b.freeze(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// mirrorModule makes the workspace equal to a module version; files whose contents are equal are not touched.
+func (b *builder) mirrorModule(ctx context.Context, version string) error {
+	out, err := tool{dir: b.dir, env: []string{"GOFLAGS=-mod=mod"}}.output(ctx, "go", "mod", "download", "-json", version)
+	if err != nil {
+		return err
+	}
+	var m struct{ Dir string }
+	if err := json.Unmarshal(out, &m); err != nil || m.Dir == "" {
+		return fmt.Errorf("download %s: no directory in %.100q: %w", version, out, err)
+	}
+	return tool{}.run(ctx, "rsync", "-rlc", "--delete", "--chmod=D755,F644", m.Dir+"/", b.ws+"/")
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// resticPeer is restic at its best compression.
+func resticPeer() peer {
+	return peer{
+		name: "restic max", programs: []string{"restic"}, exact: false,
+		open: func(ctx context.Context, dir string) (keeper, error) {
+			r := &restic{dir: dir, t: tool{env: []string{
+				"RESTIC_REPOSITORY=" + dir, "RESTIC_PASSWORD=bench", "RESTIC_CACHE_DIR=" + dir + ".cache", "RESTIC_COMPRESSION=max",
+			}}}
+			return r, r.t.run(ctx, "restic", "init", "--quiet")
+		},
+	}
+}
+
+type restic struct {
+	dir string
+	t   tool
+	ids []string // of the states' snapshots
+}
+
+func (r *restic) store(ctx context.Context, _ int, _, state string) error {
+	t := r.t
+	t.dir = state
+	out, err := t.output(ctx, "restic", "backup", ".", "--json", "--host", "bench", "--ignore-inode", "--ignore-ctime")
+	if err != nil {
+		return err
+	}
+	all := strings.Split(strings.TrimSpace(string(out)), "\n")
+	var summary struct {
+		ID string `json:"snapshot_id"`
+	}
+	if err := json.Unmarshal([]byte(all[len(all)-1]), &summary); err != nil || summary.ID == "" {
+		return fmt.Errorf("restic backup: no snapshot in %.100q: %w", all[len(all)-1], err)
+	}
+	r.ids = append(r.ids, summary.ID)
+	return nil
+}
+
+func (r *restic) settle(context.Context) error { return nil }
+
+func (r *restic) size(context.Context) (int64, error) { return allocated(r.dir) }
+
+func (r *restic) restore(ctx context.Context, i int, dest string) error {
+	return r.t.run(ctx, "restic", "restore", r.ids[i], "--target", dest)
+}
+
+func (r *restic) drop(ctx context.Context, n int) error {
+	return r.t.run(ctx, "restic", append([]string{"forget", "--prune", "--max-unused", "0"}, r.ids[:n]...)...)
+}
+
+func (r *restic) close(context.Context) error { return nil }
+
+// borgPeer is borg at its usual zstd level.
+func borgPeer() peer {
+	return peer{
+		name: "borg zstd", programs: []string{"borg"}, exact: false,
+		open: func(ctx context.Context, dir string) (keeper, error) {
+			b := borg{dir: dir, t: tool{env: []string{
+				"BORG_REPO=" + dir, "BORG_BASE_DIR=" + dir + ".base", "BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK=yes",
+				"BORG_RELOCATED_REPO_ACCESS_IS_OK=yes",
+			}}}
+			return b, b.t.run(ctx, "borg", "init", "--encryption=none")
+		},
+	}
+}
+
+type borg struct {
+	dir string
+	t   tool
+}
+
+func (b borg) archive(i int) string { return fmt.Sprintf("::s%04d", i) }
+
+func (b borg) store(ctx context.Context, i int, _, state string) error {
+	t := b.t
+	t.dir = state
+	return t.run(ctx, "borg", "create", "--compression", "zstd,3", "--files-cache", "mtime,size", b.archive(i), ".")
+}
+
+func (b borg) settle(context.Context) error { return nil }
+
+func (b borg) size(context.Context) (int64, error) { return allocated(b.dir) }
+
+func (b borg) restore(ctx context.Context, i int, dest string) error {
+	t := b.t
+	t.dir = dest
+	return t.run(ctx, "borg", "extract", b.archive(i))
+}
+
+func (b borg) drop(ctx context.Context, n int) error {
+	args := []string{"delete"}
+	for i := range n {
+		args = append(args, filepath.Base(b.archive(i))) // the archives of BORG_REPO
+	}
+	if err := b.t.run(ctx, "borg", args...); err != nil {
+		return err
+	}
+	return b.t.run(ctx, "borg", "compact", "--threshold", "0")
+}
+
+func (b borg) close(context.Context) error { return nil }

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"snapfs/sandbox"
+)
+
+// snapfsPeer is snapfs as it is used: a mounted workspace that is changed from state to state, and a
+// snapshot of each. The home is served by this process; only children touch the mount.
+func snapfsPeer() peer {
+	return peer{
+		name: "snapfs", programs: []string{"rsync", "fusermount3"}, exact: true,
+		open: func(ctx context.Context, dir string) (keeper, error) {
+			s := &snapfs{home: dir, mount: dir + ".mnt"}
+			h, err := sandbox.Open(ctx, dir, sandbox.Options{})
+			if err != nil {
+				return nil, fmt.Errorf("open home: %w", err)
+			}
+			s.api = h
+			if _, err := h.Create(ctx, sandbox.CreateRequest{Name: "bench"}); err != nil {
+				return nil, errors.Join(err, h.Close())
+			}
+			r := sandbox.MountRequest{Workspace: "bench", Mountpoint: s.mount, MakeMountpoint: true}
+			if _, err := h.Mount(ctx, r); err != nil {
+				return nil, errors.Join(err, h.Close())
+			}
+			return s, nil
+		},
+	}
+}
+
+type snapfs struct {
+	api         sandbox.API // nil while closed
+	home, mount string
+	ids         []string // of the states' snapshots
+}
+
+func (s *snapfs) store(ctx context.Context, i int, _, state string) error {
+	if err := (tool{}).run(ctx, "rsync", "-aHX", "--delete", state+"/", s.mount+"/"); err != nil {
+		return err
+	}
+	snap, err := s.api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "bench", Name: fmt.Sprintf("s%04d", i), WaitStored: true})
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	s.ids = append(s.ids, snap.ID)
+	return nil
+}
+
+// settle removes the workspace, as no peer keeps a working copy.
+func (s *snapfs) settle(ctx context.Context) error {
+	if _, err := s.api.Unmount(ctx, sandbox.UnmountRequest{Workspace: "bench"}); err != nil {
+		return fmt.Errorf("unmount: %w", err)
+	}
+	if err := s.api.Destroy(ctx, sandbox.RefRequest{Ref: "bench"}); err != nil {
+		return fmt.Errorf("destroy workspace: %w", err)
+	}
+	return s.reopen(ctx)
+}
+
+// reopen closes and opens the home: what is counted is what a closed home takes.
+func (s *snapfs) reopen(ctx context.Context) error {
+	if err := s.close(ctx); err != nil {
+		return err
+	}
+	h, err := sandbox.Open(ctx, s.home, sandbox.Options{MustExist: true})
+	if err != nil {
+		return fmt.Errorf("open home: %w", err)
+	}
+	s.api = h
+	return nil
+}
+
+func (s *snapfs) size(ctx context.Context) (int64, error) {
+	if err := s.close(ctx); err != nil {
+		return 0, err
+	}
+	n, err := allocated(s.home)
+	return n, errors.Join(err, s.reopen(ctx))
+}
+
+func (s *snapfs) restore(ctx context.Context, i int, dest string) (err error) {
+	mnt := filepath.Clean(dest) + ".mnt"
+	w, err := s.api.Restore(ctx, sandbox.RestoreRequest{Snapshot: s.ids[i]})
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	clean := context.WithoutCancel(ctx)
+	defer func() { err = errors.Join(err, s.api.Destroy(clean, sandbox.RefRequest{Ref: w.ID})) }()
+	r := sandbox.MountRequest{Workspace: w.ID, Mountpoint: mnt, MakeMountpoint: true, MountOptions: sandbox.MountOptions{ReadOnly: true}}
+	if _, err := s.api.Mount(ctx, r); err != nil {
+		return errors.Join(err, os.RemoveAll(mnt))
+	}
+	err = tool{}.run(ctx, "cp", "-a", mnt+"/.", dest)
+	_, uerr := s.api.Unmount(clean, sandbox.UnmountRequest{Workspace: w.ID, Force: err != nil})
+	return errors.Join(err, uerr, os.Remove(mnt))
+}
+
+func (s *snapfs) drop(ctx context.Context, n int) error {
+	for _, id := range s.ids[:n] {
+		if err := s.api.Delete(ctx, sandbox.RefRequest{Ref: id}); err != nil {
+			return fmt.Errorf("delete %s: %w", id, err)
+		}
+	}
+	if _, err := s.api.GC(ctx, sandbox.GCRequest{}); err != nil {
+		return fmt.Errorf("collect: %w", err)
+	}
+	return nil
+}
+
+func (s *snapfs) close(context.Context) error {
+	if s.api == nil {
+		return nil
+	}
+	api := s.api
+	s.api = nil
+	if err := api.Close(); err != nil {
+		return fmt.Errorf("close home: %w", err)
+	}
+	return nil
+}
