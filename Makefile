@@ -1,0 +1,35 @@
+# Targets a person types; .ci/run calls the same ones.
+
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# The packages whose tests run again under the race detector.
+RACE     ?= ./sandbox/... ./layers/... ./chunkstore/... ./fs/... ./squashfs/...
+
+.PHONY: build deps test race lint bench bench-peers clean
+
+build:
+	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/snapfs ./cmd/snapfs
+
+# Installs the Debian packages that the tests call and this machine lacks; does nothing where all are there.
+deps:
+	./.ci/deps
+
+test: deps build
+	$(GO) vet ./...
+	$(GO) test -timeout 480s ./... </dev/null
+
+race: deps
+	$(GO) test -race -timeout 480s $(RACE) </dev/null
+
+lint:
+	$(GO) run $(LINT) run --timeout 8m ./...
+
+bench: build
+	$(GO) run ./bench run
+
+bench-peers: build
+	$(GO) run ./bench peers
+
+clean:
+	rm -rf bin
