@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox"
+	"snapfs/sandbox/daemon"
+)
+
+func (a *app) gcCommand() *cobra.Command {
+	r := sandbox.GCRequest{}
+	cmd := &cobra.Command{
+		Use:   "gc [--optimize]",
+		Short: "give the space of what was deleted back to the host",
+		Long: `Deletes snapshots that are past their time, and gives back the space of chunks that no layer needs. Workspaces
+stay mounted and usable meanwhile. With --optimize, cold data are packed anew as well, which takes longer.`,
+		Example:     "  snapfs gc\n  snapfs gc --optimize --json",
+		Args:        exact(),
+		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitCorrupt, exitUnavailable)},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+				meter := a.newMeter()
+				r.Progress = meter.report()
+				got, err := c.GC(cmd.Context(), r)
+				meter.done()
+				if err != nil {
+					return err
+				}
+				return a.result(got, func(w io.Writer) error {
+					_, err := fmt.Fprintf(w, "freed %s in %d chunks, deleted %d expired snapshots\n", size(got.Freed), got.Chunks, got.Expired)
+					return err
+				})
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&r.Optimize, "optimize", false, "pack cold data anew")
+	return cmd
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// beInit is what snapfs does as the first process of a container: it runs itself as a child, passes signals on, reaps the
+// orphans that the kernel gives to process 1, and ends with the child's code. The child has to be another process, for
+// whoever waits for any process would take the exit of those that os/exec waits for.
+func beInit() int {
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "snapfs: init:", err)
+		return exitFailed
+	}
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals)
+	child := exec.Command(self, os.Args[1:]...)
+	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := child.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, "snapfs: init:", err)
+		return exitFailed
+	}
+	for s := range signals {
+		n, ok := s.(syscall.Signal)
+		switch {
+		case !ok || n == unix.SIGURG: // SIGURG is how the Go runtime preempts
+		case n == unix.SIGCHLD:
+			if code, ended := reap(child.Process.Pid); ended {
+				return code
+			}
+		default:
+			_ = child.Process.Signal(n) // it may have ended just now; SIGCHLD tells
+		}
+	}
+	return exitFailed
+}
+
+// reap takes the exits of all children that have ended, and says whether the one was among them and how it ended.
+func reap(pid int) (code int, ended bool) {
+	for {
+		var status unix.WaitStatus
+		got, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || got <= 0 {
+			return code, ended
+		}
+		if got == pid {
+			code, ended = waitCode(status), true
+		}
+	}
+}
+
+// waitCode is the exit code by which a shell would report a status.
+func waitCode(status unix.WaitStatus) int {
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox"
+	"snapfs/sandbox/daemon"
+)
+
+func (a *app) mountCommand() *cobra.Command {
+	var options sandbox.MountOptions
+	cmd := &cobra.Command{
+		Use:   "mount NAME MOUNTPOINT",
+		Short: "show a workspace at a directory",
+		Long: `Mounts workspace NAME on MOUNTPOINT, an empty directory. Its last element is made if it is missing, and removed
+again if mounting fails. A workspace is mounted once at a time.`,
+		Example: "  snapfs mount app /mnt/app\n  snapfs mount app /mnt/app --read-only --nosuid",
+		Args:    exact("NAME", "MOUNTPOINT"),
+		Annotations: map[string]string{
+			"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitCorrupt, exitUnavailable),
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkMount(options); err != nil {
+				return err
+			}
+			mountpoint, err := absolute("mountpoint", args[1])
+			if err != nil {
+				return err
+			}
+			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+				ws, err := c.Mount(cmd.Context(), sandbox.MountRequest{
+					Access: a.access(), Workspace: args[0], Mountpoint: mountpoint, MakeMountpoint: true, MountOptions: options,
+				})
+				if err != nil {
+					return err
+				}
+				return a.result(ws, line(mountedLine(ws)))
+			})
+		},
+	}
+	mountFlags(cmd, &options)
+	return cmd
+}
+
+// mountable refuses early, before a workspace is made for it, a mountpoint that cannot work.
+func mountable(path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		info, err = os.Stat(filepath.Dir(path))
+		if errors.Is(err, fs.ErrNotExist) {
+			return failure(sandbox.ErrNotFound, "mountpoint %s: its parent does not exist", quote(path))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("mountpoint: %w", err)
+	}
+	if !info.IsDir() {
+		return usagef("mountpoint %s is not a directory", quote(path))
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox"
+	"snapfs/sandbox/daemon"
+)
+
+func (a *app) showCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:         "show ID",
+		Short:       "show all about a workspace or a snapshot",
+		Long:        "Shows the record of a workspace (its name) or a snapshot (id, unique prefix of one, or name).",
+		Example:     "  snapfs show app\n  snapfs show before-upgrade --json",
+		Args:        exact("ID"),
+		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable)},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+				o, err := c.Show(cmd.Context(), sandbox.RefRequest{Access: a.access(), Ref: args[0]})
+				if err != nil {
+					return err
+				}
+				return a.result(o, func(w io.Writer) error {
+					if o.Workspace != nil {
+						return showWorkspace(w, *o.Workspace)
+					}
+					if o.Snapshot != nil {
+						return showSnapshot(w, *o.Snapshot)
+					}
+					return fmt.Errorf("%s: the daemon sent neither a workspace nor a snapshot", quote(args[0]))
+				})
+			})
+		},
+	}
+}
+
+func showWorkspace(w io.Writer, ws sandbox.Workspace) error {
+	mode := ""
+	if ws.ReadOnly {
+		mode = "yes"
+	}
+	return fields(w,
+		"workspace", ws.ID,
+		"session", ws.Session,
+		"state", string(ws.State),
+		"mountpoint", quoteIf(ws.Mountpoint),
+		"read-only", mode,
+		"transport", ws.Transport,
+		"created", moment(ws.CreatedAt),
+		"source", quoteIf(ws.Source),
+		"origin", ws.Origin,
+		"head", ws.Head,
+		"layers", strconv.Itoa(ws.Layers),
+	)
+}
+
+func showSnapshot(w io.Writer, s sandbox.Snapshot) error {
+	expires := ""
+	if s.ExpiresAt != nil {
+		expires = moment(*s.ExpiresAt)
+	}
+	err := fields(w,
+		"snapshot", s.ID,
+		"name", quoteIf(s.Name),
+		"description", quoteIf(s.Description),
+		"workspace", s.Workspace,
+		"session", s.Session,
+		"state", string(s.State),
+		"parent", s.Parent,
+		"created", moment(s.CreatedAt),
+		"expires", expires,
+	)
+	if err != nil {
+		return err
+	}
+	rows := make([][]string, 0, len(s.Layers))
+	for _, l := range s.Layers {
+		bytes := "-"
+		if l.State == sandbox.Stored {
+			bytes = size(l.Size)
+		}
+		rows = append(rows, []string{l.ID, string(l.State), bytes, orDash(l.Digest)})
+	}
+	return table(w, "LAYER STATE SIZE DIGEST", rows)
+}

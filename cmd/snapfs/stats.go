@@ -1,0 +1,62 @@
+package main
+
+import (
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox"
+	"snapfs/sandbox/daemon"
+)
+
+func (a *app) statsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "stats [ID]",
+		Short: "show the space that a home, a workspace or a snapshot takes",
+		Long: `Shows space, in bytes with --json. Without ID: of the whole home.
+
+  logical      bytes of the images as other readers would see them
+  stored       bytes that they take in the chunk store
+  unique       what only this needs, and what deleting it would free
+  shared       what something else needs too
+  reclaimable  what nothing needs any more, until 'snapfs gc'
+  upper        written in workspaces and not yet in a snapshot
+  sealed       in snapshots and not yet in the chunk store
+  packs, index the files of the chunk store`,
+		Example:     "  snapfs stats\n  snapfs stats before-upgrade --json",
+		Args:        between(0, "ID"),
+		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable)},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := sandbox.StatsRequest{Access: a.access()}
+			if len(args) == 1 {
+				r.Ref = args[0]
+			}
+			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+				s, err := c.Stats(cmd.Context(), r)
+				if err != nil {
+					return err
+				}
+				return a.result(s, func(w io.Writer) error { return printStats(w, s) })
+			})
+		},
+	}
+}
+
+func printStats(w io.Writer, s sandbox.Stats) error {
+	pairs := []string{
+		"logical", size(s.Logical),
+		"stored", size(s.Stored),
+		"unique", size(s.Unique),
+		"shared", size(s.Shared),
+		"reclaimable", size(s.Reclaimable),
+		"upper", size(s.Upper),
+		"sealed", size(s.Sealed),
+	}
+	count := func(n int64) string { return strconv.FormatInt(n, 10) }
+	if s.Ref != "" {
+		return fields(w, append([]string{"of", s.Ref, "layers", count(s.Layers)}, pairs...)...)
+	}
+	head := []string{"workspaces", count(s.Workspaces), "snapshots", count(s.Snapshots), "layers", count(s.Layers)}
+	return fields(w, append(append(head, pairs...), "packs", size(s.Packs), "index", size(s.Index))...)
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox"
+	"snapfs/sandbox/daemon"
+)
+
+func (a *app) stopCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "stop",
+		Short: "end the daemon of the home",
+		Long: `Unmounts all workspaces of the home and ends its daemon. Workspaces and snapshots stay; what was not stored yet is
+stored after the next start. Where no daemon runs there is nothing to do.`,
+		Example:     "  snapfs stop",
+		Args:        exact(),
+		Annotations: map[string]string{"exits": exitHelp(exitConflict, exitUnavailable)},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.running(cmd)
+			if errors.Is(err, sandbox.ErrUnavailable) && c == nil {
+				a.note("no daemon runs for %s", a.home)
+				return a.result(map[string]bool{"stopped": false}, func(io.Writer) error { return nil })
+			}
+			if err != nil {
+				return err
+			}
+			if err := c.Stop(cmd.Context()); err != nil {
+				return errors.Join(err, c.Close())
+			}
+			_ = c.Close() // the other end is gone
+			a.note("stopped the daemon of %s", a.home)
+			return a.result(map[string]bool{"stopped": true}, func(io.Writer) error { return nil })
+		},
+	}
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:         "status",
+		Short:       "show the daemon of the home",
+		Long:        "Shows the daemon of the home, and starts none. Where none runs the exit code says so.",
+		Example:     "  snapfs status --json",
+		Args:        exact(),
+		Annotations: map[string]string{"exits": exitHelp(exitUnavailable)},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.running(cmd)
+			if err != nil {
+				return err
+			}
+			info, err := c.Info(cmd.Context())
+			if err != nil {
+				return errors.Join(err, c.Close())
+			}
+			err = a.result(info, func(w io.Writer) error {
+				return fields(w,
+					"home", quote(info.Home),
+					"pid", strconv.Itoa(info.PID),
+					"version", info.Version,
+					"mounts", strconv.Itoa(info.Mounts),
+					"log", quote(logPath(a.home)),
+				)
+			})
+			return errors.Join(err, c.Close())
+		},
+	}
+}
+
+// running connects to a daemon that is there.
+func (a *app) running(cmd *cobra.Command) (*daemon.Client, error) {
+	if err := a.lookAtHome(anyHome); err != nil {
+		return nil, err
+	}
+	c, err := daemon.Dial(cmd.Context(), a.home)
+	if errors.Is(err, sandbox.ErrUnavailable) {
+		return nil, failure(sandbox.ErrUnavailable, "no daemon runs for %s", a.home)
+	}
+	return c, err
+}

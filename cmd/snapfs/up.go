@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox"
+	"snapfs/sandbox/daemon"
+)
+
+func (a *app) upCommand() *cobra.Command {
+	var from string
+	var options sandbox.MountOptions
+	cmd := &cobra.Command{
+		Use:   "up NAME MOUNTPOINT [--from SRC]",
+		Short: "create a workspace if it is missing, and mount it",
+		Long: `The one-line start. Creates workspace NAME from SRC if there is none of that name, and mounts it. SRC is as in
+'snapfs create'; it is not looked at when the workspace is there already. The last element of MOUNTPOINT is made if it
+is missing. Where the workspace is already mounted on MOUNTPOINT, nothing happens.
+
+If mounting fails, a workspace or directory that this call made is removed again.`,
+		Example: "  snapfs up app /mnt/app --from ~/src/app\n  snapfs up scratch /mnt/scratch",
+		Args:    exact("NAME", "MOUNTPOINT"),
+		Annotations: map[string]string{
+			"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable),
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkMount(options); err != nil {
+				return err
+			}
+			mountpoint, err := absolute("mountpoint", args[1])
+			if err != nil {
+				return err
+			}
+			if err := mountable(mountpoint); err != nil {
+				return err
+			}
+			src, err := source(cmd, from)
+			if err != nil {
+				return err
+			}
+			return a.withClient(cmd.Context(), anyHome, func(c *daemon.Client) error {
+				return a.up(cmd.Context(), c, args[0], src, sandbox.MountRequest{
+					Access: a.access(), Workspace: args[0], Mountpoint: mountpoint, MakeMountpoint: true, MountOptions: options,
+				})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "`SRC` of a new workspace: directory, image file or snapshot; empty without it")
+	mountFlags(cmd, &options)
+	return cmd
+}
+
+// up creates where needed and mounts.
+func (a *app) up(ctx context.Context, c *daemon.Client, name, src string, mount sandbox.MountRequest) error {
+	meter := a.newMeter()
+	_, err := c.Create(ctx, sandbox.CreateRequest{Access: a.access(), Name: name, Source: src, Progress: meter.report()})
+	meter.done()
+	created := err == nil
+	if err != nil && !errors.Is(err, sandbox.ErrConflict) {
+		return err
+	}
+	if !created {
+		there, showErr := c.Show(ctx, sandbox.RefRequest{Access: a.access(), Ref: name})
+		if showErr != nil || there.Workspace == nil {
+			return err
+		}
+		if src != "" {
+			a.note("workspace %s is there already; --from is not looked at", name)
+		}
+		if ws := *there.Workspace; ws.State == sandbox.Mounted && ws.Mountpoint == mount.Mountpoint {
+			return a.result(ws, line(mountedLine(ws)))
+		}
+	}
+	ws, err := c.Mount(ctx, mount)
+	if err != nil {
+		if created {
+			err = errors.Join(err, a.takeBack(ctx, c, name))
+		}
+		return err
+	}
+	return a.result(ws, line(mountedLine(ws)))
+}
+
+// undoTimeout bounds the removal of what an interrupted or failed verb made.
+const undoTimeout = 30 * time.Second
+
+// takeBack destroys a workspace that a failing verb had made, whatever happened to its context.
+func (a *app) takeBack(ctx context.Context, c sandbox.API, name string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	if err := c.Destroy(ctx, sandbox.RefRequest{Access: a.access(), Ref: name}); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
+		return fmt.Errorf("workspace %s is left, remove it with '%s': %w", name, a.hint("destroy "+name), err)
+	}
+	return nil
+}
