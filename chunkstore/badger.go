@@ -1,0 +1,231 @@
+package chunkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	badger "github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+	"golang.org/x/sys/unix"
+)
+
+// Settings of Badger. All values stay below the value threshold, so that its value log, which loses good values
+// around a bad one, is never used. Figures: notes on storage efficiency.
+const (
+	memTableSize   = 16 << 20
+	indexCache     = 8 << 20  // decompressed blocks of tables
+	maxTxnEntries  = 20_000   // of the 26,214 that a transaction of this memtable takes
+	maxTxnBytes    = 3 << 19  // of 15 % of the memtable
+	valueThreshold = 1 << 20  // the largest that Badger takes
+	walAlloc       = 20 << 20 // a memtable's log: the memtable and one transaction beyond it
+	// indexRoom is what must be free on the file system before the index is written: Badger writes tables
+	// through sparse memory maps, where a full disk would kill the process instead of giving an error.
+	indexRoom = 2*walAlloc + 8<<20
+)
+
+const memExt = ".mem"
+
+func badgerOptions(dir string, opts Options, log *slog.Logger) badger.Options {
+	return badger.DefaultOptions(dir).
+		WithLogger(badgerLog{log}).
+		WithReadOnly(opts.ReadOnly).
+		WithBypassLockGuard(true). // the store has a lock of its own
+		WithSyncWrites(true).
+		WithDetectConflicts(false). // writers are serialised by Store.writeMu
+		WithNumVersionsToKeep(1).
+		WithMetricsEnabled(false).
+		WithMemTableSize(memTableSize).
+		WithNumMemtables(2).
+		WithValueThreshold(valueThreshold).
+		WithValueLogFileSize(1 << 20).
+		WithCompression(options.ZSTD).
+		WithZSTDCompressionLevel(3).
+		WithBlockSize(16 << 10).
+		WithBlockCacheSize(indexCache).
+		WithChecksumVerificationMode(options.OnBlockRead).
+		WithCompactL0OnClose(true).
+		WithNumCompactors(2)
+}
+
+// guarded turns a panic of Badger, its answer to many a damaged file, into an error.
+func guarded[T any](what string, fn func() (T, error)) (v T, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = corruptf("%s: %v", what, r)
+		}
+	}()
+	return fn()
+}
+
+// openBadger opens the database in dir.
+func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) {
+	if !opts.ReadOnly {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+		if err := removeEmptyLogs(dir); err != nil {
+			return nil, err
+		}
+		if err := haveRoom(dir, 2*memTableSize+4<<20); err != nil {
+			return nil, err
+		}
+	}
+	db, err := guarded("open index", func() (*badger.DB, error) {
+		return badger.Open(badgerOptions(dir, opts, log))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open index: %w", err)
+	}
+	return db, nil
+}
+
+// haveRoom fails unless n bytes are free for dir.
+func haveRoom(dir string, n int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return err
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < n {
+		return fmt.Errorf("%s: %d bytes free, the index needs %d: %w", dir, free, n, unix.ENOSPC)
+	}
+	return nil
+}
+
+// memLogs lists the numbers and sizes of the memtable logs in dir.
+func memLogs(dir string) (map[int]int64, error) {
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	logs := map[int]int64{}
+	for _, e := range names {
+		base, ok := strings.CutSuffix(e.Name(), memExt)
+		n, err := strconv.Atoi(base)
+		if !ok || err != nil {
+			continue
+		}
+		fi, err := e.Info()
+		if errors.Is(err, os.ErrNotExist) {
+			continue // flushed meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		logs[n] = fi.Size()
+	}
+	return logs, nil
+}
+
+func memLogPath(dir string, n int) string {
+	return filepath.Join(dir, fmt.Sprintf("%05d%s", n, memExt))
+}
+
+// removeEmptyLogs removes logs that were made in advance and never used; Badger would refuse them.
+func removeEmptyLogs(dir string) error {
+	logs, err := memLogs(dir)
+	if err != nil {
+		return err
+	}
+	for n, size := range logs {
+		if size == 0 {
+			if err := os.Remove(memLogPath(dir, n)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// logGuard keeps the memtable logs of an open database really allocated: the one in use, and the next one, which
+// it makes in advance as an empty file with blocks behind its end, so that Badger's stores into the mapped file
+// never meet a full disk. Used with Store.writeMu held.
+type logGuard struct {
+	dir  string
+	next int // the log made in advance, 0 = none
+}
+
+// prepare is called before each transaction.
+func (g *logGuard) prepare() error {
+	if g.next != 0 {
+		fi, err := os.Stat(memLogPath(g.dir, g.next))
+		if err == nil && fi.Size() == 0 {
+			return nil
+		}
+	}
+	if err := haveRoom(g.dir, indexRoom); err != nil {
+		return err
+	}
+	logs, err := memLogs(g.dir)
+	if err != nil {
+		return err
+	}
+	newest := 0
+	for n, size := range logs {
+		if size > 0 {
+			newest = max(newest, n)
+		}
+	}
+	if newest > 0 && newest != g.next {
+		if err := allocateLog(memLogPath(g.dir, newest), 0); err != nil {
+			return err
+		}
+	}
+	if err := allocateLog(memLogPath(g.dir, newest+1), os.O_CREATE); err != nil {
+		return err
+	}
+	g.next = newest + 1
+	return nil
+}
+
+func allocateLog(path string, flag int) error {
+	f, err := os.OpenFile(path, os.O_RDWR|flag, 0o600)
+	if err != nil {
+		return err
+	}
+	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, walAlloc)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("allocate the index's log: %w", err)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// trimIndex removes what a closed database leaves that it does not need: the record of garbage in the value log
+// (1 MiB of zeros), the value log itself, which is never used, and the log made in advance.
+func trimIndex(dir string) error {
+	if err := removeEmptyLogs(dir); err != nil {
+		return err
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range names {
+		if e.Name() == "DISCARD" || strings.HasSuffix(e.Name(), ".vlog") {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// badgerLog passes Badger's warnings and errors on; what it says at lower levels is of no use to a caller.
+type badgerLog struct{ log *slog.Logger }
+
+func (l badgerLog) Errorf(format string, args ...any)   { l.say(slog.LevelError, format, args) }
+func (l badgerLog) Warningf(format string, args ...any) { l.say(slog.LevelWarn, format, args) }
+func (badgerLog) Infof(string, ...any)                  {}
+func (badgerLog) Debugf(string, ...any)                 {}
+
+func (l badgerLog) say(level slog.Level, format string, args []any) {
+	l.log.Log(context.Background(), level, "index: "+strings.TrimSpace(fmt.Sprintf(format, args...)))
+}

@@ -1,0 +1,192 @@
+package chunkstore
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// block is a decoded record; immutable.
+type block struct {
+	data    []byte
+	members []blockMember // in order of their numbers
+}
+
+type blockMember struct {
+	num      uint64
+	off, len int
+}
+
+func newBlock(r *record, data []byte) *block {
+	b := &block{data: data, members: make([]blockMember, 0, len(r.members))}
+	off := 0
+	for _, m := range r.members {
+		b.members = append(b.members, blockMember{m.num, off, m.len})
+		off += m.len
+	}
+	slices.SortFunc(b.members, func(x, y blockMember) int {
+		if x.num < y.num {
+			return -1
+		}
+		return 1
+	})
+	return b
+}
+
+// chunk gives a chunk's bytes, not to be changed.
+func (b *block) chunk(num uint64) ([]byte, bool) {
+	i, ok := slices.BinarySearchFunc(b.members, num, func(m blockMember, num uint64) int {
+		switch {
+		case m.num < num:
+			return -1
+		case m.num > num:
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		return nil, false
+	}
+	m := b.members[i]
+	return b.data[m.off : m.off+m.len : m.off+m.len], true
+}
+
+func (b *block) cost() int64 { return int64(cap(b.data)) + int64(len(b.members))*24 + 200 }
+
+// blockCache holds decoded records; each is decoded once, however many ask for it at the same time.
+type blockCache struct {
+	*lru[place, *block]
+	flightMu sync.Mutex
+	flights  map[place]*flight // guarded by flightMu
+}
+
+type flight struct {
+	done chan struct{}
+	b    *block // valid when done is closed, as is err
+	err  error
+}
+
+func newBlockCache(limit int64) *blockCache {
+	return &blockCache{lru: newLRU[place, *block](limit), flights: map[place]*flight{}}
+}
+
+// load gives the block at a place, decoded by fn if need be.
+func (c *blockCache) load(at place, fn func() (*block, error)) (*block, error) {
+	b, epoch, ok := c.get(at)
+	if ok {
+		return b, nil
+	}
+	c.flightMu.Lock()
+	if f := c.flights[at]; f != nil {
+		c.flightMu.Unlock()
+		<-f.done
+		return f.b, f.err
+	}
+	f := &flight{done: make(chan struct{})}
+	c.flights[at] = f
+	c.flightMu.Unlock()
+	defer func() {
+		c.flightMu.Lock()
+		delete(c.flights, at)
+		c.flightMu.Unlock()
+		close(f.done)
+	}()
+	f.err = corruptf("decoding was given up")
+	if f.b, f.err = fn(); f.err == nil {
+		c.put(at, f.b, f.b.cost(), epoch)
+	}
+	return f.b, f.err
+}
+
+// locator finds the record of a chunk, and the chunk's length: in the index, or also in an ingest under way.
+type locator func(num uint64) (*located, int, error)
+
+// block decodes the record that holds chunk num.
+func (s *Store) block(loc locator, num uint64) (*block, error) {
+	for again := range 3 {
+		rec, _, err := loc(num)
+		if err != nil {
+			return nil, err
+		}
+		b, err := s.blocks.load(rec.place, func() (*block, error) { return s.decode(loc, rec, num) })
+		if err == nil {
+			return b, nil
+		}
+		// A collection may have moved the chunk since it was located.
+		if now, _, lerr := loc(num); again == 2 || lerr != nil || now.place == rec.place {
+			return nil, err
+		}
+	}
+	panic("unreachable")
+}
+
+// decode reads and decodes a record, for the sake of chunk num.
+func (s *Store) decode(loc locator, rec *located, num uint64) (*block, error) {
+	r, err := s.packs.read(rec.place)
+	if err != nil {
+		return nil, err
+	}
+	fail := func(err error) (*block, error) {
+		return nil, fmt.Errorf("pack %d at %d: %w", rec.pack, rec.off, err)
+	}
+	switch r.kind {
+	case recStored:
+		return newBlock(r, r.frame), nil
+	case recBlock, recDelta:
+	default:
+		return fail(corruptf("no chunks"))
+	}
+	if r.gen != rec.gen || !slices.Equal(r.bases, rec.bases) {
+		return fail(corruptf("not the record of chunk %d", num))
+	}
+	dict, err := s.dictionary(loc, r)
+	if err != nil {
+		return fail(err)
+	}
+	raw := r.raw()
+	data, err := s.codec.decode(make([]byte, 0, raw), r.frame, dict, raw)
+	if err == nil && len(data) != raw {
+		err = corruptf("%d bytes instead of %d", len(data), raw)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return newBlock(r, data), nil
+}
+
+// dictionary gives the chunks that a delta is based on, one behind the other; not to be changed.
+func (s *Store) dictionary(loc locator, r *record) ([]byte, error) {
+	var dict []byte
+	for i, num := range r.bases {
+		rec, _, err := loc(num)
+		if err == nil && rec.gen >= r.gen {
+			// Generations fall along a chain: else two decoders could wait for each other.
+			err = corruptf("base %d has a later generation", num)
+		}
+		var c []byte
+		if err == nil {
+			c, err = s.chunk(loc, num)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("base: %w", err)
+		}
+		if i == 0 && len(r.bases) == 1 {
+			return c, nil
+		}
+		dict = append(dict, c...)
+	}
+	return dict, nil
+}
+
+// chunk gives the bytes of a chunk, not to be changed.
+func (s *Store) chunk(loc locator, num uint64) ([]byte, error) {
+	b, err := s.block(loc, num)
+	if err != nil {
+		return nil, err
+	}
+	c, ok := b.chunk(num)
+	if !ok {
+		return nil, corruptf("chunk %d is not where the index says", num)
+	}
+	return c, nil
+}

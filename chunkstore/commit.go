@@ -1,0 +1,198 @@
+package chunkstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+)
+
+// Commit makes the manifest durable together with the records fn writes, in one Badger transaction. fn may be nil; see Tx
+// for what it may do.
+//
+// The order is what makes it safe: payload is synced before the index names it, and the manifest comes last. What a
+// crash leaves of an ingest is indexed chunks that no manifest names, which a collection takes, or bytes at the end of
+// a pack, which Open cuts off.
+func (in *Ingest) Commit(ctx context.Context, fn func(tx *Tx, m Manifest) error) (Manifest, error) {
+	if err := in.check(); err != nil {
+		return Manifest{}, err
+	}
+	m, err := in.commit(ctx, fn)
+	if err != nil {
+		in.err = err
+		return Manifest{}, err
+	}
+	in.Abort()
+	return m, nil
+}
+
+func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error) (Manifest, error) {
+	if len(in.list.header) != in.opts.HeaderSize {
+		return Manifest{}, errors.New("the header was not given")
+	}
+	if err := in.cut.flush(); err != nil {
+		return Manifest{}, err
+	}
+	if err := in.settle(); err != nil {
+		return Manifest{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Manifest{}, err
+	}
+	s := in.s
+	_, _ = in.sum.Write(in.list.header) // cannot fail
+	copy(in.list.Digest[:], in.sum.Sum(nil))
+	in.list.index()
+	value := in.list.encode(s.codec)
+	// Big lists of new chunks and big manifests are written ahead; nothing names them before the last transaction.
+	for len(in.placed) > batchMax {
+		if err := in.writeBatch(); err != nil {
+			return Manifest{}, err
+		}
+	}
+	id, err := s.writeAhead(value)
+	if err != nil {
+		return Manifest{}, err
+	}
+	if err := s.packs.sync(); err != nil {
+		return Manifest{}, err
+	}
+	batch := in.placed
+	err = s.update(func(t *writeTxn) error {
+		if id == 0 {
+			t.state.nextID++
+			id = t.state.nextID
+		}
+		in.list.ID = id
+		if err := s.indexChunks(t, batch); err != nil {
+			return err
+		}
+		if err := t.putManifest(id, value); err != nil {
+			return err
+		}
+		t.state.manifests++
+		t.state.logical += in.list.Size
+		if fn != nil {
+			if err := fn(&Tx{s, t.btx, t}, in.list.Manifest); err != nil {
+				return err
+			}
+		}
+		t.done = append(t.done, func() {
+			in.indexed(batch)
+			s.manifests.invalidate(id)
+		})
+		return nil
+	})
+	return in.list.Manifest, err
+}
+
+// writeAhead writes the parts of a big manifest, under an id of its own, which it returns; 0 if there is no need.
+// Parts whose manifest never came are removed by the next collection.
+func (s *Store) writeAhead(value []byte) (ID, error) {
+	var id ID
+	no := uint32(1)
+	for group := range slices.Chunk(parts(value), maxTxnBytes/partSize) {
+		err := s.update(func(t *writeTxn) error {
+			if id == 0 {
+				t.state.nextID++
+				id = t.state.nextID
+			}
+			for i, part := range group {
+				if err := t.set(partKey(id, no+uint32(i)), part); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+		no += uint32(len(group))
+	}
+	return id, nil
+}
+
+// flushBatches writes most of the placed chunks into the index, so that what is held in memory stays bounded.
+func (in *Ingest) flushBatches() error {
+	for {
+		in.mu.Lock()
+		n := len(in.placed)
+		in.mu.Unlock()
+		if n < batchMax {
+			return nil
+		}
+		if err := in.writeBatch(); err != nil {
+			return err
+		}
+	}
+}
+
+// writeBatch makes up to batchMax placed chunks durable and writes them into the index.
+func (in *Ingest) writeBatch() error {
+	in.mu.Lock()
+	batch := in.placed[:min(batchMax, len(in.placed))]
+	in.mu.Unlock()
+	if err := in.s.packs.sync(); err != nil {
+		return err
+	}
+	return in.s.update(func(t *writeTxn) error {
+		t.done = append(t.done, func() { in.indexed(batch) })
+		return in.s.indexChunks(t, batch)
+	})
+}
+
+// indexed forgets chunks that the index has now; they are the first of in.placed.
+func (in *Ingest) indexed(batch []*fresh) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, f := range batch {
+		delete(in.unwritten, f.hash)
+		delete(in.unindexed, f.num)
+		if f.like && !f.rec.delta {
+			in.s.sketches.add(f.num, f.sk)
+		}
+	}
+	in.placed = slices.Clone(in.placed[len(batch):])
+}
+
+// indexChunks writes chunks into the index.
+func (s *Store) indexChunks(t *writeTxn, batch []*fresh) error {
+	ends := map[uint32]int64{}
+	recs := map[place]bool{}
+	for _, f := range batch {
+		if err := t.set(hashKey(f.hash), binary.AppendUvarint(nil, f.num)); err != nil {
+			return err
+		}
+		no, i := pageOf(f.num)
+		pg, err := t.edit(no)
+		if err != nil {
+			return err
+		}
+		pg.slots[i] = slot{f.rec, f.size}
+		ends[f.rec.pack] = max(ends[f.rec.pack], f.rec.end())
+		if !recs[f.rec.place] {
+			recs[f.rec.place] = true
+			t.state.payload += f.rec.len
+		}
+	}
+	t.state.chunks += int64(len(batch))
+	return t.extendPacks(ends)
+}
+
+// extendPacks records how far packs are named.
+func (t *writeTxn) extendPacks(ends map[uint32]int64) error {
+	for num, end := range ends {
+		b, err := get(t.btx, packKey(num))
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		p := parser{b: b}
+		if err == nil && int64(p.uint()) >= end {
+			continue
+		}
+		if err := t.set(packKey(num), binary.AppendUvarint(nil, uint64(end))); err != nil {
+			return err
+		}
+	}
+	return nil
+}

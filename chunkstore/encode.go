@@ -1,0 +1,248 @@
+package chunkstore
+
+import (
+	"cmp"
+	"slices"
+)
+
+// blockSize is how many bytes of chunks are packed into one frame; a single chunk may be longer.
+const blockSize = 256 << 10
+
+// A delta is dropped for a plain frame if it is longer than rebasePercent of that. Deltas shorter than a fifth of
+// their chunk are not compared.
+const rebasePercent = 95
+
+func (in *Ingest) levels() (delta, base level) {
+	if in.opts.Background {
+		return levelBetter, levelBest
+	}
+	return levelQuick, levelQuick
+}
+
+// locate finds a chunk of the store or of this ingest.
+func (in *Ingest) locate(num uint64) (*located, int, error) {
+	in.mu.Lock()
+	f := in.unindexed[num]
+	if f != nil {
+		defer in.mu.Unlock()
+		if f.rec != nil {
+			return f.rec, len(f.data) + f.size, nil
+		}
+		return &located{delta: len(f.bases) > 0, gen: f.gen, bases: f.bases}, len(f.data), nil
+	}
+	in.mu.Unlock()
+	return in.s.locate(num)
+}
+
+// bytes gives the contents of a chunk of the store or of this ingest, not to be changed.
+func (in *Ingest) bytes(num uint64) ([]byte, error) {
+	in.mu.Lock()
+	if f := in.unindexed[num]; f != nil && f.data != nil {
+		defer in.mu.Unlock()
+		return f.data, nil
+	}
+	in.mu.Unlock()
+	return in.s.chunk(in.locate, num)
+}
+
+// dispatch sends a new chunk on its way to a pack.
+func (in *Ingest) dispatch(f *fresh) error {
+	in.mu.Lock()
+	in.unindexed[f.num] = f
+	placed := len(in.placed)
+	in.mu.Unlock()
+	if len(f.bases) > 0 {
+		in.spawn(func() error { return in.delta(f) })
+	} else {
+		in.pending = append(in.pending, f)
+		in.pendingBytes += int64(len(f.data))
+	}
+	if in.pendingBytes >= pendingMax {
+		if err := in.flushPending(true); err != nil {
+			return err
+		}
+	}
+	if placed >= 2*batchMax {
+		return in.flushBatches()
+	}
+	return nil
+}
+
+// spawn runs fn beside the caller, bounded in number.
+func (in *Ingest) spawn(fn func() error) {
+	in.slots <- struct{}{}
+	in.wg.Go(func() {
+		defer func() { <-in.slots }()
+		if err := fn(); err != nil {
+			in.mu.Lock()
+			defer in.mu.Unlock()
+			if in.fail == nil {
+				in.fail = err
+			}
+		}
+	})
+}
+
+// failed gives the first error of the encoders.
+func (in *Ingest) failed() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.fail
+}
+
+// delta encodes a chunk against its bases, or leaves it to be packed into a block if that does not pay.
+func (in *Ingest) delta(f *fresh) error {
+	if !f.like {
+		f.sk, f.like = sketchOf(f.data)
+	}
+	var dict []byte
+	for i, num := range f.bases {
+		c, err := in.bytes(num)
+		if err != nil {
+			if skipLost(err) != nil {
+				return err
+			}
+			in.reject(f)
+			return nil
+		}
+		if i == 0 && len(f.bases) == 1 {
+			dict = c
+		} else {
+			dict = append(dict, c...)
+		}
+	}
+	level, _ := in.levels()
+	frame := in.s.codec.encode(nil, f.data, dict, level)
+	if len(frame) > len(f.data)/5 {
+		plain := in.s.codec.encode(nil, f.data, nil, level)
+		if len(frame)*100 > min(len(plain), len(f.data))*rebasePercent {
+			in.reject(f)
+			return nil
+		}
+	}
+	return in.place(&record{
+		kind: recDelta, members: []member{{f.num, len(f.data)}}, gen: f.gen, bases: f.bases, frame: frame,
+	}, []*fresh{f})
+}
+
+func (in *Ingest) reject(f *fresh) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	f.bases, f.gen = nil, 0
+	in.rejected = append(in.rejected, f)
+}
+
+// place appends a record to a pack.
+func (in *Ingest) place(r *record, chunks []*fresh) error {
+	at, err := in.s.packs.append(appendRecord(nil, r))
+	if err != nil {
+		return err
+	}
+	rec := &located{place: at, delta: r.kind == recDelta, gen: r.gen, bases: r.bases}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, f := range chunks {
+		f.rec, f.size, f.data = rec, len(f.data), nil
+		in.placed = append(in.placed, f)
+	}
+	return nil
+}
+
+// flushPending packs the chunks that wait, alike beside alike; with similar, those that are like a known chunk become
+// its deltas instead.
+func (in *Ingest) flushPending(similar bool) error {
+	list := in.pending
+	in.pending, in.pendingBytes = nil, 0
+	keys := make(map[*fresh]string, len(list))
+	for _, f := range list {
+		keys[f] = orderKey(f.path)
+	}
+	slices.SortStableFunc(list, func(a, b *fresh) int {
+		return cmp.Or(cmp.Compare(keys[a], keys[b]), cmp.Compare(a.off, b.off))
+	})
+	var group []*fresh
+	size := 0
+	flush := func() {
+		if len(group) > 0 {
+			g := group
+			in.spawn(func() error { return in.block(g) })
+		}
+		group, size = nil, 0
+	}
+	for _, f := range list {
+		if err := in.ctx.Err(); err != nil {
+			return err
+		}
+		if similar {
+			ok, err := in.likened(f)
+			if err != nil {
+				return err
+			}
+			if ok {
+				in.spawn(func() error { return in.delta(f) })
+				continue
+			}
+		}
+		if size > 0 && size+len(f.data) > blockSize || len(group) == maxMembers {
+			flush()
+		}
+		group = append(group, f)
+		if size += len(f.data); size >= blockSize {
+			flush()
+		}
+	}
+	flush()
+	return in.failed()
+}
+
+// likened gives a chunk bases among similar chunks, and makes it findable.
+func (in *Ingest) likened(f *fresh) (bool, error) {
+	if !f.like {
+		f.sk, f.like = sketchOf(f.data)
+	}
+	if !f.like {
+		return false, nil
+	}
+	var err error
+	_, ok := in.s.sketches.find(f.sk, func(num uint64) bool {
+		if err != nil || num == f.num {
+			return false
+		}
+		err = in.resolve(f, []uint64{num})
+		return err == nil && len(f.bases) > 0
+	})
+	in.s.sketches.add(f.num, f.sk)
+	return ok, err
+}
+
+// block encodes chunks as one frame.
+func (in *Ingest) block(group []*fresh) error {
+	r := &record{kind: recBlock}
+	var raw []byte
+	for _, f := range group {
+		raw = append(raw, f.data...)
+		r.members = append(r.members, member{f.num, len(f.data)})
+	}
+	_, level := in.levels()
+	r.frame = in.s.codec.encode(nil, raw, nil, level)
+	if len(r.frame) >= len(raw) {
+		r.kind, r.frame = recStored, raw
+	}
+	return in.place(r, group)
+}
+
+// settle waits until everything taken so far is in packs.
+func (in *Ingest) settle() error {
+	if err := in.flushPending(true); err != nil {
+		return err
+	}
+	in.wg.Wait()
+	in.mu.Lock()
+	in.pending, in.rejected = in.rejected, nil
+	in.mu.Unlock()
+	if err := in.flushPending(false); err != nil {
+		return err
+	}
+	in.wg.Wait()
+	return in.failed()
+}

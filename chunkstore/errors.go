@@ -1,0 +1,48 @@
+package chunkstore
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Classes of error; test with errors.Is.
+var (
+	ErrCorrupt  = errors.New("corrupt store")                    // data on disk is not what was written
+	ErrNotFound = errors.New("not in the store")                 // no such manifest or record
+	ErrLocked   = errors.New("store is held by another process") // one process owns a store
+	ErrVersion  = errors.New("store of an unknown kind or version")
+	ErrClosed   = errors.New("store is closed")
+	ErrReadOnly = errors.New("store is open for reading only")
+)
+
+// LockedError says who holds a store; its class is ErrLocked.
+type LockedError struct {
+	Dir string
+	PID int // 0 if unknown
+}
+
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("%s: %v (pid %d)", e.Dir, ErrLocked, e.PID)
+}
+
+// Unwrap gives the class.
+func (e *LockedError) Unwrap() error { return ErrLocked }
+
+// DamageError is a read of stored data that failed, and the manifest it was read for; its class is
+// ErrCorrupt, or that of the failed read.
+type DamageError struct {
+	Manifest ID
+	Off      int64 // in the manifest's stream
+	Err      error
+}
+
+func (e *DamageError) Error() string {
+	return fmt.Sprintf("manifest %d at byte %d: %v", e.Manifest, e.Off, e.Err)
+}
+
+// Unwrap gives the cause.
+func (e *DamageError) Unwrap() error { return e.Err }
+
+func corruptf(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrCorrupt, fmt.Errorf(format, args...))
+}

@@ -1,0 +1,273 @@
+package chunkstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	badger "github.com/dgraph-io/badger/v4"
+)
+
+// Keys of the index start with one of these bytes. Numbers in keys are big-endian.
+const (
+	keyHash     = 'h' // hash (20 bytes)          → uvarint chunk number
+	keyPage     = 'p' // page (4 bytes)           → page
+	keyManifest = 'm' // id (8 bytes)             → manifest, or its beginning
+	keyPart     = 'n' // id, part (8 + 4 bytes)   → more of a big manifest
+	keyPack     = 'k' // pack (4 bytes)           → uvarint end of the last record that is named
+	keyRecord   = 'r' // bucket, 0, key           → a caller's record
+	keyState    = 's' //                          → counters
+	keySketches = 't' // first number (4 bytes)   → sketches of chunks
+)
+
+// hashLen is how much of a chunk's BLAKE3 hash names it.
+const hashLen = 20
+
+// hash names a chunk.
+type hash [hashLen]byte
+
+func hashKey(h hash) []byte { return append([]byte{keyHash}, h[:]...) }
+
+func pageKey(no uint64) []byte { return binary.BigEndian.AppendUint32([]byte{keyPage}, uint32(no)) }
+
+func packKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte{keyPack}, num) }
+
+func manifestKey(id ID) []byte { return binary.BigEndian.AppendUint64([]byte{keyManifest}, uint64(id)) }
+
+func partKey(id ID, part uint32) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte{keyPart}, uint64(id)), part)
+}
+
+func recordKey(bucket, key string) []byte {
+	k := make([]byte, 0, len(bucket)+len(key)+2)
+	return append(append(append(append(k, keyRecord), bucket...), 0), key...)
+}
+
+// state is what the store counts; written with every transaction that changes it.
+type state struct {
+	lease     uint64 // chunk numbers from here on were never given out
+	nextID    ID     // of the next manifest
+	manifests int64
+	logical   int64 // bytes of all manifests
+	chunks    int64 // in the index
+	payload   int64 // bytes of records that the index names
+}
+
+const stateVersion = 1
+
+func (st *state) encode() []byte {
+	b := []byte{stateVersion}
+	b = binary.AppendUvarint(b, st.lease)
+	b = binary.AppendUvarint(b, uint64(st.nextID))
+	for _, v := range []int64{st.manifests, st.logical, st.chunks, st.payload} {
+		b = binary.AppendVarint(b, v)
+	}
+	return b
+}
+
+func (st *state) decode(b []byte) error {
+	if len(b) == 0 || b[0] != stateVersion {
+		return fmt.Errorf("%w: index of an unknown version", ErrVersion)
+	}
+	p := parser{b: b[1:]}
+	st.lease, st.nextID = p.uint(), ID(p.uint())
+	for _, v := range []*int64{&st.manifests, &st.logical, &st.chunks, &st.payload} {
+		*v = p.int()
+	}
+	if p.bad {
+		return corruptf("counters are malformed")
+	}
+	return nil
+}
+
+// get reads one key; ErrNotFound.
+func get(btx *badger.Txn, key []byte) ([]byte, error) {
+	return guarded("read index", func() ([]byte, error) {
+		it, err := btx.Get(key)
+		if errors.Is(err, badger.ErrKeyNotFound) {
+			return nil, ErrNotFound
+		}
+		if err != nil {
+			return nil, corruptf("read index: %w", err)
+		}
+		v, err := it.ValueCopy(nil)
+		if err != nil {
+			return nil, corruptf("read index: %w", err)
+		}
+		return v, nil
+	})
+}
+
+// scan calls fn for the keys that start with prefix and are >= from, in order, until it returns false. key and
+// value are valid during the call.
+func scan(btx *badger.Txn, prefix, from []byte, fn func(key, value []byte) (bool, error)) error {
+	_, err := guarded("scan index", func() (struct{}, error) {
+		opts := badger.DefaultIteratorOptions
+		opts.Prefix = prefix
+		opts.PrefetchValues = false // values lie beside their keys
+		it := btx.NewIterator(opts)
+		defer it.Close()
+		for it.Seek(from); it.ValidForPrefix(prefix); it.Next() {
+			var again bool
+			key := it.Item().Key()
+			if err := it.Item().Value(func(v []byte) (err error) {
+				again, err = fn(key, v)
+				return err
+			}); err != nil || !again {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// view runs fn in a read-only transaction of the index.
+func (s *Store) view(fn func(btx *badger.Txn) error) error {
+	btx := s.db.NewTransaction(false)
+	defer btx.Discard()
+	return fn(btx)
+}
+
+// page reads a page of the index; an empty one if there is none.
+func (s *Store) page(no uint64) (*page, error) {
+	pg, epoch, ok := s.pages.get(no)
+	if ok {
+		return pg, nil
+	}
+	err := s.view(func(btx *badger.Txn) (err error) {
+		pg, err = readPage(btx, no)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.pages.put(no, pg, pg.cost(), epoch)
+	return pg, nil
+}
+
+func readPage(btx *badger.Txn, no uint64) (*page, error) {
+	b, err := get(btx, pageKey(no))
+	if errors.Is(err, ErrNotFound) {
+		return &page{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parsePage(b, no)
+}
+
+// locate finds the record of a chunk, and the chunk's length.
+func (s *Store) locate(num uint64) (*located, int, error) {
+	no, i := pageOf(num)
+	pg, err := s.page(no)
+	if err != nil {
+		return nil, 0, err
+	}
+	sl := pg.slots[i]
+	if sl.rec == nil {
+		return nil, 0, corruptf("chunk %d is not in the index", num)
+	}
+	return sl.rec, sl.len, nil
+}
+
+// lookup finds a chunk by its hash; ErrNotFound.
+func (s *Store) lookup(h hash) (uint64, error) {
+	var num uint64
+	err := s.view(func(btx *badger.Txn) error {
+		b, err := get(btx, hashKey(h))
+		if err != nil {
+			return err
+		}
+		p := parser{b: b}
+		if num = p.uint(); p.bad {
+			return corruptf("chunk number is malformed")
+		}
+		return nil
+	})
+	return num, err
+}
+
+// writeTxn is a read-write transaction of the index, with the effects it has on what the store holds in memory.
+type writeTxn struct {
+	btx   *badger.Txn
+	state state            // as it will be
+	pages map[uint64]*page // changed pages, as they will be
+	done  []func()         // called after the commit
+}
+
+func (t *writeTxn) set(key, value []byte) error {
+	if err := t.btx.Set(key, value); err != nil {
+		return fmt.Errorf("write index: %w", err)
+	}
+	return nil
+}
+
+func (t *writeTxn) delete(key []byte) error {
+	if err := t.btx.Delete(key); err != nil {
+		return fmt.Errorf("write index: %w", err)
+	}
+	return nil
+}
+
+// edit gives a page to be changed.
+func (t *writeTxn) edit(no uint64) (*page, error) {
+	if pg := t.pages[no]; pg != nil {
+		return pg, nil
+	}
+	pg, err := readPage(t.btx, no)
+	if err == nil {
+		t.pages[no] = pg
+	}
+	return pg, err
+}
+
+// update runs fn in a read-write transaction and makes it durable. Writers run one at a time.
+func (s *Store) update(fn func(t *writeTxn) error) error {
+	if s.opts.ReadOnly {
+		return ErrReadOnly
+	}
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	if s.broken != nil {
+		return s.broken
+	}
+	if err := s.guard.prepare(); err != nil {
+		return err
+	}
+	t := &writeTxn{btx: s.db.NewTransaction(true), state: s.state, pages: map[uint64]*page{}}
+	defer t.btx.Discard()
+	if err := fn(t); err != nil {
+		return err
+	}
+	changed := make([]uint64, 0, len(t.pages))
+	for no, pg := range t.pages {
+		changed = append(changed, no)
+		var err error
+		if pg.empty() {
+			err = t.delete(pageKey(no))
+		} else {
+			err = t.set(pageKey(no), appendPage(nil, no, pg))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if t.state != s.state {
+		if err := t.set([]byte{keyState}, t.state.encode()); err != nil {
+			return err
+		}
+	}
+	_, err := guarded("write index", func() (struct{}, error) { return struct{}{}, t.btx.Commit() })
+	if err != nil {
+		// Whether the disk has it is unknown until the store is opened again.
+		s.broken = fmt.Errorf("index is not writable any more: %w", err)
+		return s.broken
+	}
+	s.state = t.state
+	s.pages.invalidate(changed...)
+	for _, fn := range t.done {
+		fn()
+	}
+	return nil
+}

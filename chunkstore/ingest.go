@@ -1,0 +1,212 @@
+package chunkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/zeebo/blake3"
+)
+
+// Hint says what the next bytes of an ingest are; a chunk starts there.
+type Hint struct {
+	Path string  // sort and prediction key; "" for metadata
+	Size int64   // bytes until the next hint, -1 unknown
+	Prev []Range // where the previous version of these bytes lies in stored manifests; may be empty
+}
+
+// Range is a part of a stored manifest.
+type Range struct {
+	Manifest ID
+	Off, Len int64
+}
+
+// IngestOptions are for NewIngest.
+type IngestOptions struct {
+	Kind       Kind
+	HeaderSize int  // bytes at the start that are given last, by Header; at most 4096
+	Background bool // use the better, slower compression policy
+	NoSync     bool // do not wait for the disk at commit
+}
+
+const (
+	pendingMax = 96 << 20 // bytes of chunks without a base that are held back to be sorted into blocks
+	batchMax   = 8192     // chunks in one transaction of the index
+)
+
+// Ingest takes one byte stream; used by one goroutine. After an error, and always after use, call Abort (a no-op after Commit).
+type Ingest struct {
+	s     *Store
+	ctx   context.Context
+	opts  IngestOptions
+	cut   *chunker
+	hint  Hint
+	pred  predictor
+	used  *roaring.Bitmap // chunks found or written; guarded by s.pins.mu
+	list  chunkList
+	sum   *blake3.Hasher // of chunk hashes
+	err   error          // the first error; sticks
+	ended bool
+
+	unwritten map[hash]*fresh // chunks of this ingest that the index does not have; used by the ingest's goroutine
+
+	pending      []*fresh // wait to be packed into blocks
+	pendingBytes int64
+
+	wg    sync.WaitGroup // encoders under way
+	slots chan struct{}  // one token per encoder
+
+	mu        sync.Mutex
+	placed    []*fresh          // written to packs, not to the index; guarded by mu
+	rejected  []*fresh          // chunks whose delta did not pay; guarded by mu
+	fail      error             // of encoders; guarded by mu
+	unindexed map[uint64]*fresh // chunks of this ingest by number, until the index has them; guarded by mu
+}
+
+// fresh is a chunk that the store did not have.
+type fresh struct {
+	num   uint64
+	hash  hash
+	data  []byte // nil once it is written; cleared under Ingest.mu
+	size  int    // bytes, set when data is cleared
+	path  string
+	off   int64 // in its part
+	bases []uint64
+	gen   int
+	sk    sketch
+	like  bool     // sk is valid
+	rec   *located // once it is written; guarded by Ingest.mu
+}
+
+// NewIngest starts one. Any number may run side by side.
+func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, error) {
+	if opts.HeaderSize < 0 || opts.HeaderSize > maxHeader {
+		return nil, fmt.Errorf("header of %d bytes", opts.HeaderSize)
+	}
+	if s.opts.ReadOnly {
+		return nil, ErrReadOnly
+	}
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	in := &Ingest{
+		s: s, ctx: ctx, opts: opts,
+		used:      roaring.New(),
+		sum:       blake3.New(),
+		unwritten: map[hash]*fresh{},
+		unindexed: map[uint64]*fresh{},
+		slots:     make(chan struct{}, runtime.GOMAXPROCS(0)+1),
+	}
+	in.list.Kind = opts.Kind
+	in.list.Size = int64(opts.HeaderSize)
+	in.cut = newChunker(in.chunk)
+	in.pred.in = in
+	s.pins.addIngest(in)
+	return in, nil
+}
+
+var errEnded = errors.New("ingest has ended")
+
+func (in *Ingest) check() error {
+	if in.ended {
+		return errEnded
+	}
+	if in.err == nil {
+		in.err = in.ctx.Err()
+	}
+	return in.err
+}
+
+// Hint starts a chunk and says what follows.
+func (in *Ingest) Hint(h Hint) error {
+	if err := in.check(); err != nil {
+		return err
+	}
+	if in.err = in.cut.begin(h.Size); in.err != nil {
+		return in.err
+	}
+	in.hint = h
+	in.pred.begin(h)
+	return nil
+}
+
+// Write takes the next bytes.
+func (in *Ingest) Write(p []byte) (int, error) {
+	if err := in.check(); err != nil {
+		return 0, err
+	}
+	n, err := in.cut.Write(p)
+	in.err = err
+	return n, err
+}
+
+// Header gives the first HeaderSize bytes.
+func (in *Ingest) Header(p []byte) error {
+	if err := in.check(); err != nil {
+		return err
+	}
+	if len(p) != in.opts.HeaderSize {
+		return fmt.Errorf("header of %d bytes instead of %d", len(p), in.opts.HeaderSize)
+	}
+	in.list.header = slices.Clone(p)
+	return nil
+}
+
+// chunk takes the next chunk from the cutter.
+func (in *Ingest) chunk(data []byte) error {
+	full := blake3.Sum256(data)
+	h := hash(full[:hashLen])
+	_, _ = in.sum.Write(h[:]) // cannot fail
+	num, found, err := in.find(h)
+	if err != nil {
+		return err
+	}
+	if found {
+		in.pred.seen(num, len(data))
+		in.list.add(num, len(data))
+		return nil
+	}
+	if num, err = in.s.numbers(1); err != nil {
+		return err
+	}
+	in.s.pins.use(in, num)
+	f := &fresh{num: num, hash: h, data: slices.Clone(data), path: in.hint.Path, off: in.pred.at}
+	in.unwritten[h] = f
+	in.list.New += int64(len(data))
+	if err := in.pred.bases(f); err != nil {
+		return err
+	}
+	in.pred.missed(len(data))
+	in.list.add(num, len(data))
+	return in.dispatch(f)
+}
+
+// find looks for a chunk in this ingest and in the store, and pins it.
+func (in *Ingest) find(h hash) (uint64, bool, error) {
+	if f := in.unwritten[h]; f != nil {
+		return f.num, true, nil
+	}
+	num, err := in.s.lookup(h)
+	if errors.Is(err, ErrNotFound) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	return num, in.s.pins.use(in, num), nil
+}
+
+// Abort drops what was taken.
+func (in *Ingest) Abort() {
+	if in.ended {
+		return
+	}
+	in.ended = true
+	in.wg.Wait()
+	in.s.pins.dropIngest(in)
+	in.s.leave()
+}

@@ -1,0 +1,307 @@
+package chunkstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	badger "github.com/dgraph-io/badger/v4"
+)
+
+// ID is a manifest's number: dense, never reused.
+type ID uint64
+
+// Kind tells what a manifest spells.
+type Kind uint8
+
+// Kinds of manifest.
+const (
+	KindImage Kind = iota + 1
+	KindDocument
+)
+
+// Manifest describes one stored byte stream.
+type Manifest struct {
+	ID     ID
+	Kind   Kind
+	Size   int64 // bytes
+	Chunks int64
+	Digest [32]byte // BLAKE3 over header and chunk hashes: equal digests mean equal bytes and cuts
+	New    int64    // bytes of chunks that were new to the store when it was committed
+}
+
+// The value of a manifest, without its id:
+//
+//	version  1 byte, 1
+//	kind     1 byte
+//	size, chunks, new   uvarint each
+//	digest   32 bytes
+//	header   uvarint length, bytes: the start of the stream, which no chunk holds
+//	packed   uvarint decoded length of the rest; if that is not 0 it is one zstd frame, else plain
+//	runs     uvarint count, then per run: varint first number - end of the run before it, uvarint chunks
+//	segments per segmentChunks chunks: uvarint bytes
+//
+// Values longer than partSize are continued under keyPart.
+const (
+	manifestVersion = 1
+	segmentChunks   = 1024
+	partSize        = 64 << 10
+	maxHeader       = 4 << 10
+	maxRuns         = 64 << 20 // bytes of runs and segments
+)
+
+// run is a row of chunks with consecutive numbers.
+type run struct {
+	first uint64
+	count uint64
+}
+
+// chunkList is the body of a manifest; immutable when complete.
+type chunkList struct {
+	Manifest
+	header   []byte
+	runs     []run
+	segments []int64 // bytes per segmentChunks chunks
+
+	starts []int64 // first byte of each segment, and the end; set by index
+	firsts []int64 // place in the stream, in chunks, of each run's first; set by index
+}
+
+// index makes a complete list ready to be read.
+func (m *chunkList) index() {
+	at := int64(len(m.header))
+	for _, n := range m.segments {
+		m.starts = append(m.starts, at)
+		at += n
+	}
+	m.starts = append(m.starts, at)
+	n := int64(0)
+	for _, r := range m.runs {
+		m.firsts = append(m.firsts, n)
+		n += int64(r.count)
+	}
+}
+
+// segmentAt finds the segment that holds byte off.
+func (m *chunkList) segmentAt(off int64) int {
+	return sort.Search(len(m.starts), func(i int) bool { return m.starts[i] > off }) - 1
+}
+
+// add appends a chunk.
+func (m *chunkList) add(num uint64, n int) {
+	if k := len(m.runs); k > 0 && m.runs[k-1].first+m.runs[k-1].count == num {
+		m.runs[k-1].count++
+	} else {
+		m.runs = append(m.runs, run{num, 1})
+	}
+	if m.Chunks%segmentChunks == 0 {
+		m.segments = append(m.segments, 0)
+	}
+	m.segments[len(m.segments)-1] += int64(n)
+	m.Chunks++
+	m.Size += int64(n)
+}
+
+// bitmap is the set of the manifest's chunks.
+func (m *chunkList) bitmap() *roaring.Bitmap {
+	b := roaring.New()
+	for _, r := range m.runs {
+		b.AddRange(r.first, r.first+r.count)
+	}
+	return b
+}
+
+// cost estimates its memory.
+func (m *chunkList) cost() int64 { return 200 + int64(len(m.runs))*24 + int64(len(m.segments))*16 }
+
+func (m *chunkList) encode(c *codec) []byte {
+	b := []byte{manifestVersion, byte(m.Kind)}
+	for _, v := range []int64{m.Size, m.Chunks, m.New} {
+		b = binary.AppendUvarint(b, uint64(v))
+	}
+	b = append(b, m.Digest[:]...)
+	b = binary.AppendUvarint(b, uint64(len(m.header)))
+	b = append(b, m.header...)
+	body := binary.AppendUvarint(nil, uint64(len(m.runs)))
+	end := uint64(0)
+	for _, r := range m.runs {
+		body = binary.AppendVarint(body, int64(r.first-end))
+		body = binary.AppendUvarint(body, r.count)
+		end = r.first + r.count
+	}
+	for _, n := range m.segments {
+		body = binary.AppendUvarint(body, uint64(n))
+	}
+	if len(body) <= maxFrameInput {
+		if packed := c.encode(nil, body, nil, levelBetter); len(packed)+1 < len(body) {
+			return append(binary.AppendUvarint(b, uint64(len(body))), packed...)
+		}
+	}
+	return append(append(b, 0), body...)
+}
+
+func parseManifest(id ID, b []byte, c *codec) (*chunkList, error) {
+	bad := func() (*chunkList, error) { return nil, corruptf("manifest %d is malformed", id) }
+	p := parser{b: b}
+	if p.byte() != manifestVersion {
+		return nil, corruptf("manifest %d has an unknown version", id)
+	}
+	m := &chunkList{}
+	m.ID, m.Kind = id, Kind(p.byte())
+	for _, v := range []*int64{&m.Size, &m.Chunks, &m.New} {
+		*v = int64(p.uint())
+	}
+	copy(m.Digest[:], p.bytes(32))
+	m.header = slices.Clone(p.bytes(p.count(maxHeader)))
+	if n := p.count(maxRuns); n > 0 {
+		body, err := c.decode(nil, p.b, nil, n)
+		if err != nil {
+			return nil, fmt.Errorf("manifest %d: %w", id, err)
+		}
+		p.b = body
+	}
+	n := p.count(maxRuns)
+	m.runs = make([]run, 0, min(n, len(p.b)))
+	end, chunks, size := uint64(0), uint64(0), int64(len(m.header))
+	for range n {
+		r := run{first: end + uint64(p.int()), count: p.uint()}
+		end = r.first + r.count
+		if p.bad || r.count == 0 || r.first >= 1<<32 || end > 1<<32 {
+			return bad()
+		}
+		chunks += r.count
+		m.runs = append(m.runs, r)
+	}
+	for range (chunks + segmentChunks - 1) / segmentChunks {
+		s := int64(p.count(segmentChunks * maxRaw))
+		if p.bad {
+			return bad()
+		}
+		m.segments = append(m.segments, s)
+		size += s
+	}
+	if p.bad || len(p.b) > 0 || uint64(m.Chunks) != chunks || m.Size != size {
+		return bad()
+	}
+	m.index()
+	return m, nil
+}
+
+// manifest reads a manifest; ErrNotFound.
+func (s *Store) manifest(id ID) (*chunkList, error) {
+	m, epoch, ok := s.manifests.get(id)
+	if ok {
+		return m, nil
+	}
+	err := s.view(func(btx *badger.Txn) (err error) {
+		m, err = readManifest(btx, id, s.codec)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.manifests.put(id, m, m.cost(), epoch)
+	return m, nil
+}
+
+func readManifest(btx *badger.Txn, id ID, c *codec) (*chunkList, error) {
+	b, err := get(btx, manifestKey(id))
+	if err != nil {
+		return nil, fmt.Errorf("manifest %d: %w", id, err)
+	}
+	for part, last := uint32(1), b; len(last) == partSize; part++ {
+		last, err = get(btx, partKey(id, part))
+		if errors.Is(err, ErrNotFound) {
+			return nil, corruptf("manifest %d: part %d is missing", id, part)
+		}
+		if err != nil {
+			return nil, err
+		}
+		b = append(b, last...)
+	}
+	return parseManifest(id, b, c)
+}
+
+// putManifest writes the value of a manifest; parts that do not fit one transaction were written before by putParts.
+func (t *writeTxn) putManifest(id ID, value []byte) error {
+	return t.set(manifestKey(id), value[:min(len(value), partSize)])
+}
+
+// parts splits what is behind the first partSize bytes. The last part is shorter than partSize, possibly empty.
+func parts(value []byte) [][]byte {
+	var ps [][]byte
+	if len(value) < partSize {
+		return nil
+	}
+	for rest := value[partSize:]; ; rest = rest[partSize:] {
+		ps = append(ps, rest[:min(len(rest), partSize)])
+		if len(rest) < partSize {
+			return ps
+		}
+	}
+}
+
+// eachManifest calls fn for all manifests in order of their numbers.
+func (s *Store) eachManifest(ctx context.Context, fn func(m *chunkList) error) error {
+	var ids []ID
+	err := s.view(func(btx *badger.Txn) error {
+		prefix := []byte{keyManifest}
+		return scan(btx, prefix, prefix, func(key, _ []byte) (bool, error) {
+			if len(key) != 9 {
+				return false, corruptf("manifest key of %d bytes", len(key))
+			}
+			ids = append(ids, ID(binary.BigEndian.Uint64(key[1:])))
+			return true, nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		m, err := s.manifest(id)
+		if errors.Is(err, ErrNotFound) {
+			continue // deleted meanwhile
+		}
+		if err == nil {
+			err = fn(m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Manifest describes a stored stream; ErrNotFound.
+func (s *Store) Manifest(ctx context.Context, id ID) (Manifest, error) {
+	if err := s.enter(ctx); err != nil {
+		return Manifest{}, err
+	}
+	defer s.leave()
+	m, err := s.manifest(id)
+	if err != nil {
+		return Manifest{}, err
+	}
+	return m.Manifest, nil
+}
+
+// Manifests lists all stored streams in order of their numbers.
+func (s *Store) Manifests(ctx context.Context) ([]Manifest, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	var list []Manifest
+	err := s.eachManifest(ctx, func(m *chunkList) error {
+		list = append(list, m.Manifest)
+		return nil
+	})
+	return list, err
+}

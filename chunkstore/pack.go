@@ -1,0 +1,323 @@
+package chunkstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// A pack is a file of records, named by its number (%08d.pack):
+//
+//	magic   8 bytes "snapPACK"
+//	version 2 bytes, little-endian, 1
+//	pad     2 bytes, 0
+//	number  4 bytes, little-endian
+//	crc     4 bytes, CRC-32C of the 16 before it
+//	records
+const (
+	packMagic   = "snapPACK"
+	packVersion = 1
+	packHeader  = 20
+	packMax     = 64 << 20 // a pack that has reached this length takes no more records
+	packExt     = ".pack"
+)
+
+// place is where a record lies.
+type place struct {
+	pack uint32
+	off  int64
+	len  int64
+}
+
+func (p place) end() int64 { return p.off + p.len }
+
+// pack is an open pack file.
+type pack struct {
+	num   uint32
+	f     *os.File
+	size  int64 // end of what was appended; guarded by packs.mu
+	alloc int64 // end of what is allocated; guarded by packs.mu
+	users int   // reads under way, plus one while it belongs to the store; guarded by packs.mu
+}
+
+// packs is the set of a store's packs.
+//
+// Records are appended to one pack at a time. Appends are serialised, reads are not.
+type packs struct {
+	dir string
+
+	syncMu sync.Mutex // held while syncing; taken before mu
+
+	mu     sync.Mutex
+	all    map[uint32]*pack // guarded by mu
+	active *pack            // takes appends, nil until the first; guarded by mu
+	dirty  []*pack          // have bytes that were not synced; guarded by mu
+	next   uint32           // number of the next new pack; guarded by mu
+}
+
+func packName(num uint32) string { return fmt.Sprintf("%08d%s", num, packExt) }
+
+// openPacks opens all packs of dir. ends gives for each pack the end of the last record that the index names;
+// what a crash left behind it is cut off, and a pack that it does not name is removed.
+func openPacks(dir string, ends map[uint32]int64, readOnly bool) (*packs, error) {
+	ps := &packs{dir: dir, all: map[uint32]*pack{}, next: 1}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range names {
+		base, ok := strings.CutSuffix(e.Name(), packExt)
+		num, err := strconv.ParseUint(base, 10, 32)
+		if !ok || err != nil {
+			continue
+		}
+		if err := ps.open(uint32(num), ends, readOnly); err != nil {
+			return nil, errors.Join(err, ps.close())
+		}
+	}
+	for num := range ends {
+		ps.next = max(ps.next, num+1) // a lost pack's number must not come again
+	}
+	return ps, nil
+}
+
+func (ps *packs) open(num uint32, ends map[uint32]int64, readOnly bool) error {
+	ps.next = max(ps.next, num+1)
+	path := filepath.Join(ps.dir, packName(num))
+	end, named := ends[num]
+	if !named && !readOnly {
+		return os.Remove(path)
+	}
+	flag := os.O_RDWR
+	if readOnly {
+		flag = os.O_RDONLY
+	}
+	f, err := os.OpenFile(path, flag, 0)
+	if err != nil {
+		return err
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	// A file that ends before end is damaged: reads of what is missing will say so.
+	if fi.Size() > end && !readOnly {
+		if err := f.Truncate(end); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
+	p := &pack{num: num, f: f, size: end, alloc: end, users: 1}
+	ps.all[num] = p
+	if fi.Size() >= end && end < packMax && !readOnly && (ps.active == nil || ps.active.num < num) {
+		ps.active = p
+	}
+	return nil
+}
+
+// create makes a new pack and makes it the active one; mu is held.
+func (ps *packs) createLocked() error {
+	num := ps.next
+	f, err := os.OpenFile(filepath.Join(ps.dir, packName(num)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	h := append(make([]byte, 0, packHeader), packMagic...)
+	h = binary.LittleEndian.AppendUint16(h, packVersion)
+	h = binary.LittleEndian.AppendUint16(h, 0)
+	h = binary.LittleEndian.AppendUint32(h, num)
+	h = binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
+	_, err = f.WriteAt(h, 0)
+	if err == nil {
+		err = syncDir(ps.dir)
+	}
+	if err != nil {
+		return errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	ps.next++
+	p := &pack{num: num, f: f, size: packHeader, alloc: packHeader, users: 1}
+	ps.all[num] = p
+	ps.active = p
+	ps.dirty = append(ps.dirty, p)
+	return nil
+}
+
+// append writes a record, whose place is not durable before the next sync.
+func (ps *packs) append(rec []byte) (place, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.active == nil || ps.active.size >= packMax {
+		if err := ps.createLocked(); err != nil {
+			return place{}, err
+		}
+	}
+	p := ps.active
+	if err := p.reserve(int64(len(rec))); err != nil {
+		return place{}, err
+	}
+	// A short write leaves bytes that no index names; the next record overwrites them.
+	if _, err := p.f.WriteAt(rec, p.size); err != nil {
+		return place{}, err
+	}
+	at := place{p.num, p.size, int64(len(rec))}
+	p.size += int64(len(rec))
+	if len(ps.dirty) == 0 || ps.dirty[len(ps.dirty)-1] != p {
+		ps.dirty = append(ps.dirty, p)
+	}
+	return at, nil
+}
+
+// reserve allocates space ahead for n more bytes, so that a file grows in few extents; packs.mu is held.
+func (p *pack) reserve(n int64) error {
+	if p.size+n <= p.alloc {
+		return nil
+	}
+	step := min(max(p.size/2, 64<<10), 8<<20)
+	want := p.size + n + step
+	for {
+		err := unix.Fallocate(int(p.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, p.alloc, want-p.alloc)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EOPNOTSUPP):
+			return nil // the write itself will tell whether there is room
+		case errors.Is(err, unix.ENOSPC) && want > p.size+n:
+			want = p.size + n
+			continue
+		case err != nil:
+			return fmt.Errorf("allocate pack %d: %w", p.num, err)
+		}
+		p.alloc = want
+		return nil
+	}
+}
+
+// sync makes everything appended before durable.
+func (ps *packs) sync() error {
+	ps.syncMu.Lock()
+	defer ps.syncMu.Unlock()
+	ps.mu.Lock()
+	dirty := ps.dirty
+	ps.dirty = nil
+	ps.mu.Unlock()
+	for i, p := range dirty {
+		if err := unix.Fdatasync(int(p.f.Fd())); err != nil {
+			// What the kernel failed to write it may have dropped: what is in there must not be named.
+			ps.mu.Lock()
+			ps.dirty = append(dirty[i:len(dirty):len(dirty)], ps.dirty...)
+			ps.mu.Unlock()
+			return fmt.Errorf("sync pack %d: %w", p.num, err)
+		}
+	}
+	return nil
+}
+
+// acquire keeps a pack open; nil if there is none of this number.
+func (ps *packs) acquire(num uint32) *pack {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.all[num]
+	if p != nil {
+		p.users++
+	}
+	return p
+}
+
+func (ps *packs) release(p *pack) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p.users--
+	if p.users == 0 {
+		_ = p.f.Close() // it was removed; nothing depends on it
+	}
+}
+
+// read reads and parses the record at a place.
+func (ps *packs) read(at place) (*record, error) {
+	p := ps.acquire(at.pack)
+	if p == nil {
+		return nil, corruptf("pack %d is missing", at.pack)
+	}
+	defer ps.release(p)
+	if at.len > maxRecord+32 {
+		return nil, corruptf("pack %d at %d: record of %d bytes", at.pack, at.off, at.len)
+	}
+	b := make([]byte, at.len)
+	if n, err := p.f.ReadAt(b, at.off); err != nil {
+		return nil, corruptf("pack %d at %d: %d of %d bytes: %w", at.pack, at.off, n, at.len, err)
+	}
+	r, err := parseRecord(b)
+	if err != nil {
+		return nil, fmt.Errorf("pack %d at %d: %w", at.pack, at.off, err)
+	}
+	return r, nil
+}
+
+// remove deletes a pack's file; reads under way end undisturbed.
+func (ps *packs) remove(num uint32) error {
+	ps.mu.Lock()
+	p := ps.all[num]
+	delete(ps.all, num)
+	if ps.active == p {
+		ps.active = nil
+	}
+	ps.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	ps.release(p)
+	return os.Remove(filepath.Join(ps.dir, packName(num)))
+}
+
+// seal makes appends go to a new pack.
+func (ps *packs) seal() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.active = nil
+}
+
+// allocated sums up the space the packs take.
+func (ps *packs) allocated() (int64, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	total := int64(0)
+	for _, p := range ps.all {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(p.f.Fd()), &st); err != nil {
+			return 0, err
+		}
+		total += st.Blocks * 512
+	}
+	return total, nil
+}
+
+// close gives back what was allocated ahead and closes the files.
+func (ps *packs) close() error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	var errs []error
+	for _, p := range ps.all {
+		if p.alloc > p.size {
+			errs = append(errs, p.f.Truncate(p.size))
+		}
+		errs = append(errs, p.f.Close())
+	}
+	ps.all, ps.active = nil, nil
+	return errors.Join(errs...)
+}
+
+// syncDir makes a directory's names durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,170 @@
+package chunkstore
+
+import "encoding/binary"
+
+// A page of the index says where pageChunks chunks of consecutive numbers lie. Chunks are numbered in the order of
+// their streams, which keeps manifests to few runs; blocks hold them in another order, so that a page first lists
+// the records that its chunks lie in:
+//
+//	records uvarint count, then per record:
+//	        uvarint flags: bit 0 delta, bit 1 begins where the record before it in the page ends, bits 2.. generation
+//	        without bit 1: uvarint pack, uvarint offset
+//	        uvarint length
+//	        of a delta: uvarint count of bases, per base: varint number of its chunk - number of the base
+//	slots   per number: uvarint 0 if there is no such chunk, 1 if it lies in the record after the newest one that a
+//	        slot before it names, else 2 + index of the record; then uvarint length of the chunk
+//
+// Trailing empty slots are left out.
+const pageChunks = 256
+
+const (
+	pageDelta    = 1 << 0
+	pageAdjacent = 1 << 1
+	pageGenShift = 2
+)
+
+// located is a record as the index knows it.
+type located struct {
+	place
+	delta bool
+	gen   int
+	bases []uint64
+}
+
+// slot is a chunk in a page; rec is nil if there is no such chunk.
+type slot struct {
+	rec *located
+	len int
+}
+
+// page is a decoded page; immutable once cached.
+type page struct {
+	slots [pageChunks]slot
+}
+
+// cost estimates its memory.
+func (pg *page) cost() int64 { return pageChunks*(16+48) + 64 }
+
+func pageOf(num uint64) (no uint64, i int) { return num / pageChunks, int(num % pageChunks) }
+
+func (pg *page) empty() bool {
+	for i := range pg.slots {
+		if pg.slots[i].rec != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// appendPage encodes page no.
+func appendPage(dst []byte, no uint64, pg *page) []byte {
+	index := map[place]int{}
+	var recs []byte
+	var prev place
+	last := 0
+	for i := range pg.slots {
+		r := pg.slots[i].rec
+		if r == nil {
+			continue
+		}
+		last = i + 1
+		if _, ok := index[r.place]; ok {
+			continue
+		}
+		index[r.place] = len(index)
+		flags := uint64(r.gen) << pageGenShift
+		if r.delta {
+			flags |= pageDelta
+		}
+		adjacent := len(index) > 1 && r.pack == prev.pack && r.off == prev.end()
+		if adjacent {
+			flags |= pageAdjacent
+		}
+		recs = binary.AppendUvarint(recs, flags)
+		if !adjacent {
+			recs = binary.AppendUvarint(recs, uint64(r.pack))
+			recs = binary.AppendUvarint(recs, uint64(r.off))
+		}
+		recs = binary.AppendUvarint(recs, uint64(r.len))
+		if r.delta {
+			recs = binary.AppendUvarint(recs, uint64(len(r.bases)))
+			for _, b := range r.bases {
+				recs = binary.AppendVarint(recs, int64(no*pageChunks+uint64(i)-b))
+			}
+		}
+		prev = r.place
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(index)))
+	dst = append(dst, recs...)
+	newest := -1
+	for i := range last {
+		s := &pg.slots[i]
+		if s.rec == nil {
+			dst = append(dst, 0)
+			continue
+		}
+		k := index[s.rec.place]
+		if k == newest+1 {
+			dst = append(dst, 1)
+			newest = k
+		} else {
+			dst = binary.AppendUvarint(dst, uint64(k)+2)
+		}
+		dst = binary.AppendUvarint(dst, uint64(s.len))
+	}
+	return dst
+}
+
+// parsePage decodes page no.
+func parsePage(b []byte, no uint64) (*page, error) {
+	p := parser{b: b}
+	type raw struct {
+		located
+		back []int64 // distances of the bases, until the chunk is known
+	}
+	recs := make([]*raw, p.count(pageChunks))
+	var prev place
+	for i := range recs {
+		flags := p.uint()
+		r := &raw{located: located{delta: flags&pageDelta != 0, gen: int(flags >> pageGenShift)}}
+		if flags&pageAdjacent != 0 {
+			r.pack, r.off = prev.pack, prev.end()
+		} else {
+			r.pack, r.off = uint32(p.count(1<<32-1)), int64(p.uint())
+		}
+		r.len = int64(p.count(maxRecord + 32))
+		if r.delta {
+			for range p.count(maxBases) {
+				r.back = append(r.back, p.int())
+			}
+		}
+		recs[i], prev = r, r.place
+	}
+	pg := &page{}
+	newest := -1
+	for i := 0; i < pageChunks && len(p.b) > 0; i++ {
+		k := p.count(pageChunks + 2)
+		if k == 0 {
+			continue
+		}
+		if k -= 2; k < 0 {
+			newest++
+			k = newest
+		}
+		n := p.count(maxRaw)
+		if p.bad || k >= len(recs) {
+			return nil, corruptf("index page %d is malformed", no)
+		}
+		num := no*pageChunks + uint64(i)
+		r := recs[k]
+		for _, d := range r.back {
+			r.bases = append(r.bases, num-uint64(d))
+		}
+		r.back = nil
+		pg.slots[i] = slot{&r.located, n}
+	}
+	if p.bad || len(p.b) > 0 {
+		return nil, corruptf("index page %d is malformed", no)
+	}
+	return pg, nil
+}

@@ -1,0 +1,63 @@
+package chunkstore
+
+import (
+	"sync"
+
+	"github.com/RoaringBitmap/roaring/v2"
+)
+
+// pins is what a collection must leave alone besides what manifests name: the manifests of open readers, deleted or
+// not, and the chunks that ingests under way have found or written. What a collection has decided to remove is
+// doomed: it is not found any more, so that nothing new can come to need it.
+type pins struct {
+	mu      sync.Mutex
+	readers map[*Reader]struct{} // guarded by mu
+	ingests map[*Ingest]struct{} // guarded by mu
+	doomed  *roaring.Bitmap      // nil = none; guarded by mu, its contents are immutable
+	recent  *roaring.Bitmap      // what ingests used that ended since a collection began, nil if there is none; guarded by mu
+}
+
+func (p *pins) addReader(r *Reader) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.readers == nil {
+		p.readers = map[*Reader]struct{}{}
+	}
+	p.readers[r] = struct{}{}
+}
+
+func (p *pins) dropReader(r *Reader) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.readers, r)
+}
+
+func (p *pins) addIngest(in *Ingest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ingests == nil {
+		p.ingests = map[*Ingest]struct{}{}
+	}
+	p.ingests[in] = struct{}{}
+}
+
+func (p *pins) dropIngest(in *Ingest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.ingests, in)
+	if p.recent != nil {
+		p.recent.Or(in.used)
+	}
+	in.used = nil
+}
+
+// use pins a chunk for an ingest; false if it is doomed.
+func (p *pins) use(in *Ingest, num uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.doomed != nil && p.doomed.Contains(uint32(num)) {
+		return false
+	}
+	in.used.Add(uint32(num))
+	return true
+}

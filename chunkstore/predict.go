@@ -1,0 +1,216 @@
+package chunkstore
+
+import (
+	"errors"
+	"math/bits"
+	"sort"
+)
+
+// predictSlack is by how many bytes the old chunks that predict a new one may lie beside its place.
+const predictSlack = 8 << 10
+
+// chainMax is how many deltas a chunk of a small file may be away from a chunk that is none.
+const chainMax = 16
+
+// predictor follows a part of an ingest along its previous version. Where a chunk of the previous version turns up
+// again, the two are aligned anew; in between they are taken to run in parallel.
+type predictor struct {
+	in    *Ingest
+	old   []oldChunk     // the previous version
+	index map[uint64]int // by number, into old
+	at    int64          // bytes of the part so far
+	shift int64          // place in the previous version - place in the part
+}
+
+type oldChunk struct {
+	num uint64
+	off int64 // in the previous version
+	len int
+}
+
+// begin starts a part.
+func (p *predictor) begin(h Hint) {
+	p.old, p.index, p.at, p.shift = p.old[:0], nil, 0, 0
+	off := int64(0)
+	for _, r := range h.Prev {
+		// A prediction that cannot be had is none: the chunks are stored without it.
+		chunks, err := p.in.s.chunksOf(r)
+		if err != nil {
+			continue
+		}
+		for _, c := range chunks {
+			c.off = off
+			off += int64(c.len)
+			p.old = append(p.old, c)
+		}
+	}
+}
+
+// seen tells of a chunk that the store had.
+func (p *predictor) seen(num uint64, n int) {
+	if len(p.old) > 0 {
+		if p.index == nil {
+			p.index = make(map[uint64]int, len(p.old))
+			for i, c := range p.old {
+				p.index[c.num] = i
+			}
+		}
+		if i, ok := p.index[num]; ok {
+			p.shift = p.old[i].off - p.at
+		}
+	}
+	p.at += int64(n)
+}
+
+// missed tells of a chunk that the store did not have.
+func (p *predictor) missed(n int) { p.at += int64(n) }
+
+// bases finds what a new chunk at the present place is predicted from.
+func (p *predictor) bases(f *fresh) error {
+	lo := p.at + p.shift - predictSlack
+	hi := p.at + p.shift + int64(len(f.data)) + predictSlack
+	i := sort.Search(len(p.old), func(i int) bool { return p.old[i].off+int64(p.old[i].len) > lo })
+	var preds []uint64
+	for ; i < len(p.old) && p.old[i].off < hi; i++ {
+		preds = append(preds, p.old[i].num)
+	}
+	if len(preds) == 0 && len(p.old) > 0 {
+		preds = append(preds, p.old[len(p.old)-1].num) // the part has grown
+	}
+	if len(preds) == 0 {
+		return nil
+	}
+	return p.in.resolve(f, preds)
+}
+
+// resolve chooses the bases of a delta among the predecessors of a chunk and their own bases, so that chains stay
+// short. Chunks of small files, read as a whole, may be 16 deltas deep. For chunks of large files, of which many lie
+// behind one read, the n-th version is a delta of version n & (n-1), a chain of logarithmic length. Without bases
+// the chunk is to be stored plain.
+func (in *Ingest) resolve(f *fresh, preds []uint64) error {
+	large := f.off > 0 || len(f.data) >= wholePart
+	limit, gen := chainMax, 0
+	if large {
+		for _, n := range preds {
+			rec, _, err := in.locate(n)
+			if err != nil {
+				return skipLost(err)
+			}
+			gen = max(gen, rec.gen+1)
+		}
+		limit = gen & (gen - 1)
+	}
+	seen := map[uint64]bool{}
+	total, depth := 0, 0
+	var add func(num uint64) error
+	add = func(num uint64) error {
+		if seen[num] {
+			return nil
+		}
+		seen[num] = true
+		rec, n, err := in.locate(num)
+		if err != nil {
+			return err
+		}
+		if rec.delta && (large && rec.gen > limit || !large && rec.gen >= limit) {
+			for _, b := range rec.bases {
+				if err := add(b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if total+n > codecWindow/2 || len(f.bases) == maxBases || !in.s.pins.use(in, num) {
+			return nil
+		}
+		total += n
+		depth = max(depth, rec.gen)
+		f.bases = append(f.bases, num)
+		return nil
+	}
+	for _, n := range preds {
+		if err := add(n); err != nil {
+			f.bases = nil
+			return skipLost(err)
+		}
+	}
+	if f.gen = depth + 1; large {
+		f.gen = max(gen, 1)
+	}
+	behind, err := in.behind(f.bases)
+	if err != nil {
+		f.bases = nil
+		return skipLost(err)
+	}
+	if behind > maxBehind || bits.OnesCount(uint(f.gen)) > chainMax {
+		f.bases = nil
+	}
+	return nil
+}
+
+// skipLost makes a lost or damaged predecessor no reason to fail: the chunk is stored without it.
+func skipLost(err error) error {
+	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// behind sums the decoded bytes that must be had before a delta of these bases can be decoded.
+func (in *Ingest) behind(bases []uint64) (int, error) {
+	seen := map[uint64]bool{}
+	var walk func(num uint64) (int, error)
+	walk = func(num uint64) (int, error) {
+		if seen[num] {
+			return 0, nil
+		}
+		seen[num] = true
+		rec, n, err := in.locate(num)
+		if err != nil {
+			return 0, err
+		}
+		if !rec.delta {
+			return max(n, blockSize), nil // its block as a whole
+		}
+		for _, b := range rec.bases {
+			k, err := walk(b)
+			if err != nil {
+				return 0, err
+			}
+			if n += k; n > maxBehind {
+				break
+			}
+		}
+		return n, nil
+	}
+	total := 0
+	for _, b := range bases {
+		n, err := walk(b)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// chunksOf lists the chunks that overlap a range of a manifest.
+func (s *Store) chunksOf(rg Range) ([]oldChunk, error) {
+	m, err := s.manifest(rg.Manifest)
+	if err != nil {
+		return nil, err
+	}
+	var list []oldChunk
+	for no := max(0, m.segmentAt(rg.Off)); no < len(m.segments) && m.starts[no] < rg.Off+rg.Len; no++ {
+		sg, err := s.segment(m, no)
+		if err != nil {
+			return nil, err
+		}
+		for i, num := range sg.nums {
+			if sg.offs[i+1] > rg.Off && sg.offs[i] < rg.Off+rg.Len {
+				list = append(list, oldChunk{num: uint64(num), len: int(sg.offs[i+1] - sg.offs[i])})
+			}
+		}
+	}
+	return list, nil
+}

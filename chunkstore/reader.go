@@ -1,0 +1,237 @@
+package chunkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sort"
+	"sync"
+
+	badger "github.com/dgraph-io/badger/v4"
+)
+
+// readAhead is how many records WriteTo decodes ahead of what it writes.
+const readAhead = 8
+
+// Reader reads a stored stream; safe for concurrent use. It pins the manifest against collection until Close.
+type Reader struct {
+	s *Store
+	m *chunkList
+
+	closeOnce sync.Once
+}
+
+// segment is the expansion of segmentChunks chunks of a manifest; immutable.
+type segment struct {
+	nums []uint32
+	offs []int64 // first byte of each chunk in the stream, and the end
+}
+
+// OpenManifest opens a stream for reading.
+func (s *Store) OpenManifest(ctx context.Context, id ID) (*Reader, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	m, err := s.manifest(id)
+	if err != nil {
+		s.leave()
+		return nil, err
+	}
+	r := &Reader{s: s, m: m}
+	s.pins.addReader(r)
+	// A manifest that is still there after it was pinned was there for every collection that did not see the pin.
+	if err := s.view(func(btx *badger.Txn) error {
+		_, err := get(btx, manifestKey(id))
+		return err
+	}); err != nil {
+		return nil, errors.Join(fmt.Errorf("manifest %d: %w", id, err), r.Close())
+	}
+	return r, nil
+}
+
+// Size is the stream's length in bytes.
+func (r *Reader) Size() int64 { return r.m.Size }
+
+// Close unpins.
+func (r *Reader) Close() error {
+	r.closeOnce.Do(func() {
+		r.s.pins.dropReader(r)
+		r.s.leave()
+	})
+	return nil
+}
+
+type segmentKey struct {
+	id ID
+	no int
+}
+
+// segment expands segment no.
+func (s *Store) segment(m *chunkList, no int) (*segment, error) {
+	key := segmentKey{m.ID, no}
+	sg, epoch, ok := s.segments.get(key)
+	if ok {
+		return sg, nil
+	}
+	first := int64(no) * segmentChunks
+	count := min(segmentChunks, m.Chunks-first)
+	sg = &segment{nums: make([]uint32, 0, count), offs: make([]int64, 0, count+1)}
+	at := m.starts[no]
+	i := sort.Search(len(m.firsts), func(i int) bool { return m.firsts[i] > first }) - 1
+	skip := uint64(first - m.firsts[i])
+	for ; int64(len(sg.nums)) < count; i++ {
+		run := m.runs[i]
+		for num := run.first + skip; num < run.first+run.count && int64(len(sg.nums)) < count; num++ {
+			_, n, err := s.locate(num)
+			if err != nil {
+				return nil, err
+			}
+			sg.nums = append(sg.nums, uint32(num))
+			sg.offs = append(sg.offs, at)
+			at += int64(n)
+		}
+		skip = 0
+	}
+	if sg.offs = append(sg.offs, at); at != m.starts[no+1] {
+		return nil, corruptf("segment %d has %d bytes instead of %d", no, at-m.starts[no], m.starts[no+1]-m.starts[no])
+	}
+	s.segments.put(key, sg, int64(len(sg.nums))*12+100, epoch)
+	return sg, nil
+}
+
+// ReadAt implements io.ReaderAt.
+func (r *Reader) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, fmt.Errorf("read at %d: negative offset", off)
+	}
+	n := 0
+	if off < int64(len(r.m.header)) {
+		n = copy(p, r.m.header[off:])
+	}
+	for n < len(p) {
+		at := off + int64(n)
+		if at >= r.m.Size {
+			return n, io.EOF
+		}
+		k, err := r.readChunk(p[n:], at)
+		n += k
+		if err != nil {
+			return n, &DamageError{r.m.ID, at, err}
+		}
+	}
+	return n, nil
+}
+
+// readChunk reads up to the end of the chunk that holds byte at.
+func (r *Reader) readChunk(p []byte, at int64) (int, error) {
+	sg, err := r.s.segment(r.m, r.m.segmentAt(at))
+	if err != nil {
+		return 0, err
+	}
+	i := sort.Search(len(sg.offs), func(i int) bool { return sg.offs[i] > at }) - 1
+	c, err := r.s.chunk(r.s.locate, uint64(sg.nums[i]))
+	if err != nil {
+		return 0, err
+	}
+	if int64(len(c)) != sg.offs[i+1]-sg.offs[i] {
+		return 0, corruptf("chunk %d has %d bytes instead of %d", sg.nums[i], len(c), sg.offs[i+1]-sg.offs[i])
+	}
+	return copy(p, c[at-sg.offs[i]:]), nil
+}
+
+// WriteTo streams the whole manifest with read-ahead.
+func (r *Reader) WriteTo(w io.Writer) (int64, error) {
+	n, err := w.Write(r.m.header)
+	total := int64(n)
+	if err != nil {
+		return total, err
+	}
+	ahead := newAhead(r)
+	defer ahead.stop()
+	for no := range r.m.segments {
+		sg, err := r.s.segment(r.m, no)
+		if err != nil {
+			return total, &DamageError{r.m.ID, total, err}
+		}
+		for i, num := range sg.nums {
+			ahead.reach(uint64(num))
+			c, err := r.s.chunk(r.s.locate, uint64(num))
+			if err == nil && int64(len(c)) != sg.offs[i+1]-sg.offs[i] {
+				err = corruptf("chunk %d has a false length", num)
+			}
+			if err != nil {
+				return total, &DamageError{r.m.ID, total, err}
+			}
+			n, err := w.Write(c)
+			total += int64(n)
+			if err != nil {
+				return total, err
+			}
+		}
+	}
+	return total, nil
+}
+
+// ahead decodes records before they are asked for. Its goroutine belongs to the WriteTo that made it.
+type ahead struct {
+	r    *Reader
+	want chan struct{} // one token per record to decode ahead
+	quit chan struct{}
+	done chan struct{}
+	last place
+}
+
+func newAhead(r *Reader) *ahead {
+	a := &ahead{r: r, want: make(chan struct{}, readAhead), quit: make(chan struct{}), done: make(chan struct{})}
+	for range readAhead {
+		a.want <- struct{}{}
+	}
+	go a.run()
+	return a
+}
+
+func (a *ahead) run() {
+	defer close(a.done)
+	var last place
+	for no := range a.r.m.segments {
+		sg, err := a.r.s.segment(a.r.m, no)
+		if err != nil {
+			return // the writer will meet it, too
+		}
+		for _, num := range sg.nums {
+			rec, _, err := a.r.s.locate(uint64(num))
+			if err != nil {
+				return
+			}
+			if rec.place == last {
+				continue
+			}
+			last = rec.place
+			select {
+			case <-a.quit:
+				return
+			case <-a.want:
+			}
+			_, _ = a.r.s.block(a.r.s.locate, uint64(num)) // the writer meets the same error
+		}
+	}
+}
+
+// reach is called for each chunk in turn: a record further on lets one more be decoded.
+func (a *ahead) reach(num uint64) {
+	rec, _, err := a.r.s.locate(num)
+	if err != nil || rec.place == a.last {
+		return
+	}
+	a.last = rec.place
+	select {
+	case a.want <- struct{}{}:
+	default:
+	}
+}
+
+func (a *ahead) stop() {
+	close(a.quit)
+	<-a.done
+}

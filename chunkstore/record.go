@@ -1,0 +1,149 @@
+package chunkstore
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// A record of a pack says by itself which chunks it holds, so that the index can be rebuilt from packs alone:
+//
+//	crc     4 bytes, little-endian CRC-32C of everything behind it
+//	kind    1 byte: recStored, recBlock, recDelta, recManifest
+//	body    uvarint length of what follows
+//	members uvarint count, then per chunk: varint number - number before it (first: number), uvarint length
+//	chain   of a delta only: uvarint generation, uvarint count of bases, per base: varint number - base
+//	frame   the chunks one behind the other, as they are or as one zstd frame
+//
+// A recManifest has no members; its frame is uvarint id and the manifest's index value.
+type recordKind byte
+
+const (
+	recStored   recordKind = iota + 1 // chunks as they are
+	recBlock                          // chunks in one frame
+	recDelta                          // one chunk in a frame whose dictionary is its bases, one behind the other
+	recManifest                       // a copy of a manifest, for rebuilding
+)
+
+const (
+	recordFixed = 5        // crc and kind
+	maxRecord   = 16 << 20 // bytes of a record, a bound for readers
+	maxRaw      = 4 << 20  // decoded bytes of a record
+	maxMembers  = 1 << 16  // chunks of a record
+	maxBases    = 64       // bases of a delta
+	maxBehind   = 8 << 20  // decoded bytes behind one delta
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// member is a chunk in a record.
+type member struct {
+	num uint64
+	len int // bytes
+}
+
+// record is a parsed or a new record.
+type record struct {
+	kind    recordKind
+	members []member
+	gen     int      // of a delta: greater than that of its bases, so that chains end; 0 if it is none
+	bases   []uint64 // of a delta
+	frame   []byte
+}
+
+// raw is the length of the decoded record.
+func (r *record) raw() int {
+	n := 0
+	for _, m := range r.members {
+		n += m.len
+	}
+	return n
+}
+
+// appendRecord appends the encoded record to dst.
+func appendRecord(dst []byte, r *record) []byte {
+	body := binary.AppendUvarint(nil, uint64(len(r.members)))
+	prev := uint64(0)
+	for _, m := range r.members {
+		body = binary.AppendVarint(body, int64(m.num-prev))
+		body = binary.AppendUvarint(body, uint64(m.len))
+		prev = m.num
+	}
+	if r.kind == recDelta {
+		body = binary.AppendUvarint(body, uint64(r.gen))
+		body = binary.AppendUvarint(body, uint64(len(r.bases)))
+		for _, b := range r.bases {
+			body = binary.AppendVarint(body, int64(r.members[0].num-b))
+		}
+	}
+	at := len(dst)
+	dst = append(dst, 0, 0, 0, 0, byte(r.kind))
+	dst = binary.AppendUvarint(dst, uint64(len(body)+len(r.frame)))
+	dst = append(append(dst, body...), r.frame...)
+	binary.LittleEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], castagnoli))
+	return dst
+}
+
+// recordSize reads the whole length of the record that begins with b, of which 16 bytes, or all there are, suffice.
+func recordSize(b []byte) (int64, error) {
+	if len(b) < recordFixed+1 {
+		return 0, corruptf("record is cut short")
+	}
+	n, w := binary.Uvarint(b[recordFixed:])
+	if w <= 0 || n > maxRecord {
+		return 0, corruptf("record of a false length")
+	}
+	return int64(recordFixed+w) + int64(n), nil
+}
+
+// parseRecord checks and parses the record that fills b.
+func parseRecord(b []byte) (*record, error) {
+	size, err := recordSize(b)
+	if err != nil {
+		return nil, err
+	}
+	if size != int64(len(b)) {
+		return nil, corruptf("record of %d bytes where %d are expected", size, len(b))
+	}
+	if binary.LittleEndian.Uint32(b) != crc32.Checksum(b[4:], castagnoli) {
+		return nil, corruptf("record checksum")
+	}
+	r := &record{kind: recordKind(b[4])}
+	p := parser{b: b[recordFixed:]}
+	p.uint()
+	n := p.count(maxMembers)
+	r.members = make([]member, 0, min(n, len(p.b)))
+	num, raw := uint64(0), uint64(0)
+	for range n {
+		num += uint64(p.int())
+		m := member{num, p.count(maxRaw)}
+		if raw += uint64(m.len); p.bad || raw > maxRaw {
+			return nil, corruptf("record of false members")
+		}
+		r.members = append(r.members, m)
+	}
+	switch r.kind {
+	case recStored, recBlock:
+	case recManifest:
+		if n != 0 {
+			return nil, corruptf("manifest record with chunks")
+		}
+	case recDelta:
+		r.gen = p.count(1 << 30)
+		for range p.count(maxBases) {
+			r.bases = append(r.bases, num-uint64(p.int()))
+		}
+		if n != 1 || len(r.bases) == 0 {
+			return nil, corruptf("delta without a base")
+		}
+	default:
+		return nil, corruptf("record of unknown kind %d", r.kind)
+	}
+	if p.bad {
+		return nil, corruptf("record is malformed")
+	}
+	r.frame = p.b
+	if r.kind == recStored && uint64(len(r.frame)) != raw {
+		return nil, corruptf("stored record of a false length")
+	}
+	return r, nil
+}

@@ -1,0 +1,301 @@
+package chunkstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	badger "github.com/dgraph-io/badger/v4"
+)
+
+// Options open a store.
+type Options struct {
+	Logger     *slog.Logger // nil = discard
+	CacheBytes int64        // decoded blocks, shared by all readers; 0 = 64 MiB
+	ReadOnly   bool
+	// MustExist refuses to make a new store in an empty directory that should hold one.
+	MustExist bool
+}
+
+// Names in a store's directory.
+const (
+	formatName = "FORMAT" // formatText
+	lockName   = "LOCK"
+	indexName  = "index"
+	packsName  = "packs"
+
+	formatText = "snapfs chunk store, version 1\n"
+)
+
+const (
+	defaultCache  = 64 << 20
+	pageCache     = 16 << 20
+	manifestCache = 8 << 20
+	segmentCache  = 8 << 20
+	leaseStep     = 1 << 16
+)
+
+// Store is open on one directory; safe for concurrent use.
+type Store struct {
+	dir   string
+	opts  Options
+	log   *slog.Logger
+	lock  *os.File
+	db    *badger.DB
+	packs *packs
+	codec *codec
+
+	blocks    *blockCache
+	pages     *lru[uint64, *page]
+	manifests *lru[ID, *chunkList]
+	segments  *lru[segmentKey, *segment]
+	sketches  sketchIndex
+
+	users sync.WaitGroup // calls, readers and ingests under way
+
+	stateMu sync.Mutex
+	closed  bool // guarded by stateMu
+
+	writeMu sync.Mutex // held by the one writer of the index
+	state   state      // guarded by writeMu
+	guard   logGuard   // guarded by writeMu
+	broken  error      // why the index takes no more writes; guarded by writeMu
+
+	numMu   sync.Mutex
+	nextNum uint64 // next chunk number; guarded by numMu
+	lease   uint64 // numbers below it may be given out; guarded by numMu
+
+	pins  pins
+	gcMu  sync.Mutex // held by the one collection
+	usage usageCache
+}
+
+// Open opens or makes the store in dir and sweeps what a crash left.
+func Open(dir string, opts Options) (*Store, error) {
+	s := &Store{dir: dir, opts: opts, log: opts.Logger, codec: newCodec()}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if opts.CacheBytes == 0 {
+		s.opts.CacheBytes = defaultCache
+	}
+	s.blocks = newBlockCache(s.opts.CacheBytes)
+	s.pages = newLRU[uint64, *page](pageCache)
+	s.manifests = newLRU[ID, *chunkList](manifestCache)
+	s.segments = newLRU[segmentKey, *segment](segmentCache)
+	if err := s.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store: %w", err), s.release())
+	}
+	return s, nil
+}
+
+func (s *Store) open() error {
+	fresh, err := s.checkFormat()
+	if err != nil {
+		return err
+	}
+	if s.lock, err = lockFile(filepath.Join(s.dir, lockName), s.dir); err != nil {
+		return err
+	}
+	if fresh {
+		if err := s.create(); err != nil {
+			return err
+		}
+	}
+	index := filepath.Join(s.dir, indexName)
+	if err := s.checkIndex(index); err != nil {
+		return err
+	}
+	s.guard.dir = index
+	if s.db, err = openBadger(index, s.opts, s.log); err != nil {
+		return err
+	}
+	ends := map[uint32]int64{}
+	err = s.view(func(btx *badger.Txn) error {
+		b, err := get(btx, []byte{keyState})
+		if err == nil {
+			err = s.state.decode(b)
+		}
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		ends, err = readEnds(btx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.nextNum, s.lease = s.state.lease, s.state.lease
+	s.packs, err = openPacks(filepath.Join(s.dir, packsName), ends, s.opts.ReadOnly)
+	return err
+}
+
+// readEnds reads how far the index names records of each pack.
+func readEnds(btx *badger.Txn) (map[uint32]int64, error) {
+	ends := map[uint32]int64{}
+	prefix := []byte{keyPack}
+	err := scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
+		p := parser{b: value}
+		end := int64(p.uint())
+		if len(key) != 5 || p.bad || end < packHeader {
+			return false, corruptf("end of a pack is malformed")
+		}
+		ends[binary.BigEndian.Uint32(key[1:])] = end
+		return true, nil
+	})
+	return ends, err
+}
+
+// checkFormat tells whether dir holds a store, nothing yet, or something else.
+func (s *Store) checkFormat() (fresh bool, err error) {
+	b, err := os.ReadFile(filepath.Join(s.dir, formatName))
+	switch {
+	case err == nil && string(b) == formatText:
+		return false, nil
+	case err == nil:
+		return false, fmt.Errorf("%s: %w", s.dir, ErrVersion)
+	case !errors.Is(err, os.ErrNotExist):
+		return false, err
+	}
+	if s.opts.MustExist || s.opts.ReadOnly {
+		return false, fmt.Errorf("%s: no store: %w", s.dir, ErrNotFound)
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return false, err
+	}
+	names, err := os.ReadDir(s.dir)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range names {
+		if e.Name() != lockName && e.Name() != formatName+".tmp" {
+			return false, fmt.Errorf("%s: holds %s but no store: %w", s.dir, e.Name(), ErrVersion)
+		}
+	}
+	return true, nil
+}
+
+// create makes an empty store; the lock is held.
+func (s *Store) create() error {
+	tmp := filepath.Join(s.dir, formatName+".tmp")
+	f, err := os.Create(tmp)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(formatText)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, filepath.Join(s.dir, formatName)); err != nil {
+		return err
+	}
+	return syncDir(s.dir)
+}
+
+// checkIndex makes the directories of a store that was never used, and refuses packs without an index.
+func (s *Store) checkIndex(index string) error {
+	packDir := filepath.Join(s.dir, packsName)
+	if s.opts.ReadOnly {
+		return nil
+	}
+	if err := os.MkdirAll(packDir, 0o700); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(index, "MANIFEST")); errors.Is(err, os.ErrNotExist) {
+		names, err := os.ReadDir(packDir)
+		if err != nil {
+			return err
+		}
+		if len(names) > 0 {
+			return corruptf("%s: the index is missing", index)
+		}
+	}
+	return syncDir(s.dir)
+}
+
+// enter begins a call; leave must follow if it succeeds.
+func (s *Store) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	s.users.Add(1)
+	return nil
+}
+
+func (s *Store) leave() { s.users.Done() }
+
+// Close waits for calls, readers and ingests under way, and makes the store as small as it gets.
+func (s *Store) Close() error {
+	s.stateMu.Lock()
+	if s.closed {
+		s.stateMu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.stateMu.Unlock()
+	s.users.Wait()
+	var errs []error
+	if !s.opts.ReadOnly && s.nextNum != s.state.lease && s.broken == nil {
+		// Give back the numbers that were not used.
+		errs = append(errs, s.update(func(t *writeTxn) error {
+			t.state.lease = s.nextNum
+			return nil
+		}))
+	}
+	errs = append(errs, s.release())
+	return errors.Join(errs...)
+}
+
+// release closes whatever is open.
+func (s *Store) release() error {
+	var errs []error
+	if s.packs != nil {
+		errs = append(errs, s.packs.close())
+	}
+	if s.db != nil {
+		_, err := guarded("close index", func() (struct{}, error) { return struct{}{}, s.db.Close() })
+		if err == nil && !s.opts.ReadOnly {
+			err = trimIndex(s.guard.dir)
+		}
+		errs = append(errs, err)
+	}
+	if s.lock != nil {
+		errs = append(errs, unlockFile(s.lock))
+	}
+	return errors.Join(errs...)
+}
+
+// numbers gives out count chunk numbers in a row and returns the first.
+func (s *Store) numbers(count uint64) (uint64, error) {
+	s.numMu.Lock()
+	defer s.numMu.Unlock()
+	if s.nextNum+count > s.lease {
+		lease := s.nextNum + count + leaseStep
+		if lease > 1<<32 {
+			return 0, errors.New("store is full: all chunk numbers are used")
+		}
+		if err := s.update(func(t *writeTxn) error {
+			t.state.lease = lease
+			return nil
+		}); err != nil {
+			return 0, err
+		}
+		s.lease = lease
+	}
+	first := s.nextNum
+	s.nextNum += count
+	return first, nil
+}
+
+var _ io.Closer = (*Store)(nil)

@@ -1,0 +1,130 @@
+package chunkstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	badger "github.com/dgraph-io/badger/v4"
+)
+
+// Tx reads and writes records, and deletes manifests, in one Badger transaction.
+// Records are small values under (bucket, key); iteration is in key order. It is valid until the function it was
+// given to returns; that function must not write to the store by any other way (writers run one at a time), should
+// be short, and can write some 20,000 records or 1 MiB.
+type Tx struct {
+	s   *Store
+	btx *badger.Txn
+	w   *writeTxn // nil in View
+}
+
+// Update runs fn in a read-write transaction; sync waits for the disk.
+func (s *Store) Update(ctx context.Context, sync bool, fn func(tx *Tx) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	_ = sync // Badger's log is always synced: it costs half a millisecond, and keeps commits in order
+	return s.update(func(t *writeTxn) error { return fn(&Tx{s, t.btx, t}) })
+}
+
+// View runs fn in a read-only transaction.
+func (s *Store) View(ctx context.Context, fn func(tx *Tx) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.view(func(btx *badger.Txn) error { return fn(&Tx{s, btx, nil}) })
+}
+
+func checkBucket(bucket string) error {
+	if strings.IndexByte(bucket, 0) >= 0 {
+		return fmt.Errorf("bucket %q holds a zero byte", bucket)
+	}
+	return nil
+}
+
+// Get reads a record; ErrNotFound.
+func (tx *Tx) Get(bucket, key string) ([]byte, error) {
+	if err := checkBucket(bucket); err != nil {
+		return nil, err
+	}
+	v, err := get(tx.btx, recordKey(bucket, key))
+	if err != nil {
+		return nil, fmt.Errorf("record %s/%s: %w", bucket, key, err)
+	}
+	return v, nil
+}
+
+// Put writes a record.
+func (tx *Tx) Put(bucket, key string, value []byte) error {
+	if tx.w == nil {
+		return ErrReadOnly
+	}
+	if err := checkBucket(bucket); err != nil {
+		return err
+	}
+	return tx.w.set(recordKey(bucket, key), bytes.Clone(value))
+}
+
+// Delete removes a record; it is no error if there is none.
+func (tx *Tx) Delete(bucket, key string) error {
+	if tx.w == nil {
+		return ErrReadOnly
+	}
+	if err := checkBucket(bucket); err != nil {
+		return err
+	}
+	return tx.w.delete(recordKey(bucket, key))
+}
+
+// Scan calls fn for the records of bucket with keys >= from, in order, until fn returns false. Value is valid during the call.
+func (tx *Tx) Scan(bucket, from string, fn func(key string, value []byte) (bool, error)) error {
+	if err := checkBucket(bucket); err != nil {
+		return err
+	}
+	prefix := recordKey(bucket, "")
+	return scan(tx.btx, prefix, recordKey(bucket, from), func(key, value []byte) (bool, error) {
+		return fn(string(key[len(prefix):]), value)
+	})
+}
+
+// DeleteManifest makes a manifest's chunks garbage, unless others name them. It is no error if there is none.
+func (tx *Tx) DeleteManifest(id ID) error {
+	if tx.w == nil {
+		return ErrReadOnly
+	}
+	m, err := readManifest(tx.btx, id, tx.s.codec)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err == nil:
+		tx.w.state.manifests--
+		tx.w.state.logical -= m.Size
+	case !errors.Is(err, ErrCorrupt): // a damaged one can be deleted, too
+		return err
+	}
+	if err := tx.w.delete(manifestKey(id)); err != nil {
+		return err
+	}
+	var keys [][]byte
+	prefix := partKey(id, 0)[:9]
+	if err := scan(tx.btx, prefix, prefix, func(key, _ []byte) (bool, error) {
+		keys = append(keys, bytes.Clone(key))
+		return true, nil
+	}); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if err := tx.w.delete(k); err != nil {
+			return err
+		}
+	}
+	tx.w.done = append(tx.w.done, func() {
+		tx.s.manifests.invalidate(id)
+		tx.s.liveChanged()
+	})
+	return nil
+}
