@@ -20,6 +20,7 @@ const (
 	extPageRows    = 1024    // of the store form: 4 KiB for a column of four bytes
 	extZstdRows    = 4096    // of the ship form, where whole pages are compressed
 	extBlobPage    = 4096
+	maxExtra       = 64 << 20 // bytes of one inode's extra: pages may unpack to far more than the section's size
 	maxFileSize    = 1<<63 - 1
 )
 

@@ -87,7 +87,7 @@ func openExtension(r io.ReaderAt, size int64, sb *superblock) (*extension, error
 			x.columns[c.id].extColumn = c
 		}
 	}
-	if x.columns[extExtraNumber].rows != x.columns[extExtraOffset].rows {
+	if n := x.columns[extExtraNumber].rows; n != x.columns[extExtraOffset].rows || n > uint64(sb.inodes) {
 		return nil, fmt.Errorf("%w: extension section with %d extras at %d places", ErrCorrupt,
 			x.columns[extExtraNumber].rows, x.columns[extExtraOffset].rows)
 	}
@@ -155,7 +155,7 @@ func (x *extension) extraBytes(i uint64) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if from < 0 || to < from || uint64(to) > blob.rows || blob.width != 1 {
+	if from < 0 || to < from || to-from > maxExtra || uint64(to) > blob.rows || blob.width != 1 {
 		return nil, fmt.Errorf("%w: extension record %d from %d to %d", ErrCorrupt, i, from, to)
 	}
 	var b []byte

@@ -148,6 +148,9 @@ func (im *Image) place() error {
 			dirEnd = at
 		}
 	}
+	if uint64(sb.fragments) > sb.inodeTable {
+		return corrupt(sbFragments, "%d fragments in a data area of %d bytes", sb.fragments, sb.inodeTable)
+	}
 	im.inodes = region{"inode table", int64(sb.inodeTable), int64(sb.dirTable)}
 	im.dirs = region{"directory table", int64(sb.dirTable), int64(dirEnd)}
 	im.fragments = table{name: "fragment table", at: int64(sb.fragTable), count: uint64(sb.fragments), size: fragmentEntrySize}

@@ -26,19 +26,10 @@ func (im *Image) Inode(ref Ref) (*Inode, error) {
 
 // inode is Inode without what the extension section adds.
 func (im *Image) inode(ref Ref) (*Inode, error) {
-	if ref.block() > uint64(im.inodes.end-im.inodes.start) || ref.offset() >= metadataSize {
-		return nil, corrupt(im.inodes.start, "inode reference %#x outside the inode table", uint64(ref))
-	}
-	at := position{im.inodes.start + int64(ref.block()), ref.offset()}
-	c, err := im.cursor(im.inodes, at)
+	n, err := im.parse(ref)
 	if err != nil {
 		return nil, err
 	}
-	n := &Inode{im: im, ref: ref}
-	if err := n.raw.decode(c.take); err != nil {
-		return nil, locate(at.at, err)
-	}
-	n.rest = c.position()
 	if err := n.check(); err != nil {
 		return nil, err
 	}
@@ -60,6 +51,24 @@ func (im *Image) inode(ref Ref) (*Inode, error) {
 	if t := raw.basic(); t == typeBlockDev || t == typeCharDev {
 		n.attr.Rdev = decodeDev(raw.rdev)
 	}
+	return n, nil
+}
+
+// parse reads an inode and believes it.
+func (im *Image) parse(ref Ref) (*Inode, error) {
+	if ref.block() > uint64(im.inodes.end-im.inodes.start) || ref.offset() >= metadataSize {
+		return nil, corrupt(im.inodes.start, "inode reference %#x outside the inode table", uint64(ref))
+	}
+	at := position{im.inodes.start + int64(ref.block()), ref.offset()}
+	c, err := im.cursor(im.inodes, at)
+	if err != nil {
+		return nil, err
+	}
+	n := &Inode{im: im, ref: ref}
+	if err := n.raw.decode(c.take); err != nil {
+		return nil, locate(at.at, err)
+	}
+	n.rest = c.position()
 	return n, nil
 }
 

@@ -47,6 +47,7 @@ func TestReadMksquashfs(t *testing.T) {
 			img := filepath.Join(t.TempDir(), "img.sqsh")
 			args := []string{root, img, "-noappend", "-no-progress", "-quiet", "-comp", c[0], "-b", c[1], "-processors", "1"}
 			run(t, "mksquashfs", append(args, strings.Fields(c[2])...)...)
+			sound(t, img)
 			got, err := walkImage(openImage(t, img))
 			must(t, err)
 			sameTree(t, want, got, treewalk.Options{
