@@ -13,17 +13,18 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// theme is the colours of a chart on a light or a dark page; backgrounds are left transparent.
+// theme is the colours of a chart on a light or a dark page.
 type theme struct {
 	name      string
+	page      color.Color
 	ink, bar  color.Color
 	ours      color.Color // of subjects that are snapfs
 	gridlines color.Color
 }
 
 var themes = []theme{
-	{"light", color.Gray{0x24}, color.RGBA{0x8a, 0x99, 0xab, 0xff}, color.RGBA{0x0b, 0x6e, 0x4f, 0xff}, color.Gray{0xd8}},
-	{"dark", color.Gray{0xe0}, color.RGBA{0x6b, 0x7a, 0x8c, 0xff}, color.RGBA{0x3d, 0xc9, 0x95, 0xff}, color.Gray{0x44}},
+	{"light", color.White, color.Gray{0x24}, color.RGBA{0x8a, 0x99, 0xab, 0xff}, color.RGBA{0x0b, 0x6e, 0x4f, 0xff}, color.Gray{0xd8}},
+	{"dark", color.RGBA{0x0d, 0x11, 0x17, 0xff}, color.Gray{0xe0}, color.RGBA{0x6b, 0x7a, 0x8c, 0xff}, color.RGBA{0x3d, 0xc9, 0x95, 0xff}, color.Gray{0x44}},
 }
 
 // drawAll draws each charted metric of each case, a bar per subject, the best at the top.
@@ -74,14 +75,14 @@ func drawBars(path, title string, bars []metric, t theme) error {
 		return less
 	})
 	p := plot.New()
-	p.BackgroundColor = color.Transparent
+	p.BackgroundColor = t.page
 	p.Title.Text, p.Title.TextStyle.Color = title+" ("+bars[0].Unit+")", t.ink
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.Color, a.Label.TextStyle.Color, a.Tick.Label.Color, a.Tick.Color = t.ink, t.ink, t.ink, t.ink
 	}
 	p.X.Min = 0
 	grid := plotter.NewGrid()
-	grid.Horizontal.Color, grid.Vertical.Color = color.Transparent, t.gridlines
+	grid.Horizontal.Width, grid.Vertical.Color = 0, t.gridlines
 	p.Add(grid)
 	names := make([]string, len(bars))
 	labels := plotter.XYLabels{}

@@ -43,7 +43,7 @@ func (e *env) commits(ctx context.Context) (history, error) {
 	for _, id := range ids {
 		// Only what differs from the commit before is written, as a real checkout does.
 		t := tool{dir: b.ws, env: []string{"GIT_DIR=" + gitDir(repo), "GIT_WORK_TREE=" + b.ws, "GIT_INDEX_FILE=" + filepath.Join(dir, "index")}}
-		if err := t.run(ctx, "git", "read-tree", "-m", "-u", "--reset", id); err != nil {
+		if err := t.run(ctx, "git", "read-tree", "-u", "--reset", id); err != nil {
 			return h, err
 		}
 		if err := b.freeze(ctx); err != nil {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // files is what the archive peers share: one file per state in dir.
@@ -83,11 +85,24 @@ func (t tarball) store(ctx context.Context, i int, prev, state string) error {
 	if err != nil {
 		return err
 	}
-	added = append(added, ".") // its own time
+	added = withParents(added, gone)
 	if err := os.WriteFile(t.gone(i), lines(gone), 0o644); err != nil {
 		return fmt.Errorf("write list: %w", err)
 	}
 	return tool{stdin: lines(added)}.run(ctx, "tar", "-C", state, "-czf", t.path(i), "--no-recursion", "--null", "-T", "-")
+}
+
+// withParents adds the directories whose times change when entries are extracted or removed; those that are
+// gone themselves are left out.
+func withParents(added, gone []string) []string {
+	set := map[string]bool{}
+	for _, p := range slices.Concat(added, gone) {
+		set[filepath.Dir(p)] = true
+	}
+	for _, p := range added {
+		set[p] = true
+	}
+	return slices.Sorted(maps.Keys(set))
 }
 
 // lines joins paths for tar -T and for reading back, ended by NUL.

@@ -266,16 +266,15 @@ func changed(ctx context.Context, prev, next string) (added, gone []string, err 
 		if err != nil {
 			return err
 		}
-		if _, err := os.Lstat(filepath.Join(next, rel)); errors.Is(err, fs.ErrNotExist) {
+		is, err := os.Lstat(filepath.Join(next, rel))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && d.IsDir() && !is.IsDir() {
 			gone = append(gone, rel)
 			if d.IsDir() {
 				return fs.SkipDir
 			}
 			return nil
-		} else if err != nil {
-			return err
 		}
-		return nil
+		return err
 	})
 	return added, gone, err
 }
