@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 )
 
 // spoolMemory is how many bytes all spools of one writer keep in memory before they use temporary files.
@@ -14,14 +15,14 @@ const (
 	spoolBuffer = 256 << 10
 )
 
-// spooler hands out spools that share one bound of memory. For one goroutine.
+// spooler hands out spools that share one bound of memory. For one goroutine, but each spool may have one of its own.
 type spooler struct {
-	dir    string // of temporary files, "" for the system's
-	left   int    // bytes of memory
+	dir    string       // of temporary files, "" for the system's
+	left   atomic.Int64 // bytes of memory
 	spools []*spool
 }
 
-// spool is a byte queue: written first, then read from its start any number of times.
+// spool is a byte queue: written first, then read from its start. For one goroutine.
 type spool struct {
 	owner  *spooler
 	chunks [][]byte // the first bytes; all are full but the last
@@ -53,13 +54,13 @@ func (p *spool) Write(b []byte) (int, error) {
 	for len(b) > 0 && p.file == nil {
 		last := len(p.chunks) - 1
 		if last < 0 || len(p.chunks[last]) == spoolChunk {
-			if p.owner.left < spoolChunk {
+			if p.owner.left.Add(-spoolChunk) < 0 {
+				p.owner.left.Add(spoolChunk)
 				if err := p.spill(); err != nil {
 					return 0, err
 				}
 				break
 			}
-			p.owner.left -= spoolChunk
 			// The first chunk grows as needed: most trees are small.
 			p.chunks = append(p.chunks, nil)
 			last++
@@ -119,7 +120,7 @@ func (p *spool) WriteTo(w io.Writer) (int64, error) {
 	}
 	// Without the wrappers io.Copy would look for other ways than by a buffer of this size.
 	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, spoolBuffer))
-	p.owner.left += len(p.chunks) * spoolChunk
+	p.owner.left.Add(int64(len(p.chunks)) * spoolChunk)
 	p.chunks = nil
 	return n, err
 }

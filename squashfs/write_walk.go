@@ -62,9 +62,10 @@ type pending struct {
 func newWriter(src Source, tempDir string, progress func(files, bytes int64)) *writer {
 	w := &writer{
 		src: src, progress: progress, packer: storePacker{},
-		spools: spooler{dir: tempDir, left: spoolMemory},
+		spools: spooler{dir: tempDir},
 		ids:    idTable{index: map[uint32]uint16{}}, links: map[uint64]int{},
 	}
+	w.spools.left.Store(spoolMemory)
 	w.records = w.spools.spool()
 	return w
 }

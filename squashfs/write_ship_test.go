@@ -1,0 +1,47 @@
+package squashfs_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"snapfs/internal/treewalk"
+	"snapfs/squashfs"
+)
+
+func TestShipRoundTrip(t *testing.T) {
+	root := makeOddTree(t)
+	want, err := treewalk.Walk(root)
+	must(t, err)
+	for _, opts := range []squashfs.ShipOptions{
+		{},
+		{Compression: "none", BlockSize: 1 << 20},
+		{Compression: "gzip", Exportable: true},
+		{Compression: "gzip", Level: 1, BlockSize: 4096, NoFragments: true},
+		{Compression: "zstd", Level: 3, BlockSize: 1 << 20, Exportable: true},
+		{Compression: "zstd", Level: 1, BlockSize: 4096},
+		{Compression: "xz", BlockSize: 1 << 20},
+		{Compression: "xz", BlockSize: 4096, NoFragments: true},
+		{Compression: "lz4"},
+		{Compression: "lz4", Level: 1, BlockSize: 64 << 10, NoFragments: true},
+	} {
+		t.Run(fmt.Sprintf("%+v", opts), func(t *testing.T) {
+			opts.Workers = 3
+			file := ship(t, squashfs.DirSource(root), opts)
+			got, err := walkImage(openImage(t, file))
+			must(t, err)
+			sameTree(t, want, got, exact)
+			got, err = treewalk.Walk(mountImage(t, file))
+			must(t, err)
+			sameTree(t, want, got, plain)
+			dir := t.TempDir() + "/out"
+			run(t, "unsquashfs", "-no-progress", "-quiet", "-d", dir, file)
+			got, err = treewalk.Walk(dir)
+			must(t, err)
+			sameTree(t, want, got, plain)
+
+			opts.Workers = 1
+			sameBytes(t, file, ship(t, shuffled{squashfs.DirSource(root), rand.New(rand.NewPCG(5, 6))}, opts))
+		})
+	}
+}
