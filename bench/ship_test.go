@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"snapfs/squashfs"
+)
+
+// sourceTree is what the squashfs benchmarks write: SNAPFS_BENCH_TREE, or Go's own sources.
+func sourceTree() string {
+	if dir := os.Getenv("SNAPFS_BENCH_TREE"); dir != "" {
+		return dir
+	}
+	return filepath.Join(runtime.GOROOT(), "src")
+}
+
+// BenchmarkSquashfsShip compares WriteShip with mksquashfs at the same settings, both writing to a file in the
+// temporary directory. Metric image-bytes is the size; neither image holds what squashfs has no place for.
+func BenchmarkSquashfsShip(b *testing.B) {
+	for _, c := range []struct {
+		compression string
+		level       int
+		args        []string
+	}{
+		{"zstd", 3, []string{"-Xcompression-level", "3"}},
+		{"zstd", 15, nil},
+		{"gzip", 9, nil},
+		{"lz4", 0, nil},
+	} {
+		name := fmt.Sprintf("%s-%d", c.compression, c.level)
+		b.Run(name+"/snapfs", func(b *testing.B) {
+			for b.Loop() {
+				b.ReportMetric(float64(shipImage(b, squashfs.ShipOptions{Compression: c.compression, Level: c.level, NoExtension: true})), "image-bytes")
+			}
+		})
+		b.Run(name+"/mksquashfs", func(b *testing.B) {
+			for b.Loop() {
+				args := append([]string{"-noappend", "-quiet", "-no-progress", "-no-exports", "-comp", c.compression}, c.args...)
+				b.ReportMetric(float64(makeImage(b, "mksquashfs", sourceTree(), args...)), "image-bytes")
+			}
+		})
+	}
+}
+
+// BenchmarkSquashfsShipExtension is the price of the extension section.
+func BenchmarkSquashfsShipExtension(b *testing.B) {
+	for b.Loop() {
+		b.ReportMetric(float64(shipImage(b, squashfs.ShipOptions{Compression: "zstd", Level: 3})), "image-bytes")
+	}
+}
+
+// shipImage writes one image and gives its size.
+func shipImage(b *testing.B, opts squashfs.ShipOptions) int64 {
+	b.Helper()
+	f, err := os.Create(filepath.Join(b.TempDir(), "ship.sqsh"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	info, err := squashfs.WriteShip(context.Background(), f, squashfs.DirSource(sourceTree()), opts)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return info.Size
+}
+
+// makeImage runs mksquashfs or what is like it and gives the image's size.
+func makeImage(b *testing.B, name, src string, args ...string) int64 {
+	b.Helper()
+	file := filepath.Join(b.TempDir(), "tool.sqsh")
+	defer os.Remove(file)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, append([]string{src, file}, args...)...)
+	cmd.WaitDelay = 5 * time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	st, err := os.Stat(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return st.Size()
+}
+
+// BenchmarkSquashfsStore writes the store form to nowhere: what is left is reading the source.
+func BenchmarkSquashfsStore(b *testing.B) {
+	var data int64
+	for b.Loop() {
+		info, err := squashfs.WriteStore(context.Background(), nowhere{}, squashfs.DirSource(sourceTree()), squashfs.StoreOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		data = info.Data
+	}
+	b.SetBytes(data)
+}
+
+// nowhere is a Sink that forgets.
+type nowhere struct{}
+
+func (nowhere) Write(p []byte) (int, error) { return io.Discard.Write(p) }
+func (nowhere) Cut(squashfs.Cut) error      { return nil }
+func (nowhere) Header([]byte) error         { return nil }
