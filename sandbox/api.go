@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 )
 
@@ -105,7 +104,8 @@ type MountOptions struct {
 	NoExec    bool   `json:"noexec"`
 }
 
-// MountRequest mounts a workspace. MakeMountpoint makes the last element of the path if it is missing.
+// MountRequest mounts a workspace. An empty Mountpoint means where it was mounted last. MakeMountpoint makes the
+// last element of the path if it is missing.
 type MountRequest struct {
 	Access
 	Workspace      string `json:"workspace"`
@@ -287,19 +287,4 @@ type API interface {
 	GC(ctx context.Context, r GCRequest) (GCResult, error)
 	Check(ctx context.Context, r CheckRequest) (CheckResult, error)
 	Close() error
-}
-
-// Options open a home.
-type Options struct {
-	Logger *slog.Logger
-	// MustExist refuses to make a home that is not there.
-	MustExist bool
-}
-
-// Home is an open home directory: its store, workspaces and mounts. One process at a time.
-type Home struct{ API }
-
-// Open opens or makes the home in dir, sweeps what a crash left and resumes background storing.
-func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
-	return nil, errors.ErrUnsupported
 }

@@ -1,2 +1,54 @@
 // Package sandbox is the Go API of snapfs: workspaces, snapshots, sessions and their lifecycle.
+//
+// # Nouns
+//
+//   - A home is a directory that one process holds open: a store, the uppers, and the mounts made from them.
+//   - A workspace is a mutable tree: one upper directory over a base layer and everything below that.
+//   - A layer is an immutable delta over its parent layer; layers form a tree, and a stack is the way from one layer
+//     to its root. A layer is first sealed (the very directory that was the upper) and then stored (an image in
+//     the chunk store). It lives as long as anybody names it: a snapshot, a workspace, or a layer above.
+//   - A snapshot is a durable record that names the topmost layer of a stack.
+//   - A session owns workspaces and snapshots. Others are refused unless they opt in, which leaves an audit event.
+//
+// # The home directory
+//
+//	HOME/snapfs-home    what this directory is: kind, version, identity; written first, made ready last
+//	HOME/lock           flock of the process that holds the home, with its process id
+//	HOME/store/         chunk store; its buckets hold the records (see catalog)
+//	HOME/uppers/N/      upper/ and work/ of the upper with number N
+//	HOME/lost+found/    directories that no record named when the home was opened
+//	HOME/daemon.sock    socket of the daemon, if one serves the home
+//
+// An upper never moves: sealing it changes the record that names it, not its place, so one transaction is all that
+// separates "the workspace writes here" from "this is a layer". Numbers of uppers are never used again: number N
+// shifted left by 40 bits distinguishes the inode numbers of what was made in it.
+//
+// # Durability
+//
+// Payload first, the record that names it last. A directory is removed after the record of it is gone: the
+// transaction that drops the last name of an upper also writes its number into the trash bucket, and a
+// janitor empties that, after a crash as well. What a crash leaves in uppers/ without a record is empty (an upper gets
+// its first entry after its record is durable) and is removed; if it is not, it goes to lost+found.
+//
+// # States of a workspace
+//
+//	           Mount                     umount here, copies elsewhere
+//	unmounted ────────▶ mounted ────────────────────────────────▶ detached
+//	    ▲                  │ Unmount, umount(8), a dead connection     │ the last copy goes, Unmount with Force
+//	    └──────────────────┴───────────────────────────────────────────┘
+//
+// Snapshot, Fork, Restore, Branch and Diff work in every state; Mount needs unmounted (or the same mount again);
+// Destroy needs unmounted.
+//
+// # Locks, outermost first
+//
+//	opLocks (one per workspace name)   operations on one workspace, one after the other; taken with a context
+//	└─ live.users                      read: uses the overlay of a mount; write: the watcher, to close it
+//	   └─ (the overlay's gate)         Seal calls back into the catalog while it is closed
+//	      └─ catalog.writer            one change of records at a time, held while the store commits
+//	         └─ catalog.mu             the records in memory; never held while anything waits
+//	Home.mu, lowerCache.mu, uppers.mu  leaves
+//
+// Nothing here ever opens, stats or walks a path inside a mount of its own home: the answer would have to come from this
+// very process. Mounts are looked up in /proc/self/mountinfo.
 package sandbox

@@ -1,0 +1,37 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+)
+
+// session is who asks; ErrInvalid for a malformed one.
+func (a Access) session() (string, error) {
+	if a.Session == "" {
+		return DefaultSession, nil
+	}
+	return a.Session, ValidSession(a.Session)
+}
+
+// may reports whether a session's own things are all that it sees, or this one is allowed too.
+func (a Access) may(owner, session string) bool { return owner == session || a.AllowCrossSession }
+
+func refused(kind, id string) error {
+	return fmt.Errorf("%w: %s %s belongs to another session (allow cross-session access to use it)", ErrRefused, kind, shown(id))
+}
+
+// audit leaves an event at warn level if session uses what another owns; the access was allowed before.
+func (h *Home) audit(ctx context.Context, session, owner, workspace, snapshot, what string) error {
+	if session == owner {
+		return nil
+	}
+	e := h.event(EventCrossSession, workspace, session, snapshot, fmt.Sprintf("%s: owned by session %s", what, owner))
+	e.Level = "warn"
+	h.log.WarnContext(ctx, "cross-session access", "session", session, "owner", owner, "workspace", workspace,
+		"snapshot", snapshot, "operation", what)
+	_, err := h.catalog.update(ctx, true, func(ch *change) error {
+		ch.events = append(ch.events, e)
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,390 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"snapfs/chunkstore"
+)
+
+// catalog holds the records of a home in memory and writes every change through to the store, in one transaction each.
+// Records it gives out are immutable.
+type catalog struct {
+	store *chunkstore.Store
+	ids   *idSource
+
+	writer sync.Mutex // held by update from its first look at the records until they have changed
+
+	mu         sync.RWMutex                // guards what follows
+	workspaces map[string]*workspaceRecord // by name
+	snapshots  map[string]*snapshotRecord  // by id
+	order      []string                    // ids of snapshots, ascending
+	layers     map[string]*layerRecord     // by id
+	holders    map[string]map[holder]bool  // by layer: who names it
+	pinned     map[string]bool             // layers whose record must stay because they are being stored
+}
+
+// holder is who names a layer.
+type holder struct {
+	kind byte // 'w' workspace, 's' snapshot, 'l' the layer above
+	id   string
+}
+
+// loadCatalog reads all records.
+func loadCatalog(ctx context.Context, store *chunkstore.Store) (*catalog, error) {
+	c := &catalog{
+		store: store, ids: &idSource{},
+		workspaces: map[string]*workspaceRecord{}, snapshots: map[string]*snapshotRecord{},
+		layers: map[string]*layerRecord{}, holders: map[string]map[holder]bool{}, pinned: map[string]bool{},
+	}
+	var ch change
+	err := store.View(ctx, func(tx *chunkstore.Tx) error {
+		ch = change{}
+		return errors.Join(
+			scan(tx, bucketWorkspaces, &ch.putWorkspaces),
+			scan(tx, bucketSnapshots, &ch.putSnapshots),
+			scan(tx, bucketLayers, &ch.putLayers))
+	})
+	if err != nil {
+		return nil, classify(fmt.Errorf("reading the records: %w", err))
+	}
+	c.apply(&ch)
+	for _, l := range ch.putLayers {
+		c.ids.seen(l.ID)
+	}
+	for _, s := range ch.putSnapshots {
+		c.ids.seen(s.ID)
+	}
+	return c, nil
+}
+
+// scan decodes all records of a bucket.
+func scan[R any](tx *chunkstore.Tx, bucket string, into *[]*R) error {
+	return tx.Scan(bucket, "", func(key string, value []byte) (bool, error) {
+		r := new(R)
+		if err := json.Unmarshal(value, r); err != nil {
+			return false, fmt.Errorf("%w: record %s/%s: %w", ErrCorrupt, bucket, shown(key), err)
+		}
+		*into = append(*into, r)
+		return true, nil
+	})
+}
+
+// change is what one transaction does to the records.
+type change struct {
+	putWorkspaces []*workspaceRecord
+	putSnapshots  []*snapshotRecord
+	putLayers     []*layerRecord
+	putTrash      []uint64
+	events        []Event
+
+	delWorkspaces []*workspaceRecord
+	delSnapshots  []*snapshotRecord
+	delLayers     []*layerRecord // what update found nobody to name any more
+	delTrash      []uint64
+
+	reconsider []string // layers that may have lost their last name earlier
+}
+
+// update runs fn, which looks at the records and fills in a change, and makes the change durable together with
+// the removal of the layers that lost their last name by it. It gives back the layers that are gone. The change is not
+// interrupted by ctx once fn has returned.
+func (c *catalog) update(ctx context.Context, sync bool, fn func(ch *change) error) ([]*layerRecord, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c.writer.Lock()
+	defer c.writer.Unlock()
+	var ch change
+	if err := fn(&ch); err != nil {
+		return nil, err
+	}
+	c.collect(&ch)
+	err := c.store.Update(context.WithoutCancel(ctx), sync, ch.write)
+	if err != nil {
+		return nil, classify(fmt.Errorf("writing the records: %w", err))
+	}
+	c.apply(&ch)
+	return ch.delLayers, nil
+}
+
+// collect adds to a change the removal of every layer that nobody names after it. The caller holds c.writer.
+func (c *catalog) collect(ch *change) {
+	gained := map[string]bool{} // layers that the change itself names
+	lost := map[string]map[holder]bool{}
+	queue := slices.Clone(ch.reconsider)
+	lose := func(layer string, h holder) {
+		if layer == "" {
+			return
+		}
+		if lost[layer] == nil {
+			lost[layer] = map[holder]bool{}
+		}
+		lost[layer][h] = true
+		queue = append(queue, layer)
+	}
+	for _, w := range ch.putWorkspaces {
+		gained[w.Base] = true
+		if old := c.workspaces[w.ID]; old != nil && old.Base != w.Base {
+			lose(old.Base, holder{'w', w.ID})
+		}
+	}
+	for _, s := range ch.putSnapshots {
+		gained[s.Top] = true
+	}
+	for _, l := range ch.putLayers {
+		gained[l.Parent] = true
+	}
+	for _, w := range ch.delWorkspaces {
+		lose(w.Base, holder{'w', w.ID})
+	}
+	for _, s := range ch.delSnapshots {
+		lose(s.Top, holder{'s', s.ID})
+	}
+	for len(queue) > 0 {
+		id := queue[0]
+		queue = queue[1:]
+		l := c.layers[id]
+		if l == nil || gained[id] || c.pinned[id] || len(lost[id]) < len(c.holders[id]) || slices.Contains(ch.delLayers, l) {
+			continue
+		}
+		ch.delLayers = append(ch.delLayers, l)
+		if l.Upper != 0 {
+			ch.putTrash = append(ch.putTrash, l.Upper)
+		}
+		lose(l.Parent, holder{'l', id})
+	}
+}
+
+// write puts the change into a transaction.
+func (ch *change) write(tx *chunkstore.Tx) error {
+	var errs []error
+	put := func(bucket, key string, record any) {
+		value, err := json.Marshal(record)
+		if err == nil {
+			err = tx.Put(bucket, key, value)
+		}
+		errs = append(errs, err)
+	}
+	for _, w := range ch.putWorkspaces {
+		put(bucketWorkspaces, w.ID, w)
+	}
+	for _, s := range ch.putSnapshots {
+		put(bucketSnapshots, s.ID, s)
+	}
+	for _, l := range ch.putLayers {
+		put(bucketLayers, l.ID, l)
+	}
+	for _, e := range ch.events {
+		put(bucketEvents, e.key(), e)
+	}
+	for _, n := range ch.putTrash {
+		errs = append(errs, tx.Put(bucketTrash, strconv.FormatUint(n, 10), nil))
+	}
+	for _, w := range ch.delWorkspaces {
+		errs = append(errs, tx.Delete(bucketWorkspaces, w.ID))
+	}
+	for _, s := range ch.delSnapshots {
+		errs = append(errs, tx.Delete(bucketSnapshots, s.ID))
+	}
+	for _, l := range ch.delLayers {
+		errs = append(errs, tx.Delete(bucketLayers, l.ID))
+		if l.Manifest != 0 {
+			errs = append(errs, tx.DeleteManifest(l.Manifest))
+		}
+	}
+	for _, n := range ch.delTrash {
+		errs = append(errs, tx.Delete(bucketTrash, strconv.FormatUint(n, 10)))
+	}
+	return errors.Join(errs...)
+}
+
+// committed repeats in memory a change that an ingest's transaction has made durable. The change only adds: nothing that others
+// could have looked at before.
+func (c *catalog) committed(ch *change) {
+	c.writer.Lock()
+	defer c.writer.Unlock()
+	c.apply(ch)
+}
+
+// apply repeats in memory what a transaction has done.
+func (c *catalog) apply(ch *change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	hold := func(layer string, h holder) {
+		if layer == "" {
+			return
+		}
+		if c.holders[layer] == nil {
+			c.holders[layer] = map[holder]bool{}
+		}
+		c.holders[layer][h] = true
+	}
+	for _, l := range ch.putLayers {
+		c.layers[l.ID] = l
+		hold(l.Parent, holder{'l', l.ID})
+	}
+	for _, w := range ch.putWorkspaces {
+		if old := c.workspaces[w.ID]; old != nil {
+			delete(c.holders[old.Base], holder{'w', w.ID})
+		}
+		c.workspaces[w.ID] = w
+		hold(w.Base, holder{'w', w.ID})
+	}
+	for _, s := range ch.putSnapshots {
+		c.snapshots[s.ID] = s
+		at, _ := slices.BinarySearch(c.order, s.ID)
+		c.order = slices.Insert(c.order, at, s.ID)
+		hold(s.Top, holder{'s', s.ID})
+	}
+	for _, w := range ch.delWorkspaces {
+		delete(c.workspaces, w.ID)
+		delete(c.holders[w.Base], holder{'w', w.ID})
+	}
+	for _, s := range ch.delSnapshots {
+		delete(c.snapshots, s.ID)
+		delete(c.holders[s.Top], holder{'s', s.ID})
+		if at, found := slices.BinarySearch(c.order, s.ID); found {
+			c.order = slices.Delete(c.order, at, at+1)
+		}
+	}
+	for _, l := range ch.delLayers {
+		delete(c.layers, l.ID)
+		delete(c.holders, l.ID)
+		delete(c.holders[l.Parent], holder{'l', l.ID})
+	}
+}
+
+// pin keeps the record of a layer until unpin, whoever drops its last name; false if it is gone already.
+func (c *catalog) pin(layer string) bool {
+	c.writer.Lock()
+	defer c.writer.Unlock()
+	if c.layer(layer) == nil {
+		return false
+	}
+	c.pinned[layer] = true
+	return true
+}
+
+// unpin ends pin and removes the layer if it lost its last name meanwhile. It gives back the layers that are gone.
+func (c *catalog) unpin(ctx context.Context, layer string) ([]*layerRecord, error) {
+	return c.update(ctx, false, func(ch *change) error {
+		delete(c.pinned, layer)
+		ch.reconsider = []string{layer}
+		return nil
+	})
+}
+
+// sweepLayers removes the layers that nobody names and gives them back.
+func (c *catalog) sweepLayers(ctx context.Context) ([]*layerRecord, error) {
+	return c.update(ctx, false, func(ch *change) error {
+		for id := range c.layers {
+			ch.reconsider = append(ch.reconsider, id)
+		}
+		return nil
+	})
+}
+
+func (c *catalog) workspace(name string) *workspaceRecord {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.workspaces[name]
+}
+
+func (c *catalog) snapshot(id string) *snapshotRecord {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.snapshots[id]
+}
+
+func (c *catalog) layer(id string) *layerRecord {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.layers[id]
+}
+
+// stack lists the layers from top down to the root of the tree.
+func (c *catalog) stack(top string) ([]*layerRecord, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var stack []*layerRecord
+	for id := top; id != ""; {
+		l := c.layers[id]
+		if l == nil || len(stack) > len(c.layers) {
+			return nil, fmt.Errorf("%w: layer %s has no record", ErrCorrupt, id)
+		}
+		stack = append(stack, l)
+		id = l.Parent
+	}
+	return stack, nil
+}
+
+// own lists the layers from top down that nothing but who needs: those that go when it does.
+func (c *catalog) own(top string, who holder) []*layerRecord {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var own []*layerRecord
+	for id := top; id != ""; {
+		l, holders := c.layers[id], c.holders[id]
+		if l == nil || len(holders) != 1 || !holders[who] {
+			break
+		}
+		own = append(own, l)
+		id, who = l.Parent, holder{'l', id}
+	}
+	return own
+}
+
+// allWorkspaces lists the workspaces in order of names.
+func (c *catalog) allWorkspaces() []*workspaceRecord {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	all := make([]*workspaceRecord, 0, len(c.workspaces))
+	for _, w := range c.workspaces {
+		all = append(all, w)
+	}
+	slices.SortFunc(all, func(a, b *workspaceRecord) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// eachSnapshot calls fn for the snapshots after an id, oldest first, until it returns false. fn must not wait.
+func (c *catalog) eachSnapshot(after string, fn func(*snapshotRecord) bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	at, found := slices.BinarySearch(c.order, after)
+	if found {
+		at++
+	}
+	for _, id := range c.order[at:] {
+		if !fn(c.snapshots[id]) {
+			return
+		}
+	}
+}
+
+// allLayers lists the layers, oldest first: parents before what lies on them.
+func (c *catalog) allLayers() []*layerRecord {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	all := make([]*layerRecord, 0, len(c.layers))
+	for _, l := range c.layers {
+		all = append(all, l)
+	}
+	slices.SortFunc(all, func(a, b *layerRecord) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	return all
+}

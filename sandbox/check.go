@@ -1,0 +1,200 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"snapfs/chunkstore"
+	"snapfs/squashfs"
+)
+
+// Check verifies the store, the records and the directories of a home, beside everything else that goes on; with ReadData also
+// every byte stored and the format of every image. Directories that nothing names are only reported: Open
+// sets them aside. Its error is only that of not being able to look.
+func (h *Home) Check(ctx context.Context, r CheckRequest) (CheckResult, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return CheckResult{}, err
+	}
+	defer end()
+	c := &checker{h: h, found: []Problem{}}
+	for _, step := range []func(context.Context, CheckRequest) error{c.store, c.records, c.directories, c.images} {
+		if err := step(ctx, r); err != nil {
+			return CheckResult{}, classify(err)
+		}
+	}
+	return CheckResult{Problems: c.found}, nil
+}
+
+// checker collects what is wrong.
+type checker struct {
+	h     *Home
+	found []Problem
+}
+
+func (c *checker) report(where, what string, snapshots []string) {
+	c.found = append(c.found, Problem{Where: where, What: what, Snapshots: snapshots})
+}
+
+// hit lists the snapshots that stand on any of the layers.
+func (c *checker) hit(layers ...string) []string {
+	var tops []*snapshotRecord
+	c.h.catalog.eachSnapshot("", func(s *snapshotRecord) bool { tops = append(tops, s); return true })
+	var ids []string
+	for _, s := range tops {
+		stack, err := c.h.catalog.stack(s.Top)
+		if err != nil {
+			continue // reported by records
+		}
+		for _, l := range stack {
+			if slices.Contains(layers, l.ID) {
+				ids = append(ids, s.ID)
+				break
+			}
+		}
+	}
+	return ids
+}
+
+// store checks the chunk store.
+func (c *checker) store(ctx context.Context, r CheckRequest) error {
+	problems, err := c.h.store.Check(ctx, chunkstore.CheckOptions{ReadData: r.ReadData, Progress: stage(r.Progress, "check store")})
+	if err != nil {
+		return err
+	}
+	byManifest := map[chunkstore.ID]string{}
+	for _, l := range c.h.catalog.allLayers() {
+		if l.State == Stored {
+			byManifest[l.Manifest] = l.ID
+		}
+	}
+	for _, p := range problems {
+		var hit []string
+		for _, m := range p.Manifests {
+			hit = append(hit, byManifest[m])
+		}
+		c.report(p.Where, p.What, c.hit(hit...))
+	}
+	return nil
+}
+
+// records checks that what records name exists, and that what exists is named.
+func (c *checker) records(ctx context.Context, _ CheckRequest) error {
+	all, err := c.h.store.Manifests(ctx)
+	if err != nil {
+		return err
+	}
+	unnamed := map[chunkstore.ID]bool{}
+	for _, m := range all {
+		unnamed[m.ID] = true
+	}
+	for _, l := range c.h.catalog.allLayers() {
+		if l.State == Stored && !unnamed[l.Manifest] {
+			if _, err := c.h.store.Manifest(ctx, l.Manifest); errors.Is(err, chunkstore.ErrNotFound) && c.h.catalog.layer(l.ID) != nil {
+				c.report("layer "+l.ID, fmt.Sprintf("its manifest %d is not in the store", l.Manifest), c.hit(l.ID))
+			}
+		}
+		delete(unnamed, l.Manifest)
+		if l.Parent != "" && c.h.catalog.layer(l.Parent) == nil && c.h.catalog.layer(l.ID) != nil {
+			c.report("layer "+l.ID, "the layer below it, "+l.Parent+", has no record", nil)
+		}
+	}
+	for id := range unnamed {
+		if m, err := c.h.store.Manifest(ctx, id); err == nil && m.Kind == chunkstore.KindImage && !c.named(id) {
+			c.report(fmt.Sprintf("manifest %d", id), "no layer names it", nil)
+		}
+	}
+	c.h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+		if s.Top != "" && c.h.catalog.layers[s.Top] == nil {
+			c.report("snapshot "+s.ID, "its layer "+s.Top+" has no record", []string{s.ID})
+		}
+		return true
+	})
+	for _, w := range c.h.catalog.allWorkspaces() {
+		if w.Base != "" && c.h.catalog.layer(w.Base) == nil && c.h.catalog.workspace(w.ID) == w {
+			c.report("workspace "+w.ID, "its layer "+w.Base+" has no record", nil)
+		}
+	}
+	return nil
+}
+
+// named looks again whether a layer names a manifest: one may have been stored since the first look.
+func (c *checker) named(id chunkstore.ID) bool {
+	return slices.ContainsFunc(c.h.catalog.allLayers(), func(l *layerRecord) bool { return l.Manifest == id })
+}
+
+// directories checks uppers/ against the records.
+func (c *checker) directories(ctx context.Context, _ CheckRequest) error {
+	for _, w := range c.h.catalog.allWorkspaces() {
+		if !c.h.uppers.exists(w.Upper) && c.h.catalog.workspace(w.ID) == w {
+			c.report("workspace "+w.ID, "its upper "+c.h.uppers.path(w.Upper)+" is missing", nil)
+		}
+	}
+	for _, l := range c.h.catalog.allLayers() {
+		if l.State == Sealed && !c.h.uppers.exists(l.Upper) && c.h.catalog.layer(l.ID) == l {
+			c.report("layer "+l.ID, "its directory "+c.h.uppers.path(l.Upper)+" is missing", c.hit(l.ID))
+		}
+	}
+	return c.strangers(ctx)
+}
+
+// strangers reports directories with contents that no record names. What is being destroyed is in the trash before its
+// workspace is gone, so a second look at the trash tells the two apart.
+func (c *checker) strangers(ctx context.Context) error {
+	names, err := c.h.strangers(nil)
+	if err != nil {
+		return err
+	}
+	trash, err := c.h.readTrash(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		n, err := strconv.ParseUint(name, 10, 64)
+		if (err != nil || !trash[n]) && !c.h.uppers.empty(name) {
+			c.report(filepath.Join(c.h.uppers.dir, name), "no record names it", nil)
+		}
+	}
+	return ctx.Err()
+}
+
+// images checks the format of every stored image.
+func (c *checker) images(ctx context.Context, r CheckRequest) error {
+	if !r.ReadData {
+		return nil
+	}
+	all := c.h.catalog.allLayers()
+	for i, l := range all {
+		if r.Progress != nil {
+			r.Progress(Progress{Stage: "check images", Bytes: int64(i), Total: int64(len(all))})
+		}
+		if l.State != Stored {
+			continue
+		}
+		reader, err := c.h.store.OpenManifest(ctx, l.Manifest)
+		if errors.Is(err, chunkstore.ErrNotFound) || errors.Is(err, chunkstore.ErrCorrupt) {
+			continue // reported before, or deleted meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		err = squashfs.Check(ctx, reader, reader.Size(), func(v squashfs.Violation) {
+			where := "layer " + l.ID
+			if v.Path != "" {
+				where = filepath.Join(where, v.Path)
+			}
+			c.report(where, v.Rule, c.hit(l.ID))
+		})
+		if errors.Is(err, chunkstore.ErrCorrupt) {
+			err = nil // reported by the store
+		}
+		if err = errors.Join(err, reader.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

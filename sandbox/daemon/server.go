@@ -1,0 +1,200 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"snapfs/sandbox"
+)
+
+const (
+	// maxRequest bounds the JSON of a request, in bytes.
+	maxRequest = 1 << 20
+	// drainWait is how long calls may take to notice that they are cancelled.
+	drainWait = 10 * time.Second
+)
+
+// server is one run of Serve.
+type server struct {
+	home  *sandbox.Home
+	calls context.Context // ends when the server stops: cancels what runs
+	stop  context.CancelFunc
+
+	closed   chan struct{} // closed when the home is
+	closeErr error         // of the home; set before closed is closed
+
+	mu       sync.Mutex
+	stopping bool           // guarded by mu
+	running  sync.WaitGroup // calls but stop; Add only under mu while not stopping
+}
+
+// Serve serves home's API on the socket in dir until ctx ends or a client asks it to stop. Then it refuses new calls, cancels those that
+// run, and closes the home: everything is unmounted and background storing is parked.
+func Serve(ctx context.Context, dir string, home *sandbox.Home) error {
+	l, err := listen(dir)
+	if err != nil {
+		return errors.Join(err, home.Close())
+	}
+	s := &server{home: home, closed: make(chan struct{})}
+	s.calls, s.stop = context.WithCancel(ctx)
+	defer s.stop()
+	srv := &http.Server{
+		Handler:           s.routes(),
+		ReadHeaderTimeout: 10 * time.Second,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, mayKey{}, mayConnect(c))
+		},
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }() // ends with the listener, awaited below
+
+	select {
+	case <-s.calls.Done():
+	case err = <-served:
+		s.stop()
+		served <- nil
+	}
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
+	// The socket goes first, so that a client that comes now starts a daemon of its own instead of meeting this one.
+	err = errors.Join(err, os.Remove(filepath.Join(dir, sandbox.SocketName)))
+	s.closeErr = errors.Join(s.drain(), home.Close())
+	close(s.closed) // those who asked to stop get their answer now
+
+	grace, cancel := context.WithTimeout(context.Background(), drainWait)
+	defer cancel()
+	if e := srv.Shutdown(grace); e != nil {
+		err = errors.Join(err, srv.Close())
+	}
+	if e := <-served; e != nil && !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	return errors.Join(err, s.closeErr)
+}
+
+// drain waits for the calls that were cancelled.
+func (s *server) drain() error {
+	done := make(chan struct{})
+	go func() { s.running.Wait(); close(done) }() // ends with the last call; home.Close waits for those too
+	select {
+	case <-done:
+		return nil
+	case <-time.After(drainWait):
+		return unavailable("calls did not end %s after they were cancelled", drainWait)
+	}
+}
+
+// mayKey is the context key of whether a connection's other end may ask for anything.
+type mayKey struct{}
+
+// begin enters a call.
+func (s *server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return false
+	}
+	s.running.Add(1)
+	return true
+}
+
+// stream writes the lines of one response.
+type stream struct {
+	mu  sync.Mutex
+	out *json.Encoder // guarded by mu
+	ctl *http.ResponseController
+}
+
+func newStream(w http.ResponseWriter) *stream {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	return &stream{out: json.NewEncoder(w), ctl: http.NewResponseController(w)}
+}
+
+// errStranger is what another user's process gets.
+var errStranger = fmt.Errorf("%w: only root and the daemon's own user may use this socket", sandbox.ErrRefused)
+
+// mayAsk reports what ConnContext found out about the other end.
+func mayAsk(r *http.Request) bool {
+	may, _ := r.Context().Value(mayKey{}).(bool)
+	return may
+}
+
+// send writes a line at once.
+func (s *stream) send(f frame) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.out.Encode(f); err != nil {
+		return err
+	}
+	return s.ctl.Flush()
+}
+
+// progress passes a call's progress on, at most ten times a second and whenever the stage changes.
+func (s *stream) progress() func(sandbox.Progress) {
+	var (
+		mu   sync.Mutex
+		last sandbox.Progress
+		when time.Time
+	)
+	return func(p sandbox.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		if p.Stage == last.Stage && time.Since(when) < 100*time.Millisecond {
+			return
+		}
+		last, when = p, time.Now()
+		_ = s.send(frame{Progress: &p}) // a client that is gone cancels the call
+	}
+}
+
+// handle makes a call's handler of a function that takes the decoded request.
+func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *stream) (Res, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		out := newStream(w)
+		result, err := func() (res Res, err error) {
+			if !mayAsk(r) {
+				return res, errStranger
+			}
+			if !s.begin() {
+				return res, unavailable("the daemon is stopping")
+			}
+			defer s.running.Done()
+			var req Req
+			if err := decode(r.Body, &req); err != nil {
+				return res, err
+			}
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(s.calls, cancel)()
+			return fn(ctx, req, out)
+		}()
+		if err != nil {
+			_ = out.send(frame{Error: toWire(err)}) // the client is gone
+			return
+		}
+		_ = out.send(frame{Result: result}) // the client is gone
+	}
+}
+
+// decode reads a request strictly, and the body to its end: the server watches for a client that goes away only then.
+func decode(body io.Reader, into any) error {
+	d := json.NewDecoder(io.LimitReader(body, maxRequest))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("%w: request: %w", sandbox.ErrInvalid, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: request: more than one document, or more than %d bytes", sandbox.ErrInvalid, maxRequest)
+	}
+	return nil
+}

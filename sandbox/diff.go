@@ -1,0 +1,120 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"unicode/utf8"
+
+	"snapfs/layers"
+)
+
+// tree is an open stack to be read: of a snapshot, or of a workspace with its upper on top.
+type tree struct {
+	lowers []layers.Lower
+	close  func()
+}
+
+// openTree opens the tree of a workspace or of a snapshot, whichever is not nil.
+func (h *Home) openTree(ctx context.Context, w *workspaceRecord, s *snapshotRecord) (*tree, error) {
+	if s != nil {
+		return h.openLayers(ctx, s.Top)
+	}
+	unlock, err := h.ops.lock(ctx, w.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if w = h.catalog.workspace(w.ID); w == nil {
+		return nil, fmt.Errorf("%w: the workspace has just been destroyed", ErrNotFound)
+	}
+	o, _, done, err := h.overlayOf(ctx, w, true)
+	if err != nil {
+		return nil, err
+	}
+	lowers, err := o.Lowers()
+	if err != nil {
+		done()
+		return nil, classify(fmt.Errorf("reading workspace %s: %w", w.ID, err))
+	}
+	return &tree{lowers: lowers, close: func() {
+		for _, l := range lowers {
+			if err := l.Close(); err != nil {
+				h.log.Warn("closing a layer", "layer", l.Key(), "error", err)
+			}
+		}
+		done()
+	}}, nil
+}
+
+// openLayers opens the tree of a stack.
+func (h *Home) openLayers(ctx context.Context, top string) (*tree, error) {
+	s, err := h.cache.open(ctx, top)
+	if err != nil {
+		return nil, err
+	}
+	return &tree{lowers: s.lowers(), close: s.release}, nil
+}
+
+// Diff calls fn for every change that leads from A to B; with an empty B, from A's parent (a snapshot) or from its newest layer
+// (a workspace) to A. An error of fn ends it. fn must not work on a workspace that is compared.
+func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) error {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	w, s, err := h.useObject(ctx, r.Access, r.A, "diff")
+	if err != nil {
+		return err
+	}
+	first, err := h.openTree(ctx, w, s)
+	if err != nil {
+		return err
+	}
+	defer first.close()
+	var from, to *tree
+	if r.B != "" {
+		w, s, err := h.useObject(ctx, r.Access, r.B, "diff")
+		if err != nil {
+			return err
+		}
+		if to, err = h.openTree(ctx, w, s); err != nil {
+			return err
+		}
+		defer to.close()
+		from = first
+	} else {
+		base := ""
+		if s != nil {
+			base = s.ParentTop
+		} else if now := h.catalog.workspace(w.ID); now != nil {
+			base = now.Base
+		}
+		if from, err = h.openLayers(ctx, base); err != nil {
+			return err
+		}
+		defer from.close()
+		to = first
+	}
+	for c, err := range layers.Diff(ctx, from.lowers, to.lowers) {
+		if err != nil {
+			return classify(err)
+		}
+		if err := fn(publicChange(c)); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// publicChange is a change as JSON can hold it: the encoder spells raw paths in base64, and spoils the others' odd bytes.
+func publicChange(c layers.Change) Change {
+	d := Change{Kind: string(rune(c.Kind)), Path: c.Path, OldPath: c.OldPath, Mode: c.Mode, Size: c.Size}
+	if !utf8.ValidString(c.Path) {
+		d.RawPath = []byte(c.Path)
+	}
+	if !utf8.ValidString(c.OldPath) {
+		d.RawOldPath = []byte(c.OldPath)
+	}
+	return d
+}

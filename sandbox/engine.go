@@ -1,0 +1,45 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	snapfuse "snapfs/fs"
+	"snapfs/layers"
+)
+
+// engine shows an overlay at a mountpoint.
+type engine interface {
+	mount(ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions) (mounted, error)
+}
+
+// mounted is one live mount; *fs.Mount is one.
+type mounted interface {
+	Unmount(lazy bool) error // EBUSY while in use unless lazy
+	Abort() error            // ends the connection everywhere at once
+	Done() <-chan struct{}   // closed when the connection has ended and no request runs
+	Transport() string
+}
+
+// fuseEngine serves the whole overlay over FUSE.
+type fuseEngine struct{ log *slog.Logger }
+
+func (e fuseEngine) mount(ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions) (mounted, error) {
+	m, err := snapfuse.New(ctx, o, mountpoint, snapfuse.Options{
+		Transport: opts.Transport, FSName: workspace, ReadOnly: opts.ReadOnly,
+		NoSUID: opts.NoSUID, NoDev: opts.NoDev, NoExec: opts.NoExec, Logger: e.log,
+	})
+	if err != nil {
+		return nil, classify(fmt.Errorf("mounting %s at %s: %w", workspace, mountpoint, err))
+	}
+	return m, nil
+}
+
+func (o MountOptions) validate() error {
+	switch o.Transport {
+	case "", "auto", "dev", "uring":
+		return nil
+	}
+	return fmt.Errorf("%w: transport %s: auto, dev or uring", ErrInvalid, shown(o.Transport))
+}

@@ -1,0 +1,182 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/zeebo/blake3"
+	"golang.org/x/sys/unix"
+
+	"snapfs/layers"
+	"snapfs/squashfs"
+)
+
+// compressions that an export knows, the store form first.
+var compressions = []string{"none", "zstd", "gzip", "xz", "lz4"}
+
+// Export writes a snapshot as an image file that other tools read. Equal trees give equal bytes, whatever their history. The file
+// appears under its name only when it is complete and on the disk.
+func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return ExportResult{}, err
+	}
+	defer end()
+	if r.Compression == "" {
+		r.Compression = compressions[0]
+	}
+	switch {
+	case r.Format != "" && r.Format != "squashfs":
+		return ExportResult{}, fmt.Errorf("%w: format %s: squashfs", ErrInvalid, shown(r.Format))
+	case !slices.Contains(compressions, r.Compression):
+		return ExportResult{}, fmt.Errorf("%w: compression %s: none, zstd, gzip, xz or lz4", ErrInvalid, shown(r.Compression))
+	case r.Level < 0 || r.Level > 22 || r.Level != 0 && r.Compression == compressions[0]:
+		return ExportResult{}, fmt.Errorf("%w: compression %s has no level %d", ErrInvalid, r.Compression, r.Level)
+	}
+	s, err := h.useSnapshot(ctx, r.Access, r.Snapshot, "export")
+	if err != nil {
+		return ExportResult{}, err
+	}
+	if err := restorable(s); err != nil {
+		return ExportResult{}, err
+	}
+	path, err := h.exportTarget(r.Path)
+	if err != nil {
+		return ExportResult{}, err
+	}
+	tree, err := h.openLayers(ctx, s.Top)
+	if err != nil {
+		return ExportResult{}, err
+	}
+	defer tree.close()
+	src, err := exportSource(tree.lowers, r.Layer, s.ID)
+	if err != nil {
+		return ExportResult{}, err
+	}
+	result, err := writeImageFile(path, func(f *os.File) error { return writeImage(ctx, f, src, r) })
+	return result, classify(err)
+}
+
+// exportTarget checks where an export is to go.
+func (h *Home) exportTarget(path string) (string, error) {
+	mounts, err := readMounts()
+	if err != nil {
+		return "", err
+	}
+	at, err := h.locate(path, mounts)
+	switch {
+	case err != nil:
+		return "", err
+	case at.inside != "":
+		return "", fmt.Errorf("%w: %s is inside the mount of workspace %s: export to a place outside", ErrInvalid, path, at.inside)
+	case below(at.path, h.dir):
+		return "", fmt.Errorf("%w: %s is inside the home %s: export to a place outside", ErrInvalid, path, h.dir)
+	case at.missing > 1:
+		return "", fmt.Errorf("%w: directory %s does not exist", ErrNotFound, filepath.Dir(at.path))
+	case at.missing == 0 && !at.info.Mode().IsRegular():
+		return "", fmt.Errorf("%w: %s exists and is not a regular file", ErrInvalid, path)
+	}
+	return at.path, nil
+}
+
+func exportSource(stack []layers.Lower, topOnly bool, id string) (squashfs.Source, error) {
+	if !topOnly {
+		src, err := layers.Merged(stack)
+		return src, classify(err)
+	}
+	if len(stack) == 0 {
+		return nil, fmt.Errorf("%w: snapshot %s has no layer", ErrInvalid, id)
+	}
+	src, err := layers.Delta(stack[0])
+	return src, classify(err)
+}
+
+func writeImage(ctx context.Context, f *os.File, src squashfs.Source, r ExportRequest) error {
+	progress := counter(r.Progress, "export")
+	if r.Compression != compressions[0] {
+		_, err := squashfs.WriteShip(ctx, f, src, squashfs.ShipOptions{Compression: r.Compression, Level: r.Level, Progress: progress})
+		return err
+	}
+	if _, err := f.Seek(squashfs.HeaderSize, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := squashfs.WriteStore(ctx, fileSink{f}, src, squashfs.StoreOptions{Progress: progress})
+	return err
+}
+
+// fileSink takes a store-form image into a file that is positioned after the header.
+type fileSink struct{ *os.File }
+
+// Cut implements squashfs.Sink: a file has no chunks.
+func (fileSink) Cut(squashfs.Cut) error { return nil }
+
+// Header implements squashfs.Sink.
+func (s fileSink) Header(p []byte) error {
+	_, err := s.WriteAt(p, 0)
+	return err
+}
+
+// writeImageFile makes a file beside path without a name, lets fill write it, makes it durable and gives it its name. Whatever
+// happens before leaves nothing behind, a kill included where the file system knows O_TMPFILE.
+func writeImageFile(path string, fill func(f *os.File) error) (_ ExportResult, err error) {
+	dir := filepath.Dir(path)
+	tmp := filepath.Join(dir, "."+filepath.Base(path)[:min(len(filepath.Base(path)), 64)]+"."+uuid.NewString())
+	named := false
+	f, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR, 0o644)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
+		f, err = os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+		named = err == nil
+	}
+	if err != nil {
+		return ExportResult{}, pathError(dir, err)
+	}
+	defer func() {
+		err = errors.Join(err, f.Close())
+		if named {
+			if e := os.Remove(tmp); e != nil && !errors.Is(e, fs.ErrNotExist) {
+				err = errors.Join(err, e)
+			}
+		}
+	}()
+	if err := fill(f); err != nil {
+		return ExportResult{}, err
+	}
+	size, digest, err := digestOf(f)
+	if err != nil {
+		return ExportResult{}, err
+	}
+	if err := f.Sync(); err != nil {
+		return ExportResult{}, err
+	}
+	if !named {
+		if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, tmp, unix.AT_SYMLINK_FOLLOW); err != nil {
+			return ExportResult{}, fmt.Errorf("naming %s: %w", tmp, err)
+		}
+		named = true
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return ExportResult{}, err
+	}
+	named = false
+	return ExportResult{Path: path, Size: size, Digest: digest}, fsyncDir(dir)
+}
+
+// digestOf reads a whole file again: its header was written last.
+func digestOf(f *os.File) (size int64, digest string, err error) {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return 0, "", err
+	}
+	sum := blake3.New()
+	if size, err = io.Copy(sum, f); err != nil {
+		return 0, "", err
+	}
+	return size, hex.EncodeToString(sum.Sum(nil)), nil
+}

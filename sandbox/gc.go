@@ -1,0 +1,88 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// expireEvery is how often snapshots past their time are looked for.
+const expireEvery = time.Minute
+
+// GC deletes snapshots past their time and gives the bytes of what nothing needs back to the file system; with Optimize
+// it repacks what is stored, too. Snapshots and mounts go on beside it; a second collection waits for the first.
+func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return GCResult{}, err
+	}
+	defer end()
+	h.gcMu.Lock()
+	defer h.gcMu.Unlock()
+	var result GCResult
+	if result.Expired, err = h.expire(ctx); err != nil {
+		return result, err
+	}
+	gone, err := h.catalog.sweepLayers(ctx)
+	if err != nil {
+		return result, err
+	}
+	h.cache.forget(gone)
+	stats, err := h.store.GC(ctx, stage(r.Progress, "gc"))
+	if err != nil {
+		return result, classify(fmt.Errorf("collecting garbage: %w", err))
+	}
+	result.Chunks, result.Freed = stats.Chunks, stats.Bytes
+	if r.Optimize {
+		stats, err := h.store.Optimize(ctx, stage(r.Progress, "optimize"))
+		if err != nil {
+			return result, classify(fmt.Errorf("optimizing: %w", err))
+		}
+		result.Chunks += stats.Chunks
+		result.Freed += stats.Bytes
+	}
+	return result, nil
+}
+
+// stage turns the store's progress into that of the API.
+func stage(progress func(Progress), name string) func(done, total int64) {
+	if progress == nil {
+		return nil
+	}
+	return func(done, total int64) { progress(Progress{Stage: name, Bytes: done, Total: total}) }
+}
+
+// expire deletes the snapshots that are past their time.
+func (h *Home) expire(ctx context.Context) (int, error) {
+	var expired []*snapshotRecord
+	now := time.Now()
+	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+		if s.expired(now) {
+			expired = append(expired, s)
+		}
+		return true
+	})
+	for i, s := range expired {
+		if err := h.deleteSnapshot(ctx, s, h.event(EventSnapshotExpired, s.Workspace, "", s.ID, s.Name)); err != nil {
+			return i, err
+		}
+	}
+	return len(expired), nil
+}
+
+// expireRegularly deletes expired snapshots until the home is closed.
+func (h *Home) expireRegularly() {
+	tick := time.NewTicker(expireEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if _, err := h.expire(h.ctx); err != nil && !errors.Is(err, context.Canceled) {
+			h.log.Warn("deleting expired snapshots", "error", err)
+		}
+	}
+}

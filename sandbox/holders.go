@@ -1,0 +1,98 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// namedHolders is how many processes a message names.
+const namedHolders = 3
+
+// usedBy names processes that keep a mount busy, as " by process 12 (sh), …"; "" if none is found. It only reads links in /proc,
+// which the kernel answers without asking the file system that they lead to.
+func usedBy(l *live) string {
+	var names []string
+	eachProcess(func(dir string, pid int) bool {
+		if pid != os.Getpid() && holds(dir, l) {
+			names = append(names, processName(dir, pid))
+		}
+		return len(names) < namedHolders
+	})
+	if len(names) == 0 {
+		return ""
+	}
+	return " by " + strings.Join(names, ", ")
+}
+
+// holds reports whether a process has its directories, an open file or a mapping in a mount.
+func holds(dir string, l *live) bool {
+	inside := func(link string) bool {
+		target, err := os.Readlink(filepath.Join(dir, link))
+		return err == nil && below(target, l.mountpoint)
+	}
+	if inside("cwd") || inside("root") || inside("exe") {
+		return true
+	}
+	fds, _ := os.ReadDir(filepath.Join(dir, "fd")) // a process that has ended holds nothing
+	for _, fd := range fds {
+		if inside("fd/" + fd.Name()) {
+			return true
+		}
+	}
+	major, minor, ok := strings.Cut(l.device, ":")
+	if !ok {
+		return false
+	}
+	maps, _ := os.ReadFile(filepath.Join(dir, "maps"))
+	return strings.Contains(string(maps), fmt.Sprintf(" %s:%s ", hexDevice(major), hexDevice(minor)))
+}
+
+// hexDevice spells half of a device number as /proc/PID/maps does.
+func hexDevice(decimal string) string {
+	n, err := strconv.ParseUint(decimal, 10, 32)
+	if err != nil {
+		return decimal
+	}
+	return fmt.Sprintf("%02x", n)
+}
+
+// detachedHolder names a process in whose mount namespace a copy of a mount lives.
+func (h *Home) detachedHolder(l *live) string {
+	found := "a copy of its mount lives in another mount namespace"
+	seen := map[string]bool{}
+	eachProcess(func(dir string, pid int) bool {
+		ns, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
+		if err != nil || seen[ns] {
+			return true
+		}
+		seen[ns] = true
+		mounts, err := readMountinfo(filepath.Join(dir, "mountinfo"))
+		if err == nil && mounts.hasDevice(l.device) {
+			found = "a copy of its mount lives in the mount namespace of " + processName(dir, pid)
+			return false
+		}
+		return true
+	})
+	return found
+}
+
+// eachProcess calls fn for the processes of the system until it returns false.
+func eachProcess(fn func(dir string, pid int) bool) {
+	entries, _ := os.ReadDir("/proc") // without /proc nobody is named
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && !fn("/proc/"+e.Name(), pid) {
+			return
+		}
+	}
+}
+
+func processName(dir string, pid int) string {
+	comm, err := os.ReadFile(filepath.Join(dir, "comm"))
+	if err != nil {
+		return fmt.Sprintf("process %d", pid)
+	}
+	return fmt.Sprintf("process %d (%s)", pid, strings.TrimSpace(string(comm)))
+}

@@ -1,0 +1,267 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"snapfs/chunkstore"
+)
+
+// Options open a home.
+type Options struct {
+	Logger *slog.Logger // nil = discard
+	// MustExist refuses to make a home that is not there.
+	MustExist bool
+	// Remount mounts again what was mounted when the last process that held the home ended. A workspace that cannot be
+	// mounted is logged and stays unmounted.
+	Remount bool
+}
+
+// Home is an open home directory: its store, workspaces and mounts. One process holds it at a time. Safe for concurrent use.
+type Home struct {
+	dir     string
+	log     *slog.Logger
+	lock    *os.File
+	store   *chunkstore.Store
+	catalog *catalog
+	uppers  *uppers
+	cache   *lowerCache
+	engine  engine
+	ops     opLocks
+	packer  *packer
+	janitor *janitor
+
+	ctx    context.Context // ends when Close begins
+	cancel context.CancelFunc
+	work   sync.WaitGroup // background goroutines: packer, janitor, sweeper
+
+	gcMu sync.Mutex // one collection at a time
+
+	mu      sync.Mutex       // guards what follows
+	live    map[string]*live // by workspace: what has a FUSE connection
+	closing bool
+	calls   sync.WaitGroup // Add only under mu while not closing
+
+	closeOnce sync.Once
+	closeErr  error // of Close, set by closeOnce
+}
+
+var _ API = (*Home)(nil)
+
+// Open opens or makes the home in dir, sweeps what a crash left and resumes background storing. A directory that is not a
+// home, or not of this version, is refused and left as it was.
+func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("home %s: %w", dir, err)
+	}
+	if uid := os.Geteuid(); uid != 0 {
+		return nil, fmt.Errorf("%w: snapfs must run as root to open %s (this is user %d)", ErrUnavailable, dir, uid)
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	dir, m, made, err := prepareHome(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockHome(dir)
+	if err != nil {
+		return nil, errors.Join(err, removeMade(made, err))
+	}
+	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}, engine: fuseEngine{opts.Logger}}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	if err := h.open(ctx, m); err != nil {
+		h.cancel()
+		err = errors.Join(err, h.closeStore(), lock.Close())
+		return nil, errors.Join(err, removeMade(made, err))
+	}
+	h.start()
+	if opts.Remount {
+		h.remount(ctx)
+	}
+	return h, nil
+}
+
+// prepareHome reads the marker of dir, or makes the directory of a new home; made says what did not exist before.
+func prepareHome(dir string, opts Options) (real string, m marker, made string, err error) {
+	m, err = readMarker(dir)
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrInvalid):
+		return "", m, "", err
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", m, "", unusable(dir, err)
+	case opts.MustExist:
+		return "", m, "", fmt.Errorf("%w: there is no snapfs home in %s", ErrNotFound, dir)
+	default:
+		if m, err = freshHome(dir); err != nil {
+			return "", m, "", err
+		}
+		if made, err = makeDirs(dir); err != nil {
+			return "", m, "", unusable(dir, err)
+		}
+	}
+	// Mounts are recognised by their resolved paths, and so must the home be.
+	real, err = filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", m, "", unusable(dir, err)
+	}
+	return real, m, made, nil
+}
+
+// makeDirs is MkdirAll that tells the topmost directory it made.
+func makeDirs(dir string) (made string, err error) {
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Lstat(d); err == nil || !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		made = d
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		if made != "" {
+			_ = os.RemoveAll(made) // the first error is the one to tell
+		}
+		return "", err
+	}
+	return made, nil
+}
+
+// removeMade removes what Open made before it failed, unless another process has taken it meanwhile.
+func removeMade(made string, cause error) error {
+	if made == "" || errors.Is(cause, ErrConflict) {
+		return nil
+	}
+	return os.RemoveAll(made)
+}
+
+// open reads or makes what is in the home.
+func (h *Home) open(ctx context.Context, m marker) error {
+	fresh := m.State == "new"
+	storeDir := filepath.Join(h.dir, "store")
+	if fresh {
+		if err := writeMarker(h.dir, m); err != nil {
+			return unusable(h.dir, err)
+		}
+		for _, sub := range []string{"store", "uppers", "lost+found"} {
+			path := filepath.Join(h.dir, sub)
+			if sub == "store" {
+				// The rest of an attempt that was never completed.
+				if err := os.RemoveAll(path); err != nil {
+					return unusable(h.dir, err)
+				}
+			}
+			if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+				return unusable(h.dir, err)
+			}
+		}
+	}
+	for _, sub := range []string{"store", "uppers"} {
+		if fi, err := os.Stat(filepath.Join(h.dir, sub)); err != nil || !fi.IsDir() {
+			return fmt.Errorf("%w: home %s has no %s directory: put it back from a backup, or choose another home", ErrCorrupt, h.dir, sub)
+		}
+	}
+	var err error
+	h.store, err = chunkstore.Open(storeDir, chunkstore.Options{Logger: h.log, MustExist: !fresh})
+	if err != nil {
+		if errors.Is(err, chunkstore.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		return fmt.Errorf("opening the store of %s: %w", h.dir, classify(err))
+	}
+	if h.catalog, err = loadCatalog(ctx, h.store); err != nil {
+		return err
+	}
+	if h.uppers, err = loadUppers(ctx, filepath.Join(h.dir, "uppers"), h.store); err != nil {
+		return err
+	}
+	h.cache = newLowerCache(h)
+	h.janitor = newJanitor(h)
+	h.packer = newPacker(h)
+	if err := h.recover(ctx); err != nil {
+		return err
+	}
+	if fresh {
+		m.State = "ready"
+		if err := writeMarker(h.dir, m); err != nil {
+			return unusable(h.dir, err)
+		}
+	}
+	return nil
+}
+
+// start starts the background goroutines; Close ends them and waits.
+func (h *Home) start() {
+	h.work.Go(h.janitor.run)
+	h.work.Go(h.packer.run)
+	h.work.Go(h.expireRegularly)
+}
+
+// begin enters a call: it refuses what is cancelled or comes after Close, and ties the context to the life of the home.
+// end must be called when the call returns.
+func (h *Home) begin(ctx context.Context) (_ context.Context, end func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closing {
+		return nil, nil, fmt.Errorf("%w: the home %s is being closed", ErrUnavailable, h.dir)
+	}
+	h.calls.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(h.ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+		h.calls.Done()
+	}, nil
+}
+
+// Dir is the home's directory, absolute and without symbolic links.
+func (h *Home) Dir() string { return h.dir }
+
+// Mounts counts the live mounts.
+func (h *Home) Mounts() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.live)
+}
+
+// Close cancels what runs, unmounts everything (by force what is in use, after a grace period), parks background storing
+// and gives the home back. Later calls return the first one's error.
+func (h *Home) Close() error {
+	h.closeOnce.Do(func() {
+		h.mu.Lock()
+		h.closing = true
+		h.mu.Unlock()
+		h.cancel()
+		h.calls.Wait()
+		h.closeErr = errors.Join(h.unmountAll(5*time.Second), h.closeStore(), h.lock.Close())
+	})
+	return h.closeErr
+}
+
+// closeStore ends background work and closes the store; also after an open that failed half-way.
+func (h *Home) closeStore() error {
+	h.cancel()
+	h.work.Wait()
+	var err error
+	if h.cache != nil {
+		err = h.cache.close()
+	}
+	if h.store != nil {
+		err = errors.Join(err, h.store.Close())
+	}
+	return err
+}

@@ -1,0 +1,54 @@
+package sandbox
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// idSource makes UUIDv7s (RFC 9562, 5.7) that only grow, also when the clock goes back and over restarts: lists
+// are in order of ids, and a cursor must not skip what came later.
+//
+//	48 bits milliseconds | 0111 | 12 bits counter | 10 | 62 bits random
+type idSource struct {
+	mu      sync.Mutex
+	ms      uint64 // guarded by mu: of the newest id
+	counter uint16 // guarded by mu
+}
+
+// seen makes all later ids greater than id.
+func (s *idSource) seen(id string) {
+	u, err := uuid.Parse(id)
+	if err != nil {
+		return // not one of ours: the reader of the record has complained
+	}
+	ms := binary.BigEndian.Uint64(u[:8]) >> 16
+	counter := binary.BigEndian.Uint16(u[6:8]) & 0xfff
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ms > s.ms || ms == s.ms && counter > s.counter {
+		s.ms, s.counter = ms, counter
+	}
+}
+
+// next makes an id.
+func (s *idSource) next() string {
+	s.mu.Lock()
+	if now := uint64(time.Now().UnixMilli()); now > s.ms {
+		s.ms, s.counter = now, 0
+	} else if s.counter++; s.counter > 0xfff {
+		s.ms, s.counter = s.ms+1, 0
+	}
+	ms, counter := s.ms, s.counter
+	s.mu.Unlock()
+
+	var u uuid.UUID
+	// crypto/rand.Read never fails: it ends the process where the kernel gives no random bytes.
+	_, _ = rand.Read(u[8:])
+	binary.BigEndian.PutUint64(u[:8], ms<<16|0x7000|uint64(counter))
+	u[8] = u[8]&0x3f | 0x80
+	return u.String()
+}

@@ -1,0 +1,198 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// maxPage is how many objects a page has if the caller does not say, and at most.
+const maxPage = 100
+
+func (r ListRequest) limit() (int, error) {
+	switch {
+	case r.Limit < 0:
+		return 0, fmt.Errorf("%w: limit %d is negative", ErrInvalid, r.Limit)
+	case r.Limit == 0 || r.Limit > maxPage:
+		return maxPage, nil
+	}
+	return r.Limit, nil
+}
+
+// Workspaces lists workspaces in order of names: the own session's, or all if cross-session access is allowed. After is the
+// name of the last one of the page before, which need not exist any more.
+func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return WorkspacePage{}, err
+	}
+	defer end()
+	session, limit, err := r.check(ValidWorkspaceName)
+	if err != nil {
+		return WorkspacePage{}, err
+	}
+	mounts, err := readMounts()
+	if err != nil {
+		return WorkspacePage{}, err
+	}
+	page := WorkspacePage{Workspaces: []Workspace{}}
+	crossed := crossing{}
+	for _, w := range h.catalog.allWorkspaces() {
+		if w.ID <= r.After || !r.may(w.Session, session) || r.Workspace != "" && w.ID != r.Workspace {
+			continue
+		}
+		if len(page.Workspaces) == limit {
+			page.More = true
+			break
+		}
+		page.Workspaces = append(page.Workspaces, h.describeWith(w, mounts))
+		crossed.note(w.Session, session, w.ID)
+	}
+	return page, crossed.audit(ctx, h, session, "list")
+}
+
+// Snapshots lists snapshots, oldest first: the own session's, or all if cross-session access is allowed. After is the id
+// of the last one of the page before, which need not exist any more.
+func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return SnapshotPage{}, err
+	}
+	defer end()
+	session, limit, err := r.check(func(after string) error {
+		if !isID(after) {
+			return fmt.Errorf("%w: cursor %s is not the id of a snapshot", ErrInvalid, shown(after))
+		}
+		return nil
+	})
+	if err != nil {
+		return SnapshotPage{}, err
+	}
+	var records []*snapshotRecord
+	page := SnapshotPage{Snapshots: []Snapshot{}}
+	crossed := crossing{}
+	h.catalog.eachSnapshot(r.After, func(s *snapshotRecord) bool {
+		if !r.may(s.Session, session) || r.Workspace != "" && s.Workspace != r.Workspace {
+			return true
+		}
+		if page.More = len(records) == limit; page.More {
+			return false
+		}
+		records = append(records, s)
+		crossed.note(s.Session, session, s.Workspace)
+		return true
+	})
+	for _, s := range records {
+		d, err := h.describeSnapshot(s)
+		if h.catalog.snapshot(s.ID) == nil {
+			continue // deleted meanwhile
+		}
+		if err != nil {
+			return SnapshotPage{}, err
+		}
+		page.Snapshots = append(page.Snapshots, d)
+	}
+	return page, crossed.audit(ctx, h, session, "list snapshots")
+}
+
+// check validates a list request; cursor says what After may be.
+func (r ListRequest) check(cursor func(string) error) (session string, limit int, err error) {
+	if session, err = r.session(); err != nil {
+		return "", 0, err
+	}
+	if limit, err = r.limit(); err != nil {
+		return "", 0, err
+	}
+	if r.After != "" {
+		if err := cursor(r.After); err != nil {
+			return "", 0, err
+		}
+	}
+	if r.Workspace != "" {
+		err = ValidWorkspaceName(r.Workspace)
+	}
+	return session, limit, err
+}
+
+// crossing collects whose things a list showed to another session, by workspace.
+type crossing map[string]string
+
+func (c crossing) note(owner, session, workspace string) {
+	if owner != session {
+		c[workspace] = owner
+	}
+}
+
+func (c crossing) audit(ctx context.Context, h *Home, session, what string) error {
+	for workspace, owner := range c {
+		if err := h.audit(ctx, session, owner, workspace, "", what); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Show describes what a reference names.
+func (h *Home) Show(ctx context.Context, r RefRequest) (Object, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return Object{}, err
+	}
+	defer end()
+	w, s, err := h.useObject(ctx, r.Access, r.Ref, "show")
+	if err != nil {
+		return Object{}, err
+	}
+	if w != nil {
+		d, err := h.describe(w)
+		return Object{Workspace: &d}, err
+	}
+	d, err := h.describeSnapshot(s)
+	return Object{Snapshot: &d}, err
+}
+
+// describe is the public form of a workspace.
+func (h *Home) describe(w *workspaceRecord) (Workspace, error) {
+	if w == nil {
+		return Workspace{}, fmt.Errorf("%w: the workspace has just been destroyed", ErrNotFound)
+	}
+	mounts, err := readMounts()
+	if err != nil {
+		return Workspace{}, err
+	}
+	return h.describeWith(w, mounts), nil
+}
+
+func (h *Home) describeWith(w *workspaceRecord, mounts mountTable) Workspace {
+	d := Workspace{
+		ID: w.ID, Session: w.Session, Origin: w.Origin, Head: w.Head, CreatedAt: w.CreatedAt, Source: w.Source, State: Unmounted,
+	}
+	if stack, err := h.catalog.stack(w.Base); err == nil { // a broken one is Check's to report
+		d.Layers = len(stack)
+	}
+	if l := h.liveOf(w.ID); l != nil {
+		d.State = l.state(mounts)
+		d.Mountpoint, d.ReadOnly, d.Transport = l.mountpoint, l.options.ReadOnly, l.mount.Transport()
+	}
+	return d
+}
+
+// describeSnapshot is the public form of a snapshot. It is stored when all of its layers are.
+func (h *Home) describeSnapshot(s *snapshotRecord) (Snapshot, error) {
+	d := Snapshot{
+		ID: s.ID, Workspace: s.Workspace, Session: s.Session, Name: s.Name, Description: s.Description, Parent: s.Parent,
+		State: Stored, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, Layers: []Layer{}, Unchanged: s.Unchanged,
+	}
+	stack, err := h.catalog.stack(s.Top)
+	if err != nil {
+		return d, err
+	}
+	d.Layers = slices.Grow(d.Layers, len(stack))
+	for _, l := range stack {
+		d.Layers = append(d.Layers, Layer{ID: l.ID, State: l.State, Size: l.Size, Digest: l.Digest})
+		if l.State == Sealed {
+			d.State = Sealed
+		}
+	}
+	return d, nil
+}

@@ -1,0 +1,207 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/layers"
+)
+
+// live is a workspace with a FUSE connection: mounted, or detached.
+type live struct {
+	workspace  string
+	mountpoint string
+	options    MountOptions
+	device     string // major:minor; "" only if it could not be found out
+	overlay    *layers.Overlay
+	mount      mounted
+	gone       chan struct{} // closed by the watcher when overlay and stack are closed
+
+	users  sync.RWMutex // held for reading while the overlay is used, for writing to close it
+	closed bool         // guarded by users
+
+	stackMu sync.Mutex
+	stack   *stack // guarded by stackMu: what the overlay stands on
+}
+
+// use keeps the overlay open until done is called; false if it is closed already.
+func (l *live) use() (done func(), ok bool) {
+	l.users.RLock()
+	if l.closed {
+		l.users.RUnlock()
+		return nil, false
+	}
+	return l.users.RUnlock, true
+}
+
+// push puts a layer that was just sealed on top of the stack.
+func (l *live) push(low *lower) {
+	l.stackMu.Lock()
+	defer l.stackMu.Unlock()
+	l.stack.of = slices.Insert(l.stack.of, 0, low)
+}
+
+// refresh replaces, beneath the running overlay, every sealed directory that has become an image.
+func (l *live) refresh(ctx context.Context) error {
+	done, ok := l.use()
+	if !ok {
+		return nil
+	}
+	defer done()
+	l.stackMu.Lock()
+	defer l.stackMu.Unlock()
+	cache := l.stack.cache
+	for i, old := range l.stack.of {
+		cache.mu.Lock()
+		stale := old.stale
+		cache.mu.Unlock()
+		if !stale {
+			continue
+		}
+		now, err := cache.acquire(ctx, old.layer)
+		if err != nil {
+			return err
+		}
+		if err := l.overlay.Replace(now.Lower); err != nil {
+			cache.release(now)
+			return fmt.Errorf("replacing sealed layer %s beneath %s: %w", old.layer, l.workspace, err)
+		}
+		l.stack.of[i] = now
+		cache.release(old)
+	}
+	return nil
+}
+
+// liveOf is the connection of a workspace, or nil.
+func (h *Home) liveOf(name string) *live {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.live[name]
+}
+
+func (h *Home) allLive() []*live {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*live, 0, len(h.live))
+	for _, l := range h.live {
+		all = append(all, l)
+	}
+	return all
+}
+
+// watch waits for the end of a connection, by whomever, and brings its workspace to unmounted.
+func (h *Home) watch(l *live) {
+	<-l.mount.Done()
+	// A connection that was aborted leaves its mount behind, dead.
+	if mounts, err := readMounts(); err == nil {
+		if e, ok := mounts.at(l.mountpoint); ok && e.device == l.device {
+			if err := unix.Unmount(l.mountpoint, unix.MNT_DETACH); err != nil {
+				h.log.Warn("a dead mount is still there", "mountpoint", l.mountpoint, "error", err)
+			}
+		}
+	}
+	l.users.Lock()
+	l.closed = true
+	l.users.Unlock()
+	if err := l.overlay.Close(); err != nil {
+		h.log.Warn("closing an overlay", "workspace", l.workspace, "error", err)
+	}
+	l.stackMu.Lock()
+	l.stack.release()
+	l.stackMu.Unlock()
+	h.mu.Lock()
+	delete(h.live, l.workspace)
+	closing := h.closing
+	h.mu.Unlock()
+	if !closing { // else it is to be mounted again by the next process that is asked to
+		h.recordUnmounted(l.workspace, l.mountpoint)
+	}
+	close(l.gone)
+}
+
+// recordUnmounted notes that a workspace is not wanted at its mountpoint any more.
+func (h *Home) recordUnmounted(name, mountpoint string) {
+	_, err := h.catalog.update(h.ctx, false, func(ch *change) error {
+		w := h.catalog.workspace(name)
+		if w == nil || w.Mount == nil || !w.Mount.Mounted || w.Mount.Mountpoint != mountpoint {
+			return nil
+		}
+		next := *w
+		next.Mount = &mountRecord{Mountpoint: w.Mount.Mountpoint, Options: w.Mount.Options}
+		ch.putWorkspaces = append(ch.putWorkspaces, &next)
+		ch.events = append(ch.events, h.event(EventUnmounted, name, "", "", mountpoint))
+		return nil
+	})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		h.log.Warn("recording an unmount", "workspace", name, "error", err)
+	}
+}
+
+// waitGone waits for the watcher, at most for a time.
+func (l *live) waitGone(ctx context.Context, most time.Duration) bool {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-l.gone:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// state tells where a workspace is; l may be nil.
+func (l *live) state(mounts mountTable) WorkspaceState {
+	switch {
+	case l == nil:
+		return Unmounted
+	case l.device == "" || mounts.hasDevice(l.device):
+		return Mounted
+	}
+	return Detached
+}
+
+// overlayOf gives the overlay of a workspace to work on, of its mount or opened for the occasion. The caller holds the
+// workspace's lock. push is called with the layer that a seal made.
+func (h *Home) overlayOf(ctx context.Context, w *workspaceRecord, readOnly bool) (o *layers.Overlay, push func(*lower), done func(), err error) {
+	if l := h.liveOf(w.ID); l != nil {
+		if done, ok := l.use(); ok {
+			return l.overlay, l.push, done, nil
+		}
+		<-l.gone // it has just died, and its watcher is closing it
+	}
+	s, err := h.cache.open(ctx, w.Base)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	o, err = h.newOverlay(w, s, readOnly)
+	if err != nil {
+		s.release()
+		return nil, nil, nil, err
+	}
+	return o, func(l *lower) { s.of = append(s.of, l) }, func() {
+		if err := o.Close(); err != nil {
+			h.log.Warn("closing an overlay", "workspace", w.ID, "error", err)
+		}
+		s.release()
+	}, nil
+}
+
+// newOverlay opens the upper of a workspace over a stack.
+func (h *Home) newOverlay(w *workspaceRecord, s *stack, readOnly bool) (*layers.Overlay, error) {
+	if !h.uppers.exists(w.Upper) {
+		return nil, fmt.Errorf("%w: workspace %s: its upper %s is missing: restore a snapshot of it", ErrCorrupt, w.ID, h.uppers.path(w.Upper))
+	}
+	o, err := layers.New(h.uppers.path(w.Upper), h.uppers.work(w.Upper), s.lowers(),
+		layers.Options{InoBase: inoBase(w.Upper), ReadOnly: readOnly})
+	if err != nil {
+		return nil, classify(fmt.Errorf("opening workspace %s: %w", w.ID, err))
+	}
+	return o, nil
+}

@@ -1,0 +1,255 @@
+package sandbox
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"snapfs/layers"
+)
+
+// idleLowers is how many layers stay open after their last user is gone.
+const idleLowers = 256
+
+// lowerCache shares open layers between mounts, diffs, exports and the packer.
+type lowerCache struct {
+	home *Home
+
+	mu      sync.Mutex
+	entries map[string]*lower // guarded by mu: by layer, the form to use now
+	idle    *list.List        // guarded by mu: of *lower without users, the longest idle first
+}
+
+// lower is one open layer in one of its two forms.
+type lower struct {
+	layer string
+	layers.Lower
+	upper uint64 // directory of the sealed form
+
+	users int           // guarded by lowerCache.mu
+	stale bool          // guarded by lowerCache.mu: replaced or deleted; goes with its last user
+	place *list.Element // guarded by lowerCache.mu: in idle
+}
+
+func newLowerCache(h *Home) *lowerCache {
+	return &lowerCache{home: h, entries: map[string]*lower{}, idle: list.New()}
+}
+
+// stack is an open stack, topmost first. Its owner releases it.
+type stack struct {
+	cache *lowerCache
+	of    []*lower
+}
+
+// lowers is what package layers takes; valid until release.
+func (s *stack) lowers() []layers.Lower {
+	all := make([]layers.Lower, len(s.of))
+	for i, l := range s.of {
+		all[i] = l.Lower
+	}
+	return all
+}
+
+// release gives the stack back; a second call does nothing.
+func (s *stack) release() {
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	for _, l := range s.of {
+		s.cache.releaseLocked(l)
+	}
+	s.of = nil
+}
+
+// open opens the stack from a layer down.
+func (c *lowerCache) open(ctx context.Context, top string) (*stack, error) {
+	s := &stack{cache: c}
+	records, err := c.home.catalog.stack(top)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		if err = ctx.Err(); err != nil {
+			break
+		}
+		var l *lower
+		if l, err = c.acquire(ctx, r.ID); err != nil {
+			break
+		}
+		s.of = append(s.of, l)
+	}
+	if err != nil {
+		s.release()
+		return nil, err
+	}
+	return s, nil
+}
+
+// acquire opens a layer, or adds a user to the open one.
+func (c *lowerCache) acquire(ctx context.Context, layer string) (*lower, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l := c.entries[layer]; l != nil {
+		c.useLocked(l)
+		return l, nil
+	}
+	// The record is read under the lock: swap changes the form under it.
+	r := c.home.catalog.layer(layer)
+	if r == nil {
+		return nil, fmt.Errorf("%w: layer %s is gone", ErrNotFound, layer)
+	}
+	low, err := c.home.openLayer(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	l := &lower{layer: layer, Lower: low, upper: r.Upper, users: 1}
+	c.entries[layer] = l
+	return l, nil
+}
+
+// openLayer opens a layer in the form that its record tells.
+func (h *Home) openLayer(ctx context.Context, r *layerRecord) (layers.Lower, error) {
+	if r.State == Sealed {
+		low, err := layers.OpenSealed(r.ID, h.uppers.path(r.Upper), inoBase(r.Upper))
+		if err != nil {
+			return nil, classify(fmt.Errorf("opening sealed layer %s: %w", r.ID, err))
+		}
+		return low, nil
+	}
+	reader, err := h.store.OpenManifest(ctx, r.Manifest)
+	if err != nil {
+		return nil, classify(fmt.Errorf("opening layer %s: %w", r.ID, err))
+	}
+	low, err := layers.OpenImage(r.ID, reader, r.Manifest)
+	if err != nil {
+		return nil, errors.Join(classify(fmt.Errorf("opening layer %s: %w", r.ID, err)), reader.Close())
+	}
+	return low, nil
+}
+
+// add enters a layer that was just sealed, with one user.
+func (c *lowerCache) add(layer string, low layers.Lower, upper uint64) *lower {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := &lower{layer: layer, Lower: low, upper: upper, users: 1}
+	if old := c.entries[layer]; old != nil {
+		// The packer was quicker than the call that sealed the layer, and opened it by its record: share that one.
+		c.useLocked(old)
+		c.closeLocked(l)
+		return old
+	}
+	c.entries[layer] = l
+	return l
+}
+
+// swap makes the image the form of a layer to use from now on, with one user, and tells the form it was.
+// The record must say so already.
+func (c *lowerCache) swap(layer string, image layers.Lower) (now, before *lower) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before = c.entries[layer]
+	now = &lower{layer: layer, Lower: image, users: 1}
+	c.entries[layer] = now
+	if before != nil {
+		c.staleLocked(before)
+	}
+	return now, before
+}
+
+// forget drops layers that have no record any more; who still uses one keeps it until he is done.
+// Directories of sealed ones go to the janitor then.
+func (c *lowerCache) forget(gone []*layerRecord) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range gone {
+		l := c.entries[r.ID]
+		if l == nil {
+			if r.Upper != 0 {
+				c.home.janitor.add(r.Upper)
+			}
+			continue
+		}
+		delete(c.entries, r.ID)
+		c.staleLocked(l)
+	}
+}
+
+// retain adds a user.
+func (c *lowerCache) retain(l *lower) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.useLocked(l)
+}
+
+// release gives back one use.
+func (c *lowerCache) release(l *lower) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.releaseLocked(l)
+}
+
+func (c *lowerCache) useLocked(l *lower) {
+	l.users++
+	if l.place != nil {
+		c.idle.Remove(l.place)
+		l.place = nil
+	}
+}
+
+func (c *lowerCache) releaseLocked(l *lower) {
+	if l.users--; l.users > 0 {
+		return
+	}
+	if l.stale {
+		c.retireLocked(l)
+		return
+	}
+	l.place = c.idle.PushBack(l)
+	for c.idle.Len() > idleLowers {
+		if oldest, ok := c.idle.Remove(c.idle.Front()).(*lower); ok {
+			oldest.place = nil
+			delete(c.entries, oldest.layer)
+			c.closeLocked(oldest)
+		}
+	}
+}
+
+// staleLocked marks a form that nobody will acquire again.
+func (c *lowerCache) staleLocked(l *lower) {
+	l.stale = true
+	if l.place != nil {
+		c.idle.Remove(l.place)
+		l.place = nil
+	}
+	if l.users == 0 {
+		c.retireLocked(l)
+	}
+}
+
+// retireLocked closes a form that is never needed again.
+func (c *lowerCache) retireLocked(l *lower) {
+	c.closeLocked(l)
+	if l.upper != 0 {
+		c.home.janitor.add(l.upper)
+	}
+}
+
+func (c *lowerCache) closeLocked(l *lower) {
+	if err := l.Close(); err != nil {
+		c.home.log.Warn("closing a layer", "layer", l.layer, "error", err)
+	}
+}
+
+// close closes what is idle. Everything must have been released.
+func (c *lowerCache) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for _, l := range c.entries {
+		errs = append(errs, l.Close())
+	}
+	clear(c.entries)
+	c.idle.Init()
+	return errors.Join(errs...)
+}

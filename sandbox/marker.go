@@ -1,0 +1,155 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+)
+
+// The marker says that a directory is a home. It is one line of magic and one of JSON:
+//
+//	snapfs home
+//	{"version":1,"id":"…","state":"ready"}
+//
+// State "new" means that the home was never complete: nothing in it is worth keeping.
+const (
+	markerName    = "snapfs-home"
+	markerMagic   = "snapfs home\n"
+	markerVersion = 1
+	lockName      = "lock"
+	// SocketName is the daemon's socket in a home.
+	SocketName = "daemon.sock"
+)
+
+type marker struct {
+	Version int    `json:"version"`
+	ID      string `json:"id"`
+	State   string `json:"state"` // new or ready
+}
+
+// readMarker tells what dir is: fs.ErrNotExist for no marker, ErrCorrupt or ErrInvalid for one that is not ours.
+func readMarker(dir string) (marker, error) {
+	var m marker
+	path := filepath.Join(dir, markerName)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return m, err
+	}
+	rest, ok := bytes.CutPrefix(b, []byte(markerMagic))
+	if !ok {
+		return m, fmt.Errorf("%w: %s is not the marker of a snapfs home: choose another home, or put the right file back", ErrCorrupt, path)
+	}
+	if !bytes.HasSuffix(rest, []byte("}\n")) || json.Unmarshal(rest, &m) != nil {
+		return m, fmt.Errorf("%w: %s is truncated: put the file back from a backup, or choose another home", ErrCorrupt, path)
+	}
+	if m.Version != markerVersion {
+		return m, fmt.Errorf("%w: %s is a home of version %d; this snapfs knows version %d: use the snapfs that made it",
+			ErrInvalid, dir, m.Version, markerVersion)
+	}
+	if !isID(m.ID) || m.State != "new" && m.State != "ready" {
+		return m, fmt.Errorf("%w: %s has no identity: put the file back from a backup, or choose another home", ErrCorrupt, path)
+	}
+	return m, nil
+}
+
+// writeMarker publishes the marker durably.
+func writeMarker(dir string, m marker) error {
+	line, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return writeFileDurably(filepath.Join(dir, markerName), append(append([]byte(markerMagic), line...), '\n'))
+}
+
+func writeFileDurably(path string, data []byte) error {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp) // the first error is the one to tell
+		return err
+	}
+	return fsyncDir(filepath.Dir(path))
+}
+
+func fsyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// freshHome is the marker of a home to be made in dir, which must be missing, empty, or the rest of an earlier attempt.
+func freshHome(dir string) (marker, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return marker{}, unusable(dir, err)
+	}
+	for _, e := range entries {
+		switch name := e.Name(); name {
+		case lockName, markerName + ".tmp":
+		case "store", "uppers", "lost+found":
+			// A file system's own lost+found is no stranger; the others are: their marker is missing.
+			if name == "lost+found" {
+				continue
+			}
+			return marker{}, fmt.Errorf("%w: %s holds a %s directory but no %s: put the marker back from a backup, or choose another home",
+				ErrCorrupt, dir, name, markerName)
+		default:
+			return marker{}, fmt.Errorf("%w: %s is not empty and not a snapfs home (it holds %s): choose an empty directory",
+				ErrInvalid, dir, shown(name))
+		}
+	}
+	return marker{Version: markerVersion, ID: uuid.NewString(), State: "new"}, nil
+}
+
+// unusable explains why a home cannot be used where it is.
+func unusable(dir string, err error) error {
+	if errors.Is(err, unix.ENOTDIR) {
+		return fmt.Errorf("%w: home %s: %w", ErrInvalid, dir, err)
+	}
+	return fmt.Errorf("%w: home %s cannot be used: %w", ErrUnavailable, dir, err)
+}
+
+// lockHome takes the home for this process. The file stays: removing it would race with the next one.
+func lockHome(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, unusable(dir, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		holder, _ := os.ReadFile(f.Name()) // only to say who
+		_ = f.Close()                      // nothing was written
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, unusable(dir, err)
+		}
+		who := "another process"
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(holder))); err == nil {
+			who = fmt.Sprintf("process %d", pid)
+		}
+		return nil, fmt.Errorf("%w: home %s is in use by %s: stop it first, or use another home", ErrConflict, dir, who)
+	}
+	pid := []byte(strconv.Itoa(os.Getpid()) + "\n")
+	_, err = f.WriteAt(pid, 0)
+	if err = errors.Join(f.Truncate(int64(len(pid))), err); err != nil {
+		return nil, errors.Join(unusable(dir, err), f.Close())
+	}
+	return f, nil
+}

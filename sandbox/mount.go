@@ -1,0 +1,292 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mount shows a workspace at a mountpoint. Mounting it again at the same place with the same options changes nothing and
+// succeeds. ErrConflict if it is mounted otherwise, or if the mountpoint is in use.
+func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return Workspace{}, err
+	}
+	defer end()
+	if err := r.MountOptions.validate(); err != nil {
+		return Workspace{}, err
+	}
+	w, err := h.useWorkspace(ctx, r.Access, r.Workspace, "mount")
+	if err != nil {
+		return Workspace{}, err
+	}
+	unlock, err := h.ops.lock(ctx, w.ID)
+	if err != nil {
+		return Workspace{}, err
+	}
+	defer unlock()
+	if r.Mountpoint == "" {
+		if w.Mount == nil {
+			return Workspace{}, fmt.Errorf("%w: workspace %s was never mounted: name a mountpoint", ErrInvalid, w.ID)
+		}
+		r.Mountpoint = w.Mount.Mountpoint
+	}
+	session, err := r.session()
+	if err != nil {
+		return Workspace{}, err
+	}
+	if err := h.mountLocked(ctx, w.ID, session, r.Mountpoint, r.MakeMountpoint, r.MountOptions); err != nil {
+		return Workspace{}, err
+	}
+	return h.describe(h.catalog.workspace(w.ID))
+}
+
+// mountLocked mounts a workspace. The caller holds its lock.
+func (h *Home) mountLocked(ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions) error {
+	w := h.catalog.workspace(name)
+	if w == nil {
+		return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
+	}
+	at, err := h.mountTarget(w, mountpoint)
+	if err != nil {
+		return err
+	}
+	if done, err := h.alreadyMounted(w, at, opts); done || err != nil {
+		return err
+	}
+	made, err := h.checkMountpoint(at, makeIt)
+	if err != nil {
+		return err
+	}
+	if err := h.mountAt(ctx, w, session, at.path, opts); err != nil {
+		if made {
+			_ = os.Remove(at.path) // as it was; the first error is the one to tell
+		}
+		return err
+	}
+	return nil
+}
+
+// mountTarget finds out where a mountpoint is, after taking away a dead mount of an earlier process that is still there.
+func (h *Home) mountTarget(w *workspaceRecord, mountpoint string) (place, error) {
+	mounts, err := readMounts()
+	if err != nil {
+		return place{}, err
+	}
+	if h.liveOf(w.ID) == nil && h.detachStale(w, mounts) {
+		if mounts, err = readMounts(); err != nil {
+			return place{}, err
+		}
+	}
+	return h.locate(mountpoint, mounts)
+}
+
+// detachStale takes away the mount that a process which is gone has left for a workspace. Only the recorded place, type, source
+// and device together make it ours.
+func (h *Home) detachStale(w *workspaceRecord, mounts mountTable) bool {
+	if w.Mount == nil || !w.Mount.Mounted {
+		return false
+	}
+	e, ok := mounts.at(w.Mount.Mountpoint)
+	if !ok || e.fstype != mountType || e.source != w.ID || w.Mount.Device != "" && w.Mount.Device != e.device {
+		return false
+	}
+	if err := unix.Unmount(e.point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		h.log.Warn("a dead mount is still there", "workspace", w.ID, "mountpoint", e.point, "error", err)
+		return false
+	}
+	h.log.Info("took away the dead mount of an earlier process", "workspace", w.ID, "mountpoint", e.point)
+	return true
+}
+
+// alreadyMounted decides what a second mount of a workspace means: done if it is what is there already.
+func (h *Home) alreadyMounted(w *workspaceRecord, at place, opts MountOptions) (done bool, err error) {
+	l := h.liveOf(w.ID)
+	if l == nil {
+		return false, nil
+	}
+	mounts, err := readMounts()
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case l.state(mounts) == Detached:
+		return false, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
+	case at.path != l.mountpoint:
+		return false, fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, w.ID, l.mountpoint)
+	case !sameOptions(l, opts):
+		return false, fmt.Errorf("%w: workspace %s is mounted at %s with other options (%s): unmount it first",
+			ErrConflict, w.ID, l.mountpoint, optionList(l.options))
+	}
+	return true, nil
+}
+
+// sameOptions compares what was asked with what is there; a transport left open is as the mount chose it.
+func sameOptions(l *live, opts MountOptions) bool {
+	have := l.options
+	if opts.Transport == "" || opts.Transport == "auto" || opts.Transport == l.mount.Transport() {
+		have.Transport, opts.Transport = "", ""
+	}
+	return have == opts
+}
+
+func optionList(o MountOptions) string {
+	list := "rw"
+	if o.ReadOnly {
+		list = "ro"
+	}
+	for _, opt := range []struct {
+		set  bool
+		name string
+	}{{o.NoSUID, "nosuid"}, {o.NoDev, "nodev"}, {o.NoExec, "noexec"}} {
+		if opt.set {
+			list += "," + opt.name
+		}
+	}
+	if o.Transport != "" {
+		list += ",transport=" + o.Transport
+	}
+	return list
+}
+
+// checkMountpoint makes sure that something can be mounted at a place, and makes its last element if that is wanted.
+func (h *Home) checkMountpoint(at place, makeIt bool) (made bool, err error) {
+	mounts, err := readMounts()
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case at.inside != "":
+		return false, fmt.Errorf("%w: %s is inside the mount of workspace %s: choose a place outside", ErrConflict, at.path, at.inside)
+	case below(at.path, h.dir):
+		return false, fmt.Errorf("%w: %s is inside the home %s: choose a place outside", ErrConflict, at.path, h.dir)
+	case below(h.dir, at.path):
+		return false, fmt.Errorf("%w: a mount at %s would hide the home %s: choose another place", ErrConflict, at.path, h.dir)
+	case at.missing == 1 && makeIt:
+		if err := os.Mkdir(at.path, 0o755); err != nil {
+			return false, pathError(at.path, err)
+		}
+		return true, nil
+	case at.missing > 0:
+		return false, fmt.Errorf("%w: mountpoint %s does not exist: make it first", ErrNotFound, at.path)
+	case !at.info.IsDir():
+		return false, fmt.Errorf("%w: mountpoint %s is not a directory", ErrInvalid, at.path)
+	}
+	if e, ok := mounts.at(at.path); ok {
+		return false, fmt.Errorf("%w: %s is a mountpoint already (%s, %s): unmount that first, or choose another place",
+			ErrConflict, at.path, e.fstype, e.source)
+	}
+	return false, nil
+}
+
+// mountAt mounts a workspace that has no connection at a place that was checked.
+func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpoint string, opts MountOptions) (err error) {
+	s, err := h.cache.open(ctx, w.Base)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			s.release()
+		}
+	}()
+	o, err := h.newOverlay(w, s, opts.ReadOnly)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.Close())
+		}
+	}()
+	// The intent is recorded first: whatever is found there after a crash is ours to take away.
+	before := w.Mount
+	if err := h.recordMount(ctx, w.ID, &mountRecord{Mountpoint: mountpoint, Options: opts, Mounted: true}); err != nil {
+		return err
+	}
+	undo := func() {
+		if err := h.recordMount(context.WithoutCancel(ctx), w.ID, before); err != nil {
+			h.log.Warn("recording that a mount failed", "workspace", w.ID, "error", err)
+		}
+	}
+	m, err := h.engine.mount(ctx, o, w.ID, mountpoint, opts)
+	if err != nil {
+		undo()
+		return err
+	}
+	l := &live{
+		workspace: w.ID, mountpoint: mountpoint, options: opts, overlay: o, mount: m, stack: s, gone: make(chan struct{}),
+		device: deviceAt(mountpoint, w.ID),
+	}
+	h.mu.Lock()
+	h.live[w.ID] = l
+	h.mu.Unlock()
+	// The watcher ends with the connection; Unmount, Destroy and Close wait for l.gone.
+	go h.watch(l)
+
+	if err := l.refresh(ctx); err != nil {
+		h.log.Warn("a mount keeps using a sealed layer", "workspace", w.ID, "error", err)
+	}
+	_, err = h.catalog.update(context.WithoutCancel(ctx), false, func(ch *change) error {
+		h.putMount(ch, w.ID, &mountRecord{Mountpoint: mountpoint, Options: opts, Mounted: true, Device: l.device})
+		ch.events = append(ch.events, h.event(EventMounted, w.ID, session, "", mountpoint+" ("+optionList(opts)+")"))
+		return nil
+	})
+	if err != nil {
+		h.log.Warn("recording a mount", "workspace", w.ID, "error", err)
+	}
+	return nil
+}
+
+// recordMount writes where a workspace is mounted.
+func (h *Home) recordMount(ctx context.Context, name string, m *mountRecord) error {
+	_, err := h.catalog.update(ctx, false, func(ch *change) error {
+		h.putMount(ch, name, m)
+		return nil
+	})
+	return err
+}
+
+// putMount adds to a change where a workspace is mounted.
+func (h *Home) putMount(ch *change, name string, m *mountRecord) {
+	if w := h.catalog.workspace(name); w != nil {
+		next := *w
+		next.Mount = m
+		ch.putWorkspaces = append(ch.putWorkspaces, &next)
+	}
+}
+
+// deviceAt is the device number of a mount that was just made.
+func deviceAt(mountpoint, source string) string {
+	mounts, err := readMounts()
+	if err != nil {
+		return ""
+	}
+	if e, ok := mounts.at(mountpoint); ok && e.fstype == mountType && e.source == source {
+		return e.device
+	}
+	return ""
+}
+
+// remount mounts what the last process had mounted.
+func (h *Home) remount(ctx context.Context) {
+	for _, w := range h.catalog.allWorkspaces() {
+		if w.Mount == nil || !w.Mount.Mounted || ctx.Err() != nil {
+			continue
+		}
+		unlock, err := h.ops.lock(ctx, w.ID)
+		if err != nil {
+			return
+		}
+		err = h.mountLocked(ctx, w.ID, "", w.Mount.Mountpoint, false, w.Mount.Options)
+		unlock()
+		if err != nil {
+			h.log.Error("cannot mount again", "workspace", w.ID, "mountpoint", filepath.Clean(w.Mount.Mountpoint), "error", err)
+		}
+	}
+}

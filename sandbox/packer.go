@@ -1,0 +1,243 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"snapfs/chunkstore"
+	"snapfs/layers"
+)
+
+// Waits between attempts to store a layer after an error.
+const (
+	firstRetry = time.Second
+	lastRetry  = 5 * time.Minute
+)
+
+// packer stores sealed layers, one after the other, the oldest first: parents before what lies on them. What it has not
+// done when the home is closed is found in the records by the next Open.
+type packer struct {
+	home *Home
+	wake chan struct{} // of capacity 1
+
+	mu       sync.Mutex
+	queue    []string             // guarded by mu
+	waiters  map[string][]*waiter // guarded by mu: by layer
+	attempts map[string]int       // guarded by mu: of layers that failed
+}
+
+// waiter is a call that waits for a layer.
+type waiter struct {
+	done chan error // of capacity 1
+
+	mu       sync.Mutex
+	progress func(Progress) // guarded by mu; nil once the call has returned
+}
+
+func (w *waiter) report(p Progress) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.progress != nil {
+		w.progress(p)
+	}
+}
+
+// leave makes sure that the call's progress function is not called any more.
+func (w *waiter) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.progress = nil
+}
+
+func newPacker(h *Home) *packer {
+	return &packer{home: h, wake: make(chan struct{}, 1), waiters: map[string][]*waiter{}, attempts: map[string]int{}}
+}
+
+// add queues a sealed layer. If it is in use, it must be in the cache.
+func (p *packer) add(layer string) {
+	p.mu.Lock()
+	p.queue = append(p.queue, layer)
+	p.mu.Unlock()
+	p.kick()
+}
+
+func (p *packer) kick() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// wait waits until a layer and everything below it is stored; the error of an attempt ends it.
+func (p *packer) wait(ctx context.Context, top string, progress func(Progress)) error {
+	records, err := p.home.catalog.stack(top)
+	if err != nil {
+		return err
+	}
+	for i := len(records) - 1; i >= 0; i-- {
+		if err := p.waitLayer(ctx, records[i].ID, progress); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *packer) waitLayer(ctx context.Context, layer string, progress func(Progress)) error {
+	p.mu.Lock()
+	// finish takes the lock after the record has changed, so that a layer seen sealed here has its finish ahead.
+	if r := p.home.catalog.layer(layer); r == nil || r.State == Stored {
+		p.mu.Unlock()
+		return nil
+	}
+	w := &waiter{done: make(chan error, 1), progress: progress}
+	defer w.leave()
+	p.waiters[layer] = append(p.waiters[layer], w)
+	p.attempts[layer] = 0
+	p.mu.Unlock()
+	p.kick()
+	select {
+	case err := <-w.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// run stores until the home is closed.
+func (p *packer) run() {
+	ctx := p.home.ctx
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-retry.C:
+		}
+		failed, pause := false, lastRetry
+		for ctx.Err() == nil {
+			layer, ok := p.next()
+			if !ok {
+				break
+			}
+			err := p.home.pack(ctx, layer, p.report(layer))
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				p.home.log.Error("a layer could not be stored; it stays sealed and is tried again", "layer", layer, "error", err)
+				failed, pause = true, min(pause, p.again(layer))
+			}
+			p.finish(layer, err)
+			if failed {
+				break // what lies on it comes after it
+			}
+		}
+		if failed {
+			retry.Reset(pause)
+		}
+	}
+}
+
+func (p *packer) next() (string, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) == 0 {
+		return "", false
+	}
+	layer := p.queue[0]
+	p.queue = p.queue[1:]
+	return layer, true
+}
+
+// again puts a layer back and says how long to wait before the next attempt.
+func (p *packer) again(layer string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queue = append([]string{layer}, p.queue...)
+	n := p.attempts[layer]
+	p.attempts[layer]++
+	return min(firstRetry<<min(n, 16), lastRetry)
+}
+
+// finish tells those who wait for a layer.
+func (p *packer) finish(layer string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.waiters[layer] {
+		w.done <- err
+	}
+	delete(p.waiters, layer)
+	if err == nil {
+		delete(p.attempts, layer)
+	}
+}
+
+// report passes progress on to those who wait for a layer at that time.
+func (p *packer) report(layer string) func(files, bytes int64) {
+	return func(files, bytes int64) {
+		p.mu.Lock()
+		waiters := p.waiters[layer]
+		p.mu.Unlock()
+		for _, w := range waiters {
+			w.report(Progress{Stage: "store", Files: files, Bytes: bytes, Total: -1})
+		}
+	}
+}
+
+// pack stores one sealed layer, puts the image in the place of the directory everywhere, and gives the directory to the
+// janitor, who gets it when its last user has gone.
+func (h *Home) pack(ctx context.Context, layer string, progress func(files, bytes int64)) error {
+	if !h.catalog.pin(layer) {
+		return nil // deleted meanwhile
+	}
+	defer func() {
+		gone, err := h.catalog.unpin(context.WithoutCancel(ctx), layer)
+		if err != nil {
+			h.log.Warn("a layer that nobody needs is still there", "layer", layer, "error", err)
+		}
+		h.cache.forget(gone)
+	}()
+	r := h.catalog.layer(layer)
+	if r.State == Stored {
+		return nil
+	}
+	s, err := h.cache.open(ctx, layer)
+	if err != nil {
+		return err
+	}
+	defer s.release()
+	lowers := s.lowers()
+	var ch change
+	m, err := layers.Pack(ctx, h.store, lowers[0], lowers[1:], layers.PackOptions{Progress: progress},
+		func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+			stored := r.stored(m)
+			ch = change{putLayers: []*layerRecord{&stored}, putTrash: []uint64{r.Upper}}
+			return ch.write(tx)
+		})
+	if err != nil {
+		return classify(err)
+	}
+	h.catalog.committed(&ch)
+	return h.replaceSealed(ctx, ch.putLayers[0], m)
+}
+
+// replaceSealed makes everybody use the image of a layer that has just been stored.
+func (h *Home) replaceSealed(ctx context.Context, r *layerRecord, m chunkstore.Manifest) error {
+	image, err := h.openLayer(ctx, r)
+	if err != nil {
+		return fmt.Errorf("reading layer %s back: %w", r.ID, err)
+	}
+	now, _ := h.cache.swap(r.ID, image)
+	defer h.cache.release(now)
+	for _, l := range h.allLive() {
+		if err := l.refresh(ctx); err != nil {
+			h.log.Warn("a mount keeps using a sealed layer", "workspace", l.workspace, "error", err)
+		}
+	}
+	h.log.Debug("stored a layer", "layer", r.ID, "size", m.Size, "new", m.New)
+	return nil
+}

@@ -1,0 +1,92 @@
+package sandbox
+
+import (
+	"encoding/hex"
+	"time"
+
+	"snapfs/chunkstore"
+)
+
+// Buckets of the store that hold the records, each a JSON document.
+//
+//	bucket      key                 record
+//	workspaces  name                workspaceRecord
+//	snapshots   id                  snapshotRecord
+//	layers      id                  layerRecord
+//	trash       number of an upper  empty: the directory is to be removed
+//	events      workspace/id        Event
+//	meta        "next-upper"        decimal: every lower number may be in use
+const (
+	bucketWorkspaces = "workspaces"
+	bucketSnapshots  = "snapshots"
+	bucketLayers     = "layers"
+	bucketTrash      = "trash"
+	bucketEvents     = "events"
+	bucketMeta       = "meta"
+	keyNextUpper     = "next-upper"
+)
+
+// workspaceRecord is what is durable of a workspace. Immutable once in the catalog: a change replaces it.
+type workspaceRecord struct {
+	ID        string       `json:"id"`
+	Session   string       `json:"session"`
+	Origin    string       `json:"origin,omitempty"`
+	Head      string       `json:"head,omitempty"`
+	Base      string       `json:"base,omitempty"` // layer below the upper; "" if there is none
+	Upper     uint64       `json:"upper"`
+	CreatedAt time.Time    `json:"created_at"`
+	Source    string       `json:"source,omitempty"`
+	Mount     *mountRecord `json:"mount,omitempty"` // the newest place
+}
+
+// mountRecord is where a workspace was mounted last, written before the mount and again after it.
+type mountRecord struct {
+	Mountpoint string       `json:"mountpoint"`
+	Options    MountOptions `json:"options"`
+	Mounted    bool         `json:"mounted"`          // wanted there: what Options.Remount brings back
+	Device     string       `json:"device,omitempty"` // major:minor, to know our own dead mount by
+}
+
+// snapshotRecord is what is durable of a snapshot. Immutable.
+type snapshotRecord struct {
+	ID          string     `json:"id"`
+	Workspace   string     `json:"workspace"`
+	Session     string     `json:"session"`
+	Name        string     `json:"name,omitempty"`
+	Description string     `json:"description,omitempty"`
+	Parent      string     `json:"parent,omitempty"`
+	Top         string     `json:"top,omitempty"`        // topmost layer; "" is the empty tree
+	ParentTop   string     `json:"parent_top,omitempty"` // topmost layer of what it differs from; always at or below Top
+	CreatedAt   time.Time  `json:"created_at"`
+	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
+	Unchanged   bool       `json:"unchanged,omitempty"`
+}
+
+func (r *snapshotRecord) expired(now time.Time) bool {
+	return r.ExpiresAt != nil && !now.Before(*r.ExpiresAt)
+}
+
+// layerRecord is what is durable of a layer. Its Lower's key is the id. Replaced once, when it is stored.
+type layerRecord struct {
+	ID       string        `json:"id"`
+	Parent   string        `json:"parent,omitempty"`
+	State    SnapshotState `json:"state"`
+	Upper    uint64        `json:"upper,omitempty"` // directory of a sealed layer, 0 once it is stored
+	Manifest chunkstore.ID `json:"manifest,omitempty"`
+	Size     int64         `json:"size,omitempty"`
+	Digest   string        `json:"digest,omitempty"`
+	NoSync   bool          `json:"no_sync,omitempty"` // sealed without waiting for the disk
+}
+
+// stored is the record of the same layer as an image.
+func (r layerRecord) stored(m chunkstore.Manifest) layerRecord {
+	r.State, r.Upper, r.NoSync = Stored, 0, false
+	r.Manifest, r.Size, r.Digest = m.ID, m.Size, hex.EncodeToString(m.Digest[:])
+	return r
+}
+
+// inoBase is what the inode numbers made in an upper begin with.
+func inoBase(upper uint64) uint64 { return upper << 40 }
+
+// maxUpper is the greatest number that inoBase can hold.
+const maxUpper = 1<<24 - 1

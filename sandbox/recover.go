@@ -1,0 +1,110 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"snapfs/chunkstore"
+)
+
+// recover brings a home that was just opened to a clean state: what a crash left half-done is finished or taken away.
+// Nothing uses the home yet.
+func (h *Home) recover(ctx context.Context) error {
+	gone, err := h.catalog.sweepLayers(ctx)
+	if err != nil {
+		return err
+	}
+	h.cache.forget(gone)
+	trash, err := h.readTrash(ctx)
+	if err != nil {
+		return err
+	}
+	for n := range trash {
+		h.janitor.add(n)
+	}
+	if err := h.setAside(trash); err != nil {
+		return err
+	}
+	mounts, err := readMounts()
+	if err != nil {
+		return err
+	}
+	for _, w := range h.catalog.allWorkspaces() {
+		h.detachStale(w, mounts)
+	}
+	for _, l := range h.catalog.allLayers() {
+		if l.State == Sealed {
+			h.packer.add(l.ID)
+		}
+	}
+	return nil
+}
+
+// readTrash lists the uppers that are to be removed.
+func (h *Home) readTrash(ctx context.Context) (map[uint64]bool, error) {
+	trash := map[uint64]bool{}
+	err := h.store.View(ctx, func(tx *chunkstore.Tx) error {
+		clear(trash)
+		return tx.Scan(bucketTrash, "", func(key string, _ []byte) (bool, error) {
+			n, err := strconv.ParseUint(key, 10, 64)
+			if err != nil {
+				return false, fmt.Errorf("%w: record %s/%s", ErrCorrupt, bucketTrash, shown(key))
+			}
+			trash[n] = true
+			return true, nil
+		})
+	})
+	return trash, classify(err)
+}
+
+// strangers lists the entries of uppers/ that no record names.
+func (h *Home) strangers(trash map[uint64]bool) ([]string, error) {
+	entries, err := os.ReadDir(h.uppers.dir)
+	if err != nil {
+		return nil, err
+	}
+	named := map[string]bool{}
+	for n := range trash {
+		named[strconv.FormatUint(n, 10)] = true
+	}
+	for _, w := range h.catalog.allWorkspaces() {
+		named[strconv.FormatUint(w.Upper, 10)] = true
+	}
+	for _, l := range h.catalog.allLayers() {
+		named[strconv.FormatUint(l.Upper, 10)] = true
+	}
+	var names []string
+	for _, e := range entries {
+		if !named[e.Name()] {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// setAside removes empty uppers that no record names, and moves others to lost+found: they may hold somebody's work.
+func (h *Home) setAside(trash map[uint64]bool) error {
+	names, err := h.strangers(trash)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		path := filepath.Join(h.uppers.dir, name)
+		if h.uppers.empty(name) {
+			err = errors.Join(err, os.RemoveAll(path))
+			continue
+		}
+		to := filepath.Join(h.dir, "lost+found", name+"-"+time.Now().UTC().Format("20060102T150405.000000000"))
+		if e := os.MkdirAll(filepath.Dir(to), 0o700); e != nil {
+			return e
+		}
+		h.log.Warn("an upper without a record is set aside", "from", path, "to", to)
+		err = errors.Join(err, os.Rename(path, to))
+	}
+	return err
+}

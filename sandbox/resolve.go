@@ -1,0 +1,121 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// useWorkspace finds a workspace by its name, checks that the asker may use it, and audits a crossing.
+func (h *Home) useWorkspace(ctx context.Context, a Access, name, what string) (*workspaceRecord, error) {
+	session, err := a.session()
+	if err != nil {
+		return nil, err
+	}
+	if err := ValidWorkspaceName(name); err != nil {
+		return nil, err
+	}
+	w := h.catalog.workspace(name)
+	if w == nil {
+		return nil, fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
+	}
+	if !a.may(w.Session, session) {
+		return nil, refused("workspace", name)
+	}
+	return w, h.audit(ctx, session, w.Session, w.ID, "", what)
+}
+
+// useSnapshot finds a snapshot by id, unique prefix of one, or name, checks that the asker may use it, and audits a crossing.
+func (h *Home) useSnapshot(ctx context.Context, a Access, ref, what string) (*snapshotRecord, error) {
+	session, err := a.session()
+	if err != nil {
+		return nil, err
+	}
+	s, err := h.findSnapshot(a, session, ref)
+	if err != nil {
+		return nil, err
+	}
+	return s, h.audit(ctx, session, s.Session, s.Workspace, s.ID, what)
+}
+
+// findSnapshot is useSnapshot without the audit. What another session owns counts only if the asker may use it, so that
+// neither a name nor a prefix of its own becomes ambiguous by strangers.
+func (h *Home) findSnapshot(a Access, session, ref string) (*snapshotRecord, error) {
+	if err := validRef(ref); err != nil {
+		return nil, err
+	}
+	if isID(ref) {
+		s := h.catalog.snapshot(ref)
+		switch {
+		case s == nil:
+			return nil, fmt.Errorf("%w: snapshot %s", ErrNotFound, shown(ref))
+		case !a.may(s.Session, session):
+			return nil, refused("snapshot", ref)
+		}
+		return s, nil
+	}
+	var matches []*snapshotRecord
+	foreign := false
+	abbreviated := len(ref) >= minPrefix && prefixGrammar.MatchString(ref)
+	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+		if s.Name == ref || abbreviated && strings.HasPrefix(s.ID, ref) {
+			if a.may(s.Session, session) {
+				matches = append(matches, s)
+			} else {
+				foreign = true
+			}
+		}
+		return true
+	})
+	switch {
+	case len(matches) == 1:
+		return matches[0], nil
+	case len(matches) > 1:
+		return nil, fmt.Errorf("%w: %s names several snapshots: %s", ErrConflict, shown(ref), idList(matches))
+	case foreign:
+		return nil, refused("snapshot", ref)
+	}
+	return nil, fmt.Errorf("%w: snapshot %s", ErrNotFound, shown(ref))
+}
+
+// idList spells ids for a message, bounded.
+func idList(all []*snapshotRecord) string {
+	const most = 10
+	var ids []string
+	for _, s := range all[:min(len(all), most)] {
+		ids = append(ids, s.ID)
+	}
+	list := strings.Join(ids, ", ")
+	if len(all) > most {
+		list += fmt.Sprintf(" and %d more", len(all)-most)
+	}
+	return list
+}
+
+// useObject finds the workspace or the snapshot that ref names; ErrConflict if it names one of each.
+func (h *Home) useObject(ctx context.Context, a Access, ref, what string) (*workspaceRecord, *snapshotRecord, error) {
+	session, err := a.session()
+	if err != nil {
+		return nil, nil, err
+	}
+	s, serr := h.findSnapshot(a, session, ref)
+	w := (*workspaceRecord)(nil)
+	if ValidWorkspaceName(ref) == nil {
+		w = h.catalog.workspace(ref)
+	}
+	switch {
+	case w != nil && s != nil:
+		return nil, nil, fmt.Errorf("%w: %s names the workspace %s and the snapshot %s", ErrConflict, shown(ref), w.ID, s.ID)
+	case w != nil && !a.may(w.Session, session):
+		return nil, nil, refused("workspace", ref)
+	case w != nil:
+		return w, nil, h.audit(ctx, session, w.Session, w.ID, "", what)
+	case s != nil:
+		return nil, s, h.audit(ctx, session, s.Session, s.Workspace, s.ID, what)
+	}
+	if errors.Is(serr, ErrNotFound) {
+		return nil, nil, fmt.Errorf("%w: no workspace and no snapshot is named %s", ErrNotFound, shown(ref))
+	}
+	return nil, nil, serr
+}

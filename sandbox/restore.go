@@ -1,0 +1,134 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Restore makes a new workspace of a snapshot, named {origin}-restored-{short}, and mounts it if a mountpoint is given.
+// The origin is not touched. If the mount fails, the workspace is gone again.
+func (h *Home) Restore(ctx context.Context, r RestoreRequest) (Workspace, error) {
+	return h.derive(ctx, r, "restored", EventRestored)
+}
+
+// Branch is Restore under the name {origin}-branch-{short}.
+func (h *Home) Branch(ctx context.Context, r RestoreRequest) (Workspace, error) {
+	return h.derive(ctx, r, "branch", EventBranched)
+}
+
+func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind EventKind) (Workspace, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return Workspace{}, err
+	}
+	defer end()
+	if err := r.MountOptions.validate(); err != nil {
+		return Workspace{}, err
+	}
+	session, err := r.session()
+	if err != nil {
+		return Workspace{}, err
+	}
+	s, err := h.useSnapshot(ctx, r.Access, r.Snapshot, how)
+	if err != nil {
+		return Workspace{}, err
+	}
+	if err := restorable(s); err != nil {
+		return Workspace{}, err
+	}
+	name, unlock, err := h.reserveDerived(s.Workspace, how)
+	if err != nil {
+		return Workspace{}, err
+	}
+	defer unlock()
+	w := &workspaceRecord{
+		ID: name, Session: session, Origin: s.ID, Head: s.ID, Base: s.Top, Source: "snapshot " + s.ID, CreatedAt: time.Now().UTC(),
+	}
+	err = h.addWorkspace(ctx, w, s, h.event(EventCreated, name, session, s.ID, how), h.event(kind, s.Workspace, session, s.ID, name))
+	if err != nil {
+		return Workspace{}, err
+	}
+	return h.mountNew(ctx, name, session, r.Mountpoint, r.MountOptions)
+}
+
+// restorable refuses a snapshot that is past its time and waits for the sweep.
+func restorable(s *snapshotRecord) error {
+	if s.expired(time.Now()) {
+		return fmt.Errorf("%w: snapshot %s expired at %s", ErrInvalid, s.ID, s.ExpiresAt.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// mountNew mounts a workspace that was just made, if that is wanted, and destroys it again if it cannot. The caller
+// holds its lock.
+func (h *Home) mountNew(ctx context.Context, name, session, mountpoint string, opts MountOptions) (Workspace, error) {
+	if mountpoint != "" {
+		if err := h.mountLocked(ctx, name, session, mountpoint, false, opts); err != nil {
+			undo := h.destroyLocked(context.WithoutCancel(ctx), name, h.event(EventDestroyed, name, session, "", "its mount failed"))
+			return Workspace{}, errors.Join(err, undo)
+		}
+	}
+	return h.describe(h.catalog.workspace(name))
+}
+
+// reserveDerived finds a free name for a workspace made from another and holds its lock.
+func (h *Home) reserveDerived(origin, how string) (name string, unlock func(), err error) {
+	for _, digits := range []int{4, 4, 4, 8, 12} {
+		name = derivedName(origin, how, digits)
+		if unlock, err = h.reserveName(name); err == nil {
+			return name, unlock, nil
+		}
+	}
+	return "", nil, fmt.Errorf("no free name for a workspace made from %s: %w", origin, err)
+}
+
+// Fork makes a new workspace, named {origin}-fork-{short}, from the current state of another, without a snapshot. A workspace
+// that is written to goes on behind a brief barrier. If mountpoint is not "" the new one is mounted there.
+func (h *Home) Fork(ctx context.Context, workspace RefRequest, mountpoint string) (Workspace, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return Workspace{}, err
+	}
+	defer end()
+	session, err := workspace.session()
+	if err != nil {
+		return Workspace{}, err
+	}
+	origin, err := h.useWorkspace(ctx, workspace.Access, workspace.Ref, "fork")
+	if err != nil {
+		return Workspace{}, err
+	}
+	// The new name's lock is taken without waiting, so that the order of the two does not matter.
+	name, unlockNew, err := h.reserveDerived(origin.ID, "fork")
+	if err != nil {
+		return Workspace{}, err
+	}
+	defer unlockNew()
+	unlock, err := h.ops.lock(ctx, origin.ID)
+	if err != nil {
+		return Workspace{}, err
+	}
+	defer unlock()
+	upper, err := h.newUpper(ctx)
+	if err != nil {
+		return Workspace{}, err
+	}
+	err = h.freeze(ctx, origin.ID, false, func(ch *change, w *workspaceRecord, top string) error {
+		w.Base = top
+		ch.putWorkspaces = append(ch.putWorkspaces, &workspaceRecord{
+			ID: name, Session: session, Head: w.Head, Base: top, Upper: upper,
+			Source: "workspace " + w.ID, CreatedAt: time.Now().UTC(),
+		})
+		ch.events = append(ch.events, h.event(EventCreated, name, session, "", "fork"), h.event(EventForked, w.ID, session, "", name))
+		return nil
+	})
+	if err != nil {
+		if h.catalog.workspace(name) == nil {
+			return Workspace{}, errors.Join(err, h.uppers.remove(upper))
+		}
+		return Workspace{}, err
+	}
+	return h.mountNew(ctx, name, session, mountpoint, MountOptions{})
+}

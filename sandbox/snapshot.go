@@ -1,0 +1,216 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/layers"
+)
+
+// Snapshot freezes a workspace, mounted or not. If nothing changed since the layer below, no layer is added and Unchanged is set.
+// When it returns, the snapshot survives a loss of power, unless NoSync. Storing goes on in the background; WaitStored waits
+// for it, and an error of storing leaves the snapshot sealed.
+func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	defer end()
+	now := time.Now().UTC()
+	expires, err := expiry(now, r.TTL, r.ExpiresAt)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if err := errors.Join(validSnapshotName(r.Name), validDescription(r.Description)); err != nil {
+		return Snapshot{}, err
+	}
+	session, err := r.session()
+	if err != nil {
+		return Snapshot{}, err
+	}
+	w, err := h.useWorkspace(ctx, r.Access, r.Workspace, "snapshot")
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if err := h.nameIsFree(w.ID, r.Name); err != nil {
+		return Snapshot{}, err
+	}
+	unlock, err := h.ops.lock(ctx, w.ID)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	s := &snapshotRecord{
+		ID: h.catalog.ids.next(), Workspace: w.ID, Session: session, Name: r.Name, Description: r.Description,
+		CreatedAt: now, ExpiresAt: expires,
+	}
+	err = h.freeze(ctx, w.ID, r.NoSync, func(ch *change, w *workspaceRecord, top string) error {
+		if err := h.nameIsFree(w.ID, r.Name); err != nil {
+			return err
+		}
+		s.Parent, s.Top, s.ParentTop, s.Unchanged = w.Head, top, w.Base, top == w.Base
+		w.Base, w.Head = top, s.ID
+		ch.putSnapshots = append(ch.putSnapshots, s)
+		ch.events = append(ch.events, h.event(EventSnapshotted, w.ID, session, s.ID, s.Name))
+		return nil
+	})
+	unlock()
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if r.WaitStored {
+		if err := h.packer.wait(ctx, s.Top, r.Progress); err != nil {
+			return Snapshot{}, fmt.Errorf("snapshot %s is sealed, but not stored yet: %w", s.ID, err)
+		}
+	}
+	return h.describeSnapshot(s)
+}
+
+// freeze makes the present state of a workspace the layer top, or finds that it is its base layer already, and records it:
+// record changes the workspace, whose upper freeze has set, and adds what else is to be recorded in the same transaction. It runs behind
+// the gate: nothing in it may wait for the kernel. The caller holds the workspace's lock.
+func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func(ch *change, w *workspaceRecord, top string) error) error {
+	w := h.catalog.workspace(name)
+	if w == nil {
+		return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
+	}
+	o, push, done, err := h.overlayOf(ctx, w, false)
+	if err != nil {
+		return err
+	}
+	defer done()
+	changed, err := o.Changed()
+	if err != nil {
+		return classify(fmt.Errorf("looking for changes in %s: %w", name, err))
+	}
+	if !changed {
+		_, err := h.catalog.update(ctx, !noSync, func(ch *change) error {
+			next := *h.catalog.workspace(name)
+			ch.putWorkspaces = append(ch.putWorkspaces, &next)
+			return record(ch, &next, next.Base)
+		})
+		return err
+	}
+	return h.seal(ctx, w, o, push, noSync, record)
+}
+
+// seal is freeze for a workspace that has changed.
+func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, push func(*lower), noSync bool,
+	record func(ch *change, w *workspaceRecord, top string) error,
+) error {
+	upper, err := h.uppers.create(ctx)
+	if err != nil {
+		return classify(fmt.Errorf("making a new upper for %s: %w", w.ID, err))
+	}
+	// The bulk goes to the disk before the gate closes, the new directories with it.
+	if !noSync {
+		if err := errors.Join(o.Sync(), h.uppers.syncAll()); err != nil {
+			return errors.Join(fmt.Errorf("flushing %s: %w", w.ID, err), h.uppers.remove(upper))
+		}
+	}
+	layer := &layerRecord{ID: h.catalog.ids.next(), Parent: w.Base, State: Sealed, Upper: w.Upper, NoSync: noSync}
+	low, err := o.Seal(ctx, layer.ID, h.uppers.path(upper), h.uppers.work(upper), inoBase(upper), func() error {
+		_, err := h.catalog.update(ctx, !noSync, func(ch *change) error {
+			next := *h.catalog.workspace(w.ID) // its mount may have been recorded as gone meanwhile
+			next.Upper = upper
+			ch.putWorkspaces = append(ch.putWorkspaces, &next)
+			ch.putLayers = append(ch.putLayers, layer)
+			return record(ch, &next, layer.ID)
+		})
+		return err
+	})
+	if err != nil {
+		return errors.Join(sealError(w.ID, err), h.uppers.remove(upper))
+	}
+	push(h.cache.add(layer.ID, low, layer.Upper))
+	h.packer.add(layer.ID)
+	// What was written between the flush and the gate is in the snapshot, and must be on the disk before that is acknowledged.
+	if !noSync {
+		if err := h.uppers.syncAll(); err != nil {
+			return fmt.Errorf("the snapshot is taken, but may not survive a loss of power: %w", err)
+		}
+	}
+	return nil
+}
+
+func sealError(workspace string, err error) error {
+	if errors.Is(err, unix.EROFS) {
+		return fmt.Errorf("%w: workspace %s is mounted read-only with changes below: unmount it for the snapshot", ErrConflict, workspace)
+	}
+	return classify(fmt.Errorf("sealing %s: %w", workspace, err))
+}
+
+// nameIsFree refuses the name of another snapshot of the same workspace.
+func (h *Home) nameIsFree(workspace, name string) error {
+	if name == "" {
+		return nil
+	}
+	var err error
+	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+		if s.Workspace == workspace && s.Name == name {
+			err = fmt.Errorf("%w: workspace %s has a snapshot %s already: %s", ErrConflict, workspace, shown(name), s.ID)
+		}
+		return err == nil
+	})
+	return err
+}
+
+// expiry is when a snapshot taken now expires; nil = never.
+func expiry(now time.Time, ttl time.Duration, at *time.Time) (*time.Time, error) {
+	switch {
+	case ttl != 0 && at != nil:
+		return nil, fmt.Errorf("%w: give a time to live or a time of expiry, not both", ErrInvalid)
+	case ttl < 0:
+		return nil, fmt.Errorf("%w: time to live %s is negative", ErrInvalid, ttl)
+	case ttl > 0:
+		t := now.Add(ttl)
+		return &t, nil
+	case at == nil:
+		return nil, nil
+	case !at.After(now):
+		return nil, fmt.Errorf("%w: time of expiry %s is past", ErrInvalid, at.Format(time.RFC3339))
+	}
+	t := at.UTC()
+	return &t, nil
+}
+
+// Delete deletes a snapshot and frees the layers that nothing else needs; workspaces made from it are not touched. A
+// complete id that is not there is a success: it may have been deleted before.
+func (h *Home) Delete(ctx context.Context, r RefRequest) error {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	s, err := h.useSnapshot(ctx, r.Access, r.Ref, "delete")
+	if errors.Is(err, ErrNotFound) && isID(r.Ref) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	session, err := r.session()
+	if err != nil {
+		return err
+	}
+	return h.deleteSnapshot(ctx, s, h.event(EventSnapshotDeleted, s.Workspace, session, s.ID, s.Name))
+}
+
+// deleteSnapshot removes a record and what only it kept.
+func (h *Home) deleteSnapshot(ctx context.Context, s *snapshotRecord, e Event) error {
+	gone, err := h.catalog.update(ctx, true, func(ch *change) error {
+		if h.catalog.snapshot(s.ID) != nil {
+			ch.delSnapshots = append(ch.delSnapshots, s)
+			ch.events = append(ch.events, e)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	h.cache.forget(gone)
+	return nil
+}

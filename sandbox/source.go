@@ -1,0 +1,156 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"snapfs/chunkstore"
+	"snapfs/layers"
+	"snapfs/squashfs"
+)
+
+// loader stores a base image and commits it together with the records that fn writes.
+type loader func(ctx context.Context, progress func(files, bytes int64), fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error) error
+
+// source is what a workspace is created from.
+type source struct {
+	shown    string
+	snapshot *snapshotRecord // nil: none
+	load     loader          // nil: nothing is to be stored
+}
+
+// findSource decides what a source is: anything with a slash is a path if it exists, everything else names a snapshot.
+func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, error) {
+	if ref == "" {
+		return source{}, nil
+	}
+	if strings.HasPrefix(ref, "/") {
+		src, err := h.pathSource(ref)
+		return src, err
+	}
+	s, err := h.useSnapshot(ctx, a, ref, "create from snapshot")
+	if errors.Is(err, ErrNotFound) {
+		return source{}, fmt.Errorf("%w (a directory or an image is given with its absolute path)", err)
+	}
+	if err == nil {
+		err = restorable(s)
+	}
+	if err != nil {
+		return source{}, err
+	}
+	return source{shown: "snapshot " + s.ID, snapshot: s}, nil
+}
+
+// pathSource is a directory or an image file as a source.
+func (h *Home) pathSource(path string) (source, error) {
+	mounts, err := readMounts()
+	if err != nil {
+		return source{}, err
+	}
+	at, err := h.locate(path, mounts)
+	switch {
+	case err != nil:
+		return source{}, err
+	case at.inside != "":
+		return source{}, fmt.Errorf("%w: %s is inside the mount of workspace %s: fork it, or create from a snapshot of it", ErrInvalid, path, at.inside)
+	case at.missing > 0:
+		return source{}, fmt.Errorf("%w: %s does not exist", ErrNotFound, path)
+	case below(at.path, h.dir):
+		return source{}, fmt.Errorf("%w: %s is inside the home %s", ErrInvalid, path, h.dir)
+	case at.info.Mode().IsRegular():
+		return source{shown: at.path, load: h.imageLoader(at.path)}, nil
+	case !at.info.IsDir():
+		return source{}, fmt.Errorf("%w: %s is neither a directory nor a file", ErrInvalid, path)
+	case below(h.dir, at.path):
+		return source{}, fmt.Errorf("%w: %s contains the home %s: choose a directory beside it", ErrInvalid, path, h.dir)
+	}
+	for point, ws := range h.mountpoints(mounts) {
+		if below(point, at.path) {
+			return source{}, fmt.Errorf("%w: workspace %s is mounted inside %s, at %s: unmount it first", ErrConflict, ws, path, point)
+		}
+	}
+	load := func(ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error) error {
+		_, err := layers.PackTree(ctx, h.store, at.path, layers.PackOptions{Progress: progress}, fn)
+		return err
+	}
+	return source{shown: at.path, load: load}, nil
+}
+
+// squashfsMagic begins every squashfs image, "hsqs" on disk.
+const squashfsMagic = 0x73717368
+
+// imageLoader stores the tree of an image file, whoever made it.
+func (h *Home) imageLoader(path string) loader {
+	return func(ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error) (err error) {
+		f, err := os.Open(path)
+		if err != nil {
+			return pathError(path, err)
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		fi, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		var magic [4]byte
+		if _, err := f.ReadAt(magic[:], 0); err != nil || binary.LittleEndian.Uint32(magic[:]) != squashfsMagic {
+			return fmt.Errorf("%w: %s is not a squashfs image", ErrInvalid, path)
+		}
+		im, err := squashfs.Open(f, fi.Size(), squashfs.Options{})
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", path, err)
+		}
+		in, err := h.store.NewIngest(ctx, chunkstore.IngestOptions{Kind: chunkstore.KindImage, HeaderSize: squashfs.HeaderSize})
+		if err != nil {
+			return err
+		}
+		defer in.Abort()
+		_, err = squashfs.WriteStore(ctx, ingestSink{in}, squashfs.ImageSource(im), squashfs.StoreOptions{Progress: progress})
+		if err != nil {
+			return fmt.Errorf("storing %s: %w", path, err)
+		}
+		_, err = in.Commit(ctx, fn)
+		return err
+	}
+}
+
+// ingestSink gives the store form to the chunk store.
+type ingestSink struct{ *chunkstore.Ingest }
+
+// Cut implements squashfs.Sink.
+func (s ingestSink) Cut(c squashfs.Cut) error {
+	return s.Hint(chunkstore.Hint{Path: c.Path, Size: c.Size})
+}
+
+// loadWorkspace stores a base image and records it and the new workspace in the same transaction. The caller holds the
+// lock of the name.
+func (h *Home) loadWorkspace(ctx context.Context, w *workspaceRecord, load loader, progress func(Progress), created Event) error {
+	upper, err := h.newUpper(ctx)
+	if err != nil {
+		return err
+	}
+	base := layerRecord{ID: h.catalog.ids.next()}
+	w.Upper, w.Base = upper, base.ID
+	var ch change
+	err = load(ctx, counter(progress, "store"), func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+		stored := base.stored(m)
+		ch = change{putLayers: []*layerRecord{&stored}, putWorkspaces: []*workspaceRecord{w}, events: []Event{created}}
+		return ch.write(tx)
+	})
+	if err != nil {
+		return errors.Join(classify(err), h.uppers.remove(upper))
+	}
+	h.catalog.committed(&ch)
+	return nil
+}
+
+// counter turns a package's progress into that of the API.
+func counter(progress func(Progress), stage string) func(files, bytes int64) {
+	if progress == nil {
+		return nil
+	}
+	return func(files, bytes int64) { progress(Progress{Stage: stage, Files: files, Bytes: bytes, Total: -1}) }
+}

@@ -1,0 +1,110 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// detachWait is how long after an unmount the end of the connection is awaited before copies of the mount elsewhere must
+	// be the reason that it lives.
+	detachWait = time.Second
+	abortWait  = 5 * time.Second
+)
+
+// Unmount ends the mount of a workspace. ErrConflict while programs use it, naming some of them, and for a workspace that
+// is not mounted. If a copy of the mount lives in another mount namespace, the workspace is detached afterwards.
+func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return Workspace{}, err
+	}
+	defer end()
+	w, err := h.useWorkspace(ctx, r.Access, r.Workspace, "unmount")
+	if err != nil {
+		return Workspace{}, err
+	}
+	unlock, err := h.ops.lock(ctx, w.ID)
+	if err != nil {
+		return Workspace{}, err
+	}
+	defer unlock()
+	l := h.liveOf(w.ID)
+	if l == nil {
+		return Workspace{}, fmt.Errorf("%w: workspace %s is not mounted", ErrConflict, w.ID)
+	}
+	mounts, err := readMounts()
+	if err != nil {
+		return Workspace{}, err
+	}
+	if l.state(mounts) == Detached && !r.Force {
+		return Workspace{}, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
+	}
+	if err := h.unmount(ctx, l, r.Force); err != nil {
+		return Workspace{}, err
+	}
+	return h.describe(h.catalog.workspace(w.ID))
+}
+
+// unmount detaches a mount here; with force it ends the connection everywhere.
+func (h *Home) unmount(ctx context.Context, l *live, force bool) error {
+	err := l.mount.Unmount(force)
+	if errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("%w: %s is in use%s: end the programs or leave the directory, or unmount with force",
+			ErrConflict, l.mountpoint, usedBy(l))
+	}
+	if err != nil && !force {
+		return classify(fmt.Errorf("unmounting %s: %w", l.mountpoint, err))
+	}
+	if !force {
+		l.waitGone(ctx, detachWait)
+		return nil
+	}
+	if l.waitGone(ctx, detachWait/10) {
+		return nil
+	}
+	if err := l.mount.Abort(); err != nil {
+		return classify(fmt.Errorf("ending the connection of %s: %w", l.mountpoint, err))
+	}
+	if !l.waitGone(ctx, abortWait) {
+		return fmt.Errorf("%w: the connection of %s does not end", ErrUnavailable, l.mountpoint)
+	}
+	return nil
+}
+
+// unmountAll ends every connection: gently, then lazily, after the grace period by force.
+func (h *Home) unmountAll(grace time.Duration) error {
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		errs []error
+	)
+	for _, l := range h.allLive() {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), grace)
+			defer cancel()
+			if err := l.mount.Unmount(false); err != nil {
+				if err := l.mount.Unmount(true); err != nil {
+					h.log.Warn("unmounting", "mountpoint", l.mountpoint, "error", err)
+				}
+			}
+			if l.waitGone(ctx, grace/2) {
+				return
+			}
+			h.log.Warn("ending a connection by force", "workspace", l.workspace, "mountpoint", l.mountpoint)
+			err := l.mount.Abort()
+			if !l.waitGone(context.Background(), abortWait) {
+				mu.Lock()
+				errs = append(errs, fmt.Errorf("the connection of %s does not end: %w", l.mountpoint, errors.Join(err, unix.EBUSY)))
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

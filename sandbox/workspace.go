@@ -1,0 +1,150 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Create makes a workspace: empty, or from a directory (read once, nothing is copied), an image or a snapshot.
+func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return Workspace{}, err
+	}
+	defer end()
+	if err := ValidWorkspaceName(r.Name); err != nil {
+		return Workspace{}, err
+	}
+	session, err := r.session()
+	if err != nil {
+		return Workspace{}, err
+	}
+	unlock, err := h.reserveName(r.Name)
+	if err != nil {
+		return Workspace{}, err
+	}
+	defer unlock()
+	src, err := h.findSource(ctx, r.Access, r.Source)
+	if err != nil {
+		return Workspace{}, err
+	}
+	w := &workspaceRecord{ID: r.Name, Session: session, Source: src.shown, CreatedAt: time.Now().UTC()}
+	if src.snapshot != nil {
+		w.Origin, w.Head, w.Base = src.snapshot.ID, src.snapshot.ID, src.snapshot.Top
+	}
+	created := h.event(EventCreated, w.ID, session, w.Origin, src.shown)
+	if src.load == nil {
+		err = h.addWorkspace(ctx, w, src.snapshot, created)
+	} else {
+		err = h.loadWorkspace(ctx, w, src.load, r.Progress, created)
+	}
+	if err != nil {
+		return Workspace{}, err
+	}
+	return h.describe(h.catalog.workspace(w.ID))
+}
+
+// reserveName holds the lock of a name that is to be taken; ErrConflict if it is taken or about to be.
+func (h *Home) reserveName(name string) (unlock func(), err error) {
+	unlock, ok := h.ops.tryLock(name)
+	if h.catalog.workspace(name) != nil {
+		err = fmt.Errorf("%w: workspace %s exists already", ErrConflict, name)
+	} else if !ok {
+		err = fmt.Errorf("%w: workspace %s is being created or destroyed", ErrConflict, name)
+	}
+	if err != nil && ok {
+		unlock()
+	}
+	return unlock, err
+}
+
+// addWorkspace records a new workspace with an empty upper over a layer that exists; from, if not nil, must still exist then.
+// The caller holds the lock of the name.
+func (h *Home) addWorkspace(ctx context.Context, w *workspaceRecord, from *snapshotRecord, events ...Event) error {
+	upper, err := h.newUpper(ctx)
+	if err != nil {
+		return err
+	}
+	w.Upper = upper
+	_, err = h.catalog.update(ctx, true, func(ch *change) error {
+		if from != nil && h.catalog.snapshot(from.ID) == nil {
+			return fmt.Errorf("%w: snapshot %s has just been deleted", ErrNotFound, from.ID)
+		}
+		ch.putWorkspaces = append(ch.putWorkspaces, w)
+		ch.events = append(ch.events, events...)
+		return nil
+	})
+	if err != nil {
+		return errors.Join(err, h.uppers.remove(upper))
+	}
+	return nil
+}
+
+// newUpper makes an empty upper, durably.
+func (h *Home) newUpper(ctx context.Context) (uint64, error) {
+	upper, err := h.uppers.create(ctx)
+	if err != nil {
+		return 0, classify(fmt.Errorf("making an upper: %w", err))
+	}
+	if err := h.uppers.sync(upper); err != nil {
+		return 0, errors.Join(err, h.uppers.remove(upper))
+	}
+	return upper, nil
+}
+
+// Destroy removes a workspace with everything in it that no snapshot keeps. ErrConflict while it is mounted or detached.
+func (h *Home) Destroy(ctx context.Context, r RefRequest) error {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	w, err := h.useWorkspace(ctx, r.Access, r.Ref, "destroy")
+	if err != nil {
+		return err
+	}
+	session, err := r.session()
+	if err != nil {
+		return err
+	}
+	unlock, err := h.ops.lock(ctx, w.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if l := h.liveOf(w.ID); l != nil {
+		mounts, err := readMounts()
+		if err != nil {
+			return err
+		}
+		if l.state(mounts) == Detached {
+			return fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
+		}
+		return fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, w.ID, l.mountpoint)
+	}
+	return h.destroyLocked(ctx, w.ID, h.event(EventDestroyed, w.ID, session, "", ""))
+}
+
+// destroyLocked removes a workspace that has no connection. The caller holds its lock.
+func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
+	var upper uint64
+	gone, err := h.catalog.update(ctx, true, func(ch *change) error {
+		w := h.catalog.workspace(name)
+		if w == nil {
+			return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
+		}
+		upper = w.Upper
+		ch.delWorkspaces = append(ch.delWorkspaces, w)
+		ch.putTrash = append(ch.putTrash, w.Upper)
+		ch.events = append(ch.events, e)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	h.janitor.add(upper)
+	h.cache.forget(gone)
+	return nil
+}
