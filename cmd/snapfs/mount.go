@@ -16,12 +16,13 @@ import (
 func (a *app) mountCommand() *cobra.Command {
 	var options sandbox.MountOptions
 	cmd := &cobra.Command{
-		Use:   "mount NAME MOUNTPOINT",
+		Use:   "mount NAME [MOUNTPOINT]",
 		Short: "show a workspace at a directory",
-		Long: `Mounts workspace NAME on MOUNTPOINT, an empty directory. Its last element is made if it is missing, and removed
-again if mounting fails. A workspace is mounted once at a time.`,
+		Long: `Mounts workspace NAME on the directory MOUNTPOINT. Its last element is made if it is missing, and removed again if
+mounting fails. Without MOUNTPOINT: where it was mounted last. A workspace is mounted once at a time; asking again for
+what is there already changes nothing.`,
 		Example: "  snapfs mount app /mnt/app\n  snapfs mount app /mnt/app --read-only --nosuid",
-		Args:    exact("NAME", "MOUNTPOINT"),
+		Args:    between(1, "NAME", "MOUNTPOINT"),
 		Annotations: map[string]string{
 			"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitCorrupt, exitUnavailable),
 		},
@@ -29,9 +30,12 @@ again if mounting fails. A workspace is mounted once at a time.`,
 			if err := checkMount(options); err != nil {
 				return err
 			}
-			mountpoint, err := absolute("mountpoint", args[1])
-			if err != nil {
-				return err
+			mountpoint := "" // the daemon knows the last one
+			if len(args) == 2 {
+				var err error
+				if mountpoint, err = absolute("mountpoint", args[1]); err != nil {
+					return err
+				}
 			}
 			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
 				ws, err := c.Mount(cmd.Context(), sandbox.MountRequest{

@@ -19,7 +19,7 @@ import (
 )
 
 func (a *app) serveCommand() *cobra.Command {
-	var background, mustExist bool
+	var background, mustExist, remount bool
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "be the daemon of the home, in the foreground",
@@ -39,9 +39,10 @@ A home has one daemon: a second one is refused.`,
 			if background {
 				report = os.NewFile(readyFD, "ready")
 			}
-			return a.serve(cmd.Context(), report, mustExist)
+			return a.serve(cmd.Context(), report, sandbox.Options{MustExist: mustExist, Remount: remount})
 		},
 	}
+	cmd.Flags().BoolVar(&remount, "remount", false, "mount again what was mounted when the last daemon ended")
 	cmd.Flags().BoolVar(&background, "background", false, "log to the home and report on descriptor 3")
 	cmd.Flags().BoolVar(&mustExist, "must-exist", false, "refuse to make a home that is not there")
 	_ = cmd.Flags().MarkHidden("background") // fails for an unknown flag only
@@ -50,7 +51,7 @@ A home has one daemon: a second one is refused.`,
 }
 
 // serve is the daemon's life. report, if not nil, is told once whether it serves.
-func (a *app) serve(ctx context.Context, report *os.File, mustExist bool) (err error) {
+func (a *app) serve(ctx context.Context, report *os.File, opts sandbox.Options) (err error) {
 	defer func() {
 		if report != nil {
 			sendReady(report, err) // it never served
@@ -71,8 +72,9 @@ func (a *app) serve(ctx context.Context, report *os.File, mustExist bool) (err e
 		sink = &lateLog{path: logPath(a.home)}
 	}
 	logger := slog.New(slog.NewTextHandler(sink, &slog.HandlerOptions{Level: level}))
+	opts.Logger = logger
 
-	home, err := sandbox.Open(ctx, a.home, sandbox.Options{Logger: logger, MustExist: mustExist})
+	home, err := sandbox.Open(ctx, a.home, opts)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func (a *app) upCommand() *cobra.Command {
 		Short: "create a workspace if it is missing, and mount it",
 		Long: `The one-line start. Creates workspace NAME from SRC if there is none of that name, and mounts it. SRC is as in
 'snapfs create'; it is not looked at when the workspace is there already. The last element of MOUNTPOINT is made if it
-is missing. Where the workspace is already mounted on MOUNTPOINT, nothing happens.
+is missing. Where the workspace is mounted on MOUNTPOINT already, nothing changes.
 
 If mounting fails, a workspace or directory that this call made is removed again.`,
 		Example: "  snapfs up app /mnt/app --from ~/src/app\n  snapfs up scratch /mnt/scratch",
@@ -71,9 +71,6 @@ func (a *app) up(ctx context.Context, c *daemon.Client, name, src string, mount 
 		}
 		if src != "" {
 			a.note("workspace %s is there already; --from is not looked at", name)
-		}
-		if ws := *there.Workspace; ws.State == sandbox.Mounted && ws.Mountpoint == mount.Mountpoint {
-			return a.result(ws, line(mountedLine(ws)))
 		}
 	}
 	ws, err := c.Mount(ctx, mount)
