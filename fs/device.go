@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -46,12 +45,10 @@ type device struct {
 	done   func() // called once by the last one out
 	cpus   int
 
-	fdMu   sync.RWMutex // see doc.go
-	closed bool         // under fdMu
-
 	cur   atomic.Pointer[leader] // nil: idle, waiting in the hub
 	dead  atomic.Bool            // the connection has ended, or shut was called
-	users atomic.Int64           // leaders and helpers, and 1 for the live connection
+	// users are leaders, helpers and whoever else uses fd, and 1 for the live connection. At 0 fd is closed.
+	users atomic.Int64
 }
 
 // leader is one term of office of the goroutine that reads a device. seq is odd while it handles a request.
@@ -77,7 +74,9 @@ func (d *device) start(h handler, done func()) {
 // lead makes a leader if there is none.
 func (d *device) lead() {
 	l := new(leader)
-	d.users.Add(1)
+	if !d.use() {
+		return
+	}
 	if !d.cur.CompareAndSwap(nil, l) {
 		d.leave()
 		return
@@ -97,7 +96,9 @@ func (d *device) replace() {
 		return
 	}
 	l := new(leader)
-	d.users.Add(1)
+	if !d.use() {
+		return
+	}
 	if !d.cur.CompareAndSwap(old, l) {
 		d.leave()
 		return
@@ -173,14 +174,24 @@ func (d *device) help(l *leader, w *worker, n int) {
 	*w = worker{d: d}
 }
 
+// use keeps the descriptor open until leave; false if it is closed already.
+func (d *device) use() bool {
+	for {
+		n := d.users.Load()
+		if n == 0 {
+			return false
+		}
+		if d.users.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
 // leave ends the use of the device by one goroutine.
 func (d *device) leave() {
 	if d.users.Add(-1) == 0 {
 		d.hub.remove(d)
-		d.fdMu.Lock()
-		d.closed = true
 		_ = unix.Close(d.fd) // nothing was written that could fail late
-		d.fdMu.Unlock()
 		d.done()
 	}
 }
@@ -196,14 +207,29 @@ func (d *device) end(err error) {
 	d.leave()
 }
 
-func (d *device) shut() { d.end(unix.ENODEV) }
+// shut puts /dev/null in the device's place: the kernel sees the last use of the connection go and ends it, while
+// requests still being handled find a descriptor that swallows their answers.
+func (d *device) shut() {
+	if !d.use() {
+		return
+	}
+	defer d.leave()
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Dup3(null, d.fd, unix.O_CLOEXEC)
+		_ = unix.Close(null) // the duplicate counts
+	}
+	if err != nil {
+		d.log.Error("dropping the fuse device failed", slog.String("error", err.Error()))
+	}
+	d.end(unix.ENODEV)
+}
 
 func (d *device) send(msg []byte) error {
-	d.fdMu.RLock()
-	defer d.fdMu.RUnlock()
-	if d.closed {
+	if !d.use() {
 		return unix.ENODEV
 	}
+	defer d.leave()
 	_, err := unix.Write(d.fd, msg)
 	return err
 }
@@ -253,6 +279,9 @@ func (d *device) tryRead(buf []byte) (int, error) {
 		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(d.fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
 		switch errno {
 		case 0:
+			if n == 0 { // see shut
+				return 0, unix.ENODEV
+			}
 			return int(n), nil
 		case unix.EINTR, unix.ENOENT: // ENOENT: the request was taken back meanwhile
 		default:

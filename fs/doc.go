@@ -31,10 +31,8 @@
 //   - An errno of ENOSYS would switch an operation off for the life of the mount. errno.go lets none through by
 //     accident.
 //
-// # Locks, outermost first
+// # Locks
 //
-//	hub.mu        devices that have a leader
-//	device.fdMu   read: the descriptor is in use by a notification; write: it is being closed
-//
-// Neither is held while a request is handled.
+// hub.mu is the only one, held for a moment at a time and never while a request is handled. A device's descriptor is
+// kept open by counting its users.
 package fs

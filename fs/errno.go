@@ -16,10 +16,9 @@ func (a *adapter) status(err error) fuse.Status {
 	if err == nil {
 		return fuse.OK
 	}
-	// The common case first: errors.As allocates.
-	errno, plain := err.(unix.Errno) //nolint:errorlint // the wrapped form is handled below
-	if !plain && !errors.As(err, &errno) {
-		errno = a.unknown(err)
+	errno, plain := err.(unix.Errno) //nolint:errorlint // the common case, apart because errors.As allocates
+	if !plain {
+		errno = a.wrapped(err)
 	}
 	if errno == unix.ENOSYS {
 		errno = unix.EOPNOTSUPP
@@ -27,10 +26,13 @@ func (a *adapter) status(err error) fuse.Status {
 	return fuse.Status(errno)
 }
 
-// unknown finds the errno of an error that carries none. Whatever has no better name is an input/output error, and
-// worth a line in the log, because the caller sees nothing of its text.
-func (a *adapter) unknown(err error) unix.Errno {
+// wrapped finds the errno that an error carries or stands for. Whatever has no better name is an input/output error,
+// and worth a line in the log, because the caller sees nothing of its text.
+func (a *adapter) wrapped(err error) unix.Errno {
+	var errno unix.Errno
 	switch {
+	case errors.As(err, &errno):
+		return errno
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return unix.EINTR
 	case errors.Is(err, errors.ErrUnsupported):

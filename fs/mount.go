@@ -38,17 +38,26 @@ type Mount struct {
 // closes it after Done. Errors: ErrNoFUSE, ErrNoTransport; of the mountpoint EBUSY (something is mounted there),
 // ENOENT, ENOTDIR, EACCES, as *os.PathError. When New fails nothing stays mounted.
 func New(ctx context.Context, o *layers.Overlay, mountpoint string, opts Options) (*Mount, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if _, err := chooseTransport(opts.Transport); err != nil {
-		return nil, err
-	}
+	opts.setDefaults()
+	return serve(ctx, newAdapter(o, opts.Logger), mountpoint, opts, func(n layers.Notifier) { o.SetNotifier(n) })
+}
+
+func (opts *Options) setDefaults() {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
 	if opts.FSName == "" {
 		opts.FSName = "snapfs"
+	}
+}
+
+// serve mounts any raw file system; ready gets the way to notify the kernel before the first request.
+func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts Options, ready func(layers.Notifier)) (*Mount, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if _, err := chooseTransport(opts.Transport); err != nil {
+		return nil, err
 	}
 	point, err := filepath.Abs(mountpoint)
 	if err != nil {
@@ -63,7 +72,7 @@ func New(ctx context.Context, o *layers.Overlay, mountpoint string, opts Options
 		return nil, err
 	}
 	d := newDevice(fd, opts.Logger, &m.counts)
-	ps := fuse.NewProtocolServer(newAdapter(o, opts.Logger), protocolOptions(opts))
+	ps := fuse.NewProtocolServer(raw, protocolOptions(opts))
 	if err := d.greet(ctx, ps); err != nil {
 		_ = m.detach(true) // the error that matters is the first
 		_ = unix.Close(fd)
@@ -76,7 +85,7 @@ func New(ctx context.Context, o *layers.Overlay, mountpoint string, opts Options
 	}
 	m.raiseReadAhead()
 	m.t = d
-	o.SetNotifier(&notifier{t: d, log: opts.Logger})
+	ready(&notifier{t: d, log: opts.Logger})
 	d.start(ps, func() { close(m.done) })
 	return m, nil
 }
@@ -139,7 +148,7 @@ func (m *Mount) Abort() error {
 	}
 	name := fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", unix.Minor(m.dev))
 	if err := os.WriteFile(name, []byte("1"), 0); err != nil {
-		// Without fusectl (not mounted, not root) dropping the device does the same once no request runs.
+		// Without fusectl (not mounted, not root) dropping the device does the same.
 		m.log.Debug("abort by closing the device", slog.String("error", err.Error()))
 		m.t.shut()
 	}

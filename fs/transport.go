@@ -20,7 +20,7 @@ type transport interface {
 	start(h handler, done func())
 	// send writes a message that no request asked for. It may block until the kernel has acted on it.
 	send(msg []byte) error
-	// shut drops the device, which ends the connection, as soon as no request runs.
+	// shut drops the device, which ends the connection.
 	shut()
 }
 
