@@ -1,3 +1,44 @@
 // Package layers is the overlay: one upper directory over a stack of immutable lowers, with the semantics of the
 // kernel's overlayfs and no knowledge of FUSE.
+//
+// # Nouns
+//
+// A Lower is one immutable layer: a sealed directory or an image. An Overlay merges its upper and its lowers into one
+// tree of nodes. A node is what the kernel knows by a NodeID; an obj is one layer's part in it. A file has one part
+// (with metadata-only copy-up a second one, further down, that holds the data); a merged directory has one per layer
+// that has the directory. The topmost part gives the attributes.
+//
+//	node ──top──▶ obj in the upper or in the topmost layer that has it
+//	     ──below▶ objs of merged directories, or the data of a metacopy
+//	obj  ──layer▶ backend: dirStore (upper, sealed) or imageStore
+//	     ──parent, name: its place inside that layer
+//
+// Nothing is ever looked up by a path from outside: every system call is relative to a directory descriptor, which a
+// bounded cache re-opens along the parents. So paths have no maximal length and symlinks are never followed.
+//
+// # Sealing
+//
+// Seal turns the layer that was the upper into the topmost lower without touching a node: the same layer object stops
+// being Overlay.upper. A node is writable exactly if its top part lies in the present upper.
+//
+// # Inode numbers
+//
+// What is created in an upper has the number Options.InoBase | host inode. What is copied up keeps its number in the
+// extended attribute trusted.overlay.snapfs.ino, which the kernel's overlayfs hides and ignores. The NodeID is the inode
+// number unless two different files claim one. The root is always 1.
+//
+// # Hard links
+//
+// A file of a lower with several names is copied up with all its names at once (metadata only, as always), so that a
+// group never spans layers, link counts are the host's and the kernel's overlayfs shows the same groups.
+//
+// # Lock order
+//
+//	gate (read: every mutation; write: Seal)
+//	└─ tree (read: look-ups and everything by name; write: changes of names and parts)
+//	   ├─ table.mu     node table, reference counts, aliases
+//	   ├─ listings.mu  cached directory listings
+//	   └─ fdCache.mu   descriptors
+//
+// No data is copied under tree's write lock; copy-up prepares beside, in the work directory, and renames into place.
 package layers

@@ -1,0 +1,439 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
+)
+
+// copyUps keeps two calls from copying one node up at the same time.
+type copyUps struct {
+	mu         sync.Mutex
+	busy       map[*node]chan struct{} // closed when done; guarded by mu
+	completing map[*node]*completing   // guarded by mu
+}
+
+// errSealed ends a copy into an upper that is one no more.
+var errSealed = errors.New("sealed meanwhile")
+
+// complete notes that n is being completed, or with nil that it no longer is.
+func (c *copyUps) complete(n *node, by *completing) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if by == nil {
+		delete(c.completing, n)
+		return
+	}
+	if c.completing == nil {
+		c.completing = map[*node]*completing{}
+	}
+	c.completing[n] = by
+}
+
+// times gives the true times of a node that is being completed.
+func (c *copyUps) times(n *node) (Attr, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if by := c.completing[n]; by != nil {
+		return by.attr, true
+	}
+	return Attr{}, false
+}
+
+// restoreTimes gives all inodes that are being completed their true times; the gate is held for writing.
+func (c *copyUps) restoreTimes() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, by := range c.completing {
+		if err := by.p.utimes(timespec(by.attr.Atime), timespec(by.attr.Mtime)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin claims n; if another call has it, it waits for that one and returns false.
+func (c *copyUps) begin(n *node) bool {
+	c.mu.Lock()
+	if ch := c.busy[n]; ch != nil {
+		c.mu.Unlock()
+		<-ch
+		return false
+	}
+	if c.busy == nil {
+		c.busy = map[*node]chan struct{}{}
+	}
+	c.busy[n] = make(chan struct{})
+	c.mu.Unlock()
+	return true
+}
+
+func (c *copyUps) end(n *node) {
+	c.mu.Lock()
+	close(c.busy[n])
+	delete(c.busy, n)
+	c.mu.Unlock()
+}
+
+// copyUp brings n, and the directories above it, into the upper; with data a file's contents too. The caller holds
+// no lock but keeps n alive, and looks again afterwards: a seal may have come between.
+func (o *Overlay) copyUp(n *node, data bool) error {
+	for {
+		next, keep := o.nextUp(n)
+		if next == nil {
+			return nil
+		}
+		var err error
+		if o.ups.begin(next) {
+			err = o.copyUpOne(next, data && next == n)
+			o.ups.end(next)
+		}
+		o.tree.RLock()
+		o.discard(o.nodes.drop(keep, 0, 1))
+		o.tree.RUnlock()
+		if err != nil {
+			return err
+		}
+		if next == n {
+			return nil
+		}
+	}
+}
+
+// nextUp gives the topmost of n and its parents that must be copied up, held in the table.
+func (o *Overlay) nextUp(n *node) (next, keep *node) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	next = n
+	if !n.dead {
+		for p := n.parent; p != nil && !o.inUpper(p); p = p.parent {
+			next = p
+		}
+	}
+	o.nodes.hold(next)
+	return next, next
+}
+
+// source is what copy-up copies from, read under the lock and immutable then.
+type source struct {
+	upper  *upper
+	parent *node
+	name   string
+	top    *obj
+	below  []*obj
+	dead   bool
+	attr   Attr
+	xattrs []squashfs.Xattr
+	target string
+	data   content // regular files with data wanted
+}
+
+// sourceOf reads everything of n but its data.
+func (o *Overlay) sourceOf(n *node, data bool) (*source, error) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	if o.inUpper(n) {
+		return nil, nil
+	}
+	s := &source{upper: o.upper, parent: n.parent, name: n.name, top: n.top, below: n.below, dead: n.dead}
+	be := n.top.backend()
+	var err error
+	if n.pin > 0 {
+		p := place{dirfd: int(n.pin) - 1}
+		if s.attr, err = p.stat(); err == nil {
+			s.xattrs, err = p.xattrs()
+		}
+	} else if s.attr, err = be.stat(n.top); err == nil {
+		s.xattrs, err = be.xattrs(n.top)
+	}
+	if err != nil {
+		return nil, o.report(err, n.top, "")
+	}
+	switch {
+	case isLnk(n.typ) && n.pin > 0:
+		s.target, err = place{dirfd: int(n.pin) - 1}.readlink()
+	case isLnk(n.typ):
+		s.target, err = be.readlink(n.top)
+	case isReg(n.typ) && data:
+		s.data, err = o.openData(n)
+	}
+	if err != nil {
+		return nil, o.report(err, n.top, "")
+	}
+	s.attr.Ino = n.ino
+	return s, nil
+}
+
+func (s *source) close() {
+	if s.data != nil {
+		_ = s.data.Close() // read only
+	}
+}
+
+// copyUpOne copies n alone; its parents are in the upper, or were a moment ago.
+func (o *Overlay) copyUpOne(n *node, data bool) error {
+	if done, err := o.completeData(n, data); done || err != nil {
+		return err
+	}
+	s, err := o.sourceOf(n, data)
+	if err != nil || s == nil {
+		return err
+	}
+	defer s.close()
+	var others []groupName
+	if !isDir(n.typ) && s.attr.Nlink > 1 && !s.dead {
+		if others, err = o.groupOf(s.top); err != nil {
+			return err
+		}
+		defer o.releaseGroup(others)
+	}
+	tmp := s.upper.temp()
+	if err := o.prepare(n, s, tmp); err != nil {
+		_ = removeAll(s.upper.work, tmp) // the first error counts; New cleans up what is left
+		return err
+	}
+	placed, err := o.commitUp(n, s, tmp, others)
+	if !placed {
+		_ = removeAll(s.upper.work, tmp) // nothing refers to it; New cleans up what is left
+	}
+	return err
+}
+
+// prepare makes a copy of n in the work directory. Without data wanted a regular file becomes a metacopy.
+func (o *Overlay) prepare(n *node, s *source, tmp string) error {
+	p := place{s.upper.work, tmp}
+	var err error
+	switch {
+	case isDir(n.typ):
+		err = unix.Mkdirat(p.dirfd, tmp, 0o700)
+	case isLnk(n.typ):
+		err = unix.Symlinkat(s.target, p.dirfd, tmp)
+	case isReg(n.typ):
+		err = prepareFile(p, s)
+	case n.typ == unix.S_IFCHR && s.attr.Rdev == 0:
+		if err = unix.Mknodat(p.dirfd, tmp, unix.S_IFREG|0o600, 0); err == nil {
+			err = p.setxattr(xattrNode, []byte("c"), 0)
+		}
+	default:
+		err = unix.Mknodat(p.dirfd, tmp, n.typ|0o600, int(s.attr.Rdev))
+	}
+	if err != nil {
+		return err
+	}
+	return copyAttrs(p, s.attr, s.xattrs)
+}
+
+// prepareFile makes the regular file of a copy-up.
+func prepareFile(p place, s *source) error {
+	fd, err := openat(p.dirfd, p.name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if s.data == nil && s.attr.Size > 0 {
+		if err := unix.Ftruncate(fd, int64(s.attr.Size)); err != nil {
+			return err
+		}
+		return p.setxattr(xattrMetacopy, nil, 0)
+	}
+	if s.data == nil {
+		return nil
+	}
+	if err := copyData(fd, s.data, int64(s.attr.Size), nil); err != nil {
+		return err
+	}
+	return unix.Fdatasync(fd)
+}
+
+// copyData copies a file's extents, leaving holes, by the host's own means where it can. Every step that writes runs
+// inside guard, unless that is nil.
+func copyData(dst int, src content, size int64, guard func(step func() error) error) error {
+	if size == 0 {
+		return nil
+	}
+	piece := int64(1 << 30)
+	if guard == nil {
+		guard = func(step func() error) error { return step() }
+	} else {
+		piece = 4 << 20
+	}
+	cloned := false
+	host, onHost := src.(hostFile)
+	err := guard(func() error {
+		if err := unix.Ftruncate(dst, size); err != nil {
+			return err
+		}
+		cloned = onHost && unix.IoctlFileClone(dst, host.d.fd) == nil
+		return nil
+	})
+	if err != nil || cloned {
+		return err
+	}
+	extents, err := src.Extents()
+	if err != nil {
+		return err
+	}
+	var buf []byte
+	for _, e := range extents {
+		off, end := e.Off, min(e.Off+e.Len, size)
+		for onHost && off < end {
+			k := 0
+			err := guard(func() (err error) {
+				in, out := off, off
+				k, err = unix.CopyFileRange(host.d.fd, &in, dst, &out, int(min(end-off, piece)), 0)
+				return err
+			})
+			if errors.Is(err, errSealed) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+				return err
+			}
+			if err != nil || k == 0 {
+				onHost = false // the host cannot: by hand
+			}
+			off += int64(k)
+		}
+		for off < end {
+			if buf == nil {
+				buf = make([]byte, 256<<10)
+			}
+			k, err := src.ReadAt(buf[:min(int64(len(buf)), end-off)], off)
+			if k == 0 {
+				if err == nil || errors.Is(err, io.EOF) {
+					err = fmt.Errorf("file ends at %d of %d bytes: %w", off, size, unix.EIO)
+				}
+				return err
+			}
+			if err := guard(func() error { return pwriteFull(dst, buf[:k], off) }); err != nil {
+				return err
+			}
+			off += int64(k)
+		}
+	}
+	return nil
+}
+
+// copyAttrs gives a fresh inode owner, mode, attributes and times of the one copied, and the mark of its inode number.
+func copyAttrs(p place, a Attr, xattrs []squashfs.Xattr) error {
+	if err := p.chown(int(a.UID), int(a.GID)); err != nil {
+		return err
+	}
+	if !isLnk(a.Mode) {
+		if err := p.chmod(a.Mode); err != nil {
+			return err
+		}
+	}
+	for _, x := range xattrs {
+		if ownXattr(x.Name) {
+			continue
+		}
+		if err := p.setxattr(x.Name, x.Value, 0); err != nil {
+			return fmt.Errorf("copy attribute %s: %w", x.Name, err)
+		}
+	}
+	if err := p.setxattr(xattrIno, encodeIno(a.Ino), 0); err != nil {
+		return err
+	}
+	return p.utimes(timespec(a.Atime), timespec(a.Mtime))
+}
+
+// commitUp puts the prepared copy in its place, if n is still what was copied; else nothing is placed and the caller
+// of copyUp starts over.
+func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (placed bool, err error) {
+	o.gate.RLock()
+	defer o.gate.RUnlock()
+	o.tree.Lock()
+	defer o.tree.Unlock()
+	if o.upper != s.upper || n.top != s.top || n.parent != s.parent || n.name != s.name || n.dead != s.dead {
+		return false, nil
+	}
+	from := place{s.upper.work, tmp}
+	below := slices.Concat([]*obj{s.top}, s.below)
+	if isReg(n.typ) && (s.data != nil || s.attr.Size == 0) || !isReg(n.typ) && !isDir(n.typ) {
+		below = nil
+	}
+	if s.dead {
+		return o.commitOrphan(n, from, below)
+	}
+	if !o.inUpper(n.parent) {
+		return false, nil
+	}
+	if isReg(n.typ) && below != nil && (len(others) > 0 || !atOwnPlace(n.parent, s.top, n.name)) {
+		if err := from.setxattr(xattrRedirect, []byte(s.top.path()), 0); err != nil {
+			return false, err
+		}
+	}
+	if err := o.rename(from, n.parent, n.name, true); err != nil {
+		return false, err
+	}
+	top := &obj{layer: s.upper.layer, parent: n.parent.top, name: n.name, ino: n.ino}
+	o.nodes.setTop(n, top, below)
+	descriptors.drop(s.top)
+	return true, o.linkGroup(n, s.top, others)
+}
+
+// atOwnPlace tells whether a look-up of name in p finds part without a redirect.
+func atOwnPlace(p *node, part *obj, name string) bool {
+	if part.name != name {
+		return false
+	}
+	for _, d := range p.parts() {
+		if d.layer == part.layer {
+			return d.ino == part.parent.ino
+		}
+	}
+	return false
+}
+
+// rename moves a prepared inode from the work directory to a free name of an upper directory. With quiet the
+// directory's times stay as they were: the tree that callers see has not changed.
+func (o *Overlay) rename(from place, p *node, name string, quiet bool) error {
+	h, err := o.upper.store.dir(p.top)
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	self := place{h.fd, "."}
+	var before Attr
+	if quiet {
+		if before, err = self.stat(); err != nil {
+			return err
+		}
+		if err := self.setxattr(xattrImpure, []byte("y"), 0); err != nil {
+			return err
+		}
+	}
+	if err := unix.Renameat(from.dirfd, from.name, h.fd, name); err != nil {
+		return err
+	}
+	if quiet {
+		return self.utimes(timespec(before.Atime), timespec(before.Mtime))
+	}
+	return nil
+}
+
+// commitOrphan pins the copy of a file that has no name any more.
+func (o *Overlay) commitOrphan(n *node, from place, below []*obj) (bool, error) {
+	fd, err := openat(from.dirfd, from.name, unix.O_PATH, 0)
+	if err != nil {
+		return false, err
+	}
+	flags := 0
+	if isDir(n.typ) {
+		flags = unix.AT_REMOVEDIR
+	}
+	if err := unix.Unlinkat(from.dirfd, from.name, flags); err != nil {
+		_ = unix.Close(fd) // O_PATH
+		return false, err
+	}
+	old := n.top
+	n.unpin()
+	n.pin, n.free = int32(fd)+1, true
+	o.nodes.setTop(n, &obj{layer: o.upper.layer, parent: old.parent, name: old.name, ino: n.ino}, below)
+	descriptors.drop(old)
+	return true, nil
+}

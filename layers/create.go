@@ -1,0 +1,341 @@
+package layers
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// creation is a new inode to be made.
+type creation struct {
+	caller Caller
+	mode   uint32 // type and permissions, without the umask applied
+	rdev   uint64
+	target string // of a symlink
+}
+
+// Mknod makes a file of any type but directory and symlink, regular files included. mode is as the program gave it
+// (DONT_MASK); Caller.Umask is applied here, unless the directory has a default ACL.
+func (o *Overlay) Mknod(c Caller, parent NodeID, name string, mode uint32, rdev uint64) (Entry, error) {
+	switch mode & unix.S_IFMT {
+	case 0:
+		mode |= unix.S_IFREG
+	case unix.S_IFREG, unix.S_IFCHR, unix.S_IFBLK, unix.S_IFIFO, unix.S_IFSOCK:
+	default:
+		return Entry{}, unix.EINVAL
+	}
+	if t := mode & unix.S_IFMT; t != unix.S_IFCHR && t != unix.S_IFBLK {
+		rdev = 0
+	}
+	return o.create(parent, name, creation{caller: c, mode: mode, rdev: rdev})
+}
+
+// Mkdir makes a directory. mode and Caller.Umask are as in Mknod.
+func (o *Overlay) Mkdir(c Caller, parent NodeID, name string, mode uint32) (Entry, error) {
+	return o.create(parent, name, creation{caller: c, mode: mode&0o7777 | unix.S_IFDIR})
+}
+
+// Symlink makes a symbolic link.
+func (o *Overlay) Symlink(c Caller, parent NodeID, name, target string) (Entry, error) {
+	if target == "" {
+		return Entry{}, unix.ENOENT
+	}
+	if len(target) >= unix.PathMax {
+		return Entry{}, unix.ENAMETOOLONG
+	}
+	return o.create(parent, name, creation{caller: c, mode: unix.S_IFLNK | 0o777, target: target})
+}
+
+func (o *Overlay) create(parent NodeID, name string, c creation) (Entry, error) {
+	if err := checkName(name); err != nil {
+		return Entry{}, err
+	}
+	var e Entry
+	err := o.mutate(func() error {
+		p, err := o.upperDir(parent)
+		if err != nil {
+			return err
+		}
+		covered, err := o.vacant(p, name)
+		if err != nil {
+			return err
+		}
+		h, err := o.upper.store.dir(p.top)
+		if err != nil {
+			return err
+		}
+		defer h.release()
+		e, err = o.createIn(p, place{h.fd, name}, c, covered)
+		return err
+	})
+	return e, err
+}
+
+// vacant checks that nothing called name shows in p; covered tells that a whiteout in the upper must be replaced.
+// tree is held for writing.
+func (o *Overlay) vacant(p *node, name string) (covered bool, err error) {
+	h, err := o.upper.store.dir(p.top)
+	if err != nil {
+		return false, err
+	}
+	defer h.release()
+	f, err := o.upper.store.examine(place{h.fd, name})
+	switch {
+	case err == nil && f.whiteout:
+		return true, nil
+	case err == nil:
+		return false, unix.EEXIST
+	case !errors.Is(err, unix.ENOENT):
+		return false, err
+	}
+	if len(p.below) == 0 {
+		return false, nil
+	}
+	_, err = o.search(p, 1, name)
+	switch {
+	case err == nil:
+		return false, unix.EEXIST
+	case errors.Is(err, unix.ENOENT):
+		return false, nil
+	}
+	return false, o.report(err, p.top, name)
+}
+
+// createIn makes the inode and enters it. tree is held for writing.
+func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, error) {
+	dir, err := place{at.dirfd, "."}.stat()
+	if err != nil {
+		return Entry{}, err
+	}
+	_, err = place{at.dirfd, "."}.getxattr("system.posix_acl_default")
+	acl := err == nil
+	if !acl && !isLnk(c.mode) {
+		c.mode &^= c.caller.Umask & 0o777
+	}
+	gid := c.caller.GID
+	if dir.Mode&unix.S_ISGID != 0 {
+		gid = dir.GID
+		if isDir(c.mode) {
+			c.mode |= unix.S_ISGID
+		}
+	}
+	hostless := c.mode&unix.S_IFMT == unix.S_IFCHR && c.rdev == 0
+	to := at
+	if covered || hostless {
+		tmp, done, err := o.shelter(at, acl)
+		if err != nil {
+			return Entry{}, err
+		}
+		defer done()
+		to = tmp
+	}
+	if err := makeInode(to, c, hostless); err != nil {
+		return Entry{}, err
+	}
+	a, err := own(to, c, gid, acl)
+	if err == nil && covered && isDir(c.mode) {
+		err = to.setxattr(xattrOpaque, []byte("y"), 0)
+	}
+	if err == nil && to != at {
+		err = replaceWhiteout(to, at, covered && isDir(c.mode))
+		if err == nil {
+			a, err = at.stat() // the rename moved its ctime
+		}
+	}
+	if err != nil {
+		_ = removeAll(to.dirfd, to.name) // the first error counts
+		return Entry{}, err
+	}
+	if hostless {
+		a.Mode, a.Rdev = a.Mode&^unix.S_IFMT|unix.S_IFCHR, 0
+	}
+	a.Ino |= o.upper.store.inoBase
+	top := p.top.child(at.name, found{attr: a})
+	n := o.nodes.enter(p, at.name, hit{parts: []*obj{top}, attr: a})
+	o.listings.add(p, at.name, n)
+	return Entry{Node: n.id, Gen: 1, Attr: o.shape(n, a)}, nil
+}
+
+// shelter gives a place in the work directory where a new inode inherits the same ACL as it would at its final place.
+func (o *Overlay) shelter(at place, acl bool) (place, func(), error) {
+	u := o.upper
+	tmp := u.temp()
+	if !acl {
+		return place{u.work, tmp}, func() {}, nil
+	}
+	if err := unix.Mkdirat(u.work, tmp, 0o700); err != nil {
+		return place{}, nil, err
+	}
+	undo := func() { _ = removeAll(u.work, tmp) } // New cleans up what is left
+	value, err := place{at.dirfd, "."}.getxattr("system.posix_acl_default")
+	if err == nil {
+		err = place{u.work, tmp}.setxattr("system.posix_acl_default", value, 0)
+	}
+	var fd int
+	if err == nil {
+		fd, err = openat(u.work, tmp, unix.O_PATH|unix.O_DIRECTORY, 0)
+	}
+	if err != nil {
+		undo()
+		return place{}, nil, err
+	}
+	return place{fd, "x"}, func() {
+		_ = unix.Close(fd) // O_PATH
+		undo()
+	}, nil
+}
+
+func makeInode(to place, c creation, hostless bool) error {
+	switch {
+	case isDir(c.mode):
+		return unix.Mkdirat(to.dirfd, to.name, c.mode&0o7777)
+	case isLnk(c.mode):
+		return unix.Symlinkat(c.target, to.dirfd, to.name)
+	case hostless:
+		if err := unix.Mknodat(to.dirfd, to.name, c.mode&0o7777|unix.S_IFREG, 0); err != nil {
+			return err
+		}
+		return to.setxattr(xattrNode, []byte("c"), 0)
+	}
+	return unix.Mknodat(to.dirfd, to.name, c.mode, int(c.rdev))
+}
+
+// own gives a new inode its owner and mode, whatever this process's ids and umask are.
+func own(p place, c creation, gid uint32, acl bool) (Attr, error) {
+	a, err := p.stat()
+	if err != nil {
+		return Attr{}, err
+	}
+	changed := false
+	if a.UID != c.caller.UID || a.GID != gid {
+		if err := p.chown(int(c.caller.UID), int(gid)); err != nil {
+			return Attr{}, err
+		}
+		changed = true
+		a.Mode &^= unix.S_ISUID // the chown may have cleared it
+	}
+	if want := c.mode & 0o7777; !isLnk(c.mode) && !acl && a.Mode&0o7777 != want {
+		if err := p.chmod(want); err != nil {
+			return Attr{}, err
+		}
+		changed = true
+	}
+	if !changed {
+		return a, nil
+	}
+	return p.stat()
+}
+
+// replaceWhiteout moves a prepared inode to its place, over the whiteout that is there if it is a directory.
+func replaceWhiteout(from, to place, dir bool) error {
+	if !dir {
+		return unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)
+	}
+	if err := unix.Renameat2(from.dirfd, from.name, to.dirfd, to.name, unix.RENAME_EXCHANGE); err != nil {
+		return err
+	}
+	_ = unix.Unlinkat(from.dirfd, from.name, 0) // New cleans up what is left
+	return nil
+}
+
+// Link makes a hard link of node.
+func (o *Overlay) Link(id, parent NodeID, name string) (Entry, error) {
+	if err := checkName(name); err != nil {
+		return Entry{}, err
+	}
+	var e Entry
+	err := o.mutate(func() error {
+		n, err := o.nodes.get(id)
+		if err != nil {
+			return err
+		}
+		if isDir(n.typ) {
+			return unix.EPERM
+		}
+		p, err := o.upperDir(parent)
+		if err != nil {
+			return err
+		}
+		covered, err := o.vacant(p, name)
+		if err != nil {
+			return err
+		}
+		if n.dead && n.pin == 0 {
+			return unix.ENOENT
+		}
+		if !o.inUpper(n) {
+			return o.needUp(n, false)
+		}
+		if err := o.pinRedirect(n); err != nil {
+			return err
+		}
+		if err := o.linkIn(n, p, name, covered); err != nil {
+			return err
+		}
+		e, err = o.linked(n, p, name)
+		return err
+	})
+	return e, err
+}
+
+// linkIn makes one more name of n in the host's directory. tree is held for writing.
+func (o *Overlay) linkIn(n, p *node, name string, covered bool) error {
+	from, fh, err := n.place()
+	if err != nil {
+		return err
+	}
+	defer fh.release()
+	h, err := o.upper.store.dir(p.top)
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	if n.keepsIno() {
+		if err := (place{h.fd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+			return err
+		}
+	}
+	to := place{h.fd, name}
+	if covered {
+		to = place{o.upper.work, o.upper.temp()}
+	}
+	if from.name == "" {
+		err = unix.Linkat(unix.AT_FDCWD, from.proc(), to.dirfd, to.name, unix.AT_SYMLINK_FOLLOW)
+	} else {
+		err = unix.Linkat(from.dirfd, from.name, to.dirfd, to.name, 0)
+	}
+	if err == nil && covered {
+		if err = replaceWhiteout(to, place{h.fd, name}, false); err != nil {
+			_ = unix.Unlinkat(to.dirfd, to.name, 0) // the first error counts
+		}
+	}
+	return err
+}
+
+// keepsIno tells whether the number of an inode in the upper may come from a layer below. tree is held.
+func (n *node) keepsIno() bool {
+	s, ok := n.top.backend().(*dirStore)
+	return !ok || s.inoBase == 0 || n.ino&s.inoBase != s.inoBase || n.ino >= oddIDs
+}
+
+// linked enters a new name of n, which may have had none. tree is held for writing.
+func (o *Overlay) linked(n, p *node, name string) (Entry, error) {
+	o.nodes.mu.Lock()
+	if n.dead {
+		n.dead = false
+		o.nodes.moveLocked(n, p, name)
+		n.top.parent, n.top.name = p.top, name
+		n.unpin()
+	} else {
+		o.nodes.aliasLocked(n, p, name)
+	}
+	n.lookups++
+	o.nodes.mu.Unlock()
+	o.listings.add(p, name, n)
+	a, err := o.attr(n)
+	if err != nil {
+		o.discard(o.nodes.drop(n, 1, 0))
+		return Entry{}, err
+	}
+	return Entry{Node: n.id, Gen: 1, Attr: a}, nil
+}

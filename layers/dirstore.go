@@ -1,0 +1,312 @@
+package layers
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
+)
+
+// dirStore is a layer in a host directory: the upper, or a sealed one.
+type dirStore struct {
+	root    int // O_PATH
+	inoBase uint64
+	sealed  bool // reads leave no access times
+}
+
+func openDirStore(dir string, inoBase uint64) (*dirStore, error) {
+	fd, err := openat(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open layer %s: %w", dir, err)
+	}
+	return &dirStore{root: fd, inoBase: inoBase}, nil
+}
+
+func (s *dirStore) close() error { return unix.Close(s.root) }
+
+// hold is a descriptor kept open for the length of a call.
+type hold struct {
+	fd int
+	d  *descriptor // nil: owned by someone who outlives the call
+}
+
+func (h hold) release() {
+	if h.d != nil {
+		h.d.release()
+	}
+}
+
+// dir gives a directory's O_PATH descriptor, opening whatever of its parents is not cached.
+func (s *dirStore) dir(o *obj) (hold, error) {
+	var chain []*obj
+	base := hold{fd: s.root}
+	for x := o; x.parent != nil; x = x.parent {
+		if d := descriptors.get(fdKey{x, fdDir}); d != nil {
+			base = hold{d.fd, d}
+			break
+		}
+		chain = append(chain, x)
+	}
+	for i := len(chain) - 1; i >= 0; i-- {
+		fd, err := openat(base.fd, chain[i].name, unix.O_PATH|unix.O_DIRECTORY, 0)
+		base.release()
+		if err != nil {
+			return hold{}, err
+		}
+		d := descriptors.put(fdKey{chain[i], fdDir}, fd)
+		base = hold{d.fd, d}
+	}
+	return base, nil
+}
+
+// at gives o's place; the hold keeps it valid.
+func (s *dirStore) at(o *obj) (place, hold, error) {
+	if o.parent == nil {
+		return place{s.root, "."}, hold{}, nil
+	}
+	h, err := s.dir(o.parent)
+	return place{h.fd, o.name}, h, err
+}
+
+// file gives a cached descriptor of a regular file.
+func (s *dirStore) file(o *obj, kind fdKind) (*descriptor, error) {
+	key := fdKey{o, kind}
+	if d := descriptors.get(key); d != nil {
+		return d, nil
+	}
+	p, h, err := s.at(o)
+	if err != nil {
+		return nil, err
+	}
+	defer h.release()
+	flags := unix.O_RDONLY | unix.O_NONBLOCK
+	if kind == fdWrite {
+		flags = unix.O_RDWR | unix.O_NONBLOCK
+	}
+	var fd int
+	if s.sealed {
+		fd, err = openat(p.dirfd, p.name, flags|unix.O_NOATIME, 0)
+	}
+	if !s.sealed || errors.Is(err, unix.EPERM) {
+		fd, err = openat(p.dirfd, p.name, flags, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return descriptors.put(key, fd), nil
+}
+
+func (s *dirStore) find(dir *obj, name string) (found, error) {
+	h, err := s.dir(dir)
+	if err != nil {
+		return found{}, err
+	}
+	defer h.release()
+	return s.examine(place{h.fd, name})
+}
+
+// examine stats an inode and reads the overlay's attributes of it.
+func (s *dirStore) examine(p place) (found, error) {
+	var f found
+	var err error
+	if f.attr, err = p.stat(); err != nil {
+		return found{}, err
+	}
+	if isWhiteoutDevice(f.attr.Mode, f.attr.Rdev) {
+		return found{whiteout: true}, nil
+	}
+	names, err := p.listxattr()
+	if err != nil {
+		return found{}, err
+	}
+	f.attr.Ino |= s.inoBase
+	for _, name := range names {
+		if !ownXattr(name) {
+			continue
+		}
+		value, err := p.getxattr(name)
+		if errors.Is(err, unix.ENODATA) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return found{}, err
+		}
+		f.note(name, value)
+	}
+	return f, nil
+}
+
+// note takes one of the overlay's own attributes into account.
+func (f *found) note(name string, value []byte) {
+	switch name {
+	case xattrIno:
+		if ino, ok := decodeIno(value); ok {
+			f.attr.Ino = ino
+		}
+	case xattrOpaque:
+		f.opaque = string(value) == "y"
+	case xattrRedirect:
+		f.redirect = string(value)
+	case xattrMetacopy:
+		f.metacopy = isReg(f.attr.Mode)
+	case xattrWhiteout:
+		f.whiteout = isReg(f.attr.Mode) && f.attr.Size == 0
+	case xattrNode:
+		f.attr.Mode = f.attr.Mode&^unix.S_IFMT | unix.S_IFCHR
+		f.attr.Rdev = 0
+	}
+}
+
+func isWhiteoutDevice(mode uint32, rdev uint64) bool {
+	return mode&unix.S_IFMT == unix.S_IFCHR && rdev == 0
+}
+
+func (s *dirStore) stat(o *obj) (Attr, error) {
+	p, h, err := s.at(o)
+	if err != nil {
+		return Attr{}, err
+	}
+	defer h.release()
+	return p.stat()
+}
+
+func (s *dirStore) readlink(o *obj) (string, error) {
+	p, h, err := s.at(o)
+	if err != nil {
+		return "", err
+	}
+	defer h.release()
+	return p.readlink()
+}
+
+func (s *dirStore) xattrs(o *obj) ([]squashfs.Xattr, error) {
+	p, h, err := s.at(o)
+	if err != nil {
+		return nil, err
+	}
+	defer h.release()
+	return p.xattrs()
+}
+
+func (s *dirStore) open(o *obj) (content, error) {
+	d, err := s.file(o, fdRead)
+	if err != nil {
+		return nil, err
+	}
+	return hostFile{d}, nil
+}
+
+// list reads one directory of the host without merging.
+func (s *dirStore) list(o *obj, fn func(rawEntry) error) error {
+	h, err := s.dir(o)
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	self := place{h.fd, "."}
+	names, err := self.listxattr()
+	if err != nil {
+		return err
+	}
+	impure, attrWhiteouts := false, false
+	for _, name := range names {
+		switch name {
+		case xattrImpure:
+			impure = true
+		case xattrOpaque:
+			v, err := self.getxattr(name)
+			attrWhiteouts = err == nil && string(v) == "x"
+		}
+	}
+	return eachName(h.fd, func(name string, ino uint64, typ uint32) error {
+		e := rawEntry{name: name, typ: typ, ino: s.inoBase | ino, id: ino}
+		special := impure || attrWhiteouts && typ == unix.S_IFREG || typ == unix.S_IFCHR || typ == 0
+		if special {
+			f, err := s.examine(place{h.fd, name})
+			if errors.Is(err, unix.ENOENT) {
+				return nil // removed meanwhile
+			}
+			if err != nil {
+				return err
+			}
+			if f.whiteout {
+				e.whiteout = true
+			} else {
+				e.typ, e.ino = f.attr.Mode&unix.S_IFMT, f.attr.Ino
+			}
+		}
+		return fn(e)
+	})
+}
+
+// eachName reads a directory by getdents64(2), "." and ".." left out. typ is 0 where the host does not tell.
+func eachName(dirfd int, fn func(name string, ino uint64, typ uint32) error) error {
+	fd, err := openat(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := unix.Getdents(fd, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return nil
+		}
+		// struct linux_dirent64: ino u64, off u64, reclen u16, type u8, name NUL-terminated
+		for p := buf[:n]; len(p) > 0; {
+			reclen := binary.NativeEndian.Uint16(p[16:])
+			name := p[19:reclen]
+			for i, c := range name {
+				if c == 0 {
+					name = name[:i]
+					break
+				}
+			}
+			ino, typ := binary.NativeEndian.Uint64(p), uint32(p[18])<<12
+			p = p[reclen:]
+			if s := string(name); s != "." && s != ".." {
+				if err := fn(s, ino, typ); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// hostFile is a regular file of a directory layer.
+type hostFile struct{ d *descriptor }
+
+func (f hostFile) Close() error { f.d.release(); return nil }
+
+func (f hostFile) ReadAt(p []byte, off int64) (int, error) { return preadFull(f.d.fd, p, off) }
+
+func (f hostFile) Extents() ([]squashfs.Extent, error) { return hostExtents(f.d.fd) }
+
+// hostExtents maps the data of an open file.
+func hostExtents(fd int) ([]squashfs.Extent, error) {
+	var out []squashfs.Extent
+	for off := int64(0); ; {
+		data, err := unix.Seek(fd, off, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		hole, err := unix.Seek(fd, data, unix.SEEK_HOLE)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, squashfs.Extent{Off: data, Len: hole - data})
+		off = hole
+	}
+}

@@ -1,0 +1,403 @@
+package layers
+
+import (
+	"errors"
+	"io"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
+)
+
+// regular gives a regular file by its id. tree is held.
+func (o *Overlay) regular(id NodeID) (*node, error) {
+	n, err := o.nodes.get(id)
+	switch {
+	case err != nil:
+		return nil, err
+	case isDir(n.typ):
+		return nil, unix.EISDIR
+	case !isReg(n.typ):
+		return nil, unix.EINVAL
+	}
+	return n, nil
+}
+
+// openFile gives a descriptor of n's top part, which lies in a directory layer. tree is held.
+func (o *Overlay) openFile(n *node, kind fdKind) (*descriptor, error) {
+	if n.pin == 0 {
+		return n.top.backend().(*dirStore).file(n.top, kind)
+	}
+	key := fdKey{n.top, kind}
+	if d := descriptors.get(key); d != nil {
+		return d, nil
+	}
+	flags := unix.O_RDONLY
+	if kind == fdWrite {
+		flags = unix.O_RDWR
+	}
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(int(n.pin)-1), flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return descriptors.put(key, fd), nil
+}
+
+// openData opens a regular file's data for reading. tree is held.
+func (o *Overlay) openData(n *node) (content, error) {
+	if len(n.below) > 0 {
+		data := n.below[len(n.below)-1]
+		return data.backend().open(data)
+	}
+	if n.pin > 0 {
+		d, err := o.openFile(n, fdRead)
+		if err != nil {
+			return nil, err
+		}
+		return hostFile{d}, nil
+	}
+	return n.top.backend().open(n.top)
+}
+
+// readable opens a regular file's data by its id.
+func (o *Overlay) readable(id NodeID) (*node, content, int64, error) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	n, err := o.regular(id)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	size := int64(-1)
+	if len(n.below) > 0 {
+		a, err := o.attr(n) // a metacopy's size is its own
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		size = int64(a.Size)
+	}
+	c, err := o.openData(n)
+	if err != nil {
+		return nil, nil, 0, o.report(err, n.top, "")
+	}
+	return n, c, size, nil
+}
+
+// Read reads file contents.
+func (o *Overlay) Read(id NodeID, p []byte, off int64) (int, error) {
+	n, c, size, err := o.readable(id)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = c.Close() }() // read only
+	if size >= 0 {
+		if off >= size {
+			return 0, nil
+		}
+		p = p[:min(int64(len(p)), size-off)]
+	}
+	k, err := c.ReadAt(p, off)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return k, o.reportNode(err, n)
+	}
+	return k, nil
+}
+
+// writable runs fn with a descriptor of a file that is in the upper with its data, inside the gate.
+func (o *Overlay) writable(id NodeID, fn func(fd int) error) error {
+	return o.withCopyUp(func() error {
+		d, err := o.openWritable(id)
+		if err != nil {
+			return err
+		}
+		defer d.release()
+		return fn(d.fd)
+	})
+}
+
+func (o *Overlay) openWritable(id NodeID) (*descriptor, error) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	n, err := o.regular(id)
+	if err != nil {
+		return nil, err
+	}
+	if o.upper == nil {
+		return nil, unix.EROFS
+	}
+	if !o.inUpper(n) || len(n.below) > 0 {
+		return nil, o.needUp(n, true)
+	}
+	return o.openFile(n, fdWrite)
+}
+
+// Write writes file contents, copying up first. killPriv clears setuid and setgid.
+func (o *Overlay) Write(id NodeID, p []byte, off int64, killPriv bool) (int, error) {
+	k := 0
+	err := o.writable(id, func(fd int) error {
+		if killPriv {
+			if err := dropPrivileges(place{dirfd: fd}); err != nil {
+				return err
+			}
+		}
+		var err error
+		k, err = pwrite(fd, p, off)
+		return err
+	})
+	return k, err
+}
+
+// Fallocate is fallocate(2).
+func (o *Overlay) Fallocate(id NodeID, mode uint32, off, length int64) error {
+	return o.writable(id, func(fd int) error {
+		for {
+			err := unix.Fallocate(fd, mode, off, length)
+			if !errors.Is(err, unix.EINTR) {
+				return err
+			}
+		}
+	})
+}
+
+// Seek is lseek(2) for SEEK_DATA and SEEK_HOLE.
+func (o *Overlay) Seek(id NodeID, off int64, whence int) (int64, error) {
+	if whence != unix.SEEK_DATA && whence != unix.SEEK_HOLE {
+		return 0, unix.EINVAL
+	}
+	n, c, size, err := o.readable(id)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = c.Close() }() // read only
+	if f, ok := c.(hostFile); ok {
+		// SEEK_DATA and SEEK_HOLE do not depend on the descriptor's position, so sharing it is harmless.
+		return unix.Seek(f.d.fd, off, whence)
+	}
+	if size < 0 {
+		a, err := o.GetAttr(id)
+		if err != nil {
+			return 0, err
+		}
+		size = int64(a.Size)
+	}
+	extents, err := c.Extents()
+	if err != nil {
+		return 0, o.reportNode(err, n)
+	}
+	return seekExtents(extents, size, off, whence)
+}
+
+// seekExtents is lseek(2) over a list of data extents.
+func seekExtents(extents []squashfs.Extent, size, off int64, whence int) (int64, error) {
+	if off < 0 || off >= size {
+		return 0, unix.ENXIO
+	}
+	for _, e := range extents {
+		end := min(e.Off+e.Len, size)
+		if off >= end {
+			continue
+		}
+		switch {
+		case whence == unix.SEEK_DATA:
+			return max(off, e.Off), nil
+		case off < e.Off:
+			return off, nil
+		}
+		off = end
+	}
+	if whence == unix.SEEK_DATA {
+		return 0, unix.ENXIO
+	}
+	return min(off, size), nil
+}
+
+// CopyRange is copy_file_range(2).
+func (o *Overlay) CopyRange(src NodeID, srcOff int64, dst NodeID, dstOff, length int64) (int64, error) {
+	_, c, size, err := o.readable(src)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = c.Close() }() // read only
+	if size >= 0 {
+		length = min(length, size-srcOff)
+	}
+	if length <= 0 {
+		return 0, nil
+	}
+	var done int64
+	err = o.writable(dst, func(fd int) error {
+		if f, ok := c.(hostFile); ok {
+			in, out := srcOff, dstOff
+			k, err := unix.CopyFileRange(f.d.fd, &in, fd, &out, int(min(length, 1<<30)), 0)
+			if err == nil || !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
+				done = int64(k)
+				return err
+			}
+		}
+		buf := make([]byte, min(length, 1<<20))
+		k, err := c.ReadAt(buf, srcOff)
+		if k == 0 {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		w, err := pwrite(fd, buf[:k], dstOff)
+		done = int64(w)
+		return err
+	})
+	return done, err
+}
+
+// Fsync makes a file or directory durable. It also reaches what was written before a seal. It runs outside the gate.
+func (o *Overlay) Fsync(id NodeID, dataOnly bool) error {
+	holds, err := o.syncTargets(id)
+	if err != nil {
+		return err
+	}
+	for _, d := range holds {
+		if err == nil {
+			if dataOnly {
+				err = unix.Fdatasync(d.fd)
+			} else {
+				err = unix.Fsync(d.fd)
+			}
+		}
+		d.release()
+	}
+	return err
+}
+
+// syncTargets opens the parts of a node that lie in directories.
+func (o *Overlay) syncTargets(id NodeID) ([]*descriptor, error) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	n, err := o.nodes.get(id)
+	if err != nil {
+		return nil, err
+	}
+	if n.pin > 0 && isDir(n.typ) || n.dead && n.pin == 0 {
+		return nil, nil // nothing that a crash would leave
+	}
+	var out []*descriptor
+	for i, part := range n.parts() {
+		s, ok := part.backend().(*dirStore)
+		if !ok {
+			continue
+		}
+		var d *descriptor
+		switch {
+		case isDir(n.typ):
+			d, err = s.openDir(part)
+		case !isReg(n.typ):
+			continue
+		case i == 0:
+			d, err = o.openFile(n, fdRead)
+		default:
+			d, err = s.file(part, fdRead)
+		}
+		if err != nil {
+			for _, d := range out {
+				d.release()
+			}
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// openDir opens a directory for fsync, outside the cache.
+func (s *dirStore) openDir(o *obj) (*descriptor, error) {
+	h, err := s.dir(o)
+	if err != nil {
+		return nil, err
+	}
+	defer h.release()
+	fd, err := openat(h.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &descriptor{fd: fd, cache: descriptors, refs: 1}, nil
+}
+
+// Sync makes everything in the upper durable.
+func (o *Overlay) Sync() error {
+	o.tree.RLock()
+	u := o.upper
+	o.tree.RUnlock()
+	if u == nil {
+		return nil
+	}
+	fd, err := openat(u.store.root, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Syncfs(fd)
+}
+
+// Statfs describes the host file system.
+func (o *Overlay) Statfs() (Statfs, error) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	fd := -1
+	for _, l := range o.stack {
+		if s, ok := l.lower.be.(*dirStore); ok {
+			fd = s.root
+			break
+		}
+	}
+	if fd < 0 {
+		return Statfs{Bsize: 4096, Frsize: 4096, NameLen: maxName}, nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil {
+		return Statfs{}, err
+	}
+	return Statfs{
+		Blocks: st.Blocks, Bfree: st.Bfree, Bavail: st.Bavail, Files: st.Files, Ffree: st.Ffree,
+		Bsize: uint32(st.Bsize), NameLen: uint32(st.Namelen), Frsize: uint32(st.Frsize),
+	}, nil
+}
+
+// pwrite is pwrite(2), again when interrupted.
+func pwrite(fd int, p []byte, off int64) (int, error) {
+	for {
+		k, err := unix.Pwrite(fd, p, off)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		return max(k, 0), err
+	}
+}
+
+func pwriteFull(fd int, p []byte, off int64) error {
+	for len(p) > 0 {
+		k, err := pwrite(fd, p, off)
+		if err != nil {
+			return err
+		}
+		p, off = p[k:], off+int64(k)
+	}
+	return nil
+}
+
+// preadFull reads until p is full or the file ends, as io.ReaderAt demands.
+func preadFull(fd int, p []byte, off int64) (int, error) {
+	done := 0
+	for done < len(p) {
+		k, err := unix.Pread(fd, p[done:], off+int64(done))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return done, err
+		}
+		if k == 0 {
+			return done, io.EOF
+		}
+		done += k
+	}
+	return done, nil
+}

@@ -1,0 +1,256 @@
+package layers
+
+import (
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxName is the longest name of the hosts we run on and of the kernel's VFS.
+const maxName = 255
+
+// hit is what a name resolves to.
+type hit struct {
+	parts []*obj // topmost first, never empty when found
+	attr  Attr   // of parts[0], as its layer has it
+	found found  // of parts[0]
+}
+
+func checkName(name string) error {
+	if len(name) > maxName {
+		return unix.ENAMETOOLONG
+	}
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return unix.EINVAL
+	}
+	return nil
+}
+
+// Lookup finds name in parent; ENOENT.
+func (o *Overlay) Lookup(parent NodeID, name string) (Entry, error) {
+	if err := checkName(name); err != nil {
+		return Entry{}, err
+	}
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	p, err := o.dirNode(parent)
+	if err != nil {
+		return Entry{}, err
+	}
+	return o.lookupIn(p, name)
+}
+
+// lookupIn is Lookup below the lock; tree is held.
+func (o *Overlay) lookupIn(p *node, name string) (Entry, error) {
+	if p.dead {
+		return Entry{}, unix.ENOENT
+	}
+	h, err := o.search(p, 0, name)
+	if err != nil {
+		return Entry{}, o.report(err, p.top, name)
+	}
+	n := o.nodes.enter(p, name, h)
+	return Entry{Node: n.id, Gen: 1, Attr: o.shape(n, h.attr)}, nil
+}
+
+// search resolves name in p's parts from the part with index from on; unix.ENOENT. tree is held.
+func (o *Overlay) search(p *node, from int, name string) (hit, error) {
+	var s scan
+	for i := from; i <= len(p.below); i++ {
+		d := p.top
+		if i > 0 {
+			d = p.below[i-1]
+		}
+		f, err := d.backend().find(d, name)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return hit{}, err
+		}
+		if s.take(d, name, f) {
+			break
+		}
+		if r := f.redirect; r != "" {
+			if r[0] != '/' {
+				name = r
+				continue
+			}
+			if err := o.follow(&s, d.layer, r); err != nil {
+				return hit{}, err
+			}
+			break
+		}
+	}
+	return s.hit, s.result()
+}
+
+// scan gathers a node's parts from the top down.
+type scan struct {
+	hit
+	incomplete bool // a metacopy's data is still missing
+}
+
+// take adds what one layer has under the name and tells whether nothing below it counts.
+func (s *scan) take(d *obj, name string, f found) (done bool) {
+	if f.whiteout {
+		return true
+	}
+	dir := isDir(f.attr.Mode)
+	if len(s.parts) > 0 && (dir != isDir(s.attr.Mode) || !dir && !isReg(f.attr.Mode)) {
+		return true // hidden by the other kind above
+	}
+	s.parts = append(s.parts, d.child(name, f))
+	if len(s.parts) == 1 {
+		s.attr, s.found = f.attr, f
+	}
+	if dir {
+		return f.opaque
+	}
+	s.incomplete = f.metacopy
+	return !f.metacopy
+}
+
+func (s *scan) result() error {
+	if len(s.parts) == 0 {
+		return unix.ENOENT
+	}
+	if s.incomplete {
+		return errNoData
+	}
+	return nil
+}
+
+// errNoData says that a metacopy's data is nowhere below.
+var errNoData = errors.New("metadata-only file without data below")
+
+// follow gathers the parts that an absolute redirect leads to in the layers below after.
+func (o *Overlay) follow(s *scan, after *layer, path string) error {
+	below := false
+	for _, l := range o.stack {
+		if !below {
+			below = l == after
+			continue
+		}
+		next, done, err := walkRedirect(s, l, path)
+		if err != nil || done {
+			return err
+		}
+		path = next
+	}
+	return nil
+}
+
+// walkRedirect resolves path in one layer. A redirect met on the way changes the path for the layers further down;
+// a whiteout, an opaque directory or a file on the way ends the search.
+func walkRedirect(s *scan, l *layer, path string) (next string, done bool, err error) {
+	dir := rootObj(l)
+	var parents []string // names passed
+	rest := strings.Split(strings.Trim(path, "/"), "/")
+	next = path
+	for i, name := range rest {
+		f, err := dir.backend().find(dir, name)
+		if errors.Is(err, unix.ENOENT) {
+			return next, done, nil
+		}
+		if err != nil {
+			return "", true, err
+		}
+		last := i == len(rest)-1
+		tail := strings.Join(rest[i+1:], "/")
+		if last {
+			done = s.take(dir, name, f) || done
+		} else {
+			if f.whiteout || !isDir(f.attr.Mode) {
+				return "", true, nil
+			}
+			done = done || f.opaque
+		}
+		if r := f.redirect; r != "" && (last || !f.opaque) {
+			switch {
+			case r[0] != '/':
+				r = "/" + strings.Join(append(parents[:len(parents):len(parents)], r), "/")
+				fallthrough
+			default:
+				next = strings.TrimSuffix(r+"/"+tail, "/")
+			}
+		}
+		if !last {
+			parents = append(parents, name)
+			dir = dir.child(name, f)
+		}
+	}
+	return next, done, nil
+}
+
+// shape turns the top part's attributes into those of the node. tree is held.
+func (o *Overlay) shape(n *node, a Attr) Attr {
+	a.Ino = n.ino
+	if isDir(n.typ) && len(n.below) > 0 {
+		a.Nlink = 1 // as the kernel's overlayfs: subdirectories of a merged directory are not counted
+	}
+	if n.typ == unix.S_IFCHR && isReg(a.Mode) {
+		a.Mode = a.Mode&^unix.S_IFMT | unix.S_IFCHR // see xattrNode
+	}
+	if n.dead && n.pin == 0 {
+		a.Nlink = 0
+	}
+	return a
+}
+
+// GetAttr stats a node.
+func (o *Overlay) GetAttr(id NodeID) (Attr, error) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	n, err := o.nodes.get(id)
+	if err != nil {
+		return Attr{}, err
+	}
+	return o.attr(n)
+}
+
+// attr stats a node; tree is held.
+func (o *Overlay) attr(n *node) (Attr, error) {
+	var a Attr
+	var err error
+	if n.pin > 0 {
+		a, err = place{dirfd: int(n.pin) - 1}.stat()
+	} else {
+		a, err = n.top.backend().stat(n.top)
+	}
+	if err != nil {
+		return Attr{}, o.report(err, n.top, "")
+	}
+	if len(n.below) > 0 && isReg(n.typ) {
+		data := n.below[len(n.below)-1]
+		if d, err := data.backend().stat(data); err == nil {
+			a.Blocks = d.Blocks
+		}
+		if t, ok := o.ups.times(n); ok {
+			a.Atime, a.Mtime = t.Atime, t.Mtime
+		}
+	}
+	return o.shape(n, a), nil
+}
+
+// Readlink gives a symlink's target.
+func (o *Overlay) Readlink(id NodeID) (string, error) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	n, err := o.nodes.get(id)
+	if err != nil {
+		return "", err
+	}
+	if !isLnk(n.typ) {
+		return "", unix.EINVAL
+	}
+	if n.pin > 0 {
+		return place{dirfd: int(n.pin) - 1}.readlink()
+	}
+	s, err := n.top.backend().readlink(n.top)
+	if err != nil {
+		return "", o.report(err, n.top, "")
+	}
+	return s, nil
+}

@@ -1,0 +1,111 @@
+package layers
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// completing is a metacopy that is being given its data in place. Its times are kept here, because the writes move
+// those of the inode.
+type completing struct {
+	attr Attr
+	p    place // kept open by the copier
+}
+
+// completeData turns a metacopy in the upper into a file with data: it writes the data into the inode, which readers
+// still take from below, and then takes the mark off. A seal ends it early. It tells whether nothing is left to do.
+func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
+	if !data || !isReg(n.typ) {
+		return false, nil
+	}
+	o.tree.RLock()
+	if !o.inUpper(n) {
+		o.tree.RUnlock()
+		return false, nil
+	}
+	if len(n.below) == 0 {
+		o.tree.RUnlock()
+		return true, nil
+	}
+	top := n.top
+	c := completing{}
+	var src content
+	fd, err := o.openFile(n, fdWrite)
+	if err == nil {
+		defer fd.release()
+		c.p = place{dirfd: fd.fd}
+		if c.attr, err = c.p.stat(); err == nil {
+			src, err = o.openData(n)
+		}
+	}
+	if err == nil {
+		o.ups.complete(n, &c)
+		defer o.ups.complete(n, nil)
+	}
+	o.tree.RUnlock()
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = src.Close() }() // read only
+
+	// inside runs one step of the copy inside the gate, unless a seal has come.
+	sealed := false
+	inside := func(step func() error) error {
+		o.gate.RLock()
+		defer o.gate.RUnlock()
+		o.tree.RLock()
+		ok := n.top == top && o.inUpper(n)
+		o.tree.RUnlock()
+		if !ok {
+			sealed = true
+			return errSealed
+		}
+		return step()
+	}
+	err = copyData(fd.fd, src, int64(c.attr.Size), inside)
+	if err == nil {
+		err = unix.Fdatasync(fd.fd)
+	}
+	if err == nil {
+		o.gate.RLock()
+		defer o.gate.RUnlock()
+		o.tree.Lock()
+		defer o.tree.Unlock()
+		if sealed = n.top != top || !o.inUpper(n); !sealed {
+			return true, o.completed(n, c)
+		}
+	}
+	if sealed {
+		return true, nil // the sealed inode is a metacopy still; the caller looks again
+	}
+	return false, err
+}
+
+// completed takes the mark of a metacopy off. tree is held for writing.
+func (o *Overlay) completed(n *node, c completing) error {
+	if err := c.p.removexattr(xattrMetacopy); err != nil {
+		return err
+	}
+	if err := dropXattr(c.p, xattrRedirect); err != nil {
+		return err
+	}
+	o.nodes.setTop(n, n.top, nil)
+	return c.p.utimes(timespec(c.attr.Atime), timespec(c.attr.Mtime))
+}
+
+// emptied makes a metacopy a file of its own without data. tree is held for writing.
+func (o *Overlay) emptied(n *node) error {
+	d, err := o.openFile(n, fdWrite)
+	if err != nil {
+		return err
+	}
+	defer d.release()
+	if err := unix.Ftruncate(d.fd, 0); err != nil {
+		return err
+	}
+	p := place{dirfd: d.fd}
+	if err := p.removexattr(xattrMetacopy); err != nil {
+		return err
+	}
+	o.nodes.setTop(n, n.top, nil)
+	return dropXattr(p, xattrRedirect)
+}

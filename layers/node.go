@@ -1,0 +1,232 @@
+package layers
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// NodeID names a node of a live overlay as FUSE does; the root is 1.
+type NodeID uint64
+
+// RootNode is the root directory of every overlay.
+const RootNode NodeID = 1
+
+// node is one file or directory that the kernel, or a child in memory, refers to.
+type node struct {
+	// Immutable.
+	id  NodeID
+	ino uint64
+	typ uint32 // S_IFMT bits
+
+	// Guarded by Overlay.tree.
+	parent *node // of name; nil for the root
+	name   string
+	top    *obj
+	below  []*obj // merged directories: the further parts; metacopies: the parts down to the one with the data
+	dead   bool   // no known name leads here: removed, or made without one
+	pin    int32  // O_PATH descriptor of a dead inode of a directory layer plus one; 0 = none
+	free   bool   // the pinned inode has no name in any layer, so that it stays writable over a seal
+
+	// Guarded by table.mu.
+	lookups uint64  // references that the kernel holds
+	kids    int     // nodes whose parent or alias is this, and calls in progress
+	aliases []alias // names of a hard-linked file beside the primary one
+}
+
+// alias is a further name of a node.
+type alias struct {
+	parent *node
+	name   string
+}
+
+// table holds the nodes of an overlay.
+type table struct {
+	mu   sync.Mutex
+	m    map[NodeID]*node // guarded by mu
+	next uint64           // for ids of nodes whose inode number is taken; guarded by mu
+	odd  map[oddKey]*node // those nodes; guarded by mu
+}
+
+// oddKey identifies a node whose inode number another node has as its id.
+type oddKey struct {
+	l   *layer
+	ino uint64
+}
+
+// oddIDs is the first of the ids given out where inode numbers clash.
+const oddIDs = 1 << 63
+
+// get gives the node of an id the kernel knows; ESTALE for one it cannot know.
+func (t *table) get(id NodeID) (*node, error) {
+	t.mu.Lock()
+	n := t.m[id]
+	t.mu.Unlock()
+	if n == nil {
+		return nil, unix.ESTALE
+	}
+	return n, nil
+}
+
+// enter finds or makes the node that p's entry name resolved to, with one more reference. tree is held for reading.
+func (t *table) enter(p *node, name string, h hit) *node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	top := h.parts[0]
+	n := t.findLocked(top)
+	if n == nil {
+		n = &node{
+			id: NodeID(top.ino), ino: top.ino, typ: h.attr.Mode & unix.S_IFMT,
+			parent: p, name: name, top: top,
+		}
+		if len(h.parts) > 1 {
+			n.below = h.parts[1:]
+		}
+		t.addLocked(n)
+	} else if n.parent != p || n.name != name {
+		t.aliasLocked(n, p, name)
+	}
+	n.lookups++
+	return n
+}
+
+// findLocked finds the live node of an inode. mu is held.
+func (t *table) findLocked(top *obj) *node {
+	if n := t.m[NodeID(top.ino)]; n != nil && n.top.layer == top.layer && n.ino == top.ino && n.id != RootNode {
+		return n
+	}
+	return t.odd[oddKey{top.layer, top.ino}]
+}
+
+// addLocked enters a new node. mu is held.
+func (t *table) addLocked(n *node) {
+	if n.parent != nil {
+		n.parent.kids++
+	}
+	if n.id == 0 || t.m[n.id] != nil {
+		t.next++
+		n.id = NodeID(oddIDs | t.next)
+		t.odd[oddKey{n.top.layer, n.ino}] = n
+	}
+	t.m[n.id] = n
+}
+
+// aliasLocked notes a further name of n. mu is held.
+func (t *table) aliasLocked(n, p *node, name string) {
+	for _, a := range n.aliases {
+		if a.parent == p && a.name == name {
+			return
+		}
+	}
+	n.aliases = append(n.aliases, alias{p, name})
+	p.kids++
+}
+
+// unaliasLocked takes one further name away and tells whether it was there. mu is held.
+func (t *table) unaliasLocked(n, p *node, name string) bool {
+	for i, a := range n.aliases {
+		if a.parent == p && a.name == name {
+			n.aliases = append(n.aliases[:i], n.aliases[i+1:]...)
+			p.kids--
+			return true
+		}
+	}
+	return false
+}
+
+// drop takes references of n away and removes what nothing refers to any more. It returns the removed nodes.
+func (t *table) drop(n *node, lookups uint64, kids int) []*node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n.lookups -= min(lookups, n.lookups)
+	n.kids -= kids
+	var gone []*node
+	for work := []*node{n}; len(work) > 0; {
+		n := work[len(work)-1]
+		work = work[:len(work)-1]
+		if n.lookups > 0 || n.kids > 0 || n.id == RootNode || t.m[n.id] != n {
+			continue
+		}
+		delete(t.m, n.id)
+		if n.id >= oddIDs {
+			delete(t.odd, oddKey{n.top.layer, n.ino})
+		}
+		gone = append(gone, n)
+		for _, a := range n.aliases {
+			a.parent.kids--
+			work = append(work, a.parent)
+		}
+		if n.parent != nil {
+			n.parent.kids--
+			work = append(work, n.parent)
+		}
+	}
+	return gone
+}
+
+// setTop gives n a new topmost part. tree is held for writing.
+func (t *table) setTop(n *node, top *obj, below []*obj) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n.id >= oddIDs {
+		delete(t.odd, oddKey{n.top.layer, n.ino})
+		t.odd[oddKey{top.layer, n.ino}] = n
+	}
+	n.top, n.below = top, below
+}
+
+// hold keeps n in the table during a call.
+func (t *table) hold(n *node) {
+	t.mu.Lock()
+	n.kids++
+	t.mu.Unlock()
+}
+
+// knownByKernel tells whether the kernel still refers to n.
+func (t *table) knownByKernel(n *node) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.lookups > 0 || n.kids > 0
+}
+
+// place gives the host's name of n's top part, which must lie in a directory layer. tree is held for reading.
+func (n *node) place() (place, hold, error) {
+	if n.pin > 0 {
+		return place{dirfd: int(n.pin) - 1}, hold{}, nil
+	}
+	return n.top.backend().(*dirStore).at(n.top)
+}
+
+// parts are the layers' parts of n, topmost first.
+func (n *node) parts() []*obj {
+	if len(n.below) == 0 {
+		return []*obj{n.top}
+	}
+	return append([]*obj{n.top}, n.below...)
+}
+
+// keep pins n's inode, which is about to lose its last known name. tree is held for writing.
+func (n *node) keep() error {
+	if n.pin > 0 {
+		return nil
+	}
+	p, h, err := n.place()
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	fd, err := openat(p.dirfd, p.name, unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	n.pin = int32(fd) + 1
+	return nil
+}
+
+// unpin gives the pinned inode up. Nothing refers to n, or n has a name again.
+func (n *node) unpin() {
+	if n.pin > 0 {
+		_ = unix.Close(int(n.pin) - 1) // O_PATH
+		n.pin, n.free = 0, false
+	}
+}

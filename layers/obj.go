@@ -1,0 +1,100 @@
+package layers
+
+import (
+	"io"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
+)
+
+// layer is one level of an overlay's stack.
+type layer struct {
+	lower *lower // guarded by Overlay.tree; Replace changes it
+}
+
+// obj is one layer's part in a node. Fields but ref change only while the layer is the upper, under Overlay.tree.
+type obj struct {
+	layer  *layer
+	parent *obj   // nil: the layer's root
+	name   string // in parent
+	ino    uint64 // st_ino as the layer reports it
+	// ref is the inode's place in an image plus one; 0 means not yet resolved, as after a sealed directory was
+	// replaced by its image.
+	ref atomic.Uint64
+}
+
+// rootIno is the inode number of every root directory.
+const rootIno = 1
+
+// found is what a backend knows of a name after one look-up.
+type found struct {
+	attr     Attr
+	whiteout bool
+	opaque   bool   // directories: nothing below shows through
+	redirect string // directories and metacopies: where the layers below have it
+	metacopy bool   // the data is in a layer below
+	ref      uint64 // for obj.ref
+}
+
+// rawEntry is one name of one layer's directory.
+type rawEntry struct {
+	name     string
+	typ      uint32 // S_IFMT bits
+	ino      uint64 // st_ino as the layer reports it
+	id       uint64 // equal for the names of one inode of the layer
+	whiteout bool
+}
+
+// content is the data of a regular file in one layer.
+type content interface {
+	io.ReaderAt
+	io.Closer
+	Extents() ([]squashfs.Extent, error)
+}
+
+// backend is one layer's storage. It is called with Overlay.tree held at least for reading.
+type backend interface {
+	// find looks one name up; unix.ENOENT.
+	find(dir *obj, name string) (found, error)
+	stat(o *obj) (Attr, error)
+	list(dir *obj, fn func(rawEntry) error) error
+	readlink(o *obj) (string, error)
+	// xattrs gives the raw attributes, those of the overlay included.
+	xattrs(o *obj) ([]squashfs.Xattr, error)
+	open(o *obj) (content, error)
+	close() error
+}
+
+func (o *obj) backend() backend { return o.layer.lower.be }
+
+// child makes the obj of a name that find has found in o.
+func (o *obj) child(name string, f found) *obj {
+	c := &obj{layer: o.layer, parent: o, name: name, ino: f.attr.Ino}
+	c.ref.Store(f.ref)
+	return c
+}
+
+// path is the slash-separated place of o in its layer, from its root, which is "/".
+func (o *obj) path() string {
+	if o.parent == nil {
+		return "/"
+	}
+	n := 0
+	for x := o; x.parent != nil; x = x.parent {
+		n += 1 + len(x.name)
+	}
+	buf := make([]byte, n)
+	for x := o; x.parent != nil; x = x.parent {
+		n -= len(x.name)
+		copy(buf[n:], x.name)
+		n--
+		buf[n] = '/'
+	}
+	return string(buf)
+}
+
+func isDir(mode uint32) bool { return mode&unix.S_IFMT == unix.S_IFDIR }
+func isReg(mode uint32) bool { return mode&unix.S_IFMT == unix.S_IFREG }
+func isLnk(mode uint32) bool { return mode&unix.S_IFMT == unix.S_IFLNK }

@@ -1,0 +1,269 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options are for New.
+type Options struct {
+	// InoBase is or-ed to the host's inode numbers of what is created in this upper, so that numbers are unique in a home.
+	InoBase  uint64
+	ReadOnly bool // no upper is written; Upper may be ""
+	// Whiteouts: "" probes the host; "char" or "xattr".
+	Whiteouts string
+	Logger    *slog.Logger // nil = discard
+}
+
+// Notifier tells the kernel that something changed beneath it; implemented by fs. Calls may block and are never made inside the gate.
+type Notifier interface {
+	InvalidateNode(n NodeID)
+	InvalidateEntry(parent NodeID, name string)
+}
+
+// Overlay is one live workspace: an upper over lowers. All methods are safe for concurrent use; errors are
+// unix.Errno (possibly wrapped) for everything a caller of the file system should see.
+type Overlay struct {
+	opts Options // immutable
+	log  *slog.Logger
+
+	gate sync.RWMutex // mutations hold it for reading, Seal for writing
+	tree sync.RWMutex // see doc.go
+
+	stack []*layer // topmost first, the upper included; guarded by tree
+	upper *upper   // nil: read-only; guarded by tree
+	root  *node    // immutable
+
+	nodes    table
+	listings listings
+	ups      copyUps
+	groups   groupTables
+	lost     lostData
+	notify   Notifier // set before serving
+}
+
+// New opens an overlay. upper and work are directories on one host file system; lowers go from the topmost down.
+func New(upperDir, workDir string, lowers []Lower, opts Options) (*Overlay, error) {
+	o := &Overlay{opts: opts, log: opts.Logger}
+	if o.log == nil {
+		o.log = slog.New(slog.DiscardHandler)
+	}
+	o.nodes = table{m: map[NodeID]*node{}, odd: map[oddKey]*node{}}
+	for _, l := range lowers {
+		lw, ok := l.(*lower)
+		if !ok {
+			_ = o.Close() // the first error counts
+			return nil, errForeignLower
+		}
+		o.stack = append(o.stack, &layer{lower: lw.acquire()})
+	}
+	if !opts.ReadOnly {
+		u, err := openUpper(upperDir, workDir, opts)
+		if err != nil {
+			_ = o.Close() // the first error counts
+			return nil, err
+		}
+		if err := u.clean(); err != nil {
+			u.closeWork()
+			_ = u.layer.lower.Close() // the first error counts
+			_ = o.Close()
+			return nil, err
+		}
+		o.upper = u
+		o.stack = append([]*layer{u.layer}, o.stack...)
+	} else if upperDir != "" {
+		l, err := OpenSealed("", upperDir, opts.InoBase)
+		if err != nil {
+			_ = o.Close() // the first error counts
+			return nil, err
+		}
+		o.stack = append([]*layer{{lower: l.(*lower)}}, o.stack...)
+	}
+	if len(o.stack) == 0 {
+		return nil, errors.New("a read-only overlay needs a lower")
+	}
+	if err := o.makeRoot(); err != nil {
+		_ = o.Close() // the first error counts
+		return nil, err
+	}
+	return o, nil
+}
+
+// makeRoot makes the root node, and gives a fresh upper the attributes of the root below it.
+func (o *Overlay) makeRoot() error {
+	o.root = &node{id: RootNode, ino: rootIno, typ: unix.S_IFDIR, lookups: 1}
+	o.nodes.m[RootNode] = o.root
+	if o.upper != nil {
+		var below *obj
+		if len(o.stack) > 1 {
+			below = rootObj(o.stack[1])
+		}
+		if err := o.upper.initRoot(below); err != nil {
+			return fmt.Errorf("prepare the root of the upper: %w", err)
+		}
+	}
+	parts, err := o.rootParts()
+	if err != nil {
+		return err
+	}
+	o.root.top, o.root.below = parts[0], parts[1:]
+	return nil
+}
+
+// rootParts merges the layers' roots down to the first opaque one.
+func (o *Overlay) rootParts() ([]*obj, error) {
+	var parts []*obj
+	for _, l := range o.stack {
+		r := rootObj(l)
+		parts = append(parts, r)
+		xattrs, err := l.lower.be.xattrs(r)
+		if err != nil {
+			return nil, fmt.Errorf("root of layer %s: %w", l.lower.key, err)
+		}
+		for _, x := range xattrs {
+			if x.Name == xattrOpaque && string(x.Value) == "y" {
+				return parts, nil
+			}
+		}
+	}
+	return parts, nil
+}
+
+func rootObj(l *layer) *obj { return &obj{layer: l, ino: rootIno} }
+
+// Close releases descriptors and lowers. No call may be running.
+func (o *Overlay) Close() error {
+	mine := map[*layer]bool{}
+	for _, l := range o.stack {
+		mine[l] = true
+	}
+	descriptors.purge(func(k fdKey) bool { return mine[k.o.layer] })
+	for _, n := range o.nodes.m {
+		n.unpin()
+	}
+	o.nodes.m = nil
+	if o.upper != nil {
+		o.upper.closeWork()
+	}
+	var err error
+	for _, l := range o.stack {
+		err = errors.Join(err, l.lower.Close())
+	}
+	o.stack = nil
+	return err
+}
+
+// SetNotifier is called by the mount before it serves.
+func (o *Overlay) SetNotifier(n Notifier) { o.notify = n }
+
+// Forget gives back n references of a node.
+func (o *Overlay) Forget(id NodeID, n uint64) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	if nd, err := o.nodes.get(id); err == nil && id != RootNode {
+		o.discard(o.nodes.drop(nd, n, 0))
+	}
+}
+
+// discard frees what removed nodes hold.
+func (o *Overlay) discard(gone []*node) {
+	for _, n := range gone {
+		o.listings.drop(n)
+		if isDir(n.typ) || isReg(n.typ) {
+			for _, p := range n.parts() {
+				descriptors.drop(p)
+			}
+		}
+		n.unpin()
+	}
+}
+
+// errNeedUp is what a mutation returns from under the locks when a node must be copied up first.
+type errNeedUp struct {
+	n    *node
+	data bool
+}
+
+func (e *errNeedUp) Error() string { return "copy-up needed" }
+
+// mutate runs fn, which changes names, with the gate and the tree held; fn checks before it changes, and returns
+// errNeedUp for what must be copied up before it is run again.
+func (o *Overlay) mutate(fn func() error) error {
+	return o.withCopyUp(func() error {
+		o.tree.Lock()
+		defer o.tree.Unlock()
+		if o.upper == nil {
+			return unix.EROFS
+		}
+		return fn()
+	})
+}
+
+// alter is mutate for changes of one inode that need no change of names: it holds tree for reading.
+func (o *Overlay) alter(fn func() error) error {
+	return o.withCopyUp(func() error {
+		o.tree.RLock()
+		defer o.tree.RUnlock()
+		if o.upper == nil {
+			return unix.EROFS
+		}
+		return fn()
+	})
+}
+
+// withCopyUp runs fn inside the gate until it needs no further copy-up.
+func (o *Overlay) withCopyUp(fn func() error) error {
+	for {
+		o.gate.RLock()
+		err := fn()
+		o.gate.RUnlock()
+		var need *errNeedUp
+		if err == nil || !errors.As(err, &need) {
+			return err
+		}
+		err = o.copyUp(need.n, need.data)
+		o.tree.RLock()
+		o.discard(o.nodes.drop(need.n, 0, 1))
+		o.tree.RUnlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// needUp tells fn's runner to copy n up; it keeps n alive until then.
+func (o *Overlay) needUp(n *node, data bool) error {
+	o.nodes.hold(n)
+	return &errNeedUp{n, data}
+}
+
+// inUpper tells whether n can be changed. tree is held.
+func (o *Overlay) inUpper(n *node) bool { return n.free || n.top.layer == o.upper.layer }
+
+// dirNode gives a directory by its id. tree is held.
+func (o *Overlay) dirNode(id NodeID) (*node, error) {
+	n, err := o.nodes.get(id)
+	if err == nil && !isDir(n.typ) {
+		return nil, unix.ENOTDIR
+	}
+	return n, err
+}
+
+// upperDir gives a live directory that is in the upper, for a change in it. tree is held for writing.
+func (o *Overlay) upperDir(id NodeID) (*node, error) {
+	n, err := o.dirNode(id)
+	if err != nil {
+		return nil, err
+	}
+	if n.dead {
+		return nil, unix.ENOENT
+	}
+	if !o.inUpper(n) {
+		return nil, o.needUp(n, false)
+	}
+	return n, nil
+}

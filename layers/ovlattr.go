@@ -1,0 +1,54 @@
+package layers
+
+import (
+	"encoding/binary"
+	"strings"
+)
+
+// The overlay's own attributes. The first group is the kernel's (Documentation/filesystems/overlayfs.rst); the second
+// is ours, in a name space that the kernel's overlayfs hides from callers and does not interpret.
+const (
+	xattrPrefix   = "trusted.overlay."
+	xattrOpaque   = xattrPrefix + "opaque"   // "y": nothing below shows; "x": attribute whiteouts inside
+	xattrRedirect = xattrPrefix + "redirect" // where the layers below have this
+	xattrMetacopy = xattrPrefix + "metacopy" // data is below
+	xattrWhiteout = xattrPrefix + "whiteout" // on an empty file: a whiteout
+	xattrImpure   = xattrPrefix + "impure"   // on a directory: holds entries with xattrIno
+
+	xattrEscaped = xattrPrefix + "overlay." // what a caller knows as trusted.overlay.X
+
+	xattrIno = xattrPrefix + "snapfs.ino" // 8 bytes, little endian: st_ino kept from the layer below
+	// xattrNode marks an empty regular file that stands for a character device 0/0 made by a caller: a whiteout of
+	// an overlay inside the workspace.
+	xattrNode = xattrPrefix + "snapfs.node"
+)
+
+// ownXattr tells whether a raw name belongs to the overlay and is hidden from callers.
+func ownXattr(raw string) bool {
+	return strings.HasPrefix(raw, xattrPrefix) && !strings.HasPrefix(raw, xattrEscaped)
+}
+
+// escapeXattr gives the raw name of what a caller calls name.
+func escapeXattr(name string) string {
+	if rest, ok := strings.CutPrefix(name, xattrPrefix); ok {
+		return xattrEscaped + rest
+	}
+	return name
+}
+
+// unescapeXattr is the inverse of escapeXattr for names that are not the overlay's own.
+func unescapeXattr(raw string) string {
+	if rest, ok := strings.CutPrefix(raw, xattrEscaped); ok {
+		return xattrPrefix + rest
+	}
+	return raw
+}
+
+func encodeIno(ino uint64) []byte { return binary.LittleEndian.AppendUint64(nil, ino) }
+
+func decodeIno(p []byte) (uint64, bool) {
+	if len(p) != 8 {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(p), true
+}

@@ -1,0 +1,181 @@
+package layers
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
+)
+
+// place names an inode of the host for system calls: a name in a directory, or a descriptor of an inode that has lost
+// its name. The caller keeps dirfd open.
+type place struct {
+	dirfd int
+	name  string // "" : dirfd itself
+}
+
+// proc is a path for system calls that take no descriptor. With a name, calls must not follow links; without one they
+// must follow exactly the link of /proc, which leads to the inode itself, even if that is a symlink.
+func (p place) proc() string {
+	s := "/proc/self/fd/" + strconv.Itoa(p.dirfd)
+	if p.name != "" {
+		s += "/" + p.name
+	}
+	return s
+}
+
+func (p place) stat() (Attr, error) {
+	var sx unix.Statx_t
+	flags := unix.AT_SYMLINK_NOFOLLOW
+	if p.name == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	if err := unix.Statx(p.dirfd, p.name, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &sx); err != nil {
+		return Attr{}, err
+	}
+	return hostAttr(&sx), nil
+}
+
+// hostAttr is the host's stat; Ino is the host's.
+func hostAttr(sx *unix.Statx_t) Attr {
+	a := Attr{
+		Ino: sx.Ino, Size: sx.Size, Blocks: sx.Blocks, Mode: uint32(sx.Mode), Nlink: sx.Nlink, UID: sx.Uid, GID: sx.Gid,
+		Rdev: unix.Mkdev(sx.Rdev_major, sx.Rdev_minor), Blksize: sx.Blksize,
+		Atime: hostTime(sx.Atime), Mtime: hostTime(sx.Mtime), Ctime: hostTime(sx.Ctime),
+	}
+	if sx.Mask&unix.STATX_BTIME != 0 {
+		a.Btime = hostTime(sx.Btime)
+	}
+	return a
+}
+
+func hostTime(t unix.StatxTimestamp) squashfs.Time { return squashfs.Time{Sec: t.Sec, Nsec: t.Nsec} }
+
+func (p place) chmod(mode uint32) error {
+	if p.name == "" {
+		return unix.Fchmodat(unix.AT_FDCWD, p.proc(), mode&0o7777, 0)
+	}
+	return unix.Fchmodat(p.dirfd, p.name, mode&0o7777, 0)
+}
+
+func (p place) chown(uid, gid int) error {
+	flags := unix.AT_SYMLINK_NOFOLLOW
+	if p.name == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	return unix.Fchownat(p.dirfd, p.name, uid, gid, flags)
+}
+
+func (p place) utimes(atime, mtime unix.Timespec) error {
+	ts := []unix.Timespec{atime, mtime}
+	if p.name == "" {
+		return unix.UtimesNanoAt(unix.AT_FDCWD, p.proc(), ts, 0)
+	}
+	return unix.UtimesNanoAt(p.dirfd, p.name, ts, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+func (p place) readlink() (string, error) {
+	buf := make([]byte, 256)
+	for {
+		n, err := unix.Readlinkat(p.dirfd, p.name, buf)
+		if err != nil {
+			return "", err
+		}
+		if n < len(buf) {
+			return string(buf[:n]), nil
+		}
+		buf = make([]byte, 2*len(buf))
+	}
+}
+
+// listxattr lists raw names.
+func (p place) listxattr() ([]string, error) {
+	list := unix.Llistxattr
+	if p.name == "" {
+		list = unix.Listxattr
+	}
+	var small [512]byte
+	buf := small[:]
+	path := p.proc()
+	for {
+		n, err := list(path, buf)
+		switch {
+		case errors.Is(err, unix.ERANGE):
+			buf = make([]byte, 1<<16)
+			continue
+		case errors.Is(err, unix.ENOTSUP):
+			return nil, nil
+		case err != nil:
+			return nil, err
+		case n == 0:
+			return nil, nil
+		}
+		var names []string
+		for name := range bytes.SplitSeq(buf[:n-1], []byte{0}) {
+			names = append(names, string(name))
+		}
+		return names, nil
+	}
+}
+
+// getxattr reads one raw attribute.
+func (p place) getxattr(name string) ([]byte, error) {
+	get := unix.Lgetxattr
+	if p.name == "" {
+		get = unix.Getxattr
+	}
+	var small [256]byte
+	buf := small[:]
+	path := p.proc()
+	for {
+		n, err := get(path, name, buf)
+		if errors.Is(err, unix.ERANGE) && len(buf) < 1<<16 {
+			buf = make([]byte, 1<<16)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return append([]byte{}, buf[:n]...), nil
+	}
+}
+
+func (p place) setxattr(name string, value []byte, flags int) error {
+	if p.name == "" {
+		return unix.Setxattr(p.proc(), name, value, flags)
+	}
+	return unix.Lsetxattr(p.proc(), name, value, flags)
+}
+
+func (p place) removexattr(name string) error {
+	if p.name == "" {
+		return unix.Removexattr(p.proc(), name)
+	}
+	return unix.Lremovexattr(p.proc(), name)
+}
+
+func (p place) xattrs() ([]squashfs.Xattr, error) {
+	names, err := p.listxattr()
+	if err != nil {
+		return nil, err
+	}
+	var out []squashfs.Xattr
+	for _, name := range names {
+		value, err := p.getxattr(name)
+		if errors.Is(err, unix.ENODATA) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, squashfs.Xattr{Name: name, Value: value})
+	}
+	return out, nil
+}
+
+func timespec(t squashfs.Time) unix.Timespec {
+	return unix.Timespec{Sec: t.Sec, Nsec: int64(t.Nsec)}
+}

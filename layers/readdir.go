@@ -1,0 +1,245 @@
+package layers
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Cookies. A name's cookie is a hash of it, so that a listing goes on at the right place whatever came or went
+// meanwhile, also in a new process.
+const (
+	cookieStart  = 0
+	cookieDot    = 1 // after "."
+	cookieDotDot = 2 // after ".."
+	cookieFirst  = 16
+)
+
+// nameCookie hashes a name: FNV-1a, mixed, 62 bits (off_t is signed).
+func nameCookie(name string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(name) {
+		h = (h ^ uint64(name[i])) * 1099511628211
+	}
+	h ^= h >> 32
+	h *= 0x9e3779b97f4a7c15
+	return max(h>>2, cookieFirst)
+}
+
+// dirItem is one name of a cached listing, or in listing.pending with gone a name that went.
+type dirItem struct {
+	name   string
+	cookie uint64
+	ino    uint64
+	typ    uint32
+	gone   bool
+}
+
+// listing is a directory's merged names.
+type listing struct {
+	items   []dirItem // in order of cookies; the slice is replaced, never changed
+	pending []dirItem // changes since, in order of time
+}
+
+// listings caches merged listings of directories.
+type listings struct {
+	mu    sync.Mutex
+	m     map[*node]*listing // guarded by mu, as what it holds
+	total int                // items in m; guarded by mu
+}
+
+// maxListed bounds the names that are kept in memory.
+const maxListed = 1 << 20
+
+// add notes a new name in a cached listing; tree is held for writing.
+func (l *listings) add(dir *node, name string, n *node) {
+	l.change(dir, dirItem{name: name, ino: n.ino, typ: n.typ})
+}
+
+// remove notes that a name is gone; tree is held for writing.
+func (l *listings) remove(dir *node, name string) {
+	l.change(dir, dirItem{name: name, gone: true})
+}
+
+func (l *listings) change(dir *node, it dirItem) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.m[dir]
+	if c == nil {
+		return
+	}
+	it.cookie = nameCookie(it.name)
+	c.pending = append(c.pending, it)
+	if len(c.pending) > len(c.items)+1024 {
+		l.dropLocked(dir) // nobody reads it
+	}
+}
+
+// drop forgets a directory.
+func (l *listings) drop(dir *node) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dropLocked(dir)
+}
+
+func (l *listings) dropLocked(dir *node) {
+	if c := l.m[dir]; c != nil {
+		l.total -= len(c.items)
+		delete(l.m, dir)
+	}
+}
+
+// cached gives a directory's items if they are known, up to date.
+func (l *listings) cached(dir *node) ([]dirItem, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.m[dir]
+	if c == nil {
+		return nil, false
+	}
+	if len(c.pending) > 0 {
+		l.total -= len(c.items)
+		c.items = mergeItems(c.items, c.pending)
+		c.pending = nil
+		l.total += len(c.items)
+	}
+	return c.items, true
+}
+
+// put caches a directory's items.
+func (l *listings) put(dir *node, items []dirItem) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.m == nil {
+		l.m = map[*node]*listing{}
+	}
+	l.dropLocked(dir)
+	for old := range l.m {
+		if l.total+len(items) <= maxListed {
+			break
+		}
+		l.dropLocked(old)
+	}
+	l.m[dir] = &listing{items: items}
+	l.total += len(items)
+}
+
+func byCookie(a, b dirItem) int {
+	if c := cmp.Compare(a.cookie, b.cookie); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.name, b.name)
+}
+
+// mergeItems applies changes to a listing.
+func mergeItems(items, pending []dirItem) []dirItem {
+	last := make(map[string]dirItem, len(pending))
+	for _, p := range pending {
+		last[p.name] = p
+	}
+	out := make([]dirItem, 0, len(items)+len(last))
+	for _, it := range items {
+		if _, changed := last[it.name]; !changed {
+			out = append(out, it)
+		}
+	}
+	kept := len(out)
+	for _, it := range last {
+		if !it.gone {
+			out = append(out, it)
+		}
+	}
+	if len(out) > kept {
+		slices.SortFunc(out, byCookie)
+	}
+	return spread(out)
+}
+
+// spread makes equal cookies of different names distinct; 62-bit hashes meet about never.
+func spread(items []dirItem) []dirItem {
+	for i := 1; i < len(items); i++ {
+		if items[i].cookie <= items[i-1].cookie {
+			items[i].cookie = items[i-1].cookie + 1
+		}
+	}
+	return items
+}
+
+// ReadDir yields the names after cookie (0 = start), "." and ".." included, until yield returns false. Cookies survive
+// concurrent change. yield may call the overlay.
+func (o *Overlay) ReadDir(id NodeID, cookie uint64, yield func(DirEntry) bool) error {
+	o.tree.RLock()
+	n, err := o.dirNode(id)
+	if err != nil {
+		o.tree.RUnlock()
+		return err
+	}
+	self, up := n.ino, n.ino
+	if n.parent != nil {
+		up = n.parent.ino
+	}
+	items, err := o.itemsOf(n)
+	o.tree.RUnlock()
+	if err != nil {
+		return err
+	}
+	if cookie < cookieDot && !yield(DirEntry{Name: ".", Ino: self, Mode: unix.S_IFDIR, Cookie: cookieDot}) {
+		return nil
+	}
+	if cookie < cookieDotDot && !yield(DirEntry{Name: "..", Ino: up, Mode: unix.S_IFDIR, Cookie: cookieDotDot}) {
+		return nil
+	}
+	from, _ := slices.BinarySearchFunc(items, cookie+1, func(it dirItem, c uint64) int { return cmp.Compare(it.cookie, c) })
+	for _, it := range items[from:] {
+		if !yield(DirEntry{Name: it.name, Ino: it.ino, Mode: it.typ, Cookie: it.cookie}) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// itemsOf gives a directory's merged listing; tree is held for reading.
+func (o *Overlay) itemsOf(n *node) ([]dirItem, error) {
+	if n.dead {
+		return nil, nil
+	}
+	if items, ok := o.listings.cached(n); ok {
+		return items, nil
+	}
+	items, err := o.merge(n.parts())
+	if err != nil {
+		return nil, err
+	}
+	o.listings.put(n, items)
+	return items, nil
+}
+
+// merge lists the names that directories show together, topmost first.
+func (o *Overlay) merge(parts []*obj) ([]dirItem, error) {
+	var items []dirItem
+	var seen map[string]bool
+	if len(parts) > 1 {
+		seen = map[string]bool{}
+	}
+	for _, part := range parts {
+		err := part.backend().list(part, func(e rawEntry) error {
+			if seen != nil {
+				if seen[e.name] {
+					return nil
+				}
+				seen[e.name] = true
+			}
+			if !e.whiteout {
+				items = append(items, dirItem{name: e.name, cookie: nameCookie(e.name), ino: e.ino, typ: e.typ})
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, o.report(err, part, "")
+		}
+	}
+	slices.SortFunc(items, byCookie)
+	return spread(items), nil
+}

@@ -1,0 +1,346 @@
+package layers
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// move is one rename that is being carried out.
+type move struct {
+	fromDir, toDir   *node
+	fromName, toName string
+	from, to         hit // to is empty where nothing shows at the target
+	node, target     *node
+	exchange         bool
+}
+
+// Rename moves a name; flags are RENAME_NOREPLACE, RENAME_EXCHANGE and RENAME_WHITEOUT of renameat2(2). Directories of
+// a lower move in O(1) by redirect.
+func (o *Overlay) Rename(oldParent NodeID, oldName string, newParent NodeID, newName string, flags uint32) error {
+	if err := errors.Join(checkName(oldName), checkName(newName)); err != nil {
+		return err
+	}
+	if flags&^(unix.RENAME_NOREPLACE|unix.RENAME_EXCHANGE) != 0 || flags == unix.RENAME_NOREPLACE|unix.RENAME_EXCHANGE {
+		return unix.EINVAL
+	}
+	var held []*node
+	defer func() { o.dropHeld(held) }()
+	return o.mutate(func() error {
+		m := &move{fromName: oldName, toName: newName, exchange: flags&unix.RENAME_EXCHANGE != 0}
+		if err := o.planMove(m, oldParent, newParent, flags); err != nil || m.node == nil {
+			held = append(held, m.held()...)
+			return err
+		}
+		held = append(held, m.held()...)
+		if m.node == m.target {
+			return nil // two names of one file: nothing to do
+		}
+		if err := o.readyMove(m); err != nil {
+			return err
+		}
+		if m.exchange {
+			return o.exchange(m)
+		}
+		return o.moveOver(m)
+	})
+}
+
+// held lists the nodes that planMove has taken references of.
+func (m *move) held() []*node {
+	var out []*node
+	if m.node != nil {
+		out = append(out, m.node)
+	}
+	if m.target != nil {
+		out = append(out, m.target)
+	}
+	return out
+}
+
+// dropHeld gives back references taken by a call.
+func (o *Overlay) dropHeld(held []*node) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	for _, n := range held {
+		o.discard(o.nodes.drop(n, 1, 0))
+	}
+}
+
+// planMove finds what is moved and what it meets, and makes the checks of rename(2). tree is held for writing.
+func (o *Overlay) planMove(m *move, oldParent, newParent NodeID, flags uint32) error {
+	var err error
+	if m.fromDir, err = o.dirNode(oldParent); err != nil {
+		return err
+	}
+	if m.toDir, err = o.dirNode(newParent); err != nil {
+		return err
+	}
+	if m.fromDir.dead || m.toDir.dead {
+		return unix.ENOENT
+	}
+	if m.from, err = o.search(m.fromDir, 0, m.fromName); err != nil {
+		return o.report(err, m.fromDir.top, m.fromName)
+	}
+	m.to, err = o.search(m.toDir, 0, m.toName)
+	exists := err == nil
+	switch {
+	case err != nil && !errors.Is(err, unix.ENOENT):
+		return o.report(err, m.toDir.top, m.toName)
+	case exists && flags&unix.RENAME_NOREPLACE != 0:
+		return unix.EEXIST
+	case !exists && m.exchange:
+		return unix.ENOENT
+	}
+	m.node = o.nodes.enter(m.fromDir, m.fromName, m.from)
+	if exists {
+		m.target = o.nodes.enter(m.toDir, m.toName, m.to)
+	}
+	if m.node == m.target {
+		return nil
+	}
+	if isDir(m.node.typ) && within(m.toDir, m.node) {
+		return unix.EINVAL
+	}
+	if m.target == nil {
+		return nil
+	}
+	if isDir(m.target.typ) && within(m.fromDir, m.target) {
+		if m.exchange {
+			return unix.EINVAL
+		}
+		return unix.ENOTEMPTY
+	}
+	if m.exchange {
+		return nil
+	}
+	switch from, to := isDir(m.node.typ), isDir(m.target.typ); {
+	case from && !to:
+		return unix.ENOTDIR
+	case !from && to:
+		return unix.EISDIR
+	case to:
+		empty, err := o.isEmpty(m.to.parts)
+		if err != nil {
+			return err
+		}
+		if !empty {
+			return unix.ENOTEMPTY
+		}
+	}
+	return nil
+}
+
+// within tells whether n is dir or below it.
+func within(n, dir *node) bool {
+	for ; n != nil; n = n.parent {
+		if n == dir {
+			return true
+		}
+	}
+	return false
+}
+
+// readyMove asks for the copy-ups that a move needs, before anything is changed.
+func (o *Overlay) readyMove(m *move) error {
+	for _, n := range []*node{m.fromDir, m.toDir, m.node} {
+		if !o.inUpper(n) {
+			return o.needUp(n, false)
+		}
+	}
+	if t := m.target; t != nil && !o.inUpper(t) && (m.exchange || !isDir(t.typ) && m.to.attr.Nlink > 1) {
+		return o.needUp(t, false)
+	}
+	return nil
+}
+
+// moveOver renames over nothing, a whiteout, a file or an empty directory. tree is held for writing.
+func (o *Overlay) moveOver(m *move) error {
+	white, err := o.shownBelow(m.fromDir, m.fromName)
+	if err != nil {
+		return err
+	}
+	if err := o.readyPlace(m.node, m.toDir); err != nil {
+		return err
+	}
+	targetUp := m.target != nil && o.inUpper(m.target)
+	if m.target != nil {
+		if err := o.beforeUnlink(m.target, m.toDir, m.toName, targetUp); err != nil {
+			return err
+		}
+	}
+	s := o.upper.store
+	fh, err := s.dir(m.fromDir.top)
+	if err != nil {
+		return err
+	}
+	defer fh.release()
+	th, err := s.dir(m.toDir.top)
+	if err != nil {
+		return err
+	}
+	defer th.release()
+	if err := o.markImpure(m.node, th.fd); err != nil {
+		return err
+	}
+	from, to := place{fh.fd, m.fromName}, place{th.fd, m.toName}
+	if isDir(m.node.typ) {
+		err = o.moveDir(from, to, white)
+	} else {
+		err = o.moveFile(from, to, white)
+	}
+	if err != nil {
+		return err
+	}
+	if m.target != nil {
+		o.unlinked(m.target, m.toDir, m.toName)
+	}
+	o.renamed(m.node, m.fromDir, m.fromName, m.toDir, m.toName)
+	o.listings.remove(m.fromDir, m.fromName)
+	o.listings.add(m.toDir, m.toName, m.node)
+	return nil
+}
+
+// markImpure marks a directory of the upper that is to hold an inode whose number was copied up.
+func (o *Overlay) markImpure(n *node, dirfd int) error {
+	if !n.keepsIno() {
+		return nil
+	}
+	return place{dirfd, "."}.setxattr(xattrImpure, []byte("y"), 0)
+}
+
+// moveFile renames a non-directory in the upper.
+func (o *Overlay) moveFile(from, to place, white bool) error {
+	if !white {
+		return unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)
+	}
+	if !o.upper.attrWhiteouts {
+		err := unix.Renameat2(from.dirfd, from.name, to.dirfd, to.name, unix.RENAME_WHITEOUT)
+		if !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+	}
+	// Without the host's help: the whiteout is linked in last, so a crash may show the file twice, but never lose it.
+	if err := unix.Renameat(from.dirfd, from.name, to.dirfd, to.name); err != nil {
+		return err
+	}
+	return o.upper.whiteout(from)
+}
+
+// moveDir renames a directory in the upper; at the target may be a whiteout or a directory that shows no names.
+func (o *Overlay) moveDir(from, to place, white bool) error {
+	_, err := to.stat()
+	if errors.Is(err, unix.ENOENT) {
+		return o.moveFile(from, to, white)
+	}
+	if err != nil {
+		return err
+	}
+	if err := unix.Renameat2(from.dirfd, from.name, to.dirfd, to.name, unix.RENAME_EXCHANGE); err != nil {
+		return err
+	}
+	// What was at the target is at the old name now: a whiteout, or a directory of nothing but whiteouts.
+	f, err := o.upper.store.examine(from)
+	if err != nil {
+		return err
+	}
+	if f.whiteout && white {
+		return o.upper.markWhiteouts(from.dirfd)
+	}
+	return o.erase(from, true, !f.whiteout && isDir(f.attr.Mode), white)
+}
+
+// renamed gives n its new name. tree is held for writing.
+func (o *Overlay) renamed(n, fromDir *node, fromName string, toDir *node, toName string) {
+	t := &o.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n.parent == fromDir && n.name == fromName {
+		t.moveLocked(n, toDir, toName)
+		n.top.parent, n.top.name = toDir.top, toName
+		return
+	}
+	if t.unaliasLocked(n, fromDir, fromName) {
+		t.aliasLocked(n, toDir, toName)
+	}
+}
+
+// exchange swaps two names. tree is held for writing.
+func (o *Overlay) exchange(m *move) error {
+	if err := o.readyPlace(m.node, m.toDir); err != nil {
+		return err
+	}
+	if err := o.readyPlace(m.target, m.fromDir); err != nil {
+		return err
+	}
+	s := o.upper.store
+	fh, err := s.dir(m.fromDir.top)
+	if err != nil {
+		return err
+	}
+	defer fh.release()
+	th, err := s.dir(m.toDir.top)
+	if err != nil {
+		return err
+	}
+	defer th.release()
+	if err := errors.Join(o.markImpure(m.node, th.fd), o.markImpure(m.target, fh.fd)); err != nil {
+		return err
+	}
+	if err := unix.Renameat2(fh.fd, m.fromName, th.fd, m.toName, unix.RENAME_EXCHANGE); err != nil {
+		return err
+	}
+	o.swapped(m)
+	o.listings.add(m.fromDir, m.fromName, m.target)
+	o.listings.add(m.toDir, m.toName, m.node)
+	return nil
+}
+
+// swapped exchanges the names of two nodes.
+func (o *Overlay) swapped(m *move) {
+	// Neither name may be mistaken for the other's in between, so the first one waits under a name that cannot be.
+	o.renamed(m.node, m.fromDir, m.fromName, m.toDir, "/")
+	o.renamed(m.target, m.toDir, m.toName, m.fromDir, m.fromName)
+	o.renamed(m.node, m.toDir, "/", m.toDir, m.toName)
+}
+
+// readyPlace prepares an inode in the upper for a place where look-ups by its name lead elsewhere: what has parts below
+// gets a redirect, other directories become opaque if the new parent is merged.
+func (o *Overlay) readyPlace(n, toDir *node) error {
+	switch {
+	case len(n.below) > 0:
+		return o.setRedirect(n)
+	case isDir(n.typ) && len(toDir.below) > 0:
+		p, h, err := n.place()
+		if err != nil {
+			return err
+		}
+		defer h.release()
+		return p.setxattr(xattrOpaque, []byte("y"), 0)
+	}
+	return nil
+}
+
+// setRedirect notes in the upper where the layers below have a merged directory or a metacopy's data: the path in the
+// topmost of them, from which further redirects lead on.
+func (o *Overlay) setRedirect(n *node) error {
+	p, h, err := n.place()
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	path := n.below[0].path()
+	err = p.setxattr(xattrRedirect, []byte(path), 0)
+	if len(path) > 3000 && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ERANGE)) {
+		return unix.EXDEV // the host cannot keep a path of that length; programs copy
+	}
+	return err
+}
+
+// pinRedirect is setRedirect for a metacopy that gets a second name.
+func (o *Overlay) pinRedirect(n *node) error {
+	if len(n.below) == 0 || !isReg(n.typ) {
+		return nil
+	}
+	return o.setRedirect(n)
+}

@@ -1,0 +1,149 @@
+package layers
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// SetAttr changes attributes, copying up metadata only where data need not move.
+func (o *Overlay) SetAttr(c Caller, id NodeID, s SetAttr) (Attr, error) {
+	var a Attr
+	run := o.alter
+	if s.Valid&SetSize != 0 && s.Size == 0 {
+		run = o.mutate // a metacopy that is emptied changes its parts
+	}
+	err := run(func() error {
+		n, err := o.nodes.get(id)
+		if err != nil {
+			return err
+		}
+		if err := o.readyFor(n, s); err != nil {
+			return err
+		}
+		p, h, err := n.place()
+		if err != nil {
+			return err
+		}
+		defer h.release()
+		if err := o.apply(n, p, s); err != nil {
+			return err
+		}
+		a, err = o.attr(n)
+		return err
+	})
+	return a, err
+}
+
+// readyFor checks the change and asks for the copy-up that it needs.
+func (o *Overlay) readyFor(n *node, s SetAttr) error {
+	if s.Valid&SetSize != 0 {
+		if isDir(n.typ) {
+			return unix.EISDIR
+		}
+		if !isReg(n.typ) {
+			return unix.EINVAL
+		}
+	}
+	data := s.Valid&SetSize != 0 && s.Size > 0
+	if !o.inUpper(n) {
+		return o.needUp(n, data)
+	}
+	if len(n.below) > 0 && isReg(n.typ) {
+		_, busy := o.ups.times(n)
+		if data || busy {
+			return o.needUp(n, true)
+		}
+		if s.Valid&SetSize != 0 {
+			return o.emptied(n)
+		}
+	}
+	return nil
+}
+
+// apply makes the change on the host's inode, in the order in which one part undoes no other.
+func (o *Overlay) apply(n *node, p place, s SetAttr) error {
+	if s.Valid&(SetUID|SetGID) != 0 {
+		uid, gid := -1, -1
+		if s.Valid&SetUID != 0 {
+			uid = int(s.UID)
+		}
+		if s.Valid&SetGID != 0 {
+			gid = int(s.GID)
+		}
+		if err := p.chown(uid, gid); err != nil {
+			return err
+		}
+	}
+	if s.Valid&KillPriv != 0 && s.Valid&SetMode == 0 {
+		if err := dropPrivileges(p); err != nil {
+			return err
+		}
+	}
+	if s.Valid&SetMode != 0 {
+		if isLnk(n.typ) {
+			return unix.EOPNOTSUPP
+		}
+		if err := p.chmod(s.Mode); err != nil {
+			return err
+		}
+	}
+	if s.Valid&SetSize != 0 {
+		d, err := o.openFile(n, fdWrite)
+		if err != nil {
+			return err
+		}
+		err = unix.Ftruncate(d.fd, int64(s.Size))
+		d.release()
+		if err != nil {
+			return err
+		}
+	}
+	if s.Valid&(SetAtime|SetMtime|SetAtimeNow|SetMtimeNow) != 0 {
+		atime, mtime := unix.Timespec{Nsec: unix.UTIME_OMIT}, unix.Timespec{Nsec: unix.UTIME_OMIT}
+		switch {
+		case s.Valid&SetAtimeNow != 0:
+			atime.Nsec = unix.UTIME_NOW
+		case s.Valid&SetAtime != 0:
+			atime = timespec(s.Atime)
+		}
+		switch {
+		case s.Valid&SetMtimeNow != 0:
+			mtime.Nsec = unix.UTIME_NOW
+		case s.Valid&SetMtime != 0:
+			mtime = timespec(s.Mtime)
+		}
+		return p.utimes(atime, mtime)
+	}
+	return nil
+}
+
+// dropPrivileges clears setuid, setgid of a group-executable file, and file capabilities.
+func dropPrivileges(p place) error {
+	a, err := p.stat()
+	if err != nil {
+		return err
+	}
+	if !isReg(a.Mode) {
+		return nil
+	}
+	mode := a.Mode &^ unix.S_ISUID
+	if mode&unix.S_IXGRP != 0 {
+		mode &^= unix.S_ISGID
+	}
+	if mode != a.Mode {
+		if err := p.chmod(mode); err != nil {
+			return err
+		}
+	}
+	return dropXattr(p, "security.capability")
+}
+
+// dropXattr removes an attribute if it is there.
+func dropXattr(p place, name string) error {
+	err := p.removexattr(name)
+	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	return err
+}

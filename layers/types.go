@@ -1,0 +1,67 @@
+package layers
+
+import "snapfs/squashfs"
+
+// Caller is who asks: owner of what is created. Permission checks are the kernel's (default_permissions).
+type Caller struct {
+	UID, GID, PID uint32
+	// Umask is taken off the mode of what is created, unless the directory has a default ACL.
+	Umask uint32
+}
+
+// Attr is what stat shows. Ino is stable across copy-up, rename, remount, seal, restore and branch.
+type Attr struct {
+	Ino, Size, Blocks uint64
+	Mode              uint32
+	Nlink             uint32
+	UID, GID          uint32
+	Rdev              uint64
+	Blksize           uint32
+	Atime             squashfs.Time
+	Mtime             squashfs.Time
+	Ctime             squashfs.Time
+	Btime             squashfs.Time
+}
+
+// Entry is the answer of a look-up; it holds one reference that Forget gives back.
+type Entry struct {
+	Node NodeID
+	Gen  uint64
+	Attr Attr
+}
+
+// Valid bits of SetAttr.
+const (
+	SetMode = 1 << iota
+	SetUID
+	SetGID
+	SetSize
+	SetAtime
+	SetMtime
+	SetAtimeNow
+	SetMtimeNow
+	KillPriv // clear setuid, setgid and capabilities, as the kernel asks with a size change or chown
+)
+
+// SetAttr is a change of attributes; Valid says which fields count.
+type SetAttr struct {
+	Valid        uint32
+	Mode         uint32
+	UID, GID     uint32
+	Size         uint64
+	Atime, Mtime squashfs.Time
+}
+
+// DirEntry is one name of a directory listing. Cookie resumes the listing after this name.
+type DirEntry struct {
+	Name   string
+	Ino    uint64
+	Mode   uint32 // type bits
+	Cookie uint64
+}
+
+// Statfs is what statfs(2) shows, counted on the file system of the upper.
+type Statfs struct {
+	Blocks, Bfree, Bavail, Files, Ffree uint64
+	Bsize, NameLen, Frsize              uint32
+}

@@ -1,0 +1,164 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// upper is the writable layer of an overlay and its work directory.
+type upper struct {
+	layer *layer
+	store *dirStore // of layer, until it is sealed and replaced
+	work  int       // O_PATH
+	// attrWhiteouts: the host refuses device 0/0 or was told to do without.
+	attrWhiteouts bool
+	serial        atomic.Uint64 // of names in work
+}
+
+// openUpper opens an upper and its work directory and finds out what the host can do.
+func openUpper(dir, work string, opts Options) (*upper, error) {
+	s, err := openDirStore(dir, opts.InoBase)
+	if err != nil {
+		return nil, err
+	}
+	u := &upper{layer: &layer{lower: newLower("", s)}, store: s}
+	if u.work, err = openat(unix.AT_FDCWD, work, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
+		_ = s.close() // the first error counts
+		return nil, fmt.Errorf("open work directory %s: %w", work, err)
+	}
+	if err := u.probe(opts.Whiteouts); err != nil {
+		u.closeWork()
+		_ = s.close() // the first error counts
+		return nil, fmt.Errorf("upper %s: %w", dir, err)
+	}
+	return u, nil
+}
+
+func (u *upper) closeWork() { _ = unix.Close(u.work) } // O_PATH
+
+// temp is a fresh name in the work directory.
+func (u *upper) temp() string { return "#" + strconv.FormatUint(u.serial.Add(1), 16) }
+
+// probe checks that the host keeps trusted attributes, that upper and work are on one file system, and how whiteouts
+// can be made.
+func (u *upper) probe(whiteouts string) error {
+	name := u.temp()
+	if err := removeAll(u.work, name); err != nil {
+		return err
+	}
+	if err := unix.Mkdirat(u.work, name, 0o700); err != nil {
+		return fmt.Errorf("work directory: %w", err)
+	}
+	p := place{u.work, name}
+	err := p.setxattr(xattrIno, encodeIno(0), 0)
+	if rerr := removeAll(u.work, name); err == nil && rerr != nil {
+		return rerr
+	}
+	if err != nil {
+		return fmt.Errorf("the host file system keeps no trusted extended attributes: %w", err)
+	}
+	var a, b unix.Stat_t
+	if err := unix.Fstatat(u.store.root, ".", &a, 0); err != nil {
+		return err
+	}
+	if err := unix.Fstatat(u.work, ".", &b, 0); err != nil {
+		return err
+	}
+	if a.Dev != b.Dev {
+		return errors.New("upper and work directory are on different file systems")
+	}
+	switch whiteouts {
+	case "char":
+	case "xattr":
+		u.attrWhiteouts = true
+	case "":
+		err := unix.Mknodat(u.work, name, unix.S_IFCHR, 0)
+		if err == nil {
+			return unix.Unlinkat(u.work, name, 0)
+		}
+		u.attrWhiteouts = true
+	default:
+		return fmt.Errorf("unknown kind of whiteouts %q", whiteouts)
+	}
+	return nil
+}
+
+// clean removes what a crash left in the work directory.
+func (u *upper) clean() error {
+	var names []string
+	err := eachName(u.work, func(name string, _ uint64, _ uint32) error {
+		if name[0] == '#' {
+			names = append(names, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("clean the work directory: %w", err)
+	}
+	for _, name := range names {
+		if err := removeAll(u.work, name); err != nil {
+			return fmt.Errorf("clean the work directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// removeAll removes name below dirfd with everything in it; it is no error if there is nothing.
+func removeAll(dirfd int, name string) error {
+	err := unix.Unlinkat(dirfd, name, 0)
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	fd, err := openat(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var names []string
+	err = eachName(fd, func(name string, _ uint64, _ uint32) error {
+		names = append(names, name)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := removeAll(fd, n); err != nil {
+			return err
+		}
+	}
+	return unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR)
+}
+
+// initRoot gives the root of a fresh upper the attributes of the root below, or plain ones where nothing is below.
+// xattrIno marks a root that has them already.
+func (u *upper) initRoot(below *obj) error {
+	p := place{u.store.root, "."}
+	_, err := p.getxattr(xattrIno)
+	if err == nil || !errors.Is(err, unix.ENODATA) {
+		return err
+	}
+	if below == nil {
+		if err := p.chmod(0o755); err != nil {
+			return err
+		}
+		return p.setxattr(xattrIno, encodeIno(rootIno), 0)
+	}
+	a, err := below.backend().stat(below)
+	if err != nil {
+		return err
+	}
+	xattrs, err := below.backend().xattrs(below)
+	if err != nil {
+		return err
+	}
+	a.Ino = rootIno
+	return copyAttrs(p, a, xattrs)
+}

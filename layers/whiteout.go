@@ -1,0 +1,88 @@
+package layers
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// erase removes what the upper has at a place and, with white, leaves a whiteout there. own tells whether the upper
+// has anything. No moment shows what is below.
+func (o *Overlay) erase(at place, own, dir, white bool) error {
+	u := o.upper
+	switch {
+	case !own:
+		return u.whiteout(at)
+	case !white && !dir:
+		return unix.Unlinkat(at.dirfd, at.name, 0)
+	case !white:
+		err := unix.Unlinkat(at.dirfd, at.name, unix.AT_REMOVEDIR)
+		if !errors.Is(err, unix.ENOTEMPTY) {
+			return err
+		}
+		tmp := u.temp() // it holds whiteouts
+		if err := unix.Renameat(at.dirfd, at.name, u.work, tmp); err != nil {
+			return err
+		}
+		_ = removeAll(u.work, tmp) // New cleans up what is left
+		return nil
+	case !dir:
+		tmp := place{u.work, u.temp()}
+		if err := u.whiteout(tmp); err != nil {
+			return err
+		}
+		if err := unix.Renameat(tmp.dirfd, tmp.name, at.dirfd, at.name); err != nil {
+			_ = unix.Unlinkat(tmp.dirfd, tmp.name, 0) // the first error counts
+			return err
+		}
+		return u.markWhiteouts(at.dirfd)
+	}
+	tmp := place{u.work, u.temp()}
+	if err := u.whiteout(tmp); err != nil {
+		return err
+	}
+	err := unix.Renameat2(tmp.dirfd, tmp.name, at.dirfd, at.name, unix.RENAME_EXCHANGE)
+	_ = removeAll(tmp.dirfd, tmp.name) // whichever of the two it is now; New cleans up what is left
+	if err != nil {
+		return err
+	}
+	return u.markWhiteouts(at.dirfd)
+}
+
+// whiteout makes a whiteout at a free place.
+func (u *upper) whiteout(at place) error {
+	if !u.attrWhiteouts {
+		return unix.Mknodat(at.dirfd, at.name, unix.S_IFCHR, 0)
+	}
+	to := at
+	if at.dirfd != u.work {
+		to = place{u.work, u.temp()}
+	}
+	if err := unix.Mknodat(to.dirfd, to.name, unix.S_IFREG, 0); err != nil {
+		return err
+	}
+	err := to.setxattr(xattrWhiteout, []byte("y"), 0)
+	if err == nil && to != at {
+		err = unix.Renameat(to.dirfd, to.name, at.dirfd, at.name)
+		if err == nil {
+			err = u.markWhiteouts(at.dirfd)
+		}
+	}
+	if err != nil {
+		_ = unix.Unlinkat(to.dirfd, to.name, 0) // the first error counts
+	}
+	return err
+}
+
+// markWhiteouts tells readers of a directory, the kernel's overlayfs among them, to look for attribute whiteouts.
+func (u *upper) markWhiteouts(dirfd int) error {
+	if !u.attrWhiteouts {
+		return nil
+	}
+	self := place{dirfd, "."}
+	v, err := self.getxattr(xattrOpaque)
+	if err == nil && len(v) > 0 {
+		return nil
+	}
+	return self.setxattr(xattrOpaque, []byte("x"), 0)
+}

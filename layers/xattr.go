@@ -1,0 +1,150 @@
+package layers
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
+)
+
+// XattrKillSGID, or-ed to SetXattr's flags, clears setgid when an ACL is set: the caller is not of the file's group.
+const XattrKillSGID = 1 << 16
+
+// rawXattrs reads all of a node's attributes, the overlay's included. tree is held.
+func (o *Overlay) rawXattrs(n *node) ([]squashfs.Xattr, error) {
+	if n.pin > 0 {
+		return place{dirfd: int(n.pin) - 1}.xattrs()
+	}
+	x, err := n.top.backend().xattrs(n.top)
+	if err != nil {
+		return nil, o.report(err, n.top, "")
+	}
+	return x, nil
+}
+
+// GetXattr reads one attribute; ENODATA. Names of the overlay itself are hidden and escaped as the kernel does.
+func (o *Overlay) GetXattr(id NodeID, name string) ([]byte, error) {
+	raw := escapeXattr(name)
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	n, err := o.nodes.get(id)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := n.top.backend().(*dirStore); ok || n.pin > 0 {
+		p, h, err := n.place()
+		if err != nil {
+			return nil, err
+		}
+		defer h.release()
+		return p.getxattr(raw)
+	}
+	xattrs, err := o.rawXattrs(n)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range xattrs {
+		if x.Name == raw {
+			return x.Value, nil
+		}
+	}
+	return nil, unix.ENODATA
+}
+
+// ListXattr lists names.
+func (o *Overlay) ListXattr(id NodeID) ([]string, error) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	n, err := o.nodes.get(id)
+	if err != nil {
+		return nil, err
+	}
+	var raw []string
+	if _, ok := n.top.backend().(*dirStore); ok || n.pin > 0 {
+		p, h, err := n.place()
+		if err != nil {
+			return nil, err
+		}
+		defer h.release()
+		if raw, err = p.listxattr(); err != nil {
+			return nil, err
+		}
+	} else {
+		xattrs, err := o.rawXattrs(n)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range xattrs {
+			raw = append(raw, x.Name)
+		}
+	}
+	names := raw[:0]
+	for _, name := range raw {
+		if !ownXattr(name) {
+			names = append(names, unescapeXattr(name))
+		}
+	}
+	return names, nil
+}
+
+// SetXattr sets one; flags are XATTR_CREATE and XATTR_REPLACE, and XattrKillSGID.
+func (o *Overlay) SetXattr(id NodeID, name string, value []byte, flags int) error {
+	return o.onInode(id, func(p place) error {
+		if err := p.setxattr(escapeXattr(name), value, flags&^XattrKillSGID); err != nil {
+			return err
+		}
+		if flags&XattrKillSGID == 0 {
+			return nil
+		}
+		a, err := p.stat()
+		if err != nil || a.Mode&unix.S_ISGID == 0 {
+			return err
+		}
+		return p.chmod(a.Mode &^ unix.S_ISGID)
+	})
+}
+
+// RemoveXattr removes one; ENODATA.
+func (o *Overlay) RemoveXattr(id NodeID, name string) error {
+	if _, err := o.GetXattr(id, name); err != nil {
+		return err // before anything is copied up
+	}
+	return o.onInode(id, func(p place) error { return p.removexattr(escapeXattr(name)) })
+}
+
+// onInode changes the metadata of one inode in the upper.
+func (o *Overlay) onInode(id NodeID, fn func(p place) error) error {
+	return o.alter(func() error {
+		n, err := o.nodes.get(id)
+		if err != nil {
+			return err
+		}
+		if !o.inUpper(n) {
+			return o.needUp(n, false)
+		}
+		p, h, err := n.place()
+		if err != nil {
+			return err
+		}
+		defer h.release()
+		return fn(p)
+	})
+}
+
+// report turns what a layer cannot read into EIO and says so once per place; what is an errno passes through.
+func (o *Overlay) report(err error, at *obj, name string) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return err
+	}
+	o.lost.log(o.log, err, at, name)
+	return unix.EIO
+}
+
+// reportNode is report for callers without the lock.
+func (o *Overlay) reportNode(err error, n *node) error {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	return o.report(err, n.top, "")
+}
