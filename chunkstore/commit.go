@@ -1,6 +1,7 @@
 package chunkstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -45,10 +46,8 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 	in.list.index()
 	value := in.list.encode(s.codec)
 	// Big lists of new chunks and big manifests are written ahead; nothing names them before the last transaction.
-	for len(in.placed) > batchMax {
-		if err := in.writeBatch(); err != nil {
-			return Manifest{}, err
-		}
+	if err := in.flushBatches(batchMax); err != nil {
+		return Manifest{}, err
 	}
 	id, err := s.writeAhead(value)
 	if err != nil {
@@ -79,7 +78,9 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 		}
 		t.done = append(t.done, func() {
 			in.indexed(batch)
-			s.manifests.invalidate(id)
+			if len(value) >= partSize {
+				s.liveChanged() // its number may be lower than that of others that were there before
+			}
 		})
 		return nil
 	})
@@ -112,33 +113,40 @@ func (s *Store) writeAhead(value []byte) (ID, error) {
 	return id, nil
 }
 
-// flushBatches writes most of the placed chunks into the index, so that what is held in memory stays bounded.
-func (in *Ingest) flushBatches() error {
-	for {
-		in.mu.Lock()
-		n := len(in.placed)
-		in.mu.Unlock()
-		if n < batchMax {
-			return nil
+// flushBatches writes placed chunks into the index until at most keep are left, so that what is held in memory stays
+// bounded. A chunk goes in with or after its bases: another ingest may find it, and this one may never end.
+func (in *Ingest) flushBatches(keep int) error {
+	in.mu.Lock()
+	slices.SortStableFunc(in.placed, func(a, b *fresh) int { return cmp.Compare(a.gen, b.gen) }) // bases come first
+	var ready, late []*fresh
+	waits := map[uint64]bool{}
+	for _, f := range in.placed {
+		if slices.ContainsFunc(f.bases, func(b uint64) bool {
+			base := in.unindexed[b]
+			return waits[b] || base != nil && base.rec == nil
+		}) {
+			waits[f.num] = true
+			late = append(late, f)
+		} else {
+			ready = append(ready, f)
 		}
-		if err := in.writeBatch(); err != nil {
+	}
+	in.placed = append(slices.Clone(ready), late...)
+	in.mu.Unlock()
+	for len(ready)+len(late) > keep && len(ready) > 0 {
+		batch := ready[:min(batchMax, len(ready))]
+		ready = ready[len(batch):]
+		if err := in.s.packs.sync(); err != nil {
+			return err
+		}
+		if err := in.s.update(func(t *writeTxn) error {
+			t.done = append(t.done, func() { in.indexed(batch) })
+			return in.s.indexChunks(t, batch)
+		}); err != nil {
 			return err
 		}
 	}
-}
-
-// writeBatch makes up to batchMax placed chunks durable and writes them into the index.
-func (in *Ingest) writeBatch() error {
-	in.mu.Lock()
-	batch := in.placed[:min(batchMax, len(in.placed))]
-	in.mu.Unlock()
-	if err := in.s.packs.sync(); err != nil {
-		return err
-	}
-	return in.s.update(func(t *writeTxn) error {
-		t.done = append(t.done, func() { in.indexed(batch) })
-		return in.s.indexChunks(t, batch)
-	})
+	return nil
 }
 
 // indexed forgets chunks that the index has now; they are the first of in.placed.

@@ -63,7 +63,7 @@ func (in *Ingest) dispatch(f *fresh) error {
 		}
 	}
 	if placed >= 2*batchMax {
-		return in.flushBatches()
+		return in.flushBatches(batchMax)
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (in *Ingest) reject(f *fresh) {
 
 // place appends a record to a pack.
 func (in *Ingest) place(r *record, chunks []*fresh) error {
-	at, err := in.s.packs.append(appendRecord(nil, r))
+	at, err := in.s.packs.append(appendRecord(nil, r), &in.holds)
 	if err != nil {
 		return err
 	}
@@ -153,12 +153,8 @@ func (in *Ingest) place(r *record, chunks []*fresh) error {
 func (in *Ingest) flushPending(similar bool) error {
 	list := in.pending
 	in.pending, in.pendingBytes = nil, 0
-	keys := make(map[*fresh]string, len(list))
-	for _, f := range list {
-		keys[f] = orderKey(f.path)
-	}
 	slices.SortStableFunc(list, func(a, b *fresh) int {
-		return cmp.Or(cmp.Compare(keys[a], keys[b]), cmp.Compare(a.off, b.off))
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.off, b.off))
 	})
 	var group []*fresh
 	size := 0

@@ -10,13 +10,14 @@ import (
 
 // Keys of the index start with one of these bytes. Numbers in keys are big-endian.
 const (
-	keyHash     = 'h' // hash (20 bytes)          → uvarint chunk number
+	keyHash     = 'h' // hash (20 bytes)          → uvarint chunk number; may name one that was collected
 	keyPage     = 'p' // page (4 bytes)           → page
 	keyManifest = 'm' // id (8 bytes)             → manifest, or its beginning
 	keyPart     = 'n' // id, part (8 + 4 bytes)   → more of a big manifest
 	keyPack     = 'k' // pack (4 bytes)           → uvarint end of the last record that is named
 	keyRecord   = 'r' // bucket, 0, key           → a caller's record
 	keyState    = 's' //                          → counters
+	keySentinel = 'z' //                          → nothing, ever
 	keySketches = 't' // first number (4 bytes)   → sketches of chunks
 )
 
@@ -29,6 +30,8 @@ type hash [hashLen]byte
 func hashKey(h hash) []byte { return append([]byte{keyHash}, h[:]...) }
 
 func pageKey(no uint64) []byte { return binary.BigEndian.AppendUint32([]byte{keyPage}, uint32(no)) }
+
+func pageNumber(key []byte) uint64 { return uint64(binary.BigEndian.Uint32(key[1:])) }
 
 func packKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte{keyPack}, num) }
 
@@ -51,6 +54,7 @@ type state struct {
 	logical   int64 // bytes of all manifests
 	chunks    int64 // in the index
 	payload   int64 // bytes of records that the index names
+	stale     int64 // hashes whose chunk was collected
 }
 
 const stateVersion = 1
@@ -59,7 +63,7 @@ func (st *state) encode() []byte {
 	b := []byte{stateVersion}
 	b = binary.AppendUvarint(b, st.lease)
 	b = binary.AppendUvarint(b, uint64(st.nextID))
-	for _, v := range []int64{st.manifests, st.logical, st.chunks, st.payload} {
+	for _, v := range []int64{st.manifests, st.logical, st.chunks, st.payload, st.stale} {
 		b = binary.AppendVarint(b, v)
 	}
 	return b
@@ -71,7 +75,7 @@ func (st *state) decode(b []byte) error {
 	}
 	p := parser{b: b[1:]}
 	st.lease, st.nextID = p.uint(), ID(p.uint())
-	for _, v := range []*int64{&st.manifests, &st.logical, &st.chunks, &st.payload} {
+	for _, v := range []*int64{&st.manifests, &st.logical, &st.chunks, &st.payload, &st.stale} {
 		*v = p.int()
 	}
 	if p.bad {
@@ -157,6 +161,9 @@ func readPage(btx *badger.Txn, no uint64) (*page, error) {
 	return parsePage(b, no)
 }
 
+// errNoChunk is of class ErrCorrupt, because only chunks that something names are asked for.
+var errNoChunk = fmt.Errorf("%w: not in the index", ErrCorrupt)
+
 // locate finds the record of a chunk, and the chunk's length.
 func (s *Store) locate(num uint64) (*located, int, error) {
 	no, i := pageOf(num)
@@ -166,7 +173,7 @@ func (s *Store) locate(num uint64) (*located, int, error) {
 	}
 	sl := pg.slots[i]
 	if sl.rec == nil {
-		return nil, 0, corruptf("chunk %d is not in the index", num)
+		return nil, 0, fmt.Errorf("chunk %d: %w", num, errNoChunk)
 	}
 	return sl.rec, sl.len, nil
 }

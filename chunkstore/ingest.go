@@ -44,7 +44,7 @@ type Ingest struct {
 	ctx   context.Context
 	opts  IngestOptions
 	cut   *chunker
-	hint  Hint
+	order string // sort key of the part
 	pred  predictor
 	used  *roaring.Bitmap // chunks found or written; guarded by s.pins.mu
 	list  chunkList
@@ -59,6 +59,7 @@ type Ingest struct {
 
 	wg    sync.WaitGroup // encoders under way
 	slots chan struct{}  // one token per encoder
+	holds holds          // packs with records of this ingest
 
 	mu        sync.Mutex
 	placed    []*fresh          // written to packs, not to the index; guarded by mu
@@ -73,13 +74,16 @@ type fresh struct {
 	hash  hash
 	data  []byte // nil once it is written; cleared under Ingest.mu
 	size  int    // bytes, set when data is cleared
-	path  string
-	off   int64 // in its part
+	order string // sort key
+	off   int64  // in its part
 	bases []uint64
 	gen   int
-	sk    sketch
-	like  bool     // sk is valid
-	rec   *located // once it is written; guarded by Ingest.mu
+	// A chunk that is encoded anew may have deltas of its own: its generation must not grow.
+	bound  bool
+	maxGen int // valid if bound
+	sk     sketch
+	like   bool     // sk is valid
+	rec    *located // once it is written; guarded by Ingest.mu
 }
 
 // NewIngest starts one. Any number may run side by side.
@@ -129,7 +133,7 @@ func (in *Ingest) Hint(h Hint) error {
 	if in.err = in.cut.begin(h.Size); in.err != nil {
 		return in.err
 	}
-	in.hint = h
+	in.order = orderKey(h.Path)
 	in.pred.begin(h)
 	return nil
 }
@@ -174,7 +178,7 @@ func (in *Ingest) chunk(data []byte) error {
 		return err
 	}
 	in.s.pins.use(in, num)
-	f := &fresh{num: num, hash: h, data: slices.Clone(data), path: in.hint.Path, off: in.pred.at}
+	f := &fresh{num: num, hash: h, data: slices.Clone(data), order: in.order, off: in.pred.at}
 	in.unwritten[h] = f
 	in.list.New += int64(len(data))
 	if err := in.pred.bases(f); err != nil {
@@ -197,7 +201,15 @@ func (in *Ingest) find(h hash) (uint64, bool, error) {
 	if err != nil {
 		return 0, false, err
 	}
-	return num, in.s.pins.use(in, num), nil
+	if !in.s.pins.use(in, num) {
+		return 0, false, nil
+	}
+	// Hashes outlive their chunks for a while.
+	_, _, err = in.s.locate(num)
+	if errors.Is(err, errNoChunk) {
+		return 0, false, nil
+	}
+	return num, err == nil, err
 }
 
 // Abort drops what was taken.
@@ -208,5 +220,6 @@ func (in *Ingest) Abort() {
 	in.ended = true
 	in.wg.Wait()
 	in.s.pins.dropIngest(in)
+	in.s.packs.drop(&in.holds)
 	in.s.leave()
 }

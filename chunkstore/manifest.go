@@ -247,10 +247,14 @@ func parts(value []byte) [][]byte {
 
 // eachManifest calls fn for all manifests in order of their numbers.
 func (s *Store) eachManifest(ctx context.Context, fn func(m *chunkList) error) error {
+	return s.eachManifestAfter(ctx, 0, fn)
+}
+
+func (s *Store) eachManifestAfter(ctx context.Context, after ID, fn func(m *chunkList) error) error {
 	var ids []ID
 	err := s.view(func(btx *badger.Txn) error {
 		prefix := []byte{keyManifest}
-		return scan(btx, prefix, prefix, func(key, _ []byte) (bool, error) {
+		return scan(btx, prefix, manifestKey(after+1), func(key, _ []byte) (bool, error) {
 			if len(key) != 9 {
 				return false, corruptf("manifest key of %d bytes", len(key))
 			}

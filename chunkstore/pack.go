@@ -45,6 +45,7 @@ type pack struct {
 	f     *os.File
 	size  int64 // end of what was appended; guarded by packs.mu
 	alloc int64 // end of what is allocated; guarded by packs.mu
+	holds int   // who appended records that the index may not name yet; guarded by packs.mu
 	users int   // reads under way, plus one while it belongs to the store; guarded by packs.mu
 }
 
@@ -149,8 +150,11 @@ func (ps *packs) createLocked() error {
 	return nil
 }
 
+// holds is the set of packs that one writer has appended to: they must stay until what it wrote is named or dropped.
+type holds map[uint32]bool // guarded by packs.mu
+
 // append writes a record, whose place is not durable before the next sync.
-func (ps *packs) append(rec []byte) (place, error) {
+func (ps *packs) append(rec []byte, by *holds) (place, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.active == nil || ps.active.size >= packMax {
@@ -168,10 +172,54 @@ func (ps *packs) append(rec []byte) (place, error) {
 	}
 	at := place{p.num, p.size, int64(len(rec))}
 	p.size += int64(len(rec))
+	if !(*by)[p.num] {
+		if *by == nil {
+			*by = holds{}
+		}
+		(*by)[p.num] = true
+		p.holds++
+	}
 	if len(ps.dirty) == 0 || ps.dirty[len(ps.dirty)-1] != p {
 		ps.dirty = append(ps.dirty, p)
 	}
 	return at, nil
+}
+
+// drop gives up a writer's holds.
+func (ps *packs) drop(by *holds) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for num := range *by {
+		if p := ps.all[num]; p != nil {
+			p.holds--
+		}
+	}
+	*by = nil
+}
+
+// retire makes a pack take no more records; false if someone still holds it. size is its final length.
+func (ps *packs) retire(num uint32) (size int64, ok bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.all[num]
+	if p == nil || p.holds > 0 {
+		return 0, false
+	}
+	if ps.active == p {
+		ps.active = nil
+	}
+	return p.size, true
+}
+
+// sizes gives the length of each pack.
+func (ps *packs) sizes() map[uint32]int64 {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	m := make(map[uint32]int64, len(ps.all))
+	for num, p := range ps.all {
+		m[num] = p.size
+	}
+	return m
 }
 
 // reserve allocates space ahead for n more bytes, so that a file grows in few extents; packs.mu is held.
@@ -241,6 +289,19 @@ func (ps *packs) release(p *pack) {
 
 // read reads and parses the record at a place.
 func (ps *packs) read(at place) (*record, error) {
+	b, err := ps.readRaw(at)
+	if err != nil {
+		return nil, err
+	}
+	r, err := parseRecord(b)
+	if err != nil {
+		return nil, fmt.Errorf("pack %d at %d: %w", at.pack, at.off, err)
+	}
+	return r, nil
+}
+
+// readRaw reads the bytes at a place.
+func (ps *packs) readRaw(at place) ([]byte, error) {
 	p := ps.acquire(at.pack)
 	if p == nil {
 		return nil, corruptf("pack %d is missing", at.pack)
@@ -253,11 +314,7 @@ func (ps *packs) read(at place) (*record, error) {
 	if n, err := p.f.ReadAt(b, at.off); err != nil {
 		return nil, corruptf("pack %d at %d: %d of %d bytes: %w", at.pack, at.off, n, at.len, err)
 	}
-	r, err := parseRecord(b)
-	if err != nil {
-		return nil, fmt.Errorf("pack %d at %d: %w", at.pack, at.off, err)
-	}
-	return r, nil
+	return b, nil
 }
 
 // remove deletes a pack's file; reads under way end undisturbed.
@@ -274,13 +331,6 @@ func (ps *packs) remove(num uint32) error {
 	}
 	ps.release(p)
 	return os.Remove(filepath.Join(ps.dir, packName(num)))
-}
-
-// seal makes appends go to a new pack.
-func (ps *packs) seal() {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.active = nil
 }
 
 // allocated sums up the space the packs take.

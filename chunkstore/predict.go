@@ -142,7 +142,7 @@ func (in *Ingest) resolve(f *fresh, preds []uint64) error {
 		f.bases = nil
 		return skipLost(err)
 	}
-	if behind > maxBehind || bits.OnesCount(uint(f.gen)) > chainMax {
+	if behind > maxBehind || f.bound && f.gen > f.maxGen || bits.OnesCount(uint(f.gen)) > chainMax {
 		f.bases = nil
 	}
 	return nil

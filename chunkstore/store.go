@@ -71,9 +71,9 @@ type Store struct {
 	nextNum uint64 // next chunk number; guarded by numMu
 	lease   uint64 // numbers below it may be given out; guarded by numMu
 
-	pins  pins
-	gcMu  sync.Mutex // held by the one collection
-	usage usageCache
+	pins    pins
+	gcMu    sync.Mutex // held by the one collection
+	liveSet liveSet
 }
 
 // Open opens or makes the store in dir and sweeps what a crash left.

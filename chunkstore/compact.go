@@ -1,0 +1,261 @@
+package chunkstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	badger "github.com/dgraph-io/badger/v4"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// A pack is compacted when more than this share of it is garbage.
+	garbagePercent = 10
+	copyMax        = 4 << 20 // bytes copied between two transactions
+	// Badger's tables are rewritten when that many keys were deleted, or one of purgeShare.
+	purgeKeys  = 20_000
+	purgeShare = 4
+)
+
+// compact copies what is live out of packs with much garbage and removes them.
+func (c *collection) compact(ctx context.Context) error {
+	inv, err := c.s.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	for num, size := range c.s.packs.sizes() {
+		if live := inv.packs[num]; (size-packHeader-live)*100 <= size*garbagePercent && size > packHeader {
+			continue
+		}
+		// Records that appear in it from here on were appended before: the index has them all when no one holds it.
+		if _, ok := c.s.packs.retire(num); !ok {
+			continue
+		}
+		if err := c.empty(ctx, num); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copied is a live record of a pack that is compacted.
+type copied struct {
+	from *located
+	nums []uint64
+}
+
+// empty moves the live records out of a pack and removes it; a pack with a damaged record is left as it is.
+func (c *collection) empty(ctx context.Context, num uint32) error {
+	s := c.s
+	recs := map[place]*copied{}
+	if err := s.view(func(btx *badger.Txn) error {
+		return s.eachPage(ctx, btx, func(no uint64, pg *page) error {
+			for i := range pg.slots {
+				r := pg.slots[i].rec
+				if r == nil || r.pack != num {
+					continue
+				}
+				if recs[r.place] == nil {
+					recs[r.place] = &copied{from: r}
+				}
+				recs[r.place].nums = append(recs[r.place].nums, no*pageChunks+uint64(i))
+			}
+			return nil
+		})
+	}); err != nil {
+		return err
+	}
+	list := make([]*copied, 0, len(recs))
+	for _, r := range recs {
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b *copied) int { return cmp.Compare(a.from.off, b.from.off) })
+	var held holds
+	defer func() { s.packs.drop(&held) }()
+	moved := map[*copied]place{}
+	var batch []*copied
+	size := int64(0)
+	flush := func() error {
+		if err := c.switchTo(batch, moved); err != nil {
+			return err
+		}
+		batch, size = nil, 0
+		clear(moved)
+		return nil
+	}
+	for _, r := range list {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := s.packs.readRaw(r.from.place)
+		if err == nil {
+			_, err = parseRecord(b)
+		}
+		if err != nil {
+			s.log.Warn("pack with a damaged record is not compacted", "pack", num, "offset", r.from.off, "error", err)
+			return flush()
+		}
+		at, err := s.packs.append(b, &held)
+		if err != nil {
+			return err
+		}
+		moved[r] = at
+		batch = append(batch, r)
+		c.stats.Rewritten += at.len
+		if size += at.len; size >= copyMax || len(batch) >= batchMax/8 {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	if err := s.update(func(t *writeTxn) error { return t.delete(packKey(num)) }); err != nil {
+		return err
+	}
+	return s.packs.remove(num)
+}
+
+// switchTo makes the index name copies of records instead of the originals. The copies are read back first.
+func (c *collection) switchTo(batch []*copied, moved map[*copied]place) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	s := c.s
+	if err := s.packs.sync(); err != nil {
+		return err
+	}
+	for _, r := range batch {
+		if _, err := s.packs.read(moved[r]); err != nil {
+			return fmt.Errorf("verify copy: %w", err)
+		}
+	}
+	for part := range slices.Chunk(batch, sweepPages) {
+		if err := s.update(func(t *writeTxn) error {
+			ends := map[uint32]int64{}
+			for _, r := range part {
+				rec := *r.from
+				rec.place = moved[r]
+				for _, num := range r.nums {
+					no, i := pageOf(num)
+					pg, err := t.edit(no)
+					if err != nil {
+						return err
+					}
+					if was := pg.slots[i].rec; was == nil || was.place != r.from.place {
+						return corruptf("chunk %d was moved twice", num)
+					}
+					pg.slots[i].rec = &rec
+				}
+				ends[rec.pack] = max(ends[rec.pack], rec.end())
+			}
+			return t.extendPacks(ends)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// purge removes hashes of chunks that are gone, and has Badger give back what deleted keys take.
+func (c *collection) purge(ctx context.Context) error {
+	s := c.s
+	s.writeMu.Lock()
+	stale, chunks := s.state.stale, s.state.chunks
+	s.writeMu.Unlock()
+	if stale < purgeKeys && stale*purgeShare <= chunks {
+		return nil
+	}
+	var dead [][]byte
+	if err := s.view(func(btx *badger.Txn) error {
+		prefix := []byte{keyHash}
+		return scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
+			p := parser{b: value}
+			_, _, err := s.locate(p.uint())
+			if errors.Is(err, errNoChunk) {
+				dead = append(dead, bytes.Clone(key))
+				err = ctx.Err()
+			}
+			return err == nil, err
+		})
+	}); err != nil {
+		return err
+	}
+	for keys := range slices.Chunk(dead, batchMax) {
+		if err := s.update(func(t *writeTxn) error {
+			for _, k := range keys {
+				// A chunk of the same contents may have come since.
+				v, err := get(t.btx, k)
+				if err != nil {
+					return err
+				}
+				p := parser{b: v}
+				if _, _, err := s.locate(p.uint()); !errors.Is(err, errNoChunk) {
+					continue
+				}
+				if err := t.delete(k); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	if err := s.update(func(t *writeTxn) error {
+		t.state.stale = 0
+		return nil
+	}); err != nil {
+		return err
+	}
+	return s.shrinkIndex()
+}
+
+// shrinkIndex makes Badger give back the space of deleted keys. By itself it does so when it is closed at the
+// earliest: dropping a prefix flushes what is in memory, flattening merges all tables. Writers wait meanwhile.
+func (s *Store) shrinkIndex() error {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	if err := s.guard.prepare(); err != nil {
+		return err
+	}
+	lsm, _ := s.db.Size()
+	if err := haveRoom(s.guard.dir, 2*lsm+indexRoom); err != nil {
+		return nil //nolint:nilerr // nothing is lost: the next collection or Close does it
+	}
+	_, err := guarded("shrink index", func() (struct{}, error) {
+		if err := s.db.DropPrefix([]byte{keySentinel}); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, s.db.Flatten(1)
+	})
+	if err != nil {
+		return fmt.Errorf("shrink index: %w", err)
+	}
+	return nil
+}
+
+// allocatedIn sums up the allocated bytes of the files in dir.
+func allocatedIn(dir string) (int64, error) {
+	total := int64(0)
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		err = unix.Lstat(path, &st)
+		if errors.Is(err, unix.ENOENT) {
+			return nil // Badger removed it meanwhile
+		}
+		total += st.Blocks * 512
+		return err
+	})
+	return total, err
+}

@@ -1,0 +1,162 @@
+package chunkstore
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// version is a file of a corpus as it was last stored.
+type version struct {
+	ino   uint64
+	where Range
+}
+
+// TestCorpus stores the steps of the corpus in $SNAPFS_CORPUS (a directory of directories, unchanged files
+// hard-linked from one to the next), the changed files of each step as one manifest, and tells what that takes.
+func TestCorpus(t *testing.T) {
+	corpus := os.Getenv("SNAPFS_CORPUS")
+	if corpus == "" {
+		t.Skip("SNAPFS_CORPUS is not set")
+	}
+	steps, err := filepath.Glob(filepath.Join(corpus, "*"))
+	require.NoError(t, err)
+	sort.Strings(steps)
+	dir := filepath.Join(t.TempDir(), "store")
+	s, err := Open(dir, Options{})
+	require.NoError(t, err)
+	defer func() { _ = s.Close() }()
+	files := map[string]version{}
+	var taken int64
+	var ids []ID
+	start, cpu := time.Now(), cpuTime(t)
+	for _, step := range steps {
+		m, n := storeStep(t, s, step, files, os.Getenv("SNAPFS_BACKGROUND") != "")
+		ids = append(ids, m.ID)
+		taken += n
+	}
+	wall, used := time.Since(start), cpuTime(t)-cpu
+	st, err := s.Stats(context.Background())
+	require.NoError(t, err)
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	t.Logf("%d steps, %.1f MB changed, %v, cpu %v, %.0f MB/s of cpu; %+v; heap %d MB", len(steps), float64(taken)/1e6,
+		wall.Round(time.Millisecond), used.Round(time.Millisecond), float64(taken)/1e6/used.Seconds(), st, mem.Sys>>20)
+	if os.Getenv("SNAPFS_VERIFY") != "" {
+		last := steps[len(steps)-1]
+		n := 0
+		for path, v := range files {
+			want, err := os.ReadFile(filepath.Join(last, path))
+			if err != nil {
+				continue // deleted
+			}
+			r, err := s.OpenManifest(context.Background(), v.where.Manifest)
+			require.NoError(t, err)
+			got := make([]byte, v.where.Len)
+			_, err = r.ReadAt(got, v.where.Off)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(want, got), path)
+			require.NoError(t, r.Close())
+			n++
+		}
+		t.Logf("verified %d files", n)
+	}
+	s.blocks.clear()
+	start, cpu = time.Now(), cpuTime(t)
+	var total int64
+	for _, id := range ids {
+		r, err := s.OpenManifest(context.Background(), id)
+		require.NoError(t, err)
+		n, err := r.WriteTo(io.Discard)
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
+		total += n
+	}
+	t.Logf("read %.1f MB in %v: %.0f MB/s of cpu", float64(total)/1e6, time.Since(start), float64(total)/1e6/(cpuTime(t)-cpu).Seconds())
+	require.NoError(t, s.Close())
+	sum := int64(0)
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			return err
+		}
+		sum += st.Blocks * 512
+		rel, _ := filepath.Rel(dir, path)
+		t.Logf("%10d %s", st.Blocks*512, rel)
+		return nil
+	}))
+	t.Logf("allocated %d", sum)
+	start = time.Now()
+	s, err = Open(dir, Options{})
+	require.NoError(t, err)
+	t.Logf("opened in %v", time.Since(start))
+	require.NoError(t, s.Close())
+}
+
+func storeStep(t *testing.T, s *Store, step string, files map[string]version, background bool) (Manifest, int64) {
+	t.Helper()
+	ctx := context.Background()
+	in, err := s.NewIngest(ctx, IngestOptions{Kind: KindImage, Background: background})
+	require.NoError(t, err)
+	defer in.Abort()
+	at := int64(0)
+	var changed []string
+	require.NoError(t, filepath.WalkDir(step, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(step, path)
+		old, ok := files[rel]
+		if ok && old.ino == st.Ino {
+			return nil
+		}
+		h := Hint{Path: rel, Size: st.Size}
+		if ok {
+			h.Prev = []Range{old.where}
+		}
+		if err := in.Hint(h); err != nil {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		n, err := io.Copy(in, f)
+		files[rel] = version{st.Ino, Range{Off: at, Len: n}}
+		changed = append(changed, rel)
+		at += n
+		return err
+	}))
+	m, err := in.Commit(ctx, nil)
+	require.NoError(t, err)
+	for _, rel := range changed {
+		v := files[rel]
+		v.where.Manifest = m.ID
+		files[rel] = v
+	}
+	return m, at
+}
+
+func cpuTime(t *testing.T) time.Duration {
+	var r unix.Rusage
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &r))
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}

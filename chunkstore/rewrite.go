@@ -1,0 +1,347 @@
+package chunkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+)
+
+const (
+	// A block is rewritten when more than this share of its bytes is dead.
+	deadBlockPercent = 12
+	// Chunks are re-based when the bases that no manifest names take more than this share of the payload.
+	deadBasePercent = 12
+	rewriteMax      = 32 << 20 // bytes of chunks rewritten in one go
+)
+
+// rewrite encodes anew what lies badly after a sweep.
+func (c *collection) rewrite(ctx context.Context) error {
+	list, err := c.partlyDead(ctx)
+	if err != nil {
+		return err
+	}
+	rebased, err := c.deadBases(ctx)
+	if err != nil {
+		return err
+	}
+	list = append(list, rebased...)
+	if err := c.moveAll(ctx, list); err != nil {
+		return err
+	}
+	// Bases that nothing needs any more go with the next sweep; it is this one's concern only if there are any.
+	if len(rebased) == 0 {
+		return nil
+	}
+	return c.again(ctx)
+}
+
+// again collects what re-basing has made unneeded.
+func (c *collection) again(ctx context.Context) error {
+	next := &collection{s: c.s, progress: func(int64, int64) {}}
+	for _, step := range []func(context.Context) error{next.mark, next.sweep} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	c.stats.Chunks += next.stats.Chunks
+	list, err := next.partlyDead(ctx)
+	if err != nil {
+		return err
+	}
+	return c.moveAll(ctx, list)
+}
+
+// moveAll encodes chunks anew.
+func (c *collection) moveAll(ctx context.Context, list []move) error {
+	if len(list) == 0 {
+		return nil
+	}
+	rw, err := c.s.newRewriter(ctx)
+	if err != nil {
+		return err
+	}
+	defer rw.Abort()
+	for _, mv := range list {
+		n, err := rw.move(mv)
+		if err != nil {
+			return err
+		}
+		c.stats.Rewritten += int64(n)
+		if rw.full() {
+			if err := rw.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return rw.flush()
+}
+
+// move is a chunk to be encoded anew.
+type move struct {
+	num   uint64
+	order string   // lies beside those of like order
+	bases []uint64 // plain if there are none
+}
+
+// partlyDead finds the chunks that are left of blocks that lost many in the sweep.
+func (c *collection) partlyDead(ctx context.Context) ([]move, error) {
+	var list []move
+	s := c.s
+	for at := range c.touched {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		r, err := s.packs.read(at)
+		if err != nil {
+			// Which chunks it held is unknown; it stays, and Check tells.
+			s.log.Warn("damaged block left alone", "pack", at.pack, "offset", at.off, "error", err)
+			continue
+		}
+		var alive []move
+		left, all := 0, 0
+		for _, m := range r.members {
+			all += m.len
+			rec, _, err := s.locate(m.num)
+			if err != nil && !errors.Is(err, errNoChunk) {
+				return nil, err
+			}
+			if err == nil && rec.place == at {
+				left += m.len
+				alive = append(alive, move{num: m.num, order: blockOrder(at, len(alive))})
+			}
+		}
+		if (all-left)*100 > all*deadBlockPercent {
+			list = append(list, alive...)
+		}
+	}
+	return list, nil
+}
+
+func blockOrder(at place, i int) string { return fmt.Sprintf("%08x%012x%06x", at.pack, at.off, i) }
+
+// deadBases finds the chunks to be encoded without the bases that no manifest names, if those take much.
+func (c *collection) deadBases(ctx context.Context) ([]move, error) {
+	s := c.s
+	dead := roaring.AndNot(c.live, c.named)
+	if dead.IsEmpty() {
+		return nil, nil
+	}
+	deadBytes, all, err := c.weigh(ctx, dead)
+	if err != nil || deadBytes*100 <= all*deadBasePercent {
+		return nil, err
+	}
+	var list []move
+	firsts := map[uint64]uint64{} // per dead root the chunk that is encoded plain in its stead
+	for it := c.named.Iterator(); it.HasNext(); {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		num := uint64(it.Next())
+		rec, _, err := s.locate(num)
+		if errors.Is(err, errNoChunk) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(rec.bases, func(b uint64) bool { return dead.Contains(uint32(b)) }) {
+			continue
+		}
+		bases, roots, err := c.ancestors(rec.bases, dead)
+		if err != nil {
+			return nil, err
+		}
+		mv := move{num: num, bases: bases}
+		for _, root := range roots {
+			first, ok := firsts[root]
+			if !ok && len(bases) == 0 {
+				firsts[root] = num
+				rec, _, err := s.locate(root)
+				if err != nil {
+					return nil, err
+				}
+				mv.order = blockOrder(rec.place, int(root%pageChunks))
+				break
+			}
+			if ok && first != num {
+				mv.bases = append(mv.bases, first)
+			}
+		}
+		list = append(list, mv)
+	}
+	return list, nil
+}
+
+// ancestors walks from bases over dead ones to the nearest that are named, and to the dead ones that have no base.
+func (c *collection) ancestors(bases []uint64, dead *roaring.Bitmap) (named, roots []uint64, err error) {
+	seen := map[uint64]bool{}
+	var walk func(num uint64) error
+	walk = func(num uint64) error {
+		if seen[num] {
+			return nil
+		}
+		seen[num] = true
+		if !dead.Contains(uint32(num)) {
+			named = append(named, num)
+			return nil
+		}
+		rec, _, err := c.s.locate(num)
+		if err != nil {
+			return err
+		}
+		if len(rec.bases) == 0 {
+			roots = append(roots, num)
+		}
+		for _, b := range rec.bases {
+			if err := walk(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, b := range bases {
+		if err := walk(b); err != nil {
+			return nil, nil, err
+		}
+	}
+	return named, roots, nil
+}
+
+// weigh sums the payload of all records, and a share of it for a set of chunks, by their length.
+func (c *collection) weigh(ctx context.Context, set *roaring.Bitmap) (part, all int64, err error) {
+	type share struct{ part, all, bytes int64 }
+	blocks := map[place]*share{}
+	btx := c.s.db.NewTransaction(false)
+	defer btx.Discard()
+	err = c.s.eachPage(ctx, btx, func(no uint64, pg *page) error {
+		for i := range pg.slots {
+			sl := pg.slots[i]
+			if sl.rec == nil {
+				continue
+			}
+			in := set.Contains(uint32(no*pageChunks) + uint32(i))
+			if sl.rec.delta {
+				all += sl.rec.len
+				if in {
+					part += sl.rec.len
+				}
+				continue
+			}
+			b := blocks[sl.rec.place]
+			if b == nil {
+				b = &share{bytes: sl.rec.len}
+				blocks[sl.rec.place] = b
+			}
+			b.all += int64(sl.len)
+			if in {
+				b.part += int64(sl.len)
+			}
+		}
+		return nil
+	})
+	for _, b := range blocks {
+		all += b.bytes
+		part += b.bytes * b.part / max(b.all, 1)
+	}
+	return part, all, err
+}
+
+// rewriter encodes chunks of the store anew, by the means of an ingest.
+type rewriter struct {
+	*Ingest
+	moved *roaring.Bitmap
+	pages map[uint64]bool // that the next flush changes
+	bytes int             // that the next flush moves
+}
+
+func (s *Store) newRewriter(ctx context.Context) (*rewriter, error) {
+	in, err := s.NewIngest(ctx, IngestOptions{Background: true})
+	if err != nil {
+		return nil, err
+	}
+	return &rewriter{Ingest: in, moved: roaring.New(), pages: map[uint64]bool{}}, nil
+}
+
+// move takes a chunk; it gives its length. A chunk that cannot be read stays as it is.
+func (rw *rewriter) move(mv move) (int, error) {
+	if !rw.moved.CheckedAdd(uint32(mv.num)) {
+		return 0, nil
+	}
+	rec, _, err := rw.s.locate(mv.num)
+	if errors.Is(err, errNoChunk) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	data, err := rw.s.chunk(rw.s.locate, mv.num)
+	if err != nil {
+		rw.s.log.Warn("damaged chunk left alone", "chunk", mv.num, "error", err)
+		return 0, skipLost(err)
+	}
+	f := &fresh{num: mv.num, data: slices.Clone(data), order: mv.order, bound: true, maxGen: rec.gen}
+	for _, b := range mv.bases {
+		base, _, err := rw.locate(b)
+		if errors.Is(err, errNoChunk) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		// Deltas of this chunk rely on its generation not growing.
+		if b != mv.num && base.gen+1 <= rec.gen && rw.s.pins.use(rw.Ingest, b) {
+			f.bases = append(f.bases, b)
+			f.gen = max(f.gen, base.gen+1)
+			rw.fix(b)
+		}
+	}
+	rw.s.pins.use(rw.Ingest, mv.num)
+	no, _ := pageOf(mv.num)
+	rw.pages[no] = true
+	rw.bytes += len(data)
+	return len(data), rw.dispatch(f)
+}
+
+// fix keeps the generation of a chunk, which may have been moved and still wait for its encoding, from growing.
+func (rw *rewriter) fix(num uint64) {
+	rw.mu.Lock()
+	defer rw.mu.Unlock()
+	if f := rw.unindexed[num]; f != nil {
+		f.maxGen = min(f.maxGen, f.gen)
+	}
+}
+
+// flush makes what was moved durable and switches the index to it, in one transaction: a chunk's bases must never
+// be of a later generation than it. What the old records took is counted again by the compaction.
+func (rw *rewriter) flush() error {
+	if err := rw.settle(); err != nil {
+		return err
+	}
+	if err := rw.s.packs.sync(); err != nil {
+		return err
+	}
+	batch := rw.placed
+	err := rw.s.update(func(t *writeTxn) error {
+		ends := map[uint32]int64{}
+		for _, f := range batch {
+			no, i := pageOf(f.num)
+			pg, err := t.edit(no)
+			if err != nil {
+				return err
+			}
+			pg.slots[i] = slot{f.rec, f.size}
+			ends[f.rec.pack] = max(ends[f.rec.pack], f.rec.end())
+		}
+		t.done = append(t.done, func() { rw.indexed(batch) })
+		return t.extendPacks(ends)
+	})
+	rw.pages = map[uint64]bool{}
+	rw.bytes = 0
+	return err
+}
+
+// full tells that what was moved should be flushed.
+func (rw *rewriter) full() bool { return len(rw.pages) >= sweepPages || rw.bytes >= rewriteMax }
