@@ -2,7 +2,17 @@ package chunkstore
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	badger "github.com/dgraph-io/badger/v4"
+	"github.com/zeebo/blake3"
 )
 
 // CheckOptions are for Check.
@@ -18,7 +28,311 @@ type Problem struct {
 	Manifests []ID // that are hit
 }
 
-// Check verifies the store.
+// Check verifies the store: its error is that of checking, what is wrong with the store it returns as problems. It
+// runs beside readers and writers, but not beside a collection.
 func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error) {
-	return nil, errors.ErrUnsupported
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	s.gcMu.Lock()
+	defer s.gcMu.Unlock()
+	c := &checker{s: s, opts: opts, known: roaring.New(), blocks: map[place]bool{}, hashes: map[uint32]hash{}}
+	if c.opts.Progress == nil {
+		c.opts.Progress = func(int64, int64) {}
+	}
+	for _, step := range []func(context.Context) error{c.index, c.packs, c.chunks, c.manifests} {
+		if err := step(ctx); err != nil {
+			return c.problems, err
+		}
+	}
+	return c.problems, nil
+}
+
+type checker struct {
+	s        *Store
+	opts     CheckOptions
+	problems []Problem
+	known    *roaring.Bitmap // chunks of the index
+	blocks   map[place]bool  // blocks that were verified
+	hashes   map[uint32]hash // of verified chunks, with ReadData
+}
+
+// found notes a problem that makes the chunks of bad, and all that need them, unreadable; bad may be nil.
+func (c *checker) found(ctx context.Context, where string, what error, bad *roaring.Bitmap) error {
+	p := Problem{Where: where, What: what.Error()}
+	if bad != nil {
+		var err error
+		if p.Manifests, err = c.hit(ctx, bad); err != nil {
+			return err
+		}
+	}
+	c.problems = append(c.problems, p)
+	return nil
+}
+
+// hit lists the manifests that need one of the chunks of bad.
+func (c *checker) hit(ctx context.Context, bad *roaring.Bitmap) ([]ID, error) {
+	bad = bad.Clone()
+	for grown := true; grown; {
+		grown = false
+		err := c.s.eachPageLoose(ctx, func(no uint64, pg *page) error {
+			for i := range pg.slots {
+				r := pg.slots[i].rec
+				if r != nil && slices.ContainsFunc(r.bases, func(b uint64) bool { return bad.Contains(uint32(b)) }) {
+					grown = bad.CheckedAdd(uint32(no*pageChunks)+uint32(i)) || grown
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	ids, err := c.s.manifestIDs(0)
+	if err != nil {
+		return nil, err
+	}
+	var list []ID
+	for _, id := range ids {
+		if m, err := c.s.manifest(id); err == nil && m.bitmap().Intersects(bad) {
+			list = append(list, id)
+		}
+	}
+	return list, nil
+}
+
+// eachPageLoose calls fn for the pages that can be read.
+func (s *Store) eachPageLoose(ctx context.Context, fn func(no uint64, pg *page) error) error {
+	s.numMu.Lock()
+	pages := (s.nextNum + pageChunks - 1) / pageChunks
+	s.numMu.Unlock()
+	for no := range pages {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if pg, err := s.page(no); err == nil {
+			if err := fn(no, pg); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// index verifies Badger's tables.
+func (c *checker) index(ctx context.Context) error {
+	_, err := guarded("verify index", func() (struct{}, error) { return struct{}{}, c.s.db.VerifyChecksum() })
+	if err != nil {
+		return c.found(ctx, indexName, err, nil)
+	}
+	return nil
+}
+
+// packs verifies the files' headers and lengths.
+func (c *checker) packs(ctx context.Context) error {
+	var ends map[uint32]int64
+	err := c.s.view(func(btx *badger.Txn) (err error) {
+		ends, err = readEnds(btx)
+		return err
+	})
+	if err != nil {
+		return c.found(ctx, indexName, err, nil)
+	}
+	for num, end := range ends {
+		if err := c.pack(num, end); err != nil {
+			bad := roaring.New()
+			if err := c.s.eachPageLoose(ctx, func(no uint64, pg *page) error {
+				for i := range pg.slots {
+					if r := pg.slots[i].rec; r != nil && r.pack == num && !c.s.packs.holds(r.place) {
+						bad.Add(uint32(no*pageChunks) + uint32(i))
+					}
+				}
+				return nil
+			}); err != nil {
+				return err
+			}
+			if err := c.found(ctx, packName(num), err, bad); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *checker) pack(num uint32, end int64) error {
+	f, err := os.Open(filepath.Join(c.s.packs.dir, packName(num)))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // only read
+	h := make([]byte, packHeader)
+	if _, err := f.ReadAt(h, 0); err != nil {
+		return fmt.Errorf("header: %w", err)
+	}
+	if string(h[:8]) != packMagic || binary.LittleEndian.Uint16(h[8:]) != packVersion ||
+		binary.LittleEndian.Uint32(h[12:]) != num || binary.LittleEndian.Uint32(h[16:]) != crc32.Checksum(h[:16], castagnoli) {
+		return errors.New("header is damaged")
+	}
+	fi, err := f.Stat()
+	if err == nil && fi.Size() < end {
+		err = fmt.Errorf("has %d bytes, %d are named", fi.Size(), end)
+	}
+	return err
+}
+
+// chunks verifies pages and, with ReadData, the records they name.
+func (c *checker) chunks(ctx context.Context) error {
+	s := c.s
+	s.numMu.Lock()
+	pages := (s.nextNum + pageChunks - 1) / pageChunks
+	s.numMu.Unlock()
+	for no := range pages {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c.opts.Progress(int64(no), int64(pages))
+		pg, err := s.page(no)
+		if err != nil {
+			bad := roaring.New()
+			bad.AddRange(no*pageChunks, (no+1)*pageChunks)
+			if err := c.found(ctx, fmt.Sprintf("index page %d", no), err, bad); err != nil {
+				return err
+			}
+			continue
+		}
+		for i := range pg.slots {
+			if sl := pg.slots[i]; sl.rec != nil {
+				if err := c.chunk(ctx, no*pageChunks+uint64(i), sl); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	c.opts.Progress(int64(pages), int64(pages))
+	return nil
+}
+
+// chunk verifies one chunk, or the whole block it is the first one met of.
+func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
+	s, rec := c.s, sl.rec
+	c.known.Add(uint32(num))
+	at := fmt.Sprintf("pack %d at %d", rec.pack, rec.off)
+	for _, b := range rec.bases {
+		base, _, err := s.locate(b)
+		if err == nil && base.gen >= rec.gen {
+			err = corruptf("base %d of chunk %d has a later generation", b, num)
+		}
+		if err != nil {
+			return c.found(ctx, at, err, roaring.BitmapOf(uint32(num)))
+		}
+	}
+	if !c.opts.ReadData || c.blocks[rec.place] {
+		return nil
+	}
+	if !rec.delta {
+		c.blocks[rec.place] = true
+	}
+	b, err := s.decode(s.locate, rec, num)
+	if err != nil {
+		if now, _, lerr := s.locate(num); lerr == nil && now.place != rec.place {
+			return nil
+		}
+		return c.found(ctx, at, err, c.inRecord(ctx, rec.place))
+	}
+	for _, m := range b.members {
+		now, n, err := s.locate(m.num)
+		if errors.Is(err, errNoChunk) || err == nil && now.place != rec.place {
+			continue // collected, or moved out of the block
+		}
+		full := blake3.Sum256(b.data[m.off : m.off+m.len])
+		h := hash(full[:hashLen])
+		c.hashes[uint32(m.num)] = h
+		if err == nil && n != m.len {
+			err = corruptf("chunk %d has %d bytes, the index says %d", m.num, m.len, n)
+		}
+		if err == nil {
+			_, err = s.lookup(h)
+		}
+		if err != nil {
+			if err := c.found(ctx, at, fmt.Errorf("chunk %d: %w", m.num, err), roaring.BitmapOf(uint32(m.num))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inRecord lists the chunks of a record.
+func (c *checker) inRecord(ctx context.Context, at place) *roaring.Bitmap {
+	bad := roaring.New()
+	_ = c.s.eachPageLoose(ctx, func(no uint64, pg *page) error { // a cancelled check ends soon enough
+		for i := range pg.slots {
+			if r := pg.slots[i].rec; r != nil && r.place == at {
+				bad.Add(uint32(no*pageChunks) + uint32(i))
+			}
+		}
+		return nil
+	})
+	return bad
+}
+
+// manifests verifies that their chunks are there and, with ReadData, their digests.
+func (c *checker) manifests(ctx context.Context) error {
+	s := c.s
+	ids, err := s.manifestIDs(0)
+	if err != nil {
+		return c.found(ctx, indexName, err, nil)
+	}
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		m, err := s.manifest(id)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err == nil {
+			err = c.manifest(m)
+		}
+		if err != nil {
+			c.problems = append(c.problems, Problem{fmt.Sprintf("manifest %d", id), err.Error(), []ID{id}})
+		}
+	}
+	return nil
+}
+
+func (c *checker) manifest(m *chunkList) error {
+	if lost := roaring.AndNot(m.bitmap(), c.known); !lost.IsEmpty() {
+		// It may have been committed after the pages were looked at.
+		for it := lost.Iterator(); it.HasNext(); {
+			if _, _, err := c.s.locate(uint64(it.Next())); err != nil {
+				return fmt.Errorf("of %d chunks that were not found: %w", lost.GetCardinality(), err)
+			}
+		}
+		return nil
+	}
+	for no := range m.segments {
+		if _, err := c.s.segment(m, no); err != nil {
+			return err
+		}
+	}
+	if !c.opts.ReadData {
+		return nil
+	}
+	sum := blake3.New()
+	for _, r := range m.runs {
+		for num := r.first; num < r.first+r.count; num++ {
+			h, ok := c.hashes[uint32(num)]
+			if !ok {
+				return nil // unreadable, which was told
+			}
+			_, _ = sum.Write(h[:]) // cannot fail
+		}
+	}
+	_, _ = sum.Write(m.header)
+	if [32]byte(sum.Sum(nil)) != m.Digest {
+		return corruptf("digest does not match")
+	}
+	return nil
 }

@@ -245,16 +245,11 @@ func parts(value []byte) [][]byte {
 	}
 }
 
-// eachManifest calls fn for all manifests in order of their numbers.
-func (s *Store) eachManifest(ctx context.Context, fn func(m *chunkList) error) error {
-	return s.eachManifestAfter(ctx, 0, fn)
-}
-
-func (s *Store) eachManifestAfter(ctx context.Context, after ID, fn func(m *chunkList) error) error {
+// manifestIDs lists the numbers of the manifests after one, in order.
+func (s *Store) manifestIDs(after ID) ([]ID, error) {
 	var ids []ID
 	err := s.view(func(btx *badger.Txn) error {
-		prefix := []byte{keyManifest}
-		return scan(btx, prefix, manifestKey(after+1), func(key, _ []byte) (bool, error) {
+		return scan(btx, []byte{keyManifest}, manifestKey(after+1), func(key, _ []byte) (bool, error) {
 			if len(key) != 9 {
 				return false, corruptf("manifest key of %d bytes", len(key))
 			}
@@ -262,6 +257,16 @@ func (s *Store) eachManifestAfter(ctx context.Context, after ID, fn func(m *chun
 			return true, nil
 		})
 	})
+	return ids, err
+}
+
+// eachManifest calls fn for all manifests in order of their numbers.
+func (s *Store) eachManifest(ctx context.Context, fn func(m *chunkList) error) error {
+	return s.eachManifestAfter(ctx, 0, fn)
+}
+
+func (s *Store) eachManifestAfter(ctx context.Context, after ID, fn func(m *chunkList) error) error {
+	ids, err := s.manifestIDs(after)
 	if err != nil {
 		return err
 	}

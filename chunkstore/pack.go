@@ -317,6 +317,17 @@ func (ps *packs) readRaw(at place) ([]byte, error) {
 	return b, nil
 }
 
+// holds tells whether a pack's file reaches as far as a place.
+func (ps *packs) holds(at place) bool {
+	p := ps.acquire(at.pack)
+	if p == nil {
+		return false
+	}
+	defer ps.release(p)
+	fi, err := p.f.Stat()
+	return err == nil && fi.Size() >= at.end()
+}
+
 // remove deletes a pack's file; reads under way end undisturbed.
 func (ps *packs) remove(num uint32) error {
 	ps.mu.Lock()

@@ -24,8 +24,21 @@ func openTest(t *testing.T, dir string) *Store {
 	t.Helper()
 	s, err := Open(dir, Options{})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	t.Cleanup(func() {
+		requireClean(t, s)
+		require.NoError(t, s.Close())
+	})
 	return s
+}
+
+// requireClean checks a store, unless it is closed.
+func requireClean(t *testing.T, s *Store) {
+	t.Helper()
+	problems, err := s.Check(context.Background(), CheckOptions{ReadData: true})
+	if !errors.Is(err, ErrClosed) {
+		require.NoError(t, err)
+		require.Empty(t, problems)
+	}
 }
 
 // put stores a stream of parts behind a header.
