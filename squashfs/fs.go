@@ -100,7 +100,7 @@ func (f imageFS) ReadFile(name string) ([]byte, error) {
 
 // find resolves a path, with a symlink in its last place or without.
 func (f imageFS) find(op, name string, follow bool) (*Inode, error) {
-	if !fs.ValidPath(name) {
+	if !validPath(name) {
 		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
 	n, err := f.im.resolve(name, follow)
@@ -109,6 +109,9 @@ func (f imageFS) find(op, name string, follow bool) (*Inode, error) {
 	}
 	return n, nil
 }
+
+// validPath is fs.ValidPath without its demand for UTF-8: Linux names are bytes, and a walk must get past them.
+func validPath(name string) bool { return fs.ValidPath(strings.ToValidUTF8(name, "?")) }
 
 // resolve walks a slash-separated path from the root.
 func (im *Image) resolve(name string, follow bool) (*Inode, error) {

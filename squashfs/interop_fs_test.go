@@ -17,6 +17,7 @@ import (
 func TestFS(t *testing.T) {
 	root := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(root, "a/b"), 0o755))
+	must(t, os.Mkdir(filepath.Join(root, "no\xffutf8"), 0o755))
 	must(t, os.WriteFile(filepath.Join(root, "a/b/file"), []byte("data"), 0o644))
 	must(t, os.WriteFile(filepath.Join(root, "a/empty"), nil, 0o644))
 	for name, target := range map[string]string{
@@ -48,6 +49,7 @@ func TestFS(t *testing.T) {
 	if target, err := fs.ReadLink(fsys, "up"); err != nil || target != "a/../../../a/b/file" {
 		t.Errorf("up: %q, %v", target, err)
 	}
+	must(t, fs.WalkDir(fsys, ".", func(_ string, _ fs.DirEntry, err error) error { return err }))
 	info, err := fs.Lstat(fsys, "loop")
 	must(t, err)
 	if n, ok := info.Sys().(*squashfs.Inode); !ok || info.Mode()&fs.ModeSymlink == 0 || n.Attr().Mode&unix.S_IFMT != unix.S_IFLNK {
