@@ -96,6 +96,7 @@ func (w *writer) dir(ctx context.Context, name string, dir *Entry) (number uint3
 	if err != nil {
 		return 0, 0, err
 	}
+	entries = slices.Clone(entries) // the source may keep its own
 	slices.SortFunc(entries, func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
 	if err := checkNames(name, entries); err != nil {
 		return 0, 0, err
