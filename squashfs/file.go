@@ -52,13 +52,13 @@ func (n *Inode) walk(i uint64) (blockWalk, error) {
 	if w.c, err = n.im.cursor(n.im.inodes, (*marks)[m].list); err != nil {
 		return w, err
 	}
-	more := *marks
+	more := (*marks)[:len(*marks):len(*marks)] // others read them: the first append copies
 	for at := m * markEvery; at < i; at++ {
 		if _, _, _, err := w.next(); err != nil {
 			return w, err
 		}
 		if (at+1)%markEvery == 0 && (at+1)/markEvery == uint64(len(more)) {
-			more = append(more[:len(more):len(more)], blockMark{w.c.position(), w.data})
+			more = append(more, blockMark{w.c.position(), w.data})
 		}
 	}
 	if len(more) > len(*marks) {

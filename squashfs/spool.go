@@ -8,7 +8,7 @@ import (
 )
 
 // spoolMemory is how many bytes all spools of one writer keep in memory before they use temporary files.
-const spoolMemory = 32 << 20
+const spoolMemory = 16 << 20
 
 const (
 	spoolChunk  = 64 << 10

@@ -182,7 +182,9 @@ func (s *shipData) run(ctx context.Context) error {
 		}
 		return err
 	})
-	return g.Wait()
+	err := g.Wait()
+	s.small, s.large, s.scratch, s.free = nil, nil, nil, nil // the second pass needs the memory
+	return err
 }
 
 // emit is dataWriter's.
