@@ -24,12 +24,16 @@ const (
 	maxTxnBytes    = 3 << 19  // of 15 % of the memtable
 	valueThreshold = 1 << 20  // the largest that Badger takes
 	walAlloc       = 20 << 20 // a memtable's log: the memtable and one transaction beyond it
-	// indexRoom is what must be free on the file system before the index is written: Badger writes tables
-	// through sparse memory maps, where a full disk would kill the process instead of giving an error.
-	indexRoom = 2*walAlloc + 8<<20
+	flushRoom      = 24 << 20 // for the table of a full memtable
+	packRoom       = 32 << 20 // what packs leave free of what openRoom does not take
+	openRoom       = 2*walAlloc + 4<<20
 )
 
-const memExt = ".mem"
+// Names in the index's directory.
+const (
+	memExt      = ".mem"
+	reserveName = "RESERVE"
+)
 
 func badgerOptions(dir string, opts Options, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
@@ -72,29 +76,42 @@ func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) 
 		if err := removeEmptyLogs(dir); err != nil {
 			return nil, err
 		}
-		if err := haveRoom(dir, 2*memTableSize+4<<20); err != nil {
+		if err := (&logGuard{dir: dir}).giveUp(); err != nil {
+			return nil, err
+		}
+		if err := haveRoom(dir, openRoom); err != nil {
 			return nil, err
 		}
 	}
 	db, err := guarded("open index", func() (*badger.DB, error) {
 		return badger.Open(badgerOptions(dir, opts, log))
 	})
-	if err != nil {
-		return nil, fmt.Errorf("open index: %w", err)
+	var errno unix.Errno
+	switch {
+	case err == nil:
+		return db, nil
+	case errors.As(err, &errno) || errors.Is(err, ErrCorrupt):
+		return nil, err
 	}
-	return db, nil
+	return nil, fmt.Errorf("%w: open index: %w", ErrCorrupt, err) // Badger has no class of its own for that
+}
+
+// freeBytes is what can be written to dir's file system.
+func freeBytes(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("statfs %s: %w", dir, err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
 }
 
 // haveRoom fails unless n bytes are free for dir.
 func haveRoom(dir string, n int64) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return err
+	free, err := freeBytes(dir)
+	if err == nil && free < n {
+		err = fmt.Errorf("%s: %d bytes free, the index needs %d: %w", dir, free, n, unix.ENOSPC)
 	}
-	if free := int64(st.Bavail) * st.Bsize; free < n {
-		return fmt.Errorf("%s: %d bytes free, the index needs %d: %w", dir, free, n, unix.ENOSPC)
-	}
-	return nil
+	return err
 }
 
 // memLogs lists the numbers and sizes of the memtable logs in dir.
@@ -142,25 +159,36 @@ func removeEmptyLogs(dir string) error {
 	return nil
 }
 
-// logGuard keeps the memtable logs of an open database really allocated: the one in use, and the next one, which
-// it makes in advance as an empty file with blocks behind its end, so that Badger's stores into the mapped file
-// never meet a full disk. Used with Store.writeMu held.
+// logGuard keeps an open database from meeting a full disk where it would be killed by it, in its memory-mapped files:
+//   - the memtable log in use is really allocated, and so is the next one, which is made in advance as an empty file
+//     with blocks behind its end;
+//   - a reserve is held that a flush and a compaction fit into, and given up when the disk gets full;
+//   - transactions are refused before a flush that would have no room.
+//
+// Packs stop growing earlier than that (packs.margin), so that deleting and collecting still work. Used with
+// Store.writeMu held.
 type logGuard struct {
-	dir  string
-	next int // the log made in advance, 0 = none
+	dir      string
+	next     int   // the log made in advance, 0 = none
+	used     int64 // bytes of transactions since the log in use was begun, about
+	reserved bool
 }
 
-// prepare is called before each transaction.
-func (g *logGuard) prepare() error {
+// room is what a flush of the memtable and a compaction of all tables may need.
+func (g *logGuard) room(lsm int64) int64 { return flushRoom + lsm + lsm/4 }
+
+// prepare is called before each transaction of an index with tables of lsm bytes.
+func (g *logGuard) prepare(lsm int64) error {
+	if err := g.balance(lsm); err != nil {
+		return err
+	}
 	if g.next != 0 {
 		fi, err := os.Stat(memLogPath(g.dir, g.next))
 		if err == nil && fi.Size() == 0 {
 			return nil
 		}
 	}
-	if err := haveRoom(g.dir, indexRoom); err != nil {
-		return err
-	}
+	g.used = 0
 	logs, err := memLogs(g.dir)
 	if err != nil {
 		return err
@@ -183,17 +211,53 @@ func (g *logGuard) prepare() error {
 	return nil
 }
 
-func allocateLog(path string, flag int) error {
+// balance takes or gives up the reserve, and refuses when there is no room for a flush that may come.
+func (g *logGuard) balance(lsm int64) error {
+	free, err := freeBytes(g.dir)
+	if err != nil {
+		return err
+	}
+	need := g.room(lsm)
+	switch {
+	case free >= 3*need && !g.reserved:
+		g.reserved = allocateFile(g.reservePath(), os.O_CREATE, need) == nil
+	case free < need && g.reserved:
+		if err := g.giveUp(); err != nil {
+			return err
+		}
+		free += need
+	}
+	if free < need && g.used > memTableSize/2 {
+		return fmt.Errorf("%s: %d bytes free, the index may need %d: %w", g.dir, free, need, unix.ENOSPC)
+	}
+	return nil
+}
+
+func (g *logGuard) reservePath() string { return filepath.Join(g.dir, reserveName) }
+
+// giveUp frees the reserve.
+func (g *logGuard) giveUp() error {
+	g.reserved = false
+	if err := os.Remove(g.reservePath()); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func allocateLog(path string, flag int) error { return allocateFile(path, flag, walAlloc) }
+
+// allocateFile allocates n bytes for a file without changing its length.
+func allocateFile(path string, flag int, n int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR|flag, 0o600)
 	if err != nil {
 		return err
 	}
-	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, walAlloc)
+	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, n)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = nil
 	}
 	if err != nil {
-		err = fmt.Errorf("allocate the index's log: %w", err)
+		err = fmt.Errorf("allocate %s: %w", filepath.Base(path), err)
 	}
 	return errors.Join(err, f.Close())
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -29,7 +30,11 @@ func (c *collection) compact(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for num, size := range c.s.packs.sizes() {
+	sizes := c.s.packs.sizes()
+	// Those with the least to copy come first: on a full disk they make room for the others.
+	nums := slices.SortedFunc(maps.Keys(sizes), func(a, b uint32) int { return cmp.Compare(inv.packs[a], inv.packs[b]) })
+	for _, num := range nums {
+		size := sizes[num]
 		if live := inv.packs[num]; (size-packHeader-live)*100 <= size*garbagePercent && size > packHeader {
 			continue
 		}
@@ -223,14 +228,15 @@ func (c *collection) purge(ctx context.Context) error {
 func (s *Store) shrinkIndex() error {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
-	if err := s.guard.prepare(); err != nil {
+	lsm, _ := s.db.Size()
+	if err := s.guard.prepare(lsm); err != nil {
 		return err
 	}
-	lsm, _ := s.db.Size()
-	if err := haveRoom(s.guard.dir, 2*lsm+indexRoom); err != nil {
-		return nil //nolint:nilerr // nothing is lost: the next collection or Close does it
+	free, err := freeBytes(s.guard.dir)
+	if err != nil || free < s.guard.room(lsm) {
+		return err // without room nothing is lost: a later collection does it
 	}
-	_, err := guarded("shrink index", func() (struct{}, error) {
+	_, err = guarded("shrink index", func() (struct{}, error) {
 		if err := s.db.DropPrefix([]byte{keySentinel}); err != nil {
 			return struct{}{}, err
 		}
@@ -239,6 +245,7 @@ func (s *Store) shrinkIndex() error {
 	if err != nil {
 		return fmt.Errorf("shrink index: %w", err)
 	}
+	s.guard.next = 0 // the memtable was replaced
 	return nil
 }
 

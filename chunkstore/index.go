@@ -201,9 +201,11 @@ type writeTxn struct {
 	state state            // as it will be
 	pages map[uint64]*page // changed pages, as they will be
 	done  []func()         // called after the commit
+	bytes int64            // written, about
 }
 
 func (t *writeTxn) set(key, value []byte) error {
+	t.bytes += int64(len(key)+len(value)) + 40
 	if err := t.btx.Set(key, value); err != nil {
 		return fmt.Errorf("write index: %w", err)
 	}
@@ -211,6 +213,7 @@ func (t *writeTxn) set(key, value []byte) error {
 }
 
 func (t *writeTxn) delete(key []byte) error {
+	t.bytes += int64(len(key)) + 40
 	if err := t.btx.Delete(key); err != nil {
 		return fmt.Errorf("write index: %w", err)
 	}
@@ -239,7 +242,8 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	if s.broken != nil {
 		return s.broken
 	}
-	if err := s.guard.prepare(); err != nil {
+	lsm, _ := s.db.Size()
+	if err := s.guard.prepare(lsm); err != nil {
 		return err
 	}
 	t := &writeTxn{btx: s.db.NewTransaction(true), state: s.state, pages: map[uint64]*page{}}
@@ -271,6 +275,7 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 		s.broken = fmt.Errorf("index is not writable any more: %w", err)
 		return s.broken
 	}
+	s.guard.used += t.bytes
 	s.state = t.state
 	s.pages.invalidate(changed...)
 	for _, fn := range t.done {

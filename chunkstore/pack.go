@@ -163,7 +163,7 @@ func (ps *packs) append(rec []byte, by *holds) (place, error) {
 		}
 	}
 	p := ps.active
-	if err := p.reserve(int64(len(rec))); err != nil {
+	if err := p.reserve(ps.dir, int64(len(rec))); err != nil {
 		return place{}, err
 	}
 	// A short write leaves bytes that no index names; the next record overwrites them.
@@ -223,9 +223,13 @@ func (ps *packs) sizes() map[uint32]int64 {
 }
 
 // reserve allocates space ahead for n more bytes, so that a file grows in few extents; packs.mu is held.
-func (p *pack) reserve(n int64) error {
+func (p *pack) reserve(dir string, n int64) error {
 	if p.size+n <= p.alloc {
 		return nil
+	}
+	// The index keeps room to delete and collect in.
+	if err := haveRoom(dir, n+packRoom); err != nil {
+		return err
 	}
 	step := min(max(p.size/2, 64<<10), 8<<20)
 	want := p.size + n + step

@@ -269,8 +269,13 @@ func (s *Store) release() error {
 		errs = append(errs, s.packs.close())
 	}
 	if s.db != nil {
-		_, err := guarded("close index", func() (struct{}, error) { return struct{}{}, s.db.Close() })
-		if err == nil && !s.opts.ReadOnly {
+		var err error
+		if !s.opts.ReadOnly {
+			// Their room is for the flush.
+			err = errors.Join(s.guard.giveUp(), removeEmptyLogs(s.guard.dir))
+		}
+		_, cerr := guarded("close index", func() (struct{}, error) { return struct{}{}, s.db.Close() })
+		if err = errors.Join(err, cerr); err == nil && !s.opts.ReadOnly {
 			err = trimIndex(s.guard.dir)
 		}
 		errs = append(errs, err)

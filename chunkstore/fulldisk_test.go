@@ -1,0 +1,152 @@
+package chunkstore
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// smallDisk mounts an ext4 file system of some MiB for the test.
+func smallDisk(t *testing.T, mib int64) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	dir := t.TempDir()
+	img, mnt := filepath.Join(dir, "img"), filepath.Join(dir, "mnt")
+	require.NoError(t, os.Mkdir(mnt, 0o700))
+	require.NoError(t, os.WriteFile(img, nil, 0o600))
+	require.NoError(t, os.Truncate(img, mib<<20))
+	out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-m", "0", img).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	out, err = exec.CommandContext(ctx, "mount", "-o", "loop", img, mnt).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Cleanup(func() {
+		if err := unix.Unmount(mnt, 0); err != nil {
+			t.Error("unmount:", err)
+			_ = unix.Unmount(mnt, unix.MNT_DETACH)
+		}
+	})
+	return mnt
+}
+
+// fillDisk takes all the free space of a file system.
+func fillDisk(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	b := make([]byte, 1<<20)
+	for len(b) > 0 {
+		if _, err := f.Write(b); err != nil {
+			require.ErrorIs(t, err, unix.ENOSPC)
+			b = b[:len(b)/2]
+		}
+	}
+	_ = f.Sync() // may say that the disk is full, once more
+}
+
+// TestFullDisk fills the disk by the store itself, and then by something else, at several steps. Each time the error
+// is that of a full disk, what was stored stays readable, and deleting makes room again.
+func TestFullDisk(t *testing.T) {
+	ctx := context.Background()
+	mnt := smallDisk(t, 200)
+	dir := filepath.Join(mnt, "store")
+	r := rand.New(rand.NewPCG(10, 11))
+	s, err := Open(dir, Options{})
+	require.NoError(t, err)
+	defer func() { _ = s.Close() }()
+
+	// The store fills the disk.
+	var ids []ID
+	var want [][]byte
+	for {
+		data := noise(r, 8<<20)
+		m, err := tryPut(s, nil, part{"a", data, nil})
+		if err != nil {
+			require.ErrorIs(t, err, unix.ENOSPC)
+			break
+		}
+		ids, want = append(ids, m.ID), append(want, data)
+		require.Less(t, len(ids), 50)
+	}
+	require.NotEmpty(t, ids)
+	requireClean(t, s)
+
+	// Something else takes what is left.
+	ballast := filepath.Join(mnt, "ballast")
+	fillDisk(t, ballast)
+	for i, id := range ids {
+		require.True(t, bytes.Equal(want[i], readAll(t, s, id)))
+	}
+	_, err = tryPut(s, nil, part{"a", noise(r, 1<<20), nil})
+	require.ErrorIs(t, err, unix.ENOSPC)
+	deleteManifest(t, s, ids[:len(ids)-1]...)
+	st, err := s.GC(ctx, nil)
+	require.NoError(t, err)
+	require.NotZero(t, st.Bytes)
+	m := put(t, s, nil, part{"a", noise(r, 1<<20), nil})
+	fillDisk(t, ballast+"2")
+	require.NoError(t, s.Close())
+
+	// A store is not opened on a full disk, and not harmed.
+	fillDisk(t, ballast+"3")
+	s2, err := Open(dir, Options{})
+	require.ErrorIs(t, err, unix.ENOSPC)
+	require.Nil(t, s2)
+	for _, n := range []string{"", "2", "3"} {
+		require.NoError(t, os.Remove(ballast+n))
+	}
+	s, err = Open(dir, Options{})
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want[len(want)-1], readAll(t, s, ids[len(ids)-1])))
+	readAll(t, s, m.ID)
+	requireClean(t, s)
+	require.NoError(t, s.Close())
+}
+
+// TestFullDiskRecords fills a disk and writes records until the index refuses.
+func TestFullDiskRecords(t *testing.T) {
+	ctx := context.Background()
+	mnt := smallDisk(t, 160)
+	dir := filepath.Join(mnt, "store")
+	r := rand.New(rand.NewPCG(12, 13))
+	s, err := Open(dir, Options{})
+	require.NoError(t, err)
+	defer func() { _ = s.Close() }()
+	fillDisk(t, filepath.Join(mnt, "ballast"))
+	var written [][]byte
+	for {
+		v := noise(r, 200<<10)
+		key := string(rune('a'+len(written)/26)) + string(rune('a'+len(written)%26))
+		err := s.Update(ctx, true, func(tx *Tx) error { return tx.Put("b", key, v) })
+		if err != nil {
+			require.ErrorIs(t, err, unix.ENOSPC)
+			break
+		}
+		written = append(written, v)
+		require.Less(t, len(written), 600)
+	}
+	require.NoError(t, s.Close())
+	require.NoError(t, os.Remove(filepath.Join(mnt, "ballast")))
+	s, err = Open(dir, Options{})
+	require.NoError(t, err)
+	require.NoError(t, s.View(ctx, func(tx *Tx) error {
+		n := 0
+		err := tx.Scan("b", "", func(_ string, v []byte) (bool, error) {
+			require.True(t, bytes.Equal(written[n], v))
+			n++
+			return true, nil
+		})
+		require.Equal(t, len(written), n)
+		return err
+	}))
+	require.NoError(t, s.Close())
+}
