@@ -23,7 +23,7 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	case errors.Is(err, chunkstore.ErrLocked):
 		return fmt.Errorf("%w: %w", ErrConflict, err)
-	case errors.Is(err, snapfuse.ErrNoFUSE):
+	case errors.Is(err, snapfuse.ErrNoFUSE), errors.Is(err, snapfuse.ErrNoTransport):
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err

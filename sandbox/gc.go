@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// gcLock is the lock of the one collection; no workspace can have this name.
+const gcLock = "@gc"
+
 // expireEvery is how often snapshots past their time are looked for.
 const expireEvery = time.Minute
 
@@ -18,8 +21,11 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 		return GCResult{}, err
 	}
 	defer end()
-	h.gcMu.Lock()
-	defer h.gcMu.Unlock()
+	unlock, err := h.ops.lock(ctx, gcLock)
+	if err != nil {
+		return GCResult{}, err
+	}
+	defer unlock()
 	var result GCResult
 	if result.Expired, err = h.expire(ctx); err != nil {
 		return result, err

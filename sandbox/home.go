@@ -42,8 +42,6 @@ type Home struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // background goroutines: packer, janitor, sweeper
 
-	gcMu sync.Mutex // one collection at a time
-
 	mu      sync.Mutex       // guards what follows
 	live    map[string]*live // by workspace: what has a FUSE connection
 	closing bool
@@ -179,6 +177,9 @@ func (h *Home) open(ctx context.Context, m marker) error {
 		}
 		return fmt.Errorf("opening the store of %s: %w", h.dir, classify(err))
 	}
+	if err := h.checkIdentity(ctx, m, fresh); err != nil {
+		return err
+	}
 	if h.catalog, err = loadCatalog(ctx, h.store); err != nil {
 		return err
 	}
@@ -198,6 +199,21 @@ func (h *Home) open(ctx context.Context, m marker) error {
 		}
 	}
 	return nil
+}
+
+// checkIdentity makes sure that the store is the one that the home was made with: a new one in its place would show a home
+// without workspaces.
+func (h *Home) checkIdentity(ctx context.Context, m marker, fresh bool) error {
+	if fresh {
+		return classify(h.store.Update(ctx, true, func(tx *chunkstore.Tx) error { return tx.Put(bucketMeta, keyHome, []byte(m.ID)) }))
+	}
+	return classify(h.store.View(ctx, func(tx *chunkstore.Tx) error {
+		id, err := tx.Get(bucketMeta, keyHome)
+		if errors.Is(err, chunkstore.ErrNotFound) || err == nil && string(id) != m.ID {
+			return fmt.Errorf("%w: the store in %s is not the one of this home: put the right one back from a backup", ErrCorrupt, h.dir)
+		}
+		return err
+	}))
 }
 
 // start starts the background goroutines; Close ends them and waits.

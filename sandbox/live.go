@@ -27,7 +27,8 @@ type live struct {
 	closed bool         // guarded by users
 
 	stackMu sync.Mutex
-	stack   *stack // guarded by stackMu: what the overlay stands on
+	stack   *stack   // guarded by stackMu: what the overlay stands on
+	kept    []*lower // guarded by stackMu: see keep
 }
 
 // use keeps the overlay open until done is called; false if it is closed already.
@@ -45,6 +46,13 @@ func (l *live) push(low *lower) {
 	l.stackMu.Lock()
 	defer l.stackMu.Unlock()
 	l.stack.of = slices.Insert(l.stack.of, 0, low)
+}
+
+// keep holds the directory that was the upper of a read-only mount, for as long as the mount shows it.
+func (l *live) keep(low *lower) {
+	l.stackMu.Lock()
+	defer l.stackMu.Unlock()
+	l.kept = append(l.kept, low)
 }
 
 // refresh replaces, beneath the running overlay, every sealed directory that has become an image.
@@ -114,6 +122,9 @@ func (h *Home) watch(l *live) {
 	}
 	l.stackMu.Lock()
 	l.stack.release()
+	for _, low := range l.kept {
+		h.cache.release(low)
+	}
 	l.stackMu.Unlock()
 	h.mu.Lock()
 	delete(h.live, l.workspace)
@@ -170,11 +181,19 @@ func (l *live) state(mounts mountTable) WorkspaceState {
 // overlayOf gives the overlay of a workspace to work on, of its mount or opened for the occasion. The caller holds the
 // workspace's lock. push is called with the layer that a seal made.
 func (h *Home) overlayOf(ctx context.Context, w *workspaceRecord, readOnly bool) (o *layers.Overlay, push func(*lower), done func(), err error) {
-	if l := h.liveOf(w.ID); l != nil {
-		if done, ok := l.use(); ok {
-			return l.overlay, l.push, done, nil
+	l := h.liveOf(w.ID)
+	if l != nil {
+		used, ok := l.use()
+		switch {
+		case !ok:
+			<-l.gone // it has just died, and its watcher is closing it
+			l = nil
+		case readOnly || !l.options.ReadOnly:
+			return l.overlay, l.push, used, nil
+		default:
+			// A read-only mount has no upper to seal, but takes the directory for a lower: a second overlay seals it.
+			defer used()
 		}
-		<-l.gone // it has just died, and its watcher is closing it
 	}
 	s, err := h.cache.open(ctx, w.Base)
 	if err != nil {
@@ -185,12 +204,20 @@ func (h *Home) overlayOf(ctx context.Context, w *workspaceRecord, readOnly bool)
 		s.release()
 		return nil, nil, nil, err
 	}
-	return o, func(l *lower) { s.of = append(s.of, l) }, func() {
+	push = func(low *lower) {
+		s.of = append(s.of, low)
+		if l != nil {
+			h.cache.retain(low)
+			l.keep(low)
+		}
+	}
+	done = func() {
 		if err := o.Close(); err != nil {
 			h.log.Warn("closing an overlay", "workspace", w.ID, "error", err)
 		}
 		s.release()
-	}, nil
+	}
+	return o, push, done, nil
 }
 
 // newOverlay opens the upper of a workspace over a stack.

@@ -16,6 +16,7 @@ import (
 //	trash       number of an upper  empty: the directory is to be removed
 //	events      workspace/id        Event
 //	meta        "next-upper"        decimal: every lower number may be in use
+//	meta        "home"              identity of the home, as in its marker
 const (
 	bucketWorkspaces = "workspaces"
 	bucketSnapshots  = "snapshots"
@@ -24,6 +25,7 @@ const (
 	bucketEvents     = "events"
 	bucketMeta       = "meta"
 	keyNextUpper     = "next-upper"
+	keyHome          = "home"
 )
 
 // workspaceRecord is what is durable of a workspace. Immutable once in the catalog: a change replaces it.

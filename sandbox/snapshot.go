@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"snapfs/layers"
 )
 
@@ -123,7 +121,7 @@ func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, 
 		return err
 	})
 	if err != nil {
-		return errors.Join(sealError(w.ID, err), h.uppers.remove(upper))
+		return errors.Join(classify(fmt.Errorf("sealing %s: %w", w.ID, err)), h.uppers.remove(upper))
 	}
 	push(h.cache.add(layer.ID, low, layer.Upper))
 	h.packer.add(layer.ID)
@@ -134,13 +132,6 @@ func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, 
 		}
 	}
 	return nil
-}
-
-func sealError(workspace string, err error) error {
-	if errors.Is(err, unix.EROFS) {
-		return fmt.Errorf("%w: workspace %s is mounted read-only with changes below: unmount it for the snapshot", ErrConflict, workspace)
-	}
-	return classify(fmt.Errorf("sealing %s: %w", workspace, err))
 }
 
 // nameIsFree refuses the name of another snapshot of the same workspace.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"time"
 
 	"snapfs/sandbox"
@@ -69,6 +70,9 @@ type sink struct {
 	change   func(sandbox.Change) error
 }
 
+// spoiled finds what the JSON encoder writes for bytes that are not UTF-8; a genuine U+FFFD it writes as it is.
+var spoiled = regexp.MustCompile(`(^|[^\\])(\\\\)*\\ufffd`)
+
 // call makes one call.
 func call[Res any](ctx context.Context, c *Client, name string, request any, to sink) (result Res, err error) {
 	if err := ctx.Err(); err != nil {
@@ -77,6 +81,9 @@ func call[Res any](ctx context.Context, c *Client, name string, request any, to 
 	body, err := json.Marshal(request)
 	if err != nil {
 		return result, fmt.Errorf("%w: request: %w", sandbox.ErrInvalid, err)
+	}
+	if spoiled.Match(body) {
+		return result, fmt.Errorf("%w: names and paths in a call to a daemon must be UTF-8", sandbox.ErrInvalid)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // an error of a change function ends the call in the daemon, too

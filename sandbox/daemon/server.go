@@ -67,7 +67,9 @@ func Serve(ctx context.Context, dir string, home *sandbox.Home) error {
 	s.stopping = true
 	s.mu.Unlock()
 	// The socket goes first, so that a client that comes now starts a daemon of its own instead of meeting this one.
-	err = errors.Join(err, os.Remove(filepath.Join(dir, sandbox.SocketName)))
+	if e := os.Remove(filepath.Join(dir, sandbox.SocketName)); e != nil && !errors.Is(e, os.ErrNotExist) {
+		err = errors.Join(err, e)
+	}
 	s.closeErr = errors.Join(s.drain(), home.Close())
 	close(s.closed) // those who asked to stop get their answer now
 

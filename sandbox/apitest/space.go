@@ -1,0 +1,273 @@
+package apitest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"snapfs/internal/treewalk"
+	"snapfs/sandbox"
+)
+
+// diff lists changes as "K path", sorted.
+func (e *env) diff(a, b string) string {
+	e.Helper()
+	var lines []string
+	err := e.API.Diff(e.Context(), sandbox.DiffRequest{A: a, B: b}, func(c sandbox.Change) error {
+		line := c.Kind + " " + c.Path
+		if c.OldPath != "" {
+			line += " < " + c.OldPath
+		}
+		lines = append(lines, line)
+		return nil
+	})
+	if err != nil {
+		e.Errorf("diff %s %s: %v", a, b, err)
+	}
+	sort.Strings(lines)
+	return strings.Join(lines, "\n")
+}
+
+func testDiff(e *env) {
+	src := e.mkdir("src")
+	e.sh(`cd "$1"; mkdir d; echo a > d/a; echo b > b; echo c > c; echo t > t`, src)
+	e.create("w", src)
+	at := e.mount("w")
+	equal(e, "unchanged workspace", e.diff("w", ""), "")
+	e.sh(`cd "$1"; echo more >> b; rm c; mkdir n; echo n > n/n; rm t; ln -s b t; printf odd > "$(printf 'o\377')"`, at)
+	const want = "A n\nA n/n\nA o\xff\nD c\nM b\nT t"
+	equal(e, "workspace against its base", e.diff("w", ""), want)
+	e.snapshot("w", "one")
+	equal(e, "snapshot against its parent", e.diff("one", ""), want)
+	equal(e, "workspace against its head", e.diff("w", ""), "")
+	e.sh(`echo again >> "$1/d/a"`, at)
+	e.stored("w", "two")
+	equal(e, "two snapshots", e.diff("one", "two"), "M d/a")
+	equal(e, "two snapshots, reversed", e.diff("two", "one"), "M d/a")
+	equal(e, "a snapshot and a workspace", e.diff("two", "w"), "")
+	e.unmount("w")
+	equal(e, "an unmounted workspace", e.diff("one", "w"), "M d/a")
+	if err := e.API.Delete(e.Context(), sandbox.RefRequest{Ref: "one"}); err != nil {
+		e.Error(err)
+	}
+	equal(e, "snapshot against a deleted parent", e.diff("two", ""), "M d/a")
+	stop := errors.New("enough")
+	if err := e.API.Diff(e.Context(), sandbox.DiffRequest{A: "two"}, func(sandbox.Change) error { return stop }); !errors.Is(err, stop) {
+		e.Errorf("an error of the callback: got %v", err)
+	}
+	e.wants(e.API.Diff(e.Context(), sandbox.DiffRequest{A: "two", B: "zzz"}, nil), sandbox.ErrNotFound, "zzz")
+}
+
+func testExport(e *env) {
+	src := e.fixture("src")
+	e.create("w", src)
+	at := e.mount("w")
+	e.sh(`echo late > "$1/late"; rm "$1/a/empty"; mv "$1/a/b" "$1/moved"`, at)
+	want := e.walk(at)
+	e.snapshot("w", "s")
+	export := func(name string, r sandbox.ExportRequest) sandbox.ExportResult {
+		e.Helper()
+		r.Path, r.Format = filepath.Join(e.dir, name), "squashfs"
+		if r.Snapshot == "" {
+			r.Snapshot = "s"
+		}
+		res := must[sandbox.ExportResult](e)(e.API.Export(e.Context(), r))
+		fi, err := os.Stat(r.Path)
+		if err != nil || fi.Size() != res.Size || len(res.Digest) != 64 {
+			e.Errorf("export %s: %+v, file %v, %v", name, res, fi, err)
+		}
+		return res
+	}
+	plain := export("plain.sqsh", sandbox.ExportRequest{Compression: "none"})
+	again := export("again.sqsh", sandbox.ExportRequest{Compression: "none"})
+	equal(e, "digest of a second export", again.Digest, plain.Digest)
+
+	// The same tree with another history gives the same bytes.
+	w := e.create("flat", filepath.Join(e.dir, "plain.sqsh"))
+	e.snapshot(w.ID, "flat")
+	flat := export("flat.sqsh", sandbox.ExportRequest{Snapshot: "flat", Compression: "none"})
+	equal(e, "digest of the same tree with another history", flat.Digest, plain.Digest)
+	e.same("created from the export", e.walk(e.mount("flat")), want, treewalk.Options{})
+
+	for _, compression := range []string{"none", "zstd", "gzip", "xz", "lz4"} {
+		name := compression + ".sqsh"
+		export(name, sandbox.ExportRequest{Compression: compression})
+		out := filepath.Join(e.dir, "out-"+compression)
+		e.sh(`unsquashfs -no-progress -quiet -d "$1" "$2" >/dev/null`, out, filepath.Join(e.dir, name))
+		e.same("unsquashfs of "+compression, e.walk(out), want, treewalk.Options{IgnoreMtime: true, IgnoreExtents: true})
+	}
+	loop := e.mkdir("loop")
+	e.sh(`mount -t squashfs -o loop,ro "$1" "$2"`, filepath.Join(e.dir, "plain.sqsh"), loop)
+	e.same("mounted by the kernel", e.walk(loop), want, treewalk.Options{IgnoreMtime: true, IgnoreExtents: true})
+	e.sh(`umount "$1"`, loop)
+
+	export("layer.sqsh", sandbox.ExportRequest{Layer: true})
+	list := e.sh(`unsquashfs -ll "$1"`, filepath.Join(e.dir, "layer.sqsh"))
+	if !strings.Contains(list, "/late") || strings.Contains(list, "script") || !strings.Contains(list, "c---------") {
+		e.Errorf("the layer holds\n%s", list)
+	}
+	// An existing file is replaced, and nothing else is left beside.
+	export("plain.sqsh", sandbox.ExportRequest{Compression: "zstd"})
+	equal(e, "files left", e.sh(`ls -A "$1" | grep -c '^\.' || true`, e.dir), "0")
+}
+
+func testExportRefuses(e *env) {
+	at := e.up("w")
+	e.snapshot("w", "s")
+	file := filepath.Join(e.dir, "x.sqsh")
+	for _, bad := range []struct {
+		r     sandbox.ExportRequest
+		class error
+		says  string
+	}{
+		{sandbox.ExportRequest{Path: "relative"}, sandbox.ErrInvalid, "absolute"},
+		{sandbox.ExportRequest{Path: at + "/x"}, sandbox.ErrInvalid, "inside the mount"},
+		{sandbox.ExportRequest{Path: e.home + "/x"}, sandbox.ErrInvalid, "home"},
+		{sandbox.ExportRequest{Path: e.dir}, sandbox.ErrInvalid, e.dir},
+		{sandbox.ExportRequest{Path: e.dir + "/no/x"}, sandbox.ErrNotFound, "no"},
+		{sandbox.ExportRequest{Path: file, Format: "zip"}, sandbox.ErrInvalid, "zip"},
+		{sandbox.ExportRequest{Path: file, Compression: "rar"}, sandbox.ErrInvalid, "rar"},
+		{sandbox.ExportRequest{Path: file, Compression: "none", Level: 3}, sandbox.ErrInvalid, "3"},
+		{sandbox.ExportRequest{Path: file, Snapshot: "unknown"}, sandbox.ErrNotFound, "unknown"},
+	} {
+		if bad.r.Snapshot == "" {
+			bad.r.Snapshot = "s"
+		}
+		_, err := e.API.Export(e.Context(), bad.r)
+		e.wants(err, bad.class, bad.says)
+	}
+	if _, err := os.Lstat(file); err == nil {
+		e.Error("a refused export left a file")
+	}
+}
+
+func testStats(e *env) {
+	at := e.up("w")
+	e.sh(`head -c 1000000 /dev/urandom > "$1/base"`, at)
+	e.stored("w", "a")
+	e.sh(`head -c 500000 /dev/urandom > "$1/delta"`, at)
+	e.stored("w", "b")
+	stats := func(ref string) sandbox.Stats {
+		e.Helper()
+		return must[sandbox.Stats](e)(e.API.Stats(e.Context(), sandbox.StatsRequest{Ref: ref}))
+	}
+	between := func(what string, got, low, high int64) {
+		e.Helper()
+		if got < low || got > high {
+			e.Errorf("%s: got %d, want %d to %d", what, got, low, high)
+		}
+	}
+	// Snapshot a's only layer lies below b's, and b's is the base of the workspace: nothing is anybody's alone.
+	for _, ref := range []string{"a", "b", "w"} {
+		st := stats(ref)
+		equal(e, "unique of "+ref, st.Unique, 0)
+		equal(e, "shared of "+ref, st.Shared, st.Stored)
+		equal(e, "reclaimable of "+ref, st.Reclaimable, 0)
+	}
+	between("stored of a", stats("a").Stored, 1000000, 1100000)
+	between("stored of b", stats("b").Stored, 1500000, 1600000)
+	equal(e, "layers of b", stats("b").Layers, 2)
+	// Without the workspace, b alone keeps its upper layer; a's is still shared.
+	e.unmount("w")
+	if err := e.API.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}); err != nil {
+		e.Fatal(err)
+	}
+	between("unique of b without the workspace", stats("b").Unique, 500000, 600000)
+	equal(e, "unique of a without the workspace", stats("a").Unique, 0)
+	// Without a, b keeps both.
+	if err := e.API.Delete(e.Context(), sandbox.RefRequest{Ref: "a"}); err != nil {
+		e.Fatal(err)
+	}
+	st := stats("b")
+	between("unique of b alone", st.Unique, 1500000, 1600000)
+	between("shared of b alone", st.Shared, 0, 1000)
+	// With a branch, it keeps nothing again; the branch's own changes are in its upper.
+	br := must[sandbox.Workspace](e)(e.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: "b"}))
+	e.sh(`head -c 300000 /dev/urandom > "$1/own"`, e.mount(br.ID))
+	equal(e, "unique of b with a branch", stats("b").Unique, 0)
+	between("upper of the branch", stats(br.ID).Upper, 300000, 400000)
+	all := stats("")
+	equal(e, "workspaces", all.Workspaces, 1)
+	equal(e, "snapshots", all.Snapshots, 1)
+	equal(e, "layers", all.Layers, 2)
+	between("stored", all.Stored, 1500000, 1700000)
+	between("upper", all.Upper, 300000, 400000)
+	if all.Packs == 0 || all.Index == 0 {
+		e.Errorf("packs %d, index %d: want more than none", all.Packs, all.Index)
+	}
+}
+
+func testCollectAndCheck(e *env) {
+	at := e.up("w")
+	for i := range 3 {
+		e.sh(`head -c 2000000 /dev/urandom > "$1/f"`, at)
+		e.stored("w", fmt.Sprint("s", i))
+	}
+	before := must[sandbox.Stats](e)(e.API.Stats(e.Context(), sandbox.StatsRequest{}))
+	for i := range 2 {
+		if err := e.API.Delete(e.Context(), sandbox.RefRequest{Ref: fmt.Sprint("s", i)}); err != nil {
+			e.Error(err)
+		}
+	}
+	// Deltas below the newest snapshot still serve it; destroying everything frees everything.
+	clean := func() {
+		e.Helper()
+		res := must[sandbox.CheckResult](e)(e.Check(e.Context(), sandbox.CheckRequest{ReadData: true}))
+		for _, p := range res.Problems {
+			e.Errorf("problem: %+v", p)
+		}
+	}
+	clean()
+	e.unmount("w")
+	if err := e.API.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}); err != nil {
+		e.Error(err)
+	}
+	if err := e.API.Delete(e.Context(), sandbox.RefRequest{Ref: "s2"}); err != nil {
+		e.Error(err)
+	}
+	res := must[sandbox.GCResult](e)(e.GC(e.Context(), sandbox.GCRequest{Optimize: true}))
+	after := must[sandbox.Stats](e)(e.API.Stats(e.Context(), sandbox.StatsRequest{}))
+	if res.Freed < 5000000 || after.Packs > before.Packs-5000000 || after.Layers != 0 || after.Stored > 100000 {
+		e.Errorf("collected %+v\nbefore %+v\nafter %+v", res, before, after)
+	}
+	e.eventually("the uppers are gone", func() bool {
+		left, err := os.ReadDir(filepath.Join(e.home, "uppers"))
+		return err == nil && len(left) == 0
+	})
+	clean()
+}
+
+func testRestart(e *env) {
+	src := e.fixture("src")
+	e.create("w", src)
+	at := e.mount("w")
+	e.sh(`echo one > "$1/f"`, at)
+	s := e.snapshot("w", "sealed")
+	e.sh(`echo two > "$1/f"`, at)
+	want := e.walk(at)
+	e.create("idle", "")
+	other := e.mount("idle")
+	e.unmount("idle")
+
+	e.reopen(false)
+	w := e.show("w")
+	equal(e, "state", w.State, sandbox.Unmounted)
+	equal(e, "head", w.Head, s.ID)
+	must[sandbox.Workspace](e)(e.API.Mount(e.Context(), sandbox.MountRequest{Workspace: "w"}))
+	e.same("mounted again", e.walk(at), want, treewalk.Options{Ino: true})
+
+	e.reopen(true)
+	equal(e, "state", e.show("w").State, sandbox.Mounted)
+	equal(e, "state of what was unmounted", e.show("idle").State, sandbox.Unmounted)
+	e.same("remounted", e.walk(at), want, treewalk.Options{Ino: true})
+	equal(e, "nothing at the other place", e.sh(`ls -A "$1"`, other), "")
+	_, restored := e.restore("sealed")
+	equal(e, "snapshot", e.sh(`cat "$1/f"`, restored), "one")
+	e.eventually("storing goes on", func() bool {
+		o := must[sandbox.Object](e)(e.Show(e.Context(), sandbox.RefRequest{Ref: s.ID}))
+		return o.Snapshot.State == sandbox.Stored
+	})
+}

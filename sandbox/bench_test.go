@@ -1,0 +1,152 @@
+package sandbox_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"snapfs/sandbox"
+)
+
+// writer changes files inside a mount from a process of its own, one line of input each.
+type writer struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out io.Reader
+}
+
+func newWriter(b *testing.B) *writer {
+	b.Helper()
+	w := &writer{cmd: exec.CommandContext(b.Context(), "sh", "-c", `while read -r f; do echo "$f" > "$f"; echo .; done`)}
+	w.cmd.WaitDelay = time.Second
+	var err error
+	if w.in, err = w.cmd.StdinPipe(); err != nil {
+		b.Fatal(err)
+	}
+	if w.out, err = w.cmd.StdoutPipe(); err != nil {
+		b.Fatal(err)
+	}
+	if err := w.cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	return w
+}
+
+func (w *writer) write(b *testing.B, path string) {
+	b.Helper()
+	if _, err := fmt.Fprintln(w.in, path); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := io.ReadFull(w.out, make([]byte, 2)); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (w *writer) end() {
+	_ = w.in.Close()
+	_ = w.cmd.Wait() // its output was read
+}
+
+// latencies reports the median and the 99th percentile of what was measured, in milliseconds.
+func latencies(b *testing.B, took []time.Duration) {
+	b.Helper()
+	slices.Sort(took)
+	at := func(p int) float64 { return float64(took[(len(took)-1)*p/100].Microseconds()) / 1000 }
+	b.ReportMetric(at(50), "p50-ms")
+	b.ReportMetric(at(99), "p99-ms")
+}
+
+func benchHome(b *testing.B) (h *sandbox.Home, dir string) {
+	b.Helper()
+	dir, err := os.MkdirTemp("", "snapfs-bench-")
+	if err != nil {
+		b.Fatal(err)
+	}
+	h, err = sandbox.Open(b.Context(), filepath.Join(dir, "home"), sandbox.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			b.Error(err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			b.Error(err)
+		}
+	})
+	return h, dir
+}
+
+// BenchmarkSnapshot freezes a mounted workspace in which one file was changed.
+func BenchmarkSnapshot(b *testing.B) {
+	for _, noSync := range []bool{false, true} {
+		b.Run(fmt.Sprintf("noSync=%v", noSync), func(b *testing.B) {
+			h, dir := benchHome(b)
+			at := filepath.Join(dir, "m")
+			if _, err := h.Create(b.Context(), sandbox.CreateRequest{Name: "w"}); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := h.Mount(b.Context(), sandbox.MountRequest{Workspace: "w", Mountpoint: at, MakeMountpoint: true}); err != nil {
+				b.Fatal(err)
+			}
+			w := newWriter(b)
+			var took []time.Duration
+			for i := 0; b.Loop(); i++ {
+				b.StopTimer()
+				w.write(b, fmt.Sprintf("%s/f%d", at, i%100))
+				b.StartTimer()
+				start := time.Now()
+				if _, err := h.Snapshot(b.Context(), sandbox.SnapshotRequest{Workspace: "w", NoSync: noSync}); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(start))
+			}
+			w.end()
+			latencies(b, took)
+		})
+	}
+}
+
+// BenchmarkRestore makes a mounted workspace of a snapshot of many files.
+func BenchmarkRestore(b *testing.B) {
+	h, dir := benchHome(b)
+	src := filepath.Join(dir, "src")
+	if out, err := exec.CommandContext(b.Context(), "sh", "-ec",
+		`mkdir "$1"; cd "$1"; for d in $(seq 100); do mkdir $d; for f in $(seq 100); do echo $f > $d/$f; done; done`, "sh", src).CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	if _, err := h.Create(b.Context(), sandbox.CreateRequest{Name: "w", Source: src}); err != nil {
+		b.Fatal(err)
+	}
+	s, err := h.Snapshot(b.Context(), sandbox.SnapshotRequest{Workspace: "w"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	at := filepath.Join(dir, "m")
+	if err := os.Mkdir(at, 0o755); err != nil {
+		b.Fatal(err)
+	}
+	var took []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		w, err := h.Restore(b.Context(), sandbox.RestoreRequest{Snapshot: s.ID, Mountpoint: at})
+		if err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(start))
+		b.StopTimer()
+		if _, err := h.Unmount(b.Context(), sandbox.UnmountRequest{Workspace: w.ID}); err != nil {
+			b.Fatal(err)
+		}
+		if err := h.Destroy(b.Context(), sandbox.RefRequest{Ref: w.ID}); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	latencies(b, took)
+}

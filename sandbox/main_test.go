@@ -1,0 +1,29 @@
+package sandbox_test
+
+import (
+	"os"
+	"testing"
+
+	"snapfs/internal/treewalk"
+	"snapfs/sandbox"
+)
+
+func TestMain(m *testing.M) {
+	treewalk.Child()
+	crashChild()
+	os.Exit(m.Run())
+}
+
+func openHome(t *testing.T, dir string, opts sandbox.Options) *sandbox.Home {
+	t.Helper()
+	h, err := sandbox.Open(t.Context(), dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return h
+}

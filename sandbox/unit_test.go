@@ -1,0 +1,167 @@
+package sandbox
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestIDsGrow(t *testing.T) {
+	var s idSource
+	// From a clock that was far ahead, with its counter about to overflow.
+	s.seen("fffffff0-0000-7fff-8000-000000000000")
+	last := "fffffff0-0000-7fff-8000-000000000000"
+	for range 10000 {
+		id := s.next()
+		if id <= last || !isID(id) {
+			t.Fatalf("%s after %s", id, last)
+		}
+		last = id
+	}
+	var now idSource
+	if a, b := now.next(), now.next(); a >= b || !regexp.MustCompile(`^[0-9a-f-]{14}7[0-9a-f]{3}-[89ab]`).MatchString(a) {
+		t.Errorf("got %s, %s", a, b)
+	}
+}
+
+func TestIsID(t *testing.T) {
+	for id, want := range map[string]bool{
+		"018f0000-0000-7000-8000-000000000000":          true,
+		"018F0000-0000-7000-8000-000000000000":          false,
+		"{018f0000-0000-7000-8000-000000000000}":        false,
+		"018f0000000070008000000000000000":              false,
+		"urn:uuid:018f0000-0000-7000-8000-000000000000": false,
+		"": false,
+	} {
+		if got := isID(id); got != want {
+			t.Errorf("isID(%q) = %v", id, got)
+		}
+	}
+}
+
+func TestDerivedName(t *testing.T) {
+	for origin, want := range map[string]string{
+		"a":                          `^a-restored-[0-9a-f]{4}$`,
+		"a-restored-9f00":            `^a-restored-[0-9a-f]{4}$`,
+		"a-branch-1234-restored-9f0": `^a-branch-1234-restored-9f0-restored-[0-9a-f]{4}$`, // three digits are not ours
+		"a-branch-1234-fork-9f01":    `^a-restored-[0-9a-f]{4}$`,
+		"restored-1234":              `^restored-1234-restored-[0-9a-f]{4}$`,
+		strings.Repeat("a", 63):      `^a{49}-restored-[0-9a-f]{4}$`,
+		strings.Repeat("a-", 31):     `^(a-){24}a-restored-[0-9a-f]{4}$`,
+	} {
+		got := derivedName(origin, "restored", 4)
+		if !regexp.MustCompile(want).MatchString(got) || ValidWorkspaceName(got) != nil {
+			t.Errorf("of %s: got %s, want %s", origin, got, want)
+		}
+	}
+}
+
+func TestParseMountinfo(t *testing.T) {
+	const text = `22 1 253:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+36 22 0:55 / /mnt/a\040b rw,nosuid master:1 propagate_from:2 - fuse.snapfs w\0401 rw,user_id=0
+40 36 0:56 / /mnt/a\040b ro - tmpfs none rw
+`
+	table, err := parseMountinfo(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := mountTable{
+		{"253:0", "/", "ext4", "/dev/vda"},
+		{"0:55", "/mnt/a b", "fuse.snapfs", "w 1"},
+		{"0:56", "/mnt/a b", "tmpfs", "none"},
+	}
+	if !slices.Equal(table, want) {
+		t.Errorf("got %+v", table)
+	}
+	if e, ok := table.at("/mnt/a b"); !ok || e.fstype != "tmpfs" {
+		t.Errorf("on top: %+v", e)
+	}
+	if !table.hasDevice("0:55") || table.hasDevice("0:5") {
+		t.Error("hasDevice")
+	}
+	if _, err := parseMountinfo(strings.NewReader("1 2 3\n")); err == nil {
+		t.Error("a short line was accepted")
+	}
+}
+
+func TestBelow(t *testing.T) {
+	for _, c := range []struct {
+		path, dir string
+		want      bool
+	}{{"/a", "/a", true}, {"/a/b", "/a", true}, {"/ab", "/a", false}, {"/a", "/a/b", false}, {"/x", "/", true}} {
+		if got := below(c.path, c.dir); got != c.want {
+			t.Errorf("below(%s, %s) = %v", c.path, c.dir, got)
+		}
+	}
+}
+
+// TestCollect checks which layers go with their last name.
+func TestCollect(t *testing.T) {
+	c := &catalog{
+		ids: &idSource{}, workspaces: map[string]*workspaceRecord{}, snapshots: map[string]*snapshotRecord{},
+		layers: map[string]*layerRecord{}, holders: map[string]map[holder]bool{}, pinned: map[string]bool{},
+	}
+	// base <- one <- two, base <- side
+	w, v := &workspaceRecord{ID: "w", Base: "two"}, &workspaceRecord{ID: "v", Base: "side"}
+	s := &snapshotRecord{ID: "s", Top: "one"}
+	c.apply(&change{
+		putLayers: []*layerRecord{
+			{ID: "base", State: Stored},
+			{ID: "one", Parent: "base", State: Stored},
+			{ID: "two", Parent: "one", State: Sealed, Upper: 7},
+			{ID: "side", Parent: "base", State: Stored},
+		},
+		putWorkspaces: []*workspaceRecord{w, v}, putSnapshots: []*snapshotRecord{s},
+	})
+	gone := func(ch *change) string {
+		c.collect(ch)
+		var ids []string
+		for _, l := range ch.delLayers {
+			ids = append(ids, l.ID)
+		}
+		return strings.Join(ids, " ")
+	}
+	for _, test := range []struct {
+		name string
+		ch   *change
+		want string
+	}{
+		{"a snapshot below others", &change{delSnapshots: []*snapshotRecord{s}}, ""},
+		{"a workspace alone on its layer", &change{delWorkspaces: []*workspaceRecord{w}}, "two"},
+		{"the snapshot with it", &change{delWorkspaces: []*workspaceRecord{w}, delSnapshots: []*snapshotRecord{s}}, "two one"},
+		{"everything", &change{delWorkspaces: []*workspaceRecord{w, v}, delSnapshots: []*snapshotRecord{s}}, "two side one base"},
+		{"a workspace that moves", &change{putWorkspaces: []*workspaceRecord{{ID: "w", Base: "one"}}}, "two"},
+		{"a workspace that moves up", &change{
+			putWorkspaces: []*workspaceRecord{{ID: "w", Base: "three"}},
+			putLayers:     []*layerRecord{{ID: "three", Parent: "two"}},
+		}, ""},
+	} {
+		if got := gone(test.ch); got != test.want {
+			t.Errorf("%s: gone %q, want %q", test.name, got, test.want)
+		}
+	}
+	ch := &change{delWorkspaces: []*workspaceRecord{w}}
+	if gone(ch); !slices.Equal(ch.putTrash, []uint64{7}) {
+		t.Errorf("trash %v", ch.putTrash)
+	}
+	c.pinned["two"] = true
+	if got := gone(&change{delWorkspaces: []*workspaceRecord{w}}); got != "" {
+		t.Errorf("pinned: gone %q", got)
+	}
+	own := func(top string, who holder) int { return len(c.own(top, who)) }
+	if own("two", holder{'w', "w"}) != 1 || own("one", holder{'s', "s"}) != 0 || own("side", holder{'w', "v"}) != 1 {
+		t.Error("own")
+	}
+}
+
+func TestSnapshotNames(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"": true, "a b/c": true, strings.Repeat("ü", 256): true, strings.Repeat("u", 257): false, "a\tb": false, "\u0085": false, "a ": false,
+	} {
+		if err := validSnapshotName(name); (err == nil) != ok || err != nil && !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
