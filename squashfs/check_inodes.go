@@ -134,6 +134,13 @@ func (c *checker) inode(path string, ref Ref) error {
 	if n.raw.basic() != typeFile {
 		return nil
 	}
+	e, err := n.extra()
+	if err != nil {
+		return err
+	}
+	if last := len(e.extents) - 1; last >= 0 && e.extents[last].Off+e.extents[last].Len > n.attr.Size {
+		c.bad(path, corrupt(n.place(), "extents of the extension section up to %d in a file of %d", e.extents[last].Off+e.extents[last].Len, n.attr.Size))
+	}
 	if err := c.data(path, n); err != nil {
 		return err
 	}

@@ -96,5 +96,24 @@ func (c *checker) section() error {
 	if err != nil || x == nil {
 		return err
 	}
-	return x.verify(c.ctx, c.report)
+	if err := x.verify(c.ctx, c.report); err != nil {
+		return err
+	}
+	last := ""
+	for _, n := range c.inodes {
+		if err := c.stop(); err != nil {
+			return err
+		}
+		if n.number == 0 || n.number > im.sb.inodes {
+			continue // numbers has reported it
+		}
+		err := x.attr(n.number, &Attr{})
+		if err != nil && err.Error() != last { // a damaged page is one violation, not one for each of its rows
+			last = err.Error()
+			if err := c.failed("", err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -166,8 +166,14 @@ func (im *Image) step(chain []*Inode, name string) (*Inode, error) {
 		return nil, err
 	}
 	n, err := im.Inode(e.Ref)
-	if err != nil || n.raw.basic() != typeDir {
-		return n, err
+	if err != nil {
+		return nil, err
+	}
+	if n.attr.Mode&unix.S_IFMT != e.Mode {
+		return nil, corrupt(n.place(), "entry %q is of another type than its inode", name)
+	}
+	if n.raw.basic() != typeDir {
+		return n, nil
 	}
 	for _, above := range chain {
 		if above.ref == n.ref {
