@@ -115,14 +115,15 @@ func (s *dirStore) examine(p place) (found, error) {
 	if f.attr, err = p.stat(); err != nil {
 		return found{}, err
 	}
+	f.attr.Ino |= s.inoBase
 	if isWhiteoutDevice(f.attr.Mode, f.attr.Rdev) {
-		return found{whiteout: true}, nil
+		f.whiteout = true
+		return f, nil
 	}
 	names, err := p.listxattr()
 	if err != nil {
 		return found{}, err
 	}
-	f.attr.Ino |= s.inoBase
 	for _, name := range names {
 		if !ownXattr(name) {
 			continue

@@ -22,14 +22,21 @@ type rig struct {
 // newRig makes an overlay over the directories given, topmost first.
 func newRig(t *testing.T, lowerDirs ...string) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir()}
+	var lowers []Lower
 	for i, d := range lowerDirs {
 		l, err := OpenSealed("base"+string(rune('0'+i)), d, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.lowers = append(r.lowers, l)
+		lowers = append(lowers, l)
 	}
+	return newRigOver(t, lowers...)
+}
+
+// newRigOver makes an overlay over lowers, which it closes in the end.
+func newRigOver(t *testing.T, lowers ...Lower) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: t.TempDir(), lowers: lowers}
 	up, work := r.fresh()
 	o, err := New(up, work, r.lowers, Options{InoBase: r.base()})
 	if err != nil {

@@ -1,0 +1,224 @@
+package layers
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"io"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// This file finds what has moved. What is on one side only is a list of paths; directories in it are opened step by
+// step, new ones first, because what has moved may lie in a new directory, and old ones, which most likely have moved
+// themselves, only if they find no counterpart.
+
+// pair matches what is on one side only, and says what is left.
+func (d *differ) pair() error {
+	for all := false; ; all = true {
+		opened := false
+		for _, s := range []*side{&d.old, &d.now} {
+			grown, err := d.expand(s, all)
+			if err != nil {
+				return err
+			}
+			opened = opened || grown
+		}
+		grown, err := d.match()
+		if err != nil {
+			return err
+		}
+		if opened || grown || !all {
+			continue
+		}
+		settled, err := d.settle()
+		if err != nil {
+			return err
+		}
+		if !settled {
+			break
+		}
+	}
+	for _, t := range d.old.only {
+		if !t.consumed() {
+			d.say(Deleted, t, "")
+		}
+	}
+	for _, t := range d.now.only {
+		if !t.consumed() {
+			d.say(Added, t, "")
+		}
+	}
+	return nil
+}
+
+// settle decides about rivals that are still there when everything that can be matched has been.
+func (d *differ) settle() (any bool, err error) {
+	for i := 0; i < len(d.old.only); i++ {
+		x := d.old.only[i]
+		y := x.rival
+		if y == nil {
+			continue
+		}
+		any = true
+		x.rival, y.rival = nil, nil
+		switch {
+		case !x.consumed() && !y.consumed(): // nothing has moved: the file was written anew
+			x.used, y.used = true, true
+			if err := d.inPlace(x, y); err != nil {
+				return false, err
+			}
+		case !x.consumed() && !isDir(x.attr.Mode): // overwritten by what moved here
+			x.used = true
+		}
+	}
+	return any, nil
+}
+
+// comparable tells whether a thing's inode number says that it is the same as one of the other stack.
+func (d *differ) comparable(t *thing) bool { return d.related || t.parts[0].ino >= movedIno }
+
+// expand opens directories of a side: those that lie in no layer of the other stack, or all.
+func (d *differ) expand(s *side, all bool) (grown bool, err error) {
+	other := &d.old
+	if s == other {
+		other = &d.now
+	}
+	for i := 0; i < len(s.only); i++ {
+		t := s.only[i]
+		if t.open || t.rival != nil || !isDir(t.attr.Mode) || t.consumed() || !all && inStack(t.parts, other.o) {
+			continue
+		}
+		t.open, grown = true, true
+		if err := d.contents(s, t); err != nil {
+			return false, err
+		}
+	}
+	return grown, nil
+}
+
+// inStack tells whether one of the parts lies in a layer of the overlay.
+func inStack(parts []*obj, o *Overlay) bool {
+	return slices.ContainsFunc(parts, func(p *obj) bool {
+		return slices.ContainsFunc(o.stack, func(l *layer) bool { return sameLower(p.layer, l) })
+	})
+}
+
+// movedIno is the least inode number that is unique without the stacks being related: it has a base of Options.InoBase.
+const movedIno = 1 << 40
+
+// match pairs equal inode numbers, outer directories first, and compares the pairs, which may find more.
+func (d *differ) match() (grown bool, err error) {
+	type key struct {
+		ino uint64
+		typ uint32
+	}
+	byPath := func(a, b *thing) int { return cmp.Compare(a.path, b.path) }
+	index := map[key][]*thing{}
+	now := slices.SortedFunc(slices.Values(d.now.only), byPath)
+	for _, t := range now {
+		if !t.consumed() {
+			k := key{t.parts[0].ino, t.attr.Mode & unix.S_IFMT}
+			index[k] = append(index[k], t)
+		}
+	}
+	for _, x := range slices.SortedFunc(slices.Values(d.old.only), byPath) {
+		k := key{x.parts[0].ino, x.attr.Mode & unix.S_IFMT}
+		if x.consumed() || !d.comparable(x) {
+			continue
+		}
+		list := index[k]
+		for len(list) > 0 && list[0].consumed() {
+			list = list[1:]
+		}
+		if len(list) == 0 {
+			continue
+		}
+		y := list[0]
+		index[k] = list[1:]
+		x.used, y.used, grown = true, true, true
+		d.say(Renamed, y, x.path)
+		if err := d.inPlace(x, y); err != nil {
+			return false, err
+		}
+	}
+	return grown, nil
+}
+
+// equal tells whether two things of one type are the same but for their place, and for what is in directories.
+func (d *differ) equal(x, y *thing) (bool, error) {
+	if slices.EqualFunc(x.parts, y.parts, samePart) {
+		return true, nil
+	}
+	a, b := x.attr, y.attr
+	if a.Mode != b.Mode || a.UID != b.UID || a.GID != b.GID || a.Rdev != b.Rdev {
+		return false, nil
+	}
+	if !isDir(a.Mode) && (a.Size != b.Size || a.Mtime != b.Mtime) {
+		return false, nil
+	}
+	xs, err := publicXattrs(x.parts[0])
+	if err != nil {
+		return false, err
+	}
+	ys, err := publicXattrs(y.parts[0])
+	if err != nil {
+		return false, err
+	}
+	if len(xs) != len(ys) {
+		return false, nil
+	}
+	for name, v := range xs {
+		if w, ok := ys[name]; !ok || v != w {
+			return false, nil
+		}
+	}
+	switch {
+	case isLnk(a.Mode):
+		s, err := x.parts[0].backend().readlink(x.parts[0])
+		if err != nil {
+			return false, err
+		}
+		t, err := y.parts[0].backend().readlink(y.parts[0])
+		return s == t, err
+	case isReg(a.Mode):
+		return d.sameData(x.parts[len(x.parts)-1], y.parts[len(y.parts)-1], int64(a.Size))
+	}
+	return true, nil
+}
+
+// sameData compares the contents of two files of one size.
+func (d *differ) sameData(x, y *obj, size int64) (bool, error) {
+	if samePart(x, y) {
+		return true, nil
+	}
+	f, err := openOnce(x)
+	if err != nil {
+		return false, d.old.o.report(err, x, "")
+	}
+	defer func() { _ = f.Close() }() // read only
+	g, err := openOnce(y)
+	if err != nil {
+		return false, d.now.o.report(err, y, "")
+	}
+	defer func() { _ = g.Close() }() // read only
+	p, q := make([]byte, min(size, 256<<10)), make([]byte, min(size, 256<<10))
+	for off := int64(0); off < size; off += int64(len(p)) {
+		if err := d.ctx.Err(); err != nil {
+			return false, err
+		}
+		n, err := f.ReadAt(p, off)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return false, d.old.o.report(err, x, "")
+		}
+		m, err := g.ReadAt(q, off)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return false, d.now.o.report(err, y, "")
+		}
+		if n != m || !bytes.Equal(p[:n], q[:m]) {
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,205 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore"
+	"snapfs/squashfs"
+)
+
+// imageStore is a layer in a squashfs image.
+type imageStore struct {
+	im       *squashfs.Image
+	closer   io.Closer     // may be nil
+	manifest chunkstore.ID // 0: no stored image
+	size     int64
+}
+
+// unpacked caches the metadata of all images of the process.
+var unpacked = squashfs.NewCache(64 << 20)
+
+// OpenImage opens a stored image as a lower; it closes r when it is closed.
+func OpenImage(key string, r *chunkstore.Reader, id chunkstore.ID) (Lower, error) {
+	im, err := squashfs.Open(r, r.Size(), squashfs.Options{Cache: unpacked})
+	if err != nil {
+		return nil, fmt.Errorf("open image of layer %s: %w", key, err)
+	}
+	return newLower(key, &imageStore{im: im, closer: r, manifest: id, size: r.Size()}), nil
+}
+
+// OpenFile opens an image file of any origin as a lower. It closes r, if that is an io.Closer, when it is closed.
+func OpenFile(key string, r io.ReaderAt, size int64) (Lower, error) {
+	im, err := squashfs.Open(r, size, squashfs.Options{Cache: unpacked})
+	if err != nil {
+		return nil, fmt.Errorf("open image %s: %w", key, err)
+	}
+	s := &imageStore{im: im, size: size}
+	s.closer, _ = r.(io.Closer)
+	return newLower(key, s), nil
+}
+
+func (s *imageStore) close() error {
+	if s.closer == nil {
+		return nil
+	}
+	return s.closer.Close()
+}
+
+// inode parses o's inode. An obj that comes from the sealed directory which the image has replaced is found by its
+// place in the layer first.
+func (s *imageStore) inode(o *obj) (*squashfs.Inode, error) {
+	if ref := o.ref.Load(); ref != 0 {
+		return s.im.Inode(squashfs.Ref(ref - 1))
+	}
+	if o.parent == nil {
+		return s.im.Inode(s.im.Root())
+	}
+	var chain []*obj
+	x := o
+	for ; x.parent != nil && x.ref.Load() == 0; x = x.parent {
+		chain = append(chain, x)
+	}
+	n, err := s.inode(x)
+	for i := len(chain) - 1; i >= 0 && err == nil; i-- {
+		var e squashfs.DirEntry
+		if e, err = n.Lookup(chain[i].name); err == nil {
+			chain[i].ref.Store(uint64(e.Ref) + 1)
+			n, err = s.im.Inode(e.Ref)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s is missing in the image of layer %s", o.path(), o.layer.lower.key)
+	}
+	return n, err
+}
+
+func (s *imageStore) find(dir *obj, name string) (found, error) {
+	d, err := s.inode(dir)
+	if err != nil {
+		return found{}, err
+	}
+	e, err := d.Lookup(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return found{}, unix.ENOENT
+	}
+	if err != nil {
+		return found{}, err
+	}
+	n, err := s.im.Inode(e.Ref)
+	if err != nil {
+		return found{}, err
+	}
+	return examineInode(n)
+}
+
+// examineInode gives an inode's attributes and what the overlay's own ones say.
+func examineInode(n *squashfs.Inode) (found, error) {
+	f := found{attr: imageAttr(n), ref: uint64(n.Ref()) + 1}
+	if isWhiteoutDevice(f.attr.Mode, f.attr.Rdev) {
+		f.whiteout = true
+		return f, nil
+	}
+	xattrs, err := n.Xattrs()
+	if err != nil {
+		return found{}, err
+	}
+	for _, x := range xattrs {
+		if ownXattr(x.Name) && x.Name != xattrIno {
+			f.note(x.Name, x.Value)
+		}
+	}
+	return f, nil
+}
+
+// imageAttr turns an image's attributes into a host's. Images keep no access times.
+func imageAttr(n *squashfs.Inode) Attr {
+	a := n.Attr()
+	out := Attr{
+		Ino: a.Ino, Size: uint64(a.Size), Mode: a.Mode, Nlink: a.Nlink, UID: a.UID, GID: a.GID, Rdev: a.Rdev, Blksize: 4096,
+		Atime: a.Mtime, Mtime: a.Mtime, Ctime: a.Ctime, Btime: a.Btime,
+	}
+	if !isReg(a.Mode) {
+		return out
+	}
+	out.Blocks = (out.Size + 511) / 512
+	if a.Size > 4096 {
+		if extents, err := n.Extents(); err == nil {
+			out.Blocks = 0
+			for _, e := range extents {
+				out.Blocks += uint64(e.Len+511) / 512
+			}
+		}
+	}
+	return out
+}
+
+func (s *imageStore) stat(o *obj) (Attr, error) {
+	n, err := s.inode(o)
+	if err != nil {
+		return Attr{}, err
+	}
+	return imageAttr(n), nil
+}
+
+func (s *imageStore) readlink(o *obj) (string, error) {
+	n, err := s.inode(o)
+	if err != nil {
+		return "", err
+	}
+	return n.Readlink()
+}
+
+func (s *imageStore) xattrs(o *obj) ([]squashfs.Xattr, error) {
+	n, err := s.inode(o)
+	if err != nil {
+		return nil, err
+	}
+	return n.Xattrs()
+}
+
+func (s *imageStore) open(o *obj) (content, error) {
+	n, err := s.inode(o)
+	if err != nil {
+		return nil, err
+	}
+	return imageFile{n}, nil
+}
+
+func (s *imageStore) list(dir *obj, fn func(rawEntry) error) error {
+	d, err := s.inode(dir)
+	if err != nil {
+		return err
+	}
+	for e, err := range d.ReadDir("") {
+		if err != nil {
+			return err
+		}
+		raw := rawEntry{name: e.Name, typ: e.Mode, id: uint64(e.Ref) + 1}
+		n, err := s.im.Inode(e.Ref)
+		if err != nil {
+			return err
+		}
+		raw.ino = n.Attr().Ino
+		if e.Mode == unix.S_IFCHR || e.Mode == unix.S_IFREG && n.Attr().Size == 0 {
+			f, err := examineInode(n)
+			if err != nil {
+				return err
+			}
+			raw.whiteout, raw.typ = f.whiteout, f.attr.Mode&unix.S_IFMT
+		}
+		if err := fn(raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// imageFile is a regular file of an image.
+type imageFile struct{ *squashfs.Inode }
+
+func (imageFile) Close() error { return nil }

@@ -1,0 +1,91 @@
+package layers
+
+import (
+	"context"
+	"fmt"
+
+	"snapfs/chunkstore"
+	"snapfs/squashfs"
+)
+
+// PackOptions are for Pack and PackTree.
+type PackOptions struct {
+	NoSync   bool
+	Progress func(files, bytes int64)
+}
+
+// Pack stores a sealed layer as an image: writes its store form into the chunk store, predicting every file and the
+// metadata tables from the layers below, and commits together with the records fn writes.
+func Pack(ctx context.Context, s *chunkstore.Store, layer Lower, below []Lower, opts PackOptions,
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error) (chunkstore.Manifest, error) {
+	v, err := openView(append([]Lower{layer}, below...))
+	if err != nil {
+		return chunkstore.Manifest{}, err
+	}
+	defer func() { _ = v.Close() }() // it cannot fail
+	k := &sink{prev: map[string]chunkstore.Range{}}
+	for _, l := range v.o.stack[1:] {
+		if im, ok := l.lower.be.(*imageStore); ok && im.manifest != 0 {
+			start := im.im.MetadataStart()
+			k.meta = chunkstore.Range{Manifest: im.manifest, Off: start, Len: im.size - start}
+			break
+		}
+	}
+	src := &delta{view: v, onFile: k.predict}
+	return store(ctx, s, src, k, opts, true, fn)
+}
+
+// store writes a source's image into the chunk store.
+func store(ctx context.Context, s *chunkstore.Store, src squashfs.Source, k *sink, opts PackOptions, background bool,
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error) (chunkstore.Manifest, error) {
+	in, err := s.NewIngest(ctx, chunkstore.IngestOptions{
+		Kind: chunkstore.KindImage, HeaderSize: squashfs.HeaderSize, Background: background, NoSync: opts.NoSync,
+	})
+	if err != nil {
+		return chunkstore.Manifest{}, err
+	}
+	defer in.Abort()
+	k.Ingest = in
+	if _, err := squashfs.WriteStore(ctx, k, src, squashfs.StoreOptions{Progress: opts.Progress}); err != nil {
+		return chunkstore.Manifest{}, fmt.Errorf("pack: %w", err)
+	}
+	return in.Commit(ctx, fn)
+}
+
+// sink turns the cuts of an image into hints for the chunk store.
+type sink struct {
+	*chunkstore.Ingest
+	prev map[string]chunkstore.Range // of files opened but not yet written
+	meta chunkstore.Range            // metadata of the newest stored image below
+	done int64                       // bytes of metadata announced so far
+}
+
+// predict notes where a file's previous version lies.
+func (k *sink) predict(path string, prev *obj) {
+	im, ok := prev.backend().(*imageStore)
+	if !ok || im.manifest == 0 {
+		return
+	}
+	n, err := im.inode(prev)
+	if err != nil {
+		return // a prediction less; reading the layer reports the damage
+	}
+	if off, length, ok := n.Data(); ok && length > 0 {
+		k.prev[path] = chunkstore.Range{Manifest: im.manifest, Off: off, Len: length}
+	}
+}
+
+// Cut implements squashfs.Sink.
+func (k *sink) Cut(c squashfs.Cut) error {
+	h := chunkstore.Hint{Path: c.Path, Size: c.Size}
+	if c.Meta {
+		if left := k.meta.Len - k.done; left > 0 {
+			h.Prev = []chunkstore.Range{{Manifest: k.meta.Manifest, Off: k.meta.Off + k.done, Len: min(left, c.Size)}}
+		}
+		k.done += c.Size
+	} else if r, ok := k.prev[c.Path]; ok {
+		h.Prev = []chunkstore.Range{r}
+		delete(k.prev, c.Path)
+	}
+	return k.Hint(h)
+}

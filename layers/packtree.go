@@ -1,0 +1,184 @@
+package layers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore"
+	"snapfs/squashfs"
+)
+
+// PackTree stores a host directory (read once, nothing copied) as a base image. What is mounted inside is left out:
+// a directory there becomes an empty one, as with find -xdev. The tree should not change meanwhile; a file that
+// becomes shorter is an error.
+func PackTree(ctx context.Context, s *chunkstore.Store, dir string, opts PackOptions,
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error) (chunkstore.Manifest, error) {
+	t, err := openTree(dir)
+	if err != nil {
+		return chunkstore.Manifest{}, err
+	}
+	defer t.close()
+	return store(ctx, s, t, &sink{}, opts, false, fn)
+}
+
+// tree presents a host directory as the source of a base image. What would mean something to an overlay is escaped.
+type tree struct {
+	dir   string
+	store *dirStore
+	layer *layer
+	mount uint64 // id of the mount of the root
+}
+
+// virtual lists the file systems whose files have contents that their sizes do not tell.
+var virtual = map[int64]string{
+	unix.PROC_SUPER_MAGIC: "procfs", unix.SYSFS_MAGIC: "sysfs", unix.DEVPTS_SUPER_MAGIC: "devpts",
+	unix.CGROUP_SUPER_MAGIC: "cgroup", unix.CGROUP2_SUPER_MAGIC: "cgroup2", unix.DEBUGFS_MAGIC: "debugfs",
+	unix.TRACEFS_MAGIC: "tracefs", unix.SECURITYFS_MAGIC: "securityfs", unix.BPF_FS_MAGIC: "bpf",
+	unix.SELINUX_MAGIC: "selinuxfs", unix.PSTOREFS_MAGIC: "pstore", unix.EFIVARFS_MAGIC: "efivarfs",
+	unix.BINFMTFS_MAGIC: "binfmt_misc",
+}
+
+func openTree(dir string) (*tree, error) {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	t := &tree{dir: dir, store: &dirStore{root: fd, sealed: true}}
+	t.layer = &layer{lower: newLower(dir, t.store)}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil {
+		t.close()
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	if name, ok := virtual[int64(st.Type)]; ok {
+		t.close()
+		return nil, fmt.Errorf("%s is a %s file system, whose files cannot be stored: %w", dir, name, unix.EINVAL)
+	}
+	if t.mount, err = mountID(place{fd, "."}); err != nil {
+		t.close()
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	return t, nil
+}
+
+func (t *tree) close() {
+	descriptors.purge(func(k fdKey) bool { return k.o.layer == t.layer })
+	_ = t.store.close() // O_PATH
+}
+
+// mountID tells mounts apart, also bind mounts of one file system.
+func mountID(p place) (uint64, error) {
+	var sx unix.Statx_t
+	if err := unix.Statx(p.dirfd, p.name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &sx); err != nil {
+		return 0, err
+	}
+	if sx.Mask&unix.STATX_MNT_ID == 0 {
+		return unix.Mkdev(sx.Dev_major, sx.Dev_minor), nil
+	}
+	return sx.Mnt_id, nil
+}
+
+func (t *tree) Root(context.Context) (*squashfs.Entry, error) {
+	return t.entry(place{t.store.root, "."}, "", &spot{parts: []*obj{rootObj(t.layer)}})
+}
+
+func (t *tree) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.Entry, error) {
+	s := dir.Handle.(*spot)
+	if s.parts == nil {
+		return nil, nil // a mount point
+	}
+	h, err := t.store.dir(s.parts[0])
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", path.Join(t.dir, s.path), err)
+	}
+	defer h.release()
+	var entries []*squashfs.Entry
+	err = eachName(h.fd, func(name string, _ uint64, _ uint32) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		child := &spot{path: path.Join(s.path, name)}
+		o := &obj{layer: t.layer, parent: s.parts[0], name: name}
+		id, err := mountID(place{h.fd, name})
+		if err == nil {
+			if id == t.mount {
+				child.parts = []*obj{o}
+			}
+			var e *squashfs.Entry
+			if e, err = t.entry(place{h.fd, name}, name, child); err == nil {
+				entries = append(entries, e)
+			}
+		}
+		if errors.Is(err, unix.ENOENT) {
+			return nil // removed meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", path.Join(t.dir, child.path), err)
+		}
+		return nil
+	})
+	return entries, err
+}
+
+func (t *tree) entry(p place, name string, s *spot) (*squashfs.Entry, error) {
+	a, err := p.stat()
+	if err != nil {
+		return nil, err
+	}
+	xattrs, err := p.xattrs()
+	if err != nil {
+		return nil, err
+	}
+	e := &squashfs.Entry{Name: name, Attr: imageOf(a), Handle: s}
+	if name == "" {
+		e.Attr.Ino = rootIno
+	}
+	for _, x := range xattrs {
+		e.Xattrs = append(e.Xattrs, squashfs.Xattr{Name: escapeXattr(x.Name), Value: x.Value})
+	}
+	switch {
+	case isWhiteoutDevice(a.Mode, a.Rdev):
+		e.Attr.Mode = a.Mode&^unix.S_IFMT | unix.S_IFREG
+		e.Attr.Size = 0
+		e.Xattrs = append(e.Xattrs, squashfs.Xattr{Name: xattrNode, Value: []byte("c")})
+	case isLnk(a.Mode):
+		if e.Target, err = p.readlink(); err != nil {
+			return nil, err
+		}
+	case isReg(a.Mode) && s.parts == nil:
+		e.Attr.Size = 0 // a mount on a file
+	}
+	return e, nil
+}
+
+func (t *tree) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
+	s := file.Handle.(*spot)
+	d, err := t.store.file(s.parts[0], fdRead)
+	if err != nil {
+		return nil, err
+	}
+	descriptors.drop(s.parts[0]) // it is read once
+	return wholeFile{hostFile{d}, file.Attr.Size}, nil
+}
+
+// wholeFile is a file of a tree that may be changing.
+type wholeFile struct {
+	hostFile
+	size int64
+}
+
+// errShrunk says that a file became shorter while it was read.
+var errShrunk = errors.New("file changed while it was being stored: it became shorter")
+
+func (f wholeFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.hostFile.ReadAt(p, off)
+	if errors.Is(err, io.EOF) && off+int64(n) < f.size && n < len(p) {
+		return n, errShrunk
+	}
+	return n, err
+}

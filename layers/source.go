@@ -1,0 +1,255 @@
+package layers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
+)
+
+// view walks a stack of layers that nobody mounts. It borrows the layers, which must stay open while it is used.
+type view struct{ o *Overlay }
+
+func openView(stack []Lower) (*view, error) {
+	o, err := New("", "", stack, Options{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range o.stack {
+		l.lower.refs.Add(-1) // the caller's reference is enough
+	}
+	return &view{o}, nil
+}
+
+// Close gives up the descriptors that the walk has left in the cache.
+func (v *view) Close() error {
+	mine := map[*layer]bool{}
+	for _, l := range v.o.stack {
+		mine[l] = true
+	}
+	descriptors.purge(func(k fdKey) bool { return mine[k.o.layer] })
+	return nil
+}
+
+// spot is a node of a view: the Entry.Handle of the sources.
+type spot struct {
+	path  string
+	parts []*obj // topmost first
+	below []*obj // in a delta: what the layers below have as this directory
+	entry *squashfs.Entry
+}
+
+// node is the spot as far as Overlay.search wants one.
+func (s *spot) node() *node { return &node{top: s.parts[0], below: s.parts[1:], typ: unix.S_IFDIR} }
+
+// Merged presents a whole stack (topmost first) as one tree without whiteouts, for export. The stack must stay open
+// while it is used. The source is an io.Closer too: closing it frees descriptors at once instead of some time.
+func Merged(stack []Lower) (squashfs.Source, error) {
+	v, err := openView(stack)
+	if err != nil {
+		return nil, err
+	}
+	return merged{view: v}, nil
+}
+
+type merged struct{ *view }
+
+func (m merged) Root(context.Context) (*squashfs.Entry, error) {
+	root := m.o.root
+	a, err := root.top.backend().stat(root.top)
+	if err != nil {
+		return nil, err
+	}
+	a.Ino = rootIno
+	return m.entry("", hit{parts: root.parts(), attr: a}, "")
+}
+
+func (m merged) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.Entry, error) {
+	s := dir.Handle.(*spot)
+	items, err := m.o.merge(s.parts)
+	if err != nil {
+		return nil, fmt.Errorf("list %q: %w", s.path, err)
+	}
+	p := s.node()
+	entries := make([]*squashfs.Entry, 0, len(items))
+	for _, it := range items {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		h, err := m.o.search(p, 0, it.name)
+		var e *squashfs.Entry
+		if err == nil {
+			e, err = m.entry(it.name, h, path.Join(s.path, it.name))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %q: %w", path.Join(s.path, it.name), err)
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// entry presents a merged node as its users see it.
+func (m merged) entry(name string, h hit, full string) (*squashfs.Entry, error) {
+	top := h.parts[0]
+	xattrs, err := top.backend().xattrs(top)
+	if err != nil {
+		return nil, err
+	}
+	e := &squashfs.Entry{Name: name, Attr: imageOf(h.attr)}
+	for _, x := range xattrs {
+		if !ownXattr(x.Name) {
+			e.Xattrs = append(e.Xattrs, squashfs.Xattr{Name: unescapeXattr(x.Name), Value: x.Value})
+		}
+	}
+	if isLnk(h.attr.Mode) {
+		if e.Target, err = top.backend().readlink(top); err != nil {
+			return nil, err
+		}
+	}
+	e.Handle = &spot{path: full, parts: h.parts, entry: e}
+	return e, nil
+}
+
+func (m merged) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
+	s := file.Handle.(*spot)
+	return openOnce(s.parts[len(s.parts)-1])
+}
+
+// imageOf turns a host's attributes into an image's.
+func imageOf(a Attr) squashfs.Attr {
+	return squashfs.Attr{
+		Ino: a.Ino, Mode: a.Mode, UID: a.UID, GID: a.GID, Nlink: a.Nlink, Rdev: a.Rdev, Size: int64(a.Size),
+		Mtime: a.Mtime, Ctime: a.Ctime, Btime: a.Btime,
+	}
+}
+
+// Delta presents one layer as it is, whiteouts and overlay attributes included, as the kernel's overlayfs reads them.
+// The layer must stay open while it is used. The source is an io.Closer, as that of Merged.
+func Delta(layer Lower) (squashfs.Source, error) {
+	v, err := openView([]Lower{layer})
+	if err != nil {
+		return nil, err
+	}
+	return &delta{view: v}, nil
+}
+
+// delta presents the topmost layer of a view. With a whole stack in the view it knows what each entry was before.
+type delta struct {
+	*view
+	// onFile, if set, is called before a file is read, with what the layers below have in its place.
+	onFile func(path string, prev *obj)
+}
+
+func (d *delta) Root(context.Context) (*squashfs.Entry, error) {
+	root := d.o.root
+	a, err := root.top.backend().stat(root.top)
+	if err != nil {
+		return nil, err
+	}
+	a.Ino = rootIno
+	return d.entry("", root.top, found{attr: a}, "", root.below)
+}
+
+func (d *delta) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.Entry, error) {
+	s := dir.Handle.(*spot)
+	top := s.parts[0]
+	var names []string
+	err := top.backend().list(top, func(e rawEntry) error {
+		names = append(names, e.name)
+		return ctx.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list %q: %w", s.path, err)
+	}
+	entries := make([]*squashfs.Entry, 0, len(names))
+	for _, name := range names {
+		e, err := d.child(s, name)
+		if err != nil {
+			return nil, fmt.Errorf("read %q: %w", path.Join(s.path, name), err)
+		}
+		entries = append(entries, e)
+	}
+	return entries, ctx.Err()
+}
+
+func (d *delta) child(s *spot, name string) (*squashfs.Entry, error) {
+	top := s.parts[0]
+	f, err := top.backend().find(top, name)
+	if err != nil {
+		return nil, err
+	}
+	full := path.Join(s.path, name)
+	if f.whiteout || !isDir(f.attr.Mode) && !isReg(f.attr.Mode) {
+		return d.entry(name, top.child(name, f), f, full, nil)
+	}
+	var below []*obj
+	if len(s.below) > 0 || f.redirect != "" {
+		p := &node{top: top, below: s.below}
+		if h, err := d.o.search(p, 0, name); err == nil {
+			below = h.parts[1:]
+		}
+		if isReg(f.attr.Mode) && !f.metacopy && len(s.below) > 0 {
+			if h, err := d.o.search(p, 1, name); err == nil && isReg(h.attr.Mode) {
+				below = h.parts[len(h.parts)-1:]
+			}
+		}
+	}
+	return d.entry(name, top.child(name, f), f, full, below)
+}
+
+// entry presents an inode as the layer has it.
+func (d *delta) entry(name string, o *obj, f found, full string, below []*obj) (*squashfs.Entry, error) {
+	xattrs, err := o.backend().xattrs(o)
+	if err != nil {
+		return nil, err
+	}
+	e := &squashfs.Entry{Name: name, Attr: imageOf(f.attr)}
+	for _, x := range xattrs {
+		switch x.Name {
+		case xattrIno, xattrImpure: // the image keeps the number itself
+			continue
+		case xattrNode:
+			e.Attr.Mode = e.Attr.Mode&^unix.S_IFMT | unix.S_IFREG
+		}
+		e.Xattrs = append(e.Xattrs, x)
+	}
+	if isLnk(f.attr.Mode) {
+		if e.Target, err = o.backend().readlink(o); err != nil {
+			return nil, err
+		}
+	}
+	e.Handle = &spot{path: full, parts: []*obj{o}, below: below, entry: e}
+	return e, nil
+}
+
+func (d *delta) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
+	s := file.Handle.(*spot)
+	for _, x := range file.Xattrs {
+		if x.Name == xattrMetacopy {
+			return emptyFile{}, nil // whatever blocks it has do not count
+		}
+	}
+	if d.onFile != nil && len(s.below) > 0 {
+		d.onFile(s.path, s.below[0])
+	}
+	return openOnce(s.parts[0])
+}
+
+// openOnce opens a file whose descriptor is of no use to anybody later.
+func openOnce(o *obj) (squashfs.File, error) {
+	f, err := o.backend().open(o)
+	descriptors.drop(o)
+	return f, err
+}
+
+// emptyFile is all hole.
+type emptyFile struct{}
+
+func (emptyFile) ReadAt([]byte, int64) (int, error)   { return 0, errors.ErrUnsupported }
+func (emptyFile) Extents() ([]squashfs.Extent, error) { return nil, nil }
+func (emptyFile) Close() error                        { return nil }
