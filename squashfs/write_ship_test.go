@@ -28,6 +28,7 @@ func TestShipRoundTrip(t *testing.T) {
 		t.Run(fmt.Sprintf("%+v", opts), func(t *testing.T) {
 			opts.Workers = 3
 			file := ship(t, squashfs.DirSource(root), opts)
+			sound(t, file)
 			got, err := walkImage(openImage(t, file))
 			must(t, err)
 			sameTree(t, want, got, exact)

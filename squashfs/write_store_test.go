@@ -2,8 +2,13 @@ package squashfs_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"snapfs/internal/treewalk"
@@ -17,6 +22,7 @@ func TestStoreRoundTrip(t *testing.T) {
 	file, sink := store(t, squashfs.DirSource(root))
 
 	t.Run("own reader", func(t *testing.T) {
+		sound(t, file)
 		got, err := walkImage(openImage(t, file))
 		must(t, err)
 		sameTree(t, want, got, exact)
@@ -43,6 +49,63 @@ func TestStoreRoundTrip(t *testing.T) {
 		if len(cuts.cuts) != len(sink.cuts) {
 			t.Errorf("%d cuts, want %d", len(cuts.cuts), len(sink.cuts))
 		}
+	})
+}
+
+// TestWideDirectory has more entries than one header, one metadata block or 16 bits of number difference can span.
+func TestWideDirectory(t *testing.T) {
+	const files = 100_000
+	name := func(i int) string { return fmt.Sprintf("name-%06d-%s", i, strings.Repeat("y", i%50)) }
+	var entries []*squashfs.Entry
+	for i := range files {
+		entries = append(entries, fileEntry(name(i), uint64(i), 0))
+	}
+	deep := dirEntry("name-000005-deep")
+	entries = append(entries, deep, dirEntry("empty"))
+	src := oneDir()
+	src.list = func(dir *squashfs.Entry) []*squashfs.Entry {
+		switch dir.Name {
+		case "":
+			return entries
+		case deep.Name:
+			return entries[:70_000]
+		}
+		return nil
+	}
+	check := func(t *testing.T, file string) {
+		sound(t, file)
+		dir := mountImage(t, file)
+		root := must1(openImage(t, file).FS().Open("."))(t).(fs.ReadDirFile)
+		for at, want := range map[string]int{"": files + 2, deep.Name: 70_000, "empty": 0} {
+			got, err := os.ReadDir(filepath.Join(dir, at))
+			must(t, err)
+			if len(got) != want {
+				t.Errorf("the kernel lists %d names in %q, want %d", len(got), at, want)
+			}
+		}
+		for i := 0; i < files; i += 997 {
+			if _, err := os.Lstat(filepath.Join(dir, name(i))); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := os.Lstat(filepath.Join(dir, "name-0")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a name that is not there: %v", err)
+		}
+		got, err := root.ReadDir(-1)
+		must(t, err)
+		if len(got) != files+2 {
+			t.Errorf("%d names, want %d", len(got), files+2)
+		}
+		if n := strings.Count(run(t, "unsquashfs", "-ls", file), "\n"); n < files+70_000 {
+			t.Errorf("unsquashfs lists %d lines", n)
+		}
+	}
+	t.Run("store", func(t *testing.T) {
+		file, _ := store(t, src)
+		check(t, file)
+	})
+	t.Run("ship", func(t *testing.T) {
+		check(t, ship(t, src, squashfs.ShipOptions{Level: 1, Exportable: true}))
 	})
 }
 
