@@ -136,7 +136,7 @@ func TestExtensionSize(t *testing.T) {
 
 // TestExtensionDamage flips every byte in turn: each is noticed, none makes anything but an error of the one class.
 func TestExtensionDamage(t *testing.T) {
-	good, sb, records := makeExtension(t, rand.New(rand.NewPCG(2, 1)), 60, false, false)
+	good, sb, records := makeExtension(t, rand.New(rand.NewPCG(2, 1)), 20, false, false)
 	var h extHeader
 	head := good[padding:][:extHeaderSize+extColumns*extColumnSize]
 	if err := h.decode(head, uint64(len(good)-padding)); err != nil {
