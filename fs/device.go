@@ -45,8 +45,8 @@ type device struct {
 	done   func() // called once by the last one out
 	cpus   int
 
-	cur   atomic.Pointer[leader] // nil: idle, waiting in the hub
-	dead  atomic.Bool            // the connection has ended, or shut was called
+	cur  atomic.Pointer[leader] // nil: idle, waiting in the hub
+	dead atomic.Bool            // the connection has ended, or shut was called
 	// users are leaders, helpers and whoever else uses fd, and 1 for the live connection. At 0 fd is closed.
 	users atomic.Int64
 }
