@@ -35,7 +35,7 @@ func newAdapter(o *layers.Overlay, log *slog.Logger) *adapter {
 func (a *adapter) String() string { return "snapfs" }
 
 func caller(h *fuse.InHeader, umask uint32) layers.Caller {
-	return layers.Caller{UID: h.Uid, GID: h.Gid, PID: h.Pid}
+	return layers.Caller{UID: h.Uid, GID: h.Gid, PID: h.Pid, Umask: umask}
 }
 
 func putAttr(out *fuse.Attr, at *layers.Attr) {

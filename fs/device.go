@@ -247,13 +247,21 @@ func (d *device) read(buf []byte, p *pace) (n int, waited bool, err error) {
 		return n, false, err
 	}
 	if d.cpus > 1 && (p.misses < spinCredit || p.sleeps >= spinRetry) {
-		for until := time.Now().Add(spinFor); time.Now().Before(until); {
+		start := time.Now()
+		for spun := time.Duration(0); spun < spinFor; {
 			if n, err = d.tryRead(buf); err != unix.EAGAIN { //nolint:errorlint // raw errno
 				p.misses, p.sleeps = 0, 0
 				return n, true, err
 			}
-			// Whoever wants this processor, the client not least, shall have it.
+			// Whoever wants this processor, the client not least, shall have it. If somebody took it for long, the
+			// machine is busy, and sleepers are served better than those who yield.
 			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			now := time.Since(start)
+			if now-spun > spinFor/2 {
+				p.misses = spinCredit
+				break
+			}
+			spun = now
 		}
 		p.misses++
 		p.sleeps = 0

@@ -2,28 +2,25 @@ package fs
 
 import (
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 
 	"snapfs/layers"
 )
 
-// Mknod makes a file of any type; regular files arrive here too, because Create is declined.
-func (a *adapter) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
-	e, err := a.o.Mknod(caller(&in.InHeader, in.Umask), layers.NodeID(in.NodeId), name, in.Mode&^in.Umask, uint64(in.Rdev))
-	return a.entry(out, e, err)
+// Create is declined once: the kernel then makes regular files by Mknod, which costs as much and leaves no handle to
+// release. The file is opened with whatever mode it got, as the kernel knows that it made it.
+func (a *adapter) Create(<-chan struct{}, *fuse.CreateIn, string, *fuse.CreateOut) fuse.Status {
+	return fuse.ENOSYS
 }
 
-// Create makes a regular file and hands out no handle.
-func (a *adapter) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
-	e, err := a.o.Mknod(caller(&in.InHeader, in.Umask), layers.NodeID(in.NodeId), name,
-		unix.S_IFREG|in.Mode&0o7777&^in.Umask, 0)
-	out.OpenFlags = fuse.FOPEN_KEEP_CACHE
-	return a.entry(&out.EntryOut, e, err)
+// Mknod makes a file of any type but directory and symlink.
+func (a *adapter) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
+	e, err := a.o.Mknod(caller(&in.InHeader, in.Umask), layers.NodeID(in.NodeId), name, in.Mode, uint64(in.Rdev))
+	return a.entry(out, e, err)
 }
 
 // Mkdir makes a directory.
 func (a *adapter) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	e, err := a.o.Mkdir(caller(&in.InHeader, in.Umask), layers.NodeID(in.NodeId), name, in.Mode&^in.Umask)
+	e, err := a.o.Mkdir(caller(&in.InHeader, in.Umask), layers.NodeID(in.NodeId), name, in.Mode)
 	return a.entry(out, e, err)
 }
 

@@ -56,8 +56,9 @@ type FS struct {
 	t      testing.TB
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
-	mu     sync.Mutex // one command at a time; guards lines and ended
+	mu     sync.Mutex // one command at a time; guards lines, live and ended
 	lines  *bufio.Reader
+	live   bool
 	ended  bool
 	config Config
 }
@@ -120,6 +121,7 @@ func Start(t testing.TB, c Config) *FS {
 	if _, err := f.ask(command{Do: "mount", Upper: upper, Work: work, Config: &c}); err != nil {
 		t.Fatalf("mount: %v", err)
 	}
+	f.live = true
 	return f
 }
 
@@ -226,7 +228,7 @@ func (f *FS) Kill() {
 // Stop unmounts and ends the server. It is called at the end of the test by itself.
 func (f *FS) Stop() {
 	f.t.Helper()
-	if !f.ended {
+	if f.live && !f.ended {
 		if err := f.Unmount(false); err != nil {
 			f.t.Errorf("unmount: %v; in use by: %s", err, users(f.Dir))
 		}
@@ -271,11 +273,11 @@ func Mounted(path string) bool {
 func users(dir string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "fuser", "-vm", dir)
+	cmd := exec.CommandContext(ctx, "fuser", "-m", dir)
 	cmd.WaitDelay = time.Second
-	out, err := cmd.CombinedOutput()
+	out, err := cmd.Output()
 	if err != nil {
 		return err.Error()
 	}
-	return string(out)
+	return strings.TrimSpace(string(out))
 }

@@ -1,0 +1,115 @@
+package fs_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/internal/testmount"
+)
+
+// TestFullDisk checks that a full host shows as ENOSPC, and that removing makes room again.
+func TestFullDisk(t *testing.T) {
+	base := t.TempDir()
+	disk, image := filepath.Join(base, "disk"), filepath.Join(base, "disk.img")
+	if err := os.Mkdir(disk, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(image, 16<<20); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "mkfs.ext4", "-q", "-m", "0", image)
+	run(t, "mount", "-o", "loop", image, disk)
+	t.Cleanup(func() { run(t, "umount", disk) })
+	fs := testmount.Start(t, testmount.Config{Dir: filepath.Join(disk, "ws")})
+	fill := filepath.Join(fs.Dir, "fill")
+	f, err := os.Create(fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := make([]byte, 64<<10)
+	for err == nil {
+		_, err = f.Write(block)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("got %v, want %v", err, syscall.ENOSPC)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(fill, block, 0o600); err != nil {
+		t.Errorf("after removing: %v", err)
+	}
+}
+
+// TestLargeDirectory lists a directory of 100,000 names and finds the server small afterwards.
+func TestLargeDirectory(t *testing.T) {
+	n := 20_000
+	if os.Getenv("SNAPFS_LONG") != "" {
+		n = 100_000
+	}
+	lower := t.TempDir()
+	for i := range n {
+		fd, err := unix.Open(filepath.Join(lower, fmt.Sprintf("name-%06d", i)), unix.O_CREAT|unix.O_WRONLY, 0o644)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Close(fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fs := testmount.Start(t, testmount.Config{Sealed: []string{lower}})
+	entries, err := os.ReadDir(fs.Dir)
+	if err != nil || len(entries) != n {
+		t.Errorf("%d entries, %v", len(entries), err)
+	}
+	for i := range 100 {
+		if err := os.Remove(filepath.Join(fs.Dir, fmt.Sprintf("name-%06d", i*7))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err = os.ReadDir(fs.Dir)
+	if err != nil || len(entries) != n-100 {
+		t.Errorf("%d entries, %v", len(entries), err)
+	}
+}
+
+// TestRequestMemory checks that handling requests leaves no garbage to speak of.
+func TestRequestMemory(t *testing.T) {
+	fs := testmount.Start(t, testmount.Config{})
+	name := filepath.Join(fs.Dir, "f")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // read below
+	data := make([]byte, 4096)
+	if _, err := f.WriteAt(data, 0); err != nil {
+		t.Fatal(err)
+	}
+	const rounds = 5000
+	before := fs.Memory()
+	for range rounds {
+		if _, err := f.WriteAt(data, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := fs.Memory()
+	perWrite := float64(after.Mallocs-before.Mallocs) / rounds
+	bytes := float64(after.Bytes-before.Bytes) / rounds
+	t.Logf("per 4 KiB write: %.1f allocations, %.0f bytes", perWrite, bytes)
+	if perWrite > 6 || bytes > 2500 {
+		t.Errorf("per write: %.1f allocations, %.0f bytes", perWrite, bytes)
+	}
+}
