@@ -31,7 +31,7 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 	if len(in.list.header) != in.opts.HeaderSize {
 		return Manifest{}, errors.New("the header was not given")
 	}
-	if err := in.cut.flush(); err != nil {
+	if err := in.endPart(); err != nil {
 		return Manifest{}, err
 	}
 	if err := in.settle(); err != nil {
@@ -42,6 +42,7 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 	}
 	s := in.s
 	_, _ = in.sum.Write(in.list.header) // cannot fail
+	_, _ = in.sum.Write(in.list.appendTransforms(nil))
 	copy(in.list.Digest[:], in.sum.Sum(nil))
 	in.list.index()
 	value := in.list.encode(s.codec)

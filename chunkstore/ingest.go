@@ -43,6 +43,7 @@ type Ingest struct {
 	s     *Store
 	ctx   context.Context
 	opts  IngestOptions
+	parts *recompressor // what is written goes through it to cut
 	cut   *chunker
 	order string // sort key of the part
 	pred  predictor
@@ -107,7 +108,9 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 	}
 	in.list.Kind = opts.Kind
 	in.list.Size = int64(opts.HeaderSize)
+	in.list.stored = in.list.Size
 	in.cut = newChunker(in.chunk)
+	in.parts = newRecompressor(s.inflating, in.plain, in.packed)
 	in.pred.in = in
 	s.pins.addIngest(in)
 	return in, nil
@@ -130,11 +133,48 @@ func (in *Ingest) Hint(h Hint) error {
 	if err := in.check(); err != nil {
 		return err
 	}
-	if in.err = in.cut.begin(h.Size); in.err != nil {
+	if in.err = in.endPart(); in.err != nil {
 		return in.err
 	}
 	in.order = orderKey(h.Path)
 	in.pred.begin(h)
+	in.err = in.cut.begin(h.Size)
+	size := h.Size
+	if h.Path == "" {
+		size = -1 // metadata holds no sections
+	}
+	in.parts.begin(size)
+	return in.err
+}
+
+// endPart sends on what is held back of the current part.
+func (in *Ingest) endPart() error {
+	if err := in.parts.flush(); err != nil {
+		return err
+	}
+	return in.cut.flush()
+}
+
+// plain takes bytes that are stored as they are.
+func (in *Ingest) plain(p []byte) error {
+	_, err := in.cut.Write(p)
+	return err
+}
+
+// packed takes n bytes of the stream, to be stored as inner.
+func (in *Ingest) packed(t transform, n int64, inner []byte) error {
+	if err := in.cut.begin(int64(len(inner))); err != nil {
+		return err
+	}
+	in.pred.enterRun()
+	if _, err := in.cut.Write(inner); err != nil {
+		return err
+	}
+	if err := in.cut.flush(); err != nil {
+		return err
+	}
+	in.list.addTransform(t, n, int64(len(inner)))
+	in.pred.leaveRun()
 	return nil
 }
 
@@ -143,7 +183,7 @@ func (in *Ingest) Write(p []byte) (int, error) {
 	if err := in.check(); err != nil {
 		return 0, err
 	}
-	n, err := in.cut.Write(p)
+	n, err := in.parts.Write(p)
 	in.err = err
 	return n, err
 }

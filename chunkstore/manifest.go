@@ -44,6 +44,11 @@ type Manifest struct {
 //	packed   uvarint decoded length of the rest; if that is not 0 it is one zstd frame, else plain
 //	runs     uvarint count, then per run: varint first number - end of the run before it, uvarint chunks
 //	segments per segmentChunks chunks: uvarint bytes
+//	transforms uvarint count, then per run: uvarint bytes between the run before and it, codec (1 byte),
+//	         uvarint bytes, uvarint inner bytes
+//
+// The chunks spell the stored stream, which begins with the header. It is the stream itself but for the
+// transform runs: of those it has the inner bytes, from which the run's bytes are made.
 //
 // Values longer than partSize are continued under keyPart.
 const (
@@ -65,9 +70,12 @@ type chunkList struct {
 	Manifest
 	header   []byte
 	runs     []run
-	segments []int64 // bytes per segmentChunks chunks
+	segments []int64 // bytes of the stored stream per segmentChunks chunks
+	stored   int64   // bytes of the stored stream
 
-	starts []int64 // first byte of each segment, and the end; set by index
+	transforms []transformRun // in order; each starts and ends with a chunk
+
+	starts []int64 // first byte of each segment in the stored stream, and the end; set by index
 	firsts []int64 // place in the stream, in chunks, of each run's first; set by index
 }
 
@@ -86,7 +94,7 @@ func (m *chunkList) index() {
 	}
 }
 
-// segmentAt finds the segment that holds byte off.
+// segmentAt finds the segment that holds byte off of the stored stream.
 func (m *chunkList) segmentAt(off int64) int {
 	return sort.Search(len(m.starts), func(i int) bool { return m.starts[i] > off }) - 1
 }
@@ -104,6 +112,7 @@ func (m *chunkList) add(num uint64, n int) {
 	m.segments[len(m.segments)-1] += int64(n)
 	m.Chunks++
 	m.Size += int64(n)
+	m.stored += int64(n)
 }
 
 // bitmap is the set of the manifest's chunks.
@@ -116,7 +125,9 @@ func (m *chunkList) bitmap() *roaring.Bitmap {
 }
 
 // cost estimates its memory.
-func (m *chunkList) cost() int64 { return 200 + int64(len(m.runs))*24 + int64(len(m.segments))*16 }
+func (m *chunkList) cost() int64 {
+	return 200 + int64(len(m.runs))*24 + int64(len(m.segments))*16 + int64(len(m.transforms))*40
+}
 
 func (m *chunkList) encode(c *codec) []byte {
 	b := []byte{manifestVersion, byte(m.Kind)}
@@ -136,6 +147,7 @@ func (m *chunkList) encode(c *codec) []byte {
 	for _, n := range m.segments {
 		body = binary.AppendUvarint(body, uint64(n))
 	}
+	body = m.appendTransforms(body)
 	if len(body) <= maxFrameInput {
 		if packed := c.encode(nil, body, nil, levelBetter); len(packed)+1 < len(body) {
 			return append(binary.AppendUvarint(b, uint64(len(body))), packed...)
@@ -184,7 +196,8 @@ func parseManifest(id ID, b []byte, c *codec) (*chunkList, error) {
 		m.segments = append(m.segments, s)
 		size += s
 	}
-	if p.bad || len(p.b) > 0 || uint64(m.Chunks) != chunks || m.Size != size {
+	m.stored = size
+	if !m.parseTransforms(&p) || p.bad || len(p.b) > 0 || uint64(m.Chunks) != chunks {
 		return bad()
 	}
 	m.index()

@@ -20,7 +20,14 @@ type predictor struct {
 	index map[uint64]int // by number, into old
 	at    int64          // bytes of the part so far
 	shift int64          // place in the previous version - place in the part
+
+	runs []oldRun // transform runs of the previous version
+	run  int      // how many the part has had
 }
+
+// oldRun is where the inner bytes of a transform run of the previous version lie, which is in stored streams as all
+// places here.
+type oldRun struct{ off, end int64 }
 
 type oldChunk struct {
 	num uint64
@@ -31,12 +38,16 @@ type oldChunk struct {
 // begin starts a part.
 func (p *predictor) begin(h Hint) {
 	p.old, p.index, p.at, p.shift = p.old[:0], nil, 0, 0
+	p.runs, p.run = p.runs[:0], 0
 	off := int64(0)
 	for _, r := range h.Prev {
 		// A prediction that cannot be had is none: the chunks are stored without it.
-		chunks, err := p.in.s.chunksOf(r)
+		chunks, runs, err := p.in.s.chunksOf(r)
 		if err != nil {
 			continue
+		}
+		for _, t := range runs {
+			p.runs = append(p.runs, oldRun{off + t.off, off + t.end})
 		}
 		for _, c := range chunks {
 			c.off = off
@@ -60,6 +71,22 @@ func (p *predictor) seen(num uint64, n int) {
 		}
 	}
 	p.at += int64(n)
+}
+
+// enterRun tells that a transform run starts; it is predicted from the previous version's run of the same place
+// among the runs.
+func (p *predictor) enterRun() {
+	if p.run < len(p.runs) {
+		p.shift = p.runs[p.run].off - p.at
+	}
+}
+
+// leaveRun tells that it ends.
+func (p *predictor) leaveRun() {
+	if p.run < len(p.runs) {
+		p.shift = p.runs[p.run].end - p.at
+	}
+	p.run++
 }
 
 // missed tells of a chunk that the store did not have.
@@ -194,23 +221,28 @@ func (in *Ingest) behind(bases []uint64) (int, error) {
 	return total, nil
 }
 
-// chunksOf lists the chunks that overlap a range of a manifest.
-func (s *Store) chunksOf(rg Range) ([]oldChunk, error) {
+// chunksOf lists the chunks that overlap a range of a manifest, and the transform runs in it, relative to its start.
+func (s *Store) chunksOf(rg Range) ([]oldChunk, []oldRun, error) {
 	m, err := s.manifest(rg.Manifest)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	lo, hi := m.storedRange(rg.Off, rg.Len)
 	var list []oldChunk
-	for no := max(0, m.segmentAt(rg.Off)); no < len(m.segments) && m.starts[no] < rg.Off+rg.Len; no++ {
+	for no := max(0, m.segmentAt(lo)); no < len(m.segments) && m.starts[no] < hi; no++ {
 		sg, err := s.segment(m, no)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for i, num := range sg.nums {
-			if sg.offs[i+1] > rg.Off && sg.offs[i] < rg.Off+rg.Len {
+			if sg.offs[i+1] > lo && sg.offs[i] < hi {
 				list = append(list, oldChunk{num: uint64(num), len: int(sg.offs[i+1] - sg.offs[i])})
 			}
 		}
 	}
-	return list, nil
+	var runs []oldRun
+	for _, t := range m.transformsIn(lo, hi) {
+		runs = append(runs, oldRun{t.at - lo, t.at + t.inner - lo})
+	}
+	return list, runs, nil
 }

@@ -25,7 +25,7 @@ type Reader struct {
 // segment is the expansion of segmentChunks chunks of a manifest; immutable.
 type segment struct {
 	nums []uint32
-	offs []int64 // first byte of each chunk in the stream, and the end
+	offs []int64 // first byte of each chunk in the stored stream, and the end
 }
 
 // OpenManifest opens a stream for reading.
@@ -114,7 +114,7 @@ func (r *Reader) ReadAt(p []byte, off int64) (int, error) {
 		if at >= r.m.Size {
 			return n, io.EOF
 		}
-		k, err := r.readChunk(p[n:], at)
+		k, err := r.readSome(p[n:], at)
 		n += k
 		if err != nil {
 			return n, &DamageError{r.m.ID, at, err}
@@ -123,14 +123,27 @@ func (r *Reader) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// readChunk reads up to the end of the chunk that holds byte at.
-func (r *Reader) readChunk(p []byte, at int64) (int, error) {
-	sg, err := r.s.segment(r.m, r.m.segmentAt(at))
+// readSome reads up to the end of the chunk or the transform run that holds byte off.
+func (r *Reader) readSome(p []byte, off int64) (int, error) {
+	run, at, n := r.m.transformAt(off)
+	if run < 0 {
+		return r.s.readStored(r.m, p[:min(int64(len(p)), n)], at)
+	}
+	b, err := r.s.transformed(r.m, run)
+	if err != nil {
+		return 0, err
+	}
+	return copy(p, b[off-r.m.transforms[run].off:]), nil
+}
+
+// readStored reads up to the end of the chunk that holds byte at of the stored stream.
+func (s *Store) readStored(m *chunkList, p []byte, at int64) (int, error) {
+	sg, err := s.segment(m, m.segmentAt(at))
 	if err != nil {
 		return 0, err
 	}
 	i := sort.Search(len(sg.offs), func(i int) bool { return sg.offs[i] > at }) - 1
-	c, err := r.s.chunk(r.s.locate, uint64(sg.nums[i]))
+	c, err := s.chunk(s.locate, uint64(sg.nums[i]))
 	if err != nil {
 		return 0, err
 	}
@@ -149,6 +162,7 @@ func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 	}
 	ahead := newAhead(r)
 	defer ahead.stop()
+	run, inner := 0, int64(0) // the next transform run, and the end of the last one's inner bytes
 	for no := range r.m.segments {
 		sg, err := r.s.segment(r.m, no)
 		if err != nil {
@@ -156,7 +170,24 @@ func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 		}
 		for i, num := range sg.nums {
 			ahead.reach(uint64(num))
-			c, err := r.s.chunk(r.s.locate, uint64(num))
+			if sg.offs[i] < inner {
+				continue
+			}
+			var c []byte
+			if run < len(r.m.transforms) && r.m.transforms[run].at == sg.offs[i] {
+				if c, err = r.s.transformed(r.m, run); err != nil {
+					return total, &DamageError{r.m.ID, total, err}
+				}
+				inner = sg.offs[i] + r.m.transforms[run].inner
+				run++
+				n, err := w.Write(c)
+				total += int64(n)
+				if err != nil {
+					return total, err
+				}
+				continue
+			}
+			c, err = r.s.chunk(r.s.locate, uint64(num))
 			if err == nil && int64(len(c)) != sg.offs[i+1]-sg.offs[i] {
 				err = corruptf("chunk %d has a false length", num)
 			}

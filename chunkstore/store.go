@@ -57,6 +57,9 @@ type Store struct {
 	segments  *lru[segmentKey, *segment]
 	sketches  sketchIndex
 
+	transforms *transformCache
+	inflating  chan struct{} // one token: the ingest that holds an inflated section
+
 	users sync.WaitGroup // calls, readers and ingests under way
 
 	stateMu sync.Mutex
@@ -89,6 +92,8 @@ func Open(dir string, opts Options) (*Store, error) {
 	s.pages = newLRU[uint64, *page](pageCache)
 	s.manifests = newLRU[ID, *chunkList](manifestCache)
 	s.segments = newLRU[segmentKey, *segment](segmentCache)
+	s.transforms = newTransformCache(s.opts.CacheBytes)
+	s.inflating = make(chan struct{}, 1)
 	if err := s.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store: %w", err), s.release())
 	}
