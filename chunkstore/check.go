@@ -330,9 +330,13 @@ func (c *checker) manifest(m *chunkList) error {
 			_, _ = sum.Write(h[:]) // cannot fail
 		}
 	}
-	_, _ = sum.Write(m.header)
-	if [32]byte(sum.Sum(nil)) != m.Digest {
+	if m.digest(sum) != m.Digest {
 		return corruptf("digest does not match")
+	}
+	for run := range m.transforms {
+		if _, err := c.s.transformed(m, run); err != nil {
+			return err
+		}
 	}
 	return nil
 }

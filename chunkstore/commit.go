@@ -41,9 +41,7 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 		return Manifest{}, err
 	}
 	s := in.s
-	_, _ = in.sum.Write(in.list.header) // cannot fail
-	_, _ = in.sum.Write(in.list.appendTransforms(nil))
-	copy(in.list.Digest[:], in.sum.Sum(nil))
+	in.list.Digest = in.list.digest(in.sum)
 	in.list.index()
 	value := in.list.encode(s.codec)
 	// Big lists of new chunks and big manifests are written ahead; nothing names them before the last transaction.

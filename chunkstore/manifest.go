@@ -10,6 +10,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 	badger "github.com/dgraph-io/badger/v4"
+	"github.com/zeebo/blake3"
 )
 
 // ID is a manifest's number: dense, never reused.
@@ -30,7 +31,7 @@ type Manifest struct {
 	Kind   Kind
 	Size   int64 // bytes
 	Chunks int64
-	Digest [32]byte // BLAKE3 over header and chunk hashes: equal digests mean equal bytes and cuts
+	Digest [32]byte // BLAKE3 over chunk hashes, header and transform runs: equal digests mean equal bytes and cuts
 	New    int64    // bytes of chunks that were new to the store when it was committed
 }
 
@@ -113,6 +114,13 @@ func (m *chunkList) add(num uint64, n int) {
 	m.Chunks++
 	m.Size += int64(n)
 	m.stored += int64(n)
+}
+
+// digest completes the digest of a stream, of whose chunks sum has the hashes.
+func (m *chunkList) digest(sum *blake3.Hasher) [32]byte {
+	_, _ = sum.Write(m.header) // cannot fail, as the next
+	_, _ = sum.Write(m.appendTransforms(nil))
+	return [32]byte(sum.Sum(nil))
 }
 
 // bitmap is the set of the manifest's chunks.
