@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/pprof"
 	"syscall"
@@ -44,6 +45,8 @@ type server struct {
 
 // serve obeys the commands on standard input until it ends, then unmounts.
 func serve() error {
+	// A signal to the whole group, as a time limit sends it, must not kill the one who cleans up.
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	syscall.Umask(0)
 	var s server
 	in := bufio.NewScanner(os.Stdin)
