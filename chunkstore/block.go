@@ -156,8 +156,8 @@ func (s *Store) decode(loc locator, rec *located, num uint64) (*block, error) {
 
 // dictionary gives the chunks that a delta is based on, one behind the other; not to be changed.
 func (s *Store) dictionary(loc locator, r *record) ([]byte, error) {
-	var dict []byte
-	for i, num := range r.bases {
+	parts := make([][]byte, 0, len(r.bases))
+	for _, num := range r.bases {
 		rec, _, err := loc(num)
 		if err == nil && rec.gen >= r.gen {
 			// Generations fall along a chain: else two decoders could wait for each other.
@@ -170,12 +170,12 @@ func (s *Store) dictionary(loc locator, r *record) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("base: %w", err)
 		}
-		if i == 0 && len(r.bases) == 1 {
-			return c, nil
-		}
-		dict = append(dict, c...)
+		parts = append(parts, c)
 	}
-	return dict, nil
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	return slices.Concat(parts...), nil
 }
 
 // chunk gives the bytes of a chunk, not to be changed.

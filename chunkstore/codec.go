@@ -19,20 +19,13 @@ const (
 	levels
 )
 
-// encoderLevels maps to the library's levels, for frames without and with a dictionary.
-var encoderLevels = [levels]struct{ plain, dict zstd.EncoderLevel }{
-	levelQuick:  {zstd.SpeedDefault, zstd.SpeedDefault},
-	levelBetter: {zstd.SpeedBetterCompression, zstd.SpeedBetterCompression},
-	levelBest:   {zstd.SpeedBestCompression, zstd.SpeedBestCompression},
-}
-
 // An encoder finds matches in a dictionary only as far as its hash tables hold it; beyond, it silently
-// finds none (measured with klauspost/compress v1.20.3: the default level reaches a little less than 1 MiB,
-// better and best reach 4 and fail at 8). The tail of a longer dictionary is used: offsets count from
-// the end, so a decoder needs not know.
+// finds none (measured with klauspost/compress v1.20.3: fastest reaches 256 KiB, default a little less than 1 MiB,
+// better and best 4 MiB). The tail of a longer dictionary is used: offsets count from the end, so a decoder
+// needs not know.
 const (
 	codecWindow   = 4 << 20 // reach back from the end of the input into the dictionary
-	quickDictMax  = 768 << 10
+	quickDictMax  = 256 << 10
 	betterDictMax = 3 << 20
 
 	// maxFrameInput is the longest input of one frame, so that input and dictionary fit the window.
@@ -47,6 +40,27 @@ func (l level) dictMax() int {
 	return betterDictMax
 }
 
+// plain is the library's level for frames without a dictionary.
+func (l level) plain() zstd.EncoderLevel {
+	switch l {
+	case levelQuick:
+		return zstd.SpeedDefault
+	case levelBetter:
+		return zstd.SpeedBetterCompression
+	default:
+		return zstd.SpeedBestCompression
+	}
+}
+
+// delta is the library's level for frames with a dictionary. Setting up the tables for a dictionary costs more
+// than encoding a small file, and least by far at the fastest level, for 1 % more bytes.
+func (l level) delta() zstd.EncoderLevel {
+	if l == levelQuick {
+		return zstd.SpeedFastest
+	}
+	return l.plain()
+}
+
 // zstdMagic starts every zstd frame (RFC 8878, 3.1.1). Stored frames leave it out: a delta of a one-line
 // edit is some hundred bytes, of which four that are always the same would be a noticeable part.
 const zstdMagic = "\x28\xb5\x2f\xfd"
@@ -54,30 +68,31 @@ const zstdMagic = "\x28\xb5\x2f\xfd"
 // codec compresses and decompresses frames: zstd without the magic number, without a content checksum
 // (records of a pack carry one) and without a dictionary id (the record names the dictionary).
 // Safe for concurrent use; at most one frame per CPU is encoded at a time, which bounds its memory:
-// an encoder with a dictionary holds up to 12 (quick), 17 (better) or 80 MB (best), given back by the
-// garbage collector when idle.
+// an encoder with a dictionary holds up to 5 (quick), 17 (better) or 80 MB (best) and its last
+// dictionary, given back by the garbage collector when idle.
 type codec struct {
-	turns    chan struct{} // one token per encoder in use
-	plain    [levels]sync.Pool
-	withDict [levels]sync.Pool
-	dec      sync.Pool
+	turns  chan struct{}                            // one token per encoder in use
+	plain  [zstd.SpeedBestCompression + 1]sync.Pool // of encoders, by level
+	deltas [zstd.SpeedBestCompression + 1]sync.Pool // of encoders with a dictionary, by level
+	dec    sync.Pool
 }
 
 func newCodec() *codec {
 	return &codec{turns: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
-func (c *codec) encoder(l level, dict bool) *zstd.Encoder {
-	if !dict {
-		if e, ok := c.plain[l].Get().(*zstd.Encoder); ok {
-			return e
-		}
-		return newEncoder(encoderLevels[l].plain)
-	}
-	if e, ok := c.withDict[l].Get().(*zstd.Encoder); ok {
+func encoder(pool *sync.Pool, l zstd.EncoderLevel, opts ...zstd.EOption) *zstd.Encoder {
+	if e, ok := pool.Get().(*zstd.Encoder); ok {
 		return e
 	}
-	return newEncoder(encoderLevels[l].dict, zstd.WithEncoderDictRaw(0, []byte(zstdMagic)))
+	e, err := zstd.NewWriter(nil, append([]zstd.EOption{
+		zstd.WithEncoderLevel(l), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
+		zstd.WithWindowSize(codecWindow), zstd.WithSingleSegment(true), zstd.WithZeroFrames(true),
+	}, opts...)...)
+	if err != nil {
+		panic(err) // constant options
+	}
+	return e
 }
 
 func (c *codec) decoder() *zstd.Decoder {
@@ -91,18 +106,6 @@ func (c *codec) decoder() *zstd.Decoder {
 	return d
 }
 
-func newEncoder(l zstd.EncoderLevel, opts ...zstd.EOption) *zstd.Encoder {
-	opts = append([]zstd.EOption{
-		zstd.WithEncoderLevel(l), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
-		zstd.WithWindowSize(codecWindow), zstd.WithSingleSegment(true), zstd.WithZeroFrames(true),
-	}, opts...)
-	e, err := zstd.NewWriter(nil, opts...)
-	if err != nil {
-		panic(err) // constant options
-	}
-	return e
-}
-
 // encode appends to dst the frame of src, at most maxFrameInput bytes, with dict (may be empty) as
 // dictionary. The frame of incompressible bytes is a little longer than they are: the caller
 // compares and stores them as they are.
@@ -112,25 +115,51 @@ func (c *codec) encode(dst, src, dict []byte, l level) []byte {
 	}
 	c.turns <- struct{}{}
 	defer func() { <-c.turns }()
-	e, pool := c.encoder(l, len(dict) > 0), &c.plain[l]
-	if len(dict) > 0 {
-		pool = &c.withDict[l]
-		dict = dict[max(0, len(dict)-l.dictMax()):]
-		if err := e.ResetWithOptions(nil, zstd.WithEncoderDictRaw(0, dict)); err != nil {
-			panic(err) // a raw dictionary of this size is always accepted
-		}
-	}
 	at := len(dst)
-	dst = e.EncodeAll(src, dst)
-	if len(dict) > 0 {
-		// An idle encoder must not hold the caller's dictionary.
-		if err := e.ResetWithOptions(nil, zstd.WithEncoderDictRaw(0, []byte(zstdMagic))); err != nil {
-			panic(err)
-		}
+	if len(dict) > 0 && len(src) > 0 {
+		dst = c.delta(dst, src, dict[max(0, len(dict)-l.dictMax()):], l)
+	} else {
+		pool := &c.plain[l.plain()]
+		e := encoder(pool, l.plain())
+		dst = e.EncodeAll(src, dst)
+		pool.Put(e)
 	}
-	pool.Put(e)
 	n := copy(dst[at:], dst[at+len(zstdMagic):])
 	return dst[:at+n]
+}
+
+// streamedMax is the longest input that an encoder at any level takes as one block.
+const streamedMax = 64<<10 - 1
+
+// delta appends to dst the frame of src, with its magic number. The library keeps one set of tables for streams
+// and one for EncodeAll, and sets up the former at each change of the dictionary. So what fits one block is
+// written as a stream, which gives the same frame for half the work.
+func (c *codec) delta(dst, src, dict []byte, l level) []byte {
+	zl := l.delta()
+	pool := &c.deltas[zl]
+	e := encoder(pool, zl, zstd.WithEncoderDictRaw(0, []byte(zstdMagic)))
+	out := appender{dst}
+	err := e.ResetWithOptions(&out, zstd.WithEncoderDictRaw(0, dict))
+	if err == nil && len(src) <= streamedMax {
+		if _, err = e.Write(src); err == nil {
+			err = e.Close()
+		}
+	} else if err == nil {
+		out.b = e.EncodeAll(src, out.b)
+	}
+	if err != nil {
+		panic(err) // a raw dictionary of this size is accepted, and appending does not fail
+	}
+	pool.Put(e)
+	return out.b
+}
+
+// appender is a writer into memory.
+type appender struct{ b []byte }
+
+func (a *appender) Write(p []byte) (int, error) {
+	a.b = append(a.b, p...)
+	return len(p), nil
 }
 
 var errFrame = errors.New("not one zstd frame")

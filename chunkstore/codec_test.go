@@ -56,6 +56,9 @@ func TestCodecRoundTrip(t *testing.T) {
 		"zeros":           {make([]byte, maxFrameInput), nil},
 		"empty with dict": {nil, base},
 		"tiny dict":       {base, []byte("a")},
+		"one block":       {edited(1, base, 2)[:streamedMax], base},
+		"two blocks":      {edited(1, base, 2)[:streamedMax+1], base},
+		"more blocks":     {edited(1, base, 2)[:200_000], base[100_000:]},
 		"edit":            {edited(1, base, 3), base},
 		"small edit":      {edited(1, base[:10_000], 1), base[:10_000]},
 		"unlike":          {base, randomBytes(4, 100_000)},
@@ -105,7 +108,7 @@ func TestCodecDelta(t *testing.T) {
 		{"one line of 10 KB", edited(1, ten, 1), ten, levelQuick, 120},
 		{"one line of 10 KB", edited(1, ten, 1), ten, levelBetter, 120},
 		{"one line of 10 KB", edited(1, ten, 1), ten, levelBest, 120},
-		{"chunk at the start of the reach", far[len(far)-quickDictMax:][:chunk], far, levelQuick, chunk / 50},
+		{"chunk at the start of the reach", far[len(far)-quickDictMax:][:chunk/4], far, levelQuick, chunk / 50},
 		{"chunk at the start of the reach", far[:chunk], far, levelBetter, chunk / 50},
 		{"chunk at the start of the reach", far[:chunk], far, levelBest, chunk / 50},
 	}
