@@ -89,9 +89,9 @@ func unpackLzma(dst, src []byte) (int, error) {
 	}
 	var head [lzma.HeaderLen]byte
 	copy(head[:], src)
-	if le := binary.LittleEndian; le.Uint32(head[1:]) > maxDictionary {
-		le.PutUint32(head[1:], maxDictionary) // output is no longer, so distances are not either
-	}
+	// Distances are no longer than the output, so that neither need the dictionary be, whatever the header says.
+	need := uint32(max(len(dst), lzma.MinDictCap))
+	binary.LittleEndian.PutUint32(head[1:], min(binary.LittleEndian.Uint32(head[1:]), need))
 	r, err := lzma.ReaderConfig{DictCap: maxDictionary}.NewReader(
 		io.MultiReader(bytes.NewReader(head[:]), bytes.NewReader(src[lzma.HeaderLen:])))
 	if err != nil {
