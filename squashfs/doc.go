@@ -28,9 +28,22 @@
 //
 // # Reading
 //
-// [Open] reads the superblock; everything else is read when it is asked for, through a bounded cache. Images are not
-// trusted: what breaks the format is an error of the class [ErrCorrupt] with its place. [Check] reports
-// every broken rule.
+// [Open] reads the superblock only. [Image.Inode] and the methods of [Inode] go through metadata blocks, fragments and
+// compressed data blocks by a bounded [Cache]; uncompressed data is read straight into the caller's buffer. There is
+// nothing to close.
+//
+// Images are not trusted. Each size, count and place is checked against the image or a stated limit before memory
+// is allocated for it, names that no file can have are refused, and a panic inside a decompressor is caught.
+// Damage is an error of class [ErrCorrupt], a [CorruptError] with its place wherever one is known; other errors
+// are the reader's own and are not remembered. What one image costs:
+//
+//   - its cache, and a stored and an unpacked block for each goroutine that reads;
+//   - the id table, 256 KiB at most, and arrays of table places, which lie in the image as they are;
+//   - for an inode: a symlink's target of 64 KiB at most, the index of a directory (65,535 names at most) once it is
+//     needed, and 32 bytes for each 256 blocks of a file that have been passed;
+//   - 2 MiB for the directories that are known to be sorted.
+//
+// [Check] judges a whole image and reports every broken rule.
 //
 // # Writing
 //
@@ -48,5 +61,6 @@
 // # Concurrency
 //
 // An [Image] and its [Inode]s may be used by many goroutines. A writer belongs to its caller; WriteShip starts workers and
-// ends them before it returns. There are no locks in this package but those inside the reader's cache.
+// ends them before it returns. The reader's locks, Cache.mu and refSet.mu, are leaves: nothing is read, unpacked or
+// locked while one is held. Everything else in it is immutable or an atomic pointer to something immutable (see lazy).
 package squashfs
