@@ -66,7 +66,7 @@ func shipImage(b *testing.B, opts squashfs.ShipOptions) int64 {
 		b.Fatal(err)
 	}
 	defer os.Remove(f.Name())
-	defer f.Close()
+	defer func() { _ = f.Close() }() // the image is measured, not kept
 	info, err := squashfs.WriteShip(context.Background(), f, squashfs.DirSource(sourceTree()), opts)
 	if err != nil {
 		b.Fatal(err)

@@ -20,7 +20,10 @@ type dirSource struct{ root string }
 func (s dirSource) Root(context.Context) (*Entry, error) { return dirEntryAt("", s.root) }
 
 func (s dirSource) ReadDir(ctx context.Context, dir *Entry) ([]*Entry, error) {
-	path := dir.Handle.(string)
+	path, ok := dir.Handle.(string)
+	if !ok {
+		return nil, errForeign
+	}
 	d, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -47,7 +50,11 @@ func (s dirSource) ReadDir(ctx context.Context, dir *Entry) ([]*Entry, error) {
 }
 
 func (s dirSource) Open(_ context.Context, file *Entry) (File, error) {
-	f, err := os.OpenFile(file.Handle.(string), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	path, ok := file.Handle.(string)
+	if !ok {
+		return nil, errForeign
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}

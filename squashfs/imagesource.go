@@ -14,8 +14,12 @@ type imageSource struct{ im *Image }
 func (s imageSource) Root(context.Context) (*Entry, error) { return s.entry("", s.im.Root()) }
 
 func (s imageSource) ReadDir(ctx context.Context, dir *Entry) ([]*Entry, error) {
+	n, ok := dir.Handle.(*Inode)
+	if !ok {
+		return nil, errForeign
+	}
 	var entries []*Entry
-	for e, err := range dir.Handle.(*Inode).ReadDir("") {
+	for e, err := range n.ReadDir("") {
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -49,7 +53,11 @@ func (s imageSource) entry(name string, ref Ref) (*Entry, error) {
 }
 
 func (s imageSource) Open(_ context.Context, file *Entry) (File, error) {
-	return imageFile{file.Handle.(*Inode)}, nil
+	n, ok := file.Handle.(*Inode)
+	if !ok {
+		return nil, errForeign
+	}
+	return imageFile{n}, nil
 }
 
 type imageFile struct{ *Inode }

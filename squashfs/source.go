@@ -2,6 +2,7 @@ package squashfs
 
 import (
 	"context"
+	"errors"
 	"io"
 )
 
@@ -21,6 +22,9 @@ type Source interface {
 	ReadDir(ctx context.Context, dir *Entry) ([]*Entry, error)
 	Open(ctx context.Context, file *Entry) (File, error)
 }
+
+// errForeign is for entries that come from another Source.
+var errForeign = errors.New("an entry of another source")
 
 // File is the contents of a regular file of a Source.
 type File interface {

@@ -66,7 +66,7 @@ func store(t testing.TB, src squashfs.Source) (string, *fileSink) {
 	file := filepath.Join(t.TempDir(), "store.sqsh")
 	f, err := os.Create(file)
 	must(t, err)
-	defer f.Close()
+	defer func() { must(t, f.Close()) }()
 	sink := &fileSink{f: f, off: squashfs.HeaderSize, cutEnd: squashfs.HeaderSize}
 	info, err := squashfs.WriteStore(testContext(t), sink, src, squashfs.StoreOptions{})
 	must(t, err)
@@ -82,7 +82,7 @@ func ship(t testing.TB, src squashfs.Source, opts squashfs.ShipOptions) string {
 	file := filepath.Join(t.TempDir(), "ship.sqsh")
 	f, err := os.Create(file)
 	must(t, err)
-	defer f.Close()
+	defer func() { must(t, f.Close()) }()
 	info, err := squashfs.WriteShip(testContext(t), f, src, opts)
 	must(t, err)
 	st, err := f.Stat()

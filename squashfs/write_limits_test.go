@@ -75,7 +75,7 @@ func scratch(t testing.TB) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "scratch"))
 	must(t, err)
-	t.Cleanup(func() { f.Close() })
+	t.Cleanup(func() { must(t, f.Close()) })
 	return f
 }
 
@@ -101,8 +101,12 @@ func TestManyFiles(t *testing.T) {
 						}
 						return entries
 					}
+					number, ok := dir.Handle.(int)
+					if !ok {
+						t.Errorf("asked for %+v", dir)
+					}
 					for i := range perDir {
-						n := dir.Handle.(int)*perDir + i
+						n := number*perDir + i
 						entries = append(entries, fileEntry(fmt.Sprintf("file-with-a-usual-name-%08d.go", n), uint64(n)+1000, int64(n%64+8)))
 					}
 					return entries
@@ -215,7 +219,7 @@ func TestHugeSparseFile(t *testing.T) {
 		dir := mountImage(t, file)
 		f, err := os.Open(filepath.Join(dir, "huge"))
 		must(t, err)
-		defer f.Close()
+		defer func() { must(t, f.Close()) }()
 		var a, b [64]byte
 		if _, err := f.ReadAt(a[:], size-64); err != nil {
 			t.Error(err)
@@ -301,8 +305,14 @@ func TestRefused(t *testing.T) {
 
 func TestOptionsRefused(t *testing.T) {
 	for _, opts := range []squashfs.ShipOptions{
-		{BlockSize: 5000}, {BlockSize: 2048}, {BlockSize: 2 << 20}, {Compression: "rar"},
-		{Level: 23}, {Compression: "gzip", Level: 10}, {Compression: "none", Level: 1}, {Level: -1},
+		{BlockSize: 5000},
+		{BlockSize: 2048},
+		{BlockSize: 2 << 20},
+		{Compression: "rar"},
+		{Level: 23},
+		{Compression: "gzip", Level: 10},
+		{Compression: "none", Level: 1},
+		{Level: -1},
 	} {
 		if _, err := squashfs.WriteShip(testContext(t), scratch(t), oneDir(), opts); err == nil {
 			t.Errorf("%+v was accepted", opts)
