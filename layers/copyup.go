@@ -362,8 +362,12 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (
 	if !o.inUpper(n.parent) {
 		return false, nil
 	}
-	if isReg(n.typ) && below != nil && (len(others) > 0 || !atOwnPlace(n.parent, s.top, n.name)) {
-		if err := from.setxattr(xattrRedirect, []byte(s.top.path()), 0); err != nil {
+	if isReg(n.typ) && below != nil && len(others) > 0 {
+		path, err := o.lowerPath(n)
+		if err == nil {
+			err = from.setxattr(xattrRedirect, []byte(path), 0)
+		}
+		if err != nil {
 			return false, err
 		}
 	}
@@ -374,19 +378,6 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (
 	o.nodes.setTop(n, top, below)
 	descriptors.drop(s.top)
 	return true, o.linkGroup(n, s.top, others)
-}
-
-// atOwnPlace tells whether a look-up of name in p finds part without a redirect.
-func atOwnPlace(p *node, part *obj, name string) bool {
-	if part.name != name {
-		return false
-	}
-	for _, d := range p.parts() {
-		if d.layer == part.layer {
-			return d.ino == part.parent.ino
-		}
-	}
-	return false
 }
 
 // rename moves a prepared inode from the work directory to a free name of an upper directory. With quiet the

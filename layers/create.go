@@ -249,9 +249,6 @@ func (o *Overlay) Link(id, parent NodeID, name string) (Entry, error) {
 		if err != nil {
 			return err
 		}
-		if isDir(n.typ) {
-			return unix.EPERM
-		}
 		p, err := o.upperDir(parent)
 		if err != nil {
 			return err
@@ -259,6 +256,9 @@ func (o *Overlay) Link(id, parent NodeID, name string) (Entry, error) {
 		covered, err := o.vacant(p, name)
 		if err != nil {
 			return err
+		}
+		if isDir(n.typ) {
+			return unix.EPERM
 		}
 		if n.dead && n.pin == 0 {
 			return unix.ENOENT

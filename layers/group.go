@@ -1,16 +1,262 @@
 package layers
 
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
 // groupName is one further name of a hard-link group that is copied up.
 type groupName struct {
-	dir  *node // held in the table
+	dir  *node // holds one look-up reference
 	name string
 }
 
-// groupTables caches the hard-link groups of the layers below.
-type groupTables struct{}
+// link is a name of a hard-linked file inside its layer.
+type link struct {
+	dir  *obj
+	name string
+}
 
-func (o *Overlay) groupOf(top *obj) ([]groupName, error) { return nil, nil }
+// groupTables caches which names of a lower layer are hard links of each other. A table is made by one listing of all
+// of the layer's directories, when the first hard-linked file of the layer is copied up.
+type groupTables struct {
+	mu sync.Mutex
+	m  map[*layer]*groupTable // guarded by mu
+}
 
-func (o *Overlay) releaseGroup(names []groupName) {}
+type groupTable struct {
+	once  sync.Once
+	links map[uint64][]link // by inode number; immutable after once
+	err   error             // immutable after once
+}
 
-func (o *Overlay) linkGroup(n *node, old *obj, names []groupName) error { return nil }
+// linksOf gives the names of an inode in its layer. The caller holds no lock.
+func (o *Overlay) linksOf(top *obj) ([]link, error) {
+	g := &o.groups
+	g.mu.Lock()
+	t := g.m[top.layer]
+	if t == nil {
+		if g.m == nil {
+			g.m = map[*layer]*groupTable{}
+		}
+		t = &groupTable{}
+		g.m[top.layer] = t
+	}
+	g.mu.Unlock()
+	t.once.Do(func() { t.links, t.err = o.scanLinks(top.layer) })
+	return t.links[top.ino], t.err
+}
+
+// scanLinks lists all directories of a layer and keeps the numbers that occur twice.
+func (o *Overlay) scanLinks(l *layer) (map[uint64][]link, error) {
+	first := map[uint64]link{}
+	all := map[uint64][]link{}
+	for dirs := []*obj{rootObj(l)}; len(dirs) > 0; {
+		dir := dirs[len(dirs)-1]
+		dirs = dirs[:len(dirs)-1]
+		o.tree.RLock()
+		err := dir.backend().list(dir, func(e rawEntry) error {
+			switch {
+			case e.whiteout:
+			case e.typ == unix.S_IFDIR:
+				dirs = append(dirs, &obj{layer: l, parent: dir, name: e.name, ino: e.ino})
+			default:
+				it := link{dir, e.name}
+				f, seen := first[e.ino]
+				switch {
+				case !seen:
+					first[e.ino] = it
+				case all[e.ino] == nil:
+					all[e.ino] = []link{f, it}
+				default:
+					all[e.ino] = append(all[e.ino], it)
+				}
+			}
+			return nil
+		})
+		descriptors.drop(dir)
+		o.tree.RUnlock()
+		if err != nil {
+			return nil, o.reportPart(err, dir)
+		}
+	}
+	return all, nil
+}
+
+func (o *Overlay) reportPart(err error, at *obj) error {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	return o.report(err, at, "")
+}
+
+// groupOf finds the other names under which the overlay shows the file, and brings their directories into the upper.
+// The caller holds no lock and calls releaseGroup.
+func (o *Overlay) groupOf(top *obj) ([]groupName, error) {
+	links, err := o.linksOf(top)
+	if err != nil {
+		return nil, err
+	}
+	var group []groupName
+	for _, l := range links {
+		dir, err := o.dirOf(l.dir)
+		if err != nil {
+			o.releaseGroup(group)
+			return nil, err
+		}
+		if dir != nil {
+			group = append(group, groupName{dir, l.name})
+		}
+	}
+	for _, g := range group {
+		if err := o.copyUp(g.dir, false); err != nil {
+			o.releaseGroup(group)
+			return nil, err
+		}
+	}
+	return group, nil
+}
+
+func (o *Overlay) releaseGroup(group []groupName) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	for _, g := range group {
+		o.discard(o.nodes.drop(g.dir, 1, 0))
+	}
+}
+
+// dirOf finds the directory of the overlay that merges a directory of a layer: nearly always at the same path, else,
+// when a directory on the way was renamed, by looking through all directories. It gives nil if there is none, else the
+// node with a reference.
+func (o *Overlay) dirOf(part *obj) (*node, error) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	n := o.root
+	o.nodes.ref(n)
+	if path := part.path(); path != "/" {
+		for _, name := range strings.Split(path[1:], "/") {
+			next, err := o.childDir(n, name)
+			o.discard(o.nodes.drop(n, 1, 0))
+			if err != nil {
+				return nil, err
+			}
+			if n = next; n == nil {
+				break
+			}
+		}
+	}
+	if n != nil && n.merges(part) {
+		return n, nil
+	}
+	if n != nil {
+		o.discard(o.nodes.drop(n, 1, 0))
+	}
+	o.nodes.ref(o.root)
+	return o.searchDir(o.root, part)
+}
+
+// childDir looks a directory up; nil if there is none of that name.
+func (o *Overlay) childDir(n *node, name string) (*node, error) {
+	e, err := o.lookupIn(n, name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := o.nodes.get(e.Node)
+	if err != nil {
+		return nil, err
+	}
+	if !isDir(c.typ) {
+		o.discard(o.nodes.drop(c, 1, 0))
+		return nil, nil
+	}
+	return c, nil
+}
+
+// searchDir looks for part in n and below. It takes the reference of n that the caller has.
+func (o *Overlay) searchDir(n *node, part *obj) (*node, error) {
+	if n.merges(part) {
+		return n, nil
+	}
+	defer func() { o.discard(o.nodes.drop(n, 1, 0)) }()
+	items, err := o.merge(n.parts())
+	if err != nil {
+		return nil, err
+	}
+	for _, it := range items {
+		if it.typ != unix.S_IFDIR {
+			continue
+		}
+		c, err := o.childDir(n, it.name)
+		if err != nil {
+			return nil, err
+		}
+		if c == nil {
+			continue
+		}
+		if hit, err := o.searchDir(c, part); hit != nil || err != nil {
+			return hit, err
+		}
+	}
+	return nil, nil
+}
+
+// ref takes one more look-up reference.
+func (t *table) ref(n *node) {
+	t.mu.Lock()
+	n.lookups++
+	t.mu.Unlock()
+}
+
+// merges tells whether a directory of a layer is one of n's parts.
+func (n *node) merges(part *obj) bool {
+	if n.top.layer == part.layer && n.top.ino == part.ino {
+		return true
+	}
+	for _, p := range n.below {
+		if p.layer == part.layer && p.ino == part.ino {
+			return true
+		}
+	}
+	return false
+}
+
+// linkGroup gives n, which has just come into the upper, its other names there too. tree is held for writing.
+func (o *Overlay) linkGroup(n *node, old *obj, group []groupName) error {
+	for _, g := range group {
+		if g.dir == n.parent && g.name == n.name || g.dir.dead || !o.inUpper(g.dir) {
+			continue
+		}
+		h, err := o.search(g.dir, 0, g.name)
+		if err != nil || h.parts[0].layer != old.layer || h.parts[0].ino != old.ino {
+			continue // it shows another file by now, or none
+		}
+		if err := o.linkQuietly(n, g); err != nil {
+			return fmt.Errorf("link %s: %w", g.name, err)
+		}
+	}
+	return nil
+}
+
+// linkQuietly adds a name without a change that callers could see.
+func (o *Overlay) linkQuietly(n *node, g groupName) error {
+	h, err := o.upper.store.dir(g.dir.top)
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	self := place{h.fd, "."}
+	before, err := self.stat()
+	if err != nil {
+		return err
+	}
+	if err := o.linkIn(n, g.dir, g.name, false); err != nil {
+		return err
+	}
+	return self.utimes(timespec(before.Atime), timespec(before.Mtime))
+}

@@ -168,13 +168,12 @@ func walkRedirect(s *scan, l *layer, path string) (next string, done bool, err e
 			done = done || f.opaque
 		}
 		if r := f.redirect; r != "" && (last || !f.opaque) {
-			switch {
-			case r[0] != '/':
+			if r[0] != '/' {
 				r = "/" + strings.Join(append(parents[:len(parents):len(parents)], r), "/")
-				fallthrough
-			default:
-				next = strings.TrimSuffix(r+"/"+tail, "/")
+			} else if !last || isDir(f.attr.Mode) || f.metacopy {
+				done = false // it leads out of what was opaque on the way
 			}
+			next = strings.TrimSuffix(r+"/"+tail, "/")
 		}
 		if !last {
 			parents = append(parents, name)

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,7 @@ func newRigOver(t *testing.T, lowers ...Lower) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), lowers: lowers}
 	up, work := r.fresh()
-	o, err := New(up, work, r.lowers, Options{InoBase: r.base()})
+	o, err := New(up, work, r.lowers, Options{InoBase: r.base(), Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func (r *rig) reopen() {
 	if err := r.o.Close(); err != nil {
 		r.t.Fatal(err)
 	}
-	o, err := New(r.upper(), r.work(), r.lowers, Options{InoBase: r.base()})
+	o, err := New(r.upper(), r.work(), r.lowers, Options{InoBase: r.base(), Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -146,6 +147,9 @@ func (r *rig) in(path string, fn func(p NodeID, name string) error) error {
 		return err
 	}
 	defer r.o.Forget(e.Node, 1)
+	if a, err := r.o.GetAttr(e.Node); err != nil || !isDir(a.Mode) {
+		return errors.Join(err, unix.ENOTDIR)
+	}
 	return fn(e.Node, name)
 }
 
@@ -218,8 +222,10 @@ func (r *rig) rename(from, to string, flags uint32) error {
 }
 
 func (r *rig) link(from, to string) error {
-	return r.on(from, func(n NodeID) error {
-		return r.in(to, func(tp NodeID, tn string) error { return r.made(r.o.Link(n, tp, tn)) })
+	return r.in(from, func(NodeID, string) error {
+		return r.in(to, func(tp NodeID, tn string) error {
+			return r.on(from, func(n NodeID) error { return r.made(r.o.Link(n, tp, tn)) })
+		})
 	})
 }
 

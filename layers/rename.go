@@ -321,20 +321,51 @@ func (o *Overlay) readyPlace(n, toDir *node) error {
 	return nil
 }
 
-// setRedirect notes in the upper where the layers below have a merged directory or a metacopy's data: the path in the
-// topmost of them, from which further redirects lead on.
+// setRedirect notes in the upper where the layers below have a merged directory or a metacopy's data, unless that is
+// noted already. It is called before the rename.
 func (o *Overlay) setRedirect(n *node) error {
+	path, err := o.lowerPath(n)
+	if err != nil {
+		return err
+	}
 	p, h, err := n.place()
 	if err != nil {
 		return err
 	}
 	defer h.release()
-	path := n.below[0].path()
 	err = p.setxattr(xattrRedirect, []byte(path), 0)
 	if len(path) > 3000 && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ERANGE)) {
 		return unix.EXDEV // the host cannot keep a path of that length; programs copy
 	}
 	return err
+}
+
+// lowerPath is the path that leads to n's parts below in the merged layers below the upper: that of the overlay, but
+// for the renames that the upper has recorded as redirects. Redirects of the layers below lead on from there.
+func (o *Overlay) lowerPath(n *node) (string, error) {
+	path := ""
+	for ; n.parent != nil; n = n.parent {
+		name := n.name
+		if n.top.layer == o.upper.layer {
+			p, h, err := n.place()
+			if err != nil {
+				return "", err
+			}
+			r, err := p.getxattr(xattrRedirect)
+			h.release()
+			switch {
+			case errors.Is(err, unix.ENODATA):
+			case err != nil:
+				return "", err
+			case len(r) > 0 && r[0] == '/':
+				return string(r) + path, nil
+			case len(r) > 0:
+				name = string(r)
+			}
+		}
+		path = "/" + name + path
+	}
+	return path, nil
 }
 
 // pinRedirect is setRedirect for a metacopy that gets a second name.
