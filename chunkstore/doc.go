@@ -1,2 +1,50 @@
 // Package chunkstore keeps byte streams as deduplicated, compressed chunks in a Badger database and packs.
+//
+// # Nouns
+//
+//	stream    what an ingest takes and a reader gives: an image or a document
+//	part      a stretch of a stream that a Hint announces: a file's data, a metadata table; a chunk starts with it
+//	chunk     a content-addressed piece of a part, with a number that is never used again
+//	record    what is written to a pack at once: a block, a delta, or chunks as they are
+//	block     many chunks in one zstd frame, alike beside alike
+//	delta     one chunk in a frame whose dictionary is its bases, older or similar chunks
+//	generation of a chunk: 0, or for a delta more than those of its bases, so that every chain ends
+//	pack      an append-only file of records
+//	page      the index's answer to where the chunks of 256 consecutive numbers lie
+//	manifest  the runs of chunk numbers that spell a stream
+//	live      named by a manifest, or a base that something live needs
+//	doomed    what a collection has decided to remove: not found any more, soon gone
+//
+// # The way of a stream
+//
+//	Write ─▶ recompressor ─▶ chunker ─▶ hash known? ──yes──▶ its number
+//	                                        │ no
+//	         predecessor (Hint.Prev) ───▶ delta ─ does not pay ─┐
+//	         none ─▶ pending, sorted ─▶ similar chunk? ▶ delta ─┤
+//	                                      └──────── no ────────▶ block ─▶ pack
+//	Commit: sync packs ─▶ one transaction: hashes, pages, manifest, the caller's records
+//
+// Numbers follow the order of the stream, so that a manifest is a few runs, whatever the order of records.
+// Payload is synced before a transaction names it, a chunk is named with or after its bases, and the manifest comes
+// last: a crash leaves chunks that nothing names, which GC takes, or bytes at the end of a pack, which Open cuts off.
+//
+// # Formats
+//
+// Packs and records: pack.go, record.go. Index: index.go (keys), page.go, manifest.go. The frames: codec.go. All of
+// it together: docs/FORMAT-store.md.
+//
+// # Locks
+//
+// From the outside in; a lock is only taken while those before it are held, or none:
+//
+//	Store.gcMu        one collection or check
+//	Store.numMu       chunk numbers
+//	Store.writeMu     the one transaction that writes the index; held while a caller's function runs in it
+//	packs.syncMu      one sync
+//	pins.mu           what a collection must leave alone
+//	Ingest.mu         an ingest and its encoders
+//	packs.mu, liveSet.mu, lru.mu, blockCache.flightMu, sketchIndex.mu    never held while another lock is taken,
+//	                  but for liveSet.mu, under which the index is read
+//
+// A goroutine that decodes waits for others that decode bases of lower generations only.
 package chunkstore

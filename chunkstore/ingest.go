@@ -34,7 +34,7 @@ type IngestOptions struct {
 }
 
 const (
-	pendingMax = 96 << 20 // bytes of chunks without a base that are held back to be sorted into blocks
+	pendingMax = 48 << 20 // bytes of chunks without a base that are held back to be sorted into blocks
 	batchMax   = 8192     // chunks in one transaction of the index
 )
 
