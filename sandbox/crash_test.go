@@ -104,7 +104,7 @@ func crashWork(ctx context.Context, dir string) error {
 }
 
 // TestKill kills a working process at random times; the home must open clean every time, with everything it promised.
-func testKill(t *testing.T) {
+func TestKill(t *testing.T) {
 	rounds := 5
 	if os.Getenv("SNAPFS_LONG") != "" {
 		rounds = 60
@@ -258,4 +258,3 @@ func isNext(got, last string) bool {
 	n, err := strconv.Atoi(i)
 	return err == nil && got == fmt.Sprintf("%s-%d", seed, n+1)
 }
-var _ = testKill

@@ -18,7 +18,7 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	defer end()
-	if err := r.MountOptions.validate(); err != nil {
+	if err := r.validate(); err != nil {
 		return Workspace{}, err
 	}
 	w, err := h.useWorkspace(ctx, r.Access, r.Workspace, "mount")

@@ -24,7 +24,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 		return Workspace{}, err
 	}
 	defer end()
-	if err := r.MountOptions.validate(); err != nil {
+	if err := r.validate(); err != nil {
 		return Workspace{}, err
 	}
 	session, err := r.session()

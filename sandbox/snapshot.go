@@ -103,9 +103,9 @@ func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, 
 	if err != nil {
 		return classify(fmt.Errorf("making a new upper for %s: %w", w.ID, err))
 	}
-	// The bulk goes to the disk before the gate closes, the new directories with it.
+	// The bulk goes to the disk before the gate closes, the new directories with it: they are on the same file system.
 	if !noSync {
-		if err := errors.Join(o.Sync(), h.uppers.syncAll()); err != nil {
+		if err := o.Sync(); err != nil {
 			return errors.Join(fmt.Errorf("flushing %s: %w", w.ID, err), h.uppers.remove(upper))
 		}
 	}

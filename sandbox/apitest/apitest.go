@@ -71,7 +71,7 @@ func Run(t *testing.T, open Opener) {
 			}
 			e := &env{T: t, dir: dir, home: filepath.Join(dir, "home"), opener: open}
 			t.Cleanup(e.end)
-			e.API = open(t, e.home, false)
+			e.api = open(t, e.home, false)
 			test.run(e)
 		})
 	}
@@ -80,7 +80,7 @@ func Run(t *testing.T, open Opener) {
 // env is the surroundings of one test.
 type env struct {
 	*testing.T
-	sandbox.API
+	api sandbox.API
 
 	dir    string // everything of the test is in it
 	home   string
@@ -89,7 +89,7 @@ type env struct {
 
 // end closes the service and fails on anything it left mounted.
 func (e *env) end() {
-	if err := e.API.Close(); err != nil {
+	if err := e.api.Close(); err != nil {
 		e.Errorf("close: %v", err)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -111,10 +111,10 @@ func (e *env) end() {
 // reopen ends the service and starts it again on the same home.
 func (e *env) reopen(remount bool) {
 	e.Helper()
-	if err := e.API.Close(); err != nil {
+	if err := e.api.Close(); err != nil {
 		e.Errorf("close: %v", err)
 	}
-	e.API = e.opener(e.T, e.home, remount)
+	e.api = e.opener(e.T, e.home, remount)
 }
 
 // mkdir makes a directory of the test.
@@ -181,20 +181,20 @@ func must[T any](e *env) func(T, error) T {
 // create makes a workspace.
 func (e *env) create(name, source string) sandbox.Workspace {
 	e.Helper()
-	return must[sandbox.Workspace](e)(e.Create(e.Context(), sandbox.CreateRequest{Name: name, Source: source}))
+	return must[sandbox.Workspace](e)(e.api.Create(e.Context(), sandbox.CreateRequest{Name: name, Source: source}))
 }
 
 // mount mounts a workspace at a new directory named like it.
 func (e *env) mount(name string) string {
 	e.Helper()
 	at := filepath.Join(e.dir, "mnt-"+name)
-	must[sandbox.Workspace](e)(e.Mount(e.Context(), sandbox.MountRequest{Workspace: name, Mountpoint: at, MakeMountpoint: true}))
+	must[sandbox.Workspace](e)(e.api.Mount(e.Context(), sandbox.MountRequest{Workspace: name, Mountpoint: at, MakeMountpoint: true}))
 	return at
 }
 
 func (e *env) unmount(name string) {
 	e.Helper()
-	must[sandbox.Workspace](e)(e.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: name}))
+	must[sandbox.Workspace](e)(e.api.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: name}))
 }
 
 // up creates an empty workspace and mounts it.
@@ -206,13 +206,13 @@ func (e *env) up(name string) string {
 
 func (e *env) snapshot(workspace, name string) sandbox.Snapshot {
 	e.Helper()
-	return must[sandbox.Snapshot](e)(e.Snapshot(e.Context(), sandbox.SnapshotRequest{Workspace: workspace, Name: name}))
+	return must[sandbox.Snapshot](e)(e.api.Snapshot(e.Context(), sandbox.SnapshotRequest{Workspace: workspace, Name: name}))
 }
 
 // stored takes a snapshot and waits until it is in the store.
 func (e *env) stored(workspace, name string) sandbox.Snapshot {
 	e.Helper()
-	return must[sandbox.Snapshot](e)(e.Snapshot(e.Context(), sandbox.SnapshotRequest{Workspace: workspace, Name: name, WaitStored: true}))
+	return must[sandbox.Snapshot](e)(e.api.Snapshot(e.Context(), sandbox.SnapshotRequest{Workspace: workspace, Name: name, WaitStored: true}))
 }
 
 // restore makes a workspace of a snapshot and mounts it; the mountpoint is a new directory.
@@ -222,14 +222,14 @@ func (e *env) restore(snapshot string) (sandbox.Workspace, string) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	w := must[sandbox.Workspace](e)(e.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: snapshot, Mountpoint: at}))
+	w := must[sandbox.Workspace](e)(e.api.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: snapshot, Mountpoint: at}))
 	return w, at
 }
 
 // show describes a workspace.
 func (e *env) show(name string) sandbox.Workspace {
 	e.Helper()
-	o := must[sandbox.Object](e)(e.Show(e.Context(), sandbox.RefRequest{Ref: name}))
+	o := must[sandbox.Object](e)(e.api.Show(e.Context(), sandbox.RefRequest{Ref: name}))
 	if o.Workspace == nil || o.Snapshot != nil {
 		e.Fatalf("show %s: got %+v, want a workspace", name, o)
 	}

@@ -79,19 +79,19 @@ func testCreateEmpty(e *env) {
 	w = e.show("empty")
 	equal(e, "state", w.State, sandbox.Mounted)
 	equal(e, "mountpoint", w.Mountpoint, at)
-	_, err := e.Create(e.Context(), sandbox.CreateRequest{Name: "empty"})
+	_, err := e.api.Create(e.Context(), sandbox.CreateRequest{Name: "empty"})
 	e.wants(err, sandbox.ErrConflict, "empty")
 }
 
 func testCreateNames(e *env) {
 	for _, name := range []string{"", "A", "-a", "a-", "a_b", "a/b", "..", "a\x00", "a b", strings.Repeat("a", 64), strings.Repeat("a", 10000)} {
-		_, err := e.Create(e.Context(), sandbox.CreateRequest{Name: name})
+		_, err := e.api.Create(e.Context(), sandbox.CreateRequest{Name: name})
 		e.wants(err, sandbox.ErrInvalid)
 	}
 	e.create("a", "")
 	e.create(strings.Repeat("b", 63), "")
 	e.create("0-9", "")
-	_, err := e.Create(e.Context(), sandbox.CreateRequest{Name: "s", Access: sandbox.Access{Session: "no/slash"}})
+	_, err := e.api.Create(e.Context(), sandbox.CreateRequest{Name: "s", Access: sandbox.Access{Session: "no/slash"}})
 	e.wants(err, sandbox.ErrInvalid, "session")
 }
 
@@ -129,12 +129,12 @@ func testCreateFromImage(e *env) {
 
 	bad := filepath.Join(e.dir, "bad.sqsh")
 	e.sh(`head -c 200 "$1" > "$2"`, image, bad)
-	_, err := e.Create(e.Context(), sandbox.CreateRequest{Name: "bad", Source: bad})
+	_, err := e.api.Create(e.Context(), sandbox.CreateRequest{Name: "bad", Source: bad})
 	e.wants(err, sandbox.ErrCorrupt, "bad.sqsh")
 	e.sh(`echo text > "$1"`, bad)
-	_, err = e.Create(e.Context(), sandbox.CreateRequest{Name: "bad", Source: bad})
+	_, err = e.api.Create(e.Context(), sandbox.CreateRequest{Name: "bad", Source: bad})
 	e.wants(err, sandbox.ErrInvalid, "bad.sqsh")
-	_, err = e.Show(e.Context(), sandbox.RefRequest{Ref: "bad"})
+	_, err = e.api.Show(e.Context(), sandbox.RefRequest{Ref: "bad"})
 	e.wants(err, sandbox.ErrNotFound)
 }
 
@@ -147,7 +147,7 @@ func testCreateFromSnapshot(e *env) {
 	equal(e, "origin", w.Origin, s.ID)
 	equal(e, "head", w.Head, s.ID)
 	equal(e, "contents", e.sh(`cat "$1/f"`, e.mount("copy")), "one")
-	_, err := e.Create(e.Context(), sandbox.CreateRequest{Name: "other", Source: "unknown"})
+	_, err := e.api.Create(e.Context(), sandbox.CreateRequest{Name: "other", Source: "unknown"})
 	e.wants(err, sandbox.ErrNotFound, "unknown")
 }
 
@@ -160,7 +160,7 @@ func testCreateRefuses(e *env) {
 		e.Fatal(err)
 	}
 	e.create("v", "")
-	must[sandbox.Workspace](e)(e.Mount(e.Context(), sandbox.MountRequest{Workspace: "v", Mountpoint: inner + "/m", MakeMountpoint: true}))
+	must[sandbox.Workspace](e)(e.api.Mount(e.Context(), sandbox.MountRequest{Workspace: "v", Mountpoint: inner + "/m", MakeMountpoint: true}))
 	for _, bad := range []struct {
 		source string
 		class  error
@@ -179,9 +179,9 @@ func testCreateRefuses(e *env) {
 		{strings.Repeat("x", 10000), sandbox.ErrInvalid, ""},
 		{"relative/path", sandbox.ErrNotFound, "absolute"},
 	} {
-		_, err := e.Create(e.Context(), sandbox.CreateRequest{Name: "new", Source: bad.source})
+		_, err := e.api.Create(e.Context(), sandbox.CreateRequest{Name: "new", Source: bad.source})
 		e.wants(err, bad.class, bad.says)
 	}
-	page := must[sandbox.WorkspacePage](e)(e.Workspaces(e.Context(), sandbox.ListRequest{}))
+	page := must[sandbox.WorkspacePage](e)(e.api.Workspaces(e.Context(), sandbox.ListRequest{}))
 	equal(e, "workspaces", len(page.Workspaces), 2)
 }

@@ -16,7 +16,7 @@ func testMountTwice(e *env) {
 	at := e.up("w")
 	again := func(r sandbox.MountRequest) error {
 		r.Workspace = "w"
-		_, err := e.Mount(e.Context(), r)
+		_, err := e.api.Mount(e.Context(), r)
 		return err
 	}
 	if err := again(sandbox.MountRequest{Mountpoint: at}); err != nil {
@@ -38,7 +38,7 @@ func testMountTwice(e *env) {
 	}
 	equal(e, "mountpoint", e.show("w").Mountpoint, at)
 	e.create("never", "")
-	_, err := e.Mount(e.Context(), sandbox.MountRequest{Workspace: "never"})
+	_, err := e.api.Mount(e.Context(), sandbox.MountRequest{Workspace: "never"})
 	e.wants(err, sandbox.ErrInvalid, "never")
 }
 
@@ -71,22 +71,22 @@ func testMountRefuses(e *env) {
 		{"relative", sandbox.ErrInvalid, "relative"},
 		{"/a\x00b", sandbox.ErrInvalid, ""},
 	} {
-		_, err := e.Mount(e.Context(), sandbox.MountRequest{Workspace: "v", Mountpoint: bad.mountpoint})
+		_, err := e.api.Mount(e.Context(), sandbox.MountRequest{Workspace: "v", Mountpoint: bad.mountpoint})
 		e.wants(err, bad.class, bad.says)
 	}
-	_, err := e.Mount(e.Context(), sandbox.MountRequest{Workspace: "v", Mountpoint: filepath.Join(e.dir, "no/deep"), MakeMountpoint: true})
+	_, err := e.api.Mount(e.Context(), sandbox.MountRequest{Workspace: "v", Mountpoint: filepath.Join(e.dir, "no/deep"), MakeMountpoint: true})
 	e.wants(err, sandbox.ErrNotFound, "no")
-	_, err = e.Mount(e.Context(), sandbox.MountRequest{
+	_, err = e.api.Mount(e.Context(), sandbox.MountRequest{
 		Workspace: "v", Mountpoint: filepath.Join(e.dir, "made"), MakeMountpoint: true, MountOptions: sandbox.MountOptions{Transport: "pigeon"},
 	})
 	e.wants(err, sandbox.ErrInvalid, "pigeon")
 	if _, err := os.Lstat(filepath.Join(e.dir, "made")); err == nil {
 		e.Error("a refused mount left its mountpoint behind")
 	}
-	_, err = e.Mount(e.Context(), sandbox.MountRequest{Workspace: "unknown", Mountpoint: e.mkdir("m")})
+	_, err = e.api.Mount(e.Context(), sandbox.MountRequest{Workspace: "unknown", Mountpoint: e.mkdir("m")})
 	e.wants(err, sandbox.ErrNotFound, "unknown")
 	equal(e, "state", e.show("v").State, sandbox.Unmounted)
-	_, err = e.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "v"})
+	_, err = e.api.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "v"})
 	e.wants(err, sandbox.ErrConflict, "not mounted")
 }
 
@@ -94,7 +94,7 @@ func testMountReadOnly(e *env) {
 	at := e.up("w")
 	e.sh(`echo kept > "$1/f"`, at)
 	e.unmount("w")
-	w := must[sandbox.Workspace](e)(e.Mount(e.Context(), sandbox.MountRequest{
+	w := must[sandbox.Workspace](e)(e.api.Mount(e.Context(), sandbox.MountRequest{
 		Workspace: "w", Mountpoint: at, MountOptions: sandbox.MountOptions{ReadOnly: true, NoExec: true},
 	}))
 	equal(e, "read-only", w.ReadOnly, true)
@@ -135,11 +135,11 @@ func testUnmountBusy(e *env) {
 	ready := filepath.Join(e.dir, "ready")
 	cmd := e.background(`cd "$1"; : > "$2"; exec sleep 60`, at, ready)
 	e.eventually("the program runs", func() bool { _, err := os.Stat(ready); return err == nil })
-	_, err := e.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "w"})
+	_, err := e.api.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "w"})
 	e.wants(err, sandbox.ErrConflict, at, fmt.Sprint(cmd.Process.Pid), "force")
 	equal(e, "state", e.show("w").State, sandbox.Mounted)
-	e.wants(e.API.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}), sandbox.ErrConflict, "unmount")
-	w := must[sandbox.Workspace](e)(e.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "w", Force: true}))
+	e.wants(e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}), sandbox.ErrConflict, "unmount")
+	w := must[sandbox.Workspace](e)(e.api.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "w", Force: true}))
 	equal(e, "state", w.State, sandbox.Unmounted)
 	e.mount("w")
 }
@@ -163,17 +163,17 @@ func testDetached(e *env) {
 	// A private copy of the mount tree, as a container has.
 	holder := e.background(`exec unshare -m --propagation private sh -c ': > "$1"; exec sleep 60' sh "$1"`, ready)
 	e.eventually("the namespace is there", func() bool { _, err := os.Stat(ready); return err == nil })
-	w := must[sandbox.Workspace](e)(e.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "w"}))
+	w := must[sandbox.Workspace](e)(e.api.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "w"}))
 	equal(e, "state", w.State, sandbox.Detached)
 	pid := fmt.Sprint(holder.Process.Pid)
-	_, err := e.Mount(e.Context(), sandbox.MountRequest{Workspace: "w", Mountpoint: at})
+	_, err := e.api.Mount(e.Context(), sandbox.MountRequest{Workspace: "w", Mountpoint: at})
 	e.wants(err, sandbox.ErrConflict, "detached", pid)
-	e.wants(e.API.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}), sandbox.ErrConflict, "detached", pid)
+	e.wants(e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}), sandbox.ErrConflict, "detached", pid)
 	// It can be frozen all the same.
 	s := e.snapshot("w", "")
 	_, restored := e.restore(s.ID)
 	equal(e, "contents", e.sh(`cat "$1/f"`, restored), "data")
-	w = must[sandbox.Workspace](e)(e.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "w", Force: true}))
+	w = must[sandbox.Workspace](e)(e.api.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "w", Force: true}))
 	equal(e, "state", w.State, sandbox.Unmounted)
 	equal(e, "contents", e.sh(`cat "$1/f"`, e.mount("w")), "data")
 }

@@ -17,7 +17,7 @@ func testReferences(e *env) {
 	a, b := e.snapshot("w", "same"), e.snapshot("v", "same")
 	c := e.snapshot("w", "only")
 	e.snapshot("w", "v") // as the other workspace is called
-	show := func(ref string) (sandbox.Object, error) { return e.Show(e.Context(), sandbox.RefRequest{Ref: ref}) }
+	show := func(ref string) (sandbox.Object, error) { return e.api.Show(e.Context(), sandbox.RefRequest{Ref: ref}) }
 	for _, ref := range []string{c.ID, "only", c.ID[:len(c.ID)-1]} {
 		o := must[sandbox.Object](e)(show(ref))
 		if o.Snapshot == nil || o.Workspace != nil || o.Snapshot.ID != c.ID {
@@ -37,17 +37,17 @@ func testReferences(e *env) {
 	for _, bad := range []string{"", "a\x00b", "\xff", strings.Repeat("x", 10000)} {
 		_, err := show(bad)
 		e.wants(err, sandbox.ErrInvalid)
-		_, err = e.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: bad})
+		_, err = e.api.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: bad})
 		e.wants(err, sandbox.ErrInvalid)
-		e.wants(e.API.Delete(e.Context(), sandbox.RefRequest{Ref: bad}), sandbox.ErrInvalid)
+		e.wants(e.api.Delete(e.Context(), sandbox.RefRequest{Ref: bad}), sandbox.ErrInvalid)
 	}
 	for _, unknown := range []string{"../..", "no such", "W"} {
 		_, err := show(unknown)
 		e.wants(err, sandbox.ErrNotFound)
-		_, err = e.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: unknown})
+		_, err = e.api.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: unknown})
 		e.wants(err, sandbox.ErrNotFound)
 	}
-	_, err = e.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: "w"})
+	_, err = e.api.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: "w"})
 	e.wants(err, sandbox.ErrNotFound) // a workspace is no snapshot
 }
 
@@ -55,82 +55,82 @@ func testSessions(e *env) {
 	mine, yours := sandbox.Access{Session: "mine"}, sandbox.Access{Session: "yours"}
 	both := sandbox.Access{Session: "yours", AllowCrossSession: true}
 	ctx := e.Context()
-	must[sandbox.Workspace](e)(e.Create(ctx, sandbox.CreateRequest{Access: mine, Name: "w"}))
-	s := must[sandbox.Snapshot](e)(e.API.Snapshot(ctx, sandbox.SnapshotRequest{Access: mine, Workspace: "w", Name: "s"}))
+	must[sandbox.Workspace](e)(e.api.Create(ctx, sandbox.CreateRequest{Access: mine, Name: "w"}))
+	s := must[sandbox.Snapshot](e)(e.api.Snapshot(ctx, sandbox.SnapshotRequest{Access: mine, Workspace: "w", Name: "s"}))
 	equal(e, "owner", s.Session, "mine")
 
 	at := e.mkdir("m")
 	for what, call := range map[string]func(a sandbox.Access) error{
 		"mount": func(a sandbox.Access) error {
-			_, err := e.API.Mount(ctx, sandbox.MountRequest{Access: a, Workspace: "w", Mountpoint: at})
+			_, err := e.api.Mount(ctx, sandbox.MountRequest{Access: a, Workspace: "w", Mountpoint: at})
 			return err
 		},
 		"unmount": func(a sandbox.Access) error {
-			_, err := e.API.Unmount(ctx, sandbox.UnmountRequest{Access: a, Workspace: "w"})
+			_, err := e.api.Unmount(ctx, sandbox.UnmountRequest{Access: a, Workspace: "w"})
 			return err
 		},
 		"snapshot": func(a sandbox.Access) error {
-			_, err := e.API.Snapshot(ctx, sandbox.SnapshotRequest{Access: a, Workspace: "w"})
+			_, err := e.api.Snapshot(ctx, sandbox.SnapshotRequest{Access: a, Workspace: "w"})
 			return err
 		},
 		"restore": func(a sandbox.Access) error {
-			_, err := e.Restore(ctx, sandbox.RestoreRequest{Access: a, Snapshot: s.ID})
+			_, err := e.api.Restore(ctx, sandbox.RestoreRequest{Access: a, Snapshot: s.ID})
 			return err
 		},
 		"branch by name": func(a sandbox.Access) error {
-			_, err := e.Branch(ctx, sandbox.RestoreRequest{Access: a, Snapshot: "s"})
+			_, err := e.api.Branch(ctx, sandbox.RestoreRequest{Access: a, Snapshot: "s"})
 			return err
 		},
 		"fork": func(a sandbox.Access) error {
-			_, err := e.API.Fork(ctx, sandbox.RefRequest{Access: a, Ref: "w"}, "")
+			_, err := e.api.Fork(ctx, sandbox.RefRequest{Access: a, Ref: "w"}, "")
 			return err
 		},
 		"create from": func(a sandbox.Access) error {
-			_, err := e.Create(ctx, sandbox.CreateRequest{Access: a, Name: "x", Source: s.ID})
+			_, err := e.api.Create(ctx, sandbox.CreateRequest{Access: a, Name: "x", Source: s.ID})
 			return err
 		},
 		"show workspace": func(a sandbox.Access) error {
-			_, err := e.Show(ctx, sandbox.RefRequest{Access: a, Ref: "w"})
+			_, err := e.api.Show(ctx, sandbox.RefRequest{Access: a, Ref: "w"})
 			return err
 		},
 		"show snapshot": func(a sandbox.Access) error {
-			_, err := e.Show(ctx, sandbox.RefRequest{Access: a, Ref: s.ID[:30]})
+			_, err := e.api.Show(ctx, sandbox.RefRequest{Access: a, Ref: s.ID[:30]})
 			return err
 		},
 		"diff": func(a sandbox.Access) error {
-			return e.API.Diff(ctx, sandbox.DiffRequest{Access: a, A: s.ID}, func(sandbox.Change) error { return nil })
+			return e.api.Diff(ctx, sandbox.DiffRequest{Access: a, A: s.ID}, func(sandbox.Change) error { return nil })
 		},
 		"stats": func(a sandbox.Access) error {
-			_, err := e.API.Stats(ctx, sandbox.StatsRequest{Access: a, Ref: "w"})
+			_, err := e.api.Stats(ctx, sandbox.StatsRequest{Access: a, Ref: "w"})
 			return err
 		},
 		"export": func(a sandbox.Access) error {
-			_, err := e.API.Export(ctx, sandbox.ExportRequest{Access: a, Snapshot: s.ID, Path: e.dir + "/x.sqsh"})
+			_, err := e.api.Export(ctx, sandbox.ExportRequest{Access: a, Snapshot: s.ID, Path: e.dir + "/x.sqsh"})
 			return err
 		},
-		"delete":  func(a sandbox.Access) error { return e.API.Delete(ctx, sandbox.RefRequest{Access: a, Ref: s.ID}) },
-		"destroy": func(a sandbox.Access) error { return e.API.Destroy(ctx, sandbox.RefRequest{Access: a, Ref: "w"}) },
+		"delete":  func(a sandbox.Access) error { return e.api.Delete(ctx, sandbox.RefRequest{Access: a, Ref: s.ID}) },
+		"destroy": func(a sandbox.Access) error { return e.api.Destroy(ctx, sandbox.RefRequest{Access: a, Ref: "w"}) },
 	} {
 		if err := call(yours); !errors.Is(err, sandbox.ErrRefused) {
 			e.Errorf("%s by another session: got %v, want refused", what, err)
 		}
 	}
-	w := must[sandbox.WorkspacePage](e)(e.Workspaces(ctx, sandbox.ListRequest{Access: yours}))
-	p := must[sandbox.SnapshotPage](e)(e.Snapshots(ctx, sandbox.ListRequest{Access: yours}))
+	w := must[sandbox.WorkspacePage](e)(e.api.Workspaces(ctx, sandbox.ListRequest{Access: yours}))
+	p := must[sandbox.SnapshotPage](e)(e.api.Snapshots(ctx, sandbox.ListRequest{Access: yours}))
 	equal(e, "foreign objects listed", len(w.Workspaces)+len(p.Snapshots), 0)
-	w = must[sandbox.WorkspacePage](e)(e.Workspaces(ctx, sandbox.ListRequest{Access: both}))
-	p = must[sandbox.SnapshotPage](e)(e.Snapshots(ctx, sandbox.ListRequest{Access: both}))
+	w = must[sandbox.WorkspacePage](e)(e.api.Workspaces(ctx, sandbox.ListRequest{Access: both}))
+	p = must[sandbox.SnapshotPage](e)(e.api.Snapshots(ctx, sandbox.ListRequest{Access: both}))
 	equal(e, "objects listed with leave", len(w.Workspaces)+len(p.Snapshots), 2)
 
-	r := must[sandbox.Workspace](e)(e.Restore(ctx, sandbox.RestoreRequest{Access: both, Snapshot: "s"}))
+	r := must[sandbox.Workspace](e)(e.api.Restore(ctx, sandbox.RestoreRequest{Access: both, Snapshot: "s"}))
 	equal(e, "owner of what was restored", r.Session, "yours")
 	// A name of one's own is not made ambiguous by strangers.
-	o := must[sandbox.Snapshot](e)(e.API.Snapshot(ctx, sandbox.SnapshotRequest{Access: yours, Workspace: r.ID, Name: "s"}))
-	got := must[sandbox.Object](e)(e.Show(ctx, sandbox.RefRequest{Access: yours, Ref: "s"}))
+	o := must[sandbox.Snapshot](e)(e.api.Snapshot(ctx, sandbox.SnapshotRequest{Access: yours, Workspace: r.ID, Name: "s"}))
+	got := must[sandbox.Object](e)(e.api.Show(ctx, sandbox.RefRequest{Access: yours, Ref: "s"}))
 	equal(e, "own snapshot", got.Snapshot.ID, o.ID)
-	_, err := e.Show(ctx, sandbox.RefRequest{Access: sandbox.Access{Session: "a b"}, Ref: "s"})
+	_, err := e.api.Show(ctx, sandbox.RefRequest{Access: sandbox.Access{Session: "a b"}, Ref: "s"})
 	e.wants(err, sandbox.ErrInvalid)
-	if err := e.API.Delete(ctx, sandbox.RefRequest{Access: both, Ref: s.ID}); err != nil {
+	if err := e.api.Delete(ctx, sandbox.RefRequest{Access: both, Ref: s.ID}); err != nil {
 		e.Error(err)
 	}
 }
@@ -142,7 +142,7 @@ func testLists(e *env) {
 	}
 	var all []string
 	for after, more := "", true; more; {
-		page := must[sandbox.WorkspacePage](e)(e.Workspaces(ctx, sandbox.ListRequest{After: after, Limit: 2}))
+		page := must[sandbox.WorkspacePage](e)(e.api.Workspaces(ctx, sandbox.ListRequest{After: after, Limit: 2}))
 		for _, w := range page.Workspaces {
 			all = append(all, w.ID)
 		}
@@ -152,11 +152,11 @@ func testLists(e *env) {
 
 	var ids []string
 	for range 103 {
-		ids = append(ids, must[sandbox.Snapshot](e)(e.API.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w1", NoSync: true})).ID)
+		ids = append(ids, must[sandbox.Snapshot](e)(e.api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w1", NoSync: true})).ID)
 	}
 	other := e.snapshot("w2", "")
 	list := func(r sandbox.ListRequest) ([]string, bool) {
-		page := must[sandbox.SnapshotPage](e)(e.Snapshots(ctx, r))
+		page := must[sandbox.SnapshotPage](e)(e.api.Snapshots(ctx, r))
 		var got []string
 		for _, s := range page.Snapshots {
 			got = append(got, s.ID)
@@ -175,20 +175,20 @@ func testLists(e *env) {
 	check("the rest", sandbox.ListRequest{After: ids[99]}, append(ids[100:103:103], other.ID), false)
 	check("of a workspace", sandbox.ListRequest{After: ids[99], Workspace: "w1", Limit: 3}, ids[100:], false)
 	check("exactly one page", sandbox.ListRequest{After: ids[101], Workspace: "w1", Limit: 1}, ids[102:], false)
-	if err := e.API.Delete(ctx, sandbox.RefRequest{Ref: ids[99]}); err != nil {
+	if err := e.api.Delete(ctx, sandbox.RefRequest{Ref: ids[99]}); err != nil {
 		e.Error(err)
 	}
 	check("after a deleted one", sandbox.ListRequest{After: ids[99], Limit: 1}, ids[100:101], true)
 	check("after the last", sandbox.ListRequest{After: other.ID}, nil, false)
-	if err := e.API.Destroy(ctx, sandbox.RefRequest{Ref: "w2"}); err != nil {
+	if err := e.api.Destroy(ctx, sandbox.RefRequest{Ref: "w2"}); err != nil {
 		e.Error(err)
 	}
-	page := must[sandbox.WorkspacePage](e)(e.Workspaces(ctx, sandbox.ListRequest{After: "w2"}))
+	page := must[sandbox.WorkspacePage](e)(e.api.Workspaces(ctx, sandbox.ListRequest{After: "w2"}))
 	equal(e, "workspaces after a destroyed one", len(page.Workspaces), 2)
 	for _, bad := range []sandbox.ListRequest{{Limit: -1}, {After: "../x"}, {Workspace: "W"}} {
-		_, err := e.Snapshots(ctx, bad)
+		_, err := e.api.Snapshots(ctx, bad)
 		e.wants(err, sandbox.ErrInvalid)
-		_, err = e.Workspaces(ctx, bad)
+		_, err = e.api.Workspaces(ctx, bad)
 		e.wants(err, sandbox.ErrInvalid)
 	}
 }
@@ -201,26 +201,26 @@ func testDelete(e *env) {
 	b := e.stored("w", "b")
 	_, restored := e.restore("a")
 	sum := e.sh(`sha256sum < "$1/f"`, restored)
-	del := func(ref string) error { return e.API.Delete(e.Context(), sandbox.RefRequest{Ref: ref}) }
+	del := func(ref string) error { return e.api.Delete(e.Context(), sandbox.RefRequest{Ref: ref}) }
 	for range 2 {
 		if err := del(a.ID); err != nil {
 			e.Errorf("delete: %v", err)
 		}
 	}
 	e.wants(del("a"), sandbox.ErrNotFound)
-	_, err := e.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: a.ID})
+	_, err := e.api.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: a.ID})
 	e.wants(err, sandbox.ErrNotFound)
-	must[sandbox.GCResult](e)(e.GC(e.Context(), sandbox.GCRequest{}))
+	must[sandbox.GCResult](e)(e.api.GC(e.Context(), sandbox.GCRequest{}))
 	equal(e, "what was restored", e.sh(`sha256sum < "$1/f"`, restored), sum)
 	if err := del("b"); err != nil {
 		e.Error(err)
 	}
 	equal(e, "the workspace", e.sh(`cat "$1/f"`, at), "")
-	_, err = e.Show(e.Context(), sandbox.RefRequest{Ref: b.ID})
+	_, err = e.api.Show(e.Context(), sandbox.RefRequest{Ref: b.ID})
 	e.wants(err, sandbox.ErrNotFound)
 	// The name is free again.
 	e.snapshot("w", "a")
-	res := must[sandbox.CheckResult](e)(e.Check(e.Context(), sandbox.CheckRequest{ReadData: true}))
+	res := must[sandbox.CheckResult](e)(e.api.Check(e.Context(), sandbox.CheckRequest{ReadData: true}))
 	equal(e, "problems", len(res.Problems), 0)
 }
 
@@ -228,7 +228,7 @@ func testDestroy(e *env) {
 	at := e.up("w")
 	e.sh(`echo x > "$1/f"`, at)
 	s := e.snapshot("w", "")
-	destroy := func() error { return e.API.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}) }
+	destroy := func() error { return e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}) }
 	e.wants(destroy(), sandbox.ErrConflict, at)
 	e.unmount("w")
 	if err := destroy(); err != nil {
@@ -247,18 +247,18 @@ func testDestroy(e *env) {
 func testExpiry(e *env) {
 	e.create("w", "")
 	soon := time.Now().Add(300 * time.Millisecond)
-	s := must[sandbox.Snapshot](e)(e.API.Snapshot(e.Context(), sandbox.SnapshotRequest{Workspace: "w", Name: "s", ExpiresAt: &soon}))
-	kept := must[sandbox.Snapshot](e)(e.API.Snapshot(e.Context(), sandbox.SnapshotRequest{Workspace: "w", TTL: time.Hour}))
+	s := must[sandbox.Snapshot](e)(e.api.Snapshot(e.Context(), sandbox.SnapshotRequest{Workspace: "w", Name: "s", ExpiresAt: &soon}))
+	kept := must[sandbox.Snapshot](e)(e.api.Snapshot(e.Context(), sandbox.SnapshotRequest{Workspace: "w", TTL: time.Hour}))
 	time.Sleep(time.Until(soon) + 10*time.Millisecond)
-	_, err := e.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: s.ID})
+	_, err := e.api.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: s.ID})
 	e.wants(err, sandbox.ErrInvalid, "expired")
-	_, err = e.Create(e.Context(), sandbox.CreateRequest{Name: "x", Source: s.ID})
+	_, err = e.api.Create(e.Context(), sandbox.CreateRequest{Name: "x", Source: s.ID})
 	e.wants(err, sandbox.ErrInvalid, "expired")
-	got := must[sandbox.GCResult](e)(e.GC(e.Context(), sandbox.GCRequest{}))
+	got := must[sandbox.GCResult](e)(e.api.GC(e.Context(), sandbox.GCRequest{}))
 	equal(e, "expired", got.Expired, 1)
-	_, err = e.Show(e.Context(), sandbox.RefRequest{Ref: s.ID})
+	_, err = e.api.Show(e.Context(), sandbox.RefRequest{Ref: s.ID})
 	e.wants(err, sandbox.ErrNotFound)
-	must[sandbox.Object](e)(e.Show(e.Context(), sandbox.RefRequest{Ref: kept.ID}))
+	must[sandbox.Object](e)(e.api.Show(e.Context(), sandbox.RefRequest{Ref: kept.ID}))
 }
 
 func testCancelled(e *env) {
@@ -270,50 +270,50 @@ func testCancelled(e *env) {
 	cancel()
 	ref := sandbox.RefRequest{Ref: "w"}
 	for name, call := range map[string]func() error{
-		"create": func() error { _, err := e.Create(ctx, sandbox.CreateRequest{Name: "x", Source: src}); return err },
+		"create": func() error { _, err := e.api.Create(ctx, sandbox.CreateRequest{Name: "x", Source: src}); return err },
 		"mount": func() error {
-			_, err := e.API.Mount(ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: src})
+			_, err := e.api.Mount(ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: src})
 			return err
 		},
-		"unmount":    func() error { _, err := e.API.Unmount(ctx, sandbox.UnmountRequest{Workspace: "w"}); return err },
-		"snapshot":   func() error { _, err := e.API.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w"}); return err },
-		"restore":    func() error { _, err := e.Restore(ctx, sandbox.RestoreRequest{Snapshot: s.ID}); return err },
-		"branch":     func() error { _, err := e.Branch(ctx, sandbox.RestoreRequest{Snapshot: s.ID}); return err },
-		"fork":       func() error { _, err := e.API.Fork(ctx, ref, ""); return err },
-		"workspaces": func() error { _, err := e.Workspaces(ctx, sandbox.ListRequest{}); return err },
-		"snapshots":  func() error { _, err := e.Snapshots(ctx, sandbox.ListRequest{}); return err },
-		"show":       func() error { _, err := e.Show(ctx, ref); return err },
+		"unmount":    func() error { _, err := e.api.Unmount(ctx, sandbox.UnmountRequest{Workspace: "w"}); return err },
+		"snapshot":   func() error { _, err := e.api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w"}); return err },
+		"restore":    func() error { _, err := e.api.Restore(ctx, sandbox.RestoreRequest{Snapshot: s.ID}); return err },
+		"branch":     func() error { _, err := e.api.Branch(ctx, sandbox.RestoreRequest{Snapshot: s.ID}); return err },
+		"fork":       func() error { _, err := e.api.Fork(ctx, ref, ""); return err },
+		"workspaces": func() error { _, err := e.api.Workspaces(ctx, sandbox.ListRequest{}); return err },
+		"snapshots":  func() error { _, err := e.api.Snapshots(ctx, sandbox.ListRequest{}); return err },
+		"show":       func() error { _, err := e.api.Show(ctx, ref); return err },
 		"diff": func() error {
-			return e.API.Diff(ctx, sandbox.DiffRequest{A: "w"}, func(sandbox.Change) error { return nil })
+			return e.api.Diff(ctx, sandbox.DiffRequest{A: "w"}, func(sandbox.Change) error { return nil })
 		},
-		"delete":  func() error { return e.API.Delete(ctx, sandbox.RefRequest{Ref: s.ID}) },
-		"destroy": func() error { return e.API.Destroy(ctx, ref) },
+		"delete":  func() error { return e.api.Delete(ctx, sandbox.RefRequest{Ref: s.ID}) },
+		"destroy": func() error { return e.api.Destroy(ctx, ref) },
 		"export": func() error {
-			_, err := e.API.Export(ctx, sandbox.ExportRequest{Snapshot: s.ID, Path: e.dir + "/x.sqsh"})
+			_, err := e.api.Export(ctx, sandbox.ExportRequest{Snapshot: s.ID, Path: e.dir + "/x.sqsh"})
 			return err
 		},
-		"stats": func() error { _, err := e.API.Stats(ctx, sandbox.StatsRequest{}); return err },
-		"gc":    func() error { _, err := e.GC(ctx, sandbox.GCRequest{}); return err },
-		"check": func() error { _, err := e.Check(ctx, sandbox.CheckRequest{}); return err },
+		"stats": func() error { _, err := e.api.Stats(ctx, sandbox.StatsRequest{}); return err },
+		"gc":    func() error { _, err := e.api.GC(ctx, sandbox.GCRequest{}); return err },
+		"check": func() error { _, err := e.api.Check(ctx, sandbox.CheckRequest{}); return err },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {
 			e.Errorf("%s with a cancelled context: got %v", name, err)
 		}
 	}
-	equal(e, "workspaces", len(must[sandbox.WorkspacePage](e)(e.Workspaces(e.Context(), sandbox.ListRequest{})).Workspaces), 1)
-	equal(e, "snapshots", len(must[sandbox.SnapshotPage](e)(e.Snapshots(e.Context(), sandbox.ListRequest{})).Snapshots), 1)
+	equal(e, "workspaces", len(must[sandbox.WorkspacePage](e)(e.api.Workspaces(e.Context(), sandbox.ListRequest{})).Workspaces), 1)
+	equal(e, "snapshots", len(must[sandbox.SnapshotPage](e)(e.api.Snapshots(e.Context(), sandbox.ListRequest{})).Snapshots), 1)
 
 	// Cancelled on the way: nothing is left.
 	e.sh(`for i in 1 2 3 4 5 6 7 8; do head -c 4000000 /dev/urandom > "$1/$i"; done`, src)
 	ctx, cancel = context.WithCancel(e.Context())
 	defer cancel()
-	_, err := e.Create(ctx, sandbox.CreateRequest{Name: "x", Source: src, Progress: func(sandbox.Progress) { cancel() }})
+	_, err := e.api.Create(ctx, sandbox.CreateRequest{Name: "x", Source: src, Progress: func(sandbox.Progress) { cancel() }})
 	if err != nil && !errors.Is(err, context.Canceled) {
 		e.Errorf("create: got %v", err)
 	}
 	if err != nil {
 		e.eventually("nothing is left", func() bool {
-			_, err := e.Show(e.Context(), sandbox.RefRequest{Ref: "x"})
+			_, err := e.api.Show(e.Context(), sandbox.RefRequest{Ref: "x"})
 			return errors.Is(err, sandbox.ErrNotFound)
 		})
 	}

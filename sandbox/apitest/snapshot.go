@@ -16,11 +16,11 @@ func testSnapshotReverts(e *env) {
 	src := e.fixture("src")
 	e.create("w", src)
 	at := e.mount("w")
-	e.sh(`echo first > "$1/a/file"; mkdir "$1/new"; echo x > "$1/new/x"; rm -r "$1/private"`, at)
+	e.sh(`echo first > "$1/a/b/big"; mkdir "$1/new"; echo x > "$1/new/x"; rm -r "$1/private"`, at)
 	want := e.walk(at)
 	s := e.snapshot("w", "one")
 	e.same("the workspace after the seal", e.walk(at), want, treewalk.Options{Ino: true})
-	e.sh(`echo second > "$1/a/file"; echo late > "$1/late"; rm -r "$1/new"; mkdir "$1/private"; chmod 700 "$1/a"`, at)
+	e.sh(`echo second > "$1/a/b/big"; echo late > "$1/late"; rm -r "$1/new"; mkdir "$1/private"; chmod 700 "$1/a"`, at)
 	changed := e.walk(at)
 	_, restored := e.restore("one")
 	e.same("restored while sealed or being stored", e.walk(restored), want, treewalk.Options{Ino: true})
@@ -87,7 +87,7 @@ func testSnapshotFields(e *env) {
 	e.sh(`echo one > "$1/f"`, at)
 	snap := func(r sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
 		r.Workspace = "w"
-		return e.API.Snapshot(e.Context(), r)
+		return e.api.Snapshot(e.Context(), r)
 	}
 	before := time.Now()
 	s := must[sandbox.Snapshot](e)(snap(sandbox.SnapshotRequest{Name: "übung 1/2", Description: "what\nfor", TTL: time.Hour, NoSync: true}))
@@ -120,7 +120,7 @@ func testSnapshotFields(e *env) {
 	must[sandbox.Snapshot](e)(snap(sandbox.SnapshotRequest{Name: strings.Repeat("ü", 256)}))
 	var stages []string
 	must[sandbox.Snapshot](e)(snap(sandbox.SnapshotRequest{WaitStored: true, Progress: func(p sandbox.Progress) { stages = append(stages, p.Stage) }}))
-	_, err = e.API.Snapshot(e.Context(), sandbox.SnapshotRequest{Workspace: "unknown"})
+	_, err = e.api.Snapshot(e.Context(), sandbox.SnapshotRequest{Workspace: "unknown"})
 	e.wants(err, sandbox.ErrNotFound, "unknown")
 }
 
@@ -135,8 +135,8 @@ func testFidelity(e *env) {
 	_, restored := e.restore(s.ID)
 	e.same("restored", e.walk(restored), want, treewalk.Options{Ino: true})
 	// And once more from a workspace that stands on images.
-	e.sh(`mv "$1/moved" "$1/a/b/again"; setfattr -n user.new -v 1 "$1/a/file"; ln "$1/a/b/big" "$1/big2"; rm "$1/fifo"`, restored)
-	w := must[sandbox.WorkspacePage](e)(e.Workspaces(e.Context(), sandbox.ListRequest{After: "w"})).Workspaces[0]
+	e.sh(`mv "$1/moved" "$1/a/b/again"; setfattr -n user.new -v 1 "$1/a/b/script"; ln "$1/a/b/big" "$1/big2"; rm "$1/fifo"`, restored)
+	w := must[sandbox.WorkspacePage](e)(e.api.Workspaces(e.Context(), sandbox.ListRequest{After: "w"})).Workspaces[0]
 	want = e.walk(restored)
 	s2 := e.stored(w.ID, "")
 	_, twice := e.restore(s2.ID)
@@ -158,7 +158,7 @@ func testIsolation(e *env) {
 	at := e.up("w")
 	e.sh(`mkdir "$1/d"; echo base > "$1/d/f"; echo gone > "$1/g"`, at)
 	s := e.snapshot("w", "")
-	branch := must[sandbox.Workspace](e)(e.API.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: s.ID}))
+	branch := must[sandbox.Workspace](e)(e.api.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: s.ID}))
 	equal(e, "origin", branch.Origin, s.ID)
 	b := e.mount(branch.ID)
 	e.sh(`echo branch > "$1/d/f"; rm "$1/g"; echo b > "$1/b"`, b)
@@ -170,9 +170,9 @@ func testIsolation(e *env) {
 	equal(e, "restored", e.sh(show, r), "./d/f: base \n./g: gone ")
 	// Nor does it matter that the origin and the snapshot go.
 	e.unmount("w")
-	must[struct{}](e)(struct{}{}, e.API.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}))
-	must[struct{}](e)(struct{}{}, e.API.Delete(e.Context(), sandbox.RefRequest{Ref: s.ID}))
-	must[sandbox.GCResult](e)(e.GC(e.Context(), sandbox.GCRequest{}))
+	must[struct{}](e)(struct{}{}, e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}))
+	must[struct{}](e)(struct{}{}, e.api.Delete(e.Context(), sandbox.RefRequest{Ref: s.ID}))
+	must[sandbox.GCResult](e)(e.api.GC(e.Context(), sandbox.GCRequest{}))
 	equal(e, "branch", e.sh(show, b), "./b: b \n./d/f: branch ")
 	equal(e, "restored", e.sh(show, r), "./d/f: base \n./g: gone ")
 }
@@ -181,12 +181,12 @@ func testDerivedNames(e *env) {
 	e.create("w", "")
 	s := e.snapshot("w", "")
 	restore := func(id string) sandbox.Workspace {
-		return must[sandbox.Workspace](e)(e.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: id}))
+		return must[sandbox.Workspace](e)(e.api.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: id}))
 	}
 	r := restore(s.ID)
 	r2 := restore(e.snapshot(r.ID, "").ID)
-	b := must[sandbox.Workspace](e)(e.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: e.snapshot(r2.ID, "").ID}))
-	f := must[sandbox.Workspace](e)(e.API.Fork(e.Context(), sandbox.RefRequest{Ref: b.ID}, ""))
+	b := must[sandbox.Workspace](e)(e.api.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: e.snapshot(r2.ID, "").ID}))
+	f := must[sandbox.Workspace](e)(e.api.Fork(e.Context(), sandbox.RefRequest{Ref: b.ID}, ""))
 	for name, want := range map[string]string{
 		r.ID: `^w-restored-[0-9a-f]{4}$`, r2.ID: `^w-restored-[0-9a-f]{4}$`, b.ID: `^w-branch-[0-9a-f]{4}$`, f.ID: `^w-fork-[0-9a-f]{4}$`,
 	} {
@@ -206,12 +206,12 @@ func testBranchUndone(e *env) {
 	e.sh(`echo x > "$1/f"`, at)
 	s := e.snapshot("w", "")
 	for _, mountpoint := range []string{at, filepath.Join(e.dir, "missing"), e.home} {
-		_, err := e.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: s.ID, Mountpoint: mountpoint})
+		_, err := e.api.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: s.ID, Mountpoint: mountpoint})
 		if !errors.Is(err, sandbox.ErrConflict) && !errors.Is(err, sandbox.ErrNotFound) {
 			e.Errorf("branch at %s: got %v", mountpoint, err)
 		}
 	}
-	page := must[sandbox.WorkspacePage](e)(e.Workspaces(e.Context(), sandbox.ListRequest{}))
+	page := must[sandbox.WorkspacePage](e)(e.api.Workspaces(e.Context(), sandbox.ListRequest{}))
 	equal(e, "workspaces", len(page.Workspaces), 1)
 	e.eventually("the uppers are gone", func() bool {
 		left, err := os.ReadDir(filepath.Join(e.home, "uppers"))
@@ -223,18 +223,18 @@ func testFork(e *env) {
 	at := e.up("w")
 	e.sh(`echo one > "$1/f"`, at)
 	target := e.mkdir("fork")
-	f := must[sandbox.Workspace](e)(e.API.Fork(e.Context(), sandbox.RefRequest{Ref: "w"}, target))
+	f := must[sandbox.Workspace](e)(e.api.Fork(e.Context(), sandbox.RefRequest{Ref: "w"}, target))
 	equal(e, "mountpoint", f.Mountpoint, target)
 	e.sh(`echo two > "$1/f"; echo fork > "$2/g"`, at, target)
 	equal(e, "origin", e.sh(`ls "$1"; cat "$1/f"`, at), "f\ntwo")
 	equal(e, "fork", e.sh(`cat "$1/f" "$1/g"`, target), "one\nfork")
-	page := must[sandbox.SnapshotPage](e)(e.Snapshots(e.Context(), sandbox.ListRequest{}))
+	page := must[sandbox.SnapshotPage](e)(e.api.Snapshots(e.Context(), sandbox.ListRequest{}))
 	equal(e, "snapshots", len(page.Snapshots), 0)
 	e.unmount("w")
-	if err := e.API.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}); err != nil {
+	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}); err != nil {
 		e.Fatal(err)
 	}
 	equal(e, "fork of a destroyed workspace", e.sh(`cat "$1/f" "$1/g"`, target), "one\nfork")
-	_, err := e.API.Fork(e.Context(), sandbox.RefRequest{Ref: "w"}, "")
+	_, err := e.api.Fork(e.Context(), sandbox.RefRequest{Ref: "w"}, "")
 	e.wants(err, sandbox.ErrNotFound)
 }

@@ -16,7 +16,7 @@ import (
 func (e *env) diff(a, b string) string {
 	e.Helper()
 	var lines []string
-	err := e.API.Diff(e.Context(), sandbox.DiffRequest{A: a, B: b}, func(c sandbox.Change) error {
+	err := e.api.Diff(e.Context(), sandbox.DiffRequest{A: a, B: b}, func(c sandbox.Change) error {
 		line := c.Kind + " " + c.Path
 		if c.OldPath != "" {
 			line += " < " + c.OldPath
@@ -50,15 +50,15 @@ func testDiff(e *env) {
 	equal(e, "a snapshot and a workspace", e.diff("two", "w"), "")
 	e.unmount("w")
 	equal(e, "an unmounted workspace", e.diff("one", "w"), "M d/a")
-	if err := e.API.Delete(e.Context(), sandbox.RefRequest{Ref: "one"}); err != nil {
+	if err := e.api.Delete(e.Context(), sandbox.RefRequest{Ref: "one"}); err != nil {
 		e.Error(err)
 	}
 	equal(e, "snapshot against a deleted parent", e.diff("two", ""), "M d/a")
 	stop := errors.New("enough")
-	if err := e.API.Diff(e.Context(), sandbox.DiffRequest{A: "two"}, func(sandbox.Change) error { return stop }); !errors.Is(err, stop) {
+	if err := e.api.Diff(e.Context(), sandbox.DiffRequest{A: "two"}, func(sandbox.Change) error { return stop }); !errors.Is(err, stop) {
 		e.Errorf("an error of the callback: got %v", err)
 	}
-	e.wants(e.API.Diff(e.Context(), sandbox.DiffRequest{A: "two", B: "zzz"}, nil), sandbox.ErrNotFound, "zzz")
+	e.wants(e.api.Diff(e.Context(), sandbox.DiffRequest{A: "two", B: "zzz"}, nil), sandbox.ErrNotFound, "zzz")
 }
 
 func testExport(e *env) {
@@ -74,7 +74,7 @@ func testExport(e *env) {
 		if r.Snapshot == "" {
 			r.Snapshot = "s"
 		}
-		res := must[sandbox.ExportResult](e)(e.API.Export(e.Context(), r))
+		res := must[sandbox.ExportResult](e)(e.api.Export(e.Context(), r))
 		fi, err := os.Stat(r.Path)
 		if err != nil || fi.Size() != res.Size || len(res.Digest) != 64 {
 			e.Errorf("export %s: %+v, file %v, %v", name, res, fi, err)
@@ -136,7 +136,7 @@ func testExportRefuses(e *env) {
 		if bad.r.Snapshot == "" {
 			bad.r.Snapshot = "s"
 		}
-		_, err := e.API.Export(e.Context(), bad.r)
+		_, err := e.api.Export(e.Context(), bad.r)
 		e.wants(err, bad.class, bad.says)
 	}
 	if _, err := os.Lstat(file); err == nil {
@@ -152,7 +152,7 @@ func testStats(e *env) {
 	e.stored("w", "b")
 	stats := func(ref string) sandbox.Stats {
 		e.Helper()
-		return must[sandbox.Stats](e)(e.API.Stats(e.Context(), sandbox.StatsRequest{Ref: ref}))
+		return must[sandbox.Stats](e)(e.api.Stats(e.Context(), sandbox.StatsRequest{Ref: ref}))
 	}
 	between := func(what string, got, low, high int64) {
 		e.Helper()
@@ -172,20 +172,20 @@ func testStats(e *env) {
 	equal(e, "layers of b", stats("b").Layers, 2)
 	// Without the workspace, b alone keeps its upper layer; a's is still shared.
 	e.unmount("w")
-	if err := e.API.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}); err != nil {
+	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}); err != nil {
 		e.Fatal(err)
 	}
 	between("unique of b without the workspace", stats("b").Unique, 500000, 600000)
 	equal(e, "unique of a without the workspace", stats("a").Unique, 0)
 	// Without a, b keeps both.
-	if err := e.API.Delete(e.Context(), sandbox.RefRequest{Ref: "a"}); err != nil {
+	if err := e.api.Delete(e.Context(), sandbox.RefRequest{Ref: "a"}); err != nil {
 		e.Fatal(err)
 	}
 	st := stats("b")
 	between("unique of b alone", st.Unique, 1500000, 1600000)
 	between("shared of b alone", st.Shared, 0, 1000)
 	// With a branch, it keeps nothing again; the branch's own changes are in its upper.
-	br := must[sandbox.Workspace](e)(e.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: "b"}))
+	br := must[sandbox.Workspace](e)(e.api.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: "b"}))
 	e.sh(`head -c 300000 /dev/urandom > "$1/own"`, e.mount(br.ID))
 	equal(e, "unique of b with a branch", stats("b").Unique, 0)
 	between("upper of the branch", stats(br.ID).Upper, 300000, 400000)
@@ -206,30 +206,30 @@ func testCollectAndCheck(e *env) {
 		e.sh(`head -c 2000000 /dev/urandom > "$1/f"`, at)
 		e.stored("w", fmt.Sprint("s", i))
 	}
-	before := must[sandbox.Stats](e)(e.API.Stats(e.Context(), sandbox.StatsRequest{}))
+	before := must[sandbox.Stats](e)(e.api.Stats(e.Context(), sandbox.StatsRequest{}))
 	for i := range 2 {
-		if err := e.API.Delete(e.Context(), sandbox.RefRequest{Ref: fmt.Sprint("s", i)}); err != nil {
+		if err := e.api.Delete(e.Context(), sandbox.RefRequest{Ref: fmt.Sprint("s", i)}); err != nil {
 			e.Error(err)
 		}
 	}
 	// Deltas below the newest snapshot still serve it; destroying everything frees everything.
 	clean := func() {
 		e.Helper()
-		res := must[sandbox.CheckResult](e)(e.Check(e.Context(), sandbox.CheckRequest{ReadData: true}))
+		res := must[sandbox.CheckResult](e)(e.api.Check(e.Context(), sandbox.CheckRequest{ReadData: true}))
 		for _, p := range res.Problems {
 			e.Errorf("problem: %+v", p)
 		}
 	}
 	clean()
 	e.unmount("w")
-	if err := e.API.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}); err != nil {
+	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}); err != nil {
 		e.Error(err)
 	}
-	if err := e.API.Delete(e.Context(), sandbox.RefRequest{Ref: "s2"}); err != nil {
+	if err := e.api.Delete(e.Context(), sandbox.RefRequest{Ref: "s2"}); err != nil {
 		e.Error(err)
 	}
-	res := must[sandbox.GCResult](e)(e.GC(e.Context(), sandbox.GCRequest{Optimize: true}))
-	after := must[sandbox.Stats](e)(e.API.Stats(e.Context(), sandbox.StatsRequest{}))
+	res := must[sandbox.GCResult](e)(e.api.GC(e.Context(), sandbox.GCRequest{}))
+	after := must[sandbox.Stats](e)(e.api.Stats(e.Context(), sandbox.StatsRequest{}))
 	if res.Freed < 5000000 || after.Packs > before.Packs-5000000 || after.Layers != 0 || after.Stored > 100000 {
 		e.Errorf("collected %+v\nbefore %+v\nafter %+v", res, before, after)
 	}
@@ -256,7 +256,7 @@ func testRestart(e *env) {
 	w := e.show("w")
 	equal(e, "state", w.State, sandbox.Unmounted)
 	equal(e, "head", w.Head, s.ID)
-	must[sandbox.Workspace](e)(e.API.Mount(e.Context(), sandbox.MountRequest{Workspace: "w"}))
+	must[sandbox.Workspace](e)(e.api.Mount(e.Context(), sandbox.MountRequest{Workspace: "w"}))
 	e.same("mounted again", e.walk(at), want, treewalk.Options{Ino: true})
 
 	e.reopen(true)
@@ -267,7 +267,7 @@ func testRestart(e *env) {
 	_, restored := e.restore("sealed")
 	equal(e, "snapshot", e.sh(`cat "$1/f"`, restored), "one")
 	e.eventually("storing goes on", func() bool {
-		o := must[sandbox.Object](e)(e.Show(e.Context(), sandbox.RefRequest{Ref: s.ID}))
+		o := must[sandbox.Object](e)(e.api.Show(e.Context(), sandbox.RefRequest{Ref: s.ID}))
 		return o.Snapshot.State == sandbox.Stored
 	})
 }

@@ -1,0 +1,18 @@
+package sandbox_test
+
+import (
+	"testing"
+
+	"snapfs/sandbox"
+	"snapfs/sandbox/apitest"
+)
+
+func TestAPI(t *testing.T) {
+	apitest.Run(t, func(t *testing.T, dir string, remount bool) sandbox.API {
+		h, err := sandbox.Open(t.Context(), dir, sandbox.Options{Remount: remount})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	})
+}
