@@ -17,7 +17,7 @@ var levels = map[string][2]int{
 	"zstd": {1, 22},
 	"gzip": {1, 9},
 	"xz":   {0, 0},
-	"lz4":  {0, 0},
+	"lz4":  {1, 1},
 }
 
 func (a *app) exportCommand() *cobra.Command {
@@ -60,7 +60,7 @@ With --layer only the topmost delta is written, with whiteouts and attributes as
 	f := cmd.Flags()
 	f.StringVar(&r.Format, "format", "squashfs", "squashfs")
 	f.StringVar(&r.Compression, "compression", "none", "none, zstd, gzip, xz or lz4")
-	f.IntVar(&r.Level, "level", 0, "level of the compression: zstd 1 to 22, gzip 1 to 9")
+	f.IntVar(&r.Level, "level", 0, "level of the compression: zstd 1 to 22, gzip 1 to 9, lz4 1 (slower, smaller)")
 	f.BoolVar(&r.Layer, "layer", false, "only the topmost layer")
 	return cmd
 }

@@ -7,13 +7,15 @@ import (
 	"os/exec"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // beInit is what snapfs does as the first process of a container: it runs itself as a child, passes signals on, reaps the
-// orphans that the kernel gives to process 1, and ends with the child's code. The child has to be another process, for
-// whoever waits for any process would take the exit of those that os/exec waits for.
+// orphans that the kernel gives to process 1, and ends with the child's code, after it has given the rest, a daemon for one,
+// time to end. The child has to be another process, for whoever waits for any process would take the exit of those that
+// os/exec waits for.
 func beInit() int {
 	self, err := os.Executable()
 	if err != nil {
@@ -34,6 +36,7 @@ func beInit() int {
 		case !ok || n == unix.SIGURG: // SIGURG is how the Go runtime preempts
 		case n == unix.SIGCHLD:
 			if code, ended := reap(child.Process.Pid); ended {
+				endOthers()
 				return code
 			}
 		default:
@@ -56,6 +59,19 @@ func reap(pid int) (code int, ended bool) {
 		}
 		if got == pid {
 			code, ended = waitCode(status), true
+		}
+	}
+}
+
+// endOthers asks all other processes of the container to end and waits for them, before the kernel kills them.
+func endOthers() {
+	if unix.Kill(-1, unix.SIGTERM) != nil {
+		return // there are none
+	}
+	for deadline := time.Now().Add(grace); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		reap(-1)
+		if unix.Kill(-1, 0) != nil {
+			return
 		}
 	}
 }
