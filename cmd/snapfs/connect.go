@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -141,6 +143,12 @@ func (a *app) startDaemon(ctx context.Context, n need) error {
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	last, err := lastWords()
+	if err != nil {
+		return errors.Join(fmt.Errorf("start the daemon: %w", err), w.Close())
+	}
+	defer func() { _ = last.Close() }()
+	cmd.Stderr = last
 	err = cmd.Start()
 	_ = w.Close() // ours; the daemon has its own
 	if err != nil {
@@ -159,7 +167,7 @@ func (a *app) startDaemon(ctx context.Context, n need) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return failure(sandbox.ErrUnavailable, "the daemon ended while starting (%v), see %s", waitErr, logPath(a.home))
+		return failure(sandbox.ErrUnavailable, "the daemon ended while starting (%v): %s", waitErr, firstLine(last))
 	}
 	var state ready
 	if err := json.Unmarshal(line, &state); err != nil {
@@ -174,6 +182,27 @@ func (a *app) startDaemon(ctx context.Context, n need) error {
 	}
 	a.note("started daemon pid %d; stop it with '%s'", state.PID, a.hint("stop"))
 	return cmd.Process.Release()
+}
+
+// lastWords makes a file without a name for what a daemon says before it has its log: why the Go runtime gave up.
+func lastWords() (*os.File, error) {
+	f, err := os.CreateTemp("", "snapfs-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// firstLine is the first line in a file.
+func firstLine(f *os.File) string {
+	text, err := bufio.NewReader(io.NewSectionReader(f, 0, 4096)).ReadString('\n')
+	if text = strings.TrimSpace(text); text == "" {
+		return fmt.Sprintf("it said nothing (%v)", err)
+	}
+	return text
 }
 
 // startError is why a daemon did not start, in its own words and class.

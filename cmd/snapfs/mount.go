@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -62,7 +61,7 @@ func mountable(path string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("mountpoint: %w", err)
+		return nil // a dead mount, perhaps our own of before: the daemon judges it
 	}
 	if !info.IsDir() {
 		return usagef("mountpoint %s is not a directory", quote(path))

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox"
 	"snapfs/sandbox/daemon"
@@ -29,7 +32,11 @@ stored after the next start. Where no daemon runs there is nothing to do.`,
 			if err != nil {
 				return err
 			}
-			if err := c.Stop(cmd.Context()); err != nil {
+			info, err := c.Info(cmd.Context())
+			if err == nil {
+				err = stopDaemon(cmd.Context(), c, info.PID)
+			}
+			if err != nil {
 				return errors.Join(err, c.Close())
 			}
 			_ = c.Close() // the other end is gone
@@ -37,6 +44,24 @@ stored after the next start. Where no daemon runs there is nothing to do.`,
 			return a.result(map[string]bool{"stopped": true}, func(io.Writer) error { return nil })
 		},
 	}
+}
+
+// stopDaemon stops a daemon and waits until its process has ended, so that the home's file system can be unmounted.
+func stopDaemon(ctx context.Context, c *daemon.Client, pid int) error {
+	fd, fdErr := unix.PidfdOpen(pid, 0) // fails where it is in a pid namespace that is not seen from here
+	if fdErr == nil {
+		defer func() { _ = unix.Close(fd) }()
+	}
+	if err := c.Stop(ctx); err != nil || fdErr != nil {
+		return err
+	}
+	for deadline := time.Now().Add(grace); time.Now().Before(deadline) && ctx.Err() == nil; {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
+		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return nil
+		}
+	}
+	return ctx.Err()
 }
 
 func (a *app) statusCommand() *cobra.Command {
