@@ -559,4 +559,27 @@ func randomRound(t *testing.T, seed uint64, steps int) {
 	if !compareTrees(t, "reopened", r, mount) {
 		fail()
 	}
+	if !compareTrees(t, "the kernel on our layers", r, mountLayers(t, r, base, other)) {
+		fail()
+	}
+}
+
+// mountLayers gives the directories that snapfs wrote to the kernel's overlayfs, read-only.
+func mountLayers(t *testing.T, r *rig, lowers ...string) string {
+	t.Helper()
+	var dirs []string
+	for i := r.seals; i >= 0; i-- {
+		dirs = append(dirs, filepath.Join(r.dir, "upper"+strings.Repeat("'", i)))
+	}
+	m := t.TempDir()
+	opts := "redirect_dir=follow,metacopy=on,lowerdir=" + strings.Join(append(dirs, lowers...), ":")
+	if err := unix.Mount("overlay", m, "overlay", unix.MS_RDONLY, opts); err != nil {
+		t.Fatal("mount: ", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
 }
