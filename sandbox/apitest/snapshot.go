@@ -16,11 +16,11 @@ func testSnapshotReverts(e *env) {
 	src := e.fixture("src")
 	e.create("w", src)
 	at := e.mount("w")
-	e.sh(`echo first > "$1/a/b/big"; mkdir "$1/new"; echo x > "$1/new/x"; rm -r "$1/private"`, at)
+	e.sh(`echo first > "$1/a/file"; mkdir "$1/new"; echo x > "$1/new/x"; rm -r "$1/private"`, at)
 	want := e.walk(at)
 	s := e.snapshot("w", "one")
 	e.same("the workspace after the seal", e.walk(at), want, treewalk.Options{Ino: true})
-	e.sh(`echo second > "$1/a/b/big"; echo late > "$1/late"; rm -r "$1/new"; mkdir "$1/private"; chmod 700 "$1/a"`, at)
+	e.sh(`echo second > "$1/a/file"; echo late > "$1/late"; rm -r "$1/new"; mkdir "$1/private"; chmod 700 "$1/a"`, at)
 	changed := e.walk(at)
 	_, restored := e.restore("one")
 	e.same("restored while sealed or being stored", e.walk(restored), want, treewalk.Options{Ino: true})
@@ -135,7 +135,7 @@ func testFidelity(e *env) {
 	_, restored := e.restore(s.ID)
 	e.same("restored", e.walk(restored), want, treewalk.Options{Ino: true})
 	// And once more from a workspace that stands on images.
-	e.sh(`mv "$1/moved" "$1/a/b/again"; setfattr -n user.new -v 1 "$1/a/b/script"; ln "$1/a/b/big" "$1/big2"; rm "$1/fifo"`, restored)
+	e.sh(`mv "$1/moved" "$1/a/b/again"; setfattr -n user.new -v 1 "$1/a/file"; ln "$1/a/b/big" "$1/big2"; rm "$1/fifo"`, restored)
 	w := must[sandbox.WorkspacePage](e)(e.api.Workspaces(e.Context(), sandbox.ListRequest{After: "w"})).Workspaces[0]
 	want = e.walk(restored)
 	s2 := e.stored(w.ID, "")
