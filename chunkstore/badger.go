@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -57,8 +58,10 @@ func badgerOptions(dir string, opts Options, log *slog.Logger) badger.Options {
 		WithNumCompactors(2)
 }
 
-// guarded turns a panic of Badger, its answer to many a damaged file, into an error.
+// guarded turns a panic of Badger, its answer to many a damaged file, or a fault in a mapped file that is cut short,
+// into an error.
 func guarded[T any](what string, fn func() (T, error)) (v T, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
 			err = corruptf("%s: %v", what, r)
@@ -73,7 +76,7 @@ func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) 
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
-		if err := removeEmptyLogs(dir); err != nil {
+		if err := errors.Join(removeEmptyLogs(dir), removeUnused(dir)); err != nil {
 			return nil, err
 		}
 		if err := (&logGuard{dir: dir}).giveUp(); err != nil {
@@ -82,6 +85,9 @@ func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) 
 		if err := haveRoom(dir, openRoom); err != nil {
 			return nil, err
 		}
+	}
+	if err := checkTables(dir); err != nil {
+		return nil, err
 	}
 	db, err := guarded("open index", func() (*badger.DB, error) {
 		return badger.Open(badgerOptions(dir, opts, log))
@@ -137,6 +143,20 @@ func memLogs(dir string) (map[int]int64, error) {
 		logs[n] = fi.Size()
 	}
 	return logs, nil
+}
+
+// hasLogs tells that transactions wait in logs: the process that had the index open did not close it.
+func hasLogs(dir string) (bool, error) {
+	logs, err := memLogs(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil // a new index
+	}
+	for _, size := range logs {
+		if size > 0 {
+			return true, err
+		}
+	}
+	return false, err
 }
 
 func memLogPath(dir string, n int) string {
@@ -264,23 +284,7 @@ func allocateFile(path string, flag int, n int64) error {
 
 // trimIndex removes what a closed database leaves that it does not need: the record of garbage in the value log
 // (1 MiB of zeros), the value log itself, which is never used, and the log made in advance.
-func trimIndex(dir string) error {
-	if err := removeEmptyLogs(dir); err != nil {
-		return err
-	}
-	names, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range names {
-		if e.Name() == "DISCARD" || strings.HasSuffix(e.Name(), ".vlog") {
-			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
+func trimIndex(dir string) error { return errors.Join(removeEmptyLogs(dir), removeUnused(dir)) }
 
 // badgerLog passes Badger's warnings and errors on; what it says at lower levels is of no use to a caller.
 type badgerLog struct{ log *slog.Logger }

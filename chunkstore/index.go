@@ -51,10 +51,11 @@ type state struct {
 	lease     uint64 // chunk numbers from here on were never given out
 	nextID    ID     // of the next manifest
 	manifests int64
-	logical   int64 // bytes of all manifests
-	chunks    int64 // in the index
-	payload   int64 // bytes of records that the index names
-	stale     int64 // hashes whose chunk was collected
+	logical   int64  // bytes of all manifests
+	chunks    int64  // in the index
+	payload   int64  // bytes of records that the index names
+	stale     int64  // hashes whose chunk was collected
+	txns      uint64 // transactions since the store was made
 }
 
 const stateVersion = 1
@@ -66,7 +67,7 @@ func (st *state) encode() []byte {
 	for _, v := range []int64{st.manifests, st.logical, st.chunks, st.payload, st.stale} {
 		b = binary.AppendVarint(b, v)
 	}
-	return b
+	return binary.AppendUvarint(b, st.txns)
 }
 
 func (st *state) decode(b []byte) error {
@@ -78,7 +79,7 @@ func (st *state) decode(b []byte) error {
 	for _, v := range []*int64{&st.manifests, &st.logical, &st.chunks, &st.payload, &st.stale} {
 		*v = p.int()
 	}
-	if p.bad {
+	if st.txns = p.uint(); p.bad {
 		return corruptf("counters are malformed")
 	}
 	return nil
@@ -264,10 +265,9 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 			return err
 		}
 	}
-	if t.state != s.state {
-		if err := t.set([]byte{keyState}, t.state.encode()); err != nil {
-			return err
-		}
+	t.state.txns++
+	if err := t.set([]byte{keyState}, t.state.encode()); err != nil {
+		return err
 	}
 	_, err := guarded("write index", func() (struct{}, error) { return struct{}{}, t.btx.Commit() })
 	if err != nil {
@@ -277,6 +277,9 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	}
 	s.guard.used += t.bytes
 	s.state = t.state
+	if err := s.count.set(s.state.txns); err != nil {
+		s.log.Warn("the count of transactions cannot be written", "error", err) // it lags, which is no harm
+	}
 	s.pages.invalidate(changed...)
 	for _, fn := range t.done {
 		fn()

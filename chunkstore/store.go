@@ -30,6 +30,9 @@ const (
 	indexName  = "index"
 	packsName  = "packs"
 
+	counterName = "COUNT" // counter
+
+	formatLine = "snapfs chunk store, version %d\n"
 	formatText = "snapfs chunk store, version 1\n"
 )
 
@@ -47,6 +50,7 @@ type Store struct {
 	opts  Options
 	log   *slog.Logger
 	lock  *os.File
+	count *counter // nil if there is none
 	db    *badger.DB
 	packs *packs
 	codec *codec
@@ -118,6 +122,10 @@ func (s *Store) open() error {
 		return err
 	}
 	s.guard.dir = index
+	crashed, err := hasLogs(index)
+	if err != nil {
+		return err
+	}
 	if s.db, err = openBadger(index, s.opts, s.log); err != nil {
 		return err
 	}
@@ -133,6 +141,13 @@ func (s *Store) open() error {
 		ends, err = readEnds(btx)
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	err = s.checkCount()
+	if err == nil && crashed {
+		err = s.checkCounts()
+	}
 	if err != nil {
 		return err
 	}
@@ -164,7 +179,7 @@ func (s *Store) checkFormat() (fresh bool, err error) {
 	case err == nil && string(b) == formatText:
 		return false, nil
 	case err == nil:
-		return false, fmt.Errorf("%s: %w", s.dir, ErrVersion)
+		return false, formatError(s.dir, b)
 	case !errors.Is(err, os.ErrNotExist):
 		return false, err
 	}
@@ -279,6 +294,9 @@ func (s *Store) release() error {
 			err = trimIndex(s.guard.dir)
 		}
 		errs = append(errs, err)
+	}
+	if s.count != nil {
+		errs = append(errs, s.count.close())
 	}
 	if s.lock != nil {
 		errs = append(errs, unlockFile(s.lock))

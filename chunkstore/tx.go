@@ -101,11 +101,11 @@ func (tx *Tx) DeleteManifest(id ID) error {
 	case errors.Is(err, ErrNotFound):
 		return nil
 	case err == nil:
-		tx.w.state.manifests--
 		tx.w.state.logical -= m.Size
 	case !errors.Is(err, ErrCorrupt): // a damaged one can be deleted, too
 		return err
 	}
+	tx.w.state.manifests--
 	if err := tx.w.delete(manifestKey(id)); err != nil {
 		return err
 	}

@@ -1,0 +1,219 @@
+package chunkstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	badger "github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/table"
+)
+
+// checkTables looks at the files of a Badger database as far as Badger relies on them when it opens it. What it
+// does with damage is not ours to guard against by recovering: it ends the process from goroutines of its own (a table
+// that is cut short), goes on without the table (a wrong checksum), or removes tables (a list that is cut short).
+func checkTables(dir string) error {
+	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // a new index
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // only read
+	list, end, err := badger.ReplayManifestFile(f, 0, badger.DefaultOptions(dir))
+	if err != nil {
+		return corruptf("list of tables: %w", err)
+	}
+	for num := range list.Tables {
+		path := table.NewFilename(num, dir)
+		if err := checkTable(path); err != nil {
+			return corruptf("%s: %w", filepath.Base(path), err)
+		}
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	logs, err := memLogs(dir)
+	if err != nil || len(logs) > 0 {
+		return err // a crash may have cut the list, and left tables that it does not name; see checkCounts
+	}
+	if end < fi.Size() {
+		return corruptf("list of tables ends at byte %d of %d", end, fi.Size())
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range names {
+		if num, ok := table.ParseFileID(e.Name()); ok {
+			if _, named := list.Tables[num]; !named {
+				return corruptf("%s is not in the list of tables", e.Name())
+			}
+		}
+	}
+	return nil
+}
+
+// checkTable verifies the index of one of Badger's tables, which is found from the file's end: blocks, index, 4 bytes
+// length of the index, checksum (protobuf: 1 algorithm, 0 or none being CRC-32C; 2 sum), 4 bytes length of that.
+// Integers are big-endian.
+func checkTable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // only read
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	end := fi.Size()
+	tail := func(n int64) ([]byte, error) {
+		if n > end {
+			return nil, errors.New("is cut short")
+		}
+		end -= n
+		return io.ReadAll(io.NewSectionReader(f, end, n))
+	}
+	length := func() (int64, error) {
+		b, err := tail(4)
+		if err != nil {
+			return 0, err
+		}
+		return int64(binary.BigEndian.Uint32(b)), nil
+	}
+	n, err := length()
+	if err != nil {
+		return err
+	}
+	sum, err := tail(n)
+	if err != nil {
+		return err
+	}
+	if n, err = length(); err != nil {
+		return err
+	}
+	index, err := tail(n)
+	if err != nil {
+		return err
+	}
+	p := parser{b: sum}
+	want := map[uint64]uint64{}
+	for len(p.b) > 0 && !p.bad {
+		tag := p.uint()
+		want[tag] = p.uint()
+	}
+	const algorithm, value = 1 << 3, 2 << 3 // tags of varint fields
+	if p.bad || n == 0 || want[algorithm] != 0 || want[value] != uint64(crc32.Checksum(index, castagnoli)) {
+		return errors.New("checksum of the index does not match")
+	}
+	return nil
+}
+
+// removeUnused removes files that Badger makes and this store never uses, damaged or not.
+func removeUnused(dir string) error {
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range names {
+		if e.Name() == "DISCARD" || e.Name() == badger.KeyRegistryFileName || strings.HasSuffix(e.Name(), ".vlog") {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// counter is a file that holds the number of the newest transaction of the index, written when that is durable and not
+// synced itself: after a crash it may lag behind the index, but an index behind it has lost what was acknowledged.
+//
+//	number 8 bytes, little-endian
+//	crc    4 bytes, CRC-32C of the number
+type counter struct{ f *os.File }
+
+const counterSize = 12
+
+// openCounter gives the number, too; 0 if it is not known.
+func openCounter(path string, readOnly bool) (*counter, uint64, error) {
+	flag := os.O_RDWR | os.O_CREATE
+	if readOnly {
+		flag = os.O_RDONLY
+	}
+	f, err := os.OpenFile(path, flag, 0o600)
+	if readOnly && errors.Is(err, os.ErrNotExist) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	b := make([]byte, counterSize)
+	if _, err := f.ReadAt(b, 0); err != nil || binary.LittleEndian.Uint32(b[8:]) != crc32.Checksum(b[:8], castagnoli) {
+		return &counter{f}, 0, nil // new, or damaged: it guards and is not needed
+	}
+	return &counter{f}, binary.LittleEndian.Uint64(b), nil
+}
+
+func (c *counter) set(n uint64) error {
+	b := binary.LittleEndian.AppendUint64(make([]byte, 0, counterSize), n)
+	_, err := c.f.WriteAt(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), 0)
+	return err
+}
+
+func (c *counter) close() error { return c.f.Close() }
+
+// checkCount refuses an index that has lost transactions.
+func (s *Store) checkCount() error {
+	c, n, err := openCounter(filepath.Join(s.dir, counterName), s.opts.ReadOnly)
+	s.count = c
+	if err == nil && n > s.state.txns {
+		err = corruptf("the index has lost its newest records: it ends at transaction %d of %d", s.state.txns, n)
+	}
+	return err
+}
+
+// checkCounts compares what the index holds with its counters, after a crash: of a list of tables that was cut
+// short older tables may be missing, while the newest transaction is in the log.
+func (s *Store) checkCounts() error {
+	manifests, chunks := int64(0), int64(0)
+	err := s.view(func(btx *badger.Txn) error {
+		prefix := []byte{keyManifest}
+		if err := scan(btx, prefix, prefix, func(_, _ []byte) (bool, error) {
+			manifests++
+			return true, nil
+		}); err != nil {
+			return err
+		}
+		return s.eachPage(context.Background(), btx, func(_ uint64, pg *page) error {
+			for i := range pg.slots {
+				if pg.slots[i].rec != nil {
+					chunks++
+				}
+			}
+			return nil
+		})
+	})
+	if err == nil && (manifests != s.state.manifests || chunks != s.state.chunks) {
+		err = corruptf("the index has lost records: it holds %d manifests and %d chunks of %d and %d",
+			manifests, chunks, s.state.manifests, s.state.chunks)
+	}
+	return err
+}
+
+// formatError tells a store of another version from a damaged or foreign file.
+func formatError(dir string, b []byte) error {
+	var version int
+	if n, _ := fmt.Sscanf(string(b), formatLine, &version); n == 1 && string(b) == fmt.Sprintf(formatLine, version) {
+		return fmt.Errorf("%s: store of version %d: %w", dir, version, ErrVersion)
+	}
+	return corruptf("%s: %s is damaged", dir, formatName)
+}

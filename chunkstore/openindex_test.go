@@ -1,0 +1,107 @@
+package chunkstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// requireWholeOrCorrupt opens a damaged copy of a store: that fails with ErrCorrupt, or nothing is missing.
+func requireWholeOrCorrupt(t *testing.T, dir, what string, ids []ID, want [][]byte) (opened bool) {
+	t.Helper()
+	s, err := Open(dir, Options{})
+	if err != nil {
+		require.ErrorIs(t, err, ErrCorrupt, what)
+		return false
+	}
+	defer func() { _ = s.Close() }()
+	good, bad := readable(t, s, ids, want)
+	if len(bad) > 0 {
+		problems, err := s.Check(context.Background(), CheckOptions{})
+		require.NoError(t, err, what)
+		require.NotEmpty(t, problems, what)
+	}
+	require.Len(t, append(good, bad...), len(ids), what)
+	return true
+}
+
+// TestCutIndex cuts each file of the index short, of a closed store and of one whose process was killed: Open says
+// that it is corrupt, and does not lose records without a word.
+func TestCutIndex(t *testing.T) {
+	r := rand.New(rand.NewPCG(30, 31))
+	base := t.TempDir()
+	dir := filepath.Join(base, "s")
+	s := openTest(t, dir)
+	ids, want := history(t, s, r, 3)
+	require.NoError(t, s.Close())
+	s, err := Open(dir, Options{})
+	require.NoError(t, err)
+	more, wantMore := history(t, s, r, 2)
+	ids, want = append(ids, more...), append(want, wantMore...)
+	killed := filepath.Join(base, "killed")
+	require.NoError(t, os.CopyFS(killed, os.DirFS(dir)))
+	require.NoError(t, s.Close())
+	refused := 0
+	for _, from := range []string{dir, killed} {
+		files, err := filepath.Glob(filepath.Join(from, indexName, "*"))
+		require.NoError(t, err)
+		for i, path := range files {
+			fi, err := os.Stat(path)
+			require.NoError(t, err)
+			if fi.Size() == 0 {
+				continue
+			}
+			for k, n := range []int64{0, 1, fi.Size() / 2, fi.Size() - 1} {
+				broken := filepath.Join(base, fmt.Sprintf("%s-%d-%d", filepath.Base(from), i, k))
+				require.NoError(t, os.CopyFS(broken, os.DirFS(from)))
+				name := filepath.Base(path)
+				require.NoError(t, os.Truncate(filepath.Join(broken, indexName, name), n))
+				what := fmt.Sprintf("%s of %d bytes cut to %d", name, fi.Size(), n)
+				if requireWholeOrCorrupt(t, broken, what, ids, want) {
+					t.Log("opened:", what)
+				} else {
+					refused++
+				}
+				require.NoError(t, os.RemoveAll(broken))
+			}
+		}
+	}
+	require.Greater(t, refused, 8)
+}
+
+// TestOldIndex puts an older state of the index under a store: records that were acknowledged would be missing.
+func TestOldIndex(t *testing.T) {
+	r := rand.New(rand.NewPCG(32, 33))
+	base := t.TempDir()
+	dir := filepath.Join(base, "s")
+	s := openTest(t, dir)
+	put(t, s, nil, part{"a", text(r, 10_000), nil})
+	require.NoError(t, s.Close())
+	old := filepath.Join(base, "old")
+	require.NoError(t, os.CopyFS(old, os.DirFS(filepath.Join(dir, indexName))))
+	s = openTest(t, dir)
+	put(t, s, nil, part{"b", text(r, 10_000), nil})
+	require.NoError(t, s.Close())
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, indexName)))
+	require.NoError(t, os.Rename(old, filepath.Join(dir, indexName)))
+	_, err := Open(dir, Options{})
+	require.ErrorIs(t, err, ErrCorrupt)
+}
+
+func TestBadFormat(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, openTest(t, dir).Close())
+	for text, class := range map[string]error{
+		"": ErrCorrupt, formatText[:10]: ErrCorrupt, "something else\n": ErrCorrupt,
+		"snapfs chunk store, version 2\n": ErrVersion,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, formatName), []byte(text), 0o600))
+		_, err := Open(dir, Options{})
+		require.ErrorIs(t, err, class, text)
+	}
+}
