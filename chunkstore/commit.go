@@ -183,6 +183,9 @@ func (s *Store) indexChunks(t *writeTxn, batch []*fresh) error {
 		}
 	}
 	t.state.chunks += int64(len(batch))
+	if err := t.keepSketches(batch); err != nil {
+		return err
+	}
 	return t.extendPacks(ends)
 }
 

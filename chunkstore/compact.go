@@ -178,6 +178,9 @@ func (c *collection) purge(ctx context.Context) error {
 	if stale < purgeKeys && stale*purgeShare <= chunks {
 		return nil
 	}
+	if err := s.pruneSketches(ctx); err != nil {
+		return err
+	}
 	var dead [][]byte
 	if err := s.view(func(btx *badger.Txn) error {
 		prefix := []byte{keyHash}

@@ -98,6 +98,7 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
+	s.loadSketches()
 	in := &Ingest{
 		s: s, ctx: ctx, opts: opts,
 		used:      roaring.New(),

@@ -178,26 +178,36 @@ func appendSegment(dst []byte, chunks []sketched) []byte {
 	return dst
 }
 
-// loadSegment adds a segment's chunks to the index; of a damaged one those before the damage.
-func (x *sketchIndex) loadSegment(b []byte) error {
+// parseSegment reads a segment; of a damaged one the chunks before the damage.
+func parseSegment(b []byte) ([]sketched, error) {
 	if len(b) == 0 || b[0] != segmentVersion {
-		return fmt.Errorf("%w: %w", ErrCorrupt, errSegment)
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, errSegment)
 	}
 	b = b[1:]
+	var list []sketched
 	num := uint64(0)
 	for len(b) > 0 {
 		d, n := binary.Uvarint(b)
 		if n <= 0 || len(b)-n < 2*sketchFeatures {
-			return fmt.Errorf("%w: %w", ErrCorrupt, errSegment)
+			return list, fmt.Errorf("%w: %w", ErrCorrupt, errSegment)
 		}
 		b = b[n:]
 		num += d
-		var s sketch
-		for k := range s {
-			s[k] = binary.LittleEndian.Uint16(b[2*k:])
+		c := sketched{num: num}
+		for k := range c.s {
+			c.s[k] = binary.LittleEndian.Uint16(b[2*k:])
 		}
-		x.add(num, s)
+		list = append(list, c)
 		b = b[2*sketchFeatures:]
 	}
-	return nil
+	return list, nil
+}
+
+// loadSegment adds a segment's chunks to the index; of a damaged one those before the damage.
+func (x *sketchIndex) loadSegment(b []byte) error {
+	list, err := parseSegment(b)
+	for _, c := range list {
+		x.add(c.num, c.s)
+	}
+	return err
 }

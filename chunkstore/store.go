@@ -61,6 +61,8 @@ type Store struct {
 	segments  *lru[segmentKey, *segment]
 	sketches  sketchIndex
 
+	sketchLoad sketchLoad
+
 	transforms *transformCache
 	inflating  chan struct{} // one token: the ingest that holds an inflated section
 

@@ -1,0 +1,119 @@
+package chunkstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+
+	badger "github.com/dgraph-io/badger/v4"
+)
+
+// sketchesKept is how many chunks have their sketches kept and loaded: the newest.
+const sketchesKept = sketchSlots
+
+// sketchLoad loads the sketches when the first ingest begins: a store that is only read does not need them.
+type sketchLoad struct{ once sync.Once }
+
+func sketchesKey(first uint64) []byte {
+	return binary.BigEndian.AppendUint32([]byte{keySketches}, uint32(first))
+}
+
+// keepSketches writes the sketches of a batch's chunks that are no deltas; to find a delta, its base is found.
+func (t *writeTxn) keepSketches(batch []*fresh) error {
+	var list []sketched
+	for _, f := range batch {
+		if f.like && !f.rec.delta {
+			list = append(list, sketched{f.num, f.sk})
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	slices.SortFunc(list, func(a, b sketched) int { return cmp.Compare(a.num, b.num) })
+	return t.set(sketchesKey(list[0].num), appendSegment(nil, list))
+}
+
+// loadSketches makes the newest chunks findable. They are hints: what is damaged is left out.
+func (s *Store) loadSketches() {
+	s.sketchLoad.once.Do(func() {
+		var segments [][]byte
+		n := 0
+		if err := s.eachSketches(func(_, value []byte) bool {
+			segments = append(segments, bytes.Clone(value))
+			n += sketchCount(value)
+			return n < sketchesKept
+		}); err != nil {
+			s.log.Warn("sketches cannot be read", "error", err)
+		}
+		for _, b := range slices.Backward(segments) {
+			if err := s.sketches.loadSegment(b); err != nil {
+				s.log.Warn("sketches are damaged", "error", err)
+			}
+		}
+	})
+}
+
+// sketchCount tells about how many chunks a segment has.
+func sketchCount(segment []byte) int { return len(segment) / (2*sketchFeatures + 1) }
+
+// eachSketches calls fn for the segments, newest first, until it returns false.
+func (s *Store) eachSketches(fn func(key, value []byte) bool) error {
+	return s.view(func(btx *badger.Txn) error {
+		_, err := guarded("scan sketches", func() (struct{}, error) {
+			opts := badger.DefaultIteratorOptions
+			opts.Reverse, opts.PrefetchValues = true, false
+			it := btx.NewIterator(opts)
+			defer it.Close()
+			for it.Seek([]byte{keySketches + 1}); it.ValidForPrefix([]byte{keySketches}); it.Next() {
+				v, err := it.Item().ValueCopy(nil)
+				if err != nil || !fn(it.Item().Key(), v) {
+					return struct{}{}, err
+				}
+			}
+			return struct{}{}, nil
+		})
+		return err
+	})
+}
+
+// pruneSketches removes the sketches of chunks that are gone, and of those beyond sketchesKept.
+func (s *Store) pruneSketches(ctx context.Context) error {
+	changed := map[string][]byte{} // by key; nil: to be removed
+	n := 0
+	if err := s.eachSketches(func(key, value []byte) bool {
+		if n >= sketchesKept {
+			changed[string(key)] = nil
+			return ctx.Err() == nil
+		}
+		all, err := parseSegment(value)
+		left := slices.DeleteFunc(slices.Clone(all), func(c sketched) bool {
+			_, _, err := s.locate(c.num)
+			return errors.Is(err, errNoChunk)
+		})
+		n += len(left)
+		switch {
+		case len(left) == 0:
+			changed[string(key)] = nil
+		case len(left) < len(all) || err != nil:
+			changed[string(key)] = appendSegment(nil, left)
+		}
+		return ctx.Err() == nil
+	}); err != nil || len(changed) == 0 {
+		return errors.Join(err, ctx.Err())
+	}
+	for key, value := range changed {
+		if err := s.update(func(t *writeTxn) error {
+			if value == nil {
+				return t.delete([]byte(key))
+			}
+			return t.set([]byte(key), value)
+		}); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
