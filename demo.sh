@@ -51,7 +51,7 @@ snapfs restore after "$tmp/restored"
 diff -r --no-dereference "$tmp/ws" "$tmp/restored" && echo "the same, file by file"
 
 say "An image that every squashfs reader reads"
-snapfs export after "$tmp/demo.sqsh" --compression zstd
+snapfs export after "$tmp/demo.sqsh" --compression zstd --level 3
 if command -v unsquashfs >/dev/null; then unsquashfs -s "$tmp/demo.sqsh" | sed -n 2,4p; fi
 
 say "What there is, and the space that it takes"

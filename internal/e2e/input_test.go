@@ -1,0 +1,201 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"snapfs/sandbox"
+)
+
+// TestBadInput tries what people get wrong: one clear line, the documented code, nothing half made.
+func TestBadInput(t *testing.T) {
+	h := newHome(t)
+	h.ok("create", "taken")
+	h.ok("up", "mounted", h.path("ws"))
+	id := h.ok("snapshot", "mounted", "--name", "snap")
+	h.ok("snapshot", "mounted", "--name", "twin")
+	h.ok("create", "theirs", "--session", "theirs")
+	h.ok("snapshot", "theirs", "--session", "theirs", "--name", "their-snap")
+	file := h.write("file", "no directory")
+	h.makeDir("full")
+	text := h.write("text.sqsh", "this is no image")
+	h.ok("export", "snap", "good.sqsh")
+	shell(t, soon, h.tmp, `head -c 100 good.sqsh > short.sqsh; mkdir inside; mkfifo pipe`)
+	before := names(t, h.tmp)
+
+	for _, test := range []struct {
+		code int
+		text string
+		args string
+	}{
+		{3, "/no/such/dir", "create x --from /no/such/dir"},
+		{3, "/no/such/dir", "up x MNT/up --from /no/such/dir"},
+		{2, "", "create x --from " + file},
+		{2, "", "create x --from pipe"},
+		{2, "not a squashfs image", "create x --from " + text},
+		{6, "", "create x --from short.sqsh"},
+		{3, "no-such-snapshot", "create x --from no-such-snapshot"},
+		{4, "taken", "create taken"},
+		{2, "", "create Upper"},
+		{2, "", "create -- -dash"},
+		{2, "", "create a/b"},
+		{2, "", "create .."},
+		{2, "", "create " + strings.Repeat("x", 64)},
+		{2, "", "create " + strings.Repeat("x", 10000)},
+		{2, "", "create x_y"},
+		{2, "", "create é"},
+		{2, "session", "create x --session ../x"},
+		{3, "nobody", "mount nobody MNT/nobody"},
+		{3, "parent", "mount taken /no/such/parent/dir"},
+		{2, "directory", "mount taken " + file},
+		{4, "", "mount taken MNT/ws"},
+		{4, "", "mount mounted MNT/other"},
+		{4, "", "mount taken MNT/ws/sub"},
+		{3, "nobody", "umount nobody"},
+		{3, "nobody", "snapshot nobody"},
+		{4, "snap", "snapshot mounted --name snap"},
+		{2, "", "snapshot mounted --name a\x01b"},
+		{3, "unknown", "restore unknown MNT/unknown"},
+		{3, "unknown", "branch unknown MNT/unknown"},
+		{3, "", "restore 00000000-0000-7000-8000-000000000000"},
+		{3, "", "restore ../../etc"},
+		{4, "", "restore snap MNT/ws"},
+		{2, "directory", "restore snap " + file},
+		{3, "parent", "restore snap MNT/no/parent"},
+		{4, "several", "show " + id[:8]},
+		{3, "unknown", "show unknown"},
+		{3, "unknown", "diff unknown"},
+		{3, "unknown", "diff snap unknown"},
+		{3, "unknown", "stats unknown"},
+		{3, "unknown", "delete unknown"},
+		{3, "nobody", "destroy nobody"},
+		{4, "mounted", "destroy mounted"},
+		{3, "unknown", "export unknown x.sqsh"},
+		{3, "", "export snap /no/such/dir/x.sqsh"},
+		{2, "", "export snap MNT/full"},
+		{2, "", "export snap x.sqsh --compression zip"},
+		{5, "theirs", "mount theirs MNT/theirs"},
+		{5, "their-snap", "restore their-snap"},
+		{5, "theirs", "destroy theirs"},
+		{2, "", "snapshots --after nonsense"},
+		// Paths inside a mount of the same daemon, which cannot wait for itself.
+		{2, "inside the mount", "create x --from MNT/ws"},
+		{2, "inside the mount", "export snap MNT/ws/x.sqsh"},
+	} {
+		args := strings.Split(strings.ReplaceAll(test.args, "MNT", h.tmp), " ")
+		h.fails(test.code, test.text, args...)
+	}
+	require.Equal(t, before, names(t, h.tmp), "nothing was made")
+	require.Len(t, decode[sandbox.WorkspacePage](h, "list").Workspaces, 2)
+	require.Len(t, decode[sandbox.SnapshotPage](h, "snapshots").Snapshots, 2)
+	require.Len(t, mountsBelow(h.tmp), 1)
+
+	// Another session's, with the door opened.
+	require.Regexp(t, `^theirs-restored-`, h.ok("restore", "their-snap", "--allow-cross-session"))
+}
+
+// names lists a directory, but for the home.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var list []string
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+func TestBusy(t *testing.T) {
+	h := newHome(t)
+	h.ok("up", "busy", h.path("ws"))
+	sleeper := start(t, h, h.path("ws"), "sleep", "60")
+	h.fails(4, "", "umount", "busy")
+	shell(t, soon, h.path("ws"), `echo still > here`)
+	h.ok("umount", "busy", "--force")
+	require.Empty(t, mountsBelow(h.tmp))
+	sleeper()
+	h.ok("up", "busy", h.path("ws"))
+	require.Equal(t, "still\n", shell(t, soon, h.path("ws"), `cat here`))
+}
+
+// TestForeignHome holds that a directory that is not ours is refused and not written to.
+func TestForeignHome(t *testing.T) {
+	h := newHome(t)
+	shell(t, soon, h.tmp, `mkdir home && echo mine > home/precious && mkdir home/chunks`)
+	before := walk(t, h.dir)
+	for _, args := range [][]string{{"list"}, {"create", "x"}, {"serve"}} {
+		r := h.run(args...)
+		require.Contains(t, []int{2, 3, 4, 6}, r.code, "%q: %s", args, r.err)
+		require.Equal(t, 1, strings.Count(r.err, "\n"), r.err)
+	}
+	same(t, "a foreign directory", before, walk(t, h.dir), treewalkAll)
+}
+
+// TestMissingHome holds that what only looks makes no home.
+func TestMissingHome(t *testing.T) {
+	h := newHome(t)
+	for _, verb := range []string{"list", "snapshots", "stats", "check", "gc", "show x", "diff x", "umount x", "mount x MNT", "restore x", "delete x", "destroy x"} {
+		h.fails(3, "does not exist", strings.Fields(strings.ReplaceAll(verb, "MNT", h.path("mnt")))...)
+	}
+	h.fails(7, "no daemon", "status")
+	h.ok("stop")
+	require.Empty(t, names(t, h.tmp))
+}
+
+// TestTruncatedHome cuts files of a stopped home short, one after the other. It may refuse or go on, but never hang, crash
+// or give back wrong data.
+func TestTruncatedHome(t *testing.T) {
+	h := newHome(t)
+	h.ok("up", "one", h.path("ws"))
+	tree(t, h.path("ws"))
+	h.ok("snapshot", "one", "--name", "s", "--wait", "stored")
+	h.ok("stop")
+	sum := `find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum`
+	h.ok("restore", "s", h.path("good"))
+	want := shell(t, soon, h.path("good"), sum)
+	h.ok("umount", "one-restored-"+suffix(t, h))
+	h.ok("stop")
+	shell(t, soon, h.tmp, `cp -a home pristine`)
+	var files []string
+	require.NoError(t, filepath.WalkDir(h.path("pristine"), func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && !strings.Contains(path, "/upper") && filepath.Base(path) != "daemon.log" {
+			files = append(files, strings.TrimPrefix(path, h.path("pristine")+"/"))
+		}
+		return err
+	}))
+	require.NotEmpty(t, files)
+	for _, f := range files {
+		shell(t, soon, h.tmp, `rm -rf home && cp -a pristine home && truncate -s $(($(stat -c %s "home/$1") / 2)) "home/$1"`, f)
+		r := h.run("restore", "s", h.path("cut"))
+		switch r.code {
+		case 0:
+			got := process(t, soon, h.path("cut"), nil, "bash", "-c", "set -o pipefail; "+sum)
+			if got.code == 0 && got.out != want {
+				t.Errorf("%s cut short: wrong data without an error", f)
+			}
+			h.ok("umount", strings.TrimSpace(r.out))
+		case 2, 3, 6, 7:
+		default:
+			t.Errorf("%s cut short: code %d: %s", f, r.code, r.err)
+		}
+		t.Logf("%s: %d %s", f, r.code, strings.TrimSpace(r.err))
+		h.run("stop")
+	}
+}
+
+// suffix is the short part of the only restored workspace's name.
+func suffix(t *testing.T, h *home) string {
+	t.Helper()
+	for _, ws := range decode[sandbox.WorkspacePage](h, "list").Workspaces {
+		if _, short, ok := strings.Cut(ws.ID, "-restored-"); ok {
+			return short
+		}
+	}
+	t.Fatal("no restored workspace")
+	return ""
+}
