@@ -9,7 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,7 +27,7 @@ func BenchmarkSquashfsRandomRead(b *testing.B) {
 	out, err := os.Create(img)
 	fatal(b, err)
 	defer out.Close()
-	_, err = squashfs.WriteShip(context.Background(), out, squashfs.DirSource(filepath.Join(runtime.GOROOT(), "src")),
+	_, err = squashfs.WriteShip(context.Background(), out, squashfs.DirSource(sourceTree()),
 		squashfs.ShipOptions{Compression: "zstd", Level: 3, NoExtension: true})
 	fatal(b, err)
 	info, err := out.Stat()
@@ -48,7 +48,7 @@ func BenchmarkSquashfsRandomRead(b *testing.B) {
 		})
 	}
 	b.Run("squashfuse", func(b *testing.B) {
-		dir := squashfuse(b, img)
+		dir, _ := squashfuse(b, "squashfuse", img)
 		files := bigFiles(b, os.DirFS(dir))
 		readers := make([]io.ReaderAt, len(files))
 		for i, name := range files {
@@ -102,29 +102,30 @@ func aligned(n int) []byte {
 	return mem
 }
 
-// squashfuse mounts an image for the time of the benchmark.
-func squashfuse(b *testing.B, img string) string {
+// squashfuse mounts an image by one of the two programs of that package, until stop is called or the benchmark ends.
+func squashfuse(b *testing.B, program, img string) (dir string, stop func()) {
 	b.Helper()
-	dir := b.TempDir()
+	dir = b.TempDir()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	cmd := exec.CommandContext(ctx, "squashfuse", "-f", img, dir)
+	cmd := exec.CommandContext(ctx, program, "-f", img, dir)
 	cmd.WaitDelay = 5 * time.Second
 	fatal(b, cmd.Start())
-	b.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		_ = unix.Unmount(dir, unix.MNT_DETACH) // not mounted if squashfuse failed
 		cancel()
 		_ = cmd.Wait() // it was killed
 	})
+	b.Cleanup(stop)
 	var before, now unix.Stat_t
 	fatal(b, unix.Stat(filepath.Dir(dir), &before))
 	for range 1000 {
 		if err := unix.Stat(dir, &now); err == nil && now.Dev != before.Dev {
-			return dir
+			return dir, stop
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	b.Fatal("squashfuse does not mount")
-	return ""
+	b.Fatalf("%s does not mount", program)
+	return "", nil
 }
 
 func fatal(b *testing.B, err error) {

@@ -7,8 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,8 +20,19 @@ func sourceTree() string {
 	if dir := os.Getenv("SNAPFS_BENCH_TREE"); dir != "" {
 		return dir
 	}
-	return filepath.Join(runtime.GOROOT(), "src")
+	return goSources()
 }
+
+// goSources asks the go command, once.
+var goSources = sync.OnceValue(func() string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		panic(err) // there is no benchmark without the tree
+	}
+	return filepath.Join(strings.TrimSpace(string(root)), "src")
+})
 
 // BenchmarkSquashfsShip compares WriteShip with mksquashfs at the same settings, both writing to a file in the
 // temporary directory. Metric image-bytes is the size; neither image holds what squashfs has no place for.
