@@ -187,6 +187,11 @@ var fileScenarios = []scenario{
 	{"fragment-tail-beyond", func(m *model) { m.inodes[mTail].offset = 21 }, "tail of 30 bytes at 21", false},
 	{"fragment-offset-huge", func(m *model) { m.inodes[mTail].offset = 1<<32 - 1 }, "of a fragment", false},
 	{"fragment-outside", func(m *model) { m.frags[0].start = 1 << 50 }, "fragment 0", false},
+	{"fragment-before-itself", func(m *model) { // its length is more than the image's, its place far outside
+		m.sb.blockSize = maxBlockSize
+		m.inodes[mFile].size, m.inodes[mFile].words = 0, nil
+		m.frags[0] = fragmentEntry{start: 1 << 63, size: maxBlockSize | dataUncompressed}
+	}, "fragment 0", false},
 	{"fragment-empty", func(m *model) { m.frags[0].size = 0 }, "fragment 0", false},
 	{"fragment-too-long", func(m *model) { m.frags[0].size = minBlockSize + 1 }, "fragment 0", false},
 	{"fragment-points-at-itself", func(m *model) {

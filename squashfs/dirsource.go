@@ -7,19 +7,40 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
 
 // DirSource presents a directory of the host as a Source, everything below it included, mounts too. It must not
-// change meanwhile. Entry.Handle is the path.
-func DirSource(root string) Source { return dirSource{root} }
+// change meanwhile. Entry.Handle is the path. Inode numbers are the host's; below mounts the place of the device among
+// those met is in their upper 16 bits, so that files of two devices are never one. For one writer.
+func DirSource(root string) Source { return &dirSource{root: root} }
 
-type dirSource struct{ root string }
+type dirSource struct {
+	root    string
+	devices []uint64 // met so far, the root's first
+}
 
-func (s dirSource) Root(context.Context) (*Entry, error) { return dirEntryAt("", s.root) }
+// deviceShift is where an inode number says which device it is of.
+const deviceShift = 48
 
-func (s dirSource) ReadDir(ctx context.Context, dir *Entry) ([]*Entry, error) {
+// number gives the inode number that entries have.
+func (s *dirSource) number(dev, ino uint64) uint64 {
+	i := slices.Index(s.devices, dev)
+	if i < 0 {
+		i = len(s.devices)
+		s.devices = append(s.devices, dev)
+	}
+	return ino ^ uint64(i)<<deviceShift
+}
+
+func (s *dirSource) Root(context.Context) (*Entry, error) {
+	s.devices = nil
+	return s.entry("", s.root)
+}
+
+func (s *dirSource) ReadDir(ctx context.Context, dir *Entry) ([]*Entry, error) {
 	path, ok := dir.Handle.(string)
 	if !ok {
 		return nil, errForeign
@@ -40,7 +61,7 @@ func (s dirSource) ReadDir(ctx context.Context, dir *Entry) ([]*Entry, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		e, err := dirEntryAt(name, filepath.Join(path, name))
+		e, err := s.entry(name, filepath.Join(path, name))
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +70,7 @@ func (s dirSource) ReadDir(ctx context.Context, dir *Entry) ([]*Entry, error) {
 	return entries, nil
 }
 
-func (s dirSource) Open(_ context.Context, file *Entry) (File, error) {
+func (s *dirSource) Open(_ context.Context, file *Entry) (File, error) {
 	path, ok := file.Handle.(string)
 	if !ok {
 		return nil, errForeign
@@ -61,14 +82,14 @@ func (s dirSource) Open(_ context.Context, file *Entry) (File, error) {
 	return hostFile{f}, nil
 }
 
-func dirEntryAt(name, path string) (*Entry, error) {
+func (s *dirSource) entry(name, path string) (*Entry, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
 	if err != nil {
 		return nil, &os.PathError{Op: "statx", Path: path, Err: err}
 	}
 	e := &Entry{Name: name, Handle: path, Attr: Attr{
-		Ino: st.Ino, Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid, Nlink: st.Nlink,
+		Ino: s.number(unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino), Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid, Nlink: st.Nlink,
 		Rdev: unix.Mkdev(st.Rdev_major, st.Rdev_minor), Size: int64(st.Size),
 		Mtime: Time{st.Mtime.Sec, st.Mtime.Nsec}, Ctime: Time{st.Ctime.Sec, st.Ctime.Nsec},
 	}}

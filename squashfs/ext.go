@@ -20,6 +20,7 @@ const (
 	extPageRows    = 1024    // of the store form: 4 KiB for a column of four bytes
 	extZstdRows    = 4096    // of the ship form, where whole pages are compressed
 	extBlobPage    = 4096
+	maxExtents     = 1 << 20  // of one file: they take 16 bytes of memory each, and 2 to 18 in the section
 	maxExtra       = 64 << 20 // bytes of one inode's extra: pages may unpack to far more than the section's size
 	maxFileSize    = 1<<63 - 1
 )
@@ -241,6 +242,10 @@ func (e *extra) decode(b []byte) error {
 	if flags&extraExtents != 0 {
 		e.hasExtents = true
 		n, end := d.count(2), int64(0)
+		if n > maxExtents {
+			return fmt.Errorf("%w: a file with %d extents", ErrCorrupt, n)
+		}
+		e.extents = make([]Extent, 0, n)
 		for range n {
 			hole, length := d.uvarint(), d.uvarint()
 			if hole > maxFileSize-uint64(end) || length > maxFileSize-uint64(end)-hole {

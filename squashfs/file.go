@@ -211,7 +211,8 @@ func (n *Inode) readTail(p []byte, within int) (int, error) {
 		return 0, err
 	}
 	stored, compressed := dataHeader(f.size)
-	if stored == 0 || stored > int(im.sb.blockSize) || f.start < superblockSize || f.start > im.sb.bytesUsed-uint64(stored) {
+	used := im.sb.bytesUsed // may be less than a block
+	if stored == 0 || stored > int(im.sb.blockSize) || f.start < superblockSize || f.start > used || uint64(stored) > used-f.start {
 		return 0, corrupt(im.fragments.at, "fragment %d of %d bytes at %d", n.raw.fragment, stored, f.start)
 	}
 	from := int(n.raw.offset) + within

@@ -6,7 +6,7 @@ import (
 )
 
 // ErrLimit is the class of errors for trees that squashfs cannot hold: more than 65,535 owners and groups, names
-// longer than 256 bytes, files beyond MaxBlocks, device numbers beyond 12 and 20 bits and the like.
+// longer than 255 bytes, files beyond MaxBlocks, device numbers beyond 12 and 20 bits and the like.
 var ErrLimit = errors.New("beyond the limits of squashfs")
 
 // MaxBlocks is how many blocks, holes included, a file to be written may have: 128 TiB at a block size of 1 MiB.

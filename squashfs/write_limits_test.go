@@ -270,21 +270,33 @@ func TestRefused(t *testing.T) {
 		entries []*squashfs.Entry
 		want    error // nil: any
 	}{
-		"owners":      {owners(65536), squashfs.ErrLimit},
-		"name":        {with(func(e *squashfs.Entry) { e.Name = strings.Repeat("n", 257) }), squashfs.ErrLimit},
-		"device":      {with(func(e *squashfs.Entry) { e.Attr.Mode, e.Attr.Rdev = unix.S_IFCHR, unix.Mkdev(4096, 0) }), squashfs.ErrLimit},
-		"file":        {with(func(e *squashfs.Entry) { e.Attr.Size = 1 << 60 }), squashfs.ErrLimit},
-		"value":       {with(func(e *squashfs.Entry) { e.Xattrs = []squashfs.Xattr{{Name: "user.x", Value: make([]byte, 1<<16+1)}} }), squashfs.ErrLimit},
-		"slash":       {with(func(e *squashfs.Entry) { e.Name = "a/b" }), nil},
-		"nul":         {with(func(e *squashfs.Entry) { e.Name = "a\x00" }), nil},
-		"dots":        {with(func(e *squashfs.Entry) { e.Name = ".." }), nil},
-		"empty":       {with(func(e *squashfs.Entry) { e.Name = "" }), nil},
-		"type":        {with(func(e *squashfs.Entry) { e.Attr.Mode = 0o644 }), nil},
-		"twice":       {append(with(func(*squashfs.Entry) {}), fileEntry("x", 2, 0)), nil},
+		"owners":        {owners(65536), squashfs.ErrLimit},
+		"name":          {with(func(e *squashfs.Entry) { e.Name = strings.Repeat("n", 256) }), squashfs.ErrLimit},
+		"device":        {with(func(e *squashfs.Entry) { e.Attr.Mode, e.Attr.Rdev = unix.S_IFCHR, unix.Mkdev(4096, 0) }), squashfs.ErrLimit},
+		"file":          {with(func(e *squashfs.Entry) { e.Attr.Size = 1 << 60 }), squashfs.ErrLimit},
+		"value":         {with(func(e *squashfs.Entry) { e.Xattrs = []squashfs.Xattr{{Name: "user.x", Value: make([]byte, 1<<16+1)}} }), squashfs.ErrLimit},
+		"slash":         {with(func(e *squashfs.Entry) { e.Name = "a/b" }), nil},
+		"nul":           {with(func(e *squashfs.Entry) { e.Name = "a\x00" }), nil},
+		"dots":          {with(func(e *squashfs.Entry) { e.Name = ".." }), nil},
+		"empty":         {with(func(e *squashfs.Entry) { e.Name = "" }), nil},
+		"type":          {with(func(e *squashfs.Entry) { e.Attr.Mode = 0o644 }), nil},
+		"twice":         {append(with(func(*squashfs.Entry) {}), fileEntry("x", 2, 0)), nil},
+		"nul in target": {with(func(e *squashfs.Entry) { e.Attr.Mode, e.Target = unix.S_IFLNK|0o777, "a\x00b" }), nil},
+		"nanoseconds":   {with(func(e *squashfs.Entry) { e.Attr.Ctime.Nsec = 1e9 }), nil},
+		"xattr's name":  {with(func(e *squashfs.Entry) { e.Xattrs = []squashfs.Xattr{{Name: "user."}} }), nil},
+		"xattrs": {with(func(e *squashfs.Entry) {
+			for i := range 600 {
+				e.Xattrs = append(e.Xattrs, squashfs.Xattr{Name: fmt.Sprint("user.", i), Value: make([]byte, 64<<10)})
+			}
+		}), squashfs.ErrLimit},
+		"holes":       {with(func(e *squashfs.Entry) { e.Attr.Size = 1 << 40 }), squashfs.ErrLimit},
 		"xattr twice": {with(func(e *squashfs.Entry) { e.Xattrs = []squashfs.Xattr{{Name: "user.x"}, {Name: "user.x"}} }), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			src := oneDir(c.entries...)
+			if name == "holes" { // more of them than the extension section keeps of one file
+				src.open = func(*squashfs.Entry) squashfs.File { return pattern{size: 1 << 40, extents: holes(1<<20 + 1)} }
+			}
 			sink := &fileSink{f: scratch(t), off: 96, cutEnd: 96}
 			_, err := squashfs.WriteStore(testContext(t), sink, src, squashfs.StoreOptions{})
 			if err == nil || sink.header || c.want != nil && !errors.Is(err, c.want) {
@@ -338,6 +350,15 @@ func TestSourceErrors(t *testing.T) {
 			t.Errorf("ship, %d bytes: error %v", size, err)
 		}
 	}
+}
+
+// holes gives n stretches of one byte with a hole behind each.
+func holes(n int) []squashfs.Extent {
+	list := make([]squashfs.Extent, n)
+	for i := range list {
+		list[i] = squashfs.Extent{Off: int64(i) * 200, Len: 1}
+	}
+	return list
 }
 
 // failing is a WriterAt that is full after some bytes.

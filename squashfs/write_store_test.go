@@ -123,3 +123,24 @@ func sameBytes(t testing.TB, a, b string) {
 		t.Errorf("images of %d and %d bytes differ at %d", len(x), len(y), i)
 	}
 }
+
+// TestMounts: files of two devices with the same inode number are two files.
+func TestMounts(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"a", "b"} {
+		dir := filepath.Join(root, name)
+		must(t, os.Mkdir(dir, 0o755))
+		run(t, "mount", "-t", "tmpfs", "-o", "size=1m", "none", dir)
+		t.Cleanup(func() { run(t, "umount", dir) })
+		must(t, os.WriteFile(filepath.Join(dir, "x"), []byte("of "+name), 0o644))
+		must(t, os.Link(filepath.Join(dir, "x"), filepath.Join(dir, "y")))
+	}
+	file, _ := store(t, squashfs.DirSource(root))
+	sound(t, file)
+	fsys := openImage(t, file).FS()
+	for _, name := range []string{"a/x", "a/y", "b/x", "b/y"} {
+		if b, err := fs.ReadFile(fsys, name); err != nil || string(b) != "of "+name[:1] {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+}

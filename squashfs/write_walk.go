@@ -137,7 +137,7 @@ func checkNames(dir string, entries []*Entry) error {
 		switch {
 		case e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsAny(e.Name, "/\x00"):
 			return fmt.Errorf("%q is no name for an entry of %q", e.Name, dir)
-		case len(e.Name) > maxName:
+		case len(e.Name) > maxFileName:
 			return fmt.Errorf("%w: name of %d bytes in %q", ErrLimit, len(e.Name), dir)
 		case i > 0 && e.Name == entries[i-1].Name:
 			return fmt.Errorf("%q occurs twice in %q", e.Name, dir)
@@ -168,6 +168,9 @@ func (w *writer) node(ctx context.Context, name string, e *Entry) (uint32, error
 		r.target = e.Target
 		if len(e.Target) > maxSymlinkTarget || e.Target == "" {
 			return 0, fmt.Errorf("%s: %w: symlink target of %d bytes", name, ErrLimit, len(e.Target))
+		}
+		if strings.Contains(e.Target, "\x00") {
+			return 0, fmt.Errorf("%s: symlink target %q", name, e.Target)
 		}
 	case typeBlockDev, typeCharDev:
 		if _, ok := encodeDev(e.Attr.Rdev); !ok {
@@ -203,6 +206,9 @@ func (w *writer) file(ctx context.Context, name string, e *Entry) (*layout, []Ex
 		return nil, nil, err
 	}
 	extents, err := fileExtents(f, size)
+	if len(extents) > maxExtents {
+		err = fmt.Errorf("%w: file with %d stretches of data", ErrLimit, len(extents))
+	}
 	var l *layout
 	if err == nil {
 		for _, x := range extents {
@@ -248,6 +254,11 @@ func fileExtents(f File, size int64) ([]Extent, error) {
 func (w *writer) inode(ctx context.Context, name string, e *Entry, p pending) (uint32, error) {
 	if w.inodes == math.MaxUint32-1 {
 		return 0, fmt.Errorf("%w: more than %d inodes", ErrLimit, w.inodes)
+	}
+	for _, t := range []Time{e.Attr.Mtime, e.Attr.Ctime, e.Attr.Btime} {
+		if t.Nsec >= 1e9 {
+			return 0, fmt.Errorf("%s: time with %d nanoseconds", name, t.Nsec)
+		}
 	}
 	r := &p.record
 	var err error

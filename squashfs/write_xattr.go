@@ -25,6 +25,7 @@ func (w *xattrWriter) add(all []Xattr) (id uint32, foreign []Xattr, err error) {
 	slices.SortFunc(sorted, func(a, b Xattr) int { return cmp.Compare(a.Name, b.Name) })
 	w.buf = w.buf[:0]
 	var count, size uint32
+	budget := maxXattrBytes
 	for i, x := range sorted {
 		if i > 0 && x.Name == sorted[i-1].Name {
 			return 0, nil, fmt.Errorf("attribute %q occurs twice", x.Name)
@@ -32,10 +33,16 @@ func (w *xattrWriter) add(all []Xattr) (id uint32, foreign []Xattr, err error) {
 		if len(x.Value) > maxXattrValue || len(x.Name) > maxXattrName {
 			return 0, nil, fmt.Errorf("%w: attribute %q with a value of %d bytes", ErrLimit, x.Name, len(x.Value))
 		}
+		if budget -= len(x.Name) + len(x.Value) + entryOverhead; budget < 0 {
+			return 0, nil, fmt.Errorf("%w: attributes of more than %d bytes", ErrLimit, maxXattrBytes)
+		}
 		typ, rest, ok := splitXattr(x.Name)
 		if !ok {
 			foreign = append(foreign, x)
 			continue
+		}
+		if rest == "" {
+			return 0, nil, fmt.Errorf("%q is no name for an attribute", x.Name)
 		}
 		w.buf = appendXattrKey(w.buf, typ, rest)
 		w.buf = appendXattrValue(w.buf, x.Value)
