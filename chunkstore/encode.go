@@ -14,7 +14,7 @@ const rebasePercent = 95
 
 func (in *Ingest) levels() (delta, base level) {
 	if in.opts.Background {
-		return levelBetter, levelBest
+		return levelBetter, levelBetter
 	}
 	return levelQuick, levelQuick
 }
