@@ -9,7 +9,7 @@ RACE     ?= ./sandbox/... ./layers/... ./chunkstore/... ./fs/... ./squashfs/...
 .PHONY: build deps test race lint bench bench-peers clean
 
 build:
-	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/snapfs ./cmd/snapfs
+	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/snapfs ./cmd/snapfs
 
 # Installs the Debian packages that the tests call and this machine lacks; does nothing where all are there.
 deps:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 
@@ -23,7 +24,7 @@ With several arguments all that can be deleted are; the first error decides the 
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable)},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
-				return a.each(args, "deleted", func(ref string) error {
+				return a.each(cmd.Context(), args, "deleted", func(ref string) error {
 					return c.Delete(cmd.Context(), sandbox.RefRequest{Access: a.access(), Ref: ref})
 				})
 			})
@@ -42,7 +43,7 @@ made from them. A mounted workspace is a conflict: unmount it first.`,
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable)},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
-				return a.each(args, "destroyed", func(name string) error {
+				return a.each(cmd.Context(), args, "destroyed", func(name string) error {
 					return c.Destroy(cmd.Context(), sandbox.RefRequest{Access: a.access(), Ref: name})
 				})
 			})
@@ -50,15 +51,19 @@ made from them. A mounted workspace is a conflict: unmount it first.`,
 	}
 }
 
-// each does one thing to every argument, goes on after an error, and prints those that it was done to.
-func (a *app) each(args []string, done string, do func(arg string) error) error {
+// each does one thing to every argument, goes on after an error but not after an interrupt, and prints those that it was done to.
+func (a *app) each(ctx context.Context, args []string, done string, do func(arg string) error) error {
 	ok, errs := []string{}, []error{}
 	for _, arg := range args {
 		if err := do(arg); err != nil {
 			errs = append(errs, err)
+			if ctx.Err() != nil {
+				break
+			}
 			continue
 		}
 		ok = append(ok, arg)
+		a.remains = "what was " + done + " before stays so"
 	}
 	if len(ok) > 0 || len(errs) == 0 {
 		err := a.result(map[string][]string{done: ok}, func(w io.Writer) error {

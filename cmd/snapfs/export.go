@@ -29,6 +29,7 @@ func (a *app) exportCommand() *cobra.Command {
 tree gives the same bytes whatever its history. FILE is replaced when the new image is complete, not before.
 
 Other readers see whole seconds between 1970 and 2106 and no ACLs; snapfs keeps the rest in a section that they ignore.
+Without --compression the image is the form in which the store keeps it, uncompressed and soonest written.
 With --layer only the topmost delta is written, with whiteouts and attributes as overlayfs reads them.`,
 		Example:     "  snapfs export before-upgrade app.sqsh\n  snapfs export before-upgrade app.sqsh --compression zstd --level 19",
 		Args:        exact("SNAP", "FILE"),
@@ -59,8 +60,8 @@ With --layer only the topmost delta is written, with whiteouts and attributes as
 	}
 	f := cmd.Flags()
 	f.StringVar(&r.Format, "format", "squashfs", "squashfs")
-	f.StringVar(&r.Compression, "compression", "none", "none, zstd, gzip, xz or lz4")
-	f.IntVar(&r.Level, "level", 0, "level of the compression: zstd 1 to 22, gzip 1 to 9, lz4 1 (slower, smaller)")
+	f.StringVar(&r.Compression, "compression", "none", "`KIND`: none, zstd, gzip, xz or lz4")
+	f.IntVar(&r.Level, "level", 0, "`LEVEL` of the compression: zstd 1 to 22 (15 if not given), gzip 1 to 9 (9), lz4 1 (slower, smaller)")
 	f.BoolVar(&r.Layer, "layer", false, "only the topmost layer")
 	return cmd
 }

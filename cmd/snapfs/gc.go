@@ -24,6 +24,7 @@ stay mounted and usable meanwhile. With --optimize, cold data are packed anew as
 			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
 				meter := a.newMeter()
 				r.Progress = meter.report()
+				a.remains = "what was freed before stays free"
 				got, err := c.GC(cmd.Context(), r)
 				meter.done()
 				if err != nil {

@@ -54,7 +54,7 @@ func withSignals(parent context.Context) (ctx context.Context, stop func()) {
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := withSignals(context.Background())
 	defer stop()
-	a := &app{in: in, out: out, err: errOut}
+	a := &app{in: in, out: out, err: errOut, remains: "nothing was changed"}
 	root := a.rootCommand()
 	root.SetArgs(args)
 	root.SetIn(in)
@@ -69,7 +69,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	}
 	var cause interrupted
 	if errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &cause) {
-		err = fmt.Errorf("%w; nothing was changed", cause)
+		err = fmt.Errorf("%w; %s", cause, a.remains)
 	}
 	a.printError(err)
 	return exitCode(err)

@@ -128,7 +128,7 @@ func shellWord(s string) string {
 
 // mountedLine says where a workspace is shown.
 func mountedLine(ws sandbox.Workspace) string {
-	if ws.Mountpoint == "" {
+	if ws.State != sandbox.Mounted {
 		return fmt.Sprintf("%s is %s", ws.ID, ws.State)
 	}
 	return fmt.Sprintf("%s on %s", ws.ID, quote(ws.Mountpoint))

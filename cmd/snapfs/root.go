@@ -26,6 +26,9 @@ type app struct {
 
 	// parsed says that the command line was understood, so that an error from here on is not one of usage.
 	parsed bool
+
+	// remains is what an interrupt of this verb leaves, in words; a verb that takes effect bit by bit sets it as it goes.
+	remains string
 }
 
 const rootLong = `snapfs gives every sandbox a copy-on-write workspace that can be frozen, branched and shipped.

@@ -34,6 +34,7 @@ stored after the next start. Where no daemon runs there is nothing to do.`,
 			}
 			info, err := c.Info(cmd.Context())
 			if err == nil {
+				a.remains = "the daemon may be ending"
 				err = stopDaemon(cmd.Context(), c, info.PID)
 			}
 			if err != nil {

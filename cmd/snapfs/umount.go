@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
@@ -12,9 +14,12 @@ func (a *app) umountCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "umount NAME",
 		Short: "unmount a workspace",
-		Long: `Unmounts workspace NAME; its contents stay. A workspace in use (a process has a file open or its working
-directory inside) is a conflict. With --force it is detached at once, and programs inside get errors, in
-containers that share the mount too.`,
+		Long: `Unmounts workspace NAME; its contents stay. A workspace that is not mounted stays as it is. One in use (a process has
+a file open or its working directory inside) is a conflict. With --force it is detached at once, and programs inside
+get errors, in containers that share the mount too.
+
+A container that was started while the workspace was mounted may hold a copy of the mount. Then the workspace is
+detached afterwards: gone here, in use there, until the container ends or --force is given.`,
 		Example: "  snapfs umount app\n  snapfs umount app --force",
 		Args:    exact("NAME"),
 		Annotations: map[string]string{
@@ -23,8 +28,18 @@ containers that share the mount too.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
 				ws, err := c.Unmount(cmd.Context(), sandbox.UnmountRequest{Access: a.access(), Workspace: args[0], Force: force})
+				if errors.Is(err, sandbox.ErrConflict) {
+					// What is unmounted already, as after a kill of the daemon, is as it was wanted.
+					o, showErr := c.Show(cmd.Context(), sandbox.RefRequest{Access: a.access(), Ref: args[0]})
+					if showErr == nil && o.Workspace != nil && o.Workspace.State == sandbox.Unmounted {
+						ws, err = *o.Workspace, nil
+					}
+				}
 				if err != nil {
 					return err
+				}
+				if ws.State == sandbox.Detached {
+					a.note("another mount namespace, such as a container's, holds a copy of its mount; '%s' ends it", a.hint("umount --force "+ws.ID))
 				}
 				return a.result(ws, line(mountedLine(ws)))
 			})

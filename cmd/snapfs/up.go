@@ -91,7 +91,8 @@ func (a *app) takeBack(ctx context.Context, c sandbox.API, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if err := c.Destroy(ctx, sandbox.RefRequest{Access: a.access(), Ref: name}); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
-		return fmt.Errorf("workspace %s is left, remove it with '%s': %w", name, a.hint("destroy "+name), err)
+		a.remains = fmt.Sprintf("workspace %s is left, remove it with '%s'", name, a.hint("destroy "+name))
+		return fmt.Errorf("%s: %w", a.remains, err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox"
 )
@@ -121,6 +122,61 @@ func TestBusy(t *testing.T) {
 	sleeper()
 	h.ok("up", "busy", h.path("ws"))
 	require.Equal(t, "still\n", shell(t, soon, h.path("ws"), `cat here`))
+}
+
+// TestMountAgain holds what asking twice does, and that a mount covers what is in a directory, as mount(8) does.
+func TestMountAgain(t *testing.T) {
+	h := newHome(t)
+	h.write("full/covered", "below\n")
+	require.Equal(t, "twice on "+h.path("full"), h.ok("up", "twice", h.path("full")))
+	require.Equal(t, "twice on "+h.path("full"), h.ok("up", "twice", h.path("full")))
+	require.Equal(t, "twice on "+h.path("full"), h.ok("mount", "twice", h.path("full")))
+	shell(t, soon, h.path("full"), `test ! -e covered; echo above > seen`)
+	require.Equal(t, "twice is unmounted", h.ok("umount", "twice"))
+	require.Equal(t, "twice is unmounted", h.ok("umount", "twice"))
+	shell(t, soon, h.path("full"), `test ! -e seen; grep -q below covered`)
+}
+
+// TestDeadMount has the daemon killed: what it leaves at the mountpoint is in nobody's way.
+func TestDeadMount(t *testing.T) {
+	h := newHome(t)
+	ws := h.path("ws")
+	for _, verb := range [][]string{{"up", "dead", ws}, {"mount", "dead", ws}, {"mount", "dead"}, {"umount", "dead"}} {
+		h.ok("up", "dead", ws)
+		shell(t, soon, ws, `echo kept >> file`)
+		pid := h.pid()
+		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+		gone(t, pid)
+		h.ok(verb...)
+	}
+	require.Empty(t, mountsBelow(h.tmp))
+	h.ok("up", "dead", ws)
+	require.Equal(t, "4\n", shell(t, soon, ws, `grep -c kept file`))
+	h.ok("snapshot", "dead", "--name", "s")
+	h.ok("create", "other")
+	pid := h.pid()
+	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+	gone(t, pid)
+	h.ok("restore", "s", ws)
+	require.Equal(t, "4\n", shell(t, soon, ws, `grep -c kept file`))
+}
+
+// TestDetached unmounts a workspace of which another mount namespace has a copy.
+func TestDetached(t *testing.T) {
+	h := newHome(t)
+	h.ok("up", "ws", h.path("ws"))
+	// Until the namespace is there, the unmount below would find no copy.
+	holder := start(t, h, "/", "unshare", "--mount", "--propagation", "private", "sh", "-c", `echo > "$1"; exec sleep 60`, "sh", h.path("ready"))
+	shell(t, soon, h.tmp, `until test -e ready; do sleep 0.05; done; rm ready`)
+	r := h.run("umount", "ws")
+	require.Zero(t, r.code, r.err)
+	require.Equal(t, "ws is detached\n", r.out)
+	require.Contains(t, r.err, "snapfs umount --force ws")
+	require.Equal(t, sandbox.Detached, h.workspace("ws").State)
+	h.fails(4, "sleep", "umount", "ws")
+	require.Equal(t, "ws is unmounted", h.ok("umount", "ws", "--force"))
+	holder()
+	h.ok("destroy", "ws")
 }
 
 // TestForeignHome holds that a directory that is not ours is refused and not written to.
