@@ -11,7 +11,7 @@ import (
 
 // Snapshot freezes a workspace, mounted or not. If nothing changed since the layer below, no layer is added and Unchanged is set.
 // When it returns, the snapshot survives a loss of power, unless NoSync. Storing goes on in the background; WaitStored waits
-// for it, and an error of storing leaves the snapshot sealed.
+// for it: an error of storing, or the end of ctx, leaves the snapshot sealed; only the former is an error.
 func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
@@ -60,7 +60,8 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 		return Snapshot{}, err
 	}
 	if r.WaitStored {
-		if err := h.packer.wait(ctx, s.Top, r.Progress); err != nil {
+		// A caller who does not want to wait any longer has his snapshot all the same.
+		if err := h.packer.wait(ctx, s.Top, r.Progress); err != nil && ctx.Err() == nil {
 			return Snapshot{}, fmt.Errorf("snapshot %s is sealed, but not stored yet: %w", s.ID, err)
 		}
 	}

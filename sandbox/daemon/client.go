@@ -73,7 +73,7 @@ type sink struct {
 // spoiled finds what the JSON encoder writes for bytes that are not UTF-8; a genuine U+FFFD it writes as it is.
 var spoiled = regexp.MustCompile(`(^|[^\\])(\\\\)*\\ufffd`)
 
-// call makes one call.
+// call makes one call. When ctx ends, a lasting one is cancelled in the daemon, whose last word counts: the result if it came too late.
 func call[Res any](ctx context.Context, c *Client, name string, request any, to sink) (result Res, err error) {
 	if err := ctx.Err(); err != nil {
 		return result, err
@@ -85,16 +85,19 @@ func call[Res any](ctx context.Context, c *Client, name string, request any, to 
 	if spoiled.Match(body) {
 		return result, fmt.Errorf("%w: names and paths in a call to a daemon must be UTF-8", sandbox.ErrInvalid)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // an error of a change function ends the call in the daemon, too
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://snapfs"+route(name), bytes.NewReader(body))
+	x := c.newExchange(ctx, name)
+	defer x.end() // an error of a change function ends the call in the daemon, too
+	req, err := http.NewRequestWithContext(x.ctx, http.MethodPost, "http://snapfs"+route(name), bytes.NewReader(body))
 	if err != nil {
 		return result, err
 	}
+	if x.id != "" {
+		req.Header.Set(callHeader, x.id)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		if ctx.Err() != nil {
-			return result, ctx.Err()
+		if x.ctx.Err() != nil {
+			return result, x.cutOff(c.dir)
 		}
 		return result, unavailable("no daemon serves %s: %w", c.dir, cause(err))
 	}
@@ -112,10 +115,12 @@ func call[Res any](ctx context.Context, c *Client, name string, request any, to 
 		}
 		err := lines.Decode(&line)
 		switch {
-		case err != nil && ctx.Err() != nil:
-			return result, ctx.Err()
+		case err != nil && x.ctx.Err() != nil:
+			return result, x.cutOff(c.dir)
 		case err != nil:
 			return result, unavailable("the daemon of %s went away during the call: %w", c.dir, cause(err))
+		case line.Error != nil && ctx.Err() != nil && errors.Is(line.Error, context.Canceled):
+			return result, ctx.Err()
 		case line.Error != nil:
 			return result, line.Error
 		case line.Result != nil:

@@ -112,3 +112,42 @@ func TestStaleSocket(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// interruptSnapshots takes snapshots and interrupts each after a time: what a call says must be what happened.
+func interruptSnapshots(t *testing.T, s *service, rounds int, after func(round int) time.Duration) {
+	t.Helper()
+	ids := map[string]bool{}
+	for i := range rounds {
+		ctx, cancel := context.WithTimeout(t.Context(), after(i))
+		got, err := s.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w", WaitStored: true})
+		cancel()
+		switch {
+		case err == nil:
+			ids[got.ID] = true
+		case !errors.Is(err, context.DeadlineExceeded):
+			t.Errorf("snapshot %d: got %v", i, err)
+		}
+		page, err := s.Snapshots(t.Context(), sandbox.ListRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Snapshots) != len(ids) {
+			t.Fatalf("snapshot %d: %d are told, %d are there", i, len(ids), len(page.Snapshots))
+		}
+	}
+	t.Logf("%d of %d took effect", len(ids), rounds)
+}
+
+func TestInterruptedCallTellsWhatHappened(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "home")
+	s := start(t, dir, false)
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := s.Create(t.Context(), sandbox.CreateRequest{Name: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	interruptSnapshots(t, s, 30, func(round int) time.Duration { return time.Duration(round) * 200 * time.Microsecond })
+}

@@ -10,6 +10,11 @@
 //	{"result":{…}}
 //	{"error":{"class":"conflict","message":"conflict: workspace a is mounted at /mnt","errno":0}}
 //
-// A response that ends without either was cut off: ErrUnavailable. A client that goes away cancels its call. Only root and the
-// user that runs the daemon may connect (SO_PEERCRED).
+// A response that ends without either was cut off: ErrUnavailable. A client that goes away cancels its call.
+//
+// A client that wants to interrupt a call that changes something must learn whether it took effect. It names the call in the header
+// Snapfs-Call, posts {"call":NAME} to /v1/cancel on another connection (again while the answer is {"found":false}: the cancellation
+// may overtake the call), and waits for the call's own last line: an error of class canceled, or the result if it was too late.
+//
+// Only root and the user that runs the daemon may connect (SO_PEERCRED).
 package daemon

@@ -54,6 +54,7 @@ func (s *server) routes() http.Handler {
 	add(callInfo, handle(s, func(context.Context, none, *stream) (Info, error) {
 		return Info{PID: os.Getpid(), Home: h.Dir(), Version: sandbox.Version, Mounts: h.Mounts()}, nil
 	}))
+	add(callCancel, handle(s, plain(s.interrupt)))
 	add(callStop, s.handleStop)
 	return mux
 }

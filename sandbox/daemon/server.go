@@ -33,8 +33,9 @@ type server struct {
 	closeErr error         // of the home; set before closed is closed
 
 	mu       sync.Mutex
-	stopping bool           // guarded by mu
-	running  sync.WaitGroup // calls but stop; Add only under mu while not stopping
+	stopping bool                          // guarded by mu
+	named    map[string]context.CancelFunc // guarded by mu: calls that run, by the name that their client gave
+	running  sync.WaitGroup                // calls but stop; Add only under mu while not stopping
 }
 
 // Serve serves home's API on the socket in dir until ctx ends or a client asks it to stop. Then it refuses new calls, cancels those that
@@ -44,7 +45,7 @@ func Serve(ctx context.Context, dir string, home *sandbox.Home) error {
 	if err != nil {
 		return errors.Join(err, home.Close())
 	}
-	s := &server{home: home, closed: make(chan struct{})}
+	s := &server{home: home, closed: make(chan struct{}), named: map[string]context.CancelFunc{}}
 	s.calls, s.stop = context.WithCancel(ctx)
 	defer s.stop()
 	srv := &http.Server{
@@ -178,6 +179,7 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			ctx, cancel := context.WithCancel(r.Context())
 			defer cancel()
 			defer context.AfterFunc(s.calls, cancel)()
+			defer s.enter(r.Header.Get(callHeader), cancel)()
 			return fn(ctx, req, out)
 		}()
 		if err != nil {

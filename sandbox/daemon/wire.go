@@ -92,6 +92,7 @@ const (
 	callCheck      = "check"
 	callInfo       = "info"
 	callStop       = "stop"
+	callCancel     = "cancel"
 )
 
 func route(call string) string { return "/v1/" + call }
