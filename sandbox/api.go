@@ -217,7 +217,8 @@ type StatsRequest struct {
 	Ref string `json:"ref,omitempty"`
 }
 
-// Stats is space in bytes. For a reference: of its stored layers; Unique is what only it needs.
+// Stats is space in bytes, Stored = Unique + Shared. Of a reference: of its stored layers; Unique is what only it needs and what
+// deleting it makes reclaimable. Of a home: Unique is the sum over its snapshots and workspaces, Reclaimable is what no longer serves any.
 type Stats struct {
 	Ref         string `json:"ref,omitempty"`
 	Workspaces  int64  `json:"workspaces"`

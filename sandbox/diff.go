@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"unicode/utf8"
 
 	"snapfs/layers"
@@ -46,13 +47,29 @@ func (h *Home) openTree(ctx context.Context, w *workspaceRecord, s *snapshotReco
 	}}, nil
 }
 
-// openLayers opens the tree of a stack.
+// openLayers opens the tree of a stack; that of "" is a root directory without entries.
 func (h *Home) openLayers(ctx context.Context, top string) (*tree, error) {
+	if top == "" {
+		return h.openNothing()
+	}
 	s, err := h.cache.open(ctx, top)
 	if err != nil {
 		return nil, err
 	}
 	return &tree{lowers: s.lowers(), close: s.release}, nil
+}
+
+// openNothing opens the tree of a stack without layers.
+func (h *Home) openNothing() (*tree, error) {
+	low, err := layers.OpenSealed("", filepath.Join(h.dir, emptyDir), 0)
+	if err != nil {
+		return nil, classify(fmt.Errorf("opening the empty tree: %w", err))
+	}
+	return &tree{lowers: []layers.Lower{low}, close: func() {
+		if err := low.Close(); err != nil {
+			h.log.Warn("closing the empty tree", "error", err)
+		}
+	}}, nil
 }
 
 // Diff calls fn for every change that leads from A to B; with an empty B, from A's parent (a snapshot) or from its newest layer

@@ -17,6 +17,7 @@
 //	HOME/store/         chunk store; its buckets hold the records (see catalog)
 //	HOME/uppers/N/      upper/ and work/ of the upper with number N
 //	HOME/lost+found/    directories that no record named when the home was opened
+//	HOME/empty/         stays empty: the tree of a workspace that was made from nothing, for comparisons
 //	HOME/daemon.sock    socket of the daemon, if one serves the home
 //
 // An upper never moves: sealing it changes the record that names it, not its place, so one transaction is all that

@@ -57,7 +57,10 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 		return ExportResult{}, err
 	}
 	defer tree.close()
-	src, err := exportSource(tree.lowers, r.Layer, s.ID)
+	if r.Layer && s.Top == "" {
+		return ExportResult{}, fmt.Errorf("%w: snapshot %s has no layer", ErrInvalid, s.ID)
+	}
+	src, err := exportSource(tree.lowers, r.Layer)
 	if err != nil {
 		return ExportResult{}, err
 	}
@@ -87,13 +90,10 @@ func (h *Home) exportTarget(path string) (string, error) {
 	return at.path, nil
 }
 
-func exportSource(stack []layers.Lower, topOnly bool, id string) (squashfs.Source, error) {
+func exportSource(stack []layers.Lower, topOnly bool) (squashfs.Source, error) {
 	if !topOnly {
 		src, err := layers.Merged(stack)
 		return src, classify(err)
-	}
-	if len(stack) == 0 {
-		return nil, fmt.Errorf("%w: snapshot %s has no layer", ErrInvalid, id)
 	}
 	src, err := layers.Delta(stack[0])
 	return src, classify(err)

@@ -14,6 +14,9 @@ import (
 	"snapfs/chunkstore"
 )
 
+// emptyDir is a directory of the home that stays empty.
+const emptyDir = "empty"
+
 // Options open a home.
 type Options struct {
 	Logger *slog.Logger // nil = discard
@@ -169,6 +172,9 @@ func (h *Home) open(ctx context.Context, m marker) error {
 			return fmt.Errorf("%w: home %s has no %s directory: put it back from a backup, or choose another home", ErrCorrupt, h.dir, sub)
 		}
 	}
+	if err := makeEmptyDir(h.dir); err != nil {
+		return unusable(h.dir, err)
+	}
 	var err error
 	h.store, err = chunkstore.Open(storeDir, chunkstore.Options{Logger: h.log, MustExist: !fresh})
 	if err != nil {
@@ -199,6 +205,15 @@ func (h *Home) open(ctx context.Context, m marker) error {
 		}
 	}
 	return nil
+}
+
+// makeEmptyDir makes the directory that stands for a tree without entries, with the mode of a new workspace's root.
+func makeEmptyDir(home string) error {
+	path := filepath.Join(home, emptyDir)
+	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Chmod(path, 0o755) // whatever the umask
 }
 
 // checkIdentity makes sure that the store is the one that the home was made with: a new one in its place would show a home

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
@@ -105,7 +106,7 @@ func freshHome(dir string) (marker, error) {
 	for _, e := range entries {
 		switch name := e.Name(); name {
 		case lockName, markerName + ".tmp":
-		case "store", "uppers", "lost+found":
+		case "store", "uppers", emptyDir, "lost+found":
 			// A file system's own lost+found is no stranger; the others are: their marker is missing.
 			if name == "lost+found" {
 				continue
@@ -134,15 +135,15 @@ func lockHome(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, unusable(dir, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder, _ := os.ReadFile(f.Name()) // only to say who
-		_ = f.Close()                      // nothing was written
+	if err := flockHome(f); err != nil {
+		holder := lockHolder(f.Name())
+		_ = f.Close() // nothing was written
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, unusable(dir, err)
 		}
 		who := "another process"
-		if pid, err := strconv.Atoi(strings.TrimSpace(string(holder))); err == nil {
-			who = fmt.Sprintf("process %d", pid)
+		if holder != 0 {
+			who = fmt.Sprintf("process %d", holder)
 		}
 		return nil, fmt.Errorf("%w: home %s is in use by %s: stop it first, or use another home", ErrConflict, dir, who)
 	}
@@ -152,4 +153,31 @@ func lockHome(dir string) (*os.File, error) {
 		return nil, errors.Join(unusable(dir, err), f.Close())
 	}
 	return f, nil
+}
+
+// orphanWait is how long the lock of a process that is gone is waited for: a child of it that has just been forked holds the
+// descriptor until it executes its program.
+const orphanWait = 2 * time.Second
+
+// flockHome takes the lock; EWOULDBLOCK if a process has it.
+func flockHome(f *os.File) error {
+	for end := time.Now().Add(orphanWait); ; time.Sleep(5 * time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(end) {
+			return err
+		}
+		if pid := lockHolder(f.Name()); pid != 0 && !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+			return err
+		}
+	}
+}
+
+// lockHolder is the process that says it has the lock; 0 if none does.
+func lockHolder(path string) int {
+	holder, _ := os.ReadFile(path) // only to say who
+	pid, err := strconv.Atoi(strings.TrimSpace(string(holder)))
+	if err != nil || pid <= 0 {
+		return 0
+	}
+	return pid
 }

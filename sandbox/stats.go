@@ -86,7 +86,26 @@ func manifests(of []*layerRecord) []chunkstore.ID {
 	return ids
 }
 
-// homeStats accounts for everything.
+// ownManifests lists, for every snapshot and workspace that has some, the stored layers that only it needs.
+func (h *Home) ownManifests() [][]chunkstore.ID {
+	var sets [][]chunkstore.ID
+	add := func(top string, who holder) {
+		if ids := manifests(h.catalog.own(top, who)); len(ids) > 0 {
+			sets = append(sets, ids)
+		}
+	}
+	for _, w := range h.catalog.allWorkspaces() {
+		add(w.Base, holder{'w', w.ID})
+	}
+	var snapshots []*snapshotRecord // the catalog cannot be asked from within its own loop
+	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool { snapshots = append(snapshots, s); return true })
+	for _, s := range snapshots {
+		add(s.Top, holder{'s', s.ID})
+	}
+	return sets
+}
+
+// homeStats accounts for everything. Unique is the sum of what each snapshot and each workspace alone needs.
 func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 	store, err := h.store.Stats(ctx)
 	if err != nil {
@@ -97,6 +116,14 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 		Layers: int64(len(all)), Logical: store.Logical, Stored: store.Payload, Reclaimable: store.Garbage,
 		Packs: store.Packs, Index: store.Index,
 	}
+	unique, err := h.store.Unique(ctx, h.ownManifests())
+	if err != nil {
+		return st, classify(err)
+	}
+	for _, n := range unique {
+		st.Unique += n
+	}
+	st.Shared = max(0, st.Stored-st.Unique) // both are measured while the store goes on
 	for _, w := range h.catalog.allWorkspaces() {
 		st.Workspaces++
 		n, err := h.uppers.allocated(ctx, w.Upper)

@@ -1,6 +1,7 @@
 package apitest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -59,6 +60,26 @@ func testDiff(e *env) {
 		e.Errorf("an error of the callback: got %v", err)
 	}
 	e.wants(e.api.Diff(e.Context(), sandbox.DiffRequest{A: "two", B: "zzz"}, nil), sandbox.ErrNotFound, "zzz")
+}
+
+func testDiffEmpty(e *env) {
+	e.create("w", "")
+	equal(e, "an empty workspace", e.diff("w", ""), "")
+	e.snapshot("w", "nothing")
+	at := e.mount("w")
+	equal(e, "an empty snapshot", e.diff("nothing", ""), "")
+	e.sh(`mkdir "$1/d"; echo x > "$1/d/x"`, at)
+	const want = "A d\nA d/x"
+	equal(e, "a workspace that was never frozen", e.diff("w", ""), want)
+	equal(e, "an empty snapshot and a workspace", e.diff("nothing", "w"), want)
+	e.unmount("w")
+	equal(e, "unmounted", e.diff("w", ""), want)
+	e.snapshot("w", "first")
+	equal(e, "the first snapshot", e.diff("first", ""), want)
+	equal(e, "back to nothing", e.diff("first", "nothing"), "D d\nD d/x")
+	file := filepath.Join(e.dir, "nothing.sqsh")
+	must[sandbox.ExportResult](e)(e.api.Export(e.Context(), sandbox.ExportRequest{Snapshot: "nothing", Path: file}))
+	equal(e, "entries of an empty image", e.sh(`unsquashfs -l "$1" | wc -l`, file), "1")
 }
 
 func testExport(e *env) {
@@ -195,9 +216,51 @@ func testStats(e *env) {
 	equal(e, "layers", all.Layers, 2)
 	between("stored", all.Stored, 1500000, 1700000)
 	between("upper", all.Upper, 300000, 400000)
+	equal(e, "unique and shared of the home", all.Unique+all.Shared, all.Stored)
 	if all.Packs == 0 || all.Index == 0 {
 		e.Errorf("packs %d, index %d: want more than none", all.Packs, all.Index)
 	}
+}
+
+// testStatsExact deletes one thing after the other: each makes just as much reclaimable as its accounts said.
+func testStatsExact(e *env) {
+	src := e.mkdir("src")
+	e.sh(`head -c 300000 /dev/urandom > "$1/base"`, src)
+	e.create("w", src)
+	at := e.mount("w")
+	e.stored("w", "equal")
+	e.stored("w", "equal-too")
+	e.sh(`head -c 200000 /dev/urandom > "$1/one"; head -c 1000 /dev/urandom | dd of="$1/base" conv=notrunc bs=1 seek=5000 2>/dev/null`, at)
+	e.stored("w", "one")
+	br := must[sandbox.Workspace](e)(e.api.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: "equal"}))
+	// Equal contents in another layer belong to neither alone.
+	e.sh(`cp "$1/one" "$2/copy"; head -c 100000 /dev/urandom > "$2/own"`, at, e.mount(br.ID))
+	e.stored(br.ID, "branched")
+	e.unmount(br.ID)
+	e.unmount("w")
+	stats := func(ref string) sandbox.Stats {
+		e.Helper()
+		st := must[sandbox.Stats](e)(e.api.Stats(e.Context(), sandbox.StatsRequest{Ref: ref}))
+		equal(e, "unique and shared of "+ref, st.Unique+st.Shared, st.Stored)
+		return st
+	}
+	remove := func(ref string, call func(context.Context, sandbox.RefRequest) error, some bool) {
+		e.Helper()
+		own, before := stats(ref), stats("")
+		if err := call(e.Context(), sandbox.RefRequest{Ref: ref}); err != nil {
+			e.Error(err)
+		}
+		after := stats("")
+		equal(e, "stored bytes that go with "+ref, before.Stored-after.Stored, own.Unique)
+		equal(e, "has bytes of its own: "+ref, own.Unique > 0, some)
+	}
+	remove("equal", e.api.Delete, false)
+	remove(br.ID, e.api.Destroy, false)
+	remove("branched", e.api.Delete, true)
+	remove("w", e.api.Destroy, false)
+	remove("one", e.api.Delete, true)
+	remove("equal-too", e.api.Delete, true)
+	equal(e, "what is left", stats("").Stored, 0)
 }
 
 func testCollectAndCheck(e *env) {

@@ -1,0 +1,60 @@
+package chunkstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/RoaringBitmap/roaring/v2"
+)
+
+// severalSets marks a record that more than one set needs.
+const severalSets = -1
+
+// Unique tells for each of several disjoint sets of manifests how many bytes of payload, delta bases included, only that set
+// needs: neither another set nor a manifest in no set. It takes one pass over all manifests, however many the sets are.
+func (s *Store) Unique(ctx context.Context, sets [][]ID) ([]int64, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	of := map[ID]int{} // set of a manifest, from 1; 0 is the set of those in none
+	for i, set := range sets {
+		for _, id := range set {
+			of[id] = i + 1
+		}
+	}
+	chunks := make([]*roaring.Bitmap, len(sets)+1)
+	for i := range chunks {
+		chunks[i] = roaring.New()
+	}
+	if err := s.eachManifest(ctx, func(m *chunkList) error {
+		chunks[of[m.ID]].Or(m.bitmap())
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("account: %w", err)
+	}
+	owner := map[place]int{}
+	for i, set := range chunks {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		records, err := s.recordsOf(set)
+		if err != nil {
+			return nil, err
+		}
+		for at := range records {
+			if _, known := owner[at]; known {
+				owner[at] = severalSets
+			} else {
+				owner[at] = i
+			}
+		}
+	}
+	unique := make([]int64, len(sets))
+	for at, i := range owner {
+		if i > 0 {
+			unique[i-1] += at.len
+		}
+	}
+	return unique, nil
+}
