@@ -225,15 +225,6 @@ func (d *device) shut() {
 	d.end(unix.ENODEV)
 }
 
-func (d *device) send(msg []byte) error {
-	if !d.use() {
-		return unix.ENODEV
-	}
-	defer d.leave()
-	_, err := unix.Write(d.fd, msg)
-	return err
-}
-
 // errIdle says that no request came for idleAfter.
 var errIdle = errors.New("idle")
 

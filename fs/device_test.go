@@ -16,8 +16,6 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
-
-	"snapfs/layers"
 )
 
 // fakeFS has any name in its root; a look-up of one that begins with "wait" is not answered until release is closed.
@@ -86,7 +84,7 @@ func serveFake(t *testing.T, f *fakeFS) (*Mount, string, *safeBuffer) {
 	opts.setDefaults()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	m, err := serve(ctx, f, dir, opts, func(layers.Notifier) {})
+	m, err := serve(ctx, f, dir, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +230,7 @@ func TestMountErrors(t *testing.T) {
 	opts := Options{}
 	opts.setDefaults()
 	try := func(ctx context.Context, where string, o Options) error {
-		_, err := serve(ctx, newFakeFS(), where, o, func(layers.Notifier) {})
+		_, err := serve(ctx, newFakeFS(), where, o)
 		return err
 	}
 	ctx := context.Background()

@@ -17,8 +17,8 @@
 // # What the kernel is told
 //
 // OPEN, OPENDIR and FLUSH are answered with ENOSYS, once each: from then on the kernel opens and closes by itself and
-// no file handle exists. All timeouts are infinite, because nothing but this server changes the tree; what changes
-// beneath the kernel (rollback) is announced through layers.Notifier. Permissions are the kernel's business
+// no file handle exists. All timeouts are infinite, because nothing but the kernel's own
+// requests changes what it sees: a seal and a replaced lower leave the tree as it is. Permissions are the kernel's business
 // (default_permissions), except that the umask is left to us (DONT_MASK), because a default ACL replaces it.
 // Locks are the kernel's own: advisory locks need no server as long as there is one kernel.
 //
@@ -26,8 +26,6 @@
 //
 //   - The serving process never touches its own mount; statx with AT_STATX_DONT_SYNC and an empty mask is the
 //     exception, it is answered by the kernel alone.
-//   - A Notifier call made while a request of the same directory is being handled deadlocks: the kernel holds the
-//     directory's lock for the request and wants it for the notification.
 //   - An errno of ENOSYS would switch an operation off for the life of the mount. errno.go lets none through by
 //     accident.
 //

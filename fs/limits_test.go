@@ -85,6 +85,9 @@ func TestLargeDirectory(t *testing.T) {
 	}
 }
 
+// raceEnabled says that the race detector is on, under which pools drop what they are given.
+var raceEnabled bool
+
 // TestRequestMemory checks that handling requests leaves no garbage to speak of.
 func TestRequestMemory(t *testing.T) {
 	fs := testmount.Start(t, testmount.Config{})
@@ -109,7 +112,7 @@ func TestRequestMemory(t *testing.T) {
 	perWrite := float64(after.Mallocs-before.Mallocs) / rounds
 	bytes := float64(after.Bytes-before.Bytes) / rounds
 	t.Logf("per 4 KiB write: %.1f allocations, %.0f bytes", perWrite, bytes)
-	if perWrite > 6 || bytes > 2500 {
+	if !raceEnabled && (perWrite > 6 || bytes > 2500) {
 		t.Errorf("per write: %.1f allocations, %.0f bytes", perWrite, bytes)
 	}
 }

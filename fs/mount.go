@@ -39,7 +39,7 @@ type Mount struct {
 // ENOENT, ENOTDIR, EACCES, as *os.PathError. When New fails nothing stays mounted.
 func New(ctx context.Context, o *layers.Overlay, mountpoint string, opts Options) (*Mount, error) {
 	opts.setDefaults()
-	return serve(ctx, newAdapter(o, opts.Logger), mountpoint, opts, func(n layers.Notifier) { o.SetNotifier(n) })
+	return serve(ctx, newAdapter(o, opts.Logger), mountpoint, opts)
 }
 
 func (opts *Options) setDefaults() {
@@ -51,8 +51,8 @@ func (opts *Options) setDefaults() {
 	}
 }
 
-// serve mounts any raw file system; ready gets the way to notify the kernel before the first request.
-func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts Options, ready func(layers.Notifier)) (*Mount, error) {
+// serve mounts any raw file system.
+func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts Options) (*Mount, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -85,7 +85,6 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts 
 	}
 	m.raiseReadAhead()
 	m.t = d
-	ready(&notifier{t: d, log: opts.Logger})
 	d.start(ps, func() { close(m.done) })
 	return m, nil
 }

@@ -18,8 +18,6 @@ type transport interface {
 	name() string
 	// start begins to serve and returns at once. done is called when the connection has ended and no request runs.
 	start(h handler, done func())
-	// send writes a message that no request asked for. It may block until the kernel has acted on it.
-	send(msg []byte) error
 	// shut drops the device, which ends the connection.
 	shut()
 }

@@ -134,14 +134,24 @@ type source struct {
 	data   content // regular files with data wanted
 }
 
-// sourceOf reads everything of n but its data.
+// sourceOf reads everything of n but its data; nil if n is in the upper. The caller closes it.
 func (o *Overlay) sourceOf(n *node, data bool) (*source, error) {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	if o.inUpper(n) {
 		return nil, nil
 	}
-	s := &source{upper: o.upper, parent: n.parent, name: n.name, top: n.top, below: n.below, dead: n.dead}
+	s, err := o.readSource(n, data)
+	if err != nil {
+		s.close()
+		return nil, o.report(err, n.top, "")
+	}
+	return s, nil
+}
+
+// readSource is sourceOf below the lock; what it gives must be closed also with an error.
+func (o *Overlay) readSource(n *node, data bool) (*source, error) {
+	s := &source{upper: o.upper.use(), parent: n.parent, name: n.name, top: n.top, below: n.below, dead: n.dead}
 	be := n.top.backend()
 	var err error
 	if n.pin > 0 {
@@ -153,7 +163,7 @@ func (o *Overlay) sourceOf(n *node, data bool) (*source, error) {
 		s.xattrs, err = be.xattrs(n.top)
 	}
 	if err != nil {
-		return nil, o.report(err, n.top, "")
+		return s, err
 	}
 	switch {
 	case isLnk(n.typ) && n.pin > 0:
@@ -163,17 +173,15 @@ func (o *Overlay) sourceOf(n *node, data bool) (*source, error) {
 	case isReg(n.typ) && data:
 		s.data, err = o.openData(n)
 	}
-	if err != nil {
-		return nil, o.report(err, n.top, "")
-	}
 	s.attr.Ino = n.ino
-	return s, nil
+	return s, err
 }
 
 func (s *source) close() {
 	if s.data != nil {
 		_ = s.data.Close() // read only
 	}
+	s.upper.release()
 }
 
 // copyUpOne copies n alone; its parents are in the upper, or were a moment ago.
@@ -196,6 +204,9 @@ func (o *Overlay) copyUpOne(n *node, data bool) error {
 	tmp := s.upper.temp()
 	if err := o.prepare(n, s, tmp); err != nil {
 		_ = removeAll(s.upper.work, tmp) // the first error counts; New cleans up what is left
+		if o.sealedSince(s.upper) {
+			return nil // its work directory may be gone; the caller of copyUp starts over
+		}
 		return err
 	}
 	placed, err := o.commitUp(n, s, tmp, others)
@@ -203,6 +214,13 @@ func (o *Overlay) copyUpOne(n *node, data bool) error {
 		_ = removeAll(s.upper.work, tmp) // nothing refers to it; New cleans up what is left
 	}
 	return err
+}
+
+// sealedSince tells whether u is the upper no more.
+func (o *Overlay) sealedSince(u *upper) bool {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	return o.upper != u
 }
 
 // prepare makes a copy of n in the work directory. Without data wanted a regular file becomes a metacopy.

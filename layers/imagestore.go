@@ -18,6 +18,7 @@ type imageStore struct {
 	closer   io.Closer     // may be nil
 	manifest chunkstore.ID // 0: no stored image
 	size     int64
+	rootNum  uint64 // number of the root in the image, see number
 }
 
 // unpacked caches the metadata of all images of the process.
@@ -25,22 +26,43 @@ var unpacked = squashfs.NewCache(64 << 20)
 
 // OpenImage opens a stored image as a lower; it closes r when it is closed.
 func OpenImage(key string, r *chunkstore.Reader, id chunkstore.ID) (Lower, error) {
-	im, err := squashfs.Open(r, r.Size(), squashfs.Options{Cache: unpacked})
+	s, err := openImageStore(r, r.Size())
 	if err != nil {
 		return nil, fmt.Errorf("open image of layer %s: %w", key, err)
 	}
-	return newLower(key, &imageStore{im: im, closer: r, manifest: id, size: r.Size()}), nil
+	s.manifest, s.closer = id, r
+	return newLower(key, s), nil
 }
 
 // OpenFile opens an image file of any origin as a lower. It closes r, if that is an io.Closer, when it is closed.
 func OpenFile(key string, r io.ReaderAt, size int64) (Lower, error) {
-	im, err := squashfs.Open(r, size, squashfs.Options{Cache: unpacked})
+	s, err := openImageStore(r, size)
 	if err != nil {
 		return nil, fmt.Errorf("open image %s: %w", key, err)
 	}
-	s := &imageStore{im: im, size: size}
 	s.closer, _ = r.(io.Closer)
 	return newLower(key, s), nil
+}
+
+func openImageStore(r io.ReaderAt, size int64) (*imageStore, error) {
+	im, err := squashfs.Open(r, size, squashfs.Options{Cache: unpacked})
+	if err != nil {
+		return nil, err
+	}
+	root, err := im.Inode(im.Root())
+	if err != nil {
+		return nil, err
+	}
+	return &imageStore{im: im, size: size, rootNum: root.Attr().Ino}, nil
+}
+
+// number is an inode's number. Every overlay's root is number 1, so what has that number in an image of another tool
+// gets the one of its root, which nobody else has.
+func (s *imageStore) number(ino uint64) uint64 {
+	if ino == rootIno {
+		return s.rootNum
+	}
+	return ino
 }
 
 func (s *imageStore) close() error {
@@ -94,12 +116,12 @@ func (s *imageStore) find(dir *obj, name string) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	return examineInode(n)
+	return s.examine(n)
 }
 
-// examineInode gives an inode's attributes and what the overlay's own ones say.
-func examineInode(n *squashfs.Inode) (found, error) {
-	f := found{attr: imageAttr(n), ref: uint64(n.Ref()) + 1}
+// examine gives an inode's attributes and what the overlay's own ones say.
+func (s *imageStore) examine(n *squashfs.Inode) (found, error) {
+	f := found{attr: s.attr(n), ref: uint64(n.Ref()) + 1}
 	if isWhiteoutDevice(f.attr.Mode, f.attr.Rdev) {
 		f.whiteout = true
 		return f, nil
@@ -116,11 +138,11 @@ func examineInode(n *squashfs.Inode) (found, error) {
 	return f, nil
 }
 
-// imageAttr turns an image's attributes into a host's. Images keep no access times.
-func imageAttr(n *squashfs.Inode) Attr {
+// attr turns an image's attributes into a host's. Images keep no access times.
+func (s *imageStore) attr(n *squashfs.Inode) Attr {
 	a := n.Attr()
 	out := Attr{
-		Ino: a.Ino, Size: uint64(a.Size), Mode: a.Mode, Nlink: a.Nlink, UID: a.UID, GID: a.GID, Rdev: a.Rdev, Blksize: 4096,
+		Ino: s.number(a.Ino), Size: uint64(a.Size), Mode: a.Mode, Nlink: a.Nlink, UID: a.UID, GID: a.GID, Rdev: a.Rdev, Blksize: 4096,
 		Atime: a.Mtime, Mtime: a.Mtime, Ctime: a.Ctime, Btime: a.Btime,
 	}
 	if !isReg(a.Mode) {
@@ -143,7 +165,7 @@ func (s *imageStore) stat(o *obj) (Attr, error) {
 	if err != nil {
 		return Attr{}, err
 	}
-	return imageAttr(n), nil
+	return s.attr(n), nil
 }
 
 func (s *imageStore) readlink(o *obj) (string, error) {
@@ -184,9 +206,9 @@ func (s *imageStore) list(dir *obj, fn func(rawEntry) error) error {
 		if err != nil {
 			return err
 		}
-		raw.ino = n.Attr().Ino
+		raw.ino = s.number(n.Attr().Ino)
 		if e.Mode == unix.S_IFCHR || e.Mode == unix.S_IFREG && n.Attr().Size == 0 {
-			f, err := examineInode(n)
+			f, err := s.examine(n)
 			if err != nil {
 				return err
 			}

@@ -323,18 +323,22 @@ func (s *dirStore) openDir(o *obj) (*descriptor, error) {
 
 // Sync makes everything in the upper durable.
 func (o *Overlay) Sync() error {
-	o.tree.RLock()
-	u := o.upper
-	o.tree.RUnlock()
-	if u == nil {
-		return nil
-	}
-	fd, err := openat(u.store.root, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
+	fd, err := o.openRoot()
+	if fd < 0 || err != nil {
 		return err
 	}
 	defer unix.Close(fd)
 	return unix.Syncfs(fd)
+}
+
+// openRoot opens the upper's root directory; -1 if there is no upper.
+func (o *Overlay) openRoot() (int, error) {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	if o.upper == nil {
+		return -1, nil
+	}
+	return openat(o.upper.store.root, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 
 // Statfs describes the host file system.

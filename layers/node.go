@@ -182,13 +182,6 @@ func (t *table) hold(n *node) {
 	t.mu.Unlock()
 }
 
-// knownByKernel tells whether the kernel still refers to n.
-func (t *table) knownByKernel(n *node) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return n.lookups > 0 || n.kids > 0
-}
-
 // place gives the host's name of n's top part, which must lie in a directory layer. tree is held for reading.
 func (n *node) place() (place, hold, error) {
 	if n.pin > 0 {

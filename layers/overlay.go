@@ -19,12 +19,6 @@ type Options struct {
 	Logger    *slog.Logger // nil = discard
 }
 
-// Notifier tells the kernel that something changed beneath it; implemented by fs. Calls may block and are never made inside the gate.
-type Notifier interface {
-	InvalidateNode(n NodeID)
-	InvalidateEntry(parent NodeID, name string)
-}
-
 // Overlay is one live workspace: an upper over lowers. All methods are safe for concurrent use; errors are
 // unix.Errno (possibly wrapped) for everything a caller of the file system should see.
 type Overlay struct {
@@ -43,7 +37,6 @@ type Overlay struct {
 	ups      copyUps
 	groups   groupTables
 	lost     lostData
-	notify   Notifier // set before serving
 }
 
 // New opens an overlay. upper and work are directories on one host file system; lowers go from the topmost down.
@@ -68,7 +61,7 @@ func New(upperDir, workDir string, lowers []Lower, opts Options) (*Overlay, erro
 			return nil, err
 		}
 		if err := u.clean(); err != nil {
-			u.closeWork()
+			u.release()
 			_ = u.layer.lower.Close() // the first error counts
 			_ = o.Close()
 			return nil, err
@@ -147,7 +140,7 @@ func (o *Overlay) Close() error {
 	}
 	o.nodes.m = nil
 	if o.upper != nil {
-		o.upper.closeWork()
+		o.upper.release()
 	}
 	var err error
 	for _, l := range o.stack {
@@ -156,9 +149,6 @@ func (o *Overlay) Close() error {
 	o.stack = nil
 	return err
 }
-
-// SetNotifier is called by the mount before it serves.
-func (o *Overlay) SetNotifier(n Notifier) { o.notify = n }
 
 // Forget gives back n references of a node.
 func (o *Overlay) Forget(id NodeID, n uint64) {

@@ -23,7 +23,7 @@ func (o *Overlay) Seal(ctx context.Context, key, upperDir, workDir string, inoBa
 	}
 	sealed, err := o.swap(ctx, key, next, record)
 	if err != nil {
-		next.closeWork()
+		next.release()
 		_ = next.layer.lower.Close() // the first error counts
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (o *Overlay) swap(ctx context.Context, key string, next *upper, record func
 	was := old.layer.lower
 	old.layer.lower = sealed
 	_ = was.Close() // O_PATH; a caller of Lowers may still have it
-	old.closeWork()
+	old.release()
 	o.upper = next
 	o.stack = append([]*layer{next.layer}, o.stack...)
 	top := rootObj(next.layer)

@@ -17,6 +17,7 @@ type upper struct {
 	// attrWhiteouts: the host refuses device 0/0 or was told to do without.
 	attrWhiteouts bool
 	serial        atomic.Uint64 // of names in work
+	users         atomic.Int64  // the overlay and copy-ups under way, which outlast a seal; the last one closes work
 }
 
 // openUpper opens an upper and its work directory and finds out what the host can do.
@@ -26,19 +27,30 @@ func openUpper(dir, work string, opts Options) (*upper, error) {
 		return nil, err
 	}
 	u := &upper{layer: &layer{lower: newLower("", s)}, store: s}
+	u.users.Store(1)
 	if u.work, err = openat(unix.AT_FDCWD, work, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
 		_ = s.close() // the first error counts
 		return nil, fmt.Errorf("open work directory %s: %w", work, err)
 	}
 	if err := u.probe(opts.Whiteouts); err != nil {
-		u.closeWork()
+		u.release()
 		_ = s.close() // the first error counts
 		return nil, fmt.Errorf("upper %s: %w", dir, err)
 	}
 	return u, nil
 }
 
-func (u *upper) closeWork() { _ = unix.Close(u.work) } // O_PATH
+// use keeps the work directory open until release. Overlay.tree is held.
+func (u *upper) use() *upper {
+	u.users.Add(1)
+	return u
+}
+
+func (u *upper) release() {
+	if u.users.Add(-1) == 0 {
+		_ = unix.Close(u.work) // O_PATH
+	}
+}
 
 // temp is a fresh name in the work directory.
 func (u *upper) temp() string { return "#" + strconv.FormatUint(u.serial.Add(1), 16) }

@@ -1,0 +1,54 @@
+package layers
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// openForeign makes an image of a directory with mksquashfs and opens it.
+func openForeign(t *testing.T, dir string, args ...string) Lower {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "image.sqsh")
+	cmd := exec.CommandContext(t.Context(), "mksquashfs", append([]string{dir, file, "-quiet", "-no-progress"}, args...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("mksquashfs: %v: %s", err, out)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := OpenFile("foreign", f, st.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestForeignRootNumber checks that the overlay's root shares its number with no inode of an image of another tool,
+// which counts from 1 in an order of its own.
+func TestForeignRootNumber(t *testing.T) {
+	src := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(src, "tree/sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(src, "tree/file"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := newRigOver(t, openForeign(t, src))
+	seen := map[uint64]string{}
+	for _, n := range r.walk() { // it also compares listed numbers with those of stat
+		if other, ok := seen[n.Ino]; ok {
+			t.Errorf("%s and %s are both inode %d", other, n.Path, n.Ino)
+		}
+		seen[n.Ino] = n.Path
+	}
+	if len(seen) != 4 {
+		t.Errorf("%d inodes, want 4", len(seen))
+	}
+}
