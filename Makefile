@@ -4,7 +4,7 @@ GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # The packages whose tests run again under the race detector.
-RACE     ?= ./sandbox/... ./layers/... ./chunkstore/... ./fs/... ./squashfs/...
+RACE     ?= ./sandbox/... ./layers/... ./chunkstore/... ./fs/...
 
 .PHONY: build deps test race lint bench bench-peers clean
 

@@ -71,7 +71,7 @@ func TestRoad(t *testing.T) {
 	forked := h.ok("fork", branch, h.path("forked"))
 	require.Equal(t, "branch\n", shell(t, soon, h.path("forked"), `test ! -e net; test -e own/file; cat fmt/print.go`))
 
-	t.Run("export", func(t *testing.T) { export(t, h, frozen) })
+	t.Run("export", func(t *testing.T) { export(t, h, frozen, []string{"first"}, []string{"small"}) })
 
 	// Deleting a snapshot harms nothing that was made from it.
 	h.ok("delete", "worked")

@@ -40,7 +40,7 @@ func TestRun(t *testing.T) {
 	require.Equal(t, 137, h.run("run", "--", "sh", "-c", "kill -9 $$").code)
 	require.Empty(t, decode[sandbox.WorkspacePage](h, "list").Workspaces)
 
-	h.ok("run", "--from", "src", "--keep", "--name", "kept", "--", "touch", "here")
+	require.Equal(t, "A here", h.ok("run", "--keep", "--name", "kept", "--", "touch", "here"))
 	require.Equal(t, sandbox.Unmounted, h.workspace("kept").State)
 	h.ok("destroy", "kept")
 	require.ElementsMatch(t, []string{"home", "src"}, names(t, h.tmp))
