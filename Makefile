@@ -17,7 +17,7 @@ deps:
 
 test: deps build
 	$(GO) vet ./...
-	$(GO) test -timeout 480s ./... </dev/null
+	$(GO) test -timeout 780s ./... </dev/null
 
 race: deps
 	$(GO) test -race -timeout 480s $(RACE) </dev/null

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
@@ -13,10 +15,11 @@ import (
 
 // meter draws one bar of long work on a terminal; elsewhere it does nothing. Its report may be called concurrently.
 type meter struct {
-	mu   sync.Mutex // guards all below
-	box  *mpb.Progress
-	bar  *mpb.Bar
-	last sandbox.Progress
+	box  *mpb.Progress // nil where nothing is drawn; immutable
+	line atomic.Pointer[string]
+
+	mu  sync.Mutex // guards bar
+	bar *mpb.Bar
 }
 
 // newMeter gives a meter; the caller calls done.
@@ -37,24 +40,36 @@ func (m *meter) report() func(sandbox.Progress) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if m.bar == nil {
-			m.bar = m.box.AddBar(max(p.Total, 0),
+			options := []mpb.BarOption{
 				mpb.BarRemoveOnComplete(),
-				mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return m.stage() })),
-				mpb.AppendDecorators(decor.CountersKibiByte("% .1f / % .1f")))
+				mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return m.text() })),
+			}
+			if p.Total < 0 {
+				m.bar = m.box.AddSpinner(0, append(options, mpb.BarWidth(1))...)
+			} else {
+				m.bar = m.box.AddBar(p.Total, options...)
+			}
 		}
-		m.last = p
-		m.bar.SetTotal(max(p.Total, p.Bytes+1), false)
+		line := p.Stage + " " + size(p.Bytes)
+		if p.Total >= 0 {
+			line += " of " + size(p.Total)
+		}
+		if p.Files > 0 {
+			line += fmt.Sprintf(", %d files", p.Files)
+		}
+		line += " "
+		m.line.Store(&line)
+		m.bar.SetTotal(max(p.Total, p.Bytes+1), false) // one more: it must not end before done
 		m.bar.SetCurrent(p.Bytes)
 	}
 }
 
-// stage is drawn by the bar's own goroutine, which must not wait for report.
-func (m *meter) stage() string {
-	if !m.mu.TryLock() {
-		return ""
+// text is drawn by the bar's own goroutine, which must not wait for report.
+func (m *meter) text() string {
+	if line := m.line.Load(); line != nil {
+		return *line
 	}
-	defer m.mu.Unlock()
-	return m.last.Stage + " "
+	return ""
 }
 
 // done takes the bar away.

@@ -60,6 +60,6 @@ P`)
 	// A bundler replaces the directory that it has made before.
 	h.ok("branch", "installed", h.path("branch"))
 	shell(t, soon, h.path("branch"), `test ! -e dist && mkdir -p dist/old`)
-	shell(t, 3*time.Minute, h.path("branch"), npm+`run build && test -s dist/index.html && test ! -e dist/old`, h.path("npm-cache"))
+	shell(t, 3*time.Minute, h.path("branch"), `node_modules/.bin/vite build && test -s dist/index.html && test ! -e dist/old`)
 	same(t, "the origin beside its branches", built, walk(t, app), treewalk.Options{})
 }
