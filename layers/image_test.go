@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // openForeign makes an image of a directory with mksquashfs and opens it.
@@ -50,5 +52,40 @@ func TestForeignRootNumber(t *testing.T) {
 	}
 	if len(seen) != 4 {
 		t.Errorf("%d inodes, want 4", len(seen))
+	}
+}
+
+// TestPackImage checks that a foreign image becomes a plain tree, whatever in it looks like a part of an overlay.
+func TestPackImage(t *testing.T) {
+	dir := sampleTree(t)
+	im := openForeign(t, dir, "-xattrs").(*lower)
+	s := openStore(t)
+	m, err := PackImage(t.Context(), s, im.be.(*imageStore).im, PackOptions{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := im.Close(); err != nil {
+		t.Error(err)
+	}
+	r := newRigOver(t, openStored(t, s, "base", m))
+	if a := r.attr("wh"); a.Mode&unix.S_IFMT != unix.S_IFCHR || a.Rdev != 0 {
+		t.Errorf("device 0/0 came out as %o", a.Mode)
+	}
+	err = r.on("d", func(n NodeID) error {
+		v, err := r.o.GetXattr(n, xattrOpaque)
+		if string(v) != "y" {
+			t.Errorf("trusted.overlay.opaque is %q", v)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	seen := map[uint64]string{}
+	for _, n := range r.walk() {
+		if other, ok := seen[n.Ino]; ok && n.Group == "" {
+			t.Errorf("%s and %s are both inode %d", other, n.Path, n.Ino)
+		}
+		seen[n.Ino] = n.Path
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"snapfs/squashfs"
 )
 
-// PackOptions are for Pack and PackTree.
+// PackOptions are for Pack, PackTree and PackImage.
 type PackOptions struct {
 	NoSync   bool
 	Progress func(files, bytes int64)
@@ -16,8 +16,10 @@ type PackOptions struct {
 
 // Pack stores a sealed layer as an image: writes its store form into the chunk store, predicting every file and the
 // metadata tables from the layers below, and commits together with the records fn writes.
-func Pack(ctx context.Context, s *chunkstore.Store, layer Lower, below []Lower, opts PackOptions,
-	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error) (chunkstore.Manifest, error) {
+func Pack(
+	ctx context.Context, s *chunkstore.Store, layer Lower, below []Lower, opts PackOptions,
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+) (chunkstore.Manifest, error) {
 	v, err := openView(append([]Lower{layer}, below...))
 	if err != nil {
 		return chunkstore.Manifest{}, err
@@ -26,8 +28,10 @@ func Pack(ctx context.Context, s *chunkstore.Store, layer Lower, below []Lower, 
 	k := &sink{prev: map[string]chunkstore.Range{}}
 	for _, l := range v.o.stack[1:] {
 		if im, ok := l.lower.be.(*imageStore); ok && im.manifest != 0 {
-			start := im.im.MetadataStart()
-			k.meta = chunkstore.Range{Manifest: im.manifest, Off: start, Len: im.size - start}
+			if k.tables, err = im.im.Tables(); err != nil {
+				return chunkstore.Manifest{}, fmt.Errorf("pack: tables of layer %s: %w", l.lower.key, err)
+			}
+			k.from = im.manifest
 			break
 		}
 	}
@@ -36,8 +40,10 @@ func Pack(ctx context.Context, s *chunkstore.Store, layer Lower, below []Lower, 
 }
 
 // store writes a source's image into the chunk store.
-func store(ctx context.Context, s *chunkstore.Store, src squashfs.Source, k *sink, opts PackOptions, background bool,
-	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error) (chunkstore.Manifest, error) {
+func store(
+	ctx context.Context, s *chunkstore.Store, src squashfs.Source, k *sink, opts PackOptions, background bool,
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+) (chunkstore.Manifest, error) {
 	in, err := s.NewIngest(ctx, chunkstore.IngestOptions{
 		Kind: chunkstore.KindImage, HeaderSize: squashfs.HeaderSize, Background: background, NoSync: opts.NoSync,
 	})
@@ -55,9 +61,9 @@ func store(ctx context.Context, s *chunkstore.Store, src squashfs.Source, k *sin
 // sink turns the cuts of an image into hints for the chunk store.
 type sink struct {
 	*chunkstore.Ingest
-	prev map[string]chunkstore.Range // of files opened but not yet written
-	meta chunkstore.Range            // metadata of the newest stored image below
-	done int64                       // bytes of metadata announced so far
+	prev   map[string]chunkstore.Range // of files opened but not yet written
+	from   chunkstore.ID               // the nearest stored image below; 0: none
+	tables map[string]squashfs.Extent  // places of its metadata tables
 }
 
 // predict notes where a file's previous version lies.
@@ -79,10 +85,9 @@ func (k *sink) predict(path string, prev *obj) {
 func (k *sink) Cut(c squashfs.Cut) error {
 	h := chunkstore.Hint{Path: c.Path, Size: c.Size}
 	if c.Meta {
-		if left := k.meta.Len - k.done; left > 0 {
-			h.Prev = []chunkstore.Range{{Manifest: k.meta.Manifest, Off: k.meta.Off + k.done, Len: min(left, c.Size)}}
+		if t := k.tables[c.Table]; t.Len > 0 {
+			h.Prev = []chunkstore.Range{{Manifest: k.from, Off: t.Off, Len: t.Len}}
 		}
-		k.done += c.Size
 	} else if r, ok := k.prev[c.Path]; ok {
 		h.Prev = []chunkstore.Range{r}
 		delete(k.prev, c.Path)

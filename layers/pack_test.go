@@ -254,3 +254,28 @@ func TestPackTreeRefusesProc(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestPackTreeShrinking stores a tree in which a file becomes shorter after its size was read.
+func TestPackTreeShrinking(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		dir := t.TempDir()
+		for _, name := range []string{"a", "b", "y", "z"} {
+			if err := os.WriteFile(filepath.Join(dir, name), make([]byte, 3<<20), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		size := int64(2 << 20)
+		progress := func(_, _ int64) {
+			if size == 2<<20 || again && size > 0 {
+				size -= 1000
+				if err := os.Truncate(filepath.Join(dir, "z"), size); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		_, err := PackTree(t.Context(), openStore(t), dir, PackOptions{Progress: progress}, nil)
+		if again != errors.Is(err, errShrunk) {
+			t.Errorf("shrinks again and again: %v, error %v", again, err)
+		}
+	}
+}

@@ -14,16 +14,22 @@ import (
 )
 
 // PackTree stores a host directory (read once, nothing copied) as a base image. What is mounted inside is left out:
-// a directory there becomes an empty one, as with find -xdev. The tree should not change meanwhile; a file that
-// becomes shorter is an error.
-func PackTree(ctx context.Context, s *chunkstore.Store, dir string, opts PackOptions,
-	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error) (chunkstore.Manifest, error) {
+// a directory there becomes an empty one, as with find -xdev. The tree should not change meanwhile; when a file
+// becomes shorter while it is read all is done once more, and the second time it is an error.
+func PackTree(
+	ctx context.Context, s *chunkstore.Store, dir string, opts PackOptions,
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+) (chunkstore.Manifest, error) {
 	t, err := openTree(dir)
 	if err != nil {
 		return chunkstore.Manifest{}, err
 	}
 	defer t.close()
-	return store(ctx, s, t, &sink{}, opts, false, fn)
+	m, err := store(ctx, s, t, &sink{}, opts, false, fn)
+	if errors.Is(err, errShrunk) && ctx.Err() == nil {
+		m, err = store(ctx, s, t, &sink{}, opts, false, fn) // a log that was rotated, most likely; what is stored is found again
+	}
+	return m, err
 }
 
 // tree presents a host directory as the source of a base image. What would mean something to an overlay is escaped.
@@ -138,14 +144,9 @@ func (t *tree) entry(p place, name string, s *spot) (*squashfs.Entry, error) {
 	if name == "" {
 		e.Attr.Ino = rootIno
 	}
-	for _, x := range xattrs {
-		e.Xattrs = append(e.Xattrs, squashfs.Xattr{Name: escapeXattr(x.Name), Value: x.Value})
-	}
+	e.Xattrs = xattrs
+	escape(e)
 	switch {
-	case isWhiteoutDevice(a.Mode, a.Rdev):
-		e.Attr.Mode = a.Mode&^unix.S_IFMT | unix.S_IFREG
-		e.Attr.Size = 0
-		e.Xattrs = append(e.Xattrs, squashfs.Xattr{Name: xattrNode, Value: []byte("c")})
 	case isLnk(a.Mode):
 		if e.Target, err = p.readlink(); err != nil {
 			return nil, err

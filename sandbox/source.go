@@ -103,26 +103,11 @@ func (h *Home) imageLoader(path string) loader {
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", path, err)
 		}
-		in, err := h.store.NewIngest(ctx, chunkstore.IngestOptions{Kind: chunkstore.KindImage, HeaderSize: squashfs.HeaderSize})
-		if err != nil {
-			return err
-		}
-		defer in.Abort()
-		_, err = squashfs.WriteStore(ctx, ingestSink{in}, squashfs.ImageSource(im), squashfs.StoreOptions{Progress: progress})
-		if err != nil {
+		if _, err = layers.PackImage(ctx, h.store, im, layers.PackOptions{Progress: progress}, fn); err != nil {
 			return fmt.Errorf("storing %s: %w", path, err)
 		}
-		_, err = in.Commit(ctx, fn)
-		return err
+		return nil
 	}
-}
-
-// ingestSink gives the store form to the chunk store.
-type ingestSink struct{ *chunkstore.Ingest }
-
-// Cut implements squashfs.Sink.
-func (s ingestSink) Cut(c squashfs.Cut) error {
-	return s.Hint(chunkstore.Hint{Path: c.Path, Size: c.Size})
 }
 
 // loadWorkspace stores a base image and records it and the new workspace in the same transaction. The caller holds the

@@ -163,6 +163,3 @@ func (im *Image) place() error {
 
 // Root is the root directory.
 func (im *Image) Root() Ref { return im.sb.root }
-
-// MetadataStart is the first byte after the data area: the inode, directory and other tables up to the end.
-func (im *Image) MetadataStart() int64 { return im.inodes.start }

@@ -27,6 +27,23 @@ func TestStoreRoundTrip(t *testing.T) {
 		must(t, err)
 		sameTree(t, want, got, exact)
 	})
+	t.Run("tables", func(t *testing.T) {
+		places, err := openImage(t, file).Tables()
+		must(t, err)
+		off, tables := int64(squashfs.HeaderSize), 0
+		for _, c := range sink.cuts {
+			if c.Meta && c.Table != "padding" {
+				tables++
+				if want := (squashfs.Extent{Off: off, Len: c.Size}); places[c.Table] != want {
+					t.Errorf("%s: got %v, want %v", c.Table, places[c.Table], want)
+				}
+			}
+			off += c.Size
+		}
+		if tables != len(places) {
+			t.Errorf("%d tables, want %d", len(places), tables)
+		}
+	})
 	t.Run("kernel", func(t *testing.T) {
 		got, err := treewalk.Walk(mountImage(t, file))
 		must(t, err)
