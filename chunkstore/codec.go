@@ -41,11 +41,11 @@ func newCodec() *codec {
 	return &codec{turns: make(chan struct{}, runtime.GOMAXPROCS(0)), best: make(chan struct{}, 1)}
 }
 
-// encode appends to dst the frame of src, at most maxFrameInput bytes, with dict (may be empty) as
-// dictionary. The frame of incompressible bytes is a little longer than they are: the caller
+// encode appends to dst the frame of src, at most maxFrameInput bytes, or codecWindow without one, with dict (may be
+// empty) as dictionary. The frame of incompressible bytes is a little longer than they are: the caller
 // compares and stores them as they are.
 func (c *codec) encode(dst, src, dict []byte, l level) []byte {
-	if len(src) > maxFrameInput {
+	if len(src) > maxFrameInput && (len(dict) > 0 || len(src) > codecWindow) {
 		panic(fmt.Sprintf("frame of %d bytes", len(src)))
 	}
 	if l == levelBest {

@@ -51,6 +51,9 @@ func crashWriter(dir string) {
 			if _, err := s.GC(ctx, nil); err != nil {
 				fmt.Println("error", err)
 			}
+			if _, err := s.Optimize(ctx, nil); err != nil {
+				fmt.Println("error", err)
+			}
 			time.Sleep(time.Millisecond)
 		}
 	}()

@@ -13,6 +13,9 @@ const blockSize = 256 << 10
 const rebasePercent = 95
 
 func (in *Ingest) levels() (delta, base level) {
+	if in.repack {
+		return levelBest, levelBest
+	}
 	if in.opts.Background {
 		return levelBetter, levelBetter
 	}
@@ -58,7 +61,7 @@ func (in *Ingest) dispatch(f *fresh) error {
 		in.pendingBytes += int64(len(f.data))
 	}
 	if in.pendingBytes >= pendingMax {
-		if err := in.flushPending(true); err != nil {
+		if err := in.flushPending(!in.repack); err != nil {
 			return err
 		}
 	}
@@ -70,6 +73,15 @@ func (in *Ingest) dispatch(f *fresh) error {
 
 // spawn runs fn beside the caller, bounded in number.
 func (in *Ingest) spawn(fn func() error) {
+	if in.repack {
+		// Nobody waits for it: one processor is enough.
+		if err := fn(); err != nil {
+			in.mu.Lock()
+			defer in.mu.Unlock()
+			in.fail = cmp.Or(in.fail, err)
+		}
+		return
+	}
 	in.slots <- struct{}{}
 	in.wg.Go(func() {
 		defer func() { <-in.slots }()
@@ -113,7 +125,7 @@ func (in *Ingest) delta(f *fresh) error {
 	}
 	level, _ := in.levels()
 	frame := in.s.codec.encode(nil, f.data, dict, level)
-	if len(frame) > len(f.data)/5 {
+	if len(frame) > len(f.data)/5 && !in.repack {
 		plain := in.s.codec.encode(nil, f.data, nil, level)
 		if len(frame)*100 > min(len(plain), len(f.data))*rebasePercent {
 			in.reject(f)
@@ -157,7 +169,10 @@ func (in *Ingest) flushPending(similar bool) error {
 		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.off, b.off))
 	})
 	var group []*fresh
-	size := 0
+	size, limit := 0, blockSize
+	if in.repack {
+		limit = repackedSize
+	}
 	flush := func() {
 		if len(group) > 0 {
 			g := group
@@ -179,11 +194,11 @@ func (in *Ingest) flushPending(similar bool) error {
 				continue
 			}
 		}
-		if size > 0 && size+len(f.data) > blockSize || len(group) == maxMembers {
+		if size > 0 && size+len(f.data) > limit || len(group) == maxMembers {
 			flush()
 		}
 		group = append(group, f)
-		if size += len(f.data); size >= blockSize {
+		if size += len(f.data); size >= limit {
 			flush()
 		}
 	}
@@ -229,7 +244,7 @@ func (in *Ingest) block(group []*fresh) error {
 
 // settle waits until everything taken so far is in packs.
 func (in *Ingest) settle() error {
-	if err := in.flushPending(true); err != nil {
+	if err := in.flushPending(!in.repack); err != nil {
 		return err
 	}
 	in.wg.Wait()

@@ -281,8 +281,3 @@ func (c *collection) sweep(ctx context.Context) error {
 	s.liveChanged()
 	return nil
 }
-
-// Optimize re-orders, re-bases and recompresses cold blocks; interruptible by ctx and crash-safe.
-func (s *Store) Optimize(ctx context.Context, progress func(done, total int64)) (GCStats, error) {
-	return GCStats{}, errors.ErrUnsupported
-}

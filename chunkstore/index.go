@@ -56,6 +56,7 @@ type state struct {
 	payload   int64  // bytes of records that the index names
 	stale     int64  // hashes whose chunk was collected
 	txns      uint64 // transactions since the store was made
+	packed    uint64 // chunks below it were packed anew by Optimize
 }
 
 const stateVersion = 1
@@ -67,7 +68,7 @@ func (st *state) encode() []byte {
 	for _, v := range []int64{st.manifests, st.logical, st.chunks, st.payload, st.stale} {
 		b = binary.AppendVarint(b, v)
 	}
-	return binary.AppendUvarint(b, st.txns)
+	return binary.AppendUvarint(binary.AppendUvarint(b, st.txns), st.packed)
 }
 
 func (st *state) decode(b []byte) error {
@@ -79,7 +80,7 @@ func (st *state) decode(b []byte) error {
 	for _, v := range []*int64{&st.manifests, &st.logical, &st.chunks, &st.payload, &st.stale} {
 		*v = p.int()
 	}
-	if st.txns = p.uint(); p.bad {
+	if st.txns, st.packed = p.uint(), p.uint(); p.bad {
 		return corruptf("counters are malformed")
 	}
 	return nil

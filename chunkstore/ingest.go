@@ -46,12 +46,14 @@ type Ingest struct {
 	parts *recompressor // what is written goes through it to cut
 	cut   *chunker
 	order string // sort key of the part
-	pred  predictor
-	used  *roaring.Bitmap // chunks found or written; guarded by s.pins.mu
-	list  chunkList
-	sum   *blake3.Hasher // of chunk hashes
-	err   error          // the first error; sticks
-	ended bool
+
+	repack bool // encodes stored chunks anew, for the least space
+	pred   predictor
+	used   *roaring.Bitmap // chunks found or written; guarded by s.pins.mu
+	list   chunkList
+	sum    *blake3.Hasher // of chunk hashes
+	err    error          // the first error; sticks
+	ended  bool
 
 	unwritten map[hash]*fresh // chunks of this ingest that the index does not have; used by the ingest's goroutine
 

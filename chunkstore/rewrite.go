@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/zeebo/blake3"
 )
 
 const (
@@ -255,6 +256,7 @@ type rewriter struct {
 	moved *roaring.Bitmap
 	pages map[uint64]bool // that the next flush changes
 	bytes int             // that the next flush moves
+	sums  map[uint64]hash // of what the next flush moves, to verify the copies by; of a repack
 }
 
 func (s *Store) newRewriter(ctx context.Context) (*rewriter, error) {
@@ -262,7 +264,7 @@ func (s *Store) newRewriter(ctx context.Context) (*rewriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rewriter{Ingest: in, moved: roaring.New(), pages: map[uint64]bool{}}, nil
+	return &rewriter{Ingest: in, moved: roaring.New(), pages: map[uint64]bool{}, sums: map[uint64]hash{}}, nil
 }
 
 // move takes a chunk; it gives its length. A chunk that cannot be read stays as it is.
@@ -281,6 +283,10 @@ func (rw *rewriter) move(mv move) (int, error) {
 	if err != nil {
 		rw.s.log.Warn("damaged chunk left alone", "chunk", mv.num, "error", err)
 		return 0, skipLost(err)
+	}
+	if rw.repack {
+		full := blake3.Sum256(data)
+		rw.sums[mv.num] = hash(full[:hashLen])
 	}
 	f := &fresh{num: mv.num, data: slices.Clone(data), order: mv.order, bound: true, maxGen: rec.gen}
 	for _, b := range mv.bases {
@@ -323,6 +329,9 @@ func (rw *rewriter) flush() error {
 	if err := rw.s.packs.sync(); err != nil {
 		return err
 	}
+	if err := rw.verify(); err != nil {
+		return err
+	}
 	batch := rw.placed
 	err := rw.s.update(func(t *writeTxn) error {
 		ends := map[uint32]int64{}
@@ -340,6 +349,7 @@ func (rw *rewriter) flush() error {
 	})
 	rw.pages = map[uint64]bool{}
 	rw.bytes = 0
+	clear(rw.sums)
 	return err
 }
 
