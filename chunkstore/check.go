@@ -8,7 +8,6 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	badger "github.com/dgraph-io/badger/v4"
@@ -18,6 +17,7 @@ import (
 // CheckOptions are for Check.
 type CheckOptions struct {
 	ReadData bool // decode every block and verify every chunk's hash
+	Repair   bool // take what cannot be read out of the index, so that it is stored anew when it comes again
 	Progress func(done, total int64)
 }
 
@@ -37,7 +37,7 @@ func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error)
 	defer s.leave()
 	s.gcMu.Lock()
 	defer s.gcMu.Unlock()
-	c := &checker{s: s, opts: opts, known: roaring.New(), blocks: map[place]bool{}, hashes: map[uint32]hash{}}
+	c := &checker{s: s, opts: opts, known: roaring.New(), bad: roaring.New(), blocks: map[place]bool{}, hashes: map[uint32]hash{}}
 	if c.opts.Progress == nil {
 		c.opts.Progress = func(int64, int64) {}
 	}
@@ -45,6 +45,9 @@ func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error)
 		if err := step(ctx); err != nil {
 			return c.problems, err
 		}
+	}
+	if opts.Repair && !c.bad.IsEmpty() {
+		return c.problems, c.repair(ctx)
 	}
 	return c.problems, nil
 }
@@ -55,6 +58,7 @@ type checker struct {
 	problems []Problem
 	known    *roaring.Bitmap // chunks of the index
 	blocks   map[place]bool  // blocks that were verified
+	bad      *roaring.Bitmap // chunks that cannot be read, but for those that need them
 	hashes   map[uint32]hash // of verified chunks, with ReadData
 }
 
@@ -62,6 +66,7 @@ type checker struct {
 func (c *checker) found(ctx context.Context, where string, what error, bad *roaring.Bitmap) error {
 	p := Problem{Where: where, What: what.Error()}
 	if bad != nil {
+		c.bad.Or(bad)
 		var err error
 		if p.Manifests, err = c.hit(ctx, bad); err != nil {
 			return err
@@ -74,20 +79,8 @@ func (c *checker) found(ctx context.Context, where string, what error, bad *roar
 // hit lists the manifests that need one of the chunks of bad.
 func (c *checker) hit(ctx context.Context, bad *roaring.Bitmap) ([]ID, error) {
 	bad = bad.Clone()
-	for grown := true; grown; {
-		grown = false
-		err := c.s.eachPageLoose(ctx, func(no uint64, pg *page) error {
-			for i := range pg.slots {
-				r := pg.slots[i].rec
-				if r != nil && slices.ContainsFunc(r.bases, func(b uint64) bool { return bad.Contains(uint32(b)) }) {
-					grown = bad.CheckedAdd(uint32(no*pageChunks)+uint32(i)) || grown
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
+	if err := c.needing(ctx, bad); err != nil {
+		return nil, err
 	}
 	ids, err := c.s.manifestIDs(0)
 	if err != nil {

@@ -1,0 +1,76 @@
+package chunkstore
+
+import (
+	"context"
+
+	"github.com/RoaringBitmap/roaring/v2"
+)
+
+// repair takes the chunks that a check found unreadable, and the deltas that need them, out of the index: equal
+// contents that come later are stored anew instead of being found there, and a collection gives the bytes back. The
+// manifests that name them stay, and so does what else can be read of them.
+func (c *checker) repair(ctx context.Context) error {
+	s := c.s
+	if err := c.needing(ctx, c.bad); err != nil {
+		return err
+	}
+	it := c.bad.Iterator()
+	for it.HasNext() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.update(func(t *writeTxn) error {
+			for it.HasNext() {
+				no, i := pageOf(uint64(it.PeekNext()))
+				if t.pages[no] == nil && len(t.pages) == sweepPages {
+					return nil
+				}
+				pg, err := t.edit(no)
+				if skipLost(err) != nil {
+					return err
+				}
+				if err != nil { // the page itself is malformed
+					pg = &page{}
+					t.pages[no] = pg
+				}
+				it.Next()
+				if pg.slots[i].rec != nil {
+					pg.slots[i] = slot{}
+					t.state.chunks--
+					t.state.stale++
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	s.segments.clear()
+	s.liveChanged()
+	_, err := s.inventory(ctx) // counts anew what malformed pages held
+	return err
+}
+
+// needing adds to bad the deltas that need one of it.
+func (c *checker) needing(ctx context.Context, bad *roaring.Bitmap) error {
+	for grown := true; grown; {
+		grown = false
+		if err := c.s.eachPageLoose(ctx, func(no uint64, pg *page) error {
+			for i := range pg.slots {
+				r := pg.slots[i].rec
+				if r == nil {
+					continue
+				}
+				for _, b := range r.bases {
+					if bad.Contains(uint32(b)) {
+						grown = bad.CheckedAdd(uint32(no*pageChunks)+uint32(i)) || grown
+					}
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
