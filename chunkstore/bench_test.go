@@ -3,9 +3,15 @@ package chunkstore
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // BenchmarkSmallCommit edits one file of 10 KB again and again: the latency of a small snapshot.
@@ -46,4 +52,68 @@ func BenchmarkKnown(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkKnownTree stores a tree of small files again, each with its previous version.
+func BenchmarkKnownTree(b *testing.B) {
+	s, err := Open(b.TempDir(), Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	rnd := rand.New(rand.NewPCG(3, 3))
+	const files, size = 4000, 10 << 10
+	parts := make([]part, files)
+	for i := range parts {
+		parts[i] = part{fmt.Sprintf("dir/%d.go", i), noise(rnd, size), nil}
+	}
+	m, err := tryPut(s, nil, parts...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range parts {
+		parts[i].prev = []Range{{m.ID, int64(i) * size, size}}
+	}
+	b.SetBytes(files * size)
+	start := cpuTime(b)
+	for b.Loop() {
+		if _, err := tryPut(s, nil, parts...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*files*size/1e6/(cpuTime(b)-start).Seconds(), "MB/cpu-s")
+}
+
+// TestIngestMemory stores noise in the background, 2 GB of it with $SNAPFS_LONG, and bounds the memory that takes.
+func TestIngestMemory(t *testing.T) {
+	size := 64 << 20
+	if os.Getenv("SNAPFS_LONG") != "" {
+		size = 2 << 30
+	}
+	s, err := Open(t.TempDir(), Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	in, err := s.NewIngest(t.Context(), IngestOptions{Kind: KindImage, Background: true})
+	require.NoError(t, err)
+	defer in.Abort()
+	rnd := rand.New(rand.NewPCG(4, 4))
+	buf := make([]byte, 1<<20)
+	for done := 0; done < size; done += len(buf) {
+		if done%(64<<20) == 0 {
+			require.NoError(t, in.Hint(Hint{Path: fmt.Sprintf("%d.bin", done), Size: 64 << 20}))
+		}
+		for i := 0; i < len(buf); i += 8 {
+			binary.LittleEndian.PutUint64(buf[i:], rnd.Uint64())
+		}
+		_, err := in.Write(buf)
+		require.NoError(t, err)
+	}
+	_, err = in.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	var u unix.Rusage
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
+	t.Logf("%d MB stored, resident at most %d MiB, CPU %v", size/1e6, u.Maxrss>>10, cpuTime(t))
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	require.Less(t, mem.Sys>>20, uint64(512), "MiB taken by the Go heap")
 }

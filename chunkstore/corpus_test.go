@@ -155,7 +155,8 @@ func storeStep(t *testing.T, s *Store, step string, files map[string]version, ba
 	return m, at
 }
 
-func cpuTime(t *testing.T) time.Duration {
+func cpuTime(t testing.TB) time.Duration {
+	t.Helper()
 	var r unix.Rusage
 	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &r))
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())

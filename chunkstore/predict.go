@@ -3,6 +3,7 @@ package chunkstore
 import (
 	"errors"
 	"math/bits"
+	"slices"
 	"sort"
 )
 
@@ -14,12 +15,16 @@ const chainMax = 16
 
 // predictor follows a part of an ingest along its previous version. Where a chunk of the previous version turns up
 // again, the two are aligned anew; in between they are taken to run in parallel.
+//
+// The previous version is loaded when a chunk first needs it: most parts that are stored again are known as a whole.
 type predictor struct {
-	in    *Ingest
-	old   []oldChunk     // the previous version
-	index map[uint64]int // by number, into old
-	at    int64          // bytes of the part so far
-	shift int64          // place in the previous version - place in the part
+	in     *Ingest
+	prev   []Range        // where the previous version lies; not loaded yet unless empty
+	passed []passed       // known chunks before it was loaded
+	old    []oldChunk     // the previous version
+	index  map[uint64]int // by number, into old
+	at     int64          // bytes of the part so far
+	shift  int64          // place in the previous version - place in the part
 
 	runs []oldRun // transform runs of the previous version
 	run  int      // how many the part has had
@@ -29,6 +34,12 @@ type predictor struct {
 // places here.
 type oldRun struct{ off, end int64 }
 
+// passed is a chunk that the store had, and its place in the part.
+type passed struct {
+	num uint64
+	at  int64
+}
+
 type oldChunk struct {
 	num uint64
 	off int64 // in the previous version
@@ -37,10 +48,20 @@ type oldChunk struct {
 
 // begin starts a part.
 func (p *predictor) begin(h Hint) {
+	p.prev, p.passed = h.Prev, p.passed[:0]
 	p.old, p.index, p.at, p.shift = p.old[:0], nil, 0, 0
 	p.runs, p.run = p.runs[:0], 0
+}
+
+// load reads where the previous version's chunks lie, and aligns it with the part so far.
+func (p *predictor) load() {
+	if len(p.prev) == 0 {
+		return
+	}
+	prev := p.prev
+	p.prev = nil
 	off := int64(0)
-	for _, r := range h.Prev {
+	for _, r := range prev {
 		// A prediction that cannot be had is none: the chunks are stored without it.
 		chunks, runs, err := p.in.s.chunksOf(r)
 		if err != nil {
@@ -55,20 +76,37 @@ func (p *predictor) begin(h Hint) {
 			p.old = append(p.old, c)
 		}
 	}
+	for _, c := range slices.Backward(p.passed) {
+		if p.align(c.num, c.at) {
+			break
+		}
+	}
+}
+
+// align tells whether the previous version has the chunk that lies at a place of the part; then the two are aligned.
+func (p *predictor) align(num uint64, at int64) bool {
+	if len(p.old) == 0 {
+		return false
+	}
+	if p.index == nil {
+		p.index = make(map[uint64]int, len(p.old))
+		for i, c := range p.old {
+			p.index[c.num] = i
+		}
+	}
+	i, ok := p.index[num]
+	if ok {
+		p.shift = p.old[i].off - at
+	}
+	return ok
 }
 
 // seen tells of a chunk that the store had.
 func (p *predictor) seen(num uint64, n int) {
-	if len(p.old) > 0 {
-		if p.index == nil {
-			p.index = make(map[uint64]int, len(p.old))
-			for i, c := range p.old {
-				p.index[c.num] = i
-			}
-		}
-		if i, ok := p.index[num]; ok {
-			p.shift = p.old[i].off - p.at
-		}
+	if len(p.prev) > 0 {
+		p.passed = append(p.passed, passed{num, p.at})
+	} else {
+		p.align(num, p.at)
 	}
 	p.at += int64(n)
 }
@@ -76,6 +114,7 @@ func (p *predictor) seen(num uint64, n int) {
 // enterRun tells that a transform run starts; it is predicted from the previous version's run of the same place
 // among the runs.
 func (p *predictor) enterRun() {
+	p.load()
 	if p.run < len(p.runs) {
 		p.shift = p.runs[p.run].off - p.at
 	}
@@ -94,6 +133,7 @@ func (p *predictor) missed(n int) { p.at += int64(n) }
 
 // bases finds what a new chunk at the present place is predicted from.
 func (p *predictor) bases(f *fresh) error {
+	p.load()
 	lo := p.at + p.shift - predictSlack
 	hi := p.at + p.shift + int64(len(f.data)) + predictSlack
 	i := sort.Search(len(p.old), func(i int) bool { return p.old[i].off+int64(p.old[i].len) > lo })
