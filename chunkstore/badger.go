@@ -28,6 +28,7 @@ const (
 	flushRoom      = 24 << 20 // for the table of a full memtable
 	packRoom       = 32 << 20 // what packs leave free of what openRoom does not take
 	openRoom       = 2*walAlloc + 4<<20
+	tightDisk      = 4 * openRoom // with less than this free, a closed index keeps openRoom for itself
 )
 
 // Names in the index's directory.
@@ -183,7 +184,8 @@ func removeEmptyLogs(dir string) error {
 //   - the memtable log in use is really allocated, and so is the next one, which is made in advance as an empty file
 //     with blocks behind its end;
 //   - a reserve is held that a flush and a compaction fit into, and given up when the disk gets full;
-//   - transactions are refused before a flush that would have no room.
+//   - transactions are refused before a flush that would have no room;
+//   - a closed index on a nearly full disk keeps the room that opening it needs (keepRoom).
 //
 // Packs stop growing earlier than that (packs.margin), so that deleting and collecting still work. Used with
 // Store.writeMu held.
@@ -280,6 +282,23 @@ func allocateFile(path string, flag int, n int64) error {
 		err = fmt.Errorf("allocate %s: %w", filepath.Base(path), err)
 	}
 	return errors.Join(err, f.Close())
+}
+
+// keepRoom leaves a reserve in a closed index on a nearly full disk, so that the next Open has the room it needs to
+// delete and to collect, even if something else fills the disk until then.
+func keepRoom(dir string) error {
+	free, err := freeBytes(dir)
+	if err != nil || free >= tightDisk {
+		return err
+	}
+	g := logGuard{dir: dir}
+	// What is written while the store is open for a clean-up takes some of it.
+	for _, n := range []int64{openRoom + 8<<20, openRoom + 4<<20, openRoom} {
+		if allocateFile(g.reservePath(), os.O_CREATE, n) == nil {
+			return nil
+		}
+	}
+	return g.giveUp() // less than the room is of no use
 }
 
 // trimIndex removes what a closed database leaves that it does not need: the record of garbage in the value log

@@ -3,6 +3,7 @@ package chunkstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -96,18 +97,28 @@ func TestFullDisk(t *testing.T) {
 	fillDisk(t, ballast+"2")
 	require.NoError(t, s.Close())
 
-	// A store is not opened on a full disk, and not harmed.
+	// It kept what opening needs, so that a user who finds the disk full can read, delete and collect.
 	fillDisk(t, ballast+"3")
+	s, err = Open(dir, Options{})
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want[len(want)-1], readAll(t, s, ids[len(ids)-1])))
+	deleteManifest(t, s, m.ID)
+	_, err = s.GC(ctx, nil)
+	require.True(t, err == nil || errors.Is(err, unix.ENOSPC), err) // of one pack, a part is dead
+	require.NoError(t, s.Close())
+
+	// Without that room a store is not opened on a full disk, and not harmed.
+	require.NoError(t, os.Remove(filepath.Join(dir, "index", reserveName)))
+	fillDisk(t, ballast+"4")
 	s2, err := Open(dir, Options{})
 	require.ErrorIs(t, err, unix.ENOSPC)
 	require.Nil(t, s2)
-	for _, n := range []string{"", "2", "3"} {
+	for _, n := range []string{"", "2", "3", "4"} {
 		require.NoError(t, os.Remove(ballast+n))
 	}
 	s, err = Open(dir, Options{})
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(want[len(want)-1], readAll(t, s, ids[len(ids)-1])))
-	readAll(t, s, m.ID)
 	requireClean(t, s)
 	require.NoError(t, s.Close())
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 	badger "github.com/dgraph-io/badger/v4"
+	"golang.org/x/sys/unix"
 )
 
 // GCStats says what a collection did. Bytes are allocated bytes.
@@ -19,7 +20,8 @@ type GCStats struct {
 const sweepPages = 64 // pages changed in one transaction
 
 // GC collects what no manifest needs and gives the bytes back; runs beside readers and writers. It can be
-// interrupted, also by a crash, at any point: what is left is collected by the next one.
+// interrupted, also by a crash, at any point: what is left is collected by the next one. On a full disk it gives back
+// what needs no room to be moved; ENOSPC means that there was none of that.
 //
 //	scan     which chunks there are
 //	mark     what manifests name, what ingests and readers hold, and the bases of all these; the rest is doomed
@@ -48,6 +50,9 @@ func (s *Store) GC(ctx context.Context, progress func(done, total int64)) (GCSta
 	s.liveChanged()
 	after, aerr := s.allocated()
 	c.stats.Bytes = max(0, before-after)
+	if err == nil && c.stats.Bytes == 0 {
+		err = c.noRoom
+	}
 	return c.stats, errors.Join(err, aerr)
 }
 
@@ -59,13 +64,19 @@ type collection struct {
 	named    *roaring.Bitmap // chunks that manifests name, and what is pinned
 	live     *roaring.Bitmap // named, and the bases they need
 	touched  map[place]bool  // blocks that lost a chunk in the sweep
+	noRoom   error           // that of a step which could not move data on a full disk
 }
 
 func (c *collection) run(ctx context.Context) error {
 	steps := []func(context.Context) error{c.mark, c.sweep, c.rewrite, c.compact, c.purge}
 	for i, step := range steps {
 		c.progress(int64(i), int64(len(steps)))
-		if err := step(ctx); err != nil {
+		err := step(ctx)
+		if errors.Is(err, unix.ENOSPC) {
+			c.noRoom = err // the steps that follow may make some
+			continue
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -293,7 +293,7 @@ func (s *Store) release() error {
 		}
 		_, cerr := guarded("close index", func() (struct{}, error) { return struct{}{}, s.db.Close() })
 		if err = errors.Join(err, cerr); err == nil && !s.opts.ReadOnly {
-			err = trimIndex(s.guard.dir)
+			err = errors.Join(trimIndex(s.guard.dir), keepRoom(s.guard.dir))
 		}
 		errs = append(errs, err)
 	}
