@@ -151,7 +151,7 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 	}
 	a.Ino |= o.upper.store.inoBase
 	top := p.top.child(at.name, found{attr: a})
-	n := o.nodes.enter(p, at.name, hit{parts: []*obj{top}, attr: a})
+	n := o.nodes.enter(p, at.name, hit{parts: []*obj{top}, attr: a, found: found{bare: !acl && !o.upper.labels}})
 	o.listings.add(p, at.name, n)
 	return Entry{Node: n.id, Gen: 1, Attr: o.shape(n, a)}, nil
 }

@@ -186,3 +186,53 @@ func TestAttributeWhiteouts(t *testing.T) {
 		t.Errorf("got %v, %v", fi, err)
 	}
 }
+
+// TestBareFiles checks that the answer "no extended attributes", which is given from memory, is never a wrong one.
+func TestBareFiles(t *testing.T) {
+	lower := t.TempDir()
+	for _, name := range []string{"with", "without"} {
+		if err := os.WriteFile(filepath.Join(lower, name), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Setxattr(filepath.Join(lower, "with"), "user.u", []byte("v"), 0); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, lower)
+	r.create("new", "x")
+	has := func(path string, want bool) {
+		t.Helper()
+		err := r.on(path, func(n NodeID) error {
+			names, err := r.o.ListXattr(n)
+			if err != nil {
+				return err
+			}
+			_, err = r.o.GetXattr(n, "user.u")
+			if got := err == nil; got != want || len(names) > 0 != want {
+				t.Errorf("%s: got %v, names %q; want %v", path, err, names, want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	has("with", true)
+	for _, path := range []string{"without", "new"} {
+		e, err := r.find(path) // one node all the time
+		if err != nil {
+			t.Fatal(err)
+		}
+		has(path, false)
+		if err := r.o.SetXattr(e.Node, "user.u", []byte("v"), 0); err != nil {
+			t.Fatal(err)
+		}
+		has(path, true)
+		if err := r.o.RemoveXattr(e.Node, "user.u"); err != nil {
+			t.Fatal(err)
+		}
+		has(path, false)
+		r.o.Forget(e.Node, 1)
+	}
+	r.wantNodes(1)
+}

@@ -124,8 +124,10 @@ func (s *dirStore) examine(p place) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
+	f.bare = true
 	for _, name := range names {
 		if !ownXattr(name) {
+			f.bare = false
 			continue
 		}
 		value, err := p.getxattr(name)

@@ -130,8 +130,12 @@ func (s *imageStore) examine(n *squashfs.Inode) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
+	f.bare = true
 	for _, x := range xattrs {
-		if ownXattr(x.Name) && x.Name != xattrIno {
+		switch {
+		case !ownXattr(x.Name):
+			f.bare = false
+		case x.Name != xattrIno:
 			f.note(x.Name, x.Value)
 		}
 	}

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,6 +19,10 @@ type node struct {
 	id  NodeID
 	ino uint64
 	typ uint32 // S_IFMT bits
+
+	// bare says that there are no extended attributes but the overlay's own. The kernel asks for one before the first
+	// write of a file and at every ls, nearly always in vain.
+	bare atomic.Bool
 
 	// Guarded by Overlay.tree.
 	parent *node // of name; nil for the root
@@ -79,6 +84,7 @@ func (t *table) enter(p *node, name string, h hit) *node {
 			id: NodeID(top.ino), ino: top.ino, typ: h.attr.Mode & unix.S_IFMT,
 			parent: p, name: name, top: top,
 		}
+		n.bare.Store(h.found.bare)
 		if len(h.parts) > 1 {
 			n.below = h.parts[1:]
 		}

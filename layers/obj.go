@@ -35,6 +35,7 @@ type found struct {
 	opaque   bool   // directories: nothing below shows through
 	redirect string // directories and metacopies: where the layers below have it
 	metacopy bool   // the data is in a layer below
+	bare     bool   // no extended attributes but the overlay's own
 	ref      uint64 // for obj.ref
 }
 

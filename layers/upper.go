@@ -16,6 +16,7 @@ type upper struct {
 	work  int       // O_PATH
 	// attrWhiteouts: the host refuses device 0/0 or was told to do without.
 	attrWhiteouts bool
+	labels        bool          // the host gives new files extended attributes, as SELinux does
 	serial        atomic.Uint64 // of names in work
 	users         atomic.Int64  // the overlay and copy-ups under way, which outlast a seal; the last one closes work
 }
@@ -66,7 +67,11 @@ func (u *upper) probe(whiteouts string) error {
 		return fmt.Errorf("work directory: %w", err)
 	}
 	p := place{u.work, name}
-	err := p.setxattr(xattrIno, encodeIno(0), 0)
+	given, err := p.listxattr()
+	if err == nil {
+		u.labels = len(given) > 0
+		err = p.setxattr(xattrIno, encodeIno(0), 0)
+	}
 	if rerr := removeAll(u.work, name); err == nil && rerr != nil {
 		return rerr
 	}

@@ -32,6 +32,9 @@ func (o *Overlay) GetXattr(id NodeID, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if n.bare.Load() {
+		return nil, unix.ENODATA
+	}
 	if _, ok := n.top.backend().(*dirStore); ok || n.pin > 0 {
 		p, h, err := n.place()
 		if err != nil {
@@ -59,6 +62,9 @@ func (o *Overlay) ListXattr(id NodeID) ([]string, error) {
 	n, err := o.nodes.get(id)
 	if err != nil {
 		return nil, err
+	}
+	if n.bare.Load() {
+		return nil, nil
 	}
 	var raw []string
 	if _, ok := n.top.backend().(*dirStore); ok || n.pin > 0 {
@@ -90,7 +96,8 @@ func (o *Overlay) ListXattr(id NodeID) ([]string, error) {
 
 // SetXattr sets one; flags are XATTR_CREATE and XATTR_REPLACE, and XattrKillSGID.
 func (o *Overlay) SetXattr(id NodeID, name string, value []byte, flags int) error {
-	return o.onInode(id, func(p place) error {
+	return o.onInode(id, func(n *node, p place) error {
+		n.bare.Store(false)
 		if err := p.setxattr(escapeXattr(name), value, flags&^XattrKillSGID); err != nil {
 			return err
 		}
@@ -110,11 +117,11 @@ func (o *Overlay) RemoveXattr(id NodeID, name string) error {
 	if _, err := o.GetXattr(id, name); err != nil {
 		return err // before anything is copied up
 	}
-	return o.onInode(id, func(p place) error { return p.removexattr(escapeXattr(name)) })
+	return o.onInode(id, func(_ *node, p place) error { return p.removexattr(escapeXattr(name)) })
 }
 
 // onInode changes the metadata of one inode in the upper.
-func (o *Overlay) onInode(id NodeID, fn func(p place) error) error {
+func (o *Overlay) onInode(id NodeID, fn func(n *node, p place) error) error {
 	return o.alter(func() error {
 		n, err := o.nodes.get(id)
 		if err != nil {
@@ -128,7 +135,7 @@ func (o *Overlay) onInode(id NodeID, fn func(p place) error) error {
 			return err
 		}
 		defer h.release()
-		return fn(p)
+		return fn(n, p)
 	})
 }
 

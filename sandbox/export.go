@@ -65,6 +65,9 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 		return ExportResult{}, err
 	}
 	result, err := writeImageFile(path, func(f *os.File) error { return writeImage(ctx, f, src, r) })
+	if c, ok := src.(io.Closer); ok {
+		err = errors.Join(err, c.Close())
+	}
 	return result, classify(err)
 }
 
