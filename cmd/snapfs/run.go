@@ -147,8 +147,8 @@ func (t throwAway) clean(ctx context.Context, dir string) error {
 		time.Sleep(100 * time.Millisecond)
 	}
 	if errors.Is(err, sandbox.ErrConflict) {
-		return fmt.Errorf("workspace %s is still used at %s by %s; end them, then '%s && %s': %w",
-			t.name, quote(dir), users(dir), a.hint("umount "+t.name), a.hint("destroy "+t.name), sandbox.ErrConflict)
+		return failure(sandbox.ErrConflict, "conflict: workspace %s is still used at %s by %s; end them, then '%s && %s'",
+			t.name, quote(dir), users(dir), a.hint("umount "+t.name), a.hint("destroy "+t.name))
 	}
 	if err != nil {
 		return fmt.Errorf("workspace %s is left at %s: %w", t.name, quote(dir), err)
