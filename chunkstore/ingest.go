@@ -107,7 +107,7 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 		sum:       blake3.New(),
 		unwritten: map[hash]*fresh{},
 		unindexed: map[uint64]*fresh{},
-		slots:     make(chan struct{}, runtime.GOMAXPROCS(0)+1),
+		slots:     make(chan struct{}, opts.workers()),
 	}
 	in.list.Kind = opts.Kind
 	in.list.Size = int64(opts.HeaderSize)
@@ -117,6 +117,15 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 	in.pred.in = in
 	s.pins.addIngest(in)
 	return in, nil
+}
+
+// workers is how many encoders run beside the reader of an ingest. Nobody waits for one in the background: it leaves most of the
+// processors to those who do. Threads of low priority would be worse: the runtime's pauses wait for every thread.
+func (o IngestOptions) workers() int {
+	if o.Background {
+		return max(1, runtime.GOMAXPROCS(0)/4)
+	}
+	return runtime.GOMAXPROCS(0) + 1
 }
 
 var errEnded = errors.New("ingest has ended")

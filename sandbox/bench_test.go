@@ -150,3 +150,68 @@ func BenchmarkRestore(b *testing.B) {
 	}
 	latencies(b, took)
 }
+
+// deepStack is how many snapshots in a row BenchmarkDeepStack takes first.
+const deepStack = 200
+
+// BenchmarkDeepStack works on a workspace that was frozen many times: a snapshot of one changed file, a restore of the newest
+// snapshot with its mount, and a first walk over its tree.
+func BenchmarkDeepStack(b *testing.B) {
+	h, dir := benchHome(b)
+	at, restored := filepath.Join(dir, "m"), filepath.Join(dir, "restored")
+	if err := os.Mkdir(restored, 0o755); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := h.Create(b.Context(), sandbox.CreateRequest{Name: "w"}); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := h.Mount(b.Context(), sandbox.MountRequest{Workspace: "w", Mountpoint: at, MakeMountpoint: true}); err != nil {
+		b.Fatal(err)
+	}
+	w := newWriter(b)
+	defer w.end()
+	files := 0
+	snapshot := func(wait bool) (sandbox.Snapshot, time.Duration) {
+		w.write(b, fmt.Sprintf("%s/f%d", at, files))
+		files++
+		start := time.Now()
+		s, err := h.Snapshot(b.Context(), sandbox.SnapshotRequest{Workspace: "w", WaitStored: wait})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s, time.Since(start)
+	}
+	for range deepStack - 1 {
+		snapshot(false)
+	}
+	s, _ := snapshot(true)
+	var took, restores, walks []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		r, err := h.Restore(b.Context(), sandbox.RestoreRequest{Snapshot: s.ID, Mountpoint: restored})
+		if err != nil {
+			b.Fatal(err)
+		}
+		restores = append(restores, time.Since(start))
+		start = time.Now()
+		if out, err := exec.CommandContext(b.Context(), "find", restored, "-size", "+9k").CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+		walks = append(walks, time.Since(start))
+		if _, err := h.Unmount(b.Context(), sandbox.UnmountRequest{Workspace: r.ID}); err != nil {
+			b.Fatal(err)
+		}
+		if err := h.Destroy(b.Context(), sandbox.RefRequest{Ref: r.ID}); err != nil {
+			b.Fatal(err)
+		}
+		_, d := snapshot(false)
+		took = append(took, d)
+	}
+	for _, m := range []struct {
+		name string
+		took []time.Duration
+	}{{"snapshot", took}, {"restore", restores}, {"walk", walks}} {
+		slices.Sort(m.took)
+		b.ReportMetric(float64(m.took[len(m.took)/2].Microseconds())/1000, m.name+"-p50-ms")
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"golang.org/x/sys/unix"
+
 	snapfuse "snapfs/fs"
 	"snapfs/layers"
 )
@@ -31,9 +33,21 @@ func (e fuseEngine) mount(ctx context.Context, o *layers.Overlay, workspace, mou
 		NoSUID: opts.NoSUID, NoDev: opts.NoDev, NoExec: opts.NoExec, Logger: e.log,
 	})
 	if err != nil {
+		if !isFuseDevice() {
+			err = fmt.Errorf("%w: %s is missing, or not the FUSE device: %w", ErrUnavailable, fuseDevice, err)
+		}
 		return nil, classify(fmt.Errorf("mounting %s at %s: %w", workspace, mountpoint, err))
 	}
 	return m, nil
+}
+
+// fuseDevice is where the kernel's FUSE is reached, a character device 10:229.
+const fuseDevice = "/dev/fuse"
+
+func isFuseDevice() bool {
+	var st unix.Stat_t
+	err := unix.Stat(fuseDevice, &st)
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(10, 229)
 }
 
 func (o MountOptions) validate() error {

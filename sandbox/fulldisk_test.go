@@ -37,10 +37,10 @@ func TestFullDisk(t *testing.T) {
 	}
 	disk := filepath.Join(dir, "disk")
 	t.Cleanup(func() { mustSh(`if mountpoint -q "$2"; then umount "$2"; fi; rm -rf "$1"`, dir, disk) })
-	mustSh(`mkdir "$1/disk" "$1/m" "$1/src"; truncate -s 160M "$1/image"; mkfs.ext4 -q -m 0 "$1/image"; mount -o loop "$1/image" "$1/disk"
-		head -c 200000000 /dev/urandom > "$1/src/big"`, dir)
+	mustSh(`mkdir "$1/disk" "$1/m" "$1/src"; truncate -s 104M "$1/image"; mkfs.ext4 -q -m 0 "$1/image"; mount -o loop "$1/image" "$1/disk"
+		head -c 70000000 /dev/urandom > "$1/src/big"`, dir)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 	defer cancel()
 	h, err := sandbox.Open(ctx, filepath.Join(disk, "home"), sandbox.Options{})
 	if err != nil {

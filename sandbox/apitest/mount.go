@@ -29,6 +29,9 @@ func testMountTwice(e *env) {
 		e.Errorf("the recorded mountpoint: %v", err)
 	}
 	e.wants(again(sandbox.MountRequest{Mountpoint: at, MountOptions: sandbox.MountOptions{ReadOnly: true}}), sandbox.ErrConflict, at, "rw")
+	for _, o := range []sandbox.MountOptions{{NoSUID: true}, {NoDev: true}, {NoExec: true}} {
+		e.wants(again(sandbox.MountRequest{Mountpoint: at, MountOptions: o}), sandbox.ErrConflict, at, "other options")
+	}
 	e.wants(again(sandbox.MountRequest{Mountpoint: e.mkdir("other")}), sandbox.ErrConflict, at)
 	e.unmount("w")
 	equal(e, "state", e.show("w").State, sandbox.Unmounted)
@@ -173,7 +176,16 @@ func testDetached(e *env) {
 	s := e.snapshot("w", "")
 	_, restored := e.restore(s.ID)
 	equal(e, "contents", e.sh(`cat "$1/f"`, restored), "data")
+	_, err = e.api.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "w"})
+	e.wants(err, sandbox.ErrConflict, "detached", pid, "force")
 	w = must[sandbox.Workspace](e)(e.api.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "w", Force: true}))
 	equal(e, "state", w.State, sandbox.Unmounted)
 	equal(e, "contents", e.sh(`cat "$1/f"`, e.mount("w")), "data")
+	// The end of the service ends copies, too: the next one finds nothing in its way.
+	ready2 := filepath.Join(e.dir, "ready2")
+	e.background(`exec unshare -m --propagation private sh -c ': > "$1"; exec sleep 60' sh "$1"`, ready2)
+	e.eventually("the namespace is there", func() bool { _, err := os.Stat(ready2); return err == nil })
+	e.reopen(true)
+	equal(e, "state", e.show("w").State, sandbox.Mounted)
+	equal(e, "contents", e.sh(`cat "$1/f"`, at), "data")
 }

@@ -195,7 +195,7 @@ func testLists(e *env) {
 
 func testDelete(e *env) {
 	at := e.up("w")
-	e.sh(`head -c 3000000 /dev/urandom > "$1/f"`, at)
+	e.sh(`head -c 300000 /dev/urandom > "$1/f"`, at)
 	a := e.stored("w", "a")
 	e.sh(`echo > "$1/f"`, at)
 	b := e.stored("w", "b")
@@ -304,7 +304,7 @@ func testCancelled(e *env) {
 	equal(e, "snapshots", len(must[sandbox.SnapshotPage](e)(e.api.Snapshots(e.Context(), sandbox.ListRequest{})).Snapshots), 1)
 
 	// Cancelled on the way: nothing is left.
-	e.sh(`for i in 1 2 3 4 5 6 7 8; do head -c 4000000 /dev/urandom > "$1/$i"; done`, src)
+	e.sh(`for i in 1 2 3 4 5 6 7 8; do head -c 1000000 /dev/urandom > "$1/$i"; done`, src)
 	ctx, cancel = context.WithCancel(e.Context())
 	defer cancel()
 	_, err := e.api.Create(ctx, sandbox.CreateRequest{Name: "x", Source: src, Progress: func(sandbox.Progress) { cancel() }})
