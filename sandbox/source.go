@@ -103,6 +103,9 @@ func (h *Home) imageLoader(path string) loader {
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", path, err)
 		}
+		if err := im.Complete(); err != nil {
+			return fmt.Errorf("reading %s: %w", path, err)
+		}
 		if _, err = layers.PackImage(ctx, h.store, im, layers.PackOptions{Progress: progress}, fn); err != nil {
 			return fmt.Errorf("storing %s: %w", path, err)
 		}

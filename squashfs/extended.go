@@ -2,12 +2,35 @@ package squashfs
 
 import (
 	"errors"
+	"fmt"
+	"io"
 
 	"golang.org/x/sys/unix"
 )
 
 // What the extension section adds is joined here. A section that is damaged or of another version leaves a plain
 // squashfs: its facts are left out, and Check tells why.
+
+// Complete fails with ErrCorrupt if the image has an extension section of ours that is cut short or has a damaged header.
+// Reading forgives that and goes on without its facts; whoever takes an image over for good wants to know before.
+func (im *Image) Complete() error {
+	base := int64(im.sb.bytesUsed+padding-1) / padding * padding
+	head := make([]byte, len(extMagic))
+	if _, err := im.r.ReadAt(head, base); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read extension header: %w", err)
+	}
+	if string(head) != extMagic {
+		return nil // what another program left behind the image
+	}
+	x, err := openExtension(im.r, im.size, &im.sb)
+	switch {
+	case errors.Is(err, errExtVersion):
+		return nil
+	case err == nil && x == nil:
+		return fmt.Errorf("%w: extension section of %d bytes", ErrCorrupt, im.size-base)
+	}
+	return err
+}
 
 // section gives the extension section, nil if there is none to believe.
 func (im *Image) section() (*extension, error) {

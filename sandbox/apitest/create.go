@@ -131,6 +131,15 @@ func testCreateFromImage(e *env) {
 	e.sh(`head -c 200 "$1" > "$2"`, image, bad)
 	_, err := e.api.Create(e.Context(), sandbox.CreateRequest{Name: "bad", Source: bad})
 	e.wants(err, sandbox.ErrCorrupt, "bad.sqsh")
+	// Our own image, cut off within the section that other programs do not read.
+	e.snapshot("from-image", "s")
+	whole := filepath.Join(e.dir, "whole.sqsh")
+	must[sandbox.ExportResult](e)(e.api.Export(e.Context(), sandbox.ExportRequest{Snapshot: "s", Path: whole, Compression: "none"}))
+	for _, more := range []string{"20", "100"} {
+		e.sh(`used=$(od -An -t u8 -j 40 -N 8 "$1"); head -c $(((used + 4095) / 4096 * 4096 + $3)) "$1" > "$2"`, whole, bad, more)
+		_, err = e.api.Create(e.Context(), sandbox.CreateRequest{Name: "bad", Source: bad})
+		e.wants(err, sandbox.ErrCorrupt, "bad.sqsh", "extension")
+	}
 	e.sh(`echo text > "$1"`, bad)
 	_, err = e.api.Create(e.Context(), sandbox.CreateRequest{Name: "bad", Source: bad})
 	e.wants(err, sandbox.ErrInvalid, "bad.sqsh")
