@@ -94,7 +94,7 @@ func (s imageSink) Header(p []byte) error {
 // TestDamage flips bits, overwrites and cuts images, and reads what is left: all must end, and quickly, with
 // ErrCorrupt or with an answer.
 func TestDamage(t *testing.T) {
-	rounds := 40
+	rounds := 20
 	if os.Getenv("SNAPFS_LONG") != "" {
 		rounds = 1500
 	}

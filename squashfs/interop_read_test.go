@@ -22,7 +22,7 @@ func TestReadMksquashfs(t *testing.T) {
 	root := makeTree(t)
 	want, err := treewalk.Walk(root)
 	must(t, err)
-	compressors := []string{"gzip", "zstd", "lz4", "xz", "lzo", "lzma"}
+	compressors := []string{"gzip", "lz4", "lzo", "zstd", "xz", "lzma"}
 	blocks := []string{"4K", "128K", "1M"}
 	variants := []string{
 		"", "-no-fragments", "-always-use-fragments", "-no-xattrs", "-tailends", "-noI -noD -noF -noX", "-noD", "-noF -noId",
@@ -32,8 +32,8 @@ func TestReadMksquashfs(t *testing.T) {
 	for i, c := range compressors {
 		for j, b := range blocks {
 			for k, v := range variants {
-				// In short runs each compressor and block size occurs, and each variant once.
-				if long() || (k == 0 && (i+j)%3 == 0) || (i == k%len(compressors) && j == k%len(blocks)) {
+				// In short runs each compressor and block size occurs, and each variant once, with a compressor that is fast.
+				if long() || (k == 0 && (i+j)%3 == 0) || (i == k%3 && j == k%len(blocks)) {
 					combos = append(combos, [3]string{c, b, v})
 				}
 			}
@@ -44,7 +44,7 @@ func TestReadMksquashfs(t *testing.T) {
 		[3]string{"lz4", "128K", "-Xhc"},
 		[3]string{"gzip", "64K", "-Xwindow-size 10 -Xstrategy huffman_only,run_length_encoded,fixed"},
 		[3]string{"lzo", "64K", "-Xalgorithm lzo1x_1"},
-		[3]string{"zstd", "256K", "-Xcompression-level 22"},
+		[3]string{"zstd", "256K", "-Xcompression-level 3"},
 	)
 	for _, c := range combos {
 		t.Run(strings.TrimSpace(strings.Join(c[:], " ")), func(t *testing.T) {
