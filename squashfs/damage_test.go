@@ -99,8 +99,18 @@ func TestDamage(t *testing.T) {
 		rounds = 1500
 	}
 	for i, c := range [][2]string{
-		{"", "gzip"}, {"", "zstd"}, {"", "lz4"}, {"", "xz"}, {"", "lzo"}, {"", "lzma"},
-		{"store", ""}, {"ship", "none"}, {"ship", "zstd"}, {"ship", "gzip"}, {"ship", "xz"}, {"ship", "lz4"},
+		{"", "gzip"},
+		{"", "zstd"},
+		{"", "lz4"},
+		{"", "xz"},
+		{"", "lzo"},
+		{"", "lzma"},
+		{"store", ""},
+		{"ship", "none"},
+		{"ship", "zstd"},
+		{"ship", "gzip"},
+		{"ship", "xz"},
+		{"ship", "lz4"},
 	} {
 		t.Run(strings.Join(c[:], "-"), func(t *testing.T) {
 			sound := madeImage(t, c[0], c[1])
