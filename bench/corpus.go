@@ -82,7 +82,7 @@ func (e *env) cached(ctx context.Context, c corpus) (history, error) {
 		if err != nil {
 			return h, err
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }()
 		b := &builder{ws: filepath.Join(dir, "ws"), dir: dir, name: c.name, bar: e.bar, since: time.Now().Add(-time.Minute)}
 		for _, d := range []string{b.ws, filepath.Join(dir, "states")} {
 			if err := os.Mkdir(d, 0o755); err != nil {
