@@ -19,8 +19,8 @@ const repackedSize = 3 << 20
 const repackedDelta = 256
 
 // Optimize packs what came since the last time anew, for the least space, on one processor: chunks that are no deltas
-// into longer blocks, those of several ingests together; deltas at the best level, with similar chunks besides their
-// bases. It runs beside readers and writers; bytes of the result are what it gave back.
+// into longer blocks, those of several ingests together; deltas, against the bases they have, at the best level. It
+// runs beside readers and writers; bytes of the result are what it gave back.
 //
 // It can be interrupted at any point, by ctx or by a crash: copies are synced and read back before one transaction at
 // a time makes the index name them, the originals go after that, and what was not reached is done by the next run.

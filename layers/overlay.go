@@ -68,7 +68,7 @@ func New(upperDir, workDir string, lowers []Lower, opts Options) (*Overlay, erro
 		}
 		o.upper = u
 		o.stack = append([]*layer{u.layer}, o.stack...)
-	} else if upperDir != "" {
+	} else if upperDir != "" && (len(o.stack) == 0 || inUse(upperDir)) {
 		l, err := OpenSealed("", upperDir, opts.InoBase)
 		if err != nil {
 			_ = o.Close() // the first error counts

@@ -304,3 +304,32 @@ func TestFirstSteps(t *testing.T) {
 	}
 	r.wantNodes(1)
 }
+
+// TestReadOnlyRoot: a read-only overlay over an upper that was never written shows the root of the layer below.
+func TestReadOnlyRoot(t *testing.T) {
+	base := t.TempDir()
+	past := unix.Timespec{Sec: 1_000_000_000, Nsec: 7}
+	if err := errors.Join(os.Chmod(base, os.ModeSticky|0o777), unix.UtimesNanoAt(unix.AT_FDCWD, base, []unix.Timespec{past, past}, 0)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := OpenSealed("base", base, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := New(t.TempDir(), t.TempDir(), []Lower{l}, Options{ReadOnly: true, InoBase: 1 << 48})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(o.Close(), l.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	a, err := o.GetAttr(RootNode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Mode != unix.S_IFDIR|unix.S_ISVTX|0o777 || a.Mtime.Sec != past.Sec || a.Mtime.Nsec != 7 {
+		t.Errorf("root is %o of %v, want 41777 of %v", a.Mode, a.Mtime, past)
+	}
+}

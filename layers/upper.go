@@ -154,6 +154,12 @@ func removeAll(dirfd int, name string) error {
 	return unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR)
 }
 
+// inUse tells that an upper was opened for writing before. One that was not has no attributes of its own to show.
+func inUse(upperDir string) bool {
+	_, err := unix.Lgetxattr(upperDir, xattrIno, nil)
+	return !errors.Is(err, unix.ENODATA)
+}
+
 // initRoot gives the root of a fresh upper the attributes of the root below, or plain ones where nothing is below.
 // xattrIno marks a root that has them already.
 func (u *upper) initRoot(below *obj) error {
