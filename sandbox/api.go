@@ -248,9 +248,11 @@ type GCResult struct {
 	Expired int   `json:"expired"` // snapshots past their time that were deleted
 }
 
-// CheckRequest verifies a home.
+// CheckRequest verifies a home. Repair also takes what cannot be read out of the store's index: the snapshots that need it
+// keep what else they have, and equal contents that come again are stored anew instead of being found damaged.
 type CheckRequest struct {
 	ReadData bool           `json:"read_data"`
+	Repair   bool           `json:"repair"`
 	Progress func(Progress) `json:"-"`
 }
 

@@ -62,7 +62,9 @@ func (c *checker) hit(layers ...string) []string {
 
 // store checks the chunk store.
 func (c *checker) store(ctx context.Context, r CheckRequest) error {
-	problems, err := c.h.store.Check(ctx, chunkstore.CheckOptions{ReadData: r.ReadData, Progress: stage(r.Progress, "check store")})
+	problems, err := c.h.store.Check(ctx, chunkstore.CheckOptions{
+		ReadData: r.ReadData, Repair: r.Repair, Progress: stage(r.Progress, "check store"),
+	})
 	if err != nil {
 		return err
 	}

@@ -13,11 +13,15 @@ import (
 func (a *app) checkCommand() *cobra.Command {
 	r := sandbox.CheckRequest{}
 	cmd := &cobra.Command{
-		Use:   "check [--read-data]",
+		Use:   "check [--read-data] [--repair]",
 		Short: "verify a home",
 		Long: `Verifies that all records of the home hold together, and with --read-data that every stored byte still has its
-checksum. Changes nothing. Each problem is a line that names the snapshots it hits; the exit code tells clean from corrupt.`,
-		Example:     "  snapfs check\n  snapfs check --read-data --json",
+checksum. Each problem is a line that names the snapshots it hits; the exit code tells clean from corrupt.
+
+With --repair the data that was found damaged leaves the index. The snapshots named keep what else they have, all others are
+whole, and equal contents that come again, by 'create --from' or a new snapshot, are stored anew. Lost data does not
+come back: delete the snapshots named, or copy out of them what still reads. Without --repair nothing is changed.`,
+		Example:     "  snapfs check\n  snapfs check --read-data --json\n  snapfs check --read-data --repair",
 		Args:        exact(),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitCorrupt, exitUnavailable)},
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,6 +45,7 @@ checksum. Changes nothing. Each problem is a line that names the snapshots it hi
 		},
 	}
 	cmd.Flags().BoolVar(&r.ReadData, "read-data", false, "read and verify all stored data")
+	cmd.Flags().BoolVar(&r.Repair, "repair", false, "take damaged data out of the index")
 	return cmd
 }
 

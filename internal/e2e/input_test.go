@@ -244,6 +244,28 @@ func TestTruncatedHome(t *testing.T) {
 	}
 }
 
+// TestRepair damages a stored file: check names the snapshot, and after check --repair the same contents can be stored
+// and read again.
+func TestRepair(t *testing.T) {
+	h := newHome(t)
+	src := h.path("src")
+	shell(t, soon, h.tmp, `mkdir src && head -c 3000000 /dev/urandom >src/noise && echo text >src/text`)
+	h.ok("create", "one", "--from", src)
+	h.ok("snapshot", "one", "--name", "s", "--wait", "stored")
+	h.ok("stop")
+	shell(t, soon, h.tmp, `p=$(ls -S home/store/packs/* | head -n 1) && printf damaged | dd of="$p" bs=1 seek=1000000 conv=notrunc status=none`)
+	if r := h.run("check", "--read-data"); r.code != 6 || !strings.Contains(r.out, "hits") {
+		t.Fatalf("check of a damaged store: code %d: %s%s", r.code, r.out, r.err)
+	}
+	if r := h.run("check", "--read-data", "--repair"); r.code != 6 {
+		t.Fatalf("repair: code %d: %s%s", r.code, r.out, r.err)
+	}
+	h.ok("create", "two", "--from", src)
+	h.ok("mount", "two", h.path("two"))
+	shell(t, soon, h.tmp, `cmp src/noise two/noise && cmp src/text two/text`)
+	h.ok("umount", "two")
+}
+
 // suffix is the short part of the only restored workspace's name.
 func suffix(t *testing.T, h *home) string {
 	t.Helper()
