@@ -16,7 +16,9 @@ func (a *app) gcCommand() *cobra.Command {
 		Use:   "gc [--optimize]",
 		Short: "give the space of what was deleted back to the host",
 		Long: `Deletes snapshots that are past their time, and gives back the space of chunks that no layer needs. Workspaces
-stay mounted and usable meanwhile. With --optimize, cold data are packed anew as well, which takes longer.`,
+stay mounted and usable meanwhile. Moving data costs time and writes, so what is dead in a file of the store that is more than
+nine tenths alive waits there, and stats shows it as reclaimable, until more of the file is. Layers that a newer snapshot still
+stands on are kept whole. With --optimize, cold data are packed anew as well, which takes longer.`,
 		Example:     "  snapfs gc\n  snapfs gc --optimize --json",
 		Args:        exact(),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitCorrupt, exitUnavailable)},
