@@ -17,10 +17,10 @@ deps:
 
 test: deps build
 	$(GO) vet ./...
-	$(GO) test -timeout 780s ./... </dev/null
+	$(GO) test -timeout 1200s ./... </dev/null
 
 race: deps
-	$(GO) test -race -timeout 480s $(RACE) </dev/null
+	$(GO) test -race -timeout 900s $(RACE) </dev/null
 
 lint:
 	$(GO) run $(LINT) run --timeout 8m ./...
