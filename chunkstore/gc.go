@@ -29,6 +29,13 @@ const sweepPages = 64 // pages changed in one transaction
 //	rewrite  blocks of which much is dead, and chunks that only dead bases explain
 //	compact  packs with much garbage: their live records are copied, the index is switched, the file goes
 func (s *Store) GC(ctx context.Context, progress func(done, total int64)) (GCStats, error) {
+	return s.collect(ctx, progress, (*collection).run)
+}
+
+// collect runs GC or Optimize, one at a time, and measures what it gave back.
+func (s *Store) collect(ctx context.Context, progress func(done, total int64),
+	run func(*collection, context.Context) error,
+) (GCStats, error) {
 	if err := s.enter(ctx); err != nil {
 		return GCStats{}, err
 	}
@@ -46,7 +53,7 @@ func (s *Store) GC(ctx context.Context, progress func(done, total int64)) (GCSta
 		return GCStats{}, err
 	}
 	c := &collection{s: s, progress: progress}
-	err = c.run(ctx)
+	err = run(c, ctx)
 	s.liveChanged()
 	after, aerr := s.allocated()
 	c.stats.Bytes = max(0, before-after)

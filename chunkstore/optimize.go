@@ -25,28 +25,7 @@ const repackedDelta = 256
 // It can be interrupted at any point, by ctx or by a crash: copies are synced and read back before one transaction at
 // a time makes the index name them, the originals go after that, and what was not reached is done by the next run.
 func (s *Store) Optimize(ctx context.Context, progress func(done, total int64)) (GCStats, error) {
-	if err := s.enter(ctx); err != nil {
-		return GCStats{}, err
-	}
-	defer s.leave()
-	if s.opts.ReadOnly {
-		return GCStats{}, ErrReadOnly
-	}
-	s.gcMu.Lock()
-	defer s.gcMu.Unlock()
-	if progress == nil {
-		progress = func(int64, int64) {}
-	}
-	before, err := s.allocated()
-	if err != nil {
-		return GCStats{}, err
-	}
-	c := &collection{s: s, progress: progress}
-	err = c.optimize(ctx)
-	s.liveChanged()
-	after, aerr := s.allocated()
-	c.stats.Bytes = max(0, before-after)
-	return c.stats, errors.Join(err, aerr)
+	return s.collect(ctx, progress, (*collection).optimize)
 }
 
 // Unoptimized tells how many chunks came since the last Optimize.
