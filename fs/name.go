@@ -18,6 +18,12 @@ func (a *adapter) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *f
 	return a.entry(out, e, err)
 }
 
+// Tmpfile makes a file without a name. The open file that the kernel makes of the answer needs no handle, as any other.
+func (a *adapter) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
+	e, err := a.o.Tmpfile(caller(&in.InHeader, in.Umask), layers.NodeID(in.NodeId), in.Mode)
+	return a.entry(&out.EntryOut, e, err)
+}
+
 // Mkdir makes a directory.
 func (a *adapter) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
 	e, err := a.o.Mkdir(caller(&in.InHeader, in.Umask), layers.NodeID(in.NodeId), name, in.Mode)

@@ -107,8 +107,11 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 	if err != nil {
 		return Entry{}, err
 	}
-	_, err = place{at.dirfd, "."}.getxattr("system.posix_acl_default")
-	acl := err == nil
+	var inherited []byte
+	if v, err := (place{at.dirfd, "."}).getxattr(xattrDefaultACL); err == nil {
+		inherited = v
+	}
+	acl := inherited != nil
 	if !acl && !isLnk(c.mode) {
 		c.mode &^= c.caller.Umask & 0o777
 	}
@@ -122,12 +125,18 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 	hostless := c.mode&unix.S_IFMT == unix.S_IFCHR && c.rdev == 0
 	to := at
 	if covered || hostless {
-		tmp, done, err := o.shelter(at, acl)
+		tmp, done, err := o.shelter(inherited)
 		if err != nil {
 			return Entry{}, err
 		}
 		defer done()
 		to = tmp
+	}
+	if hostless {
+		// Whoever lists the directory must look at each inode to see what it stands for.
+		if err := (place{at.dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+			return Entry{}, err
+		}
 	}
 	if err := makeInode(to, c, hostless); err != nil {
 		return Entry{}, err
@@ -156,22 +165,19 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 	return Entry{Node: n.id, Gen: 1, Attr: o.shape(n, a)}, nil
 }
 
-// shelter gives a place in the work directory where a new inode inherits the same ACL as it would at its final place.
-func (o *Overlay) shelter(at place, acl bool) (place, func(), error) {
+// shelter gives a free place in the work directory where a new inode inherits the default ACL given; nil is none.
+func (o *Overlay) shelter(acl []byte) (place, func(), error) {
 	u := o.upper
 	tmp := u.temp()
-	if !acl {
+	if acl == nil {
 		return place{u.work, tmp}, func() {}, nil
 	}
 	if err := unix.Mkdirat(u.work, tmp, 0o700); err != nil {
 		return place{}, nil, err
 	}
 	undo := func() { _ = removeAll(u.work, tmp) } // New cleans up what is left
-	value, err := place{at.dirfd, "."}.getxattr("system.posix_acl_default")
-	if err == nil {
-		err = place{u.work, tmp}.setxattr("system.posix_acl_default", value, 0)
-	}
 	var fd int
+	err := place{u.work, tmp}.setxattr(xattrDefaultACL, acl, 0)
 	if err == nil {
 		fd, err = openat(u.work, tmp, unix.O_PATH|unix.O_DIRECTORY, 0)
 	}
@@ -266,7 +272,7 @@ func (o *Overlay) Link(id, parent NodeID, name string) (Entry, error) {
 		if !o.inUpper(n) {
 			return o.needUp(n, false)
 		}
-		if err := o.pinRedirect(n); err != nil {
+		if err := errors.Join(o.pinRedirect(n), o.adopt(n)); err != nil {
 			return err
 		}
 		if err := o.linkIn(n, p, name, covered); err != nil {
@@ -290,7 +296,7 @@ func (o *Overlay) linkIn(n, p *node, name string, covered bool) error {
 		return err
 	}
 	defer h.release()
-	if n.keepsIno() {
+	if n.special() {
 		if err := (place{h.fd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return err
 		}
@@ -312,10 +318,11 @@ func (o *Overlay) linkIn(n, p *node, name string, covered bool) error {
 	return err
 }
 
-// keepsIno tells whether the number of an inode in the upper may come from a layer below. tree is held.
-func (n *node) keepsIno() bool {
+// special tells whether a listing by the host alone would show an inode of the upper wrongly: its number may come from a
+// layer below, or it stands for a device that the overlay means something by. tree is held.
+func (n *node) special() bool {
 	s, ok := n.top.backend().(*dirStore)
-	return !ok || s.inoBase == 0 || n.ino&s.inoBase != s.inoBase || n.ino >= oddIDs
+	return !ok || n.typ == unix.S_IFCHR || s.inoBase == 0 || n.ino&s.inoBase != s.inoBase || n.ino >= oddIDs
 }
 
 // linked enters a new name of n, which may have had none. tree is held for writing.

@@ -13,7 +13,7 @@ const (
 	xattrRedirect = xattrPrefix + "redirect" // where the layers below have this
 	xattrMetacopy = xattrPrefix + "metacopy" // data is below
 	xattrWhiteout = xattrPrefix + "whiteout" // on an empty file: a whiteout
-	xattrImpure   = xattrPrefix + "impure"   // on a directory: holds entries with xattrIno
+	xattrImpure   = xattrPrefix + "impure"   // on a directory: holds entries with xattrIno or xattrNode
 
 	xattrEscaped = xattrPrefix + "overlay." // what a caller knows as trusted.overlay.X
 
@@ -22,6 +22,9 @@ const (
 	// an overlay inside the workspace.
 	xattrNode = xattrPrefix + "snapfs.node"
 )
+
+// xattrDefaultACL is what the kernel calls the ACL that new entries of a directory inherit.
+const xattrDefaultACL = "system.posix_acl_default"
 
 // ownXattr tells whether a raw name belongs to the overlay and is hidden from callers.
 func ownXattr(raw string) bool {

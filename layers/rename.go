@@ -13,6 +13,7 @@ type move struct {
 	from, to         hit // to is empty where nothing shows at the target
 	node, target     *node
 	exchange         bool
+	white            bool // leave a whiteout that callers see at the old name
 }
 
 // Rename moves a name; flags are RENAME_NOREPLACE, RENAME_EXCHANGE and RENAME_WHITEOUT of renameat2(2). Directories of
@@ -21,13 +22,17 @@ func (o *Overlay) Rename(oldParent NodeID, oldName string, newParent NodeID, new
 	if err := errors.Join(checkName(oldName), checkName(newName)); err != nil {
 		return err
 	}
-	if flags&^(unix.RENAME_NOREPLACE|unix.RENAME_EXCHANGE) != 0 || flags == unix.RENAME_NOREPLACE|unix.RENAME_EXCHANGE {
+	const known = unix.RENAME_NOREPLACE | unix.RENAME_EXCHANGE | unix.RENAME_WHITEOUT
+	if flags&^known != 0 || flags&unix.RENAME_EXCHANGE != 0 && flags != unix.RENAME_EXCHANGE {
 		return unix.EINVAL
 	}
 	var held []*node
 	defer func() { o.dropHeld(held) }()
 	return o.mutate(func() error {
-		m := &move{fromName: oldName, toName: newName, exchange: flags&unix.RENAME_EXCHANGE != 0}
+		m := &move{
+			fromName: oldName, toName: newName,
+			exchange: flags&unix.RENAME_EXCHANGE != 0, white: flags&unix.RENAME_WHITEOUT != 0,
+		}
 		if err := o.planMove(m, oldParent, newParent, flags); err != nil || m.node == nil {
 			held = append(held, m.held()...)
 			return err
@@ -198,12 +203,24 @@ func (o *Overlay) moveOver(m *move) error {
 	o.renamed(m.node, m.fromDir, m.fromName, m.toDir, m.toName)
 	o.listings.remove(m.fromDir, m.fromName)
 	o.listings.add(m.toDir, m.toName, m.node)
-	return nil
+	if !m.white {
+		return nil
+	}
+	// A crash just here loses the whiteout, never the file.
+	e, err := o.createIn(m.fromDir, from, creation{mode: unix.S_IFCHR}, white)
+	if err != nil {
+		return err
+	}
+	n, err := o.nodes.get(e.Node)
+	if err == nil {
+		o.discard(o.nodes.drop(n, 1, 0))
+	}
+	return err
 }
 
-// markImpure marks a directory of the upper that is to hold an inode whose number was copied up.
+// markImpure marks a directory of the upper that is to hold an inode which only its attributes describe.
 func (o *Overlay) markImpure(n *node, dirfd int) error {
-	if !n.keepsIno() {
+	if !n.special() {
 		return nil
 	}
 	return place{dirfd, "."}.setxattr(xattrImpure, []byte("y"), 0)

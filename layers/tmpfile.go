@@ -1,0 +1,103 @@
+package layers
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tmpfile makes a regular file without a name, as open(2) with O_TMPFILE does; Link gives it one. mode and Caller.Umask
+// are as in Mknod: the file inherits what it would as a child of parent, which is not copied up for it.
+// EOPNOTSUPP where the host file system has no such files.
+func (o *Overlay) Tmpfile(c Caller, parent NodeID, mode uint32) (Entry, error) {
+	var e Entry
+	err := o.mutate(func() error {
+		p, err := o.dirNode(parent)
+		if err != nil {
+			return err
+		}
+		if p.dead {
+			return unix.ENOENT
+		}
+		dir, err := o.attr(p)
+		if err != nil {
+			return err
+		}
+		acl, err := o.defaultACL(p)
+		if err != nil {
+			return err
+		}
+		e, err = o.tmpfileIn(dir, acl, creation{caller: c, mode: mode&0o7777 | unix.S_IFREG})
+		return err
+	})
+	return e, err
+}
+
+// defaultACL gives the ACL that a directory's children inherit, nil if there is none. tree is held.
+func (o *Overlay) defaultACL(p *node) ([]byte, error) {
+	if p.bare.Load() {
+		return nil, nil
+	}
+	xattrs, err := o.rawXattrs(p)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range xattrs {
+		if x.Name == xattrDefaultACL {
+			return x.Value, nil
+		}
+	}
+	return nil, nil
+}
+
+// tmpfileIn makes the inode in the work directory, pinned by its own descriptor. tree is held for writing.
+func (o *Overlay) tmpfileIn(dir Attr, acl []byte, c creation) (Entry, error) {
+	if acl == nil {
+		c.mode &^= c.caller.Umask & 0o777
+	}
+	in, done, err := o.shelter(acl)
+	if err != nil {
+		return Entry{}, err
+	}
+	defer done()
+	fd, err := openat(in.dirfd, ".", unix.O_TMPFILE|unix.O_RDWR, c.mode&0o7777)
+	if errors.Is(err, unix.EISDIR) {
+		err = unix.EOPNOTSUPP // a host without such files opens the directory itself
+	}
+	if err != nil {
+		return Entry{}, err
+	}
+	gid := c.caller.GID
+	if dir.Mode&unix.S_ISGID != 0 {
+		gid = dir.GID
+	}
+	a, err := own(place{dirfd: fd}, c, gid, acl != nil)
+	if err != nil {
+		_ = unix.Close(fd) // the first error counts
+		return Entry{}, err
+	}
+	a.Ino |= o.upper.store.inoBase
+	n := &node{
+		id: NodeID(a.Ino), ino: a.Ino, typ: unix.S_IFREG, top: &obj{layer: o.upper.layer, ino: a.Ino}, lookups: 1,
+		dead: true, pin: int32(fd) + 1, free: true,
+	}
+	n.bare.Store(acl == nil && !o.upper.labels)
+	o.nodes.mu.Lock()
+	o.nodes.addLocked(n)
+	o.nodes.mu.Unlock()
+	return Entry{Node: n.id, Gen: 1, Attr: o.shape(n, a)}, nil
+}
+
+// adopt brings an inode without a name into the present upper, if it was made before a seal: it lies in no layer, so
+// only its number must be kept. tree is held for writing.
+func (o *Overlay) adopt(n *node) error {
+	if !n.free || n.top.layer == o.upper.layer {
+		return nil
+	}
+	if err := (place{dirfd: int(n.pin) - 1}).setxattr(xattrIno, encodeIno(n.ino), 0); err != nil {
+		return err
+	}
+	descriptors.drop(n.top)
+	o.nodes.setTop(n, &obj{layer: o.upper.layer, ino: n.ino}, n.below)
+	return nil
+}
