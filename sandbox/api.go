@@ -134,11 +134,22 @@ type SnapshotRequest struct {
 	Progress    func(Progress) `json:"-"`
 }
 
-// RestoreRequest makes a new workspace of a snapshot, and mounts it if Mountpoint is given.
+// RestoreRequest makes a new workspace of a snapshot, and mounts it if Mountpoint is given. MakeMountpoint makes the last
+// element of the path if it is missing.
 type RestoreRequest struct {
 	Access
-	Snapshot   string `json:"snapshot"`
-	Mountpoint string `json:"mountpoint,omitempty"`
+	Snapshot       string `json:"snapshot"`
+	Mountpoint     string `json:"mountpoint,omitempty"`
+	MakeMountpoint bool   `json:"make_mountpoint"`
+	MountOptions
+}
+
+// ForkRequest makes a new workspace of the current state of another, and mounts it if Mountpoint is given.
+type ForkRequest struct {
+	Access
+	Workspace      string `json:"workspace"`
+	Mountpoint     string `json:"mountpoint,omitempty"`
+	MakeMountpoint bool   `json:"make_mountpoint"`
 	MountOptions
 }
 
@@ -235,6 +246,33 @@ type Stats struct {
 	Index       int64  `json:"index"`  // store only
 }
 
+// EventsRequest asks for the log of a workspace, which may be gone, or of all that the session may see. After is exclusive. Follow
+// goes on with what happens later.
+type EventsRequest struct {
+	Access
+	Workspace string `json:"workspace,omitempty"`
+	After     string `json:"after,omitempty"`
+	Follow    bool   `json:"follow"`
+}
+
+// PruneRequest deletes snapshots by rule, for each workspace on its own. What one of the two keep rules names stays, and what is
+// younger than OlderThan; all else goes. At least one rule is needed. DryRun only tells.
+type PruneRequest struct {
+	Access
+	Workspace string        `json:"workspace,omitempty"` // "" = all
+	KeepLast  int           `json:"keep_last,omitempty"`
+	KeepDaily int           `json:"keep_daily,omitempty"` // the newest of each of so many days (UTC) that have any
+	OlderThan time.Duration `json:"older_than,omitempty"`
+	DryRun    bool          `json:"dry_run"`
+}
+
+// PruneResult says what was deleted, or would be.
+type PruneResult struct {
+	Deleted []Snapshot `json:"deleted"` // oldest first
+	Kept    int        `json:"kept"`
+	DryRun  bool       `json:"dry_run"`
+}
+
 // GCRequest collects garbage; Optimize also repacks cold data.
 type GCRequest struct {
 	Optimize bool           `json:"optimize"`
@@ -278,7 +316,7 @@ type API interface {
 	Restore(ctx context.Context, r RestoreRequest) (Workspace, error) // {origin}-restored-{short}
 	Branch(ctx context.Context, r RestoreRequest) (Workspace, error)  // {origin}-branch-{short}
 	// Fork makes a new workspace from the current state, without a snapshot of its own.
-	Fork(ctx context.Context, workspace RefRequest, mountpoint string) (Workspace, error)
+	Fork(ctx context.Context, r ForkRequest) (Workspace, error)
 	Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error)
 	Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, error)
 	Show(ctx context.Context, r RefRequest) (Object, error)
@@ -287,6 +325,8 @@ type API interface {
 	Destroy(ctx context.Context, r RefRequest) error // a workspace
 	Export(ctx context.Context, r ExportRequest) (ExportResult, error)
 	Stats(ctx context.Context, r StatsRequest) (Stats, error)
+	Prune(ctx context.Context, r PruneRequest) (PruneResult, error)
+	Events(ctx context.Context, r EventsRequest, fn func(Event) error) error
 	GC(ctx context.Context, r GCRequest) (GCResult, error)
 	Check(ctx context.Context, r CheckRequest) (CheckResult, error)
 	Close() error

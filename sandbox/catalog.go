@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 type catalog struct {
 	store *chunkstore.Store
 	ids   *idSource
+	tell  func([]Event) // is given every event once it is durable; must not wait
 
 	writer sync.Mutex // held by update from its first look at the records until they have changed
 
@@ -36,9 +38,9 @@ type holder struct {
 }
 
 // loadCatalog reads all records.
-func loadCatalog(ctx context.Context, store *chunkstore.Store) (*catalog, error) {
+func loadCatalog(ctx context.Context, store *chunkstore.Store, tell func([]Event)) (*catalog, error) {
 	c := &catalog{
-		store: store, ids: &idSource{},
+		store: store, ids: &idSource{}, tell: tell,
 		workspaces: map[string]*workspaceRecord{}, snapshots: map[string]*snapshotRecord{},
 		layers: map[string]*layerRecord{}, holders: map[string]map[holder]bool{}, pinned: map[string]bool{},
 	}
@@ -110,6 +112,7 @@ func (c *catalog) update(ctx context.Context, sync bool, fn func(ch *change) err
 		return nil, classify(fmt.Errorf("writing the records: %w", err))
 	}
 	c.apply(&ch)
+	c.tell(ch.events)
 	return ch.delLayers, nil
 }
 
@@ -210,6 +213,7 @@ func (c *catalog) committed(ch *change) {
 	c.writer.Lock()
 	defer c.writer.Unlock()
 	c.apply(ch)
+	c.tell(ch.events)
 }
 
 // apply repeats in memory what a transaction has done.
@@ -340,6 +344,20 @@ func (c *catalog) own(top string, who holder) []*layerRecord {
 	return own
 }
 
+// snapshotsOn lists the snapshots whose topmost layer is the one given.
+func (c *catalog) snapshotsOn(layer string) []*snapshotRecord {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var on []*snapshotRecord
+	for h := range c.holders[layer] {
+		if s := c.snapshots[h.id]; h.kind == 's' && s != nil {
+			on = append(on, s)
+		}
+	}
+	slices.SortFunc(on, func(a, b *snapshotRecord) int { return cmp.Compare(a.ID, b.ID) })
+	return on
+}
+
 // allWorkspaces lists the workspaces in order of names.
 func (c *catalog) allWorkspaces() []*workspaceRecord {
 	c.mu.RLock()
@@ -348,12 +366,7 @@ func (c *catalog) allWorkspaces() []*workspaceRecord {
 	for _, w := range c.workspaces {
 		all = append(all, w)
 	}
-	slices.SortFunc(all, func(a, b *workspaceRecord) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(a, b *workspaceRecord) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }
 
@@ -380,11 +393,6 @@ func (c *catalog) allLayers() []*layerRecord {
 	for _, l := range c.layers {
 		all = append(all, l)
 	}
-	slices.SortFunc(all, func(a, b *layerRecord) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(a, b *layerRecord) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }

@@ -91,7 +91,7 @@ func crashWork(ctx context.Context, dir string) error {
 			}
 			ids = append(ids[:k], ids[k+1:]...)
 		case 2:
-			if _, err := h.Fork(ctx, sandbox.RefRequest{Ref: "w"}, ""); err != nil {
+			if _, err := h.Fork(ctx, sandbox.ForkRequest{Workspace: "w"}); err != nil {
 				return err
 			}
 		case 3:

@@ -1,13 +1,9 @@
 package sandbox
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
-
-	"snapfs/chunkstore"
 )
 
 // EventKind says what happened.
@@ -23,6 +19,9 @@ const (
 	EventRestored        EventKind = "restored"
 	EventBranched        EventKind = "branched"
 	EventForked          EventKind = "forked"
+	EventRolledBack      EventKind = "rolled_back"
+	EventPaused          EventKind = "paused"
+	EventResumed         EventKind = "resumed"
 	EventSnapshotDeleted EventKind = "snapshot_deleted"
 	EventSnapshotExpired EventKind = "snapshot_expired"
 	EventDestroyed       EventKind = "destroyed"
@@ -46,7 +45,7 @@ func (e *Event) key() string { return e.Workspace + "/" + e.ID }
 func (e *Event) known() bool {
 	switch e.Kind {
 	case EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched, EventForked,
-		EventSnapshotDeleted, EventSnapshotExpired, EventDestroyed, EventCrossSession:
+		EventRolledBack, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired, EventDestroyed, EventCrossSession:
 		return true
 	}
 	return false
@@ -60,48 +59,15 @@ func (h *Home) event(kind EventKind, workspace, session, snapshot, detail string
 	}
 }
 
-// Events lists the log of a workspace, oldest first, also after the workspace is gone. An event of a kind that this version
-// does not know is ErrCorrupt: what it means for the workspace cannot be told. Safe for concurrent use.
-func (h *Home) Events(ctx context.Context, r RefRequest) ([]Event, error) {
-	ctx, end, err := h.begin(ctx)
-	if err != nil {
-		return nil, err
+// decodeEvent reads an entry of the log. A kind that this version does not know is ErrCorrupt: what it means for the
+// workspace cannot be told.
+func decodeEvent(key string, value []byte) (Event, error) {
+	var e Event
+	if err := json.Unmarshal(value, &e); err != nil {
+		return e, fmt.Errorf("%w: event %s: %w", ErrCorrupt, shown(key), err)
 	}
-	defer end()
-	if err := ValidWorkspaceName(r.Ref); err != nil {
-		return nil, err
+	if !e.known() {
+		return e, fmt.Errorf("%w: event %s: unknown kind %s", ErrCorrupt, key, shown(string(e.Kind)))
 	}
-	session, err := r.session()
-	if err != nil {
-		return nil, err
-	}
-	var events []Event
-	prefix := r.Ref + "/"
-	err = h.store.View(ctx, func(tx *chunkstore.Tx) error {
-		events = nil
-		return tx.Scan(bucketEvents, prefix, func(key string, value []byte) (bool, error) {
-			if !strings.HasPrefix(key, prefix) {
-				return false, nil
-			}
-			var e Event
-			if err := json.Unmarshal(value, &e); err != nil {
-				return false, fmt.Errorf("%w: event %s: %w", ErrCorrupt, shown(key), err)
-			}
-			if !e.known() {
-				return false, fmt.Errorf("%w: event %s: unknown kind %s", ErrCorrupt, key, shown(string(e.Kind)))
-			}
-			events = append(events, e)
-			return true, nil
-		})
-	})
-	if err != nil {
-		return nil, classify(err)
-	}
-	if len(events) == 0 {
-		return nil, fmt.Errorf("%w: workspace %s", ErrNotFound, shown(r.Ref))
-	}
-	if owner := events[0].Session; owner != session && !r.AllowCrossSession {
-		return nil, refused("workspace", r.Ref)
-	}
-	return events, nil
+	return e, nil
 }

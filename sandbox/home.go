@@ -38,8 +38,10 @@ type Home struct {
 	cache   *lowerCache
 	engine  engine
 	ops     opLocks
-	packer  *packer
-	janitor *janitor
+	// followers get every event once it is durable.
+	followers followers
+	packer    *packer
+	janitor   *janitor
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
@@ -186,7 +188,7 @@ func (h *Home) open(ctx context.Context, m marker) error {
 	if err := h.checkIdentity(ctx, m, fresh); err != nil {
 		return err
 	}
-	if h.catalog, err = loadCatalog(ctx, h.store); err != nil {
+	if h.catalog, err = loadCatalog(ctx, h.store, h.followers.tell); err != nil {
 		return err
 	}
 	if h.uppers, err = loadUppers(ctx, filepath.Join(h.dir, "uppers"), h.store); err != nil {

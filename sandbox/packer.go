@@ -215,7 +215,7 @@ func (h *Home) pack(ctx context.Context, layer string, progress func(files, byte
 	m, err := layers.Pack(ctx, h.store, lowers[0], lowers[1:], layers.PackOptions{Progress: progress},
 		func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 			stored := r.stored(m)
-			ch = change{putLayers: []*layerRecord{&stored}, putTrash: []uint64{r.Upper}}
+			ch = change{putLayers: []*layerRecord{&stored}, putTrash: []uint64{r.Upper}, events: h.storedEvents(layer)}
 			return ch.write(tx)
 		})
 	if err != nil {
@@ -223,6 +223,15 @@ func (h *Home) pack(ctx context.Context, layer string, progress func(files, byte
 	}
 	h.catalog.committed(&ch)
 	return h.replaceSealed(ctx, ch.putLayers[0], m)
+}
+
+// storedEvents tells the workspaces whose snapshots have a layer on top that it is stored.
+func (h *Home) storedEvents(layer string) []Event {
+	var events []Event
+	for _, s := range h.catalog.snapshotsOn(layer) {
+		events = append(events, h.event(EventStored, s.Workspace, "", s.ID, s.Name))
+	}
+	return events
 }
 
 // replaceSealed makes everybody use the image of a layer that has just been stored.

@@ -50,7 +50,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	if err != nil {
 		return Workspace{}, err
 	}
-	return h.mountNew(ctx, name, session, r.Mountpoint, r.MountOptions)
+	return h.mountNew(ctx, name, session, r.Mountpoint, r.MakeMountpoint, r.MountOptions)
 }
 
 // restorable refuses a snapshot that is past its time and waits for the sweep.
@@ -63,9 +63,9 @@ func restorable(s *snapshotRecord) error {
 
 // mountNew mounts a workspace that was just made, if that is wanted, and destroys it again if it cannot. The caller
 // holds its lock.
-func (h *Home) mountNew(ctx context.Context, name, session, mountpoint string, opts MountOptions) (Workspace, error) {
+func (h *Home) mountNew(ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions) (Workspace, error) {
 	if mountpoint != "" {
-		if err := h.mountLocked(ctx, name, session, mountpoint, false, opts); err != nil {
+		if err := h.mountLocked(ctx, name, session, mountpoint, makeIt, opts); err != nil {
 			undo := h.destroyLocked(context.WithoutCancel(ctx), name, h.event(EventDestroyed, name, session, "", "its mount failed"))
 			return Workspace{}, errors.Join(err, undo)
 		}
@@ -85,18 +85,21 @@ func (h *Home) reserveDerived(origin, how string) (name string, unlock func(), e
 }
 
 // Fork makes a new workspace, named {origin}-fork-{short}, from the current state of another, without a snapshot. A workspace
-// that is written to goes on behind a brief barrier. If mountpoint is not "" the new one is mounted there.
-func (h *Home) Fork(ctx context.Context, workspace RefRequest, mountpoint string) (Workspace, error) {
+// that is written to goes on behind a brief barrier. If a mountpoint is given the new one is mounted there.
+func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
 		return Workspace{}, err
 	}
 	defer end()
-	session, err := workspace.session()
+	if err := r.validate(); err != nil {
+		return Workspace{}, err
+	}
+	session, err := r.session()
 	if err != nil {
 		return Workspace{}, err
 	}
-	origin, err := h.useWorkspace(ctx, workspace.Access, workspace.Ref, "fork")
+	origin, err := h.useWorkspace(ctx, r.Access, r.Workspace, "fork")
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -130,5 +133,5 @@ func (h *Home) Fork(ctx context.Context, workspace RefRequest, mountpoint string
 		}
 		return Workspace{}, err
 	}
-	return h.mountNew(ctx, name, session, mountpoint, MountOptions{})
+	return h.mountNew(ctx, name, session, r.Mountpoint, r.MakeMountpoint, r.MountOptions)
 }

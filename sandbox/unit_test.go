@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestIDsGrow(t *testing.T) {
@@ -162,6 +163,33 @@ func TestSnapshotNames(t *testing.T) {
 	} {
 		if err := validSnapshotName(name); (err == nil) != ok || err != nil && !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestSurplus(t *testing.T) {
+	now := time.Date(2031, 5, 10, 12, 0, 0, 0, time.UTC)
+	var all []*snapshotRecord
+	for _, age := range []time.Duration{100 * time.Hour, 50 * time.Hour, 49 * time.Hour, 5 * time.Hour, 4 * time.Hour, time.Minute} {
+		all = append(all, &snapshotRecord{ID: age.String(), CreatedAt: now.Add(-age)})
+	}
+	for _, c := range []struct {
+		r    PruneRequest
+		want string
+	}{
+		{PruneRequest{KeepLast: 2}, "5h0m0s 49h0m0s 50h0m0s 100h0m0s"},
+		{PruneRequest{KeepLast: 10}, ""},
+		{PruneRequest{KeepDaily: 2}, "4h0m0s 5h0m0s 50h0m0s 100h0m0s"},
+		{PruneRequest{KeepDaily: 3, KeepLast: 2}, "5h0m0s 50h0m0s"},
+		{PruneRequest{OlderThan: 48 * time.Hour}, "49h0m0s 50h0m0s 100h0m0s"},
+		{PruneRequest{KeepLast: 4, OlderThan: 48 * time.Hour}, "50h0m0s 100h0m0s"},
+	} {
+		var got []string
+		for _, s := range c.r.surplus(all, now) {
+			got = append(got, s.ID)
+		}
+		if g := strings.Join(got, " "); g != c.want {
+			t.Errorf("%+v: got %q, want %q", c.r, g, c.want)
 		}
 	}
 }

@@ -34,10 +34,9 @@ MOUNTPOINT is given; prints its name. NAME goes on untouched.`,
 		"  snapfs fork app /mnt/app-2",
 		func(c *daemon.Client) deriveFunc {
 			return func(ctx context.Context, r sandbox.RestoreRequest) (sandbox.Workspace, error) {
-				if r.MountOptions != (sandbox.MountOptions{Transport: "auto"}) {
-					return sandbox.Workspace{}, usagef("fork takes no mount options: fork without MOUNTPOINT, then mount")
-				}
-				return c.Fork(ctx, sandbox.RefRequest{Access: r.Access, Ref: r.Snapshot}, r.Mountpoint)
+				return c.Fork(ctx, sandbox.ForkRequest{
+					Access: r.Access, Workspace: r.Snapshot, Mountpoint: r.Mountpoint, MountOptions: r.MountOptions,
+				})
 			}
 		})
 }

@@ -99,7 +99,8 @@ func (a *app) rootCommand() *cobra.Command {
 		a.upCommand(), a.createCommand(), a.mountCommand(), a.umountCommand(),
 		a.snapshotCommand(), a.restoreCommand(), a.branchCommand(), a.forkCommand(),
 		a.listCommand(), a.snapshotsCommand(), a.showCommand(), a.diffCommand(),
-		a.deleteCommand(), a.destroyCommand(), a.statsCommand(), a.gcCommand(), a.checkCommand(),
+		a.logCommand(), a.eventsCommand(),
+		a.deleteCommand(), a.destroyCommand(), a.pruneCommand(), a.statsCommand(), a.gcCommand(), a.checkCommand(),
 		a.exportCommand(), a.runCommand(), a.serveCommand(), a.stopCommand(), a.statusCommand(),
 		a.versionCommand(), a.completionCommand(),
 	)

@@ -55,6 +55,8 @@ func Run(t *testing.T, open Opener) {
 		{"Delete", testDelete},
 		{"Destroy", testDestroy},
 		{"Expiry", testExpiry},
+		{"Prune", testPrune},
+		{"Follow", testFollow},
 		{"Diff", testDiff},
 		{"DiffEmpty", testDiffEmpty},
 		{"Export", testExport},

@@ -82,7 +82,7 @@ func testSessions(e *env) {
 			return err
 		},
 		"fork": func(a sandbox.Access) error {
-			_, err := e.api.Fork(ctx, sandbox.RefRequest{Access: a, Ref: "w"}, "")
+			_, err := e.api.Fork(ctx, sandbox.ForkRequest{Access: a, Workspace: "w"})
 			return err
 		},
 		"create from": func(a sandbox.Access) error {
@@ -275,11 +275,14 @@ func testCancelled(e *env) {
 			_, err := e.api.Mount(ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: src})
 			return err
 		},
-		"unmount":    func() error { _, err := e.api.Unmount(ctx, sandbox.UnmountRequest{Workspace: "w"}); return err },
-		"snapshot":   func() error { _, err := e.api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w"}); return err },
-		"restore":    func() error { _, err := e.api.Restore(ctx, sandbox.RestoreRequest{Snapshot: s.ID}); return err },
-		"branch":     func() error { _, err := e.api.Branch(ctx, sandbox.RestoreRequest{Snapshot: s.ID}); return err },
-		"fork":       func() error { _, err := e.api.Fork(ctx, ref, ""); return err },
+		"unmount":  func() error { _, err := e.api.Unmount(ctx, sandbox.UnmountRequest{Workspace: "w"}); return err },
+		"snapshot": func() error { _, err := e.api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w"}); return err },
+		"restore":  func() error { _, err := e.api.Restore(ctx, sandbox.RestoreRequest{Snapshot: s.ID}); return err },
+		"branch":   func() error { _, err := e.api.Branch(ctx, sandbox.RestoreRequest{Snapshot: s.ID}); return err },
+		"fork": func() error {
+			_, err := e.api.Fork(ctx, sandbox.ForkRequest{Access: ref.Access, Workspace: ref.Ref})
+			return err
+		},
 		"workspaces": func() error { _, err := e.api.Workspaces(ctx, sandbox.ListRequest{}); return err },
 		"snapshots":  func() error { _, err := e.api.Snapshots(ctx, sandbox.ListRequest{}); return err },
 		"show":       func() error { _, err := e.api.Show(ctx, ref); return err },

@@ -186,7 +186,7 @@ func testDerivedNames(e *env) {
 	r := restore(s.ID)
 	r2 := restore(e.snapshot(r.ID, "").ID)
 	b := must[sandbox.Workspace](e)(e.api.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: e.snapshot(r2.ID, "").ID}))
-	f := must[sandbox.Workspace](e)(e.api.Fork(e.Context(), sandbox.RefRequest{Ref: b.ID}, ""))
+	f := must[sandbox.Workspace](e)(e.api.Fork(e.Context(), sandbox.ForkRequest{Workspace: b.ID}))
 	for name, want := range map[string]string{
 		r.ID: `^w-restored-[0-9a-f]{4}$`, r2.ID: `^w-restored-[0-9a-f]{4}$`, b.ID: `^w-branch-[0-9a-f]{4}$`, f.ID: `^w-fork-[0-9a-f]{4}$`,
 	} {
@@ -223,7 +223,7 @@ func testFork(e *env) {
 	at := e.up("w")
 	e.sh(`echo one > "$1/f"`, at)
 	target := e.mkdir("fork")
-	f := must[sandbox.Workspace](e)(e.api.Fork(e.Context(), sandbox.RefRequest{Ref: "w"}, target))
+	f := must[sandbox.Workspace](e)(e.api.Fork(e.Context(), sandbox.ForkRequest{Workspace: "w", Mountpoint: target}))
 	equal(e, "mountpoint", f.Mountpoint, target)
 	e.sh(`echo two > "$1/f"; echo fork > "$2/g"`, at, target)
 	equal(e, "origin", e.sh(`ls "$1"; cat "$1/f"`, at), "f\ntwo")
@@ -235,6 +235,6 @@ func testFork(e *env) {
 		e.Fatal(err)
 	}
 	equal(e, "fork of a destroyed workspace", e.sh(`cat "$1/f" "$1/g"`, target), "one\nfork")
-	_, err := e.api.Fork(e.Context(), sandbox.RefRequest{Ref: "w"}, "")
+	_, err := e.api.Fork(e.Context(), sandbox.ForkRequest{Workspace: "w"})
 	e.wants(err, sandbox.ErrNotFound)
 }

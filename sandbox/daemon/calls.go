@@ -37,8 +37,19 @@ func (c *Client) Branch(ctx context.Context, r sandbox.RestoreRequest) (sandbox.
 }
 
 // Fork implements sandbox.API.
-func (c *Client) Fork(ctx context.Context, workspace sandbox.RefRequest, mountpoint string) (sandbox.Workspace, error) {
-	return call[sandbox.Workspace](ctx, c, callFork, forkRequest{workspace, mountpoint}, sink{})
+func (c *Client) Fork(ctx context.Context, r sandbox.ForkRequest) (sandbox.Workspace, error) {
+	return call[sandbox.Workspace](ctx, c, callFork, r, sink{})
+}
+
+// Prune implements sandbox.API.
+func (c *Client) Prune(ctx context.Context, r sandbox.PruneRequest) (sandbox.PruneResult, error) {
+	return call[sandbox.PruneResult](ctx, c, callPrune, r, sink{})
+}
+
+// Events implements sandbox.API.
+func (c *Client) Events(ctx context.Context, r sandbox.EventsRequest, fn func(sandbox.Event) error) error {
+	_, err := call[none](ctx, c, callEvents, r, sink{event: fn})
+	return err
 }
 
 // Workspaces implements sandbox.API.

@@ -68,6 +68,7 @@ func (c *Client) Stop(ctx context.Context) error {
 type sink struct {
 	progress func(sandbox.Progress)
 	change   func(sandbox.Change) error
+	event    func(sandbox.Event) error
 }
 
 // spoiled finds what the JSON encoder writes for bytes that are not UTF-8; a genuine U+FFFD it writes as it is.
@@ -110,6 +111,7 @@ func call[Res any](ctx context.Context, c *Client, name string, request any, to 
 		var line struct {
 			Progress *sandbox.Progress `json:"progress"`
 			Change   *sandbox.Change   `json:"change"`
+			Event    *sandbox.Event    `json:"event"`
 			Result   json.RawMessage   `json:"result"`
 			Error    *wireError        `json:"error"`
 		}
@@ -134,6 +136,10 @@ func call[Res any](ctx context.Context, c *Client, name string, request any, to 
 			to.progress(*line.Progress)
 		case line.Change != nil && to.change != nil:
 			if err := to.change(*line.Change); err != nil {
+				return result, err
+			}
+		case line.Event != nil && to.event != nil:
+			if err := to.event(*line.Event); err != nil {
 				return result, err
 			}
 		}

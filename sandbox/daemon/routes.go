@@ -37,9 +37,11 @@ func (s *server) routes() http.Handler {
 	add(callDiff, handle(s, func(ctx context.Context, r sandbox.DiffRequest, out *stream) (none, error) {
 		return none{}, h.Diff(ctx, r, func(c sandbox.Change) error { return out.send(frame{Change: &c}) })
 	}))
-	add(callFork, handle(s, func(ctx context.Context, r forkRequest, _ *stream) (sandbox.Workspace, error) {
-		return h.Fork(ctx, r.RefRequest, r.Mountpoint)
+	add(callEvents, handle(s, func(ctx context.Context, r sandbox.EventsRequest, out *stream) (none, error) {
+		return none{}, h.Events(ctx, r, func(e sandbox.Event) error { return out.send(frame{Event: &e}) })
 	}))
+	add(callFork, handle(s, plain(h.Fork)))
+	add(callPrune, handle(s, plain(h.Prune)))
 	add(callMount, handle(s, plain(h.Mount)))
 	add(callUnmount, handle(s, plain(h.Unmount)))
 	add(callRestore, handle(s, plain(h.Restore)))

@@ -13,6 +13,7 @@ import (
 type frame struct {
 	Progress *sandbox.Progress `json:"progress,omitempty"`
 	Change   *sandbox.Change   `json:"change,omitempty"`
+	Event    *sandbox.Event    `json:"event,omitempty"`
 	Result   any               `json:"result,omitempty"`
 	Error    *wireError        `json:"error,omitempty"`
 }
@@ -88,6 +89,8 @@ const (
 	callDestroy    = "destroy"
 	callExport     = "export"
 	callStats      = "stats"
+	callPrune      = "prune"
+	callEvents     = "events"
 	callGC         = "gc"
 	callCheck      = "check"
 	callInfo       = "info"
@@ -96,12 +99,6 @@ const (
 )
 
 func route(call string) string { return "/v1/" + call }
-
-// forkRequest is Fork's arguments.
-type forkRequest struct {
-	sandbox.RefRequest
-	Mountpoint string `json:"mountpoint,omitempty"`
-}
 
 // none is a request or result without contents.
 type none struct{}

@@ -1,0 +1,101 @@
+package apitest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"snapfs/sandbox"
+)
+
+func testPrune(e *env) {
+	at := e.up("w")
+	other := e.up("v")
+	var ids []string
+	for i := range 5 {
+		e.sh(`echo "$2" > "$1/f"; echo "$2" > "$3/f"`, at, fmt.Sprint(i), other)
+		ids = append(ids, e.snapshot("w", fmt.Sprintf("s%d", i)).ID)
+		e.snapshot("v", "")
+	}
+	prune := func(r sandbox.PruneRequest) (string, int) {
+		e.Helper()
+		res := must[sandbox.PruneResult](e)(e.api.Prune(e.Context(), r))
+		var names []string
+		for _, s := range res.Deleted {
+			names = append(names, s.Name)
+		}
+		return strings.Join(names, " "), res.Kept
+	}
+	for _, bad := range []sandbox.PruneRequest{{}, {KeepLast: -1}, {KeepLast: 1, Workspace: "../w"}, {OlderThan: -time.Hour}} {
+		_, err := e.api.Prune(e.Context(), bad)
+		e.wants(err, sandbox.ErrInvalid)
+	}
+	gone, kept := prune(sandbox.PruneRequest{Workspace: "w", KeepLast: 2, DryRun: true})
+	equal(e, "would go", gone, "s0 s1 s2")
+	equal(e, "would stay", kept, 2)
+	gone, _ = prune(sandbox.PruneRequest{Workspace: "w", KeepLast: 2, OlderThan: time.Hour})
+	equal(e, "older than an hour", gone, "")
+	gone, _ = prune(sandbox.PruneRequest{Access: sandbox.Access{Session: "stranger"}, KeepLast: 1})
+	equal(e, "of a session without snapshots", gone, "")
+	gone, kept = prune(sandbox.PruneRequest{Workspace: "w", KeepLast: 2})
+	equal(e, "gone", gone, "s0 s1 s2")
+	equal(e, "kept", kept, 2)
+	_, kept = prune(sandbox.PruneRequest{KeepLast: 2})
+	equal(e, "kept of both workspaces", kept, 4)
+	_, err := e.api.Show(e.Context(), sandbox.RefRequest{Ref: ids[0]})
+	e.wants(err, sandbox.ErrNotFound)
+	_, restored := e.restore("s4")
+	equal(e, "what stays is whole", e.sh(`cat "$1/f"`, restored), "4")
+}
+
+func testFollow(e *env) {
+	e.create("w", "")
+	ctx, cancel := context.WithTimeout(e.Context(), shellTime)
+	defer cancel()
+	kinds := make(chan string, 16)
+	done := make(chan error, 1)
+	go func() { // ends with ctx; awaited below
+		done <- e.api.Events(ctx, sandbox.EventsRequest{Follow: true}, func(ev sandbox.Event) error {
+			if ev.Kind != sandbox.EventStored { // comes when it comes
+				kinds <- ev.Workspace + ":" + string(ev.Kind)
+			}
+			return nil
+		})
+	}()
+	next := func(want string) {
+		e.Helper()
+		select {
+		case got := <-kinds:
+			equal(e, "event", got, want)
+		case <-ctx.Done():
+			e.Fatalf("the event %s does not come", want)
+		}
+	}
+	next("w:created")
+	e.snapshot("w", "s")
+	next("w:snapshotted")
+	must[sandbox.Workspace](e)(e.api.Create(e.Context(), sandbox.CreateRequest{Access: sandbox.Access{Session: "other"}, Name: "hidden"}))
+	must[sandbox.Workspace](e)(e.api.Create(e.Context(), sandbox.CreateRequest{Name: "x"}))
+	next("x:created")
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		e.Errorf("the end of following: got %v", err)
+	}
+	e.wants(e.api.Events(e.Context(), sandbox.EventsRequest{Workspace: "hidden"}, nil), sandbox.ErrRefused)
+	e.wants(e.api.Events(e.Context(), sandbox.EventsRequest{After: "x"}, nil), sandbox.ErrInvalid)
+
+	// The Go API makes the last element of a mountpoint, as the command does, and takes it away if the mount fails.
+	at := filepath.Join(e.dir, "made")
+	must[sandbox.Workspace](e)(e.api.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: "s", Mountpoint: at, MakeMountpoint: true}))
+	_, err := e.api.Fork(e.Context(), sandbox.ForkRequest{Workspace: "w", Mountpoint: filepath.Join(at, "in"), MakeMountpoint: true})
+	e.wants(err, sandbox.ErrConflict)
+	_, err = e.api.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: "s", Mountpoint: filepath.Join(e.dir, "no/where"), MakeMountpoint: true})
+	e.wants(err, sandbox.ErrNotFound)
+	if _, err := os.Lstat(filepath.Join(e.dir, "no")); err == nil {
+		e.Error("a directory was left")
+	}
+}

@@ -1,0 +1,214 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"snapfs/chunkstore"
+)
+
+// maxBehind is how many events a follower may be behind before it is given up.
+const maxBehind = 1 << 16
+
+// Events calls fn for the events that the asker may see, oldest first: of one workspace, which may be gone, or of all. With
+// Follow it goes on with what happens from then on, until ctx ends, whose error it gives. An event of a kind that this version does
+// not know is ErrCorrupt. An error of fn ends it. Safe for concurrent use.
+func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error) error {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	session, err := r.check()
+	if err != nil {
+		return err
+	}
+	var follow *follower
+	if r.Follow {
+		follow = h.followers.add()
+		defer h.followers.remove(follow)
+	}
+	events, err := h.readEvents(ctx, r.Workspace)
+	if err != nil {
+		return err
+	}
+	v := viewer{access: r.Access, session: session, after: r.After, owners: map[string]string{}, crossed: crossing{}}
+	told := map[string]bool{} // events that a follower may meet again
+	sent := 0
+	for _, e := range events {
+		show := v.sees(e)
+		if r.Follow {
+			told[e.ID] = true
+		}
+		if show {
+			sent++
+			if err := fn(e); err != nil {
+				return err
+			}
+		}
+	}
+	if err := v.crossed.audit(ctx, h, session, "events"); err != nil {
+		return err
+	}
+	if r.Workspace != "" && len(v.owners) == 0 {
+		return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(r.Workspace))
+	}
+	if owner, ok := v.owners[r.Workspace]; ok && sent == 0 && !r.may(owner, session) {
+		return refused("workspace", r.Workspace)
+	}
+	for r.Follow {
+		next, err := follow.wait(ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range next {
+			if r.Workspace != "" && e.Workspace != r.Workspace || told[e.ID] || !v.sees(e) {
+				continue
+			}
+			if err := fn(e); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+func (r EventsRequest) check() (session string, err error) {
+	if r.Workspace != "" {
+		if err := ValidWorkspaceName(r.Workspace); err != nil {
+			return "", err
+		}
+	}
+	if r.After != "" && !isID(r.After) {
+		return "", fmt.Errorf("%w: cursor %s is not the id of an event", ErrInvalid, shown(r.After))
+	}
+	return r.session()
+}
+
+// viewer decides which events a call sees.
+type viewer struct {
+	access  Access
+	session string
+	after   string
+	owners  map[string]string // of workspaces, as of the newest event seen
+	crossed crossing
+}
+
+// sees takes an event into account, in order of time, and reports whether it is to be shown. A name may belong to
+// one session after another: the log of each life is its owner's.
+func (v *viewer) sees(e Event) bool {
+	owner, met := v.owners[e.Workspace]
+	if e.Kind == EventCreated || !met {
+		owner = e.Session
+		v.owners[e.Workspace] = owner
+	}
+	if e.ID <= v.after || !v.access.may(owner, v.session) {
+		return false
+	}
+	v.crossed.note(owner, v.session, e.Workspace)
+	return true
+}
+
+// readEvents reads the log of a workspace, or with "" of all, in order of time.
+func (h *Home) readEvents(ctx context.Context, workspace string) ([]Event, error) {
+	prefix := ""
+	if workspace != "" {
+		prefix = workspace + "/"
+	}
+	var events []Event
+	err := h.store.View(ctx, func(tx *chunkstore.Tx) error {
+		events = nil
+		return tx.Scan(bucketEvents, prefix, func(key string, value []byte) (bool, error) {
+			if !strings.HasPrefix(key, prefix) {
+				return false, nil
+			}
+			e, err := decodeEvent(key, value)
+			events = append(events, e)
+			return err == nil, err
+		})
+	})
+	if err != nil {
+		return nil, classify(err)
+	}
+	slices.SortFunc(events, func(a, b Event) int { return cmp.Compare(a.ID, b.ID) })
+	return events, nil
+}
+
+// followers pass events on as they become durable. The zero value is ready.
+type followers struct {
+	mu  sync.Mutex
+	all map[*follower]bool // guarded by mu
+}
+
+// follower is one call that follows the log.
+type follower struct {
+	wake chan struct{} // of capacity 1
+
+	mu     sync.Mutex
+	queue  []Event // guarded by mu
+	behind bool    // guarded by mu: the queue was full once
+}
+
+func (f *followers) add() *follower {
+	w := &follower{wake: make(chan struct{}, 1)}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.all == nil {
+		f.all = map[*follower]bool{}
+	}
+	f.all[w] = true
+	return w
+}
+
+func (f *followers) remove(w *follower) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.all, w)
+}
+
+// tell hands over events that have just become durable; it never waits.
+func (f *followers) tell(events []Event) {
+	if len(events) == 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for w := range f.all {
+		w.put(events)
+	}
+}
+
+func (w *follower) put(events []Event) {
+	w.mu.Lock()
+	if len(w.queue)+len(events) > maxBehind {
+		w.behind = true
+	} else {
+		w.queue = append(w.queue, events...)
+	}
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// wait waits for events or for ctx.
+func (w *follower) wait(ctx context.Context) ([]Event, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-w.wake:
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.behind {
+		return nil, fmt.Errorf("%w: more than %d events behind: ask again with the last one as cursor", ErrUnavailable, maxBehind)
+	}
+	next := w.queue
+	w.queue = nil
+	return next, nil
+}

@@ -1,0 +1,88 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Prune deletes the snapshots of the session (of all, if cross-session access is allowed) that the rules do not keep.
+func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
+	result := PruneResult{Deleted: []Snapshot{}, DryRun: r.DryRun}
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return result, err
+	}
+	defer end()
+	session, err := r.check()
+	if err != nil {
+		return result, err
+	}
+	byWorkspace := map[string][]*snapshotRecord{}
+	var all []*snapshotRecord
+	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+		if r.may(s.Session, session) && (r.Workspace == "" || s.Workspace == r.Workspace) {
+			byWorkspace[s.Workspace] = append(byWorkspace[s.Workspace], s)
+			all = append(all, s)
+		}
+		return true
+	})
+	goes := map[string]bool{}
+	for _, snapshots := range byWorkspace {
+		for _, s := range r.surplus(snapshots, time.Now()) {
+			goes[s.ID] = true
+		}
+	}
+	result.Kept = len(all) - len(goes)
+	for _, s := range all {
+		if !goes[s.ID] {
+			continue
+		}
+		d, err := h.describeSnapshot(s)
+		if h.catalog.snapshot(s.ID) == nil {
+			continue // deleted meanwhile
+		}
+		if err == nil && !r.DryRun {
+			if err = h.audit(ctx, session, s.Session, s.Workspace, s.ID, "prune"); err == nil {
+				err = h.deleteSnapshot(ctx, s, h.event(EventSnapshotDeleted, s.Workspace, session, s.ID, "pruned"))
+			}
+		}
+		if err != nil {
+			return result, err
+		}
+		result.Deleted = append(result.Deleted, d)
+	}
+	return result, nil
+}
+
+func (r PruneRequest) check() (session string, err error) {
+	switch {
+	case r.KeepLast < 0 || r.KeepDaily < 0 || r.OlderThan < 0:
+		return "", fmt.Errorf("%w: a rule of prune is negative", ErrInvalid)
+	case r.KeepLast == 0 && r.KeepDaily == 0 && r.OlderThan == 0:
+		return "", fmt.Errorf("%w: prune needs a rule: keep last, keep daily or older than", ErrInvalid)
+	case r.Workspace != "":
+		if err := ValidWorkspaceName(r.Workspace); err != nil {
+			return "", err
+		}
+	}
+	return r.session()
+}
+
+// surplus picks what the rules do not keep of one workspace's snapshots, which are in order of time.
+func (r PruneRequest) surplus(snapshots []*snapshotRecord, now time.Time) []*snapshotRecord {
+	var goes []*snapshotRecord
+	days := map[string]bool{}
+	for i := len(snapshots) - 1; i >= 0; i-- {
+		s := snapshots[i]
+		keep := len(snapshots)-i <= r.KeepLast || r.OlderThan > 0 && now.Sub(s.CreatedAt) < r.OlderThan
+		if day := s.CreatedAt.UTC().Format(time.DateOnly); !days[day] && len(days) < r.KeepDaily {
+			days[day] = true
+			keep = true
+		}
+		if !keep {
+			goes = append(goes, s)
+		}
+	}
+	return goes
+}
