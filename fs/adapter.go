@@ -21,13 +21,11 @@ type adapter struct {
 	o                  *layers.Overlay
 	log                *slog.Logger
 	reads              sync.Pool // of *readResult
-	lists              sync.Pool // of *[]layers.DirEntry
 }
 
 func newAdapter(o *layers.Overlay, log *slog.Logger) *adapter {
 	a := &adapter{RawFileSystem: fuse.NewDefaultRawFileSystem(), o: o, log: log}
 	a.reads.New = func() any { return &readResult{pool: &a.reads} }
-	a.lists.New = func() any { return new([]layers.DirEntry) }
 	return a
 }
 

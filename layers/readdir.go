@@ -171,33 +171,79 @@ func spread(items []dirItem) []dirItem {
 // concurrent change. yield may call the overlay.
 func (o *Overlay) ReadDir(id NodeID, cookie uint64, yield func(DirEntry) bool) error {
 	o.tree.RLock()
-	n, err := o.dirNode(id)
-	if err != nil {
-		o.tree.RUnlock()
-		return err
-	}
-	self, up := n.ino, n.ino
-	if n.parent != nil {
-		up = n.parent.ino
-	}
-	items, err := o.itemsOf(n)
+	l, err := o.listingOf(id)
 	o.tree.RUnlock()
 	if err != nil {
 		return err
 	}
-	if cookie < cookieDot && !yield(DirEntry{Name: ".", Ino: self, Mode: unix.S_IFDIR, Cookie: cookieDot}) {
-		return nil
+	l.after(cookie, yield)
+	return nil
+}
+
+// ReadDirPlus is ReadDir with each name's Entry, which holds one reference; "." and "..", and what cannot be looked
+// up, have a zero Entry. When yield returns false that Entry was not taken: its reference is given back. yield must
+// not call the overlay.
+func (o *Overlay) ReadDirPlus(id NodeID, cookie uint64, yield func(DirEntry, Entry) bool) error {
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	l, err := o.listingOf(id)
+	if err != nil {
+		return err
 	}
-	if cookie < cookieDotDot && !yield(DirEntry{Name: "..", Ino: up, Mode: unix.S_IFDIR, Cookie: cookieDotDot}) {
-		return nil
+	l.after(cookie, func(d DirEntry) bool {
+		if d.Cookie == cookieDot || d.Cookie == cookieDotDot {
+			return yield(d, Entry{})
+		}
+		h, err := o.search(l.dir, 0, d.Name)
+		if err != nil {
+			_ = o.report(err, l.dir.top, d.Name) // who asks for the name gets the error
+			return yield(d, Entry{})
+		}
+		n := o.nodes.enter(l.dir, d.Name, h)
+		taken := yield(d, Entry{Node: n.id, Gen: 1, Attr: o.shape(n, h.attr)})
+		if !taken {
+			o.discard(o.nodes.drop(n, 1, 0))
+		}
+		return taken
+	})
+	return nil
+}
+
+// opened is what a directory shows at one moment.
+type opened struct {
+	dir      *node
+	self, up uint64 // inode numbers of "." and ".."
+	items    []dirItem
+}
+
+// listingOf lists a directory; tree is held for reading.
+func (o *Overlay) listingOf(id NodeID) (opened, error) {
+	n, err := o.dirNode(id)
+	if err != nil {
+		return opened{}, err
 	}
-	from, _ := slices.BinarySearchFunc(items, cookie+1, func(it dirItem, c uint64) int { return cmp.Compare(it.cookie, c) })
-	for _, it := range items[from:] {
+	l := opened{dir: n, self: n.ino, up: n.ino}
+	if n.parent != nil {
+		l.up = n.parent.ino
+	}
+	l.items, err = o.itemsOf(n)
+	return l, err
+}
+
+// after yields what comes after a cookie until yield returns false.
+func (l *opened) after(cookie uint64, yield func(DirEntry) bool) {
+	if cookie < cookieDot && !yield(DirEntry{Name: ".", Ino: l.self, Mode: unix.S_IFDIR, Cookie: cookieDot}) {
+		return
+	}
+	if cookie < cookieDotDot && !yield(DirEntry{Name: "..", Ino: l.up, Mode: unix.S_IFDIR, Cookie: cookieDotDot}) {
+		return
+	}
+	from, _ := slices.BinarySearchFunc(l.items, cookie+1, func(it dirItem, c uint64) int { return cmp.Compare(it.cookie, c) })
+	for _, it := range l.items[from:] {
 		if !yield(DirEntry{Name: it.name, Ino: it.ino, Mode: it.typ, Cookie: it.cookie}) {
-			return nil
+			return
 		}
 	}
-	return nil
 }
 
 // itemsOf gives a directory's merged listing; tree is held for reading.
