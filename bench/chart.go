@@ -30,6 +30,12 @@ var themes = []theme{
 // drawAll draws each charted metric of each case, a bar per subject, the best at the top.
 func (r *report) drawAll(dir string) error {
 	for _, c := range r.cases() {
+		if r.transposed {
+			if err := r.drawRatios(dir, c); err != nil {
+				return err
+			}
+			continue
+		}
 		for _, name := range r.charts {
 			var bars []metric
 			for _, m := range r.ofCase(c) {

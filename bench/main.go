@@ -22,7 +22,7 @@ type suite struct {
 
 // suites are all suites, in the order in which `run` runs them.
 func suites() []suite {
-	return []suite{storageSuite()}
+	return []suite{storageSuite(), ioSuite()}
 }
 
 // env is what a suite is run with; immutable once a suite runs.
@@ -38,6 +38,9 @@ type env struct {
 	limit   int      // of repo: at most so many states
 	only    []string // subjects asked for; empty: all
 	bar     *progress
+
+	workloads []string // of io: beginnings of names; empty: all
+	rounds    int      // of io: how often each workload runs on each subject
 }
 
 // wants says whether a subject is asked for.
@@ -81,6 +84,8 @@ func command() *cobra.Command {
 	f.StringVar(&e.repo, "git", "", "measure commits of this repository as the states of a corpus, instead")
 	f.IntVar(&e.every, "every", 10, "with --git: every so many-th commit of the first-parent history")
 	f.IntVar(&e.limit, "limit", 60, "with --git: at most so many states, the newest")
+	f.StringSliceVar(&e.workloads, "workload", nil, "with io: only workloads whose names begin so")
+	f.IntVar(&e.rounds, "rounds", 3, "with io: how often each workload runs on each subject")
 	for _, s := range suites() {
 		root.AddCommand(&cobra.Command{
 			Use: s.name, Short: s.about, Args: cobra.NoArgs,
@@ -101,6 +106,7 @@ func command() *cobra.Command {
 				})
 			},
 		},
+		operationsCommand(),
 		&cobra.Command{
 			Use: "peers", Short: "Install missing peers from Debian's packages", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return installPeers(cmd.Context()) },

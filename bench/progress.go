@@ -47,6 +47,16 @@ func (p *progress) step(what string, done, total int) {
 	fmt.Fprintf(p.out, "\r\x1b[K[%s] %d/%d %s", bar, done, total, what)
 }
 
+// say shows what is going on where the amount of work is not known.
+func (p *progress) say(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.out != nil {
+		p.shown = true
+		fmt.Fprintf(p.out, "\r\x1b[K"+format, args...)
+	}
+}
+
 // clear removes the line.
 func (p *progress) clear() {
 	p.mu.Lock()

@@ -35,6 +35,10 @@ type report struct {
 	Metrics []metric          `json:"metrics"`
 	Notes   []string          `json:"notes,omitempty"` // missing subjects, failures
 	charts  []string          // names of metrics that are drawn
+
+	// Requests counts, for suites of mounts, what the kernel asked of the server during a workload.
+	Requests   map[string]map[string]uint64 `json:"requests,omitempty"`
+	transposed bool                         // printed and drawn with a row per metric, see ratios.go
 }
 
 func newReport(ctx context.Context, suite string) (*report, error) {
@@ -86,6 +90,10 @@ func (r *report) cases() []string {
 func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "suite %s, %s\n%s\n", r.Suite, r.Date.Format(time.RFC3339), r.Machine)
 	for _, c := range r.cases() {
+		if r.transposed {
+			r.printRatios(w, c)
+			continue
+		}
 		metrics := r.ofCase(c)
 		names := unique(metrics, func(m metric) string { return m.Name + " " + m.Unit })
 		fmt.Fprintf(w, "\n%s: %s\n", c, r.About[c])

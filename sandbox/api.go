@@ -48,6 +48,8 @@ type Workspace struct {
 	Layers     int            `json:"layers"`           // depth of its stack
 	CreatedAt  time.Time      `json:"created_at"`
 	Source     string         `json:"source,omitempty"` // what it was created from
+	// Requests counts what the kernel has asked of the present mount, by FUSE's names of the requests. Only Show fills it.
+	Requests map[string]uint64 `json:"requests,omitempty"`
 }
 
 // Snapshot describes an immutable point in time.

@@ -22,6 +22,7 @@ type mounted interface {
 	Abort() error            // ends the connection everywhere at once
 	Done() <-chan struct{}   // closed when the connection has ended and no request runs
 	Transport() string
+	Requests() map[string]uint64 // by kind, since it was mounted
 }
 
 // fuseEngine serves the whole overlay over FUSE.

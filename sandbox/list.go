@@ -145,6 +145,9 @@ func (h *Home) Show(ctx context.Context, r RefRequest) (Object, error) {
 	}
 	if w != nil {
 		d, err := h.describe(w)
+		if l := h.liveOf(w.ID); l != nil {
+			d.Requests = l.mount.Requests()
+		}
 		return Object{Workspace: &d}, err
 	}
 	d, err := h.describeSnapshot(s)

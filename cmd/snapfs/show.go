@@ -1,9 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +60,17 @@ func showWorkspace(w io.Writer, ws sandbox.Workspace) error {
 		"origin", ws.Origin,
 		"head", ws.Head,
 		"layers", strconv.Itoa(ws.Layers),
+		"requests", requestCounts(ws.Requests),
 	)
+}
+
+// requestCounts spells how many requests of each kind the kernel has sent, the most frequent first.
+func requestCounts(n map[string]uint64) string {
+	kinds := slices.SortedFunc(maps.Keys(n), func(a, b string) int { return cmp.Or(cmp.Compare(n[b], n[a]), cmp.Compare(a, b)) })
+	for i, k := range kinds {
+		kinds[i] = fmt.Sprintf("%s %d", strings.ToLower(k), n[k])
+	}
+	return strings.Join(kinds, ", ")
 }
 
 func showSnapshot(w io.Writer, s sandbox.Snapshot) error {

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// fixture is what the workloads of one tree work on. lower holds
+//
+//	tree/    a git repository of the tree, at branch A; branch B differs in every sixth file
+//	gomod/   a Go module of many small packages, whose build is in gocache
+//	npm/     a node project with a lock file, whose packages are in the npm cache
+//	small/   4,000 files of 4 KiB, 100 in a directory
+//	big.bin  128 MiB that do not compress
+//
+// and nothing writes to it. Used by one goroutine.
+type fixture struct {
+	name    string // of the tree
+	dir     string // of everything
+	lower   string
+	tarball string // of tree, without .git
+	gocache string
+	npmDir  string // cache of npm
+	npm     bool   // the npm cache could be filled
+	self    string // this program, for workloads that are part of it
+
+	binary   string // snapfs
+	home     string
+	snapshot string // of lower; "" until it is stored
+}
+
+const (
+	bigSize    = 128 << 20
+	smallFiles = 4000
+	goPackages = 150
+)
+
+func newFixture(ctx context.Context, e *env, r *report, tree, dir string) (*fixture, error) {
+	f := &fixture{
+		name: filepath.Base(filepath.Dir(tree)) + "/" + filepath.Base(tree), dir: dir, lower: filepath.Join(dir, "lower"),
+		tarball: filepath.Join(dir, "tree.tar"), gocache: filepath.Join(dir, "gocache"), npmDir: filepath.Join(e.cache, "npm-io"),
+		binary: filepath.Join(dir, "snapfs"), home: filepath.Join(dir, "home"),
+	}
+	var err error
+	if f.self, err = os.Executable(); err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	if err := os.MkdirAll(f.lower, 0o755); err != nil {
+		return nil, fmt.Errorf("prepare: %w", err)
+	}
+	e.bar.say("%s: preparing", f.name)
+	for _, step := range []func(context.Context) error{
+		f.buildBinary,
+		func(ctx context.Context) error { return f.makeRepository(ctx, tree) },
+		f.makeGoModule,
+		func(context.Context) error { return f.makeFiles() },
+	} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.makeNode(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		r.note("npm ci: not measured: %v", err)
+	}
+	files, bytes := 0, int64(0)
+	err = filepath.WalkDir(filepath.Join(f.lower, "tree"), func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if err == nil && d.Name() == ".git" {
+				return fs.SkipDir
+			}
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			files++
+			bytes += info.Size()
+		}
+		return err
+	})
+	r.About[f.name] = fmt.Sprintf("%d files, %.0f MB; lower in the chunk store, upper on the scratch directory's disk; medians of %d rounds, interleaved",
+		files, float64(bytes)/1e6, e.rounds)
+	return f, err
+}
+
+// close ends the daemon and removes everything.
+func (f *fixture) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := os.Stat(f.home); err == nil {
+		if err := f.snapfs(ctx, nil, "stop"); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(f.dir); err != nil {
+		return fmt.Errorf("remove the fixture: %w", err)
+	}
+	return nil
+}
+
+// buildBinary builds the command line from the sources that this program was built from.
+func (f *fixture) buildBinary(ctx context.Context) error {
+	return tool{}.run(ctx, "go", "build", "-o", f.binary, "snapfs/cmd/snapfs")
+}
+
+// makeRepository copies the tree and commits it twice.
+func (f *fixture) makeRepository(ctx context.Context, tree string) error {
+	const script = `set -e
+cp -a "$1" tree
+rm -rf tree/.git
+tar -cf "$2" tree
+cd tree
+git init -q -b A
+git config user.email bench@localhost
+git config user.name bench
+git config gc.auto 0
+git add -A -f
+git commit -q -m A
+git checkout -q -b B
+git ls-files -z | awk 'BEGIN { RS = ORS = "\0" } NR % 6 == 0' | xargs -0 -n 100 sh -c 'for f; do [ -L "$f" ] || echo more >>"$f"; done' sh
+git add -A -f
+git commit -q -m B
+git checkout -q A
+git repack -q -a -d
+git status >/dev/null
+`
+	return tool{dir: f.lower}.run(ctx, "sh", "-c", script, "sh", tree, f.tarball)
+}
+
+// makeGoModule writes packages that use each other, and fills the build cache.
+func (f *fixture) makeGoModule(ctx context.Context) error {
+	mod := filepath.Join(f.lower, "gomod")
+	files := map[string]string{"go.mod": "module bench.test/m\n\ngo 1.21\n"}
+	var imports, calls strings.Builder
+	for i := range goPackages {
+		name := fmt.Sprintf("p%03d", i)
+		fmt.Fprintf(&imports, "\t\"bench.test/m/%s\"\n", name)
+		fmt.Fprintf(&calls, "\tn += %s.F0()\n", name)
+		for j := range 8 {
+			files[fmt.Sprintf("%s/f%d.go", name, j)] = fmt.Sprintf("package %s\n\n// F%d gives a number.\nfunc F%d() int { return %d }\n", name, j, j, i*8+j)
+		}
+	}
+	files["main.go"] = "package main\n\nimport (\n" + imports.String() + ")\n\nfunc main() {\n\tn := 0\n" + calls.String() + "\tprintln(n)\n}\n"
+	for name, text := range files {
+		path := filepath.Join(mod, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return fmt.Errorf("write go module: %w", err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return fmt.Errorf("write go module: %w", err)
+		}
+	}
+	return tool{dir: mod, env: f.goEnv()}.run(ctx, "go", "build", "-o", filepath.Join(f.dir, "gomod.out"), ".")
+}
+
+// goEnv lets builds in any directory share what was built before.
+func (f *fixture) goEnv() []string {
+	return []string{"GOCACHE=" + f.gocache, "GOFLAGS=-trimpath", "GOWORK=off", "GOTOOLCHAIN=local"}
+}
+
+// npmArgs are for every call of npm.
+func (f *fixture) npmArgs(args ...string) []string {
+	return append(args, "--cache", f.npmDir, "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
+}
+
+// makeNode writes a project and has npm fetch what it needs.
+func (f *fixture) makeNode(ctx context.Context) error {
+	dir := filepath.Join(f.lower, "npm")
+	const project = `{ "name": "bench", "version": "1.0.0", "private": true, "dependencies": { "express": "4.21.2", "eslint": "9.17.0", "typescript": "5.7.2" } }
+`
+	if gone := missing([]string{"npm"}); len(gone) > 0 {
+		return fmt.Errorf("missing %s", strings.Join(gone, ", "))
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("write node project: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(project), 0o644); err != nil {
+		return fmt.Errorf("write node project: %w", err)
+	}
+	t := tool{dir: dir}
+	if err := t.run(ctx, "npm", f.npmArgs("install", "--before="+nodeBefore)...); err != nil {
+		return err
+	}
+	// What ci looks at is cached by ci.
+	if err := t.run(ctx, "npm", f.npmArgs("ci")...); err != nil {
+		return err
+	}
+	f.npm = true
+	return os.RemoveAll(filepath.Join(dir, "node_modules"))
+}
+
+// makeFiles writes the files of the single operations and of fio.
+func (f *fixture) makeFiles() error {
+	noise := rand.NewChaCha8([32]byte([]byte("snapfs bench: small and large.   ")[:32]))
+	page := make([]byte, 4096)
+	for i := range smallFiles {
+		path := filepath.Join(f.lower, smallName(i))
+		if i%100 == 0 {
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				return fmt.Errorf("write small files: %w", err)
+			}
+		}
+		_, _ = noise.Read(page) // never fails
+		if err := os.WriteFile(path, page, 0o644); err != nil {
+			return fmt.Errorf("write small files: %w", err)
+		}
+	}
+	big, err := os.Create(filepath.Join(f.lower, "big.bin"))
+	if err != nil {
+		return fmt.Errorf("write big file: %w", err)
+	}
+	buf := make([]byte, 1<<20)
+	for n := 0; n < bigSize && err == nil; n += len(buf) {
+		_, _ = noise.Read(buf) // never fails
+		_, err = big.Write(buf)
+	}
+	if cerr := big.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("write big file: %w", err)
+	}
+	return nil
+}
+
+func smallName(i int) string { return fmt.Sprintf("small/d%03d/f%05d", i/100, i) }

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func ioSystems() []ioSystem {
+	return []ioSystem{
+		{name: "ext4", programs: []string{"cp"}, open: openNative},
+		{name: "overlayfs", programs: []string{"mount", "umount"}, open: func(ctx context.Context, f *fixture, scratch string) (ioMount, error) {
+			return openOverlay(ctx, f, scratch, "mount", "-t", "overlay", "overlay")
+		}},
+		{name: "fuse-overlayfs", programs: []string{"fuse-overlayfs", "umount"}, open: func(ctx context.Context, f *fixture, scratch string) (ioMount, error) {
+			return openOverlay(ctx, f, scratch, "fuse-overlayfs")
+		}},
+		{name: "snapfs dev", programs: []string{"go"}, open: openSnapfs("dev")},
+		{name: "snapfs uring", programs: []string{"go"}, open: openSnapfs("uring")},
+	}
+}
+
+// emptyCaches empties the kernel's caches of everything that is not dirty.
+func emptyCaches() error {
+	unix.Sync()
+	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0); err != nil {
+		return fmt.Errorf("drop caches: %w", err)
+	}
+	return nil
+}
+
+// native is a copy of the tree on the disk itself.
+type native struct{ path string }
+
+func openNative(ctx context.Context, f *fixture, scratch string) (ioMount, error) {
+	n := &native{filepath.Join(scratch, "copy")}
+	return n, tool{}.run(ctx, "cp", "-a", f.lower, n.path)
+}
+
+func (n *native) dir() string                                         { return n.path }
+func (n *native) cold(context.Context) error                          { return emptyCaches() }
+func (n *native) requests(context.Context) (map[string]uint64, error) { return nil, nil }
+func (n *native) close(context.Context) error                         { return nil }
+
+// overlay is a mount of somebody else's overlay over the tree.
+type overlay struct {
+	mountpoint string
+	command    []string // with everything but the mountpoint
+	mounted    bool
+}
+
+func openOverlay(ctx context.Context, f *fixture, scratch string, command ...string) (ioMount, error) {
+	o := &overlay{mountpoint: filepath.Join(scratch, "mnt")}
+	upper, work := filepath.Join(scratch, "upper"), filepath.Join(scratch, "work")
+	for _, dir := range []string{upper, work, o.mountpoint} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("prepare overlay: %w", err)
+		}
+	}
+	o.command = append(command, "-o", "lowerdir="+f.lower+",upperdir="+upper+",workdir="+work, o.mountpoint)
+	return o, o.mount(ctx)
+}
+
+func (o *overlay) mount(ctx context.Context) error {
+	err := tool{}.run(ctx, o.command[0], o.command[1:]...)
+	o.mounted = err == nil
+	return err
+}
+
+func (o *overlay) dir() string                                         { return o.mountpoint }
+func (o *overlay) requests(context.Context) (map[string]uint64, error) { return nil, nil }
+
+func (o *overlay) cold(ctx context.Context) error {
+	if err := o.close(ctx); err != nil {
+		return err
+	}
+	if err := emptyCaches(); err != nil {
+		return err
+	}
+	return o.mount(ctx)
+}
+
+// close unmounts; a program that was just ended may keep the mount busy for a moment.
+func (o *overlay) close(ctx context.Context) error {
+	if !o.mounted {
+		return nil
+	}
+	var err error
+	for range 50 {
+		if err = (tool{}).run(ctx, "umount", o.mountpoint); err == nil {
+			o.mounted = false
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return err
+}
+
+// workspace is a workspace of a real daemon over a snapshot in its chunk store.
+type workspace struct {
+	f          *fixture
+	transport  string
+	id         string
+	mountpoint string
+}
+
+func openSnapfs(transport string) func(context.Context, *fixture, string) (ioMount, error) {
+	return func(ctx context.Context, f *fixture, scratch string) (ioMount, error) {
+		if err := f.storeLower(ctx); err != nil {
+			return nil, err
+		}
+		w := &workspace{f: f, transport: transport, mountpoint: filepath.Join(scratch, "mnt")}
+		var made struct {
+			ID string `json:"id"`
+		}
+		if err := f.snapfs(ctx, &made, "branch", f.snapshot); err != nil {
+			return nil, err
+		}
+		w.id = made.ID
+		if err := w.mount(ctx); err != nil {
+			clean := context.WithoutCancel(ctx)
+			return nil, errors.Join(fmt.Errorf("%w: %w", errUnsupported, err), f.snapfs(clean, nil, "destroy", w.id))
+		}
+		return w, nil
+	}
+}
+
+func (w *workspace) mount(ctx context.Context) error {
+	var m struct {
+		Transport string `json:"transport"`
+	}
+	if err := w.f.snapfs(ctx, &m, "mount", w.id, w.mountpoint, "--transport", w.transport); err != nil {
+		return err
+	}
+	if m.Transport != w.transport {
+		return fmt.Errorf("mounted with transport %s instead of %s", m.Transport, w.transport)
+	}
+	return nil
+}
+
+func (w *workspace) dir() string { return w.mountpoint }
+
+// cold also ends the daemon, for what it has cached.
+func (w *workspace) cold(ctx context.Context) error {
+	if err := w.f.snapfs(ctx, nil, "stop"); err != nil {
+		return err
+	}
+	if err := emptyCaches(); err != nil {
+		return err
+	}
+	return w.mount(ctx)
+}
+
+func (w *workspace) requests(ctx context.Context) (map[string]uint64, error) {
+	var o struct {
+		Workspace struct {
+			Requests map[string]uint64 `json:"requests"`
+		} `json:"workspace"`
+	}
+	err := w.f.snapfs(ctx, &o, "show", w.id)
+	return o.Workspace.Requests, err
+}
+
+func (w *workspace) close(ctx context.Context) error {
+	if err := w.f.snapfs(ctx, nil, "umount", w.id); err != nil {
+		return err
+	}
+	return w.f.snapfs(ctx, nil, "destroy", w.id)
+}
+
+// snapfs runs the command line on the fixture's home and decodes what it prints.
+func (f *fixture) snapfs(ctx context.Context, into any, args ...string) error {
+	out, err := tool{}.output(ctx, f.binary, append([]string{"--home", f.home, "--json"}, args...)...)
+	if err != nil || into == nil {
+		return err
+	}
+	if err := json.Unmarshal(out, into); err != nil {
+		return fmt.Errorf("snapfs %s: %w", args[0], err)
+	}
+	return nil
+}
+
+// storeLower puts the tree into the chunk store, once.
+func (f *fixture) storeLower(ctx context.Context) error {
+	if f.snapshot != "" {
+		return nil
+	}
+	if err := f.snapfs(ctx, nil, "create", "base", "--from", f.lower); err != nil {
+		return err
+	}
+	var s struct {
+		ID string `json:"id"`
+	}
+	if err := f.snapfs(ctx, &s, "snapshot", "base", "--wait", "stored"); err != nil {
+		return err
+	}
+	f.snapshot = s.ID
+	return nil
+}
