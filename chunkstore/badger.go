@@ -274,11 +274,7 @@ func allocateFile(path string, flag int, n int64) error {
 	if err != nil {
 		return err
 	}
-	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, n)
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		err = nil
-	}
-	if err != nil {
+	if err = allocate(f, 0, n); err != nil {
 		err = fmt.Errorf("allocate %s: %w", filepath.Base(path), err)
 	}
 	return errors.Join(err, f.Close())

@@ -46,6 +46,11 @@ func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error)
 			return c.problems, err
 		}
 	}
+	if opts.Repair && c.badJournal {
+		if err := s.update(func(t *writeTxn) error { t.rewrite = true; return nil }); err != nil {
+			return c.problems, err
+		}
+	}
 	if opts.Repair && !c.bad.IsEmpty() {
 		return c.problems, c.repair(ctx)
 	}
@@ -60,6 +65,8 @@ type checker struct {
 	blocks   map[place]bool  // blocks that were verified
 	bad      *roaring.Bitmap // chunks that cannot be read, but for those that need them
 	hashes   map[uint32]hash // of verified chunks, with ReadData
+
+	badJournal bool
 }
 
 // found notes a problem that makes the chunks of bad, and all that need them, unreadable; bad may be nil.
@@ -118,6 +125,10 @@ func (c *checker) index(ctx context.Context) error {
 	_, err := guarded("verify index", func() (struct{}, error) { return struct{}{}, c.s.db.VerifyChecksum() })
 	if err != nil {
 		return c.found(ctx, indexName, err, nil)
+	}
+	if num, err := c.s.checkJournal(); err != nil {
+		c.badJournal = true
+		return c.found(ctx, journalName(num), err, nil)
 	}
 	return nil
 }

@@ -13,6 +13,9 @@ var (
 	ErrVersion  = errors.New("store of an unknown kind or version")
 	ErrClosed   = errors.New("store is closed")
 	ErrReadOnly = errors.New("store is open for reading only")
+
+	// ErrIndex is of class ErrCorrupt: the index is damaged, which RebuildIndex mends.
+	ErrIndex = fmt.Errorf("%w: the index is damaged", ErrCorrupt)
 )
 
 // LockedError says who holds a store; its class is ErrLocked.

@@ -57,6 +57,10 @@ type state struct {
 	stale     int64  // hashes whose chunk was collected
 	txns      uint64 // transactions since the store was made
 	packed    uint64 // chunks below it were packed anew by Optimize
+
+	journal     uint32 // number of the journal, 0 = none
+	journalEnd  int64  // of its entries
+	journalBase int64  // what it took when it was begun
 }
 
 const stateVersion = 1
@@ -68,7 +72,10 @@ func (st *state) encode() []byte {
 	for _, v := range []int64{st.manifests, st.logical, st.chunks, st.payload, st.stale} {
 		b = binary.AppendVarint(b, v)
 	}
-	return binary.AppendUvarint(binary.AppendUvarint(b, st.txns), st.packed)
+	for _, v := range []uint64{st.txns, st.packed, uint64(st.journal), uint64(st.journalEnd), uint64(st.journalBase)} {
+		b = binary.AppendUvarint(b, v)
+	}
+	return b
 }
 
 func (st *state) decode(b []byte) error {
@@ -80,7 +87,12 @@ func (st *state) decode(b []byte) error {
 	for _, v := range []*int64{&st.manifests, &st.logical, &st.chunks, &st.payload, &st.stale} {
 		*v = p.int()
 	}
-	if st.txns, st.packed = p.uint(), p.uint(); p.bad {
+	st.txns, st.packed = p.uint(), p.uint()
+	if len(p.b) > 0 { // written before there was a journal
+		st.journal = uint32(p.count(1<<32 - 1))
+		st.journalEnd, st.journalBase = int64(p.uint()), int64(p.uint())
+	}
+	if p.bad {
 		return corruptf("counters are malformed")
 	}
 	return nil
@@ -203,13 +215,20 @@ type writeTxn struct {
 	state state            // as it will be
 	pages map[uint64]*page // changed pages, as they will be
 	done  []func()         // called after the commit
+	undo  []func()         // called if there is none
 	bytes int64            // written, about
+
+	changes []byte // of keys that the journal repeats
+	rewrite bool   // begin a new journal
 }
 
 func (t *writeTxn) set(key, value []byte) error {
 	t.bytes += int64(len(key)+len(value)) + 40
 	if err := t.btx.Set(key, value); err != nil {
 		return fmt.Errorf("write index: %w", err)
+	}
+	if journaled(key) {
+		t.changes = appendChange(t.changes, key, value, false)
 	}
 	return nil
 }
@@ -218,6 +237,9 @@ func (t *writeTxn) delete(key []byte) error {
 	t.bytes += int64(len(key)) + 40
 	if err := t.btx.Delete(key); err != nil {
 		return fmt.Errorf("write index: %w", err)
+	}
+	if journaled(key) {
+		t.changes = appendChange(t.changes, key, nil, true)
 	}
 	return nil
 }
@@ -232,6 +254,14 @@ func (t *writeTxn) edit(no uint64) (*page, error) {
 		t.pages[no] = pg
 	}
 	return pg, err
+}
+
+// failed undoes what a transaction did outside of the index that will not be committed.
+func (t *writeTxn) failed(err error) error {
+	for _, fn := range t.undo {
+		fn()
+	}
+	return err
 }
 
 // update runs fn in a read-write transaction and makes it durable. Writers run one at a time.
@@ -267,14 +297,17 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 		}
 	}
 	t.state.txns++
-	if err := t.set([]byte{keyState}, t.state.encode()); err != nil {
+	if err := s.journal.write(s, t); err != nil {
 		return err
+	}
+	if err := t.set([]byte{keyState}, t.state.encode()); err != nil {
+		return t.failed(err)
 	}
 	_, err := guarded("write index", func() (struct{}, error) { return struct{}{}, t.btx.Commit() })
 	if err != nil {
 		// Whether the disk has it is unknown until the store is opened again.
 		s.broken = fmt.Errorf("index is not writable any more: %w", err)
-		return s.broken
+		return s.broken // a new journal stays, too: it may be named
 	}
 	s.guard.used += t.bytes
 	s.state = t.state

@@ -230,19 +230,24 @@ func (s *Store) manifest(id ID) (*chunkList, error) {
 }
 
 func readManifest(btx *badger.Txn, id ID, c *codec) (*chunkList, error) {
-	b, err := get(btx, manifestKey(id))
+	return assembleManifest(id, c, func(key []byte) ([]byte, error) { return get(btx, key) })
+}
+
+// assembleManifest reads a manifest from its value and the parts of it.
+func assembleManifest(id ID, c *codec, get func(key []byte) ([]byte, error)) (*chunkList, error) {
+	b, err := get(manifestKey(id))
 	if err != nil {
 		return nil, fmt.Errorf("manifest %d: %w", id, err)
 	}
 	for part, last := uint32(1), b; len(last) == partSize; part++ {
-		last, err = get(btx, partKey(id, part))
+		last, err = get(partKey(id, part))
 		if errors.Is(err, ErrNotFound) {
 			return nil, corruptf("manifest %d: part %d is missing", id, part)
 		}
 		if err != nil {
 			return nil, err
 		}
-		b = append(b, last...)
+		b = append(slices.Clip(b), last...)
 	}
 	return parseManifest(id, b, c)
 }

@@ -1,10 +1,8 @@
 package chunkstore
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -130,12 +128,7 @@ func (ps *packs) createLocked() error {
 	if err != nil {
 		return err
 	}
-	h := append(make([]byte, 0, packHeader), packMagic...)
-	h = binary.LittleEndian.AppendUint16(h, packVersion)
-	h = binary.LittleEndian.AppendUint16(h, 0)
-	h = binary.LittleEndian.AppendUint32(h, num)
-	h = binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
-	_, err = f.WriteAt(h, 0)
+	_, err = f.WriteAt(fileHeader(packMagic, num), 0)
 	if err == nil {
 		err = syncDir(ps.dir)
 	}
@@ -233,21 +226,30 @@ func (p *pack) reserve(dir string, n int64) error {
 	}
 	step := min(max(p.size/2, 64<<10), 8<<20)
 	want := p.size + n + step
+	err := allocate(p.f, p.alloc, want-p.alloc)
+	if errors.Is(err, unix.ENOSPC) {
+		want = p.size + n
+		err = allocate(p.f, p.alloc, want-p.alloc)
+	}
+	if err != nil {
+		return fmt.Errorf("allocate pack %d: %w", p.num, err)
+	}
+	p.alloc = want
+	return nil
+}
+
+// allocate takes n bytes of the disk for a file, from off on, without changing its length. Where the file system cannot do
+// that, the write itself will tell whether there is room.
+func allocate(f *os.File, off, n int64) error {
 	for {
-		err := unix.Fallocate(int(p.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, p.alloc, want-p.alloc)
+		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, off, n)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EOPNOTSUPP):
-			return nil // the write itself will tell whether there is room
-		case errors.Is(err, unix.ENOSPC) && want > p.size+n:
-			want = p.size + n
-			continue
-		case err != nil:
-			return fmt.Errorf("allocate pack %d: %w", p.num, err)
+			return nil
 		}
-		p.alloc = want
-		return nil
+		return err
 	}
 }
 

@@ -8,20 +8,20 @@ import (
 // A record of a pack says by itself which chunks it holds, so that the index can be rebuilt from packs alone:
 //
 //	crc     4 bytes, little-endian CRC-32C of everything behind it
-//	kind    1 byte: recStored, recBlock, recDelta, recManifest
+//	kind    1 byte: recStored, recBlock, recDelta, recJournal
 //	body    uvarint length of what follows
 //	members uvarint count, then per chunk: varint number - number before it (first: number), uvarint length
 //	chain   of a delta only: uvarint generation, uvarint count of bases, per base: varint number - base
 //	frame   the chunks one behind the other, as they are or as one zstd frame
 //
-// A recManifest has no members; its frame is uvarint id and the manifest's index value.
+// A recJournal has no members; journal.go says what its frame is.
 type recordKind byte
 
 const (
-	recStored   recordKind = iota + 1 // chunks as they are
-	recBlock                          // chunks in one frame
-	recDelta                          // one chunk in a frame whose dictionary is its bases, one behind the other
-	recManifest                       // a copy of a manifest, for rebuilding
+	recStored  recordKind = iota + 1 // chunks as they are
+	recBlock                         // chunks in one frame
+	recDelta                         // one chunk in a frame whose dictionary is its bases, one behind the other
+	recJournal                       // an entry of the journal
 )
 
 const (
@@ -48,6 +48,7 @@ type record struct {
 	gen     int      // of a delta: greater than that of its bases, so that chains end; 0 if it is none
 	bases   []uint64 // of a delta
 	frame   []byte
+	size    int64 // of a parsed record, as it lies in the pack
 }
 
 // raw is the length of the decoded record.
@@ -107,7 +108,7 @@ func parseRecord(b []byte) (*record, error) {
 	if binary.LittleEndian.Uint32(b) != crc32.Checksum(b[4:], castagnoli) {
 		return nil, corruptf("record checksum")
 	}
-	r := &record{kind: recordKind(b[4])}
+	r := &record{kind: recordKind(b[4]), size: size}
 	p := parser{b: b[recordFixed:]}
 	p.uint()
 	n := p.count(maxMembers)
@@ -123,9 +124,9 @@ func parseRecord(b []byte) (*record, error) {
 	}
 	switch r.kind {
 	case recStored, recBlock:
-	case recManifest:
+	case recJournal:
 		if n != 0 {
-			return nil, corruptf("manifest record with chunks")
+			return nil, corruptf("journal record with chunks")
 		}
 	case recDelta:
 		r.gen = p.count(1 << 30)

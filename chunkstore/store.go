@@ -55,6 +55,8 @@ type Store struct {
 	packs *packs
 	codec *codec
 
+	journal journal
+
 	blocks    *blockCache
 	pages     *lru[uint64, *page]
 	manifests *lru[ID, *chunkList]
@@ -87,6 +89,15 @@ type Store struct {
 
 // Open opens or makes the store in dir and sweeps what a crash left.
 func Open(dir string, opts Options) (*Store, error) {
+	s := newStore(dir, opts)
+	if err := s.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store: %w", err), s.release())
+	}
+	return s, nil
+}
+
+// newStore gives a store that is not open yet.
+func newStore(dir string, opts Options) *Store {
 	s := &Store{dir: dir, opts: opts, log: opts.Logger, codec: newCodec()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -100,10 +111,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	s.segments = newLRU[segmentKey, *segment](segmentCache)
 	s.transforms = newTransformCache(s.opts.CacheBytes)
 	s.inflating = make(chan struct{}, 1)
-	if err := s.open(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open store: %w", err), s.release())
-	}
-	return s, nil
+	return s
 }
 
 func (s *Store) open() error {
@@ -119,19 +127,32 @@ func (s *Store) open() error {
 			return err
 		}
 	}
-	index := filepath.Join(s.dir, indexName)
-	if err := s.checkIndex(index); err != nil {
+	ends, err := s.openIndex(filepath.Join(s.dir, indexName))
+	if err != nil {
+		if errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrIndex) {
+			err = fmt.Errorf("%w: %w", ErrIndex, err)
+		}
 		return err
+	}
+	if s.packs, err = openPacks(filepath.Join(s.dir, packsName), ends, s.opts.ReadOnly); err != nil {
+		return err
+	}
+	return s.openJournal()
+}
+
+// openIndex opens and checks the index, and gives how far it names records of each pack.
+func (s *Store) openIndex(index string) (ends map[uint32]int64, err error) {
+	if err := s.checkIndex(index); err != nil {
+		return nil, err
 	}
 	s.guard.dir = index
 	crashed, err := hasLogs(index)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if s.db, err = openBadger(index, s.opts, s.log); err != nil {
-		return err
+		return nil, err
 	}
-	ends := map[uint32]int64{}
 	err = s.view(func(btx *badger.Txn) error {
 		b, err := get(btx, []byte{keyState})
 		if err == nil {
@@ -144,18 +165,14 @@ func (s *Store) open() error {
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	err = s.checkCount()
 	if err == nil && crashed {
 		err = s.checkCounts()
 	}
-	if err != nil {
-		return err
-	}
 	s.nextNum, s.lease = s.state.lease, s.state.lease
-	s.packs, err = openPacks(filepath.Join(s.dir, packsName), ends, s.opts.ReadOnly)
-	return err
+	return ends, err
 }
 
 // readEnds reads how far the index names records of each pack.
@@ -226,7 +243,7 @@ func (s *Store) checkIndex(index string) error {
 	if s.opts.ReadOnly {
 		return nil
 	}
-	if err := os.MkdirAll(packDir, 0o700); err != nil {
+	if err := errors.Join(os.MkdirAll(packDir, 0o700), os.RemoveAll(filepath.Join(s.dir, newIndexName))); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(index, "MANIFEST")); errors.Is(err, os.ErrNotExist) {
@@ -235,7 +252,7 @@ func (s *Store) checkIndex(index string) error {
 			return err
 		}
 		if len(names) > 0 {
-			return corruptf("%s: the index is missing", index)
+			return fmt.Errorf("%w: %s is missing", ErrIndex, index)
 		}
 	}
 	return syncDir(s.dir)
@@ -268,10 +285,11 @@ func (s *Store) Close() error {
 	s.stateMu.Unlock()
 	s.users.Wait()
 	var errs []error
-	if !s.opts.ReadOnly && s.nextNum != s.state.lease && s.broken == nil {
+	if !s.opts.ReadOnly && s.broken == nil && (s.nextNum != s.state.lease || s.state.idleJournal()) {
 		// Give back the numbers that were not used.
 		errs = append(errs, s.update(func(t *writeTxn) error {
 			t.state.lease = s.nextNum
+			t.rewrite = t.state.idleJournal()
 			return nil
 		}))
 	}
@@ -283,7 +301,7 @@ func (s *Store) Close() error {
 func (s *Store) release() error {
 	var errs []error
 	if s.packs != nil {
-		errs = append(errs, s.packs.close())
+		errs = append(errs, s.packs.close(), s.journal.close(s.state.journalEnd))
 	}
 	if s.db != nil {
 		var err error

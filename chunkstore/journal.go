@@ -1,0 +1,395 @@
+package chunkstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	badger "github.com/dgraph-io/badger/v4"
+	"golang.org/x/sys/unix"
+)
+
+// The journal repeats beside the packs what the index knows and packs do not say: manifests and the caller's records,
+// with their deletions, so that RebuildIndex has them. It is a file %08d.journal:
+//
+//	header  as a pack's, with the magic "snapJRNL"
+//	entries records of kind recJournal
+//
+// An entry is what one transaction changed. Its frame:
+//
+//	transaction, newest manifest id, first chunk number never given out    uvarint each
+//	flags   1 byte: bit 0, the file is complete from here on: all entries before it were written at once
+//	length  uvarint decoded length of the changes if they are one zstd frame, else 0
+//	changes per change: uvarint length of the key, key, uvarint 0 deleted | 1 + length of the value, value
+//
+// It is synced before the transaction commits, which names the journal and its end (state). When more than half of a
+// journal is out of date another is begun with all that the index holds, and the old one is removed.
+type journal struct {
+	dir string
+
+	f     *os.File // that which the index names, or a damaged one, nil = none; guarded by Store.writeMu, as are the rest
+	alloc int64    // end of what is allocated
+	last  uint32   // the highest number that was used
+	off   bool     // nothing is written: the index is being rebuilt
+}
+
+const (
+	journalMagic    = "snapJRNL"
+	journalExt      = ".journal"
+	journalComplete = 1 << 0  // flag
+	journalEntry    = 1 << 20 // bytes of changes in an entry of a new journal, about
+	journalSlack    = 1 << 20 // what an open journal may grow by beyond twice its size when new
+	journalIdle     = 4 << 10 // what a closed one may have grown by, beyond a quarter
+	journalPack     = 200     // changes of fewer bytes are not compressed
+)
+
+func journalName(num uint32) string { return fmt.Sprintf("%08d%s", num, journalExt) }
+
+// journaled tells whether changes of a key belong to the journal.
+func journaled(key []byte) bool {
+	switch key[0] {
+	case keyManifest, keyPart, keyRecord:
+		return true
+	}
+	return false
+}
+
+// appendChange appends a change of the index; value is nil for a deletion.
+func appendChange(b, key, value []byte, deleted bool) []byte {
+	b = append(binary.AppendUvarint(b, uint64(len(key))), key...)
+	if deleted {
+		return append(b, 0)
+	}
+	return append(binary.AppendUvarint(b, uint64(len(value))+1), value...)
+}
+
+// appendEntry appends the record of an entry.
+func appendEntry(dst []byte, st *state, flags byte, changes []byte, c *codec) []byte {
+	f := binary.AppendUvarint(nil, st.txns)
+	f = binary.AppendUvarint(f, uint64(st.nextID))
+	f = append(binary.AppendUvarint(f, st.lease), flags)
+	packed := []byte(nil)
+	if len(changes) >= journalPack && len(changes) <= maxFrameInput {
+		packed = c.encode(nil, changes, nil, levelBetter)
+	}
+	if packed != nil && len(packed) < len(changes) {
+		f = append(binary.AppendUvarint(f, uint64(len(changes))), packed...)
+	} else {
+		f = append(append(f, 0), changes...)
+	}
+	return appendRecord(dst, &record{kind: recJournal, frame: f})
+}
+
+// journals lists the numbers of the journals in a directory.
+func journals(dir string) ([]uint32, error) {
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var nums []uint32
+	for _, e := range names {
+		base, ok := strings.CutSuffix(e.Name(), journalExt)
+		num, err := strconv.ParseUint(base, 10, 32)
+		if ok && err == nil {
+			nums = append(nums, uint32(num))
+		}
+	}
+	return nums, nil
+}
+
+// openJournal opens the journal that the index names. One that is missing or too short is begun anew by the next
+// transaction: the index has all of it.
+func (s *Store) openJournal() error {
+	j := &s.journal
+	j.dir = s.packs.dir
+	nums, err := journals(j.dir)
+	if err != nil || s.opts.ReadOnly {
+		return err
+	}
+	for _, num := range nums {
+		j.last = max(j.last, num)
+		if num == s.state.journal {
+			continue
+		}
+		// Begun, or left, when a crash came.
+		if err := os.Remove(filepath.Join(j.dir, journalName(num))); err != nil {
+			return err
+		}
+	}
+	if s.state.journal == 0 {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(j.dir, journalName(s.state.journal)), os.O_RDWR, 0)
+	if err == nil {
+		var fi os.FileInfo
+		if fi, err = f.Stat(); err == nil && fi.Size() < s.state.journalEnd {
+			err = fmt.Errorf("%d bytes of %d", fi.Size(), s.state.journalEnd)
+		}
+		if err == nil && fi.Size() > s.state.journalEnd {
+			err = f.Truncate(s.state.journalEnd)
+		}
+	}
+	j.f, j.alloc = f, s.state.journalEnd
+	if err != nil {
+		s.log.Warn("the journal is damaged and will be written anew", "error", err)
+		s.state.journal, s.state.journalEnd, s.state.journalBase = 0, 0, 0
+	}
+	return nil
+}
+
+// write makes the changes of a transaction durable in the journal, if there are any. A journal that a full disk keeps
+// from growing is given up: deleting must be possible then, and the next transaction that has room begins another.
+func (j *journal) write(s *Store, t *writeTxn) error {
+	if j.off || len(t.changes) == 0 && !t.rewrite {
+		return nil
+	}
+	st := &t.state
+	t.rewrite = t.rewrite || st.journal == 0 || st.journalEnd > 2*st.journalBase+journalSlack
+	var err error
+	if t.rewrite {
+		err = j.rewrite(s, t)
+	}
+	if !t.rewrite || st.journal != 0 && errors.Is(err, unix.ENOSPC) {
+		err = j.append(t, appendEntry(nil, st, 0, t.changes, s.codec))
+	}
+	if errors.Is(err, unix.ENOSPC) {
+		s.log.Warn("the disk is full: the journal will be written anew", "error", err)
+		st.journal, st.journalEnd, st.journalBase = 0, 0, 0
+		t.done = append(t.done, func() { j.replace(s, nil, 0) })
+		return nil
+	}
+	if err != nil {
+		err = fmt.Errorf("journal: %w", err)
+	}
+	return err
+}
+
+// append writes one entry behind the end that the index names; what an earlier transaction left there that did not
+// come about is overwritten.
+func (j *journal) append(t *writeTxn, entry []byte) error {
+	const ahead = 64 << 10
+	end := t.state.journalEnd + int64(len(entry))
+	if end > j.alloc {
+		if err := allocate(j.f, j.alloc, end+ahead-j.alloc); err != nil {
+			return err
+		}
+		j.alloc = end + ahead
+	}
+	if _, err := j.f.WriteAt(entry, t.state.journalEnd); err != nil {
+		return err
+	}
+	t.state.journalEnd = end
+	return unix.Fdatasync(int(j.f.Fd()))
+}
+
+// rewrite writes a new journal of all that the index holds, as t will leave it. It replaces the old one when t is
+// committed.
+func (j *journal) rewrite(s *Store, t *writeTxn) (err error) {
+	num := j.last + 1
+	f, err := os.OpenFile(filepath.Join(j.dir, journalName(num)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+	}()
+	at := int64(0)
+	write := func(b []byte) error {
+		_, err := f.WriteAt(b, at)
+		at += int64(len(b))
+		return err
+	}
+	if err := write(fileHeader(journalMagic, num)); err != nil {
+		return err
+	}
+	var changes []byte
+	for _, prefix := range []byte{keyManifest, keyPart, keyRecord} {
+		if err := scan(t.btx, []byte{prefix}, []byte{prefix}, func(key, value []byte) (bool, error) {
+			if len(changes) > 0 && len(changes)+len(key)+len(value) > journalEntry-16 {
+				if err := write(appendEntry(nil, &t.state, 0, changes, s.codec)); err != nil {
+					return false, err
+				}
+				changes = changes[:0]
+			}
+			changes = appendChange(changes, key, value, false)
+			return true, nil
+		}); err != nil {
+			return err
+		}
+	}
+	if err := write(appendEntry(nil, &t.state, journalComplete, changes, s.codec)); err != nil {
+		return err
+	}
+	if err := errors.Join(unix.Fdatasync(int(f.Fd())), syncDir(j.dir)); err != nil {
+		return err
+	}
+	j.last = num
+	t.state.journal, t.state.journalEnd, t.state.journalBase = num, at, at
+	t.undo = append(t.undo, func() { _, _ = f.Close(), os.Remove(f.Name()) }) // Open removes what stays
+	t.done = append(t.done, func() { j.replace(s, f, at) })
+	return nil
+}
+
+// replace makes a new journal the one in use and removes the old one; nil for none.
+func (j *journal) replace(s *Store, f *os.File, size int64) {
+	if j.f != nil {
+		if err := errors.Join(j.f.Close(), os.Remove(j.f.Name())); err != nil {
+			s.log.Warn("an old journal stays", "error", err) // until the store is opened again
+		}
+	}
+	j.f, j.alloc = f, size
+}
+
+// idle tells whether the journal has grown enough to be written anew before the store is closed.
+func (st *state) idleJournal() bool {
+	return st.journal == 0 && st.txns > 0 || st.journalEnd > st.journalBase*5/4+journalIdle
+}
+
+// close gives back what was allocated ahead.
+func (j *journal) close(end int64) error {
+	if j.f == nil {
+		return nil
+	}
+	var err error
+	if j.alloc > end {
+		err = j.f.Truncate(end)
+	}
+	return errors.Join(err, j.f.Close())
+}
+
+// fileHeader is the header of a pack or a journal.
+func fileHeader(magic string, num uint32) []byte {
+	h := append(make([]byte, 0, packHeader), magic...)
+	h = binary.LittleEndian.AppendUint16(h, packVersion)
+	h = binary.LittleEndian.AppendUint16(h, 0)
+	h = binary.LittleEndian.AppendUint32(h, num)
+	return binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
+}
+
+// replay is what the entries of a journal make of the index.
+type replay struct {
+	values map[string][]byte // by key
+	txns   uint64            // the highest transaction met
+	nextID ID
+	lease  uint64
+	whole  bool // the journal is complete: its last complete mark was met
+}
+
+// entry takes the next entry.
+func (r *replay) entry(rec *record, c *codec) error {
+	if rec.kind != recJournal {
+		return corruptf("record of kind %d in a journal", rec.kind)
+	}
+	p := parser{b: rec.frame}
+	txn, id, lease := p.uint(), ID(p.uint()), p.uint()
+	flags := p.byte()
+	if n := p.count(maxFrameInput); n > 0 && !p.bad {
+		changes, err := c.decode(nil, p.b, nil, n)
+		if err != nil {
+			return err
+		}
+		p.b = changes
+	}
+	type change struct {
+		key     string
+		value   []byte
+		deleted bool
+	}
+	var all []change
+	for len(p.b) > 0 && !p.bad {
+		ch := change{key: string(p.bytes(p.count(maxRecord)))}
+		n := p.count(maxRecord)
+		ch.deleted = n == 0
+		if n > 0 {
+			ch.value = p.bytes(n - 1)
+		}
+		if ch.key == "" || !journaled([]byte(ch.key)) {
+			p.bad = true
+		}
+		all = append(all, ch)
+	}
+	if p.bad {
+		return corruptf("entry is malformed")
+	}
+	for _, ch := range all {
+		if ch.deleted {
+			delete(r.values, ch.key)
+		} else {
+			r.values[ch.key] = append([]byte{}, ch.value...)
+		}
+	}
+	r.txns, r.nextID, r.lease = max(r.txns, txn), max(r.nextID, id), max(r.lease, lease)
+	r.whole = r.whole || flags&journalComplete != 0
+	return nil
+}
+
+// replayJournal reads the entries of a journal up to end; what cannot be read it tells to damaged.
+func replayJournal(b []byte, c *codec, damaged func(off, n int64, err error)) *replay {
+	r := &replay{values: map[string][]byte{}}
+	scanRecords(b, func(off int64, rec *record) {
+		if err := r.entry(rec, c); err != nil {
+			damaged(off, 0, err)
+		}
+	}, func(off, n int64) { damaged(off, n, corruptf("no record")) })
+	return r
+}
+
+// checkJournal compares the journal, whose number it gives, with the index.
+func (s *Store) checkJournal() (num uint32, err error) {
+	s.writeMu.Lock()
+	btx := s.db.NewTransaction(false)
+	st := s.state
+	var b []byte
+	if st.journal != 0 {
+		b, err = os.ReadFile(filepath.Join(s.packs.dir, journalName(st.journal)))
+	}
+	s.writeMu.Unlock()
+	defer btx.Discard()
+	if st.journal == 0 || err != nil {
+		return st.journal, err
+	}
+	if int64(len(b)) < st.journalEnd {
+		return st.journal, corruptf("%d bytes, %d are named", len(b), st.journalEnd)
+	}
+	var damage error
+	r := replayJournal(b[:st.journalEnd], s.codec, func(off, _ int64, err error) {
+		if damage == nil {
+			damage = fmt.Errorf("at %d: %w", off, err)
+		}
+	})
+	switch {
+	case damage != nil:
+		return st.journal, damage
+	case !r.whole:
+		return st.journal, corruptf("is not complete")
+	}
+	return st.journal, r.compare(btx)
+}
+
+// compare tells the first difference from the index.
+func (r *replay) compare(btx *badger.Txn) error {
+	n := 0
+	for _, prefix := range []byte{keyManifest, keyPart, keyRecord} {
+		if err := scan(btx, []byte{prefix}, []byte{prefix}, func(key, value []byte) (bool, error) {
+			n++
+			v, ok := r.values[string(key)]
+			if !ok || string(v) != string(value) {
+				return false, corruptf("key %q differs from the index", key)
+			}
+			return true, nil
+		}); err != nil {
+			return err
+		}
+	}
+	if n != len(r.values) {
+		return corruptf("%d keys, the index has %d", len(r.values), n)
+	}
+	return nil
+}

@@ -1,0 +1,525 @@
+package chunkstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/zeebo/blake3"
+	"golang.org/x/sys/unix"
+)
+
+// RebuildOptions are for RebuildIndex.
+type RebuildOptions struct {
+	Logger   *slog.Logger                      // nil = discard
+	Progress func(stage string, done, n int64) // bytes of packs, then chunks; may be nil
+}
+
+// Rebuilt says what RebuildIndex found.
+type Rebuilt struct {
+	Manifests int64
+	Records   int64 // callers'
+	Chunks    int64
+	Unneeded  int64     // chunks in packs that no manifest needs: they were deleted or never committed, and are left out
+	Problems  []Problem // what is damaged, and the manifests that lose by it
+	Old       string    // where the old index and journals are kept, if there are problems
+}
+
+// Names of the index while it is rebuilt, and after that.
+const (
+	newIndexName = "index.new"
+	oldIndexName = "index.old"
+)
+
+// RebuildIndex makes the index of a store anew from its packs and its journal, whatever is left of the index, and puts
+// it in place of the old one. No process may have the store open. What was deleted does not come back: the journal tells
+// what manifests there are, and chunks that they do not need stay out. It holds some 150 bytes per chunk in memory,
+// and reads all packs. If it fails or is interrupted, the store is as before.
+func RebuildIndex(ctx context.Context, dir string, opts RebuildOptions) (Rebuilt, error) {
+	if opts.Progress == nil {
+		opts.Progress = func(string, int64, int64) {}
+	}
+	s := newStore(dir, Options{Logger: opts.Logger, MustExist: true})
+	b := &rebuilder{s: s, opts: opts, pages: map[uint64]*page{}}
+	err := b.run(ctx)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("rebuild index: %w", err), os.RemoveAll(filepath.Join(dir, newIndexName)))
+	}
+	return b.res, errors.Join(err, unlockIf(s.lock))
+}
+
+// unlockIf releases the lock of a store, if it is held.
+func unlockIf(f *os.File) error {
+	if f == nil {
+		return nil
+	}
+	return unlockFile(f)
+}
+
+type rebuilder struct {
+	s    *Store
+	opts RebuildOptions
+	res  Rebuilt
+
+	ends    map[uint32]int64 // of the last needed record of each pack
+	pages   map[uint64]*page // all chunks; later, those needed
+	found   *roaring.Bitmap  // chunks in pages
+	lists   []*chunkList     // manifests that can be read
+	journal *replay
+	damage  []Problem // of packs, which is no problem if nothing needs it
+}
+
+func (b *rebuilder) run(ctx context.Context) error {
+	s := b.s
+	if _, err := s.checkFormat(); err != nil {
+		return err
+	}
+	var err error
+	if s.lock, err = lockFile(filepath.Join(s.dir, lockName), s.dir); err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{b.readJournals, b.readPacks, b.choose} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	if err := b.write(ctx); err != nil {
+		return err
+	}
+	return b.swap()
+}
+
+// readJournals takes the newest journal that is complete. If none is, all of them together are the best there is.
+func (b *rebuilder) readJournals(context.Context) error {
+	dir := filepath.Join(b.s.dir, packsName)
+	nums, err := journals(dir)
+	if err != nil {
+		return err
+	}
+	slices.Sort(nums)
+	var all []byte
+	var problems []Problem
+	for _, num := range slices.Backward(nums) {
+		data, err := os.ReadFile(filepath.Join(dir, journalName(num)))
+		if err != nil {
+			return err
+		}
+		var bad []Problem
+		r := replayJournal(data, b.s.codec, func(off, n int64, err error) {
+			if off+n < int64(len(data)) || n == 0 { // else it is the end of what a crash interrupted
+				bad = append(bad, Problem{Where: journalName(num), What: fmt.Sprintf("at %d: %v", off, err)})
+			}
+		})
+		if r.whole {
+			b.journal, b.res.Problems = r, bad
+			return nil
+		}
+		problems = append(bad, problems...)
+		all = append(slices.Clone(data[min(packHeader, len(data)):]), all...)
+	}
+	b.journal = replayJournal(append(make([]byte, packHeader), all...), b.s.codec, func(int64, int64, error) {})
+	if len(b.journal.values) == 0 {
+		return b.withoutJournal(dir)
+	}
+	b.res.Problems = append(problems, Problem{Where: packsName, What: "no journal is complete: records may be missing"})
+	return nil
+}
+
+// withoutJournal tells whether a store can have had no manifests.
+func (b *rebuilder) withoutJournal(dir string) error {
+	names, err := os.ReadDir(dir)
+	if err == nil && len(names) > 0 {
+		err = corruptf("%s: no journal can be read: what the packs hold is not known", dir)
+	}
+	return err
+}
+
+// readPacks finds the records of all packs. Of a chunk that lies in several, because it was moved, the last is the one
+// that the index had.
+func (b *rebuilder) readPacks(ctx context.Context) error {
+	dir := filepath.Join(b.s.dir, packsName)
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	total, done := int64(0), int64(0)
+	sizes := map[uint32]int64{}
+	for _, e := range names {
+		base, ok := strings.CutSuffix(e.Name(), packExt)
+		num, err := strconv.ParseUint(base, 10, 32)
+		if !ok || err != nil {
+			continue
+		}
+		fi, err := e.Info()
+		if err != nil {
+			return err
+		}
+		sizes[uint32(num)] = fi.Size()
+		total += fi.Size()
+	}
+	b.found = roaring.New()
+	nums := make([]uint32, 0, len(sizes))
+	for num := range sizes {
+		nums = append(nums, num)
+	}
+	slices.Sort(nums)
+	for _, num := range nums {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b.opts.Progress("read packs", done, total)
+		data, err := os.ReadFile(filepath.Join(dir, packName(num)))
+		if err != nil {
+			return err
+		}
+		scanRecords(data, func(off int64, r *record) { b.record(num, off, r) }, func(off, n int64) {
+			b.damage = append(b.damage, Problem{Where: packName(num), What: fmt.Sprintf("%d bytes at %d are no record", n, off)})
+		})
+		done += sizes[num]
+	}
+	b.opts.Progress("read packs", total, total)
+	return nil
+}
+
+// record takes the chunks of a record.
+func (b *rebuilder) record(pack uint32, off int64, r *record) {
+	if r.kind == recJournal {
+		return
+	}
+	rec := &located{place: place{pack, off, r.size}, delta: r.kind == recDelta, gen: r.gen, bases: r.bases}
+	for _, m := range r.members {
+		if m.num >= 1<<32 {
+			continue // no store gives out such a number
+		}
+		no, i := pageOf(m.num)
+		pg := b.pages[no]
+		if pg == nil {
+			pg = &page{}
+			b.pages[no] = pg
+		}
+		pg.slots[i] = slot{rec, m.len}
+		b.found.Add(uint32(m.num))
+	}
+}
+
+func (b *rebuilder) locate(num uint64) (*located, int, error) {
+	no, i := pageOf(num)
+	if pg := b.pages[no]; pg != nil && pg.slots[i].rec != nil {
+		return pg.slots[i].rec, pg.slots[i].len, nil
+	}
+	return nil, 0, fmt.Errorf("chunk %d: %w", num, errNoChunk)
+}
+
+// choose keeps the chunks that manifests need.
+func (b *rebuilder) choose(ctx context.Context) error {
+	named := roaring.New()
+	for key := range b.journal.values {
+		if key[0] != keyManifest || len(key) != len(manifestKey(0)) {
+			continue
+		}
+		id := ID(binary.BigEndian.Uint64([]byte(key[1:])))
+		m, err := assembleManifest(id, b.s.codec, func(key []byte) ([]byte, error) {
+			v, ok := b.journal.values[string(key)]
+			if !ok {
+				return nil, ErrNotFound
+			}
+			return v, nil
+		})
+		if err != nil {
+			b.res.Problems = append(b.res.Problems, Problem{journalName(0), err.Error(), []ID{id}})
+			continue
+		}
+		b.lists = append(b.lists, m)
+		named.Or(m.bitmap())
+	}
+	slices.SortFunc(b.lists, func(x, y *chunkList) int { return int(int64(x.ID) - int64(y.ID)) })
+	need := named.Clone()
+	for front := named; !front.IsEmpty(); {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		next := roaring.New()
+		for it := front.Iterator(); it.HasNext(); {
+			rec, _, err := b.locate(uint64(it.Next()))
+			if err != nil {
+				continue // lost, see dropLost
+			}
+			for _, base := range rec.bases {
+				if base < 1<<32 && need.CheckedAdd(uint32(base)) {
+					next.Add(uint32(base))
+				}
+			}
+		}
+		front = next
+	}
+	unneeded := roaring.AndNot(b.found, need)
+	b.res.Unneeded = int64(unneeded.GetCardinality())
+	for it := unneeded.Iterator(); it.HasNext(); {
+		b.drop(uint64(it.Next()))
+	}
+	b.found = need
+	return nil
+}
+
+// drop leaves a chunk out.
+func (b *rebuilder) drop(num uint64) {
+	no, i := pageOf(num)
+	pg := b.pages[no]
+	if pg == nil {
+		return
+	}
+	pg.slots[i] = slot{}
+	if pg.empty() {
+		delete(b.pages, no)
+	}
+}
+
+// rebuildPages is how many pages one transaction of a rebuild takes.
+const rebuildPages = 16
+
+// write makes the new index.
+func (b *rebuilder) write(ctx context.Context) error {
+	s := b.s
+	index := filepath.Join(s.dir, newIndexName)
+	if err := os.RemoveAll(index); err != nil {
+		return err
+	}
+	// The reserve of the old one is for this.
+	if err := (&logGuard{dir: filepath.Join(s.dir, indexName)}).giveUp(); err != nil && !errors.Is(err, unix.ENOTDIR) {
+		return err
+	}
+	count, txns, err := openCounter(filepath.Join(s.dir, counterName), false)
+	if err != nil {
+		return err
+	}
+	lock := s.lock
+	s.lock, s.count = nil, count // run's caller unlocks
+	defer func() { s.lock = lock }()
+	s.guard.dir = index
+	if s.db, err = openBadger(index, s.opts, s.log); err != nil {
+		return errors.Join(err, s.release())
+	}
+	b.countEnds()
+	if s.packs, err = openPacks(filepath.Join(s.dir, packsName), b.ends, true); err != nil {
+		return errors.Join(err, s.release())
+	}
+	s.journal.dir, s.journal.off = s.packs.dir, true
+	s.state.txns = max(txns, b.journal.txns)
+	err = b.fill(ctx)
+	return errors.Join(err, s.release())
+}
+
+// countEnds finds how far packs are needed.
+func (b *rebuilder) countEnds() {
+	b.ends = map[uint32]int64{}
+	for _, pg := range b.pages {
+		for i := range pg.slots {
+			if r := pg.slots[i].rec; r != nil {
+				b.ends[r.pack] = max(b.ends[r.pack], r.end())
+			}
+		}
+	}
+}
+
+// fill writes all that the index holds.
+func (b *rebuilder) fill(ctx context.Context) error {
+	s := b.s
+	lost, err := b.chunks(ctx)
+	if err != nil {
+		return err
+	}
+	b.report(lost)
+	top := b.journal.lease
+	for _, m := range b.lists {
+		s.state.nextID = max(s.state.nextID, m.ID)
+		for _, r := range m.runs {
+			top = max(top, r.first+r.count) // a number that a manifest names must not come again, lost or not
+		}
+	}
+	if !b.found.IsEmpty() {
+		top = max(top, uint64(b.found.Maximum())+1)
+	}
+	nums, err := journals(s.journal.dir)
+	if err != nil {
+		return err
+	}
+	for _, num := range nums {
+		s.journal.last = max(s.journal.last, num)
+	}
+	if err := b.values(ctx); err != nil {
+		return err
+	}
+	s.journal.off = false
+	return s.update(func(t *writeTxn) error {
+		t.state.nextID = max(t.state.nextID, b.journal.nextID)
+		t.state.lease = top
+		t.state.packed = top // what was packed anew is not known: it is not done again
+		for _, m := range b.lists {
+			t.state.logical += m.Size
+		}
+		t.rewrite = true
+		return t.extendPacks(b.ends)
+	})
+}
+
+// chunks decodes every chunk, for its hash, and writes it into the index. It gives those that cannot be decoded.
+func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error) {
+	s := b.s
+	lost = roaring.New()
+	blocks := map[place]bool{}
+	total, done := int64(b.found.GetCardinality()), int64(0)
+	it := b.found.Iterator()
+	for it.HasNext() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		b.opts.Progress("index chunks", done, total)
+		if err := s.update(func(t *writeTxn) error {
+			var like []*fresh
+			for it.HasNext() {
+				num := uint64(it.PeekNext())
+				no, i := pageOf(num)
+				if t.pages[no] == nil && len(t.pages) == rebuildPages {
+					break
+				}
+				it.Next()
+				done++
+				data, err := s.chunk(b.locate, num)
+				if err != nil {
+					if skipLost(err) != nil {
+						return err
+					}
+					lost.Add(uint32(num))
+					b.drop(num)
+					continue
+				}
+				sl := b.pages[no].slots[i]
+				t.pages[no] = b.pages[no]
+				full := blake3.Sum256(data)
+				if err := t.set(hashKey(hash(full[:hashLen])), binary.AppendUvarint(nil, num)); err != nil {
+					return err
+				}
+				t.state.chunks++
+				if !blocks[sl.rec.place] {
+					blocks[sl.rec.place] = !sl.rec.delta
+					t.state.payload += sl.rec.len
+				}
+				if !sl.rec.delta && num+sketchesKept > uint64(b.found.Maximum()) {
+					f := &fresh{num: num, rec: sl.rec}
+					if f.sk, f.like = sketchOf(data); f.like {
+						like = append(like, f)
+					}
+				}
+			}
+			return t.keepSketches(like)
+		}); err != nil {
+			return nil, err
+		}
+	}
+	b.opts.Progress("index chunks", total, total)
+	return lost, nil
+}
+
+// report tells which manifests need lost chunks.
+func (b *rebuilder) report(lost *roaring.Bitmap) {
+	b.res.Chunks = b.s.state.chunks
+	if lost.IsEmpty() {
+		return
+	}
+	p := Problem{Where: packsName, What: fmt.Sprintf("%d chunks cannot be read", lost.GetCardinality())}
+	for _, m := range b.lists {
+		if m.bitmap().Intersects(lost) {
+			p.Manifests = append(p.Manifests, m.ID)
+		}
+	}
+	b.res.Problems = append(append(b.res.Problems, p), b.damage...)
+}
+
+// values writes manifests and records.
+func (b *rebuilder) values(ctx context.Context) error {
+	s := b.s
+	keys := make([]string, 0, len(b.journal.values))
+	for k := range b.journal.values {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for len(keys) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.update(func(t *writeTxn) error {
+			for n := 0; n < maxTxnEntries/2 && t.bytes < maxTxnBytes/2 && len(keys) > 0; n++ {
+				k := keys[0]
+				if err := t.set([]byte(k), b.journal.values[k]); err != nil {
+					return err
+				}
+				switch k[0] {
+				case keyManifest:
+					t.state.manifests++
+				case keyRecord:
+					b.res.Records++
+				}
+				keys = keys[1:]
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	b.res.Manifests = s.state.manifests
+	return nil
+}
+
+// swap puts the new index in place of the old one. The old one is kept, with its journals, if something was
+// damaged: the new journal has less than them.
+func (b *rebuilder) swap() error {
+	dir := b.s.dir
+	index, next, old := filepath.Join(dir, indexName), filepath.Join(dir, newIndexName), filepath.Join(dir, oldIndexName)
+	if err := errors.Join(os.RemoveAll(old), syncDir(next)); err != nil {
+		return err
+	}
+	err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, index, unix.RENAME_EXCHANGE)
+	switch {
+	case err == nil:
+		err = os.Rename(next, old)
+	case errors.Is(err, unix.ENOENT):
+		err = os.Rename(next, index)
+	case errors.Is(err, unix.EINVAL): // the file system cannot exchange; a crash between the two leaves no index
+		if err = os.Rename(index, old); err == nil {
+			err = os.Rename(next, index)
+		}
+	}
+	if err := errors.Join(err, syncDir(dir)); err != nil {
+		return err
+	}
+	keep := len(b.res.Problems) > 0
+	if keep {
+		b.res.Old = old
+		if err := os.MkdirAll(old, 0o700); err != nil {
+			return err
+		}
+	} else if err := os.RemoveAll(old); err != nil {
+		return err
+	}
+	packDir := filepath.Join(dir, packsName)
+	nums, err := journals(packDir)
+	for _, num := range nums {
+		name := journalName(num)
+		switch {
+		case num == b.s.state.journal:
+		case keep:
+			err = errors.Join(err, os.Rename(filepath.Join(packDir, name), filepath.Join(old, name)))
+		default:
+			err = errors.Join(err, os.Remove(filepath.Join(packDir, name)))
+		}
+	}
+	return err
+}
