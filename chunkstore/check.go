@@ -16,9 +16,9 @@ import (
 
 // CheckOptions are for Check.
 type CheckOptions struct {
-	ReadData bool // decode every block and verify every chunk's hash
-	Repair   bool // take what cannot be read out of the index, so that it is stored anew when it comes again
-	Progress func(done, total int64)
+	ReadData bool                    // decode every block and verify every chunk's hash
+	Repair   bool                    // take what cannot be read out of the index, so that it is stored anew when it comes again
+	Progress func(done, total int64) // bytes of records
 }
 
 // Problem is one thing wrong with the store.
@@ -62,7 +62,8 @@ type checker struct {
 	opts     CheckOptions
 	problems []Problem
 	known    *roaring.Bitmap // chunks of the index
-	blocks   map[place]bool  // blocks that were verified
+	blocks   map[place]bool  // blocks that were met
+	done     int64           // bytes of records that were met
 	bad      *roaring.Bitmap // chunks that cannot be read, but for those that need them
 	hashes   map[uint32]hash // of verified chunks, with ReadData
 
@@ -191,11 +192,14 @@ func (c *checker) chunks(ctx context.Context) error {
 	s.numMu.Lock()
 	pages := (s.nextNum + pageChunks - 1) / pageChunks
 	s.numMu.Unlock()
+	s.writeMu.Lock()
+	total := s.state.payload
+	s.writeMu.Unlock()
 	for no := range pages {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c.opts.Progress(int64(no), int64(pages))
+		c.opts.Progress(min(c.done, total), total)
 		pg, err := s.page(no)
 		if err != nil {
 			bad := roaring.New()
@@ -213,7 +217,7 @@ func (c *checker) chunks(ctx context.Context) error {
 			}
 		}
 	}
-	c.opts.Progress(int64(pages), int64(pages))
+	c.opts.Progress(total, total)
 	return nil
 }
 
@@ -231,11 +235,15 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 			return c.found(ctx, at, err, roaring.BitmapOf(uint32(num)))
 		}
 	}
-	if !c.opts.ReadData || c.blocks[rec.place] {
+	if c.blocks[rec.place] {
 		return nil
 	}
 	if !rec.delta {
 		c.blocks[rec.place] = true
+	}
+	c.done += rec.len
+	if !c.opts.ReadData {
+		return nil
 	}
 	b, err := s.decode(s.locate, rec, num)
 	if err != nil {

@@ -10,6 +10,7 @@
 //	delta     one chunk in a frame whose dictionary is its bases, older or similar chunks
 //	generation of a chunk: 0, or for a delta more than those of its bases, so that every chain ends
 //	pack      an append-only file of records
+//	journal   an append-only file of what else the index holds: packs and journal suffice to rebuild it
 //	page      the index's answer to where the chunks of 256 consecutive numbers lie
 //	manifest  the runs of chunk numbers that spell a stream
 //	live      named by a manifest, or a base that something live needs
@@ -22,7 +23,7 @@
 //	         predecessor (Hint.Prev) ───▶ delta ─ does not pay ─┐
 //	         none ─▶ pending, sorted ─▶ similar chunk? ▶ delta ─┤
 //	                                      └──────── no ────────▶ block ─▶ pack
-//	Commit: sync packs ─▶ one transaction: hashes, pages, manifest, the caller's records
+//	Commit: sync packs ─▶ journal ─▶ one transaction: hashes, pages, manifest, the caller's records
 //
 // Numbers follow the order of the stream, so that a manifest is a few runs, whatever the order of records.
 // Payload is synced before a transaction names it, a chunk is named with or after its bases, and the manifest comes
@@ -30,7 +31,7 @@
 //
 // # Formats
 //
-// Packs and records: pack.go, record.go. Index: index.go (keys), page.go, manifest.go. The frames: codec.go. All of
+// Packs and records: pack.go, record.go. Journal: journal.go. Index: index.go (keys), page.go, manifest.go. The frames: codec.go. All of
 // it together: docs/FORMAT-store.md.
 //
 // # Locks

@@ -20,8 +20,14 @@ import (
 // RebuildOptions are for RebuildIndex.
 type RebuildOptions struct {
 	Logger   *slog.Logger                      // nil = discard
-	Progress func(stage string, done, n int64) // bytes of packs, then chunks; may be nil
+	Progress func(stage string, done, n int64) // may be nil
 }
+
+// Stages of a rebuild.
+const (
+	StagePacks = "read packs"   // counts bytes
+	StageIndex = "index chunks" // counts chunks
+)
 
 // Rebuilt says what RebuildIndex found.
 type Rebuilt struct {
@@ -175,7 +181,7 @@ func (b *rebuilder) readPacks(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		b.opts.Progress("read packs", done, total)
+		b.opts.Progress(StagePacks, done, total)
 		data, err := os.ReadFile(filepath.Join(dir, packName(num)))
 		if err != nil {
 			return err
@@ -185,7 +191,7 @@ func (b *rebuilder) readPacks(ctx context.Context) error {
 		})
 		done += sizes[num]
 	}
-	b.opts.Progress("read packs", total, total)
+	b.opts.Progress(StagePacks, total, total)
 	return nil
 }
 
@@ -381,7 +387,7 @@ func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		b.opts.Progress("index chunks", done, total)
+		b.opts.Progress(StageIndex, done, total)
 		if err := s.update(func(t *writeTxn) error {
 			var like []*fresh
 			for it.HasNext() {
@@ -424,7 +430,7 @@ func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error
 			return nil, err
 		}
 	}
-	b.opts.Progress("index chunks", total, total)
+	b.opts.Progress(StageIndex, total, total)
 	return lost, nil
 }
 

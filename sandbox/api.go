@@ -87,6 +87,7 @@ type Progress struct {
 	Files int64  `json:"files"`
 	Bytes int64  `json:"bytes"`
 	Total int64  `json:"total"`
+	Unit  string `json:"unit,omitempty"` // what Bytes and Total count, if not bytes
 }
 
 // CreateRequest makes a workspace. Source is "" (empty), a directory, an image file (.sqsh, .squashfs, .sqfs) or a snapshot (id, prefix or name).

@@ -63,11 +63,17 @@ func (c *checker) hit(layers ...string) []string {
 // store checks the chunk store.
 func (c *checker) store(ctx context.Context, r CheckRequest) error {
 	problems, err := c.h.store.Check(ctx, chunkstore.CheckOptions{
-		ReadData: r.ReadData, Repair: r.Repair, Progress: stage(r.Progress, "check store"),
+		ReadData: r.ReadData, Repair: r.Repair, Progress: stage(r.Progress, "check store", ""),
 	})
 	if err != nil {
 		return err
 	}
+	c.reportStore(problems)
+	return nil
+}
+
+// reportStore reports problems of the store with the snapshots that they hit.
+func (c *checker) reportStore(problems []chunkstore.Problem) {
 	byManifest := map[chunkstore.ID]string{}
 	for _, l := range c.h.catalog.allLayers() {
 		if l.State == Stored {
@@ -81,7 +87,6 @@ func (c *checker) store(ctx context.Context, r CheckRequest) error {
 		}
 		c.report(p.Where, p.What, c.hit(hit...))
 	}
-	return nil
 }
 
 // records checks that what records name exists, and that what exists is named.
@@ -169,14 +174,21 @@ func (c *checker) images(ctx context.Context, r CheckRequest) error {
 	if !r.ReadData {
 		return nil
 	}
-	all := c.h.catalog.allLayers()
+	all := slices.DeleteFunc(c.h.catalog.allLayers(), func(l *layerRecord) bool { return l.State != Stored })
+	p := Progress{Stage: "check images"}
+	sizes := make([]int64, len(all))
+	for i, l := range all {
+		if m, err := c.h.store.Manifest(ctx, l.Manifest); err == nil { // else it is reported
+			sizes[i] = m.Size
+			p.Total += m.Size
+		}
+	}
 	for i, l := range all {
 		if r.Progress != nil {
-			r.Progress(Progress{Stage: "check images", Bytes: int64(i), Total: int64(len(all))})
+			r.Progress(p)
 		}
-		if l.State != Stored {
-			continue
-		}
+		p.Files++
+		p.Bytes += sizes[i]
 		reader, err := c.h.store.OpenManifest(ctx, l.Manifest)
 		if errors.Is(err, chunkstore.ErrNotFound) || errors.Is(err, chunkstore.ErrCorrupt) {
 			continue // reported before, or deleted meanwhile

@@ -35,13 +35,13 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 		return result, err
 	}
 	h.cache.forget(gone)
-	stats, err := h.store.GC(ctx, stage(r.Progress, "gc"))
+	stats, err := h.store.GC(ctx, stage(r.Progress, "gc", "steps"))
 	if err != nil {
 		return result, classify(fmt.Errorf("collecting garbage: %w", err))
 	}
 	result.Chunks, result.Freed = stats.Chunks, stats.Bytes
 	if r.Optimize {
-		stats, err := h.store.Optimize(ctx, stage(r.Progress, "optimize"))
+		stats, err := h.store.Optimize(ctx, stage(r.Progress, "optimize", "chunks"))
 		if err != nil {
 			return result, classify(fmt.Errorf("optimizing: %w", err))
 		}
@@ -51,12 +51,12 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 	return result, nil
 }
 
-// stage turns the store's progress into that of the API.
-func stage(progress func(Progress), name string) func(done, total int64) {
+// stage turns the store's progress, counted in a unit, into that of the API.
+func stage(progress func(Progress), name, unit string) func(done, total int64) {
 	if progress == nil {
 		return nil
 	}
-	return func(done, total int64) { progress(Progress{Stage: name, Bytes: done, Total: total}) }
+	return func(done, total int64) { progress(Progress{Stage: name, Bytes: done, Total: total, Unit: unit}) }
 }
 
 // expire deletes the snapshots that are past their time.

@@ -183,6 +183,9 @@ func (h *Home) open(ctx context.Context, m marker) error {
 		if errors.Is(err, chunkstore.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
+		if errors.Is(err, chunkstore.ErrIndex) {
+			err = fmt.Errorf("%w; 'snapfs check --rebuild-index' makes the index anew", err)
+		}
 		return fmt.Errorf("opening the store of %s: %w", h.dir, classify(err))
 	}
 	if err := h.checkIdentity(ctx, m, fresh); err != nil {

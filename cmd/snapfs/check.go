@@ -12,19 +12,30 @@ import (
 
 func (a *app) checkCommand() *cobra.Command {
 	r := sandbox.CheckRequest{}
+	rebuild := false
 	cmd := &cobra.Command{
-		Use:   "check [--read-data] [--repair]",
+		Use:   "check [--read-data] [--repair] | --rebuild-index",
 		Short: "verify a home",
 		Long: `Verifies that all records of the home hold together, and with --read-data that every stored byte still has its
 checksum. Each problem is a line that names the snapshots it hits; the exit code tells clean from corrupt.
 
 With --repair the data that was found damaged leaves the index. The snapshots named keep what else they have, all others are
 whole, and equal contents that come again, by 'create --from' or a new snapshot, are stored anew. Lost data does not
-come back: delete the snapshots named, or copy out of them what still reads. Without --repair nothing is changed.`,
-		Example:     "  snapfs check\n  snapfs check --read-data --json\n  snapfs check --read-data --repair",
+come back: delete the snapshots named, or copy out of them what still reads. Without --repair nothing is changed.
+
+With --rebuild-index the index of a home that no daemon can open is made anew from the packs and the journal that lie beside
+it; what is left of the old one does not matter. No daemon may run. Snapshots that lose by damage to the packs are
+named, and the old index is kept then. What was deleted stays deleted.`,
+		Example:     "  snapfs check\n  snapfs check --read-data --json\n  snapfs check --read-data --repair\n  snapfs check --rebuild-index",
 		Args:        exact(),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitCorrupt, exitUnavailable)},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if rebuild {
+				if r.ReadData || r.Repair {
+					return usagef("--rebuild-index goes alone: check after it")
+				}
+				return a.rebuildIndex(cmd.Context())
+			}
 			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
 				meter := a.newMeter()
 				r.Progress = meter.report()
@@ -46,6 +57,7 @@ come back: delete the snapshots named, or copy out of them what still reads. Wit
 	}
 	cmd.Flags().BoolVar(&r.ReadData, "read-data", false, "read and verify all stored data")
 	cmd.Flags().BoolVar(&r.Repair, "repair", false, "take damaged data out of the index")
+	cmd.Flags().BoolVar(&rebuild, "rebuild-index", false, "make a damaged index anew")
 	return cmd
 }
 

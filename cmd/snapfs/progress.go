@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -50,9 +51,16 @@ func (m *meter) report() func(sandbox.Progress) {
 				m.bar = m.box.AddBar(p.Total, options...)
 			}
 		}
-		line := p.Stage + " " + size(p.Bytes)
+		count := size
+		if p.Unit != "" {
+			count = func(n int64) string { return strconv.FormatInt(n, 10) }
+		}
+		line := p.Stage + " " + count(p.Bytes)
 		if p.Total >= 0 {
-			line += " of " + size(p.Total)
+			line += " of " + count(p.Total)
+		}
+		if p.Unit != "" {
+			line += " " + p.Unit
 		}
 		if p.Files > 0 {
 			line += fmt.Sprintf(", %d files", p.Files)
