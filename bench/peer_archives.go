@@ -24,8 +24,8 @@ func (f files) size(context.Context) (int64, error) { return allocated(f.dir) }
 
 func (f files) close(context.Context) error { return nil }
 
-func (f files) drop(_ context.Context, n int) error {
-	for i := range n {
+func (f files) drop(_ context.Context, from, to int) error {
+	for i := from; i < to; i++ {
 		if err := os.Remove(f.path(i)); err != nil {
 			return fmt.Errorf("delete state: %w", err)
 		}
@@ -136,4 +136,4 @@ func (t tarball) restore(ctx context.Context, i int, dest string) error {
 	return nil
 }
 
-func (t tarball) drop(context.Context, int) error { return errUnsupported }
+func (t tarball) drop(context.Context, int, int) error { return errUnsupported }

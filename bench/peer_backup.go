@@ -53,8 +53,8 @@ func (r *restic) restore(ctx context.Context, i int, dest string) error {
 	return r.t.run(ctx, "restic", "restore", r.ids[i], "--target", dest)
 }
 
-func (r *restic) drop(ctx context.Context, n int) error {
-	return r.t.run(ctx, "restic", append([]string{"forget", "--prune", "--max-unused", "0"}, r.ids[:n]...)...)
+func (r *restic) drop(ctx context.Context, from, to int) error {
+	return r.t.run(ctx, "restic", append([]string{"forget", "--prune", "--max-unused", "0"}, r.ids[from:to]...)...)
 }
 
 func (r *restic) close(context.Context) error { return nil }
@@ -96,9 +96,9 @@ func (b borg) restore(ctx context.Context, i int, dest string) error {
 	return t.run(ctx, "borg", "extract", b.archive(i))
 }
 
-func (b borg) drop(ctx context.Context, n int) error {
+func (b borg) drop(ctx context.Context, from, to int) error {
 	args := []string{"delete"}
-	for i := range n {
+	for i := from; i < to; i++ {
 		args = append(args, filepath.Base(b.archive(i))) // the archives of BORG_REPO
 	}
 	if err := b.t.run(ctx, "borg", args...); err != nil {

@@ -69,9 +69,9 @@ func (b btrfs) restore(ctx context.Context, i int, dest string) error {
 	return tool{}.run(ctx, "cp", "-a", b.snap(i)+"/.", dest)
 }
 
-func (b btrfs) drop(ctx context.Context, n int) error {
+func (b btrfs) drop(ctx context.Context, from, to int) error {
 	args := []string{"subvolume", "delete", "--commit-after"}
-	for i := range n {
+	for i := from; i < to; i++ {
 		args = append(args, b.snap(i))
 	}
 	if err := (tool{}).run(ctx, "btrfs", args...); err != nil {

@@ -77,8 +77,8 @@ func (g git) restore(ctx context.Context, i int, dest string) error {
 }
 
 // drop makes the oldest commit that is kept a root and packs again.
-func (g git) drop(ctx context.Context, n int) error {
-	first, err := g.t.output(ctx, "git", "rev-parse", g.tag(n))
+func (g git) drop(ctx context.Context, from, to int) error {
+	first, err := g.t.output(ctx, "git", "rev-parse", g.tag(to))
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (g git) drop(ctx context.Context, n int) error {
 	if err := os.WriteFile(shallow, first, 0o644); err != nil {
 		return fmt.Errorf("cut history: %w", err)
 	}
-	for i := range n {
+	for i := from; i < to; i++ {
 		if err := g.t.run(ctx, "git", "tag", "-d", g.tag(i)); err != nil {
 			return err
 		}

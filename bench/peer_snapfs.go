@@ -101,14 +101,22 @@ func (s *snapfs) restore(ctx context.Context, i int, dest string) (err error) {
 	return errors.Join(err, uerr, os.Remove(mnt))
 }
 
-func (s *snapfs) drop(ctx context.Context, n int) error {
-	for _, id := range s.ids[:n] {
+func (s *snapfs) drop(ctx context.Context, from, to int) error {
+	for _, id := range s.ids[from:to] {
 		if err := s.api.Delete(ctx, sandbox.RefRequest{Ref: id}); err != nil {
 			return fmt.Errorf("delete %s: %w", id, err)
 		}
 	}
 	if _, err := s.api.GC(ctx, sandbox.GCRequest{}); err != nil {
 		return fmt.Errorf("collect: %w", err)
+	}
+	return nil
+}
+
+// optimize is what the daemon does by itself when it is idle.
+func (s *snapfs) optimize(ctx context.Context) error {
+	if _, err := s.api.GC(ctx, sandbox.GCRequest{Optimize: true}); err != nil {
+		return fmt.Errorf("optimize: %w", err)
 	}
 	return nil
 }

@@ -28,9 +28,14 @@ type keeper interface {
 	size(ctx context.Context) (int64, error)
 	// restore writes state i into dest, an empty directory.
 	restore(ctx context.Context, i int, dest string) error
-	// drop deletes the states below n and collects what they alone needed.
-	drop(ctx context.Context, n int) error
+	// drop deletes the states from one to another, of which none older is left, and collects what they alone needed.
+	drop(ctx context.Context, from, to int) error
 	close(ctx context.Context) error
+}
+
+// optimizer is a keeper that can pack what it keeps anew, with nobody waiting.
+type optimizer interface {
+	optimize(ctx context.Context) error
 }
 
 var errUnsupported = errors.New("not offered")
@@ -146,6 +151,20 @@ func measurePeer(ctx context.Context, e *env, r *report, h history, infos []tree
 	add("store cpu", "s", store.cpu.Seconds())
 	add("store wall", "s", store.wall.Seconds())
 
+	if o, ok := k.(optimizer); ok {
+		e.bar.step(p.name+" optimizes "+h.name, 0, 0)
+		c, err := measure(func() error { return o.optimize(ctx) })
+		if err != nil {
+			return fmt.Errorf("optimize: %w", err)
+		}
+		better, err := k.size(ctx)
+		if err != nil {
+			return err
+		}
+		add("optimized", "MB", float64(better)/1e6)
+		add("optimize cpu", "s", c.cpu.Seconds())
+	}
+
 	var restore cost
 	restored := true
 	for i := range h.states {
@@ -166,7 +185,10 @@ func measurePeer(ctx context.Context, e *env, r *report, h history, infos []tree
 		add("restore wall", "s", restore.wall.Seconds())
 		r.add(metric{Case: h.name, Subject: p.name, Name: "restore", Unit: "MB/s cpu", Value: mb / max(restore.cpu.Seconds(), 1e-3), More: true})
 	}
-	return measureDrop(ctx, r, k, h, infos, p, dir)
+	if err := measureDrop(ctx, r, k, h, infos, p, dir); err != nil {
+		return err
+	}
+	return measureNewest(ctx, r, k, h, infos, p, dir)
 }
 
 // verifyRestore restores one state and compares it with the original; only the restore is timed.
@@ -192,7 +214,7 @@ func measureDrop(ctx context.Context, r *report, k keeper, h history, infos []tr
 	if len(h.states) < 2 {
 		return nil
 	}
-	c, err := measure(func() error { return k.drop(ctx, len(h.states)/2) })
+	c, err := measure(func() error { return k.drop(ctx, 0, len(h.states)/2) })
 	if errors.Is(err, errUnsupported) {
 		r.note("%s: deleting states is not offered", p.name)
 		return nil
@@ -210,5 +232,43 @@ func measureDrop(ctx context.Context, r *report, k keeper, h history, infos []tr
 	}
 	r.add(metric{Case: h.name, Subject: p.name, Name: "half deleted", Unit: "MB", Value: float64(n) / 1e6})
 	r.add(metric{Case: h.name, Subject: p.name, Name: "delete cpu", Unit: "s", Value: c.cpu.Seconds()})
+	return nil
+}
+
+// measureNewest deletes all but the newest state, and stores that one alone in a repository of its own beside it.
+func measureNewest(ctx context.Context, r *report, k keeper, h history, infos []treeInfo, p peer, dir string) (err error) {
+	last := len(h.states) - 1
+	if last < 1 {
+		return nil
+	}
+	if err := k.drop(ctx, len(h.states)/2, last); errors.Is(err, errUnsupported) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("delete all but the newest: %w", err)
+	}
+	left, err := k.size(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := verifyRestore(ctx, k, last, filepath.Join(dir, "restored"), infos[last], p.exact); err != nil {
+		return fmt.Errorf("restore the only state left: %w", err)
+	}
+	fresh, err := p.open(ctx, filepath.Join(dir, "fresh"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, fresh.close(context.WithoutCancel(ctx))) }()
+	if err := fresh.store(ctx, 0, "", h.states[last]); err != nil {
+		return fmt.Errorf("store the newest state alone: %w", err)
+	}
+	if err := fresh.settle(ctx); err != nil {
+		return fmt.Errorf("settle the newest state: %w", err)
+	}
+	alone, err := fresh.size(ctx)
+	if err != nil {
+		return err
+	}
+	r.add(metric{Case: h.name, Subject: p.name, Name: "only newest kept", Unit: "MB", Value: float64(left) / 1e6})
+	r.add(metric{Case: h.name, Subject: p.name, Name: "newest alone", Unit: "MB", Value: float64(alone) / 1e6})
 	return nil
 }
