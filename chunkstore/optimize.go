@@ -11,8 +11,10 @@ import (
 	"github.com/zeebo/blake3"
 )
 
-// repackedSize is blockSize of chunks that are packed anew. Reading one chunk decodes as much: a few milliseconds.
-const repackedSize = 3 << 20
+// repackedSize is blockSize of chunks that are packed anew. Reading one chunk decodes as much, and once more for each base that
+// lies in another block: with 3 MiB a cold read of 4 KiB takes 15 ms of processor time at the 99th percentile, with 1 MiB 7, for
+// 3 % more bytes.
+const repackedSize = 1 << 20
 
 // repackedDelta is how long a delta must be to be encoded anew: of the shorter ones, which are the most, a few bytes
 // would be saved at the same cost.
