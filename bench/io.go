@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,8 @@ type ioMount interface {
 	cold(ctx context.Context) error
 	// requests counts what the kernel has asked of the server since it was mounted, by kind; nil where there is no server.
 	requests(ctx context.Context) (map[string]uint64, error)
+	// server is the process that serves the mount, 0 where the kernel does.
+	server(ctx context.Context) (pid int, err error)
 	close(ctx context.Context) error
 }
 
@@ -159,7 +162,7 @@ func (f *fixture) runSession(ctx context.Context, e *env, r *report, samples *sa
 		if err != nil {
 			return fmt.Errorf("%s: count requests: %w", w.name, err)
 		}
-		found, err := w.run(ctx, f, m.dir())
+		found, err := f.timed(ctx, w, m)
 		if err != nil {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
@@ -173,4 +176,56 @@ func (f *fixture) runSession(ctx context.Context, e *env, r *report, samples *sa
 		}
 	}
 	return nil
+}
+
+// timed runs a workload and adds what processor time it took, of its programs and of the server of its mount.
+func (f *fixture) timed(ctx context.Context, w ioWorkload, m ioMount) ([]reading, error) {
+	pid, err := m.server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, err := processTime(pid)
+	if err != nil {
+		return nil, err
+	}
+	var found []reading
+	c, err := measure(func() error {
+		var err error
+		found, err = w.run(ctx, f, m.dir())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	after, err := processTime(pid)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 1 && !found[0].more {
+		cpu := (c.cpu + after - before).Seconds() / float64(max(1, w.runs))
+		found = append(found, reading{name: w.name + ", cpu", unit: "s", value: cpu})
+	}
+	return found, nil
+}
+
+// processTime is the user and system time of a process so far, in the kernel's ticks of 10 ms.
+func processTime(pid int) (time.Duration, error) {
+	if pid == 0 {
+		return 0, nil
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("time of the server: %w", err)
+	}
+	// The second field is the name in parentheses; after it utime is the 12th field and stime the 13th.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("time of the server: %w", err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,6 +48,7 @@ func openNative(ctx context.Context, f *fixture, scratch string) (ioMount, error
 func (n *native) dir() string                                         { return n.path }
 func (n *native) cold(context.Context) error                          { return emptyCaches() }
 func (n *native) requests(context.Context) (map[string]uint64, error) { return nil, nil }
+func (n *native) server(context.Context) (int, error)                 { return 0, nil }
 func (n *native) close(context.Context) error                         { return nil }
 
 // overlay is a mount of somebody else's overlay over the tree.
@@ -84,6 +87,25 @@ func (o *overlay) cold(ctx context.Context) error {
 		return err
 	}
 	return o.mount(ctx)
+}
+
+// server finds the process that was started with the mountpoint as its last argument, unless the kernel serves.
+func (o *overlay) server(context.Context) (int, error) {
+	if o.command[0] == "mount" {
+		return 0, nil
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return 0, fmt.Errorf("find server: %w", err)
+	}
+	for _, path := range all {
+		line, err := os.ReadFile(path)
+		if err != nil || !strings.HasSuffix(string(line), "\x00"+o.mountpoint+"\x00") {
+			continue // it may have ended
+		}
+		return strconv.Atoi(filepath.Base(filepath.Dir(path)))
+	}
+	return 0, fmt.Errorf("no process serves %s", o.mountpoint)
 }
 
 // close unmounts; a program that was just ended may keep the mount busy for a moment.
@@ -165,6 +187,14 @@ func (w *workspace) requests(ctx context.Context) (map[string]uint64, error) {
 	}
 	err := w.f.snapfs(ctx, &o, "show", w.id)
 	return o.Workspace.Requests, err
+}
+
+func (w *workspace) server(ctx context.Context) (int, error) {
+	var s struct {
+		PID int `json:"pid"`
+	}
+	err := w.f.snapfs(ctx, &s, "status")
+	return s.PID, err
 }
 
 func (w *workspace) close(ctx context.Context) error {

@@ -15,6 +15,7 @@ type ioWorkload struct {
 	cold     bool // caches are dropped before
 	needed   bool // later workloads of the session stand on what it leaves
 	npm      bool // needs the node project's packages
+	runs     int  // in one call of run, if more than one
 	run      func(ctx context.Context, f *fixture, dir string) ([]reading, error)
 }
 
@@ -69,10 +70,11 @@ func script(name, text string, programs ...string) ioWorkload {
 // warm is a script of which the best of three runs counts.
 func warm(name, text string, programs ...string) ioWorkload {
 	w := script(name, text, programs...)
+	w.runs = 3
 	once := w.run
 	w.run = func(ctx context.Context, f *fixture, dir string) ([]reading, error) {
 		var best []reading
-		for range 3 {
+		for range w.runs {
 			r, err := once(ctx, f, dir)
 			if err != nil {
 				return nil, err
