@@ -225,6 +225,21 @@ func (d *device) shut() {
 	d.end(unix.ENODEV)
 }
 
+// notify writes a notification, which may block: unlike an answer it takes locks that the kernel holds while it waits
+// for answers.
+func (d *device) notify(b []byte) error {
+	if !d.use() {
+		return unix.ENODEV
+	}
+	defer d.leave()
+	for {
+		_, err := unix.Write(d.fd, b)
+		if err != unix.EINTR { //nolint:errorlint // raw errno
+			return err
+		}
+	}
+}
+
 // errIdle says that no request came for idleAfter.
 var errIdle = errors.New("idle")
 

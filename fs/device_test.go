@@ -54,6 +54,10 @@ func (f *fakeFS) awaitOne(t *testing.T) {
 
 func (f *fakeFS) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	out.Mode, out.Nlink = unix.S_IFDIR|0o755, 2
+	if in.NodeId != fuse.FUSE_ROOT_ID {
+		out.Mode, out.Nlink = unix.S_IFREG|0o644, 1
+	}
+	out.AttrValid = forever
 	return fuse.OK
 }
 

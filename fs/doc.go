@@ -20,6 +20,7 @@
 // no file handle exists. All timeouts are infinite, because nothing but the kernel's own
 // requests changes what it sees: a seal and a replaced lower leave the tree as it is. Permissions are the kernel's business
 // (default_permissions), except that the umask is left to us (DONT_MASK), because a default ACL replaces it.
+// Where somebody else changes the tree, the mount's owner tells the kernel what to forget (notify.go).
 // Locks are the kernel's own: advisory locks need no server as long as there is one kernel.
 //
 // # Rules

@@ -18,6 +18,8 @@ type transport interface {
 	name() string
 	// start begins to serve and returns at once. done is called when the connection has ended and no request runs.
 	start(h handler, done func())
+	// notify sends a message that answers no request. It may wait for the kernel, which may wait for answers.
+	notify(b []byte) error
 	// shut drops the device, which ends the connection.
 	shut()
 }

@@ -1,0 +1,76 @@
+package fs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/layers"
+)
+
+// Codes of notifications (include/uapi/linux/fuse.h, enum fuse_notify_code). A notification is an answer that nobody
+// asked for: a header with the request number 0 and the code in the place of the error, and then
+//
+//	INVAL_INODE  node u64, offset i64, length i64
+//	INVAL_ENTRY  parent u64, length of name u32, flags u32, name, NUL
+//	DELETE       parent u64, child u64, length of name u32, padding u32, name, NUL
+const (
+	notifyInvalInode = 2
+	notifyInvalEntry = 3
+	notifyDelete     = 6
+
+	outHeaderSize = 16 // struct fuse_out_header: length u32, error i32, unique u64
+)
+
+// InvalidateNode makes the kernel ask again for all that it knows of a node: attributes, ACLs, contents, listing. Names
+// that lead to it stay known, see InvalidateEntry. That the kernel does not know the node is no error.
+//
+// All three notifications wait for locks that the kernel holds while it waits for an answer of this server: of the
+// node's pages and, for names, of the directory. They must not be called while a request is being answered by
+// the caller, nor with anything held that an answer needs; the gate of a seal is such a thing. They work while
+// the mount lives, afterwards they do nothing.
+func (m *Mount) InvalidateNode(node layers.NodeID) error {
+	b := make([]byte, outHeaderSize, outHeaderSize+24)
+	b = binary.NativeEndian.AppendUint64(b, uint64(node))
+	b = binary.NativeEndian.AppendUint64(b, 0) // from the first byte
+	b = binary.NativeEndian.AppendUint64(b, 0) // to the last
+	return m.notify(notifyInvalInode, b, "node")
+}
+
+// InvalidateEntry makes the kernel look a name up again. It does not tell those who watch the directory (inotify) that
+// anything has gone. That the kernel does not know the name is no error. See InvalidateNode for when it may be called.
+func (m *Mount) InvalidateEntry(parent layers.NodeID, name string) error {
+	b := make([]byte, outHeaderSize, outHeaderSize+17+len(name))
+	b = binary.NativeEndian.AppendUint64(b, uint64(parent))
+	b = binary.NativeEndian.AppendUint32(b, uint32(len(name)))
+	b = binary.NativeEndian.AppendUint32(b, 0)
+	return m.notify(notifyInvalEntry, append(append(b, name...), 0), "name")
+}
+
+// DeleteEntry is InvalidateEntry for a name that is gone, of a node that has no further use: who watches the
+// directory is told. Where the name leads to another node by now, it is just looked up again.
+func (m *Mount) DeleteEntry(parent, child layers.NodeID, name string) error {
+	b := make([]byte, outHeaderSize, outHeaderSize+25+len(name))
+	b = binary.NativeEndian.AppendUint64(b, uint64(parent))
+	b = binary.NativeEndian.AppendUint64(b, uint64(child))
+	b = binary.NativeEndian.AppendUint32(b, uint32(len(name)))
+	b = binary.NativeEndian.AppendUint32(b, 0)
+	return m.notify(notifyDelete, append(append(b, name...), 0), "name")
+}
+
+// notify completes the header and sends.
+func (m *Mount) notify(code int32, b []byte, what string) error {
+	if len(b) > math.MaxInt16 {
+		return unix.ENAMETOOLONG
+	}
+	binary.NativeEndian.PutUint32(b, uint32(len(b)))
+	binary.NativeEndian.PutUint32(b[4:], uint32(code))
+	err := m.t.notify(b)
+	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) { // unknown to the kernel; unmounted
+		return nil
+	}
+	return fmt.Errorf("invalidate a %s: %w", what, err)
+}
