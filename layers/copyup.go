@@ -154,13 +154,8 @@ func (o *Overlay) readSource(n *node, data bool) (*source, error) {
 	s := &source{upper: o.upper.use(), parent: n.parent, name: n.name, top: n.top, below: n.below, dead: n.dead}
 	be := n.top.backend()
 	var err error
-	if n.pin > 0 {
-		p := place{dirfd: int(n.pin) - 1}
-		if s.attr, err = p.stat(); err == nil {
-			s.xattrs, err = p.xattrs()
-		}
-	} else if s.attr, err = be.stat(n.top); err == nil {
-		s.xattrs, err = be.xattrs(n.top)
+	if s.attr, err = o.attr(n); err == nil {
+		s.xattrs, err = o.rawXattrs(n)
 	}
 	if err != nil {
 		return s, err
@@ -173,7 +168,6 @@ func (o *Overlay) readSource(n *node, data bool) (*source, error) {
 	case isReg(n.typ) && data:
 		s.data, err = o.openData(n)
 	}
-	s.attr.Ino = n.ino
 	return s, err
 }
 
@@ -353,7 +347,7 @@ func copyAttrs(p place, a Attr, xattrs []squashfs.Xattr) error {
 			return fmt.Errorf("copy attribute %s: %w", x.Name, err)
 		}
 	}
-	if err := p.setxattr(xattrIno, encodeIno(a.Ino), 0); err != nil {
+	if err := p.setxattr(xattrIno, recordOf(a).encode(isDir(a.Mode)), 0); err != nil {
 		return err
 	}
 	return p.utimes(timespec(a.Atime), timespec(a.Mtime))
@@ -389,40 +383,28 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (
 			return false, err
 		}
 	}
-	if err := o.rename(from, n.parent, n.name, true); err != nil {
+	if err := o.placeUp(n, from); err != nil {
 		return false, err
 	}
 	top := &obj{layer: s.upper.layer, parent: n.parent.top, name: n.name, ino: n.ino}
+	top.ref.Store(recordOf(s.attr).notes(isDir(n.typ)))
 	o.nodes.setTop(n, top, below)
 	descriptors.drop(s.top)
 	return true, o.linkGroup(n, s.top, others)
 }
 
-// rename moves a prepared inode from the work directory to a free name of an upper directory. With quiet the
-// directory's times stay as they were: the tree that callers see has not changed.
-func (o *Overlay) rename(from place, p *node, name string, quiet bool) error {
-	h, err := o.upper.store.dir(p.top)
-	if err != nil {
-		return err
+// placeUp moves a prepared copy of n from the work directory to its place, without a change that callers could see.
+func (o *Overlay) placeUp(n *node, from place) error {
+	subs := 0
+	if isDir(n.typ) {
+		subs = -1 // the host counts it from now on
 	}
-	defer h.release()
-	self := place{h.fd, "."}
-	var before Attr
-	if quiet {
-		if before, err = self.stat(); err != nil {
+	return o.quietly(n.parent, subs, func(dirfd int) error {
+		if err := (place{dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return err
 		}
-		if err := self.setxattr(xattrImpure, []byte("y"), 0); err != nil {
-			return err
-		}
-	}
-	if err := unix.Renameat(from.dirfd, from.name, h.fd, name); err != nil {
-		return err
-	}
-	if quiet {
-		return self.utimes(timespec(before.Atime), timespec(before.Mtime))
-	}
-	return nil
+		return unix.Renameat(from.dirfd, from.name, dirfd, n.name)
+	})
 }
 
 // commitOrphan pins the copy of a file that has no name any more.
@@ -442,7 +424,9 @@ func (o *Overlay) commitOrphan(n *node, from place, below []*obj) (bool, error) 
 	old := n.top
 	n.unpin()
 	n.pin, n.free = int32(fd)+1, true
-	o.nodes.setTop(n, &obj{layer: o.upper.layer, parent: old.parent, name: old.name, ino: n.ino}, below)
+	top := &obj{layer: o.upper.layer, parent: old.parent, name: old.name, ino: n.ino}
+	top.ref.Store(notes)
+	o.nodes.setTop(n, top, below)
 	descriptors.drop(old)
 	return true, nil
 }

@@ -151,6 +151,9 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 			a, err = at.stat() // the rename moved its ctime
 		}
 	}
+	if err == nil {
+		err = o.touched(p, place{at.dirfd, "."}, 0)
+	}
 	if err != nil {
 		_ = removeAll(to.dirfd, to.name) // the first error counts
 		return Entry{}, err
@@ -279,7 +282,7 @@ func (o *Overlay) Link(id, parent NodeID, name string) (Entry, error) {
 			return err
 		}
 		e, err = o.linked(n, p, name)
-		return err
+		return errors.Join(err, o.changed(p), o.changed(n))
 	})
 	return e, err
 }

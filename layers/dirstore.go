@@ -146,8 +146,10 @@ func (s *dirStore) examine(p place) (found, error) {
 func (f *found) note(name string, value []byte) {
 	switch name {
 	case xattrIno:
-		if ino, ok := decodeIno(value); ok {
-			f.attr.Ino = ino
+		if r, ok := decodeRecord(value); ok {
+			f.attr.Ino = r.ino
+			r.apply(&f.attr)
+			f.ref = r.notes(isDir(f.attr.Mode))
 		}
 	case xattrOpaque:
 		f.opaque = string(value) == "y"
@@ -173,7 +175,11 @@ func (s *dirStore) stat(o *obj) (Attr, error) {
 		return Attr{}, err
 	}
 	defer h.release()
-	return p.stat()
+	a, err := p.stat()
+	if err == nil {
+		err = o.look(p, &a)
+	}
+	return a, err
 }
 
 func (s *dirStore) readlink(o *obj) (string, error) {

@@ -23,9 +23,16 @@
 //
 // # Inode numbers
 //
-// What is created in an upper has the number Options.InoBase | host inode. What is copied up keeps its number in the
-// extended attribute trusted.overlay.snapfs.ino, which the kernel's overlayfs hides and ignores. The NodeID is the inode
-// number unless two different files claim one. The root is always 1.
+// What is created in an upper has the number Options.InoBase | host inode. What is copied up keeps its number in its
+// record. The NodeID is the inode number unless two different files claim one. The root is always 1.
+//
+// # Records
+//
+// A record is what callers see of an inode of an upper that the host does not know: the number, the ctime of what only
+// a copy-up has changed since, and how many subdirectories only the layers below have, so that a merged directory's link
+// count is right. It is kept in the extended attribute trusted.overlay.snapfs.ino, which the kernel's overlayfs hides
+// and ignores. A change of the upper that callers do not see goes through Overlay.quietly, every other one ends in
+// touched; then the numbers, ctimes, link counts and sizes of a tree are the same live, sealed, stored and restored.
 //
 // # Hard links
 //

@@ -245,18 +245,5 @@ func (o *Overlay) linkGroup(n *node, old *obj, group []groupName) error {
 
 // linkQuietly adds a name without a change that callers could see.
 func (o *Overlay) linkQuietly(n *node, g groupName) error {
-	h, err := o.upper.store.dir(g.dir.top)
-	if err != nil {
-		return err
-	}
-	defer h.release()
-	self := place{h.fd, "."}
-	before, err := self.stat()
-	if err != nil {
-		return err
-	}
-	if err := o.linkIn(n, g.dir, g.name, false); err != nil {
-		return err
-	}
-	return self.utimes(timespec(before.Atime), timespec(before.Mtime))
+	return o.quietly(g.dir, 0, func(int) error { return o.linkIn(n, g.dir, g.name, false) })
 }

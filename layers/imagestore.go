@@ -75,7 +75,7 @@ func (s *imageStore) close() error {
 // inode parses o's inode. An obj that comes from the sealed directory which the image has replaced is found by its
 // place in the layer first.
 func (s *imageStore) inode(o *obj) (*squashfs.Inode, error) {
-	if ref := o.ref.Load(); ref != 0 {
+	if ref := o.imageRef(); ref != 0 {
 		return s.im.Inode(squashfs.Ref(ref - 1))
 	}
 	if o.parent == nil {
@@ -83,7 +83,7 @@ func (s *imageStore) inode(o *obj) (*squashfs.Inode, error) {
 	}
 	var chain []*obj
 	x := o
-	for ; x.parent != nil && x.ref.Load() == 0; x = x.parent {
+	for ; x.parent != nil && x.imageRef() == 0; x = x.parent {
 		chain = append(chain, x)
 	}
 	n, err := s.inode(x)

@@ -106,29 +106,33 @@ func (o *Overlay) Read(id NodeID, p []byte, off int64) (int, error) {
 // writable runs fn with a descriptor of a file that is in the upper with its data, inside the gate.
 func (o *Overlay) writable(id NodeID, fn func(fd int) error) error {
 	return o.withCopyUp(func() error {
-		d, err := o.openWritable(id)
+		d, top, err := o.openWritable(id)
 		if err != nil {
 			return err
 		}
 		defer d.release()
-		return fn(d.fd)
+		if err := fn(d.fd); err != nil {
+			return err
+		}
+		return top.touched(place{dirfd: d.fd}, false, 0)
 	})
 }
 
-func (o *Overlay) openWritable(id NodeID) (*descriptor, error) {
+func (o *Overlay) openWritable(id NodeID) (*descriptor, *obj, error) {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	n, err := o.regular(id)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if o.upper == nil {
-		return nil, unix.EROFS
+		return nil, nil, unix.EROFS
 	}
 	if !o.inUpper(n) || len(n.below) > 0 {
-		return nil, o.needUp(n, true)
+		return nil, nil, o.needUp(n, true)
 	}
-	return o.openFile(n, fdWrite)
+	d, err := o.openFile(n, fdWrite)
+	return d, n.top, err
 }
 
 // Write writes file contents, copying up first. killPriv clears setuid and setgid.

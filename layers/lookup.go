@@ -183,11 +183,17 @@ func walkRedirect(s *scan, l *layer, path string) (next string, done bool, err e
 	return next, done, nil
 }
 
+// dirSize is the size of every directory: a layer's own way of storing it is of no meaning to others.
+const dirSize = 4096
+
 // shape turns the top part's attributes into those of the node. tree is held.
 func (o *Overlay) shape(n *node, a Attr) Attr {
 	a.Ino = n.ino
-	if isDir(n.typ) && len(n.below) > 0 {
-		a.Nlink = 1 // as the kernel's overlayfs: subdirectories of a merged directory are not counted
+	if isDir(n.typ) {
+		a.Size, a.Blocks = dirSize, dirSize/512
+		if _, ok := n.top.backend().(*dirStore); ok && len(n.below) > 0 && n.top.ref.Load()&(noteLook|noteCount) == 0 {
+			a.Nlink = 1 // another's layer: as with the kernel's overlayfs nobody counts
+		}
 	}
 	if n.typ == unix.S_IFCHR && isReg(a.Mode) {
 		a.Mode = a.Mode&^unix.S_IFMT | unix.S_IFCHR // see xattrNode
@@ -214,7 +220,10 @@ func (o *Overlay) attr(n *node) (Attr, error) {
 	var a Attr
 	var err error
 	if n.pin > 0 {
-		a, err = place{dirfd: int(n.pin) - 1}.stat()
+		p := place{dirfd: int(n.pin) - 1}
+		if a, err = p.stat(); err == nil {
+			err = n.top.look(p, &a)
+		}
 	} else {
 		a, err = n.top.backend().stat(n.top)
 	}

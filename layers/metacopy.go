@@ -17,13 +17,13 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 	if !data || !isReg(n.typ) {
 		return false, nil
 	}
-	o.tree.RLock()
+	o.tree.Lock()
 	if !o.inUpper(n) {
-		o.tree.RUnlock()
+		o.tree.Unlock()
 		return false, nil
 	}
 	if len(n.below) == 0 {
-		o.tree.RUnlock()
+		o.tree.Unlock()
 		return true, nil
 	}
 	top := n.top
@@ -33,7 +33,10 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 	if err == nil {
 		defer fd.release()
 		c.p = place{dirfd: fd.fd}
-		if c.attr, err = c.p.stat(); err == nil {
+		if c.attr, err = o.attr(n); err == nil {
+			err = top.keepCtime(c.p, n, c.attr)
+		}
+		if err == nil {
 			src, err = o.openData(n)
 		}
 	}
@@ -41,7 +44,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 		o.ups.complete(n, &c)
 		defer o.ups.complete(n, nil)
 	}
-	o.tree.RUnlock()
+	o.tree.Unlock()
 	if err != nil {
 		return false, err
 	}

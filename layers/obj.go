@@ -20,8 +20,8 @@ type obj struct {
 	parent *obj   // nil: the layer's root
 	name   string // in parent
 	ino    uint64 // st_ino as the layer reports it
-	// ref is the inode's place in an image plus one; 0 means not yet resolved, as after a sealed directory was
-	// replaced by its image.
+	// ref is the inode's place in an image plus one, or in a directory layer notes of its record. Neither means not
+	// yet resolved, as after a sealed directory was replaced by its image.
 	ref atomic.Uint64
 }
 
@@ -66,6 +66,14 @@ type backend interface {
 	xattrs(o *obj) ([]squashfs.Xattr, error)
 	open(o *obj) (content, error)
 	close() error
+}
+
+// imageRef is ref if that is a place in an image, else 0.
+func (o *obj) imageRef() uint64 {
+	if ref := o.ref.Load(); ref&noteDir == 0 {
+		return ref
+	}
+	return 0
 }
 
 func (o *obj) backend() backend { return o.layer.lower.be }

@@ -126,7 +126,11 @@ func (o *Overlay) rootParts() ([]*obj, error) {
 	return parts, nil
 }
 
-func rootObj(l *layer) *obj { return &obj{layer: l, ino: rootIno} }
+func rootObj(l *layer) *obj {
+	o := &obj{layer: l, ino: rootIno}
+	o.ref.Store(notes)
+	return o
+}
 
 // Close releases descriptors and lowers. No call may be running.
 func (o *Overlay) Close() error {

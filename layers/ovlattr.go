@@ -17,7 +17,7 @@ const (
 
 	xattrEscaped = xattrPrefix + "overlay." // what a caller knows as trusted.overlay.X
 
-	xattrIno = xattrPrefix + "snapfs.ino" // 8 bytes, little endian: st_ino kept from the layer below
+	xattrIno = xattrPrefix + "snapfs.ino" // a record: what callers see of the inode that the host does not know
 	// xattrNode marks an empty regular file that stands for a character device 0/0 made by a caller: a whiteout of
 	// an overlay inside the workspace.
 	xattrNode = xattrPrefix + "snapfs.node"
@@ -48,10 +48,3 @@ func unescapeXattr(raw string) string {
 }
 
 func encodeIno(ino uint64) []byte { return binary.LittleEndian.AppendUint64(nil, ino) }
-
-func decodeIno(p []byte) (uint64, bool) {
-	if len(p) != 8 {
-		return 0, false
-	}
-	return binary.LittleEndian.Uint64(p), true
-}

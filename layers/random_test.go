@@ -226,9 +226,13 @@ func (r *rig) walk() []treewalk.Node {
 		if err := r.o.ReadDir(e.Node, 0, func(d DirEntry) bool { list = append(list, d); return true }); err != nil {
 			r.t.Fatal(path, err)
 		}
+		subdirs := uint32(0)
 		for _, d := range list {
 			if d.Name == "." || d.Name == ".." {
 				continue
+			}
+			if isDir(d.Mode) {
+				subdirs++
 			}
 			c, err := r.o.Lookup(e.Node, d.Name)
 			if err != nil {
@@ -238,6 +242,10 @@ func (r *rig) walk() []treewalk.Node {
 				r.t.Errorf("%s/%s is listed as inode %d type %o, but is %d %o", path, d.Name, d.Ino, d.Mode, c.Attr.Ino, c.Attr.Mode)
 			}
 			visit(strings.TrimPrefix(path+"/"+d.Name, "./"), c)
+		}
+		// What merges directories of lowers that another program wrote has a link count of 1.
+		if a.Nlink != 1 && a.Nlink != 2+subdirs {
+			r.t.Errorf("%s: %d links, %d subdirectories", path, a.Nlink, subdirs)
 		}
 	}
 	a, err := r.o.GetAttr(RootNode)

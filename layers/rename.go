@@ -189,12 +189,26 @@ func (o *Overlay) moveOver(m *move) error {
 		return err
 	}
 	from, to := place{fh.fd, m.fromName}, place{th.fd, m.toName}
+	subs := 0
+	if m.target != nil {
+		if isDir(m.target.typ) && !targetUp {
+			subs = -1
+		}
+		if err := o.loses(m.target, m.to, to, targetUp); err != nil {
+			return err
+		}
+	}
 	if isDir(m.node.typ) {
 		err = o.moveDir(from, to, white)
 	} else {
 		err = o.moveFile(from, to, white)
 	}
 	if err != nil {
+		return err
+	}
+	if err := errors.Join(
+		o.touched(m.fromDir, place{fh.fd, "."}, 0), o.touched(m.toDir, place{th.fd, "."}, subs), o.touched(m.node, to, 0),
+	); err != nil {
 		return err
 	}
 	if m.target != nil {
@@ -310,7 +324,7 @@ func (o *Overlay) exchange(m *move) error {
 	o.swapped(m)
 	o.listings.add(m.fromDir, m.fromName, m.target)
 	o.listings.add(m.toDir, m.toName, m.node)
-	return nil
+	return errors.Join(o.changed(m.fromDir), o.changed(m.toDir), o.changed(m.node), o.changed(m.target))
 }
 
 // swapped exchanges the names of two nodes.

@@ -29,6 +29,9 @@ func (o *Overlay) SetAttr(c Caller, id NodeID, s SetAttr) (Attr, error) {
 		if err := o.apply(n, p, s); err != nil {
 			return err
 		}
+		if err := o.touched(n, p, 0); err != nil {
+			return err
+		}
 		a, err = o.attr(n)
 		return err
 	})

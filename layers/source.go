@@ -174,7 +174,19 @@ func (d *delta) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.E
 		}
 		entries = append(entries, e)
 	}
+	dir.Subdirs = d.hidden(dir, entries)
 	return entries, ctx.Err()
+}
+
+// hidden counts the subdirectories of a directory that only the layers below have.
+func (d *delta) hidden(dir *squashfs.Entry, entries []*squashfs.Entry) uint32 {
+	links := uint32(2)
+	for _, e := range entries {
+		if isDir(e.Attr.Mode) {
+			links++
+		}
+	}
+	return max(dir.Attr.Nlink, links) - links
 }
 
 func (d *delta) child(s *spot, name string) (*squashfs.Entry, error) {

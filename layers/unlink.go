@@ -79,12 +79,35 @@ func (o *Overlay) unlinkIn(p *node, name string, h hit) error {
 		return err
 	}
 	defer d.release()
-	if err := o.erase(place{d.fd, name}, own, dir, white); err != nil {
+	at := place{d.fd, name}
+	if err := o.loses(n, h, at, own); err != nil {
+		return err
+	}
+	if err := o.erase(at, own, dir, white); err != nil {
+		return err
+	}
+	subs := 0
+	if dir && !own {
+		subs = -1
+	}
+	if err := o.touched(p, place{d.fd, "."}, subs); err != nil {
 		return err
 	}
 	o.unlinked(n, p, name)
 	o.listings.remove(p, name)
 	return nil
+}
+
+// loses notes that an inode of the upper, of node n if that is not nil, is about to lose the name at: its ctime moves,
+// which its other names show.
+func (o *Overlay) loses(n *node, h hit, at place, own bool) error {
+	if !own || isDir(h.attr.Mode) || h.attr.Nlink < 2 && n == nil {
+		return nil
+	}
+	if n == nil {
+		n = &node{top: h.parts[0], typ: h.attr.Mode & unix.S_IFMT}
+	}
+	return o.touched(n, at, 0)
 }
 
 // find gives the live node of an inode, or nil.

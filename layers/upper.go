@@ -172,7 +172,7 @@ func (u *upper) initRoot(below *obj) error {
 		if err := p.chmod(0o755); err != nil {
 			return err
 		}
-		return p.setxattr(xattrIno, encodeIno(rootIno), 0)
+		return p.setxattr(xattrIno, record{ino: rootIno, ctime: noCtime}.encode(true), 0)
 	}
 	a, err := below.backend().stat(below)
 	if err != nil {

@@ -135,7 +135,10 @@ func (o *Overlay) onInode(id NodeID, fn func(n *node, p place) error) error {
 			return err
 		}
 		defer h.release()
-		return fn(n, p)
+		if err := fn(n, p); err != nil {
+			return err
+		}
+		return o.touched(n, p, 0)
 	})
 }
 

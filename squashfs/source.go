@@ -12,6 +12,9 @@ type Entry struct {
 	Attr   Attr
 	Xattrs []Xattr
 	Target string // of a symlink
+	// Subdirs is how many subdirectories a directory's link count counts beside those in the source, as in one layer of
+	// several. The writer asks for it after ReadDir.
+	Subdirs uint32
 	Handle any    // the source's own
 }
 

@@ -121,7 +121,7 @@ func (w *writer) dir(ctx context.Context, name string, dir *Entry) (number uint3
 		}
 		children = append(children, c)
 	}
-	p := pending{record: record{attr: dir.Attr, children: children, subdirs: uint32(len(subdirs))}}
+	p := pending{record: record{attr: dir.Attr, children: children, subdirs: uint32(len(subdirs)) + dir.Subdirs}}
 	if number, err = w.inode(ctx, name, dir, p); err != nil {
 		return 0, 0, err
 	}

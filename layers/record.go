@@ -1,0 +1,232 @@
+package layers
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
+)
+
+// record is what the overlay keeps of an inode of an upper beside what the host has of it, in xattrIno:
+//
+//	ino    u64  st_ino, which may come from a layer below
+//	ctime  i64  seconds << 30 | nanoseconds of the last change that callers made, where the host's is later because of
+//	            a copy-up; noCtime: the host's counts. Missing if only the number is kept.
+//	subs   u32  directories only: subdirectories that only the layers below have; uncounted: not known
+//
+// Little endian, 8, 16 or 20 bytes: with the kernel's own attributes it just fits into an inode of 256 bytes of ext4.
+type record struct {
+	ino   uint64
+	ctime int64
+	subs  uint32
+}
+
+const (
+	noCtime   = math.MinInt64
+	uncounted = math.MaxUint32
+)
+
+// Notes in obj.ref of what lies in a directory layer.
+const (
+	noteDir   = 1 << 63            // these are notes, not a place in an image
+	noteLook  = 1 << 62            // stat must read the record
+	noteCount = 1 << 61            // noteSubs counts
+	noteSubs  = math.MaxUint32     // record.subs
+	notes     = noteDir | noteLook // of what may have a record that has not been looked at
+)
+
+// packTime gives record.ctime, noCtime for a time that it has no room for.
+func packTime(t squashfs.Time) int64 {
+	if t.Sec < -1<<33 || t.Sec >= 1<<33 {
+		return noCtime
+	}
+	return t.Sec<<30 | int64(t.Nsec)
+}
+
+func (r record) encode(dir bool) []byte {
+	b := encodeIno(r.ino)
+	if r.ctime == noCtime && !dir {
+		return b
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.ctime))
+	if dir {
+		b = binary.LittleEndian.AppendUint32(b, r.subs)
+	}
+	return b
+}
+
+func decodeRecord(p []byte) (record, bool) {
+	r := record{ctime: noCtime, subs: uncounted}
+	if len(p) != 8 && len(p) != 16 && len(p) != 20 {
+		return r, false
+	}
+	r.ino = binary.LittleEndian.Uint64(p)
+	if len(p) >= 16 {
+		r.ctime = int64(binary.LittleEndian.Uint64(p[8:]))
+	}
+	if len(p) == 20 {
+		r.subs = binary.LittleEndian.Uint32(p[16:])
+	}
+	return r, true
+}
+
+// apply puts what the record knows into the host's attributes.
+func (r record) apply(a *Attr) {
+	if r.ctime != noCtime {
+		a.Ctime = squashfs.Time{Sec: r.ctime >> 30, Nsec: uint32(r.ctime & (1<<30 - 1))}
+	}
+	if isDir(a.Mode) {
+		a.Nlink = countLinks(a.Nlink, r.subs)
+	}
+}
+
+// countLinks adds subdirectories of the layers below to a directory's link count; 1 says that nobody counts.
+func countLinks(host, subs uint32) uint32 {
+	if host < 2 || subs == uncounted {
+		return 1
+	}
+	return host + subs
+}
+
+// notes is what stat of an obj with this record must know.
+func (r record) notes(dir bool) uint64 {
+	switch {
+	case r.ctime != noCtime:
+		return noteDir | noteLook
+	case !dir:
+		return noteDir
+	case r.subs == uncounted:
+		return noteDir
+	}
+	return noteDir | noteCount | uint64(r.subs)
+}
+
+// recordOf is the record of a copy of what has these attributes.
+func recordOf(a Attr) record {
+	r := record{ino: a.Ino, ctime: packTime(a.Ctime), subs: uncounted}
+	if isDir(a.Mode) && a.Nlink >= 2 {
+		r.subs = a.Nlink - 2
+	}
+	return r
+}
+
+// readRecord reads the record of an inode; there need not be one.
+func readRecord(p place) (r record, ok bool, err error) {
+	v, err := p.getxattr(xattrIno)
+	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
+		return record{}, false, nil
+	}
+	if err != nil {
+		return record{}, false, err
+	}
+	r, ok = decodeRecord(v)
+	return r, ok, nil
+}
+
+// look completes the host's attributes of an obj by what its record says.
+func (o *obj) look(p place, a *Attr) error {
+	n := o.ref.Load()
+	switch {
+	case n&noteLook != 0:
+		r, ok, err := readRecord(p)
+		if ok {
+			r.apply(a)
+		}
+		return err
+	case n&noteCount != 0:
+		a.Nlink = countLinks(a.Nlink, uint32(n&noteSubs))
+	}
+	return nil
+}
+
+// touched notes that callers have changed n, whose inode is at p: the host's ctime counts from now on. subs is what
+// the change takes from or adds to the subdirectories that only layers below have. tree is held.
+func (o *Overlay) touched(n *node, p place, subs int) error {
+	return n.top.touched(p, isDir(n.typ), subs)
+}
+
+// touched is Overlay.touched for a part in the upper.
+func (o *obj) touched(p place, dir bool, subs int) error {
+	if o.ref.Load()&noteLook == 0 && subs == 0 {
+		return nil
+	}
+	r, ok, err := readRecord(p)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		o.ref.Store(noteDir)
+		return nil
+	}
+	r.ctime = noCtime
+	return o.setRecord(p, r, dir, subs)
+}
+
+// changed is touched for a node of which the caller has no place at hand.
+func (o *Overlay) changed(n *node) error {
+	if n.top.ref.Load()&noteLook == 0 {
+		return nil
+	}
+	p, h, err := n.place()
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	return o.touched(n, p, 0)
+}
+
+// setRecord writes a record and notes what it says.
+func (o *obj) setRecord(p place, r record, dir bool, subs int) error {
+	if r.subs != uncounted {
+		r.subs = uint32(max(int(r.subs)+subs, 0))
+	}
+	if err := p.setxattr(xattrIno, r.encode(dir), 0); err != nil {
+		return err
+	}
+	o.ref.Store(r.notes(dir))
+	return nil
+}
+
+// keepCtime has callers see the ctime of n's inode as it is, whatever copy-up does to it from now on.
+func (o *obj) keepCtime(p place, n *node, now Attr) error {
+	if o.ref.Load()&noteLook != 0 {
+		return nil
+	}
+	return o.setRecord(p, record{ino: n.ino, ctime: packTime(now.Ctime)}, false, 0)
+}
+
+// quietly runs fn, a change of the upper's directory n that callers do not see: its times stay what they were.
+// subs is as in touched. tree is held for writing.
+func (o *Overlay) quietly(n *node, subs int, fn func(dirfd int) error) error {
+	h, err := o.upper.store.dir(n.top)
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	self := place{h.fd, "."}
+	host, err := self.stat()
+	if err != nil {
+		return err
+	}
+	before, ok, err := readRecord(self)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		before = record{ino: n.ino, ctime: noCtime}
+	}
+	r := before
+	if r.ctime == noCtime {
+		r.ctime = packTime(host.Ctime)
+	}
+	if err := n.top.setRecord(self, r, true, subs); err != nil {
+		return err
+	}
+	if err := fn(h.fd); err != nil {
+		return errors.Join(err, n.top.setRecord(self, r, true, 0))
+	}
+	return self.utimes(timespec(host.Atime), timespec(host.Mtime))
+}
