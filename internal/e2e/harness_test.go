@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/treewalk"
+	"snapfs/internal/twin"
 	"snapfs/sandbox"
 )
 
@@ -27,6 +28,7 @@ var snapfs string
 
 func TestMain(m *testing.M) {
 	treewalk.Child()
+	twin.Child()
 	os.Exit(testMain(m))
 }
 

@@ -1,0 +1,237 @@
+package e2e
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"snapfs/internal/twin"
+)
+
+// twins are a workspace and an overlay of the kernel over the same lower, with actors that do the same in both, each in a
+// directory of its own.
+type twins struct {
+	h         *home
+	rng       *rand.Rand
+	seed      uint64
+	actors    []*twin.Actor
+	name      string // of the workspace that is mounted
+	overlays  int
+	snapshots []string
+	log       []string
+}
+
+// seedOf is the seed of a random test: always the same in the short run, else a random one, or SNAPFS_SEED.
+func seedOf(t *testing.T, short uint64) uint64 {
+	t.Helper()
+	seed := short
+	if long {
+		seed = uint64(time.Now().UnixNano())
+	}
+	if s := os.Getenv("SNAPFS_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("SNAPFS_SEED=%d", seed)
+	return seed
+}
+
+// long is whether tests may take hours.
+var long = os.Getenv("SNAPFS_LONG") != ""
+
+func newTwins(t *testing.T, seed uint64, actors int) *twins {
+	t.Helper()
+	w := &twins{h: newHome(t), seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), name: "ws"}
+	h := w.h
+	for i := range actors {
+		maker := twin.Start(t, twin.Config{Tested: h.makeDir("lower/p" + itoa(i)), Seed: seed + uint64(i)})
+		maker.Steps(400)
+		maker.Stop()
+	}
+	shell(t, soon, h.tmp, `find lower -exec touch -h -d @1000000000 {} +; chmod 755 lower/*; chown 0:0 lower/*`)
+	h.ok("create", "ws", "--from", h.path("lower"))
+	h.ok("mount", "ws", h.makeDir("ws"))
+	h.makeDir("reference")
+	w.overlay(h.path("lower"))
+	t.Cleanup(func() { _ = unix.Unmount(h.path("reference"), unix.MNT_DETACH) }) // before the home looks for what is left
+	for i := range actors {
+		w.actors = append(w.actors, twin.Start(t, twin.Config{
+			Tested: h.path("ws/p" + itoa(i)), Reference: h.path("reference/p" + itoa(i)), Seed: seed + 1000 + uint64(i),
+		}))
+	}
+	return w
+}
+
+// overlay mounts the reference: an empty upper over a lower.
+func (w *twins) overlay(lower string) {
+	w.h.t.Helper()
+	w.overlays++
+	dir := w.h.makeDir("overlay" + itoa(w.overlays))
+	shell(w.h.t, soon, dir, `mkdir u w && mount -t overlay overlay -o "lowerdir=$1,upperdir=u,workdir=w,redirect_dir=on,metacopy=on,index=on" "$2"`,
+		lower, w.h.path("reference"))
+}
+
+func (w *twins) note(what string) { w.log = append(w.log, what) }
+
+// steps has all actors do n operations at once, and the test something else meanwhile.
+func (w *twins) steps(n int, meanwhile func()) {
+	w.h.t.Helper()
+	var all sync.WaitGroup
+	errs := make([]error, len(w.actors))
+	lost := make([]bool, len(w.actors))
+	for i, a := range w.actors {
+		all.Go(func() { lost[i], errs[i] = a.Try(n) })
+	}
+	if meanwhile != nil {
+		meanwhile()
+	}
+	all.Wait()
+	for i := range w.actors {
+		if errs[i] != nil || lost[i] {
+			w.h.t.Fatalf("SNAPFS_SEED=%d, %q: actor %d: lost %v, %v", w.seed, w.log, i, lost[i], errs[i])
+		}
+	}
+}
+
+func (w *twins) each(do func(a *twin.Actor)) {
+	w.h.t.Helper()
+	for _, a := range w.actors {
+		do(a)
+	}
+	if w.h.t.Failed() {
+		w.h.t.Fatalf("SNAPFS_SEED=%d, %q", w.seed, w.log)
+	}
+}
+
+// change does one of the things that happen to a workspace.
+func (w *twins) change() {
+	h := w.h
+	h.t.Helper()
+	what := w.rng.IntN(10)
+	switch {
+	case what < 3: // while the actors work
+		w.note("snapshot under load")
+		w.steps(300, func() { h.ok("snapshot", w.name) })
+		return
+	case what < 5:
+		w.note("snapshot")
+		id := h.ok("snapshot", w.name)
+		if len(w.snapshots) < 3 {
+			w.snapshots = append(w.snapshots, id)
+			shell(h.t, soon, h.tmp, `cp -a reference saved-$1`, id)
+		}
+		return
+	case what == 5:
+		w.note("stored")
+		h.ok("snapshot", w.name, "--wait", "stored")
+		return
+	}
+	w.each((*twin.Actor).Detach)
+	switch {
+	case what == 6:
+		w.note("umount, mount")
+		h.ok("umount", w.name)
+	case what == 7:
+		w.note("stop, start")
+		h.ok("stop")
+	case what == 8:
+		w.note("kill, start")
+		pid := h.pid()
+		require.NoError(h.t, unix.Kill(pid, unix.SIGKILL))
+		gone(h.t, pid)
+	case what == 9 && len(w.snapshots) > 0:
+		id := w.snapshots[w.rng.IntN(len(w.snapshots))]
+		w.note("restore " + id)
+		h.ok("umount", w.name)
+		w.name = h.ok("restore", id, h.path("ws"))
+		shell(h.t, soon, h.tmp, `umount reference`)
+		w.overlay(h.path("saved-" + id))
+	}
+	if h.workspace(w.name).State != "mounted" {
+		h.ok("mount", w.name, h.path("ws"))
+	}
+	w.each((*twin.Actor).Attach)
+}
+
+// end compares for the last time, also after a restart.
+func (w *twins) end() {
+	w.h.t.Helper()
+	w.each((*twin.Actor).Compare)
+	w.each((*twin.Actor).Detach)
+	w.h.ok("stop")
+	w.h.ok("mount", w.name, w.h.path("ws"))
+	w.each((*twin.Actor).Attach)
+	w.each((*twin.Actor).Compare)
+	done := 0
+	for _, a := range w.actors {
+		done += a.Done()
+		a.Stop()
+	}
+	w.h.t.Logf("%d operations, SNAPFS_SEED=%d", done, w.seed)
+	shell(w.h.t, soon, w.h.tmp, `umount reference`)
+}
+
+// TestTwin does the same random operations in a workspace and in an overlay of the kernel, while the workspace is frozen,
+// restored, mounted anew, and its daemon stopped and killed. SNAPFS_LONG=1 makes a million operations.
+func TestTwin(t *testing.T) {
+	for _, actors := range []int{1, 3} {
+		t.Run(itoa(actors), func(t *testing.T) {
+			rounds, worlds := 10, 1
+			if long {
+				rounds, worlds = 50, 30/actors
+			}
+			seed := seedOf(t, 7)
+			for i := range worlds {
+				if !t.Run(itoa(i), func(t *testing.T) {
+					w := newTwins(t, seed+uint64(i)*10000, actors)
+					for range rounds {
+						w.steps(300, nil)
+						w.each((*twin.Actor).Compare)
+						w.change()
+					}
+					w.end()
+				}) {
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestTwinKilled kills the daemon at random moments while an actor works: what was acknowledged is there, and the operation that
+// the kill met was done or was not.
+func TestTwinKilled(t *testing.T) {
+	kills := 8
+	if long {
+		kills = 500
+	}
+	w := newTwins(t, seedOf(t, 11), 1)
+	h, a := w.h, w.actors[0]
+	met := 0
+	for range kills {
+		pid := h.pid()
+		timer := time.AfterFunc(time.Duration(w.rng.IntN(200_000))*time.Microsecond, func() { _ = unix.Kill(pid, unix.SIGKILL) })
+		lost, err := a.Try(1_000_000)
+		timer.Stop()
+		require.NoError(t, err, "SNAPFS_SEED=%d", w.seed)
+		require.True(t, lost)
+		gone(t, pid)
+		a.Detach()
+		h.ok("mount", w.name, h.path("ws"))
+		a.Attach()
+		a.Settle()
+		met++
+		if w.rng.IntN(3) == 0 {
+			h.ok("snapshot", w.name)
+		}
+	}
+	t.Logf("%d kills", met)
+	w.end()
+}

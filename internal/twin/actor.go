@@ -1,0 +1,192 @@
+package twin
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/internal/treewalk"
+)
+
+// childEnv tells the test binary to be an actor.
+const childEnv = "SNAPFS_TWIN"
+
+// command and answer are what goes over the pipes.
+type command struct {
+	Do     string
+	N      int
+	Config Config
+}
+
+type answer struct {
+	Error string
+	// Done counts the operations of this command. Lost says that the last one found no server.
+	Done int
+	Lost bool
+	// Differences are of results or of trees, History the operations before them.
+	Differences, History []string
+}
+
+// Child turns this process into an actor if Start started it, and else does nothing. Call it first in TestMain.
+func Child() {
+	if os.Getenv(childEnv) == "" {
+		return
+	}
+	runtime.LockOSThread() // the file system user belongs to the thread
+	unix.Umask(0)
+	if err := unix.Setgroups(nil); err != nil {
+		fmt.Fprintln(os.Stderr, "twin:", err)
+		os.Exit(1)
+	}
+	var a actor
+	in := bufio.NewScanner(os.Stdin)
+	out := json.NewEncoder(os.Stdout)
+	for in.Scan() {
+		var c command
+		var r answer
+		err := json.Unmarshal(in.Bytes(), &c)
+		if err == nil {
+			err = a.obey(c, &r)
+		}
+		if err != nil {
+			r.Error = err.Error()
+		}
+		if err := out.Encode(r); err != nil {
+			break // the test is gone
+		}
+	}
+	os.Exit(0)
+}
+
+// actor does the operations.
+type actor struct {
+	rng     *rand.Rand
+	trees   []*tree // the one under test and the reference, or one alone
+	history []string
+	last    Op
+}
+
+func (a *actor) obey(c command, r *answer) error {
+	switch c.Do {
+	case "start":
+		a.rng = rand.New(rand.NewPCG(c.Config.Seed, 2))
+		a.trees = []*tree{{dir: c.Config.Tested}}
+		if c.Config.Reference != "" {
+			a.trees = append(a.trees, &tree{dir: c.Config.Reference, reference: true})
+		}
+		return a.attach()
+	case "attach":
+		return a.attach()
+	case "detach":
+		for _, t := range a.trees {
+			t.detach()
+		}
+	case "steps":
+		for r.Done = 0; r.Done < c.N && len(r.Differences) == 0 && !r.Lost; r.Done++ {
+			a.step(r)
+		}
+	case "compare":
+		return a.compare(r)
+	case "settle":
+		return a.settle(r)
+	default:
+		return fmt.Errorf("no such command: %q", c.Do)
+	}
+	if len(r.Differences) > 0 {
+		r.History = a.history
+	}
+	return nil
+}
+
+func (a *actor) attach() error {
+	for _, t := range a.trees {
+		if err := t.attach(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step does one operation in the trees.
+func (a *actor) step(r *answer) {
+	a.last = random(a.rng)
+	got := a.trees[0].do(a.last)
+	a.history = append(a.history, a.last.String()+": "+got)
+	if len(a.history) > 400 {
+		a.history = a.history[200:]
+	}
+	// A page that cannot be read is EIO, whatever the reason: statfs always asks the server.
+	if strings.HasPrefix(got, "ENOTCONN ") || strings.HasPrefix(got, "ECONNABORTED ") || strings.HasPrefix(got, "EIO ") {
+		var st unix.Statfs_t
+		if err := unix.Fstatfs(a.trees[0].root, &st); errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED) {
+			r.Lost = true
+			return
+		}
+	}
+	if len(a.trees) < 2 {
+		return
+	}
+	if want := a.trees[1].do(a.last); got != want {
+		r.Differences = []string{fmt.Sprintf("%s: got %.300q, the reference %.300q", a.last, got, want)}
+	}
+}
+
+// compare lists the differences of the trees.
+func (a *actor) compare(r *answer) error {
+	var walks [2][]treewalk.Node
+	for i, t := range a.trees {
+		var err error
+		if walks[i], err = treewalk.Walk(t.dir); err != nil {
+			return err
+		}
+		for k := range walks[i] {
+			if n := &walks[i][k]; n.Mtime.Sec > old {
+				n.Mtime = treewalk.Time{}
+			}
+		}
+	}
+	r.Differences = treewalk.Diff(walks[0], walks[1], treewalk.Options{IgnoreExtents: true, IgnoreRoot: true})
+	if len(r.Differences) > 20 {
+		r.Differences = r.Differences[:20]
+	}
+	if len(r.Differences) > 0 {
+		r.History = a.history
+	}
+	return nil
+}
+
+// compound are the kinds that change something in several steps: killed between them, they leave what neither side has seen.
+var compound = []string{"put", "append", "open", "rmtree", "mmap"}
+
+// settle is called when the server was killed during the last operation and is there again: it was done or it was not, and
+// afterwards both trees are where the tested one is. A compound one is done once more, in both trees.
+func (a *actor) settle(r *answer) error {
+	if err := a.compare(r); err != nil || len(r.Differences) == 0 {
+		return err
+	}
+	differences := append([]string{"not as before " + a.last.String() + ":"}, r.Differences...)
+	a.trees[1].do(a.last)
+	if err := a.compare(r); err != nil || len(r.Differences) == 0 {
+		return err
+	}
+	differences = append(append(differences, "nor as after it:"), r.Differences...)
+	if slices.Contains(compound, a.last.Kind) {
+		for _, t := range a.trees {
+			t.do(a.last)
+		}
+		if err := a.compare(r); err != nil || len(r.Differences) == 0 {
+			return err
+		}
+		differences = append(append(differences, "nor as after it was done once more:"), r.Differences...)
+	}
+	r.Differences = differences
+	return nil
+}
