@@ -98,7 +98,7 @@ func TestUnlinkedWhileOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.seal()
-		if _, err := r.o.Write(e.Node, []byte("XX"), 0, false); err != nil {
+		if _, err := r.o.Write(e.Node, []byte("XX"), 0, nil); err != nil {
 			t.Fatal(name, err)
 		}
 		buf := make([]byte, 9)

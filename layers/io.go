@@ -135,12 +135,12 @@ func (o *Overlay) openWritable(id NodeID) (*descriptor, *obj, error) {
 	return d, n.top, err
 }
 
-// Write writes file contents, copying up first. killPriv clears setuid and setgid.
-func (o *Overlay) Write(id NodeID, p []byte, off int64, killPriv bool) (int, error) {
+// Write writes file contents, copying up first. With killFor, the caller, it clears setuid, setgid and file capabilities.
+func (o *Overlay) Write(id NodeID, p []byte, off int64, killFor *Caller) (int, error) {
 	k := 0
 	err := o.writable(id, func(fd int) error {
-		if killPriv {
-			if err := dropPrivileges(place{dirfd: fd}); err != nil {
+		if killFor != nil {
+			if err := dropPrivileges(place{dirfd: fd}, *killFor); err != nil {
 				return err
 			}
 		}

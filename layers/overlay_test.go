@@ -170,7 +170,7 @@ func (r *rig) mknod(path string, mode uint32, rdev uint64) error {
 
 func (r *rig) write(path, data string, off int64) error {
 	return r.on(path, func(n NodeID) error {
-		_, err := r.o.Write(n, []byte(data), off, false)
+		_, err := r.o.Write(n, []byte(data), off, nil)
 		return err
 	})
 }

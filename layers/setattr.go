@@ -26,7 +26,7 @@ func (o *Overlay) SetAttr(c Caller, id NodeID, s SetAttr) (Attr, error) {
 			return err
 		}
 		defer h.release()
-		if err := o.apply(n, p, s); err != nil {
+		if err := o.apply(c, n, p, s); err != nil {
 			return err
 		}
 		if err := o.touched(n, p, 0); err != nil {
@@ -65,7 +65,7 @@ func (o *Overlay) readyFor(n *node, s SetAttr) error {
 }
 
 // apply makes the change on the host's inode, in the order in which one part undoes no other.
-func (o *Overlay) apply(n *node, p place, s SetAttr) error {
+func (o *Overlay) apply(c Caller, n *node, p place, s SetAttr) error {
 	if s.Valid&(SetUID|SetGID) != 0 {
 		uid, gid := -1, -1
 		if s.Valid&SetUID != 0 {
@@ -79,7 +79,7 @@ func (o *Overlay) apply(n *node, p place, s SetAttr) error {
 		}
 	}
 	if s.Valid&KillPriv != 0 && s.Valid&SetMode == 0 {
-		if err := dropPrivileges(p); err != nil {
+		if err := dropPrivileges(p, c); err != nil {
 			return err
 		}
 	}
@@ -121,8 +121,9 @@ func (o *Overlay) apply(n *node, p place, s SetAttr) error {
 	return nil
 }
 
-// dropPrivileges clears setuid, setgid of a group-executable file, and file capabilities.
-func dropPrivileges(p place) error {
+// dropPrivileges clears setuid, file capabilities, and setgid: of a group-executable file always, of another one for those outside
+// its group.
+func dropPrivileges(p place, c Caller) error {
 	a, err := p.stat()
 	if err != nil {
 		return err
@@ -131,7 +132,7 @@ func dropPrivileges(p place) error {
 		return nil
 	}
 	mode := a.Mode &^ unix.S_ISUID
-	if mode&unix.S_IXGRP != 0 {
+	if mode&unix.S_ISGID != 0 && (mode&unix.S_IXGRP != 0 || !c.inGroup(a.GID)) {
 		mode &^= unix.S_ISGID
 	}
 	if mode != a.Mode {

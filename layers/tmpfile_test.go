@@ -33,7 +33,7 @@ func TestTmpfile(t *testing.T) {
 	}
 	write := func(s string, off int64) {
 		t.Helper()
-		if _, err := r.o.Write(e.Node, []byte(s), off, false); err != nil {
+		if _, err := r.o.Write(e.Node, []byte(s), off, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,13 +2,6 @@ package layers
 
 import "snapfs/squashfs"
 
-// Caller is who asks: owner of what is created. Permission checks are the kernel's (default_permissions).
-type Caller struct {
-	UID, GID, PID uint32
-	// Umask is taken off the mode of what is created, unless the directory has a default ACL.
-	Umask uint32
-}
-
 // Attr is what stat shows. Ino is stable across copy-up, rename, remount, seal, restore and branch.
 type Attr struct {
 	Ino, Size, Blocks uint64

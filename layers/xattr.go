@@ -2,6 +2,7 @@ package layers
 
 import (
 	"errors"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -23,8 +24,28 @@ func (o *Overlay) rawXattrs(n *node) ([]squashfs.Xattr, error) {
 	return x, nil
 }
 
+// takesXattr says what a host file system says of a name without looking: ENOTSUP if no name space is called so, EINVAL if
+// there is nothing behind the name space.
+func takesXattr(name string) error {
+	switch name {
+	case "system.posix_acl_access", "system.posix_acl_default":
+		return nil
+	case "user.", "trusted.", "security.":
+		return unix.EINVAL
+	}
+	for _, space := range []string{"user.", "trusted.", "security."} {
+		if strings.HasPrefix(name, space) {
+			return nil
+		}
+	}
+	return unix.ENOTSUP
+}
+
 // GetXattr reads one attribute; ENODATA. Names of the overlay itself are hidden and escaped as the kernel does.
 func (o *Overlay) GetXattr(id NodeID, name string) ([]byte, error) {
+	if err := takesXattr(name); err != nil {
+		return nil, err
+	}
 	raw := escapeXattr(name)
 	o.tree.RLock()
 	defer o.tree.RUnlock()
@@ -112,9 +133,12 @@ func (o *Overlay) SetXattr(id NodeID, name string, value []byte, flags int) erro
 	})
 }
 
-// RemoveXattr removes one; ENODATA.
+// RemoveXattr removes one; ENODATA, but not for an ACL: a file without one is what was asked for.
 func (o *Overlay) RemoveXattr(id NodeID, name string) error {
 	if _, err := o.GetXattr(id, name); err != nil {
+		if errors.Is(err, unix.ENODATA) && strings.HasPrefix(name, "system.posix_acl_") {
+			return nil
+		}
 		return err // before anything is copied up
 	}
 	return o.onInode(id, func(_ *node, p place) error { return p.removexattr(escapeXattr(name)) })

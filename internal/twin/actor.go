@@ -16,8 +16,13 @@ import (
 	"snapfs/internal/treewalk"
 )
 
-// childEnv tells the test binary to be an actor.
-const childEnv = "SNAPFS_TWIN"
+const (
+	// childEnv tells the test binary to be an actor.
+	childEnv = "SNAPFS_TWIN"
+	// strictEnv has an actor look after each operation at all that it may have changed, to find the one that went wrong. It is
+	// off by default, because looking refreshes what the kernel has cached.
+	strictEnv = "SNAPFS_TWIN_STRICT"
+)
 
 // command and answer are what goes over the pipes.
 type command struct {
@@ -46,7 +51,7 @@ func Child() {
 		fmt.Fprintln(os.Stderr, "twin:", err)
 		os.Exit(1)
 	}
-	var a actor
+	a := actor{strict: os.Getenv(strictEnv) != ""}
 	in := bufio.NewScanner(os.Stdin)
 	out := json.NewEncoder(os.Stdout)
 	for in.Scan() {
@@ -72,6 +77,7 @@ type actor struct {
 	trees   []*tree // the one under test and the reference, or one alone
 	history []string
 	last    Op
+	strict  bool
 }
 
 func (a *actor) obey(c command, r *answer) error {
@@ -134,8 +140,13 @@ func (a *actor) step(r *answer) {
 	if len(a.trees) < 2 {
 		return
 	}
-	if want := a.trees[1].do(a.last); got != want {
-		r.Differences = []string{fmt.Sprintf("%s: got %.300q, the reference %.300q", a.last, got, want)}
+	want := a.trees[1].do(a.last)
+	if a.strict {
+		got += a.trees[0].touched(a.last)
+		want += a.trees[1].touched(a.last)
+	}
+	if got != want {
+		r.Differences = []string{fmt.Sprintf("%s: got %.500q, the reference %.500q", a.last, got, want)}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -107,4 +108,18 @@ func (t *tree) settle(fd, flags int) (int, error) {
 	}
 	unix.Close(fd)
 	return again, nil
+}
+
+// touched is how an operation left what it named.
+func (t *tree) touched(o Op) string {
+	var b strings.Builder
+	for _, p := range []string{o.A, o.B} {
+		data, err := stat(t, Op{A: p, N: 1})
+		fmt.Fprintf(&b, "; %.20q %s %s", p, errName(err), data)
+	}
+	for _, slot := range []int{o.Slot, o.Other} {
+		data, err := fstat(t, Op{Slot: slot})
+		fmt.Fprintf(&b, "; %d %s %s", slot, errName(err), data)
+	}
+	return b.String()
 }

@@ -96,7 +96,7 @@ func (a *Actor) must(c command) answer {
 		a.t.Fatalf("%s: %v", c.Do, err)
 	}
 	if len(r.Differences) > 0 {
-		a.t.Fatalf("seed %d, after %d operations:\n%s\n%s", a.config.Seed, a.done, strings.Join(r.History[max(0, len(r.History)-60):], "\n"), strings.Join(r.Differences, "\n"))
+		a.t.Fatalf("seed %d, after %d operations:\n%s\n%s", a.config.Seed, a.done, strings.Join(r.History[max(0, len(r.History)-300):], "\n"), strings.Join(r.Differences, "\n"))
 	}
 	return r
 }
@@ -113,7 +113,7 @@ func (a *Actor) Steps(n int) {
 func (a *Actor) Try(n int) (lost bool, err error) {
 	r, err := a.ask(command{Do: "steps", N: n})
 	if err == nil && len(r.Differences) > 0 {
-		err = fmt.Errorf("seed %d, after %d operations:\n%s\n%s", a.config.Seed, a.done, strings.Join(r.History[max(0, len(r.History)-60):], "\n"), strings.Join(r.Differences, "\n"))
+		err = fmt.Errorf("seed %d, after %d operations:\n%s\n%s", a.config.Seed, a.done, strings.Join(r.History[max(0, len(r.History)-300):], "\n"), strings.Join(r.Differences, "\n"))
 	}
 	return r.Lost, err
 }
