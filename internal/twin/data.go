@@ -22,7 +22,11 @@ func open(t *tree, o Op) (string, error) {
 			flags |= f
 		}
 	}
-	fd, err := unix.Openat(t.root, o.A, flags, uint32(o.M&0o7777))
+	mode := uint32(o.M & 0o7777)
+	if flags&unix.O_TRUNC != 0 {
+		mode &= 0o1777 // FUSE makes the file and then truncates it, and that takes away what was just set
+	}
+	fd, err := unix.Openat(t.root, o.A, flags, mode)
 	if err != nil {
 		return "", err
 	}
