@@ -95,6 +95,9 @@ func (a *adapter) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrO
 			s.Valid |= b.layers
 		}
 	}
+	if s.Valid == 0 {
+		s.Valid = layers.KillPriv // all that is left of it: chown(-1, -1), and changes of contents other than WRITE
+	}
 	at, err := a.o.SetAttr(caller(&in.InHeader, 0), layers.NodeID(in.NodeId), s)
 	if err != nil {
 		return a.status(err)
