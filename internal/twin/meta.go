@@ -40,6 +40,9 @@ func line(st *unix.Stat_t) string {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		nlink, size = 0, 0
 	}
+	if st.Rdev != 0 {
+		nlink = 0 // an open device that was unlinked keeps its link in the kernel's overlayfs; names are compared by Compare
+	}
 	if st.Mtim.Sec > old {
 		mtime = "now"
 	}
