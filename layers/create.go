@@ -209,21 +209,26 @@ func makeInode(to place, c creation, hostless bool) error {
 	return unix.Mknodat(to.dirfd, to.name, c.mode, int(c.rdev))
 }
 
-// own gives a new inode its owner and mode, whatever this process's ids and umask are.
+// own gives a new inode its owner and mode, whatever this process's ids and umask are. The permissions that an inherited ACL has
+// given it stay.
 func own(p place, c creation, gid uint32, acl bool) (Attr, error) {
 	a, err := p.stat()
 	if err != nil {
 		return Attr{}, err
 	}
 	changed := false
+	want := c.mode & 0o7777
+	if acl {
+		want = c.mode&0o7000 | a.Mode&0o777
+	}
 	if a.UID != c.caller.UID || a.GID != gid {
 		if err := p.chown(int(c.caller.UID), int(gid)); err != nil {
 			return Attr{}, err
 		}
 		changed = true
-		a.Mode &^= unix.S_ISUID // the chown may have cleared it
+		a.Mode &^= unix.S_ISUID | unix.S_ISGID // the chown may have cleared them
 	}
-	if want := c.mode & 0o7777; !isLnk(c.mode) && !acl && a.Mode&0o7777 != want {
+	if !isLnk(c.mode) && a.Mode&0o7777 != want {
 		if err := p.chmod(want); err != nil {
 			return Attr{}, err
 		}

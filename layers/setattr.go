@@ -128,7 +128,7 @@ func dropPrivileges(p place, c Caller) error {
 	if err != nil {
 		return err
 	}
-	if !isReg(a.Mode) {
+	if isDir(a.Mode) || isLnk(a.Mode) {
 		return nil
 	}
 	mode := a.Mode &^ unix.S_ISUID
