@@ -91,8 +91,25 @@ func (a *adapter) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut)
 	return fuse.OK
 }
 
+// killPriv clears setuid and setgid of a file that somebody but root is about to change by other means than WRITE, the only
+// request with which the kernel asks for it.
+func (a *adapter) killPriv(h *fuse.InHeader, id layers.NodeID) error {
+	if h.Uid == 0 {
+		return nil
+	}
+	at, err := a.o.GetAttr(id)
+	if err != nil || at.Mode&(unix.S_ISUID|unix.S_ISGID) == 0 {
+		return err
+	}
+	_, err = a.o.SetAttr(caller(h, 0), id, layers.SetAttr{Valid: layers.KillPriv})
+	return err
+}
+
 // Fallocate is fallocate(2).
 func (a *adapter) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	if err := a.killPriv(&in.InHeader, layers.NodeID(in.NodeId)); err != nil {
+		return a.status(err)
+	}
 	return a.status(a.o.Fallocate(layers.NodeID(in.NodeId), in.Mode, int64(in.Offset), int64(in.Length)))
 }
 
@@ -101,6 +118,9 @@ const maxCopy = 1 << 30
 
 // CopyFileRange is copy_file_range(2) within the mount.
 func (a *adapter) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (uint32, fuse.Status) {
+	if err := a.killPriv(&in.InHeader, layers.NodeID(in.NodeIdOut)); err != nil {
+		return 0, a.status(err)
+	}
 	n, err := a.o.CopyRange(layers.NodeID(in.NodeId), int64(in.OffIn), layers.NodeID(in.NodeIdOut), int64(in.OffOut),
 		int64(min(in.Len, maxCopy)))
 	if err != nil {

@@ -95,16 +95,26 @@ func (a *adapter) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrO
 			s.Valid |= b.layers
 		}
 	}
-	if s.Valid == 0 {
-		s.Valid = layers.KillPriv // all that is left of it: chown(-1, -1), and changes of contents other than WRITE
+	node := layers.NodeID(in.NodeId)
+	if s.Valid == 0 && a.owns(&in.InHeader, node) {
+		s.Valid = layers.KillPriv // chown(-1, -1) arrives as a change of nothing; the kernel has not asked whose file it is
 	}
-	at, err := a.o.SetAttr(caller(&in.InHeader, 0), layers.NodeID(in.NodeId), s)
+	at, err := a.o.SetAttr(caller(&in.InHeader, 0), node, s)
 	if err != nil {
 		return a.status(err)
 	}
 	out.AttrValid = forever
 	putAttr(&out.Attr, &at)
 	return fuse.OK
+}
+
+// owns says whether a file belongs to the caller, or the caller is root.
+func (a *adapter) owns(h *fuse.InHeader, id layers.NodeID) bool {
+	if h.Uid == 0 {
+		return true
+	}
+	at, err := a.o.GetAttr(id)
+	return err == nil && at.UID == h.Uid
 }
 
 // Readlink gives a symlink's target; the kernel caches it.
