@@ -51,6 +51,11 @@ func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error)
 			return c.problems, err
 		}
 	}
+	if opts.Repair {
+		if err := c.rehash(); err != nil {
+			return c.problems, err
+		}
+	}
 	if opts.Repair && !c.bad.IsEmpty() {
 		return c.problems, c.repair(ctx)
 	}
@@ -66,6 +71,10 @@ type checker struct {
 	done     int64           // bytes of records that were met
 	bad      *roaring.Bitmap // chunks that cannot be read, but for those that need them
 	hashes   map[uint32]hash // of verified chunks, with ReadData
+
+	// unhashed are chunks that equal contents will not find. That is no fault: two ingests at a time may store the same
+	// contents twice, the hash leads to the later of them, and goes with it. Repair makes them findable.
+	unhashed []*fresh
 
 	badJournal bool
 }
@@ -257,14 +266,17 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 		if errors.Is(err, errNoChunk) || err == nil && now.place != rec.place {
 			continue // collected, or moved out of the block
 		}
-		full := blake3.Sum256(b.data[m.off : m.off+m.len])
-		h := hash(full[:hashLen])
+		h := hashOf(b.data[m.off : m.off+m.len])
 		c.hashes[uint32(m.num)] = h
 		if err == nil && n != m.len {
 			err = corruptf("chunk %d has %d bytes, the index says %d", m.num, m.len, n)
 		}
 		if err == nil {
 			_, err = s.lookup(h)
+			if errors.Is(err, ErrNotFound) {
+				c.unhashed = append(c.unhashed, &fresh{num: m.num, hash: h})
+				err = nil
+			}
 		}
 		if err != nil {
 			if err := c.found(ctx, at, fmt.Errorf("chunk %d: %w", m.num, err), roaring.BitmapOf(uint32(m.num))); err != nil {

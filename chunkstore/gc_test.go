@@ -125,6 +125,41 @@ func TestCollect(t *testing.T) {
 	require.Zero(t, stats.Garbage)
 }
 
+// TestCollectTwin stores the same contents twice at a time and collects the one that the hash leads to: the other is
+// sound, and a repair lets equal contents find it again.
+func TestCollectTwin(t *testing.T) {
+	ctx := context.Background()
+	s := openTest(t, t.TempDir())
+	data := text(rand.New(rand.NewPCG(8, 9)), 20_000)
+	begin := func() *Ingest {
+		in, err := s.NewIngest(ctx, IngestOptions{Kind: KindImage})
+		require.NoError(t, err)
+		require.NoError(t, in.Hint(Hint{Path: "f", Size: int64(len(data))}))
+		_, err = in.Write(data)
+		require.NoError(t, err)
+		return in
+	}
+	a, b := begin(), begin()
+	defer a.Abort()
+	defer b.Abort()
+	first, err := a.Commit(ctx, nil)
+	require.NoError(t, err)
+	second, err := b.Commit(ctx, nil)
+	require.NoError(t, err)
+	require.NoError(t, s.Update(ctx, true, func(tx *Tx) error { return tx.DeleteManifest(second.ID) }))
+	_, err = s.GC(ctx, nil)
+	require.NoError(t, err)
+	requireClean(t, s)
+	_, err = s.lookup(hashOf(data))
+	require.ErrorIs(t, err, ErrNotFound, "the test wants the hash of the twin to be gone")
+	problems, err := s.Check(ctx, CheckOptions{ReadData: true, Repair: true})
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	_, err = s.lookup(hashOf(data))
+	require.NoError(t, err)
+	require.Equal(t, data, readAll(t, s, first.ID))
+}
+
 // TestCollectBesideWriters collects all the time while others store, read and delete.
 func TestCollectBesideWriters(t *testing.T) {
 	ctx := context.Background()

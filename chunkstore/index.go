@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	badger "github.com/dgraph-io/badger/v4"
+	"github.com/zeebo/blake3"
 )
 
 // Keys of the index start with one of these bytes. Numbers in keys are big-endian.
@@ -26,6 +27,12 @@ const hashLen = 20
 
 // hash names a chunk.
 type hash [hashLen]byte
+
+// hashOf is the first part of the BLAKE3 hash.
+func hashOf(data []byte) hash {
+	full := blake3.Sum256(data)
+	return hash(full[:hashLen])
+}
 
 func hashKey(h hash) []byte { return append([]byte{keyHash}, h[:]...) }
 

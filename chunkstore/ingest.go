@@ -214,8 +214,7 @@ func (in *Ingest) Header(p []byte) error {
 
 // chunk takes the next chunk from the cutter.
 func (in *Ingest) chunk(data []byte) error {
-	full := blake3.Sum256(data)
-	h := hash(full[:hashLen])
+	h := hashOf(data)
 	_, _ = in.sum.Write(h[:]) // cannot fail
 	num, found, err := in.find(h)
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
-	"github.com/zeebo/blake3"
 )
 
 // repackedSize is blockSize of chunks that are packed anew. Reading one chunk decodes as much, and once more for each base that
@@ -219,7 +218,7 @@ func (rw *rewriter) verify() error {
 		if err != nil {
 			return fmt.Errorf("verify copy: %w", err)
 		}
-		if full := blake3.Sum256(data); hash(full[:hashLen]) != want {
+		if hashOf(data) != want {
 			return corruptf("copy of chunk %d differs", f.num)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
-	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
 )
 
@@ -409,8 +408,7 @@ func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error
 				}
 				sl := b.pages[no].slots[i]
 				t.pages[no] = b.pages[no]
-				full := blake3.Sum256(data)
-				if err := t.set(hashKey(hash(full[:hashLen])), binary.AppendUvarint(nil, num)); err != nil {
+				if err := t.set(hashKey(hashOf(data)), binary.AppendUvarint(nil, num)); err != nil {
 					return err
 				}
 				t.state.chunks++

@@ -2,6 +2,8 @@ package chunkstore
 
 import (
 	"context"
+	"encoding/binary"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 )
@@ -49,6 +51,23 @@ func (c *checker) repair(ctx context.Context) error {
 	s.liveChanged()
 	_, err := s.inventory(ctx) // counts anew what malformed pages held
 	return err
+}
+
+// rehash lets chunks be found by their hash again.
+func (c *checker) rehash() error {
+	for batch := range slices.Chunk(c.unhashed, batchMax) {
+		if err := c.s.update(func(t *writeTxn) error {
+			for _, f := range batch {
+				if err := t.set(hashKey(f.hash), binary.AppendUvarint(nil, f.num)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // needing adds to bad the deltas that need one of it.

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
-	"github.com/zeebo/blake3"
 )
 
 const (
@@ -285,8 +284,7 @@ func (rw *rewriter) move(mv move) (int, error) {
 		return 0, skipLost(err)
 	}
 	if rw.repack {
-		full := blake3.Sum256(data)
-		rw.sums[mv.num] = hash(full[:hashLen])
+		rw.sums[mv.num] = hashOf(data)
 	}
 	f := &fresh{num: mv.num, data: slices.Clone(data), order: mv.order, bound: true, maxGen: rec.gen}
 	for _, b := range mv.bases {
