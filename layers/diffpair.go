@@ -183,22 +183,31 @@ func (d *differ) equal(x, y *thing) (bool, error) {
 		t, err := y.parts[0].backend().readlink(y.parts[0])
 		return s == t, err
 	case isReg(a.Mode):
-		return d.sameData(x.parts[len(x.parts)-1], y.parts[len(y.parts)-1], int64(a.Size))
+		return d.sameData(x, y, int64(a.Size))
 	}
 	return true, nil
 }
 
 // sameData compares the contents of two files of one size.
-func (d *differ) sameData(x, y *obj, size int64) (bool, error) {
-	if samePart(x, y) {
+func (d *differ) sameData(a, b *thing, size int64) (bool, error) {
+	xs, err := d.old.o.dataParts(a.parts, nil)
+	if err != nil {
+		return false, d.old.o.report(err, a.parts[0], "")
+	}
+	ys, err := d.now.o.dataParts(b.parts, nil)
+	if err != nil {
+		return false, d.now.o.report(err, b.parts[0], "")
+	}
+	if slices.EqualFunc(xs, ys, samePart) {
 		return true, nil
 	}
-	f, err := openOnce(x)
+	x, y := xs[0], ys[0]
+	f, err := d.old.o.openOnce(xs)
 	if err != nil {
 		return false, d.old.o.report(err, x, "")
 	}
 	defer func() { _ = f.Close() }() // read only
-	g, err := openOnce(y)
+	g, err := d.now.o.openOnce(ys)
 	if err != nil {
 		return false, d.now.o.report(err, y, "")
 	}

@@ -4,17 +4,23 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"snapfs/squashfs"
 )
 
+// sideSuffix is appended to the path of an upper for that of the directory with its side files. That is made when it is
+// needed, and belongs to the layer: who moves or removes the one does so with the other.
+const sideSuffix = ".blocks"
+
 // dirStore is a layer in a host directory: the upper, or a sealed one.
 type dirStore struct {
 	root    int // O_PATH
 	inoBase uint64
-	sealed  bool // reads leave no access times
+	sealed  bool   // reads leave no access times
+	side    string // directory of block maps that outgrew their attribute
 }
 
 func openDirStore(dir string, inoBase uint64) (*dirStore, error) {
@@ -22,7 +28,7 @@ func openDirStore(dir string, inoBase uint64) (*dirStore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open layer %s: %w", dir, err)
 	}
-	return &dirStore{root: fd, inoBase: inoBase}, nil
+	return &dirStore{root: fd, inoBase: inoBase, side: filepath.Clean(dir) + sideSuffix}, nil
 }
 
 func (s *dirStore) close() error { return unix.Close(s.root) }
@@ -157,6 +163,8 @@ func (f *found) note(name string, value []byte) {
 		f.redirect = string(value)
 	case xattrMetacopy:
 		f.metacopy = isReg(f.attr.Mode)
+	case xattrBlocks:
+		f.partial = isReg(f.attr.Mode)
 	case xattrWhiteout:
 		f.whiteout = isReg(f.attr.Mode) && f.attr.Size == 0
 	case xattrNode:

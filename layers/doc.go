@@ -39,13 +39,43 @@
 // A file of a lower with several names is copied up with all its names at once (metadata only, as always), so that a
 // group never spans layers, link counts are the host's and the kernel's overlayfs shows the same groups.
 //
+// # Partial files
+//
+// A lower file of 1 MiB or more that is written is copied up by blocks: the upper gets a sparse file of the same size with
+// the blocks that were touched, and a map of them. It stays a metacopy, whose data shows where it has no block of its own:
+//
+//	below    |aaaaaaaa|bbbbbbbb|cccccccc|dddddddd|eeee|
+//	map      |  below |  own   |  below |  loose |    |     block: 64 KiB
+//	upper    |  hole  |BBBBBBBB|  hole  |DDD hole|hole|
+//	shows    |aaaaaaaa|BBBBBBBB|cccccccc|DDD00000|eeee|     up to limit; beyond it the upper alone
+//
+// A block is own if the upper has all of it, loose if a hole in it is zeros. Cutting the file off lowers the limit, at the
+// latest when it grows again: what was cut off must not come back. What moves data (FALLOC_FL_COLLAPSE_RANGE, inserting) makes
+// the file whole first, as Complete does for a kernel overlayfs. Parts pile up when layers are sealed; an image has the
+// whole file.
+//
+// The map is the attribute trusted.overlay.snapfs.blocks, little endian:
+//
+//	0   version, 1        8   limit, 8 bytes       24  number of the side file, 8 bytes; 0: none
+//	1   log2 of a block   16  boot id, 8 bytes     32  states, 2 bits a block from the lowest on: 0 below,
+//	2   0, 6 bytes                                     1 own, 2 loose; zeros at the end are left out
+//
+// States of more than 512 bytes are in a file beside the upper, UPPER.blocks/NUMBER in hexadecimal, where one write
+// claims a block in place. Files beyond 64 GiB have larger blocks, so that a map takes 256 KiB at most.
+//
+// A claim follows the data that it is for, so killing the process leaves old or new contents. After a power failure the
+// host may have kept a claim without all of the data. It then has holes where it lost pages (ext4, XFS and btrfs allocate
+// when they write; tmpfs survives nothing; other hosts get no partial files), and what is below shows there again: a map of another boot is
+// settled when it is first used. fsync reaches data, attribute and side file.
+//
 // # Lock order
 //
 //	gate (read: every mutation; write: Seal)
 //	└─ tree (read: look-ups and everything by name; write: changes of names and parts)
 //	   ├─ table.mu     node table, reference counts, aliases
 //	   ├─ listings.mu  cached directory listings
-//	   └─ fdCache.mu   descriptors
+//	   ├─ fdCache.mu   descriptors
+//	   └─ blockTable.mu, blockMap.mu   which blocks of a file are the upper's; data is copied under the latter
 //
 // No data is copied under tree's write lock; copy-up prepares beside, in the work directory, and renames into place.
 package layers

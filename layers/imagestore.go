@@ -142,6 +142,16 @@ func (s *imageStore) examine(n *squashfs.Inode) (found, error) {
 	return f, nil
 }
 
+// isMetacopy tells whether a file's data is in a layer below.
+func (s *imageStore) isMetacopy(o *obj) (bool, error) {
+	n, err := s.inode(o)
+	if err != nil {
+		return false, err
+	}
+	f, err := s.examine(n)
+	return f.metacopy, err
+}
+
 // attr turns an image's attributes into a host's. Images keep no access times.
 func (s *imageStore) attr(n *squashfs.Inode) Attr {
 	a := n.Attr()

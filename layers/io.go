@@ -46,18 +46,7 @@ func (o *Overlay) openFile(n *node, kind fdKind) (*descriptor, error) {
 
 // openData opens a regular file's data for reading. tree is held.
 func (o *Overlay) openData(n *node) (content, error) {
-	if len(n.below) > 0 {
-		data := n.below[len(n.below)-1]
-		return data.backend().open(data)
-	}
-	if n.pin > 0 {
-		d, err := o.openFile(n, fdRead)
-		if err != nil {
-			return nil, err
-		}
-		return hostFile{d}, nil
-	}
-	return n.top.backend().open(n.top)
+	return o.openParts(n.parts(), n)
 }
 
 // readable opens a regular file's data by its id.
@@ -70,11 +59,10 @@ func (o *Overlay) readable(id NodeID) (*node, content, int64, error) {
 	}
 	size := int64(-1)
 	if len(n.below) > 0 {
-		a, err := o.attr(n) // a metacopy's size is its own
-		if err != nil {
+		var err error
+		if size, err = o.ownSize(n); err != nil {
 			return nil, nil, 0, err
 		}
-		size = int64(a.Size)
 	}
 	c, err := o.openData(n)
 	if err != nil {
@@ -103,49 +91,69 @@ func (o *Overlay) Read(id NodeID, p []byte, off int64) (int, error) {
 	return k, nil
 }
 
-// writable runs fn with a descriptor of a file that is in the upper with its data, inside the gate.
-func (o *Overlay) writable(id NodeID, fn func(fd int) error) error {
+// ownSize is the size of a metacopy, which is that of its topmost part. tree is held.
+func (o *Overlay) ownSize(n *node) (int64, error) {
+	var a Attr
+	var err error
+	if n.pin > 0 {
+		a, err = place{dirfd: int(n.pin) - 1}.stat()
+	} else {
+		a, err = n.top.backend().stat(n.top)
+	}
+	return int64(a.Size), err
+}
+
+// writable runs fn inside the gate with a file that is in the upper: with all its data if whole is set, else at least
+// with its metadata.
+func (o *Overlay) writable(id NodeID, whole bool, fn func(t target) error) error {
 	return o.withCopyUp(func() error {
-		d, top, err := o.openWritable(id)
+		t, err := o.openWritable(id, whole)
 		if err != nil {
 			return err
 		}
-		defer d.release()
-		if err := fn(d.fd); err != nil {
+		defer t.release()
+		if err := fn(t); err != nil {
 			return err
 		}
-		return top.touched(place{dirfd: d.fd}, false, 0)
+		return t.top.touched(t.place(), false, 0)
 	})
 }
 
-func (o *Overlay) openWritable(id NodeID) (*descriptor, *obj, error) {
+func (o *Overlay) openWritable(id NodeID, whole bool) (target, error) {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	n, err := o.regular(id)
 	if err != nil {
-		return nil, nil, err
+		return target{}, err
 	}
 	if o.upper == nil {
-		return nil, nil, unix.EROFS
+		return target{}, unix.EROFS
 	}
 	if !o.inUpper(n) || len(n.below) > 0 {
-		return nil, nil, o.needUp(n, true)
+		some := false
+		if !whole {
+			if some, err = o.byBlocks(n); err != nil {
+				return target{}, err
+			}
+		}
+		if _, busy := o.ups.times(n); busy || !some || !o.inUpper(n) {
+			return target{}, o.needUp(n, busy || !some)
+		}
 	}
-	d, err := o.openFile(n, fdWrite)
-	return d, n.top, err
+	return o.target(n)
 }
 
 // Write writes file contents, copying up first. With killFor, the caller, it clears setuid, setgid and file capabilities.
 func (o *Overlay) Write(id NodeID, p []byte, off int64, killFor *Caller) (int, error) {
 	k := 0
-	err := o.writable(id, func(fd int) error {
+	err := o.writable(id, false, func(t target) error {
 		if killFor != nil {
-			if err := dropPrivileges(place{dirfd: fd}, *killFor); err != nil {
+			if err := dropPrivileges(t.place(), *killFor); err != nil {
 				return err
 			}
 		}
 		var err error
-		k, err = pwrite(fd, p, off)
+		k, err = t.write(p, off)
 		return err
 	})
 	return k, err
@@ -153,14 +161,7 @@ func (o *Overlay) Write(id NodeID, p []byte, off int64, killFor *Caller) (int, e
 
 // Fallocate is fallocate(2).
 func (o *Overlay) Fallocate(id NodeID, mode uint32, off, length int64) error {
-	return o.writable(id, func(fd int) error {
-		for {
-			err := unix.Fallocate(fd, mode, off, length)
-			if !errors.Is(err, unix.EINTR) {
-				return err
-			}
-		}
-	})
+	return o.writable(id, movesData(mode), func(t target) error { return t.fallocate(mode, off, length) })
 }
 
 // Seek is lseek(2) for SEEK_DATA and SEEK_HOLE.
@@ -229,10 +230,10 @@ func (o *Overlay) CopyRange(src NodeID, srcOff int64, dst NodeID, dstOff, length
 		return 0, nil
 	}
 	var done int64
-	err = o.writable(dst, func(fd int) error {
-		if f, ok := c.(hostFile); ok {
+	err = o.writable(dst, false, func(t target) error {
+		if f, ok := c.(hostFile); ok && t.m == nil {
 			in, out := srcOff, dstOff
-			k, err := unix.CopyFileRange(f.d.fd, &in, fd, &out, int(min(length, 1<<30)), 0)
+			k, err := unix.CopyFileRange(f.d.fd, &in, t.d.fd, &out, int(min(length, 1<<30)), 0)
 			if err == nil || !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
 				done = int64(k)
 				return err
@@ -246,7 +247,7 @@ func (o *Overlay) CopyRange(src NodeID, srcOff int64, dst NodeID, dstOff, length
 			}
 			return err
 		}
-		w, err := pwrite(fd, buf[:k], dstOff)
+		w, err := t.write(buf[:k], dstOff)
 		done = int64(w)
 		return err
 	})
@@ -255,13 +256,13 @@ func (o *Overlay) CopyRange(src NodeID, srcOff int64, dst NodeID, dstOff, length
 
 // Fsync makes a file or directory durable. It also reaches what was written before a seal. It runs outside the gate.
 func (o *Overlay) Fsync(id NodeID, dataOnly bool) error {
-	holds, err := o.syncTargets(id)
+	holds, sides, err := o.syncTargets(id)
 	if err != nil {
 		return err
 	}
 	for _, d := range holds {
 		if err == nil {
-			if dataOnly {
+			if dataOnly && len(sides) == 0 {
 				err = unix.Fdatasync(d.fd)
 			} else {
 				err = unix.Fsync(d.fd)
@@ -269,21 +270,33 @@ func (o *Overlay) Fsync(id NodeID, dataOnly bool) error {
 		}
 		d.release()
 	}
+	for _, m := range sides {
+		if err == nil {
+			err = m.sync()
+		}
+	}
 	return err
 }
 
-// syncTargets opens the parts of a node that lie in directories.
-func (o *Overlay) syncTargets(id NodeID) ([]*descriptor, error) {
+// syncTargets opens the parts of a node that lie in directories, and gives the block maps of a partial file, which are
+// not part of its data.
+func (o *Overlay) syncTargets(id NodeID) ([]*descriptor, []*blockMap, error) {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	n, err := o.nodes.get(id)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if n.pin > 0 && isDir(n.typ) || n.dead && n.pin == 0 {
-		return nil, nil // nothing that a crash would leave
+		return nil, nil, nil // nothing that a crash would leave
 	}
 	var out []*descriptor
+	var sides []*blockMap
+	if isReg(n.typ) && len(n.below) > 0 {
+		if sides, err = o.mapsOf(n); err != nil {
+			return nil, nil, err
+		}
+	}
 	for i, part := range n.parts() {
 		s, ok := part.backend().(*dirStore)
 		if !ok {
@@ -304,11 +317,11 @@ func (o *Overlay) syncTargets(id NodeID) ([]*descriptor, error) {
 			for _, d := range out {
 				d.release()
 			}
-			return nil, err
+			return nil, nil, err
 		}
 		out = append(out, d)
 	}
-	return out, nil
+	return out, sides, nil
 }
 
 // openDir opens a directory for fsync, outside the cache.

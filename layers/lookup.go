@@ -231,10 +231,7 @@ func (o *Overlay) attr(n *node) (Attr, error) {
 		return Attr{}, o.report(err, n.top, "")
 	}
 	if len(n.below) > 0 && isReg(n.typ) {
-		data := n.below[len(n.below)-1]
-		if d, err := data.backend().stat(data); err == nil {
-			a.Blocks = d.Blocks
-		}
+		a.Blocks = o.hostBlocks(n, a)
 		if t, ok := o.ups.times(n); ok {
 			a.Atime, a.Mtime = t.Atime, t.Mtime
 		}

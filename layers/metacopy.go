@@ -29,6 +29,11 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 	top := n.top
 	c := completing{}
 	var src content
+	partial, err := o.blocksOf(top, n)
+	if err != nil {
+		o.tree.RUnlock()
+		return false, err
+	}
 	fd, err := o.openFile(n, fdWrite)
 	if err == nil {
 		defer fd.release()
@@ -64,7 +69,11 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 		}
 		return step()
 	}
-	err = copyData(fd.fd, src, int64(c.attr.Size), inside)
+	if f, ok := src.(*patched); ok && partial != nil {
+		err = f.fill(fd.fd, inside)
+	} else {
+		err = copyData(fd.fd, src, int64(c.attr.Size), inside)
+	}
 	if err == nil {
 		err = unix.Fdatasync(fd.fd)
 	}
@@ -88,10 +97,9 @@ func (o *Overlay) completed(n *node, c completing) error {
 	if err := c.p.removexattr(xattrMetacopy); err != nil {
 		return err
 	}
-	if err := dropXattr(c.p, xattrRedirect); err != nil {
+	if err := o.severed(n, c.p); err != nil {
 		return err
 	}
-	o.nodes.setTop(n, n.top, nil)
 	return c.p.utimes(timespec(c.attr.Atime), timespec(c.attr.Mtime))
 }
 
@@ -109,6 +117,16 @@ func (o *Overlay) emptied(n *node) error {
 	if err := p.removexattr(xattrMetacopy); err != nil {
 		return err
 	}
+	return o.severed(n, p)
+}
+
+// severed takes away what else tied a metacopy to its data below. tree is held for writing.
+func (o *Overlay) severed(n *node, p place) error {
+	if err := dropXattr(p, xattrRedirect); err != nil {
+		return err
+	}
+	o.removeSide(n)
+	o.blocks.drop(n.top)
 	o.nodes.setTop(n, n.top, nil)
-	return dropXattr(p, xattrRedirect)
+	return dropXattr(p, xattrBlocks)
 }

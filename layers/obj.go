@@ -34,7 +34,8 @@ type found struct {
 	whiteout bool
 	opaque   bool   // directories: nothing below shows through
 	redirect string // directories and metacopies: where the layers below have it
-	metacopy bool   // the data is in a layer below
+	metacopy bool   // the data, or some of it, is in a layer below
+	partial  bool   // a metacopy that has some blocks
 	bare     bool   // no extended attributes but the overlay's own
 	ref      uint64 // for obj.ref
 }

@@ -17,6 +17,9 @@ type Options struct {
 	// Whiteouts: "" probes the host; "char" or "xattr".
 	Whiteouts string
 	Logger    *slog.Logger // nil = discard
+	// BlockCopyUp is the size in bytes from which a lower file that is written is copied up by blocks; 0 is 1 MiB, below
+	// 0 files are always copied as a whole.
+	BlockCopyUp int64
 }
 
 // Overlay is one live workspace: an upper over lowers. All methods are safe for concurrent use; errors are
@@ -35,6 +38,7 @@ type Overlay struct {
 	nodes    table
 	listings listings
 	ups      copyUps
+	blocks   blockTable
 	groups   groupTables
 	lost     lostData
 }
@@ -170,6 +174,9 @@ func (o *Overlay) discard(gone []*node) {
 		if isDir(n.typ) || isReg(n.typ) {
 			for _, p := range n.parts() {
 				descriptors.drop(p)
+			}
+			if isReg(n.typ) && len(n.below) > 0 {
+				o.dropBlocks(n)
 			}
 		}
 		n.unpin()

@@ -18,6 +18,8 @@ const (
 	xattrEscaped = xattrPrefix + "overlay." // what a caller knows as trusted.overlay.X
 
 	xattrIno = xattrPrefix + "snapfs.ino" // a record: what callers see of the inode that the host does not know
+	// xattrBlocks is on a metacopy that has some of the data itself: which blocks, see blockMap.
+	xattrBlocks = xattrPrefix + "snapfs.blocks"
 	// xattrNode marks an empty regular file that stands for a character device 0/0 made by a caller: a whiteout of
 	// an overlay inside the workspace.
 	xattrNode = xattrPrefix + "snapfs.node"
@@ -25,6 +27,10 @@ const (
 
 // xattrDefaultACL is what the kernel calls the ACL that new entries of a directory inherit.
 const xattrDefaultACL = "system.posix_acl_default"
+
+// metacopyPartial is the value of xattrMetacopy of a partial file. The kernel's overlayfs (from 6.6 on) knows no value
+// of one byte and refuses the file, where it would show stale contents else.
+const metacopyPartial = "p"
 
 // ownXattr tells whether a raw name belongs to the overlay and is hidden from callers.
 func ownXattr(raw string) bool {

@@ -47,7 +47,7 @@ func (o *Overlay) swap(ctx context.Context, key string, next *upper, record func
 	if err != nil {
 		return nil, fmt.Errorf("seal: %w", err)
 	}
-	sealed := newLower(key, &dirStore{root: root, inoBase: old.store.inoBase, sealed: true})
+	sealed := newLower(key, &dirStore{root: root, inoBase: old.store.inoBase, sealed: true, side: old.store.side})
 	fail := func(err error) (Lower, error) {
 		_ = sealed.Close() // the first error counts
 		return nil, err

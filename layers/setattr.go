@@ -49,6 +49,13 @@ func (o *Overlay) readyFor(n *node, s SetAttr) error {
 		}
 	}
 	data := s.Valid&SetSize != 0 && s.Size > 0
+	if data && (!o.inUpper(n) || len(n.below) > 0) {
+		some, err := o.byBlocks(n)
+		if err != nil {
+			return err
+		}
+		data = !some
+	}
 	if !o.inUpper(n) {
 		return o.needUp(n, data)
 	}
@@ -57,7 +64,7 @@ func (o *Overlay) readyFor(n *node, s SetAttr) error {
 		if data || busy {
 			return o.needUp(n, true)
 		}
-		if s.Valid&SetSize != 0 {
+		if s.Valid&SetSize != 0 && s.Size == 0 {
 			return o.emptied(n)
 		}
 	}
@@ -92,12 +99,12 @@ func (o *Overlay) apply(c Caller, n *node, p place, s SetAttr) error {
 		}
 	}
 	if s.Valid&SetSize != 0 {
-		d, err := o.openFile(n, fdWrite)
+		t, err := o.target(n)
 		if err != nil {
 			return err
 		}
-		err = unix.Ftruncate(d.fd, int64(s.Size))
-		d.release()
+		err = t.truncate(int64(s.Size))
+		t.release()
 		if err != nil {
 			return err
 		}

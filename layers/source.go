@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -39,8 +40,10 @@ func (v *view) Close() error {
 type spot struct {
 	path  string
 	parts []*obj // topmost first
-	below []*obj // in a delta: what the layers below have as this directory
-	entry *squashfs.Entry
+	below []*obj // in a delta: what the layers below have as this directory, or of this file
+	// partial, in a delta, says that the data of below shows where the layer has no blocks of its own.
+	partial bool
+	entry   *squashfs.Entry
 }
 
 // node is the spot as far as Overlay.search wants one.
@@ -117,7 +120,7 @@ func (m merged) entry(name string, h hit, full string) (*squashfs.Entry, error) 
 
 func (m merged) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
 	s := file.Handle.(*spot)
-	return openOnce(s.parts[len(s.parts)-1])
+	return m.o.openOnce(s.parts)
 }
 
 // imageOf turns a host's attributes into an image's.
@@ -129,9 +132,10 @@ func imageOf(a Attr) squashfs.Attr {
 }
 
 // Delta presents one layer as it is, whiteouts and overlay attributes included, as the kernel's overlayfs reads them.
-// The layer must stay open while it is used. The source is an io.Closer, as that of Merged.
-func Delta(layer Lower) (squashfs.Source, error) {
-	v, err := openView([]Lower{layer})
+// Partial files are presented as whole ones, which takes the layers below, topmost first. All must stay open while it
+// is used. The source is an io.Closer, as that of Merged.
+func Delta(layer Lower, below []Lower) (squashfs.Source, error) {
+	v, err := openView(append([]Lower{layer}, below...))
 	if err != nil {
 		return nil, err
 	}
@@ -199,6 +203,13 @@ func (d *delta) child(s *spot, name string) (*squashfs.Entry, error) {
 	if f.whiteout || !isDir(f.attr.Mode) && !isReg(f.attr.Mode) {
 		return d.entry(name, top.child(name, f), f, full, nil)
 	}
+	if f.partial {
+		h, err := d.o.search(&node{top: top, below: s.below}, 0, name)
+		if err != nil {
+			return nil, err
+		}
+		return d.entry(name, h.parts[0], f, full, h.parts[1:])
+	}
 	var below []*obj
 	if len(s.below) > 0 || f.redirect != "" {
 		p := &node{top: top, below: s.below}
@@ -223,8 +234,12 @@ func (d *delta) entry(name string, o *obj, f found, full string, below []*obj) (
 	e := &squashfs.Entry{Name: name, Attr: imageOf(f.attr)}
 	for _, x := range xattrs {
 		switch x.Name {
-		case xattrIno, xattrImpure: // the image keeps the number itself
+		case xattrIno, xattrImpure, xattrBlocks: // the image keeps the number itself
 			continue
+		case xattrMetacopy, xattrRedirect:
+			if f.partial {
+				continue // it is presented as a whole
+			}
 		case xattrNode:
 			e.Attr.Mode = e.Attr.Mode&^unix.S_IFMT | unix.S_IFREG
 		}
@@ -235,7 +250,7 @@ func (d *delta) entry(name string, o *obj, f found, full string, below []*obj) (
 			return nil, err
 		}
 	}
-	e.Handle = &spot{path: full, parts: []*obj{o}, below: below, entry: e}
+	e.Handle = &spot{path: full, parts: []*obj{o}, below: below, partial: f.partial, entry: e}
 	return e, nil
 }
 
@@ -249,13 +264,18 @@ func (d *delta) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, er
 	if d.onFile != nil && len(s.below) > 0 {
 		d.onFile(s.path, s.below[0])
 	}
-	return openOnce(s.parts[0])
+	if s.partial {
+		return d.o.openOnce(slices.Concat(s.parts, s.below))
+	}
+	return d.o.openOnce(s.parts)
 }
 
-// openOnce opens a file whose descriptor is of no use to anybody later.
-func openOnce(o *obj) (squashfs.File, error) {
-	f, err := o.backend().open(o)
-	descriptors.drop(o)
+// openOnce opens a file whose descriptors are of no use to anybody later.
+func (o *Overlay) openOnce(parts []*obj) (content, error) {
+	f, err := o.openParts(parts, nil)
+	for _, p := range parts {
+		descriptors.drop(p)
+	}
 	return f, err
 }
 

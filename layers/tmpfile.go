@@ -98,6 +98,10 @@ func (o *Overlay) adopt(n *node) error {
 		return err
 	}
 	descriptors.drop(n.top)
-	o.nodes.setTop(n, &obj{layer: o.upper.layer, ino: n.ino}, n.below)
+	top := &obj{layer: o.upper.layer, ino: n.ino}
+	if err := o.adoptBlocks(n, top); err != nil {
+		return err
+	}
+	o.nodes.setTop(n, top, n.below)
 	return nil
 }

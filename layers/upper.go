@@ -16,6 +16,7 @@ type upper struct {
 	work  int       // O_PATH
 	// attrWhiteouts: the host refuses device 0/0 or was told to do without.
 	attrWhiteouts bool
+	byBlocks      bool          // the host tells holes from data reliably, so that files may be copied up by blocks
 	labels        bool          // the host gives new files extended attributes, as SELinux does
 	serial        atomic.Uint64 // of names in work
 	users         atomic.Int64  // the overlay and copy-ups under way, which outlast a seal; the last one closes work
@@ -87,6 +88,14 @@ func (u *upper) probe(whiteouts string) error {
 	}
 	if a.Dev != b.Dev {
 		return errors.New("upper and work directory are on different file systems")
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(u.store.root, &fs); err != nil {
+		return err
+	}
+	switch fs.Type {
+	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC:
+		u.byBlocks = true
 	}
 	switch whiteouts {
 	case "char":

@@ -98,7 +98,7 @@ func exportSource(stack []layers.Lower, topOnly bool) (squashfs.Source, error) {
 		src, err := layers.Merged(stack)
 		return src, classify(err)
 	}
-	src, err := layers.Delta(stack[0])
+	src, err := layers.Delta(stack[0], stack[1:])
 	return src, classify(err)
 }
 
