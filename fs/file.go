@@ -69,12 +69,16 @@ func (r *readResult) Done() {
 
 // Write writes contents that arrived in one piece.
 func (a *adapter) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	return a.write(&in.InHeader, in.Offset, in.WriteFlags, data)
+}
+
+func (a *adapter) write(h *fuse.InHeader, off uint64, flags uint32, data []byte) (uint32, fuse.Status) {
 	var killFor *layers.Caller
-	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
-		c := caller(&in.InHeader, 0)
+	if flags&fuse.WRITE_KILL_SUIDGID != 0 {
+		c := caller(h, 0)
 		killFor = &c
 	}
-	n, err := a.o.Write(layers.NodeID(in.NodeId), data, int64(in.Offset), killFor)
+	n, err := a.o.Write(layers.NodeID(h.NodeId), data, int64(off), killFor)
 	if err != nil {
 		return 0, a.status(err)
 	}

@@ -72,8 +72,8 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts 
 		return nil, err
 	}
 	d := newDevice(fd, opts.Logger, &m.counts)
-	ps := fuse.NewProtocolServer(raw, protocolOptions(opts))
-	if err := d.greet(ctx, ps); err != nil {
+	h := newHandler(raw, opts)
+	if err := d.greet(ctx, h); err != nil {
 		_ = m.detach(true) // the error that matters is the first
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("fuse: %w", err)
@@ -85,8 +85,17 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts 
 	}
 	m.raiseReadAhead()
 	m.t = d
-	d.start(ps, func() { close(m.done) })
+	d.start(h, func() { close(m.done) })
 	return m, nil
+}
+
+// newHandler makes what answers the requests of a mount.
+func newHandler(raw fuse.RawFileSystem, opts Options) handler {
+	ps := fuse.NewProtocolServer(raw, protocolOptions(opts))
+	if a, ok := raw.(*adapter); ok && !opts.Debug { // the protocol server logs what it answers
+		return &hot{a: a, next: ps}
+	}
+	return ps
 }
 
 // protocolOptions are the capabilities this file system wants, see doc.go and notes on performance.

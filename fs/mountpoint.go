@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
@@ -217,11 +216,11 @@ func (m *Mount) detach(lazy bool) error {
 }
 
 // greet reads and answers INIT, the kernel's first request.
-func (d *device) greet(ctx context.Context, ps *fuse.ProtocolServer) error {
+func (d *device) greet(ctx context.Context, h handler) error {
 	w := worker{d: d}
 	w.need()
 	defer w.drop()
-	d.h = ps
+	d.h = h
 	for {
 		n, err := d.tryRead(w.buf)
 		if err == nil {

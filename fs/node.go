@@ -28,11 +28,15 @@ func (a *adapter) Forget(node, n uint64) { a.o.Forget(layers.NodeID(node), n) }
 
 // GetAttr stats a node.
 func (a *adapter) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	at, err := a.o.GetAttr(layers.NodeID(in.NodeId))
+	return a.getAttr(layers.NodeID(in.NodeId), out)
+}
+
+func (a *adapter) getAttr(node layers.NodeID, out *fuse.AttrOut) fuse.Status {
+	at, err := a.o.GetAttr(node)
 	if err != nil {
 		return a.status(err)
 	}
-	out.AttrValid = forever
+	out.AttrValid, out.AttrValidNsec, out.Dummy = forever, 0, 0
 	putAttr(&out.Attr, &at)
 	return fuse.OK
 }
@@ -103,7 +107,7 @@ func (a *adapter) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrO
 	if err != nil {
 		return a.status(err)
 	}
-	out.AttrValid = forever
+	out.AttrValid, out.AttrValidNsec, out.Dummy = forever, 0, 0
 	putAttr(&out.Attr, &at)
 	return fuse.OK
 }

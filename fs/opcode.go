@@ -5,6 +5,10 @@ import "strconv"
 // Opcodes of the FUSE protocol (include/uapi/linux/fuse.h) that a transport must know to choose who handles a request
 // and how large the answer may be; the rest is go-fuse's.
 const (
+	opLookup        = 1
+	opForget        = 2
+	opGetattr       = 3
+	opSetattr       = 4
 	opReadlink      = 5
 	opRead          = 15
 	opWrite         = 16
@@ -13,6 +17,7 @@ const (
 	opListxattr     = 23
 	opReaddir       = 28
 	opFsyncdir      = 30
+	opInterrupt     = 36
 	opIoctl         = 39
 	opFallocate     = 43
 	opReaddirplus   = 44
@@ -23,11 +28,11 @@ const (
 
 // opNames is in the order of the numbers; the gaps are the protocol's.
 var opNames = [opcodes]string{
-	1: "LOOKUP", 2: "FORGET", 3: "GETATTR", 4: "SETATTR", opReadlink: "READLINK", 6: "SYMLINK", 8: "MKNOD", 9: "MKDIR",
+	opLookup: "LOOKUP", opForget: "FORGET", opGetattr: "GETATTR", opSetattr: "SETATTR", opReadlink: "READLINK", 6: "SYMLINK", 8: "MKNOD", 9: "MKDIR",
 	10: "UNLINK", 11: "RMDIR", 12: "RENAME", 13: "LINK", 14: "OPEN", opRead: "READ", opWrite: "WRITE", 17: "STATFS",
 	18: "RELEASE", opFsync: "FSYNC", 21: "SETXATTR", opGetxattr: "GETXATTR", opListxattr: "LISTXATTR",
 	24: "REMOVEXATTR", 25: "FLUSH", 26: "INIT", 27: "OPENDIR", opReaddir: "READDIR", 29: "RELEASEDIR",
-	opFsyncdir: "FSYNCDIR", 31: "GETLK", 32: "SETLK", 33: "SETLKW", 34: "ACCESS", 35: "CREATE", 36: "INTERRUPT",
+	opFsyncdir: "FSYNCDIR", 31: "GETLK", 32: "SETLK", 33: "SETLKW", 34: "ACCESS", 35: "CREATE", opInterrupt: "INTERRUPT",
 	37: "BMAP", 38: "DESTROY", opIoctl: "IOCTL", 40: "POLL", 41: "NOTIFY_REPLY", 42: "BATCH_FORGET",
 	opFallocate: "FALLOCATE", opReaddirplus: "READDIRPLUS", 45: "RENAME2", 46: "LSEEK",
 	opCopyFileRange: "COPY_FILE_RANGE", 50: "SYNCFS", 51: "TMPFILE", 52: "STATX", 53: "COPY_FILE_RANGE_64",

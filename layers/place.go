@@ -33,7 +33,7 @@ func (p place) stat() (Attr, error) {
 	if p.name == "" {
 		flags |= unix.AT_EMPTY_PATH
 	}
-	if err := unix.Statx(p.dirfd, p.name, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &sx); err != nil {
+	if err := statx(p.dirfd, p.name, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &sx); err != nil {
 		return Attr{}, err
 	}
 	return hostAttr(&sx), nil

@@ -168,6 +168,9 @@ func (o *Overlay) onInode(id NodeID, fn func(n *node, p place) error) error {
 
 // report turns what a layer cannot read into EIO and says so once per place; what is an errno passes through.
 func (o *Overlay) report(err error, at *obj, name string) error {
+	if _, plain := err.(unix.Errno); plain { //nolint:errorlint // the common case, apart because errors.As allocates
+		return err
+	}
 	var errno unix.Errno
 	if errors.As(err, &errno) {
 		return err

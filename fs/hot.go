@@ -1,0 +1,172 @@
+package fs
+
+import (
+	"unsafe"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"snapfs/layers"
+)
+
+// hot answers the requests that programs cause all the time without the protocol server, which allocates about a
+// kilobyte for each and keeps a list of those that could be interrupted; ours never are. Everything else, and
+// whatever looks odd, is the protocol server's. A request is read from and its answer written to the transport's
+// buffers, nothing is allocated on the way.
+type hot struct {
+	a    *adapter
+	next handler
+}
+
+const (
+	inHeaderSize = int(unsafe.Sizeof(fuse.InHeader{}))
+	entrySize    = int(unsafe.Sizeof(fuse.EntryOut{}))
+	attrSize     = int(unsafe.Sizeof(fuse.AttrOut{}))
+)
+
+// at views bytes as a structure of the protocol. The buffers of transports are aligned.
+func at[T any](b []byte) *T { return (*T)(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// HandleRequest implements handler. in is a request in one piece, or its header, fixed part and payload; out is one
+// buffer, or one for the header and one for the rest.
+func (s *hot) HandleRequest(in, out [][]byte) (int, fuse.Status) {
+	h := at[fuse.InHeader](in[0])
+	size := hotSize(h.Opcode)
+	if size < 0 || len(in[0]) < inHeaderSize || h.TotalExtlen != 0 {
+		return s.next.HandleRequest(in, out)
+	}
+	var fixed, payload []byte
+	switch {
+	case len(in) == 1 && len(in[0]) >= inHeaderSize+size:
+		fixed, payload = in[0][inHeaderSize:inHeaderSize+size], in[0][inHeaderSize+size:]
+	case len(in) == 3 && len(in[0]) == inHeaderSize && len(in[1]) == size:
+		fixed, payload = in[1], in[2]
+	default:
+		return s.next.HandleRequest(in, out)
+	}
+	switch h.Opcode {
+	case opForget:
+		s.a.Forget(h.NodeId, at[forgetIn](fixed).lookups)
+		return 0, fuse.OK
+	case opInterrupt:
+		return 0, fuse.OK // nothing that waits long can be given up half done
+	}
+	var head, body []byte
+	switch {
+	case len(out) == 1 && len(out[0]) >= outHeaderSize:
+		head, body = out[0][:outHeaderSize], out[0][outHeaderSize:]
+	case len(out) == 2 && len(out[0]) == outHeaderSize:
+		head, body = out[0], out[1]
+	default:
+		return s.next.HandleRequest(in, out)
+	}
+	n, st, ok := s.answer(h, fixed, payload, body)
+	if !ok {
+		return s.next.HandleRequest(in, out)
+	}
+	if st != fuse.OK {
+		n = 0
+	}
+	*at[fuse.OutHeader](head) = fuse.OutHeader{Length: uint32(outHeaderSize + n), Status: -int32(st), Unique: h.Unique}
+	return outHeaderSize + n, fuse.OK
+}
+
+// hotSize is the size of a request's fixed part, -1 for what hot does not handle.
+func hotSize(op uint32) int {
+	switch op {
+	case opLookup:
+		return 0
+	case opForget, opInterrupt, opGetxattr:
+		return 8
+	case opGetattr:
+		return 16
+	case opRead, opWrite:
+		return 40
+	case opSetattr:
+		return setattrSize
+	}
+	return -1
+}
+
+const setattrSize = int(unsafe.Sizeof(fuse.SetAttrInCommon{})) - inHeaderSize
+
+// Fixed parts of requests as they come without their header (include/uapi/linux/fuse.h).
+type (
+	forgetIn   struct{ lookups uint64 }
+	getxattrIn struct{ size, padding uint32 }
+	rwIn       struct {
+		handle, offset uint64
+		size, flags    uint32 // of WRITE: write_flags
+		owner          uint64
+		open, padding  uint32
+	}
+	writeOut struct{ size, padding uint32 }
+)
+
+// answer does what a request asks and puts all but the answer's header into body; ok is false if it is not for hot.
+func (s *hot) answer(h *fuse.InHeader, fixed, payload, body []byte) (n int, st fuse.Status, ok bool) {
+	switch h.Opcode {
+	case opLookup:
+		name, whole := nameOf(payload)
+		if !whole || len(body) < entrySize {
+			return 0, 0, false
+		}
+		out := at[fuse.EntryOut](body)
+		*out = fuse.EntryOut{}
+		return entrySize, s.a.Lookup(nil, h, name, out), true
+	case opGetattr:
+		if len(body) < attrSize {
+			return 0, 0, false
+		}
+		return attrSize, s.a.getAttr(layers.NodeID(h.NodeId), at[fuse.AttrOut](body)), true
+	case opSetattr:
+		if len(body) < attrSize {
+			return 0, 0, false
+		}
+		var in fuse.SetAttrIn
+		in.InHeader = *h
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&in)), unsafe.Sizeof(in))[inHeaderSize:], fixed)
+		return attrSize, s.a.SetAttr(nil, &in, at[fuse.AttrOut](body)), true
+	case opRead:
+		in := at[rwIn](fixed)
+		if uint64(len(body)) < uint64(in.size) {
+			return 0, 0, false
+		}
+		k, err := s.a.o.Read(layers.NodeID(h.NodeId), body[:in.size], int64(in.offset))
+		return k, s.a.status(err), true
+	case opWrite:
+		in := at[rwIn](fixed)
+		if uint64(len(payload)) < uint64(in.size) || len(body) < int(unsafe.Sizeof(writeOut{})) {
+			return 0, 0, false
+		}
+		k, st := s.a.write(h, in.offset, in.flags, payload[:in.size])
+		*at[writeOut](body) = writeOut{size: k}
+		return int(unsafe.Sizeof(writeOut{})), st, true
+	}
+	return s.getxattr(h, at[getxattrIn](fixed).size, payload, body)
+}
+
+// getxattr answers with the value, or with its size if the caller has no room.
+func (s *hot) getxattr(h *fuse.InHeader, size uint32, payload, body []byte) (n int, st fuse.Status, ok bool) {
+	name, whole := nameOf(payload)
+	if !whole || uint64(len(body)) < max(uint64(size), uint64(unsafe.Sizeof(fuse.GetXAttrOut{}))) {
+		return 0, 0, false
+	}
+	k, st := s.a.GetXAttr(nil, h, name, body[:size])
+	if size > 0 {
+		return int(k), st, true
+	}
+	if st == fuse.ERANGE {
+		st = fuse.OK // the size is what was asked for
+	}
+	*at[fuse.GetXAttrOut](body) = fuse.GetXAttrOut{Size: k}
+	return int(unsafe.Sizeof(fuse.GetXAttrOut{})), st, true
+}
+
+// nameOf takes a name off its terminator; false if that is missing.
+func nameOf(payload []byte) (string, bool) {
+	n := len(payload) - 1
+	if n < 0 || payload[n] != 0 {
+		return "", false
+	}
+	return string(payload[:n]), true
+}
