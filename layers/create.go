@@ -341,6 +341,7 @@ func (o *Overlay) linked(n, p *node, name string) (Entry, error) {
 		o.nodes.moveLocked(n, p, name)
 		n.top.parent, n.top.name = p.top, name
 		n.unpin()
+		o.nodes.showLocked(n)
 	} else {
 		o.nodes.aliasLocked(n, p, name)
 	}

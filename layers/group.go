@@ -51,6 +51,13 @@ func (o *Overlay) linksOf(top *obj) ([]link, error) {
 	return t.links[top.ino], t.err
 }
 
+// forget drops the table of a layer that has left the stack.
+func (g *groupTables) forget(l *layer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.m, l)
+}
+
 // scanLinks lists all directories of a layer and keeps the numbers that occur twice.
 func (o *Overlay) scanLinks(l *layer) (map[uint64][]link, error) {
 	first := map[uint64]link{}

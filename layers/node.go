@@ -17,7 +17,6 @@ const RootNode NodeID = 1
 type node struct {
 	// Immutable.
 	id  NodeID
-	ino uint64
 	typ uint32 // S_IFMT bits
 
 	// bare says that there are no extended attributes but the overlay's own. The kernel asks for one before the first
@@ -25,13 +24,14 @@ type node struct {
 	bare atomic.Bool
 
 	// Guarded by Overlay.tree.
+	ino    uint64
 	parent *node // of name; nil for the root
 	name   string
 	top    *obj
 	below  []*obj // merged directories: the further parts; metacopies: the parts down to the one with the data
 	dead   bool   // no known name leads here: removed, or made without one
 	pin    int32  // O_PATH descriptor of a dead inode of a directory layer plus one; 0 = none
-	free   bool   // the pinned inode has no name in any layer, so that it stays writable over a seal
+	free   bool   // the inode of a dead node is in no layer of the stack, so that it stays writable over a seal
 
 	// Guarded by table.mu.
 	lookups uint64  // references that the kernel holds
@@ -52,6 +52,9 @@ type table struct {
 	next uint64           // for ids of nodes whose inode number is taken; guarded by mu
 	odd  map[oddKey]*node // those nodes; guarded by mu
 }
+
+// odd tells whether n is found by its inode in table.odd: another node has, or had, the id that would be its own.
+func (n *node) odd() bool { return n.id != NodeID(n.ino) }
 
 // oddKey identifies a node whose inode number another node has as its id.
 type oddKey struct {
@@ -98,7 +101,7 @@ func (t *table) enter(p *node, name string, h hit) *node {
 
 // findLocked finds the live node of an inode. mu is held.
 func (t *table) findLocked(top *obj) *node {
-	if n := t.m[NodeID(top.ino)]; n != nil && n.top.layer == top.layer && n.ino == top.ino && n.id != RootNode {
+	if n := t.m[NodeID(top.ino)]; n != nil && n.top.layer == top.layer && n.ino == top.ino && n.id != RootNode && !n.free {
 		return n
 	}
 	return t.odd[oddKey{top.layer, top.ino}]
@@ -112,7 +115,7 @@ func (t *table) addLocked(n *node) {
 	if n.id == 0 || t.m[n.id] != nil {
 		t.next++
 		n.id = NodeID(oddIDs | t.next)
-		t.odd[oddKey{n.top.layer, n.ino}] = n
+		t.showLocked(n)
 	}
 	t.m[n.id] = n
 }
@@ -154,9 +157,7 @@ func (t *table) drop(n *node, lookups uint64, kids int) []*node {
 			continue
 		}
 		delete(t.m, n.id)
-		if n.id >= oddIDs {
-			delete(t.odd, oddKey{n.top.layer, n.ino})
-		}
+		t.hideLocked(n)
 		gone = append(gone, n)
 		for _, a := range n.aliases {
 			a.parent.kids--
@@ -174,11 +175,23 @@ func (t *table) drop(n *node, lookups uint64, kids int) []*node {
 func (t *table) setTop(n *node, top *obj, below []*obj) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n.id >= oddIDs {
-		delete(t.odd, oddKey{n.top.layer, n.ino})
-		t.odd[oddKey{top.layer, n.ino}] = n
-	}
+	t.hideLocked(n)
 	n.top, n.below = top, below
+	t.showLocked(n)
+}
+
+// showLocked lets n be found by its inode; what is in no layer is not to be found. mu is held.
+func (t *table) showLocked(n *node) {
+	if n.odd() && !n.free {
+		t.odd[oddKey{n.top.layer, n.ino}] = n
+	}
+}
+
+// hideLocked takes n out of odd, where another may have come in its place. mu is held.
+func (t *table) hideLocked(n *node) {
+	if key := (oddKey{n.top.layer, n.ino}); t.odd[key] == n {
+		delete(t.odd, key)
+	}
 }
 
 // hold keeps n in the table during a call.

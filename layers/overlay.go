@@ -41,6 +41,7 @@ type Overlay struct {
 	blocks   blockTable
 	groups   groupTables
 	lost     lostData
+	attics   attics
 }
 
 // New opens an overlay. upper and work are directories on one host file system; lowers go from the topmost down.
@@ -147,6 +148,7 @@ func (o *Overlay) Close() error {
 		n.unpin()
 	}
 	o.nodes.m = nil
+	o.attics.close()
 	if o.upper != nil {
 		o.upper.release()
 	}
@@ -180,6 +182,7 @@ func (o *Overlay) discard(gone []*node) {
 			}
 		}
 		n.unpin()
+		o.attics.leave(n)
 	}
 }
 

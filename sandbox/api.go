@@ -156,6 +156,13 @@ type ForkRequest struct {
 	MountOptions
 }
 
+// RollbackRequest moves a workspace back to a snapshot, in place.
+type RollbackRequest struct {
+	Access
+	Workspace string `json:"workspace"`
+	Snapshot  string `json:"snapshot"`
+}
+
 // ListRequest pages through workspaces or snapshots; After is exclusive, Limit 0 means 100 and is clamped there.
 type ListRequest struct {
 	Access
@@ -320,6 +327,8 @@ type API interface {
 	Branch(ctx context.Context, r RestoreRequest) (Workspace, error)  // {origin}-branch-{short}
 	// Fork makes a new workspace from the current state, without a snapshot of its own.
 	Fork(ctx context.Context, r ForkRequest) (Workspace, error)
+	// Rollback moves a workspace back to a snapshot, in place, mounted or not: what was written since is gone.
+	Rollback(ctx context.Context, r RollbackRequest) (Workspace, error)
 	Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error)
 	Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, error)
 	Show(ctx context.Context, r RefRequest) (Object, error)

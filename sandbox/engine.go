@@ -23,6 +23,9 @@ type mounted interface {
 	Done() <-chan struct{}   // closed when the connection has ended and no request runs
 	Transport() string
 	Requests() map[string]uint64 // by kind, since it was mounted
+	// InvalidateEntry and InvalidateNode make the kernel forget a name, and what it knows of a node.
+	InvalidateEntry(parent layers.NodeID, name string) error
+	InvalidateNode(node layers.NodeID) error
 }
 
 // fuseEngine serves the whole overlay over FUSE.

@@ -78,6 +78,7 @@ func TestCommandLine(t *testing.T) {
 		{"prune --keep-last 0", 2, "", "--keep-last 0"},
 		{"prune --older-than soon", 2, "", "--older-than"},
 		{"log", 2, "", "missing NAME"},
+		{"rollback x", 2, "", "missing SNAP"},
 		{"list", 3, "", "does not exist"},
 		{"events", 3, "", "does not exist"},
 		{"snapshots", 3, "", "does not exist"},

@@ -41,6 +41,11 @@ func (c *Client) Fork(ctx context.Context, r sandbox.ForkRequest) (sandbox.Works
 	return call[sandbox.Workspace](ctx, c, callFork, r, sink{})
 }
 
+// Rollback implements sandbox.API.
+func (c *Client) Rollback(ctx context.Context, r sandbox.RollbackRequest) (sandbox.Workspace, error) {
+	return call[sandbox.Workspace](ctx, c, callRollback, r, sink{})
+}
+
 // Prune implements sandbox.API.
 func (c *Client) Prune(ctx context.Context, r sandbox.PruneRequest) (sandbox.PruneResult, error) {
 	return call[sandbox.PruneResult](ctx, c, callPrune, r, sink{})

@@ -41,6 +41,7 @@ func (s *server) routes() http.Handler {
 		return none{}, h.Events(ctx, r, func(e sandbox.Event) error { return out.send(frame{Event: &e}) })
 	}))
 	add(callFork, handle(s, plain(h.Fork)))
+	add(callRollback, handle(s, plain(h.Rollback)))
 	add(callPrune, handle(s, plain(h.Prune)))
 	add(callMount, handle(s, plain(h.Mount)))
 	add(callUnmount, handle(s, plain(h.Unmount)))

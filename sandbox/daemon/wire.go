@@ -81,6 +81,7 @@ const (
 	callRestore    = "restore"
 	callBranch     = "branch"
 	callFork       = "fork"
+	callRollback   = "rollback"
 	callWorkspaces = "workspaces"
 	callSnapshots  = "snapshots"
 	callShow       = "show"

@@ -1,0 +1,115 @@
+package layers
+
+import (
+	"slices"
+	"sync"
+)
+
+// attic holds what a rollback has taken from under the tree, for the nodes that still stand on it: files that programs have open,
+// and directories they are in. They have no names any more.
+type attic struct {
+	released func() // called when it is empty
+
+	layers []*layer // each with its reference; immutable once the rollback is over
+	users  int      // guarded by attics.mu
+}
+
+// attics are the attics of an overlay that are not empty. The zero value is ready.
+type attics struct {
+	mu sync.Mutex
+	in map[*node][]*attic // guarded by mu: a node may outlive several rollbacks
+	// all are those that are not empty, guarded by mu.
+	all []*attic
+}
+
+func (s *attics) add(a *attic, users int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.users = users
+	s.all = append(s.all, a)
+}
+
+// take makes n an orphan that stands on a. upper is the layer that was the upper. It gives the directories of the further names that
+// n had, each with the reference that the name held. tree is held for writing.
+func (a *attic) take(o *Overlay, n *node, upper *layer) (parents []*node) {
+	o.nodes.mu.Lock()
+	for _, x := range n.aliases {
+		parents = append(parents, x.parent)
+	}
+	n.aliases = nil
+	n.dead = true
+	if n.top.layer == upper {
+		o.nodes.hideLocked(n)
+		n.free = true // nobody else has it: it is written where it is
+	}
+	o.nodes.mu.Unlock()
+	switch {
+	case n.free:
+	case n.pin == 0 && !slices.Contains(a.layers, n.top.layer):
+		// Its layer stays, and whoever looks its inode up there must meet a node of its own.
+		top := &obj{layer: a.copyOf(n.top.layer), parent: n.top.parent, name: n.top.name, ino: n.top.ino}
+		top.ref.Store(n.top.ref.Load())
+		descriptors.drop(n.top)
+		o.nodes.setTop(n, top, n.below)
+	}
+	o.listings.drop(n)
+	o.attics.mu.Lock()
+	defer o.attics.mu.Unlock()
+	if o.attics.in == nil {
+		o.attics.in = map[*node][]*attic{}
+	}
+	o.attics.in[n] = append(o.attics.in[n], a)
+	return parents
+}
+
+// copyOf gives a layer that reads what l does.
+func (a *attic) copyOf(l *layer) *layer {
+	for _, c := range a.layers {
+		if c.lower == l.lower {
+			return c
+		}
+	}
+	c := &layer{lower: l.lower.acquire()}
+	a.layers = append(a.layers, c)
+	return c
+}
+
+// leave notes that a node is gone.
+func (s *attics) leave(n *node) {
+	s.mu.Lock()
+	var done []*attic
+	for _, a := range s.in[n] {
+		if a.users--; a.users == 0 {
+			done = append(done, a)
+		}
+	}
+	delete(s.in, n)
+	s.mu.Unlock()
+	for _, a := range done {
+		s.empty(a)
+	}
+}
+
+// empty gives up an attic that nobody stands on.
+func (s *attics) empty(a *attic) {
+	s.mu.Lock()
+	s.all = slices.DeleteFunc(s.all, func(x *attic) bool { return x == a })
+	s.mu.Unlock()
+	descriptors.purge(func(k fdKey) bool { return slices.Contains(a.layers, k.o.layer) })
+	for _, l := range a.layers {
+		_ = l.lower.Close() // read only, or nobody's any more
+	}
+	if a.released != nil {
+		a.released()
+	}
+}
+
+// close gives up all attics; the overlay is being closed.
+func (s *attics) close() {
+	s.mu.Lock()
+	all := slices.Clone(s.all)
+	s.mu.Unlock()
+	for _, a := range all {
+		s.empty(a)
+	}
+}
