@@ -242,7 +242,7 @@ func rollbackRound(t *testing.T, seed uint64) {
 // writeOrphan appends to a file that has lost its place.
 func writeOrphan(t *testing.T, o *Overlay, n NodeID, was string) {
 	t.Helper()
-	if _, err := o.Write(n, []byte("more"), int64(len(was)), false); err != nil {
+	if _, err := o.Write(n, []byte("more"), int64(len(was)), nil); err != nil {
 		t.Errorf("writing orphan %d: %v", n, err)
 	}
 	if _, err := o.SetAttr(Caller{}, n, SetAttr{Valid: SetMode, Mode: 0o600}); err != nil {
