@@ -188,6 +188,9 @@ func (o *Overlay) copyUpOne(n *node, data bool) error {
 		return err
 	}
 	defer s.close()
+	if s.dead && s.attr.Nlink > 0 && !isDir(n.typ) && o.findName(n, s.top) {
+		return nil // it is no orphan; the caller of copyUp starts over
+	}
 	var others []groupName
 	if !isDir(n.typ) && s.attr.Nlink > 1 && !s.dead {
 		if others, err = o.groupOf(s.top); err != nil {

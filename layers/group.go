@@ -62,6 +62,22 @@ func (g *groupTables) forget(l *layer) {
 func (o *Overlay) scanLinks(l *layer) (map[uint64][]link, error) {
 	first := map[uint64]link{}
 	all := map[uint64][]link{}
+	err := o.eachLink(l, func(ino uint64, it link) {
+		f, seen := first[ino]
+		switch {
+		case !seen:
+			first[ino] = it
+		case all[ino] == nil:
+			all[ino] = []link{f, it}
+		default:
+			all[ino] = append(all[ino], it)
+		}
+	})
+	return all, err
+}
+
+// eachLink lists the names of all that are no directories in a layer.
+func (o *Overlay) eachLink(l *layer, fn func(ino uint64, it link)) error {
 	for dirs := []*obj{rootObj(l)}; len(dirs) > 0; {
 		dir := dirs[len(dirs)-1]
 		dirs = dirs[:len(dirs)-1]
@@ -72,26 +88,17 @@ func (o *Overlay) scanLinks(l *layer) (map[uint64][]link, error) {
 			case e.typ == unix.S_IFDIR:
 				dirs = append(dirs, &obj{layer: l, parent: dir, name: e.name, ino: e.ino})
 			default:
-				it := link{dir, e.name}
-				f, seen := first[e.ino]
-				switch {
-				case !seen:
-					first[e.ino] = it
-				case all[e.ino] == nil:
-					all[e.ino] = []link{f, it}
-				default:
-					all[e.ino] = append(all[e.ino], it)
-				}
+				fn(e.ino, link{dir, e.name})
 			}
 			return nil
 		})
 		descriptors.drop(dir)
 		o.tree.RUnlock()
 		if err != nil {
-			return nil, o.reportPart(err, dir)
+			return o.reportPart(err, dir)
 		}
 	}
-	return all, nil
+	return nil
 }
 
 func (o *Overlay) reportPart(err error, at *obj) error {
@@ -125,6 +132,35 @@ func (o *Overlay) groupOf(top *obj) ([]groupName, error) {
 		}
 	}
 	return group, nil
+}
+
+// findName looks for a name that a file without a known one still has in its layer, and tells whether it has it now.
+// The caller holds no lock.
+func (o *Overlay) findName(n *node, top *obj) bool {
+	var links []link
+	err := o.eachLink(top.layer, func(ino uint64, it link) {
+		if ino == top.ino {
+			links = append(links, it)
+		}
+	})
+	if err != nil {
+		return false // reported; the copy becomes an orphan
+	}
+	for _, l := range links {
+		dir, err := o.dirOf(l.dir)
+		if err != nil || dir == nil {
+			continue
+		}
+		e, err := o.Lookup(dir.id, l.name) // revives n if it is what the name leads to
+		if err == nil {
+			o.Forget(e.Node, 1)
+		}
+		o.releaseGroup([]groupName{{dir: dir}})
+		if err == nil && e.Node == n.id {
+			return true
+		}
+	}
+	return false
 }
 
 func (o *Overlay) releaseGroup(group []groupName) {
@@ -167,14 +203,10 @@ func (o *Overlay) dirOf(part *obj) (*node, error) {
 
 // childDir looks a directory up; nil if there is none of that name.
 func (o *Overlay) childDir(n *node, name string) (*node, error) {
-	e, err := o.lookupIn(n, name)
+	_, c, err := o.lookupIn(n.id, name)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	c, err := o.nodes.get(e.Node)
 	if err != nil {
 		return nil, err
 	}

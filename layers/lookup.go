@@ -33,25 +33,65 @@ func (o *Overlay) Lookup(parent NodeID, name string) (Entry, error) {
 		return Entry{}, err
 	}
 	o.tree.RLock()
-	defer o.tree.RUnlock()
-	p, err := o.dirNode(parent)
-	if err != nil {
-		return Entry{}, err
+	e, n, err := o.lookupIn(parent, name)
+	lost := err == nil && n.dead
+	o.tree.RUnlock()
+	if lost {
+		o.revive(n)
 	}
-	return o.lookupIn(p, name)
+	return e, err
 }
 
 // lookupIn is Lookup below the lock; tree is held.
-func (o *Overlay) lookupIn(p *node, name string) (Entry, error) {
+func (o *Overlay) lookupIn(parent NodeID, name string) (Entry, *node, error) {
+	p, err := o.dirNode(parent)
+	if err != nil {
+		return Entry{}, nil, err
+	}
 	if p.dead {
-		return Entry{}, unix.ENOENT
+		return Entry{}, nil, unix.ENOENT
 	}
 	h, err := o.search(p, 0, name)
 	if err != nil {
-		return Entry{}, o.report(err, p.top, name)
+		return Entry{}, nil, o.report(err, p.top, name)
 	}
 	n := o.nodes.enter(p, name, h)
-	return Entry{Node: n.id, Gen: 1, Attr: o.shape(n, h.attr)}, nil
+	return Entry{Node: n.id, Gen: 1, Attr: o.shape(n, h.attr)}, n, nil
+}
+
+// revive gives nodes that have lost their only known name the further name under which they were found.
+func (o *Overlay) revive(lost ...*node) {
+	o.tree.Lock()
+	defer o.tree.Unlock()
+	for _, n := range lost {
+		o.reviveLocked(n)
+	}
+}
+
+// reviveLocked is revive with tree held for writing.
+func (o *Overlay) reviveLocked(n *node) {
+	if !n.dead || n.free {
+		return
+	}
+	t := &o.nodes
+	t.mu.Lock()
+	names := n.aliases
+	t.mu.Unlock()
+	for _, a := range names {
+		h, err := o.search(a.parent, 0, a.name)
+		if err != nil || h.parts[0].layer != n.top.layer || h.parts[0].ino != n.ino {
+			continue // gone again meanwhile
+		}
+		descriptors.drop(n.top)
+		n.unpin()
+		n.dead = false
+		t.setTop(n, h.parts[0], h.parts[1:])
+		t.mu.Lock()
+		t.unaliasLocked(n, a.parent, a.name)
+		t.moveLocked(n, a.parent, a.name)
+		t.mu.Unlock()
+		return
+	}
 }
 
 // search resolves name in p's parts from the part with index from on; unix.ENOENT. tree is held.

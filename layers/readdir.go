@@ -184,8 +184,14 @@ func (o *Overlay) ReadDir(id NodeID, cookie uint64, yield func(DirEntry) bool) e
 // up, have a zero Entry. When yield returns false that Entry was not taken: its reference is given back. yield must
 // not call the overlay.
 func (o *Overlay) ReadDirPlus(id NodeID, cookie uint64, yield func(DirEntry, Entry) bool) error {
+	var lost []*node
 	o.tree.RLock()
-	defer o.tree.RUnlock()
+	defer func() {
+		o.tree.RUnlock()
+		if lost != nil {
+			o.revive(lost...)
+		}
+	}()
 	l, err := o.listingOf(id)
 	if err != nil {
 		return err
@@ -201,8 +207,11 @@ func (o *Overlay) ReadDirPlus(id NodeID, cookie uint64, yield func(DirEntry, Ent
 		}
 		n := o.nodes.enter(l.dir, d.Name, h)
 		taken := yield(d, Entry{Node: n.id, Gen: 1, Attr: o.shape(n, h.attr)})
-		if !taken {
+		switch {
+		case !taken:
 			o.discard(o.nodes.drop(n, 1, 0))
+		case n.dead:
+			lost = append(lost, n)
 		}
 		return taken
 	})

@@ -98,8 +98,10 @@ func (o *Overlay) planMove(m *move, oldParent, newParent NodeID, flags uint32) e
 		return unix.ENOENT
 	}
 	m.node = o.nodes.enter(m.fromDir, m.fromName, m.from)
+	o.reviveLocked(m.node)
 	if exists {
 		m.target = o.nodes.enter(m.toDir, m.toName, m.to)
+		o.reviveLocked(m.target)
 	}
 	if m.node == m.target {
 		return nil

@@ -155,8 +155,9 @@ func (o *Overlay) unlinked(n, p *node, name string) {
 	t := &o.nodes
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n.parent != p || n.name != name {
+	if n.dead || n.parent != p || n.name != name {
 		t.unaliasLocked(n, p, name)
+		n.orphaned()
 		return
 	}
 	if len(n.aliases) > 0 {
@@ -168,7 +169,12 @@ func (o *Overlay) unlinked(n, p *node, name string) {
 		return
 	}
 	n.dead = true
-	if n.pin > 0 {
+	n.orphaned()
+}
+
+// orphaned notes whether a pinned inode has no name left in any layer. tree is held for writing.
+func (n *node) orphaned() {
+	if n.dead && n.pin > 0 && !n.free {
 		a, err := place{dirfd: int(n.pin) - 1}.stat()
 		n.free = err == nil && (a.Nlink == 0 || isDir(n.typ))
 	}
