@@ -5,7 +5,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/layers"
-	"snapfs/squashfs"
 )
 
 // Lookup answers an unknown name with node 0, which the kernel remembers as "no such name".
@@ -64,14 +63,14 @@ func (a *adapter) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut)
 		RdevMajor: unix.Major(at.Rdev),
 		RdevMinor: unix.Minor(at.Rdev),
 	}
-	if at.Btime != (squashfs.Time{}) {
+	if at.Btime != (layers.Time{}) {
 		out.Mask |= unix.STATX_BTIME
 		out.Btime = sxTime(at.Btime)
 	}
 	return fuse.OK
 }
 
-func sxTime(t squashfs.Time) fuse.SxTime { return fuse.SxTime{Sec: uint64(t.Sec), Nsec: t.Nsec} }
+func sxTime(t layers.Time) fuse.SxTime { return fuse.SxTime{Sec: uint64(t.Sec), Nsec: t.Nsec} }
 
 // SetAttr changes attributes. With HANDLE_KILLPRIV_V2 a change of owner always clears setuid, setgid and
 // capabilities, and a change of size when the kernel says so.
@@ -81,8 +80,8 @@ func (a *adapter) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrO
 		UID:   in.Uid,
 		GID:   in.Gid,
 		Size:  in.Size,
-		Atime: squashfs.Time{Sec: int64(in.Atime), Nsec: in.Atimensec},
-		Mtime: squashfs.Time{Sec: int64(in.Mtime), Nsec: in.Mtimensec},
+		Atime: layers.Time{Sec: int64(in.Atime), Nsec: in.Atimensec},
+		Mtime: layers.Time{Sec: int64(in.Mtime), Nsec: in.Mtimensec},
 	}
 	for _, b := range [...]struct{ fuse, layers uint32 }{
 		{fuse.FATTR_MODE, layers.SetMode},

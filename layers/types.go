@@ -2,6 +2,9 @@ package layers
 
 import "snapfs/squashfs"
 
+// Time is a Linux timespec since 1970.
+type Time = squashfs.Time
+
 // Attr is what stat shows. Ino is stable across copy-up, rename, remount, seal, restore and branch.
 type Attr struct {
 	Ino, Size, Blocks uint64
@@ -10,10 +13,10 @@ type Attr struct {
 	UID, GID          uint32
 	Rdev              uint64
 	Blksize           uint32
-	Atime             squashfs.Time
-	Mtime             squashfs.Time
-	Ctime             squashfs.Time
-	Btime             squashfs.Time
+	Atime             Time
+	Mtime             Time
+	Ctime             Time
+	Btime             Time
 }
 
 // Entry is the answer of a look-up; it holds one reference that Forget gives back.
@@ -42,7 +45,7 @@ type SetAttr struct {
 	Mode         uint32
 	UID, GID     uint32
 	Size         uint64
-	Atime, Mtime squashfs.Time
+	Atime, Mtime Time
 }
 
 // DirEntry is one name of a directory listing. Cookie resumes the listing after this name.
