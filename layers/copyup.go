@@ -426,7 +426,8 @@ func (o *Overlay) commitOrphan(n *node, from place, below []*obj) (bool, error) 
 	}
 	old := n.top
 	n.unpin()
-	n.pin, n.free = int32(fd)+1, true
+	n.setPin(fd)
+	n.free = true
 	top := &obj{layer: o.upper.layer, parent: old.parent, name: old.name, ino: n.ino}
 	top.ref.Store(notes)
 	o.nodes.setTop(n, top, below)

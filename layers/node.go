@@ -231,14 +231,21 @@ func (n *node) keep() error {
 	if err != nil {
 		return err
 	}
-	n.pin = int32(fd) + 1
+	n.setPin(fd)
 	return nil
+}
+
+// setPin has n hold an open inode.
+func (n *node) setPin(fd int) {
+	n.pin = int32(fd) + 1
+	pins.Add(1)
 }
 
 // unpin gives the pinned inode up. Nothing refers to n, or n has a name again.
 func (n *node) unpin() {
 	if n.pin > 0 {
 		_ = unix.Close(int(n.pin) - 1) // O_PATH
+		pins.Add(-1)
 		n.pin, n.free = 0, false
 	}
 }

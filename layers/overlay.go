@@ -41,6 +41,7 @@ type Overlay struct {
 	blocks   blockTable
 	groups   groupTables
 	lost     lostData
+	orphans  orphanage
 	attics   attics
 }
 
@@ -149,6 +150,7 @@ func (o *Overlay) Close() error {
 	}
 	o.nodes.m = nil
 	o.attics.close()
+	o.orphans.close()
 	if o.upper != nil {
 		o.upper.release()
 	}
@@ -182,6 +184,7 @@ func (o *Overlay) discard(gone []*node) {
 			}
 		}
 		n.unpin()
+		o.orphans.leave(n)
 		o.attics.leave(n)
 	}
 }
@@ -221,10 +224,13 @@ func (o *Overlay) alter(fn func() error) error {
 
 // withCopyUp runs fn inside the gate until it needs no further copy-up.
 func (o *Overlay) withCopyUp(fn func() error) error {
-	for {
+	for tries := 0; ; {
 		o.gate.RLock()
 		err := fn()
 		o.gate.RUnlock()
+		if err != nil && o.mayFree(err, &tries) {
+			continue
+		}
 		var need *errNeedUp
 		if err == nil || !errors.As(err, &need) {
 			return err

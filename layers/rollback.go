@@ -104,8 +104,13 @@ func (r *rollback) run(ctx context.Context, lowers []Lower, record func() error,
 	// Look-ups of the plan see the new stack.
 	o.stack = r.stack
 	err := r.plan()
+	if err == nil {
+		err = o.orphans.move(o.upper, r.next)
+	}
 	if err == nil && record != nil {
-		err = record()
+		if err = record(); err != nil {
+			err = errors.Join(err, o.orphans.move(r.next, o.upper))
+		}
 	}
 	if err != nil {
 		o.stack = r.was

@@ -58,9 +58,12 @@ func (o *Overlay) swap(ctx context.Context, key string, next *upper, record func
 	if err := next.initRoot(o.root.top); err != nil {
 		return fail(fmt.Errorf("seal: prepare the root of the new upper: %w", err))
 	}
+	if err := o.orphans.move(old, next); err != nil {
+		return fail(fmt.Errorf("seal: keep what is open without a name: %w", err))
+	}
 	if record != nil {
 		if err := record(); err != nil {
-			return fail(err)
+			return fail(errors.Join(err, o.orphans.move(next, old)))
 		}
 	}
 	descriptors.purge(func(k fdKey) bool { return k.o.layer == old.layer && k.kind == fdWrite })

@@ -79,8 +79,9 @@ func (o *Overlay) tmpfileIn(dir Attr, acl []byte, c creation) (Entry, error) {
 	a.Ino |= o.upper.store.inoBase
 	n := &node{
 		id: NodeID(a.Ino), ino: a.Ino, typ: unix.S_IFREG, top: &obj{layer: o.upper.layer, ino: a.Ino}, lookups: 1,
-		dead: true, pin: int32(fd) + 1, free: true,
+		dead: true, free: true,
 	}
+	n.setPin(fd)
 	n.bare.Store(acl == nil && !o.upper.labels)
 	o.nodes.mu.Lock()
 	o.nodes.addLocked(n)

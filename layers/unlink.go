@@ -67,6 +67,7 @@ func (o *Overlay) unlinkIn(p *node, name string, h hit) error {
 		return err
 	}
 	n := o.nodes.find(top)
+	defer o.orphans.settle()
 	if err := o.beforeUnlink(n, p, name, own); err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (o *Overlay) beforeUnlink(n, p *node, name string, own bool) error {
 	if !last {
 		return nil
 	}
-	return n.keep()
+	return o.keep(n)
 }
 
 // unlinked notes that a name of n, which may be nil, is gone. tree is held for writing.
@@ -170,6 +171,7 @@ func (o *Overlay) unlinked(n, p *node, name string) {
 	}
 	n.dead = true
 	n.orphaned()
+	o.take(n)
 }
 
 // orphaned notes whether a pinned inode has no name left in any layer. tree is held for writing.

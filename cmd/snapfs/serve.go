@@ -74,6 +74,7 @@ func (a *app) serve(ctx context.Context, report *os.File, opts sandbox.Options) 
 	logger := slog.New(slog.NewTextHandler(sink, &slog.HandlerOptions{Level: level}))
 	opts.Logger = logger
 
+	raiseFiles()
 	home, err := sandbox.Open(ctx, a.home, opts)
 	if err != nil {
 		return err
