@@ -17,6 +17,8 @@ type Hint struct {
 	Path string  // sort and prediction key; "" for metadata
 	Size int64   // bytes until the next hint, -1 unknown
 	Prev []Range // where the previous version of these bytes lies in stored manifests; may be empty
+	// InPlace says that Prev is one range which the bytes differ from only where they were overwritten.
+	InPlace bool
 }
 
 // Range is a part of a stored manifest.

@@ -31,13 +31,15 @@ type Manifest struct {
 	Kind   Kind
 	Size   int64 // bytes
 	Chunks int64
-	Digest [32]byte // BLAKE3 over chunk hashes, header and transform runs: equal digests mean equal bytes and cuts
-	New    int64    // bytes of chunks that were new to the store when it was committed
+	// Digest is BLAKE3 over chunk hashes, header and transform runs; with chunks that were copied from another manifest, over
+	// chunk numbers in place of hashes. Equal digests in a store mean equal bytes and cuts.
+	Digest [32]byte
+	New    int64 // bytes of chunks that were new to the store when it was committed
 }
 
 // The value of a manifest, without its id:
 //
-//	version  1 byte, 1
+//	version  1 byte: 1, or 2 if the digest is over chunk numbers
 //	kind     1 byte
 //	size, chunks, new   uvarint each
 //	digest   32 bytes
@@ -54,6 +56,7 @@ type Manifest struct {
 // Values longer than partSize are continued under keyPart.
 const (
 	manifestVersion = 1
+	manifestCopied  = 2
 	segmentChunks   = 1024
 	partSize        = 64 << 10
 	maxHeader       = 4 << 10
@@ -73,6 +76,7 @@ type chunkList struct {
 	runs     []run
 	segments []int64 // bytes of the stored stream per segmentChunks chunks
 	stored   int64   // bytes of the stored stream
+	copied   bool    // has chunks that were copied: their hashes are not known
 
 	transforms []transformRun // in order; each starts and ends with a chunk
 
@@ -116,8 +120,16 @@ func (m *chunkList) add(num uint64, n int) {
 	m.stored += int64(n)
 }
 
-// digest completes the digest of a stream, of whose chunks sum has the hashes.
+// digest completes the digest of a stream, of whose chunks sum has the hashes, unless it has copied chunks.
 func (m *chunkList) digest(sum *blake3.Hasher) [32]byte {
+	if m.copied {
+		sum = blake3.New()
+		b := []byte("chunk numbers")
+		for _, r := range m.runs {
+			b = binary.AppendUvarint(binary.AppendUvarint(b, r.first), r.count)
+		}
+		_, _ = sum.Write(b) // cannot fail
+	}
 	_, _ = sum.Write(m.header) // cannot fail, as the next
 	_, _ = sum.Write(m.appendTransforms(nil))
 	return [32]byte(sum.Sum(nil))
@@ -139,6 +151,9 @@ func (m *chunkList) cost() int64 {
 
 func (m *chunkList) encode(c *codec) []byte {
 	b := []byte{manifestVersion, byte(m.Kind)}
+	if m.copied {
+		b[0] = manifestCopied
+	}
 	for _, v := range []int64{m.Size, m.Chunks, m.New} {
 		b = binary.AppendUvarint(b, uint64(v))
 	}
@@ -167,10 +182,11 @@ func (m *chunkList) encode(c *codec) []byte {
 func parseManifest(id ID, b []byte, c *codec) (*chunkList, error) {
 	bad := func() (*chunkList, error) { return nil, corruptf("manifest %d is malformed", id) }
 	p := parser{b: b}
-	if p.byte() != manifestVersion {
+	version := p.byte()
+	if version != manifestVersion && version != manifestCopied {
 		return nil, corruptf("manifest %d has an unknown version", id)
 	}
-	m := &chunkList{}
+	m := &chunkList{copied: version == manifestCopied}
 	m.ID, m.Kind = id, Kind(p.byte())
 	for _, v := range []*int64{&m.Size, &m.Chunks, &m.New} {
 		*v = int64(p.uint())

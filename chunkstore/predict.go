@@ -28,6 +28,10 @@ type predictor struct {
 
 	runs []oldRun // transform runs of the previous version
 	run  int      // how many the part has had
+
+	// near, if set, is the stream that has the previous version in place: then only what lies around a chunk is looked at,
+	// and shift is the place in its stored stream - place in the part.
+	near *chunkList
 }
 
 // oldRun is where the inner bytes of a transform run of the previous version lie, which is in stored streams as all
@@ -51,6 +55,19 @@ func (p *predictor) begin(h Hint) {
 	p.prev, p.passed = h.Prev, p.passed[:0]
 	p.old, p.index, p.at, p.shift = p.old[:0], nil, 0, 0
 	p.runs, p.run = p.runs[:0], 0
+	p.near = nil
+	if h.InPlace && len(h.Prev) == 1 {
+		if m, err := p.in.s.manifest(h.Prev[0].Manifest); err == nil {
+			p.follow(m, h.Prev[0].Off)
+		}
+	}
+}
+
+// follow says that the part goes on as a stream does from off on, but for what is overwritten.
+func (p *predictor) follow(m *chunkList, off int64) {
+	p.prev, p.old, p.index = nil, p.old[:0], nil
+	lo, _ := m.storedRange(off, 0)
+	p.near, p.shift = m, lo-(p.at+int64(len(p.in.cut.buf)-p.in.cut.off))
 }
 
 // load reads where the previous version's chunks lie, and aligns it with the part so far.
@@ -136,8 +153,17 @@ func (p *predictor) bases(f *fresh) error {
 	p.load()
 	lo := p.at + p.shift - predictSlack
 	hi := p.at + p.shift + int64(len(f.data)) + predictSlack
-	i := sort.Search(len(p.old), func(i int) bool { return p.old[i].off+int64(p.old[i].len) > lo })
 	var preds []uint64
+	if p.near != nil {
+		chunks, err := p.in.s.chunksIn(p.near, lo, hi)
+		if err != nil {
+			return skipLost(err)
+		}
+		for _, c := range chunks {
+			preds = append(preds, c.num)
+		}
+	}
+	i := sort.Search(len(p.old), func(i int) bool { return p.old[i].off+int64(p.old[i].len) > lo })
 	for ; i < len(p.old) && p.old[i].off < hi; i++ {
 		preds = append(preds, p.old[i].num)
 	}
@@ -268,21 +294,29 @@ func (s *Store) chunksOf(rg Range) ([]oldChunk, []oldRun, error) {
 		return nil, nil, err
 	}
 	lo, hi := m.storedRange(rg.Off, rg.Len)
-	var list []oldChunk
-	for no := max(0, m.segmentAt(lo)); no < len(m.segments) && m.starts[no] < hi; no++ {
-		sg, err := s.segment(m, no)
-		if err != nil {
-			return nil, nil, err
-		}
-		for i, num := range sg.nums {
-			if sg.offs[i+1] > lo && sg.offs[i] < hi {
-				list = append(list, oldChunk{num: uint64(num), len: int(sg.offs[i+1] - sg.offs[i])})
-			}
-		}
+	list, err := s.chunksIn(m, lo, hi)
+	if err != nil {
+		return nil, nil, err
 	}
 	var runs []oldRun
 	for _, t := range m.transformsIn(lo, hi) {
 		runs = append(runs, oldRun{t.at - lo, t.at + t.inner - lo})
 	}
 	return list, runs, nil
+}
+
+// chunksIn lists the chunks that overlap a range of a stored stream.
+func (s *Store) chunksIn(m *chunkList, lo, hi int64) ([]oldChunk, error) {
+	var list []oldChunk
+	for no := max(0, m.segmentAt(lo)); no < len(m.segments) && m.starts[no] < hi; no++ {
+		sg, err := s.segment(m, no)
+		if err != nil {
+			return nil, err
+		}
+		from := sort.Search(len(sg.nums), func(i int) bool { return sg.offs[i+1] > lo })
+		for i := from; i < len(sg.nums) && sg.offs[i] < hi; i++ {
+			list = append(list, oldChunk{num: uint64(sg.nums[i]), len: int(sg.offs[i+1] - sg.offs[i])})
+		}
+	}
+	return list, nil
 }

@@ -179,6 +179,15 @@ func (f *patched) ReadAt(p []byte, off int64) (int, error) {
 	return done, nil
 }
 
+// CopyTo implements squashfs.Copier for what is below.
+func (f *patched) CopyTo(to squashfs.Sink, off, n int64) (int64, bool, error) {
+	own, n := f.run(off, n)
+	if below, ok := f.below.(squashfs.Copier); ok && !own {
+		return below.CopyTo(to, off, n)
+	}
+	return n, false, nil
+}
+
 // Extents lists where data is: the host's extents of own blocks, and those below elsewhere.
 func (f *patched) Extents() ([]squashfs.Extent, error) {
 	f.m.mu.RLock()

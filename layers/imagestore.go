@@ -203,7 +203,7 @@ func (s *imageStore) open(o *obj) (content, error) {
 	if err != nil {
 		return nil, err
 	}
-	return imageFile{n}, nil
+	return imageFile{n, s.manifest}, nil
 }
 
 func (s *imageStore) list(dir *obj, fn func(rawEntry) error) error {
@@ -236,6 +236,22 @@ func (s *imageStore) list(dir *obj, fn func(rawEntry) error) error {
 }
 
 // imageFile is a regular file of an image.
-type imageFile struct{ *squashfs.Inode }
+type imageFile struct {
+	*squashfs.Inode
+	manifest chunkstore.ID // 0: no stored image
+}
 
 func (imageFile) Close() error { return nil }
+
+// CopyTo implements squashfs.Copier: what lies in a stored image need not be read to be stored again.
+func (f imageFile) CopyTo(to squashfs.Sink, off, n int64) (int64, bool, error) {
+	k, ok := to.(*sink)
+	if !ok || f.manifest == 0 {
+		return n, false, nil
+	}
+	at, count, err := f.Place(off, n)
+	if err != nil || at == 0 {
+		return max(count, 1), false, err
+	}
+	return count, true, k.Copy(chunkstore.Range{Manifest: f.manifest, Off: at, Len: count})
+}

@@ -64,10 +64,12 @@ type sink struct {
 	prev   map[string]chunkstore.Range // of files opened but not yet written
 	from   chunkstore.ID               // the nearest stored image below; 0: none
 	tables map[string]squashfs.Extent  // places of its metadata tables
+
+	inPlace string // path of the last file opened that was predicted, if it is partial
 }
 
 // predict notes where a file's previous version lies.
-func (k *sink) predict(path string, prev *obj) {
+func (k *sink) predict(path string, prev *obj, inPlace bool) {
 	im, ok := prev.backend().(*imageStore)
 	if !ok || im.manifest == 0 {
 		return
@@ -78,6 +80,9 @@ func (k *sink) predict(path string, prev *obj) {
 	}
 	if off, length, ok := n.Data(); ok && length > 0 {
 		k.prev[path] = chunkstore.Range{Manifest: im.manifest, Off: off, Len: length}
+		if inPlace {
+			k.inPlace = path
+		}
 	}
 }
 
@@ -89,7 +94,7 @@ func (k *sink) Cut(c squashfs.Cut) error {
 			h.Prev = []chunkstore.Range{{Manifest: k.from, Off: t.Off, Len: t.Len}}
 		}
 	} else if r, ok := k.prev[c.Path]; ok {
-		h.Prev = []chunkstore.Range{r}
+		h.Prev, h.InPlace = []chunkstore.Range{r}, k.inPlace == c.Path
 		delete(k.prev, c.Path)
 	}
 	return k.Hint(h)

@@ -146,7 +146,7 @@ func Delta(layer Lower, below []Lower) (squashfs.Source, error) {
 type delta struct {
 	*view
 	// onFile, if set, is called before a file is read, with what the layers below have in its place.
-	onFile func(path string, prev *obj)
+	onFile func(path string, prev *obj, inPlace bool)
 }
 
 func (d *delta) Root(context.Context) (*squashfs.Entry, error) {
@@ -262,7 +262,11 @@ func (d *delta) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, er
 		}
 	}
 	if d.onFile != nil && len(s.below) > 0 {
-		d.onFile(s.path, s.below[0])
+		prev := s.below[0]
+		if s.partial {
+			prev = s.below[len(s.below)-1] // those before may be partial, too
+		}
+		d.onFile(s.path, prev, s.partial)
 	}
 	if s.partial {
 		return d.o.openOnce(slices.Concat(s.parts, s.below))

@@ -21,6 +21,39 @@ func (n *Inode) Data() (off, length int64, ok bool) {
 	return off, w.data - off, w.data > off
 }
 
+// Place tells where in the image the byte at off of a regular file lies, if it is stored there as it is, and how many of
+// the file's bytes follow each other from there on, at most most. Otherwise at is 0, and n how many bytes that holds for.
+func (n *Inode) Place(off, most int64) (at, count int64, err error) {
+	bs := int64(n.im.sb.blockSize)
+	most = min(most, n.attr.Size-off)
+	i, blocks := uint64(off/bs), n.raw.blocks(n.im.sb.blockSize)
+	if n.raw.basic() != typeFile || off < 0 || most <= 0 || i >= blocks {
+		return 0, max(most, 0), nil
+	}
+	w, err := n.walk(i)
+	if err != nil {
+		return 0, 0, err
+	}
+	for found := false; i < blocks && count < most; i++ {
+		place, stored, word, err := w.next()
+		if err != nil {
+			return 0, 0, err
+		}
+		_, compressed := dataHeader(word)
+		plain := stored > 0 && !compressed
+		switch {
+		case count == 0:
+			if found = plain; plain {
+				at = place + off - int64(i)*bs
+			}
+		case plain != found || plain && place != at+count:
+			return at, count, nil
+		}
+		count = min(int64(i+1)*bs, n.attr.Size) - off
+	}
+	return at, min(count, most), nil
+}
+
 // blockExtents lists where a file has data, by whole blocks.
 func (n *Inode) blockExtents() ([]Extent, error) {
 	w, err := n.walk(0)

@@ -15,7 +15,7 @@ type Entry struct {
 	// Subdirs is how many subdirectories a directory's link count counts beside those in the source, as in one layer of
 	// several. The writer asks for it after ReadDir.
 	Subdirs uint32
-	Handle any    // the source's own
+	Handle  any // the source's own
 }
 
 // Source is a tree to be written. It is called from one goroutine, except Open's files, which are read by several.
@@ -35,4 +35,12 @@ type File interface {
 	io.Closer
 	// Extents lists where the file has data, in order.
 	Extents() ([]Extent, error)
+}
+
+// Copier is a File of which a sink may have some bytes already, so that they need not be read.
+type Copier interface {
+	File
+	// CopyTo gives the sink the next bytes of its image, which are those at off, n at most, in another way than by Write.
+	// copied tells whether it did, and k how many, or else how many must be read before it makes sense to ask again.
+	CopyTo(sink Sink, off, n int64) (k int64, copied bool, err error)
 }

@@ -67,12 +67,27 @@ func (s *storeData) file(ctx context.Context, name string, e *Entry, f File, ext
 	if s.buf == nil {
 		s.buf = make([]byte, maxBlockSize)
 	}
+	copier, _ := f.(Copier)
 	for _, r := range ranges {
 		for r.Len > 0 {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			p := s.buf[:min(r.Len, int64(len(s.buf)))]
+			n := r.Len
+			if copier != nil {
+				k, copied, err := copier.CopyTo(s.sink, r.Off, r.Len)
+				if err != nil {
+					return nil, err
+				}
+				if copied {
+					s.off += uint64(k)
+					r.Off += k
+					r.Len -= k
+					continue
+				}
+				n = k
+			}
+			p := s.buf[:min(n, int64(len(s.buf)))]
 			if err := readExactly(f, p, r.Off); err != nil {
 				return nil, err
 			}

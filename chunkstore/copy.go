@@ -1,0 +1,216 @@
+package chunkstore
+
+import (
+	"fmt"
+	"sort"
+)
+
+// resyncMax is how many bytes are cut anew, at most, until the chunks of a copied range are taken as they are.
+const resyncMax = 1 << 20
+
+// Copy takes a range of a stored stream as the next bytes: its chunks are named again, and nothing is read of it but
+// where it does not begin or end with a chunk, or where what was written before it is not cut where the range is. The
+// caller keeps a Reader of the manifest open until Commit. Hint must have been called.
+func (in *Ingest) Copy(r Range) error {
+	if err := in.check(); err != nil {
+		return err
+	}
+	in.err = in.copy(r)
+	return in.err
+}
+
+func (in *Ingest) copy(r Range) error {
+	m, err := in.s.manifest(r.Manifest)
+	if err != nil {
+		return err
+	}
+	if r.Off < 0 || r.Len < 0 || r.Off > m.Size-r.Len {
+		return fmt.Errorf("range of %d bytes at %d of manifest %d, which has %d", r.Len, r.Off, r.Manifest, m.Size)
+	}
+	if err := in.parts.flush(); err != nil {
+		return err
+	}
+	in.parts.begin(-1)
+	in.cut.join()
+	in.list.copied = true
+	in.pred.follow(m, r.Off)
+	fed := int64(0)
+	for off, end := r.Off, r.Off+r.Len; off < end; {
+		if err := in.ctx.Err(); err != nil {
+			return err
+		}
+		u, err := in.s.unitAt(m, off)
+		if err != nil {
+			return err
+		}
+		whole := off == u.off && u.end <= end && (u.chunks != nil || u.run >= 0)
+		if whole && !in.cut.idle() && fed >= resyncMax {
+			if err := in.cut.flush(); err != nil {
+				return err
+			}
+			in.cut.join()
+		}
+		if whole && in.cut.idle() {
+			n, ok, err := in.reuse(m, u, end)
+			if err != nil {
+				return err
+			}
+			if ok {
+				off += n
+				continue
+			}
+		}
+		n, err := in.feed(m, u, off, end, whole)
+		if err != nil {
+			return err
+		}
+		off += n
+		fed += n
+	}
+	in.pred.follow(m, r.Off+r.Len)
+	return nil
+}
+
+// unit is a stretch of a stream that is stored as a chunk, or as a transform run, or in the header.
+type unit struct {
+	off, end int64 // in the stream
+	run      int   // transform run, or -1
+
+	chunks *segment // that of the chunk
+	i      int      // of the chunk, in it
+}
+
+// unitAt finds the unit that holds byte off of a stream.
+func (s *Store) unitAt(m *chunkList, off int64) (unit, error) {
+	if off < int64(len(m.header)) {
+		return unit{end: int64(len(m.header)), run: -1}, nil
+	}
+	run, at, _ := m.transformAt(off)
+	if run >= 0 {
+		t := m.transforms[run]
+		return unit{off: t.off, end: t.off + t.len, run: run}, nil
+	}
+	sg, err := s.segment(m, m.segmentAt(at))
+	if err != nil {
+		return unit{}, err
+	}
+	i := sort.Search(len(sg.offs), func(i int) bool { return sg.offs[i] > at }) - 1
+	start := off - (at - sg.offs[i])
+	return unit{off: start, end: start + sg.offs[i+1] - sg.offs[i], run: -1, chunks: sg, i: i}, nil
+}
+
+// reuse names chunks again, from a unit on as far as its segment and the range go. It gives the bytes of the stream that
+// they spell; false if a collection has come to one of them first.
+func (in *Ingest) reuse(m *chunkList, u unit, end int64) (int64, bool, error) {
+	if u.run >= 0 {
+		t := m.transforms[u.run]
+		chunks, err := in.s.chunksIn(m, t.at, t.at+t.inner)
+		if err != nil || !in.s.pins.useAll(in, chunks) {
+			return 0, false, err
+		}
+		for _, c := range chunks {
+			in.list.add(c.num, c.len)
+			in.pred.missed(c.len)
+		}
+		in.list.addTransform(t.codec, t.len, t.inner)
+		return t.len, true, nil
+	}
+	_, _, plain := m.transformAt(u.off)
+	most := min(plain, end-u.off)
+	var chunks []oldChunk
+	n := int64(0)
+	for i := u.i; i < len(u.chunks.nums); i++ {
+		size := u.chunks.offs[i+1] - u.chunks.offs[i]
+		if n+size > most {
+			break
+		}
+		chunks = append(chunks, oldChunk{num: uint64(u.chunks.nums[i]), len: int(size)})
+		n += size
+	}
+	if !in.s.pins.useAll(in, chunks) {
+		return 0, false, nil
+	}
+	for _, c := range chunks {
+		in.list.add(c.num, c.len)
+		in.pred.missed(c.len)
+	}
+	return n, true, nil
+}
+
+// feed sends the bytes of a unit from off on to be cut anew, unless they begin where the part is cut anyway: then it
+// takes none of them.
+func (in *Ingest) feed(m *chunkList, u unit, off, end int64, whole bool) (int64, error) {
+	var data []byte
+	var err error
+	switch {
+	case u.run >= 0:
+		data, err = in.s.transformed(m, u.run)
+	case u.chunks != nil:
+		data, err = in.s.chunk(in.s.locate, uint64(u.chunks.nums[u.i]))
+	default:
+		data = m.header
+	}
+	if err != nil {
+		return 0, err
+	}
+	if int64(len(data)) != u.end-u.off {
+		return 0, corruptf("%d bytes at %d of manifest %d instead of %d", len(data), u.off, m.ID, u.end-u.off)
+	}
+	data = data[off-u.off : min(u.end, end)-u.off]
+	if whole && !in.cut.idle() {
+		if ok, err := in.cut.resync(data); ok || err != nil {
+			return 0, err
+		}
+	}
+	n, err := in.cut.Write(data)
+	return int64(n), err
+}
+
+// useAll pins chunks for an ingest; false if one is doomed.
+func (p *pins) useAll(in *Ingest, chunks []oldChunk) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.doomed != nil {
+		for _, c := range chunks {
+			if p.doomed.Contains(uint32(c.num)) {
+				return false
+			}
+		}
+	}
+	for i := 0; i < len(chunks); {
+		k := i + 1
+		for k < len(chunks) && chunks[k].num == chunks[k-1].num+1 {
+			k++
+		}
+		in.used.AddRange(chunks[i].num, chunks[k-1].num+1)
+		i = k
+	}
+	return true
+}
+
+// join says that more of a long part comes, of unknown length.
+func (c *chunker) join() { c.left, c.long = -1, true }
+
+// idle tells that all bytes taken are in chunks.
+func (c *chunker) idle() bool { return c.off == len(c.buf) }
+
+// resync tells whether the bytes taken so far are cut at their end when next, which is not empty, follows them. If so it
+// emits them; next is not taken in any case.
+func (c *chunker) resync(next []byte) (bool, error) {
+	next = next[:min(len(next), maxChunk)]
+	rest := c.buf[c.off:]
+	p := append(append(make([]byte, 0, len(rest)+len(next)), rest...), next...)
+	for at := 0; at < len(rest); {
+		l := c.cut.next(p[at:min(len(p), at+maxChunk)])
+		if at+l > len(rest) {
+			return false, nil
+		}
+		c.off += l
+		if err := c.emit(p[at : at+l]); err != nil {
+			return false, err
+		}
+		at += l
+	}
+	c.buf, c.off = c.buf[:0], 0
+	return true, nil
+}
