@@ -380,7 +380,7 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (
 	if isReg(n.typ) && below != nil && len(others) > 0 {
 		path, err := o.lowerPath(n)
 		if err == nil {
-			err = from.setxattr(xattrRedirect, []byte(path), 0)
+			err = s.upper.store.putRedirect(from, path)
 		}
 		if err != nil {
 			return false, err

@@ -20,7 +20,7 @@ type dirStore struct {
 	root    int // O_PATH
 	inoBase uint64
 	sealed  bool   // reads leave no access times
-	side    string // directory of block maps that outgrew their attribute
+	side    string // directory of block maps and redirects that outgrew their attributes
 }
 
 func openDirStore(dir string, inoBase uint64) (*dirStore, error) {
@@ -142,6 +142,12 @@ func (s *dirStore) examine(p place) (found, error) {
 		}
 		if err != nil {
 			return found{}, err
+		}
+		if name == xattrFar {
+			if f.redirect, err = s.readFar(value); err != nil {
+				return found{}, err
+			}
+			continue
 		}
 		f.note(name, value)
 	}

@@ -122,7 +122,7 @@ func (o *Overlay) emptied(n *node) error {
 
 // severed takes away what else tied a metacopy to its data below. tree is held for writing.
 func (o *Overlay) severed(n *node, p place) error {
-	if err := dropXattr(p, xattrRedirect); err != nil {
+	if err := dropRedirect(p); err != nil {
 		return err
 	}
 	o.removeSide(n)

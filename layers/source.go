@@ -236,9 +236,12 @@ func (d *delta) entry(name string, o *obj, f found, full string, below []*obj) (
 		switch x.Name {
 		case xattrIno, xattrImpure, xattrBlocks: // the image keeps the number itself
 			continue
-		case xattrMetacopy, xattrRedirect:
+		case xattrMetacopy, xattrRedirect, xattrFar:
 			if f.partial {
 				continue // it is presented as a whole
+			}
+			if x.Name == xattrFar { // an image has room for it
+				x = squashfs.Xattr{Name: xattrRedirect, Value: []byte(f.redirect)}
 			}
 		case xattrNode:
 			e.Attr.Mode = e.Attr.Mode&^unix.S_IFMT | unix.S_IFREG
