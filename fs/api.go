@@ -8,8 +8,8 @@ import (
 // ErrNoFUSE says that /dev/fuse is missing or may not be used.
 var ErrNoFUSE = errors.New("fuse is not available")
 
-// ErrNoTransport says that the transport asked for is not in this build or not offered by the kernel.
-var ErrNoTransport = errors.New("transport is not available in this build")
+// ErrNoTransport says that the transport asked for is unknown, or not offered by the kernel.
+var ErrNoTransport = errors.New("transport is not available")
 
 // Options are for New.
 type Options struct {

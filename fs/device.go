@@ -30,6 +30,8 @@ const (
 	// tried again.
 	spinCredit = 4
 	spinRetry  = 32
+	// sidePause is how long a leader that serves no requests sleeps before it looks again and leaves.
+	sidePause = time.Millisecond
 	// probeCredit is for how many requests a leader looks for a second one before it handles the first, after it has
 	// once found one waiting.
 	probeCredit = 64
@@ -47,8 +49,19 @@ type device struct {
 
 	cur  atomic.Pointer[leader] // nil: idle, waiting in the hub
 	dead atomic.Bool            // the connection has ended, or shut was called
-	// users are leaders, helpers and whoever else uses fd, and 1 for the live connection. At 0 fd is closed.
+	// users are leaders, helpers, ring entries and whoever else uses fd, and 1 for the live connection. At 0 fd is closed.
 	users atomic.Int64
+	busy  atomic.Int64 // leaders and helpers
+	// side says that requests come another way, and here only what the kernel sends to the device in any case (FORGET,
+	// INTERRUPT), which nobody waits for.
+	side atomic.Bool
+	sighting
+}
+
+// sighting is what the watchdog saw last. Only the watchdog touches it.
+type sighting struct {
+	l   *leader
+	seq uint64
 }
 
 // leader is one term of office of the goroutine that reads a device. seq is odd while it handles a request.
@@ -82,13 +95,26 @@ func (d *device) lead() {
 		return
 	}
 	d.hub.watch(d)
+	d.busy.Add(1)
 	go d.run(l)
 }
 
-// replace puts a new leader in the place of one that does not come back from a request. Should it come back just
+// look sees whether the leader handles the same request as last time.
+func (d *device) look() (stuck, rest bool) {
+	l := d.cur.Load()
+	if l == nil {
+		return false, false
+	}
+	seq := l.seq.Load()
+	stuck = l == d.sighting.l && seq == d.sighting.seq && seq%2 == 1
+	d.sighting = sighting{l, seq}
+	return stuck, false
+}
+
+// rescue puts a new leader in the place of one that does not come back from a request. Should it come back just
 // now, two of them read for a moment, which does no harm.
-func (d *device) replace() {
-	if d.users.Load() > maxBusy {
+func (d *device) rescue() {
+	if d.busy.Load() > maxBusy {
 		return
 	}
 	old := d.cur.Load()
@@ -103,12 +129,14 @@ func (d *device) replace() {
 		d.leave()
 		return
 	}
+	d.busy.Add(1)
 	go d.run(l)
 }
 
 // run is a leader's life: it ends when the device is idle or dead, or when another was made leader meanwhile.
 func (d *device) run(l *leader) {
 	defer d.leave()
+	defer d.busy.Add(-1)
 	w := worker{d: d}
 	defer func() { w.drop() }()
 	var p pace
@@ -159,15 +187,17 @@ func (l *leader) handle(w *worker, n int) {
 // help has a request handled by a goroutine of its own, or by the leader when there are enough of them. The worker
 // is spent.
 func (d *device) help(l *leader, w *worker, n int) {
-	if d.users.Load() > maxBusy {
+	if d.busy.Load() > maxBusy {
 		l.handle(w, n)
 		w.drop()
 		return
 	}
 	w.shrink(n)
 	d.users.Add(1)
+	d.busy.Add(1)
 	go func(w worker) {
 		defer d.leave()
+		defer d.busy.Add(-1)
 		w.handle(n)
 		w.drop()
 	}(*w)
@@ -251,6 +281,14 @@ func (d *device) read(buf []byte, p *pace) (n int, waited bool, err error) {
 	n, err = d.tryRead(buf)
 	if err != unix.EAGAIN { //nolint:errorlint // raw errno
 		return n, false, err
+	}
+	if d.side.Load() {
+		// One look more, some time later: who takes back a tree sends many of them, and each would wake somebody.
+		time.Sleep(sidePause)
+		if n, err = d.tryRead(buf); err == unix.EAGAIN { //nolint:errorlint // raw errno
+			return 0, true, errIdle
+		}
+		return n, true, err
 	}
 	if d.cpus > 1 && (p.misses < spinCredit || p.sleeps >= spinRetry) {
 		start := time.Now()

@@ -11,8 +11,34 @@
 //     thread costs more than most requests do.
 //   - helper: a goroutine that handles one request, started when more than one is waiting or when a request is of a
 //     slow kind.
-//   - hub: what all devices of the process share: the epoll set where idle devices wait without goroutine, thread or
-//     buffer, and the watchdog that replaces a leader stuck in a request.
+//   - hub: what all transports of the process share: the epoll set where idle devices wait without goroutine, thread or
+//     buffer, and the watchdog that finds somebody else where a request is stuck.
+//   - uring: the transport over io_uring. Its device stays, for what the kernel sends nowhere else.
+//   - queue: the kernel's queue of the requests sent on one processor, of one mount. There is one per possible processor.
+//   - entry: a place for one request in a queue. The kernel fills it, we answer it, and handing in the answer makes it
+//     free for the next request. slot is its memory.
+//   - lane: the ring that the queues of one processor, of all mounts, share, and the threads that serve it.
+//   - hand: one of these threads. main is bound to the lane's processor; others are substitutes.
+//
+// # FUSE over io_uring
+//
+//	program ── request ──▶ queue of its processor ──▶ entry ──▶ ring of that processor's lane ──▶ main hand
+//	program ◀── answer ── the same entry, handed in when the hand asks for the next request ◀────────┘
+//
+// A request and its answer stay on one processor, where program and hand take turns: that is what is cheaper than
+// waking a thread elsewhere. The hand handles requests where it stands. Those of a slow kind, and large ones when others
+// wait, go to goroutines of their own; when one that should be quick is not, the watchdog calls a substitute within two
+// milliseconds, who takes the requests that come meanwhile and leaves when main is back. In both cases the queue gets
+// more entries, so that the last one is never held by a request that waits for something. Beyond queueLimit of them
+// requests wait in the kernel.
+//
+// The kernel does its part of the work, copying requests into slots, in the thread that submitted the entry, whenever
+// that thread enters or leaves the kernel. So threads never end, and only main may take memory away from slots.
+//
+// FORGET and INTERRUPT come over the device, notifications go there. An entry's command holds the connection: closing
+// the device ends nothing, so that a mount uses io_uring only if it can be aborted through the control file system.
+// At the end of a connection the kernel fails the command of each entry, at once or when its answer is handed in; the
+// descriptor of the device is closed after the last one.
 //
 // # What the kernel is told
 //
@@ -32,6 +58,8 @@
 //
 // # Locks
 //
-// hub.mu is the only one, held for a moment at a time and never while a request is handled. A device's descriptor is
-// kept open by counting its users.
+//	hub.mu > lane.mu > slotStore.mu
+//
+// All are held for a moment at a time and never while a request is handled. A device's descriptor is kept open by
+// counting its users.
 package fs

@@ -12,7 +12,7 @@ import (
 func BenchmarkHandle(b *testing.B) {
 	f := newFakeFS()
 	opts := Options{Logger: slog.New(slog.DiscardHandler)}
-	ps := fuse.NewProtocolServer(f, protocolOptions(opts))
+	ps := fuse.NewProtocolServer(f, protocolOptions(opts, false))
 	for name, req := range map[string][]byte{
 		"GETATTR": request(3, make([]byte, 16)),
 		"LOOKUP":  request(1, []byte("name\x00")),

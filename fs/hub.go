@@ -17,20 +17,23 @@ type hub struct {
 	epoll *os.File // an epoll set; readable when a device in it is; nil if the host has none to give
 
 	mu       sync.Mutex
-	members  map[int32]*device     // by descriptor
-	busy     map[*device]*sighting // devices with a leader
-	watching bool                  // the watchdog runs
+	members  map[int32]*device    // by descriptor
+	busy     map[watched]struct{} // devices with a leader, lanes with requests
+	watching bool                 // the watchdog runs
 }
 
-// sighting is what the watchdog saw of a device last time. Only the watchdog touches it.
-type sighting struct {
-	l   *leader
-	seq uint64
+// watched is what the watchdog looks after.
+type watched interface {
+	// look says whether requests are stuck, that is, no further than at the last look; then rescue is called. rest says
+	// that there is nothing to watch any more. It is called with hub.mu, by the watchdog alone.
+	look() (stuck, rest bool)
+	// rescue finds somebody to go on.
+	rescue()
 }
 
 // theHub gives the process's only hub.
 var theHub = sync.OnceValue(func() *hub {
-	h := &hub{members: make(map[int32]*device), busy: make(map[*device]*sighting)}
+	h := &hub{members: make(map[int32]*device), busy: make(map[watched]struct{})}
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return h
@@ -120,45 +123,44 @@ func (h *hub) remove(d *device) {
 	_ = h.ctl(unix.EPOLL_CTL_DEL, d) // it may never have been in
 }
 
-// watch has the watchdog look after a device that got a leader.
-func (h *hub) watch(d *device) {
+// watch has the watchdog look after a device that got a leader, or a lane that got a request.
+func (h *hub) watch(w watched) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.busy[d] = new(sighting)
+	h.busy[w] = struct{}{}
 	if !h.watching {
 		h.watching = true
 		go h.watchdog()
 	}
 }
 
-// watchdog replaces leaders that are stuck in a request (a copy-up, a seal's gate, a cold disk), because nobody reads
-// the device meanwhile. It ends when no device has a leader.
+// watchdog finds somebody else where a request is stuck (in a copy-up, a seal's gate, a cold disk), because nobody
+// takes the next ones meanwhile. It ends when there is nothing to watch.
 func (h *hub) watchdog() {
 	tick := time.NewTicker(stuckAfter)
 	defer tick.Stop()
-	var stuck []*device
+	var stuck []watched
 	for range tick.C {
+		clear(stuck)
 		stuck = stuck[:0]
 		h.mu.Lock()
+		for w := range h.busy {
+			isStuck, rest := w.look()
+			if rest {
+				delete(h.busy, w)
+			}
+			if isStuck {
+				stuck = append(stuck, w)
+			}
+		}
 		if len(h.busy) == 0 {
 			h.watching = false
 			h.mu.Unlock()
 			return
 		}
-		for d, s := range h.busy {
-			l := d.cur.Load()
-			if l == nil {
-				continue
-			}
-			seq := l.seq.Load()
-			if l == s.l && seq == s.seq && seq%2 == 1 {
-				stuck = append(stuck, d)
-			}
-			s.l, s.seq = l, seq
-		}
 		h.mu.Unlock()
-		for _, d := range stuck {
-			d.replace()
+		for _, w := range stuck {
+			w.rescue()
 		}
 	}
 }

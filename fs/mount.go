@@ -56,7 +56,8 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if _, err := chooseTransport(opts.Transport); err != nil {
+	offer, err := offerTransport(opts.Transport, opts.Logger)
+	if err != nil {
 		return nil, err
 	}
 	point, err := filepath.Abs(mountpoint)
@@ -71,27 +72,58 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts 
 	if err != nil {
 		return nil, err
 	}
-	d := newDevice(fd, opts.Logger, &m.counts)
-	h := newHandler(raw, opts)
-	if err := d.greet(ctx, h); err != nil {
+	if err := m.begin(ctx, fd, raw, offer, opts); err != nil {
 		_ = m.detach(true) // the error that matters is the first
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("fuse: %w", err)
-	}
-	if m.dev, _, err = identify(point); err != nil {
-		_ = m.detach(true)
-		_ = unix.Close(fd)
 		return nil, err
 	}
-	m.raiseReadAhead()
-	m.t = d
-	d.start(h, func() { close(m.done) })
 	return m, nil
 }
 
+// begin introduces itself to the kernel and starts to serve. It owns the descriptor.
+func (m *Mount) begin(ctx context.Context, fd int, raw fuse.RawFileSystem, offer *laneSet, opts Options) (err error) {
+	d := newDevice(fd, opts.Logger, &m.counts)
+	started := false
+	defer func() {
+		if !started {
+			_ = unix.Close(fd)
+		}
+	}()
+	if m.dev, _, err = identify(m.point); err != nil {
+		return err
+	}
+	if offer != nil {
+		if offer, err = m.mayUseRing(offer, opts); err != nil {
+			return err
+		}
+	}
+	var u *uring
+	if offer != nil {
+		if u, err = newUring(d, offer); err != nil {
+			return fmt.Errorf("%w: %w", ErrNoTransport, err)
+		}
+		defer u.drop()
+	}
+	h := newHandler(raw, opts, u != nil)
+	ringed, err := d.greet(ctx, h)
+	if err != nil {
+		return fmt.Errorf("fuse: %w", err)
+	}
+	m.raiseReadAhead()
+	if m.t = d; u != nil && ringed {
+		m.t = u
+	}
+	started = true
+	m.t.start(h, func() { close(m.done) })
+	if opts.Transport == "uring" && m.t.name() != "uring" {
+		return fmt.Errorf("%w: the kernel refuses io_uring for this mount", ErrNoTransport)
+	}
+	m.log.Debug("mounted", slog.String("mountpoint", m.point), slog.String("transport", m.t.name()))
+	return nil
+}
+
 // newHandler makes what answers the requests of a mount.
-func newHandler(raw fuse.RawFileSystem, opts Options) handler {
-	ps := fuse.NewProtocolServer(raw, protocolOptions(opts))
+func newHandler(raw fuse.RawFileSystem, opts Options, ring bool) handler {
+	ps := fuse.NewProtocolServer(raw, protocolOptions(opts, ring))
 	if a, ok := raw.(*adapter); ok && !opts.Debug { // the protocol server logs what it answers
 		return &hot{a: a, next: ps}
 	}
@@ -99,8 +131,8 @@ func newHandler(raw fuse.RawFileSystem, opts Options) handler {
 }
 
 // protocolOptions are the capabilities this file system wants, see doc.go and notes on performance.
-func protocolOptions(opts Options) *fuse.MountOptions {
-	return &fuse.MountOptions{
+func protocolOptions(opts Options, ring bool) *fuse.MountOptions {
+	o := &fuse.MountOptions{
 		MaxWrite:                 maxIO,
 		MaxReadAhead:             maxReadAhead,
 		MaxBackground:            maxBackground,
@@ -118,6 +150,10 @@ func protocolOptions(opts Options) *fuse.MountOptions {
 			fuse.CAP_FLOCK_LOCKS | fuse.CAP_EXPORT_SUPPORT | fuse.CAP_PASSTHROUGH | fuse.CAP_WRITEBACK_CACHE,
 		DisableSplice: true,
 	}
+	if ring {
+		o.ExtraCapabilities |= fuse.CAP_OVER_IO_URING
+	}
+	return o
 }
 
 func panicHandler(logger *slog.Logger) func(any) fuse.Status {
@@ -154,9 +190,8 @@ func (m *Mount) Abort() error {
 		return nil
 	default:
 	}
-	name := fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", unix.Minor(m.dev))
-	if err := os.WriteFile(name, []byte("1"), 0); err != nil {
-		// Without fusectl (not mounted, not root) dropping the device does the same.
+	if err := abortConnection(m.dev); err != nil {
+		// Without fusectl (neither mounted nor ours to mount) dropping the device does the same.
 		m.log.Debug("abort by closing the device", slog.String("error", err.Error()))
 		m.t.shut()
 	}

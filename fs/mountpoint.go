@@ -12,7 +12,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unsafe"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
@@ -215,8 +217,8 @@ func (m *Mount) detach(lazy bool) error {
 	return fmt.Errorf("unmount %s: %s: %w", m.point, bytes.TrimSpace(out), err)
 }
 
-// greet reads and answers INIT, the kernel's first request.
-func (d *device) greet(ctx context.Context, h handler) error {
+// greet reads and answers INIT, the kernel's first request, and says whether the kernel offered requests over io_uring.
+func (d *device) greet(ctx context.Context, h handler) (ring bool, err error) {
 	w := worker{d: d}
 	w.need()
 	defer w.drop()
@@ -224,18 +226,21 @@ func (d *device) greet(ctx context.Context, h handler) error {
 	for {
 		n, err := d.tryRead(w.buf)
 		if err == nil {
+			if n >= int(unsafe.Sizeof(fuse.InitIn{})) {
+				ring = (*fuse.InitIn)(unsafe.Pointer(&w.buf[0])).Flags64()&fuse.CAP_OVER_IO_URING != 0
+			}
 			w.handle(n)
-			return nil
+			return ring, nil
 		}
 		if !errors.Is(err, unix.EAGAIN) {
-			return err
+			return false, err
 		}
 		if err := ctx.Err(); err != nil {
-			return err
+			return false, err
 		}
 		_, err = unix.Poll([]unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}, 50)
 		if err != nil && !errors.Is(err, unix.EINTR) {
-			return err
+			return false, err
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 const (
 	notifyInvalInode = 2
 	notifyInvalEntry = 3
+	notifyRetrieve   = 5 // see queue.kick
 	notifyDelete     = 6
 
 	outHeaderSize = 16 // struct fuse_out_header: length u32, error i32, unique u64

@@ -19,6 +19,7 @@ const (
 	opFsyncdir      = 30
 	opInterrupt     = 36
 	opIoctl         = 39
+	opNotifyReply   = 41
 	opFallocate     = 43
 	opReaddirplus   = 44
 	opCopyFileRange = 47
@@ -33,7 +34,7 @@ var opNames = [opcodes]string{
 	18: "RELEASE", opFsync: "FSYNC", 21: "SETXATTR", opGetxattr: "GETXATTR", opListxattr: "LISTXATTR",
 	24: "REMOVEXATTR", 25: "FLUSH", 26: "INIT", 27: "OPENDIR", opReaddir: "READDIR", 29: "RELEASEDIR",
 	opFsyncdir: "FSYNCDIR", 31: "GETLK", 32: "SETLK", 33: "SETLKW", 34: "ACCESS", 35: "CREATE", opInterrupt: "INTERRUPT",
-	37: "BMAP", 38: "DESTROY", opIoctl: "IOCTL", 40: "POLL", 41: "NOTIFY_REPLY", 42: "BATCH_FORGET",
+	37: "BMAP", 38: "DESTROY", opIoctl: "IOCTL", 40: "POLL", opNotifyReply: "NOTIFY_REPLY", 42: "BATCH_FORGET",
 	opFallocate: "FALLOCATE", opReaddirplus: "READDIRPLUS", 45: "RENAME2", 46: "LSEEK",
 	opCopyFileRange: "COPY_FILE_RANGE", 50: "SYNCFS", 51: "TMPFILE", 52: "STATX", 53: "COPY_FILE_RANGE_64",
 }

@@ -66,7 +66,7 @@ func newDesk(tb testing.TB) *desk {
 	})
 	opts := Options{Logger: slog.New(slog.DiscardHandler)}
 	opts.setDefaults()
-	d := &desk{h: newHandler(newAdapter(o, opts.Logger), opts), out: make([]byte, bufSize)}
+	d := &desk{h: newHandler(newAdapter(o, opts.Logger), opts, false), out: make([]byte, bufSize)}
 	d.to[0] = d.out
 	init := fuse.InitIn{Major: 7, Minor: 45}
 	d.must(tb, message(26, 1, body(&init)))

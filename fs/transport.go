@@ -1,7 +1,14 @@
 package fs
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
@@ -24,11 +31,87 @@ type transport interface {
 	shut()
 }
 
-// chooseTransport says which transport a mount gets.
-func chooseTransport(want string) (string, error) {
+// safely has a request answered; a panic is that request's error.
+func safely(h handler, log *slog.Logger, in, out [][]byte) (n int, st fuse.Status) {
+	defer func() {
+		if v := recover(); v != nil {
+			log.Error("panic in a request", slog.Any("panic", v), slog.String("stack", string(stack())))
+			n, st = 0, fuse.EIO
+		}
+	}()
+	return h.HandleRequest(in, out)
+}
+
+// RingParameter is the kernel's switch for FUSE over io_uring: Y or N. It is looked at when a connection begins.
+const RingParameter = "/sys/module/fuse/parameters/enable_uring"
+
+// noRing says that the log has the reason why there is no io_uring.
+var noRing atomic.Bool
+
+// offerTransport says whether a mount may try io_uring: the lanes to use, nil for the device.
+func offerTransport(want string, log *slog.Logger) (*laneSet, error) {
 	switch want {
-	case "", "auto", "dev":
-		return "dev", nil
+	case "", "auto", "uring":
+	case "dev":
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("transport %q: %w", want, ErrNoTransport)
 	}
-	return "", fmt.Errorf("transport %q: %w", want, ErrNoTransport)
+	lanes, err := ringOffered()
+	if err == nil {
+		return lanes, nil
+	}
+	if want == "uring" {
+		return nil, fmt.Errorf("%w: %w", ErrNoTransport, err)
+	}
+	level := slog.LevelInfo
+	if !noRing.CompareAndSwap(false, true) { // once is enough
+		level = slog.LevelDebug
+	}
+	log.Log(context.Background(), level, "requests come over /dev/fuse, not io_uring", slog.String("reason", err.Error()))
+	return nil, nil
+}
+
+// ringOffered looks whether this kernel has FUSE over io_uring and lets us use it.
+func ringOffered() (*laneSet, error) {
+	on, err := os.ReadFile(RingParameter)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errors.New("the kernel has no FUSE over io_uring")
+	case err != nil:
+		return nil, err
+	case strings.TrimSpace(string(on)) != "Y":
+		return nil, errors.New("FUSE over io_uring is switched off: " + RingParameter)
+	}
+	return theLanes()
+}
+
+// EnableRing switches FUSE over io_uring on, for the whole system, until the next boot, and says whether that changed
+// anything. It needs root.
+func EnableRing() (changed bool, err error) {
+	on, err := os.ReadFile(RingParameter)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrNoTransport, err)
+	}
+	if strings.TrimSpace(string(on)) == "Y" {
+		return false, nil
+	}
+	if err := os.WriteFile(RingParameter, []byte("Y"), 0); err != nil {
+		return false, fmt.Errorf("%w: %w", ErrNoTransport, err)
+	}
+	return true, nil
+}
+
+// mayUseRing drops an offer if the mount could not be ended by force: ring entries hold the connection, so that closing
+// the device would not.
+func (m *Mount) mayUseRing(offer *laneSet, opts Options) (*laneSet, error) {
+	err := mayAbort(m.dev)
+	if err == nil {
+		return offer, nil
+	}
+	if opts.Transport == "uring" {
+		return nil, fmt.Errorf("%w: io_uring wants the control file system: %w", ErrNoTransport, err)
+	}
+	m.log.Info("no io_uring for a mount that could not be aborted", slog.String("error", err.Error()))
+	return nil, nil
 }

@@ -75,7 +75,7 @@ func (w *worker) handle(n int) {
 		w.out[0] = big[:]
 	}
 	w.in[0] = w.buf[:n]
-	size, st := d.h.HandleRequest(w.in[:], w.out[:])
+	size, st := safely(d.h, d.log, w.in[:], w.out[:])
 	if st != fuse.OK {
 		// The protocol server could make nothing of the request: answer all the same, somebody waits.
 		size = errorAnswer(w.out[0], header(w.buf).Unique, st)

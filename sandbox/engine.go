@@ -29,11 +29,39 @@ type mounted interface {
 }
 
 // fuseEngine serves the whole overlay over FUSE.
-type fuseEngine struct{ log *slog.Logger }
+type fuseEngine struct {
+	log       *slog.Logger
+	transport string // of mounts that leave it open
+}
+
+// transport checks the options that are about it and switches on what they want on.
+func (o Options) transport() error {
+	if err := (MountOptions{Transport: o.Transport}).validate(); err != nil {
+		return err
+	}
+	if !o.EnableURing {
+		return nil
+	}
+	switch changed, err := snapfuse.EnableRing(); {
+	case err != nil && o.Transport == "uring":
+		return classify(fmt.Errorf("switching FUSE over io_uring on: %w", err))
+	case err != nil:
+		o.Logger.Warn("FUSE over io_uring cannot be switched on, requests come over /dev/fuse", "error", err)
+	case changed:
+		o.Logger.Warn("FUSE over io_uring is now switched on for the whole system, until the next boot", "parameter", snapfuse.RingParameter)
+	default:
+		o.Logger.Info("FUSE over io_uring was on already", "parameter", snapfuse.RingParameter)
+	}
+	return nil
+}
 
 func (e fuseEngine) mount(ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions) (mounted, error) {
+	transport := opts.Transport
+	if transport == "" || transport == "auto" {
+		transport = e.transport
+	}
 	m, err := snapfuse.New(ctx, o, mountpoint, snapfuse.Options{
-		Transport: opts.Transport, FSName: workspace, ReadOnly: opts.ReadOnly,
+		Transport: transport, FSName: workspace, ReadOnly: opts.ReadOnly,
 		NoSUID: opts.NoSUID, NoDev: opts.NoDev, NoExec: opts.NoExec, Logger: e.log,
 	})
 	if err != nil {

@@ -25,6 +25,11 @@ type Options struct {
 	// Remount mounts again what was mounted when the last process that held the home ended. A workspace that cannot be
 	// mounted is logged and stays unmounted.
 	Remount bool
+	// Transport is that of mounts that leave it open: auto, uring or dev; empty is auto.
+	Transport string
+	// EnableURing switches the kernel's FUSE over io_uring on, for the whole system and until the next boot, and says so
+	// in the log. Where that is impossible it is logged, and an error if Transport is uring.
+	EnableURing bool
 }
 
 // Home is an open home directory: its store, workspaces and mounts. One process holds it at a time. Safe for concurrent use.
@@ -74,6 +79,9 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if err := opts.transport(); err != nil {
+		return nil, err
+	}
 	dir, m, made, err := prepareHome(dir, opts)
 	if err != nil {
 		return nil, err
@@ -82,7 +90,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	if err != nil {
 		return nil, errors.Join(err, removeMade(made, err))
 	}
-	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}, engine: fuseEngine{opts.Logger}}
+	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}, engine: fuseEngine{opts.Logger, opts.Transport}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if err := h.open(ctx, m); err != nil {
 		h.cancel()

@@ -62,6 +62,7 @@ func TestCommandLine(t *testing.T) {
 		{"up x /nonexistent/parent/dir", 3, "", "parent does not exist"},
 		{"up x /dev/null", 2, "", "not a directory"},
 		{"mount x /mnt --transport pigeon", 2, "", "--transport"},
+		{"serve --transport pigeon", 2, "", "--transport"},
 		{"delete", 2, "", "missing SNAP"},
 		{"diff a b c", 2, "", `unexpected argument "c"`},
 		{"run", 2, "", "missing CMD"},

@@ -92,12 +92,14 @@ func mountFlags(cmd *cobra.Command, o *sandbox.MountOptions) {
 }
 
 // checkMount refuses options that make no sense before anything is made.
-func checkMount(o sandbox.MountOptions) error {
-	switch o.Transport {
+func checkMount(o sandbox.MountOptions) error { return checkTransport(o.Transport) }
+
+func checkTransport(name string) error {
+	switch name {
 	case "auto", "uring", "dev":
 		return nil
 	}
-	return usagef("--transport %q: auto, uring or dev", o.Transport)
+	return usagef("--transport %q: auto, uring or dev", name)
 }
 
 // exact is cobra.ExactArgs with a message that names what is missing.

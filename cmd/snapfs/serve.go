@@ -19,7 +19,8 @@ import (
 )
 
 func (a *app) serveCommand() *cobra.Command {
-	var background, mustExist, remount bool
+	var background, mustExist bool
+	opts := sandbox.Options{Transport: "auto"}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "be the daemon of the home, in the foreground",
@@ -28,7 +29,11 @@ workspaces are unmounted; what was not stored yet is stored after the next start
 by themselves: run it by hand to see its log, under a service manager, or as the first process of a container, where it
 also reaps orphans.
 
-A home has one daemon: a second one is refused.`,
+A home has one daemon: a second one is refused.
+
+Requests come over io_uring where the kernel has that switched on (/sys/module/fuse/parameters/enable_uring is Y), else
+over /dev/fuse; 'snapfs show' tells. --enable-fuse-uring writes Y there, which concerns all FUSE file systems of the
+system that know io_uring, and says so in the log. Nothing else switches it.`,
 		Example: "  snapfs serve --home /srv/ws\n  podman run --device /dev/fuse --cap-add SYS_ADMIN IMAGE snapfs serve",
 		Args:    cobra.NoArgs,
 		Annotations: map[string]string{
@@ -39,10 +44,17 @@ A home has one daemon: a second one is refused.`,
 			if background {
 				report = os.NewFile(readyFD, "ready")
 			}
-			return a.serve(cmd.Context(), report, sandbox.Options{MustExist: mustExist, Remount: remount})
+			if err := checkTransport(opts.Transport); err != nil {
+				return err
+			}
+			opts.MustExist = mustExist
+			return a.serve(cmd.Context(), report, opts)
 		},
 	}
-	cmd.Flags().BoolVar(&remount, "remount", false, "mount again what was mounted when the last daemon ended")
+	cmd.Flags().StringVar(&opts.Transport, "transport", opts.Transport, "how requests travel where a mount does not say: auto, uring or dev")
+	cmd.Flags().BoolVar(&opts.EnableURing, "enable-fuse-uring", false,
+		"switch the kernel's FUSE over io_uring on, for the whole system and until the next boot")
+	cmd.Flags().BoolVar(&opts.Remount, "remount", false, "mount again what was mounted when the last daemon ended")
 	cmd.Flags().BoolVar(&background, "background", false, "log to the home and report on descriptor 3")
 	cmd.Flags().BoolVar(&mustExist, "must-exist", false, "refuse to make a home that is not there")
 	_ = cmd.Flags().MarkHidden("background") // fails for an unknown flag only

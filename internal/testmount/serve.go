@@ -25,13 +25,40 @@ const childEnv = "SNAPFS_TESTMOUNT"
 // Main runs the tests of a package, or serves if this process is a test's child.
 func Main(m *testing.M) {
 	if os.Getenv(childEnv) == "" {
-		os.Exit(m.Run())
+		os.Exit(runOnEach(m))
 	}
 	if err := serve(); err != nil {
 		fmt.Fprintln(os.Stderr, "testmount:", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// runOnEach runs the tests on each transport that the kernel has. FUSE over io_uring is switched on for that where it
+// is off, and off again afterwards.
+func runOnEach(m *testing.M) int {
+	if os.Getenv(TransportEnv) != "" {
+		return m.Run()
+	}
+	_ = os.Setenv(TransportEnv, "dev") // fails for an empty name only
+	if code := m.Run(); code != 0 { // the log says which transport
+		return code
+	}
+	changed, err := snapfuse.EnableRing()
+	if err != nil {
+		fmt.Println("testmount: tested on /dev/fuse only:", err)
+		return 0
+	}
+	if changed {
+		defer func() {
+			if err := os.WriteFile(snapfuse.RingParameter, []byte("N"), 0); err != nil {
+				fmt.Println("testmount:", err)
+			}
+		}()
+	}
+	fmt.Println("testmount: once more, over io_uring")
+	_ = os.Setenv(TransportEnv, "uring")
+	return m.Run()
 }
 
 // server is the child's state.
@@ -148,10 +175,11 @@ func (s *server) mount(c command) error {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime/2)
 	defer cancel()
 	s.m, err = snapfuse.New(ctx, s.o, c.Config.Mount, snapfuse.Options{
-		ReadOnly: c.Config.ReadOnly,
-		NoExec:   c.Config.NoExec,
-		Debug:    c.Config.Trace,
-		Logger:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+		Transport: os.Getenv(TransportEnv),
+		ReadOnly:  c.Config.ReadOnly,
+		NoExec:    c.Config.NoExec,
+		Debug:     c.Config.Trace,
+		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 	})
 	return err
 }

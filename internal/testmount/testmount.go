@@ -27,6 +27,9 @@ import (
 	"time"
 )
 
+// TransportEnv names the transport of all mounts. Main runs the tests once with each, unless it is set.
+const TransportEnv = "SNAPFS_TEST_TRANSPORT"
+
 // answerTime bounds how long a test waits for its server.
 const answerTime = 30 * time.Second
 

@@ -1,0 +1,178 @@
+package fs
+
+import (
+	"log/slog"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// queueDepth is how many entries a queue begins with that has a lane on its own processor; others begin with one.
+	queueDepth = 4
+	// queueLimit is how many it may grow to. It grows when all entries it has hold requests that take long.
+	queueLimit = maxBusy
+)
+
+// uring is the transport over io_uring. The device below it still carries what the kernel sends nowhere else, and
+// lives as long as the last entry.
+type uring struct {
+	*device
+	lanes  *laneSet
+	queues []queue
+	stock  []slot // for the entries to begin with
+
+	file   atomic.Uint64 // the node of a file that was read or written lately, 0 if none was
+	failed atomic.Int32  // the first errno of an entry that the kernel would not have
+}
+
+// queue is the kernel's queue of the requests that are sent on one processor, of one mount.
+type queue struct {
+	u     *uring
+	l     *lane
+	id    uint16
+	begin int // how many entries it begins with
+
+	// Guarded by l.mu.
+	total int // entries
+	busy  int // of these, not in the kernel's hands
+}
+
+// newUring takes all the memory that is needed to begin with, because once the kernel was told of io_uring it waits for
+// entries.
+func newUring(d *device, lanes *laneSet) (*uring, error) {
+	u := &uring{device: d, lanes: lanes, queues: make([]queue, lanes.queue)}
+	for id := range u.queues {
+		q := &u.queues[id]
+		l, own := lanes.of(id)
+		q.u, q.l, q.id, q.begin = u, l, uint16(id), 1
+		if own {
+			q.begin = queueDepth
+		}
+		for range q.begin {
+			x, err := slots.get()
+			if err != nil {
+				u.drop()
+				return nil, err
+			}
+			u.stock = append(u.stock, x)
+		}
+	}
+	return u, nil
+}
+
+// drop gives back what was not used.
+func (u *uring) drop() {
+	for _, x := range u.stock {
+		slots.put(x, 0)
+	}
+	u.stock = nil
+}
+
+func (u *uring) name() string {
+	if u.side.Load() {
+		return "uring"
+	}
+	return u.device.name()
+}
+
+// start registers entries for all queues, without which the kernel sends nothing: a processor that is not there yet
+// may come. If that fails the kernel goes on with the device, and so do we.
+func (u *uring) start(h handler, done func()) {
+	u.side.Store(true)
+	u.device.start(h, done)
+	for i := range u.queues {
+		q := &u.queues[i]
+		q.l.mu.Lock()
+		for range q.begin {
+			if u.use() { // false: it has ended
+				q.l.enlist(&entry{q: q, slot: u.stock[len(u.stock)-1]})
+				u.stock = u.stock[:len(u.stock)-1]
+			}
+		}
+		q.l.mu.Unlock()
+	}
+	u.drop()
+	var registered []<-chan struct{}
+	for _, l := range u.lanes.all {
+		l.mu.Lock()
+		registered = append(registered, l.barrier())
+		l.mu.Unlock()
+	}
+	for _, c := range registered {
+		<-c
+	}
+	if errno := u.failed.Load(); errno != 0 && !u.dead.Load() {
+		u.log.Warn("the kernel refuses io_uring for a mount, requests come over the device", slog.String("error", unix.Errno(errno).Error()))
+		u.side.Store(false)
+	}
+}
+
+// grow keeps entries in the kernel's hands when others hold requests that may take long. Under lane.mu; who calls has a
+// thread of the lane look at the backlog. kick: requests may have found no entry.
+func (q *queue) grow(kick bool) {
+	free := q.total - q.busy
+	if free >= queueDepth || q.total >= queueLimit || !q.u.use() {
+		return
+	}
+	x, err := slots.get()
+	if err != nil {
+		q.u.log.Error("no memory for another ring entry", slog.String("error", err.Error()))
+		q.u.leave()
+		return
+	}
+	q.l.enlist(&entry{q: q, slot: x})
+	if (kick || free == 0) && q.u.use() {
+		registered := q.l.barrier()
+		go func() {
+			defer q.u.leave()
+			<-registered
+			q.kick()
+		}()
+	}
+}
+
+// kick has the kernel send a request to this queue that nobody waits for. When the entries are all in use, it keeps
+// requests in a list that it looks at when an answer is handed in, but not when an entry is registered: with all answers
+// outstanding for long they would wait beside a free entry, until any other request comes. So the new entry gets
+// something to answer, if there is a file to ask about: no bytes of what is cached of it (struct
+// fuse_notify_retrieve_out).
+func (q *queue) kick() {
+	msg := struct {
+		fuse.OutHeader
+		unique, node, offset uint64
+		size, padding        uint32
+	}{OutHeader: fuse.OutHeader{Status: notifyRetrieve}, node: q.u.file.Load()}
+	if msg.node == 0 {
+		return
+	}
+	msg.Length = uint32(unsafe.Sizeof(msg))
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, set unix.CPUSet
+	set.Set(int(q.id))
+	if unix.SchedGetaffinity(0, &before) == nil && unix.SchedSetaffinity(0, &set) == nil {
+		defer unix.SchedSetaffinity(0, &before) //nolint:errcheck // it was so before
+	}
+	if err := q.u.notify(unsafe.Slice((*byte)(unsafe.Pointer(&msg)), unsafe.Sizeof(msg))); err != nil {
+		q.u.log.Debug("a queue was not kicked", slog.String("error", err.Error())) // the file is forgotten, or all is over
+	}
+}
+
+// note keeps the reason why the kernel gives an entry up; the end of the connection is none.
+func (u *uring) note(why unix.Errno) {
+	switch why {
+	case unix.ENOTCONN, unix.ECONNABORTED, unix.ECANCELED, unix.ENODEV:
+		return
+	}
+	u.failed.CompareAndSwap(0, int32(why))
+}
+
+// retired takes leave of an entry.
+func (u *uring) retired(e *entry) {
+	slots.put(e.slot, e.used)
+	u.leave()
+}
