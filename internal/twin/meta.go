@@ -3,6 +3,7 @@ package twin
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -191,4 +192,11 @@ func setacl(t *tree, o Op) (string, error) {
 	return "", unix.Setxattr(t.path(o.A), aclName(o), acl(o), 0)
 }
 
-func removeacl(t *tree, o Op) (string, error) { return "", unix.Removexattr(t.path(o.A), aclName(o)) }
+// removeacl removes an ACL. Where there is none the kernel's overlayfs says so of a lower's file, but not of an upper's.
+func removeacl(t *tree, o Op) (string, error) {
+	err := unix.Removexattr(t.path(o.A), aclName(o))
+	if errors.Is(err, unix.ENODATA) {
+		err = nil
+	}
+	return "", err
+}
