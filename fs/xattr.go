@@ -46,7 +46,7 @@ func (a *adapter) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, 
 	if err := a.o.SetXattr(node, name, data, int(in.Flags)); err != nil {
 		return a.status(err)
 	}
-	if in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID == 0 {
+	if in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID == 0 || name != "system.posix_acl_access" { // asked for with default ACLs, too
 		return fuse.OK
 	}
 	at, err := a.o.GetAttr(node)

@@ -99,6 +99,9 @@ func entries(t *tree, p string) ([]string, error) {
 
 // rmtree removes a tree, so that what the operations made does not grow without end.
 func rmtree(t *tree, o Op) (string, error) {
+	if strings.HasSuffix(o.A, "..") {
+		return "above", nil
+	}
 	err := unix.Unlinkat(t.root, o.A, 0)
 	if !errors.Is(err, unix.EISDIR) {
 		return "", err
@@ -107,6 +110,7 @@ func rmtree(t *tree, o Op) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	slices.Sort(all)
 	for _, e := range all {
 		if name := e[:strings.LastIndexByte(e, ':')]; name != "." && name != ".." {
 			if _, err := rmtree(t, Op{A: o.A + "/" + name}); err != nil {
