@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/posix"
 	"snapfs/internal/treewalk"
 	"snapfs/internal/twin"
 	"snapfs/sandbox"
@@ -29,6 +30,7 @@ var snapfs string
 func TestMain(m *testing.M) {
 	treewalk.Child()
 	twin.Child()
+	posix.Child()
 	os.Exit(testMain(m))
 }
 

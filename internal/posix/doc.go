@@ -10,7 +10,7 @@
 //	EEXIST mkdir d 0700
 //	u=65534 EACCES open d/f O_RDONLY
 //
-// Expected is 0 for success, the name of an errno, or what the command says; alternatives are separated by |, and * is anything.
+// Expected is 0 for success, the name of an errno, or what the command says; alternatives are separated by |.
 // u= does the command as another user (g= group, G= supplementary groups, separated by commas). {N255} is a name of 255 bytes,
 // {P4095} a path of 4,095. Every case has a directory of its own.
 //

@@ -114,7 +114,7 @@ func (c *Case) parse(body string) error {
 		if len(args) < 2 {
 			return fmt.Errorf("line %q: no command", text)
 		}
-		l.Want, l.Args = strings.Split(args[0], "|"), args[1:]
+		l.Want, l.Args = strings.Split(expand(args[0]), "|"), args[1:]
 		for i := range l.Args {
 			l.Args[i] = expand(l.Args[i])
 		}
