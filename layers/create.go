@@ -286,8 +286,14 @@ func (o *Overlay) Link(id, parent NodeID, name string) (Entry, error) {
 		if err := o.linkIn(n, p, name, covered); err != nil {
 			return err
 		}
-		e, err = o.linked(n, p, name)
-		return errors.Join(err, o.changed(p), o.changed(n))
+		if e, err = o.linked(n, p, name); err != nil {
+			return err
+		}
+		if err := errors.Join(o.changed(p), o.changed(n)); err != nil {
+			return err
+		}
+		e.Attr, err = o.attr(n) // with the ctime that has just moved
+		return err
 	})
 	return e, err
 }
