@@ -215,3 +215,43 @@ func BenchmarkDeepStack(b *testing.B) {
 		b.ReportMetric(float64(m.took[len(m.took)/2].Microseconds())/1000, m.name+"-p50-ms")
 	}
 }
+
+// BenchmarkRollback goes back in a mounted workspace after files were changed that the kernel has in its caches.
+func BenchmarkRollback(b *testing.B) {
+	for _, changed := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("changed=%d", changed), func(b *testing.B) {
+			h, dir := benchHome(b)
+			at := filepath.Join(dir, "m")
+			if _, err := h.Create(b.Context(), sandbox.CreateRequest{Name: "w"}); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := h.Mount(b.Context(), sandbox.MountRequest{Workspace: "w", Mountpoint: at, MakeMountpoint: true}); err != nil {
+				b.Fatal(err)
+			}
+			script := func(script string) {
+				cmd := exec.CommandContext(b.Context(), "sh", "-ec", script, "sh", at, fmt.Sprint(changed))
+				cmd.WaitDelay = time.Second
+				if out, err := cmd.CombinedOutput(); err != nil {
+					b.Fatalf("%v: %s", err, out)
+				}
+			}
+			script(`cd "$1"; for d in $(seq 20); do mkdir $d; for f in $(seq 50); do echo $f > $d/$f; done; done`)
+			s, err := h.Snapshot(b.Context(), sandbox.SnapshotRequest{Workspace: "w", WaitStored: true})
+			if err != nil {
+				b.Fatal(err)
+			}
+			var took []time.Duration
+			for b.Loop() {
+				b.StopTimer()
+				script(`cd "$1"; find . -type f | head -n "$2" | while read -r f; do echo x >> "$f"; done; cat */* > /dev/null`)
+				b.StartTimer()
+				start := time.Now()
+				if _, err := h.Rollback(b.Context(), sandbox.RollbackRequest{Workspace: "w", Snapshot: s.ID}); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(start))
+			}
+			latencies(b, took)
+		})
+	}
+}
