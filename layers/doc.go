@@ -21,6 +21,12 @@
 // Seal turns the layer that was the upper into the topmost lower without touching a node: the same layer object stops
 // being Overlay.upper. A node is writable exactly if its top part lies in the present upper.
 //
+// # Going back
+//
+// Rollback swaps upper and stack under the nodes. What loses its place is an orphan: dead, not pinned, its parts in layers that an
+// attic keeps until the last orphan is forgotten. A free node lies in no layer of the stack, so nobody else sees what is
+// written to it, and no look-up finds it.
+//
 // # Inode numbers
 //
 // What is created in an upper has the number Options.InoBase | host inode. What is copied up keeps its number in its
@@ -70,7 +76,7 @@
 //
 // # Lock order
 //
-//	gate (read: every mutation; write: Seal)
+//	gate (read: every mutation; write: Seal, Rollback, Pause)
 //	└─ tree (read: look-ups and everything by name; write: changes of names and parts)
 //	   ├─ table.mu     node table, reference counts, aliases
 //	   ├─ listings.mu  cached directory listings

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +18,8 @@ type Options struct {
 	// Whiteouts: "" probes the host; "char" or "xattr".
 	Whiteouts string
 	Logger    *slog.Logger // nil = discard
+	// Held, if not nil, is told for how long a seal or a rollback has held changes back, once it has let them go on.
+	Held func(time.Duration)
 	// BlockCopyUp is the size in bytes from which a lower file that is written is copied up by blocks; 0 is 1 MiB, below
 	// 0 files are always copied as a whole.
 	BlockCopyUp int64
@@ -28,7 +31,7 @@ type Overlay struct {
 	opts Options // immutable
 	log  *slog.Logger
 
-	gate sync.RWMutex // mutations hold it for reading, Seal for writing
+	gate barrier      // mutations hold it for reading; Seal, Rollback and Pause for writing
 	tree sync.RWMutex // see doc.go
 
 	stack []*layer // topmost first, the upper included; guarded by tree
@@ -186,6 +189,16 @@ func (o *Overlay) discard(gone []*node) {
 		n.unpin()
 		o.orphans.leave(n)
 		o.attics.leave(n)
+	}
+}
+
+// closeGate closes the gate until open is called.
+func (o *Overlay) closeGate() (open func()) {
+	opener := o.gate.shut()
+	return func() {
+		if took := opener(); o.opts.Held != nil {
+			o.opts.Held(took)
+		}
 	}
 }
 

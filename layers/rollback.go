@@ -91,8 +91,7 @@ func (r *rollback) run(ctx context.Context, lowers []Lower, record func() error,
 	if err := r.next.clean(); err != nil {
 		return err
 	}
-	o.gate.Lock()
-	defer o.gate.Unlock()
+	defer o.closeGate()()
 	if err := ctx.Err(); err != nil {
 		return err
 	}

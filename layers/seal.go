@@ -35,8 +35,7 @@ func (o *Overlay) swap(ctx context.Context, key string, next *upper, record func
 	if err := next.clean(); err != nil {
 		return nil, err
 	}
-	o.gate.Lock()
-	defer o.gate.Unlock()
+	defer o.closeGate()()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

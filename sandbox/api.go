@@ -41,6 +41,8 @@ type Workspace struct {
 	Session    string         `json:"session"`
 	State      WorkspaceState `json:"state"`
 	Mountpoint string         `json:"mountpoint,omitempty"`
+	Paused     bool           `json:"paused"`
+	Cgroup     string         `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
 	ReadOnly   bool           `json:"read_only"`
 	Transport  string         `json:"transport,omitempty"`
 	Origin     string         `json:"origin,omitempty"` // snapshot it was made from
@@ -127,14 +129,18 @@ type UnmountRequest struct {
 // SnapshotRequest freezes a workspace.
 type SnapshotRequest struct {
 	Access
-	Workspace   string         `json:"workspace"`
-	Name        string         `json:"name,omitempty"`
-	Description string         `json:"description,omitempty"`
-	TTL         time.Duration  `json:"ttl,omitempty"`
-	ExpiresAt   *time.Time     `json:"expires_at,omitempty"`
-	WaitStored  bool           `json:"wait_stored"`
-	NoSync      bool           `json:"no_sync"`
-	Progress    func(Progress) `json:"-"`
+	Workspace   string        `json:"workspace"`
+	Name        string        `json:"name,omitempty"`
+	Description string        `json:"description,omitempty"`
+	TTL         time.Duration `json:"ttl,omitempty"`
+	ExpiresAt   *time.Time    `json:"expires_at,omitempty"`
+	WaitStored  bool          `json:"wait_stored"`
+	NoSync      bool          `json:"no_sync"`
+	// Consistent freezes the processes of the workspace's control group for the moment, and flushes what they stored through
+	// shared mappings. Cgroup names the group, if the workspace does not know one.
+	Consistent bool           `json:"consistent"`
+	Cgroup     string         `json:"cgroup,omitempty"`
+	Progress   func(Progress) `json:"-"`
 }
 
 // RestoreRequest makes a new workspace of a snapshot, and mounts it if Mountpoint is given. MakeMountpoint makes the last
@@ -161,6 +167,14 @@ type RollbackRequest struct {
 	Access
 	Workspace string `json:"workspace"`
 	Snapshot  string `json:"snapshot"`
+}
+
+// PauseRequest holds the changes of a workspace back. Cgroup is the directory of the control group of its processes, which
+// are frozen; the workspace remembers it.
+type PauseRequest struct {
+	Access
+	Workspace string `json:"workspace"`
+	Cgroup    string `json:"cgroup,omitempty"`
 }
 
 // ListRequest pages through workspaces or snapshots; After is exclusive, Limit 0 means 100 and is clamped there.
@@ -329,6 +343,8 @@ type API interface {
 	Fork(ctx context.Context, r ForkRequest) (Workspace, error)
 	// Rollback moves a workspace back to a snapshot, in place, mounted or not: what was written since is gone.
 	Rollback(ctx context.Context, r RollbackRequest) (Workspace, error)
+	Pause(ctx context.Context, r PauseRequest) (Workspace, error)
+	Resume(ctx context.Context, r RefRequest) (Workspace, error)
 	Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error)
 	Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, error)
 	Show(ctx context.Context, r RefRequest) (Object, error)

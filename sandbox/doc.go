@@ -38,8 +38,24 @@
 //	    ▲                  │ Unmount, umount(8), a dead connection     │ the last copy goes, Unmount with Force
 //	    └──────────────────┴───────────────────────────────────────────┘
 //
-// Snapshot, Fork, Restore, Branch and Diff work in every state; Mount needs unmounted (or the same mount again);
-// Destroy needs unmounted.
+// Beside these, a workspace is running or paused:
+//
+//	running ──Pause──▶ paused ──Resume──▶ running       durable; a paused workspace that is mounted stays paused
+//
+// What a call needs; in any other state it is ErrConflict and changes nothing:
+//
+//	call                                        mounted?                              paused?
+//	Snapshot, Fork, Restore, Branch, Diff       any                                   any
+//	Rollback                                    any, but not mounted read-only        any; stays as it is
+//	Mount                                       unmounted, or the same mount again    any
+//	Unmount                                     mounted; detached only with Force     any; with Force the gate is opened
+//	Destroy                                     unmounted                             any
+//	Pause                                       any                                   running
+//	Resume                                      any                                   paused
+//	Snapshot with Consistent                    any                                   paused, or its control group is known
+//
+// A paused overlay's gate is closed. Seal and Rollback work behind it and leave it closed. A program that waits at it cannot be
+// killed, and whoever reads the page that it writes waits with it.
 //
 // # Locks, outermost first
 //

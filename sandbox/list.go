@@ -169,6 +169,7 @@ func (h *Home) describe(w *workspaceRecord) (Workspace, error) {
 func (h *Home) describeWith(w *workspaceRecord, mounts mountTable) Workspace {
 	d := Workspace{
 		ID: w.ID, Session: w.Session, Origin: w.Origin, Head: w.Head, CreatedAt: w.CreatedAt, Source: w.Source, State: Unmounted,
+		Paused: w.Paused, Cgroup: w.Cgroup,
 	}
 	if stack, err := h.catalog.stack(w.Base); err == nil { // a broken one is Check's to report
 		d.Layers = len(stack)

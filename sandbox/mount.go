@@ -204,6 +204,9 @@ func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpo
 			err = errors.Join(err, o.Close())
 		}
 	}()
+	if w.Paused {
+		o.Pause()
+	}
 	// The intent is recorded first: whatever is found there after a crash is ours to take away.
 	before := w.Mount
 	if err := h.recordMount(ctx, w.ID, &mountRecord{Mountpoint: mountpoint, Options: opts, Mounted: true}); err != nil {

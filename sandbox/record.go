@@ -39,6 +39,8 @@ type workspaceRecord struct {
 	CreatedAt time.Time    `json:"created_at"`
 	Source    string       `json:"source,omitempty"`
 	Mount     *mountRecord `json:"mount,omitempty"` // the newest place
+	Paused    bool         `json:"paused,omitempty"`
+	Cgroup    string       `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
 }
 
 // mountRecord is where a workspace was mounted last, written before the mount and again after it.

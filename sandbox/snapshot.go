@@ -41,6 +41,11 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 	if err != nil {
 		return Snapshot{}, err
 	}
+	thaw, err := h.consistent(ctx, w.ID, r)
+	if err != nil {
+		unlock()
+		return Snapshot{}, err
+	}
 	s := &snapshotRecord{
 		ID: h.catalog.ids.next(), Workspace: w.ID, Session: session, Name: r.Name, Description: r.Description,
 		CreatedAt: now, ExpiresAt: expires,
@@ -55,6 +60,7 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 		ch.events = append(ch.events, h.event(EventSnapshotted, w.ID, session, s.ID, s.Name))
 		return nil
 	})
+	err = errors.Join(err, thaw())
 	unlock()
 	if err != nil {
 		return Snapshot{}, err
@@ -66,6 +72,30 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 		}
 	}
 	return h.describeSnapshot(s)
+}
+
+// consistent brings the processes of a workspace to a halt until thaw is called, if the snapshot asks for it. The caller holds the
+// workspace's lock.
+func (h *Home) consistent(ctx context.Context, name string, r SnapshotRequest) (thaw func() error, err error) {
+	w := h.catalog.workspace(name)
+	if !r.Consistent || w == nil || w.Paused {
+		return func() error { return nil }, nil // paused: nothing changes
+	}
+	group := w.Cgroup
+	if r.Cgroup != "" {
+		g, err := openCgroup(r.Cgroup)
+		if err != nil {
+			return nil, err
+		}
+		group = string(g)
+	}
+	if group == "" {
+		return nil, fmt.Errorf("%w: the control group of workspace %s is not known: name it, or pause the workspace", ErrConflict, name)
+	}
+	if err := h.stillness(ctx, h.liveOf(name), group); err != nil {
+		return nil, err
+	}
+	return cgroup(group).thaw, nil
 }
 
 // freeze makes the present state of a workspace the layer top, or finds that it is its base layer already, and records it:

@@ -45,6 +45,10 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 	if l.state(mounts) == Detached && !r.Force {
 		return Workspace{}, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
 	}
+	if r.Force {
+		// Who waits at the gate would keep the connection from ending.
+		l.overlay.Resume()
+	}
 	if err := h.unmount(ctx, l, r.Force); err != nil {
 		return Workspace{}, err
 	}
@@ -88,6 +92,10 @@ func (h *Home) unmountAll(grace time.Duration) error {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), grace)
 			defer cancel()
+			if done, ok := l.use(); ok {
+				l.overlay.Resume()
+				done()
+			}
 			if err := l.mount.Unmount(false); err != nil {
 				if err := l.mount.Unmount(true); err != nil {
 					h.log.Warn("unmounting", "mountpoint", l.mountpoint, "error", err)

@@ -80,6 +80,7 @@ func TestCommandLine(t *testing.T) {
 		{"prune --older-than soon", 2, "", "--older-than"},
 		{"log", 2, "", "missing NAME"},
 		{"rollback x", 2, "", "missing SNAP"},
+		{"snapshot x --cgroup /sys/fs/cgroup/x", 2, "", "--consistent"},
 		{"list", 3, "", "does not exist"},
 		{"events", 3, "", "does not exist"},
 		{"snapshots", 3, "", "does not exist"},

@@ -98,6 +98,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.upCommand(), a.createCommand(), a.mountCommand(), a.umountCommand(),
 		a.snapshotCommand(), a.restoreCommand(), a.branchCommand(), a.forkCommand(), a.rollbackCommand(),
+		a.pauseCommand(), a.resumeCommand(),
 		a.listCommand(), a.snapshotsCommand(), a.showCommand(), a.diffCommand(),
 		a.logCommand(), a.eventsCommand(),
 		a.deleteCommand(), a.destroyCommand(), a.pruneCommand(), a.statsCommand(), a.gcCommand(), a.checkCommand(),

@@ -44,16 +44,14 @@ func (a *app) showCommand() *cobra.Command {
 }
 
 func showWorkspace(w io.Writer, ws sandbox.Workspace) error {
-	mode := ""
-	if ws.ReadOnly {
-		mode = "yes"
-	}
 	return fields(w,
 		"workspace", ws.ID,
 		"session", ws.Session,
 		"state", string(ws.State),
+		"paused", yes(ws.Paused),
+		"cgroup", quoteIf(ws.Cgroup),
 		"mountpoint", quoteIf(ws.Mountpoint),
-		"read-only", mode,
+		"read-only", yes(ws.ReadOnly),
 		"transport", ws.Transport,
 		"created", moment(ws.CreatedAt),
 		"source", quoteIf(ws.Source),
@@ -101,4 +99,12 @@ func showSnapshot(w io.Writer, s sandbox.Snapshot) error {
 		rows = append(rows, []string{l.ID, string(l.State), bytes, orDash(l.Digest)})
 	}
 	return table(w, "LAYER STATE SIZE DIGEST", rows)
+}
+
+// yes shows what holds, and nothing for what does not.
+func yes(is bool) string {
+	if is {
+		return "yes"
+	}
+	return ""
 }

@@ -33,6 +33,15 @@ changed gives a snapshot that costs no layer.`,
 			if cmd.Flags().Changed("name") && r.Name == "" {
 				return usagef("empty --name")
 			}
+			if r.Cgroup != "" {
+				if !r.Consistent {
+					return usagef("--cgroup is for --consistent")
+				}
+				var err error
+				if r.Cgroup, err = absolute("cgroup", r.Cgroup); err != nil {
+					return err
+				}
+			}
 			if err := parseExpiry(&r, ttl, expires); err != nil {
 				return err
 			}
@@ -64,6 +73,8 @@ changed gives a snapshot that costs no layer.`,
 	f.StringVar(&ttl, "ttl", "", "expire after `DURATION`, as 90m, 72h or 7d")
 	f.StringVar(&expires, "expires-at", "", "expire at `TIME`, RFC 3339")
 	f.StringVar(&wait, "wait", "", "return when the snapshot is `STATE`: stored")
+	f.BoolVar(&r.Consistent, "consistent", false, "freeze the processes of the workspace's control group for the moment")
+	f.StringVar(&r.Cgroup, "cgroup", "", "with --consistent: the control group in `DIR`")
 	f.BoolVar(&r.NoSync, "no-sync", false, "return before it is durable")
 	return cmd
 }

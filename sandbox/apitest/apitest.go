@@ -52,6 +52,7 @@ func Run(t *testing.T, open Opener) {
 		{"Rollback", testRollback},
 		{"RollbackOpen", testRollbackOpen},
 		{"RollbackRefuses", testRollbackRefuses},
+		{"Pause", testPause},
 		{"References", testReferences},
 		{"Sessions", testSessions},
 		{"Lists", testLists},

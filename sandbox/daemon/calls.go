@@ -46,6 +46,16 @@ func (c *Client) Rollback(ctx context.Context, r sandbox.RollbackRequest) (sandb
 	return call[sandbox.Workspace](ctx, c, callRollback, r, sink{})
 }
 
+// Pause implements sandbox.API.
+func (c *Client) Pause(ctx context.Context, r sandbox.PauseRequest) (sandbox.Workspace, error) {
+	return call[sandbox.Workspace](ctx, c, callPause, r, sink{})
+}
+
+// Resume implements sandbox.API.
+func (c *Client) Resume(ctx context.Context, r sandbox.RefRequest) (sandbox.Workspace, error) {
+	return call[sandbox.Workspace](ctx, c, callResume, r, sink{})
+}
+
 // Prune implements sandbox.API.
 func (c *Client) Prune(ctx context.Context, r sandbox.PruneRequest) (sandbox.PruneResult, error) {
 	return call[sandbox.PruneResult](ctx, c, callPrune, r, sink{})

@@ -42,6 +42,8 @@ func (s *server) routes() http.Handler {
 	}))
 	add(callFork, handle(s, plain(h.Fork)))
 	add(callRollback, handle(s, plain(h.Rollback)))
+	add(callPause, handle(s, plain(h.Pause)))
+	add(callResume, handle(s, plain(h.Resume)))
 	add(callPrune, handle(s, plain(h.Prune)))
 	add(callMount, handle(s, plain(h.Mount)))
 	add(callUnmount, handle(s, plain(h.Unmount)))

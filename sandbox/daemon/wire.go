@@ -82,6 +82,8 @@ const (
 	callBranch     = "branch"
 	callFork       = "fork"
 	callRollback   = "rollback"
+	callPause      = "pause"
+	callResume     = "resume"
 	callWorkspaces = "workspaces"
 	callSnapshots  = "snapshots"
 	callShow       = "show"

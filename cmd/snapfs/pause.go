@@ -1,0 +1,60 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox"
+	"snapfs/sandbox/daemon"
+)
+
+func (a *app) pauseCommand() *cobra.Command {
+	var group string
+	cmd := &cobra.Command{
+		Use:   "pause NAME",
+		Short: "hold the changes of a workspace back",
+		Long: `Holds every change of workspace NAME back until 'snapfs resume'. With --cgroup, which the workspace remembers, the
+processes of that control group are frozen; others wait at their next write. Snapshots, forks and rollbacks of a paused
+workspace work. It stays paused when it is unmounted, and when the daemon ends. A paused workspace is a conflict.`,
+		Example:     "  snapfs pause app --cgroup /sys/fs/cgroup/app && snapfs rollback app base && snapfs resume app",
+		Args:        exact("NAME"),
+		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable)},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := sandbox.PauseRequest{Access: a.access(), Workspace: args[0]}
+			if group != "" {
+				var err error
+				if r.Cgroup, err = absolute("cgroup", group); err != nil {
+					return err
+				}
+			}
+			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+				ws, err := c.Pause(cmd.Context(), r)
+				if err != nil {
+					return err
+				}
+				return a.result(ws, line(ws.ID+" is paused"))
+			})
+		},
+	}
+	cmd.Flags().StringVar(&group, "cgroup", "", "freeze the processes of the control group in `DIR`")
+	return cmd
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:         "resume NAME",
+		Short:       "let a paused workspace go on",
+		Long:        "Lets the changes of paused workspace NAME, and the processes of its control group, go on. A running workspace is a conflict.",
+		Example:     "  snapfs resume app",
+		Args:        exact("NAME"),
+		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable)},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+				ws, err := c.Resume(cmd.Context(), sandbox.RefRequest{Access: a.access(), Ref: args[0]})
+				if err != nil {
+					return err
+				}
+				return a.result(ws, line(ws.ID+" is running"))
+			})
+		},
+	}
+}

@@ -1,0 +1,127 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	// freezeWait bounds how long the kernel may take to freeze a group: a process that waits for a disk freezes after it.
+	freezeWait = 10 * time.Second
+	// freezePoll is how often it is looked at meanwhile.
+	freezePoll = time.Millisecond
+)
+
+// cgroup is the directory of a control group whose processes can be frozen: of version 2, or of the freezer of version 1.
+type cgroup string
+
+// openCgroup checks that a path is such a directory, and not one that this process is in: it would freeze itself.
+func openCgroup(path string) (cgroup, error) {
+	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) || len(path) > 4096 {
+		return "", fmt.Errorf("%w: cgroup %s: the absolute path of its directory is needed", ErrInvalid, shown(path))
+	}
+	g := cgroup(filepath.Clean(path))
+	if _, _, err := g.files(); err != nil {
+		return "", err
+	}
+	if g.holdsSelf() {
+		return "", fmt.Errorf("%w: the process that serves the workspaces is in cgroup %s itself", ErrInvalid, g)
+	}
+	return g, nil
+}
+
+// holdsSelf reports whether this process is in the group or below it.
+func (g cgroup) holdsSelf() bool {
+	self := fmt.Sprint(os.Getpid())
+	found := false
+	// An error leaves a group that cannot be listed; freezing it will say why.
+	_ = filepath.WalkDir(string(g), func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Name() == "cgroup.procs" {
+			procs, _ := os.ReadFile(path)
+			for pid := range strings.Lines(string(procs)) {
+				found = found || strings.TrimSpace(pid) == self
+			}
+		}
+		return nil
+	})
+	return found
+}
+
+// files are what is written to freeze, and what tells whether all are frozen.
+func (g cgroup) files() (control, state string, err error) {
+	for _, names := range [][2]string{{"cgroup.freeze", "cgroup.events"}, {"freezer.state", "freezer.state"}} {
+		control, state = filepath.Join(string(g), names[0]), filepath.Join(string(g), names[1])
+		if _, err := os.Stat(control); err == nil {
+			return control, state, nil
+		}
+	}
+	return "", "", fmt.Errorf("%w: %s is no cgroup whose processes can be frozen", ErrNotFound, shown(string(g)))
+}
+
+// freeze stops all processes of the group where they are. If it cannot, or ctx ends, they go on.
+func (g cgroup) freeze(ctx context.Context) error {
+	control, state, err := g.files()
+	if err != nil {
+		return err
+	}
+	word, done := "1", "frozen 1"
+	if control == state {
+		word, done = "FROZEN", "FROZEN"
+	}
+	if err := os.WriteFile(control, []byte(word), 0); err != nil {
+		return fmt.Errorf("freezing cgroup %s: %w", g, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, freezeWait)
+	defer cancel()
+	for {
+		now, err := os.ReadFile(state)
+		if err == nil && strings.Contains(string(now), done) {
+			return nil
+		}
+		if err == nil {
+			err = waitFor(ctx, freezePoll)
+		}
+		if err != nil {
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = fmt.Errorf("%w: the processes of cgroup %s do not freeze within %s", ErrUnavailable, g, freezeWait)
+			}
+			return errors.Join(err, g.thaw())
+		}
+	}
+}
+
+// thaw lets them go on. A group that is gone has no processes any more.
+func (g cgroup) thaw() error {
+	control, state, err := g.files()
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	word := "0"
+	if control == state {
+		word = "THAWED"
+	}
+	if err := os.WriteFile(control, []byte(word), 0); err != nil {
+		return fmt.Errorf("thawing cgroup %s: %w", g, err)
+	}
+	return nil
+}
+
+// waitFor waits for a time or for ctx, whose error it gives.
+func waitFor(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,174 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// flushWait bounds how long what programs have stored through shared mappings may take to arrive.
+const flushWait = 10 * time.Second
+
+// Pause holds every change of a workspace back until Resume, over restarts, too. The processes of its control group, if it
+// has one, are frozen first; others wait at their next write. ErrConflict if it is paused.
+func (h *Home) Pause(ctx context.Context, r PauseRequest) (Workspace, error) {
+	return h.toggle(ctx, r.Access, r.Workspace, "pause", func(ctx context.Context, w *workspaceRecord, session string) (err error) {
+		if w.Paused {
+			return fmt.Errorf("%w: workspace %s is paused already", ErrConflict, w.ID)
+		}
+		next := *w
+		next.Paused = true
+		if r.Cgroup != "" {
+			g, err := openCgroup(r.Cgroup)
+			if err != nil {
+				return err
+			}
+			next.Cgroup = string(g)
+		}
+		l := h.liveOf(w.ID)
+		if err := h.stillness(ctx, l, next.Cgroup); err != nil {
+			return err
+		}
+		l.hold()
+		_, err = h.catalog.update(ctx, true, func(ch *change) error {
+			next.Mount = h.catalog.workspace(w.ID).Mount
+			ch.putWorkspaces = append(ch.putWorkspaces, &next)
+			ch.events = append(ch.events, h.event(EventPaused, w.ID, session, "", next.Cgroup))
+			return nil
+		})
+		if err != nil {
+			return errors.Join(err, l.letGo(next.Cgroup))
+		}
+		return nil
+	})
+}
+
+// Resume lets a paused workspace and the processes of its control group go on. ErrConflict if it is running.
+func (h *Home) Resume(ctx context.Context, r RefRequest) (Workspace, error) {
+	return h.toggle(ctx, r.Access, r.Ref, "resume", func(ctx context.Context, w *workspaceRecord, session string) error {
+		if !w.Paused {
+			return fmt.Errorf("%w: workspace %s is not paused", ErrConflict, w.ID)
+		}
+		_, err := h.catalog.update(ctx, true, func(ch *change) error {
+			next := *h.catalog.workspace(w.ID)
+			next.Paused = false
+			ch.putWorkspaces = append(ch.putWorkspaces, &next)
+			ch.events = append(ch.events, h.event(EventResumed, w.ID, session, "", next.Cgroup))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return h.liveOf(w.ID).letGo(w.Cgroup)
+	})
+}
+
+// toggle runs a change of state under the workspace's lock and describes what came of it.
+func (h *Home) toggle(ctx context.Context, a Access, name, what string, fn func(context.Context, *workspaceRecord, string) error) (Workspace, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return Workspace{}, err
+	}
+	defer end()
+	session, err := a.session()
+	if err != nil {
+		return Workspace{}, err
+	}
+	w, err := h.useWorkspace(ctx, a, name, what)
+	if err != nil {
+		return Workspace{}, err
+	}
+	unlock, err := h.ops.lock(ctx, w.ID)
+	if err != nil {
+		return Workspace{}, err
+	}
+	defer unlock()
+	if w = h.catalog.workspace(w.ID); w == nil {
+		return Workspace{}, fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
+	}
+	if err := fn(ctx, w, session); err != nil {
+		return Workspace{}, err
+	}
+	return h.describe(h.catalog.workspace(w.ID))
+}
+
+// stillness freezes a control group, if there is one, and waits until everything that programs have stored in the mount has arrived.
+// With an error the group goes on.
+func (h *Home) stillness(ctx context.Context, l *live, group string) error {
+	if group != "" {
+		if err := cgroup(group).freeze(ctx); err != nil {
+			return err
+		}
+	}
+	if l == nil || l.options.ReadOnly {
+		return nil
+	}
+	if err := l.flush(ctx); err != nil {
+		if group != "" {
+			err = errors.Join(err, cgroup(group).thaw())
+		}
+		return err
+	}
+	return nil
+}
+
+// flush makes the kernel write back what programs have stored through shared mappings, and waits for it. Another process
+// asks for it, since this one must not touch its own mount; and since the kernel does not wait for the answers, the
+// connection is watched until nothing is under way.
+func (l *live) flush(ctx context.Context) error {
+	if l.device == "" {
+		return nil
+	}
+	mounts, err := readMounts()
+	if err != nil || l.state(mounts) != Mounted {
+		return err // detached: nobody here can reach it
+	}
+	ctx, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sync", "-f", l.mountpoint)
+	cmd.Dir = "/"
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("flushing %s: %w: %s", l.mountpoint, errors.Join(ctx.Err(), err), strings.TrimSpace(string(out)))
+	}
+	_, minor, _ := strings.Cut(l.device, ":")
+	for {
+		waiting, err := os.ReadFile("/sys/fs/fuse/connections/" + minor + "/waiting")
+		if err != nil || strings.TrimSpace(string(waiting)) == "0" {
+			return nil // without fusectl it cannot be told
+		}
+		if err := waitFor(ctx, freezePoll); err != nil {
+			// Programs that are not frozen keep it busy: what they do now is theirs.
+			return nil //nolint:nilerr // as much as can be had
+		}
+	}
+}
+
+// hold closes the gate of a mounted workspace; l may be nil.
+func (l *live) hold() {
+	if l == nil {
+		return
+	}
+	if done, ok := l.use(); ok {
+		defer done()
+		l.overlay.Pause()
+	}
+}
+
+// letGo opens the gate and thaws the control group; l may be nil.
+func (l *live) letGo(group string) error {
+	if l != nil {
+		if done, ok := l.use(); ok {
+			l.overlay.Resume()
+			done()
+		}
+	}
+	if group == "" {
+		return nil
+	}
+	return cgroup(group).thaw()
+}
