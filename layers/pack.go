@@ -25,13 +25,12 @@ func Pack(
 		return chunkstore.Manifest{}, err
 	}
 	defer func() { _ = v.Close() }() // it cannot fail
-	k := &sink{prev: map[string]chunkstore.Range{}}
+	k := &sink{prev: map[string]chunkstore.Range{}, tables: map[string]chunkstore.Range{}}
 	for _, l := range v.o.stack[1:] {
-		if im, ok := l.lower.be.(*imageStore); ok && im.manifest != 0 {
-			if k.tables, err = im.im.Tables(); err != nil {
-				return chunkstore.Manifest{}, fmt.Errorf("pack: tables of layer %s: %w", l.lower.key, err)
-			}
-			k.from = im.manifest
+		if err := k.predictTables(l); err != nil {
+			return chunkstore.Manifest{}, fmt.Errorf("pack: %w", err)
+		}
+		if len(k.tables) > 0 {
 			break
 		}
 	}
@@ -62,10 +61,27 @@ func store(
 type sink struct {
 	*chunkstore.Ingest
 	prev   map[string]chunkstore.Range // of files opened but not yet written
-	from   chunkstore.ID               // the nearest stored image below; 0: none
-	tables map[string]squashfs.Extent  // places of its metadata tables
+	tables map[string]chunkstore.Range // previous versions of metadata tables
 
 	inPlace string // path of the last file opened that was predicted, if it is partial
+}
+
+// predictTables takes a layer's tables for previous versions, where they are longer than what is known.
+func (k *sink) predictTables(l *layer) error {
+	im, ok := l.lower.be.(*imageStore)
+	if !ok || im.manifest == 0 {
+		return nil
+	}
+	tables, err := im.im.Tables()
+	if err != nil {
+		return fmt.Errorf("tables of layer %s: %w", l.lower.key, err)
+	}
+	for name, t := range tables {
+		if t.Len > k.tables[name].Len {
+			k.tables[name] = chunkstore.Range{Manifest: im.manifest, Off: t.Off, Len: t.Len}
+		}
+	}
+	return nil
 }
 
 // predict notes where a file's previous version lies.
@@ -90,8 +106,8 @@ func (k *sink) predict(path string, prev *obj, inPlace bool) {
 func (k *sink) Cut(c squashfs.Cut) error {
 	h := chunkstore.Hint{Path: c.Path, Size: c.Size}
 	if c.Meta {
-		if t := k.tables[c.Table]; t.Len > 0 {
-			h.Prev = []chunkstore.Range{{Manifest: k.from, Off: t.Off, Len: t.Len}}
+		if r := k.tables[c.Table]; r.Len > 0 {
+			h.Prev = []chunkstore.Range{r}
 		}
 	} else if r, ok := k.prev[c.Path]; ok {
 		h.Prev, h.InPlace = []chunkstore.Range{r}, k.inPlace == c.Path

@@ -1,0 +1,151 @@
+package layers
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore"
+	"snapfs/internal/treewalk"
+	"snapfs/squashfs"
+)
+
+// TestMergeRandom makes random changes in several layers, merges random runs of them, also of layers that were merged
+// before, and compares the trees, by our own overlay and by the kernel's. SNAPFS_SEED and SNAPFS_LONG are as in
+// TestRandomAgainstKernel.
+func TestMergeRandom(t *testing.T) {
+	seed, rounds := uint64(7), 3
+	if os.Getenv("SNAPFS_LONG") != "" {
+		seed, rounds = uint64(time.Now().UnixNano()), 300
+	}
+	if s := os.Getenv("SNAPFS_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range rounds {
+		if !t.Run(strconv.Itoa(i), func(t *testing.T) { mergeRound(t, seed+uint64(i)) }) {
+			t.Fatalf("SNAPFS_SEED=%d", seed+uint64(i))
+		}
+	}
+}
+
+// mergeRound makes six layers and merges some of them twice.
+func mergeRound(t *testing.T, seed uint64) {
+	const layerCount, stepsPerLayer = 6, 60
+	rng := rand.New(rand.NewPCG(seed, 2))
+	s := openStore(t)
+	base, err := PackTree(t.Context(), s, randomLower(t, rng, true), PackOptions{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRigOver(t, openStored(t, s, "base", base))
+	for range layerCount {
+		for range stepsPerLayer {
+			r.do(randomStep(rng))
+		}
+		r.seal()
+	}
+	want := picture(t, r.lowers)
+	stack := packAll(t, s, r.lowers)
+	samePicture(t, "packed", picture(t, stack), want)
+	kernel := kernelWalk(t, stack)
+	for range 3 {
+		from := rng.IntN(len(stack) - 1)
+		n := 2 + rng.IntN(len(stack)-from-1)
+		m, err := Merge(t.Context(), s, stack[from:], n, PackOptions{}, nil)
+		if err != nil {
+			t.Fatalf("merge %d of %d from %d: %v", n, len(stack), from, err)
+		}
+		merged := openStored(t, s, "merged"+strconv.Itoa(from)+"+"+strconv.Itoa(n), m)
+		t.Cleanup(func() { _ = merged.Close() }) // read only
+		next := append(append(append([]Lower{}, stack[:from]...), merged), stack[from+n:]...)
+		samePicture(t, "merged", picture(t, next), want)
+		for _, d := range treewalk.Diff(kernelWalk(t, next), kernel, treewalk.Options{IgnoreExtents: true}) {
+			t.Errorf("the kernel sees another tree: %.300s", d)
+		}
+		if t.Failed() || len(next) < 3 {
+			return
+		}
+		stack = next
+	}
+}
+
+// packAll stores a stack's sealed layers as images; the test closes them.
+func packAll(t *testing.T, s *chunkstore.Store, lowers []Lower) []Lower {
+	t.Helper()
+	stack := []Lower{lowers[len(lowers)-1]}
+	for i := len(lowers) - 2; i >= 0; i-- {
+		m, err := Pack(t.Context(), s, lowers[i], stack, PackOptions{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := openStored(t, s, lowers[i].Key(), m)
+		t.Cleanup(func() { _ = l.Close() }) // read only
+		stack = append([]Lower{l}, stack...)
+	}
+	return stack
+}
+
+// kernelWalk unpacks every layer of a stack, mounts them with the kernel's overlayfs and lists the tree.
+func kernelWalk(t *testing.T, stack []Lower) []treewalk.Node {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	work := t.TempDir()
+	var dirs []string
+	for i, l := range stack {
+		src, err := Delta(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		image, dir := filepath.Join(work, "image"), filepath.Join(work, strconv.Itoa(i))
+		f, err := os.Create(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := squashfs.WriteShip(ctx, f, src, squashfs.ShipOptions{Compression: "lz4"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(ctx, "unsquashfs", "-quiet", "-no-progress", "-force", "-dest", dir, image)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("unsquashfs: %v: %s", err, out)
+		}
+		dirs = append(dirs, dir)
+	}
+	if len(dirs) == 1 {
+		empty := filepath.Join(work, "empty") // the kernel wants two
+		if err := os.Mkdir(empty, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		dirs = append(dirs, empty)
+	}
+	mount := t.TempDir()
+	opts := "redirect_dir=follow,metacopy=on,lowerdir=" + strings.Join(dirs, ":")
+	if err := unix.Mount("overlay", mount, "overlay", unix.MS_RDONLY, opts); err != nil {
+		t.Fatal("mount: ", err)
+	}
+	nodes, err := treewalk.Walk(mount)
+	if e := unix.Unmount(mount, unix.MNT_DETACH); e != nil {
+		t.Error(e)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range nodes {
+		nodes[i].Ino = 0 // the kernel makes them up
+	}
+	return nodes
+}
