@@ -274,7 +274,7 @@ func (j *joined) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, e
 	if len(s.below) > 0 {
 		return emptyFile{}, nil // a metacopy
 	}
-	return openOnce(s.parts[len(s.parts)-1])
+	return j.o.openOnce(s.parts[len(s.parts)-1:])
 }
 
 var _ io.Closer = (*joined)(nil)

@@ -104,7 +104,7 @@ func kernelWalk(t *testing.T, stack []Lower) []treewalk.Node {
 	work := t.TempDir()
 	var dirs []string
 	for i, l := range stack {
-		src, err := Delta(l)
+		src, err := Delta(l, stack[i+1:])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -90,6 +90,9 @@ type change struct {
 	delLayers     []*layerRecord // what update found nobody to name any more
 	delTrash      []uint64
 
+	delMerges    []chunkstore.ID // merged images that are named now, or gone
+	delManifests []chunkstore.ID // images that layers named before
+
 	reconsider []string // layers that may have lost their last name earlier
 }
 
@@ -142,6 +145,9 @@ func (c *catalog) collect(ch *change) {
 	}
 	for _, l := range ch.putLayers {
 		gained[l.Parent] = true
+		if old := c.layers[l.ID]; old != nil && old.Parent != l.Parent {
+			lose(old.Parent, holder{'l', l.ID})
+		}
 	}
 	for _, w := range ch.delWorkspaces {
 		lose(w.Base, holder{'w', w.ID})
@@ -200,6 +206,15 @@ func (ch *change) write(tx *chunkstore.Tx) error {
 		if l.Manifest != 0 {
 			errs = append(errs, tx.DeleteManifest(l.Manifest))
 		}
+		if l.Tier != nil {
+			errs = append(errs, tx.DeleteManifest(l.Tier.Manifest))
+		}
+	}
+	for _, m := range ch.delManifests {
+		errs = append(errs, tx.DeleteManifest(m))
+	}
+	for _, m := range ch.delMerges {
+		errs = append(errs, tx.Delete(bucketMerges, mergeKey(m)))
 	}
 	for _, n := range ch.delTrash {
 		errs = append(errs, tx.Delete(bucketTrash, strconv.FormatUint(n, 10)))
@@ -230,6 +245,9 @@ func (c *catalog) apply(ch *change) {
 		c.holders[layer][h] = true
 	}
 	for _, l := range ch.putLayers {
+		if old := c.layers[l.ID]; old != nil && old.Parent != l.Parent {
+			delete(c.holders[old.Parent], holder{'l', l.ID})
+		}
 		c.layers[l.ID] = l
 		hold(l.Parent, holder{'l', l.ID})
 	}
@@ -242,8 +260,9 @@ func (c *catalog) apply(ch *change) {
 	}
 	for _, s := range ch.putSnapshots {
 		c.snapshots[s.ID] = s
-		at, _ := slices.BinarySearch(c.order, s.ID)
-		c.order = slices.Insert(c.order, at, s.ID)
+		if at, found := slices.BinarySearch(c.order, s.ID); !found {
+			c.order = slices.Insert(c.order, at, s.ID)
+		}
 		hold(s.Top, holder{'s', s.ID})
 	}
 	for _, w := range ch.delWorkspaces {

@@ -79,6 +79,9 @@ func (c *checker) reportStore(problems []chunkstore.Problem) {
 		if l.State == Stored {
 			byManifest[l.Manifest] = l.ID
 		}
+		if l.Tier != nil {
+			byManifest[l.Tier.Manifest] = l.ID
+		}
 	}
 	for _, p := range problems {
 		var hit []string
@@ -100,15 +103,24 @@ func (c *checker) records(ctx context.Context, _ CheckRequest) error {
 		unnamed[m.ID] = true
 	}
 	for _, l := range c.h.catalog.allLayers() {
-		if l.State == Stored && !unnamed[l.Manifest] {
-			if _, err := c.h.store.Manifest(ctx, l.Manifest); errors.Is(err, chunkstore.ErrNotFound) && c.h.catalog.layer(l.ID) != nil {
-				c.report("layer "+l.ID, fmt.Sprintf("its manifest %d is not in the store", l.Manifest), c.hit(l.ID))
+		for _, m := range manifests([]*layerRecord{l}, true) {
+			if !unnamed[m] {
+				if _, err := c.h.store.Manifest(ctx, m); errors.Is(err, chunkstore.ErrNotFound) && c.h.catalog.layer(l.ID) == l {
+					c.report("layer "+l.ID, fmt.Sprintf("its manifest %d is not in the store", m), c.hit(l.ID))
+				}
 			}
+			delete(unnamed, m)
 		}
-		delete(unnamed, l.Manifest)
-		if l.Parent != "" && c.h.catalog.layer(l.Parent) == nil && c.h.catalog.layer(l.ID) != nil {
+		if l.Parent != "" && c.h.catalog.layer(l.Parent) == nil && c.h.catalog.layer(l.ID) == l {
 			c.report("layer "+l.ID, "the layer below it, "+l.Parent+", has no record", nil)
 		}
+	}
+	pending, err := c.h.pendingMerges(ctx)
+	if err != nil {
+		return err
+	}
+	for id := range pending {
+		delete(unnamed, id)
 	}
 	for id := range unnamed {
 		if m, err := c.h.store.Manifest(ctx, id); err == nil && m.Kind == chunkstore.KindImage && !c.named(id) {
@@ -131,7 +143,7 @@ func (c *checker) records(ctx context.Context, _ CheckRequest) error {
 
 // named looks again whether a layer names a manifest: one may have been stored since the first look.
 func (c *checker) named(id chunkstore.ID) bool {
-	return slices.ContainsFunc(c.h.catalog.allLayers(), func(l *layerRecord) bool { return l.Manifest == id })
+	return slices.ContainsFunc(c.h.catalog.allLayers(), func(l *layerRecord) bool { return l.Manifest == id || l.Tier != nil && l.Tier.Manifest == id })
 }
 
 // directories checks uppers/ against the records.

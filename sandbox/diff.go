@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"unicode/utf8"
 
 	"snapfs/layers"
@@ -15,10 +16,10 @@ type tree struct {
 	close  func()
 }
 
-// openTree opens the tree of a workspace or of a snapshot, whichever is not nil.
-func (h *Home) openTree(ctx context.Context, w *workspaceRecord, s *snapshotRecord) (*tree, error) {
+// openTree opens the tree of a workspace or of a snapshot, whichever is not nil; stop is as for openLayers.
+func (h *Home) openTree(ctx context.Context, w *workspaceRecord, s *snapshotRecord, stop string) (*tree, error) {
 	if s != nil {
-		return h.openLayers(ctx, s.Top)
+		return h.openLayers(ctx, s.Top, stop)
 	}
 	unlock, err := h.ops.lock(ctx, w.ID)
 	if err != nil {
@@ -47,12 +48,13 @@ func (h *Home) openTree(ctx context.Context, w *workspaceRecord, s *snapshotReco
 	}}, nil
 }
 
-// openLayers opens the tree of a stack; that of "" is a root directory without entries.
-func (h *Home) openLayers(ctx context.Context, top string) (*tree, error) {
+// openLayers opens the tree of a stack; that of "" is a root directory without entries. No tier reaches across stop, so
+// that two stacks which have that layer share all lowers from there down.
+func (h *Home) openLayers(ctx context.Context, top, stop string) (*tree, error) {
 	if top == "" {
 		return h.openNothing()
 	}
-	s, err := h.cache.open(ctx, top)
+	s, err := h.cache.openOver(ctx, top, stop)
 	if err != nil {
 		return nil, err
 	}
@@ -84,34 +86,42 @@ func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) e
 	if err != nil {
 		return err
 	}
-	first, err := h.openTree(ctx, w, s)
-	if err != nil {
-		return err
-	}
-	defer first.close()
 	var from, to *tree
 	if r.B != "" {
-		w, s, err := h.useObject(ctx, r.Access, r.B, "diff")
+		wb, sb, err := h.useObject(ctx, r.Access, r.B, "diff")
 		if err != nil {
 			return err
 		}
-		if to, err = h.openTree(ctx, w, s); err != nil {
+		stop := h.catalog.common(topOf(w, s), topOf(wb, sb))
+		if from, err = h.openTree(ctx, w, s, stop); err != nil {
+			return err
+		}
+		defer from.close()
+		if to, err = h.openTree(ctx, wb, sb, stop); err != nil {
 			return err
 		}
 		defer to.close()
-		from = first
 	} else {
+		stop := ""
+		if s != nil {
+			stop = s.ParentTop
+		}
+		if to, err = h.openTree(ctx, w, s, stop); err != nil {
+			return err
+		}
+		defer to.close()
 		base := ""
 		if s != nil {
 			base = s.ParentTop
 		} else if now := h.catalog.workspace(w.ID); now != nil {
 			base = now.Base
 		}
-		if from, err = h.openLayers(ctx, base); err != nil {
-			return err
+		if from = to.from(base); from == nil {
+			if from, err = h.openLayers(ctx, base, stop); err != nil {
+				return err
+			}
+			defer from.close()
 		}
-		defer from.close()
-		to = first
 	}
 	for c, err := range layers.Diff(ctx, from.lowers, to.lowers) {
 		if err != nil {
@@ -122,6 +132,23 @@ func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) e
 		}
 	}
 	return ctx.Err()
+}
+
+// topOf is the topmost layer of a workspace or of a snapshot, whichever is not nil.
+func topOf(w *workspaceRecord, s *snapshotRecord) string {
+	if s != nil {
+		return s.Top
+	}
+	return w.Base
+}
+
+// from is the tree of a layer that is one of t's lowers; nil if it is none. It is open as long as t.
+func (t *tree) from(layer string) *tree {
+	i := slices.IndexFunc(t.lowers, func(l layers.Lower) bool { return l.Key() == layer })
+	if i < 0 || layer == "" {
+		return nil
+	}
+	return &tree{lowers: t.lowers[i:]}
 }
 
 // publicChange is a change as JSON can hold it: the encoder spells raw paths in base64, and spoils the others' odd bytes.

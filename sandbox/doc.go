@@ -6,7 +6,9 @@
 //   - A workspace is a mutable tree: one upper directory over a base layer and everything below that.
 //   - A layer is an immutable delta over its parent layer; layers form a tree, and a stack is the way from one layer
 //     to its root. A layer is first sealed (the very directory that was the upper) and then stored (an image in
-//     the chunk store). It lives as long as anybody names it: a snapshot, a workspace, or a layer above.
+//     the chunk store). It lives as long as anybody names it: a snapshot, a workspace, or a layer above. One that only
+//     a layer above names is merged into that in time; see merger.
+//   - A tier is a second image of a layer, which stands for the layers below it, too, and makes deep stacks short; see tier.go.
 //   - A snapshot is a durable record that names the topmost layer of a stack.
 //   - A session owns workspaces and snapshots. Others are refused unless they opt in, which leaves an audit event.
 //

@@ -52,7 +52,11 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	if err != nil {
 		return ExportResult{}, err
 	}
-	tree, err := h.openLayers(ctx, s.Top)
+	stop := ""
+	if l := h.catalog.layer(s.Top); r.Layer && l != nil {
+		stop = l.Parent // no tier in the place of the topmost layer
+	}
+	tree, err := h.openLayers(ctx, s.Top, stop)
 	if err != nil {
 		return ExportResult{}, err
 	}

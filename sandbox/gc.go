@@ -35,6 +35,11 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 		return result, err
 	}
 	h.cache.forget(gone)
+	if err := h.merger.all(ctx, 0); ctx.Err() != nil {
+		return result, ctx.Err()
+	} else if err != nil {
+		h.log.Warn("layers could not be merged; they stay as they are", "error", err)
+	}
 	stats, err := h.store.GC(ctx, stage(r.Progress, "gc", "steps"))
 	if err != nil {
 		return result, classify(fmt.Errorf("collecting garbage: %w", err))

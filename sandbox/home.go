@@ -47,10 +47,11 @@ type Home struct {
 	followers followers
 	packer    *packer
 	janitor   *janitor
+	merger    *merger
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
-	work   sync.WaitGroup // background goroutines: packer, janitor, sweeper
+	work   sync.WaitGroup // background goroutines: packer, janitor, merger, sweeper
 
 	mu      sync.Mutex       // guards what follows
 	live    map[string]*live // by workspace: what has a FUSE connection
@@ -208,6 +209,7 @@ func (h *Home) open(ctx context.Context, m marker) error {
 	h.cache = newLowerCache(h)
 	h.janitor = newJanitor(h)
 	h.packer = newPacker(h)
+	h.merger = newMerger(h)
 	if err := h.recover(ctx); err != nil {
 		return err
 	}
@@ -248,6 +250,8 @@ func (h *Home) checkIdentity(ctx context.Context, m marker, fresh bool) error {
 func (h *Home) start() {
 	h.work.Go(h.janitor.run)
 	h.work.Go(h.packer.run)
+	h.work.Go(h.merger.run)
+	h.merger.kick()
 	h.work.Go(h.expireRegularly)
 }
 

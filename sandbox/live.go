@@ -55,7 +55,8 @@ func (l *live) keep(low *lower) {
 	l.kept = append(l.kept, low)
 }
 
-// refresh replaces, beneath the running overlay, every sealed directory that has become an image.
+// refresh replaces, beneath the running overlay, every sealed directory that has become an image. Layers that were merged
+// stay as they are: what the overlay knows of them would not fit.
 func (l *live) refresh(ctx context.Context) error {
 	done, ok := l.use()
 	if !ok {
@@ -69,12 +70,16 @@ func (l *live) refresh(ctx context.Context) error {
 		cache.mu.Lock()
 		stale := old.stale
 		cache.mu.Unlock()
-		if !stale {
+		if r := cache.home.catalog.layer(old.layer); !stale || old.upper == 0 || r == nil || r.Parent != old.parent {
 			continue
 		}
-		now, err := cache.acquire(ctx, old.layer)
+		now, err := cache.acquire(ctx, old.layer, false)
 		if err != nil {
 			return err
+		}
+		if now.parent != old.parent { // it has just been merged
+			cache.release(now)
+			continue
 		}
 		if err := l.overlay.Replace(now.Lower); err != nil {
 			cache.release(now)

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
+	"snapfs/chunkstore"
 	"snapfs/layers"
 )
 
@@ -18,15 +20,17 @@ type lowerCache struct {
 	home *Home
 
 	mu      sync.Mutex
-	entries map[string]*lower // guarded by mu: by layer, the form to use now
+	entries map[string]*lower // guarded by mu: by key of form, what to use now
 	idle    *list.List        // guarded by mu: of *lower without users, the longest idle first
 }
 
-// lower is one open layer in one of its two forms.
+// lower is one open layer in one of its forms.
 type lower struct {
-	layer string
+	layer string // key of the form
 	layers.Lower
-	upper uint64 // directory of the sealed form
+	upper    uint64        // directory of the sealed form
+	manifest chunkstore.ID // of a stored form
+	parent   string        // layer on which the form lies
 
 	users int           // guarded by lowerCache.mu
 	stale bool          // guarded by lowerCache.mu: replaced or deleted; goes with its last user
@@ -62,54 +66,91 @@ func (s *stack) release() {
 	s.of = nil
 }
 
-// open opens the stack from a layer down.
-func (c *lowerCache) open(ctx context.Context, top string) (*stack, error) {
+// open opens the stack from a layer down, as few lowers as tiers allow.
+func (c *lowerCache) open(ctx context.Context, top string) (*stack, error) { return c.openOver(ctx, top, "") }
+
+// openOver is open without tiers that reach from above the layer stop to below its top.
+func (c *lowerCache) openOver(ctx context.Context, top, stop string) (*stack, error) {
+	const attempts = 20
+	for try := 1; ; try++ {
+		forms, err := c.home.catalog.forms(top, stop)
+		if err != nil {
+			return nil, err
+		}
+		s, err := c.openForms(ctx, forms)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, err
+		}
+		// Layers may have been merged meanwhile.
+		now, ferr := c.home.catalog.forms(top, stop)
+		switch {
+		case err == nil && ferr == nil && s.is(now):
+			return s, nil
+		case err == nil:
+			s.release()
+			err = fmt.Errorf("%w: the layers below %s are being merged", ErrConflict, top)
+		}
+		if ferr != nil || try == attempts {
+			return nil, errors.Join(err, ferr)
+		}
+	}
+}
+
+// is tells whether a stack consists of these forms.
+func (s *stack) is(forms []form) bool {
+	return slices.EqualFunc(s.of, forms, func(l *lower, f form) bool {
+		// A sealed directory and the image it becomes show the same.
+		return l.layer == f.key() && (l.upper != 0 && l.parent == f.below() || l.upper == 0 && l.manifest == f.image())
+	})
+}
+
+func (c *lowerCache) openForms(ctx context.Context, forms []form) (*stack, error) {
 	s := &stack{cache: c}
-	records, err := c.home.catalog.stack(top)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range records {
-		if err = ctx.Err(); err != nil {
-			break
+	for _, f := range forms {
+		err := ctx.Err()
+		if err == nil {
+			var l *lower
+			if l, err = c.acquire(ctx, f.ID, f.tier); err == nil {
+				s.of = append(s.of, l)
+			}
 		}
-		var l *lower
-		if l, err = c.acquire(ctx, r.ID); err != nil {
-			break
+		if err != nil {
+			s.release()
+			return nil, err
 		}
-		s.of = append(s.of, l)
-	}
-	if err != nil {
-		s.release()
-		return nil, err
 	}
 	return s, nil
 }
 
-// acquire opens a layer, or adds a user to the open one.
-func (c *lowerCache) acquire(ctx context.Context, layer string) (*lower, error) {
+// acquire opens a layer or its tier, or adds a user to the open one.
+func (c *lowerCache) acquire(ctx context.Context, layer string, tier bool) (*lower, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.entries[layer]; l != nil {
-		c.useLocked(l)
-		return l, nil
-	}
 	// The record is read under the lock: swap changes the form under it.
 	r := c.home.catalog.layer(layer)
-	if r == nil {
+	if r == nil || tier && r.Tier == nil {
 		return nil, fmt.Errorf("%w: layer %s is gone", ErrNotFound, layer)
 	}
-	low, err := c.home.openLayer(ctx, r)
+	f := form{r, tier}
+	if l := c.entries[f.key()]; l != nil {
+		if l.upper != 0 || l.manifest == f.image() {
+			c.useLocked(l)
+			return l, nil
+		}
+		delete(c.entries, f.key()) // it has been merged, and is about to be dropped
+		c.staleLocked(l)
+	}
+	low, err := c.home.openLayer(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	l := &lower{layer: layer, Lower: low, upper: r.Upper, users: 1}
-	c.entries[layer] = l
+	l := &lower{layer: f.key(), Lower: low, upper: r.Upper, manifest: f.image(), parent: f.below(), users: 1}
+	c.entries[l.layer] = l
 	return l, nil
 }
 
 // openLayer opens a layer in the form that its record tells.
-func (h *Home) openLayer(ctx context.Context, r *layerRecord) (layers.Lower, error) {
+func (h *Home) openLayer(ctx context.Context, r form) (layers.Lower, error) {
 	if r.State == Sealed {
 		low, err := layers.OpenSealed(r.ID, h.uppers.path(r.Upper), inoBase(r.Upper))
 		if err != nil {
@@ -117,11 +158,11 @@ func (h *Home) openLayer(ctx context.Context, r *layerRecord) (layers.Lower, err
 		}
 		return low, nil
 	}
-	reader, err := h.store.OpenManifest(ctx, r.Manifest)
+	reader, err := h.store.OpenManifest(ctx, r.image())
 	if err != nil {
 		return nil, classify(fmt.Errorf("opening layer %s: %w", r.ID, err))
 	}
-	low, err := layers.OpenImage(r.ID, reader, r.Manifest)
+	low, err := layers.OpenImage(r.key(), reader, r.image())
 	if err != nil {
 		return nil, errors.Join(classify(fmt.Errorf("opening layer %s: %w", r.ID, err)), reader.Close())
 	}
@@ -133,6 +174,9 @@ func (c *lowerCache) add(layer string, low layers.Lower, upper uint64) *lower {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := &lower{layer: layer, Lower: low, upper: upper, users: 1}
+	if r := c.home.catalog.layer(layer); r != nil {
+		l.parent = r.Parent
+	}
 	if old := c.entries[layer]; old != nil {
 		// The packer was quicker than the call that sealed the layer, and opened it by its record: share that one.
 		c.useLocked(old)
@@ -145,12 +189,12 @@ func (c *lowerCache) add(layer string, low layers.Lower, upper uint64) *lower {
 
 // swap makes the image the form of a layer to use from now on, with one user, and tells the form it was.
 // The record must say so already.
-func (c *lowerCache) swap(layer string, image layers.Lower) (now, before *lower) {
+func (c *lowerCache) swap(r *layerRecord, image layers.Lower) (now, before *lower) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before = c.entries[layer]
-	now = &lower{layer: layer, Lower: image, users: 1}
-	c.entries[layer] = now
+	before = c.entries[r.ID]
+	now = &lower{layer: r.ID, Lower: image, manifest: r.Manifest, parent: r.Parent, users: 1}
+	c.entries[r.ID] = now
 	if before != nil {
 		c.staleLocked(before)
 	}
@@ -163,6 +207,9 @@ func (c *lowerCache) forget(gone []*layerRecord) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range gone {
+		if r.Tier != nil {
+			c.dropLocked(form{r, true}.key())
+		}
 		l := c.entries[r.ID]
 		if l == nil {
 			if r.Upper != 0 {
@@ -171,6 +218,20 @@ func (c *lowerCache) forget(gone []*layerRecord) {
 			continue
 		}
 		delete(c.entries, r.ID)
+		c.staleLocked(l)
+	}
+}
+
+// drop makes the next user of a form open it anew; who still uses it keeps it until he is done.
+func (c *lowerCache) drop(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dropLocked(key)
+}
+
+func (c *lowerCache) dropLocked(key string) {
+	if l := c.entries[key]; l != nil {
+		delete(c.entries, key)
 		c.staleLocked(l)
 	}
 }

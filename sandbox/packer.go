@@ -236,17 +236,18 @@ func (h *Home) storedEvents(layer string) []Event {
 
 // replaceSealed makes everybody use the image of a layer that has just been stored.
 func (h *Home) replaceSealed(ctx context.Context, r *layerRecord, m chunkstore.Manifest) error {
-	image, err := h.openLayer(ctx, r)
+	image, err := h.openLayer(ctx, form{r, false})
 	if err != nil {
 		return fmt.Errorf("reading layer %s back: %w", r.ID, err)
 	}
-	now, _ := h.cache.swap(r.ID, image)
+	now, _ := h.cache.swap(r, image)
 	defer h.cache.release(now)
 	for _, l := range h.allLive() {
 		if err := l.refresh(ctx); err != nil {
 			h.log.Warn("a mount keeps using a sealed layer", "workspace", l.workspace, "error", err)
 		}
 	}
+	h.merger.kick()
 	h.log.Debug("stored a layer", "layer", r.ID, "size", m.Size, "new", m.New)
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 //	layers      id                  layerRecord
 //	trash       number of an upper  empty: the directory is to be removed
 //	events      workspace/id        Event
+//	merges      manifest            empty: a merged image that no layer names yet
 //	meta        "next-upper"        decimal: every lower number may be in use
 //	meta        "home"              identity of the home, as in its marker
 const (
@@ -23,6 +24,7 @@ const (
 	bucketLayers     = "layers"
 	bucketTrash      = "trash"
 	bucketEvents     = "events"
+	bucketMerges     = "merges"
 	bucketMeta       = "meta"
 	keyNextUpper     = "next-upper"
 	keyHome          = "home"
@@ -70,7 +72,8 @@ func (r *snapshotRecord) expired(now time.Time) bool {
 	return r.ExpiresAt != nil && !now.Before(*r.ExpiresAt)
 }
 
-// layerRecord is what is durable of a layer. Its Lower's key is the id. Replaced once, when it is stored.
+// layerRecord is what is durable of a layer. Its Lower's key is the id. Replaced when it is stored, when it takes in the
+// layers below it, and when it gets or loses a tier.
 type layerRecord struct {
 	ID       string        `json:"id"`
 	Parent   string        `json:"parent,omitempty"`
@@ -80,6 +83,15 @@ type layerRecord struct {
 	Size     int64         `json:"size,omitempty"`
 	Digest   string        `json:"digest,omitempty"`
 	NoSync   bool          `json:"no_sync,omitempty"` // sealed without waiting for the disk
+	Tier     *tierRecord   `json:"tier,omitempty"`
+}
+
+// tierRecord is an image that stands for a layer and those below it, so that deep stacks open as few lowers.
+type tierRecord struct {
+	Manifest chunkstore.ID `json:"manifest"`
+	Size     int64         `json:"size"`
+	Down     string        `json:"down,omitempty"` // the layer on which it lies; "" if there is none
+	Span     int           `json:"span"`           // layers that it stood for when it was made
 }
 
 // stored is the record of the same layer as an image.

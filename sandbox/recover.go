@@ -15,6 +15,9 @@ import (
 // recover brings a home that was just opened to a clean state: what a crash left half-done is finished or taken away.
 // Nothing uses the home yet.
 func (h *Home) recover(ctx context.Context) error {
+	if err := h.sweepMerges(ctx); err != nil {
+		return err
+	}
 	gone, err := h.catalog.sweepLayers(ctx)
 	if err != nil {
 		return err

@@ -234,5 +234,6 @@ func (h *Home) deleteSnapshot(ctx context.Context, s *snapshotRecord, e Event) e
 		return err
 	}
 	h.cache.forget(gone)
+	h.merger.kick()
 	return nil
 }

@@ -58,14 +58,14 @@ func (h *Home) stackStats(ctx context.Context, ref, top string, who holder) (Sta
 			st.Sealed += n
 		}
 	}
-	if ids := manifests(all); len(ids) > 0 {
+	if ids := manifests(all, false); len(ids) > 0 {
 		u, err := h.store.Usage(ctx, ids...)
 		if err != nil {
 			return st, classify(err)
 		}
 		st.Logical, st.Stored = u.Logical, u.Stored
 	}
-	if ids := manifests(own); len(ids) > 0 {
+	if ids := manifests(own, true); len(ids) > 0 {
 		u, err := h.store.Usage(ctx, ids...)
 		if err != nil {
 			return st, classify(err)
@@ -76,11 +76,15 @@ func (h *Home) stackStats(ctx context.Context, ref, top string, who holder) (Sta
 	return st, nil
 }
 
-func manifests(of []*layerRecord) []chunkstore.ID {
+// manifests lists the images of the stored layers, with tiers also those of their tiers.
+func manifests(of []*layerRecord, tiers bool) []chunkstore.ID {
 	var ids []chunkstore.ID
 	for _, l := range of {
 		if l.State == Stored {
 			ids = append(ids, l.Manifest)
+		}
+		if tiers && l.Tier != nil {
+			ids = append(ids, l.Tier.Manifest)
 		}
 	}
 	return ids
@@ -90,7 +94,7 @@ func manifests(of []*layerRecord) []chunkstore.ID {
 func (h *Home) ownManifests() [][]chunkstore.ID {
 	var sets [][]chunkstore.ID
 	add := func(top string, who holder) {
-		if ids := manifests(h.catalog.own(top, who)); len(ids) > 0 {
+		if ids := manifests(h.catalog.own(top, who), true); len(ids) > 0 {
 			sets = append(sets, ids)
 		}
 	}
@@ -134,6 +138,9 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 	}
 	h.catalog.eachSnapshot("", func(*snapshotRecord) bool { st.Snapshots++; return true })
 	for _, l := range all {
+		if l.Tier != nil {
+			st.Logical -= l.Tier.Size // a second image of what other layers have
+		}
 		if l.State == Sealed {
 			n, err := h.uppers.allocated(ctx, l.Upper)
 			if err != nil {

@@ -146,5 +146,6 @@ func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 	}
 	h.janitor.add(upper)
 	h.cache.forget(gone)
+	h.merger.kick()
 	return nil
 }

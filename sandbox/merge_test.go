@@ -1,0 +1,289 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"snapfs/chunkstore"
+	"snapfs/layers"
+)
+
+// history is a home with a mounted workspace whose every state is a snapshot.
+type history struct {
+	t       *testing.T
+	dir     string
+	h       *Home
+	at      string // mountpoint
+	ids     []string
+	digests []string // of the exports of ids
+}
+
+// newHistory makes a home with workspace w over a base of some files.
+func newHistory(t *testing.T) *history {
+	t.Helper()
+	work := t.TempDir()
+	src := filepath.Join(work, "src")
+	for i := range 20 {
+		name := filepath.Join(src, fmt.Sprintf("base/%d/file", i))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(strings.Repeat(fmt.Sprintln("line", i), 2000)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	y := &history{t: t, dir: filepath.Join(work, "home"), at: filepath.Join(work, "m")}
+	y.open()
+	t.Cleanup(func() {
+		if err := y.h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := y.h.Create(t.Context(), CreateRequest{Name: "w", Source: src}); err != nil {
+		t.Fatal(err)
+	}
+	y.mount()
+	return y
+}
+
+func (y *history) open() {
+	y.t.Helper()
+	h, err := Open(y.t.Context(), y.dir, Options{})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	y.h = h
+}
+
+func (y *history) mount() {
+	y.t.Helper()
+	if _, err := y.h.Mount(y.t.Context(), MountRequest{Workspace: "w", Mountpoint: y.at, MakeMountpoint: true}); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+// sh runs a script in the mount and gives what it prints: this process serves the mount and must not touch it.
+func (y *history) sh(script string) string {
+	y.t.Helper()
+	ctx, cancel := context.WithTimeout(y.t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-ec", script)
+	cmd.Dir, cmd.WaitDelay = "/", time.Second
+	cmd.Env = append(os.Environ(), "M="+y.at)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		y.t.Fatalf("%s: %v: %s", script, err, out)
+	}
+	return string(out)
+}
+
+// grow makes n states: each adds a file, changes one, removes one of the base, and moves a directory.
+func (y *history) grow(n int) {
+	y.t.Helper()
+	for range n {
+		i := len(y.ids)
+		y.sh(fmt.Sprintf(`cd "$M"; echo %d > n; mkdir -p d; echo %d > d/f%d; chmod 600 base/%d/file 2>/dev/null || :; rm -f base/%d/file
+			if [ -d moving%d ]; then mv moving%d moving%d; else mkdir moving%d; fi; echo x > moving%d/%d`,
+			i, i, i, i%20, (i+7)%20, i-1, i-1, i, i, i, i))
+		s, err := y.h.Snapshot(y.t.Context(), SnapshotRequest{Workspace: "w", WaitStored: true})
+		if err != nil {
+			y.t.Fatal(err)
+		}
+		y.ids = append(y.ids, s.ID)
+		y.digests = append(y.digests, y.export(s.ID))
+	}
+}
+
+func (y *history) export(id string) string {
+	y.t.Helper()
+	r, err := y.h.Export(y.t.Context(), ExportRequest{Snapshot: id, Path: filepath.Join(y.t.TempDir(), "image")})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	return r.Digest
+}
+
+// same compares the snapshots from number i on with what they were when they were taken, and checks the home.
+func (y *history) same(i int) {
+	y.t.Helper()
+	for ; i < len(y.ids); i++ {
+		if got := y.export(y.ids[i]); got != y.digests[i] {
+			y.t.Errorf("snapshot %d has another tree", i)
+		}
+	}
+	r, err := y.h.Check(y.t.Context(), CheckRequest{ReadData: true})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	for _, p := range r.Problems {
+		y.t.Errorf("%s: %s", p.Where, p.What)
+	}
+}
+
+func (y *history) collect() {
+	y.t.Helper()
+	if _, err := y.h.GC(y.t.Context(), GCRequest{}); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+// diff lists the changes between two snapshots on one line.
+func (y *history) diff(a, b string) string {
+	y.t.Helper()
+	var lines []string
+	err := y.h.Diff(y.t.Context(), DiffRequest{A: a, B: b}, func(c Change) error {
+		lines = append(lines, c.Kind+" "+c.Path)
+		return nil
+	})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	return strings.Join(lines, "|")
+}
+
+// TestTiers: a deep stack opens as few lowers, and shows the same.
+func TestTiers(t *testing.T) {
+	y := newHistory(t)
+	const depth = 2*tierFan + 3
+	y.grow(depth)
+	y.collect() // waits for merges
+	top := y.h.catalog.snapshot(y.ids[depth-1]).Top
+	forms, err := y.h.catalog.forms(top, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(forms) > depth/2 {
+		t.Errorf("%d layers open as %d forms", depth, len(forms))
+	}
+	span := 0
+	for _, f := range forms {
+		span += f.span()
+	}
+	if all, err := y.h.catalog.stack(top); err != nil || span < len(all) { // the base went into its only child later
+		t.Errorf("forms stand for %d layers of %d: %v", span, len(all), err)
+	}
+	y.same(0)
+	if got, want := y.diff(y.ids[10], y.ids[11]), y.diff(y.ids[11], ""); got != want || !strings.Contains(got, "A d/f11") {
+		t.Errorf("got diff %q, want %q", got, want)
+	}
+	if got, want := y.diff(y.ids[2], y.ids[depth-1]), "M n"; !strings.Contains(got, want) || strings.Count(got, "A d/f") != depth-3 {
+		t.Errorf("got diff %q", got)
+	}
+	before, err := y.h.Stats(t.Context(), StatsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before.Unique > before.Stored {
+		t.Errorf("got stats %+v", before)
+	}
+}
+
+// TestMergeDeleted: what deleted snapshots alone showed goes, beneath a mounted workspace, too.
+func TestMergeDeleted(t *testing.T) {
+	y := newHistory(t)
+	y.grow(tierFan + 4)
+	last := len(y.ids) - 1
+	for _, id := range y.ids[:last] {
+		if err := y.h.Delete(t.Context(), RefRequest{Ref: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := y.sh(`cd "$M"; find . -type f | sort; cat n d/f3 moving*/5`)
+	y.collect()
+	stack, err := y.h.catalog.stack(y.h.catalog.snapshot(y.ids[last]).Top)
+	if err != nil || len(stack) != 1 {
+		t.Errorf("got %d layers, %v", len(stack), err)
+	}
+	if all, err := y.h.store.Manifests(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("got %d manifests, %v", len(all), err)
+	}
+	y.same(last)
+	if got := y.diff(y.ids[last], ""); !strings.Contains(got, "A d/f3") || !strings.Contains(got, "A base/1") {
+		t.Errorf("diff to what is left below: %q", got)
+	}
+
+	// The mount goes on over the old layers, and what is sealed in it lies on the merged one.
+	if got := y.sh(`cd "$M"; find . -type f | sort; cat n d/f3 moving*/5`); got != before {
+		t.Errorf("the mount shows\n%s\ninstead of\n%s", got, before)
+	}
+	y.grow(3)
+	y.same(last)
+	if err := y.h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	y.open()
+	y.same(last)
+	y.mount()
+	y.grow(2)
+	y.same(last)
+}
+
+// TestMergeInterrupted: a merged image that no record names is gone when the home is opened again.
+func TestMergeInterrupted(t *testing.T) {
+	y := newHistory(t)
+	y.grow(3)
+	s, err := y.h.cache.open(t.Context(), y.h.catalog.snapshot(y.ids[2]).Top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := layers.Merge(t.Context(), y.h.store, s.lowers(), 2, layers.PackOptions{}, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+		return tx.Put(bucketMerges, mergeKey(m.ID), nil)
+	})
+	s.release()
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.same(0) // a merge that is under way is no problem
+	if err := y.h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	y.open()
+	if _, err := y.h.store.Manifest(t.Context(), m.ID); err == nil {
+		t.Error("the merged image is still there")
+	}
+	y.same(0)
+}
+
+// TestTierOf grows a stack without branches and looks at how many forms it opens as.
+func TestTierOf(t *testing.T) {
+	base := form{&layerRecord{ID: "base", State: Stored, Size: 1 << 40}, false}
+	forms := []form{base}
+	most := 0
+	for i := range 3000 {
+		l := &layerRecord{ID: fmt.Sprint(i), Parent: forms[0].ID, State: Stored, Size: 4096}
+		forms = append([]form{{l, false}}, forms...)
+		n := tierOf(forms)
+		if n == 0 {
+			most = max(most, len(forms))
+			continue
+		}
+		tier := &tierRecord{Manifest: 1, Down: forms[n-1].below()}
+		for _, f := range forms[:n] {
+			tier.Span += f.span()
+			tier.Size += f.size()
+		}
+		l.Tier = tier
+		forms = append([]form{{l, true}}, forms[n:]...)
+		if tierLevel(forms[0]) == 0 {
+			t.Fatalf("layer %d got a tier of %d layers", i, tier.Span)
+		}
+	}
+	if most > 3*tierFan || forms[len(forms)-1] != base {
+		t.Errorf("3000 layers open as up to %d forms", most)
+	}
+	// The base goes into a tier when what lies on it is a quarter of it.
+	forms = []form{{&layerRecord{ID: "base", State: Stored, Size: 8 << 20}, false}}
+	for i := range tierFan {
+		l := &layerRecord{ID: fmt.Sprint(i), Parent: forms[0].ID, State: Stored, Size: 200 << 10}
+		forms = append([]form{{l, false}}, forms...)
+	}
+	if n := tierOf(forms); n != len(forms) {
+		t.Errorf("got a tier of %d forms, want %d", n, len(forms))
+	}
+}
