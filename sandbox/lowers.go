@@ -67,7 +67,9 @@ func (s *stack) release() {
 }
 
 // open opens the stack from a layer down, as few lowers as tiers allow.
-func (c *lowerCache) open(ctx context.Context, top string) (*stack, error) { return c.openOver(ctx, top, "") }
+func (c *lowerCache) open(ctx context.Context, top string) (*stack, error) {
+	return c.openOver(ctx, top, "")
+}
 
 // openOver is open without tiers that reach from above the layer stop to below its top.
 func (c *lowerCache) openOver(ctx context.Context, top, stop string) (*stack, error) {
