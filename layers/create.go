@@ -108,8 +108,10 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 		return Entry{}, err
 	}
 	var inherited []byte
-	if v, err := (place{at.dirfd, "."}).getxattr(xattrDefaultACL); err == nil {
-		inherited = v
+	if !p.bare.Load() {
+		if v, err := (place{at.dirfd, "."}).getxattr(xattrDefaultACL); err == nil {
+			inherited = v
+		}
 	}
 	acl := inherited != nil
 	if !acl && !isLnk(c.mode) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -265,6 +266,9 @@ func (s *dirStore) list(o *obj, fn func(rawEntry) error) error {
 	})
 }
 
+// listBufs are for getdents64(2).
+var listBufs = sync.Pool{New: func() any { return new([64 << 10]byte) }}
+
 // eachName reads a directory by getdents64(2), "." and ".." left out. typ is 0 where the host does not tell.
 func eachName(dirfd int, fn func(name string, ino uint64, typ uint32) error) error {
 	fd, err := openat(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
@@ -272,7 +276,9 @@ func eachName(dirfd int, fn func(name string, ino uint64, typ uint32) error) err
 		return err
 	}
 	defer unix.Close(fd)
-	buf := make([]byte, 64<<10)
+	room := listBufs.Get().(*[64 << 10]byte)
+	defer listBufs.Put(room)
+	buf := room[:]
 	for {
 		n, err := unix.Getdents(fd, buf)
 		if errors.Is(err, unix.EINTR) {

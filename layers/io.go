@@ -148,7 +148,7 @@ func (o *Overlay) Write(id NodeID, p []byte, off int64, killFor *Caller) (int, e
 	k := 0
 	err := o.writable(id, false, func(t target) error {
 		if killFor != nil {
-			if err := dropPrivileges(t.place(), *killFor); err != nil {
+			if err := dropPrivileges(t.place(), *killFor, false); err != nil {
 				return err
 			}
 		}

@@ -93,15 +93,10 @@ func (p place) readlink() (string, error) {
 
 // listxattr lists raw names.
 func (p place) listxattr() ([]string, error) {
-	list := unix.Llistxattr
-	if p.name == "" {
-		list = unix.Listxattr
-	}
 	var small [512]byte
 	buf := small[:]
-	path := p.proc()
 	for {
-		n, err := list(path, buf)
+		n, err := p.llistxattr(buf)
 		switch {
 		case errors.Is(err, unix.ERANGE):
 			buf = make([]byte, 1<<16)
@@ -123,15 +118,10 @@ func (p place) listxattr() ([]string, error) {
 
 // getxattr reads one raw attribute.
 func (p place) getxattr(name string) ([]byte, error) {
-	get := unix.Lgetxattr
-	if p.name == "" {
-		get = unix.Getxattr
-	}
 	var small [256]byte
 	buf := small[:]
-	path := p.proc()
 	for {
-		n, err := get(path, name, buf)
+		n, err := p.lgetxattr(name, buf)
 		if errors.Is(err, unix.ERANGE) && len(buf) < 1<<16 {
 			buf = make([]byte, 1<<16)
 			continue
@@ -141,20 +131,6 @@ func (p place) getxattr(name string) ([]byte, error) {
 		}
 		return append([]byte{}, buf[:n]...), nil
 	}
-}
-
-func (p place) setxattr(name string, value []byte, flags int) error {
-	if p.name == "" {
-		return unix.Setxattr(p.proc(), name, value, flags)
-	}
-	return unix.Lsetxattr(p.proc(), name, value, flags)
-}
-
-func (p place) removexattr(name string) error {
-	if p.name == "" {
-		return unix.Removexattr(p.proc(), name)
-	}
-	return unix.Lremovexattr(p.proc(), name)
 }
 
 func (p place) xattrs() ([]squashfs.Xattr, error) {

@@ -86,7 +86,7 @@ func (o *Overlay) apply(c Caller, n *node, p place, s SetAttr) error {
 		}
 	}
 	if s.Valid&KillPriv != 0 && s.Valid&SetMode == 0 {
-		if err := dropPrivileges(p, c); err != nil {
+		if err := dropPrivileges(p, c, n.bare.Load()); err != nil {
 			return err
 		}
 	}
@@ -129,8 +129,8 @@ func (o *Overlay) apply(c Caller, n *node, p place, s SetAttr) error {
 }
 
 // dropPrivileges clears setuid, file capabilities, and setgid: of a group-executable file always, of another one for those outside
-// its group.
-func dropPrivileges(p place, c Caller) error {
+// its group. bare says that it has no attributes to be cleared.
+func dropPrivileges(p place, c Caller, bare bool) error {
 	a, err := p.stat()
 	if err != nil {
 		return err
@@ -146,6 +146,9 @@ func dropPrivileges(p place, c Caller) error {
 		if err := p.chmod(mode); err != nil {
 			return err
 		}
+	}
+	if bare {
+		return nil
 	}
 	return dropXattr(p, "security.capability")
 }

@@ -1,6 +1,8 @@
 package layers
 
 import (
+	"errors"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -35,4 +37,104 @@ func statx(dirfd int, name string, flags, mask int, sx *unix.Statx_t) error {
 		return errno
 	}
 	return nil
+}
+
+// System calls of Linux 6.13 that name an inode by its directory's descriptor, which the older ones reach only by a path
+// through /proc. The numbers are the same on all architectures but alpha.
+const (
+	sysSetxattrat    = 463
+	sysGetxattrat    = 464
+	sysListxattrat   = 465
+	sysRemovexattrat = 466
+)
+
+// xattrArgs is struct xattr_args (include/uapi/linux/xattr.h), whose value is 64 bits wide: ours is a pointer, so that it
+// follows a stack that moves, and of the right size on 64-bit machines only.
+type xattrArgs struct {
+	value *byte
+	size  uint32
+	flags uint32
+}
+
+// hasXattrat says whether the kernel, and the filter of system calls that may be around this process, offers them.
+var hasXattrat = sync.OnceValue(func() bool {
+	if unsafe.Sizeof(xattrArgs{}) != 16 {
+		return false
+	}
+	root := [2]byte{'/'}
+	_, _, errno := unix.Syscall6(sysListxattrat, 0, uintptr(unsafe.Pointer(&root[0])), 0, 0, 0, 0)
+	return errno == 0
+})
+
+// xattrByName says whether a place can be given to those calls: with an empty name they take no O_PATH descriptor.
+func (p place) xattrByName() bool { return p.name != "" && hasXattrat() }
+
+// callXattr makes one of the calls on a place, with its last arguments given.
+func (p place) callXattr(call uintptr, attr string, last unsafe.Pointer, size uintptr) (int, error) {
+	var file, name cName
+	if err := errors.Join(file.set(p.name), name.set(attr)); err != nil {
+		return 0, err
+	}
+	n, _, errno := unix.Syscall6(call, uintptr(p.dirfd), uintptr(unsafe.Pointer(&file[0])), unix.AT_SYMLINK_NOFOLLOW,
+		uintptr(unsafe.Pointer(&name[0])), uintptr(last), size)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// lgetxattr is lgetxattr(2) of a place.
+func (p place) lgetxattr(name string, buf []byte) (int, error) {
+	switch {
+	case p.xattrByName():
+		args := xattrArgs{value: unsafe.SliceData(buf), size: uint32(len(buf))}
+		n, err := p.callXattr(sysGetxattrat, name, unsafe.Pointer(&args), unsafe.Sizeof(args))
+		return n, err
+	case p.name == "":
+		return unix.Getxattr(p.proc(), name, buf)
+	}
+	return unix.Lgetxattr(p.proc(), name, buf)
+}
+
+// llistxattr is llistxattr(2) of a place.
+func (p place) llistxattr(buf []byte) (int, error) {
+	switch {
+	case p.xattrByName():
+		var file cName
+		if err := file.set(p.name); err != nil {
+			return 0, err
+		}
+		n, _, errno := unix.Syscall6(sysListxattrat, uintptr(p.dirfd), uintptr(unsafe.Pointer(&file[0])), unix.AT_SYMLINK_NOFOLLOW,
+			uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), 0)
+		if errno != 0 {
+			return 0, errno
+		}
+		return int(n), nil
+	case p.name == "":
+		return unix.Listxattr(p.proc(), buf)
+	}
+	return unix.Llistxattr(p.proc(), buf)
+}
+
+func (p place) setxattr(name string, value []byte, flags int) error {
+	switch {
+	case p.xattrByName():
+		args := xattrArgs{value: unsafe.SliceData(value), size: uint32(len(value)), flags: uint32(flags)}
+		_, err := p.callXattr(sysSetxattrat, name, unsafe.Pointer(&args), unsafe.Sizeof(args))
+		return err
+	case p.name == "":
+		return unix.Setxattr(p.proc(), name, value, flags)
+	}
+	return unix.Lsetxattr(p.proc(), name, value, flags)
+}
+
+func (p place) removexattr(name string) error {
+	switch {
+	case p.xattrByName():
+		_, err := p.callXattr(sysRemovexattrat, name, nil, 0)
+		return err
+	case p.name == "":
+		return unix.Removexattr(p.proc(), name)
+	}
+	return unix.Lremovexattr(p.proc(), name)
 }

@@ -17,6 +17,7 @@ type upper struct {
 	// attrWhiteouts: the host refuses device 0/0 or was told to do without.
 	attrWhiteouts bool
 	byBlocks      bool          // the host tells holes from data reliably, so that files may be copied up by blocks
+	device        string        // name in work of the whiteout that others are links of, or ""; guarded by Overlay.tree, held for writing
 	labels        bool          // the host gives new files extended attributes, as SELinux does
 	serial        atomic.Uint64 // of names in work
 	users         atomic.Int64  // the overlay and copy-ups under way, which outlast a seal; the last one closes work

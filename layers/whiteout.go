@@ -52,7 +52,7 @@ func (o *Overlay) erase(at place, own, dir, white bool) error {
 // whiteout makes a whiteout at a free place.
 func (u *upper) whiteout(at place) error {
 	if !u.attrWhiteouts {
-		return unix.Mknodat(at.dirfd, at.name, unix.S_IFCHR, 0)
+		return u.linkWhiteout(at)
 	}
 	to := at
 	if at.dirfd != u.work {
@@ -72,6 +72,27 @@ func (u *upper) whiteout(at place) error {
 		_ = unix.Unlinkat(to.dirfd, to.name, 0) // the first error counts
 	}
 	return err
+}
+
+// linkWhiteout makes a device whiteout as one more link of a device in the work directory, as the kernel's overlayfs does:
+// a link costs a fraction of an inode.
+func (u *upper) linkWhiteout(at place) error {
+	if u.device != "" {
+		err := unix.Linkat(u.work, u.device, at.dirfd, at.name, 0)
+		if err == nil || errors.Is(err, unix.EEXIST) {
+			return err
+		}
+		_ = unix.Unlinkat(u.work, u.device, 0) // most likely it has all the links it can have; New cleans up what is left
+		u.device = ""
+	}
+	if err := unix.Mknodat(at.dirfd, at.name, unix.S_IFCHR, 0); err != nil {
+		return err
+	}
+	name := u.temp()
+	if unix.Linkat(at.dirfd, at.name, u.work, name, 0) == nil { // else the next one is made anew, too
+		u.device = name
+	}
+	return nil
 }
 
 // markWhiteouts tells readers of a directory, the kernel's overlayfs among them, to look for attribute whiteouts.
