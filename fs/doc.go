@@ -43,7 +43,9 @@
 // # What the kernel is told
 //
 // OPEN, OPENDIR and FLUSH are answered with ENOSYS, once each: from then on the kernel opens and closes by itself and
-// no file handle exists. All timeouts are infinite, because nothing but the kernel's own
+// no file handle exists. Directories are listed with their entries (READDIRPLUS) always: what is listed is looked up next, by
+// stat, open or unlink, and an entry costs a fraction of a request. The kernel's own guess (READDIRPLUS_AUTO) gives up after the
+// first buffer of a directory, which costs a fifth of the tree in look-ups. All timeouts are infinite, because nothing but the kernel's own
 // requests changes what it sees: a seal and a replaced lower leave the tree as it is. Permissions are the kernel's business
 // (default_permissions), except that the umask is left to us (DONT_MASK), because a default ACL replaces it.
 // Where somebody else changes the tree, the mount's owner tells the kernel what to forget (notify.go).

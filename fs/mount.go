@@ -143,7 +143,7 @@ func protocolOptions(opts Options, ring bool) *fuse.MountOptions {
 		Logger:                   slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 		PanicHandler:             panicHandler(opts.Logger),
 		ExtraCapabilities: fuse.CAP_DONT_MASK | fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_SETXATTR_EXT |
-			fuse.CAP_NO_OPENDIR_SUPPORT | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_ASYNC_DIO,
+			fuse.CAP_NO_OPENDIR_SUPPORT | fuse.CAP_ASYNC_DIO,
 		// Truncation at open is lost without open requests; passthrough would cost a level of the stack that an
 		// overlayfs above needs.
 		DisabledCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_AUTO_INVAL_DATA | fuse.CAP_POSIX_LOCKS |
