@@ -26,13 +26,15 @@ const (
 )
 
 const (
-	blockShift   = 16      // blocks of 64 KiB: see doc.go
-	maxBlocks    = 1 << 20 // of a file; of longer ones blocks are larger
-	inlineStates = 512     // bytes of states that are kept in the attribute; more are in a side file
+	blockShift = 16      // blocks of 64 KiB: see doc.go
+	maxBlocks  = 1 << 20 // of a file; of longer ones blocks are larger
 
 	blocksVersion = 1
 	blocksHeader  = 32
 )
+
+// inlineStates is how many bytes of states are kept in the attribute; more are in a side file. Tests set it.
+var inlineStates = 512
 
 // blockMap says which blocks of a partial file are its layer's own. The format is drawn in doc.go.
 //
@@ -226,7 +228,7 @@ func parseBlockMap(b []byte, dir string) (*blockMap, error) {
 	return m, nil
 }
 
-// bootID tells boots of the machine apart.
+// bootID tells boots of the machine apart. Tests set it.
 var bootID = sync.OnceValue(func() uint64 {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
