@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -49,6 +50,7 @@ type alias struct {
 type table struct {
 	mu   sync.Mutex
 	m    map[NodeID]*node // guarded by mu
+	peak int              // the most nodes that m has had room for; guarded by mu
 	next uint64           // for ids of nodes whose inode number is taken; guarded by mu
 	odd  map[oddKey]*node // those nodes; guarded by mu
 }
@@ -118,6 +120,17 @@ func (t *table) addLocked(n *node) {
 		t.showLocked(n)
 	}
 	t.m[n.id] = n
+	t.peak = max(t.peak, len(t.m))
+}
+
+// shrinkLocked gives the room of forgotten nodes back, which a map keeps. mu is held.
+func (t *table) shrinkLocked() {
+	if t.peak < 4096 || len(t.m) > t.peak/8 {
+		return
+	}
+	m := make(map[NodeID]*node, len(t.m))
+	maps.Copy(m, t.m)
+	t.m, t.peak = m, len(m)
 }
 
 // aliasLocked notes a further name of n. mu is held.
@@ -168,6 +181,7 @@ func (t *table) drop(n *node, lookups uint64, kids int) []*node {
 			work = append(work, n.parent)
 		}
 	}
+	t.shrinkLocked()
 	return gone
 }
 
