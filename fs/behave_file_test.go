@@ -211,7 +211,20 @@ var fileBehaviours = map[string]behaviour{
 			if _, err := f.ReadAt(buf, 0); err != nil || string(buf) != "12\x00\x00\x00\x0078" {
 				w.Errorf("got %q, %v", buf, err)
 			}
+			_, err := f.WriteAt([]byte("data"), 70000)
+			w.must(err)
+			w.must(unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 65536))
+			if hole, err := unix.Seek(fd, 0, unix.SEEK_DATA); err != nil || hole < 65536 {
+				w.Errorf("data at %d after punching, %v", hole, err)
+			}
+			w.must(unix.Fallocate(fd, unix.FALLOC_FL_ZERO_RANGE|unix.FALLOC_FL_KEEP_SIZE, 90000, 100000))
+			if st := w.stat("f"); st.Size != 100000 {
+				w.Errorf("size %d, want 100000", st.Size)
+			}
 			w.want("punch without keep", unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE, 0, 4096), syscall.EOPNOTSUPP)
+			// The kernel's FUSE client does not pass these on.
+			w.want("collapse", unix.Fallocate(fd, unix.FALLOC_FL_COLLAPSE_RANGE, 0, 4096), syscall.EOPNOTSUPP)
+			w.want("insert", unix.Fallocate(fd, unix.FALLOC_FL_INSERT_RANGE, 0, 4096), syscall.EOPNOTSUPP)
 		},
 	},
 	"CopyFileRange": {

@@ -97,6 +97,37 @@ var nameBehaviours = map[string]behaviour{
 			}
 		},
 	},
+	"PathMax": { // absolute paths of 4,095 bytes, the longest that the kernel takes
+		check: func(w *world) {
+			name := func(n int) string { return strings.Repeat("p", n) }
+			dir, path := "", w.dir
+			for len(path)+256+2 < unix.PathMax {
+				n := min(255, unix.PathMax-3-len(path)-1)
+				dir = filepath.Join(dir, name(n))
+				path += "/" + name(n)
+			}
+			// Not by its own path: MkdirAll works on the way down.
+			w.must(os.MkdirAll(filepath.Join(w.dir, dir), 0o755))
+			left := unix.PathMax - 1 - len(path) - 1
+			longest := path + "/" + name(left)
+			w.must(os.WriteFile(longest, []byte("far"), 0o644))
+			got, err := os.ReadFile(longest)
+			if len(longest) != 4095 || err != nil || string(got) != "far" {
+				w.Errorf("path of %d bytes: got %q, %v", len(longest), got, err)
+			}
+			w.must(os.Chmod(longest, 0o600))
+			other := path + "/" + strings.Repeat("q", left)
+			w.must(os.Rename(longest, other))
+			w.must(os.Symlink(other, longest))
+			if target, err := os.Readlink(longest); err != nil || target != other {
+				w.Errorf("a link to %d bytes: %d bytes, %v", len(other), len(target), err)
+			}
+			w.must(os.Remove(longest))
+			_, err = os.Lstat(longest + "p")
+			w.want("one byte more", err, syscall.ENAMETOOLONG)
+			w.must(os.RemoveAll(filepath.Join(w.dir, name(255))))
+		},
+	},
 	"Rename": {
 		seed: func(w *world) {
 			w.must(os.MkdirAll(w.path("d/sub/deep"), 0o755))

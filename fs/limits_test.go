@@ -16,20 +16,7 @@ import (
 
 // TestFullDisk checks that a full host shows as ENOSPC, and that removing makes room again.
 func TestFullDisk(t *testing.T) {
-	base := t.TempDir()
-	disk, image := filepath.Join(base, "disk"), filepath.Join(base, "disk.img")
-	if err := os.Mkdir(disk, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(image, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(image, 16<<20); err != nil {
-		t.Fatal(err)
-	}
-	run(t, "mkfs.ext4", "-q", "-m", "0", image)
-	run(t, "mount", "-o", "loop", image, disk)
-	t.Cleanup(func() { run(t, "umount", disk) })
+	disk := smallDisk(t, 16<<20)
 	fs := testmount.Start(t, testmount.Config{Dir: filepath.Join(disk, "ws")})
 	fill := filepath.Join(fs.Dir, "fill")
 	f, err := os.Create(fill)

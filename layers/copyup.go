@@ -309,6 +309,7 @@ func copyData(dst int, src content, size int64, guard func(step func() error) er
 			}
 			if err != nil || k == 0 {
 				onHost = false // the host cannot: by hand
+				break
 			}
 			off += int64(k)
 		}
