@@ -6,10 +6,18 @@ LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # The packages whose tests run again under the race detector.
 RACE     ?= ./sandbox/... ./layers/... ./chunkstore/... ./fs/...
 
-.PHONY: build deps test race lint bench bench-peers clean
+PREFIX   ?= /usr/local
+
+.PHONY: build install deps test race lint bench bench-peers clean
 
 build:
 	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/snapfs ./cmd/snapfs
+
+# The second name is the one by which mount(8) and /etc/fstab find it; they look in /sbin.
+install: build
+	install -D bin/snapfs $(DESTDIR)$(PREFIX)/bin/snapfs
+	install -d $(DESTDIR)/sbin
+	ln -sf $(PREFIX)/bin/snapfs $(DESTDIR)/sbin/mount.fuse.snapfs
 
 # Installs the Debian packages that the tests call and this machine lacks; does nothing where all are there.
 deps:

@@ -107,6 +107,7 @@ type MountOptions struct {
 	NoSUID    bool   `json:"nosuid"`
 	NoDev     bool   `json:"nodev"`
 	NoExec    bool   `json:"noexec"`
+	NoAtime   bool   `json:"noatime"`
 }
 
 // MountRequest mounts a workspace. An empty Mountpoint means where it was mounted last. MakeMountpoint makes the

@@ -43,6 +43,7 @@ type Home struct {
 	cache   *lowerCache
 	engine  engine
 	ops     opLocks
+	metrics *metrics
 	// followers get every event once it is durable.
 	followers followers
 	packer    *packer
@@ -92,6 +93,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 		return nil, errors.Join(err, removeMade(made, err))
 	}
 	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}, engine: fuseEngine{opts.Logger, opts.Transport}}
+	h.metrics = newMetrics(h)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if err := h.open(ctx, m); err != nil {
 		h.cancel()
@@ -200,7 +202,7 @@ func (h *Home) open(ctx context.Context, m marker) error {
 	if err := h.checkIdentity(ctx, m, fresh); err != nil {
 		return err
 	}
-	if h.catalog, err = loadCatalog(ctx, h.store, h.followers.tell); err != nil {
+	if h.catalog, err = loadCatalog(ctx, h.store, h.told); err != nil {
 		return err
 	}
 	if h.uppers, err = loadUppers(ctx, filepath.Join(h.dir, "uppers"), h.store); err != nil {
@@ -220,6 +222,12 @@ func (h *Home) open(ctx context.Context, m marker) error {
 		}
 	}
 	return nil
+}
+
+// told is given events that have just become durable.
+func (h *Home) told(events []Event) {
+	h.metrics.tell(events)
+	h.followers.tell(events)
 }
 
 // makeEmptyDir makes the directory that stands for a tree without entries, with the mode of a new workspace's root.

@@ -123,10 +123,12 @@ func (p *packer) run() {
 			if !ok {
 				break
 			}
+			start := time.Now()
 			err := p.home.pack(ctx, layer, p.report(layer))
 			if ctx.Err() != nil {
 				return
 			}
+			p.home.metrics.pack(time.Since(start), err)
 			if err != nil {
 				p.home.log.Error("a layer could not be stored; it stays sealed and is tried again", "layer", layer, "error", err)
 				failed, pause = true, min(pause, p.again(layer))

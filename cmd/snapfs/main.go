@@ -19,6 +19,9 @@ func main() {
 	if os.Getpid() == 1 {
 		os.Exit(beInit())
 	}
+	if isHelper(os.Args[0]) {
+		os.Exit(mountHelper(os.Args[1:], os.Stdin, os.Stderr))
+	}
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

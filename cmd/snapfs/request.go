@@ -89,6 +89,7 @@ func mountFlags(cmd *cobra.Command, o *sandbox.MountOptions) {
 	f.BoolVar(&o.NoSUID, "nosuid", false, "ignore setuid and setgid bits")
 	f.BoolVar(&o.NoDev, "nodev", false, "ignore device files")
 	f.BoolVar(&o.NoExec, "noexec", false, "refuse to run programs")
+	f.BoolVar(&o.NoAtime, "noatime", false, "say so in the mount table; times of access are not kept up in any case")
 }
 
 // checkMount refuses options that make no sense before anything is made.

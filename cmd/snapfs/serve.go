@@ -20,6 +20,7 @@ import (
 
 func (a *app) serveCommand() *cobra.Command {
 	var background, mustExist bool
+	var metrics string
 	opts := sandbox.Options{Transport: "auto"}
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -48,13 +49,14 @@ system that know io_uring, and says so in the log. Nothing else switches it.`,
 				return err
 			}
 			opts.MustExist = mustExist
-			return a.serve(cmd.Context(), report, opts)
+			return a.serve(cmd.Context(), report, metrics, opts)
 		},
 	}
 	cmd.Flags().StringVar(&opts.Transport, "transport", opts.Transport, "how requests travel where a mount does not say: auto, uring or dev")
 	cmd.Flags().BoolVar(&opts.EnableURing, "enable-fuse-uring", false,
 		"switch the kernel's FUSE over io_uring on, for the whole system and until the next boot")
 	cmd.Flags().BoolVar(&opts.Remount, "remount", false, "mount again what was mounted when the last daemon ended")
+	cmd.Flags().StringVar(&metrics, "metrics", "", "serve Prometheus metrics and Go profiles at local `ADDR`, as 127.0.0.1:9180")
 	cmd.Flags().BoolVar(&background, "background", false, "log to the home and report on descriptor 3")
 	cmd.Flags().BoolVar(&mustExist, "must-exist", false, "refuse to make a home that is not there")
 	_ = cmd.Flags().MarkHidden("background") // fails for an unknown flag only
@@ -63,7 +65,7 @@ system that know io_uring, and says so in the log. Nothing else switches it.`,
 }
 
 // serve is the daemon's life. report, if not nil, is told once whether it serves.
-func (a *app) serve(ctx context.Context, report *os.File, opts sandbox.Options) (err error) {
+func (a *app) serve(ctx context.Context, report *os.File, metrics string, opts sandbox.Options) (err error) {
 	defer func() {
 		if report != nil {
 			sendReady(report, err) // it never served
@@ -95,6 +97,18 @@ func (a *app) serve(ctx context.Context, report *os.File, opts sandbox.Options) 
 		if err := late.open(); err != nil {
 			return errors.Join(err, home.Close())
 		}
+	}
+	if metrics != "" {
+		at, stop, err := daemon.Observe(ctx, metrics, home)
+		if err != nil {
+			return errors.Join(err, home.Close())
+		}
+		defer func() {
+			if err := stop(); err != nil {
+				logger.Warn("metrics", "error", err)
+			}
+		}()
+		logger.Info("serving metrics", "address", at.String())
 	}
 	served := make(chan error, 1)
 	go func() { served <- daemon.Serve(ctx, a.home, home) }()

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestHelperLine(t *testing.T) {
+	for _, c := range []struct{ args, want, err string }{
+		{"app /mnt/app", "--quiet mount -- app /mnt/app", ""},
+		{"app /mnt/app -o rw", "--quiet --read-only=false mount -- app /mnt/app", ""},
+		{"app /mnt -n -v -o ro,noatime,suid,nodev -o transport=dev,engine=auto,home=/h,x-systemd.automount,nofail",
+			"--quiet --read-only --noatime --nosuid=false --nodev --transport=dev --home=/h mount -- app /mnt", ""},
+		{"-o session=a -t fuse.snapfs app /mnt", "--quiet --session=a mount -- app /mnt", ""},
+		{"app /mnt -f", "", ""},
+		{"app /mnt -s -o strange", "--quiet mount -- app /mnt", ""},
+		{"app /mnt -o strange", "", "strange"},
+		{"app /mnt -o engine=kernel", "", "engine=kernel"},
+		{"app /mnt -o", "", "value"},
+		{"app /mnt -N 1", "", "namespace"},
+		{"app", "", "NAME DIR"},
+		{"app /mnt -x", "", "-x"},
+	} {
+		got, err := helperLine(strings.Fields(c.args))
+		if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: error %v, want %q", c.args, err, c.err)
+		}
+		if !slices.Equal(got, strings.Fields(c.want)) && len(got)+len(c.want) > 0 {
+			t.Errorf("%s: got %q, want %q", c.args, got, c.want)
+		}
+	}
+}

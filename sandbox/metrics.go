@@ -1,0 +1,84 @@
+package sandbox
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics count what happens in a home.
+type metrics struct {
+	registry *prometheus.Registry
+	held     prometheus.Histogram
+	happened *prometheus.CounterVec
+	packed   prometheus.Histogram
+	failed   prometheus.Counter
+}
+
+func newMetrics(h *Home) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		held: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "snapfs_held_seconds", Help: "How long a snapshot, fork or rollback held the changes of its workspace back.",
+			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16),
+		}),
+		happened: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "snapfs_events_total", Help: "Entries of the event log since the home was opened, by kind.",
+		}, []string{"kind"}),
+		packed: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "snapfs_store_seconds", Help: "How long storing a layer took, in the background.",
+			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 10),
+		}),
+		failed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "snapfs_store_failures_total", Help: "Attempts to store a layer that failed and are repeated.",
+		}),
+	}
+	gauge := func(name, help string, value func() int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+	}
+	m.registry.MustRegister(m.held, m.happened, m.packed, m.failed,
+		gauge("snapfs_workspaces", "Workspaces of the home.", func() int { return h.catalog.count().workspaces }),
+		gauge("snapfs_snapshots", "Snapshots of the home.", func() int { return h.catalog.count().snapshots }),
+		gauge("snapfs_layers", "Layers of the home.", func() int { return h.catalog.count().layers }),
+		gauge("snapfs_layers_sealed", "Layers that are frozen and not stored yet.", func() int { return h.catalog.count().sealed }),
+		gauge("snapfs_mounts", "Workspaces with a live connection.", h.Mounts),
+	)
+	return m
+}
+
+// tell counts events that have become durable.
+func (m *metrics) tell(events []Event) {
+	for _, e := range events {
+		m.happened.WithLabelValues(string(e.Kind)).Inc()
+	}
+}
+
+// pause counts for how long changes were held back.
+func (m *metrics) pause(d time.Duration) { m.held.Observe(d.Seconds()) }
+
+// pack counts an attempt to store a layer.
+func (m *metrics) pack(took time.Duration, err error) {
+	if err != nil {
+		m.failed.Inc()
+		return
+	}
+	m.packed.Observe(took.Seconds())
+}
+
+// Metrics are the counters of the home, to be served to Prometheus. Safe for concurrent use.
+func (h *Home) Metrics() prometheus.Gatherer { return h.metrics.registry }
+
+// counts are the numbers of records.
+type counts struct{ workspaces, snapshots, layers, sealed int }
+
+func (c *catalog) count() counts {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	n := counts{workspaces: len(c.workspaces), snapshots: len(c.snapshots), layers: len(c.layers)}
+	for _, l := range c.layers {
+		if l.State == Sealed {
+			n.sealed++
+		}
+	}
+	return n
+}
