@@ -145,7 +145,7 @@ func (q *queue) kick() {
 		fuse.OutHeader
 		unique, node, offset uint64
 		size, padding        uint32
-	}{OutHeader: fuse.OutHeader{Status: notifyRetrieve}, node: q.u.file.Load()}
+	}{OutHeader: fuse.OutHeader{Status: notifyRetrieve}, unique: kickUnique + 2*kicks.Add(1), node: q.u.file.Load()}
 	if msg.node == 0 {
 		return
 	}
@@ -161,6 +161,12 @@ func (q *queue) kick() {
 		q.u.log.Debug("a queue was not kicked", slog.String("error", err.Error())) // the file is forgotten, or all is over
 	}
 }
+
+// kicks counts them; kickUnique is the first of a range of request numbers that the kernel, which counts up from 2 in
+// twos, does not come to.
+var kicks atomic.Uint64
+
+const kickUnique = 1 << 62
 
 // note keeps the reason why the kernel gives an entry up; the end of the connection is none.
 func (u *uring) note(why unix.Errno) {

@@ -31,8 +31,8 @@ type entry struct {
 
 	// Guarded by lane.mu.
 	used  int    // how much of the payload was touched since its memory was given back
-	turn  uint64 // lane.turn when it was queued last
-	clock uint32 // lane.clock then
+	owner *hand  // who submitted it; nil: it is queued
+	clock uint32 // lane.clock when it was queued last
 	armed bool   // in the kernel's hands
 	dirty bool   // in lane.dirty
 }

@@ -108,11 +108,19 @@ func (a attic) take(payload []byte, n int) unix.Errno {
 
 // giveBack copies what take took by mistake, the first n bytes, unless the payload got its contents after take.
 func (a attic) giveBack(payload []byte, n int) {
-	var here [1]byte
-	_, _, errno := unix.RawSyscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&payload[0])), uintptr(pageSize), uintptr(unsafe.Pointer(&here[0])))
-	if errno != 0 || here[0]&1 == 0 {
+	here := make([]byte, 1)
+	if mincore(payload[:pageSize], here) != nil || here[0]&1 == 0 {
 		copy(payload[:n], a[:n])
 	}
+}
+
+// mincore says of each page of mem whether there is memory behind it.
+func mincore(mem, pages []byte) error {
+	_, _, errno := unix.RawSyscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)), uintptr(unsafe.Pointer(&pages[0])))
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // drop gives the pages in the attic back to the system.

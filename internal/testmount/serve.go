@@ -41,7 +41,7 @@ func runOnEach(m *testing.M) int {
 		return m.Run()
 	}
 	_ = os.Setenv(TransportEnv, "dev") // fails for an empty name only
-	if code := m.Run(); code != 0 { // the log says which transport
+	if code := m.Run(); code != 0 {    // the log says which transport
 		return code
 	}
 	changed, err := snapfuse.EnableRing()
@@ -111,6 +111,8 @@ func (s *server) obey(c command, a *answer) error {
 		return err
 	case "requests":
 		a.Requests = s.m.Requests()
+	case "transport":
+		a.Transport = s.m.Transport()
 	case "memory":
 		var ms runtime.MemStats
 		runtime.ReadMemStats(&ms)

@@ -76,9 +76,10 @@ type command struct {
 }
 
 type answer struct {
-	Error    string
-	Requests map[string]uint64
-	Memory   Memory
+	Error     string
+	Transport string
+	Requests  map[string]uint64
+	Memory    Memory
 }
 
 // Memory is what the server has allocated so far.
@@ -183,6 +184,19 @@ func (f *FS) Requests() map[string]uint64 {
 	}
 	return a.Requests
 }
+
+// Transport gives what the mount uses, dev or uring.
+func (f *FS) Transport() string {
+	f.t.Helper()
+	a, err := f.ask(command{Do: "transport"})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return a.Transport
+}
+
+// PID is the server's.
+func (f *FS) PID() int { return f.cmd.Process.Pid }
 
 // Memory gives what the server has allocated.
 func (f *FS) Memory() Memory {

@@ -1,0 +1,66 @@
+package fs
+
+// dismiss sends a substitute into leisure. Under mu.
+func (l *lane) dismiss(h *hand) {
+	for i, d := range l.duty {
+		if d == h {
+			l.duty = append(l.duty[:i], l.duty[i+1:]...)
+			break
+		}
+	}
+	l.spare = append(l.spare, h)
+}
+
+// look is the watchdog's: stuck says that all threads on duty are handling the same requests as last time, and rest
+// that there is nothing left to watch.
+func (l *lane) look() (stuck, rest bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.looks++; l.looks%ageLooks == 0 {
+		l.clock++
+		l.recall()
+	}
+	stuck = l.waiting == 0
+	idle := l.waiting > 0
+	for _, h := range l.duty {
+		seq := h.seq.Load()
+		if seq%2 == 0 || seq != h.seen {
+			stuck = false
+		}
+		idle = idle && seq%2 == 0
+		h.seen = seq
+	}
+	if idle && !l.active && len(l.dirty) == 0 {
+		l.watched.Store(false)
+		return false, true
+	}
+	l.active = false
+	return stuck, false
+}
+
+// rescue calls a substitute, and makes sure that there are entries left for the mounts whose requests take so long.
+func (l *lane) rescue() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting > 0 || len(l.duty) > maxBusy {
+		return
+	}
+	for _, h := range l.duty {
+		if h.e != nil {
+			h.e.q.grow(true)
+		}
+	}
+	if n := len(l.spare); n > 0 {
+		l.summon(n - 1)
+		return
+	}
+	l.hire()
+}
+
+// summon ends the leisure of a substitute. Under mu.
+func (l *lane) summon(i int) {
+	h := l.spare[i]
+	l.spare = append(l.spare[:i], l.spare[i+1:]...)
+	l.duty = append(l.duty, h)
+	h.call <- struct{}{}
+}
