@@ -38,10 +38,11 @@ func (l *lane) submit(h *hand) {
 	}
 }
 
-// check knows the errors of io_uring_enter(2) that pass: the kernel wants completions taken first, or has no memory.
+// check knows the errors of io_uring_enter(2) that pass: the kernel wants completions taken first, has no memory, or a
+// substitute looks around.
 func (l *lane) check(errno unix.Errno) {
 	switch errno {
-	case 0, unix.EINTR, unix.EAGAIN, unix.EBUSY:
+	case 0, unix.EINTR, unix.EAGAIN, unix.EBUSY, unix.ETIME:
 	default:
 		panic("io_uring_enter: " + errno.Error()) // only of a damaged ring
 	}
@@ -99,7 +100,12 @@ func (h *hand) fetch() *entry {
 		n := l.ring.Queued()
 		l.waiting++
 		l.mu.Unlock()
-		errno := l.ring.Enter(n)
+		var errno unix.Errno
+		if h == l.main {
+			errno = l.ring.Enter(n)
+		} else {
+			errno = l.ring.EnterFor(n)
+		}
 		l.mu.Lock()
 		l.waiting--
 		l.check(errno)

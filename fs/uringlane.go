@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,8 @@ const (
 	// without being given away when others wait.
 	lightWeight = 32 << 10
 	heavyWeight = 128 << 10
+	// dutyCheck is how long a substitute waits for a request before it looks whether it is still needed.
+	dutyCheck = 10 * time.Millisecond
 )
 
 // Completions that are no entry's, and submissions that are none.
@@ -150,7 +153,7 @@ func countCPUs(list string) (int, error) {
 }
 
 func newLane(cpu int) (*lane, error) {
-	ring, err := iouring.New(laneDepth)
+	ring, err := iouring.New(laneDepth, dutyCheck)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package iouring
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,7 @@ const (
 	setupSQE128     = 1 << 10
 	setupNoSQArray  = 1 << 16
 	enterGetEvents  = 1 << 0
+	enterExtArg     = 1 << 3
 	featSingleMmap  = 1 << 0
 	featNoDrop      = 1 << 1
 	offSQEs         = 0x10000000
@@ -84,17 +86,29 @@ type Ring struct {
 	cqHead, cqTail *uint32 // the kernel moves the tail
 	cqMask         uint32
 	cqes           []CQE
+
+	limit unix.Timespec // of EnterFor; arg points to it, so it must not be on a stack, which moves
+	arg   waitArg
 }
 
-// New makes a ring for n submissions at a time, a power of two. Errors are those of io_uring_setup(2): ENOSYS, EPERM
+// waitArg is struct io_uring_getevents_arg.
+type waitArg struct {
+	sigmask       uint64
+	sigmaskSize   uint32
+	minWaitMicros uint32
+	ts            uint64
+}
+
+// New makes a ring for n submissions at a time, a power of two; limit is for EnterFor. Errors are those of io_uring_setup(2): ENOSYS, EPERM
 // (kernel.io_uring_disabled), EINVAL (an older kernel), ENOMEM, EMFILE.
-func New(n uint32) (*Ring, error) {
+func New(n uint32, limit time.Duration) (*Ring, error) {
 	p := params{Flags: setupCQSize | setupClamp | setupCoopTask | setupSQE128 | setupNoSQArray, CQEntries: n * completionsEach}
 	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(n), uintptr(unsafe.Pointer(&p)), 0)
 	if errno != 0 {
 		return nil, fmt.Errorf("io_uring_setup: %w", errno)
 	}
-	r := &Ring{fd: int(fd)}
+	r := &Ring{fd: int(fd), limit: unix.NsecToTimespec(int64(limit))}
+	r.arg.ts = uint64(uintptr(unsafe.Pointer(&r.limit)))
 	if want := uint32(featSingleMmap | featNoDrop); p.Features&want != want {
 		return nil, r.fail(unix.EINVAL)
 	}
@@ -159,6 +173,13 @@ func (r *Ring) Submit(n uint32) unix.Errno {
 // Enter is Submit and then waits until there is a completion. EINTR is no failure.
 func (r *Ring) Enter(n uint32) unix.Errno {
 	_, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), uintptr(n), 1, enterGetEvents, 0, 0)
+	return errno
+}
+
+// EnterFor is Enter with the ring's limit: ETIME if there is no completion in time.
+func (r *Ring) EnterFor(n uint32) unix.Errno {
+	_, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), uintptr(n), 1, enterGetEvents|enterExtArg,
+		uintptr(unsafe.Pointer(&r.arg)), unsafe.Sizeof(r.arg))
 	return errno
 }
 

@@ -2,6 +2,7 @@ package iouring
 
 import (
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -10,7 +11,7 @@ import (
 // open makes a ring, where the kernel lets us.
 func open(t *testing.T, n uint32) *Ring {
 	t.Helper()
-	r, err := New(n)
+	r, err := New(n, time.Millisecond)
 	if err != nil {
 		t.Logf("the kernel gives no ring, nothing is tested: %v", err)
 		t.SkipNow()
@@ -92,6 +93,9 @@ func TestRead(t *testing.T) {
 	}
 	if r.More() {
 		t.Error("it does not wait")
+	}
+	if errno := r.EnterFor(0); errno != unix.ETIME || r.More() {
+		t.Errorf("got %v, want %v", errno, unix.ETIME)
 	}
 	if _, err := unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
 		t.Fatal(err)
