@@ -19,6 +19,9 @@ type Options struct {
 	NoSUID    bool
 	NoDev     bool
 	NoExec    bool
+	// Writeback lets the kernel collect writes: they arrive with close, fsync, msync, memory pressure or after some
+	// seconds. What has not arrived is not in a sealed layer.
+	Writeback bool
 	NoAtime   bool
 	Logger    *slog.Logger // nil is slog.Default()
 	Debug     bool         // log every request and answer at debug level

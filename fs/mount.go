@@ -150,6 +150,10 @@ func protocolOptions(opts Options, ring bool) *fuse.MountOptions {
 			fuse.CAP_FLOCK_LOCKS | fuse.CAP_EXPORT_SUPPORT | fuse.CAP_PASSTHROUGH | fuse.CAP_WRITEBACK_CACHE,
 		DisableSplice: true,
 	}
+	if opts.Writeback {
+		o.ExtraCapabilities |= fuse.CAP_WRITEBACK_CACHE
+		o.DisabledCapabilities &^= fuse.CAP_WRITEBACK_CACHE
+	}
 	if ring {
 		o.ExtraCapabilities |= fuse.CAP_OVER_IO_URING
 	}

@@ -108,6 +108,10 @@ type MountOptions struct {
 	NoDev     bool   `json:"nodev"`
 	NoExec    bool   `json:"noexec"`
 	NoAtime   bool   `json:"noatime"`
+	// Writeback lets the kernel keep small writes back and send them together: until close, fsync, msync or some seconds
+	// later. A snapshot or fork of the running workspace then lacks what was written to a file that is still open and
+	// was not flushed since, and such writes end with the machine as on a local disk, and with the daemon.
+	Writeback bool `json:"writeback,omitempty"`
 }
 
 // MountRequest mounts a workspace. An empty Mountpoint means where it was mounted last. MakeMountpoint makes the

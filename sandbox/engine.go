@@ -62,7 +62,8 @@ func (e fuseEngine) mount(ctx context.Context, o *layers.Overlay, workspace, mou
 	}
 	m, err := snapfuse.New(ctx, o, mountpoint, snapfuse.Options{
 		Transport: transport, FSName: workspace, ReadOnly: opts.ReadOnly,
-		NoSUID: opts.NoSUID, NoDev: opts.NoDev, NoExec: opts.NoExec, NoAtime: opts.NoAtime, Logger: e.log,
+		NoSUID: opts.NoSUID, NoDev: opts.NoDev, NoExec: opts.NoExec, NoAtime: opts.NoAtime,
+		Writeback: opts.Writeback, Logger: e.log,
 	})
 	if err != nil {
 		if !isFuseDevice() {

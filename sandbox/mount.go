@@ -143,7 +143,7 @@ func optionList(o MountOptions) string {
 	for _, opt := range []struct {
 		set  bool
 		name string
-	}{{o.NoSUID, "nosuid"}, {o.NoDev, "nodev"}, {o.NoExec, "noexec"}, {o.NoAtime, "noatime"}} {
+	}{{o.NoSUID, "nosuid"}, {o.NoDev, "nodev"}, {o.NoExec, "noexec"}, {o.NoAtime, "noatime"}, {o.Writeback, "writeback"}} {
 		if opt.set {
 			list += "," + opt.name
 		}

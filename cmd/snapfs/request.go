@@ -90,6 +90,8 @@ func mountFlags(cmd *cobra.Command, o *sandbox.MountOptions) {
 	f.BoolVar(&o.NoDev, "nodev", false, "ignore device files")
 	f.BoolVar(&o.NoExec, "noexec", false, "refuse to run programs")
 	f.BoolVar(&o.NoAtime, "noatime", false, "say so in the mount table; times of access are not kept up in any case")
+	f.BoolVar(&o.Writeback, "writeback", false,
+		"keep writes in the kernel until close, fsync or some seconds later; snapshots lack what is still there")
 }
 
 // checkMount refuses options that make no sense before anything is made.

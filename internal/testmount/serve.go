@@ -180,6 +180,7 @@ func (s *server) mount(c command) error {
 		Transport: os.Getenv(TransportEnv),
 		ReadOnly:  c.Config.ReadOnly,
 		NoExec:    c.Config.NoExec,
+		Writeback: c.Config.Writeback,
 		Debug:     c.Config.Trace,
 		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 	})

@@ -43,6 +43,8 @@ type Config struct {
 	Mount    string
 	ReadOnly bool
 	NoExec   bool
+	// Writeback lets the kernel collect writes.
+	Writeback bool
 	// Profile, if set, is where the server writes a CPU profile of its life.
 	Profile string
 	// Trace has the server log every request to standard error.
