@@ -97,7 +97,7 @@ func helperFlags(options []string, sloppy bool) ([]string, error) {
 			flags = append(flags, "--read-only")
 		case option == "rw":
 			flags = append(flags, "--read-only=false")
-		case option == "nosuid", option == "nodev", option == "noexec", option == "noatime":
+		case option == "nosuid", option == "nodev", option == "noexec", option == "noatime", option == "writeback":
 			flags = append(flags, "--"+option)
 		case option == "suid", option == "dev", option == "exec", option == "atime":
 			flags = append(flags, "--no"+option+"=false")
