@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+
+	badger "github.com/dgraph-io/badger/v4"
 )
 
 // Commit makes the manifest durable together with the records fn writes, in one Badger transaction. fn may be nil; see Tx
@@ -23,11 +25,11 @@ func (in *Ingest) Commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 		in.err = err
 		return Manifest{}, err
 	}
-	in.Abort()
+	in.end(true)
 	return m, nil
 }
 
-func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error) (Manifest, error) {
+func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error) (_ Manifest, err error) {
 	if len(in.list.header) != in.opts.HeaderSize {
 		return Manifest{}, errors.New("the header was not given")
 	}
@@ -49,10 +51,17 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 		return Manifest{}, err
 	}
 	id, err := s.writeAhead(value)
-	if err != nil {
-		return Manifest{}, err
+	if id != 0 {
+		defer func() {
+			if err != nil {
+				s.dropParts(id)
+			}
+		}()
 	}
-	if err := s.packs.sync(); err != nil {
+	if err == nil {
+		err = s.packs.sync()
+	}
+	if err != nil {
 		return Manifest{}, err
 	}
 	batch := in.placed
@@ -70,6 +79,7 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 		}
 		t.state.manifests++
 		t.state.logical += in.list.Size
+		t.state.ahead -= in.ahead
 		if fn != nil {
 			if err := fn(&Tx{s, t.btx, t}, in.list.Manifest); err != nil {
 				return err
@@ -86,30 +96,67 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 	return in.list.Manifest, err
 }
 
-// writeAhead writes the parts of a big manifest, under an id of its own, which it returns; 0 if there is no need.
-// Parts whose manifest never came are removed by the next collection.
+// writeAhead writes the parts of a big manifest, under an id of its own, which it returns; 0 if there is no need. Parts
+// whose manifest does not come are removed at once (dropParts), or after a crash by Open (sweepParts).
 func (s *Store) writeAhead(value []byte) (ID, error) {
 	var id ID
 	no := uint32(1)
 	for group := range slices.Chunk(parts(value), maxTxnBytes/partSize) {
+		own := id
 		err := s.update(func(t *writeTxn) error {
-			if id == 0 {
+			if own == 0 {
 				t.state.nextID++
-				id = t.state.nextID
+				own = t.state.nextID
 			}
 			for i, part := range group {
-				if err := t.set(partKey(id, no+uint32(i)), part); err != nil {
+				if err := t.set(partKey(own, no+uint32(i)), part); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 		if err != nil {
-			return 0, err
+			return id, err
 		}
+		id = own
 		no += uint32(len(group))
 	}
 	return id, nil
+}
+
+// dropParts removes what writeAhead wrote.
+func (s *Store) dropParts(id ID) {
+	if err := s.update(func(t *writeTxn) error { return t.deleteParts(id) }); err != nil {
+		s.log.Warn("parts of a manifest that was given up stay until the store is opened again", "manifest", id, "error", err)
+	}
+}
+
+// sweepParts removes the parts of manifests that a crash has kept from being committed.
+func (s *Store) sweepParts() error {
+	lost := map[ID]bool{}
+	if err := s.view(func(btx *badger.Txn) error {
+		return scan(btx, []byte{keyPart}, []byte{keyPart}, func(key, _ []byte) (bool, error) {
+			if len(key) != len(partKey(0, 0)) {
+				return false, corruptf("part key of %d bytes", len(key))
+			}
+			lost[ID(binary.BigEndian.Uint64(key[1:]))] = true
+			return true, nil
+		})
+	}); err != nil {
+		return err
+	}
+	for id := range lost {
+		if err := s.update(func(t *writeTxn) error {
+			_, err := get(t.btx, manifestKey(id))
+			if errors.Is(err, ErrNotFound) {
+				return t.deleteParts(id)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // flushBatches writes placed chunks into the index until at most keep are left, so that what is held in memory stays
@@ -139,7 +186,11 @@ func (in *Ingest) flushBatches(keep int) error {
 			return err
 		}
 		if err := in.s.update(func(t *writeTxn) error {
-			t.done = append(t.done, func() { in.indexed(batch) })
+			t.done = append(t.done, func() {
+				in.indexed(batch)
+				in.ahead++
+			})
+			t.state.ahead++
 			return in.s.indexChunks(t, batch)
 		}); err != nil {
 			return err
@@ -203,6 +254,7 @@ func (t *writeTxn) extendPacks(ends map[uint32]int64) error {
 		if err := t.set(packKey(num), binary.AppendUvarint(nil, uint64(end))); err != nil {
 			return err
 		}
+		t.done = append(t.done, func() { t.packs.named(num, end) })
 	}
 	return nil
 }

@@ -17,8 +17,9 @@ import (
 
 const (
 	// A pack is compacted when more than this share of it is garbage.
-	garbagePercent = 10
-	copyMax        = 4 << 20 // bytes copied between two transactions
+	garbagePercent = 2
+	copyMax        = 4 << 20   // bytes copied between two transactions
+	groupMax       = 256 << 20 // bytes of live records of packs that are compacted together
 	// Badger's tables are rewritten when that many keys were deleted, or one of purgeShare.
 	purgeKeys  = 20_000
 	purgeShare = 4
@@ -26,6 +27,7 @@ const (
 
 // compact copies what is live out of packs with much garbage and removes them.
 func (c *collection) compact(ctx context.Context) error {
+	c.below = c.s.settled()
 	inv, err := c.s.inventory(ctx)
 	if err != nil {
 		return err
@@ -33,20 +35,26 @@ func (c *collection) compact(ctx context.Context) error {
 	sizes := c.s.packs.sizes()
 	// Those with the least to copy come first: on a full disk they make room for the others.
 	nums := slices.SortedFunc(maps.Keys(sizes), func(a, b uint32) int { return cmp.Compare(inv.packs[a], inv.packs[b]) })
+	c.exists = inv.all
+	var group []uint32
+	size := int64(0)
 	for _, num := range nums {
-		size := sizes[num]
-		if live := inv.packs[num]; (size-packHeader-live)*100 <= size*garbagePercent && size > packHeader {
+		total, live := sizes[num], inv.packs[num]
+		if (total-packHeader-live)*100 <= total*garbagePercent && total > packHeader {
 			continue
 		}
 		// Records that appear in it from here on were appended before: the index has them all when no one holds it.
 		if _, ok := c.s.packs.retire(num); !ok {
 			continue
 		}
-		if err := c.empty(ctx, num); err != nil {
-			return err
+		if group, size = append(group, num), size+live; size >= groupMax {
+			if err := c.empty(ctx, group); err != nil {
+				return err
+			}
+			group, size = nil, 0
 		}
 	}
-	return nil
+	return c.empty(ctx, group)
 }
 
 // copied is a live record of a pack that is compacted.
@@ -55,34 +63,51 @@ type copied struct {
 	nums []uint64
 }
 
-// empty moves the live records out of a pack and removes it; a pack with a damaged record is left as it is.
-func (c *collection) empty(ctx context.Context, num uint32) error {
+// empty moves the live records out of packs and removes these. One walk over the index finds the records of all of them.
+func (c *collection) empty(ctx context.Context, nums []uint32) error {
+	if len(nums) == 0 {
+		return nil
+	}
 	s := c.s
-	recs := map[place]*copied{}
+	recs := map[uint32]map[place]*copied{}
+	for _, num := range nums {
+		recs[num] = map[place]*copied{}
+	}
 	if err := s.view(func(btx *badger.Txn) error {
 		return s.eachPage(ctx, btx, func(no uint64, pg *page) error {
 			for i := range pg.slots {
 				r := pg.slots[i].rec
-				if r == nil || r.pack != num {
+				if r == nil {
 					continue
 				}
-				if recs[r.place] == nil {
-					recs[r.place] = &copied{from: r}
+				in := recs[r.pack]
+				if in == nil {
+					continue
 				}
-				recs[r.place].nums = append(recs[r.place].nums, no*pageChunks+uint64(i))
+				if in[r.place] == nil {
+					in[r.place] = &copied{from: r}
+				}
+				in[r.place].nums = append(in[r.place].nums, no*pageChunks+uint64(i))
 			}
 			return nil
 		})
 	}); err != nil {
 		return err
 	}
-	list := make([]*copied, 0, len(recs))
-	for _, r := range recs {
-		list = append(list, r)
+	for _, num := range nums {
+		if err := c.emptyPack(ctx, num, slices.Collect(maps.Values(recs[num]))); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// emptyPack moves the records of a pack and removes it; a pack with a damaged record is left as it is.
+func (c *collection) emptyPack(ctx context.Context, num uint32, list []*copied) error {
+	s := c.s
 	slices.SortFunc(list, func(a, b *copied) int { return cmp.Compare(a.from.off, b.from.off) })
 	var held holds
-	defer func() { s.packs.drop(&held) }()
+	defer func() { s.dropPacks(&held) }()
 	moved := map[*copied]place{}
 	var batch []*copied
 	size := int64(0)
@@ -175,7 +200,7 @@ func (c *collection) purge(ctx context.Context) error {
 	s.writeMu.Lock()
 	stale, chunks := s.state.stale, s.state.chunks
 	s.writeMu.Unlock()
-	if stale < purgeKeys && stale*purgeShare <= chunks {
+	if stale < purgeKeys && stale*purgeShare <= chunks || c.exists == nil {
 		return nil
 	}
 	if err := s.pruneSketches(ctx); err != nil {
@@ -186,12 +211,10 @@ func (c *collection) purge(ctx context.Context) error {
 		prefix := []byte{keyHash}
 		return scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
 			p := parser{b: value}
-			_, _, err := s.locate(p.uint())
-			if errors.Is(err, errNoChunk) {
+			if num := p.uint(); num < c.below && !c.exists.has(num) {
 				dead = append(dead, bytes.Clone(key))
-				err = ctx.Err()
 			}
-			return err == nil, err
+			return true, ctx.Err()
 		})
 	}); err != nil {
 		return err
@@ -205,7 +228,7 @@ func (c *collection) purge(ctx context.Context) error {
 					return err
 				}
 				p := parser{b: v}
-				if _, _, err := s.locate(p.uint()); !errors.Is(err, errNoChunk) {
+				if num := p.uint(); num >= c.below || c.exists.has(num) {
 					continue
 				}
 				if err := t.delete(k); err != nil {
@@ -240,11 +263,14 @@ func (s *Store) shrinkIndex() error {
 		return err // without room nothing is lost: a later collection does it
 	}
 	_, err = guarded("shrink index", func() (struct{}, error) {
+		s.opts.step.at("index flushes")
 		if err := s.db.DropPrefix([]byte{keySentinel}); err != nil {
 			return struct{}{}, err
 		}
+		s.opts.step.at("index flushed")
 		return struct{}{}, s.db.Flatten(1)
 	})
+	s.opts.step.at("index flattened")
 	if err != nil {
 		return fmt.Errorf("shrink index: %w", err)
 	}

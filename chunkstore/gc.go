@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"slices"
+
 	"github.com/RoaringBitmap/roaring/v2"
 	badger "github.com/dgraph-io/badger/v4"
 	"golang.org/x/sys/unix"
@@ -15,6 +17,7 @@ type GCStats struct {
 	Chunks    int64 // collected
 	Bytes     int64 // given back to the file system
 	Rewritten int64 // bytes of live payload moved
+	Left      int64 // bytes of garbage in packs that have too little of it to be moved
 }
 
 const sweepPages = 64 // pages changed in one transaction
@@ -57,6 +60,10 @@ func (s *Store) collect(ctx context.Context, progress func(done, total int64),
 	s.liveChanged()
 	after, aerr := s.allocated()
 	c.stats.Bytes = max(0, before-after)
+	s.writeMu.Lock()
+	payload := s.state.payload
+	s.writeMu.Unlock()
+	c.stats.Left = s.garbage(payload)
 	if err == nil && c.stats.Bytes == 0 {
 		err = c.noRoom
 	}
@@ -70,11 +77,42 @@ type collection struct {
 	stats    GCStats
 	named    *roaring.Bitmap // chunks that manifests name, and what is pinned
 	live     *roaring.Bitmap // named, and the bases they need
+	pinned   bool            // some of named is named by no manifest
 	touched  map[place]bool  // blocks that lost a chunk in the sweep
+	exists   bitset          // chunks that the index has after that
+	below    uint64          // all numbers below it were in the index by then, or never will be
 	noRoom   error           // that of a step which could not move data on a full disk
 }
 
 func (c *collection) run(ctx context.Context) error {
+	c.s.writeMu.Lock()
+	was := c.s.state
+	c.s.writeMu.Unlock()
+	s := c.s
+	if was.clean() && s.garbage(was.payload) == s.left {
+		c.progress(1, 1)
+		return nil
+	}
+	s.left = 0
+	if err := c.steps(ctx); err != nil || c.noRoom != nil || c.pinned {
+		return err
+	}
+	if err := s.update(func(t *writeTxn) error {
+		t.state.collected = was.dropped
+		return nil
+	}); err != nil {
+		return err
+	}
+	s.writeMu.Lock()
+	was = s.state
+	s.writeMu.Unlock()
+	if was.clean() {
+		s.left = s.garbage(was.payload)
+	}
+	return nil
+}
+
+func (c *collection) steps(ctx context.Context) error {
 	steps := []func(context.Context) error{c.mark, c.sweep, c.rewrite, c.compact, c.purge}
 	for i, step := range steps {
 		c.progress(int64(i), int64(len(steps)))
@@ -103,7 +141,8 @@ func (s *Store) allocated() (int64, error) {
 
 // inventory is what the index holds.
 type inventory struct {
-	all     *roaring.Bitmap  // chunks
+	all     bitset           // chunks
+	chunks  int64            // in all
 	payload int64            // bytes of their records
 	packs   map[uint32]int64 // the same by pack
 }
@@ -116,15 +155,21 @@ func (s *Store) inventory(ctx context.Context) (*inventory, error) {
 	btx := s.db.NewTransaction(false) // sees just what the counters count
 	s.writeMu.Unlock()
 	defer btx.Discard()
-	v := &inventory{all: roaring.New(), packs: map[uint32]int64{}}
+	v := &inventory{all: newBitset(was.lease), packs: map[uint32]int64{}}
 	blocks := map[place]bool{}
 	err := s.eachPage(ctx, btx, func(no uint64, pg *page) error {
+		var last *located
 		for i := range pg.slots {
 			r := pg.slots[i].rec
 			if r == nil {
 				continue
 			}
-			v.all.Add(uint32(no*pageChunks) + uint32(i))
+			v.all.add(no*pageChunks + uint64(i))
+			v.chunks++
+			if r == last {
+				continue
+			}
+			last = r
 			if !r.delta {
 				if blocks[r.place] {
 					continue
@@ -139,10 +184,11 @@ func (s *Store) inventory(ctx context.Context) (*inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	if chunks := int64(v.all.GetCardinality()); chunks != was.chunks || v.payload != was.payload {
+	if v.chunks != was.chunks || v.payload != was.payload || was.moved > 0 {
 		return v, s.update(func(t *writeTxn) error {
-			t.state.chunks += chunks - was.chunks
+			t.state.chunks += v.chunks - was.chunks
 			t.state.payload += v.payload - was.payload
+			t.state.moved = 0
 			return nil
 		})
 	}
@@ -168,6 +214,24 @@ func (s *Store) eachPage(ctx context.Context, btx *badger.Txn, fn func(no uint64
 	})
 }
 
+// eachPageDown calls fn for the pages of the index, from the last to the first.
+func (s *Store) eachPageDown(ctx context.Context, btx *badger.Txn, fn func(no uint64, pg *page)) error {
+	return scanDown(btx, keyPage, func(key, value []byte) (bool, error) {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		if len(key) != 5 {
+			return false, corruptf("page key of %d bytes", len(key))
+		}
+		no := pageNumber(key)
+		pg, err := parsePage(value, no)
+		if err == nil {
+			fn(no, pg)
+		}
+		return err == nil, err
+	})
+}
+
 // mark decides what is doomed.
 func (c *collection) mark(ctx context.Context) error {
 	s := c.s
@@ -183,19 +247,17 @@ func (c *collection) mark(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all := inv.all
-	c.named = roaring.New()
-	if err := s.eachManifest(ctx, func(m *chunkList) error {
-		c.named.Or(m.bitmap())
-		return nil
-	}); err != nil {
+	named := newBitset(uint64(len(inv.all)) * 64)
+	if err := s.eachManifestOnce(ctx, func(m *chunkList) { named.addList(m) }); err != nil {
 		// Without knowing all that is named nothing can be collected.
 		return fmt.Errorf("collect: %w", err)
 	}
-	c.live = c.named.Clone()
-	if err := s.closure(c.live, c.live.Clone()); err != nil {
+	all := inv.all.bitmap()
+	live := slices.Clone(named)
+	if err := s.denseClosure(ctx, live); err != nil {
 		return err
 	}
+	c.named, c.live = named.bitmap(), live.bitmap()
 	s.pins.mu.Lock()
 	defer s.pins.mu.Unlock()
 	pinned := s.pins.recent.Clone()
@@ -207,6 +269,7 @@ func (c *collection) mark(ctx context.Context) error {
 	}
 	pinned.And(all)
 	pinned.AndNot(c.live)
+	c.pinned = !pinned.IsEmpty()
 	c.named.Or(pinned)
 	c.live.Or(pinned)
 	if err := s.closure(c.live, pinned); err != nil {
@@ -217,6 +280,50 @@ func (c *collection) mark(ctx context.Context) error {
 		s.pins.doomed = all
 	}
 	return nil
+}
+
+// denseClosure adds to set the bases that its chunks need. Most bases have lower numbers than what needs them: one walk
+// over the pages, from the last to the first, meets nearly all of them.
+func (s *Store) denseClosure(ctx context.Context, set bitset) error {
+	btx := s.db.NewTransaction(false)
+	defer btx.Discard()
+	for again := true; again; {
+		again = false
+		if err := s.eachPageDown(ctx, btx, func(no uint64, pg *page) {
+			for changed := true; changed; {
+				changed = false
+				for i := range pg.slots {
+					r := pg.slots[i].rec
+					if r == nil || len(r.bases) == 0 || !set.has(no*pageChunks+uint64(i)) {
+						continue
+					}
+					for _, b := range r.bases {
+						if set.add(b) {
+							of, _ := pageOf(b)
+							changed = changed || of == no
+							again = again || of > no
+						}
+					}
+				}
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settled gives a number below which no chunk will come into the index any more.
+func (s *Store) settled() uint64 {
+	s.numMu.Lock()
+	below := s.nextNum
+	s.numMu.Unlock()
+	s.pins.mu.Lock()
+	defer s.pins.mu.Unlock()
+	for in := range s.pins.ingests {
+		below = min(below, in.first)
+	}
+	return below
 }
 
 // closure adds to set the bases that the chunks of front, a part of it, need.

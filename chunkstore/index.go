@@ -68,7 +68,16 @@ type state struct {
 	journal     uint32 // number of the journal, 0 = none
 	journalEnd  int64  // of its entries
 	journalBase int64  // what it took when it was begun
+
+	// What may have made garbage: manifests need all that the index holds if dropped is collected and ahead 0.
+	dropped   uint64 // deletions and the like
+	collected uint64 // dropped when the last collection began
+	ahead     uint64 // transactions that wrote chunks of manifests still to come
+	moved     uint64 // chunks were moved since payload was last counted
 }
+
+// clean tells that there is no garbage in the index, and that payload is right.
+func (st *state) clean() bool { return st.dropped == st.collected && st.ahead == 0 && st.moved == 0 }
 
 const stateVersion = 1
 
@@ -79,7 +88,7 @@ func (st *state) encode() []byte {
 	for _, v := range []int64{st.manifests, st.logical, st.chunks, st.payload, st.stale} {
 		b = binary.AppendVarint(b, v)
 	}
-	for _, v := range []uint64{st.txns, st.packed, uint64(st.journal), uint64(st.journalEnd), uint64(st.journalBase)} {
+	for _, v := range []uint64{st.txns, st.packed, uint64(st.journal), uint64(st.journalEnd), uint64(st.journalBase), st.dropped, st.collected, st.ahead, st.moved} {
 		b = binary.AppendUvarint(b, v)
 	}
 	return b
@@ -98,6 +107,9 @@ func (st *state) decode(b []byte) error {
 	if len(p.b) > 0 { // written before there was a journal
 		st.journal = uint32(p.count(1<<32 - 1))
 		st.journalEnd, st.journalBase = int64(p.uint()), int64(p.uint())
+		st.dropped, st.collected, st.ahead, st.moved = p.uint(), p.uint(), p.uint(), p.uint()
+	} else {
+		st.dropped = 1
 	}
 	if p.bad {
 		return corruptf("counters are malformed")
@@ -133,6 +145,29 @@ func scan(btx *badger.Txn, prefix, from []byte, fn func(key, value []byte) (bool
 		it := btx.NewIterator(opts)
 		defer it.Close()
 		for it.Seek(from); it.ValidForPrefix(prefix); it.Next() {
+			var again bool
+			key := it.Item().Key()
+			if err := it.Item().Value(func(v []byte) (err error) {
+				again, err = fn(key, v)
+				return err
+			}); err != nil || !again {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// scanDown calls fn for the keys that start with a byte, from the last to the first, until it returns false. key and
+// value are valid during the call.
+func scanDown(btx *badger.Txn, prefix byte, fn func(key, value []byte) (bool, error)) error {
+	_, err := guarded("scan index", func() (struct{}, error) {
+		opts := badger.DefaultIteratorOptions
+		opts.Reverse, opts.PrefetchValues = true, false
+		it := btx.NewIterator(opts)
+		defer it.Close()
+		for it.Seek([]byte{prefix + 1}); it.ValidForPrefix([]byte{prefix}); it.Next() {
 			var again bool
 			key := it.Item().Key()
 			if err := it.Item().Value(func(v []byte) (err error) {
@@ -224,6 +259,7 @@ type writeTxn struct {
 	done  []func()         // called after the commit
 	undo  []func()         // called if there is none
 	bytes int64            // written, about
+	packs *packs
 
 	changes []byte // of keys that the journal repeats
 	rewrite bool   // begin a new journal
@@ -285,7 +321,7 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	if err := s.guard.prepare(lsm); err != nil {
 		return err
 	}
-	t := &writeTxn{btx: s.db.NewTransaction(true), state: s.state, pages: map[uint64]*page{}}
+	t := &writeTxn{btx: s.db.NewTransaction(true), state: s.state, pages: map[uint64]*page{}, packs: s.packs}
 	defer t.btx.Discard()
 	if err := fn(t); err != nil {
 		return err
@@ -310,12 +346,15 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	if err := t.set([]byte{keyState}, t.state.encode()); err != nil {
 		return t.failed(err)
 	}
+	s.opts.step.at("transaction begun")
 	_, err := guarded("write index", func() (struct{}, error) { return struct{}{}, t.btx.Commit() })
 	if err != nil {
-		// Whether the disk has it is unknown until the store is opened again.
+		// Whether the disk has it is unknown until the store is opened again: nothing that it may name may go.
+		s.packs.freeze()
 		s.broken = fmt.Errorf("index is not writable any more: %w", err)
 		return s.broken // a new journal stays, too: it may be named
 	}
+	s.opts.step.at("transaction committed")
 	s.guard.used += t.bytes
 	s.state = t.state
 	if err := s.count.set(s.state.txns); err != nil {

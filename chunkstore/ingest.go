@@ -52,6 +52,7 @@ type Ingest struct {
 	repack bool // encodes stored chunks anew, for the least space
 	pred   predictor
 	used   *roaring.Bitmap // chunks found or written; guarded by s.pins.mu
+	first  uint64          // numbers of new chunks are not below it; immutable
 	list   chunkList
 	sum    *blake3.Hasher // of chunk hashes
 	err    error          // the first error; sticks
@@ -65,6 +66,7 @@ type Ingest struct {
 	wg    sync.WaitGroup // encoders under way
 	slots chan struct{}  // one token per encoder
 	holds holds          // packs with records of this ingest
+	ahead uint64         // transactions that wrote chunks into the index before the commit
 
 	mu        sync.Mutex
 	placed    []*fresh          // written to packs, not to the index; guarded by mu
@@ -117,6 +119,9 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 	in.cut = newChunker(in.chunk)
 	in.parts = newRecompressor(s.inflating, in.plain, in.packed)
 	in.pred.in = in
+	s.numMu.Lock()
+	in.first = s.nextNum
+	s.numMu.Unlock()
 	s.pins.addIngest(in)
 	return in, nil
 }
@@ -265,14 +270,41 @@ func (in *Ingest) find(h hash) (uint64, bool, error) {
 	return num, err == nil, err
 }
 
-// Abort drops what was taken.
+// Abort drops what was taken, and gives its bytes back. If it was so much that a part is in the index already, that takes a
+// collection.
 func (in *Ingest) Abort() {
+	in.end(false)
+}
+
+func (in *Ingest) end(committed bool) {
 	if in.ended {
 		return
 	}
 	in.ended = true
 	in.wg.Wait()
 	in.s.pins.dropIngest(in)
-	in.s.packs.drop(&in.holds)
+	in.s.dropPacks(&in.holds)
+	if committed || in.ahead == 0 {
+		in.s.leave()
+		return
+	}
+	err := in.s.update(func(t *writeTxn) error {
+		t.state.ahead -= in.ahead
+		t.state.dropped++
+		return nil
+	})
 	in.s.leave()
+	if err == nil {
+		_, err = in.s.GC(context.WithoutCancel(in.ctx), nil)
+	}
+	if err != nil && !errors.Is(err, ErrClosed) {
+		in.s.log.Warn("what an ingest that was given up has stored stays until the next collection", "error", err)
+	}
+}
+
+// dropPacks gives up a writer's holds.
+func (s *Store) dropPacks(by *holds) {
+	if s.packs.drop(by, s.log) {
+		s.blocks.clear() // other records will lie at the same places
+	}
 }

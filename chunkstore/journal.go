@@ -155,7 +155,7 @@ func (j *journal) write(s *Store, t *writeTxn) error {
 		err = j.rewrite(s, t)
 	}
 	if !t.rewrite || st.journal != 0 && errors.Is(err, unix.ENOSPC) {
-		err = j.append(t, appendEntry(nil, st, 0, t.changes, s.codec))
+		err = j.append(s, t, appendEntry(nil, st, 0, t.changes, s.codec))
 	}
 	if errors.Is(err, unix.ENOSPC) {
 		s.log.Warn("the disk is full: the journal will be written anew", "error", err)
@@ -171,7 +171,7 @@ func (j *journal) write(s *Store, t *writeTxn) error {
 
 // append writes one entry behind the end that the index names; what an earlier transaction left there that did not
 // come about is overwritten.
-func (j *journal) append(t *writeTxn, entry []byte) error {
+func (j *journal) append(s *Store, t *writeTxn, entry []byte) error {
 	const ahead = 64 << 10
 	end := t.state.journalEnd + int64(len(entry))
 	if end > j.alloc {
@@ -183,6 +183,7 @@ func (j *journal) append(t *writeTxn, entry []byte) error {
 	if _, err := j.f.WriteAt(entry, t.state.journalEnd); err != nil {
 		return err
 	}
+	s.opts.step.at("entry appended")
 	t.state.journalEnd = end
 	return unix.Fdatasync(int(j.f.Fd()))
 }
@@ -227,6 +228,7 @@ func (j *journal) rewrite(s *Store, t *writeTxn) (err error) {
 	if err := write(appendEntry(nil, &t.state, journalComplete, changes, s.codec)); err != nil {
 		return err
 	}
+	s.opts.step.at("journal begun")
 	if err := errors.Join(unix.Fdatasync(int(f.Fd())), syncDir(j.dir)); err != nil {
 		return err
 	}
@@ -245,6 +247,7 @@ func (j *journal) replace(s *Store, f *os.File, size int64) {
 		}
 	}
 	j.f, j.alloc = f, size
+	s.opts.step.at("journal replaced")
 }
 
 // idle tells whether the journal has grown enough to be written anew before the store is closed.

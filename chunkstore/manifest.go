@@ -179,19 +179,31 @@ func (m *chunkList) encode(c *codec) []byte {
 	return append(append(b, 0), body...)
 }
 
-func parseManifest(id ID, b []byte, c *codec) (*chunkList, error) {
-	bad := func() (*chunkList, error) { return nil, corruptf("manifest %d is malformed", id) }
-	p := parser{b: b}
+// parseHead reads the beginning of a manifest's value: what the public type has, and whether parts of it are copies.
+func (m *Manifest) parseHead(id ID, p *parser) (copied bool, err error) {
 	version := p.byte()
 	if version != manifestVersion && version != manifestCopied {
-		return nil, corruptf("manifest %d has an unknown version", id)
+		return false, corruptf("manifest %d has an unknown version", id)
 	}
-	m := &chunkList{copied: version == manifestCopied}
 	m.ID, m.Kind = id, Kind(p.byte())
 	for _, v := range []*int64{&m.Size, &m.Chunks, &m.New} {
 		*v = int64(p.uint())
 	}
 	copy(m.Digest[:], p.bytes(32))
+	if p.bad {
+		return false, corruptf("manifest %d is malformed", id)
+	}
+	return version == manifestCopied, nil
+}
+
+func parseManifest(id ID, b []byte, c *codec) (*chunkList, error) {
+	bad := func() (*chunkList, error) { return nil, corruptf("manifest %d is malformed", id) }
+	p := parser{b: b}
+	m := &chunkList{}
+	var err error
+	if m.copied, err = m.parseHead(id, &p); err != nil {
+		return nil, err
+	}
 	m.header = slices.Clone(p.bytes(p.count(maxHeader)))
 	if n := p.count(maxRuns); n > 0 {
 		body, err := c.decode(nil, p.b, nil, n)
@@ -330,6 +342,42 @@ func (s *Store) eachManifestAfter(ctx context.Context, after ID, fn func(m *chun
 	return nil
 }
 
+// eachManifestOnce calls fn for all manifests in one go; they do not go through the cache.
+func (s *Store) eachManifestOnce(ctx context.Context, fn func(m *chunkList)) error {
+	prefix := []byte{keyManifest}
+	return s.view(func(btx *badger.Txn) error {
+		var big []ID // another iterator may not be open beside this one
+		if err := scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
+			if err := ctx.Err(); err != nil {
+				return false, err
+			}
+			if len(key) != len(manifestKey(0)) {
+				return false, corruptf("manifest key of %d bytes", len(key))
+			}
+			id := ID(binary.BigEndian.Uint64(key[1:]))
+			if len(value) == partSize {
+				big = append(big, id)
+				return true, nil
+			}
+			m, err := parseManifest(id, value, s.codec)
+			if err == nil {
+				fn(m)
+			}
+			return err == nil, err
+		}); err != nil {
+			return err
+		}
+		for _, id := range big {
+			m, err := readManifest(btx, id, s.codec)
+			if err != nil {
+				return err
+			}
+			fn(m)
+		}
+		return nil
+	})
+}
+
 // Manifest describes a stored stream; ErrNotFound.
 func (s *Store) Manifest(ctx context.Context, id ID) (Manifest, error) {
 	if err := s.enter(ctx); err != nil {
@@ -350,9 +398,17 @@ func (s *Store) Manifests(ctx context.Context) ([]Manifest, error) {
 	}
 	defer s.leave()
 	var list []Manifest
-	err := s.eachManifest(ctx, func(m *chunkList) error {
-		list = append(list, m.Manifest)
-		return nil
+	prefix := []byte{keyManifest}
+	err := s.view(func(btx *badger.Txn) error {
+		return scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
+			if len(key) != len(manifestKey(0)) {
+				return false, corruptf("manifest key of %d bytes", len(key))
+			}
+			var m Manifest
+			_, err := m.parseHead(ID(binary.BigEndian.Uint64(key[1:])), &parser{b: value})
+			list = append(list, m)
+			return true, errors.Join(err, ctx.Err())
+		})
 	})
 	return list, err
 }

@@ -3,8 +3,10 @@ package chunkstore
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,15 +45,19 @@ type pack struct {
 	f     *os.File
 	size  int64 // end of what was appended; guarded by packs.mu
 	alloc int64 // end of what is allocated; guarded by packs.mu
+	index int64 // end of what the index names; guarded by packs.mu
 	holds int   // who appended records that the index may not name yet; guarded by packs.mu
 	users int   // reads under way, plus one while it belongs to the store; guarded by packs.mu
+
+	failed error // of its last sync, until its holders are gone; guarded by packs.mu
 }
 
 // packs is the set of a store's packs.
 //
 // Records are appended to one pack at a time. Appends are serialised, reads are not.
 type packs struct {
-	dir string
+	dir  string
+	step stepFunc
 
 	syncMu sync.Mutex // held while syncing; taken before mu
 
@@ -60,14 +66,15 @@ type packs struct {
 	active *pack            // takes appends, nil until the first; guarded by mu
 	dirty  []*pack          // have bytes that were not synced; guarded by mu
 	next   uint32           // number of the next new pack; guarded by mu
+	frozen bool             // what the index names is not known: nothing is cut off; guarded by mu
 }
 
 func packName(num uint32) string { return fmt.Sprintf("%08d%s", num, packExt) }
 
 // openPacks opens all packs of dir. ends gives for each pack the end of the last record that the index names;
 // what a crash left behind it is cut off, and a pack that it does not name is removed.
-func openPacks(dir string, ends map[uint32]int64, readOnly bool) (*packs, error) {
-	ps := &packs{dir: dir, all: map[uint32]*pack{}, next: 1}
+func openPacks(dir string, ends map[uint32]int64, readOnly bool, step stepFunc) (*packs, error) {
+	ps := &packs{dir: dir, step: step, all: map[uint32]*pack{}, next: 1}
 	names, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -112,8 +119,9 @@ func (ps *packs) open(num uint32, ends map[uint32]int64, readOnly bool) error {
 		if err := f.Truncate(end); err != nil {
 			return errors.Join(err, f.Close())
 		}
+		ps.step.at("pack cut")
 	}
-	p := &pack{num: num, f: f, size: end, alloc: end, users: 1}
+	p := &pack{num: num, f: f, size: end, alloc: end, index: end, users: 1}
 	ps.all[num] = p
 	if fi.Size() >= end && end < packMax && !readOnly && (ps.active == nil || ps.active.num < num) {
 		ps.active = p
@@ -129,6 +137,7 @@ func (ps *packs) createLocked() error {
 		return err
 	}
 	_, err = f.WriteAt(fileHeader(packMagic, num), 0)
+	ps.step.at("pack begun")
 	if err == nil {
 		err = syncDir(ps.dir)
 	}
@@ -163,6 +172,7 @@ func (ps *packs) append(rec []byte, by *holds) (place, error) {
 	if _, err := p.f.WriteAt(rec, p.size); err != nil {
 		return place{}, err
 	}
+	ps.step.at("record appended")
 	at := place{p.num, p.size, int64(len(rec))}
 	p.size += int64(len(rec))
 	if !(*by)[p.num] {
@@ -178,16 +188,57 @@ func (ps *packs) append(rec []byte, by *holds) (place, error) {
 	return at, nil
 }
 
-// drop gives up a writer's holds.
-func (ps *packs) drop(by *holds) {
+// drop gives up a writer's holds. What a pack that no one holds has behind the last record that the index names is cut
+// off, and a pack without such a record removed; it tells whether there was something.
+func (ps *packs) drop(by *holds, log *slog.Logger) (cut bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for num := range *by {
-		if p := ps.all[num]; p != nil {
-			p.holds--
+		p := ps.all[num]
+		if p == nil {
+			continue
+		}
+		if p.holds--; p.holds > 0 || ps.frozen {
+			continue
+		}
+		p.failed = nil // all that the index names was synced before that
+		if p.size <= p.index {
+			continue
+		}
+		cut = true
+		if err := ps.cutLocked(p); err != nil {
+			log.Warn("records that were given up stay until the store is opened again", "pack", num, "error", err)
 		}
 	}
 	*by = nil
+	return cut
+}
+
+// cutLocked takes records that the index does not name off the end of a pack; mu is held.
+func (ps *packs) cutLocked(p *pack) error {
+	if p.index == 0 {
+		return ps.removeLocked(p)
+	}
+	p.size, p.alloc = p.index, p.index
+	err := p.f.Truncate(p.size)
+	ps.step.at("pack cut")
+	return err
+}
+
+// named notes that the index names records of a pack up to end.
+func (ps *packs) named(num uint32, end int64) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.all[num]; p != nil {
+		p.index = max(p.index, end)
+	}
+}
+
+// freeze keeps all records: a transaction that names some may or may not be durable.
+func (ps *packs) freeze() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.frozen = true
 }
 
 // retire makes a pack take no more records; false if someone still holds it. size is its final length.
@@ -260,17 +311,42 @@ func (ps *packs) sync() error {
 	ps.mu.Lock()
 	dirty := ps.dirty
 	ps.dirty = nil
+	for _, p := range dirty {
+		p.users++ // it may be removed meanwhile
+	}
 	ps.mu.Unlock()
+	defer func() {
+		for _, p := range dirty {
+			ps.release(p)
+		}
+	}()
 	for i, p := range dirty {
-		if err := unix.Fdatasync(int(p.f.Fd())); err != nil {
-			// What the kernel failed to write it may have dropped: what is in there must not be named.
-			ps.mu.Lock()
-			ps.dirty = append(dirty[i:len(dirty):len(dirty)], ps.dirty...)
-			ps.mu.Unlock()
+		ps.mu.Lock()
+		err := p.failed
+		ps.mu.Unlock()
+		if err == nil {
+			err = unix.Fdatasync(int(p.f.Fd()))
+		}
+		if err != nil {
+			ps.keepDirty(dirty[i:], err)
 			return fmt.Errorf("sync pack %d: %w", p.num, err)
 		}
+		ps.step.at("pack synced")
 	}
 	return nil
+}
+
+// keepDirty notes that packs could not be synced, the first because of err. What the kernel failed to write it may have
+// dropped, and says so once: no record of that pack may be named any more that was not before.
+func (ps *packs) keepDirty(dirty []*pack, err error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	dirty[0].failed = err
+	if ps.active == dirty[0] {
+		ps.active = nil
+	}
+	dirty = slices.DeleteFunc(dirty, func(p *pack) bool { return ps.all[p.num] != p })
+	ps.dirty = append(slices.Clone(dirty), ps.dirty...)
 }
 
 // acquire keeps a pack open; nil if there is none of this number.
@@ -287,6 +363,11 @@ func (ps *packs) acquire(num uint32) *pack {
 func (ps *packs) release(p *pack) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	ps.releaseLocked(p)
+}
+
+// releaseLocked is release; mu is held.
+func (ps *packs) releaseLocked(p *pack) {
 	p.users--
 	if p.users == 0 {
 		_ = p.f.Close() // it was removed; nothing depends on it
@@ -337,17 +418,24 @@ func (ps *packs) holds(at place) bool {
 // remove deletes a pack's file; reads under way end undisturbed.
 func (ps *packs) remove(num uint32) error {
 	ps.mu.Lock()
-	p := ps.all[num]
-	delete(ps.all, num)
+	defer ps.mu.Unlock()
+	if p := ps.all[num]; p != nil {
+		return ps.removeLocked(p)
+	}
+	return nil
+}
+
+// removeLocked deletes a pack's file; mu is held.
+func (ps *packs) removeLocked(p *pack) error {
+	delete(ps.all, p.num)
 	if ps.active == p {
 		ps.active = nil
 	}
-	ps.mu.Unlock()
-	if p == nil {
-		return nil
-	}
-	ps.release(p)
-	return os.Remove(filepath.Join(ps.dir, packName(num)))
+	ps.dirty = slices.DeleteFunc(ps.dirty, func(d *pack) bool { return d == p })
+	ps.releaseLocked(p)
+	err := os.Remove(filepath.Join(ps.dir, packName(p.num)))
+	ps.step.at("pack removed")
+	return err
 }
 
 // allocated sums up the space the packs take.

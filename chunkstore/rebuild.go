@@ -20,6 +20,8 @@ import (
 type RebuildOptions struct {
 	Logger   *slog.Logger                      // nil = discard
 	Progress func(stage string, done, n int64) // may be nil
+
+	step stepFunc // for tests; nil = none
 }
 
 // Stages of a rebuild.
@@ -313,7 +315,7 @@ func (b *rebuilder) write(ctx context.Context) error {
 		return errors.Join(err, s.release())
 	}
 	b.countEnds()
-	if s.packs, err = openPacks(filepath.Join(s.dir, packsName), b.ends, true); err != nil {
+	if s.packs, err = openPacks(filepath.Join(s.dir, packsName), b.ends, true, nil); err != nil {
 		return errors.Join(err, s.release())
 	}
 	s.journal.dir, s.journal.off = s.packs.dir, true
@@ -490,7 +492,9 @@ func (b *rebuilder) swap() error {
 	if err := errors.Join(os.RemoveAll(old), syncDir(next)); err != nil {
 		return err
 	}
+	b.opts.step.at("index rebuilt")
 	err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, index, unix.RENAME_EXCHANGE)
+	b.opts.step.at("index exchanged")
 	switch {
 	case err == nil:
 		err = os.Rename(next, old)
@@ -504,6 +508,7 @@ func (b *rebuilder) swap() error {
 	if err := errors.Join(err, syncDir(dir)); err != nil {
 		return err
 	}
+	b.opts.step.at("index in place")
 	keep := len(b.res.Problems) > 0
 	if keep {
 		b.res.Old = old

@@ -36,6 +36,7 @@ func (c *checker) repair(ctx context.Context) error {
 					t.pages[no] = pg
 				}
 				it.Next()
+				t.state.dropped++
 				if pg.slots[i].rec != nil {
 					pg.slots[i] = slot{}
 					t.state.chunks--

@@ -9,11 +9,12 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 )
 
+// What a collection leaves of what is dead: with garbagePercent of packs, 15 % at most.
 const (
 	// A block is rewritten when more than this share of its bytes is dead.
-	deadBlockPercent = 12
+	deadBlockPercent = 6
 	// Chunks are re-based when the bases that no manifest names take more than this share of the payload.
-	deadBasePercent = 12
+	deadBasePercent = 7
 	rewriteMax      = 32 << 20 // bytes of chunks rewritten in one go
 )
 
@@ -342,6 +343,7 @@ func (rw *rewriter) flush() error {
 			pg.slots[i] = slot{f.rec, f.size}
 			ends[f.rec.pack] = max(ends[f.rec.pack], f.rec.end())
 		}
+		t.state.moved = 1
 		t.done = append(t.done, func() { rw.indexed(batch) })
 		return t.extendPacks(ends)
 	})

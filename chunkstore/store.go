@@ -21,6 +21,17 @@ type Options struct {
 	ReadOnly   bool
 	// MustExist refuses to make a new store in an empty directory that should hold one.
 	MustExist bool
+
+	step stepFunc // for tests; nil = none
+}
+
+// stepFunc is told each step that changes files, in between of which a crash may come.
+type stepFunc func(step string)
+
+func (f stepFunc) at(step string) {
+	if f != nil {
+		f(step)
+	}
 }
 
 // Names in a store's directory.
@@ -84,6 +95,7 @@ type Store struct {
 
 	pins    pins
 	gcMu    sync.Mutex // held by the one collection
+	left    int64      // garbage that the last one left on purpose; guarded by gcMu
 	liveSet liveSet
 }
 
@@ -134,10 +146,14 @@ func (s *Store) open() error {
 		}
 		return err
 	}
-	if s.packs, err = openPacks(filepath.Join(s.dir, packsName), ends, s.opts.ReadOnly); err != nil {
+	if s.packs, err = openPacks(filepath.Join(s.dir, packsName), ends, s.opts.ReadOnly, s.opts.step); err != nil {
 		return err
 	}
-	return s.openJournal()
+	s.opts.step.at("packs open")
+	if err := s.openJournal(); err != nil || s.opts.ReadOnly {
+		return err
+	}
+	return s.sweepParts()
 }
 
 // openIndex opens and checks the index, and gives how far it names records of each pack.
@@ -172,6 +188,10 @@ func (s *Store) openIndex(index string) (ends map[uint32]int64, err error) {
 		err = s.checkCounts()
 	}
 	s.nextNum, s.lease = s.state.lease, s.state.lease
+	if s.state.ahead > 0 { // ingests that a crash has ended
+		s.state.ahead = 0
+		s.state.dropped++
+	}
 	return ends, err
 }
 
@@ -302,6 +322,7 @@ func (s *Store) release() error {
 	var errs []error
 	if s.packs != nil {
 		errs = append(errs, s.packs.close(), s.journal.close(s.state.journalEnd))
+		s.opts.step.at("packs closed")
 	}
 	if s.db != nil {
 		var err error
@@ -309,7 +330,9 @@ func (s *Store) release() error {
 			// Their room is for the flush.
 			err = errors.Join(s.guard.giveUp(), removeEmptyLogs(s.guard.dir))
 		}
+		s.opts.step.at("reserve given up")
 		_, cerr := guarded("close index", func() (struct{}, error) { return struct{}{}, s.db.Close() })
+		s.opts.step.at("index closed")
 		if err = errors.Join(err, cerr); err == nil && !s.opts.ReadOnly {
 			err = errors.Join(trimIndex(s.guard.dir), keepRoom(s.guard.dir))
 		}

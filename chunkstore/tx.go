@@ -91,6 +91,24 @@ func (tx *Tx) Scan(bucket, from string, fn func(key string, value []byte) (bool,
 	})
 }
 
+// deleteParts removes what continues the value of a manifest.
+func (t *writeTxn) deleteParts(id ID) error {
+	var keys [][]byte
+	prefix := partKey(id, 0)[:9]
+	if err := scan(t.btx, prefix, prefix, func(key, _ []byte) (bool, error) {
+		keys = append(keys, bytes.Clone(key))
+		return true, nil
+	}); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if err := t.delete(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // DeleteManifest makes a manifest's chunks garbage, unless others name them. It is no error if there is none.
 func (tx *Tx) DeleteManifest(id ID) error {
 	if tx.w == nil {
@@ -106,21 +124,12 @@ func (tx *Tx) DeleteManifest(id ID) error {
 		return err
 	}
 	tx.w.state.manifests--
+	tx.w.state.dropped++
 	if err := tx.w.delete(manifestKey(id)); err != nil {
 		return err
 	}
-	var keys [][]byte
-	prefix := partKey(id, 0)[:9]
-	if err := scan(tx.btx, prefix, prefix, func(key, _ []byte) (bool, error) {
-		keys = append(keys, bytes.Clone(key))
-		return true, nil
-	}); err != nil {
+	if err := tx.w.deleteParts(id); err != nil {
 		return err
-	}
-	for _, k := range keys {
-		if err := tx.w.delete(k); err != nil {
-			return err
-		}
 	}
 	tx.w.done = append(tx.w.done, func() {
 		tx.s.manifests.invalidate(id)

@@ -52,7 +52,9 @@ func (s *Store) livePayload(ctx context.Context) (int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.chunks == nil {
-		l.chunks, l.records = roaring.New(), map[place]bool{}
+		if err := s.countLive(ctx); err != nil {
+			return 0, err
+		}
 	}
 	front := roaring.New()
 	if err := s.eachManifestAfter(ctx, l.last, func(m *chunkList) error {
@@ -92,19 +94,71 @@ func (s *Store) livePayload(ctx context.Context) (int64, error) {
 	return l.payload, nil
 }
 
+// countLive counts all that manifests need, in two walks over the index; liveSet.mu is held.
+func (s *Store) countLive(ctx context.Context) error {
+	l := &s.liveSet
+	s.writeMu.Lock()
+	lease := s.state.lease
+	last := s.state.nextID
+	btx := s.db.NewTransaction(false)
+	s.writeMu.Unlock()
+	defer btx.Discard()
+	set := newBitset(lease)
+	if err := s.eachManifestOnce(ctx, func(m *chunkList) {
+		if m.ID <= last {
+			set.addList(m)
+		}
+	}); err != nil {
+		return err
+	}
+	if err := s.denseClosure(ctx, set); err != nil {
+		return err
+	}
+	records, payload := map[place]bool{}, int64(0)
+	if err := s.eachPage(ctx, btx, func(no uint64, pg *page) error {
+		for i := range pg.slots {
+			r := pg.slots[i].rec
+			if r == nil || !set.has(no*pageChunks+uint64(i)) || records[r.place] {
+				continue
+			}
+			if !r.delta {
+				records[r.place] = true
+			}
+			payload += r.len
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	l.chunks, l.records, l.payload, l.last = set.bitmap(), records, payload, last
+	return nil
+}
+
+// garbage is how much of the packs' files is not payload.
+func (s *Store) garbage(payload int64) int64 {
+	n := -payload
+	for _, size := range s.packs.sizes() {
+		n += size - packHeader
+	}
+	return max(n, 0)
+}
+
 // Stats accounts for the store from incrementally kept figures.
 func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	if err := s.enter(ctx); err != nil {
 		return Stats{}, err
 	}
 	defer s.leave()
-	payload, err := s.livePayload(ctx)
-	if err != nil {
-		return Stats{}, err
-	}
 	s.writeMu.Lock()
 	st := s.state
 	s.writeMu.Unlock()
+	payload := st.payload
+	if !st.clean() {
+		var err error
+		if payload, err = s.livePayload(ctx); err != nil {
+			return Stats{}, err
+		}
+	}
 	packs, err := s.packs.allocated()
 	if err != nil {
 		return Stats{}, err
@@ -113,13 +167,9 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	garbage := -payload
-	for _, n := range s.packs.sizes() {
-		garbage += n - packHeader
-	}
 	return Stats{
 		Manifests: st.manifests, Chunks: st.chunks, Logical: st.logical,
-		Payload: payload, Garbage: max(garbage, 0), Packs: packs, Index: index,
+		Payload: payload, Garbage: s.garbage(payload), Packs: packs, Index: index,
 	}, nil
 }
 

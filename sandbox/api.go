@@ -313,6 +313,7 @@ type GCResult struct {
 	Chunks  int64 `json:"chunks"`
 	Freed   int64 `json:"freed"`   // bytes given back to the file system
 	Expired int   `json:"expired"` // snapshots past their time that were deleted
+	Left    int64 `json:"left"`    // bytes of garbage in files that are too much alive to be worth the move
 }
 
 // CheckRequest verifies a home. Repair also takes what cannot be read out of the store's index: the snapshots that need it

@@ -44,7 +44,7 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 	if err != nil {
 		return result, classify(fmt.Errorf("collecting garbage: %w", err))
 	}
-	result.Chunks, result.Freed = stats.Chunks, stats.Bytes
+	result.Chunks, result.Freed, result.Left = stats.Chunks, stats.Bytes, stats.Left
 	if r.Optimize {
 		stats, err := h.store.Optimize(ctx, stage(r.Progress, "optimize", "chunks"))
 		if err != nil {
@@ -52,6 +52,7 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 		}
 		result.Chunks += stats.Chunks
 		result.Freed += stats.Bytes
+		result.Left = stats.Left
 	}
 	return result, nil
 }

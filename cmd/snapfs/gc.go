@@ -16,8 +16,8 @@ func (a *app) gcCommand() *cobra.Command {
 		Use:   "gc [--optimize]",
 		Short: "give the space of what was deleted back to the host",
 		Long: `Deletes snapshots that are past their time, and gives back the space of chunks that no layer needs. Workspaces
-stay mounted and usable meanwhile. Moving data costs time and writes, so what is dead in a file of the store that is more than
-nine tenths alive waits there, and stats shows it as reclaimable, until more of the file is. Layers that a newer snapshot still
+stay mounted and usable meanwhile. Moving data costs time and writes, so what is dead in a file of the store waits there,
+and stats shows it as reclaimable, until it is 2 % of the file; gc says how much that is. Layers that a newer snapshot still
 stands on are kept whole. With --optimize, cold data are packed anew as well, which takes longer.`,
 		Example:     "  snapfs gc\n  snapfs gc --optimize --json",
 		Args:        exact(),
@@ -34,6 +34,9 @@ stands on are kept whole. With --optimize, cold data are packed anew as well, wh
 				}
 				return a.result(got, func(w io.Writer) error {
 					_, err := fmt.Fprintf(w, "freed %s in %d chunks, deleted %d expired snapshots\n", size(got.Freed), got.Chunks, got.Expired)
+					if err == nil && got.Left > 0 {
+						a.note("%s of garbage stay in files of which less than 2 %% is garbage", size(got.Left))
+					}
 					return err
 				})
 			})
