@@ -107,9 +107,10 @@ func (st *state) decode(b []byte) error {
 	if len(p.b) > 0 { // written before there was a journal
 		st.journal = uint32(p.count(1<<32 - 1))
 		st.journalEnd, st.journalBase = int64(p.uint()), int64(p.uint())
+	}
+	st.dropped = 1
+	if len(p.b) > 0 { // written before garbage was known of
 		st.dropped, st.collected, st.ahead, st.moved = p.uint(), p.uint(), p.uint(), p.uint()
-	} else {
-		st.dropped = 1
 	}
 	if p.bad {
 		return corruptf("counters are malformed")
