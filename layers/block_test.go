@@ -247,3 +247,31 @@ func TestBlockBadMap(t *testing.T) {
 		}
 	}
 }
+
+// TestWholeCopyUp: where a file is copied up as a whole, its holes stay holes.
+func TestWholeCopyUp(t *testing.T) {
+	dir := t.TempDir()
+	want := make([]byte, 8<<20)
+	copy(want[4<<20:], "data")
+	f, err := os.Create(filepath.Join(dir, "f"))
+	if err == nil {
+		_, err = f.WriteAt([]byte("data"), 4<<20)
+	}
+	if err = errors.Join(err, f.Truncate(8<<20), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, dir)
+	r.o.opts.BlockCopyUp = -1
+	if err := r.write("f", "DATA", 0); err != nil {
+		t.Fatal(err)
+	}
+	copy(want, "DATA")
+	r.wantContents("f", want)
+	host := r.hostFileOf("f")
+	if n, err := unix.Fgetxattr(int(host.Fd()), xattrMetacopy, nil); !errors.Is(err, unix.ENODATA) {
+		t.Errorf("metacopy attribute of %d bytes, %v", n, err)
+	}
+	if got := allocatedBytes(t, host); got > 64<<10 {
+		t.Errorf("%d bytes allocated", got)
+	}
+}

@@ -10,7 +10,7 @@ import (
 
 // settle makes the map of a file true again after the machine may have lost what was not synced: of a block that was
 // claimed the host may have kept only some pages, and where it has a hole the data below shows as before. Other than
-// that there are no holes in a block of state blockOwn. tree is held.
+// that there are no holes in a block of state blockOwn. A file that had lost something gets a new ctime. tree is held.
 func (o *Overlay) settle(f *patched, part *obj, n *node, s *dirStore) error {
 	f.m.mu.RLock()
 	settled := f.m.boot == bootID()
@@ -37,49 +37,56 @@ func (o *Overlay) settle(f *patched, part *obj, n *node, s *dirStore) error {
 		return err
 	}
 	show := min(f.m.limit, int64(before.Size))
+	lost := false
 	for b := int64(0); b<<f.m.shift < show; b++ {
 		if f.m.state(b) != blockOwn {
 			continue
 		}
-		if err := f.restore(d.fd, b<<f.m.shift, min((b+1)<<f.m.shift, show)); err != nil {
+		some, err := f.restore(d.fd, b<<f.m.shift, min((b+1)<<f.m.shift, show))
+		if err != nil {
 			return err
 		}
+		lost = lost || some
+	}
+	f.m.boot = bootID()
+	if !lost {
+		return nil // the attribute is written with the next claim, so that reading a file does not change it
 	}
 	if err := unix.Fdatasync(d.fd); err != nil {
 		return err
 	}
-	f.m.boot = bootID()
 	if err := f.m.put(p); err != nil {
 		return err
 	}
 	return p.utimes(timespec(before.Atime), timespec(before.Mtime))
 }
 
-// restore fills the host's holes in a range from below.
-func (f *patched) restore(fd int, from, to int64) error {
+// restore fills the host's holes in a range from below, and tells whether there were any.
+func (f *patched) restore(fd int, from, to int64) (lost bool, err error) {
 	for from < to {
 		hole, err := unix.Seek(fd, from, unix.SEEK_HOLE)
 		if err != nil || hole >= to {
-			return err
+			return lost, err
 		}
+		lost = true
 		data, err := unix.Seek(fd, hole, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
 			data, err = to, nil
 		}
 		if err != nil {
-			return err
+			return lost, err
 		}
 		data = min(data, to)
 		buf := make([]byte, data-hole)
 		if k, err := f.below.ReadAt(buf, hole); k < len(buf) {
-			return err
+			return lost, err
 		}
 		if err := pwriteFull(fd, buf, hole); err != nil {
-			return err
+			return lost, err
 		}
 		from = data
 	}
-	return nil
+	return lost, nil
 }
 
 // fill gives a partial file all of its data, piece by piece, each a step inside the gate. It may be written meanwhile.
