@@ -340,6 +340,7 @@ type CheckResult struct {
 // Every method looks at ctx first: a call that is already cancelled starts nothing, a cancelled one leaves nothing behind.
 type API interface {
 	Create(ctx context.Context, r CreateRequest) (Workspace, error)
+	Up(ctx context.Context, r UpRequest) (UpResult, error)
 	Mount(ctx context.Context, r MountRequest) (Workspace, error)
 	Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 	Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error)

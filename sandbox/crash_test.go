@@ -75,7 +75,7 @@ func crashWork(ctx context.Context, dir string) error {
 		}
 		fmt.Println("snap", n, s.ID)
 		ids = append(ids, s.ID)
-		switch k := rnd.IntN(len(ids)); rnd.IntN(5) {
+		switch k := rnd.IntN(len(ids)); rnd.IntN(6) {
 		case 0:
 			w, err := h.Restore(ctx, sandbox.RestoreRequest{Snapshot: ids[k]})
 			if err != nil {
@@ -92,6 +92,14 @@ func crashWork(ctx context.Context, dir string) error {
 			ids = append(ids[:k], ids[k+1:]...)
 		case 2:
 			if _, err := h.Fork(ctx, sandbox.ForkRequest{Workspace: "w"}); err != nil {
+				return err
+			}
+		case 4:
+			sh := exec.CommandContext(ctx, "sh", "-ec", `echo more > "$1/d/more"; rm -r "$1/d"`, "sh", at)
+			if out, err := sh.CombinedOutput(); err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			if _, err := h.Rollback(ctx, sandbox.RollbackRequest{Workspace: "w", Snapshot: s.ID}); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
 				return err
 			}
 		case 3:

@@ -25,6 +25,8 @@ type Options struct {
 	// Remount mounts again what was mounted when the last process that held the home ended. A workspace that cannot be
 	// mounted is logged and stays unmounted.
 	Remount bool
+	// Limits are what one session may have.
+	Limits Limits
 	// Transport is that of mounts that leave it open: auto, uring or dev; empty is auto.
 	Transport string
 	// EnableURing switches the kernel's FUSE over io_uring on, for the whole system and until the next boot, and says so
@@ -43,6 +45,7 @@ type Home struct {
 	cache   *lowerCache
 	engine  engine
 	ops     opLocks
+	limits  Limits
 	metrics *metrics
 	// followers get every event once it is durable.
 	followers followers
@@ -93,6 +96,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 		return nil, errors.Join(err, removeMade(made, err))
 	}
 	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}, engine: fuseEngine{opts.Logger, opts.Transport}}
+	h.limits = opts.Limits
 	h.metrics = newMetrics(h)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if err := h.open(ctx, m); err != nil {

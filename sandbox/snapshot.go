@@ -41,6 +41,10 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 	if err != nil {
 		return Snapshot{}, err
 	}
+	if err := h.withinLimits(session); err != nil {
+		unlock()
+		return Snapshot{}, err
+	}
 	thaw, err := h.consistent(ctx, w.ID, r)
 	if err != nil {
 		unlock()

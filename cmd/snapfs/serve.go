@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -56,12 +57,22 @@ system that know io_uring, and says so in the log. Nothing else switches it.`,
 	cmd.Flags().BoolVar(&opts.EnableURing, "enable-fuse-uring", false,
 		"switch the kernel's FUSE over io_uring on, for the whole system and until the next boot")
 	cmd.Flags().BoolVar(&opts.Remount, "remount", false, "mount again what was mounted when the last daemon ended")
+	cmd.Flags().IntVar(&opts.Limits.Snapshots, "max-snapshots", envInt("SNAPFS_MAX_SNAPSHOTS"),
+		"a session may have `N` snapshots; 0 is 100,000, below 0 any number (SNAPFS_MAX_SNAPSHOTS)")
+	cmd.Flags().Int64Var(&opts.Limits.Bytes, "max-bytes", int64(envInt("SNAPFS_MAX_BYTES")),
+		"the images of a session's snapshots may have `N` bytes in all; 0 is any (SNAPFS_MAX_BYTES)")
 	cmd.Flags().StringVar(&metrics, "metrics", "", "serve Prometheus metrics and Go profiles at local `ADDR`, as 127.0.0.1:9180")
 	cmd.Flags().BoolVar(&background, "background", false, "log to the home and report on descriptor 3")
 	cmd.Flags().BoolVar(&mustExist, "must-exist", false, "refuse to make a home that is not there")
 	_ = cmd.Flags().MarkHidden("background") // fails for an unknown flag only
 	_ = cmd.Flags().MarkHidden("must-exist")
 	return cmd
+}
+
+// envInt is a number from the environment; 0 if it is not set or is none.
+func envInt(name string) int {
+	n, _ := strconv.Atoi(os.Getenv(name))
+	return n
 }
 
 // serve is the daemon's life. report, if not nil, is told once whether it serves.

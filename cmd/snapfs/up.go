@@ -20,7 +20,8 @@ func (a *app) upCommand() *cobra.Command {
 		Short: "create a workspace if it is missing, and mount it",
 		Long: `The one-line start. Creates workspace NAME from SRC if there is none of that name, and mounts it. SRC is as in
 'snapfs create'; it is not looked at when the workspace is there already. The last element of MOUNTPOINT is made if it
-is missing. Where the workspace is mounted on MOUNTPOINT already, nothing changes.
+is missing. A workspace whose own data are lost, or that was destroyed, comes back in the state of its newest snapshot,
+unless there is none, or --from says otherwise; --json tells which: same, restored or fresh. Where the workspace is mounted on MOUNTPOINT already, nothing changes.
 
 If mounting fails, a workspace or directory that this call made is removed again.`,
 		Example: "  snapfs up app /mnt/app --from ~/src/app\n  snapfs up scratch /mnt/scratch",
@@ -58,29 +59,28 @@ If mounting fails, a workspace or directory that this call made is removed again
 // up creates where needed and mounts.
 func (a *app) up(ctx context.Context, c *daemon.Client, name, src string, mount sandbox.MountRequest) error {
 	meter := a.newMeter()
-	_, err := c.Create(ctx, sandbox.CreateRequest{Access: a.access(), Name: name, Source: src, Progress: meter.report()})
+	up, err := c.Up(ctx, sandbox.UpRequest{CreateRequest: sandbox.CreateRequest{
+		Access: a.access(), Name: name, Source: src, Progress: meter.report(),
+	}})
 	meter.done()
-	created := err == nil
-	if err != nil && !errors.Is(err, sandbox.ErrConflict) {
+	if err != nil {
 		return err
 	}
-	if !created {
-		there, showErr := c.Show(ctx, sandbox.RefRequest{Access: a.access(), Ref: name})
-		if showErr != nil || there.Workspace == nil {
-			return err
-		}
-		if src != "" {
-			a.note("workspace %s is there already; --from is not looked at", name)
-		}
+	switch {
+	case up.How == sandbox.Same && src != "":
+		a.note("workspace %s is there already; --from is not looked at", name)
+	case up.How == sandbox.Restored:
+		a.note("workspace %s was lost: it is at snapshot %s", name, up.Head)
 	}
 	ws, err := c.Mount(ctx, mount)
 	if err != nil {
-		if created {
+		if up.How == sandbox.Fresh {
 			err = errors.Join(err, a.takeBack(ctx, c, name))
 		}
 		return err
 	}
-	return a.result(ws, line(mountedLine(ws)))
+	up.Workspace = ws
+	return a.result(up, line(mountedLine(ws)))
 }
 
 // undoTimeout bounds the removal of what an interrupted or failed verb made.

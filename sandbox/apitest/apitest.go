@@ -53,6 +53,7 @@ func Run(t *testing.T, open Opener) {
 		{"RollbackOpen", testRollbackOpen},
 		{"RollbackRefuses", testRollbackRefuses},
 		{"Pause", testPause},
+		{"Up", testUp},
 		{"References", testReferences},
 		{"Sessions", testSessions},
 		{"Lists", testLists},

@@ -11,6 +11,11 @@ func (c *Client) Create(ctx context.Context, r sandbox.CreateRequest) (sandbox.W
 	return call[sandbox.Workspace](ctx, c, callCreate, r, sink{progress: r.Progress})
 }
 
+// Up implements sandbox.API.
+func (c *Client) Up(ctx context.Context, r sandbox.UpRequest) (sandbox.UpResult, error) {
+	return call[sandbox.UpResult](ctx, c, callUp, r, sink{progress: r.Progress})
+}
+
 // Mount implements sandbox.API.
 func (c *Client) Mount(ctx context.Context, r sandbox.MountRequest) (sandbox.Workspace, error) {
 	return call[sandbox.Workspace](ctx, c, callMount, r, sink{})

@@ -17,7 +17,7 @@ const (
 
 // lasting are the calls that change something: whoever interrupts one must learn whether it took effect.
 var lasting = map[string]bool{
-	callCreate: true, callMount: true, callUnmount: true, callSnapshot: true, callRestore: true, callBranch: true, callFork: true,
+	callCreate: true, callUp: true, callMount: true, callUnmount: true, callSnapshot: true, callRestore: true, callBranch: true, callFork: true,
 	callDelete: true, callDestroy: true, callExport: true, callGC: true, callCheck: true, callPrune: true, callRollback: true, callPause: true, callResume: true,
 }
 

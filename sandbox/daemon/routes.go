@@ -18,6 +18,10 @@ func (s *server) routes() http.Handler {
 		r.Progress = out.progress()
 		return h.Create(ctx, r)
 	}))
+	add(callUp, handle(s, func(ctx context.Context, r sandbox.UpRequest, out *stream) (sandbox.UpResult, error) {
+		r.Progress = out.progress()
+		return h.Up(ctx, r)
+	}))
 	add(callSnapshot, handle(s, func(ctx context.Context, r sandbox.SnapshotRequest, out *stream) (sandbox.Snapshot, error) {
 		r.Progress = out.progress()
 		return h.Snapshot(ctx, r)

@@ -75,6 +75,7 @@ func (e *wireError) Unwrap() []error {
 // Names of the calls.
 const (
 	callCreate     = "create"
+	callUp         = "up"
 	callMount      = "mount"
 	callUnmount    = "unmount"
 	callSnapshot   = "snapshot"

@@ -1,0 +1,100 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+)
+
+// Resumption is how a workspace that was asked for by its name came about.
+type Resumption string
+
+// The three tiers of Up.
+const (
+	Same     Resumption = "same"     // it was there
+	Restored Resumption = "restored" // it was lost, and has the state of its newest snapshot
+	Fresh    Resumption = "fresh"    // there was nothing of that name
+)
+
+// UpRequest asks for the workspace of a name. Source and Progress are as in CreateRequest; a Source is for a fresh workspace only.
+type UpRequest struct {
+	CreateRequest
+}
+
+// UpResult says what came of it.
+type UpResult struct {
+	Workspace
+	How Resumption `json:"how"`
+}
+
+// Up gives the workspace of a name, whatever has happened to it: the same if it is there; if its upper is lost, or if
+// it was destroyed and no source is given, one of the same name in the state of its newest snapshot that the session may use; else
+// a fresh one.
+func (h *Home) Up(ctx context.Context, r UpRequest) (UpResult, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return UpResult{}, err
+	}
+	defer end()
+	if err := ValidWorkspaceName(r.Name); err != nil {
+		return UpResult{}, err
+	}
+	session, err := r.session()
+	if err != nil {
+		return UpResult{}, err
+	}
+	if h.catalog.workspace(r.Name) != nil {
+		return h.upExisting(ctx, r, session)
+	}
+	how := Fresh
+	if r.Source == "" {
+		if s := h.newestOf(r.Name, session, r.Access); s != nil {
+			r.Source, how = s.ID, Restored
+		}
+	}
+	w, err := h.Create(ctx, r.CreateRequest)
+	return UpResult{w, how}, err
+}
+
+// upExisting gives a workspace that has a record.
+func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpResult, error) {
+	w, err := h.useWorkspace(ctx, r.Access, r.Name, "up")
+	if err != nil {
+		return UpResult{}, err
+	}
+	unlock, err := h.ops.lock(ctx, w.ID)
+	if err != nil {
+		return UpResult{}, err
+	}
+	defer unlock()
+	if w = h.catalog.workspace(r.Name); w == nil {
+		return UpResult{}, fmt.Errorf("%w: workspace %s has just been destroyed", ErrConflict, r.Name)
+	}
+	how := Same
+	if h.liveOf(w.ID) == nil && !h.uppers.exists(w.Upper) {
+		s := h.catalog.snapshot(w.Head)
+		if s == nil {
+			s = h.newestOf(w.ID, session, r.Access)
+		}
+		if s == nil {
+			return UpResult{}, fmt.Errorf("%w: workspace %s: its upper %s is missing, and it has no snapshot: destroy it", ErrCorrupt, w.ID, h.uppers.path(w.Upper))
+		}
+		if err := h.rollbackLocked(ctx, w.ID, s, h.event(EventRolledBack, w.ID, session, s.ID, "its upper was lost")); err != nil {
+			return UpResult{}, err
+		}
+		how = Restored
+	}
+	d, err := h.describe(h.catalog.workspace(w.ID))
+	return UpResult{d, how}, err
+}
+
+// newestOf finds the newest snapshot of a workspace that a session may restore, or nil.
+func (h *Home) newestOf(workspace, session string, a Access) *snapshotRecord {
+	var newest *snapshotRecord
+	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+		if s.Workspace == workspace && a.may(s.Session, session) && restorable(s) == nil {
+			newest = s
+		}
+		return true
+	})
+	return newest
+}
