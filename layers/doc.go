@@ -74,6 +74,12 @@
 // when they write; tmpfs survives nothing; other hosts get no partial files), and what is below shows there again: a map of another boot is
 // settled when it is first used. fsync reaches data, attribute and side file.
 //
+// # Files without a name
+//
+// What is unlinked while the kernel refers to it is a dead node: pinned by a descriptor, or beyond half of the process's
+// descriptors linked into the orphan directory, which lies in the work directory and goes along with a seal. A file of
+// O_TMPFILE is a dead node from the start. A dead node whose inode turns out to have another name is given that one.
+//
 // # Lock order
 //
 //	gate (read: every mutation; write: Seal, Rollback, Pause)
