@@ -92,14 +92,14 @@ const setattrSize = int(unsafe.Sizeof(fuse.SetAttrInCommon{})) - inHeaderSize
 // Fixed parts of requests as they come without their header (include/uapi/linux/fuse.h).
 type (
 	forgetIn   struct{ lookups uint64 }
-	getxattrIn struct{ size, padding uint32 }
+	getxattrIn struct{ size, _ uint32 }
 	rwIn       struct {
-		handle, offset uint64
-		size, flags    uint32 // of WRITE: write_flags
-		owner          uint64
-		open, padding  uint32
+		_, offset   uint64
+		size, flags uint32 // of WRITE: write_flags
+		_           uint64
+		_, _        uint32
 	}
-	writeOut struct{ size, padding uint32 }
+	writeOut [2]uint32 // size, and padding
 )
 
 // answer does what a request asks and puts all but the answer's header into body; ok is false if it is not for hot.
@@ -139,7 +139,7 @@ func (s *hot) answer(h *fuse.InHeader, fixed, payload, body []byte) (n int, st f
 			return 0, 0, false
 		}
 		k, st := s.a.write(h, in.offset, in.flags, payload[:in.size])
-		*at[writeOut](body) = writeOut{size: k}
+		*at[writeOut](body) = writeOut{k, 0}
 		return int(unsafe.Sizeof(writeOut{})), st, true
 	}
 	return s.getxattr(h, at[getxattrIn](fixed).size, payload, body)
