@@ -21,6 +21,7 @@ import (
 const (
 	memTableSize   = 16 << 20
 	indexCache     = 8 << 20  // decompressed blocks of tables
+	blockBytes     = 16 << 10 // of a block of them
 	maxTxnEntries  = 20_000   // of the 26,214 that a transaction of this memtable takes
 	maxTxnBytes    = 3 << 19  // of 15 % of the memtable
 	valueThreshold = 1 << 20  // the largest that Badger takes
@@ -52,11 +53,11 @@ func badgerOptions(dir string, opts Options, log *slog.Logger) badger.Options {
 		WithValueLogFileSize(1 << 20).
 		WithCompression(options.ZSTD).
 		WithZSTDCompressionLevel(3).
-		WithBlockSize(16 << 10).
+		WithBlockSize(blockBytes).
 		WithBlockCacheSize(indexCache).
 		WithChecksumVerificationMode(options.OnBlockRead).
 		WithCompactL0OnClose(true).
-		WithNumCompactors(2)
+		WithNumCompactors(0) // Store.mergeTables does it
 }
 
 // guarded turns a panic of Badger, its answer to many a damaged file, or a fault in a mapped file that is cut short,

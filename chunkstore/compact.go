@@ -8,10 +8,14 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 
 	badger "github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/options"
+	"github.com/dgraph-io/badger/v4/table"
+	"github.com/dgraph-io/ristretto/v2/z"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,9 +24,8 @@ const (
 	garbagePercent = 2
 	copyMax        = 4 << 20   // bytes copied between two transactions
 	groupMax       = 256 << 20 // bytes of live records of packs that are compacted together
-	// Badger's tables are rewritten when that many keys were deleted, or one of purgeShare.
-	purgeKeys  = 20_000
-	purgeShare = 4
+	// Badger's tables are rewritten when more than one of purgeShare keys was deleted.
+	purgeShare = 8
 )
 
 // compact copies what is live out of packs with much garbage and removes them.
@@ -200,7 +203,7 @@ func (c *collection) purge(ctx context.Context) error {
 	s.writeMu.Lock()
 	stale, chunks := s.state.stale, s.state.chunks
 	s.writeMu.Unlock()
-	if stale < purgeKeys && stale*purgeShare <= chunks || c.exists == nil {
+	if stale*purgeShare <= chunks || c.exists == nil {
 		return nil
 	}
 	if err := s.pruneSketches(ctx); err != nil {
@@ -262,6 +265,9 @@ func (s *Store) shrinkIndex() error {
 	if err != nil || free < s.guard.room(lsm) {
 		return err // without room nothing is lost: a later collection does it
 	}
+	if err := s.verifyTables(); err != nil {
+		return err
+	}
 	_, err = guarded("shrink index", func() (struct{}, error) {
 		s.opts.step.at("index flushes")
 		if err := s.db.DropPrefix([]byte{keySentinel}); err != nil {
@@ -276,6 +282,55 @@ func (s *Store) shrinkIndex() error {
 	}
 	s.guard.next = 0 // the memtable was replaced
 	return nil
+}
+
+// mergeMin is how many tables Badger may have written from memory before they are merged. It stops at 15.
+const mergeMin = 5
+
+// verifyTables reads all of Badger's tables. Where one is damaged Badger would merge what it can still read and remove the
+// rest without a word, or end the process, since it does that in goroutines of its own: the index takes no more writes then, and
+// what can be read of it stays. writeMu is held.
+func (s *Store) verifyTables() error {
+	for _, t := range s.db.Tables() {
+		path := table.NewFilename(t.ID, s.guard.dir)
+		_, err := guarded("verify index", func() (struct{}, error) { return struct{}{}, verifyTable(path) })
+		if err == nil {
+			continue
+		}
+		s.broken = fmt.Errorf("%w: %s: %w", ErrIndex, filepath.Base(path), err)
+		if s.packs != nil {
+			s.packs.freeze()
+		}
+		return s.broken
+	}
+	return nil
+}
+
+// mergeTables merges Badger's tables when there are many; writeMu is held.
+func (s *Store) mergeTables() error {
+	if s.db.Levels()[0].NumTables < mergeMin {
+		return nil
+	}
+	if err := s.verifyTables(); err != nil {
+		return err
+	}
+	_, err := guarded("merge index", func() (struct{}, error) { return struct{}{}, s.db.Flatten(1) })
+	return err
+}
+
+// verifyTable reads all of a table, past Badger's cache of blocks: a merge does not use that either.
+func verifyTable(path string) error {
+	f, err := z.OpenMmapFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	t, err := table.OpenTable(f, table.Options{
+		BlockSize: blockBytes, Compression: options.ZSTD, ChkMode: options.OnTableAndBlockRead,
+	})
+	if err != nil {
+		return err // which has closed the file
+	}
+	return t.Close(-1)
 }
 
 // allocatedIn sums up the allocated bytes of the files in dir.

@@ -322,6 +322,11 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	if err := s.guard.prepare(lsm); err != nil {
 		return err
 	}
+	if s.guard.used == 0 { // a memtable was begun: another may have become a table
+		if err := s.mergeTables(); err != nil {
+			return err
+		}
+	}
 	t := &writeTxn{btx: s.db.NewTransaction(true), state: s.state, pages: map[uint64]*page{}, packs: s.packs}
 	defer t.btx.Discard()
 	if err := fn(t); err != nil {

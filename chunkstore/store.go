@@ -88,6 +88,7 @@ type Store struct {
 	state   state      // guarded by writeMu
 	guard   logGuard   // guarded by writeMu
 	broken  error      // why the index takes no more writes; guarded by writeMu
+	opened  uint64     // transactions when the store was opened; immutable
 
 	numMu   sync.Mutex
 	nextNum uint64 // next chunk number; guarded by numMu
@@ -187,7 +188,7 @@ func (s *Store) openIndex(index string) (ends map[uint32]int64, err error) {
 	if err == nil && crashed {
 		err = s.checkCounts()
 	}
-	s.nextNum, s.lease = s.state.lease, s.state.lease
+	s.nextNum, s.lease, s.opened = s.state.lease, s.state.lease, s.state.txns
 	if s.state.ahead > 0 { // ingests that a crash has ended
 		s.state.ahead = 0
 		s.state.dropped++
@@ -331,7 +332,7 @@ func (s *Store) release() error {
 			err = errors.Join(s.guard.giveUp(), removeEmptyLogs(s.guard.dir))
 		}
 		s.opts.step.at("reserve given up")
-		_, cerr := guarded("close index", func() (struct{}, error) { return struct{}{}, s.db.Close() })
+		cerr := s.closeIndex()
 		s.opts.step.at("index closed")
 		if err = errors.Join(err, cerr); err == nil && !s.opts.ReadOnly {
 			err = errors.Join(trimIndex(s.guard.dir), keepRoom(s.guard.dir))
@@ -345,6 +346,21 @@ func (s *Store) release() error {
 		errs = append(errs, unlockFile(s.lock))
 	}
 	return errors.Join(errs...)
+}
+
+// closeIndex closes Badger, which merges tables if something was written. If one is damaged it is left as a crash would leave
+// it: what the tables and the log have is not lost to RebuildIndex, nor to a reader.
+func (s *Store) closeIndex() error {
+	if s.state.txns != s.opened && s.broken == nil {
+		if err := s.verifyTables(); err != nil {
+			return err
+		}
+	}
+	if errors.Is(s.broken, ErrIndex) {
+		return s.broken
+	}
+	_, err := guarded("close index", func() (struct{}, error) { return struct{}{}, s.db.Close() })
+	return err
 }
 
 // numbers gives out count chunk numbers in a row and returns the first.

@@ -1,0 +1,57 @@
+package chunkstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestRotWhileOpen damages a table of the index while the store is open: merging the tables would lose what it holds. It is
+// refused with ErrIndex, what can be read stays so, and a rebuild brings all back.
+func TestRotWhileOpen(t *testing.T) {
+	ctx := context.Background()
+	r := rand.New(rand.NewPCG(110, 111))
+	dir := filepath.Join(t.TempDir(), "s")
+	ids, want, recs := busyStore(t, dir, r)
+	s, err := Open(dir, Options{})
+	require.NoError(t, err)
+	tables, err := filepath.Glob(filepath.Join(dir, indexName, "*.sst"))
+	require.NoError(t, err)
+	require.Len(t, tables, 1)
+	flip(t, tables[0], 40)
+	recs["more"] = "x"
+	require.NoError(t, s.Update(ctx, true, func(tx *Tx) error { return tx.Put("names", "more", []byte("x")) }))
+	require.ErrorIs(t, s.shrinkIndex(), ErrIndex)
+	require.ErrorIs(t, s.Update(ctx, true, func(tx *Tx) error { return tx.Put("names", "no", []byte("x")) }), ErrIndex)
+	good, bad := readable(t, s, ids, want)
+	require.Len(t, append(good, bad...), len(ids))
+	require.ErrorIs(t, s.Close(), ErrIndex)
+
+	res, err := RebuildIndex(ctx, dir, RebuildOptions{})
+	require.NoError(t, err)
+	require.Empty(t, res.Problems)
+	requireRebuilt(t, dir, ids, want, recs)
+}
+
+// TestManyTables writes so much that Badger's tables are merged while the store is open.
+func TestManyTables(t *testing.T) {
+	ctx := context.Background()
+	dir := t.TempDir()
+	s := openTest(t, dir)
+	value := make([]byte, 900<<10)
+	n := 0
+	for merged := false; !merged; n++ {
+		require.NoError(t, s.Update(ctx, true, func(tx *Tx) error { return tx.Put("b", fmt.Sprint(n), value) }))
+		merged = s.db.Levels()[6].NumTables > 0
+		require.Less(t, n, 300)
+	}
+	t.Log(n, "values")
+	require.Len(t, records(t, s, "b"), n)
+	require.NoError(t, s.Close())
+	s = openTest(t, dir)
+	require.Len(t, records(t, s, "b"), n)
+}
