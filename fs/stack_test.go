@@ -39,7 +39,7 @@ func kernelLog(t *testing.T, fn func()) []string {
 		if err != nil {
 			return lines
 		}
-		if line := string(buf[:n]); strings.Contains(line, "overlayfs: ") && strings.Contains(line, "upper") {
+		if line := string(buf[:n]); strings.Contains(line, "overlayfs: upper fs") {
 			lines = append(lines, line)
 		}
 	}

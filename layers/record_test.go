@@ -115,7 +115,7 @@ func (r *rig) wantChanged(what string, before map[string]facts, paths ...string)
 }
 
 // tick is longer than the steps of the host's clock for file times.
-const tick = 5 * time.Millisecond
+const tick = 10 * time.Millisecond
 
 func (r *rig) wantFacts(what string, want map[string]facts) {
 	r.t.Helper()
