@@ -19,12 +19,16 @@ const repackedSize = 1 << 20
 // would be saved at the same cost.
 const repackedDelta = 256
 
+// repackStep is how many chunk numbers are packed anew until that is recorded: an interruption loses no more.
+const repackStep = 1 << 15
+
 // Optimize packs what came since the last time anew, for the least space, on one processor: chunks that are no deltas
 // into longer blocks, those of several ingests together; deltas, against the bases they have, at the best level. It
 // runs beside readers and writers; bytes of the result are what it gave back.
 //
 // It can be interrupted at any point, by ctx or by a crash: copies are synced and read back before one transaction at
-// a time makes the index name them, the originals go after that, and what was not reached is done by the next run.
+// a time makes the index name them, the originals go after that, and what was not reached is done by the next run, which
+// begins where the last record of that says.
 func (s *Store) Optimize(ctx context.Context, progress func(done, total int64)) (GCStats, error) {
 	return s.collect(ctx, progress, (*collection).optimize)
 }
@@ -54,19 +58,29 @@ func (c *collection) optimize(ctx context.Context) error {
 	s.writeMu.Lock()
 	from := s.state.packed
 	s.writeMu.Unlock()
-	to := c.complete(from)
-	list, err := c.unpacked(ctx, from, to)
-	if err != nil || len(list) == 0 {
-		return err
-	}
-	if err := c.repack(ctx, list); err != nil {
-		return errors.Join(err, c.compactAfter(ctx, err))
-	}
-	if err := s.update(func(t *writeTxn) error {
-		t.state.packed = max(t.state.packed, to)
+	end := c.complete(from)
+	if from >= end {
 		return nil
-	}); err != nil {
-		return err
+	}
+	for first := from; from < end; {
+		to := end
+		if end-from > repackStep+repackStep/2 {
+			to = from + repackStep
+		}
+		list, err := c.unpacked(ctx, from, to)
+		if err == nil {
+			err = c.repack(ctx, list, func(i int64) { c.progress(int64(from-first)+i, int64(end-first)) })
+		}
+		if err != nil {
+			return errors.Join(err, c.compactAfter(ctx, err))
+		}
+		if err := s.update(func(t *writeTxn) error {
+			t.state.packed = max(t.state.packed, to)
+			return nil
+		}); err != nil {
+			return err
+		}
+		from = to
 	}
 	return c.compact(ctx)
 }
@@ -170,14 +184,13 @@ func (c *collection) orderBlocks(list []repackMove) error {
 }
 
 // repack encodes the chunks of the list anew.
-func (c *collection) repack(ctx context.Context, list []repackMove) error {
+func (c *collection) repack(ctx context.Context, list []repackMove, progress func(i int64)) error {
 	rw, err := c.s.newRewriter(ctx)
 	if err != nil {
 		return err
 	}
 	defer rw.Abort()
 	rw.repack = true
-	total := int64(len(list))
 	for i, mv := range list {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -188,7 +201,7 @@ func (c *collection) repack(ctx context.Context, list []repackMove) error {
 				return err
 			}
 		}
-		c.progress(int64(i), total)
+		progress(int64(i))
 		n, err := rw.move(mv.move)
 		if err != nil {
 			return err
@@ -200,11 +213,7 @@ func (c *collection) repack(ctx context.Context, list []repackMove) error {
 			}
 		}
 	}
-	if err := rw.flush(); err != nil {
-		return err
-	}
-	c.progress(total, total)
-	return nil
+	return rw.flush()
 }
 
 // verify reads the copies of a repack back.

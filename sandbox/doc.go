@@ -66,7 +66,8 @@
 //	   └─ (the overlay's gate)         Seal calls back into the catalog while it is closed
 //	      └─ catalog.writer            one change of records at a time, held while the store commits
 //	         └─ catalog.mu             the records in memory; never held while anything waits
-//	Home.mu, lowerCache.mu, uppers.mu  leaves
+//	merger.mu                          one merge, outside of the catalog's
+//	Home.mu, lowerCache.mu, uppers.mu  leaves; idler.mu is one, too, and is taken under Home.mu
 //
 // Nothing here ever opens, stats or walks a path inside a mount of its own home: the answer would have to come from this
 // very process. Mounts are looked up in /proc/self/mountinfo.

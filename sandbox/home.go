@@ -27,6 +27,9 @@ type Options struct {
 	Remount bool
 	// Limits are what one session may have.
 	Limits Limits
+	// IdleAfter is how long nobody must have asked anything before the home is tidied: layers are merged, garbage is
+	// collected, cold data packed anew, until somebody asks. 0: never.
+	IdleAfter time.Duration
 	// Transport is that of mounts that leave it open: auto, uring or dev; empty is auto.
 	Transport string
 	// EnableURing switches the kernel's FUSE over io_uring on, for the whole system and until the next boot, and says so
@@ -52,10 +55,11 @@ type Home struct {
 	packer    *packer
 	janitor   *janitor
 	merger    *merger
+	idler     *idler
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
-	work   sync.WaitGroup // background goroutines: packer, janitor, merger, sweeper
+	work   sync.WaitGroup // background goroutines: packer, janitor, merger, idler, sweeper
 
 	mu      sync.Mutex       // guards what follows
 	live    map[string]*live // by workspace: what has a FUSE connection
@@ -98,6 +102,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}, engine: fuseEngine{opts.Logger, opts.Transport}}
 	h.limits = opts.Limits
 	h.metrics = newMetrics(h)
+	h.idler = newIdler(h, opts.IdleAfter)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if err := h.open(ctx, m); err != nil {
 		h.cancel()
@@ -263,6 +268,7 @@ func (h *Home) start() {
 	h.work.Go(h.janitor.run)
 	h.work.Go(h.packer.run)
 	h.work.Go(h.merger.run)
+	h.work.Go(h.idler.run)
 	h.merger.kick()
 	h.work.Go(h.expireRegularly)
 }
@@ -279,6 +285,7 @@ func (h *Home) begin(ctx context.Context) (_ context.Context, end func(), err er
 		return nil, nil, fmt.Errorf("%w: the home %s is being closed", ErrUnavailable, h.dir)
 	}
 	h.calls.Add(1)
+	h.idler.busy()
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(h.ctx, cancel)
 	return ctx, func() {
@@ -290,6 +297,9 @@ func (h *Home) begin(ctx context.Context) (_ context.Context, end func(), err er
 
 // Dir is the home's directory, absolute and without symbolic links.
 func (h *Home) Dir() string { return h.dir }
+
+// Background tells what is being done because nobody asks anything; "" for nothing. It is no call that ends that.
+func (h *Home) Background() string { return h.idler.working() }
 
 // Mounts counts the live mounts.
 func (h *Home) Mounts() int {

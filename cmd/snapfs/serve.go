@@ -22,7 +22,7 @@ import (
 func (a *app) serveCommand() *cobra.Command {
 	var background, mustExist bool
 	var metrics string
-	opts := sandbox.Options{Transport: "auto"}
+	opts := sandbox.Options{Transport: "auto", IdleAfter: 10 * time.Minute}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "be the daemon of the home, in the foreground",
@@ -56,6 +56,8 @@ system that know io_uring, and says so in the log. Nothing else switches it.`,
 	cmd.Flags().StringVar(&opts.Transport, "transport", opts.Transport, "how requests travel where a mount does not say: auto, uring or dev")
 	cmd.Flags().BoolVar(&opts.EnableURing, "enable-fuse-uring", false,
 		"switch the kernel's FUSE over io_uring on, for the whole system and until the next boot")
+	cmd.Flags().DurationVar(&opts.IdleAfter, "idle-after", opts.IdleAfter,
+		"merge layers, collect garbage and pack cold data anew after so long without a call or request; 0: never")
 	cmd.Flags().BoolVar(&opts.Remount, "remount", false, "mount again what was mounted when the last daemon ended")
 	cmd.Flags().IntVar(&opts.Limits.Snapshots, "max-snapshots", envInt("SNAPFS_MAX_SNAPSHOTS"),
 		"a session may have `N` snapshots; 0 is 100,000, below 0 any number (SNAPFS_MAX_SNAPSHOTS)")

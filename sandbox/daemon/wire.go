@@ -113,6 +113,8 @@ type Info struct {
 	Home    string `json:"home"`
 	Version string `json:"version"`
 	Mounts  int    `json:"mounts"`
+	// Background is what is being done because nobody asks anything, as Home.Background.
+	Background string `json:"background,omitempty"`
 }
 
 func unavailable(format string, args ...any) error {
