@@ -285,12 +285,13 @@ func (h *Home) begin(ctx context.Context) (_ context.Context, end func(), err er
 		return nil, nil, fmt.Errorf("%w: the home %s is being closed", ErrUnavailable, h.dir)
 	}
 	h.calls.Add(1)
-	h.idler.busy()
+	h.idler.enter()
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(h.ctx, cancel)
 	return ctx, func() {
 		stop()
 		cancel()
+		h.idler.leave()
 		h.calls.Done()
 	}, nil
 }

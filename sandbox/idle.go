@@ -27,7 +27,8 @@ type idler struct {
 	after time.Duration
 
 	mu       sync.Mutex
-	last     time.Time          // guarded by mu: of the last call or request
+	calls    int                // guarded by mu: under way
+	last     time.Time          // guarded by mu: of the last call or request, or end of storing a layer
 	requests uint64             // guarded by mu: of all mounts, when they were last looked at
 	cancel   context.CancelFunc // guarded by mu: ends the work under way; nil if there is none
 	stage    string             // guarded by mu: what the work is doing
@@ -38,10 +39,15 @@ func newIdler(h *Home, after time.Duration) *idler {
 	return &idler{home: h, after: after, last: time.Now()}
 }
 
-// busy tells of a call.
-func (i *idler) busy() {
+// enter tells of a call, leave of its end, busy of whatever else there is to be done before the home is idle.
+func (i *idler) enter() { i.note(1) }
+func (i *idler) leave() { i.note(-1) }
+func (i *idler) busy()  { i.note(0) }
+
+func (i *idler) note(calls int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.calls += calls
 	i.last, i.tidy = time.Now(), false
 	if i.cancel != nil {
 		i.cancel()
@@ -60,7 +66,7 @@ func (i *idler) look() time.Duration {
 	changed := total != i.requests
 	i.requests = total
 	idle := time.Since(i.last)
-	if i.tidy {
+	if i.tidy || i.calls > 0 {
 		idle = 0
 	}
 	i.mu.Unlock()
@@ -113,7 +119,7 @@ func (i *idler) work(ctx context.Context) {
 		stage string
 		run   func(context.Context) error
 	}{{"merging layers", i.merge}, {"collecting", i.collect}, {"optimizing", i.optimize}} {
-		i.enter(step.stage)
+		i.begin(step.stage)
 		if err := step.run(ctx); err != nil && ctx.Err() == nil {
 			i.home.log.Warn("tidying the idle home", "stage", step.stage, "error", err)
 		}
@@ -130,7 +136,7 @@ func (i *idler) work(ctx context.Context) {
 	i.mu.Unlock()
 }
 
-func (i *idler) enter(stage string) {
+func (i *idler) begin(stage string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.stage = stage

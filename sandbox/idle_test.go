@@ -32,7 +32,7 @@ func TestIdle(t *testing.T) {
 	if _, err := h.Create(t.Context(), CreateRequest{Name: "w", Source: src}); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(2 * time.Minute)
 	for h.store.Unoptimized() > 0 || h.Background() != "" {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d chunks are not packed anew, %q", h.store.Unoptimized(), h.Background())
@@ -57,7 +57,7 @@ func TestIdle(t *testing.T) {
 	i := newIdler(h, 0)
 	ended := false
 	i.cancel = func() { ended = true }
-	i.busy()
+	i.enter()
 	if !ended {
 		t.Error("a call does not end the work")
 	}

@@ -250,6 +250,7 @@ func (h *Home) replaceSealed(ctx context.Context, r *layerRecord, m chunkstore.M
 		}
 	}
 	h.merger.kick()
+	h.idler.busy()
 	h.log.Debug("stored a layer", "layer", r.ID, "size", m.Size, "new", m.New)
 	return nil
 }
