@@ -73,6 +73,21 @@ func (o *Overlay) readyFor(n *node, s SetAttr) error {
 
 // apply makes the change on the host's inode, in the order in which one part undoes no other.
 func (o *Overlay) apply(c Caller, n *node, p place, s SetAttr) error {
+	if n.dead && c.UID == 0 && s.Valid&KillPriv != 0 && s.Valid&(SetUID|SetGID) != 0 && s.Valid&SetMode == 0 {
+		// A copy that the kernel's overlayfs prepares over this mount, first its mode, then its owner, then its name: setuid stays. Of root
+		// POSIX allows that.
+		a, err := p.stat()
+		if err != nil {
+			return err
+		}
+		s.Mode = a.Mode & 0o7777
+		s.Valid |= SetMode
+	}
+	if s.Valid&KillPriv != 0 && s.Valid&SetMode == 0 { // who is of the group goes by the old one
+		if err := dropPrivileges(p, c, n.bare.Load()); err != nil {
+			return err
+		}
+	}
 	if s.Valid&(SetUID|SetGID) != 0 {
 		uid, gid := -1, -1
 		if s.Valid&SetUID != 0 {
@@ -82,11 +97,6 @@ func (o *Overlay) apply(c Caller, n *node, p place, s SetAttr) error {
 			gid = int(s.GID)
 		}
 		if err := p.chown(uid, gid); err != nil {
-			return err
-		}
-	}
-	if s.Valid&KillPriv != 0 && s.Valid&SetMode == 0 {
-		if err := dropPrivileges(p, c, n.bare.Load()); err != nil {
 			return err
 		}
 	}
