@@ -115,7 +115,9 @@ func TestOverlayOnTop(t *testing.T) {
 	if long {
 		steps = 50000
 	}
-	a := twin.Start(t, twin.Config{Tested: h.path("got"), Reference: h.path("want"), Seed: seedOf(t, 3)})
+	// As root: that somebody outside its group writes to a file, which clears setgid even if it is not executable, does not reach the lower
+	// file system of an overlay in a form that FUSE passes on.
+	a := twin.Start(t, twin.Config{Tested: h.path("got"), Reference: h.path("want"), Seed: seedOf(t, 3), AsRoot: true})
 	for range steps / 500 {
 		a.Steps(500)
 		a.Compare()
@@ -178,7 +180,7 @@ func TestStress(t *testing.T) {
 	each := "1s"
 	if long {
 		stressors = "access chdir chmod chown copy-file dentry dir dirdeep dirmany dup fallocate fcntl fiemap filename flock fpunch fsize fstat getdent hdd inode-flags inotify io iomix lease link locka lockf lockofd mknod mmap open rename seek sendfile splice symlink sync-file touch utime xattr"
-		each = "10s"
+		each = "4s"
 	}
 	shell(t, 12*time.Minute, h.path("ws"), `for s in $2; do
 			stress-ng --temp-path . --$s 2 --timeout "$1" --verify > ../log 2>&1 || { code=$?; test $code = 4 || { echo "$s: $code"; cat ../log; exit 1; }; }

@@ -78,11 +78,13 @@ type actor struct {
 	history []string
 	last    Op
 	strict  bool
+	asRoot  bool
 }
 
 func (a *actor) obey(c command, r *answer) error {
 	switch c.Do {
 	case "start":
+		a.asRoot = c.Config.AsRoot
 		a.rng = rand.New(rand.NewPCG(c.Config.Seed, 2))
 		a.trees = []*tree{{dir: c.Config.Tested}}
 		if c.Config.Reference != "" {
@@ -124,6 +126,9 @@ func (a *actor) attach() error {
 // step does one operation in the trees.
 func (a *actor) step(r *answer) {
 	a.last = random(a.rng)
+	if a.asRoot {
+		a.last.UID = 0
+	}
 	got := a.trees[0].do(a.last)
 	a.history = append(a.history, a.last.String()+": "+got)
 	if len(a.history) > 400 {

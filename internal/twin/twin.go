@@ -23,6 +23,8 @@ type Config struct {
 	Tested, Reference string
 	// Seed determines the operations.
 	Seed uint64
+	// AsRoot has root do everything.
+	AsRoot bool
 }
 
 // Actor is a process that does operations.
