@@ -4,6 +4,10 @@ import (
 	"testing"
 
 	"snapfs/internal/testmount"
+	"snapfs/internal/twin"
 )
 
-func TestMain(m *testing.M) { testmount.Main(m) }
+func TestMain(m *testing.M) {
+	twin.Child()
+	testmount.Main(m)
+}

@@ -171,18 +171,26 @@ func inUse(upperDir string) bool {
 }
 
 // initRoot gives the root of a fresh upper the attributes of the root below, or plain ones where nothing is below.
-// xattrIno marks a root that has them already.
+// xattrIno marks a root that has them already. An upper with something in it that another overlay wrote has its own.
 func (u *upper) initRoot(below *obj) error {
 	p := place{u.store.root, "."}
 	_, err := p.getxattr(xattrIno)
 	if err == nil || !errors.Is(err, unix.ENODATA) {
 		return err
 	}
-	if below == nil {
+	own := func() error { return p.setxattr(xattrIno, record{ino: rootIno, ctime: noCtime}.encode(true), 0) }
+	written := false // by somebody else: the kernel's overlayfs
+	if err := eachName(p.dirfd, func(string, uint64, uint32) error { written = true; return nil }); err != nil {
+		return err
+	}
+	switch {
+	case written:
+		return own()
+	case below == nil:
 		if err := p.chmod(0o755); err != nil {
 			return err
 		}
-		return p.setxattr(xattrIno, record{ino: rootIno, ctime: noCtime}.encode(true), 0)
+		return own()
 	}
 	a, err := below.backend().stat(below)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 
 // What changes names, and what reads them.
 
-func mkdir(t *tree, o Op) (string, error)  { return "", unix.Mkdirat(t.root, o.A, uint32(o.N&0o7777)) }
+func mkdir(t *tree, o Op) (string, error) { return "", unix.Mkdirat(t.root, o.A, uint32(o.N&0o7777)) }
+
 func rmdir(t *tree, o Op) (string, error)  { return "", unix.Unlinkat(t.root, o.A, unix.AT_REMOVEDIR) }
 func unlink(t *tree, o Op) (string, error) { return "", unix.Unlinkat(t.root, o.A, 0) }
 
