@@ -134,13 +134,10 @@ func (a *actor) step(r *answer) {
 	if len(a.history) > 400 {
 		a.history = a.history[200:]
 	}
-	// A page that cannot be read is EIO, whatever the reason: statfs always asks the server.
-	if strings.HasPrefix(got, "ENOTCONN ") || strings.HasPrefix(got, "ECONNABORTED ") || strings.HasPrefix(got, "EIO ") {
-		var st unix.Statfs_t
-		if err := unix.Fstatfs(a.trees[0].root, &st); errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED) {
-			r.Lost = true
-			return
-		}
+	errno, _, _ := strings.Cut(got, " ")
+	if slices.Contains(goneErrors, errno) && a.gone() {
+		r.Lost = true
+		return
 	}
 	if len(a.trees) < 2 {
 		return
@@ -150,9 +147,23 @@ func (a *actor) step(r *answer) {
 		got += a.trees[0].touched(a.last)
 		want += a.trees[1].touched(a.last)
 	}
+	if got != want && a.gone() {
+		r.Lost = true
+		return
+	}
 	if got != want {
 		r.Differences = []string{fmt.Sprintf("%s: got %.500q, the reference %.500q", a.last, got, want)}
 	}
+}
+
+// goneErrors are what a request gives whose server is killed; a page that cannot be read is EIO, whatever the reason.
+var goneErrors = []string{"ENOTCONN", "ECONNABORTED", "ECANCELED", "EINTR", "EIO"}
+
+// gone says whether the tested tree has lost its server, which statfs always asks.
+func (a *actor) gone() bool {
+	var st unix.Statfs_t
+	err := unix.Fstatfs(a.trees[0].root, &st)
+	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
 }
 
 // compare lists the differences of the trees.
@@ -185,6 +196,13 @@ var compound = []string{"put", "append", "open", "rmtree", "mmap"}
 // settle is called when the server was killed during the last operation and is there again: it was done or it was not, and
 // afterwards both trees are where the tested one is. A compound one is done once more, in both trees.
 func (a *actor) settle(r *answer) error {
+	defer func() { // of what the operation opened in one tree alone
+		for slot := range slots {
+			for _, t := range a.trees {
+				t.drop(slot)
+			}
+		}
+	}()
 	if err := a.compare(r); err != nil || len(r.Differences) == 0 {
 		return err
 	}
