@@ -97,6 +97,9 @@ func (a *app) lookAtHome(n need) error {
 		return usagef("home %s is not a directory", a.home)
 	}
 	if err := unix.Access(a.home, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
+		if errors.Is(err, unix.EROFS) {
+			return failure(sandbox.ErrUnavailable, "home %s is on a file system that is read-only", a.home)
+		}
 		return failure(sandbox.ErrUnavailable, "home %s belongs to %s, uid %d may not use it", a.home, owner(info), os.Geteuid())
 	}
 	return nil
