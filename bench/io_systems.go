@@ -198,7 +198,8 @@ func (w *workspace) server(ctx context.Context) (int, error) {
 }
 
 func (w *workspace) close(ctx context.Context) error {
-	if err := w.f.snapfs(ctx, nil, "umount", w.id); err != nil {
+	// By force, or a mount namespace that somebody made meanwhile keeps a copy.
+	if err := w.f.snapfs(ctx, nil, "umount", "--force", w.id); err != nil {
 		return err
 	}
 	return w.f.snapfs(ctx, nil, "destroy", w.id)
