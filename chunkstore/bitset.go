@@ -19,12 +19,6 @@ func (b bitset) add(num uint64) bool {
 	return true
 }
 
-func (b bitset) remove(num uint64) {
-	if num/64 < uint64(len(b)) {
-		b[num/64] &^= 1 << (num % 64)
-	}
-}
-
 // addList adds the chunks of a manifest.
 func (b bitset) addList(m *chunkList) {
 	for _, r := range m.runs {

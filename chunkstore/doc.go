@@ -47,5 +47,7 @@
 //	packs.mu, liveSet.mu, lru.mu, blockCache.flightMu, sketchIndex.mu    never held while another lock is taken,
 //	                  but for liveSet.mu, under which the index is read
 //
+// Badger merges its tables only when told to: mergeTables, shrinkIndex and Close read all of them first.
+//
 // A goroutine that decodes waits for others that decode bases of lower generations only.
 package chunkstore

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
