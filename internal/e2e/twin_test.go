@@ -46,7 +46,7 @@ func seedOf(t *testing.T, short uint64) uint64 {
 // long is whether tests may take hours.
 var long = os.Getenv("SNAPFS_LONG") != ""
 
-func newTwins(t *testing.T, seed uint64, actors int) *twins {
+func newTwins(t *testing.T, seed uint64, actors int, whole bool) *twins {
 	t.Helper()
 	w := &twins{h: newHome(t), seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), name: "ws"}
 	h := w.h
@@ -66,7 +66,7 @@ func newTwins(t *testing.T, seed uint64, actors int) *twins {
 	t.Cleanup(func() { _ = unix.Unmount(h.path("reference"), unix.MNT_DETACH) }) // before the home looks for what is left
 	for i := range actors {
 		w.actors = append(w.actors, twin.Start(t, twin.Config{
-			Tested: h.path("ws/p" + itoa(i)), Reference: h.path("reference/p" + itoa(i)), Seed: seed + 1000 + uint64(i),
+			Tested: h.path("ws/p" + itoa(i)), Reference: h.path("reference/p" + itoa(i)), Seed: seed + 1000 + uint64(i), Whole: whole,
 		}))
 	}
 	return w
@@ -194,7 +194,7 @@ func TestTwin(t *testing.T) {
 			seed := seedOf(t, 7)
 			for i := range worlds {
 				if !t.Run(itoa(i), func(t *testing.T) {
-					w := newTwins(t, seed+uint64(i)*10000, actors)
+					w := newTwins(t, seed+uint64(i)*10000, actors, false)
 					for range rounds {
 						w.steps(300, nil)
 						w.each((*twin.Actor).Compare)
@@ -216,7 +216,7 @@ func TestTwinKilled(t *testing.T) {
 	if long {
 		kills = 500
 	}
-	w := newTwins(t, seedOf(t, 11), 1)
+	w := newTwins(t, seedOf(t, 11), 1, true)
 	h, a := w.h, w.actors[0]
 	met := 0
 	for range kills {

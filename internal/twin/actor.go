@@ -78,13 +78,13 @@ type actor struct {
 	history []string
 	last    Op
 	strict  bool
-	asRoot  bool
+	config  Config
 }
 
 func (a *actor) obey(c command, r *answer) error {
 	switch c.Do {
 	case "start":
-		a.asRoot = c.Config.AsRoot
+		a.config = c.Config
 		a.rng = rand.New(rand.NewPCG(c.Config.Seed, 2))
 		a.trees = []*tree{{dir: c.Config.Tested}}
 		if c.Config.Reference != "" {
@@ -126,8 +126,11 @@ func (a *actor) attach() error {
 // step does one operation in the trees.
 func (a *actor) step(r *answer) {
 	a.last = random(a.rng)
-	if a.asRoot {
+	if a.config.AsRoot {
 		a.last.UID = 0
+	}
+	if a.config.Whole && a.last.Kind == "mmap" {
+		a.last.Kind = "fsync"
 	}
 	got := a.trees[0].do(a.last)
 	a.history = append(a.history, a.last.String()+": "+got)
@@ -191,7 +194,7 @@ func (a *actor) compare(r *answer) error {
 }
 
 // compound are the kinds that change something in several steps: killed between them, they leave what neither side has seen.
-var compound = []string{"put", "append", "open", "rmtree", "mmap"}
+var compound = []string{"put", "append", "open", "rmtree"}
 
 // settle is called when the server was killed during the last operation and is there again: it was done or it was not, and
 // afterwards both trees are where the tested one is. A compound one is done once more, in both trees.

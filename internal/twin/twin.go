@@ -25,6 +25,8 @@ type Config struct {
 	Seed uint64
 	// AsRoot has root do everything.
 	AsRoot bool
+	// Whole leaves out what a kill may leave half done and cannot be done once more: stores of many pages.
+	Whole bool
 }
 
 // Actor is a process that does operations.
