@@ -31,7 +31,7 @@ const (
 	spinCredit = 4
 	spinRetry  = 32
 	// sidePause is how long a leader that serves no requests sleeps before it looks again and leaves.
-	sidePause = time.Millisecond
+	sidePause = 2 * time.Millisecond
 	// probeCredit is for how many requests a leader looks for a second one before it handles the first, after it has
 	// once found one waiting.
 	probeCredit = 64

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -80,9 +82,14 @@ func TestAttic(t *testing.T) {
 	}
 }
 
-// TestManyMounts serves many mounts from one process, and checks that they share its threads.
+// TestManyMounts serves many mounts from one process, and checks that they share its threads. It logs what they cost, by
+// the thousand under SNAPFS_LONG=1.
 func TestManyMounts(t *testing.T) {
-	const mounts = 120
+	mounts := 120
+	if os.Getenv("SNAPFS_LONG") != "" {
+		mounts = 1000
+	}
+	before := residentMemory(t)
 	var dirs []string
 	f := newFakeFS()
 	for range mounts {
@@ -106,13 +113,30 @@ func TestManyMounts(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	t.Logf("%d mounts: %d KiB more are resident", mounts, (residentMemory(t)-before)>>10)
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("%d threads", len(threads))
 	if n := len(threads); n > 60 && transportOfTest() == "uring" {
 		t.Errorf("%d threads", n)
 	}
+}
+
+// residentMemory is how much memory this process has, in bytes.
+func residentMemory(t *testing.T) int {
+	t.Helper()
+	runtime.GC()
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(statm))[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * pageSize
 }
 
 // fileFS is a fakeFS whose files hold one byte.

@@ -2,6 +2,7 @@ package testmount
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -177,7 +178,7 @@ func (s *server) mount(c command) error {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime/2)
 	defer cancel()
 	s.m, err = snapfuse.New(ctx, s.o, c.Config.Mount, snapfuse.Options{
-		Transport: os.Getenv(TransportEnv),
+		Transport: cmp.Or(c.Config.Transport, os.Getenv(TransportEnv)),
 		ReadOnly:  c.Config.ReadOnly,
 		NoExec:    c.Config.NoExec,
 		Writeback: c.Config.Writeback,

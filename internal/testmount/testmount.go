@@ -45,6 +45,8 @@ type Config struct {
 	NoExec   bool
 	// Writeback lets the kernel collect writes.
 	Writeback bool
+	// Transport is of this mount; empty is that of the environment.
+	Transport string
 	// Profile, if set, is where the server writes a CPU profile of its life.
 	Profile string
 	// Trace has the server log every request to standard error.
