@@ -54,7 +54,8 @@ type device struct {
 	busy  atomic.Int64 // leaders and helpers
 	// side says that requests come another way, and here only what the kernel sends to the device in any case (FORGET,
 	// INTERRUPT), which nobody waits for.
-	side atomic.Bool
+	side   atomic.Bool
+	others *laneSet // which way they come; set before side
 	sighting
 }
 

@@ -82,6 +82,7 @@ func (u *uring) name() string {
 // start registers entries for all queues, without which the kernel sends nothing: a processor that is not there yet
 // may come. If that fails the kernel goes on with the device, and so do we.
 func (u *uring) start(h handler, done func()) {
+	u.others = u.lanes
 	u.side.Store(true)
 	u.device.start(h, done)
 	for i := range u.queues {

@@ -61,6 +61,9 @@ func (w *worker) drop() {
 // handle answers the request in the first n bytes of the buffer.
 func (w *worker) handle(n int) {
 	d := w.d
+	if tellOrder && d.side.Load() {
+		d.others.order()
+	}
 	op := opcode(w.buf)
 	if op < opcodes {
 		d.counts[op].Add(1)

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	snapfuse "snapfs/fs"
 	"snapfs/layers"
 )
@@ -45,21 +47,39 @@ func runOnEach(m *testing.M) int {
 	if code := m.Run(); code != 0 {    // the log says which transport
 		return code
 	}
-	changed, err := snapfuse.EnableRing()
+	off, err := switchOn()
 	if err != nil {
 		fmt.Println("testmount: tested on /dev/fuse only:", err)
 		return 0
 	}
-	if changed {
-		defer func() {
-			if err := os.WriteFile(snapfuse.RingParameter, []byte("N"), 0); err != nil {
-				fmt.Println("testmount:", err)
-			}
-		}()
-	}
+	defer off()
 	fmt.Println("testmount: once more, over io_uring")
 	_ = os.Setenv(TransportEnv, "uring")
 	return m.Run()
+}
+
+// switchOn switches FUSE over io_uring on, and off again if it was off and no other run of tests needs it: each of them
+// holds a lock on the kernel's parameter.
+func switchOn() (off func(), err error) {
+	parameter, err := os.Open(snapfuse.RingParameter)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(parameter.Fd()), unix.LOCK_SH); err != nil {
+		return nil, err
+	}
+	changed, err := snapfuse.EnableRing()
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		if changed && unix.Flock(int(parameter.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			if err := os.WriteFile(snapfuse.RingParameter, []byte("N"), 0); err != nil {
+				fmt.Println("testmount:", err)
+			}
+		}
+		_ = parameter.Close() // only read
+	}, nil
 }
 
 // server is the child's state.
