@@ -10,8 +10,10 @@ func TestHelperLine(t *testing.T) {
 	for _, c := range []struct{ args, want, err string }{
 		{"app /mnt/app", "--quiet mount -- app /mnt/app", ""},
 		{"app /mnt/app -o rw", "--quiet --read-only=false mount -- app /mnt/app", ""},
-		{"app /mnt -n -v -o ro,noatime,suid,nodev -o transport=dev,engine=auto,home=/h,x-systemd.automount,nofail",
-			"--quiet --read-only --noatime --nosuid=false --nodev --transport=dev --home=/h mount -- app /mnt", ""},
+		{
+			"app /mnt -n -v -o ro,noatime,suid,nodev -o transport=dev,engine=auto,home=/h,x-systemd.automount,nofail",
+			"--quiet --read-only --noatime --nosuid=false --nodev --transport=dev --home=/h mount -- app /mnt", "",
+		},
 		{"-o session=a -t fuse.snapfs app /mnt", "--quiet --session=a mount -- app /mnt", ""},
 		{"app /mnt -f", "", ""},
 		{"app /mnt -s -o strange", "--quiet mount -- app /mnt", ""},
