@@ -56,8 +56,9 @@
 //	Resume                                      any                                   paused
 //	Snapshot with Consistent                    any                                   paused, or its control group is known
 //
-// A paused overlay's gate is closed. Seal and Rollback work behind it and leave it closed. A program that waits at it cannot be
-// killed, and whoever reads the page that it writes waits with it.
+// A paused overlay's gate is closed. Seal and Rollback work behind it and leave it closed; what a rollback makes untrue the kernel
+// forgets after Resume, because it may hold a directory's lock for a program that waits. A program
+// that waits at it cannot be killed, and whoever reads the page that it writes waits with it.
 //
 // # Locks, outermost first
 //

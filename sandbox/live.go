@@ -29,6 +29,8 @@ type live struct {
 	stackMu sync.Mutex
 	stack   *stack   // guarded by stackMu: what the overlay stands on
 	kept    []*lower // guarded by stackMu: see keep
+
+	stale []layers.Stale // guarded by stackMu: what the kernel is to forget when the pause is over
 }
 
 // use keeps the overlay open until done is called; false if it is closed already.

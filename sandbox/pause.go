@@ -161,14 +161,16 @@ func (l *live) hold() {
 
 // letGo opens the gate and thaws the control group; l may be nil.
 func (l *live) letGo(group string) error {
+	var err error
 	if l != nil {
 		if done, ok := l.use(); ok {
 			l.overlay.Resume()
+			err = l.invalidateLater()
 			done()
 		}
 	}
 	if group == "" {
-		return nil
+		return err
 	}
-	return cgroup(group).thaw()
+	return errors.Join(err, cgroup(group).thaw())
 }

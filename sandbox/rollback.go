@@ -10,8 +10,8 @@ import (
 )
 
 // Rollback moves a workspace back to a snapshot, its own or another. What was written since is gone, unless a snapshot has it. A mounted
-// workspace stays mounted, and programs see the change at once: files that they have open stay as they were, apart from the tree. ErrConflict
-// for one that is mounted read-only. When it returns, the change survives a loss of power.
+// workspace stays mounted, and programs see the change at once, those of a paused one all of it when it is resumed: files that they
+// have open stay as they were, apart from the tree. ErrConflict for one that is mounted read-only. When it returns, the change survives a loss of power.
 func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (Workspace, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
@@ -55,6 +55,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *snapshotRecor
 		return err
 	}
 	var gone []*layerRecord
+	recorded := false
 	record := func() error {
 		var err error
 		gone, err = h.catalog.update(ctx, true, func(ch *change) error {
@@ -69,6 +70,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *snapshotRecor
 			ch.events = append(ch.events, e)
 			return nil
 		})
+		recorded = err == nil
 		return err
 	}
 	l := h.liveOf(name)
@@ -86,17 +88,17 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *snapshotRecor
 		}
 	} else {
 		defer done()
-		err = h.rollbackLive(ctx, l, w.Upper, s.Top, upper, record)
+		err = h.rollbackLive(ctx, l, w, s.Top, upper, record)
 	}
-	if err != nil {
+	if !recorded {
 		return errors.Join(err, h.uppers.remove(upper))
 	}
 	h.cache.forget(gone)
-	return nil
+	return err
 }
 
 // rollbackLive moves the tree beneath a mount. The caller uses the overlay.
-func (h *Home) rollbackLive(ctx context.Context, l *live, oldUpper uint64, top string, upper uint64, record func() error) error {
+func (h *Home) rollbackLive(ctx context.Context, l *live, w *workspaceRecord, top string, upper uint64, record func() error) error {
 	if l.options.ReadOnly {
 		return fmt.Errorf("%w: workspace %s is mounted read-only: unmount it first", ErrConflict, l.workspace)
 	}
@@ -111,13 +113,18 @@ func (h *Home) rollbackLive(ctx context.Context, l *live, oldUpper uint64, top s
 		stale, err := l.overlay.Rollback(ctx, next.lowers(), h.uppers.path(upper), h.uppers.work(upper), inoBase(upper), record, func() {
 			// Nothing open stands on them any more.
 			old.release()
-			h.janitor.add(oldUpper)
+			h.janitor.add(w.Upper)
 		})
 		if err != nil {
 			next.release()
 			return layers.Stale{}, classify(fmt.Errorf("workspace %s: %w", l.workspace, err))
 		}
 		l.stack = next
+		if w.Paused {
+			// A program that waits at the gate may hold the lock of its directory, and would never let it go.
+			l.stale = append(l.stale, stale)
+			stale = layers.Stale{}
+		}
 		return stale, nil
 	}()
 	if err != nil {
@@ -140,6 +147,20 @@ func (l *live) invalidate(s layers.Stale) error {
 	for _, dir := range s.Dirs {
 		if err := l.mount.InvalidateNode(dir); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// invalidateLater makes the kernel forget what rollbacks have made untrue during a pause that is over now.
+func (l *live) invalidateLater() error {
+	l.stackMu.Lock()
+	stale := l.stale
+	l.stale = nil
+	l.stackMu.Unlock()
+	for _, s := range stale {
+		if err := l.invalidate(s); err != nil {
+			return fmt.Errorf("programs in workspace %s may see names from before a rollback until it is mounted again: %w", l.workspace, err)
 		}
 	}
 	return nil

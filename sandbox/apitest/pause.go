@@ -15,6 +15,8 @@ func testPause(e *env) {
 	defer func() { _, _ = e.api.Resume(e.Context(), sandbox.RefRequest{Ref: "w"}) }()
 	e.sh(`echo one > "$1/f"; echo other > "$1/g"`, at)
 	e.snapshot("w", "s")
+	e.sh(`echo later > "$1/later"`, at)
+	e.snapshot("w", "later")
 	pause := func(r sandbox.PauseRequest) (sandbox.Workspace, error) {
 		r.Workspace = "w"
 		return e.api.Pause(e.Context(), r)
@@ -39,11 +41,17 @@ func testPause(e *env) {
 	consistent := sandbox.SnapshotRequest{Workspace: "w", Consistent: true}
 	must[sandbox.Snapshot](e)(e.api.Snapshot(e.Context(), consistent))
 	must[sandbox.Workspace](e)(e.api.Fork(e.Context(), sandbox.ForkRequest{Workspace: "w"}))
+	// One that waits to make a name holds its directory's lock, which the kernel wants for forgetting names.
+	made := filepath.Join(e.dir, "made")
+	e.background(`mkdir "$1/new"; : > "$2"`, at, made)
+	time.Sleep(50 * time.Millisecond) // it waits by now, as a rule
 	must[sandbox.Workspace](e)(e.api.Rollback(e.Context(), sandbox.RollbackRequest{Workspace: "w", Snapshot: "s"}))
 	equal(e, "still held back", written(), false)
 	equal(e, "resumed", must[sandbox.Workspace](e)(e.api.Resume(e.Context(), sandbox.RefRequest{Ref: "w"})).Paused, false)
 	e.eventually("the write goes through", written)
 	equal(e, "contents", e.sh(`cat "$1/f"`, at), "one\ntwo")
+	e.eventually("the directory is made", func() bool { _, err := os.Stat(made); return err == nil })
+	equal(e, "names", e.sh(`ls "$1"; cat "$1/later" 2> /dev/null || :`, at), "f\ng\nnew")
 	_, err = e.api.Snapshot(e.Context(), consistent)
 	e.wants(err, sandbox.ErrConflict, "control group")
 
