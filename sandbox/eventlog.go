@@ -60,6 +60,10 @@ func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error
 	if owner, ok := v.owners[r.Workspace]; ok && sent == 0 && !r.may(owner, session) {
 		return refused("workspace", r.Workspace)
 	}
+	if r.Follow { // who only listens asks nothing
+		h.idler.leave()
+		defer h.idler.enter()
+	}
 	for r.Follow {
 		next, err := follow.wait(ctx)
 		if err != nil {

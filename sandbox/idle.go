@@ -108,7 +108,12 @@ func (i *idler) run() {
 func (i *idler) work(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
+	defer cancel()
 	i.mu.Lock()
+	if i.calls > 0 {
+		i.mu.Unlock()
+		return // it has just been asked
+	}
 	i.cancel = cancel
 	i.mu.Unlock()
 	go func() { // ends with ctx, awaited below
