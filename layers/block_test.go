@@ -275,3 +275,31 @@ func TestWholeCopyUp(t *testing.T) {
 		t.Errorf("%d bytes allocated", got)
 	}
 }
+
+// TestBlockMapLimits: maps that no file has are refused, and that of the longest file is taken.
+func TestBlockMapLimits(t *testing.T) {
+	for _, bad := range []struct {
+		shift byte
+		limit uint64
+	}{{15, 1 << 20}, {26, 1 << 30}, {62, 1<<63 - 1}, {43, 1<<63 - 1}, {16, 1 << 63}, {16, 1 << 40}} {
+		b := make([]byte, blocksHeader)
+		b[0], b[1] = blocksVersion, bad.shift
+		binary.LittleEndian.PutUint64(b[8:], bad.limit)
+		if _, err := parseBlockMap(b, ""); err == nil {
+			t.Errorf("%d bytes in blocks of 2^%d are taken", bad.limit, bad.shift)
+		}
+	}
+	m := newBlockMap(maxPartial, "")
+	if _, err := parseBlockMap(m.encode(), ""); err != nil {
+		t.Errorf("the map of the longest partial file: %v", err)
+	}
+	if err := m.claim(place{dirfd: -1}, 0, 0, func(int64) blockState { return blockOwn }); err == nil {
+		t.Error("a claim in a file that is none")
+	}
+	if own, n := m.run(maxPartial-1, 1); own || n != 1 {
+		t.Errorf("the last byte: own %v, %d bytes", own, n)
+	}
+	if own, n := m.run(maxPartial, 7); !own || n != 7 {
+		t.Errorf("behind the last byte: own %v, %d bytes", own, n)
+	}
+}

@@ -28,6 +28,7 @@ const (
 const (
 	blockShift = 16      // blocks of 64 KiB: see doc.go
 	maxBlocks  = 1 << 20 // of a file; of longer ones blocks are larger
+	maxPartial = 1 << 44 // bytes of a file: a block of it has 32 MiB at most, which an operation may hold in memory
 
 	blocksVersion = 1
 	blocksHeader  = 32
@@ -203,7 +204,7 @@ func parseBlockMap(b []byte, dir string) (*blockMap, error) {
 		boot: binary.LittleEndian.Uint64(b[16:]), side: binary.LittleEndian.Uint64(b[24:]),
 		short: true,
 	}
-	if m.shift < blockShift || m.shift > 62 || m.limit < 0 || m.limit>>m.shift > maxBlocks {
+	if m.shift < blockShift || m.shift > 25 || m.limit < 0 || m.limit>>m.shift > maxBlocks {
 		return nil, fmt.Errorf("block map with %d bytes in blocks of 2^%d", m.limit, m.shift)
 	}
 	m.states = make([]byte, m.stateBytes())

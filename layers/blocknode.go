@@ -59,7 +59,7 @@ func (o *Overlay) hostBlocks(n *node, a Attr) uint64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	all := (m.limit + 1<<m.shift - 1) >> m.shift
-	return min(a.Blocks+d.Blocks*uint64(all-m.owned)/uint64(max(all, 1)), (a.Size+4095)/4096*8)
+	return min(a.Blocks+d.Blocks*uint64(max(all-m.owned, 0))/uint64(max(all, 1)), (a.Size+4095)/4096*8)
 }
 
 // dropBlocks forgets the maps of a node that goes, and removes the side file of a file that is gone.

@@ -45,7 +45,7 @@ func (o *Overlay) byBlocks(n *node) (bool, error) {
 	if o.opts.BlockCopyUp > 0 {
 		least = o.opts.BlockCopyUp
 	}
-	return err == nil && int64(a.Size) >= least, err
+	return err == nil && int64(a.Size) >= least && a.Size <= maxPartial, err
 }
 
 // blockCopyUp is the size from which files are copied up by blocks: below, copying all costs less than what merged
