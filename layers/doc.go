@@ -67,7 +67,8 @@
 //	2   0, 6 bytes                                     1 own, 2 loose; zeros at the end are left out
 //
 // States of more than 512 bytes are in a file beside the upper, UPPER.blocks/NUMBER in hexadecimal, where one write
-// claims a block in place. Files beyond 64 GiB have larger blocks, so that a map takes 256 KiB at most.
+// claims a block in place. Files beyond 64 GiB have larger blocks, so that a map takes 256 KiB at most; those beyond 16 TiB
+// are copied up as a whole.
 //
 // A claim follows the data that it is for, so killing the process leaves old or new contents. After a power failure the
 // host may have kept a claim without all of the data. It then has holes where it lost pages (ext4, XFS and btrfs allocate

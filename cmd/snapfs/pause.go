@@ -14,7 +14,7 @@ func (a *app) pauseCommand() *cobra.Command {
 		Short: "hold the changes of a workspace back",
 		Long: `Holds every change of workspace NAME back until 'snapfs resume'. With --cgroup, which the workspace remembers, the
 processes of that control group are frozen; others wait at their next write. Snapshots, forks and rollbacks of a paused
-workspace work. It stays paused when it is unmounted, and when the daemon ends. A paused workspace is a conflict.`,
+workspace work; names that a rollback changes may be seen as they were until 'snapfs resume'. It stays paused when it is unmounted, and when the daemon ends. A paused workspace is a conflict.`,
 		Example:     "  snapfs pause app --cgroup /sys/fs/cgroup/app && snapfs rollback app base && snapfs resume app",
 		Args:        exact("NAME"),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable)},

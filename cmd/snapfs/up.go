@@ -21,7 +21,8 @@ func (a *app) upCommand() *cobra.Command {
 		Long: `The one-line start. Creates workspace NAME from SRC if there is none of that name, and mounts it. SRC is as in
 'snapfs create'; it is not looked at when the workspace is there already. The last element of MOUNTPOINT is made if it
 is missing. A workspace whose own data are lost, or that was destroyed, comes back in the state of its newest snapshot,
-unless there is none, or --from says otherwise; --json tells which: same, restored or fresh. Where the workspace is mounted on MOUNTPOINT already, nothing changes.
+unless there is none, or --from says otherwise; --json tells which: same, restored or fresh. Where the workspace is
+mounted on MOUNTPOINT already, nothing changes.
 
 If mounting fails, a workspace or directory that this call made is removed again.`,
 		Example: "  snapfs up app /mnt/app --from ~/src/app\n  snapfs up scratch /mnt/scratch",
