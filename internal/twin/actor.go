@@ -132,6 +132,9 @@ func (a *actor) step(r *answer) {
 	if a.config.Whole && a.last.Kind == "mmap" {
 		a.last.Kind = "fsync"
 	}
+	if a.config.NoLinks && slices.Contains(linking, a.last.Kind) {
+		a.last.Kind = "stat"
+	}
 	got := a.trees[0].do(a.last)
 	a.history = append(a.history, a.last.String()+": "+got)
 	if len(a.history) > 400 {
@@ -158,6 +161,9 @@ func (a *actor) step(r *answer) {
 		r.Differences = []string{fmt.Sprintf("%s: got %.500q, the reference %.500q", a.last, got, want)}
 	}
 }
+
+// linking are the kinds that give a file a further name.
+var linking = []string{"link", "linkfollow", "linkopen"}
 
 // goneErrors are what a request gives whose server is killed; a page that cannot be read is EIO, whatever the reason.
 var goneErrors = []string{"ENOTCONN", "ECONNABORTED", "ECANCELED", "EINTR", "EIO"}

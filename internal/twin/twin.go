@@ -27,6 +27,9 @@ type Config struct {
 	AsRoot bool
 	// Whole leaves out what a kill may leave half done and cannot be done once more: stores of many pages.
 	Whole bool
+	// NoLinks has no file get a second name: the kernel's overlayfs over FUSE may lose a file by its other names when one
+	// goes, see docs/POSIX.md.
+	NoLinks bool
 }
 
 // Actor is a process that does operations.
