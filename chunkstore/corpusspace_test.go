@@ -73,7 +73,7 @@ func TestCorpusSpace(t *testing.T) {
 	require.NoError(t, err)
 	old, err := s.Manifests(ctx)
 	require.NoError(t, err)
-	newest, _ := storeStep(t, s, last, map[string]version{}, true)
+	newest, _, _ := storeStep(t, s, last, map[string]version{}, true)
 	for _, m := range old {
 		deleteManifest(t, s, m.ID)
 	}

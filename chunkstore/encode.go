@@ -104,9 +104,8 @@ func (in *Ingest) failed() error {
 
 // delta encodes a chunk against its bases, or leaves it to be packed into a block if that does not pay.
 func (in *Ingest) delta(f *fresh) error {
-	if !f.like {
-		f.sk, f.like = sketchOf(f.data)
-	}
+	sc := takeScratch()
+	defer sc.release()
 	var dict []byte
 	for i, num := range f.bases {
 		c, err := in.bytes(num)
@@ -117,27 +116,35 @@ func (in *Ingest) delta(f *fresh) error {
 			in.reject(f)
 			return nil
 		}
-		if i == 0 && len(f.bases) == 1 {
+		if len(f.bases) == 1 {
 			dict = c
-		} else {
-			dict = append(dict, c...)
+			break
 		}
+		if i == 0 {
+			dict = sc.raw[:0]
+		}
+		dict = append(dict, c...)
+		sc.raw = dict
 	}
 	level, _ := in.levels()
-	frame := in.s.codec.encode(nil, f.data, dict, level)
-	if len(frame) > len(f.data)/5 && !in.repack {
-		plain := in.s.codec.encode(nil, f.data, nil, level)
-		if len(frame)*100 > min(len(plain), len(f.data))*rebasePercent {
+	sc.frame = in.s.codec.encode(sc.frame[:0], f.data, dict, level)
+	if len(sc.frame) > len(f.data)/5 && !in.repack {
+		sc.record = in.s.codec.encode(sc.record[:0], f.data, nil, level)
+		if len(sc.frame)*100 > min(len(sc.record), len(f.data))*rebasePercent {
 			in.reject(f)
 			return nil
 		}
 	}
-	return in.place(&record{
-		kind: recDelta, members: []member{{f.num, len(f.data)}}, gen: f.gen, bases: f.bases, frame: frame,
+	return in.place(sc, &record{
+		kind: recDelta, members: []member{{f.num, len(f.data)}}, gen: f.gen, bases: f.bases, frame: sc.frame,
 	}, []*fresh{f})
 }
 
+// reject leaves a chunk to be packed into a block, where it can be found by later ones that are like it.
 func (in *Ingest) reject(f *fresh) {
+	if !f.like {
+		f.sk, f.like = sketchOf(f.data)
+	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	f.bases, f.gen = nil, 0
@@ -145,8 +152,9 @@ func (in *Ingest) reject(f *fresh) {
 }
 
 // place appends a record to a pack.
-func (in *Ingest) place(r *record, chunks []*fresh) error {
-	at, err := in.s.packs.append(appendRecord(nil, r), &in.holds)
+func (in *Ingest) place(sc *scratch, r *record, chunks []*fresh) error {
+	sc.record = appendRecord(sc.record[:0], r)
+	at, err := in.s.packs.append(sc.record, &in.holds)
 	if err != nil {
 		return err
 	}
@@ -228,18 +236,26 @@ func (in *Ingest) likened(f *fresh) (bool, error) {
 
 // block encodes chunks as one frame.
 func (in *Ingest) block(group []*fresh) error {
-	r := &record{kind: recBlock}
-	var raw []byte
+	r := &record{kind: recBlock, members: make([]member, 0, len(group))}
+	sc := takeScratch()
+	defer sc.release()
+	raw := group[0].data
+	if len(group) > 1 {
+		raw = sc.raw[:0]
+		for _, f := range group {
+			raw = append(raw, f.data...)
+		}
+		sc.raw = raw
+	}
 	for _, f := range group {
-		raw = append(raw, f.data...)
 		r.members = append(r.members, member{f.num, len(f.data)})
 	}
 	_, level := in.levels()
-	r.frame = in.s.codec.encode(nil, raw, nil, level)
-	if len(r.frame) >= len(raw) {
+	sc.frame = in.s.codec.encode(sc.frame[:0], raw, nil, level)
+	if r.frame = sc.frame; len(r.frame) >= len(raw) {
 		r.kind, r.frame = recStored, raw
 	}
-	return in.place(r, group)
+	return in.place(sc, r, group)
 }
 
 // settle waits until everything taken so far is in packs.

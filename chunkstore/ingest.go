@@ -47,7 +47,8 @@ type Ingest struct {
 	opts  IngestOptions
 	parts *recompressor // what is written goes through it to cut
 	cut   *chunker
-	order string // sort key of the part
+	path  string // of the part
+	order string // sort key of the part, "" until a chunk needs it
 
 	repack bool // encodes stored chunks anew, for the least space
 	pred   predictor
@@ -155,7 +156,7 @@ func (in *Ingest) Hint(h Hint) error {
 	if in.err = in.endPart(); in.err != nil {
 		return in.err
 	}
-	in.order = orderKey(h.Path)
+	in.path, in.order = h.Path, ""
 	in.pred.begin(h)
 	in.err = in.cut.begin(h.Size)
 	size := h.Size
@@ -236,6 +237,9 @@ func (in *Ingest) chunk(data []byte) error {
 		return err
 	}
 	in.s.pins.use(in, num)
+	if in.order == "" {
+		in.order = orderKey(in.path)
+	}
 	f := &fresh{num: num, hash: h, data: slices.Clone(data), order: in.order, off: in.pred.at}
 	in.unwritten[h] = f
 	in.list.New += int64(len(data))
