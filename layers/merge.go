@@ -98,6 +98,7 @@ func (j *joined) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.
 			entries = append(entries, e)
 		}
 	}
+	dir.Subdirs = hiddenSubdirs(dir, entries)
 	return entries, ctx.Err()
 }
 

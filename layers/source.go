@@ -178,12 +178,12 @@ func (d *delta) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.E
 		}
 		entries = append(entries, e)
 	}
-	dir.Subdirs = d.hidden(dir, entries)
+	dir.Subdirs = hiddenSubdirs(dir, entries)
 	return entries, ctx.Err()
 }
 
-// hidden counts the subdirectories of a directory that only the layers below have.
-func (d *delta) hidden(dir *squashfs.Entry, entries []*squashfs.Entry) uint32 {
+// hiddenSubdirs counts the subdirectories of a directory that only the layers below have.
+func hiddenSubdirs(dir *squashfs.Entry, entries []*squashfs.Entry) uint32 {
 	links := uint32(2)
 	for _, e := range entries {
 		if isDir(e.Attr.Mode) {
