@@ -132,8 +132,11 @@ func (a *actor) step(r *answer) {
 	if a.config.Whole && a.last.Kind == "mmap" {
 		a.last.Kind = "fsync"
 	}
-	if a.config.NoLinks && slices.Contains(linking, a.last.Kind) {
+	switch {
+	case a.config.Stacked && slices.Contains(linking, a.last.Kind):
 		a.last.Kind = "stat"
+	case a.config.Stacked && a.last.Kind == "access":
+		a.last.N &^= unix.X_OK // all that root may lack
 	}
 	got := a.trees[0].do(a.last)
 	a.history = append(a.history, a.last.String()+": "+got)

@@ -27,9 +27,9 @@ type Config struct {
 	AsRoot bool
 	// Whole leaves out what a kill may leave half done and cannot be done once more: stores of many pages.
 	Whole bool
-	// NoLinks has no file get a second name: the kernel's overlayfs over FUSE may lose a file by its other names when one
-	// goes, see docs/POSIX.md.
-	NoLinks bool
+	// Stacked leaves out what the kernel's overlayfs does otherwise over FUSE than over a host's file system, see docs/POSIX.md: it may
+	// lose a file by its other names when one goes, and takes a file's mode for what it was before an ACL was set.
+	Stacked bool
 }
 
 // Actor is a process that does operations.
