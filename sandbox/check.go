@@ -115,17 +115,8 @@ func (c *checker) records(ctx context.Context, _ CheckRequest) error {
 			c.report("layer "+l.ID, "the layer below it, "+l.Parent+", has no record", nil)
 		}
 	}
-	pending, err := c.h.pendingMerges(ctx)
-	if err != nil {
+	if err := c.stray(ctx, unnamed); err != nil {
 		return err
-	}
-	for id := range pending {
-		delete(unnamed, id)
-	}
-	for id := range unnamed {
-		if m, err := c.h.store.Manifest(ctx, id); err == nil && m.Kind == chunkstore.KindImage && !c.named(id) {
-			c.report(fmt.Sprintf("manifest %d", id), "no layer names it", nil)
-		}
 	}
 	c.h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
 		if s.Top != "" && c.h.catalog.layers[s.Top] == nil {
@@ -141,9 +132,37 @@ func (c *checker) records(ctx context.Context, _ CheckRequest) error {
 	return nil
 }
 
-// named looks again whether a layer names a manifest: one may have been stored since the first look.
-func (c *checker) named(id chunkstore.ID) bool {
-	return slices.ContainsFunc(c.h.catalog.allLayers(), func(l *layerRecord) bool { return l.Manifest == id || l.Tier != nil && l.Tier.Manifest == id })
+// stray reports those images of a list that nothing names. Others were stored, merged or removed since the list was made, and
+// the catalog hears of that a moment after the disk: what counts is the records as the store has them.
+func (c *checker) stray(ctx context.Context, unnamed map[chunkstore.ID]bool) error {
+	if len(unnamed) == 0 {
+		return nil
+	}
+	var named map[chunkstore.ID]bool
+	if err := c.h.store.View(ctx, func(tx *chunkstore.Tx) error {
+		var (
+			all []*layerRecord
+			err error
+		)
+		if named, err = pendingMerges(tx); err != nil {
+			return err
+		}
+		if err := scan(tx, bucketLayers, &all); err != nil {
+			return err
+		}
+		for _, m := range manifests(all, true) {
+			named[m] = true
+		}
+		return nil
+	}); err != nil {
+		return classify(err)
+	}
+	for id := range unnamed {
+		if m, err := c.h.store.Manifest(ctx, id); err == nil && m.Kind == chunkstore.KindImage && !named[id] {
+			c.report(fmt.Sprintf("manifest %d", id), "no layer names it", nil)
+		}
+	}
+	return nil
 }
 
 // directories checks uppers/ against the records.

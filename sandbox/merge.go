@@ -284,9 +284,13 @@ func (c *catalog) detach(ch *change, next *layerRecord, rest []*layerRecord, dro
 
 // sweepMerges removes merged images that a crash kept from being named.
 func (h *Home) sweepMerges(ctx context.Context) error {
-	pending, err := h.pendingMerges(ctx)
-	if err != nil || len(pending) == 0 {
+	var pending map[chunkstore.ID]bool
+	err := h.store.View(ctx, func(tx *chunkstore.Tx) (err error) {
+		pending, err = pendingMerges(tx)
 		return err
+	})
+	if err != nil || len(pending) == 0 {
+		return classify(err)
 	}
 	_, err = h.catalog.update(ctx, true, func(ch *change) error {
 		for m := range pending {
@@ -299,18 +303,15 @@ func (h *Home) sweepMerges(ctx context.Context) error {
 }
 
 // pendingMerges lists merged images that no layer names yet.
-func (h *Home) pendingMerges(ctx context.Context) (map[chunkstore.ID]bool, error) {
+func pendingMerges(tx *chunkstore.Tx) (map[chunkstore.ID]bool, error) {
 	pending := map[chunkstore.ID]bool{}
-	err := h.store.View(ctx, func(tx *chunkstore.Tx) error {
-		clear(pending)
-		return tx.Scan(bucketMerges, "", func(key string, _ []byte) (bool, error) {
-			n, err := strconv.ParseUint(key, 10, 64)
-			if err != nil {
-				return false, fmt.Errorf("%w: record %s/%s", ErrCorrupt, bucketMerges, shown(key))
-			}
-			pending[chunkstore.ID(n)] = true
-			return true, nil
-		})
+	err := tx.Scan(bucketMerges, "", func(key string, _ []byte) (bool, error) {
+		n, err := strconv.ParseUint(key, 10, 64)
+		if err != nil {
+			return false, fmt.Errorf("%w: record %s/%s", ErrCorrupt, bucketMerges, shown(key))
+		}
+		pending[chunkstore.ID(n)] = true
+		return true, nil
 	})
-	return pending, classify(err)
+	return pending, err
 }
