@@ -13,6 +13,10 @@ const predictSlack = 8 << 10
 // chainMax is how many deltas a chunk of a small file may be away from a chunk that is none.
 const chainMax = 16
 
+// dictionaryMax is how many bytes the bases of a delta may have, all of which are decoded to read it. Four times as much
+// makes no corpus smaller.
+const dictionaryMax = 512 << 10
+
 // predictor follows a part of an ingest along its previous version. Where a chunk of the previous version turns up
 // again, the two are aligned anew; in between they are taken to run in parallel.
 //
@@ -213,7 +217,7 @@ func (in *Ingest) resolve(f *fresh, preds []uint64) error {
 			}
 			return nil
 		}
-		if total+n > codecWindow/2 || len(f.bases) == maxBases || !in.s.pins.use(in, num) {
+		if total+n > dictionaryMax || len(f.bases) == maxBases || !in.s.pins.use(in, num) {
 			return nil
 		}
 		total += n
