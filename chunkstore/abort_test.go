@@ -78,7 +78,7 @@ func TestAbortGivesBack(t *testing.T) {
 // TestAbortFullDisk fills the disk by an ingest, which gives back all that it took.
 func TestAbortFullDisk(t *testing.T) {
 	ctx := context.Background()
-	mnt := smallDisk(t, 160)
+	mnt := smallDisk(t, 160, "0")
 	r := rand.New(rand.NewPCG(92, 93))
 	s, err := Open(filepath.Join(mnt, "store"), Options{})
 	require.NoError(t, err)

@@ -84,7 +84,7 @@ func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) 
 		if err := (&logGuard{dir: dir}).giveUp(); err != nil {
 			return nil, err
 		}
-		if err := haveRoom(dir, openRoom); err != nil {
+		if err := haveRoom(dir, openRoom); err != nil && !canAllocate(dir, openRoom) {
 			return nil, err
 		}
 	}
@@ -120,6 +120,21 @@ func haveRoom(dir string, n int64) error {
 		err = fmt.Errorf("%s: %d bytes free, the index needs %d: %w", dir, free, n, unix.ENOSPC)
 	}
 	return err
+}
+
+// canAllocate finds by trying whether n bytes can be had beyond what statfs says: of the blocks that ext4 keeps for root, it
+// says nothing. Programs of root may have filled a disk into these, and left no more than them when they end.
+func canAllocate(dir string, n int64) bool {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(fd) }() // its blocks go with it
+	for {
+		if err = unix.Fallocate(fd, 0, 0, n); !errors.Is(err, unix.EINTR) {
+			return err == nil
+		}
+	}
 }
 
 // memLogs lists the numbers and sizes of the memtable logs in dir.

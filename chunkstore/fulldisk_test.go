@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallDisk mounts an ext4 file system of some MiB for the test.
-func smallDisk(t *testing.T, mib int64) string {
+// smallDisk mounts an ext4 file system of some MiB for the test, of which root has reserved percent for itself.
+func smallDisk(t *testing.T, mib int64, reserved string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -25,7 +25,7 @@ func smallDisk(t *testing.T, mib int64) string {
 	require.NoError(t, os.Mkdir(mnt, 0o700))
 	require.NoError(t, os.WriteFile(img, nil, 0o600))
 	require.NoError(t, os.Truncate(img, mib<<20))
-	out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-m", "0", img).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-m", reserved, img).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	out, err = exec.CommandContext(ctx, "mount", "-o", "loop", img, mnt).CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -58,7 +58,7 @@ func fillDisk(t *testing.T, path string) {
 // is that of a full disk, what was stored stays readable, and deleting makes room again.
 func TestFullDisk(t *testing.T) {
 	ctx := context.Background()
-	mnt := smallDisk(t, 200)
+	mnt := smallDisk(t, 200, "0")
 	dir := filepath.Join(mnt, "store")
 	r := rand.New(rand.NewPCG(10, 11))
 	s, err := Open(dir, Options{})
@@ -123,10 +123,36 @@ func TestFullDisk(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
+// TestFullDiskOfRoot opens a store on a disk that root filled into the blocks reserved for it, where the reserve that was
+// given up shows as no free space.
+func TestFullDiskOfRoot(t *testing.T) {
+	mnt := smallDisk(t, 400, "20")
+	dir, ballast := filepath.Join(mnt, "store"), filepath.Join(mnt, "ballast")
+	s, err := Open(dir, Options{})
+	require.NoError(t, err)
+	data := noise(rand.New(rand.NewPCG(12, 13)), 1<<20)
+	m := put(t, s, nil, part{"a", data, nil})
+	require.NoError(t, s.Close())
+	fillDisk(t, ballast)
+	_, err = Open(dir, Options{})
+	require.ErrorIs(t, err, unix.ENOSPC)
+	fi, err := os.Stat(ballast)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(ballast, fi.Size()-openRoom-8<<20))
+	free, err := freeBytes(dir)
+	require.NoError(t, err)
+	require.Less(t, free, int64(openRoom), "the test wants the room to be root's")
+	s, err = Open(dir, Options{})
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, readAll(t, s, m.ID)))
+	deleteManifest(t, s, m.ID)
+	require.NoError(t, s.Close())
+}
+
 // TestFullDiskRecords fills a disk and writes records until the index refuses.
 func TestFullDiskRecords(t *testing.T) {
 	ctx := context.Background()
-	mnt := smallDisk(t, 160)
+	mnt := smallDisk(t, 160, "0")
 	dir := filepath.Join(mnt, "store")
 	r := rand.New(rand.NewPCG(12, 13))
 	s, err := Open(dir, Options{})
