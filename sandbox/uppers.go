@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -84,16 +85,39 @@ func (u *uppers) create(ctx context.Context) (uint64, error) {
 	n := u.next
 	u.next++
 	u.mu.Unlock()
+	for wait := roomWait; ; wait *= 2 {
+		err := u.make(n)
+		if err == nil {
+			return n, nil
+		}
+		err = errors.Join(err, u.remove(n))
+		if !errors.Is(err, unix.ENOSPC) || wait > roomWaitMax {
+			return 0, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// What a program has just removed from a mount gives its room back once the kernel forgets it, a moment after rm(1) has
+// ended: a full disk is looked at again for about 150 milliseconds.
+const (
+	roomWait    = 5 * time.Millisecond
+	roomWaitMax = 80 * time.Millisecond
+)
+
+// make makes the directories of an upper.
+func (u *uppers) make(n uint64) error {
 	for _, dir := range []string{u.root(n), u.path(n), u.work(n)} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
-			return 0, errors.Join(err, u.remove(n))
+			return err
 		}
 	}
 	// Mkdir applies the umask of the process; the root of a workspace has the mode that every other root has.
-	if err := os.Chmod(u.path(n), 0o755); err != nil {
-		return 0, errors.Join(err, u.remove(n))
-	}
-	return n, nil
+	return os.Chmod(u.path(n), 0o755)
 }
 
 // sync makes a new empty upper durable.
