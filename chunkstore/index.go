@@ -139,36 +139,26 @@ func get(btx *badger.Txn, key []byte) ([]byte, error) {
 // scan calls fn for the keys that start with prefix and are >= from, in order, until it returns false. key and
 // value are valid during the call.
 func scan(btx *badger.Txn, prefix, from []byte, fn func(key, value []byte) (bool, error)) error {
-	_, err := guarded("scan index", func() (struct{}, error) {
-		opts := badger.DefaultIteratorOptions
-		opts.Prefix = prefix
-		opts.PrefetchValues = false // values lie beside their keys
-		it := btx.NewIterator(opts)
-		defer it.Close()
-		for it.Seek(from); it.ValidForPrefix(prefix); it.Next() {
-			var again bool
-			key := it.Item().Key()
-			if err := it.Item().Value(func(v []byte) (err error) {
-				again, err = fn(key, v)
-				return err
-			}); err != nil || !again {
-				return struct{}{}, err
-			}
-		}
-		return struct{}{}, nil
-	})
-	return err
+	opts := badger.DefaultIteratorOptions
+	opts.Prefix = prefix
+	return walk(btx, opts, prefix, from, fn)
 }
 
 // scanDown calls fn for the keys that start with a byte, from the last to the first, until it returns false. key and
 // value are valid during the call.
 func scanDown(btx *badger.Txn, prefix byte, fn func(key, value []byte) (bool, error)) error {
+	opts := badger.DefaultIteratorOptions
+	opts.Reverse = true
+	return walk(btx, opts, []byte{prefix}, []byte{prefix + 1}, fn)
+}
+
+// walk calls fn for the keys that start with prefix, as opts says, until it returns false.
+func walk(btx *badger.Txn, opts badger.IteratorOptions, prefix, from []byte, fn func(key, value []byte) (bool, error)) error {
+	opts.PrefetchValues = false // values lie beside their keys
 	_, err := guarded("scan index", func() (struct{}, error) {
-		opts := badger.DefaultIteratorOptions
-		opts.Reverse, opts.PrefetchValues = true, false
 		it := btx.NewIterator(opts)
 		defer it.Close()
-		for it.Seek([]byte{prefix + 1}); it.ValidForPrefix([]byte{prefix}); it.Next() {
+		for it.Seek(from); it.ValidForPrefix(prefix); it.Next() {
 			var again bool
 			key := it.Item().Key()
 			if err := it.Item().Value(func(v []byte) (err error) {
