@@ -8,7 +8,7 @@ RACE     ?= ./sandbox/... ./layers/... ./chunkstore/... ./fs/...
 
 PREFIX   ?= /usr/local
 
-.PHONY: build install deps test race lint bench bench-peers clean
+.PHONY: build install deps test race hunt lint bench bench-peers clean
 
 build:
 	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/snapfs ./cmd/snapfs
@@ -31,11 +31,17 @@ test: deps build
 race: deps
 	$(GO) test -race -p 1 -timeout 900s $(RACE) </dev/null
 
+# Random tests with new seeds; everything else runs them with always the same one, or that of SNAPFS_SEED.
+MINUTES  ?= 10
+hunt: deps build
+	./.ci/hunt $(MINUTES)
+
 lint:
 	$(GO) run $(LINT) run --timeout 8m ./...
 
+# What finishes in half an hour on two cores; `$(GO) run ./bench --help` has the rest.
 bench: build
-	$(GO) run ./bench run
+	$(GO) run ./bench all
 
 bench-peers: build
 	$(GO) run ./bench peers

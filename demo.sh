@@ -7,23 +7,23 @@ set -euo pipefail
 dir=$(realpath -- "$1")
 cd -- "$(dirname -- "$0")"
 
-GOFLAGS="${GOFLAGS:-} -buildvcs=false" go build -o bin/snapfs ./cmd/snapfs
 tmp=$(mktemp -d)
 export SNAPFS_HOME=$tmp/home
 finish() {
   local code=$?
   trap - EXIT
-  timeout -k 5 60 bin/snapfs stop || true
+  [ ! -x "$tmp/snapfs" ] || timeout -k 5 60 "$tmp/snapfs" stop || true
   rm -rf --one-file-system -- "$tmp"
   exit $code
 }
 trap finish EXIT
 trap 'exit 130' INT TERM
+GOFLAGS="${GOFLAGS:-} -buildvcs=false" go build -o "$tmp/snapfs" ./cmd/snapfs
 
 say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
 snapfs() { # shows the command, then runs it, bounded in time
   printf '$ snapfs %s\n' "${*//$tmp\//}" >&2
-  timeout -k 5 600 bin/snapfs "$@"
+  timeout -k 5 600 "$tmp/snapfs" "$@"
 }
 
 say "A workspace from $dir, which itself stays as it is"

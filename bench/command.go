@@ -26,7 +26,11 @@ func (t tool) run(ctx context.Context, name string, args ...string) error {
 
 // output is run, and gives what the command wrote to stdout.
 func (t tool) output(ctx context.Context, name string, args ...string) ([]byte, error) {
-	const tail = 600
+	const (
+		tail   = 600             // characters of what it wrote
+		polite = 5 * time.Second // to end when asked to
+		pipes  = time.Minute     // until nobody else holds its output
+	)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = t.dir
 	cmd.Env = append(cmd.Environ(), "LC_ALL=C", "TZ=UTC")
@@ -37,9 +41,19 @@ func (t tool) output(ctx context.Context, name string, args ...string) ([]byte, 
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-	cmd.WaitDelay = 5 * time.Second
-	if err := cmd.Run(); err != nil {
+	var hard *time.Timer
+	cmd.Cancel = func() error {
+		group := -cmd.Process.Pid
+		hard = time.AfterFunc(polite, func() { _ = syscall.Kill(group, syscall.SIGKILL) })
+		return syscall.Kill(group, syscall.SIGTERM)
+	}
+	cmd.WaitDelay = pipes
+	err := cmd.Run()
+	if hard != nil {
+		hard.Stop()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // children that were left, if any
+	}
+	if err != nil {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%s: %w", name, ctx.Err())
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,13 +18,17 @@ type corpus struct {
 	name     string
 	about    string
 	programs []string // that building needs
+	root     bool     // building needs privilege
 	long     bool     // built and measured with --full or by name only
 	recipe   int      // raised when the recipe changes, so that the cache is not used
+	digest   string   // of the states that the committed results were measured on
+	disk     int64    // bytes that building takes at its peak
+	logical  int64    // bytes of all states
 	build    func(ctx context.Context, b *builder) error
 }
 
 func allCorpora() []corpus {
-	return []corpus{sourceCorpus(), nodeCorpus(), noiseCorpus(), agentCorpus()}
+	return []corpus{sourceCorpus(), nodeCorpus(), agentCorpus(), noiseCorpus(), debianCorpus()}
 }
 
 func corpusNames() []string {
@@ -38,7 +43,19 @@ func corpusNames() []string {
 type history struct {
 	name   string
 	about  string
+	digest string // that is expected; "": any
 	states []string
+}
+
+// chosen are the corpora asked for.
+func (e *env) chosen() []corpus {
+	var out []corpus
+	for _, c := range allCorpora() {
+		if slices.Contains(e.corpora, c.name) || len(e.corpora) == 0 && (!c.long || e.full) {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // states builds what is asked for, or finds it in the cache.
@@ -50,16 +67,8 @@ func (e *env) states(ctx context.Context) ([]history, error) {
 		h, err := e.commits(ctx)
 		return []history{h}, err
 	}
-	for _, n := range e.corpora {
-		if !slices.Contains(corpusNames(), n) {
-			return nil, fmt.Errorf("no corpus %q; there are %s", n, strings.Join(corpusNames(), ", "))
-		}
-	}
 	var out []history
-	for _, c := range allCorpora() {
-		if !slices.Contains(e.corpora, c.name) && (len(e.corpora) > 0 || c.long && !e.full) {
-			continue
-		}
+	for _, c := range e.chosen() {
 		h, err := e.cached(ctx, c)
 		if err != nil {
 			return nil, fmt.Errorf("build corpus %s: %w", c.name, err)
@@ -69,30 +78,38 @@ func (e *env) states(ctx context.Context) ([]history, error) {
 	return out, nil
 }
 
+// printCorpora builds the corpora and tells what they are.
+func (e *env) printCorpora(ctx context.Context, w io.Writer) error {
+	histories, err := e.states(ctx)
+	if err != nil {
+		return err
+	}
+	for _, h := range histories {
+		infos, err := inspectAll(ctx, e, h)
+		if err != nil {
+			return err
+		}
+		r := &report{About: map[string]string{}, Digests: map[string]string{}}
+		describe(r, h, infos)
+		e.bar.clear()
+		fmt.Fprintf(w, "%s %s\n   %s\n", h.name, r.Digests[h.name], r.About[h.name])
+		for _, n := range r.Notes {
+			fmt.Fprintln(w, "   note:", n)
+		}
+	}
+	return nil
+}
+
+func (e *env) cachePath(c corpus) string {
+	return filepath.Join(e.cache, fmt.Sprintf("%s.%d", c.name, c.recipe))
+}
+
 // cached gives a corpus from the cache, built first if it is not there. A directory of the cache is complete.
 func (e *env) cached(ctx context.Context, c corpus) (history, error) {
-	h := history{name: c.name, about: c.about}
-	final := filepath.Join(e.cache, fmt.Sprintf("%s.%d", c.name, c.recipe))
+	h := history{name: c.name, about: c.about, digest: c.digest}
+	final := e.cachePath(c)
 	if _, err := os.Stat(final); errors.Is(err, fs.ErrNotExist) {
-		if gone := missing(c.programs); len(gone) > 0 {
-			return h, fmt.Errorf("missing programs: %s", strings.Join(gone, ", "))
-		}
-		// Not in the scratch directory, which may be on another file system.
-		dir, err := os.MkdirTemp(e.cache, "build-")
-		if err != nil {
-			return h, err
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		b := &builder{ws: filepath.Join(dir, "ws"), dir: dir, name: c.name, bar: e.bar, since: time.Now().Add(-time.Minute)}
-		for _, d := range []string{b.ws, filepath.Join(dir, "states")} {
-			if err := os.Mkdir(d, 0o755); err != nil {
-				return h, err
-			}
-		}
-		if err := c.build(ctx, b); err != nil {
-			return h, err
-		}
-		if err := os.Rename(filepath.Join(dir, "states"), final); err != nil {
+		if err := e.build(ctx, c, final); err != nil {
 			return h, err
 		}
 	} else if err != nil {
@@ -105,6 +122,31 @@ func (e *env) cached(ctx context.Context, c corpus) (history, error) {
 	return h, err
 }
 
+func (e *env) build(ctx context.Context, c corpus, final string) (err error) {
+	if gone := missing(c.programs); len(gone) > 0 {
+		return fmt.Errorf("missing programs: %s (Debian's packages: %s)", strings.Join(gone, ", "), strings.Join(packagesOf(gone), ", "))
+	}
+	if c.root && os.Geteuid() != 0 {
+		return errors.New("needs root")
+	}
+	// Not in the scratch directory, which may be on another file system.
+	dir, remove, err := e.guard.make(e.cache, "build-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	b := &builder{ws: filepath.Join(dir, "ws"), dir: dir, name: c.name, bar: e.bar, since: time.Now().Add(-time.Minute), mirror: e.mirror}
+	for _, d := range []string{b.ws, filepath.Join(dir, "states")} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := c.build(ctx, b); err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(dir, "states"), final)
+}
+
 // builder makes a corpus: the recipe works in ws and calls freeze after each step.
 type builder struct {
 	name  string
@@ -114,6 +156,8 @@ type builder struct {
 	since time.Time // what was changed later gets the step's time
 	prev  string    // last state
 	steps int
+
+	mirror string // of Debian's packages
 }
 
 // freeze makes the workspace as it is now the next state.

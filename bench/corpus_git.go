@@ -19,9 +19,6 @@ func (e *env) commits(ctx context.Context) (history, error) {
 	if err != nil {
 		return h, fmt.Errorf("find repository: %w", err)
 	}
-	if e.every < 1 || e.limit < 1 {
-		return h, fmt.Errorf("--every %d --limit %d: both must be at least 1", e.every, e.limit)
-	}
 	out, err := tool{dir: repo}.output(ctx, "git", "log", "--first-parent", "--format=%H", "-n", strconv.Itoa(e.every*e.limit))
 	if err != nil {
 		return h, err

@@ -2,16 +2,18 @@ package main
 
 import (
 	"context"
+	"embed"
+	"encoding/json"
 	"fmt"
 	"strings"
 )
 
-// nodeBefore fixes what the versions below depend on, so that the corpus is the same whenever it is built.
-const nodeBefore = "2025-10-25"
+// nodeLocks fix every package of every install by version and digest, so that the corpus is the same whenever it is built.
+//
+//go:embed locks/*.json
+var nodeLocks embed.FS
 
 const (
-	nodePackage = `{ "name": "agent-app", "private": true, "version": "0.0.1", "type": "module", "scripts": { "build": "tsc -b && vite build" } }
-`
 	nodeTSConfig = `{ "compilerOptions": { "target": "ES2022", "lib": ["ES2022","DOM","DOM.Iterable"], "module": "ESNext", "moduleResolution": "bundler", "jsx": "react-jsx", "strict": true, "noEmit": true, "skipLibCheck": true }, "include": ["src"] }
 `
 	nodeVite = `import { defineConfig } from 'vite'; import react from '@vitejs/plugin-react'; export default defineConfig({ plugins: [react()], build: { sourcemap: true } });
@@ -26,8 +28,9 @@ createRoot(document.getElementById('root')!).render(<App />);
 // nodeCorpus is a web project on its way through installs, edits, upgrades and builds.
 func nodeCorpus() corpus {
 	return corpus{
-		name: "C2", recipe: 1, programs: []string{"npm", "npx", "node"},
-		about: "vite + react + typescript project: install, build, edits, dependencies, upgrades",
+		name: "C2", recipe: 2, disk: 500_000_000, logical: 800_000_000, programs: []string{"npm", "npx", "node"},
+		digest: "488f1900414ec545c4dd86fb7f74bcbbaa2d0059fbdb3731c25f116f6fb911b7",
+		about:  "vite + react + typescript project: install, build, edits, dependencies, upgrades",
 		build: func(ctx context.Context, b *builder) error {
 			n := node{b}
 			if err := n.scaffold(); err != nil {
@@ -48,9 +51,35 @@ func nodeCorpus() corpus {
 
 type node struct{ b *builder }
 
-func (n node) npm(ctx context.Context, packages ...string) error {
-	args := append([]string{"install", "--no-audit", "--no-fund", "--loglevel=error", "--before=" + nodeBefore}, packages...)
-	return tool{dir: n.b.ws}.run(ctx, "npm", args...)
+// npm makes node_modules what a lock file says.
+func (n node) npm(ctx context.Context, lock string) error {
+	text, err := nodeLocks.ReadFile("locks/" + lock + ".json")
+	if err != nil {
+		return fmt.Errorf("read lock: %w", err)
+	}
+	var l struct {
+		Packages map[string]struct {
+			Dependencies map[string]string `json:"dependencies"`
+		} `json:"packages"`
+	}
+	if err := json.Unmarshal(text, &l); err != nil {
+		return fmt.Errorf("lock %s: %w", lock, err)
+	}
+	pkg, err := json.MarshalIndent(map[string]any{
+		"name": "agent-app", "private": true, "version": "0.0.1", "type": "module",
+		"scripts": map[string]string{"build": "tsc -b && vite build"}, "dependencies": l.Packages[""].Dependencies,
+	}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("make package.json: %w", err)
+	}
+	if err := n.b.write("package.json", string(pkg)+"\n"); err != nil {
+		return err
+	}
+	if err := n.b.write("package-lock.json", string(text)); err != nil {
+		return err
+	}
+	// The address of the registry is left out of what npm writes, for it is another one on another machine.
+	return tool{dir: n.b.ws}.run(ctx, "npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--omit-lockfile-registry-resolved")
 }
 
 func (n node) build(ctx context.Context) error {
@@ -84,7 +113,7 @@ func (n node) app(panels int, head, title string) error {
 
 func (n node) scaffold() error {
 	for name, text := range map[string]string{
-		"package.json": nodePackage, "tsconfig.json": nodeTSConfig, "vite.config.ts": nodeVite,
+		"tsconfig.json": nodeTSConfig, "vite.config.ts": nodeVite,
 		"index.html": nodeIndex, "src/main.tsx": nodeMain,
 	} {
 		if err := n.b.write(name, text); err != nil {
@@ -99,10 +128,7 @@ func (n node) scaffold() error {
 	return n.app(20, "", "")
 }
 
-func (n node) install(ctx context.Context) error {
-	return n.npm(ctx, "vite@7.1.0", "@vitejs/plugin-react@5.0.0", "typescript@5.8.3", "react@19.1.0", "react-dom@19.1.0",
-		"@types/react@19.1.0", "@types/react-dom@19.1.0")
-}
+func (n node) install(ctx context.Context) error { return n.npm(ctx, "install") }
 
 func (n node) edits(context.Context) error {
 	for _, k := range []int{3, 7, 12} {
@@ -114,16 +140,14 @@ func (n node) edits(context.Context) error {
 }
 
 func (n node) dependencies(ctx context.Context) error {
-	if err := n.npm(ctx, "lodash-es@4.17.21", "@types/lodash-es@4.17.12", "zustand@5.0.6", "date-fns@4.1.0", "clsx@2.1.1"); err != nil {
+	if err := n.npm(ctx, "dependencies"); err != nil {
 		return err
 	}
 	return n.app(20, "import { debounce, sortBy } from 'lodash-es'; import { format } from 'date-fns'; "+
 		"export const h = debounce(() => sortBy([format(new Date(), 'yyyy')]), 10);", "<h1 onClick={h}>agent app</h1>")
 }
 
-func (n node) upgrade(ctx context.Context) error {
-	return n.npm(ctx, "vite@7.1.7", "typescript@5.9.2", "react@19.1.1", "react-dom@19.1.1", "@vitejs/plugin-react@5.0.3", "zustand@5.0.8")
-}
+func (n node) upgrade(ctx context.Context) error { return n.npm(ctx, "upgrade") }
 
 func (n node) components(ctx context.Context) error {
 	for k := 21; k <= 26; k++ {
@@ -139,10 +163,7 @@ func (n node) components(ctx context.Context) error {
 }
 
 func (n node) devTools(ctx context.Context) error {
-	if err := n.npm(ctx, "eslint@9.35.0", "typescript-eslint@8.43.0", "prettier@3.6.2", "vitest@3.2.4"); err != nil {
-		return err
-	}
-	if err := n.npm(ctx, "react@19.2.0", "react-dom@19.2.0", "typescript@5.9.3", "vite@7.1.9"); err != nil {
+	if err := n.npm(ctx, "tools"); err != nil {
 		return err
 	}
 	if err := n.b.edit("src/Panel1.tsx", "value", "val"); err != nil {

@@ -12,10 +12,11 @@ import (
 func noiseCorpus() corpus {
 	const steps = 6
 	return corpus{
-		name: "C4", recipe: 1,
-		about: "random files, 2 % rewritten per step, half as whole files, half as ranges in place",
+		name: "C4", recipe: 1, disk: 600_000_000, logical: 1_200_000_000,
+		digest: "b923fb44d19d756b991e71c3a862676cb338ae1174477963227575641f2f7e2b",
+		about:  "random files, 2 % rewritten per step, half as whole files, half as ranges in place",
 		build: func(ctx context.Context, b *builder) error {
-			g := noise{b: b, src: rand.NewChaCha8([32]byte([]byte("snapfs bench: incompressible.   ")))}
+			g := noise{b: b, bytes: noiseBytes, src: rand.NewChaCha8([32]byte([]byte("snapfs bench: incompressible.   ")))}
 			g.r = rand.New(g.src)
 			if err := g.create(); err != nil {
 				return err
@@ -37,6 +38,7 @@ func noiseCorpus() corpus {
 
 type noise struct {
 	b     *builder
+	bytes int // of all files
 	src   *rand.ChaCha8
 	r     *rand.Rand
 	files []string
@@ -58,7 +60,7 @@ func (g *noise) random(n int) []byte {
 
 func (g *noise) create() error {
 	sizes := []int{4096, 30_000, 100_000, noiseSmall, noiseBig, 4 * noiseBig}
-	for left := noiseBytes; left > 0; {
+	for left := g.bytes; left > 0; {
 		n := min(left, sizes[g.r.IntN(len(sizes))])
 		name := fmt.Sprintf("d%02d/f%04d.bin", len(g.files)%12, len(g.files))
 		if err := g.b.write(name, string(g.random(n))); err != nil {
@@ -71,7 +73,7 @@ func (g *noise) create() error {
 }
 
 func (g *noise) rewrite() error {
-	const share = noiseBytes / 100
+	share := g.bytes / 100
 	for done := 0; done < share; {
 		i := g.r.IntN(len(g.files))
 		if g.sizes[i] > noiseSmall {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -15,80 +17,127 @@ import (
 //
 //	tree/    a git repository of the tree, at branch A; branch B differs in every sixth file
 //	gomod/   a Go module of many small packages, whose build is in gocache
-//	npm/     a node project with a lock file, whose packages are in the npm cache
+//	npm/     a node project with a lock file, whose packages are in npmDir
 //	small/   4,000 files of 4 KiB, 100 in a directory
-//	big.bin  128 MiB that do not compress
+//	big.bin  256 MiB that do not compress
 //
 // and nothing writes to it. Used by one goroutine.
 type fixture struct {
+	fixtureFacts
 	name    string // of the tree
-	dir     string // of everything
+	dir     string // of everything, on the disk that is measured
 	lower   string
 	tarball string // of tree, without .git
 	gocache string
 	npmDir  string // cache of npm
-	npm     bool   // the npm cache could be filled
+	repeat  int    // see repeats
 	self    string // this program, for workloads that are part of it
+	binary  string // snapfs
+	home    string
+}
 
-	binary   string // snapfs
-	home     string
-	snapshot string // of lower; "" until it is stored
+// fixtureFacts are what the files of a fixture do not tell; kept beside them as JSON.
+type fixtureFacts struct {
+	NPM      bool   `json:"npm"`      // the npm cache could be filled
+	Snapshot string `json:"snapshot"` // of lower, stored; "" if there is none yet
 }
 
 const (
-	bigSize    = 128 << 20
+	nodeBefore = "2025-10-25" // fixes what the node project's packages depend on
+	bigSize    = 256 << 20
 	smallFiles = 4000
 	goPackages = 150
 )
 
+// newFixture makes the fixture of a tree in dir, or copies the one that an earlier run has kept.
 func newFixture(ctx context.Context, e *env, r *report, tree, dir string) (*fixture, error) {
-	f := &fixture{
-		name: filepath.Base(filepath.Dir(tree)) + "/" + filepath.Base(tree), dir: dir, lower: filepath.Join(dir, "lower"),
-		tarball: filepath.Join(dir, "tree.tar"), gocache: filepath.Join(dir, "gocache"), npmDir: filepath.Join(e.cache, "npm-io"),
-		binary: filepath.Join(dir, "snapfs"), home: filepath.Join(dir, "home"),
+	tree, err := filepath.Abs(tree)
+	if err != nil {
+		return nil, fmt.Errorf("prepare: %w", err)
 	}
-	var err error
+	f := &fixture{
+		name: filepath.Base(filepath.Dir(tree)) + "/" + filepath.Base(tree), dir: filepath.Join(dir, "fixture"),
+	}
+	f.lower, f.tarball, f.gocache = filepath.Join(f.dir, "lower"), filepath.Join(f.dir, "tree.tar"), filepath.Join(f.dir, "gocache")
+	f.npmDir, f.binary, f.home = filepath.Join(f.dir, "npm-cache"), filepath.Join(f.dir, "snapfs"), filepath.Join(f.dir, "home")
 	if f.self, err = os.Executable(); err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	kept := ""
+	if e.fixture != "" {
+		kept = filepath.Join(e.fixture, fileName(tree))
+	}
+	e.bar.say("%s: preparing", f.name)
+	if err := f.load(ctx, kept); err == nil {
+		return f, f.buildBinary(ctx)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
 	if err := os.MkdirAll(f.lower, 0o755); err != nil {
 		return nil, fmt.Errorf("prepare: %w", err)
 	}
-	e.bar.say("%s: preparing", f.name)
 	for _, step := range []func(context.Context) error{
 		f.buildBinary,
 		func(ctx context.Context) error { return f.makeRepository(ctx, tree) },
 		f.makeGoModule,
 		func(context.Context) error { return f.makeFiles() },
+		f.makeDummy,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := f.makeNode(ctx); err != nil {
+	if err := f.makeNode(ctx, filepath.Join(e.cache, "npm-io")); err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		r.note("npm ci: not measured: %v", err)
 	}
-	files, bytes := 0, int64(0)
-	err = filepath.WalkDir(filepath.Join(f.lower, "tree"), func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			if err == nil && d.Name() == ".git" {
-				return fs.SkipDir
-			}
-			return err
-		}
-		info, err := d.Info()
-		if err == nil {
-			files++
-			bytes += info.Size()
-		}
+	return f, f.keep(ctx, kept)
+}
+
+const factsName = "facts.json"
+
+// load copies a fixture that was kept; it is an error that fs.ErrNotExist describes if there is none.
+func (f *fixture) load(ctx context.Context, kept string) error {
+	if kept == "" {
+		return fs.ErrNotExist
+	}
+	facts, err := os.ReadFile(filepath.Join(kept, factsName))
+	if err != nil {
+		return fmt.Errorf("load fixture: %w", err)
+	}
+	if err := json.Unmarshal(facts, &f.fixtureFacts); err != nil {
+		return fmt.Errorf("load fixture: %w", err)
+	}
+	return tool{}.run(ctx, "cp", "-a", kept, f.dir)
+}
+
+// keep stores the lower and copies everything, for the next run.
+func (f *fixture) keep(ctx context.Context, kept string) error {
+	if kept == "" {
+		return nil
+	}
+	if err := f.storeLower(ctx); err != nil {
 		return err
-	})
-	r.About[f.name] = fmt.Sprintf("%d files, %.0f MB; lower in the chunk store, upper on the scratch directory's disk; medians of %d rounds, interleaved",
-		files, float64(bytes)/1e6, e.rounds)
-	return f, err
+	}
+	if err := f.snapfs(ctx, nil, "stop"); err != nil {
+		return err
+	}
+	facts, err := json.Marshal(f.fixtureFacts)
+	if err != nil {
+		return fmt.Errorf("keep fixture: %w", err)
+	}
+	if err := os.MkdirAll(kept, 0o755); err != nil {
+		return fmt.Errorf("keep fixture: %w", err)
+	}
+	if err := (tool{}).run(ctx, "cp", "-a", f.dir+"/.", kept); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(kept, factsName), facts, 0o644); err != nil { // last: it says that all is there
+		return fmt.Errorf("keep fixture: %w", err)
+	}
+	return nil
 }
 
 // close ends the daemon and removes everything.
@@ -115,24 +164,28 @@ func (f *fixture) buildBinary(ctx context.Context) error {
 func (f *fixture) makeRepository(ctx context.Context, tree string) error {
 	const script = `set -e
 cp -a "$1" tree
-rm -rf tree/.git
+chown 0:0 tree
+find tree -name .git -prune -exec rm -rf {} +
 tar -cf "$2" tree
 cd tree
 git init -q -b A
+# Whatever the tree asks git to do with its contents, they are bytes here.
+echo '* -text !eol !filter !ident !working-tree-encoding' >.git/info/attributes
 git config user.email bench@localhost
 git config user.name bench
 git config gc.auto 0
 git add -A -f
-git commit -q -m A
+git commit -q --allow-empty -m A
 git checkout -q -b B
-git ls-files -z | awk 'BEGIN { RS = ORS = "\0" } NR % 6 == 0' | xargs -0 -n 100 sh -c 'for f; do [ -L "$f" ] || echo more >>"$f"; done' sh
+git ls-files -z | awk 'BEGIN { RS = ORS = "\0" } NR % 6 == 1' | xargs -0 -n 100 sh -c 'for f; do [ -L "$f" ] || echo more >>"$f"; done' sh
 git add -A -f
-git commit -q -m B
+git commit -q --allow-empty -m B
 git checkout -q A
 git repack -q -a -d
 git status >/dev/null
 `
-	return tool{dir: f.lower}.run(ctx, "sh", "-c", script, "sh", tree, f.tarball)
+	env := []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"}
+	return tool{dir: f.lower, env: env}.run(ctx, "sh", "-c", script, "sh", tree, f.tarball)
 }
 
 // makeGoModule writes packages that use each other, and fills the build cache.
@@ -171,10 +224,25 @@ func (f *fixture) npmArgs(args ...string) []string {
 	return append(args, "--cache", f.npmDir, "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
 }
 
-// makeNode writes a project and has npm fetch what it needs.
-func (f *fixture) makeNode(ctx context.Context) error {
+// makeDummy makes a tree of one file, see loadPrograms.
+func (f *fixture) makeDummy(ctx context.Context) error {
+	const script = `set -e
+mkdir -p dummy/tree
+cd dummy/tree
+echo x >x
+git init -q
+git config user.email bench@localhost
+git config user.name bench
+git add x
+git commit -q -m x
+`
+	return tool{dir: f.dir, env: []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"}}.run(ctx, "sh", "-c", script)
+}
+
+// makeNode writes a project and has npm fetch what it needs, as far as it is not in cache.
+func (f *fixture) makeNode(ctx context.Context, cache string) error {
 	dir := filepath.Join(f.lower, "npm")
-	const project = `{ "name": "bench", "version": "1.0.0", "private": true, "dependencies": { "express": "4.21.2", "eslint": "9.17.0", "typescript": "5.7.2" } }
+	const project = `{ "name": "bench", "version": "1.0.0", "private": true, "dependencies": { "express": "4.21.2", "eslint": "9.17.0" } }
 `
 	if gone := missing([]string{"npm"}); len(gone) > 0 {
 		return fmt.Errorf("missing %s", strings.Join(gone, ", "))
@@ -185,15 +253,25 @@ func (f *fixture) makeNode(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(project), 0o644); err != nil {
 		return fmt.Errorf("write node project: %w", err)
 	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return fmt.Errorf("make cache of npm: %w", err)
+	}
+	local := f.npmDir
+	f.npmDir = cache
 	t := tool{dir: dir}
-	if err := t.run(ctx, "npm", f.npmArgs("install", "--before="+nodeBefore)...); err != nil {
+	err := t.run(ctx, "npm", f.npmArgs("install", "--before="+nodeBefore)...)
+	f.npmDir = local
+	if err == nil {
+		err = tool{}.run(ctx, "cp", "-a", cache, local)
+	}
+	if err != nil {
 		return err
 	}
 	// What ci looks at is cached by ci.
 	if err := t.run(ctx, "npm", f.npmArgs("ci")...); err != nil {
 		return err
 	}
-	f.npm = true
+	f.NPM = true
 	return os.RemoveAll(filepath.Join(dir, "node_modules"))
 }
 

@@ -21,7 +21,7 @@ type samples struct {
 	order    []reading // one of each name, in order of the first run
 	values   map[[2]string][]float64
 	systems  []string
-	requests map[[2]string]map[string]uint64 // by system and workload, of its last run
+	requests map[[2]string]map[string]uint64 // by system and workload, of its last sample
 }
 
 func newSamples() *samples {
@@ -41,8 +41,8 @@ func (s *samples) add(system string, found []reading) {
 	}
 }
 
-// count notes the requests of one run of a workload.
-func (s *samples) count(system, workload string, before, after map[string]uint64) {
+// count notes the requests of one sample of a workload, in which it ran that many times.
+func (s *samples) count(system, workload string, times int, before, after map[string]uint64) {
 	if after == nil {
 		return
 	}
@@ -52,8 +52,12 @@ func (s *samples) count(system, workload string, before, after map[string]uint64
 			diff[kind] = n - before[kind]
 		}
 	}
+	diff[runsKind] = uint64(times)
 	s.requests[[2]string{system, workload}] = diff
 }
+
+// runsKind is where requests are counted the number of runs that they are of.
+const runsKind = "runs"
 
 // report writes medians, ratios and request counts.
 func (s *samples) report(r *report, tree string) {
@@ -63,7 +67,7 @@ func (s *samples) report(r *report, tree string) {
 			if len(v) == 0 {
 				continue
 			}
-			r.add(metric{Case: tree, Subject: system, Name: o.name, Unit: o.unit, Value: medianOf(v), More: o.more})
+			r.add(metric{Case: tree, Subject: system, Name: o.name, Unit: o.unit, Value: medianOf(v), More: o.more, Samples: v})
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(s.requests), func(a, b [2]string) int {
@@ -85,10 +89,20 @@ func medianOf(v []float64) float64 {
 // spell writes counts as text, the most frequent first.
 func spell(n map[string]uint64) string {
 	total := uint64(0)
-	kinds := slices.SortedFunc(maps.Keys(n), func(a, b string) int { return cmp.Or(cmp.Compare(n[b], n[a]), cmp.Compare(a, b)) })
+	var kinds []string
+	for k := range n {
+		if k != runsKind {
+			total += n[k]
+			kinds = append(kinds, k)
+		}
+	}
+	slices.SortFunc(kinds, func(a, b string) int { return cmp.Or(cmp.Compare(n[b], n[a]), cmp.Compare(a, b)) })
 	for i, k := range kinds {
-		total += n[k]
 		kinds[i] = fmt.Sprintf("%s %d", k, n[k])
 	}
-	return fmt.Sprintf("%d: %s", total, strings.Join(kinds, ", "))
+	text := fmt.Sprintf("%d: %s", total, strings.Join(kinds, ", "))
+	if n[runsKind] > 1 {
+		text = fmt.Sprintf("%d runs, %s", n[runsKind], text)
+	}
+	return text
 }

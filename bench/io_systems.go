@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,15 +18,24 @@ import (
 func ioSystems() []ioSystem {
 	return []ioSystem{
 		{name: "ext4", programs: []string{"cp"}, open: openNative},
-		{name: "overlayfs", programs: []string{"mount", "umount"}, open: func(ctx context.Context, f *fixture, scratch string) (ioMount, error) {
-			return openOverlay(ctx, f, scratch, "mount", "-t", "overlay", "overlay")
-		}},
-		{name: "fuse-overlayfs", programs: []string{"fuse-overlayfs", "umount"}, open: func(ctx context.Context, f *fixture, scratch string) (ioMount, error) {
-			return openOverlay(ctx, f, scratch, "fuse-overlayfs")
-		}},
+		{name: ratioTo, programs: []string{"mount", "umount"}, open: openOverlay("mount", "-t", "overlay", "overlay")},
+		{name: alsoRatioTo, programs: []string{"fuse-overlayfs", "umount"}, open: openOverlay("fuse-overlayfs")},
 		{name: "snapfs dev", programs: []string{"go"}, open: openSnapfs("dev")},
 		{name: "snapfs uring", programs: []string{"go"}, open: openSnapfs("uring")},
 	}
+}
+
+// binaries are the programs that a system consists of.
+func (s ioSystem) binaries(f *fixture) []string {
+	switch {
+	case strings.HasPrefix(s.name, "snapfs"):
+		return []string{f.binary}
+	case s.name == alsoRatioTo:
+		if p, err := exec.LookPath("fuse-overlayfs"); err == nil {
+			return []string{p}
+		}
+	}
+	return nil
 }
 
 // emptyCaches empties the kernel's caches of everything that is not dirty.
@@ -40,9 +50,17 @@ func emptyCaches() error {
 // native is a copy of the tree on the disk itself.
 type native struct{ path string }
 
-func openNative(ctx context.Context, f *fixture, scratch string) (ioMount, error) {
+func openNative(ctx context.Context, f *fixture, scratch string, parts []string) (ioMount, error) {
 	n := &native{filepath.Join(scratch, "copy")}
-	return n, tool{}.run(ctx, "cp", "-a", f.lower, n.path)
+	if err := os.Mkdir(n.path, 0o755); err != nil {
+		return nil, fmt.Errorf("copy the tree: %w", err)
+	}
+	for _, p := range parts {
+		if err := (tool{}).run(ctx, "cp", "-a", filepath.Join(f.lower, p), n.path); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
 }
 
 func (n *native) dir() string                                         { return n.path }
@@ -58,16 +76,18 @@ type overlay struct {
 	mounted    bool
 }
 
-func openOverlay(ctx context.Context, f *fixture, scratch string, command ...string) (ioMount, error) {
-	o := &overlay{mountpoint: filepath.Join(scratch, "mnt")}
-	upper, work := filepath.Join(scratch, "upper"), filepath.Join(scratch, "work")
-	for _, dir := range []string{upper, work, o.mountpoint} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return nil, fmt.Errorf("prepare overlay: %w", err)
+func openOverlay(command ...string) func(context.Context, *fixture, string, []string) (ioMount, error) {
+	return func(ctx context.Context, f *fixture, scratch string, _ []string) (ioMount, error) {
+		o := &overlay{mountpoint: filepath.Join(scratch, "mnt")}
+		upper, work := filepath.Join(scratch, "upper"), filepath.Join(scratch, "work")
+		for _, dir := range []string{upper, work, o.mountpoint} {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				return nil, fmt.Errorf("prepare overlay: %w", err)
+			}
 		}
+		o.command = append(slices.Clone(command), "-o", "lowerdir="+f.lower+",upperdir="+upper+",workdir="+work, o.mountpoint)
+		return o, o.mount(ctx)
 	}
-	o.command = append(command, "-o", "lowerdir="+f.lower+",upperdir="+upper+",workdir="+work, o.mountpoint)
-	return o, o.mount(ctx)
 }
 
 func (o *overlay) mount(ctx context.Context) error {
@@ -108,19 +128,12 @@ func (o *overlay) server(context.Context) (int, error) {
 	return 0, fmt.Errorf("no process serves %s", o.mountpoint)
 }
 
-// close unmounts; a program that was just ended may keep the mount busy for a moment.
-func (o *overlay) close(ctx context.Context) error {
+func (o *overlay) close(context.Context) error {
 	if !o.mounted {
 		return nil
 	}
-	var err error
-	for range 50 {
-		if err = (tool{}).run(ctx, "umount", o.mountpoint); err == nil {
-			o.mounted = false
-			return nil
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	err := unmount(o.mountpoint)
+	o.mounted = err != nil
 	return err
 }
 
@@ -132,8 +145,8 @@ type workspace struct {
 	mountpoint string
 }
 
-func openSnapfs(transport string) func(context.Context, *fixture, string) (ioMount, error) {
-	return func(ctx context.Context, f *fixture, scratch string) (ioMount, error) {
+func openSnapfs(transport string) func(context.Context, *fixture, string, []string) (ioMount, error) {
+	return func(ctx context.Context, f *fixture, scratch string, _ []string) (ioMount, error) {
 		if err := f.storeLower(ctx); err != nil {
 			return nil, err
 		}
@@ -141,7 +154,7 @@ func openSnapfs(transport string) func(context.Context, *fixture, string) (ioMou
 		var made struct {
 			ID string `json:"id"`
 		}
-		if err := f.snapfs(ctx, &made, "branch", f.snapshot); err != nil {
+		if err := f.snapfs(ctx, &made, "branch", f.Snapshot); err != nil {
 			return nil, err
 		}
 		w.id = made.ID
@@ -219,7 +232,7 @@ func (f *fixture) snapfs(ctx context.Context, into any, args ...string) error {
 
 // storeLower puts the tree into the chunk store, once.
 func (f *fixture) storeLower(ctx context.Context) error {
-	if f.snapshot != "" {
+	if f.Snapshot != "" {
 		return nil
 	}
 	if err := f.snapfs(ctx, nil, "create", "base", "--from", f.lower); err != nil {
@@ -231,6 +244,6 @@ func (f *fixture) storeLower(ctx context.Context) error {
 	if err := f.snapfs(ctx, &s, "snapshot", "base", "--wait", "stored"); err != nil {
 		return err
 	}
-	f.snapshot = s.ID
+	f.Snapshot = s.ID
 	return nil
 }

@@ -8,20 +8,27 @@ import (
 	"strings"
 )
 
-// ioWorkload is one thing that is timed. run is called with the root of the mounted tree.
+// ioWorkload is one thing that is timed, with the root of the mounted tree as working directory: a shell script, or run.
 type ioWorkload struct {
 	name     string
 	programs []string
-	cold     bool // caches are dropped before
+	prepare  string // script that is run before, not timed
+	script   string
+	again    bool // it changes nothing: its script runs several times in a sample
+	cold     bool // caches are emptied before
+	dentries bool // the kernel's caches of names and inodes are emptied before
 	needed   bool // later workloads of the session stand on what it leaves
 	npm      bool // needs the node project's packages
-	runs     int  // in one call of run, if more than one
+	best     int  // so many samples are taken, each made ready anew, of which the best counts: what disturbs can only slow it
 	run      func(ctx context.Context, f *fixture, dir string) ([]reading, error)
 }
 
 // ioSession is workloads that share a mount, in order.
 type ioSession struct {
 	name      string
+	parts     []string // of the fixture that they use
+	prepare   string   // script that is run before, not timed, so that all systems start alike
+	once      bool     // in the first round only: it takes long and varies little
 	workloads []ioWorkload
 }
 
@@ -29,28 +36,40 @@ const (
 	findScript   = `find tree -name .git -prune -o -type f -print0 | xargs -0 stat -c %s >/dev/null`
 	grepScript   = `grep -rIF zzqqxx tree --exclude-dir=.git || true`
 	statusScript = `git -C tree status >/dev/null`
+	// git notes where each file lies, which differs between the fixture and a copy of it: the first status looks at all contents.
+	gitPrepare = statusScript + "\n"
+	// Everything is read once: no system has to wait for the disk where another has found the page cache full.
+	readPrepare = gitPrepare + grepScript + `
+cat "$TARBALL" >/dev/null
+`
+	buildPrepare = `find gomod -type f -exec cat {} + >/dev/null
+( cd gomod && go build -o out . && rm out )
+`
+	npmPrepare = `find npm "$NPMDIR" -type f -exec cat {} + >/dev/null`
 )
 
 func ioSessions() []ioSession {
 	return []ioSession{
-		{"reading", []ioWorkload{
-			cold(script("find cold", findScript, "git")), warm("find warm", findScript), warm("ls -lR warm", "ls -lR tree >/dev/null"),
-			cold(script("grep cold", grepScript)), warm("grep warm", grepScript),
-			cold(script("git status cold", statusScript, "git")), warm("git status warm", statusScript, "git"),
+		{name: "reading", parts: []string{"tree"}, prepare: gitPrepare, workloads: []ioWorkload{
+			cold(script("find cold", findScript, "git")), again(script("find warm", findScript)), again(script("ls -lR warm", "ls -lR tree >/dev/null")),
+			cold(script("grep cold", grepScript)), again(script("grep warm", grepScript)),
+			cold(script("git status cold", statusScript, "git")), again(script("git status warm", statusScript, "git")),
 		}},
-		{"changing", []ioWorkload{
-			script("git checkout", "git -C tree checkout -q B && git -C tree checkout -q A", "git"),
-			needed(script("untar", `mkdir new && tar -xf "$TARBALL" -C new`, "tar")),
-			script("rm -rf upper", "rm -rf new"),
+		{name: "changing", parts: []string{"tree"}, prepare: readPrepare, workloads: []ioWorkload{
+			script("git checkout", repeated(`git -C tree checkout -q B && git -C tree checkout -q A`), "git"),
+			needed(script("untar", repeated(`mkdir new$i && tar -xf "$TARBALL" -C new$i`), "tar")),
+			script("rm -rf upper", repeated("rm -rf new$i")),
 			script("rm -rf lower", "rm -rf tree"),
 		}},
-		{"building", []ioWorkload{
-			script("go build", "cd gomod && go build -o out .", "go"),
-			ofNPM(script("npm ci", `cd npm && npm ci --offline $NPM`, "npm")),
+		{name: "building", parts: []string{"gomod"}, prepare: buildPrepare, workloads: []ioWorkload{
+			again(script("go build", "cd gomod && go build -o out . && rm out", "go")),
 			script("sqlite", sqliteScript, "sqlite3"),
 		}},
-		{"single operations", []ioWorkload{{name: "operations", run: operations}}},
-		{"large files", fioWorkloads()},
+		{name: "installing", parts: []string{"npm"}, prepare: npmPrepare, once: true, workloads: []ioWorkload{
+			ofNPM(script("npm ci", `cd npm && npm ci --offline $NPM`, "npm")),
+		}},
+		{name: "single operations", parts: []string{"small"}, workloads: []ioWorkload{{name: "operations", dentries: true, run: operations}}},
+		{name: "large files", parts: []string{"big.bin"}, workloads: fioWorkloads()},
 	}
 }
 
@@ -58,64 +77,53 @@ func ioSessions() []ioSession {
 const sqliteScript = `{ echo "PRAGMA synchronous=FULL; CREATE TABLE t(a INTEGER PRIMARY KEY, b BLOB);"
 i=0; while [ $i -lt 300 ]; do echo "INSERT INTO t(b) VALUES(randomblob(500));"; i=$((i+1)); done; } | sqlite3 t.db`
 
-// script is a workload that is a shell script, run in the root of the tree.
+// script is a workload that is a shell script.
 func script(name, text string, programs ...string) ioWorkload {
-	return ioWorkload{name: name, programs: programs, run: func(ctx context.Context, f *fixture, dir string) ([]reading, error) {
-		t := tool{dir: dir, env: append(f.goEnv(), "TARBALL="+f.tarball, "NPM="+strings.Join(f.npmArgs(), " "))}
-		c, err := measure(func() error { return t.run(ctx, "sh", "-c", text) })
-		return []reading{{name: name, unit: "s", value: c.wall.Seconds()}}, err
-	}}
+	return ioWorkload{name: name, programs: programs, script: text}
 }
 
-// warm is a script of which the best of three runs counts.
-func warm(name, text string, programs ...string) ioWorkload {
-	w := script(name, text, programs...)
-	w.runs = 3
-	once := w.run
-	w.run = func(ctx context.Context, f *fixture, dir string) ([]reading, error) {
-		var best []reading
-		for range w.runs {
-			r, err := once(ctx, f, dir)
-			if err != nil {
-				return nil, err
-			}
-			if best == nil || r[0].value < best[0].value {
-				best = r
-			}
-		}
-		return best, nil
-	}
-	return w
+// repeated runs a script fixture.repeat times, with $i counting.
+func repeated(text string) string {
+	return "i=0; while [ $i -lt $REPEAT ]; do " + text + " || exit 1; i=$((i+1)); done"
 }
 
+func again(w ioWorkload) ioWorkload  { w.again = true; return w }
 func cold(w ioWorkload) ioWorkload   { w.cold = true; return w }
 func needed(w ioWorkload) ioWorkload { w.needed = true; return w }
-func ofNPM(w ioWorkload) ioWorkload  { w.npm = true; return w }
+func best(n int, w ioWorkload) ioWorkload {
+	w.best = n
+	return w
+}
+func ofNPM(w ioWorkload) ioWorkload { w.npm = true; return w }
 
 // fioWorkloads read a large file of the lower and write one of the upper.
 func fioWorkloads() []ioWorkload {
 	const (
-		read   = "--filename=big.bin --readonly --invalidate=0 --size=128M "
-		repeat = "--time_based --runtime=2 --norandommap "
-		write  = "--filename=new.bin --size=128M --fallocate=none "
+		read   = "--filename=big.bin --readonly --invalidate=0 --size=256M "
+		repeat = "--time_based --runtime=1 --norandommap "
+		write  = "--filename=new.bin --size=256M --fallocate=none --overwrite=0 "
+		random = "--filename=old.bin --size=64M --fallocate=none --overwrite=1 "
+
+		load   = "cat big.bin >/dev/null"
+		remove = "rm -f new.bin"
 	)
 	return []ioWorkload{
-		cold(fio("read 1M cold", read+"--rw=read --bs=1M")),
-		fio("read 1M warm", read+"--rw=read --bs=1M "+repeat),
-		fio("read 4K random warm", read+"--rw=randread --bs=4k "+repeat),
-		cold(fio("mmap read cold", read+"--ioengine=mmap --rw=read --bs=64k")),
-		fio("mmap 4K random warm", read+"--ioengine=mmap --rw=randread --bs=4k "+repeat),
-		fio("write 1M + fsync", write+"--rw=write --bs=1M --end_fsync=1 --overwrite=0"),
-		fio("write 1M cached", write+"--rw=write --bs=1M --overwrite=1"),
-		fio("write 64K cached", write+"--rw=write --bs=64k --overwrite=1"),
-		fio("write 4K cached", write+"--rw=write --bs=4k --overwrite=1"),
-		fio("write 4K random", write+"--rw=randwrite --bs=4k --overwrite=1 "+repeat),
+		best(3, cold(fio("read 1M cold", "", read+"--rw=read --bs=1M"))),
+		fio("read 1M warm", load, read+"--rw=read --bs=1M "+repeat),
+		fio("read 4K random warm", load, read+"--rw=randread --bs=4k "+repeat),
+		best(3, cold(fio("mmap read cold", "", read+"--ioengine=mmap --rw=read --bs=64k"))),
+		fio("mmap 4K random warm", load, read+"--ioengine=mmap --rw=randread --bs=4k "+repeat),
+		best(3, fio("write 1M + fsync", remove, write+"--rw=write --bs=1M --end_fsync=1")),
+		best(3, fio("write 1M cached", remove, write+"--rw=write --bs=1M")),
+		best(3, fio("write 64K cached", remove, write+"--rw=write --bs=64k")),
+		fio("write 4K cached", remove, write+"--rw=write --bs=4k"),
+		fio("write 4K random", "head -c 67108864 big.bin >old.bin", random+"--rw=randwrite --bs=4k "+repeat),
 	}
 }
 
-// fio is a workload of one job of fio.
-func fio(name, args string) ioWorkload {
-	return ioWorkload{name: name, programs: []string{"fio"}, run: func(ctx context.Context, _ *fixture, dir string) ([]reading, error) {
+// fio is a workload of one job of fio, with a script that prepares it.
+func fio(name, prepare, args string) ioWorkload {
+	return ioWorkload{name: name, prepare: prepare, programs: []string{"fio"}, run: func(ctx context.Context, _ *fixture, dir string) ([]reading, error) {
 		if !strings.Contains(args, "ioengine") {
 			args += " --ioengine=psync"
 		}
@@ -144,9 +152,6 @@ func fio(name, args string) ioWorkload {
 
 // operations runs the single operations in a process of its own, which can be ended when the mount hangs.
 func operations(ctx context.Context, f *fixture, dir string) ([]reading, error) {
-	if err := dropDentries(); err != nil {
-		return nil, err
-	}
 	// The Go runtime's signals to itself would interrupt system calls, which FUSE turns into requests of their own.
 	t := tool{dir: filepath.Clean(dir), env: []string{"GODEBUG=asyncpreemptoff=1"}}
 	out, err := t.output(ctx, f.self, "operations")

@@ -3,9 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
+	"regexp"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -54,15 +60,63 @@ func thisMachine(ctx context.Context) (machine, error) {
 	if out, err := (tool{}).output(ctx, "git", "describe", "--tags", "--always", "--dirty"); err == nil {
 		m.Version = string(bytes.TrimSpace(out))
 	}
-	for name, args := range map[string][]string{
-		"restic": {"version"}, "borg": {"--version"}, "git": {"--version"}, "btrfs": {"--version"},
-		"mksquashfs": {"-version"}, "node": {"--version"}, "npm": {"--version"},
-	} {
-		// A program that is missing is named where it is needed.
-		if out, err := (tool{}).output(ctx, name, args...); err == nil {
-			first, _, _ := strings.Cut(string(out), "\n")
-			m.Programs[name] = strings.TrimSpace(first)
+	for name, args := range versionArgs {
+		// A program that is missing is named where it is needed. Some tell their version with an error, or on stderr.
+		out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+		if errors.Is(err, exec.ErrNotFound) {
+			continue
+		}
+		if v := versionIn.FindString(string(out)); v != "" {
+			m.Programs[name] = v
 		}
 	}
 	return m, ctx.Err()
+}
+
+// versionArgs makes programs tell their version.
+var versionArgs = map[string][]string{
+	"restic": {"version"}, "borg": {"--version"}, "git": {"--version"}, "btrfs": {"--version"}, "mksquashfs": {"-version"},
+	"squashfuse": {"--help"}, "fuse-overlayfs": {"--version"}, "rsync": {"--version"}, "tar": {"--version"}, "gzip": {"--version"},
+	"cp": {"--version"}, "fio": {"--version"}, "sqlite3": {"--version"}, "python3": {"--version"}, "node": {"--version"},
+	"npm": {"--version"}, "debootstrap": {"--version"}, "mount": {"--version"},
+}
+
+// versionIn finds the first thing that looks like a version.
+var versionIn = regexp.MustCompile(`[0-9]+(\.[0-9]+)+(-dev|rc[0-9]+)?`)
+
+// same says whether times of two machines can be compared.
+func (m machine) same(o machine) bool {
+	return m.CPU == o.CPU && m.Cores == o.Cores && m.Kernel == o.Kernel
+}
+
+// tools lists the versions of the programs, in lines of at most width characters if their names are shorter.
+func (m machine) tools(width int) string {
+	var lines []string
+	line := ""
+	for _, name := range slices.Sorted(maps.Keys(m.Programs)) {
+		word := name + " " + m.Programs[name]
+		switch {
+		case line == "":
+			line = word
+		case len(line)+len(word)+2 > width:
+			lines, line = append(lines, line+","), word
+		default:
+			line += ", " + word
+		}
+	}
+	return strings.Join(append(lines, line), "\n")
+}
+
+// loadAverage is the kernel's, of the last minute; 0 where it does not tell.
+func loadAverage() float64 {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	load, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return 0
+	}
+	return load
 }

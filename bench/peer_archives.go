@@ -89,7 +89,9 @@ func (t tarball) store(ctx context.Context, i int, prev, state string) error {
 	if err := os.WriteFile(t.gone(i), lines(gone), 0o644); err != nil {
 		return fmt.Errorf("write list: %w", err)
 	}
-	return tool{stdin: lines(added)}.run(ctx, "tar", "-C", state, "-czf", t.path(i), "--no-recursion", "--null", "-T", "-")
+	// In the format that keeps fractions of seconds, and without times that no image has.
+	return tool{stdin: lines(added)}.run(ctx, "tar", "--format=posix", "--pax-option=delete=atime,delete=ctime",
+		"-C", state, "-czf", t.path(i), "--no-recursion", "--null", "-T", "-")
 }
 
 // withParents adds the directories whose times change when entries are extracted or removed; those that are

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"strings"
 )
 
@@ -97,12 +97,26 @@ func (b borg) restore(ctx context.Context, i int, dest string) error {
 }
 
 func (b borg) drop(ctx context.Context, from, to int) error {
-	args := []string{"delete"}
-	for i := from; i < to; i++ {
-		args = append(args, filepath.Base(b.archive(i))) // the archives of BORG_REPO
+	if from == to {
+		return nil
+	}
+	// The first is an archive of BORG_REPO, the others are names in the same repository. borg says nothing of names that do
+	// not exist, so what is left is counted.
+	args := []string{"delete", b.archive(from)}
+	for i := from + 1; i < to; i++ {
+		args = append(args, strings.TrimPrefix(b.archive(i), "::"))
 	}
 	if err := b.t.run(ctx, "borg", args...); err != nil {
 		return err
+	}
+	left, err := b.t.output(ctx, "borg", "list", "--short")
+	if err != nil {
+		return err
+	}
+	for i := from; i < to; i++ {
+		if bytes.Contains(left, []byte(strings.TrimPrefix(b.archive(i), "::"))) {
+			return fmt.Errorf("borg delete: %s is still there", b.archive(i))
+		}
 	}
 	return b.t.run(ctx, "borg", "compact", "--threshold", "0")
 }

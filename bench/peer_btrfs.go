@@ -15,6 +15,7 @@ import (
 func btrfsPeer() peer {
 	return peer{
 		name: "btrfs zstd", programs: []string{"btrfs", "mkfs.btrfs", "mount", "umount", "rsync"}, root: true, exact: true,
+		remark: "its CPU time lacks that of the kernel's own threads, which compress and write",
 		open: func(ctx context.Context, dir string) (keeper, error) {
 			const imageSize = 16 << 30 // sparse
 			b := btrfs{image: dir + ".img", dir: dir}
@@ -43,7 +44,7 @@ func (b btrfs) live() string { return filepath.Join(b.dir, "live") }
 func (b btrfs) snap(i int) string { return filepath.Join(b.dir, fmt.Sprintf("s%04d", i)) }
 
 func (b btrfs) store(ctx context.Context, i int, _, state string) error {
-	if err := (tool{}).run(ctx, "rsync", "-aHAX", "--delete", "--inplace", "--no-whole-file", state+"/", b.live()+"/"); err != nil {
+	if err := (tool{}).run(ctx, "rsync", append(rsyncArgs(), "-A", "--inplace", "--no-whole-file", state+"/", b.live()+"/")...); err != nil {
 		return err
 	}
 	return tool{}.run(ctx, "btrfs", "subvolume", "snapshot", "-r", b.live(), b.snap(i))

@@ -11,7 +11,7 @@ import (
 // gitPeer commits every state and packs once at the end, with the given command.
 func gitPeer(name string, pack ...string) peer {
 	return peer{
-		name: name, programs: []string{"git"},
+		name: name, programs: []string{"git"}, plain: true,
 		open: func(ctx context.Context, dir string) (keeper, error) {
 			g := git{dir: dir, pack: pack, t: tool{env: []string{
 				"GIT_DIR=" + dir, "GIT_AUTHOR_NAME=bench", "GIT_AUTHOR_EMAIL=bench@localhost", "GIT_COMMITTER_NAME=bench",

@@ -34,6 +34,41 @@ func snapfsPeer() peer {
 	}
 }
 
+// snapfsCreatePeer is snapfs as somebody uses it who has directories and no mount: each state becomes a workspace of its
+// own, which only lives until it is frozen.
+func snapfsCreatePeer() peer {
+	return peer{
+		name: "snapfs create", programs: []string{"cp", "fusermount3"}, exact: true, full: true,
+		open: func(ctx context.Context, dir string) (keeper, error) {
+			h, err := sandbox.Open(ctx, dir, sandbox.Options{})
+			if err != nil {
+				return nil, fmt.Errorf("open home: %w", err)
+			}
+			return &created{snapfs{api: h, home: dir}}, nil
+		},
+	}
+}
+
+type created struct{ snapfs }
+
+func (c *created) store(ctx context.Context, i int, _, state string) error {
+	name := fmt.Sprintf("w%04d", i)
+	if _, err := c.api.Create(ctx, sandbox.CreateRequest{Name: name, Source: state}); err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	snap, err := c.api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: name, Name: fmt.Sprintf("s%04d", i), WaitStored: true})
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	c.ids = append(c.ids, snap.ID)
+	if err := c.api.Destroy(ctx, sandbox.RefRequest{Ref: name}); err != nil {
+		return fmt.Errorf("destroy workspace: %w", err)
+	}
+	return nil
+}
+
+func (c *created) settle(ctx context.Context) error { return c.reopen(ctx) }
+
 type snapfs struct {
 	api         sandbox.API // nil while closed
 	home, mount string
@@ -41,7 +76,7 @@ type snapfs struct {
 }
 
 func (s *snapfs) store(ctx context.Context, i int, _, state string) error {
-	if err := (tool{}).run(ctx, "rsync", "-aHX", "--delete", state+"/", s.mount+"/"); err != nil {
+	if err := (tool{}).run(ctx, "rsync", append(rsyncArgs(), state+"/", s.mount+"/")...); err != nil {
 		return err
 	}
 	snap, err := s.api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "bench", Name: fmt.Sprintf("s%04d", i), WaitStored: true})
@@ -54,7 +89,7 @@ func (s *snapfs) store(ctx context.Context, i int, _, state string) error {
 
 // settle removes the workspace, as no peer keeps a working copy.
 func (s *snapfs) settle(ctx context.Context) error {
-	if _, err := s.api.Unmount(ctx, sandbox.UnmountRequest{Workspace: "bench"}); err != nil {
+	if _, err := s.api.Unmount(ctx, sandbox.UnmountRequest{Workspace: "bench", Force: true}); err != nil {
 		return fmt.Errorf("unmount: %w", err)
 	}
 	if err := s.api.Destroy(ctx, sandbox.RefRequest{Ref: "bench"}); err != nil {
@@ -97,7 +132,8 @@ func (s *snapfs) restore(ctx context.Context, i int, dest string) (err error) {
 		return errors.Join(err, os.RemoveAll(mnt))
 	}
 	err = tool{}.run(ctx, "cp", "-a", mnt+"/.", dest)
-	_, uerr := s.api.Unmount(clean, sandbox.UnmountRequest{Workspace: w.ID, Force: err != nil})
+	// By force, or a mount namespace that somebody made meanwhile keeps a copy, and the workspace cannot be destroyed.
+	_, uerr := s.api.Unmount(clean, sandbox.UnmountRequest{Workspace: w.ID, Force: true})
 	return errors.Join(err, uerr, os.Remove(mnt))
 }
 

@@ -12,7 +12,27 @@ var debianPackages = map[string]string{
 	"restic": "restic", "borg": "borgbackup", "git": "git", "btrfs": "btrfs-progs", "mkfs.btrfs": "btrfs-progs",
 	"mksquashfs": "squashfs-tools", "unsquashfs": "squashfs-tools", "squashfuse": "squashfuse", "fuse-overlayfs": "fuse-overlayfs",
 	"rsync": "rsync", "tar": "tar", "gzip": "gzip", "mount": "mount", "umount": "mount", "node": "nodejs", "npm": "npm", "npx": "npm",
-	"python3": "python3", "sqlite3": "sqlite3", "fio": "fio",
+	"python3": "python3", "sqlite3": "sqlite3", "fio": "fio", "fusermount3": "fuse3", "debootstrap": "debootstrap", "cp": "coreutils",
+	"unshare": "util-linux", "chroot": "coreutils",
+}
+
+// rsyncArgs make a tree what another one is. Files that were changed within a second differ by their nanoseconds, which rsync does not look
+// at by itself.
+func rsyncArgs() []string { return []string{"-aHXD", "--delete", "--modify-window=-1"} }
+
+// packagesOf names the packages of programs, and of those that no package is known for the program.
+func packagesOf(programs []string) []string {
+	var out []string
+	for _, p := range programs {
+		name := debianPackages[p]
+		if name == "" {
+			name = p
+		}
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // installPeers installs what is missing; it needs root.

@@ -3,58 +3,131 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/term"
 )
 
-// progress shows one line of what is going on, on a terminal only. Safe for concurrent use.
+// progress shows one line of what is going on and how much is left: on a terminal a bar, elsewhere a plain line now and
+// then. Work is counted in units of whoever announces it. Safe for concurrent use.
 type progress struct {
-	mu    sync.Mutex
-	out   *os.File // nil: shows nothing
-	last  time.Time
-	shown bool
+	out      *os.File
+	terminal bool
+
+	mu          sync.Mutex // guards what follows
+	last        time.Time  // of the newest line
+	shown       bool
+	prefix      string    // the stage
+	start       time.Time // of the first unit
+	total, done float64   // units of the stage
 }
 
 func newProgress(out *os.File) *progress {
-	if !term.IsTerminal(int(out.Fd())) {
-		out = nil
-	}
-	return &progress{out: out}
+	return &progress{out: out, terminal: term.IsTerminal(int(out.Fd())), last: time.Now()}
 }
 
-// step shows that done of total of what are done; at most some times a second.
-func (p *progress) step(what string, done, total int) {
-	const width, pause = 30, 100 * time.Millisecond
+// stage begins a part of the run, with work of its own.
+func (p *progress) stage(i, n int, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.out == nil || time.Since(p.last) < pause && done != total {
-		return
+	p.total, p.done, p.start = 0, 0, time.Time{}
+	p.prefix = name + ": "
+	if n > 1 {
+		p.prefix = fmt.Sprintf("(%d of %d) %s: ", i, n, name)
 	}
-	p.last, p.shown = time.Now(), true
-	filled := width
-	if total > 0 {
-		filled = min(width, width*done/total)
-	}
-	bar := make([]byte, width)
-	for i := range bar {
-		bar[i] = '.'
-		if i < filled {
-			bar[i] = '#'
-		}
-	}
-	fmt.Fprintf(p.out, "\r\x1b[K[%s] %d/%d %s", bar, done, total, what)
 }
 
-// say shows what is going on where the amount of work is not known.
+// expect announces units of work of this stage.
+func (p *progress) expect(units float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.total += units
+	if p.start.IsZero() {
+		p.start = time.Now()
+	}
+}
+
+// did counts announced units as done.
+func (p *progress) did(units float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done = min(p.total, p.done+units)
+}
+
+// step shows that done of total of what are done.
+func (p *progress) step(what string, done, total int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.due(done == total && p.total == 0) {
+		return
+	}
+	share := -1. // unknown
+	switch {
+	case p.total > 0:
+		share = p.done / p.total
+	case total > 0:
+		share = float64(done) / float64(total)
+	}
+	if total > 0 {
+		what = fmt.Sprintf("%s %d/%d", what, done, total)
+	}
+	p.line(share, what)
+}
+
+// say shows what is going on.
 func (p *progress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.out != nil {
-		p.shown = true
-		fmt.Fprintf(p.out, "\r\x1b[K"+format, args...)
+	if !p.due(false) {
+		return
 	}
+	share := -1.
+	if p.total > 0 {
+		share = p.done / p.total
+	}
+	p.line(share, fmt.Sprintf(format, args...))
+}
+
+// due says whether it is time for a new line. mu is held.
+func (p *progress) due(now bool) bool {
+	pause := 100 * time.Millisecond
+	if !p.terminal {
+		pause, now = 20*time.Second, false
+	}
+	if time.Since(p.last) < pause && !now {
+		return false
+	}
+	p.last = time.Now()
+	return true
+}
+
+// line writes; share is negative where it is not known. mu is held.
+func (p *progress) line(share float64, what string) {
+	const width = 30
+	left := ""
+	// An estimate from less than a fiftieth of the work says nothing.
+	if p.total > 0 && share > 0.02 {
+		d := time.Duration(float64(time.Since(p.start)) * (1 - share) / share)
+		left = fmt.Sprintf(", %s left", d.Round(time.Second))
+	}
+	percent := ""
+	if share >= 0 {
+		percent = fmt.Sprintf("%.0f %%%s, ", 100*share, left)
+	}
+	if !p.terminal {
+		fmt.Fprintf(p.out, "%s%s%s\n", p.prefix, percent, what)
+		return
+	}
+	filled := max(0, min(width, int(width*share)))
+	bar := strings.Repeat("#", filled) + strings.Repeat(".", width-filled)
+	text := fmt.Sprintf("[%s] %s%s%s", bar, percent, p.prefix, what)
+	if columns, _, err := term.GetSize(int(p.out.Fd())); err == nil && len(text) >= columns && columns > 1 {
+		text = text[:columns-1] // a second line would stay behind
+	}
+	fmt.Fprint(p.out, "\r\x1b[K"+text)
+	p.shown = true
 }
 
 // clear removes the line.
@@ -66,5 +139,3 @@ func (p *progress) clear() {
 		p.shown = false
 	}
 }
-
-func (p *progress) done() { p.clear() }

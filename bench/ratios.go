@@ -2,10 +2,8 @@ package main
 
 import (
 	"fmt"
-	"image/color"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -13,6 +11,7 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 )
 
 // The subjects that others are compared with: the table has a column of ratios for each, the chart is in units of
@@ -32,11 +31,35 @@ func valueOf(metrics []metric, subject, name string) (metric, bool) {
 }
 
 // printRatios writes a case with a row per metric, a column per subject, and for each subject that is snapfs its ratios:
-// of times or of throughputs, so that a time below 1 and a throughput above 1 are better than the other's.
+// of times or of throughputs, so that a time below 1 and a throughput above 1 are better than the other's. Processor times
+// are a table of their own.
 func (r *report) printRatios(w io.Writer, c string) {
 	metrics := r.ofCase(c)
-	subjects := unique(metrics, func(m metric) string { return m.Subject })
+	var wall, cpu []metric
+	for _, m := range metrics {
+		if strings.HasSuffix(m.Name, cpuSuffix) || strings.HasSuffix(m.Name, serverSuffix) {
+			cpu = append(cpu, m)
+		} else {
+			wall = append(wall, m)
+		}
+	}
 	fmt.Fprintf(w, "\n%s: %s\n", c, r.About[c])
+	printTable(w, wall)
+	if len(cpu) > 0 {
+		fmt.Fprintf(w, "\n%s: processor time of programs and server together, and of the server\n", c)
+		printTable(w, cpu)
+	}
+	fmt.Fprintln(w)
+	prefix := c + ": "
+	for _, key := range slices.Sorted(maps.Keys(r.Requests)) {
+		if what, ok := strings.CutPrefix(key, prefix); ok {
+			fmt.Fprintf(w, "requests, %s: %s\n", what, spell(r.Requests[key]))
+		}
+	}
+}
+
+func printTable(w io.Writer, metrics []metric) {
+	subjects := unique(metrics, func(m metric) string { return m.Subject })
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	head := "\t\t" + strings.Join(subjects, "\t")
 	for _, s := range subjects {
@@ -71,82 +94,46 @@ func (r *report) printRatios(w io.Writer, c string) {
 		fmt.Fprintf(tw, "%s\t%s%s\t\n", name, unit, row)
 	}
 	_ = tw.Flush() // an error of w is the terminal's
-	prefix := c + ": "
-	for _, key := range slices.Sorted(maps.Keys(r.Requests)) {
-		if what, ok := strings.CutPrefix(key, prefix); ok {
-			fmt.Fprintf(w, "requests, %s: %s\n", what, spell(r.Requests[key]))
-		}
-	}
 }
 
-// drawRatios draws the times of a case in units of ratioTo's, a group of bars per workload and a bar per subject.
-func (r *report) drawRatios(dir, c string) error {
+// ratioPicture draws the times of a case in units of ratioTo's: a line per workload, a mark per subject.
+func (r *report) ratioPicture(c string, t theme) picture {
 	metrics := r.ofCase(c)
 	var names []string
 	for _, m := range metrics {
-		if _, ok := valueOf(metrics, ratioTo, m.Name); ok && !m.More && m.Unit == "s" && !slices.Contains(names, m.Name) {
+		if base, ok := valueOf(metrics, ratioTo, m.Name); ok && base.Value > 0 && !m.More && m.Unit != "MB/s" && !strings.HasSuffix(m.Name, "cpu") && !slices.Contains(names, m.Name) {
 			names = append(names, m.Name)
 		}
 	}
 	if len(names) < 2 {
-		return nil
+		return picture{}
 	}
 	slices.Reverse(names) // the last is drawn at the top
-	subjects := unique(metrics, func(m metric) string { return m.Subject })
-	for _, t := range themes {
-		file := filepath.Join(dir, fmt.Sprintf("%s-%s-%s.svg", r.Suite, fileName(c), t.name))
-		if err := drawGroups(file, c+": time in units of "+ratioTo+"'s", metrics, names, subjects, t); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func drawGroups(path, title string, metrics []metric, names, subjects []string, t theme) error {
-	const thick = 5 // points
-	p := plot.New()
-	p.BackgroundColor = t.page
-	p.Title.Text, p.Title.TextStyle.Color = title, t.ink
-	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Color, a.Label.TextStyle.Color, a.Tick.Label.Color, a.Tick.Color = t.ink, t.ink, t.ink, t.ink
-	}
-	p.Legend.TextStyle.Color, p.Legend.Top = t.ink, false
-	p.X.Min = 0
+	p := newPlot(c+": time in units of "+ratioTo+"'s, left is faster", t)
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logTicks)
 	grid := plotter.NewGrid()
-	grid.Horizontal.Width, grid.Vertical.Color = 0, t.gridlines
+	grid.Horizontal.Color, grid.Vertical.Color = t.gridlines, t.gridlines
 	p.Add(grid)
-	for i, s := range subjects {
-		values := make(plotter.Values, len(names))
+	marks := t.marks(unique(metrics, func(m metric) string { return m.Subject }))
+	marks = slices.DeleteFunc(marks, func(m mark) bool { return m.subject == ratioTo })
+	least, most := 0.5, 2.
+	for _, m := range marks {
+		var points plotter.XYs
 		for k, name := range names {
-			m, ok := valueOf(metrics, s, name)
-			base, there := valueOf(metrics, ratioTo, name)
-			if ok && there && base.Value > 0 {
-				values[k] = m.Value / base.Value
+			if v, ok := valueOf(metrics, m.subject, name); ok && v.Value > 0 {
+				base, _ := valueOf(metrics, ratioTo, name)
+				points = append(points, plotter.XY{X: v.Value / base.Value, Y: float64(k)})
+				least, most = min(least, v.Value/base.Value), max(most, v.Value/base.Value)
 			}
 		}
-		b, err := plotter.NewBarChart(values, vg.Points(thick))
-		if err != nil {
-			return fmt.Errorf("draw %s: %w", path, err)
-		}
-		b.Horizontal, b.LineStyle.Width, b.Color = true, 0, shade(t.bar, i)
-		if strings.HasPrefix(s, "snapfs") {
-			b.Color = shade(t.ours, i)
-		}
-		b.Offset = vg.Points(thick * (float64(len(subjects)-1)/2 - float64(i)))
-		p.Add(b)
-		p.Legend.Add(s, b)
+		p.Add(&plotter.Scatter{XYs: points, GlyphStyle: m.style})
 	}
 	p.NominalY(names...)
-	height := vg.Points(float64(len(names)) * (thick*float64(len(subjects)) + 8))
-	if err := p.Save(18*vg.Centimeter, height+3*vg.Centimeter, path); err != nil {
-		return fmt.Errorf("draw %s: %w", path, err)
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = least/1.2, most*1.2, -0.6, float64(len(names))-0.4
+	one := &plotter.Line{XYs: plotter.XYs{{X: 1, Y: p.Y.Min}, {X: 1, Y: p.Y.Max}}, LineStyle: draw.LineStyle{Color: t.ink, Width: vg.Points(1)}}
+	p.Add(one)
+	return picture{
+		legend: marks, rows: [][]*plot.Plot{{p}}, width: 20 * vg.Centimeter,
+		heights: []vg.Length{vg.Length(len(names))*0.6*vg.Centimeter + 2.1*vg.Centimeter},
 	}
-	return nil
-}
-
-// shade varies a colour, so that neighbouring bars can be told apart.
-func shade(c color.Color, i int) color.Color {
-	r, g, b, a := c.RGBA()
-	f := []uint32{100, 75, 50}[i%3]
-	return color.RGBA{uint8(r * f / 100 >> 8), uint8(g * f / 100 >> 8), uint8(b * f / 100 >> 8), uint8(a >> 8)}
 }

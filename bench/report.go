@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +25,17 @@ type metric struct {
 	Unit    string  `json:"unit"`
 	Value   float64 `json:"value"`
 	More    bool    `json:"more_is_better,omitempty"`
+
+	Samples []float64 `json:"samples,omitempty"` // of which Value is the median, if there are several
+}
+
+// taking is one run that a report has figures of.
+type taking struct {
+	Date    time.Time `json:"date"`
+	Command string    `json:"command"`
+	Version string    `json:"snapfs"`
+	Load    float64   `json:"load"` // processes that wanted to run in the minute before
+	Remark  string    `json:"remark,omitempty"`
 }
 
 // report is what a suite found. Filled by one goroutine.
@@ -31,28 +44,113 @@ type report struct {
 	Date    time.Time         `json:"date"`
 	Command string            `json:"command"`
 	Machine machine           `json:"machine"`
-	About   map[string]string `json:"about"` // of each case
+	Earlier []taking          `json:"earlier,omitempty"` // runs whose figures --merge kept
+	Load    float64           `json:"load"`
+	Seconds float64           `json:"seconds"` // that the whole run took
+	Remark  string            `json:"remark,omitempty"`
+	About   map[string]string `json:"about"`             // of each case
+	Digests map[string]string `json:"corpora,omitempty"` // of each corpus
 	Metrics []metric          `json:"metrics"`
+	Whole   []string          `json:"whole,omitempty"` // "case/subject" that were measured to the end
 	Notes   []string          `json:"notes,omitempty"` // missing subjects, failures
-	charts  []string          // names of metrics that are drawn
+
+	dir      string          // where it is saved
+	failures int             // measurements that failed
+	fresh    map[string]bool // "case/subject" that this run has measured, of a merged report
 
 	// Requests counts, for suites of mounts, what the kernel asked of the server during a workload.
 	Requests   map[string]map[string]uint64 `json:"requests,omitempty"`
-	transposed bool                         // printed and drawn with a row per metric, see ratios.go
+	Floors     []floor                      `json:"floors,omitempty"`     // see floors.go
+	Transposed bool                         `json:"transposed,omitempty"` // printed and drawn with a row per metric, see ratios.go
 }
 
-func newReport(ctx context.Context, suite string) (*report, error) {
+func newReport(ctx context.Context, suite, remark string) (*report, error) {
 	m, err := thisMachine(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return &report{
-		Suite: suite, Date: time.Now().UTC().Truncate(time.Second), Machine: m, About: map[string]string{},
-		Command: "go run ./bench " + strings.Join(os.Args[1:], " "),
+		Suite: suite, Date: time.Now().UTC().Truncate(time.Second), Machine: m, Remark: remark, Load: loadAverage(),
+		About: map[string]string{}, Digests: map[string]string{}, fresh: map[string]bool{}, Command: commandLine(),
 	}, nil
 }
 
-func (r *report) add(m metric) { r.Metrics = append(r.Metrics, m) }
+// commandLine is what was typed, as a shell would take it.
+func commandLine() string {
+	words := []string{"go run ./bench"}
+	for _, a := range os.Args[1:] {
+		if strings.ContainsAny(a, " '\"$&|;<>()*?") {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
+}
+
+// add takes a figure; the first one of a case and subject drops what an adopted report has of them.
+func (r *report) add(m metric) {
+	r.begin(m.Case, m.Subject)
+	r.Metrics = append(r.Metrics, m)
+}
+
+// begin drops what an adopted report has of a case and subject, which is now measured anew.
+func (r *report) begin(c, subject string) {
+	key := c + "/" + subject
+	if r.fresh == nil || r.fresh[key] {
+		return
+	}
+	r.fresh[key] = true
+	r.Metrics = slices.DeleteFunc(r.Metrics, func(m metric) bool { return m.Case == c && m.Subject == subject })
+	r.Whole = slices.DeleteFunc(r.Whole, func(k string) bool { return k == key })
+	r.Notes = slices.DeleteFunc(r.Notes, func(n string) bool { return strings.HasPrefix(n, subject+" on "+c+": ") })
+}
+
+// forget drops what was measured of a case and subject, half of which would be taken for all.
+func (r *report) forget(c, subject string) {
+	r.Metrics = slices.DeleteFunc(r.Metrics, func(m metric) bool { return m.Case == c && m.Subject == subject })
+}
+
+// whole says whether an adopted report has all of a case and subject.
+func (r *report) whole(c, subject string) bool { return slices.Contains(r.Whole, c+"/"+subject) }
+
+// adopt takes over the figures of an earlier report, if there is one and it is of the same machine.
+func (r *report) adopt(path string) error {
+	old, err := loadReport(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !old.Machine.same(r.Machine) {
+		return fmt.Errorf("%s is of another machine: %s", path, old.Machine)
+	}
+	r.Metrics, r.Notes, r.Whole, r.About, r.Requests = old.Metrics, old.Notes, old.Whole, old.About, old.Requests
+	if old.Digests != nil {
+		r.Digests = old.Digests
+	}
+	r.Earlier = append(old.Earlier, taking{old.Date, old.Command, old.Machine.Version, old.Load, old.Remark})
+	return nil
+}
+
+// order sorts the figures by case and subject, as far as they are in the lists; others keep their places after them.
+func (r *report) order(cases, subjects []string) {
+	rank := func(list []string, name string) int {
+		if i := slices.Index(list, name); i >= 0 {
+			return i
+		}
+		return len(list)
+	}
+	slices.SortStableFunc(r.Metrics, func(a, b metric) int {
+		return cmp.Or(cmp.Compare(rank(cases, a.Case), rank(cases, b.Case)), cmp.Compare(rank(subjects, a.Subject), rank(subjects, b.Subject)))
+	})
+}
+
+// fail records that a measurement failed.
+func (r *report) fail(format string, args ...any) {
+	r.failures++
+	r.note(format, args...)
+}
 
 // note records what the figures do not show; the same note once.
 func (r *report) note(format string, args ...any) {
@@ -89,9 +187,14 @@ func (r *report) cases() []string {
 // print writes one table per case: a row per subject, a column per metric.
 func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "suite %s, %s\n%s\n", r.Suite, r.Date.Format(time.RFC3339), r.Machine)
+	for line := range strings.Lines(r.Machine.tools(100)) {
+		fmt.Fprint(w, line)
+	}
+	fmt.Fprintln(w)
 	for _, c := range r.cases() {
-		if r.transposed {
+		if r.Transposed {
 			r.printRatios(w, c)
+			r.printFloors(w, c)
 			continue
 		}
 		metrics := r.ofCase(c)
@@ -110,8 +213,20 @@ func (r *report) print(w io.Writer) {
 		}
 		_ = tw.Flush() // an error of w is the terminal's
 	}
+	for _, b := range r.behind() {
+		fmt.Fprintln(w, "behind:", b)
+	}
 	for _, n := range r.Notes {
 		fmt.Fprintln(w, "note:", n)
+	}
+	if r.Seconds > 0 {
+		fmt.Fprintf(w, "the whole took %v\n", time.Duration(r.Seconds*float64(time.Second)))
+	}
+	if r.Remark != "" {
+		fmt.Fprintln(w, "remark:", r.Remark)
+	}
+	for _, t := range r.Earlier {
+		fmt.Fprintf(w, "also from %s, snapfs %s: %s %s\n", t.Date.Format(time.RFC3339), t.Version, t.Command, t.Remark)
 	}
 }
 
@@ -130,18 +245,33 @@ func figure(v float64) string {
 }
 
 // save writes the report as JSON and its charts beside it.
-func (r *report) save(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+func (r *report) save() error {
+	if err := r.keep(); err != nil {
+		return err
+	}
+	return r.drawAll(r.dir)
+}
+
+// keep writes the figures so far, so that they survive the end of the run.
+func (r *report) keep() error {
+	if r.dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return fmt.Errorf("save report: %w", err)
 	}
 	b, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
 		return fmt.Errorf("save report: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, r.Suite+".json"), append(b, '\n'), 0o644); err != nil {
+	final := filepath.Join(r.dir, r.Suite+".json")
+	if err := os.WriteFile(final+".new", append(b, '\n'), 0o644); err != nil {
 		return fmt.Errorf("save report: %w", err)
 	}
-	return r.drawAll(dir)
+	if err := os.Rename(final+".new", final); err != nil {
+		return fmt.Errorf("save report: %w", err)
+	}
+	return nil
 }
 
 func loadReport(path string) (*report, error) {
@@ -154,64 +284,4 @@ func loadReport(path string) (*report, error) {
 		return nil, fmt.Errorf("load report %s: %w", path, err)
 	}
 	return &r, nil
-}
-
-// compareReports prints every figure that differs by more than noise, the worst first.
-func compareReports(w io.Writer, oldPath, newPath string) error {
-	const noise = 0.02
-	before, err := loadReport(oldPath)
-	if err != nil {
-		return err
-	}
-	after, err := loadReport(newPath)
-	if err != nil {
-		return err
-	}
-	type change struct {
-		m     metric
-		old   float64
-		worse float64 // ratio, above 1 is worse
-	}
-	var changes []change
-	gone := 0
-	for _, m := range before.Metrics {
-		i := slices.IndexFunc(after.Metrics, func(n metric) bool {
-			return n.Case == m.Case && n.Subject == m.Subject && n.Name == m.Name
-		})
-		if i < 0 {
-			gone++
-			continue
-		}
-		n := after.Metrics[i]
-		if n.Value == m.Value || m.Value == 0 || n.Value == 0 {
-			continue
-		}
-		c := change{m: n, old: m.Value, worse: n.Value / m.Value}
-		if m.More {
-			c.worse = 1 / c.worse
-		}
-		if c.worse > 1+noise || c.worse < 1-noise {
-			changes = append(changes, c)
-		}
-	}
-	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(b.worse, a.worse) })
-	fmt.Fprintf(w, "old: %s, %s\nnew: %s, %s\n", before.Date.Format(time.DateOnly), before.Machine, after.Date.Format(time.DateOnly), after.Machine)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, c := range changes {
-		verdict := "better"
-		if c.worse > 1 {
-			verdict = "WORSE"
-		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s → %s %s\t%+.1f %%\n",
-			verdict, c.m.Case, c.m.Subject, c.m.Name, figure(c.old), figure(c.m.Value), c.m.Unit, 100*(c.m.Value/c.old-1))
-	}
-	if err := tw.Flush(); err != nil {
-		return fmt.Errorf("print comparison: %w", err)
-	}
-	fmt.Fprintf(w, "%d of %d figures differ by more than %.0f %%", len(changes), len(before.Metrics), 100*noise)
-	if gone > 0 {
-		fmt.Fprintf(w, ", %d are missing from the new report", gone)
-	}
-	fmt.Fprintln(w)
-	return nil
 }

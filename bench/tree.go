@@ -1,9 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
-	"time"
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
@@ -20,17 +20,18 @@ import (
 
 // treeInfo is what walking a tree finds.
 type treeInfo struct {
-	contents [32]byte // of paths, types, contents, targets and execute bits: all that every peer keeps
+	plain    [32]byte // of paths, contents, targets and execute bits of files and links outside of repositories: what every peer keeps
+	contents [32]byte // of these, of devices and the like, and of repositories
 	exact    [32]byte // of these and modes, owners, mtimes in nanoseconds and hard links
 	files    int
+	special  int // of files, those that are in contents only
 	bytes    int64
 }
 
-// inspect walks a tree and digests it. Directories that hold nothing and .git at the top are left out of
-// contents, as git cannot keep them.
+// inspect walks a tree and digests it. Directories are in exact only.
 func inspect(ctx context.Context, root string) (treeInfo, error) {
 	var info treeInfo
-	contents, exact := blake3.New(), blake3.New()
+	plain, contents, exact := blake3.New(), blake3.New(), blake3.New()
 	buf := make([]byte, 1<<20)
 	inodes := map[uint64]string{}
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
@@ -56,6 +57,12 @@ func inspect(ctx context.Context, root string) (treeInfo, error) {
 			return nil
 		}
 		info.files++
+		// What git leaves out: it keeps files and links, and nothing that is in a repository of its own.
+		outer := []io.Writer{contents, plain}
+		if !fi.Mode().IsRegular() && fi.Mode()&fs.ModeSymlink == 0 || slices.Contains(strings.Split(filepath.Dir(rel), "/"), ".git") {
+			info.special++
+			outer = outer[:1]
+		}
 		if !fi.Mode().IsRegular() {
 			target := ""
 			if fi.Mode()&fs.ModeSymlink != 0 {
@@ -63,7 +70,7 @@ func inspect(ctx context.Context, root string) (treeInfo, error) {
 					return err
 				}
 			}
-			_, err := fmt.Fprintf(io.MultiWriter(contents, exact), "%s\x00%v %s\n", rel, fi.Mode().Type(), target)
+			_, err := fmt.Fprintf(io.MultiWriter(append(outer, exact)...), "%s\x00%v %s\n", rel, fi.Mode().Type(), target)
 			return err
 		}
 		if st.Nlink > 1 {
@@ -80,18 +87,80 @@ func inspect(ctx context.Context, root string) (treeInfo, error) {
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(contents, "%s\x00%v\x00", rel, fi.Mode()&0o100 != 0); err != nil {
+		if _, err := fmt.Fprintf(io.MultiWriter(outer...), "%s\x00%v\x00", rel, fi.Mode()&0o100 != 0); err != nil {
 			return err
 		}
-		_, err = io.MultiWriter(contents, exact).Write(sum[:])
+		_, err = io.MultiWriter(append(outer, exact)...).Write(sum[:])
 		return err
 	})
 	if err != nil {
 		return info, fmt.Errorf("inspect %s: %w", root, err)
 	}
+	plain.Sum(info.plain[:0])
 	contents.Sum(info.contents[:0])
 	exact.Sum(info.exact[:0])
 	return info, nil
+}
+
+// firstDifference tells, for an error, where two trees differ first: ": PATH ..."; "" where nothing is found.
+func firstDifference(want, got string, exact bool) string {
+	text := ""
+	for _, pair := range [][2]string{{want, got}, {got, want}} {
+		_ = filepath.WalkDir(pair[0], func(p string, d fs.DirEntry, err error) error { // what cannot be read is not told
+			if err != nil || d.IsDir() && !exact {
+				return nil
+			}
+			rel, err := filepath.Rel(pair[0], p)
+			if err != nil {
+				return err
+			}
+			if what := difference(p, filepath.Join(pair[1], rel), exact); what != "" {
+				text = fmt.Sprintf(": %q %s", rel, what)
+				return fs.SkipAll
+			}
+			return nil
+		})
+		if text != "" {
+			break
+		}
+	}
+	return text
+}
+
+// difference tells what is not the same of two files; links among the files of a tree are not looked at.
+func difference(a, b string, exact bool) string {
+	var x, y unix.Stat_t
+	if unix.Lstat(a, &x) != nil || unix.Lstat(b, &y) != nil {
+		return "is not in both"
+	}
+	switch regular := x.Mode&unix.S_IFMT == unix.S_IFREG; {
+	case x.Mode&(unix.S_IFMT|0o100) != y.Mode&(unix.S_IFMT|0o100) || exact && x.Mode != y.Mode:
+		return fmt.Sprintf("has mode %o and %o", x.Mode, y.Mode)
+	case regular && x.Size != y.Size:
+		return fmt.Sprintf("has %d and %d bytes", x.Size, y.Size)
+	case exact && (x.Uid != y.Uid || x.Gid != y.Gid):
+		return "has different owners"
+	case exact && x.Mtim != y.Mtim:
+		return fmt.Sprintf("is of %d.%09d and %d.%09d", x.Mtim.Sec, x.Mtim.Nsec, y.Mtim.Sec, y.Mtim.Nsec)
+	case regular:
+		buf := make([]byte, 1<<20)
+		s, err := fileSum(a, buf)
+		o, oerr := fileSum(b, buf)
+		if err == nil && oerr == nil && s != o {
+			return "has different contents"
+		}
+	}
+	return ""
+}
+
+// digestOf is the digest of a history: of all that is seen of its states.
+func digestOf(infos []treeInfo) string {
+	h := blake3.New()
+	for _, in := range infos {
+		_, _ = h.Write(in.contents[:]) // never fails
+		_, _ = h.Write(in.exact[:])
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 func fileSum(path string, buf []byte) ([32]byte, error) {
@@ -128,111 +197,6 @@ func allocated(root string) (int64, error) {
 		return 0, fmt.Errorf("measure %s: %w", root, err)
 	}
 	return n, nil
-}
-
-// freeze copies the tree ws to next as one more state. Files that are as in prev, contents, mode and
-// time, become hard links to it. Whatever was changed after since gets the time stamp first, so that
-// states are the same on every machine.
-func freeze(ctx context.Context, ws, prev, next string, since, stamp time.Time) error {
-	type dirTime struct {
-		path string
-		t    time.Time
-	}
-	var dirs []dirTime
-	err := filepath.WalkDir(ws, func(p string, d fs.DirEntry, err error) error {
-		if err := cmp.Or(err, ctx.Err()); err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(ws, p)
-		if err != nil {
-			return err
-		}
-		fi, err := d.Info()
-		if err != nil {
-			return err
-		}
-		t := fi.ModTime()
-		if t.After(since) {
-			t = stamp
-			if err := setTime(p, t); err != nil {
-				return err
-			}
-		}
-		to := filepath.Join(next, rel)
-		switch {
-		case d.IsDir():
-			dirs = append(dirs, dirTime{to, t})
-			return os.MkdirAll(to, fi.Mode().Perm()|0o700)
-		case fi.Mode()&fs.ModeSymlink != 0:
-			target, err := os.Readlink(p)
-			if err != nil {
-				return err
-			}
-			return cmp.Or(os.Symlink(target, to), setTime(to, t))
-		case !fi.Mode().IsRegular():
-			return fmt.Errorf("%s is neither file, directory nor link", p)
-		}
-		if prev != "" {
-			old := filepath.Join(prev, rel)
-			if same, err := sameFile(old, p, fi, t); err != nil {
-				return err
-			} else if same {
-				return os.Link(old, to)
-			}
-		}
-		return cmp.Or(copyFile(p, to, fi.Mode().Perm()), setTime(to, t))
-	})
-	if err != nil {
-		return fmt.Errorf("freeze state: %w", err)
-	}
-	for _, d := range slices.Backward(dirs) { // children first, they change their parent's time
-		if err := setTime(d.path, d.t); err != nil {
-			return fmt.Errorf("freeze state: %w", err)
-		}
-	}
-	return nil
-}
-
-// setTime sets a file's, or a link's own, times.
-func setTime(path string, t time.Time) error {
-	ts := unix.NsecToTimespec(t.UnixNano())
-	if err := unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return fmt.Errorf("set time of %s: %w", path, err)
-	}
-	return nil
-}
-
-func sameFile(old, path string, fi fs.FileInfo, t time.Time) (bool, error) {
-	was, err := os.Lstat(old)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if was.Mode() != fi.Mode() || was.Size() != fi.Size() || !was.ModTime().Equal(t) {
-		return false, nil
-	}
-	a, err := os.ReadFile(old)
-	if err != nil {
-		return false, err
-	}
-	b, err := os.ReadFile(path)
-	return bytes.Equal(a, b), err
-}
-
-func copyFile(from, to string, perm fs.FileMode) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Chmod(perm), out.Close())
 }
 
 // changed lists the paths of next that are not in prev as they are, as tar would add them, and those

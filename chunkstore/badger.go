@@ -180,7 +180,8 @@ func memLogPath(dir string, n int) string {
 	return filepath.Join(dir, fmt.Sprintf("%05d%s", n, memExt))
 }
 
-// removeEmptyLogs removes logs that were made in advance and never used; Badger would refuse them.
+// removeEmptyLogs removes logs that were made in advance and never used; Badger would refuse them. Badger empties a log that it
+// has flushed before it removes it, and may do so at the same time.
 func removeEmptyLogs(dir string) error {
 	logs, err := memLogs(dir)
 	if err != nil {
@@ -188,7 +189,7 @@ func removeEmptyLogs(dir string) error {
 	}
 	for n, size := range logs {
 		if size == 0 {
-			if err := os.Remove(memLogPath(dir, n)); err != nil {
+			if err := os.Remove(memLogPath(dir, n)); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 		}

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
-// block is a decoded record; immutable.
+// block is a decoded record; immutable but for how.
 type block struct {
 	data    []byte
 	members []blockMember // in order of their numbers
+	how     atomic.Int32  // see first
 }
 
 type blockMember struct {
@@ -19,6 +21,7 @@ type blockMember struct {
 
 func newBlock(r *record, data []byte) *block {
 	b := &block{data: data, members: make([]blockMember, 0, len(r.members))}
+	b.how.Store(blockWaited)
 	off := 0
 	for _, m := range r.members {
 		b.members = append(b.members, blockMember{m.num, off, m.len})
@@ -122,36 +125,48 @@ func (s *Store) block(loc locator, num uint64) (*block, error) {
 
 // decode reads and decodes a record, for the sake of chunk num.
 func (s *Store) decode(loc locator, rec *located, num uint64) (*block, error) {
-	r, err := s.packs.read(rec.place)
+	sc := takeScratch()
+	defer sc.release()
+	r, err := s.packs.readInto(sc, rec.place)
 	if err != nil {
 		return nil, err
 	}
-	fail := func(err error) (*block, error) {
+	return s.unpack(loc, rec, r, num)
+}
+
+// unpack decodes a record that was read into scratch memory, which is changed.
+func (s *Store) unpack(loc locator, rec *located, r *record, num uint64) (*block, error) {
+	var data []byte
+	var err error
+	if r.kind == recStored {
+		data = slices.Clone(r.frame)
+	} else {
+		data, err = s.unframe(make([]byte, 0, r.raw()), loc, rec, r, num)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("pack %d at %d: %w", rec.pack, rec.off, err)
 	}
-	switch r.kind {
-	case recStored:
-		return newBlock(r, r.frame), nil
-	case recBlock, recDelta:
-	default:
-		return fail(corruptf("no chunks"))
+	return newBlock(r, data), nil
+}
+
+// unframe decodes the frame of a record that was read into scratch memory, which is changed. dst is empty and has room.
+func (s *Store) unframe(dst []byte, loc locator, rec *located, r *record, num uint64) ([]byte, error) {
+	if r.kind != recBlock && r.kind != recDelta {
+		return nil, corruptf("no chunks")
 	}
 	if r.gen != rec.gen || !slices.Equal(r.bases, rec.bases) {
-		return fail(corruptf("not the record of chunk %d", num))
+		return nil, corruptf("not the record of chunk %d", num)
 	}
 	dict, err := s.dictionary(loc, r)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	raw := r.raw()
-	data, err := s.codec.decode(make([]byte, 0, raw), r.frame, dict, raw)
+	data, err := s.codec.decodeWhole(dst, r.magicFrame(), dict, raw)
 	if err == nil && len(data) != raw {
 		err = corruptf("%d bytes instead of %d", len(data), raw)
 	}
-	if err != nil {
-		return fail(err)
-	}
-	return newBlock(r, data), nil
+	return data, err
 }
 
 // dictionary gives the chunks that a delta is based on, one behind the other; not to be changed.
@@ -184,6 +199,11 @@ func (s *Store) chunk(loc locator, num uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return b.need(num)
+}
+
+// need is chunk where the index says that there is one.
+func (b *block) need(num uint64) ([]byte, error) {
 	c, ok := b.chunk(num)
 	if !ok {
 		return nil, corruptf("chunk %d is not where the index says", num)

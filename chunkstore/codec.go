@@ -69,11 +69,16 @@ var errFrame = errors.New("not one zstd frame")
 // maxLen, and frames that are not sound, are errors of class ErrCorrupt. No more than maxLen bytes are
 // allocated whatever the frame claims.
 func (c *codec) decode(dst, frame, dict []byte, maxLen int) ([]byte, error) {
+	full := make([]byte, 0, len(zstdMagic)+len(frame))
+	full = append(append(full, zstdMagic...), frame...)
+	return c.decodeWhole(dst, full, dict, maxLen)
+}
+
+// decodeWhole is decode for a frame with its magic number.
+func (c *codec) decodeWhole(dst, full, dict []byte, maxLen int) ([]byte, error) {
 	bad := func(err error) ([]byte, error) {
 		return dst, fmt.Errorf("%w: zstd frame: %w", ErrCorrupt, err)
 	}
-	full := make([]byte, 0, len(zstdMagic)+len(frame))
-	full = append(append(full, zstdMagic...), frame...)
 	var h zstd.Header
 	if err := h.Decode(full); err != nil {
 		return bad(err)

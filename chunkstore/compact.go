@@ -269,14 +269,14 @@ func (s *Store) shrinkIndex() error {
 		return err
 	}
 	_, err = guarded("shrink index", func() (struct{}, error) {
-		s.opts.step.at("index flushes")
+		s.opts.Points.At("index flushes")
 		if err := s.db.DropPrefix([]byte{keySentinel}); err != nil {
 			return struct{}{}, err
 		}
-		s.opts.step.at("index flushed")
+		s.opts.Points.At("index flushed")
 		return struct{}{}, s.db.Flatten(1)
 	})
-	s.opts.step.at("index flattened")
+	s.opts.Points.At("index flattened")
 	if err != nil {
 		return fmt.Errorf("shrink index: %w", err)
 	}

@@ -11,12 +11,15 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/zeebo/blake3"
+
+	"snapfs/internal/testseed"
 )
 
 const crashDir = "SNAPFS_TEST_CRASH_DIR"
@@ -38,7 +41,11 @@ func crashWriter(dir string) {
 		fmt.Println("error", err)
 		return
 	}
-	seed := uint64(time.Now().UnixNano())
+	seed, err := strconv.ParseUint(os.Getenv(testseed.Variable), 10, 64)
+	if err != nil {
+		fmt.Println("error", err)
+		return
+	}
 	r := rand.New(rand.NewPCG(seed, 1))
 	fmt.Println("seed", seed)
 	old, err := s.Manifests(ctx)
@@ -102,15 +109,13 @@ func TestKill(t *testing.T) {
 		rounds = 100
 	}
 	dir := t.TempDir()
-	seed := uint64(time.Now().UnixNano())
-	t.Log("seed", seed)
-	r := rand.New(rand.NewPCG(seed, 2))
+	r := rand.New(rand.NewPCG(testseed.Of(t), 2))
 	stored := map[ID]string{}
 	unsure := map[ID]bool{} // a deletion was begun
 	for round := range rounds {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		cmd := exec.CommandContext(ctx, os.Args[0])
-		cmd.Env = append(os.Environ(), crashDir+"="+dir)
+		cmd.Env = append(os.Environ(), crashDir+"="+dir, testseed.Variable+"="+strconv.FormatUint(r.Uint64(), 10))
 		cmd.WaitDelay = 5 * time.Second
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)

@@ -14,6 +14,7 @@
 //	page      the index's answer to where the chunks of 256 consecutive numbers lie
 //	manifest  the runs of chunk numbers that spell a stream
 //	live      named by a manifest, or a base that something live needs
+//	loader    what decodes records ahead of those who read a tree of small files
 //	doomed    what a collection has decided to remove: not found any more, soon gone
 //
 // # The way of a stream
@@ -24,6 +25,12 @@
 //	         none ─▶ pending, sorted ─▶ similar chunk? ▶ delta ─┤
 //	                                      └──────── no ────────▶ block ─▶ pack
 //	Commit: sync packs ─▶ journal ─▶ one transaction: hashes, pages, manifest, the caller's records
+//
+// The way back has three roads. Small reads go through the cache of decoded records; the first reader of a record of small
+// files has the loader decode what lies around (loader.go). Reads of 64 KiB and more have the records that they need as
+// a whole decoded into their own memory, side by side (direct.go), and what does not compress is read from the pack straight
+// to where it is wanted (plain.go); these pass the cache by, so that reading large files does not empty it. WriteTo reads a stream from end to end. Whichever way, a record's checksum is verified whenever it is read
+// from a pack, and only then.
 //
 // Numbers follow the order of the stream, so that a manifest is a few runs, whatever the order of records.
 // Payload is synced before a transaction names it, a chunk is named with or after its bases, and the manifest comes
@@ -44,8 +51,9 @@
 //	packs.syncMu      one sync
 //	pins.mu           what a collection must leave alone
 //	Ingest.mu         an ingest and its encoders
-//	packs.mu, liveSet.mu, lru.mu, blockCache.flightMu, sketchIndex.mu    never held while another lock is taken,
-//	                  but for liveSet.mu, under which the index is read
+//	loader.mu         what to decode ahead; Store.stateMu is taken under it
+//	packs.mu, liveSet.mu, lru.mu, blockCache.flightMu, sketchIndex.mu, Store.stateMu    never held while another lock is
+//	                  taken, but for liveSet.mu, under which the index is read
 //
 // Badger merges its tables only when told to: mergeTables, shrinkIndex and Close read all of them first.
 //

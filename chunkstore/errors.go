@@ -14,6 +14,10 @@ var (
 	ErrClosed   = errors.New("store is closed")
 	ErrReadOnly = errors.New("store is open for reading only")
 
+	// ErrUnwritable: a transaction failed so that nobody knows whether the disk has it; nothing is written until the
+	// store is opened again.
+	ErrUnwritable = errors.New("index is not writable any more")
+
 	// ErrIndex is of class ErrCorrupt: the index is damaged, which RebuildIndex mends.
 	ErrIndex = fmt.Errorf("%w: the index is damaged", ErrCorrupt)
 )

@@ -15,6 +15,7 @@ import (
 type GCStats struct {
 	Chunks    int64 // collected
 	Bytes     int64 // given back to the file system
+	Dropped   int64 // taken out of the packs: more than Bytes where a new pack has room at its end, for what is stored next
 	Rewritten int64 // bytes of live payload moved
 	Left      int64 // bytes of garbage in packs that have too little of it to be moved
 }
@@ -54,11 +55,13 @@ func (s *Store) collect(ctx context.Context, progress func(done, total int64),
 	if err != nil {
 		return GCStats{}, err
 	}
+	held := s.packBytes()
 	c := &collection{s: s, progress: progress}
 	err = run(c, ctx)
 	s.liveChanged()
 	after, aerr := s.allocated()
 	c.stats.Bytes = max(0, before-after)
+	c.stats.Dropped = max(0, held-s.packBytes())
 	s.writeMu.Lock()
 	payload := s.state.payload
 	s.writeMu.Unlock()

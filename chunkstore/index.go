@@ -342,15 +342,15 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	if err := t.set([]byte{keyState}, t.state.encode()); err != nil {
 		return t.failed(err)
 	}
-	s.opts.step.at("transaction begun")
+	s.opts.Points.At("transaction begun")
 	_, err := guarded("write index", func() (struct{}, error) { return struct{}{}, t.btx.Commit() })
 	if err != nil {
 		// Whether the disk has it is unknown until the store is opened again: nothing that it may name may go.
 		s.packs.freeze()
-		s.broken = fmt.Errorf("index is not writable any more: %w", err)
+		s.broken = fmt.Errorf("%w: %w", ErrUnwritable, err)
 		return s.broken // a new journal stays, too: it may be named
 	}
-	s.opts.step.at("transaction committed")
+	s.opts.Points.At("transaction committed")
 	s.guard.used += t.bytes
 	s.state = t.state
 	if err := s.count.set(s.state.txns); err != nil {

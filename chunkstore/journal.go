@@ -183,7 +183,7 @@ func (j *journal) append(s *Store, t *writeTxn, entry []byte) error {
 	if _, err := j.f.WriteAt(entry, t.state.journalEnd); err != nil {
 		return err
 	}
-	s.opts.step.at("entry appended")
+	s.opts.Points.At("entry appended")
 	t.state.journalEnd = end
 	return unix.Fdatasync(int(j.f.Fd()))
 }
@@ -228,7 +228,7 @@ func (j *journal) rewrite(s *Store, t *writeTxn) (err error) {
 	if err := write(appendEntry(nil, &t.state, journalComplete, changes, s.codec)); err != nil {
 		return err
 	}
-	s.opts.step.at("journal begun")
+	s.opts.Points.At("journal begun")
 	if err := errors.Join(unix.Fdatasync(int(f.Fd())), syncDir(j.dir)); err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func (j *journal) replace(s *Store, f *os.File, size int64) {
 		}
 	}
 	j.f, j.alloc = f, size
-	s.opts.step.at("journal replaced")
+	s.opts.Points.At("journal replaced")
 }
 
 // idle tells whether the journal has grown enough to be written anew before the store is closed.

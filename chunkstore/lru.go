@@ -37,6 +37,14 @@ func (c *lru[K, V]) get(k K) (v V, epoch int64, ok bool) {
 	return e.Value.(*lruEntry[K, V]).val, c.epoch, true
 }
 
+// has tells whether a key is there; it does not count as a use.
+func (c *lru[K, V]) has(k K) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.byKey[k]
+	return ok
+}
+
 // put keeps a value that was loaded after get gave epoch, unless something was invalidated since.
 func (c *lru[K, V]) put(k K, v V, cost, epoch int64) {
 	c.mu.Lock()

@@ -163,7 +163,11 @@ func openCounter(path string, readOnly bool) (*counter, uint64, error) {
 	return &counter{f}, binary.LittleEndian.Uint64(b), nil
 }
 
+// set does nothing to a nil counter.
 func (c *counter) set(n uint64) error {
+	if c == nil {
+		return nil
+	}
 	b := binary.LittleEndian.AppendUint64(make([]byte, 0, counterSize), n)
 	_, err := c.f.WriteAt(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), 0)
 	return err

@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/failpoint"
 )
 
 // A pack is a file of records, named by its number (%08d.pack):
@@ -56,8 +58,8 @@ type pack struct {
 //
 // Records are appended to one pack at a time. Appends are serialised, reads are not.
 type packs struct {
-	dir  string
-	step stepFunc
+	dir    string
+	points failpoint.Func
 
 	syncMu sync.Mutex // held while syncing; taken before mu
 
@@ -73,8 +75,8 @@ func packName(num uint32) string { return fmt.Sprintf("%08d%s", num, packExt) }
 
 // openPacks opens all packs of dir. ends gives for each pack the end of the last record that the index names;
 // what a crash left behind it is cut off, and a pack that it does not name is removed.
-func openPacks(dir string, ends map[uint32]int64, readOnly bool, step stepFunc) (*packs, error) {
-	ps := &packs{dir: dir, step: step, all: map[uint32]*pack{}, next: 1}
+func openPacks(dir string, ends map[uint32]int64, readOnly bool, points failpoint.Func) (*packs, error) {
+	ps := &packs{dir: dir, points: points, all: map[uint32]*pack{}, next: 1}
 	names, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -119,7 +121,7 @@ func (ps *packs) open(num uint32, ends map[uint32]int64, readOnly bool) error {
 		if err := f.Truncate(end); err != nil {
 			return errors.Join(err, f.Close())
 		}
-		ps.step.at("pack cut")
+		ps.points.At("pack cut")
 	}
 	p := &pack{num: num, f: f, size: end, alloc: end, index: end, users: 1}
 	ps.all[num] = p
@@ -137,7 +139,7 @@ func (ps *packs) createLocked() error {
 		return err
 	}
 	_, err = f.WriteAt(fileHeader(packMagic, num), 0)
-	ps.step.at("pack begun")
+	ps.points.At("pack begun")
 	if err == nil {
 		err = syncDir(ps.dir)
 	}
@@ -172,7 +174,7 @@ func (ps *packs) append(rec []byte, by *holds) (place, error) {
 	if _, err := p.f.WriteAt(rec, p.size); err != nil {
 		return place{}, err
 	}
-	ps.step.at("record appended")
+	ps.points.At("record appended")
 	at := place{p.num, p.size, int64(len(rec))}
 	p.size += int64(len(rec))
 	if !(*by)[p.num] {
@@ -221,7 +223,7 @@ func (ps *packs) cutLocked(p *pack) error {
 	}
 	p.size, p.alloc = p.index, p.index
 	err := p.f.Truncate(p.size)
-	ps.step.at("pack cut")
+	ps.points.At("pack cut")
 	return err
 }
 
@@ -331,7 +333,7 @@ func (ps *packs) sync() error {
 			ps.keepDirty(dirty[i:], err)
 			return fmt.Errorf("sync pack %d: %w", p.num, err)
 		}
-		ps.step.at("pack synced")
+		ps.points.At("pack synced")
 	}
 	return nil
 }
@@ -387,21 +389,44 @@ func (ps *packs) read(at place) (*record, error) {
 	return r, nil
 }
 
+// readInto is read into memory that is used again: the record is valid until that is released.
+func (ps *packs) readInto(sc *scratch, at place) (*record, error) {
+	if at.len <= maxRecord+32 {
+		sc.record = slices.Grow(sc.record[:0], int(at.len))[:at.len]
+	}
+	if err := ps.fill(sc.record, at); err != nil {
+		return nil, err
+	}
+	r, err := parseRecord(sc.record)
+	if err != nil {
+		return nil, fmt.Errorf("pack %d at %d: %w", at.pack, at.off, err)
+	}
+	return r, nil
+}
+
 // readRaw reads the bytes at a place.
 func (ps *packs) readRaw(at place) ([]byte, error) {
+	var b []byte
+	if at.len <= maxRecord+32 {
+		b = make([]byte, at.len)
+	}
+	return b, ps.fill(b, at)
+}
+
+// fill reads the bytes at a place into b, which has its length, unless that is impossible.
+func (ps *packs) fill(b []byte, at place) error {
 	p := ps.acquire(at.pack)
 	if p == nil {
-		return nil, corruptf("pack %d is missing", at.pack)
+		return corruptf("pack %d is missing", at.pack)
 	}
 	defer ps.release(p)
 	if at.len > maxRecord+32 {
-		return nil, corruptf("pack %d at %d: record of %d bytes", at.pack, at.off, at.len)
+		return corruptf("pack %d at %d: record of %d bytes", at.pack, at.off, at.len)
 	}
-	b := make([]byte, at.len)
 	if n, err := p.f.ReadAt(b, at.off); err != nil {
-		return nil, corruptf("pack %d at %d: %d of %d bytes: %w", at.pack, at.off, n, at.len, err)
+		return corruptf("pack %d at %d: %d of %d bytes: %w", at.pack, at.off, n, at.len, err)
 	}
-	return b, nil
+	return nil
 }
 
 // holds tells whether a pack's file reaches as far as a place.
@@ -434,7 +459,7 @@ func (ps *packs) removeLocked(p *pack) error {
 	ps.dirty = slices.DeleteFunc(ps.dirty, func(d *pack) bool { return d == p })
 	ps.releaseLocked(p)
 	err := os.Remove(filepath.Join(ps.dir, packName(p.num)))
-	ps.step.at("pack removed")
+	ps.points.At("pack removed")
 	return err
 }
 

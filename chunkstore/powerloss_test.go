@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/testseed"
 )
 
 // powerLoss runs a store on a file system of its own and, at the steps that it takes, looks at what a loss of power
@@ -213,8 +215,7 @@ func (p *powerLoss) delete(s *Store, ids ...ID) {
 func TestPowerLoss(t *testing.T) {
 	ctx := context.Background()
 	base := t.TempDir()
-	seed := uint64(time.Now().UnixNano())
-	t.Log("seed", seed)
+	seed := testseed.Of(t)
 	p := &powerLoss{
 		t: t, pick: rand.New(rand.NewPCG(seed, 1)), img: filepath.Join(base, "img"), work: filepath.Join(base, "work"), long: os.Getenv("SNAPFS_LONG") != "",
 		seen: map[string]int{}, sums: map[ID][32]byte{},
@@ -236,7 +237,7 @@ func TestPowerLoss(t *testing.T) {
 	open := func(phase string) {
 		p.enter(phase)
 		var err error
-		s, err = Open(dir, Options{step: p.step})
+		s, err = Open(dir, Options{Points: p.step})
 		require.NoError(t, err)
 	}
 	shut := func(phase string) {
@@ -303,7 +304,7 @@ func TestPowerLoss(t *testing.T) {
 	require.NoError(t, s.shrinkIndex())
 	shut("close again")
 	p.enter("rebuild")
-	_, err = RebuildIndex(ctx, dir, RebuildOptions{step: p.step})
+	_, err = RebuildIndex(ctx, dir, RebuildOptions{points: p.step})
 	require.NoError(t, err)
 	open("open rebuilt")
 	version()

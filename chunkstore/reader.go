@@ -28,6 +28,11 @@ type segment struct {
 	offs []int64 // first byte of each chunk in the stored stream, and the end
 }
 
+// chunkAt finds the chunk that holds byte off of the stored stream, which lies in the segment.
+func (sg *segment) chunkAt(off int64) int {
+	return sort.Search(len(sg.offs), func(i int) bool { return sg.offs[i] > off }) - 1
+}
+
 // OpenManifest opens a stream for reading.
 func (s *Store) OpenManifest(ctx context.Context, id ID) (*Reader, error) {
 	if err := s.enter(ctx); err != nil {
@@ -117,17 +122,20 @@ func (r *Reader) ReadAt(p []byte, off int64) (int, error) {
 		k, err := r.readSome(p[n:], at)
 		n += k
 		if err != nil {
-			return n, &DamageError{r.m.ID, at, err}
+			return n, &DamageError{r.m.ID, at + int64(k), err}
 		}
 	}
 	return n, nil
 }
 
-// readSome reads up to the end of the chunk or the transform run that holds byte off.
+// readSome reads some bytes from off on, at least up to the end of the chunk or the transform run that holds it.
 func (r *Reader) readSome(p []byte, off int64) (int, error) {
 	run, at, n := r.m.transformAt(off)
 	if run < 0 {
-		return r.s.readStored(r.m, p[:min(int64(len(p)), n)], at)
+		if p = p[:min(int64(len(p)), n)]; len(p) >= directMin {
+			return r.s.readMany(r.m, p, at)
+		}
+		return r.s.readStored(r.m, p, at)
 	}
 	b, err := r.s.transformed(r.m, run)
 	if err != nil {
@@ -142,8 +150,15 @@ func (s *Store) readStored(m *chunkList, p []byte, at int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	i := sort.Search(len(sg.offs), func(i int) bool { return sg.offs[i] > at }) - 1
-	c, err := s.chunk(s.locate, uint64(sg.nums[i]))
+	i := sg.chunkAt(at)
+	b, err := s.block(s.locate, uint64(sg.nums[i]))
+	if err != nil {
+		return 0, err
+	}
+	if how := b.first(); how != blockUsed && len(b.members) >= loadMembers {
+		s.met(m, at, how)
+	}
+	c, err := b.need(uint64(sg.nums[i]))
 	if err != nil {
 		return 0, err
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/failpoint"
 )
 
 // RebuildOptions are for RebuildIndex.
@@ -21,7 +23,7 @@ type RebuildOptions struct {
 	Logger   *slog.Logger                      // nil = discard
 	Progress func(stage string, done, n int64) // may be nil
 
-	step stepFunc // for tests; nil = none
+	points failpoint.Func // is told each step that changes files; nil but in tests of crashes
 }
 
 // Stages of a rebuild.
@@ -307,8 +309,12 @@ func (b *rebuilder) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The new index must not count until it is in place: the old one would seem to have lost transactions after a crash.
+	if err := count.close(); err != nil {
+		return err
+	}
 	lock := s.lock
-	s.lock, s.count = nil, count // run's caller unlocks
+	s.lock = nil // run's caller unlocks
 	defer func() { s.lock = lock }()
 	s.guard.dir = index
 	if s.db, err = openBadger(index, s.opts, s.log); err != nil {
@@ -492,9 +498,9 @@ func (b *rebuilder) swap() error {
 	if err := errors.Join(os.RemoveAll(old), syncDir(next)); err != nil {
 		return err
 	}
-	b.opts.step.at("index rebuilt")
+	b.opts.points.At("index rebuilt")
 	err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, index, unix.RENAME_EXCHANGE)
-	b.opts.step.at("index exchanged")
+	b.opts.points.At("index exchanged")
 	switch {
 	case err == nil:
 		err = os.Rename(next, old)
@@ -508,7 +514,7 @@ func (b *rebuilder) swap() error {
 	if err := errors.Join(err, syncDir(dir)); err != nil {
 		return err
 	}
-	b.opts.step.at("index in place")
+	b.opts.points.At("index in place")
 	keep := len(b.res.Problems) > 0
 	if keep {
 		b.res.Old = old

@@ -234,3 +234,23 @@ func TestJournalLost(t *testing.T) {
 	}
 	requireRebuilt(t, dir, ids, want, recs)
 }
+
+// TestRebuildCut: a rebuild that ends before its index is in place leaves the old one in use.
+func TestRebuildCut(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	ids, want, _ := busyStore(t, dir, rand.New(rand.NewPCG(3, 3)))
+	cut := filepath.Join(t.TempDir(), "cut")
+	_, err := RebuildIndex(context.Background(), dir, RebuildOptions{points: func(point string) {
+		if point == "index rebuilt" {
+			require.NoError(t, os.CopyFS(cut, os.DirFS(dir)))
+		}
+	}})
+	require.NoError(t, err)
+	for _, d := range []string{cut, dir} {
+		s := openTest(t, d)
+		for i, id := range ids {
+			require.Equal(t, want[i], readAll(t, s, id))
+		}
+		require.NoError(t, s.Close())
+	}
+}

@@ -48,7 +48,15 @@ type record struct {
 	gen     int      // of a delta: greater than that of its bases, so that chains end; 0 if it is none
 	bases   []uint64 // of a delta
 	frame   []byte
-	size    int64 // of a parsed record, as it lies in the pack
+	size    int64  // of a parsed record, as it lies in the pack
+	whole   []byte // of a parsed record: all of it
+}
+
+// magicFrame gives the frame of a parsed record with its magic number, which is written over what lies before the frame.
+func (r *record) magicFrame() []byte {
+	b := r.whole[len(r.whole)-len(r.frame)-len(zstdMagic):]
+	copy(b, zstdMagic)
+	return b
 }
 
 // raw is the length of the decoded record.
@@ -108,19 +116,16 @@ func parseRecord(b []byte) (*record, error) {
 	if binary.LittleEndian.Uint32(b) != crc32.Checksum(b[4:], castagnoli) {
 		return nil, corruptf("record checksum")
 	}
-	r := &record{kind: recordKind(b[4]), size: size}
+	r := &record{kind: recordKind(b[4]), size: size, whole: b}
 	p := parser{b: b[recordFixed:]}
 	p.uint()
-	n := p.count(maxMembers)
-	r.members = make([]member, 0, min(n, len(p.b)))
-	num, raw := uint64(0), uint64(0)
-	for range n {
-		num += uint64(p.int())
-		m := member{num, p.count(maxRaw)}
-		if raw += uint64(m.len); p.bad || raw > maxRaw {
-			return nil, corruptf("record of false members")
-		}
-		r.members = append(r.members, m)
+	var raw uint64
+	if r.members, raw, err = p.members(); err != nil {
+		return nil, err
+	}
+	n, num := len(r.members), uint64(0)
+	if n > 0 {
+		num = r.members[n-1].num
 	}
 	switch r.kind {
 	case recStored, recBlock:
@@ -147,4 +152,20 @@ func parseRecord(b []byte) (*record, error) {
 		return nil, corruptf("stored record of a false length")
 	}
 	return r, nil
+}
+
+// members reads which chunks a record has; raw is how many bytes they have together.
+func (p *parser) members() (list []member, raw uint64, err error) {
+	n := p.count(maxMembers)
+	list = make([]member, 0, min(n, len(p.b)))
+	num := uint64(0)
+	for range n {
+		num += uint64(p.int())
+		m := member{num, p.count(maxRaw)}
+		if raw += uint64(m.len); p.bad || raw > maxRaw {
+			return nil, 0, corruptf("record of false members")
+		}
+		list = append(list, m)
+	}
+	return list, raw, nil
 }

@@ -9,9 +9,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 
 	badger "github.com/dgraph-io/badger/v4"
+
+	"snapfs/internal/failpoint"
 )
 
 // Options open a store.
@@ -22,16 +25,7 @@ type Options struct {
 	// MustExist refuses to make a new store in an empty directory that should hold one.
 	MustExist bool
 
-	step stepFunc // for tests; nil = none
-}
-
-// stepFunc is told each step that changes files, in between of which a crash may come.
-type stepFunc func(step string)
-
-func (f stepFunc) at(step string) {
-	if f != nil {
-		f(step)
-	}
+	Points failpoint.Func // is told each step that changes files; nil but in tests of crashes
 }
 
 // Names in a store's directory.
@@ -69,6 +63,7 @@ type Store struct {
 	journal journal
 
 	blocks    *blockCache
+	loader    loader
 	pages     *lru[uint64, *page]
 	manifests *lru[ID, *chunkList]
 	segments  *lru[segmentKey, *segment]
@@ -78,6 +73,7 @@ type Store struct {
 
 	transforms *transformCache
 	inflating  chan struct{} // one token: the ingest that holds an inflated section
+	helpers    chan struct{} // one token per goroutine that decodes beside a reader
 
 	users sync.WaitGroup // calls, readers and ingests under way
 
@@ -119,11 +115,13 @@ func newStore(dir string, opts Options) *Store {
 		s.opts.CacheBytes = defaultCache
 	}
 	s.blocks = newBlockCache(s.opts.CacheBytes)
+	s.loader.credit = creditStart
 	s.pages = newLRU[uint64, *page](pageCache)
 	s.manifests = newLRU[ID, *chunkList](manifestCache)
 	s.segments = newLRU[segmentKey, *segment](segmentCache)
 	s.transforms = newTransformCache(s.opts.CacheBytes)
 	s.inflating = make(chan struct{}, 1)
+	s.helpers = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
 	return s
 }
 
@@ -147,10 +145,10 @@ func (s *Store) open() error {
 		}
 		return err
 	}
-	if s.packs, err = openPacks(filepath.Join(s.dir, packsName), ends, s.opts.ReadOnly, s.opts.step); err != nil {
+	if s.packs, err = openPacks(filepath.Join(s.dir, packsName), ends, s.opts.ReadOnly, s.opts.Points); err != nil {
 		return err
 	}
-	s.opts.step.at("packs open")
+	s.opts.Points.At("packs open")
 	if err := s.openJournal(); err != nil || s.opts.ReadOnly {
 		return err
 	}
@@ -295,6 +293,13 @@ func (s *Store) enter(ctx context.Context) error {
 
 func (s *Store) leave() { s.users.Done() }
 
+// isClosed tells those who could as well end.
+func (s *Store) isClosed() bool {
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	return s.closed
+}
+
 // Close waits for calls, readers and ingests under way, and makes the store as small as it gets.
 func (s *Store) Close() error {
 	s.stateMu.Lock()
@@ -323,7 +328,7 @@ func (s *Store) release() error {
 	var errs []error
 	if s.packs != nil {
 		errs = append(errs, s.packs.close(), s.journal.close(s.state.journalEnd))
-		s.opts.step.at("packs closed")
+		s.opts.Points.At("packs closed")
 	}
 	if s.db != nil {
 		var err error
@@ -331,9 +336,9 @@ func (s *Store) release() error {
 			// Their room is for the flush.
 			err = errors.Join(s.guard.giveUp(), removeEmptyLogs(s.guard.dir))
 		}
-		s.opts.step.at("reserve given up")
+		s.opts.Points.At("reserve given up")
 		cerr := s.closeIndex()
-		s.opts.step.at("index closed")
+		s.opts.Points.At("index closed")
 		if err = errors.Join(err, cerr); err == nil && !s.opts.ReadOnly {
 			err = errors.Join(trimIndex(s.guard.dir), keepRoom(s.guard.dir))
 		}

@@ -136,11 +136,16 @@ func (s *Store) countLive(ctx context.Context) error {
 
 // garbage is how much of the packs' files is not payload.
 func (s *Store) garbage(payload int64) int64 {
-	n := -payload
+	return max(s.packBytes()-payload, 0)
+}
+
+// packBytes is the length of the packs without their headers; files may have room allocated behind it.
+func (s *Store) packBytes() int64 {
+	n := int64(0)
 	for _, size := range s.packs.sizes() {
 		n += size - packHeader
 	}
-	return max(n, 0)
+	return n
 }
 
 // Stats accounts for the store from incrementally kept figures.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -55,7 +56,8 @@ type device struct {
 	// side says that requests come another way, and here only what the kernel sends to the device in any case (FORGET,
 	// INTERRUPT), which nobody waits for.
 	side   atomic.Bool
-	others *laneSet // which way they come; set before side
+	others *laneSet   // which way they come; set before side
+	told   sync.Mutex // see order
 	sighting
 }
 
@@ -66,7 +68,10 @@ type sighting struct {
 }
 
 // leader is one term of office of the goroutine that reads a device. seq is odd while it handles a request.
-type leader struct{ seq atomic.Uint64 }
+type leader struct {
+	seq      atomic.Uint64
+	courtesy atomic.Pointer[courtesy]
+}
 
 func newDevice(fd int, log *slog.Logger, counts *counters) *device {
 	return &device{fd: fd, log: log, counts: counts, cpus: runtime.NumCPU()}
@@ -106,6 +111,7 @@ func (d *device) look() (stuck, rest bool) {
 	if l == nil {
 		return false, false
 	}
+	l.courtesy.Load().look()
 	seq := l.seq.Load()
 	stuck = l == d.sighting.l && seq == d.sighting.seq && seq%2 == 1
 	d.sighting = sighting{l, seq}
@@ -140,11 +146,18 @@ func (d *device) run(l *leader) {
 	defer d.busy.Add(-1)
 	w := worker{d: d}
 	defer func() { w.drop() }()
+	if !d.side.Load() {
+		runtime.LockOSThread() // it ends with the goroutine, so nobody inherits its policy and what it is bound to
+		l.courtesy.Store(newCourtesy(nil))
+		defer func() { l.courtesy.Load().end() }()
+	}
 	var p pace
+	var f follower
 	probe := 0
 	for d.cur.Load() == l {
 		w.need()
 		n, waited, err := d.read(w.buf, &p)
+		l.courtesy.Load().comeBack()
 		switch {
 		case err == errIdle: //nolint:errorlint // never wrapped
 			if d.cur.CompareAndSwap(l, nil) {
@@ -172,16 +185,36 @@ func (d *device) run(l *leader) {
 		}
 		if slow(opcode(w.buf)) {
 			d.help(l, &w, n)
-		} else {
-			l.handle(&w, n)
+			continue
 		}
+		if !d.side.Load() {
+			p.near = l.follow(&f, header(w.buf).Pid, waited)
+		}
+		l.handle(&w, n)
 	}
+}
+
+// follow has the leader follow the program it serves, and says whether it is near it. Without courtesy it does not: the program
+// would run away.
+func (l *leader) follow(f *follower, pid uint32, waited bool) bool {
+	c := l.courtesy.Load()
+	if c.pauses() {
+		f.part()
+		return false
+	}
+	if !f.see(pid, waited) {
+		return false
+	}
+	c.forAWhile()
+	return true
 }
 
 // handle answers a request where the leader stands; the watchdog sees how long it takes.
 func (l *leader) handle(w *worker, n int) {
 	l.seq.Add(1)
+	w.courtesy = l.courtesy.Load()
 	w.handle(n)
+	w.courtesy = nil
 	l.seq.Add(1)
 }
 
@@ -275,7 +308,10 @@ func (d *device) notify(b []byte) error {
 var errIdle = errors.New("idle")
 
 // pace learns whether requests come fast enough that looking for them is cheaper than sleeping.
-type pace struct{ misses, sleeps int }
+type pace struct {
+	misses, sleeps int
+	near           bool // the program runs on the same processor, where looking would keep it from running
+}
 
 // read waits for a request. waited is false if one was there at once.
 func (d *device) read(buf []byte, p *pace) (n int, waited bool, err error) {
@@ -291,7 +327,7 @@ func (d *device) read(buf []byte, p *pace) (n int, waited bool, err error) {
 		}
 		return n, true, err
 	}
-	if d.cpus > 1 && (p.misses < spinCredit || p.sleeps >= spinRetry) {
+	if d.cpus > 1 && !p.near && (p.misses < spinCredit || p.sleeps >= spinRetry) {
 		start := time.Now()
 		for spun := time.Duration(0); spun < spinFor; {
 			if n, err = d.tryRead(buf); err != unix.EAGAIN { //nolint:errorlint // raw errno

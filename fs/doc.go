@@ -18,6 +18,8 @@
 //   - entry: a place for one request in a queue. The kernel fills it, we answer it, and handing in the answer makes it
 //     free for the next request. slot is its memory.
 //   - lane: the ring that the queues of one processor, of all mounts, share, and the threads that serve it.
+//   - courtesy: that a thread which serves the programs of a processor makes way for them there, so that they stay.
+//   - follower: what binds a leader to the processor of the program that it serves.
 //   - hand: one of these threads. main is bound to the lane's processor; others are substitutes.
 //
 // # FUSE over io_uring
@@ -26,8 +28,8 @@
 //	program ◀── answer ── the same entry, handed in when the hand asks for the next request ◀────────┘
 //
 // A request and its answer stay on one processor, where program and hand take turns: that is what is cheaper than
-// waking a thread elsewhere. The hand handles requests where it stands. Those of a slow kind, and large ones when others
-// wait, go to goroutines of their own; when one that should be quick is not, the watchdog calls a substitute within two
+// waking a thread elsewhere. The hand handles requests where it stands. Those of a slow kind (fsync is one unless the disk
+// was quick lately, see slow.go), large READs, and other large ones when others wait, go to goroutines of their own; when one that should be quick is not, the watchdog calls a substitute within two
 // milliseconds, who takes the requests that come meanwhile and leaves when main is back. In both cases the queue gets
 // more entries, so that the last one is never held by a request that waits for something. Beyond queueLimit of them
 // requests wait in the kernel.
@@ -61,6 +63,7 @@
 // # Locks
 //
 //	hub.mu > lane.mu > slotStore.mu
+//	hub.mu > courtesy.mu
 //
 // All are held for a moment at a time and never while a request is handled. A device's descriptor is kept open by
 // counting its users.

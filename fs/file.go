@@ -2,6 +2,7 @@ package fs
 
 import (
 	"sync"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -138,5 +139,6 @@ const fsyncDataOnly = 1
 
 // Fsync makes a file durable.
 func (a *adapter) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	defer syncs.since(time.Now())
 	return a.status(a.o.Fsync(layers.NodeID(in.NodeId), in.FsyncFlags&fsyncDataOnly != 0))
 }

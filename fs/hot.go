@@ -47,6 +47,11 @@ func (s *hot) HandleRequest(in, out [][]byte) (int, fuse.Status) {
 	case opForget:
 		s.a.Forget(h.NodeId, at[forgetIn](fixed).lookups)
 		return 0, fuse.OK
+	case opBatchForget:
+		if n := at[batchForgetIn](fixed).count; uint64(len(payload)) >= uint64(n)*forgetOneSize {
+			s.a.o.ForgetAll(unsafe.Slice(at[layers.Forgotten](payload), n))
+		}
+		return 0, fuse.OK
 	case opInterrupt:
 		return 0, fuse.OK // nothing that waits long can be given up half done
 	}
@@ -75,7 +80,7 @@ func hotSize(op uint32) int {
 	switch op {
 	case opLookup:
 		return 0
-	case opForget, opInterrupt, opGetxattr:
+	case opForget, opBatchForget, opInterrupt, opGetxattr:
 		return 8
 	case opGetattr:
 		return 16
@@ -87,13 +92,17 @@ func hotSize(op uint32) int {
 	return -1
 }
 
+const forgetOneSize = uint64(unsafe.Sizeof(layers.Forgotten{}))
+
 const setattrSize = int(unsafe.Sizeof(fuse.SetAttrInCommon{})) - inHeaderSize
 
 // Fixed parts of requests as they come without their header (include/uapi/linux/fuse.h).
 type (
-	forgetIn   struct{ lookups uint64 }
-	getxattrIn struct{ size, _ uint32 }
-	rwIn       struct {
+	forgetIn struct{ lookups uint64 }
+	// batchForgetIn is followed by struct fuse_forget_one, node and references: a layers.Forgotten.
+	batchForgetIn struct{ count, _ uint32 }
+	getxattrIn    struct{ size, _ uint32 }
+	rwIn          struct {
 		_, offset   uint64
 		size, flags uint32 // of WRITE: write_flags
 		_           uint64

@@ -39,6 +39,11 @@ type Mount struct {
 // ENOENT, ENOTDIR, EACCES, as *os.PathError. When New fails nothing stays mounted.
 func New(ctx context.Context, o *layers.Overlay, mountpoint string, opts Options) (*Mount, error) {
 	opts.setDefaults()
+	if (opts.Transport == "" || opts.Transport == "auto") && o.Remote() {
+		// What hangs there would hold a thread that serves every mount of its processor.
+		opts.Logger.Debug("requests come over /dev/fuse: the host file system may hang")
+		opts.Transport = "dev"
+	}
 	return serve(ctx, newAdapter(o, opts.Logger), mountpoint, opts)
 }
 

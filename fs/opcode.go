@@ -20,6 +20,7 @@ const (
 	opInterrupt     = 36
 	opIoctl         = 39
 	opNotifyReply   = 41
+	opBatchForget   = 42
 	opFallocate     = 43
 	opReaddirplus   = 44
 	opCopyFileRange = 47
@@ -34,7 +35,7 @@ var opNames = [opcodes]string{
 	18: "RELEASE", opFsync: "FSYNC", 21: "SETXATTR", opGetxattr: "GETXATTR", opListxattr: "LISTXATTR",
 	24: "REMOVEXATTR", 25: "FLUSH", 26: "INIT", 27: "OPENDIR", opReaddir: "READDIR", 29: "RELEASEDIR",
 	opFsyncdir: "FSYNCDIR", 31: "GETLK", 32: "SETLK", 33: "SETLKW", 34: "ACCESS", 35: "CREATE", opInterrupt: "INTERRUPT",
-	37: "BMAP", 38: "DESTROY", opIoctl: "IOCTL", 40: "POLL", opNotifyReply: "NOTIFY_REPLY", 42: "BATCH_FORGET",
+	37: "BMAP", 38: "DESTROY", opIoctl: "IOCTL", 40: "POLL", opNotifyReply: "NOTIFY_REPLY", opBatchForget: "BATCH_FORGET",
 	opFallocate: "FALLOCATE", opReaddirplus: "READDIRPLUS", 45: "RENAME2", 46: "LSEEK",
 	opCopyFileRange: "COPY_FILE_RANGE", 50: "SYNCFS", 51: "TMPFILE", 52: "STATX", 53: "COPY_FILE_RANGE_64",
 }
@@ -44,13 +45,4 @@ func opName(op uint32) string {
 		return opNames[op]
 	}
 	return "OP_" + strconv.FormatUint(uint64(op), 10)
-}
-
-// slow says that requests of this kind may wait for a disk and never run on the leader.
-func slow(op uint32) bool {
-	switch op {
-	case opFsync, opFsyncdir, opFallocate, opCopyFileRange:
-		return true
-	}
-	return false
 }

@@ -2,5 +2,5 @@
 
 package fs
 
-// tellOrder says that the race detector is on, see laneSet.order.
+// tellOrder says that the race detector is on, see laneSet.order and device.order.
 const tellOrder = false

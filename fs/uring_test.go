@@ -16,6 +16,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/testseed"
 )
 
 func TestCountCPUs(t *testing.T) {
@@ -89,7 +91,7 @@ func TestManyMounts(t *testing.T) {
 	if os.Getenv("SNAPFS_LONG") != "" {
 		mounts = 1000
 	}
-	before, threadsBefore := residentMemory(t), threads(t)
+	before, handsBefore := residentMemory(t), hands(t)
 	var dirs []string
 	f := newFakeFS()
 	for range mounts {
@@ -114,22 +116,32 @@ func TestManyMounts(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d mounts: %d KiB more are resident", mounts, (residentMemory(t)-before)>>10)
-	// What earlier tests made stays: Go keeps its threads.
-	more := threads(t) - threadsBefore
-	t.Logf("%d threads more", more)
-	if more > 60 && transportOfTest() == "uring" {
-		t.Errorf("%d threads more", more)
+	// Three programs have three requests under way; where the machine is busy a hand is called for each. How many threads the Go
+	// runtime keeps beside them is its own affair.
+	more := hands(t) - handsBefore
+	t.Logf("%d hands more", more)
+	if more > 20 {
+		t.Errorf("%d hands more", more)
 	}
 }
 
-// threads is how many this process has.
-func threads(t *testing.T) int {
+// hands is how many threads serve the lanes of this process; they never end.
+func hands(t *testing.T) int {
 	t.Helper()
-	tasks, err := os.ReadDir("/proc/self/task")
+	if transportOfTest() != "uring" {
+		return 0
+	}
+	lanes, err := theLanes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(tasks)
+	n := 0
+	for _, l := range lanes.all {
+		l.mu.Lock()
+		n += len(l.duty) + len(l.spare)
+		l.mu.Unlock()
+	}
+	return n
 }
 
 // residentMemory is how much memory this process has, in bytes.
@@ -230,8 +242,7 @@ func TestTeardown(t *testing.T) {
 	if os.Getenv("SNAPFS_LONG") != "" {
 		rounds = 400
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	_, quiet, _ := serveFake(t, newFakeFS())
 	opts := Options{Transport: transportOfTest(), Logger: slog.New(slog.DiscardHandler)}

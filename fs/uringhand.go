@@ -13,6 +13,8 @@ type hand struct {
 	seq  atomic.Uint64 // odd while it handles a request
 	call chan struct{} // ends its leisure
 
+	courtesy atomic.Pointer[courtesy] // main's; nil for others
+
 	// Guarded by lane.mu.
 	seen    uint64 // what the watchdog saw last
 	e       *entry // what it handles
@@ -54,7 +56,9 @@ func (h *hand) run(bind bool) {
 	if bind && h.l.cpu >= 0 {
 		var set unix.CPUSet
 		set.Set(h.l.cpu)
-		_ = unix.SchedSetaffinity(0, &set) // refused: the processor went away; served from any other
+		if unix.SchedSetaffinity(0, &set) == nil { // else the processor went away; served from any other
+			h.courtesy.Store(newCourtesy(&h.l.watched))
+		}
 	}
 	for {
 		e := h.fetch()
@@ -63,6 +67,7 @@ func (h *hand) run(bind bool) {
 			continue
 		}
 		h.l.mind()
+		h.courtesy.Load().greet(e.header().Pid, h.l.cpu)
 		h.seq.Add(1)
 		touched := e.handle()
 		h.seq.Add(1)
@@ -102,7 +107,10 @@ func (h *hand) fetch() *entry {
 		l.mu.Unlock()
 		var errno unix.Errno
 		if h == l.main {
+			c := h.courtesy.Load()
+			c.makeWay()
 			errno = l.ring.Enter(n)
+			c.comeBack()
 		} else {
 			errno = l.ring.EnterFor(n)
 		}
@@ -138,7 +146,7 @@ func (l *lane) take(h *hand) *entry {
 		e.q.busy++
 		l.active = true
 		weight := e.weight()
-		if slow(e.header().Opcode) || weight > heavyWeight && l.ring.More() {
+		if op := e.header().Opcode; slow(op) || weight > heavyWeight && (op == opRead || l.ring.More()) {
 			l.give(e)
 			continue
 		}

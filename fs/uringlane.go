@@ -22,7 +22,8 @@ const (
 	// batch is how many answers may wait for the next request to be handled before they are handed in.
 	batch = 8
 	// lightWeight is what a request may move, in bytes, without making answers wait, and heavyWeight what it may move
-	// without being given away when others wait.
+	// without being given away when others wait. A READ that large is given away in any case: the kernel asks for the next one
+	// before the program has taken this one.
 	lightWeight = 32 << 10
 	heavyWeight = 128 << 10
 	// dutyCheck is how long a substitute waits for a request before it looks whether it is still needed.

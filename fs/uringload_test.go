@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/testmount"
+	"snapfs/internal/testseed"
 )
 
 // payloads gives memory that direct I/O takes.
@@ -38,8 +39,7 @@ func TestLargeTransfers(t *testing.T) {
 		t.Fatalf("transport %s, want %s", fs.Transport(), want)
 	}
 	const size, count, files = 1 << 20, 8, 4
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testseed.Of(t)
 	var wg sync.WaitGroup
 	for i := range files {
 		out, in := payloads(t, size*count), payloads(t, size*count)

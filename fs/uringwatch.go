@@ -11,9 +11,19 @@ func (l *lane) dismiss(h *hand) {
 	l.spare = append(l.spare, h)
 }
 
-// look is the watchdog's: stuck says that all threads on duty are handling the same requests as last time, and rest
-// that there is nothing left to watch.
+// look is the watchdog's. When it rests, so does the courtesy.
 func (l *lane) look() (stuck, rest bool) {
+	c := l.main.courtesy.Load()
+	c.look()
+	if stuck, rest = l.lookAtDuty(); rest {
+		c.leave()
+	}
+	return stuck, rest
+}
+
+// lookAtDuty says with stuck that all threads on duty are handling the same requests as last time, and with rest that
+// there is nothing left to watch.
+func (l *lane) lookAtDuty() (stuck, rest bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.looks++; l.looks%ageLooks == 0 {

@@ -25,6 +25,8 @@ type worker struct {
 	buf   []byte // of big or small
 	in    [1][]byte
 	out   [1][]byte
+
+	courtesy *courtesy // of the leader that handles the request
 }
 
 // need makes sure that the worker has a buffer for any request.
@@ -65,6 +67,9 @@ func (w *worker) handle(n int) {
 		d.others.order()
 	}
 	op := opcode(w.buf)
+	if op == opForget || op == opBatchForget {
+		d.order()
+	}
 	if op < opcodes {
 		d.counts[op].Add(1)
 	}
@@ -86,9 +91,20 @@ func (w *worker) handle(n int) {
 	if size == 0 {
 		return
 	}
+	d.order()
+	w.courtesy.makeWay()
 	if errno := d.reply(w.out[0][:size]); errno != 0 && errno != unix.ENOENT && errno != unix.ENODEV {
 		// ENOENT: the caller was killed meanwhile. ENODEV: the file system is gone.
 		d.log.Error("answering a request failed", slog.String("request", opName(op)), slog.String("error", errno.Error()))
+	}
+}
+
+// order tells the race detector what the kernel sees to: that a node is forgotten after all requests that used it were answered,
+// whoever handled them.
+func (d *device) order() {
+	if tellOrder {
+		d.told.Lock()
+		d.told.Unlock() //nolint:staticcheck // for its effect on memory
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// attic holds what a rollback has taken from under the tree, for the nodes that still stand on it: files that programs have open,
-// and directories they are in. They have no names any more.
+// attic holds what a rollback or Restack has taken from under the tree, for the nodes that still stand on it: files that programs have
+// open, and directories they are in. They have no names any more.
 type attic struct {
 	released func() // called when it is empty
 
@@ -53,13 +53,18 @@ func (a *attic) take(o *Overlay, n *node, upper *layer) (parents []*node) {
 		o.nodes.setTop(n, top, n.below)
 	}
 	o.listings.drop(n)
-	o.attics.mu.Lock()
-	defer o.attics.mu.Unlock()
-	if o.attics.in == nil {
-		o.attics.in = map[*node][]*attic{}
-	}
-	o.attics.in[n] = append(o.attics.in[n], a)
+	o.attics.enter(n, a)
 	return parents
+}
+
+// enter notes that n stands on a, which counts it already.
+func (s *attics) enter(n *node, a *attic) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.in == nil {
+		s.in = map[*node][]*attic{}
+	}
+	s.in[n] = append(s.in[n], a)
 }
 
 // copyOf gives a layer that reads what l does.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/testseed"
 )
 
 // change is one operation on a file in a history that a seed determines.
@@ -146,7 +148,7 @@ func TestBlockKill(t *testing.T) {
 	if os.Getenv("SNAPFS_LONG") == "1" {
 		rounds = 400
 	}
-	first := uint64(time.Now().UnixNano())
+	first := testseed.Of(t)
 	for i := range rounds {
 		seed := first + uint64(i)
 		t.Run(strconv.Itoa(i), func(t *testing.T) { killRound(t, seed) })

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/testseed"
 )
 
 // blockRig runs the same operations on a file of an overlay that is copied up by blocks and on a plain file.
@@ -359,13 +360,7 @@ func TestBlockRandom(t *testing.T) {
 	if os.Getenv("SNAPFS_LONG") == "1" {
 		rounds, steps, until = 200, 400, time.Now().Add(20*time.Minute)
 	}
-	first := uint64(time.Now().UnixNano())
-	if s := os.Getenv("SNAPFS_SEED"); s != "" {
-		var err error
-		if first, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
+	first := testseed.Of(t)
 	for i := range rounds {
 		seed := first + uint64(i)
 		t.Run(strconv.Itoa(i), func(t *testing.T) {

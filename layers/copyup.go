@@ -364,7 +364,8 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (
 	defer o.gate.RUnlock()
 	o.tree.Lock()
 	defer o.tree.Unlock()
-	if o.upper != s.upper || n.top != s.top || n.parent != s.parent || n.name != s.name || n.dead != s.dead {
+	if o.upper != s.upper || n.top != s.top || !slices.Equal(n.below, s.below) || n.parent != s.parent || n.name != s.name ||
+		n.dead != s.dead {
 		return false, nil
 	}
 	from := place{s.upper.work, tmp}

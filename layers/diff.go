@@ -27,9 +27,11 @@ const (
 type Change struct {
 	Kind    Kind
 	Path    string // relative, slash-separated, raw bytes; in the old tree if deleted, else in the new one
-	OldPath string // of a rename
+	OldPath string // of a rename, and of what changed in a directory that was renamed
 	Mode    uint32 // new mode, or the old one if deleted
-	Size    int64
+	Size    int64  // new size; 0 if deleted, and of directories
+	OldMode uint32 // 0 if added
+	OldSize int64  // old size; 0 if added, and of directories
 }
 
 // Diff compares two stacks (topmost first), skipping what they share, in time proportional to what differs. The
@@ -51,16 +53,44 @@ func Diff(ctx context.Context, a, b []Lower) iter.Seq2[Change, error] {
 }
 
 func diff(ctx context.Context, a, b []Lower) ([]Change, error) {
+	c, err := Compare(a, b)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Changes(ctx)
+}
+
+// Comparison is two stacks side by side, for who wants to see more of them than the list of changes. It borrows the
+// layers, which must stay open until Close. Not safe for concurrent use.
+type Comparison struct {
+	old, now       *view
+	oldTree, newer *Tree
+}
+
+// Compare puts two stacks (topmost first) side by side.
+func Compare(a, b []Lower) (*Comparison, error) {
 	old, err := openView(a)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = old.Close() }() // it cannot fail
 	now, err := openView(b)
 	if err != nil {
+		_ = old.Close() // it cannot fail
 		return nil, err
 	}
-	defer func() { _ = now.Close() }() // it cannot fail
+	return &Comparison{old: old, now: now, oldTree: newTree(old.o), newer: newTree(now.o)}, nil
+}
+
+// Close gives up what the walk has left in caches.
+func (c *Comparison) Close() {
+	_ = c.old.Close() // neither can fail
+	_ = c.now.Close()
+}
+
+// Changes lists what leads from the old stack to the new one, as Diff.
+func (c *Comparison) Changes(ctx context.Context) ([]Change, error) {
+	old, now := c.old, c.now
 	d := &differ{ctx: ctx, old: side{o: old.o}, now: side{o: now.o}}
 	for _, x := range old.o.stack {
 		for _, y := range now.o.stack {
@@ -114,14 +144,17 @@ type side struct {
 	only []*thing
 }
 
-func (s *side) look(dir *thing, name string) (*thing, error) {
+func (s *side) look(dir *thing, name string) (*thing, error) { return s.o.thing(dir, name) }
+
+// thing looks a name up in a directory; nil if it is not there.
+func (o *Overlay) thing(dir *thing, name string) (*thing, error) {
 	p := &node{top: dir.parts[0], below: dir.parts[1:]}
-	h, err := s.o.search(p, 0, name)
+	h, err := o.search(p, 0, name)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, s.o.report(err, p.top, name)
+		return nil, o.report(err, p.top, name)
 	}
 	return &thing{path: path.Join(dir.path, name), parts: h.parts, attr: h.attr}, nil
 }
@@ -134,8 +167,28 @@ type differ struct {
 	out      []Change
 }
 
-func (d *differ) say(kind Kind, t *thing, oldPath string) {
-	d.out = append(d.out, Change{Kind: kind, Path: t.path, OldPath: oldPath, Mode: t.attr.Mode, Size: int64(t.attr.Size)})
+// say notes what became of x, which is now y; either may be nil.
+func (d *differ) say(kind Kind, x, y *thing) {
+	c := Change{Kind: kind}
+	if x != nil {
+		c.Path, c.Mode = x.path, x.attr.Mode
+		c.OldMode, c.OldSize = x.attr.Mode, x.attr.contentSize()
+	}
+	if y != nil {
+		if x != nil && x.path != y.path {
+			c.OldPath = x.path
+		}
+		c.Path, c.Mode, c.Size = y.path, y.attr.Mode, y.attr.contentSize()
+	}
+	d.out = append(d.out, c)
+}
+
+// contentSize is the size of what has contents: that of a directory says nothing about it.
+func (a *Attr) contentSize() int64 {
+	if isDir(a.Mode) {
+		return 0
+	}
+	return int64(a.Size)
 }
 
 // dirs compares what is in two directories. Names that only shared parts have cannot differ.
@@ -185,7 +238,7 @@ func (d *differ) compare(x, y *thing) error {
 		d.old.only = append(d.old.only, x)
 		return nil
 	case x.attr.Mode&unix.S_IFMT != y.attr.Mode&unix.S_IFMT:
-		d.say(Retyped, y, "")
+		d.say(Retyped, x, y)
 		if isDir(x.attr.Mode) {
 			return d.contents(&d.old, x)
 		}
@@ -210,7 +263,7 @@ func (d *differ) inPlace(x, y *thing) error {
 		return err
 	}
 	if !same {
-		d.say(Modified, y, "")
+		d.say(Modified, x, y)
 	}
 	if isDir(x.attr.Mode) {
 		return d.dirs(x, y)

@@ -3,6 +3,7 @@ package layers
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"slices"
@@ -42,12 +43,12 @@ func (d *differ) pair() error {
 	}
 	for _, t := range d.old.only {
 		if !t.consumed() {
-			d.say(Deleted, t, "")
+			d.say(Deleted, t, nil)
 		}
 	}
 	for _, t := range d.now.only {
 		if !t.consumed() {
-			d.say(Added, t, "")
+			d.say(Added, nil, t)
 		}
 	}
 	return nil
@@ -138,7 +139,7 @@ func (d *differ) match() (grown bool, err error) {
 		y := list[0]
 		index[k] = list[1:]
 		x.used, y.used, grown = true, true, true
-		d.say(Renamed, y, x.path)
+		d.say(Renamed, x, y)
 		if err := d.inPlace(x, y); err != nil {
 			return false, err
 		}
@@ -190,40 +191,45 @@ func (d *differ) equal(x, y *thing) (bool, error) {
 
 // sameData compares the contents of two files of one size.
 func (d *differ) sameData(a, b *thing, size int64) (bool, error) {
-	xs, err := d.old.o.dataParts(a.parts, nil)
+	return sameData(d.ctx, d.old.o, a, d.now.o, b, size)
+}
+
+// sameData compares the contents of two files of one size, each in a stack of its own.
+func sameData(ctx context.Context, old *Overlay, a *thing, now *Overlay, b *thing, size int64) (bool, error) {
+	xs, err := old.dataParts(a.parts, nil)
 	if err != nil {
-		return false, d.old.o.report(err, a.parts[0], "")
+		return false, old.report(err, a.parts[0], "")
 	}
-	ys, err := d.now.o.dataParts(b.parts, nil)
+	ys, err := now.dataParts(b.parts, nil)
 	if err != nil {
-		return false, d.now.o.report(err, b.parts[0], "")
+		return false, now.report(err, b.parts[0], "")
 	}
 	if slices.EqualFunc(xs, ys, samePart) {
 		return true, nil
 	}
 	x, y := xs[0], ys[0]
-	f, err := d.old.o.openOnce(xs)
+	f, err := old.openOnce(xs)
 	if err != nil {
-		return false, d.old.o.report(err, x, "")
+		return false, old.report(err, x, "")
 	}
 	defer func() { _ = f.Close() }() // read only
-	g, err := d.now.o.openOnce(ys)
+	g, err := now.openOnce(ys)
 	if err != nil {
-		return false, d.now.o.report(err, y, "")
+		return false, now.report(err, y, "")
 	}
 	defer func() { _ = g.Close() }() // read only
 	p, q := make([]byte, min(size, 256<<10)), make([]byte, min(size, 256<<10))
 	for off := int64(0); off < size; off += int64(len(p)) {
-		if err := d.ctx.Err(); err != nil {
+		if err := ctx.Err(); err != nil {
 			return false, err
 		}
 		n, err := f.ReadAt(p, off)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return false, d.old.o.report(err, x, "")
+			return false, old.report(err, x, "")
 		}
 		m, err := g.ReadAt(q, off)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return false, d.now.o.report(err, y, "")
+			return false, now.report(err, y, "")
 		}
 		if n != m || !bytes.Equal(p[:n], q[:m]) {
 			return false, nil

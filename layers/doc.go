@@ -27,6 +27,9 @@
 // attic keeps until the last orphan is forgotten. A free node lies in no layer of the stack, so nobody else sees what is
 // written to it, and no look-up finds it.
 //
+// Restack puts an image in the place of the row of layers that it was merged from, so that a tree which stays mounted does not get ever
+// deeper. Nodes stay what they are; their parts in the row become those that a look-up finds in its place.
+//
 // # Inode numbers
 //
 // What is created in an upper has the number Options.InoBase | host inode. What is copied up keeps its number in its
@@ -80,15 +83,18 @@
 // What is unlinked while the kernel refers to it is a dead node: pinned by a descriptor, or beyond half of the process's
 // descriptors linked into the orphan directory, which lies in the work directory and goes along with a seal. A file of
 // O_TMPFILE is a dead node from the start. A dead node whose inode turns out to have another name is given that one.
+// The host frees an inode when its pin is closed, which the reaper does after FORGET, beside what goes on. Whoever finds
+// the host full waits for it.
 //
 // # Lock order
 //
-//	gate (read: every mutation; write: Seal, Rollback, Pause)
-//	└─ tree (read: look-ups and everything by name; write: changes of names and parts)
-//	   ├─ table.mu     node table, reference counts, aliases
-//	   ├─ listings.mu  cached directory listings
-//	   ├─ fdCache.mu   descriptors
-//	   └─ blockTable.mu, blockMap.mu   which blocks of a file are the upper's; data is copied under the latter
+//	restacking (Restack)
+//	└─ gate (read: every mutation; write: Seal, Rollback, Restack, Pause)
+//	   └─ tree (read: look-ups and everything by name; write: changes of names and parts)
+//	      ├─ table.mu     node table, reference counts, aliases
+//	      ├─ listings.mu  cached directory listings
+//	      ├─ fdCache.mu, reaper.mu   descriptors
+//	      └─ blockTable.mu, blockMap.mu   which blocks of a file are the upper's; data is copied under the latter
 //
 // No data is copied under tree's write lock; copy-up prepares beside, in the work directory, and renames into place.
 package layers

@@ -120,29 +120,34 @@ func (d *descriptor) release() {
 }
 
 // drop forgets the descriptors of one obj.
-func (c *fdCache) drop(o *obj) {
+func (c *fdCache) drop(o *obj) { closeAll(c.detach(o, nil)) }
+
+// detach forgets the descriptors of one obj and appends those that nobody uses, for the caller to close.
+func (c *fdCache) detach(o *obj, dead []int) []int {
 	c.mu.Lock()
-	var dead []int
+	defer c.mu.Unlock()
 	for kind := fdDir; kind <= fdWrite; kind++ {
 		if d := c.m[fdKey{o, kind}]; d != nil {
 			dead = c.evictLocked(d, dead)
 		}
 	}
-	c.mu.Unlock()
-	closeAll(dead)
+	return dead
 }
 
 // purge forgets all descriptors that match.
-func (c *fdCache) purge(match func(fdKey) bool) {
+func (c *fdCache) purge(match func(fdKey) bool) { closeAll(c.takeOut(match)) }
+
+// takeOut forgets all descriptors that match and gives those that nobody uses, for the caller to close: a thousand take a
+// millisecond, for which nobody should have to wait.
+func (c *fdCache) takeOut(match func(fdKey) bool) (dead []int) {
 	c.mu.Lock()
-	var dead []int
+	defer c.mu.Unlock()
 	for key, d := range c.m {
 		if match(key) {
 			dead = c.evictLocked(d, dead)
 		}
 	}
-	c.mu.Unlock()
-	closeAll(dead)
+	return dead
 }
 
 // shrink gives half of the cache back, for when the process has run out of descriptors.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/testseed"
 )
 
 // killDir tells the test binary to be the victim.
@@ -82,11 +84,10 @@ func openKilled(t *testing.T, dir string) *Overlay {
 
 // TestKillDuringCopyUp kills a process that copies files up, at random moments: each file is the old one or the new one.
 func TestKillDuringCopyUp(t *testing.T) {
-	rounds, seed := 8, uint64(time.Now().UnixNano())
+	rounds, seed := 8, testseed.Of(t)
 	if os.Getenv("SNAPFS_LONG") != "" {
 		rounds = 300
 	}
-	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 2))
 	base := t.TempDir()
 	lower := filepath.Join(base, "lower")

@@ -28,6 +28,10 @@ func Merge(
 	j := newJoined(v, n)
 	k := &sink{tables: map[string]chunkstore.Range{}}
 	for _, l := range v.o.stack[:n] {
+		if _, sealed := l.lower.be.(*dirStore); sealed {
+			// Its partial files are made up of several layers, where an image has whole ones.
+			return chunkstore.Manifest{}, fmt.Errorf("merge: layer %s is still a directory", l.lower.key)
+		}
 		if err := k.predictTables(l); err != nil {
 			return chunkstore.Manifest{}, fmt.Errorf("merge: %w", err)
 		}

@@ -14,28 +14,33 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/testseed"
 	"snapfs/internal/treewalk"
 	"snapfs/squashfs"
 )
 
 // TestMergeRandom makes random changes in several layers, merges random runs of them, also of layers that were merged
-// before, and compares the trees, by our own overlay and by the kernel's. SNAPFS_SEED and SNAPFS_LONG are as in
-// TestRandomAgainstKernel.
+// before, and compares the trees, by our own overlay and by the kernel's.
 func TestMergeRandom(t *testing.T) {
-	seed, rounds := uint64(7), 3
+	seed, rounds := testseed.Of(t), 3
 	if os.Getenv("SNAPFS_LONG") != "" {
-		seed, rounds = uint64(time.Now().UnixNano()), 300
-	}
-	if s := os.Getenv("SNAPFS_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+		rounds = 300
 	}
 	for i := range rounds {
 		if !t.Run(strconv.Itoa(i), func(t *testing.T) { mergeRound(t, seed+uint64(i)) }) {
 			t.Fatalf("SNAPFS_SEED=%d", seed+uint64(i))
 		}
+	}
+}
+
+// TestMergeOfDirectories holds that only images are merged: of a directory's partial file the layer has no whole contents.
+func TestMergeOfDirectories(t *testing.T) {
+	s := openStore(t)
+	r := newRig(t)
+	r.seal()
+	r.seal()
+	if m, err := Merge(t.Context(), s, r.lowers, 2, PackOptions{}, nil); err == nil {
+		t.Fatalf("got %+v, want an error", m)
 	}
 }
 

@@ -31,7 +31,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 	var src content
 	partial, err := o.blocksOf(top, n)
 	if err != nil {
-		o.tree.RUnlock()
+		o.tree.Unlock()
 		return false, err
 	}
 	fd, err := o.openFile(n, fdWrite)

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -53,6 +54,33 @@ type table struct {
 	peak int              // the most nodes that m has had room for; guarded by mu
 	next uint64           // for ids of nodes whose inode number is taken; guarded by mu
 	odd  map[oddKey]*node // those nodes; guarded by mu
+
+	watching bool    // Restack wants to know of nodes that get other parts; guarded by mu
+	noted    []*node // those since watch; guarded by mu
+}
+
+// watch lists all nodes, and has the table note those that get parts until watched is called.
+func (t *table) watch() []*node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.watching = true
+	return slices.Collect(maps.Values(t.m))
+}
+
+// watched gives the nodes that have got parts since watch.
+func (t *table) watched() []*node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := t.noted
+	t.watching, t.noted = false, nil
+	return list
+}
+
+// noteLocked notes that n has got parts. mu is held.
+func (t *table) noteLocked(n *node) {
+	if t.watching {
+		t.noted = append(t.noted, n)
+	}
 }
 
 // odd tells whether n is found by its inode in table.odd: another node has, or had, the id that would be its own.
@@ -121,6 +149,7 @@ func (t *table) addLocked(n *node) {
 	}
 	t.m[n.id] = n
 	t.peak = max(t.peak, len(t.m))
+	t.noteLocked(n)
 }
 
 // shrinkLocked gives the room of forgotten nodes back, which a map keeps. mu is held.
@@ -192,6 +221,7 @@ func (t *table) setTop(n *node, top *obj, below []*obj) {
 	t.hideLocked(n)
 	n.top, n.below = top, below
 	t.showLocked(n)
+	t.noteLocked(n)
 }
 
 // showLocked lets n be found by its inode; what is in no layer is not to be found. mu is held.

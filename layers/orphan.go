@@ -153,6 +153,7 @@ func (o *Overlay) mayFree(err error, tries *int) bool {
 	if pins.Load() == 0 && o.orphans.count.Load() == 0 {
 		return false
 	}
+	o.reaper.drain()
 	time.Sleep(time.Millisecond << *tries)
 	*tries++
 	return true

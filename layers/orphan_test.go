@@ -99,6 +99,7 @@ func TestOrphans(t *testing.T) {
 		t.Errorf("%d orphans stay", n)
 	}
 	r.o.Forget(held.Node, 1)
+	r.o.reaper.drain()
 	if got := pins.Load(); got != 0 {
 		t.Errorf("%d descriptors stay", got)
 	}

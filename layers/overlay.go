@@ -18,7 +18,7 @@ type Options struct {
 	// Whiteouts: "" probes the host; "char" or "xattr".
 	Whiteouts string
 	Logger    *slog.Logger // nil = discard
-	// Held, if not nil, is told for how long a seal or a rollback has held changes back, once it has let them go on.
+	// Held, if not nil, is told for how long a seal, a rollback or Restack has held changes back, once it has let them go on.
 	Held func(time.Duration)
 	// BlockCopyUp is the size in bytes from which a lower file that is written is copied up by blocks; 0 is 1 MiB, below
 	// 0 files are always copied as a whole.
@@ -38,6 +38,8 @@ type Overlay struct {
 	upper *upper   // nil: read-only; guarded by tree
 	root  *node    // immutable
 
+	restacking sync.Mutex // held by the one call of Restack
+
 	nodes    table
 	listings listings
 	ups      copyUps
@@ -46,6 +48,7 @@ type Overlay struct {
 	lost     lostData
 	orphans  orphanage
 	attics   attics
+	reaper   reaper
 }
 
 // New opens an overlay. upper and work are directories on one host file system; lowers go from the topmost down.
@@ -151,6 +154,7 @@ func (o *Overlay) Close() error {
 	for _, n := range o.nodes.m {
 		n.unpin()
 	}
+	o.reaper.drain()
 	o.nodes.m = nil
 	o.attics.close()
 	o.orphans.close()
@@ -174,22 +178,62 @@ func (o *Overlay) Forget(id NodeID, n uint64) {
 	}
 }
 
+// Forgotten is a node of which n references are given back.
+type Forgotten struct {
+	Node NodeID
+	N    uint64
+}
+
+// forgetAtOnce is how many nodes are forgotten before others get their turn: taking turns costs more than forgetting one.
+const forgetAtOnce = 64
+
+// ForgetAll is Forget for many nodes.
+func (o *Overlay) ForgetAll(list []Forgotten) {
+	for len(list) > 0 {
+		some := list[:min(forgetAtOnce, len(list))]
+		list = list[len(some):]
+		o.tree.RLock()
+		for _, f := range some {
+			if nd, err := o.nodes.get(f.Node); err == nil && f.Node != RootNode {
+				o.discard(o.nodes.drop(nd, f.N, 0))
+			}
+		}
+		o.tree.RUnlock()
+	}
+}
+
 // discard frees what removed nodes hold.
 func (o *Overlay) discard(gone []*node) {
 	for _, n := range gone {
 		o.listings.drop(n)
+		var room [3]int
+		fds := room[:0]
 		if isDir(n.typ) || isReg(n.typ) {
-			for _, p := range n.parts() {
-				descriptors.drop(p)
+			fds = descriptors.detach(n.top, fds)
+			for _, p := range n.below {
+				fds = descriptors.detach(p, fds)
 			}
 			if isReg(n.typ) && len(n.below) > 0 {
 				o.dropBlocks(n)
 			}
 		}
-		n.unpin()
+		o.abandon(n, fds)
 		o.orphans.leave(n)
 		o.attics.leave(n)
 	}
+}
+
+// abandon closes the descriptors of a node that is gone, its pin included.
+func (o *Overlay) abandon(n *node, fds []int) {
+	if n.pin == 0 {
+		closeAll(fds)
+		return
+	}
+	for _, fd := range fds {
+		o.reaper.take(reaped{fd: fd})
+	}
+	o.reaper.take(reaped{int(n.pin) - 1, true})
+	n.pin, n.free = 0, false
 }
 
 // closeGate closes the gate until open is called.

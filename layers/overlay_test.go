@@ -80,7 +80,7 @@ func (r *rig) seal() Lower {
 	r.t.Helper()
 	r.seals++
 	up, work := r.fresh()
-	l, err := r.o.Seal(r.t.Context(), "seal"+strings.Repeat("'", r.seals), up, work, r.base(), nil)
+	l, err := r.o.Seal(r.t.Context(), "seal"+strings.Repeat("'", r.seals), up, work, r.base())
 	if err != nil {
 		r.t.Fatal(err)
 	}

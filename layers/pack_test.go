@@ -222,7 +222,7 @@ func TestPackRoundTrip(t *testing.T) {
 		t.Errorf("diff: got %q, want %q", got, want)
 	}
 	got = lines(t, now[2:], now)
-	if want := "A d|D d/f|A d/new|D gone|M l|R moved<d|M moved/sub/deep/g|M sparse"; got != want {
+	if want := "A d|D d/f|A d/new|D gone|M l|R moved<d|M moved/sub/deep/g<d/sub/deep/g|M sparse"; got != want {
 		t.Errorf("diff: got %q, want %q", got, want)
 	}
 	for _, l := range now {

@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/testseed"
 	"snapfs/internal/treewalk"
 )
 
@@ -345,19 +345,9 @@ func randomLower(t *testing.T, rng *rand.Rand, links bool) string {
 }
 
 // TestRandomAgainstKernel applies the same operations to an Overlay and to the kernel's overlayfs and compares every
-// result and, now and then, the trees. The short run always takes the same seeds; SNAPFS_SEED sets another one, and
-// SNAPFS_LONG=1 makes a million operations from a random one.
+// result and, now and then, the trees. SNAPFS_LONG=1 makes a million operations.
 func TestRandomAgainstKernel(t *testing.T) {
-	seed := uint64(25)
-	if os.Getenv("SNAPFS_LONG") != "" {
-		seed = uint64(time.Now().UnixNano())
-	}
-	if s := os.Getenv("SNAPFS_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
+	seed := testseed.Of(t)
 	rounds, steps := 4, 500
 	if os.Getenv("SNAPFS_LONG") != "" {
 		rounds, steps = 1000, 1000

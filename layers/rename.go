@@ -215,7 +215,7 @@ func (o *Overlay) moveOver(m *move) error {
 		return err
 	}
 	if m.target != nil {
-		o.unlinked(m.target, m.toDir, m.toName)
+		o.unlinked(m.target, m.toDir, m.toName, false)
 	}
 	o.renamed(m.node, m.fromDir, m.fromName, m.toDir, m.toName)
 	o.listings.remove(m.fromDir, m.fromName)

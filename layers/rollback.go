@@ -15,6 +15,20 @@ import (
 type Stale struct {
 	Dirs    []NodeID     // directories with other attributes or other names
 	Entries []StaleEntry // names that lead, or did lead, to something else or to nothing
+	// Orphans are names of Entries with what they led to. As long as the kernel keeps that, what was rolled back stays on the host.
+	Orphans []Orphan
+}
+
+// Orphan is a node that has lost its name.
+type Orphan struct {
+	StaleEntry
+	Node NodeID
+}
+
+// Known tells whether the kernel still refers to a node.
+func (o *Overlay) Known(id NodeID) bool {
+	_, err := o.nodes.get(id)
+	return err == nil
 }
 
 // StaleEntry is one name in a directory.
@@ -26,11 +40,11 @@ type StaleEntry struct {
 // Rollback replaces upper and lowers under the running overlay: behind the gate the empty upper and work given come in place of
 // the present upper, whose contents are dropped, and lowers (topmost first) in place of the present ones. Directories keep their nodes
 // by path. Other files keep theirs if nothing about them changes; else what the kernel holds open becomes an orphan: it has
-// no name any more, keeps its contents, and is written where nobody else sees it. record is as in Seal; with an
-// error nothing has changed. released is called once, from under the overlay's locks, when the last orphan is
+// no name any more, keeps its contents, and is written where nobody else sees it. What is to be found again after a crash is
+// recorded before, as for Seal. With an error nothing has changed. released is called once, from under the overlay's locks, when the last orphan is
 // forgotten: until then the directory of the old upper and those of sealed lowers must stay.
 func (o *Overlay) Rollback(ctx context.Context, lowers []Lower, upperDir, workDir string, inoBase uint64,
-	record func() error, released func(),
+	released func(),
 ) (Stale, error) {
 	if o.opts.ReadOnly {
 		return Stale{}, unix.EROFS
@@ -42,7 +56,7 @@ func (o *Overlay) Rollback(ctx context.Context, lowers []Lower, upperDir, workDi
 		return Stale{}, err
 	}
 	r := &rollback{o: o, next: next, kids: map[*node][]*node{}, dead: map[*node]bool{}, changed: map[*node]map[string]bool{}}
-	if err := r.run(ctx, lowers, record, released); err != nil {
+	if err := r.run(ctx, lowers, released); err != nil {
 		for _, l := range r.fresh {
 			_ = l.lower.Close() // the first error counts
 		}
@@ -86,7 +100,7 @@ type lostName struct {
 	alias
 }
 
-func (r *rollback) run(ctx context.Context, lowers []Lower, record func() error, released func()) error {
+func (r *rollback) run(ctx context.Context, lowers []Lower, released func()) error {
 	o := r.o
 	if err := r.next.clean(); err != nil {
 		return err
@@ -105,11 +119,6 @@ func (r *rollback) run(ctx context.Context, lowers []Lower, record func() error,
 	err := r.plan()
 	if err == nil {
 		err = o.orphans.move(o.upper, r.next)
-	}
-	if err == nil && record != nil {
-		if err = record(); err != nil {
-			err = errors.Join(err, o.orphans.move(r.next, o.upper))
-		}
 	}
 	if err != nil {
 		o.stack = r.was
@@ -322,6 +331,9 @@ func (r *rollback) apply(released func()) {
 	o.attics.add(a, len(r.orphans))
 	var parents []*node
 	for _, n := range r.orphans {
+		if n.parent != nil {
+			r.stale.Orphans = append(r.stale.Orphans, Orphan{StaleEntry{n.parent.id, n.name}, n.id})
+		}
 		parents = append(parents, a.take(o, n, old.layer)...)
 	}
 	for _, p := range parents {
@@ -348,6 +360,7 @@ func (t *table) moveDir(n *node, h hit) {
 	}
 	n.bare.Store(h.found.bare)
 	t.showLocked(n)
+	t.noteLocked(n)
 }
 
 // loseName takes a name away from a file that has another. tree is held for writing.

@@ -8,10 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Seal ends the current upper behind the gate: lets running mutations finish, swaps in the empty upper and work given,
-// calls record (short, nothing that waits for the kernel) and opens. The old upper becomes the topmost lower under key.
+// Seal ends the current upper behind the gate: lets running mutations finish, swaps in the empty upper and work given, and opens.
+// The old upper becomes the topmost lower under key. Whoever must find the change again after a crash records it before: until
+// the gate closes the old upper is written to, from then on the new one. Nothing inside the gate waits for the disk.
 // With an error nothing has changed. The returned Lower is the caller's reference.
-func (o *Overlay) Seal(ctx context.Context, key, upperDir, workDir string, inoBase uint64, record func() error) (Lower, error) {
+func (o *Overlay) Seal(ctx context.Context, key, upperDir, workDir string, inoBase uint64) (Lower, error) {
 	if o.opts.ReadOnly {
 		return nil, unix.EROFS
 	}
@@ -21,7 +22,7 @@ func (o *Overlay) Seal(ctx context.Context, key, upperDir, workDir string, inoBa
 	if err != nil {
 		return nil, err
 	}
-	sealed, err := o.swap(ctx, key, next, record)
+	sealed, err := o.swap(ctx, key, next)
 	if err != nil {
 		next.release()
 		_ = next.layer.lower.Close() // the first error counts
@@ -31,10 +32,12 @@ func (o *Overlay) Seal(ctx context.Context, key, upperDir, workDir string, inoBa
 }
 
 // swap is the part of Seal inside the gate.
-func (o *Overlay) swap(ctx context.Context, key string, next *upper, record func() error) (Lower, error) {
+func (o *Overlay) swap(ctx context.Context, key string, next *upper) (Lower, error) {
 	if err := next.clean(); err != nil {
 		return nil, err
 	}
+	var unused []int // descriptors, closed when the gate has opened
+	defer func() { closeAll(unused) }()
 	defer o.closeGate()()
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -60,12 +63,7 @@ func (o *Overlay) swap(ctx context.Context, key string, next *upper, record func
 	if err := o.orphans.move(old, next); err != nil {
 		return fail(fmt.Errorf("seal: keep what is open without a name: %w", err))
 	}
-	if record != nil {
-		if err := record(); err != nil {
-			return fail(errors.Join(err, o.orphans.move(next, old)))
-		}
-	}
-	descriptors.purge(func(k fdKey) bool { return k.o.layer == old.layer && k.kind == fdWrite })
+	unused = descriptors.takeOut(func(k fdKey) bool { return k.o.layer == old.layer && k.kind == fdWrite })
 	was := old.layer.lower
 	old.layer.lower = sealed
 	_ = was.Close() // O_PATH; a caller of Lowers may still have it

@@ -94,7 +94,7 @@ func (o *Overlay) unlinkIn(p *node, name string, h hit) error {
 	if err := o.touched(p, place{d.fd, "."}, subs); err != nil {
 		return err
 	}
-	o.unlinked(n, p, name)
+	o.unlinked(n, p, name, own && (dir || h.attr.Nlink == 1))
 	o.listings.remove(p, name)
 	return nil
 }
@@ -148,8 +148,9 @@ func (o *Overlay) beforeUnlink(n, p *node, name string, own bool) error {
 	return o.keep(n)
 }
 
-// unlinked notes that a name of n, which may be nil, is gone. tree is held for writing.
-func (o *Overlay) unlinked(n, p *node, name string) {
+// unlinked notes that a name of n, which may be nil, is gone. last says that it was the only one of an inode of the upper; who
+// does not know says false. tree is held for writing.
+func (o *Overlay) unlinked(n, p *node, name string, last bool) {
 	if n == nil {
 		return
 	}
@@ -170,7 +171,9 @@ func (o *Overlay) unlinked(n, p *node, name string) {
 		return
 	}
 	n.dead = true
-	n.orphaned()
+	if n.free = n.pin > 0 && last; !n.free {
+		n.orphaned()
+	}
 	o.take(n)
 }
 

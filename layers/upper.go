@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -14,13 +15,10 @@ type upper struct {
 	layer *layer
 	store *dirStore // of layer, until it is sealed and replaced
 	work  int       // O_PATH
-	// attrWhiteouts: the host refuses device 0/0 or was told to do without.
-	attrWhiteouts bool
-	byBlocks      bool          // the host tells holes from data reliably, so that files may be copied up by blocks
-	device        string        // name in work of the whiteout that others are links of, or ""; guarded by Overlay.tree, held for writing
-	labels        bool          // the host gives new files extended attributes, as SELinux does
-	serial        atomic.Uint64 // of names in work
-	users         atomic.Int64  // the overlay and copy-ups under way, which outlast a seal; the last one closes work
+	host
+	device string        // name in work of the whiteout that others are links of, or ""; guarded by Overlay.tree, held for writing
+	serial atomic.Uint64 // of names in work
+	users  atomic.Int64  // the overlay and copy-ups under way, which outlast a seal; the last one closes work
 }
 
 // openUpper opens an upper and its work directory and finds out what the host can do.
@@ -58,28 +56,27 @@ func (u *upper) release() {
 // temp is a fresh name in the work directory.
 func (u *upper) temp() string { return "#" + strconv.FormatUint(u.serial.Add(1), 16) }
 
-// probe checks that the host keeps trusted attributes, that upper and work are on one file system, and how whiteouts
-// can be made.
+// host is what a host file system can do, as far as uppers are concerned.
+type host struct {
+	attrWhiteouts bool // it refuses device 0/0 or was told to do without
+	byBlocks      bool // it tells holes from data reliably, so that files may be copied up by blocks
+	labels        bool // it gives new files extended attributes, as SELinux does
+}
+
+// hostKey is which host was asked, and how whiteouts are to be made. A device may hold another file system later on.
+type hostKey struct {
+	dev       uint64
+	kind      int64
+	id        unix.Fsid
+	whiteouts string
+}
+
+// hosts remembers the answers of hosts, which a probe gets by making files and removing them again.
+var hosts sync.Map // of host by hostKey
+
+// probe checks that upper and work are on one file system and that it keeps trusted attributes, and finds out how whiteouts can be
+// made. What was found for a file system is not looked for again.
 func (u *upper) probe(whiteouts string) error {
-	name := u.temp()
-	if err := removeAll(u.work, name); err != nil {
-		return err
-	}
-	if err := unix.Mkdirat(u.work, name, 0o700); err != nil {
-		return fmt.Errorf("work directory: %w", err)
-	}
-	p := place{u.work, name}
-	given, err := p.listxattr()
-	if err == nil {
-		u.labels = len(given) > 0
-		err = p.setxattr(xattrIno, encodeIno(0), 0)
-	}
-	if rerr := removeAll(u.work, name); err == nil && rerr != nil {
-		return rerr
-	}
-	if err != nil {
-		return fmt.Errorf("the host file system keeps no trusted extended attributes: %w", err)
-	}
 	var a, b unix.Stat_t
 	if err := unix.Fstatat(u.store.root, ".", &a, 0); err != nil {
 		return err
@@ -94,24 +91,62 @@ func (u *upper) probe(whiteouts string) error {
 	if err := unix.Fstatfs(u.store.root, &fs); err != nil {
 		return err
 	}
-	switch fs.Type {
-	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC:
-		u.byBlocks = true
+	if fs.Flags&unix.ST_RDONLY != 0 {
+		return unix.EROFS
+	}
+	key := hostKey{a.Dev, int64(fs.Type), fs.Fsid, whiteouts}
+	found, ok := hosts.Load(key)
+	if !ok {
+		h, err := u.ask(whiteouts)
+		if err != nil {
+			return err
+		}
+		switch fs.Type {
+		case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC:
+			h.byBlocks = true
+		}
+		hosts.Store(key, h)
+		found = h
+	}
+	u.host = found.(host)
+	return nil
+}
+
+// ask tries what a host can do.
+func (u *upper) ask(whiteouts string) (h host, err error) {
+	name := u.temp()
+	if err := removeAll(u.work, name); err != nil {
+		return h, err
+	}
+	if err := unix.Mkdirat(u.work, name, 0o700); err != nil {
+		return h, fmt.Errorf("work directory: %w", err)
+	}
+	p := place{u.work, name}
+	given, err := p.listxattr()
+	if err == nil {
+		h.labels = len(given) > 0
+		err = p.setxattr(xattrIno, encodeIno(0), 0)
+	}
+	if rerr := removeAll(u.work, name); err == nil && rerr != nil {
+		return h, rerr
+	}
+	if err != nil {
+		return h, fmt.Errorf("the host file system keeps no trusted extended attributes: %w", err)
 	}
 	switch whiteouts {
 	case "char":
 	case "xattr":
-		u.attrWhiteouts = true
+		h.attrWhiteouts = true
 	case "":
 		err := unix.Mknodat(u.work, name, unix.S_IFCHR, 0)
 		if err == nil {
-			return unix.Unlinkat(u.work, name, 0)
+			return h, unix.Unlinkat(u.work, name, 0)
 		}
-		u.attrWhiteouts = true
+		h.attrWhiteouts = true
 	default:
-		return fmt.Errorf("unknown kind of whiteouts %q", whiteouts)
+		return h, fmt.Errorf("unknown kind of whiteouts %q", whiteouts)
 	}
-	return nil
+	return h, nil
 }
 
 // clean removes what a crash left in the work directory.

@@ -17,7 +17,7 @@ func (a Access) session() (string, error) {
 func (a Access) may(owner, session string) bool { return owner == session || a.AllowCrossSession }
 
 func refused(kind, id string) error {
-	return fmt.Errorf("%w: %s %s belongs to another session (allow cross-session access to use it)", ErrRefused, kind, shown(id))
+	return fmt.Errorf("%w: %s %s belongs to another session (--allow-cross-session, in Go AllowCrossSession, lets this one use it)", ErrRefused, kind, shown(id))
 }
 
 // audit leaves an event at warn level if session uses what another owns; the access was allowed before.

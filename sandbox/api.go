@@ -65,8 +65,10 @@ type Snapshot struct {
 	State       SnapshotState `json:"state"`
 	CreatedAt   time.Time     `json:"created_at"`
 	ExpiresAt   *time.Time    `json:"expires_at,omitempty"`
-	Layers      []Layer       `json:"layers"`    // topmost first
+	Depth       int           `json:"depth"`     // how many layers there are
+	Layers      []Layer       `json:"layers"`    // topmost first; all of them in the answer of Show, else at most 100
 	Unchanged   bool          `json:"unchanged"` // nothing differed from the parent: no layer was added
+	Ref         Ref           `json:"ref"`       // names it for programs that keep snapshots of several providers
 }
 
 // Layer describes one layer of a snapshot's stack.
@@ -202,7 +204,7 @@ type SnapshotPage struct {
 	More      bool       `json:"more"`
 }
 
-// RefRequest names one workspace or snapshot.
+// RefRequest names one workspace or snapshot: a snapshot by its id, a unique prefix of that, its name, or the JSON form of its Ref.
 type RefRequest struct {
 	Access
 	Ref string `json:"ref"`
@@ -219,6 +221,11 @@ type DiffRequest struct {
 	Access
 	A string `json:"a"`
 	B string `json:"b,omitempty"`
+	// Stat and Patch also compare what is in the files, and tell of each file that lies in a directory which was renamed.
+	Stat  bool `json:"stat,omitempty"`
+	Patch bool `json:"patch,omitempty"`
+	// Binary puts the contents of binary files of up to 64 MiB into patches.
+	Binary bool `json:"binary,omitempty"`
 }
 
 // Change is one line of a diff. RawPath is the base64 of a path that is not UTF-8.
@@ -226,10 +233,23 @@ type Change struct {
 	Kind       string `json:"kind"` // A M D R T
 	Path       string `json:"path"`
 	RawPath    []byte `json:"raw_path,omitempty"`
-	OldPath    string `json:"old_path,omitempty"`
+	OldPath    string `json:"old_path,omitempty"` // of what was renamed, or changed in a directory that was
 	RawOldPath []byte `json:"raw_old_path,omitempty"`
-	Mode       uint32 `json:"mode"`
-	Size       int64  `json:"size"`
+	Mode       uint32 `json:"mode"`     // of B, or of A if it was deleted
+	Size       int64  `json:"size"`     // of B; 0 if it was deleted, and of directories
+	OldMode    uint32 `json:"old_mode"` // 0 if it was added
+	OldSize    int64  `json:"old_size"` // of A; 0 if it was added, and of directories
+	// Stat is nil if it was not asked for, and for what has no contents that a patch could change: directories, devices, …
+	Stat *FileStat `json:"stat,omitempty"`
+	// Patch repeats the change with 'git apply' or 'patch -p1'. Empty where git would see no change, as of an owner.
+	Patch []byte `json:"patch,omitempty"`
+}
+
+// FileStat counts what changed in a file, as git does. Lines are those of text; binary files have none.
+type FileStat struct {
+	Binary    bool `json:"binary"`
+	Additions int  `json:"additions"`
+	Deletions int  `json:"deletions"`
 }
 
 // ExportRequest writes an image file; Path must be absolute. An existing file is replaced only when the new one is complete.
@@ -251,16 +271,19 @@ type ExportResult struct {
 	Digest string `json:"digest"` // BLAKE3 of the file
 }
 
-// StatsRequest asks for the space of Ref, or of the whole home if it is "".
+// StatsRequest asks for the space of Ref, of all that the asker's session owns, or of the whole home.
 type StatsRequest struct {
 	Access
-	Ref string `json:"ref,omitempty"`
+	Ref       string `json:"ref,omitempty"`
+	OfSession bool   `json:"of_session,omitempty"`
 }
 
-// Stats is space in bytes, Stored = Unique + Shared. Of a reference: of its stored layers; Unique is what only it needs and what
-// deleting it makes reclaimable. Of a home: Unique is the sum over its snapshots and workspaces, Reclaimable is what no longer serves any.
+// Stats is space in bytes, Stored = Unique + Shared. Of a reference or a session: of its stored layers; Unique is what only it needs, and
+// Reclaimable what deleting it makes so. Of a home: Unique is the sum over its snapshots and workspaces, Reclaimable
+// is what no longer serves any.
 type Stats struct {
 	Ref         string `json:"ref,omitempty"`
+	Session     string `json:"session,omitempty"`
 	Workspaces  int64  `json:"workspaces"`
 	Snapshots   int64  `json:"snapshots"`
 	Layers      int64  `json:"layers"`
@@ -295,11 +318,12 @@ type PruneRequest struct {
 	DryRun    bool          `json:"dry_run"`
 }
 
-// PruneResult says what was deleted, or would be.
+// PruneResult says what was deleted, or with DryRun, what would be; oldest first.
 type PruneResult struct {
-	Deleted []Snapshot `json:"deleted"` // oldest first
-	Kept    int        `json:"kept"`
-	DryRun  bool       `json:"dry_run"`
+	Deleted     []Snapshot `json:"deleted"`
+	WouldDelete []Snapshot `json:"would_delete"`
+	Kept        int        `json:"kept"`
+	DryRun      bool       `json:"dry_run"`
 }
 
 // GCRequest collects garbage; Optimize also repacks cold data.
@@ -312,6 +336,7 @@ type GCRequest struct {
 type GCResult struct {
 	Chunks  int64 `json:"chunks"`
 	Freed   int64 `json:"freed"`   // bytes given back to the file system
+	Dropped int64 `json:"dropped"` // bytes of garbage taken away; what Freed lacks of it is room for what is stored next
 	Expired int   `json:"expired"` // snapshots past their time that were deleted
 	Left    int64 `json:"left"`    // bytes of garbage in files that are too much alive to be worth the move
 }

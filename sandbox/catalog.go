@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/failpoint"
 )
 
 // catalog holds the records of a home in memory and writes every change through to the store, in one transaction each.
@@ -20,15 +22,21 @@ type catalog struct {
 	ids   *idSource
 	tell  func([]Event) // is given every event once it is durable; must not wait
 
-	writer sync.Mutex // held by update from its first look at the records until they have changed
+	points failpoint.Func // as in Options
 
-	mu         sync.RWMutex                // guards what follows
+	writer  sync.Mutex // held by update from its first look at the records until they have changed
+	settled *sync.Cond // of writer: a staged change was shown or withdrawn
+	owed    []*change  // guarded by writer: withdrawals that the store does not have yet
+
+	mu         sync.RWMutex                // guards what follows; writers of what follows hold writer, too
 	workspaces map[string]*workspaceRecord // by name
 	snapshots  map[string]*snapshotRecord  // by id
 	order      []string                    // ids of snapshots, ascending
 	layers     map[string]*layerRecord     // by id
 	holders    map[string]map[holder]bool  // by layer: who names it
 	pinned     map[string]bool             // layers whose record must stay because they are being stored
+	staged     map[string]*workspaceRecord // by name: records that are durable and not shown yet
+	touched    map[string]bool             // layers, with all above them, whose merges may have become due; see touchLocked
 }
 
 // holder is who names a layer.
@@ -38,19 +46,22 @@ type holder struct {
 }
 
 // loadCatalog reads all records.
-func loadCatalog(ctx context.Context, store *chunkstore.Store, tell func([]Event)) (*catalog, error) {
+func loadCatalog(ctx context.Context, store *chunkstore.Store, ids *idSource, tell func([]Event)) (*catalog, error) {
 	c := &catalog{
-		store: store, ids: &idSource{}, tell: tell,
+		store: store, ids: ids, tell: tell,
 		workspaces: map[string]*workspaceRecord{}, snapshots: map[string]*snapshotRecord{},
 		layers: map[string]*layerRecord{}, holders: map[string]map[holder]bool{}, pinned: map[string]bool{},
+		staged: map[string]*workspaceRecord{}, touched: map[string]bool{},
 	}
+	c.settled = sync.NewCond(&c.writer)
 	var ch change
 	err := store.View(ctx, func(tx *chunkstore.Tx) error {
 		ch = change{}
 		return errors.Join(
 			scan(tx, bucketWorkspaces, &ch.putWorkspaces),
 			scan(tx, bucketSnapshots, &ch.putSnapshots),
-			scan(tx, bucketLayers, &ch.putLayers))
+			scan(tx, bucketLayers, &ch.putLayers),
+			c.seenBefore(tx))
 	})
 	if err != nil {
 		return nil, classify(fmt.Errorf("reading the records: %w", err))
@@ -63,6 +74,24 @@ func loadCatalog(ctx context.Context, store *chunkstore.Store, tell func([]Event
 		c.ids.seen(s.ID)
 	}
 	return c, nil
+}
+
+// seenBefore makes new ids greater than those of events.
+func (c *catalog) seenBefore(tx *chunkstore.Tx) error {
+	last, err := tx.Get(bucketMeta, keyLastID)
+	if err == nil {
+		c.ids.seen(string(last))
+		return nil
+	}
+	if !errors.Is(err, chunkstore.ErrNotFound) {
+		return err
+	}
+	// A home of before the record was kept.
+	return tx.Scan(bucketEvents, "", func(key string, _ []byte) (bool, error) {
+		_, id, _ := strings.Cut(key, "/")
+		c.ids.seen(id)
+		return true, nil
+	})
 }
 
 // scan decodes all records of a bucket.
@@ -89,6 +118,7 @@ type change struct {
 	delSnapshots  []*snapshotRecord
 	delLayers     []*layerRecord // what update found nobody to name any more
 	delTrash      []uint64
+	delEvents     []Event // of what did not happen
 
 	delMerges    []chunkstore.ID // merged images that are named now, or gone
 	delManifests []chunkstore.ID // images that layers named before
@@ -110,9 +140,8 @@ func (c *catalog) update(ctx context.Context, sync bool, fn func(ch *change) err
 		return nil, err
 	}
 	c.collect(&ch)
-	err := c.store.Update(context.WithoutCancel(ctx), sync, ch.write)
-	if err != nil {
-		return nil, classify(fmt.Errorf("writing the records: %w", err))
+	if err := c.commit(ctx, sync, &ch); err != nil {
+		return nil, err
 	}
 	c.apply(&ch)
 	c.tell(ch.events)
@@ -170,8 +199,9 @@ func (c *catalog) collect(ch *change) {
 	}
 }
 
-// write puts the change into a transaction.
-func (ch *change) write(tx *chunkstore.Tx) error {
+// write puts a change into a transaction. Nothing else is committed until that has ended, so the ids that events get here are in
+// the order in which they can be read.
+func (c *catalog) write(tx *chunkstore.Tx, ch *change) error {
 	var errs []error
 	put := func(bucket, key string, record any) {
 		value, err := json.Marshal(record)
@@ -189,8 +219,13 @@ func (ch *change) write(tx *chunkstore.Tx) error {
 	for _, l := range ch.putLayers {
 		put(bucketLayers, l.ID, l)
 	}
-	for _, e := range ch.events {
+	for i := range ch.events {
+		e := &ch.events[i]
+		e.ID = c.ids.next()
 		put(bucketEvents, e.key(), e)
+	}
+	if len(ch.events)+len(ch.putSnapshots)+len(ch.putLayers) > 0 {
+		errs = append(errs, tx.Put(bucketMeta, keyLastID, []byte(c.ids.newest())))
 	}
 	for _, n := range ch.putTrash {
 		errs = append(errs, tx.Put(bucketTrash, strconv.FormatUint(n, 10), nil))
@@ -216,6 +251,9 @@ func (ch *change) write(tx *chunkstore.Tx) error {
 	for _, m := range ch.delMerges {
 		errs = append(errs, tx.Delete(bucketMerges, mergeKey(m)))
 	}
+	for _, e := range ch.delEvents {
+		errs = append(errs, tx.Delete(bucketEvents, e.key()))
+	}
 	for _, n := range ch.delTrash {
 		errs = append(errs, tx.Delete(bucketTrash, strconv.FormatUint(n, 10)))
 	}
@@ -235,43 +273,35 @@ func (c *catalog) committed(ch *change) {
 func (c *catalog) apply(ch *change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	hold := func(layer string, h holder) {
-		if layer == "" {
-			return
-		}
-		if c.holders[layer] == nil {
-			c.holders[layer] = map[holder]bool{}
-		}
-		c.holders[layer][h] = true
-	}
 	for _, l := range ch.putLayers {
 		if old := c.layers[l.ID]; old != nil && old.Parent != l.Parent {
-			delete(c.holders[old.Parent], holder{'l', l.ID})
+			c.letGoLocked(old.Parent, holder{'l', l.ID})
 		}
 		c.layers[l.ID] = l
-		hold(l.Parent, holder{'l', l.ID})
+		c.holdLocked(l.Parent, holder{'l', l.ID})
+		c.touchLocked(l.ID)
 	}
 	for _, w := range ch.putWorkspaces {
 		if old := c.workspaces[w.ID]; old != nil {
-			delete(c.holders[old.Base], holder{'w', w.ID})
+			c.letGoLocked(old.Base, holder{'w', w.ID})
 		}
 		c.workspaces[w.ID] = w
-		hold(w.Base, holder{'w', w.ID})
+		c.holdLocked(w.Base, holder{'w', w.ID})
 	}
 	for _, s := range ch.putSnapshots {
 		c.snapshots[s.ID] = s
 		if at, found := slices.BinarySearch(c.order, s.ID); !found {
 			c.order = slices.Insert(c.order, at, s.ID)
 		}
-		hold(s.Top, holder{'s', s.ID})
+		c.holdLocked(s.Top, holder{'s', s.ID})
 	}
 	for _, w := range ch.delWorkspaces {
 		delete(c.workspaces, w.ID)
-		delete(c.holders[w.Base], holder{'w', w.ID})
+		c.letGoLocked(w.Base, holder{'w', w.ID})
 	}
 	for _, s := range ch.delSnapshots {
 		delete(c.snapshots, s.ID)
-		delete(c.holders[s.Top], holder{'s', s.ID})
+		c.letGoLocked(s.Top, holder{'s', s.ID})
 		if at, found := slices.BinarySearch(c.order, s.ID); found {
 			c.order = slices.Delete(c.order, at, at+1)
 		}
@@ -279,7 +309,26 @@ func (c *catalog) apply(ch *change) {
 	for _, l := range ch.delLayers {
 		delete(c.layers, l.ID)
 		delete(c.holders, l.ID)
-		delete(c.holders[l.Parent], holder{'l', l.ID})
+		c.letGoLocked(l.Parent, holder{'l', l.ID})
+	}
+}
+
+// holdLocked notes that somebody names a layer. mu is held.
+func (c *catalog) holdLocked(layer string, h holder) {
+	if layer == "" {
+		return
+	}
+	if c.holders[layer] == nil {
+		c.holders[layer] = map[holder]bool{}
+	}
+	c.holders[layer][h] = true
+}
+
+// letGoLocked notes that somebody does not name a layer any more. mu is held.
+func (c *catalog) letGoLocked(layer string, h holder) {
+	if c.holders[layer][h] {
+		delete(c.holders[layer], h)
+		c.touchLocked(layer)
 	}
 }
 
@@ -294,10 +343,18 @@ func (c *catalog) pin(layer string) bool {
 	return true
 }
 
+// isPinned tells whether a layer is being stored: until that ends the cache may have the directory, whatever the record says.
+func (c *catalog) isPinned(layer string) bool {
+	c.writer.Lock()
+	defer c.writer.Unlock()
+	return c.pinned[layer]
+}
+
 // unpin ends pin and removes the layer if it lost its last name meanwhile. It gives back the layers that are gone.
 func (c *catalog) unpin(ctx context.Context, layer string) ([]*layerRecord, error) {
 	return c.update(ctx, false, func(ch *change) error {
 		delete(c.pinned, layer)
+		c.touch(layer)
 		ch.reconsider = []string{layer}
 		return nil
 	})
@@ -331,6 +388,13 @@ func (c *catalog) layer(id string) *layerRecord {
 	return c.layers[id]
 }
 
+// named tells whether anybody names a layer.
+func (c *catalog) named(layer string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.holders[layer]) > 0
+}
+
 // stack lists the layers from top down to the root of the tree.
 func (c *catalog) stack(top string) ([]*layerRecord, error) {
 	c.mu.RLock()
@@ -361,6 +425,13 @@ func (c *catalog) own(top string, who holder) []*layerRecord {
 		id, who = l.Parent, holder{'l', id}
 	}
 	return own
+}
+
+// unnamed tells whether a layer has a record that nobody names.
+func (c *catalog) unnamed(layer string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.layers[layer] != nil && len(c.holders[layer]) == 0
 }
 
 // snapshotsOn lists the snapshots whose topmost layer is the one given.

@@ -168,7 +168,7 @@ func (c *checker) stray(ctx context.Context, unnamed map[chunkstore.ID]bool) err
 // directories checks uppers/ against the records.
 func (c *checker) directories(ctx context.Context, _ CheckRequest) error {
 	for _, w := range c.h.catalog.allWorkspaces() {
-		if !c.h.uppers.exists(w.Upper) && c.h.catalog.workspace(w.ID) == w {
+		if !c.h.uppers.exists(w.Upper) && !c.h.catalog.isStaged(w.ID) && c.h.catalog.workspace(w.ID) == w {
 			c.report("workspace "+w.ID, "its upper "+c.h.uppers.path(w.Upper)+" is missing", nil)
 		}
 	}
@@ -181,7 +181,7 @@ func (c *checker) directories(ctx context.Context, _ CheckRequest) error {
 }
 
 // strangers reports directories with contents that no record names. What is being destroyed is in the trash before its
-// workspace is gone, so a second look at the trash tells the two apart.
+// workspace is gone, and a new upper in a record before its first entry, so a second look at both tells them apart.
 func (c *checker) strangers(ctx context.Context) error {
 	names, err := c.h.strangers(nil)
 	if err != nil {
@@ -193,7 +193,7 @@ func (c *checker) strangers(ctx context.Context) error {
 	}
 	for _, name := range names {
 		n, err := strconv.ParseUint(name, 10, 64)
-		if (err != nil || !trash[n]) && !c.h.uppers.empty(name) {
+		if (err != nil || !trash[n]) && !c.h.uppers.empty(name) && (err != nil || !c.h.namedUppers()[n]) {
 			c.report(filepath.Join(c.h.uppers.dir, name), "no record names it", nil)
 		}
 	}

@@ -1,7 +1,6 @@
 package sandbox_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"snapfs/internal/testseed"
 	"snapfs/sandbox"
 )
 
@@ -117,9 +117,7 @@ func TestKill(t *testing.T) {
 	if os.Getenv("SNAPFS_LONG") != "" {
 		rounds = 60
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
+	rnd := rand.New(rand.NewPCG(testseed.Of(t), 0))
 	base, err := os.MkdirTemp("", "snapfs-kill-")
 	if err != nil {
 		t.Fatal(err)
@@ -149,38 +147,23 @@ func killedRun(t *testing.T, home string, seed uint64, after time.Duration, aliv
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "/proc/self/exe")
-	cmd.Env = append(os.Environ(), crashHome+"="+home, "SEED="+strconv.FormatUint(seed, 10))
-	cmd.WaitDelay = 2 * time.Second
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if seed%8 == 0 {
-		time.AfterFunc(after/4, func() { _ = cmd.Process.Kill() }) // while it opens
-	}
 	started := false
-	for lines := bufio.NewScanner(out); lines.Scan(); {
+	child(ctx, t, []string{crashHome + "=" + home, "SEED=" + strconv.FormatUint(seed, 10)}, func(kill func()) {
+		if seed%8 == 0 {
+			time.AfterFunc(after/4, kill) // while it opens
+		}
+	}, func(line []byte, kill func()) {
 		if !started {
 			started = true
-			time.AfterFunc(after, func() { _ = cmd.Process.Kill() }) // it may have ended
+			time.AfterFunc(after, kill) // it may have ended
 		}
-		switch f := strings.Fields(lines.Text()); f[0] {
+		switch f := strings.Fields(string(line)); f[0] {
 		case "snap":
 			alive[f[2]], last = f[1], f[1]
 		case "del":
 			delete(alive, f[1])
 		}
-	}
-	_ = cmd.Wait() // killed
-	if stderr.Len() > 0 {
-		t.Errorf("the child says: %s", stderr.String())
-	}
+	})
 	return last
 }
 

@@ -2,10 +2,13 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 
 	"snapfs/layers"
 )
@@ -32,6 +35,16 @@ func (h *Home) openTree(ctx context.Context, w *workspaceRecord, s *snapshotReco
 	o, _, done, err := h.overlayOf(ctx, w, true)
 	if err != nil {
 		return nil, err
+	}
+	// The workspace goes on, and may be rolled back, sealed or stored: the directories that are read must stay.
+	free := []func(){h.janitor.hold(w.Upper), done}
+	if l := h.liveOf(w.ID); l != nil {
+		free = append(free, l.retain())
+	}
+	done = func() {
+		for _, f := range free {
+			f()
+		}
 	}
 	lowers, err := o.Lowers()
 	if err != nil {
@@ -75,71 +88,121 @@ func (h *Home) openNothing() (*tree, error) {
 }
 
 // Diff calls fn for every change that leads from A to B; with an empty B, from A's parent (a snapshot) or from its newest layer
-// (a workspace) to A. An error of fn ends it. fn must not work on a workspace that is compared.
+// (a workspace) to A. With Stat or Patch a renamed directory is followed by a rename of every file in it. An error of fn
+// ends it. fn must not work on a workspace that is compared.
 func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) error {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	w, s, err := h.useObject(ctx, r.Access, r.A, "diff")
+	a, err := h.useSubject(ctx, r.Access, r.A)
 	if err != nil {
 		return err
 	}
-	var from, to *tree
+	b := subject{}
 	if r.B != "" {
-		wb, sb, err := h.useObject(ctx, r.Access, r.B, "diff")
-		if err != nil {
-			return err
-		}
-		stop := h.catalog.common(topOf(w, s), topOf(wb, sb))
-		if from, err = h.openTree(ctx, w, s, stop); err != nil {
-			return err
-		}
-		defer from.close()
-		if to, err = h.openTree(ctx, wb, sb, stop); err != nil {
-			return err
-		}
-		defer to.close()
-	} else {
-		stop := ""
-		if s != nil {
-			stop = s.ParentTop
-		}
-		if to, err = h.openTree(ctx, w, s, stop); err != nil {
-			return err
-		}
-		defer to.close()
-		base := ""
-		if s != nil {
-			base = s.ParentTop
-		} else if now := h.catalog.workspace(w.ID); now != nil {
-			base = now.Base
-		}
-		if from = to.from(base); from == nil {
-			if from, err = h.openLayers(ctx, base, stop); err != nil {
-				return err
-			}
-			defer from.close()
-		}
-	}
-	for c, err := range layers.Diff(ctx, from.lowers, to.lowers) {
-		if err != nil {
-			return classify(err)
-		}
-		if err := fn(publicChange(c)); err != nil {
+		if b, err = h.useSubject(ctx, r.Access, r.B); err != nil {
 			return err
 		}
 	}
-	return ctx.Err()
+	for try := 1; ; try++ {
+		told, err := h.diffOnce(ctx, r, a, b, fn)
+		// What is being written may lose files, or by a rollback its whole upper, between one look and the next.
+		moving := a.workspace != nil || b.workspace != nil
+		if told || !moving || try == diffAttempts || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ESTALE) {
+			return err
+		}
+	}
 }
 
-// topOf is the topmost layer of a workspace or of a snapshot, whichever is not nil.
-func topOf(w *workspaceRecord, s *snapshotRecord) string {
-	if s != nil {
-		return s.Top
+// diffAttempts is how often a comparison with a workspace is tried that is written to meanwhile.
+const diffAttempts = 5
+
+// subject is one of two things that are compared; one field is set, or none.
+type subject struct {
+	workspace *workspaceRecord
+	snapshot  *snapshotRecord
+}
+
+func (h *Home) useSubject(ctx context.Context, a Access, ref string) (subject, error) {
+	w, s, err := h.useObject(ctx, a, ref, "diff")
+	return subject{w, s}, err
+}
+
+// diffOnce compares a with b, or with what a came from; told says that fn was called.
+func (h *Home) diffOnce(ctx context.Context, r DiffRequest, a, b subject, fn func(Change) error) (told bool, err error) {
+	from, to, done, err := h.openSides(ctx, a, b)
+	if err != nil {
+		return false, err
 	}
-	return w.Base
+	defer done()
+	c, err := layers.Compare(from.lowers, to.lowers)
+	if err != nil {
+		return false, classify(err)
+	}
+	defer c.Close()
+	changes, err := c.Changes(ctx)
+	if err != nil {
+		return false, classify(err)
+	}
+	emit := func(c Change) error {
+		told = true
+		return fn(publicChange(c))
+	}
+	if r.Stat || r.Patch {
+		return told, classify(newFileDiff(ctx, c, r).run(changes, emit))
+	}
+	for _, c := range changes {
+		if err := emit(changeOf(c)); err != nil {
+			return told, err
+		}
+	}
+	return told, ctx.Err()
+}
+
+// openSides opens the two trees of a comparison: of a and b, or with an empty b, of what a came from and a.
+func (h *Home) openSides(ctx context.Context, a, b subject) (from, to *tree, done func(), err error) {
+	if b != (subject{}) {
+		stop := h.catalog.common(a.top(), b.top())
+		if from, err = h.openTree(ctx, a.workspace, a.snapshot, stop); err != nil {
+			return nil, nil, nil, err
+		}
+		if to, err = h.openTree(ctx, b.workspace, b.snapshot, stop); err != nil {
+			from.close()
+			return nil, nil, nil, err
+		}
+		return from, to, func() { to.close(); from.close() }, nil
+	}
+	base := ""
+	if a.snapshot != nil {
+		base = a.snapshot.ParentTop
+	}
+	stop := base
+	if to, err = h.openTree(ctx, a.workspace, a.snapshot, stop); err != nil {
+		return nil, nil, nil, err
+	}
+	if a.workspace != nil {
+		if now := h.catalog.workspace(a.workspace.ID); now != nil {
+			base = now.Base
+		}
+	}
+	if from = to.from(base); from != nil {
+		return from, to, to.close, nil
+	}
+	if from, err = h.openLayers(ctx, base, stop); err != nil {
+		to.close()
+		return nil, nil, nil, err
+	}
+	return from, to, func() { from.close(); to.close() }, nil
+}
+
+// top is the topmost layer of what is compared.
+func (s subject) top() string {
+	if s.snapshot != nil {
+		return s.snapshot.Top
+	}
+	return s.workspace.Base
 }
 
 // from is the tree of a layer that is one of t's lowers; nil if it is none. It is open as long as t.
@@ -151,14 +214,21 @@ func (t *tree) from(layer string) *tree {
 	return &tree{lowers: t.lowers[i:]}
 }
 
+// changeOf is a change of the layers in the words of the API.
+func changeOf(c layers.Change) Change {
+	return Change{
+		Kind: string(rune(c.Kind)), Path: c.Path, OldPath: c.OldPath,
+		Mode: c.Mode, Size: c.Size, OldMode: c.OldMode, OldSize: c.OldSize,
+	}
+}
+
 // publicChange is a change as JSON can hold it: the encoder spells raw paths in base64, and spoils the others' odd bytes.
-func publicChange(c layers.Change) Change {
-	d := Change{Kind: string(rune(c.Kind)), Path: c.Path, OldPath: c.OldPath, Mode: c.Mode, Size: c.Size}
+func publicChange(c Change) Change {
 	if !utf8.ValidString(c.Path) {
-		d.RawPath = []byte(c.Path)
+		c.RawPath = []byte(c.Path)
 	}
 	if !utf8.ValidString(c.OldPath) {
-		d.RawOldPath = []byte(c.OldPath)
+		c.RawOldPath = []byte(c.OldPath)
 	}
-	return d
+	return c
 }

@@ -33,6 +33,17 @@
 // janitor empties that, after a crash as well. What a crash leaves in uppers/ without a record is empty (an upper gets
 // its first entry after its record is durable) and is removed; if it is not, it goes to lost+found.
 //
+// A seal and a rollback change what a workspace's writes go to, behind the gate of its overlay, which must not wait for a disk. So the
+// records come first (catalog.stage):
+//
+//	make the new upper N ─▶ flush ─▶ commit the records ─▶ [gate: swap] ─▶ show them ─▶ flush ─▶ acknowledge
+//	                                 writes go to the old upper M ──┤├── writes go to N
+//
+// They say that M is a layer (after a rollback: trash) and N the upper. Killed before the gate, the next process finds M, with all that was
+// written until then, as the layer below an empty N: the same tree. Killed after it, N has its own contents, and its record is there. What
+// is acknowledged is recorded and flushed. Until they are shown nobody can name the new records, a layer that they name cannot
+// go, and an error of the gate undoes them (catalog.withdraw).
+//
 // # States of a workspace
 //
 //	           Mount                     umount here, copies elsewhere
@@ -60,13 +71,26 @@
 // forgets after Resume, because it may hold a directory's lock for a program that waits. A program
 // that waits at it cannot be killed, and whoever reads the page that it writes waits with it.
 //
+// # Words of other systems
+//
+// Callers that know other services of sandboxes find the same here under these names:
+//
+//	claim a prepared snapshot         Branch with a Mountpoint: a new workspace, running, whose tree is the snapshot's when the call
+//	                                  returns; any number of them share what the snapshot holds
+//	restore into a new sandbox        Restore: Branch under another name
+//	restore in place                  Rollback: of a paused workspace, too, which stays paused; it need not be
+//	fork                              Fork: of a paused workspace a paused one
+//	init, or resume by name           Up: same, restored or fresh
+//	opaque ref {providerId, ref}      Snapshot.Ref, ParseRef; accepted wherever a snapshot is named
+//	prune by an operator              Prune with AllowCrossSession
+//
 // # Locks, outermost first
 //
 //	opLocks (one per workspace name)   operations on one workspace, one after the other; taken with a context
 //	└─ live.users                      read: uses the overlay of a mount; write: the watcher, to close it
-//	   └─ (the overlay's gate)         Seal calls back into the catalog while it is closed
-//	      └─ catalog.writer            one change of records at a time, held while the store commits
-//	         └─ catalog.mu             the records in memory; never held while anything waits
+//	   ├─ (the overlay's gate)         nothing of this package is taken inside
+//	   └─ catalog.writer               one change of records at a time, held while the store commits
+//	      └─ catalog.mu                the records in memory; never held while anything waits
 //	merger.mu                          one merge, outside of the catalog's
 //	Home.mu, lowerCache.mu, uppers.mu  leaves; idler.mu is one, too, and is taken under Home.mu
 //

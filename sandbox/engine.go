@@ -23,7 +23,9 @@ type mounted interface {
 	Done() <-chan struct{}   // closed when the connection has ended and no request runs
 	Transport() string
 	Requests() map[string]uint64 // by kind, since it was mounted
-	// InvalidateEntry and InvalidateNode make the kernel forget a name, and what it knows of a node.
+	// ExpireEntry makes the kernel look a name up again before it uses it; InvalidateEntry and InvalidateNode make it forget
+	// a name with what it led to, and what it knows of a node.
+	ExpireEntry(parent layers.NodeID, name string) error
 	InvalidateEntry(parent layers.NodeID, name string) error
 	InvalidateNode(node layers.NodeID) error
 }

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -42,20 +43,18 @@ type Event struct {
 
 func (e *Event) key() string { return e.Workspace + "/" + e.ID }
 
-func (e *Event) known() bool {
-	switch e.Kind {
-	case EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched, EventForked,
-		EventRolledBack, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired, EventDestroyed, EventCrossSession:
-		return true
-	}
-	return false
+// eventKinds are all of them.
+var eventKinds = []EventKind{
+	EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched, EventForked,
+	EventRolledBack, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired, EventDestroyed, EventCrossSession,
 }
 
-// event makes an entry of a workspace's log.
+func (e *Event) known() bool { return slices.Contains(eventKinds, e.Kind) }
+
+// event makes an entry of a workspace's log. It gets its id when it is written.
 func (h *Home) event(kind EventKind, workspace, session, snapshot, detail string) Event {
 	return Event{
-		ID: h.catalog.ids.next(), Workspace: workspace, Kind: kind, At: time.Now().UTC(), Session: session,
-		Snapshot: snapshot, Level: "info", Detail: detail,
+		Workspace: workspace, Kind: kind, At: h.now(), Session: session, Snapshot: snapshot, Level: "info", Detail: detail,
 	}
 }
 

@@ -37,14 +37,11 @@ func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error
 		return err
 	}
 	v := viewer{access: r.Access, session: session, after: r.After, owners: map[string]string{}, crossed: crossing{}}
-	told := map[string]bool{} // events that a follower may meet again
+	newest := "" // ids grow in the order of commits: a follower may meet those up to here again
 	sent := 0
 	for _, e := range events {
-		show := v.sees(e)
-		if r.Follow {
-			told[e.ID] = true
-		}
-		if show {
+		newest = e.ID
+		if v.sees(e) {
 			sent++
 			if err := fn(e); err != nil {
 				return err
@@ -70,7 +67,7 @@ func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error
 			return err
 		}
 		for _, e := range next {
-			if r.Workspace != "" && e.Workspace != r.Workspace || told[e.ID] || !v.sees(e) {
+			if r.Workspace != "" && e.Workspace != r.Workspace || e.ID <= newest || !v.sees(e) {
 				continue
 			}
 			if err := fn(e); err != nil {

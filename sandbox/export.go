@@ -45,7 +45,7 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	if err != nil {
 		return ExportResult{}, err
 	}
-	if err := restorable(s); err != nil {
+	if err := h.restorable(s); err != nil {
 		return ExportResult{}, err
 	}
 	path, err := h.exportTarget(r.Path)

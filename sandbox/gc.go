@@ -35,6 +35,9 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 		return result, err
 	}
 	h.cache.forget(gone)
+	if err := h.settle(ctx); err != nil {
+		return result, err
+	}
 	if err := h.merger.all(ctx, 0); ctx.Err() != nil {
 		return result, ctx.Err()
 	} else if err != nil {
@@ -44,7 +47,7 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 	if err != nil {
 		return result, classify(fmt.Errorf("collecting garbage: %w", err))
 	}
-	result.Chunks, result.Freed, result.Left = stats.Chunks, stats.Bytes, stats.Left
+	result.Chunks, result.Freed, result.Dropped, result.Left = stats.Chunks, stats.Bytes, stats.Dropped, stats.Left
 	if r.Optimize {
 		stats, err := h.store.Optimize(ctx, stage(r.Progress, "optimize", "chunks"))
 		if err != nil {
@@ -52,9 +55,22 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 		}
 		result.Chunks += stats.Chunks
 		result.Freed += stats.Bytes
+		result.Dropped += stats.Dropped
 		result.Left = stats.Left
 	}
 	return result, nil
+}
+
+// settle waits until the directories that nothing needs have given their room back.
+func (h *Home) settle(ctx context.Context) error {
+	if ended := h.packer.abandon(); ended != nil {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return h.janitor.wait(ctx)
 }
 
 // stage turns the store's progress, counted in a unit, into that of the API.
@@ -62,13 +78,15 @@ func stage(progress func(Progress), name, unit string) func(done, total int64) {
 	if progress == nil {
 		return nil
 	}
+	// What there is to do must be looked for first, which takes its time, too.
+	progress(Progress{Stage: name, Total: -1, Unit: unit})
 	return func(done, total int64) { progress(Progress{Stage: name, Bytes: done, Total: total, Unit: unit}) }
 }
 
 // expire deletes the snapshots that are past their time.
 func (h *Home) expire(ctx context.Context) (int, error) {
 	var expired []*snapshotRecord
-	now := time.Now()
+	now := h.now()
 	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
 		if s.expired(now) {
 			expired = append(expired, s)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/failpoint"
 )
 
 // emptyDir is a directory of the home that stays empty.
@@ -35,6 +36,9 @@ type Options struct {
 	// EnableURing switches the kernel's FUSE over io_uring on, for the whole system and until the next boot, and says so
 	// in the log. Where that is impossible it is logged, and an error if Transport is uring.
 	EnableURing bool
+
+	points failpoint.Func   // is told each durable step; nil but in tests of crashes
+	clock  func() time.Time // nil = time.Now
 }
 
 // Home is an open home directory: its store, workspaces and mounts. One process holds it at a time. Safe for concurrent use.
@@ -49,6 +53,7 @@ type Home struct {
 	engine  engine
 	ops     opLocks
 	limits  Limits
+	points  failpoint.Func // as in Options
 	metrics *metrics
 	// followers get every event once it is durable.
 	followers followers
@@ -100,11 +105,11 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 		return nil, errors.Join(err, removeMade(made, err))
 	}
 	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}, engine: fuseEngine{opts.Logger, opts.Transport}}
-	h.limits = opts.Limits
+	h.limits, h.points = opts.Limits, opts.points
 	h.metrics = newMetrics(h)
 	h.idler = newIdler(h, opts.IdleAfter)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
-	if err := h.open(ctx, m); err != nil {
+	if err := h.open(ctx, m, &idSource{clock: opts.clock}); err != nil {
 		h.cancel()
 		err = errors.Join(err, h.closeStore(), lock.Close())
 		return nil, errors.Join(err, removeMade(made, err))
@@ -169,13 +174,14 @@ func removeMade(made string, cause error) error {
 }
 
 // open reads or makes what is in the home.
-func (h *Home) open(ctx context.Context, m marker) error {
+func (h *Home) open(ctx context.Context, m marker, ids *idSource) error {
 	fresh := m.State == "new"
 	storeDir := filepath.Join(h.dir, "store")
 	if fresh {
 		if err := writeMarker(h.dir, m); err != nil {
 			return unusable(h.dir, err)
 		}
+		h.points.At("marker written")
 		for _, sub := range []string{"store", "uppers", "lost+found"} {
 			path := filepath.Join(h.dir, sub)
 			if sub == "store" {
@@ -187,6 +193,7 @@ func (h *Home) open(ctx context.Context, m marker) error {
 			if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 				return unusable(h.dir, err)
 			}
+			h.points.At("directory made")
 		}
 	}
 	for _, sub := range []string{"store", "uppers"} {
@@ -198,7 +205,7 @@ func (h *Home) open(ctx context.Context, m marker) error {
 		return unusable(h.dir, err)
 	}
 	var err error
-	h.store, err = chunkstore.Open(storeDir, chunkstore.Options{Logger: h.log, MustExist: !fresh})
+	h.store, err = chunkstore.Open(storeDir, chunkstore.Options{Logger: h.log, MustExist: !fresh, Points: h.points})
 	if err != nil {
 		if errors.Is(err, chunkstore.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -211,12 +218,14 @@ func (h *Home) open(ctx context.Context, m marker) error {
 	if err := h.checkIdentity(ctx, m, fresh); err != nil {
 		return err
 	}
-	if h.catalog, err = loadCatalog(ctx, h.store, h.told); err != nil {
+	if h.catalog, err = loadCatalog(ctx, h.store, ids, h.told); err != nil {
 		return err
 	}
-	if h.uppers, err = loadUppers(ctx, filepath.Join(h.dir, "uppers"), h.store); err != nil {
+	h.catalog.points = h.points
+	if h.uppers, err = loadUppers(ctx, filepath.Join(h.dir, "uppers"), h.store, h.points); err != nil {
 		return err
 	}
+	spread(h.uppers.dir)
 	h.cache = newLowerCache(h)
 	h.janitor = newJanitor(h)
 	h.packer = newPacker(h)
@@ -229,9 +238,13 @@ func (h *Home) open(ctx context.Context, m marker) error {
 		if err := writeMarker(h.dir, m); err != nil {
 			return unusable(h.dir, err)
 		}
+		h.points.At("marker made ready")
 	}
 	return nil
 }
+
+// now is the time as records have it.
+func (h *Home) now() time.Time { return h.catalog.ids.now().UTC() }
 
 // told is given events that have just become durable.
 func (h *Home) told(events []Event) {

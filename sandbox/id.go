@@ -10,13 +10,24 @@ import (
 )
 
 // idSource makes UUIDv7s (RFC 9562, 5.7) that only grow, also when the clock goes back and over restarts: lists
-// are in order of ids, and a cursor must not skip what came later.
+// are in order of ids, and a cursor must not skip what came later. So ids of snapshots and events are made while
+// nothing else can be committed, in the order in which the records become durable, and the newest one is recorded with them.
 //
 //	48 bits milliseconds | 0111 | 12 bits counter | 10 | 62 bits random
 type idSource struct {
+	clock func() time.Time // nil = time.Now; immutable
+
 	mu      sync.Mutex
 	ms      uint64 // guarded by mu: of the newest id
 	counter uint16 // guarded by mu
+}
+
+// now is what the clock of the home says.
+func (s *idSource) now() time.Time {
+	if s.clock == nil {
+		return time.Now()
+	}
+	return s.clock()
 }
 
 // seen makes all later ids greater than id.
@@ -37,18 +48,30 @@ func (s *idSource) seen(id string) {
 // next makes an id.
 func (s *idSource) next() string {
 	s.mu.Lock()
-	if now := uint64(time.Now().UnixMilli()); now > s.ms {
+	if now := uint64(s.now().UnixMilli()); now > s.ms {
 		s.ms, s.counter = now, 0
 	} else if s.counter++; s.counter > 0xfff {
 		s.ms, s.counter = s.ms+1, 0
 	}
-	ms, counter := s.ms, s.counter
+	u := s.headLocked()
 	s.mu.Unlock()
-
-	var u uuid.UUID
 	// crypto/rand.Read never fails: it ends the process where the kernel gives no random bytes.
 	_, _ = rand.Read(u[8:])
-	binary.BigEndian.PutUint64(u[:8], ms<<16|0x7000|uint64(counter))
 	u[8] = u[8]&0x3f | 0x80
 	return u.String()
+}
+
+// newest is what seen must be given for all later ids to be greater than those made so far.
+func (s *idSource) newest() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.headLocked()
+	u[8] = 0x80
+	return u.String()
+}
+
+// headLocked is an id but for its random bits. The caller holds mu.
+func (s *idSource) headLocked() (u uuid.UUID) {
+	binary.BigEndian.PutUint64(u[:8], s.ms<<16|0x7000|uint64(s.counter))
+	return u
 }

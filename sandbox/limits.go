@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"fmt"
-	"time"
 )
 
 // DefaultSnapshots is how many snapshots a session may have where Limits do not say.
@@ -38,7 +37,7 @@ func (h *Home) withinLimits(session string) error {
 func (c *catalog) usage(session string, wantBytes bool) (snapshots int, bytes int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	now := time.Now()
+	now := c.ids.now()
 	seen := map[string]bool{}
 	for _, s := range c.snapshots {
 		if s.Session != session || s.expired(now) {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -20,7 +21,8 @@ func (r ListRequest) limit() (int, error) {
 }
 
 // Workspaces lists workspaces in order of names: the own session's, or all if cross-session access is allowed. After is the
-// name of the last one of the page before, which need not exist any more.
+// name of the last one of the page before, which need not exist any more. Asked for those of one name, it is ErrNotFound or
+// ErrRefused where there is none, or another's.
 func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
@@ -48,11 +50,17 @@ func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, er
 		page.Workspaces = append(page.Workspaces, h.describeWith(w, mounts))
 		crossed.note(w.Session, session, w.ID)
 	}
+	if len(page.Workspaces) == 0 {
+		if err := h.mayName(r.Access, session, r.Workspace); err != nil {
+			return WorkspacePage{}, err
+		}
+	}
 	return page, crossed.audit(ctx, h, session, "list")
 }
 
 // Snapshots lists snapshots, oldest first: the own session's, or all if cross-session access is allowed. After is the id
-// of the last one of the page before, which need not exist any more.
+// of the last one of the page before, which need not exist any more. Asked for those of a workspace, it is ErrNotFound if
+// neither the workspace nor a snapshot of it exists, ErrRefused if all that exists is another session's.
 func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
@@ -83,7 +91,7 @@ func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, erro
 		return true
 	})
 	for _, s := range records {
-		d, err := h.describeSnapshot(s)
+		d, err := h.describeSnapshot(s, maxPage)
 		if h.catalog.snapshot(s.ID) == nil {
 			continue // deleted meanwhile
 		}
@@ -91,6 +99,11 @@ func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, erro
 			return SnapshotPage{}, err
 		}
 		page.Snapshots = append(page.Snapshots, d)
+	}
+	if len(records) == 0 {
+		if err := h.mayName(r.Access, session, r.Workspace); err != nil {
+			return SnapshotPage{}, err
+		}
 	}
 	return page, crossed.audit(ctx, h, session, "list snapshots")
 }
@@ -112,6 +125,34 @@ func (r ListRequest) check(cursor func(string) error) (session string, limit int
 		err = ValidWorkspaceName(r.Workspace)
 	}
 	return session, limit, err
+}
+
+// mayName judges the name of a workspace of which a list has nothing: one that never was, or that is not the session's, is an
+// error. One that is destroyed goes on to have a name while it has a snapshot. The name "" is none.
+func (h *Home) mayName(a Access, session, name string) error {
+	if name == "" {
+		return nil
+	}
+	known, own := false, false
+	see := func(owner string) {
+		known, own = true, own || a.may(owner, session)
+	}
+	if w := h.catalog.workspace(name); w != nil {
+		see(w.Session)
+	}
+	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+		if s.Workspace == name {
+			see(s.Session)
+		}
+		return true
+	})
+	switch {
+	case !known:
+		return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
+	case !own:
+		return refused("workspace", name)
+	}
+	return nil
 }
 
 // crossing collects whose things a list showed to another session, by workspace.
@@ -150,7 +191,7 @@ func (h *Home) Show(ctx context.Context, r RefRequest) (Object, error) {
 		}
 		return Object{Workspace: &d}, err
 	}
-	d, err := h.describeSnapshot(s)
+	d, err := h.describeSnapshot(s, math.MaxInt)
 	return Object{Snapshot: &d}, err
 }
 
@@ -181,19 +222,23 @@ func (h *Home) describeWith(w *workspaceRecord, mounts mountTable) Workspace {
 	return d
 }
 
-// describeSnapshot is the public form of a snapshot. It is stored when all of its layers are.
-func (h *Home) describeSnapshot(s *snapshotRecord) (Snapshot, error) {
+// describeSnapshot is the public form of a snapshot, with so many of its layers at most. It is stored when all of its layers are.
+func (h *Home) describeSnapshot(s *snapshotRecord, most int) (Snapshot, error) {
 	d := Snapshot{
 		ID: s.ID, Workspace: s.Workspace, Session: s.Session, Name: s.Name, Description: s.Description, Parent: s.Parent,
 		State: Stored, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, Layers: []Layer{}, Unchanged: s.Unchanged,
+		Ref: Ref{ProviderID, RefPayload{Snapshot: s.ID, Workspace: s.Workspace}},
 	}
 	stack, err := h.catalog.stack(s.Top)
 	if err != nil {
 		return d, err
 	}
-	d.Layers = slices.Grow(d.Layers, len(stack))
-	for _, l := range stack {
-		d.Layers = append(d.Layers, Layer{ID: l.ID, State: l.State, Size: l.Size, Digest: l.Digest})
+	d.Depth = len(stack)
+	d.Layers = slices.Grow(d.Layers, min(len(stack), most))
+	for i, l := range stack {
+		if i < most {
+			d.Layers = append(d.Layers, Layer{ID: l.ID, State: l.State, Size: l.Size, Digest: l.Digest})
+		}
 		if l.State == Sealed {
 			d.State = Sealed
 		}

@@ -27,8 +27,9 @@ type live struct {
 	closed bool         // guarded by users
 
 	stackMu sync.Mutex
-	stack   *stack   // guarded by stackMu: what the overlay stands on
-	kept    []*lower // guarded by stackMu: see keep
+	stack   *stack          // guarded by stackMu: what the overlay stands on
+	kept    []*lower        // guarded by stackMu: see keep
+	unfit   map[string]bool // guarded by stackMu: tiers, by key, that the overlay has not taken
 
 	stale []layers.Stale // guarded by stackMu: what the kernel is to forget when the pause is over
 }
@@ -50,6 +51,17 @@ func (l *live) push(low *lower) {
 	l.stack.of = slices.Insert(l.stack.of, 0, low)
 }
 
+// retain keeps what the overlay stands on now until release is called.
+func (l *live) retain() (release func()) {
+	l.stackMu.Lock()
+	defer l.stackMu.Unlock()
+	s := &stack{cache: l.stack.cache, of: slices.Clone(l.stack.of)}
+	for _, low := range s.of {
+		s.cache.retain(low)
+	}
+	return s.release
+}
+
 // keep holds the directory that was the upper of a read-only mount, for as long as the mount shows it.
 func (l *live) keep(low *lower) {
 	l.stackMu.Lock()
@@ -57,8 +69,7 @@ func (l *live) keep(low *lower) {
 	l.kept = append(l.kept, low)
 }
 
-// refresh replaces, beneath the running overlay, every sealed directory that has become an image. Layers that were merged
-// stay as they are: what the overlay knows of them would not fit.
+// refresh replaces, beneath the running overlay, every sealed directory that has become an image, and rows of layers that have a tier.
 func (l *live) refresh(ctx context.Context) error {
 	done, ok := l.use()
 	if !ok {
@@ -90,7 +101,7 @@ func (l *live) refresh(ctx context.Context) error {
 		l.stack.of[i] = now
 		cache.release(old)
 	}
-	return nil
+	return l.shortenLocked(ctx)
 }
 
 // liveOf is the connection of a workspace, or nil.
@@ -121,6 +132,7 @@ func (h *Home) watch(l *live) {
 			}
 		}
 	}
+	h.points.At("unmounted")
 	l.users.Lock()
 	l.closed = true
 	l.users.Unlock()
@@ -146,6 +158,7 @@ func (h *Home) watch(l *live) {
 // recordUnmounted notes that a workspace is not wanted at its mountpoint any more.
 func (h *Home) recordUnmounted(name, mountpoint string) {
 	_, err := h.catalog.update(h.ctx, false, func(ch *change) error {
+		h.catalog.waitSettled(name)
 		w := h.catalog.workspace(name)
 		if w == nil || w.Mount == nil || !w.Mount.Mounted || w.Mount.Mountpoint != mountpoint {
 			return nil

@@ -10,6 +10,7 @@ import (
 
 func TestMain(m *testing.M) {
 	treewalk.Child()
+	killChild()
 	crashChild()
 	os.Exit(m.Run())
 }

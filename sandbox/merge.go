@@ -19,17 +19,20 @@ func mergeKey(m chunkstore.ID) string { return strconv.FormatUint(uint64(m), 10)
 // the store has.
 //
 // The image is committed first, with its number in the bucket merges, then the records change in one transaction. What
-// a crash leaves in the bucket is removed by the next Open. Mounts keep the layers they have until they are unmounted.
+// a crash leaves in the bucket is removed by the next Open. Mounts take tiers for the layers that these stand
+// for, in time; see live.refresh. Other layers that were merged they keep until they are unmounted.
 type merger struct {
 	home *Home
 	wake chan struct{} // of capacity 1
 
-	mu   sync.Mutex      // held by the one merge
-	seen map[string]bool // guarded by mu: layers that need no tier, or could not be merged
+	mu    sync.Mutex      // held by the one merge
+	seen  map[string]bool // guarded by mu: layers that could not be merged
+	whole bool            // guarded by mu: all layers have been looked at since the home was opened
+	due   map[string]bool // guarded by mu: layers to be looked at since then
 }
 
 func newMerger(h *Home) *merger {
-	return &merger{home: h, wake: make(chan struct{}, 1), seen: map[string]bool{}}
+	return &merger{home: h, wake: make(chan struct{}, 1), seen: map[string]bool{}, due: map[string]bool{}}
 }
 
 func (g *merger) kick() {
@@ -80,10 +83,18 @@ type mergeJob struct {
 	tier int            // forms that the tier stands for
 }
 
-// next finds a merge that is due. The caller holds mu.
+// next finds a merge that is due, among the layers that were touched since it found none; among all of them the first time, and with
+// share 0, which more layers can meet. The caller holds mu.
 func (g *merger) next(share int64) (mergeJob, bool) {
 	c := g.home.catalog
-	for _, l := range c.allLayers() {
+	c.takeTouched(g.due)
+	var all []*layerRecord
+	if share == 0 || !g.whole {
+		all = c.allLayers()
+	} else {
+		all = c.layersOf(g.due)
+	}
+	for _, l := range all {
 		if l.State != Stored || g.seen[l.ID] {
 			continue
 		}
@@ -91,8 +102,8 @@ func (g *merger) next(share int64) (mergeJob, bool) {
 			return mergeJob{top: l, rest: rest}, true
 		}
 	}
-	for _, l := range c.allLayers() {
-		if l.State != Stored || l.Tier != nil || g.seen[l.ID] {
+	for _, l := range all {
+		if l.State != Stored || l.Tier != nil || g.seen[l.ID] || c.isPinned(l.ID) {
 			continue
 		}
 		forms, err := c.forms(l.ID, "")
@@ -102,6 +113,8 @@ func (g *merger) next(share int64) (mergeJob, bool) {
 			}
 		}
 	}
+	g.whole = true
+	clear(g.due)
 	return mergeJob{}, false
 }
 
@@ -176,6 +189,7 @@ func (h *Home) mergeLayers(ctx context.Context, j mergeJob) error {
 	if err != nil {
 		return classify(fmt.Errorf("merging %d layers from %s down: %w", n, j.top.ID, err))
 	}
+	h.points.At("merged image committed")
 	return h.record(ctx, j, forms[:n], m)
 }
 

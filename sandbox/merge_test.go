@@ -168,6 +168,9 @@ func TestTiers(t *testing.T) {
 	if all, err := y.h.catalog.stack(top); err != nil || span < len(all) { // the base went into its only child later
 		t.Errorf("forms stand for %d layers of %d: %v", span, len(all), err)
 	}
+	if d, err := y.h.describeSnapshot(y.h.catalog.snapshot(y.ids[depth-1]), 3); err != nil || len(d.Layers) != 3 || d.Depth <= 3 || d.Layers[0].ID != top {
+		t.Errorf("of its layers, three are to be told, from %s down: %+v, %v", top, d, err)
+	}
 	y.same(0)
 	if got, want := y.diff(y.ids[10], y.ids[11]), y.diff(y.ids[11], ""); got != want || !strings.Contains(got, "A d/f11") {
 		t.Errorf("got diff %q, want %q", got, want)
@@ -285,5 +288,80 @@ func TestTierOf(t *testing.T) {
 	}
 	if n := tierOf(forms); n != len(forms) {
 		t.Errorf("got a tier of %d forms, want %d", n, len(forms))
+	}
+}
+
+// TestMergeWaitsForStoring holds that a layer whose storing has not quite ended gets no tier: the cache may still have its directory,
+// of which partial files would be merged without what lies below.
+func TestMergeWaitsForStoring(t *testing.T) {
+	y := newHistory(t)
+	g := y.h.merger
+	g.mu.Lock() // nothing is merged meanwhile
+	defer g.mu.Unlock()
+	y.grow(tierFan + 1)
+	due, ok := g.next(baseShare)
+	if !ok || due.tier == 0 {
+		t.Fatalf("got %+v, %v, want a tier", due, ok)
+	}
+	if !y.h.catalog.pin(due.top.ID) {
+		t.Fatal("the layer is gone")
+	}
+	if j, ok := g.next(baseShare); ok && j.top.ID == due.top.ID {
+		t.Errorf("a layer that is being stored is merged: %+v", j)
+	}
+	if _, err := y.h.catalog.unpin(t.Context(), due.top.ID); err != nil {
+		t.Fatal(err)
+	}
+	if j, ok := g.next(baseShare); !ok || j.top.ID != due.top.ID {
+		t.Errorf("got %+v, %v after storing, want layer %s", j, ok, due.top.ID)
+	}
+}
+
+// TestMergeLooksAtWhatChanged holds that looking for merges takes as long after a thousand snapshots as after ten, and finds what
+// looking at all layers finds.
+func TestMergeLooksAtWhatChanged(t *testing.T) {
+	y := newHistory(t)
+	g, c := y.h.merger, y.h.catalog
+	y.grow(tierFan + 4)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	none := func(when string) {
+		t.Helper()
+		g.whole = false
+		if j, ok := g.next(baseShare); ok {
+			t.Errorf("%s: %+v was due and not found", when, j)
+		}
+	}
+	storing := func() bool {
+		c.writer.Lock()
+		defer c.writer.Unlock()
+		return len(c.pinned) > 0
+	}
+	settle := func() {
+		g.mu.Unlock()
+		defer g.mu.Lock()
+		for storing() { // who waits for a layer goes on a moment before its storing has quite ended
+			time.Sleep(time.Millisecond)
+		}
+		if err := g.all(t.Context(), baseShare); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settle()
+	none("at first")
+	y.grow(1)
+	g.due = map[string]bool{}
+	c.takeTouched(g.due)
+	if n := len(g.due); n == 0 || n > 2 {
+		t.Errorf("a snapshot of a workspace with %d layers touched %d, want the new one and the one below", len(c.allLayers()), n)
+	}
+	settle()
+	none("after a snapshot")
+	for _, i := range []int{3, tierFan, 9, 10} {
+		if err := y.h.Delete(t.Context(), RefRequest{Ref: y.ids[i]}); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		none(fmt.Sprint("after deleting ", i))
 	}
 }

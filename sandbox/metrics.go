@@ -19,7 +19,7 @@ func newMetrics(h *Home) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		held: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "snapfs_held_seconds", Help: "How long a snapshot, fork or rollback held the changes of its workspace back.",
+			Name: "snapfs_held_seconds", Help: "How long a snapshot, fork or rollback, or a tier that is put in place, held the changes of its workspace back.",
 			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16),
 		}),
 		happened: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -32,6 +32,9 @@ func newMetrics(h *Home) *metrics {
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "snapfs_store_failures_total", Help: "Attempts to store a layer that failed and are repeated.",
 		}),
+	}
+	for _, kind := range eventKinds { // shown from the beginning, so that the first event is an increase
+		m.happened.WithLabelValues(string(kind))
 	}
 	gauge := func(name, help string, value func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })

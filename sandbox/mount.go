@@ -46,8 +46,8 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 	return h.describe(h.catalog.workspace(w.ID))
 }
 
-// mountLocked mounts a workspace. The caller holds its lock.
-func (h *Home) mountLocked(ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions) error {
+// mountLocked mounts a workspace, and records events with that. The caller holds its lock.
+func (h *Home) mountLocked(ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions, events ...Event) error {
 	w := h.catalog.workspace(name)
 	if w == nil {
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
@@ -63,7 +63,7 @@ func (h *Home) mountLocked(ctx context.Context, name, session, mountpoint string
 	if err != nil {
 		return err
 	}
-	if err := h.mountAt(ctx, w, session, at.path, opts); err != nil {
+	if err := h.mountAt(ctx, w, session, at.path, opts, events); err != nil {
 		if made {
 			_ = os.Remove(at.path) // as it was; the first error is the one to tell
 		}
@@ -87,9 +87,9 @@ func (h *Home) mountTarget(w *workspaceRecord, mountpoint string) (place, error)
 }
 
 // detachStale takes away the mount that a process which is gone has left for a workspace. Only the recorded place, type, source
-// and device together make it ours.
+// and device together make it ours, and that the home is not the copy of one that may be in use.
 func (h *Home) detachStale(w *workspaceRecord, mounts mountTable) bool {
-	if w.Mount == nil || !w.Mount.Mounted {
+	if w.Mount == nil || !w.Mount.Mounted || h.copied(w.Mount.Home) {
 		return false
 	}
 	e, ok := mounts.at(w.Mount.Mountpoint)
@@ -102,6 +102,15 @@ func (h *Home) detachStale(w *workspaceRecord, mounts mountTable) bool {
 	}
 	h.log.Info("took away the dead mount of an earlier process", "workspace", w.ID, "mountpoint", e.point)
 	return true
+}
+
+// copied reports whether a home that was in a directory is still there, so that this one must be a copy.
+func (h *Home) copied(from string) bool {
+	if from == "" || from == h.dir {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(from, markerName))
+	return err == nil
 }
 
 // alreadyMounted decides what a second mount of a workspace means: done if it is what is there already.
@@ -184,8 +193,8 @@ func (h *Home) checkMountpoint(at place, makeIt bool) (made bool, err error) {
 	return false, nil
 }
 
-// mountAt mounts a workspace that has no connection at a place that was checked.
-func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpoint string, opts MountOptions) (err error) {
+// mountAt mounts a workspace that has no connection at a place that was checked, and records events with that.
+func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpoint string, opts MountOptions, events []Event) (err error) {
 	s, err := h.cache.open(ctx, w.Base)
 	if err != nil {
 		return err
@@ -209,7 +218,7 @@ func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpo
 	}
 	// The intent is recorded first: whatever is found there after a crash is ours to take away.
 	before := w.Mount
-	if err := h.recordMount(ctx, w.ID, &mountRecord{Mountpoint: mountpoint, Options: opts, Mounted: true}); err != nil {
+	if err := h.recordMount(ctx, w.ID, &mountRecord{Mountpoint: mountpoint, Options: opts, Mounted: true, Home: h.dir}); err != nil {
 		return err
 	}
 	undo := func() {
@@ -222,9 +231,10 @@ func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpo
 		undo()
 		return err
 	}
+	h.points.At("mounted")
 	l := &live{
 		workspace: w.ID, mountpoint: mountpoint, options: opts, overlay: o, mount: m, stack: s, gone: make(chan struct{}),
-		device: deviceAt(mountpoint, w.ID),
+		unfit: map[string]bool{}, device: deviceAt(mountpoint, w.ID),
 	}
 	h.mu.Lock()
 	h.live[w.ID] = l
@@ -236,8 +246,8 @@ func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpo
 		h.log.Warn("a mount keeps using a sealed layer", "workspace", w.ID, "error", err)
 	}
 	_, err = h.catalog.update(context.WithoutCancel(ctx), false, func(ch *change) error {
-		h.putMount(ch, w.ID, &mountRecord{Mountpoint: mountpoint, Options: opts, Mounted: true, Device: l.device})
-		ch.events = append(ch.events, h.event(EventMounted, w.ID, session, "", mountpoint+" ("+optionList(opts)+")"))
+		h.putMount(ch, w.ID, &mountRecord{Mountpoint: mountpoint, Options: opts, Mounted: true, Device: l.device, Home: h.dir})
+		ch.events = append(append(ch.events, events...), h.event(EventMounted, w.ID, session, "", mountpoint+" ("+optionList(opts)+")"))
 		return nil
 	})
 	if err != nil {

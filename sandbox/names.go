@@ -52,6 +52,9 @@ func validSnapshotName(name string) error {
 	if utf8.RuneCountInString(name) > maxSnapshotName {
 		return fmt.Errorf("%w: snapshot name %s: longer than %d characters", ErrInvalid, shown(name), maxSnapshotName)
 	}
+	if isRef(name) {
+		return fmt.Errorf("%w: snapshot name %s: begins with a brace, as refs do", ErrInvalid, shown(name))
+	}
 	if name != strings.TrimSpace(name) {
 		return fmt.Errorf("%w: snapshot name %s: begins or ends with a blank", ErrInvalid, shown(name))
 	}

@@ -26,6 +26,14 @@ type packer struct {
 	queue    []string             // guarded by mu
 	waiters  map[string][]*waiter // guarded by mu: by layer
 	attempts map[string]int       // guarded by mu: of layers that failed
+	current  *packing             // guarded by mu: nil between layers
+}
+
+// packing is the storing of one layer.
+type packing struct {
+	layer  string
+	cancel context.CancelFunc
+	ended  chan struct{} // closed
 }
 
 // waiter is a call that waits for a layer.
@@ -124,7 +132,7 @@ func (p *packer) run() {
 				break
 			}
 			start := time.Now()
-			err := p.home.pack(ctx, layer, p.report(layer))
+			err := p.pack(ctx, layer)
 			if ctx.Err() != nil {
 				return
 			}
@@ -142,6 +150,41 @@ func (p *packer) run() {
 			retry.Reset(pause)
 		}
 	}
+}
+
+// pack stores a layer, unless nobody needs it any more.
+func (p *packer) pack(ctx context.Context, layer string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	now := &packing{layer: layer, cancel: cancel, ended: make(chan struct{})}
+	p.mu.Lock()
+	p.current = now
+	p.mu.Unlock()
+	err := p.home.pack(ctx, layer, p.report(layer))
+	p.mu.Lock()
+	p.current = nil
+	p.mu.Unlock()
+	close(now.ended)
+	if p.home.catalog.layer(layer) == nil {
+		return nil // deleted meanwhile
+	}
+	return err
+}
+
+// abandon ends the storing under way if it is of a layer that nobody names any more. The channel is closed when that has ended, or when
+// the directory of a layer that has just been stored is given back; nil if there is neither.
+func (p *packer) abandon() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current == nil {
+		return nil
+	}
+	if !p.home.catalog.named(p.current.layer) {
+		p.current.cancel()
+	} else if r := p.home.catalog.layer(p.current.layer); r == nil || r.State != Stored {
+		return nil
+	}
+	return p.current.ended
 }
 
 func (p *packer) next() (string, bool) {
@@ -202,6 +245,7 @@ func (h *Home) pack(ctx context.Context, layer string, progress func(files, byte
 			h.log.Warn("a layer that nobody needs is still there", "layer", layer, "error", err)
 		}
 		h.cache.forget(gone)
+		h.merger.kick() // who leaves pinned layers alone
 	}()
 	r := h.catalog.layer(layer)
 	if r.State == Stored {
@@ -218,11 +262,12 @@ func (h *Home) pack(ctx context.Context, layer string, progress func(files, byte
 		func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 			stored := r.stored(m)
 			ch = change{putLayers: []*layerRecord{&stored}, putTrash: []uint64{r.Upper}, events: h.storedEvents(layer)}
-			return ch.write(tx)
+			return h.catalog.write(tx, &ch)
 		})
 	if err != nil {
 		return classify(err)
 	}
+	h.points.At("image committed")
 	h.catalog.committed(&ch)
 	return h.replaceSealed(ctx, ch.putLayers[0], m)
 }
@@ -249,7 +294,7 @@ func (h *Home) replaceSealed(ctx context.Context, r *layerRecord, m chunkstore.M
 			h.log.Warn("a mount keeps using a sealed layer", "workspace", l.workspace, "error", err)
 		}
 	}
-	h.merger.kick()
+	h.points.At("image in place")
 	h.idler.busy()
 	h.log.Debug("stored a layer", "layer", r.ID, "size", m.Size, "new", m.New)
 	return nil

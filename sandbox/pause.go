@@ -20,30 +20,36 @@ func (h *Home) Pause(ctx context.Context, r PauseRequest) (Workspace, error) {
 		if w.Paused {
 			return fmt.Errorf("%w: workspace %s is paused already", ErrConflict, w.ID)
 		}
-		next := *w
-		next.Paused = true
+		group := w.Cgroup
 		if r.Cgroup != "" {
 			g, err := openCgroup(r.Cgroup)
 			if err != nil {
 				return err
 			}
-			next.Cgroup = string(g)
+			group = string(g)
 		}
 		l := h.liveOf(w.ID)
-		if err := h.stillness(ctx, l, next.Cgroup); err != nil {
+		if err := h.recordFreezing(ctx, w.ID, group); err != nil {
 			return err
 		}
-		l.hold()
-		_, err = h.catalog.update(ctx, true, func(ch *change) error {
-			next.Mount = h.catalog.workspace(w.ID).Mount
-			ch.putWorkspaces = append(ch.putWorkspaces, &next)
-			ch.events = append(ch.events, h.event(EventPaused, w.ID, session, "", next.Cgroup))
-			return nil
-		})
-		if err != nil {
-			return errors.Join(err, l.letGo(next.Cgroup))
+		if err = h.stillness(ctx, l, group); err == nil {
+			h.points.At("processes frozen")
+			l.hold()
+			_, err = h.catalog.update(ctx, true, func(ch *change) error {
+				next := *h.catalog.workspace(w.ID) // its mount may have been recorded as gone meanwhile
+				next.Paused, next.Cgroup, next.Freezing = true, group, ""
+				ch.putWorkspaces = append(ch.putWorkspaces, &next)
+				ch.events = append(ch.events, h.event(EventPaused, w.ID, session, "", group))
+				return nil
+			})
 		}
-		return nil
+		if err == nil {
+			return nil
+		}
+		if thaw := h.letGo(l, group); thaw != nil {
+			return errors.Join(err, thaw) // the record stays: the next process that opens the home tries again
+		}
+		return errors.Join(err, h.recordFreezing(context.WithoutCancel(ctx), w.ID, ""))
 	})
 }
 
@@ -55,7 +61,7 @@ func (h *Home) Resume(ctx context.Context, r RefRequest) (Workspace, error) {
 		}
 		_, err := h.catalog.update(ctx, true, func(ch *change) error {
 			next := *h.catalog.workspace(w.ID)
-			next.Paused = false
+			next.Paused, next.Freezing = false, next.Cgroup
 			ch.putWorkspaces = append(ch.putWorkspaces, &next)
 			ch.events = append(ch.events, h.event(EventResumed, w.ID, session, "", next.Cgroup))
 			return nil
@@ -63,8 +69,46 @@ func (h *Home) Resume(ctx context.Context, r RefRequest) (Workspace, error) {
 		if err != nil {
 			return err
 		}
-		return h.liveOf(w.ID).letGo(w.Cgroup)
+		if err := h.letGo(h.liveOf(w.ID), w.Cgroup); err != nil {
+			return err
+		}
+		h.points.At("processes thawed")
+		return h.recordFreezing(context.WithoutCancel(ctx), w.ID, "")
 	})
+}
+
+// recordFreezing notes which control group is about to be frozen for a running workspace, with "" that it has been thawed. It is
+// not synced: a loss of power leaves no frozen processes.
+func (h *Home) recordFreezing(ctx context.Context, name, group string) error {
+	if w := h.catalog.workspace(name); w == nil || w.Freezing == group {
+		return nil
+	}
+	_, err := h.catalog.update(ctx, false, func(ch *change) error {
+		if w := h.catalog.workspace(name); w != nil {
+			next := *w
+			next.Freezing = group
+			ch.putWorkspaces = append(ch.putWorkspaces, &next)
+		}
+		return nil
+	})
+	return err
+}
+
+// thawFrozen lets the processes go on that the last process of this home froze for a moment, and did not live to thaw.
+func (h *Home) thawFrozen(ctx context.Context) error {
+	for _, w := range h.catalog.allWorkspaces() {
+		if w.Freezing == "" {
+			continue
+		}
+		if err := cgroup(w.Freezing).thaw(); err != nil {
+			h.log.Warn("processes may still be frozen", "workspace", w.ID, "cgroup", w.Freezing, "error", err)
+			continue
+		}
+		if err := h.recordFreezing(ctx, w.ID, ""); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // toggle runs a change of state under the workspace's lock and describes what came of it.
@@ -160,12 +204,12 @@ func (l *live) hold() {
 }
 
 // letGo opens the gate and thaws the control group; l may be nil.
-func (l *live) letGo(group string) error {
+func (h *Home) letGo(l *live, group string) error {
 	var err error
 	if l != nil {
 		if done, ok := l.use(); ok {
 			l.overlay.Resume()
-			err = l.invalidateLater()
+			err = h.invalidateLater(l)
 			done()
 		}
 	}

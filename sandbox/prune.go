@@ -8,7 +8,7 @@ import (
 
 // Prune deletes the snapshots of the session (of all, if cross-session access is allowed) that the rules do not keep.
 func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
-	result := PruneResult{Deleted: []Snapshot{}, DryRun: r.DryRun}
+	result := PruneResult{Deleted: []Snapshot{}, WouldDelete: []Snapshot{}, DryRun: r.DryRun}
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
 		return result, err
@@ -29,7 +29,7 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 	})
 	goes := map[string]bool{}
 	for _, snapshots := range byWorkspace {
-		for _, s := range r.surplus(snapshots, time.Now()) {
+		for _, s := range r.surplus(snapshots, h.now()) {
 			goes[s.ID] = true
 		}
 	}
@@ -38,7 +38,7 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 		if !goes[s.ID] {
 			continue
 		}
-		d, err := h.describeSnapshot(s)
+		d, err := h.describeSnapshot(s, maxPage)
 		if h.catalog.snapshot(s.ID) == nil {
 			continue // deleted meanwhile
 		}
@@ -50,7 +50,11 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 		if err != nil {
 			return result, err
 		}
-		result.Deleted = append(result.Deleted, d)
+		if r.DryRun {
+			result.WouldDelete = append(result.WouldDelete, d)
+		} else {
+			result.Deleted = append(result.Deleted, d)
+		}
 	}
 	return result, nil
 }

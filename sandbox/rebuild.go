@@ -66,7 +66,7 @@ func RebuildIndex(ctx context.Context, dir string, r RebuildRequest) (res Rebuil
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	h := &Home{dir: dir, store: s}
-	if h.catalog, err = loadCatalog(ctx, s, func([]Event) {}); err != nil {
+	if h.catalog, err = loadCatalog(ctx, s, &idSource{}, func([]Event) {}); err != nil {
 		return res, err
 	}
 	c := &checker{h: h}

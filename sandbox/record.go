@@ -17,6 +17,7 @@ import (
 //	events      workspace/id        Event
 //	merges      manifest            empty: a merged image that no layer names yet
 //	meta        "next-upper"        decimal: every lower number may be in use
+//	meta        "last-id"           every id made later is greater, whatever the clock says then
 //	meta        "home"              identity of the home, as in its marker
 const (
 	bucketWorkspaces = "workspaces"
@@ -27,6 +28,7 @@ const (
 	bucketMerges     = "merges"
 	bucketMeta       = "meta"
 	keyNextUpper     = "next-upper"
+	keyLastID        = "last-id"
 	keyHome          = "home"
 )
 
@@ -43,6 +45,9 @@ type workspaceRecord struct {
 	Mount     *mountRecord `json:"mount,omitempty"` // the newest place
 	Paused    bool         `json:"paused,omitempty"`
 	Cgroup    string       `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
+	// Freezing is the control group that is about to be frozen, is, or is about to be thawed, while the workspace is running: whoever
+	// opens the home after a crash thaws it.
+	Freezing string `json:"freezing,omitempty"`
 }
 
 // mountRecord is where a workspace was mounted last, written before the mount and again after it.
@@ -51,6 +56,7 @@ type mountRecord struct {
 	Options    MountOptions `json:"options"`
 	Mounted    bool         `json:"mounted"`          // wanted there: what Options.Remount brings back
 	Device     string       `json:"device,omitempty"` // major:minor, to know our own dead mount by
+	Home       string       `json:"home,omitempty"`   // directory of the home then: a copy of it has the same records
 }
 
 // snapshotRecord is what is durable of a snapshot. Immutable.

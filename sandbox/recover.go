@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,6 +24,9 @@ func (h *Home) recover(ctx context.Context) error {
 		return err
 	}
 	h.cache.forget(gone)
+	if err := h.remakeLost(); err != nil {
+		return err
+	}
 	trash, err := h.readTrash(ctx)
 	if err != nil {
 		return err
@@ -31,6 +35,9 @@ func (h *Home) recover(ctx context.Context) error {
 		h.janitor.add(n)
 	}
 	if err := h.setAside(trash); err != nil {
+		return err
+	}
+	if err := h.thawFrozen(ctx); err != nil {
 		return err
 	}
 	mounts, err := readMounts()
@@ -43,6 +50,29 @@ func (h *Home) recover(ctx context.Context) error {
 	for _, l := range h.catalog.allLayers() {
 		if l.State == Sealed {
 			h.packer.add(l.ID)
+		}
+	}
+	return nil
+}
+
+// remakeLost makes the directories again that a loss of power took because a snapshot was not to wait for the disk: its records are
+// durable, the directories of its layer and of the upper above may not be. What was in them is lost, the workspace is not.
+func (h *Home) remakeLost() error {
+	lost := map[uint64]bool{}
+	for _, l := range h.catalog.allLayers() {
+		if l.NoSync && !h.uppers.exists(l.Upper) {
+			lost[l.Upper] = true
+		}
+	}
+	for _, w := range h.catalog.allWorkspaces() {
+		if base := h.catalog.layer(w.Base); base != nil && base.NoSync && !h.uppers.exists(w.Upper) {
+			lost[w.Upper] = true
+		}
+	}
+	for n := range lost {
+		h.log.Warn("what a snapshot without sync left in an upper is lost", "upper", h.uppers.path(n))
+		if err := errors.Join(h.uppers.remove(n), h.uppers.make(n)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -71,23 +101,27 @@ func (h *Home) strangers(trash map[uint64]bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	named := map[string]bool{}
-	for n := range trash {
-		named[strconv.FormatUint(n, 10)] = true
-	}
-	for _, w := range h.catalog.allWorkspaces() {
-		named[strconv.FormatUint(w.Upper, 10)] = true
-	}
-	for _, l := range h.catalog.allLayers() {
-		named[strconv.FormatUint(l.Upper, 10)] = true
-	}
+	named := h.namedUppers()
+	maps.Copy(named, trash)
 	var names []string
 	for _, e := range entries {
-		if !named[e.Name()] {
+		if n, err := strconv.ParseUint(e.Name(), 10, 64); err != nil || !named[n] || e.Name() != strconv.FormatUint(n, 10) {
 			names = append(names, e.Name())
 		}
 	}
 	return names, nil
+}
+
+// namedUppers are the uppers that records name.
+func (h *Home) namedUppers() map[uint64]bool {
+	named := h.catalog.stagedUppers() // first: what is shown meanwhile is among the workspaces then
+	for _, w := range h.catalog.allWorkspaces() {
+		named[w.Upper] = true
+	}
+	for _, l := range h.catalog.allLayers() {
+		named[l.Upper] = true
+	}
+	return named
 }
 
 // setAside removes empty uppers that no record names, and moves others to lost+found: they may hold somebody's work.
@@ -100,6 +134,7 @@ func (h *Home) setAside(trash map[uint64]bool) error {
 		path := filepath.Join(h.uppers.dir, name)
 		if h.uppers.empty(name) {
 			err = errors.Join(err, os.RemoveAll(path))
+			h.points.At("stray upper removed")
 			continue
 		}
 		to := filepath.Join(h.dir, "lost+found", name+"-"+time.Now().UTC().Format("20060102T150405.000000000"))
@@ -108,6 +143,7 @@ func (h *Home) setAside(trash map[uint64]bool) error {
 		}
 		h.log.Warn("an upper without a record is set aside", "from", path, "to", to)
 		err = errors.Join(err, os.Rename(path, to))
+		h.points.At("stray upper set aside")
 	}
 	return err
 }

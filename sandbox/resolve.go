@@ -26,7 +26,7 @@ func (h *Home) useWorkspace(ctx context.Context, a Access, name, what string) (*
 	return w, h.audit(ctx, session, w.Session, w.ID, "", what)
 }
 
-// useSnapshot finds a snapshot by id, unique prefix of one, or name, checks that the asker may use it, and audits a crossing.
+// useSnapshot finds a snapshot by id, unique prefix of one, name or Ref, checks that the asker may use it, and audits a crossing.
 func (h *Home) useSnapshot(ctx context.Context, a Access, ref, what string) (*snapshotRecord, error) {
 	session, err := a.session()
 	if err != nil {
@@ -42,6 +42,9 @@ func (h *Home) useSnapshot(ctx context.Context, a Access, ref, what string) (*sn
 // findSnapshot is useSnapshot without the audit. What another session owns counts only if the asker may use it, so that
 // neither a name nor a prefix of its own becomes ambiguous by strangers.
 func (h *Home) findSnapshot(a Access, session, ref string) (*snapshotRecord, error) {
+	if isRef(ref) {
+		return h.snapshotOfRef(a, session, ref)
+	}
 	if err := validRef(ref); err != nil {
 		return nil, err
 	}
@@ -77,6 +80,19 @@ func (h *Home) findSnapshot(a Access, session, ref string) (*snapshotRecord, err
 		return nil, refused("snapshot", ref)
 	}
 	return nil, fmt.Errorf("%w: snapshot %s", ErrNotFound, shown(ref))
+}
+
+// snapshotOfRef finds the snapshot of a Ref and holds what that says against the record.
+func (h *Home) snapshotOfRef(a Access, session, ref string) (*snapshotRecord, error) {
+	r, err := ParseRef(ref)
+	if err != nil {
+		return nil, err
+	}
+	s, err := h.findSnapshot(a, session, r.Ref.Snapshot)
+	if err == nil && s.Workspace != r.Ref.Workspace {
+		return nil, fmt.Errorf("%w: ref %s: snapshot %s is not of workspace %s", ErrInvalid, shown(ref), s.ID, r.Ref.Workspace)
+	}
+	return s, err
 }
 
 // idList spells ids for a message, bounded.

@@ -35,7 +35,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	if err != nil {
 		return Workspace{}, err
 	}
-	if err := restorable(s); err != nil {
+	if err := h.restorable(s); err != nil {
 		return Workspace{}, err
 	}
 	name, unlock, err := h.reserveDerived(s.Workspace, how)
@@ -44,28 +44,37 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	}
 	defer unlock()
 	w := &workspaceRecord{
-		ID: name, Session: session, Origin: s.ID, Head: s.ID, Base: s.Top, Source: "snapshot " + s.ID, CreatedAt: time.Now().UTC(),
+		ID: name, Session: session, Origin: s.ID, Head: s.ID, Base: s.Top, Source: "snapshot " + s.ID, CreatedAt: h.now(),
 	}
-	err = h.addWorkspace(ctx, w, s, h.event(EventCreated, name, session, s.ID, how), h.event(kind, s.Workspace, session, s.ID, name))
-	if err != nil {
+	now, then := derivedEvents(r.Mountpoint, h.event(kind, s.Workspace, session, s.ID, name))
+	if err = h.addWorkspace(ctx, w, s, append([]Event{h.event(EventCreated, name, session, s.ID, how)}, now...)...); err != nil {
 		return Workspace{}, err
 	}
-	return h.mountNew(ctx, name, session, r.Mountpoint, r.MakeMountpoint, r.MountOptions)
+	return h.mountNew(ctx, name, session, r.Mountpoint, r.MakeMountpoint, r.MountOptions, then...)
 }
 
 // restorable refuses a snapshot that is past its time and waits for the sweep.
-func restorable(s *snapshotRecord) error {
-	if s.expired(time.Now()) {
+func (h *Home) restorable(s *snapshotRecord) error {
+	if s.expired(h.now()) {
 		return fmt.Errorf("%w: snapshot %s expired at %s", ErrInvalid, s.ID, s.ExpiresAt.Format(time.RFC3339))
 	}
 	return nil
 }
 
-// mountNew mounts a workspace that was just made, if that is wanted, and destroys it again if it cannot. The caller
-// holds its lock.
-func (h *Home) mountNew(ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions) (Workspace, error) {
+// derivedEvents says when what the origin's log has of a new workspace is recorded: now, with the workspace, or where that is
+// to be mounted, then, with the mount, which may fail and leave nothing.
+func derivedEvents(mountpoint string, events ...Event) (now, then []Event) {
+	if mountpoint == "" {
+		return events, nil
+	}
+	return nil, events
+}
+
+// mountNew mounts a workspace that was just made, if that is wanted, and destroys it again if it cannot; events are recorded if it
+// can. The caller holds its lock.
+func (h *Home) mountNew(ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions, events ...Event) (Workspace, error) {
 	if mountpoint != "" {
-		if err := h.mountLocked(ctx, name, session, mountpoint, makeIt, opts); err != nil {
+		if err := h.mountLocked(ctx, name, session, mountpoint, makeIt, opts, events...); err != nil {
 			undo := h.destroyLocked(context.WithoutCancel(ctx), name, h.event(EventDestroyed, name, session, "", "its mount failed"))
 			return Workspace{}, errors.Join(err, undo)
 		}
@@ -85,7 +94,7 @@ func (h *Home) reserveDerived(origin, how string) (name string, unlock func(), e
 }
 
 // Fork makes a new workspace, named {origin}-fork-{short}, from the current state of another, without a snapshot. A workspace
-// that is written to goes on behind a brief barrier. If a mountpoint is given the new one is mounted there.
+// that is written to goes on behind a brief barrier; that of a paused one is paused, too, and has no control group. If a mountpoint is given the new one is mounted there.
 func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
@@ -118,13 +127,17 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 	if err != nil {
 		return Workspace{}, err
 	}
+	now, then := derivedEvents(r.Mountpoint, h.event(EventForked, origin.ID, session, "", name))
 	err = h.freeze(ctx, origin.ID, false, func(ch *change, w *workspaceRecord, top string) error {
 		w.Base = top
 		ch.putWorkspaces = append(ch.putWorkspaces, &workspaceRecord{
-			ID: name, Session: session, Head: w.Head, Base: top, Upper: upper,
-			Source: "workspace " + w.ID, CreatedAt: time.Now().UTC(),
+			ID: name, Session: session, Head: w.Head, Base: top, Upper: upper, Paused: w.Paused,
+			Source: "workspace " + w.ID, CreatedAt: h.now(),
 		})
-		ch.events = append(ch.events, h.event(EventCreated, name, session, "", "fork"), h.event(EventForked, w.ID, session, "", name))
+		ch.events = append(append(ch.events, h.event(EventCreated, name, session, "", "fork")), now...)
+		if w.Paused {
+			ch.events = append(ch.events, h.event(EventPaused, name, session, "", "as "+w.ID))
+		}
 		return nil
 	})
 	if err != nil {
@@ -133,5 +146,5 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 		}
 		return Workspace{}, err
 	}
-	return h.mountNew(ctx, name, session, r.Mountpoint, r.MakeMountpoint, r.MountOptions)
+	return h.mountNew(ctx, name, session, r.Mountpoint, r.MakeMountpoint, r.MountOptions, then...)
 }

@@ -30,7 +30,7 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (Workspace, erro
 	if err != nil {
 		return Workspace{}, err
 	}
-	if err := restorable(s); err != nil {
+	if err := h.restorable(s); err != nil {
 		return Workspace{}, err
 	}
 	unlock, err := h.ops.lock(ctx, w.ID)
@@ -44,103 +44,141 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (Workspace, erro
 	return h.describe(h.catalog.workspace(w.ID))
 }
 
-// rollbackLocked is Rollback under the workspace's lock.
+// rollbackLocked is Rollback under the workspace's lock. As with a seal, the records are durable before the gate closes: a crash in
+// between leaves the workspace rolled back.
 func (h *Home) rollbackLocked(ctx context.Context, name string, s *snapshotRecord, e Event) error {
 	w := h.catalog.workspace(name)
 	if w == nil {
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
 	}
+	l, done := h.useLive(name)
+	defer done()
+	if l != nil && l.options.ReadOnly {
+		return fmt.Errorf("%w: workspace %s is mounted read-only: unmount it first", ErrConflict, name)
+	}
 	upper, err := h.newUpper(ctx)
 	if err != nil {
 		return err
 	}
-	var gone []*layerRecord
-	recorded := false
-	record := func() error {
-		var err error
-		gone, err = h.catalog.update(ctx, true, func(ch *change) error {
-			now := h.catalog.workspace(name)
-			if h.catalog.snapshot(s.ID) == nil {
-				return fmt.Errorf("%w: snapshot %s has just been deleted", ErrNotFound, s.ID)
-			}
-			next := *now // its mount may have been recorded as gone meanwhile
-			next.Base, next.Head, next.Upper = s.Top, s.ID, upper
-			ch.putWorkspaces = append(ch.putWorkspaces, &next)
-			ch.putTrash = append(ch.putTrash, now.Upper)
-			ch.events = append(ch.events, e)
-			return nil
-		})
-		recorded = err == nil
-		return err
+	st, err := h.catalog.stage(ctx, true, func(ch *change) error {
+		if h.catalog.snapshot(s.ID) == nil {
+			return fmt.Errorf("%w: snapshot %s has just been deleted", ErrNotFound, s.ID)
+		}
+		next := *h.catalog.workspace(name) // its mount may have been recorded as gone meanwhile
+		next.Base, next.Head, next.Upper = s.Top, s.ID, upper
+		ch.putWorkspaces = append(ch.putWorkspaces, &next)
+		ch.putTrash = append(ch.putTrash, w.Upper)
+		ch.events = append(ch.events, e)
+		return nil
+	})
+	if err != nil {
+		return errors.Join(err, h.removeUnnamed(upper, err))
 	}
-	l := h.liveOf(name)
-	var done func()
+	var stale layers.Stale
 	if l != nil {
-		var ok bool
-		if done, ok = l.use(); !ok {
-			<-l.gone // it has just died, and its watcher is closing it
-			l = nil
+		if stale, err = h.rollbackLive(ctx, l, w, s.Top, upper); err != nil {
+			return errors.Join(err, h.withdraw(ctx, st, upper))
 		}
 	}
-	if l == nil {
-		if err = record(); err == nil {
-			h.janitor.add(w.Upper)
-		}
+	h.catalog.show(st)
+	if l != nil {
+		err = h.rolledBack(l, stale, w.Paused)
 	} else {
-		defer done()
-		err = h.rollbackLive(ctx, l, w, s.Top, upper, record)
+		h.janitor.add(w.Upper)
 	}
-	if !recorded {
-		return errors.Join(err, h.uppers.remove(upper))
-	}
-	h.cache.forget(gone)
+	h.reconsider(ctx, w.Base)
+	h.packer.abandon()
 	return err
 }
 
-// rollbackLive moves the tree beneath a mount. The caller uses the overlay.
-func (h *Home) rollbackLive(ctx context.Context, l *live, w *workspaceRecord, top string, upper uint64, record func() error) error {
-	if l.options.ReadOnly {
-		return fmt.Errorf("%w: workspace %s is mounted read-only: unmount it first", ErrConflict, l.workspace)
+// reconsider removes a layer that may have lost its last name.
+func (h *Home) reconsider(ctx context.Context, layer string) {
+	if !h.catalog.unnamed(layer) {
+		return
 	}
-	stale, err := func() (layers.Stale, error) {
+	gone, err := h.catalog.update(context.WithoutCancel(ctx), false, func(ch *change) error {
+		ch.reconsider = []string{layer}
+		return nil
+	})
+	if err != nil {
+		h.log.Warn("a layer that nobody needs is still there", "layer", layer, "error", err)
+	}
+	h.cache.forget(gone)
+}
+
+// useLive gives the connection of a workspace, kept open until done is called, or nil. The caller holds the workspace's lock.
+func (h *Home) useLive(name string) (l *live, done func()) {
+	if l = h.liveOf(name); l != nil {
+		done, ok := l.use()
+		if ok {
+			return l, done
+		}
+		<-l.gone // it has just died, and its watcher is closing it
+	}
+	return nil, func() {}
+}
+
+// rollbackLive moves the tree beneath a mount. The caller uses the overlay.
+func (h *Home) rollbackLive(ctx context.Context, l *live, w *workspaceRecord, top string, upper uint64) (layers.Stale, error) {
+	l.stackMu.Lock()
+	defer l.stackMu.Unlock()
+	if err := l.openTierLocked(ctx, top); err != nil {
+		h.log.Warn("files that stay the same will be other ones to programs", "workspace", w.ID, "error", err)
+	}
+	next, err := h.stackDownTo(ctx, l.stack, top)
+	if err != nil {
+		return layers.Stale{}, err
+	}
+	old := l.stack
+	stale, err := l.overlay.Rollback(ctx, next.lowers(), h.uppers.path(upper), h.uppers.work(upper), inoBase(upper), func() {
+		// Nothing open stands on them any more.
+		old.release()
+		h.janitor.add(w.Upper)
+	})
+	if err != nil {
+		next.release()
+		return layers.Stale{}, classify(fmt.Errorf("workspace %s: %w", l.workspace, err))
+	}
+	h.points.At("tree rolled back")
+	l.stack = next
+	return stale, nil
+}
+
+// rolledBack tells the kernel what a rollback has made untrue; of a paused workspace when it is resumed: a program that waits at the
+// gate may hold the lock of its directory, and would never let it go.
+func (h *Home) rolledBack(l *live, stale layers.Stale, paused bool) error {
+	if paused {
 		l.stackMu.Lock()
 		defer l.stackMu.Unlock()
-		next, err := h.stackDownTo(ctx, l.stack, top)
-		if err != nil {
-			return layers.Stale{}, err
-		}
-		old := l.stack
-		stale, err := l.overlay.Rollback(ctx, next.lowers(), h.uppers.path(upper), h.uppers.work(upper), inoBase(upper), record, func() {
-			// Nothing open stands on them any more.
-			old.release()
-			h.janitor.add(w.Upper)
-		})
-		if err != nil {
-			next.release()
-			return layers.Stale{}, classify(fmt.Errorf("workspace %s: %w", l.workspace, err))
-		}
-		l.stack = next
-		if w.Paused {
-			// A program that waits at the gate may hold the lock of its directory, and would never let it go.
-			l.stale = append(l.stale, stale)
-			stale = layers.Stale{}
-		}
-		return stale, nil
-	}()
-	if err != nil {
-		return err
+		l.stale = append(l.stale, stale)
+		return nil
 	}
 	if err := l.invalidate(stale); err != nil {
 		return fmt.Errorf("workspace %s is rolled back, but programs may see old names until it is mounted again: %w", l.workspace, err)
 	}
+	h.dropLater(l, stale)
 	return nil
 }
 
-// invalidate makes the kernel forget what a rollback has made untrue, one by one: names first, so that what is looked up anew
-// meets directories whose listings are asked for again.
+// dropLater is dropOrphans in the background.
+func (h *Home) dropLater(l *live, stale layers.Stale) {
+	if len(stale.Orphans) == 0 {
+		return
+	}
+	// Whoever calls is a call of the home or its Close, which wait for each other: the group cannot have been waited for.
+	h.work.Go(func() {
+		if err := l.dropOrphans(h.ctx, stale); err != nil {
+			h.log.Warn("what was rolled back takes room until the mount ends", "workspace", l.workspace, "error", err)
+		}
+	})
+}
+
+// invalidate makes the kernel look again at what a rollback has made untrue: names first, so that what is looked up anew
+// meets directories whose listings are asked for again. It does not wait for the kernel to drop what the names led to, which takes
+// three times as long.
 func (l *live) invalidate(s layers.Stale) error {
 	for _, e := range s.Entries {
-		if err := l.mount.InvalidateEntry(e.Parent, e.Name); err != nil {
+		if err := l.mount.ExpireEntry(e.Parent, e.Name); err != nil {
 			return err
 		}
 	}
@@ -152,8 +190,31 @@ func (l *live) invalidate(s layers.Stale) error {
 	return nil
 }
 
+// dropOrphans makes the kernel give up what it keeps of files that a rollback has taken away and that nobody uses, so that the
+// host gets their room back. What somebody has open stays.
+func (l *live) dropOrphans(ctx context.Context, s layers.Stale) error {
+	for _, n := range s.Orphans {
+		if ctx.Err() != nil {
+			return nil // with the mount, they go, too
+		}
+		done, ok := l.use()
+		if !ok {
+			return nil
+		}
+		known := l.overlay.Known(n.Node)
+		done()
+		if !known {
+			continue // whoever came by the name has made the kernel drop it
+		}
+		if err := l.mount.InvalidateEntry(n.Parent, n.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // invalidateLater makes the kernel forget what rollbacks have made untrue during a pause that is over now.
-func (l *live) invalidateLater() error {
+func (h *Home) invalidateLater(l *live) error {
 	l.stackMu.Lock()
 	stale := l.stale
 	l.stale = nil
@@ -162,6 +223,7 @@ func (l *live) invalidateLater() error {
 		if err := l.invalidate(s); err != nil {
 			return fmt.Errorf("programs in workspace %s may see names from before a rollback until it is mounted again: %w", l.workspace, err)
 		}
+		h.dropLater(l, s)
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ func (e deafEngine) mount(ctx context.Context, o *layers.Overlay, workspace, mou
 	return deafMount{m}, err
 }
 
+func (deafMount) ExpireEntry(layers.NodeID, string) error     { return errDeaf }
 func (deafMount) InvalidateEntry(layers.NodeID, string) error { return errDeaf }
 
 // TestRollbackUntold: when the kernel cannot be told, the rollback is an error, and yet done: nothing of it is taken away.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"snapfs/chunkstore"
 	"snapfs/layers"
 )
 
@@ -18,7 +19,7 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 		return Snapshot{}, err
 	}
 	defer end()
-	now := time.Now().UTC()
+	now := h.now()
 	expires, err := expiry(now, r.TTL, r.ExpiresAt)
 	if err != nil {
 		return Snapshot{}, err
@@ -51,13 +52,14 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 		return Snapshot{}, err
 	}
 	s := &snapshotRecord{
-		ID: h.catalog.ids.next(), Workspace: w.ID, Session: session, Name: r.Name, Description: r.Description,
+		Workspace: w.ID, Session: session, Name: r.Name, Description: r.Description,
 		CreatedAt: now, ExpiresAt: expires,
 	}
 	err = h.freeze(ctx, w.ID, r.NoSync, func(ch *change, w *workspaceRecord, top string) error {
 		if err := h.nameIsFree(w.ID, r.Name); err != nil {
 			return err
 		}
+		s.ID = h.catalog.ids.next() // in the order in which snapshots become visible
 		s.Parent, s.Top, s.ParentTop, s.Unchanged = w.Head, top, w.Base, top == w.Base
 		w.Base, w.Head = top, s.ID
 		ch.putSnapshots = append(ch.putSnapshots, s)
@@ -75,7 +77,7 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 			return Snapshot{}, fmt.Errorf("snapshot %s is sealed, but not stored yet: %w", s.ID, err)
 		}
 	}
-	return h.describeSnapshot(s)
+	return h.describeSnapshot(s, maxPage)
 }
 
 // consistent brings the processes of a workspace to a halt until thaw is called, if the snapshot asks for it. The caller holds the
@@ -94,17 +96,26 @@ func (h *Home) consistent(ctx context.Context, name string, r SnapshotRequest) (
 		group = string(g)
 	}
 	if group == "" {
-		return nil, fmt.Errorf("%w: the control group of workspace %s is not known: name it, or pause the workspace", ErrConflict, name)
+		return nil, fmt.Errorf("%w: the control group of workspace %s is not known: name it (--cgroup DIR), or pause the workspace", ErrConflict, name)
 	}
-	if err := h.stillness(ctx, h.liveOf(name), group); err != nil {
+	thaw = func() error {
+		if err := cgroup(group).thaw(); err != nil {
+			return err // the record stays: the next process that opens the home tries again
+		}
+		return h.recordFreezing(context.WithoutCancel(ctx), name, "")
+	}
+	if err := h.recordFreezing(ctx, name, group); err != nil {
 		return nil, err
 	}
-	return cgroup(group).thaw, nil
+	if err := h.stillness(ctx, h.liveOf(name), group); err != nil {
+		return nil, errors.Join(err, thaw())
+	}
+	return thaw, nil
 }
 
 // freeze makes the present state of a workspace the layer top, or finds that it is its base layer already, and records it:
-// record changes the workspace, whose upper freeze has set, and adds what else is to be recorded in the same transaction. It runs behind
-// the gate: nothing in it may wait for the kernel. The caller holds the workspace's lock.
+// record changes the workspace, whose upper freeze has set, and adds what else is to be recorded in the same transaction. The caller
+// holds the workspace's lock.
 func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func(ch *change, w *workspaceRecord, top string) error) error {
 	w := h.catalog.workspace(name)
 	if w == nil {
@@ -130,7 +141,8 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func
 	return h.seal(ctx, w, o, push, noSync, record)
 }
 
-// seal is freeze for a workspace that has changed.
+// seal is freeze for a workspace that has changed. The records are durable before the gate closes, and are shown when it has opened: a
+// crash in between leaves what was the upper as the layer, with every write until then, below an upper that is empty.
 func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, push func(*lower), noSync bool,
 	record func(ch *change, w *workspaceRecord, top string) error,
 ) error {
@@ -144,20 +156,24 @@ func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, 
 			return errors.Join(fmt.Errorf("flushing %s: %w", w.ID, err), h.uppers.remove(upper))
 		}
 	}
+	h.points.At("upper flushed")
 	layer := &layerRecord{ID: h.catalog.ids.next(), Parent: w.Base, State: Sealed, Upper: w.Upper, NoSync: noSync}
-	low, err := o.Seal(ctx, layer.ID, h.uppers.path(upper), h.uppers.work(upper), inoBase(upper), func() error {
-		_, err := h.catalog.update(ctx, !noSync, func(ch *change) error {
-			next := *h.catalog.workspace(w.ID) // its mount may have been recorded as gone meanwhile
-			next.Upper = upper
-			ch.putWorkspaces = append(ch.putWorkspaces, &next)
-			ch.putLayers = append(ch.putLayers, layer)
-			return record(ch, &next, layer.ID)
-		})
-		return err
+	s, err := h.catalog.stage(ctx, !noSync, func(ch *change) error {
+		next := *h.catalog.workspace(w.ID) // its mount may have been recorded as gone meanwhile
+		next.Upper = upper
+		ch.putWorkspaces = append(ch.putWorkspaces, &next)
+		ch.putLayers = append(ch.putLayers, layer)
+		return record(ch, &next, layer.ID)
 	})
 	if err != nil {
-		return errors.Join(classify(fmt.Errorf("sealing %s: %w", w.ID, err)), h.uppers.remove(upper))
+		return errors.Join(err, h.removeUnnamed(upper, err))
 	}
+	low, err := o.Seal(ctx, layer.ID, h.uppers.path(upper), h.uppers.work(upper), inoBase(upper))
+	if err != nil {
+		return errors.Join(classify(fmt.Errorf("sealing %s: %w", w.ID, err)), h.withdraw(ctx, s, upper))
+	}
+	h.points.At("gate opened")
+	h.catalog.show(s)
 	push(h.cache.add(layer.ID, low, layer.Upper))
 	h.packer.add(layer.ID)
 	// What was written between the flush and the gate is in the snapshot, and must be on the disk before that is acknowledged.
@@ -167,6 +183,23 @@ func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, 
 		}
 	}
 	return nil
+}
+
+// withdraw undoes a staged change and removes the new upper that it names.
+func (h *Home) withdraw(ctx context.Context, s *staged, upper uint64) error {
+	if err := h.catalog.withdraw(ctx, s); err != nil {
+		return fmt.Errorf("undoing the records: %w", err) // a crash may still make them true: the upper stays
+	}
+	return h.uppers.remove(upper)
+}
+
+// removeUnnamed removes a new upper whose records could not be written, unless the disk may have them all the same: then the
+// next Open knows.
+func (h *Home) removeUnnamed(upper uint64, err error) error {
+	if errors.Is(err, chunkstore.ErrUnwritable) {
+		return nil
+	}
+	return h.uppers.remove(upper)
 }
 
 // nameIsFree refuses the name of another snapshot of the same workspace.
@@ -212,7 +245,7 @@ func (h *Home) Delete(ctx context.Context, r RefRequest) error {
 	}
 	defer end()
 	s, err := h.useSnapshot(ctx, r.Access, r.Ref, "delete")
-	if errors.Is(err, ErrNotFound) && isID(r.Ref) {
+	if errors.Is(err, ErrNotFound) && completeID(r.Ref) != "" {
 		return nil
 	}
 	if err != nil {
@@ -238,6 +271,7 @@ func (h *Home) deleteSnapshot(ctx context.Context, s *snapshotRecord, e Event) e
 		return err
 	}
 	h.cache.forget(gone)
+	h.packer.abandon()
 	h.merger.kick()
 	return nil
 }

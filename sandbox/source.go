@@ -33,11 +33,14 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, er
 		return src, err
 	}
 	s, err := h.useSnapshot(ctx, a, ref, "create from snapshot")
+	if errors.Is(err, ErrNotFound) && h.catalog.workspace(ref) != nil {
+		return source{}, fmt.Errorf("%w: %s is a workspace, no snapshot: fork it, or take a snapshot of it", ErrNotFound, ref)
+	}
 	if errors.Is(err, ErrNotFound) {
-		return source{}, fmt.Errorf("%w (a directory or an image is given with its absolute path)", err)
+		return source{}, fmt.Errorf("%w: no such directory or image file, and no snapshot: %s (to the Go API, paths are absolute)", ErrNotFound, shown(ref))
 	}
 	if err == nil {
-		err = restorable(s)
+		err = h.restorable(s)
 	}
 	if err != nil {
 		return source{}, err
@@ -126,7 +129,7 @@ func (h *Home) loadWorkspace(ctx context.Context, w *workspaceRecord, load loade
 	err = load(ctx, counter(progress, "store"), func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 		stored := base.stored(m)
 		ch = change{putLayers: []*layerRecord{&stored}, putWorkspaces: []*workspaceRecord{w}, events: []Event{created}}
-		return ch.write(tx)
+		return h.catalog.write(tx, &ch)
 	})
 	if err != nil {
 		return errors.Join(classify(err), h.uppers.remove(upper))

@@ -3,13 +3,14 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"snapfs/chunkstore"
 )
 
 // Stats accounts for space. Of a reference: Stored and Logical are of all its stored layers; Unique and Reclaimable are of the layers that
 // nobody else names, themselves or through a layer above, less the chunks that other layers share. Deleting the
-// reference frees those and no more.
+// reference frees those. What a layer above hides of a layer that it stands on goes later, when that is merged into it.
 func (h *Home) Stats(ctx context.Context, r StatsRequest) (Stats, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
@@ -17,10 +18,17 @@ func (h *Home) Stats(ctx context.Context, r StatsRequest) (Stats, error) {
 	}
 	defer end()
 	if r.Ref == "" {
-		if _, err := r.session(); err != nil {
+		session, err := r.session()
+		switch {
+		case err != nil:
 			return Stats{}, err
+		case r.OfSession:
+			return h.sessionStats(ctx, session)
 		}
 		return h.homeStats(ctx)
+	}
+	if r.OfSession {
+		return Stats{}, fmt.Errorf("%w: stats of %s, or of a session: not both", ErrInvalid, shown(r.Ref))
 	}
 	w, s, err := h.useObject(ctx, r.Access, r.Ref, "stats")
 	if err != nil {
@@ -42,13 +50,50 @@ func (h *Home) Stats(ctx context.Context, r StatsRequest) (Stats, error) {
 
 // stackStats accounts for the layers from top down, as who names them.
 func (h *Home) stackStats(ctx context.Context, ref, top string, who holder) (Stats, error) {
-	st := Stats{Ref: ref}
 	all, err := h.catalog.stack(top)
 	if err != nil {
-		return st, err
+		return Stats{Ref: ref}, err
 	}
-	own := h.catalog.own(top, who)
-	st.Layers = int64(len(all))
+	st, err := h.layerStats(ctx, all, h.catalog.own(top, who))
+	st.Ref = ref
+	return st, err
+}
+
+// sessionStats accounts for the snapshots and workspaces of a session, as if they were one.
+func (h *Home) sessionStats(ctx context.Context, session string) (Stats, error) {
+	var uppers []uint64
+	var tops []string
+	holders := map[holder]bool{}
+	for _, w := range h.catalog.allWorkspaces() {
+		if w.Session == session {
+			holders[holder{'w', w.ID}] = true
+			tops, uppers = append(tops, w.Base), append(uppers, w.Upper)
+		}
+	}
+	workspaces := len(holders)
+	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+		if s.Session == session {
+			holders[holder{'s', s.ID}] = true
+			tops = append(tops, s.Top)
+		}
+		return true
+	})
+	st, err := h.layerStats(ctx, h.catalog.union(tops), h.catalog.ownOf(holders))
+	st.Session, st.Workspaces, st.Snapshots = session, int64(workspaces), int64(len(holders)-workspaces)
+	for _, n := range uppers {
+		if err != nil {
+			break
+		}
+		var bytes int64
+		bytes, err = h.uppers.allocated(ctx, n)
+		st.Upper += bytes
+	}
+	return st, err
+}
+
+// layerStats accounts for layers, of which those in own go with who asks.
+func (h *Home) layerStats(ctx context.Context, all, own []*layerRecord) (Stats, error) {
+	st := Stats{Layers: int64(len(all))}
 	for _, l := range all {
 		if l.State == Sealed {
 			n, err := h.uppers.allocated(ctx, l.Upper)
@@ -150,4 +195,38 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 		}
 	}
 	return st, nil
+}
+
+// union lists the layers from all of the tops down, each once.
+func (c *catalog) union(tops []string) []*layerRecord {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var all []*layerRecord
+	met := map[string]bool{}
+	for _, id := range tops {
+		for l := c.layers[id]; l != nil && !met[l.ID]; l = c.layers[l.Parent] {
+			met[l.ID] = true
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// ownOf lists the layers that nothing but these holders needs: those that go when they do.
+func (c *catalog) ownOf(who map[holder]bool) []*layerRecord {
+	var own []*layerRecord
+	mine := map[string]bool{}
+	all := c.allLayers()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, l := range slices.Backward(all) { // what lies on a layer before the layer
+		mine[l.ID] = len(c.holders[l.ID]) > 0
+		for h := range c.holders[l.ID] {
+			mine[l.ID] = mine[l.ID] && (who[h] || h.kind == 'l' && mine[h.id])
+		}
+		if mine[l.ID] {
+			own = append(own, l)
+		}
+	}
+	return own
 }

@@ -103,6 +103,7 @@ func TestCollect(t *testing.T) {
 	c := &catalog{
 		ids: &idSource{}, workspaces: map[string]*workspaceRecord{}, snapshots: map[string]*snapshotRecord{},
 		layers: map[string]*layerRecord{}, holders: map[string]map[holder]bool{}, pinned: map[string]bool{},
+		touched: map[string]bool{},
 	}
 	// base <- one <- two, base <- side
 	w, v := &workspaceRecord{ID: "w", Base: "two"}, &workspaceRecord{ID: "v", Base: "side"}
@@ -154,6 +155,18 @@ func TestCollect(t *testing.T) {
 	own := func(top string, who holder) int { return len(c.own(top, who)) }
 	if own("two", holder{'w', "w"}) != 1 || own("one", holder{'s', "s"}) != 0 || own("side", holder{'w', "v"}) != 1 {
 		t.Error("own")
+	}
+}
+
+func TestDecodeEvent(t *testing.T) {
+	good, err := decodeEvent("w/x", []byte(`{"id":"x","workspace":"w","kind":"created","level":"info"}`))
+	if err != nil || good.Kind != EventCreated {
+		t.Errorf("got %+v, %v", good, err)
+	}
+	for _, bad := range []string{`{"kind":"teleported"}`, `{"kind":""}`, `{}`, `null`, `[]`, `{"kind":`, ``, `{"kind":7}`} {
+		if e, err := decodeEvent("w/x", []byte(bad)); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: got %+v, %v", bad, e, err)
+		}
 	}
 }
 

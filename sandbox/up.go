@@ -91,7 +91,7 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 func (h *Home) newestOf(workspace, session string, a Access) *snapshotRecord {
 	var newest *snapshotRecord
 	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
-		if s.Workspace == workspace && a.may(s.Session, session) && restorable(s) == nil {
+		if s.Workspace == workspace && a.may(s.Session, session) && h.restorable(s) == nil {
 			newest = s
 		}
 		return true

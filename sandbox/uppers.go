@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/failpoint"
 )
 
 // upperBlock is how many numbers of uppers are reserved with one record; a crash skips what is left of them.
@@ -23,13 +24,15 @@ type uppers struct {
 	dir   string
 	store *chunkstore.Store
 
+	points failpoint.Func // as in Options
+
 	mu       sync.Mutex
 	next     uint64 // guarded by mu
 	reserved uint64 // guarded by mu: numbers below are recorded as used
 }
 
-func loadUppers(ctx context.Context, dir string, store *chunkstore.Store) (*uppers, error) {
-	u := &uppers{dir: dir, store: store, next: 1, reserved: 1}
+func loadUppers(ctx context.Context, dir string, store *chunkstore.Store, points failpoint.Func) (*uppers, error) {
+	u := &uppers{dir: dir, store: store, points: points, next: 1, reserved: 1}
 	err := store.View(ctx, func(tx *chunkstore.Tx) error {
 		v, err := tx.Get(bucketMeta, keyNextUpper)
 		if errors.Is(err, chunkstore.ErrNotFound) {
@@ -66,6 +69,7 @@ func (u *uppers) reserveLocked(ctx context.Context) error {
 	if err != nil {
 		return classify(err)
 	}
+	u.points.At("numbers of uppers reserved")
 	u.reserved = to
 	return nil
 }
@@ -103,10 +107,10 @@ func (u *uppers) create(ctx context.Context) (uint64, error) {
 }
 
 // What a program has just removed from a mount gives its room back once the kernel forgets it, a moment after rm(1) has
-// ended: a full disk is looked at again for about 150 milliseconds.
+// ended, and the overlay has the host free it: a full disk is looked at again for about a second.
 const (
 	roomWait    = 5 * time.Millisecond
-	roomWaitMax = 80 * time.Millisecond
+	roomWaitMax = 640 * time.Millisecond
 )
 
 // make makes the directories of an upper.
@@ -115,16 +119,25 @@ func (u *uppers) make(n uint64) error {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
+		u.points.At("directory of an upper made")
 	}
 	// Mkdir applies the umask of the process; the root of a workspace has the mode that every other root has.
 	return os.Chmod(u.path(n), 0o755)
 }
 
 // sync makes a new empty upper durable.
-func (u *uppers) sync(n uint64) error { return errors.Join(fsyncDir(u.root(n)), fsyncDir(u.dir)) }
+func (u *uppers) sync(n uint64) error {
+	err := errors.Join(fsyncDir(u.root(n)), fsyncDir(u.dir))
+	u.points.At("upper synced")
+	return err
+}
 
 // remove removes an upper that no record names.
-func (u *uppers) remove(n uint64) error { return os.RemoveAll(u.root(n)) }
+func (u *uppers) remove(n uint64) error {
+	err := os.RemoveAll(u.root(n))
+	u.points.At("upper removed")
+	return err
+}
 
 // exists reports whether the directory of an upper is there.
 func (u *uppers) exists(n uint64) bool {
@@ -152,6 +165,7 @@ func (u *uppers) syncAll() error {
 	if err := unix.Syncfs(int(d.Fd())); err != nil {
 		return errors.Join(fmt.Errorf("syncfs %s: %w", u.dir, err), d.Close())
 	}
+	u.points.At("file system synced")
 	return d.Close()
 }
 

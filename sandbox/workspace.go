@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 )
 
 // Create makes a workspace: empty, or from a directory (read once, nothing is copied), an image or a snapshot.
@@ -30,7 +29,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	if err != nil {
 		return Workspace{}, err
 	}
-	w := &workspaceRecord{ID: r.Name, Session: session, Source: src.shown, CreatedAt: time.Now().UTC()}
+	w := &workspaceRecord{ID: r.Name, Session: session, Source: src.shown, CreatedAt: h.now()}
 	if src.snapshot != nil {
 		w.Origin, w.Head, w.Base = src.snapshot.ID, src.snapshot.ID, src.snapshot.Top
 	}
@@ -129,6 +128,12 @@ func (h *Home) Destroy(ctx context.Context, r RefRequest) error {
 
 // destroyLocked removes a workspace that has no connection. The caller holds its lock.
 func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
+	if w := h.catalog.workspace(name); w != nil && w.Paused && w.Cgroup != "" {
+		// Nobody could let its processes go on afterwards.
+		if err := cgroup(w.Cgroup).thaw(); err != nil {
+			return err
+		}
+	}
 	var upper uint64
 	gone, err := h.catalog.update(ctx, true, func(ch *change) error {
 		w := h.catalog.workspace(name)
@@ -146,6 +151,7 @@ func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 	}
 	h.janitor.add(upper)
 	h.cache.forget(gone)
+	h.packer.abandon()
 	h.merger.kick()
 	return nil
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/testseed"
 )
 
 // madeImage writes a small tree: mksquashfs does, or if form is given this package, with an extension section.
@@ -117,8 +119,7 @@ func TestDamage(t *testing.T) {
 			if v := violations(t, sound); len(v) > 0 {
 				t.Fatalf("violations of a sound image: %+v", v)
 			}
-			seed := uint64(time.Now().UnixNano())
-			t.Logf("seed %d", seed)
+			seed := testseed.Of(t)
 			rng := rand.New(rand.NewPCG(seed, uint64(i)))
 			for range rounds {
 				img := bytes.Clone(sound)

@@ -118,11 +118,14 @@ func (w *dirWalk) unsorted(name []byte) error {
 	return corrupt(w.c.at, "directory entry %q is out of order or there twice", name)
 }
 
-// Lookup finds one name in a directory by binary search of its index; fs.ErrNotExist if it is not there,
+// Lookup finds one name in a directory by binary search, of its index if it is large; fs.ErrNotExist if it is not there,
 // unix.ENOTDIR if n is no directory. That a name is missing is only said of directories that are sorted.
 func (n *Inode) Lookup(name string) (DirEntry, error) {
 	if n.raw.basic() != typeDir {
 		return DirEntry{}, unix.ENOTDIR
+	}
+	if t := n.table(); t != nil {
+		return t.lookup(n.im, name)
 	}
 	from, err := n.seek(name)
 	if err != nil {

@@ -41,7 +41,8 @@
 //   - the id table, 256 KiB at most, and arrays of table places, which lie in the image as they are;
 //   - for an inode: a symlink's target of 64 KiB at most, the index of a directory (65,535 names at most) once it is
 //     needed, and 32 bytes for each 256 blocks of a file that have been passed;
-//   - 2 MiB for the directories that are known to be sorted.
+//   - 2 MiB for the directories that are known to be sorted;
+//   - the names of 16 directories of 128 KiB at most, with the metadata blocks that they lie in.
 //
 // [Check] judges a whole image and reports every broken rule.
 //

@@ -32,6 +32,7 @@ type Image struct {
 	xattrs  lazy[xattrPlaces]
 	ext     lazy[*extension]
 	ordered refSet // directories whose order has been verified
+	tables  dirTables
 }
 
 // region is where a table of metadata blocks lies in the image.

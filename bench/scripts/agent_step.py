@@ -25,6 +25,7 @@ if step:
     for i in range(5): db.execute("update msg set content=? where id=?",(text(40),r.randrange(1,mx)))
     db.execute("delete from msg where id=?",(r.randrange(1,mx),))
 db.commit(); db.close()
+with open(f"{ws}/agent.db","r+b") as h: h.seek(96); h.write((3040001).to_bytes(4,"big")) # SQLite leaves its own version in the header
 # log
 with open(f"{ws}/agent.log","a") as h:
     for i in range(400 if step==0 else r.randrange(20,150)):

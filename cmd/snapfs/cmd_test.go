@@ -156,6 +156,21 @@ func TestQuote(t *testing.T) {
 	}
 }
 
+func TestCollected(t *testing.T) {
+	for _, test := range []struct {
+		result sandbox.GCResult
+		want   string
+	}{
+		{sandbox.GCResult{}, "freed 0 B in 0 chunks, deleted 0 expired snapshots"},
+		{sandbox.GCResult{Chunks: 13, Dropped: 200112}, "freed 0 B, and 195 KiB for what is stored next, in 13 chunks, deleted 0 expired snapshots"},
+		{sandbox.GCResult{Chunks: 1, Freed: 4096, Dropped: 10, Expired: 2}, "freed 4.0 KiB in 1 chunks, deleted 2 expired snapshots"},
+	} {
+		if got := collected(test.result); got != test.want {
+			t.Errorf("%+v: got %q, want %q", test.result, got, test.want)
+		}
+	}
+}
+
 func TestParseDuration(t *testing.T) {
 	for _, test := range []struct {
 		text string

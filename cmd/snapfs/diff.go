@@ -8,53 +8,86 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox"
 	"snapfs/sandbox/daemon"
 )
 
 func (a *app) diffCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "diff A [B]",
+	var r sandbox.DiffRequest
+	cmd := &cobra.Command{
+		Use:   "diff A [B] [--stat | --patch]",
 		Short: "show what differs between two snapshots or workspaces",
 		Long: `Shows what has to change in A to make it B, a line per path in the order of paths. Without B: what a snapshot
-changed against its parent, or a workspace against its newest snapshot.
+changed against its parent, or a workspace against its newest snapshot. A and B are snapshots or workspaces, mounted or not.
 
   A path            added
   M path            contents or metadata modified
   D path            deleted
   T path            type changed
-  R old -> path     renamed
+  R old -> path     renamed; a renamed directory is one line, and what changed in it one each
 
-Paths with control characters, quotes or bytes that are no UTF-8 are shown as Go string literals; with --json such bytes
-are in raw_path, base64.`,
-		Example:     "  snapfs diff app\n  snapfs diff before-upgrade app --json",
+With --stat: how many lines each text file gained and lost, as 'git diff --stat' does, and the sizes of binary ones.
+With --patch: what 'git apply' or 'patch -p1' needs to make the files of A those of B. Files with a NUL byte, or of more
+than 16 MiB or 500,000 lines, are binary: without --binary the patch says only that they differ, and git refuses it as
+a whole; with --binary it has their contents, up to 64 MiB each, for git. As everywhere in git, a patch has no
+directories, owners, times, attributes or devices, and of permissions only whether a file is executable.
+
+Paths with control characters, quotes or bytes that are no UTF-8 are shown as Go string literals, in patches as git
+shows them; with --json such bytes are in raw_path, base64, and so are patches.`,
+		Example: "  snapfs diff app\n  snapfs diff before-upgrade app --stat\n" +
+			"  snapfs diff base app --patch | git -C ~/src/app apply\n  snapfs diff base app --json --stat | jq .additions",
 		Args:        between(1, "A", "B"),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitCorrupt, exitUnavailable)},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := sandbox.DiffRequest{Access: a.access(), A: args[0]}
+			r.Access, r.A = a.access(), args[0]
 			if len(args) == 2 {
 				r.B = args[1]
+			}
+			r.Patch = r.Patch || r.Binary
+			if r.Stat && r.Patch && !a.json {
+				return usagef("--stat and --patch exclude each other, but for --json")
 			}
 			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
 				return a.printDiff(cmd.Context(), c, r)
 			})
 		},
 	}
+	f := cmd.Flags()
+	f.BoolVar(&r.Stat, "stat", false, "count changed lines and bytes by file, and sum them up")
+	f.BoolVarP(&r.Patch, "patch", "p", false, "show the change of every text file, for 'git apply' or 'patch -p1'")
+	f.BoolVar(&r.Binary, "binary", false, "a patch with the contents of binary files, too, for 'git apply'")
+	return cmd
 }
 
 // printDiff streams a diff, for it can have as many lines as a tree has files.
 func (a *app) printDiff(ctx context.Context, c sandbox.API, r sandbox.DiffRequest) error {
 	w := bufio.NewWriterSize(a.out, 1<<16)
-	if !a.json {
-		if err := c.Diff(ctx, r, func(ch sandbox.Change) error { return printChange(w, ch) }); err != nil {
-			return err
-		}
-		return w.Flush()
+	var err error
+	switch {
+	case a.json:
+		err = jsonDiff(ctx, w, c, r)
+	case r.Stat:
+		err = statDiff(ctx, w, c, r)
+	case r.Patch:
+		err = a.patchDiff(ctx, w, c, r)
+	default:
+		err = c.Diff(ctx, r, func(ch sandbox.Change) error { return printChange(w, ch) })
 	}
-	// Nothing is written before the first change or the end, so that a diff that is refused leaves standard output empty.
+	if err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// jsonDiff writes one document. Nothing is written before the first change or the end, so that a diff that is refused
+// leaves standard output empty.
+func jsonDiff(ctx context.Context, w *bufio.Writer, c sandbox.API, r sandbox.DiffRequest) error {
 	open, between := `{"changes":[`, ""
+	var sum diffSum
 	err := c.Diff(ctx, r, func(ch sandbox.Change) error {
+		sum.add(ch)
 		text, err := json.Marshal(ch)
 		if err != nil {
 			return err
@@ -66,8 +99,32 @@ func (a *app) printDiff(ctx context.Context, c sandbox.API, r sandbox.DiffReques
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s]}\n", open)
-	return w.Flush()
+	fmt.Fprintf(w, "%s]", open)
+	if r.Stat || r.Patch {
+		text, err := json.Marshal(sum)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, ",\n%s", text[1:len(text)-1])
+	}
+	fmt.Fprintln(w, "}")
+	return nil
+}
+
+// patchDiff writes a patch, and says of what it cannot have anything.
+func (a *app) patchDiff(ctx context.Context, w *bufio.Writer, c sandbox.API, r sandbox.DiffRequest) error {
+	special := 0
+	err := c.Diff(ctx, r, func(ch sandbox.Change) error {
+		if ch.Stat == nil && ch.Mode&unix.S_IFMT != unix.S_IFDIR {
+			special++
+		}
+		_, err := w.Write(ch.Patch)
+		return err
+	})
+	if err == nil && special > 0 {
+		a.note("%d devices, pipes or sockets differ, which a patch cannot have", special)
+	}
+	return err
 }
 
 // printChange writes one line.

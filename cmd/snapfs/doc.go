@@ -7,8 +7,8 @@
 //	root.go     global flags            output.go   text, tables, JSON
 //	connect.go  daemon: find or start   serve.go    daemon: be it
 //
-// What a verb made is its result on standard output (an id, a table, or with --json one document); everything else it
-// has to say goes to standard error.
+// What a verb made is its result on standard output (an id, a table, or with --json one document, or one for each event);
+// everything else it has to say goes to standard error.
 //
 // An interrupt (SIGINT, SIGTERM, SIGHUP) cancels the request. A request that was undone ends with 130; one that was
 // already committed prints its result as always and ends with 0, so that the caller knows what exists.

@@ -17,7 +17,7 @@ func (a *app) logCommand() *cobra.Command {
 		Use:   "log NAME",
 		Short: "show what happened to a workspace",
 		Long: `Shows the log of workspace NAME, oldest first: when it was created, mounted, frozen, restored, branched, rolled back
-and destroyed, by which session. The log is kept when the workspace is gone.`,
+and destroyed, by which session. The log is kept when the workspace is gone. With --json every event is one line.`,
 		Example: "  snapfs log app\n  snapfs log app --after 0199d5a4-7a1e-7c3b-8f00-2b1d5e6f7a8b --json",
 		Args:    exact("NAME"),
 	})

@@ -10,6 +10,15 @@ import (
 	"snapfs/sandbox/daemon"
 )
 
+// collected says what a collection did. What was dropped and did not come back lies free in the store's files.
+func collected(got sandbox.GCResult) string {
+	text := fmt.Sprintf("freed %s", size(got.Freed))
+	if kept := got.Dropped - got.Freed; kept > 0 {
+		text += fmt.Sprintf(", and %s for what is stored next,", size(kept))
+	}
+	return fmt.Sprintf("%s in %d chunks, deleted %d expired snapshots", text, got.Chunks, got.Expired)
+}
+
 func (a *app) gcCommand() *cobra.Command {
 	r := sandbox.GCRequest{}
 	cmd := &cobra.Command{
@@ -33,7 +42,7 @@ stands on are kept whole. With --optimize, cold data are packed anew as well, wh
 					return err
 				}
 				return a.result(got, func(w io.Writer) error {
-					_, err := fmt.Fprintf(w, "freed %s in %d chunks, deleted %d expired snapshots\n", size(got.Freed), got.Chunks, got.Expired)
+					_, err := fmt.Fprintln(w, collected(got))
 					if err == nil && got.Left > 0 {
 						a.note("%s of garbage stay in files of which less than 2 %% is garbage", size(got.Left))
 					}

@@ -20,7 +20,7 @@ func main() {
 		os.Exit(beInit())
 	}
 	if isHelper(os.Args[0]) {
-		os.Exit(mountHelper(os.Args[1:], os.Stdin, os.Stderr))
+		os.Exit(mountHelper(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

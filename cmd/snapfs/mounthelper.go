@@ -19,7 +19,15 @@ const (
 func isHelper(argv0 string) bool { return filepath.Base(argv0) == helperName }
 
 // mountHelper is the program under helperName: it mounts by the verb of that name and returns when the mount is live.
-func mountHelper(args []string, in io.Reader, errOut io.Writer) int {
+func mountHelper(args []string, in io.Reader, out, errOut io.Writer) int {
+	for _, arg := range args {
+		switch arg {
+		case "-h", "--help":
+			return helperSays(out, helperHelp)
+		case "-V", "--version":
+			return helperSays(out, helperName+" "+version+"\n")
+		}
+	}
 	line, err := helperLine(args)
 	if err != nil {
 		(&app{err: errOut}).printError(err)
@@ -36,6 +44,46 @@ func mountHelper(args []string, in io.Reader, errOut io.Writer) int {
 	}
 	return helperFailed
 }
+
+// helperSays prints what was asked for instead of a mount.
+func helperSays(out io.Writer, text string) int {
+	if _, err := io.WriteString(out, text); err != nil {
+		return helperFailed
+	}
+	return exitDone
+}
+
+// helperWords are the options of a mount that have no value.
+const helperWords = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, atime, noatime, writeback"
+
+// helperHelp is the manual of the helper.
+const helperHelp = `mount.fuse.snapfs mounts a workspace of snapfs for mount(8) and /etc/fstab, and returns when the mount is live.
+
+Usage:
+  mount -t fuse.snapfs NAME DIR [-o OPTIONS]
+  mount.fuse.snapfs NAME DIR [-fnsv] [-o OPTIONS]
+
+NAME is the workspace; DIR is made if only its last element is missing. The daemon of the home is started if need be.
+'umount DIR' unmounts. In /etc/fstab: NAME DIR fuse.snapfs noatime,nofail 0 0
+
+Options:
+  home=DIR                 of the home (else SNAPFS_HOME, else /var/lib/snapfs)
+  session=ID               that owns the workspace (else SNAPFS_SESSION, else default)
+  transport=auto|uring|dev how requests travel
+  engine=auto|fuse         there is one engine
+  ` + helperWords + `
+  those of mount(8) itself (defaults, auto, user, nofail, _netdev, x-...) and relatime, lazytime, allow_other
+Others are an error, or with -s ignored.
+
+Flags:
+  -f  only look at the options   -n, -v  nothing   -s  ignore options that are not known
+  -h, --help   -V, --version
+
+Exit codes:
+    0  done
+    1  usage: an option or a flag
+   32  the mount failed: standard error says why
+`
 
 // helperLine translates "NAME DIR [-fnsv] [-o OPTIONS] [-t TYPE] [-N NAMESPACE]", as mount(8) calls its helpers, to a line of this
 // program; nil if nothing is to be done.
@@ -71,7 +119,7 @@ func helperLine(args []string) ([]string, error) {
 		}
 	}
 	if len(names) != 2 {
-		return nil, usagef("%s NAME DIR [-o OPTIONS]", helperName)
+		return nil, usagef("usage: %s NAME DIR [-o OPTIONS]", helperName)
 	}
 	line := []string{"--quiet"}
 	flags, err := helperFlags(options, sloppy)
@@ -104,7 +152,7 @@ func helperFlags(options []string, sloppy bool) ([]string, error) {
 		case strings.HasPrefix(option, "x-"), strings.HasPrefix(name, "comment"), forOthers[option]:
 		case sloppy:
 		default:
-			return nil, usagef("unknown mount option %q", option)
+			return nil, usagef("unknown mount option %q: there are home=, session=, transport=, engine=, %s, and those of mount(8) itself", option, helperWords)
 		}
 	}
 	return flags, nil

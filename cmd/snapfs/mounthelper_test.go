@@ -17,7 +17,7 @@ func TestHelperLine(t *testing.T) {
 		{"-o session=a -t fuse.snapfs app /mnt", "--quiet --session=a mount -- app /mnt", ""},
 		{"app /mnt -f", "", ""},
 		{"app /mnt -s -o strange", "--quiet mount -- app /mnt", ""},
-		{"app /mnt -o strange", "", "strange"},
+		{"app /mnt -o strange", "", `"strange": there are home=, session=, transport=, engine=, ro, rw, suid`},
 		{"app /mnt -o engine=kernel", "", "engine=kernel"},
 		{"app /mnt -o", "", "value"},
 		{"app /mnt -N 1", "", "namespace"},

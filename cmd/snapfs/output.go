@@ -109,3 +109,11 @@ func quote(path string) string {
 	}
 	return path
 }
+
+// quoteIf is quote, but for nothing, which stays nothing.
+func quoteIf(path string) string {
+	if path == "" {
+		return ""
+	}
+	return quote(path)
+}

@@ -13,8 +13,10 @@ func (a *app) pauseCommand() *cobra.Command {
 		Use:   "pause NAME",
 		Short: "hold the changes of a workspace back",
 		Long: `Holds every change of workspace NAME back until 'snapfs resume'. With --cgroup, which the workspace remembers, the
-processes of that control group are frozen; others wait at their next write. Snapshots, forks and rollbacks of a paused
-workspace work; names that a rollback changes may be seen as they were until 'snapfs resume'. It stays paused when it is unmounted, and when the daemon ends. A paused workspace is a conflict.`,
+processes of that control group are frozen. Others wait inside their next write, where no signal reaches them: until
+'snapfs resume' they cannot be killed, not even by SIGKILL. Snapshots, forks and rollbacks of a paused
+workspace work, and a fork is paused, too; names that a rollback changes may be seen as they were until 'snapfs resume'. It
+stays paused when it is unmounted, and when the daemon ends. A workspace that is paused already is a conflict.`,
 		Example:     "  snapfs pause app --cgroup /sys/fs/cgroup/app && snapfs rollback app base && snapfs resume app",
 		Args:        exact("NAME"),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable)},
@@ -43,7 +45,7 @@ func (a *app) resumeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:         "resume NAME",
 		Short:       "let a paused workspace go on",
-		Long:        "Lets the changes of paused workspace NAME, and the processes of its control group, go on. A running workspace is a conflict.",
+		Long:        "Lets the changes of paused workspace NAME, and the processes of its control group, go on.\nA running workspace is a conflict.",
 		Example:     "  snapfs resume app",
 		Args:        exact("NAME"),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable)},

@@ -19,8 +19,9 @@ type meter struct {
 	box  *mpb.Progress // nil where nothing is drawn; immutable
 	line atomic.Pointer[string]
 
-	mu  sync.Mutex // guards bar
-	bar *mpb.Bar
+	mu    sync.Mutex // guards what follows
+	bar   *mpb.Bar
+	spins bool // the bar is for work of unknown size
 }
 
 // newMeter gives a meter; the caller calls done.
@@ -40,7 +41,12 @@ func (m *meter) report() func(sandbox.Progress) {
 	return func(p sandbox.Progress) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
+		if m.bar != nil && m.spins && p.Total >= 0 { // now it is known
+			m.bar.Abort(true)
+			m.bar = nil
+		}
 		if m.bar == nil {
+			m.spins = p.Total < 0
 			options := []mpb.BarOption{
 				mpb.BarRemoveOnComplete(),
 				mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return m.text() })),

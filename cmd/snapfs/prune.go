@@ -60,15 +60,15 @@ from what goes are not harmed. The space comes back with 'snapfs gc' or by and b
 }
 
 func (a *app) pruned(w io.Writer, res sandbox.PruneResult) error {
-	if len(res.Deleted) > 0 {
-		if err := a.snapshotTable(w, sandbox.SnapshotPage{Snapshots: res.Deleted}); err != nil {
+	list, done := res.Deleted, "deleted"
+	if res.DryRun {
+		list, done = res.WouldDelete, "would be deleted"
+	}
+	if len(list) > 0 {
+		if err := a.snapshotTable(w, sandbox.SnapshotPage{Snapshots: list}); err != nil {
 			return err
 		}
 	}
-	done := "deleted"
-	if res.DryRun {
-		done = "would be deleted"
-	}
-	a.note("%d %s, %d kept", len(res.Deleted), done, res.Kept)
+	a.note("%d %s, %d kept", len(list), done, res.Kept)
 	return nil
 }

@@ -47,6 +47,9 @@ func source(cmd *cobra.Command, from string) (string, error) {
 		}
 		return "", nil
 	}
+	if strings.HasPrefix(from, "{") { // the ref of a snapshot, whatever is in it
+		return from, nil
+	}
 	if _, err := os.Lstat(from); err == nil || strings.ContainsRune(from, '/') || from == "." || from == ".." {
 		abs, err := absolute("source", from)
 		if err != nil {

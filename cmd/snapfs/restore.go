@@ -22,7 +22,7 @@ func (a *app) branchCommand() *cobra.Command {
 	return a.derive("branch SNAP [MOUNTPOINT]", "make a new workspace that goes on from a snapshot",
 		`Makes a new workspace ({origin}-branch-{short}) on top of a snapshot, to go another way from there; mounts it if
 MOUNTPOINT is given; prints its name. Any number of branches share what the snapshot holds; what one writes, no other
-sees.`,
+sees. To claim a prepared snapshot for a task is to branch it: the tree is there when the command returns.`,
 		"  snapfs branch base /mnt/try-1\n  snapfs branch base /mnt/try-2",
 		func(c *daemon.Client) deriveFunc { return c.Branch })
 }
@@ -30,7 +30,7 @@ sees.`,
 func (a *app) forkCommand() *cobra.Command {
 	return a.derive("fork NAME [MOUNTPOINT]", "make a new workspace from the current state of another",
 		`Makes a new workspace from what workspace NAME holds now, without a snapshot that could be listed; mounts it if
-MOUNTPOINT is given; prints its name. NAME goes on untouched.`,
+MOUNTPOINT is given; prints its name. NAME goes on untouched; the fork of a paused workspace is paused.`,
 		"  snapfs fork app /mnt/app-2",
 		func(c *daemon.Client) deriveFunc {
 			return func(ctx context.Context, r sandbox.RestoreRequest) (sandbox.Workspace, error) {

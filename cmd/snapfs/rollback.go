@@ -13,7 +13,8 @@ func (a *app) rollbackCommand() *cobra.Command {
 		Short: "move a workspace back to a snapshot, in place",
 		Long: `Gives workspace NAME the state of a snapshot, mounted or not. What was written since is gone, unless another
 snapshot has it: files changed since are as they were, files made since are not there any more. Programs in the workspace
-see the change at once; what they have open stays as it was for them, apart from the tree, until they close it.`,
+see the change at once; what they have open stays as it was for them, apart from the tree, until they close it. A paused workspace stays paused; one that
+is mounted read-only is a conflict.`,
 		Example:     "  snapfs rollback app before-upgrade",
 		Args:        exact("NAME", "SNAP"),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitCorrupt, exitUnavailable)},

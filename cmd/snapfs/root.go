@@ -37,7 +37,7 @@ A workspace is a mutable tree, shown at a mountpoint. A snapshot is an immutable
 branch make a new workspace from a snapshot and leave its origin alone. All of them live in a home directory, which
 one daemon holds; the verbs start it when it is needed, 'snapfs stop' ends it.
 
-SNAP below is the id of a snapshot, a unique prefix of the id, or a name. Workspaces have names of lower-case letters,
+SNAP below is the id of a snapshot, a unique prefix of the id (4 characters or more), a name, or the ref that --json shows. Workspaces have names of lower-case letters,
 digits and inner dashes, at most 63.`
 
 const usageTemplate = `Usage:

@@ -62,7 +62,7 @@ system that know io_uring, and says so in the log. Nothing else switches it.`,
 	cmd.Flags().IntVar(&opts.Limits.Snapshots, "max-snapshots", envInt("SNAPFS_MAX_SNAPSHOTS"),
 		"a session may have `N` snapshots; 0 is 100,000, below 0 any number (SNAPFS_MAX_SNAPSHOTS)")
 	cmd.Flags().Int64Var(&opts.Limits.Bytes, "max-bytes", int64(envInt("SNAPFS_MAX_BYTES")),
-		"the images of a session's snapshots may have `N` bytes in all; 0 is any (SNAPFS_MAX_BYTES)")
+		"a session whose snapshots' stored images have `N` bytes in all makes no more; 0 is any (SNAPFS_MAX_BYTES)")
 	cmd.Flags().StringVar(&metrics, "metrics", "", "serve Prometheus metrics and Go profiles at local `ADDR`, as 127.0.0.1:9180")
 	cmd.Flags().BoolVar(&background, "background", false, "log to the home and report on descriptor 3")
 	cmd.Flags().BoolVar(&mustExist, "must-exist", false, "refuse to make a home that is not there")
@@ -124,7 +124,7 @@ func (a *app) serve(ctx context.Context, report *os.File, metrics string, opts s
 		logger.Info("serving metrics", "address", at.String())
 	}
 	served := make(chan error, 1)
-	go func() { served <- daemon.Serve(ctx, a.home, home) }()
+	go func() { served <- daemon.Serve(ctx, a.home, version, home) }()
 	if err := waitServing(ctx, a.home, served); err != nil {
 		return errors.Join(err, home.Close())
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"snapfs/internal/testseed"
 	"snapfs/internal/treewalk"
 	"snapfs/internal/twin"
 )
@@ -120,7 +121,7 @@ func TestOverlayOnTop(t *testing.T) {
 	// the file for stale once FUSE does not know that name any more, see docs/POSIX.md.
 	// As root: that somebody outside its group writes to a file, which clears setgid even if it is not executable, does not reach the
 	// lower file system of an overlay in a form that FUSE passes on.
-	a := twin.Start(t, twin.Config{Tested: h.path("got"), Reference: h.path("want"), Seed: seedOf(t, 3), AsRoot: true, Stacked: true})
+	a := twin.Start(t, twin.Config{Tested: h.path("got"), Reference: h.path("want"), Seed: testseed.Of(t), AsRoot: true, Stacked: true})
 	for range steps / 500 {
 		a.Steps(500)
 		a.Compare()

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -17,7 +18,10 @@ func TestDemo(t *testing.T) {
 	before := walk(t, h.path("some dir"))
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
+	built, _ := os.Stat(filepath.Join(root, "bin/snapfs")) // of the user, who may have none
 	r := process(t, 3*time.Minute, h.tmp, append(h.env, "SNAPFS_HOME="), filepath.Join(root, "demo.sh"), "some dir")
+	after, _ := os.Stat(filepath.Join(root, "bin/snapfs"))
+	require.Equal(t, built, after)
 	require.Zero(t, r.code, "%s%s", tail(r.out), tail(r.err))
 	require.Contains(t, r.out, "A made-by-demo")
 	require.Contains(t, r.out, "the same, file by file")

@@ -3,7 +3,6 @@ package e2e
 import (
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/testseed"
 	"snapfs/internal/twin"
 )
 
@@ -25,22 +25,6 @@ type twins struct {
 	overlays  int
 	snapshots []string
 	log       []string
-}
-
-// seedOf is the seed of a random test: always the same in the short run, else a random one, or SNAPFS_SEED.
-func seedOf(t *testing.T, short uint64) uint64 {
-	t.Helper()
-	seed := short
-	if long {
-		seed = uint64(time.Now().UnixNano())
-	}
-	if s := os.Getenv("SNAPFS_SEED"); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Logf("SNAPFS_SEED=%d", seed)
-	return seed
 }
 
 // long is whether tests may take hours.
@@ -191,7 +175,7 @@ func TestTwin(t *testing.T) {
 			if long {
 				rounds, worlds = 50, 30/actors
 			}
-			seed := seedOf(t, 7)
+			seed := testseed.Of(t)
 			for i := range worlds {
 				if !t.Run(itoa(i), func(t *testing.T) {
 					w := newTwins(t, seed+uint64(i)*10000, actors, false)
@@ -216,7 +200,7 @@ func TestTwinKilled(t *testing.T) {
 	if long {
 		kills = 500
 	}
-	w := newTwins(t, seedOf(t, 11), 1, true)
+	w := newTwins(t, testseed.Of(t), 1, true)
 	h, a := w.h, w.actors[0]
 	met := 0
 	for range kills {

@@ -125,7 +125,7 @@ func (s *server) obey(c command, a *answer) error {
 		return s.mount(c)
 	case "seal":
 		s.keys++
-		l, err := s.o.Seal(context.Background(), c.Key, c.Upper, c.Work, s.keys<<48, func() error { return nil })
+		l, err := s.o.Seal(context.Background(), c.Key, c.Upper, c.Work, s.keys<<48)
 		if err == nil {
 			s.owned = append(s.owned, l)
 		}

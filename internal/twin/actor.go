@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -171,11 +172,19 @@ var linking = []string{"link", "linkfollow", "linkopen"}
 // goneErrors are what a request gives whose server is killed; a page that cannot be read is EIO, whatever the reason.
 var goneErrors = []string{"ENOTCONN", "ECONNABORTED", "ECANCELED", "EINTR", "EIO"}
 
-// gone says whether the tested tree has lost its server, which statfs always asks.
+// dying is how long the kernel may take to end the connection of a server that is killed.
+const dying = 20 * time.Second
+
+// gone says whether the tested tree has lost its server, which statfs always asks. Over io_uring, requests are cancelled
+// one by one from the moment that the server dies until its connection ends.
 func (a *actor) gone() bool {
 	var st unix.Statfs_t
-	err := unix.Fstatfs(a.trees[0].root, &st)
-	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
+	for since := time.Now(); ; time.Sleep(time.Millisecond) {
+		err := unix.Fstatfs(a.trees[0].root, &st)
+		if !errors.Is(err, unix.ECANCELED) || time.Since(since) > dying {
+			return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
+		}
+	}
 }
 
 // compare lists the differences of the trees.

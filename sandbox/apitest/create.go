@@ -187,6 +187,8 @@ func testCreateRefuses(e *env) {
 		{"/a\x00b", sandbox.ErrInvalid, ""},
 		{strings.Repeat("x", 10000), sandbox.ErrInvalid, ""},
 		{"relative/path", sandbox.ErrNotFound, "absolute"},
+		{"nosuch", sandbox.ErrNotFound, "no such directory"},
+		{"v", sandbox.ErrNotFound, "fork"},
 	} {
 		_, err := e.api.Create(e.Context(), sandbox.CreateRequest{Name: "new", Source: bad.source})
 		e.wants(err, bad.class, bad.says)

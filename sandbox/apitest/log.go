@@ -25,7 +25,12 @@ func testPrune(e *env) {
 		e.Helper()
 		res := must[sandbox.PruneResult](e)(e.api.Prune(e.Context(), r))
 		var names []string
-		for _, s := range res.Deleted {
+		list, other := res.Deleted, res.WouldDelete
+		if r.DryRun {
+			list, other = other, list
+		}
+		equal(e, "snapshots of the other kind", len(other), 0)
+		for _, s := range list {
 			names = append(names, s.Name)
 		}
 		return strings.Join(names, " "), res.Kept

@@ -40,7 +40,9 @@ func testPause(e *env) {
 	equal(e, "nothing has changed", e.snapshot("w", "").Unchanged, true)
 	consistent := sandbox.SnapshotRequest{Workspace: "w", Consistent: true}
 	must[sandbox.Snapshot](e)(e.api.Snapshot(e.Context(), consistent))
-	must[sandbox.Workspace](e)(e.api.Fork(e.Context(), sandbox.ForkRequest{Workspace: "w"}))
+	fork := must[sandbox.Workspace](e)(e.api.Fork(e.Context(), sandbox.ForkRequest{Workspace: "w"}))
+	equal(e, "a fork of what is paused is paused", fork.Paused, true)
+	must[sandbox.Workspace](e)(e.api.Resume(e.Context(), sandbox.RefRequest{Ref: fork.ID}))
 	// One that waits to make a name holds its directory's lock, which the kernel wants for forgetting names.
 	made := filepath.Join(e.dir, "made")
 	e.background(`mkdir "$1/new"; : > "$2"`, at, made)

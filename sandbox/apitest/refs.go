@@ -1,7 +1,6 @@
 package apitest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -49,6 +48,57 @@ func testReferences(e *env) {
 	}
 	_, err = e.api.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: "w"})
 	e.wants(err, sandbox.ErrNotFound) // a workspace is no snapshot
+}
+
+// testRefs gives the refs that other programs keep, whole and tampered with.
+func testRefs(e *env) {
+	at := e.up("w")
+	e.sh(`echo x > "$1/f"`, at)
+	s := e.snapshot("w", "s")
+	e.create("v", "")
+	text := s.Ref.String()
+	equal(e, "ref", text, fmt.Sprintf(`{"providerId":"snapfs","ref":{"snapshot":"%s","workspace":"w"}}`, s.ID))
+	w := must[sandbox.Workspace](e)(e.api.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: text}))
+	equal(e, "origin", w.Origin, s.ID)
+	// What others have put inside goes through unharmed.
+	more := fmt.Sprintf(`{"ref":{"workspace":"w","agent":{"step":[1,2]},"snapshot":"%s"},"providerId":"snapfs"}`, s.ID)
+	r, err := sandbox.ParseRef(more)
+	if err != nil {
+		e.Fatal(err)
+	}
+	equal(e, "with fields of others", r.String(), fmt.Sprintf(`{"providerId":"snapfs","ref":{"agent":{"step":[1,2]},"snapshot":"%s","workspace":"w"}}`, s.ID))
+	must[sandbox.Workspace](e)(e.api.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: more}))
+	must[sandbox.Workspace](e)(e.api.Create(e.Context(), sandbox.CreateRequest{Name: "from-ref", Source: text}))
+	with := func(old, with string) string { return strings.Replace(text, old, with, 1) }
+	for _, bad := range []string{
+		"{", "{}", "{}{}", text + text, text + "x", with(`{"p`, `{"extra":1,"p`), with("providerId", "provider_id"), with("providerId", "PROVIDERID"),
+		with("snapfs", "other"), with(s.ID, "../../etc"), with(s.ID, s.ID[:8]), with(s.ID, strings.ToUpper(s.ID)), with(`"w"`, `"../w"`),
+		with(`"w"`, `"v"`), with(`"w"`, `"W"`), with(`"w"`, `"a/b"`), with(`"w"`, `"a\u0000b"`), with(`"w"`, `null`), with(`"w"`, `7`), with(`,"workspace":"w"`, ""),
+		with(`"ref":{`, `"ref":[{`), `{"providerId":"snapfs","ref":null}`, `{"providerId":"snapfs"}`,
+		with(`"w"`, `"w","x":"`+strings.Repeat("x", 10000)+`"`), "{" + strings.Repeat("x", 10000), "{\x00}", "{\xff}",
+	} {
+		_, err := e.api.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: bad})
+		if !errors.Is(err, sandbox.ErrInvalid) {
+			e.Errorf("%.200q: got %v", bad, err)
+		}
+		if err := e.api.Delete(e.Context(), sandbox.RefRequest{Ref: bad}); !errors.Is(err, sandbox.ErrInvalid) {
+			e.Errorf("delete %.200q: got %v", bad, err)
+		}
+	}
+	stranger := sandbox.Access{Session: "stranger"}
+	_, err = e.api.Restore(e.Context(), sandbox.RestoreRequest{Access: stranger, Snapshot: text})
+	e.wants(err, sandbox.ErrRefused)
+	_, err = e.api.Restore(e.Context(), sandbox.RestoreRequest{Access: stranger, Snapshot: with(`"w"`, `"v"`)})
+	e.wants(err, sandbox.ErrRefused) // it says nothing of what is whose
+	_, err = e.api.Snapshot(e.Context(), sandbox.SnapshotRequest{Workspace: "w", Name: "{x"})
+	e.wants(err, sandbox.ErrInvalid, "brace")
+	for range 2 {
+		if err := e.api.Delete(e.Context(), sandbox.RefRequest{Ref: text}); err != nil {
+			e.Error(err)
+		}
+	}
+	_, err = e.api.Restore(e.Context(), sandbox.RestoreRequest{Snapshot: text})
+	e.wants(err, sandbox.ErrNotFound)
 }
 
 func testSessions(e *env) {
@@ -185,6 +235,22 @@ func testLists(e *env) {
 	}
 	page := must[sandbox.WorkspacePage](e)(e.api.Workspaces(ctx, sandbox.ListRequest{After: "w2"}))
 	equal(e, "workspaces after a destroyed one", len(page.Workspaces), 2)
+	check("of a workspace that is gone", sandbox.ListRequest{Workspace: "w2"}, []string{other.ID}, false)
+	check("of one without snapshots", sandbox.ListRequest{Workspace: "w3"}, nil, false)
+	check("after the last of one that is gone", sandbox.ListRequest{Workspace: "w2", After: other.ID}, nil, false)
+	for _, test := range []struct {
+		r    sandbox.ListRequest
+		want error
+		says string
+	}{
+		{sandbox.ListRequest{Workspace: "nope"}, sandbox.ErrNotFound, "nope"},
+		{sandbox.ListRequest{Workspace: "w1", Access: sandbox.Access{Session: "strange"}}, sandbox.ErrRefused, "--allow-cross-session"},
+	} {
+		_, err := e.api.Snapshots(ctx, test.r)
+		e.wants(err, test.want, test.says)
+		_, err = e.api.Workspaces(ctx, test.r)
+		e.wants(err, test.want)
+	}
 	for _, bad := range []sandbox.ListRequest{{Limit: -1}, {After: "../x"}, {Workspace: "W"}} {
 		_, err := e.api.Snapshots(ctx, bad)
 		e.wants(err, sandbox.ErrInvalid)
@@ -259,65 +325,4 @@ func testExpiry(e *env) {
 	_, err = e.api.Show(e.Context(), sandbox.RefRequest{Ref: s.ID})
 	e.wants(err, sandbox.ErrNotFound)
 	must[sandbox.Object](e)(e.api.Show(e.Context(), sandbox.RefRequest{Ref: kept.ID}))
-}
-
-func testCancelled(e *env) {
-	at := e.up("w")
-	e.sh(`echo x > "$1/f"`, at)
-	s := e.snapshot("w", "s")
-	src := e.mkdir("src")
-	ctx, cancel := context.WithCancel(e.Context())
-	cancel()
-	ref := sandbox.RefRequest{Ref: "w"}
-	for name, call := range map[string]func() error{
-		"create": func() error { _, err := e.api.Create(ctx, sandbox.CreateRequest{Name: "x", Source: src}); return err },
-		"mount": func() error {
-			_, err := e.api.Mount(ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: src})
-			return err
-		},
-		"unmount":  func() error { _, err := e.api.Unmount(ctx, sandbox.UnmountRequest{Workspace: "w"}); return err },
-		"snapshot": func() error { _, err := e.api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w"}); return err },
-		"restore":  func() error { _, err := e.api.Restore(ctx, sandbox.RestoreRequest{Snapshot: s.ID}); return err },
-		"branch":   func() error { _, err := e.api.Branch(ctx, sandbox.RestoreRequest{Snapshot: s.ID}); return err },
-		"fork": func() error {
-			_, err := e.api.Fork(ctx, sandbox.ForkRequest{Access: ref.Access, Workspace: ref.Ref})
-			return err
-		},
-		"workspaces": func() error { _, err := e.api.Workspaces(ctx, sandbox.ListRequest{}); return err },
-		"snapshots":  func() error { _, err := e.api.Snapshots(ctx, sandbox.ListRequest{}); return err },
-		"show":       func() error { _, err := e.api.Show(ctx, ref); return err },
-		"diff": func() error {
-			return e.api.Diff(ctx, sandbox.DiffRequest{A: "w"}, func(sandbox.Change) error { return nil })
-		},
-		"delete":  func() error { return e.api.Delete(ctx, sandbox.RefRequest{Ref: s.ID}) },
-		"destroy": func() error { return e.api.Destroy(ctx, ref) },
-		"export": func() error {
-			_, err := e.api.Export(ctx, sandbox.ExportRequest{Snapshot: s.ID, Path: e.dir + "/x.sqsh"})
-			return err
-		},
-		"stats": func() error { _, err := e.api.Stats(ctx, sandbox.StatsRequest{}); return err },
-		"gc":    func() error { _, err := e.api.GC(ctx, sandbox.GCRequest{}); return err },
-		"check": func() error { _, err := e.api.Check(ctx, sandbox.CheckRequest{}); return err },
-	} {
-		if err := call(); !errors.Is(err, context.Canceled) {
-			e.Errorf("%s with a cancelled context: got %v", name, err)
-		}
-	}
-	equal(e, "workspaces", len(must[sandbox.WorkspacePage](e)(e.api.Workspaces(e.Context(), sandbox.ListRequest{})).Workspaces), 1)
-	equal(e, "snapshots", len(must[sandbox.SnapshotPage](e)(e.api.Snapshots(e.Context(), sandbox.ListRequest{})).Snapshots), 1)
-
-	// Cancelled on the way: nothing is left.
-	e.sh(`for i in 1 2 3 4 5 6 7 8; do head -c 1000000 /dev/urandom > "$1/$i"; done`, src)
-	ctx, cancel = context.WithCancel(e.Context())
-	defer cancel()
-	_, err := e.api.Create(ctx, sandbox.CreateRequest{Name: "x", Source: src, Progress: func(sandbox.Progress) { cancel() }})
-	if err != nil && !errors.Is(err, context.Canceled) {
-		e.Errorf("create: got %v", err)
-	}
-	if err != nil {
-		e.eventually("nothing is left", func() bool {
-			_, err := e.api.Show(e.Context(), sandbox.RefRequest{Ref: "x"})
-			return errors.Is(err, sandbox.ErrNotFound)
-		})
-	}
 }

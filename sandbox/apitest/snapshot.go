@@ -77,6 +77,7 @@ func testSnapshotUnchanged(e *env) {
 	third := e.snapshot("w", "")
 	equal(e, "the third is unchanged", third.Unchanged, false)
 	equal(e, "layers", len(third.Layers), len(first.Layers)+1)
+	equal(e, "depth", third.Depth, len(third.Layers))
 	e.sh(`chmod 711 "$1"`, at)
 	equal(e, "a change of the root's mode only", e.snapshot("w", "").Unchanged, false)
 	equal(e, "mode", e.sh(`stat -c %a "$1"`, at), "711")
@@ -213,6 +214,21 @@ func testBranchUndone(e *env) {
 	}
 	page := must[sandbox.WorkspacePage](e)(e.api.Workspaces(e.Context(), sandbox.ListRequest{}))
 	equal(e, "workspaces", len(page.Workspaces), 1)
+	done := must[sandbox.Workspace](e)(e.api.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: s.ID, Mountpoint: e.mkdir("there")}))
+	var branched []string
+	if err := e.api.Events(e.Context(), sandbox.EventsRequest{Workspace: "w"}, func(ev sandbox.Event) error {
+		if ev.Kind == sandbox.EventBranched {
+			branched = append(branched, ev.Detail)
+		}
+		return nil
+	}); err != nil {
+		e.Error(err)
+	}
+	equal(e, "branches in the log of the origin", strings.Join(branched, " "), done.ID)
+	e.unmount(done.ID)
+	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: done.ID}); err != nil {
+		e.Error(err)
+	}
 	e.eventually("the uppers are gone", func() bool {
 		left, err := os.ReadDir(filepath.Join(e.home, "uppers"))
 		return err == nil && len(left) <= 2 // of w: the sealed one until it is stored, and the present one

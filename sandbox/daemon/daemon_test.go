@@ -19,6 +19,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// testVersion is what the daemons of the tests say they are.
+const testVersion = "v1-of-tests"
+
 // service is a client together with the daemon that it talks to.
 type service struct {
 	*daemon.Client
@@ -41,7 +44,7 @@ func start(t *testing.T, dir string, remount bool) *service {
 	// Not the test's context: that is cancelled before the clean-ups run.
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &service{cancel: cancel, served: make(chan error, 1)}
-	go func() { s.served <- daemon.Serve(ctx, dir, home) }()
+	go func() { s.served <- daemon.Serve(ctx, dir, testVersion, home) }()
 	for end := time.Now().Add(10 * time.Second); s.Client == nil; time.Sleep(time.Millisecond) {
 		if s.Client, err = daemon.Dial(t.Context(), dir); err != nil && time.Now().After(end) {
 			t.Fatal(err)
@@ -65,7 +68,7 @@ func TestInfoAndStop(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 40), "home")
 	s := start(t, dir, false)
 	info, err := s.Info(t.Context())
-	if err != nil || info.PID != os.Getpid() || info.Home != dir || info.Mounts != 0 {
+	if err != nil || info.PID != os.Getpid() || info.Home != dir || info.Version != testVersion || info.Mounts != 0 {
 		t.Errorf("info: %+v, %v", info, err)
 	}
 	fi, err := os.Stat(filepath.Join(dir, sandbox.SocketName))

@@ -31,10 +31,8 @@ func TestObserve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := home.Create(t.Context(), sandbox.CreateRequest{Name: "w"}); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]string{"/metrics": `snapfs_events_total{kind="created"} 1`, "/debug/pprof/": "goroutine"} {
+	look := func(path, want string) {
+		t.Helper()
 		resp, err := http.Get("http://" + at.String() + path)
 		if err != nil {
 			t.Fatal(err)
@@ -47,6 +45,12 @@ func TestObserve(t *testing.T) {
 			t.Errorf("%s lacks %q: %.300s", path, want, text)
 		}
 	}
+	look("/metrics", `snapfs_events_total{kind="created"} 0`)
+	if _, err := home.Create(t.Context(), sandbox.CreateRequest{Name: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	look("/metrics", `snapfs_events_total{kind="created"} 1`)
+	look("/debug/pprof/", "goroutine")
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

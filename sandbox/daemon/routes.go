@@ -61,7 +61,7 @@ func (s *server) routes() http.Handler {
 	add(callDestroy, handle(s, silent(h.Destroy)))
 
 	add(callInfo, handle(s, func(context.Context, none, *stream) (Info, error) {
-		return Info{PID: os.Getpid(), Home: h.Dir(), Version: sandbox.Version, Mounts: h.Mounts(), Background: h.Background()}, nil
+		return Info{PID: os.Getpid(), Home: h.Dir(), Version: s.version, Mounts: h.Mounts(), Background: h.Background()}, nil
 	}))
 	add(callCancel, handle(s, plain(s.interrupt)))
 	add(callStop, s.handleStop)

@@ -25,9 +25,10 @@ const (
 
 // server is one run of Serve.
 type server struct {
-	home  *sandbox.Home
-	calls context.Context // ends when the server stops: cancels what runs
-	stop  context.CancelFunc
+	home    *sandbox.Home
+	version string          // of the program, as Info tells it
+	calls   context.Context // ends when the server stops: cancels what runs
+	stop    context.CancelFunc
 
 	closed   chan struct{} // closed when the home is
 	closeErr error         // of the home; set before closed is closed
@@ -39,13 +40,14 @@ type server struct {
 }
 
 // Serve serves home's API on the socket in dir until ctx ends or a client asks it to stop. Then it refuses new calls, cancels those that
-// run, and closes the home: everything is unmounted and background storing is parked.
-func Serve(ctx context.Context, dir string, home *sandbox.Home) error {
+// run, and closes the home: everything is unmounted and background storing is parked. Version is that
+// of the program, which clients see in Info.
+func Serve(ctx context.Context, dir, version string, home *sandbox.Home) error {
 	l, err := listen(dir)
 	if err != nil {
 		return errors.Join(err, home.Close())
 	}
-	s := &server{home: home, closed: make(chan struct{}), named: map[string]context.CancelFunc{}}
+	s := &server{home: home, version: version, closed: make(chan struct{}), named: map[string]context.CancelFunc{}}
 	s.calls, s.stop = context.WithCancel(ctx)
 	defer s.stop()
 	srv := &http.Server{

@@ -1,0 +1,190 @@
+package chunkstore
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// directMin is from how many bytes on a read has records decoded into the reader's own memory. Who reads that much at once has
+// a cache of his own (the kernel's, as a rule), so that ours would only hold a second copy, in fresh memory, of what
+// is not asked for again.
+const directMin = 64 << 10
+
+// stretch is a row of chunks that a read wants and that lie in one record.
+type stretch struct {
+	at         place
+	sg         *segment
+	first, end int    // of the chunks in the segment
+	dst        []byte // for what of them is wanted
+	skip       int    // bytes of the first chunk before that
+}
+
+func (st *stretch) nums() []uint32 { return st.sg.nums[st.first:st.end] }
+
+// offs gives where the chunks begin in the stored stream, and their end.
+func (st *stretch) offs() []int64 { return st.sg.offs[st.first : st.end+1] }
+
+// whole tells whether all bytes of the chunks are wanted.
+func (st *stretch) whole() bool { return int64(len(st.dst)) == st.sg.offs[st.end]-st.sg.offs[st.first] }
+
+// readMany reads from byte at of the stored stream on until p is full or a segment ends. Records that it needs as a whole are
+// decoded into p, several at a time if processors are free; the rest goes through the cache.
+func (s *Store) readMany(m *chunkList, p []byte, at int64) (int, error) {
+	sg, err := s.segment(m, m.segmentAt(at))
+	if err != nil {
+		return 0, err
+	}
+	list, n, err := s.stretches(sg, p, at)
+	if err != nil {
+		return 0, err
+	}
+	for i, err := range s.each(list) {
+		if err != nil {
+			return int(max(0, sg.offs[list[i].first]-at)), err
+		}
+	}
+	return n, nil
+}
+
+// stretches divides a read by records. n is how many bytes they have together.
+func (s *Store) stretches(sg *segment, p []byte, at int64) (list []stretch, n int, err error) {
+	for i := sg.chunkAt(at); i < len(sg.nums) && n < len(p); i++ {
+		rec, size, err := s.locate(uint64(sg.nums[i]))
+		if err != nil {
+			return nil, 0, err
+		}
+		if int64(size) != sg.offs[i+1]-sg.offs[i] {
+			return nil, 0, corruptf("chunk %d has %d bytes instead of %d", sg.nums[i], size, sg.offs[i+1]-sg.offs[i])
+		}
+		skip := int(max(0, at-sg.offs[i]))
+		k := min(size-skip, len(p)-n)
+		if last := len(list) - 1; last >= 0 && list[last].at == rec.place {
+			st := &list[last]
+			st.end = i + 1
+			st.dst = st.dst[:len(st.dst)+k]
+		} else {
+			list = append(list, stretch{at: rec.place, sg: sg, first: i, end: i + 1, dst: p[n : n+k], skip: skip})
+		}
+		n += k
+	}
+	return list, n, nil
+}
+
+// each reads all stretches and gives their errors. Others help as long as there are idle helpers and something to decode:
+// what is stored as it is, is read in less time than it takes to wake somebody.
+func (s *Store) each(list []stretch) []error {
+	errs := make([]error, len(list))
+	var next atomic.Int64
+	work := func() {
+		for i := next.Add(1) - 1; i < int64(len(list)); i = next.Add(1) - 1 {
+			errs[i] = s.readStretch(&list[i])
+		}
+	}
+	packed := 0
+	for i := range list {
+		if st := &list[i]; st.at.len < st.sg.offs[st.end]-st.sg.offs[st.first] {
+			packed++
+		}
+	}
+	var done chan struct{}
+	if packed > 1 {
+		select {
+		case s.helpers <- struct{}{}:
+			done = make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { <-s.helpers }()
+				work()
+			}()
+		default: // they help others
+		}
+	}
+	work()
+	if done != nil {
+		<-done
+	}
+	return errs
+}
+
+// readStretch fills a stretch's dst.
+func (s *Store) readStretch(st *stretch) error {
+	if b, _, ok := s.blocks.get(st.at); ok {
+		return st.copy(b)
+	}
+	if s.readPlain(st) {
+		return nil
+	}
+	if st.whole() {
+		done, err := s.decodeInto(st)
+		if done || err != nil {
+			return err
+		}
+	}
+	b, err := s.block(s.locate, uint64(st.sg.nums[st.first]))
+	if err != nil {
+		return err
+	}
+	return st.copy(b)
+}
+
+// copy takes what is wanted out of the block that holds the chunks.
+func (st *stretch) copy(b *block) error {
+	dst, skip, offs := st.dst, st.skip, st.offs()
+	for i, num := range st.nums() {
+		c, err := b.need(uint64(num))
+		if err != nil {
+			return err
+		}
+		if int64(len(c)) != offs[i+1]-offs[i] {
+			return corruptf("chunk %d has %d bytes instead of %d", num, len(c), offs[i+1]-offs[i])
+		}
+		dst = dst[copy(dst, c[skip:]):]
+		skip = 0
+	}
+	return nil
+}
+
+// decodeInto decodes a record that has the chunks of a stretch and no others, in this order. Of another record it makes a
+// block for the cache, and done is false; so it is if the record cannot be read, which who reads it anew will find.
+func (s *Store) decodeInto(st *stretch) (done bool, err error) {
+	sc := takeScratch()
+	defer sc.release()
+	r, err := s.packs.readInto(sc, st.at)
+	if err != nil {
+		return false, nil //nolint:nilerr // a collection may have moved it
+	}
+	num := uint64(st.sg.nums[st.first])
+	rec, _, err := s.locate(num)
+	if err != nil || rec.place != st.at {
+		return false, nil //nolint:nilerr // as above
+	}
+	if !st.sg.are(r.members, st.first, st.end) {
+		_, err := s.blocks.load(st.at, func() (*block, error) { return s.unpack(s.locate, rec, r, num) })
+		return false, err
+	}
+	if r.kind == recStored {
+		copy(st.dst, r.frame)
+		return true, nil
+	}
+	got, err := s.unframe(st.dst[:0:len(st.dst)], s.locate, rec, r, num)
+	if err == nil && len(got) != len(st.dst) {
+		err = corruptf("%d bytes instead of %d", len(got), len(st.dst))
+	}
+	if err != nil {
+		return false, fmt.Errorf("pack %d at %d: %w", st.at.pack, st.at.off, err)
+	}
+	return true, nil
+}
+
+// are tells whether a record's members are chunks first to end of the segment and no others.
+func (sg *segment) are(members []member, first, end int) bool {
+	if len(members) != end-first {
+		return false
+	}
+	for i, m := range members {
+		if i += first; m.num != uint64(sg.nums[i]) || int64(m.len) != sg.offs[i+1]-sg.offs[i] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMountCommand mounts workspaces by util-linux's mount and lines of /etc/fstab. They look for the helper in /sbin: in a
+// mount namespace of the test it is there, and the daemon lives in that namespace, too.
+func TestMountCommand(t *testing.T) {
+	h := newHome(t)
+	r := process(t, 2*time.Minute, h.tmp, h.env, "unshare", "--mount", "bash", "-c", `
+set -euo pipefail # with which no grep may stop reading before the end: no grep -q behind a pipe
+snapfs=$1
+mkdir helper at sub
+ln -s "$snapfs" helper/mount.fuse.snapfs
+mount -t overlay -o lowerdir="$PWD/helper":"$(readlink -f /sbin)" none "$(readlink -f /sbin)"
+shows() { # shows WHAT DIR: the mount table says so
+	findmnt -rno FSTYPE,SOURCE,OPTIONS --mountpoint "$2" | grep -E "$1" > all || { echo "want $1"; findmnt -rno FSTYPE,SOURCE,OPTIONS --mountpoint "$2"; exit 1; }
+}
+lacks() { if findmnt -rno OPTIONS --mountpoint "$2" | tr , '\n' | grep -Fx "$1" > all; then echo "$2 has $1"; exit 1; fi; }
+ends() { # ends CODE WORDS COMMAND...: on standard error
+	local code=0 words=$2
+	"${@:3}" 2> err || code=$?
+	test "$code" = "$1" && grep -q "$words" err || { echo "${*:3}: code $code, want $1 and '$words'"; cat err; exit 1; }
+}
+"$snapfs" --quiet create w > /dev/null
+"$snapfs" --quiet create theirs --session theirs > /dev/null
+
+mount -t fuse.snapfs w "$PWD/at"
+shows '^fuse.snapfs w rw' "$PWD/at"; lacks nosuid "$PWD/at"; lacks nodev "$PWD/at"
+echo text > at/file
+umount at
+"$snapfs" show w | grep unmounted > all
+
+env -u SNAPFS_HOME mount -t fuse.snapfs -o "ro,nosuid,nodev,noexec,noatime,transport=dev,engine=fuse,home=$SNAPFS_HOME" w at
+for option in ro nosuid nodev noexec noatime; do shows "[ ,]$option(,|\$)" at; done
+ends 1 'Read-only' touch at/other
+grep -q text at/file
+"$snapfs" show w | grep 'transport *dev' > all
+umount at
+mount -t fuse.snapfs -o rw,suid,dev,exec,relatime w at
+lacks nosuid at; lacks nodev at; lacks noexec at
+mount -t fuse.snapfs -o rw,suid,dev,exec,relatime w at # what is there already
+umount at
+mount -t fuse.snapfs -o session=theirs theirs sub/new # its last element is made
+umount sub/new
+
+ends 1 bogus mount -t fuse.snapfs -o bogus w at
+ends 1 pigeon mount -t fuse.snapfs -o transport=pigeon w at
+ends 1 engine mount -t fuse.snapfs -o engine=kernel w at
+ends 32 'another session' mount -t fuse.snapfs theirs at
+ends 32 'not found' mount -t fuse.snapfs nobody at
+ends 32 'does not exist' mount -t fuse.snapfs w no/such/dir
+test -z "$(findmnt -rno TARGET -t fuse.snapfs | grep -F "$PWD" || :)"
+mount -s -t fuse.snapfs -o bogus w at
+umount at
+mount.fuse.snapfs --help | grep transport= > all
+mount.fuse.snapfs --version | grep snapfs > all
+mount.fuse.snapfs -f w at -o ro
+ends 1 usage mount.fuse.snapfs w
+
+printf '%s\n' "w $PWD/at fuse.snapfs noatime,nodev,nofail,x-systemd.automount,home=$SNAPFS_HOME 0 0" \
+	"theirs $PWD/sub/new fuse.snapfs ro,session=theirs,_netdev 0 0" > fstab
+mount --bind fstab /etc/fstab
+mount at
+shows 'noatime' at
+mount -a -t fuse.snapfs
+mount -a -t fuse.snapfs
+shows '^fuse.snapfs theirs ro' sub/new
+umount -a -t fuse.snapfs
+test -z "$(findmnt -rno TARGET -t fuse.snapfs | grep -F "$PWD" || :)"
+"$snapfs" --quiet stop
+`, "script", snapfs)
+	require.Zero(t, r.code, "%s%s\n%s", tail(r.out), tail(r.err), tail(h.log()))
+}

@@ -1,0 +1,55 @@
+package sandbox
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"snapfs/chunkstore"
+	"snapfs/internal/failpoint"
+)
+
+// WithPoints gives options whose home tells its durable steps to f.
+func WithPoints(o Options, f failpoint.Func) Options {
+	o.points = f
+	return o
+}
+
+// WithClock gives options whose home takes the time from now.
+func WithClock(o Options, now func() time.Time) Options {
+	o.clock = now
+	return o
+}
+
+// Settle waits until every sealed layer is stored and every directory that nothing needs is gone.
+func (h *Home) Settle(ctx context.Context) error {
+	for _, l := range h.catalog.allLayers() {
+		if err := h.packer.waitLayer(ctx, l.ID, nil); err != nil {
+			return err
+		}
+	}
+	return h.settle(ctx)
+}
+
+// Leftovers lists what a settled home should not have: directories of uppers that are no workspace's, and numbers in the trash.
+func (h *Home) Leftovers(ctx context.Context) ([]string, error) {
+	trash, err := h.readTrash(ctx)
+	if err != nil {
+		return nil, err
+	}
+	left, err := h.strangers(nil)
+	if err != nil {
+		return nil, err
+	}
+	for n := range trash {
+		left = append(left, "in the trash: "+h.uppers.root(n))
+	}
+	aside, err := os.ReadDir(h.dir + "/lost+found")
+	for _, e := range aside {
+		left = append(left, "lost+found/"+e.Name())
+	}
+	return left, err
+}
+
+// Store is the chunk store's account.
+func (h *Home) Store(ctx context.Context) (chunkstore.Stats, error) { return h.store.Stats(ctx) }

@@ -1,0 +1,292 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/internal/gitpatch"
+	"snapfs/layers"
+)
+
+// fileDiff turns the changes of a comparison, in which a renamed directory is one line, into changes of files as git
+// tells them, and compares what is in the files.
+//
+// A rename is told as one only where nothing was at the new path and nothing is at the old one any more, as git does: an
+// order in which renames that cross can be repeated need not exist. All else is told path by path.
+type fileDiff struct {
+	ctx  context.Context
+	cmp  *layers.Comparison
+	opts gitpatch.Options
+
+	given   map[string]layers.Kind // what the comparison says of new paths
+	touched map[string]bool        // paths of files that may differ
+	moved   map[string]string      // old paths of files, by the new ones
+	left    map[string]bool        // old paths in moved
+	out     []Change
+}
+
+func newFileDiff(ctx context.Context, c *layers.Comparison, r DiffRequest) *fileDiff {
+	return &fileDiff{
+		ctx: ctx, cmp: c, opts: gitpatch.Options{StatOnly: !r.Patch, Literal: r.Binary},
+		given: map[string]layers.Kind{}, touched: map[string]bool{}, moved: map[string]string{}, left: map[string]bool{},
+	}
+}
+
+// run calls fn for the changes of directories, as they are, and for those of files, in the order in which a patch must have them.
+func (d *fileDiff) run(changes []layers.Change, fn func(Change) error) error {
+	isDir := func(mode uint32) bool { return mode&unix.S_IFMT == unix.S_IFDIR }
+	for _, c := range changes {
+		if old, met := d.given[c.Path]; c.Kind != layers.Deleted && (!met || old != layers.Renamed) {
+			d.given[c.Path] = c.Kind
+		}
+	}
+	for _, c := range changes {
+		if isDir(c.Mode) {
+			d.out = append(d.out, changeOf(c))
+		}
+		var err error
+		switch {
+		case c.Kind == layers.Renamed && isDir(c.Mode):
+			err = d.expand(c.OldPath, c.Path)
+		case c.Kind == layers.Renamed, c.Kind == layers.Modified && c.OldPath != "" && !isDir(c.Mode):
+			err = d.move(c.OldPath, c.Path)
+		case c.Kind == layers.Retyped, !isDir(c.Mode):
+			d.touch(c.Path, c.OldPath)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := d.files(); err != nil {
+		return err
+	}
+	d.sort()
+	for _, c := range d.out {
+		if err := fn(c); err != nil {
+			return err
+		}
+	}
+	return d.ctx.Err()
+}
+
+// touch notes paths that may differ; "" is none.
+func (d *fileDiff) touch(paths ...string) {
+	for _, p := range paths {
+		if p != "" {
+			d.touched[p] = true
+		}
+	}
+}
+
+// move notes that a file has moved, if a patch can say so.
+func (d *fileDiff) move(from, to string) error {
+	d.touch(from, to)
+	if _, met := d.moved[to]; met || d.left[from] {
+		return nil
+	}
+	var side [4]gitpatch.File
+	for i, at := range []struct {
+		tree *layers.Tree
+		path string
+	}{{d.cmp.Old(), from}, {d.cmp.New(), to}, {d.cmp.Old(), to}, {d.cmp.New(), from}} {
+		f, err := at.tree.Lstat(at.path)
+		if err != nil {
+			return err
+		}
+		side[i].Mode = gitMode(f)
+	}
+	was, is := side[0].Mode, side[1].Mode
+	if was != 0 && is != 0 && side[2].Mode == 0 && side[3].Mode == 0 && (was == gitpatch.Link) == (is == gitpatch.Link) {
+		d.moved[to] = from
+		d.left[from] = true
+	}
+	return nil
+}
+
+// expand notes the files of a directory that was renamed; what the comparison tells of by itself is left to that.
+func (d *fileDiff) expand(from, to string) error {
+	if err := d.ctx.Err(); err != nil {
+		return err
+	}
+	names, err := d.cmp.New().List(to)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		was, is := from+"/"+name, to+"/"+name
+		f, err := d.cmp.New().Lstat(is)
+		if err != nil {
+			return err
+		}
+		kind := d.given[is]
+		switch {
+		case f == nil: // just removed
+		case kind == layers.Added, kind == layers.Renamed, kind == layers.Retyped:
+			d.touch(was)
+		case f.Mode&unix.S_IFMT == unix.S_IFDIR:
+			err = d.expand(was, is)
+		default:
+			err = d.move(was, is)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// files compares every file that was noted.
+func (d *fileDiff) files() error {
+	for _, path := range slices.Sorted(maps.Keys(d.touched)) {
+		if err := d.ctx.Err(); err != nil {
+			return err
+		}
+		from, isMove := d.moved[path]
+		if !isMove {
+			from = path
+		}
+		var old, now *layers.TreeFile
+		var err error
+		if isMove || !d.left[path] {
+			if old, err = d.cmp.Old().Lstat(from); err != nil {
+				return err
+			}
+			if now, err = d.cmp.New().Lstat(path); err != nil {
+				return err
+			}
+		}
+		if err := d.file(from, path, notDir(old), notDir(now)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// notDir is the file, or nil if it is none or a directory.
+func notDir(f *layers.TreeFile) *layers.TreeFile {
+	if f != nil && f.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return nil
+	}
+	return f
+}
+
+// file tells what became of one file.
+func (d *fileDiff) file(from, to string, old, now *layers.TreeFile) error {
+	c := Change{Path: to}
+	if from != to {
+		c.OldPath = from
+	}
+	if old != nil {
+		c.Mode, c.OldMode, c.OldSize = old.Mode, old.Mode, int64(old.Size)
+	}
+	if now != nil {
+		c.Mode, c.Size = now.Mode, int64(now.Size)
+	}
+	kind := layers.Modified
+	switch {
+	case old == nil && now == nil:
+		return nil
+	case old == nil:
+		kind = layers.Added
+	case now == nil:
+		kind = layers.Deleted
+	case from != to:
+		kind = layers.Renamed
+	case old.Mode&unix.S_IFMT != now.Mode&unix.S_IFMT:
+		kind = layers.Retyped
+	}
+	c.Kind = string(rune(kind))
+	same := false
+	if old != nil && now != nil {
+		var err error
+		if same, err = d.cmp.SameContents(d.ctx, old, now); err != nil {
+			return err
+		}
+	}
+	if gitMode(old) == 0 && gitMode(now) == 0 { // a device, a pipe or a socket
+		d.out = append(d.out, c)
+		return nil
+	}
+	x, err := gitFile(from, old, same)
+	if err != nil {
+		return err
+	}
+	y, err := gitFile(to, now, same)
+	if err != nil {
+		return err
+	}
+	if same && x.Mode == y.Mode && from == to { // an owner, a time, an attribute
+		c.Stat = &FileStat{}
+		d.out = append(d.out, c)
+		return nil
+	}
+	patch, st := gitpatch.Section(x, y, d.opts)
+	c.Patch = patch
+	c.Stat = &FileStat{Binary: st.Binary, Additions: st.Additions, Deletions: st.Deletions}
+	d.out = append(d.out, c)
+	return nil
+}
+
+// gitMode is how git knows a file: 0 for what it knows nothing of, and for nil.
+func gitMode(f *layers.TreeFile) uint32 {
+	switch {
+	case f == nil:
+		return 0
+	case f.Mode&unix.S_IFMT == unix.S_IFLNK:
+		return gitpatch.Link
+	case f.Mode&unix.S_IFMT != unix.S_IFREG:
+		return 0
+	case f.Mode&unix.S_IXUSR != 0:
+		return gitpatch.Executable
+	}
+	return gitpatch.Regular
+}
+
+// gitFile is a side of a section. Contents that are the same on both sides are not read.
+func gitFile(name string, f *layers.TreeFile, same bool) (gitpatch.File, error) {
+	g := gitpatch.File{Name: name, Mode: gitMode(f)}
+	if g.Mode == gitpatch.Link {
+		target, err := f.Target()
+		g.Data = []byte(target)
+		return g, err
+	}
+	if g.Mode == 0 || same {
+		return g, nil
+	}
+	if g.Large = f.Size > gitpatch.MaxLiteral; g.Large {
+		return g, nil
+	}
+	var err error
+	g.Data, err = f.Read()
+	return g, err
+}
+
+// sort puts the changes in the order of paths, but what a new file stands in the place of goes before it.
+func (d *fileDiff) sort() {
+	replaced := map[string]bool{} // new files that may stand where a directory was
+	for _, c := range d.out {
+		if c.Kind == string(rune(layers.Retyped)) || c.Kind == string(rune(layers.Added)) || c.Kind == string(rune(layers.Renamed)) {
+			replaced[c.Path] = true
+		}
+	}
+	place := func(c Change) (at string, rank int) {
+		if c.Kind == string(rune(layers.Deleted)) {
+			for i := range c.Path {
+				if c.Path[i] == '/' && replaced[c.Path[:i]] {
+					return c.Path[:i], 0
+				}
+			}
+		}
+		return c.Path, 1
+	}
+	slices.SortStableFunc(d.out, func(a, b Change) int {
+		x, i := place(a)
+		y, j := place(b)
+		return cmp.Or(strings.Compare(x, y), cmp.Compare(i, j), strings.Compare(a.Path, b.Path))
+	})
+}
