@@ -238,7 +238,7 @@ func (o *Overlay) shape(n *node, a Attr) Attr {
 	if n.typ == unix.S_IFCHR && isReg(a.Mode) {
 		a.Mode = a.Mode&^unix.S_IFMT | unix.S_IFCHR // see xattrNode
 	}
-	if n.dead && n.pin == 0 {
+	if n.dead && (n.pin == 0 || isDir(n.typ)) {
 		a.Nlink = 0
 	}
 	return a

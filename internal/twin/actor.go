@@ -79,6 +79,7 @@ type actor struct {
 	history []string
 	last    Op
 	strict  bool
+	lost    bool // the last operation found no server, and the reference is as it was before it
 	config  Config
 }
 
@@ -95,9 +96,7 @@ func (a *actor) obey(c command, r *answer) error {
 	case "attach":
 		return a.attach()
 	case "detach":
-		for _, t := range a.trees {
-			t.detach()
-		}
+		a.detach()
 	case "steps":
 		for r.Done = 0; r.Done < c.N && len(r.Differences) == 0 && !r.Lost; r.Done++ {
 			a.step(r)
@@ -117,11 +116,24 @@ func (a *actor) obey(c command, r *answer) error {
 
 func (a *actor) attach() error {
 	for _, t := range a.trees {
+		if a.lost && t.reference {
+			continue // see detach
+		}
 		if err := t.attach(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// detach closes both trees, so that they can be unmounted. A reference that is to do the last operation stays as it is: it may
+// need a file that is open there.
+func (a *actor) detach() {
+	for _, t := range a.trees {
+		if !a.lost || !t.reference {
+			t.detach()
+		}
+	}
 }
 
 // step does one operation in the trees.
@@ -146,7 +158,7 @@ func (a *actor) step(r *answer) {
 	}
 	errno, _, _ := strings.Cut(got, " ")
 	if slices.Contains(goneErrors, errno) && a.gone() {
-		r.Lost = true
+		a.lost, r.Lost = true, true
 		return
 	}
 	if len(a.trees) < 2 {
@@ -217,7 +229,8 @@ var compound = []string{"put", "append", "open", "rmtree"}
 // settle is called when the server was killed during the last operation and is there again: it was done or it was not, and
 // afterwards both trees are where the tested one is. A compound one is done once more, in both trees.
 func (a *actor) settle(r *answer) error {
-	defer func() { // of what the operation opened in one tree alone
+	a.lost = false
+	defer func() { // of what is open in the reference alone
 		for slot := range slots {
 			for _, t := range a.trees {
 				t.drop(slot)

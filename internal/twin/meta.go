@@ -35,11 +35,12 @@ func fstat(t *tree, o Op) (string, error) {
 	})
 }
 
-// line is what of a stat is the same everywhere. Sizes and link counts of directories have no meaning.
+// line is what of a stat is the same everywhere. Sizes of directories have no meaning, and of their link counts only whether
+// they were removed.
 func line(st *unix.Stat_t) string {
 	nlink, size, mtime := st.Nlink, st.Size, time.Unix(st.Mtim.Unix()).UTC().String()
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		nlink, size = 0, 0
+		nlink, size = min(nlink, 1), 0
 	}
 	if st.Rdev != 0 {
 		nlink = 0 // an open device that was unlinked keeps its link in the kernel's overlayfs; names are compared by Compare
