@@ -388,6 +388,13 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (
 			return false, err
 		}
 	}
+	if len(others) > 0 {
+		done, err := s.upper.beginGroup(tmp)
+		if err != nil {
+			return false, err
+		}
+		defer done()
+	}
 	if err := o.placeUp(n, from); err != nil {
 		return false, err
 	}

@@ -286,3 +286,81 @@ func (o *Overlay) linkGroup(n *node, old *obj, group []groupName) error {
 func (o *Overlay) linkQuietly(n *node, g groupName) error {
 	return o.quietly(g.dir, 0, func(int) error { return o.linkIn(n, g.dir, g.name, false) })
 }
+
+// pendingPrefix begins the name in the work directory of a file whose group is just being linked in the upper.
+const pendingPrefix = '='
+
+// beginGroup has a crash before done undo what a copy-up linked of a file's names: some names alone would be another file than
+// the rest, which the layer below still shows.
+func (u *upper) beginGroup(tmp string) (done func(), err error) {
+	name := string(pendingPrefix) + tmp
+	if err := unix.Linkat(u.work, tmp, u.work, name, 0); err != nil {
+		return nil, err
+	}
+	return func() { _ = unix.Unlinkat(u.work, name, 0) }, nil // it was made just now, in the same directory
+}
+
+// undoGroup removes all names that the upper has of a file which a crash left in the work directory.
+func (u *upper) undoGroup(pending string) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(u.work, pending, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if st.Nlink > 1 {
+		if err := unlinkAll(u.store.root, st.Ino); err != nil {
+			return err
+		}
+	}
+	return unix.Unlinkat(u.work, pending, 0)
+}
+
+// unlinkAll removes the names of an inode everywhere below a directory, whose times stay.
+func unlinkAll(dirfd int, ino uint64) error {
+	fd, err := openat(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	var names, dirs []string
+	err = eachName(fd, func(name string, n uint64, typ uint32) error {
+		switch {
+		case n == ino:
+			names = append(names, name)
+		case typ == unix.S_IFDIR || typ == 0:
+			dirs = append(dirs, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := unix.Unlinkat(fd, name, 0); err != nil {
+			return err
+		}
+	}
+	if len(names) > 0 {
+		if err := (place{fd, "."}).utimes(st.Atim, st.Mtim); err != nil {
+			return err
+		}
+	}
+	for _, name := range dirs {
+		sub, err := openat(fd, name, unix.O_PATH|unix.O_DIRECTORY, 0)
+		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			continue // the host did not tell
+		}
+		if err != nil {
+			return err
+		}
+		err = unlinkAll(sub, ino)
+		_ = unix.Close(sub) // O_PATH
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

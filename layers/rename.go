@@ -261,27 +261,54 @@ func (o *Overlay) moveFile(from, to place, white bool) error {
 	return o.upper.whiteout(from)
 }
 
-// moveDir renames a directory in the upper; at the target may be a whiteout or a directory that shows no names.
+// moveDir renames a directory in the upper; at the target may be a whiteout or a directory that shows no names. No moment shows
+// a target's directory under the old name.
 func (o *Overlay) moveDir(from, to place, white bool) error {
-	_, err := to.stat()
-	if errors.Is(err, unix.ENOENT) {
+	f, err := o.upper.store.examine(to)
+	switch {
+	case errors.Is(err, unix.ENOENT):
 		return o.moveFile(from, to, white)
+	case err != nil:
+		return err
+	case f.whiteout:
+		if err := unix.Renameat2(from.dirfd, from.name, to.dirfd, to.name, unix.RENAME_EXCHANGE); err != nil {
+			return err
+		}
+		if white {
+			return o.upper.markWhiteouts(from.dirfd)
+		}
+		return unix.Unlinkat(from.dirfd, from.name, 0)
 	}
+	err = o.moveFile(from, to, white)
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+		if err = clearWhiteouts(to); err == nil {
+			err = o.moveFile(from, to, white)
+		}
+	}
+	return err
+}
+
+// clearWhiteouts empties a directory of the upper that holds nothing but whiteouts, and still shows nothing.
+func clearWhiteouts(at place) error {
+	if err := at.setxattr(xattrOpaque, []byte("y"), 0); err != nil {
+		return err
+	}
+	fd, err := openat(at.dirfd, at.name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
-	if err := unix.Renameat2(from.dirfd, from.name, to.dirfd, to.name, unix.RENAME_EXCHANGE); err != nil {
-		return err
+	defer unix.Close(fd)
+	var names []string
+	err = eachName(fd, func(name string, _ uint64, _ uint32) error {
+		names = append(names, name)
+		return nil
+	})
+	for _, name := range names {
+		if err == nil {
+			err = unix.Unlinkat(fd, name, 0)
+		}
 	}
-	// What was at the target is at the old name now: a whiteout, or a directory of nothing but whiteouts.
-	f, err := o.upper.store.examine(from)
-	if err != nil {
-		return err
-	}
-	if f.whiteout && white {
-		return o.upper.markWhiteouts(from.dirfd)
-	}
-	return o.erase(from, true, !f.whiteout && isDir(f.attr.Mode), white)
+	return err
 }
 
 // renamed gives n its new name. tree is held for writing.

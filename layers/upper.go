@@ -149,11 +149,11 @@ func (u *upper) ask(whiteouts string) (h host, err error) {
 	return h, nil
 }
 
-// clean removes what a crash left in the work directory.
+// clean removes what a crash left in the work directory, and undoes what it left half done in the upper.
 func (u *upper) clean() error {
 	var names []string
 	err := eachName(u.work, func(name string, _ uint64, _ uint32) error {
-		if name[0] == '#' {
+		if name[0] == '#' || name[0] == pendingPrefix {
 			names = append(names, name)
 		}
 		return nil
@@ -162,7 +162,12 @@ func (u *upper) clean() error {
 		return fmt.Errorf("clean the work directory: %w", err)
 	}
 	for _, name := range names {
-		if err := removeAll(u.work, name); err != nil {
+		if name[0] == pendingPrefix {
+			err = u.undoGroup(name)
+		} else {
+			err = removeAll(u.work, name)
+		}
+		if err != nil {
 			return fmt.Errorf("clean the work directory: %w", err)
 		}
 	}

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"snapfs/internal/treewalk"
 )
 
 const (
@@ -197,64 +195,4 @@ func (a *actor) gone() bool {
 			return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
 		}
 	}
-}
-
-// compare lists the differences of the trees.
-func (a *actor) compare(r *answer) error {
-	var walks [2][]treewalk.Node
-	for i, t := range a.trees {
-		var err error
-		if walks[i], err = treewalk.Walk(t.dir); err != nil {
-			return err
-		}
-		for k := range walks[i] {
-			if n := &walks[i][k]; n.Mtime.Sec > old {
-				n.Mtime = treewalk.Time{}
-			}
-		}
-	}
-	r.Differences = treewalk.Diff(walks[0], walks[1], treewalk.Options{IgnoreExtents: true, IgnoreRoot: true})
-	if len(r.Differences) > 20 {
-		r.Differences = r.Differences[:20]
-	}
-	if len(r.Differences) > 0 {
-		r.History = a.history
-	}
-	return nil
-}
-
-// compound are the kinds that change something in several steps: killed between them, they leave what neither side has seen.
-var compound = []string{"put", "append", "open", "rmtree"}
-
-// settle is called when the server was killed during the last operation and is there again: it was done or it was not, and
-// afterwards both trees are where the tested one is. A compound one is done once more, in both trees.
-func (a *actor) settle(r *answer) error {
-	a.lost = false
-	defer func() { // of what is open in the reference alone
-		for slot := range slots {
-			for _, t := range a.trees {
-				t.drop(slot)
-			}
-		}
-	}()
-	if err := a.compare(r); err != nil || len(r.Differences) == 0 {
-		return err
-	}
-	differences := append([]string{"not as before " + a.last.String() + ":"}, r.Differences...)
-	a.trees[1].do(a.last)
-	if err := a.compare(r); err != nil || len(r.Differences) == 0 {
-		return err
-	}
-	differences = append(append(differences, "nor as after it:"), r.Differences...)
-	if slices.Contains(compound, a.last.Kind) {
-		for _, t := range a.trees {
-			t.do(a.last)
-		}
-		if err := a.compare(r); err != nil || len(r.Differences) == 0 {
-			return err
-		}
-		differences = append(append(differences, "nor as after it was done once more:"), r.Differences...)
-	}
-	r.Differences = differences
-	return nil
 }
