@@ -46,9 +46,9 @@ func (a *actor) compare(r *answer) error {
 	return nil
 }
 
-// torn are the kinds that a kill may leave half done, and that may change one file: they take several requests, or are a call to
-// the host that ends between two pages when its process is killed.
-var torn = []string{"put", "append", "open", "write", "pwrite", "copyrange", "fallocate", "truncate", "ftruncate"}
+// torn are the kinds that a kill may leave half done, and that may change one file: they take several requests, or clear setuid
+// first, or are a call to the host that ends between two pages when its process is killed.
+var torn = []string{"put", "append", "open", "write", "pwrite", "copyrange", "fallocate", "truncate", "ftruncate", "chown", "fchown", "setacl"}
 
 // settle is called when the server was killed during the last operation and is there again: it was done or it was not, and
 // afterwards both trees are where the tested one is. One that is torn may be half done. A tree of which a part was removed is
@@ -202,6 +202,12 @@ func between(is, was, becomes treewalk.Node) []string {
 	if is.Mode == was.Mode {
 		half.Mode = was.Mode
 	}
+	if is.UID == was.UID && is.GID == was.GID {
+		half.UID, half.GID = was.UID, was.GID
+	}
+	if maps.Equal(is.Xattrs, was.Xattrs) {
+		half.Xattrs = was.Xattrs
+	}
 	if is.Mtime == was.Mtime {
 		half.Mtime = was.Mtime
 	}
@@ -217,11 +223,14 @@ func tear(is, was, becomes []byte) bool {
 	return n == len(is) || bytes.Equal(is[n:], was[min(n, len(was)):])
 }
 
-// copyNode gives a file or a directory the contents, mode and time of n.
+// copyNode gives a file or a directory the contents, owner, mode and time of n.
 func copyNode(name string, n treewalk.Node, data []byte) error {
 	switch n.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		if err := os.WriteFile(name, data, 0); err != nil {
+			return err
+		}
+		if err := unix.Chown(name, int(n.UID), int(n.GID)); err != nil {
 			return err
 		}
 		if err := unix.Chmod(name, n.Mode&^unix.S_IFMT); err != nil {
