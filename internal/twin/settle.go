@@ -48,7 +48,7 @@ func (a *actor) compare(r *answer) error {
 
 // torn are the kinds that a kill may leave half done, and that may change one file: they take several requests, or clear setuid
 // first, or are a call to the host that ends between two pages when its process is killed.
-var torn = []string{"put", "append", "open", "write", "pwrite", "copyrange", "fallocate", "truncate", "ftruncate", "chown", "fchown", "setacl"}
+var torn = []string{"put", "append", "open", "write", "pwrite", "copyrange", "fallocate", "truncate", "ftruncate", "chown", "fchown"}
 
 // settle is called when the server was killed during the last operation and is there again: it was done or it was not, and
 // afterwards both trees are where the tested one is. One that is torn may be half done. A tree of which a part was removed is
