@@ -113,7 +113,7 @@ func TestKill(t *testing.T) {
 	stored := map[ID]string{}
 	unsure := map[ID]bool{} // a deletion was begun
 	for round := range rounds {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		cmd := exec.CommandContext(ctx, os.Args[0])
 		cmd.Env = append(os.Environ(), crashDir+"="+dir, testseed.Variable+"="+strconv.FormatUint(r.Uint64(), 10))
 		cmd.WaitDelay = 5 * time.Second
@@ -126,16 +126,17 @@ func TestKill(t *testing.T) {
 			timer.Reset(wait)
 		}
 		lines := bufio.NewScanner(out)
-		for first := true; lines.Scan(); first = false {
-			if first && round%2 == 0 {
-				timer.Reset(wait) // however long a busy machine takes to get there, something was stored
-			}
+		for waits := round%2 == 0; lines.Scan(); {
 			var id ID
 			var sum string
 			switch line := lines.Text(); {
 			case strings.HasPrefix(line, "put "):
 				if n, _ := fmt.Sscanf(line, "put %d %s", &id, &sum); n == 2 && len(sum) == 64 {
 					stored[id] = sum
+				}
+				if waits {
+					waits = false
+					timer.Reset(wait) // however long a busy machine takes to get there, something was stored
 				}
 			case strings.HasPrefix(line, "deleted "):
 				_, err := fmt.Sscanf(line, "deleted %d", &id)

@@ -18,7 +18,7 @@ import (
 // smallDisk mounts an ext4 file system of some MiB for the test, of which root has reserved percent for itself.
 func smallDisk(t *testing.T, mib int64, reserved string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
 	img, mnt := filepath.Join(dir, "img"), filepath.Join(dir, "mnt")

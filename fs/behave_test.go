@@ -76,7 +76,7 @@ func (w *world) open(name string, flags int) *os.File {
 
 // sh runs a shell in the directory, as another user if uid is not 0, and gives its output.
 func (w *world) sh(uid uint32, script string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", script)
 	cmd.Dir = w.dir

@@ -47,7 +47,7 @@ func (f *fakeFS) awaitOne(t *testing.T) {
 	t.Helper()
 	select {
 	case <-f.waiting:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the request does not arrive")
 	}
 }
@@ -86,7 +86,7 @@ func serveFake(t *testing.T, f *fakeFS) (*Mount, string, *safeBuffer) {
 	said := new(safeBuffer)
 	opts := Options{Transport: transportOfTest(), Logger: slog.New(slog.NewTextHandler(said, nil))}
 	opts.setDefaults()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	m, err := serve(ctx, f, dir, opts)
 	if err != nil {
@@ -113,7 +113,7 @@ func waitDone(t *testing.T, m *Mount) {
 	t.Helper()
 	select {
 	case <-m.Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the connection does not end")
 	}
 }
@@ -121,7 +121,7 @@ func waitDone(t *testing.T, m *Mount) {
 // program starts a program that ends with the test.
 func program(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
@@ -222,7 +222,7 @@ func TestIdle(t *testing.T) {
 	}
 	for i := range 3 {
 		for since := time.Now(); d.cur.Load() != nil; time.Sleep(10 * time.Millisecond) {
-			if time.Since(since) > 10*time.Second {
+			if time.Since(since) > time.Minute {
 				t.Fatal("the leader does not go")
 			}
 		}

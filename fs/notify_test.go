@@ -11,7 +11,7 @@ import (
 // lstat has another process look at a name.
 func lstat(t *testing.T, path string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "stat", path)
 	cmd.WaitDelay = time.Second

@@ -81,7 +81,7 @@ func TestLargeTransfers(t *testing.T) {
 	for since := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		if left := payloadMemory(t, fs.PID()); left < 1<<20 {
 			break
-		} else if time.Since(since) > 30*time.Second {
+		} else if time.Since(since) > 2*time.Minute {
 			t.Errorf("%d bytes of payloads stay", left)
 			break
 		}
@@ -144,7 +144,7 @@ func TestForgetStorm(t *testing.T) {
 		if n["FORGET"] >= threads*files/2 || n["BATCH_FORGET"] > 0 {
 			break
 		}
-		if time.Since(since) > 20*time.Second {
+		if time.Since(since) > time.Minute {
 			t.Fatalf("%d files were made and removed, requests: %v", threads*files, n)
 		}
 	}

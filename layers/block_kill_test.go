@@ -119,15 +119,14 @@ func killed(dir string, seed uint64) error {
 		return err
 	}
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	for i := range 2000 {
+	for i := 1; ; i++ { // however late the kill comes
 		if err := nextChange(rnd).apply(o, id); err != nil {
 			return err
 		}
-		if _, err := fmt.Println(i + 1); err != nil {
+		if _, err := fmt.Println(i); err != nil {
 			return err
 		}
 	}
-	return o.Close()
 }
 
 // TestBlockKill kills a process that changes a partial file. What it had completed is there, and of what it was doing

@@ -124,7 +124,7 @@ func TestKillDuringCopyUp(t *testing.T) {
 // killOne runs the victim and kills it some time after it has finished a file; it gives how many it said were done.
 func killOne(t *testing.T, base string, after int, wait time.Duration) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run", "^TestKillVictim$")
 	cmd.Env = append(os.Environ(), killDir+"="+base)

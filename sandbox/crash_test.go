@@ -145,7 +145,7 @@ func TestKill(t *testing.T) {
 // killedRun runs the child, kills it some time after its first word, or at once in one of eight runs, and notes its promises.
 func killedRun(t *testing.T, home string, seed uint64, after time.Duration, alive map[string]string) (last string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	started := false
 	child(ctx, t, []string{crashHome + "=" + home, "SEED=" + strconv.FormatUint(seed, 10)}, func(kill func()) {
@@ -170,7 +170,7 @@ func killedRun(t *testing.T, home string, seed uint64, after time.Duration, aliv
 // verifyHome opens a home after a kill and compares it with what was promised.
 func verifyHome(t *testing.T, dir, at string, alive map[string]string, last string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	h, err := sandbox.Open(ctx, dir, sandbox.Options{})
 	if err != nil {

@@ -22,7 +22,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	sh := func(script string, args ...string) (string, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "sh", append([]string{"-ec", script, "sh"}, args...)...)
 		cmd.WaitDelay = time.Second
@@ -40,7 +40,7 @@ func TestFullDisk(t *testing.T) {
 	mustSh(`mkdir "$1/disk" "$1/m" "$1/src"; truncate -s 104M "$1/image"; mkfs.ext4 -q -m 0 "$1/image"; mount -o loop "$1/image" "$1/disk"
 		head -c 70000000 /dev/urandom > "$1/src/big"`, dir)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	h, err := sandbox.Open(ctx, filepath.Join(disk, "home"), sandbox.Options{})
 	if err != nil {
@@ -112,7 +112,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	// The room of a removed file comes when the kernel forgets it, a moment later.
 	_, err = h.Restore(ctx, sandbox.RestoreRequest{Snapshot: before.ID})
-	for end := time.Now().Add(20 * time.Second); errors.Is(err, unix.ENOSPC) && time.Now().Before(end); {
+	for end := time.Now().Add(2 * time.Minute); errors.Is(err, unix.ENOSPC) && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 		_, err = h.Restore(ctx, sandbox.RestoreRequest{Snapshot: before.ID})
 	}

@@ -232,7 +232,7 @@ func TestOpenPrivilege(t *testing.T) {
 	}
 	script := func(text string) string {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "sh", "-c", text, "sh", exe, dir)
 		cmd.WaitDelay = time.Second

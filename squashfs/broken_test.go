@@ -88,7 +88,7 @@ func TestBrokenImages(t *testing.T) {
 // violations runs Check, bounded in time.
 func violations(t testing.TB, img []byte) []Violation {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var list []Violation
 	if err := Check(ctx, bytes.NewReader(img), int64(len(img)), func(v Violation) { list = append(list, v) }); err != nil {

@@ -62,7 +62,7 @@ func TestRestart(t *testing.T) {
 // gone waits for the end of a process.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	for range 200 {
+	for range 2400 {
 		if unix.Kill(pid, 0) != nil {
 			return
 		}

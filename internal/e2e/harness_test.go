@@ -137,7 +137,7 @@ func newHome(t *testing.T) *home {
 
 // close stops the daemon and fails the test if anything is left.
 func (h *home) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	stop := exec.CommandContext(ctx, snapfs, "stop")
 	stop.Env = append(os.Environ(), h.env...)
@@ -148,7 +148,7 @@ func (h *home) close() {
 	if h.t.Failed() {
 		h.t.Logf("daemon.log:\n%s", tail(h.log()))
 	}
-	for range 20 { // what is just ending
+	for range 300 { // what is just ending
 		if len(marked(h.tmp)) == 0 {
 			break
 		}

@@ -72,7 +72,7 @@ while True:
     os.replace("../acking", "../acked")`
 	const check = `sqlite3 db 'pragma integrity_check' | grep -qx ok; test "$(sqlite3 db 'select max(k) from t')" -ge "$1"`
 	acked := func() string {
-		for range 400 {
+		for range 2400 {
 			if b, err := os.ReadFile(h.path("acked")); err == nil && len(b) > 0 {
 				return string(b)
 			}
@@ -161,7 +161,7 @@ func TestPostgres(t *testing.T) {
 	go func() {
 		done <- process(t, 2*time.Minute, h.tmp, nil, "bash", "-c", as+`as pgbench -n -c 4 -j 2 -T "$2" 2>&1`, "script", h.tmp, seconds)
 	}()
-	time.Sleep(time.Second)
+	shell(t, 2*time.Minute, h.tmp, as+`until as psql -AtXc 'select count(*) > 0 from pgbench_history' | grep -qx t; do sleep 0.05; done`, h.tmp)
 	h.ok("snapshot", "ws", "--name", "loaded")
 	load := <-done
 	require.Zero(t, load.code, load.out)

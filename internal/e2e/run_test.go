@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -73,12 +74,14 @@ func TestRunInterrupted(t *testing.T) {
 // TestRunLeavesChild holds that a process that stays in the workspace is named.
 func TestRunLeavesChild(t *testing.T) {
 	h := newHome(t)
-	r := h.run("run", "--name", "stays", "--", "sh", "-c", "setsid sleep 40 >/dev/null 2>&1 </dev/null & echo $! > /proc/self/fd/2; sleep 0.2")
+	r := h.run("run", "--name", "stays", "--", "sh", "-c", `setsid sleep 1000 >/dev/null 2>&1 </dev/null & until grep -qx sleep /proc/$!/comm; do :; done`)
 	require.Equal(t, 4, r.code, r.err)
 	require.Contains(t, r.err, "(sleep)")
 	require.Contains(t, r.err, "snapfs umount stays && snapfs destroy stays")
-	shell(t, soon, h.tmp, `kill "$1"`, strings.Fields(r.err[strings.Index(r.err, "by pid ")+len("by pid "):])[0])
-	time.Sleep(100 * time.Millisecond)
+	pid, err := strconv.Atoi(strings.Fields(r.err[strings.Index(r.err, "by pid ")+len("by pid "):])[0])
+	require.NoError(t, err)
+	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+	gone(t, pid)
 	h.ok("umount", "stays")
 	h.ok("destroy", "stays")
 }

@@ -31,7 +31,7 @@ import (
 const TransportEnv = "SNAPFS_TEST_TRANSPORT"
 
 // answerTime bounds how long a test waits for its server.
-const answerTime = 30 * time.Second
+const answerTime = 2 * time.Minute
 
 // Config says what to mount. Paths must be absolute.
 type Config struct {

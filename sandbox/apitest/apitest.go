@@ -18,8 +18,8 @@ import (
 // free and nothing is mounted any more. With remount, what was mounted when the service ended last is mounted again.
 type Opener func(t *testing.T, home string, remount bool) sandbox.API
 
-// shellTime bounds every child process.
-const shellTime = 30 * time.Second
+// shellTime bounds every child process, and every wait.
+const shellTime = 2 * time.Minute
 
 // Run runs the suite.
 func Run(t *testing.T, open Opener) {
@@ -278,9 +278,9 @@ func equal[T comparable](e *env, what string, got, want T) {
 // eventually waits for something that another process or a goroutine brings about.
 func (e *env) eventually(what string, done func() bool) {
 	e.Helper()
-	for end := time.Now().Add(10 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(shellTime); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			e.Fatalf("%s: not within 10 s", what)
+			e.Fatalf("%s: not within %v", what, shellTime)
 		}
 	}
 }

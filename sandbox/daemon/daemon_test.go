@@ -45,7 +45,7 @@ func start(t *testing.T, dir string, remount bool) *service {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &service{cancel: cancel, served: make(chan error, 1)}
 	go func() { s.served <- daemon.Serve(ctx, dir, testVersion, home) }()
-	for end := time.Now().Add(10 * time.Second); s.Client == nil; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); s.Client == nil; time.Sleep(time.Millisecond) {
 		if s.Client, err = daemon.Dial(t.Context(), dir); err != nil && time.Now().After(end) {
 			t.Fatal(err)
 		}
