@@ -29,6 +29,7 @@ const (
 	flushRoom      = 24 << 20 // for the table of a full memtable
 	packRoom       = 32 << 20 // what packs leave free of what openRoom does not take
 	openRoom       = 2*walAlloc + 4<<20
+	closeRoom      = 1 << 20      // what closing writes beside tables
 	tightDisk      = 4 * openRoom // with less than this free, a closed index keeps openRoom for itself
 )
 

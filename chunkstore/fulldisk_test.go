@@ -149,6 +149,36 @@ func TestFullDiskOfRoot(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
+// TestFullDiskClose fills the disk when the store has just given back the room for closing: it says so instead of ending the process,
+// and closes when there is room.
+func TestFullDiskClose(t *testing.T) {
+	mnt := smallDisk(t, 160, "0")
+	dir, ballast := filepath.Join(mnt, "store"), filepath.Join(mnt, "ballast")
+	filled := false
+	s, err := Open(dir, Options{Points: func(point string) {
+		if point == "reserve given up" {
+			filled = true
+			fillDisk(t, ballast)
+		}
+	}})
+	require.NoError(t, err)
+	data := noise(rand.New(rand.NewPCG(14, 15)), 1<<20)
+	m := put(t, s, nil, part{"a", data, nil})
+	require.ErrorIs(t, s.Close(), unix.ENOSPC)
+	require.True(t, filled)
+	_, err = tryPut(s, nil, part{"a", data, nil})
+	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, s.Close(), unix.ENOSPC, "once more")
+	require.NoError(t, os.Remove(ballast))
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+	s, err = Open(dir, Options{})
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(data, readAll(t, s, m.ID)))
+	requireClean(t, s)
+	require.NoError(t, s.Close())
+}
+
 // TestFullDiskRecords fills a disk and writes records until the index refuses.
 func TestFullDiskRecords(t *testing.T) {
 	ctx := context.Background()

@@ -80,6 +80,11 @@ type Store struct {
 	stateMu sync.Mutex
 	closed  bool // guarded by stateMu
 
+	closeMu sync.Mutex // held by Close, before all others; guards the next three
+	shut    bool       // the packs are closed
+	gaveUp  bool       // so is the reserve, for the index to be closed
+	ended   bool
+
 	writeMu sync.Mutex // held by the one writer of the index
 	state   state      // guarded by writeMu
 	guard   logGuard   // guarded by writeMu
@@ -300,18 +305,21 @@ func (s *Store) isClosed() bool {
 	return s.closed
 }
 
-// Close waits for calls, readers and ingests under way, and makes the store as small as it gets.
+// Close waits for calls, readers and ingests under way, and makes the store as small as it gets. On a disk that has no room for that
+// it fails with ENOSPC: all is there then as after a crash, and Close may be called again.
 func (s *Store) Close() error {
-	s.stateMu.Lock()
-	if s.closed {
-		s.stateMu.Unlock()
+	s.closeMu.Lock()
+	defer s.closeMu.Unlock()
+	if s.ended {
 		return nil
 	}
+	s.stateMu.Lock()
+	again := s.closed
 	s.closed = true
 	s.stateMu.Unlock()
 	s.users.Wait()
 	var errs []error
-	if !s.opts.ReadOnly && s.broken == nil && (s.nextNum != s.state.lease || s.state.idleJournal()) {
+	if !again && !s.opts.ReadOnly && s.broken == nil && (s.nextNum != s.state.lease || s.state.idleJournal()) {
 		// Give back the numbers that were not used.
 		errs = append(errs, s.update(func(t *writeTxn) error {
 			t.state.lease = s.nextNum
@@ -319,24 +327,63 @@ func (s *Store) Close() error {
 			return nil
 		}))
 	}
+	errs = append(errs, s.closePacks(), s.giveUp())
+	if err := s.roomToClose(); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	s.ended = true
 	errs = append(errs, s.release())
 	return errors.Join(errs...)
 }
 
+// closePacks is done once; closeMu is held, or nobody else has the store.
+func (s *Store) closePacks() error {
+	if s.packs == nil || s.shut {
+		return nil
+	}
+	s.shut = true
+	err := errors.Join(s.packs.close(), s.journal.close(s.state.journalEnd))
+	s.opts.Points.At("packs closed")
+	return err
+}
+
+// giveUp gives back the room that is held for the flush; it is done once, as closePacks is.
+func (s *Store) giveUp() error {
+	if s.db == nil || s.opts.ReadOnly || s.gaveUp {
+		return nil
+	}
+	s.gaveUp = true
+	err := errors.Join(s.guard.giveUp(), removeEmptyLogs(s.guard.dir))
+	s.opts.Points.At("reserve given up")
+	return err
+}
+
+// roomToClose fails if there is no room for what closing Badger writes, without which it would end the process: a table of what is in
+// memory, and one of it and all others.
+func (s *Store) roomToClose() error {
+	if s.db == nil || s.opts.ReadOnly || s.broken != nil {
+		return nil
+	}
+	need, fresh := s.guard.used, s.guard.used > 0
+	for _, t := range s.db.Tables() {
+		need += int64(t.OnDiskSize)
+		fresh = fresh || t.Level == 0
+	}
+	if !fresh {
+		return nil
+	}
+	need += s.guard.used + closeRoom
+	if err := haveRoom(s.guard.dir, need); err != nil && !canAllocate(s.guard.dir, need) {
+		return fmt.Errorf("close index: %w", err)
+	}
+	return nil
+}
+
 // release closes whatever is open.
 func (s *Store) release() error {
-	var errs []error
-	if s.packs != nil {
-		errs = append(errs, s.packs.close(), s.journal.close(s.state.journalEnd))
-		s.opts.Points.At("packs closed")
-	}
+	errs := []error{s.closePacks()}
 	if s.db != nil {
-		var err error
-		if !s.opts.ReadOnly {
-			// Their room is for the flush.
-			err = errors.Join(s.guard.giveUp(), removeEmptyLogs(s.guard.dir))
-		}
-		s.opts.Points.At("reserve given up")
+		err := s.giveUp()
 		cerr := s.closeIndex()
 		s.opts.Points.At("index closed")
 		if err = errors.Join(err, cerr); err == nil && !s.opts.ReadOnly {

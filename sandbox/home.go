@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"snapfs/chunkstore"
 	"snapfs/internal/failpoint"
 )
@@ -71,8 +73,9 @@ type Home struct {
 	closing bool
 	calls   sync.WaitGroup // Add only under mu while not closing
 
-	closeOnce sync.Once
-	closeErr  error // of Close, set by closeOnce
+	closeMu  sync.Mutex // held by Close, before all others; guards the rest
+	closed   bool
+	closeErr error // of Close
 }
 
 var _ API = (*Home)(nil)
@@ -323,16 +326,24 @@ func (h *Home) Mounts() int {
 }
 
 // Close cancels what runs, unmounts everything (by force what is in use, after a grace period), parks background storing
-// and gives the home back. Later calls return the first one's error.
+// and gives the home back. Later calls return the first one's error. Where the disk has no room for closing, nothing is lost, the home is
+// not given back, and Close may be called again.
 func (h *Home) Close() error {
-	h.closeOnce.Do(func() {
-		h.mu.Lock()
-		h.closing = true
-		h.mu.Unlock()
-		h.cancel()
-		h.calls.Wait()
-		h.closeErr = errors.Join(h.unmountAll(5*time.Second), h.closeStore(), h.lock.Close())
-	})
+	h.closeMu.Lock()
+	defer h.closeMu.Unlock()
+	if h.closed {
+		return h.closeErr
+	}
+	h.mu.Lock()
+	h.closing = true
+	h.mu.Unlock()
+	h.cancel()
+	h.calls.Wait()
+	err := errors.Join(h.unmountAll(5*time.Second), h.closeStore())
+	if errors.Is(err, unix.ENOSPC) {
+		return err
+	}
+	h.closed, h.closeErr = true, errors.Join(err, h.lock.Close())
 	return h.closeErr
 }
 

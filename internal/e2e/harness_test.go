@@ -56,7 +56,7 @@ func testMain(m *testing.M) int {
 }
 
 // soon is the limit for a process that has nothing big to do.
-const soon = 60 * time.Second
+const soon = 3 * time.Minute
 
 // result is how a process ended.
 type result struct {
