@@ -289,6 +289,17 @@ func (d *device) shut() {
 	d.end(unix.ENODEV)
 }
 
+// ended asks the kernel, which knows of the end of a connection before anybody here has met it.
+func (d *device) ended() bool {
+	if !d.use() {
+		return true
+	}
+	defer d.leave()
+	fds := []unix.PollFd{{Fd: int32(d.fd)}}
+	n, err := unix.Poll(fds, 0)
+	return d.dead.Load() || err == nil && n > 0 && fds[0].Revents&unix.POLLERR != 0
+}
+
 // notify writes a notification, which may block: unlike an answer it takes locks that the kernel holds while it waits
 // for answers.
 func (d *device) notify(b []byte) error {

@@ -173,11 +173,17 @@ func TestAbort(t *testing.T) {
 	m, dir, _ := serveFake(t, f)
 	cmd := program(t, "stat", filepath.Join(dir, "wait"))
 	f.awaitOne(t)
+	if m.Ended() {
+		t.Error("ended too early")
+	}
 	if err := m.Abort(); err != nil {
 		t.Fatal(err)
 	}
 	if cmd.Wait() == nil {
 		t.Error("stat works")
+	}
+	if !m.Ended() {
+		t.Error("not ended by an abort")
 	}
 	select {
 	case <-m.Done():
@@ -267,6 +273,9 @@ func TestMountErrors(t *testing.T) {
 	}
 	if err := m.Unmount(false); err != nil {
 		t.Errorf("unmount: %v", err)
+	}
+	if !m.Ended() {
+		t.Error("not ended by an unmount")
 	}
 	if err := m.Unmount(false); err != nil {
 		t.Errorf("unmount again: %v", err)

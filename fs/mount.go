@@ -185,6 +185,10 @@ func (m *Mount) raiseReadAhead() {
 // Done is closed when the connection has ended (unmounted everywhere, by whomever) and no request runs.
 func (m *Mount) Done() <-chan struct{} { return m.done }
 
+// Ended says whether the connection has ended: Done will be closed when the last request is handled. The kernel ends it before the
+// unmount(2) of the last mount returns.
+func (m *Mount) Ended() bool { return m.t.ended() }
+
 // Transport is what was chosen: dev or uring.
 func (m *Mount) Transport() string { return m.t.name() }
 

@@ -29,6 +29,8 @@ type transport interface {
 	notify(b []byte) error
 	// shut drops the device, which ends the connection.
 	shut()
+	// ended says whether the connection has ended.
+	ended() bool
 }
 
 // safely has a request answered; a panic is that request's error.

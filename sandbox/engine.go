@@ -21,6 +21,7 @@ type mounted interface {
 	Unmount(lazy bool) error // EBUSY while in use unless lazy
 	Abort() error            // ends the connection everywhere at once
 	Done() <-chan struct{}   // closed when the connection has ended and no request runs
+	Ended() bool             // the connection has ended
 	Transport() string
 	Requests() map[string]uint64 // by kind, since it was mounted
 	// ExpireEntry makes the kernel look a name up again before it uses it; InvalidateEntry and InvalidateNode make it forget

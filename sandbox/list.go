@@ -216,7 +216,9 @@ func (h *Home) describeWith(w *workspaceRecord, mounts mountTable) Workspace {
 		d.Layers = len(stack)
 	}
 	if l := h.liveOf(w.ID); l != nil {
-		d.State = l.state(mounts)
+		if d.State = l.state(mounts); d.State == Unmounted {
+			return d
+		}
 		d.Mountpoint, d.ReadOnly, d.Transport = l.mountpoint, l.options.ReadOnly, l.mount.Transport()
 	}
 	return d

@@ -187,13 +187,15 @@ func (l *live) waitGone(ctx context.Context, most time.Duration) bool {
 	return false
 }
 
-// state tells where a workspace is; l may be nil.
+// state tells where a workspace is; l may be nil. Between the end of a connection, by whomever, and that of its watcher, it waits.
 func (l *live) state(mounts mountTable) WorkspaceState {
 	switch {
 	case l == nil:
 		return Unmounted
 	case l.device == "" || mounts.hasDevice(l.device):
 		return Mounted
+	case l.mount.Ended() && l.waitGone(context.Background(), endWait):
+		return Unmounted
 	}
 	return Detached
 }

@@ -123,8 +123,10 @@ func (h *Home) alreadyMounted(w *workspaceRecord, at place, opts MountOptions) (
 	if err != nil {
 		return false, err
 	}
-	switch {
-	case l.state(mounts) == Detached:
+	switch state := l.state(mounts); {
+	case state == Unmounted:
+		return false, nil
+	case state == Detached:
 		return false, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
 	case at.path != l.mountpoint:
 		return false, fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, w.ID, l.mountpoint)

@@ -168,7 +168,7 @@ func (l *live) flush(ctx context.Context) error {
 		return nil
 	}
 	mounts, err := readMounts()
-	if err != nil || l.state(mounts) != Mounted {
+	if err != nil || !mounts.hasDevice(l.device) {
 		return err // detached: nobody here can reach it
 	}
 	ctx, cancel := context.WithTimeout(ctx, flushWait)

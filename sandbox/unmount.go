@@ -15,6 +15,8 @@ const (
 	// be the reason that it lives.
 	detachWait = time.Second
 	abortWait  = 5 * time.Second
+	// endWait is for how long what is left to do for a connection that has ended is awaited.
+	endWait = 10 * time.Second
 )
 
 // Unmount ends the mount of a workspace. ErrConflict while programs use it, naming some of them, and for a workspace that

@@ -118,10 +118,12 @@ func (h *Home) Destroy(ctx context.Context, r RefRequest) error {
 		if err != nil {
 			return err
 		}
-		if l.state(mounts) == Detached {
+		switch l.state(mounts) {
+		case Detached:
 			return fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
+		case Mounted:
+			return fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, w.ID, l.mountpoint)
 		}
-		return fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, w.ID, l.mountpoint)
 	}
 	return h.destroyLocked(ctx, w.ID, h.event(EventDestroyed, w.ID, session, "", ""))
 }
