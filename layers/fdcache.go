@@ -29,6 +29,7 @@ type descriptor struct {
 	cache *fdCache
 	refs  int           // users plus one while cached; guarded by cache.mu
 	elem  *list.Element // nil once it left the cache; guarded by cache.mu
+	row   row           // what is written through it
 }
 
 // fdCache keeps the most recently used descriptors of directory layers open.
@@ -106,6 +107,13 @@ func closeAll(fds []int) {
 	for _, fd := range fds {
 		_ = unix.Close(fd) // write errors were reported by pwrite and fsync
 	}
+}
+
+// share takes another reference; the caller has one.
+func (d *descriptor) share() {
+	d.cache.mu.Lock()
+	d.refs++
+	d.cache.mu.Unlock()
 }
 
 // release gives a reference back.

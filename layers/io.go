@@ -154,6 +154,7 @@ func (o *Overlay) Write(id NodeID, p []byte, off int64, killFor *Caller) (int, e
 		}
 		var err error
 		k, err = t.write(p, off)
+		o.writeOut(t.d, off, int64(k))
 		return err
 	})
 	return k, err

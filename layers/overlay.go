@@ -49,6 +49,8 @@ type Overlay struct {
 	orphans  orphanage
 	attics   attics
 	reaper   reaper
+
+	writeOuts sync.WaitGroup // those under way, see writeOut
 }
 
 // New opens an overlay. upper and work are directories on one host file system; lowers go from the topmost down.
@@ -146,6 +148,7 @@ func rootObj(l *layer) *obj {
 
 // Close releases descriptors and lowers. No call may be running.
 func (o *Overlay) Close() error {
+	o.writeOuts.Wait()
 	mine := map[*layer]bool{}
 	for _, l := range o.stack {
 		mine[l] = true
