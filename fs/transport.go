@@ -85,7 +85,11 @@ func ringOffered() (*laneSet, error) {
 	case strings.TrimSpace(string(on)) != "Y":
 		return nil, errors.New("FUSE over io_uring is switched off: " + RingParameter)
 	}
-	return theLanes()
+	s, err := theLanes()
+	if err == nil {
+		err = s.usable()
+	}
+	return s, err
 }
 
 // EnableRing switches FUSE over io_uring on, for the whole system, until the next boot, and says whether that changed

@@ -3,6 +3,7 @@ package fs
 import (
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,19 +35,9 @@ func (l *lane) submit(h *hand) {
 	l.sign(h)
 	for n := l.ring.Queued(); n > 0; n = l.ring.Queued() {
 		if errno := l.ring.Submit(n); errno != 0 && errno != unix.EINTR {
-			l.check(errno)
+			l.note(errno)
 			return // it is tried again before anybody waits
 		}
-	}
-}
-
-// check knows the errors of io_uring_enter(2) that pass: the kernel wants completions taken first, has no memory, or a
-// substitute looks around.
-func (l *lane) check(errno unix.Errno) {
-	switch errno {
-	case 0, unix.EINTR, unix.EAGAIN, unix.EBUSY, unix.ETIME:
-	default:
-		panic("io_uring_enter: " + errno.Error()) // only of a damaged ring
 	}
 }
 
@@ -116,7 +107,11 @@ func (h *hand) fetch() *entry {
 		}
 		l.mu.Lock()
 		l.waiting--
-		l.check(errno)
+		if pause := l.note(errno); pause > 0 {
+			l.mu.Unlock()
+			time.Sleep(pause)
+			l.mu.Lock()
+		}
 	}
 }
 

@@ -61,6 +61,7 @@ type lane struct {
 	duty     []*hand
 	spare    []*hand
 	barriers []chan struct{} // closed in order
+	failures int             // of io_uring_enter(2), in a row
 
 	active bool // there were requests since the last look
 	looks  uint32
