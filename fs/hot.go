@@ -115,7 +115,7 @@ type (
 func (s *hot) answer(h *fuse.InHeader, fixed, payload, body []byte) (n int, st fuse.Status, ok bool) {
 	switch h.Opcode {
 	case opLookup:
-		name, whole := nameOf(payload)
+		name, whole := nameIn(payload)
 		if !whole || len(body) < entrySize {
 			return 0, 0, false
 		}
@@ -178,4 +178,13 @@ func nameOf(payload []byte) (string, bool) {
 		return "", false
 	}
 	return string(payload[:n]), true
+}
+
+// nameIn is nameOf without a copy: the name is good as long as the payload is.
+func nameIn(payload []byte) (string, bool) {
+	n := len(payload) - 1
+	if n < 0 || payload[n] != 0 {
+		return "", false
+	}
+	return unsafe.String(unsafe.SliceData(payload), n), true
 }

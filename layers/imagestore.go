@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -101,7 +102,15 @@ func (s *imageStore) inode(o *obj) (*squashfs.Inode, error) {
 }
 
 func (s *imageStore) find(dir *obj, name string) (found, error) {
-	d, err := s.inode(dir)
+	room := inodePairs.Get().(*inodePair)
+	defer inodePairs.Put(room)
+	d, n := &room[0], &room[1]
+	var err error
+	if ref := dir.imageRef(); ref != 0 {
+		err = s.im.Load(d, squashfs.Ref(ref-1))
+	} else {
+		d, err = s.inode(dir)
+	}
 	if err != nil {
 		return found{}, err
 	}
@@ -112,12 +121,16 @@ func (s *imageStore) find(dir *obj, name string) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	n, err := s.im.Inode(e.Ref)
-	if err != nil {
+	if err := s.im.Load(n, e.Ref); err != nil {
 		return found{}, err
 	}
 	return s.examine(n)
 }
+
+// inodePair is memory for a directory and what is found in it.
+type inodePair [2]squashfs.Inode
+
+var inodePairs = sync.Pool{New: func() any { return new(inodePair) }}
 
 // examine gives an inode's attributes and what the overlay's own ones say.
 func (s *imageStore) examine(n *squashfs.Inode) (found, error) {
@@ -164,7 +177,8 @@ func (s *imageStore) attr(n *squashfs.Inode) Attr {
 	}
 	out.Blocks = (out.Size + 511) / 512
 	if a.Size > 4096 {
-		if extents, err := n.Extents(); err == nil {
+		var room [4]squashfs.Extent // enough for nearly all
+		if extents, err := n.ExtentsIn(room[:0]); err == nil {
 			out.Blocks = 0
 			for _, e := range extents {
 				out.Blocks += uint64(e.Len+511) / 512

@@ -145,19 +145,38 @@ func (o *Overlay) openWritable(id NodeID, whole bool) (target, error) {
 
 // Write writes file contents, copying up first. With killFor, the caller, it clears setuid, setgid and file capabilities.
 func (o *Overlay) Write(id NodeID, p []byte, off int64, killFor *Caller) (int, error) {
-	k := 0
-	err := o.writable(id, false, func(t target) error {
-		if killFor != nil {
-			if err := dropPrivileges(t.place(), *killFor, false); err != nil {
-				return err
-			}
+	// As writable does, but without a closure, which would be garbage of every write.
+	for tries := 0; ; {
+		o.gate.RLock()
+		k, err := o.writeInside(id, p, off, killFor)
+		o.gate.RUnlock()
+		if err == nil {
+			return k, nil
 		}
-		var err error
-		k, err = t.write(p, off)
-		o.writeOut(t.d, off, int64(k))
-		return err
-	})
-	return k, err
+		if err = o.settleErr(err, &tries); err != nil {
+			return k, err
+		}
+	}
+}
+
+// writeInside is Write inside the gate, as far as no copy-up is needed.
+func (o *Overlay) writeInside(id NodeID, p []byte, off int64, killFor *Caller) (int, error) {
+	t, err := o.openWritable(id, false)
+	if err != nil {
+		return 0, err
+	}
+	defer t.release()
+	if killFor != nil {
+		if err := dropPrivileges(t.place(), *killFor, false); err != nil {
+			return 0, err
+		}
+	}
+	k, err := t.write(p, off)
+	o.writeOut(t.d, off, int64(k))
+	if err != nil {
+		return k, err
+	}
+	return k, t.top.touched(t.place(), false, 0)
 }
 
 // Fallocate is fallocate(2).

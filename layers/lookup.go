@@ -27,7 +27,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// Lookup finds name in parent; ENOENT.
+// Lookup finds name in parent; ENOENT. What it keeps of the name is a copy.
 func (o *Overlay) Lookup(parent NodeID, name string) (Entry, error) {
 	if err := checkName(name); err != nil {
 		return Entry{}, err
@@ -51,11 +51,15 @@ func (o *Overlay) lookupIn(parent NodeID, name string) (Entry, *node, error) {
 	if p.dead {
 		return Entry{}, nil, unix.ENOENT
 	}
-	h, err := o.search(p, 0, name)
+	s := scan{nodes: &o.nodes}
+	h, err := o.searchFor(&s, p, 0, name)
 	if err != nil {
 		return Entry{}, nil, o.report(err, p.top, name)
 	}
-	n := o.nodes.enter(p, name, h)
+	n := s.known
+	if n == nil {
+		n = o.nodes.enter(p, h.parts[0].name, h)
+	}
 	return Entry{Node: n.id, Gen: 1, Attr: o.shape(n, h.attr)}, n, nil
 }
 
@@ -97,6 +101,11 @@ func (o *Overlay) reviveLocked(n *node) {
 // search resolves name in p's parts from the part with index from on; unix.ENOENT. tree is held.
 func (o *Overlay) search(p *node, from int, name string) (hit, error) {
 	var s scan
+	return o.searchFor(&s, p, from, name)
+}
+
+// searchFor is search, which ends early at the node of the name if the scan knows nodes.
+func (o *Overlay) searchFor(s *scan, p *node, from int, name string) (hit, error) {
 	for i := from; i <= len(p.below); i++ {
 		d := p.top
 		if i > 0 {
@@ -109,6 +118,16 @@ func (o *Overlay) search(p *node, from int, name string) (hit, error) {
 		if err != nil {
 			return hit{}, err
 		}
+		if s.nodes != nil && len(s.parts) == 0 && !f.whiteout {
+			if !f.metacopy {
+				s.known = s.nodes.again(p, name, d.layer, f.attr.Ino)
+			}
+			if s.known != nil {
+				s.attr, s.found = f.attr, f
+				return s.hit, nil
+			}
+			name = strings.Clone(name)
+		}
 		if s.take(d, name, f) {
 			break
 		}
@@ -117,7 +136,7 @@ func (o *Overlay) search(p *node, from int, name string) (hit, error) {
 				name = r
 				continue
 			}
-			if err := o.follow(&s, d.layer, r); err != nil {
+			if err := o.follow(s, d.layer, r); err != nil {
 				return hit{}, err
 			}
 			break
@@ -130,6 +149,9 @@ func (o *Overlay) search(p *node, from int, name string) (hit, error) {
 type scan struct {
 	hit
 	incomplete bool // a metacopy's data is still missing
+
+	nodes *table // nil: nobody knows nodes, and names are kept as they are
+	known *node  // of the name, with one more reference; parts are not looked for then
 }
 
 // take adds what one layer has under the name and tells whether nothing below it counts.

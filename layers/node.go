@@ -111,7 +111,7 @@ func (t *table) enter(p *node, name string, h hit) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	top := h.parts[0]
-	n := t.findLocked(top)
+	n := t.findLocked(top.layer, top.ino)
 	if n == nil {
 		n = &node{
 			id: NodeID(top.ino), ino: top.ino, typ: h.attr.Mode & unix.S_IFMT,
@@ -129,12 +129,24 @@ func (t *table) enter(p *node, name string, h hit) *node {
 	return n
 }
 
-// findLocked finds the live node of an inode. mu is held.
-func (t *table) findLocked(top *obj) *node {
-	if n := t.m[NodeID(top.ino)]; n != nil && n.top.layer == top.layer && n.ino == top.ino && n.id != RootNode && !n.free {
+// again gives the node of an inode that was found as p's entry name before, with one more reference, or nil. tree is held for reading.
+func (t *table) again(p *node, name string, l *layer, ino uint64) *node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.findLocked(l, ino)
+	if n == nil || n.parent != p || n.name != name {
+		return nil
+	}
+	n.lookups++
+	return n
+}
+
+// findLocked finds the live node of an inode, by the layer of its topmost part. mu is held.
+func (t *table) findLocked(l *layer, ino uint64) *node {
+	if n := t.m[NodeID(ino)]; n != nil && n.top.layer == l && n.ino == ino && n.id != RootNode && !n.free {
 		return n
 	}
-	return t.odd[oddKey{top.layer, top.ino}]
+	return t.odd[oddKey{l, ino}]
 }
 
 // addLocked enters a new node. mu is held.

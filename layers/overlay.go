@@ -288,21 +288,30 @@ func (o *Overlay) withCopyUp(fn func() error) error {
 		o.gate.RLock()
 		err := fn()
 		o.gate.RUnlock()
-		if err != nil && o.mayFree(err, &tries) {
-			continue
+		if err == nil {
+			return nil
 		}
-		var need *errNeedUp
-		if err == nil || !errors.As(err, &need) {
-			return err
-		}
-		err = o.copyUp(need.n, need.data)
-		o.tree.RLock()
-		o.discard(o.nodes.drop(need.n, 0, 1))
-		o.tree.RUnlock()
-		if err != nil {
+		if err = o.settleErr(err, &tries); err != nil {
 			return err
 		}
 	}
+}
+
+// settleErr does what an operation needs that has failed inside the gate: room on the host, or a file in the upper. nil: try it again. It
+// is called outside the gate.
+func (o *Overlay) settleErr(err error, tries *int) error {
+	if o.mayFree(err, tries) {
+		return nil
+	}
+	var need *errNeedUp
+	if !errors.As(err, &need) {
+		return err
+	}
+	err = o.copyUp(need.n, need.data)
+	o.tree.RLock()
+	o.discard(o.nodes.drop(need.n, 0, 1))
+	o.tree.RUnlock()
+	return err
 }
 
 // needUp tells fn's runner to copy n up; it keeps n alive until then.

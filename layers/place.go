@@ -109,8 +109,13 @@ func (p place) listxattr() ([]string, error) {
 			return nil, nil
 		}
 		var names []string
-		for name := range bytes.SplitSeq(buf[:n-1], []byte{0}) {
-			names = append(names, string(name))
+		for rest := buf[:n]; len(rest) > 0; { // each with its terminator; an iterator would have the buffer allocated
+			end := bytes.IndexByte(rest, 0)
+			if end < 0 {
+				end = len(rest) - 1
+			}
+			names = append(names, string(rest[:end]))
+			rest = rest[end+1:]
 		}
 		return names, nil
 	}

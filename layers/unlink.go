@@ -115,7 +115,7 @@ func (o *Overlay) loses(n *node, h hit, at place, own bool) error {
 func (t *table) find(top *obj) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.findLocked(top)
+	return t.findLocked(top.layer, top.ino)
 }
 
 // shownBelow tells whether a layer below the upper shows name in p, so that its removal needs a whiteout.

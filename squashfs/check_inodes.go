@@ -32,7 +32,8 @@ func (c *checker) scan() error {
 			}
 			continue
 		}
-		n, err := im.parse(makeRef(uint64(cur.at-im.inodes.start), cur.off))
+		n := new(Inode)
+		err := im.parse(n, makeRef(uint64(cur.at-im.inodes.start), cur.off))
 		if err == nil {
 			cur, err = n.behind()
 		}
@@ -114,7 +115,8 @@ func (c *checker) exports() error {
 
 // inode checks one inode, when the tree first reaches it.
 func (c *checker) inode(path string, ref Ref) error {
-	n, err := c.im.inode(ref)
+	n := new(Inode)
+	err := c.im.load(n, ref)
 	if err != nil {
 		return c.failed(path, err)
 	}

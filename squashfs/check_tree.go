@@ -52,7 +52,8 @@ func (c *checker) tree() error {
 		}
 		dir := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		n, err := im.parse(c.refs[dir.inode])
+		n := new(Inode)
+		err := im.parse(n, c.refs[dir.inode])
 		if err == nil {
 			err = n.check()
 		}

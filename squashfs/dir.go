@@ -109,9 +109,12 @@ func badName(name []byte) string {
 }
 
 // dirEntry is what callers see of a listed name.
-func (im *Image) dirEntry(e listed) (DirEntry, error) {
+func (im *Image) dirEntry(e listed) (DirEntry, error) { return im.namedEntry(e, string(e.name)) }
+
+// namedEntry is dirEntry for who has the name already.
+func (im *Image) namedEntry(e listed, name string) (DirEntry, error) {
 	ino, err := im.ino(e.number)
-	return DirEntry{Name: string(e.name), Ref: e.ref, Mode: fileType(e.typ), Ino: ino}, err
+	return DirEntry{Name: name, Ref: e.ref, Mode: fileType(e.typ), Ino: ino}, err
 }
 
 func (w *dirWalk) unsorted(name []byte) error {
@@ -144,7 +147,7 @@ func (n *Inode) Lookup(name string) (DirEntry, error) {
 	if !found {
 		return DirEntry{}, fs.ErrNotExist
 	}
-	return n.im.dirEntry(e)
+	return n.im.namedEntry(e, name)
 }
 
 // scan looks for a name, from a place of the index up to where the next one would be, or everywhere if from is nil.

@@ -98,5 +98,5 @@ func (t *dirTable) lookup(im *Image, name string) (DirEntry, error) {
 	if i == len(t.list) || string(t.list[i].name) != name {
 		return DirEntry{}, fs.ErrNotExist
 	}
-	return im.dirEntry(t.list[i])
+	return im.namedEntry(t.list[i], name)
 }

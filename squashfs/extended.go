@@ -89,7 +89,10 @@ func (n *Inode) extra() (extra, error) {
 
 // Extents lists where the file has data, from the extension section or else by whole sparse blocks.
 // unix.EINVAL if it is no regular file.
-func (n *Inode) Extents() ([]Extent, error) {
+func (n *Inode) Extents() ([]Extent, error) { return n.ExtentsIn(nil) }
+
+// ExtentsIn is Extents in the room of list, which is empty, if that is enough and there is no list yet.
+func (n *Inode) ExtentsIn(list []Extent) ([]Extent, error) {
 	if n.raw.basic() != typeFile {
 		return nil, unix.EINVAL
 	}
@@ -100,7 +103,7 @@ func (n *Inode) Extents() ([]Extent, error) {
 	if last := len(e.extents) - 1; e.hasExtents && (last < 0 || e.extents[last].Off+e.extents[last].Len <= n.attr.Size) {
 		return e.extents, nil
 	}
-	return n.blockExtents()
+	return n.blockExtents(list)
 }
 
 // Xattrs lists all extended attributes, ACLs of the extension section included.

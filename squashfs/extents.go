@@ -54,13 +54,12 @@ func (n *Inode) Place(off, most int64) (at, count int64, err error) {
 	return at, min(count, most), nil
 }
 
-// blockExtents lists where a file has data, by whole blocks.
-func (n *Inode) blockExtents() ([]Extent, error) {
+// blockExtents appends to an empty list where a file has data, by whole blocks.
+func (n *Inode) blockExtents(list []Extent) ([]Extent, error) {
 	w, err := n.walk(0)
 	if err != nil {
 		return nil, err
 	}
-	var list []Extent
 	add := func(off, length int64) {
 		if last := len(list) - 1; last >= 0 && list[last].Off+list[last].Len == off {
 			list[last].Len += length

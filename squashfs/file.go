@@ -39,9 +39,27 @@ func (w *blockWalk) next() (off int64, stored int, word uint32, err error) {
 	return off, stored, word, nil
 }
 
+// skip passes over n blocks.
+func (w *blockWalk) skip(n uint64) error {
+	for ; n > 0; n-- {
+		if _, _, _, err := w.next(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // walk starts at block i of the list. It remembers marks on its way, which other goroutines then use.
 func (n *Inode) walk(i uint64) (blockWalk, error) {
 	marks := n.blocks.p.Load()
+	if marks == nil && i < markEvery {
+		w := blockWalk{data: int64(n.raw.start)}
+		var err error
+		if w.c, err = n.im.cursor(n.im.inodes, n.rest); err != nil {
+			return w, err
+		}
+		return w, w.skip(i)
+	}
 	if marks == nil {
 		marks = &[]blockMark{{n.rest, int64(n.raw.start)}}
 		n.blocks.p.CompareAndSwap(nil, marks)

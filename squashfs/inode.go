@@ -17,21 +17,29 @@ type Inode struct {
 
 // Inode parses the inode at ref.
 func (im *Image) Inode(ref Ref) (*Inode, error) {
-	n, err := im.inode(ref)
-	if err != nil {
+	n := new(Inode)
+	if err := im.Load(n, ref); err != nil {
 		return nil, err
 	}
-	return n, im.extend(n)
+	return n, nil
 }
 
-// inode is Inode without what the extension section adds.
-func (im *Image) inode(ref Ref) (*Inode, error) {
-	n, err := im.parse(ref)
+// Load is Inode into memory of the caller's, whatever was there.
+func (im *Image) Load(n *Inode, ref Ref) error {
+	if err := im.load(n, ref); err != nil {
+		return err
+	}
+	return im.extend(n)
+}
+
+// load is Load without what the extension section adds.
+func (im *Image) load(n *Inode, ref Ref) error {
+	err := im.parse(n, ref)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := n.check(); err != nil {
-		return nil, err
+		return err
 	}
 	raw := &n.raw
 	n.attr = Attr{
@@ -43,33 +51,33 @@ func (im *Image) inode(ref Ref) (*Inode, error) {
 	}
 	n.attr.Ctime = n.attr.Mtime
 	if n.attr.UID, err = im.owner(raw.uid); err != nil {
-		return nil, err
+		return err
 	}
 	if n.attr.GID, err = im.owner(raw.gid); err != nil {
-		return nil, err
+		return err
 	}
 	if t := raw.basic(); t == typeBlockDev || t == typeCharDev {
 		n.attr.Rdev = decodeDev(raw.rdev)
 	}
-	return n, nil
+	return nil
 }
 
 // parse reads an inode and believes it.
-func (im *Image) parse(ref Ref) (*Inode, error) {
+func (im *Image) parse(n *Inode, ref Ref) error {
 	if ref.block() > uint64(im.inodes.end-im.inodes.start) || ref.offset() >= metadataSize {
-		return nil, corrupt(im.inodes.start, "inode reference %#x outside the inode table", uint64(ref))
+		return corrupt(im.inodes.start, "inode reference %#x outside the inode table", uint64(ref))
 	}
 	at := position{im.inodes.start + int64(ref.block()), ref.offset()}
 	c, err := im.cursor(im.inodes, at)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	n := &Inode{im: im, ref: ref}
+	*n = Inode{im: im, ref: ref}
 	if err := n.raw.decode(c.take); err != nil {
-		return nil, locate(at.at, err)
+		return locate(at.at, err)
 	}
 	n.rest = c.position()
-	return n, nil
+	return nil
 }
 
 // check verifies what can be told without reading on.
