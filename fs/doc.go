@@ -39,6 +39,7 @@
 //
 // FORGET and INTERRUPT come over the device, notifications go there. An entry's command holds the connection: closing
 // the device ends nothing, so that a mount uses io_uring only if it can be aborted through the control file system.
+// An error of io_uring_enter that nobody knows is tried again, ever more rarely (uringerror.go); new mounts use the device meanwhile.
 // At the end of a connection the kernel fails the command of each entry, at once or when its answer is handed in; the
 // descriptor of the device is closed after the last one.
 //

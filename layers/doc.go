@@ -94,6 +94,7 @@
 //	      ├─ table.mu     node table, reference counts, aliases
 //	      ├─ listings.mu  cached directory listings
 //	      ├─ fdCache.mu, reaper.mu   descriptors
+//	      ├─ row.mu       what was written in a row
 //	      └─ blockTable.mu, blockMap.mu   which blocks of a file are the upper's; data is copied under the latter
 //
 // No data is copied under tree's write lock; copy-up prepares beside, in the work directory, and renames into place.
