@@ -119,9 +119,10 @@ func (s *hot) answer(h *fuse.InHeader, fixed, payload, body []byte) (n int, st f
 		if !whole || len(body) < entrySize {
 			return 0, 0, false
 		}
-		out := at[fuse.EntryOut](body)
-		*out = fuse.EntryOut{}
-		return entrySize, s.a.Lookup(nil, h, name, out), true
+		var out fuse.EntryOut // body may be where the name is
+		st := s.a.Lookup(nil, h, name, &out)
+		*at[fuse.EntryOut](body) = out
+		return entrySize, st, true
 	case opGetattr:
 		if len(body) < attrSize {
 			return 0, 0, false
@@ -180,7 +181,7 @@ func nameOf(payload []byte) (string, bool) {
 	return string(payload[:n]), true
 }
 
-// nameIn is nameOf without a copy: the name is good as long as the payload is.
+// nameIn is nameOf without a copy: the name is good until the answer is written, which may be to the same memory.
 func nameIn(payload []byte) (string, bool) {
 	n := len(payload) - 1
 	if n < 0 || payload[n] != 0 {

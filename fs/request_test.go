@@ -188,3 +188,22 @@ func TestNoGarbage(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswerOverName has a LOOKUP answered into the memory that holds the name, as the ring's requests are.
+func TestAnswerOverName(t *testing.T) {
+	d := newDesk(t)
+	shared := make([]byte, bufSize)
+	for _, name := range []string{"low", "none", "low"} {
+		want := d.ask(t, message(1, 1, text(name)))
+		entry := *at[fuse.EntryOut](d.out[outHeaderSize:])
+		head := make([]byte, outHeaderSize)
+		req := message(1, 1)
+		n, st := d.h.HandleRequest([][]byte{req, nil, shared[:copy(shared, text(name))]}, [][]byte{head, shared})
+		if got := unix.Errno(-at[fuse.OutHeader](head).Status); st != fuse.OK || got != want || n != outHeaderSize+entrySize {
+			t.Errorf("%s: %v, %v, %d bytes; want %v", name, st, got, n, want)
+		}
+		if got := *at[fuse.EntryOut](shared); got != entry {
+			t.Errorf("%s: got %+v, want %+v", name, got, entry)
+		}
+	}
+}
