@@ -43,8 +43,8 @@ func badgerOptions(dir string, opts Options, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
 		WithLogger(badgerLog{log}).
 		WithReadOnly(opts.ReadOnly).
-		WithBypassLockGuard(true). // the store has a lock of its own
-		WithSyncWrites(true).
+		WithBypassLockGuard(true).  // the store has a lock of its own
+		WithSyncWrites(false).      // logGuard.sync does it: Badger syncs its value log besides, which is never used
 		WithDetectConflicts(false). // writers are serialised by Store.writeMu
 		WithNumVersionsToKeep(1).
 		WithMetricsEnabled(false).
@@ -209,6 +209,7 @@ func removeEmptyLogs(dir string) error {
 // Store.writeMu held.
 type logGuard struct {
 	dir      string
+	log      int   // the log in use when next was made
 	next     int   // the log made in advance, 0 = none
 	used     int64 // bytes of transactions since the log in use was begun, about
 	reserved bool
@@ -247,8 +248,24 @@ func (g *logGuard) prepare(lsm int64) error {
 	if err := allocateLog(memLogPath(g.dir, newest+1), os.O_CREATE); err != nil {
 		return err
 	}
-	g.next = newest + 1
+	g.log, g.next = newest, newest+1
 	return nil
+}
+
+// sync makes the transaction durable that was just committed: Badger has written all of it into one log, in memory that is mapped.
+func (g *logGuard) sync() error {
+	num := g.log
+	// The first transaction that a log has no room for begins the next.
+	if fi, err := os.Stat(memLogPath(g.dir, g.next)); err != nil {
+		return err
+	} else if fi.Size() > 0 {
+		num = g.next
+	}
+	f, err := os.OpenFile(memLogPath(g.dir, num), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Fdatasync(int(f.Fd())), f.Close())
 }
 
 // balance takes or gives up the reserve, and refuses when there is no room for a flush that may come.

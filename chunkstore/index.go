@@ -344,6 +344,10 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	}
 	s.opts.Points.At("transaction begun")
 	_, err := guarded("write index", func() (struct{}, error) { return struct{}{}, t.btx.Commit() })
+	if err == nil {
+		s.opts.Points.At("transaction written")
+		err = s.guard.sync()
+	}
 	if err != nil {
 		// Whether the disk has it is unknown until the store is opened again: nothing that it may name may go.
 		s.packs.freeze()
