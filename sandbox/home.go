@@ -60,13 +60,15 @@ type Home struct {
 	// followers get every event once it is durable.
 	followers followers
 	packer    *packer
+	ready     *readyUppers
+	courtesy  *courtesy
 	janitor   *janitor
 	merger    *merger
 	idler     *idler
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
-	work   sync.WaitGroup // background goroutines: packer, janitor, merger, idler, sweeper
+	work   sync.WaitGroup // background goroutines: packer, readyUppers, janitor, merger, idler, sweeper
 
 	mu      sync.Mutex       // guards what follows
 	live    map[string]*live // by workspace: what has a FUSE connection
@@ -110,6 +112,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}, engine: fuseEngine{opts.Logger, opts.Transport}}
 	h.limits, h.points = opts.Limits, opts.points
 	h.metrics = newMetrics(h)
+	h.courtesy = newCourtesy()
 	h.idler = newIdler(h, opts.IdleAfter)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if err := h.open(ctx, m, &idSource{clock: opts.clock}); err != nil {
@@ -231,6 +234,7 @@ func (h *Home) open(ctx context.Context, m marker, ids *idSource) error {
 	spread(h.uppers.dir)
 	h.cache = newLowerCache(h)
 	h.janitor = newJanitor(h)
+	h.ready = newReadyUppers(h)
 	h.packer = newPacker(h)
 	h.merger = newMerger(h)
 	if err := h.recover(ctx); err != nil {
@@ -283,6 +287,7 @@ func (h *Home) checkIdentity(ctx context.Context, m marker, fresh bool) error {
 func (h *Home) start() {
 	h.work.Go(h.janitor.run)
 	h.work.Go(h.packer.run)
+	h.work.Go(h.ready.run)
 	h.work.Go(h.merger.run)
 	h.work.Go(h.idler.run)
 	h.merger.kick()

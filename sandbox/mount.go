@@ -52,38 +52,65 @@ func (h *Home) mountLocked(ctx context.Context, name, session, mountpoint string
 	if w == nil {
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
 	}
-	at, err := h.mountTarget(w, mountpoint)
+	at, mounts, err := h.mountTarget(w, mountpoint)
 	if err != nil {
 		return err
 	}
-	if done, err := h.alreadyMounted(w, at, opts); done || err != nil {
+	if done, err := h.alreadyMounted(w, at, mounts, opts); done || err != nil {
 		return err
 	}
-	made, err := h.checkMountpoint(at, makeIt)
+	made, err := h.checkMountpoint(at, mounts, makeIt)
 	if err != nil {
 		return err
 	}
 	if err := h.mountAt(ctx, w, session, at.path, opts, events); err != nil {
-		if made {
-			_ = os.Remove(at.path) // as it was; the first error is the one to tell
-		}
+		mountSpot{at.path, made}.leave()
 		return err
 	}
 	return nil
 }
 
+// mountSpot is a place where something can be mounted.
+type mountSpot struct {
+	path string
+	made bool // its last element is new
+}
+
+// leave makes the place what it was before.
+func (s mountSpot) leave() {
+	if s.made {
+		_ = os.Remove(s.path) // the error that made us leave is the one to tell
+	}
+}
+
+// spotFor finds, or makes, the place where a workspace that has no connection is to be mounted.
+func (h *Home) spotFor(w *workspaceRecord, mountpoint string, makeIt bool) (mountSpot, error) {
+	at, mounts, err := h.mountTarget(w, mountpoint)
+	if err != nil {
+		return mountSpot{}, err
+	}
+	made, err := h.checkMountpoint(at, mounts, makeIt)
+	return mountSpot{at.path, made}, err
+}
+
+// wanted is the record of a mount that is about to be made.
+func (h *Home) wanted(mountpoint string, opts MountOptions) *mountRecord {
+	return &mountRecord{Mountpoint: mountpoint, Options: opts, Mounted: true, Home: h.dir}
+}
+
 // mountTarget finds out where a mountpoint is, after taking away a dead mount of an earlier process that is still there.
-func (h *Home) mountTarget(w *workspaceRecord, mountpoint string) (place, error) {
+func (h *Home) mountTarget(w *workspaceRecord, mountpoint string) (place, mountTable, error) {
 	mounts, err := readMounts()
 	if err != nil {
-		return place{}, err
+		return place{}, nil, err
 	}
 	if h.liveOf(w.ID) == nil && h.detachStale(w, mounts) {
 		if mounts, err = readMounts(); err != nil {
-			return place{}, err
+			return place{}, nil, err
 		}
 	}
-	return h.locate(mountpoint, mounts)
+	at, err := h.locate(mountpoint, mounts)
+	return at, mounts, err
 }
 
 // detachStale takes away the mount that a process which is gone has left for a workspace. Only the recorded place, type, source
@@ -114,14 +141,10 @@ func (h *Home) copied(from string) bool {
 }
 
 // alreadyMounted decides what a second mount of a workspace means: done if it is what is there already.
-func (h *Home) alreadyMounted(w *workspaceRecord, at place, opts MountOptions) (done bool, err error) {
+func (h *Home) alreadyMounted(w *workspaceRecord, at place, mounts mountTable, opts MountOptions) (done bool, err error) {
 	l := h.liveOf(w.ID)
 	if l == nil {
 		return false, nil
-	}
-	mounts, err := readMounts()
-	if err != nil {
-		return false, err
 	}
 	switch state := l.state(mounts); {
 	case state == Unmounted:
@@ -166,11 +189,7 @@ func optionList(o MountOptions) string {
 }
 
 // checkMountpoint makes sure that something can be mounted at a place, and makes its last element if that is wanted.
-func (h *Home) checkMountpoint(at place, makeIt bool) (made bool, err error) {
-	mounts, err := readMounts()
-	if err != nil {
-		return false, err
-	}
+func (h *Home) checkMountpoint(at place, mounts mountTable, makeIt bool) (made bool, err error) {
 	switch {
 	case at.inside != "":
 		return false, fmt.Errorf("%w: %s is inside the mount of workspace %s: choose a place outside", ErrConflict, at.path, at.inside)
@@ -219,18 +238,17 @@ func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpo
 		o.Pause()
 	}
 	// The intent is recorded first: whatever is found there after a crash is ours to take away.
-	before := w.Mount
-	if err := h.recordMount(ctx, w.ID, &mountRecord{Mountpoint: mountpoint, Options: opts, Mounted: true, Home: h.dir}); err != nil {
-		return err
-	}
-	undo := func() {
-		if err := h.recordMount(context.WithoutCancel(ctx), w.ID, before); err != nil {
-			h.log.Warn("recording that a mount failed", "workspace", w.ID, "error", err)
+	before, intent := w.Mount, h.wanted(mountpoint, opts)
+	if before == nil || *before != *intent {
+		if err := h.recordMount(ctx, w.ID, intent); err != nil {
+			return err
 		}
 	}
 	m, err := h.engine.mount(ctx, o, w.ID, mountpoint, opts)
 	if err != nil {
-		undo()
+		if err := h.recordMount(context.WithoutCancel(ctx), w.ID, before); err != nil {
+			h.log.Warn("recording that a mount failed", "workspace", w.ID, "error", err)
+		}
 		return err
 	}
 	h.points.At("mounted")

@@ -160,7 +160,11 @@ func (p *packer) pack(ctx context.Context, layer string) error {
 	p.mu.Lock()
 	p.current = now
 	p.mu.Unlock()
-	err := p.home.pack(ctx, layer, p.report(layer))
+	tell := p.report(layer)
+	err := p.home.pack(ctx, layer, func(files, bytes int64) {
+		p.home.courtesy.giveWay(ctx)
+		tell(files, bytes)
+	})
 	p.mu.Lock()
 	p.current = nil
 	p.mu.Unlock()

@@ -101,7 +101,7 @@ func TestPointsComplete(t *testing.T) {
 	}
 	elsewhere := map[string]string{
 		"checkMountpoint":  "outside of the home",
-		"mountLocked":      "outside of the home",
+		"leave":            "outside of the home",
 		"writeImageFile":   "outside of the home",
 		"detachStale":      "a mount is not durable",
 		"makeDirs":         "before the marker nothing is a home",

@@ -115,6 +115,7 @@ func (h *Home) strangers(trash map[uint64]bool) ([]string, error) {
 // namedUppers are the uppers that records name.
 func (h *Home) namedUppers() map[uint64]bool {
 	named := h.catalog.stagedUppers() // first: what is shown meanwhile is among the workspaces then
+	maps.Copy(named, h.ready.spares())
 	for _, w := range h.catalog.allWorkspaces() {
 		named[w.Upper] = true
 	}

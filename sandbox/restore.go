@@ -24,6 +24,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 		return Workspace{}, err
 	}
 	defer end()
+	defer h.courtesy.enter()()
 	if err := r.validate(); err != nil {
 		return Workspace{}, err
 	}
@@ -46,11 +47,25 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	w := &workspaceRecord{
 		ID: name, Session: session, Origin: s.ID, Head: s.ID, Base: s.Top, Source: "snapshot " + s.ID, CreatedAt: h.now(),
 	}
+	var at mountSpot
+	if r.Mountpoint != "" {
+		if at, err = h.spotFor(w, r.Mountpoint, r.MakeMountpoint); err != nil {
+			return Workspace{}, err
+		}
+		w.Mount = h.wanted(at.path, r.MountOptions) // one transaction for both
+	}
 	now, then := derivedEvents(r.Mountpoint, h.event(kind, s.Workspace, session, s.ID, name))
 	if err = h.addWorkspace(ctx, w, s, append([]Event{h.event(EventCreated, name, session, s.ID, how)}, now...)...); err != nil {
+		at.leave()
 		return Workspace{}, err
 	}
-	return h.mountNew(ctx, name, session, r.Mountpoint, r.MakeMountpoint, r.MountOptions, then...)
+	if r.Mountpoint != "" {
+		if err := h.mountAt(ctx, w, session, at.path, r.MountOptions, then); err != nil {
+			at.leave()
+			return Workspace{}, errors.Join(err, h.destroyUnmounted(ctx, name, session))
+		}
+	}
+	return h.describe(h.catalog.workspace(name))
 }
 
 // restorable refuses a snapshot that is past its time and waits for the sweep.
@@ -75,11 +90,15 @@ func derivedEvents(mountpoint string, events ...Event) (now, then []Event) {
 func (h *Home) mountNew(ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions, events ...Event) (Workspace, error) {
 	if mountpoint != "" {
 		if err := h.mountLocked(ctx, name, session, mountpoint, makeIt, opts, events...); err != nil {
-			undo := h.destroyLocked(context.WithoutCancel(ctx), name, h.event(EventDestroyed, name, session, "", "its mount failed"))
-			return Workspace{}, errors.Join(err, undo)
+			return Workspace{}, errors.Join(err, h.destroyUnmounted(ctx, name, session))
 		}
 	}
 	return h.describe(h.catalog.workspace(name))
+}
+
+// destroyUnmounted removes a workspace that was just made and could not be mounted.
+func (h *Home) destroyUnmounted(ctx context.Context, name, session string) error {
+	return h.destroyLocked(context.WithoutCancel(ctx), name, h.event(EventDestroyed, name, session, "", "its mount failed"))
 }
 
 // reserveDerived finds a free name for a workspace made from another and holds its lock.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
 
 	"snapfs/layers"
 )
@@ -18,6 +20,7 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (Workspace, erro
 		return Workspace{}, err
 	}
 	defer end()
+	defer h.courtesy.enter()()
 	session, err := r.session()
 	if err != nil {
 		return Workspace{}, err
@@ -56,7 +59,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *snapshotRecor
 	if l != nil && l.options.ReadOnly {
 		return fmt.Errorf("%w: workspace %s is mounted read-only: unmount it first", ErrConflict, name)
 	}
-	upper, err := h.newUpper(ctx)
+	upper, err := h.upperOver(ctx, s.Top)
 	if err != nil {
 		return err
 	}
@@ -177,10 +180,8 @@ func (h *Home) dropLater(l *live, stale layers.Stale) {
 // meets directories whose listings are asked for again. It does not wait for the kernel to drop what the names led to, which takes
 // three times as long.
 func (l *live) invalidate(s layers.Stale) error {
-	for _, e := range s.Entries {
-		if err := l.mount.ExpireEntry(e.Parent, e.Name); err != nil {
-			return err
-		}
+	if err := l.expire(s.Entries); err != nil {
+		return err
 	}
 	for _, dir := range s.Dirs {
 		if err := l.mount.InvalidateNode(dir); err != nil {
@@ -188,6 +189,29 @@ func (l *live) invalidate(s layers.Stale) error {
 		}
 	}
 	return nil
+}
+
+// expireShare is how many names are worth a goroutine of their own: a notification takes the kernel some two microseconds, and most of
+// that on different processors at once.
+const expireShare = 64
+
+// expire makes the kernel look names up again, on all processors if they are many.
+func (l *live) expire(entries []layers.StaleEntry) error {
+	workers := max(1, min(runtime.GOMAXPROCS(0), len(entries)/expireShare))
+	errs := make([]error, workers)
+	var all sync.WaitGroup
+	for i := range workers {
+		part := entries[len(entries)*i/workers : len(entries)*(i+1)/workers]
+		all.Go(func() {
+			for _, e := range part {
+				if errs[i] = l.mount.ExpireEntry(e.Parent, e.Name); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // dropOrphans makes the kernel give up what it keeps of files that a rollback has taken away and that nobody uses, so that the

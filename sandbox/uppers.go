@@ -74,6 +74,18 @@ func (u *uppers) reserveLocked(ctx context.Context) error {
 	return nil
 }
 
+// number gives a number that no upper ever had.
+func (u *uppers) number(ctx context.Context) (uint64, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if err := u.reserveLocked(ctx); err != nil {
+		return 0, err
+	}
+	n := u.next
+	u.next++
+	return n, nil
+}
+
 // root is the directory of an upper, path and work what the overlay takes.
 func (u *uppers) root(n uint64) string { return filepath.Join(u.dir, strconv.FormatUint(n, 10)) }
 func (u *uppers) path(n uint64) string { return filepath.Join(u.root(n), "upper") }
@@ -81,14 +93,10 @@ func (u *uppers) work(n uint64) string { return filepath.Join(u.root(n), "work")
 
 // create makes a new empty upper. It is durable only after sync, or after a sync of the whole file system.
 func (u *uppers) create(ctx context.Context) (uint64, error) {
-	u.mu.Lock()
-	if err := u.reserveLocked(ctx); err != nil {
-		u.mu.Unlock()
+	n, err := u.number(ctx)
+	if err != nil {
 		return 0, err
 	}
-	n := u.next
-	u.next++
-	u.mu.Unlock()
 	for wait := roomWait; ; wait *= 2 {
 		err := u.make(n)
 		if err == nil {

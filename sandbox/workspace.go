@@ -62,7 +62,7 @@ func (h *Home) reserveName(name string) (unlock func(), err error) {
 // addWorkspace records a new workspace with an empty upper over a layer that exists; from, if not nil, must still exist then.
 // The caller holds the lock of the name.
 func (h *Home) addWorkspace(ctx context.Context, w *workspaceRecord, from *snapshotRecord, events ...Event) error {
-	upper, err := h.newUpper(ctx)
+	upper, err := h.upperOver(ctx, w.Base)
 	if err != nil {
 		return err
 	}
@@ -79,6 +79,17 @@ func (h *Home) addWorkspace(ctx context.Context, w *workspaceRecord, from *snaps
 		return errors.Join(err, h.uppers.remove(upper))
 	}
 	return nil
+}
+
+// upperOver gives an empty upper, durably, for what stands on a layer; without one it is made now, for its root's times are then those
+// of the tree.
+func (h *Home) upperOver(ctx context.Context, base string) (uint64, error) {
+	if base != "" {
+		if upper, ok := h.ready.take(); ok {
+			return upper, nil
+		}
+	}
+	return h.newUpper(ctx)
 }
 
 // newUpper makes an empty upper, durably.
