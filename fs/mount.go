@@ -126,6 +126,16 @@ func (m *Mount) begin(ctx context.Context, fd int, raw fuse.RawFileSystem, offer
 	return nil
 }
 
+// Device is the device number of the file system, as mountinfo has it.
+func (m *Mount) Device() (major, minor uint32) { return unix.Major(m.dev), unix.Minor(m.dev) }
+
+// Shown tells whether the mount is what is seen where it was made: it is not after an unmount, nor beneath another mount. No server is
+// asked anything.
+func (m *Mount) Shown() bool {
+	dev, root, err := identify(m.point)
+	return err == nil && root && dev == m.dev
+}
+
 // newHandler makes what answers the requests of a mount.
 func newHandler(raw fuse.RawFileSystem, opts Options, ring bool) handler {
 	ps := fuse.NewProtocolServer(raw, protocolOptions(opts, ring))

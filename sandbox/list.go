@@ -200,13 +200,17 @@ func (h *Home) describe(w *workspaceRecord) (Workspace, error) {
 	if w == nil {
 		return Workspace{}, fmt.Errorf("%w: the workspace has just been destroyed", ErrNotFound)
 	}
-	mounts, err := readMounts()
-	if err != nil {
-		return Workspace{}, err
+	var mounts mountTable
+	if l := h.liveOf(w.ID); l != nil && !l.mount.Shown() {
+		var err error
+		if mounts, err = readMounts(); err != nil {
+			return Workspace{}, err
+		}
 	}
 	return h.describeWith(w, mounts), nil
 }
 
+// describeWith is describe with a table of mounts; one that a mount shows itself where it was made need not be in it.
 func (h *Home) describeWith(w *workspaceRecord, mounts mountTable) Workspace {
 	d := Workspace{
 		ID: w.ID, Session: w.Session, Origin: w.Origin, Head: w.Head, CreatedAt: w.CreatedAt, Source: w.Source, State: Unmounted,

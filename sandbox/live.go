@@ -18,7 +18,7 @@ type live struct {
 	workspace  string
 	mountpoint string
 	options    MountOptions
-	device     string // major:minor; "" only if it could not be found out
+	device     string // major:minor
 	overlay    *layers.Overlay
 	mount      mounted
 	gone       chan struct{} // closed by the watcher when overlay and stack are closed
@@ -192,7 +192,7 @@ func (l *live) state(mounts mountTable) WorkspaceState {
 	switch {
 	case l == nil:
 		return Unmounted
-	case l.device == "" || mounts.hasDevice(l.device):
+	case mounts.hasDevice(l.device) || l.mount.Shown():
 		return Mounted
 	case l.mount.Ended() && l.waitGone(context.Background(), endWait):
 		return Unmounted

@@ -252,9 +252,10 @@ func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpo
 		return err
 	}
 	h.points.At("mounted")
+	major, minor := m.Device()
 	l := &live{
 		workspace: w.ID, mountpoint: mountpoint, options: opts, overlay: o, mount: m, stack: s, gone: make(chan struct{}),
-		unfit: map[string]bool{}, device: deviceAt(mountpoint, w.ID),
+		unfit: map[string]bool{}, device: fmt.Sprintf("%d:%d", major, minor),
 	}
 	h.mu.Lock()
 	h.live[w.ID] = l
@@ -292,18 +293,6 @@ func (h *Home) putMount(ch *change, name string, m *mountRecord) {
 		next.Mount = m
 		ch.putWorkspaces = append(ch.putWorkspaces, &next)
 	}
-}
-
-// deviceAt is the device number of a mount that was just made.
-func deviceAt(mountpoint, source string) string {
-	mounts, err := readMounts()
-	if err != nil {
-		return ""
-	}
-	if e, ok := mounts.at(mountpoint); ok && e.fstype == mountType && e.source == source {
-		return e.device
-	}
-	return ""
 }
 
 // remount mounts what the last process had mounted.

@@ -164,9 +164,6 @@ func (h *Home) stillness(ctx context.Context, l *live, group string) error {
 // asks for it, since this one must not touch its own mount; and since the kernel does not wait for the answers, the
 // connection is watched until nothing is under way.
 func (l *live) flush(ctx context.Context) error {
-	if l.device == "" {
-		return nil
-	}
 	mounts, err := readMounts()
 	if err != nil || !mounts.hasDevice(l.device) {
 		return err // detached: nobody here can reach it

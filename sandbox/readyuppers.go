@@ -34,12 +34,12 @@ func (r *readyUppers) take() (n uint64, ok bool) {
 	case r.wake <- struct{}{}:
 	default:
 	}
-	if len(r.ready) == 0 {
-		return 0, false
+	for len(r.ready) > 0 && !ok {
+		n, r.ready = r.ready[0], r.ready[1:]
+		delete(r.spare, n)
+		ok = r.home.uppers.exists(n) // else somebody has meddled with it, and the next Open removes what is left
 	}
-	n, r.ready = r.ready[0], r.ready[1:]
-	delete(r.spare, n)
-	return n, true
+	return n, ok
 }
 
 // run makes uppers, after the first was asked for, until the home is closed; then it removes what nobody took.
