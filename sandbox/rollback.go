@@ -191,8 +191,8 @@ func (l *live) invalidate(s layers.Stale) error {
 	return nil
 }
 
-// expireShare is how many names are worth a goroutine of their own: a notification takes the kernel some two microseconds, and most of
-// that on different processors at once.
+// expireShare is how many names are worth a goroutine of their own: the kernel does most of a notification's work on different
+// processors at once.
 const expireShare = 64
 
 // expire makes the kernel look names up again, on all processors if they are many.
