@@ -55,7 +55,6 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 		Workspace: w.ID, Session: session, Name: r.Name, Description: r.Description,
 		CreatedAt: now, ExpiresAt: expires,
 	}
-	leave := h.courtesy.enter()
 	err = h.freeze(ctx, w.ID, r.NoSync, func(ch *change, w *workspaceRecord, top string) error {
 		if err := h.nameIsFree(w.ID, r.Name); err != nil {
 			return err
@@ -68,7 +67,6 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 		return nil
 	})
 	err = errors.Join(err, thaw())
-	leave()
 	unlock()
 	if err != nil {
 		return Snapshot{}, err
