@@ -293,22 +293,7 @@ func clearWhiteouts(at place) error {
 	if err := at.setxattr(xattrOpaque, []byte("y"), 0); err != nil {
 		return err
 	}
-	fd, err := openat(at.dirfd, at.name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	var names []string
-	err = eachName(fd, func(name string, _ uint64, _ uint32) error {
-		names = append(names, name)
-		return nil
-	})
-	for _, name := range names {
-		if err == nil {
-			err = unix.Unlinkat(fd, name, 0)
-		}
-	}
-	return err
+	return emptyDir(at.dirfd, at.name)
 }
 
 // renamed gives n its new name. tree is held for writing.

@@ -183,6 +183,14 @@ func removeAll(dirfd int, name string) error {
 	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
 		return err
 	}
+	if err := emptyDir(dirfd, name); err != nil {
+		return err
+	}
+	return unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR)
+}
+
+// emptyDir removes everything in the directory name below dirfd.
+func emptyDir(dirfd int, name string) error {
 	fd, err := openat(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
@@ -201,7 +209,7 @@ func removeAll(dirfd int, name string) error {
 			return err
 		}
 	}
-	return unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR)
+	return nil
 }
 
 // inUse tells that an upper was opened for writing before. One that was not has no attributes of its own to show.

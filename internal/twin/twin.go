@@ -25,7 +25,7 @@ type Config struct {
 	Seed uint64
 	// AsRoot has root do everything.
 	AsRoot bool
-	// Whole leaves out what a kill may leave half done and cannot be done once more: stores of many pages.
+	// Whole leaves out what a kill may leave half done in a way that Settle does not follow: stores of many pages.
 	Whole bool
 	// Stacked leaves out what the kernel's overlayfs does otherwise over FUSE than over a host's file system, see docs/POSIX.md: it may
 	// lose a file by its other names when one goes, and takes a file's mode for what it was before an ACL was set.
