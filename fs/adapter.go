@@ -21,6 +21,7 @@ type adapter struct {
 	o                  *layers.Overlay
 	log                *slog.Logger
 	reads              sync.Pool // of *readResult
+	m                  *Mount    // set before the first request; nil without one, in tests
 }
 
 func newAdapter(o *layers.Overlay, log *slog.Logger) *adapter {

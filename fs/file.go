@@ -80,6 +80,11 @@ func (a *adapter) write(h *fuse.InHeader, off uint64, flags uint32, data []byte)
 		killFor = &c
 	}
 	n, err := a.o.Write(layers.NodeID(h.NodeId), data, int64(off), killFor)
+	for err == layers.ErrPrivileged { //nolint:errorlint // never wrapped
+		if err = a.demote(h, layers.NodeID(h.NodeId)); err == nil {
+			n, err = a.o.Write(layers.NodeID(h.NodeId), data, int64(off), killFor)
+		}
+	}
 	if err != nil {
 		return 0, a.status(err)
 	}
@@ -94,20 +99,6 @@ func (a *adapter) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut)
 	}
 	out.Offset = uint64(off)
 	return fuse.OK
-}
-
-// killPriv clears setuid and setgid of a file that somebody but root is about to change by other means than WRITE, the only
-// request with which the kernel asks for it.
-func (a *adapter) killPriv(h *fuse.InHeader, id layers.NodeID) error {
-	if h.Uid == 0 {
-		return nil
-	}
-	at, err := a.o.GetAttr(id)
-	if err != nil || at.Mode&(unix.S_ISUID|unix.S_ISGID) == 0 {
-		return err
-	}
-	_, err = a.o.SetAttr(caller(h, 0), id, layers.SetAttr{Valid: layers.KillPriv})
-	return err
 }
 
 // Fallocate is fallocate(2).

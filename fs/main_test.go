@@ -9,5 +9,6 @@ import (
 
 func TestMain(m *testing.M) {
 	twin.Child()
+	stranger()
 	testmount.Main(m)
 }

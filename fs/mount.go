@@ -73,6 +73,9 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts 
 		return nil, err
 	}
 	m := &Mount{point: point, done: make(chan struct{}), log: opts.Logger}
+	if a, ok := raw.(*adapter); ok {
+		a.m = m
+	}
 	fd, err := m.attach(ctx, opts)
 	if err != nil {
 		return nil, err

@@ -111,15 +111,6 @@ func (a *adapter) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrO
 	return fuse.OK
 }
 
-// owns says whether a file belongs to the caller, or the caller is root.
-func (a *adapter) owns(h *fuse.InHeader, id layers.NodeID) bool {
-	if h.Uid == 0 {
-		return true
-	}
-	at, err := a.o.GetAttr(id)
-	return err == nil && at.UID == h.Uid
-}
-
 // Readlink gives a symlink's target; the kernel caches it.
 func (a *adapter) Readlink(_ <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
 	target, err := a.o.Readlink(layers.NodeID(h.NodeId))

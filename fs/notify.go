@@ -43,6 +43,16 @@ func (m *Mount) InvalidateNode(node layers.NodeID) error {
 	return m.notify(notifyInvalInode, b, "node")
 }
 
+// invalidateAttr makes the kernel ask again for a node's attributes. Unlike the other notifications it may be sent while a request for the
+// node is being answered: it waits for neither pages nor directories, and the node stays in the kernel as long as somebody waits.
+func (m *Mount) invalidateAttr(node layers.NodeID) error {
+	b := make([]byte, outHeaderSize, outHeaderSize+24)
+	b = binary.NativeEndian.AppendUint64(b, uint64(node))
+	b = binary.NativeEndian.AppendUint64(b, math.MaxUint64) // an offset of -1: no contents
+	b = binary.NativeEndian.AppendUint64(b, 0)
+	return m.notify(notifyInvalInode, b, "node")
+}
+
 // InvalidateEntry makes the kernel look a name up again. It does not tell those who watch the directory (inotify) that
 // anything has gone. That the kernel does not know the name is no error. See InvalidateNode for when it may be called.
 func (m *Mount) InvalidateEntry(parent layers.NodeID, name string) error {

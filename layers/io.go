@@ -143,7 +143,8 @@ func (o *Overlay) openWritable(id NodeID, whole bool) (target, error) {
 	return o.target(n)
 }
 
-// Write writes file contents, copying up first. With killFor, the caller, it clears setuid, setgid and file capabilities.
+// Write writes file contents, copying up first. With killFor, the caller, it clears file capabilities first. Setuid and setgid, which
+// the caller of Write must know of before the contents change, it leaves to a SetAttr with KillPriv: ErrPrivileged.
 func (o *Overlay) Write(id NodeID, p []byte, off int64, killFor *Caller) (int, error) {
 	// As writable does, but without a closure, which would be garbage of every write.
 	for tries := 0; ; {
@@ -167,7 +168,7 @@ func (o *Overlay) writeInside(id NodeID, p []byte, off int64, killFor *Caller) (
 	}
 	defer t.release()
 	if killFor != nil {
-		if err := dropPrivileges(t.place(), *killFor, false); err != nil {
+		if err := unprivileged(t.place(), *killFor); err != nil {
 			return 0, err
 		}
 	}
@@ -177,6 +178,18 @@ func (o *Overlay) writeInside(id NodeID, p []byte, off int64, killFor *Caller) (
 		return k, err
 	}
 	return k, t.top.touched(t.place(), false, 0)
+}
+
+// unprivileged clears file capabilities, and refuses a file that has more to be cleared.
+func unprivileged(p place, c Caller) error {
+	a, err := p.stat()
+	if err != nil {
+		return err
+	}
+	if c.leftOver(a.Mode, a.GID) != a.Mode {
+		return ErrPrivileged
+	}
+	return dropXattr(p, "security.capability")
 }
 
 // Fallocate is fallocate(2).

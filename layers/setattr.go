@@ -73,7 +73,7 @@ func (o *Overlay) readyFor(n *node, s SetAttr) error {
 
 // apply makes the change on the host's inode, in the order in which one part undoes no other.
 func (o *Overlay) apply(c Caller, n *node, p place, s SetAttr) error {
-	if n.dead && c.UID == 0 && s.Valid&KillPriv != 0 && s.Valid&(SetUID|SetGID) != 0 && s.Valid&SetMode == 0 {
+	if n.dead && s.Valid&KillPriv != 0 && s.Valid&(SetUID|SetGID) != 0 && s.Valid&SetMode == 0 && c.User() == 0 {
 		// A copy that the kernel's overlayfs prepares over this mount, first its mode, then its owner, then its name: setuid stays. Of root
 		// POSIX allows that.
 		a, err := p.stat()
@@ -148,11 +148,7 @@ func dropPrivileges(p place, c Caller, bare bool) error {
 	if isDir(a.Mode) || isLnk(a.Mode) {
 		return nil
 	}
-	mode := a.Mode &^ unix.S_ISUID
-	if mode&unix.S_ISGID != 0 && (mode&unix.S_IXGRP != 0 || !c.inGroup(a.GID)) {
-		mode &^= unix.S_ISGID
-	}
-	if mode != a.Mode {
+	if mode := c.leftOver(a.Mode, a.GID); mode != a.Mode {
 		if err := p.chmod(mode); err != nil {
 			return err
 		}
