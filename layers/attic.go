@@ -39,15 +39,15 @@ func (a *attic) take(o *Overlay, n *node, upper *layer) (parents []*node) {
 	n.aliases = nil
 	n.dead = true
 	if n.top.layer == upper {
-		o.nodes.hideLocked(n)
 		n.free = true // nobody else has it: it is written where it is
 	}
+	o.nodes.showLocked(n)
 	o.nodes.mu.Unlock()
 	switch {
 	case n.free:
 	case n.pin == 0 && !slices.Contains(a.layers, n.top.layer):
 		// Its layer stays, and whoever looks its inode up there must meet a node of its own.
-		top := &obj{layer: a.copyOf(n.top.layer), parent: n.top.parent, name: n.top.name, ino: n.top.ino}
+		top := &obj{layer: a.copyOf(n.top.layer), parent: n.top.parent, name: n.top.name, ino: n.top.ino, host: n.top.host}
 		top.ref.Store(n.top.ref.Load())
 		descriptors.drop(n.top)
 		o.nodes.setTop(n, top, n.below)

@@ -132,6 +132,7 @@ type source struct {
 	xattrs []squashfs.Xattr
 	target string
 	data   content // regular files with data wanted
+	copied uint64  // the copy's inode number on the host, once there is one
 }
 
 // sourceOf reads everything of n but its data; nil if n is in the upper. The caller closes it.
@@ -160,6 +161,7 @@ func (o *Overlay) readSource(n *node, data bool) (*source, error) {
 	if err != nil {
 		return s, err
 	}
+	s.attr.Ino = n.ino // callers may see another number
 	switch {
 	case isLnk(n.typ) && n.pin > 0:
 		s.target, err = place{dirfd: int(n.pin) - 1}.readlink()
@@ -241,6 +243,11 @@ func (o *Overlay) prepare(n *node, s *source, tmp string) error {
 	if err != nil {
 		return err
 	}
+	host, err := p.stat()
+	if err != nil {
+		return err
+	}
+	s.copied = host.Ino
 	return copyAttrs(p, s.attr, s.xattrs)
 }
 
@@ -374,7 +381,7 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (
 		below = nil
 	}
 	if s.dead {
-		return o.commitOrphan(n, from, below)
+		return o.commitOrphan(n, from, below, s.copied)
 	}
 	if !o.inUpper(n.parent) {
 		return false, nil
@@ -398,7 +405,7 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (
 	if err := o.placeUp(n, from); err != nil {
 		return false, err
 	}
-	top := &obj{layer: s.upper.layer, parent: n.parent.top, name: n.name, ino: n.ino}
+	top := &obj{layer: s.upper.layer, parent: n.parent.top, name: n.name, ino: n.ino, host: s.copied}
 	top.ref.Store(recordOf(s.attr).notes(isDir(n.typ)))
 	o.nodes.setTop(n, top, below)
 	descriptors.drop(s.top)
@@ -420,7 +427,7 @@ func (o *Overlay) placeUp(n *node, from place) error {
 }
 
 // commitOrphan pins the copy of a file that has no name any more.
-func (o *Overlay) commitOrphan(n *node, from place, below []*obj) (bool, error) {
+func (o *Overlay) commitOrphan(n *node, from place, below []*obj, host uint64) (bool, error) {
 	fd, err := openat(from.dirfd, from.name, unix.O_PATH, 0)
 	if err != nil {
 		return false, err
@@ -437,7 +444,7 @@ func (o *Overlay) commitOrphan(n *node, from place, below []*obj) (bool, error) 
 	n.unpin()
 	n.setPin(fd)
 	n.free = true
-	top := &obj{layer: o.upper.layer, parent: old.parent, name: old.name, ino: n.ino}
+	top := &obj{layer: o.upper.layer, parent: old.parent, name: old.name, ino: n.ino, host: host}
 	top.ref.Store(notes)
 	o.nodes.setTop(n, top, below)
 	descriptors.drop(old)

@@ -163,8 +163,9 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 	if hostless {
 		a.Mode, a.Rdev = a.Mode&^unix.S_IFMT|unix.S_IFCHR, 0
 	}
+	host := a.Ino
 	a.Ino |= o.upper.store.inoBase
-	top := p.top.child(at.name, found{attr: a})
+	top := p.top.child(at.name, found{attr: a, host: host})
 	n := o.nodes.enter(p, at.name, hit{parts: []*obj{top}, attr: a, found: found{bare: !acl && !o.upper.labels}})
 	o.listings.add(p, at.name, n)
 	return Entry{Node: n.id, Gen: 1, Attr: o.shape(n, a)}, nil

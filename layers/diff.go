@@ -115,7 +115,19 @@ func sameLower(a, b *layer) bool {
 	return a.lower == b.lower || a.lower.key != "" && a.lower.key == b.lower.key
 }
 
-func samePart(a, b *obj) bool { return sameLower(a.layer, b.layer) && a.ino == b.ino }
+// samePart tells whether parts of different stacks are one inode of one layer. It may miss names of a hard-linked file.
+func samePart(a, b *obj) bool {
+	if !sameLower(a.layer, b.layer) {
+		return false
+	}
+	if a.layer.lower == b.layer.lower && a.id() == b.id() && a.id().n != 0 {
+		return true
+	}
+	for a != nil && b != nil && a.name == b.name {
+		a, b = a.parent, b.parent
+	}
+	return a == nil && b == nil
+}
 
 // thing is one path of one side.
 type thing struct {

@@ -117,6 +117,18 @@ func (d *differ) match() (grown bool, err error) {
 	}
 	byPath := func(a, b *thing) int { return cmp.Compare(a.path, b.path) }
 	index := map[key][]*thing{}
+	unsure := map[key]bool{} // inodes of one side share the number, so that it says nothing
+	for _, s := range []*side{&d.old, &d.now} {
+		first := map[key]*thing{}
+		for _, t := range s.only {
+			k := key{t.parts[0].ino, t.attr.Mode & unix.S_IFMT}
+			if f := first[k]; f == nil {
+				first[k] = t
+			} else if !t.consumed() && !f.consumed() && !samePart(f.parts[0], t.parts[0]) {
+				unsure[k] = true
+			}
+		}
+	}
 	now := slices.SortedFunc(slices.Values(d.now.only), byPath)
 	for _, t := range now {
 		if !t.consumed() {
@@ -126,7 +138,7 @@ func (d *differ) match() (grown bool, err error) {
 	}
 	for _, x := range slices.SortedFunc(slices.Values(d.old.only), byPath) {
 		k := key{x.parts[0].ino, x.attr.Mode & unix.S_IFMT}
-		if x.consumed() || !d.comparable(x) {
+		if x.consumed() || !d.comparable(x) || unsure[k] {
 			continue
 		}
 		list := index[k]

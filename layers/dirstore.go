@@ -122,6 +122,7 @@ func (s *dirStore) examine(p place) (found, error) {
 	if f.attr, err = p.stat(); err != nil {
 		return found{}, err
 	}
+	f.host = f.attr.Ino
 	f.attr.Ino |= s.inoBase
 	if isWhiteoutDevice(f.attr.Mode, f.attr.Rdev) {
 		f.whiteout = true

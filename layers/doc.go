@@ -33,7 +33,12 @@
 // # Inode numbers
 //
 // What is created in an upper has the number Options.InoBase | host inode. What is copied up keeps its number in its
-// record. The NodeID is the inode number unless two different files claim one. The root is always 1.
+// record. The root is always 1.
+//
+// A number is what callers see, and no identity: images and records may come from elsewhere. Two names are one file only if
+// their layer says so, by a link count above one and one inode: the host's in a directory, a place in an image. The NodeID is the
+// number unless two files claim one; the second then gets an id of its own, from 2^63 on, and shows it as its number
+// as long as the kernel knows both.
 //
 // # Records
 //

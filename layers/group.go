@@ -3,6 +3,7 @@ package layers
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -25,44 +26,61 @@ type link struct {
 // of the layer's directories, when the first hard-linked file of the layer is copied up.
 type groupTables struct {
 	mu sync.Mutex
-	m  map[*layer]*groupTable // guarded by mu
+	m  map[*lower]*groupTable // guarded by mu
 }
 
 type groupTable struct {
 	once  sync.Once
-	links map[uint64][]link // by inode number; immutable after once
+	links map[uint64][]link // by rawEntry.id; immutable after once
 	err   error             // immutable after once
 }
 
 // linksOf gives the names of an inode in its layer. The caller holds no lock.
 func (o *Overlay) linksOf(top *obj) ([]link, error) {
 	g := &o.groups
-	g.mu.Lock()
-	t := g.m[top.layer]
-	if t == nil {
-		if g.m == nil {
-			g.m = map[*layer]*groupTable{}
+	for {
+		o.tree.RLock()
+		err := top.settle()
+		form, id := top.layer.lower, top.id().n
+		o.tree.RUnlock()
+		if err != nil {
+			return nil, o.reportPart(err, top)
 		}
-		t = &groupTable{}
-		g.m[top.layer] = t
+		g.mu.Lock()
+		t := g.m[form]
+		if t == nil {
+			if g.m == nil {
+				g.m = map[*lower]*groupTable{}
+			}
+			t = &groupTable{}
+			g.m[form] = t
+		}
+		g.mu.Unlock()
+		t.once.Do(func() { t.links, t.err = o.scanLinks(top.layer) })
+		o.tree.RLock()
+		replaced := top.layer.lower != form
+		o.tree.RUnlock()
+		if replaced {
+			g.forget(form) // what was listed may be of either form
+			continue
+		}
+		return t.links[id], t.err
 	}
-	g.mu.Unlock()
-	t.once.Do(func() { t.links, t.err = o.scanLinks(top.layer) })
-	return t.links[top.ino], t.err
 }
 
-// forget drops the table of a layer that has left the stack.
-func (g *groupTables) forget(l *layer) {
+// forget drops the table of a layer that has left the stack, or has another form now.
+func (g *groupTables) forget(l *lower) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.m, l)
 }
 
-// scanLinks lists all directories of a layer and keeps the numbers that occur twice.
+// scanLinks lists all directories of a layer and keeps the inodes that occur twice.
 func (o *Overlay) scanLinks(l *layer) (map[uint64][]link, error) {
 	first := map[uint64]link{}
 	all := map[uint64][]link{}
-	err := o.eachLink(l, func(ino uint64, it link) {
+	err := o.eachLink(l, func(e rawEntry, it link) {
+		ino := e.id
 		f, seen := first[ino]
 		switch {
 		case !seen:
@@ -77,7 +95,7 @@ func (o *Overlay) scanLinks(l *layer) (map[uint64][]link, error) {
 }
 
 // eachLink lists the names of all that are no directories in a layer.
-func (o *Overlay) eachLink(l *layer, fn func(ino uint64, it link)) error {
+func (o *Overlay) eachLink(l *layer, fn func(e rawEntry, it link)) error {
 	for dirs := []*obj{rootObj(l)}; len(dirs) > 0; {
 		dir := dirs[len(dirs)-1]
 		dirs = dirs[:len(dirs)-1]
@@ -88,7 +106,7 @@ func (o *Overlay) eachLink(l *layer, fn func(ino uint64, it link)) error {
 			case e.typ == unix.S_IFDIR:
 				dirs = append(dirs, &obj{layer: l, parent: dir, name: e.name, ino: e.ino})
 			default:
-				fn(e.ino, link{dir, e.name})
+				fn(e, link{dir, e.name})
 			}
 			return nil
 		})
@@ -138,8 +156,8 @@ func (o *Overlay) groupOf(top *obj) ([]groupName, error) {
 // The caller holds no lock.
 func (o *Overlay) findName(n *node, top *obj) bool {
 	var links []link
-	err := o.eachLink(top.layer, func(ino uint64, it link) {
-		if ino == top.ino {
+	err := o.eachLink(top.layer, func(e rawEntry, it link) {
+		if e.ino == top.ino { // which may be another file's too: the look-up tells
 			links = append(links, it)
 		}
 	})
@@ -254,15 +272,7 @@ func (t *table) ref(n *node) {
 
 // merges tells whether a directory of a layer is one of n's parts.
 func (n *node) merges(part *obj) bool {
-	if n.top.layer == part.layer && n.top.ino == part.ino {
-		return true
-	}
-	for _, p := range n.below {
-		if p.layer == part.layer && p.ino == part.ino {
-			return true
-		}
-	}
-	return false
+	return samePlace(n.top, part) || slices.ContainsFunc(n.below, func(p *obj) bool { return samePlace(p, part) })
 }
 
 // linkGroup gives n, which has just come into the upper, its other names there too. tree is held for writing.
@@ -272,7 +282,7 @@ func (o *Overlay) linkGroup(n *node, old *obj, group []groupName) error {
 			continue
 		}
 		h, err := o.search(g.dir, 0, g.name)
-		if err != nil || h.parts[0].layer != old.layer || h.parts[0].ino != old.ino {
+		if err != nil || !sameInode(h.parts[0], old) {
 			continue // it shows another file by now, or none
 		}
 		if err := o.linkQuietly(n, g); err != nil {

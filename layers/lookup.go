@@ -83,7 +83,7 @@ func (o *Overlay) reviveLocked(n *node) {
 	t.mu.Unlock()
 	for _, a := range names {
 		h, err := o.search(a.parent, 0, a.name)
-		if err != nil || h.parts[0].layer != n.top.layer || h.parts[0].ino != n.ino {
+		if err != nil || t.find(sighting{a.parent, a.name, h.parts[0], &h.attr}) != n {
 			continue // gone again meanwhile
 		}
 		descriptors.drop(n.top)
@@ -250,7 +250,7 @@ const dirSize = 4096
 
 // shape turns the top part's attributes into those of the node. tree is held.
 func (o *Overlay) shape(n *node, a Attr) Attr {
-	a.Ino = n.ino
+	a.Ino = n.number()
 	if isDir(n.typ) {
 		a.Size, a.Blocks = dirSize, dirSize/512
 		if _, ok := n.top.backend().(*dirStore); ok && len(n.below) > 0 && n.top.ref.Load()&(noteLook|noteCount) == 0 {

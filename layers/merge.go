@@ -223,7 +223,7 @@ type marks struct {
 
 // entry presents an inode of the merged layer.
 func (j *joined) entry(name string, s *spot, a Attr, m marks) (*squashfs.Entry, error) {
-	e := &squashfs.Entry{Name: name, Attr: imageOf(a)}
+	e := &squashfs.Entry{Name: name, Attr: imageOf(a), Inode: j.o.inodeID(s.parts[0], &a)}
 	attrWhiteouts := false
 	for i, p := range s.parts {
 		if i > 0 && !isDir(a.Mode) {

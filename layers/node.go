@@ -18,16 +18,17 @@ const RootNode NodeID = 1
 // node is one file or directory that the kernel, or a child in memory, refers to.
 type node struct {
 	// Immutable.
-	id  NodeID
-	typ uint32 // S_IFMT bits
+	id     NodeID
+	typ    uint32 // S_IFMT bits
+	veiled bool   // another node shows the number that this one's layer reports
 
 	// bare says that there are no extended attributes but the overlay's own. The kernel asks for one before the first
 	// write of a file and at every ls, nearly always in vain.
 	bare atomic.Bool
 
 	// Guarded by Overlay.tree.
-	ino    uint64
-	parent *node // of name; nil for the root
+	ino    uint64 // as the topmost layer reports it; see number
+	parent *node  // of name; nil for the root
 	name   string
 	top    *obj
 	below  []*obj // merged directories: the further parts; metacopies: the parts down to the one with the data
@@ -53,7 +54,7 @@ type table struct {
 	m    map[NodeID]*node // guarded by mu
 	peak int              // the most nodes that m has had room for; guarded by mu
 	next uint64           // for ids of nodes whose inode number is taken; guarded by mu
-	odd  map[oddKey]*node // those nodes; guarded by mu
+	odd  oddNodes         // those nodes; guarded by mu
 
 	watching bool    // Restack wants to know of nodes that get other parts; guarded by mu
 	noted    []*node // those since watch; guarded by mu
@@ -83,18 +84,6 @@ func (t *table) noteLocked(n *node) {
 	}
 }
 
-// odd tells whether n is found by its inode in table.odd: another node has, or had, the id that would be its own.
-func (n *node) odd() bool { return n.id != NodeID(n.ino) }
-
-// oddKey identifies a node whose inode number another node has as its id.
-type oddKey struct {
-	l   *layer
-	ino uint64
-}
-
-// oddIDs is the first of the ids given out where inode numbers clash.
-const oddIDs = 1 << 63
-
 // get gives the node of an id the kernel knows; ESTALE for one it cannot know.
 func (t *table) get(id NodeID) (*node, error) {
 	t.mu.Lock()
@@ -108,10 +97,9 @@ func (t *table) get(id NodeID) (*node, error) {
 
 // enter finds or makes the node that p's entry name resolved to, with one more reference. tree is held for reading.
 func (t *table) enter(p *node, name string, h hit) *node {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	top := h.parts[0]
-	n := t.findLocked(top.layer, top.ino)
+	n := t.lockFor(sighting{p, name, top, &h.attr})
+	defer t.mu.Unlock()
 	if n == nil {
 		n = &node{
 			id: NodeID(top.ino), ino: top.ino, typ: h.attr.Mode & unix.S_IFMT,
@@ -133,20 +121,14 @@ func (t *table) enter(p *node, name string, h hit) *node {
 func (t *table) again(p *node, name string, l *layer, ino uint64) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := t.findLocked(l, ino)
-	if n == nil || n.parent != p || n.name != name {
-		return nil
+	n := t.m[NodeID(ino)]
+	if n == nil || !n.at(p, name, l, ino) {
+		if n = t.odd.names[alias{p, name}]; n == nil || !n.at(p, name, l, ino) {
+			return nil
+		}
 	}
 	n.lookups++
 	return n
-}
-
-// findLocked finds the live node of an inode, by the layer of its topmost part. mu is held.
-func (t *table) findLocked(l *layer, ino uint64) *node {
-	if n := t.m[NodeID(ino)]; n != nil && n.top.layer == l && n.ino == ino && n.id != RootNode && !n.free {
-		return n
-	}
-	return t.odd[oddKey{l, ino}]
 }
 
 // addLocked enters a new node. mu is held.
@@ -154,9 +136,9 @@ func (t *table) addLocked(n *node) {
 	if n.parent != nil {
 		n.parent.kids++
 	}
-	if n.id == 0 || t.m[n.id] != nil {
-		t.next++
-		n.id = NodeID(oddIDs | t.next)
+	if n.id == 0 || n.id >= oddIDs || t.m[n.id] != nil || t.odd.numbers[n.ino] != nil {
+		n.veiled = t.clashLocked(n)
+		n.id = t.oddLocked()
 		t.showLocked(n)
 	}
 	t.m[n.id] = n
@@ -230,24 +212,9 @@ func (t *table) drop(n *node, lookups uint64, kids int) []*node {
 func (t *table) setTop(n *node, top *obj, below []*obj) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.hideLocked(n)
 	n.top, n.below = top, below
 	t.showLocked(n)
 	t.noteLocked(n)
-}
-
-// showLocked lets n be found by its inode; what is in no layer is not to be found. mu is held.
-func (t *table) showLocked(n *node) {
-	if n.odd() && !n.free {
-		t.odd[oddKey{n.top.layer, n.ino}] = n
-	}
-}
-
-// hideLocked takes n out of odd, where another may have come in its place. mu is held.
-func (t *table) hideLocked(n *node) {
-	if key := (oddKey{n.top.layer, n.ino}); t.odd[key] == n {
-		delete(t.odd, key)
-	}
 }
 
 // hold keeps n in the table during a call.

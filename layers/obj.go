@@ -19,7 +19,8 @@ type obj struct {
 	layer  *layer
 	parent *obj   // nil: the layer's root
 	name   string // in parent
-	ino    uint64 // st_ino as the layer reports it
+	ino    uint64 // st_ino as the layer reports it: what callers see, and no identity
+	host   uint64 // st_ino that the host has of it, in a directory layer; 0: not known
 	// ref is the inode's place in an image plus one, or in a directory layer notes of its record. Neither means not
 	// yet resolved, as after a sealed directory was replaced by its image.
 	ref atomic.Uint64
@@ -38,6 +39,7 @@ type found struct {
 	partial  bool   // a metacopy that has some blocks
 	bare     bool   // no extended attributes but the overlay's own
 	ref      uint64 // for obj.ref
+	host     uint64 // for obj.host
 }
 
 // rawEntry is one name of one layer's directory.
@@ -81,7 +83,7 @@ func (o *obj) backend() backend { return o.layer.lower.be }
 
 // child makes the obj of a name that find has found in o.
 func (o *obj) child(name string, f found) *obj {
-	c := &obj{layer: o.layer, parent: o, name: name, ino: f.attr.Ino}
+	c := &obj{layer: o.layer, parent: o, name: name, ino: f.attr.Ino, host: f.host}
 	c.ref.Store(f.ref)
 	return c
 }

@@ -107,10 +107,9 @@ func (o *Overlay) take(n *node) {
 		return
 	}
 	s.pending = nil
-	top := &obj{layer: s.layer, parent: rootObj(s.layer), name: orphanName(n), ino: n.ino}
+	top := &obj{layer: s.layer, parent: rootObj(s.layer), name: orphanName(n), ino: n.ino, host: n.top.host}
 	top.ref.Store(n.top.ref.Load())
 	descriptors.drop(n.top)
-	o.nodes.hideLocked(n)
 	n.top, n.free = top, true
 }
 

@@ -59,7 +59,7 @@ func New(upperDir, workDir string, lowers []Lower, opts Options) (*Overlay, erro
 	if o.log == nil {
 		o.log = slog.New(slog.DiscardHandler)
 	}
-	o.nodes = table{m: map[NodeID]*node{}, odd: map[oddKey]*node{}}
+	o.nodes.m = map[NodeID]*node{}
 	for _, l := range lowers {
 		lw, ok := l.(*lower)
 		if !ok {

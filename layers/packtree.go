@@ -140,7 +140,7 @@ func (t *tree) entry(p place, name string, s *spot) (*squashfs.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &squashfs.Entry{Name: name, Attr: imageOf(a), Handle: s}
+	e := &squashfs.Entry{Name: name, Attr: imageOf(a), Inode: squashfs.InodeID{Layer: 1, Inode: a.Ino}, Handle: s}
 	if name == "" {
 		e.Attr.Ino = rootIno
 	}

@@ -55,7 +55,7 @@ const maxListed = 1 << 20
 
 // add notes a new name in a cached listing; tree is held for writing.
 func (l *listings) add(dir *node, name string, n *node) {
-	l.change(dir, dirItem{name: name, ino: n.ino, typ: n.typ})
+	l.change(dir, dirItem{name: name, ino: n.number(), typ: n.typ})
 }
 
 // remove notes that a name is gone; tree is held for writing.
@@ -206,6 +206,7 @@ func (o *Overlay) ReadDirPlus(id NodeID, cookie uint64, yield func(DirEntry, Ent
 			return yield(d, Entry{})
 		}
 		n := o.nodes.enter(l.dir, d.Name, h)
+		d.Ino = n.number()
 		taken := yield(d, Entry{Node: n.id, Gen: 1, Attr: o.shape(n, h.attr)})
 		switch {
 		case !taken:
@@ -231,9 +232,9 @@ func (o *Overlay) listingOf(id NodeID) (opened, error) {
 	if err != nil {
 		return opened{}, err
 	}
-	l := opened{dir: n, self: n.ino, up: n.ino}
+	l := opened{dir: n, self: n.number(), up: n.number()}
 	if n.parent != nil {
-		l.up = n.parent.ino
+		l.up = n.parent.number()
 	}
 	l.items, err = o.itemsOf(n)
 	return l, err

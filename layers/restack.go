@@ -145,7 +145,7 @@ func (r *restack) run(found []*node, released func()) error {
 	}
 	a := &attic{released: released, layers: r.row}
 	for _, l := range r.row {
-		o.groups.forget(l)
+		o.groups.forget(l.lower)
 	}
 	o.attics.add(a, len(dead))
 	for _, n := range dead {

@@ -312,6 +312,8 @@ func (r *rollback) apply(released func()) {
 		was := l.lower
 		l.lower = form.acquire()
 		descriptors.purge(func(k fdKey) bool { return k.o.layer == l })
+		o.groups.forget(was)
+		o.nodes.settleOdd(l)
 		_ = was.Close() // read only
 	}
 	for _, d := range r.dirs {
@@ -325,7 +327,7 @@ func (r *rollback) apply(released func()) {
 	for _, l := range r.was {
 		if r.removed[l] {
 			a.layers = append(a.layers, l)
-			o.groups.forget(l)
+			o.groups.forget(l.lower)
 		}
 	}
 	o.attics.add(a, len(r.orphans))
@@ -353,7 +355,6 @@ func (r *rollback) apply(released func()) {
 func (t *table) moveDir(n *node, h hit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.hideLocked(n)
 	n.top, n.below = h.parts[0], h.parts[1:]
 	if n.id != RootNode {
 		n.ino = n.top.ino

@@ -159,6 +159,8 @@ func (o *Overlay) Replace(next Lower) error {
 		old := l.lower
 		l.lower = lw.acquire()
 		descriptors.purge(func(k fdKey) bool { return k.o.layer == l })
+		o.groups.forget(old)
+		o.nodes.settleOdd(l)
 		return old.Close()
 	}
 	return fmt.Errorf("replace layer %s: not in the stack", lw.key)

@@ -103,7 +103,7 @@ func (m merged) entry(name string, h hit, full string) (*squashfs.Entry, error) 
 	if err != nil {
 		return nil, err
 	}
-	e := &squashfs.Entry{Name: name, Attr: imageOf(h.attr)}
+	e := &squashfs.Entry{Name: name, Attr: imageOf(h.attr), Inode: m.o.inodeID(h.parts[0], &h.attr)}
 	for _, x := range xattrs {
 		if !ownXattr(x.Name) {
 			e.Xattrs = append(e.Xattrs, squashfs.Xattr{Name: unescapeXattr(x.Name), Value: x.Value})
@@ -121,6 +121,14 @@ func (m merged) entry(name string, h hit, full string) (*squashfs.Entry, error) 
 func (m merged) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
 	s := file.Handle.(*spot)
 	return m.o.openOnce(s.parts)
+}
+
+// inodeID tells the inodes of a view apart that have several names. Nothing in a view is replaced.
+func (o *Overlay) inodeID(top *obj, a *Attr) squashfs.InodeID {
+	if isDir(a.Mode) || a.Nlink < 2 {
+		return squashfs.InodeID{}
+	}
+	return squashfs.InodeID{Layer: uint64(slices.Index(o.stack, top.layer)) + 1, Inode: top.id().n}
 }
 
 // imageOf turns a host's attributes into an image's.
@@ -231,7 +239,7 @@ func (d *delta) entry(name string, o *obj, f found, full string, below []*obj) (
 	if err != nil {
 		return nil, err
 	}
-	e := &squashfs.Entry{Name: name, Attr: imageOf(f.attr)}
+	e := &squashfs.Entry{Name: name, Attr: imageOf(f.attr), Inode: d.o.inodeID(o, &f.attr)}
 	for _, x := range xattrs {
 		switch x.Name {
 		case xattrIno, xattrImpure, xattrBlocks: // the image keeps the number itself

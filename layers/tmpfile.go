@@ -76,9 +76,10 @@ func (o *Overlay) tmpfileIn(dir Attr, acl []byte, c creation) (Entry, error) {
 		_ = unix.Close(fd) // the first error counts
 		return Entry{}, err
 	}
+	host := a.Ino
 	a.Ino |= o.upper.store.inoBase
 	n := &node{
-		id: NodeID(a.Ino), ino: a.Ino, typ: unix.S_IFREG, top: &obj{layer: o.upper.layer, ino: a.Ino}, lookups: 1,
+		id: NodeID(a.Ino), ino: a.Ino, typ: unix.S_IFREG, top: &obj{layer: o.upper.layer, ino: a.Ino, host: host}, lookups: 1,
 		dead: true, free: true,
 	}
 	n.setPin(fd)
@@ -99,7 +100,7 @@ func (o *Overlay) adopt(n *node) error {
 		return err
 	}
 	descriptors.drop(n.top)
-	top := &obj{layer: o.upper.layer, ino: n.ino}
+	top := &obj{layer: o.upper.layer, ino: n.ino, host: n.top.host}
 	if err := o.adoptBlocks(n, top); err != nil {
 		return err
 	}

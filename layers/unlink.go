@@ -66,7 +66,7 @@ func (o *Overlay) unlinkIn(p *node, name string, h hit) error {
 		o.discard(o.nodes.drop(n, 1, 0))
 		return err
 	}
-	n := o.nodes.find(top)
+	n := o.nodes.find(sighting{p, name, top, &h.attr})
 	defer o.orphans.settle()
 	if err := o.beforeUnlink(n, p, name, own); err != nil {
 		return err
@@ -112,10 +112,10 @@ func (o *Overlay) loses(n *node, h hit, at place, own bool) error {
 }
 
 // find gives the live node of an inode, or nil.
-func (t *table) find(top *obj) *node {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.findLocked(top.layer, top.ino)
+func (t *table) find(s sighting) *node {
+	n := t.lockFor(s)
+	t.mu.Unlock()
+	return n
 }
 
 // shownBelow tells whether a layer below the upper shows name in p, so that its removal needs a whiteout.
@@ -175,6 +175,7 @@ func (o *Overlay) unlinked(n, p *node, name string, last bool) {
 		n.orphaned()
 	}
 	o.take(n)
+	t.showLocked(n)
 }
 
 // orphaned notes whether a pinned inode has no name left in any layer. tree is held for writing.
@@ -192,6 +193,7 @@ func (t *table) moveLocked(n, p *node, name string) {
 		n.parent.kids--
 	}
 	n.parent, n.name = p, name
+	t.showLocked(n)
 }
 
 // isEmpty tells whether a directory with these parts shows no names.

@@ -88,8 +88,9 @@ func (s *dirSource) entry(name, path string) (*Entry, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "statx", Path: path, Err: err}
 	}
-	e := &Entry{Name: name, Handle: path, Attr: Attr{
-		Ino: s.number(unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino), Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid, Nlink: st.Nlink,
+	dev := unix.Mkdev(st.Dev_major, st.Dev_minor)
+	e := &Entry{Name: name, Handle: path, Inode: InodeID{Layer: dev, Inode: st.Ino}, Attr: Attr{
+		Ino: s.number(dev, st.Ino), Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid, Nlink: st.Nlink,
 		Rdev: unix.Mkdev(st.Rdev_major, st.Rdev_minor), Size: int64(st.Size),
 		Mtime: Time{st.Mtime.Sec, st.Mtime.Nsec}, Ctime: Time{st.Ctime.Sec, st.Ctime.Nsec},
 	}}

@@ -40,7 +40,7 @@ func (s imageSource) entry(name string, ref Ref) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Entry{Name: name, Attr: n.Attr(), Handle: n}
+	e := &Entry{Name: name, Attr: n.Attr(), Inode: InodeID{Layer: 1, Inode: uint64(ref)}, Handle: n}
 	if e.Xattrs, err = n.Xattrs(); err != nil {
 		return nil, err
 	}

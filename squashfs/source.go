@@ -6,16 +6,29 @@ import (
 	"io"
 )
 
-// Entry is one node of a Source. Non-directories with Nlink > 1 and equal Ino are hard links of one inode.
+// InodeID tells inodes of a Source apart, whatever numbers their attributes claim.
+type InodeID struct{ Layer, Inode uint64 }
+
+// Entry is one node of a Source. Non-directories with Nlink > 1 and equal Inode are hard links of one inode; without an
+// Inode, those with an equal Attr.Ino.
 type Entry struct {
 	Name   string
 	Attr   Attr
+	Inode  InodeID
 	Xattrs []Xattr
 	Target string // of a symlink
 	// Subdirs is how many subdirectories a directory's link count counts beside those in the source, as in one layer of
 	// several. The writer asks for it after ReadDir.
 	Subdirs uint32
 	Handle  any // the source's own
+}
+
+// inode is what names of one inode have in common.
+func (e *Entry) inode() InodeID {
+	if e.Inode == (InodeID{}) {
+		return InodeID{Inode: e.Attr.Ino}
+	}
+	return e.Inode
 }
 
 // Source is a tree to be written. It is called from one goroutine, except Open's files, which are read by several.

@@ -26,11 +26,11 @@ type writer struct {
 
 	ids     idTable
 	xattrs  xattrWriter
-	links   map[uint64]int // inode number in the source to index in hardlinks
-	linked  []hardlink     // by ascending number
-	parents []uint32       // inode number of each directory's parent, in the order of the directories' own numbers
-	inodes  uint32         // numbers given so far
-	mtime   uint32         // newest
+	links   map[InodeID]int // index in linked
+	linked  []hardlink      // by ascending number
+	parents []uint32        // inode number of each directory's parent, in the order of the directories' own numbers
+	inodes  uint32          // numbers given so far
+	mtime   uint32          // newest
 	ranges  [extExtraNumber]valueRange
 	info    Info
 
@@ -63,7 +63,7 @@ func newWriter(src Source, tempDir string, progress func(files, bytes int64)) *w
 	w := &writer{
 		src: src, progress: progress, packer: storePacker{},
 		spools: spooler{dir: tempDir},
-		ids:    idTable{index: map[uint32]uint16{}}, links: map[uint64]int{},
+		ids:    idTable{index: map[uint32]uint16{}}, links: map[InodeID]int{},
 	}
 	w.spools.left.Store(spoolMemory)
 	w.records = w.spools.spool()
@@ -151,7 +151,7 @@ func checkNames(dir string, entries []*Entry) error {
 // node writes what is no directory, once for all its names.
 func (w *writer) node(ctx context.Context, name string, e *Entry) (uint32, error) {
 	if e.Attr.Nlink > 1 {
-		if i, ok := w.links[e.Attr.Ino]; ok {
+		if i, ok := w.links[e.inode()]; ok {
 			w.linked[i].names++
 			return w.linked[i].number, nil
 		}
@@ -182,7 +182,7 @@ func (w *writer) node(ctx context.Context, name string, e *Entry) (uint32, error
 		return 0, err
 	}
 	if e.Attr.Nlink > 1 {
-		w.links[e.Attr.Ino] = len(w.linked)
+		w.links[e.inode()] = len(w.linked)
 		w.linked = append(w.linked, hardlink{number, 1})
 	}
 	return number, nil
