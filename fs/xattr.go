@@ -43,18 +43,18 @@ func (a *adapter) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (u
 // every local file system; the kernel knows who is outside and leaves the clearing to us.
 func (a *adapter) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, data []byte) fuse.Status {
 	node := layers.NodeID(in.NodeId)
-	if err := a.o.SetXattr(node, name, data, int(in.Flags)); err != nil {
-		return a.status(err)
+	// Asked for with default ACLs, too. It comes first: whatever ends the daemon, nobody has both.
+	if in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 && name == "system.posix_acl_access" {
+		at, err := a.o.GetAttr(node)
+		if err == nil && at.Mode&unix.S_ISGID != 0 {
+			_, err = a.o.SetAttr(caller(&in.InHeader, 0), node,
+				layers.SetAttr{Valid: layers.SetMode, Mode: at.Mode & 0o7777 &^ unix.S_ISGID})
+		}
+		if err != nil {
+			return a.status(err)
+		}
 	}
-	if in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID == 0 || name != "system.posix_acl_access" { // asked for with default ACLs, too
-		return fuse.OK
-	}
-	at, err := a.o.GetAttr(node)
-	if err == nil && at.Mode&unix.S_ISGID != 0 {
-		_, err = a.o.SetAttr(caller(&in.InHeader, 0), node,
-			layers.SetAttr{Valid: layers.SetMode, Mode: at.Mode & 0o7777 &^ unix.S_ISGID})
-	}
-	return a.status(err)
+	return a.status(a.o.SetXattr(node, name, data, int(in.Flags)))
 }
 
 // RemoveXAttr removes one attribute.

@@ -222,23 +222,23 @@ func (o *Overlay) sealedSince(u *upper) bool {
 	return o.upper != u
 }
 
-// prepare makes a copy of n in the work directory. Without data wanted a regular file becomes a metacopy.
+// prepare makes a copy of n in the work directory, which nobody may use before it has its owner. Without data wanted a regular file becomes a metacopy.
 func (o *Overlay) prepare(n *node, s *source, tmp string) error {
 	p := place{s.upper.work, tmp}
 	var err error
 	switch {
 	case isDir(n.typ):
-		err = unix.Mkdirat(p.dirfd, tmp, 0o700)
+		err = unix.Mkdirat(p.dirfd, tmp, 0)
 	case isLnk(n.typ):
 		err = unix.Symlinkat(s.target, p.dirfd, tmp)
 	case isReg(n.typ):
 		err = prepareFile(p, s)
 	case n.typ == unix.S_IFCHR && s.attr.Rdev == 0:
-		if err = unix.Mknodat(p.dirfd, tmp, unix.S_IFREG|0o600, 0); err == nil {
+		if err = unix.Mknodat(p.dirfd, tmp, unix.S_IFREG, 0); err == nil {
 			err = p.setxattr(xattrNode, []byte("c"), 0)
 		}
 	default:
-		err = unix.Mknodat(p.dirfd, tmp, n.typ|0o600, int(s.attr.Rdev))
+		err = unix.Mknodat(p.dirfd, tmp, n.typ, int(s.attr.Rdev))
 	}
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ func (o *Overlay) prepare(n *node, s *source, tmp string) error {
 
 // prepareFile makes the regular file of a copy-up.
 func prepareFile(p place, s *source) error {
-	fd, err := openat(p.dirfd, p.name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
+	fd, err := openat(p.dirfd, p.name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0)
 	if err != nil {
 		return err
 	}
@@ -340,15 +340,11 @@ func copyData(dst int, src content, size int64, guard func(step func() error) er
 	return nil
 }
 
-// copyAttrs gives a fresh inode owner, mode, attributes and times of the one copied, and the mark of its inode number.
+// copyAttrs gives a fresh inode owner, attributes, mode and times of the one copied, in this order: a change of owner clears
+// capabilities and setuid. Last comes the mark of its inode number.
 func copyAttrs(p place, a Attr, xattrs []squashfs.Xattr) error {
 	if err := p.chown(int(a.UID), int(a.GID)); err != nil {
 		return err
-	}
-	if !isLnk(a.Mode) {
-		if err := p.chmod(a.Mode); err != nil {
-			return err
-		}
 	}
 	for _, x := range xattrs {
 		if ownXattr(x.Name) {
@@ -356,6 +352,11 @@ func copyAttrs(p place, a Attr, xattrs []squashfs.Xattr) error {
 		}
 		if err := p.setxattr(x.Name, x.Value, 0); err != nil {
 			return fmt.Errorf("copy attribute %s: %w", x.Name, err)
+		}
+	}
+	if !isLnk(a.Mode) {
+		if err := p.chmod(a.Mode); err != nil {
+			return err
 		}
 	}
 	if err := p.setxattr(xattrIno, recordOf(a).encode(isDir(a.Mode)), 0); err != nil {
@@ -422,7 +423,9 @@ func (o *Overlay) placeUp(n *node, from place) error {
 		if err := (place{dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return err
 		}
-		return unix.Renameat(from.dirfd, from.name, dirfd, n.name)
+		err := unix.Renameat(from.dirfd, from.name, dirfd, n.name)
+		steps.At("copy in place")
+		return err
 	})
 }
 

@@ -51,6 +51,9 @@ func (o *Overlay) create(parent NodeID, name string, c creation) (Entry, error) 
 		return Entry{}, err
 	}
 	var e Entry
+	if err := c.caller.creates(); err != nil {
+		return Entry{}, err
+	}
 	err := o.mutate(func() error {
 		p, err := o.upperDir(parent)
 		if err != nil {
@@ -126,7 +129,7 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 	}
 	hostless := c.mode&unix.S_IFMT == unix.S_IFCHR && c.rdev == 0
 	to := at
-	if covered || hostless {
+	if covered || hostless || !mayActAs(c.caller.UID, gid) {
 		tmp, done, err := o.shelter(inherited)
 		if err != nil {
 			return Entry{}, err
@@ -140,9 +143,10 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 			return Entry{}, err
 		}
 	}
-	if err := makeInode(to, c, hostless); err != nil {
+	if err := actingAs(c.caller.UID, gid, func() error { return makeInode(to, c, hostless) }); err != nil {
 		return Entry{}, err
 	}
+	steps.At("inode made")
 	a, err := own(to, c, gid, acl)
 	if err == nil && covered && isDir(c.mode) {
 		err = to.setxattr(xattrOpaque, []byte("y"), 0)
@@ -197,7 +201,9 @@ func (o *Overlay) shelter(acl []byte) (place, func(), error) {
 	}, nil
 }
 
+// makeInode makes an inode without setuid and setgid, which own adds.
 func makeInode(to place, c creation, hostless bool) error {
+	c.mode &^= unix.S_ISUID | unix.S_ISGID
 	switch {
 	case isDir(c.mode):
 		return unix.Mkdirat(to.dirfd, to.name, c.mode&0o7777)
@@ -207,6 +213,7 @@ func makeInode(to place, c creation, hostless bool) error {
 		if err := unix.Mknodat(to.dirfd, to.name, c.mode&0o7777|unix.S_IFREG, 0); err != nil {
 			return err
 		}
+		steps.At("inode made")
 		return to.setxattr(xattrNode, []byte("c"), 0)
 	}
 	return unix.Mknodat(to.dirfd, to.name, c.mode, int(c.rdev))
@@ -246,11 +253,14 @@ func own(p place, c creation, gid uint32, acl bool) (Attr, error) {
 // replaceWhiteout moves a prepared inode to its place, over the whiteout that is there if it is a directory.
 func replaceWhiteout(from, to place, dir bool) error {
 	if !dir {
-		return unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)
+		err := unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)
+		steps.At("inode in place")
+		return err
 	}
 	if err := unix.Renameat2(from.dirfd, from.name, to.dirfd, to.name, unix.RENAME_EXCHANGE); err != nil {
 		return err
 	}
+	steps.At("inode in place")
 	_ = unix.Unlinkat(from.dirfd, from.name, 0) // New cleans up what is left
 	return nil
 }

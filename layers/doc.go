@@ -53,6 +53,12 @@
 // A file of a lower with several names is copied up with all its names at once (metadata only, as always), so that a
 // group never spans layers, link counts are the host's and the kernel's overlayfs shows the same groups.
 //
+// # Creating
+//
+// An inode has its owner from the system call on that makes it (actas.go), then gets setuid and setgid; a copy gets its owner, then its
+// attributes, then its mode, and only then its name. So no crash leaves anything that lets somebody do more than what
+// was to be made.
+//
 // # Partial files
 //
 // A lower file of 1 MiB or more that is written is copied up by blocks: the upper gets a sparse file of the same size with

@@ -55,6 +55,7 @@ func hostAttr(sx *unix.Statx_t) Attr {
 func hostTime(t unix.StatxTimestamp) squashfs.Time { return squashfs.Time{Sec: t.Sec, Nsec: t.Nsec} }
 
 func (p place) chmod(mode uint32) error {
+	defer steps.At("mode set")
 	if p.name == "" {
 		return unix.Fchmodat(unix.AT_FDCWD, p.proc(), mode&0o7777, 0)
 	}
@@ -62,6 +63,7 @@ func (p place) chmod(mode uint32) error {
 }
 
 func (p place) chown(uid, gid int) error {
+	defer steps.At("owner set")
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if p.name == "" {
 		flags |= unix.AT_EMPTY_PATH

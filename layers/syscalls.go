@@ -117,6 +117,7 @@ func (p place) llistxattr(buf []byte) (int, error) {
 }
 
 func (p place) setxattr(name string, value []byte, flags int) error {
+	defer steps.At("attribute set")
 	switch {
 	case p.xattrByName():
 		args := xattrArgs{value: unsafe.SliceData(value), size: uint32(len(value)), flags: uint32(flags)}

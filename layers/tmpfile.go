@@ -11,6 +11,9 @@ import (
 // EOPNOTSUPP where the host file system has no such files.
 func (o *Overlay) Tmpfile(c Caller, parent NodeID, mode uint32) (Entry, error) {
 	var e Entry
+	if err := c.creates(); err != nil {
+		return e, err
+	}
 	err := o.mutate(func() error {
 		p, err := o.dirNode(parent)
 		if err != nil {
@@ -60,16 +63,20 @@ func (o *Overlay) tmpfileIn(dir Attr, acl []byte, c creation) (Entry, error) {
 		return Entry{}, err
 	}
 	defer done()
-	fd, err := openat(in.dirfd, ".", unix.O_TMPFILE|unix.O_RDWR, c.mode&0o7777)
+	gid := c.caller.GID
+	if dir.Mode&unix.S_ISGID != 0 {
+		gid = dir.GID
+	}
+	fd := -1
+	err = actingAs(c.caller.UID, gid, func() (err error) {
+		fd, err = openat(in.dirfd, ".", unix.O_TMPFILE|unix.O_RDWR, c.mode&0o1777)
+		return err
+	})
 	if errors.Is(err, unix.EISDIR) {
 		err = unix.EOPNOTSUPP // a host without such files opens the directory itself
 	}
 	if err != nil {
 		return Entry{}, err
-	}
-	gid := c.caller.GID
-	if dir.Mode&unix.S_ISGID != 0 {
-		gid = dir.GID
 	}
 	a, err := own(place{dirfd: fd}, c, gid, acl != nil)
 	if err != nil {

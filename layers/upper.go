@@ -249,5 +249,8 @@ func (u *upper) initRoot(below *obj) error {
 		return err
 	}
 	a.Ino = rootIno
+	if err := p.chmod(0); err != nil {
+		return err
+	}
 	return copyAttrs(p, a, xattrs)
 }
