@@ -105,7 +105,7 @@ func (f *patched) fill(fd int, inside func(step func() error) error) error {
 				return err
 			}
 			show := min(f.m.limit, size)
-			end := min(off+max(4<<20, int64(1)<<f.m.shift), show)
+			end := min(off+max(pieceFirst, int64(1)<<f.m.shift), show)
 			for more = end < show; off < end; {
 				own, n := f.m.run(off, end-off)
 				if !own {

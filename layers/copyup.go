@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -274,16 +275,14 @@ func prepareFile(p place, s *source) error {
 }
 
 // copyData copies a file's extents, leaving holes, by the host's own means where it can. Every step that writes runs
-// inside guard, unless that is nil.
+// inside guard, unless that is nil, and is short then.
 func copyData(dst int, src content, size int64, guard func(step func() error) error) error {
 	if size == 0 {
 		return nil
 	}
-	piece := int64(1 << 30)
-	if guard == nil {
+	alone := guard == nil
+	if alone {
 		guard = func(step func() error) error { return step() }
-	} else {
-		piece = 4 << 20
 	}
 	cloned := false
 	host, onHost := src.(hostFile)
@@ -291,7 +290,7 @@ func copyData(dst int, src content, size int64, guard func(step func() error) er
 		if err := unix.Ftruncate(dst, size); err != nil {
 			return err
 		}
-		cloned = onHost && unix.IoctlFileClone(dst, host.d.fd) == nil
+		cloned = onHost && alone && unix.IoctlFileClone(dst, host.d.fd) == nil
 		return nil
 	})
 	if err != nil || cloned {
@@ -302,13 +301,17 @@ func copyData(dst int, src content, size int64, guard func(step func() error) er
 		return err
 	}
 	var buf []byte
+	var p pace
+	if alone {
+		p.size = pieceMost
+	}
 	for _, e := range extents {
 		off, end := e.Off, min(e.Off+e.Len, size)
 		for onHost && off < end {
-			k := 0
+			k, piece, start := 0, p.next(off, end-off), time.Now()
 			err := guard(func() (err error) {
 				in, out := off, off
-				k, err = unix.CopyFileRange(host.d.fd, &in, dst, &out, int(min(end-off, piece)), 0)
+				k, err = copyFileRange(host.d.fd, &in, dst, &out, int(piece))
 				return err
 			})
 			if errors.Is(err, errSealed) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
@@ -318,7 +321,9 @@ func copyData(dst int, src content, size int64, guard func(step func() error) er
 				onHost = false // the host cannot: by hand
 				break
 			}
-			off += int64(k)
+			if off += int64(k); !alone {
+				p.took(int64(k), time.Since(start))
+			}
 		}
 		for off < end {
 			if buf == nil {

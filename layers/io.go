@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -192,9 +193,25 @@ func unprivileged(p place, c Caller) error {
 	return dropXattr(p, "security.capability")
 }
 
-// Fallocate is fallocate(2).
+// Fallocate is fallocate(2). A long range is changed in pieces; the size, if it changes, does so with the last one.
 func (o *Overlay) Fallocate(id NodeID, mode uint32, off, length int64) error {
-	return o.writable(id, movesData(mode), func(t target) error { return t.fallocate(mode, off, length) })
+	if whole := movesData(mode); whole || off < 0 || length <= pieceFirst || off+length < 0 {
+		return o.writable(id, whole, func(t target) error { return t.fallocate(mode, off, length) })
+	}
+	var p pace
+	for length > 0 {
+		n, m := p.next(off, length), mode
+		if n < length {
+			m |= unix.FALLOC_FL_KEEP_SIZE
+		}
+		start := time.Now()
+		if err := o.writable(id, false, func(t target) error { return t.fallocate(m, off, n) }); err != nil {
+			return err
+		}
+		p.took(n, time.Since(start))
+		off, length = off+n, length-n
+	}
+	return nil
 }
 
 // Seek is lseek(2) for SEEK_DATA and SEEK_HOLE.
@@ -249,7 +266,7 @@ func seekExtents(extents []squashfs.Extent, size, off int64, whence int) (int64,
 	return min(off, size), nil
 }
 
-// CopyRange is copy_file_range(2).
+// CopyRange is copy_file_range(2). It copies in pieces; where one fails, those before it count.
 func (o *Overlay) CopyRange(src NodeID, srcOff int64, dst NodeID, dstOff, length int64) (int64, error) {
 	_, c, size, err := o.readable(src)
 	if err != nil {
@@ -259,32 +276,83 @@ func (o *Overlay) CopyRange(src NodeID, srcOff int64, dst NodeID, dstOff, length
 	if size >= 0 {
 		length = min(length, size-srcOff)
 	}
-	if length <= 0 {
-		return 0, nil
+	var p pace
+	r := rangeCopy{c: c, room: min(length, pieceFirst)}
+	for done := int64(0); ; {
+		n := p.next(dstOff+done, length-done)
+		if n <= 0 {
+			return done, nil
+		}
+		start := time.Now()
+		k, err := o.copyPiece(&r, srcOff+done, dst, dstOff+done, n)
+		p.took(k, time.Since(start))
+		done += k
+		if k == 0 || err != nil {
+			if done > 0 {
+				err = nil // who asks for the rest meets it again
+			}
+			return done, err
+		}
 	}
-	var done int64
+}
+
+// rangeCopy is one call of CopyRange.
+type rangeCopy struct {
+	c    content
+	room int64  // for buf
+	buf  []byte // made when the host does not copy by itself
+}
+
+// read reads the next piece, or some of it.
+func (r *rangeCopy) read(off, n int64) ([]byte, error) {
+	if r.buf == nil {
+		r.buf = make([]byte, r.room)
+	}
+	k, err := r.c.ReadAt(r.buf[:min(n, r.room)], off)
+	if k > 0 || errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return r.buf[:k], err
+}
+
+// copyPiece copies a piece, by the host's own means where it can.
+func (o *Overlay) copyPiece(r *rangeCopy, from int64, dst NodeID, to, n int64) (done int64, err error) {
+	f, host := r.c.(hostFile)
+	var data []byte
+	if !host { // what may take long to read is not read inside the gate
+		if data, err = r.read(from, n); err != nil {
+			return 0, err
+		}
+	}
 	err = o.writable(dst, false, func(t target) error {
-		if f, ok := c.(hostFile); ok && t.m == nil {
-			in, out := srcOff, dstOff
-			k, err := unix.CopyFileRange(f.d.fd, &in, t.d.fd, &out, int(min(length, 1<<30)), 0)
+		if host && t.m == nil {
+			in, out := from, to
+			k, err := copyFileRange(f.d.fd, &in, t.d.fd, &out, int(n))
 			if err == nil || !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
 				done = int64(k)
 				return err
 			}
 		}
-		buf := make([]byte, min(length, 1<<20))
-		k, err := c.ReadAt(buf, srcOff)
-		if k == 0 {
-			if errors.Is(err, io.EOF) {
-				return nil
+		if host {
+			if data, err = r.read(from, n); err != nil {
+				return err
 			}
-			return err
 		}
-		w, err := t.write(buf[:k], dstOff)
+		w, err := t.write(data, to)
 		done = int64(w)
 		return err
 	})
 	return done, err
+}
+
+// copyFileRange is copy_file_range(2), again when interrupted.
+func copyFileRange(in int, inOff *int64, out int, outOff *int64, n int) (int, error) {
+	for {
+		k, err := unix.CopyFileRange(in, inOff, out, outOff, n, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return k, err
+		}
+	}
 }
 
 // Fsync makes a file or directory durable. It also reaches what was written before a seal. It runs outside the gate.
