@@ -30,7 +30,7 @@ func (s *attics) add(a *attic, users int) {
 }
 
 // take makes n an orphan that stands on a. upper is the layer that was the upper. It gives the directories of the further names that
-// n had, each with the reference that the name held. tree is held for writing.
+// n had, each with the reference that the name held. tree is held.
 func (a *attic) take(o *Overlay, n *node, upper *layer) (parents []*node) {
 	o.nodes.mu.Lock()
 	for _, x := range n.aliases {
@@ -53,8 +53,16 @@ func (a *attic) take(o *Overlay, n *node, upper *layer) (parents []*node) {
 		o.nodes.setTop(n, top, n.below)
 	}
 	o.listings.drop(n)
-	o.attics.enter(n, a)
+	o.attics.join(n, a)
 	return parents
+}
+
+// join is enter for a node that a does not count yet.
+func (s *attics) join(n *node, a *attic) {
+	s.mu.Lock()
+	a.users++
+	s.mu.Unlock()
+	s.enter(n, a)
 }
 
 // enter notes that n stands on a, which counts it already.
@@ -77,6 +85,17 @@ func (a *attic) copyOf(l *layer) *layer {
 	c := &layer{lower: l.lower.acquire()}
 	a.layers = append(a.layers, c)
 	return c
+}
+
+// give gives up a use of an attic that no node has.
+func (s *attics) give(a *attic) {
+	s.mu.Lock()
+	a.users--
+	done := a.users == 0
+	s.mu.Unlock()
+	if done {
+		s.empty(a)
+	}
 }
 
 // leave notes that a node is gone.

@@ -111,6 +111,7 @@ func (o *Overlay) copyUp(n *node, data bool) error {
 func (o *Overlay) nextUp(n *node) (next, keep *node) {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
+	o.nodes.fresh(n)
 	next = n
 	if !n.dead {
 		for p := n.parent; p != nil && !o.inUpper(p); p = p.parent {
@@ -140,6 +141,7 @@ type source struct {
 func (o *Overlay) sourceOf(n *node, data bool) (*source, error) {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
+	o.nodes.fresh(n)
 	if o.inUpper(n) {
 		return nil, nil
 	}
@@ -377,6 +379,7 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (
 	defer o.gate.RUnlock()
 	o.tree.Lock()
 	defer o.tree.Unlock()
+	o.nodes.fresh(n)
 	if o.upper != s.upper || n.top != s.top || !slices.Equal(n.below, s.below) || n.parent != s.parent || n.name != s.name ||
 		n.dead != s.dead {
 		return false, nil

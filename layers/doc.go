@@ -25,7 +25,9 @@
 //
 // Rollback swaps upper and stack under the nodes. What loses its place is an orphan: dead, not pinned, its parts in layers that an
 // attic keeps until the last orphan is forgotten. A free node lies in no layer of the stack, so nobody else sees what is
-// written to it, and no look-up finds it.
+// written to it, and no look-up finds it. Behind the gate only the stacks and the root are swapped: all other nodes are of an epoch that is
+// over then, and what becomes of one is found out when it is next used, its parents first, or when Rollback comes to it. Nothing of one
+// that is behind is looked at before.
 //
 // Restack puts an image in the place of the row of layers that it was merged from, so that a tree which stays mounted does not get ever
 // deeper. Nodes stay what they are; their parts in the row become those that a look-up finds in its place.
@@ -99,9 +101,10 @@
 //
 // # Lock order
 //
-//	restacking (Restack)
+//	restacking (Restack, Rollback)
 //	└─ gate (read: every mutation; write: Seal, Rollback, Restack, Pause)
 //	   └─ tree (read: look-ups and everything by name; write: changes of names and parts)
+//	      ├─ rollback.mu  what becomes of the nodes that a rollback has left behind; it looks at layers
 //	      ├─ table.mu     node table, reference counts, aliases
 //	      ├─ listings.mu  cached directory listings
 //	      ├─ fdCache.mu, reaper.mu   descriptors

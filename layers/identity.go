@@ -119,8 +119,12 @@ func (a *Attr) typ() uint32 { return a.Mode & unix.S_IFMT }
 // lockFor locks the table and gives the live node of what was met, or nil. Overlay.tree is held.
 func (t *table) lockFor(s sighting) *node {
 	var asked map[*node]bool
+	if isDir(s.attr.Mode) {
+		t.freshAt(s.dir, s.name)
+	}
 	for {
 		t.mu.Lock()
+		t.freshLocked(s.dir, s.name, s.top.ino, layerInode{s.top.layer, s.top.id()})
 		n := t.findLocked(s, asked)
 		if n == nil || n.judge(s) == same || asked[n] {
 			return n

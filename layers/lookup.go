@@ -74,10 +74,11 @@ func (o *Overlay) revive(lost ...*node) {
 
 // reviveLocked is revive with tree held for writing.
 func (o *Overlay) reviveLocked(n *node) {
+	t := &o.nodes
+	t.fresh(n)
 	if !n.dead || n.free {
 		return
 	}
-	t := &o.nodes
 	t.mu.Lock()
 	names := n.aliases
 	t.mu.Unlock()

@@ -18,6 +18,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 		return false, nil
 	}
 	o.tree.Lock()
+	o.nodes.fresh(n)
 	if !o.inUpper(n) {
 		o.tree.Unlock()
 		return false, nil
@@ -61,6 +62,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 		o.gate.RLock()
 		defer o.gate.RUnlock()
 		o.tree.RLock()
+		o.nodes.fresh(n)
 		ok := n.top == top && o.inUpper(n)
 		o.tree.RUnlock()
 		if !ok {
@@ -82,6 +84,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 		defer o.gate.RUnlock()
 		o.tree.Lock()
 		defer o.tree.Unlock()
+		o.nodes.fresh(n)
 		if sealed = n.top != top || !o.inUpper(n); !sealed {
 			return true, o.completed(n, c)
 		}

@@ -40,6 +40,7 @@ type node struct {
 	lookups uint64  // references that the kernel holds
 	kids    int     // nodes whose parent or alias is this, and calls in progress
 	aliases []alias // names of a hard-linked file beside the primary one
+	epoch   uint32  // table.epoch when n was last made true; fields of one that is behind belong to rollback.settle
 }
 
 // alias is a further name of a node.
@@ -56,7 +57,10 @@ type table struct {
 	next uint64           // for ids of nodes whose inode number is taken; guarded by mu
 	odd  oddNodes         // those nodes; guarded by mu
 
-	watching bool    // Restack wants to know of nodes that get other parts; guarded by mu
+	epoch    uint32                   // counts rollbacks; guarded by mu
+	rollback atomic.Pointer[rollback] // the last one, while nodes may be of the epoch before
+
+	watching bool    // Restack or Rollback wants to know of nodes that get other parts; guarded by mu
 	noted    []*node // those since watch; guarded by mu
 }
 
@@ -77,6 +81,15 @@ func (t *table) watched() []*node {
 	return list
 }
 
+// noteAnew gives the nodes that have got parts, or a place, since watch or the last call.
+func (t *table) noteAnew() []*node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := t.noted
+	t.noted = nil
+	return list
+}
+
 // noteLocked notes that n has got parts. mu is held.
 func (t *table) noteLocked(n *node) {
 	if t.watching {
@@ -84,13 +97,17 @@ func (t *table) noteLocked(n *node) {
 	}
 }
 
-// get gives the node of an id the kernel knows; ESTALE for one it cannot know.
+// get gives the node of an id the kernel knows; ESTALE for one it cannot know. tree is held.
 func (t *table) get(id NodeID) (*node, error) {
 	t.mu.Lock()
 	n := t.m[id]
+	behind := t.behindLocked(n)
 	t.mu.Unlock()
 	if n == nil {
 		return nil, unix.ESTALE
+	}
+	if behind {
+		t.fresh(n)
 	}
 	return n, nil
 }
@@ -121,6 +138,7 @@ func (t *table) enter(p *node, name string, h hit) *node {
 func (t *table) again(p *node, name string, l *layer, ino uint64) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.freshLocked(p, name, ino, layerInode{})
 	n := t.m[NodeID(ino)]
 	if n == nil || !n.at(p, name, l, ino) {
 		if n = t.odd.names[alias{p, name}]; n == nil || !n.at(p, name, l, ino) {
@@ -141,6 +159,7 @@ func (t *table) addLocked(n *node) {
 		n.id = t.oddLocked()
 		t.showLocked(n)
 	}
+	n.epoch = t.epoch
 	t.m[n.id] = n
 	t.peak = max(t.peak, len(t.m))
 	t.noteLocked(n)

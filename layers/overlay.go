@@ -38,7 +38,7 @@ type Overlay struct {
 	upper *upper   // nil: read-only; guarded by tree
 	root  *node    // immutable
 
-	restacking sync.Mutex // held by the one call of Restack
+	restacking sync.Mutex // held by the one call of Restack or Rollback
 
 	nodes    table
 	listings listings
@@ -176,7 +176,15 @@ func (o *Overlay) Close() error {
 func (o *Overlay) Forget(id NodeID, n uint64) {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
-	if nd, err := o.nodes.get(id); err == nil && id != RootNode {
+	o.forget(id, n)
+}
+
+// forget is Forget with tree held.
+func (o *Overlay) forget(id NodeID, n uint64) {
+	o.nodes.mu.Lock()
+	nd := o.nodes.m[id]
+	o.nodes.mu.Unlock()
+	if nd != nil && id != RootNode {
 		o.discard(o.nodes.drop(nd, n, 0))
 	}
 }
@@ -197,9 +205,7 @@ func (o *Overlay) ForgetAll(list []Forgotten) {
 		list = list[len(some):]
 		o.tree.RLock()
 		for _, f := range some {
-			if nd, err := o.nodes.get(f.Node); err == nil && f.Node != RootNode {
-				o.discard(o.nodes.drop(nd, f.N, 0))
-			}
+			o.forget(f.Node, f.N)
 		}
 		o.tree.RUnlock()
 	}

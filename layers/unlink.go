@@ -44,6 +44,7 @@ func (o *Overlay) remove(parent NodeID, name string, fn func(p *node, h hit) err
 		if p.dead {
 			return unix.ENOENT
 		}
+		o.nodes.freshAt(p, name)
 		h, err := o.search(p, 0, name)
 		if err != nil {
 			return o.report(err, p.top, name)
@@ -194,6 +195,7 @@ func (t *table) moveLocked(n, p *node, name string) {
 	}
 	n.parent, n.name = p, name
 	t.showLocked(n)
+	t.noteLocked(n)
 }
 
 // isEmpty tells whether a directory with these parts shows no names.

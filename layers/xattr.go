@@ -183,5 +183,6 @@ func (o *Overlay) report(err error, at *obj, name string) error {
 func (o *Overlay) reportNode(err error, n *node) error {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
+	o.nodes.fresh(n)
 	return o.report(err, n.top, "")
 }

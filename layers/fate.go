@@ -1,0 +1,370 @@
+package layers
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// A rollback makes all nodes those of an epoch that is over, in no time. What becomes of one, its fate, follows from that of its
+// parents and from the two trees, neither of which changes any more: the old one has no upper, and of the new one only what the new upper
+// has does, which was empty. So it does not matter when it is found out, as long as nobody sees a node before that.
+
+// rollback is one call of Rollback, and what it leaves to be done to the nodes.
+type rollback struct {
+	o    *Overlay
+	next *upper
+
+	// Immutable once the gate is open.
+	epoch    uint32            // that it has begun
+	old      *upper            // the upper before
+	was      []*layer          // the stack before
+	stack    []*layer          // the stack that it has made, next on top
+	fresh    []*layer          // of stack, what the old one has not
+	replaced map[*layer]*lower // of both stacks, what is there in another form now
+	removed  map[*layer]bool   // of was, what stack has not
+	attic    *attic
+	nodes    []*node          // all there were
+	index    map[dirKey]*node // the directories among them
+
+	mu    sync.Mutex
+	fates map[*node]*fate // of directories; guarded by mu
+	stays map[dirKey]bool // directories that stay in one that changes; guarded by mu
+	stale Stale           // guarded by mu
+}
+
+// dirKey is a directory by its place.
+type dirKey struct {
+	parent *node
+	name   string
+}
+
+// fate is what becomes of a directory. It is guarded by rollback.mu.
+type fate struct {
+	dead    bool
+	same    bool // with all that is below it
+	changed []*obj
+	parts   []*obj          // in the new tree, as it was made
+	names   map[string]bool // that may have changed, of those that changed has; nil: not listed yet
+	all     bool            // any name may have changed
+}
+
+// surveyRounds is how often the nodes that have changed during a survey are looked at before the gate is closed for the rest of them.
+const surveyRounds = 5
+
+// survey lists the nodes, and the directories among them by their places. Those that come or move until the gate is closed the
+// table notes.
+func (r *rollback) survey() {
+	o := r.o
+	all := o.nodes.watch()
+	for range surveyRounds {
+		for rest := all; len(rest) > 0; {
+			some := rest[:min(lookAtOnce, len(rest))]
+			rest = rest[len(some):]
+			o.tree.RLock()
+			r.enlist(some)
+			o.tree.RUnlock()
+		}
+		if len(all) < lookAtOnce {
+			return
+		}
+		all = o.nodes.noteAnew()
+	}
+}
+
+// enlist notes nodes. tree is held.
+func (r *rollback) enlist(nodes []*node) {
+	r.nodes = append(r.nodes, nodes...)
+	for _, n := range nodes {
+		if isDir(n.typ) && !n.dead && n.parent != nil {
+			r.index[dirKey{n.parent, n.name}] = n
+		}
+	}
+}
+
+// begin makes all nodes those of an epoch that is over. tree is held for writing.
+func (t *table) begin(r *rollback) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.epoch++
+	r.epoch = t.epoch
+	t.rollback.Store(r)
+}
+
+// fresh has a node be what the last rollback makes of it. tree is held.
+func (t *table) fresh(n *node) {
+	if r := t.rollback.Load(); r != nil {
+		r.settle(n)
+	}
+}
+
+// freshAt is fresh for a directory by its place, if it is known.
+func (t *table) freshAt(p *node, name string) {
+	if r := t.rollback.Load(); r != nil {
+		if n := r.index[dirKey{p, name}]; n != nil {
+			r.settle(n)
+		}
+	}
+}
+
+// freshLocked is fresh for the nodes that a look-up's inode may be found to be. mu is held, but given up for a moment where there is
+// one that is behind; tree is held.
+func (t *table) freshLocked(p *node, name string, ino uint64, id layerInode) {
+	r := t.rollback.Load()
+	if r == nil {
+		return
+	}
+	for again := true; again; {
+		again = false
+		for _, n := range []*node{t.m[NodeID(ino)], t.odd.names[alias{p, name}], t.odd.inodes[id], t.odd.numbers[ino]} {
+			if t.behindLocked(n) {
+				t.mu.Unlock()
+				r.settle(n)
+				t.mu.Lock()
+				again = true
+				break
+			}
+		}
+	}
+}
+
+// behindLocked tells whether n is of an epoch that is over. mu is held.
+func (t *table) behindLocked(n *node) bool { return n != nil && n.epoch != t.epoch }
+
+// settle finds out and makes true what becomes of n, unless it is forgotten. tree is held.
+func (r *rollback) settle(n *node) {
+	t := &r.o.nodes
+	t.mu.Lock()
+	if !t.behindLocked(n) || t.m[n.id] != n {
+		t.mu.Unlock()
+		return
+	}
+	n.kids++ // keeps it
+	t.mu.Unlock()
+	r.mu.Lock()
+	lost := r.settleLocked(n, nil)
+	r.mu.Unlock()
+	r.o.discard(t.drop(n, 0, 1))
+	for _, p := range lost {
+		r.o.discard(t.drop(p, 0, 1))
+	}
+}
+
+// settleLocked is settle with mu held. It appends directories to lost of which a reference is to be given back.
+func (r *rollback) settleLocked(n *node, lost []*node) []*node {
+	t := &r.o.nodes
+	t.mu.Lock()
+	if !t.behindLocked(n) {
+		t.mu.Unlock()
+		return lost
+	}
+	names := n.aliases
+	if n.parent != nil {
+		names = append([]alias{{n.parent, n.name}}, names...)
+	}
+	t.mu.Unlock()
+	for _, a := range names {
+		lost = r.settleLocked(a.parent, lost)
+	}
+	switch {
+	case isDir(n.typ) && !n.dead:
+		lost = r.dir(n, lost)
+	case r.touches(n), n.dead && n.pin == 0 && slices.Contains(r.stack, n.top.layer):
+		// The second kind was removed from above its layer, which shows it again now: as another node.
+		lost = r.orphan(n, lost)
+	case !n.dead:
+		lost = r.file(n, names, lost)
+	}
+	t.mu.Lock()
+	n.epoch = r.epoch
+	t.mu.Unlock()
+	return lost
+}
+
+// touches tells whether a part of n lies in a layer that is removed.
+func (r *rollback) touches(n *node) bool {
+	if r.removed[n.top.layer] && (n.pin == 0 || len(n.below) > 0) {
+		return true
+	}
+	return slices.ContainsFunc(n.below, func(p *obj) bool { return r.removed[p.layer] })
+}
+
+// root gives the root its new parts. The gate is closed.
+func (r *rollback) root(parts []*obj) {
+	n := r.o.root
+	was := n.parts()
+	r.move(n, hit{parts: parts}, was)
+	if f := r.fates[n]; f.same { // but for the upper's
+		r.o.nodes.moveDir(n, hit{parts: parts})
+	}
+	r.o.nodes.mu.Lock()
+	n.epoch = r.epoch
+	r.o.nodes.mu.Unlock()
+}
+
+// dir settles a directory.
+func (r *rollback) dir(n *node, lost []*node) []*node {
+	up := r.fates[n.parent]
+	switch {
+	case up == nil || up.dead:
+	case up.same || !r.mayDiffer(up, n.name):
+		r.fates[n] = &fate{same: true}
+		return lost
+	default:
+		h, err := r.find(up, n.name)
+		if err == nil && isDir(h.attr.Mode) {
+			r.stays[dirKey{n.parent, n.name}] = true
+			r.move(n, h, n.parts())
+			return lost
+		}
+	}
+	r.fates[n] = &fate{dead: true}
+	return r.orphan(n, lost)
+}
+
+// move gives a directory the parts that the new tree has at its place.
+func (r *rollback) move(n *node, h hit, was []*obj) {
+	gone, come := compareParts(was, h.parts)
+	come = slices.DeleteFunc(come, func(p *obj) bool { return p.layer == r.next.layer }) // empty
+	if len(gone) == 0 && len(come) == 0 {
+		r.fates[n] = &fate{same: true}
+		return
+	}
+	f := &fate{changed: slices.Concat(gone, come)}
+	f.parts = slices.DeleteFunc(slices.Clone(h.parts), func(p *obj) bool { return p.layer == r.next.layer })
+	r.fates[n] = f
+	r.stale.Dirs = append(r.stale.Dirs, n.id)
+	r.o.listings.drop(n)
+	r.o.nodes.moveDir(n, h)
+}
+
+// mayDiffer tells whether a name may lead elsewhere in the new tree.
+func (r *rollback) mayDiffer(f *fate, name string) bool {
+	if f.names == nil {
+		f.names = map[string]bool{}
+		for _, part := range f.changed {
+			if err := eachRawName(part, func(name string) { f.names[name] = true }); err != nil {
+				_ = r.o.report(err, part, "") // whoever uses the directory gets the error
+				f.all = true
+			}
+		}
+	}
+	return f.all || f.names[name]
+}
+
+// find looks a name up in the new tree, as it was made.
+func (r *rollback) find(f *fate, name string) (hit, error) {
+	if len(f.parts) == 0 {
+		return hit{}, unix.ENOENT
+	}
+	h, err := r.o.search(&node{top: f.parts[0], below: f.parts[1:]}, 0, name)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		err = r.o.report(err, f.parts[0], name)
+	}
+	return h, err
+}
+
+// file settles a file whose own parts all stay, but whose names may not.
+func (r *rollback) file(n *node, names []alias, lost []*node) []*node {
+	var gone []alias
+	for _, a := range names {
+		if !r.keepsName(n, a) {
+			gone = append(gone, a)
+		}
+	}
+	if len(gone) == len(names) {
+		return r.orphan(n, lost)
+	}
+	for _, a := range gone {
+		lost = append(lost, r.o.nodes.loseName(n, a))
+	}
+	return lost
+}
+
+// keepsName tells whether a name still leads to the file.
+func (r *rollback) keepsName(n *node, a alias) bool {
+	f := r.fates[a.parent]
+	if f == nil || f.dead {
+		return false
+	}
+	if f.same || !r.mayDiffer(f, a.name) {
+		return true
+	}
+	h, err := r.find(f, a.name)
+	if err != nil {
+		return false
+	}
+	gone, come := compareParts(n.parts(), h.parts)
+	return len(gone) == 0 && len(come) == 0
+}
+
+// orphan takes a node's place away.
+func (r *rollback) orphan(n *node, lost []*node) []*node {
+	if n.parent != nil {
+		r.stale.Orphans = append(r.stale.Orphans, Orphan{StaleEntry{n.parent.id, n.name}, n.id})
+	}
+	return append(lost, r.attic.take(r.o, n, r.old.layer)...)
+}
+
+// settleAtOnce is how many nodes are settled before others get their turn.
+const settleAtOnce = 64
+
+// finish settles all nodes and tells what the kernel must be told.
+func (r *rollback) finish() {
+	o := r.o
+	for rest := r.nodes; len(rest) > 0; {
+		some := rest[:min(settleAtOnce, len(rest))]
+		rest = rest[len(some):]
+		o.tree.RLock()
+		for _, n := range some {
+			r.settle(n)
+		}
+		o.tree.RUnlock()
+	}
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	r.mu.Lock()
+	for n, f := range r.fates {
+		if len(f.changed) == 0 {
+			continue
+		}
+		r.mayDiffer(f, "")
+		for name := range f.names {
+			if !r.stays[dirKey{n, name}] {
+				r.stale.Entries = append(r.stale.Entries, StaleEntry{n.id, name})
+			}
+		}
+	}
+	r.mu.Unlock()
+	o.nodes.rollback.Store(nil)
+	o.attics.give(r.attic)
+}
+
+// moveDir gives a directory other parts, which may be those of another inode. tree is held.
+func (t *table) moveDir(n *node, h hit) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n.top, n.below = h.parts[0], h.parts[1:]
+	if n.id != RootNode {
+		n.ino = n.top.ino
+	}
+	n.bare.Store(h.found.bare)
+	t.showLocked(n)
+}
+
+// loseName takes a name away from a file that has another. It gives the directory, with the reference that the name held.
+func (t *table) loseName(n *node, a alias) *node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a.parent.kids++
+	if t.unaliasLocked(n, a.parent, a.name) {
+		return a.parent
+	}
+	to := n.aliases[0]
+	n.aliases = n.aliases[1:]
+	to.parent.kids-- // moveLocked counts it again
+	t.moveLocked(n, to.parent, to.name)
+	return a.parent
+}
