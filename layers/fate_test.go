@@ -5,6 +5,8 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,5 +109,55 @@ func atOnceRound(t *testing.T, seed uint64) {
 		if i < 5 {
 			t.Errorf("%.300s", d)
 		}
+	}
+}
+
+// TestConcurrentRollback lets several actors work on an overlay that goes back again and again. At the end it is the same after a
+// restart, and nothing is left in memory.
+func TestConcurrentRollback(t *testing.T) {
+	seed := testseed.Of(t)
+	rng := rand.New(rand.NewPCG(seed, 7))
+	r := newRig(t, randomLower(t, rng, true), randomLower(t, rng, true))
+	owned := map[Lower]bool{}
+	r.closeOthers(owned)
+	points := []frozen{{lowers: r.lowers}}
+	for _, l := range r.lowers {
+		owned[l] = true
+	}
+	var wg sync.WaitGroup
+	var done atomic.Bool
+	for actor := range 3 {
+		rng := rand.New(rand.NewPCG(seed, uint64(actor)))
+		wg.Go(func() {
+			for !done.Load() {
+				s := randomStep(rng)
+				if s.kind == "list" {
+					continue // the rig reports its errors
+				}
+				if got := r.do(s); got == "EIO " || got == "EXDEV " {
+					t.Errorf("%s: %s", s, got)
+				}
+			}
+		})
+	}
+	released, rollbacks := 0, 12
+	for range rollbacks {
+		if rng.IntN(3) > 0 {
+			owned[r.seal()] = true
+			points = append(points, frozen{lowers: r.lowers})
+		}
+		time.Sleep(time.Duration(rng.IntN(5)) * time.Millisecond)
+		r.back(points[rng.IntN(len(points))], &released)
+	}
+	done.Store(true)
+	wg.Wait()
+	r.wantNodes(1)
+	if released != rollbacks {
+		t.Errorf("%d of %d attics were given up", released, rollbacks)
+	}
+	before := r.walk()
+	r.reopen()
+	if d := treewalk.Diff(before, r.walk(), treewalk.Options{Ino: true}); len(d) > 0 {
+		t.Error("restart:", d[0])
 	}
 }
