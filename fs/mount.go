@@ -157,6 +157,7 @@ func protocolOptions(opts Options, ring bool) *fuse.MountOptions {
 		EnableSymlinkCaching:     true,
 		ExplicitDataCacheControl: true,
 		EnableAcl:                true,
+		IDMappedMount:            true,
 		Debug:                    opts.Debug,
 		Logger:                   slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 		PanicHandler:             panicHandler(opts.Logger),

@@ -281,7 +281,11 @@ func stranger() {
 			_, _ = io.ReadFull(f, b) // shorter ones are written longer
 			_ = f.Close()            // read only
 		}
-		err := strangerOps[o.Op](o.Path, o.Aux, b)
+		op := strangerOps[o.Op]
+		if op == nil {
+			op = mappedOps[o.Op]
+		}
+		err := op(o.Path, o.Aux, b)
 		var errno syscall.Errno
 		if err != nil && !errors.As(err, &errno) {
 			panic(err)

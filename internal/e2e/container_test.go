@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // container runs argv with podman and crun in a container whose root file system is a directory. Nothing is pulled and nothing of the
@@ -54,6 +56,40 @@ func TestContainerUsesWorkspace(t *testing.T) {
 	require.Equal(t, "from the host\n", r.out)
 	require.Equal(t, []string{"A d", "A d/listing", "D file", "A made"}, strings.Split(h.ok("diff", "ws"), "\n"))
 	require.Equal(t, "from inside\n", shell(t, soon, h.path("ws"), `cat made`))
+}
+
+// TestContainerMapsUsers gives a workspace, id-mapped, to a container whose root is a user without rights on the host: owners are
+// right on both sides.
+func TestContainerMapsUsers(t *testing.T) {
+	var system unix.Utsname
+	require.NoError(t, unix.Uname(&system))
+	var major, minor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(system.Release[:]), "%d.%d", &major, &minor); err != nil || major < 6 || major == 6 && minor < 12 {
+		t.Skip("the kernel does not id-map FUSE before Linux 6.12")
+	}
+	for _, transport := range []string{"dev", "auto"} {
+		t.Run(transport, func(t *testing.T) {
+			h := newHome(t)
+			root := containerRoot(t, h)
+			for dir := root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+				require.NoError(t, os.Chmod(dir, 0o755)) // for who is nobody on the host
+			}
+			h.write("src/file", "from the host\n")
+			shell(t, soon, h.path("src"), `chown 33:34 file && chmod 666 file`)
+			shell(t, soon, root, `mkdir -p etc run; touch etc/hosts etc/hostname etc/resolv.conf run/.containerenv; chown -hR 100000:100000 .`)
+			h.ok("create", "ws", "--from", h.path("src"))
+			h.ok("mount", "ws", h.path("ws"), "--transport", transport)
+			options := []string{"--uidmap", "0:100000:65536", "--gidmap", "0:100000:65536", "-v", h.path("ws") + ":/work:idmap"}
+			r := container(t, h, root, options, "/bin/sh", "-ec", `
+				ls -ln /work/file | { read -r mode links owner group rest; echo $owner $group; }
+				echo inside >> /work/file
+				mkdir /work/d; echo made > /work/d/made`)
+			require.Zero(t, r.code, r.err)
+			require.Equal(t, "33 34\n", r.out)
+			require.Equal(t, "33 34 666\n0 0 755\n0 0 644\n", shell(t, soon, h.path("ws"), `stat -c '%u %g %a' file d d/made`))
+			require.Equal(t, "from the host\ninside\n", shell(t, soon, h.path("ws"), `cat file`))
+		})
+	}
 }
 
 // TestInsideContainer runs snapfs itself in a container that has the FUSE device, as a command that starts its daemon and as
