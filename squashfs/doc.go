@@ -37,7 +37,7 @@
 // Damage is an error of class [ErrCorrupt], a [CorruptError] with its place wherever one is known; other errors
 // are the reader's own and are not remembered. What one image costs:
 //
-//   - its cache, and a stored and an unpacked block for each goroutine that reads;
+//   - its cache, and an unpacked block for each goroutine that reads; those for stored blocks are shared by all images;
 //   - the id table, 256 KiB at most, and arrays of table places, which lie in the image as they are;
 //   - for an inode: a symlink's target of 64 KiB at most, the index of a directory (65,535 names at most) once it is
 //     needed, and 32 bytes for each 256 blocks of a file that have been passed;

@@ -2,7 +2,6 @@ package squashfs
 
 import (
 	"io"
-	"sync"
 	"sync/atomic"
 )
 
@@ -14,13 +13,12 @@ type Options struct {
 
 // Image reads one squashfs image; safe for concurrent use.
 type Image struct {
-	r       io.ReaderAt
-	size    int64 // of r
-	sb      superblock
-	id      uint64 // tells images apart in a shared cache
-	cache   *Cache
-	unpack  decompressor
-	scratch *sync.Pool // of *[]byte for one stored block
+	r      io.ReaderAt
+	size   int64 // of r
+	sb     superblock
+	id     uint64 // tells images apart in a shared cache
+	cache  *Cache
+	unpack decompressor
 
 	inodes    region
 	dirs      region
@@ -78,7 +76,6 @@ func Open(r io.ReaderAt, size int64, opts Options) (*Image, error) {
 	if err := im.place(); err != nil {
 		return nil, err
 	}
-	im.scratch = newScratch(im.sb.blockSize)
 	if im.cache == nil {
 		im.cache = NewCache(opts.CacheBytes)
 	}

@@ -2,14 +2,26 @@ package squashfs
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"sync"
 )
 
-// newScratch makes the pool of buffers for stored blocks, data or metadata.
-func newScratch(blockSize uint32) *sync.Pool {
-	n := max(int(blockSize), 2+metadataSize)
-	return &sync.Pool{New: func() any { b := make([]byte, n); return &b }}
+// scratches are the buffers for stored blocks, data or metadata, of all images, by the logarithm of their size. A pool for each image
+// would keep a buffer for each that was opened lately, which raises the size at which the garbage collector begins, so that more
+// are opened until then, and so on without an end.
+var scratches [25]sync.Pool // of *[]byte
+
+// takeScratch gives a buffer of n bytes or more, n being at most a block with its header; the caller puts it back.
+func takeScratch(n int) *[]byte {
+	class := bits.Len(uint(n - 1))
+	if buf, ok := scratches[class].Get().(*[]byte); ok {
+		return buf
+	}
+	buf := make([]byte, 1<<class)
+	return &buf
 }
+
+func putScratch(buf *[]byte) { scratches[bits.Len(uint(len(*buf)-1))].Put(buf) }
 
 // metadataBlock gives the unpacked metadata block at off of a region that ends at end, and where the next one begins.
 // The bytes belong to the cache and must not be changed.
@@ -33,8 +45,8 @@ func (im *Image) metadataBlock(off, end int64) (data []byte, next int64, err err
 
 // loadMetadata reads a metadata block: its header and what follows in one go.
 func (im *Image) loadMetadata(off int64) ([]byte, int64, error) {
-	buf := im.scratch.Get().(*[]byte)
-	defer im.scratch.Put(buf)
+	buf := takeScratch(2 + metadataSize)
+	defer putScratch(buf)
 	got := (*buf)[:min(2+metadataSize, int64(im.sb.bytesUsed)-off)]
 	if err := readFull(im.r, got, off); err != nil {
 		return nil, 0, err

@@ -119,7 +119,9 @@ func (p *spool) WriteTo(w io.Writer) (int64, error) {
 		return 0, err
 	}
 	// Without the wrappers io.Copy would look for other ways than by a buffer of this size.
-	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, spoolBuffer))
+	buf := takeScratch(spoolBuffer)
+	defer putScratch(buf)
+	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, *buf)
 	p.owner.left.Add(int64(len(p.chunks)) * spoolChunk)
 	p.chunks = nil
 	return n, err
