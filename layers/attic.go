@@ -82,7 +82,7 @@ func (a *attic) copyOf(l *layer) *layer {
 			return c
 		}
 	}
-	c := &layer{lower: l.lower.acquire()}
+	c := &layer{lower: l.lower.acquire(), share: l.share}
 	a.layers = append(a.layers, c)
 	return c
 }

@@ -46,6 +46,12 @@ func (o *Overlay) blocksOf(part *obj, n *node) (*blockMap, error) {
 	return m, err
 }
 
+func (t *blockTable) put(part *obj, m *blockMap) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.putLocked(part, m)
+}
+
 func (t *blockTable) putLocked(part *obj, m *blockMap) {
 	if t.m == nil {
 		t.m = map[*obj]*blockMap{}

@@ -64,7 +64,9 @@ func (o *Overlay) hostBlocks(n *node, a Attr) uint64 {
 
 // dropBlocks forgets the maps of a node that goes, and removes the side file of a file that is gone.
 func (o *Overlay) dropBlocks(n *node) {
-	if n.dead && n.pin > 0 {
+	if o.orphans.has(n) {
+		o.removeSide(n)
+	} else if n.dead && n.pin > 0 {
 		if a, err := (place{dirfd: int(n.pin) - 1}).stat(); err == nil && a.Nlink == 0 {
 			o.removeSide(n)
 		}

@@ -437,8 +437,34 @@ func (o *Overlay) placeUp(n *node, from place) error {
 	})
 }
 
-// commitOrphan pins the copy of a file that has no name any more.
+// commitOrphan keeps the copy of a file that has no name any more: by a descriptor, or in the orphan directory.
 func (o *Overlay) commitOrphan(n *node, from place, below []*obj, host uint64) (bool, error) {
+	old := n.top
+	if !o.mayPin() {
+		s := &o.orphans
+		var top *obj
+		err := s.open(o.upper, &o.share)
+		if err == nil {
+			top = s.part(n)
+			top.host = host
+			err = unix.Renameat(from.dirfd, from.name, s.root(), top.name)
+		}
+		if err == nil {
+			s.count.Add(1)
+			o.unpin(n)
+			n.free = true
+			top.ref.Store(notes)
+			if isDir(n.typ) {
+				below = nil
+			}
+			o.nodes.setTop(n, top, below)
+			descriptors.drop(old)
+			return true, nil
+		}
+		if !o.mustPin() {
+			return false, err
+		}
+	}
 	fd, err := openat(from.dirfd, from.name, unix.O_PATH, 0)
 	if err != nil {
 		return false, err
@@ -451,9 +477,8 @@ func (o *Overlay) commitOrphan(n *node, from place, below []*obj, host uint64) (
 		_ = unix.Close(fd) // O_PATH
 		return false, err
 	}
-	old := n.top
-	n.unpin()
-	n.setPin(fd)
+	o.unpin(n)
+	o.setPin(n, fd)
 	n.free = true
 	top := &obj{layer: o.upper.layer, parent: old.parent, name: old.name, ino: n.ino, host: host}
 	top.ref.Store(notes)

@@ -287,7 +287,7 @@ func (o *Overlay) Link(id, parent NodeID, name string) (Entry, error) {
 		if isDir(n.typ) {
 			return unix.EPERM
 		}
-		if n.dead && n.pin == 0 {
+		if n.dead && n.pin == 0 && !n.unnamed {
 			return unix.ENOENT
 		}
 		if !o.inUpper(n) {
@@ -358,8 +358,11 @@ func (o *Overlay) linked(n, p *node, name string) (Entry, error) {
 	if n.dead {
 		n.dead = false
 		o.nodes.moveLocked(n, p, name)
+		if o.orphans.has(n) {
+			o.unshelve(n)
+		}
 		n.top.parent, n.top.name = p.top, name
-		n.unpin()
+		o.unpin(n)
 		o.nodes.showLocked(n)
 	} else {
 		o.nodes.aliasLocked(n, p, name)

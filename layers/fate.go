@@ -185,7 +185,7 @@ func (r *rollback) settleLocked(n *node, lost []*node) []*node {
 
 // touches tells whether a part of n lies in a layer that is removed.
 func (r *rollback) touches(n *node) bool {
-	if r.removed[n.top.layer] && (n.pin == 0 || len(n.below) > 0) {
+	if r.removed[n.top.layer] && (n.pin == 0 || len(n.below) > 0) || r.o.orphans.has(n) && len(n.below) > 0 {
 		return true
 	}
 	return slices.ContainsFunc(n.below, func(p *obj) bool { return r.removed[p.layer] })

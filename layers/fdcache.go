@@ -1,7 +1,6 @@
 package layers
 
 import (
-	"container/list"
 	"errors"
 	"sync"
 
@@ -27,34 +26,59 @@ type descriptor struct {
 	fd    int
 	key   fdKey
 	cache *fdCache
-	refs  int           // users plus one while cached; guarded by cache.mu
-	elem  *list.Element // nil once it left the cache; guarded by cache.mu
-	row   row           // what is written through it
+	refs  int // users plus one while cached; guarded by cache.mu
+	row   row // what is written through it
+
+	in         *fdList     // nil once it left the cache; guarded by cache.mu
+	next, prev *descriptor // in it
 }
 
-// fdCache keeps the most recently used descriptors of directory layers open.
+// fdList is a list of descriptors, the newest first. The zero value is empty.
+type fdList struct {
+	root descriptor // next is the newest, prev the oldest; nil in a list that was never used
+	n    int
+}
+
+// push puts d, which is in no list, to the front.
+func (l *fdList) push(d *descriptor) {
+	if l.root.next == nil {
+		l.root.next, l.root.prev = &l.root, &l.root
+	}
+	d.prev, d.next = &l.root, l.root.next
+	d.prev.next, d.next.prev = d, d
+	d.in = l
+	l.n++
+}
+
+// oldest gives the last of a list that is not empty.
+func (l *fdList) oldest() *descriptor { return l.root.prev }
+
+// unlink takes d out of its list.
+func (d *descriptor) unlink() {
+	d.prev.next, d.next.prev = d.next, d.prev
+	d.in.n--
+	d.in, d.next, d.prev = nil, nil, nil
+}
+
+// fdCache keeps the most recently used descriptors of directory layers open. Half of it is divided among the overlays, for the newest
+// of each; the other half, and what of that is not used, is anybody's.
 type fdCache struct {
 	limit int
 
-	mu  sync.Mutex
-	m   map[fdKey]*descriptor // guarded by mu
-	lru *list.List            // of *descriptor, front newest; guarded by mu
+	mu     sync.Mutex
+	m      map[fdKey]*descriptor // guarded by mu
+	loose  fdList                // those that are not among the newest of their share; guarded by mu
+	shares map[*share]bool       // that have any of their newest here; guarded by mu
 }
 
 // descriptors is shared by all overlays, because the limit is one of the process.
 var descriptors = newFDCache(fdLimit())
 
 // fdLimit leaves most of the process's descriptors to others, and bounds the memory of the host's inodes that ours pin.
-func fdLimit() int {
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
-		return 256
-	}
-	return int(min(max(r.Cur/4, 64), 8192))
-}
+func fdLimit() int { return int(min(max(fileLimit()/4, 32), 8192)) }
 
 func newFDCache(limit int) *fdCache {
-	return &fdCache{limit: limit, m: map[fdKey]*descriptor{}, lru: list.New()}
+	return &fdCache{limit: limit, m: map[fdKey]*descriptor{}, shares: map[*share]bool{}}
 }
 
 // get returns the cached descriptor of key with a reference, or nil.
@@ -66,8 +90,49 @@ func (c *fdCache) get(key fdKey) *descriptor {
 		return nil
 	}
 	d.refs++
-	c.lru.MoveToFront(d.elem)
+	c.unlinkLocked(d)
+	c.enterLocked(d)
 	return d
+}
+
+// enterLocked makes d the newest of its share. mu is held.
+func (c *fdCache) enterLocked(d *descriptor) {
+	s := d.key.o.layer.of()
+	if s.cached.n == 0 {
+		c.shares[s] = true
+	}
+	s.cached.push(d)
+	for most := c.ownLocked(); s.cached.n > most; {
+		old := s.cached.oldest()
+		old.unlink()
+		c.loose.push(old)
+	}
+}
+
+// ownLocked is how many of the newest each overlay keeps. mu is held.
+func (c *fdCache) ownLocked() int { return max(c.limit/2/len(c.shares), 1) }
+
+// unlinkLocked takes d out of its list. mu is held.
+func (c *fdCache) unlinkLocked(d *descriptor) {
+	in := d.in
+	d.unlink()
+	if in != &c.loose && in.n == 0 {
+		delete(c.shares, d.key.o.layer.of())
+	}
+}
+
+// oldestLocked gives what is to go so that d may stay. mu is held.
+func (c *fdCache) oldestLocked(d *descriptor) *descriptor {
+	if c.loose.n > 0 {
+		return c.loose.oldest()
+	}
+	most := c.ownLocked()
+	for s := range c.shares {
+		if s.cached.n > most {
+			return s.cached.oldest() // there were fewer overlays when it took these
+		}
+	}
+	return d.in.oldest()
 }
 
 // put caches fd and returns it with a reference; if another came first, that one wins.
@@ -80,11 +145,11 @@ func (c *fdCache) put(key fdKey, fd int) *descriptor {
 		return d
 	}
 	d := &descriptor{fd: fd, key: key, cache: c, refs: 2}
-	d.elem = c.lru.PushFront(d)
 	c.m[key] = d
+	c.enterLocked(d)
 	var dead []int
-	for c.lru.Len() > c.limit {
-		dead = c.evictLocked(c.lru.Back().Value.(*descriptor), dead)
+	for len(c.m) > c.limit && d.in != nil {
+		dead = c.evictLocked(c.oldestLocked(d), dead)
 	}
 	c.mu.Unlock()
 	closeAll(dead)
@@ -93,8 +158,7 @@ func (c *fdCache) put(key fdKey, fd int) *descriptor {
 
 // evictLocked takes d out of the cache; its descriptor is appended to dead if nobody uses it. mu is held.
 func (c *fdCache) evictLocked(d *descriptor, dead []int) []int {
-	c.lru.Remove(d.elem)
-	d.elem = nil
+	c.unlinkLocked(d)
 	delete(c.m, d.key)
 	d.refs--
 	if d.refs == 0 {
@@ -158,12 +222,19 @@ func (c *fdCache) takeOut(match func(fdKey) bool) (dead []int) {
 	return dead
 }
 
-// shrink gives half of the cache back, for when the process has run out of descriptors.
+// shrink gives half of the cache back, for when the process has run out of descriptors: what is nobody's newest first.
 func (c *fdCache) shrink() {
 	c.mu.Lock()
 	var dead []int
-	for n := c.lru.Len() / 2; n > 0; n-- {
-		dead = c.evictLocked(c.lru.Back().Value.(*descriptor), dead)
+	n := (len(c.m) + 1) / 2
+	for ; n > 0 && c.loose.n > 0; n-- {
+		dead = c.evictLocked(c.loose.oldest(), dead)
+	}
+	for _, d := range c.m {
+		if n--; n < 0 {
+			break
+		}
+		dead = c.evictLocked(d, dead)
 	}
 	c.mu.Unlock()
 	closeAll(dead)
@@ -177,7 +248,7 @@ func openat(dirfd int, name string, flags int, mode uint32) (int, error) {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if errors.Is(err, unix.EMFILE) && !shrunk {
+		if noRoom(err) && !shrunk {
 			descriptors.shrink()
 			shrunk = true
 			continue

@@ -152,15 +152,21 @@ func (o *Overlay) groupOf(top *obj) ([]groupName, error) {
 	return group, nil
 }
 
-// findName looks for a name that a file without a known one still has in its layer, and tells whether it has it now.
-// The caller holds no lock.
-func (o *Overlay) findName(n *node, top *obj) bool {
+// namesOf lists a layer for the names of an inode, as linksOf gives them where the layer does not change. The caller holds no lock.
+func (o *Overlay) namesOf(top *obj) ([]link, error) {
 	var links []link
 	err := o.eachLink(top.layer, func(e rawEntry, it link) {
 		if e.ino == top.ino { // which may be another file's too: the look-up tells
 			links = append(links, it)
 		}
 	})
+	return links, err
+}
+
+// findName looks for a name that a file without a known one still has in its layer, and tells whether it has it now.
+// The caller holds no lock.
+func (o *Overlay) findName(n *node, top *obj) bool {
+	links, err := o.namesOf(top)
 	if err != nil {
 		return false // reported; the copy becomes an orphan
 	}

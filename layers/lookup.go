@@ -88,7 +88,7 @@ func (o *Overlay) reviveLocked(n *node) {
 			continue // gone again meanwhile
 		}
 		descriptors.drop(n.top)
-		n.unpin()
+		o.unpin(n)
 		n.dead = false
 		t.setTop(n, h.parts[0], h.parts[1:])
 		t.mu.Lock()

@@ -27,14 +27,16 @@ type node struct {
 	bare atomic.Bool
 
 	// Guarded by Overlay.tree.
-	ino    uint64 // as the topmost layer reports it; see number
-	parent *node  // of name; nil for the root
-	name   string
-	top    *obj
-	below  []*obj // merged directories: the further parts; metacopies: the parts down to the one with the data
-	dead   bool   // no known name leads here: removed, or made without one
-	pin    int32  // O_PATH descriptor of a dead inode of a directory layer plus one; 0 = none
-	free   bool   // the inode of a dead node is in no layer of the stack, so that it stays writable over a seal
+	ino     uint64 // as the topmost layer reports it; see number
+	parent  *node  // of name; nil for the root
+	name    string
+	top     *obj
+	below   []*obj // merged directories: the further parts; metacopies: the parts down to the one with the data
+	dead    bool   // no known name leads here: removed, or made without one
+	pin     int32  // O_PATH descriptor of a dead inode of a directory layer plus one; 0 = none
+	unnamed bool   // a file in the orphan directory that was made without a name, and may be given one
+	alone   bool   // a file whose further names were looked for in vain
+	free    bool   // the inode of a dead node is in no layer of the stack, so that it stays writable over a seal
 
 	// Guarded by table.mu.
 	lookups uint64  // references that the kernel holds
@@ -259,11 +261,8 @@ func (n *node) parts() []*obj {
 	return append([]*obj{n.top}, n.below...)
 }
 
-// keep pins n's inode, which is about to lose its last known name. tree is held for writing.
-func (n *node) keep() error {
-	if n.pin > 0 {
-		return nil
-	}
+// pin pins n's inode, which is about to lose its last known name. tree is held for writing.
+func (o *Overlay) pin(n *node) error {
 	p, h, err := n.place()
 	if err != nil {
 		return err
@@ -273,21 +272,21 @@ func (n *node) keep() error {
 	if err != nil {
 		return err
 	}
-	n.setPin(fd)
+	o.setPin(n, fd)
 	return nil
 }
 
 // setPin has n hold an open inode.
-func (n *node) setPin(fd int) {
+func (o *Overlay) setPin(n *node, fd int) {
 	n.pin = int32(fd) + 1
-	pins.Add(1)
+	o.share.hold(1)
 }
 
 // unpin gives the pinned inode up. Nothing refers to n, or n has a name again.
-func (n *node) unpin() {
+func (o *Overlay) unpin(n *node) {
 	if n.pin > 0 {
 		_ = unix.Close(int(n.pin) - 1) // O_PATH
-		pins.Add(-1)
+		o.share.hold(-1)
 		n.pin, n.free = 0, false
 	}
 }

@@ -12,6 +12,7 @@ import (
 // layer is one level of an overlay's stack.
 type layer struct {
 	lower *lower // guarded by Overlay.tree; Replace changes it
+	share *share // of the overlay; nil: see of. Immutable.
 }
 
 // obj is one layer's part in a node. Fields but ref change only while the layer is the upper, under Overlay.tree.

@@ -3,35 +3,24 @@ package layers
 import (
 	"errors"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// What is unlinked while the kernel still refers to it is pinned by a descriptor. Beyond maxPins of them it is linked
-// into the orphan directory, in the work directory, instead: slower, but without bound. New empties the work directory.
-
-// pins counts the pinned inodes of the process.
-var pins atomic.Int64
-
-// maxPins leaves half of the process's descriptors to others.
-var maxPins = sync.OnceValue(func() int64 {
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
-		return 256
-	}
-	return int64(min(r.Cur/2, 1<<20))
-})
+// What is unlinked while the kernel still refers to it is pinned by a descriptor. Beyond the overlay's share of them it is kept in the
+// orphan directory, in the work directory, instead: slower, but without bound. A file is linked into it; of a directory, which nobody
+// can put anything in any more, a copy of the attributes is made there. New empties the work directory.
 
 const orphanDir = "#orphans"
 
 // orphanage is the orphan directory of an overlay. It moves on with the work directory when the upper is sealed.
 type orphanage struct {
-	limit   int64        // of pins; 0: maxPins. Immutable.
+	limit   int64        // of pins of the process, for tests; 0: see mayPin. Immutable.
 	layer   *layer       // over the directory; nil: not made yet. Guarded by Overlay.tree.
-	pending *node        // linked in, but still at its place. Guarded by Overlay.tree, held for writing.
+	pending *node        // has a place in it, but is still at its own. Guarded by Overlay.tree, held for writing.
+	top     *obj         // pending's part in it; guarded as pending
 	count   atomic.Int64 // inodes in it
 }
 
@@ -41,24 +30,74 @@ func orphanName(n *node) string { return strconv.FormatUint(uint64(n.id), 16) }
 // keep makes sure that n's inode outlives the name it is about to lose, its last known one. The caller calls settle
 // when that has happened or failed. tree is held for writing.
 func (o *Overlay) keep(n *node) error {
-	if n.pin > 0 {
+	if n.pin > 0 || o.orphans.has(n) {
 		return nil
 	}
-	limit := o.orphans.limit
-	if limit == 0 {
-		limit = maxPins()
+	if !o.mayPin() {
+		switch err := o.shelve(n); {
+		case err == nil:
+			return nil
+		case errors.Is(err, errElsewhere) && !n.alone:
+			return o.needName(n)
+		case !o.mustPin():
+			if errors.Is(err, errElsewhere) {
+				err = unix.EMFILE
+			}
+			return err
+		}
 	}
-	if pins.Load() >= limit && !isDir(n.typ) && len(n.below) == 0 && o.shelve(n) == nil {
+	err := o.pin(n)
+	if noRoom(err) && o.shelve(n) == nil {
 		return nil
 	}
-	return n.keep()
+	return err
 }
 
 // errElsewhere says that an inode has names that nobody has looked at.
 var errElsewhere = errors.New("has another name")
 
-// shelve links n's inode into the orphan directory.
+// open makes the orphan directory. tree is held for writing.
+func (s *orphanage) open(u *upper, of *share) error {
+	if s.layer != nil {
+		return nil
+	}
+	if err := unix.Mkdirat(u.work, orphanDir, 0o700); err != nil {
+		return err
+	}
+	fd, err := openat(u.work, orphanDir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	s.layer = &layer{lower: newLower("", &dirStore{root: fd, side: u.store.side}), share: of}
+	return nil
+}
+
+// part gives n's part in the orphan directory.
+func (s *orphanage) part(n *node) *obj {
+	return &obj{layer: s.layer, parent: rootObj(s.layer), name: orphanName(n), ino: n.ino}
+}
+
+// shelve gives n's inode, or a copy of it if it is a directory, a place in the orphan directory.
 func (o *Overlay) shelve(n *node) error {
+	s := &o.orphans
+	if err := s.open(o.upper, &o.share); err != nil {
+		return err
+	}
+	top := s.part(n)
+	if isDir(n.typ) {
+		if err := o.copyDir(n, top); err != nil {
+			return err
+		}
+	} else if err := o.linkOrphan(n, top); err != nil {
+		return err
+	}
+	s.pending, s.top = n, top
+	s.count.Add(1)
+	return nil
+}
+
+// linkOrphan links a file into the orphan directory.
+func (o *Overlay) linkOrphan(n *node, top *obj) error {
 	p, h, err := n.place()
 	if err != nil {
 		return err
@@ -71,57 +110,99 @@ func (o *Overlay) shelve(n *node) error {
 	if a.Nlink > 1 {
 		return errElsewhere
 	}
-	if o.orphans.layer == nil {
-		if err := unix.Mkdirat(o.upper.work, orphanDir, 0o700); err != nil {
+	var m *blockMap
+	if isReg(n.typ) && len(n.below) > 0 {
+		if m, err = o.blocksOf(n.top, n); err != nil {
 			return err
 		}
-		fd, err := openat(o.upper.work, orphanDir, unix.O_PATH|unix.O_DIRECTORY, 0)
-		if err != nil {
-			return err
-		}
-		o.orphans.layer = &layer{lower: newLower("", &dirStore{root: fd})}
 	}
-	if err := unix.Linkat(p.dirfd, p.name, o.orphans.root(), orphanName(n), 0); err != nil {
+	if err := unix.Linkat(p.dirfd, p.name, o.orphans.root(), top.name, 0); err != nil {
 		return err
 	}
-	o.orphans.pending = n
-	o.orphans.count.Add(1)
+	top.host = n.top.host
+	top.ref.Store(n.top.ref.Load())
+	if isReg(n.typ) && len(n.below) > 0 {
+		o.blocks.put(top, m)
+	}
+	return nil
+}
+
+// copyDir makes a directory with the attributes of n in the orphan directory.
+func (o *Overlay) copyDir(n *node, top *obj) error {
+	a, err := o.attr(n)
+	if err != nil {
+		return err
+	}
+	xattrs, err := o.rawXattrs(n)
+	if err != nil {
+		return err
+	}
+	root := o.orphans.root()
+	if err := unix.Mkdirat(root, top.name, 0o700); err != nil {
+		return err
+	}
+	if err := copyAttrs(place{root, top.name}, a, xattrs); err != nil {
+		_ = unix.Unlinkat(root, top.name, unix.AT_REMOVEDIR) // the first error counts
+		return err
+	}
+	top.ref.Store(recordOf(a).notes(true))
 	return nil
 }
 
 func (s *orphanage) root() int { return s.layer.lower.be.(*dirStore).root }
 
-// settle ends a removal: what was linked into the orphan directory but has kept its name leaves it.
-func (s *orphanage) settle() {
-	if s.pending != nil {
-		s.remove(s.pending)
-		s.pending = nil
+// has tells whether n's inode is kept there. tree is held.
+func (s *orphanage) has(n *node) bool { return s.layer != nil && n.top.layer == s.layer }
+
+// settle ends a removal: what has a place in the orphan directory but has kept its own leaves it.
+func (o *Overlay) settleOrphan() {
+	s := &o.orphans
+	if n := s.pending; n != nil {
+		o.blocks.drop(s.top)
+		s.remove(n)
+		s.pending, s.top = nil, nil
 	}
 }
 
-// take moves n, which has lost its name, to the orphan directory, if it is linked there. tree is held for writing,
+// take moves n, which has lost its name, to the orphan directory, if it has a place there. tree is held for writing,
 // table.mu too.
 func (o *Overlay) take(n *node) {
 	s := &o.orphans
 	if s.pending != n {
 		return
 	}
-	s.pending = nil
-	top := &obj{layer: s.layer, parent: rootObj(s.layer), name: orphanName(n), ino: n.ino, host: n.top.host}
+	top := s.top
+	s.pending, s.top = nil, nil
+	descriptors.drop(n.top)
+	o.blocks.drop(n.top)
+	n.top, n.free = top, true
+	if isDir(n.typ) {
+		n.below = nil
+	}
+}
+
+// unshelve takes n, which has been given a name in the upper, out of the orphan directory. tree is held for writing, table.mu too.
+func (o *Overlay) unshelve(n *node) {
+	o.orphans.remove(n)
+	top := &obj{layer: o.upper.layer, ino: n.ino, host: n.top.host}
 	top.ref.Store(n.top.ref.Load())
 	descriptors.drop(n.top)
-	n.top, n.free = top, true
+	n.top, n.free, n.unnamed = top, false, false
 }
 
 // leave removes a forgotten node's inode, if it is in the orphan directory.
 func (s *orphanage) leave(n *node) {
-	if s.layer != nil && n.top.layer == s.layer {
+	if s.has(n) {
 		s.remove(n)
 	}
 }
 
 func (s *orphanage) remove(n *node) {
-	_ = unix.Unlinkat(s.root(), orphanName(n), 0) // New removes what is left
+	flags := 0
+	if isDir(n.typ) {
+		flags = unix.AT_REMOVEDIR
+	}
+	_ = unix.Unlinkat(s.root(), orphanName(n), flags) // New removes what is left
 	s.count.Add(-1)
 }
 
@@ -130,7 +211,11 @@ func (s *orphanage) move(from, to *upper) error {
 	if s.layer == nil {
 		return nil
 	}
-	return unix.Renameat(from.work, orphanDir, to.work, orphanDir)
+	if err := unix.Renameat(from.work, orphanDir, to.work, orphanDir); err != nil {
+		return err
+	}
+	s.layer.lower.be.(*dirStore).side = to.store.side
+	return nil
 }
 
 func (s *orphanage) close() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +41,7 @@ type Overlay struct {
 
 	restacking sync.Mutex // held by the one call of Restack or Rollback
 
+	share    share // of the process's descriptors
 	nodes    table
 	listings listings
 	ups      copyUps
@@ -51,6 +53,7 @@ type Overlay struct {
 	reaper   reaper
 
 	writeOuts sync.WaitGroup // those under way, see writeOut
+	writing   atomic.Int64   // as many
 }
 
 // New opens an overlay. upper and work are directories on one host file system; lowers go from the topmost down.
@@ -66,10 +69,10 @@ func New(upperDir, workDir string, lowers []Lower, opts Options) (*Overlay, erro
 			_ = o.Close() // the first error counts
 			return nil, errForeignLower
 		}
-		o.stack = append(o.stack, &layer{lower: lw.acquire()})
+		o.stack = append(o.stack, &layer{lower: lw.acquire(), share: &o.share})
 	}
 	if !opts.ReadOnly {
-		u, err := openUpper(upperDir, workDir, opts)
+		u, err := openUpper(upperDir, workDir, opts, &o.share)
 		if err != nil {
 			_ = o.Close() // the first error counts
 			return nil, err
@@ -88,7 +91,7 @@ func New(upperDir, workDir string, lowers []Lower, opts Options) (*Overlay, erro
 			_ = o.Close() // the first error counts
 			return nil, err
 		}
-		o.stack = append([]*layer{{lower: l.(*lower)}}, o.stack...)
+		o.stack = append([]*layer{{lower: l.(*lower), share: &o.share}}, o.stack...)
 	}
 	if len(o.stack) == 0 {
 		return nil, errors.New("a read-only overlay needs a lower")
@@ -155,7 +158,7 @@ func (o *Overlay) Close() error {
 	}
 	descriptors.purge(func(k fdKey) bool { return mine[k.o.layer] })
 	for _, n := range o.nodes.m {
-		n.unpin()
+		o.unpin(n)
 	}
 	o.reaper.drain()
 	o.nodes.m = nil
@@ -238,10 +241,11 @@ func (o *Overlay) abandon(n *node, fds []int) {
 		closeAll(fds)
 		return
 	}
+	o.share.hold(int64(len(fds)))
 	for _, fd := range fds {
-		o.reaper.take(reaped{fd: fd})
+		o.reaper.take(reaped{fd, &o.share})
 	}
-	o.reaper.take(reaped{int(n.pin) - 1, true})
+	o.reaper.take(reaped{int(n.pin) - 1, &o.share})
 	n.pin, n.free = 0, false
 }
 
@@ -308,6 +312,14 @@ func (o *Overlay) withCopyUp(fn func() error) error {
 func (o *Overlay) settleErr(err error, tries *int) error {
 	if o.mayFree(err, tries) {
 		return nil
+	}
+	var name *errNeedName
+	if errors.As(err, &name) {
+		err = o.nameElsewhere(name.n)
+		o.tree.RLock()
+		o.discard(o.nodes.drop(name.n, 0, 1))
+		o.tree.RUnlock()
+		return err
 	}
 	var need *errNeedUp
 	if !errors.As(err, &need) {

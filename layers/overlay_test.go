@@ -44,6 +44,7 @@ func newRigOver(t *testing.T, lowers ...Lower) *rig {
 		t.Fatal(err)
 	}
 	r.o = o
+	o.orphans.limit = rigPins
 	t.Cleanup(func() {
 		if err := r.o.Close(); err != nil {
 			t.Error(err)
@@ -99,6 +100,7 @@ func (r *rig) reopen() {
 		r.t.Fatal(err)
 	}
 	r.o = o
+	o.orphans.limit = rigPins
 }
 
 // find looks a path up; the caller forgets the entry.

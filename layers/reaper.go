@@ -27,16 +27,16 @@ type reaper struct {
 	idle  *sync.Cond // of mu, when busy becomes 0; made when first waited for
 }
 
-// reaped is a descriptor to be closed; pin says that it counts in pins until then.
+// reaped is a descriptor to be closed, which counts in a share until then, unless that is nil.
 type reaped struct {
-	fd  int
-	pin bool
+	fd int
+	of *share
 }
 
 // take has descriptors closed.
 func (r *reaper) take(fds ...reaped) {
 	r.mu.Lock()
-	if len(r.queue)+len(fds) > maxReaped {
+	if len(r.queue)+len(fds) > min(maxReaped, int(maxPins()/2)) {
 		r.mu.Unlock()
 		for _, d := range fds {
 			d.close()
@@ -91,7 +91,7 @@ func (r *reaper) drain() {
 
 func (d reaped) close() {
 	_ = unix.Close(d.fd) // nobody reads the inode again
-	if d.pin {
-		pins.Add(-1)
+	if d.of != nil {
+		d.of.hold(-1)
 	}
 }

@@ -171,7 +171,7 @@ func (o *Overlay) moveOver(m *move) error {
 		return err
 	}
 	targetUp := m.target != nil && o.inUpper(m.target)
-	defer o.orphans.settle()
+	defer o.settleOrphan()
 	if m.target != nil {
 		if err := o.beforeUnlink(m.target, m.toDir, m.toName, targetUp); err != nil {
 			return err

@@ -56,7 +56,7 @@ func (r *restack) begin(row, by []Lower) error {
 		if !ok {
 			return errForeignLower
 		}
-		n := &layer{lower: lw.acquire()}
+		n := &layer{lower: lw.acquire(), share: &o.share}
 		r.by, r.fresh[n] = append(r.by, n), true
 	}
 	for _, l := range o.stack {

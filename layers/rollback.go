@@ -53,7 +53,7 @@ func (o *Overlay) Rollback(ctx context.Context, lowers []Lower, upperDir, workDi
 	}
 	opts := o.opts
 	opts.InoBase = inoBase
-	next, err := openUpper(upperDir, workDir, opts)
+	next, err := openUpper(upperDir, workDir, opts, &o.share)
 	if err != nil {
 		return Stale{}, err
 	}
@@ -164,7 +164,7 @@ func (r *rollback) match(lowers []Lower) {
 			}
 			continue
 		}
-		l := &layer{lower: lw.acquire()}
+		l := &layer{lower: lw.acquire(), share: &r.o.share}
 		r.fresh = append(r.fresh, l)
 		stack[i+1] = l
 	}

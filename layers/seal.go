@@ -18,7 +18,7 @@ func (o *Overlay) Seal(ctx context.Context, key, upperDir, workDir string, inoBa
 	}
 	opts := o.opts
 	opts.InoBase = inoBase
-	next, err := openUpper(upperDir, workDir, opts)
+	next, err := openUpper(upperDir, workDir, opts, &o.share)
 	if err != nil {
 		return nil, err
 	}

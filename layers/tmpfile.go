@@ -89,12 +89,43 @@ func (o *Overlay) tmpfileIn(dir Attr, acl []byte, c creation) (Entry, error) {
 		id: NodeID(a.Ino), ino: a.Ino, typ: unix.S_IFREG, top: &obj{layer: o.upper.layer, ino: a.Ino, host: host}, lookups: 1,
 		dead: true, free: true,
 	}
-	n.setPin(fd)
 	n.bare.Store(acl == nil && !o.upper.labels)
 	o.nodes.mu.Lock()
 	o.nodes.addLocked(n)
 	o.nodes.mu.Unlock()
+	if err := o.keepTmpfile(n, fd); err != nil {
+		_ = unix.Close(fd) // the first error counts
+		o.discard(o.nodes.drop(n, 1, 0))
+		return Entry{}, err
+	}
 	return Entry{Node: n.id, Gen: 1, Attr: o.shape(n, a)}, nil
+}
+
+// keepTmpfile has n hold its inode, by the descriptor if there is one to spare, else in the orphan directory, and owns the descriptor
+// then.
+func (o *Overlay) keepTmpfile(n *node, fd int) error {
+	if o.mayPin() {
+		o.setPin(n, fd)
+		return nil
+	}
+	s := &o.orphans
+	err := s.open(o.upper, &o.share)
+	if err == nil {
+		err = unix.Linkat(unix.AT_FDCWD, place{dirfd: fd}.proc(), s.root(), orphanName(n), unix.AT_SYMLINK_FOLLOW)
+	}
+	if err != nil {
+		if !o.mustPin() {
+			return err
+		}
+		o.setPin(n, fd)
+		return nil
+	}
+	s.count.Add(1)
+	top := s.part(n)
+	top.host = n.top.host
+	n.top, n.unnamed = top, true
+	_ = unix.Close(fd) // nothing was written through it
+	return nil
 }
 
 // adopt brings an inode without a name into the present upper, if it was made before a seal: it lies in no layer, so
@@ -102,6 +133,9 @@ func (o *Overlay) tmpfileIn(dir Attr, acl []byte, c creation) (Entry, error) {
 func (o *Overlay) adopt(n *node) error {
 	if !n.free || n.top.layer == o.upper.layer {
 		return nil
+	}
+	if o.orphans.has(n) {
+		return place{o.orphans.root(), orphanName(n)}.setxattr(xattrIno, encodeIno(n.ino), 0)
 	}
 	if err := (place{dirfd: int(n.pin) - 1}).setxattr(xattrIno, encodeIno(n.ino), 0); err != nil {
 		return err

@@ -68,7 +68,7 @@ func (o *Overlay) unlinkIn(p *node, name string, h hit) error {
 		return err
 	}
 	n := o.nodes.find(sighting{p, name, top, &h.attr})
-	defer o.orphans.settle()
+	defer o.settleOrphan()
 	if err := o.beforeUnlink(n, p, name, own); err != nil {
 		return err
 	}

@@ -22,12 +22,12 @@ type upper struct {
 }
 
 // openUpper opens an upper and its work directory and finds out what the host can do.
-func openUpper(dir, work string, opts Options) (*upper, error) {
+func openUpper(dir, work string, opts Options, of *share) (*upper, error) {
 	s, err := openDirStore(dir, opts.InoBase)
 	if err != nil {
 		return nil, err
 	}
-	u := &upper{layer: &layer{lower: newLower("", s)}, store: s}
+	u := &upper{layer: &layer{lower: newLower("", s), share: of}, store: s}
 	u.users.Store(1)
 	if u.work, err = openat(unix.AT_FDCWD, work, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
 		_ = s.close() // the first error counts

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,7 +13,22 @@ const (
 	rowLeast = 16 << 20
 	// rowStep is how many bytes are written out at a time.
 	rowStep = 8 << 20
+	// maxWriteOuts and allWriteOuts are how many of them an overlay, and the process, have under way at a time: each holds a
+	// descriptor, and on a host that stands a thread, too. Beyond that nothing is begun early.
+	maxWriteOuts, allWriteOuts = 4, 64
 )
+
+// writing counts the write-outs of the process.
+var writing atomic.Int64
+
+// enter counts one more, unless that were more than most.
+func enter(n *atomic.Int64, most int64) bool {
+	if n.Add(1) <= most {
+		return true
+	}
+	n.Add(-1)
+	return false
+}
 
 // row is what was last written through a descriptor without a gap. Who writes a long row is likely to wait for it in an fsync,
 // which then finds most of it on the disk: the disk and another processor work while the next bytes come.
@@ -52,10 +68,21 @@ func (o *Overlay) writeOut(d *descriptor, off, size int64) {
 	if n == 0 {
 		return
 	}
+	if !enter(&o.writing, maxWriteOuts) {
+		d.row.settled()
+		return
+	}
+	if !enter(&writing, allWriteOuts) {
+		o.writing.Add(-1)
+		d.row.settled()
+		return
+	}
 	d.share()
 	o.writeOuts.Add(1)
 	go func() {
 		defer o.writeOuts.Done()
+		defer o.writing.Add(-1)
+		defer writing.Add(-1)
 		defer d.release()
 		_ = unix.SyncFileRange(d.fd, from, n, unix.SYNC_FILE_RANGE_WRITE) // fsync will tell
 		d.row.settled()
