@@ -61,9 +61,16 @@ func mayAbort(dev uint64) error {
 	return unix.Close(fd)
 }
 
-// abortConnection ends the connection of a mount at once.
-func abortConnection(dev uint64) error {
+// abortConnection ends the connection of a mount at once. Once that has ended by itself another mount may have its number: ended is asked
+// when the file is open, which then is that of the connection or of none.
+func abortConnection(dev uint64, ended func() bool) error {
 	fd, err := openAbort(dev)
+	if ended() {
+		if err == nil {
+			_ = unix.Close(fd) // nothing was written
+		}
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -217,7 +217,7 @@ func (m *Mount) Abort() error {
 		return nil
 	default:
 	}
-	if err := abortConnection(m.dev); err != nil {
+	if err := abortConnection(m.dev, m.t.ended); err != nil {
 		// Without fusectl (neither mounted nor ours to mount) dropping the device does the same.
 		m.log.Debug("abort by closing the device", slog.String("error", err.Error()))
 		m.t.shut()
