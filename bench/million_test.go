@@ -31,17 +31,26 @@ func (m million) Root(context.Context) (*squashfs.Entry, error) {
 	return m.entry("", unix.S_IFDIR|0o755, 1, 0), nil
 }
 
-func (m million) ReadDir(_ context.Context, dir *squashfs.Entry) ([]*squashfs.Entry, error) {
-	list := make([]*squashfs.Entry, 1000)
-	for i := range list {
+func (m million) Names(_ context.Context, dir *squashfs.Entry) ([]string, error) {
+	names := make([]string, 1000)
+	for i := range names {
+		names[i] = fmt.Sprintf("a-usual-name-%04d.go", i)
 		if dir.Name == "" {
-			list[i] = m.entry(fmt.Sprintf("directory-%04d", i), unix.S_IFDIR|0o755, i+2, 0)
-			continue
+			names[i] = fmt.Sprintf("directory-%04d", i)
 		}
-		ino := (int(dir.Attr.Ino)-1)*1000 + i + 1002
-		list[i] = m.entry(fmt.Sprintf("a-usual-name-%04d.go", i), unix.S_IFREG|0o644, ino, int64(8+i%64))
 	}
-	return list, nil
+	return names, nil
+}
+
+func (m million) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
+	var i int
+	if dir.Name == "" {
+		_, err := fmt.Sscanf(name, "directory-%04d", &i)
+		return m.entry(name, unix.S_IFDIR|0o755, i+2, 0), err
+	}
+	_, err := fmt.Sscanf(name, "a-usual-name-%04d.go", &i)
+	ino := (int(dir.Attr.Ino)-1)*1000 + i + 1002
+	return m.entry(name, unix.S_IFREG|0o644, ino, int64(8+i%64)), err
 }
 
 func (million) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {

@@ -1,11 +1,9 @@
 package layers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"iter"
-	"path"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -36,30 +34,28 @@ type Change struct {
 
 // Diff compares two stacks (topmost first), skipping what they share, in time proportional to what differs. The
 // changes come in order of paths. What has moved is found by its inode number: a renamed directory is one line, plus
-// what changed in it. The modification time of a directory alone is no change.
+// what changed in it. The modification time of a directory alone is no change. What is so deep that its path is
+// longer than MaxPath is told as a change of the last directory above it whose path is not.
 func Diff(ctx context.Context, a, b []Lower) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
-		changes, err := diff(ctx, a, b)
-		if err != nil {
-			yield(Change{}, err)
-			return
+		c, err := Compare(a, b)
+		if err == nil {
+			defer c.Close()
+			err = c.Each(ctx, func(c Change) error {
+				if !yield(c, nil) {
+					return errStop
+				}
+				return nil
+			})
 		}
-		for _, c := range changes {
-			if !yield(c, nil) {
-				return
-			}
+		if err != nil && !errors.Is(err, errStop) {
+			yield(Change{}, err)
 		}
 	}
 }
 
-func diff(ctx context.Context, a, b []Lower) ([]Change, error) {
-	c, err := Compare(a, b)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return c.Changes(ctx)
-}
+// errStop ends a comparison whose caller has seen enough.
+var errStop = errors.New("stop")
 
 // Comparison is two stacks side by side, for who wants to see more of them than the list of changes. It borrows the
 // layers, which must stay open until Close. Not safe for concurrent use.
@@ -90,6 +86,16 @@ func (c *Comparison) Close() {
 
 // Changes lists what leads from the old stack to the new one, as Diff.
 func (c *Comparison) Changes(ctx context.Context) ([]Change, error) {
+	var list []Change
+	err := c.Each(ctx, func(c Change) error {
+		list = append(list, c)
+		return nil
+	})
+	return list, err
+}
+
+// Each calls fn for what leads from the old stack to the new one, as Diff. An error of fn ends it.
+func (c *Comparison) Each(ctx context.Context, fn func(Change) error) error {
 	old, now := c.old, c.now
 	d := &differ{ctx: ctx, old: side{o: old.o}, now: side{o: now.o}}
 	for _, x := range old.o.stack {
@@ -101,13 +107,12 @@ func (c *Comparison) Changes(ctx context.Context) ([]Change, error) {
 	}
 	ra, rb := old.o.root, now.o.root
 	if err := d.dirs(&thing{parts: ra.parts()}, &thing{parts: rb.parts()}); err != nil {
-		return nil, err
+		return err
 	}
 	if err := d.pair(); err != nil {
-		return nil, err
+		return err
 	}
-	slices.SortStableFunc(d.out, func(x, y Change) int { return cmp.Compare(x.Path, y.Path) })
-	return d.out, nil
+	return d.tell(fn)
 }
 
 // sameLower tells whether two layers of different stacks are one.
@@ -131,7 +136,9 @@ func samePart(a, b *obj) bool {
 
 // thing is one path of one side.
 type thing struct {
-	path  string
+	up    *thing // directory that it is in; nil: the root
+	name  string
+	size  int // of the path
 	parts []*obj
 	attr  Attr
 	under *thing // directory it was found in by expansion; nil for what a comparison found
@@ -168,31 +175,17 @@ func (o *Overlay) thing(dir *thing, name string) (*thing, error) {
 	if err != nil {
 		return nil, o.report(err, p.top, name)
 	}
-	return &thing{path: path.Join(dir.path, name), parts: h.parts, attr: h.attr}, nil
+	return dir.child(name, h), nil
 }
 
 // differ is one comparison.
 type differ struct {
 	ctx      context.Context
 	old, now side
-	related  bool // the stacks share a layer, so that inode numbers mean the same
-	out      []Change
-}
-
-// say notes what became of x, which is now y; either may be nil.
-func (d *differ) say(kind Kind, x, y *thing) {
-	c := Change{Kind: kind}
-	if x != nil {
-		c.Path, c.Mode = x.path, x.attr.Mode
-		c.OldMode, c.OldSize = x.attr.Mode, x.attr.contentSize()
-	}
-	if y != nil {
-		if x != nil && x.path != y.path {
-			c.OldPath = x.path
-		}
-		c.Path, c.Mode, c.Size = y.path, y.attr.Mode, y.attr.contentSize()
-	}
-	d.out = append(d.out, c)
+	related  bool        // the stacks share a layer, so that inode numbers mean the same
+	todo     [][2]*thing // directories still to be compared
+	out      []said
+	deep     []*thing // directories below which something changed that has no path to tell
 }
 
 // contentSize is the size of what has contents: that of a directory says nothing about it.
@@ -203,8 +196,21 @@ func (a *Attr) contentSize() int64 {
 	return int64(a.Size)
 }
 
-// dirs compares what is in two directories. Names that only shared parts have cannot differ.
+// dirs compares two directories and all that is in them.
 func (d *differ) dirs(a, b *thing) error {
+	d.todo = append(d.todo, [2]*thing{a, b})
+	for len(d.todo) > 0 {
+		last := d.todo[len(d.todo)-1]
+		d.todo = d.todo[:len(d.todo)-1]
+		if err := d.names(last[0], last[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// names compares what is in two directories. Names that only shared parts have cannot differ.
+func (d *differ) names(a, b *thing) error {
 	if err := d.ctx.Err(); err != nil {
 		return err
 	}
@@ -268,7 +274,7 @@ func (d *differ) compare(x, y *thing) error {
 	return d.inPlace(x, y)
 }
 
-// inPlace compares two things of one type that count as one.
+// inPlace compares two things of one type that count as one. What is in directories is still to be compared.
 func (d *differ) inPlace(x, y *thing) error {
 	same, err := d.equal(x, y)
 	if err != nil {
@@ -278,7 +284,7 @@ func (d *differ) inPlace(x, y *thing) error {
 		d.say(Modified, x, y)
 	}
 	if isDir(x.attr.Mode) {
-		return d.dirs(x, y)
+		d.todo = append(d.todo, [2]*thing{x, y})
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package layers
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -67,7 +66,7 @@ func (d *differ) settle() (any bool, err error) {
 		switch {
 		case !x.consumed() && !y.consumed(): // nothing has moved: the file was written anew
 			x.used, y.used = true, true
-			if err := d.inPlace(x, y); err != nil {
+			if err := d.whole(x, y); err != nil {
 				return false, err
 			}
 		case !x.consumed() && !isDir(x.attr.Mode): // overwritten by what moved here
@@ -79,6 +78,18 @@ func (d *differ) settle() (any bool, err error) {
 
 // comparable tells whether a thing's inode number says that it is the same as one of the other stack.
 func (d *differ) comparable(t *thing) bool { return d.related || t.parts[0].ino >= movedIno }
+
+// whole compares two things of one type that count as one, and all that is in them.
+func (d *differ) whole(x, y *thing) error {
+	if isDir(x.attr.Mode) {
+		same, err := d.equal(x, y)
+		if err == nil && !same {
+			d.say(Modified, x, y)
+		}
+		return errors.Join(err, d.dirs(x, y))
+	}
+	return d.inPlace(x, y)
+}
 
 // expand opens directories of a side: those that lie in no layer of the other stack, or all.
 func (d *differ) expand(s *side, all bool) (grown bool, err error) {
@@ -115,13 +126,12 @@ func (d *differ) match() (grown bool, err error) {
 		ino uint64
 		typ uint32
 	}
-	byPath := func(a, b *thing) int { return cmp.Compare(a.path, b.path) }
-	index := map[key][]*thing{}
+	of := func(t *thing) key { return key{t.parts[0].ino, t.attr.Mode & unix.S_IFMT} }
 	unsure := map[key]bool{} // inodes of one side share the number, so that it says nothing
 	for _, s := range []*side{&d.old, &d.now} {
 		first := map[key]*thing{}
 		for _, t := range s.only {
-			k := key{t.parts[0].ino, t.attr.Mode & unix.S_IFMT}
+			k := of(t)
 			if f := first[k]; f == nil {
 				first[k] = t
 			} else if !t.consumed() && !f.consumed() && !samePart(f.parts[0], t.parts[0]) {
@@ -129,16 +139,28 @@ func (d *differ) match() (grown bool, err error) {
 			}
 		}
 	}
-	now := slices.SortedFunc(slices.Values(d.now.only), byPath)
-	for _, t := range now {
-		if !t.consumed() {
-			k := key{t.parts[0].ino, t.attr.Mode & unix.S_IFMT}
-			index[k] = append(index[k], t)
+	old := d.old.only[:0:0]
+	wanted := map[key]bool{}
+	for _, x := range d.old.only {
+		if d.comparable(x) && !x.consumed() && !unsure[of(x)] {
+			old, wanted[of(x)] = append(old, x), true
 		}
 	}
-	for _, x := range slices.SortedFunc(slices.Values(d.old.only), byPath) {
-		k := key{x.parts[0].ino, x.attr.Mode & unix.S_IFMT}
-		if x.consumed() || !d.comparable(x) || unsure[k] {
+	now := d.now.only[:0:0]
+	for _, t := range d.now.only {
+		if wanted[of(t)] && !t.consumed() {
+			now = append(now, t)
+		}
+	}
+	slices.SortFunc(old, comparePaths)
+	slices.SortFunc(now, comparePaths)
+	index := map[key][]*thing{}
+	for _, t := range now {
+		index[of(t)] = append(index[of(t)], t)
+	}
+	for _, x := range old {
+		k := of(x)
+		if x.consumed() { // meanwhile
 			continue
 		}
 		list := index[k]
@@ -152,7 +174,7 @@ func (d *differ) match() (grown bool, err error) {
 		index[k] = list[1:]
 		x.used, y.used, grown = true, true, true
 		d.say(Renamed, x, y)
-		if err := d.inPlace(x, y); err != nil {
+		if err := d.whole(x, y); err != nil {
 			return false, err
 		}
 	}

@@ -23,12 +23,12 @@ type liar struct {
 	claim func() uint64
 }
 
-func (l liar) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.Entry, error) {
-	entries, err := l.Source.ReadDir(ctx, dir)
-	for _, e := range entries {
+func (l liar) Entry(ctx context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
+	e, err := l.Source.Entry(ctx, dir, name)
+	if e != nil {
 		e.Attr.Ino = l.claim()
 	}
-	return entries, err
+	return e, err
 }
 
 // openLiar stores a directory as an image with such numbers.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 
 	"golang.org/x/sys/unix"
 
@@ -76,11 +75,10 @@ func (j *joined) Root(context.Context) (*squashfs.Entry, error) {
 	return j.entry("", &spot{parts: own, below: below}, a, marks{opaque: opaque})
 }
 
-func (j *joined) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.Entry, error) {
-	s := dir.Handle.(*spot)
+func (j *joined) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error) {
 	var names []string
 	seen := map[string]bool{}
-	for _, part := range s.parts {
+	for _, part := range dir.Handle.(*spot).parts {
 		err := part.backend().list(part, func(e rawEntry) error {
 			if !seen[e.name] {
 				seen[e.name] = true
@@ -89,21 +87,10 @@ func (j *joined) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.
 			return ctx.Err()
 		})
 		if err != nil {
-			return nil, fmt.Errorf("list %q: %w", s.path, err)
+			return nil, err
 		}
 	}
-	entries := make([]*squashfs.Entry, 0, len(names))
-	for _, name := range names {
-		e, err := j.child(s, name)
-		if err != nil {
-			return nil, fmt.Errorf("read %q: %w", path.Join(s.path, name), err)
-		}
-		if e != nil {
-			entries = append(entries, e)
-		}
-	}
-	dir.Subdirs = hiddenSubdirs(dir, entries)
-	return entries, ctx.Err()
+	return names, nil
 }
 
 // climb is a search through the own layers only, as Overlay.search makes it.
@@ -160,30 +147,30 @@ func (j *joined) follow(c *climb, after *layer) error {
 	return nil
 }
 
-// child gives the entry of a name; nil if the merged layer does not need it.
-func (j *joined) child(s *spot, name string) (*squashfs.Entry, error) {
+// Entry gives nil if the merged layer does not need the name.
+func (j *joined) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
+	s := dir.Handle.(*spot)
 	c, err := j.climb(s, name)
 	if err != nil {
 		return nil, err
 	}
-	hidden, dir, err := j.hides(s, name)
+	hidden, hiddenDir, err := j.hides(s, name)
 	if err != nil {
 		return nil, err
 	}
-	full := path.Join(s.path, name)
 	if c.white != nil {
 		if !hidden {
 			return nil, nil
 		}
 		w := c.white.child(name, c.found)
-		return j.entry(name, &spot{path: full, parts: []*obj{w}}, c.found.attr, marks{})
+		return j.entry(name, &spot{parts: []*obj{w}}, c.found.attr, marks{})
 	}
 	all := &node{top: s.parts[0], below: append(s.parts[1:len(s.parts):len(s.parts)], s.below...), typ: unix.S_IFDIR}
 	h, err := j.o.search(all, 0, name)
 	if err != nil {
 		return nil, err
 	}
-	at := &spot{path: full}
+	at := &spot{}
 	at.parts, at.below = j.split(h.parts)
 	var m marks
 	switch {
@@ -193,7 +180,7 @@ func (j *joined) child(s *spot, name string) (*squashfs.Entry, error) {
 			m.redirect = c.name
 		}
 	case isDir(h.attr.Mode):
-		m.opaque = dir
+		m.opaque = hiddenDir
 	}
 	return j.entry(name, at, h.attr, m)
 }
@@ -269,7 +256,9 @@ func (j *joined) entry(name string, s *spot, a Attr, m marks) (*squashfs.Entry, 
 			return nil, err
 		}
 	}
-	s.entry = e
+	if isDir(e.Attr.Mode) {
+		e.Links = e.Attr.Nlink
+	}
 	e.Handle = s
 	return e, nil
 }

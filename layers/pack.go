@@ -25,7 +25,7 @@ func Pack(
 		return chunkstore.Manifest{}, err
 	}
 	defer func() { _ = v.Close() }() // it cannot fail
-	k := &sink{prev: map[string]chunkstore.Range{}, tables: map[string]chunkstore.Range{}}
+	k := &sink{tables: map[string]chunkstore.Range{}}
 	for _, l := range v.o.stack[1:] {
 		if err := k.predictTables(l); err != nil {
 			return chunkstore.Manifest{}, fmt.Errorf("pack: %w", err)
@@ -60,10 +60,11 @@ func store(
 // sink turns the cuts of an image into hints for the chunk store.
 type sink struct {
 	*chunkstore.Ingest
-	prev   map[string]chunkstore.Range // of files opened but not yet written
 	tables map[string]chunkstore.Range // previous versions of metadata tables
 
-	inPlace string // path of the last file opened that was predicted, if it is partial
+	// Of the file opened last, which is the one that is cut next.
+	prev    chunkstore.Range // Len 0: nothing is known
+	inPlace bool             // it is partial
 }
 
 // predictTables takes a layer's tables for previous versions, where they are longer than what is known.
@@ -84,8 +85,12 @@ func (k *sink) predictTables(l *layer) error {
 	return nil
 }
 
-// predict notes where a file's previous version lies.
-func (k *sink) predict(path string, prev *obj, inPlace bool) {
+// predict notes where the previous version lies of the file that is written next; nil if there is none.
+func (k *sink) predict(prev *obj, inPlace bool) {
+	k.prev, k.inPlace = chunkstore.Range{}, false
+	if prev == nil {
+		return
+	}
 	im, ok := prev.backend().(*imageStore)
 	if !ok || im.manifest == 0 {
 		return
@@ -95,10 +100,7 @@ func (k *sink) predict(path string, prev *obj, inPlace bool) {
 		return // a prediction less; reading the layer reports the damage
 	}
 	if off, length, ok := n.Data(); ok && length > 0 {
-		k.prev[path] = chunkstore.Range{Manifest: im.manifest, Off: off, Len: length}
-		if inPlace {
-			k.inPlace = path
-		}
+		k.prev, k.inPlace = chunkstore.Range{Manifest: im.manifest, Off: off, Len: length}, inPlace
 	}
 }
 
@@ -109,9 +111,9 @@ func (k *sink) Cut(c squashfs.Cut) error {
 		if r := k.tables[c.Table]; r.Len > 0 {
 			h.Prev = []chunkstore.Range{r}
 		}
-	} else if r, ok := k.prev[c.Path]; ok {
-		h.Prev, h.InPlace = []chunkstore.Range{r}, k.inPlace == c.Path
-		delete(k.prev, c.Path)
+	} else if k.prev.Len > 0 {
+		h.Prev, h.InPlace = []chunkstore.Range{k.prev}, k.inPlace
+		k.prev = chunkstore.Range{}
 	}
 	return k.Hint(h)
 }

@@ -64,12 +64,18 @@ func picture(t *testing.T, stack []Lower) []string {
 		if !isDir(a.Mode) {
 			return
 		}
-		entries, err := src.ReadDir(t.Context(), e)
+		names, err := src.Names(t.Context(), e)
 		if err != nil {
 			t.Fatal(path, err)
 		}
-		for _, c := range entries {
-			walk(path+"/"+c.Name, c)
+		for _, name := range names {
+			c, err := src.Entry(t.Context(), e, name)
+			if err != nil {
+				t.Fatal(path, name, err)
+			}
+			if c != nil {
+				walk(path+"/"+name, c)
+			}
 		}
 	}
 	walk("", root)
@@ -265,15 +271,20 @@ func TestPackTreeShrinking(t *testing.T) {
 			}
 		}
 		size := int64(2 << 20)
-		progress := func(_, _ int64) {
-			if size == 2<<20 || again && size > 0 {
+		tree, err := openTree(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tree.close()
+		tree.opened = func(name string) {
+			if name == "z" && (size == 2<<20 || again && size > 0) {
 				size -= 1000
 				if err := os.Truncate(filepath.Join(dir, "z"), size); err != nil {
 					t.Error(err)
 				}
 			}
 		}
-		_, err := PackTree(t.Context(), openStore(t), dir, PackOptions{Progress: progress}, nil)
+		_, err = tree.pack(t.Context(), openStore(t), PackOptions{}, nil)
 		if again != errors.Is(err, errShrunk) {
 			t.Errorf("shrinks again and again: %v, error %v", again, err)
 		}

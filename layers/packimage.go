@@ -34,18 +34,16 @@ func (f *foreign) Root(ctx context.Context) (*squashfs.Entry, error) {
 	return e, nil
 }
 
-func (f *foreign) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.Entry, error) {
-	entries, err := f.Source.ReadDir(ctx, dir)
-	if err != nil {
+func (f *foreign) Entry(ctx context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
+	e, err := f.Source.Entry(ctx, dir, name)
+	if err != nil || e == nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		if e.Attr.Ino == rootIno {
-			e.Attr.Ino = f.rootNum
-		}
-		escape(e)
+	if e.Attr.Ino == rootIno {
+		e.Attr.Ino = f.rootNum
 	}
-	return entries, nil
+	escape(e)
+	return e, nil
 }
 
 // escape keeps an entry of a plain tree from being taken for something of an overlay: its attributes trusted.overlay.*

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +24,12 @@ func PackTree(
 		return chunkstore.Manifest{}, err
 	}
 	defer t.close()
+	return t.pack(ctx, s, opts, fn)
+}
+
+func (t *tree) pack(
+	ctx context.Context, s *chunkstore.Store, opts PackOptions, fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+) (chunkstore.Manifest, error) {
 	m, err := store(ctx, s, t, &sink{}, opts, false, fn)
 	if errors.Is(err, errShrunk) && ctx.Err() == nil {
 		m, err = store(ctx, s, t, &sink{}, opts, false, fn) // a log that was rotated, most likely; what is stored is found again
@@ -38,6 +43,8 @@ type tree struct {
 	store *dirStore
 	layer *layer
 	mount uint64 // id of the mount of the root
+
+	opened func(name string) // by tests: called for each file whose size is known and whose contents are not
 }
 
 // virtual lists the file systems whose files have contents that their sizes do not tell.
@@ -93,42 +100,45 @@ func (t *tree) Root(context.Context) (*squashfs.Entry, error) {
 	return t.entry(place{t.store.root, "."}, "", &spot{parts: []*obj{rootObj(t.layer)}})
 }
 
-func (t *tree) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.Entry, error) {
+func (t *tree) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error) {
 	s := dir.Handle.(*spot)
 	if s.parts == nil {
 		return nil, nil // a mount point
 	}
 	h, err := t.store.dir(s.parts[0])
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", path.Join(t.dir, s.path), err)
+		return nil, err
 	}
 	defer h.release()
-	var entries []*squashfs.Entry
+	var names []string
 	err = eachName(h.fd, func(name string, _ uint64, _ uint32) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		child := &spot{path: path.Join(s.path, name)}
-		o := &obj{layer: t.layer, parent: s.parts[0], name: name}
-		id, err := mountID(place{h.fd, name})
-		if err == nil {
-			if id == t.mount {
-				child.parts = []*obj{o}
-			}
-			var e *squashfs.Entry
-			if e, err = t.entry(place{h.fd, name}, name, child); err == nil {
-				entries = append(entries, e)
-			}
-		}
-		if errors.Is(err, unix.ENOENT) {
-			return nil // removed meanwhile
-		}
-		if err != nil {
-			return fmt.Errorf("read %s: %w", path.Join(t.dir, child.path), err)
-		}
-		return nil
+		names = append(names, name)
+		return ctx.Err()
 	})
-	return entries, err
+	return names, err
+}
+
+func (t *tree) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
+	parent := dir.Handle.(*spot).parts[0]
+	h, err := t.store.dir(parent)
+	if err != nil {
+		return nil, err
+	}
+	defer h.release()
+	p := place{h.fd, name}
+	var e *squashfs.Entry
+	id, err := mountID(p)
+	if err == nil {
+		child := &spot{}
+		if id == t.mount {
+			child.parts = []*obj{{layer: t.layer, parent: parent, name: name}}
+		}
+		e, err = t.entry(p, name, child)
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil // removed meanwhile
+	}
+	return e, err
 }
 
 func (t *tree) entry(p place, name string, s *spot) (*squashfs.Entry, error) {
@@ -159,6 +169,9 @@ func (t *tree) entry(p place, name string, s *spot) (*squashfs.Entry, error) {
 
 func (t *tree) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
 	s := file.Handle.(*spot)
+	if t.opened != nil {
+		t.opened(file.Name)
+	}
 	d, err := t.store.file(s.parts[0], fdRead)
 	if err != nil {
 		return nil, err

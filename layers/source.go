@@ -3,8 +3,6 @@ package layers
 import (
 	"context"
 	"errors"
-	"fmt"
-	"path"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -38,12 +36,10 @@ func (v *view) Close() error {
 
 // spot is a node of a view: the Entry.Handle of the sources.
 type spot struct {
-	path  string
 	parts []*obj // topmost first
 	below []*obj // in a delta: what the layers below have as this directory, or of this file
 	// partial, in a delta, says that the data of below shows where the layer has no blocks of its own.
 	partial bool
-	entry   *squashfs.Entry
 }
 
 // node is the spot as far as Overlay.search wants one.
@@ -68,36 +64,31 @@ func (m merged) Root(context.Context) (*squashfs.Entry, error) {
 		return nil, err
 	}
 	a.Ino = rootIno
-	return m.entry("", hit{parts: root.parts(), attr: a}, "")
+	return m.entry("", hit{parts: root.parts(), attr: a})
 }
 
-func (m merged) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.Entry, error) {
-	s := dir.Handle.(*spot)
-	items, err := m.o.merge(s.parts)
+func (m merged) Names(_ context.Context, dir *squashfs.Entry) ([]string, error) {
+	items, err := m.o.merge(dir.Handle.(*spot).parts)
 	if err != nil {
-		return nil, fmt.Errorf("list %q: %w", s.path, err)
+		return nil, err
 	}
-	p := s.node()
-	entries := make([]*squashfs.Entry, 0, len(items))
-	for _, it := range items {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		h, err := m.o.search(p, 0, it.name)
-		var e *squashfs.Entry
-		if err == nil {
-			e, err = m.entry(it.name, h, path.Join(s.path, it.name))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %q: %w", path.Join(s.path, it.name), err)
-		}
-		entries = append(entries, e)
+	names := make([]string, len(items))
+	for i, it := range items {
+		names[i] = it.name
 	}
-	return entries, nil
+	return names, nil
+}
+
+func (m merged) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
+	h, err := m.o.search(dir.Handle.(*spot).node(), 0, name)
+	if err != nil {
+		return nil, err
+	}
+	return m.entry(name, h)
 }
 
 // entry presents a merged node as its users see it.
-func (m merged) entry(name string, h hit, full string) (*squashfs.Entry, error) {
+func (m merged) entry(name string, h hit) (*squashfs.Entry, error) {
 	top := h.parts[0]
 	xattrs, err := top.backend().xattrs(top)
 	if err != nil {
@@ -114,7 +105,7 @@ func (m merged) entry(name string, h hit, full string) (*squashfs.Entry, error) 
 			return nil, err
 		}
 	}
-	e.Handle = &spot{path: full, parts: h.parts, entry: e}
+	e.Handle = &spot{parts: h.parts}
 	return e, nil
 }
 
@@ -153,8 +144,8 @@ func Delta(layer Lower, below []Lower) (squashfs.Source, error) {
 // delta presents the topmost layer of a view. With a whole stack in the view it knows what each entry was before.
 type delta struct {
 	*view
-	// onFile, if set, is called before a file is read, with what the layers below have in its place.
-	onFile func(path string, prev *obj, inPlace bool)
+	// onFile, if set, is called before a file is read, with what the layers below have in its place, or nil.
+	onFile func(prev *obj, inPlace bool)
 }
 
 func (d *delta) Root(context.Context) (*squashfs.Entry, error) {
@@ -164,59 +155,35 @@ func (d *delta) Root(context.Context) (*squashfs.Entry, error) {
 		return nil, err
 	}
 	a.Ino = rootIno
-	return d.entry("", root.top, found{attr: a}, "", root.below)
+	return d.entry("", root.top, found{attr: a}, root.below)
 }
 
-func (d *delta) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.Entry, error) {
-	s := dir.Handle.(*spot)
-	top := s.parts[0]
+func (d *delta) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error) {
+	top := dir.Handle.(*spot).parts[0]
 	var names []string
 	err := top.backend().list(top, func(e rawEntry) error {
 		names = append(names, e.name)
 		return ctx.Err()
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list %q: %w", s.path, err)
-	}
-	entries := make([]*squashfs.Entry, 0, len(names))
-	for _, name := range names {
-		e, err := d.child(s, name)
-		if err != nil {
-			return nil, fmt.Errorf("read %q: %w", path.Join(s.path, name), err)
-		}
-		entries = append(entries, e)
-	}
-	dir.Subdirs = hiddenSubdirs(dir, entries)
-	return entries, ctx.Err()
+	return names, err
 }
 
-// hiddenSubdirs counts the subdirectories of a directory that only the layers below have.
-func hiddenSubdirs(dir *squashfs.Entry, entries []*squashfs.Entry) uint32 {
-	links := uint32(2)
-	for _, e := range entries {
-		if isDir(e.Attr.Mode) {
-			links++
-		}
-	}
-	return max(dir.Attr.Nlink, links) - links
-}
-
-func (d *delta) child(s *spot, name string) (*squashfs.Entry, error) {
+func (d *delta) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
+	s := dir.Handle.(*spot)
 	top := s.parts[0]
 	f, err := top.backend().find(top, name)
 	if err != nil {
 		return nil, err
 	}
-	full := path.Join(s.path, name)
 	if f.whiteout || !isDir(f.attr.Mode) && !isReg(f.attr.Mode) {
-		return d.entry(name, top.child(name, f), f, full, nil)
+		return d.entry(name, top.child(name, f), f, nil)
 	}
 	if f.partial {
 		h, err := d.o.search(&node{top: top, below: s.below}, 0, name)
 		if err != nil {
 			return nil, err
 		}
-		return d.entry(name, h.parts[0], f, full, h.parts[1:])
+		return d.entry(name, h.parts[0], f, h.parts[1:])
 	}
 	var below []*obj
 	if len(s.below) > 0 || f.redirect != "" {
@@ -230,11 +197,11 @@ func (d *delta) child(s *spot, name string) (*squashfs.Entry, error) {
 			}
 		}
 	}
-	return d.entry(name, top.child(name, f), f, full, below)
+	return d.entry(name, top.child(name, f), f, below)
 }
 
 // entry presents an inode as the layer has it.
-func (d *delta) entry(name string, o *obj, f found, full string, below []*obj) (*squashfs.Entry, error) {
+func (d *delta) entry(name string, o *obj, f found, below []*obj) (*squashfs.Entry, error) {
 	xattrs, err := o.backend().xattrs(o)
 	if err != nil {
 		return nil, err
@@ -261,7 +228,10 @@ func (d *delta) entry(name string, o *obj, f found, full string, below []*obj) (
 			return nil, err
 		}
 	}
-	e.Handle = &spot{path: full, parts: []*obj{o}, below: below, partial: f.partial, entry: e}
+	if isDir(e.Attr.Mode) {
+		e.Links = e.Attr.Nlink
+	}
+	e.Handle = &spot{parts: []*obj{o}, below: below, partial: f.partial}
 	return e, nil
 }
 
@@ -272,12 +242,15 @@ func (d *delta) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, er
 			return emptyFile{}, nil // whatever blocks it has do not count
 		}
 	}
-	if d.onFile != nil && len(s.below) > 0 {
-		prev := s.below[0]
-		if s.partial {
+	if d.onFile != nil {
+		var prev *obj
+		switch {
+		case s.partial:
 			prev = s.below[len(s.below)-1] // those before may be partial, too
+		case len(s.below) > 0:
+			prev = s.below[0]
 		}
-		d.onFile(s.path, prev, s.partial)
+		d.onFile(prev, s.partial)
 	}
 	if s.partial {
 		return d.o.openOnce(slices.Concat(s.parts, s.below))

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/hosttree"
 )
 
 // upper is the writable layer of an overlay and its work directory.
@@ -176,40 +178,22 @@ func (u *upper) clean() error {
 
 // removeAll removes name below dirfd with everything in it; it is no error if there is nothing.
 func removeAll(dirfd int, name string) error {
-	err := unix.Unlinkat(dirfd, name, 0)
-	if err == nil || errors.Is(err, unix.ENOENT) {
-		return nil
+	err := hosttree.Remove(dirfd, name)
+	if errors.Is(err, unix.EMFILE) {
+		descriptors.shrink()
+		err = hosttree.Remove(dirfd, name)
 	}
-	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
-		return err
-	}
-	if err := emptyDir(dirfd, name); err != nil {
-		return err
-	}
-	return unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR)
+	return err
 }
 
 // emptyDir removes everything in the directory name below dirfd.
 func emptyDir(dirfd int, name string) error {
-	fd, err := openat(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
+	err := hosttree.Empty(dirfd, name)
+	if errors.Is(err, unix.EMFILE) {
+		descriptors.shrink()
+		err = hosttree.Empty(dirfd, name)
 	}
-	defer unix.Close(fd)
-	var names []string
-	err = eachName(fd, func(name string, _ uint64, _ uint32) error {
-		names = append(names, name)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for _, n := range names {
-		if err := removeAll(fd, n); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // inUse tells that an upper was opened for writing before. One that was not has no attributes of its own to show.

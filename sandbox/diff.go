@@ -142,21 +142,19 @@ func (h *Home) diffOnce(ctx context.Context, r DiffRequest, a, b subject, fn fun
 		return false, classify(err)
 	}
 	defer c.Close()
-	changes, err := c.Changes(ctx)
-	if err != nil {
-		return false, classify(err)
-	}
 	emit := func(c Change) error {
 		told = true
 		return fn(publicChange(c))
 	}
 	if r.Stat || r.Patch {
-		return told, classify(newFileDiff(ctx, c, r).run(changes, emit))
-	}
-	for _, c := range changes {
-		if err := emit(changeOf(c)); err != nil {
-			return told, err
+		changes, err := c.Changes(ctx)
+		if err == nil {
+			err = newFileDiff(ctx, c, r).run(changes, emit)
 		}
+		return told, classify(err)
+	}
+	if err := c.Each(ctx, func(c layers.Change) error { return emit(changeOf(c)) }); err != nil {
+		return told, classify(err)
 	}
 	return told, ctx.Err()
 }

@@ -19,7 +19,7 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	case errors.Is(err, chunkstore.ErrNotFound):
 		return fmt.Errorf("%w: a record names what is gone: %w", ErrCorrupt, err)
-	case errors.Is(err, chunkstore.ErrVersion):
+	case errors.Is(err, chunkstore.ErrVersion), errors.Is(err, squashfs.ErrLimit):
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	case errors.Is(err, chunkstore.ErrLocked):
 		return fmt.Errorf("%w: %w", ErrConflict, err)

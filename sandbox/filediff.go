@@ -119,6 +119,9 @@ func (d *fileDiff) expand(from, to string) error {
 	}
 	for _, name := range names {
 		was, is := from+"/"+name, to+"/"+name
+		if len(was) > layers.MaxPath || len(is) > layers.MaxPath {
+			continue // no patch can name it
+		}
 		f, err := d.cmp.New().Lstat(is)
 		if err != nil {
 			return err

@@ -134,11 +134,3 @@ func (h *Home) mountpoints(mounts mountTable) map[string]string {
 	}
 	return points
 }
-
-func statOf(fi os.FileInfo) *syscall.Stat_t {
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	if !ok {
-		panic("sandbox: a file of the host without stat")
-	}
-	return st
-}

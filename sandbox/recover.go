@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/hosttree"
 )
 
 // recover brings a home that was just opened to a clean state: what a crash left half-done is finished or taken away.
@@ -134,7 +135,7 @@ func (h *Home) setAside(trash map[uint64]bool) error {
 	for _, name := range names {
 		path := filepath.Join(h.uppers.dir, name)
 		if h.uppers.empty(name) {
-			err = errors.Join(err, os.RemoveAll(path))
+			err = errors.Join(err, hosttree.RemovePath(path))
 			h.points.At("stray upper removed")
 			continue
 		}

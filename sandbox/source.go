@@ -86,6 +86,9 @@ func (h *Home) pathSource(path string) (source, error) {
 // squashfsMagic begins every squashfs image, "hsqs" on disk.
 const squashfsMagic = 0x73717368
 
+// foreignBlocks holds the unpacked blocks of all images that workspaces are being made of.
+var foreignBlocks = squashfs.NewCache(squashfs.DefaultCacheBytes)
+
 // imageLoader stores the tree of an image file, whoever made it.
 func (h *Home) imageLoader(path string) loader {
 	return func(ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error) (err error) {
@@ -102,7 +105,7 @@ func (h *Home) imageLoader(path string) loader {
 		if _, err := f.ReadAt(magic[:], 0); err != nil || binary.LittleEndian.Uint32(magic[:]) != squashfsMagic {
 			return fmt.Errorf("%w: %s is not a squashfs image", ErrInvalid, path)
 		}
-		im, err := squashfs.Open(f, fi.Size(), squashfs.Options{})
+		im, err := squashfs.Open(f, fi.Size(), squashfs.Options{Cache: foreignBlocks})
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", path, err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/internal/failpoint"
+	"snapfs/internal/hosttree"
 )
 
 // upperBlock is how many numbers of uppers are reserved with one record; a crash skips what is left of them.
@@ -142,7 +143,7 @@ func (u *uppers) sync(n uint64) error {
 
 // remove removes an upper that no record names.
 func (u *uppers) remove(n uint64) error {
-	err := os.RemoveAll(u.root(n))
+	err := hosttree.RemovePath(u.root(n))
 	u.points.At("upper removed")
 	return err
 }
@@ -181,25 +182,8 @@ func (u *uppers) syncAll() error {
 func (u *uppers) allocated(ctx context.Context, n uint64) (int64, error) {
 	var total int64
 	seen := map[uint64]bool{} // inodes with several names
-	err := filepath.WalkDir(u.path(n), func(_ string, d os.DirEntry, err error) error {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil // programs go on changing it
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return err
-		}
-		fi, err := d.Info()
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		st := statOf(fi)
-		if st.Nlink > 1 && !fi.IsDir() {
+	err := hosttree.Walk(ctx, u.path(n), func(st *unix.Stat_t) error {
+		if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 			if seen[st.Ino] {
 				return nil
 			}

@@ -222,25 +222,26 @@ func (c *checker) tail(path string, n *Inode) error {
 }
 
 // options checks the compressor options, which a flag announces behind the superblock.
-func (c *checker) options() error {
-	im := c.im
+func (c *checker) options() error { return c.failed("", c.im.options()) }
+
+// options is as checker.options.
+func (im *Image) options() error {
 	if im.sb.flags&flagCompressorOptions == 0 {
 		if im.sb.compressor == compressorLz4 {
-			c.bad("", corrupt(sbCompressor, "lz4 without its options"))
+			return corrupt(sbCompressor, "lz4 without its options")
 		}
 		return nil
 	}
 	data, _, err := im.metadataBlock(superblockSize, im.inodes.start)
 	if err != nil {
-		return c.failed("", err)
+		return err
 	}
 	want := map[uint16]int{compressorGzip: 8, compressorLzo: 8, compressorXz: 8, compressorLz4: 8, compressorZstd: 4}
 	if n := want[im.sb.compressor]; len(data) < n || n == 0 {
-		c.bad("", corrupt(superblockSize, "%d bytes of options for compressor %d, want %d", len(data), im.sb.compressor, n))
-		return nil
+		return corrupt(superblockSize, "%d bytes of options for compressor %d, want %d", len(data), im.sb.compressor, n)
 	}
 	if v := binary.LittleEndian.Uint32(data); im.sb.compressor == compressorLz4 && v != 1 {
-		c.bad("", corrupt(superblockSize, "lz4 of version %d, want 1", v))
+		return corrupt(superblockSize, "lz4 of version %d, want 1", v)
 	}
 	return nil
 }

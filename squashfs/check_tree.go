@@ -2,6 +2,7 @@ package squashfs
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
@@ -19,10 +20,23 @@ func join(dir, name string) string {
 	return p
 }
 
-// unlisted is a directory still to be listed.
+// unlisted is a directory still to be listed. It knows its path by the directories above, which share theirs.
 type unlisted struct {
 	inode int // index in checker.inodes
-	path  string
+	name  string
+	above *unlisted // nil: the root
+}
+
+// path is put together when the directory is listed, from its end.
+func (u *unlisted) path() string {
+	var parts []string
+	n := 0
+	for ; u.above != nil && n <= maxShownPath; u = u.above {
+		parts = append(parts, u.name)
+		n += 1 + len(u.name)
+	}
+	slices.Reverse(parts)
+	return join("", strings.Join(parts, "/"))
 }
 
 // tree follows every name from the root. Each inode is checked when its first name is found, and a directory is
@@ -39,14 +53,14 @@ func (c *checker) tree() error {
 		return nil
 	}
 	c.inodes[root].names = 1
-	budget, err := c.listingBytes()
+	budget, err := im.unpacked(im.dirs)
 	if err != nil {
 		return c.failed("", err)
 	}
 	if err := c.inode("", im.Root()); err != nil {
 		return err
 	}
-	for stack := []unlisted{{inode: root}}; len(stack) > 0; {
+	for stack := []*unlisted{{inode: root}}; len(stack) > 0; {
 		if err := c.stop(); err != nil {
 			return err
 		}
@@ -61,11 +75,12 @@ func (c *checker) tree() error {
 			continue // reported when its name was found
 		}
 		if budget -= n.listing(); budget < 0 {
-			c.bad(dir.path, corrupt(n.place(), "directory listings overlap, the rest is not read"))
+			c.bad(dir.path(), corrupt(n.place(), "directory listings overlap, the rest is not read"))
 			return nil
 		}
-		subs, err := c.listing(dir, n)
-		if err := c.failed(dir.path, err); err != nil {
+		path := dir.path()
+		subs, err := c.listing(dir, path, n)
+		if err := c.failed(path, err); err != nil {
 			return err
 		}
 		stack = append(stack, subs...)
@@ -73,22 +88,9 @@ func (c *checker) tree() error {
 	return nil
 }
 
-// listingBytes bounds what the directory table unpacks to.
-func (c *checker) listingBytes() (int64, error) {
-	total := int64(0)
-	for at := c.im.dirs.start; at < c.im.dirs.end; total += metadataSize {
-		next, err := c.im.nextMetadata(at, c.im.dirs.end)
-		if err != nil {
-			return 0, err
-		}
-		at = next
-	}
-	return total, nil
-}
-
 // listing checks one directory and gives the directories in it that are to be listed next. Its error is what keeps the
 // rest of the listing from being read.
-func (c *checker) listing(dir unlisted, n *Inode) ([]unlisted, error) {
+func (c *checker) listing(dir *unlisted, at string, n *Inode) ([]*unlisted, error) {
 	w, err := n.walkDir(nil)
 	if err != nil {
 		return nil, err
@@ -97,14 +99,14 @@ func (c *checker) listing(dir unlisted, n *Inode) ([]unlisted, error) {
 	if n.raw.indexes > 0 {
 		list, err := n.loadIndex()
 		if err != nil {
-			if err := c.failed(dir.path, err); err != nil {
+			if err := c.failed(at, err); err != nil {
 				return nil, err
 			}
 		} else {
 			index = (*list)[1:] // the first is the listing's start
 		}
 	}
-	var subs []unlisted
+	var subs []*unlisted
 	var last []byte
 	for {
 		if err := c.stop(); err != nil {
@@ -114,17 +116,17 @@ func (c *checker) listing(dir unlisted, n *Inode) ([]unlisted, error) {
 		e, ok, err := w.next()
 		if err != nil || !ok {
 			if len(index) > 0 && err == nil {
-				c.bad(dir.path, corrupt(n.place(), "directory index entry %q points inside a run", index[0].name))
+				c.bad(at, corrupt(n.place(), "directory index entry %q points inside a run", index[0].name))
 			}
 			return subs, err
 		}
 		if fresh && len(index) > 0 && index[0].before <= head {
 			if x := index[0]; x.before != head || x.name != string(e.name) {
-				c.bad(dir.path, corrupt(n.place(), "directory index says %q where %q is", x.name, e.name))
+				c.bad(at, corrupt(n.place(), "directory index says %q where %q is", x.name, e.name))
 			}
 			index = index[1:]
 		}
-		path := join(dir.path, string(e.name))
+		path := join(at, string(e.name))
 		if bytes.Compare(last, e.name) >= 0 {
 			c.bad(path, w.unsorted(e.name))
 		}
@@ -134,13 +136,13 @@ func (c *checker) listing(dir unlisted, n *Inode) ([]unlisted, error) {
 			return subs, err
 		}
 		if sub != nil {
-			subs = append(subs, *sub)
+			subs = append(subs, sub)
 		}
 	}
 }
 
 // name checks one name. If it is the first of a directory, that is to be listed.
-func (c *checker) name(path string, dir unlisted, at int64, e listed) (*unlisted, error) {
+func (c *checker) name(path string, dir *unlisted, at int64, e listed) (*unlisted, error) {
 	i, ok := c.find(e.ref)
 	if !ok {
 		if !c.cut {
@@ -172,7 +174,7 @@ func (c *checker) name(path string, dir unlisted, at int64, e listed) (*unlisted
 	if err := c.inode(path, e.ref); err != nil || n.typ != typeDir {
 		return nil, err
 	}
-	return &unlisted{i, path}, nil
+	return &unlisted{i, string(e.name), dir}, nil
 }
 
 // links compares link counts with the names found. Of a directory some writers count entries, some subdirectories, and

@@ -5,21 +5,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"path/filepath"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
 // DirSource presents a directory of the host as a Source, everything below it included, mounts too. It must not
-// change meanwhile. Entry.Handle is the path. Inode numbers are the host's; below mounts the place of the device among
-// those met is in their upper 16 bits, so that files of two devices are never one. For one writer.
+// change meanwhile. Inode numbers are the host's; below mounts the place of the device among those met is in their upper
+// 16 bits, so that files of two devices are never one. Trees may be deeper than a path can be long, and take three
+// descriptors. For one writer.
 func DirSource(root string) Source { return &dirSource{root: root} }
 
 type dirSource struct {
 	root    string
 	devices []uint64 // met so far, the root's first
+
+	at  *hostNode // the directory used last
+	dir *os.File  // the same
+}
+
+// hostNode is the Handle of a dirSource's entries.
+type hostNode struct {
+	parent *hostNode // nil: the root
+	name   string
 }
 
 // deviceShift is where an inode number says which device it is of.
@@ -36,60 +47,115 @@ func (s *dirSource) number(dev, ino uint64) uint64 {
 }
 
 func (s *dirSource) Root(context.Context) (*Entry, error) {
-	s.devices = nil
-	return s.entry("", s.root)
+	if s.dir == nil {
+		s.devices = nil // for another writer
+	}
+	return s.entry(&hostNode{}, "", s.root)
 }
 
-func (s *dirSource) ReadDir(ctx context.Context, dir *Entry) ([]*Entry, error) {
-	path, ok := dir.Handle.(string)
+// rest gives the descriptor back: the walk has ended.
+func (s *dirSource) rest() {
+	if s.dir != nil {
+		_ = s.dir.Close() // nothing was written
+	}
+	s.at, s.dir = nil, nil
+}
+
+// open makes a directory the one used last. Most are beside or above that; from elsewhere the way leads through the root.
+func (s *dirSource) open(n *hostNode) (*os.File, error) {
+	if s.at == n {
+		return s.dir, nil
+	}
+	var way []*hostNode
+	base, from := unix.AT_FDCWD, s.root
+	for x := n; ; x = x.parent {
+		if s.at != nil && x == s.at {
+			base = int(s.dir.Fd())
+			break
+		}
+		way = append(way, x)
+		if x.parent == nil {
+			break
+		}
+		if s.at != nil && s.at.parent == x {
+			base, from = int(s.dir.Fd()), ".."
+			break
+		}
+	}
+	for i := len(way) - 1; i >= 0; i-- {
+		name := way[i].name
+		if i == len(way)-1 && (way[i].parent == nil || s.at != nil && s.at.parent == way[i]) {
+			name = from
+		}
+		fd, err := unix.Openat(base, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		}
+		if s.dir != nil {
+			_ = s.dir.Close() // nothing was written
+		}
+		s.at, s.dir = way[i], os.NewFile(uintptr(fd), name)
+		base = fd
+	}
+	return s.dir, nil
+}
+
+func (s *dirSource) Names(_ context.Context, dir *Entry) ([]string, error) {
+	n, ok := dir.Handle.(*hostNode)
 	if !ok {
 		return nil, errForeign
 	}
-	d, err := os.Open(path)
+	d, err := s.open(n)
 	if err != nil {
 		return nil, err
 	}
-	names, err := d.Readdirnames(-1)
-	if cerr := d.Close(); err == nil {
-		err = cerr
+	if _, err := d.Seek(0, io.SeekStart); err != nil {
+		return nil, err
 	}
+	return d.Readdirnames(-1)
+}
+
+func (s *dirSource) Entry(_ context.Context, dir *Entry, name string) (*Entry, error) {
+	n, ok := dir.Handle.(*hostNode)
+	if !ok {
+		return nil, errForeign
+	}
+	d, err := s.open(n)
 	if err != nil {
 		return nil, err
 	}
-	entries := make([]*Entry, 0, len(names))
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		e, err := s.entry(name, filepath.Join(path, name))
-		if err != nil {
-			return nil, err
-		}
-		entries = append(entries, e)
-	}
-	return entries, nil
+	return s.entry(&hostNode{n, name}, name, below(d, name))
+}
+
+// below is a path of a name in an open directory.
+func below(dir *os.File, name string) string {
+	return "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + name
 }
 
 func (s *dirSource) Open(_ context.Context, file *Entry) (File, error) {
-	path, ok := file.Handle.(string)
-	if !ok {
+	n, ok := file.Handle.(*hostNode)
+	if !ok || n.parent == nil {
 		return nil, errForeign
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	d, err := s.open(n.parent)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(below(d, n.name), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
 	return hostFile{f}, nil
 }
 
-func (s *dirSource) entry(name, path string) (*Entry, error) {
+func (s *dirSource) entry(n *hostNode, name, path string) (*Entry, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
 	if err != nil {
 		return nil, &os.PathError{Op: "statx", Path: path, Err: err}
 	}
 	dev := unix.Mkdev(st.Dev_major, st.Dev_minor)
-	e := &Entry{Name: name, Handle: path, Inode: InodeID{Layer: dev, Inode: st.Ino}, Attr: Attr{
+	e := &Entry{Name: name, Handle: n, Inode: InodeID{Layer: dev, Inode: st.Ino}, Attr: Attr{
 		Ino: s.number(dev, st.Ino), Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid, Nlink: st.Nlink,
 		Rdev: unix.Mkdev(st.Rdev_major, st.Rdev_minor), Size: int64(st.Size),
 		Mtime: Time{st.Mtime.Sec, st.Mtime.Nsec}, Ctime: Time{st.Ctime.Sec, st.Ctime.Nsec},

@@ -44,6 +44,11 @@
 //   - 2 MiB for the directories that are known to be sorted;
 //   - the names of 16 directories of 128 KiB at most, with the metadata blocks that they lie in.
 //
+// Who goes through a whole image by [ImageSource] is given a tree: that refuses directories that contain themselves, are there
+// twice or share their listings, inodes that overlap, numbers that are there twice, indexes that lie, and more names, attributes
+// or contents than an image of that size can have. It takes [ImportMemory] at most. The tree may be of any depth: neither it nor a
+// writer keeps more than the directories above where it is.
+//
 // [Check] judges a whole image and reports every broken rule.
 //
 // # Writing

@@ -1,5 +1,7 @@
 package squashfs
 
+import "fmt"
+
 // Data tells where in the image a file's bytes lie, if they lie there uncompressed and side by side (always so in
 // the store form): the ranges to predict the next version of the file from. Blocks of zeros that are not stored
 // are left out, so length is less than the file's size if it has any. It reads the whole block list.
@@ -76,6 +78,9 @@ func (n *Inode) blockExtents(list []Extent) ([]Extent, error) {
 		}
 		if stored > 0 {
 			add(off, min(bs, n.attr.Size-off))
+		}
+		if len(list) > maxExtents {
+			return nil, fmt.Errorf("%w: file with more than %d stretches of data", ErrLimit, maxExtents)
 		}
 		off += bs
 	}

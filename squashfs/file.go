@@ -32,8 +32,8 @@ func (w *blockWalk) next() (off int64, stored int, word uint32, err error) {
 	word = binary.LittleEndian.Uint32(b)
 	stored, _ = dataHeader(word)
 	off = w.data
-	if im := w.c.im; stored > int(im.sb.blockSize) || off+int64(stored) > int64(im.sb.bytesUsed) {
-		return 0, 0, 0, corrupt(w.c.at, "data block of %d bytes at %d", stored, off)
+	if im := w.c.im; stored > int(im.sb.blockSize) || stored > 0 && (off < superblockSize || off+int64(stored) > im.inodes.start) {
+		return 0, 0, 0, corrupt(w.c.at, "data block of %d bytes at %d, outside the data area or too long", stored, off)
 	}
 	w.data += int64(stored)
 	return off, stored, word, nil
@@ -229,7 +229,7 @@ func (n *Inode) readTail(p []byte, within int) (int, error) {
 		return 0, err
 	}
 	stored, compressed := dataHeader(f.size)
-	used := im.sb.bytesUsed // may be less than a block
+	used := im.sb.inodeTable // where the data ends; may be less than a block
 	if stored == 0 || stored > int(im.sb.blockSize) || f.start < superblockSize || f.start > used || uint64(stored) > used-f.start {
 		return 0, corrupt(im.fragments.at, "fragment %d of %d bytes at %d", n.raw.fragment, stored, f.start)
 	}

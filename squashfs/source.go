@@ -17,10 +17,9 @@ type Entry struct {
 	Inode  InodeID
 	Xattrs []Xattr
 	Target string // of a symlink
-	// Subdirs is how many subdirectories a directory's link count counts beside those in the source, as in one layer of
-	// several. The writer asks for it after ReadDir.
-	Subdirs uint32
-	Handle  any // the source's own
+	// Links is the least link count of a directory: in one layer of several, subdirectories count that only others have.
+	Links  uint32
+	Handle any // the source's own
 }
 
 // inode is what names of one inode have in common.
@@ -31,11 +30,15 @@ func (e *Entry) inode() InodeID {
 	return e.Inode
 }
 
-// Source is a tree to be written. It is called from one goroutine, except Open's files, which are read by several.
+// Source is a tree to be written. It is called from one goroutine, except Open's files, which are read by several. What it
+// keeps should not grow with the tree: the writer holds the entries of the directories above the one it is at, and of what
+// is beside them only the names.
 type Source interface {
 	Root(ctx context.Context) (*Entry, error)
-	// ReadDir lists a directory's entries in any order; the writer sorts.
-	ReadDir(ctx context.Context, dir *Entry) ([]*Entry, error)
+	// Names lists a directory in any order; the writer sorts, in a slice that is its own from then on.
+	Names(ctx context.Context, dir *Entry) ([]string, error)
+	// Entry gives what a name is that Names has listed; nil if it is left out, as what has gone meanwhile.
+	Entry(ctx context.Context, dir *Entry, name string) (*Entry, error)
 	Open(ctx context.Context, file *Entry) (File, error)
 }
 

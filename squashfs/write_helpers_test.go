@@ -1,7 +1,6 @@
 package squashfs_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -155,12 +154,29 @@ type memSource struct {
 	root *squashfs.Entry
 	list func(dir *squashfs.Entry) []*squashfs.Entry
 	open func(file *squashfs.Entry) squashfs.File
+
+	was     *squashfs.Entry
+	entries map[string]*squashfs.Entry // of was
 }
 
 func (s *memSource) Root(context.Context) (*squashfs.Entry, error) { return s.root, nil }
 
-func (s *memSource) ReadDir(_ context.Context, dir *squashfs.Entry) ([]*squashfs.Entry, error) {
-	return s.list(dir), nil
+func (s *memSource) Names(_ context.Context, dir *squashfs.Entry) ([]string, error) {
+	var names []string
+	for _, e := range s.list(dir) {
+		names = append(names, e.Name)
+	}
+	return names, nil
+}
+
+func (s *memSource) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
+	if s.was != dir {
+		s.was, s.entries = dir, map[string]*squashfs.Entry{}
+		for _, e := range s.list(dir) {
+			s.entries[e.Name] = e
+		}
+	}
+	return s.entries[name], nil
 }
 
 func (s *memSource) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
@@ -173,11 +189,11 @@ type shuffled struct {
 	rng *rand.Rand
 }
 
-func (s shuffled) ReadDir(ctx context.Context, dir *squashfs.Entry) ([]*squashfs.Entry, error) {
-	entries, err := s.Source.ReadDir(ctx, dir)
-	slices.SortFunc(entries, func(a, b *squashfs.Entry) int { return cmp.Compare(a.Name, b.Name) })
-	s.rng.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
-	return entries, err
+func (s shuffled) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error) {
+	names, err := s.Source.Names(ctx, dir)
+	slices.Sort(names)
+	s.rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	return names, err
 }
 
 // pattern is a File without a host file: size bytes, of which the extents hold a pattern.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path"
 	"slices"
 	"strings"
 
@@ -24,6 +23,8 @@ type writer struct {
 	spools    spooler
 	packer    packer // of metadata
 
+	stack   []frame // the directories from the root to where the walk is
+	held    int     // bytes of attributes of these
 	ids     idTable
 	xattrs  xattrWriter
 	links   map[InodeID]int // index in linked
@@ -76,6 +77,9 @@ func (w *writer) walk(ctx context.Context) error {
 		pairs: newMetaWriter(w.spools.spool(), w.packer), ids: newMetaWriter(w.spools.spool(), w.packer),
 		known: map[[16]byte]uint32{},
 	}
+	if s, ok := w.src.(*dirSource); ok {
+		defer s.rest()
+	}
 	root, err := w.src.Root(ctx)
 	if err != nil {
 		return err
@@ -83,73 +87,20 @@ func (w *writer) walk(ctx context.Context) error {
 	if root.Attr.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return errors.New("the root of the tree is not a directory")
 	}
-	if _, _, err := w.dir(ctx, "", root); err != nil {
+	if err := w.enter(ctx, root); err != nil {
 		return err
+	}
+	for len(w.stack) > 0 {
+		if err := w.step(ctx); err != nil {
+			return err
+		}
 	}
 	w.info.Inodes = w.inodes
 	return nil
 }
 
-// dir writes a directory after all that is in it. It gives its number and its place in parents.
-func (w *writer) dir(ctx context.Context, name string, dir *Entry) (number uint32, ordinal int, err error) {
-	entries, err := w.src.ReadDir(ctx, dir)
-	if err != nil {
-		return 0, 0, err
-	}
-	entries = slices.Clone(entries) // the source may keep its own
-	slices.SortFunc(entries, func(a, b *Entry) int { return cmp.Compare(a.Name, b.Name) })
-	if err := checkNames(name, entries); err != nil {
-		return 0, 0, err
-	}
-	var subdirs []int
-	children := make([]child, 0, len(entries))
-	for i, e := range entries {
-		entries[i] = nil // what is written is not kept
-		if err := ctx.Err(); err != nil {
-			return 0, 0, err
-		}
-		c := child{name: e.Name, typ: basicType(e.Attr.Mode)}
-		if c.typ == typeDir {
-			var sub int
-			c.number, sub, err = w.dir(ctx, path.Join(name, e.Name), e)
-			subdirs = append(subdirs, sub)
-		} else {
-			c.number, err = w.node(ctx, path.Join(name, e.Name), e)
-		}
-		if err != nil {
-			return 0, 0, err
-		}
-		children = append(children, c)
-	}
-	p := pending{record: record{attr: dir.Attr, children: children, subdirs: uint32(len(subdirs)) + dir.Subdirs}}
-	if number, err = w.inode(ctx, name, dir, p); err != nil {
-		return 0, 0, err
-	}
-	for _, sub := range subdirs {
-		w.parents[sub] = number
-	}
-	w.parents = append(w.parents, 0)
-	return number, len(w.parents) - 1, nil
-}
-
-func checkNames(dir string, entries []*Entry) error {
-	for i, e := range entries {
-		switch {
-		case e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsAny(e.Name, "/\x00"):
-			return fmt.Errorf("%q is no name for an entry of %q", e.Name, dir)
-		case len(e.Name) > maxFileName:
-			return fmt.Errorf("%w: name of %d bytes in %q", ErrLimit, len(e.Name), dir)
-		case i > 0 && e.Name == entries[i-1].Name:
-			return fmt.Errorf("%q occurs twice in %q", e.Name, dir)
-		case basicType(e.Attr.Mode) == 0:
-			return fmt.Errorf("%q in %q is of unknown type %#o", e.Name, dir, e.Attr.Mode)
-		}
-	}
-	return nil
-}
-
 // node writes what is no directory, once for all its names.
-func (w *writer) node(ctx context.Context, name string, e *Entry) (uint32, error) {
+func (w *writer) node(ctx context.Context, e *Entry) (uint32, error) {
 	if e.Attr.Nlink > 1 {
 		if i, ok := w.links[e.inode()]; ok {
 			w.linked[i].names++
@@ -161,23 +112,23 @@ func (w *writer) node(ctx context.Context, name string, e *Entry) (uint32, error
 	switch basicType(e.Attr.Mode) {
 	case typeFile:
 		var err error
-		if r.layout, p.extents, err = w.file(ctx, name, e); err != nil {
-			return 0, fmt.Errorf("%s: %w", name, err)
+		if r.layout, p.extents, err = w.file(ctx, e); err != nil {
+			return 0, w.failed(e.Name, err)
 		}
 	case typeSymlink:
 		r.target = e.Target
 		if len(e.Target) > maxSymlinkTarget || e.Target == "" {
-			return 0, fmt.Errorf("%s: %w: symlink target of %d bytes", name, ErrLimit, len(e.Target))
+			return 0, w.failed(e.Name, fmt.Errorf("%w: symlink target of %d bytes", ErrLimit, len(e.Target)))
 		}
 		if strings.Contains(e.Target, "\x00") {
-			return 0, fmt.Errorf("%s: symlink target %q", name, e.Target)
+			return 0, w.failed(e.Name, fmt.Errorf("symlink target %q", e.Target))
 		}
 	case typeBlockDev, typeCharDev:
 		if _, ok := encodeDev(e.Attr.Rdev); !ok {
-			return 0, fmt.Errorf("%s: %w: device %#x", name, ErrLimit, e.Attr.Rdev)
+			return 0, w.failed(e.Name, fmt.Errorf("%w: device %#x", ErrLimit, e.Attr.Rdev))
 		}
 	}
-	number, err := w.inode(ctx, name, e, p)
+	number, err := w.inode(ctx, e, p)
 	if err != nil {
 		return 0, err
 	}
@@ -189,7 +140,7 @@ func (w *writer) node(ctx context.Context, name string, e *Entry) (uint32, error
 }
 
 // file writes a regular file's contents.
-func (w *writer) file(ctx context.Context, name string, e *Entry) (*layout, []Extent, error) {
+func (w *writer) file(ctx context.Context, e *Entry) (*layout, []Extent, error) {
 	size := e.Attr.Size
 	w.info.Files++
 	if w.progress != nil {
@@ -214,7 +165,7 @@ func (w *writer) file(ctx context.Context, name string, e *Entry) (*layout, []Ex
 		for _, x := range extents {
 			w.info.Data += x.Len
 		}
-		l, err = w.data.file(ctx, name, e, f, extents)
+		l, err = w.data.file(ctx, w.path(e.Name), e, f, extents)
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
@@ -251,13 +202,13 @@ func fileExtents(f File, size int64) ([]Extent, error) {
 }
 
 // inode numbers an inode and sends its record on.
-func (w *writer) inode(ctx context.Context, name string, e *Entry, p pending) (uint32, error) {
+func (w *writer) inode(ctx context.Context, e *Entry, p pending) (uint32, error) {
 	if w.inodes == math.MaxUint32-1 {
 		return 0, fmt.Errorf("%w: more than %d inodes", ErrLimit, w.inodes)
 	}
 	for _, t := range []Time{e.Attr.Mtime, e.Attr.Ctime, e.Attr.Btime} {
 		if t.Nsec >= 1e9 {
-			return 0, fmt.Errorf("%s: time with %d nanoseconds", name, t.Nsec)
+			return 0, w.failed(e.Name, fmt.Errorf("time with %d nanoseconds", t.Nsec))
 		}
 	}
 	r := &p.record
@@ -268,7 +219,7 @@ func (w *writer) inode(ctx context.Context, name string, e *Entry, p pending) (u
 		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", name, err)
+		return 0, w.failed(e.Name, err)
 	}
 	w.inodes++
 	w.mtime = max(w.mtime, clampTime(e.Attr.Mtime))

@@ -12,6 +12,15 @@ import (
 	"snapfs/sandbox"
 )
 
+// broken is an image of testdata/broken.
+func broken(name string) string {
+	path, err := filepath.Abs(filepath.Join("../../testdata/broken", name+".sqsh"))
+	if err != nil {
+		panic(err)
+	}
+	return path
+}
+
 // TestBadInput tries what people get wrong: one clear line, the documented code, nothing half made.
 func TestBadInput(t *testing.T) {
 	h := newHome(t)
@@ -39,6 +48,9 @@ func TestBadInput(t *testing.T) {
 		{2, "", "create x --from pipe"},
 		{2, "not a squashfs image", "create x --from " + text},
 		{6, "", "create x --from short.sqsh"},
+		{6, "directory", "create x --from " + broken("dir-contains-itself")},
+		{6, "directory", "create x --from " + broken("dir-contains-root")},
+		{6, "directory", "create x --from " + broken("dir-listing-shared")},
 		{3, "no-such-snapshot", "create x --from no-such-snapshot"},
 		{4, "taken", "create taken"},
 		{2, "", "create Upper"},

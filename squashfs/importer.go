@@ -1,0 +1,215 @@
+package squashfs
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+)
+
+// ImportMemory is how much the structures may take, in bytes, that grow with an image which an ImageSource presents: the names
+// in the directories above, and what tells hard links. The writer takes about as much again.
+const ImportMemory = 512 << 20
+
+// Costs in memory, about.
+const (
+	nameCost   = 96 // a listed name without its bytes, in the source and in the writer
+	linkCost   = 96 // an inode with several names
+	nameFloor  = 1 << 16
+	dataFloor  = 64 << 30
+	dataFactor = 4096 // what the best compressor makes of logs, and then some files several times
+)
+
+// importer is what makes sure that a tree taken from an image is a tree, and no larger than the image can have it. Every
+// directory has one name and the inode it is found in for its parent; listings and inodes together are no longer than
+// their tables, so that none is there twice; every inode has a number of its own; and who writes the tree spends no more
+// than in proportion to the image. It keeps a bit for each inode. For one goroutine.
+type importer struct {
+	im    *Image
+	stack []*imageNode // the directories from the root to the one listed last
+
+	seen     []uint64       // bit by inode number: directories listed, and others met
+	links    map[uint32]Ref // inodes with several names that were met, by their numbers
+	begun    bool           // the fields below are set
+	listings int64          // bytes of listings that may still come
+	inodes   int64          // bytes of the inode table that may still be used
+	names    int64          // that may still come
+	left     int64          // of ImportMemory
+	contents int64          // bytes of contents that may still come
+	xattrs   int64          // bytes of attributes that may still come
+}
+
+// begin finds out how much the image can have.
+func (g *importer) begin() error {
+	if g.begun {
+		return nil
+	}
+	used := int64(g.im.sb.bytesUsed)
+	g.names = used + nameFloor
+	g.contents = dataFloor + dataFactor*min(used, 1<<50)
+	g.xattrs = 1<<30 + dataFactor*min(used, 1<<50)
+	if claimed := int64(g.im.sb.inodes); claimed > g.names {
+		return corrupt(sbInodes, "%d inodes in an image of %d bytes", claimed, used)
+	}
+	err := g.im.options()
+	if err != nil {
+		return err
+	}
+	for i := uint64(0); i < g.im.exports.count; i += metadataSize / exportEntrySize {
+		if _, err := g.im.entry(&g.im.exports, i); err != nil {
+			return err
+		}
+	}
+	if g.listings, err = g.im.unpacked(g.im.dirs); err != nil {
+		return err
+	}
+	if g.inodes, err = g.im.unpacked(g.im.inodes); err != nil {
+		return err
+	}
+	g.left = ImportMemory - int64(g.im.sb.inodes)*12 // places and bits
+	g.seen = make([]uint64, g.im.sb.inodes/64+1)
+	g.links = make(map[uint32]Ref)
+	g.begun = true
+	return g.charge(0)
+}
+
+// unpacked bounds what a table unpacks to.
+func (im *Image) unpacked(r region) (int64, error) {
+	total := int64(0)
+	for at := r.start; at < r.end; total += metadataSize {
+		next, err := im.nextMetadata(at, r.end)
+		if err != nil {
+			return 0, err
+		}
+		at = next
+	}
+	return total, nil
+}
+
+func (g *importer) charge(n int64) error {
+	if g.left -= n; g.left < 0 {
+		return fmt.Errorf("%w: the image takes more than %d bytes of memory to read", ErrLimit, ImportMemory)
+	}
+	return nil
+}
+
+// meet marks a number and tells whether it was.
+func (g *importer) meet(number uint32) bool {
+	word, bit := &g.seen[number/64], uint64(1)<<(number%64)
+	met := *word&bit != 0
+	*word |= bit
+	return met
+}
+
+// list is called before a directory is listed. What is listed lies in the directory listed last, or in one above it.
+func (g *importer) list(n *imageNode) error {
+	if err := g.begin(); err != nil {
+		return err
+	}
+	for last := len(g.stack) - 1; last >= 0 && g.stack[last].raw.number != n.raw.parent; last-- {
+		g.left += g.stack[last].cost
+		g.stack[last] = nil
+		g.stack = g.stack[:last]
+	}
+	if g.meet(n.raw.number) {
+		return corrupt(n.place(), "directory inode %d has more than one name, or contains itself", n.raw.number)
+	}
+	if g.listings -= n.listing(); g.listings < 0 {
+		return corrupt(n.place(), "directory listings overlap: they are longer than their table")
+	}
+	g.stack = append(g.stack, n)
+	if err := g.inode(n.Inode); err != nil {
+		return err
+	}
+	if !n.indexHolds() {
+		if _, err := n.loadIndex(); err != nil {
+			return err
+		}
+		return corrupt(n.place(), "the index of directory inode %d leads to other names than it says", n.raw.number)
+	}
+	return nil
+}
+
+// inode counts the bytes that an inode takes in its table.
+func (g *importer) inode(n *Inode) error {
+	size := int64(inodeSizes[n.raw.typ]) + int64(len(n.raw.target))
+	if n.raw.basic() == typeFile {
+		size += 4 * int64(min(n.raw.blocks(n.im.sb.blockSize), 1<<60))
+	}
+	size += dirIndexSize * int64(n.raw.indexes)
+	if g.inodes -= size; g.inodes < 0 {
+		return corrupt(n.place(), "inodes overlap: they are longer than their table")
+	}
+	return nil
+}
+
+// name is called for each name that is listed.
+func (g *importer) name(dir *imageNode, e listed) error {
+	if g.names--; g.names < 0 {
+		return corrupt(dir.place(), "more names than an image of %d bytes can have", g.im.sb.bytesUsed)
+	}
+	cost := nameCost + int64(len(e.name))
+	dir.cost += cost
+	return g.charge(cost)
+}
+
+// entry judges what a name in a directory leads to. A directory is judged by list, which is called for it once.
+func (g *importer) entry(dir, n *Inode, e imageName) error {
+	if n.raw.basic() != e.typ {
+		return corrupt(n.place(), "entry of type %d, inode of type %d", e.typ, n.raw.basic())
+	}
+	if n.raw.number != e.number {
+		return corrupt(n.place(), "entry of inode %d, inode has number %d", e.number, n.raw.number)
+	}
+	if n.raw.basic() == typeDir {
+		if n.raw.parent != dir.raw.number {
+			return corrupt(n.place(), "directory has parent inode %d and is found in %d", n.raw.parent, dir.raw.number)
+		}
+		return nil
+	}
+	if n.raw.basic() == typeSymlink && (n.raw.size == 0 || slices.Contains(n.raw.target, 0)) {
+		return corrupt(n.place(), "symlink target %q", n.raw.target)
+	}
+	if !g.meet(n.raw.number) {
+		if n.raw.nlink > 1 {
+			if err := g.charge(linkCost); err != nil {
+				return err
+			}
+			g.links[n.raw.number] = n.ref
+		}
+		return g.inode(n)
+	}
+	if n.raw.nlink < 2 {
+		return corrupt(n.place(), "inode %d has link count %d and several names, or its number is there twice", n.raw.number, n.raw.nlink)
+	}
+	if g.links[n.raw.number] != n.ref {
+		return corrupt(n.place(), "inode number %d is there twice", n.raw.number)
+	}
+	return nil
+}
+
+// attributes counts what is read of attributes, which many inodes may share.
+func (g *importer) attributes(n *Inode, list []Xattr) error {
+	if err := g.begin(); err != nil {
+		return err
+	}
+	if g.xattrs -= int64(xattrBytes(list)); g.xattrs < 0 {
+		return corrupt(n.place(), "more bytes of attributes than an image of %d bytes can have", g.im.sb.bytesUsed)
+	}
+	return nil
+}
+
+// data counts what is read of contents, which many inodes may share.
+func (g *importer) data(n *Inode, list []Extent) error {
+	for _, x := range list {
+		if g.contents -= x.Len; g.contents < 0 {
+			return corrupt(n.place(), "more contents than an image of %d bytes can have", g.im.sb.bytesUsed)
+		}
+	}
+	return nil
+}
+
+// find gives the place of a name in the listing, which is in order.
+func (n *imageNode) find(name string) (int, bool) {
+	i := sort.SearchStrings(n.names, name)
+	return i, i < len(n.names) && n.names[i] == name
+}
