@@ -162,10 +162,12 @@ func protocolOptions(opts Options, ring bool) *fuse.MountOptions {
 		Logger:                   slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 		PanicHandler:             panicHandler(opts.Logger),
 		ExtraCapabilities: fuse.CAP_DONT_MASK | fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_SETXATTR_EXT |
-			fuse.CAP_NO_OPENDIR_SUPPORT | fuse.CAP_ASYNC_DIO,
+			fuse.CAP_NO_OPENDIR_SUPPORT,
+		// Of asynchronous direct writes (ASYNC_DIO) the kernel forgets to drop what readers through the page cache have brought there while
+		// they were under way: the cache would show the old contents for good. Without it, io_submit returns when the answer is there.
 		// Truncation at open is lost without open requests; passthrough would cost a level of the stack that an
 		// overlayfs above needs.
-		DisabledCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_AUTO_INVAL_DATA | fuse.CAP_POSIX_LOCKS |
+		DisabledCapabilities: fuse.CAP_ASYNC_DIO | fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_AUTO_INVAL_DATA | fuse.CAP_POSIX_LOCKS |
 			fuse.CAP_FLOCK_LOCKS | fuse.CAP_EXPORT_SUPPORT | fuse.CAP_PASSTHROUGH | fuse.CAP_WRITEBACK_CACHE,
 		DisableSplice: true,
 	}
