@@ -20,8 +20,6 @@ const (
 	bufSize = maxIO + 4096
 	// smallSize is enough for every request and answer without a large payload.
 	smallSize = 1024
-	// maxBusy bounds the requests of one mount that are handled at a time; more wait in the kernel.
-	maxBusy = 64
 	// idleAfter is how long a leader waits for work before the hub takes over.
 	idleAfter = 200 * time.Millisecond
 	// spinFor is how long a leader looks for the next request before it sleeps. A request wakes a sleeper on another
@@ -52,12 +50,19 @@ type device struct {
 	dead atomic.Bool            // the connection has ended, or shut was called
 	// users are leaders, helpers, ring entries and whoever else uses fd, and 1 for the live connection. At 0 fd is closed.
 	users atomic.Int64
-	busy  atomic.Int64 // leaders and helpers
+	busy  atomic.Int64 // leaders
 	// side says that requests come another way, and here only what the kernel sends to the device in any case (FORGET,
 	// INTERRUPT), which nobody waits for.
 	side   atomic.Bool
 	others *laneSet   // which way they come; set before side
 	told   sync.Mutex // see order
+
+	gate   gated // of the file system; nil: it has none. Set before start
+	ungate func()
+	lines  [lines]line
+	kept   atomic.Int64 // memory of requests given to lines, in bytes
+	halted atomic.Bool  // nobody reads: there is no more memory for requests
+	looks  atomic.Bool  // lookForKilled will be called
 	sighting
 }
 
@@ -67,14 +72,24 @@ type sighting struct {
 	seq uint64
 }
 
-// leader is one term of office of the goroutine that reads a device. seq is odd while it handles a request.
+// leader is one term of office of the goroutine that reads a device.
 type leader struct {
-	seq      atomic.Uint64
+	seq      atomic.Uint64 // in steps of leaderStep; while it handles a request one and its kind more
+	counted  atomic.Int32  // the line, plus one, that counts its request as stuck
 	courtesy atomic.Pointer[courtesy]
 }
 
+const leaderStep = 8
+
+// handling says that a leader handles a request, and of which kind.
+func handling(seq uint64) (k kind, is bool) { return kind(seq%leaderStep - 1), seq%leaderStep != 0 }
+
 func newDevice(fd int, log *slog.Logger, counts *counters) *device {
-	return &device{fd: fd, log: log, counts: counts, cpus: runtime.NumCPU()}
+	d := &device{fd: fd, log: log, counts: counts, cpus: runtime.NumCPU(), ungate: func() {}}
+	for k := range d.lines {
+		d.lines[k].init(d, kind(k))
+	}
+	return d
 }
 
 func (d *device) name() string { return "dev" }
@@ -83,6 +98,9 @@ func (d *device) start(h handler, done func()) {
 	d.h, d.done = h, done
 	d.users.Store(1)
 	d.hub = theHub()
+	if d.gate != nil {
+		d.ungate = d.gate.whenOpen(d.lines[changing].advance)
+	}
 	if err := d.hub.add(d); err != nil {
 		// Without the hub a device needs a leader at all times, which is correct and only costs a thread.
 		d.log.Warn("fuse device cannot be polled", slog.String("error", err.Error()))
@@ -113,7 +131,8 @@ func (d *device) look() (stuck, rest bool) {
 	}
 	l.courtesy.Load().look()
 	seq := l.seq.Load()
-	stuck = l == d.sighting.l && seq == d.sighting.seq && seq%2 == 1
+	_, busy := handling(seq)
+	stuck = busy && l == d.sighting.l && seq == d.sighting.seq
 	d.sighting = sighting{l, seq}
 	return stuck, false
 }
@@ -125,14 +144,20 @@ func (d *device) rescue() {
 		return
 	}
 	old := d.cur.Load()
-	if old == nil || old.seq.Load()%2 == 0 {
+	if old == nil {
 		return
+	}
+	k, busy := handling(old.seq.Load())
+	if !busy || !d.use() {
+		return
+	}
+	if k != prompt {
+		d.lines[k].stuck()
+		old.counted.Store(int32(k) + 1)
 	}
 	l := new(leader)
-	if !d.use() {
-		return
-	}
 	if !d.cur.CompareAndSwap(old, l) {
+		d.back(old)
 		d.leave()
 		return
 	}
@@ -140,10 +165,19 @@ func (d *device) rescue() {
 	go d.run(l)
 }
 
+// back takes a leader out of the line that counts it as stuck, if one does.
+func (d *device) back(l *leader) {
+	if k := l.counted.Swap(0); k > 0 {
+		d.lines[k-1].unstuck()
+	}
+}
+
 // run is a leader's life: it ends when the device is idle or dead, or when another was made leader meanwhile.
 func (d *device) run(l *leader) {
 	defer d.leave()
 	defer d.busy.Add(-1)
+	defer d.back(l)
+	defer d.cur.CompareAndSwap(l, nil) // from then on it is not counted
 	w := worker{d: d}
 	defer func() { w.drop() }()
 	if !d.side.Load() {
@@ -155,13 +189,16 @@ func (d *device) run(l *leader) {
 	var f follower
 	probe := 0
 	for d.cur.Load() == l {
+		if d.full() && !d.side.Load() && d.halt(l) {
+			return
+		}
 		w.need()
 		n, waited, err := d.read(w.buf, &p)
 		l.courtesy.Load().comeBack()
 		switch {
 		case err == errIdle: //nolint:errorlint // never wrapped
 			if d.cur.CompareAndSwap(l, nil) {
-				d.hub.rest(d)
+				d.hub.rest(d, unix.EPOLLIN)
 			}
 			return
 		case err != nil:
@@ -180,11 +217,11 @@ func (d *device) run(l *leader) {
 				next.drop()
 				break
 			}
-			d.help(l, &w, n)
+			d.pass(l, &w, n)
 			w, n = next, m
 		}
-		if slow(opcode(w.buf)) {
-			d.help(l, &w, n)
+		if op := opcode(w.buf); slow(op) || !d.inline(op) {
+			d.pass(l, &w, n)
 			continue
 		}
 		if !d.side.Load() {
@@ -211,31 +248,52 @@ func (l *leader) follow(f *follower, pid uint32, waited bool) bool {
 
 // handle answers a request where the leader stands; the watchdog sees how long it takes.
 func (l *leader) handle(w *worker, n int) {
-	l.seq.Add(1)
+	k := 1 + uint64(kindOf(opcode(w.buf)))
+	l.seq.Add(k)
 	w.courtesy = l.courtesy.Load()
 	w.handle(n)
 	w.courtesy = nil
-	l.seq.Add(1)
+	l.seq.Add(leaderStep - k)
 }
 
-// help has a request handled by a goroutine of its own, or by the leader when there are enough of them. The worker
-// is spent.
-func (d *device) help(l *leader, w *worker, n int) {
-	if d.busy.Load() > maxBusy {
+// inline says whether a request may be handled where it was met.
+func (d *device) inline(op uint32) bool {
+	k := kindOf(op)
+	return k == prompt || d.lines[k].inline()
+}
+
+// pass has a request handled by others, in its turn. The worker is spent.
+func (d *device) pass(l *leader, w *worker, n int) {
+	k := kindOf(opcode(w.buf))
+	if k == prompt {
 		l.handle(w, n)
 		w.drop()
 		return
 	}
 	w.shrink(n)
+	w.n = n
 	d.users.Add(1)
-	d.busy.Add(1)
-	go func(w worker) {
-		defer d.leave()
-		defer d.busy.Add(-1)
-		w.handle(n)
-		w.drop()
-	}(*w)
+	given := *w
+	d.lines[k].give(&given)
 	*w = worker{d: d}
+}
+
+// halt has nobody read the device until there is memory for more requests. The end of the connection is still noticed.
+func (d *device) halt(l *leader) bool {
+	if d.ended() {
+		d.end(unix.ENODEV)
+		return true
+	}
+	if !d.cur.CompareAndSwap(l, nil) {
+		return true // somebody else leads
+	}
+	d.halted.Store(true)
+	if !d.full() && d.halted.CompareAndSwap(true, false) {
+		d.lead()
+		return true
+	}
+	d.hub.rest(d, 0)
+	return true
 }
 
 // use keeps the descriptor open until leave; false if it is closed already.
@@ -267,6 +325,10 @@ func (d *device) end(err error) {
 	}
 	if !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ECONNABORTED) {
 		d.log.Error("reading the fuse device failed", slog.String("error", err.Error()))
+	}
+	d.ungate()
+	for k := range d.lines {
+		d.lines[k].abandon()
 	}
 	d.leave()
 }

@@ -98,12 +98,20 @@ func processorOf(pid uint32) int {
 	return cpu
 }
 
-// runnable says whether a thread of this process runs or could; true, too, if that is not to be known. See proc_pid_stat(5).
+// runnable says whether a thread of this process runs or could; true, too, if that is not to be known.
 func runnable(tid int) bool {
+	state := stateOf(tid)
+	return state == "" || state == "R"
+}
+
+// uninterruptible says whether a thread of this process waits where no signal reaches it.
+func uninterruptible(tid int) bool { return stateOf(tid) == "D" }
+
+// stateOf is the state of a thread of this process, "" if it is not to be known. See proc_pid_stat(5).
+func stateOf(tid int) string {
 	const field = 3 // "state"
 	var buf [1024]byte
-	state := statField(readStat("/proc/self/task/"+strconv.Itoa(tid)+"/stat", buf[:]), field)
-	return state == "" || state == "R"
+	return statField(readStat("/proc/self/task/"+strconv.Itoa(tid)+"/stat", buf[:]), field)
 }
 
 // readStat reads a file of /proc at once; nothing, if it cannot.

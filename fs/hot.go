@@ -53,7 +53,7 @@ func (s *hot) HandleRequest(in, out [][]byte) (int, fuse.Status) {
 		}
 		return 0, fuse.OK
 	case opInterrupt:
-		return 0, fuse.OK // nothing that waits long can be given up half done
+		return 0, fuse.OK // nothing can be given up half done; see device.interrupted for what has not begun
 	}
 	var head, body []byte
 	switch {

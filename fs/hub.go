@@ -83,20 +83,21 @@ func (h *hub) add(d *device) error {
 	h.mu.Lock()
 	h.members[int32(d.fd)] = d
 	h.mu.Unlock()
-	return h.ctl(unix.EPOLL_CTL_ADD, d)
+	return h.ctl(unix.EPOLL_CTL_ADD, d, unix.EPOLLIN)
 }
 
-// rest puts a device that lost its leader back to waiting. One shot: a device with a leader must not wake anybody else.
-func (h *hub) rest(d *device) {
+// rest puts a device that lost its leader back to waiting, for events and in any case for the end of its connection. One shot: a device
+// with a leader must not wake anybody else.
+func (h *hub) rest(d *device, events uint32) {
 	h.mu.Lock()
 	delete(h.busy, d)
 	h.mu.Unlock()
-	if h.ctl(unix.EPOLL_CTL_MOD, d) != nil {
+	if h.ctl(unix.EPOLL_CTL_MOD, d, events) != nil && events != 0 {
 		d.lead()
 	}
 }
 
-func (h *hub) ctl(op int, d *device) error {
+func (h *hub) ctl(op int, d *device, events uint32) error {
 	if h.epoll == nil {
 		return unix.EMFILE
 	}
@@ -106,7 +107,7 @@ func (h *hub) ctl(op int, d *device) error {
 	}
 	var cerr error
 	err = raw.Control(func(fd uintptr) {
-		cerr = unix.EpollCtl(int(fd), op, d.fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(d.fd)})
+		cerr = unix.EpollCtl(int(fd), op, d.fd, &unix.EpollEvent{Events: events | unix.EPOLLONESHOT, Fd: int32(d.fd)})
 	})
 	if err != nil {
 		return err
@@ -120,7 +121,7 @@ func (h *hub) remove(d *device) {
 	delete(h.busy, d)
 	delete(h.members, int32(d.fd))
 	h.mu.Unlock()
-	_ = h.ctl(unix.EPOLL_CTL_DEL, d) // it may never have been in
+	_ = h.ctl(unix.EPOLL_CTL_DEL, d, 0) // it may never have been in
 }
 
 // watch has the watchdog look after a device that got a leader, or a lane that got a request.

@@ -90,6 +90,7 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts 
 // begin introduces itself to the kernel and starts to serve. It owns the descriptor.
 func (m *Mount) begin(ctx context.Context, fd int, raw fuse.RawFileSystem, offer *laneSet, opts Options) (err error) {
 	d := newDevice(fd, opts.Logger, &m.counts)
+	d.gate, _ = raw.(gated)
 	started := false
 	defer func() {
 		if !started {

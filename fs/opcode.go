@@ -10,20 +10,37 @@ const (
 	opGetattr       = 3
 	opSetattr       = 4
 	opReadlink      = 5
+	opSymlink       = 6
+	opMknod         = 8
+	opMkdir         = 9
+	opUnlink        = 10
+	opRmdir         = 11
+	opRename        = 12
+	opLink          = 13
 	opRead          = 15
 	opWrite         = 16
 	opFsync         = 20
+	opSetxattr      = 21
 	opGetxattr      = 22
 	opListxattr     = 23
+	opRemovexattr   = 24
+	opInit          = 26
 	opReaddir       = 28
 	opFsyncdir      = 30
+	opCreate        = 35
 	opInterrupt     = 36
+	opDestroy       = 38
 	opIoctl         = 39
 	opNotifyReply   = 41
 	opBatchForget   = 42
 	opFallocate     = 43
 	opReaddirplus   = 44
+	opRename2       = 45
 	opCopyFileRange = 47
+	opSyncfs        = 50
+	opTmpfile       = 51
+
+	opCopyFileRange64 = 53
 
 	opcodes = 64 // more than the protocol has
 )

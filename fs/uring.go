@@ -13,8 +13,11 @@ import (
 const (
 	// queueDepth is how many entries a queue begins with that has a lane on its own processor; others begin with one.
 	queueDepth = 4
-	// queueLimit is how many it may grow to. It grows when all entries it has hold requests that take long.
-	queueLimit = maxBusy
+	// queueLimit is how many it may grow to. It grows when all entries it has hold requests that take long; as a rule the memory they
+	// keep is what bounds them (device.full).
+	queueLimit = 1 << 14
+	// spareMost is how many entries are kept in the kernel's hands, of a queue where very many wait: half of those that do, up to this.
+	spareMost = 64
 )
 
 // uring is the transport over io_uring. The device below it still carries what the kernel sends nowhere else, and
@@ -25,8 +28,9 @@ type uring struct {
 	queues []queue
 	stock  []slot // for the entries to begin with
 
-	file   atomic.Uint64 // the node of a file that was read or written lately, 0 if none was
+	file   atomic.Uint64 // the node of a regular file that the kernel knows, or did lately; 0: none is known
 	failed atomic.Int32  // the first errno of an entry that the kernel would not have
+	warned atomic.Bool   // see poor
 }
 
 // queue is the kernel's queue of the requests that are sent on one processor, of one mount.
@@ -37,8 +41,11 @@ type queue struct {
 	begin int // how many entries it begins with
 
 	// Guarded by l.mu.
-	total int // entries
-	busy  int // of these, not in the kernel's hands
+	total int  // entries
+	busy  int  // of these, not in the kernel's hands
+	lost  int  // of these, in the kernel's hands and out of reach
+	owed  int  // kicks to be given
+	kicks bool // somebody gives them
 }
 
 // newUring takes all the memory that is needed to begin with, because once the kernel was told of io_uring it waits for
@@ -113,40 +120,70 @@ func (u *uring) start(h handler, done func()) {
 }
 
 // grow keeps entries in the kernel's hands when others hold requests that may take long. Under lane.mu; who calls has a
-// thread of the lane look at the backlog. kick: requests may have found no entry.
-func (q *queue) grow(kick bool) {
-	free := q.total - q.busy
-	if free >= queueDepth || q.total >= queueLimit || !q.u.use() {
-		return
+// thread of the lane look at the backlog.
+func (q *queue) grow() {
+	want := min(max(queueDepth, q.busy/2), spareMost)
+	if q.busy == 0 { // it does nothing but stand by, see lane.writeOff
+		want = queueDepth / 2
 	}
-	x, err := slots.get()
-	if err != nil {
-		q.u.log.Error("no memory for another ring entry", slog.String("error", err.Error()))
-		q.u.leave()
-		return
+	more := 0
+	for ; q.total-q.busy-q.lost < want && q.total < queueLimit && !q.u.full() && q.u.use(); more++ {
+		x, err := slots.get()
+		if err != nil {
+			q.u.poor(err)
+			q.u.leave()
+			break
+		}
+		q.l.enlist(&entry{q: q, slot: x})
 	}
-	q.l.enlist(&entry{q: q, slot: x})
-	if (kick || free == 0) && q.u.use() {
-		registered := q.l.barrier()
-		go func() {
-			defer q.u.leave()
-			<-registered
-			q.kick()
-		}()
+	if more > 0 {
+		q.kickLater(more)
 	}
 }
 
-// kick has the kernel send a request to this queue that nobody waits for. When the entries are all in use, it keeps
+// poor says, once, that there is no memory for entries; the mount goes on with those it has.
+func (u *uring) poor(err error) {
+	if u.warned.CompareAndSwap(false, true) {
+		u.log.Warn("no memory for more ring entries; many requests that wait may hold up others of this mount", slog.String("error", err.Error()))
+	}
+}
+
+// kickLater gives kicks when the entries queued before have reached the kernel: requests may have found none. Under lane.mu.
+func (q *queue) kickLater(n int) {
+	q.owed += n
+	if q.kicks || !q.u.use() {
+		return
+	}
+	q.kicks = true
+	go func() {
+		defer q.u.leave()
+		for {
+			q.l.mu.Lock()
+			n := q.owed
+			if q.owed = 0; n == 0 || q.u.dead.Load() {
+				q.kicks = false
+				q.l.mu.Unlock()
+				return
+			}
+			registered := q.l.barrier()
+			q.l.mu.Unlock()
+			<-registered
+			q.kick(n)
+		}
+	}()
+}
+
+// kick has the kernel send n requests to this queue that nobody waits for. When the entries are all in use, it keeps
 // requests in a list that it looks at when an answer is handed in, but not when an entry is registered: with all answers
 // outstanding for long they would wait beside a free entry, until any other request comes. So the new entry gets
-// something to answer, if there is a file to ask about: no bytes of what is cached of it (struct
+// something to answer, if there is a file to ask about (the kernel takes no directory): no bytes of what is cached of it (struct
 // fuse_notify_retrieve_out).
-func (q *queue) kick() {
+func (q *queue) kick(n int) {
 	msg := struct {
 		fuse.OutHeader
 		unique, node, offset uint64
 		size, padding        uint32
-	}{OutHeader: fuse.OutHeader{Status: notifyRetrieve}, unique: kickUnique + 2*kicks.Add(1), node: q.u.file.Load()}
+	}{OutHeader: fuse.OutHeader{Status: notifyRetrieve}, node: q.u.file.Load()}
 	if msg.node == 0 {
 		return
 	}
@@ -158,8 +195,13 @@ func (q *queue) kick() {
 	if unix.SchedGetaffinity(0, &before) == nil && unix.SchedSetaffinity(0, &set) == nil {
 		defer unix.SchedSetaffinity(0, &before) //nolint:errcheck // it was so before
 	}
-	if err := q.u.notify(unsafe.Slice((*byte)(unsafe.Pointer(&msg)), unsafe.Sizeof(msg))); err != nil {
-		q.u.log.Debug("a queue was not kicked", slog.String("error", err.Error())) // the file is forgotten, or all is over
+	for range n {
+		msg.unique = kickUnique + 2*kicks.Add(1)
+		if err := q.u.notify(unsafe.Slice((*byte)(unsafe.Pointer(&msg)), unsafe.Sizeof(msg))); err != nil {
+			q.u.log.Debug("a queue was not kicked", slog.String("error", err.Error())) // the file is forgotten, or all is over
+			q.u.file.CompareAndSwap(msg.node, 0)
+			return
+		}
 	}
 }
 

@@ -33,9 +33,38 @@ type entry struct {
 	used  int    // how much of the payload was touched since its memory was given back
 	owner *hand  // who submitted it; nil: it is queued
 	clock uint32 // lane.clock when it was queued last
+	turn  uint64 // lane.turn when it was queued last
 	armed bool   // in the kernel's hands
+	lost  bool   // and out of reach, see lane.writeOff
 	dirty bool   // in lane.dirty
+	kind  kind   // of the request
+	stuck bool   // counted in a line
 }
+
+// entryWeight is what an entry takes beside its payload, in bytes: the first page, and what the kernel has of it.
+const entryWeight = 8 << 10
+
+// serve, refuse, weight and from implement pending.
+func (e *entry) serve() {
+	l := e.q.l
+	l.mind()
+	touched := e.handle()
+	l.finish(nil, e, touched)
+}
+
+func (e *entry) refuse(st fuse.Status) {
+	e.commit = binary.NativeEndian.Uint64(e.slot.head[headCommit:])
+	_, payload := e.sizes()
+	e.put(errorAnswer(e.answer[:], e.header().Unique, st))
+	e.q.l.finish(nil, e, min(max(payload, 0), len(e.slot.payload)))
+}
+
+func (e *entry) weight() int64 {
+	_, payload := e.sizes()
+	return entryWeight + int64(max(payload, 0))
+}
+
+func (e *entry) from() *fuse.InHeader { return e.header() }
 
 // fill makes a submission of the entry.
 func (e *entry) fill(s *iouring.SQE, cmd uint64) {
@@ -57,8 +86,8 @@ func (e *entry) sizes() (op, payload int) {
 	return op, payload
 }
 
-// weight is how many bytes the request moves.
-func (e *entry) weight() int {
+// moves is how many bytes the request moves.
+func (e *entry) moves() int {
 	switch e.header().Opcode {
 	case opWrite:
 		return int(binary.NativeEndian.Uint32(e.slot.head[headPayload:]))
@@ -74,7 +103,7 @@ func (e *entry) handle() (touched int) {
 	op, unique := h.Opcode, h.Unique
 	opSize, payload := e.sizes()
 	e.commit = binary.NativeEndian.Uint64(e.slot.head[headCommit:])
-	touched = max(payload, e.weight())
+	touched = max(payload, e.moves())
 	size, st := 0, fuse.EIO
 	if op == opNotifyReply { // see queue.kick
 		size, st = errorAnswer(e.answer[:], unique, fuse.OK), fuse.OK
@@ -88,6 +117,11 @@ func (e *entry) handle() (touched int) {
 		e.in = [3][]byte{e.slot.head[:unsafe.Sizeof(*h)], e.slot.head[headOp : headOp+opSize], e.slot.payload[:payload]}
 		e.out = [2][]byte{e.answer[:], e.slot.payload}
 		size, st = safely(u.h, u.log, e.in[:], e.out[:])
+		if op == opLookup && size == len(e.answer)+entrySize && u.file.Load() == 0 {
+			if out := at[fuse.EntryOut](e.slot.payload); out.Mode&unix.S_IFMT == unix.S_IFREG {
+				u.file.Store(out.NodeId)
+			}
+		}
 	}
 	if st != fuse.OK || size < len(e.answer) {
 		// The protocol server could make nothing of the request, or wants no answer: give one, somebody waits.
@@ -96,8 +130,12 @@ func (e *entry) handle() (touched int) {
 		}
 		size = errorAnswer(e.answer[:], unique, st)
 	}
+	e.put(size)
+	return max(touched, size-len(e.answer))
+}
+
+// put makes an answer of size bytes ready to be handed in: its header is in answer, the rest in the payload.
+func (e *entry) put(size int) {
 	copy(e.slot.head, e.answer[:])
-	size -= len(e.answer)
-	binary.NativeEndian.PutUint32(e.slot.head[headPayload:], uint32(size))
-	return max(touched, size)
+	binary.NativeEndian.PutUint32(e.slot.head[headPayload:], uint32(size-len(e.answer)))
 }

@@ -17,7 +17,10 @@ type hand struct {
 	courtesy atomic.Pointer[courtesy] // main's; nil for others
 
 	// Guarded by lane.mu.
+	tid     int    // 0: not known yet
 	seen    uint64 // what the watchdog saw last
+	same    int    // at how many looks
+	away    bool   // its entries are written off
 	e       *entry // what it handles
 	reclaim bool   // shall give memory of its entries back
 }
@@ -44,6 +47,9 @@ func (l *lane) submit(h *hand) {
 // run is a thread's life.
 func (h *hand) run(bind bool) {
 	runtime.LockOSThread()
+	h.l.mu.Lock()
+	h.tid = unix.Gettid()
+	h.l.mu.Unlock()
 	if bind && h.l.cpu >= 0 {
 		var set unix.CPUSet
 		set.Set(h.l.cpu)
@@ -134,14 +140,17 @@ func (l *lane) take(h *hand) *entry {
 		}
 		e := l.entries[c.UserData]
 		e.armed = false
+		l.regain(e)
 		if c.Res != 0 {
 			l.retire(e, unix.Errno(-c.Res))
 			continue
 		}
 		e.q.busy++
 		l.active = true
-		weight := e.weight()
-		if op := e.header().Opcode; slow(op) || weight > heavyWeight && (op == opRead || l.ring.More()) {
+		weight := e.moves()
+		op := e.header().Opcode
+		e.kind = kindOf(op)
+		if slow(op) || weight > heavyWeight && (op == opRead || l.ring.More()) || !l.inline(h, e) {
 			l.give(e)
 			continue
 		}
@@ -153,14 +162,22 @@ func (l *lane) take(h *hand) *entry {
 	}
 }
 
-// give has a goroutine handle a request that may take long. Under mu.
+// inline says whether a thread may handle a request where it stands. A substitute leaves changes to others: who hangs in a host that is
+// frozen takes the entries that it submitted along, and those of the last one are all there are. Under mu.
+func (l *lane) inline(h *hand, e *entry) bool {
+	if e.kind == prompt {
+		return true
+	}
+	if h != l.main && (e.kind != looking || len(l.duty) > inlineMost) {
+		return false
+	}
+	return e.q.u.lines[e.kind].inline()
+}
+
+// give has others handle a request, in its turn. Under mu.
 func (l *lane) give(e *entry) {
-	e.q.grow(false)
-	go func() {
-		l.mind()
-		touched := e.handle()
-		l.finish(nil, e, touched)
-	}()
+	e.q.grow()
+	e.q.u.lines[e.kind%prompt].give(e)
 }
 
 // mind makes sure that the watchdog looks after the lane.
@@ -175,6 +192,10 @@ func (l *lane) mind() {
 func (l *lane) finish(h *hand, e *entry, touched int) {
 	l.mu.Lock()
 	e.q.busy--
+	if e.stuck {
+		e.stuck = false
+		go e.q.u.lines[e.kind].unstuck() // it may give a request to others
+	}
 	e.used = max(e.used, touched)
 	if !e.dirty && e.used > 0 {
 		e.dirty = true

@@ -66,6 +66,7 @@ type lane struct {
 	active bool // there were requests since the last look
 	looks  uint32
 	clock  uint32   // coarse time
+	turn   uint64   // counts what is queued of entries
 	unsent []*entry // queued, not submitted
 	dirty  []*entry // with memory in their payloads
 	attic  attic    // empty
@@ -267,7 +268,8 @@ func (l *lane) arm(s *iouring.SQE, t todo) {
 		s.Opcode, s.UserData = iouring.OpNop, tagBarrier
 	default:
 		t.e.fill(s, t.cmd)
-		t.e.clock, t.e.armed, t.e.owner = l.clock, true, nil
+		l.turn++
+		t.e.clock, t.e.turn, t.e.armed, t.e.owner = l.clock, l.turn, true, nil
 		l.unsent = append(l.unsent, t.e)
 	}
 	l.ring.Publish()

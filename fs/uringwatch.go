@@ -36,6 +36,14 @@ func (l *lane) lookAtDuty() (stuck, rest bool) {
 		seq := h.seq.Load()
 		if seq%2 == 0 || seq != h.seen {
 			stuck = false
+			h.same = 0
+			if h.away {
+				h.away = false
+				l.restore()
+			}
+		} else if h.same++; h.same%awayLooks == 0 && !h.away && uninterruptible(h.tid) {
+			h.away = true
+			l.writeOff(h)
 		}
 		idle = idle && seq%2 == 0
 		h.seen = seq
@@ -56,8 +64,13 @@ func (l *lane) rescue() {
 		return
 	}
 	for _, h := range l.duty {
-		if h.e != nil {
-			h.e.q.grow(true)
+		if h.e == nil {
+			continue
+		}
+		h.e.q.grow()
+		if h.e.kind != prompt && !h.e.stuck {
+			h.e.stuck = true
+			h.e.q.u.lines[h.e.kind].stuck()
 		}
 	}
 	if n := len(l.spare); n > 0 {

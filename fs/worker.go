@@ -23,6 +23,7 @@ type worker struct {
 	big   *[bufSize]byte
 	small *[smallSize]byte
 	buf   []byte // of big or small
+	n     int    // the size of the request; set for lines only
 	in    [1][]byte
 	out   [1][]byte
 
@@ -37,17 +38,43 @@ func (w *worker) need() {
 	}
 }
 
-// shrink moves a small request of n bytes to a small buffer, so that one that waits long does not hold a large one.
+// shrink moves a request of n bytes to a buffer of its size, so that one that waits does not hold a large one.
 func (w *worker) shrink(n int) {
-	if n > smallSize {
+	if n > bufSize/2 {
 		return
 	}
-	w.small, _ = smallBufs.Get().(*[smallSize]byte)
-	copy(w.small[:n], w.buf[:n])
-	w.buf = w.small[:]
+	if n <= smallSize {
+		w.small, _ = smallBufs.Get().(*[smallSize]byte)
+		copy(w.small[:n], w.buf[:n])
+		w.buf = w.small[:]
+	} else {
+		w.buf = append(make([]byte, 0, n), w.buf[:n]...)
+	}
 	bigBufs.Put(w.big)
 	w.big = nil
 }
+
+// serve, refuse, weight and from implement pending.
+func (w *worker) serve() {
+	w.handle(w.n)
+	w.drop()
+	w.d.leave()
+}
+
+func (w *worker) refuse(st fuse.Status) {
+	var out [unsafe.Sizeof(fuse.OutHeader{})]byte
+	size := errorAnswer(out[:], header(w.buf).Unique, st)
+	_ = w.d.reply(out[:size]) // the program may be gone, and the file system
+	w.drop()
+	w.d.leave()
+}
+
+func (w *worker) weight() int64 {
+	const rest = 1024 // what it takes beside the buffer
+	return int64(len(w.buf)) + rest
+}
+
+func (w *worker) from() *fuse.InHeader { return header(w.buf) }
 
 // drop gives the buffers back.
 func (w *worker) drop() {
@@ -69,6 +96,11 @@ func (w *worker) handle(n int) {
 	op := opcode(w.buf)
 	if op == opForget || op == opBatchForget {
 		d.order()
+	}
+	if op == opInterrupt {
+		if unique, ok := interruptedOf(w.buf[:n]); ok {
+			d.interrupted(unique)
+		}
 	}
 	if op < opcodes {
 		d.counts[op].Add(1)

@@ -1,7 +1,9 @@
 package layers
 
 import (
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,6 +14,45 @@ type barrier struct {
 
 	closers sync.Mutex // held while the gate is being closed, is closed for a moment, or opened
 	paused  bool       // guarded by closers: the gate is closed until Resume
+
+	closed  atomic.Bool // or being closed: who wants in would wait
+	mu      sync.Mutex
+	openers []*func() // told when it has opened; guarded by mu
+}
+
+// close closes the gate and waits for the mutations inside. closers is held.
+func (b *barrier) close() {
+	b.closed.Store(true)
+	b.Lock()
+}
+
+// open is the opposite of close. closers is held.
+func (b *barrier) open() {
+	b.Unlock()
+	b.closed.Store(false)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.openers {
+		(*f)()
+	}
+}
+
+// Held says whether a change would wait now: the gate is closed, or about to be. Who asks first needs no thread for those that
+// wait; the answer may be out of date when it is given.
+func (o *Overlay) Held() bool { return o.gate.closed.Load() }
+
+// WhenOpen has f called each time that the gate has opened, after Held has become false, until stop is called. f must not wait for anything, nor
+// call stop.
+func (o *Overlay) WhenOpen(f func()) (stop func()) {
+	b := &o.gate
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.openers = append(b.openers, &f)
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.openers = slices.DeleteFunc(b.openers, func(g *func()) bool { return g == &f })
+	}
 }
 
 // shut closes the gate and waits for the mutations inside. The function it gives opens it again, unless the overlay is
@@ -20,11 +61,11 @@ func (b *barrier) shut() (open func() time.Duration) {
 	b.closers.Lock()
 	start := time.Now()
 	if !b.paused {
-		b.Lock()
+		b.close()
 	}
 	return func() time.Duration {
 		if !b.paused {
-			b.Unlock()
+			b.open()
 		}
 		took := time.Since(start)
 		b.closers.Unlock()
@@ -32,8 +73,7 @@ func (b *barrier) shut() (open func() time.Duration) {
 	}
 }
 
-// Pause holds every change back from now on, until Resume; those under way are finished first. Reads go on, as far as the transport
-// has room beside the calls that wait. It reports whether the overlay was running.
+// Pause holds every change back from now on, until Resume; those under way are finished first. Reads go on. It reports whether the overlay was running.
 func (o *Overlay) Pause() bool {
 	b := &o.gate
 	b.closers.Lock()
@@ -41,7 +81,7 @@ func (o *Overlay) Pause() bool {
 	if b.paused {
 		return false
 	}
-	b.Lock()
+	b.close()
 	b.paused = true
 	return true
 }
@@ -55,6 +95,6 @@ func (o *Overlay) Resume() bool {
 		return false
 	}
 	b.paused = false
-	b.Unlock()
+	b.open()
 	return true
 }

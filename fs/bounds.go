@@ -1,0 +1,177 @@
+package fs
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxBusy bounds the requests of one mount and kind that are handled at a time.
+	maxBusy = 64
+	// inlineMost is with how many of its kind stuck or given away a request is still handled where it was met.
+	inlineMost = 2
+	// threadsMost bounds the requests of one kind that are handled at a time beside those who meet them, of all mounts; each may hold a
+	// thread. Where the host allows the process few threads, it is the threadShare-th part of what it allows, and threadsLeast at least.
+	threadsMost  = 1024
+	threadsLeast = 16
+	threadShare  = 8
+	// borrowShare is which part of what is left a mount may take: one alone gets a bit more than a tenth of all, a hundred a hundredth
+	// each, and one that comes later always finds some.
+	borrowShare = 8
+	// keptMost bounds the memory of requests that wait, in bytes, of all mounts: keptShare-th of the machine's. A mount may have a
+	// quarter (keptBorrow) of what is left, and keptLeast in any case.
+	keptMost   = 4 << 30
+	keptShare  = 16
+	keptBorrow = 4
+	keptLeast  = 2 << 20
+)
+
+// pool is a number of threads that all mounts of the process share, for one kind of requests.
+type pool struct {
+	size    int
+	pressed atomic.Bool // half of it is in use: nobody handles what may wait where it was met
+
+	mu      sync.Mutex
+	used    int
+	starved []*line // have none, and got none
+}
+
+func newPool(size int) *pool { return &pool{size: size} }
+
+// pools are the process's, by kind.
+var pools = sync.OnceValue(func() (p [lines]*pool) {
+	size := max(min(threadsMost, threadLimit()/threadShare), threadsLeast)
+	for i := range p {
+		p[i] = newPool(size)
+	}
+	return p
+})
+
+// take gives a line another thread, if that is fair. Under n.mu; mine is how many it has.
+func (p *pool) take(n *line, mine int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.used >= p.size {
+		if mine == 0 && !n.starving {
+			n.starving = true
+			p.starved = append(p.starved, n)
+		}
+		return false
+	}
+	if mine > 0 && (mine >= maxBusy || mine >= (p.size-p.used)/borrowShare) {
+		return false
+	}
+	p.count(1)
+	return true
+}
+
+// force takes one for somebody who has a thread already.
+func (p *pool) force() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.count(1)
+}
+
+func (p *pool) count(n int) {
+	p.used += n
+	if pressed := p.used >= p.size/2; pressed != p.pressed.Load() {
+		p.pressed.Store(pressed)
+	}
+}
+
+// give gives one back, and the lines that got none before. Who calls has them go on, without a lock.
+func (p *pool) give() (next []*line) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.count(-1)
+	next, p.starved = p.starved, nil
+	for _, n := range next {
+		n.starving = false
+	}
+	return next
+}
+
+// threadLimit is how many threads this process may have, as far as it is known: of the machine, of its control groups and, without
+// privilege, of its user.
+func threadLimit() int {
+	least := 1 << 20
+	note := func(n int) {
+		if n > 0 {
+			least = min(least, n)
+		}
+	}
+	note(readNumber("/proc/sys/kernel/threads-max"))
+	note(readNumber("/proc/sys/kernel/pid_max"))
+	var r unix.Rlimit
+	if os.Geteuid() != 0 && unix.Getrlimit(unix.RLIMIT_NPROC, &r) == nil && r.Cur < uint64(least) {
+		note(int(r.Cur))
+	}
+	for _, dir := range controlGroups("pids") {
+		note(readNumber(dir + "/pids.max"))
+	}
+	return least
+}
+
+// keptLimit is for how much memory of requests that wait there is room, in bytes.
+var keptLimit = sync.OnceValue(func() int64 {
+	var si unix.Sysinfo_t
+	most := int64(keptMost)
+	if unix.Sysinfo(&si) == nil {
+		most = min(most, int64(uint64(si.Totalram)*uint64(si.Unit)/keptShare))
+	}
+	for _, dir := range controlGroups("memory") {
+		for _, name := range []string{"/memory.max", "/memory.limit_in_bytes"} {
+			if n := readNumber(dir + name); n > 0 {
+				most = min(most, int64(n/keptShare))
+			}
+		}
+	}
+	return max(most, keptLeast)
+})
+
+// controlGroups are the directories of this process's control group and those above it, in the hierarchy that has the controller.
+func controlGroups(controller string) (dirs []string) {
+	list, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(list)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3) // number, controllers, path
+		if len(f) < 3 {
+			continue
+		}
+		root := "/sys/fs/cgroup"
+		if f[1] != "" {
+			if !strings.Contains(","+f[1]+",", ","+controller+",") {
+				continue
+			}
+			root = filepath.Join(root, controller)
+		}
+		for path := filepath.Clean("/" + f[2]); ; path = filepath.Dir(path) {
+			dirs = append(dirs, filepath.Join(root, path))
+			if path == "/" {
+				break
+			}
+		}
+	}
+	return dirs
+}
+
+// readNumber reads a file with one number; 0 if there is none: "max".
+func readNumber(name string) int {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
