@@ -2,6 +2,7 @@ package fs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -72,6 +73,16 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts 
 	if err := checkPoint(point); err != nil {
 		return nil, err
 	}
+	m, err := mountOver(ctx, raw, point, offer, opts)
+	if errors.Is(err, errRing) && opts.Transport != "uring" {
+		opts.Logger.Warn("io_uring does not work, a mount is made again over the device", slog.String("error", err.Error()))
+		m, err = mountOver(ctx, raw, point, nil, opts)
+	}
+	return m, err
+}
+
+// mountOver mounts with the offer of io_uring or, without one, the device.
+func mountOver(ctx context.Context, raw fuse.RawFileSystem, point string, offer *laneSet, opts Options) (*Mount, error) {
 	m := &Mount{point: point, done: make(chan struct{}), log: opts.Logger}
 	if a, ok := raw.(*adapter); ok {
 		a.m = m
@@ -81,6 +92,9 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts 
 		return nil, err
 	}
 	if err := m.begin(ctx, fd, raw, offer, opts); err != nil {
+		if m.t != nil {
+			_ = m.Abort() // as below
+		}
 		_ = m.detach(true) // the error that matters is the first
 		return nil, err
 	}
@@ -107,10 +121,15 @@ func (m *Mount) begin(ctx context.Context, fd int, raw fuse.RawFileSystem, offer
 	}
 	var u *uring
 	if offer != nil {
-		if u, err = newUring(d, offer); err != nil {
-			return fmt.Errorf("%w: %w", ErrNoTransport, err)
+		u, err = newUring(d, offer)
+		switch {
+		case err == nil:
+			defer u.drop()
+		case opts.Transport == "uring":
+			return fmt.Errorf("%w: ring entries: %w", ErrNoTransport, err)
+		default:
+			m.log.Warn("no memory for ring entries, requests come over the device", slog.String("error", err.Error()))
 		}
-		defer u.drop()
 	}
 	h := newHandler(raw, opts, u != nil)
 	ringed, err := d.greet(ctx, h)
@@ -123,6 +142,9 @@ func (m *Mount) begin(ctx context.Context, fd int, raw fuse.RawFileSystem, offer
 	}
 	started = true
 	m.t.start(h, func() { close(m.done) })
+	if u != nil && u.stalled {
+		return fmt.Errorf("%w: %w", ErrNoTransport, errRing)
+	}
 	if opts.Transport == "uring" && m.t.name() != "uring" {
 		return fmt.Errorf("%w: the kernel refuses io_uring for this mount", ErrNoTransport)
 	}

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -18,6 +19,9 @@ const (
 	queueLimit = 1 << 14
 	// spareMost is how many entries are kept in the kernel's hands, of a queue where very many wait: half of those that do, up to this.
 	spareMost = 64
+	// registerWait is how long the ring may take to hand the first entries to the kernel, and registerLook how often it is looked at meanwhile.
+	registerWait = 10 * time.Second
+	registerLook = 50 * time.Millisecond
 )
 
 // uring is the transport over io_uring. The device below it still carries what the kernel sends nowhere else, and
@@ -31,6 +35,8 @@ type uring struct {
 	file   atomic.Uint64 // the node of a regular file that the kernel knows, or did lately; 0: none is known
 	failed atomic.Int32  // the first errno of an entry that the kernel would not have
 	warned atomic.Bool   // see poor
+
+	stalled bool // the entries to begin with have not reached the kernel, which waits for them. Set by start
 }
 
 // queue is the kernel's queue of the requests that are sent on one processor, of one mount.
@@ -111,12 +117,30 @@ func (u *uring) start(h handler, done func()) {
 		l.mu.Unlock()
 	}
 	for _, c := range registered {
-		<-c
+		if !u.await(c) {
+			u.stalled = true
+			return
+		}
 	}
 	if errno := u.failed.Load(); errno != 0 && !u.dead.Load() {
 		u.log.Warn("the kernel refuses io_uring for a mount, requests come over the device", slog.String("error", unix.Errno(errno).Error()))
 		u.side.Store(false)
 	}
+}
+
+// await waits until entries have reached the kernel; false: the ring does not work.
+func (u *uring) await(registered <-chan struct{}) bool {
+	for begin := time.Now(); time.Since(begin) < registerWait; {
+		select {
+		case <-registered:
+			return true
+		case <-time.After(registerLook):
+			if u.lanes.usable() != nil {
+				return false
+			}
+		}
+	}
+	return false
 }
 
 // grow keeps entries in the kernel's hands when others hold requests that may take long. Under lane.mu; who calls has a

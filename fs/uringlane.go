@@ -85,8 +85,28 @@ type laneSet struct {
 	queue int   // how many queues the kernel has: one per possible processor
 }
 
-// theLanes makes the process's lanes, once. They live as long as the process.
-var theLanes = sync.OnceValues(func() (*laneSet, error) {
+// theLanes gives the process's lanes, which are made once and live as long as the process. What fails is tried again for the next mount.
+var theLanes = func() func() (*laneSet, error) {
+	var mu sync.Mutex
+	var made *laneSet
+	return func() (_ *laneSet, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if made == nil {
+			made, err = makeLanes()
+		}
+		return made, err
+	}
+}()
+
+// What may fail for lack of memory, descriptors or permission; tests replace it.
+var (
+	newRing = iouring.New
+	eventfd = unix.Eventfd
+	mmap    = unix.Mmap
+)
+
+func makeLanes() (*laneSet, error) {
 	possible, err := os.ReadFile("/sys/devices/system/cpu/possible")
 	if err != nil {
 		return nil, err
@@ -117,7 +137,7 @@ var theLanes = sync.OnceValues(func() (*laneSet, error) {
 		l.begin()
 	}
 	return s, nil
-})
+}
 
 func (s *laneSet) close() {
 	for _, l := range s.all {
@@ -165,12 +185,12 @@ func countCPUs(list string) (int, error) {
 }
 
 func newLane(cpu int) (*lane, error) {
-	ring, err := iouring.New(laneDepth, dutyCheck)
+	ring, err := newRing(laneDepth, dutyCheck)
 	if err != nil {
 		return nil, err
 	}
 	l := &lane{cpu: cpu, ring: ring, wake: -1}
-	if l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC); err != nil {
+	if l.wake, err = eventfd(0, unix.EFD_CLOEXEC); err != nil {
 		l.close()
 		return nil, err
 	}

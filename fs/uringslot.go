@@ -57,7 +57,7 @@ func (s *slotStore) get() (slot, error) {
 // grow makes a slab of slots. Slabs are never given back: the address space of their payloads costs nothing.
 func (s *slotStore) grow() error {
 	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
-	mem, err := unix.Mmap(-1, 0, slabSlots*(maxIO+headStride), prot, flags)
+	mem, err := mmap(-1, 0, slabSlots*(maxIO+headStride), prot, flags)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func pages(n int) int { return (n + pageSize - 1) &^ (pageSize - 1) }
 type attic []byte
 
 func newAttic() (attic, error) {
-	return unix.Mmap(-1, 0, maxIO, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	return mmap(-1, 0, maxIO, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 }
 
 // take moves the pages of a payload's first n bytes, a multiple of the page size, into the attic. The payload is empty
