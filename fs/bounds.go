@@ -18,11 +18,12 @@ const (
 	inlineMost = 2
 	// threadsMost bounds the requests of one kind that are handled at a time beside those who meet them, of all mounts; each may hold a
 	// thread. Where the host allows the process few threads, it is the threadShare-th part of what it allows, and threadsLeast at least.
-	threadsMost  = 1024
-	threadsLeast = 16
-	threadShare  = 8
-	// borrowShare is which part of what is left a mount may take: one alone gets a bit more than a tenth of all, a hundred a hundredth
-	// each, and one that comes later always finds some.
+	threadsMost  = 1536
+	threadsLeast = 24
+	threadShare  = 12
+	// lentShare is which part of these is lent; the others are kept for mounts that have none. A mount may borrow the borrowShare-th part
+	// of what is left at the time.
+	lentShare   = 3
 	borrowShare = 8
 	// keptMost bounds the memory of requests that wait, in bytes, of all mounts: keptShare-th of the machine's. A mount may have a
 	// quarter (keptBorrow) of what is left, and keptLeast in any case.
@@ -39,6 +40,7 @@ type pool struct {
 
 	mu      sync.Mutex
 	used    int
+	lent    int     // of these, what mounts have beyond one
 	starved []*line // have none, and got none
 }
 
@@ -57,39 +59,41 @@ var pools = sync.OnceValue(func() (p [lines]*pool) {
 func (p *pool) take(n *line, mine int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.used >= p.size {
-		if mine == 0 && !n.starving {
-			n.starving = true
-			p.starved = append(p.starved, n)
-		}
+	if p.used >= p.size && mine == 0 && !n.starving {
+		n.starving = true
+		p.starved = append(p.starved, n)
+	}
+	lend := (p.size/lentShare - p.lent + borrowShare - 1) / borrowShare
+	if p.used >= p.size || mine > 0 && (mine >= maxBusy || mine > lend) {
 		return false
 	}
-	if mine > 0 && (mine >= maxBusy || mine >= (p.size-p.used)/borrowShare) {
-		return false
-	}
-	p.count(1)
+	p.count(1, mine)
 	return true
 }
 
 // force takes one for somebody who has a thread already.
-func (p *pool) force() {
+func (p *pool) force(mine int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.count(1)
+	p.count(1, mine)
 }
 
-func (p *pool) count(n int) {
+// count adds n threads to a mount that has others beside. Under mu.
+func (p *pool) count(n, others int) {
 	p.used += n
+	if others > 0 {
+		p.lent += n
+	}
 	if pressed := p.used >= p.size/2; pressed != p.pressed.Load() {
 		p.pressed.Store(pressed)
 	}
 }
 
-// give gives one back, and the lines that got none before. Who calls has them go on, without a lock.
-func (p *pool) give() (next []*line) {
+// give takes one back of a mount that has mine left, and gives the lines that got none before. Who calls has them go on, without a lock.
+func (p *pool) give(mine int) (next []*line) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.count(-1)
+	p.count(-1, mine)
 	next, p.starved = p.starved, nil
 	for _, n := range next {
 		n.starving = false

@@ -134,7 +134,7 @@ func (n *line) work(w *waiter) {
 func (n *line) end() *waiter {
 	n.mu.Lock()
 	n.running--
-	others := n.pool.give()
+	others := n.pool.give(n.running)
 	w := n.next()
 	n.mu.Unlock()
 	for _, o := range others {
@@ -148,8 +148,8 @@ func (n *line) stuck() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.blocked.Add(1)
+	n.pool.force(n.running)
 	n.running++
-	n.pool.force()
 }
 
 func (n *line) unstuck() {

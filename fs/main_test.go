@@ -1,6 +1,7 @@
 package fs_test
 
 import (
+	"os"
 	"testing"
 
 	"snapfs/internal/testmount"
@@ -8,6 +9,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if what := os.Getenv(herdEnv); what != "" {
+		herd(what)
+		return
+	}
 	twin.Child()
 	stranger()
 	testmount.Main(m)

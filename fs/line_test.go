@@ -1,0 +1,318 @@
+package fs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// gatedFS is a fakeFS with a gate.
+type gatedFS struct {
+	*fakeFS
+	closed  atomic.Bool
+	changes atomic.Int64
+
+	mu      sync.Mutex
+	openers []func()
+}
+
+func (f *gatedFS) held() bool { return f.closed.Load() }
+
+func (f *gatedFS) whenOpen(fn func()) (stop func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.openers = append(f.openers, fn)
+	return func() {}
+}
+
+func (f *gatedFS) open() {
+	f.closed.Store(false)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, fn := range f.openers {
+		fn()
+	}
+}
+
+func (f *gatedFS) Lookup(c <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	st := f.fakeFS.Lookup(c, h, name, out)
+	var n uint64
+	if _, err := fmt.Sscanf(name, "x%d", &n); err == nil { // files of their own: the kernel has one change of a file under way
+		out.NodeId += n
+	}
+	return st
+}
+
+func (f *gatedFS) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	f.changes.Add(1)
+	out.Mode, out.Nlink, out.AttrValid = unix.S_IFREG|in.Mode&0o7777, 1, forever
+	return fuse.OK
+}
+
+func (f *gatedFS) SetXAttr(<-chan struct{}, *fuse.SetXAttrIn, string, []byte) fuse.Status {
+	f.changes.Add(1)
+	return fuse.OK
+}
+
+// serveGated mounts a file system with a closed gate.
+func serveGated(t *testing.T) (*gatedFS, *Mount, string) {
+	t.Helper()
+	f := &gatedFS{fakeFS: newFakeFS()}
+	f.closed.Store(true)
+	dir := t.TempDir()
+	opts := Options{Transport: transportOfTest(), Logger: slog.New(slog.DiscardHandler)}
+	opts.setDefaults()
+	m, err := serve(t.Context(), f, dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		f.open()
+		if err := m.Unmount(true); err != nil {
+			t.Error(err)
+		}
+		waitDone(t, m)
+	})
+	return f, m, dir
+}
+
+// herdOf starts a program of many threads that each do something to a file of their own.
+func herdOf(t *testing.T, what string, first, count int, dir string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", dir)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("SNAPFS_TEST_HERD=%s %d %d", what, first, count))
+	cmd.Stderr = os.Stderr
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); _ = cmd.Wait() }) // as a rule it was waited for
+	return cmd
+}
+
+// deviceOf is what the transports of a mount share.
+func deviceOf(m *Mount) *device {
+	if u, ok := m.t.(*uring); ok {
+		return u.device
+	}
+	d, _ := m.t.(*device)
+	return d
+}
+
+// awaitWaiting waits until so many requests stand in a mount's line.
+func awaitWaiting(t *testing.T, m *Mount, want int) {
+	t.Helper()
+	n := &deviceOf(m).lines[changing]
+	for since := time.Now(); ; time.Sleep(time.Millisecond) {
+		n.mu.Lock()
+		got := n.waiting.Len()
+		n.mu.Unlock()
+		if got == want {
+			return
+		}
+		if time.Since(since) > time.Minute {
+			t.Fatalf("%d wait, want %d", got, want)
+		}
+	}
+}
+
+// TestGate has hundreds of changes wait at the gates of two mounts, and checks that they hold neither goroutines nor threads, nor up what
+// needs not wait in these mounts and in another, on any processor; that who is killed meanwhile is gone at once; and that all others are
+// answered when the gates open.
+func TestGate(t *testing.T) {
+	const many = 300
+	_, quiet, _ := serveFake(t, newFakeFS())
+	f, m, dir := serveGated(t)
+	f2, m2, dir2 := serveGated(t)
+	before, handsBefore := runtime.NumGoroutine(), hands(t)
+	herds := []*exec.Cmd{herdOf(t, "chmod", 0, many, dir), herdOf(t, "chmod", 0, many, dir2)}
+	awaitWaiting(t, m, many)
+	awaitWaiting(t, m2, many)
+	if n := runtime.NumGoroutine() - before; n > 20 {
+		t.Errorf("%d goroutines more", n)
+	}
+	if n := hands(t) - handsBefore; n > 6 {
+		t.Errorf("%d hands more", n)
+	}
+	for cpu := range runtime.NumCPU() {
+		for i, d := range []string{quiet, dir, dir2} {
+			name := filepath.Join(d, fmt.Sprintf("other%d", cpu))
+			if err := program(t, "taskset", "-c", fmt.Sprint(cpu), "stat", name).Wait(); err != nil {
+				t.Errorf("mount %d on processor %d: %v", i, cpu, err)
+			}
+		}
+	}
+	doomed := herdOf(t, "chmod", many, 40, dir)
+	awaitWaiting(t, m, many+40)
+	if err := doomed.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = doomed.Wait() // killed; it does not return before all its requests are answered
+	awaitWaiting(t, m, many)
+	f.open()
+	f2.open()
+	for _, cmd := range herds {
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	if a, b := f.changes.Load(), f2.changes.Load(); a != many || b != many {
+		t.Errorf("%d and %d changes, want %d", a, b, many)
+	}
+	if n := deviceOf(m).kept.Load(); n != 0 {
+		t.Errorf("%d bytes are still counted", n)
+	}
+}
+
+// TestGateSignal sends a signal that kills nobody to a program that waits: it waits on.
+func TestGateSignal(t *testing.T) {
+	f, m, dir := serveGated(t)
+	cmd := program(t, "sh", "-c", `trap : USR1; chmod 600 "$1"`, "sh", filepath.Join(dir, "x1"))
+	herd := herdOf(t, "chmod", 2, 3, dir)
+	awaitWaiting(t, m, 4)
+	for _, p := range []*os.Process{cmd.Process, herd.Process} {
+		if err := p.Signal(unix.SIGURG); err != nil { // Go's runtime handles it
+			t.Fatal(err)
+		}
+	}
+	for since := time.Now(); m.Requests()["INTERRUPT"] == 0; time.Sleep(time.Millisecond) {
+		if time.Since(since) > time.Minute {
+			t.Fatal("the kernel does not tell of the signal")
+		}
+	}
+	awaitWaiting(t, m, 4)
+	if err := herd.Process.Kill(); err != nil { // the kernel tells of the first signal of a thread only
+		t.Fatal(err)
+	}
+	_ = herd.Wait() // killed
+	awaitWaiting(t, m, 1)
+	f.open()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKept has requests wait with more data than a mount may keep: the rest stays with the kernel, and comes when there is room.
+func TestKept(t *testing.T) {
+	limit := keptLimit
+	keptLimit = func() int64 { return 0 }
+	defer func() { keptLimit = limit }()
+	const count = 3 * keptLeast / (64 << 10)
+	f, m, dir := serveGated(t)
+	d := deviceOf(m)
+	cmd := herdOf(t, "setxattr", 0, count, dir)
+	for since := time.Now(); !d.full(); time.Sleep(time.Millisecond) {
+		if time.Since(since) > time.Minute {
+			t.Fatalf("%d bytes are kept", d.kept.Load())
+		}
+	}
+	time.Sleep(20 * time.Millisecond)                             // more would come now
+	most := int64(keptLeast + (spareMost+1)*runtime.NumCPU()<<17) // the ring's entries that are there take what comes
+	if n := d.kept.Load(); n > most {
+		t.Errorf("%d bytes are kept, want %d at most", n, most)
+	}
+	f.open()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if n := f.changes.Load(); n != count {
+		t.Errorf("%d changes, want %d", n, count)
+	}
+	// The end of the connection is noticed by a mount that reads nothing for lack of memory, and what waits is given up.
+	f.closed.Store(true)
+	cmd = herdOf(t, "setxattr", 0, count, dir)
+	for !d.full() {
+		time.Sleep(time.Millisecond)
+	}
+	if err := m.Abort(); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait() // ENOTCONN
+	waitDone(t, m)
+	if n := d.kept.Load(); n != 0 {
+		t.Errorf("%d bytes are still counted", n)
+	}
+}
+
+// fakePending waits for what the test says.
+type fakePending struct {
+	header  fuse.InHeader
+	release chan struct{}
+	ended   chan error
+}
+
+func (p *fakePending) serve() {
+	<-p.release
+	p.ended <- nil
+}
+func (p *fakePending) refuse(fuse.Status)   { p.ended <- errors.New("refused") }
+func (p *fakePending) weight() int64        { return 1 }
+func (p *fakePending) from() *fuse.InHeader { return &p.header }
+
+// TestFairShares has many mounts want all threads there are: they never get more, one that comes late gets some at once as long as there
+// are any, and each gets its turn.
+func TestFairShares(t *testing.T) {
+	const size, mounts, each = 96, 150, 30
+	p := newPool(size)
+	ended := make(chan error, mounts*each)
+	release := make(chan struct{})
+	var all []*line
+	running := func(n *line) int {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.running
+	}
+	for i := range mounts {
+		d := newDevice(-1, slog.New(slog.DiscardHandler), new(counters))
+		n := &d.lines[changing]
+		n.pool = p
+		all = append(all, n)
+		for j := range each {
+			n.give(&fakePending{fuse.InHeader{Unique: uint64(j)}, release, ended})
+		}
+		switch got := running(n); {
+		case i == 0 && (got < 2 || got > size/2):
+			t.Errorf("one mount has %d of %d threads", got, size)
+		case i < size*(lentShare-1)/lentShare && got == 0:
+			t.Errorf("mount %d got no thread", i)
+		}
+		if p.used > size {
+			t.Fatalf("%d threads of %d are in use", p.used, size)
+		}
+	}
+	if !p.pressed.Load() || all[0].inline() {
+		t.Error("changes are still handled where they are met")
+	}
+	close(release)
+	for range mounts * each {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("some never get their turn")
+		}
+	}
+	for _, n := range all {
+		for since := time.Now(); running(n) > 0 && time.Since(since) < time.Minute; {
+			time.Sleep(time.Millisecond)
+		}
+		if running(n) != 0 || !n.inline() {
+			t.Fatalf("%d are said to run still", running(n))
+		}
+	}
+}
