@@ -12,12 +12,10 @@ import (
 	"snapfs/layers"
 )
 
-// idleLowers is how many layers stay open after their last user is gone.
-const idleLowers = 256
-
 // lowerCache shares open layers between mounts, diffs, exports and the packer.
 type lowerCache struct {
 	home *Home
+	most int // of idle ones
 
 	mu      sync.Mutex
 	entries map[string]*lower // guarded by mu: by key of form, what to use now
@@ -38,7 +36,7 @@ type lower struct {
 }
 
 func newLowerCache(h *Home) *lowerCache {
-	return &lowerCache{home: h, entries: map[string]*lower{}, idle: list.New()}
+	return &lowerCache{home: h, most: idleLowers(), entries: map[string]*lower{}, idle: list.New()}
 }
 
 // stack is an open stack, topmost first. Its owner releases it.
@@ -269,7 +267,7 @@ func (c *lowerCache) releaseLocked(l *lower) {
 		return
 	}
 	l.place = c.idle.PushBack(l)
-	for c.idle.Len() > idleLowers {
+	for c.idle.Len() > c.most {
 		if oldest, ok := c.idle.Remove(c.idle.Front()).(*lower); ok {
 			oldest.place = nil
 			delete(c.entries, oldest.layer)

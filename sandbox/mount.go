@@ -216,6 +216,9 @@ func (h *Home) checkMountpoint(at place, mounts mountTable, makeIt bool) (made b
 
 // mountAt mounts a workspace that has no connection at a place that was checked, and records events with that.
 func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpoint string, opts MountOptions, events []Event) (err error) {
+	if err := roomForMount(); err != nil {
+		return err
+	}
 	s, err := h.cache.open(ctx, w.Base)
 	if err != nil {
 		return err

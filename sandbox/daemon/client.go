@@ -32,6 +32,7 @@ func Dial(ctx context.Context, dir string) (*Client, error) {
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return connect(ctx, dir) },
 		DisableCompression: true,
 		MaxIdleConns:       4,
+		IdleConnTimeout:    idleWait / 3, // long before the daemon does
 	}
 	c := &Client{dir: dir, http: &http.Client{Transport: transport}}
 	ctx, cancel := context.WithTimeout(ctx, dialWait)

@@ -43,16 +43,18 @@ type server struct {
 // run, and closes the home: everything is unmounted and background storing is parked. Version is that
 // of the program, which clients see in Info.
 func Serve(ctx context.Context, dir, version string, home *sandbox.Home) error {
-	l, err := listen(dir)
+	socket, err := listen(dir)
 	if err != nil {
 		return errors.Join(err, home.Close())
 	}
+	l := limit(socket, clientLimit())
 	s := &server{home: home, version: version, closed: make(chan struct{}), named: map[string]context.CancelFunc{}}
 	s.calls, s.stop = context.WithCancel(ctx)
 	defer s.stop()
 	srv := &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       idleWait,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, mayKey{}, mayConnect(c))
 		},
@@ -138,6 +140,7 @@ func mayAsk(r *http.Request) bool {
 func (s *stream) send(f frame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_ = s.ctl.SetWriteDeadline(time.Now().Add(answerWait)) // only a writer that is not the server's has none
 	if err := s.out.Encode(f); err != nil {
 		return err
 	}
@@ -175,9 +178,11 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			}
 			defer s.running.Done()
 			var req Req
+			arrived := hurry(w)
 			if err := decode(r.Body, &req); err != nil {
 				return res, err
 			}
+			arrived()
 			ctx, cancel := context.WithCancel(r.Context())
 			defer cancel()
 			defer context.AfterFunc(s.calls, cancel)()

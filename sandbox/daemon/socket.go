@@ -57,6 +57,9 @@ func connect(ctx context.Context, dir string) (net.Conn, error) {
 
 // mayConnect reports whether the process at the other end runs as root or as this process's user.
 func mayConnect(conn net.Conn) bool {
+	if c, ok := conn.(*limitedConn); ok {
+		conn = c.Conn
+	}
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
 		return false
