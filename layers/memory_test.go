@@ -69,9 +69,7 @@ func TestMemoryPerNode(t *testing.T) {
 	if n != int64(dirs*(files+1)) {
 		t.Fatalf("%d nodes, want %d", n, dirs*(files+1))
 	}
-	r.o.listings.mu.Lock()
-	r.o.listings.m, r.o.listings.total = nil, 0 // bounded on its own
-	r.o.listings.mu.Unlock()
+	r.o.listings.close() // bounded on its own
 	per := (heapInUse() - before) / n
 	forget()
 	left := heapInUse() - before

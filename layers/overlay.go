@@ -162,6 +162,7 @@ func (o *Overlay) Close() error {
 	}
 	o.reaper.drain()
 	o.nodes.m = nil
+	o.listings.close()
 	o.attics.close()
 	o.orphans.close()
 	if o.upper != nil {

@@ -3,7 +3,6 @@ package layers
 import (
 	"cmp"
 	"slices"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,102 +27,13 @@ func nameCookie(name string) uint64 {
 	return max(h>>2, cookieFirst)
 }
 
-// dirItem is one name of a cached listing, or in listing.pending with gone a name that went.
+// dirItem is one name of a cached listing, or in what has changed, with gone, a name that went.
 type dirItem struct {
 	name   string
 	cookie uint64
 	ino    uint64
 	typ    uint32
 	gone   bool
-}
-
-// listing is a directory's merged names.
-type listing struct {
-	items   []dirItem // in order of cookies; the slice is replaced, never changed
-	pending []dirItem // changes since, in order of time
-}
-
-// listings caches merged listings of directories.
-type listings struct {
-	mu    sync.Mutex
-	m     map[*node]*listing // guarded by mu, as what it holds
-	total int                // items in m; guarded by mu
-}
-
-// maxListed bounds the names that are kept in memory.
-const maxListed = 1 << 20
-
-// add notes a new name in a cached listing; tree is held for writing.
-func (l *listings) add(dir *node, name string, n *node) {
-	l.change(dir, dirItem{name: name, ino: n.number(), typ: n.typ})
-}
-
-// remove notes that a name is gone; tree is held for writing.
-func (l *listings) remove(dir *node, name string) {
-	l.change(dir, dirItem{name: name, gone: true})
-}
-
-func (l *listings) change(dir *node, it dirItem) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c := l.m[dir]
-	if c == nil {
-		return
-	}
-	it.cookie = nameCookie(it.name)
-	c.pending = append(c.pending, it)
-	if len(c.pending) > len(c.items)+1024 {
-		l.dropLocked(dir) // nobody reads it
-	}
-}
-
-// drop forgets a directory.
-func (l *listings) drop(dir *node) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dropLocked(dir)
-}
-
-func (l *listings) dropLocked(dir *node) {
-	if c := l.m[dir]; c != nil {
-		l.total -= len(c.items)
-		delete(l.m, dir)
-	}
-}
-
-// cached gives a directory's items if they are known, up to date.
-func (l *listings) cached(dir *node) ([]dirItem, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c := l.m[dir]
-	if c == nil {
-		return nil, false
-	}
-	if len(c.pending) > 0 {
-		l.total -= len(c.items)
-		c.items = mergeItems(c.items, c.pending)
-		c.pending = nil
-		l.total += len(c.items)
-	}
-	return c.items, true
-}
-
-// put caches a directory's items.
-func (l *listings) put(dir *node, items []dirItem) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.m == nil {
-		l.m = map[*node]*listing{}
-	}
-	l.dropLocked(dir)
-	for old := range l.m {
-		if l.total+len(items) <= maxListed {
-			break
-		}
-		l.dropLocked(old)
-	}
-	l.m[dir] = &listing{items: items}
-	l.total += len(items)
 }
 
 func byCookie(a, b dirItem) int {
@@ -223,7 +133,7 @@ func (o *Overlay) ReadDirPlus(id NodeID, cookie uint64, yield func(DirEntry, Ent
 type opened struct {
 	dir      *node
 	self, up uint64 // inode numbers of "." and ".."
-	items    []dirItem
+	items    dirItems
 }
 
 // listingOf lists a directory; tree is held for reading.
@@ -248,28 +158,31 @@ func (l *opened) after(cookie uint64, yield func(DirEntry) bool) {
 	if cookie < cookieDotDot && !yield(DirEntry{Name: "..", Ino: l.up, Mode: unix.S_IFDIR, Cookie: cookieDotDot}) {
 		return
 	}
-	from, _ := slices.BinarySearchFunc(l.items, cookie+1, func(it dirItem, c uint64) int { return cmp.Compare(it.cookie, c) })
-	for _, it := range l.items[from:] {
-		if !yield(DirEntry{Name: it.name, Ino: it.ino, Mode: it.typ, Cookie: it.cookie}) {
-			return
-		}
-	}
+	l.items.from(cookie+1, func(it dirItem) bool {
+		return yield(DirEntry{Name: it.name, Ino: it.ino, Mode: it.typ, Cookie: it.cookie})
+	})
+}
+
+// firstFrom is the place of the first item whose cookie is this one or more.
+func firstFrom(items []dirItem, cookie uint64) int {
+	i, _ := slices.BinarySearchFunc(items, cookie, func(it dirItem, c uint64) int { return cmp.Compare(it.cookie, c) })
+	return i
 }
 
 // itemsOf gives a directory's merged listing; tree is held for reading.
-func (o *Overlay) itemsOf(n *node) ([]dirItem, error) {
+func (o *Overlay) itemsOf(n *node) (dirItems, error) {
 	if n.dead {
-		return nil, nil
+		return dirItems{}, nil
 	}
 	if items, ok := o.listings.cached(n); ok {
 		return items, nil
 	}
 	items, err := o.merge(n.parts())
 	if err != nil {
-		return nil, err
+		return dirItems{}, err
 	}
 	o.listings.put(n, items)
-	return items, nil
+	return dirItems{items: items}, nil
 }
 
 // merge lists the names that directories show together, topmost first.
