@@ -77,6 +77,8 @@ type Layer struct {
 	State  SnapshotState `json:"state"`
 	Size   int64         `json:"size"` // of the image in bytes, 0 while sealed
 	Digest string        `json:"digest,omitempty"`
+	// Problem is why a sealed layer is not going to be stored until somebody waits for that.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Access says who asks. The zero value is the session "default".

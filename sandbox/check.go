@@ -176,6 +176,9 @@ func (c *checker) directories(ctx context.Context, _ CheckRequest) error {
 		if l.State == Sealed && !c.h.uppers.exists(l.Upper) && c.h.catalog.layer(l.ID) == l {
 			c.report("layer "+l.ID, "its directory "+c.h.uppers.path(l.Upper)+" is missing", c.hit(l.ID))
 		}
+		if why := c.h.packer.problem(l.ID); why != "" && c.h.catalog.layer(l.ID) == l {
+			c.report("layer "+l.ID, "it stays a sealed directory, since it cannot be stored: "+why, c.hit(l.ID))
+		}
 	}
 	return c.strangers(ctx)
 }

@@ -244,6 +244,9 @@ func (h *Home) describeSnapshot(s *snapshotRecord, most int) (Snapshot, error) {
 	for i, l := range stack {
 		if i < most {
 			d.Layers = append(d.Layers, Layer{ID: l.ID, State: l.State, Size: l.Size, Digest: l.Digest})
+			if l.State == Sealed {
+				d.Layers[i].Problem = h.packer.problem(l.ID)
+			}
 		}
 		if l.State == Sealed {
 			d.State = Sealed

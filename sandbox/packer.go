@@ -25,7 +25,7 @@ type packer struct {
 	mu       sync.Mutex
 	queue    []string             // guarded by mu
 	waiters  map[string][]*waiter // guarded by mu: by layer
-	attempts map[string]int       // guarded by mu: of layers that failed
+	troubles map[string]*trouble  // guarded by mu: of layers that could not be stored
 	current  *packing             // guarded by mu: nil between layers
 }
 
@@ -60,7 +60,7 @@ func (w *waiter) leave() {
 }
 
 func newPacker(h *Home) *packer {
-	return &packer{home: h, wake: make(chan struct{}, 1), waiters: map[string][]*waiter{}, attempts: map[string]int{}}
+	return &packer{home: h, wake: make(chan struct{}, 1), waiters: map[string][]*waiter{}, troubles: map[string]*trouble{}}
 }
 
 // add queues a sealed layer. If it is in use, it must be in the cache.
@@ -102,7 +102,7 @@ func (p *packer) waitLayer(ctx context.Context, layer string, progress func(Prog
 	w := &waiter{done: make(chan error, 1), progress: progress}
 	defer w.leave()
 	p.waiters[layer] = append(p.waiters[layer], w)
-	p.attempts[layer] = 0
+	delete(p.troubles, layer) // who asks for it has it tried again at once
 	p.mu.Unlock()
 	p.kick()
 	select {
@@ -125,28 +125,31 @@ func (p *packer) run() {
 		case <-p.wake:
 		case <-retry.C:
 		}
-		failed, pause := false, lastRetry
 		for ctx.Err() == nil {
 			layer, ok := p.next()
 			if !ok {
 				break
 			}
 			start := time.Now()
-			err := p.pack(ctx, layer)
+			err := p.begin(ctx, layer)
+			if err == nil {
+				err = p.pack(ctx, layer)
+			}
 			if ctx.Err() != nil {
+				p.interrupted(layer)
 				return
 			}
 			p.home.metrics.pack(time.Since(start), err)
+			if err == nil && p.home.catalog.layer(layer) == nil {
+				err = p.writePacking(ctx, layer, packingRecord{}) // deleted meanwhile
+			}
 			if err != nil {
-				p.home.log.Error("a layer could not be stored; it stays sealed and is tried again", "layer", layer, "error", err)
-				failed, pause = true, min(pause, p.again(layer))
+				p.home.log.Error("a layer could not be stored; it stays sealed", "layer", layer, "error", err)
+				p.again(ctx, layer, err)
 			}
 			p.finish(layer, err)
-			if failed {
-				break // what lies on it comes after it
-			}
 		}
-		if failed {
+		if pause, ok := p.pause(); ok {
 			retry.Reset(pause)
 		}
 	}
@@ -191,27 +194,6 @@ func (p *packer) abandon() <-chan struct{} {
 	return p.current.ended
 }
 
-func (p *packer) next() (string, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.queue) == 0 {
-		return "", false
-	}
-	layer := p.queue[0]
-	p.queue = p.queue[1:]
-	return layer, true
-}
-
-// again puts a layer back and says how long to wait before the next attempt.
-func (p *packer) again(layer string) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.queue = append([]string{layer}, p.queue...)
-	n := p.attempts[layer]
-	p.attempts[layer]++
-	return min(firstRetry<<min(n, 16), lastRetry)
-}
-
 // finish tells those who wait for a layer.
 func (p *packer) finish(layer string, err error) {
 	p.mu.Lock()
@@ -221,7 +203,7 @@ func (p *packer) finish(layer string, err error) {
 	}
 	delete(p.waiters, layer)
 	if err == nil {
-		delete(p.attempts, layer)
+		delete(p.troubles, layer)
 	}
 }
 
@@ -266,6 +248,9 @@ func (h *Home) pack(ctx context.Context, layer string, progress func(files, byte
 		func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 			stored := r.stored(m)
 			ch = change{putLayers: []*layerRecord{&stored}, putTrash: []uint64{r.Upper}, events: h.storedEvents(layer)}
+			if err := tx.Delete(bucketPacking, layer); err != nil {
+				return err
+			}
 			return h.catalog.write(tx, &ch)
 		})
 	if err != nil {

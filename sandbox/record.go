@@ -15,6 +15,7 @@ import (
 //	layers      id                  layerRecord
 //	trash       number of an upper  empty: the directory is to be removed
 //	events      workspace/id        Event
+//	packing     id of a layer       packingRecord: it is being stored, or is parked
 //	merges      manifest            empty: a merged image that no layer names yet
 //	meta        "next-upper"        decimal: every lower number may be in use
 //	meta        "last-id"           every id made later is greater, whatever the clock says then
@@ -26,6 +27,7 @@ const (
 	bucketTrash      = "trash"
 	bucketEvents     = "events"
 	bucketMerges     = "merges"
+	bucketPacking    = "packing"
 	bucketMeta       = "meta"
 	keyNextUpper     = "next-upper"
 	keyLastID        = "last-id"

@@ -50,7 +50,9 @@ func (h *Home) recover(ctx context.Context) error {
 	}
 	for _, l := range h.catalog.allLayers() {
 		if l.State == Sealed {
-			h.packer.add(l.ID)
+			if err := h.packer.resume(ctx, l.ID); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

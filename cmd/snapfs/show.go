@@ -96,7 +96,11 @@ func showSnapshot(w io.Writer, s sandbox.Snapshot) error {
 		if l.State == sandbox.Stored {
 			bytes = size(l.Size)
 		}
-		rows = append(rows, []string{l.ID, string(l.State), bytes, orDash(l.Digest)})
+		state := string(l.State)
+		if l.Problem != "" {
+			state += " (cannot be stored: " + l.Problem + ")"
+		}
+		rows = append(rows, []string{l.ID, state, bytes, orDash(l.Digest)})
 	}
 	return table(w, "LAYER STATE SIZE DIGEST", rows)
 }
