@@ -172,7 +172,7 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 	top := p.top.child(at.name, found{attr: a, host: host})
 	n := o.nodes.enter(p, at.name, hit{parts: []*obj{top}, attr: a, found: found{bare: !acl && !o.upper.labels}})
 	o.listings.add(p, at.name, n)
-	return Entry{Node: n.id, Gen: 1, Attr: o.shape(n, a)}, nil
+	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a)}, nil
 }
 
 // shelter gives a free place in the work directory where a new inode inherits the default ACL given; nil is none.
@@ -375,5 +375,5 @@ func (o *Overlay) linked(n, p *node, name string) (Entry, error) {
 		o.discard(o.nodes.drop(n, 1, 0))
 		return Entry{}, err
 	}
-	return Entry{Node: n.id, Gen: 1, Attr: a}, nil
+	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: a}, nil
 }

@@ -40,7 +40,7 @@
 // A number is what callers see, and no identity: images and records may come from elsewhere. Two names are one file only if
 // their layer says so, by a link count above one and one inode: the host's in a directory, a place in an image. The NodeID is the
 // number unless two files claim one; the second then gets an id of its own, from 2^63 on, and shows it as its number
-// as long as the kernel knows both.
+// as long as the kernel knows both. An id that is used for another inode has another generation, which comes from the time of birth.
 //
 // # Records
 //

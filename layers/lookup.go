@@ -60,7 +60,7 @@ func (o *Overlay) lookupIn(parent NodeID, name string) (Entry, *node, error) {
 	if n == nil {
 		n = o.nodes.enter(p, h.parts[0].name, h)
 	}
-	return Entry{Node: n.id, Gen: 1, Attr: o.shape(n, h.attr)}, n, nil
+	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, h.attr)}, n, nil
 }
 
 // revive gives nodes that have lost their only known name the further name under which they were found.

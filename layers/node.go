@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
 )
 
 // NodeID names a node of a live overlay as FUSE does; the root is 1.
@@ -21,6 +23,8 @@ type node struct {
 	id     NodeID
 	typ    uint32 // S_IFMT bits
 	veiled bool   // another node shows the number that this one's layer reports
+	gen    uint32 // generation of id
+	birth  uint32 // generation of the time of birth
 
 	// bare says that there are no extended attributes but the overlay's own. The kernel asks for one before the first
 	// write of a file and at every ls, nearly always in vain.
@@ -58,6 +62,8 @@ type table struct {
 	peak int              // the most nodes that m has had room for; guarded by mu
 	next uint64           // for ids of nodes whose inode number is taken; guarded by mu
 	odd  oddNodes         // those nodes; guarded by mu
+
+	recent *[recentIDs]recently // of ids that have gone; nil: none. Guarded by mu.
 
 	epoch    uint32                   // counts rollbacks; guarded by mu
 	rollback atomic.Pointer[rollback] // the last one, while nodes may be of the epoch before
@@ -128,7 +134,7 @@ func (t *table) enter(p *node, name string, h hit) *node {
 		if len(h.parts) > 1 {
 			n.below = h.parts[1:]
 		}
-		t.addLocked(n)
+		t.addLocked(n, h.attr.Btime)
 	} else if n.parent != p || n.name != name {
 		t.aliasLocked(n, p, name)
 	}
@@ -151,8 +157,8 @@ func (t *table) again(p *node, name string, l *layer, ino uint64) *node {
 	return n
 }
 
-// addLocked enters a new node. mu is held.
-func (t *table) addLocked(n *node) {
+// addLocked enters a new node of an inode born at that time. mu is held.
+func (t *table) addLocked(n *node, birth squashfs.Time) {
 	if n.parent != nil {
 		n.parent.kids++
 	}
@@ -162,6 +168,7 @@ func (t *table) addLocked(n *node) {
 		t.showLocked(n)
 	}
 	n.epoch = t.epoch
+	n.birth, n.gen = generation(birth), t.generationLocked(n.id, birth)
 	t.m[n.id] = n
 	t.peak = max(t.peak, len(t.m))
 	t.noteLocked(n)
@@ -215,6 +222,9 @@ func (t *table) drop(n *node, lookups uint64, kids int) []*node {
 		}
 		delete(t.m, n.id)
 		t.hideLocked(n)
+		if n.dead {
+			t.goneLocked(n)
+		}
 		gone = append(gone, n)
 		for _, a := range n.aliases {
 			a.parent.kids--

@@ -91,14 +91,14 @@ func (o *Overlay) tmpfileIn(dir Attr, acl []byte, c creation) (Entry, error) {
 	}
 	n.bare.Store(acl == nil && !o.upper.labels)
 	o.nodes.mu.Lock()
-	o.nodes.addLocked(n)
+	o.nodes.addLocked(n, a.Btime)
 	o.nodes.mu.Unlock()
 	if err := o.keepTmpfile(n, fd); err != nil {
 		_ = unix.Close(fd) // the first error counts
 		o.discard(o.nodes.drop(n, 1, 0))
 		return Entry{}, err
 	}
-	return Entry{Node: n.id, Gen: 1, Attr: o.shape(n, a)}, nil
+	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a)}, nil
 }
 
 // keepTmpfile has n hold its inode, by the descriptor if there is one to spare, else in the orphan directory, and owns the descriptor
