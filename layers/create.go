@@ -148,6 +148,10 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 	}
 	steps.At("inode made")
 	a, err := own(to, c, gid, acl)
+	var number uint64
+	if err == nil {
+		number, err = o.upper.store.number(a.Ino)
+	}
 	if err == nil && covered && isDir(c.mode) {
 		err = to.setxattr(xattrOpaque, []byte("y"), 0)
 	}
@@ -168,7 +172,7 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 		a.Mode, a.Rdev = a.Mode&^unix.S_IFMT|unix.S_IFCHR, 0
 	}
 	host := a.Ino
-	a.Ino |= o.upper.store.inoBase
+	a.Ino = number
 	top := p.top.child(at.name, found{attr: a, host: host})
 	n := o.nodes.enter(p, at.name, hit{parts: []*obj{top}, attr: a, found: found{bare: !acl && !o.upper.labels}})
 	o.listings.add(p, at.name, n)
@@ -349,7 +353,11 @@ func (o *Overlay) linkIn(n, p *node, name string, covered bool) error {
 // layer below, or it stands for a device that the overlay means something by. tree is held.
 func (n *node) special() bool {
 	s, ok := n.top.backend().(*dirStore)
-	return !ok || n.typ == unix.S_IFCHR || s.inoBase == 0 || n.ino&s.inoBase != s.inoBase || n.ino >= oddIDs
+	if !ok || n.typ == unix.S_IFCHR || s.inoBase == 0 || n.top.host == 0 {
+		return true
+	}
+	number, err := s.number(n.top.host)
+	return err != nil || number != n.ino
 }
 
 // linked enters a new name of n, which may have had none. tree is held for writing.

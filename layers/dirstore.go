@@ -20,16 +20,30 @@ const sideSuffix = ".blocks"
 type dirStore struct {
 	root    int // O_PATH
 	inoBase uint64
-	sealed  bool   // reads leave no access times
-	side    string // directory of block maps and redirects that outgrew their attributes
+	wideIno func(base, high uint64) (uint64, error) // Options.WideIno; may be nil
+	sealed  bool                                    // reads leave no access times
+	side    string                                  // directory of block maps and redirects that outgrew their attributes
 }
 
-func openDirStore(dir string, inoBase uint64) (*dirStore, error) {
+func openDirStore(dir string, inoBase uint64, wide ...func(base, high uint64) (uint64, error)) (*dirStore, error) {
 	fd, err := openat(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open layer %s: %w", dir, err)
 	}
-	return &dirStore{root: fd, inoBase: inoBase, side: filepath.Clean(dir) + sideSuffix}, nil
+	s := &dirStore{root: fd, inoBase: inoBase, side: filepath.Clean(dir) + sideSuffix}
+	if len(wide) > 0 {
+		s.wideIno = wide[0]
+	}
+	return s, nil
+}
+
+// number is the inode number of what was created in the layer as the host's inode.
+func (s *dirStore) number(host uint64) (uint64, error) {
+	if host>>32 == 0 || s.wideIno == nil {
+		return s.inoBase | host, nil
+	}
+	base, err := s.wideIno(s.inoBase, host>>32)
+	return base | host&(1<<32-1), err
 }
 
 func (s *dirStore) close() error { return unix.Close(s.root) }
@@ -123,7 +137,9 @@ func (s *dirStore) examine(p place) (found, error) {
 		return found{}, err
 	}
 	f.host = f.attr.Ino
-	f.attr.Ino |= s.inoBase
+	if f.attr.Ino, err = s.number(f.host); err != nil {
+		return found{}, err
+	}
 	if isWhiteoutDevice(f.attr.Mode, f.attr.Rdev) {
 		f.whiteout = true
 		return f, nil
@@ -247,7 +263,11 @@ func (s *dirStore) list(o *obj, fn func(rawEntry) error) error {
 		}
 	}
 	return eachName(h.fd, func(name string, ino uint64, typ uint32) error {
-		e := rawEntry{name: name, typ: typ, ino: s.inoBase | ino, id: ino}
+		n, err := s.number(ino)
+		if err != nil {
+			return err
+		}
+		e := rawEntry{name: name, typ: typ, ino: n, id: ino}
 		special := impure || attrWhiteouts && typ == unix.S_IFREG || typ == unix.S_IFCHR || typ == 0
 		if special {
 			f, err := s.examine(place{h.fd, name})

@@ -43,9 +43,10 @@ func (l *lower) acquire() *lower {
 
 var errForeignLower = errors.New("a lower that this package did not open")
 
-// OpenSealed opens a sealed upper directory as a lower. inoBase is the Options.InoBase of the overlay that wrote it.
-func OpenSealed(key, dir string, inoBase uint64) (Lower, error) {
-	s, err := openDirStore(dir, inoBase)
+// OpenSealed opens a sealed upper directory as a lower. inoBase and wide are the Options.InoBase and Options.WideIno of the overlay
+// that wrote it.
+func OpenSealed(key, dir string, inoBase uint64, wide ...func(base, high uint64) (uint64, error)) (Lower, error) {
+	s, err := openDirStore(dir, inoBase, wide...)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,10 @@ import (
 // Options are for New.
 type Options struct {
 	// InoBase is or-ed to the host's inode numbers of what is created in this upper, so that numbers are unique in a home.
-	InoBase  uint64
+	InoBase uint64
+	// WideIno gives what comes in the place of the upper 32 bits of a host's inode number, where they are not all zero, in the
+	// upper of that base: always the same, and of no other upper. nil: InoBase is or-ed all the same.
+	WideIno  func(base, high uint64) (uint64, error)
 	ReadOnly bool // no upper is written; Upper may be ""
 	// Whiteouts: "" probes the host; "char" or "xattr".
 	Whiteouts string
@@ -86,7 +89,7 @@ func New(upperDir, workDir string, lowers []Lower, opts Options) (*Overlay, erro
 		o.upper = u
 		o.stack = append([]*layer{u.layer}, o.stack...)
 	} else if upperDir != "" && (len(o.stack) == 0 || inUse(upperDir)) {
-		l, err := OpenSealed("", upperDir, opts.InoBase)
+		l, err := OpenSealed("", upperDir, opts.InoBase, opts.WideIno)
 		if err != nil {
 			_ = o.Close() // the first error counts
 			return nil, err

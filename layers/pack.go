@@ -12,6 +12,12 @@ import (
 type PackOptions struct {
 	NoSync   bool
 	Progress func(files, bytes int64)
+	Home     uint64 // whose inode numbers images have, see squashfs.StoreOptions; 0 = nobody's
+	// Ours tells PackImage whether this home has given out the numbers of a space, which are those that begin with the same 32 bits, and
+	// will not do so again. nil = none.
+	Ours func(space uint32) bool
+
+	renumber bool
 }
 
 // Pack stores a sealed layer as an image: writes its store form into the chunk store, predicting every file and the
@@ -51,7 +57,7 @@ func store(
 	}
 	defer in.Abort()
 	k.Ingest = in
-	if _, err := squashfs.WriteStore(ctx, k, src, squashfs.StoreOptions{Progress: opts.Progress}); err != nil {
+	if _, err := squashfs.WriteStore(ctx, k, src, squashfs.StoreOptions{Progress: opts.Progress, Home: opts.Home, Renumber: opts.renumber}); err != nil {
 		return chunkstore.Manifest{}, fmt.Errorf("pack: %w", err)
 	}
 	return in.Commit(ctx, fn)

@@ -2,7 +2,9 @@ package layers
 
 import (
 	"context"
+	"errors"
 
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore"
@@ -10,37 +12,68 @@ import (
 )
 
 // PackImage stores the tree of an image file, whoever made it, as a base image. What would mean something to an overlay
-// is escaped, as in PackTree: the file is a tree of its own, not a layer.
+// is escaped, as in PackTree: the file is a tree of its own, not a layer. Inodes get numbers of their own, unless the image was exported
+// by the same home.
 func PackImage(
 	ctx context.Context, s *chunkstore.Store, im *squashfs.Image, opts PackOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
 ) (chunkstore.Manifest, error) {
-	return store(ctx, s, &foreign{Source: squashfs.ImageSource(im)}, &sink{}, opts, false, fn)
+	keep, err := ours(ctx, im, opts)
+	if err != nil {
+		return chunkstore.Manifest{}, err
+	}
+	opts.renumber = !keep
+	return store(ctx, s, foreign{squashfs.ImageSource(im)}, &sink{}, opts, false, fn)
+}
+
+// errForeignNumber says that an inode number is not of this home.
+var errForeignNumber = errors.New("an inode number of another home")
+
+// ours tells whether the inode numbers of an image are those that this home has given to its inodes. That the image says so is not enough.
+func ours(ctx context.Context, im *squashfs.Image, opts PackOptions) (bool, error) {
+	home, err := im.Home()
+	if err != nil || home == 0 || home != opts.Home || opts.Ours == nil {
+		return false, err
+	}
+	seen := roaring64.New()
+	known := map[uint32]bool{0: true} // what was imported has numbers below 2^32, and nothing else
+	last := uint64(0)
+	err = im.Numbers(ctx, func(ino uint64) error {
+		last = ino
+		space := uint32(ino >> 32)
+		if ino == 0 || ino >= oddIDs || !seen.CheckedAdd(ino) {
+			return errForeignNumber
+		}
+		if !known[space] {
+			if !opts.Ours(space) {
+				return errForeignNumber
+			}
+			known[space] = true
+		}
+		return nil
+	})
+	if errors.Is(err, errForeignNumber) {
+		return false, nil
+	}
+	return last == rootIno, err
 }
 
 // foreign presents another tool's image as the source of a base image.
-type foreign struct {
-	squashfs.Source
-	rootNum uint64 // number of the root in the image; set by Root
-}
+type foreign struct{ squashfs.Source }
 
-func (f *foreign) Root(ctx context.Context) (*squashfs.Entry, error) {
+func (f foreign) Root(ctx context.Context) (*squashfs.Entry, error) {
 	e, err := f.Source.Root(ctx)
 	if err != nil {
 		return nil, err
 	}
-	f.rootNum, e.Attr.Ino = e.Attr.Ino, rootIno
 	escape(e)
 	return e, nil
 }
 
-func (f *foreign) Entry(ctx context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
+func (f foreign) Entry(ctx context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
 	e, err := f.Source.Entry(ctx, dir, name)
 	if err != nil || e == nil {
 		return nil, err
-	}
-	if e.Attr.Ino == rootIno {
-		e.Attr.Ino = f.rootNum
 	}
 	escape(e)
 	return e, nil

@@ -14,7 +14,7 @@ import (
 
 // PackTree stores a host directory (read once, nothing copied) as a base image. What is mounted inside is left out:
 // a directory there becomes an empty one, as with find -xdev. The tree should not change meanwhile; when a file
-// becomes shorter while it is read all is done once more, and the second time it is an error.
+// becomes shorter while it is read all is done once more, and the second time it is an error. Inodes get numbers of their own.
 func PackTree(
 	ctx context.Context, s *chunkstore.Store, dir string, opts PackOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
@@ -30,6 +30,7 @@ func PackTree(
 func (t *tree) pack(
 	ctx context.Context, s *chunkstore.Store, opts PackOptions, fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
 ) (chunkstore.Manifest, error) {
+	opts.renumber = true
 	m, err := store(ctx, s, t, &sink{}, opts, false, fn)
 	if errors.Is(err, errShrunk) && ctx.Err() == nil {
 		m, err = store(ctx, s, t, &sink{}, opts, false, fn) // a log that was rotated, most likely; what is stored is found again

@@ -49,7 +49,7 @@ func (o *Overlay) swap(ctx context.Context, key string, next *upper) (Lower, err
 	if err != nil {
 		return nil, fmt.Errorf("seal: %w", err)
 	}
-	sealed := newLower(key, &dirStore{root: root, inoBase: old.store.inoBase, sealed: true, side: old.store.side})
+	sealed := newLower(key, &dirStore{root: root, inoBase: old.store.inoBase, wideIno: old.store.wideIno, sealed: true, side: old.store.side})
 	fail := func(err error) (Lower, error) {
 		_ = sealed.Close() // the first error counts
 		return nil, err

@@ -84,7 +84,10 @@ func (o *Overlay) tmpfileIn(dir Attr, acl []byte, c creation) (Entry, error) {
 		return Entry{}, err
 	}
 	host := a.Ino
-	a.Ino |= o.upper.store.inoBase
+	if a.Ino, err = o.upper.store.number(host); err != nil {
+		_ = unix.Close(fd) // the first error counts
+		return Entry{}, err
+	}
 	n := &node{
 		id: NodeID(a.Ino), ino: a.Ino, typ: unix.S_IFREG, top: &obj{layer: o.upper.layer, ino: a.Ino, host: host}, lookups: 1,
 		dead: true, free: true,

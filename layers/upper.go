@@ -25,7 +25,7 @@ type upper struct {
 
 // openUpper opens an upper and its work directory and finds out what the host can do.
 func openUpper(dir, work string, opts Options, of *share) (*upper, error) {
-	s, err := openDirStore(dir, opts.InoBase)
+	s, err := openDirStore(dir, opts.InoBase, opts.WideIno)
 	if err != nil {
 		return nil, err
 	}

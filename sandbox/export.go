@@ -68,7 +68,7 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	if err != nil {
 		return ExportResult{}, err
 	}
-	result, err := writeImageFile(path, func(f *os.File) error { return writeImage(ctx, f, src, r) })
+	result, err := writeImageFile(path, func(f *os.File) error { return h.writeImage(ctx, f, src, r) })
 	if c, ok := src.(io.Closer); ok {
 		err = errors.Join(err, c.Close())
 	}
@@ -106,16 +106,16 @@ func exportSource(stack []layers.Lower, topOnly bool) (squashfs.Source, error) {
 	return src, classify(err)
 }
 
-func writeImage(ctx context.Context, f *os.File, src squashfs.Source, r ExportRequest) error {
+func (h *Home) writeImage(ctx context.Context, f *os.File, src squashfs.Source, r ExportRequest) error {
 	progress := counter(r.Progress, "export")
 	if r.Compression != compressions[0] {
-		_, err := squashfs.WriteShip(ctx, f, src, squashfs.ShipOptions{Compression: r.Compression, Level: r.Level, Progress: progress})
+		_, err := squashfs.WriteShip(ctx, f, src, squashfs.ShipOptions{Compression: r.Compression, Level: r.Level, Progress: progress, Home: h.number})
 		return err
 	}
 	if _, err := f.Seek(squashfs.HeaderSize, io.SeekStart); err != nil {
 		return err
 	}
-	_, err := squashfs.WriteStore(ctx, fileSink{f}, src, squashfs.StoreOptions{Progress: progress})
+	_, err := squashfs.WriteStore(ctx, fileSink{f}, src, squashfs.StoreOptions{Progress: progress, Home: h.number})
 	return err
 }
 

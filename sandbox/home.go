@@ -51,6 +51,7 @@ type Home struct {
 	store   *chunkstore.Store
 	catalog *catalog
 	uppers  *uppers
+	number  uint64 // the home's id, as images have it
 	cache   *lowerCache
 	engine  engine
 	ops     opLocks
@@ -231,6 +232,8 @@ func (h *Home) open(ctx context.Context, m marker, ids *idSource) error {
 	if h.uppers, err = loadUppers(ctx, filepath.Join(h.dir, "uppers"), h.store, h.points); err != nil {
 		return err
 	}
+	h.uppers.inUse = h.spacesInUse
+	h.number = number64(m.ID)
 	spread(h.uppers.dir)
 	h.cache = newLowerCache(h)
 	h.janitor = newJanitor(h)

@@ -248,7 +248,7 @@ func (h *Home) newOverlay(w *workspaceRecord, s *stack, readOnly bool) (*layers.
 		return nil, fmt.Errorf("%w: workspace %s: its upper %s is missing: restore a snapshot of it", ErrCorrupt, w.ID, h.uppers.path(w.Upper))
 	}
 	o, err := layers.New(h.uppers.path(w.Upper), h.uppers.work(w.Upper), s.lowers(),
-		layers.Options{InoBase: inoBase(w.Upper), ReadOnly: readOnly, Held: h.metrics.pause})
+		layers.Options{InoBase: inoBase(w.Upper), WideIno: h.uppers.wideIno, ReadOnly: readOnly, Held: h.metrics.pause})
 	if err != nil {
 		return nil, classify(fmt.Errorf("opening workspace %s: %w", w.ID, err))
 	}

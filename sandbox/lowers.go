@@ -152,7 +152,7 @@ func (c *lowerCache) acquire(ctx context.Context, layer string, tier bool) (*low
 // openLayer opens a layer in the form that its record tells.
 func (h *Home) openLayer(ctx context.Context, r form) (layers.Lower, error) {
 	if r.State == Sealed {
-		low, err := layers.OpenSealed(r.ID, h.uppers.path(r.Upper), inoBase(r.Upper))
+		low, err := layers.OpenSealed(r.ID, h.uppers.path(r.Upper), inoBase(r.Upper), h.uppers.wideIno)
 		if err != nil {
 			return nil, classify(fmt.Errorf("opening sealed layer %s: %w", r.ID, err))
 		}

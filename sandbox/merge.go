@@ -183,7 +183,7 @@ func (h *Home) mergeLayers(ctx context.Context, j mergeJob) error {
 		return err
 	}
 	defer s.release()
-	m, err := layers.Merge(ctx, h.store, s.lowers(), n, layers.PackOptions{}, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+	m, err := layers.Merge(ctx, h.store, s.lowers(), n, layers.PackOptions{Home: h.number}, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 		return tx.Put(bucketMerges, mergeKey(m.ID), nil)
 	})
 	if err != nil {

@@ -244,7 +244,7 @@ func (h *Home) pack(ctx context.Context, layer string, progress func(files, byte
 	defer s.release()
 	lowers := s.lowers()
 	var ch change
-	m, err := layers.Pack(ctx, h.store, lowers[0], lowers[1:], layers.PackOptions{Progress: progress},
+	m, err := layers.Pack(ctx, h.store, lowers[0], lowers[1:], layers.PackOptions{Progress: progress, Home: h.number},
 		func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 			stored := r.stored(m)
 			ch = change{putLayers: []*layerRecord{&stored}, putTrash: []uint64{r.Upper}, events: h.storedEvents(layer)}

@@ -108,9 +108,3 @@ func (r layerRecord) stored(m chunkstore.Manifest) layerRecord {
 	r.Manifest, r.Size, r.Digest = m.ID, m.Size, hex.EncodeToString(m.Digest[:])
 	return r
 }
-
-// inoBase is what the inode numbers made in an upper begin with.
-func inoBase(upper uint64) uint64 { return upper << 40 }
-
-// maxUpper is the greatest number that inoBase can hold.
-const maxUpper = 1<<24 - 1

@@ -77,7 +77,7 @@ func (h *Home) pathSource(path string) (source, error) {
 		}
 	}
 	load := func(ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error) error {
-		_, err := layers.PackTree(ctx, h.store, at.path, layers.PackOptions{Progress: progress}, fn)
+		_, err := layers.PackTree(ctx, h.store, at.path, layers.PackOptions{Progress: progress, Home: h.number}, fn)
 		return err
 	}
 	return source{shown: at.path, load: load}, nil
@@ -112,7 +112,11 @@ func (h *Home) imageLoader(path string) loader {
 		if err := im.Complete(); err != nil {
 			return fmt.Errorf("reading %s: %w", path, err)
 		}
-		if _, err = layers.PackImage(ctx, h.store, im, layers.PackOptions{Progress: progress}, fn); err != nil {
+		ours, err := h.ours(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err = layers.PackImage(ctx, h.store, im, layers.PackOptions{Progress: progress, Home: h.number, Ours: ours}, fn); err != nil {
 			return fmt.Errorf("storing %s: %w", path, err)
 		}
 		return nil

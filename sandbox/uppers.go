@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore"
@@ -27,27 +28,37 @@ type uppers struct {
 
 	points failpoint.Func // as in Options
 
+	inUse func(context.Context) (*roaring.Bitmap, error) // Home.spacesInUse
+
 	mu       sync.Mutex
-	next     uint64 // guarded by mu
-	reserved uint64 // guarded by mu: numbers below are recorded as used
+	next     uint64          // guarded by mu: space
+	reserved uint64          // guarded by mu: spaces below are recorded as used
+	last     uint64          // guarded by mu: space
+	wrapped  bool            // guarded by mu: spaces are given out again
+	survey   bool            // guarded by mu: used must be looked up
+	used     *roaring.Bitmap // guarded by mu: spaces that are not to be given out; replaced, never changed
+	making   map[uint64]bool // guarded by mu: uppers without a directory yet
+
+	wide sync.Map // of uint64, what numbers begin with, by wideKey
 }
 
 func loadUppers(ctx context.Context, dir string, store *chunkstore.Store, points failpoint.Func) (*uppers, error) {
-	u := &uppers{dir: dir, store: store, points: points, next: 1, reserved: 1}
+	u := &uppers{
+		dir: dir, store: store, points: points, next: firstSpace, reserved: firstSpace, last: lastSpace, used: roaring.New(),
+		making: map[uint64]bool{},
+	}
 	err := store.View(ctx, func(tx *chunkstore.Tx) error {
 		v, err := tx.Get(bucketMeta, keyNextUpper)
 		if errors.Is(err, chunkstore.ErrNotFound) {
 			return nil
 		}
+		if err == nil {
+			err = u.decodeSpaces(v)
+		}
 		if err != nil {
 			return err
 		}
-		n, err := strconv.ParseUint(string(v), 10, 64)
-		if err != nil || n == 0 {
-			return fmt.Errorf("%w: record %s/%s: %s", ErrCorrupt, bucketMeta, keyNextUpper, shown(string(v)))
-		}
-		u.next, u.reserved = n, n
-		return nil
+		return u.loadSpaces(tx)
 	})
 	if err != nil {
 		return nil, classify(err)
@@ -60,12 +71,9 @@ func (u *uppers) reserveLocked(ctx context.Context) error {
 	if u.next < u.reserved {
 		return nil
 	}
-	if u.next > maxUpper {
-		return fmt.Errorf("%w: all %d numbers of uppers are used up: export the workspaces into a new home", ErrUnavailable, maxUpper)
-	}
-	to := min(u.next+upperBlock, maxUpper+1)
+	to := min(u.next+upperBlock, u.last+1)
 	err := u.store.Update(ctx, true, func(tx *chunkstore.Tx) error {
-		return tx.Put(bucketMeta, keyNextUpper, strconv.AppendUint(nil, to, 10))
+		return tx.Put(bucketMeta, keyNextUpper, u.encodeSpaces(to))
 	})
 	if err != nil {
 		return classify(err)
@@ -75,16 +83,24 @@ func (u *uppers) reserveLocked(ctx context.Context) error {
 	return nil
 }
 
-// number gives a number that no upper ever had.
+// number gives a number that no upper has, and whose inode numbers no file has.
 func (u *uppers) number(ctx context.Context) (uint64, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if err := u.reserveLocked(ctx); err != nil {
+	space, err := u.spaceLocked(ctx)
+	if err != nil {
 		return 0, err
 	}
-	n := u.next
-	u.next++
+	n := spaceUppers + space
+	u.making[n] = true
 	return n, nil
+}
+
+// made notes that an upper has its directory, or never will have it.
+func (u *uppers) made(n uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.making, n)
 }
 
 // root is the directory of an upper, path and work what the overlay takes.
@@ -124,6 +140,7 @@ const (
 
 // make makes the directories of an upper.
 func (u *uppers) make(n uint64) error {
+	defer u.made(n)
 	for _, dir := range []string{u.root(n), u.path(n), u.work(n)} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
@@ -145,7 +162,8 @@ func (u *uppers) sync(n uint64) error {
 func (u *uppers) remove(n uint64) error {
 	err := hosttree.RemovePath(u.root(n))
 	u.points.At("upper removed")
-	return err
+	u.made(n)
+	return errors.Join(err, u.dropWide(n))
 }
 
 // exists reports whether the directory of an upper is there.

@@ -40,6 +40,9 @@ const (
 	extColumns
 )
 
+// extHome is a column of one constant row: the home that has given out the inode numbers.
+const extHome = 10
+
 // extColumnNames name the columns for Cut.Table.
 var extColumnNames = [extColumns]string{
 	"extension ino", "extension mtime sec", "extension mtime nsec", "extension ctime sec", "extension ctime nsec",

@@ -26,6 +26,7 @@ type extension struct {
 	r       io.ReaderAt
 	base    int64 // of the section in the image
 	length  uint64
+	home    uint64 // 0: not told
 	columns [extColumns]extColumnReader
 	cache   [extCacheSlots]atomic.Pointer[extPage]
 }
@@ -85,6 +86,9 @@ func openExtension(r io.ReaderAt, size int64, sb *superblock) (*extension, error
 	for _, c := range h.columns {
 		if int(c.id) < len(x.columns) { // a later writer's columns are of no use here
 			x.columns[c.id].extColumn = c
+		}
+		if c.id == extHome && c.width == 0 {
+			x.home = uint64(c.constant)
 		}
 	}
 	if n := x.columns[extExtraNumber].rows; n != x.columns[extExtraOffset].rows || n > uint64(sb.inodes) {

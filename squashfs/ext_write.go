@@ -47,13 +47,14 @@ func extValues(a *Attr) [extExtraNumber]int64 {
 // extWriter makes an extension section in spools, inode after inode. For one goroutine.
 type extWriter struct {
 	inodes  uint32
+	home    uint64
 	columns [extColumns]*extColumnWriter
 	blobbed int64
 }
 
 // newExtWriter knows from the first pass how wide the columns must be. With pack pages are compressed.
 func newExtWriter(w *writer, pack bool) *extWriter {
-	x := &extWriter{inodes: w.inodes}
+	x := &extWriter{inodes: w.inodes, home: w.home}
 	ranges := [extColumns]valueRange{
 		extExtraNumber: {high: int64(w.inodes)},
 		extExtraOffset: {high: int64(w.extraBytes)},
@@ -106,6 +107,9 @@ func (x *extWriter) add(number uint32, r *record) error {
 func (x *extWriter) finish(bytesUsed uint64) (head []byte, length uint64, err error) {
 	h := extHeader{bytesUsed: bytesUsed, inodes: x.inodes}
 	length = extHeaderSize + uint64(len(x.columns))*extColumnSize
+	if x.home != 0 {
+		length += extColumnSize
+	}
 	for _, c := range x.columns {
 		if err := c.flush(); err != nil {
 			return nil, 0, err
@@ -115,6 +119,9 @@ func (x *extWriter) finish(bytesUsed uint64) (head []byte, length uint64, err er
 		}
 		length += c.size()
 		h.columns = append(h.columns, c.extColumn)
+	}
+	if x.home != 0 {
+		h.columns = append(h.columns, extColumn{id: extHome, rows: 1, constant: int64(x.home)})
 	}
 	h.length = length
 	return h.encode(), length, nil

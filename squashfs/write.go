@@ -40,6 +40,8 @@ type Cut struct {
 type StoreOptions struct {
 	Progress func(files int64, bytes int64) // may be nil; called often, from one goroutine
 	TempDir  string                         // for what outgrows the bound of memory; "" = the system's
+	Home     uint64                         // whose inode numbers these are, see Image.Home; 0 = nobody's
+	Renumber bool                           // the root is number 1, the others follow in the order of the image, whatever the source says
 }
 
 // ShipOptions are for WriteShip.
@@ -53,6 +55,7 @@ type ShipOptions struct {
 	Workers     int    // 0 = GOMAXPROCS
 	TempDir     string // as in StoreOptions
 	Progress    func(files int64, bytes int64)
+	Home        uint64 // as in StoreOptions
 }
 
 // Info says what was written.

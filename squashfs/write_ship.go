@@ -29,6 +29,7 @@ func WriteShip(ctx context.Context, w io.WriterAt, src Source, opts ShipOptions)
 		return Info{}, err
 	}
 	wr := newWriter(src, opts.TempDir, opts.Progress)
+	wr.home = opts.Home
 	defer wr.spools.close()
 	wr.blockSize = opts.BlockSize
 	if wr.packer, err = comp.packer(); err != nil {

@@ -22,6 +22,8 @@ type writer struct {
 	progress  func(files, bytes int64)
 	spools    spooler
 	packer    packer // of metadata
+	home      uint64 // StoreOptions.Home
+	renumber  bool   // StoreOptions.Renumber
 
 	stack   []frame // the directories from the root to where the walk is
 	held    int     // bytes of attributes of these
@@ -222,8 +224,14 @@ func (w *writer) inode(ctx context.Context, e *Entry, p pending) (uint32, error)
 		return 0, w.failed(e.Name, err)
 	}
 	w.inodes++
+	switch {
+	case w.renumber && e.Name == "":
+		r.attr.Ino = 1
+	case w.renumber:
+		r.attr.Ino = uint64(w.inodes) + 1
+	}
 	w.mtime = max(w.mtime, clampTime(e.Attr.Mtime))
-	for c, v := range extValues(&e.Attr) {
+	for c, v := range extValues(&r.attr) {
 		w.ranges[c].add(v)
 	}
 	return w.inodes, w.data.emit(ctx, p)
