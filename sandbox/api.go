@@ -44,12 +44,15 @@ type Workspace struct {
 	Paused     bool           `json:"paused"`
 	Cgroup     string         `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
 	ReadOnly   bool           `json:"read_only"`
+	NoSUID     bool           `json:"nosuid"`
+	NoDev      bool           `json:"nodev"`
 	Transport  string         `json:"transport,omitempty"`
 	Origin     string         `json:"origin,omitempty"` // snapshot it was made from
 	Head       string         `json:"head,omitempty"`   // newest snapshot of its history
 	Layers     int            `json:"layers"`           // depth of its stack
 	CreatedAt  time.Time      `json:"created_at"`
 	Source     string         `json:"source,omitempty"` // what it was created from
+	Foreign    bool           `json:"foreign"`          // the tree comes from an image file: mounted NoSUID and NoDev unless asked otherwise
 	// Requests counts what the kernel has asked of the present mount, by FUSE's names of the requests. Only Show fills it.
 	Requests map[string]uint64 `json:"requests,omitempty"`
 }
@@ -68,6 +71,7 @@ type Snapshot struct {
 	Depth       int           `json:"depth"`     // how many layers there are
 	Layers      []Layer       `json:"layers"`    // topmost first; all of them in the answer of Show, else at most 100
 	Unchanged   bool          `json:"unchanged"` // nothing differed from the parent: no layer was added
+	Foreign     bool          `json:"foreign"`   // as of a workspace
 	Ref         Ref           `json:"ref"`       // names it for programs that keep snapshots of several providers
 }
 
@@ -110,8 +114,12 @@ type MountOptions struct {
 	ReadOnly  bool   `json:"read_only"`
 	NoSUID    bool   `json:"nosuid"`
 	NoDev     bool   `json:"nodev"`
-	NoExec    bool   `json:"noexec"`
-	NoAtime   bool   `json:"noatime"`
+	// SUID and Dev honour the setuid programs and device files of a tree that comes from elsewhere, which is mounted NoSUID and NoDev without
+	// them. Other trees need neither.
+	SUID    bool `json:"suid,omitempty"`
+	Dev     bool `json:"dev,omitempty"`
+	NoExec  bool `json:"noexec"`
+	NoAtime bool `json:"noatime"`
 	// Writeback lets the kernel keep small writes back and send them together: until close, fsync, msync or some seconds
 	// later. A snapshot or fork of the running workspace then lacks what was written to a file that is still open and
 	// was not flushed since, and such writes end with the machine as on a local disk, and with the daemon.

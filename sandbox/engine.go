@@ -89,6 +89,9 @@ func isFuseDevice() bool {
 }
 
 func (o MountOptions) validate() error {
+	if o.SUID && o.NoSUID || o.Dev && o.NoDev {
+		return fmt.Errorf("%w: a mount is suid or nosuid, dev or nodev", ErrInvalid)
+	}
 	switch o.Transport {
 	case "", "auto", "dev", "uring":
 		return nil

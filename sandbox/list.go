@@ -214,7 +214,7 @@ func (h *Home) describe(w *workspaceRecord) (Workspace, error) {
 func (h *Home) describeWith(w *workspaceRecord, mounts mountTable) Workspace {
 	d := Workspace{
 		ID: w.ID, Session: w.Session, Origin: w.Origin, Head: w.Head, CreatedAt: w.CreatedAt, Source: w.Source, State: Unmounted,
-		Paused: w.Paused, Cgroup: w.Cgroup,
+		Paused: w.Paused, Cgroup: w.Cgroup, Foreign: w.foreign(),
 	}
 	if stack, err := h.catalog.stack(w.Base); err == nil { // a broken one is Check's to report
 		d.Layers = len(stack)
@@ -224,6 +224,7 @@ func (h *Home) describeWith(w *workspaceRecord, mounts mountTable) Workspace {
 			return d
 		}
 		d.Mountpoint, d.ReadOnly, d.Transport = l.mountpoint, l.options.ReadOnly, l.mount.Transport()
+		d.NoSUID, d.NoDev = l.options.NoSUID, l.options.NoDev
 	}
 	return d
 }
@@ -233,7 +234,8 @@ func (h *Home) describeSnapshot(s *snapshotRecord, most int) (Snapshot, error) {
 	d := Snapshot{
 		ID: s.ID, Workspace: s.Workspace, Session: s.Session, Name: s.Name, Description: s.Description, Parent: s.Parent,
 		State: Stored, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, Layers: []Layer{}, Unchanged: s.Unchanged,
-		Ref: Ref{ProviderID, RefPayload{Snapshot: s.ID, Workspace: s.Workspace}},
+		Foreign: h.foreignSnapshot(s),
+		Ref:     Ref{ProviderID, RefPayload{Snapshot: s.ID, Workspace: s.Workspace}},
 	}
 	stack, err := h.catalog.stack(s.Top)
 	if err != nil {

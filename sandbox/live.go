@@ -18,7 +18,8 @@ type live struct {
 	workspace  string
 	mountpoint string
 	options    MountOptions
-	device     string // major:minor
+	asked      MountOptions // before foreign trees were guarded against
+	device     string       // major:minor
 	overlay    *layers.Overlay
 	mount      mounted
 	gone       chan struct{} // closed by the watcher when overlay and stack are closed

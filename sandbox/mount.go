@@ -153,7 +153,7 @@ func (h *Home) alreadyMounted(w *workspaceRecord, at place, mounts mountTable, o
 		return false, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
 	case at.path != l.mountpoint:
 		return false, fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, w.ID, l.mountpoint)
-	case !sameOptions(l, opts):
+	case !sameOptions(l, w.guarded(opts)):
 		return false, fmt.Errorf("%w: workspace %s is mounted at %s with other options (%s): unmount it first",
 			ErrConflict, w.ID, l.mountpoint, optionList(l.options))
 	}
@@ -247,6 +247,8 @@ func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpo
 			return err
 		}
 	}
+	asked := opts // what is recorded: mounted again, it depends on what the workspace is then
+	opts = w.guarded(asked)
 	m, err := h.engine.mount(ctx, o, w.ID, mountpoint, opts)
 	if err != nil {
 		if err := h.recordMount(context.WithoutCancel(ctx), w.ID, before); err != nil {
@@ -257,7 +259,7 @@ func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpo
 	h.points.At("mounted")
 	major, minor := m.Device()
 	l := &live{
-		workspace: w.ID, mountpoint: mountpoint, options: opts, overlay: o, mount: m, stack: s, gone: make(chan struct{}),
+		workspace: w.ID, mountpoint: mountpoint, options: opts, asked: asked, overlay: o, mount: m, stack: s, gone: make(chan struct{}),
 		unfit: map[string]bool{}, device: fmt.Sprintf("%d:%d", major, minor),
 	}
 	h.mu.Lock()
@@ -270,7 +272,7 @@ func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpo
 		h.log.Warn("a mount keeps using a sealed layer", "workspace", w.ID, "error", err)
 	}
 	_, err = h.catalog.update(context.WithoutCancel(ctx), false, func(ch *change) error {
-		h.putMount(ch, w.ID, &mountRecord{Mountpoint: mountpoint, Options: opts, Mounted: true, Device: l.device, Home: h.dir})
+		h.putMount(ch, w.ID, &mountRecord{Mountpoint: mountpoint, Options: asked, Mounted: true, Device: l.device, Home: h.dir})
 		ch.events = append(append(ch.events, events...), h.event(EventMounted, w.ID, session, "", mountpoint+" ("+optionList(opts)+")"))
 		return nil
 	})

@@ -44,7 +44,8 @@ type workspaceRecord struct {
 	Upper     uint64       `json:"upper"`
 	CreatedAt time.Time    `json:"created_at"`
 	Source    string       `json:"source,omitempty"`
-	Mount     *mountRecord `json:"mount,omitempty"` // the newest place
+	Foreign   *bool        `json:"foreign,omitempty"` // nil before it was recorded, see foreign.go
+	Mount     *mountRecord `json:"mount,omitempty"`   // the newest place
 	Paused    bool         `json:"paused,omitempty"`
 	Cgroup    string       `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
 	// Freezing is the control group that is about to be frozen, is, or is about to be thawed, while the workspace is running: whoever
@@ -74,6 +75,7 @@ type snapshotRecord struct {
 	CreatedAt   time.Time  `json:"created_at"`
 	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
 	Unchanged   bool       `json:"unchanged,omitempty"`
+	Foreign     *bool      `json:"foreign,omitempty"` // nil before it was recorded, see foreign.go
 }
 
 func (r *snapshotRecord) expired(now time.Time) bool {

@@ -44,8 +44,9 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 		return Workspace{}, err
 	}
 	defer unlock()
+	foreign := h.foreignSnapshot(s)
 	w := &workspaceRecord{
-		ID: name, Session: session, Origin: s.ID, Head: s.ID, Base: s.Top, Source: "snapshot " + s.ID, CreatedAt: h.now(),
+		ID: name, Session: session, Origin: s.ID, Head: s.ID, Base: s.Top, Source: "snapshot " + s.ID, Foreign: &foreign, CreatedAt: h.now(),
 	}
 	var at mountSpot
 	if r.Mountpoint != "" {
@@ -149,9 +150,10 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 	now, then := derivedEvents(r.Mountpoint, h.event(EventForked, origin.ID, session, "", name))
 	err = h.freeze(ctx, origin.ID, false, func(ch *change, w *workspaceRecord, top string) error {
 		w.Base = top
+		foreign := w.foreign()
 		ch.putWorkspaces = append(ch.putWorkspaces, &workspaceRecord{
 			ID: name, Session: session, Head: w.Head, Base: top, Upper: upper, Paused: w.Paused,
-			Source: "workspace " + w.ID, CreatedAt: h.now(),
+			Source: "workspace " + w.ID, Foreign: &foreign, CreatedAt: h.now(),
 		})
 		ch.events = append(append(ch.events, h.event(EventCreated, name, session, "", "fork")), now...)
 		if w.Paused {

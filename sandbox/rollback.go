@@ -59,6 +59,12 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *snapshotRecor
 	if l != nil && l.options.ReadOnly {
 		return fmt.Errorf("%w: workspace %s is mounted read-only: unmount it first", ErrConflict, name)
 	}
+	foreign := h.foreignSnapshot(s)
+	if l != nil {
+		if err := l.admits(foreign); err != nil {
+			return err
+		}
+	}
 	upper, err := h.upperOver(ctx, s.Top)
 	if err != nil {
 		return err
@@ -68,7 +74,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *snapshotRecor
 			return fmt.Errorf("%w: snapshot %s has just been deleted", ErrNotFound, s.ID)
 		}
 		next := *h.catalog.workspace(name) // its mount may have been recorded as gone meanwhile
-		next.Base, next.Head, next.Upper = s.Top, s.ID, upper
+		next.Base, next.Head, next.Upper, next.Foreign = s.Top, s.ID, upper, &foreign
 		ch.putWorkspaces = append(ch.putWorkspaces, &next)
 		ch.putTrash = append(ch.putTrash, w.Upper)
 		ch.events = append(ch.events, e)

@@ -62,6 +62,8 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 		s.ID = h.catalog.ids.next() // in the order in which snapshots become visible
 		s.Parent, s.Top, s.ParentTop, s.Unchanged = w.Head, top, w.Base, top == w.Base
 		w.Base, w.Head = top, s.ID
+		foreign := w.foreign()
+		s.Foreign = &foreign
 		ch.putSnapshots = append(ch.putSnapshots, s)
 		ch.events = append(ch.events, h.event(EventSnapshotted, w.ID, session, s.ID, s.Name))
 		return nil

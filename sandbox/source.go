@@ -21,6 +21,7 @@ type source struct {
 	shown    string
 	snapshot *snapshotRecord // nil: none
 	load     loader          // nil: nothing is to be stored
+	foreign  bool
 }
 
 // findSource decides what a source is: anything with a slash is a path if it exists, everything else names a snapshot.
@@ -45,7 +46,7 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, er
 	if err != nil {
 		return source{}, err
 	}
-	return source{shown: "snapshot " + s.ID, snapshot: s}, nil
+	return source{shown: "snapshot " + s.ID, snapshot: s, foreign: h.foreignSnapshot(s)}, nil
 }
 
 // pathSource is a directory or an image file as a source.
@@ -65,7 +66,7 @@ func (h *Home) pathSource(path string) (source, error) {
 	case below(at.path, h.dir):
 		return source{}, fmt.Errorf("%w: %s is inside the home %s", ErrInvalid, path, h.dir)
 	case at.info.Mode().IsRegular():
-		return source{shown: at.path, load: h.imageLoader(at.path)}, nil
+		return source{shown: at.path, load: h.imageLoader(at.path), foreign: true}, nil
 	case !at.info.IsDir():
 		return source{}, fmt.Errorf("%w: %s is neither a directory nor a file", ErrInvalid, path)
 	case below(h.dir, at.path):
@@ -80,7 +81,8 @@ func (h *Home) pathSource(path string) (source, error) {
 		_, err := layers.PackTree(ctx, h.store, at.path, layers.PackOptions{Progress: progress, Home: h.number}, fn)
 		return err
 	}
-	return source{shown: at.path, load: load}, nil
+	foreign, err := foreignDir(at.path)
+	return source{shown: at.path, load: load, foreign: foreign}, err
 }
 
 // squashfsMagic begins every squashfs image, "hsqs" on disk.

@@ -29,7 +29,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	if err != nil {
 		return Workspace{}, err
 	}
-	w := &workspaceRecord{ID: r.Name, Session: session, Source: src.shown, CreatedAt: h.now()}
+	w := &workspaceRecord{ID: r.Name, Session: session, Source: src.shown, Foreign: &src.foreign, CreatedAt: h.now()}
 	if src.snapshot != nil {
 		w.Origin, w.Head, w.Base = src.snapshot.ID, src.snapshot.ID, src.snapshot.Top
 	}

@@ -16,7 +16,7 @@ func (a *app) createCommand() *cobra.Command {
 
 SRC is what the workspace starts from: a directory, which is read once and stored; a squashfs image file, named *.sqsh,
 *.squashfs or *.sqfs; or a snapshot. A word that names an existing file, or has a slash, is a path. Without --from the
-workspace is empty.
+workspace is empty. What comes from an image is mounted nosuid and nodev unless asked otherwise: see 'snapfs mount'.
 
 A NAME that is taken is a conflict; nothing is changed then.`,
 		Example: "  snapfs create app --from ./app\n  snapfs create app2 --from base.sqsh",

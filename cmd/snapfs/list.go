@@ -24,10 +24,10 @@ func (a *app) workspaceTable(w io.Writer, page sandbox.WorkspacePage) error {
 	rows := make([][]string, 0, len(page.Workspaces))
 	for _, ws := range page.Workspaces {
 		rows = append(rows, []string{
-			ws.ID, string(ws.State), orDash(quoteIf(ws.Mountpoint)), strconv.Itoa(ws.Layers), moment(ws.CreatedAt), orDash(ws.Origin), ws.Session,
+			ws.ID, string(ws.State), orDash(quoteIf(ws.Mountpoint)), strconv.Itoa(ws.Layers), moment(ws.CreatedAt), orDash(ws.Origin), ws.Session, orDash(yes(ws.Foreign)),
 		})
 	}
-	if err := table(w, "NAME STATE MOUNTPOINT LAYERS CREATED ORIGIN SESSION", rows); err != nil {
+	if err := table(w, "NAME STATE MOUNTPOINT LAYERS CREATED ORIGIN SESSION FOREIGN", rows); err != nil {
 		return err
 	}
 	if page.More {

@@ -19,7 +19,10 @@ func (a *app) mountCommand() *cobra.Command {
 		Short: "show a workspace at a directory",
 		Long: `Mounts workspace NAME on the directory MOUNTPOINT. Its last element is made if it is missing, and removed again if
 mounting fails. Without MOUNTPOINT: where it was mounted last. A workspace is mounted once at a time; asking again for
-what is there already changes nothing.`,
+what is there already changes nothing.
+
+A tree that comes from elsewhere (an image file, a directory on a nosuid file system, and what was made from them;
+'snapfs show' says foreign) is mounted --nosuid and --nodev, unless --suid or --dev say otherwise.`,
 		Example: "  snapfs mount app /mnt/app\n  snapfs mount app /mnt/app --read-only --nosuid",
 		Args:    between(1, "NAME", "MOUNTPOINT"),
 		Annotations: map[string]string{

@@ -54,7 +54,7 @@ func helperSays(out io.Writer, text string) int {
 }
 
 // helperWords are the options of a mount that have no value.
-const helperWords = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, atime, noatime, writeback"
+const helperWords = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, atime, noatime, writeback, allow_suid, allow_dev"
 
 // helperHelp is the manual of the helper.
 const helperHelp = `mount.fuse.snapfs mounts a workspace of snapfs for mount(8) and /etc/fstab, and returns when the mount is live.
@@ -72,6 +72,7 @@ Options:
   transport=auto|uring|dev how requests travel
   engine=auto|fuse         there is one engine
   ` + helperWords + `
+  a tree that comes from an image is nosuid and nodev without allow_suid and allow_dev; of suid and dev mount(8) does not tell
   those of mount(8) itself (defaults, auto, user, nofail, _netdev, x-...) and relatime, lazytime, allow_other
 Others are an error, or with -s ignored.
 
@@ -142,12 +143,17 @@ func helperFlags(options []string, sloppy bool) ([]string, error) {
 				return nil, usagef("engine=%s: auto or fuse", value)
 			}
 		case option == "ro":
-			flags = append(flags, "--read-only")
+			flags = append(flags, "--read-only=true") // the verb comes next: it must not be taken for a value
 		case option == "rw":
 			flags = append(flags, "--read-only=false")
-		case option == "nosuid", option == "nodev", option == "noexec", option == "noatime", option == "writeback":
-			flags = append(flags, "--"+option)
-		case option == "suid", option == "dev", option == "exec", option == "atime":
+		case option == "suid", option == "dev", option == "allow_suid", option == "allow_dev":
+			option = strings.TrimPrefix(option, "allow_")
+			flags = append(flags, "--no"+option+"=false", "--"+option+"=true")
+		case option == "nosuid", option == "nodev": // the last one counts
+			flags = append(flags, "--"+option[2:]+"=false", "--"+option+"=true")
+		case option == "noexec", option == "noatime", option == "writeback":
+			flags = append(flags, "--"+option+"=true")
+		case option == "exec", option == "atime":
 			flags = append(flags, "--no"+option+"=false")
 		case strings.HasPrefix(option, "x-"), strings.HasPrefix(name, "comment"), forOthers[option]:
 		case sloppy:

@@ -91,14 +91,29 @@ func mountFlags(cmd *cobra.Command, o *sandbox.MountOptions) {
 	f.BoolVar(&o.ReadOnly, "read-only", false, "refuse writes")
 	f.BoolVar(&o.NoSUID, "nosuid", false, "ignore setuid and setgid bits")
 	f.BoolVar(&o.NoDev, "nodev", false, "ignore device files")
+	trustFlags(cmd, o)
 	f.BoolVar(&o.NoExec, "noexec", false, "refuse to run programs")
 	f.BoolVar(&o.NoAtime, "noatime", false, "say so in the mount table; times of access are not kept up in any case")
 	f.BoolVar(&o.Writeback, "writeback", false,
 		"keep writes in the kernel until close, fsync or some seconds later; snapshots lack what is still there")
 }
 
+// trustFlags adds the flags that honour what a tree from elsewhere brings along.
+func trustFlags(cmd *cobra.Command, o *sandbox.MountOptions) {
+	cmd.Flags().BoolVar(&o.SUID, "suid", false, "honour setuid and setgid of a tree that comes from an image, too")
+	cmd.Flags().BoolVar(&o.Dev, "dev", false, "honour device files of a tree that comes from an image, too")
+}
+
 // checkMount refuses options that make no sense before anything is made.
-func checkMount(o sandbox.MountOptions) error { return checkTransport(o.Transport) }
+func checkMount(o sandbox.MountOptions) error {
+	if o.SUID && o.NoSUID {
+		return usagef("--suid and --nosuid exclude each other")
+	}
+	if o.Dev && o.NoDev {
+		return usagef("--dev and --nodev exclude each other")
+	}
+	return checkTransport(o.Transport)
+}
 
 func checkTransport(name string) error {
 	switch name {

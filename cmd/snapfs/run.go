@@ -23,6 +23,7 @@ import (
 func (a *app) runCommand() *cobra.Command {
 	var from, name string
 	var keep bool
+	var options sandbox.MountOptions
 	cmd := &cobra.Command{
 		Use:   "run [--from SRC] [--name NAME] [--keep] -- CMD...",
 		Short: "run a command in a throw-away workspace and show what it changed",
@@ -55,7 +56,7 @@ the clean-up failed, it is that of the clean-up.`,
 				name = "run-" + uuid.NewString()[:8]
 			}
 			return a.withClient(cmd.Context(), anyHome, func(c *daemon.Client) error {
-				return a.runIn(cmd.Context(), c, throwAway{app: a, client: c, name: name, src: src, keep: keep, argv: args})
+				return a.runIn(cmd.Context(), c, throwAway{app: a, client: c, name: name, src: src, keep: keep, options: options, argv: args})
 			})
 		},
 	}
@@ -64,6 +65,7 @@ the clean-up failed, it is that of the clean-up.`,
 	f.StringVar(&from, "from", "", "`SRC`: directory, image file or snapshot; empty without it")
 	f.StringVar(&name, "name", "", "name of the workspace; made up without it")
 	f.BoolVar(&keep, "keep", false, "keep the workspace")
+	trustFlags(cmd, &options)
 	return cmd
 }
 
@@ -75,6 +77,8 @@ type throwAway struct {
 	src    string
 	keep   bool
 	argv   []string
+
+	options sandbox.MountOptions
 }
 
 // ran is what a run prints with --json.
@@ -96,7 +100,7 @@ func (a *app) runIn(ctx context.Context, c sandbox.API, t throwAway) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(dir))
 	}
-	if _, err := c.Mount(ctx, sandbox.MountRequest{Access: a.access(), Workspace: t.name, Mountpoint: dir}); err != nil {
+	if _, err := c.Mount(ctx, sandbox.MountRequest{Access: a.access(), Workspace: t.name, Mountpoint: dir, MountOptions: t.options}); err != nil {
 		return errors.Join(err, a.takeBack(ctx, c, t.name), os.Remove(dir))
 	}
 

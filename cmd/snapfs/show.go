@@ -52,9 +52,12 @@ func showWorkspace(w io.Writer, ws sandbox.Workspace) error {
 		"cgroup", quoteIf(ws.Cgroup),
 		"mountpoint", quoteIf(ws.Mountpoint),
 		"read-only", yes(ws.ReadOnly),
+		"nosuid", yes(ws.NoSUID),
+		"nodev", yes(ws.NoDev),
 		"transport", ws.Transport,
 		"created", moment(ws.CreatedAt),
 		"source", quoteIf(ws.Source),
+		"foreign", yes(ws.Foreign),
 		"origin", ws.Origin,
 		"head", ws.Head,
 		"layers", strconv.Itoa(ws.Layers),
@@ -85,6 +88,7 @@ func showSnapshot(w io.Writer, s sandbox.Snapshot) error {
 		"state", string(s.State),
 		"parent", s.Parent,
 		"created", moment(s.CreatedAt),
+		"foreign", yes(s.Foreign),
 		"expires", expires,
 	)
 	if err != nil {

@@ -48,6 +48,19 @@ umount at
 mount -t fuse.snapfs -o session=theirs theirs sub/new # its last element is made
 umount sub/new
 
+mkdir tree; cp "$(command -v id)" tree/id; chmod 4755 tree/id; mksquashfs tree foreign.sqsh -quiet -no-progress > all
+"$snapfs" --quiet create foreign --from foreign.sqsh > /dev/null
+mount -t fuse.snapfs foreign at
+for option in nosuid nodev; do shows "[ ,]$option(,|\$)" at; done
+test "$(setpriv --reuid 65534 --clear-groups at/id -u)" = 65534
+"$snapfs" show foreign | grep 'foreign *yes' > all
+umount at
+mount -t fuse.snapfs -o allow_suid,allow_dev foreign at
+lacks nosuid at; lacks nodev at
+umount at
+"$snapfs" --quiet run --from foreign.sqsh -- sh -c 'findmnt -rno OPTIONS --mountpoint "$PWD"' | grep nosuid > all
+ends 2 exclude "$snapfs" mount foreign at --suid --nosuid
+
 ends 1 bogus mount -t fuse.snapfs -o bogus w at
 ends 1 pigeon mount -t fuse.snapfs -o transport=pigeon w at
 ends 1 engine mount -t fuse.snapfs -o engine=kernel w at

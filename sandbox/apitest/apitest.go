@@ -33,6 +33,7 @@ func Run(t *testing.T, open Opener) {
 		{"CreateFromImage", testCreateFromImage},
 		{"CreateFromSnapshot", testCreateFromSnapshot},
 		{"CreateRefuses", testCreateRefuses},
+		{"Foreign", testForeign},
 		{"MountTwice", testMountTwice},
 		{"MountRefuses", testMountRefuses},
 		{"MountReadOnly", testMountReadOnly},
