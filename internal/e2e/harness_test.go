@@ -30,6 +30,7 @@ var snapfs string
 func TestMain(m *testing.M) {
 	treewalk.Child()
 	twin.Child()
+	crowdChild()
 	posix.Child()
 	os.Exit(testMain(m))
 }
@@ -288,3 +289,12 @@ func goSource(t *testing.T) string {
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
+
+// read is a file below the test's directory, or why it cannot be read.
+func (h *home) read(name string) string {
+	text, err := os.ReadFile(h.path(name))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}

@@ -85,6 +85,7 @@ func (a *actor) obey(c command, r *answer) error {
 	switch c.Do {
 	case "start":
 		a.config = c.Config
+		a.strict = a.strict || c.Config.Strangers
 		a.rng = rand.New(rand.NewPCG(c.Config.Seed, 2))
 		a.trees = []*tree{{dir: c.Config.Tested}}
 		if c.Config.Reference != "" {
@@ -136,7 +137,11 @@ func (a *actor) detach() {
 
 // step does one operation in the trees.
 func (a *actor) step(r *answer) {
-	a.last = random(a.rng)
+	if a.config.Strangers {
+		a.last = strange(a.rng, a.config.Seed%2 == 0)
+	} else {
+		a.last = random(a.rng)
+	}
 	if a.config.AsRoot {
 		a.last.UID = 0
 	}
@@ -144,6 +149,8 @@ func (a *actor) step(r *answer) {
 		a.last.Kind = "fsync"
 	}
 	switch {
+	case a.config.Plain && a.last.Kind == "write" && a.trees[0].fifo(a.last.Slot):
+		a.last.Kind = "fstat"
 	case a.config.Stacked && slices.Contains(linking, a.last.Kind):
 		a.last.Kind = "stat"
 	case a.config.Stacked && a.last.Kind == "access":

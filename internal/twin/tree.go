@@ -46,6 +46,12 @@ func (t *tree) drop(slot int) {
 	}
 }
 
+// fifo says whether the open file is one.
+func (t *tree) fifo(slot int) bool {
+	var st unix.Stat_t
+	return t.open[slot] >= 0 && unix.Fstat(t.open[slot], &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
+}
+
 // path is a path for calls that take no directory descriptor.
 func (t *tree) path(p string) string { return "/proc/self/fd/" + strconv.Itoa(t.root) + "/" + p }
 
@@ -115,7 +121,8 @@ func (t *tree) touched(o Op) string {
 	var b strings.Builder
 	for _, p := range []string{o.A, o.B} {
 		data, err := stat(t, Op{A: p, N: 1})
-		fmt.Fprintf(&b, "; %.20q %s %s", p, errName(err), data)
+		capable, _ := getcap(t, Op{A: p}) // most have none
+		fmt.Fprintf(&b, "; %.20q %s %s %s", p, errName(err), data, capable)
 	}
 	for _, slot := range []int{o.Slot, o.Other} {
 		data, err := fstat(t, Op{Slot: slot})

@@ -1,0 +1,86 @@
+package twin
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// What takes setuid, setgid and capabilities away: writing, truncating and changing the owner, by whom and how. Files are few, everybody
+// may write them, and each operation is followed by a look at what it named.
+
+// ofStrangers are the kinds, by how often they come.
+var ofStrangers = weighted(map[string]int{
+	"chmod": 12, "fchmod": 4, "setcap": 5, "getcap": 6, "chown": 4, "fchown": 3, "mkdir": 1,
+	"open": 14, "close": 2, "put": 6, "append": 8, "write": 10, "pwrite": 10, "ftruncate": 5, "truncate": 6, "fallocate": 8,
+	"copyrange": 8, "mmap": 5, "fsync": 1, "get": 4, "stat": 3, "fstat": 3, "unlink": 2, "rename": 3, "link": 4, "linkopen": 2, "setxattr": 2,
+})
+
+func weighted(weights map[string]int) []string {
+	var all []string
+	for _, k := range kinds { // in a fixed order
+		for range weights[k] {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+var (
+	strangers    = []int{0, 0, 1001, 1001, 1002, 70000}
+	strangeDirs  = []string{"", "", "a/"}
+	strangeModes = []int64{0o6777, 0o4777, 0o2777, 0o2767, 0o6766, 0o777, 0o666, 0o7777} // setgid without execution is a lock, and stays
+)
+
+// strange makes the next operation of an actor with Config.Strangers. Either files have capabilities, or root writes to them: of
+// a file with both FUSE says that something is to be taken away, but not that root keeps setuid, and snapfs takes that too.
+func strange(rng *rand.Rand, capable bool) Op {
+	path := func() string { return strangeDirs[rng.IntN(len(strangeDirs))] + files[rng.IntN(len(files))] }
+	o := Op{
+		Kind: ofStrangers[rng.IntN(len(ofStrangers))], UID: strangers[rng.IntN(len(strangers))], A: path(), B: path(),
+		Slot: rng.IntN(slots), Other: rng.IntN(slots), N: rng.Int64N(1 << 20), M: rng.Int64N(1 << 20), Data: fmt.Sprint(rng.IntN(1000)),
+	}
+	switch writes := slices.Contains(contents, o.Kind); {
+	case capable && o.Kind == "mmap":
+		o.Kind = "pwrite" // the host takes capabilities away when a page is written, the kernel on a file system of its own does not
+	case capable && writes && o.UID == 0:
+		o.UID = 1001
+	case !capable && o.Kind == "setcap":
+		o.Kind = "stat"
+	}
+	mode := strangeModes[rng.IntN(len(strangeModes))]
+	switch o.Kind {
+	case "mkdir":
+		o.A, o.N = "a", 0o777|mode&0o2000
+	case "chmod", "fchmod":
+		o.N = o.N&^0o7777 | mode
+	case "open":
+		o.M = o.M&^0o7777 | mode
+		o.N |= 2 // for reading and writing
+	case "put":
+		o.M |= 0o666
+	}
+	return o
+}
+
+// contents are the kinds that change a file's contents.
+var contents = []string{"open", "put", "append", "write", "pwrite", "ftruncate", "truncate", "fallocate", "copyrange", "mmap"}
+
+const capabilities = "security.capability"
+
+// setcap gives a file a capability, in the kernel's form: version 2 and the effective bit, then permitted and inheritable ones.
+func setcap(t *tree, o Op) (string, error) {
+	b := binary.LittleEndian.AppendUint32(nil, 0x02000001)
+	b = binary.LittleEndian.AppendUint32(b, 1<<unix.CAP_NET_RAW)
+	b = append(b, make([]byte, 12)...)
+	return "", unix.Lsetxattr(t.path(o.A), capabilities, b, 0)
+}
+
+func getcap(t *tree, o Op) (string, error) {
+	buf := make([]byte, 100)
+	n, err := unix.Lgetxattr(t.path(o.A), capabilities, buf)
+	return fmt.Sprintf("%x", buf[:max(n, 0)]), err
+}
