@@ -169,6 +169,9 @@ func (s *dirStore) examine(p place) (found, error) {
 		}
 		f.note(name, value)
 	}
+	if f.redirect != "" {
+		return f, checkRedirect(f.redirect)
+	}
 	return f, nil
 }
 

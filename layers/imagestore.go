@@ -152,6 +152,9 @@ func (s *imageStore) examine(n *squashfs.Inode) (found, error) {
 			f.note(x.Name, x.Value)
 		}
 	}
+	if f.redirect != "" {
+		return f, checkRedirect(f.redirect)
+	}
 	return f, nil
 }
 

@@ -85,6 +85,9 @@ func (s *dirStore) putRedirect(p place, path string) error {
 	if old, err := s.redirect(p); err != nil || old == path {
 		return err
 	}
+	if len(path) > maxRedirect {
+		return unix.ENAMETOOLONG // nobody would follow it
+	}
 	err := p.setxattr(xattrRedirect, []byte(path), 0)
 	if err == nil {
 		return dropXattr(p, xattrFar)
