@@ -13,11 +13,15 @@ import (
 )
 
 // setRedirect notes in the upper where the layers below have a merged directory or a metacopy's data, unless that is
-// noted already. It is called before the rename.
+// noted already. It is called before the rename. Of what lies so deep that no image could hold the path it gives EXDEV:
+// programs that rename copy then.
 func (o *Overlay) setRedirect(n *node) error {
 	path, err := o.lowerPath(n)
 	if err != nil {
 		return err
+	}
+	if len(path) > longestRedirect {
+		return unix.EXDEV
 	}
 	p, h, err := n.place()
 	if err != nil {
@@ -27,10 +31,21 @@ func (o *Overlay) setRedirect(n *node) error {
 	return o.upper.store.putRedirect(p, path)
 }
 
+// longestRedirect is the longest redirect, in bytes: an image has no room for a longer attribute.
+const longestRedirect = 1<<16 - 1
+
 // lowerPath is the path that leads to n's parts below in the merged layers below the upper: that of the overlay, but
 // for the renames that the upper has recorded as redirects. Redirects of the layers below lead on from there.
 func (o *Overlay) lowerPath(n *node) (string, error) {
-	path := ""
+	var way []string // from n upwards
+	size := 0
+	join := func(top string) string {
+		b := append(make([]byte, 0, len(top)+size), top...)
+		for i := len(way) - 1; i >= 0; i-- {
+			b = append(append(b, '/'), way[i]...)
+		}
+		return string(b)
+	}
 	for ; n.parent != nil; n = n.parent {
 		name := n.name
 		if n.top.layer == o.upper.layer {
@@ -44,14 +59,15 @@ func (o *Overlay) lowerPath(n *node) (string, error) {
 			case err != nil:
 				return "", err
 			case r != "" && r[0] == '/':
-				return r + path, nil
+				return join(r), nil
 			case r != "":
 				name = r
 			}
 		}
-		path = "/" + name + path
+		way = append(way, name)
+		size += 1 + len(name)
 	}
-	return path, nil
+	return join(""), nil
 }
 
 // pinRedirect is setRedirect for a metacopy that gets a second name.
@@ -85,7 +101,7 @@ func (s *dirStore) putRedirect(p place, path string) error {
 	if old, err := s.redirect(p); err != nil || old == path {
 		return err
 	}
-	if len(path) > maxRedirect {
+	if len(path) > longestRedirect {
 		return unix.ENAMETOOLONG // nobody would follow it
 	}
 	err := p.setxattr(xattrRedirect, []byte(path), 0)
