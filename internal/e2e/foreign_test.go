@@ -76,7 +76,7 @@ func TestTwinForeign(t *testing.T) {
 	}
 	for _, p := range pairs {
 		id := h.ok("snapshot", p.name, "--wait", "stored")
-		p.again(func() { h.ok("umount", p.name); p.name = h.ok("restore", id, p.mount) })
+		p.again(func() { h.ok("umount", p.name); p.name = h.ok("restore", id) })
 		p.end()
 	}
 	require.Empty(t, decode[sandbox.CheckResult](h, "check", "--read-data").Problems)

@@ -59,7 +59,7 @@ func TestTwinImported(t *testing.T) {
 			p.again(func() {
 				id := h.ok("snapshot", p.name)
 				h.ok("umount", p.name)
-				p.name = h.ok("restore", id, p.mount)
+				p.name = h.ok("restore", id)
 			})
 		}
 		p.compare()

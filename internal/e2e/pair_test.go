@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -28,6 +29,9 @@ func newPair(h *home, name, source, plain string, c twin.Config, options ...stri
 	h.t.Helper()
 	p := &pair{h: h, name: name, mount: h.path(name), ref: h.path(name + "-plain"), options: options, seed: c.Seed}
 	args := []string{"create", name}
+	if strings.HasSuffix(source, ".sqsh") { // the plain copy knows no other
+		p.options = append([]string{"--suid", "--dev"}, options...)
+	}
 	if source != "" {
 		args = append(args, "--from", source)
 	}
