@@ -79,7 +79,7 @@ func hostile(h *home, name, image string) bool {
 	if clean("mount", name, h.makeDir("hostile")) {
 		// What cannot be read gives an error; nothing waits.
 		process(h.t, time.Minute, h.tmp, nil, "bash", "-c", `cd hostile || exit; find . -type f -exec cat {} + ; find . -exec getfattr -h -d -m - {} +; find . -ls; echo new > new
-			for f in *; do chmod 600 "$f"; echo more >> "$f"; mv "$f" "$f.moved"; rm -rf "$f.moved"; done 2>&1; true`)
+			for f in *; do chmod 600 "$f"; if [ -f "$f" ]; then echo more >> "$f"; fi; mv "$f" "$f.moved"; rm -rf "$f.moved"; done 2>&1; true`)
 		if clean("snapshot", name, "--name", name, "--wait", "stored") {
 			clean("export", name, "exported.sqsh")
 		}
