@@ -198,7 +198,7 @@ func (o *Overlay) copyUpOne(n *node, data bool) error {
 	}
 	var others []groupName
 	if !isDir(n.typ) && s.attr.Nlink > 1 && !s.dead {
-		if others, err = o.groupOf(s.top); err != nil {
+		if others, err = o.groupOf(s.top, s.attr.Nlink); err != nil {
 			return err
 		}
 		defer o.releaseGroup(others)

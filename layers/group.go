@@ -23,7 +23,7 @@ type link struct {
 }
 
 // groupTables caches which names of a lower layer are hard links of each other. A table is made by one listing of all
-// of the layer's directories, when the first hard-linked file of the layer is copied up.
+// of the layer's directories, when the first hard-linked file of the layer is copied up whose names are not near each other.
 type groupTables struct {
 	mu sync.Mutex
 	m  map[*lower]*groupTable // guarded by mu
@@ -125,10 +125,13 @@ func (o *Overlay) reportPart(err error, at *obj) error {
 	return o.report(err, at, "")
 }
 
-// groupOf finds the other names under which the overlay shows the file, and brings their directories into the upper.
+// groupOf finds the other names under which the overlay shows the file, whose layer counts so many, and brings their directories into the upper.
 // The caller holds no lock and calls releaseGroup.
-func (o *Overlay) groupOf(top *obj) ([]groupName, error) {
-	links, err := o.linksOf(top)
+func (o *Overlay) groupOf(top *obj, count uint32) ([]groupName, error) {
+	links, ok, err := o.nearLinks(top, int(count))
+	if err == nil && !ok {
+		links, err = o.linksOf(top)
+	}
 	if err != nil {
 		return nil, err
 	}
