@@ -15,7 +15,8 @@ import (
 // while it makes the inode, and keeps its capabilities. Setuid and setgid come last, once the owner is sure. Where the process has
 // no right to take ids (a container without CAP_SETUID), the inode is made in the work directory.
 
-// steps is told each change of the host's tree that makes up a creation or a copy-up, since a crash may come there. Only a test listens.
+// steps is told changes of the host's tree: each of those that make up a creation or a copy-up, since a crash may come there, and others that
+// the host may make one wait for. Only a test listens.
 var steps failpoint.Func
 
 // fileCaps are this process's capabilities if a thread may take any user's ids and keep them.

@@ -25,6 +25,13 @@ func (t *blockTable) drop(parts ...*obj) {
 	}
 }
 
+// has tells whether the map of a part is known.
+func (t *blockTable) has(part *obj) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.m[part] != nil
+}
+
 // blocksOf gives the map of a directory layer's part in a file, nil if it has no block. Those of n's parts are kept
 // until n goes; n is nil for a part that no node has. tree is held.
 func (o *Overlay) blocksOf(part *obj, n *node) (*blockMap, error) {

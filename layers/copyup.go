@@ -377,6 +377,9 @@ func copyAttrs(p place, a Attr, xattrs []squashfs.Xattr) error {
 func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (placed bool, err error) {
 	o.gate.RLock()
 	defer o.gate.RUnlock()
+	o.names.Lock()
+	defer o.names.Unlock()
+	s.upper.thaw()
 	o.tree.Lock()
 	defer o.tree.Unlock()
 	o.nodes.fresh(n)

@@ -54,28 +54,38 @@ func (o *Overlay) create(parent NodeID, name string, c creation) (Entry, error) 
 	if err := c.caller.creates(); err != nil {
 		return Entry{}, err
 	}
-	err := o.mutate(func() error {
-		p, err := o.upperDir(parent)
+	err := o.apart(func(t turn) error {
+		p, err := t.dir(parent)
 		if err != nil {
 			return err
 		}
-		covered, err := o.vacant(p, name)
-		if err != nil {
+		defer t.unlock(p)
+		var covered bool
+		var h hold
+		err = t.read(func() error {
+			if err := o.upperDir(p); err != nil {
+				return err
+			}
+			if covered, err = o.vacant(p, name); err == nil {
+				h, err = o.upper.store.dir(p.top)
+			}
 			return err
-		}
-		h, err := o.upper.store.dir(p.top)
+		})
 		if err != nil {
 			return err
 		}
 		defer h.release()
-		e, err = o.createIn(p, place{h.fd, name}, c, covered)
+		m, err := o.makeIn(p, place{h.fd, name}, c, covered)
+		if err == nil {
+			t.publish(func() { e = o.createdIn(p, name, m) })
+		}
 		return err
 	})
 	return e, err
 }
 
 // vacant checks that nothing called name shows in p; covered tells that a whiteout in the upper must be replaced.
-// tree is held for writing.
+// tree is held.
 func (o *Overlay) vacant(p *node, name string) (covered bool, err error) {
 	h, err := o.upper.store.dir(p.top)
 	if err != nil {
@@ -104,11 +114,18 @@ func (o *Overlay) vacant(p *node, name string) (covered bool, err error) {
 	return false, o.report(err, p.top, name)
 }
 
-// createIn makes the inode and enters it. tree is held for writing.
-func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, error) {
+// created is an inode that makeIn has made.
+type created struct {
+	attr   Attr   // with the host's number
+	number uint64 // that it has
+	bare   bool
+}
+
+// makeIn makes the inode. p is locked.
+func (o *Overlay) makeIn(p *node, at place, c creation, covered bool) (created, error) {
 	dir, err := place{at.dirfd, "."}.stat()
 	if err != nil {
-		return Entry{}, err
+		return created{}, err
 	}
 	var inherited []byte
 	if !p.bare.Load() {
@@ -132,7 +149,7 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 	if covered || hostless || !mayActAs(c.caller.UID, gid) {
 		tmp, done, err := o.shelter(inherited)
 		if err != nil {
-			return Entry{}, err
+			return created{}, err
 		}
 		defer done()
 		to = tmp
@@ -140,11 +157,11 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 	if hostless {
 		// Whoever lists the directory must look at each inode to see what it stands for.
 		if err := (place{at.dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
-			return Entry{}, err
+			return created{}, err
 		}
 	}
 	if err := actingAs(c.caller.UID, gid, func() error { return makeInode(to, c, hostless) }); err != nil {
-		return Entry{}, err
+		return created{}, err
 	}
 	steps.At("inode made")
 	a, err := own(to, c, gid, acl)
@@ -166,17 +183,22 @@ func (o *Overlay) createIn(p *node, at place, c creation, covered bool) (Entry, 
 	}
 	if err != nil {
 		_ = removeAll(to.dirfd, to.name) // the first error counts
-		return Entry{}, err
+		return created{}, err
 	}
 	if hostless {
 		a.Mode, a.Rdev = a.Mode&^unix.S_IFMT|unix.S_IFCHR, 0
 	}
-	host := a.Ino
-	a.Ino = number
-	top := p.top.child(at.name, found{attr: a, host: host})
-	n := o.nodes.enter(p, at.name, hit{parts: []*obj{top}, attr: a, found: found{bare: !acl && !o.upper.labels}})
-	o.listings.add(p, at.name, n)
-	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a)}, nil
+	return created{a, number, !acl && !o.upper.labels}, nil
+}
+
+// createdIn enters what makeIn has made in p. tree is held for writing.
+func (o *Overlay) createdIn(p *node, name string, m created) Entry {
+	a, host := m.attr, m.attr.Ino
+	a.Ino = m.number
+	top := p.top.child(name, found{attr: a, host: host})
+	n := o.nodes.enter(p, name, hit{parts: []*obj{top}, attr: a, found: found{bare: m.bare}})
+	o.listings.add(p, name, n)
+	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a)}
 }
 
 // shelter gives a free place in the work directory where a new inode inherits the default ACL given; nil is none.
@@ -280,7 +302,10 @@ func (o *Overlay) Link(id, parent NodeID, name string) (Entry, error) {
 		if err != nil {
 			return err
 		}
-		p, err := o.upperDir(parent)
+		p, err := o.dirNode(parent)
+		if err == nil {
+			err = o.upperDir(p)
+		}
 		if err != nil {
 			return err
 		}

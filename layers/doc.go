@@ -103,13 +103,20 @@
 //
 //	restacking (Restack, Rollback)
 //	└─ gate (read: every mutation; write: Seal, Rollback, Restack, Pause)
-//	   └─ tree (read: look-ups and everything by name; write: changes of names and parts)
-//	      ├─ rollback.mu  what becomes of the nodes that a rollback has left behind; it looks at layers
-//	      ├─ table.mu     node table, reference counts, aliases
-//	      ├─ listings.mu  cached directory listings
-//	      ├─ fdCache.mu, reaper.mu   descriptors
-//	      ├─ row.mu       what was written in a row
-//	      └─ blockTable.mu, blockMap.mu   which blocks of a file are the upper's; data is copied under the latter
+//	   └─ names (read: changes of one name or one inode; write: what renames, links, copies up or moves a file's parts)
+//	      └─ node.lock (a directory of which a name changes, then the inode that has the name or changes)
+//	         └─ tree (read: look-ups and everything by name; write: what they go by)
+//	            ├─ rollback.mu  what becomes of the nodes that a rollback has left behind; it looks at layers
+//	            ├─ table.mu     node table, reference counts, aliases
+//	            ├─ listings.mu  cached directory listings
+//	            ├─ fdCache.mu, reaper.mu   descriptors
+//	            ├─ row.mu       what was written in a row
+//	            └─ blockTable.mu, blockMap.mu   which blocks of a file are the upper's; data is copied under the latter
+//
+// The host is asked for a change of one name or inode with names and node.lock held, without tree: look-ups go on however long it takes,
+// and meet what was before or the host's new state, which leads to the same node. Then the change is published under tree. What runs
+// alone holds tree for writing while the host makes the change, but only once the host has shown, without tree, that it is not
+// frozen.
 //
 // No data is copied under tree's write lock; copy-up prepares beside, in the work directory, and renames into place.
 package layers

@@ -121,6 +121,18 @@ func (o *Overlay) writable(id NodeID, whole bool, fn func(t target) error) error
 }
 
 func (o *Overlay) openWritable(id NodeID, whole bool) (target, error) {
+	t, err := o.openIn(id, whole, false)
+	if err == errFirst { //nolint:errorlint // it comes as it is
+		o.upper.thaw()
+		return o.openIn(id, whole, true)
+	}
+	return t, err
+}
+
+// errFirst says that a file must be marked as partial, for which the host may make one wait.
+var errFirst = errors.New("first write of a metacopy")
+
+func (o *Overlay) openIn(id NodeID, whole, first bool) (target, error) {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	n, err := o.regular(id)
@@ -139,6 +151,9 @@ func (o *Overlay) openWritable(id NodeID, whole bool) (target, error) {
 		}
 		if _, busy := o.ups.times(n); busy || !some || !o.inUpper(n) {
 			return target{}, o.needUp(n, busy || !some)
+		}
+		if !first && !o.blocks.has(n.top) {
+			return target{}, errFirst
 		}
 	}
 	return o.target(n)

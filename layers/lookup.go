@@ -65,10 +65,12 @@ func (o *Overlay) lookupIn(parent NodeID, name string) (Entry, *node, error) {
 
 // revive gives nodes that have lost their only known name the further name under which they were found.
 func (o *Overlay) revive(lost ...*node) {
-	o.tree.Lock()
-	defer o.tree.Unlock()
 	for _, n := range lost {
+		n.lock.Lock() // for the place of one that is being changed
+		o.tree.Lock()
 		o.reviveLocked(n)
+		o.tree.Unlock()
+		n.lock.Unlock()
 	}
 }
 

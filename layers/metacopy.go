@@ -17,14 +17,20 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 	if !data || !isReg(n.typ) {
 		return false, nil
 	}
+	o.thaw()
+	n.lock.Lock() // for changes of the times that are kept from here on
 	o.tree.Lock()
+	unlock := func() {
+		o.tree.Unlock()
+		n.lock.Unlock()
+	}
 	o.nodes.fresh(n)
 	if !o.inUpper(n) {
-		o.tree.Unlock()
+		unlock()
 		return false, nil
 	}
 	if len(n.below) == 0 {
-		o.tree.Unlock()
+		unlock()
 		return true, nil
 	}
 	top := n.top
@@ -32,7 +38,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 	var src content
 	partial, err := o.blocksOf(top, n)
 	if err != nil {
-		o.tree.Unlock()
+		unlock()
 		return false, err
 	}
 	fd, err := o.openFile(n, fdWrite)
@@ -50,7 +56,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 		o.ups.complete(n, &c)
 		defer o.ups.complete(n, nil)
 	}
-	o.tree.Unlock()
+	unlock()
 	if err != nil {
 		return false, err
 	}
@@ -82,6 +88,9 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 	if err == nil {
 		o.gate.RLock()
 		defer o.gate.RUnlock()
+		n.lock.Lock()
+		defer n.lock.Unlock()
+		o.thaw()
 		o.tree.Lock()
 		defer o.tree.Unlock()
 		o.nodes.fresh(n)

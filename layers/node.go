@@ -30,6 +30,8 @@ type node struct {
 	// write of a file and at every ls, nearly always in vain.
 	bare atomic.Bool
 
+	lock sync.Mutex // see turn
+
 	// Guarded by Overlay.tree.
 	ino     uint64 // as the topmost layer reports it; see number
 	parent  *node  // of name; nil for the root

@@ -35,8 +35,9 @@ type Overlay struct {
 	opts Options // immutable
 	log  *slog.Logger
 
-	gate barrier      // mutations hold it for reading; Seal, Rollback and Pause for writing
-	tree sync.RWMutex // see doc.go
+	gate  barrier      // mutations hold it for reading; Seal, Rollback and Pause for writing
+	names sync.RWMutex // see turn
+	tree  sync.RWMutex // see doc.go
 
 	stack []*layer // topmost first, the upper included; guarded by tree
 	upper *upper   // nil: read-only; guarded by tree
@@ -271,27 +272,18 @@ type errNeedUp struct {
 
 func (e *errNeedUp) Error() string { return "copy-up needed" }
 
-// mutate runs fn, which changes names, with the gate and the tree held; fn checks before it changes, and returns
+// mutate runs fn, which changes names, alone, with the gate and the tree held; fn checks before it changes, and returns
 // errNeedUp for what must be copied up before it is run again.
 func (o *Overlay) mutate(fn func() error) error {
 	return o.withCopyUp(func() error {
+		o.names.Lock()
+		defer o.names.Unlock()
+		if o.upper == nil {
+			return unix.EROFS
+		}
+		o.upper.thaw()
 		o.tree.Lock()
 		defer o.tree.Unlock()
-		if o.upper == nil {
-			return unix.EROFS
-		}
-		return fn()
-	})
-}
-
-// alter is mutate for changes of one inode that need no change of names: it holds tree for reading.
-func (o *Overlay) alter(fn func() error) error {
-	return o.withCopyUp(func() error {
-		o.tree.RLock()
-		defer o.tree.RUnlock()
-		if o.upper == nil {
-			return unix.EROFS
-		}
 		return fn()
 	})
 }
@@ -354,17 +346,13 @@ func (o *Overlay) dirNode(id NodeID) (*node, error) {
 	return n, err
 }
 
-// upperDir gives a live directory that is in the upper, for a change in it. tree is held for writing.
-func (o *Overlay) upperDir(id NodeID) (*node, error) {
-	n, err := o.dirNode(id)
-	if err != nil {
-		return nil, err
-	}
+// upperDir tells whether a directory is live and in the upper, for a change in it. tree is held.
+func (o *Overlay) upperDir(n *node) error {
 	if n.dead {
-		return nil, unix.ENOENT
+		return unix.ENOENT
 	}
 	if !o.inUpper(n) {
-		return nil, o.needUp(n, false)
+		return o.needUp(n, false)
 	}
-	return n, nil
+	return nil
 }

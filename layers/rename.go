@@ -173,7 +173,7 @@ func (o *Overlay) moveOver(m *move) error {
 	targetUp := m.target != nil && o.inUpper(m.target)
 	defer o.settleOrphan()
 	if m.target != nil {
-		if err := o.beforeUnlink(m.target, m.toDir, m.toName, targetUp); err != nil {
+		if err := o.beforeUnlink(turn{o, true}, m.target, m.toDir, m.toName, targetUp); err != nil {
 			return err
 		}
 	}
@@ -224,11 +224,11 @@ func (o *Overlay) moveOver(m *move) error {
 		return nil
 	}
 	// A crash just here loses the whiteout, never the file.
-	e, err := o.createIn(m.fromDir, from, creation{mode: unix.S_IFCHR}, white)
+	made, err := o.makeIn(m.fromDir, from, creation{mode: unix.S_IFCHR}, white)
 	if err != nil {
 		return err
 	}
-	n, err := o.nodes.get(e.Node)
+	n, err := o.nodes.get(o.createdIn(m.fromDir, m.fromName, made).Node)
 	if err == nil {
 		o.discard(o.nodes.drop(n, 1, 0))
 	}

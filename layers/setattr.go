@@ -9,37 +9,30 @@ import (
 // SetAttr changes attributes, copying up metadata only where data need not move.
 func (o *Overlay) SetAttr(c Caller, id NodeID, s SetAttr) (Attr, error) {
 	var a Attr
-	run := o.alter
-	if s.Valid&SetSize != 0 && s.Size == 0 {
-		run = o.mutate // a metacopy that is emptied changes its parts
-	}
-	err := run(func() error {
-		n, err := o.nodes.get(id)
+	err := o.apart(func(t turn) error {
+		n, p, h, err := t.inode(id, func(n *node) error { return o.readyFor(t, n, s) })
 		if err != nil {
 			return err
 		}
-		if err := o.readyFor(n, s); err != nil {
-			return err
-		}
-		p, h, err := n.place()
-		if err != nil {
-			return err
-		}
+		defer t.unlock(n)
 		defer h.release()
-		if err := o.apply(c, n, p, s); err != nil {
+		if err := o.apply(t, c, n, p, s); err != nil {
 			return err
 		}
+		steps.At("attributes changed")
 		if err := o.touched(n, p, 0); err != nil {
 			return err
 		}
-		a, err = o.attr(n)
-		return err
+		return t.read(func() error {
+			a, err = o.attr(n)
+			return err
+		})
 	})
 	return a, err
 }
 
 // readyFor checks the change and asks for the copy-up that it needs.
-func (o *Overlay) readyFor(n *node, s SetAttr) error {
+func (o *Overlay) readyFor(t turn, n *node, s SetAttr) error {
 	if s.Valid&SetSize != 0 {
 		if isDir(n.typ) {
 			return unix.EISDIR
@@ -65,6 +58,9 @@ func (o *Overlay) readyFor(n *node, s SetAttr) error {
 			return o.needUp(n, true)
 		}
 		if s.Valid&SetSize != 0 && s.Size == 0 {
+			if !t.alone {
+				return errAlone // it changes the file's parts
+			}
 			return o.emptied(n)
 		}
 	}
@@ -72,7 +68,7 @@ func (o *Overlay) readyFor(n *node, s SetAttr) error {
 }
 
 // apply makes the change on the host's inode, in the order in which one part undoes no other.
-func (o *Overlay) apply(c Caller, n *node, p place, s SetAttr) error {
+func (o *Overlay) apply(t turn, c Caller, n *node, p place, s SetAttr) error {
 	if n.dead && s.Valid&KillPriv != 0 && s.Valid&(SetUID|SetGID) != 0 && s.Valid&SetMode == 0 && c.User() == 0 {
 		// A copy that the kernel's overlayfs prepares over this mount, first its mode, then its owner, then its name: setuid stays. Of root
 		// POSIX allows that.
@@ -109,12 +105,19 @@ func (o *Overlay) apply(c Caller, n *node, p place, s SetAttr) error {
 		}
 	}
 	if s.Valid&SetSize != 0 {
-		t, err := o.target(n)
+		if !t.alone {
+			o.upper.thaw() // the first change of a metacopy marks it
+		}
+		var f target
+		err := t.read(func() (err error) {
+			f, err = o.target(n)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		err = t.truncate(int64(s.Size))
-		t.release()
+		err = f.truncate(int64(s.Size))
+		f.release()
 		if err != nil {
 			return err
 		}

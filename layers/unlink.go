@@ -8,86 +8,149 @@ import (
 
 // Unlink removes a non-directory; its node lives until Forget.
 func (o *Overlay) Unlink(parent NodeID, name string) error {
-	return o.remove(parent, name, func(p *node, h hit) error {
+	return o.remove(parent, name, func(h hit) error {
 		if isDir(h.attr.Mode) {
 			return unix.EISDIR
 		}
-		return o.unlinkIn(p, name, h)
+		return nil
 	})
 }
 
 // Rmdir removes an empty directory.
 func (o *Overlay) Rmdir(parent NodeID, name string) error {
-	return o.remove(parent, name, func(p *node, h hit) error {
+	return o.remove(parent, name, func(h hit) error {
 		if !isDir(h.attr.Mode) {
 			return unix.ENOTDIR
 		}
-		if empty, err := o.isEmpty(h.parts); err != nil || !empty {
-			if err == nil {
-				err = unix.ENOTEMPTY
-			}
-			return err
+		empty, err := o.isEmpty(h.parts)
+		if err == nil && !empty {
+			err = unix.ENOTEMPTY
 		}
-		return o.unlinkIn(p, name, h)
+		return err
 	})
 }
 
-func (o *Overlay) remove(parent NodeID, name string, fn func(p *node, h hit) error) error {
+func (o *Overlay) remove(parent NodeID, name string, check func(h hit) error) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	return o.mutate(func() error {
-		p, err := o.dirNode(parent)
+	return o.apart(func(t turn) error {
+		p, err := t.dir(parent)
 		if err != nil {
 			return err
 		}
-		if p.dead {
-			return unix.ENOENT
+		defer t.unlock(p)
+		v := removal{t: t, p: p, name: name}
+		if err := v.find(); err != nil {
+			return err
 		}
-		o.nodes.freshAt(p, name)
-		h, err := o.search(p, 0, name)
-		if err != nil {
-			return o.report(err, p.top, name)
-		}
-		if !o.inUpper(p) {
-			return o.needUp(p, false)
-		}
-		return fn(p, h)
+		defer v.release()
+		return o.unlinkIn(&v, check)
 	})
 }
 
-// unlinkIn takes one name away and leaves a whiteout where a layer below has it. tree is held for writing.
-func (o *Overlay) unlinkIn(p *node, name string, h hit) error {
-	top := h.parts[0]
+// removal is one name that is taken away.
+type removal struct {
+	t    turn
+	p    *node // locked
+	name string
+
+	n    *node // what it leads to, locked, with a reference
+	idle bool  // nobody else refers to n, or can as long as the turn is alone
+	h    hit
+}
+
+// find finds what the name leads to.
+func (v *removal) find() error {
+	o := v.t.o
+	look := func() error {
+		if v.p.dead {
+			return unix.ENOENT
+		}
+		o.nodes.freshAt(v.p, v.name)
+		var err error
+		if v.h, err = o.search(v.p, 0, v.name); err != nil {
+			return o.report(err, v.p.top, v.name)
+		}
+		return nil
+	}
+	err := v.t.read(func() error {
+		err := look()
+		if err == nil && !o.inUpper(v.p) {
+			err = o.needUp(v.p, false)
+		}
+		if err == nil {
+			v.n = o.nodes.enter(v.p, v.name, v.h)
+			v.idle = v.t.alone && o.nodes.idle(v.n)
+		}
+		return err
+	})
+	if err != nil || v.t.alone || v.n.lock.TryLock() {
+		return err
+	}
+	v.n.lock.Lock()
+	if err = v.t.read(look); err != nil { // another of its names may be gone
+		v.release()
+	}
+	return err
+}
+
+// idle tells whether the caller has the only reference of n.
+func (t *table) idle(n *node) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.lookups == 1 && n.kids == 0
+}
+
+// release gives back what find has taken.
+func (v *removal) release() {
+	o := v.t.o
+	v.t.unlock(v.n)
+	_ = v.t.read(func() error {
+		o.discard(o.nodes.drop(v.n, 1, 0))
+		return nil
+	})
+}
+
+// unlinkIn takes the name away and leaves a whiteout where a layer below has it.
+func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
+	t, n, p, h := v.t, v.n, v.p, v.h
 	dir := isDir(h.attr.Mode)
-	own := top.layer == o.upper.layer
-	if !own && !dir && h.attr.Nlink > 1 {
-		n := o.nodes.enter(p, name, h) // the whole group must know of the name that goes
-		err := o.needUp(n, false)
-		o.discard(o.nodes.drop(n, 1, 0))
-		return err
+	own := h.parts[0].layer == o.upper.layer
+	if t.alone {
+		defer o.settleOrphan()
 	}
-	n := o.nodes.find(sighting{p, name, top, &h.attr})
-	defer o.settleOrphan()
-	if err := o.beforeUnlink(n, p, name, own); err != nil {
+	var white bool
+	var d hold
+	err := t.read(func() error {
+		if err := check(h); err != nil {
+			return err
+		}
+		if !own && !dir && h.attr.Nlink > 1 {
+			return o.needUp(n, false) // the whole group must know of the name that goes
+		}
+		var err error
+		if white, err = o.shownBelow(p, v.name); err == nil {
+			d, err = o.upper.store.dir(p.top)
+		}
 		return err
-	}
-	white, err := o.shownBelow(p, name)
-	if err != nil {
-		return err
-	}
-	d, err := o.upper.store.dir(p.top)
+	})
 	if err != nil {
 		return err
 	}
 	defer d.release()
-	at := place{d.fd, name}
+	t.publish(func() { err = o.beforeUnlink(t, n, p, v.name, own && !v.idle) })
+	if err != nil {
+		return err
+	}
+	at := place{d.fd, v.name}
 	if err := o.loses(n, h, at, own); err != nil {
 		return err
 	}
 	if err := o.erase(at, own, dir, white); err != nil {
 		return err
 	}
+	steps.At("name gone")
 	subs := 0
 	if dir && !own {
 		subs = -1
@@ -95,8 +158,10 @@ func (o *Overlay) unlinkIn(p *node, name string, h hit) error {
 	if err := o.touched(p, place{d.fd, "."}, subs); err != nil {
 		return err
 	}
-	o.unlinked(n, p, name, own && (dir || h.attr.Nlink == 1))
-	o.listings.remove(p, name)
+	t.publish(func() {
+		o.unlinked(n, p, v.name, own && (dir || h.attr.Nlink == 1))
+		o.listings.remove(p, v.name)
+	})
 	return nil
 }
 
@@ -135,18 +200,28 @@ func (o *Overlay) shownBelow(p *node, name string) (bool, error) {
 	return true, nil // there, if perhaps damaged
 }
 
-// beforeUnlink pins the inode behind n if name is the last one known.
-func (o *Overlay) beforeUnlink(n, p *node, name string, own bool) error {
-	if n == nil || !own {
+// beforeUnlink pins the inode behind n if name is the last one known, or if it is by this name that the inode is reached: who does not
+// run alone is seen between the host's change and its own. tree is held for writing.
+func (o *Overlay) beforeUnlink(t turn, n, p *node, name string, own bool) error {
+	if !own {
 		return nil
 	}
 	o.nodes.mu.Lock()
-	last := len(n.aliases) == 0
+	last := len(n.aliases) == 0 || !t.alone && n.parent == p && n.name == name
 	o.nodes.mu.Unlock()
-	if !last {
+	switch {
+	case !last || n.pin > 0 || o.orphans.has(n):
 		return nil
+	case t.alone:
+		return o.keep(n)
+	case !o.mayPin():
+		return errAlone // the orphan directory takes one at a time
 	}
-	return o.keep(n)
+	err := o.pin(n)
+	if noRoom(err) {
+		return errAlone
+	}
+	return err
 }
 
 // unlinked notes that a name of n, which may be nil, is gone. last says that it was the only one of an inode of the upper; who
@@ -169,6 +244,7 @@ func (o *Overlay) unlinked(n, p *node, name string, last bool) {
 		a.parent.kids-- // moveLocked counts it again
 		t.moveLocked(n, a.parent, a.name)
 		n.top.parent, n.top.name = a.parent.top, a.name
+		o.unpin(n)
 		return
 	}
 	n.dead = true

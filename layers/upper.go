@@ -18,9 +18,10 @@ type upper struct {
 	store *dirStore // of layer, until it is sealed and replaced
 	work  int       // O_PATH
 	host
-	device string        // name in work of the whiteout that others are links of, or ""; guarded by Overlay.tree, held for writing
-	serial atomic.Uint64 // of names in work
-	users  atomic.Int64  // the overlay and copy-ups under way, which outlast a seal; the last one closes work
+	device   string // name in work of the whiteout that others are links of, or ""; guarded by deviceMu
+	deviceMu sync.Mutex
+	serial   atomic.Uint64 // of names in work
+	users    atomic.Int64  // the overlay and copy-ups under way, which outlast a seal; the last one closes work
 }
 
 // openUpper opens an upper and its work directory and finds out what the host can do.

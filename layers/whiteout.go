@@ -77,22 +77,38 @@ func (u *upper) whiteout(at place) error {
 // linkWhiteout makes a device whiteout as one more link of a device in the work directory, as the kernel's overlayfs does:
 // a link costs a fraction of an inode.
 func (u *upper) linkWhiteout(at place) error {
-	if u.device != "" {
-		err := unix.Linkat(u.work, u.device, at.dirfd, at.name, 0)
+	u.deviceMu.Lock()
+	device := u.device
+	u.deviceMu.Unlock()
+	if device != "" {
+		err := unix.Linkat(u.work, device, at.dirfd, at.name, 0)
 		if err == nil || errors.Is(err, unix.EEXIST) {
 			return err
 		}
-		_ = unix.Unlinkat(u.work, u.device, 0) // most likely it has all the links it can have; New cleans up what is left
-		u.device = ""
+		u.newDevice(device, "") // most likely it has all the links it can have
 	}
 	if err := unix.Mknodat(at.dirfd, at.name, unix.S_IFCHR, 0); err != nil {
 		return err
 	}
 	name := u.temp()
 	if unix.Linkat(at.dirfd, at.name, u.work, name, 0) == nil { // else the next one is made anew, too
-		u.device = name
+		u.newDevice("", name)
 	}
 	return nil
+}
+
+// newDevice puts one whiteout in the place of another for the next links, unless somebody else has done so, and removes the one that is of no
+// use any more.
+func (u *upper) newDevice(old, device string) {
+	u.deviceMu.Lock()
+	useless := device
+	if u.device == old {
+		u.device, useless = device, old
+	}
+	u.deviceMu.Unlock()
+	if useless != "" {
+		_ = unix.Unlinkat(u.work, useless, 0) // New cleans up what is left
+	}
 }
 
 // markWhiteouts tells readers of a directory, the kernel's overlayfs among them, to look for attribute whiteouts.

@@ -146,22 +146,22 @@ func (o *Overlay) RemoveXattr(id NodeID, name string) error {
 
 // onInode changes the metadata of one inode in the upper.
 func (o *Overlay) onInode(id NodeID, fn func(n *node, p place) error) error {
-	return o.alter(func() error {
-		n, err := o.nodes.get(id)
+	return o.apart(func(t turn) error {
+		n, p, h, err := t.inode(id, func(n *node) error {
+			if !o.inUpper(n) {
+				return o.needUp(n, false)
+			}
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		if !o.inUpper(n) {
-			return o.needUp(n, false)
-		}
-		p, h, err := n.place()
-		if err != nil {
-			return err
-		}
+		defer t.unlock(n)
 		defer h.release()
 		if err := fn(n, p); err != nil {
 			return err
 		}
+		steps.At("attributes changed")
 		return o.touched(n, p, 0)
 	})
 }

@@ -1,0 +1,124 @@
+package layers
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// Changes take turns. One that adds or takes away a single name, or that is of one inode, runs apart from others: it locks the directory
+// and the inode that it is about, asks the host for the change without a lock that look-ups need, and makes it known in the end. Until then
+// a look-up meets what was before, or the host's new state, which leads to the same node. What renames, links and copies up
+// runs alone.
+
+// turn is how one change runs.
+type turn struct {
+	o     *Overlay
+	alone bool // it holds names and tree for writing
+}
+
+// errAlone says that a change cannot run apart from others.
+var errAlone = errors.New("must run alone")
+
+// apart runs fn inside the gate, beside other changes; with errAlone it runs it again, alone.
+func (o *Overlay) apart(fn func(t turn) error) error {
+	err := o.withCopyUp(func() error {
+		o.names.RLock()
+		defer o.names.RUnlock()
+		if o.upper == nil {
+			return unix.EROFS
+		}
+		return fn(turn{o: o})
+	})
+	if errors.Is(err, errAlone) {
+		return o.mutate(func() error { return fn(turn{o, true}) })
+	}
+	return err
+}
+
+// lock takes a node's lock, for a change of it or, of a directory, of names in it. The lock of a directory comes before those of what is in
+// it. tree is not held, unless the turn is alone and nobody else has a node's lock for a change.
+func (t turn) lock(n *node) {
+	if !t.alone {
+		n.lock.Lock()
+	}
+}
+
+func (t turn) unlock(n *node) {
+	if !t.alone {
+		n.lock.Unlock()
+	}
+}
+
+// read runs fn with tree held.
+func (t turn) read(fn func() error) error {
+	if !t.alone {
+		t.o.tree.RLock()
+		defer t.o.tree.RUnlock()
+	}
+	return fn()
+}
+
+// publish runs fn, which changes no more than what is in memory, with tree held for writing.
+func (t turn) publish(fn func()) {
+	if !t.alone {
+		t.o.tree.Lock()
+		defer t.o.tree.Unlock()
+	}
+	fn()
+}
+
+// dir gives a directory by its id, locked.
+func (t turn) dir(id NodeID) (p *node, err error) {
+	err = t.read(func() error {
+		p, err = t.o.dirNode(id)
+		return err
+	})
+	if err == nil {
+		t.lock(p)
+	}
+	return p, err
+}
+
+// inode gives a node that is in the upper, locked, and its place.
+func (t turn) inode(id NodeID, ready func(n *node) error) (n *node, p place, h hold, err error) {
+	err = t.read(func() error {
+		n, err = t.o.nodes.get(id)
+		return err
+	})
+	if err != nil {
+		return nil, p, h, err
+	}
+	t.lock(n)
+	err = t.read(func() error {
+		if err := ready(n); err != nil {
+			return err
+		}
+		p, h, err = n.place()
+		return err
+	})
+	if err != nil {
+		t.unlock(n)
+	}
+	return n, p, h, err
+}
+
+// thaw waits, with no lock that look-ups need, while the host is frozen: it asks for a change that changes nothing. What follows
+// waits for the host only if that is frozen in the same moment.
+func (u *upper) thaw() {
+	_ = unix.Unlinkat(u.work, "#", 0) // there is no such file
+}
+
+// thaw is upper.thaw for those outside of the gate.
+func (o *Overlay) thaw() {
+	o.tree.RLock()
+	u := o.upper
+	if u != nil {
+		u.use()
+	}
+	o.tree.RUnlock()
+	if u != nil {
+		u.thaw()
+		u.release()
+	}
+}
