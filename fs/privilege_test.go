@@ -142,7 +142,7 @@ func spliceIn(path, _ string, b []byte) error {
 
 // iocb is struct iocb, of asynchronous I/O as libaio does it.
 type iocb struct {
-	data       uint64
+	_          uint64
 	_, _       uint32
 	opcode     uint16
 	_          int16

@@ -110,8 +110,8 @@ func TestSpacesComeAgain(t *testing.T) {
 	if err := create("kept"); err != nil {
 		t.Fatal(err)
 	}
-	kept := put(t, h, "kept", "a")
-	kept = put(t, h, "kept", "b")
+	put(t, h, "kept", "a")
+	kept := put(t, h, "kept", "b")
 	want := numbers(t, h, kept.ID)
 	for i := range 12 {
 		if i == 6 { // what is known of the spaces outlives the daemon
