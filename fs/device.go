@@ -287,12 +287,11 @@ func (d *device) halt(l *leader) bool {
 	if !d.cur.CompareAndSwap(l, nil) {
 		return true // somebody else leads
 	}
+	d.hub.rest(d, 0) // first: once halted is seen there may be a leader, whom the hub has to watch
 	d.halted.Store(true)
 	if !d.full() && d.halted.CompareAndSwap(true, false) {
 		d.lead()
-		return true
 	}
-	d.hub.rest(d, 0)
 	return true
 }
 

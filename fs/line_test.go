@@ -316,3 +316,15 @@ func TestFairShares(t *testing.T) {
 		}
 	}
 }
+
+// TestDismissRegains sends a substitute into leisure that has just come back from a frozen host: its entries count again.
+func TestDismissRegains(t *testing.T) {
+	q := &queue{lost: 1}
+	h := &hand{away: true}
+	l := &lane{main: new(hand), entries: []*entry{nil, {q: q, owner: h, armed: true, lost: true}}}
+	l.duty = []*hand{l.main, h}
+	l.dismiss(h)
+	if q.lost != 0 || h.away || len(l.duty) != 1 || len(l.spare) != 1 {
+		t.Errorf("%d entries lost, away %t, %d on duty, %d spare, want 0, false, 1, 1", q.lost, h.away, len(l.duty), len(l.spare))
+	}
+}

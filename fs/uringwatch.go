@@ -9,6 +9,10 @@ func (l *lane) dismiss(h *hand) {
 		}
 	}
 	l.spare = append(l.spare, h)
+	if h.away { // nobody looks at it from now on
+		h.away = false
+		l.restore()
+	}
 }
 
 // look is the watchdog's. When it rests, so does the courtesy.
