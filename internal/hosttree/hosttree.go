@@ -159,7 +159,7 @@ func walk(ctx context.Context, dirfd int, name string, v visitor) (err error) {
 				if !v.lenient || !errors.Is(err, errMoved) {
 					return err
 				}
-				for last := len(stack) - 1; last > keptLevels; last-- { // go on with what is still open
+				for last := len(stack) - 1; last >= keptLevels; last-- { // go on with what is still open
 					if stack[last].fd >= 0 {
 						_ = unix.Close(stack[last].fd) // read only
 					}

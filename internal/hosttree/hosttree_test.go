@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -125,9 +126,15 @@ func TestWalkMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := filepath.Join(dir, strings.Repeat(strings.Repeat("d", 200)+"/", keptLevels+2))
+	const beside = 20 // still to be entered, some of them, in the topmost directory whose descriptor was given up
+	for i := range beside {
+		if err := os.Mkdir(filepath.Join(from, "../..", strconv.Itoa(i)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	n := 0
 	err := Walk(context.Background(), dir, func(*unix.Stat_t) error {
-		if n++; n == 2*keptLevels+30 {
+		if n++; n == 2*keptLevels+30+beside {
 			return os.Rename(from, filepath.Join(dir, "moved"))
 		}
 		return nil
