@@ -106,7 +106,7 @@
 //	   └─ names (read: changes of one name or one inode; write: what renames, links, copies up or moves a file's parts)
 //	      └─ node.lock (a directory of which a name changes, then the inode that has the name or changes)
 //	         └─ tree (read: look-ups and everything by name; write: what they go by)
-//	            ├─ rollback.mu  what becomes of the nodes that a rollback has left behind; it looks at layers
+//	            ├─ rollback.mu  what becomes of the nodes that a rollback has left behind; before those below, as it looks at layers
 //	            ├─ table.mu     node table, reference counts, aliases
 //	            ├─ listings.mu  cached directory listings
 //	            ├─ fdCache.mu, reaper.mu   descriptors

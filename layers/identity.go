@@ -101,7 +101,8 @@ func (n *node) judge(s sighting) verdict {
 	return doubt
 }
 
-// ask settles a doubt about n, whose part was found before an image replaced the sealed directory. Overlay.tree is held.
+// ask settles a doubt about n, whose part was found before an image replaced the sealed directory. Overlay.tree is held, and
+// table.mu if n is dead.
 func (n *node) ask(s sighting) bool {
 	if !n.dead {
 		return sameInode(n.top, s.top)
@@ -129,10 +130,15 @@ func (t *table) lockFor(s sighting) *node {
 		if n == nil || n.judge(s) == same || asked[n] {
 			return n
 		}
-		t.mu.Unlock()
 		if asked == nil {
 			asked = map[*node]bool{}
 		}
+		if n.dead { // whoever forgets it closes its pin, once it is out of the table
+			asked[n] = n.ask(s)
+			t.mu.Unlock()
+			continue
+		}
+		t.mu.Unlock()
 		asked[n] = n.ask(s)
 	}
 }

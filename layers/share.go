@@ -81,6 +81,7 @@ func (o *Overlay) needName(n *node) error {
 // large. The caller holds no lock.
 func (o *Overlay) nameElsewhere(n *node) error {
 	o.tree.RLock()
+	o.nodes.fresh(n)
 	top, dir, name := n.top, n.parent, n.name
 	o.tree.RUnlock()
 	links, err := o.namesOf(top)
