@@ -262,7 +262,7 @@ func (im *Image) dataBlock(at int64, word uint32, limit int) ([]byte, error) {
 
 func (im *Image) loadData(at int64, word uint32, limit int) ([]byte, error) {
 	stored, compressed := dataHeader(word)
-	buf := takeScratch(max(int(stored), 2))
+	buf := takeScratch(max(stored, 2))
 	defer putScratch(buf)
 	src := (*buf)[:stored]
 	if err := readFull(im.r, src, at); err != nil {
@@ -273,7 +273,7 @@ func (im *Image) loadData(at int64, word uint32, limit int) ([]byte, error) {
 
 // unpackInto unpacks a compressed block that is to fill q.
 func (im *Image) unpackInto(q []byte, at int64, stored int) error {
-	buf := takeScratch(max(int(stored), 2))
+	buf := takeScratch(max(stored, 2))
 	defer putScratch(buf)
 	src := (*buf)[:stored]
 	if err := readFull(im.r, src, at); err != nil {

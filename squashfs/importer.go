@@ -50,6 +50,10 @@ func (g *importer) begin() error {
 	if claimed := int64(g.im.sb.inodes); claimed > g.names {
 		return corrupt(sbInodes, "%d inodes in an image of %d bytes", claimed, used)
 	}
+	g.left = ImportMemory
+	if err := g.charge(int64(g.im.sb.inodes) * 12); err != nil { // places and bits
+		return err
+	}
 	err := g.im.options()
 	if err != nil {
 		return err
@@ -65,11 +69,10 @@ func (g *importer) begin() error {
 	if g.inodes, err = g.im.unpacked(g.im.inodes); err != nil {
 		return err
 	}
-	g.left = ImportMemory - int64(g.im.sb.inodes)*12 // places and bits
 	g.seen = make([]uint64, g.im.sb.inodes/64+1)
 	g.links = make(map[uint32]Ref)
 	g.begun = true
-	return g.charge(0)
+	return nil
 }
 
 // unpacked bounds what a table unpacks to.
