@@ -61,8 +61,10 @@ func mergeRound(t *testing.T, seed uint64) {
 		r.seal()
 	}
 	want := picture(t, r.lowers)
+	wantNoTwins(t, r.lowers)
 	stack := packAll(t, s, r.lowers)
 	samePicture(t, "packed", picture(t, stack), want)
+	wantNoTwins(t, stack)
 	kernel := kernelWalk(t, stack)
 	for range 3 {
 		from := rng.IntN(len(stack) - 1)

@@ -403,4 +403,6 @@ func randomRound(t *testing.T, seed uint64, steps int) {
 	if !compareTrees(t, "the kernel on our layers", r, mountLayers(t, r, base, other)) {
 		fail()
 	}
+	r.seal()
+	wantNoTwins(t, r.lowers)
 }

@@ -364,6 +364,9 @@ type Problem struct {
 	Where     string   `json:"where"`
 	What      string   `json:"what"`
 	Snapshots []string `json:"snapshots,omitempty"` // that are hit
+	// Ino is an inode number that different files of one tree have, Paths are their paths; one that is not UTF-8 is quoted as in Go.
+	Ino   uint64   `json:"ino,omitempty"`
+	Paths []string `json:"paths,omitempty"`
 }
 
 // CheckResult lists what is wrong; empty means clean.

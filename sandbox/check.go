@@ -13,7 +13,8 @@ import (
 )
 
 // Check verifies the store, the records and the directories of a home, beside everything else that goes on; with ReadData also
-// every byte stored and the format of every image. Directories that nothing names are only reported: Open
+// every byte stored and the format of every image. Different files of one tree that report one inode number are
+// problems, too. Directories that nothing names are only reported: Open
 // sets them aside. Its error is only that of not being able to look.
 func (h *Home) Check(ctx context.Context, r CheckRequest) (CheckResult, error) {
 	ctx, end, err := h.begin(ctx)
@@ -22,7 +23,7 @@ func (h *Home) Check(ctx context.Context, r CheckRequest) (CheckResult, error) {
 	}
 	defer end()
 	c := &checker{h: h, found: []Problem{}}
-	for _, step := range []func(context.Context, CheckRequest) error{c.store, c.records, c.directories, c.images} {
+	for _, step := range []func(context.Context, CheckRequest) error{c.store, c.records, c.directories, c.images, c.twins} {
 		if err := step(ctx, r); err != nil {
 			return CheckResult{}, classify(err)
 		}

@@ -19,6 +19,10 @@ func (a *app) checkCommand() *cobra.Command {
 		Long: `Verifies that all records of the home hold together, and with --read-data that every stored byte still has its
 checksum. Each problem is a line that names the snapshots it hits; the exit code tells clean from corrupt.
 
+It also names the files of a snapshot or workspace that share an inode number and are no hard links of each other, up to 100 for each.
+Earlier versions could make such files from an image of another home, and take one for the other. Compare them with what they were
+made from; what is exported and given to 'create --from' has numbers of its own.
+
 With --repair the data that was found damaged leaves the index. The snapshots named keep what else they have, all others are
 whole, and equal contents that come again, by 'create --from' or a new snapshot, are stored anew. Lost data does not
 come back: delete the snapshots named, or copy out of them what still reads. Without --repair nothing is changed.

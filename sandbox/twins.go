@@ -1,0 +1,227 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
+	"golang.org/x/sys/unix"
+
+	"snapfs/layers"
+)
+
+// maxTwinNames is how many paths Check tells of one snapshot or workspace with files that share inode numbers.
+const maxTwinNames = 100
+
+// twins finds files of one tree that report one inode number and are no hard links of each other. Versions that kept the numbers of images
+// of other homes have made such trees, and could take two such files for one.
+//
+// Few trees are walked. Numbers that no two layers of a stack have cannot be twins, nor can those of base images, below 2^32, of which a
+// stack has one. Of the rest nearly all are copies of what lies below, which the look of one layer tells; a tree is walked only
+// for a layer of which it does not, and once for the layer, not for all that stands on it.
+func (c *checker) twins(ctx context.Context, _ CheckRequest) error {
+	f := &twinFinder{checker: c, layers: map[string]*layerNumbers{}}
+	for _, l := range c.h.catalog.allLayers() { // what lies below comes first
+		if err := f.layer(ctx, l); err != nil {
+			return err
+		}
+	}
+	tops := map[string][]string{}
+	c.h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+		tops[s.Top] = append(tops[s.Top], s.ID)
+		return true
+	})
+	var order []string
+	for top := range tops {
+		if l := f.layers[top]; l != nil && !l.twins.IsEmpty() {
+			order = append(order, top)
+		}
+	}
+	slices.Sort(order)
+	for _, top := range order {
+		ids := tops[top]
+		tree, err := c.h.openLayers(ctx, top, "")
+		if err := f.tell(ctx, "snapshot "+ids[0], ids, tree, err, f.layers[top].twins); err != nil {
+			return err
+		}
+	}
+	for _, w := range c.h.catalog.allWorkspaces() {
+		if err := f.workspace(ctx, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// twinFinder is the state of Check.twins.
+type twinFinder struct {
+	*checker
+	layers map[string]*layerNumbers // by id
+}
+
+// layerNumbers are the numbers of a layer that two of its stack can have.
+type layerNumbers struct {
+	parent *layerNumbers
+	own    *roaring64.Bitmap // from 2^32 on
+	twins  *roaring64.Bitmap // that different inodes have in the tree of the layer, or of one below
+}
+
+// read gathers the numbers of a layer, and suspects: those that it has more than once.
+func (n *layerNumbers) read(each func(fn func(ino uint64) error) error) (suspects *roaring64.Bitmap, err error) {
+	n.own, suspects = roaring64.New(), roaring64.New()
+	err = each(func(ino uint64) error {
+		if ino > 1 && !n.own.CheckedAdd(ino) { // 1 is the root
+			suspects.Add(ino)
+		}
+		return nil
+	})
+	n.own.RemoveRange(0, 1<<spaceBits)
+	return suspects, err
+}
+
+// repeats gives the numbers that a layer has in common with those below it, but for those that are known.
+func (n *layerNumbers) repeats(known *roaring64.Bitmap) *roaring64.Bitmap {
+	shared := roaring64.New()
+	for below := n.parent; below != nil && !n.own.IsEmpty(); below = below.parent {
+		shared.Or(roaring64.And(n.own, below.own))
+	}
+	shared.AndNot(known)
+	return shared
+}
+
+// onNumbers tells whether a layer below has numbers that can come again.
+func (n *layerNumbers) onNumbers() bool {
+	for below := n.parent; below != nil; below = below.parent {
+		if !below.own.IsEmpty() {
+			return true
+		}
+	}
+	return false
+}
+
+// layer looks at the tree of a layer.
+func (f *twinFinder) layer(ctx context.Context, l *layerRecord) error {
+	n := &layerNumbers{parent: f.layers[l.Parent], own: roaring64.New(), twins: roaring64.New()}
+	f.layers[l.ID] = n
+	if n.parent != nil {
+		n.twins.Or(n.parent.twins)
+	}
+	if l.State == Stored {
+		suspects, err := n.read(func(fn func(uint64) error) error { return f.h.eachNumber(ctx, l.Manifest, fn) })
+		if err != nil {
+			return err
+		}
+		if suspects.IsEmpty() && n.repeats(suspects).IsEmpty() {
+			return nil
+		}
+		tree, err := f.h.openLayers(ctx, l.ID, l.Parent)
+		return f.look(ctx, "layer "+l.ID, n, suspects, tree, err)
+	}
+	tree, err := f.h.openLayers(ctx, l.ID, l.Parent)
+	return f.look(ctx, "layer "+l.ID, n, nil, tree, err)
+}
+
+// workspace looks at the tree of a workspace.
+func (f *twinFinder) workspace(ctx context.Context, w *workspaceRecord) error {
+	n := &layerNumbers{parent: f.layers[w.Base], own: roaring64.New(), twins: roaring64.New()}
+	if n.parent != nil {
+		n.twins.Or(n.parent.twins)
+	}
+	if n.twins.IsEmpty() && !n.onNumbers() {
+		return nil
+	}
+	tree, err := f.h.openTree(ctx, w, nil, "")
+	if err == nil && tree.lowers[0].Key() != "" { // nothing was ever written to it
+		tree.close()
+	} else if err := f.look(ctx, "workspace "+w.ID, n, nil, tree, err); err != nil {
+		return err
+	}
+	if n.twins.IsEmpty() {
+		return nil
+	}
+	tree, err = f.h.openTree(ctx, w, nil, "")
+	return f.tell(ctx, "workspace "+w.ID, nil, tree, err, n.twins)
+}
+
+// look adds the twins in a tree whose topmost layer is n, and closes it. With suspects nil the numbers of n are still to be read.
+func (f *twinFinder) look(ctx context.Context, where string, n *layerNumbers, suspects *roaring64.Bitmap, t *tree, err error) error {
+	if err != nil {
+		return f.unread(ctx, where, err)
+	}
+	defer t.close()
+	if suspects == nil {
+		top := t.lowers[0]
+		suspects, err = n.read(func(fn func(uint64) error) error { return layers.NumbersOf(ctx, top, fn) })
+		if err != nil {
+			return f.unread(ctx, where, err)
+		}
+	}
+	if shared := n.repeats(suspects); !shared.IsEmpty() {
+		open, err := layers.Unexplained(ctx, t.lowers, shared)
+		if err != nil {
+			return f.unread(ctx, where, err)
+		}
+		suspects.Or(open)
+	}
+	if suspects.AndNot(n.twins); suspects.IsEmpty() {
+		return nil
+	}
+	found, err := layers.TwinNumbers(ctx, t.lowers, suspects)
+	if err != nil {
+		return f.unread(ctx, where, err)
+	}
+	n.twins.Or(found)
+	return nil
+}
+
+// tell reports the twins of a tree, and closes it.
+func (f *twinFinder) tell(ctx context.Context, where string, snapshots []string, t *tree, err error, of *roaring64.Bitmap) error {
+	if err != nil {
+		return f.unread(ctx, where, err)
+	}
+	defer t.close()
+	found, all, err := layers.FindTwins(ctx, t.lowers, of, maxTwinNames)
+	if err != nil {
+		return f.unread(ctx, where, err)
+	}
+	for _, s := range found {
+		quoted, plain := make([]string, len(s.Paths)), make([]string, len(s.Paths))
+		for i, p := range s.Paths {
+			quoted[i], plain[i] = strconv.Quote(p), p
+			if !utf8.ValidString(p) {
+				plain[i] = quoted[i]
+			}
+		}
+		f.found = append(f.found, Problem{
+			Where: where, What: fmt.Sprintf("different files have inode number %d: %s", s.Ino, strings.Join(quoted, ", ")),
+			Snapshots: snapshots, Ino: s.Ino, Paths: plain,
+		})
+	}
+	if all > 0 {
+		f.report(where, fmt.Sprintf("files share %d inode numbers, of which %d are told: a version before this one may have taken such a file for the "+
+			"other when it was read or written. Compare them with what they were made from; export the tree and 'create --from' "+
+			"the image, and all have numbers of their own", all, len(found)), snapshots)
+	}
+	return nil
+}
+
+// unread deals with a tree that cannot be read. What is damaged is found by others, and what has gone meanwhile is in no tree.
+func (f *twinFinder) unread(ctx context.Context, where string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	err = classify(err)
+	for _, known := range []error{ErrCorrupt, ErrNotFound, ErrConflict, fs.ErrNotExist, unix.ESTALE} {
+		if errors.Is(err, known) {
+			return nil
+		}
+	}
+	f.report(where, "files with one inode number cannot be looked for: "+err.Error(), nil)
+	return nil
+}
