@@ -176,6 +176,7 @@ func (o *Overlay) moveOver(m *move) error {
 		if err := o.beforeUnlink(turn{o, true}, m.target, m.toDir, m.toName, targetUp); err != nil {
 			return err
 		}
+		defer o.keptName(m.target)
 	}
 	s := o.upper.store
 	fh, err := s.dir(m.fromDir.top)
@@ -209,19 +210,17 @@ func (o *Overlay) moveOver(m *move) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(
+	err = errors.Join(
 		o.touched(m.fromDir, place{fh.fd, "."}, 0), o.touched(m.toDir, place{th.fd, "."}, subs), o.touched(m.node, to, 0),
-	); err != nil {
-		return err
-	}
+	) // it has moved all the same
 	if m.target != nil {
 		o.unlinked(m.target, m.toDir, m.toName, false)
 	}
 	o.renamed(m.node, m.fromDir, m.fromName, m.toDir, m.toName)
 	o.listings.remove(m.fromDir, m.fromName)
 	o.listings.add(m.toDir, m.toName, m.node)
-	if !m.white {
-		return nil
+	if err != nil || !m.white {
+		return err
 	}
 	// A crash just here loses the whiteout, never the file.
 	made, err := o.makeIn(m.fromDir, from, creation{mode: unix.S_IFCHR}, white)

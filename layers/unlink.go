@@ -144,10 +144,11 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 		return err
 	}
 	at := place{d.fd, v.name}
-	if err := o.loses(n, h, at, own); err != nil {
-		return err
+	if err = o.loses(n, h, at, own); err == nil {
+		err = o.erase(at, own, dir, white)
 	}
-	if err := o.erase(at, own, dir, white); err != nil {
+	if err != nil {
+		t.publish(func() { o.keptName(n) })
 		return err
 	}
 	steps.At("name gone")
@@ -155,14 +156,12 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 	if dir && !own {
 		subs = -1
 	}
-	if err := o.touched(p, place{d.fd, "."}, subs); err != nil {
-		return err
-	}
+	err = o.touched(p, place{d.fd, "."}, subs) // the name is gone all the same
 	t.publish(func() {
 		o.unlinked(n, p, v.name, own && (dir || h.attr.Nlink == 1))
 		o.listings.remove(p, v.name)
 	})
-	return nil
+	return err
 }
 
 // loses notes that an inode of the upper, of node n if that is not nil, is about to lose the name at: its ctime moves,
@@ -222,6 +221,28 @@ func (o *Overlay) beforeUnlink(t turn, n, p *node, name string, own bool) error 
 		return errAlone
 	}
 	return err
+}
+
+// keptName gives up the pin of an inode that was to lose its name and has it still: it would be used in the place of the copy that a later
+// change makes of a sealed one. tree is held for writing.
+func (o *Overlay) keptName(n *node) {
+	if n == nil || n.dead || n.pin == 0 {
+		return
+	}
+	s, ok := n.top.backend().(*dirStore)
+	if !ok {
+		return
+	}
+	p, h, err := s.at(n.top)
+	if err != nil {
+		return
+	}
+	defer h.release()
+	named, err := p.stat()
+	pinned, perr := place{dirfd: int(n.pin) - 1}.stat()
+	if err == nil && perr == nil && named.Ino == pinned.Ino {
+		o.unpin(n)
+	}
 }
 
 // unlinked notes that a name of n, which may be nil, is gone. last says that it was the only one of an inode of the upper; who
