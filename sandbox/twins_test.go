@@ -141,20 +141,49 @@ func (f flatTree) Open(context.Context, *squashfs.Entry) (squashfs.File, error) 
 	return nil, errors.ErrUnsupported // all are empty
 }
 
-// beneath puts an image beneath a workspace without layers, with the numbers that it has, as earlier versions did.
-func beneath(t *testing.T, h *Home, workspace string, files flatTree) {
+// image writes the image of the files, which claims to be one of this home.
+func (f flatTree) image(t *testing.T, h *Home) *os.File {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "image"))
+	file, err := os.Create(filepath.Join(t.TempDir(), "image"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	if _, err := f.Seek(squashfs.HeaderSize, io.SeekStart); err != nil {
+	t.Cleanup(func() { _ = file.Close() }) // read only by then
+	if _, err := file.Seek(squashfs.HeaderSize, io.SeekStart); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := squashfs.WriteStore(t.Context(), fileSink{f}, files, squashfs.StoreOptions{Home: h.number}); err != nil {
+	if _, err := squashfs.WriteStore(t.Context(), fileSink{file}, f, squashfs.StoreOptions{Home: h.number}); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+// TestNumbersTwiceInAnImage imports an image with numbers that this home has given out, to two files each: all get numbers of their own.
+func TestNumbersTwiceInAnImage(t *testing.T) {
+	h := openSpaces(t, filepath.Join(t.TempDir(), "home"))
+	if _, err := h.Create(t.Context(), CreateRequest{Name: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	put(t, h, "w", "a")
+	ino := numbers(t, h, put(t, h, "w", "b").ID)["a"]
+	once, twice := flatTree{"a": ino, "b": ino + 1}, flatTree{"a": ino, "b": ino, "c": ino + 1}
+	if got := numbers(t, h, imported(t, h, "once", once.image(t, h).Name())); got["a"] != ino || got["b"] != ino+1 {
+		t.Errorf("got %v, want %v: they are this home's", got, once)
+	}
+	got := numbers(t, h, imported(t, h, "twice", twice.image(t, h).Name()))
+	distinct(t, "imported", got)
+	for p, n := range got {
+		if n>>spaceBits != 0 {
+			t.Errorf("%q is inode %#x", p, n)
+		}
+	}
+	sameTwins(t, "after the imports", twinsOf(t, h), map[string]map[uint64][]string{})
+}
+
+// beneath puts an image beneath a workspace without layers, with the numbers that it has, as earlier versions did.
+func beneath(t *testing.T, h *Home, workspace string, files flatTree) {
+	t.Helper()
+	f := files.image(t, h)
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		t.Fatal(err)
