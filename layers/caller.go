@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,9 +37,15 @@ func (c Caller) creates() error {
 // capFsetid is CAP_FSETID.
 const capFsetid = 4
 
-// initialUsers is what the kernel shows as the initial user name space: only there does a capability count for a file system
-// that was mounted there.
+// initialUsers is what the kernel shows as the initial user name space. A capability counts for a file system where that was mounted,
+// and there.
 const initialUsers = "user:[4026531837]"
+
+// ownUsers is the user name space of this process, which is where its mounts are made.
+var ownUsers = sync.OnceValue(func() string {
+	users, _ := os.Readlink("/proc/self/ns/user") // "" is nobody's
+	return users
+})
 
 // credentials are what the kernel goes by when a process changes a file. Requests carry neither supplementary groups nor capabilities:
 // /proc has them as long as the caller waits for its answer.
@@ -82,7 +89,7 @@ func (c Caller) credentials() credentials {
 		caps, err := strconv.ParseUint(string(f[0]), 16, 64)
 		if err == nil && caps>>capFsetid&1 != 0 {
 			users, err := os.Readlink(dir + "/ns/user")
-			out.fsetid = err == nil && users == initialUsers
+			out.fsetid = err == nil && (users == initialUsers || users == ownUsers())
 		}
 	}
 	return out
