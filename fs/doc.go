@@ -87,6 +87,7 @@
 //
 //	hub.mu > lane.mu > slotStore.mu
 //	         lane.mu > line.mu > pool.mu
+//	the overlay's list of those to be told that its gate is open > line.mu
 //	hub.mu > courtesy.mu
 //
 // All are held for a moment at a time and never while a request is handled. A device's descriptor is kept open by

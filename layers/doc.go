@@ -111,12 +111,13 @@
 //	            ├─ listings.mu  cached directory listings
 //	            ├─ fdCache.mu, reaper.mu   descriptors
 //	            ├─ row.mu       what was written in a row
+//	            ├─ upper.deviceMu  the whiteout that others are links of
 //	            └─ blockTable.mu, blockMap.mu   which blocks of a file are the upper's; data is copied under the latter
 //
 // The host is asked for a change of one name or inode with names and node.lock held, without tree: look-ups go on however long it takes,
 // and meet what was before or the host's new state, which leads to the same node. Then the change is published under tree. What runs
 // alone holds tree for writing while the host makes the change, but only once the host has shown, without tree, that it is not
-// frozen.
+// frozen. Copying the data of a file in the upper, and giving a dead node a name again, take node.lock and tree without names.
 //
 // No data is copied under tree's write lock; copy-up prepares beside, in the work directory, and renames into place.
 package layers
