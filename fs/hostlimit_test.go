@@ -75,7 +75,8 @@ func TestHostLimits(t *testing.T) {
 	want("write beyond it", err, syscall.EFBIG)
 	want("allocate beyond it", unix.Fallocate(int(f.Fd()), 0, 1<<45, 1), syscall.EFBIG)
 	want("allocate more than there is", unix.Fallocate(int(f.Fd()), 0, 0, 1<<30), syscall.ENOSPC)
-	if err := f.Close(); err != nil {
+	// What could be allocated stays, as on the host. The directory may need a block for its next name.
+	if err := errors.Join(f.Truncate(0), f.Close()); err != nil {
 		t.Error(err)
 	}
 	want("name of 256 bytes", os.Symlink("x", path(strings.Repeat("n", 256))), syscall.ENAMETOOLONG)
