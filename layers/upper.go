@@ -180,7 +180,7 @@ func (u *upper) clean() error {
 // removeAll removes name below dirfd with everything in it; it is no error if there is nothing.
 func removeAll(dirfd int, name string) error {
 	err := hosttree.Remove(dirfd, name)
-	if errors.Is(err, unix.EMFILE) {
+	if noRoom(err) {
 		descriptors.shrink()
 		err = hosttree.Remove(dirfd, name)
 	}
@@ -190,7 +190,7 @@ func removeAll(dirfd int, name string) error {
 // emptyDir removes everything in the directory name below dirfd.
 func emptyDir(dirfd int, name string) error {
 	err := hosttree.Empty(dirfd, name)
-	if errors.Is(err, unix.EMFILE) {
+	if noRoom(err) {
 		descriptors.shrink()
 		err = hosttree.Empty(dirfd, name)
 	}
