@@ -2,7 +2,7 @@ package fs
 
 // awayLooks is at how many looks of the watchdog, and so milliseconds, a thread must be found at the same request, where no signal reaches
 // it, before its entries are written off.
-const awayLooks = 20
+const awayLooks = 4
 
 // writeOff makes up for entries that are out of reach. The kernel copies a request into an entry in the thread that submitted it, when
 // that leaves the kernel; one that hangs in a host which is frozen does not. What is sent to its entries has to wait for it, but as
