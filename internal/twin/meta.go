@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,8 +33,17 @@ func fstat(t *tree, o Op) (string, error) {
 	return onSlot(t, o, func(fd int) (string, error) {
 		var st unix.Stat_t
 		err := unix.Fstat(fd, &st)
+		if err == nil && t.reference && st.Mode&unix.S_IFMT == unix.S_IFDIR && removed(fd) {
+			st.Nlink = 0 // the kernel's overlayfs gives 1 for a merged directory, whether it is still there or not
+		}
 		return line(&st), err
 	})
+}
+
+// removed reports whether the kernel knows that the name by which a file was opened is gone.
+func removed(fd int) bool {
+	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	return err == nil && strings.HasSuffix(name, " (deleted)")
 }
 
 // line is what of a stat is the same everywhere. Sizes of directories have no meaning, and of their link counts only whether
