@@ -202,16 +202,17 @@ func (o *Overlay) moveOver(m *move) error {
 			return err
 		}
 	}
+	moved := false
 	if isDir(m.node.typ) {
-		err = o.moveDir(from, to, white)
+		moved, err = o.moveDir(from, to, white, m.target)
 	} else {
-		err = o.moveFile(from, to, white)
+		moved, err = o.moveFile(from, to, white)
 	}
-	if err != nil {
+	if !moved {
 		return err
 	}
 	err = errors.Join(
-		o.touched(m.fromDir, place{fh.fd, "."}, 0), o.touched(m.toDir, place{th.fd, "."}, subs), o.touched(m.node, to, 0),
+		err, o.touched(m.fromDir, place{fh.fd, "."}, 0), o.touched(m.toDir, place{th.fd, "."}, subs), o.touched(m.node, to, 0),
 	) // it has moved all the same
 	if m.target != nil {
 		o.unlinked(m.target, m.toDir, m.toName, false)
@@ -242,56 +243,78 @@ func (o *Overlay) markImpure(n *node, dirfd int) error {
 	return place{dirfd, "."}.setxattr(xattrImpure, []byte("y"), 0)
 }
 
-// moveFile renames a non-directory in the upper.
-func (o *Overlay) moveFile(from, to place, white bool) error {
+// moveFile renames a non-directory in the upper. moved says that it has its new name, which it may have in spite of an error.
+func (o *Overlay) moveFile(from, to place, white bool) (moved bool, err error) {
 	if !white {
-		return unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)
+		err := unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)
+		return err == nil, err
 	}
-	if !o.upper.attrWhiteouts {
+	u := o.upper
+	if !u.attrWhiteouts {
 		err := unix.Renameat2(from.dirfd, from.name, to.dirfd, to.name, unix.RENAME_WHITEOUT)
 		if !errors.Is(err, unix.EINVAL) {
-			return err
+			return err == nil, err
 		}
 	}
-	// Without the host's help: the whiteout is linked in last, so a crash may show the file twice, but never lose it.
-	if err := unix.Renameat(from.dirfd, from.name, to.dirfd, to.name); err != nil {
-		return err
+	// Without the host's help: the whiteout takes its place last, so a crash may show the file twice, but never lose it. What takes room
+	// comes before the file moves.
+	tmp := place{u.work, u.temp()}
+	if err := u.whiteout(tmp); err != nil {
+		return false, err
 	}
-	return o.upper.whiteout(from)
+	err = u.markWhiteouts(from.dirfd)
+	if err == nil {
+		err = unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)
+		moved = err == nil
+	}
+	if err == nil {
+		steps.At("name moved")
+		err = unix.Renameat(tmp.dirfd, tmp.name, from.dirfd, from.name)
+	}
+	if err != nil {
+		_ = unix.Unlinkat(tmp.dirfd, tmp.name, 0) // the first error counts
+	}
+	return moved, err
 }
 
 // moveDir renames a directory in the upper; at the target may be a whiteout or a directory that shows no names. No moment shows
-// a target's directory under the old name.
-func (o *Overlay) moveDir(from, to place, white bool) error {
+// a target's directory, target, under the old name. moved is as moveFile's. tree is held for writing.
+func (o *Overlay) moveDir(from, to place, white bool, target *node) (moved bool, err error) {
 	f, err := o.upper.store.examine(to)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return o.moveFile(from, to, white)
 	case err != nil:
-		return err
+		return false, err
 	case f.whiteout:
+		if err := o.upper.markWhiteouts(from.dirfd); err != nil {
+			return false, err
+		}
 		if err := unix.Renameat2(from.dirfd, from.name, to.dirfd, to.name, unix.RENAME_EXCHANGE); err != nil {
-			return err
+			return false, err
 		}
-		if white {
-			return o.upper.markWhiteouts(from.dirfd)
+		if !white {
+			steps.At("name moved")
+			_ = unix.Unlinkat(from.dirfd, from.name, 0) // a whiteout that is left over hides nothing
 		}
-		return unix.Unlinkat(from.dirfd, from.name, 0)
+		return true, nil
 	}
-	err = o.moveFile(from, to, white)
+	moved, err = o.moveFile(from, to, white)
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
-		if err = clearWhiteouts(to); err == nil {
-			err = o.moveFile(from, to, white)
+		if err = clearWhiteouts(target, to); err == nil {
+			moved, err = o.moveFile(from, to, white)
 		}
 	}
-	return err
+	return moved, err
 }
 
-// clearWhiteouts empties a directory of the upper that holds nothing but whiteouts, and still shows nothing.
-func clearWhiteouts(at place) error {
+// clearWhiteouts empties a directory of the upper, n at a place, that holds nothing but whiteouts, and still shows nothing. Overlay.tree is
+// held for writing.
+func clearWhiteouts(n *node, at place) error {
 	if err := at.setxattr(xattrOpaque, []byte("y"), 0); err != nil {
 		return err
 	}
+	n.below = nil // the move may fail yet
 	return emptyDir(at.dirfd, at.name)
 }
 

@@ -26,27 +26,25 @@ func (o *Overlay) erase(at place, own, dir, white bool) error {
 		}
 		_ = removeAll(u.work, tmp) // New cleans up what is left
 		return nil
-	case !dir:
-		tmp := place{u.work, u.temp()}
-		if err := u.whiteout(tmp); err != nil {
-			return err
-		}
-		if err := unix.Renameat(tmp.dirfd, tmp.name, at.dirfd, at.name); err != nil {
-			_ = unix.Unlinkat(tmp.dirfd, tmp.name, 0) // the first error counts
-			return err
-		}
-		return u.markWhiteouts(at.dirfd)
+	}
+	// The directory is marked first: once the name is gone, nothing may fail.
+	if err := u.markWhiteouts(at.dirfd); err != nil {
+		return err
 	}
 	tmp := place{u.work, u.temp()}
 	if err := u.whiteout(tmp); err != nil {
 		return err
 	}
-	err := unix.Renameat2(tmp.dirfd, tmp.name, at.dirfd, at.name, unix.RENAME_EXCHANGE)
-	_ = removeAll(tmp.dirfd, tmp.name) // whichever of the two it is now; New cleans up what is left
-	if err != nil {
+	if !dir {
+		err := unix.Renameat(tmp.dirfd, tmp.name, at.dirfd, at.name)
+		if err != nil {
+			_ = unix.Unlinkat(tmp.dirfd, tmp.name, 0) // the first error counts
+		}
 		return err
 	}
-	return u.markWhiteouts(at.dirfd)
+	err := unix.Renameat2(tmp.dirfd, tmp.name, at.dirfd, at.name, unix.RENAME_EXCHANGE)
+	_ = removeAll(tmp.dirfd, tmp.name) // whichever of the two it is now; New cleans up what is left
+	return err
 }
 
 // whiteout makes a whiteout at a free place.
@@ -63,9 +61,8 @@ func (u *upper) whiteout(at place) error {
 	}
 	err := to.setxattr(xattrWhiteout, []byte("y"), 0)
 	if err == nil && to != at {
-		err = unix.Renameat(to.dirfd, to.name, at.dirfd, at.name)
-		if err == nil {
-			err = u.markWhiteouts(at.dirfd)
+		if err = u.markWhiteouts(at.dirfd); err == nil {
+			err = unix.Renameat(to.dirfd, to.name, at.dirfd, at.name)
 		}
 	}
 	if err != nil {
