@@ -175,3 +175,31 @@ func TestConcurrentNames(t *testing.T) {
 		}
 	}
 }
+
+// TestUnlinkBelow: what only a lower has is removed without a lock that look-ups need, until the name is gone.
+func TestUnlinkBelow(t *testing.T) {
+	r := newRig(t, movesBelow(t))
+	r.create("to/new", "")
+	p := r.nodeOf("to")
+	defer r.o.Forget(p, 1)
+	gone := make(chan struct{})
+	steps = func(step string) {
+		if step == "name gone" {
+			close(gone)
+		}
+	}
+	done := make(chan error, 1)
+	r.o.tree.RLock()
+	go func() { done <- r.o.Unlink(p, "h") }()
+	select {
+	case <-gone:
+	case <-time.After(time.Minute):
+		t.Error("it waits for who looks something up")
+	}
+	r.o.tree.RUnlock()
+	err := <-done
+	steps = nil
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -139,9 +139,10 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 		return err
 	}
 	defer d.release()
-	t.publish(func() { err = o.beforeUnlink(t, n, p, v.name, own && !v.idle) })
-	if err != nil {
-		return err
+	if own && !v.idle {
+		if t.publish(func() { err = o.beforeUnlink(t, n, p, v.name, own) }); err != nil {
+			return err
+		}
 	}
 	at := place{d.fd, v.name}
 	if err = o.loses(n, h, at, own); err == nil {
