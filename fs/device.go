@@ -63,6 +63,7 @@ type device struct {
 	kept   atomic.Int64 // memory of requests given to lines, in bytes
 	halted atomic.Bool  // nobody reads: there is no more memory for requests
 	looks  atomic.Bool  // lookForKilled will be called
+	early  early
 	sighting
 }
 

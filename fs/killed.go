@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -16,12 +17,34 @@ const (
 	// looked at each time.
 	killedEach = time.Second
 	killedMost = 256
+	// earlyMost is how many signals are remembered for requests that are still on their way to a line.
+	earlyMost = 64
 )
+
+// early remembers for which requests the kernel has told of a signal of late. The word of it may come before the request, which takes another
+// way (a ring, or another reader of the device). To have the kernel repeat it, by an answer of EAGAIN, is of no use: it does not find
+// requests of a ring by that. It gives no number twice.
+type early struct {
+	count   atomic.Uint64
+	numbers [earlyMost]atomic.Uint64
+}
+
+func (e *early) note(unique uint64) { e.numbers[(e.count.Add(1)-1)%earlyMost].Store(unique) }
+
+func (e *early) has(unique uint64) bool {
+	for i := range min(e.count.Load(), earlyMost) {
+		if e.numbers[i].Load() == unique {
+			return true
+		}
+	}
+	return false
+}
 
 // interrupted is told by the kernel (INTERRUPT) that a program which waits for an answer got a signal. If it was killed and its request
 // waits in a line, the request is given up: its memory is free and the program can end. What is not killed waits on, since an EINTR is
 // more than programs expect of a file; it is looked at again, because the kernel tells of the first signal only.
 func (d *device) interrupted(unique uint64) {
+	d.early.note(unique) // before it is looked for: line.give looks here after it has put a request into its line
 	for i := range d.lines {
 		if d.lines[i].giveUp(unique) {
 			return
@@ -46,10 +69,17 @@ func (n *line) giveUp(unique uint64) (found bool) {
 	n.mu.Unlock()
 	if dead {
 		n.drop(w, fuse.Status(unix.EINTR))
-	} else if n.d.looks.CompareAndSwap(false, true) {
-		time.AfterFunc(killedEach, n.d.lookForKilled)
+	} else {
+		n.d.lookLater()
 	}
 	return true
+}
+
+// lookLater sees to it that lookForKilled is called.
+func (d *device) lookLater() {
+	if d.looks.CompareAndSwap(false, true) {
+		time.AfterFunc(killedEach, d.lookForKilled)
+	}
 }
 
 // lookForKilled looks again at those that got a signal, as long as there are any.

@@ -75,6 +75,9 @@ func (n *line) give(r pending) {
 	}
 	n.blocked.Add(1)
 	n.byID[r.from().Unique] = n.waiting.PushBack(w)
+	if w.signaled = n.d.early.has(r.from().Unique); w.signaled {
+		n.d.lookLater()
+	}
 	w = n.next() // the gate may have opened meanwhile, and does not tell again
 	n.mu.Unlock()
 	if w != nil {

@@ -205,6 +205,47 @@ func TestGateSignal(t *testing.T) {
 	}
 }
 
+// TestEarlySignal: a killed program's request that comes to its line after the kernel's word of the kill is given up, too.
+func TestEarlySignal(t *testing.T) {
+	f := newFakeFS()
+	m, dir, _ := serveFake(t, f)
+	cmd := program(t, "stat", filepath.Join(dir, "wait"))
+	f.awaitOne(t)
+	if err := cmd.Process.Kill(); err != nil { // it cannot end before it is answered
+		t.Fatal(err)
+	}
+	for since := time.Now(); m.Requests()["INTERRUPT"] == 0; time.Sleep(time.Millisecond) {
+		if time.Since(since) > time.Minute {
+			t.Fatal("the kernel does not tell of the kill")
+		}
+	}
+	g := &gatedFS{fakeFS: newFakeFS()}
+	g.closed.Store(true)
+	d := newDevice(-1, slog.New(slog.DiscardHandler), new(counters))
+	d.gate = g
+	ended := make(chan error, 2)
+	d.interrupted(7)
+	for _, unique := range []uint64{7, 8} {
+		d.lines[changing].give(&fakePending{fuse.InHeader{Unique: unique, Caller: fuse.Caller{Pid: uint32(cmd.Process.Pid)}}, nil, ended})
+	}
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("it was served at a closed gate")
+		}
+	case <-time.After(time.Minute):
+		t.Error("it waits on")
+	}
+	n := &d.lines[changing]
+	n.mu.Lock()
+	if len(n.byID) != 1 || n.byID[8] == nil {
+		t.Errorf("%d requests wait, want the one without a signal", len(n.byID))
+	}
+	n.mu.Unlock()
+	close(f.release)
+	_ = cmd.Wait() // killed
+}
+
 // TestKept has requests wait with more data than a mount may keep: the rest stays with the kernel, and comes when there is room.
 func TestKept(t *testing.T) {
 	limit := keptLimit
