@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 )
 
 // ImportMemory is how much the structures may take, in bytes, that grow with an image which an ImageSource presents: the names
@@ -172,6 +173,9 @@ func (g *importer) entry(dir, n *Inode, e imageName) error {
 	if n.raw.basic() == typeSymlink && (n.raw.size == 0 || slices.Contains(n.raw.target, 0)) {
 		return corrupt(n.place(), "symlink target %q", n.raw.target)
 	}
+	if n.raw.basic() == typeSymlink && n.raw.size >= pathMax {
+		return corrupt(n.place(), "symlink target of %d bytes", n.raw.size)
+	}
 	if !g.meet(n.raw.number) {
 		if n.raw.nlink > 1 {
 			if err := g.charge(linkCost); err != nil {
@@ -190,10 +194,21 @@ func (g *importer) entry(dir, n *Inode, e imageName) error {
 	return nil
 }
 
-// attributes counts what is read of attributes, which many inodes may share.
+// Limits of Linux (linux/limits.h): what is longer, nobody could read or set.
+const (
+	pathMax      = 4096 // a path with the zero behind it
+	xattrNameMax = 255  // the name of an extended attribute
+)
+
+// attributes checks the names of attributes, and counts what is read of them, which many inodes may share.
 func (g *importer) attributes(n *Inode, list []Xattr) error {
 	if err := g.begin(); err != nil {
 		return err
+	}
+	for _, x := range list {
+		if len(x.Name) > xattrNameMax || strings.IndexByte(x.Name, 0) >= 0 {
+			return corrupt(n.place(), "attribute name %.300q", x.Name)
+		}
 	}
 	if g.xattrs -= int64(xattrBytes(list)); g.xattrs < 0 {
 		return corrupt(n.place(), "more bytes of attributes than an image of %d bytes can have", g.im.sb.bytesUsed)
