@@ -32,17 +32,23 @@ func TestConcurrentActors(t *testing.T) {
 		r.seal()
 	}
 	wg.Wait()
+	r.wantRestart()
+}
+
+// wantRestart checks that nothing but the root is held, and that the tree is the same after it was closed and opened again.
+func (r *rig) wantRestart() {
+	r.t.Helper()
 	r.wantNodes(1)
 	before := r.walk()
 	r.reopen()
 	after := r.walk()
 	if len(before) != len(after) {
-		t.Fatalf("%d paths became %d by a restart", len(before), len(after))
+		r.t.Fatalf("%d paths became %d by a restart", len(before), len(after))
 	}
 	for i := range before {
 		a, b := before[i], after[i]
 		if a.String() != b.String() || a.Ino != b.Ino {
-			t.Errorf("restart: %s (%s) became %s (%s)", a, strconv.FormatUint(a.Ino, 16), b, strconv.FormatUint(b.Ino, 16))
+			r.t.Errorf("restart: %s (%s) became %s (%s)", a, strconv.FormatUint(a.Ino, 16), b, strconv.FormatUint(b.Ino, 16))
 		}
 	}
 	r.wantNodes(1)

@@ -4,16 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore"
-	"snapfs/internal/testseed"
 	"snapfs/squashfs"
 )
 
@@ -113,15 +110,7 @@ func (r *rig) shown() []string {
 // TestSameNumbers has a base image whose inodes claim each other's numbers and those of what is created in the uppers. Whatever is done
 // to it, sealed, stored, merged and opened again, it shows what a base with honest numbers does.
 func TestSameNumbers(t *testing.T) {
-	seed, rounds := testseed.Of(t), 3
-	if os.Getenv("SNAPFS_LONG") != "" {
-		rounds = 300
-	}
-	for i := range rounds {
-		if !t.Run(strconv.Itoa(i), func(t *testing.T) { sameNumbersRound(t, seed+uint64(i)) }) {
-			t.Fatalf("SNAPFS_SEED=%d", seed+uint64(i))
-		}
-	}
+	randomRounds(t, 3, sameNumbersRound)
 }
 
 func sameNumbersRound(t *testing.T, seed uint64) {

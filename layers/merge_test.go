@@ -19,18 +19,24 @@ import (
 	"snapfs/squashfs"
 )
 
-// TestMergeRandom makes random changes in several layers, merges random runs of them, also of layers that were merged
-// before, and compares the trees, by our own overlay and by the kernel's.
-func TestMergeRandom(t *testing.T) {
-	seed, rounds := testseed.Of(t), 3
+// randomRounds runs a test with so many seeds in a row, 300 under SNAPFS_LONG, up to the first that fails.
+func randomRounds(t *testing.T, rounds int, round func(t *testing.T, seed uint64)) {
+	t.Helper()
+	seed := testseed.Of(t)
 	if os.Getenv("SNAPFS_LONG") != "" {
 		rounds = 300
 	}
 	for i := range rounds {
-		if !t.Run(strconv.Itoa(i), func(t *testing.T) { mergeRound(t, seed+uint64(i)) }) {
+		if !t.Run(strconv.Itoa(i), func(t *testing.T) { round(t, seed+uint64(i)) }) {
 			t.Fatalf("SNAPFS_SEED=%d", seed+uint64(i))
 		}
 	}
+}
+
+// TestMergeRandom makes random changes in several layers, merges random runs of them, also of layers that were merged
+// before, and compares the trees, by our own overlay and by the kernel's.
+func TestMergeRandom(t *testing.T) {
+	randomRounds(t, 3, mergeRound)
 }
 
 // TestMergeOfDirectories holds that only images are merged: of a directory's partial file the layer has no whole contents.

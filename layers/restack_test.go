@@ -8,23 +8,13 @@ import (
 	"testing"
 
 	"snapfs/chunkstore"
-	"snapfs/internal/testseed"
 	"snapfs/internal/treewalk"
 )
 
 // TestRestackRandom merges rows of layers beneath random trees that go on changing, and takes them apart again. The tree stays what it is,
 // and a kernel that is told nothing believes nothing wrong.
 func TestRestackRandom(t *testing.T) {
-	seed := testseed.Of(t)
-	rounds := 4
-	if os.Getenv("SNAPFS_LONG") != "" {
-		rounds = 300
-	}
-	for i := range rounds {
-		if !t.Run(strconv.Itoa(i), func(t *testing.T) { restackRound(t, seed+uint64(i)) }) {
-			t.Fatalf("SNAPFS_SEED=%d", seed+uint64(i))
-		}
-	}
+	randomRounds(t, 4, restackRound)
 }
 
 func restackRound(t *testing.T, seed uint64) {

@@ -162,18 +162,7 @@ func TestConcurrentNames(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	r.wantNodes(1)
-	before := r.walk()
-	r.reopen()
-	after := r.walk()
-	if len(before) != len(after) {
-		t.Errorf("%d paths became %d by a restart", len(before), len(after))
-	}
-	for i := range min(len(before), len(after)) {
-		if a, b := before[i], after[i]; a.String() != b.String() || a.Ino != b.Ino {
-			t.Errorf("restart: %s became %s", a, b)
-		}
-	}
+	r.wantRestart()
 }
 
 // TestUnlinkBelow: what only a lower has is removed without a lock that look-ups need, until the name is gone.
