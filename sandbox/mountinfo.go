@@ -2,10 +2,14 @@ package sandbox
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 const mountType = "fuse.snapfs"
@@ -34,27 +38,42 @@ func readMountinfo(path string) (mountTable, error) {
 }
 
 func parseMountinfo(r io.Reader) (mountTable, error) {
-	var table mountTable
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		// 36 35 98:0 /root /point rw,noatime shared:1 … - type source options
-		left, right, ok := strings.Cut(lines.Text(), " - ")
-		l, r := strings.Fields(left), strings.Fields(right)
-		if !ok || len(l) < 6 || len(r) < 2 {
-			return nil, fmt.Errorf("mountinfo: cannot read line %s", shown(lines.Text()))
-		}
-		table = append(table, mountEntry{device: l[2], point: unescapeMount(l[4]), fstype: r[0], source: unescapeMount(r[1])})
+	mounts, err := mountinfo.GetMountsFromReader(&shortLines{in: bufio.NewReaderSize(r, longestLine)}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("mountinfo: %w", err)
 	}
-	return table, lines.Err()
+	table := make(mountTable, 0, len(mounts))
+	for _, m := range mounts {
+		device := strconv.Itoa(m.Major) + ":" + strconv.Itoa(m.Minor)
+		table = append(table, mountEntry{device: device, point: m.Mountpoint, fstype: m.FSType, source: m.Source})
+	}
+	return table, nil
 }
 
-// unescapeMount undoes the octal escapes for blank, tab, newline and backslash.
-func unescapeMount(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
+// longestLine is a little less than what the library reads as one line.
+const longestLine = 60 << 10
+
+// shortLines cuts lines at longestLine. An overlay of hundreds of layers has longer ones, but what is cut off is of its
+// options, which are at the end and which nobody asks for.
+type shortLines struct {
+	in   *bufio.Reader
+	rest []byte // of the line that is being read
+}
+
+func (s *shortLines) Read(p []byte) (int, error) {
+	if len(s.rest) == 0 {
+		line, long, err := s.in.ReadLine()
+		if err != nil {
+			return 0, err
+		}
+		s.rest = append(bytes.Clone(line), '\n')
+		for long && err == nil { // an error comes again with the next line
+			_, long, err = s.in.ReadLine()
+		}
 	}
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace(s)
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
 }
 
 // at is the topmost mount exactly at a place.

@@ -85,6 +85,18 @@ func TestParseMountinfo(t *testing.T) {
 	if _, err := parseMountinfo(strings.NewReader("1 2 3\n")); err == nil {
 		t.Error("a short line was accepted")
 	}
+	// An overlay of many layers, a source that is empty, and one with every character that the kernel escapes.
+	long := "41 22 0:57 / /long rw - overlay overlay rw" + strings.Repeat(",lowerdir+=/var/lib/layers/one", 30_000) + "\n"
+	const others = "42 22 0:58 / /empty rw - tmpfs  rw\n43 22 0:59 / /m\\011\\012\\134 rw - tmpfs \\040\\011\\012\\134\\043 rw"
+	table, err = parseMountinfo(strings.NewReader(text + long + others))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, mountEntry{"0:57", "/long", "overlay", "overlay"}, mountEntry{"0:58", "/empty", "tmpfs", ""},
+		mountEntry{"0:59", "/m\t\n\\", "tmpfs", " \t\n\\#"})
+	if !slices.Equal(table, want) {
+		t.Errorf("got %+v", table)
+	}
 }
 
 func TestBelow(t *testing.T) {
