@@ -30,7 +30,8 @@
 // that is behind is looked at before.
 //
 // Restack puts an image in the place of the row of layers that it was merged from, so that a tree which stays mounted does not get ever
-// deeper. Nodes stay what they are; their parts in the row become those that a look-up finds in its place.
+// deeper. Nodes stay what they are; their parts in the row become those that a look-up finds in its place. These are found before the gate
+// is closed, but for nodes that change meanwhile, and nodes get them as those of a rollback are settled.
 //
 // # Inode numbers
 //
@@ -106,7 +107,8 @@
 //	   └─ names (read: changes of one name or one inode; write: what renames, links, copies up or moves a file's parts)
 //	      └─ node.lock (a directory of which a name changes, then the inode that has the name or changes)
 //	         └─ tree (read: look-ups and everything by name; write: what they go by)
-//	            ├─ rollback.mu  what becomes of the nodes that a rollback has left behind; before those below, as it looks at layers
+//	            ├─ catchUp.mu   what becomes of the nodes that a rollback or Restack has left behind; before those below, as it looks at
+//	            │               layers
 //	            ├─ table.mu     node table, reference counts, aliases
 //	            ├─ listings.mu  cached directory listings
 //	            ├─ fdCache.mu, reaper.mu   descriptors

@@ -3,22 +3,20 @@ package layers
 import (
 	"errors"
 	"slices"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// A rollback makes all nodes those of an epoch that is over, in no time. What becomes of one, its fate, follows from that of its
-// parents and from the two trees, neither of which changes any more: the old one has no upper, and of the new one only what the new upper
-// has does, which was empty. So it does not matter when it is found out, as long as nobody sees a node before that.
+// What becomes of a node that a rollback leaves behind, its fate, follows from that of its parents and from the two trees, neither of which
+// changes any more: the old one has no upper, and of the new one only what the new upper has does, which was empty. So it does not
+// matter when it is found out, as long as nobody sees a node before that.
 
 // rollback is one call of Rollback, and what it leaves to be done to the nodes.
 type rollback struct {
-	o    *Overlay
+	catchUp
 	next *upper
 
 	// Immutable once the gate is open.
-	epoch    uint32            // that it has begun
 	old      *upper            // the upper before
 	was      []*layer          // the stack before
 	stack    []*layer          // the stack that it has made, next on top
@@ -26,19 +24,10 @@ type rollback struct {
 	replaced map[*layer]*lower // of both stacks, what is there in another form now
 	removed  map[*layer]bool   // of was, what stack has not
 	attic    *attic
-	nodes    []*node          // all there were
-	index    map[dirKey]*node // the directories among them
 
-	mu    sync.Mutex
 	fates map[*node]*fate // of directories; guarded by mu
 	stays map[dirKey]bool // directories that stay in one that changes; guarded by mu
 	stale Stale           // guarded by mu
-}
-
-// dirKey is a directory by its place.
-type dirKey struct {
-	parent *node
-	name   string
 }
 
 // fate is what becomes of a directory. It is guarded by rollback.mu.
@@ -51,135 +40,17 @@ type fate struct {
 	all     bool            // any name may have changed
 }
 
-// surveyRounds is how often the nodes that have changed during a survey are looked at before the gate is closed for the rest of them.
-const surveyRounds = 5
-
-// survey lists the nodes, and the directories among them by their places. Those that come or move until the gate is closed the
-// table notes.
-func (r *rollback) survey() {
-	o := r.o
-	all := o.nodes.watch()
-	for range surveyRounds {
-		for rest := all; len(rest) > 0; {
-			some := rest[:min(lookAtOnce, len(rest))]
-			rest = rest[len(some):]
-			o.tree.RLock()
-			r.enlist(some)
-			o.tree.RUnlock()
-		}
-		if len(all) < lookAtOnce {
-			return
-		}
-		all = o.nodes.noteAnew()
-	}
-}
-
-// enlist notes nodes. tree is held.
-func (r *rollback) enlist(nodes []*node) {
-	r.nodes = append(r.nodes, nodes...)
-	for _, n := range nodes {
-		if isDir(n.typ) && !n.dead && n.parent != nil {
-			r.index[dirKey{n.parent, n.name}] = n
-		}
-	}
-}
-
-// begin makes all nodes those of an epoch that is over. tree is held for writing.
-func (t *table) begin(r *rollback) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.epoch++
-	r.epoch = t.epoch
-	t.rollback.Store(r)
-}
-
-// fresh has a node be what the last rollback makes of it. tree is held.
-func (t *table) fresh(n *node) {
-	if r := t.rollback.Load(); r != nil {
-		r.settle(n)
-	}
-}
-
-// freshAt is fresh for a directory by its place, if it is known.
-func (t *table) freshAt(p *node, name string) {
-	if r := t.rollback.Load(); r != nil {
-		if n := r.index[dirKey{p, name}]; n != nil {
-			r.settle(n)
-		}
-	}
-}
-
-// freshLocked is fresh for the nodes that a look-up's inode may be found to be. mu is held, but given up for a moment where there is
-// one that is behind; tree is held.
-func (t *table) freshLocked(p *node, name string, ino uint64, id layerInode) {
-	r := t.rollback.Load()
-	if r == nil {
-		return
-	}
-	for again := true; again; {
-		again = false
-		for _, n := range []*node{t.m[NodeID(ino)], t.odd.names[alias{p, name}], t.odd.inodes[id], t.odd.numbers[ino]} {
-			if t.behindLocked(n) {
-				t.mu.Unlock()
-				r.settle(n)
-				t.mu.Lock()
-				again = true
-				break
-			}
-		}
-	}
-}
-
-// behindLocked tells whether n is of an epoch that is over. mu is held.
-func (t *table) behindLocked(n *node) bool { return n != nil && n.epoch != t.epoch }
-
-// settle finds out and makes true what becomes of n, unless it is forgotten. tree is held.
-func (r *rollback) settle(n *node) {
-	t := &r.o.nodes
-	t.mu.Lock()
-	if !t.behindLocked(n) || t.m[n.id] != n {
-		t.mu.Unlock()
-		return
-	}
-	n.kids++ // keeps it
-	t.mu.Unlock()
-	r.mu.Lock()
-	lost := r.settleLocked(n, nil)
-	r.mu.Unlock()
-	r.o.discard(t.drop(n, 0, 1))
-	for _, p := range lost {
-		r.o.discard(t.drop(p, 0, 1))
-	}
-}
-
-// settleLocked is settle with mu held. It appends directories to lost of which a reference is to be given back.
-func (r *rollback) settleLocked(n *node, lost []*node) []*node {
-	t := &r.o.nodes
-	t.mu.Lock()
-	if !t.behindLocked(n) {
-		t.mu.Unlock()
-		return lost
-	}
-	names := n.aliases
-	if n.parent != nil {
-		names = append([]alias{{n.parent, n.name}}, names...)
-	}
-	t.mu.Unlock()
-	for _, a := range names {
-		lost = r.settleLocked(a.parent, lost)
-	}
+// become is what the rollback makes of a node.
+func (r *rollback) become(n *node, names []alias, lost []*node) []*node {
 	switch {
 	case isDir(n.typ) && !n.dead:
-		lost = r.dir(n, lost)
+		return r.dir(n, lost)
 	case r.touches(n), n.dead && n.pin == 0 && slices.Contains(r.stack, n.top.layer):
 		// The second kind was removed from above its layer, which shows it again now: as another node.
-		lost = r.orphan(n, lost)
+		return r.orphan(n, lost)
 	case !n.dead:
-		lost = r.file(n, names, lost)
+		return r.file(n, names, lost)
 	}
-	t.mu.Lock()
-	n.epoch = r.epoch
-	t.mu.Unlock()
 	return lost
 }
 
@@ -308,21 +179,10 @@ func (r *rollback) orphan(n *node, lost []*node) []*node {
 	return append(lost, r.attic.take(r.o, n, r.old.layer)...)
 }
 
-// settleAtOnce is how many nodes are settled before others get their turn.
-const settleAtOnce = 64
-
 // finish settles all nodes and tells what the kernel must be told.
 func (r *rollback) finish() {
 	o := r.o
-	for rest := r.nodes; len(rest) > 0; {
-		some := rest[:min(settleAtOnce, len(rest))]
-		rest = rest[len(some):]
-		o.tree.RLock()
-		for _, n := range some {
-			r.settle(n)
-		}
-		o.tree.RUnlock()
-	}
+	r.settleAll()
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	r.mu.Lock()
@@ -338,7 +198,7 @@ func (r *rollback) finish() {
 		}
 	}
 	r.mu.Unlock()
-	o.nodes.rollback.Store(nil)
+	o.nodes.late.Store(nil)
 	o.attics.give(r.attic)
 }
 

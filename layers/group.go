@@ -287,6 +287,7 @@ func (n *node) merges(part *obj) bool {
 // linkGroup gives n, which has just come into the upper, its other names there too. tree is held for writing.
 func (o *Overlay) linkGroup(n *node, old *obj, group []groupName) error {
 	for _, g := range group {
+		o.nodes.fresh(g.dir)
 		if g.dir == n.parent && g.name == n.name || g.dir.dead || !o.inUpper(g.dir) {
 			continue
 		}

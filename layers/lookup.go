@@ -153,8 +153,9 @@ type scan struct {
 	hit
 	incomplete bool // a metacopy's data is still missing
 
-	nodes *table // nil: nobody knows nodes, and names are kept as they are
-	known *node  // of the name, with one more reference; parts are not looked for then
+	stack []*layer // that redirects are followed through; nil: the overlay's
+	nodes *table   // nil: nobody knows nodes, and names are kept as they are
+	known *node    // of the name, with one more reference; parts are not looked for then
 }
 
 // take adds what one layer has under the name and tells whether nothing below it counts.
@@ -193,7 +194,11 @@ var errNoData = errors.New("metadata-only file without data below")
 // follow gathers the parts that an absolute redirect leads to in the layers below after.
 func (o *Overlay) follow(s *scan, after *layer, path string) error {
 	below := false
-	for _, l := range o.stack {
+	stack := s.stack
+	if stack == nil {
+		stack = o.stack
+	}
+	for _, l := range stack {
 		if !below {
 			below = l == after
 			continue

@@ -48,7 +48,7 @@ type node struct {
 	lookups uint64  // references that the kernel holds
 	kids    int     // nodes whose parent or alias is this, and calls in progress
 	aliases []alias // names of a hard-linked file beside the primary one
-	epoch   uint32  // table.epoch when n was last made true; fields of one that is behind belong to rollback.settle
+	epoch   uint32  // table.epoch when n was last made true; fields of one that is behind belong to catchUp.settle
 }
 
 // alias is a further name of a node.
@@ -67,8 +67,8 @@ type table struct {
 
 	recent *[recentIDs]recently // of ids that have gone; nil: none. Guarded by mu.
 
-	epoch    uint32                   // counts rollbacks; guarded by mu
-	rollback atomic.Pointer[rollback] // the last one, while nodes may be of the epoch before
+	epoch uint32                  // counts rollbacks and calls of Restack; guarded by mu
+	late  atomic.Pointer[catchUp] // of the last one, while nodes may be of the epoch before
 
 	watching bool    // Restack or Rollback wants to know of nodes that get other parts; guarded by mu
 	noted    []*node // those since watch; guarded by mu

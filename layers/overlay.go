@@ -120,7 +120,7 @@ func (o *Overlay) makeRoot() error {
 			return fmt.Errorf("prepare the root of the upper: %w", err)
 		}
 	}
-	parts, err := o.rootParts()
+	parts, err := rootParts(o.stack)
 	if err != nil {
 		return err
 	}
@@ -128,10 +128,10 @@ func (o *Overlay) makeRoot() error {
 	return nil
 }
 
-// rootParts merges the layers' roots down to the first opaque one.
-func (o *Overlay) rootParts() ([]*obj, error) {
+// rootParts merges the roots of a stack's layers down to the first opaque one.
+func rootParts(stack []*layer) ([]*obj, error) {
 	var parts []*obj
-	for _, l := range o.stack {
+	for _, l := range stack {
 		r := rootObj(l)
 		parts = append(parts, r)
 		xattrs, err := l.lower.be.xattrs(r)

@@ -301,7 +301,7 @@ func (o *Overlay) moveDir(from, to place, white bool, target *node) (moved bool,
 	}
 	moved, err = o.moveFile(from, to, white)
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
-		if err = clearWhiteouts(target, to); err == nil {
+		if err = o.clearWhiteouts(target, to); err == nil {
 			moved, err = o.moveFile(from, to, white)
 		}
 	}
@@ -310,11 +310,11 @@ func (o *Overlay) moveDir(from, to place, white bool, target *node) (moved bool,
 
 // clearWhiteouts empties a directory of the upper, n at a place, that holds nothing but whiteouts, and still shows nothing. Overlay.tree is
 // held for writing.
-func clearWhiteouts(n *node, at place) error {
+func (o *Overlay) clearWhiteouts(n *node, at place) error {
 	if err := at.setxattr(xattrOpaque, []byte("y"), 0); err != nil {
 		return err
 	}
-	n.below = nil // the move may fail yet
+	o.nodes.setTop(n, n.top, nil) // the move may fail yet
 	return emptyDir(at.dirfd, at.name)
 }
 

@@ -14,40 +14,49 @@ var errOtherTree = errors.New("the lowers do not show the same")
 // Restack puts the lowers by in the place of row, neighbours in the stack, beneath the running overlay: both, topmost first, show the
 // same over what is below them, as an image and the ones that Merge has made it of. Every node stays what it is to the kernel.
 // With an error nothing has changed. released is called once, from under the overlay's locks, when nobody uses row any more: what is
-// dead, but open, keeps its layers.
+// dead, but open, keeps its layers. Changes are held back for a moment that does not depend on how much there is in memory.
 func (o *Overlay) Restack(row, by []Lower, released func()) error {
 	o.restacking.Lock()
 	defer o.restacking.Unlock()
-	r := &restack{o: o, parts: map[*node][]*obj{}, fresh: map[*layer]bool{}, gone: map[*layer]bool{}}
+	r := &restack{catchUp: catchUp{o: o}, parts: map[*node][]*obj{}, fresh: map[*layer]bool{}, gone: map[*layer]bool{}}
+	r.by = r
 	defer func() {
 		for l := range r.fresh {
 			_ = l.lower.Close() // they did not get into the stack
 		}
 	}()
-	if err := r.begin(row, by); err != nil {
+	if err := r.find(row, by); err != nil {
 		return fmt.Errorf("restack: %w", err)
 	}
-	found := r.look()
-	if err := r.run(found, released); err != nil {
+	r.survey(settleAtOnce, r.plan)
+	if err := r.run(released); err != nil {
 		return fmt.Errorf("restack: %w", err)
 	}
+	r.settleAll()
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	o.nodes.late.Store(nil)
+	o.attics.give(r.attic)
 	return nil
 }
 
-// restack is one call of Restack: nodes that stand on the row are looked for beside what goes on, their new parts are found and set
-// behind the gate.
+// restack is one call of Restack: the nodes that stand on the row are looked for, and their new parts found, beside what goes on. A node
+// gets them after the gate has opened again.
 type restack struct {
-	o     *Overlay
+	catchUp
 	row   []*layer        // the layers that go
 	gone  map[*layer]bool // the same
-	by    []*layer        // the layers that come
+	come  []*layer        // those that come in their place
 	fresh map[*layer]bool // the same, until they are in the stack
+	attic *attic
 
-	parts map[*node][]*obj // what is planned
+	stack []*layer         // with them; tree is held
+	parts map[*node][]*obj // what is planned; immutable once the gate is open
+	again []*node          // whose plan has failed: they may have been changing
 }
 
-// begin finds the row in the stack.
-func (r *restack) begin(row, by []Lower) error {
+// find finds the row in the stack.
+func (r *restack) find(row, by []Lower) error {
 	o := r.o
 	o.tree.RLock()
 	defer o.tree.RUnlock()
@@ -57,7 +66,7 @@ func (r *restack) begin(row, by []Lower) error {
 			return errForeignLower
 		}
 		n := &layer{lower: lw.acquire(), share: &o.share}
-		r.by, r.fresh[n] = append(r.by, n), true
+		r.come, r.fresh[n] = append(r.come, n), true
 	}
 	for _, l := range o.stack {
 		if len(r.row) < len(row) && l.lower.key == row[len(r.row)].Key() && (o.upper == nil || l != o.upper.layer) {
@@ -65,122 +74,123 @@ func (r *restack) begin(row, by []Lower) error {
 			r.gone[l] = true
 		}
 	}
-	if len(row) == 0 || len(by) == 0 || len(r.row) < len(row) || r.at() < 0 {
+	if len(row) == 0 || len(by) == 0 || len(r.row) < len(row) || !r.restacked() {
 		return errors.New("no such row in the stack")
 	}
 	return nil
 }
 
-// at is where the row is in the stack; below 0 if it is not there, one beside the other. tree is held.
-func (r *restack) at() int {
-	at := slices.Index(r.o.stack, r.row[0])
-	if at < 0 || at+len(r.row) > len(r.o.stack) || !slices.Equal(r.o.stack[at:at+len(r.row)], r.row) {
-		return -1
+// restacked makes the new stack of the present one, and tells whether the row is in it, one beside the other. tree is held.
+func (r *restack) restacked() bool {
+	was := r.o.stack
+	at := slices.Index(was, r.row[0])
+	if at < 0 || at+len(r.row) > len(was) || !slices.Equal(was[at:at+len(r.row)], r.row) {
+		return false
 	}
-	return at
+	r.stack = slices.Concat(was[:at], r.come, was[at+len(r.row):])
+	return true
 }
 
-// lookAtOnce is how many nodes are looked at before others get their turn.
-const lookAtOnce = 1024
-
-// look finds the nodes that stand on the row. Those that come to do so meanwhile the table notes.
-func (r *restack) look() []*node {
-	o := r.o
-	all := o.nodes.watch()
-	var found []*node
-	for len(all) > 0 {
-		some := all[:min(lookAtOnce, len(all))]
-		all = all[len(some):]
-		o.tree.RLock()
-		for _, n := range some {
-			if r.touches(n) {
-				found = append(found, n)
-			}
-		}
-		o.tree.RUnlock()
-	}
-	return found
-}
-
+// touches tells whether n stands on the row.
 func (r *restack) touches(n *node) bool {
 	return r.gone[n.top.layer] || slices.ContainsFunc(n.below, func(p *obj) bool { return r.gone[p.layer] })
 }
 
-// run makes the change.
-func (r *restack) run(found []*node, released func()) error {
+// plan finds the new parts of some nodes. Those of which it cannot have them now are tried again behind the gate. tree is held.
+func (r *restack) plan(some []*node) {
+	if !r.restacked() {
+		return // which run finds out, too
+	}
+	for _, n := range some {
+		delete(r.parts, n) // a node comes again when it has changed
+	}
+	for _, n := range some {
+		if _, err := r.partsOf(n); err != nil {
+			r.again = append(r.again, n)
+		}
+	}
+}
+
+// run makes the change. It gives no node but the root its new parts.
+func (r *restack) run(released func()) error {
 	o := r.o
+	defer o.nodes.watched()
 	defer o.closeGate()()
 	o.tree.Lock()
 	defer o.tree.Unlock()
-	found = append(found, o.nodes.watched()...)
-	at := r.at()
-	if at < 0 {
+	if !r.restacked() {
 		return errors.New("the row has left the stack")
 	}
-	was := o.stack
-	o.stack = slices.Concat(was[:at], r.by, was[at+len(r.row):]) // look-ups of the plan see it
-	var dead []*node
-	for _, n := range found {
-		switch {
-		case o.nodes.m[n.id] != n || !r.touches(n):
-		case n.dead:
-			if !slices.Contains(dead, n) {
-				dead = append(dead, n)
-			}
-		default:
-			if _, err := r.plan(n); err != nil {
-				o.stack = was
-				return err
-			}
+	last := append(o.nodes.watched(), o.root)
+	r.enlist(last)
+	last = append(last, r.again...)
+	for _, n := range last {
+		delete(r.parts, n)
+	}
+	for _, n := range last {
+		if o.nodes.m[n.id] != n {
+			continue
+		}
+		if _, err := r.partsOf(n); err != nil {
+			return err
 		}
 	}
-	for n, parts := range r.parts {
-		for _, p := range slices.Concat([]*obj{n.top}, n.below) {
-			if r.gone[p.layer] {
-				descriptors.drop(p)
-				o.blocks.drop(p)
-			}
-		}
-		o.nodes.setTop(n, parts[0], parts[1:])
-	}
-	a := &attic{released: released, layers: r.row}
+	o.stack = r.stack
+	clear(r.fresh)
 	for _, l := range r.row {
 		o.groups.forget(l.lower)
 	}
-	o.attics.add(a, len(dead))
-	for _, n := range dead {
-		o.attics.enter(n, a)
-	}
-	clear(r.fresh)
-	if len(dead) == 0 {
-		o.attics.empty(a)
-	}
+	r.attic = &attic{released: released, layers: r.row}
+	o.attics.add(r.attic, 1) // Restack gives that up
+	o.nodes.begin(&r.catchUp)
+	o.nodes.fresh(o.root)
 	return nil
 }
 
-// plan finds a node's parts in the new stack, the objs that stay among them.
-func (r *restack) plan(n *node) ([]*obj, error) {
+// become gives a node its new parts. What is dead stays where it is, and has the row stay as long.
+func (r *restack) become(n *node, _ []alias, lost []*node) []*node {
+	if !r.touches(n) {
+		return lost
+	}
+	parts := r.parts[n]
+	if n.dead || parts == nil {
+		r.o.attics.join(n, r.attic)
+		return lost
+	}
+	for _, p := range n.parts() {
+		if r.gone[p.layer] {
+			descriptors.drop(p)
+			r.o.blocks.drop(p)
+		}
+	}
+	r.o.nodes.setTop(n, parts[0], parts[1:])
+	return lost
+}
+
+// partsOf finds a node's parts in the new stack, the objs that stay among them; none of a dead one. tree is held.
+func (r *restack) partsOf(n *node) ([]*obj, error) {
 	if p, ok := r.parts[n]; ok {
 		return p, nil
 	}
 	was := n.parts()
-	if !r.touches(n) {
+	if n.dead || !r.touches(n) {
 		return was, nil
 	}
 	var now []*obj
 	if n == r.o.root {
 		var err error
-		if now, err = r.o.rootParts(); err != nil {
+		if now, err = rootParts(r.stack); err != nil {
 			return nil, err
 		}
 	} else if n.parent == nil {
 		return nil, errOtherTree
 	} else {
-		dir, err := r.plan(n.parent)
+		dir, err := r.partsOf(n.parent)
 		if err != nil {
 			return nil, err
 		}
-		h, err := r.o.search(&node{top: dir[0], below: dir[1:]}, 0, n.name)
+		s := scan{stack: r.stack}
+		h, err := r.o.searchFor(&s, &node{top: dir[0], below: dir[1:]}, 0, n.name)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errOtherTree, err)
 		}
@@ -193,7 +203,7 @@ func (r *restack) plan(n *node) ([]*obj, error) {
 			now[i] = was[k]
 		}
 	}
-	if top := now[0]; top != n.top && (!r.gone[n.top.layer] || !r.fresh[top.layer] || top.ino != n.top.ino) {
+	if top := now[0]; top != n.top && (!r.gone[n.top.layer] || !slices.Contains(r.come, top.layer) || top.ino != n.top.ino) {
 		return nil, errOtherTree
 	}
 	r.parts[n] = now

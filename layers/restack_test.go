@@ -1,13 +1,21 @@
 package layers
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/testseed"
 	"snapfs/internal/treewalk"
 )
 
@@ -33,11 +41,21 @@ func restackRound(t *testing.T, seed uint64) {
 		}
 	}
 	released, restacks := 0, 0
-	restack := func(from, n int, by []Lower) {
+	atOnce := rng.IntN(2) == 0 // what is found then must be what is found afterwards
+	restack := func(from, n int, by []Lower, then func(when string)) {
 		t.Helper()
+		r.o.opts.Held = func(time.Duration) {
+			if k := r.o.settled(); k != 1 {
+				t.Errorf("%d nodes were looked at behind the gate", k)
+			}
+			if atOnce {
+				then("at once")
+			}
+		}
 		if err := r.o.Restack(r.lowers[from:from+n], by, func() { released++ }); err != nil {
 			t.Fatalf("%d of %d lowers from %d: %v", n, len(r.lowers), from, err)
 		}
+		r.o.opts.Held = nil
 		restacks++
 		r.lowers = append(append(append([]Lower{}, r.lowers[:from]...), by...), r.lowers[from+n:]...)
 	}
@@ -75,10 +93,10 @@ func restackRound(t *testing.T, seed uint64) {
 		merged := openStored(t, s, "merged"+strconv.Itoa(turn), m)
 		owned[merged] = true
 		row := r.lowers[from : from+n]
-		restack(from, n, []Lower{merged})
+		restack(from, n, []Lower{merged}, same)
 		same("merged")
 		if rng.IntN(3) == 0 {
-			restack(from, 1, row)
+			restack(from, 1, row, same)
 			same("taken apart")
 		}
 		for n, data := range orphans {
@@ -94,6 +112,131 @@ func restackRound(t *testing.T, seed uint64) {
 	if released != restacks {
 		t.Errorf("%d of %d rows were given up", released, restacks)
 	}
+}
+
+// settled counts the nodes that the last Restack has settled.
+func (o *Overlay) settled() (n int) {
+	o.nodes.mu.Lock()
+	defer o.nodes.mu.Unlock()
+	for _, x := range o.nodes.m {
+		if x.epoch == o.nodes.epoch {
+			n++
+		}
+	}
+	return n
+}
+
+// TestConcurrentRestack lets several actors work on an overlay while layers come in the place of others that show the same. At the end it
+// is the same after a restart, and nothing is left in memory.
+func TestConcurrentRestack(t *testing.T) {
+	seed := testseed.Of(t)
+	rng := rand.New(rand.NewPCG(seed, 8))
+	r := newRig(t, randomLower(t, rng, true), randomLower(t, rng, true))
+	owned := map[Lower]bool{}
+	r.closeOthers(owned)
+	for _, l := range r.lowers {
+		owned[l] = true
+	}
+	var wg sync.WaitGroup
+	var done atomic.Bool
+	for actor := range 3 {
+		rng := rand.New(rand.NewPCG(seed, uint64(actor)))
+		wg.Go(func() {
+			for !done.Load() {
+				s := randomStep(rng)
+				if s.kind == "list" {
+					continue // the rig reports its errors
+				}
+				if got := r.do(s); got == "EIO " || got == "EXDEV " || got == "ESTALE " {
+					t.Errorf("%s: %s", s, got)
+				}
+			}
+		})
+	}
+	var released atomic.Int64
+	const restacks = 30
+	for i := range restacks {
+		if rng.IntN(4) == 0 {
+			owned[r.seal()] = true
+		}
+		time.Sleep(time.Duration(rng.IntN(5)) * time.Millisecond)
+		at := rng.IntN(len(r.lowers))
+		was := r.lowers[at].(*lower)
+		l, err := was.again(strconv.Itoa(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		owned[l] = true
+		if err := r.o.Restack([]Lower{was}, []Lower{l}, func() { released.Add(1) }); err != nil {
+			t.Fatal(err)
+		}
+		r.lowers = slices.Concat(r.lowers[:at], []Lower{l}, r.lowers[at+1:])
+	}
+	done.Store(true)
+	wg.Wait()
+	r.wantNodes(1)
+	if n := released.Load(); n != restacks {
+		t.Errorf("%d of %d rows were given up", n, restacks)
+	}
+	before := r.walk()
+	r.reopen()
+	if d := treewalk.Diff(before, r.walk(), treewalk.Options{Ino: true}); len(d) > 0 {
+		t.Error("restart:", d[0])
+	}
+}
+
+// again opens the directory of a sealed layer under another key.
+func (l *lower) again(key string) (Lower, error) {
+	s := l.be.(*dirStore)
+	fd, err := openat(s.root, ".", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return newLower("again "+key, &dirStore{root: fd, inoBase: s.inoBase, sealed: true, side: s.side}), nil
+}
+
+// BenchmarkRestackHeld tells for how long Restack holds changes back, by what is in memory.
+func BenchmarkRestackHeld(b *testing.B) {
+	for _, dirs := range []int{3, 30, 300} {
+		low := filledDir(b, dirs)
+		b.Run(fmt.Sprintf("%d files", dirs*1000), func(b *testing.B) { restackHeld(b, low, dirs) })
+	}
+}
+
+func restackHeld(b *testing.B, low string, dirs int) {
+	l, err := OpenSealed("base", low, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	var held time.Duration
+	o, err := New(b.TempDir(), b.TempDir(), []Lower{l}, Options{InoBase: 1 << 40, Held: func(d time.Duration) { held += d }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer o.Close()
+	for d := range dirs {
+		if err := fillDir(o, d, true); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ResetTimer()
+	for i := range b.N {
+		b.StopTimer()
+		next, err := l.(*lower).again(strconv.Itoa(i))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		if err := o.Restack([]Lower{l}, []Lower{next}, nil); err != nil {
+			b.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			b.Fatal(err)
+		}
+		l = next
+	}
+	b.ReportMetric(float64(held.Microseconds())/1000/float64(b.N), "ms-held")
 }
 
 // store puts the image of the layer that was sealed last in its place.

@@ -59,7 +59,8 @@ func (o *Overlay) Rollback(ctx context.Context, lowers []Lower, upperDir, workDi
 	}
 	o.restacking.Lock()
 	defer o.restacking.Unlock()
-	r := &rollback{o: o, next: next, index: map[dirKey]*node{}, fates: map[*node]*fate{}, stays: map[dirKey]bool{}}
+	r := &rollback{catchUp: catchUp{o: o}, next: next, fates: map[*node]*fate{}, stays: map[dirKey]bool{}}
+	r.by = r
 	if err := r.run(ctx, lowers, released); err != nil {
 		for _, l := range r.fresh {
 			_ = l.lower.Close() // the first error counts
@@ -78,7 +79,7 @@ func (r *rollback) run(ctx context.Context, lowers []Lower, released func()) err
 	if err := r.prepare(lowers); err != nil {
 		return err
 	}
-	r.survey()
+	r.survey(lookAtOnce, func([]*node) {})
 	defer o.nodes.watched()
 	var unused []*lower
 	var fds []int
@@ -97,7 +98,7 @@ func (r *rollback) run(ctx context.Context, lowers []Lower, released func()) err
 	r.enlist(o.nodes.watched())
 	r.match(lowers)
 	o.stack = r.stack
-	parts, err := o.rootParts()
+	parts, err := rootParts(o.stack)
 	if err == nil {
 		err = o.orphans.move(o.upper, r.next)
 	}
@@ -123,7 +124,7 @@ func (r *rollback) run(ctx context.Context, lowers []Lower, released func()) err
 	r.old = o.upper
 	o.upper = r.next
 	r.old.release()
-	o.nodes.begin(r)
+	o.nodes.begin(&r.catchUp)
 	r.root(parts)
 	return nil
 }

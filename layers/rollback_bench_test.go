@@ -11,24 +11,31 @@ import (
 // BenchmarkRollbackHeld tells for how long a rollback holds changes back, by what is in memory and what it goes back over.
 func BenchmarkRollbackHeld(b *testing.B) {
 	for _, dirs := range []int{3, 30, 300} {
-		low := b.TempDir()
-		for d := range dirs {
-			dir := filepath.Join(low, fmt.Sprint("d", d))
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				b.Fatal(err)
-			}
-			for f := range 1000 {
-				if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("f", f)), nil, 0o644); err != nil {
-					b.Fatal(err)
-				}
-			}
-		}
+		low := filledDir(b, dirs)
 		for _, change := range []string{"chmod of a file", "all directories renamed"} {
 			b.Run(fmt.Sprintf("%d files, %s", dirs*1000, change), func(b *testing.B) {
 				rollbackHeld(b, low, dirs, change == "chmod of a file")
 			})
 		}
 	}
+}
+
+// filledDir makes a directory of so many directories, of 1,000 files each.
+func filledDir(b *testing.B, dirs int) string {
+	b.Helper()
+	low := b.TempDir()
+	for d := range dirs {
+		dir := filepath.Join(low, fmt.Sprint("d", d))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			b.Fatal(err)
+		}
+		for f := range 1000 {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("f", f)), nil, 0o644); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	return low
 }
 
 func rollbackHeld(b *testing.B, low string, dirs int, one bool) {
