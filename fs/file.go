@@ -79,7 +79,13 @@ func (a *adapter) write(h *fuse.InHeader, off uint64, flags uint32, data []byte)
 		c := caller(h, 0)
 		killFor = &c
 	}
-	n, err := a.o.Write(layers.NodeID(h.NodeId), data, int64(off), killFor)
+	var n int
+	var err error
+	if flags&fuse.WRITE_CACHE != 0 && killFor == nil {
+		n, err = a.o.WriteBack(layers.NodeID(h.NodeId), data, int64(off))
+	} else {
+		n, err = a.o.Write(layers.NodeID(h.NodeId), data, int64(off), killFor)
+	}
 	for err == layers.ErrPrivileged { //nolint:errorlint // never wrapped
 		if err = a.demote(h, layers.NodeID(h.NodeId)); err == nil {
 			n, err = a.o.Write(layers.NodeID(h.NodeId), data, int64(off), killFor)

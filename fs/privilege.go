@@ -1,6 +1,8 @@
 package fs
 
 import (
+	"sync"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -16,10 +18,12 @@ import (
 //	fallocate, copy_file_range   SETATTR of nothing; the request     notification before the answer
 //	truncate, O_TRUNC, chown     SETATTR with FATTR_KILL_SUIDGID     the answer has the attributes
 //	setting an access ACL        SETXATTR with ACL_KILL_SGID         it asks again by itself
-//	stores through mmap          WRITE without the flag              nothing changes, as on other file systems
+//	stores through mmap,         WRITE with the flag CACHE           nothing changes, as on other file systems; of a write to the
+//	pages written back                                               cache the rest has come before
 //
-// The SETATTR of nothing comes before, because the kernel has seen setuid, setgid or capabilities, and cannot be told from chown(-1, -1),
-// which is no reason to change somebody else's file. Capabilities the kernel takes away itself (REMOVEXATTR), and keeps nowhere.
+// The SETATTR of nothing comes before, because the kernel has seen setuid, setgid or capabilities, and is the same as that of
+// chown(-1, -1), which is no reason to change somebody else's file. Capabilities the kernel takes away itself (REMOVEXATTR), and keeps
+// nowhere. Of a file that has some, the SETATTR comes with whatever write, of those who keep setuid too: see removals.
 //
 // The kernel holds the inode's lock from that SETATTR to the answer of what follows, so that no answer with the old
 // mode can come after the notification: those of requests without the lock are dropped if a notification came in between.
@@ -40,6 +44,60 @@ func (a *adapter) killPriv(h *fuse.InHeader, id layers.NodeID) error {
 		return err
 	}
 	return a.demote(h, id)
+}
+
+// removals tells a write to a file with capabilities from chown(-1, -1), which takes setuid and setgid as well, and as well from those who
+// keep them in a write. The kernel asks for the attribute, without room for its value, once to decide whether a write takes something away,
+// and in both cases once more when it is about to; then it removes it. So a write has asked twice. Whoever else asks like that and then
+// calls chown(-1, -1) keeps setuid, which POSIX leaves open: no contents have changed.
+type removals struct {
+	mu sync.Mutex
+	m  map[uint32]removal // by thread; guarded by mu
+}
+
+// removal is what a thread has asked last.
+type removal struct {
+	node    uint64
+	asked   int
+	removed bool
+}
+
+// mostRemovals bounds the table. The SETATTR of a thread that is forgotten is taken for that of a chown.
+const mostRemovals = 1024
+
+// asks notes that a thread has found capabilities.
+func (r *removals) asks(h *fuse.InHeader) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.m == nil || len(r.m) >= mostRemovals {
+		r.m = map[uint32]removal{}
+	}
+	was := r.m[h.Pid]
+	if was.node != h.NodeId || was.removed {
+		was = removal{node: h.NodeId}
+	}
+	was.asked++
+	r.m[h.Pid] = was
+}
+
+// removes notes that a thread has taken capabilities away.
+func (r *removals) removes(h *fuse.InHeader) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if was := r.m[h.Pid]; was.node == h.NodeId {
+		was.removed = true
+		r.m[h.Pid] = was
+	}
+}
+
+// write reports whether the SETATTR of nothing is that of a write; what takes setuid and setgid away, if anything does, is then what
+// follows.
+func (r *removals) write(h *fuse.InHeader) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := r.m[h.Pid]
+	delete(r.m, h.Pid)
+	return was.node == h.NodeId && was.removed && was.asked > 1
 }
 
 // owns says whether a file belongs to the caller, or the caller is root.

@@ -7,11 +7,16 @@ import (
 	"snapfs/layers"
 )
 
+const capability = "security.capability"
+
 // GetXAttr reads one attribute. An empty dest asks for the size.
 func (a *adapter) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (uint32, fuse.Status) {
 	v, err := a.o.GetXattr(layers.NodeID(h.NodeId), name)
 	if err != nil {
 		return 0, a.status(err)
+	}
+	if len(dest) == 0 && name == capability {
+		a.removals.asks(h)
 	}
 	if len(v) > len(dest) {
 		return uint32(len(v)), fuse.ERANGE
@@ -59,5 +64,9 @@ func (a *adapter) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, 
 
 // RemoveXAttr removes one attribute.
 func (a *adapter) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	return a.status(a.o.RemoveXattr(layers.NodeID(h.NodeId), name))
+	err := a.o.RemoveXattr(layers.NodeID(h.NodeId), name)
+	if err == nil && name == capability {
+		a.removals.removes(h)
+	}
+	return a.status(err)
 }

@@ -37,16 +37,27 @@ func (o *Overlay) settle(f *patched, part *obj, n *node, s *dirStore) error {
 		return err
 	}
 	show := min(f.m.limit, int64(before.Size))
-	lost := false
+	lost, owner := false, n
+	if n == nil || part != n.top {
+		owner = new(node) // nobody asks what the part has
+	}
+	c := o.caps.begin(owner, p)
+	defer func() {
+		if lost {
+			o.end(owner, c, p)
+		} else {
+			o.caps.leave(owner, c)
+		}
+	}()
 	for b := int64(0); b<<f.m.shift < show; b++ {
 		if f.m.state(b) != blockOwn {
 			continue
 		}
 		some, err := f.restore(d.fd, b<<f.m.shift, min((b+1)<<f.m.shift, show))
+		lost = lost || some
 		if err != nil {
 			return err
 		}
-		lost = lost || some
 	}
 	f.m.boot = bootID()
 	if !lost {

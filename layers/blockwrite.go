@@ -12,6 +12,7 @@ import (
 // target is a regular file of the upper that is being written: whole, or partial.
 type target struct {
 	d     *descriptor
+	n     *node
 	top   *obj
 	m     *blockMap // nil: whole
 	below content   // what shows through a partial one
@@ -56,9 +57,9 @@ const blockCopyUp = 1 << 20
 func (o *Overlay) target(n *node) (target, error) {
 	d, err := o.openFile(n, fdWrite)
 	if err != nil || len(n.below) == 0 {
-		return target{d: d, top: n.top}, err
+		return target{d: d, n: n, top: n.top}, err
 	}
-	t := target{d: d, top: n.top}
+	t := target{d: d, n: n, top: n.top}
 	if t.m, err = o.partial(n, d); err == nil {
 		t.below, err = o.openParts(n.below, n)
 	}

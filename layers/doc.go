@@ -113,6 +113,7 @@
 //	            ├─ listings.mu  cached directory listings
 //	            ├─ fdCache.mu, reaper.mu   descriptors
 //	            ├─ row.mu       what was written in a row
+//	            ├─ capability.host, capabilities.mu   what a file has while the host shows less
 //	            ├─ upper.deviceMu  the whiteout that others are links of
 //	            └─ blockTable.mu, blockMap.mu   which blocks of a file are the upper's; data is copied under the latter
 //

@@ -104,8 +104,8 @@ func (o *Overlay) ownSize(n *node) (int64, error) {
 	return int64(a.Size), err
 }
 
-// writable runs fn inside the gate with a file that is in the upper: with all its data if whole is set, else at least
-// with its metadata.
+// writable runs fn, with which a program changes contents, inside the gate with a file that is in the upper: with all its data if whole is
+// set, else at least with its metadata.
 func (o *Overlay) writable(id NodeID, whole bool, fn func(t target) error) error {
 	return o.withCopyUp(func() error {
 		t, err := o.openWritable(id, whole)
@@ -113,6 +113,7 @@ func (o *Overlay) writable(id NodeID, whole bool, fn func(t target) error) error
 			return err
 		}
 		defer t.release()
+		defer o.loseCapability(t.n)()
 		if err := fn(t); err != nil {
 			return err
 		}
@@ -162,10 +163,20 @@ func (o *Overlay) openIn(id NodeID, whole, first bool) (target, error) {
 // Write writes file contents, copying up first. With killFor, the caller, it clears file capabilities first. Setuid and setgid, which
 // the caller of Write must know of before the contents change, it leaves to a SetAttr with KillPriv: ErrPrivileged.
 func (o *Overlay) Write(id NodeID, p []byte, off int64, killFor *Caller) (int, error) {
+	return o.write(id, p, off, killFor, false)
+}
+
+// WriteBack writes what the kernel has had in its cache. File capabilities, which the host clears with every write, stay: those of the
+// time when a program wrote the cache are gone, and others may have been set since.
+func (o *Overlay) WriteBack(id NodeID, p []byte, off int64) (int, error) {
+	return o.write(id, p, off, nil, true)
+}
+
+func (o *Overlay) write(id NodeID, p []byte, off int64, killFor *Caller, back bool) (int, error) {
 	// As writable does, but without a closure, which would be garbage of every write.
 	for tries := 0; ; {
 		o.gate.RLock()
-		k, err := o.writeInside(id, p, off, killFor)
+		k, err := o.writeInside(id, p, off, killFor, back)
 		o.gate.RUnlock()
 		if err == nil {
 			return k, nil
@@ -176,17 +187,21 @@ func (o *Overlay) Write(id NodeID, p []byte, off int64, killFor *Caller) (int, e
 	}
 }
 
-// writeInside is Write inside the gate, as far as no copy-up is needed.
-func (o *Overlay) writeInside(id NodeID, p []byte, off int64, killFor *Caller) (int, error) {
+// writeInside is write inside the gate, as far as no copy-up is needed.
+func (o *Overlay) writeInside(id NodeID, p []byte, off int64, killFor *Caller, back bool) (int, error) {
 	t, err := o.openWritable(id, false)
 	if err != nil {
 		return 0, err
 	}
 	defer t.release()
 	if killFor != nil {
-		if err := unprivileged(t.place(), *killFor); err != nil {
+		if err := o.unprivileged(t, *killFor); err != nil {
 			return 0, err
 		}
+	}
+	if back {
+		c := o.caps.begin(t.n, t.place())
+		defer o.end(t.n, c, t.place())
 	}
 	k, err := t.write(p, off)
 	o.writeOut(t.d, off, int64(k))
@@ -197,15 +212,15 @@ func (o *Overlay) writeInside(id NodeID, p []byte, off int64, killFor *Caller) (
 }
 
 // unprivileged clears file capabilities, and refuses a file that has more to be cleared.
-func unprivileged(p place, c Caller) error {
-	a, err := p.stat()
+func (o *Overlay) unprivileged(t target, c Caller) error {
+	a, err := t.place().stat()
 	if err != nil {
 		return err
 	}
 	if c.leftOver(a.Mode, a.GID) != a.Mode {
 		return ErrPrivileged
 	}
-	return dropXattr(p, "security.capability")
+	return o.dropCapability(t.n, t.place())
 }
 
 // Fallocate is fallocate(2). A long range is changed in pieces; the size, if it changes, does so with the last one.

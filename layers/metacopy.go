@@ -75,7 +75,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 			sealed = true
 			return errSealed
 		}
-		return step()
+		return o.keepCapability(n, c.p, step)
 	}
 	if f, ok := src.(*patched); ok && partial != nil {
 		err = f.fill(fd.fd, inside)

@@ -52,6 +52,7 @@ type Overlay struct {
 	blocks   blockTable
 	groups   groupTables
 	lost     lostData
+	caps     capabilities
 	orphans  orphanage
 	attics   attics
 	reaper   reaper

@@ -80,7 +80,7 @@ func (o *Overlay) apply(t turn, c Caller, n *node, p place, s SetAttr) error {
 		s.Valid |= SetMode
 	}
 	if s.Valid&KillPriv != 0 && s.Valid&SetMode == 0 { // who is of the group goes by the old one
-		if err := dropPrivileges(p, c, n.bare.Load()); err != nil {
+		if err := o.dropPrivileges(n, p, c); err != nil {
 			return err
 		}
 	}
@@ -116,7 +116,9 @@ func (o *Overlay) apply(t turn, c Caller, n *node, p place, s SetAttr) error {
 		if err != nil {
 			return err
 		}
+		done := o.loseCapability(n)
 		err = f.truncate(int64(s.Size))
+		done()
 		f.release()
 		if err != nil {
 			return err
@@ -142,8 +144,8 @@ func (o *Overlay) apply(t turn, c Caller, n *node, p place, s SetAttr) error {
 }
 
 // dropPrivileges clears setuid, file capabilities, and setgid: of a group-executable file always, of another one for those outside
-// its group. bare says that it has no attributes to be cleared.
-func dropPrivileges(p place, c Caller, bare bool) error {
+// its group.
+func (o *Overlay) dropPrivileges(n *node, p place, c Caller) error {
 	a, err := p.stat()
 	if err != nil {
 		return err
@@ -156,10 +158,10 @@ func dropPrivileges(p place, c Caller, bare bool) error {
 			return err
 		}
 	}
-	if bare {
-		return nil
+	if n.bare.Load() {
+		return nil // there are no attributes to be cleared
 	}
-	return dropXattr(p, "security.capability")
+	return o.dropCapability(n, p)
 }
 
 // dropXattr removes an attribute if it is there.

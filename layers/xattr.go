@@ -62,7 +62,7 @@ func (o *Overlay) GetXattr(id NodeID, name string) ([]byte, error) {
 			return nil, err
 		}
 		defer h.release()
-		return p.getxattr(raw)
+		return o.getxattr(n, p, raw)
 	}
 	xattrs, err := o.rawXattrs(n)
 	if err != nil {
@@ -94,7 +94,7 @@ func (o *Overlay) ListXattr(id NodeID) ([]string, error) {
 			return nil, err
 		}
 		defer h.release()
-		if raw, err = p.listxattr(); err != nil {
+		if raw, err = o.listxattr(n, p); err != nil {
 			return nil, err
 		}
 	} else {
@@ -119,6 +119,9 @@ func (o *Overlay) ListXattr(id NodeID) ([]string, error) {
 func (o *Overlay) SetXattr(id NodeID, name string, value []byte, flags int) error {
 	return o.onInode(id, func(n *node, p place) error {
 		n.bare.Store(false)
+		if name == xattrCapability {
+			return o.setCapability(n, p, append([]byte{}, value...), flags&^XattrKillSGID)
+		}
 		if err := p.setxattr(escapeXattr(name), value, flags&^XattrKillSGID); err != nil {
 			return err
 		}
@@ -141,7 +144,12 @@ func (o *Overlay) RemoveXattr(id NodeID, name string) error {
 		}
 		return err // before anything is copied up
 	}
-	return o.onInode(id, func(_ *node, p place) error { return p.removexattr(escapeXattr(name)) })
+	return o.onInode(id, func(n *node, p place) error {
+		if name == xattrCapability {
+			return o.setCapability(n, p, nil, 0)
+		}
+		return p.removexattr(escapeXattr(name))
+	})
 }
 
 // onInode changes the metadata of one inode in the upper.

@@ -138,7 +138,7 @@ func (a *actor) detach() {
 // step does one operation in the trees.
 func (a *actor) step(r *answer) {
 	if a.config.Strangers {
-		a.last = strange(a.rng, a.config.Seed%2 == 0)
+		a.last = strange(a.rng)
 	} else {
 		a.last = random(a.rng)
 	}

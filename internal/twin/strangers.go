@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,21 +34,12 @@ var (
 	strangeModes = []int64{0o6777, 0o4777, 0o2777, 0o2767, 0o6766, 0o777, 0o666, 0o7777} // setgid without execution is a lock, and stays
 )
 
-// strange makes the next operation of an actor with Config.Strangers. Either files have capabilities, or root writes to them: of
-// a file with both FUSE says that something is to be taken away, but not that root keeps setuid, and snapfs takes that too.
-func strange(rng *rand.Rand, capable bool) Op {
+// strange makes the next operation of an actor with Config.Strangers.
+func strange(rng *rand.Rand) Op {
 	path := func() string { return strangeDirs[rng.IntN(len(strangeDirs))] + files[rng.IntN(len(files))] }
 	o := Op{
 		Kind: ofStrangers[rng.IntN(len(ofStrangers))], UID: strangers[rng.IntN(len(strangers))], A: path(), B: path(),
 		Slot: rng.IntN(slots), Other: rng.IntN(slots), N: rng.Int64N(1 << 20), M: rng.Int64N(1 << 20), Data: fmt.Sprint(rng.IntN(1000)),
-	}
-	switch writes := slices.Contains(contents, o.Kind); {
-	case capable && o.Kind == "mmap":
-		o.Kind = "pwrite" // the host takes capabilities away when a page is written, the kernel on a file system of its own does not
-	case capable && writes && o.UID == 0:
-		o.UID = 1001
-	case !capable && o.Kind == "setcap":
-		o.Kind = "stat"
 	}
 	mode := strangeModes[rng.IntN(len(strangeModes))]
 	switch o.Kind {
@@ -65,9 +55,6 @@ func strange(rng *rand.Rand, capable bool) Op {
 	}
 	return o
 }
-
-// contents are the kinds that change a file's contents.
-var contents = []string{"open", "put", "append", "write", "pwrite", "ftruncate", "truncate", "fallocate", "copyrange", "mmap"}
 
 const capabilities = "security.capability"
 
