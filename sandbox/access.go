@@ -3,21 +3,12 @@ package sandbox
 import (
 	"context"
 	"fmt"
+
+	"snapfs/sandbox/api"
 )
 
-// session is who asks; ErrInvalid for a malformed one.
-func (a Access) session() (string, error) {
-	if a.Session == "" {
-		return DefaultSession, nil
-	}
-	return a.Session, ValidSession(a.Session)
-}
-
-// may reports whether a session's own things are all that it sees, or this one is allowed too.
-func (a Access) may(owner, session string) bool { return owner == session || a.AllowCrossSession }
-
 func refused(kind, id string) error {
-	return fmt.Errorf("%w: %s %s belongs to another session (--allow-cross-session, in Go AllowCrossSession, lets this one use it)", ErrRefused, kind, shown(id))
+	return fmt.Errorf("%w: %s %s belongs to another session (--allow-cross-session, in Go AllowCrossSession, lets this one use it)", ErrRefused, kind, api.Quoted(id))
 }
 
 // audit leaves an event at warn level if session uses what another owns; the access was allowed before.

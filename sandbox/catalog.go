@@ -13,6 +13,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/internal/failpoint"
+	"snapfs/sandbox/api"
 )
 
 // catalog holds the records of a home in memory and writes every change through to the store, in one transaction each.
@@ -99,7 +100,7 @@ func scan[R any](tx *chunkstore.Tx, bucket string, into *[]*R) error {
 	return tx.Scan(bucket, "", func(key string, value []byte) (bool, error) {
 		r := new(R)
 		if err := json.Unmarshal(value, r); err != nil {
-			return false, fmt.Errorf("%w: record %s/%s: %w", ErrCorrupt, bucket, shown(key), err)
+			return false, fmt.Errorf("%w: record %s/%s: %w", ErrCorrupt, bucket, api.Quoted(key), err)
 		}
 		*into = append(*into, r)
 		return true, nil
@@ -222,7 +223,7 @@ func (c *catalog) write(tx *chunkstore.Tx, ch *change) error {
 	for i := range ch.events {
 		e := &ch.events[i]
 		e.ID = c.ids.next()
-		put(bucketEvents, e.key(), e)
+		put(bucketEvents, eventKey(*e), e)
 	}
 	if len(ch.events)+len(ch.putSnapshots)+len(ch.putLayers) > 0 {
 		errs = append(errs, tx.Put(bucketMeta, keyLastID, []byte(c.ids.newest())))
@@ -252,7 +253,7 @@ func (c *catalog) write(tx *chunkstore.Tx, ch *change) error {
 		errs = append(errs, tx.Delete(bucketMerges, mergeKey(m)))
 	}
 	for _, e := range ch.delEvents {
-		errs = append(errs, tx.Delete(bucketEvents, e.key()))
+		errs = append(errs, tx.Delete(bucketEvents, eventKey(e)))
 	}
 	for _, n := range ch.delTrash {
 		errs = append(errs, tx.Delete(bucketTrash, strconv.FormatUint(n, 10)))

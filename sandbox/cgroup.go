@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"snapfs/sandbox/api"
 )
 
 const (
@@ -23,7 +25,7 @@ type cgroup string
 // openCgroup checks that a path is such a directory, and not one that this process is in: it would freeze itself.
 func openCgroup(path string) (cgroup, error) {
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) || len(path) > 4096 {
-		return "", fmt.Errorf("%w: cgroup %s: the absolute path of its directory is needed", ErrInvalid, shown(path))
+		return "", fmt.Errorf("%w: cgroup %s: the absolute path of its directory is needed", ErrInvalid, api.Quoted(path))
 	}
 	g := cgroup(filepath.Clean(path))
 	if _, _, err := g.files(); err != nil {
@@ -60,7 +62,7 @@ func (g cgroup) files() (control, state string, err error) {
 			return control, state, nil
 		}
 	}
-	return "", "", fmt.Errorf("%w: %s is no cgroup whose processes can be frozen", ErrNotFound, shown(string(g)))
+	return "", "", fmt.Errorf("%w: %s is no cgroup whose processes can be frozen", ErrNotFound, api.Quoted(string(g)))
 }
 
 // freeze stops all processes of the group where they are. If it cannot, or ctx ends, they go on.

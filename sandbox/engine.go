@@ -9,6 +9,7 @@ import (
 
 	snapfuse "snapfs/fs"
 	"snapfs/layers"
+	"snapfs/sandbox/api"
 )
 
 // engine shows an overlay at a mountpoint.
@@ -41,7 +42,7 @@ type fuseEngine struct {
 
 // transport checks the options that are about it and switches on what they want on.
 func (o Options) transport() error {
-	if err := (MountOptions{Transport: o.Transport}).validate(); err != nil {
+	if err := validMountOptions(MountOptions{Transport: o.Transport}); err != nil {
 		return err
 	}
 	if !o.EnableURing {
@@ -88,7 +89,7 @@ func isFuseDevice() bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(10, 229)
 }
 
-func (o MountOptions) validate() error {
+func validMountOptions(o MountOptions) error {
 	if o.SUID && o.NoSUID || o.Dev && o.NoDev {
 		return fmt.Errorf("%w: a mount is suid or nosuid, dev or nodev", ErrInvalid)
 	}
@@ -96,5 +97,5 @@ func (o MountOptions) validate() error {
 	case "", "auto", "dev", "uring":
 		return nil
 	}
-	return fmt.Errorf("%w: transport %s: auto, dev or uring", ErrInvalid, shown(o.Transport))
+	return fmt.Errorf("%w: transport %s: auto, dev or uring", ErrInvalid, api.Quoted(o.Transport))
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"snapfs/chunkstore"
+	"snapfs/sandbox/api"
 )
 
 // maxBehind is how many events a follower may be behind before it is given up.
@@ -23,7 +24,7 @@ func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error
 		return err
 	}
 	defer end()
-	session, err := r.check()
+	session, err := checkEvents(r)
 	if err != nil {
 		return err
 	}
@@ -52,9 +53,9 @@ func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error
 		return err
 	}
 	if r.Workspace != "" && len(v.owners) == 0 {
-		return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(r.Workspace))
+		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(r.Workspace))
 	}
-	if owner, ok := v.owners[r.Workspace]; ok && sent == 0 && !r.may(owner, session) {
+	if owner, ok := v.owners[r.Workspace]; ok && sent == 0 && !r.Allows(owner, session) {
 		return refused("workspace", r.Workspace)
 	}
 	if r.Follow { // who only listens asks nothing
@@ -78,16 +79,17 @@ func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error
 	return ctx.Err()
 }
 
-func (r EventsRequest) check() (session string, err error) {
+// checkEvents validates a request.
+func checkEvents(r EventsRequest) (session string, err error) {
 	if r.Workspace != "" {
 		if err := ValidWorkspaceName(r.Workspace); err != nil {
 			return "", err
 		}
 	}
-	if r.After != "" && !isID(r.After) {
-		return "", fmt.Errorf("%w: cursor %s is not the id of an event", ErrInvalid, shown(r.After))
+	if r.After != "" && !api.IsID(r.After) {
+		return "", fmt.Errorf("%w: cursor %s is not the id of an event", ErrInvalid, api.Quoted(r.After))
 	}
-	return r.session()
+	return r.SessionID()
 }
 
 // viewer decides which events a call sees.
@@ -107,7 +109,7 @@ func (v *viewer) sees(e Event) bool {
 		owner = e.Session
 		v.owners[e.Workspace] = owner
 	}
-	if e.ID <= v.after || !v.access.may(owner, v.session) {
+	if e.ID <= v.after || !v.access.Allows(owner, v.session) {
 		return false
 	}
 	v.crossed.note(owner, v.session, e.Workspace)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/layers"
+	"snapfs/sandbox/api"
 	"snapfs/squashfs"
 )
 
@@ -35,9 +36,9 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	}
 	switch {
 	case r.Format != "" && r.Format != "squashfs":
-		return ExportResult{}, fmt.Errorf("%w: format %s: squashfs", ErrInvalid, shown(r.Format))
+		return ExportResult{}, fmt.Errorf("%w: format %s: squashfs", ErrInvalid, api.Quoted(r.Format))
 	case !slices.Contains(compressions, r.Compression):
-		return ExportResult{}, fmt.Errorf("%w: compression %s: none, zstd, gzip, xz or lz4", ErrInvalid, shown(r.Compression))
+		return ExportResult{}, fmt.Errorf("%w: compression %s: none, zstd, gzip, xz or lz4", ErrInvalid, api.Quoted(r.Compression))
 	case r.Level < 0 || r.Level > 22 || r.Level != 0 && r.Compression == compressions[0]:
 		return ExportResult{}, fmt.Errorf("%w: compression %s has no level %d", ErrInvalid, r.Compression, r.Level)
 	}

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"snapfs/sandbox/api"
 )
 
 // maxPage is how many objects a page has if the caller does not say, and at most.
 const maxPage = 100
 
-func (r ListRequest) limit() (int, error) {
+// pageLimit is how many objects a page has.
+func pageLimit(r ListRequest) (int, error) {
 	switch {
 	case r.Limit < 0:
 		return 0, fmt.Errorf("%w: limit %d is negative", ErrInvalid, r.Limit)
@@ -29,7 +32,7 @@ func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, er
 		return WorkspacePage{}, err
 	}
 	defer end()
-	session, limit, err := r.check(ValidWorkspaceName)
+	session, limit, err := checkList(r, ValidWorkspaceName)
 	if err != nil {
 		return WorkspacePage{}, err
 	}
@@ -40,7 +43,7 @@ func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, er
 	page := WorkspacePage{Workspaces: []Workspace{}}
 	crossed := crossing{}
 	for _, w := range h.catalog.allWorkspaces() {
-		if w.ID <= r.After || !r.may(w.Session, session) || r.Workspace != "" && w.ID != r.Workspace {
+		if w.ID <= r.After || !r.Allows(w.Session, session) || r.Workspace != "" && w.ID != r.Workspace {
 			continue
 		}
 		if len(page.Workspaces) == limit {
@@ -67,9 +70,9 @@ func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, erro
 		return SnapshotPage{}, err
 	}
 	defer end()
-	session, limit, err := r.check(func(after string) error {
-		if !isID(after) {
-			return fmt.Errorf("%w: cursor %s is not the id of a snapshot", ErrInvalid, shown(after))
+	session, limit, err := checkList(r, func(after string) error {
+		if !api.IsID(after) {
+			return fmt.Errorf("%w: cursor %s is not the id of a snapshot", ErrInvalid, api.Quoted(after))
 		}
 		return nil
 	})
@@ -80,7 +83,7 @@ func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, erro
 	page := SnapshotPage{Snapshots: []Snapshot{}}
 	crossed := crossing{}
 	h.catalog.eachSnapshot(r.After, func(s *snapshotRecord) bool {
-		if !r.may(s.Session, session) || r.Workspace != "" && s.Workspace != r.Workspace {
+		if !r.Allows(s.Session, session) || r.Workspace != "" && s.Workspace != r.Workspace {
 			return true
 		}
 		if page.More = len(records) == limit; page.More {
@@ -108,12 +111,12 @@ func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, erro
 	return page, crossed.audit(ctx, h, session, "list snapshots")
 }
 
-// check validates a list request; cursor says what After may be.
-func (r ListRequest) check(cursor func(string) error) (session string, limit int, err error) {
-	if session, err = r.session(); err != nil {
+// checkList validates a request; cursor says what After may be.
+func checkList(r ListRequest, cursor func(string) error) (session string, limit int, err error) {
+	if session, err = r.SessionID(); err != nil {
 		return "", 0, err
 	}
-	if limit, err = r.limit(); err != nil {
+	if limit, err = pageLimit(r); err != nil {
 		return "", 0, err
 	}
 	if r.After != "" {
@@ -135,7 +138,7 @@ func (h *Home) mayName(a Access, session, name string) error {
 	}
 	known, own := false, false
 	see := func(owner string) {
-		known, own = true, own || a.may(owner, session)
+		known, own = true, own || a.Allows(owner, session)
 	}
 	if w := h.catalog.workspace(name); w != nil {
 		see(w.Session)
@@ -148,7 +151,7 @@ func (h *Home) mayName(a Access, session, name string) error {
 	})
 	switch {
 	case !known:
-		return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
+		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	case !own:
 		return refused("workspace", name)
 	}
@@ -235,7 +238,7 @@ func (h *Home) describeSnapshot(s *snapshotRecord, most int) (Snapshot, error) {
 		ID: s.ID, Workspace: s.Workspace, Session: s.Session, Name: s.Name, Description: s.Description, Parent: s.Parent,
 		State: Stored, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, Layers: []Layer{}, Unchanged: s.Unchanged,
 		Foreign: h.foreignSnapshot(s),
-		Ref:     Ref{ProviderID, RefPayload{Snapshot: s.ID, Workspace: s.Workspace}},
+		Ref:     Ref{ProviderID: ProviderID, Ref: RefPayload{Snapshot: s.ID, Workspace: s.Workspace}},
 	}
 	stack, err := h.catalog.stack(s.Top)
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/api"
 )
 
 // The marker says that a directory is a home. It is one line of magic and one of JSON:
@@ -27,8 +29,6 @@ const (
 	markerMagic   = "snapfs home\n"
 	markerVersion = 1
 	lockName      = "lock"
-	// SocketName is the daemon's socket in a home.
-	SocketName = "daemon.sock"
 )
 
 type marker struct {
@@ -56,7 +56,7 @@ func readMarker(dir string) (marker, error) {
 		return m, fmt.Errorf("%w: %s is a home of version %d; this snapfs knows version %d: use the snapfs that made it",
 			ErrInvalid, dir, m.Version, markerVersion)
 	}
-	if !isID(m.ID) || m.State != "new" && m.State != "ready" {
+	if !api.IsID(m.ID) || m.State != "new" && m.State != "ready" {
 		return m, fmt.Errorf("%w: %s has no identity: put the file back from a backup, or choose another home", ErrCorrupt, path)
 	}
 	return m, nil
@@ -115,7 +115,7 @@ func freshHome(dir string) (marker, error) {
 				ErrCorrupt, dir, name, markerName)
 		default:
 			return marker{}, fmt.Errorf("%w: %s is not empty and not a snapfs home (it holds %s): choose an empty directory",
-				ErrInvalid, dir, shown(name))
+				ErrInvalid, dir, api.Quoted(name))
 		}
 	}
 	return marker{Version: markerVersion, ID: uuid.NewString(), State: "new"}, nil

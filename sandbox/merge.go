@@ -10,6 +10,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/layers"
+	"snapfs/sandbox/api"
 )
 
 func mergeKey(m chunkstore.ID) string { return strconv.FormatUint(uint64(m), 10) }
@@ -322,7 +323,7 @@ func pendingMerges(tx *chunkstore.Tx) (map[chunkstore.ID]bool, error) {
 	err := tx.Scan(bucketMerges, "", func(key string, _ []byte) (bool, error) {
 		n, err := strconv.ParseUint(key, 10, 64)
 		if err != nil {
-			return false, fmt.Errorf("%w: record %s/%s", ErrCorrupt, bucketMerges, shown(key))
+			return false, fmt.Errorf("%w: record %s/%s", ErrCorrupt, bucketMerges, api.Quoted(key))
 		}
 		pending[chunkstore.ID(n)] = true
 		return true, nil

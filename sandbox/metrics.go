@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"snapfs/sandbox/api"
 )
 
 // metrics count what happens in a home.
@@ -33,7 +35,7 @@ func newMetrics(h *Home) *metrics {
 			Name: "snapfs_store_failures_total", Help: "Attempts to store a layer that failed and are repeated.",
 		}),
 	}
-	for _, kind := range eventKinds { // shown from the beginning, so that the first event is an increase
+	for _, kind := range api.EventKinds { // shown from the beginning, so that the first event is an increase
 		m.happened.WithLabelValues(string(kind))
 	}
 	gauge := func(name, help string, value func() int) prometheus.Collector {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/api"
 )
 
 // Mount shows a workspace at a mountpoint. Mounting it again at the same place with the same options changes nothing and
@@ -18,7 +20,7 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	defer end()
-	if err := r.validate(); err != nil {
+	if err := validMountOptions(r.MountOptions); err != nil {
 		return Workspace{}, err
 	}
 	w, err := h.useWorkspace(ctx, r.Access, r.Workspace, "mount")
@@ -36,7 +38,7 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 		}
 		r.Mountpoint = w.Mount.Mountpoint
 	}
-	session, err := r.session()
+	session, err := r.SessionID()
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -50,7 +52,7 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 func (h *Home) mountLocked(ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions, events ...Event) error {
 	w := h.catalog.workspace(name)
 	if w == nil {
-		return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
+		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
 	at, mounts, err := h.mountTarget(w, mountpoint)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"snapfs/chunkstore"
+	"snapfs/sandbox/api"
 	"snapfs/squashfs"
 )
 
@@ -42,7 +43,7 @@ func (p *packer) readPacking(ctx context.Context, layer string) (r packingRecord
 			return nil
 		}
 		if err == nil && json.Unmarshal(v, &r) != nil {
-			err = fmt.Errorf("%w: record %s/%s", ErrCorrupt, bucketPacking, shown(layer))
+			err = fmt.Errorf("%w: record %s/%s", ErrCorrupt, bucketPacking, api.Quoted(layer))
 		}
 		return err
 	})

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/api"
 )
 
 const maxLinks = 40 // as the kernel's limit
@@ -26,10 +28,10 @@ type place struct {
 // answered by this process. links says whether a link at the very end is followed too.
 func (h *Home) locate(path string, mounts mountTable) (place, error) {
 	if !filepath.IsAbs(path) {
-		return place{}, fmt.Errorf("%w: path %s is not absolute", ErrInvalid, shown(path))
+		return place{}, fmt.Errorf("%w: path %s is not absolute", ErrInvalid, api.Quoted(path))
 	}
 	if strings.ContainsRune(path, 0) || len(path) >= unix.PathMax {
-		return place{}, fmt.Errorf("%w: path %s", ErrInvalid, shown(path))
+		return place{}, fmt.Errorf("%w: path %s", ErrInvalid, api.Quoted(path))
 	}
 	ours := h.mountpoints(mounts)
 	cur := "/"

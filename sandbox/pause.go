@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"snapfs/sandbox/api"
 )
 
 // flushWait bounds how long what programs have stored through shared mappings may take to arrive.
@@ -118,7 +120,7 @@ func (h *Home) toggle(ctx context.Context, a Access, name, what string, fn func(
 		return Workspace{}, err
 	}
 	defer end()
-	session, err := a.session()
+	session, err := a.SessionID()
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -132,7 +134,7 @@ func (h *Home) toggle(ctx context.Context, a Access, name, what string, fn func(
 	}
 	defer unlock()
 	if w = h.catalog.workspace(w.ID); w == nil {
-		return Workspace{}, fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
+		return Workspace{}, fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
 	if err := fn(ctx, w, session); err != nil {
 		return Workspace{}, err

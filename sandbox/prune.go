@@ -14,14 +14,14 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 		return result, err
 	}
 	defer end()
-	session, err := r.check()
+	session, err := checkPrune(r)
 	if err != nil {
 		return result, err
 	}
 	byWorkspace := map[string][]*snapshotRecord{}
 	var all []*snapshotRecord
 	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
-		if r.may(s.Session, session) && (r.Workspace == "" || s.Workspace == r.Workspace) {
+		if r.Allows(s.Session, session) && (r.Workspace == "" || s.Workspace == r.Workspace) {
 			byWorkspace[s.Workspace] = append(byWorkspace[s.Workspace], s)
 			all = append(all, s)
 		}
@@ -29,7 +29,7 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 	})
 	goes := map[string]bool{}
 	for _, snapshots := range byWorkspace {
-		for _, s := range r.surplus(snapshots, h.now()) {
+		for _, s := range surplus(r, snapshots, h.now()) {
 			goes[s.ID] = true
 		}
 	}
@@ -59,7 +59,8 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 	return result, nil
 }
 
-func (r PruneRequest) check() (session string, err error) {
+// checkPrune validates a request.
+func checkPrune(r PruneRequest) (session string, err error) {
 	switch {
 	case r.KeepLast < 0 || r.KeepDaily < 0 || r.OlderThan < 0:
 		return "", fmt.Errorf("%w: a rule of prune is negative", ErrInvalid)
@@ -70,11 +71,11 @@ func (r PruneRequest) check() (session string, err error) {
 			return "", err
 		}
 	}
-	return r.session()
+	return r.SessionID()
 }
 
 // surplus picks what the rules do not keep of one workspace's snapshots, which are in order of time.
-func (r PruneRequest) surplus(snapshots []*snapshotRecord, now time.Time) []*snapshotRecord {
+func surplus(r PruneRequest, snapshots []*snapshotRecord, now time.Time) []*snapshotRecord {
 	var goes []*snapshotRecord
 	days := map[string]bool{}
 	for i := len(snapshots) - 1; i >= 0; i-- {

@@ -16,16 +16,6 @@ type RebuildRequest struct {
 	Progress func(Progress)
 }
 
-// RebuildResult says what RebuildIndex found.
-type RebuildResult struct {
-	Images   int64     `json:"images"`
-	Records  int64     `json:"records"`
-	Chunks   int64     `json:"chunks"`
-	Unneeded int64     `json:"unneeded"` // chunks that were deleted or never committed, and are left out
-	Problems []Problem `json:"problems"`
-	Old      string    `json:"old,omitempty"` // where the old index is kept, if there are problems
-}
-
 // RebuildIndex makes the index of the home's store anew from what lies beside it, for a home that Open refuses because the
 // index is damaged. Nothing may have the home open (ErrConflict). If it fails, the home is as before.
 func RebuildIndex(ctx context.Context, dir string, r RebuildRequest) (res RebuildResult, err error) {

@@ -12,6 +12,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/internal/hosttree"
+	"snapfs/sandbox/api"
 )
 
 // recover brings a home that was just opened to a clean state: what a crash left half-done is finished or taken away.
@@ -89,7 +90,7 @@ func (h *Home) readTrash(ctx context.Context) (map[uint64]bool, error) {
 		return tx.Scan(bucketTrash, "", func(key string, _ []byte) (bool, error) {
 			n, err := strconv.ParseUint(key, 10, 64)
 			if err != nil {
-				return false, fmt.Errorf("%w: record %s/%s", ErrCorrupt, bucketTrash, shown(key))
+				return false, fmt.Errorf("%w: record %s/%s", ErrCorrupt, bucketTrash, api.Quoted(key))
 			}
 			trash[n] = true
 			return true, nil

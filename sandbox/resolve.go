@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"snapfs/sandbox/api"
 )
 
 // useWorkspace finds a workspace by its name, checks that the asker may use it, and audits a crossing.
 func (h *Home) useWorkspace(ctx context.Context, a Access, name, what string) (*workspaceRecord, error) {
-	session, err := a.session()
+	session, err := a.SessionID()
 	if err != nil {
 		return nil, err
 	}
@@ -18,9 +20,9 @@ func (h *Home) useWorkspace(ctx context.Context, a Access, name, what string) (*
 	}
 	w := h.catalog.workspace(name)
 	if w == nil {
-		return nil, fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
+		return nil, fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
-	if !a.may(w.Session, session) {
+	if !a.Allows(w.Session, session) {
 		return nil, refused("workspace", name)
 	}
 	return w, h.audit(ctx, session, w.Session, w.ID, "", what)
@@ -28,7 +30,7 @@ func (h *Home) useWorkspace(ctx context.Context, a Access, name, what string) (*
 
 // useSnapshot finds a snapshot by id, unique prefix of one, name or Ref, checks that the asker may use it, and audits a crossing.
 func (h *Home) useSnapshot(ctx context.Context, a Access, ref, what string) (*snapshotRecord, error) {
-	session, err := a.session()
+	session, err := a.SessionID()
 	if err != nil {
 		return nil, err
 	}
@@ -42,28 +44,28 @@ func (h *Home) useSnapshot(ctx context.Context, a Access, ref, what string) (*sn
 // findSnapshot is useSnapshot without the audit. What another session owns counts only if the asker may use it, so that
 // neither a name nor a prefix of its own becomes ambiguous by strangers.
 func (h *Home) findSnapshot(a Access, session, ref string) (*snapshotRecord, error) {
-	if isRef(ref) {
+	if api.IsRef(ref) {
 		return h.snapshotOfRef(a, session, ref)
 	}
-	if err := validRef(ref); err != nil {
+	if err := api.ValidReference(ref); err != nil {
 		return nil, err
 	}
-	if isID(ref) {
+	if api.IsID(ref) {
 		s := h.catalog.snapshot(ref)
 		switch {
 		case s == nil:
-			return nil, fmt.Errorf("%w: snapshot %s", ErrNotFound, shown(ref))
-		case !a.may(s.Session, session):
+			return nil, fmt.Errorf("%w: snapshot %s", ErrNotFound, api.Quoted(ref))
+		case !a.Allows(s.Session, session):
 			return nil, refused("snapshot", ref)
 		}
 		return s, nil
 	}
 	var matches []*snapshotRecord
 	foreign := false
-	abbreviated := len(ref) >= minPrefix && prefixGrammar.MatchString(ref)
+	abbreviated := api.IsPrefix(ref)
 	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
 		if s.Name == ref || abbreviated && strings.HasPrefix(s.ID, ref) {
-			if a.may(s.Session, session) {
+			if a.Allows(s.Session, session) {
 				matches = append(matches, s)
 			} else {
 				foreign = true
@@ -75,11 +77,11 @@ func (h *Home) findSnapshot(a Access, session, ref string) (*snapshotRecord, err
 	case len(matches) == 1:
 		return matches[0], nil
 	case len(matches) > 1:
-		return nil, fmt.Errorf("%w: %s names several snapshots: %s", ErrConflict, shown(ref), idList(matches))
+		return nil, fmt.Errorf("%w: %s names several snapshots: %s", ErrConflict, api.Quoted(ref), idList(matches))
 	case foreign:
 		return nil, refused("snapshot", ref)
 	}
-	return nil, fmt.Errorf("%w: snapshot %s", ErrNotFound, shown(ref))
+	return nil, fmt.Errorf("%w: snapshot %s", ErrNotFound, api.Quoted(ref))
 }
 
 // snapshotOfRef finds the snapshot of a Ref and holds what that says against the record.
@@ -90,7 +92,7 @@ func (h *Home) snapshotOfRef(a Access, session, ref string) (*snapshotRecord, er
 	}
 	s, err := h.findSnapshot(a, session, r.Ref.Snapshot)
 	if err == nil && s.Workspace != r.Ref.Workspace {
-		return nil, fmt.Errorf("%w: ref %s: snapshot %s is not of workspace %s", ErrInvalid, shown(ref), s.ID, r.Ref.Workspace)
+		return nil, fmt.Errorf("%w: ref %s: snapshot %s is not of workspace %s", ErrInvalid, api.Quoted(ref), s.ID, r.Ref.Workspace)
 	}
 	return s, err
 }
@@ -111,7 +113,7 @@ func idList(all []*snapshotRecord) string {
 
 // useObject finds the workspace or the snapshot that ref names; ErrConflict if it names one of each.
 func (h *Home) useObject(ctx context.Context, a Access, ref, what string) (*workspaceRecord, *snapshotRecord, error) {
-	session, err := a.session()
+	session, err := a.SessionID()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,8 +124,8 @@ func (h *Home) useObject(ctx context.Context, a Access, ref, what string) (*work
 	}
 	switch {
 	case w != nil && s != nil:
-		return nil, nil, fmt.Errorf("%w: %s names the workspace %s and the snapshot %s", ErrConflict, shown(ref), w.ID, s.ID)
-	case w != nil && !a.may(w.Session, session):
+		return nil, nil, fmt.Errorf("%w: %s names the workspace %s and the snapshot %s", ErrConflict, api.Quoted(ref), w.ID, s.ID)
+	case w != nil && !a.Allows(w.Session, session):
 		return nil, nil, refused("workspace", ref)
 	case w != nil:
 		return w, nil, h.audit(ctx, session, w.Session, w.ID, "", what)
@@ -131,7 +133,7 @@ func (h *Home) useObject(ctx context.Context, a Access, ref, what string) (*work
 		return nil, s, h.audit(ctx, session, s.Session, s.Workspace, s.ID, what)
 	}
 	if errors.Is(serr, ErrNotFound) {
-		return nil, nil, fmt.Errorf("%w: no workspace and no snapshot is named %s", ErrNotFound, shown(ref))
+		return nil, nil, fmt.Errorf("%w: no workspace and no snapshot is named %s", ErrNotFound, api.Quoted(ref))
 	}
 	return nil, nil, serr
 }

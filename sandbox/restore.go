@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"snapfs/sandbox/api"
 )
 
 // Restore makes a new workspace of a snapshot, named {origin}-restored-{short}, and mounts it if a mountpoint is given.
@@ -25,10 +27,10 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	}
 	defer end()
 	defer h.courtesy.enter()()
-	if err := r.validate(); err != nil {
+	if err := validMountOptions(r.MountOptions); err != nil {
 		return Workspace{}, err
 	}
-	session, err := r.session()
+	session, err := r.SessionID()
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -105,7 +107,7 @@ func (h *Home) destroyUnmounted(ctx context.Context, name, session string) error
 // reserveDerived finds a free name for a workspace made from another and holds its lock.
 func (h *Home) reserveDerived(origin, how string) (name string, unlock func(), err error) {
 	for _, digits := range []int{4, 4, 4, 8, 12} {
-		name = derivedName(origin, how, digits)
+		name = api.DerivedName(origin, how, digits)
 		if unlock, err = h.reserveName(name); err == nil {
 			return name, unlock, nil
 		}
@@ -121,10 +123,10 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	defer end()
-	if err := r.validate(); err != nil {
+	if err := validMountOptions(r.MountOptions); err != nil {
 		return Workspace{}, err
 	}
-	session, err := r.session()
+	session, err := r.SessionID()
 	if err != nil {
 		return Workspace{}, err
 	}

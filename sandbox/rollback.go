@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"snapfs/layers"
+	"snapfs/sandbox/api"
 )
 
 // Rollback moves a workspace back to a snapshot, its own or another. What was written since is gone, unless a snapshot has it. A mounted
@@ -21,7 +22,7 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (Workspace, erro
 	}
 	defer end()
 	defer h.courtesy.enter()()
-	session, err := r.session()
+	session, err := r.SessionID()
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -52,7 +53,7 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (Workspace, erro
 func (h *Home) rollbackLocked(ctx context.Context, name string, s *snapshotRecord, e Event) error {
 	w := h.catalog.workspace(name)
 	if w == nil {
-		return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
+		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
 	l, done := h.useLive(name)
 	defer done()

@@ -8,6 +8,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/layers"
+	"snapfs/sandbox/api"
 )
 
 // Snapshot freezes a workspace, mounted or not. If nothing changed since the layer below, no layer is added and Unchanged is set.
@@ -24,10 +25,10 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 	if err != nil {
 		return Snapshot{}, err
 	}
-	if err := errors.Join(validSnapshotName(r.Name), validDescription(r.Description)); err != nil {
+	if err := errors.Join(api.ValidSnapshotName(r.Name), api.ValidDescription(r.Description)); err != nil {
 		return Snapshot{}, err
 	}
-	session, err := r.session()
+	session, err := r.SessionID()
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -121,7 +122,7 @@ func (h *Home) consistent(ctx context.Context, name string, r SnapshotRequest) (
 func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func(ch *change, w *workspaceRecord, top string) error) error {
 	w := h.catalog.workspace(name)
 	if w == nil {
-		return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
+		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
 	o, push, done, err := h.overlayOf(ctx, w, false)
 	if err != nil {
@@ -212,7 +213,7 @@ func (h *Home) nameIsFree(workspace, name string) error {
 	var err error
 	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
 		if s.Workspace == workspace && s.Name == name {
-			err = fmt.Errorf("%w: workspace %s has a snapshot %s already: %s", ErrConflict, workspace, shown(name), s.ID)
+			err = fmt.Errorf("%w: workspace %s has a snapshot %s already: %s", ErrConflict, workspace, api.Quoted(name), s.ID)
 		}
 		return err == nil
 	})
@@ -247,13 +248,13 @@ func (h *Home) Delete(ctx context.Context, r RefRequest) error {
 	}
 	defer end()
 	s, err := h.useSnapshot(ctx, r.Access, r.Ref, "delete")
-	if errors.Is(err, ErrNotFound) && completeID(r.Ref) != "" {
+	if errors.Is(err, ErrNotFound) && api.CompleteID(r.Ref) != "" {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	session, err := r.session()
+	session, err := r.SessionID()
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/layers"
+	"snapfs/sandbox/api"
 	"snapfs/squashfs"
 )
 
@@ -38,7 +39,7 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, er
 		return source{}, fmt.Errorf("%w: %s is a workspace, no snapshot: fork it, or take a snapshot of it", ErrNotFound, ref)
 	}
 	if errors.Is(err, ErrNotFound) {
-		return source{}, fmt.Errorf("%w: no such directory or image file, and no snapshot: %s (to the Go API, paths are absolute)", ErrNotFound, shown(ref))
+		return source{}, fmt.Errorf("%w: no such directory or image file, and no snapshot: %s (to the Go API, paths are absolute)", ErrNotFound, api.Quoted(ref))
 	}
 	if err == nil {
 		err = h.restorable(s)

@@ -14,6 +14,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/layers"
+	"snapfs/sandbox/api"
 )
 
 // A space is 2^32 inode numbers, those that begin with the same 32 bits. Space 0 is for base images, whose stacks have no other of its
@@ -75,7 +76,7 @@ func (u *uppers) decodeSpaces(v []byte) error {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 || n > lastSpace+1 || !ok && n > maxOldUpper+1 {
-		return fmt.Errorf("%w: record %s/%s: %s", ErrCorrupt, bucketMeta, keyNextUpper, shown(string(v)))
+		return fmt.Errorf("%w: record %s/%s: %s", ErrCorrupt, bucketMeta, keyNextUpper, api.Quoted(string(v)))
 	}
 	if !ok {
 		// Images that were imported may have the numbers of another home, which ours must not meet.
@@ -114,7 +115,7 @@ func (u *uppers) loadSpaces(tx *chunkstore.Tx) error {
 		_, err := fmt.Sscanf(key, "%d/%d", &w.upper, &w.high)
 		space, serr := strconv.ParseUint(string(value), 10, 31)
 		if err != nil || serr != nil || key != w.String() {
-			return false, fmt.Errorf("%w: record %s/%s: %s", ErrCorrupt, bucketWide, shown(key), shown(string(value)))
+			return false, fmt.Errorf("%w: record %s/%s: %s", ErrCorrupt, bucketWide, api.Quoted(key), api.Quoted(string(value)))
 		}
 		u.wide.Store(w, space<<spaceBits)
 		return true, nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"snapfs/chunkstore"
+	"snapfs/sandbox/api"
 )
 
 // Stats accounts for space. Of a reference: Stored and Logical are of all its stored layers; Unique and Reclaimable are of the layers that
@@ -18,7 +19,7 @@ func (h *Home) Stats(ctx context.Context, r StatsRequest) (Stats, error) {
 	}
 	defer end()
 	if r.Ref == "" {
-		session, err := r.session()
+		session, err := r.SessionID()
 		switch {
 		case err != nil:
 			return Stats{}, err
@@ -28,7 +29,7 @@ func (h *Home) Stats(ctx context.Context, r StatsRequest) (Stats, error) {
 		return h.homeStats(ctx)
 	}
 	if r.OfSession {
-		return Stats{}, fmt.Errorf("%w: stats of %s, or of a session: not both", ErrInvalid, shown(r.Ref))
+		return Stats{}, fmt.Errorf("%w: stats of %s, or of a session: not both", ErrInvalid, api.Quoted(r.Ref))
 	}
 	w, s, err := h.useObject(ctx, r.Access, r.Ref, "stats")
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"snapfs/sandbox/api"
 )
 
 func TestIDsGrow(t *testing.T) {
@@ -16,7 +18,7 @@ func TestIDsGrow(t *testing.T) {
 	last := "fffffff0-0000-7fff-8000-000000000000"
 	for range 10000 {
 		id := s.next()
-		if id <= last || !isID(id) {
+		if id <= last || !api.IsID(id) {
 			t.Fatalf("%s after %s", id, last)
 		}
 		last = id
@@ -24,38 +26,6 @@ func TestIDsGrow(t *testing.T) {
 	var now idSource
 	if a, b := now.next(), now.next(); a >= b || !regexp.MustCompile(`^[0-9a-f-]{14}7[0-9a-f]{3}-[89ab]`).MatchString(a) {
 		t.Errorf("got %s, %s", a, b)
-	}
-}
-
-func TestIsID(t *testing.T) {
-	for id, want := range map[string]bool{
-		"018f0000-0000-7000-8000-000000000000":          true,
-		"018F0000-0000-7000-8000-000000000000":          false,
-		"{018f0000-0000-7000-8000-000000000000}":        false,
-		"018f0000000070008000000000000000":              false,
-		"urn:uuid:018f0000-0000-7000-8000-000000000000": false,
-		"": false,
-	} {
-		if got := isID(id); got != want {
-			t.Errorf("isID(%q) = %v", id, got)
-		}
-	}
-}
-
-func TestDerivedName(t *testing.T) {
-	for origin, want := range map[string]string{
-		"a":                          `^a-restored-[0-9a-f]{4}$`,
-		"a-restored-9f00":            `^a-restored-[0-9a-f]{4}$`,
-		"a-branch-1234-restored-9f0": `^a-branch-1234-restored-9f0-restored-[0-9a-f]{4}$`, // three digits are not ours
-		"a-branch-1234-fork-9f01":    `^a-restored-[0-9a-f]{4}$`,
-		"restored-1234":              `^restored-1234-restored-[0-9a-f]{4}$`,
-		strings.Repeat("a", 63):      `^a{49}-restored-[0-9a-f]{4}$`,
-		strings.Repeat("a-", 31):     `^(a-){24}a-restored-[0-9a-f]{4}$`,
-	} {
-		got := derivedName(origin, "restored", 4)
-		if !regexp.MustCompile(want).MatchString(got) || ValidWorkspaceName(got) != nil {
-			t.Errorf("of %s: got %s, want %s", origin, got, want)
-		}
 	}
 }
 
@@ -182,16 +152,6 @@ func TestDecodeEvent(t *testing.T) {
 	}
 }
 
-func TestSnapshotNames(t *testing.T) {
-	for name, ok := range map[string]bool{
-		"": true, "a b/c": true, strings.Repeat("ü", 256): true, strings.Repeat("u", 257): false, "a\tb": false, "\u0085": false, "a ": false,
-	} {
-		if err := validSnapshotName(name); (err == nil) != ok || err != nil && !errors.Is(err, ErrInvalid) {
-			t.Errorf("%q: %v", name, err)
-		}
-	}
-}
-
 func TestSurplus(t *testing.T) {
 	now := time.Date(2031, 5, 10, 12, 0, 0, 0, time.UTC)
 	var all []*snapshotRecord
@@ -210,7 +170,7 @@ func TestSurplus(t *testing.T) {
 		{PruneRequest{KeepLast: 4, OlderThan: 48 * time.Hour}, "50h0m0s 100h0m0s"},
 	} {
 		var got []string
-		for _, s := range c.r.surplus(all, now) {
+		for _, s := range surplus(c.r, all, now) {
 			got = append(got, s.ID)
 		}
 		if g := strings.Join(got, " "); g != c.want {

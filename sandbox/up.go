@@ -5,27 +5,6 @@ import (
 	"fmt"
 )
 
-// Resumption is how a workspace that was asked for by its name came about.
-type Resumption string
-
-// The three tiers of Up.
-const (
-	Same     Resumption = "same"     // it was there
-	Restored Resumption = "restored" // it was lost, and has the state of its newest snapshot
-	Fresh    Resumption = "fresh"    // there was nothing of that name
-)
-
-// UpRequest asks for the workspace of a name. Source and Progress are as in CreateRequest; a Source is for a fresh workspace only.
-type UpRequest struct {
-	CreateRequest
-}
-
-// UpResult says what came of it.
-type UpResult struct {
-	Workspace
-	How Resumption `json:"how"`
-}
-
 // Up gives the workspace of a name, whatever has happened to it: the same if it is there; if its upper is lost, or if
 // it was destroyed and no source is given, one of the same name in the state of its newest snapshot that the session may use; else
 // a fresh one.
@@ -38,7 +17,7 @@ func (h *Home) Up(ctx context.Context, r UpRequest) (UpResult, error) {
 	if err := ValidWorkspaceName(r.Name); err != nil {
 		return UpResult{}, err
 	}
-	session, err := r.session()
+	session, err := r.SessionID()
 	if err != nil {
 		return UpResult{}, err
 	}
@@ -52,7 +31,7 @@ func (h *Home) Up(ctx context.Context, r UpRequest) (UpResult, error) {
 		}
 	}
 	w, err := h.Create(ctx, r.CreateRequest)
-	return UpResult{w, how}, err
+	return UpResult{Workspace: w, How: how}, err
 }
 
 // upExisting gives a workspace that has a record.
@@ -84,14 +63,14 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 		how = Restored
 	}
 	d, err := h.describe(h.catalog.workspace(w.ID))
-	return UpResult{d, how}, err
+	return UpResult{Workspace: d, How: how}, err
 }
 
 // newestOf finds the newest snapshot of a workspace that a session may restore, or nil.
 func (h *Home) newestOf(workspace, session string, a Access) *snapshotRecord {
 	var newest *snapshotRecord
 	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
-		if s.Workspace == workspace && a.may(s.Session, session) && h.restorable(s) == nil {
+		if s.Workspace == workspace && a.Allows(s.Session, session) && h.restorable(s) == nil {
 			newest = s
 		}
 		return true

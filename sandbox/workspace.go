@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"snapfs/sandbox/api"
 )
 
 // Create makes a workspace: empty, or from a directory (read once, nothing is copied), an image or a snapshot.
@@ -16,7 +18,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	if err := ValidWorkspaceName(r.Name); err != nil {
 		return Workspace{}, err
 	}
-	session, err := r.session()
+	session, err := r.SessionID()
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -115,7 +117,7 @@ func (h *Home) Destroy(ctx context.Context, r RefRequest) error {
 	if err != nil {
 		return err
 	}
-	session, err := r.session()
+	session, err := r.SessionID()
 	if err != nil {
 		return err
 	}
@@ -151,7 +153,7 @@ func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 	gone, err := h.catalog.update(ctx, true, func(ch *change) error {
 		w := h.catalog.workspace(name)
 		if w == nil {
-			return fmt.Errorf("%w: workspace %s", ErrNotFound, shown(name))
+			return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 		}
 		upper = w.Upper
 		ch.delWorkspaces = append(ch.delWorkspaces, w)

@@ -1,4 +1,4 @@
-package sandbox
+package api
 
 import (
 	"bytes"
@@ -85,7 +85,9 @@ func (r Ref) String() string {
 
 // ParseRef reads the JSON form of a ref, strictly. ErrInvalid if it is not one of snapfs or cannot be the ref of any snapshot.
 func ParseRef(text string) (Ref, error) {
-	bad := func(err error) (Ref, error) { return Ref{}, fmt.Errorf("%w: ref %s: %w", ErrInvalid, shown(text), err) }
+	bad := func(err error) (Ref, error) {
+		return Ref{}, fmt.Errorf("%w: ref %s: %w", ErrInvalid, Quoted(text), err)
+	}
 	if len(text) > maxRefText {
 		return bad(fmt.Errorf("longer than %d bytes", maxRefText))
 	}
@@ -107,7 +109,7 @@ func ParseRef(text string) (Ref, error) {
 		case "ref":
 			err = json.Unmarshal(value, &r.Ref)
 		default:
-			err = fmt.Errorf("unknown field %s", shown(key))
+			err = fmt.Errorf("unknown field %s", Quoted(key))
 		}
 		if err != nil {
 			return bad(err)
@@ -115,9 +117,9 @@ func ParseRef(text string) (Ref, error) {
 	}
 	switch {
 	case r.ProviderID != ProviderID:
-		return bad(fmt.Errorf("providerId %s is not %s", shown(r.ProviderID), ProviderID))
-	case !isID(r.Ref.Snapshot):
-		return bad(fmt.Errorf("snapshot %s is no id", shown(r.Ref.Snapshot)))
+		return bad(fmt.Errorf("providerId %s is not %s", Quoted(r.ProviderID), ProviderID))
+	case !IsID(r.Ref.Snapshot):
+		return bad(fmt.Errorf("snapshot %s is no id", Quoted(r.Ref.Snapshot)))
 	}
 	if err := ValidWorkspaceName(r.Ref.Workspace); err != nil {
 		return bad(err)
@@ -125,17 +127,17 @@ func ParseRef(text string) (Ref, error) {
 	return r, nil
 }
 
-// isRef tells whether what names a snapshot is the JSON form of a ref; no name of a snapshot is.
-func isRef(ref string) bool { return strings.HasPrefix(ref, "{") }
+// IsRef reports whether what names a snapshot is the JSON form of a ref; no name of a snapshot is.
+func IsRef(ref string) bool { return strings.HasPrefix(ref, "{") }
 
-// completeID is the id that a reference names without a look at the records; "" if it is abbreviated, or a name.
-func completeID(ref string) string {
-	if isRef(ref) {
+// CompleteID is the id that a reference names without a look at the records; "" if it is abbreviated, or a name.
+func CompleteID(ref string) string {
+	if IsRef(ref) {
 		if r, err := ParseRef(ref); err == nil {
 			return r.Ref.Snapshot
 		}
 	}
-	if isID(ref) {
+	if IsID(ref) {
 		return ref
 	}
 	return ""

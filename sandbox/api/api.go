@@ -1,0 +1,437 @@
+package api
+
+import (
+	"context"
+	"time"
+)
+
+// WorkspaceState is where a workspace is in its life.
+type WorkspaceState string
+
+// States of a workspace. Detached: unmounted here, but a copy of the mount in another mount namespace still uses it.
+const (
+	Unmounted WorkspaceState = "unmounted"
+	Mounted   WorkspaceState = "mounted"
+	Detached  WorkspaceState = "detached"
+)
+
+// SnapshotState is where a snapshot is in its life.
+type SnapshotState string
+
+// States of a snapshot.
+const (
+	Sealed SnapshotState = "sealed" // frozen and durable, not yet in the chunk store
+	Stored SnapshotState = "stored"
+)
+
+// Workspace describes a mutable tree.
+type Workspace struct {
+	ID         string         `json:"id"`
+	Session    string         `json:"session"`
+	State      WorkspaceState `json:"state"`
+	Mountpoint string         `json:"mountpoint,omitempty"`
+	Paused     bool           `json:"paused"`
+	Cgroup     string         `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
+	ReadOnly   bool           `json:"read_only"`
+	NoSUID     bool           `json:"nosuid"`
+	NoDev      bool           `json:"nodev"`
+	Transport  string         `json:"transport,omitempty"`
+	Origin     string         `json:"origin,omitempty"` // snapshot it was made from
+	Head       string         `json:"head,omitempty"`   // newest snapshot of its history
+	Layers     int            `json:"layers"`           // depth of its stack
+	CreatedAt  time.Time      `json:"created_at"`
+	Source     string         `json:"source,omitempty"` // what it was created from
+	Foreign    bool           `json:"foreign"`          // the tree comes from an image file: mounted NoSUID and NoDev unless asked otherwise
+	// Requests counts what the kernel has asked of the present mount, by FUSE's names of the requests. Only Show fills it.
+	Requests map[string]uint64 `json:"requests,omitempty"`
+}
+
+// Snapshot describes an immutable point in time.
+type Snapshot struct {
+	ID          string        `json:"id"`
+	Workspace   string        `json:"workspace"`
+	Session     string        `json:"session"`
+	Name        string        `json:"name,omitempty"`
+	Description string        `json:"description,omitempty"`
+	Parent      string        `json:"parent,omitempty"`
+	State       SnapshotState `json:"state"`
+	CreatedAt   time.Time     `json:"created_at"`
+	ExpiresAt   *time.Time    `json:"expires_at,omitempty"`
+	Depth       int           `json:"depth"`     // how many layers there are
+	Layers      []Layer       `json:"layers"`    // topmost first; all of them in the answer of Show, else at most 100
+	Unchanged   bool          `json:"unchanged"` // nothing differed from the parent: no layer was added
+	Foreign     bool          `json:"foreign"`   // as of a workspace
+	Ref         Ref           `json:"ref"`       // names it for programs that keep snapshots of several providers
+}
+
+// Layer describes one layer of a snapshot's stack.
+type Layer struct {
+	ID     string        `json:"id"`
+	State  SnapshotState `json:"state"`
+	Size   int64         `json:"size"` // of the image in bytes, 0 while sealed
+	Digest string        `json:"digest,omitempty"`
+	// Problem is why a sealed layer is not going to be stored until somebody waits for that.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Access says who asks. The zero value is the session "default".
+type Access struct {
+	Session           string `json:"session"`
+	AllowCrossSession bool   `json:"allow_cross_session"`
+}
+
+// SessionID is the session that asks; ErrInvalid for a malformed one.
+func (a Access) SessionID() (string, error) {
+	if a.Session == "" {
+		return DefaultSession, nil
+	}
+	return a.Session, ValidSession(a.Session)
+}
+
+// Allows reports whether session, which is the one that asks, may use what owner owns.
+func (a Access) Allows(owner, session string) bool { return owner == session || a.AllowCrossSession }
+
+// Progress reports long work; Total is -1 while unknown.
+type Progress struct {
+	Stage string `json:"stage"`
+	Files int64  `json:"files"`
+	Bytes int64  `json:"bytes"`
+	Total int64  `json:"total"`
+	Unit  string `json:"unit,omitempty"` // what Bytes and Total count, if not bytes
+}
+
+// CreateRequest makes a workspace. Source is "" (empty), a directory, an image file (.sqsh, .squashfs, .sqfs) or a snapshot (id, prefix or name).
+type CreateRequest struct {
+	Access
+	Name     string         `json:"name"`
+	Source   string         `json:"source,omitempty"`
+	Progress func(Progress) `json:"-"`
+}
+
+// Resumption is how a workspace that was asked for by its name came about.
+type Resumption string
+
+// The three tiers of Up.
+const (
+	Same     Resumption = "same"     // it was there
+	Restored Resumption = "restored" // it was lost, and has the state of its newest snapshot
+	Fresh    Resumption = "fresh"    // there was nothing of that name
+)
+
+// UpRequest asks for the workspace of a name. Source and Progress are as in CreateRequest; a Source is for a fresh workspace only.
+type UpRequest struct {
+	CreateRequest
+}
+
+// UpResult says what came of it.
+type UpResult struct {
+	Workspace
+	How Resumption `json:"how"`
+}
+
+// MountOptions are how a workspace is shown.
+type MountOptions struct {
+	Transport string `json:"transport,omitempty"`
+	ReadOnly  bool   `json:"read_only"`
+	NoSUID    bool   `json:"nosuid"`
+	NoDev     bool   `json:"nodev"`
+	// SUID and Dev honour the setuid programs and device files of a tree that comes from elsewhere, which is mounted NoSUID and NoDev without
+	// them. Other trees need neither.
+	SUID    bool `json:"suid,omitempty"`
+	Dev     bool `json:"dev,omitempty"`
+	NoExec  bool `json:"noexec"`
+	NoAtime bool `json:"noatime"`
+	// Writeback lets the kernel keep small writes back and send them together: until close, fsync, msync or some seconds
+	// later. A snapshot or fork of the running workspace then lacks what was written to a file that is still open and
+	// was not flushed since, and such writes end with the machine as on a local disk, and with the daemon.
+	Writeback bool `json:"writeback,omitempty"`
+}
+
+// MountRequest mounts a workspace. An empty Mountpoint means where it was mounted last. MakeMountpoint makes the
+// last element of the path if it is missing.
+type MountRequest struct {
+	Access
+	Workspace      string `json:"workspace"`
+	Mountpoint     string `json:"mountpoint"`
+	MakeMountpoint bool   `json:"make_mountpoint"`
+	MountOptions
+}
+
+// UnmountRequest unmounts. Force detaches at once and ends the connection of copies in other mount namespaces.
+type UnmountRequest struct {
+	Access
+	Workspace string `json:"workspace"`
+	Force     bool   `json:"force"`
+}
+
+// SnapshotRequest freezes a workspace.
+type SnapshotRequest struct {
+	Access
+	Workspace   string        `json:"workspace"`
+	Name        string        `json:"name,omitempty"`
+	Description string        `json:"description,omitempty"`
+	TTL         time.Duration `json:"ttl,omitempty"`
+	ExpiresAt   *time.Time    `json:"expires_at,omitempty"`
+	WaitStored  bool          `json:"wait_stored"`
+	NoSync      bool          `json:"no_sync"`
+	// Consistent freezes the processes of the workspace's control group for the moment, and flushes what they stored through
+	// shared mappings. Cgroup names the group, if the workspace does not know one.
+	Consistent bool           `json:"consistent"`
+	Cgroup     string         `json:"cgroup,omitempty"`
+	Progress   func(Progress) `json:"-"`
+}
+
+// RestoreRequest makes a new workspace of a snapshot, and mounts it if Mountpoint is given. MakeMountpoint makes the last
+// element of the path if it is missing.
+type RestoreRequest struct {
+	Access
+	Snapshot       string `json:"snapshot"`
+	Mountpoint     string `json:"mountpoint,omitempty"`
+	MakeMountpoint bool   `json:"make_mountpoint"`
+	MountOptions
+}
+
+// ForkRequest makes a new workspace of the current state of another, and mounts it if Mountpoint is given.
+type ForkRequest struct {
+	Access
+	Workspace      string `json:"workspace"`
+	Mountpoint     string `json:"mountpoint,omitempty"`
+	MakeMountpoint bool   `json:"make_mountpoint"`
+	MountOptions
+}
+
+// RollbackRequest moves a workspace back to a snapshot, in place.
+type RollbackRequest struct {
+	Access
+	Workspace string `json:"workspace"`
+	Snapshot  string `json:"snapshot"`
+}
+
+// PauseRequest holds the changes of a workspace back. Cgroup is the directory of the control group of its processes, which
+// are frozen; the workspace remembers it.
+type PauseRequest struct {
+	Access
+	Workspace string `json:"workspace"`
+	Cgroup    string `json:"cgroup,omitempty"`
+}
+
+// ListRequest pages through workspaces or snapshots; After is exclusive, Limit 0 means 100 and is clamped there.
+type ListRequest struct {
+	Access
+	Workspace string `json:"workspace,omitempty"`
+	After     string `json:"after,omitempty"`
+	Limit     int    `json:"limit,omitempty"`
+}
+
+// WorkspacePage is one page, in order of names; More says that another follows.
+type WorkspacePage struct {
+	Workspaces []Workspace `json:"workspaces"`
+	More       bool        `json:"more"`
+}
+
+// SnapshotPage is one page, oldest first; More says that another follows.
+type SnapshotPage struct {
+	Snapshots []Snapshot `json:"snapshots"`
+	More      bool       `json:"more"`
+}
+
+// RefRequest names one workspace or snapshot: a snapshot by its id, a unique prefix of that, its name, or the JSON form of its Ref.
+type RefRequest struct {
+	Access
+	Ref string `json:"ref"`
+}
+
+// Object is what a reference names: exactly one field is set.
+type Object struct {
+	Workspace *Workspace `json:"workspace,omitempty"`
+	Snapshot  *Snapshot  `json:"snapshot,omitempty"`
+}
+
+// DiffRequest compares A with B; an empty B means A against its parent (snapshot) or its head (workspace).
+type DiffRequest struct {
+	Access
+	A string `json:"a"`
+	B string `json:"b,omitempty"`
+	// Stat and Patch also compare what is in the files, and tell of each file that lies in a directory which was renamed.
+	Stat  bool `json:"stat,omitempty"`
+	Patch bool `json:"patch,omitempty"`
+	// Binary puts the contents of binary files of up to 64 MiB into patches.
+	Binary bool `json:"binary,omitempty"`
+}
+
+// Change is one line of a diff. RawPath is the base64 of a path that is not UTF-8.
+type Change struct {
+	Kind       string `json:"kind"` // A M D R T
+	Path       string `json:"path"`
+	RawPath    []byte `json:"raw_path,omitempty"`
+	OldPath    string `json:"old_path,omitempty"` // of what was renamed, or changed in a directory that was
+	RawOldPath []byte `json:"raw_old_path,omitempty"`
+	Mode       uint32 `json:"mode"`     // of B, or of A if it was deleted
+	Size       int64  `json:"size"`     // of B; 0 if it was deleted, and of directories
+	OldMode    uint32 `json:"old_mode"` // 0 if it was added
+	OldSize    int64  `json:"old_size"` // of A; 0 if it was added, and of directories
+	// Stat is nil if it was not asked for, and for what has no contents that a patch could change: directories, devices, …
+	Stat *FileStat `json:"stat,omitempty"`
+	// Patch repeats the change with 'git apply' or 'patch -p1'. Empty where git would see no change, as of an owner.
+	Patch []byte `json:"patch,omitempty"`
+}
+
+// FileStat counts what changed in a file, as git does. Lines are those of text; binary files have none.
+type FileStat struct {
+	Binary    bool `json:"binary"`
+	Additions int  `json:"additions"`
+	Deletions int  `json:"deletions"`
+}
+
+// ExportRequest writes an image file; Path must be absolute. An existing file is replaced only when the new one is complete.
+type ExportRequest struct {
+	Access
+	Snapshot    string         `json:"snapshot"`
+	Path        string         `json:"path"`
+	Format      string         `json:"format"`      // squashfs
+	Compression string         `json:"compression"` // none, zstd, gzip, xz, lz4
+	Level       int            `json:"level,omitempty"`
+	Layer       bool           `json:"layer"` // only the topmost delta, as overlayfs reads it
+	Progress    func(Progress) `json:"-"`
+}
+
+// ExportResult says what was written.
+type ExportResult struct {
+	Path   string `json:"path"`
+	Size   int64  `json:"size"`
+	Digest string `json:"digest"` // BLAKE3 of the file
+}
+
+// StatsRequest asks for the space of Ref, of all that the asker's session owns, or of the whole home.
+type StatsRequest struct {
+	Access
+	Ref       string `json:"ref,omitempty"`
+	OfSession bool   `json:"of_session,omitempty"`
+}
+
+// Stats is space in bytes, Stored = Unique + Shared. Of a reference or a session: of its stored layers; Unique is what only it needs, and
+// Reclaimable what deleting it makes so. Of a home: Unique is the sum over its snapshots and workspaces, Reclaimable
+// is what no longer serves any.
+type Stats struct {
+	Ref         string `json:"ref,omitempty"`
+	Session     string `json:"session,omitempty"`
+	Workspaces  int64  `json:"workspaces"`
+	Snapshots   int64  `json:"snapshots"`
+	Layers      int64  `json:"layers"`
+	Logical     int64  `json:"logical"`
+	Stored      int64  `json:"stored"`
+	Unique      int64  `json:"unique"`
+	Shared      int64  `json:"shared"`
+	Reclaimable int64  `json:"reclaimable"`
+	Upper       int64  `json:"upper"`  // allocated in writable uppers
+	Sealed      int64  `json:"sealed"` // allocated in sealed directories not stored yet
+	Packs       int64  `json:"packs"`  // store only
+	Index       int64  `json:"index"`  // store only
+}
+
+// EventsRequest asks for the log of a workspace, which may be gone, or of all that the session may see. After is exclusive. Follow
+// goes on with what happens later.
+type EventsRequest struct {
+	Access
+	Workspace string `json:"workspace,omitempty"`
+	After     string `json:"after,omitempty"`
+	Follow    bool   `json:"follow"`
+}
+
+// PruneRequest deletes snapshots by rule, for each workspace on its own. What one of the two keep rules names stays, and what is
+// younger than OlderThan; all else goes. At least one rule is needed. DryRun only tells.
+type PruneRequest struct {
+	Access
+	Workspace string        `json:"workspace,omitempty"` // "" = all
+	KeepLast  int           `json:"keep_last,omitempty"`
+	KeepDaily int           `json:"keep_daily,omitempty"` // the newest of each of so many days (UTC) that have any
+	OlderThan time.Duration `json:"older_than,omitempty"`
+	DryRun    bool          `json:"dry_run"`
+}
+
+// PruneResult says what was deleted, or with DryRun, what would be; oldest first.
+type PruneResult struct {
+	Deleted     []Snapshot `json:"deleted"`
+	WouldDelete []Snapshot `json:"would_delete"`
+	Kept        int        `json:"kept"`
+	DryRun      bool       `json:"dry_run"`
+}
+
+// GCRequest collects garbage; Optimize also repacks cold data.
+type GCRequest struct {
+	Optimize bool           `json:"optimize"`
+	Progress func(Progress) `json:"-"`
+}
+
+// GCResult is what a collection gave.
+type GCResult struct {
+	Chunks  int64 `json:"chunks"`
+	Freed   int64 `json:"freed"`   // bytes given back to the file system
+	Dropped int64 `json:"dropped"` // bytes of garbage taken away; what Freed lacks of it is room for what is stored next
+	Expired int   `json:"expired"` // snapshots past their time that were deleted
+	Left    int64 `json:"left"`    // bytes of garbage in files that are too much alive to be worth the move
+}
+
+// CheckRequest verifies a home. Repair also takes what cannot be read out of the store's index: the snapshots that need it
+// keep what else they have, and equal contents that come again are stored anew instead of being found damaged.
+type CheckRequest struct {
+	ReadData bool           `json:"read_data"`
+	Repair   bool           `json:"repair"`
+	Progress func(Progress) `json:"-"`
+}
+
+// Problem is one thing wrong.
+type Problem struct {
+	Where     string   `json:"where"`
+	What      string   `json:"what"`
+	Snapshots []string `json:"snapshots,omitempty"` // that are hit
+	// Ino is an inode number that different files of one tree have, Paths are their paths; one that is not UTF-8 is quoted as in Go.
+	Ino   uint64   `json:"ino,omitempty"`
+	Paths []string `json:"paths,omitempty"`
+}
+
+// CheckResult lists what is wrong; empty means clean.
+type CheckResult struct {
+	Problems []Problem `json:"problems"`
+}
+
+// RebuildResult says what sandbox.RebuildIndex found.
+type RebuildResult struct {
+	Images   int64     `json:"images"`
+	Records  int64     `json:"records"`
+	Chunks   int64     `json:"chunks"`
+	Unneeded int64     `json:"unneeded"` // chunks that were deleted or never committed, and are left out
+	Problems []Problem `json:"problems"`
+	Old      string    `json:"old,omitempty"` // where the old index is kept, if there are problems
+}
+
+// API is the service: *sandbox.Home implements it in process, *client.Client over the socket. Safe for concurrent use.
+// Every method looks at ctx first: a call that is already cancelled starts nothing, a cancelled one leaves nothing behind.
+type API interface {
+	Create(ctx context.Context, r CreateRequest) (Workspace, error)
+	Up(ctx context.Context, r UpRequest) (UpResult, error)
+	Mount(ctx context.Context, r MountRequest) (Workspace, error)
+	Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
+	Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error)
+	Restore(ctx context.Context, r RestoreRequest) (Workspace, error) // {origin}-restored-{short}
+	Branch(ctx context.Context, r RestoreRequest) (Workspace, error)  // {origin}-branch-{short}
+	// Fork makes a new workspace from the current state, without a snapshot of its own.
+	Fork(ctx context.Context, r ForkRequest) (Workspace, error)
+	// Rollback moves a workspace back to a snapshot, in place, mounted or not: what was written since is gone.
+	Rollback(ctx context.Context, r RollbackRequest) (Workspace, error)
+	Pause(ctx context.Context, r PauseRequest) (Workspace, error)
+	Resume(ctx context.Context, r RefRequest) (Workspace, error)
+	Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error)
+	Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, error)
+	Show(ctx context.Context, r RefRequest) (Object, error)
+	Diff(ctx context.Context, r DiffRequest, fn func(Change) error) error
+	Delete(ctx context.Context, r RefRequest) error  // a snapshot; idempotent for well-formed ids
+	Destroy(ctx context.Context, r RefRequest) error // a workspace
+	Export(ctx context.Context, r ExportRequest) (ExportResult, error)
+	Stats(ctx context.Context, r StatsRequest) (Stats, error)
+	Prune(ctx context.Context, r PruneRequest) (PruneResult, error)
+	Events(ctx context.Context, r EventsRequest, fn func(Event) error) error
+	GC(ctx context.Context, r GCRequest) (GCResult, error)
+	Check(ctx context.Context, r CheckRequest) (CheckResult, error)
+	Close() error
+}

@@ -1,0 +1,49 @@
+package api
+
+import (
+	"slices"
+	"time"
+)
+
+// EventKind says what happened.
+type EventKind string
+
+// Kinds of event.
+const (
+	EventCreated         EventKind = "created"
+	EventMounted         EventKind = "mounted"
+	EventUnmounted       EventKind = "unmounted"
+	EventSnapshotted     EventKind = "snapshotted"
+	EventStored          EventKind = "stored"
+	EventRestored        EventKind = "restored"
+	EventBranched        EventKind = "branched"
+	EventForked          EventKind = "forked"
+	EventRolledBack      EventKind = "rolled_back"
+	EventPaused          EventKind = "paused"
+	EventResumed         EventKind = "resumed"
+	EventSnapshotDeleted EventKind = "snapshot_deleted"
+	EventSnapshotExpired EventKind = "snapshot_expired"
+	EventDestroyed       EventKind = "destroyed"
+	EventCrossSession    EventKind = "cross_session"
+)
+
+// Event is one line of a workspace's append-only log.
+type Event struct {
+	ID        string    `json:"id"` // UUIDv7: order and time
+	Workspace string    `json:"workspace"`
+	Kind      EventKind `json:"kind"`
+	At        time.Time `json:"at"`
+	Session   string    `json:"session,omitempty"` // who did it; "" is the home itself
+	Snapshot  string    `json:"snapshot,omitempty"`
+	Level     string    `json:"level"`            // info or warn
+	Detail    string    `json:"detail,omitempty"` // one line
+}
+
+// EventKinds are all of them.
+var EventKinds = []EventKind{
+	EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched, EventForked,
+	EventRolledBack, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired, EventDestroyed, EventCrossSession,
+}
+
+// Known reports whether this version knows the kind.
+func (k EventKind) Known() bool { return slices.Contains(EventKinds, k) }
