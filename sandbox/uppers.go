@@ -160,7 +160,15 @@ func (u *uppers) sync(n uint64) error {
 
 // remove removes an upper that no record names.
 func (u *uppers) remove(n uint64) error {
-	err := hosttree.RemovePath(u.root(n))
+	return u.removeSlowly(context.Background(), n, func() {})
+}
+
+// removeSlowly is remove for background work. It calls giveWay often, which may wait, and ends early with ctx.
+func (u *uppers) removeSlowly(ctx context.Context, n uint64, giveWay func()) error {
+	err := hosttree.RemovePathSlowly(ctx, u.root(n), giveWay)
+	if ctx.Err() != nil {
+		return err
+	}
 	u.points.At("upper removed")
 	u.made(n)
 	return errors.Join(err, u.dropWide(n))

@@ -22,6 +22,19 @@ const keptLevels = 16
 
 // Remove removes name below dirfd with everything in it; it is no error if there is nothing.
 func Remove(dirfd int, name string) error {
+	return remove(context.Background(), dirfd, name, func() {})
+}
+
+// RemovePath is Remove of a path.
+func RemovePath(path string) error { return Remove(unix.AT_FDCWD, path) }
+
+// RemovePathSlowly is RemovePath for background work. Before each name in a directory it calls giveWay, which may wait, and it ends
+// early with the error of ctx.
+func RemovePathSlowly(ctx context.Context, path string, giveWay func()) error {
+	return remove(ctx, unix.AT_FDCWD, path, giveWay)
+}
+
+func remove(ctx context.Context, dirfd int, name string, giveWay func()) error {
 	err := unix.Unlinkat(dirfd, name, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
@@ -29,19 +42,23 @@ func Remove(dirfd int, name string) error {
 	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
 		return err
 	}
-	if err := Empty(dirfd, name); err != nil {
+	if err := empty(ctx, dirfd, name, giveWay); err != nil {
 		return err
 	}
 	return removeDir(dirfd, name)
 }
 
-// RemovePath is Remove of a path.
-func RemovePath(path string) error { return Remove(unix.AT_FDCWD, path) }
-
 // Empty removes everything in the directory name below dirfd.
 func Empty(dirfd int, name string) error {
-	return walk(context.Background(), dirfd, name, visitor{
+	return empty(context.Background(), dirfd, name, func() {})
+}
+
+func empty(ctx context.Context, dirfd int, name string, giveWay func()) error {
+	return walk(ctx, dirfd, name, visitor{
 		entry: func(fd int, name string, typ uint8) (bool, error) {
+			if giveWay(); ctx.Err() != nil {
+				return false, ctx.Err()
+			}
 			if typ == unix.DT_DIR {
 				return true, nil
 			}

@@ -2,6 +2,7 @@ package hosttree
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -141,5 +142,33 @@ func TestWalkMoved(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRemovePathSlowly has the removal stop in the middle, and go on.
+func TestRemovePathSlowly(t *testing.T) {
+	top := filepath.Join(t.TempDir(), "top")
+	if err := os.Mkdir(top, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	deep(t, top, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	err := RemovePathSlowly(ctx, top, func() {
+		if calls++; calls == 3 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || calls != 3 {
+		t.Errorf("cancelled at the third name, %d calls: %v", calls, err)
+	}
+	if err := RemovePathSlowly(t.Context(), top, func() { calls++ }); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(top); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
+	if calls < 6 {
+		t.Errorf("asked %d times about 6 names", calls)
 	}
 }
