@@ -16,14 +16,14 @@ import (
 	"time"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 // served is a daemon that this program started, and a connection to it: what is measured is the API as the command line uses it,
 // without the start of a process.
 type served struct {
 	cmd     *exec.Cmd
-	api     *daemon.Client
+	api     *client.Client
 	metrics string // address
 	home    string
 }
@@ -50,7 +50,7 @@ func serveHome(ctx context.Context, e *env, home string) (*served, error) {
 		return nil, fmt.Errorf("start the daemon: %w", err)
 	}
 	for try := 0; ; try++ {
-		if s.api, err = daemon.Dial(ctx, home); err == nil {
+		if s.api, err = client.Dial(ctx, home); err == nil {
 			return s, nil
 		}
 		if try == 500 || ctx.Err() != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) checkCommand() *cobra.Command {
@@ -40,7 +40,7 @@ named, and the old index is kept then. What was deleted stays deleted.`,
 				}
 				return a.rebuildIndex(cmd.Context())
 			}
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				meter := a.newMeter()
 				r.Progress = meter.report()
 				got, err := c.Check(cmd.Context(), r)

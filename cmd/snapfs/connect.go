@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 // need says what a verb does about a home or a daemon that is not there.
@@ -43,7 +43,7 @@ type ready struct {
 }
 
 // connect gives a connection to the daemon of the home, and starts one where there is none. The caller closes it.
-func (a *app) connect(ctx context.Context, n need) (*daemon.Client, error) {
+func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -52,9 +52,9 @@ func (a *app) connect(ctx context.Context, n need) (*daemon.Client, error) {
 	}
 	deadline := time.Now().Add(startTimeout)
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		client, err := daemon.Dial(ctx, a.home)
+		c, err := client.Dial(ctx, a.home)
 		if err == nil || !errors.Is(err, sandbox.ErrUnavailable) {
-			return client, err
+			return c, err
 		}
 		if err := a.mayStart(); err != nil {
 			return nil, err

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) createCommand() *cobra.Command {
@@ -29,7 +29,7 @@ A NAME that is taken is a conflict; nothing is changed then.`,
 			if err != nil {
 				return err
 			}
-			return a.withClient(cmd.Context(), anyHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), anyHome, func(c *client.Client) error {
 				meter := a.newMeter()
 				ws, err := c.Create(cmd.Context(), sandbox.CreateRequest{
 					Access: a.access(), Name: args[0], Source: src, Progress: meter.report(),

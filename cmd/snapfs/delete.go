@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) deleteCommand() *cobra.Command {
@@ -23,7 +23,7 @@ With several arguments all that can be deleted are; the first error decides the 
 		Args:        atLeastOne("SNAP"),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable)},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				return a.each(cmd.Context(), args, "deleted", func(ref string) error {
 					return c.Delete(cmd.Context(), sandbox.RefRequest{Access: a.access(), Ref: ref})
 				})
@@ -42,7 +42,7 @@ made from them. A mounted workspace is a conflict: unmount it first.`,
 		Args:        atLeastOne("NAME"),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable)},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				return a.each(cmd.Context(), args, "destroyed", func(name string) error {
 					return c.Destroy(cmd.Context(), sandbox.RefRequest{Access: a.access(), Ref: name})
 				})

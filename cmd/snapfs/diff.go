@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) diffCommand() *cobra.Command {
@@ -49,7 +49,7 @@ shows them; with --json such bytes are in raw_path, base64, and so are patches.`
 			if r.Stat && r.Patch && !a.json {
 				return usagef("--stat and --patch exclude each other, but for --json")
 			}
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				return a.printDiff(cmd.Context(), c, r)
 			})
 		},

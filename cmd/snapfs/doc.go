@@ -1,7 +1,7 @@
 // Snapfs is the command line of snapfs: copy-on-write workspaces that can be frozen, branched and shipped.
 //
 // A verb is one file: it parses flags, makes one request of [snapfs/sandbox.API], prints the answer. All requests go to
-// the daemon of a home directory through [snapfs/sandbox/daemon.Client]; connect.go starts it where none is there.
+// the daemon of a home directory through [snapfs/sandbox/client.Client]; connect.go starts it where none is there.
 //
 //	main.go     entry, signals          exit.go     errors to exit codes
 //	root.go     global flags            output.go   text, tables, JSON

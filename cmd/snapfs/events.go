@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) logCommand() *cobra.Command {
@@ -43,7 +43,7 @@ func (a *app) eventVerb(cmd *cobra.Command) *cobra.Command {
 		if len(args) == 1 {
 			r.Workspace = args[0]
 		}
-		return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+		return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 			lines := json.NewEncoder(a.out)
 			lines.SetEscapeHTML(false)
 			err := c.Events(cmd.Context(), r, func(e sandbox.Event) error {

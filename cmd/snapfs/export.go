@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 // levels are the compressions of an export with their ranges of levels; {0, 0} has none.
@@ -43,7 +43,7 @@ With --layer only the topmost delta is written, with whiteouts and attributes as
 				return err
 			}
 			r.Access, r.Snapshot, r.Path = a.access(), args[0], path
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				meter := a.newMeter()
 				r.Progress = meter.report()
 				got, err := c.Export(cmd.Context(), r)

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 // collected says what a collection did. What was dropped and did not come back lies free in the store's files.
@@ -32,7 +32,7 @@ stands on are kept whole. With --optimize, cold data are packed anew as well, wh
 		Args:        exact(),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitCorrupt, exitUnavailable)},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				meter := a.newMeter()
 				r.Progress = meter.report()
 				a.remains = "what was freed before stays free"

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) mountCommand() *cobra.Command {
@@ -39,7 +39,7 @@ A tree that comes from elsewhere (an image file, a directory on a nosuid file sy
 					return err
 				}
 			}
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				ws, err := c.Mount(cmd.Context(), sandbox.MountRequest{
 					Access: a.access(), Workspace: args[0], Mountpoint: mountpoint, MakeMountpoint: true, MountOptions: options,
 				})

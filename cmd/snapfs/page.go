@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 // maxLimit is the most that one page holds.
@@ -28,7 +28,7 @@ func listing[Page any](a *app, cmd *cobra.Command, r *sandbox.ListRequest,
 			r.Limit = maxLimit
 		}
 		r.Access = a.access()
-		return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+		return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 			page, err := ask(c, cmd.Context(), *r)
 			if err != nil {
 				return err

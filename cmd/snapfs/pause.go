@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) pauseCommand() *cobra.Command {
@@ -28,7 +28,7 @@ stays paused when it is unmounted, and when the daemon ends. A workspace that is
 					return err
 				}
 			}
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				ws, err := c.Pause(cmd.Context(), r)
 				if err != nil {
 					return err
@@ -50,7 +50,7 @@ func (a *app) resumeCommand() *cobra.Command {
 		Args:        exact("NAME"),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable)},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				ws, err := c.Resume(cmd.Context(), sandbox.RefRequest{Access: a.access(), Ref: args[0]})
 				if err != nil {
 					return err

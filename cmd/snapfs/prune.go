@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) pruneCommand() *cobra.Command {
@@ -41,7 +41,7 @@ from what goes are not harmed. The space comes back with 'snapfs gc' or by and b
 			}
 			r.Access = a.access()
 			a.remains = "what was deleted before stays so"
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				res, err := c.Prune(cmd.Context(), r)
 				if err != nil {
 					return err

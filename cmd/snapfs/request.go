@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 // withClient runs fn with a connection to the daemon.
-func (a *app) withClient(ctx context.Context, n need, fn func(c *daemon.Client) error) error {
+func (a *app) withClient(ctx context.Context, n need, fn func(c *client.Client) error) error {
 	c, err := a.connect(ctx, n)
 	if err != nil {
 		return err

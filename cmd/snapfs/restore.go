@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) restoreCommand() *cobra.Command {
@@ -15,7 +15,7 @@ func (a *app) restoreCommand() *cobra.Command {
 		`Makes a new workspace, named after the snapshot's workspace ({origin}-restored-{short}), whose tree is exactly what
 was frozen; mounts it if MOUNTPOINT is given; prints its name. The origin goes on untouched.`,
 		"  snapfs restore before-upgrade /mnt/before\n  snapfs restore 0199",
-		func(c *daemon.Client) deriveFunc { return c.Restore })
+		func(c *client.Client) deriveFunc { return c.Restore })
 }
 
 func (a *app) branchCommand() *cobra.Command {
@@ -24,7 +24,7 @@ func (a *app) branchCommand() *cobra.Command {
 MOUNTPOINT is given; prints its name. Any number of branches share what the snapshot holds; what one writes, no other
 sees. To claim a prepared snapshot for a task is to branch it: the tree is there when the command returns.`,
 		"  snapfs branch base /mnt/try-1\n  snapfs branch base /mnt/try-2",
-		func(c *daemon.Client) deriveFunc { return c.Branch })
+		func(c *client.Client) deriveFunc { return c.Branch })
 }
 
 func (a *app) forkCommand() *cobra.Command {
@@ -32,7 +32,7 @@ func (a *app) forkCommand() *cobra.Command {
 		`Makes a new workspace from what workspace NAME holds now, without a snapshot that could be listed; mounts it if
 MOUNTPOINT is given; prints its name. NAME goes on untouched; the fork of a paused workspace is paused.`,
 		"  snapfs fork app /mnt/app-2",
-		func(c *daemon.Client) deriveFunc {
+		func(c *client.Client) deriveFunc {
 			return func(ctx context.Context, r sandbox.RestoreRequest) (sandbox.Workspace, error) {
 				return c.Fork(ctx, sandbox.ForkRequest{
 					Access: r.Access, Workspace: r.Snapshot, Mountpoint: r.Mountpoint, MountOptions: r.MountOptions,
@@ -44,7 +44,7 @@ MOUNTPOINT is given; prints its name. NAME goes on untouched; the fork of a paus
 type deriveFunc func(context.Context, sandbox.RestoreRequest) (sandbox.Workspace, error)
 
 // derive is the verb for all three ways to make a workspace from what is there.
-func (a *app) derive(use, short, long, example string, verb func(*daemon.Client) deriveFunc) *cobra.Command {
+func (a *app) derive(use, short, long, example string, verb func(*client.Client) deriveFunc) *cobra.Command {
 	var options sandbox.MountOptions
 	var name string
 	_, _ = fmt.Sscanf(use, "%s %s", new(string), &name) // SNAP or NAME
@@ -64,7 +64,7 @@ directory.`,
 			if err := checkMount(options); err != nil {
 				return err
 			}
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				r := sandbox.RestoreRequest{Access: a.access(), Snapshot: args[0], MountOptions: options}
 				undo := func() {}
 				if len(args) == 2 {

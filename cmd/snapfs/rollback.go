@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) rollbackCommand() *cobra.Command {
@@ -19,7 +19,7 @@ is mounted read-only is a conflict.`,
 		Args:        exact("NAME", "SNAP"),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitCorrupt, exitUnavailable)},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				ws, err := c.Rollback(cmd.Context(), sandbox.RollbackRequest{Access: a.access(), Workspace: args[0], Snapshot: args[1]})
 				if err != nil {
 					return err

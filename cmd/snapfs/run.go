@@ -17,7 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -55,7 +55,7 @@ the clean-up failed, it is that of the clean-up.`,
 			if name == "" {
 				name = "run-" + uuid.NewString()[:8]
 			}
-			return a.withClient(cmd.Context(), anyHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), anyHome, func(c *client.Client) error {
 				return a.runIn(cmd.Context(), c, throwAway{app: a, client: c, name: name, src: src, keep: keep, options: options, argv: args})
 			})
 		},

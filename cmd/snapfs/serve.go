@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox"
+	"snapfs/sandbox/client"
 	"snapfs/sandbox/daemon"
 )
 
@@ -159,10 +160,10 @@ func waitServing(ctx context.Context, home string, served chan error) error {
 		case <-time.After(5 * time.Millisecond):
 		}
 		dialCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		client, err := daemon.Dial(dialCtx, home)
+		c, err := client.Dial(dialCtx, home)
 		cancel()
 		if err == nil {
-			return client.Close()
+			return c.Close()
 		}
 	}
 }

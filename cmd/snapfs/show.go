@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) showCommand() *cobra.Command {
@@ -24,7 +24,7 @@ func (a *app) showCommand() *cobra.Command {
 		Args:        exact("ID"),
 		Annotations: map[string]string{"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable)},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				o, err := c.Show(cmd.Context(), sandbox.RefRequest{Access: a.access(), Ref: args[0]})
 				if err != nil {
 					return err

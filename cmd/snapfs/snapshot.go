@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) snapshotCommand() *cobra.Command {
@@ -52,7 +52,7 @@ changed gives a snapshot that costs no layer.`,
 			default:
 				return usagef("--wait %q: stored is all there is to wait for", wait)
 			}
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				meter := a.newMeter()
 				r.Progress = meter.report()
 				snap, err := c.Snapshot(cmd.Context(), r)

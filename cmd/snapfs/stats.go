@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) statsCommand() *cobra.Command {
@@ -37,7 +37,7 @@ without either, of the whole home.
 			if len(args) == 1 {
 				r.Ref = args[0]
 			}
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				s, err := c.Stats(cmd.Context(), r)
 				if err != nil {
 					return err

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) stopCommand() *cobra.Command {
@@ -48,7 +48,7 @@ stored after the next start. Where no daemon runs there is nothing to do.`,
 }
 
 // stopDaemon stops a daemon and waits until its process has ended, so that the home's file system can be unmounted.
-func stopDaemon(ctx context.Context, c *daemon.Client, pid int) error {
+func stopDaemon(ctx context.Context, c *client.Client, pid int) error {
 	fd, fdErr := unix.PidfdOpen(pid, 0) // fails where it is in a pid namespace that is not seen from here
 	if fdErr == nil {
 		defer func() { _ = unix.Close(fd) }()
@@ -97,11 +97,11 @@ func (a *app) statusCommand() *cobra.Command {
 }
 
 // running connects to a daemon that is there.
-func (a *app) running(cmd *cobra.Command) (*daemon.Client, error) {
+func (a *app) running(cmd *cobra.Command) (*client.Client, error) {
 	if err := a.lookAtHome(anyHome); err != nil {
 		return nil, err
 	}
-	c, err := daemon.Dial(cmd.Context(), a.home)
+	c, err := client.Dial(cmd.Context(), a.home)
 	if errors.Is(err, sandbox.ErrUnavailable) {
 		return nil, failure(sandbox.ErrUnavailable, "no daemon runs for %s", a.home)
 	}

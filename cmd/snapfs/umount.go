@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) umountCommand() *cobra.Command {
@@ -26,7 +26,7 @@ detached afterwards: gone here, in use there, until the container ends or --forc
 			"exits": exitHelp(exitNotFound, exitConflict, exitRefused, exitUnavailable),
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), existingHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				ws, err := c.Unmount(cmd.Context(), sandbox.UnmountRequest{Access: a.access(), Workspace: args[0], Force: force})
 				if errors.Is(err, sandbox.ErrConflict) {
 					// What is unmounted already, as after a kill of the daemon, is as it was wanted.

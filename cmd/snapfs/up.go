@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 func (a *app) upCommand() *cobra.Command {
@@ -45,7 +45,7 @@ If mounting fails, a workspace or directory that this call made is removed again
 			if err != nil {
 				return err
 			}
-			return a.withClient(cmd.Context(), anyHome, func(c *daemon.Client) error {
+			return a.withClient(cmd.Context(), anyHome, func(c *client.Client) error {
 				return a.up(cmd.Context(), c, args[0], src, sandbox.MountRequest{
 					Access: a.access(), Workspace: args[0], Mountpoint: mountpoint, MakeMountpoint: true, MountOptions: options,
 				})
@@ -58,7 +58,7 @@ If mounting fails, a workspace or directory that this call made is removed again
 }
 
 // up creates where needed and mounts.
-func (a *app) up(ctx context.Context, c *daemon.Client, name, src string, mount sandbox.MountRequest) error {
+func (a *app) up(ctx context.Context, c *client.Client, name, src string, mount sandbox.MountRequest) error {
 	meter := a.newMeter()
 	up, err := c.Up(ctx, sandbox.UpRequest{CreateRequest: sandbox.CreateRequest{
 		Access: a.access(), Name: name, Source: src, Progress: meter.report(),

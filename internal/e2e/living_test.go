@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox"
-	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/client"
 )
 
 // A living program works in a workspace, step by step, until the file $STOP is there. Each step that is done it acknowledges outside of the
@@ -112,7 +112,7 @@ func TestLiving(t *testing.T) {
 	for _, p := range programs {
 		p.start()
 	}
-	api, err := daemon.Dial(t.Context(), h.dir)
+	api, err := client.Dial(t.Context(), h.dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = api.Close() })
 	begin := time.Now()

@@ -11,6 +11,7 @@ import (
 
 	"snapfs/internal/treewalk"
 	"snapfs/sandbox"
+	"snapfs/sandbox/client"
 	"snapfs/sandbox/daemon"
 )
 
@@ -24,7 +25,7 @@ const testVersion = "v1-of-tests"
 
 // service is a client together with the daemon that it talks to.
 type service struct {
-	*daemon.Client
+	*client.Client
 	cancel context.CancelFunc
 	served chan error
 }
@@ -46,7 +47,7 @@ func start(t *testing.T, dir string, remount bool) *service {
 	s := &service{cancel: cancel, served: make(chan error, 1)}
 	go func() { s.served <- daemon.Serve(ctx, dir, testVersion, home) }()
 	for end := time.Now().Add(time.Minute); s.Client == nil; time.Sleep(time.Millisecond) {
-		if s.Client, err = daemon.Dial(t.Context(), dir); err != nil && time.Now().After(end) {
+		if s.Client, err = client.Dial(t.Context(), dir); err != nil && time.Now().After(end) {
 			t.Fatal(err)
 		}
 	}
@@ -55,10 +56,10 @@ func start(t *testing.T, dir string, remount bool) *service {
 
 func TestDialNobody(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := daemon.Dial(t.Context(), dir); !errors.Is(err, sandbox.ErrUnavailable) {
+	if _, err := client.Dial(t.Context(), dir); !errors.Is(err, sandbox.ErrUnavailable) {
 		t.Errorf("no socket: got %v", err)
 	}
-	if _, err := daemon.Dial(t.Context(), filepath.Join(dir, "missing")); !errors.Is(err, sandbox.ErrUnavailable) {
+	if _, err := client.Dial(t.Context(), filepath.Join(dir, "missing")); !errors.Is(err, sandbox.ErrUnavailable) {
 		t.Errorf("no home: got %v", err)
 	}
 }
@@ -89,7 +90,7 @@ func TestInfoAndStop(t *testing.T) {
 	if err := <-s.served; err != nil {
 		t.Errorf("serve: %v", err)
 	}
-	if _, err := daemon.Dial(t.Context(), dir); !errors.Is(err, sandbox.ErrUnavailable) {
+	if _, err := client.Dial(t.Context(), dir); !errors.Is(err, sandbox.ErrUnavailable) {
 		t.Errorf("dial after stop: got %v", err)
 	}
 	if _, err := s.Show(t.Context(), sandbox.RefRequest{Ref: "w"}); !errors.Is(err, sandbox.ErrUnavailable) {
@@ -107,7 +108,7 @@ func TestStaleSocket(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, sandbox.SocketName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := daemon.Dial(t.Context(), dir); !errors.Is(err, sandbox.ErrUnavailable) {
+	if _, err := client.Dial(t.Context(), dir); !errors.Is(err, sandbox.ErrUnavailable) {
 		t.Errorf("dial: got %v", err)
 	}
 	s = start(t, dir, false)

@@ -14,8 +14,6 @@ const (
 	// holds for a call, and waits with meanwhile, is not a slow client's to keep.
 	bodyWait   = 30 * time.Second
 	answerWait = time.Minute
-	// idleWait is how long a connection stays without a request; clients give theirs up before.
-	idleWait = 3 * time.Minute
 	// maxClients bounds the connections; those beyond wait in the socket's queue. A small limit of descriptors makes it less.
 	maxClients = 512
 )

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"snapfs/sandbox"
+	"snapfs/sandbox/api/wire"
 )
 
 // Observe serves /metrics for Prometheus and /debug/pprof/ for Go's profiler on a TCP address of this machine, until ctx ends.
@@ -26,7 +27,7 @@ func Observe(ctx context.Context, address string, home *sandbox.Home) (at net.Ad
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, nil, unavailable("metrics: %w", err)
+		return nil, nil, wire.Unavailable("metrics: %w", err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(home.Metrics(), promhttp.HandlerOpts{}))

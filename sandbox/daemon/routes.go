@@ -6,65 +6,66 @@ import (
 	"os"
 
 	"snapfs/sandbox"
+	"snapfs/sandbox/api/wire"
 )
 
 // routes maps the calls to the home's methods.
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
-	add := func(call string, h http.HandlerFunc) { mux.HandleFunc("POST "+route(call), h) }
+	add := func(call string, h http.HandlerFunc) { mux.HandleFunc("POST "+wire.Route(call), h) }
 	h := s.home
 
-	add(callCreate, handle(s, func(ctx context.Context, r sandbox.CreateRequest, out *stream) (sandbox.Workspace, error) {
+	add(wire.CallCreate, handle(s, func(ctx context.Context, r sandbox.CreateRequest, out *stream) (sandbox.Workspace, error) {
 		r.Progress = out.progress()
 		return h.Create(ctx, r)
 	}))
-	add(callUp, handle(s, func(ctx context.Context, r sandbox.UpRequest, out *stream) (sandbox.UpResult, error) {
+	add(wire.CallUp, handle(s, func(ctx context.Context, r sandbox.UpRequest, out *stream) (sandbox.UpResult, error) {
 		r.Progress = out.progress()
 		return h.Up(ctx, r)
 	}))
-	add(callSnapshot, handle(s, func(ctx context.Context, r sandbox.SnapshotRequest, out *stream) (sandbox.Snapshot, error) {
+	add(wire.CallSnapshot, handle(s, func(ctx context.Context, r sandbox.SnapshotRequest, out *stream) (sandbox.Snapshot, error) {
 		r.Progress = out.progress()
 		return h.Snapshot(ctx, r)
 	}))
-	add(callExport, handle(s, func(ctx context.Context, r sandbox.ExportRequest, out *stream) (sandbox.ExportResult, error) {
+	add(wire.CallExport, handle(s, func(ctx context.Context, r sandbox.ExportRequest, out *stream) (sandbox.ExportResult, error) {
 		r.Progress = out.progress()
 		return h.Export(ctx, r)
 	}))
-	add(callGC, handle(s, func(ctx context.Context, r sandbox.GCRequest, out *stream) (sandbox.GCResult, error) {
+	add(wire.CallGC, handle(s, func(ctx context.Context, r sandbox.GCRequest, out *stream) (sandbox.GCResult, error) {
 		r.Progress = out.progress()
 		return h.GC(ctx, r)
 	}))
-	add(callCheck, handle(s, func(ctx context.Context, r sandbox.CheckRequest, out *stream) (sandbox.CheckResult, error) {
+	add(wire.CallCheck, handle(s, func(ctx context.Context, r sandbox.CheckRequest, out *stream) (sandbox.CheckResult, error) {
 		r.Progress = out.progress()
 		return h.Check(ctx, r)
 	}))
-	add(callDiff, handle(s, func(ctx context.Context, r sandbox.DiffRequest, out *stream) (none, error) {
-		return none{}, h.Diff(ctx, r, func(c sandbox.Change) error { return out.send(frame{Change: &c}) })
+	add(wire.CallDiff, handle(s, func(ctx context.Context, r sandbox.DiffRequest, out *stream) (wire.None, error) {
+		return wire.None{}, h.Diff(ctx, r, func(c sandbox.Change) error { return out.send(wire.Frame{Change: &c}) })
 	}))
-	add(callEvents, handle(s, func(ctx context.Context, r sandbox.EventsRequest, out *stream) (none, error) {
-		return none{}, h.Events(ctx, r, func(e sandbox.Event) error { return out.send(frame{Event: &e}) })
+	add(wire.CallEvents, handle(s, func(ctx context.Context, r sandbox.EventsRequest, out *stream) (wire.None, error) {
+		return wire.None{}, h.Events(ctx, r, func(e sandbox.Event) error { return out.send(wire.Frame{Event: &e}) })
 	}))
-	add(callFork, handle(s, plain(h.Fork)))
-	add(callRollback, handle(s, plain(h.Rollback)))
-	add(callPause, handle(s, plain(h.Pause)))
-	add(callResume, handle(s, plain(h.Resume)))
-	add(callPrune, handle(s, plain(h.Prune)))
-	add(callMount, handle(s, plain(h.Mount)))
-	add(callUnmount, handle(s, plain(h.Unmount)))
-	add(callRestore, handle(s, plain(h.Restore)))
-	add(callBranch, handle(s, plain(h.Branch)))
-	add(callWorkspaces, handle(s, plain(h.Workspaces)))
-	add(callSnapshots, handle(s, plain(h.Snapshots)))
-	add(callShow, handle(s, plain(h.Show)))
-	add(callStats, handle(s, plain(h.Stats)))
-	add(callDelete, handle(s, silent(h.Delete)))
-	add(callDestroy, handle(s, silent(h.Destroy)))
+	add(wire.CallFork, handle(s, plain(h.Fork)))
+	add(wire.CallRollback, handle(s, plain(h.Rollback)))
+	add(wire.CallPause, handle(s, plain(h.Pause)))
+	add(wire.CallResume, handle(s, plain(h.Resume)))
+	add(wire.CallPrune, handle(s, plain(h.Prune)))
+	add(wire.CallMount, handle(s, plain(h.Mount)))
+	add(wire.CallUnmount, handle(s, plain(h.Unmount)))
+	add(wire.CallRestore, handle(s, plain(h.Restore)))
+	add(wire.CallBranch, handle(s, plain(h.Branch)))
+	add(wire.CallWorkspaces, handle(s, plain(h.Workspaces)))
+	add(wire.CallSnapshots, handle(s, plain(h.Snapshots)))
+	add(wire.CallShow, handle(s, plain(h.Show)))
+	add(wire.CallStats, handle(s, plain(h.Stats)))
+	add(wire.CallDelete, handle(s, silent(h.Delete)))
+	add(wire.CallDestroy, handle(s, silent(h.Destroy)))
 
-	add(callInfo, handle(s, func(context.Context, none, *stream) (Info, error) {
-		return Info{PID: os.Getpid(), Home: h.Dir(), Version: s.version, Mounts: h.Mounts(), Background: h.Background()}, nil
+	add(wire.CallInfo, handle(s, func(context.Context, wire.None, *stream) (wire.Info, error) {
+		return wire.Info{PID: os.Getpid(), Home: h.Dir(), Version: s.version, Mounts: h.Mounts(), Background: h.Background()}, nil
 	}))
-	add(callCancel, handle(s, plain(s.interrupt)))
-	add(callStop, s.handleStop)
+	add(wire.CallCancel, handle(s, plain(s.interrupt)))
+	add(wire.CallStop, s.handleStop)
 	return mux
 }
 
@@ -74,22 +75,22 @@ func plain[Req, Res any](fn func(context.Context, Req) (Res, error)) func(contex
 }
 
 // silent is a method without a result.
-func silent[Req any](fn func(context.Context, Req) error) func(context.Context, Req, *stream) (none, error) {
-	return func(ctx context.Context, r Req, _ *stream) (none, error) { return none{}, fn(ctx, r) }
+func silent[Req any](fn func(context.Context, Req) error) func(context.Context, Req, *stream) (wire.None, error) {
+	return func(ctx context.Context, r Req, _ *stream) (wire.None, error) { return wire.None{}, fn(ctx, r) }
 }
 
 // handleStop ends the server and answers when the home is closed. It is no call that the end waits for.
 func (s *server) handleStop(w http.ResponseWriter, r *http.Request) {
 	out := newStream(w)
 	if !mayAsk(r) {
-		_ = out.send(frame{Error: toWire(errStranger)}) // whether it reads the answer is its business
+		_ = out.send(wire.Frame{Error: wire.NewError(errStranger)}) // whether it reads the answer is its business
 		return
 	}
 	s.stop()
 	<-s.closed
 	if s.closeErr != nil {
-		_ = out.send(frame{Error: toWire(s.closeErr)}) // the client may be gone; Serve returns the error, too
+		_ = out.send(wire.Frame{Error: wire.NewError(s.closeErr)}) // the client may be gone; Serve returns the error, too
 		return
 	}
-	_ = out.send(frame{Result: none{}}) // the client may be gone
+	_ = out.send(wire.Frame{Result: wire.None{}}) // the client may be gone
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"snapfs/sandbox"
+	"snapfs/sandbox/api/wire"
 )
 
 const (
@@ -54,7 +55,7 @@ func Serve(ctx context.Context, dir, version string, home *sandbox.Home) error {
 	srv := &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       idleWait,
+		IdleTimeout:       wire.IdleWait,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, mayKey{}, mayConnect(c))
 		},
@@ -97,7 +98,7 @@ func (s *server) drain() error {
 	case <-done:
 		return nil
 	case <-time.After(drainWait):
-		return unavailable("calls did not end %s after they were cancelled", drainWait)
+		return wire.Unavailable("calls did not end %s after they were cancelled", drainWait)
 	}
 }
 
@@ -137,7 +138,7 @@ func mayAsk(r *http.Request) bool {
 }
 
 // send writes a line at once.
-func (s *stream) send(f frame) error {
+func (s *stream) send(f wire.Frame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = s.ctl.SetWriteDeadline(time.Now().Add(answerWait)) // only a writer that is not the server's has none
@@ -161,7 +162,7 @@ func (s *stream) progress() func(sandbox.Progress) {
 			return
 		}
 		last, when = p, time.Now()
-		_ = s.send(frame{Progress: &p}) // a client that is gone cancels the call
+		_ = s.send(wire.Frame{Progress: &p}) // a client that is gone cancels the call
 	}
 }
 
@@ -174,7 +175,7 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 				return res, errStranger
 			}
 			if !s.begin() {
-				return res, unavailable("the daemon is stopping")
+				return res, wire.Unavailable("the daemon is stopping")
 			}
 			defer s.running.Done()
 			var req Req
@@ -186,14 +187,14 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			ctx, cancel := context.WithCancel(r.Context())
 			defer cancel()
 			defer context.AfterFunc(s.calls, cancel)()
-			defer s.enter(r.Header.Get(callHeader), cancel)()
+			defer s.enter(r.Header.Get(wire.CallHeader), cancel)()
 			return fn(ctx, req, out)
 		}()
 		if err != nil {
-			_ = out.send(frame{Error: toWire(err)}) // the client is gone
+			_ = out.send(wire.Frame{Error: wire.NewError(err)}) // the client is gone
 			return
 		}
-		_ = out.send(frame{Result: result}) // the client is gone
+		_ = out.send(wire.Frame{Result: result}) // the client is gone
 	}
 }
 

@@ -1,4 +1,4 @@
-package daemon
+package client
 
 import (
 	"bytes"
@@ -10,9 +10,11 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"sync"
 	"time"
 
-	"snapfs/sandbox"
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/api/wire"
 )
 
 // dialWait bounds how long a daemon may take to answer when it is first met.
@@ -24,15 +26,15 @@ type Client struct {
 	http *http.Client
 }
 
-var _ sandbox.API = (*Client)(nil)
+var _ api.API = (*Client)(nil)
 
-// Dial connects to the daemon of the home in dir; sandbox.ErrUnavailable if there is none that answers.
+// Dial connects to the daemon of the home in dir; api.ErrUnavailable if there is none that answers.
 func Dial(ctx context.Context, dir string) (*Client, error) {
 	transport := &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return connect(ctx, dir) },
 		DisableCompression: true,
 		MaxIdleConns:       4,
-		IdleConnTimeout:    idleWait / 3, // long before the daemon does
+		IdleConnTimeout:    wire.IdleWait / 3, // long before the daemon does
 	}
 	c := &Client{dir: dir, http: &http.Client{Transport: transport}}
 	ctx, cancel := context.WithTimeout(ctx, dialWait)
@@ -40,7 +42,7 @@ func Dial(ctx context.Context, dir string) (*Client, error) {
 	if _, err := c.Info(ctx); err != nil {
 		transport.CloseIdleConnections()
 		if errors.Is(err, context.DeadlineExceeded) {
-			return nil, unavailable("the daemon of %s does not answer", dir)
+			return nil, wire.Unavailable("the daemon of %s does not answer", dir)
 		}
 		return nil, err
 	}
@@ -54,26 +56,26 @@ func (c *Client) Close() error {
 }
 
 // Info asks the daemon about itself.
-func (c *Client) Info(ctx context.Context) (Info, error) {
-	return call[Info](ctx, c, callInfo, none{}, sink{})
+func (c *Client) Info(ctx context.Context) (wire.Info, error) {
+	return call[wire.Info](ctx, c, wire.CallInfo, wire.None{}, sink{})
 }
 
 // Stop asks the daemon to unmount everything and end, and waits until its home is free. Its error is that of closing the home.
 func (c *Client) Stop(ctx context.Context) error {
-	_, err := call[none](ctx, c, callStop, none{}, sink{})
+	_, err := call[wire.None](ctx, c, wire.CallStop, wire.None{}, sink{})
 	c.http.CloseIdleConnections()
 	return err
 }
 
 // sink takes the lines of a response that come before the result.
 type sink struct {
-	progress func(sandbox.Progress)
-	change   func(sandbox.Change) error
-	event    func(sandbox.Event) error
+	progress func(api.Progress)
+	change   func(api.Change) error
+	event    func(api.Event) error
 }
 
 // spoiled finds what the JSON encoder writes for bytes that are not UTF-8; a genuine U+FFFD it writes as it is.
-var spoiled = regexp.MustCompile(`(^|[^\\])(\\\\)*\\ufffd`)
+var spoiled = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(^|[^\\])(\\\\)*\\ufffd`) })
 
 // call makes one call. When ctx ends, a lasting one is cancelled in the daemon, whose last word counts: the result if it came too late.
 func call[Res any](ctx context.Context, c *Client, name string, request any, to sink) (result Res, err error) {
@@ -82,46 +84,46 @@ func call[Res any](ctx context.Context, c *Client, name string, request any, to 
 	}
 	body, err := json.Marshal(request)
 	if err != nil {
-		return result, fmt.Errorf("%w: request: %w", sandbox.ErrInvalid, err)
+		return result, fmt.Errorf("%w: request: %w", api.ErrInvalid, err)
 	}
-	if spoiled.Match(body) {
-		return result, fmt.Errorf("%w: names and paths in a call to a daemon must be UTF-8", sandbox.ErrInvalid)
+	if spoiled().Match(body) {
+		return result, fmt.Errorf("%w: names and paths in a call to a daemon must be UTF-8", api.ErrInvalid)
 	}
 	x := c.newExchange(ctx, name)
 	defer x.end() // an error of a change function ends the call in the daemon, too
-	req, err := http.NewRequestWithContext(x.ctx, http.MethodPost, "http://snapfs"+route(name), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(x.ctx, http.MethodPost, "http://snapfs"+wire.Route(name), bytes.NewReader(body))
 	if err != nil {
 		return result, err
 	}
 	if x.id != "" {
-		req.Header.Set(callHeader, x.id)
+		req.Header.Set(wire.CallHeader, x.id)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if x.ctx.Err() != nil {
 			return result, x.cutOff(c.dir)
 		}
-		return result, unavailable("no daemon serves %s: %w", c.dir, cause(err))
+		return result, wire.Unavailable("no daemon serves %s: %w", c.dir, cause(err))
 	}
 	defer func() { _ = resp.Body.Close() }() // everything was read, or nothing more is wanted
 	if resp.StatusCode != http.StatusOK {
-		return result, unavailable("the daemon of %s does not know the call %s: another version?", c.dir, name)
+		return result, wire.Unavailable("the daemon of %s does not know the call %s: another version?", c.dir, name)
 	}
 	lines := json.NewDecoder(resp.Body)
 	for {
 		var line struct {
-			Progress *sandbox.Progress `json:"progress"`
-			Change   *sandbox.Change   `json:"change"`
-			Event    *sandbox.Event    `json:"event"`
-			Result   json.RawMessage   `json:"result"`
-			Error    *wireError        `json:"error"`
+			Progress *api.Progress   `json:"progress"`
+			Change   *api.Change     `json:"change"`
+			Event    *api.Event      `json:"event"`
+			Result   json.RawMessage `json:"result"`
+			Error    *wire.Error     `json:"error"`
 		}
 		err := lines.Decode(&line)
 		switch {
 		case err != nil && x.ctx.Err() != nil:
 			return result, x.cutOff(c.dir)
 		case err != nil:
-			return result, unavailable("the daemon of %s went away during the call: %w", c.dir, cause(err))
+			return result, wire.Unavailable("the daemon of %s went away during the call: %w", c.dir, cause(err))
 		case line.Error != nil && ctx.Err() != nil && errors.Is(line.Error, context.Canceled):
 			return result, ctx.Err()
 		case line.Error != nil:

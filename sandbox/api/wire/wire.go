@@ -1,0 +1,120 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"snapfs/sandbox/api"
+)
+
+// Frame is one line of a response; exactly one field is set.
+type Frame struct {
+	Progress *api.Progress `json:"progress,omitempty"`
+	Change   *api.Change   `json:"change,omitempty"`
+	Event    *api.Event    `json:"event,omitempty"`
+	Result   any           `json:"result,omitempty"`
+	Error    *Error        `json:"error,omitempty"`
+}
+
+// Error carries an error over the socket: errors.Is finds its class and its errno on the other side.
+type Error struct {
+	Class   string `json:"class"`
+	Message string `json:"message"`
+	Errno   int    `json:"errno,omitempty"`
+}
+
+// NewError gives the form of an error in which it travels.
+func NewError(err error) *Error {
+	w := &Error{Class: api.ClassOf(err).Word, Message: err.Error()}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		w.Errno = int(errno)
+	}
+	return w
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Message }
+
+// Unwrap gives the class and the errno that the error had in the daemon.
+func (e *Error) Unwrap() []error {
+	var errs []error
+	for _, c := range api.Classes {
+		if c.Word == e.Class {
+			errs = append(errs, c.Err)
+		}
+	}
+	if e.Errno != 0 {
+		errs = append(errs, syscall.Errno(e.Errno))
+	}
+	return errs
+}
+
+// Names of the calls.
+const (
+	CallCreate     = "create"
+	CallUp         = "up"
+	CallMount      = "mount"
+	CallUnmount    = "unmount"
+	CallSnapshot   = "snapshot"
+	CallRestore    = "restore"
+	CallBranch     = "branch"
+	CallFork       = "fork"
+	CallRollback   = "rollback"
+	CallPause      = "pause"
+	CallResume     = "resume"
+	CallWorkspaces = "workspaces"
+	CallSnapshots  = "snapshots"
+	CallShow       = "show"
+	CallDiff       = "diff"
+	CallDelete     = "delete"
+	CallDestroy    = "destroy"
+	CallExport     = "export"
+	CallStats      = "stats"
+	CallPrune      = "prune"
+	CallEvents     = "events"
+	CallGC         = "gc"
+	CallCheck      = "check"
+	CallInfo       = "info"
+	CallStop       = "stop"
+	CallCancel     = "cancel"
+)
+
+// Route is the path of a call.
+func Route(call string) string { return "/v1/" + call }
+
+// CallHeader carries the name that a client gives to a call, by which CallCancel ends it.
+const CallHeader = "Snapfs-Call"
+
+// CancelRequest names the call to end.
+type CancelRequest struct {
+	Call string `json:"call"`
+}
+
+// CancelResult says whether the call was running.
+type CancelResult struct {
+	Found bool `json:"found"`
+}
+
+// IdleWait is how long the daemon keeps a connection without a request; clients give theirs up before.
+const IdleWait = 3 * time.Minute
+
+// None is a request or result without contents.
+type None struct{}
+
+// Info describes a running daemon.
+type Info struct {
+	PID     int    `json:"pid"`
+	Home    string `json:"home"`
+	Version string `json:"version"`
+	Mounts  int    `json:"mounts"`
+	// Background is what is being done because nobody asks anything, as sandbox.Home.Background.
+	Background string `json:"background,omitempty"`
+}
+
+// Unavailable makes an error of the class ErrUnavailable.
+func Unavailable(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{api.ErrUnavailable}, args...)...)
+}
