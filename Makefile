@@ -10,12 +10,17 @@ PREFIX   ?= /usr/local
 
 .PHONY: build install deps test race hunt lint bench bench-peers clean
 
-build:
-	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/snapfs ./cmd/snapfs
+LDFLAGS  := -ldflags '-X main.version=$(VERSION)'
 
-# The second name is the one by which mount(8) and /etc/fstab find it; they look in /sbin.
+# snapfs is the client, which starts fast; snapfs-engine is the complete command, which it runs for the daemon.
+build:
+	CGO_ENABLED=0 $(GO) build $(LDFLAGS) -o bin/snapfs ./cmd/snapfs-client
+	$(GO) build $(LDFLAGS) -o bin/snapfs-engine ./cmd/snapfs
+
+# The last name is the one by which mount(8) and /etc/fstab find it; they look in /sbin.
 install: build
 	install -D bin/snapfs $(DESTDIR)$(PREFIX)/bin/snapfs
+	install -D bin/snapfs-engine $(DESTDIR)$(PREFIX)/libexec/snapfs/snapfs-engine
 	install -d $(DESTDIR)/sbin
 	ln -sf $(PREFIX)/bin/snapfs $(DESTDIR)/sbin/mount.fuse.snapfs
 

@@ -29,7 +29,7 @@ func container(t *testing.T, h *home, root string, options []string, argv ...str
 	return process(t, 2*time.Minute, h.tmp, h.env, append(line, argv...)...)
 }
 
-// containerRoot makes a root file system with snapfs, a shell and a few programs of this machine with their libraries.
+// containerRoot makes a root file system with snapfs in one file, a shell and a few programs of this machine with their libraries.
 func containerRoot(t *testing.T, h *home) string {
 	t.Helper()
 	root := h.makeDir("root")
@@ -40,7 +40,7 @@ func containerRoot(t *testing.T, h *home) string {
 			case $path in /*) ;; *) path=/usr/bin/$p ;; esac
 			cp -L $path bin/
 			ldd $path | grep -o '/[^ ]*' | while read -r lib; do mkdir -p .$(dirname $lib); cp -Ln $lib .$lib; done
-		done`, snapfs)
+		done`, complete)
 	return root
 }
 

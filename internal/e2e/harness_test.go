@@ -24,8 +24,9 @@ import (
 	"snapfs/sandbox"
 )
 
-// snapfs is the path of the binary under test.
-var snapfs string
+// snapfs is the path of the command under test, as it is installed: the client, with the engine beside it. Complete is the same
+// command in one file.
+var snapfs, complete string
 
 func TestMain(m *testing.M) {
 	treewalk.Child()
@@ -42,16 +43,18 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	snapfs = filepath.Join(dir, "snapfs")
+	snapfs, complete = filepath.Join(dir, "snapfs"), filepath.Join(dir, "snapfs-engine")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	// Static, so that it runs in containers that have nothing.
-	build := exec.CommandContext(ctx, "go", "build", "-o", snapfs, "snapfs/cmd/snapfs")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	build.WaitDelay = time.Second
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
-		return 1
+	for file, pkg := range map[string]string{snapfs: "snapfs/cmd/snapfs-client", complete: "snapfs/cmd/snapfs"} {
+		// Static, so that it runs in containers that have nothing.
+		build := exec.CommandContext(ctx, "go", "build", "-o", file, pkg)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		build.WaitDelay = time.Second
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
+			return 1
+		}
 	}
 	return m.Run()
 }

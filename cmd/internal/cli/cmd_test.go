@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/api"
+)
+
+// run is a command without an engine.
+func run(args []string, in io.Reader, out, errOut io.Writer) int {
+	return Program{Version: "test"}.run(args, in, out, errOut)
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 0},
+		{errors.New("no class"), 1},
+		{context.DeadlineExceeded, 1},
+		{usagef("missing NAME"), 2},
+		{fmt.Errorf("workspace: %w", api.ErrInvalid), 2},
+		{fmt.Errorf("workspace: %w", api.ErrNotFound), 3},
+		{errors.Join(fmt.Errorf("x: %w", api.ErrConflict), nil), 4},
+		{api.ErrRefused, 5},
+		{api.ErrCorrupt, 6},
+		{failure(api.ErrUnavailable, "no daemon"), 7},
+		{fmt.Errorf("%w; nothing was changed", interrupted{unix.SIGINT}), 130},
+		{codeError{errSilent, 42}, 42},
+		{startError{ready{Error: "held", Code: 4}}, 4},
+	} {
+		if got := exitCode(test.err); got != test.want {
+			t.Errorf("exitCode(%v) = %d, want %d", test.err, got, test.want)
+		}
+	}
+}
+
+// TestCommandLine runs lines that need no daemon.
+func TestCommandLine(t *testing.T) {
+	missing := t.TempDir() + "/none"
+	for _, test := range []struct {
+		args     string
+		code     int
+		out, err string
+	}{
+		{"--version", 0, "snapfs ", ""},
+		{"version", 0, "snapfs ", ""},
+		{"completion bash", 0, "complete", ""},
+		{"completion nosh", 2, "", `shell "nosh"`},
+		{"nosuch", 2, "", "unknown command"},
+		{"list --nosuch", 2, "", "unknown flag"},
+		{"list x", 2, "", `unexpected argument "x"`},
+		{"list --limit 0", 2, "", "--limit 0"},
+		{"create", 2, "", "missing NAME"},
+		{"create x --from /nonexistent/dir", 3, "", "/nonexistent/dir does not exist"},
+		{"up x", 2, "", "missing MOUNTPOINT"},
+		{"up x /nonexistent/parent/dir", 3, "", "parent does not exist"},
+		{"up x /dev/null", 2, "", "not a directory"},
+		{"mount x /mnt --transport pigeon", 2, "", "--transport"},
+		{"serve --transport pigeon", 2, "", "--transport"},
+		{"delete", 2, "", "missing SNAP"},
+		{"diff a b c", 2, "", `unexpected argument "c"`},
+		{"run", 2, "", "missing CMD"},
+		{"snapshot x --ttl soon", 2, "", "--ttl"},
+		{"snapshot x --ttl -1h", 2, "", "--ttl"},
+		{"snapshot x --expires-at 1999-01-01T00:00:00Z", 2, "", "past"},
+		{"snapshot x --ttl 1h --expires-at 2999-01-01T00:00:00Z", 2, "", "exclude"},
+		{"snapshot x --wait long", 2, "", "--wait"},
+		{"export s f --level 99", 2, "", "no levels"},
+		{"export s f --compression zstd --level 99", 2, "", "1 to 22"},
+		{"export s f --compression zip", 2, "", "--compression"},
+		{"export s f --format iso", 2, "", "--format"},
+		{"prune", 2, "", "--keep-last"},
+		{"prune --keep-last 0", 2, "", "--keep-last 0"},
+		{"prune --older-than soon", 2, "", "--older-than"},
+		{"log", 2, "", "missing NAME"},
+		{"rollback x", 2, "", "missing SNAP"},
+		{"snapshot x --cgroup /sys/fs/cgroup/x", 2, "", "--consistent"},
+		{"list", 3, "", "does not exist"},
+		{"events", 3, "", "does not exist"},
+		{"snapshots", 3, "", "does not exist"},
+		{"stats", 3, "", "does not exist"},
+		{"check", 3, "", "does not exist"},
+		{"show x", 3, "", "does not exist"},
+	} {
+		var out, errOut bytes.Buffer
+		args := append([]string{"--home", missing}, strings.Fields(test.args)...)
+		code := run(args, strings.NewReader(""), &out, &errOut)
+		if code != test.code || !strings.Contains(out.String(), test.out) || !strings.Contains(errOut.String(), test.err) {
+			t.Errorf("snapfs %s: code %d, out %.80q, err %q; want %d, %q, %q", test.args, code, out.String(), errOut.String(), test.code, test.out, test.err)
+		}
+		if test.code != 0 && (out.Len() != 0 || strings.Count(errOut.String(), "\n") != 1) {
+			t.Errorf("snapfs %s: an error is one line on standard error: out %q, err %q", test.args, out.String(), errOut.String())
+		}
+	}
+}
+
+func TestErrorsAsJSON(t *testing.T) {
+	var out, errOut bytes.Buffer
+	if code := run([]string{"--home", t.TempDir() + "/none", "--json", "list"}, nil, &out, &errOut); code != api.ExitNotFound {
+		t.Fatalf("code %d", code)
+	}
+	var got struct {
+		Error string `json:"error"`
+		Kind  string `json:"kind"`
+		Code  int    `json:"exit_code"`
+	}
+	if err := json.Unmarshal(errOut.Bytes(), &got); err != nil {
+		t.Fatalf("%q: %v", errOut.String(), err)
+	}
+	if got.Kind != "not_found" || got.Code != api.ExitNotFound || got.Error == "" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestHelp holds every verb to a full page.
+func TestHelp(t *testing.T) {
+	a := &app{Program: Program{Version: "test"}}
+	for _, verb := range a.rootCommand(nil).Commands() {
+		if verb.Hidden {
+			continue
+		}
+		var out bytes.Buffer
+		if code := run([]string{verb.Name(), "--help"}, nil, &out, &out); code != 0 {
+			t.Errorf("%s --help: code %d", verb.Name(), code)
+		}
+		for _, part := range []string{verb.Long, "Usage:", "Global options:", "Exit codes:"} {
+			if part == "" || !strings.Contains(out.String(), part) {
+				t.Errorf("%s --help lacks %.40q", verb.Name(), part)
+			}
+		}
+	}
+}
+
+// TestVerbs holds the names by which verbs are found against those that they have.
+func TestVerbs(t *testing.T) {
+	a := &app{}
+	for _, v := range verbs {
+		cmd := v.make(a)
+		if cmd.Name() != v.name || strings.Join(cmd.Aliases, " ") != v.alias {
+			t.Errorf("%s %s: the command is %s %v", v.name, v.alias, cmd.Name(), cmd.Aliases)
+		}
+	}
+	for line, want := range map[string]int{
+		"": len(verbs), "--json": len(verbs), "nosuch": len(verbs), "list": 1, "ls": 1, "--home list": len(verbs), "--home list show x": 1,
+		"--home=x -q mount -- list create": 1, "--help": len(verbs), "--read-only=true mount": 1, "__complete li": len(verbs),
+	} {
+		if got := len(a.rootCommand(strings.Fields(line)).Commands()); got != want {
+			t.Errorf("snapfs %s: made %d verbs, want %d", line, got, want)
+		}
+	}
+}
+
+func TestQuote(t *testing.T) {
+	for _, test := range []struct{ path, want string }{
+		{"src/main.go", "src/main.go"},
+		{"with blank", "with blank"},
+		{"grüße/漢字", "grüße/漢字"},
+		{" leading", `" leading"`},
+		{"line\nbreak", `"line\nbreak"`},
+		{"esc\x1b[31m", `"esc\x1b[31m"`},
+		{"bad\xff", `"bad\xff"`},
+		{`say "hi"`, `"say \"hi\""`},
+		{`back\slash`, `"back\\slash"`},
+		{"", `""`},
+	} {
+		if got := quote(test.path); got != test.want {
+			t.Errorf("quote(%q) = %s, want %s", test.path, got, test.want)
+		}
+	}
+}
+
+func TestCollected(t *testing.T) {
+	for _, test := range []struct {
+		result api.GCResult
+		want   string
+	}{
+		{api.GCResult{}, "freed 0 B in 0 chunks, deleted 0 expired snapshots"},
+		{api.GCResult{Chunks: 13, Dropped: 200112}, "freed 0 B, and 195 KiB for what is stored next, in 13 chunks, deleted 0 expired snapshots"},
+		{api.GCResult{Chunks: 1, Freed: 4096, Dropped: 10, Expired: 2}, "freed 4.0 KiB in 1 chunks, deleted 2 expired snapshots"},
+	} {
+		if got := collected(test.result); got != test.want {
+			t.Errorf("%+v: got %q, want %q", test.result, got, test.want)
+		}
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want time.Duration
+	}{{"90m", 90 * time.Minute}, {"72h", 72 * time.Hour}, {"7d", 168 * time.Hour}} {
+		if got, err := parseDuration(test.text); err != nil || got != test.want {
+			t.Errorf("parseDuration(%q) = %v, %v", test.text, got, err)
+		}
+	}
+	if _, err := parseDuration("1.5d"); err == nil {
+		t.Error("1.5d was taken")
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for in, want := range map[string]string{"/srv/ws": "/srv/ws", "/srv/my ws": "'/srv/my ws'", "it's": `'it'\''s'`} {
+		if got := shellWord(in); got != want {
+			t.Errorf("shellWord(%q) = %s, want %s", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
+)
+
+// need says what a verb does about a home or a daemon that is not there.
+type need int
+
+const (
+	existingHome need = iota // start a daemon, but make no home
+	anyHome                  // start a daemon and make the home
+)
+
+// startTimeout bounds how long a daemon may take to open its home: a large store after a crash takes seconds.
+const startTimeout = 2 * time.Minute
+
+// readyFD is where a daemon in the background reports that it serves: the first of exec.Cmd.ExtraFiles.
+const readyFD = 3
+
+// ready is that report, one line of JSON.
+type ready struct {
+	PID   int    `json:"pid"`
+	Error string `json:"error,omitempty"`
+	Code  int    `json:"code,omitempty"`
+}
+
+// connect gives a connection to the daemon of the home, and starts one where there is none. The caller closes it.
+func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := a.lookAtHome(n); err != nil {
+		return nil, err
+	}
+	deadline := time.Now().Add(startTimeout)
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		c, err := client.Dial(ctx, a.home)
+		if err == nil || !errors.Is(err, api.ErrUnavailable) {
+			return c, err
+		}
+		if err := a.mayStart(); err != nil {
+			return nil, err
+		}
+		err = a.startDaemon(ctx, n)
+		if err != nil && !errors.Is(err, api.ErrConflict) {
+			return nil, err
+		}
+		// Another one holds the home: it is starting too, or ending, or a program that uses the home in process.
+		if err != nil && time.Now().After(deadline.Add(-startTimeout+heldTimeout)) {
+			return nil, err
+		}
+		if err == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// heldTimeout bounds the wait for a process that holds the home but does not serve it.
+const heldTimeout = 15 * time.Second
+
+// lookAtHome refuses early, and without a trace, what cannot work.
+func (a *app) lookAtHome(n need) error {
+	info, err := os.Stat(a.home)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && n == anyHome:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return failure(api.ErrNotFound, "home %s does not exist", a.home)
+	case errors.Is(err, fs.ErrPermission):
+		return failure(api.ErrUnavailable, "home %s is not accessible to uid %d", a.home, os.Geteuid())
+	case err != nil:
+		return fmt.Errorf("home: %w", err)
+	case !info.IsDir():
+		return usagef("home %s is not a directory", a.home)
+	}
+	if err := unix.Access(a.home, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
+		if errors.Is(err, unix.EROFS) {
+			return failure(api.ErrUnavailable, "home %s is on a file system that is read-only", a.home)
+		}
+		return failure(api.ErrUnavailable, "home %s belongs to %s, uid %d may not use it", a.home, owner(info), os.Geteuid())
+	}
+	return nil
+}
+
+// mayStart refuses to start a daemon as one user in the home of another, where it would leave files that the other cannot use.
+func (a *app) mayStart() error {
+	info, err := os.Stat(a.home)
+	if err != nil {
+		return nil // it is to be made
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		return failure(api.ErrUnavailable, "home %s belongs to %s and no daemon runs: start it as that user", a.home, owner(info))
+	}
+	return nil
+}
+
+func owner(info fs.FileInfo) string {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return "uid " + strconv.FormatUint(uint64(st.Uid), 10)
+	}
+	return "another user"
+}
+
+// startDaemon runs `snapfs serve` in a session of its own and returns when it serves, or with the reason why it does not.
+func (a *app) startDaemon(ctx context.Context, n need) error {
+	program, err := a.enginePath()
+	if err != nil {
+		return fmt.Errorf("start the daemon: %w", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start the daemon: %w", err)
+	}
+	defer func() { _ = r.Close() }()
+	args := []string{"serve", "--home", a.home, "--background"}
+	if n == existingHome {
+		args = append(args, "--must-exist")
+	}
+	if a.verbose {
+		args = append(args, "--verbose")
+	}
+	cmd := exec.Command(program, args...) // not CommandContext: it outlives us
+	cmd.Dir = "/"
+	cmd.ExtraFiles = []*os.File{w}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	last, err := lastWords()
+	if err != nil {
+		return errors.Join(fmt.Errorf("start the daemon: %w", err), w.Close())
+	}
+	defer func() { _ = last.Close() }()
+	cmd.Stderr = last
+	err = cmd.Start()
+	_ = w.Close() // ours; the daemon has its own
+	if err != nil {
+		return fmt.Errorf("start the daemon: %w", err)
+	}
+
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(unix.SIGTERM) })
+	defer stop()
+	if err := r.SetReadDeadline(time.Now().Add(startTimeout)); err != nil {
+		return fmt.Errorf("start the daemon: %w", err)
+	}
+	line, err := bufio.NewReader(r).ReadBytes('\n')
+	if err != nil {
+		_ = cmd.Process.Kill()
+		waitErr := cmd.Wait()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return failure(api.ErrUnavailable, "the daemon ended while starting (%v): %s", waitErr, firstLine(last))
+	}
+	var state ready
+	if err := json.Unmarshal(line, &state); err != nil {
+		return fmt.Errorf("start the daemon: %w", err)
+	}
+	if state.Error != "" {
+		_ = cmd.Wait() // its code is in the report
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return startError{state}
+	}
+	a.note("started daemon pid %d; stop it with '%s'", state.PID, a.hint("stop"))
+	return cmd.Process.Release()
+}
+
+// lastWords makes a file without a name for what a daemon says before it has its log: why the Go runtime gave up.
+func lastWords() (*os.File, error) {
+	f, err := os.CreateTemp("", "snapfs-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// firstLine is the first line in a file.
+func firstLine(f *os.File) string {
+	text, err := bufio.NewReader(io.NewSectionReader(f, 0, 4096)).ReadString('\n')
+	if text = strings.TrimSpace(text); text == "" {
+		return fmt.Sprintf("it said nothing (%v)", err)
+	}
+	return text
+}
+
+// startError is why a daemon did not start, in its own words and class.
+type startError struct{ ready }
+
+func (s startError) Error() string { return s.ready.Error }
+
+// Is gives the error the class that the daemon reported.
+func (s startError) Is(target error) bool {
+	for _, c := range api.Classes {
+		if c.Err == target {
+			return c.Exit != api.ExitFailed && c.Exit == s.Code
+		}
+	}
+	return false
+}
+
+// hint spells a command for this home as a person would type it.
+func (a *app) hint(verb string) string {
+	if def := (&app{}); os.Getenv("SNAPFS_HOME") != "" || def.resolveHome() == nil && def.home == a.home {
+		return "snapfs " + verb
+	}
+	return "snapfs --home " + shellWord(a.home) + " " + verb
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
+)
+
+func (a *app) deleteCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "delete SNAP...",
+		Short: "delete snapshots",
+		Long: `Deletes snapshots. Workspaces and snapshots made from them are not harmed. Deleting an id that is already gone
+is no error; a name that nobody has is. The space comes back with 'snapfs gc' or by and by.
+
+With several arguments all that can be deleted are; the first error decides the exit code.`,
+		Example:     "  snapfs delete before-upgrade\n  snapfs delete 0199d5a4 0199d5b0",
+		Args:        atLeastOne("SNAP"),
+		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable)},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
+				return a.each(cmd.Context(), args, "deleted", func(ref string) error {
+					return c.Delete(cmd.Context(), api.RefRequest{Access: a.access(), Ref: ref})
+				})
+			})
+		},
+	}
+}
+
+func (a *app) destroyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "destroy NAME...",
+		Short: "destroy workspaces",
+		Long: `Destroys workspaces: what was written since the last snapshot is gone. Their snapshots stay, and so do workspaces
+made from them. A mounted workspace is a conflict: unmount it first.`,
+		Example:     "  snapfs umount try-1 && snapfs destroy try-1",
+		Args:        atLeastOne("NAME"),
+		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable)},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
+				return a.each(cmd.Context(), args, "destroyed", func(name string) error {
+					return c.Destroy(cmd.Context(), api.RefRequest{Access: a.access(), Ref: name})
+				})
+			})
+		},
+	}
+}
+
+// each does one thing to every argument, goes on after an error but not after an interrupt, and prints those that it was done to.
+func (a *app) each(ctx context.Context, args []string, done string, do func(arg string) error) error {
+	ok, errs := []string{}, []error{}
+	for _, arg := range args {
+		if err := do(arg); err != nil {
+			errs = append(errs, err)
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		ok = append(ok, arg)
+		a.remains = "what was " + done + " before stays so"
+	}
+	if len(ok) > 0 || len(errs) == 0 {
+		err := a.result(map[string][]string{done: ok}, func(w io.Writer) error {
+			for _, arg := range ok {
+				a.note("%s %s", done, arg)
+			}
+			return nil
+		})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func atLeastOne(name string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("missing %s", name)
+		}
+		return nil
+	}
+}

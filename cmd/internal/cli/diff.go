@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
+)
+
+func (a *app) diffCommand() *cobra.Command {
+	var r api.DiffRequest
+	cmd := &cobra.Command{
+		Use:   "diff A [B] [--stat | --patch]",
+		Short: "show what differs between two snapshots or workspaces",
+		Long: `Shows what has to change in A to make it B, a line per path in the order of paths. Without B: what a snapshot
+changed against its parent, or a workspace against its newest snapshot. A and B are snapshots or workspaces, mounted or not.
+
+  A path            added
+  M path            contents or metadata modified
+  D path            deleted
+  T path            type changed
+  R old -> path     renamed; a renamed directory is one line, and what changed in it one each
+
+With --stat: how many lines each text file gained and lost, as 'git diff --stat' does, and the sizes of binary ones.
+With --patch: what 'git apply' or 'patch -p1' needs to make the files of A those of B. Files with a NUL byte, or of more
+than 16 MiB or 500,000 lines, are binary: without --binary the patch says only that they differ, and git refuses it as
+a whole; with --binary it has their contents, up to 64 MiB each, for git. As everywhere in git, a patch has no
+directories, owners, times, attributes or devices, and of permissions only whether a file is executable.
+
+Paths with control characters, quotes or bytes that are no UTF-8 are shown as Go string literals, in patches as git
+shows them; with --json such bytes are in raw_path, base64, and so are patches.`,
+		Example: "  snapfs diff app\n  snapfs diff before-upgrade app --stat\n" +
+			"  snapfs diff base app --patch | git -C ~/src/app apply\n  snapfs diff base app --json --stat | jq .additions",
+		Args:        between(1, "A", "B"),
+		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable)},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.Access, r.A = a.access(), args[0]
+			if len(args) == 2 {
+				r.B = args[1]
+			}
+			r.Patch = r.Patch || r.Binary
+			if r.Stat && r.Patch && !a.json {
+				return usagef("--stat and --patch exclude each other, but for --json")
+			}
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
+				return a.printDiff(cmd.Context(), c, r)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&r.Stat, "stat", false, "count changed lines and bytes by file, and sum them up")
+	f.BoolVarP(&r.Patch, "patch", "p", false, "show the change of every text file, for 'git apply' or 'patch -p1'")
+	f.BoolVar(&r.Binary, "binary", false, "a patch with the contents of binary files, too, for 'git apply'")
+	return cmd
+}
+
+// printDiff streams a diff, for it can have as many lines as a tree has files.
+func (a *app) printDiff(ctx context.Context, c api.API, r api.DiffRequest) error {
+	w := bufio.NewWriterSize(a.out, 1<<16)
+	var err error
+	switch {
+	case a.json:
+		err = jsonDiff(ctx, w, c, r)
+	case r.Stat:
+		err = statDiff(ctx, w, c, r)
+	case r.Patch:
+		err = a.patchDiff(ctx, w, c, r)
+	default:
+		err = c.Diff(ctx, r, func(ch api.Change) error { return printChange(w, ch) })
+	}
+	if err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// jsonDiff writes one document. Nothing is written before the first change or the end, so that a diff that is refused
+// leaves standard output empty.
+func jsonDiff(ctx context.Context, w *bufio.Writer, c api.API, r api.DiffRequest) error {
+	open, between := `{"changes":[`, ""
+	var sum diffSum
+	err := c.Diff(ctx, r, func(ch api.Change) error {
+		sum.add(ch)
+		text, err := json.Marshal(ch)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(w, "%s%s\n%s", open, between, text)
+		open, between = "", ","
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s]", open)
+	if r.Stat || r.Patch {
+		text, err := json.Marshal(sum)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, ",\n%s", text[1:len(text)-1])
+	}
+	fmt.Fprintln(w, "}")
+	return nil
+}
+
+// patchDiff writes a patch, and says of what it cannot have anything.
+func (a *app) patchDiff(ctx context.Context, w *bufio.Writer, c api.API, r api.DiffRequest) error {
+	special := 0
+	err := c.Diff(ctx, r, func(ch api.Change) error {
+		if ch.Stat == nil && ch.Mode&unix.S_IFMT != unix.S_IFDIR {
+			special++
+		}
+		_, err := w.Write(ch.Patch)
+		return err
+	})
+	if err == nil && special > 0 {
+		a.note("%d devices, pipes or sockets differ, which a patch cannot have", special)
+	}
+	return err
+}
+
+// printChange writes one line.
+func printChange(w io.Writer, ch api.Change) error {
+	path := quote(rawPath(ch.Path, ch.RawPath))
+	var err error
+	if ch.Kind == "R" {
+		_, err = fmt.Fprintf(w, "R %s -> %s\n", quote(rawPath(ch.OldPath, ch.RawOldPath)), path)
+	} else {
+		_, err = fmt.Fprintf(w, "%s %s\n", ch.Kind, path)
+	}
+	return err
+}
+
+// rawPath is the path as it is on disk.
+func rawPath(text string, raw []byte) string {
+	if len(raw) > 0 {
+		return string(raw)
+	}
+	return text
+}

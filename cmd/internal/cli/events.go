@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
+)
+
+func (a *app) logCommand() *cobra.Command {
+	return a.eventVerb(&cobra.Command{
+		Use:   "log NAME",
+		Short: "show what happened to a workspace",
+		Long: `Shows the log of workspace NAME, oldest first: when it was created, mounted, frozen, restored, branched, rolled back
+and destroyed, by which session. The log is kept when the workspace is gone. With --json every event is one line.`,
+		Example: "  snapfs log app\n  snapfs log app --after 0199d5a4-7a1e-7c3b-8f00-2b1d5e6f7a8b --json",
+		Args:    exact("NAME"),
+	})
+}
+
+func (a *app) eventsCommand() *cobra.Command {
+	return a.eventVerb(&cobra.Command{
+		Use:   "events",
+		Short: "show what happened to all workspaces of the session",
+		Long: `Shows the logs of the session's workspaces as one, oldest first; with --follow it goes on with what happens until it
+is interrupted. With --json every event is one line.`,
+		Example: "  snapfs events --follow\n  snapfs events --follow --json | jq -r .kind",
+		Args:    exact(),
+	})
+}
+
+// eventVerb gives both verbs their flags and their action.
+func (a *app) eventVerb(cmd *cobra.Command) *cobra.Command {
+	var r api.EventsRequest
+	cmd.Annotations = map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable)}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r.Access = a.access()
+		if len(args) == 1 {
+			r.Workspace = args[0]
+		}
+		return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
+			lines := json.NewEncoder(a.out)
+			lines.SetEscapeHTML(false)
+			err := c.Events(cmd.Context(), r, func(e api.Event) error {
+				if a.json {
+					return lines.Encode(e)
+				}
+				_, err := fmt.Fprintln(a.out, eventLine(e))
+				return err
+			})
+			if r.Follow && errors.Is(err, context.Canceled) {
+				return nil // that is how following ends
+			}
+			return err
+		})
+	}
+	cmd.Flags().StringVar(&r.After, "after", "", "only what comes after event `ID`")
+	cmd.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on with what happens from now on")
+	return cmd
+}
+
+// eventLine is an event as a person reads it.
+func eventLine(e api.Event) string {
+	text := fmt.Sprintf("%s  %-16s %s", moment(e.At), e.Kind, e.Workspace)
+	if e.Snapshot != "" {
+		text += "  snapshot " + e.Snapshot
+	}
+	if e.Session != "" {
+		text += "  session " + e.Session
+	}
+	if e.Detail != "" {
+		text += "  " + quote(e.Detail)
+	}
+	if e.Level == "warn" {
+		text += "  (warning)"
+	}
+	return text
+}

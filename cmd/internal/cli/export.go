@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
+)
+
+// levels are the compressions of an export with their ranges of levels; {0, 0} has none.
+var levels = map[string][2]int{
+	"none": {0, 0},
+	"zstd": {1, 22},
+	"gzip": {1, 9},
+	"xz":   {0, 0},
+	"lz4":  {1, 1},
+}
+
+func (a *app) exportCommand() *cobra.Command {
+	r := api.ExportRequest{}
+	cmd := &cobra.Command{
+		Use:   "export SNAP FILE",
+		Short: "write a snapshot as a squashfs image",
+		Long: `Writes the whole tree of a snapshot as one squashfs 4.0 image that unsquashfs, squashfuse and the kernel read. The same
+tree gives the same bytes whatever its history. FILE is replaced when the new image is complete, not before.
+
+Other readers see whole seconds between 1970 and 2106 and no ACLs; snapfs keeps the rest in a section that they ignore.
+Without --compression the image is the form in which the store keeps it, uncompressed and soonest written.
+With --layer only the topmost delta is written, with whiteouts and attributes as overlayfs reads them.`,
+		Example:     "  snapfs export before-upgrade app.sqsh\n  snapfs export before-upgrade app.sqsh --compression zstd --level 19",
+		Args:        exact("SNAP", "FILE"),
+		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable)},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkExport(r, cmd.Flags().Changed("level")); err != nil {
+				return err
+			}
+			path, err := absolute("FILE", args[1])
+			if err != nil {
+				return err
+			}
+			r.Access, r.Snapshot, r.Path = a.access(), args[0], path
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
+				meter := a.newMeter()
+				r.Progress = meter.report()
+				got, err := c.Export(cmd.Context(), r)
+				meter.done()
+				if err != nil {
+					return err
+				}
+				return a.result(got, func(w io.Writer) error {
+					_, err := fmt.Fprintf(w, "%s  %s  %s\n", got.Digest, size(got.Size), quote(got.Path))
+					return err
+				})
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.Format, "format", "squashfs", "squashfs")
+	f.StringVar(&r.Compression, "compression", "none", "`KIND`: none, zstd, gzip, xz or lz4")
+	f.IntVar(&r.Level, "level", 0, "`LEVEL` of the compression: zstd 1 to 22 (15 if not given), gzip 1 to 9 (9), lz4 1 (slower, smaller)")
+	f.BoolVar(&r.Layer, "layer", false, "only the topmost layer")
+	return cmd
+}
+
+// checkExport refuses what no image can be written with.
+func checkExport(r api.ExportRequest, levelGiven bool) error {
+	if r.Format != "squashfs" {
+		return usagef("--format %q: squashfs", r.Format)
+	}
+	span, ok := levels[r.Compression]
+	if !ok {
+		names := []string{}
+		for name := range levels {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return usagef("--compression %q: one of %v", r.Compression, names)
+	}
+	if levelGiven && span[1] == 0 {
+		return usagef("--level %d: %s has no levels", r.Level, r.Compression)
+	}
+	if levelGiven && (r.Level < span[0] || r.Level > span[1]) {
+		return usagef("--level %d: %s takes %d to %d", r.Level, r.Compression, span[0], span[1])
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/dustin/go-humanize"
+)
+
+// note says something to a person: never with --quiet, nor with --json, where standard error is for errors alone.
+func (a *app) note(format string, args ...any) {
+	if !a.quiet && !a.json {
+		fmt.Fprintf(a.err, "snapfs: "+format+"\n", args...)
+	}
+}
+
+// printError reports why the verb failed, on one line.
+func (a *app) printError(err error) {
+	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+	if text == "" {
+		return
+	}
+	if a.json {
+		code := exitCode(err)
+		line, jsonErr := json.Marshal(map[string]any{"error": text, "kind": errorKind(code), "exit_code": code})
+		if jsonErr == nil {
+			fmt.Fprintf(a.err, "%s\n", line)
+			return
+		}
+	}
+	fmt.Fprintf(a.err, "snapfs: %s\n", text)
+}
+
+// result prints what a verb made: v as JSON, or with text as a person reads it.
+func (a *app) result(v any, text func(w io.Writer) error) error {
+	if a.json {
+		enc := json.NewEncoder(a.out)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		return enc.Encode(v)
+	}
+	return text(a.out)
+}
+
+// line is the text form of a result that is one string.
+func line(s string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, s)
+		return err
+	}
+}
+
+// table writes rows under a header in aligned columns.
+func table(w io.Writer, header string, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, strings.ReplaceAll(header, " ", "\t"))
+	for _, r := range rows {
+		fmt.Fprintln(t, strings.Join(r, "\t"))
+	}
+	return t.Flush()
+}
+
+// fields writes "key  value" lines; those with an empty value are left out.
+func fields(w io.Writer, pairs ...string) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			fmt.Fprintf(t, "%s\t%s\n", pairs[i], pairs[i+1])
+		}
+	}
+	return t.Flush()
+}
+
+// size shows bytes to a person.
+func size(n int64) string {
+	if n < 0 {
+		return "-" + humanize.IBytes(uint64(-n))
+	}
+	return humanize.IBytes(uint64(n))
+}
+
+// moment shows a time to a person, in the local zone.
+func moment(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+
+// orDash fills an empty cell of a table.
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// quote gives a path as it is, or as a Go string literal if it could be mistaken on a terminal or by a script that reads
+// lines: control characters, bytes that are no UTF-8, blanks at an end, quotes and backslashes.
+func quote(path string) string {
+	odd := path == "" || !utf8.ValidString(path) || strings.TrimSpace(path) != path || strings.ContainsAny(path, `"\`)
+	for _, r := range path {
+		odd = odd || !unicode.IsPrint(r)
+	}
+	if odd {
+		return strconv.Quote(path)
+	}
+	return path
+}
+
+// quoteIf is quote, but for nothing, which stays nothing.
+func quoteIf(path string) string {
+	if path == "" {
+		return ""
+	}
+	return quote(path)
+}

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
+)
+
+func (a *app) pauseCommand() *cobra.Command {
+	var group string
+	cmd := &cobra.Command{
+		Use:   "pause NAME",
+		Short: "hold the changes of a workspace back",
+		Long: `Holds every change of workspace NAME back until 'snapfs resume'. With --cgroup, which the workspace remembers, the
+processes of that control group are frozen. Others wait inside their next write, where no signal reaches them: until
+'snapfs resume' they cannot be killed, not even by SIGKILL. Snapshots, forks and rollbacks of a paused
+workspace work, and a fork is paused, too; names that a rollback changes may be seen as they were until 'snapfs resume'. It
+stays paused when it is unmounted, and when the daemon ends. A workspace that is paused already is a conflict.`,
+		Example:     "  snapfs pause app --cgroup /sys/fs/cgroup/app && snapfs rollback app base && snapfs resume app",
+		Args:        exact("NAME"),
+		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable)},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := api.PauseRequest{Access: a.access(), Workspace: args[0]}
+			if group != "" {
+				var err error
+				if r.Cgroup, err = absolute("cgroup", group); err != nil {
+					return err
+				}
+			}
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
+				ws, err := c.Pause(cmd.Context(), r)
+				if err != nil {
+					return err
+				}
+				return a.result(ws, line(ws.ID+" is paused"))
+			})
+		},
+	}
+	cmd.Flags().StringVar(&group, "cgroup", "", "freeze the processes of the control group in `DIR`")
+	return cmd
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:         "resume NAME",
+		Short:       "let a paused workspace go on",
+		Long:        "Lets the changes of paused workspace NAME, and the processes of its control group, go on.\nA running workspace is a conflict.",
+		Example:     "  snapfs resume app",
+		Args:        exact("NAME"),
+		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable)},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
+				ws, err := c.Resume(cmd.Context(), api.RefRequest{Access: a.access(), Ref: args[0]})
+				if err != nil {
+					return err
+				}
+				return a.result(ws, line(ws.ID+" is running"))
+			})
+		},
+	}
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/api"
+)
+
+// Program is a command: the verbs of this package, with or without the engine.
+type Program struct {
+	Version string
+	Engine  *Engine // nil where another program has it
+}
+
+// Main is the life of the process. It returns the exit code.
+func (p Program) Main() int {
+	if os.Getpid() == 1 {
+		return beInit()
+	}
+	if isHelper(os.Args[0]) {
+		return p.mountHelper(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	}
+	return p.run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+}
+
+// interrupted is the cause of a context that a signal ended.
+type interrupted struct{ signal unix.Signal }
+
+func (i interrupted) Error() string { return "interrupted by " + unix.SignalName(i.signal) }
+
+// withSignals gives a context that the first SIGINT, SIGTERM or SIGHUP ends, with interrupted as its cause. Further
+// signals are swallowed, so that what runs can clean up, until stop is called.
+func withSignals(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for s := range signals {
+			if n, ok := s.(syscall.Signal); ok {
+				cancel(interrupted{n})
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(signals)
+		<-done
+		cancel(nil)
+	}
+}
+
+// run is the whole command: it parses args, does the verb and returns the exit code.
+func (p Program) run(args []string, in io.Reader, out, errOut io.Writer) int {
+	a := &app{Program: p, in: in, out: out, err: errOut, remains: "nothing was changed"}
+	a.ctx, a.stop = context.Background(), func() {}
+	defer func() { a.stop() }()
+	root := a.rootCommand(args)
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(a.ctx)
+	if err == nil {
+		return api.ExitDone
+	}
+	if !a.parsed {
+		err = usagef("%w", err)
+	}
+	var cause interrupted
+	if errors.Is(err, context.Canceled) && errors.As(context.Cause(a.ctx), &cause) {
+		err = fmt.Errorf("%w; %s", cause, a.remains)
+	}
+	a.printError(err)
+	return exitCode(err)
+}

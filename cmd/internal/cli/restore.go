@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
+)
+
+func (a *app) restoreCommand() *cobra.Command {
+	return a.derive("restore SNAP [MOUNTPOINT]", "make a new workspace that has a snapshot's state",
+		`Makes a new workspace, named after the snapshot's workspace ({origin}-restored-{short}), whose tree is exactly what
+was frozen; mounts it if MOUNTPOINT is given; prints its name. The origin goes on untouched.`,
+		"  snapfs restore before-upgrade /mnt/before\n  snapfs restore 0199",
+		func(c *client.Client) deriveFunc { return c.Restore })
+}
+
+func (a *app) branchCommand() *cobra.Command {
+	return a.derive("branch SNAP [MOUNTPOINT]", "make a new workspace that goes on from a snapshot",
+		`Makes a new workspace ({origin}-branch-{short}) on top of a snapshot, to go another way from there; mounts it if
+MOUNTPOINT is given; prints its name. Any number of branches share what the snapshot holds; what one writes, no other
+sees. To claim a prepared snapshot for a task is to branch it: the tree is there when the command returns.`,
+		"  snapfs branch base /mnt/try-1\n  snapfs branch base /mnt/try-2",
+		func(c *client.Client) deriveFunc { return c.Branch })
+}
+
+func (a *app) forkCommand() *cobra.Command {
+	return a.derive("fork NAME [MOUNTPOINT]", "make a new workspace from the current state of another",
+		`Makes a new workspace from what workspace NAME holds now, without a snapshot that could be listed; mounts it if
+MOUNTPOINT is given; prints its name. NAME goes on untouched; the fork of a paused workspace is paused.`,
+		"  snapfs fork app /mnt/app-2",
+		func(c *client.Client) deriveFunc {
+			return func(ctx context.Context, r api.RestoreRequest) (api.Workspace, error) {
+				return c.Fork(ctx, api.ForkRequest{
+					Access: r.Access, Workspace: r.Snapshot, Mountpoint: r.Mountpoint, MountOptions: r.MountOptions,
+				})
+			}
+		})
+}
+
+type deriveFunc func(context.Context, api.RestoreRequest) (api.Workspace, error)
+
+// derive is the verb for all three ways to make a workspace from what is there.
+func (a *app) derive(use, short, long, example string, verb func(*client.Client) deriveFunc) *cobra.Command {
+	var options api.MountOptions
+	var name string
+	_, _ = fmt.Sscanf(use, "%s %s", new(string), &name) // SNAP or NAME
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Long: long + `
+
+The last element of MOUNTPOINT is made if it is missing. If mounting fails there is no new workspace and no new
+directory.`,
+		Example: example,
+		Args:    between(1, name, "MOUNTPOINT"),
+		Annotations: map[string]string{
+			"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkMount(options); err != nil {
+				return err
+			}
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
+				r := api.RestoreRequest{Access: a.access(), Snapshot: args[0], MountOptions: options}
+				undo := func() {}
+				if len(args) == 2 {
+					var err error
+					if r.Mountpoint, undo, err = makeMountpoint(args[1]); err != nil {
+						return err
+					}
+				}
+				ws, err := verb(c)(cmd.Context(), r)
+				if err != nil {
+					undo()
+					return err
+				}
+				return a.result(ws, line(ws.ID))
+			})
+		},
+	}
+	mountFlags(cmd, &options)
+	return cmd
+}

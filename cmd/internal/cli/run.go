@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	var from, name string
+	var keep bool
+	var options api.MountOptions
+	cmd := &cobra.Command{
+		Use:   "run [--from SRC] [--name NAME] [--keep] -- CMD...",
+		Short: "run a command in a throw-away workspace and show what it changed",
+		Long: `Makes a workspace from SRC (as in 'snapfs create'), mounts it at a directory of its own, runs CMD there, and when CMD
+has ended prints what it changed, as 'snapfs diff' does. Then the workspace is destroyed, or with --keep unmounted and
+kept. SRC itself is never changed.
+
+CMD has the standard streams of snapfs; with --json its standard output goes to standard error, and standard output gets
+one document with the workspace, the exit code and the changes. --quiet leaves the changes out.
+
+Signals are passed on to CMD; the workspace is cleaned up in any case. If CMD left a process behind that still uses the
+workspace, the workspace stays, and standard error names the processes and what to do.
+
+The exit code is that of CMD (126: cannot be run, 127: not found, 128+N: ended by signal N). If CMD ended with 0 but
+the clean-up failed, it is that of the clean-up.`,
+		Example: "  snapfs run --from . -- make test\n  snapfs run --from base --keep --name try -- npm install left-pad",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("missing CMD")
+			}
+			return nil
+		},
+		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable)},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			src, err := source(cmd, from)
+			if err != nil {
+				return err
+			}
+			if name == "" {
+				name = fmt.Sprintf("run-%08x", rand.Uint32())
+			}
+			return a.withClient(cmd.Context(), anyHome, func(c *client.Client) error {
+				return a.runIn(cmd.Context(), c, throwAway{app: a, client: c, name: name, src: src, keep: keep, options: options, argv: args})
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.SetInterspersed(false) // what follows CMD is CMD's
+	f.StringVar(&from, "from", "", "`SRC`: directory, image file or snapshot; empty without it")
+	f.StringVar(&name, "name", "", "name of the workspace; made up without it")
+	f.BoolVar(&keep, "keep", false, "keep the workspace")
+	trustFlags(cmd, &options)
+	return cmd
+}
+
+// throwAway is one run.
+type throwAway struct {
+	app    *app
+	client api.API
+	name   string
+	src    string
+	keep   bool
+	argv   []string
+
+	options api.MountOptions
+}
+
+// ran is what a run prints with --json.
+type ran struct {
+	Workspace string       `json:"workspace"`
+	Kept      bool         `json:"kept"`
+	ExitCode  int          `json:"exit_code"`
+	Changes   []api.Change `json:"changes"`
+}
+
+func (a *app) runIn(ctx context.Context, c api.API, t throwAway) error {
+	dir, err := os.MkdirTemp("", "snapfs-run-")
+	if err != nil {
+		return fmt.Errorf("mountpoint: %w", err)
+	}
+	meter := a.newMeter()
+	_, err = c.Create(ctx, api.CreateRequest{Access: a.access(), Name: t.name, Source: t.src, Progress: meter.report()})
+	meter.done()
+	if err != nil {
+		return errors.Join(err, os.Remove(dir))
+	}
+	if _, err := c.Mount(ctx, api.MountRequest{Access: a.access(), Workspace: t.name, Mountpoint: dir, MountOptions: t.options}); err != nil {
+		return errors.Join(err, a.takeBack(ctx, c, t.name), os.Remove(dir))
+	}
+
+	result := ran{Workspace: t.name, Kept: t.keep, Changes: []api.Change{}}
+	runErr := a.runCommandIn(ctx, dir, t.argv)
+	result.ExitCode = exitCode(runErr)
+
+	// From here on a signal changes nothing: what was made has to go.
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	diffErr := c.Diff(after, api.DiffRequest{Access: a.access(), A: t.name}, func(ch api.Change) error {
+		result.Changes = append(result.Changes, ch)
+		return nil
+	})
+	cleanErr := t.clean(after, dir)
+	if cleanErr != nil {
+		result.Kept = true
+	}
+	printErr := a.result(result, func(w io.Writer) error {
+		for _, ch := range result.Changes {
+			if a.quiet {
+				break
+			}
+			if err := printChange(w, ch); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if runErr != nil {
+		// CMD's code is the one to end with; what else went wrong is only told.
+		if err := errors.Join(diffErr, cleanErr, printErr); err != nil {
+			a.printError(err)
+		}
+		return runErr
+	}
+	return errors.Join(diffErr, cleanErr, printErr)
+}
+
+// clean unmounts, and destroys what is not to be kept.
+func (t throwAway) clean(ctx context.Context, dir string) error {
+	a := t.app
+	var err error
+	for try := 0; try < 20; try++ { // what CMD started may need a moment to end
+		if _, err = t.client.Unmount(ctx, api.UnmountRequest{Access: a.access(), Workspace: t.name}); !errors.Is(err, api.ErrConflict) {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if errors.Is(err, api.ErrConflict) {
+		return failure(api.ErrConflict, "conflict: workspace %s is still used at %s by %s; end them, then '%s && %s'",
+			t.name, quote(dir), users(dir), a.hint("umount "+t.name), a.hint("destroy "+t.name))
+	}
+	if err != nil {
+		return fmt.Errorf("workspace %s is left at %s: %w", t.name, quote(dir), err)
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if t.keep {
+		a.note("kept workspace %s; see '%s'", t.name, a.hint("show "+t.name))
+		return nil
+	}
+	return a.takeBack(ctx, t.client, t.name)
+}
+
+// grace is how long CMD may take to end after a signal was passed on to it.
+const grace = 10 * time.Second
+
+// runCommandIn runs argv in dir and gives its exit code as a codeError, or nil for 0.
+func (a *app) runCommandIn(ctx context.Context, dir string, argv []string) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PWD="+dir)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.out, a.err
+	if a.json {
+		cmd.Stdout = a.err
+	}
+	cmd.Cancel = func() error {
+		sig := unix.SIGTERM
+		var cause interrupted
+		if errors.As(context.Cause(ctx), &cause) {
+			sig = cause.signal
+		}
+		if f, ok := a.in.(*os.File); ok && sig == unix.SIGINT && term.IsTerminal(int(f.Fd())) {
+			return nil // the terminal sent it to CMD too
+		}
+		return cmd.Process.Signal(sig)
+	}
+	cmd.WaitDelay = grace
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		code := 126
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			code = 127
+		}
+		return codeError{fmt.Errorf("run %s: %w", quote(argv[0]), err), code}
+	}
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || status.Exited() && status.ExitStatus() == 0 {
+		return nil
+	}
+	return codeError{errSilent, waitCode(unix.WaitStatus(status))}
+}
+
+// errSilent is an error that needs no words: CMD has said what it had to say.
+var errSilent = errors.New("")

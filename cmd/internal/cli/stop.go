@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
+)
+
+func (a *app) stopCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "stop",
+		Short: "end the daemon of the home",
+		Long: `Unmounts all workspaces of the home and ends its daemon. Workspaces and snapshots stay; what was not stored yet is
+stored after the next start. Where no daemon runs there is nothing to do.`,
+		Example:     "  snapfs stop",
+		Args:        exact(),
+		Annotations: map[string]string{"exits": exitHelp(api.ExitConflict, api.ExitUnavailable)},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.running(cmd)
+			if errors.Is(err, api.ErrUnavailable) && c == nil {
+				a.note("no daemon runs for %s", a.home)
+				return a.result(map[string]bool{"stopped": false}, func(io.Writer) error { return nil })
+			}
+			if err != nil {
+				return err
+			}
+			info, err := c.Info(cmd.Context())
+			if err == nil {
+				a.remains = "the daemon may be ending"
+				err = stopDaemon(cmd.Context(), c, info.PID)
+			}
+			if err != nil {
+				return errors.Join(err, c.Close())
+			}
+			_ = c.Close() // the other end is gone
+			a.note("stopped the daemon of %s", a.home)
+			return a.result(map[string]bool{"stopped": true}, func(io.Writer) error { return nil })
+		},
+	}
+}
+
+// stopDaemon stops a daemon and waits until its process has ended, so that the home's file system can be unmounted.
+func stopDaemon(ctx context.Context, c *client.Client, pid int) error {
+	fd, fdErr := unix.PidfdOpen(pid, 0) // fails where it is in a pid namespace that is not seen from here
+	if fdErr == nil {
+		defer func() { _ = unix.Close(fd) }()
+	}
+	if err := c.Stop(ctx); err != nil || fdErr != nil {
+		return err
+	}
+	for deadline := time.Now().Add(grace); time.Now().Before(deadline) && ctx.Err() == nil; {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
+		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:         "status",
+		Short:       "show the daemon of the home",
+		Long:        "Shows the daemon of the home, and starts none. Where none runs the exit code says so.",
+		Example:     "  snapfs status --json",
+		Args:        exact(),
+		Annotations: map[string]string{"exits": exitHelp(api.ExitUnavailable)},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.running(cmd)
+			if err != nil {
+				return err
+			}
+			info, err := c.Info(cmd.Context())
+			if err != nil {
+				return errors.Join(err, c.Close())
+			}
+			err = a.result(info, func(w io.Writer) error {
+				return fields(w,
+					"home", quote(info.Home),
+					"pid", strconv.Itoa(info.PID),
+					"version", info.Version,
+					"mounts", strconv.Itoa(info.Mounts),
+					"log", quote(logPath(a.home)),
+				)
+			})
+			return errors.Join(err, c.Close())
+		},
+	}
+}
+
+// running connects to a daemon that is there.
+func (a *app) running(cmd *cobra.Command) (*client.Client, error) {
+	if err := a.lookAtHome(anyHome); err != nil {
+		return nil, err
+	}
+	c, err := client.Dial(cmd.Context(), a.home)
+	if errors.Is(err, api.ErrUnavailable) {
+		return nil, failure(api.ErrUnavailable, "no daemon runs for %s", a.home)
+	}
+	return c, err
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLog is the size from which a starting daemon puts the log aside as daemon.log.1.
+const maxLog = 8 << 20
+
+// lateLog keeps what is logged in memory until the home is known to be one of ours, then writes to the log in it.
+// A foreign directory is never written to.
+type lateLog struct {
+	path string
+
+	mu   sync.Mutex // guards all below
+	held []byte
+	file *os.File
+}
+
+// Write appends to the log. It is safe for concurrent use.
+func (l *lateLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		return l.file.Write(p)
+	}
+	l.held = append(l.held, p...)
+	return len(p), nil
+}
+
+// open starts writing to the file, and sends there what the Go runtime says when a process dies.
+func (l *lateLog) open() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if info, err := os.Stat(l.path); err == nil && info.Size() > maxLog {
+		if err := os.Rename(l.path, l.path+".1"); err != nil {
+			return fmt.Errorf("daemon log: %w", err)
+		}
+	}
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("daemon log: %w", err)
+	}
+	for _, std := range []int{1, 2} {
+		if err := unix.Dup3(int(f.Fd()), std, 0); err != nil {
+			return errors.Join(fmt.Errorf("daemon log: %w", err), f.Close())
+		}
+	}
+	l.file = f
+	_, err = f.Write(l.held)
+	l.held = nil
+	return err
+}
