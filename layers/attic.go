@@ -33,10 +33,9 @@ func (s *attics) add(a *attic, users int) {
 // n had, each with the reference that the name held. tree is held.
 func (a *attic) take(o *Overlay, n *node, upper *layer) (parents []*node) {
 	o.nodes.mu.Lock()
-	for _, x := range n.aliases {
+	for _, x := range o.nodes.takeAliasesLocked(n) {
 		parents = append(parents, x.parent)
 	}
-	n.aliases = nil
 	n.dead = true
 	if n.top.layer == upper {
 		n.free = true // nobody else has it: it is written where it is

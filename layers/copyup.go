@@ -196,12 +196,12 @@ func (o *Overlay) copyUpOne(n *node, data bool) error {
 	if s.dead && s.attr.Nlink > 0 && !isDir(n.typ) && o.findName(n, s.top) {
 		return nil // it is no orphan; the caller of copyUp starts over
 	}
-	var others []groupName
+	var names group
 	if !isDir(n.typ) && s.attr.Nlink > 1 && !s.dead {
-		if others, err = o.groupOf(s.top, s.attr.Nlink); err != nil {
+		if names, err = o.groupOf(s.top, s.attr.Nlink, s.upper.links); err != nil {
 			return err
 		}
-		defer o.releaseGroup(others)
+		defer o.releaseDirs(names.found)
 	}
 	tmp := s.upper.temp()
 	if err := o.prepare(n, s, tmp); err != nil {
@@ -211,7 +211,7 @@ func (o *Overlay) copyUpOne(n *node, data bool) error {
 		}
 		return err
 	}
-	placed, err := o.commitUp(n, s, tmp, others)
+	placed, err := o.commitUp(n, s, tmp, names)
 	if !placed {
 		_ = removeAll(s.upper.work, tmp) // nothing refers to it; New cleans up what is left
 	}
@@ -374,7 +374,7 @@ func copyAttrs(p place, a Attr, xattrs []squashfs.Xattr) error {
 
 // commitUp puts the prepared copy in its place, if n is still what was copied; else nothing is placed and the caller
 // of copyUp starts over.
-func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (placed bool, err error) {
+func (o *Overlay) commitUp(n *node, s *source, tmp string, names group) (placed bool, err error) {
 	o.gate.RLock()
 	defer o.gate.RUnlock()
 	o.names.Lock()
@@ -398,6 +398,7 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (
 	if !o.inUpper(n.parent) {
 		return false, nil
 	}
+	others := o.showing(n, s.top, names)
 	if isReg(n.typ) && below != nil && len(others) > 0 {
 		path, err := o.lowerPath(n)
 		if err == nil {
@@ -408,36 +409,39 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, others []groupName) (
 		}
 	}
 	if len(others) > 0 {
-		done, err := s.upper.beginGroup(tmp)
-		if err != nil {
-			return false, err
-		}
-		defer done()
+		placed, err = o.placeGroup(n, from, others)
+	} else {
+		placed, err = o.placeUp(n, from)
 	}
-	if err := o.placeUp(n, from); err != nil {
+	if !placed {
 		return false, err
 	}
 	top := &obj{layer: s.upper.layer, parent: n.parent.top, name: n.name, ino: n.ino, host: s.copied}
 	top.ref.Store(recordOf(s.attr).notes(isDir(n.typ)))
 	o.nodes.setTop(n, top, below)
 	descriptors.drop(s.top)
-	return true, o.linkGroup(n, s.top, others)
+	return true, err
 }
 
-// placeUp moves a prepared copy of n from the work directory to its place, without a change that callers could see.
-func (o *Overlay) placeUp(n *node, from place) error {
+// placeUp moves a prepared copy of n from the work directory to its place, without a change that callers could see. It may be placed in spite
+// of an error. tree is held for writing.
+func (o *Overlay) placeUp(n *node, from place) (placed bool, err error) {
 	subs := 0
 	if isDir(n.typ) {
 		subs = -1 // the host counts it from now on
 	}
-	return o.quietly(n.parent, subs, func(dirfd int) error {
+	err = o.quietly(n.parent, subs, func(dirfd int) error {
 		if err := (place{dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return err
 		}
-		err := unix.Renameat(from.dirfd, from.name, dirfd, n.name)
+		if err := unix.Renameat(from.dirfd, from.name, dirfd, n.name); err != nil {
+			return err
+		}
+		placed = true
 		steps.At("copy in place")
-		return err
+		return nil
 	})
+	return placed, err
 }
 
 // commitOrphan keeps the copy of a file that has no name any more: by a descriptor, or in the orphan directory.

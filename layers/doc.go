@@ -54,7 +54,9 @@
 // # Hard links
 //
 // A file of a lower with several names is copied up with all its names at once (metadata only, as always), so that a
-// group never spans layers, link counts are the host's and the kernel's overlayfs shows the same groups.
+// group never spans layers, link counts are the host's and the kernel's overlayfs shows the same groups. The copy is linked to all names but
+// one out of the work directory, and moves to the last: until then a crash or an error undoes it. A file with more names than the host has
+// room for cannot be changed (EMLINK), so an import refuses it. Nothing that is done for one name looks at the others.
 //
 // # Creating
 //

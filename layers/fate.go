@@ -222,9 +222,6 @@ func (t *table) loseName(n *node, a alias) *node {
 	if t.unaliasLocked(n, a.parent, a.name) {
 		return a.parent
 	}
-	to := n.aliases[0]
-	n.aliases = n.aliases[1:]
-	to.parent.kids-- // moveLocked counts it again
-	t.moveLocked(n, to.parent, to.name)
+	t.promoteLocked(n)
 	return a.parent
 }

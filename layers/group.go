@@ -3,17 +3,21 @@ package layers
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// groupName is one further name of a hard-link group that is copied up.
-type groupName struct {
-	dir  *node // holds one look-up reference
-	name string
+// group is the names under which the overlay shows a hard-linked file of a lower.
+type group struct {
+	found foundDirs // of the directories, to be released
+	dirs  []groupDir
+}
+
+// groupDir is the names in one directory.
+type groupDir struct {
+	dir   *node
+	names []string
 }
 
 // link is a name of a hard-linked file inside its layer.
@@ -25,8 +29,10 @@ type link struct {
 // groupTables caches which names of a lower layer are hard links of each other. A table is made by one listing of all
 // of the layer's directories, when the first hard-linked file of the layer is copied up whose names are not near each other.
 type groupTables struct {
-	mu sync.Mutex
-	m  map[*lower]*groupTable // guarded by mu
+	mu     sync.Mutex
+	m      map[*lower]*groupTable       // guarded by mu
+	looked map[*lower]int               // names looked through by nearLinks; guarded by mu
+	moved  map[*lower]map[string]NodeID // directories that are not where the layer has them, by their paths there; guarded by mu
 }
 
 type groupTable struct {
@@ -73,6 +79,8 @@ func (g *groupTables) forget(l *lower) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.m, l)
+	delete(g.looked, l)
+	delete(g.moved, l)
 }
 
 // scanLinks lists all directories of a layer and keeps the inodes that occur twice.
@@ -125,34 +133,43 @@ func (o *Overlay) reportPart(err error, at *obj) error {
 	return o.report(err, at, "")
 }
 
-// groupOf finds the other names under which the overlay shows the file, whose layer counts so many, and brings their directories into the upper.
-// The caller holds no lock and calls releaseGroup.
-func (o *Overlay) groupOf(top *obj, count uint32) ([]groupName, error) {
+// groupOf finds the names under which the overlay shows the file, whose layer counts so many, and brings their directories into the upper, which
+// has room for at most as many names of a file; 0: nobody knows. EMLINK. The caller holds no lock and calls releaseDirs.
+func (o *Overlay) groupOf(top *obj, count, most uint32) (group, error) {
 	links, ok, err := o.nearLinks(top, int(count))
 	if err == nil && !ok {
 		links, err = o.linksOf(top)
 	}
+	if err == nil && most > 0 && len(links) > int(most) {
+		err = unix.EMLINK
+	}
 	if err != nil {
-		return nil, err
+		return group{}, err
 	}
-	var group []groupName
+	names := map[*obj][]string{}
+	var dirs []*obj
 	for _, l := range links {
-		dir, err := o.dirOf(l.dir)
-		if err != nil {
-			o.releaseGroup(group)
-			return nil, err
+		if names[l.dir] == nil {
+			dirs = append(dirs, l.dir)
 		}
-		if dir != nil {
-			group = append(group, groupName{dir, l.name})
-		}
+		names[l.dir] = append(names[l.dir], l.name)
 	}
-	for _, g := range group {
-		if err := o.copyUp(g.dir, false); err != nil {
-			o.releaseGroup(group)
-			return nil, err
-		}
+	g := group{}
+	if g.found, err = o.dirsOf(dirs); err != nil {
+		return group{}, err
 	}
-	return group, nil
+	for _, at := range dirs {
+		dir := g.found[at]
+		if dir == nil {
+			continue
+		}
+		if err := o.copyUp(dir, false); err != nil {
+			o.releaseDirs(g.found)
+			return group{}, err
+		}
+		g.dirs = append(g.dirs, groupDir{dir, names[at]})
+	}
+	return g, nil
 }
 
 // namesOf lists a layer for the names of an inode, as linksOf gives them where the layer does not change. The caller holds no lock.
@@ -166,6 +183,34 @@ func (o *Overlay) namesOf(top *obj) ([]link, error) {
 	return links, err
 }
 
+// lookUp looks names up that a file may have, until one is found which is also enough, and tells whether one was. The caller holds no lock.
+func (o *Overlay) lookUp(n *node, links []link, enough func(dir *node, name string) bool) (bool, error) {
+	dirs := make([]*obj, 0, len(links))
+	for _, l := range links {
+		dirs = append(dirs, l.dir)
+	}
+	found, err := o.dirsOf(dirs)
+	if err != nil {
+		return false, err
+	}
+	defer o.releaseDirs(found)
+	for _, l := range links {
+		dir := found[l.dir]
+		if dir == nil {
+			continue
+		}
+		e, err := o.Lookup(dir.id, l.name) // revives n if it is what the name leads to
+		if err != nil {
+			continue
+		}
+		o.Forget(e.Node, 1)
+		if e.Node == n.id && enough(dir, l.name) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // findName looks for a name that a file without a known one still has in its layer, and tells whether it has it now.
 // The caller holds no lock.
 func (o *Overlay) findName(n *node, top *obj) bool {
@@ -173,151 +218,95 @@ func (o *Overlay) findName(n *node, top *obj) bool {
 	if err != nil {
 		return false // reported; the copy becomes an orphan
 	}
-	for _, l := range links {
-		dir, err := o.dirOf(l.dir)
-		if err != nil || dir == nil {
+	found, err := o.lookUp(n, links, func(*node, string) bool { return true })
+	return found && err == nil
+}
+
+// showing leaves of a group the further names of n that show its part old. tree is held for writing.
+func (o *Overlay) showing(n *node, old *obj, g group) []groupDir {
+	var out []groupDir
+	for _, d := range g.dirs {
+		o.nodes.fresh(d.dir)
+		if d.dir.dead || !o.inUpper(d.dir) {
 			continue
 		}
-		e, err := o.Lookup(dir.id, l.name) // revives n if it is what the name leads to
-		if err == nil {
-			o.Forget(e.Node, 1)
-		}
-		o.releaseGroup([]groupName{{dir: dir}})
-		if err == nil && e.Node == n.id {
-			return true
-		}
-	}
-	return false
-}
-
-func (o *Overlay) releaseGroup(group []groupName) {
-	o.tree.RLock()
-	defer o.tree.RUnlock()
-	for _, g := range group {
-		o.discard(o.nodes.drop(g.dir, 1, 0))
-	}
-}
-
-// dirOf finds the directory of the overlay that merges a directory of a layer: nearly always at the same path, else,
-// when a directory on the way was renamed, by looking through all directories. It gives nil if there is none, else the
-// node with a reference.
-func (o *Overlay) dirOf(part *obj) (*node, error) {
-	o.tree.RLock()
-	defer o.tree.RUnlock()
-	n := o.root
-	o.nodes.ref(n)
-	if path := part.path(); path != "/" {
-		for _, name := range strings.Split(path[1:], "/") {
-			next, err := o.childDir(n, name)
-			o.discard(o.nodes.drop(n, 1, 0))
-			if err != nil {
-				return nil, err
+		names := make([]string, 0, len(d.names))
+		for _, name := range d.names {
+			if d.dir == n.parent && name == n.name {
+				continue
 			}
-			if n = next; n == nil {
-				break
+			if h, err := o.search(d.dir, 0, name); err != nil || !sameInode(h.parts[0], old) {
+				continue // it shows another file by now, or none
 			}
+			names = append(names, name)
+		}
+		if len(names) > 0 {
+			out = append(out, groupDir{d.dir, names})
 		}
 	}
-	if n != nil && n.merges(part) {
-		return n, nil
-	}
-	if n != nil {
-		o.discard(o.nodes.drop(n, 1, 0))
-	}
-	o.nodes.ref(o.root)
-	return o.searchDir(o.root, part)
-}
-
-// childDir looks a directory up; nil if there is none of that name.
-func (o *Overlay) childDir(n *node, name string) (*node, error) {
-	_, c, err := o.lookupIn(n.id, name)
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if !isDir(c.typ) {
-		o.discard(o.nodes.drop(c, 1, 0))
-		return nil, nil
-	}
-	return c, nil
-}
-
-// searchDir looks for part in n and below. It takes the reference of n that the caller has.
-func (o *Overlay) searchDir(n *node, part *obj) (*node, error) {
-	if n.merges(part) {
-		return n, nil
-	}
-	defer func() { o.discard(o.nodes.drop(n, 1, 0)) }()
-	items, err := o.merge(n.parts())
-	if err != nil {
-		return nil, err
-	}
-	for _, it := range items {
-		if it.typ != unix.S_IFDIR {
-			continue
-		}
-		c, err := o.childDir(n, it.name)
-		if err != nil {
-			return nil, err
-		}
-		if c == nil {
-			continue
-		}
-		if hit, err := o.searchDir(c, part); hit != nil || err != nil {
-			return hit, err
-		}
-	}
-	return nil, nil
-}
-
-// ref takes one more look-up reference.
-func (t *table) ref(n *node) {
-	t.mu.Lock()
-	n.lookups++
-	t.mu.Unlock()
-}
-
-// merges tells whether a directory of a layer is one of n's parts.
-func (n *node) merges(part *obj) bool {
-	return samePlace(n.top, part) || slices.ContainsFunc(n.below, func(p *obj) bool { return samePlace(p, part) })
-}
-
-// linkGroup gives n, which has just come into the upper, its other names there too. tree is held for writing.
-func (o *Overlay) linkGroup(n *node, old *obj, group []groupName) error {
-	for _, g := range group {
-		o.nodes.fresh(g.dir)
-		if g.dir == n.parent && g.name == n.name || g.dir.dead || !o.inUpper(g.dir) {
-			continue
-		}
-		h, err := o.search(g.dir, 0, g.name)
-		if err != nil || !sameInode(h.parts[0], old) {
-			continue // it shows another file by now, or none
-		}
-		if err := o.linkQuietly(n, g); err != nil {
-			return fmt.Errorf("link %s: %w", g.name, err)
-		}
-	}
-	return nil
-}
-
-// linkQuietly adds a name without a change that callers could see.
-func (o *Overlay) linkQuietly(n *node, g groupName) error {
-	return o.quietly(g.dir, 0, func(int) error { return o.linkIn(n, g.dir, g.name, false) })
+	return out
 }
 
 // pendingPrefix begins the name in the work directory of a file whose group is just being linked in the upper.
 const pendingPrefix = '='
 
-// beginGroup has a crash before done undo what a copy-up linked of a file's names: some names alone would be another file than
-// the rest, which the layer below still shows.
-func (u *upper) beginGroup(tmp string) (done func(), err error) {
-	name := string(pendingPrefix) + tmp
-	if err := unix.Linkat(u.work, tmp, u.work, name, 0); err != nil {
-		return nil, err
+// placeGroup is placeUp for a file with further names, to which it is linked before: some names alone would be another file than the rest,
+// which the layer below still shows. What is not placed has none of them in the upper, and after a crash New removes those that it
+// has.
+func (o *Overlay) placeGroup(n *node, from place, group []groupDir) (placed bool, err error) {
+	pending := place{from.dirfd, string(pendingPrefix) + from.name}
+	if err := unix.Renameat(from.dirfd, from.name, pending.dirfd, pending.name); err != nil {
+		return false, err
 	}
-	return func() { _ = unix.Unlinkat(u.work, name, 0) }, nil // it was made just now, in the same directory
+	linked := 0 // directories with links, the last one perhaps not with all
+	for linked < len(group) && err == nil {
+		group[linked].names, err = o.linkNames(pending, group[linked])
+		linked++
+	}
+	if err == nil {
+		placed, err = o.placeUp(n, pending)
+	}
+	if placed {
+		return true, err
+	}
+	for _, d := range group[:linked] {
+		if len(d.names) == 0 {
+			continue // the host may have refused more than a link
+		}
+		if uerr := o.unlinkNames(d); uerr != nil {
+			return false, errors.Join(err, fmt.Errorf("undo: %w", uerr)) // New does
+		}
+	}
+	return false, errors.Join(err, unix.Unlinkat(pending.dirfd, pending.name, 0))
+}
+
+// linkNames gives a file of the work directory names in a directory of the upper, without a change that callers could see, and tells which.
+func (o *Overlay) linkNames(from place, d groupDir) (linked []string, err error) {
+	err = o.quietly(d.dir, 0, func(dirfd int) error {
+		if err := (place{dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+			return err
+		}
+		for i, name := range d.names {
+			if err := unix.Linkat(from.dirfd, from.name, dirfd, name, 0); err != nil {
+				return fmt.Errorf("link %s: %w", name, err)
+			}
+			linked = d.names[:i+1]
+		}
+		return nil
+	})
+	return linked, err
+}
+
+// unlinkNames takes names away in the same way.
+func (o *Overlay) unlinkNames(d groupDir) error {
+	return o.quietly(d.dir, 0, func(dirfd int) error {
+		for _, name := range d.names {
+			if err := unix.Unlinkat(dirfd, name, 0); err != nil {
+				return fmt.Errorf("unlink %s: %w", name, err)
+			}
+		}
+		return nil
+	})
 }
 
 // undoGroup removes all names that the upper has of a file which a crash left in the work directory.

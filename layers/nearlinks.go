@@ -9,6 +9,10 @@ import (
 // nearNames is how many names are looked through for the links of a file, beside those of its own directory, before all of the layer are.
 const nearNames = 1 << 14
 
+// nearAll is how many names of a layer are looked through in this way for one file or another: who changes many looks through all of the layer
+// once.
+const nearAll = 16 * nearNames
+
 // errEnough ends a listing.
 var errEnough = errors.New("enough")
 
@@ -20,10 +24,11 @@ func (o *Overlay) nearLinks(top *obj, count int) (links []link, ok bool, err err
 	err = top.settle()
 	form, id := top.layer.lower, top.id().n
 	o.tree.RUnlock()
-	if err != nil || id == 0 {
+	if err != nil || id == 0 || !o.groups.mayLook(form) {
 		return nil, false, err
 	}
-	room := nearNames
+	room, looked := nearNames, 0
+	defer func() { o.groups.look(form, looked) }()
 	var from *obj // what has been looked through already
 	for at := top.parent; at != nil && room > 0; from, at = at, at.parent {
 		dirs := []*obj{at}
@@ -40,6 +45,7 @@ func (o *Overlay) nearLinks(top *obj, count int) (links []link, ok bool, err err
 				if room--; room < 0 && !own {
 					return errEnough
 				}
+				looked++
 				switch {
 				case e.whiteout:
 				case e.typ == unix.S_IFDIR:
@@ -64,4 +70,21 @@ func (o *Overlay) nearLinks(top *obj, count int) (links []link, ok bool, err err
 		}
 	}
 	return nil, false, nil
+}
+
+// mayLook tells whether it pays to look for links near a name, rather than through all of its layer.
+func (g *groupTables) mayLook(l *lower) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.m[l] == nil && g.looked[l] < nearAll
+}
+
+// look notes that so many names of a layer were looked through.
+func (g *groupTables) look(l *lower, names int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.looked == nil {
+		g.looked = map[*lower]int{}
+	}
+	g.looked[l] += names
 }

@@ -47,14 +47,8 @@ type node struct {
 	// Guarded by table.mu.
 	lookups uint64  // references that the kernel holds
 	kids    int     // nodes whose parent or alias is this, and calls in progress
-	aliases []alias // names of a hard-linked file beside the primary one
+	aliases []alias // names of a hard-linked file beside the primary one, in no order
 	epoch   uint32  // table.epoch when n was last made true; fields of one that is behind belong to catchUp.settle
-}
-
-// alias is a further name of a node.
-type alias struct {
-	parent *node
-	name   string
 }
 
 // table holds the nodes of an overlay.
@@ -64,6 +58,8 @@ type table struct {
 	peak int              // the most nodes that m has had room for; guarded by mu
 	next uint64           // for ids of nodes whose inode number is taken; guarded by mu
 	odd  oddNodes         // those nodes; guarded by mu
+
+	many map[*node]map[alias]int // the places of the aliases of nodes that have more than fewAliases; guarded by mu
 
 	recent *[recentIDs]recently // of ids that have gone; nil: none. Guarded by mu.
 
@@ -186,29 +182,6 @@ func (t *table) shrinkLocked() {
 	t.m, t.peak = m, len(m)
 }
 
-// aliasLocked notes a further name of n. mu is held.
-func (t *table) aliasLocked(n, p *node, name string) {
-	for _, a := range n.aliases {
-		if a.parent == p && a.name == name {
-			return
-		}
-	}
-	n.aliases = append(n.aliases, alias{p, name})
-	p.kids++
-}
-
-// unaliasLocked takes one further name away and tells whether it was there. mu is held.
-func (t *table) unaliasLocked(n, p *node, name string) bool {
-	for i, a := range n.aliases {
-		if a.parent == p && a.name == name {
-			n.aliases = append(n.aliases[:i], n.aliases[i+1:]...)
-			p.kids--
-			return true
-		}
-	}
-	return false
-}
-
 // drop takes references of n away and removes what nothing refers to any more. It returns the removed nodes.
 func (t *table) drop(n *node, lookups uint64, kids int) []*node {
 	t.mu.Lock()
@@ -228,7 +201,7 @@ func (t *table) drop(n *node, lookups uint64, kids int) []*node {
 			t.goneLocked(n)
 		}
 		gone = append(gone, n)
-		for _, a := range n.aliases {
+		for _, a := range t.takeAliasesLocked(n) {
 			a.parent.kids--
 			work = append(work, a.parent)
 		}

@@ -16,6 +16,8 @@ type PackOptions struct {
 	// Ours tells PackImage whether this home has given out the numbers of a space, which are those that begin with the same 32 bits, and
 	// will not do so again. nil = none.
 	Ours func(space uint32) bool
+	// MaxLinks is for PackTree and PackImage: how many names a file may have, else it is an error of class squashfs.ErrLinks; 0 = any number.
+	MaxLinks uint32
 
 	renumber bool
 }
@@ -57,7 +59,8 @@ func store(
 	}
 	defer in.Abort()
 	k.Ingest = in
-	if _, err := squashfs.WriteStore(ctx, k, src, squashfs.StoreOptions{Progress: opts.Progress, Home: opts.Home, Renumber: opts.renumber}); err != nil {
+	to := squashfs.StoreOptions{Progress: opts.Progress, Home: opts.Home, Renumber: opts.renumber, MaxLinks: opts.MaxLinks}
+	if _, err := squashfs.WriteStore(ctx, k, src, to); err != nil {
 		return chunkstore.Manifest{}, fmt.Errorf("pack: %w", err)
 	}
 	return in.Commit(ctx, fn)

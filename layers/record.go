@@ -225,8 +225,8 @@ func (o *Overlay) quietly(n *node, subs int, fn func(dirfd int) error) error {
 	if err := n.top.setRecord(self, r, true, subs); err != nil {
 		return err
 	}
-	if err := fn(h.fd); err != nil {
-		return errors.Join(err, n.top.setRecord(self, r, true, 0))
+	if err = fn(h.fd); err != nil {
+		err = errors.Join(err, n.top.setRecord(self, r, true, 0))
 	}
-	return self.utimes(timespec(host.Atime), timespec(host.Mtime))
+	return errors.Join(err, self.utimes(timespec(host.Atime), timespec(host.Mtime)))
 }

@@ -88,26 +88,9 @@ func (o *Overlay) nameElsewhere(n *node) error {
 	if err != nil {
 		return err
 	}
-	found := false
-	for _, l := range links {
-		at, err := o.dirOf(l.dir)
-		if err != nil {
-			return err
-		}
-		if at == nil {
-			continue
-		}
-		if at != dir || l.name != name {
-			e, err := o.Lookup(at.id, l.name)
-			if err == nil {
-				found = found || e.Node == n.id
-				o.Forget(e.Node, 1)
-			}
-		}
-		o.releaseGroup([]groupName{{dir: at}})
-		if found {
-			return nil
-		}
+	found, err := o.lookUp(n, links, func(at *node, as string) bool { return at != dir || as != name })
+	if found || err != nil {
+		return err
 	}
 	o.tree.Lock()
 	n.alone = true

@@ -261,11 +261,8 @@ func (o *Overlay) unlinked(n, p *node, name string, last bool) {
 		return
 	}
 	if len(n.aliases) > 0 {
-		a := n.aliases[0]
-		n.aliases = n.aliases[1:]
-		a.parent.kids-- // moveLocked counts it again
-		t.moveLocked(n, a.parent, a.name)
-		n.top.parent, n.top.name = a.parent.top, a.name
+		t.promoteLocked(n)
+		n.top.parent, n.top.name = n.parent.top, n.name
 		o.unpin(n)
 		return
 	}

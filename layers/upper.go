@@ -64,6 +64,8 @@ type host struct {
 	attrWhiteouts bool // it refuses device 0/0 or was told to do without
 	byBlocks      bool // it tells holes from data reliably, so that files may be copied up by blocks
 	labels        bool // it gives new files extended attributes, as SELinux does
+
+	links uint32 // names that a file can have; 0: not known
 }
 
 // hostKey is which host was asked, and how whiteouts are to be made. A device may hold another file system later on.
@@ -76,6 +78,19 @@ type hostKey struct {
 
 // hosts remembers the answers of hosts, which a probe gets by making files and removing them again.
 var hosts sync.Map // of host by hostKey
+
+// maxLinks is how many names a file can have, where the host's limit is known: it does not tell.
+var maxLinks = map[int64]uint32{unix.EXT4_SUPER_MAGIC: 65000, unix.XFS_SUPER_MAGIC: 1<<31 - 1, unix.BTRFS_SUPER_MAGIC: 65535}
+
+// MaxLinks is how many names a file can have in the file system that a directory is on; 0: nobody knows. A file of a lower with more names can be
+// read in an upper there, but not changed.
+func MaxLinks(dir string) (uint32, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return 0, fmt.Errorf("statfs %s: %w", dir, err)
+	}
+	return maxLinks[int64(fs.Type)], nil
+}
 
 // probe checks that upper and work are on one file system and that it keeps trusted attributes, and finds out how whiteouts can be
 // made. What was found for a file system is not looked for again.
@@ -108,6 +123,7 @@ func (u *upper) probe(whiteouts string) error {
 		case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC:
 			h.byBlocks = true
 		}
+		h.links = maxLinks[int64(fs.Type)]
 		hosts.Store(key, h)
 		found = h
 	}

@@ -79,8 +79,11 @@ func (h *Home) pathSource(path string) (source, error) {
 		}
 	}
 	load := func(ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error) error {
-		_, err := layers.PackTree(ctx, h.store, at.path, layers.PackOptions{Progress: progress, Home: h.number}, fn)
-		return err
+		most, err := layers.MaxLinks(h.uppers.dir)
+		if err == nil {
+			_, err = layers.PackTree(ctx, h.store, at.path, layers.PackOptions{Progress: progress, Home: h.number, MaxLinks: most}, fn)
+		}
+		return h.tooManyLinks(err)
 	}
 	foreign, err := foreignDir(at.path)
 	return source{shown: at.path, load: load, foreign: foreign}, err
@@ -119,11 +122,25 @@ func (h *Home) imageLoader(path string) loader {
 		if err != nil {
 			return err
 		}
-		if _, err = layers.PackImage(ctx, h.store, im, layers.PackOptions{Progress: progress, Home: h.number, Ours: ours}, fn); err != nil {
-			return fmt.Errorf("storing %s: %w", path, err)
+		most, err := layers.MaxLinks(h.uppers.dir)
+		if err != nil {
+			return err
+		}
+		opts := layers.PackOptions{Progress: progress, Home: h.number, Ours: ours, MaxLinks: most}
+		if _, err = layers.PackImage(ctx, h.store, im, opts, fn); err != nil {
+			return h.tooManyLinks(fmt.Errorf("storing %s: %w", path, err))
 		}
 		return nil
 	}
+}
+
+// tooManyLinks says of an error that a file has more names than the home's file system has room for: nobody could change or remove
+// it, because all its names are copied up together.
+func (h *Home) tooManyLinks(err error) error {
+	if !errors.Is(err, squashfs.ErrLinks) {
+		return err
+	}
+	return fmt.Errorf("%w: %w: the file system of the home %s has room for no more", ErrInvalid, err, h.dir)
 }
 
 // loadWorkspace stores a base image and records it and the new workspace in the same transaction. The caller holds the

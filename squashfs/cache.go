@@ -11,7 +11,7 @@ const DefaultCacheBytes = 32 << 20
 // entryOverhead is about what an entry costs beside its data.
 const entryOverhead = 192
 
-// Cache holds unpacked blocks of any number of images, the most recently used ones up to a number of bytes.
+// Cache holds unpacked blocks, and indexes of directories, of any number of images, the most recently used ones up to a number of bytes.
 // What several goroutines want at once is unpacked once, by the first of them, with no lock held.
 // Blocks that are being unpacked come on top: one per goroutine that reads.
 // Safe for concurrent use.
@@ -29,10 +29,13 @@ type Cache struct {
 type cacheKey struct {
 	image uint64 // Image.id
 	off   int64
-	word  uint32 // a data block's header; metadataKey for metadata
+	word  uint32 // a data block's header; metadataKey for metadata; indexKey for a directory's index, off being its inode's Ref
 }
 
-const metadataKey = ^uint32(0)
+const (
+	metadataKey = ^uint32(0)
+	indexKey    = metadataKey - 1
+)
 
 type cacheEntry struct {
 	key        cacheKey
@@ -42,6 +45,7 @@ type cacheEntry struct {
 	done  chan struct{} // closed when they are
 	data  []byte        // never written again
 	end   int64         // of a metadata block: where the next one begins
+	index []indexEntry  // of a directory, which has no data; never written again
 	err   error
 }
 
@@ -92,7 +96,18 @@ func (c *Cache) peek(key cacheKey) ([]byte, bool) {
 
 // settle completes an entry and wakes those that wait for it. Errors are given to them, but not kept.
 func (c *Cache) settle(e *cacheEntry, data []byte, end int64, err error) {
-	e.data, e.end, e.err = data, end, err
+	e.data, e.end = data, end
+	c.finish(e, err)
+}
+
+// settleIndex is settle for a directory's index.
+func (c *Cache) settleIndex(e *cacheEntry, index []indexEntry, err error) {
+	e.index = index
+	c.finish(e, err)
+}
+
+func (c *Cache) finish(e *cacheEntry, err error) {
+	e.err = err
 	c.mu.Lock()
 	if err != nil {
 		delete(c.entries, e.key)
@@ -107,7 +122,12 @@ func (c *Cache) settle(e *cacheEntry, data []byte, end int64, err error) {
 	close(e.done)
 }
 
-func (e *cacheEntry) cost() int64 { return int64(cap(e.data)) + entryOverhead }
+// indexCost is about what an entry of a directory's index takes, with the longest name.
+const indexCost = 320
+
+func (e *cacheEntry) cost() int64 {
+	return int64(cap(e.data)) + indexCost*int64(cap(e.index)) + entryOverhead
+}
 
 // insert puts a new entry at the front. Requires mu.
 func (c *Cache) insert(e *cacheEntry) {

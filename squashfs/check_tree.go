@@ -103,7 +103,7 @@ func (c *checker) listing(dir *unlisted, at string, n *Inode) ([]*unlisted, erro
 				return nil, err
 			}
 		} else {
-			index = (*list)[1:] // the first is the listing's start
+			index = list[1:] // the first is the listing's start
 		}
 	}
 	var subs []*unlisted

@@ -25,16 +25,26 @@ func (n *Inode) seek(name string) (*indexEntry, error) {
 	if n.raw.indexes == 0 {
 		return nil, nil //nolint:nilnil // no index is no error
 	}
-	list, err := n.index.get(n.loadIndex)
+	list, err := n.dirIndex()
 	if err != nil {
 		return nil, err
 	}
-	i := sort.Search(len(*list), func(i int) bool { return (*list)[i].name > name })
-	return &(*list)[i-1], nil // the first one's name is before any other
+	i := sort.Search(len(list), func(i int) bool { return list[i].name > name })
+	return &list[i-1], nil // the first one's name is before any other
+}
+
+// dirIndex gives the index of a directory, which the cache keeps: who looks all names of a directory up has it read once.
+func (n *Inode) dirIndex() ([]indexEntry, error) {
+	e, owner := n.im.cache.acquire(cacheKey{n.im.id, int64(n.ref), indexKey})
+	if owner {
+		list, err := n.loadIndex()
+		n.im.cache.settleIndex(e, list, err)
+	}
+	return e.index, e.err
 }
 
 // loadIndex reads the index behind an extended directory inode: 65,535 entries at most.
-func (n *Inode) loadIndex() (*[]indexEntry, error) {
+func (n *Inode) loadIndex() ([]indexEntry, error) {
 	c, err := n.im.cursor(n.im.inodes, n.rest)
 	if err != nil {
 		return nil, err
@@ -74,7 +84,7 @@ func (n *Inode) loadIndex() (*[]indexEntry, error) {
 			until:  n.listing(),
 		})
 	}
-	return &list, nil
+	return list, nil
 }
 
 // dirIndex reads one entry of an index.

@@ -75,12 +75,12 @@ func (n *Inode) indexHolds() bool {
 	if n.raw.indexes == 0 {
 		return true
 	}
-	list, err := n.index.get(n.loadIndex)
+	list, err := n.dirIndex()
 	if err != nil {
 		return false
 	}
-	for i := range *list {
-		from := &(*list)[i]
+	for i := range list {
+		from := &list[i]
 		w, err := n.walkDir(from)
 		if err != nil {
 			return false

@@ -11,8 +11,7 @@ type Inode struct {
 
 	rest position // of what follows the fixed part: a file's block list, a directory's index
 
-	blocks lazy[[]blockMark]  // of a file
-	index  lazy[[]indexEntry] // of a directory
+	blocks lazy[[]blockMark] // of a file
 }
 
 // Inode parses the inode at ref.

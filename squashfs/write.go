@@ -9,6 +9,9 @@ import (
 // longer than 255 bytes, files beyond MaxBlocks, device numbers beyond 12 and 20 bits and the like.
 var ErrLimit = errors.New("beyond the limits of squashfs")
 
+// ErrLinks is the class of errors for a file with more names than StoreOptions.MaxLinks.
+var ErrLinks = errors.New("too many hard links")
+
 // MaxBlocks is how many blocks, holes included, a file to be written may have: 128 TiB at a block size of 1 MiB.
 // The kernel could read a longer list, but each entry takes four bytes of metadata even for a hole.
 const MaxBlocks = 1 << 27
@@ -42,6 +45,7 @@ type StoreOptions struct {
 	TempDir  string                         // for what outgrows the bound of memory; "" = the system's
 	Home     uint64                         // whose inode numbers these are, see Image.Home; 0 = nobody's
 	Renumber bool                           // the root is number 1, the others follow in the order of the image, whatever the source says
+	MaxLinks uint32                         // names that a file may have; 0 = any number
 }
 
 // ShipOptions are for WriteShip.

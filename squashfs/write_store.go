@@ -10,7 +10,7 @@ import (
 // ErrLimit if squashfs cannot hold the tree, the sink has a part of an image that must be thrown away.
 func WriteStore(ctx context.Context, sink Sink, src Source, opts StoreOptions) (Info, error) {
 	w := newWriter(src, opts.TempDir, opts.Progress)
-	w.home, w.renumber = opts.Home, opts.Renumber
+	w.home, w.renumber, w.maxLinks = opts.Home, opts.Renumber, opts.MaxLinks
 	defer w.spools.close()
 	data := &storeData{w: w, sink: sink, off: HeaderSize}
 	w.data, w.blockSize = data, maxBlockSize

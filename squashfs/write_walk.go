@@ -24,6 +24,7 @@ type writer struct {
 	packer    packer // of metadata
 	home      uint64 // StoreOptions.Home
 	renumber  bool   // StoreOptions.Renumber
+	maxLinks  uint32 // StoreOptions.MaxLinks
 
 	stack   []frame // the directories from the root to where the walk is
 	held    int     // bytes of attributes of these
@@ -105,6 +106,9 @@ func (w *writer) walk(ctx context.Context) error {
 func (w *writer) node(ctx context.Context, e *Entry) (uint32, error) {
 	if e.Attr.Nlink > 1 {
 		if i, ok := w.links[e.inode()]; ok {
+			if w.linked[i].names == w.maxLinks {
+				return 0, w.failed(e.Name, fmt.Errorf("%w: a file with more than %d names", ErrLinks, w.maxLinks))
+			}
 			w.linked[i].names++
 			return w.linked[i].number, nil
 		}
