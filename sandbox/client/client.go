@@ -9,8 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"regexp"
-	"sync"
 	"time"
 
 	"snapfs/sandbox/api"
@@ -74,8 +72,24 @@ type sink struct {
 	event    func(api.Event) error
 }
 
-// spoiled finds what the JSON encoder writes for bytes that are not UTF-8; a genuine U+FFFD it writes as it is.
-var spoiled = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(^|[^\\])(\\\\)*\\ufffd`) })
+// replaced is what the JSON encoder writes for bytes that are not UTF-8.
+var replaced = []byte(`\ufffd`)
+
+// spoiled reports whether the encoder of a text met bytes that are not UTF-8. A genuine U+FFFD it writes as it is, and a backslash
+// as two: an odd number of them begins an escape.
+func spoiled(text []byte) bool {
+	for {
+		i := bytes.Index(text, replaced)
+		if i < 0 {
+			return false
+		}
+		before := text[:i]
+		if (len(before)-len(bytes.TrimRight(before, `\`)))%2 == 0 {
+			return true
+		}
+		text = text[i+len(replaced):]
+	}
+}
 
 // call makes one call. When ctx ends, a lasting one is cancelled in the daemon, whose last word counts: the result if it came too late.
 func call[Res any](ctx context.Context, c *Client, name string, request any, to sink) (result Res, err error) {
@@ -86,7 +100,7 @@ func call[Res any](ctx context.Context, c *Client, name string, request any, to 
 	if err != nil {
 		return result, fmt.Errorf("%w: request: %w", api.ErrInvalid, err)
 	}
-	if spoiled().Match(body) {
+	if spoiled(body) {
 		return result, fmt.Errorf("%w: names and paths in a call to a daemon must be UTF-8", api.ErrInvalid)
 	}
 	x := c.newExchange(ctx, name)

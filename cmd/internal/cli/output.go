@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -59,23 +60,34 @@ func line(s string) func(io.Writer) error {
 
 // table writes rows under a header in aligned columns.
 func table(w io.Writer, header string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, strings.ReplaceAll(header, " ", "\t"))
-	for _, r := range rows {
-		fmt.Fprintln(t, strings.Join(r, "\t"))
-	}
-	return t.Flush()
+	return columns(w, func(t io.Writer) {
+		fmt.Fprintln(t, strings.ReplaceAll(header, " ", "\t"))
+		for _, r := range rows {
+			fmt.Fprintln(t, strings.Join(r, "\t"))
+		}
+	})
 }
 
 // fields writes "key  value" lines; those with an empty value are left out.
 func fields(w io.Writer, pairs ...string) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			fmt.Fprintf(t, "%s\t%s\n", pairs[i], pairs[i+1])
+	return columns(w, func(t io.Writer) {
+		for i := 0; i+1 < len(pairs); i += 2 {
+			if pairs[i+1] != "" {
+				fmt.Fprintf(t, "%s\t%s\n", pairs[i], pairs[i+1])
+			}
 		}
+	})
+}
+
+// columns aligns what write gives to t, and passes it on at once: a tabwriter passes on each cell.
+func columns(w io.Writer, write func(t io.Writer)) error {
+	out := bufio.NewWriter(w)
+	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	write(t)
+	if err := t.Flush(); err != nil {
+		return err
 	}
-	return t.Flush()
+	return out.Flush()
 }
 
 // size shows bytes to a person.
