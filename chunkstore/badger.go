@@ -27,7 +27,6 @@ const (
 	valueThreshold = 1 << 20  // the largest that Badger takes
 	walAlloc       = 20 << 20 // a memtable's log: the memtable and one transaction beyond it
 	flushRoom      = 24 << 20 // for the table of a full memtable
-	packRoom       = 32 << 20 // what packs leave free of what openRoom does not take
 	openRoom       = 2*walAlloc + 4<<20
 	closeRoom      = 1 << 20      // what closing writes beside tables
 	tightDisk      = 4 * openRoom // with less than this free, a closed index keeps openRoom for itself
@@ -103,39 +102,6 @@ func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) 
 		return nil, err
 	}
 	return nil, fmt.Errorf("%w: open index: %w", ErrCorrupt, err) // Badger has no class of its own for that
-}
-
-// freeBytes is what can be written to dir's file system.
-func freeBytes(dir string) (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("statfs %s: %w", dir, err)
-	}
-	return int64(st.Bavail) * st.Bsize, nil
-}
-
-// haveRoom fails unless n bytes are free for dir.
-func haveRoom(dir string, n int64) error {
-	free, err := freeBytes(dir)
-	if err == nil && free < n {
-		err = fmt.Errorf("%s: %d bytes free, the index needs %d: %w", dir, free, n, unix.ENOSPC)
-	}
-	return err
-}
-
-// canAllocate finds by trying whether n bytes can be had beyond what statfs says: of the blocks that ext4 keeps for root, it
-// says nothing. Programs of root may have filled a disk into these, and left no more than them when they end.
-func canAllocate(dir string, n int64) bool {
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = unix.Close(fd) }() // its blocks go with it
-	for {
-		if err = unix.Fallocate(fd, 0, 0, n); !errors.Is(err, unix.EINTR) {
-			return err == nil
-		}
-	}
 }
 
 // memLogs lists the numbers and sizes of the memtable logs in dir.
@@ -302,18 +268,6 @@ func (g *logGuard) giveUp() error {
 }
 
 func allocateLog(path string, flag int) error { return allocateFile(path, flag, walAlloc) }
-
-// allocateFile allocates n bytes for a file without changing its length.
-func allocateFile(path string, flag int, n int64) error {
-	f, err := os.OpenFile(path, os.O_RDWR|flag, 0o600)
-	if err != nil {
-		return err
-	}
-	if err = allocate(f, 0, n); err != nil {
-		err = fmt.Errorf("allocate %s: %w", filepath.Base(path), err)
-	}
-	return errors.Join(err, f.Close())
-}
 
 // keepRoom leaves a reserve in a closed index on a nearly full disk, so that the next Open has the room it needs to
 // delete and to collect, even if something else fills the disk until then.

@@ -2,10 +2,8 @@ package chunkstore
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 
@@ -175,7 +173,7 @@ func (c *checker) packs(ctx context.Context) error {
 }
 
 func (c *checker) pack(num uint32, end int64) error {
-	f, err := os.Open(filepath.Join(c.s.packs.dir, packName(num)))
+	f, err := os.Open(filepath.Join(c.s.packDir(), packName(num)))
 	if err != nil {
 		return err
 	}
@@ -184,8 +182,7 @@ func (c *checker) pack(num uint32, end int64) error {
 	if _, err := f.ReadAt(h, 0); err != nil {
 		return fmt.Errorf("header: %w", err)
 	}
-	if string(h[:8]) != packMagic || binary.LittleEndian.Uint16(h[8:]) != packVersion ||
-		binary.LittleEndian.Uint32(h[12:]) != num || binary.LittleEndian.Uint32(h[16:]) != crc32.Checksum(h[:16], castagnoli) {
+	if !isPackHeader(h, num) {
 		return errors.New("header is damaged")
 	}
 	fi, err := f.Stat()

@@ -174,3 +174,33 @@ func (c *chunker) flush() error {
 	c.left = -1
 	return c.endBuffered()
 }
+
+// join says that more of a long part comes, of unknown length.
+func (c *chunker) join() { c.left, c.long = -1, true }
+
+// idle tells that all bytes taken are in chunks.
+func (c *chunker) idle() bool { return c.off == len(c.buf) }
+
+// resync tells whether the bytes taken so far are cut at their end when next, which is not empty, follows them. If so it
+// emits them; next is not taken in any case.
+func (c *chunker) resync(next []byte) (bool, error) {
+	next = next[:min(len(next), maxChunk)]
+	rest := c.buf[c.off:]
+	p := append(append(make([]byte, 0, len(rest)+len(next)), rest...), next...)
+	for at := 0; at < len(rest); {
+		l := c.cut.next(p[at:min(len(p), at+maxChunk)])
+		if at+l > len(rest) {
+			return false, nil
+		}
+		c.off += l
+		if err := c.emit(p[at : at+l]); err != nil {
+			return false, err
+		}
+		at += l
+	}
+	c.buf, c.off = c.buf[:0], 0
+	return true, nil
+}
+
+// held is how many of the bytes taken are not in chunks yet.
+func (c *chunker) held() int { return len(c.buf) - c.off }

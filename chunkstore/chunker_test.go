@@ -45,12 +45,6 @@ func cutsOf(t testing.TB, parts [][]byte, announce bool, piece func(left int) in
 	return out
 }
 
-func randomBytes(seed int64, n int) []byte {
-	b := make([]byte, n)
-	rand.New(rand.NewSource(seed)).Read(b)
-	return b
-}
-
 func TestChunkerRules(t *testing.T) {
 	all := func(left int) int { return left }
 	cuts := cutsOf(t, [][]byte{

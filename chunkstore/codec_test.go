@@ -13,35 +13,6 @@ import (
 
 var levelNames = [levels]string{"quick", "better", "best"}
 
-// prose makes text that compresses like source code, n bytes of it.
-func prose(seed int64, n int) []byte {
-	r := rand.New(rand.NewSource(seed))
-	words := make([]string, 400)
-	for i := range words {
-		b := make([]byte, 2+r.Intn(9))
-		for j := range b {
-			b[j] = byte('a' + r.Intn(26))
-		}
-		words[i] = string(b)
-	}
-	var out bytes.Buffer
-	for out.Len() < n {
-		fmt.Fprintf(&out, "%s(%s, %d)\n", words[r.Intn(len(words))], words[r.Intn(20)], r.Intn(1000))
-	}
-	return out.Bytes()[:n]
-}
-
-// edited gives data with some lines replaced.
-func edited(seed int64, data []byte, edits int) []byte {
-	r := rand.New(rand.NewSource(seed))
-	out := bytes.Clone(data)
-	for range edits {
-		at := r.Intn(len(out))
-		out = append(out[:at:at], append([]byte(fmt.Sprintf("edit %d\n", r.Int())), out[at:]...)...)
-	}
-	return out
-}
-
 func TestCodecRoundTrip(t *testing.T) {
 	c := newCodec()
 	base := prose(1, 300_000)
@@ -74,7 +45,7 @@ func TestCodecRoundTrip(t *testing.T) {
 			require.True(t, bytes.Equal(tc.src, got[3:]), "%s, %s", name, levelNames[l])
 			if len(tc.src) > 0 {
 				_, err = c.decode(nil, frame[6:], tc.dict, len(tc.src)-1)
-				require.ErrorIs(t, err, ErrCorrupt, "%s is longer than allowed", name)
+				require.ErrorIs(t, err, errCorrupt, "%s is longer than allowed", name)
 			}
 		}
 	}
@@ -151,7 +122,7 @@ func TestCodecDamaged(t *testing.T) {
 	frame := c.encode(nil, src, dict, levelBetter)
 	for n := range len(frame) {
 		_, err := c.decode(nil, frame[:n], dict, len(src))
-		require.ErrorIs(t, err, ErrCorrupt, "cut at %d", n)
+		require.ErrorIs(t, err, errCorrupt, "cut at %d", n)
 	}
 	for _, extra := range [][]byte{{0}, frame, append([]byte(zstdMagic), frame...), []byte("\x50\x2a\x4d\x18\x00\x00\x00\x00")} {
 		_, err := c.decode(nil, append(bytes.Clone(frame), extra...), dict, 2*len(src))
@@ -165,7 +136,7 @@ func TestCodecDamaged(t *testing.T) {
 		b[r.Intn(len(b))] ^= byte(1 + r.Intn(255))
 		got, err := c.decode(nil, b, dict, len(src))
 		if err != nil {
-			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorIs(t, err, errCorrupt)
 		}
 		require.LessOrEqual(t, len(got), len(src))
 	}
@@ -183,7 +154,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		got, err := c.decode(nil, frame, use, 10_000)
 		if err != nil {
-			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorIs(t, err, errCorrupt)
 		}
 		require.LessOrEqual(t, cap(got), 10_000)
 	})

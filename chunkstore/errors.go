@@ -7,7 +7,7 @@ import (
 
 // Classes of error; test with errors.Is.
 var (
-	ErrCorrupt  = errors.New("corrupt store")                    // data on disk is not what was written
+	ErrCorrupt  = errCorrupt                                     // data on disk is not what was written
 	ErrNotFound = errors.New("not in the store")                 // no such manifest or record
 	ErrLocked   = errors.New("store is held by another process") // one process owns a store
 	ErrVersion  = errors.New("store of an unknown kind or version")
@@ -49,7 +49,3 @@ func (e *DamageError) Error() string {
 
 // Unwrap gives the cause.
 func (e *DamageError) Unwrap() error { return e.Err }
-
-func corruptf(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", ErrCorrupt, fmt.Errorf(format, args...))
-}

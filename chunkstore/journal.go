@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -106,7 +105,7 @@ func journals(dir string) ([]uint32, error) {
 // transaction: the index has all of it.
 func (s *Store) openJournal() error {
 	j := &s.journal
-	j.dir = s.packs.dir
+	j.dir = s.packDir()
 	nums, err := journals(j.dir)
 	if err != nil || s.opts.ReadOnly {
 		return err
@@ -267,15 +266,6 @@ func (j *journal) close(end int64) error {
 	return errors.Join(err, j.f.Close())
 }
 
-// fileHeader is the header of a pack or a journal.
-func fileHeader(magic string, num uint32) []byte {
-	h := append(make([]byte, 0, packHeader), magic...)
-	h = binary.LittleEndian.AppendUint16(h, packVersion)
-	h = binary.LittleEndian.AppendUint16(h, 0)
-	h = binary.LittleEndian.AppendUint32(h, num)
-	return binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
-}
-
 // replay is what the entries of a journal make of the index.
 type replay struct {
 	values map[string][]byte // by key
@@ -351,7 +341,7 @@ func (s *Store) checkJournal() (num uint32, err error) {
 	st := s.state
 	var b []byte
 	if st.journal != 0 {
-		b, err = os.ReadFile(filepath.Join(s.packs.dir, journalName(st.journal)))
+		b, err = os.ReadFile(filepath.Join(s.packDir(), journalName(st.journal)))
 	}
 	s.writeMu.Unlock()
 	defer btx.Discard()

@@ -15,6 +15,8 @@ import (
 	"github.com/dgraph-io/badger/v4/table"
 )
 
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
 // checkTables looks at the files of a Badger database as far as Badger relies on them when it opens it. What it
 // does with damage is not ours to guard against by recovering: it ends the process from goroutines of its own (a table
 // that is cut short), goes on without the table (a wrong checksum), or removes tables (a list that is cut short).

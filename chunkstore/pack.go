@@ -1,8 +1,10 @@
 package chunkstore
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -30,7 +32,23 @@ const (
 	packHeader  = 20
 	packMax     = 64 << 20 // a pack that has reached this length takes no more records
 	packExt     = ".pack"
+	packRoom    = 32 << 20 // what packs leave free: the index needs room to delete and to collect
 )
+
+// fileHeader is the header of a pack or a journal.
+func fileHeader(magic string, num uint32) []byte {
+	h := append(make([]byte, 0, packHeader), magic...)
+	h = binary.LittleEndian.AppendUint16(h, packVersion)
+	h = binary.LittleEndian.AppendUint16(h, 0)
+	h = binary.LittleEndian.AppendUint32(h, num)
+	return binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, crcTable))
+}
+
+// isPackHeader reports whether h, packHeader bytes, is the header of a pack of this number.
+func isPackHeader(h []byte, num uint32) bool {
+	return string(h[:8]) == packMagic && binary.LittleEndian.Uint16(h[8:]) == packVersion &&
+		binary.LittleEndian.Uint32(h[12:]) == num && binary.LittleEndian.Uint32(h[16:]) == crc32.Checksum(h[:16], crcTable)
+}
 
 // place is where a record lies.
 type place struct {
@@ -71,7 +89,15 @@ type packs struct {
 	frozen bool             // what the index names is not known: nothing is cut off; guarded by mu
 }
 
+// packName is the name of a pack's file.
 func packName(num uint32) string { return fmt.Sprintf("%08d%s", num, packExt) }
+
+// parsePackName gives the number of the pack whose file has a name.
+func parsePackName(name string) (num uint32, ok bool) {
+	base, ok := strings.CutSuffix(name, packExt)
+	n, err := strconv.ParseUint(base, 10, 32)
+	return uint32(n), ok && err == nil
+}
 
 // openPacks opens all packs of dir. ends gives for each pack the end of the last record that the index names;
 // what a crash left behind it is cut off, and a pack that it does not name is removed.
@@ -82,12 +108,11 @@ func openPacks(dir string, ends map[uint32]int64, readOnly bool, points failpoin
 		return nil, err
 	}
 	for _, e := range names {
-		base, ok := strings.CutSuffix(e.Name(), packExt)
-		num, err := strconv.ParseUint(base, 10, 32)
-		if !ok || err != nil {
+		num, ok := parsePackName(e.Name())
+		if !ok {
 			continue
 		}
-		if err := ps.open(uint32(num), ends, readOnly); err != nil {
+		if err := ps.open(num, ends, readOnly); err != nil {
 			return nil, errors.Join(err, ps.close())
 		}
 	}
@@ -291,21 +316,6 @@ func (p *pack) reserve(dir string, n int64) error {
 	return nil
 }
 
-// allocate takes n bytes of the disk for a file, from off on, without changing its length. Where the file system cannot do
-// that, the write itself will tell whether there is room.
-func allocate(f *os.File, off, n int64) error {
-	for {
-		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, off, n)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case errors.Is(err, unix.EOPNOTSUPP):
-			return nil
-		}
-		return err
-	}
-}
-
 // sync makes everything appended before durable.
 func (ps *packs) sync() error {
 	ps.syncMu.Lock()
@@ -491,13 +501,4 @@ func (ps *packs) close() error {
 	}
 	ps.all, ps.active = nil, nil
 	return errors.Join(errs...)
-}
-
-// syncDir makes a directory's names durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -71,7 +71,7 @@ func (p *predictor) begin(h Hint) {
 func (p *predictor) follow(m *chunkList, off int64) {
 	p.prev, p.old, p.index = nil, p.old[:0], nil
 	lo, _ := m.storedRange(off, 0)
-	p.near, p.shift = m, lo-(p.at+int64(len(p.in.cut.buf)-p.in.cut.off))
+	p.near, p.shift = m, lo-(p.at+int64(p.in.cut.held()))
 }
 
 // load reads where the previous version's chunks lie, and aligns it with the part so far.

@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"golang.org/x/sys/unix"
@@ -108,7 +106,7 @@ func (b *rebuilder) run(ctx context.Context) error {
 
 // readJournals takes the newest journal that is complete. If none is, all of them together are the best there is.
 func (b *rebuilder) readJournals(context.Context) error {
-	dir := filepath.Join(b.s.dir, packsName)
+	dir := b.s.packDir()
 	nums, err := journals(dir)
 	if err != nil {
 		return err
@@ -154,7 +152,7 @@ func (b *rebuilder) withoutJournal(dir string) error {
 // readPacks finds the records of all packs. Of a chunk that lies in several, because it was moved, the last is the one
 // that the index had.
 func (b *rebuilder) readPacks(ctx context.Context) error {
-	dir := filepath.Join(b.s.dir, packsName)
+	dir := b.s.packDir()
 	names, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -162,16 +160,15 @@ func (b *rebuilder) readPacks(ctx context.Context) error {
 	total, done := int64(0), int64(0)
 	sizes := map[uint32]int64{}
 	for _, e := range names {
-		base, ok := strings.CutSuffix(e.Name(), packExt)
-		num, err := strconv.ParseUint(base, 10, 32)
-		if !ok || err != nil {
+		num, ok := parsePackName(e.Name())
+		if !ok {
 			continue
 		}
 		fi, err := e.Info()
 		if err != nil {
 			return err
 		}
-		sizes[uint32(num)] = fi.Size()
+		sizes[num] = fi.Size()
 		total += fi.Size()
 	}
 	b.found = roaring.New()
@@ -199,11 +196,11 @@ func (b *rebuilder) readPacks(ctx context.Context) error {
 }
 
 // record takes the chunks of a record.
-func (b *rebuilder) record(pack uint32, off int64, r *record) {
+func (b *rebuilder) record(num uint32, off int64, r *record) {
 	if r.kind == recJournal {
 		return
 	}
-	rec := &located{place: place{pack, off, r.size}, delta: r.kind == recDelta, gen: r.gen, bases: r.bases}
+	rec := &located{place: place{num, off, r.size}, delta: r.kind == recDelta, gen: r.gen, bases: r.bases}
 	for _, m := range r.members {
 		if m.num >= 1<<32 {
 			continue // no store gives out such a number
@@ -321,10 +318,10 @@ func (b *rebuilder) write(ctx context.Context) error {
 		return errors.Join(err, s.release())
 	}
 	b.countEnds()
-	if s.packs, err = openPacks(filepath.Join(s.dir, packsName), b.ends, true, nil); err != nil {
+	if s.packs, err = openPacks(s.packDir(), b.ends, true, nil); err != nil {
 		return errors.Join(err, s.release())
 	}
-	s.journal.dir, s.journal.off = s.packs.dir, true
+	s.journal.dir, s.journal.off = s.packDir(), true
 	s.state.txns = max(txns, b.journal.txns)
 	err = b.fill(ctx)
 	return errors.Join(err, s.release())

@@ -102,15 +102,6 @@ func (r *recompressor) pass(p []byte) (int, error) {
 	return int(n), r.section(s, held)
 }
 
-// promising tells by a section's first bytes whether it is worth holding. Bytes too few to tell are.
-func (s section) promising(b []byte) bool {
-	if len(b) < 24 {
-		return s.size <= maxInflated
-	}
-	_, inflated, ok := s.stream(b)
-	return ok && s.size <= maxInflated && inflated <= maxInflated
-}
-
 // section passes on a whole section.
 func (r *recompressor) section(s section, b []byte) error {
 	skip, inflated, ok := s.stream(b)

@@ -33,7 +33,7 @@ const (
 	maxBehind   = 8 << 20  // decoded bytes behind one delta
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+var crcTable = crc32.MakeTable(crc32.Castagnoli)
 
 // member is a chunk in a record.
 type member struct {
@@ -88,7 +88,7 @@ func appendRecord(dst []byte, r *record) []byte {
 	dst = append(dst, 0, 0, 0, 0, byte(r.kind))
 	dst = binary.AppendUvarint(dst, uint64(len(body)+len(r.frame)))
 	dst = append(append(dst, body...), r.frame...)
-	binary.LittleEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], castagnoli))
+	binary.LittleEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], crcTable))
 	return dst
 }
 
@@ -113,14 +113,14 @@ func parseRecord(b []byte) (*record, error) {
 	if size != int64(len(b)) {
 		return nil, corruptf("record of %d bytes where %d are expected", size, len(b))
 	}
-	if binary.LittleEndian.Uint32(b) != crc32.Checksum(b[4:], castagnoli) {
+	if binary.LittleEndian.Uint32(b) != crc32.Checksum(b[4:], crcTable) {
 		return nil, corruptf("record checksum")
 	}
 	r := &record{kind: recordKind(b[4]), size: size, whole: b}
 	p := parser{b: b[recordFixed:]}
 	p.uint()
 	var raw uint64
-	if r.members, raw, err = p.members(); err != nil {
+	if r.members, raw, err = parseMembers(&p); err != nil {
 		return nil, err
 	}
 	n, num := len(r.members), uint64(0)
@@ -154,8 +154,8 @@ func parseRecord(b []byte) (*record, error) {
 	return r, nil
 }
 
-// members reads which chunks a record has; raw is how many bytes they have together.
-func (p *parser) members() (list []member, raw uint64, err error) {
+// parseMembers reads which chunks a record has; raw is how many bytes they have together.
+func parseMembers(p *parser) (list []member, raw uint64, err error) {
 	n := p.count(maxMembers)
 	list = make([]member, 0, min(n, len(p.b)))
 	num := uint64(0)

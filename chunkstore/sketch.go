@@ -3,7 +3,6 @@ package chunkstore
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"sync"
 )
 
@@ -181,7 +180,7 @@ func appendSegment(dst []byte, chunks []sketched) []byte {
 // parseSegment reads a segment; of a damaged one the chunks before the damage.
 func parseSegment(b []byte) ([]sketched, error) {
 	if len(b) == 0 || b[0] != segmentVersion {
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, errSegment)
+		return nil, corruptf("%w", errSegment)
 	}
 	b = b[1:]
 	var list []sketched
@@ -189,7 +188,7 @@ func parseSegment(b []byte) ([]sketched, error) {
 	for len(b) > 0 {
 		d, n := binary.Uvarint(b)
 		if n <= 0 || len(b)-n < 2*sketchFeatures {
-			return list, fmt.Errorf("%w: %w", ErrCorrupt, errSegment)
+			return list, corruptf("%w", errSegment)
 		}
 		b = b[n:]
 		num += d
@@ -211,3 +210,6 @@ func (x *sketchIndex) loadSegment(b []byte) error {
 	}
 	return err
 }
+
+// sketchCount tells about how many chunks a segment has.
+func sketchCount(segment []byte) int { return len(segment) / (2*sketchFeatures + 1) }

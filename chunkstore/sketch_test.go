@@ -90,9 +90,9 @@ func TestSketchSegment(t *testing.T) {
 	}
 	require.Equal(t, want.slots, got.slots)
 	require.NoError(t, got.loadSegment(appendSegment(nil, nil)))
-	require.ErrorIs(t, got.loadSegment(nil), ErrCorrupt)
-	require.ErrorIs(t, got.loadSegment([]byte{9}), ErrCorrupt)
-	require.ErrorIs(t, got.loadSegment(b[:len(b)-1]), ErrCorrupt)
+	require.ErrorIs(t, got.loadSegment(nil), errCorrupt)
+	require.ErrorIs(t, got.loadSegment([]byte{9}), errCorrupt)
+	require.ErrorIs(t, got.loadSegment(b[:len(b)-1]), errCorrupt)
 }
 
 func FuzzLoadSegment(f *testing.F) {
@@ -100,22 +100,9 @@ func FuzzLoadSegment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var x sketchIndex
 		if err := x.loadSegment(b); err != nil {
-			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorIs(t, err, errCorrupt)
 		}
 	})
-}
-
-func TestOrderKey(t *testing.T) {
-	for _, pair := range [][2]string{
-		{"", "a"},
-		{"b/x.GO", "a/y.go"},
-		{"z/LICENSE", "a/a.go"},
-		{"z/a.go", "a/b.go"},
-		{"a/x.go", "b/x.go"},
-		{"a.go/x.js", "a.js/x.ts"},
-	} {
-		require.Less(t, orderKey(pair[0]), orderKey(pair[1]))
-	}
 }
 
 func BenchmarkSketch(b *testing.B) {

@@ -57,9 +57,6 @@ func (s *Store) loadSketches() {
 	})
 }
 
-// sketchCount tells about how many chunks a segment has.
-func sketchCount(segment []byte) int { return len(segment) / (2*sketchFeatures + 1) }
-
 // eachSketches calls fn for the segments, newest first, until it returns false.
 func (s *Store) eachSketches(fn func(key, value []byte) bool) error {
 	return s.view(func(btx *badger.Txn) error {

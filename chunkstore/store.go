@@ -130,6 +130,8 @@ func newStore(dir string, opts Options) *Store {
 	return s
 }
 
+func (s *Store) packDir() string { return filepath.Join(s.dir, packsName) }
+
 func (s *Store) open() error {
 	fresh, err := s.checkFormat()
 	if err != nil {
@@ -150,7 +152,7 @@ func (s *Store) open() error {
 		}
 		return err
 	}
-	if s.packs, err = openPacks(filepath.Join(s.dir, packsName), ends, s.opts.ReadOnly, s.opts.Points); err != nil {
+	if s.packs, err = openPacks(s.packDir(), ends, s.opts.ReadOnly, s.opts.Points); err != nil {
 		return err
 	}
 	s.opts.Points.At("packs open")
@@ -263,7 +265,7 @@ func (s *Store) create() error {
 
 // checkIndex makes the directories of a store that was never used, and refuses packs without an index.
 func (s *Store) checkIndex(index string) error {
-	packDir := filepath.Join(s.dir, packsName)
+	packDir := s.packDir()
 	if s.opts.ReadOnly {
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/zlib"
 	"context"
-	"encoding/binary"
 	"math/rand"
 	"os"
 	"os/exec"
@@ -13,53 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"snapfs/internal/goflate"
 )
-
-// elfFile makes a 64-bit little-endian ELF file of the given sections, laid out as Go's linker does:
-// section table first.
-func elfFile(t testing.TB, sections ...elfPart) []byte {
-	t.Helper()
-	const table = 400
-	off := uint64(elfHead + 1000)
-	head := make([]byte, off)
-	copy(head, "\x7fELF\x02\x01\x01")
-	le := binary.LittleEndian
-	le.PutUint64(head[40:], table)
-	le.PutUint16(head[58:], 64)
-	le.PutUint16(head[60:], uint16(len(sections)))
-	body := head
-	for i, s := range sections {
-		h := body[table+64*i:]
-		le.PutUint32(h[4:], 1)
-		le.PutUint64(h[8:], s.flags)
-		le.PutUint64(h[24:], uint64(len(body)))
-		le.PutUint64(h[32:], uint64(len(s.data)))
-		body = append(body, s.data...)
-	}
-	return append(body, randomBytes(77, 200_000)...)
-}
-
-type elfPart struct {
-	flags uint64
-	data  []byte
-}
-
-func chdr(size int, stream []byte) []byte {
-	h := make([]byte, 24, 24+len(stream))
-	binary.LittleEndian.PutUint32(h, 1)
-	binary.LittleEndian.PutUint64(h[8:], uint64(size))
-	binary.LittleEndian.PutUint64(h[16:], 1)
-	return append(h, stream...)
-}
-
-func goZlib(t testing.TB, data []byte) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	require.NoError(t, goflate.Zlib(&b, data))
-	return b.Bytes()
-}
 
 // split runs a file through a recompressor in pieces and gives the bytes that undo makes of what came
 // out, and the inner bytes of the transform runs.
@@ -174,7 +127,7 @@ func TestUndoBounds(t *testing.T) {
 		{transformGoZlib, make([]byte, maxInflated+1), 10 << 20},
 	} {
 		_, err := tc.t.undo(nil, tc.inner, tc.outLen)
-		require.ErrorIs(t, err, ErrCorrupt)
+		require.ErrorIs(t, err, errCorrupt)
 	}
 }
 
