@@ -14,6 +14,8 @@ import (
 	badger "github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
 	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // Settings of Badger. All values stay below the value threshold, so that its value log, which loses good values
@@ -66,7 +68,7 @@ func guarded[T any](what string, fn func() (T, error)) (v T, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = corruptf("%s: %v", what, r)
+			err = corrupt.Errorf("%s: %v", what, r)
 		}
 	}()
 	return fn()

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // block is a decoded record; immutable but for how.
@@ -94,7 +96,7 @@ func (c *blockCache) load(at place, fn func() (*block, error)) (*block, error) {
 		c.flightMu.Unlock()
 		close(f.done)
 	}()
-	f.err = corruptf("decoding was given up")
+	f.err = corrupt.Errorf("decoding was given up")
 	if f.b, f.err = fn(); f.err == nil {
 		c.put(at, f.b, f.b.cost(), epoch)
 	}
@@ -152,10 +154,10 @@ func (s *Store) unpack(loc locator, rec *located, r *record, num uint64) (*block
 // unframe decodes the frame of a record that was read into scratch memory, which is changed. dst is empty and has room.
 func (s *Store) unframe(dst []byte, loc locator, rec *located, r *record, num uint64) ([]byte, error) {
 	if r.kind != recBlock && r.kind != recDelta {
-		return nil, corruptf("no chunks")
+		return nil, corrupt.Errorf("no chunks")
 	}
 	if r.gen != rec.gen || !slices.Equal(r.bases, rec.bases) {
-		return nil, corruptf("not the record of chunk %d", num)
+		return nil, corrupt.Errorf("not the record of chunk %d", num)
 	}
 	dict, err := s.dictionary(loc, r)
 	if err != nil {
@@ -164,7 +166,7 @@ func (s *Store) unframe(dst []byte, loc locator, rec *located, r *record, num ui
 	raw := r.raw()
 	data, err := s.codec.decodeWhole(dst, r.magicFrame(), dict, raw)
 	if err == nil && len(data) != raw {
-		err = corruptf("%d bytes instead of %d", len(data), raw)
+		err = corrupt.Errorf("%d bytes instead of %d", len(data), raw)
 	}
 	return data, err
 }
@@ -176,7 +178,7 @@ func (s *Store) dictionary(loc locator, r *record) ([]byte, error) {
 		rec, _, err := loc(num)
 		if err == nil && rec.gen >= r.gen {
 			// Generations fall along a chain: else two decoders could wait for each other.
-			err = corruptf("base %d has a later generation", num)
+			err = corrupt.Errorf("base %d has a later generation", num)
 		}
 		var c []byte
 		if err == nil {
@@ -206,7 +208,7 @@ func (s *Store) chunk(loc locator, num uint64) ([]byte, error) {
 func (b *block) need(num uint64) ([]byte, error) {
 	c, ok := b.chunk(num)
 	if !ok {
-		return nil, corruptf("chunk %d is not where the index says", num)
+		return nil, corrupt.Errorf("chunk %d is not where the index says", num)
 	}
 	return c, nil
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 	badger "github.com/dgraph-io/badger/v4"
 	"github.com/zeebo/blake3"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // CheckOptions are for Check.
@@ -235,7 +237,7 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 	for _, b := range rec.bases {
 		base, _, err := s.locate(b)
 		if err == nil && base.gen >= rec.gen {
-			err = corruptf("base %d of chunk %d has a later generation", b, num)
+			err = corrupt.Errorf("base %d of chunk %d has a later generation", b, num)
 		}
 		if err != nil {
 			return c.found(ctx, at, err, roaring.BitmapOf(uint32(num)))
@@ -266,7 +268,7 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 		h := hashOf(b.data[m.off : m.off+m.len])
 		c.hashes[uint32(m.num)] = h
 		if err == nil && n != m.len {
-			err = corruptf("chunk %d has %d bytes, the index says %d", m.num, m.len, n)
+			err = corrupt.Errorf("chunk %d has %d bytes, the index says %d", m.num, m.len, n)
 		}
 		if err == nil {
 			_, err = s.lookup(h)
@@ -352,7 +354,7 @@ func (c *checker) manifest(m *chunkList) error {
 		}
 	}
 	if m.digest(sum) != m.Digest {
-		return corruptf("digest does not match")
+		return corrupt.Errorf("digest does not match")
 	}
 	for run := range m.transforms {
 		if _, err := c.s.transformed(m, run); err != nil {

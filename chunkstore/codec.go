@@ -6,6 +6,8 @@ import (
 	"runtime"
 
 	"github.com/klauspost/compress/zstd"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // level is a trade of time for bytes, chosen by the ingest policy; it is not recorded, every frame decodes alike.
@@ -66,7 +68,7 @@ func (c *codec) encode(dst, src, dict []byte, l level) []byte {
 var errFrame = errors.New("not one zstd frame")
 
 // decode appends to dst the contents of a frame, which was encoded with dict. Contents longer than
-// maxLen, and frames that are not sound, are errors of class errCorrupt. No more than maxLen bytes are
+// maxLen, and frames that are not sound, are errors of class corrupt.Err. No more than maxLen bytes are
 // allocated whatever the frame claims.
 func (c *codec) decode(dst, frame, dict []byte, maxLen int) ([]byte, error) {
 	full := make([]byte, 0, len(zstdMagic)+len(frame))
@@ -77,7 +79,7 @@ func (c *codec) decode(dst, frame, dict []byte, maxLen int) ([]byte, error) {
 // decodeWhole is decode for a frame with its magic number.
 func (c *codec) decodeWhole(dst, full, dict []byte, maxLen int) ([]byte, error) {
 	bad := func(err error) ([]byte, error) {
-		return dst, corruptf("zstd frame: %w", err)
+		return dst, corrupt.Errorf("zstd frame: %w", err)
 	}
 	var h zstd.Header
 	if err := h.Decode(full); err != nil {

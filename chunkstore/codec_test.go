@@ -9,6 +9,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 var levelNames = [levels]string{"quick", "better", "best"}
@@ -45,7 +47,7 @@ func TestCodecRoundTrip(t *testing.T) {
 			require.True(t, bytes.Equal(tc.src, got[3:]), "%s, %s", name, levelNames[l])
 			if len(tc.src) > 0 {
 				_, err = c.decode(nil, frame[6:], tc.dict, len(tc.src)-1)
-				require.ErrorIs(t, err, errCorrupt, "%s is longer than allowed", name)
+				require.ErrorIs(t, err, corrupt.Err, "%s is longer than allowed", name)
 			}
 		}
 	}
@@ -122,7 +124,7 @@ func TestCodecDamaged(t *testing.T) {
 	frame := c.encode(nil, src, dict, levelBetter)
 	for n := range len(frame) {
 		_, err := c.decode(nil, frame[:n], dict, len(src))
-		require.ErrorIs(t, err, errCorrupt, "cut at %d", n)
+		require.ErrorIs(t, err, corrupt.Err, "cut at %d", n)
 	}
 	for _, extra := range [][]byte{{0}, frame, append([]byte(zstdMagic), frame...), []byte("\x50\x2a\x4d\x18\x00\x00\x00\x00")} {
 		_, err := c.decode(nil, append(bytes.Clone(frame), extra...), dict, 2*len(src))
@@ -136,7 +138,7 @@ func TestCodecDamaged(t *testing.T) {
 		b[r.Intn(len(b))] ^= byte(1 + r.Intn(255))
 		got, err := c.decode(nil, b, dict, len(src))
 		if err != nil {
-			require.ErrorIs(t, err, errCorrupt)
+			require.ErrorIs(t, err, corrupt.Err)
 		}
 		require.LessOrEqual(t, len(got), len(src))
 	}
@@ -154,7 +156,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		got, err := c.decode(nil, frame, use, 10_000)
 		if err != nil {
-			require.ErrorIs(t, err, errCorrupt)
+			require.ErrorIs(t, err, corrupt.Err)
 		}
 		require.LessOrEqual(t, cap(got), 10_000)
 	})

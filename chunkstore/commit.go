@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	badger "github.com/dgraph-io/badger/v4"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // Commit makes the manifest durable together with the records fn writes, in one Badger transaction. fn may be nil; see Tx
@@ -137,7 +139,7 @@ func (s *Store) sweepParts() error {
 	if err := s.view(func(btx *badger.Txn) error {
 		return scan(btx, []byte{keyPart}, []byte{keyPart}, func(key, _ []byte) (bool, error) {
 			if len(key) != len(partKey(0, 0)) {
-				return false, corruptf("part key of %d bytes", len(key))
+				return false, corrupt.Errorf("part key of %d bytes", len(key))
 			}
 			lost[ID(binary.BigEndian.Uint64(key[1:]))] = true
 			return true, nil

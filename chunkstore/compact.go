@@ -17,6 +17,8 @@ import (
 	"github.com/dgraph-io/badger/v4/table"
 	"github.com/dgraph-io/ristretto/v2/z"
 	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 const (
@@ -183,7 +185,7 @@ func (c *collection) switchTo(batch []*copied, moved map[*copied]place) error {
 						return err
 					}
 					if was := pg.slots[i].rec; was == nil || was.place != r.from.place {
-						return corruptf("chunk %d was moved twice", num)
+						return corrupt.Errorf("chunk %d was moved twice", num)
 					}
 					pg.slots[i].rec = &rec
 				}

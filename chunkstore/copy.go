@@ -3,6 +3,8 @@ package chunkstore
 import (
 	"fmt"
 	"sort"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // resyncMax is how many bytes are cut anew, at most, until the chunks of a copied range are taken as they are.
@@ -154,7 +156,7 @@ func (in *Ingest) feed(m *chunkList, u unit, off, end int64, whole bool) (int64,
 		return 0, err
 	}
 	if int64(len(data)) != u.end-u.off {
-		return 0, corruptf("%d bytes at %d of manifest %d instead of %d", len(data), u.off, m.ID, u.end-u.off)
+		return 0, corrupt.Errorf("%d bytes at %d of manifest %d instead of %d", len(data), u.off, m.ID, u.end-u.off)
 	}
 	data = data[off-u.off : min(u.end, end)-u.off]
 	if whole && !in.cut.idle() {

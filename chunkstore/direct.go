@@ -3,6 +3,8 @@ package chunkstore
 import (
 	"fmt"
 	"sync/atomic"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // directMin is from how many bytes on a read has records decoded into the reader's own memory. Who reads that much at once has
@@ -54,7 +56,7 @@ func (s *Store) stretches(sg *segment, p []byte, at int64) (list []stretch, n in
 			return nil, 0, err
 		}
 		if int64(size) != sg.offs[i+1]-sg.offs[i] {
-			return nil, 0, corruptf("chunk %d has %d bytes instead of %d", sg.nums[i], size, sg.offs[i+1]-sg.offs[i])
+			return nil, 0, corrupt.Errorf("chunk %d has %d bytes instead of %d", sg.nums[i], size, sg.offs[i+1]-sg.offs[i])
 		}
 		skip := int(max(0, at-sg.offs[i]))
 		k := min(size-skip, len(p)-n)
@@ -136,7 +138,7 @@ func (st *stretch) copy(b *block) error {
 			return err
 		}
 		if int64(len(c)) != offs[i+1]-offs[i] {
-			return corruptf("chunk %d has %d bytes instead of %d", num, len(c), offs[i+1]-offs[i])
+			return corrupt.Errorf("chunk %d has %d bytes instead of %d", num, len(c), offs[i+1]-offs[i])
 		}
 		dst = dst[copy(dst, c[skip:]):]
 		skip = 0
@@ -168,7 +170,7 @@ func (s *Store) decodeInto(st *stretch) (done bool, err error) {
 	}
 	got, err := s.unframe(st.dst[:0:len(st.dst)], s.locate, rec, r, num)
 	if err == nil && len(got) != len(st.dst) {
-		err = corruptf("%d bytes instead of %d", len(got), len(st.dst))
+		err = corrupt.Errorf("%d bytes instead of %d", len(got), len(st.dst))
 	}
 	if err != nil {
 		return false, fmt.Errorf("pack %d at %d: %w", st.at.pack, st.at.off, err)

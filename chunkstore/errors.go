@@ -3,11 +3,13 @@ package chunkstore
 import (
 	"errors"
 	"fmt"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // Classes of error; test with errors.Is.
 var (
-	ErrCorrupt  = errCorrupt                                     // data on disk is not what was written
+	ErrCorrupt  = corrupt.Err                                    // data on disk is not what was written
 	ErrNotFound = errors.New("not in the store")                 // no such manifest or record
 	ErrLocked   = errors.New("store is held by another process") // one process owns a store
 	ErrVersion  = errors.New("store of an unknown kind or version")

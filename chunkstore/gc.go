@@ -9,6 +9,8 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 	badger "github.com/dgraph-io/badger/v4"
 	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // GCStats says what a collection did. Bytes are allocated bytes.
@@ -205,7 +207,7 @@ func (s *Store) eachPage(ctx context.Context, btx *badger.Txn, fn func(no uint64
 			return false, err
 		}
 		if len(key) != 5 {
-			return false, corruptf("page key of %d bytes", len(key))
+			return false, corrupt.Errorf("page key of %d bytes", len(key))
 		}
 		no := pageNumber(key)
 		pg, err := parsePage(value, no)
@@ -223,7 +225,7 @@ func (s *Store) eachPageDown(ctx context.Context, btx *badger.Txn, fn func(no ui
 			return false, err
 		}
 		if len(key) != 5 {
-			return false, corruptf("page key of %d bytes", len(key))
+			return false, corrupt.Errorf("page key of %d bytes", len(key))
 		}
 		no := pageNumber(key)
 		pg, err := parsePage(value, no)

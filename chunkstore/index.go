@@ -7,6 +7,8 @@ import (
 
 	badger "github.com/dgraph-io/badger/v4"
 	"github.com/zeebo/blake3"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // Keys of the index start with one of these bytes. Numbers in keys are big-endian.
@@ -113,7 +115,7 @@ func (st *state) decode(b []byte) error {
 		st.dropped, st.collected, st.ahead, st.moved = p.uint(), p.uint(), p.uint(), p.uint()
 	}
 	if p.bad {
-		return corruptf("counters are malformed")
+		return corrupt.Errorf("counters are malformed")
 	}
 	return nil
 }
@@ -126,11 +128,11 @@ func get(btx *badger.Txn, key []byte) ([]byte, error) {
 			return nil, ErrNotFound
 		}
 		if err != nil {
-			return nil, corruptf("read index: %w", err)
+			return nil, corrupt.Errorf("read index: %w", err)
 		}
 		v, err := it.ValueCopy(nil)
 		if err != nil {
-			return nil, corruptf("read index: %w", err)
+			return nil, corrupt.Errorf("read index: %w", err)
 		}
 		return v, nil
 	})
@@ -235,7 +237,7 @@ func (s *Store) lookup(h hash) (uint64, error) {
 		}
 		p := parser{b: b}
 		if num = p.uint(); p.bad {
-			return corruptf("chunk number is malformed")
+			return corrupt.Errorf("chunk number is malformed")
 		}
 		return nil
 	})

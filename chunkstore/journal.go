@@ -11,6 +11,8 @@ import (
 
 	badger "github.com/dgraph-io/badger/v4"
 	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // The journal repeats beside the packs what the index knows and packs do not say: manifests and the caller's records,
@@ -278,7 +280,7 @@ type replay struct {
 // entry takes the next entry.
 func (r *replay) entry(rec *record, c *codec) error {
 	if rec.kind != recJournal {
-		return corruptf("record of kind %d in a journal", rec.kind)
+		return corrupt.Errorf("record of kind %d in a journal", rec.kind)
 	}
 	p := parser{b: rec.frame}
 	txn, id, lease := p.uint(), ID(p.uint()), p.uint()
@@ -309,7 +311,7 @@ func (r *replay) entry(rec *record, c *codec) error {
 		all = append(all, ch)
 	}
 	if p.bad {
-		return corruptf("entry is malformed")
+		return corrupt.Errorf("entry is malformed")
 	}
 	for _, ch := range all {
 		if ch.deleted {
@@ -330,7 +332,7 @@ func replayJournal(b []byte, c *codec, damaged func(off, n int64, err error)) *r
 		if err := r.entry(rec, c); err != nil {
 			damaged(off, 0, err)
 		}
-	}, func(off, n int64) { damaged(off, n, corruptf("no record")) })
+	}, func(off, n int64) { damaged(off, n, corrupt.Errorf("no record")) })
 	return r
 }
 
@@ -349,7 +351,7 @@ func (s *Store) checkJournal() (num uint32, err error) {
 		return st.journal, err
 	}
 	if int64(len(b)) < st.journalEnd {
-		return st.journal, corruptf("%d bytes, %d are named", len(b), st.journalEnd)
+		return st.journal, corrupt.Errorf("%d bytes, %d are named", len(b), st.journalEnd)
 	}
 	var damage error
 	r := replayJournal(b[:st.journalEnd], s.codec, func(off, _ int64, err error) {
@@ -361,7 +363,7 @@ func (s *Store) checkJournal() (num uint32, err error) {
 	case damage != nil:
 		return st.journal, damage
 	case !r.whole:
-		return st.journal, corruptf("is not complete")
+		return st.journal, corrupt.Errorf("is not complete")
 	}
 	return st.journal, r.compare(btx)
 }
@@ -374,7 +376,7 @@ func (r *replay) compare(btx *badger.Txn) error {
 			n++
 			v, ok := r.values[string(key)]
 			if !ok || string(v) != string(value) {
-				return false, corruptf("key %q differs from the index", key)
+				return false, corrupt.Errorf("key %q differs from the index", key)
 			}
 			return true, nil
 		}); err != nil {
@@ -382,7 +384,7 @@ func (r *replay) compare(btx *badger.Txn) error {
 		}
 	}
 	if n != len(r.values) {
-		return corruptf("%d keys, the index has %d", len(r.values), n)
+		return corrupt.Errorf("%d keys, the index has %d", len(r.values), n)
 	}
 	return nil
 }

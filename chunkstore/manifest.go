@@ -11,6 +11,8 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 	badger "github.com/dgraph-io/badger/v4"
 	"github.com/zeebo/blake3"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // ID is a manifest's number: dense, never reused.
@@ -183,7 +185,7 @@ func (m *chunkList) encode(c *codec) []byte {
 func (m *Manifest) parseHead(id ID, p *parser) (copied bool, err error) {
 	version := p.byte()
 	if version != manifestVersion && version != manifestCopied {
-		return false, corruptf("manifest %d has an unknown version", id)
+		return false, corrupt.Errorf("manifest %d has an unknown version", id)
 	}
 	m.ID, m.Kind = id, Kind(p.byte())
 	for _, v := range []*int64{&m.Size, &m.Chunks, &m.New} {
@@ -191,13 +193,13 @@ func (m *Manifest) parseHead(id ID, p *parser) (copied bool, err error) {
 	}
 	copy(m.Digest[:], p.bytes(32))
 	if p.bad {
-		return false, corruptf("manifest %d is malformed", id)
+		return false, corrupt.Errorf("manifest %d is malformed", id)
 	}
 	return version == manifestCopied, nil
 }
 
 func parseManifest(id ID, b []byte, c *codec) (*chunkList, error) {
-	bad := func() (*chunkList, error) { return nil, corruptf("manifest %d is malformed", id) }
+	bad := func() (*chunkList, error) { return nil, corrupt.Errorf("manifest %d is malformed", id) }
 	p := parser{b: b}
 	m := &chunkList{}
 	var err error
@@ -270,7 +272,7 @@ func assembleManifest(id ID, c *codec, get func(key []byte) ([]byte, error)) (*c
 	for part, last := uint32(1), b; len(last) == partSize; part++ {
 		last, err = get(partKey(id, part))
 		if errors.Is(err, ErrNotFound) {
-			return nil, corruptf("manifest %d: part %d is missing", id, part)
+			return nil, corrupt.Errorf("manifest %d: part %d is missing", id, part)
 		}
 		if err != nil {
 			return nil, err
@@ -305,7 +307,7 @@ func (s *Store) manifestIDs(after ID) ([]ID, error) {
 	err := s.view(func(btx *badger.Txn) error {
 		return scan(btx, []byte{keyManifest}, manifestKey(after+1), func(key, _ []byte) (bool, error) {
 			if len(key) != 9 {
-				return false, corruptf("manifest key of %d bytes", len(key))
+				return false, corrupt.Errorf("manifest key of %d bytes", len(key))
 			}
 			ids = append(ids, ID(binary.BigEndian.Uint64(key[1:])))
 			return true, nil
@@ -352,7 +354,7 @@ func (s *Store) eachManifestOnce(ctx context.Context, fn func(m *chunkList)) err
 				return false, err
 			}
 			if len(key) != len(manifestKey(0)) {
-				return false, corruptf("manifest key of %d bytes", len(key))
+				return false, corrupt.Errorf("manifest key of %d bytes", len(key))
 			}
 			id := ID(binary.BigEndian.Uint64(key[1:]))
 			if len(value) == partSize {
@@ -402,7 +404,7 @@ func (s *Store) Manifests(ctx context.Context) ([]Manifest, error) {
 	err := s.view(func(btx *badger.Txn) error {
 		return scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
 			if len(key) != len(manifestKey(0)) {
-				return false, corruptf("manifest key of %d bytes", len(key))
+				return false, corrupt.Errorf("manifest key of %d bytes", len(key))
 			}
 			var m Manifest
 			_, err := m.parseHead(ID(binary.BigEndian.Uint64(key[1:])), &parser{b: value})

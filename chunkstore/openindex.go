@@ -13,6 +13,8 @@ import (
 
 	badger "github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/table"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -31,12 +33,12 @@ func checkTables(dir string) error {
 	defer func() { _ = f.Close() }() // only read
 	list, end, err := badger.ReplayManifestFile(f, 0, badger.DefaultOptions(dir))
 	if err != nil {
-		return corruptf("list of tables: %w", err)
+		return corrupt.Errorf("list of tables: %w", err)
 	}
 	for num := range list.Tables {
 		path := table.NewFilename(num, dir)
 		if err := checkTable(path); err != nil {
-			return corruptf("%s: %w", filepath.Base(path), err)
+			return corrupt.Errorf("%s: %w", filepath.Base(path), err)
 		}
 	}
 	fi, err := f.Stat()
@@ -48,7 +50,7 @@ func checkTables(dir string) error {
 		return err // a crash may have cut the list, and left tables that it does not name; see checkCounts
 	}
 	if end < fi.Size() {
-		return corruptf("list of tables ends at byte %d of %d", end, fi.Size())
+		return corrupt.Errorf("list of tables ends at byte %d of %d", end, fi.Size())
 	}
 	names, err := os.ReadDir(dir)
 	if err != nil {
@@ -57,7 +59,7 @@ func checkTables(dir string) error {
 	for _, e := range names {
 		if num, ok := table.ParseFileID(e.Name()); ok {
 			if _, named := list.Tables[num]; !named {
-				return corruptf("%s is not in the list of tables", e.Name())
+				return corrupt.Errorf("%s is not in the list of tables", e.Name())
 			}
 		}
 	}
@@ -182,7 +184,7 @@ func (s *Store) checkCount() error {
 	c, n, err := openCounter(filepath.Join(s.dir, counterName), s.opts.ReadOnly)
 	s.count = c
 	if err == nil && n > s.state.txns {
-		err = corruptf("the index has lost its newest records: it ends at transaction %d of %d", s.state.txns, n)
+		err = corrupt.Errorf("the index has lost its newest records: it ends at transaction %d of %d", s.state.txns, n)
 	}
 	return err
 }
@@ -209,7 +211,7 @@ func (s *Store) checkCounts() error {
 		})
 	})
 	if err == nil && (manifests != s.state.manifests || chunks != s.state.chunks) {
-		err = corruptf("the index has lost records: it holds %d manifests and %d chunks of %d and %d",
+		err = corrupt.Errorf("the index has lost records: it holds %d manifests and %d chunks of %d and %d",
 			manifests, chunks, s.state.manifests, s.state.chunks)
 	}
 	return err
@@ -221,5 +223,5 @@ func formatError(dir string, b []byte) error {
 	if n, _ := fmt.Sscanf(string(b), formatLine, &version); n == 1 && string(b) == fmt.Sprintf(formatLine, version) {
 		return fmt.Errorf("%s: store of version %d: %w", dir, version, ErrVersion)
 	}
-	return corruptf("%s: %s is damaged", dir, formatName)
+	return corrupt.Errorf("%s: %s is damaged", dir, formatName)
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // repackedSize is blockSize of chunks that are packed anew. Reading one chunk decodes as much, and once more for each base that
@@ -228,7 +230,7 @@ func (rw *rewriter) verify() error {
 			return fmt.Errorf("verify copy: %w", err)
 		}
 		if hashOf(data) != want {
-			return corruptf("copy of chunk %d differs", f.num)
+			return corrupt.Errorf("copy of chunk %d differs", f.num)
 		}
 	}
 	return nil

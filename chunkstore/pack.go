@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/internal/failpoint"
 )
 
@@ -427,14 +428,14 @@ func (ps *packs) readRaw(at place) ([]byte, error) {
 func (ps *packs) fill(b []byte, at place) error {
 	p := ps.acquire(at.pack)
 	if p == nil {
-		return corruptf("pack %d is missing", at.pack)
+		return corrupt.Errorf("pack %d is missing", at.pack)
 	}
 	defer ps.release(p)
 	if at.len > maxRecord+32 {
-		return corruptf("pack %d at %d: record of %d bytes", at.pack, at.off, at.len)
+		return corrupt.Errorf("pack %d at %d: record of %d bytes", at.pack, at.off, at.len)
 	}
 	if n, err := p.f.ReadAt(b, at.off); err != nil {
-		return corruptf("pack %d at %d: %d of %d bytes: %w", at.pack, at.off, n, at.len, err)
+		return corrupt.Errorf("pack %d at %d: %d of %d bytes: %w", at.pack, at.off, n, at.len, err)
 	}
 	return nil
 }

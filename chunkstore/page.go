@@ -1,6 +1,10 @@
 package chunkstore
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"snapfs/chunkstore/internal/corrupt"
+)
 
 // A page of the index says where pageChunks chunks of consecutive numbers lie. Chunks are numbered in the order of
 // their streams, which keeps manifests to few runs; blocks hold them in another order, so that a page first lists
@@ -153,7 +157,7 @@ func parsePage(b []byte, no uint64) (*page, error) {
 		}
 		n := p.count(maxRaw)
 		if p.bad || k >= len(recs) {
-			return nil, corruptf("index page %d is malformed", no)
+			return nil, corrupt.Errorf("index page %d is malformed", no)
 		}
 		num := no*pageChunks + uint64(i)
 		r := recs[k]
@@ -164,7 +168,7 @@ func parsePage(b []byte, no uint64) (*page, error) {
 		pg.slots[i] = slot{&r.located, n}
 	}
 	if p.bad || len(p.b) > 0 {
-		return nil, corruptf("index page %d is malformed", no)
+		return nil, corrupt.Errorf("index page %d is malformed", no)
 	}
 	return pg, nil
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	badger "github.com/dgraph-io/badger/v4"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // readAhead is how many records WriteTo decodes ahead of what it writes.
@@ -99,7 +101,7 @@ func (s *Store) segment(m *chunkList, no int) (*segment, error) {
 		skip = 0
 	}
 	if sg.offs = append(sg.offs, at); at != m.starts[no+1] {
-		return nil, corruptf("segment %d has %d bytes instead of %d", no, at-m.starts[no], m.starts[no+1]-m.starts[no])
+		return nil, corrupt.Errorf("segment %d has %d bytes instead of %d", no, at-m.starts[no], m.starts[no+1]-m.starts[no])
 	}
 	s.segments.put(key, sg, int64(len(sg.nums))*12+100, epoch)
 	return sg, nil
@@ -163,7 +165,7 @@ func (s *Store) readStored(m *chunkList, p []byte, at int64) (int, error) {
 		return 0, err
 	}
 	if int64(len(c)) != sg.offs[i+1]-sg.offs[i] {
-		return 0, corruptf("chunk %d has %d bytes instead of %d", sg.nums[i], len(c), sg.offs[i+1]-sg.offs[i])
+		return 0, corrupt.Errorf("chunk %d has %d bytes instead of %d", sg.nums[i], len(c), sg.offs[i+1]-sg.offs[i])
 	}
 	return copy(p, c[at-sg.offs[i]:]), nil
 }
@@ -204,7 +206,7 @@ func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 			}
 			c, err = r.s.chunk(r.s.locate, uint64(num))
 			if err == nil && int64(len(c)) != sg.offs[i+1]-sg.offs[i] {
-				err = corruptf("chunk %d has a false length", num)
+				err = corrupt.Errorf("chunk %d has a false length", num)
 			}
 			if err != nil {
 				return total, &DamageError{r.m.ID, total, err}

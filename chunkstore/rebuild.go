@@ -13,6 +13,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 	"golang.org/x/sys/unix"
 
+	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/internal/failpoint"
 )
 
@@ -144,7 +145,7 @@ func (b *rebuilder) readJournals(context.Context) error {
 func (b *rebuilder) withoutJournal(dir string) error {
 	names, err := os.ReadDir(dir)
 	if err == nil && len(names) > 0 {
-		err = corruptf("%s: no journal can be read: what the packs hold is not known", dir)
+		err = corrupt.Errorf("%s: no journal can be read: what the packs hold is not known", dir)
 	}
 	return err
 }

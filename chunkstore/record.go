@@ -3,6 +3,8 @@ package chunkstore
 import (
 	"encoding/binary"
 	"hash/crc32"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // A record of a pack says by itself which chunks it holds, so that the index can be rebuilt from packs alone:
@@ -95,11 +97,11 @@ func appendRecord(dst []byte, r *record) []byte {
 // recordSize reads the whole length of the record that begins with b, of which 16 bytes, or all there are, suffice.
 func recordSize(b []byte) (int64, error) {
 	if len(b) < recordFixed+1 {
-		return 0, corruptf("record is cut short")
+		return 0, corrupt.Errorf("record is cut short")
 	}
 	n, w := binary.Uvarint(b[recordFixed:])
 	if w <= 0 || n > maxRecord {
-		return 0, corruptf("record of a false length")
+		return 0, corrupt.Errorf("record of a false length")
 	}
 	return int64(recordFixed+w) + int64(n), nil
 }
@@ -111,10 +113,10 @@ func parseRecord(b []byte) (*record, error) {
 		return nil, err
 	}
 	if size != int64(len(b)) {
-		return nil, corruptf("record of %d bytes where %d are expected", size, len(b))
+		return nil, corrupt.Errorf("record of %d bytes where %d are expected", size, len(b))
 	}
 	if binary.LittleEndian.Uint32(b) != crc32.Checksum(b[4:], crcTable) {
-		return nil, corruptf("record checksum")
+		return nil, corrupt.Errorf("record checksum")
 	}
 	r := &record{kind: recordKind(b[4]), size: size, whole: b}
 	p := parser{b: b[recordFixed:]}
@@ -131,7 +133,7 @@ func parseRecord(b []byte) (*record, error) {
 	case recStored, recBlock:
 	case recJournal:
 		if n != 0 {
-			return nil, corruptf("journal record with chunks")
+			return nil, corrupt.Errorf("journal record with chunks")
 		}
 	case recDelta:
 		r.gen = p.count(1 << 30)
@@ -139,17 +141,17 @@ func parseRecord(b []byte) (*record, error) {
 			r.bases = append(r.bases, num-uint64(p.int()))
 		}
 		if n != 1 || len(r.bases) == 0 {
-			return nil, corruptf("delta without a base")
+			return nil, corrupt.Errorf("delta without a base")
 		}
 	default:
-		return nil, corruptf("record of unknown kind %d", r.kind)
+		return nil, corrupt.Errorf("record of unknown kind %d", r.kind)
 	}
 	if p.bad {
-		return nil, corruptf("record is malformed")
+		return nil, corrupt.Errorf("record is malformed")
 	}
 	r.frame = p.b
 	if r.kind == recStored && uint64(len(r.frame)) != raw {
-		return nil, corruptf("stored record of a false length")
+		return nil, corrupt.Errorf("stored record of a false length")
 	}
 	return r, nil
 }
@@ -163,7 +165,7 @@ func parseMembers(p *parser) (list []member, raw uint64, err error) {
 		num += uint64(p.int())
 		m := member{num, p.count(maxRaw)}
 		if raw += uint64(m.len); p.bad || raw > maxRaw {
-			return nil, 0, corruptf("record of false members")
+			return nil, 0, corrupt.Errorf("record of false members")
 		}
 		list = append(list, m)
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // TestBadRecords feeds damaged records to their parser.
@@ -21,7 +23,7 @@ func TestBadRecords(t *testing.T) {
 		bad := bytes.Clone(rec)
 		bad[r.IntN(len(bad))] ^= byte(1 + r.IntN(255))
 		_, err := parseRecord(bad)
-		require.ErrorIs(t, err, errCorrupt)
+		require.ErrorIs(t, err, corrupt.Err)
 	}
 }
 

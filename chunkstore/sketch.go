@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"sync"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // Parameters of sketches. They are persisted: changing one needs a new schema version.
@@ -180,7 +182,7 @@ func appendSegment(dst []byte, chunks []sketched) []byte {
 // parseSegment reads a segment; of a damaged one the chunks before the damage.
 func parseSegment(b []byte) ([]sketched, error) {
 	if len(b) == 0 || b[0] != segmentVersion {
-		return nil, corruptf("%w", errSegment)
+		return nil, corrupt.Errorf("%w", errSegment)
 	}
 	b = b[1:]
 	var list []sketched
@@ -188,7 +190,7 @@ func parseSegment(b []byte) ([]sketched, error) {
 	for len(b) > 0 {
 		d, n := binary.Uvarint(b)
 		if n <= 0 || len(b)-n < 2*sketchFeatures {
-			return list, corruptf("%w", errSegment)
+			return list, corrupt.Errorf("%w", errSegment)
 		}
 		b = b[n:]
 		num += d

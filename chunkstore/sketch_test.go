@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 func TestSketchSimilar(t *testing.T) {
@@ -90,9 +92,9 @@ func TestSketchSegment(t *testing.T) {
 	}
 	require.Equal(t, want.slots, got.slots)
 	require.NoError(t, got.loadSegment(appendSegment(nil, nil)))
-	require.ErrorIs(t, got.loadSegment(nil), errCorrupt)
-	require.ErrorIs(t, got.loadSegment([]byte{9}), errCorrupt)
-	require.ErrorIs(t, got.loadSegment(b[:len(b)-1]), errCorrupt)
+	require.ErrorIs(t, got.loadSegment(nil), corrupt.Err)
+	require.ErrorIs(t, got.loadSegment([]byte{9}), corrupt.Err)
+	require.ErrorIs(t, got.loadSegment(b[:len(b)-1]), corrupt.Err)
 }
 
 func FuzzLoadSegment(f *testing.F) {
@@ -100,7 +102,7 @@ func FuzzLoadSegment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var x sketchIndex
 		if err := x.loadSegment(b); err != nil {
-			require.ErrorIs(t, err, errCorrupt)
+			require.ErrorIs(t, err, corrupt.Err)
 		}
 	})
 }

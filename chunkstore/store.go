@@ -14,6 +14,7 @@ import (
 
 	badger "github.com/dgraph-io/badger/v4"
 
+	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/internal/failpoint"
 )
 
@@ -209,7 +210,7 @@ func readEnds(btx *badger.Txn) (map[uint32]int64, error) {
 		p := parser{b: value}
 		end := int64(p.uint())
 		if len(key) != 5 || p.bad || end < packHeader {
-			return false, corruptf("end of a pack is malformed")
+			return false, corrupt.Errorf("end of a pack is malformed")
 		}
 		ends[binary.BigEndian.Uint32(key[1:])] = end
 		return true, nil

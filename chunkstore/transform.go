@@ -7,6 +7,7 @@ import (
 
 	"github.com/klauspost/compress/zlib"
 
+	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/internal/goflate"
 )
 
@@ -33,15 +34,15 @@ func transformFits(outLen, innerLen int64) bool {
 }
 
 // undo appends to dst the outLen bytes of a transform run, made from its inner bytes. An unknown codec,
-// lengths out of bounds and any other length than outLen are errors of class errCorrupt.
+// lengths out of bounds and any other length than outLen are errors of class corrupt.Err.
 func (t transform) undo(dst, inner []byte, outLen int64) ([]byte, error) {
 	if t != transformGoZlib || !transformFits(outLen, int64(len(inner))) {
-		return dst, corruptf("transform %d of %d to %d bytes", t, len(inner), outLen)
+		return dst, corrupt.Errorf("transform %d of %d to %d bytes", t, len(inner), outLen)
 	}
 	at := len(dst)
 	out := limitedBuffer{b: slices.Grow(dst, int(outLen)), max: at + int(outLen)}
 	if err := goflate.Zlib(&out, inner); err != nil || len(out.b) != out.max {
-		return dst, corruptf("transform %d gives %d or more of %d bytes", t, len(out.b)-at, outLen)
+		return dst, corrupt.Errorf("transform %d gives %d or more of %d bytes", t, len(out.b)-at, outLen)
 	}
 	return out.b, nil
 }

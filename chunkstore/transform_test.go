@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/corrupt"
 )
 
 // split runs a file through a recompressor in pieces and gives the bytes that undo makes of what came
@@ -127,7 +129,7 @@ func TestUndoBounds(t *testing.T) {
 		{transformGoZlib, make([]byte, maxInflated+1), 10 << 20},
 	} {
 		_, err := tc.t.undo(nil, tc.inner, tc.outLen)
-		require.ErrorIs(t, err, errCorrupt)
+		require.ErrorIs(t, err, corrupt.Err)
 	}
 }
 
