@@ -10,6 +10,7 @@ import (
 	badger "github.com/dgraph-io/badger/v4"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/varint"
 )
 
 // Commit makes the manifest durable together with the records fn writes, in one Badger transaction. fn may be nil; see Tx
@@ -249,8 +250,8 @@ func (t *writeTxn) extendPacks(ends map[uint32]int64) error {
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return err
 		}
-		p := parser{b: b}
-		if err == nil && int64(p.uint()) >= end {
+		p := varint.Parser{Rest: b}
+		if err == nil && int64(p.Uint()) >= end {
 			continue
 		}
 		if err := t.set(packKey(num), binary.AppendUvarint(nil, uint64(end))); err != nil {

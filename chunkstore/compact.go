@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/varint"
 )
 
 const (
@@ -215,8 +216,8 @@ func (c *collection) purge(ctx context.Context) error {
 	if err := s.view(func(btx *badger.Txn) error {
 		prefix := []byte{keyHash}
 		return scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
-			p := parser{b: value}
-			if num := p.uint(); num < c.below && !c.exists.has(num) {
+			p := varint.Parser{Rest: value}
+			if num := p.Uint(); num < c.below && !c.exists.has(num) {
 				dead = append(dead, bytes.Clone(key))
 			}
 			return true, ctx.Err()
@@ -232,8 +233,8 @@ func (c *collection) purge(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				p := parser{b: v}
-				if num := p.uint(); num >= c.below || c.exists.has(num) {
+				p := varint.Parser{Rest: v}
+				if num := p.Uint(); num >= c.below || c.exists.has(num) {
 					continue
 				}
 				if err := t.delete(k); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/zeebo/blake3"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/varint"
 )
 
 // Keys of the index start with one of these bytes. Numbers in keys are big-endian.
@@ -100,21 +101,21 @@ func (st *state) decode(b []byte) error {
 	if len(b) == 0 || b[0] != stateVersion {
 		return fmt.Errorf("%w: index of an unknown version", ErrVersion)
 	}
-	p := parser{b: b[1:]}
-	st.lease, st.nextID = p.uint(), ID(p.uint())
+	p := varint.Parser{Rest: b[1:]}
+	st.lease, st.nextID = p.Uint(), ID(p.Uint())
 	for _, v := range []*int64{&st.manifests, &st.logical, &st.chunks, &st.payload, &st.stale} {
-		*v = p.int()
+		*v = p.Int()
 	}
-	st.txns, st.packed = p.uint(), p.uint()
-	if len(p.b) > 0 { // written before there was a journal
-		st.journal = uint32(p.count(1<<32 - 1))
-		st.journalEnd, st.journalBase = int64(p.uint()), int64(p.uint())
+	st.txns, st.packed = p.Uint(), p.Uint()
+	if len(p.Rest) > 0 { // written before there was a journal
+		st.journal = uint32(p.Count(1<<32 - 1))
+		st.journalEnd, st.journalBase = int64(p.Uint()), int64(p.Uint())
 	}
 	st.dropped = 1
-	if len(p.b) > 0 { // written before garbage was known of
-		st.dropped, st.collected, st.ahead, st.moved = p.uint(), p.uint(), p.uint(), p.uint()
+	if len(p.Rest) > 0 { // written before garbage was known of
+		st.dropped, st.collected, st.ahead, st.moved = p.Uint(), p.Uint(), p.Uint(), p.Uint()
 	}
-	if p.bad {
+	if p.Bad {
 		return corrupt.Errorf("counters are malformed")
 	}
 	return nil
@@ -235,8 +236,8 @@ func (s *Store) lookup(h hash) (uint64, error) {
 		if err != nil {
 			return err
 		}
-		p := parser{b: b}
-		if num = p.uint(); p.bad {
+		p := varint.Parser{Rest: b}
+		if num = p.Uint(); p.Bad {
 			return corrupt.Errorf("chunk number is malformed")
 		}
 		return nil

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/varint"
 )
 
 // The journal repeats beside the packs what the index knows and packs do not say: manifests and the caller's records,
@@ -282,15 +283,15 @@ func (r *replay) entry(rec *record, c *codec) error {
 	if rec.kind != recJournal {
 		return corrupt.Errorf("record of kind %d in a journal", rec.kind)
 	}
-	p := parser{b: rec.frame}
-	txn, id, lease := p.uint(), ID(p.uint()), p.uint()
-	flags := p.byte()
-	if n := p.count(maxFrameInput); n > 0 && !p.bad {
-		changes, err := c.decode(nil, p.b, nil, n)
+	p := varint.Parser{Rest: rec.frame}
+	txn, id, lease := p.Uint(), ID(p.Uint()), p.Uint()
+	flags := p.Byte()
+	if n := p.Count(maxFrameInput); n > 0 && !p.Bad {
+		changes, err := c.decode(nil, p.Rest, nil, n)
 		if err != nil {
 			return err
 		}
-		p.b = changes
+		p.Rest = changes
 	}
 	type change struct {
 		key     string
@@ -298,19 +299,19 @@ func (r *replay) entry(rec *record, c *codec) error {
 		deleted bool
 	}
 	var all []change
-	for len(p.b) > 0 && !p.bad {
-		ch := change{key: string(p.bytes(p.count(maxRecord)))}
-		n := p.count(maxRecord)
+	for len(p.Rest) > 0 && !p.Bad {
+		ch := change{key: string(p.Bytes(p.Count(maxRecord)))}
+		n := p.Count(maxRecord)
 		ch.deleted = n == 0
 		if n > 0 {
-			ch.value = p.bytes(n - 1)
+			ch.value = p.Bytes(n - 1)
 		}
 		if ch.key == "" || !journaled([]byte(ch.key)) {
-			p.bad = true
+			p.Bad = true
 		}
 		all = append(all, ch)
 	}
-	if p.bad {
+	if p.Bad {
 		return corrupt.Errorf("entry is malformed")
 	}
 	for _, ch := range all {

@@ -13,6 +13,7 @@ import (
 	"github.com/zeebo/blake3"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/varint"
 )
 
 // ID is a manifest's number: dense, never reused.
@@ -182,17 +183,17 @@ func (m *chunkList) encode(c *codec) []byte {
 }
 
 // parseHead reads the beginning of a manifest's value: what the public type has, and whether parts of it are copies.
-func (m *Manifest) parseHead(id ID, p *parser) (copied bool, err error) {
-	version := p.byte()
+func (m *Manifest) parseHead(id ID, p *varint.Parser) (copied bool, err error) {
+	version := p.Byte()
 	if version != manifestVersion && version != manifestCopied {
 		return false, corrupt.Errorf("manifest %d has an unknown version", id)
 	}
-	m.ID, m.Kind = id, Kind(p.byte())
+	m.ID, m.Kind = id, Kind(p.Byte())
 	for _, v := range []*int64{&m.Size, &m.Chunks, &m.New} {
-		*v = int64(p.uint())
+		*v = int64(p.Uint())
 	}
-	copy(m.Digest[:], p.bytes(32))
-	if p.bad {
+	copy(m.Digest[:], p.Bytes(32))
+	if p.Bad {
 		return false, corrupt.Errorf("manifest %d is malformed", id)
 	}
 	return version == manifestCopied, nil
@@ -200,42 +201,42 @@ func (m *Manifest) parseHead(id ID, p *parser) (copied bool, err error) {
 
 func parseManifest(id ID, b []byte, c *codec) (*chunkList, error) {
 	bad := func() (*chunkList, error) { return nil, corrupt.Errorf("manifest %d is malformed", id) }
-	p := parser{b: b}
+	p := varint.Parser{Rest: b}
 	m := &chunkList{}
 	var err error
 	if m.copied, err = m.parseHead(id, &p); err != nil {
 		return nil, err
 	}
-	m.header = slices.Clone(p.bytes(p.count(maxHeader)))
-	if n := p.count(maxRuns); n > 0 {
-		body, err := c.decode(nil, p.b, nil, n)
+	m.header = slices.Clone(p.Bytes(p.Count(maxHeader)))
+	if n := p.Count(maxRuns); n > 0 {
+		body, err := c.decode(nil, p.Rest, nil, n)
 		if err != nil {
 			return nil, fmt.Errorf("manifest %d: %w", id, err)
 		}
-		p.b = body
+		p.Rest = body
 	}
-	n := p.count(maxRuns)
-	m.runs = make([]run, 0, min(n, len(p.b)))
+	n := p.Count(maxRuns)
+	m.runs = make([]run, 0, min(n, len(p.Rest)))
 	end, chunks, size := uint64(0), uint64(0), int64(len(m.header))
 	for range n {
-		r := run{first: end + uint64(p.int()), count: p.uint()}
+		r := run{first: end + uint64(p.Int()), count: p.Uint()}
 		end = r.first + r.count
-		if p.bad || r.count == 0 || r.first >= 1<<32 || end > 1<<32 {
+		if p.Bad || r.count == 0 || r.first >= 1<<32 || end > 1<<32 {
 			return bad()
 		}
 		chunks += r.count
 		m.runs = append(m.runs, r)
 	}
 	for range (chunks + segmentChunks - 1) / segmentChunks {
-		s := int64(p.count(segmentChunks * maxRaw))
-		if p.bad {
+		s := int64(p.Count(segmentChunks * maxRaw))
+		if p.Bad {
 			return bad()
 		}
 		m.segments = append(m.segments, s)
 		size += s
 	}
 	m.stored = size
-	if !m.parseTransforms(&p) || p.bad || len(p.b) > 0 || uint64(m.Chunks) != chunks {
+	if !m.parseTransforms(&p) || p.Bad || len(p.Rest) > 0 || uint64(m.Chunks) != chunks {
 		return bad()
 	}
 	m.index()
@@ -407,7 +408,7 @@ func (s *Store) Manifests(ctx context.Context) ([]Manifest, error) {
 				return false, corrupt.Errorf("manifest key of %d bytes", len(key))
 			}
 			var m Manifest
-			_, err := m.parseHead(ID(binary.BigEndian.Uint64(key[1:])), &parser{b: value})
+			_, err := m.parseHead(ID(binary.BigEndian.Uint64(key[1:])), &varint.Parser{Rest: value})
 			list = append(list, m)
 			return true, errors.Join(err, ctx.Err())
 		})

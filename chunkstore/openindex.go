@@ -15,6 +15,7 @@ import (
 	"github.com/dgraph-io/badger/v4/table"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/varint"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -109,14 +110,14 @@ func checkTable(path string) error {
 	if err != nil {
 		return err
 	}
-	p := parser{b: sum}
+	p := varint.Parser{Rest: sum}
 	want := map[uint64]uint64{}
-	for len(p.b) > 0 && !p.bad {
-		tag := p.uint()
-		want[tag] = p.uint()
+	for len(p.Rest) > 0 && !p.Bad {
+		tag := p.Uint()
+		want[tag] = p.Uint()
 	}
 	const algorithm, value = 1 << 3, 2 << 3 // tags of varint fields
-	if p.bad || n == 0 || want[algorithm] != 0 || want[value] != uint64(crc32.Checksum(index, castagnoli)) {
+	if p.Bad || n == 0 || want[algorithm] != 0 || want[value] != uint64(crc32.Checksum(index, castagnoli)) {
 		return errors.New("checksum of the index does not match")
 	}
 	return nil

@@ -5,6 +5,8 @@ import (
 	"hash/crc32"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore/internal/varint"
 )
 
 // maybeStored reports whether the record at a place can be one that has some chunks as they are, behind head bytes: the
@@ -36,10 +38,10 @@ func (ps *packs) readStored(at place, head int64, parts [][]byte) ([]member, boo
 	if binary.LittleEndian.Uint32(b) != sum {
 		return nil, false
 	}
-	q := parser{b: b[recordFixed:head]}
-	q.uint()
+	q := varint.Parser{Rest: b[recordFixed:head]}
+	q.Uint()
 	members, _, err := parseMembers(&q)
-	return members, err == nil && !q.bad && len(q.b) == 0
+	return members, err == nil && !q.Bad && len(q.Rest) == 0
 }
 
 // readParts fills the parts, one behind the other, from off on.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/varint"
 )
 
 // A page of the index says where pageChunks chunks of consecutive numbers lie. Chunks are numbered in the order of
@@ -121,33 +122,33 @@ func appendPage(dst []byte, no uint64, pg *page) []byte {
 
 // parsePage decodes page no.
 func parsePage(b []byte, no uint64) (*page, error) {
-	p := parser{b: b}
+	p := varint.Parser{Rest: b}
 	type raw struct {
 		located
 		back []int64 // distances of the bases, until the chunk is known
 	}
-	recs := make([]*raw, p.count(pageChunks))
+	recs := make([]*raw, p.Count(pageChunks))
 	var prev place
 	for i := range recs {
-		flags := p.uint()
+		flags := p.Uint()
 		r := &raw{located: located{delta: flags&pageDelta != 0, gen: int(flags >> pageGenShift)}}
 		if flags&pageAdjacent != 0 {
 			r.pack, r.off = prev.pack, prev.end()
 		} else {
-			r.pack, r.off = uint32(p.count(1<<32-1)), int64(p.uint())
+			r.pack, r.off = uint32(p.Count(1<<32-1)), int64(p.Uint())
 		}
-		r.len = int64(p.count(maxRecord + 32))
+		r.len = int64(p.Count(maxRecord + 32))
 		if r.delta {
-			for range p.count(maxBases) {
-				r.back = append(r.back, p.int())
+			for range p.Count(maxBases) {
+				r.back = append(r.back, p.Int())
 			}
 		}
 		recs[i], prev = r, r.place
 	}
 	pg := &page{}
 	newest := -1
-	for i := 0; i < pageChunks && len(p.b) > 0; i++ {
-		k := p.count(pageChunks + 2)
+	for i := 0; i < pageChunks && len(p.Rest) > 0; i++ {
+		k := p.Count(pageChunks + 2)
 		if k == 0 {
 			continue
 		}
@@ -155,8 +156,8 @@ func parsePage(b []byte, no uint64) (*page, error) {
 			newest++
 			k = newest
 		}
-		n := p.count(maxRaw)
-		if p.bad || k >= len(recs) {
+		n := p.Count(maxRaw)
+		if p.Bad || k >= len(recs) {
 			return nil, corrupt.Errorf("index page %d is malformed", no)
 		}
 		num := no*pageChunks + uint64(i)
@@ -167,7 +168,7 @@ func parsePage(b []byte, no uint64) (*page, error) {
 		r.back = nil
 		pg.slots[i] = slot{&r.located, n}
 	}
-	if p.bad || len(p.b) > 0 {
+	if p.Bad || len(p.Rest) > 0 {
 		return nil, corrupt.Errorf("index page %d is malformed", no)
 	}
 	return pg, nil

@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/varint"
 )
 
 // A record of a pack says by itself which chunks it holds, so that the index can be rebuilt from packs alone:
@@ -119,8 +120,8 @@ func parseRecord(b []byte) (*record, error) {
 		return nil, corrupt.Errorf("record checksum")
 	}
 	r := &record{kind: recordKind(b[4]), size: size, whole: b}
-	p := parser{b: b[recordFixed:]}
-	p.uint()
+	p := varint.Parser{Rest: b[recordFixed:]}
+	p.Uint()
 	var raw uint64
 	if r.members, raw, err = parseMembers(&p); err != nil {
 		return nil, err
@@ -136,9 +137,9 @@ func parseRecord(b []byte) (*record, error) {
 			return nil, corrupt.Errorf("journal record with chunks")
 		}
 	case recDelta:
-		r.gen = p.count(1 << 30)
-		for range p.count(maxBases) {
-			r.bases = append(r.bases, num-uint64(p.int()))
+		r.gen = p.Count(1 << 30)
+		for range p.Count(maxBases) {
+			r.bases = append(r.bases, num-uint64(p.Int()))
 		}
 		if n != 1 || len(r.bases) == 0 {
 			return nil, corrupt.Errorf("delta without a base")
@@ -146,10 +147,10 @@ func parseRecord(b []byte) (*record, error) {
 	default:
 		return nil, corrupt.Errorf("record of unknown kind %d", r.kind)
 	}
-	if p.bad {
+	if p.Bad {
 		return nil, corrupt.Errorf("record is malformed")
 	}
-	r.frame = p.b
+	r.frame = p.Rest
 	if r.kind == recStored && uint64(len(r.frame)) != raw {
 		return nil, corrupt.Errorf("stored record of a false length")
 	}
@@ -157,14 +158,14 @@ func parseRecord(b []byte) (*record, error) {
 }
 
 // parseMembers reads which chunks a record has; raw is how many bytes they have together.
-func parseMembers(p *parser) (list []member, raw uint64, err error) {
-	n := p.count(maxMembers)
-	list = make([]member, 0, min(n, len(p.b)))
+func parseMembers(p *varint.Parser) (list []member, raw uint64, err error) {
+	n := p.Count(maxMembers)
+	list = make([]member, 0, min(n, len(p.Rest)))
 	num := uint64(0)
 	for range n {
-		num += uint64(p.int())
-		m := member{num, p.count(maxRaw)}
-		if raw += uint64(m.len); p.bad || raw > maxRaw {
+		num += uint64(p.Int())
+		m := member{num, p.Count(maxRaw)}
+		if raw += uint64(m.len); p.Bad || raw > maxRaw {
 			return nil, 0, corrupt.Errorf("record of false members")
 		}
 		list = append(list, m)

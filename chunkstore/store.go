@@ -15,6 +15,7 @@ import (
 	badger "github.com/dgraph-io/badger/v4"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/varint"
 	"snapfs/internal/failpoint"
 )
 
@@ -207,9 +208,9 @@ func readEnds(btx *badger.Txn) (map[uint32]int64, error) {
 	ends := map[uint32]int64{}
 	prefix := []byte{keyPack}
 	err := scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
-		p := parser{b: value}
-		end := int64(p.uint())
-		if len(key) != 5 || p.bad || end < packHeader {
+		p := varint.Parser{Rest: value}
+		end := int64(p.Uint())
+		if len(key) != 5 || p.Bad || end < packHeader {
 			return false, corrupt.Errorf("end of a pack is malformed")
 		}
 		ends[binary.BigEndian.Uint32(key[1:])] = end

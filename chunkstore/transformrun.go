@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sync/singleflight"
+
+	"snapfs/chunkstore/internal/varint"
 )
 
 // transformRun is a part of a stream that is stored as other bytes.
@@ -38,14 +40,14 @@ func (m *chunkList) appendTransforms(b []byte) []byte {
 }
 
 // parseTransforms reads the list; the runs and segments are known. It reports whether all lengths fit.
-func (m *chunkList) parseTransforms(p *parser) bool {
-	n := p.count(uint64(m.Chunks))
+func (m *chunkList) parseTransforms(p *varint.Parser) bool {
+	n := p.Count(uint64(m.Chunks))
 	end, at := int64(0), int64(0)
 	for range n {
-		gap := p.uint()
-		t := transformRun{codec: transform(p.byte())}
-		t.len, t.inner = int64(p.count(maxInflated)), int64(p.count(maxInflated))
-		if p.bad || gap > uint64(m.stored-at) || !transformFits(t.len, t.inner) {
+		gap := p.Uint()
+		t := transformRun{codec: transform(p.Byte())}
+		t.len, t.inner = int64(p.Count(maxInflated)), int64(p.Count(maxInflated))
+		if p.Bad || gap > uint64(m.stored-at) || !transformFits(t.len, t.inner) {
 			return false
 		}
 		t.off, t.at = end+int64(gap), at+int64(gap)
