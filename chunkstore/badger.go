@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/disk"
 )
 
 // Settings of Badger. All values stay below the value threshold, so that its value log, which loses good values
@@ -86,7 +87,7 @@ func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) 
 		if err := (&logGuard{dir: dir}).giveUp(); err != nil {
 			return nil, err
 		}
-		if err := haveRoom(dir, openRoom); err != nil && !canAllocate(dir, openRoom) {
+		if err := disk.Require(dir, openRoom); err != nil && !disk.CanAllocate(dir, openRoom) {
 			return nil, err
 		}
 	}
@@ -238,14 +239,14 @@ func (g *logGuard) sync() error {
 
 // balance takes or gives up the reserve, and refuses when there is no room for a flush that may come.
 func (g *logGuard) balance(lsm int64) error {
-	free, err := freeBytes(g.dir)
+	free, err := disk.Free(g.dir)
 	if err != nil {
 		return err
 	}
 	need := g.room(lsm)
 	switch {
 	case free >= 3*need && !g.reserved:
-		g.reserved = allocateFile(g.reservePath(), os.O_CREATE, need) == nil
+		g.reserved = disk.AllocateFile(g.reservePath(), os.O_CREATE, need) == nil
 	case free < need && g.reserved:
 		if err := g.giveUp(); err != nil {
 			return err
@@ -269,19 +270,19 @@ func (g *logGuard) giveUp() error {
 	return nil
 }
 
-func allocateLog(path string, flag int) error { return allocateFile(path, flag, walAlloc) }
+func allocateLog(path string, flag int) error { return disk.AllocateFile(path, flag, walAlloc) }
 
 // keepRoom leaves a reserve in a closed index on a nearly full disk, so that the next Open has the room it needs to
 // delete and to collect, even if something else fills the disk until then.
 func keepRoom(dir string) error {
-	free, err := freeBytes(dir)
+	free, err := disk.Free(dir)
 	if err != nil || free >= tightDisk {
 		return err
 	}
 	g := logGuard{dir: dir}
 	// What is written while the store is open for a clean-up takes some of it.
 	for _, n := range []int64{openRoom + 8<<20, openRoom + 4<<20, openRoom} {
-		if allocateFile(g.reservePath(), os.O_CREATE, n) == nil {
+		if disk.AllocateFile(g.reservePath(), os.O_CREATE, n) == nil {
 			return nil
 		}
 	}

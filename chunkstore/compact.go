@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/disk"
 	"snapfs/chunkstore/internal/varint"
 )
 
@@ -264,7 +265,7 @@ func (s *Store) shrinkIndex() error {
 	if err := s.guard.prepare(lsm); err != nil {
 		return err
 	}
-	free, err := freeBytes(s.guard.dir)
+	free, err := disk.Free(s.guard.dir)
 	if err != nil || free < s.guard.room(lsm) {
 		return err // without room nothing is lost: a later collection does it
 	}

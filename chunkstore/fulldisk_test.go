@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore/internal/disk"
 )
 
 // smallDisk mounts an ext4 file system of some MiB for the test, of which root has reserved percent for itself.
@@ -139,7 +141,7 @@ func TestFullDiskOfRoot(t *testing.T) {
 	fi, err := os.Stat(ballast)
 	require.NoError(t, err)
 	require.NoError(t, os.Truncate(ballast, fi.Size()-openRoom-8<<20))
-	free, err := freeBytes(dir)
+	free, err := disk.Free(dir)
 	require.NoError(t, err)
 	require.Less(t, free, int64(openRoom), "the test wants the room to be root's")
 	s, err = Open(dir, Options{})

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/disk"
 	"snapfs/chunkstore/internal/varint"
 )
 
@@ -177,7 +178,7 @@ func (j *journal) append(s *Store, t *writeTxn, entry []byte) error {
 	const ahead = 64 << 10
 	end := t.state.journalEnd + int64(len(entry))
 	if end > j.alloc {
-		if err := allocate(j.f, j.alloc, end+ahead-j.alloc); err != nil {
+		if err := disk.Allocate(j.f, j.alloc, end+ahead-j.alloc); err != nil {
 			return err
 		}
 		j.alloc = end + ahead
@@ -231,7 +232,7 @@ func (j *journal) rewrite(s *Store, t *writeTxn) (err error) {
 		return err
 	}
 	s.opts.Points.At("journal begun")
-	if err := errors.Join(unix.Fdatasync(int(f.Fd())), syncDir(j.dir)); err != nil {
+	if err := errors.Join(unix.Fdatasync(int(f.Fd())), disk.SyncDir(j.dir)); err != nil {
 		return err
 	}
 	j.last = num

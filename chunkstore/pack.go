@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/disk"
 	"snapfs/internal/failpoint"
 )
 
@@ -167,7 +168,7 @@ func (ps *packs) createLocked() error {
 	_, err = f.WriteAt(fileHeader(packMagic, num), 0)
 	ps.points.At("pack begun")
 	if err == nil {
-		err = syncDir(ps.dir)
+		err = disk.SyncDir(ps.dir)
 	}
 	if err != nil {
 		return errors.Join(err, f.Close(), os.Remove(f.Name()))
@@ -300,15 +301,15 @@ func (p *pack) reserve(dir string, n int64) error {
 		return nil
 	}
 	// The index keeps room to delete and collect in.
-	if err := haveRoom(dir, n+packRoom); err != nil {
+	if err := disk.Require(dir, n+packRoom); err != nil {
 		return err
 	}
 	step := min(max(p.size/2, 64<<10), 8<<20)
 	want := p.size + n + step
-	err := allocate(p.f, p.alloc, want-p.alloc)
+	err := disk.Allocate(p.f, p.alloc, want-p.alloc)
 	if errors.Is(err, unix.ENOSPC) {
 		want = p.size + n
-		err = allocate(p.f, p.alloc, want-p.alloc)
+		err = disk.Allocate(p.f, p.alloc, want-p.alloc)
 	}
 	if err != nil {
 		return fmt.Errorf("allocate pack %d: %w", p.num, err)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/disk"
 	"snapfs/internal/failpoint"
 )
 
@@ -493,7 +494,7 @@ func (b *rebuilder) values(ctx context.Context) error {
 func (b *rebuilder) swap() error {
 	dir := b.s.dir
 	index, next, old := filepath.Join(dir, indexName), filepath.Join(dir, newIndexName), filepath.Join(dir, oldIndexName)
-	if err := errors.Join(os.RemoveAll(old), syncDir(next)); err != nil {
+	if err := errors.Join(os.RemoveAll(old), disk.SyncDir(next)); err != nil {
 		return err
 	}
 	b.opts.points.At("index rebuilt")
@@ -509,7 +510,7 @@ func (b *rebuilder) swap() error {
 			err = os.Rename(next, index)
 		}
 	}
-	if err := errors.Join(err, syncDir(dir)); err != nil {
+	if err := errors.Join(err, disk.SyncDir(dir)); err != nil {
 		return err
 	}
 	b.opts.points.At("index in place")

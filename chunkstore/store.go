@@ -15,6 +15,7 @@ import (
 	badger "github.com/dgraph-io/badger/v4"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/disk"
 	"snapfs/chunkstore/internal/varint"
 	"snapfs/internal/failpoint"
 )
@@ -262,7 +263,7 @@ func (s *Store) create() error {
 	if err := os.Rename(tmp, filepath.Join(s.dir, formatName)); err != nil {
 		return err
 	}
-	return syncDir(s.dir)
+	return disk.SyncDir(s.dir)
 }
 
 // checkIndex makes the directories of a store that was never used, and refuses packs without an index.
@@ -283,7 +284,7 @@ func (s *Store) checkIndex(index string) error {
 			return fmt.Errorf("%w: %s is missing", ErrIndex, index)
 		}
 	}
-	return syncDir(s.dir)
+	return disk.SyncDir(s.dir)
 }
 
 // enter begins a call; leave must follow if it succeeds.
@@ -377,7 +378,7 @@ func (s *Store) roomToClose() error {
 		return nil
 	}
 	need += s.guard.used + closeRoom
-	if err := haveRoom(s.guard.dir, need); err != nil && !canAllocate(s.guard.dir, need) {
+	if err := disk.Require(s.guard.dir, need); err != nil && !disk.CanAllocate(s.guard.dir, need) {
 		return fmt.Errorf("close index: %w", err)
 	}
 	return nil
