@@ -10,6 +10,8 @@ import (
 	chunkers "github.com/PlakarKorp/go-cdc-chunkers"
 	"github.com/stretchr/testify/require"
 	"github.com/zeebo/blake3"
+
+	"snapfs/chunkstore/internal/sample"
 )
 
 // cutsOf cuts parts, written in pieces as piece says, and gives the chunks' lengths per part.
@@ -48,8 +50,8 @@ func cutsOf(t testing.TB, parts [][]byte, announce bool, piece func(left int) in
 func TestChunkerRules(t *testing.T) {
 	all := func(left int) int { return left }
 	cuts := cutsOf(t, [][]byte{
-		randomBytes(1, 10), nil, randomBytes(2, wholePart-1), randomBytes(3, wholePart), make([]byte, 3*maxChunk+5),
-		randomBytes(4, 4<<20),
+		sample.Noise(1, 10), nil, sample.Noise(2, wholePart-1), sample.Noise(3, wholePart), make([]byte, 3*maxChunk+5),
+		sample.Noise(4, 4<<20),
 	}, true, all)
 	require.Equal(t, []int{10}, cuts[0])
 	require.Empty(t, cuts[1])
@@ -74,7 +76,7 @@ func TestChunkerPieces(t *testing.T) {
 	r := rand.New(rand.NewSource(seed))
 	var parts [][]byte
 	for range 40 {
-		parts = append(parts, randomBytes(r.Int63(), r.Intn([]int{1, 200, wholePart, 3 * wholePart, 2 << 20}[r.Intn(5)])+r.Intn(2)))
+		parts = append(parts, sample.Noise(r.Int63(), r.Intn([]int{1, 200, wholePart, 3 * wholePart, 2 << 20}[r.Intn(5)])+r.Intn(2)))
 	}
 	want := cutsOf(t, parts, true, func(left int) int { return left })
 	for _, max := range []int{5000, 70_000, 400_000, 3 << 20} {
@@ -132,7 +134,7 @@ func FuzzChunker(f *testing.F) {
 	f.Add(int64(2), wholePart, 1)
 	f.Fuzz(func(t *testing.T, seed int64, size, piece int) {
 		size, piece = max(0, size)%(1<<20), 1+max(0, piece)%(1<<19)
-		p := randomBytes(seed, size)
+		p := sample.Noise(seed, size)
 		want := cutsOf(t, [][]byte{p}, true, func(left int) int { return left })
 		got := cutsOf(t, [][]byte{p}, false, func(left int) int { return min(left, max(piece, size/64)) })
 		require.Equal(t, want, got)
@@ -142,7 +144,7 @@ func FuzzChunker(f *testing.F) {
 func BenchmarkChunkAndHash(b *testing.B) {
 	for name, size := range map[string]int{"large": 64 << 20, "10KiB": 10 << 10} {
 		b.Run(name, func(b *testing.B) {
-			data := randomBytes(1, 64<<20)
+			data := sample.Noise(1, 64<<20)
 			b.SetBytes(int64(len(data)))
 			c := newChunker(func(p []byte) error { _ = blake3.Sum256(p); return nil })
 			for b.Loop() {
@@ -163,7 +165,7 @@ func BenchmarkChunkAndHash(b *testing.B) {
 }
 
 func BenchmarkCut(b *testing.B) {
-	data := randomBytes(1, 64<<20)
+	data := sample.Noise(1, 64<<20)
 	b.SetBytes(int64(len(data)))
 	c := newChunker(func([]byte) error { return nil })
 	for b.Loop() {

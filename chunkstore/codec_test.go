@@ -11,31 +11,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/sample"
 )
 
 var levelNames = [levels]string{"quick", "better", "best"}
 
 func TestCodecRoundTrip(t *testing.T) {
 	c := newCodec()
-	base := prose(1, 300_000)
-	big := randomBytes(3, 5<<20)
+	base := sample.Prose(1, 300_000)
+	big := sample.Noise(3, 5<<20)
 	cases := map[string]struct{ src, dict []byte }{
 		"empty":           {nil, nil},
 		"byte":            {[]byte{7}, nil},
-		"255":             {prose(2, 255), nil},
-		"256":             {prose(2, 256), nil},
+		"255":             {sample.Prose(2, 255), nil},
+		"256":             {sample.Prose(2, 256), nil},
 		"text":            {base, nil},
-		"noise":           {randomBytes(9, 300_000), nil},
+		"noise":           {sample.Noise(9, 300_000), nil},
 		"zeros":           {make([]byte, maxFrameInput), nil},
 		"empty with dict": {nil, base},
 		"tiny dict":       {base, []byte("a")},
-		"one block":       {edited(1, base, 2)[:1<<16-1], base},
-		"two blocks":      {edited(1, base, 2)[:1<<16], base},
-		"more blocks":     {edited(1, base, 2)[:200_000], base[100_000:]},
-		"edit":            {edited(1, base, 3), base},
-		"small edit":      {edited(1, base[:10_000], 1), base[:10_000]},
-		"unlike":          {base, randomBytes(4, 100_000)},
-		"largest":         {edited(5, big[4<<20:], 4)[:maxFrameInput], big},
+		"one block":       {sample.Edited(1, base, 2)[:1<<16-1], base},
+		"two blocks":      {sample.Edited(1, base, 2)[:1<<16], base},
+		"more blocks":     {sample.Edited(1, base, 2)[:200_000], base[100_000:]},
+		"edit":            {sample.Edited(1, base, 3), base},
+		"small edit":      {sample.Edited(1, base[:10_000], 1), base[:10_000]},
+		"unlike":          {base, sample.Noise(4, 100_000)},
+		"largest":         {sample.Edited(5, big[4<<20:], 4)[:maxFrameInput], big},
 	}
 	for name, tc := range cases {
 		for l := range levels {
@@ -56,8 +57,8 @@ func TestCodecRoundTrip(t *testing.T) {
 // TestCodecReference: with its magic number, a frame is one that a plain zstd decoder reads.
 func TestCodecReference(t *testing.T) {
 	c := newCodec()
-	dict := prose(1, 50_000)
-	src := edited(2, dict, 4)
+	dict := sample.Prose(1, 50_000)
+	src := sample.Edited(2, dict, 4)
 	d, err := zstd.NewReader(nil, zstd.WithDecoderDictRaw(0, dict))
 	require.NoError(t, err)
 	defer d.Close()
@@ -69,8 +70,8 @@ func TestCodecReference(t *testing.T) {
 // TestCodecDelta: what a dictionary is for, up to the documented reach.
 func TestCodecDelta(t *testing.T) {
 	c := newCodec()
-	ten := prose(1, 10_000)
-	far := randomBytes(2, levelBest.dictMax())
+	ten := sample.Prose(1, 10_000)
+	far := sample.Noise(2, levelBest.dictMax())
 	chunk := maxChunk
 	tests := []struct {
 		name      string
@@ -78,9 +79,9 @@ func TestCodecDelta(t *testing.T) {
 		l         level
 		max       int
 	}{
-		{"one line of 10 KB", edited(1, ten, 1), ten, levelQuick, 120},
-		{"one line of 10 KB", edited(1, ten, 1), ten, levelBetter, 120},
-		{"one line of 10 KB", edited(1, ten, 1), ten, levelBest, 120},
+		{"one line of 10 KB", sample.Edited(1, ten, 1), ten, levelQuick, 120},
+		{"one line of 10 KB", sample.Edited(1, ten, 1), ten, levelBetter, 120},
+		{"one line of 10 KB", sample.Edited(1, ten, 1), ten, levelBest, 120},
 		{"chunk at the start of the reach", far[len(far)-levelQuick.dictMax():][:chunk/4], far, levelQuick, chunk / 50},
 		{"chunk at the start of the reach", far[len(far)-levelBetter.dictMax():][:chunk], far, levelBetter, chunk / 50},
 		{"chunk at the start of the reach", far[:chunk], far, levelBest, chunk / 50},
@@ -99,8 +100,8 @@ func TestCodecConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for i := range 20 {
 				seed := int64(g*100 + i)
-				dict := prose(seed, 5000+i*1000)
-				src := edited(seed, dict, 3)
+				dict := sample.Prose(seed, 5000+i*1000)
+				src := sample.Edited(seed, dict, 3)
 				if i%3 == 0 {
 					dict = nil
 				}
@@ -119,8 +120,8 @@ func TestCodecDamaged(t *testing.T) {
 	const seed = 11
 	r := rand.New(rand.NewSource(seed))
 	c := newCodec()
-	dict := prose(1, 20_000)
-	src := edited(2, dict, 10)
+	dict := sample.Prose(1, 20_000)
+	src := sample.Edited(2, dict, 10)
 	frame := c.encode(nil, src, dict, levelBetter)
 	for n := range len(frame) {
 		_, err := c.decode(nil, frame[:n], dict, len(src))
@@ -146,8 +147,8 @@ func TestCodecDamaged(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	c := newCodec()
-	dict := prose(1, 2000)
-	f.Add(c.encode(nil, edited(1, dict, 2), dict, levelBetter), true)
+	dict := sample.Prose(1, 2000)
+	f.Add(c.encode(nil, sample.Edited(1, dict, 2), dict, levelBetter), true)
 	f.Add(c.encode(nil, make([]byte, 5000), nil, levelQuick), false)
 	f.Fuzz(func(t *testing.T, frame []byte, withDict bool) {
 		use := dict
@@ -165,8 +166,8 @@ func FuzzDecode(f *testing.F) {
 func BenchmarkEncode(b *testing.B) {
 	c := newCodec()
 	for _, size := range []int{10 << 10, 64 << 10, 256 << 10} {
-		dict := prose(1, size)
-		src := edited(2, dict, 3)
+		dict := sample.Prose(1, size)
+		src := sample.Edited(2, dict, 3)
 		for l := range levels {
 			for name, d := range map[string][]byte{"plain": nil, "delta": dict} {
 				b.Run(fmt.Sprintf("%s/%s/%dKiB", name, levelNames[l], size>>10), func(b *testing.B) {
@@ -185,8 +186,8 @@ func BenchmarkEncode(b *testing.B) {
 
 func BenchmarkDecode(b *testing.B) {
 	c := newCodec()
-	dict := prose(1, 64<<10)
-	src := edited(2, dict, 3)
+	dict := sample.Prose(1, 64<<10)
+	src := sample.Edited(2, dict, 3)
 	for name, d := range map[string][]byte{"plain": nil, "delta": dict} {
 		frame := c.encode(nil, src, d, levelBetter)
 		out := make([]byte, 0, len(src))

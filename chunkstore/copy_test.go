@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/sample"
 )
 
 // patch stores a version of a part of a manifest in which some stretches are overwritten: the rest is copied. Both have
@@ -62,7 +64,7 @@ func TestCopy(t *testing.T) {
 	for seed := range uint64(2) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		s := openTest(t, t.TempDir())
-		data := append(randomBytes(int64(seed), 3<<20+rnd.IntN(1000)), make([]byte, 1<<20)...)
+		data := append(sample.Noise(int64(seed), 3<<20+rnd.IntN(1000)), make([]byte, 1<<20)...)
 		if seed%2 == 0 {
 			data = append(data, binaryVersion(t, 1)...)
 		} else {
@@ -74,7 +76,7 @@ func TestCopy(t *testing.T) {
 		var want [][]byte
 		for range 8 {
 			edits := overwrite(rnd, data, 1+rnd.IntN(5), []int{1, 4096, 300_000}[rnd.IntN(3)])
-			lead = randomBytes(int64(rnd.Uint32()), rnd.IntN(100))
+			lead = sample.Noise(int64(rnd.Uint32()), rnd.IntN(100))
 			m = patch(t, s, m, off, lead, data, edits)
 			off = int64(len(lead))
 			manifests = append(manifests, m)
@@ -107,7 +109,7 @@ func TestCopy(t *testing.T) {
 func TestCopyCuts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 3))
 	s := openTest(t, t.TempDir())
-	data := randomBytes(7, 8<<20)
+	data := sample.Noise(7, 8<<20)
 	m := put(t, s, nil, part{path: "file", data: data}, part{data: []byte("tables")})
 	first := m.Chunks
 	for range 12 {

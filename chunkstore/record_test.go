@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/sample"
 )
 
 // TestBadRecords feeds damaged records to their parser.
 func TestBadRecords(t *testing.T) {
 	r := rand.New(rand.NewPCG(18, 19))
 	rec := appendRecord(nil, &record{
-		kind: recDelta, members: []member{{700, 3000}}, gen: 3, bases: []uint64{12, 690}, frame: randomBytes(18, 50),
+		kind: recDelta, members: []member{{700, 3000}}, gen: 3, bases: []uint64{12, 690}, frame: sample.Noise(18, 50),
 	})
 	got, err := parseRecord(rec)
 	require.NoError(t, err)

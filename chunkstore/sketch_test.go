@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/sample"
 )
 
 func TestSketchSimilar(t *testing.T) {
@@ -14,14 +15,14 @@ func TestSketchSimilar(t *testing.T) {
 	const n = 300
 	docs := make([][]byte, n)
 	for i := range docs {
-		docs[i] = prose(int64(i), 3000+i*40)
+		docs[i] = sample.Prose(int64(i), 3000+i*40)
 		s, ok := sketchOf(docs[i])
 		require.True(t, ok)
 		x.add(uint64(i), s)
 	}
 	hits, wrong := 0, 0
 	for i := range docs {
-		s, ok := sketchOf(edited(int64(1000+i), docs[i], 5))
+		s, ok := sketchOf(sample.Edited(int64(1000+i), docs[i], 5))
 		require.True(t, ok)
 		if num, ok := x.find(s, nil); ok {
 			hits++
@@ -33,7 +34,7 @@ func TestSketchSimilar(t *testing.T) {
 	require.Greater(t, hits, n*95/100)
 	require.Zero(t, wrong)
 	for i := range 100 {
-		s, ok := sketchOf(randomBytes(int64(i), 20_000))
+		s, ok := sketchOf(sample.Noise(int64(i), 20_000))
 		require.True(t, ok)
 		_, ok = x.find(s, nil)
 		require.False(t, ok, "noise is like nothing")
@@ -41,7 +42,7 @@ func TestSketchSimilar(t *testing.T) {
 }
 
 func TestSketchNone(t *testing.T) {
-	_, ok := sketchOf(randomBytes(1, sketchMin-1))
+	_, ok := sketchOf(sample.Noise(1, sketchMin-1))
 	require.False(t, ok, "too short")
 	_, ok = sketchOf(make([]byte, 100_000))
 	require.False(t, ok, "zeros")
@@ -108,7 +109,7 @@ func FuzzLoadSegment(f *testing.F) {
 }
 
 func BenchmarkSketch(b *testing.B) {
-	data := prose(1, 64<<10)
+	data := sample.Prose(1, 64<<10)
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
 		if _, ok := sketchOf(data); !ok {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/sample"
 )
 
 // split runs a file through a recompressor in pieces and gives the bytes that undo makes of what came
@@ -43,29 +44,29 @@ func split(t testing.TB, file []byte, size int64, piece func() int) (out []byte,
 
 func TestRecompress(t *testing.T) {
 	const compressed = 1 << 11
-	a, b := prose(1, 300_000), prose(2, 90_000)
+	a, b := sample.Prose(1, 300_000), sample.Prose(2, 90_000)
 	var level9 bytes.Buffer
 	w, err := zlib.NewWriterLevel(&level9, 9)
 	require.NoError(t, err)
 	_, err = w.Write(a)
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
-	flipped := goZlib(t, a)
+	flipped := sample.GoZlib(t, a)
 	flipped[len(flipped)/2] ^= 1
-	bomb := goZlib(t, make([]byte, 2<<20))
-	file := elfFile(t,
-		elfPart{0, randomBytes(5, 5000)},
-		elfPart{compressed, chdr(len(a), goZlib(t, a))},
-		elfPart{0, append([]byte("ZLIB\x00\x00\x00\x00\x00\x01\x5f\x90"), goZlib(t, b)...)},
-		elfPart{compressed, chdr(len(a), level9.Bytes())},
-		elfPart{compressed, chdr(len(a), flipped)},
-		elfPart{compressed, chdr(len(a)+1, goZlib(t, a))},
-		elfPart{compressed, chdr(1<<40, goZlib(t, a))},
-		elfPart{compressed, chdr(2<<20, bomb)},
-		elfPart{compressed, chdr(len(a), append(goZlib(t, a), 0))},
-		elfPart{compressed, randomBytes(6, 1000)},
-		elfPart{compressed | 2, chdr(len(a), goZlib(t, a))},
-		elfPart{compressed, chdr(len(b), goZlib(t, b))},
+	bomb := sample.GoZlib(t, make([]byte, 2<<20))
+	file := sample.ELF(t,
+		sample.Section{Flags: 0, Data: sample.Noise(5, 5000)},
+		sample.Section{Flags: compressed, Data: sample.Compressed(len(a), sample.GoZlib(t, a))},
+		sample.Section{Flags: 0, Data: append([]byte("ZLIB\x00\x00\x00\x00\x00\x01\x5f\x90"), sample.GoZlib(t, b)...)},
+		sample.Section{Flags: compressed, Data: sample.Compressed(len(a), level9.Bytes())},
+		sample.Section{Flags: compressed, Data: sample.Compressed(len(a), flipped)},
+		sample.Section{Flags: compressed, Data: sample.Compressed(len(a)+1, sample.GoZlib(t, a))},
+		sample.Section{Flags: compressed, Data: sample.Compressed(1<<40, sample.GoZlib(t, a))},
+		sample.Section{Flags: compressed, Data: sample.Compressed(2<<20, bomb)},
+		sample.Section{Flags: compressed, Data: sample.Compressed(len(a), append(sample.GoZlib(t, a), 0))},
+		sample.Section{Flags: compressed, Data: sample.Noise(6, 1000)},
+		sample.Section{Flags: compressed | 2, Data: sample.Compressed(len(a), sample.GoZlib(t, a))},
+		sample.Section{Flags: compressed, Data: sample.Compressed(len(b), sample.GoZlib(t, b))},
 	)
 	const seed = 8
 	rnd := rand.New(rand.NewSource(seed))
@@ -107,8 +108,8 @@ func TestRecompressLinker(t *testing.T) {
 }
 
 func TestUndoBounds(t *testing.T) {
-	data := prose(1, 100_000)
-	raw := goZlib(t, data)
+	data := sample.Prose(1, 100_000)
+	raw := sample.GoZlib(t, data)
 	got, err := transformGoZlib.undo([]byte("x"), data, int64(len(raw)))
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(raw, got[1:]))
@@ -134,8 +135,8 @@ func TestUndoBounds(t *testing.T) {
 }
 
 func FuzzRecompress(f *testing.F) {
-	a := prose(1, 3000)
-	f.Add(elfFile(f, elfPart{1 << 11, chdr(len(a), goZlib(f, a))}), 1000)
+	a := sample.Prose(1, 3000)
+	f.Add(sample.ELF(f, sample.Section{Flags: 1 << 11, Data: sample.Compressed(len(a), sample.GoZlib(f, a))}), 1000)
 	f.Fuzz(func(t *testing.T, file []byte, piece int) {
 		out, _ := split(t, file, max(int64(len(file)), wholePart), func() int { return 1 + max(0, piece) })
 		require.True(t, bytes.Equal(file, out))

@@ -8,18 +8,20 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/sample"
 )
 
 // binaryVersion makes an ELF file with two compressed sections, of which versions differ a little.
 func binaryVersion(t testing.TB, version int) []byte {
 	t.Helper()
 	const compressed = 1 << 11
-	a, b := edited(int64(version), prose(1, 900_000), version*3), edited(int64(version), prose(2, 300_000), version*3)
-	return elfFile(t,
-		elfPart{0, randomBytes(5, 70_000)},
-		elfPart{compressed, chdr(len(a), goZlib(t, a))},
-		elfPart{compressed, chdr(len(b), goZlib(t, b))},
-		elfPart{0, randomBytes(6, 30_000)},
+	a, b := sample.Edited(int64(version), sample.Prose(1, 900_000), version*3), sample.Edited(int64(version), sample.Prose(2, 300_000), version*3)
+	return sample.ELF(t,
+		sample.Section{Flags: 0, Data: sample.Noise(5, 70_000)},
+		sample.Section{Flags: compressed, Data: sample.Compressed(len(a), sample.GoZlib(t, a))},
+		sample.Section{Flags: compressed, Data: sample.Compressed(len(b), sample.GoZlib(t, b))},
+		sample.Section{Flags: 0, Data: sample.Noise(6, 30_000)},
 	)
 }
 
@@ -35,7 +37,7 @@ func TestStoreTransforms(t *testing.T) {
 	first := int64(0)
 	for v := range 3 {
 		bin := binaryVersion(t, v)
-		before, after := prose(9, 1000), prose(10, 200_000)
+		before, after := sample.Prose(9, 1000), sample.Prose(10, 200_000)
 		m := put(t, s, header,
 			part{path: "a.txt", data: before}, part{path: "bin", data: bin, prev: prev}, part{path: "z.txt", data: after}, part{data: []byte("tables")})
 		prev = []Range{{Manifest: m.ID, Off: int64(len(header) + len(before)), Len: int64(len(bin))}}

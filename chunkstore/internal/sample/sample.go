@@ -1,4 +1,4 @@
-package chunkstore
+package sample
 
 import (
 	"bytes"
@@ -12,15 +12,15 @@ import (
 	"snapfs/internal/goflate"
 )
 
-// randomBytes gives n bytes that do not compress.
-func randomBytes(seed int64, n int) []byte {
+// Noise gives n bytes that do not compress.
+func Noise(seed int64, n int) []byte {
 	b := make([]byte, n)
 	rand.New(rand.NewSource(seed)).Read(b)
 	return b
 }
 
-// prose makes text that compresses like source code, n bytes of it.
-func prose(seed int64, n int) []byte {
+// Prose makes text that compresses like source code, n bytes of it.
+func Prose(seed int64, n int) []byte {
 	r := rand.New(rand.NewSource(seed))
 	words := make([]string, 400)
 	for i := range words {
@@ -37,8 +37,8 @@ func prose(seed int64, n int) []byte {
 	return out.Bytes()[:n]
 }
 
-// edited gives data with some lines replaced.
-func edited(seed int64, data []byte, edits int) []byte {
+// Edited gives data with some lines replaced.
+func Edited(seed int64, data []byte, edits int) []byte {
 	r := rand.New(rand.NewSource(seed))
 	out := bytes.Clone(data)
 	for range edits {
@@ -48,12 +48,12 @@ func edited(seed int64, data []byte, edits int) []byte {
 	return out
 }
 
-// elfFile makes a 64-bit little-endian ELF file of the given sections, laid out as Go's linker does:
+// ELF makes a 64-bit little-endian ELF file of the given sections, laid out as Go's linker does:
 // section table first.
-func elfFile(t testing.TB, sections ...elfPart) []byte {
+func ELF(t testing.TB, sections ...Section) []byte {
 	t.Helper()
 	const table = 400
-	off := uint64((8 << 10) + 1000)
+	off := uint64(8<<10 + 1000) // behind what is looked at to find sections
 	head := make([]byte, off)
 	copy(head, "\x7fELF\x02\x01\x01")
 	le := binary.LittleEndian
@@ -64,20 +64,22 @@ func elfFile(t testing.TB, sections ...elfPart) []byte {
 	for i, s := range sections {
 		h := body[table+64*i:]
 		le.PutUint32(h[4:], 1)
-		le.PutUint64(h[8:], s.flags)
+		le.PutUint64(h[8:], s.Flags)
 		le.PutUint64(h[24:], uint64(len(body)))
-		le.PutUint64(h[32:], uint64(len(s.data)))
-		body = append(body, s.data...)
+		le.PutUint64(h[32:], uint64(len(s.Data)))
+		body = append(body, s.Data...)
 	}
-	return append(body, randomBytes(77, 200_000)...)
+	return append(body, Noise(77, 200_000)...)
 }
 
-type elfPart struct {
-	flags uint64
-	data  []byte
+// Section is a section of an ELF file; its type is SHT_PROGBITS.
+type Section struct {
+	Flags uint64
+	Data  []byte
 }
 
-func chdr(size int, stream []byte) []byte {
+// Compressed gives a section's data: a zlib stream behind the header that says how long its contents are.
+func Compressed(size int, stream []byte) []byte {
 	h := make([]byte, 24, 24+len(stream))
 	binary.LittleEndian.PutUint32(h, 1)
 	binary.LittleEndian.PutUint64(h[8:], uint64(size))
@@ -85,7 +87,8 @@ func chdr(size int, stream []byte) []byte {
 	return append(h, stream...)
 }
 
-func goZlib(t testing.TB, data []byte) []byte {
+// GoZlib compresses data as Go's linker does.
+func GoZlib(t testing.TB, data []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, goflate.Zlib(&b, data))
