@@ -10,6 +10,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 
+	"snapfs/chunkstore/internal/cdc"
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/sample"
 )
@@ -72,7 +73,7 @@ func TestCodecDelta(t *testing.T) {
 	c := newCodec()
 	ten := sample.Prose(1, 10_000)
 	far := sample.Noise(2, levelBest.dictMax())
-	chunk := maxChunk
+	chunk := cdc.MaxSize
 	tests := []struct {
 		name      string
 		src, dict []byte

@@ -33,7 +33,7 @@ func (in *Ingest) copy(r Range) error {
 		return err
 	}
 	in.parts.begin(-1)
-	in.cut.join()
+	in.cut.Continue()
 	in.list.copied = true
 	in.pred.follow(m, r.Off)
 	fed := int64(0)
@@ -46,13 +46,13 @@ func (in *Ingest) copy(r Range) error {
 			return err
 		}
 		whole := off == u.off && u.end <= end && (u.chunks != nil || u.run >= 0)
-		if whole && !in.cut.idle() && fed >= resyncMax {
-			if err := in.cut.flush(); err != nil {
+		if whole && !in.cut.Idle() && fed >= resyncMax {
+			if err := in.cut.Flush(); err != nil {
 				return err
 			}
-			in.cut.join()
+			in.cut.Continue()
 		}
-		if whole && in.cut.idle() {
+		if whole && in.cut.Idle() {
 			n, ok, err := in.reuse(m, u, end)
 			if err != nil {
 				return err
@@ -159,8 +159,8 @@ func (in *Ingest) feed(m *chunkList, u unit, off, end int64, whole bool) (int64,
 		return 0, corrupt.Errorf("%d bytes at %d of manifest %d instead of %d", len(data), u.off, m.ID, u.end-u.off)
 	}
 	data = data[off-u.off : min(u.end, end)-u.off]
-	if whole && !in.cut.idle() {
-		if ok, err := in.cut.resync(data); ok || err != nil {
+	if whole && !in.cut.Idle() {
+		if ok, err := in.cut.Resync(data); ok || err != nil {
 			return 0, err
 		}
 	}

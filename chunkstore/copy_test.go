@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"snapfs/chunkstore/internal/cdc"
 	"snapfs/chunkstore/internal/sample"
 )
 
@@ -83,7 +84,7 @@ func TestCopy(t *testing.T) {
 			want = append(want, bytes.Join([][]byte{lead, data, []byte("tables")}, nil))
 			written := 0
 			for _, e := range edits {
-				written += e[1] + 3*maxChunk
+				written += e[1] + 3*cdc.MaxSize
 			}
 			if seed%2 != 0 && edits[0][0] < 2<<20 {
 				written += 2 << 20 // a transform run is broken up
@@ -115,7 +116,7 @@ func TestCopyCuts(t *testing.T) {
 	for range 12 {
 		edits := overwrite(rnd, data, 10, 4096)
 		m = patch(t, s, m, 0, nil, data, edits)
-		if m.New > 10*(3*maxChunk) {
+		if m.New > 10*(3*cdc.MaxSize) {
 			t.Errorf("%d bytes are new for 10 pages", m.New)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/cdc"
 )
 
 // TestCorpusIngest tells how fast the directory in $SNAPFS_TREE is taken in the quick policy, in bytes per second of
@@ -42,13 +44,13 @@ func TestCorpusIngest(t *testing.T) {
 	}
 	measure("cut and hash", func() {
 		var last hash
-		c := newChunker(func(b []byte) error { last = hashOf(b); return nil })
+		c := cdc.New(func(b []byte) error { last = hashOf(b); return nil })
 		for _, p := range parts {
-			require.NoError(t, c.begin(int64(len(p.data))))
+			require.NoError(t, c.Begin(int64(len(p.data))))
 			_, err := c.Write(p.data)
 			require.NoError(t, err)
 		}
-		require.NoError(t, c.flush())
+		require.NoError(t, c.Flush())
 		require.NotZero(t, last)
 	})
 	s, err := Open(filepath.Join(t.TempDir(), "a"), Options{})

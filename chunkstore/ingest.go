@@ -10,6 +10,8 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/zeebo/blake3"
+
+	"snapfs/chunkstore/internal/cdc"
 )
 
 // Hint says what the next bytes of an ingest are; a chunk starts there.
@@ -46,7 +48,7 @@ type Ingest struct {
 	ctx   context.Context
 	opts  IngestOptions
 	parts *recompressor // what is written goes through it to cut
-	cut   *chunker
+	cut   *cdc.Chunker
 	path  string // of the part
 	order string // sort key of the part, "" until a chunk needs it
 
@@ -117,7 +119,7 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 	in.list.Kind = opts.Kind
 	in.list.Size = int64(opts.HeaderSize)
 	in.list.stored = in.list.Size
-	in.cut = newChunker(in.chunk)
+	in.cut = cdc.New(in.chunk)
 	in.parts = newRecompressor(s.inflating, in.plain, in.packed)
 	in.pred.in = in
 	s.numMu.Lock()
@@ -158,7 +160,7 @@ func (in *Ingest) Hint(h Hint) error {
 	}
 	in.path, in.order = h.Path, ""
 	in.pred.begin(h)
-	in.err = in.cut.begin(h.Size)
+	in.err = in.cut.Begin(h.Size)
 	size := h.Size
 	if h.Path == "" {
 		size = -1 // metadata holds no sections
@@ -172,7 +174,7 @@ func (in *Ingest) endPart() error {
 	if err := in.parts.flush(); err != nil {
 		return err
 	}
-	return in.cut.flush()
+	return in.cut.Flush()
 }
 
 // plain takes bytes that are stored as they are.
@@ -183,14 +185,14 @@ func (in *Ingest) plain(p []byte) error {
 
 // packed takes n bytes of the stream, to be stored as inner.
 func (in *Ingest) packed(t transform, n int64, inner []byte) error {
-	if err := in.cut.begin(int64(len(inner))); err != nil {
+	if err := in.cut.Begin(int64(len(inner))); err != nil {
 		return err
 	}
 	in.pred.enterRun()
 	if _, err := in.cut.Write(inner); err != nil {
 		return err
 	}
-	if err := in.cut.flush(); err != nil {
+	if err := in.cut.Flush(); err != nil {
 		return err
 	}
 	in.list.addTransform(t, n, int64(len(inner)))

@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"slices"
 	"sort"
+
+	"snapfs/chunkstore/internal/cdc"
 )
 
 // predictSlack is by how many bytes the old chunks that predict a new one may lie beside its place.
@@ -71,7 +73,7 @@ func (p *predictor) begin(h Hint) {
 func (p *predictor) follow(m *chunkList, off int64) {
 	p.prev, p.old, p.index = nil, p.old[:0], nil
 	lo, _ := m.storedRange(off, 0)
-	p.near, p.shift = m, lo-(p.at+int64(p.in.cut.held()))
+	p.near, p.shift = m, lo-(p.at+int64(p.in.cut.Held()))
 }
 
 // load reads where the previous version's chunks lie, and aligns it with the part so far.
@@ -185,7 +187,7 @@ func (p *predictor) bases(f *fresh) error {
 // behind one read, the n-th version is a delta of version n & (n-1), a chain of logarithmic length. Without bases
 // the chunk is to be stored plain.
 func (in *Ingest) resolve(f *fresh, preds []uint64) error {
-	large := f.off > 0 || len(f.data) >= wholePart
+	large := f.off > 0 || len(f.data) >= cdc.WholePart
 	limit, gen := chainMax, 0
 	if large {
 		for _, n := range preds {

@@ -1,6 +1,10 @@
 package chunkstore
 
-import "fmt"
+import (
+	"fmt"
+
+	"snapfs/chunkstore/internal/cdc"
+)
 
 // recompressor finds, while a file streams through it, the parts that are worth a transform run. What
 // goes in comes out, in order, as calls of plain and packed. It holds back at most a file's
@@ -18,7 +22,7 @@ type recompressor struct {
 }
 
 // worthLooking says whether a file of this size is looked at. Small files stay one chunk.
-func worthLooking(size int64) bool { return size >= wholePart }
+func worthLooking(size int64) bool { return size >= cdc.WholePart }
 
 // newRecompressor makes one for any number of files, one after the other. turns bounds how many
 // sections are inflated at a time.

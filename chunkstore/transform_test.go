@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"snapfs/chunkstore/internal/cdc"
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/sample"
 )
@@ -76,7 +77,7 @@ func TestRecompress(t *testing.T) {
 		require.Len(t, inner, 3)
 		require.True(t, bytes.Equal(a, inner[0]) && bytes.Equal(b, inner[1]) && bytes.Equal(b, inner[2]))
 	}
-	for _, size := range []int64{-1, wholePart - 1} {
+	for _, size := range []int64{-1, cdc.WholePart - 1} {
 		out, inner := split(t, file, size, func() int { return 9999 })
 		require.True(t, bytes.Equal(file, out))
 		require.Empty(t, inner, "size %d is not looked into", size)
@@ -138,7 +139,7 @@ func FuzzRecompress(f *testing.F) {
 	a := sample.Prose(1, 3000)
 	f.Add(sample.ELF(f, sample.Section{Flags: 1 << 11, Data: sample.Compressed(len(a), sample.GoZlib(f, a))}), 1000)
 	f.Fuzz(func(t *testing.T, file []byte, piece int) {
-		out, _ := split(t, file, max(int64(len(file)), wholePart), func() int { return 1 + max(0, piece) })
+		out, _ := split(t, file, max(int64(len(file)), cdc.WholePart), func() int { return 1 + max(0, piece) })
 		require.True(t, bytes.Equal(file, out))
 	})
 }

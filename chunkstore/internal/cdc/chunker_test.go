@@ -1,4 +1,4 @@
-package chunkstore
+package cdc
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ func cutsOf(t testing.TB, parts [][]byte, announce bool, piece func(left int) in
 	var out [][]int
 	var got, want bytes.Buffer
 	cur := -1
-	c := newChunker(func(b []byte) error {
+	c := New(func(b []byte) error {
 		got.Write(b)
 		out[cur] = append(out[cur], len(b))
 		return nil
@@ -31,7 +31,7 @@ func cutsOf(t testing.TB, parts [][]byte, announce bool, piece func(left int) in
 		if announce {
 			size = int64(len(p))
 		}
-		require.NoError(t, c.begin(size))
+		require.NoError(t, c.Begin(size))
 		out = append(out, nil)
 		cur++
 		for len(p) > 0 {
@@ -42,7 +42,7 @@ func cutsOf(t testing.TB, parts [][]byte, announce bool, piece func(left int) in
 			p = p[n:]
 		}
 	}
-	require.NoError(t, c.flush())
+	require.NoError(t, c.Flush())
 	require.True(t, bytes.Equal(want.Bytes(), got.Bytes()), "chunks do not spell the input")
 	return out
 }
@@ -50,18 +50,18 @@ func cutsOf(t testing.TB, parts [][]byte, announce bool, piece func(left int) in
 func TestChunkerRules(t *testing.T) {
 	all := func(left int) int { return left }
 	cuts := cutsOf(t, [][]byte{
-		sample.Noise(1, 10), nil, sample.Noise(2, wholePart-1), sample.Noise(3, wholePart), make([]byte, 3*maxChunk+5),
+		sample.Noise(1, 10), nil, sample.Noise(2, WholePart-1), sample.Noise(3, WholePart), make([]byte, 3*MaxSize+5),
 		sample.Noise(4, 4<<20),
 	}, true, all)
 	require.Equal(t, []int{10}, cuts[0])
 	require.Empty(t, cuts[1])
-	require.Equal(t, []int{wholePart - 1}, cuts[2])
+	require.Equal(t, []int{WholePart - 1}, cuts[2])
 	require.Greater(t, len(cuts[3]), 1, "a part of wholePart bytes is cut by content")
-	require.Equal(t, []int{maxChunk, maxChunk, maxChunk, 5}, cuts[4], "no cut point in zeros")
+	require.Equal(t, []int{MaxSize, MaxSize, MaxSize, 5}, cuts[4], "no cut point in zeros")
 	for i, n := range cuts[5] {
-		require.LessOrEqual(t, n, maxChunk)
+		require.LessOrEqual(t, n, MaxSize)
 		if i < len(cuts[5])-1 {
-			require.GreaterOrEqual(t, n, minChunk)
+			require.GreaterOrEqual(t, n, MinSize)
 		}
 	}
 	mean := (4 << 20) / len(cuts[5])
@@ -76,7 +76,7 @@ func TestChunkerPieces(t *testing.T) {
 	r := rand.New(rand.NewSource(seed))
 	var parts [][]byte
 	for range 40 {
-		parts = append(parts, sample.Noise(r.Int63(), r.Intn([]int{1, 200, wholePart, 3 * wholePart, 2 << 20}[r.Intn(5)])+r.Intn(2)))
+		parts = append(parts, sample.Noise(r.Int63(), r.Intn([]int{1, 200, WholePart, 3 * WholePart, 2 << 20}[r.Intn(5)])+r.Intn(2)))
 	}
 	want := cutsOf(t, parts, true, func(left int) int { return left })
 	for _, max := range []int{5000, 70_000, 400_000, 3 << 20} {
@@ -86,11 +86,11 @@ func TestChunkerPieces(t *testing.T) {
 		}
 	}
 	for i, p := range parts {
-		if len(p) < wholePart {
+		if len(p) < WholePart {
 			continue
 		}
 		lib, err := chunkers.NewChunker("fastcdc", bytes.NewReader(p),
-			&chunkers.ChunkerOpts{MinSize: minChunk, NormalSize: normalChunk, MaxSize: maxChunk})
+			&chunkers.ChunkerOpts{MinSize: MinSize, NormalSize: NormalSize, MaxSize: MaxSize})
 		require.NoError(t, err)
 		var ref []int
 		for {
@@ -109,29 +109,29 @@ func TestChunkerPieces(t *testing.T) {
 
 func TestChunkerBeyondAnnounced(t *testing.T) {
 	var got []int
-	c := newChunker(func(b []byte) error { got = append(got, len(b)); return nil })
-	require.NoError(t, c.begin(100))
+	c := New(func(b []byte) error { got = append(got, len(b)); return nil })
+	require.NoError(t, c.Begin(100))
 	_, err := c.Write(make([]byte, 150))
 	require.NoError(t, err)
 	_, err = c.Write(make([]byte, 50))
 	require.NoError(t, err)
-	require.NoError(t, c.flush())
+	require.NoError(t, c.Flush())
 	require.Equal(t, []int{100, 100}, got, "the surplus is a part of its own")
 }
 
 func TestChunkerEmitError(t *testing.T) {
 	boom := errors.New("boom")
-	c := newChunker(func([]byte) error { return boom })
+	c := New(func([]byte) error { return boom })
 	_, err := c.Write(make([]byte, 2<<20))
 	require.ErrorIs(t, err, boom)
-	require.NoError(t, c.begin(10), "what a failed chunk held is dropped")
+	require.NoError(t, c.Begin(10), "what a failed chunk held is dropped")
 	_, err = c.Write(make([]byte, 10))
 	require.ErrorIs(t, err, boom)
 }
 
 func FuzzChunker(f *testing.F) {
 	f.Add(int64(1), 300_000, 1000)
-	f.Add(int64(2), wholePart, 1)
+	f.Add(int64(2), WholePart, 1)
 	f.Fuzz(func(t *testing.T, seed int64, size, piece int) {
 		size, piece = max(0, size)%(1<<20), 1+max(0, piece)%(1<<19)
 		p := sample.Noise(seed, size)
@@ -146,17 +146,17 @@ func BenchmarkChunkAndHash(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			data := sample.Noise(1, 64<<20)
 			b.SetBytes(int64(len(data)))
-			c := newChunker(func(p []byte) error { _ = blake3.Sum256(p); return nil })
+			c := New(func(p []byte) error { _ = blake3.Sum256(p); return nil })
 			for b.Loop() {
 				for p := data; len(p) > 0; p = p[min(size, len(p)):] {
-					if err := c.begin(int64(min(size, len(p)))); err != nil {
+					if err := c.Begin(int64(min(size, len(p)))); err != nil {
 						b.Fatal(err)
 					}
 					if _, err := c.Write(p[:min(size, len(p))]); err != nil {
 						b.Fatal(err)
 					}
 				}
-				if err := c.flush(); err != nil {
+				if err := c.Flush(); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -167,12 +167,12 @@ func BenchmarkChunkAndHash(b *testing.B) {
 func BenchmarkCut(b *testing.B) {
 	data := sample.Noise(1, 64<<20)
 	b.SetBytes(int64(len(data)))
-	c := newChunker(func([]byte) error { return nil })
+	c := New(func([]byte) error { return nil })
 	for b.Loop() {
 		if _, err := c.Write(data); err != nil {
 			b.Fatal(err)
 		}
-		if err := c.flush(); err != nil {
+		if err := c.Flush(); err != nil {
 			b.Fatal(err)
 		}
 	}

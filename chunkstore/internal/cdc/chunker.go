@@ -1,4 +1,4 @@
-package chunkstore
+package cdc
 
 import (
 	"fmt"
@@ -7,17 +7,15 @@ import (
 	"github.com/PlakarKorp/go-cdc-chunkers/chunkers/fastcdc"
 )
 
-// Cut rules. A part (a file's data, a metadata table) always starts a chunk. A part shorter than
-// wholePart is one chunk, so that a small file has one predecessor; a longer one is cut by content.
-// They are part of the format: other rules would still read old stores, but find no duplicates in them.
+// Sizes in bytes. They are part of the format: with others, old stores could be read but no duplicates found in them.
 const (
-	wholePart   = 128 << 10
-	minChunk    = 16 << 10
-	normalChunk = 64 << 10
-	maxChunk    = 256 << 10
+	WholePart  = 128 << 10 // a shorter part is one chunk, so that a small file has one predecessor
+	MinSize    = 16 << 10  // of a chunk, unless its part ends before
+	NormalSize = 64 << 10  // beyond it FastCDC cuts more readily
+	MaxSize    = 256 << 10 // of a chunk
 
-	// chunkerBuffer holds what is not cut yet; its rest is moved down once per chunkerBuffer - maxChunk bytes.
-	chunkerBuffer = 1 << 20
+	// bufferSize holds what is not cut yet; its rest is moved down once per bufferSize - MaxSize bytes.
+	bufferSize = 1 << 20
 )
 
 // cutter finds content-defined cuts: FastCDC (Xia et al., ATC 2016) with the published masks of 15 and
@@ -28,7 +26,7 @@ type cutter struct {
 }
 
 func newCutter() (*cutter, error) {
-	c := &cutter{opts: chunkers.ChunkerOpts{MinSize: minChunk, NormalSize: normalChunk, MaxSize: maxChunk}}
+	c := &cutter{opts: chunkers.ChunkerOpts{MinSize: MinSize, NormalSize: NormalSize, MaxSize: MaxSize}}
 	// The published masks are chosen by the published sizes; the limits are applied by next.
 	if err := c.cdc.Setup(c.cdc.DefaultOptions()); err != nil {
 		return nil, fmt.Errorf("set up fastcdc: %w", err)
@@ -36,35 +34,35 @@ func newCutter() (*cutter, error) {
 	return c, nil
 }
 
-// next gives the length of the first chunk of data, which holds maxChunk bytes or all that is left of a part.
+// next gives the length of the first chunk of data, which holds MaxSize bytes or all that is left of a part.
 func (c *cutter) next(data []byte) int {
 	return c.cdc.Algorithm(&c.opts, data, len(data))
 }
 
-// chunker cuts a byte stream, given in pieces of any size, into chunks. Cuts depend on the bytes of a
+// Chunker cuts a byte stream, given in pieces of any size, into chunks. Cuts depend on the bytes of a
 // part only, never on how they were written. Used by one goroutine.
-type chunker struct {
+type Chunker struct {
 	emit func(chunk []byte) error // chunk is valid during the call
 	cut  *cutter
-	buf  []byte // bytes of the part before and after the last cut; chunkerBuffer is its capacity
+	buf  []byte // bytes of the part before and after the last cut; bufferSize is its capacity
 	off  int    // start of what is not cut yet in buf
 	left int64  // announced bytes of the part still to come, -1 unknown
-	long bool   // a chunk of this part was emitted: it is not a wholePart
+	long bool   // a chunk of this part was emitted: it does not become one chunk
 }
 
-// newChunker calls emit for every chunk, in order; its error ends Write, begin and flush.
-func newChunker(emit func(chunk []byte) error) *chunker {
+// New makes a chunker that calls emit for every chunk, in order; its error ends the method that was called.
+func New(emit func(chunk []byte) error) *Chunker {
 	cut, err := newCutter()
 	if err != nil {
 		panic(err) // the library refuses its own defaults
 	}
-	return &chunker{emit: emit, cut: cut, left: -1}
+	return &Chunker{emit: emit, cut: cut, left: -1}
 }
 
-// begin ends the current part and starts one of size bytes, -1 if unknown. A known size lets small
+// Begin ends the current part and starts one of size bytes, -1 if unknown. A known size lets small
 // files pass without a copy. Bytes beyond it belong to a part of unknown size of their own.
-func (c *chunker) begin(size int64) error {
-	if err := c.flush(); err != nil {
+func (c *Chunker) Begin(size int64) error {
+	if err := c.Flush(); err != nil {
 		return err
 	}
 	c.left = size
@@ -72,7 +70,7 @@ func (c *chunker) begin(size int64) error {
 }
 
 // Write takes the next bytes of the part; it implements io.Writer.
-func (c *chunker) Write(p []byte) (int, error) {
+func (c *Chunker) Write(p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
 		n, err := c.take(p[done:])
@@ -85,7 +83,7 @@ func (c *chunker) Write(p []byte) (int, error) {
 }
 
 // take consumes at least one byte of p: straight from p while nothing is buffered, else through the buffer.
-func (c *chunker) take(p []byte) (int, error) {
+func (c *Chunker) take(p []byte) (int, error) {
 	if c.left == 0 {
 		c.left = -1
 	}
@@ -95,8 +93,8 @@ func (c *chunker) take(p []byte) (int, error) {
 	ends := c.left == int64(len(p))
 	n := 0
 	if c.off == len(c.buf) {
-		for len(p)-n >= maxChunk {
-			l := c.cut.next(p[n : n+maxChunk])
+		for len(p)-n >= MaxSize {
+			l := c.cut.next(p[n : n+MaxSize])
 			c.long = true
 			if err := c.emit(p[n : n+l]); err != nil {
 				return n, err
@@ -125,9 +123,9 @@ func (c *chunker) take(p []byte) (int, error) {
 }
 
 // buffer keeps bytes of p and emits the chunks that are certain.
-func (c *chunker) buffer(p []byte) (int, error) {
+func (c *Chunker) buffer(p []byte) (int, error) {
 	if c.buf == nil {
-		c.buf = make([]byte, 0, chunkerBuffer)
+		c.buf = make([]byte, 0, bufferSize)
 	}
 	if len(c.buf) == cap(c.buf) {
 		c.buf = c.buf[:copy(c.buf, c.buf[c.off:])]
@@ -135,8 +133,8 @@ func (c *chunker) buffer(p []byte) (int, error) {
 	}
 	n := min(len(p), cap(c.buf)-len(c.buf))
 	c.buf = append(c.buf, p[:n]...)
-	for len(c.buf)-c.off >= maxChunk {
-		l := c.cut.next(c.buf[c.off : c.off+maxChunk])
+	for len(c.buf)-c.off >= MaxSize {
+		l := c.cut.next(c.buf[c.off : c.off+MaxSize])
 		c.long = true
 		c.off += l
 		if err := c.emit(c.buf[c.off-l : c.off]); err != nil {
@@ -147,13 +145,13 @@ func (c *chunker) buffer(p []byte) (int, error) {
 }
 
 // tail emits the rest of a part that ends with data.
-func (c *chunker) tail(data []byte) error {
-	whole := !c.long && len(data) < wholePart
+func (c *Chunker) tail(data []byte) error {
+	whole := !c.long && len(data) < WholePart
 	c.long = false
 	for len(data) > 0 {
 		l := len(data)
 		if !whole {
-			l = c.cut.next(data[:min(l, maxChunk)])
+			l = c.cut.next(data[:min(l, MaxSize)])
 		}
 		if err := c.emit(data[:l]); err != nil {
 			return err
@@ -163,32 +161,32 @@ func (c *chunker) tail(data []byte) error {
 	return nil
 }
 
-func (c *chunker) endBuffered() error {
+func (c *Chunker) endBuffered() error {
 	rest := c.buf[c.off:]
 	c.buf, c.off = c.buf[:0], 0
 	return c.tail(rest)
 }
 
-// flush ends the current part.
-func (c *chunker) flush() error {
+// Flush ends the current part.
+func (c *Chunker) Flush() error {
 	c.left = -1
 	return c.endBuffered()
 }
 
-// join says that more of a long part comes, of unknown length.
-func (c *chunker) join() { c.left, c.long = -1, true }
+// Continue starts a part of unknown size that is cut as the rest of a long one: however short, it is cut by content.
+func (c *Chunker) Continue() { c.left, c.long = -1, true }
 
-// idle tells that all bytes taken are in chunks.
-func (c *chunker) idle() bool { return c.off == len(c.buf) }
+// Idle reports whether all bytes taken are in chunks.
+func (c *Chunker) Idle() bool { return c.off == len(c.buf) }
 
-// resync tells whether the bytes taken so far are cut at their end when next, which is not empty, follows them. If so it
-// emits them; next is not taken in any case.
-func (c *chunker) resync(next []byte) (bool, error) {
-	next = next[:min(len(next), maxChunk)]
+// Resync reports whether the bytes taken so far would be cut at their end if next, which must not be empty, followed them.
+// If so it emits them. It never takes next.
+func (c *Chunker) Resync(next []byte) (bool, error) {
+	next = next[:min(len(next), MaxSize)]
 	rest := c.buf[c.off:]
 	p := append(append(make([]byte, 0, len(rest)+len(next)), rest...), next...)
 	for at := 0; at < len(rest); {
-		l := c.cut.next(p[at:min(len(p), at+maxChunk)])
+		l := c.cut.next(p[at:min(len(p), at+MaxSize)])
 		if at+l > len(rest) {
 			return false, nil
 		}
@@ -202,5 +200,5 @@ func (c *chunker) resync(next []byte) (bool, error) {
 	return true, nil
 }
 
-// held is how many of the bytes taken are not in chunks yet.
-func (c *chunker) held() int { return len(c.buf) - c.off }
+// Held gives how many of the bytes taken are not in chunks yet.
+func (c *Chunker) Held() int { return len(c.buf) - c.off }
