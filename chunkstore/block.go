@@ -164,7 +164,7 @@ func (s *Store) unframe(dst []byte, loc locator, rec *located, r *record, num ui
 		return nil, err
 	}
 	raw := r.raw()
-	data, err := s.codec.decodeWhole(dst, r.magicFrame(), dict, raw)
+	data, err := s.codec.DecodeWithMagic(dst, r.magicFrame(), dict, raw)
 	if err == nil && len(data) != raw {
 		err = corrupt.Errorf("%d bytes instead of %d", len(data), raw)
 	}

@@ -3,6 +3,8 @@ package chunkstore
 import (
 	"cmp"
 	"slices"
+
+	"snapfs/chunkstore/internal/frame"
 )
 
 // blockSize is how many bytes of chunks are packed into one frame; a single chunk may be longer.
@@ -12,14 +14,14 @@ const blockSize = 256 << 10
 // their chunk are not compared.
 const rebasePercent = 95
 
-func (in *Ingest) levels() (delta, base level) {
+func (in *Ingest) levels() (delta, base frame.Level) {
 	if in.repack {
-		return levelBest, levelBest
+		return frame.Best, frame.Best
 	}
 	if in.opts.Background {
-		return levelBetter, levelBetter
+		return frame.Better, frame.Better
 	}
-	return levelQuick, levelQuick
+	return frame.Quick, frame.Quick
 }
 
 // locate finds a chunk of the store or of this ingest.
@@ -127,9 +129,9 @@ func (in *Ingest) delta(f *fresh) error {
 		sc.raw = dict
 	}
 	level, _ := in.levels()
-	sc.frame = in.s.codec.encode(sc.frame[:0], f.data, dict, level)
+	sc.frame = in.s.codec.Encode(sc.frame[:0], f.data, dict, level)
 	if len(sc.frame) > len(f.data)/5 && !in.repack {
-		sc.record = in.s.codec.encode(sc.record[:0], f.data, nil, level)
+		sc.record = in.s.codec.Encode(sc.record[:0], f.data, nil, level)
 		if len(sc.frame)*100 > min(len(sc.record), len(f.data))*rebasePercent {
 			in.reject(f)
 			return nil
@@ -251,7 +253,7 @@ func (in *Ingest) block(group []*fresh) error {
 		r.members = append(r.members, member{f.num, len(f.data)})
 	}
 	_, level := in.levels()
-	sc.frame = in.s.codec.encode(sc.frame[:0], raw, nil, level)
+	sc.frame = in.s.codec.Encode(sc.frame[:0], raw, nil, level)
 	if r.frame = sc.frame; len(r.frame) >= len(raw) {
 		r.kind, r.frame = recStored, raw
 	}

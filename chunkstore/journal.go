@@ -14,6 +14,7 @@ import (
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
+	"snapfs/chunkstore/internal/frame"
 	"snapfs/chunkstore/internal/varint"
 )
 
@@ -72,13 +73,13 @@ func appendChange(b, key, value []byte, deleted bool) []byte {
 }
 
 // appendEntry appends the record of an entry.
-func appendEntry(dst []byte, st *state, flags byte, changes []byte, c *codec) []byte {
+func appendEntry(dst []byte, st *state, flags byte, changes []byte, c *frame.Codec) []byte {
 	f := binary.AppendUvarint(nil, st.txns)
 	f = binary.AppendUvarint(f, uint64(st.nextID))
 	f = append(binary.AppendUvarint(f, st.lease), flags)
 	packed := []byte(nil)
-	if len(changes) >= journalPack && len(changes) <= maxFrameInput {
-		packed = c.encode(nil, changes, nil, levelBetter)
+	if len(changes) >= journalPack && len(changes) <= frame.MaxInput {
+		packed = c.Encode(nil, changes, nil, frame.Better)
 	}
 	if packed != nil && len(packed) < len(changes) {
 		f = append(binary.AppendUvarint(f, uint64(len(changes))), packed...)
@@ -280,15 +281,15 @@ type replay struct {
 }
 
 // entry takes the next entry.
-func (r *replay) entry(rec *record, c *codec) error {
+func (r *replay) entry(rec *record, c *frame.Codec) error {
 	if rec.kind != recJournal {
 		return corrupt.Errorf("record of kind %d in a journal", rec.kind)
 	}
 	p := varint.Parser{Rest: rec.frame}
 	txn, id, lease := p.Uint(), ID(p.Uint()), p.Uint()
 	flags := p.Byte()
-	if n := p.Count(maxFrameInput); n > 0 && !p.Bad {
-		changes, err := c.decode(nil, p.Rest, nil, n)
+	if n := p.Count(frame.MaxInput); n > 0 && !p.Bad {
+		changes, err := c.Decode(nil, p.Rest, nil, n)
 		if err != nil {
 			return err
 		}
@@ -328,7 +329,7 @@ func (r *replay) entry(rec *record, c *codec) error {
 }
 
 // replayJournal reads the entries of a journal up to end; what cannot be read it tells to damaged.
-func replayJournal(b []byte, c *codec, damaged func(off, n int64, err error)) *replay {
+func replayJournal(b []byte, c *frame.Codec, damaged func(off, n int64, err error)) *replay {
 	r := &replay{values: map[string][]byte{}}
 	scanRecords(b, func(off int64, rec *record) {
 		if err := r.entry(rec, c); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/zeebo/blake3"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/frame"
 	"snapfs/chunkstore/internal/varint"
 )
 
@@ -152,7 +153,7 @@ func (m *chunkList) cost() int64 {
 	return 200 + int64(len(m.runs))*24 + int64(len(m.segments))*16 + int64(len(m.transforms))*40
 }
 
-func (m *chunkList) encode(c *codec) []byte {
+func (m *chunkList) encode(c *frame.Codec) []byte {
 	b := []byte{manifestVersion, byte(m.Kind)}
 	if m.copied {
 		b[0] = manifestCopied
@@ -174,8 +175,8 @@ func (m *chunkList) encode(c *codec) []byte {
 		body = binary.AppendUvarint(body, uint64(n))
 	}
 	body = m.appendTransforms(body)
-	if len(body) <= maxFrameInput {
-		if packed := c.encode(nil, body, nil, levelBetter); len(packed)+1 < len(body) {
+	if len(body) <= frame.MaxInput {
+		if packed := c.Encode(nil, body, nil, frame.Better); len(packed)+1 < len(body) {
 			return append(binary.AppendUvarint(b, uint64(len(body))), packed...)
 		}
 	}
@@ -199,7 +200,7 @@ func (m *Manifest) parseHead(id ID, p *varint.Parser) (copied bool, err error) {
 	return version == manifestCopied, nil
 }
 
-func parseManifest(id ID, b []byte, c *codec) (*chunkList, error) {
+func parseManifest(id ID, b []byte, c *frame.Codec) (*chunkList, error) {
 	bad := func() (*chunkList, error) { return nil, corrupt.Errorf("manifest %d is malformed", id) }
 	p := varint.Parser{Rest: b}
 	m := &chunkList{}
@@ -209,7 +210,7 @@ func parseManifest(id ID, b []byte, c *codec) (*chunkList, error) {
 	}
 	m.header = slices.Clone(p.Bytes(p.Count(maxHeader)))
 	if n := p.Count(maxRuns); n > 0 {
-		body, err := c.decode(nil, p.Rest, nil, n)
+		body, err := c.Decode(nil, p.Rest, nil, n)
 		if err != nil {
 			return nil, fmt.Errorf("manifest %d: %w", id, err)
 		}
@@ -260,12 +261,12 @@ func (s *Store) manifest(id ID) (*chunkList, error) {
 	return m, nil
 }
 
-func readManifest(btx *badger.Txn, id ID, c *codec) (*chunkList, error) {
+func readManifest(btx *badger.Txn, id ID, c *frame.Codec) (*chunkList, error) {
 	return assembleManifest(id, c, func(key []byte) ([]byte, error) { return get(btx, key) })
 }
 
 // assembleManifest reads a manifest from its value and the parts of it.
-func assembleManifest(id ID, c *codec, get func(key []byte) ([]byte, error)) (*chunkList, error) {
+func assembleManifest(id ID, c *frame.Codec, get func(key []byte) ([]byte, error)) (*chunkList, error) {
 	b, err := get(manifestKey(id))
 	if err != nil {
 		return nil, fmt.Errorf("manifest %d: %w", id, err)

@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/frame"
 	"snapfs/chunkstore/internal/varint"
 )
 
@@ -57,8 +58,8 @@ type record struct {
 
 // magicFrame gives the frame of a parsed record with its magic number, which is written over what lies before the frame.
 func (r *record) magicFrame() []byte {
-	b := r.whole[len(r.whole)-len(r.frame)-len(zstdMagic):]
-	copy(b, zstdMagic)
+	b := r.whole[len(r.whole)-len(r.frame)-len(frame.Magic):]
+	copy(b, frame.Magic)
 	return b
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/frame"
 )
 
 // flip damages one byte of a file.
@@ -145,7 +147,7 @@ func TestBadPages(t *testing.T) {
 }
 
 func FuzzManifest(f *testing.F) {
-	c := newCodec()
+	c := frame.NewCodec()
 	m := &chunkList{header: []byte("head")}
 	m.Size = 4
 	m.add(5, 100)

@@ -16,6 +16,7 @@ import (
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
+	"snapfs/chunkstore/internal/frame"
 	"snapfs/chunkstore/internal/varint"
 	"snapfs/internal/failpoint"
 )
@@ -61,7 +62,7 @@ type Store struct {
 	count *counter // nil if there is none
 	db    *badger.DB
 	packs *packs
-	codec *codec
+	codec *frame.Codec
 
 	journal journal
 
@@ -115,7 +116,7 @@ func Open(dir string, opts Options) (*Store, error) {
 
 // newStore gives a store that is not open yet.
 func newStore(dir string, opts Options) *Store {
-	s := &Store{dir: dir, opts: opts, log: opts.Logger, codec: newCodec()}
+	s := &Store{dir: dir, opts: opts, log: opts.Logger, codec: frame.NewCodec()}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

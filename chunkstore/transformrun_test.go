@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"snapfs/chunkstore/internal/frame"
 	"snapfs/chunkstore/internal/sample"
 )
 
@@ -96,7 +97,7 @@ func TestTransformDigest(t *testing.T) {
 }
 
 func TestManifestTransforms(t *testing.T) {
-	c := newCodec()
+	c := frame.NewCodec()
 	m := &chunkList{header: []byte("head")}
 	m.Kind, m.Size, m.stored = KindImage, 4, 4
 	for i := range 3000 {
@@ -151,7 +152,7 @@ func TestManifestTransforms(t *testing.T) {
 }
 
 func FuzzParseManifest(f *testing.F) {
-	c := newCodec()
+	c := frame.NewCodec()
 	m := &chunkList{header: []byte("head")}
 	m.Kind, m.Size, m.stored = KindImage, 4, 4
 	for i := range 20 {

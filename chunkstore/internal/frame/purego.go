@@ -1,6 +1,6 @@
 //go:build !cgo
 
-package chunkstore
+package frame
 
 import (
 	"sync"
@@ -18,19 +18,19 @@ const (
 )
 
 // dictMax is how many bytes of dictionary an encoder of this level makes use of.
-func (l level) dictMax() int {
-	if l == levelQuick {
+func (l Level) dictMax() int {
+	if l == Quick {
 		return quickDictMax
 	}
 	return betterDictMax
 }
 
 // plain is the library's level for frames without a dictionary.
-func (l level) plain() zstd.EncoderLevel {
+func (l Level) plain() zstd.EncoderLevel {
 	switch l {
-	case levelQuick:
+	case Quick:
 		return zstd.SpeedDefault
-	case levelBetter:
+	case Better:
 		return zstd.SpeedBetterCompression
 	default:
 		return zstd.SpeedBestCompression
@@ -39,8 +39,8 @@ func (l level) plain() zstd.EncoderLevel {
 
 // delta is the library's level for frames with a dictionary. Setting up the tables for a dictionary costs more
 // than encoding a small file, and least by far at the fastest level, for 1 % more bytes.
-func (l level) delta() zstd.EncoderLevel {
-	if l == levelQuick {
+func (l Level) delta() zstd.EncoderLevel {
+	if l == Quick {
 		return zstd.SpeedFastest
 	}
 	return l.plain()
@@ -60,7 +60,7 @@ func encoder(pool *sync.Pool, l zstd.EncoderLevel, opts ...zstd.EOption) *zstd.E
 	}
 	e, err := zstd.NewWriter(nil, append([]zstd.EOption{
 		zstd.WithEncoderLevel(l), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
-		zstd.WithWindowSize(codecWindow), zstd.WithSingleSegment(true), zstd.WithZeroFrames(true),
+		zstd.WithWindowSize(window), zstd.WithSingleSegment(true), zstd.WithZeroFrames(true),
 	}, opts...)...)
 	if err != nil {
 		panic(err) // constant options
@@ -80,7 +80,7 @@ func (c *library) decoder() *zstd.Decoder {
 }
 
 // compress appends to dst the frame of src, with its magic number.
-func (c *library) compress(dst, src, dict []byte, l level) []byte {
+func (c *library) compress(dst, src, dict []byte, l Level) []byte {
 	if len(dict) > 0 {
 		return c.delta(dst, src, dict, l)
 	}
@@ -113,10 +113,10 @@ const streamedMax = 64<<10 - 1
 // delta appends to dst the frame of src, with its magic number. The library keeps one set of tables for streams
 // and one for EncodeAll, and sets up the former at each change of the dictionary. So what fits one block is
 // written as a stream, which gives the same frame for half the work.
-func (c *library) delta(dst, src, dict []byte, l level) []byte {
+func (c *library) delta(dst, src, dict []byte, l Level) []byte {
 	zl := l.delta()
 	pool := &c.deltas[zl]
-	e := encoder(pool, zl, zstd.WithEncoderDictRaw(0, []byte(zstdMagic)))
+	e := encoder(pool, zl, zstd.WithEncoderDictRaw(0, []byte(Magic)))
 	out := appender{dst}
 	err := e.ResetWithOptions(&out, zstd.WithEncoderDictRaw(0, dict))
 	if err == nil && len(src) <= streamedMax {

@@ -1,6 +1,6 @@
 //go:build cgo
 
-package chunkstore
+package frame
 
 /*
 #include <stddef.h>
@@ -61,17 +61,17 @@ import (
 	_ "github.com/DataDog/zstd" // links libzstd
 )
 
-const codecWindowLog = 22
+const windowLog = 22
 
 // dictMax is how many bytes of dictionary an encoder of this level makes use of: as far as its tables hold it.
-func (l level) dictMax() int {
+func (l Level) dictMax() int {
 	switch l {
-	case levelQuick:
+	case Quick:
 		return 512 << 10
-	case levelBetter:
+	case Better:
 		return 1 << 20
 	default:
-		return codecWindow - maxFrameInput
+		return window - MaxInput
 	}
 }
 
@@ -79,9 +79,9 @@ func (l level) dictMax() int {
 // (4.13, 24.3 MB), 1, 1 takes as long for 4 % more; 9, 6 takes 2.0 and 6.6 s (3.75, 21.7 MB), 12, 9 takes 3.3 and 19 s
 // for 1.4 % less, 15, 9 takes 5.6 and 21 s (3.61, 20.5 MB).
 var libzstdLevels = [levels]struct{ plain, delta C.int }{
-	levelQuick:  {3, 3},
-	levelBetter: {9, 6},
-	levelBest:   {19, 15},
+	Quick:  {3, 3},
+	Better: {9, 6},
+	Best:   {19, 15},
 }
 
 // library is libzstd. Contexts are freed when the garbage collector finds them idle.
@@ -94,7 +94,7 @@ type encoder struct{ c *C.ZSTD_CCtx }
 
 type decoder struct{ d *C.ZSTD_DCtx }
 
-func (lib *library) encoder(l level) *encoder {
+func (lib *library) encoder(l Level) *encoder {
 	if e, ok := lib.enc[l].Get().(*encoder); ok {
 		return e
 	}
@@ -119,7 +119,7 @@ func (lib *library) decoder() *decoder {
 }
 
 // compress appends to dst the frame of src, with its magic number.
-func (lib *library) compress(dst, src, dict []byte, l level) []byte {
+func (lib *library) compress(dst, src, dict []byte, l Level) []byte {
 	at := len(dst)
 	dst = slices.Grow(dst, int(C.ZSTD_compressBound(C.size_t(len(src)))))
 	out := dst[at:cap(dst)]
@@ -128,15 +128,15 @@ func (lib *library) compress(dst, src, dict []byte, l level) []byte {
 		zl = libzstdLevels[l].delta
 		// The tables of these levels are made for streams: they forget the start of a longer dictionary.
 		switch total := bits.Len(uint(len(dict) + len(src))); {
-		case l == levelQuick:
+		case l == Quick:
 			hlog = min(max(total-1, 12), 18)
-		case l == levelBetter && total > 18:
+		case l == Better && total > 18:
 			hlog = min(total, 21)
 		}
 	}
 	e := lib.encoder(l)
 	n := C.compress_frame(e.c, pointer(out), C.size_t(len(out)), pointer(src), C.size_t(len(src)),
-		pointer(dict), C.size_t(len(dict)), zl, codecWindowLog, C.int(hlog))
+		pointer(dict), C.size_t(len(dict)), zl, windowLog, C.int(hlog))
 	if C.ZSTD_isError(n) != 0 {
 		panic(fmt.Sprintf("libzstd: %s", C.GoString(C.ZSTD_getErrorName(n)))) // of memory, of which it needs little
 	}
