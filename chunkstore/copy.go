@@ -29,10 +29,10 @@ func (in *Ingest) copy(r Range) error {
 	if r.Off < 0 || r.Len < 0 || r.Off > m.Size-r.Len {
 		return fmt.Errorf("range of %d bytes at %d of manifest %d, which has %d", r.Len, r.Off, r.Manifest, m.Size)
 	}
-	if err := in.parts.flush(); err != nil {
+	if err := in.parts.Flush(); err != nil {
 		return err
 	}
-	in.parts.begin(-1)
+	in.parts.Begin(-1)
 	in.cut.Continue()
 	in.list.copied = true
 	in.pred.follow(m, r.Off)

@@ -12,6 +12,7 @@ import (
 	"github.com/zeebo/blake3"
 
 	"snapfs/chunkstore/internal/cdc"
+	"snapfs/chunkstore/internal/transform"
 )
 
 // Hint says what the next bytes of an ingest are; a chunk starts there.
@@ -47,7 +48,7 @@ type Ingest struct {
 	s     *Store
 	ctx   context.Context
 	opts  IngestOptions
-	parts *recompressor // what is written goes through it to cut
+	parts *transform.Splitter // what is written goes through it to cut
 	cut   *cdc.Chunker
 	path  string // of the part
 	order string // sort key of the part, "" until a chunk needs it
@@ -120,7 +121,7 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 	in.list.Size = int64(opts.HeaderSize)
 	in.list.stored = in.list.Size
 	in.cut = cdc.New(in.chunk)
-	in.parts = newRecompressor(s.inflating, in.plain, in.packed)
+	in.parts = transform.NewSplitter(s.inflating, in.plain, in.inflated)
 	in.pred.in = in
 	s.numMu.Lock()
 	in.first = s.nextNum
@@ -165,13 +166,13 @@ func (in *Ingest) Hint(h Hint) error {
 	if h.Path == "" {
 		size = -1 // metadata holds no sections
 	}
-	in.parts.begin(size)
+	in.parts.Begin(size)
 	return in.err
 }
 
 // endPart sends on what is held back of the current part.
 func (in *Ingest) endPart() error {
-	if err := in.parts.flush(); err != nil {
+	if err := in.parts.Flush(); err != nil {
 		return err
 	}
 	return in.cut.Flush()
@@ -183,8 +184,8 @@ func (in *Ingest) plain(p []byte) error {
 	return err
 }
 
-// packed takes n bytes of the stream, to be stored as inner.
-func (in *Ingest) packed(t transform, n int64, inner []byte) error {
+// inflated takes n bytes of the stream, to be stored as inner.
+func (in *Ingest) inflated(t transform.Codec, n int64, inner []byte) error {
 	if err := in.cut.Begin(int64(len(inner))); err != nil {
 		return err
 	}

@@ -8,12 +8,13 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"snapfs/chunkstore/internal/transform"
 	"snapfs/chunkstore/internal/varint"
 )
 
 // transformRun is a part of a stream that is stored as other bytes.
 type transformRun struct {
-	codec transform
+	codec transform.Codec
 	off   int64 // in the stream
 	len   int64 // bytes in the stream
 	at    int64 // in the stored stream
@@ -21,7 +22,7 @@ type transformRun struct {
 }
 
 // addTransform makes the chunks added last, inner bytes of them, a run of n bytes.
-func (m *chunkList) addTransform(t transform, n, inner int64) {
+func (m *chunkList) addTransform(t transform.Codec, n, inner int64) {
 	m.transforms = append(m.transforms, transformRun{codec: t, off: m.Size - inner, len: n, at: m.stored - inner, inner: inner})
 	m.Size += n - inner
 }
@@ -45,9 +46,9 @@ func (m *chunkList) parseTransforms(p *varint.Parser) bool {
 	end, at := int64(0), int64(0)
 	for range n {
 		gap := p.Uint()
-		t := transformRun{codec: transform(p.Byte())}
-		t.len, t.inner = int64(p.Count(maxInflated)), int64(p.Count(maxInflated))
-		if p.Bad || gap > uint64(m.stored-at) || !transformFits(t.len, t.inner) {
+		t := transformRun{codec: transform.Codec(p.Byte())}
+		t.len, t.inner = int64(p.Count(transform.MaxInflated)), int64(p.Count(transform.MaxInflated))
+		if p.Bad || gap > uint64(m.stored-at) || !transform.Fits(t.len, t.inner) {
 			return false
 		}
 		t.off, t.at = end+int64(gap), at+int64(gap)
@@ -100,7 +101,7 @@ func (m *chunkList) transformsIn(lo, hi int64) []transformRun {
 }
 
 // transformCacheMin lets the longest run there can be stay in the cache.
-const transformCacheMin = maxInflated + 1<<20
+const transformCacheMin = transform.MaxInflated + 1<<20
 
 // transformCache holds what transform runs were undone to; each is made once, however many ask for it at the
 // same time, and few at a time.
@@ -134,7 +135,7 @@ func (s *Store) transformed(m *chunkList, run int) ([]byte, error) {
 			}
 			n += int64(k)
 		}
-		out, err := t.codec.undo(nil, inner, t.len)
+		out, err := t.codec.Undo(nil, inner, t.len)
 		if err == nil {
 			s.transforms.put(key, out, int64(cap(out)), epoch)
 		}

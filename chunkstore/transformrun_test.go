@@ -11,6 +11,7 @@ import (
 
 	"snapfs/chunkstore/internal/frame"
 	"snapfs/chunkstore/internal/sample"
+	"snapfs/chunkstore/internal/transform"
 )
 
 // binaryVersion makes an ELF file with two compressed sections, of which versions differ a little.
@@ -103,7 +104,7 @@ func TestManifestTransforms(t *testing.T) {
 	for i := range 3000 {
 		m.add(uint64(10+i), 1000)
 		if i == 5 || i == 100 || i == 2500 {
-			m.addTransform(transformGoZlib, 600, 1000)
+			m.addTransform(transform.GoZlib, 600, 1000)
 		}
 	}
 	m.index()
@@ -158,7 +159,7 @@ func FuzzParseManifest(f *testing.F) {
 	for i := range 20 {
 		m.add(uint64(i*2), 1000)
 	}
-	m.addTransform(transformGoZlib, 600, 1000)
+	m.addTransform(transform.GoZlib, 600, 1000)
 	f.Add(m.encode(c))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parseManifest(1, b, c)

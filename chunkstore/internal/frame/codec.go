@@ -75,7 +75,7 @@ func (c *Codec) Decode(dst, frame, dict []byte, maxLen int) ([]byte, error) {
 	return c.DecodeWithMagic(dst, full, dict, maxLen)
 }
 
-// DecodeWithMagic is decode for a frame with its magic number.
+// DecodeWithMagic is Decode for a frame with its magic number.
 func (c *Codec) DecodeWithMagic(dst, full, dict []byte, maxLen int) ([]byte, error) {
 	bad := func(err error) ([]byte, error) {
 		return dst, corrupt.Errorf("zstd frame: %w", err)

@@ -1,4 +1,4 @@
-package chunkstore
+package transform
 
 import (
 	"bytes"
@@ -22,16 +22,16 @@ import (
 // out, and the inner bytes of the transform runs.
 func split(t testing.TB, file []byte, size int64, piece func() int) (out []byte, inner [][]byte) {
 	t.Helper()
-	r := newRecompressor(make(chan struct{}, 1), func(p []byte) error {
+	r := NewSplitter(make(chan struct{}, 1), func(p []byte) error {
 		out = append(out, p...)
 		return nil
-	}, func(tr transform, outLen int64, in []byte) error {
+	}, func(tr Codec, outLen int64, in []byte) error {
 		inner = append(inner, in)
 		var err error
-		out, err = tr.undo(out, in, outLen)
+		out, err = tr.Undo(out, in, outLen)
 		return err
 	})
-	r.begin(size)
+	r.Begin(size)
 	for p := file; len(p) > 0; {
 		n := min(len(p), piece())
 		w, err := r.Write(p[:n])
@@ -39,7 +39,7 @@ func split(t testing.TB, file []byte, size int64, piece func() int) (out []byte,
 		require.Equal(t, n, w)
 		p = p[n:]
 	}
-	require.NoError(t, r.flush())
+	require.NoError(t, r.Flush())
 	return out, inner
 }
 
@@ -111,26 +111,26 @@ func TestRecompressLinker(t *testing.T) {
 func TestUndoBounds(t *testing.T) {
 	data := sample.Prose(1, 100_000)
 	raw := sample.GoZlib(t, data)
-	got, err := transformGoZlib.undo([]byte("x"), data, int64(len(raw)))
+	got, err := GoZlib.Undo([]byte("x"), data, int64(len(raw)))
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(raw, got[1:]))
 	for _, tc := range []struct {
-		t      transform
+		t      Codec
 		inner  []byte
 		outLen int64
 	}{
-		{transformNone, data, int64(len(raw))},
+		{None, data, int64(len(raw))},
 		{2, data, int64(len(raw))},
-		{transformGoZlib, data, int64(len(raw)) - 1},
-		{transformGoZlib, data, int64(len(raw)) + 1},
-		{transformGoZlib, data, 1 << 62},
-		{transformGoZlib, data, 1 << 40},
-		{transformGoZlib, data, 0},
-		{transformGoZlib, data, -1},
-		{transformGoZlib, nil, int64(len(raw))},
-		{transformGoZlib, make([]byte, maxInflated+1), 10 << 20},
+		{GoZlib, data, int64(len(raw)) - 1},
+		{GoZlib, data, int64(len(raw)) + 1},
+		{GoZlib, data, 1 << 62},
+		{GoZlib, data, 1 << 40},
+		{GoZlib, data, 0},
+		{GoZlib, data, -1},
+		{GoZlib, nil, int64(len(raw))},
+		{GoZlib, make([]byte, MaxInflated+1), 10 << 20},
 	} {
-		_, err := tc.t.undo(nil, tc.inner, tc.outLen)
+		_, err := tc.t.Undo(nil, tc.inner, tc.outLen)
 		require.ErrorIs(t, err, corrupt.Err)
 	}
 }

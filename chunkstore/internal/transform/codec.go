@@ -1,4 +1,4 @@
-package chunkstore
+package transform
 
 import (
 	"bytes"
@@ -11,32 +11,32 @@ import (
 	"snapfs/internal/goflate"
 )
 
-// transform is the codec of a transform run: bytes that are stored as other bytes, from which they can be
+// Codec is the codec of a transform run: bytes that are stored as other bytes, from which they can be
 // made again exactly. It is recorded in manifests.
-type transform uint8
+type Codec uint8
 
 const (
-	transformNone   transform = 0
-	transformGoZlib transform = 1 // a zlib stream as Go's linker writes it, stored inflated
+	None   Codec = 0
+	GoZlib Codec = 1 // a zlib stream as Go's linker writes it, stored inflated
 )
 
 // Bounds of what is inflated, at write time and when a manifest is read.
 const (
-	maxInflated     = 64 << 20
+	MaxInflated     = 64 << 20
 	maxInflateRatio = 64
 	minDeflated     = 512 // a shorter stream is not worth a run of its own
 )
 
-// transformFits says whether a run of outLen bytes made from innerLen bytes is within the bounds.
+// Fits reports whether a run of outLen bytes made from innerLen bytes is within the bounds.
 // A stream longer than its contents is not worth a run, so it is none.
-func transformFits(outLen, innerLen int64) bool {
-	return minDeflated <= outLen && outLen <= innerLen && innerLen <= maxInflated && innerLen <= outLen*maxInflateRatio
+func Fits(outLen, innerLen int64) bool {
+	return minDeflated <= outLen && outLen <= innerLen && innerLen <= MaxInflated && innerLen <= outLen*maxInflateRatio
 }
 
-// undo appends to dst the outLen bytes of a transform run, made from its inner bytes. An unknown codec,
+// Undo appends to dst the outLen bytes of a transform run, made from its inner bytes. An unknown codec,
 // lengths out of bounds and any other length than outLen are errors of class corrupt.Err.
-func (t transform) undo(dst, inner []byte, outLen int64) ([]byte, error) {
-	if t != transformGoZlib || !transformFits(outLen, int64(len(inner))) {
+func (t Codec) Undo(dst, inner []byte, outLen int64) ([]byte, error) {
+	if t != GoZlib || !Fits(outLen, int64(len(inner))) {
 		return dst, corrupt.Errorf("transform %d of %d to %d bytes", t, len(inner), outLen)
 	}
 	at := len(dst)
@@ -62,10 +62,10 @@ func (w *limitedBuffer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// inflate gives the inner bytes of a zlib stream that claims to hold claimed bytes, if undo makes
+// inflate gives the inner bytes of a zlib stream that claims to hold claimed bytes, if Undo makes
 // exactly raw from them. Memory is bounded by the claim, which is checked first.
 func inflate(raw []byte, claimed uint64) ([]byte, bool) {
-	if claimed > maxInflated || !transformFits(int64(len(raw)), int64(claimed)) {
+	if claimed > MaxInflated || !Fits(int64(len(raw)), int64(claimed)) {
 		return nil, false
 	}
 	r, err := zlib.NewReader(bytes.NewReader(raw))

@@ -1,4 +1,4 @@
-package chunkstore
+package transform
 
 import (
 	"fmt"
@@ -6,13 +6,13 @@ import (
 	"snapfs/chunkstore/internal/cdc"
 )
 
-// recompressor finds, while a file streams through it, the parts that are worth a transform run. What
-// goes in comes out, in order, as calls of plain and packed. It holds back at most a file's
+// Splitter finds, while a file streams through it, the parts that are worth a transform run. What
+// goes in comes out, in order, as calls of plain and inflated. It holds back at most a file's
 // first elfHead bytes and one compressed section. Used by one goroutine.
-type recompressor struct {
-	plain  func(p []byte) error                                // bytes to be stored as they are
-	packed func(t transform, outLen int64, inner []byte) error // outLen bytes, to be stored as inner
-	turns  chan struct{}                                       // taken while inflated bytes are held; shared by all ingests
+type Splitter struct {
+	plain    func(p []byte) error                            // bytes to be stored as they are
+	inflated func(t Codec, outLen int64, inner []byte) error // outLen bytes, to be stored as inner
+	turns    chan struct{}                                   // taken while inflated bytes are held; shared by all ingests
 
 	size     int64     // of the file
 	off      int64     // of the next byte to come, in the file
@@ -21,25 +21,25 @@ type recompressor struct {
 	held     []byte    // bytes of sections[0] so far
 }
 
-// worthLooking says whether a file of this size is looked at. Small files stay one chunk.
-func worthLooking(size int64) bool { return size >= cdc.WholePart }
+// eligible reports whether a file of this size is looked at. Small files stay one chunk.
+func eligible(size int64) bool { return size >= cdc.WholePart }
 
-// newRecompressor makes one for any number of files, one after the other. turns bounds how many
+// NewSplitter makes a splitter for any number of files, one after the other. turns bounds how many
 // sections are inflated at a time.
-func newRecompressor(turns chan struct{}, plain func([]byte) error, packed func(transform, int64, []byte) error) *recompressor {
-	return &recompressor{plain: plain, packed: packed, turns: turns}
+func NewSplitter(turns chan struct{}, plain func([]byte) error, inflated func(Codec, int64, []byte) error) *Splitter {
+	return &Splitter{plain: plain, inflated: inflated, turns: turns}
 }
 
-// begin starts a file of size bytes; -1 (unknown) is never looked into. The file before must be flushed.
-func (r *recompressor) begin(size int64) {
+// Begin starts a file of size bytes; -1 (unknown) is never looked into. The file before must be flushed.
+func (r *Splitter) Begin(size int64) {
 	r.size, r.off = size, 0
 	r.head, r.held, r.sections = r.head[:0], nil, nil
 }
 
 // Write takes the next bytes of the file.
-func (r *recompressor) Write(p []byte) (int, error) {
+func (r *Splitter) Write(p []byte) (int, error) {
 	n := len(p)
-	if r.off < elfHead && worthLooking(r.size) {
+	if r.off < elfHead && eligible(r.size) {
 		var err error
 		if p, err = r.start(p); err != nil {
 			return 0, err
@@ -56,7 +56,7 @@ func (r *recompressor) Write(p []byte) (int, error) {
 }
 
 // start gathers the file's head and gives back what of p lies behind it.
-func (r *recompressor) start(p []byte) ([]byte, error) {
+func (r *Splitter) start(p []byte) ([]byte, error) {
 	if r.off == 0 && len(p) >= 4 && string(p[:4]) != "\x7fELF" {
 		r.size = -1 // nothing to look for
 		return p, nil
@@ -74,7 +74,7 @@ func (r *recompressor) start(p []byte) ([]byte, error) {
 }
 
 // pass consumes bytes up to the next border of a section.
-func (r *recompressor) pass(p []byte) (int, error) {
+func (r *Splitter) pass(p []byte) (int, error) {
 	n := int64(len(p))
 	if len(r.sections) == 0 {
 		r.off += n
@@ -107,7 +107,7 @@ func (r *recompressor) pass(p []byte) (int, error) {
 }
 
 // section passes on a whole section.
-func (r *recompressor) section(s section, b []byte) error {
+func (r *Splitter) section(s section, b []byte) error {
 	skip, inflated, ok := s.stream(b)
 	if !ok {
 		return r.plain(b)
@@ -121,14 +121,14 @@ func (r *recompressor) section(s section, b []byte) error {
 	if err := r.plain(b[:skip]); err != nil {
 		return err
 	}
-	if err := r.packed(transformGoZlib, int64(len(b)-skip), inner); err != nil {
+	if err := r.inflated(GoZlib, int64(len(b)-skip), inner); err != nil {
 		return fmt.Errorf("store inflated section: %w", err)
 	}
 	return nil
 }
 
-// flush ends the file: what was held back goes out as it is.
-func (r *recompressor) flush() error {
+// Flush ends the file: what was held back goes out as it is.
+func (r *Splitter) Flush() error {
 	if len(r.head) > 0 {
 		head := r.head
 		r.head = r.head[:0]

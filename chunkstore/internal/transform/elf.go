@@ -1,4 +1,4 @@
-package chunkstore
+package transform
 
 import (
 	"bytes"
@@ -104,11 +104,11 @@ func (s section) stream(b []byte) (skip int, inflated uint64, ok bool) {
 	}
 }
 
-// promising tells by a section's first bytes whether it is worth holding. Bytes too few to tell are.
+// promising reports by a section's first bytes whether it may hold a stream. Bytes too few to tell may.
 func (s section) promising(b []byte) bool {
 	if len(b) < 24 {
-		return s.size <= maxInflated
+		return s.size <= MaxInflated
 	}
 	_, inflated, ok := s.stream(b)
-	return ok && s.size <= maxInflated && inflated <= maxInflated
+	return ok && s.size <= MaxInflated && inflated <= MaxInflated
 }
