@@ -210,7 +210,7 @@ func (in *Ingest) indexed(batch []*fresh) {
 		delete(in.unwritten, f.hash)
 		delete(in.unindexed, f.num)
 		if f.like && !f.rec.delta {
-			in.s.sketches.add(f.num, f.sk)
+			in.s.sketches.Add(f.num, f.sk)
 		}
 	}
 	in.placed = slices.Clone(in.placed[len(batch):])

@@ -52,7 +52,7 @@
 //	pins.mu           what a collection must leave alone
 //	Ingest.mu         an ingest and its encoders
 //	loader.mu         what to decode ahead; Store.stateMu is taken under it
-//	packs.mu, liveSet.mu, lru.mu, blockCache.flightMu, sketchIndex.mu, Store.stateMu    never held while another lock is
+//	packs.mu, liveSet.mu, lru.mu, blockCache.flightMu, sketch.Index.mu, Store.stateMu    never held while another lock is
 //	                  taken, but for liveSet.mu, under which the index is read
 //
 // Badger merges its tables only when told to: mergeTables, shrinkIndex and Close read all of them first.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"snapfs/chunkstore/internal/frame"
+	"snapfs/chunkstore/internal/sketch"
 )
 
 // blockSize is how many bytes of chunks are packed into one frame; a single chunk may be longer.
@@ -145,7 +146,7 @@ func (in *Ingest) delta(f *fresh) error {
 // reject leaves a chunk to be packed into a block, where it can be found by later ones that are like it.
 func (in *Ingest) reject(f *fresh) {
 	if !f.like {
-		f.sk, f.like = sketchOf(f.data)
+		f.sk, f.like = sketch.Of(f.data)
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -219,20 +220,20 @@ func (in *Ingest) flushPending(similar bool) error {
 // likened gives a chunk bases among similar chunks, and makes it findable.
 func (in *Ingest) likened(f *fresh) (bool, error) {
 	if !f.like {
-		f.sk, f.like = sketchOf(f.data)
+		f.sk, f.like = sketch.Of(f.data)
 	}
 	if !f.like {
 		return false, nil
 	}
 	var err error
-	_, ok := in.s.sketches.find(f.sk, func(num uint64) bool {
+	_, ok := in.s.sketches.Find(f.sk, func(num uint64) bool {
 		if err != nil || num == f.num {
 			return false
 		}
 		err = in.resolve(f, []uint64{num})
 		return err == nil && len(f.bases) > 0
 	})
-	in.s.sketches.add(f.num, f.sk)
+	in.s.sketches.Add(f.num, f.sk)
 	return ok, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/zeebo/blake3"
 
 	"snapfs/chunkstore/internal/cdc"
+	"snapfs/chunkstore/internal/sketch"
 	"snapfs/chunkstore/internal/transform"
 )
 
@@ -92,7 +93,7 @@ type fresh struct {
 	// A chunk that is encoded anew may have deltas of its own: its generation must not grow.
 	bound  bool
 	maxGen int // valid if bound
-	sk     sketch
+	sk     sketch.Sketch
 	like   bool     // sk is valid
 	rec    *located // once it is written; guarded by Ingest.mu
 }

@@ -15,6 +15,7 @@ import (
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
+	"snapfs/chunkstore/internal/sketch"
 	"snapfs/internal/failpoint"
 )
 
@@ -425,7 +426,7 @@ func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error
 				}
 				if !sl.rec.delta && num+sketchesKept > uint64(b.found.Maximum()) {
 					f := &fresh{num: num, rec: sl.rec}
-					if f.sk, f.like = sketchOf(data); f.like {
+					if f.sk, f.like = sketch.Of(data); f.like {
 						like = append(like, f)
 					}
 				}

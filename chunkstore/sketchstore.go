@@ -10,10 +10,12 @@ import (
 	"sync"
 
 	badger "github.com/dgraph-io/badger/v4"
+
+	"snapfs/chunkstore/internal/sketch"
 )
 
 // sketchesKept is how many chunks have their sketches kept and loaded: the newest.
-const sketchesKept = sketchSlots
+const sketchesKept = sketch.Slots
 
 // sketchLoad loads the sketches when the first ingest begins: a store that is only read does not need them.
 type sketchLoad struct{ once sync.Once }
@@ -24,17 +26,17 @@ func sketchesKey(first uint64) []byte {
 
 // keepSketches writes the sketches of a batch's chunks that are no deltas; to find a delta, its base is found.
 func (t *writeTxn) keepSketches(batch []*fresh) error {
-	var list []sketched
+	var list []sketch.Entry
 	for _, f := range batch {
 		if f.like && !f.rec.delta {
-			list = append(list, sketched{f.num, f.sk})
+			list = append(list, sketch.Entry{Num: f.num, Sketch: f.sk})
 		}
 	}
 	if len(list) == 0 {
 		return nil
 	}
-	slices.SortFunc(list, func(a, b sketched) int { return cmp.Compare(a.num, b.num) })
-	return t.set(sketchesKey(list[0].num), appendSegment(nil, list))
+	slices.SortFunc(list, func(a, b sketch.Entry) int { return cmp.Compare(a.Num, b.Num) })
+	return t.set(sketchesKey(list[0].Num), sketch.AppendSegment(nil, list))
 }
 
 // loadSketches makes the newest chunks findable. They are hints: what is damaged is left out.
@@ -44,13 +46,13 @@ func (s *Store) loadSketches() {
 		n := 0
 		if err := s.eachSketches(func(_, value []byte) bool {
 			segments = append(segments, bytes.Clone(value))
-			n += sketchCount(value)
+			n += sketch.Count(value)
 			return n < sketchesKept
 		}); err != nil {
 			s.log.Warn("sketches cannot be read", "error", err)
 		}
 		for _, b := range slices.Backward(segments) {
-			if err := s.sketches.loadSegment(b); err != nil {
+			if err := s.sketches.Load(b); err != nil {
 				s.log.Warn("sketches are damaged", "error", err)
 			}
 		}
@@ -86,9 +88,9 @@ func (s *Store) pruneSketches(ctx context.Context) error {
 			changed[string(key)] = nil
 			return ctx.Err() == nil
 		}
-		all, err := parseSegment(value)
-		left := slices.DeleteFunc(slices.Clone(all), func(c sketched) bool {
-			_, _, err := s.locate(c.num)
+		all, err := sketch.ParseSegment(value)
+		left := slices.DeleteFunc(slices.Clone(all), func(c sketch.Entry) bool {
+			_, _, err := s.locate(c.Num)
 			return errors.Is(err, errNoChunk)
 		})
 		n += len(left)
@@ -96,7 +98,7 @@ func (s *Store) pruneSketches(ctx context.Context) error {
 		case len(left) == 0:
 			changed[string(key)] = nil
 		case len(left) < len(all) || err != nil:
-			changed[string(key)] = appendSegment(nil, left)
+			changed[string(key)] = sketch.AppendSegment(nil, left)
 		}
 		return ctx.Err() == nil
 	}); err != nil || len(changed) == 0 {

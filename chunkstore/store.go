@@ -17,6 +17,7 @@ import (
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
 	"snapfs/chunkstore/internal/frame"
+	"snapfs/chunkstore/internal/sketch"
 	"snapfs/chunkstore/internal/varint"
 	"snapfs/internal/failpoint"
 )
@@ -71,7 +72,7 @@ type Store struct {
 	pages     *lru[uint64, *page]
 	manifests *lru[ID, *chunkList]
 	segments  *lru[segmentKey, *segment]
-	sketches  sketchIndex
+	sketches  sketch.Index
 
 	sketchLoad sketchLoad
 
