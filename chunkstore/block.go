@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/pack"
 )
 
 // block is a decoded record; immutable but for how.
@@ -21,13 +22,13 @@ type blockMember struct {
 	off, len int
 }
 
-func newBlock(r *record, data []byte) *block {
-	b := &block{data: data, members: make([]blockMember, 0, len(r.members))}
+func newBlock(r *pack.Record, data []byte) *block {
+	b := &block{data: data, members: make([]blockMember, 0, len(r.Members))}
 	b.how.Store(blockWaited)
 	off := 0
-	for _, m := range r.members {
-		b.members = append(b.members, blockMember{m.num, off, m.len})
-		off += m.len
+	for _, m := range r.Members {
+		b.members = append(b.members, blockMember{m.Num, off, m.Len})
+		off += m.Len
 	}
 	slices.SortFunc(b.members, func(x, y blockMember) int {
 		if x.num < y.num {
@@ -60,9 +61,9 @@ func (b *block) cost() int64 { return int64(cap(b.data)) + int64(len(b.members))
 
 // blockCache holds decoded records; each is decoded once, however many ask for it at the same time.
 type blockCache struct {
-	*lru[place, *block]
+	*lru[pack.Place, *block]
 	flightMu sync.Mutex
-	flights  map[place]*flight // guarded by flightMu
+	flights  map[pack.Place]*flight // guarded by flightMu
 }
 
 type flight struct {
@@ -72,11 +73,11 @@ type flight struct {
 }
 
 func newBlockCache(limit int64) *blockCache {
-	return &blockCache{lru: newLRU[place, *block](limit), flights: map[place]*flight{}}
+	return &blockCache{lru: newLRU[pack.Place, *block](limit), flights: map[pack.Place]*flight{}}
 }
 
 // load gives the block at a place, decoded by fn if need be.
-func (c *blockCache) load(at place, fn func() (*block, error)) (*block, error) {
+func (c *blockCache) load(at pack.Place, fn func() (*block, error)) (*block, error) {
 	b, epoch, ok := c.get(at)
 	if ok {
 		return b, nil
@@ -113,12 +114,12 @@ func (s *Store) block(loc locator, num uint64) (*block, error) {
 		if err != nil {
 			return nil, err
 		}
-		b, err := s.blocks.load(rec.place, func() (*block, error) { return s.decode(loc, rec, num) })
+		b, err := s.blocks.load(rec.Place, func() (*block, error) { return s.decode(loc, rec, num) })
 		if err == nil {
 			return b, nil
 		}
 		// A collection may have moved the chunk since it was located.
-		if now, _, lerr := loc(num); again == 2 || lerr != nil || now.place == rec.place {
+		if now, _, lerr := loc(num); again == 2 || lerr != nil || now.Place == rec.Place {
 			return nil, err
 		}
 	}
@@ -127,9 +128,9 @@ func (s *Store) block(loc locator, num uint64) (*block, error) {
 
 // decode reads and decodes a record, for the sake of chunk num.
 func (s *Store) decode(loc locator, rec *located, num uint64) (*block, error) {
-	sc := takeScratch()
-	defer sc.release()
-	r, err := s.packs.readInto(sc, rec.place)
+	sc := pack.TakeScratch()
+	defer sc.Release()
+	r, err := s.packs.ReadInto(sc, rec.Place)
 	if err != nil {
 		return nil, err
 	}
@@ -137,34 +138,34 @@ func (s *Store) decode(loc locator, rec *located, num uint64) (*block, error) {
 }
 
 // unpack decodes a record that was read into scratch memory, which is changed.
-func (s *Store) unpack(loc locator, rec *located, r *record, num uint64) (*block, error) {
+func (s *Store) unpack(loc locator, rec *located, r *pack.Record, num uint64) (*block, error) {
 	var data []byte
 	var err error
-	if r.kind == recStored {
-		data = slices.Clone(r.frame)
+	if r.Kind == pack.Stored {
+		data = slices.Clone(r.Frame)
 	} else {
-		data, err = s.unframe(make([]byte, 0, r.raw()), loc, rec, r, num)
+		data, err = s.unframe(make([]byte, 0, r.RawSize()), loc, rec, r, num)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("pack %d at %d: %w", rec.pack, rec.off, err)
+		return nil, fmt.Errorf("pack %d at %d: %w", rec.Pack, rec.Off, err)
 	}
 	return newBlock(r, data), nil
 }
 
 // unframe decodes the frame of a record that was read into scratch memory, which is changed. dst is empty and has room.
-func (s *Store) unframe(dst []byte, loc locator, rec *located, r *record, num uint64) ([]byte, error) {
-	if r.kind != recBlock && r.kind != recDelta {
+func (s *Store) unframe(dst []byte, loc locator, rec *located, r *pack.Record, num uint64) ([]byte, error) {
+	if r.Kind != pack.Block && r.Kind != pack.Delta {
 		return nil, corrupt.Errorf("no chunks")
 	}
-	if r.gen != rec.gen || !slices.Equal(r.bases, rec.bases) {
+	if r.Gen != rec.gen || !slices.Equal(r.Bases, rec.bases) {
 		return nil, corrupt.Errorf("not the record of chunk %d", num)
 	}
 	dict, err := s.dictionary(loc, r)
 	if err != nil {
 		return nil, err
 	}
-	raw := r.raw()
-	data, err := s.codec.DecodeWithMagic(dst, r.magicFrame(), dict, raw)
+	raw := r.RawSize()
+	data, err := s.codec.DecodeWithMagic(dst, r.FrameWithMagic(), dict, raw)
 	if err == nil && len(data) != raw {
 		err = corrupt.Errorf("%d bytes instead of %d", len(data), raw)
 	}
@@ -172,11 +173,11 @@ func (s *Store) unframe(dst []byte, loc locator, rec *located, r *record, num ui
 }
 
 // dictionary gives the chunks that a delta is based on, one behind the other; not to be changed.
-func (s *Store) dictionary(loc locator, r *record) ([]byte, error) {
-	parts := make([][]byte, 0, len(r.bases))
-	for _, num := range r.bases {
+func (s *Store) dictionary(loc locator, r *pack.Record) ([]byte, error) {
+	parts := make([][]byte, 0, len(r.Bases))
+	for _, num := range r.Bases {
 		rec, _, err := loc(num)
-		if err == nil && rec.gen >= r.gen {
+		if err == nil && rec.gen >= r.Gen {
 			// Generations fall along a chain: else two decoders could wait for each other.
 			err = corrupt.Errorf("base %d has a later generation", num)
 		}

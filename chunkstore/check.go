@@ -12,6 +12,7 @@ import (
 	"github.com/zeebo/blake3"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/pack"
 )
 
 // CheckOptions are for Check.
@@ -37,7 +38,7 @@ func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error)
 	defer s.leave()
 	s.gcMu.Lock()
 	defer s.gcMu.Unlock()
-	c := &checker{s: s, opts: opts, known: roaring.New(), bad: roaring.New(), blocks: map[place]bool{}, hashes: map[uint32]hash{}}
+	c := &checker{s: s, opts: opts, known: roaring.New(), bad: roaring.New(), blocks: map[pack.Place]bool{}, hashes: map[uint32]hash{}}
 	if c.opts.Progress == nil {
 		c.opts.Progress = func(int64, int64) {}
 	}
@@ -66,11 +67,11 @@ type checker struct {
 	s        *Store
 	opts     CheckOptions
 	problems []Problem
-	known    *roaring.Bitmap // chunks of the index
-	blocks   map[place]bool  // blocks that were met
-	done     int64           // bytes of records that were met
-	bad      *roaring.Bitmap // chunks that cannot be read, but for those that need them
-	hashes   map[uint32]hash // of verified chunks, with ReadData
+	known    *roaring.Bitmap     // chunks of the index
+	blocks   map[pack.Place]bool // blocks that were met
+	done     int64               // bytes of records that were met
+	bad      *roaring.Bitmap     // chunks that cannot be read, but for those that need them
+	hashes   map[uint32]hash     // of verified chunks, with ReadData
 
 	// unhashed are chunks that equal contents will not find. That is no fault: two ingests at a time may store the same
 	// contents twice, the hash leads to the later of them, and goes with it. Repair makes them findable.
@@ -158,7 +159,7 @@ func (c *checker) packs(ctx context.Context) error {
 			bad := roaring.New()
 			if err := c.s.eachPageLoose(ctx, func(no uint64, pg *page) error {
 				for i := range pg.slots {
-					if r := pg.slots[i].rec; r != nil && r.pack == num && !c.s.packs.holds(r.place) {
+					if r := pg.slots[i].rec; r != nil && r.Pack == num && !c.s.packs.Reaches(r.Place) {
 						bad.Add(uint32(no*pageChunks) + uint32(i))
 					}
 				}
@@ -166,7 +167,7 @@ func (c *checker) packs(ctx context.Context) error {
 			}); err != nil {
 				return err
 			}
-			if err := c.found(ctx, packName(num), err, bad); err != nil {
+			if err := c.found(ctx, pack.Name(num), err, bad); err != nil {
 				return err
 			}
 		}
@@ -175,16 +176,16 @@ func (c *checker) packs(ctx context.Context) error {
 }
 
 func (c *checker) pack(num uint32, end int64) error {
-	f, err := os.Open(filepath.Join(c.s.packDir(), packName(num)))
+	f, err := os.Open(filepath.Join(c.s.packDir(), pack.Name(num)))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }() // only read
-	h := make([]byte, packHeader)
+	h := make([]byte, pack.HeaderSize)
 	if _, err := f.ReadAt(h, 0); err != nil {
 		return fmt.Errorf("header: %w", err)
 	}
-	if !isPackHeader(h, num) {
+	if !pack.IsHeader(h, num) {
 		return errors.New("header is damaged")
 	}
 	fi, err := f.Stat()
@@ -233,7 +234,7 @@ func (c *checker) chunks(ctx context.Context) error {
 func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 	s, rec := c.s, sl.rec
 	c.known.Add(uint32(num))
-	at := fmt.Sprintf("pack %d at %d", rec.pack, rec.off)
+	at := fmt.Sprintf("pack %d at %d", rec.Pack, rec.Off)
 	for _, b := range rec.bases {
 		base, _, err := s.locate(b)
 		if err == nil && base.gen >= rec.gen {
@@ -243,26 +244,26 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 			return c.found(ctx, at, err, roaring.BitmapOf(uint32(num)))
 		}
 	}
-	if c.blocks[rec.place] {
+	if c.blocks[rec.Place] {
 		return nil
 	}
 	if !rec.delta {
-		c.blocks[rec.place] = true
+		c.blocks[rec.Place] = true
 	}
-	c.done += rec.len
+	c.done += rec.Len
 	if !c.opts.ReadData {
 		return nil
 	}
 	b, err := s.decode(s.locate, rec, num)
 	if err != nil {
-		if now, _, lerr := s.locate(num); lerr == nil && now.place != rec.place {
+		if now, _, lerr := s.locate(num); lerr == nil && now.Place != rec.Place {
 			return nil
 		}
-		return c.found(ctx, at, err, c.inRecord(ctx, rec.place))
+		return c.found(ctx, at, err, c.inRecord(ctx, rec.Place))
 	}
 	for _, m := range b.members {
 		now, n, err := s.locate(m.num)
-		if errors.Is(err, errNoChunk) || err == nil && now.place != rec.place {
+		if errors.Is(err, errNoChunk) || err == nil && now.Place != rec.Place {
 			continue // collected, or moved out of the block
 		}
 		h := hashOf(b.data[m.off : m.off+m.len])
@@ -287,11 +288,11 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 }
 
 // inRecord lists the chunks of a record.
-func (c *checker) inRecord(ctx context.Context, at place) *roaring.Bitmap {
+func (c *checker) inRecord(ctx context.Context, at pack.Place) *roaring.Bitmap {
 	bad := roaring.New()
 	_ = c.s.eachPageLoose(ctx, func(no uint64, pg *page) error { // a cancelled check ends soon enough
 		for i := range pg.slots {
-			if r := pg.slots[i].rec; r != nil && r.place == at {
+			if r := pg.slots[i].rec; r != nil && r.Place == at {
 				bad.Add(uint32(no*pageChunks) + uint32(i))
 			}
 		}

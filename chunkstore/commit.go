@@ -10,6 +10,7 @@ import (
 	badger "github.com/dgraph-io/badger/v4"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/varint"
 )
 
@@ -62,7 +63,7 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 		}()
 	}
 	if err == nil {
-		err = s.packs.sync()
+		err = s.packs.Sync()
 	}
 	if err != nil {
 		return Manifest{}, err
@@ -185,7 +186,7 @@ func (in *Ingest) flushBatches(keep int) error {
 	for len(ready)+len(late) > keep && len(ready) > 0 {
 		batch := ready[:min(batchMax, len(ready))]
 		ready = ready[len(batch):]
-		if err := in.s.packs.sync(); err != nil {
+		if err := in.s.packs.Sync(); err != nil {
 			return err
 		}
 		if err := in.s.update(func(t *writeTxn) error {
@@ -219,7 +220,7 @@ func (in *Ingest) indexed(batch []*fresh) {
 // indexChunks writes chunks into the index.
 func (s *Store) indexChunks(t *writeTxn, batch []*fresh) error {
 	ends := map[uint32]int64{}
-	recs := map[place]bool{}
+	recs := map[pack.Place]bool{}
 	for _, f := range batch {
 		if err := t.set(hashKey(f.hash), binary.AppendUvarint(nil, f.num)); err != nil {
 			return err
@@ -230,10 +231,10 @@ func (s *Store) indexChunks(t *writeTxn, batch []*fresh) error {
 			return err
 		}
 		pg.slots[i] = slot{f.rec, f.size}
-		ends[f.rec.pack] = max(ends[f.rec.pack], f.rec.end())
-		if !recs[f.rec.place] {
-			recs[f.rec.place] = true
-			t.state.payload += f.rec.len
+		ends[f.rec.Pack] = max(ends[f.rec.Pack], f.rec.End())
+		if !recs[f.rec.Place] {
+			recs[f.rec.Place] = true
+			t.state.payload += f.rec.Len
 		}
 	}
 	t.state.chunks += int64(len(batch))
@@ -257,7 +258,7 @@ func (t *writeTxn) extendPacks(ends map[uint32]int64) error {
 		if err := t.set(packKey(num), binary.AppendUvarint(nil, uint64(end))); err != nil {
 			return err
 		}
-		t.done = append(t.done, func() { t.packs.named(num, end) })
+		t.done = append(t.done, func() { t.packs.Named(num, end) })
 	}
 	return nil
 }

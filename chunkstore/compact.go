@@ -20,6 +20,7 @@ import (
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
+	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/varint"
 )
 
@@ -39,7 +40,7 @@ func (c *collection) compact(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sizes := c.s.packs.sizes()
+	sizes := c.s.packs.Sizes()
 	// Those with the least to copy come first: on a full disk they make room for the others.
 	nums := slices.SortedFunc(maps.Keys(sizes), func(a, b uint32) int { return cmp.Compare(inv.packs[a], inv.packs[b]) })
 	c.exists = inv.all
@@ -47,11 +48,11 @@ func (c *collection) compact(ctx context.Context) error {
 	size := int64(0)
 	for _, num := range nums {
 		total, live := sizes[num], inv.packs[num]
-		if (total-packHeader-live)*100 <= total*garbagePercent && total > packHeader {
+		if (total-pack.HeaderSize-live)*100 <= total*garbagePercent && total > pack.HeaderSize {
 			continue
 		}
 		// Records that appear in it from here on were appended before: the index has them all when no one holds it.
-		if _, ok := c.s.packs.retire(num); !ok {
+		if _, ok := c.s.packs.Retire(num); !ok {
 			continue
 		}
 		if group, size = append(group, num), size+live; size >= groupMax {
@@ -76,9 +77,9 @@ func (c *collection) empty(ctx context.Context, nums []uint32) error {
 		return nil
 	}
 	s := c.s
-	recs := map[uint32]map[place]*copied{}
+	recs := map[uint32]map[pack.Place]*copied{}
 	for _, num := range nums {
-		recs[num] = map[place]*copied{}
+		recs[num] = map[pack.Place]*copied{}
 	}
 	if err := s.view(func(btx *badger.Txn) error {
 		return s.eachPage(ctx, btx, func(no uint64, pg *page) error {
@@ -87,14 +88,14 @@ func (c *collection) empty(ctx context.Context, nums []uint32) error {
 				if r == nil {
 					continue
 				}
-				in := recs[r.pack]
+				in := recs[r.Pack]
 				if in == nil {
 					continue
 				}
-				if in[r.place] == nil {
-					in[r.place] = &copied{from: r}
+				if in[r.Place] == nil {
+					in[r.Place] = &copied{from: r}
 				}
-				in[r.place].nums = append(in[r.place].nums, no*pageChunks+uint64(i))
+				in[r.Place].nums = append(in[r.Place].nums, no*pageChunks+uint64(i))
 			}
 			return nil
 		})
@@ -112,10 +113,10 @@ func (c *collection) empty(ctx context.Context, nums []uint32) error {
 // emptyPack moves the records of a pack and removes it; a pack with a damaged record is left as it is.
 func (c *collection) emptyPack(ctx context.Context, num uint32, list []*copied) error {
 	s := c.s
-	slices.SortFunc(list, func(a, b *copied) int { return cmp.Compare(a.from.off, b.from.off) })
-	var held holds
+	slices.SortFunc(list, func(a, b *copied) int { return cmp.Compare(a.from.Off, b.from.Off) })
+	var held pack.Holds
 	defer func() { s.dropPacks(&held) }()
-	moved := map[*copied]place{}
+	moved := map[*copied]pack.Place{}
 	var batch []*copied
 	size := int64(0)
 	flush := func() error {
@@ -130,22 +131,22 @@ func (c *collection) emptyPack(ctx context.Context, num uint32, list []*copied) 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		b, err := s.packs.readRaw(r.from.place)
+		b, err := s.packs.ReadRaw(r.from.Place)
 		if err == nil {
-			_, err = parseRecord(b)
+			_, err = pack.ParseRecord(b)
 		}
 		if err != nil {
-			s.log.Warn("pack with a damaged record is not compacted", "pack", num, "offset", r.from.off, "error", err)
+			s.log.Warn("pack with a damaged record is not compacted", "pack", num, "offset", r.from.Off, "error", err)
 			return flush()
 		}
-		at, err := s.packs.append(b, &held)
+		at, err := s.packs.Append(b, &held)
 		if err != nil {
 			return err
 		}
 		moved[r] = at
 		batch = append(batch, r)
-		c.stats.Rewritten += at.len
-		if size += at.len; size >= copyMax || len(batch) >= batchMax/8 {
+		c.stats.Rewritten += at.Len
+		if size += at.Len; size >= copyMax || len(batch) >= batchMax/8 {
 			if err := flush(); err != nil {
 				return err
 			}
@@ -157,20 +158,20 @@ func (c *collection) emptyPack(ctx context.Context, num uint32, list []*copied) 
 	if err := s.update(func(t *writeTxn) error { return t.delete(packKey(num)) }); err != nil {
 		return err
 	}
-	return s.packs.remove(num)
+	return s.packs.Remove(num)
 }
 
 // switchTo makes the index name copies of records instead of the originals. The copies are read back first.
-func (c *collection) switchTo(batch []*copied, moved map[*copied]place) error {
+func (c *collection) switchTo(batch []*copied, moved map[*copied]pack.Place) error {
 	if len(batch) == 0 {
 		return nil
 	}
 	s := c.s
-	if err := s.packs.sync(); err != nil {
+	if err := s.packs.Sync(); err != nil {
 		return err
 	}
 	for _, r := range batch {
-		if _, err := s.packs.read(moved[r]); err != nil {
+		if _, err := s.packs.Read(moved[r]); err != nil {
 			return fmt.Errorf("verify copy: %w", err)
 		}
 	}
@@ -179,19 +180,19 @@ func (c *collection) switchTo(batch []*copied, moved map[*copied]place) error {
 			ends := map[uint32]int64{}
 			for _, r := range part {
 				rec := *r.from
-				rec.place = moved[r]
+				rec.Place = moved[r]
 				for _, num := range r.nums {
 					no, i := pageOf(num)
 					pg, err := t.edit(no)
 					if err != nil {
 						return err
 					}
-					if was := pg.slots[i].rec; was == nil || was.place != r.from.place {
+					if was := pg.slots[i].rec; was == nil || was.Place != r.from.Place {
 						return corrupt.Errorf("chunk %d was moved twice", num)
 					}
 					pg.slots[i].rec = &rec
 				}
-				ends[rec.pack] = max(ends[rec.pack], rec.end())
+				ends[rec.Pack] = max(ends[rec.Pack], rec.End())
 			}
 			return t.extendPacks(ends)
 		}); err != nil {
@@ -303,7 +304,7 @@ func (s *Store) verifyTables() error {
 		}
 		s.broken = fmt.Errorf("%w: %s: %w", ErrIndex, filepath.Base(path), err)
 		if s.packs != nil {
-			s.packs.freeze()
+			s.packs.Freeze()
 		}
 		return s.broken
 	}

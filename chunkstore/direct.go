@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/pack"
 )
 
 // directMin is from how many bytes on a read has records decoded into the reader's own memory. Who reads that much at once has
@@ -14,7 +15,7 @@ const directMin = 64 << 10
 
 // stretch is a row of chunks that a read wants and that lie in one record.
 type stretch struct {
-	at         place
+	at         pack.Place
 	sg         *segment
 	first, end int    // of the chunks in the segment
 	dst        []byte // for what of them is wanted
@@ -60,12 +61,12 @@ func (s *Store) stretches(sg *segment, p []byte, at int64) (list []stretch, n in
 		}
 		skip := int(max(0, at-sg.offs[i]))
 		k := min(size-skip, len(p)-n)
-		if last := len(list) - 1; last >= 0 && list[last].at == rec.place {
+		if last := len(list) - 1; last >= 0 && list[last].at == rec.Place {
 			st := &list[last]
 			st.end = i + 1
 			st.dst = st.dst[:len(st.dst)+k]
 		} else {
-			list = append(list, stretch{at: rec.place, sg: sg, first: i, end: i + 1, dst: p[n : n+k], skip: skip})
+			list = append(list, stretch{at: rec.Place, sg: sg, first: i, end: i + 1, dst: p[n : n+k], skip: skip})
 		}
 		n += k
 	}
@@ -84,7 +85,7 @@ func (s *Store) each(list []stretch) []error {
 	}
 	packed := 0
 	for i := range list {
-		if st := &list[i]; st.at.len < st.sg.offs[st.end]-st.sg.offs[st.first] {
+		if st := &list[i]; st.at.Len < st.sg.offs[st.end]-st.sg.offs[st.first] {
 			packed++
 		}
 	}
@@ -149,23 +150,23 @@ func (st *stretch) copy(b *block) error {
 // decodeInto decodes a record that has the chunks of a stretch and no others, in this order. Of another record it makes a
 // block for the cache, and done is false; so it is if the record cannot be read, which who reads it anew will find.
 func (s *Store) decodeInto(st *stretch) (done bool, err error) {
-	sc := takeScratch()
-	defer sc.release()
-	r, err := s.packs.readInto(sc, st.at)
+	sc := pack.TakeScratch()
+	defer sc.Release()
+	r, err := s.packs.ReadInto(sc, st.at)
 	if err != nil {
 		return false, nil //nolint:nilerr // a collection may have moved it
 	}
 	num := uint64(st.sg.nums[st.first])
 	rec, _, err := s.locate(num)
-	if err != nil || rec.place != st.at {
+	if err != nil || rec.Place != st.at {
 		return false, nil //nolint:nilerr // as above
 	}
-	if !st.sg.are(r.members, st.first, st.end) {
+	if !st.sg.are(r.Members, st.first, st.end) {
 		_, err := s.blocks.load(st.at, func() (*block, error) { return s.unpack(s.locate, rec, r, num) })
 		return false, err
 	}
-	if r.kind == recStored {
-		copy(st.dst, r.frame)
+	if r.Kind == pack.Stored {
+		copy(st.dst, r.Frame)
 		return true, nil
 	}
 	got, err := s.unframe(st.dst[:0:len(st.dst)], s.locate, rec, r, num)
@@ -173,18 +174,18 @@ func (s *Store) decodeInto(st *stretch) (done bool, err error) {
 		err = corrupt.Errorf("%d bytes instead of %d", len(got), len(st.dst))
 	}
 	if err != nil {
-		return false, fmt.Errorf("pack %d at %d: %w", st.at.pack, st.at.off, err)
+		return false, fmt.Errorf("pack %d at %d: %w", st.at.Pack, st.at.Off, err)
 	}
 	return true, nil
 }
 
 // are tells whether a record's members are chunks first to end of the segment and no others.
-func (sg *segment) are(members []member, first, end int) bool {
+func (sg *segment) are(members []pack.Member, first, end int) bool {
 	if len(members) != end-first {
 		return false
 	}
 	for i, m := range members {
-		if i += first; m.num != uint64(sg.nums[i]) || int64(m.len) != sg.offs[i+1]-sg.offs[i] {
+		if i += first; m.Num != uint64(sg.nums[i]) || int64(m.Len) != sg.offs[i+1]-sg.offs[i] {
 			return false
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"snapfs/chunkstore/internal/pack"
 	"snapfs/internal/testseed"
 )
 
@@ -113,12 +114,12 @@ func TestReadDamaged(t *testing.T) {
 	for first > 0 {
 		before, _, err := s.locate(uint64(sg.nums[first-1]))
 		require.NoError(t, err)
-		if before.place != rec.place {
+		if before.Place != rec.Place {
 			break
 		}
 		first--
 	}
-	flip(t, filepath.Join(dir, packsName, packName(rec.pack)), rec.end()-10)
+	flip(t, filepath.Join(dir, packsName, pack.Name(rec.Pack)), rec.End()-10)
 	s.blocks.clear()
 	p := make([]byte, len(data))
 	n, err := r.ReadAt(p, 0)

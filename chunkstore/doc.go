@@ -38,8 +38,8 @@
 //
 // # Formats
 //
-// Packs and records: pack.go, record.go. Journal: journal.go. Index: index.go (keys), page.go, manifest.go. The frames: codec.go. All of
-// it together: docs/FORMAT-store.md.
+// Packs and records: internal/pack. Frames: internal/frame. Cuts: internal/cdc. Sketches: internal/sketch. Transforms:
+// internal/transform. Journal: journal.go. Index: index.go (keys), page.go, manifest.go. All of it: docs/FORMAT-store.md.
 //
 // # Locks
 //
@@ -48,11 +48,11 @@
 //	Store.gcMu        one collection or check
 //	Store.numMu       chunk numbers
 //	Store.writeMu     the one transaction that writes the index; held while a caller's function runs in it
-//	packs.syncMu      one sync
+//	pack.Set.syncMu   one sync
 //	pins.mu           what a collection must leave alone
 //	Ingest.mu         an ingest and its encoders
 //	loader.mu         what to decode ahead; Store.stateMu is taken under it
-//	packs.mu, liveSet.mu, lru.mu, blockCache.flightMu, sketch.Index.mu, Store.stateMu    never held while another lock is
+//	pack.Set.mu, liveSet.mu, lru.mu, blockCache.flightMu, sketch.Index.mu, Store.stateMu    never held while another lock is
 //	                  taken, but for liveSet.mu, under which the index is read
 //
 // Badger merges its tables only when told to: mergeTables, shrinkIndex and Close read all of them first.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"snapfs/chunkstore/internal/frame"
+	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/sketch"
 )
 
@@ -107,8 +108,8 @@ func (in *Ingest) failed() error {
 
 // delta encodes a chunk against its bases, or leaves it to be packed into a block if that does not pay.
 func (in *Ingest) delta(f *fresh) error {
-	sc := takeScratch()
-	defer sc.release()
+	sc := pack.TakeScratch()
+	defer sc.Release()
 	var dict []byte
 	for i, num := range f.bases {
 		c, err := in.bytes(num)
@@ -124,22 +125,22 @@ func (in *Ingest) delta(f *fresh) error {
 			break
 		}
 		if i == 0 {
-			dict = sc.raw[:0]
+			dict = sc.Raw[:0]
 		}
 		dict = append(dict, c...)
-		sc.raw = dict
+		sc.Raw = dict
 	}
 	level, _ := in.levels()
-	sc.frame = in.s.codec.Encode(sc.frame[:0], f.data, dict, level)
-	if len(sc.frame) > len(f.data)/5 && !in.repack {
-		sc.record = in.s.codec.Encode(sc.record[:0], f.data, nil, level)
-		if len(sc.frame)*100 > min(len(sc.record), len(f.data))*rebasePercent {
+	sc.Frame = in.s.codec.Encode(sc.Frame[:0], f.data, dict, level)
+	if len(sc.Frame) > len(f.data)/5 && !in.repack {
+		sc.Record = in.s.codec.Encode(sc.Record[:0], f.data, nil, level)
+		if len(sc.Frame)*100 > min(len(sc.Record), len(f.data))*rebasePercent {
 			in.reject(f)
 			return nil
 		}
 	}
-	return in.place(sc, &record{
-		kind: recDelta, members: []member{{f.num, len(f.data)}}, gen: f.gen, bases: f.bases, frame: sc.frame,
+	return in.place(sc, &pack.Record{
+		Kind: pack.Delta, Members: []pack.Member{{Num: f.num, Len: len(f.data)}}, Gen: f.gen, Bases: f.bases, Frame: sc.Frame,
 	}, []*fresh{f})
 }
 
@@ -155,13 +156,13 @@ func (in *Ingest) reject(f *fresh) {
 }
 
 // place appends a record to a pack.
-func (in *Ingest) place(sc *scratch, r *record, chunks []*fresh) error {
-	sc.record = appendRecord(sc.record[:0], r)
-	at, err := in.s.packs.append(sc.record, &in.holds)
+func (in *Ingest) place(sc *pack.Scratch, r *pack.Record, chunks []*fresh) error {
+	sc.Record = pack.AppendRecord(sc.Record[:0], r)
+	at, err := in.s.packs.Append(sc.Record, &in.holds)
 	if err != nil {
 		return err
 	}
-	rec := &located{place: at, delta: r.kind == recDelta, gen: r.gen, bases: r.bases}
+	rec := &located{Place: at, delta: r.Kind == pack.Delta, gen: r.Gen, bases: r.Bases}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for _, f := range chunks {
@@ -205,7 +206,7 @@ func (in *Ingest) flushPending(similar bool) error {
 				continue
 			}
 		}
-		if size > 0 && size+len(f.data) > limit || len(group) == maxMembers {
+		if size > 0 && size+len(f.data) > limit || len(group) == pack.MaxMembers {
 			flush()
 		}
 		group = append(group, f)
@@ -239,24 +240,24 @@ func (in *Ingest) likened(f *fresh) (bool, error) {
 
 // block encodes chunks as one frame.
 func (in *Ingest) block(group []*fresh) error {
-	r := &record{kind: recBlock, members: make([]member, 0, len(group))}
-	sc := takeScratch()
-	defer sc.release()
+	r := &pack.Record{Kind: pack.Block, Members: make([]pack.Member, 0, len(group))}
+	sc := pack.TakeScratch()
+	defer sc.Release()
 	raw := group[0].data
 	if len(group) > 1 {
-		raw = sc.raw[:0]
+		raw = sc.Raw[:0]
 		for _, f := range group {
 			raw = append(raw, f.data...)
 		}
-		sc.raw = raw
+		sc.Raw = raw
 	}
 	for _, f := range group {
-		r.members = append(r.members, member{f.num, len(f.data)})
+		r.Members = append(r.Members, pack.Member{Num: f.num, Len: len(f.data)})
 	}
 	_, level := in.levels()
-	sc.frame = in.s.codec.Encode(sc.frame[:0], raw, nil, level)
-	if r.frame = sc.frame; len(r.frame) >= len(raw) {
-		r.kind, r.frame = recStored, raw
+	sc.Frame = in.s.codec.Encode(sc.Frame[:0], raw, nil, level)
+	if r.Frame = sc.Frame; len(r.Frame) >= len(raw) {
+		r.Kind, r.Frame = pack.Stored, raw
 	}
 	return in.place(sc, r, group)
 }

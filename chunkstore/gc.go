@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/pack"
 )
 
 // GCStats says what a collection did. Bytes are allocated bytes.
@@ -79,13 +80,13 @@ type collection struct {
 	s        *Store
 	progress func(done, total int64)
 	stats    GCStats
-	named    *roaring.Bitmap // chunks that manifests name, and what is pinned
-	live     *roaring.Bitmap // named, and the bases they need
-	pinned   bool            // some of named is named by no manifest
-	touched  map[place]bool  // blocks that lost a chunk in the sweep
-	exists   bitset          // chunks that the index has after that
-	below    uint64          // all numbers below it were in the index by then, or never will be
-	noRoom   error           // that of a step which could not move data on a full disk
+	named    *roaring.Bitmap     // chunks that manifests name, and what is pinned
+	live     *roaring.Bitmap     // named, and the bases they need
+	pinned   bool                // some of named is named by no manifest
+	touched  map[pack.Place]bool // blocks that lost a chunk in the sweep
+	exists   bitset              // chunks that the index has after that
+	below    uint64              // all numbers below it were in the index by then, or never will be
+	noRoom   error               // that of a step which could not move data on a full disk
 }
 
 func (c *collection) run(ctx context.Context) error {
@@ -135,7 +136,7 @@ func (c *collection) steps(ctx context.Context) error {
 
 // allocated sums up the allocated bytes of packs and index.
 func (s *Store) allocated() (int64, error) {
-	p, err := s.packs.allocated()
+	p, err := s.packs.Allocated()
 	if err != nil {
 		return 0, err
 	}
@@ -160,7 +161,7 @@ func (s *Store) inventory(ctx context.Context) (*inventory, error) {
 	s.writeMu.Unlock()
 	defer btx.Discard()
 	v := &inventory{all: newBitset(was.lease), packs: map[uint32]int64{}}
-	blocks := map[place]bool{}
+	blocks := map[pack.Place]bool{}
 	err := s.eachPage(ctx, btx, func(no uint64, pg *page) error {
 		var last *located
 		for i := range pg.slots {
@@ -175,13 +176,13 @@ func (s *Store) inventory(ctx context.Context) (*inventory, error) {
 			}
 			last = r
 			if !r.delta {
-				if blocks[r.place] {
+				if blocks[r.Place] {
 					continue
 				}
-				blocks[r.place] = true
+				blocks[r.Place] = true
 			}
-			v.payload += r.len
-			v.packs[r.pack] += r.len
+			v.payload += r.Len
+			v.packs[r.Pack] += r.Len
 		}
 		return nil
 	})
@@ -359,7 +360,7 @@ func (c *collection) sweep(ctx context.Context) error {
 	s.pins.mu.Lock()
 	doomed := s.pins.doomed
 	s.pins.mu.Unlock()
-	c.touched = map[place]bool{}
+	c.touched = map[pack.Place]bool{}
 	if doomed == nil {
 		return nil
 	}
@@ -369,7 +370,7 @@ func (c *collection) sweep(ctx context.Context) error {
 			return err
 		}
 		n := int64(0)
-		var blocks []place
+		var blocks []pack.Place
 		err := s.update(func(t *writeTxn) error {
 			for it.HasNext() {
 				no, i := pageOf(uint64(it.PeekNext()))
@@ -388,7 +389,7 @@ func (c *collection) sweep(ctx context.Context) error {
 				pg.slots[i] = slot{}
 				n++
 				if !r.delta {
-					blocks = append(blocks, r.place)
+					blocks = append(blocks, r.Place)
 				}
 			}
 			t.state.chunks -= n

@@ -9,6 +9,7 @@ import (
 	"github.com/zeebo/blake3"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/varint"
 )
 
@@ -253,7 +254,7 @@ type writeTxn struct {
 	done  []func()         // called after the commit
 	undo  []func()         // called if there is none
 	bytes int64            // written, about
-	packs *packs
+	packs *pack.Set
 
 	changes []byte // of keys that the journal repeats
 	rewrite bool   // begin a new journal
@@ -353,7 +354,7 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	}
 	if err != nil {
 		// Whether the disk has it is unknown until the store is opened again: nothing that it may name may go.
-		s.packs.freeze()
+		s.packs.Freeze()
 		s.broken = fmt.Errorf("%w: %w", ErrUnwritable, err)
 		return s.broken // a new journal stays, too: it may be named
 	}

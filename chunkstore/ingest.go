@@ -12,6 +12,7 @@ import (
 	"github.com/zeebo/blake3"
 
 	"snapfs/chunkstore/internal/cdc"
+	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/sketch"
 	"snapfs/chunkstore/internal/transform"
 )
@@ -70,7 +71,7 @@ type Ingest struct {
 
 	wg    sync.WaitGroup // encoders under way
 	slots chan struct{}  // one token per encoder
-	holds holds          // packs with records of this ingest
+	holds pack.Holds     // packs with records of this ingest
 	ahead uint64         // transactions that wrote chunks into the index before the commit
 
 	mu        sync.Mutex
@@ -311,8 +312,8 @@ func (in *Ingest) end(committed bool) {
 }
 
 // dropPacks gives up a writer's holds.
-func (s *Store) dropPacks(by *holds) {
-	if s.packs.drop(by, s.log) {
+func (s *Store) dropPacks(by *pack.Holds) {
+	if s.packs.Drop(by, s.log) {
 		s.blocks.clear() // other records will lie at the same places
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
 	"snapfs/chunkstore/internal/frame"
+	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/varint"
 )
 
@@ -22,7 +23,7 @@ import (
 // with their deletions, so that RebuildIndex has them. It is a file %08d.journal:
 //
 //	header  as a pack's, with the magic "snapJRNL"
-//	entries records of kind recJournal
+//	entries records of kind pack.Journal
 //
 // An entry is what one transaction changed. Its frame:
 //
@@ -86,7 +87,7 @@ func appendEntry(dst []byte, st *state, flags byte, changes []byte, c *frame.Cod
 	} else {
 		f = append(append(f, 0), changes...)
 	}
-	return appendRecord(dst, &record{kind: recJournal, frame: f})
+	return pack.AppendRecord(dst, &pack.Record{Kind: pack.Journal, Frame: f})
 }
 
 // journals lists the numbers of the journals in a directory.
@@ -211,7 +212,7 @@ func (j *journal) rewrite(s *Store, t *writeTxn) (err error) {
 		at += int64(len(b))
 		return err
 	}
-	if err := write(fileHeader(journalMagic, num)); err != nil {
+	if err := write(pack.Header(journalMagic, num)); err != nil {
 		return err
 	}
 	var changes []byte
@@ -281,11 +282,11 @@ type replay struct {
 }
 
 // entry takes the next entry.
-func (r *replay) entry(rec *record, c *frame.Codec) error {
-	if rec.kind != recJournal {
-		return corrupt.Errorf("record of kind %d in a journal", rec.kind)
+func (r *replay) entry(rec *pack.Record, c *frame.Codec) error {
+	if rec.Kind != pack.Journal {
+		return corrupt.Errorf("record of kind %d in a journal", rec.Kind)
 	}
-	p := varint.Parser{Rest: rec.frame}
+	p := varint.Parser{Rest: rec.Frame}
 	txn, id, lease := p.Uint(), ID(p.Uint()), p.Uint()
 	flags := p.Byte()
 	if n := p.Count(frame.MaxInput); n > 0 && !p.Bad {
@@ -302,8 +303,8 @@ func (r *replay) entry(rec *record, c *frame.Codec) error {
 	}
 	var all []change
 	for len(p.Rest) > 0 && !p.Bad {
-		ch := change{key: string(p.Bytes(p.Count(maxRecord)))}
-		n := p.Count(maxRecord)
+		ch := change{key: string(p.Bytes(p.Count(pack.MaxRecord)))}
+		n := p.Count(pack.MaxRecord)
 		ch.deleted = n == 0
 		if n > 0 {
 			ch.value = p.Bytes(n - 1)
@@ -331,7 +332,7 @@ func (r *replay) entry(rec *record, c *frame.Codec) error {
 // replayJournal reads the entries of a journal up to end; what cannot be read it tells to damaged.
 func replayJournal(b []byte, c *frame.Codec, damaged func(off, n int64, err error)) *replay {
 	r := &replay{values: map[string][]byte{}}
-	scanRecords(b, func(off int64, rec *record) {
+	pack.Scan(b, func(off int64, rec *pack.Record) {
 		if err := r.entry(rec, c); err != nil {
 			damaged(off, 0, err)
 		}

@@ -144,7 +144,7 @@ func (s *Store) load(sg *segment, i int, left *int) bool {
 	if err != nil {
 		return false
 	}
-	if rec.delta || s.blocks.has(rec.place) {
+	if rec.delta || s.blocks.has(rec.Place) {
 		return true // a delta of a small file is decoded in less time than its reader takes to wait for another goroutine
 	}
 	l := &s.loader
@@ -158,7 +158,7 @@ func (s *Store) load(sg *segment, i int, left *int) bool {
 	if !ok || s.isClosed() {
 		return false
 	}
-	_, err = s.blocks.load(rec.place, func() (*block, error) {
+	_, err = s.blocks.load(rec.Place, func() (*block, error) {
 		b, err := s.decode(s.locate, rec, num)
 		if err == nil {
 			b.how.Store(blockAhead)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/pack"
 )
 
 // TestLyingRecords puts records with a right checksum and false contents into a pack: a block that lies about its size, and a
@@ -34,7 +36,7 @@ func TestLyingRecords(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, s.Close())
 			if lie == "size" {
-				growMember(t, filepath.Join(dir, packsName, packName(rec.pack)), rec.place)
+				growMember(t, filepath.Join(dir, packsName, pack.Name(rec.Pack)), rec.Place)
 			}
 			s, err = Open(dir, Options{})
 			require.NoError(t, err)
@@ -68,20 +70,20 @@ func TestLyingRecords(t *testing.T) {
 }
 
 // growMember makes the first member of a record longer than it is, with a right checksum.
-func growMember(t *testing.T, path string, at place) {
+func growMember(t *testing.T, path string, at pack.Place) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
-	b := make([]byte, at.len)
-	_, err = f.ReadAt(b, at.off)
+	b := make([]byte, at.Len)
+	_, err = f.ReadAt(b, at.Off)
 	require.NoError(t, err)
-	r, err := parseRecord(b)
+	r, err := pack.ParseRecord(b)
 	require.NoError(t, err)
-	r.members[0].len++
-	lying := appendRecord(nil, r)
+	r.Members[0].Len++
+	lying := pack.AppendRecord(nil, r)
 	require.Len(t, lying, len(b))
 	require.Equal(t, crc32.Checksum(lying[4:], castagnoli), binary.LittleEndian.Uint32(lying))
-	_, err = f.WriteAt(lying, at.off)
+	_, err = f.WriteAt(lying, at.Off)
 	require.NoError(t, err)
 }

@@ -14,6 +14,7 @@ import (
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/frame"
+	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/varint"
 )
 
@@ -229,7 +230,7 @@ func parseManifest(id ID, b []byte, c *frame.Codec) (*chunkList, error) {
 		m.runs = append(m.runs, r)
 	}
 	for range (chunks + segmentChunks - 1) / segmentChunks {
-		s := int64(p.Count(segmentChunks * maxRaw))
+		s := int64(p.Count(segmentChunks * pack.MaxRaw))
 		if p.Bad {
 			return bad()
 		}

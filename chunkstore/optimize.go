@@ -10,6 +10,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/pack"
 )
 
 // repackedSize is blockSize of chunks that are packed anew. Reading one chunk decodes as much, and once more for each base that
@@ -118,7 +119,7 @@ func (c *collection) complete(from uint64) uint64 {
 // repackMove is a chunk to be packed anew, with where it lies.
 type repackMove struct {
 	move
-	at place
+	at pack.Place
 }
 
 // unpacked lists the live chunks from one number to another: first those that are no deltas, in the order of their
@@ -141,9 +142,9 @@ func (c *collection) unpacked(ctx context.Context, from, to uint64) ([]repackMov
 		if err != nil {
 			return nil, err
 		}
-		mv := repackMove{move{num: num, bases: rec.bases}, rec.place}
+		mv := repackMove{move{num: num, bases: rec.bases}, rec.Place}
 		switch {
-		case rec.delta && rec.len < repackedDelta:
+		case rec.delta && rec.Len < repackedDelta:
 		case rec.delta:
 			deltas = append(deltas, mv)
 		default:
@@ -159,24 +160,24 @@ func (c *collection) unpacked(ctx context.Context, from, to uint64) ([]repackMov
 // orderBlocks gives the chunks of blocks their sort key: the place of the block, and theirs in it.
 func (c *collection) orderBlocks(list []repackMove) error {
 	slices.SortStableFunc(list, func(a, b repackMove) int {
-		return cmp.Or(cmp.Compare(a.at.pack, b.at.pack), cmp.Compare(a.at.off, b.at.off))
+		return cmp.Or(cmp.Compare(a.at.Pack, b.at.Pack), cmp.Compare(a.at.Off, b.at.Off))
 	})
-	var last place
+	var last pack.Place
 	in := map[uint64]int{} // place of a chunk in the block
 	for i := range list {
 		mv := &list[i]
 		if mv.at != last {
 			last = mv.at
 			clear(in)
-			r, err := c.s.packs.read(mv.at)
+			r, err := c.s.packs.Read(mv.at)
 			if err != nil {
 				if skipLost(err) != nil {
 					return err
 				}
 				continue // move tells of it
 			}
-			for k, m := range r.members {
-				in[m.num] = k
+			for k, m := range r.Members {
+				in[m.Num] = k
 			}
 		}
 		mv.order = blockOrder(mv.at, in[mv.num])

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/varint"
 )
 
@@ -30,7 +31,7 @@ const (
 
 // located is a record as the index knows it.
 type located struct {
-	place
+	pack.Place
 	delta bool
 	gen   int
 	bases []uint64
@@ -63,9 +64,9 @@ func (pg *page) empty() bool {
 
 // appendPage encodes page no.
 func appendPage(dst []byte, no uint64, pg *page) []byte {
-	index := map[place]int{}
+	index := map[pack.Place]int{}
 	var recs []byte
-	var prev place
+	var prev pack.Place
 	last := 0
 	for i := range pg.slots {
 		r := pg.slots[i].rec
@@ -73,31 +74,31 @@ func appendPage(dst []byte, no uint64, pg *page) []byte {
 			continue
 		}
 		last = i + 1
-		if _, ok := index[r.place]; ok {
+		if _, ok := index[r.Place]; ok {
 			continue
 		}
-		index[r.place] = len(index)
+		index[r.Place] = len(index)
 		flags := uint64(r.gen) << pageGenShift
 		if r.delta {
 			flags |= pageDelta
 		}
-		adjacent := len(index) > 1 && r.pack == prev.pack && r.off == prev.end()
+		adjacent := len(index) > 1 && r.Pack == prev.Pack && r.Off == prev.End()
 		if adjacent {
 			flags |= pageAdjacent
 		}
 		recs = binary.AppendUvarint(recs, flags)
 		if !adjacent {
-			recs = binary.AppendUvarint(recs, uint64(r.pack))
-			recs = binary.AppendUvarint(recs, uint64(r.off))
+			recs = binary.AppendUvarint(recs, uint64(r.Pack))
+			recs = binary.AppendUvarint(recs, uint64(r.Off))
 		}
-		recs = binary.AppendUvarint(recs, uint64(r.len))
+		recs = binary.AppendUvarint(recs, uint64(r.Len))
 		if r.delta {
 			recs = binary.AppendUvarint(recs, uint64(len(r.bases)))
 			for _, b := range r.bases {
 				recs = binary.AppendVarint(recs, int64(no*pageChunks+uint64(i)-b))
 			}
 		}
-		prev = r.place
+		prev = r.Place
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(index)))
 	dst = append(dst, recs...)
@@ -108,7 +109,7 @@ func appendPage(dst []byte, no uint64, pg *page) []byte {
 			dst = append(dst, 0)
 			continue
 		}
-		k := index[s.rec.place]
+		k := index[s.rec.Place]
 		if k == newest+1 {
 			dst = append(dst, 1)
 			newest = k
@@ -128,22 +129,22 @@ func parsePage(b []byte, no uint64) (*page, error) {
 		back []int64 // distances of the bases, until the chunk is known
 	}
 	recs := make([]*raw, p.Count(pageChunks))
-	var prev place
+	var prev pack.Place
 	for i := range recs {
 		flags := p.Uint()
 		r := &raw{located: located{delta: flags&pageDelta != 0, gen: int(flags >> pageGenShift)}}
 		if flags&pageAdjacent != 0 {
-			r.pack, r.off = prev.pack, prev.end()
+			r.Pack, r.Off = prev.Pack, prev.End()
 		} else {
-			r.pack, r.off = uint32(p.Count(1<<32-1)), int64(p.Uint())
+			r.Pack, r.Off = uint32(p.Count(1<<32-1)), int64(p.Uint())
 		}
-		r.len = int64(p.Count(maxRecord + 32))
+		r.Len = int64(p.Count(pack.MaxRecord + 32))
 		if r.delta {
-			for range p.Count(maxBases) {
+			for range p.Count(pack.MaxBases) {
 				r.back = append(r.back, p.Int())
 			}
 		}
-		recs[i], prev = r, r.place
+		recs[i], prev = r, r.Place
 	}
 	pg := &page{}
 	newest := -1
@@ -156,7 +157,7 @@ func parsePage(b []byte, no uint64) (*page, error) {
 			newest++
 			k = newest
 		}
-		n := p.Count(maxRaw)
+		n := p.Count(pack.MaxRaw)
 		if p.Bad || k >= len(recs) {
 			return nil, corrupt.Errorf("index page %d is malformed", no)
 		}

@@ -2,6 +2,8 @@ package chunkstore
 
 import (
 	"slices"
+
+	"snapfs/chunkstore/internal/pack"
 )
 
 // readPlain fills a stretch's dst from a record that has its chunks as they are: the kernel copies them to where they are
@@ -10,17 +12,17 @@ import (
 func (s *Store) readPlain(st *stretch) bool {
 	lo, hi := s.around(st)
 	raw := st.sg.offs[hi] - st.sg.offs[lo]
-	head := st.at.len - raw
-	if !st.at.maybeStored(head, hi-lo) {
+	head := st.at.Len - raw
+	if !st.at.MaybeStored(head, hi-lo) {
 		return false
 	}
 	before := head + st.sg.offs[st.first] + int64(st.skip) - st.sg.offs[lo]
-	behind := st.at.len - before - int64(len(st.dst))
-	sc := takeScratch()
-	defer sc.release()
-	sc.record = slices.Grow(sc.record[:0], int(before+behind))[:before+behind]
-	parts := [3][]byte{sc.record[:before], st.dst, sc.record[before:]}
-	members, ok := s.packs.readStored(st.at, head, parts[:])
+	behind := st.at.Len - before - int64(len(st.dst))
+	sc := pack.TakeScratch()
+	defer sc.Release()
+	sc.Record = slices.Grow(sc.Record[:0], int(before+behind))[:before+behind]
+	parts := [3][]byte{sc.Record[:before], st.dst, sc.Record[before:]}
+	members, ok := s.packs.ReadStored(st.at, head, parts[:])
 	return ok && st.sg.are(members, lo, hi)
 }
 
@@ -28,7 +30,7 @@ func (s *Store) readPlain(st *stretch) bool {
 func (s *Store) around(st *stretch) (lo, hi int) {
 	same := func(i int) bool {
 		rec, _, err := s.locate(uint64(st.sg.nums[i]))
-		return err == nil && rec.place == st.at
+		return err == nil && rec.Place == st.at
 	}
 	for lo = st.first; lo > 0 && same(lo-1); lo-- {
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
 
+	"snapfs/chunkstore/internal/pack"
 	"snapfs/internal/testseed"
 )
 
@@ -163,8 +164,8 @@ func (p *powerLoss) verify(t *testing.T, dir string) {
 	require.Zero(t, st.Garbage)
 	files, err := os.ReadDir(s.packDir())
 	require.NoError(t, err)
-	require.Less(t, len(files), 2+len(s.packs.sizes()), "%v", files)
-	require.LessOrEqual(t, len(s.packs.sizes()), 1)
+	require.Less(t, len(files), 2+len(s.packs.Sizes()), "%v", files)
+	require.LessOrEqual(t, len(s.packs.Sizes()), 1)
 }
 
 // put stores a stream and a record of its sum.
@@ -341,8 +342,8 @@ func (p *powerLoss) repair(s *Store, last ID) {
 	p.mu.Lock()
 	p.damaged = last
 	p.mu.Unlock()
-	flip(t, filepath.Join(s.packDir(), packName(rec.pack)), rec.end()-1)
-	command(t, "sync", filepath.Join(s.packDir(), packName(rec.pack)))
+	flip(t, filepath.Join(s.packDir(), pack.Name(rec.Pack)), rec.End()-1)
+	command(t, "sync", filepath.Join(s.packDir(), pack.Name(rec.Pack)))
 	s.blocks.clear()
 	problems, err := s.Check(ctx, CheckOptions{ReadData: true, Repair: true})
 	require.NoError(t, err)

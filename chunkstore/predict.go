@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"snapfs/chunkstore/internal/cdc"
+	"snapfs/chunkstore/internal/pack"
 )
 
 // predictSlack is by how many bytes the old chunks that predict a new one may lie beside its place.
@@ -219,7 +220,7 @@ func (in *Ingest) resolve(f *fresh, preds []uint64) error {
 			}
 			return nil
 		}
-		if total+n > dictionaryMax || len(f.bases) == maxBases || !in.s.pins.use(in, num) {
+		if total+n > dictionaryMax || len(f.bases) == pack.MaxBases || !in.s.pins.use(in, num) {
 			return nil
 		}
 		total += n
@@ -241,7 +242,7 @@ func (in *Ingest) resolve(f *fresh, preds []uint64) error {
 		f.bases = nil
 		return skipLost(err)
 	}
-	if behind > maxBehind || f.bound && f.gen > f.maxGen || bits.OnesCount(uint(f.gen)) > chainMax {
+	if behind > pack.MaxBehind || f.bound && f.gen > f.maxGen || bits.OnesCount(uint(f.gen)) > chainMax {
 		f.bases = nil
 	}
 	return nil
@@ -276,7 +277,7 @@ func (in *Ingest) behind(bases []uint64) (int, error) {
 			if err != nil {
 				return 0, err
 			}
-			if n += k; n > maxBehind {
+			if n += k; n > pack.MaxBehind {
 				break
 			}
 		}

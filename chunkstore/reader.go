@@ -11,6 +11,7 @@ import (
 	badger "github.com/dgraph-io/badger/v4"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/pack"
 )
 
 // readAhead is how many records WriteTo decodes ahead of what it writes.
@@ -227,7 +228,7 @@ type ahead struct {
 	want chan struct{} // one token per record to decode ahead
 	quit chan struct{}
 	done chan struct{}
-	last place
+	last pack.Place
 }
 
 func newAhead(r *Reader) *ahead {
@@ -241,7 +242,7 @@ func newAhead(r *Reader) *ahead {
 
 func (a *ahead) run() {
 	defer close(a.done)
-	var last place
+	var last pack.Place
 	for no := range a.r.m.segments {
 		sg, err := a.r.s.segment(a.r.m, no)
 		if err != nil {
@@ -252,10 +253,10 @@ func (a *ahead) run() {
 			if err != nil {
 				return
 			}
-			if rec.place == last {
+			if rec.Place == last {
 				continue
 			}
-			last = rec.place
+			last = rec.Place
 			select {
 			case <-a.quit:
 				return
@@ -269,10 +270,10 @@ func (a *ahead) run() {
 // reach is called for each chunk in turn: a record further on lets one more be decoded.
 func (a *ahead) reach(num uint64) {
 	rec, _, err := a.r.s.locate(num)
-	if err != nil || rec.place == a.last {
+	if err != nil || rec.Place == a.last {
 		return
 	}
-	a.last = rec.place
+	a.last = rec.Place
 	select {
 	case a.want <- struct{}{}:
 	default:

@@ -15,6 +15,7 @@ import (
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
+	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/sketch"
 	"snapfs/internal/failpoint"
 )
@@ -133,9 +134,9 @@ func (b *rebuilder) readJournals(context.Context) error {
 			return nil
 		}
 		problems = append(bad, problems...)
-		all = append(slices.Clone(data[min(packHeader, len(data)):]), all...)
+		all = append(slices.Clone(data[min(pack.HeaderSize, len(data)):]), all...)
 	}
-	b.journal = replayJournal(append(make([]byte, packHeader), all...), b.s.codec, func(int64, int64, error) {})
+	b.journal = replayJournal(append(make([]byte, pack.HeaderSize), all...), b.s.codec, func(int64, int64, error) {})
 	if len(b.journal.values) == 0 {
 		return b.withoutJournal(dir)
 	}
@@ -163,7 +164,7 @@ func (b *rebuilder) readPacks(ctx context.Context) error {
 	total, done := int64(0), int64(0)
 	sizes := map[uint32]int64{}
 	for _, e := range names {
-		num, ok := parsePackName(e.Name())
+		num, ok := pack.ParseName(e.Name())
 		if !ok {
 			continue
 		}
@@ -185,12 +186,12 @@ func (b *rebuilder) readPacks(ctx context.Context) error {
 			return err
 		}
 		b.opts.Progress(StagePacks, done, total)
-		data, err := os.ReadFile(filepath.Join(dir, packName(num)))
+		data, err := os.ReadFile(filepath.Join(dir, pack.Name(num)))
 		if err != nil {
 			return err
 		}
-		scanRecords(data, func(off int64, r *record) { b.record(num, off, r) }, func(off, n int64) {
-			b.damage = append(b.damage, Problem{Where: packName(num), What: fmt.Sprintf("%d bytes at %d are no record", n, off)})
+		pack.Scan(data, func(off int64, r *pack.Record) { b.record(num, off, r) }, func(off, n int64) {
+			b.damage = append(b.damage, Problem{Where: pack.Name(num), What: fmt.Sprintf("%d bytes at %d are no record", n, off)})
 		})
 		done += sizes[num]
 	}
@@ -199,23 +200,23 @@ func (b *rebuilder) readPacks(ctx context.Context) error {
 }
 
 // record takes the chunks of a record.
-func (b *rebuilder) record(num uint32, off int64, r *record) {
-	if r.kind == recJournal {
+func (b *rebuilder) record(num uint32, off int64, r *pack.Record) {
+	if r.Kind == pack.Journal {
 		return
 	}
-	rec := &located{place: place{num, off, r.size}, delta: r.kind == recDelta, gen: r.gen, bases: r.bases}
-	for _, m := range r.members {
-		if m.num >= 1<<32 {
+	rec := &located{Place: pack.Place{Pack: num, Off: off, Len: r.Size}, delta: r.Kind == pack.Delta, gen: r.Gen, bases: r.Bases}
+	for _, m := range r.Members {
+		if m.Num >= 1<<32 {
 			continue // no store gives out such a number
 		}
-		no, i := pageOf(m.num)
+		no, i := pageOf(m.Num)
 		pg := b.pages[no]
 		if pg == nil {
 			pg = &page{}
 			b.pages[no] = pg
 		}
-		pg.slots[i] = slot{rec, m.len}
-		b.found.Add(uint32(m.num))
+		pg.slots[i] = slot{rec, m.Len}
+		b.found.Add(uint32(m.Num))
 	}
 }
 
@@ -321,7 +322,7 @@ func (b *rebuilder) write(ctx context.Context) error {
 		return errors.Join(err, s.release())
 	}
 	b.countEnds()
-	if s.packs, err = openPacks(s.packDir(), b.ends, true, nil); err != nil {
+	if s.packs, err = pack.Open(s.packDir(), b.ends, true, nil); err != nil {
 		return errors.Join(err, s.release())
 	}
 	s.journal.dir, s.journal.off = s.packDir(), true
@@ -336,7 +337,7 @@ func (b *rebuilder) countEnds() {
 	for _, pg := range b.pages {
 		for i := range pg.slots {
 			if r := pg.slots[i].rec; r != nil {
-				b.ends[r.pack] = max(b.ends[r.pack], r.end())
+				b.ends[r.Pack] = max(b.ends[r.Pack], r.End())
 			}
 		}
 	}
@@ -387,7 +388,7 @@ func (b *rebuilder) fill(ctx context.Context) error {
 func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error) {
 	s := b.s
 	lost = roaring.New()
-	blocks := map[place]bool{}
+	blocks := map[pack.Place]bool{}
 	total, done := int64(b.found.GetCardinality()), int64(0)
 	it := b.found.Iterator()
 	for it.HasNext() {
@@ -420,9 +421,9 @@ func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error
 					return err
 				}
 				t.state.chunks++
-				if !blocks[sl.rec.place] {
-					blocks[sl.rec.place] = !sl.rec.delta
-					t.state.payload += sl.rec.len
+				if !blocks[sl.rec.Place] {
+					blocks[sl.rec.Place] = !sl.rec.delta
+					t.state.payload += sl.rec.Len
 				}
 				if !sl.rec.delta && num+sketchesKept > uint64(b.found.Maximum()) {
 					f := &fresh{num: num, rec: sl.rec}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/pack"
 )
 
 // records gives all records of a bucket.
@@ -154,7 +156,7 @@ func TestRebuildDamaged(t *testing.T) {
 	base := t.TempDir()
 	from := filepath.Join(base, "whole")
 	ids, want, recs := busyStore(t, from, r)
-	packFiles, err := filepath.Glob(filepath.Join(from, packsName, "*"+packExt))
+	packFiles, err := filepath.Glob(filepath.Join(from, packsName, "*"+pack.Ext))
 	require.NoError(t, err)
 	journalFiles, err := filepath.Glob(filepath.Join(from, packsName, "*"+journalExt))
 	require.NoError(t, err)
@@ -170,7 +172,7 @@ func TestRebuildDamaged(t *testing.T) {
 		}
 		fi, err := os.Stat(path)
 		require.NoError(t, err)
-		flip(t, filepath.Join(dir, packsName, filepath.Base(path)), packHeader+r.Int64N(fi.Size()-packHeader))
+		flip(t, filepath.Join(dir, packsName, filepath.Base(path)), pack.HeaderSize+r.Int64N(fi.Size()-pack.HeaderSize))
 		res, err := RebuildIndex(ctx, dir, RebuildOptions{})
 		if i >= 8 {
 			// All or most of the journal is one entry.

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/pack"
 )
 
 // TestRepair damages a pack: what Check names is isolated, the rest stays readable, and lost contents can be stored
@@ -19,8 +21,8 @@ func TestRepair(t *testing.T) {
 	s := openTest(t, dir)
 	ids, want := history(t, s, r, 8)
 	require.NoError(t, s.Close())
-	path := filepath.Join(dir, packsName, packName(1))
-	flip(t, path, packHeader+1000)
+	path := filepath.Join(dir, packsName, pack.Name(1))
+	flip(t, path, pack.HeaderSize+1000)
 	s, err := Open(dir, Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()

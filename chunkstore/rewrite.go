@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
+
+	"snapfs/chunkstore/internal/pack"
 )
 
 // What a collection leaves of what is dead: with garbagePercent of packs, 15 % at most.
@@ -95,23 +97,23 @@ func (c *collection) partlyDead(ctx context.Context) ([]move, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		r, err := s.packs.read(at)
+		r, err := s.packs.Read(at)
 		if err != nil {
 			// Which chunks it held is unknown; it stays, and Check tells.
-			s.log.Warn("damaged block left alone", "pack", at.pack, "offset", at.off, "error", err)
+			s.log.Warn("damaged block left alone", "pack", at.Pack, "offset", at.Off, "error", err)
 			continue
 		}
 		var alive []move
 		left, all := 0, 0
-		for _, m := range r.members {
-			all += m.len
-			rec, _, err := s.locate(m.num)
+		for _, m := range r.Members {
+			all += m.Len
+			rec, _, err := s.locate(m.Num)
 			if err != nil && !errors.Is(err, errNoChunk) {
 				return nil, err
 			}
-			if err == nil && rec.place == at {
-				left += m.len
-				alive = append(alive, move{num: m.num, order: blockOrder(at, len(alive))})
+			if err == nil && rec.Place == at {
+				left += m.Len
+				alive = append(alive, move{num: m.Num, order: blockOrder(at, len(alive))})
 			}
 		}
 		if (all-left)*100 > all*deadBlockPercent {
@@ -121,7 +123,7 @@ func (c *collection) partlyDead(ctx context.Context) ([]move, error) {
 	return list, nil
 }
 
-func blockOrder(at place, i int) string { return fmt.Sprintf("%08x%012x%06x", at.pack, at.off, i) }
+func blockOrder(at pack.Place, i int) string { return fmt.Sprintf("%08x%012x%06x", at.Pack, at.Off, i) }
 
 // deadBases finds the chunks to be encoded without the bases that no manifest names, if those take much.
 func (c *collection) deadBases(ctx context.Context) ([]move, error) {
@@ -164,7 +166,7 @@ func (c *collection) deadBases(ctx context.Context) ([]move, error) {
 				if err != nil {
 					return nil, err
 				}
-				mv.order = blockOrder(rec.place, int(root%pageChunks))
+				mv.order = blockOrder(rec.Place, int(root%pageChunks))
 				break
 			}
 			if ok && first != num {
@@ -214,7 +216,7 @@ func (c *collection) ancestors(bases []uint64, dead *roaring.Bitmap) (named, roo
 // weigh sums the payload of all records, and a share of it for a set of chunks, by their length.
 func (c *collection) weigh(ctx context.Context, set *roaring.Bitmap) (part, all int64, err error) {
 	type share struct{ part, all, bytes int64 }
-	blocks := map[place]*share{}
+	blocks := map[pack.Place]*share{}
 	btx := c.s.db.NewTransaction(false)
 	defer btx.Discard()
 	err = c.s.eachPage(ctx, btx, func(no uint64, pg *page) error {
@@ -225,16 +227,16 @@ func (c *collection) weigh(ctx context.Context, set *roaring.Bitmap) (part, all 
 			}
 			in := set.Contains(uint32(no*pageChunks) + uint32(i))
 			if sl.rec.delta {
-				all += sl.rec.len
+				all += sl.rec.Len
 				if in {
-					part += sl.rec.len
+					part += sl.rec.Len
 				}
 				continue
 			}
-			b := blocks[sl.rec.place]
+			b := blocks[sl.rec.Place]
 			if b == nil {
-				b = &share{bytes: sl.rec.len}
-				blocks[sl.rec.place] = b
+				b = &share{bytes: sl.rec.Len}
+				blocks[sl.rec.Place] = b
 			}
 			b.all += int64(sl.len)
 			if in {
@@ -325,7 +327,7 @@ func (rw *rewriter) flush() error {
 	if err := rw.settle(); err != nil {
 		return err
 	}
-	if err := rw.s.packs.sync(); err != nil {
+	if err := rw.s.packs.Sync(); err != nil {
 		return err
 	}
 	if err := rw.verify(); err != nil {
@@ -341,7 +343,7 @@ func (rw *rewriter) flush() error {
 				return err
 			}
 			pg.slots[i] = slot{f.rec, f.size}
-			ends[f.rec.pack] = max(ends[f.rec.pack], f.rec.end())
+			ends[f.rec.Pack] = max(ends[f.rec.Pack], f.rec.End())
 		}
 		t.state.moved = 1
 		t.done = append(t.done, func() { rw.indexed(batch) })

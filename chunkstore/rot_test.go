@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"snapfs/chunkstore/internal/frame"
+	"snapfs/chunkstore/internal/pack"
 )
 
 // flip damages one byte of a file.
@@ -63,12 +64,12 @@ func TestRotInPack(t *testing.T) {
 	s := openTest(t, dir)
 	ids, want := history(t, s, r, 8)
 	require.NoError(t, s.Close())
-	path := filepath.Join(dir, packsName, packName(1))
+	path := filepath.Join(dir, packsName, pack.Name(1))
 	whole, err := os.ReadFile(path)
 	require.NoError(t, err)
 	somewhere := false
 	for i := range 12 {
-		off := packHeader + r.Int64N(int64(len(whole))-packHeader)
+		off := pack.HeaderSize + r.Int64N(int64(len(whole))-pack.HeaderSize)
 		if i%2 == 1 {
 			off = int64(len(whole)) - 1 - r.Int64N(2000) // what only the newest need
 		}
@@ -132,8 +133,8 @@ func TestRotInIndex(t *testing.T) {
 func TestBadPages(t *testing.T) {
 	r := rand.New(rand.NewPCG(18, 19))
 	pg := &page{}
-	one := &located{place: place{1, 20, 300}}
-	two := &located{place: place{1, 320, 30}, delta: true, gen: 2, bases: []uint64{3, 900}}
+	one := &located{Place: pack.Place{Pack: 1, Off: 20, Len: 300}}
+	two := &located{Place: pack.Place{Pack: 1, Off: 320, Len: 30}, delta: true, gen: 2, bases: []uint64{3, 900}}
 	pg.slots[0], pg.slots[7], pg.slots[9] = slot{one, 100}, slot{two, 200}, slot{one, 5}
 	b := appendPage(nil, 2, pg)
 	back, err := parsePage(b, 2)

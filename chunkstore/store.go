@@ -17,6 +17,7 @@ import (
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
 	"snapfs/chunkstore/internal/frame"
+	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/sketch"
 	"snapfs/chunkstore/internal/varint"
 	"snapfs/internal/failpoint"
@@ -62,7 +63,7 @@ type Store struct {
 	lock  *os.File
 	count *counter // nil if there is none
 	db    *badger.DB
-	packs *packs
+	packs *pack.Set
 	codec *frame.Codec
 
 	journal journal
@@ -157,7 +158,7 @@ func (s *Store) open() error {
 		}
 		return err
 	}
-	if s.packs, err = openPacks(s.packDir(), ends, s.opts.ReadOnly, s.opts.Points); err != nil {
+	if s.packs, err = pack.Open(s.packDir(), ends, s.opts.ReadOnly, s.opts.Points); err != nil {
 		return err
 	}
 	s.opts.Points.At("packs open")
@@ -213,7 +214,7 @@ func readEnds(btx *badger.Txn) (map[uint32]int64, error) {
 	err := scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
 		p := varint.Parser{Rest: value}
 		end := int64(p.Uint())
-		if len(key) != 5 || p.Bad || end < packHeader {
+		if len(key) != 5 || p.Bad || end < pack.HeaderSize {
 			return false, corrupt.Errorf("end of a pack is malformed")
 		}
 		ends[binary.BigEndian.Uint32(key[1:])] = end
@@ -349,7 +350,7 @@ func (s *Store) closePacks() error {
 		return nil
 	}
 	s.shut = true
-	err := errors.Join(s.packs.close(), s.journal.close(s.state.journalEnd))
+	err := errors.Join(s.packs.Close(), s.journal.close(s.state.journalEnd))
 	s.opts.Points.At("packs closed")
 	return err
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/RoaringBitmap/roaring/v2"
+
+	"snapfs/chunkstore/internal/pack"
 )
 
 // severalSets marks a record that more than one set needs.
@@ -33,7 +35,7 @@ func (s *Store) Unique(ctx context.Context, sets [][]ID) ([]int64, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("account: %w", err)
 	}
-	owner := map[place]int{}
+	owner := map[pack.Place]int{}
 	for i, set := range chunks {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -53,7 +55,7 @@ func (s *Store) Unique(ctx context.Context, sets [][]ID) ([]int64, error) {
 	unique := make([]int64, len(sets))
 	for at, i := range owner {
 		if i > 0 {
-			unique[i-1] += at.len
+			unique[i-1] += at.Len
 		}
 	}
 	return unique, nil

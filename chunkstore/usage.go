@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/RoaringBitmap/roaring/v2"
+
+	"snapfs/chunkstore/internal/pack"
 )
 
 // Usage is space accounting of a set of manifests, in bytes. A block, or a delta, counts as a whole for everything that
@@ -33,10 +35,10 @@ type Stats struct {
 // liveSet caches what manifests need, for Stats: commits add to it, a deletion drops it.
 type liveSet struct {
 	mu      sync.Mutex
-	chunks  *roaring.Bitmap // nil = unknown; guarded by mu
-	records map[place]bool  // the blocks among their records; guarded by mu
-	payload int64           // bytes of their records; guarded by mu
-	last    ID              // manifests up to here are in it; guarded by mu
+	chunks  *roaring.Bitmap     // nil = unknown; guarded by mu
+	records map[pack.Place]bool // the blocks among their records; guarded by mu
+	payload int64               // bytes of their records; guarded by mu
+	last    ID                  // manifests up to here are in it; guarded by mu
 }
 
 // liveChanged is called after a manifest was deleted or chunks were moved.
@@ -77,12 +79,12 @@ func (s *Store) livePayload(ctx context.Context) (int64, error) {
 				return 0, err
 			}
 			if !rec.delta {
-				if l.records[rec.place] {
+				if l.records[rec.Place] {
 					continue
 				}
-				l.records[rec.place] = true
+				l.records[rec.Place] = true
 			}
-			l.payload += rec.len
+			l.payload += rec.Len
 			for _, b := range rec.bases {
 				if !l.chunks.Contains(uint32(b)) {
 					next.Add(uint32(b))
@@ -114,17 +116,17 @@ func (s *Store) countLive(ctx context.Context) error {
 	if err := s.denseClosure(ctx, set); err != nil {
 		return err
 	}
-	records, payload := map[place]bool{}, int64(0)
+	records, payload := map[pack.Place]bool{}, int64(0)
 	if err := s.eachPage(ctx, btx, func(no uint64, pg *page) error {
 		for i := range pg.slots {
 			r := pg.slots[i].rec
-			if r == nil || !set.has(no*pageChunks+uint64(i)) || records[r.place] {
+			if r == nil || !set.has(no*pageChunks+uint64(i)) || records[r.Place] {
 				continue
 			}
 			if !r.delta {
-				records[r.place] = true
+				records[r.Place] = true
 			}
-			payload += r.len
+			payload += r.Len
 		}
 		return nil
 	}); err != nil {
@@ -142,8 +144,8 @@ func (s *Store) garbage(payload int64) int64 {
 // packBytes is the length of the packs without their headers; files may have room allocated behind it.
 func (s *Store) packBytes() int64 {
 	n := int64(0)
-	for _, size := range s.packs.sizes() {
-		n += size - packHeader
+	for _, size := range s.packs.Sizes() {
+		n += size - pack.HeaderSize
 	}
 	return n
 }
@@ -164,7 +166,7 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 			return Stats{}, err
 		}
 	}
-	packs, err := s.packs.allocated()
+	packs, err := s.packs.Allocated()
 	if err != nil {
 		return Stats{}, err
 	}
@@ -215,9 +217,9 @@ func (s *Store) Usage(ctx context.Context, ids ...ID) (Usage, error) {
 		return Usage{}, err
 	}
 	for at := range mine {
-		u.Stored += at.len
+		u.Stored += at.Len
 		if theirs[at] {
-			u.Shared += at.len
+			u.Shared += at.Len
 		}
 	}
 	u.Unique = u.Stored - u.Shared
@@ -226,11 +228,11 @@ func (s *Store) Usage(ctx context.Context, ids ...ID) (Usage, error) {
 }
 
 // recordsOf lists the records that a set of chunks needs, bases included; set is closed over them.
-func (s *Store) recordsOf(set *roaring.Bitmap) (map[place]bool, error) {
+func (s *Store) recordsOf(set *roaring.Bitmap) (map[pack.Place]bool, error) {
 	if err := s.closure(set, set.Clone()); err != nil {
 		return nil, err
 	}
-	recs := map[place]bool{}
+	recs := map[pack.Place]bool{}
 	for it := set.Iterator(); it.HasNext(); {
 		rec, _, err := s.locate(uint64(it.Next()))
 		if errors.Is(err, errNoChunk) {
@@ -239,7 +241,7 @@ func (s *Store) recordsOf(set *roaring.Bitmap) (map[place]bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		recs[rec.place] = true
+		recs[rec.Place] = true
 	}
 	return recs, nil
 }

@@ -85,7 +85,7 @@ func calls(f *ast.FuncDecl) map[string][]string {
 // pointsVisited fails for points in the sources that a run did not come to.
 func pointsVisited(t *testing.T, visited map[string]bool) {
 	t.Helper()
-	for _, dir := range []string{".", "../chunkstore"} {
+	for _, dir := range []string{".", "../chunkstore", "../chunkstore/internal/pack"} {
 		eachFunc(t, dir, func(file string, f *ast.FuncDecl) {
 			for _, point := range calls(f)[".At"] {
 				if !visited[point] && rarePoints[point] == "" {

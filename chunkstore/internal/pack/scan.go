@@ -1,21 +1,21 @@
-package chunkstore
+package pack
 
-// scanRecords calls fn for the records of a pack or journal in order, and damaged for what lies between them and is
+// Scan calls fn for the records of a pack or journal in order, and damaged for what lies between them and is
 // none. Behind a damaged record it goes on where that says it ends, if there is a record, else at the next
 // byte at which there is one.
-func scanRecords(b []byte, fn func(off int64, r *record), damaged func(off, n int64)) {
-	at := func(off int) (*record, int) {
+func Scan(b []byte, fn func(off int64, r *Record), damaged func(off, n int64)) {
+	at := func(off int) (*Record, int) {
 		size, err := recordSize(b[off:])
 		if err != nil || size > int64(len(b)-off) {
 			return nil, 0
 		}
-		r, err := parseRecord(b[off : off+int(size)])
+		r, err := ParseRecord(b[off : off+int(size)])
 		if err != nil {
 			return nil, int(size)
 		}
 		return r, int(size)
 	}
-	for off := packHeader; off < len(b); {
+	for off := HeaderSize; off < len(b); {
 		r, size := at(off)
 		if r != nil {
 			fn(int64(off), r)

@@ -1,4 +1,4 @@
-package chunkstore
+package pack
 
 import (
 	"encoding/binary"
@@ -9,26 +9,26 @@ import (
 	"snapfs/chunkstore/internal/varint"
 )
 
-// maybeStored reports whether the record at a place can be one that has some chunks as they are, behind head bytes: the
+// MaybeStored reports whether the record at a place can be one that has some chunks as they are, behind head bytes: the
 // fixed part, its length, the count of chunks, and a number and a length for each.
-func (p place) maybeStored(head int64, chunks int) bool {
-	return head > recordFixed && head <= recordFixed+10+10+20*int64(chunks) && p.len <= maxRecord
+func (p Place) MaybeStored(head int64, chunks int) bool {
+	return head > recordFixed && head <= recordFixed+10+10+20*int64(chunks) && p.Len <= MaxRecord
 }
 
-// readStored reads a record that has its chunks as they are into parts, one behind the other, so that chunks can be read
+// ReadStored reads a record that has its chunks as they are into parts, one behind the other, so that chunks can be read
 // straight to where they are wanted. The chunks begin at head, which lies in the first part. It gives the record's
 // members; false if it is another kind of record, or cannot be read.
-func (ps *packs) readStored(at place, head int64, parts [][]byte) ([]member, bool) {
-	p := ps.acquire(at.pack)
+func (ps *Set) ReadStored(at Place, head int64, parts [][]byte) ([]Member, bool) {
+	p := ps.acquire(at.Pack)
 	if p == nil {
 		return nil, false
 	}
 	defer ps.release(p)
-	if !readParts(int(p.f.Fd()), parts, at.off) {
+	if !readParts(int(p.f.Fd()), parts, at.Off) {
 		return nil, false
 	}
 	b := parts[0]
-	if size, err := recordSize(b); err != nil || size != at.len || recordKind(b[4]) != recStored {
+	if size, err := recordSize(b); err != nil || size != at.Len || Kind(b[4]) != Stored {
 		return nil, false
 	}
 	sum := crc32.Checksum(b[4:], crcTable)
