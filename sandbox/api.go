@@ -77,6 +77,9 @@ const (
 	Fresh     = api.Fresh
 )
 
+// StageWaiting is the stage of Progress in which a call waits for others of its kind to end.
+const StageWaiting = api.StageWaiting
+
 // Kinds of event.
 const (
 	EventCreated         = api.EventCreated

@@ -22,6 +22,15 @@ func (h *Home) Check(ctx context.Context, r CheckRequest) (CheckResult, error) {
 		return CheckResult{}, err
 	}
 	defer end()
+	kind := ""
+	if r.ReadData {
+		kind = "read data"
+	}
+	leave, err := h.working.checks.enter(ctx, kind, r.Progress) // a home is nobody's: its two kinds share
+	if err != nil {
+		return CheckResult{}, err
+	}
+	defer leave()
 	c := &checker{h: h, found: []Problem{}}
 	for _, step := range []func(context.Context, CheckRequest) error{c.store, c.records, c.directories, c.images, c.twins} {
 		if err := step(ctx, r); err != nil {

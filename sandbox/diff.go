@@ -96,6 +96,10 @@ func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) e
 		return err
 	}
 	defer end()
+	session, err := r.SessionID()
+	if err != nil {
+		return err
+	}
 	a, err := h.useSubject(ctx, r.Access, r.A)
 	if err != nil {
 		return err
@@ -103,6 +107,19 @@ func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) e
 	b := subject{}
 	if r.B != "" {
 		if b, err = h.useSubject(ctx, r.Access, r.B); err != nil {
+			return err
+		}
+	}
+	leave, err := h.working.diffs.enter(ctx, session, r.Progress)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	for _, s := range []*subject{&a, &b} {
+		if s.snapshot == nil {
+			continue
+		}
+		if s.snapshot, err = h.still(s.snapshot); err != nil {
 			return err
 		}
 	}

@@ -187,7 +187,9 @@ func ExampleHome_Events() {
 		log.Fatal(err)
 	}
 	err = home.Events(ctx, sandbox.EventsRequest{Workspace: "app"}, func(e sandbox.Event) error {
-		fmt.Println(e.Level, e.Kind, e.Session)
+		if e.Session != "" { // else by the home itself: it is being stored
+			fmt.Println(e.Level, e.Kind, e.Session)
+		}
 		return nil
 	})
 	if err != nil {

@@ -49,8 +49,20 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	if err := h.restorable(s); err != nil {
 		return ExportResult{}, err
 	}
+	session, err := r.SessionID()
+	if err != nil {
+		return ExportResult{}, err
+	}
 	path, err := h.exportTarget(r.Path)
 	if err != nil {
+		return ExportResult{}, err
+	}
+	leave, err := h.working.exports.enter(ctx, session, r.Progress)
+	if err != nil {
+		return ExportResult{}, err
+	}
+	defer leave()
+	if s, err = h.still(s); err != nil {
 		return ExportResult{}, err
 	}
 	stop := ""

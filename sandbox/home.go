@@ -63,6 +63,7 @@ type Home struct {
 	packer    *packer
 	ready     *readyUppers
 	courtesy  *courtesy
+	working   working
 	janitor   *janitor
 	merger    *merger
 	idler     *idler
@@ -114,6 +115,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h.limits, h.points = opts.Limits, opts.points
 	h.metrics = newMetrics(h)
 	h.courtesy = newCourtesy()
+	h.working = newWorking()
 	h.idler = newIdler(h, opts.IdleAfter)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if err := h.open(ctx, m, &idSource{clock: opts.clock}); err != nil {

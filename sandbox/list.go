@@ -221,6 +221,7 @@ func (h *Home) describeWith(w *workspaceRecord, mounts mountTable) Workspace {
 	}
 	if stack, err := h.catalog.stack(w.Base); err == nil { // a broken one is Check's to report
 		d.Layers = len(stack)
+		d.Problem = h.packer.problemOf(stack)
 	}
 	if l := h.liveOf(w.ID); l != nil {
 		if d.State = l.state(mounts); d.State == Unmounted {
@@ -245,6 +246,7 @@ func (h *Home) describeSnapshot(s *snapshotRecord, most int) (Snapshot, error) {
 		return d, err
 	}
 	d.Depth = len(stack)
+	d.Problem = h.packer.problemOf(stack)
 	d.Layers = slices.Grow(d.Layers, min(len(stack), most))
 	for i, l := range stack {
 		if i < most {

@@ -179,10 +179,29 @@ func (p *packer) pause() (time.Duration, bool) {
 	return max(time.Until(first), time.Millisecond), !first.IsZero()
 }
 
+// problemOf is problem of the topmost layer of a stack that has one, or "".
+func (p *packer) problemOf(stack []*layerRecord) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.troubles) == 0 {
+		return ""
+	}
+	for _, l := range stack {
+		if why := p.problemLocked(l.ID); l.State == Sealed && why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
 // problem is why a sealed layer is not going to be stored, or "".
 func (p *packer) problem(layer string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.problemLocked(layer)
+}
+
+func (p *packer) problemLocked(layer string) string {
 	if t := p.troubles[layer]; t != nil && t.until.IsZero() {
 		return t.why
 	}

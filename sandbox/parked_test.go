@@ -69,6 +69,24 @@ func TestParked(t *testing.T) {
 		if err != nil || s.State != Sealed || !strings.Contains(s.Layers[0].Problem, why) {
 			t.Errorf("shown as %+v, %v, want a layer with %q", s.Layers, err, why)
 		}
+		workspaces, err := h.Workspaces(ctx, ListRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range workspaces.Workspaces {
+			if told := strings.Contains(w.Problem, why); told != (w.ID != "good") {
+				t.Errorf("workspace %s is listed with problem %q", w.ID, w.Problem)
+			}
+		}
+		snapshots, err := h.Snapshots(ctx, ListRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range snapshots.Snapshots { // bad, above it, good
+			if told := strings.Contains(s.Problem, why); told != (s.Workspace == "bad") {
+				t.Errorf("snapshot %s of %s is listed with problem %q", s.ID, s.Workspace, s.Problem)
+			}
+		}
 		res, err := h.Check(ctx, CheckRequest{})
 		if err != nil || len(res.Problems) != 1 || !strings.Contains(res.Problems[0].What, why) {
 			t.Errorf("check: %+v, %v, want a problem with %q", res.Problems, err, why)

@@ -71,6 +71,15 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	return h.describe(h.catalog.workspace(name))
 }
 
+// still gives the present record of a snapshot that may have been deleted since it was looked up.
+func (h *Home) still(s *snapshotRecord) (*snapshotRecord, error) {
+	now := h.catalog.snapshot(s.ID)
+	if now == nil {
+		return nil, fmt.Errorf("%w: snapshot %s has just been deleted", ErrNotFound, s.ID)
+	}
+	return now, nil
+}
+
 // restorable refuses a snapshot that is past its time and waits for the sweep.
 func (h *Home) restorable(s *snapshotRecord) error {
 	if s.expired(h.now()) {

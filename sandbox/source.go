@@ -146,6 +146,11 @@ func (h *Home) tooManyLinks(err error) error {
 // loadWorkspace stores a base image and records it and the new workspace in the same transaction. The caller holds the
 // lock of the name.
 func (h *Home) loadWorkspace(ctx context.Context, w *workspaceRecord, load loader, progress func(Progress), created Event) error {
+	leave, err := h.working.imports.enter(ctx, w.Session, progress)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	upper, err := h.newUpper(ctx)
 	if err != nil {
 		return err

@@ -36,9 +36,10 @@ type Workspace struct {
 	NoSUID     bool           `json:"nosuid"`
 	NoDev      bool           `json:"nodev"`
 	Transport  string         `json:"transport,omitempty"`
-	Origin     string         `json:"origin,omitempty"` // snapshot it was made from
-	Head       string         `json:"head,omitempty"`   // newest snapshot of its history
-	Layers     int            `json:"layers"`           // depth of its stack
+	Origin     string         `json:"origin,omitempty"`  // snapshot it was made from
+	Head       string         `json:"head,omitempty"`    // newest snapshot of its history
+	Layers     int            `json:"layers"`            // depth of its stack
+	Problem    string         `json:"problem,omitempty"` // why a layer of its stack is not going to be stored until somebody waits for that
 	CreatedAt  time.Time      `json:"created_at"`
 	Source     string         `json:"source,omitempty"` // what it was created from
 	Foreign    bool           `json:"foreign"`          // the tree comes from an image file: mounted NoSUID and NoDev unless asked otherwise
@@ -57,11 +58,12 @@ type Snapshot struct {
 	State       SnapshotState `json:"state"`
 	CreatedAt   time.Time     `json:"created_at"`
 	ExpiresAt   *time.Time    `json:"expires_at,omitempty"`
-	Depth       int           `json:"depth"`     // how many layers there are
-	Layers      []Layer       `json:"layers"`    // topmost first; all of them in the answer of Show, else at most 100
-	Unchanged   bool          `json:"unchanged"` // nothing differed from the parent: no layer was added
-	Foreign     bool          `json:"foreign"`   // as of a workspace
-	Ref         Ref           `json:"ref"`       // names it for programs that keep snapshots of several providers
+	Depth       int           `json:"depth"`             // how many layers there are
+	Layers      []Layer       `json:"layers"`            // topmost first; all of them in the answer of Show, else at most 100
+	Problem     string        `json:"problem,omitempty"` // of the topmost layer that has one, as of a workspace
+	Unchanged   bool          `json:"unchanged"`         // nothing differed from the parent: no layer was added
+	Foreign     bool          `json:"foreign"`           // as of a workspace
+	Ref         Ref           `json:"ref"`               // names it for programs that keep snapshots of several providers
 }
 
 // Layer describes one layer of a snapshot's stack.
@@ -90,6 +92,9 @@ func (a Access) SessionID() (string, error) {
 
 // Allows reports whether session, which is the one that asks, may use what owner owns.
 func (a Access) Allows(owner, session string) bool { return owner == session || a.AllowCrossSession }
+
+// StageWaiting is the stage of Progress in which a call waits for others of its kind to end.
+const StageWaiting = "waiting for others"
 
 // Progress reports long work; Total is -1 while unknown.
 type Progress struct {
@@ -257,6 +262,8 @@ type DiffRequest struct {
 	Patch bool `json:"patch,omitempty"`
 	// Binary puts the contents of binary files of up to 64 MiB into patches.
 	Binary bool `json:"binary,omitempty"`
+	// Progress is told if the comparison has to wait for others, before the first change.
+	Progress func(Progress) `json:"-"`
 }
 
 // Change is one line of a diff. RawPath is the base64 of a path that is not UTF-8.

@@ -90,7 +90,7 @@ func (c *Client) Show(ctx context.Context, r api.RefRequest) (api.Object, error)
 
 // Diff implements api.API.
 func (c *Client) Diff(ctx context.Context, r api.DiffRequest, fn func(api.Change) error) error {
-	_, err := call[wire.None](ctx, c, wire.CallDiff, r, sink{change: func(ch api.Change) error {
+	_, err := call[wire.None](ctx, c, wire.CallDiff, r, sink{progress: r.Progress, change: func(ch api.Change) error {
 		// JSON spoils paths that are not UTF-8; the raw ones come beside them.
 		if ch.RawPath != nil {
 			ch.Path = string(ch.RawPath)

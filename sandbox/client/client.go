@@ -91,8 +91,32 @@ func spoiled(text []byte) bool {
 	}
 }
 
+// Waits before a daemon that has no room for a call is asked again.
+const (
+	firstAsk = 20 * time.Millisecond
+	lastAsk  = time.Second
+)
+
 // call makes one call. When ctx ends, a lasting one is cancelled in the daemon, whose last word counts: the result if it came too late.
+// While the daemon has no room for the call it waits, without a connection, and says so.
 func call[Res any](ctx context.Context, c *Client, name string, request any, to sink) (result Res, err error) {
+	for pause := firstAsk; ; pause = min(2*pause, lastAsk) {
+		result, err = once[Res](ctx, c, name, request, to)
+		if busy := (*wire.Error)(nil); !errors.As(err, &busy) || !busy.Busy {
+			return result, err
+		}
+		if to.progress != nil {
+			to.progress(api.Progress{Stage: api.StageWaiting, Total: -1})
+		}
+		wait(ctx, pause)
+		if ctx.Err() != nil {
+			return result, ctx.Err()
+		}
+	}
+}
+
+// once makes a call that the daemon may have no room for.
+func once[Res any](ctx context.Context, c *Client, name string, request any, to sink) (result Res, err error) {
 	if err := ctx.Err(); err != nil {
 		return result, err
 	}

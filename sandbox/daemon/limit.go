@@ -14,17 +14,18 @@ const (
 	// holds for a call, and waits with meanwhile, is not a slow client's to keep.
 	bodyWait   = 30 * time.Second
 	answerWait = time.Minute
-	// maxClients bounds the connections; those beyond wait in the socket's queue. A small limit of descriptors makes it less.
-	maxClients = 512
+	// maxCalls bounds the calls under way, see shares. A small limit of descriptors makes it less. There are as many connections again,
+	// for those on which nothing is asked; those beyond wait in the socket's queue.
+	maxCalls = 512
 )
 
-// clientLimit is maxClients, or an eighth of the descriptors.
-func clientLimit() int {
+// callLimit is maxCalls, or a sixteenth of the descriptors.
+func callLimit() int {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
 		return 64
 	}
-	return int(min(maxClients, max(r.Cur/8, 8)))
+	return int(min(maxCalls, max(r.Cur/16, 8)))
 }
 
 // limited is a listener that accepts so many connections at a time.
@@ -52,6 +53,10 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 	return &limitedConn{Conn: c, l: l}, nil
 }
+
+// crowded tells whether half of the connections are taken: none is kept beyond its call then, so that those where nothing is asked are never
+// more than the other half.
+func (l *limited) crowded() bool { return len(l.room) > cap(l.room)/2 }
 
 func (l *limited) Close() error {
 	l.once.Do(func() { close(l.closed) })

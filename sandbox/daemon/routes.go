@@ -40,6 +40,7 @@ func (s *server) routes() http.Handler {
 		return h.Check(ctx, r)
 	}))
 	add(wire.CallDiff, handle(s, func(ctx context.Context, r sandbox.DiffRequest, out *stream) (wire.None, error) {
+		r.Progress = out.progress()
 		return wire.None{}, h.Diff(ctx, r, func(c sandbox.Change) error { return out.send(wire.Frame{Change: &c}) })
 	}))
 	add(wire.CallEvents, handle(s, func(ctx context.Context, r sandbox.EventsRequest, out *stream) (wire.None, error) {

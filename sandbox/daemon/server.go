@@ -30,6 +30,8 @@ type server struct {
 	version string          // of the program, as Info tells it
 	calls   context.Context // ends when the server stops: cancels what runs
 	stop    context.CancelFunc
+	shares  *shares
+	socket  *limited
 
 	closed   chan struct{} // closed when the home is
 	closeErr error         // of the home; set before closed is closed
@@ -48,8 +50,10 @@ func Serve(ctx context.Context, dir, version string, home *sandbox.Home) error {
 	if err != nil {
 		return errors.Join(err, home.Close())
 	}
-	l := limit(socket, clientLimit())
-	s := &server{home: home, version: version, closed: make(chan struct{}), named: map[string]context.CancelFunc{}}
+	l := limit(socket, 2*callLimit())
+	s := &server{
+		home: home, version: version, socket: l, shares: newShares(callLimit()), closed: make(chan struct{}), named: map[string]context.CancelFunc{},
+	}
 	s.calls, s.stop = context.WithCancel(ctx)
 	defer s.stop()
 	srv := &http.Server{
@@ -169,6 +173,9 @@ func (s *stream) progress() func(sandbox.Progress) {
 // handle makes a call's handler of a function that takes the decoded request.
 func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *stream) (Res, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if s.socket.crowded() {
+			w.Header().Set("Connection", "close")
+		}
 		out := newStream(w)
 		result, err := func() (res Res, err error) {
 			if !mayAsk(r) {
@@ -184,6 +191,11 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 				return res, err
 			}
 			arrived()
+			leave, err := s.shares.enter(req)
+			if err != nil {
+				return res, err
+			}
+			defer leave()
 			ctx, cancel := context.WithCancel(r.Context())
 			defer cancel()
 			defer context.AfterFunc(s.calls, cancel)()

@@ -217,3 +217,21 @@ func TestShellWord(t *testing.T) {
 		}
 	}
 }
+
+// TestListsMarkProblems: what stands on a layer that cannot be stored is marked in both lists.
+func TestListsMarkProblems(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{out: &out, err: &out}
+	err := errors.Join(
+		a.workspaceTable(&out, api.WorkspacePage{Workspaces: []api.Workspace{{ID: "bad", Problem: "too many owners"}, {ID: "good"}}}),
+		a.snapshotTable(&out, api.SnapshotPage{Snapshots: []api.Snapshot{{ID: "bad", Problem: "too many owners"}, {ID: "good"}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		f := strings.Fields(line)
+		if want := map[string]string{"NAME": "PROBLEM", "ID": "PROBLEM", "bad": "not-storable", "good": "-"}[f[0]]; f[len(f)-1] != want {
+			t.Errorf("%q ends with %q, want %q", line, f[len(f)-1], want)
+		}
+	}
+}

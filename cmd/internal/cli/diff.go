@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -64,6 +65,7 @@ shows them; with --json such bytes are in raw_path, base64, and so are patches.`
 // printDiff streams a diff, for it can have as many lines as a tree has files.
 func (a *app) printDiff(ctx context.Context, c api.API, r api.DiffRequest) error {
 	w := bufio.NewWriterSize(a.out, 1<<16)
+	c = metered{c, a.newMeter()}
 	var err error
 	switch {
 	case a.json:
@@ -79,6 +81,23 @@ func (a *app) printDiff(ctx context.Context, c api.API, r api.DiffRequest) error
 		return err
 	}
 	return w.Flush()
+}
+
+// metered is an API whose diffs show a meter until the first change.
+type metered struct {
+	api.API
+	meter *meter
+}
+
+// Diff implements api.API.
+func (m metered) Diff(ctx context.Context, r api.DiffRequest, fn func(api.Change) error) error {
+	r.Progress = m.meter.report()
+	done := sync.OnceFunc(m.meter.done)
+	defer done()
+	return m.API.Diff(ctx, r, func(ch api.Change) error {
+		done()
+		return fn(ch)
+	})
 }
 
 // jsonDiff writes one document. Nothing is written before the first change or the end, so that a diff that is refused

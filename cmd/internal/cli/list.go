@@ -15,7 +15,8 @@ func (a *app) listCommand() *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "list workspaces",
 		Long: `Lists the workspaces of the session in the order of their names, at most a page of them. A last line says whether
-there are more, and how to see them.`,
+there are more, and how to see them. PROBLEM is not-storable where a layer stays a sealed directory because it cannot
+be stored; 'snapfs show' tells why.`,
 		Example: "  snapfs list\n  snapfs list --limit 20 --after app-branch-1f\n  snapfs list --json",
 	}, &api.ListRequest{}, api.API.Workspaces, a.workspaceTable)
 }
@@ -24,14 +25,23 @@ func (a *app) workspaceTable(w io.Writer, page api.WorkspacePage) error {
 	rows := make([][]string, 0, len(page.Workspaces))
 	for _, ws := range page.Workspaces {
 		rows = append(rows, []string{
-			ws.ID, string(ws.State), orDash(quoteIf(ws.Mountpoint)), strconv.Itoa(ws.Layers), moment(ws.CreatedAt), orDash(ws.Origin), ws.Session, orDash(yes(ws.Foreign)),
+			ws.ID, string(ws.State), orDash(quoteIf(ws.Mountpoint)), strconv.Itoa(ws.Layers), moment(ws.CreatedAt), orDash(ws.Origin),
+			ws.Session, orDash(yes(ws.Foreign)), notStored(ws.Problem),
 		})
 	}
-	if err := table(w, "NAME STATE MOUNTPOINT LAYERS CREATED ORIGIN SESSION FOREIGN", rows); err != nil {
+	if err := table(w, "NAME STATE MOUNTPOINT LAYERS CREATED ORIGIN SESSION FOREIGN PROBLEM", rows); err != nil {
 		return err
 	}
 	if page.More {
 		a.more(page.Workspaces[len(page.Workspaces)-1].ID)
 	}
 	return nil
+}
+
+// notStored marks what stands on a layer that cannot be stored.
+func notStored(problem string) string {
+	if problem != "" {
+		return "not-storable"
+	}
+	return "-"
 }

@@ -61,7 +61,10 @@ func (m *meter) report() func(api.Progress) {
 		if p.Unit != "" {
 			count = func(n int64) string { return strconv.FormatInt(n, 10) }
 		}
-		line := p.Stage + " " + count(p.Bytes)
+		line := p.Stage
+		if p.Stage != api.StageWaiting {
+			line += " " + count(p.Bytes)
+		}
 		if p.Total >= 0 {
 			line += " of " + count(p.Total)
 		}

@@ -61,8 +61,17 @@ func showWorkspace(w io.Writer, ws api.Workspace) error {
 		"origin", ws.Origin,
 		"head", ws.Head,
 		"layers", strconv.Itoa(ws.Layers),
+		"problem", cannotStore(ws.Problem),
 		"requests", requestCounts(ws.Requests),
 	)
+}
+
+// cannotStore says why a layer of a workspace's stack is not stored.
+func cannotStore(problem string) string {
+	if problem == "" {
+		return ""
+	}
+	return "a layer cannot be stored: " + problem
 }
 
 // requestCounts spells how many requests of each kind the kernel has sent, the most frequent first.

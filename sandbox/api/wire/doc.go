@@ -10,6 +10,9 @@
 //	{"event":{"id":"0199…","kind":"snapshotted",…}}
 //	{"result":{…}}
 //	{"error":{"class":"conflict","message":"conflict: workspace a is mounted at /mnt","errno":0}}
+//	{"error":{"class":"unavailable","message":"unavailable: 96 calls are under way, …","busy":true}}
+//
+// With "busy" the daemon has no room for the call, which has not begun: the client asks again.
 //
 // A response that ends without either was cut off: ErrUnavailable. A client that goes away cancels its call.
 //

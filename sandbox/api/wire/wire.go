@@ -23,11 +23,22 @@ type Error struct {
 	Class   string `json:"class"`
 	Message string `json:"message"`
 	Errno   int    `json:"errno,omitempty"`
+	Busy    bool   `json:"busy,omitempty"` // as BusyError
 }
+
+// BusyError is for a call that the daemon has no room for, and that has not begun: the client asks again.
+type BusyError struct{ error }
+
+// Busy makes a BusyError of the error that a client gets which does not ask again.
+func Busy(err error) error { return BusyError{err} }
+
+// Unwrap gives that error.
+func (b BusyError) Unwrap() error { return b.error }
 
 // NewError gives the form of an error in which it travels.
 func NewError(err error) *Error {
-	w := &Error{Class: api.ClassOf(err).Word, Message: err.Error()}
+	var busy BusyError
+	w := &Error{Class: api.ClassOf(err).Word, Message: err.Error(), Busy: errors.As(err, &busy)}
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		w.Errno = int(errno)

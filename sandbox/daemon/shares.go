@@ -1,0 +1,102 @@
+package daemon
+
+import (
+	"sync"
+
+	"snapfs/sandbox"
+	"snapfs/sandbox/api/wire"
+)
+
+// lane is a kind of call. Each lane has a part of the calls that the daemon has under way, so that those of one kind, however long they take,
+// leave room for the others.
+type lane int
+
+const (
+	short  lane = iota // calls that are done at once, unless something that they need stands still
+	lasts              // imports, exports, comparisons, checks, collections, waits for storing
+	follow             // followers of events, who never end by themselves
+	lanes
+)
+
+// laneNames say of what there are too many.
+var laneNames = [lanes]string{short: "calls", lasts: "long calls", follow: "followers of events"}
+
+// laneOf tells the lane of a request and the session that asks. Questions about the daemon itself, and the calls that end one or all, are
+// in none: they hold nothing and wait for nothing but the end.
+func laneOf(request any) (l lane, session string, counts bool) {
+	if r, ok := request.(interface{ SessionID() (string, error) }); ok {
+		session, _ = r.SessionID() // a malformed one is the call's to refuse
+	}
+	switch r := request.(type) {
+	case wire.None, wire.CancelRequest:
+		return short, "", false
+	case sandbox.EventsRequest:
+		if r.Follow {
+			return follow, session, true
+		}
+	case sandbox.SnapshotRequest:
+		if r.WaitStored {
+			return lasts, session, true
+		}
+	case sandbox.CreateRequest:
+		if r.Source != "" {
+			return lasts, session, true
+		}
+	case sandbox.UpRequest:
+		if r.Source != "" {
+			return lasts, session, true
+		}
+	case sandbox.ExportRequest, sandbox.DiffRequest:
+		return lasts, session, true
+	case sandbox.GCRequest, sandbox.CheckRequest: // of the home
+		return lasts, "", true
+	}
+	return short, session, true
+}
+
+// shares count the calls under way. In each lane a session may have as many as it leaves free, and one in any case while one is free.
+type shares struct {
+	most [lanes]int // immutable
+
+	mu   sync.Mutex
+	used [lanes]int            // guarded by mu
+	of   [lanes]map[string]int // guarded by mu: by session, none that is 0
+}
+
+// newShares divides so many calls: a quarter each for what lasts and for followers, three eighths for short calls; the rest is for the calls
+// that are in no lane, and for those that are told that there is no room.
+func newShares(calls int) *shares {
+	s := &shares{most: [lanes]int{short: max(calls*3/8, 1), lasts: max(calls/4, 1), follow: max(calls/4, 1)}}
+	for l := range s.of {
+		s.of[l] = map[string]int{}
+	}
+	return s
+}
+
+// enter counts a call until leave is called, or refuses it.
+func (s *shares) enter(request any) (leave func(), err error) {
+	l, session, counts := laneOf(request)
+	if !counts {
+		return func() {}, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own, free := s.of[l][session], s.most[l]-s.used[l]
+	if free == 0 || own > 0 && own >= free {
+		err := wire.Unavailable("%d %s are under way, %d of them of this session, and there is room for %d: end some", s.used[l], laneNames[l], own, s.most[l])
+		if l != follow {
+			err = wire.Busy(err) // a follower would wait for others that do not end
+		}
+		return nil, err
+	}
+	s.used[l]++
+	s.of[l][session]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.used[l]--
+		if s.of[l][session]--; s.of[l][session] == 0 {
+			delete(s.of[l], session)
+		}
+	}, nil
+}

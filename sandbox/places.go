@@ -1,0 +1,120 @@
+package sandbox
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+)
+
+// Imports, exports, comparisons and checks each take memory that grows with a tree, and a processor for long. So a few of a kind work at
+// a time, and the others wait in line. Nobody who waits is passed over by a session that has more places than his own.
+
+const (
+	// fewPlaces is how many imports, and how many exports, work at a time on a machine with few processors; else as many as there are.
+	fewPlaces = 4
+	// diffPlaces is more: who compares also waits for who reads.
+	diffPlaces = 8
+	// checkPlaces are two: one for those that read all data, and one for those that do not.
+	checkPlaces = 2
+)
+
+// working are the places of a home.
+type working struct {
+	imports, exports, diffs, checks *places
+}
+
+func newWorking() working {
+	most := max(fewPlaces, runtime.GOMAXPROCS(0))
+	return working{newPlaces(most), newPlaces(most), newPlaces(diffPlaces), newPlaces(checkPlaces)}
+}
+
+// places bound the calls of one kind that work at a time. A session may have as many as it leaves free, and one in any case while one is
+// free: alone it has half of them, and whoever comes next finds some.
+type places struct {
+	size int // immutable
+
+	mu   sync.Mutex
+	used int            // guarded by mu
+	of   map[string]int // guarded by mu: places by session, none that is 0
+	line []*inLine      // guarded by mu: who waits, in the order in which they came
+}
+
+// inLine is a call that waits for a place.
+type inLine struct {
+	session string
+	placed  chan struct{} // closed when it has a place
+}
+
+func newPlaces(size int) *places { return &places{size: size, of: map[string]int{}} }
+
+// enter takes a place until leave is called. It waits while there is none for the session, and tells progress, which may be nil, of
+// that; the end of ctx ends it.
+func (p *places) enter(ctx context.Context, session string, progress func(Progress)) (leave func(), err error) {
+	w := &inLine{session, make(chan struct{})}
+	p.mu.Lock()
+	p.line = append(p.line, w)
+	p.fillLocked()
+	p.mu.Unlock()
+	leave = func() { p.leave(session) }
+	select {
+	case <-w.placed:
+		return leave, nil
+	default:
+	}
+	if progress != nil {
+		progress(Progress{Stage: StageWaiting, Total: -1})
+	}
+	select {
+	case <-w.placed:
+		return leave, nil
+	case <-ctx.Done():
+		p.giveUp(w)
+		return nil, ctx.Err()
+	}
+}
+
+// leave gives a place back.
+func (p *places) leave(session string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.used--
+	if p.of[session]--; p.of[session] == 0 {
+		delete(p.of, session)
+	}
+	p.fillLocked()
+}
+
+// giveUp takes a call out of the line, or gives back the place that it has got meanwhile.
+func (p *places) giveUp(w *inLine) {
+	p.mu.Lock()
+	i := slices.Index(p.line, w)
+	if i >= 0 {
+		p.line = slices.Delete(p.line, i, i+1)
+	}
+	p.mu.Unlock()
+	if i < 0 {
+		p.leave(w.session)
+	}
+}
+
+// fillLocked gives the free places to those who may have them: first to whose session has the fewest, then to who came first.
+func (p *places) fillLocked() {
+	for {
+		next := -1
+		for i, w := range p.line {
+			own := p.of[w.session]
+			if p.used < p.size && (own == 0 || own < p.size-p.used) && (next < 0 || own < p.of[p.line[next].session]) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return
+		}
+		w := p.line[next]
+		p.line = slices.Delete(p.line, next, next+1)
+		p.used++
+		p.of[w.session]++
+		close(w.placed)
+	}
+}
