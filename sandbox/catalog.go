@@ -24,6 +24,7 @@ type catalog struct {
 	tell  func([]Event) // is given every event once it is durable; must not wait
 
 	points failpoint.Func // as in Options
+	host   *hostProbe     // of the home; nil: none
 
 	writer  sync.Mutex // held by update from its first look at the records until they have changed
 	settled *sync.Cond // of writer: a staged change was shown or withdrawn
@@ -131,7 +132,7 @@ type change struct {
 // the removal of the layers that lost their last name by it. It gives back the layers that are gone. The change is not
 // interrupted by ctx once fn has returned.
 func (c *catalog) update(ctx context.Context, sync bool, fn func(ch *change) error) ([]*layerRecord, error) {
-	if err := ctx.Err(); err != nil {
+	if err := c.begin(ctx); err != nil {
 		return nil, err
 	}
 	c.writer.Lock()
@@ -147,6 +148,14 @@ func (c *catalog) update(ctx context.Context, sync bool, fn func(ch *change) err
 	c.apply(&ch)
 	c.tell(ch.events)
 	return ch.delLayers, nil
+}
+
+// begin looks at ctx before a change, and waits, in reach of it, until the disk takes changes.
+func (c *catalog) begin(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return c.host.wait(ctx)
 }
 
 // collect adds to a change the removal of every layer that nobody names after it. The caller holds c.writer.

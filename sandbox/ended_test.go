@@ -57,7 +57,8 @@ func TestEndedIsUnmounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-come
-		time.AfterFunc(200*time.Millisecond, func() { close(late) }) // sooner or later: the call waits for it
+		now := late
+		time.AfterFunc(200*time.Millisecond, func() { close(now) }) // sooner or later: what acts on the workspace waits for it, show does not
 		if err := call(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

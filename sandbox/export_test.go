@@ -53,3 +53,6 @@ func (h *Home) Leftovers(ctx context.Context) ([]string, error) {
 
 // Store is the chunk store's account.
 func (h *Home) Store(ctx context.Context) (chunkstore.Stats, error) { return h.store.Stats(ctx) }
+
+// ShortHostWait sets for how long a call waits for the home's file system to take changes. No other call is under way.
+func (h *Home) ShortHostWait(d time.Duration) { h.host.most = d }

@@ -16,7 +16,7 @@ const expireEvery = time.Minute
 // GC deletes snapshots past their time and gives the bytes of what nothing needs back to the file system; with Optimize
 // it repacks what is stored, too. Snapshots and mounts go on beside it; a second collection waits for the first.
 func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
-	ctx, end, err := h.begin(ctx)
+	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return GCResult{}, err
 	}

@@ -64,13 +64,14 @@ type Home struct {
 	ready     *readyUppers
 	courtesy  *courtesy
 	working   working
+	host      *hostProbe
 	janitor   *janitor
 	merger    *merger
 	idler     *idler
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
-	work   sync.WaitGroup // background goroutines: packer, readyUppers, janitor, merger, idler, sweeper
+	work   sync.WaitGroup // background goroutines: packer, readyUppers, janitor, merger, idler, sweeper, hostProbe
 
 	mu      sync.Mutex       // guards what follows
 	live    map[string]*live // by workspace: what has a FUSE connection
@@ -115,7 +116,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h.limits, h.points = opts.Limits, opts.points
 	h.metrics = newMetrics(h)
 	h.courtesy = newCourtesy()
-	h.working = newWorking()
+	h.working, h.host = newWorking(), newHostProbe(h)
 	h.idler = newIdler(h, opts.IdleAfter)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if err := h.open(ctx, m, &idSource{clock: opts.clock}); err != nil {
@@ -230,7 +231,7 @@ func (h *Home) open(ctx context.Context, m marker, ids *idSource) error {
 	if h.catalog, err = loadCatalog(ctx, h.store, ids, h.told); err != nil {
 		return err
 	}
-	h.catalog.points = h.points
+	h.catalog.points, h.catalog.host = h.points, h.host
 	if h.uppers, err = loadUppers(ctx, filepath.Join(h.dir, "uppers"), h.store, h.points); err != nil {
 		return err
 	}

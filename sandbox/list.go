@@ -224,7 +224,7 @@ func (h *Home) describeWith(w *workspaceRecord, mounts mountTable) Workspace {
 		d.Problem = h.packer.problemOf(stack)
 	}
 	if l := h.liveOf(w.ID); l != nil {
-		if d.State = l.state(mounts); d.State == Unmounted {
+		if d.State = l.shown(mounts); d.State == Unmounted {
 			return d
 		}
 		d.Mountpoint, d.ReadOnly, d.Transport = l.mountpoint, l.options.ReadOnly, l.mount.Transport()

@@ -190,12 +190,22 @@ func (l *live) waitGone(ctx context.Context, most time.Duration) bool {
 
 // state tells where a workspace is; l may be nil. Between the end of a connection, by whomever, and that of its watcher, it waits.
 func (l *live) state(mounts mountTable) WorkspaceState {
+	state := l.shown(mounts)
+	if state == Unmounted && l != nil && !l.waitGone(context.Background(), endWait) {
+		return Detached
+	}
+	return state
+}
+
+// shown is state for those who only tell of it: they do not wait for what is left to do for a connection that has ended, which a home that takes
+// no changes keeps waiting.
+func (l *live) shown(mounts mountTable) WorkspaceState {
 	switch {
 	case l == nil:
 		return Unmounted
 	case mounts.hasDevice(l.device) || l.mount.Shown():
 		return Mounted
-	case l.mount.Ended() && l.waitGone(context.Background(), endWait):
+	case l.mount.Ended():
 		return Unmounted
 	}
 	return Detached

@@ -15,7 +15,7 @@ import (
 // Mount shows a workspace at a mountpoint. Mounting it again at the same place with the same options changes nothing and
 // succeeds. ErrConflict if it is mounted otherwise, or if the mountpoint is in use.
 func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
-	ctx, end, err := h.begin(ctx)
+	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return Workspace{}, err
 	}

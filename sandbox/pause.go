@@ -115,7 +115,7 @@ func (h *Home) thawFrozen(ctx context.Context) error {
 
 // toggle runs a change of state under the workspace's lock and describes what came of it.
 func (h *Home) toggle(ctx context.Context, a Access, name, what string, fn func(context.Context, *workspaceRecord, string) error) (Workspace, error) {
-	ctx, end, err := h.begin(ctx)
+	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return Workspace{}, err
 	}

@@ -9,7 +9,7 @@ import (
 // Prune deletes the snapshots of the session (of all, if cross-session access is allowed) that the rules do not keep.
 func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 	result := PruneResult{Deleted: []Snapshot{}, WouldDelete: []Snapshot{}, DryRun: r.DryRun}
-	ctx, end, err := h.begin(ctx)
+	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return result, err
 	}

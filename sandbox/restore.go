@@ -21,7 +21,7 @@ func (h *Home) Branch(ctx context.Context, r RestoreRequest) (Workspace, error) 
 }
 
 func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind EventKind) (Workspace, error) {
-	ctx, end, err := h.begin(ctx)
+	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -127,7 +127,7 @@ func (h *Home) reserveDerived(origin, how string) (name string, unlock func(), e
 // Fork makes a new workspace, named {origin}-fork-{short}, from the current state of another, without a snapshot. A workspace
 // that is written to goes on behind a brief barrier; that of a paused one is paused, too, and has no control group. If a mountpoint is given the new one is mounted there.
 func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
-	ctx, end, err := h.begin(ctx)
+	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return Workspace{}, err
 	}

@@ -16,7 +16,7 @@ import (
 // workspace stays mounted, and programs see the change at once, those of a paused one all of it when it is resumed: files that they
 // have open stay as they were, apart from the tree. ErrConflict for one that is mounted read-only. When it returns, the change survives a loss of power.
 func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (Workspace, error) {
-	ctx, end, err := h.begin(ctx)
+	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return Workspace{}, err
 	}

@@ -15,7 +15,7 @@ import (
 // When it returns, the snapshot survives a loss of power, unless NoSync. Storing goes on in the background; WaitStored waits
 // for it: an error of storing, or the end of ctx, leaves the snapshot sealed; only the former is an error.
 func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error) {
-	ctx, end, err := h.begin(ctx)
+	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -242,7 +242,7 @@ func expiry(now time.Time, ttl time.Duration, at *time.Time) (*time.Time, error)
 // Delete deletes a snapshot and frees the layers that nothing else needs; workspaces made from it are not touched. A
 // complete id that is not there is a success: it may have been deleted before.
 func (h *Home) Delete(ctx context.Context, r RefRequest) error {
-	ctx, end, err := h.begin(ctx)
+	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return err
 	}

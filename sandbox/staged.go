@@ -18,7 +18,7 @@ type staged struct {
 // that fn puts; beside these, fn adds snapshots, layers, events and trash, and removes nothing. Layers that lose their last
 // name by it stay until somebody reconsiders them. With an error of class chunkstore.ErrUnwritable the disk may have it all the same.
 func (c *catalog) stage(ctx context.Context, sync bool, fn func(ch *change) error) (*staged, error) {
-	if err := ctx.Err(); err != nil {
+	if err := c.begin(ctx); err != nil {
 		return nil, err
 	}
 	c.writer.Lock()

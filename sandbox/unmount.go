@@ -22,7 +22,11 @@ const (
 // Unmount ends the mount of a workspace. ErrConflict while programs use it, naming some of them, and for a workspace that
 // is not mounted. If a copy of the mount lives in another mount namespace, the workspace is detached afterwards.
 func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error) {
-	ctx, end, err := h.begin(ctx)
+	begin := h.beginChange
+	if r.Force { // it is to end what hangs
+		begin = h.begin
+	}
+	ctx, end, err := begin(ctx)
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -68,7 +72,9 @@ func (h *Home) unmount(ctx context.Context, l *live, force bool) error {
 		return classify(fmt.Errorf("unmounting %s: %w", l.mountpoint, err))
 	}
 	if !force {
-		l.waitGone(ctx, detachWait)
+		if !l.waitGone(ctx, detachWait) && l.mount.Ended() {
+			l.waitGone(ctx, endWait)
+		}
 		return nil
 	}
 	if l.waitGone(ctx, detachWait/10) {
@@ -77,7 +83,8 @@ func (h *Home) unmount(ctx context.Context, l *live, force bool) error {
 	if err := l.mount.Abort(); err != nil {
 		return classify(fmt.Errorf("ending the connection of %s: %w", l.mountpoint, err))
 	}
-	if !l.waitGone(ctx, abortWait) {
+	// Programs have their errors once the connection has ended. The rest may have to wait for a disk that takes no changes.
+	if !l.waitGone(ctx, abortWait) && !l.mount.Ended() {
 		return fmt.Errorf("%w: the connection of %s does not end", ErrUnavailable, l.mountpoint)
 	}
 	return nil

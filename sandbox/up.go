@@ -9,7 +9,7 @@ import (
 // it was destroyed and no source is given, one of the same name in the state of its newest snapshot that the session may use; else
 // a fresh one.
 func (h *Home) Up(ctx context.Context, r UpRequest) (UpResult, error) {
-	ctx, end, err := h.begin(ctx)
+	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return UpResult{}, err
 	}

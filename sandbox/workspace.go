@@ -10,7 +10,7 @@ import (
 
 // Create makes a workspace: empty, or from a directory (read once, nothing is copied), an image or a snapshot.
 func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
-	ctx, end, err := h.begin(ctx)
+	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -108,7 +108,7 @@ func (h *Home) newUpper(ctx context.Context) (uint64, error) {
 
 // Destroy removes a workspace with everything in it that no snapshot keeps. ErrConflict while it is mounted or detached.
 func (h *Home) Destroy(ctx context.Context, r RefRequest) error {
-	ctx, end, err := h.begin(ctx)
+	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return err
 	}
