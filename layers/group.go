@@ -235,7 +235,7 @@ func (o *Overlay) showing(n *node, old *obj, g group) []groupDir {
 			if d.dir == n.parent && name == n.name {
 				continue
 			}
-			if h, err := o.search(d.dir, 0, name); err != nil || !sameInode(h.parts[0], old) {
+			if top, err := d.dir.topOf(name); err != nil || top == nil || !sameInode(top, old) {
 				continue // it shows another file by now, or none
 			}
 			names = append(names, name)
@@ -245,6 +245,21 @@ func (o *Overlay) showing(n *node, old *obj, g group) []groupDir {
 		}
 	}
 	return out
+}
+
+// topOf gives the topmost part of what a directory shows under a name, without looking for those below; nil if there is none. Overlay.tree is held.
+func (n *node) topOf(name string) (*obj, error) {
+	for _, d := range n.parts() {
+		f, err := d.backend().find(d, name)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil || f.whiteout {
+			return nil, err
+		}
+		return d.child(name, f), nil
+	}
+	return nil, nil
 }
 
 // pendingPrefix begins the name in the work directory of a file whose group is just being linked in the upper.
