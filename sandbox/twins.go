@@ -26,11 +26,11 @@ const maxTwinNames = 100
 // stack has one. Of the rest nearly all are copies of what lies below, which the look of one layer tells; a tree is walked only
 // for a layer of which it does not, and once for the layer, not for all that stands on it.
 func (c *checker) twins(ctx context.Context, _ CheckRequest) error {
-	f := &twinFinder{checker: c, layers: map[string]*layerNumbers{}}
-	for _, l := range c.h.catalog.allLayers() { // what lies below comes first
-		if err := f.layer(ctx, l); err != nil {
-			return err
-		}
+	f := newTwinFinder(c)
+	all := c.h.catalog.allWorkspaces()
+	f.arrange(c.h.catalog.allLayers(), all)
+	if err := f.climb(ctx, ""); err != nil {
+		return err
 	}
 	tops := map[string][]string{}
 	c.h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
@@ -51,9 +51,12 @@ func (c *checker) twins(ctx context.Context, _ CheckRequest) error {
 			return err
 		}
 	}
-	for _, w := range c.h.catalog.allWorkspaces() {
-		if err := f.workspace(ctx, w); err != nil {
-			return err
+	for _, w := range all {
+		if n := f.workspaces[w.ID]; n != nil && !n.twins.IsEmpty() {
+			tree, err := c.h.openTree(ctx, w, nil, "")
+			if err := f.tell(ctx, "workspace "+w.ID, nil, tree, err, n.twins); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -62,14 +65,76 @@ func (c *checker) twins(ctx context.Context, _ CheckRequest) error {
 // twinFinder is the state of Check.twins.
 type twinFinder struct {
 	*checker
-	layers map[string]*layerNumbers // by id
+	layers     map[string]*layerNumbers // by id
+	workspaces map[string]*layerNumbers // the same of their uppers
+
+	on    map[string][]*layerRecord     // layers by the layer that they lie on; "": on none
+	used  map[string][]*workspaceRecord // workspaces in the same way
+	below *roaring64.Bitmap             // the numbers of all layers below the one that is being looked at
 }
 
 // layerNumbers are the numbers of a layer that two of its stack can have.
 type layerNumbers struct {
-	parent *layerNumbers
-	own    *roaring64.Bitmap // from 2^32 on
-	twins  *roaring64.Bitmap // that different inodes have in the tree of the layer, or of one below
+	own   *roaring64.Bitmap // from 2^32 on; nil once all that lies on the layer was looked at
+	twins *roaring64.Bitmap // that different inodes have in the tree of the layer, or of one below
+}
+
+func newTwinFinder(c *checker) *twinFinder {
+	return &twinFinder{
+		checker: c, layers: map[string]*layerNumbers{}, workspaces: map[string]*layerNumbers{}, on: map[string][]*layerRecord{},
+		used: map[string][]*workspaceRecord{}, below: roaring64.New(),
+	}
+}
+
+// arrange notes what lies on what.
+func (f *twinFinder) arrange(all []*layerRecord, workspaces []*workspaceRecord) {
+	known := map[string]bool{}
+	for _, l := range all {
+		known[l.ID] = true
+	}
+	place := func(id string) string {
+		if known[id] {
+			return id
+		}
+		return "" // its record is missing, which others report
+	}
+	for _, l := range all {
+		at := place(l.Parent)
+		f.on[at] = append(f.on[at], l)
+	}
+	for _, w := range workspaces {
+		at := place(w.Base)
+		f.used[at] = append(f.used[at], w)
+	}
+}
+
+// climb looks at the trees of all that lies on a layer, whose numbers, and those of the layers below it, are in below.
+func (f *twinFinder) climb(ctx context.Context, id string) error {
+	for _, w := range f.used[id] {
+		if err := f.workspace(ctx, w); err != nil {
+			return err
+		}
+	}
+	for _, l := range f.on[id] {
+		if err := f.layer(ctx, l); err != nil {
+			return err
+		}
+		leave := f.enter(f.layers[l.ID])
+		err := f.climb(ctx, l.ID)
+		leave()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enter adds the numbers of a layer to those below, until leave is called.
+func (f *twinFinder) enter(n *layerNumbers) (leave func()) {
+	fresh := roaring64.AndNot(n.own, f.below)
+	n.own = nil
+	f.below.Or(fresh)
+	return func() { f.below.AndNot(fresh) }
 }
 
 // read gathers the numbers of a layer, and suspects: those that it has more than once.
@@ -86,38 +151,31 @@ func (n *layerNumbers) read(each func(fn func(ino uint64) error) error) (suspect
 }
 
 // repeats gives the numbers that a layer has in common with those below it, but for those that are known.
-func (n *layerNumbers) repeats(known *roaring64.Bitmap) *roaring64.Bitmap {
-	shared := roaring64.New()
-	for below := n.parent; below != nil && !n.own.IsEmpty(); below = below.parent {
-		shared.Or(roaring64.And(n.own, below.own))
-	}
+func (f *twinFinder) repeats(n *layerNumbers, known *roaring64.Bitmap) *roaring64.Bitmap {
+	shared := roaring64.And(n.own, f.below)
 	shared.AndNot(known)
 	return shared
 }
 
-// onNumbers tells whether a layer below has numbers that can come again.
-func (n *layerNumbers) onNumbers() bool {
-	for below := n.parent; below != nil; below = below.parent {
-		if !below.own.IsEmpty() {
-			return true
-		}
+// over makes the numbers of what lies on a layer.
+func (f *twinFinder) over(id string) *layerNumbers {
+	n := &layerNumbers{own: roaring64.New(), twins: roaring64.New()}
+	if parent := f.layers[id]; parent != nil {
+		n.twins.Or(parent.twins)
 	}
-	return false
+	return n
 }
 
 // layer looks at the tree of a layer.
 func (f *twinFinder) layer(ctx context.Context, l *layerRecord) error {
-	n := &layerNumbers{parent: f.layers[l.Parent], own: roaring64.New(), twins: roaring64.New()}
+	n := f.over(l.Parent)
 	f.layers[l.ID] = n
-	if n.parent != nil {
-		n.twins.Or(n.parent.twins)
-	}
 	if l.State == Stored {
 		suspects, err := n.read(func(fn func(uint64) error) error { return f.h.eachNumber(ctx, l.Manifest, fn) })
 		if err != nil {
 			return err
 		}
-		if suspects.IsEmpty() && n.repeats(suspects).IsEmpty() {
+		if suspects.IsEmpty() && f.repeats(n, suspects).IsEmpty() {
 			return nil
 		}
 		tree, err := f.h.openLayers(ctx, l.ID, l.Parent)
@@ -129,24 +187,17 @@ func (f *twinFinder) layer(ctx context.Context, l *layerRecord) error {
 
 // workspace looks at the tree of a workspace.
 func (f *twinFinder) workspace(ctx context.Context, w *workspaceRecord) error {
-	n := &layerNumbers{parent: f.layers[w.Base], own: roaring64.New(), twins: roaring64.New()}
-	if n.parent != nil {
-		n.twins.Or(n.parent.twins)
-	}
-	if n.twins.IsEmpty() && !n.onNumbers() {
+	n := f.over(w.Base)
+	f.workspaces[w.ID] = n
+	if n.twins.IsEmpty() && f.below.IsEmpty() {
 		return nil
 	}
 	tree, err := f.h.openTree(ctx, w, nil, "")
 	if err == nil && tree.lowers[0].Key() != "" { // nothing was ever written to it
 		tree.close()
-	} else if err := f.look(ctx, "workspace "+w.ID, n, nil, tree, err); err != nil {
-		return err
-	}
-	if n.twins.IsEmpty() {
 		return nil
 	}
-	tree, err = f.h.openTree(ctx, w, nil, "")
-	return f.tell(ctx, "workspace "+w.ID, nil, tree, err, n.twins)
+	return f.look(ctx, "workspace "+w.ID, n, nil, tree, err)
 }
 
 // look adds the twins in a tree whose topmost layer is n, and closes it. With suspects nil the numbers of n are still to be read.
@@ -162,7 +213,7 @@ func (f *twinFinder) look(ctx context.Context, where string, n *layerNumbers, su
 			return f.unread(ctx, where, err)
 		}
 	}
-	if shared := n.repeats(suspects); !shared.IsEmpty() {
+	if shared := f.repeats(n, suspects); !shared.IsEmpty() {
 		open, err := layers.Unexplained(ctx, t.lowers, shared)
 		if err != nil {
 			return f.unread(ctx, where, err)
