@@ -132,7 +132,7 @@ func memLogs(dir string) (map[int]int64, error) {
 	return logs, nil
 }
 
-// hasLogs tells that transactions wait in logs: the process that had the index open did not close it.
+// hasLogs reports that transactions wait in logs: the process that had the index open did not close it.
 func hasLogs(dir string) (bool, error) {
 	logs, err := memLogs(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -150,8 +150,8 @@ func memLogPath(dir string, n int) string {
 	return filepath.Join(dir, fmt.Sprintf("%05d%s", n, memExt))
 }
 
-// removeEmptyLogs removes logs that were made in advance and never used; Badger would refuse them. Badger empties a log that it
-// has flushed before it removes it, and may do so at the same time.
+// removeEmptyLogs removes logs that were made in advance and never used; Badger would refuse them. Badger empties a log
+// that it has flushed before it removes it, and may do so at the same time.
 func removeEmptyLogs(dir string) error {
 	logs, err := memLogs(dir)
 	if err != nil {
@@ -221,7 +221,8 @@ func (g *logGuard) prepare(lsm int64) error {
 	return nil
 }
 
-// sync makes the transaction durable that was just committed: Badger has written all of it into one log, in memory that is mapped.
+// sync makes the transaction durable that was just committed: Badger has written all of it into one log, in memory that
+// is mapped.
 func (g *logGuard) sync() error {
 	num := g.log
 	// The first transaction that a log has no room for begins the next.

@@ -9,7 +9,7 @@ func newBitset(top uint64) bitset { return make(bitset, (top+63)/64) }
 
 func (b bitset) has(num uint64) bool { return num/64 < uint64(len(b)) && b[num/64]&(1<<(num%64)) != 0 }
 
-// add tells whether num, which must be below the set's top, was not in it.
+// add reports whether num, which must be below the set's top, was not in it.
 func (b bitset) add(num uint64) bool {
 	w, m := num/64, uint64(1)<<(num%64)
 	if w >= uint64(len(b)) || b[w]&m != 0 {

@@ -14,8 +14,8 @@ import (
 	"snapfs/chunkstore/internal/varint"
 )
 
-// Commit makes the manifest durable together with the records fn writes, in one Badger transaction. fn may be nil; see Tx
-// for what it may do.
+// Commit makes the manifest durable together with the values fn writes, in one Badger transaction. fn may be nil; see
+// Tx for what it may do.
 //
 // The order is what makes it safe: payload is synced before the index names it, and the manifest comes last. What a
 // crash leaves of an ingest is indexed chunks that no manifest names, which a collection takes, or bytes at the end of

@@ -71,7 +71,8 @@ type copied struct {
 	nums []uint64
 }
 
-// empty moves the live records out of packs and removes these. One walk over the index finds the records of all of them.
+// empty moves the live records out of packs and removes these. One walk over the index finds the records of all of
+// them.
 func (c *collection) empty(ctx context.Context, nums []uint32) error {
 	if len(nums) == 0 {
 		return nil
@@ -292,9 +293,9 @@ func (s *Store) shrinkIndex() error {
 // mergeMin is how many tables Badger may have written from memory before they are merged. It stops at 15.
 const mergeMin = 5
 
-// verifyTables reads all of Badger's tables. Where one is damaged Badger would merge what it can still read and remove the
-// rest without a word, or end the process, since it does that in goroutines of its own: the index takes no more writes then, and
-// what can be read of it stays. writeMu is held.
+// verifyTables reads all of Badger's tables. Where one is damaged Badger would merge what it can still read and remove
+// the rest without a word, or end the process, since it does that in goroutines of its own: the index takes no more
+// writes then, and what can be read of it stays. writeMu is held.
 func (s *Store) verifyTables() error {
 	for _, t := range s.db.Tables() {
 		path := table.NewFilename(t.ID, s.guard.dir)

@@ -101,8 +101,8 @@ func (s *Store) unitAt(m *chunkList, off int64) (unit, error) {
 	return unit{off: start, end: start + sg.offs[i+1] - sg.offs[i], run: -1, chunks: sg, i: i}, nil
 }
 
-// reuse names chunks again, from a unit on as far as its segment and the range go. It gives the bytes of the stream that
-// they spell; false if a collection has come to one of them first.
+// reuse names chunks again, from a unit on as far as its segment and the range go. It gives the bytes of the stream
+// that they spell; false if a collection has come to one of them first.
 func (in *Ingest) reuse(m *chunkList, u unit, end int64) (int64, bool, error) {
 	if u.run >= 0 {
 		t := m.transforms[u.run]

@@ -105,8 +105,8 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// TestCopyCuts: a file that is overwritten here and there, again and again, keeps chunks of the usual size, and the pages
-// that do not change are not stored again.
+// TestCopyCuts: a file that is overwritten here and there, again and again, keeps chunks of the usual size, and the
+// pages that do not change are not stored again.
 func TestCopyCuts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 3))
 	s := openTest(t, t.TempDir())

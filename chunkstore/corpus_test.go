@@ -108,8 +108,8 @@ func TestCorpus(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// storeStep stores the files of a step that are not those of files, and tells how many bytes these are and the processor
-// time it took, without that of finding them.
+// storeStep stores the files of a step that are not those of files, and tells how many bytes these are and the
+// processor time it took, without that of finding them.
 func storeStep(t *testing.T, s *Store, step string, files map[string]version, background bool) (Manifest, int64, time.Duration) {
 	t.Helper()
 	ctx := context.Background()

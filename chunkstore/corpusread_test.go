@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCorpusReads tells, for the corpus in $SNAPFS_CORPUS (see TestCorpus), what reading the newest tree costs, after it
-// was stored in the background and again after Optimize: 4 KiB at random places, each with all caches of the store
+// TestCorpusReads tells, for the corpus in $SNAPFS_CORPUS (see TestCorpus), what reading the newest tree costs, after
+// it was stored in the background and again after Optimize: 4 KiB at random places, each with all caches of the store
 // and of the kernel dropped before it, and all files one after the other.
 func TestCorpusReads(t *testing.T) {
 	corpus := os.Getenv("SNAPFS_CORPUS")

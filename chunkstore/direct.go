@@ -8,9 +8,9 @@ import (
 	"snapfs/chunkstore/internal/pack"
 )
 
-// directMin is from how many bytes on a read has records decoded into the reader's own memory. Who reads that much at once has
-// a cache of his own (the kernel's, as a rule), so that ours would only hold a second copy, in fresh memory, of what
-// is not asked for again.
+// directMin is from how many bytes on a read has records decoded into the reader's own memory. Who reads that much at
+// once has a cache of his own (the kernel's, as a rule), so that ours would only hold a second copy, in fresh memory,
+// of what is not asked for again.
 const directMin = 64 << 10
 
 // stretch is a row of chunks that a read wants and that lie in one record.
@@ -27,11 +27,11 @@ func (st *stretch) nums() []uint32 { return st.sg.nums[st.first:st.end] }
 // offs gives where the chunks begin in the stored stream, and their end.
 func (st *stretch) offs() []int64 { return st.sg.offs[st.first : st.end+1] }
 
-// whole tells whether all bytes of the chunks are wanted.
+// whole reports whether all bytes of the chunks are wanted.
 func (st *stretch) whole() bool { return int64(len(st.dst)) == st.sg.offs[st.end]-st.sg.offs[st.first] }
 
-// readMany reads from byte at of the stored stream on until p is full or a segment ends. Records that it needs as a whole are
-// decoded into p, several at a time if processors are free; the rest goes through the cache.
+// readMany reads from byte at of the stored stream on until p is full or a segment ends. Records that it needs as a
+// whole are decoded into p, several at a time if processors are free; the rest goes through the cache.
 func (s *Store) readMany(m *chunkList, p []byte, at int64) (int, error) {
 	sg, err := s.segment(m, m.segmentAt(at))
 	if err != nil {
@@ -73,8 +73,8 @@ func (s *Store) stretches(sg *segment, p []byte, at int64) (list []stretch, n in
 	return list, n, nil
 }
 
-// each reads all stretches and gives their errors. Others help as long as there are idle helpers and something to decode:
-// what is stored as it is, is read in less time than it takes to wake somebody.
+// each reads all stretches and gives their errors. Others help as long as there are idle helpers and something to
+// decode: what is stored as it is, is read in less time than it takes to wake somebody.
 func (s *Store) each(list []stretch) []error {
 	errs := make([]error, len(list))
 	var next atomic.Int64
@@ -147,8 +147,8 @@ func (st *stretch) copy(b *block) error {
 	return nil
 }
 
-// decodeInto decodes a record that has the chunks of a stretch and no others, in this order. Of another record it makes a
-// block for the cache, and done is false; so it is if the record cannot be read, which who reads it anew will find.
+// decodeInto decodes a record that has the chunks of a stretch and no others, in this order. Of another record it makes
+// a block for the cache, and done is false; so it is if the record cannot be read, which who reads it anew will find.
 func (s *Store) decodeInto(st *stretch) (done bool, err error) {
 	sc := pack.TakeScratch()
 	defer sc.Release()
@@ -179,7 +179,7 @@ func (s *Store) decodeInto(st *stretch) (done bool, err error) {
 	return true, nil
 }
 
-// are tells whether a record's members are chunks first to end of the segment and no others.
+// are reports whether a record's members are chunks first to end of the segment and no others.
 func (sg *segment) are(members []pack.Member, first, end int) bool {
 	if len(members) != end-first {
 		return false

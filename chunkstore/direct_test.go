@@ -39,8 +39,8 @@ func mixed(t *testing.T, s *Store, rnd *rand.Rand) (Manifest, []byte) {
 	return put(t, s, nil, parts...), join(nil, parts...)
 }
 
-// TestReadSizes reads pieces of all sizes, from several goroutines and with caches of different sizes, and compares them with
-// what was stored.
+// TestReadSizes reads pieces of all sizes, from several goroutines and with caches of different sizes, and compares
+// them with what was stored.
 func TestReadSizes(t *testing.T) {
 	seed := testseed.Of(t)
 	for _, cache := range []int64{1, 1 << 20, 64 << 20} {
@@ -131,8 +131,8 @@ func TestReadDamaged(t *testing.T) {
 	require.Equal(t, data[:n], p[:n])
 }
 
-// TestLoader sees what a first read in a tree of small files has decoded ahead: something, and no more than the credit that
-// there is to begin with.
+// TestLoader sees what a first read in a tree of small files has decoded ahead: something, and no more than the credit
+// that there is to begin with.
 func TestLoader(t *testing.T) {
 	s := openTest(t, t.TempDir())
 	rnd := rand.New(rand.NewPCG(3, 3))
@@ -161,7 +161,8 @@ func TestLoader(t *testing.T) {
 	require.LessOrEqual(t, ahead, creditStart/creditRecord)
 }
 
-// BenchmarkReadCold reads a large file of noise and one of text in pieces of 1 MiB, as the kernel does, with an empty cache.
+// BenchmarkReadCold reads a large file of noise and one of text in pieces of 1 MiB, as the kernel does, with an empty
+// cache.
 func BenchmarkReadCold(b *testing.B) {
 	rnd := rand.New(rand.NewPCG(5, 5))
 	for name, data := range map[string][]byte{"noise": noise(rnd, 32<<20), "text": text(rnd, 32<<20)} {

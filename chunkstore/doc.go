@@ -5,6 +5,7 @@
 //	stream    what an ingest takes and a reader gives: an image or a document
 //	part      a stretch of a stream that a Hint announces: a file's data, a metadata table; a chunk starts with it
 //	chunk     a content-addressed piece of a part, with a number that is never used again
+//	value     what a caller keeps under a bucket and a key
 //	record    what is written to a pack at once: a block, a delta, or chunks as they are
 //	block     many chunks in one zstd frame, alike beside alike
 //	delta     one chunk in a frame whose dictionary is its bases, older or similar chunks
@@ -24,13 +25,14 @@
 //	         predecessor (Hint.Prev) ───▶ delta ─ does not pay ─┐
 //	         none ─▶ pending, sorted ─▶ similar chunk? ▶ delta ─┤
 //	                                      └──────── no ────────▶ block ─▶ pack
-//	Commit: sync packs ─▶ journal ─▶ one transaction: hashes, pages, manifest, the caller's records
+//	Commit: sync packs ─▶ journal ─▶ one transaction: hashes, pages, manifest, the caller's values
 //
-// The way back has three roads. Small reads go through the cache of decoded records; the first reader of a record of small
-// files has the loader decode what lies around (loader.go). Reads of 64 KiB and more have the records that they need as
-// a whole decoded into their own memory, side by side (direct.go), and what does not compress is read from the pack straight
-// to where it is wanted (plain.go); these pass the cache by, so that reading large files does not empty it. WriteTo reads a stream from end to end. Whichever way, a record's checksum is verified whenever it is read
-// from a pack, and only then.
+// The way back has three roads. Small reads go through the cache of decoded records; the first reader of a record of
+// small files has the loader decode what lies around (loader.go). Reads of 64 KiB and more have the records that they
+// need as a whole decoded into their own memory, side by side (direct.go), and what does not compress is read from the
+// pack straight to where it is wanted (plain.go); these pass the cache by, so that reading large files does not empty
+// it. WriteTo reads a stream from end to end. Whichever way, a record's checksum is verified whenever it is read from a
+// pack, and only then.
 //
 // Numbers follow the order of the stream, so that a manifest is a few runs, whatever the order of records.
 // Payload is synced before a transaction names it, a chunk is named with or after its bases, and the manifest comes
@@ -39,7 +41,8 @@
 // # Formats
 //
 // Packs and records: internal/pack. Frames: internal/frame. Cuts: internal/cdc. Sketches: internal/sketch. Transforms:
-// internal/transform. Journal: journal.go. Index: index.go (keys), page.go, manifest.go. All of it: docs/FORMAT-store.md.
+// internal/transform. Journal: journal.go. Index: index.go (keys), page.go, manifest.go. All of it:
+// docs/FORMAT-store.md.
 //
 // # Locks
 //

@@ -10,7 +10,7 @@ import (
 // Classes of error; test with errors.Is.
 var (
 	ErrCorrupt  = corrupt.Err                                    // data on disk is not what was written
-	ErrNotFound = errors.New("not in the store")                 // no such manifest or record
+	ErrNotFound = errors.New("not in the store")                 // no such manifest or value
 	ErrLocked   = errors.New("store is held by another process") // one process owns a store
 	ErrVersion  = errors.New("store of an unknown kind or version")
 	ErrClosed   = errors.New("store is closed")

@@ -125,8 +125,8 @@ func TestFullDisk(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestFullDiskOfRoot opens a store on a disk that root filled into the blocks reserved for it, where the reserve that was
-// given up shows as no free space.
+// TestFullDiskOfRoot opens a store on a disk that root filled into the blocks reserved for it, where the reserve that
+// was given up shows as no free space.
 func TestFullDiskOfRoot(t *testing.T) {
 	mnt := smallDisk(t, 400, "20")
 	dir, ballast := filepath.Join(mnt, "store"), filepath.Join(mnt, "ballast")
@@ -151,8 +151,8 @@ func TestFullDiskOfRoot(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestFullDiskClose fills the disk when the store has just given back the room for closing: it says so instead of ending the process,
-// and closes when there is room.
+// TestFullDiskClose fills the disk when the store has just given back the room for closing: it says so instead of
+// ending the process, and closes when there is room.
 func TestFullDiskClose(t *testing.T) {
 	mnt := smallDisk(t, 160, "0")
 	dir, ballast := filepath.Join(mnt, "store"), filepath.Join(mnt, "ballast")

@@ -20,7 +20,7 @@ const (
 	keyManifest = 'm' // id (8 bytes)             → manifest, or its beginning
 	keyPart     = 'n' // id, part (8 + 4 bytes)   → more of a big manifest
 	keyPack     = 'k' // pack (4 bytes)           → uvarint end of the last record that is named
-	keyRecord   = 'r' // bucket, 0, key           → a caller's record
+	keyValue    = 'r' // bucket, 0, key           → a caller's value
 	keyState    = 's' //                          → counters
 	keySentinel = 'z' //                          → nothing, ever
 	keySketches = 't' // first number (4 bytes)   → sketches of chunks
@@ -52,9 +52,9 @@ func partKey(id ID, part uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte{keyPart}, uint64(id)), part)
 }
 
-func recordKey(bucket, key string) []byte {
+func valueKey(bucket, key string) []byte {
 	k := make([]byte, 0, len(bucket)+len(key)+2)
-	return append(append(append(append(k, keyRecord), bucket...), 0), key...)
+	return append(append(append(append(k, keyValue), bucket...), 0), key...)
 }
 
 // state is what the store counts; written with every transaction that changes it.
@@ -80,7 +80,7 @@ type state struct {
 	moved     uint64 // chunks were moved since payload was last counted
 }
 
-// clean tells that there is no garbage in the index, and that payload is right.
+// clean reports that there is no garbage in the index, and that payload is right.
 func (st *state) clean() bool { return st.dropped == st.collected && st.ahead == 0 && st.moved == 0 }
 
 const stateVersion = 1

@@ -45,7 +45,8 @@ const (
 	batchMax   = 8192     // chunks in one transaction of the index
 )
 
-// Ingest takes one byte stream; used by one goroutine. After an error, and always after use, call Abort (a no-op after Commit).
+// Ingest takes one byte stream; used by one goroutine. After an error, and always after use, call Abort (a no-op after
+// Commit).
 type Ingest struct {
 	s     *Store
 	ctx   context.Context
@@ -132,8 +133,9 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 	return in, nil
 }
 
-// workers is how many encoders run beside the reader of an ingest. Nobody waits for one in the background: it leaves most of the
-// processors to those who do. Threads of low priority would be worse: the runtime's pauses wait for every thread.
+// workers is how many encoders run beside the reader of an ingest. Nobody waits for one in the background: it leaves
+// most of the processors to those who do. Threads of low priority would be worse: the runtime's pauses wait for every
+// thread.
 func (o IngestOptions) workers() int {
 	if o.Background {
 		return max(1, runtime.GOMAXPROCS(0)/4)
@@ -279,8 +281,8 @@ func (in *Ingest) find(h hash) (uint64, bool, error) {
 	return num, err == nil, err
 }
 
-// Abort drops what was taken, and gives its bytes back. If it was so much that a part is in the index already, that takes a
-// collection.
+// Abort drops what was taken, and gives its bytes back. If it was so much that a part is in the index already, that
+// takes a collection.
 func (in *Ingest) Abort() {
 	in.end(false)
 }

@@ -19,7 +19,7 @@ import (
 	"snapfs/chunkstore/internal/varint"
 )
 
-// The journal repeats beside the packs what the index knows and packs do not say: manifests and the caller's records,
+// The journal repeats beside the packs what the index knows and packs do not say: manifests and callers' values,
 // with their deletions, so that RebuildIndex has them. It is a file %08d.journal:
 //
 //	header  as a pack's, with the magic "snapJRNL"
@@ -55,10 +55,10 @@ const (
 
 func journalName(num uint32) string { return fmt.Sprintf("%08d%s", num, journalExt) }
 
-// journaled tells whether changes of a key belong to the journal.
+// journaled reports whether changes of a key belong to the journal.
 func journaled(key []byte) bool {
 	switch key[0] {
-	case keyManifest, keyPart, keyRecord:
+	case keyManifest, keyPart, keyValue:
 		return true
 	}
 	return false
@@ -216,7 +216,7 @@ func (j *journal) rewrite(s *Store, t *writeTxn) (err error) {
 		return err
 	}
 	var changes []byte
-	for _, prefix := range []byte{keyManifest, keyPart, keyRecord} {
+	for _, prefix := range []byte{keyManifest, keyPart, keyValue} {
 		if err := scan(t.btx, []byte{prefix}, []byte{prefix}, func(key, value []byte) (bool, error) {
 			if len(changes) > 0 && len(changes)+len(key)+len(value) > journalEntry-16 {
 				if err := write(appendEntry(nil, &t.state, 0, changes, s.codec)); err != nil {
@@ -255,7 +255,7 @@ func (j *journal) replace(s *Store, f *os.File, size int64) {
 	s.opts.Points.At("journal replaced")
 }
 
-// idle tells whether the journal has grown enough to be written anew before the store is closed.
+// idle reports whether the journal has grown enough to be written anew before the store is closed.
 func (st *state) idleJournal() bool {
 	return st.journal == 0 && st.txns > 0 || st.journalEnd > st.journalBase*5/4+journalIdle
 }
@@ -375,7 +375,7 @@ func (s *Store) checkJournal() (num uint32, err error) {
 // compare tells the first difference from the index.
 func (r *replay) compare(btx *badger.Txn) error {
 	n := 0
-	for _, prefix := range []byte{keyManifest, keyPart, keyRecord} {
+	for _, prefix := range []byte{keyManifest, keyPart, keyValue} {
 		if err := scan(btx, []byte{prefix}, []byte{prefix}, func(key, value []byte) (bool, error) {
 			n++
 			v, ok := r.values[string(key)]

@@ -15,9 +15,9 @@ const (
 	loadMembers = 8         // chunks of a record of small files; around others nothing is decoded: random reads of a large file
 )
 
-// Credit is counted in quarters of a record. It starts with a few records; one that was decoded ahead costs 4 of them and
-// earns 6 when it is wanted; one that had to be waited for earns 1. So random reads cause a quarter of work in vain at
-// most, and who reads a tree soon finds everything there.
+// Credit is counted in quarters of a record. It starts with a few records; one that was decoded ahead costs 4 of them
+// and earns 6 when it is wanted; one that had to be waited for earns 1. So random reads cause a quarter of work in vain
+// at most, and who reads a tree soon finds everything there.
 const (
 	creditStart  = 16
 	creditRecord = 4

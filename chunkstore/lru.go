@@ -37,7 +37,7 @@ func (c *lru[K, V]) get(k K) (v V, epoch int64, ok bool) {
 	return e.Value.(*lruEntry[K, V]).val, c.epoch, true
 }
 
-// has tells whether a key is there; it does not count as a use.
+// has reports whether a key is there; it does not count as a use.
 func (c *lru[K, V]) has(k K) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

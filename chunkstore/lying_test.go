@@ -14,8 +14,8 @@ import (
 	"snapfs/chunkstore/internal/pack"
 )
 
-// TestLyingRecords puts records with a right checksum and false contents into a pack: a block that lies about its size, and a
-// delta whose base is gone. Check and reads name the manifests they hit, and no others.
+// TestLyingRecords puts records with a right checksum and false contents into a pack: a block that lies about its size,
+// and a delta whose base is gone. Check and reads name the manifests they hit, and no others.
 func TestLyingRecords(t *testing.T) {
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(120, 121))

@@ -36,8 +36,8 @@ type Manifest struct {
 	Kind   Kind
 	Size   int64 // bytes
 	Chunks int64
-	// Digest is BLAKE3 over chunk hashes, header and transform runs; with chunks that were copied from another manifest, over
-	// chunk numbers in place of hashes. Equal digests in a store mean equal bytes and cuts.
+	// Digest is BLAKE3 over chunk hashes, header and transform runs; with chunks that were copied from another
+	// manifest, over chunk numbers in place of hashes. Equal digests in a store mean equal bytes and cuts.
 	Digest [32]byte
 	New    int64 // bytes of chunks that were new to the store when it was committed
 }

@@ -13,9 +13,9 @@ import (
 	"snapfs/chunkstore/internal/pack"
 )
 
-// repackedSize is blockSize of chunks that are packed anew. Reading one chunk decodes as much, and once more for each base that
-// lies in another block: with 3 MiB a cold read of 4 KiB takes 15 ms of processor time at the 99th percentile, with 1 MiB 7, for
-// 3 % more bytes.
+// repackedSize is blockSize of chunks that are packed anew. Reading one chunk decodes as much, and once more for each
+// base that lies in another block: with 3 MiB a cold read of 4 KiB takes 15 ms of processor time at the 99th
+// percentile, with 1 MiB 7, for 3 % more bytes.
 const repackedSize = 1 << 20
 
 // repackedDelta is how long a delta must be to be encoded anew: of the shorter ones, which are the most, a few bytes
@@ -29,8 +29,8 @@ const repackStep = 1 << 15
 // into longer blocks, those of several ingests together; deltas, against the bases they have, at the best level. It
 // runs beside readers and writers; bytes of the result are what it gave back.
 //
-// It can be interrupted at any point, by ctx or by a crash: copies are synced and read back before one transaction at
-// a time makes the index name them, the originals go after that, and what was not reached is done by the next run, which
+// It can be interrupted at any point, by ctx or by a crash: copies are synced and read back before one transaction at a
+// time makes the index name them, the originals go after that, and what was not reached is done by the next run, which
 // begins where the last record of that says.
 func (s *Store) Optimize(ctx context.Context, progress func(done, total int64)) (GCStats, error) {
 	return s.collect(ctx, progress, (*collection).optimize)

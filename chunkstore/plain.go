@@ -6,9 +6,9 @@ import (
 	"snapfs/chunkstore/internal/pack"
 )
 
-// readPlain fills a stretch's dst from a record that has its chunks as they are: the kernel copies them to where they are
-// wanted, and what of the record lies around them into scratch memory, for its checksum. false: it is another kind of
-// record, or cannot be read; that is for others to find out.
+// readPlain fills a stretch's dst from a record that has its chunks as they are: the kernel copies them to where they
+// are wanted, and what of the record lies around them into scratch memory, for its checksum. false: it is another kind
+// of record, or cannot be read; that is for others to find out.
 func (s *Store) readPlain(st *stretch) bool {
 	lo, hi := s.around(st)
 	raw := st.sg.offs[hi] - st.sg.offs[lo]

@@ -25,8 +25,8 @@ import (
 )
 
 // powerLoss runs a store on a file system of its own and, at the steps that it takes, looks at what a loss of power
-// would leave: a copy of the device as it is then, without what lies in the kernel's memory only. The file system of the copy is
-// mounted, which replays its journal, and the store in it opened and verified.
+// would leave: a copy of the device as it is then, without what lies in the kernel's memory only. The file system of
+// the copy is mounted, which replays its journal, and the store in it opened and verified.
 type powerLoss struct {
 	t    *testing.T
 	img  string // of the device

@@ -16,8 +16,8 @@ const predictSlack = 8 << 10
 // chainMax is how many deltas a chunk of a small file may be away from a chunk that is none.
 const chainMax = 16
 
-// dictionaryMax is how many bytes the bases of a delta may have, all of which are decoded to read it. Four times as much
-// makes no corpus smaller.
+// dictionaryMax is how many bytes the bases of a delta may have, all of which are decoded to read it. Four times as
+// much makes no corpus smaller.
 const dictionaryMax = 512 << 10
 
 // predictor follows a part of an ingest along its previous version. Where a chunk of the previous version turns up
@@ -36,8 +36,8 @@ type predictor struct {
 	runs []oldRun // transform runs of the previous version
 	run  int      // how many the part has had
 
-	// near, if set, is the stream that has the previous version in place: then only what lies around a chunk is looked at,
-	// and shift is the place in its stored stream - place in the part.
+	// near, if set, is the stream that has the previous version in place: then only what lies around a chunk is looked
+	// at, and shift is the place in its stored stream - place in the part.
 	near *chunkList
 }
 
@@ -107,7 +107,7 @@ func (p *predictor) load() {
 	}
 }
 
-// align tells whether the previous version has the chunk that lies at a place of the part; then the two are aligned.
+// align reports whether the previous version has the chunk that lies at a place of the part; then the two are aligned.
 func (p *predictor) align(num uint64, at int64) bool {
 	if len(p.old) == 0 {
 		return false
@@ -135,7 +135,7 @@ func (p *predictor) seen(num uint64, n int) {
 	p.at += int64(n)
 }
 
-// enterRun tells that a transform run starts; it is predicted from the previous version's run of the same place
+// enterRun reports that a transform run starts; it is predicted from the previous version's run of the same place
 // among the runs.
 func (p *predictor) enterRun() {
 	p.load()
@@ -144,7 +144,7 @@ func (p *predictor) enterRun() {
 	}
 }
 
-// leaveRun tells that it ends.
+// leaveRun reports that it ends.
 func (p *predictor) leaveRun() {
 	if p.run < len(p.runs) {
 		p.shift = p.runs[p.run].end - p.at

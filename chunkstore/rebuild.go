@@ -37,7 +37,7 @@ const (
 // Rebuilt says what RebuildIndex found.
 type Rebuilt struct {
 	Manifests int64
-	Records   int64 // callers'
+	Records   int64 // callers' values
 	Chunks    int64
 	Unneeded  int64     // chunks in packs that no manifest needs: they were deleted or never committed, and are left out
 	Problems  []Problem // what is damaged, and the manifests that lose by it
@@ -51,9 +51,9 @@ const (
 )
 
 // RebuildIndex makes the index of a store anew from its packs and its journal, whatever is left of the index, and puts
-// it in place of the old one. No process may have the store open. What was deleted does not come back: the journal tells
-// what manifests there are, and chunks that they do not need stay out. It holds some 150 bytes per chunk in memory,
-// and reads all packs. If it fails or is interrupted, the store is as before.
+// it in place of the old one. No process may have the store open. What was deleted does not come back: the journal
+// tells what manifests there are, and chunks that they do not need stay out. It holds some 150 bytes per chunk in
+// memory, and reads all packs. If it fails or is interrupted, the store is as before.
 func RebuildIndex(ctx context.Context, dir string, opts RebuildOptions) (Rebuilt, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(string, int64, int64) {}
@@ -144,7 +144,7 @@ func (b *rebuilder) readJournals(context.Context) error {
 	return nil
 }
 
-// withoutJournal tells whether a store can have had no manifests.
+// withoutJournal reports whether a store can have had no manifests.
 func (b *rebuilder) withoutJournal(dir string) error {
 	names, err := os.ReadDir(dir)
 	if err == nil && len(names) > 0 {
@@ -310,7 +310,8 @@ func (b *rebuilder) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The new index must not count until it is in place: the old one would seem to have lost transactions after a crash.
+	// The new index must not count until it is in place: the old one would seem to have lost transactions after a
+	// crash.
 	if err := count.close(); err != nil {
 		return err
 	}
@@ -477,7 +478,7 @@ func (b *rebuilder) values(ctx context.Context) error {
 				switch k[0] {
 				case keyManifest:
 					t.state.manifests++
-				case keyRecord:
+				case keyValue:
 					b.res.Records++
 				}
 				keys = keys[1:]

@@ -29,7 +29,8 @@ func records(t *testing.T, s *Store, bucket string) map[string]string {
 	return all
 }
 
-// busyStore makes a store with a history: manifests and records stored and deleted, a collection, a repack, big manifests.
+// busyStore makes a store with a history: manifests and records stored and deleted, a collection, a repack, big
+// manifests.
 func busyStore(t *testing.T, dir string, r *rand.Rand) (ids []ID, want [][]byte, recs map[string]string) {
 	t.Helper()
 	ctx := context.Background()
@@ -93,8 +94,8 @@ func requireRebuilt(t *testing.T, dir string, ids []ID, want [][]byte, recs map[
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// TestRebuildIndex takes away, cuts short and damages each file of the index in turn, of a closed store and of one whose
-// process was killed, and rebuilds it.
+// TestRebuildIndex takes away, cuts short and damages each file of the index in turn, of a closed store and of one
+// whose process was killed, and rebuilds it.
 func TestRebuildIndex(t *testing.T) {
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(70, 71))

@@ -355,5 +355,5 @@ func (rw *rewriter) flush() error {
 	return err
 }
 
-// full tells that what was moved should be flushed.
+// full reports that what was moved should be flushed.
 func (rw *rewriter) full() bool { return len(rw.pages) >= sweepPages || rw.bytes >= rewriteMax }

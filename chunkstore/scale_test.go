@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Size of the store of TestScale with $SNAPFS_SCALE, which names a directory for it: in an empty one the store is only made,
-// to be copied and measured by further runs. Without it, a hundredth.
+// Size of the store of TestScale with $SNAPFS_SCALE, which names a directory for it: in an empty one the store is only
+// made, to be copied and measured by further runs. Without it, a hundredth.
 const (
 	scaleManifests = 10_000
 	scaleChunks    = 500 // new ones of a manifest, which has as many of the one before

@@ -223,7 +223,7 @@ func readEnds(btx *badger.Txn) (map[uint32]int64, error) {
 	return ends, err
 }
 
-// checkFormat tells whether dir holds a store, nothing yet, or something else.
+// checkFormat reports whether dir holds a store, nothing yet, or something else.
 func (s *Store) checkFormat() (fresh bool, err error) {
 	b, err := os.ReadFile(filepath.Join(s.dir, formatName))
 	switch {
@@ -313,8 +313,8 @@ func (s *Store) isClosed() bool {
 	return s.closed
 }
 
-// Close waits for calls, readers and ingests under way, and makes the store as small as it gets. On a disk that has no room for that
-// it fails with ENOSPC: all is there then as after a crash, and Close may be called again.
+// Close waits for calls, readers and ingests under way, and makes the store as small as it gets. On a disk that has no
+// room for that it fails with ENOSPC: all is there then as after a crash, and Close may be called again.
 func (s *Store) Close() error {
 	s.closeMu.Lock()
 	defer s.closeMu.Unlock()
@@ -366,8 +366,8 @@ func (s *Store) giveUp() error {
 	return err
 }
 
-// roomToClose fails if there is no room for what closing Badger writes, without which it would end the process: a table of what is in
-// memory, and one of it and all others.
+// roomToClose fails if there is no room for what closing Badger writes, without which it would end the process: a table
+// of what is in memory, and one of it and all others.
 func (s *Store) roomToClose() error {
 	if s.db == nil || s.opts.ReadOnly || s.broken != nil {
 		return nil
@@ -408,8 +408,8 @@ func (s *Store) release() error {
 	return errors.Join(errs...)
 }
 
-// closeIndex closes Badger, which merges tables if something was written. If one is damaged it is left as a crash would leave
-// it: what the tables and the log have is not lost to RebuildIndex, nor to a reader.
+// closeIndex closes Badger, which merges tables if something was written. If one is damaged it is left as a crash would
+// leave it: what the tables and the log have is not lost to RebuildIndex, nor to a reader.
 func (s *Store) closeIndex() error {
 	if s.state.txns != s.opened && s.broken == nil {
 		if err := s.verifyTables(); err != nil {

@@ -10,10 +10,10 @@ import (
 	badger "github.com/dgraph-io/badger/v4"
 )
 
-// Tx reads and writes records, and deletes manifests, in one Badger transaction.
-// Records are small values under (bucket, key); iteration is in key order. It is valid until the function it was
+// Tx reads and writes values of callers, and deletes manifests, in one Badger transaction.
+// A value is small and has a bucket and a key; iteration is in key order. It is valid until the function it was
 // given to returns; that function must not write to the store by any other way (writers run one at a time), should
-// be short, and can write some 20,000 records or 1 MiB.
+// be short, and can write some 20,000 values or 1 MiB.
 type Tx struct {
 	s   *Store
 	btx *badger.Txn
@@ -46,19 +46,19 @@ func checkBucket(bucket string) error {
 	return nil
 }
 
-// Get reads a record; ErrNotFound.
+// Get reads a value; ErrNotFound.
 func (tx *Tx) Get(bucket, key string) ([]byte, error) {
 	if err := checkBucket(bucket); err != nil {
 		return nil, err
 	}
-	v, err := get(tx.btx, recordKey(bucket, key))
+	v, err := get(tx.btx, valueKey(bucket, key))
 	if err != nil {
 		return nil, fmt.Errorf("record %s/%s: %w", bucket, key, err)
 	}
 	return v, nil
 }
 
-// Put writes a record.
+// Put writes a value.
 func (tx *Tx) Put(bucket, key string, value []byte) error {
 	if tx.w == nil {
 		return ErrReadOnly
@@ -66,10 +66,10 @@ func (tx *Tx) Put(bucket, key string, value []byte) error {
 	if err := checkBucket(bucket); err != nil {
 		return err
 	}
-	return tx.w.set(recordKey(bucket, key), bytes.Clone(value))
+	return tx.w.set(valueKey(bucket, key), bytes.Clone(value))
 }
 
-// Delete removes a record; it is no error if there is none.
+// Delete removes a value; it is no error if there is none.
 func (tx *Tx) Delete(bucket, key string) error {
 	if tx.w == nil {
 		return ErrReadOnly
@@ -77,16 +77,17 @@ func (tx *Tx) Delete(bucket, key string) error {
 	if err := checkBucket(bucket); err != nil {
 		return err
 	}
-	return tx.w.delete(recordKey(bucket, key))
+	return tx.w.delete(valueKey(bucket, key))
 }
 
-// Scan calls fn for the records of bucket with keys >= from, in order, until fn returns false. Value is valid during the call.
+// Scan calls fn for the values of bucket with keys >= from, in order, until fn returns false. Value is valid during
+// the call.
 func (tx *Tx) Scan(bucket, from string, fn func(key string, value []byte) (bool, error)) error {
 	if err := checkBucket(bucket); err != nil {
 		return err
 	}
-	prefix := recordKey(bucket, "")
-	return scan(tx.btx, prefix, recordKey(bucket, from), func(key, value []byte) (bool, error) {
+	prefix := valueKey(bucket, "")
+	return scan(tx.btx, prefix, valueKey(bucket, from), func(key, value []byte) (bool, error) {
 		return fn(string(key[len(prefix):]), value)
 	})
 }

@@ -179,8 +179,8 @@ func (c *Chunker) Continue() { c.left, c.long = -1, true }
 // Idle reports whether all bytes taken are in chunks.
 func (c *Chunker) Idle() bool { return c.off == len(c.buf) }
 
-// Resync reports whether the bytes taken so far would be cut at their end if next, which must not be empty, followed them.
-// If so it emits them. It never takes next.
+// Resync reports whether the bytes taken so far would be cut at their end if next, which must not be empty, followed
+// them. If so it emits them. It never takes next.
 func (c *Chunker) Resync(next []byte) (bool, error) {
 	next = next[:min(len(next), MaxSize)]
 	rest := c.buf[c.off:]

@@ -27,8 +27,8 @@ func Require(dir string, n int64) error {
 	return err
 }
 
-// CanAllocate reports whether n bytes can be allocated on dir's file system, by trying. statfs does not count the blocks
-// that ext4 reserves for root; a disk that root's programs have filled may have no others.
+// CanAllocate reports whether n bytes can be allocated on dir's file system, by trying. statfs does not count the
+// blocks that ext4 reserves for root; a disk that root's programs have filled may have no others.
 func CanAllocate(dir string, n int64) bool {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -42,8 +42,8 @@ func CanAllocate(dir string, n int64) bool {
 	}
 }
 
-// Allocate reserves n bytes for a file from off on, without changing its length. Where the file system cannot do that it
-// does nothing: a later write may fail with ENOSPC.
+// Allocate reserves n bytes for a file from off on, without changing its length. Where the file system cannot do that
+// it does nothing: a later write may fail with ENOSPC.
 func Allocate(f *os.File, off, n int64) error {
 	for {
 		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, off, n)

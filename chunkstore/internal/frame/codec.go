@@ -29,8 +29,8 @@ const (
 // edit is some hundred bytes, of which four that are always the same would be a noticeable part.
 const Magic = "\x28\xb5\x2f\xfd"
 
-// Codec compresses and decompresses frames. Safe for concurrent use; at most one frame per processor is encoded at a time,
-// and one at Best, which bounds its memory.
+// Codec compresses and decompresses frames. Safe for concurrent use; at most one frame per processor is encoded at a
+// time, and one at Best, which bounds its memory.
 type Codec struct {
 	turns chan struct{} // one token per encoder in use
 	best  chan struct{} // one token for the encoder at Best
@@ -42,9 +42,9 @@ func NewCodec() *Codec {
 	return &Codec{turns: make(chan struct{}, runtime.GOMAXPROCS(0)), best: make(chan struct{}, 1)}
 }
 
-// Encode appends to dst the frame of src with dict as dictionary, which may be empty. src has at most MaxInput bytes, or
-// without a dictionary 4 MiB. The frame of incompressible bytes is a little longer than they are: callers
-// compare, and store them as they are.
+// Encode appends to dst the frame of src with dict as dictionary, which may be empty. src has at most MaxInput bytes,
+// or without a dictionary 4 MiB. The frame of incompressible bytes is a little longer than they are: callers compare,
+// and store them as they are.
 func (c *Codec) Encode(dst, src, dict []byte, l Level) []byte {
 	if len(src) > MaxInput && (len(dict) > 0 || len(src) > window) {
 		panic(fmt.Sprintf("frame of %d bytes", len(src)))

@@ -6,7 +6,8 @@ package frame
 #include <stddef.h>
 
 // What of zstd.h is needed, from the stable part of its interface. The library itself is linked by the package that
-// carries its sources, which cannot lend its header: hence weak, so that this package can be linked by itself on the way.
+// carries its sources, which cannot lend its header: hence weak, so that this package can be linked by itself on the
+// way.
 typedef struct ZSTD_CCtx_s ZSTD_CCtx;
 typedef struct ZSTD_DCtx_s ZSTD_DCtx;
 #define WEAK __attribute__((weak)) extern
@@ -75,9 +76,9 @@ func (l Level) dictMax() int {
 	}
 }
 
-// Levels of libzstd. Measured on corpora of sources and of a node project, CPU seconds (bytes): 3, 3 takes 1.5 and 3.9 s
-// (4.13, 24.3 MB), 1, 1 takes as long for 4 % more; 9, 6 takes 2.0 and 6.6 s (3.75, 21.7 MB), 12, 9 takes 3.3 and 19 s
-// for 1.4 % less, 15, 9 takes 5.6 and 21 s (3.61, 20.5 MB).
+// Levels of libzstd. Measured on corpora of sources and of a node project, CPU seconds (bytes): 3, 3 takes 1.5 and 3.9
+// s (4.13, 24.3 MB), 1, 1 takes as long for 4 % more; 9, 6 takes 2.0 and 6.6 s (3.75, 21.7 MB), 12, 9 takes 3.3 and 19
+// s for 1.4 % less, 15, 9 takes 5.6 and 21 s (3.61, 20.5 MB).
 var libzstdLevels = [levels]struct{ plain, delta C.int }{
 	Quick:  {3, 3},
 	Better: {9, 6},

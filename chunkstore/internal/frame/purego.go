@@ -8,10 +8,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// An encoder finds matches in a dictionary only as far as its hash tables hold it; beyond, it silently
-// finds none (measured with klauspost/compress v1.20.3: fastest reaches 192 KiB of noise, default a little less than 1 MiB,
-// better and best 4 MiB). The tail of a longer dictionary is used: offsets count from the end, so a decoder
-// needs not know.
+// An encoder finds matches in a dictionary only as far as its hash tables hold it; beyond, it silently finds none
+// (measured with klauspost/compress v1.20.3: fastest reaches 192 KiB of noise, default a little less than 1 MiB, better
+// and best 4 MiB). The tail of a longer dictionary is used: offsets count from the end, so a decoder needs not know.
 const (
 	quickDictMax  = 192 << 10
 	betterDictMax = 3 << 20
@@ -46,8 +45,8 @@ func (l Level) delta() zstd.EncoderLevel {
 	return l.plain()
 }
 
-// library is klauspost/compress. An encoder with a dictionary holds up to 5 (quick), 17 (better) or 80 MB (best) and its
-// last dictionary, given back by the garbage collector when idle.
+// library is klauspost/compress. An encoder with a dictionary holds up to 5 (quick), 17 (better) or 80 MB (best) and
+// its last dictionary, given back by the garbage collector when idle.
 type library struct {
 	plain  [zstd.SpeedBestCompression + 1]sync.Pool // of encoders, by level
 	deltas [zstd.SpeedBestCompression + 1]sync.Pool // of encoders with a dictionary, by level

@@ -32,8 +32,8 @@
 //
 // # Crashes
 //
-// A record is durable after Sync. What the index does not name is cut off when a set is opened, and when its writer gives it
-// up (Drop).
+// A record is durable after Sync. What the index does not name is cut off when a set is opened, and when its writer
+// gives it up (Drop).
 //
 // # Locks
 //

@@ -48,7 +48,8 @@ type Record struct {
 	whole   []byte // of a parsed record: all of it
 }
 
-// FrameWithMagic gives the frame of a parsed record with its magic number, which it writes over what lies before the frame.
+// FrameWithMagic gives the frame of a parsed record with its magic number, which it writes over what lies before the
+// frame.
 func (r *Record) FrameWithMagic() []byte {
 	b := r.whole[len(r.whole)-len(r.Frame)-len(frame.Magic):]
 	copy(b, frame.Magic)

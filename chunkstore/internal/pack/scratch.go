@@ -2,8 +2,8 @@ package pack
 
 import "sync"
 
-// Scratch is memory for one record while it is made or read. It is used again and again: clearing fresh memory would take
-// about a fifth of the time of an ingest.
+// Scratch is memory for one record while it is made or read. It is used again and again: clearing fresh memory would
+// take about a fifth of the time of an ingest.
 type Scratch struct {
 	Raw    []byte // what is encoded, or the dictionary
 	Frame  []byte

@@ -15,8 +15,8 @@ func (p Place) MaybeStored(head int64, chunks int) bool {
 	return head > recordFixed && head <= recordFixed+10+10+20*int64(chunks) && p.Len <= MaxRecord
 }
 
-// ReadStored reads a record that has its chunks as they are into parts, one behind the other, so that chunks can be read
-// straight to where they are wanted. The chunks begin at head, which lies in the first part. It gives the record's
+// ReadStored reads a record that has its chunks as they are into parts, one behind the other, so that chunks can be
+// read straight to where they are wanted. The chunks begin at head, which lies in the first part. It gives the record's
 // members; false if it is another kind of record, or cannot be read.
 func (ps *Set) ReadStored(at Place, head int64, parts [][]byte) ([]Member, bool) {
 	p := ps.acquire(at.Pack)

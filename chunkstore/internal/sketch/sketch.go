@@ -155,8 +155,8 @@ type Entry struct {
 	Sketch Sketch
 }
 
-// An index is stored as segments, one per batch of new chunks, and refilled by reading the newest segments; no chunk is read.
-// Only chunks that are not deltas are worth storing: a delta's base is found in its stead.
+// An index is stored as segments, one per batch of new chunks, and refilled by reading the newest segments; no chunk is
+// read. Only chunks that are not deltas are worth storing: a delta's base is found in its stead.
 //
 //	segment: version (1 byte = 1), then per chunk:
 //	         uvarint number - number before it (first: number), 12 features of 2 bytes, little-endian
