@@ -107,7 +107,8 @@ func TestOverlayOnTop(t *testing.T) {
 	maker.Steps(400)
 	maker.Stop()
 	const mount = `mkdir -p "$1/u" "$1/w"; mount -t overlay overlay -o "lowerdir=lower,upperdir=$1/u,workdir=$1/w,redirect_dir=on,index=off" "$2"`
-	shell(t, soon, h.tmp, `find lower ! -type f ! -type d ! -type l -delete`)
+	// Without hard links either: who opens a file of which the lower has two names shows two until it is copied up, and then one.
+	shell(t, soon, h.tmp, `find lower ! -type f ! -type d ! -type l -delete; find lower ! -type d -links +1 -delete`)
 	shell(t, soon, h.tmp, mount, h.path("ws"), "got")
 	shell(t, soon, h.tmp, mount, h.path("host"), "want")
 	t.Cleanup(func() { // a failed test's

@@ -151,6 +151,8 @@ func (a *actor) step(r *answer) {
 	switch {
 	case a.config.Plain && a.last.Kind == "write" && a.trees[0].fifo(a.last.Slot):
 		a.last.Kind = "fstat"
+	case a.config.Plain && slices.Contains([]string{"put", "append"}, a.last.Kind) && a.trees[0].fifoAt(a.last.A):
+		a.last.Kind = "stat"
 	case a.config.Stacked && slices.Contains(linking, a.last.Kind):
 		a.last.Kind = "stat"
 	case a.config.Stacked && a.last.Kind == "access":

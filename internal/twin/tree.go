@@ -52,6 +52,12 @@ func (t *tree) fifo(slot int) bool {
 	return t.open[slot] >= 0 && unix.Fstat(t.open[slot], &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
 }
 
+// fifoAt says whether a path leads to one.
+func (t *tree) fifoAt(p string) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(t.root, p, &st, 0) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
+}
+
 // path is a path for calls that take no directory descriptor.
 func (t *tree) path(p string) string { return "/proc/self/fd/" + strconv.Itoa(t.root) + "/" + p }
 
