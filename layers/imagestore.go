@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +54,9 @@ func openImageStore(r io.ReaderAt, size int64) (*imageStore, error) {
 	root, err := im.Inode(im.Root())
 	if err != nil {
 		return nil, err
+	}
+	if !isDir(root.Attr().Mode) {
+		return nil, fmt.Errorf("%w: the root is no directory", squashfs.ErrCorrupt)
 	}
 	return &imageStore{im: im, size: size, rootNum: root.Attr().Ino}, nil
 }
@@ -204,7 +208,11 @@ func (s *imageStore) readlink(o *obj) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return n.Readlink()
+	target, err := n.Readlink()
+	if err == nil && (target == "" || strings.IndexByte(target, 0) >= 0) {
+		err = fmt.Errorf("%w: symlink target %q", squashfs.ErrCorrupt, target)
+	}
+	return target, err
 }
 
 func (s *imageStore) xattrs(o *obj) ([]squashfs.Xattr, error) {

@@ -2,9 +2,12 @@ package layers
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
 )
 
 // maxName is the longest name of the hosts we run on and of the kernel's VFS.
@@ -189,7 +192,7 @@ func (s *scan) result() error {
 }
 
 // errNoData says that a metacopy's data is nowhere below.
-var errNoData = errors.New("metadata-only file without data below")
+var errNoData = fmt.Errorf("%w: metadata-only file without data below", squashfs.ErrCorrupt)
 
 // follow gathers the parts that an absolute redirect leads to in the layers below after.
 func (o *Overlay) follow(s *scan, after *layer, path string) error {

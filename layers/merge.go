@@ -194,8 +194,8 @@ func (j *joined) hides(s *spot, name string) (some, dir bool, err error) {
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return false, false, nil
-	case errors.Is(err, errNoData): // damage below is not this layer's
-		return true, false, nil
+	case errors.Is(err, squashfs.ErrCorrupt): // damage below is not this layer's: what is there stays hidden, whatever it is
+		return true, true, nil
 	case err != nil:
 		return false, false, err
 	}
@@ -268,7 +268,7 @@ func (j *joined) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, e
 	if len(s.below) > 0 {
 		return emptyFile{}, nil // a metacopy
 	}
-	return j.o.openOnce(s.parts[len(s.parts)-1:])
+	return j.o.openOnce(s.parts)
 }
 
 var _ io.Closer = (*joined)(nil)

@@ -3,6 +3,7 @@ package layers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -260,11 +261,31 @@ func (d *delta) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, er
 
 // openOnce opens a file whose descriptors are of no use to anybody later.
 func (o *Overlay) openOnce(parts []*obj) (content, error) {
+	if err := o.checkData(parts); err != nil {
+		return nil, err
+	}
 	f, err := o.openParts(parts, nil)
 	for _, p := range parts {
 		descriptors.drop(p)
 	}
 	return f, err
+}
+
+// checkData refuses a metacopy of more bytes than its data has. Layers may come from elsewhere.
+func (o *Overlay) checkData(parts []*obj) error {
+	data, err := o.dataParts(parts, nil)
+	if err != nil || len(data) > 1 || data[0] == parts[0] {
+		return err // partial, or no metacopy
+	}
+	d, err := data[0].backend().stat(data[0])
+	if err != nil {
+		return err
+	}
+	a, err := parts[0].backend().stat(parts[0])
+	if err == nil && a.Size > d.Size {
+		err = fmt.Errorf("%w: metadata of a file of %d bytes, and data of %d", squashfs.ErrCorrupt, a.Size, d.Size)
+	}
+	return err
 }
 
 // emptyFile is all hole.

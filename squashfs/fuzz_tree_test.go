@@ -3,13 +3,14 @@ package squashfs
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
+
+	"snapfs/internal/testimage"
 )
 
 // keeper is a Sink that keeps the image, up to a size.
@@ -56,22 +57,6 @@ func treeSeeds(f *testing.F) [][]byte {
 	return seeds
 }
 
-// altered changes an image: each patch is a place u32, measured from the end of the data (or from the start, for odd ones), and a
-// value u16, whose low byte alone counts if the place is beyond its end.
-func altered(img, patches []byte) []byte {
-	img = bytes.Clone(img)
-	from := int(min(binary.LittleEndian.Uint64(img[sbInodeTable:]), uint64(len(img)-1)))
-	for ; len(patches) >= 6; patches = patches[6:] {
-		at, v := int(binary.LittleEndian.Uint32(patches)>>1), patches[4:6]
-		if patches[0]&1 == 0 {
-			at = from + at%(len(img)-from)
-		}
-		at %= len(img)
-		copy(img[at:], v)
-	}
-	return img
-}
-
 // FuzzTree makes a workspace of whole images in which anything may be changed. They are refused as corrupt or beyond a limit, or
 // what is stored of them is a sound image. It is to be run with a bound on memory (ulimit -v).
 func FuzzTree(f *testing.F) {
@@ -81,10 +66,10 @@ func FuzzTree(f *testing.F) {
 		f.Add(uint8(i), []byte{16, 0, 0, 0, 3, 0, 32, 0, 0, 0, 1, 0})
 	}
 	f.Fuzz(func(t *testing.T, seed uint8, patches []byte) {
-		if len(patches) > 6*64 {
+		if len(patches) > testimage.MaxPatches {
 			return
 		}
-		img := altered(seeds[int(seed)%len(seeds)], patches)
+		img := testimage.Altered(seeds[int(seed)%len(seeds)], patches)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		im, err := Open(bytes.NewReader(img), int64(len(img)), Options{CacheBytes: 1 << 20})
