@@ -205,9 +205,9 @@ func (t target) surround(b, off, end, show int64) (zeros bool, err error) {
 	buf := make([]byte, to-from)
 	if k, err := t.below.ReadAt(buf, from); k < len(buf) {
 		if err == nil || errors.Is(err, io.EOF) {
-			err = fmt.Errorf("file ends at %d of %d bytes: %w", from+int64(k), to, unix.EIO)
+			return false, fmt.Errorf("file ends at %d of %d bytes: %w", from+int64(k), to, unix.EIO)
 		}
-		return false, err
+		return false, fmt.Errorf("%w: %w", unix.EIO, err)
 	}
 	if allZero(buf) {
 		// What an operation that was cut short has left there must not show.

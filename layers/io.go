@@ -298,7 +298,7 @@ func seekExtents(extents []squashfs.Extent, size, off int64, whence int) (int64,
 
 // CopyRange is copy_file_range(2). It copies in pieces; where one fails, those before it count.
 func (o *Overlay) CopyRange(src NodeID, srcOff int64, dst NodeID, dstOff, length int64) (int64, error) {
-	_, c, size, err := o.readable(src)
+	from, c, size, err := o.readable(src)
 	if err != nil {
 		return 0, err
 	}
@@ -318,10 +318,10 @@ func (o *Overlay) CopyRange(src NodeID, srcOff int64, dst NodeID, dstOff, length
 		p.took(k, time.Since(start))
 		done += k
 		if k == 0 || err != nil {
-			if done > 0 {
-				err = nil // who asks for the rest meets it again
+			if done > 0 || err == nil {
+				return done, nil // who asks for the rest meets an error again
 			}
-			return done, err
+			return 0, o.reportNode(err, from)
 		}
 	}
 }

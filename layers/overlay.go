@@ -322,7 +322,9 @@ func (o *Overlay) settleErr(err error, tries *int) error {
 	if !errors.As(err, &need) {
 		return err
 	}
-	err = o.copyUp(need.n, need.data)
+	if err = o.copyUp(need.n, need.data); err != nil {
+		err = o.reportNode(err, need.n)
+	}
 	o.tree.RLock()
 	o.discard(o.nodes.drop(need.n, 0, 1))
 	o.tree.RUnlock()
