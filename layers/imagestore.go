@@ -143,7 +143,7 @@ func (s *imageStore) examine(n *squashfs.Inode) (found, error) {
 		f.whiteout = true
 		return f, nil
 	}
-	xattrs, err := n.Xattrs()
+	xattrs, err := n.XattrsOf(ownXattr)
 	if err != nil {
 		return found{}, err
 	}
@@ -215,12 +215,28 @@ func (s *imageStore) readlink(o *obj) (string, error) {
 	return target, err
 }
 
-func (s *imageStore) xattrs(o *obj) ([]squashfs.Xattr, error) {
+func (s *imageStore) xattrs(o *obj) ([]squashfs.Xattr, error) { return s.xattrsOf(o, nil) }
+
+// xattrsOf is xattrs, but those that want says no to may come without their values.
+func (s *imageStore) xattrsOf(o *obj, want func(name string) bool) ([]squashfs.Xattr, error) {
 	n, err := s.inode(o)
 	if err != nil {
 		return nil, err
 	}
-	return n.Xattrs()
+	return n.XattrsOf(want)
+}
+
+// xattrSet tells what other inodes with the same attributes have in common, 0 if that is not known.
+func (s *imageStore) xattrSet(o *obj) (uint32, error) {
+	n, err := s.inode(o)
+	if err != nil {
+		return 0, err
+	}
+	set, ok, err := n.XattrSet()
+	if !ok || err != nil {
+		return 0, err
+	}
+	return set + 1, nil
 }
 
 func (s *imageStore) open(o *obj) (content, error) {

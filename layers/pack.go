@@ -59,7 +59,7 @@ func store(
 	}
 	defer in.Abort()
 	k.Ingest = in
-	to := squashfs.StoreOptions{Progress: opts.Progress, Home: opts.Home, Renumber: opts.renumber, MaxLinks: opts.MaxLinks}
+	to := squashfs.StoreOptions{Progress: opts.Progress, Home: opts.Home, Renumber: opts.renumber, MaxLinks: opts.MaxLinks, Share: true}
 	if _, err := squashfs.WriteStore(ctx, k, src, to); err != nil {
 		return chunkstore.Manifest{}, fmt.Errorf("pack: %w", err)
 	}

@@ -40,8 +40,12 @@ func picture(t *testing.T, stack []Lower) []string {
 		if isDir(a.Mode) {
 			a.Size = 0
 		}
-		slices.SortFunc(e.Xattrs, func(x, y squashfs.Xattr) int { return strings.Compare(x.Name, y.Name) })
-		line := fmt.Sprintf("%s %+v %q %q", path, a, e.Target, e.Xattrs)
+		xattrs, err := e.Attributes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.SortFunc(xattrs, func(x, y squashfs.Xattr) int { return strings.Compare(x.Name, y.Name) })
+		line := fmt.Sprintf("%s %+v %q %q", path, a, e.Target, xattrs)
 		if isReg(a.Mode) {
 			f, err := src.Open(t.Context(), e)
 			if err != nil {

@@ -66,8 +66,7 @@ func (f foreign) Root(ctx context.Context) (*squashfs.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	escape(e)
-	return e, nil
+	return e, escape(e)
 }
 
 func (f foreign) Entry(ctx context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
@@ -75,21 +74,38 @@ func (f foreign) Entry(ctx context.Context, dir *squashfs.Entry, name string) (*
 	if err != nil || e == nil {
 		return nil, err
 	}
-	escape(e)
-	return e, nil
+	return e, escape(e)
 }
 
 // escape keeps an entry of a plain tree from being taken for something of an overlay: its attributes trusted.overlay.*
 // get another name, and a character device 0/0 becomes the file that stands for one.
-func escape(e *squashfs.Entry) {
-	xattrs := make([]squashfs.Xattr, 0, len(e.Xattrs)+1)
-	for _, x := range e.Xattrs {
-		xattrs = append(xattrs, squashfs.Xattr{Name: escapeXattr(x.Name), Value: x.Value})
+func escape(e *squashfs.Entry) error {
+	device := isWhiteoutDevice(e.Attr.Mode, e.Attr.Rdev)
+	if read := e.Shared.Read; e.Shared.ID != 0 && !device {
+		e.Shared.Read = func() ([]squashfs.Xattr, error) {
+			list, err := read()
+			return escaped(list), err
+		}
+		return nil
 	}
-	if isWhiteoutDevice(e.Attr.Mode, e.Attr.Rdev) {
+	list, err := e.Attributes()
+	if err != nil {
+		return err
+	}
+	e.Xattrs, e.Shared = escaped(list), squashfs.XattrSet{}
+	if device {
 		e.Attr.Mode = e.Attr.Mode&^unix.S_IFMT | unix.S_IFREG
 		e.Attr.Size = 0
-		xattrs = append(xattrs, squashfs.Xattr{Name: xattrNode, Value: []byte("c")})
+		e.Xattrs = append(e.Xattrs, squashfs.Xattr{Name: xattrNode, Value: []byte("c")})
 	}
-	e.Xattrs = xattrs
+	return nil
+}
+
+// escaped gives attributes the names that they have in a layer.
+func escaped(list []squashfs.Xattr) []squashfs.Xattr {
+	out := make([]squashfs.Xattr, 0, len(list)+1)
+	for _, x := range list {
+		out = append(out, squashfs.Xattr{Name: escapeXattr(x.Name), Value: x.Value})
+	}
+	return out
 }

@@ -147,6 +147,9 @@ func (t *tree) entry(p place, name string, s *spot) (*squashfs.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.parts != nil {
+		s.parts[0].host = a.Ino
+	}
 	xattrs, err := p.xattrs()
 	if err != nil {
 		return nil, err
@@ -156,7 +159,9 @@ func (t *tree) entry(p place, name string, s *spot) (*squashfs.Entry, error) {
 		e.Attr.Ino = rootIno
 	}
 	e.Xattrs = xattrs
-	escape(e)
+	if err := escape(e); err != nil {
+		return nil, err
+	}
 	switch {
 	case isLnk(a.Mode):
 		if e.Target, err = p.readlink(); err != nil {

@@ -91,15 +91,28 @@ func (m merged) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squ
 // entry presents a merged node as its users see it.
 func (m merged) entry(name string, h hit) (*squashfs.Entry, error) {
 	top := h.parts[0]
-	xattrs, err := top.backend().xattrs(top)
-	if err != nil {
-		return nil, err
-	}
-	e := &squashfs.Entry{Name: name, Attr: imageOf(h.attr), Inode: m.o.inodeID(h.parts[0], &h.attr)}
-	for _, x := range xattrs {
-		if !ownXattr(x.Name) {
-			e.Xattrs = append(e.Xattrs, squashfs.Xattr{Name: unescapeXattr(x.Name), Value: x.Value})
+	e := &squashfs.Entry{Name: name, Attr: imageOf(h.attr), Inode: m.o.inodeID(top, &h.attr)}
+	read := func() (out []squashfs.Xattr, err error) {
+		xattrs, err := top.backend().xattrs(top)
+		for _, x := range xattrs {
+			if !ownXattr(x.Name) {
+				out = append(out, squashfs.Xattr{Name: unescapeXattr(x.Name), Value: x.Value})
+			}
 		}
+		return out, err
+	}
+	set := uint32(0)
+	var err error
+	if s, ok := top.backend().(*imageStore); ok {
+		if set, err = s.xattrSet(top); err != nil {
+			return nil, err
+		}
+	}
+	if set != 0 {
+		layer := uint64(slices.Index(m.o.stack, top.layer)) + 1
+		e.Shared = squashfs.XattrSet{ID: layer<<32 | uint64(set), Read: read}
+	} else if e.Xattrs, err = read(); err != nil {
+		return nil, err
 	}
 	if isLnk(h.attr.Mode) {
 		if e.Target, err = top.backend().readlink(top); err != nil {

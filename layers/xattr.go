@@ -24,6 +24,16 @@ func (o *Overlay) rawXattrs(n *node) ([]squashfs.Xattr, error) {
 	return x, nil
 }
 
+// imageXattrs reads the attributes of a node that lies in an image, the overlay's included; only those that are wanted need have their
+// values. tree is held.
+func (o *Overlay) imageXattrs(n *node, want func(name string) bool) ([]squashfs.Xattr, error) {
+	x, err := n.top.backend().(*imageStore).xattrsOf(n.top, want)
+	if err != nil {
+		return nil, o.report(err, n.top, "")
+	}
+	return x, nil
+}
+
 // takesXattr says what a host file system says of a name without looking: ENOTSUP if no name space is called so, EINVAL if
 // there is nothing behind the name space.
 func takesXattr(name string) error {
@@ -64,7 +74,7 @@ func (o *Overlay) GetXattr(id NodeID, name string) ([]byte, error) {
 		defer h.release()
 		return o.getxattr(n, p, raw)
 	}
-	xattrs, err := o.rawXattrs(n)
+	xattrs, err := o.imageXattrs(n, func(name string) bool { return name == raw })
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +108,7 @@ func (o *Overlay) ListXattr(id NodeID) ([]string, error) {
 			return nil, err
 		}
 	} else {
-		xattrs, err := o.rawXattrs(n)
+		xattrs, err := o.imageXattrs(n, func(string) bool { return false })
 		if err != nil {
 			return nil, err
 		}

@@ -61,7 +61,7 @@ func (c *checker) xattrs() error {
 		if err := c.stop(); err != nil {
 			return err
 		}
-		set, err := im.xattrSet(uint32(i))
+		set, err := im.xattrSet(uint32(i), nil)
 		if err != nil {
 			if err := c.failed("", err); err != nil {
 				return err

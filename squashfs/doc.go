@@ -42,12 +42,14 @@
 //   - for an inode: a symlink's target of 64 KiB at most, the index of a directory (65,535 names at most) once it is
 //     needed, and 32 bytes for each 256 blocks of a file that have been passed;
 //   - 2 MiB for the directories that are known to be sorted;
-//   - the names of 16 directories of 128 KiB at most, with the metadata blocks that they lie in.
+//   - the names of 16 directories of 128 KiB at most, with the metadata blocks that they lie in;
+//   - 16 sets of attributes of 128 KiB at most.
 //
 // Who goes through a whole image by [ImageSource] is given a tree: that refuses directories that contain themselves, are there
-// twice or share their listings, inodes that overlap, numbers that are there twice, indexes that lie, and more names, attributes
-// or contents than an image of that size can have. It takes [ImportMemory] at most. The tree may be of any depth: neither it nor a
-// writer keeps more than the directories above where it is.
+// twice or share their listings, inodes that overlap, numbers that are there twice, indexes that lie, more names, attributes
+// or contents than an image of that size can have, and attributes that no program can have set. What files share is read once: see
+// [Sharer] and [XattrSet]. It takes [ImportMemory] at most. The tree may be of any depth: neither it nor a writer keeps more than
+// the directories above where it is.
 //
 // [Check] judges a whole image and reports every broken rule.
 //

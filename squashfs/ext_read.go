@@ -36,6 +36,9 @@ type extColumnReader struct {
 	table atomic.Pointer[[]extPageRef]
 }
 
+// extPageCost is what a page takes in memory, with its place in the table as it is stored.
+const extPageCost = 24
+
 // extPageRef is where a page is stored.
 type extPageRef struct {
 	offset uint64

@@ -1,9 +1,11 @@
 package squashfs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,9 +13,13 @@ import (
 // What the extension section adds is joined here. A section that is damaged or of another version leaves a plain
 // squashfs: its facts are left out, and Check tells why.
 
-// Complete fails with ErrCorrupt if the image has an extension section of ours that is cut short or has a damaged header.
-// Reading forgives that and goes on without its facts; whoever takes an image over for good wants to know before.
+// Complete fails with ErrCorrupt if the image has an extension section of ours that is cut short or has a damaged header, or says that
+// it has more inodes than fit into it, and with ErrLimit if its tables would take too much memory. Reading forgives the former and
+// goes on without the section's facts; whoever takes an image over for good wants to know before.
 func (im *Image) Complete() error {
+	if _, err := im.claims(); err != nil {
+		return err
+	}
 	base := int64(im.sb.bytesUsed+padding-1) / padding * padding
 	head := make([]byte, len(extMagic))
 	if _, err := im.r.ReadAt(head, base); err != nil && !errors.Is(err, io.EOF) {
@@ -100,21 +106,50 @@ func (n *Inode) ExtentsIn(list []Extent) ([]Extent, error) {
 	if err != nil {
 		return nil, err
 	}
+	return n.extents(context.Background(), &e, list)
+}
+
+// extents is ExtentsIn for a caller that has read the inode's extra.
+func (n *Inode) extents(ctx context.Context, e *extra, list []Extent) ([]Extent, error) {
 	if last := len(e.extents) - 1; e.hasExtents && (last < 0 || e.extents[last].Off+e.extents[last].Len <= n.attr.Size) {
 		return e.extents, nil
 	}
-	return n.blockExtents(list)
+	return n.blockExtents(ctx, list)
 }
 
 // Xattrs lists all extended attributes, ACLs of the extension section included.
-func (n *Inode) Xattrs() ([]Xattr, error) {
+func (n *Inode) Xattrs() ([]Xattr, error) { return n.XattrsOf(nil) }
+
+// XattrsOf is Xattrs, but those that want says no to may come without their values: what nobody looks at is not read.
+func (n *Inode) XattrsOf(want func(name string) bool) ([]Xattr, error) {
+	e, err := n.extra()
+	if err != nil {
+		return nil, err
+	}
+	return n.xattrs(&e, want)
+}
+
+// xattrs is XattrsOf for a caller that has read the inode's extra.
+func (n *Inode) xattrs(e *extra, want func(name string) bool) ([]Xattr, error) {
 	var list []Xattr
 	if n.raw.xattr != noXattr {
 		var err error
-		if list, err = n.im.xattrSet(n.raw.xattr); err != nil {
+		if list, err = n.im.xattrSet(n.raw.xattr, want); err != nil {
 			return nil, err
 		}
 	}
+	if len(e.xattrs) == 0 {
+		return slices.Clip(list), nil
+	}
+	return slices.Concat(list, e.xattrs), nil
+}
+
+// XattrSet tells which attributes the inode has without reading them: inodes of an image with the same have the same attributes. ok is
+// false for an inode with none, and for one that has further ones in the extension section.
+func (n *Inode) XattrSet() (set uint32, ok bool, err error) {
+	if n.raw.xattr == noXattr {
+		return 0, false, nil
+	}
 	e, err := n.extra()
-	return append(list, e.xattrs...), err
+	return n.raw.xattr, err == nil && len(e.xattrs) == 0, err
 }

@@ -1,6 +1,9 @@
 package squashfs
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+)
 
 // Data tells where in the image a file's bytes lie, if they lie there uncompressed and side by side (always so in
 // the store form): the ranges to predict the next version of the file from. Blocks of zeros that are not stored
@@ -57,7 +60,7 @@ func (n *Inode) Place(off, most int64) (at, count int64, err error) {
 }
 
 // blockExtents appends to an empty list where a file has data, by whole blocks.
-func (n *Inode) blockExtents(list []Extent) ([]Extent, error) {
+func (n *Inode) blockExtents(ctx context.Context, list []Extent) ([]Extent, error) {
 	w, err := n.walk(0)
 	if err != nil {
 		return nil, err
@@ -72,6 +75,9 @@ func (n *Inode) blockExtents(list []Extent) ([]Extent, error) {
 	bs := int64(n.im.sb.blockSize)
 	off := int64(0)
 	for i := n.raw.blocks(n.im.sb.blockSize); i > 0; i-- {
+		if i%walkCheck == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		_, stored, _, err := w.next()
 		if err != nil {
 			return nil, err

@@ -31,6 +31,7 @@ type Image struct {
 	ext     lazy[*extension]
 	ordered refSet // directories whose order has been verified
 	tables  dirTables
+	sets    knownSets
 }
 
 // region is where a table of metadata blocks lies in the image.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"golang.org/x/sys/unix"
 )
 
 // ImageSource presents an image as a Source, to re-encode it. It is for one writer, and refuses with an error of class ErrCorrupt
@@ -20,6 +18,7 @@ type imageSource struct {
 // imageNode is the Handle of an imageSource's entries.
 type imageNode struct {
 	*Inode
+	extra *extra   // of a file
 	names []string // of a directory that was listed; the writer's too
 	list  []imageName
 	cost  int64 // of the two
@@ -33,6 +32,9 @@ type imageName struct {
 }
 
 func (s *imageSource) Root(context.Context) (*Entry, error) {
+	if err := s.guard.begin(); err != nil {
+		return nil, err
+	}
 	n, err := s.im.Inode(s.im.Root())
 	if err != nil {
 		return nil, err
@@ -84,41 +86,59 @@ func (s *imageSource) Entry(_ context.Context, dir *Entry, name string) (*Entry,
 }
 
 func (s *imageSource) entry(name string, n *Inode) (*Entry, error) {
-	e := &Entry{Name: name, Attr: n.Attr(), Inode: InodeID{Layer: 1, Inode: uint64(n.ref)}, Handle: &imageNode{Inode: n}}
-	var err error
-	if e.Xattrs, err = n.Xattrs(); err != nil {
+	x, err := s.guard.extra(n)
+	if err != nil {
 		return nil, err
 	}
-	if err := s.guard.attributes(n, e.Xattrs); err != nil {
-		return nil, err
-	}
-	if e.Attr.Mode&unix.S_IFMT == unix.S_IFLNK {
-		if e.Target, err = n.Readlink(); err != nil {
-			return nil, err
+	h := &imageNode{Inode: n}
+	e := &Entry{Name: name, Attr: n.Attr(), Inode: InodeID{Layer: 1, Inode: uint64(n.ref)}, Handle: h}
+	switch {
+	case len(x.xattrs) > 0:
+		e.Xattrs, err = s.guard.read(n, x)
+	case n.raw.xattr != noXattr:
+		e.Shared = XattrSet{
+			ID:   uint64(n.raw.xattr) + 1,
+			Read: func() ([]Xattr, error) { return s.guard.read(n, &extra{}) },
 		}
 	}
-	return e, nil
+	if err != nil {
+		return nil, err
+	}
+	switch n.raw.basic() {
+	case typeFile:
+		h.extra = x
+	case typeSymlink:
+		e.Target, err = n.Readlink()
+	}
+	return e, err
 }
 
-func (s *imageSource) Open(_ context.Context, file *Entry) (File, error) {
+func (s *imageSource) Open(ctx context.Context, file *Entry) (File, error) {
 	n, ok := file.Handle.(*imageNode)
-	if !ok {
+	if !ok || n.extra == nil {
 		return nil, errForeign
 	}
-	return imageFile{n.Inode, &s.guard}, nil
+	return imageFile{n, ctx, &s.guard}, nil
 }
 
+// imageFile is open as long as one call lasts.
 type imageFile struct {
-	*Inode
+	*imageNode
+	ctx   context.Context //nolint:containedctx // of the call that opened it
 	guard *importer
 }
 
 func (imageFile) Close() error { return nil }
 
 func (f imageFile) Extents() ([]Extent, error) {
-	list, err := f.Inode.Extents()
+	list, err := f.extents(f.ctx, f.extra, nil)
 	if err != nil {
 		return nil, err
 	}
 	return list, f.guard.data(f.Inode, list)
+}
+
+// ContentsID implements Sharer.
+func (f imageFile) ContentsID(ctx context.Context) (ContentsID, error) {
+	return f.contentsID(ctx, f.extra)
 }

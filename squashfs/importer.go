@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
 )
 
 // ImportMemory is how much the structures may take, in bytes, that grow with an image which an ImageSource presents: the names
@@ -16,8 +15,11 @@ const (
 	nameCost   = 96 // a listed name without its bytes, in the source and in the writer
 	linkCost   = 96 // an inode with several names
 	nameFloor  = 1 << 16
-	dataFloor  = 64 << 30
-	dataFactor = 4096 // what the best compressor makes of logs, and then some files several times
+	setCost    = 96 // a set of attributes that was read
+	dataFloor  = 16 << 30
+	dataFactor = 4096 // what the best compressor makes of logs; what files share is read once
+	setsFloor  = 256 << 20
+	setsFactor = 64 // sets may share values
 )
 
 // importer is what makes sure that a tree taken from an image is a tree, and no larger than the image can have it. Every
@@ -35,8 +37,9 @@ type importer struct {
 	inodes   int64          // bytes of the inode table that may still be used
 	names    int64          // that may still come
 	left     int64          // of ImportMemory
-	contents int64          // bytes of contents that may still come
-	xattrs   int64          // bytes of attributes that may still come
+	contents int64          // bytes of contents that may still be read
+	xattrs   int64          // bytes of attributes that may still be read
+	extras   int64          // bytes of extension records that may still be read
 }
 
 // begin finds out how much the image can have.
@@ -47,16 +50,16 @@ func (g *importer) begin() error {
 	used := int64(g.im.sb.bytesUsed)
 	g.names = used + nameFloor
 	g.contents = dataFloor + dataFactor*min(used, 1<<50)
-	g.xattrs = 1<<30 + dataFactor*min(used, 1<<50)
-	if claimed := int64(g.im.sb.inodes); claimed > g.names {
-		return corrupt(sbInodes, "%d inodes in an image of %d bytes", claimed, used)
-	}
+	g.xattrs = setsFloor + setsFactor*min(used, 1<<50)
 	g.left = ImportMemory
-	if err := g.charge(int64(g.im.sb.inodes) * 12); err != nil { // places and bits
+	claims, err := g.im.claims()
+	if err == nil {
+		err = g.charge(claims)
+	}
+	if err != nil {
 		return err
 	}
-	err := g.im.options()
-	if err != nil {
+	if err := g.im.options(); err != nil {
 		return err
 	}
 	for i := uint64(0); i < g.im.exports.count; i += metadataSize / exportEntrySize {
@@ -70,10 +73,49 @@ func (g *importer) begin() error {
 	if g.inodes, err = g.im.unpacked(g.im.inodes); err != nil {
 		return err
 	}
+	x, err := g.im.section()
+	if err != nil {
+		return err
+	}
+	if x != nil {
+		g.extras = int64(x.columns[extExtraBlob].rows)
+	}
 	g.seen = make([]uint64, g.im.sb.inodes/64+1)
 	g.links = make(map[uint32]Ref)
 	g.begun = true
 	return nil
+}
+
+// claims gives how much memory the tables take that are as long as the image says, and checks what it says against its length. It reads
+// headers only: a file of the host may be all hole, and as long as one likes.
+func (im *Image) claims() (int64, error) {
+	if claimed := int64(im.sb.inodes); claimed > int64(im.sb.bytesUsed)+nameFloor {
+		return 0, corrupt(sbInodes, "%d inodes in an image of %d bytes", claimed, im.sb.bytesUsed)
+	}
+	n := int64(im.sb.inodes) * 12 // places and bits
+	for _, t := range []*table{&im.fragments, &im.exports, &im.idTable} {
+		n += 8 * int64(tableBlocks(t.count, t.size))
+	}
+	if im.sb.xattrTable != noTable {
+		places, err := im.xattrs.get(im.xattrTables)
+		if err != nil {
+			return 0, err
+		}
+		n += 8 * int64(tableBlocks(places.ids.count, places.ids.size))
+	}
+	x, err := im.section()
+	if err != nil {
+		return 0, err
+	}
+	if x != nil {
+		for i := range x.columns {
+			n += extPageCost * int64(x.columns[i].pages())
+		}
+	}
+	if n > ImportMemory {
+		return 0, fmt.Errorf("%w: the tables of the image take %d bytes of memory to read", ErrLimit, n)
+	}
+	return n, nil
 }
 
 // unpacked bounds what a table unpacks to.
@@ -194,29 +236,41 @@ func (g *importer) entry(dir, n *Inode, e imageName) error {
 	return nil
 }
 
-// Limits of Linux (linux/limits.h): what is longer, nobody could read or set.
-const (
-	pathMax      = 4096 // a path with the zero behind it
-	xattrNameMax = 255  // the name of an extended attribute
-)
-
-// attributes checks the names of attributes, and counts what is read of them, which many inodes may share.
-func (g *importer) attributes(n *Inode, list []Xattr) error {
-	if err := g.begin(); err != nil {
-		return err
-	}
-	for _, x := range list {
-		if len(x.Name) > xattrNameMax || strings.IndexByte(x.Name, 0) >= 0 {
-			return corrupt(n.place(), "attribute name %.300q", x.Name)
-		}
+// read reads the attributes of an inode, and counts what is read.
+func (g *importer) read(n *Inode, x *extra) ([]Xattr, error) {
+	list, err := n.xattrs(x, nil)
+	if err != nil {
+		return nil, err
 	}
 	if g.xattrs -= int64(xattrBytes(list)); g.xattrs < 0 {
-		return corrupt(n.place(), "more bytes of attributes than an image of %d bytes can have", g.im.sb.bytesUsed)
+		return nil, corrupt(n.place(), "more bytes of attributes than an image of %d bytes can have", g.im.sb.bytesUsed)
 	}
-	return nil
+	if fault := xattrsFault(n.attr.Mode, list); fault != "" {
+		return nil, corrupt(n.place(), "%s", fault)
+	}
+	if size := xattrBytes(list); size > maxImportXattrs {
+		return nil, fmt.Errorf("%w: attributes of %d bytes of one inode", ErrLimit, size)
+	}
+	return list, g.charge(setCost)
 }
 
-// data counts what is read of contents, which many inodes may share.
+// extra reads what the extension section has of an inode. Records may not overlap.
+func (g *importer) extra(n *Inode) (*extra, error) {
+	x, err := n.extra()
+	if err != nil {
+		return nil, err
+	}
+	size := int64(2 * len(x.extents)) // the least that it takes
+	for _, a := range x.xattrs {
+		size += int64(len(a.Name) + len(a.Value))
+	}
+	if g.extras -= size; g.extras < 0 {
+		return nil, corrupt(n.place(), "extension records overlap: they are longer than their column")
+	}
+	return &x, nil
+}
+
+// data counts what is read of contents.
 func (g *importer) data(n *Inode, list []Extent) error {
 	for _, x := range list {
 		if g.contents -= x.Len; g.contents < 0 {

@@ -16,10 +16,25 @@ type Entry struct {
 	Attr   Attr
 	Inode  InodeID
 	Xattrs []Xattr
-	Target string // of a symlink
+	Shared XattrSet // instead of Xattrs, which is nil then
+	Target string   // of a symlink
 	// Links is the least link count of a directory: in one layer of several, subdirectories count that only others have.
 	Links  uint32
 	Handle any // the source's own
+}
+
+// XattrSet is a set of attributes that many entries may share. Equal IDs of one source are equal sets, so that each is read once.
+type XattrSet struct {
+	ID   uint64 // 0: there is none
+	Read func() ([]Xattr, error)
+}
+
+// Attributes gives the entry's attributes, shared or its own.
+func (e *Entry) Attributes() ([]Xattr, error) {
+	if e.Shared.ID == 0 {
+		return e.Xattrs, nil
+	}
+	return e.Shared.Read()
 }
 
 // inode is what names of one inode have in common.

@@ -46,6 +46,8 @@ type StoreOptions struct {
 	Home     uint64                         // whose inode numbers these are, see Image.Home; 0 = nobody's
 	Renumber bool                           // the root is number 1, the others follow in the order of the image, whatever the source says
 	MaxLinks uint32                         // names that a file may have; 0 = any number
+	// Share has files stored once that the source says to be the same (see [Sharer]). The bytes depend on more than the tree then.
+	Share bool
 }
 
 // ShipOptions are for WriteShip.

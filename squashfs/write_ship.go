@@ -30,6 +30,7 @@ func WriteShip(ctx context.Context, w io.WriterAt, src Source, opts ShipOptions)
 	}
 	wr := newWriter(src, opts.TempDir, opts.Progress)
 	wr.home = opts.Home
+	wr.known = &knownContents{} // files that are equal share their contents in any case
 	defer wr.spools.close()
 	wr.blockSize = opts.BlockSize
 	if wr.packer, err = comp.packer(); err != nil {

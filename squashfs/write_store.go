@@ -6,11 +6,14 @@ import (
 )
 
 // WriteStore writes the store form of src: uncompressed contiguous data without fragments in blocks of 1 MiB, all
-// metadata uncompressed, no export table. The bytes depend on the tree only. After an error, of the class
+// metadata uncompressed, no export table. Unless opts say otherwise the bytes depend on the tree only. After an error, of the class
 // ErrLimit if squashfs cannot hold the tree, the sink has a part of an image that must be thrown away.
 func WriteStore(ctx context.Context, sink Sink, src Source, opts StoreOptions) (Info, error) {
 	w := newWriter(src, opts.TempDir, opts.Progress)
 	w.home, w.renumber, w.maxLinks = opts.Home, opts.Renumber, opts.MaxLinks
+	if opts.Share {
+		w.known = &knownContents{}
+	}
 	defer w.spools.close()
 	data := &storeData{w: w, sink: sink, off: HeaderSize}
 	w.data, w.blockSize = data, maxBlockSize

@@ -44,6 +44,9 @@ func (w *writer) tables(ctx context.Context, opts tableOptions) (*tables, error)
 		if err := t.inode(number, &r); err != nil {
 			return nil, err
 		}
+		if err := t.fits(); err != nil {
+			return nil, err
+		}
 		if t.ext != nil {
 			if err := t.ext.add(number, &r); err != nil {
 				return nil, err
@@ -56,10 +59,16 @@ func (w *writer) tables(ctx context.Context, opts tableOptions) (*tables, error)
 	if err := t.dirs.flush(); err != nil {
 		return nil, err
 	}
+	return t, t.fits()
+}
+
+// fits checks that references can say where everything is. A small image may have files with long lists of holes, so it is called before
+// the next inode takes more of the disk.
+func (t *tables) fits() error {
 	if t.inodes.out.size > math.MaxUint32 || t.dirs.out.size > math.MaxUint32 {
-		return nil, fmt.Errorf("%w: metadata of %d and %d bytes", ErrLimit, t.inodes.out.size, t.dirs.out.size)
+		return fmt.Errorf("%w: metadata of %d and %d bytes", ErrLimit, t.inodes.out.size, t.dirs.out.size)
 	}
-	return t, nil
+	return nil
 }
 
 // inode appends one inode to the table.

@@ -179,5 +179,5 @@ func (w *writer) again(ctx context.Context, dir *Entry) (*Entry, error) {
 	if err != nil {
 		return nil, w.failed(dir.Name, err)
 	}
-	return &Entry{Name: dir.Name, Attr: dir.Attr, Xattrs: e.Xattrs}, nil
+	return &Entry{Name: dir.Name, Attr: dir.Attr, Xattrs: e.Xattrs, Shared: e.Shared}, nil
 }

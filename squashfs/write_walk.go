@@ -30,6 +30,7 @@ type writer struct {
 	held    int     // bytes of attributes of these
 	ids     idTable
 	xattrs  xattrWriter
+	known   *knownContents  // nil: every file is written for itself
 	links   map[InodeID]int // index in linked
 	linked  []hardlink      // by ascending number
 	parents []uint32        // inode number of each directory's parent, in the order of the directories' own numbers
@@ -78,7 +79,7 @@ func newWriter(src Source, tempDir string, progress func(files, bytes int64)) *w
 func (w *writer) walk(ctx context.Context) error {
 	w.xattrs = xattrWriter{
 		pairs: newMetaWriter(w.spools.spool(), w.packer), ids: newMetaWriter(w.spools.spool(), w.packer),
-		known: map[[16]byte]uint32{},
+		known: map[[16]byte]uint32{}, sets: map[uint64]uint32{},
 	}
 	if s, ok := w.src.(*dirSource); ok {
 		defer s.rest()
@@ -162,21 +163,48 @@ func (w *writer) file(ctx context.Context, e *Entry) (*layout, []Extent, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	extents, err := fileExtents(f, size)
-	if len(extents) > maxExtents {
-		err = fmt.Errorf("%w: file with %d stretches of data", ErrLimit, len(extents))
-	}
-	var l *layout
-	if err == nil {
-		for _, x := range extents {
-			w.info.Data += x.Len
-		}
-		l, err = w.data.file(ctx, w.path(e.Name), e, f, extents)
-	}
+	done, err := w.contents(ctx, e, f)
+	w.info.Data += done.data
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	return l, extents, err
+	return done.layout, done.extents, err
+}
+
+// contents writes what is in a file, unless that was written for another one.
+func (w *writer) contents(ctx context.Context, e *Entry, f File) (written, error) {
+	key := knownKey{size: e.Attr.Size}
+	shared, _ := f.(Sharer)
+	if w.known == nil {
+		shared = nil
+	}
+	if shared != nil {
+		var err error
+		if key.id, err = shared.ContentsID(ctx); err != nil {
+			return written{}, err
+		}
+		if done, ok := w.known.files[key]; ok {
+			return done, nil
+		}
+	}
+	var done written
+	var err error
+	if done.extents, err = fileExtents(f, e.Attr.Size); err != nil {
+		return written{}, err
+	}
+	if len(done.extents) > maxExtents {
+		return written{}, fmt.Errorf("%w: file with %d stretches of data", ErrLimit, len(done.extents))
+	}
+	for _, x := range done.extents {
+		done.data += x.Len
+	}
+	if done.layout, err = w.data.file(ctx, w.path(e.Name), e, f, done.extents); err != nil {
+		return written{}, err
+	}
+	if shared != nil {
+		w.known.add(key, done)
+	}
+	return done, nil
 }
 
 // fileExtents is where f has data within size, adjacent extents joined.
@@ -221,7 +249,7 @@ func (w *writer) inode(ctx context.Context, e *Entry, p pending) (uint32, error)
 	var err error
 	if r.uid, err = w.ids.add(e.Attr.UID); err == nil {
 		if r.gid, err = w.ids.add(e.Attr.GID); err == nil {
-			r.xattr, p.foreign, err = w.xattrs.add(e.Xattrs)
+			r.xattr, p.foreign, err = w.xattrs.addOf(e)
 		}
 	}
 	if err != nil {

@@ -13,7 +13,27 @@ type xattrWriter struct {
 	pairs *metaWriter
 	ids   *metaWriter
 	known map[[16]byte]uint32 // hash of an encoded set to its index
+	sets  map[uint64]uint32   // XattrSet.ID to the index of the set; those that squashfs holds as a whole
 	buf   []byte
+}
+
+// addOf is add for what an entry has.
+func (w *xattrWriter) addOf(e *Entry) (id uint32, foreign []Xattr, err error) {
+	if e.Shared.ID == 0 {
+		return w.add(e.Xattrs)
+	}
+	if id, ok := w.sets[e.Shared.ID]; ok {
+		return id, nil, nil
+	}
+	list, err := e.Attributes()
+	if err != nil {
+		return 0, nil, err
+	}
+	id, foreign, err = w.add(list)
+	if err == nil && len(foreign) == 0 {
+		w.sets[e.Shared.ID] = id
+	}
+	return id, foreign, err
 }
 
 // add gives the index of a set, or noXattr for none, and apart those that squashfs cannot hold.

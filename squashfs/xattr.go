@@ -2,6 +2,7 @@ package squashfs
 
 import (
 	"encoding/binary"
+	"sync/atomic"
 )
 
 // maxXattrBytes bounds names and values of one inode: attributes are shared and packed, so a small image could
@@ -36,8 +37,24 @@ func (im *Image) xattrTables() (*xattrPlaces, error) {
 	}, nil
 }
 
-// xattrSet lists the attributes of one entry of the xattr id table.
-func (im *Image) xattrSet(index uint32) ([]Xattr, error) {
+// knownSets are sets of attributes that were read lately, each in the slot that its index says.
+type knownSets [16]atomic.Pointer[knownSet]
+
+type knownSet struct {
+	index uint32
+	list  []Xattr
+}
+
+// maxKnownSet is how many bytes a set has at most that is kept.
+const maxKnownSet = 128 << 10
+
+// xattrSet lists the attributes of one entry of the xattr id table. What is not wanted may come without its value; nil: all is wanted.
+// The list is not to be changed.
+func (im *Image) xattrSet(index uint32, want func(name string) bool) ([]Xattr, error) {
+	slot := &im.sets[index%uint32(len(im.sets))]
+	if s := slot.Load(); s != nil && s.index == index {
+		return s.list, nil
+	}
 	places, err := im.xattrs.get(im.xattrTables)
 	if err != nil {
 		return nil, err
@@ -53,17 +70,21 @@ func (im *Image) xattrSet(index uint32) ([]Xattr, error) {
 		return nil, err
 	}
 	var list []Xattr
-	budget := maxXattrBytes
+	size := 0
 	for range id.count {
 		at := c.at
-		x, err := c.pair()
+		x, n, err := c.pair(want)
 		if err != nil {
 			return nil, locate(at, err)
 		}
-		if budget -= len(x.Name) + len(x.Value) + entryOverhead; budget < 0 {
+		if size += len(x.Name) + n + entryOverhead; size > maxXattrBytes {
 			return nil, corrupt(at, "xattrs of more than %d bytes", maxXattrBytes)
 		}
 		list = append(list, x)
+	}
+	list = list[:len(list):len(list)]
+	if want == nil && size <= maxKnownSet {
+		slot.Store(&knownSet{index, list})
 	}
 	return list, nil
 }
@@ -75,50 +96,66 @@ func (im *Image) xattrCursor(in region, ref Ref) (cursor, error) {
 	return im.cursor(in, position{in.start + int64(ref.block()), ref.offset()})
 }
 
-// pair reads one attribute.
-func (c *cursor) pair() (Xattr, error) {
+// pair reads one attribute, and tells how long its value is, which is passed over if it is not wanted.
+func (c *cursor) pair(want func(name string) bool) (x Xattr, size int, err error) {
 	b, err := c.take(xattrKeySize)
 	if err != nil {
-		return Xattr{}, err
+		return x, 0, err
 	}
-	typ, size := binary.LittleEndian.Uint16(b), int(binary.LittleEndian.Uint16(b[2:]))
-	if size == 0 || size > maxXattrName {
-		return Xattr{}, corrupt(c.at, "xattr name of %d bytes", size)
+	typ, length := binary.LittleEndian.Uint16(b), int(binary.LittleEndian.Uint16(b[2:]))
+	if length == 0 || length > maxXattrName {
+		return x, 0, corrupt(c.at, "xattr name of %d bytes", length)
 	}
-	rest, err := c.take(size)
+	rest, err := c.take(length)
 	if err != nil {
-		return Xattr{}, err
+		return x, 0, err
 	}
-	name, err := xattrName(typ, string(rest))
-	if err != nil {
-		return Xattr{}, err
+	if x.Name, err = xattrName(typ, string(rest)); err != nil {
+		return x, 0, err
+	}
+	if want != nil && !want(x.Name) {
+		size, err = c.xattrLength()
+		if err == nil {
+			err = c.skip(int64(size))
+		}
+		return x, size, err
 	}
 	value, err := c.xattrValue()
 	if err == nil && typ&xattrOutOfLine != 0 {
 		if len(value) != 8 {
-			return Xattr{}, corrupt(c.at, "out of line xattr with a reference of %d bytes", len(value))
+			return x, 0, corrupt(c.at, "out of line xattr with a reference of %d bytes", len(value))
 		}
 		far, ferr := c.im.xattrCursor(c.in, Ref(binary.LittleEndian.Uint64(value)))
 		if ferr != nil {
-			return Xattr{}, ferr
+			return x, 0, ferr
 		}
 		value, err = far.xattrValue()
 	}
 	if err != nil {
-		return Xattr{}, err
+		return x, 0, err
 	}
-	return Xattr{Name: name, Value: append([]byte{}, value...)}, nil
+	x.Value = append([]byte{}, value...)
+	return x, len(value), nil
+}
+
+// xattrLength reads the length of a value.
+func (c *cursor) xattrLength() (int, error) {
+	b, err := c.take(xattrValueSize)
+	if err != nil {
+		return 0, err
+	}
+	n := binary.LittleEndian.Uint32(b)
+	if n > maxXattrValue {
+		return 0, corrupt(c.at, "xattr value of %d bytes", n)
+	}
+	return int(n), nil
 }
 
 // xattrValue reads a length and as many bytes.
 func (c *cursor) xattrValue() ([]byte, error) {
-	b, err := c.take(xattrValueSize)
+	n, err := c.xattrLength()
 	if err != nil {
 		return nil, err
 	}
-	n := binary.LittleEndian.Uint32(b)
-	if n > maxXattrValue {
-		return nil, corrupt(c.at, "xattr value of %d bytes", n)
-	}
-	return c.take(int(n))
+	return c.take(n)
 }
