@@ -2,6 +2,7 @@ package layers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -126,6 +127,72 @@ func TestDeepTree(t *testing.T) {
 	})
 	check(layer.Close())
 	check(base.Close())
+}
+
+// TestDeepTreeFromBelow: directories far above are opened from those below them. The way from the root is gone when they are needed.
+func TestDeepTreeFromBelow(t *testing.T) {
+	const depth = 300
+	dir := deepTree(t, depth)
+	tree, err := openTree(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.close()
+	way := filepath.Join(dir, fmt.Sprintf("%0200d", 0), fmt.Sprintf("%0200d", 1))
+	files := 0
+	tree.opened = func(string) {
+		descriptors.purge(func(k fdKey) bool { return k.o.layer == tree.layer && k.o != tree.layer.opened.Load() })
+		if files++; files == 1 {
+			if err := os.Rename(way, way+"x"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if _, err := tree.pack(t.Context(), openStore(t), PackOptions{}, nil); err != nil {
+		t.Error(err)
+	}
+	if files != depth {
+		t.Errorf("%d files are stored, want %d", files, depth)
+	}
+}
+
+// TestDeepTreeMoved: where the host's parent of a directory is another one now, it is not taken for the old one.
+func TestDeepTreeMoved(t *testing.T) {
+	top := t.TempDir()
+	if err := errors.Join(os.MkdirAll(top+"/a/b/c/d", 0o755), os.Mkdir(top+"/elsewhere", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	low, err := OpenSealed("moved", top, 1<<40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer low.Close()
+	be := low.(*lower).be.(*dirStore)
+	at := []*obj{rootObj(&layer{lower: low.(*lower)})}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		f, err := be.find(at[len(at)-1], name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = append(at, at[len(at)-1].child(name, f))
+	}
+	h, err := be.dir(at[4])
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.release()
+	if err := os.Rename(top+"/a/b/c", top+"/elsewhere/c"); err != nil {
+		t.Fatal(err)
+	}
+	descriptors.purge(func(k fdKey) bool { return k.o.layer == at[0].layer && k.o != at[4] })
+	if h, err = be.dir(at[2]); err != nil {
+		t.Fatal(err)
+	}
+	defer h.release()
+	a, err := place{h.fd, "."}.stat()
+	if err != nil || a.Ino != at[2].host {
+		t.Errorf("the parent of what has moved is taken for the one before: %v", err)
+	}
 }
 
 // discarded is an image that nobody wants.

@@ -97,7 +97,7 @@ func (c *Comparison) Changes(ctx context.Context) ([]Change, error) {
 // Each calls fn for what leads from the old stack to the new one, as Diff. An error of fn ends it.
 func (c *Comparison) Each(ctx context.Context, fn func(Change) error) error {
 	old, now := c.old, c.now
-	d := &differ{ctx: ctx, old: side{o: old.o}, now: side{o: now.o}}
+	d := &differ{ctx: ctx, old: side{o: old.o}, now: side{o: now.o}, paths: paths{}}
 	for _, x := range old.o.stack {
 		for _, y := range now.o.stack {
 			if sameLower(x, y) {
@@ -125,8 +125,8 @@ func samePart(a, b *obj) bool {
 	if !sameLower(a.layer, b.layer) {
 		return false
 	}
-	if a.layer.lower == b.layer.lower && a.id() == b.id() && a.id().n != 0 {
-		return true
+	if x, y := a.id(), b.id(); a.layer.lower == b.layer.lower && x.n != 0 && y.n != 0 && x.image == y.image {
+		return x == y
 	}
 	for a != nil && b != nil && a.name == b.name {
 		a, b = a.parent, b.parent
@@ -141,26 +141,31 @@ type thing struct {
 	size  int // of the path
 	parts []*obj
 	attr  Attr
-	under *thing // directory it was found in by expansion; nil for what a comparison found
+	told  *thing // the last on the way to it, itself included, whose path can be told; nil: the root
+	at    *pathSpot
+	kids  [2]int // where in side.only its contents are, if it is open
 	rival *thing // another inode of the same type, at the same path on the other side: either may have moved
-	used  bool   // moved, or in a directory that moved
+	used  bool   // it, or a directory above it, has found its counterpart
 	open  bool   // a directory whose contents are in the list too
-}
-
-// consumed tells whether the thing, or a directory above it, has found its counterpart.
-func (t *thing) consumed() bool {
-	for ; t != nil; t = t.under {
-		if t.used {
-			return true
-		}
-	}
-	return false
+	deep  bool   // in differ.deep
 }
 
 // side is one of the two stacks, with what only it has.
 type side struct {
 	o    *Overlay
 	only []*thing
+}
+
+// use marks what has found its counterpart, and all that is in it. Directories that are marked are not opened any more.
+func (s *side) use(t *thing) {
+	for todo := []*thing{t}; len(todo) > 0; {
+		t := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if !t.used {
+			t.used = true
+			todo = append(todo, s.only[t.kids[0]:t.kids[1]]...)
+		}
+	}
 }
 
 func (s *side) look(dir *thing, name string) (*thing, error) { return s.o.thing(dir, name) }
@@ -185,6 +190,7 @@ type differ struct {
 	related  bool        // the stacks share a layer, so that inode numbers mean the same
 	todo     [][2]*thing // directories still to be compared
 	out      []said
+	paths    paths
 	deep     []*thing // directories below which something changed that has no path to tell
 }
 
@@ -295,14 +301,15 @@ func (d *differ) contents(s *side, dir *thing) error {
 	if err != nil {
 		return err
 	}
+	dir.kids = [2]int{len(s.only), len(s.only)}
 	for _, it := range items {
 		t, err := s.look(dir, it.name)
 		if err != nil {
 			return err
 		}
 		if t != nil {
-			t.under = dir
 			s.only = append(s.only, t)
+			dir.kids[1] = len(s.only)
 		}
 	}
 	return d.ctx.Err()

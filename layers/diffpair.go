@@ -41,12 +41,12 @@ func (d *differ) pair() error {
 		}
 	}
 	for _, t := range d.old.only {
-		if !t.consumed() {
+		if !t.used {
 			d.say(Deleted, t, nil)
 		}
 	}
 	for _, t := range d.now.only {
-		if !t.consumed() {
+		if !t.used {
 			d.say(Added, nil, t)
 		}
 	}
@@ -64,13 +64,14 @@ func (d *differ) settle() (any bool, err error) {
 		any = true
 		x.rival, y.rival = nil, nil
 		switch {
-		case !x.consumed() && !y.consumed(): // nothing has moved: the file was written anew
-			x.used, y.used = true, true
+		case !x.used && !y.used: // nothing has moved: the file was written anew
+			d.old.use(x)
+			d.now.use(y)
 			if err := d.whole(x, y); err != nil {
 				return false, err
 			}
-		case !x.consumed() && !isDir(x.attr.Mode): // overwritten by what moved here
-			x.used = true
+		case !x.used && !isDir(x.attr.Mode): // overwritten by what moved here
+			d.old.use(x)
 		}
 	}
 	return any, nil
@@ -99,7 +100,7 @@ func (d *differ) expand(s *side, all bool) (grown bool, err error) {
 	}
 	for i := 0; i < len(s.only); i++ {
 		t := s.only[i]
-		if t.open || t.rival != nil || !isDir(t.attr.Mode) || t.consumed() || !all && inStack(t.parts, other.o) {
+		if t.open || t.rival != nil || !isDir(t.attr.Mode) || t.used || !all && inStack(t.parts, other.o) {
 			continue
 		}
 		t.open, grown = true, true
@@ -134,7 +135,7 @@ func (d *differ) match() (grown bool, err error) {
 			k := of(t)
 			if f := first[k]; f == nil {
 				first[k] = t
-			} else if !t.consumed() && !f.consumed() && !samePart(f.parts[0], t.parts[0]) {
+			} else if !t.used && !f.used && !samePart(f.parts[0], t.parts[0]) {
 				unsure[k] = true
 			}
 		}
@@ -142,29 +143,30 @@ func (d *differ) match() (grown bool, err error) {
 	old := d.old.only[:0:0]
 	wanted := map[key]bool{}
 	for _, x := range d.old.only {
-		if d.comparable(x) && !x.consumed() && !unsure[of(x)] {
+		if d.comparable(x) && !x.used && !unsure[of(x)] {
 			old, wanted[of(x)] = append(old, x), true
 		}
 	}
 	now := d.now.only[:0:0]
 	for _, t := range d.now.only {
-		if wanted[of(t)] && !t.consumed() {
+		if wanted[of(t)] && !t.used {
 			now = append(now, t)
 		}
 	}
-	slices.SortFunc(old, comparePaths)
-	slices.SortFunc(now, comparePaths)
+	byPath := func(a, b *thing) int { return comparePaths(d.paths.of(a), d.paths.of(b)) }
+	slices.SortFunc(old, byPath)
+	slices.SortFunc(now, byPath)
 	index := map[key][]*thing{}
 	for _, t := range now {
 		index[of(t)] = append(index[of(t)], t)
 	}
 	for _, x := range old {
 		k := of(x)
-		if x.consumed() { // meanwhile
+		if x.used { // meanwhile
 			continue
 		}
 		list := index[k]
-		for len(list) > 0 && list[0].consumed() {
+		for len(list) > 0 && list[0].used {
 			list = list[1:]
 		}
 		if len(list) == 0 {
@@ -172,7 +174,9 @@ func (d *differ) match() (grown bool, err error) {
 		}
 		y := list[0]
 		index[k] = list[1:]
-		x.used, y.used, grown = true, true, true
+		d.old.use(x)
+		d.now.use(y)
+		grown = true
 		d.say(Renamed, x, y)
 		if err := d.whole(x, y); err != nil {
 			return false, err

@@ -14,16 +14,10 @@ func (t *thing) child(name string, h hit) *thing {
 	if t.up != nil {
 		c.size += t.size + 1
 	}
-	return c
-}
-
-// way lists what leads from the root to t, without the root.
-func (t *thing) way(room []*thing) []*thing {
-	for ; t.up != nil; t = t.up {
-		room = append(room, t)
+	if c.told = t.told; c.size <= MaxPath {
+		c.told = c
 	}
-	slices.Reverse(room)
-	return room
+	return c
 }
 
 func (t *thing) path() string {
@@ -38,26 +32,90 @@ func (t *thing) path() string {
 	return string(b)
 }
 
-// comparePaths orders things as their paths are ordered as strings.
-func comparePaths(a, b *thing) int {
-	var rooms [2][32]*thing
-	x, y := a.way(rooms[0][:0]), b.way(rooms[1][:0])
-	for i := 0; i < len(x) && i < len(y); i++ {
-		if x[i] == y[i] || x[i].name == y[i].name {
-			continue
-		}
-		s, t := x[i].name, y[i].name
-		for k := 0; ; k++ {
-			p, q := after(s, k, i < len(x)-1), after(t, k, i < len(y)-1)
-			if p != q {
-				return p - q
-			}
-			if p < 0 {
-				break
-			}
+// paths has one spot for each path that is ordered, whichever side has something there: comparing two takes the logarithm of
+// their depth.
+type paths map[spotKey]*pathSpot
+
+type spotKey struct {
+	up   *pathSpot
+	name string
+}
+
+type pathSpot struct {
+	up    *pathSpot // nil: the root
+	jump  *pathSpot // further up: see [paths.add]
+	depth int
+	name  string
+}
+
+// of gives the spot of a thing.
+func (p paths) of(t *thing) *pathSpot {
+	var way []*thing
+	x := t
+	for ; x != nil && x.at == nil; x = x.up {
+		way = append(way, x)
+	}
+	var at *pathSpot
+	if x != nil {
+		at = x.at
+	}
+	for i := len(way) - 1; i >= 0; i-- {
+		at = p.add(at, way[i].name)
+		way[i].at = at
+	}
+	return at
+}
+
+// add gives the spot of a name. Jumps are those of the skew binary numbers: from any depth to any other in logarithmic steps
+// (Myers, An applicative random-access stack, 1983).
+func (p paths) add(up *pathSpot, name string) *pathSpot {
+	k := spotKey{up, name}
+	if at := p[k]; at != nil {
+		return at
+	}
+	at := &pathSpot{up: up, jump: up, name: name}
+	if up != nil {
+		at.depth = up.depth + 1
+		if j := up.jump; j != nil && j.jump != nil && up.depth-j.depth == j.depth-j.jump.depth {
+			at.jump = j.jump
 		}
 	}
-	return len(x) - len(y)
+	p[k] = at
+	return at
+}
+
+// above is the spot over s, or s itself, at a depth.
+func (s *pathSpot) above(depth int) *pathSpot {
+	for s.depth > depth {
+		if s.jump.depth >= depth {
+			s = s.jump
+		} else {
+			s = s.up
+		}
+	}
+	return s
+}
+
+// comparePaths orders spots as their paths are ordered as strings.
+func comparePaths(a, b *pathSpot) int {
+	depth := min(a.depth, b.depth)
+	x, y := a.above(depth), b.above(depth)
+	if x == y {
+		return a.depth - b.depth
+	}
+	for x.up != y.up {
+		if x.jump != y.jump {
+			x, y = x.jump, y.jump
+		} else {
+			x, y = x.up, y.up
+		}
+	}
+	for k := 0; ; k++ {
+		p, q := after(x.name, k, x != a), after(y.name, k, y != b)
+		if p != q {
+			return p - q
+		}
+	}
 }
 
 // after gives byte k of a name in a path: a slash behind it if more follows, or else -1.
@@ -70,15 +128,6 @@ func after(name string, k int, more bool) int {
 	default:
 		return -1
 	}
-}
-
-func samePath(a, b *thing) bool {
-	for ; a != b; a, b = a.up, b.up {
-		if a == nil || b == nil || a.size != b.size || a.name != b.name {
-			return false
-		}
-	}
-	return true
 }
 
 // said is a change: what became of x, which is now y; either may be nil.
@@ -95,13 +144,13 @@ func (s *said) at() *thing {
 	return s.x
 }
 
-func (s *said) change() Change {
+func (d *differ) change(s said) Change {
 	c := Change{Kind: s.kind, Path: s.at().path()}
 	if x := s.x; x != nil {
 		c.Mode, c.OldMode, c.OldSize = x.attr.Mode, x.attr.Mode, x.attr.contentSize()
 	}
 	if y := s.y; y != nil {
-		if s.x != nil && !samePath(s.x, y) {
+		if s.x != nil && d.paths.of(s.x) != d.paths.of(y) {
 			c.OldPath = s.x.path()
 		}
 		c.Mode, c.Size = y.attr.Mode, y.attr.contentSize()
@@ -116,32 +165,30 @@ func (d *differ) say(kind Kind, x, y *thing) {
 		d.out = append(d.out, s)
 		return
 	}
-	t := s.at()
-	for t.size > MaxPath {
-		t = t.up
-	}
-	if last := len(d.deep) - 1; last < 0 || d.deep[last] != t {
+	if t := s.at().told; !t.deep {
+		t.deep = true
 		d.deep = append(d.deep, t)
 	}
 }
 
 // tell gives the changes in order.
 func (d *differ) tell(fn func(Change) error) error {
-	slices.SortStableFunc(d.out, func(a, b said) int { return comparePaths(a.at(), b.at()) })
-	slices.SortFunc(d.deep, comparePaths)
-	var last *thing
+	at := d.paths.of
+	slices.SortStableFunc(d.out, func(a, b said) int { return comparePaths(at(a.at()), at(b.at())) })
+	slices.SortFunc(d.deep, func(a, b *thing) int { return comparePaths(at(a), at(b)) })
+	var last *pathSpot
 	next := func(s said) error {
 		if err := d.ctx.Err(); err != nil {
 			return err
 		}
-		last = s.at()
-		return fn(s.change())
+		last = at(s.at())
+		return fn(d.change(s))
 	}
 	for _, s := range d.out {
-		for len(d.deep) > 0 && comparePaths(d.deep[0], s.at()) <= 0 {
+		for len(d.deep) > 0 && comparePaths(at(d.deep[0]), at(s.at())) <= 0 {
 			t := d.deep[0]
 			d.deep = d.deep[1:]
-			if !samePath(t, s.at()) && (last == nil || !samePath(t, last)) {
+			if at(t) != at(s.at()) && at(t) != last {
 				if err := next(said{Modified, t, t}); err != nil {
 					return err
 				}
@@ -152,7 +199,7 @@ func (d *differ) tell(fn func(Change) error) error {
 		}
 	}
 	for _, t := range d.deep {
-		if last == nil || !samePath(t, last) {
+		if at(t) != last {
 			if err := next(said{Modified, t, t}); err != nil {
 				return err
 			}

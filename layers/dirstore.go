@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -60,14 +61,28 @@ func (h hold) release() {
 	}
 }
 
-// dir gives a directory's O_PATH descriptor, opening whatever of its parents is not cached.
+// dir gives a directory's O_PATH descriptor, opening whatever of its parents is not cached. Who walks a tree that is deeper than the
+// cache is large comes back to directories far above: these are opened from below.
 func (s *dirStore) dir(o *obj) (hold, error) {
 	var chain []*obj
 	base := hold{fd: s.root}
+	var low *obj
+	if s.sealed { // in an upper directories move
+		low = o.layer.opened.Load()
+	}
+	at, hops := low, 0
 	for x := o; x.parent != nil; x = x.parent {
 		if d := descriptors.get(fdKey{x, fdDir}); d != nil {
 			base = hold{d.fd, d}
 			break
+		}
+		if at == o {
+			if d := o.openAbove(low, hops); d != nil {
+				return hold{d.fd, d}, nil
+			}
+			at = nil
+		} else if at != nil {
+			at, hops = at.parent, hops+1
 		}
 		chain = append(chain, x)
 	}
@@ -80,7 +95,47 @@ func (s *dirStore) dir(o *obj) (hold, error) {
 		d := descriptors.put(fdKey{chain[i], fdDir}, fd)
 		base = hold{d.fd, d}
 	}
+	if s.sealed && len(chain) > 0 {
+		o.layer.opened.Store(o)
+	}
 	return base, nil
+}
+
+// maxHops is how many directories one path leads upwards: it is shorter than PATH_MAX.
+const maxHops = 1024
+
+// openAbove opens o, which is so many directories above one that was open lately; nil if that does not lead there.
+func (o *obj) openAbove(low *obj, hops int) *descriptor {
+	from := descriptors.get(fdKey{low, fdDir})
+	if from == nil || hops == 0 || o.host == 0 {
+		if from != nil {
+			from.release()
+		}
+		return nil
+	}
+	fd := -1
+	for base := from.fd; hops > 0; base = fd {
+		n := min(hops, maxHops)
+		next, err := openat(base, strings.Repeat("../", n-1)+"..", unix.O_PATH|unix.O_DIRECTORY, 0)
+		if fd >= 0 {
+			_ = unix.Close(fd) // O_PATH
+		}
+		if fd = next; err != nil {
+			break
+		}
+		hops -= n
+	}
+	from.release()
+	var st unix.Stat_t
+	if fd < 0 {
+		return nil
+	}
+	if err := unix.Fstat(fd, &st); err != nil || st.Ino != o.host {
+		_ = unix.Close(fd) // somebody has moved what was open
+		return nil
+	}
+	o.layer.opened.Store(o)
+	return descriptors.put(fdKey{o, fdDir}, fd)
 }
 
 // at gives o's place; the hold keeps it valid.

@@ -13,6 +13,8 @@ import (
 type layer struct {
 	lower *lower // guarded by Overlay.tree; Replace changes it
 	share *share // of the overlay; nil: see of. Immutable.
+	// opened is the directory that was opened last of a layer in a sealed directory.
+	opened atomic.Pointer[obj]
 }
 
 // obj is one layer's part in a node. Fields but ref change only while the layer is the upper, under Overlay.tree.
