@@ -22,6 +22,7 @@ type adapter struct {
 	log                *slog.Logger
 	reads              sync.Pool // of *readResult
 	m                  *Mount    // set before the first request; nil without one, in tests
+	writeback          bool      // the kernel collects writes; set before the first request
 	removals           removals
 }
 

@@ -85,7 +85,7 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts 
 func mountOver(ctx context.Context, raw fuse.RawFileSystem, point string, offer *laneSet, opts Options) (*Mount, error) {
 	m := &Mount{point: point, done: make(chan struct{}), log: opts.Logger}
 	if a, ok := raw.(*adapter); ok {
-		a.m = m
+		a.m, a.writeback = m, opts.Writeback
 	}
 	fd, err := m.attach(ctx, opts)
 	if err != nil {

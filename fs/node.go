@@ -99,8 +99,8 @@ func (a *adapter) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrO
 		}
 	}
 	node := layers.NodeID(in.NodeId)
-	if s.Valid == 0 && !a.removals.write(&in.InHeader) && a.owns(&in.InHeader, node) {
-		s.Valid = layers.KillPriv // chown(-1, -1) arrives as a change of nothing; the kernel has not asked whose file it is
+	if s.Valid == 0 && a.strips(in) {
+		s.Valid = layers.KillPriv
 	}
 	at, err := a.o.SetAttr(caller(&in.InHeader, 0), node, s)
 	if err != nil {

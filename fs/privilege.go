@@ -100,6 +100,22 @@ func (r *removals) write(h *fuse.InHeader) bool {
 	return was.node == h.NodeId && was.removed && was.asked > 1
 }
 
+// strips reports whether a SETATTR of nothing takes setuid and setgid away: as the chown(-1, -1) of somebody whose file it is, which the kernel
+// has not asked, or as a write of somebody who does not keep them. It need not be what follows that takes them: where the kernel
+// collects writes, it has decided to do so before it had the inode's lock, and may have got that after a chmod. There the two
+// are told apart by the time that a chown brings.
+func (a *adapter) strips(in *fuse.SetAttrIn) bool {
+	write := a.removals.write(&in.InHeader)
+	at, err := a.o.GetAttr(layers.NodeID(in.NodeId))
+	if err != nil {
+		return false
+	}
+	if a.writeback && in.Valid&fuse.FATTR_CTIME == 0 && at.Mode&unix.S_IFMT == unix.S_IFREG {
+		return !write || !caller(&in.InHeader, 0).MayKeepPrivileges()
+	}
+	return !write && a.owns(&in.InHeader, layers.NodeID(in.NodeId))
+}
+
 // owns says whether a file belongs to the caller, or the caller is root.
 func (a *adapter) owns(h *fuse.InHeader, id layers.NodeID) bool {
 	user := caller(h, 0).User()

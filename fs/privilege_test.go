@@ -225,12 +225,16 @@ func aioWrite(fd int, b []byte) error {
 
 func ringWrite(fd int, b []byte) error {
 	const opWrite = 23
+	return onRing(iouring.SQE{Opcode: opWrite, FD: int32(fd), Addr: uint64(uintptr(unsafe.Pointer(&b[0]))), Len: uint32(len(b))})
+}
+
+// onRing has the stranger's ring do something.
+func onRing(e iouring.SQE) error {
 	r, err := strangerRing()
 	if err != nil {
 		return err
 	}
-	s := r.Next()
-	s.Opcode, s.FD, s.Addr, s.Len = opWrite, int32(fd), uint64(uintptr(unsafe.Pointer(&b[0]))), uint32(len(b))
+	*r.Next() = e
 	r.Publish()
 	for n := uint32(1); ; n = 0 {
 		if errno := r.Enter(n); errno != 0 && errno != unix.EINTR {
@@ -285,6 +289,9 @@ func stranger() {
 		if op == nil {
 			op = mappedOps[o.Op]
 		}
+		if op == nil {
+			op = ringOps[o.Op]
+		}
 		err := op(o.Path, o.Aux, b)
 		var errno syscall.Errno
 		if err != nil && !errors.As(err, &errno) {
@@ -301,6 +308,7 @@ type who struct {
 	cred   syscall.Credential
 	raise  []uintptr // capabilities it has although it is not root
 	lower  uint32    // capabilities it does without
+	pid    int
 	orders io.WriteCloser
 	says   *bufio.Reader
 }
@@ -325,6 +333,7 @@ func (s *who) start(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	s.pid = cmd.Process.Pid
 	t.Cleanup(func() {
 		_ = in.Close() // ends it
 		if err := cmd.Wait(); err != nil {

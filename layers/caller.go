@@ -37,11 +37,11 @@ func (c Caller) creates() error {
 // capFsetid is CAP_FSETID.
 const capFsetid = 4
 
-// initialUsers is what the kernel shows as the initial user name space. A capability counts for a file system where that was mounted,
-// and there.
+// initialUsers is what the kernel shows as the initial user name space. Capabilities there count for every file system.
 const initialUsers = "user:[4026531837]"
 
-// ownUsers is the user name space of this process, which is where its mounts are made.
+// ownUsers is the user name space of this process, which is where its mounts are made. A capability there counts for whether somebody is of a
+// file's group, but saves setuid on no file system.
 var ownUsers = sync.OnceValue(func() string {
 	users, _ := os.Readlink("/proc/self/ns/user") // "" is nobody's
 	return users
@@ -53,16 +53,46 @@ type credentials struct {
 	uid, gid uint32 // those for file systems; NoID if unknown
 	groups   []uint32
 	fsetid   bool // CAP_FSETID
+	initial  bool // in the initial user name space
+	lent     bool // the thread's own may not be what it does this with
 }
 
-// credentials looks the caller up. Of one that cannot be seen nothing is known, and it is a stranger to every file.
+// Flags of a thread, of linux/sched.h, as in /proc/PID/stat.
+const (
+	pfIOWorker = 0x10
+	pfKthread  = 0x200000
+)
+
+// credentials looks the caller up. Of one that cannot be seen nothing is known, and it is a stranger to every file. A thread of io_uring
+// does what programs have asked for with rights that need not be its own: it may be of a time before its process gave up some, and a ring may
+// have been lent those of others. What it has counts as far as its process has it now. Nothing is known of whom a thread of the kernel works for.
 func (c Caller) credentials() credentials {
-	out := credentials{uid: NoID, gid: NoID}
+	out, flags, process := c.thread()
+	switch {
+	case flags&pfKthread != 0:
+		return credentials{uid: c.UID, gid: c.GID, lent: true}
+	case flags&pfIOWorker == 0:
+		return out
+	}
+	now, _, _ := Caller{UID: NoID, GID: NoID, PID: process}.thread()
+	if out.uid != now.uid {
+		out.uid = NoID
+	}
+	out.fsetid, out.initial, out.lent = out.fsetid && now.fsetid, out.initial && now.initial, true
+	out.groups = slices.DeleteFunc(append(out.groups, out.gid), func(gid uint32) bool {
+		return gid != now.gid && !slices.Contains(now.groups, gid)
+	})
+	out.gid = NoID
+	return out
+}
+
+// thread is what /proc says of the calling thread: what it has, its flags, and the process that it is of.
+func (c Caller) thread() (out credentials, flags uint64, process uint32) {
+	out = credentials{uid: NoID, gid: NoID}
 	dir := "/proc/" + strconv.Itoa(int(c.PID))
 	status, err := os.ReadFile(dir + "/status")
 	if err != nil {
-		out.uid, out.gid = c.UID, c.GID
-		return out
+		return credentials{uid: c.UID, gid: c.GID}, 0, 0
 	}
 	fields := func(key string) [][]byte {
 		_, rest, _ := bytes.Cut(status, []byte("\n"+key+":"))
@@ -75,6 +105,9 @@ func (c Caller) credentials() credentials {
 			return NoID
 		}
 		return uint32(n)
+	}
+	if f := fields("Tgid"); len(f) == 1 {
+		process = id(f[0])
 	}
 	if f := fields("Uid"); len(f) == 4 {
 		out.uid = id(f[3])
@@ -89,10 +122,29 @@ func (c Caller) credentials() credentials {
 		caps, err := strconv.ParseUint(string(f[0]), 16, 64)
 		if err == nil && caps>>capFsetid&1 != 0 {
 			users, err := os.Readlink(dir + "/ns/user")
-			out.fsetid = err == nil && (users == initialUsers || users == ownUsers())
+			out.initial = err == nil && users == initialUsers
+			out.fsetid = err == nil && (out.initial || users == ownUsers())
 		}
 	}
-	return out
+	return out, threadFlags(dir), process
+}
+
+// threadFlags reads the flags of the thread with that directory of /proc; all of them if they cannot be read.
+func threadFlags(dir string) uint64 {
+	stat, err := os.ReadFile(dir + "/stat")
+	if err != nil {
+		return ^uint64(0)
+	}
+	const flags = 6 // after the name, which may hold anything
+	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(f) <= flags {
+		return ^uint64(0)
+	}
+	n, err := strconv.ParseUint(string(f[flags]), 10, 64)
+	if err != nil {
+		return ^uint64(0)
+	}
+	return n
 }
 
 // inGroup says whether the caller belongs to a group, or may act as if it did.
@@ -101,11 +153,20 @@ func (c Caller) inGroup(gid uint32) bool {
 		return true
 	}
 	cr := c.credentials()
-	return cr.fsetid || gid != NoID && (cr.gid == gid || slices.Contains(cr.groups, gid))
+	return cr.fsetid && !cr.lent || gid != NoID && (cr.gid == gid || slices.Contains(cr.groups, gid))
 }
 
-// KeepsPrivileges says whether setuid and setgid survive what the caller does to a file's contents (CAP_FSETID).
-func (c Caller) KeepsPrivileges() bool { return c.credentials().fsetid }
+// KeepsPrivileges says whether setuid and setgid survive what the caller does to a file's contents (CAP_FSETID), beyond doubt.
+func (c Caller) KeepsPrivileges() bool {
+	cr := c.credentials()
+	return cr.fsetid && cr.initial && !cr.lent
+}
+
+// MayKeepPrivileges is KeepsPrivileges, with the benefit of doubt for a thread of io_uring.
+func (c Caller) MayKeepPrivileges() bool {
+	cr := c.credentials()
+	return cr.fsetid && cr.initial
+}
 
 // User is the caller's user id, NoID if unknown.
 func (c Caller) User() uint32 {

@@ -138,6 +138,10 @@ func (s *server) obey(c command, a *answer) error {
 		var ms runtime.MemStats
 		runtime.ReadMemStats(&ms)
 		a.Memory = Memory{Mallocs: ms.Mallocs, Bytes: ms.TotalAlloc, HeapInUse: ms.HeapInuse, Goroutines: runtime.NumGoroutine()}
+	case "pause":
+		s.o.Pause()
+	case "resume":
+		s.o.Resume()
 	case "unmount", "detach":
 		return s.m.Unmount(c.Do == "detach")
 	case "abort":

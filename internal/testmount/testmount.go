@@ -179,6 +179,18 @@ func (f *FS) Seal(key string) {
 	f.Upper = upper
 }
 
+// Pause holds changes back until Resume, which the end of the server is, too.
+func (f *FS) Pause() error {
+	_, err := f.ask(command{Do: "pause"})
+	return err
+}
+
+// Resume lets changes go on.
+func (f *FS) Resume() error {
+	_, err := f.ask(command{Do: "resume"})
+	return err
+}
+
 // Requests gives how many requests of each kind the server has had.
 func (f *FS) Requests() map[string]uint64 {
 	f.t.Helper()
