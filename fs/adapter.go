@@ -71,7 +71,15 @@ func (a *adapter) entry(out *fuse.EntryOut, e layers.Entry, err error) fuse.Stat
 		return a.status(err)
 	}
 	putEntry(out, &e)
+	a.grown()
 	return fuse.OK
+}
+
+// grown is called after nodes have been made.
+func (a *adapter) grown() {
+	if a.m != nil {
+		a.m.pruner.look(a.m, a.o)
+	}
 }
 
 // counters counts the requests of one mount by opcode.

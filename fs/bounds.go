@@ -123,20 +123,23 @@ func threadLimit() int {
 }
 
 // keptLimit is for how much memory of requests that wait there is room, in bytes.
-var keptLimit = sync.OnceValue(func() int64 {
+var keptLimit = sync.OnceValue(func() int64 { return max(min(keptMost, memoryLimit()/keptShare), keptLeast) })
+
+// memoryLimit is how much memory this process may have, in bytes, as far as it is known: of the machine and of its control groups.
+var memoryLimit = sync.OnceValue(func() int64 {
+	most := int64(1 << 50)
 	var si unix.Sysinfo_t
-	most := int64(keptMost)
 	if unix.Sysinfo(&si) == nil {
-		most = min(most, int64(uint64(si.Totalram)*uint64(si.Unit)/keptShare))
+		most = int64(uint64(si.Totalram) * uint64(si.Unit))
 	}
 	for _, dir := range controlGroups("memory") {
 		for _, name := range []string{"/memory.max", "/memory.limit_in_bytes"} {
 			if n := readNumber(dir + name); n > 0 {
-				most = min(most, int64(n/keptShare))
+				most = min(most, int64(n))
 			}
 		}
 	}
-	return max(most, keptLeast)
+	return most
 })
 
 // controlGroups are the directories of this process's control group and those above it, in the hierarchy that has the controller.

@@ -73,7 +73,8 @@
 // (default_permissions), except that the umask is left to us (DONT_MASK), because a default ACL replaces it.
 // A mount may be id-mapped (ALLOW_IDMAP): the kernel translates owners, and sends the ids of the caller only with what creates an inode, of
 // whatever mount; who else asks is looked up in /proc where it matters. What a write takes from a file's mode: privilege.go.
-// Where somebody else changes the tree, the mount's owner tells the kernel what to forget (notify.go).
+// Where somebody else changes the tree, the mount's owner tells the kernel what to forget (notify.go). What nobody uses it is asked to forget when a
+// mount has more nodes than its share (prune.go).
 // Locks are the kernel's own: advisory locks need no server as long as there is one kernel.
 //
 // # Rules

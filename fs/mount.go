@@ -31,6 +31,7 @@ type Mount struct {
 	privileg bool   // mounted by mount(2), not by the helper
 	t        transport
 	counts   counters
+	pruner   pruner
 	done     chan struct{}
 	log      *slog.Logger
 }
@@ -84,6 +85,7 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts 
 // mountOver mounts with the offer of io_uring or, without one, the device.
 func mountOver(ctx context.Context, raw fuse.RawFileSystem, point string, offer *laneSet, opts Options) (*Mount, error) {
 	m := &Mount{point: point, done: make(chan struct{}), log: opts.Logger}
+	m.pruner.room = roomForNodes()
 	if a, ok := raw.(*adapter); ok {
 		a.m, a.writeback = m, opts.Writeback
 	}
@@ -141,7 +143,12 @@ func (m *Mount) begin(ctx context.Context, fd int, raw fuse.RawFileSystem, offer
 		m.t = u
 	}
 	started = true
-	m.t.start(h, func() { close(m.done) })
+	m.t.start(h, func() {
+		go func() { // who calls serves other mounts; ends with what the kernel was asked, of which nothing is left to wait for
+			m.pruner.running.Wait()
+			close(m.done)
+		}()
+	})
 	if u != nil && u.stalled {
 		return fmt.Errorf("%w: %w", ErrNoTransport, errRing)
 	}

@@ -19,6 +19,7 @@ func (a *adapter) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *
 		return st
 	}
 	putEntry(out, &e)
+	a.grown()
 	return fuse.OK
 }
 

@@ -17,11 +17,13 @@ import (
 //	INVAL_INODE  node u64, offset i64, length i64
 //	INVAL_ENTRY  parent u64, length of name u32, flags u32, name, NUL
 //	DELETE       parent u64, child u64, length of name u32, padding u32, name, NUL
+//	PRUNE        count u32, padding u32, spare u64, nodes u64 each; since Linux 6.18
 const (
 	notifyInvalInode = 2
 	notifyInvalEntry = 3
 	notifyRetrieve   = 5 // see queue.kick
 	notifyDelete     = 6
+	notifyPrune      = 9
 
 	expireOnly = 1 << 0 // flag of INVAL_ENTRY since protocol 7.38; older kernels do not look at it
 

@@ -56,6 +56,7 @@ type table struct {
 	mu   sync.Mutex
 	m    map[NodeID]*node // guarded by mu
 	peak int              // the most nodes that m has had room for; guarded by mu
+	own  atomic.Int64     // nodes of m but the root
 	next uint64           // for ids of nodes whose inode number is taken; guarded by mu
 	odd  oddNodes         // those nodes; guarded by mu
 
@@ -168,6 +169,7 @@ func (t *table) addLocked(n *node, birth squashfs.Time) {
 	n.epoch = t.epoch
 	n.birth, n.gen = generation(birth), t.generationLocked(n.id, birth)
 	t.m[n.id] = n
+	t.count(1)
 	t.peak = max(t.peak, len(t.m))
 	t.noteLocked(n)
 }
@@ -210,6 +212,7 @@ func (t *table) drop(n *node, lookups uint64, kids int) []*node {
 			work = append(work, n.parent)
 		}
 	}
+	t.count(-len(gone))
 	t.shrinkLocked()
 	return gone
 }

@@ -167,6 +167,7 @@ func (o *Overlay) Close() error {
 	}
 	o.reaper.drain()
 	o.nodes.m = nil
+	o.nodes.count(-int(o.nodes.own.Load()))
 	o.listings.close()
 	o.attics.close()
 	o.orphans.close()

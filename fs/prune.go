@@ -1,0 +1,79 @@
+package fs
+
+import (
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/layers"
+)
+
+// The kernel forgets what it has looked up when memory is short, its own or that of the control group of who looked. The daemon's is neither: one
+// find through large images would fill it. So the kernel is asked to give nodes up that a mount has beyond its share of those that there is
+// room for. It gives up what nobody uses: no open file, no working directory, nothing that something is mounted on.
+const (
+	// nodeBytes is about what a node takes, with what belongs to it.
+	nodeBytes = 512
+	// nodesShare-th of the memory may be nodes, of all mounts. A mount may have as many as are left, and nodesLeast in any case.
+	nodesShare = 16
+	nodesLeast = 16384
+	// prunedAtOnce is how many nodes the kernel is asked for in one go, pruneEvery after how many new ones it is asked again: half of what is
+	// asked for may be in use.
+	prunedAtOnce = 2048
+	pruneEvery   = 512
+)
+
+// nodeRoom bounds nodes.
+type nodeRoom struct{ most, least int64 }
+
+// roomForNodes is the process's.
+var roomForNodes = sync.OnceValue(func() nodeRoom { return nodeRoom{memoryLimit() / nodesShare / nodeBytes, nodesLeast} })
+
+// noPrune says that the kernel, older than 6.18, cannot be asked.
+var noPrune atomic.Bool
+
+// pruner asks for the nodes of one mount.
+type pruner struct {
+	room    nodeRoom     // immutable
+	next    atomic.Int64 // with how many nodes it asks again
+	running sync.WaitGroup
+}
+
+// look asks the kernel for nodes if the overlay has more than its share. It is called after nodes have been made, and does not wait: what answers
+// requests must not.
+func (p *pruner) look(m *Mount, o *layers.Overlay) {
+	own, all := o.Nodes()
+	if own <= p.room.least || own <= p.room.most-all || noPrune.Load() {
+		return
+	}
+	next := p.next.Load()
+	if own < next && own > next-2*pruneEvery || !p.next.CompareAndSwap(next, own+pruneEvery) {
+		return
+	}
+	p.running.Go(func() {
+		err := m.prune(o.Idle(prunedAtOnce))
+		switch {
+		case errors.Is(err, unix.EINVAL):
+			noPrune.Store(true)
+			m.log.Debug("the kernel cannot be asked to forget; it does when memory is short")
+		case err != nil:
+			m.log.Debug("asking the kernel to forget", slog.String("error", err.Error()))
+		}
+	})
+}
+
+// prune makes the kernel give up those of the nodes that nobody uses. See InvalidateNode for when it may be called.
+func (m *Mount) prune(nodes []layers.NodeID) error {
+	b := make([]byte, outHeaderSize, outHeaderSize+16+8*len(nodes))
+	b = binary.NativeEndian.AppendUint32(b, uint32(len(nodes)))
+	b = binary.NativeEndian.AppendUint32(b, 0)
+	b = binary.NativeEndian.AppendUint64(b, 0)
+	for _, id := range nodes {
+		b = binary.NativeEndian.AppendUint64(b, uint64(id))
+	}
+	return m.notify(notifyPrune, b, "node")
+}
