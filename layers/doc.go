@@ -106,8 +106,8 @@
 //
 //	restacking (Restack, Rollback)
 //	└─ gate (read: every mutation; write: Seal, Rollback, Restack, Pause)
-//	   └─ names (read: changes of one name or one inode; write: what renames, links, copies up or moves a file's parts)
-//	      └─ node.lock (a directory of which a name changes, then the inode that has the name or changes)
+//	   └─ names (read: changes of a name or an inode; write: what moves directories, or changes several names or a file's parts)
+//	      └─ node.lock (directories of which names change, those further up first, then the inodes that have the names or change)
 //	         └─ tree (read: look-ups and everything by name; write: what they go by)
 //	            ├─ catchUp.mu   what becomes of the nodes that a rollback or Restack has left behind; before those below, as it looks at
 //	            │               layers
@@ -120,8 +120,9 @@
 //	            └─ blockTable.mu, blockMap.mu   which blocks of a file are the upper's; data is copied under the latter
 //
 // The host is asked for a change of one name or inode with names and node.lock held, without tree: look-ups go on however long it takes,
-// and meet what was before or the host's new state, which leads to the same node. Then the change is published under tree. What runs
-// alone holds tree for writing while the host makes the change, but only once the host has shown, without tree, that it is not
+// and meet what was before or the host's new state, which leads to the same node. If that has another name or another part then, node.passing
+// says so before; and an inode that may lose the name by which it is reached is pinned. Then the change is published under tree. What runs
+// alone (turn.go says what does) holds tree for writing while the host makes the change, but only once the host has shown, without tree, that it is not
 // frozen. Copying the data of a file in the upper, and giving a dead node a name again, take node.lock and tree without names.
 //
 // No data is copied under tree's write lock; copy-up prepares beside, in the work directory, and renames into place.

@@ -199,9 +199,13 @@ func (o *Overlay) lookUp(n *node, links []link, enough func(dir *node, name stri
 		if dir == nil {
 			continue
 		}
-		e, err := o.Lookup(dir.id, l.name) // revives n if it is what the name leads to
+		e, err := o.Lookup(dir.id, l.name)
 		if err != nil {
 			continue
+		}
+		if e.Node == n.id {
+			n.lock.Lock() // whoever changes it revives it then, if the look-up has not
+			o.unlock(n)
 		}
 		o.Forget(e.Node, 1)
 		if e.Node == n.id && enough(dir, l.name) {

@@ -72,19 +72,22 @@ const (
 	doubt                // the layer must be asked
 )
 
-// at tells whether n is known by a name, under which its layer still shows the same number. Overlay.tree is held.
+// at tells whether n is known by a name, under which its layer still shows the same number, or is about to be. Overlay.tree is held.
 func (n *node) at(p *node, name string, l *layer, ino uint64) bool {
+	if c := n.passing; c != nil && c.place == (alias{p, name}) && c.layer == l {
+		return n.ino == ino
+	}
 	return n.parent == p && n.name == name && !n.dead && n.top.layer == l && n.ino == ino
 }
 
 // judge compares a node with what was met, without waiting for anything. Overlay.tree is held.
 func (n *node) judge(s sighting) verdict {
 	switch {
-	case n.top.layer != s.top.layer || n.ino != s.top.ino || n.free || n.id == RootNode || n.typ != s.attr.typ():
+	case n.ino != s.top.ino || n.id == RootNode || n.typ != s.attr.typ():
 		return other
 	case n.at(s.dir, s.name, s.top.layer, s.top.ino):
 		return same
-	case isDir(n.typ):
+	case n.top.layer != s.top.layer || n.free || isDir(n.typ):
 		return other // a directory has one name
 	case n.dead && n.pin == 0:
 		return other // what its layer shows again is another file to the kernel

@@ -66,13 +66,29 @@ func (o *Overlay) lookupIn(parent NodeID, name string) (Entry, *node, error) {
 	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, h.attr)}, n, nil
 }
 
-// revive gives nodes that have lost their only known name the further name under which they were found.
+// revive gives nodes that have lost their only known name the further name under which they were found. Where one is being changed, for
+// which its place must stay, it is left to who changes it: a look-up does not wait for the host.
 func (o *Overlay) revive(lost ...*node) {
 	for _, n := range lost {
-		n.lock.Lock() // for the place of one that is being changed
-		o.tree.Lock()
-		o.reviveLocked(n)
-		o.tree.Unlock()
+		n.lost.Store(true)
+		o.reviveLost(n)
+	}
+}
+
+// unlock unlocks a node, and gives it the name that a look-up has wanted it to have meanwhile. tree is not held.
+func (o *Overlay) unlock(n *node) {
+	n.lock.Unlock()
+	o.reviveLost(n)
+}
+
+// reviveLost is revive for a node for which it was asked, unless somebody has its lock: he calls this when he has given that back.
+func (o *Overlay) reviveLost(n *node) {
+	for n.lost.Load() && n.lock.TryLock() {
+		if n.lost.Swap(false) {
+			o.tree.Lock()
+			o.reviveLocked(n)
+			o.tree.Unlock()
+		}
 		n.lock.Unlock()
 	}
 }
@@ -262,6 +278,9 @@ const dirSize = 4096
 // shape turns the top part's attributes into those of the node. tree is held.
 func (o *Overlay) shape(n *node, a Attr) Attr {
 	a.Ino = n.number()
+	if c := n.passing; c != nil && c.shown != nil {
+		a.Atime, a.Mtime, a.Ctime, a.Nlink = c.shown.Atime, c.shown.Mtime, c.shown.Ctime, c.shown.Nlink
+	}
 	if isDir(n.typ) {
 		a.Size, a.Blocks = dirSize, dirSize/512
 		if _, ok := n.top.backend().(*dirStore); ok && len(n.below) > 0 && n.top.ref.Load()&(noteLook|noteCount) == 0 {

@@ -22,7 +22,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 	o.tree.Lock()
 	unlock := func() {
 		o.tree.Unlock()
-		n.lock.Unlock()
+		o.unlock(n)
 	}
 	o.nodes.fresh(n)
 	if !o.inUpper(n) {
@@ -89,7 +89,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 		o.gate.RLock()
 		defer o.gate.RUnlock()
 		n.lock.Lock()
-		defer n.lock.Unlock()
+		defer o.unlock(n)
 		o.thaw()
 		o.tree.Lock()
 		defer o.tree.Unlock()

@@ -30,7 +30,8 @@ type node struct {
 	// write of a file and at every ls, nearly always in vain.
 	bare atomic.Bool
 
-	lock sync.Mutex // see turn
+	lock sync.Mutex  // see turn
+	lost atomic.Bool // a look-up wants its name to be that by which it was found; see revive
 
 	// Guarded by Overlay.tree.
 	ino     uint64 // as the topmost layer reports it; see number
@@ -44,11 +45,20 @@ type node struct {
 	alone   bool   // a file whose further names were looked for in vain
 	free    bool   // the inode of a dead node is in no layer of the stack, so that it stays writable over a seal
 
+	passing *passage // a change under way; nil: none
+
 	// Guarded by table.mu.
 	lookups uint64  // references that the kernel holds
 	kids    int     // nodes whose parent or alias is this, and calls in progress
 	aliases []alias // names of a hard-linked file beside the primary one, in no order
 	epoch   uint32  // table.epoch when n was last made true; fields of one that is behind belong to catchUp.settle
+}
+
+// passage is what look-ups must know of a change of a node that the host may have made already.
+type passage struct {
+	place alias // the node may be found here; parent nil: its places stay
+	layer *layer
+	shown *Attr // of a directory: the times and the link count that callers see meanwhile; nil: those that it has
 }
 
 // table holds the nodes of an overlay.

@@ -199,7 +199,7 @@ func (o *obj) keepCtime(p place, n *node, now Attr) error {
 }
 
 // quietly runs fn, a change of the upper's directory n that callers do not see: its times stay what they were.
-// subs is as in touched. tree is held for writing.
+// subs is as in touched. n is locked, or tree held for writing.
 func (o *Overlay) quietly(n *node, subs int, fn func(dirfd int) error) error {
 	h, err := o.upper.store.dir(n.top)
 	if err != nil {

@@ -28,16 +28,18 @@ func (o *Overlay) Rename(oldParent NodeID, oldName string, newParent NodeID, new
 	}
 	var held []*node
 	defer func() { o.dropHeld(held) }()
-	return o.mutate(func() error {
+	return o.apart(func(t turn) error {
 		m := &move{
 			fromName: oldName, toName: newName,
 			exchange: flags&unix.RENAME_EXCHANGE != 0, white: flags&unix.RENAME_WHITEOUT != 0,
 		}
-		if err := o.planMove(m, oldParent, newParent, flags); err != nil || m.node == nil {
-			held = append(held, m.held()...)
+		defer func() { held = append(held, m.held()...) }()
+		if !t.alone {
+			return o.moveApart(t, m, oldParent, newParent, flags)
+		}
+		if err := o.planMove(m, oldParent, newParent, flags); err != nil {
 			return err
 		}
-		held = append(held, m.held()...)
 		if m.node == m.target {
 			return nil // two names of one file: nothing to do
 		}
@@ -81,28 +83,51 @@ func (o *Overlay) planMove(m *move, oldParent, newParent NodeID, flags uint32) e
 	if m.toDir, err = o.dirNode(newParent); err != nil {
 		return err
 	}
-	if m.fromDir.dead || m.toDir.dead {
-		return unix.ENOENT
+	if err := o.meet(m, flags); err != nil {
+		return err
 	}
-	if m.from, err = o.search(m.fromDir, 0, m.fromName); err != nil {
-		return o.report(err, m.fromDir.top, m.fromName)
+	o.reviveLocked(m.node)
+	if m.target != nil {
+		o.reviveLocked(m.target)
 	}
-	m.to, err = o.search(m.toDir, 0, m.toName)
-	exists := err == nil
+	return o.mayMove(m)
+}
+
+// meet finds the nodes of a move in its directories. tree is held.
+func (o *Overlay) meet(m *move, flags uint32) error {
+	exists, err := o.sight(m)
 	switch {
-	case err != nil && !errors.Is(err, unix.ENOENT):
-		return o.report(err, m.toDir.top, m.toName)
+	case err != nil:
+		return err
 	case exists && flags&unix.RENAME_NOREPLACE != 0:
 		return unix.EEXIST
 	case !exists && m.exchange:
 		return unix.ENOENT
 	}
 	m.node = o.nodes.enter(m.fromDir, m.fromName, m.from)
-	o.reviveLocked(m.node)
 	if exists {
 		m.target = o.nodes.enter(m.toDir, m.toName, m.to)
-		o.reviveLocked(m.target)
 	}
+	return nil
+}
+
+// sight looks the names of a move up, and tells whether there is something at the target. tree is held.
+func (o *Overlay) sight(m *move) (exists bool, err error) {
+	if m.fromDir.dead || m.toDir.dead {
+		return false, unix.ENOENT
+	}
+	if m.from, err = o.search(m.fromDir, 0, m.fromName); err != nil {
+		return false, o.report(err, m.fromDir.top, m.fromName)
+	}
+	m.to, err = o.search(m.toDir, 0, m.toName)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return false, o.report(err, m.toDir.top, m.toName)
+	}
+	return err == nil, nil
+}
+
+// mayMove makes those checks of rename(2) that go by what is moved and what it meets. tree is held.
+func (o *Overlay) mayMove(m *move) error {
 	if m.node == m.target {
 		return nil
 	}
@@ -173,8 +198,10 @@ func (o *Overlay) moveOver(m *move) error {
 	targetUp := m.target != nil && o.inUpper(m.target)
 	defer o.settleOrphan()
 	if m.target != nil {
-		if err := o.beforeUnlink(turn{o, true}, m.target, m.toDir, m.toName, targetUp); err != nil {
-			return err
+		if targetUp {
+			if err := o.beforeUnlink(m.target); err != nil {
+				return err
+			}
 		}
 		defer o.keptName(m.target)
 	}
@@ -324,6 +351,7 @@ func (o *Overlay) renamed(n, fromDir *node, fromName string, toDir *node, toName
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if n.parent == fromDir && n.name == fromName {
+		t.unaliasLocked(n, toDir, toName) // a look-up may have met it there
 		t.moveLocked(n, toDir, toName)
 		n.top.parent, n.top.name = toDir.top, toName
 		return

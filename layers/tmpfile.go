@@ -14,23 +14,28 @@ func (o *Overlay) Tmpfile(c Caller, parent NodeID, mode uint32) (Entry, error) {
 	if err := c.creates(); err != nil {
 		return e, err
 	}
-	err := o.mutate(func() error {
-		p, err := o.dirNode(parent)
-		if err != nil {
+	err := o.apart(func(t turn) error {
+		var dir Attr
+		var acl []byte
+		err := t.read(func() error {
+			p, err := o.dirNode(parent)
+			if err != nil {
+				return err
+			}
+			if p.dead {
+				return unix.ENOENT
+			}
+			if !t.alone && !o.mayPin() {
+				return errAlone // it gets a name in the orphan directory
+			}
+			if dir, err = o.attr(p); err == nil {
+				acl, err = o.defaultACL(p)
+			}
 			return err
+		})
+		if err == nil {
+			e, err = o.tmpfileIn(t, dir, acl, creation{caller: c, mode: mode&0o7777 | unix.S_IFREG})
 		}
-		if p.dead {
-			return unix.ENOENT
-		}
-		dir, err := o.attr(p)
-		if err != nil {
-			return err
-		}
-		acl, err := o.defaultACL(p)
-		if err != nil {
-			return err
-		}
-		e, err = o.tmpfileIn(dir, acl, creation{caller: c, mode: mode&0o7777 | unix.S_IFREG})
 		return err
 	})
 	return e, err
@@ -53,8 +58,8 @@ func (o *Overlay) defaultACL(p *node) ([]byte, error) {
 	return nil, nil
 }
 
-// tmpfileIn makes the inode in the work directory, pinned by its own descriptor. tree is held for writing.
-func (o *Overlay) tmpfileIn(dir Attr, acl []byte, c creation) (Entry, error) {
+// tmpfileIn makes the inode in the work directory, pinned by its own descriptor.
+func (o *Overlay) tmpfileIn(t turn, dir Attr, acl []byte, c creation) (Entry, error) {
 	if acl == nil {
 		c.mode &^= c.caller.Umask & 0o777
 	}
@@ -78,6 +83,7 @@ func (o *Overlay) tmpfileIn(dir Attr, acl []byte, c creation) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
+	steps.At("file without a name made")
 	a, err := own(place{dirfd: fd}, c, gid, acl != nil)
 	if err != nil {
 		_ = unix.Close(fd) // the first error counts
@@ -93,15 +99,24 @@ func (o *Overlay) tmpfileIn(dir Attr, acl []byte, c creation) (Entry, error) {
 		dead: true, free: true,
 	}
 	n.bare.Store(acl == nil && !o.upper.labels)
-	o.nodes.mu.Lock()
-	o.nodes.addLocked(n, a.Btime)
-	o.nodes.mu.Unlock()
-	if err := o.keepTmpfile(n, fd); err != nil {
-		_ = unix.Close(fd) // the first error counts
-		o.discard(o.nodes.drop(n, 1, 0))
-		return Entry{}, err
-	}
-	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a)}, nil
+	var e Entry
+	t.publish(func() {
+		o.nodes.mu.Lock()
+		o.nodes.addLocked(n, a.Btime)
+		o.nodes.mu.Unlock()
+		if t.alone {
+			err = o.keepTmpfile(n, fd)
+		} else {
+			o.setPin(n, fd)
+		}
+		if err != nil {
+			_ = unix.Close(fd) // the first error counts
+			o.discard(o.nodes.drop(n, 1, 0))
+			return
+		}
+		e = Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a)}
+	})
+	return e, err
 }
 
 // keepTmpfile has n hold its inode, by the descriptor if there is one to spare, else in the orphan directory, and owns the descriptor

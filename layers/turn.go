@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"errors"
 
 	"golang.org/x/sys/unix"
@@ -8,8 +9,8 @@ import (
 
 // Changes take turns. One that adds or takes away a single name, or that is of one inode, runs apart from others: it locks the directory
 // and the inode that it is about, asks the host for the change without a lock that look-ups need, and makes it known in the end. Until then
-// a look-up meets what was before, or the host's new state, which leads to the same node. What renames, links and copies up
-// runs alone.
+// a look-up meets what was before, or the host's new state, which leads to the same node: where that would have another name or another
+// part then, the node says so before (passage). What moves directories, or changes several names or the parts of a file, runs alone.
 
 // turn is how one change runs.
 type turn struct {
@@ -46,8 +47,67 @@ func (t turn) lock(n *node) {
 
 func (t turn) unlock(n *node) {
 	if !t.alone {
-		n.lock.Unlock()
+		t.o.unlock(n)
 	}
+}
+
+// lockBoth is lock for two nodes, which may be one. Directories come before files, those further up before those below them, as a directory
+// comes before what is in it; nobody moves one meanwhile.
+func (t turn) lockBoth(a, b *node) (unlock func()) {
+	if a == b {
+		t.lock(a)
+		return func() { t.unlock(a) }
+	}
+	if c := cmp.Compare(a.depth(), b.depth()); c > 0 || c == 0 && a.id > b.id {
+		a, b = b, a
+	}
+	t.lock(a)
+	t.lock(b)
+	return func() {
+		t.unlock(b)
+		t.unlock(a)
+	}
+}
+
+// depth is how far below the root a directory is; 0 for all else.
+func (n *node) depth() (d int) {
+	if isDir(n.typ) {
+		for ; n.parent != nil; n = n.parent {
+			d++
+		}
+	}
+	return d
+}
+
+// reach opens n's inode if it is by this name, which it is about to lose, that it is reached: who does not run alone is seen between the
+// host's change and its own. Else it gives -1.
+func (t turn) reach(n, p *node, name string) (fd int, err error) {
+	var at place
+	var h hold
+	need := false
+	err = t.read(func() error {
+		o := t.o
+		o.nodes.mu.Lock()
+		need = (len(n.aliases) == 0 || n.parent == p && n.name == name) && n.pin == 0 && !o.orphans.has(n)
+		o.nodes.mu.Unlock()
+		if !need {
+			return nil
+		}
+		if !o.mayPin() {
+			return errAlone // the orphan directory takes one at a time
+		}
+		at, h, err = n.place()
+		return err
+	})
+	if err != nil || !need {
+		return -1, err
+	}
+	defer h.release()
+	fd, err = openat(at.dirfd, at.name, unix.O_PATH, 0)
+	if noRoom(err) {
+		return -1, errAlone
+	}
+	return fd, err
 }
 
 // read runs fn with tree held.

@@ -139,10 +139,18 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 		return err
 	}
 	defer d.release()
-	if own && !v.idle {
-		if t.publish(func() { err = o.beforeUnlink(t, n, p, v.name, own) }); err != nil {
-			return err
+	switch {
+	case !own || v.idle:
+	case t.alone:
+		err = o.beforeUnlink(n)
+	default:
+		var fd int
+		if fd, err = t.reach(n, p, v.name); err == nil && fd >= 0 {
+			t.publish(func() { o.setPin(n, fd) })
 		}
+	}
+	if err != nil {
+		return err
 	}
 	at := place{d.fd, v.name}
 	if err = o.loses(n, h, at, own); err == nil {
@@ -200,28 +208,15 @@ func (o *Overlay) shownBelow(p *node, name string) (bool, error) {
 	return true, nil // there, if perhaps damaged
 }
 
-// beforeUnlink pins the inode behind n if name is the last one known, or if it is by this name that the inode is reached: who does not
-// run alone is seen between the host's change and its own. tree is held for writing.
-func (o *Overlay) beforeUnlink(t turn, n, p *node, name string, own bool) error {
-	if !own {
-		return nil
-	}
+// beforeUnlink keeps the inode behind n, of the upper, if it is about to lose the last name that is known. tree is held for writing.
+func (o *Overlay) beforeUnlink(n *node) error {
 	o.nodes.mu.Lock()
-	last := len(n.aliases) == 0 || !t.alone && n.parent == p && n.name == name
+	last := len(n.aliases) == 0
 	o.nodes.mu.Unlock()
-	switch {
-	case !last || n.pin > 0 || o.orphans.has(n):
+	if !last {
 		return nil
-	case t.alone:
-		return o.keep(n)
-	case !o.mayPin():
-		return errAlone // the orphan directory takes one at a time
 	}
-	err := o.pin(n)
-	if noRoom(err) {
-		return errAlone
-	}
-	return err
+	return o.keep(n)
 }
 
 // keptName gives up the pin of an inode that was to lose its name and has it still: it would be used in the place of the copy that a later

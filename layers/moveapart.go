@@ -1,0 +1,170 @@
+package layers
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// moveApart renames a file of the upper, over nothing or over another file, beside other changes. What else is renamed must run alone: a
+// directory, which others are reached by, or a file whose data is below, which gets a redirect.
+func (o *Overlay) moveApart(t turn, m *move, oldParent, newParent NodeID, flags uint32) error {
+	if m.exchange || m.white {
+		return errAlone
+	}
+	err := t.read(func() (err error) {
+		if m.fromDir, err = o.dirNode(oldParent); err == nil {
+			m.toDir, err = o.dirNode(newParent)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer t.lockBoth(m.fromDir, m.toDir)()
+	err = t.read(func() error {
+		if err := o.meet(m, flags); err != nil {
+			return err
+		}
+		if isDir(m.node.typ) {
+			return errAlone
+		}
+		return o.mayMove(m)
+	})
+	switch {
+	case err != nil || m.node == m.target:
+		return err // two names of one file: nothing to do
+	case m.target == nil:
+		defer t.lockBoth(m.node, m.node)()
+	default:
+		defer t.lockBoth(m.node, m.target)()
+	}
+	var s shift
+	if err := t.read(func() error { return s.plan(o, m) }); err != nil {
+		return err
+	}
+	defer s.from.release()
+	defer s.to.release()
+	return s.run(t, m)
+}
+
+// shift is a rename that runs apart.
+type shift struct {
+	from, to  hold // the directories
+	white     bool // a layer below shows the old name
+	targetUp  bool // the target is in the upper
+	last      bool // it has no other name
+	isSpecial bool // see node.special
+}
+
+// plan finds out what there is to do, with everything locked that it is about. tree is held.
+func (s *shift) plan(o *Overlay, m *move) error {
+	if _, err := o.sight(m); err != nil { // another name of either may be gone
+		return err
+	}
+	for _, n := range []*node{m.node, m.target} {
+		if n != nil && (n.dead || n.odd() && n.top.host == 0) {
+			return errAlone
+		}
+	}
+	if err := o.readyMove(m); err != nil {
+		return err
+	}
+	if len(m.node.below) > 0 || m.target != nil && m.target.ino == m.node.ino {
+		return errAlone // of two with one number, a look-up could not tell which it has met
+	}
+	var err error
+	if s.white, err = o.shownBelow(m.fromDir, m.fromName); err != nil {
+		return err
+	}
+	if s.white && o.upper.attrWhiteouts {
+		return errAlone // the host does not leave one by itself
+	}
+	if m.target != nil {
+		s.targetUp = o.inUpper(m.target)
+		s.last = s.targetUp && m.to.attr.Nlink == 1
+	}
+	s.isSpecial = m.node.special()
+	if s.from, err = o.upper.store.dir(m.fromDir.top); err != nil {
+		return err
+	}
+	if s.to, err = o.upper.store.dir(m.toDir.top); err != nil {
+		s.from.release()
+	}
+	return err
+}
+
+// run makes the change.
+func (s *shift) run(t turn, m *move) error {
+	o := t.o
+	pin, err := t.reach(m.node, m.fromDir, m.fromName)
+	if err != nil {
+		return err
+	}
+	over := -1
+	if s.targetUp {
+		if over, err = t.reach(m.target, m.toDir, m.toName); err != nil {
+			if pin >= 0 {
+				_ = unix.Close(pin) // O_PATH
+			}
+			return err
+		}
+	}
+	t.publish(func() {
+		if pin >= 0 {
+			o.setPin(m.node, pin)
+		}
+		if over >= 0 {
+			o.setPin(m.target, over)
+		}
+		m.node.passing = &passage{place: alias{m.toDir, m.toName}, layer: o.upper.layer}
+	})
+	moved, err := s.change(o, m)
+	t.publish(func() {
+		m.node.passing = nil
+		if moved {
+			if m.target != nil {
+				o.unlinked(m.target, m.toDir, m.toName, s.last)
+			}
+			o.renamed(m.node, m.fromDir, m.fromName, m.toDir, m.toName)
+			o.listings.remove(m.fromDir, m.fromName)
+			o.listings.add(m.toDir, m.toName, m.node)
+		} else if over >= 0 {
+			o.unpin(m.target)
+		}
+		if pin >= 0 {
+			o.unpin(m.node)
+		}
+	})
+	return err
+}
+
+// change has the host make it. moved is as moveFile's.
+func (s *shift) change(o *Overlay, m *move) (moved bool, err error) {
+	if s.isSpecial {
+		if err := (place{s.to.fd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+			return false, err
+		}
+	}
+	from, to := place{s.from.fd, m.fromName}, place{s.to.fd, m.toName}
+	if m.target != nil {
+		if err := o.loses(m.target, m.to, to, s.targetUp); err != nil {
+			return false, err
+		}
+	}
+	if s.white {
+		err = unix.Renameat2(from.dirfd, from.name, to.dirfd, to.name, unix.RENAME_WHITEOUT)
+		if errors.Is(err, unix.EINVAL) {
+			err = errAlone
+		}
+	} else {
+		err = unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)
+	}
+	if err != nil {
+		return false, err
+	}
+	steps.At("name moved")
+	return true, errors.Join(
+		o.touched(m.fromDir, place{s.from.fd, "."}, 0), o.touched(m.toDir, place{s.to.fd, "."}, 0), o.touched(m.node, to, 0),
+	)
+}
