@@ -250,6 +250,9 @@ func (o *Overlay) prepare(n *node, s *source, tmp string) error {
 		return err
 	}
 	s.copied = host.Ino
+	if _, err := s.upper.store.number(host.Ino); err != nil { // see numbered
+		return err
+	}
 	return copyAttrs(p, s.attr, s.xattrs)
 }
 

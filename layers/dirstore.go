@@ -40,11 +40,25 @@ func openDirStore(dir string, inoBase uint64, wide ...func(base, high uint64) (u
 
 // number is the inode number of what was created in the layer as the host's inode.
 func (s *dirStore) number(host uint64) (uint64, error) {
-	if host>>32 == 0 || s.wideIno == nil {
+	if host>>narrow == 0 || s.wideIno == nil {
 		return s.inoBase | host, nil
 	}
-	base, err := s.wideIno(s.inoBase, host>>32)
-	return base | host&(1<<32-1), err
+	base, err := s.wideIno(s.inoBase, host>>narrow)
+	return base | host&(1<<narrow-1), err
+}
+
+// narrow is how many bits of the host's inode numbers come without Options.WideIno. Tests have fewer.
+var narrow = 32
+
+// numbered asks for the number of a new inode. To look it up then does not wait for WideIno, which may have to tell the disk: look-ups
+// hold Overlay.tree. They meet its errors, too.
+func (s *dirStore) numbered(p place) {
+	if s.wideIno == nil {
+		return
+	}
+	if a, err := p.stat(); err == nil {
+		_, _ = s.number(a.Ino)
+	}
 }
 
 func (s *dirStore) close() error { return unix.Close(s.root) }

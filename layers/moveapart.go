@@ -163,6 +163,9 @@ func (s *shift) change(o *Overlay, m *move) (moved bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if s.white {
+		o.upper.store.numbered(from)
+	}
 	steps.At("name moved")
 	return true, errors.Join(
 		o.touched(m.fromDir, place{s.from.fd, "."}, 0), o.touched(m.toDir, place{s.to.fd, "."}, 0), o.touched(m.node, to, 0),

@@ -60,6 +60,7 @@ func (u *upper) whiteout(at place) error {
 		return err
 	}
 	err := to.setxattr(xattrWhiteout, []byte("y"), 0)
+	u.store.numbered(to)
 	if err == nil && to != at {
 		if err = u.markWhiteouts(at.dirfd); err == nil {
 			err = unix.Renameat(to.dirfd, to.name, at.dirfd, at.name)
@@ -87,6 +88,7 @@ func (u *upper) linkWhiteout(at place) error {
 	if err := unix.Mknodat(at.dirfd, at.name, unix.S_IFCHR, 0); err != nil {
 		return err
 	}
+	u.store.numbered(at)
 	name := u.temp()
 	if unix.Linkat(at.dirfd, at.name, u.work, name, 0) == nil { // else the next one is made anew, too
 		u.newDevice("", name)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -117,7 +118,7 @@ func (u *uppers) loadSpaces(tx *chunkstore.Tx) error {
 		if err != nil || serr != nil || key != w.String() {
 			return false, fmt.Errorf("%w: record %s/%s: %s", ErrCorrupt, bucketWide, api.Quoted(key), api.Quoted(string(value)))
 		}
-		u.wide.Store(w, space<<spaceBits)
+		u.putWide(func(m map[wideKey]uint64) { m[w] = space << spaceBits })
 		return true, nil
 	})
 }
@@ -159,10 +160,9 @@ func (u *uppers) surveyLocked(ctx context.Context) error {
 	for n := range u.making {
 		addSpaces(used, n)
 	}
-	u.wide.Range(func(_, base any) bool {
-		used.Add(uint32(base.(uint64) >> spaceBits))
-		return true
-	})
+	for _, base := range u.wideSpaces() {
+		used.Add(uint32(base >> spaceBits))
+	}
 	used.RunOptimize()
 	v, err := used.ToBytes()
 	if err != nil {
@@ -235,19 +235,37 @@ type wideKey struct{ upper, high uint64 }
 
 func (w wideKey) String() string { return fmt.Sprintf("%d/%d", w.upper, w.high) }
 
-// wideIno is layers.Options.WideIno: what an upper's numbers begin with if those of the host begin with high.
+// wideSpaces are the further spaces; the map is never changed.
+func (u *uppers) wideSpaces() map[wideKey]uint64 {
+	if m := u.wide.Load(); m != nil {
+		return *m
+	}
+	return nil
+}
+
+// putWide changes a copy of the table of further spaces. The caller holds mu, or is alone.
+func (u *uppers) putWide(change func(m map[wideKey]uint64)) {
+	m := maps.Clone(u.wideSpaces())
+	if m == nil {
+		m = map[wideKey]uint64{}
+	}
+	change(m)
+	u.wide.Store(&m)
+}
+
+// wideIno is layers.Options.WideIno: what an upper's numbers begin with if those of the host begin with high. Every look-up asks.
 func (u *uppers) wideIno(base, high uint64) (uint64, error) {
 	w := wideKey{upperOf(base), high}
 	if w.upper < spaceUppers && high < 1<<8 {
 		return base | high<<spaceBits, nil
 	}
-	if v, ok := u.wide.Load(w); ok {
-		return v.(uint64), nil
+	if base, ok := u.wideSpaces()[w]; ok {
+		return base, nil
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if v, ok := u.wide.Load(w); ok {
-		return v.(uint64), nil
+	if base, ok := u.wideSpaces()[w]; ok {
+		return base, nil
 	}
 	ctx := context.Background() // whoever asks is a file system, which cannot be cancelled
 	space, err := u.spaceLocked(ctx)
@@ -261,19 +279,18 @@ func (u *uppers) wideIno(base, high uint64) (uint64, error) {
 		return 0, classify(err)
 	}
 	u.points.At("further space of an upper recorded")
-	u.wide.Store(w, space<<spaceBits)
+	u.putWide(func(m map[wideKey]uint64) { m[w] = space << spaceBits })
 	return space << spaceBits, nil
 }
 
 // dropWide forgets the further spaces of an upper that is gone.
 func (u *uppers) dropWide(upper uint64) error {
 	var keys []wideKey
-	u.wide.Range(func(k, _ any) bool {
-		if w := k.(wideKey); w.upper == upper {
+	for w := range u.wideSpaces() {
+		if w.upper == upper {
 			keys = append(keys, w)
 		}
-		return true
-	})
+	}
 	if len(keys) == 0 {
 		return nil
 	}
@@ -286,9 +303,13 @@ func (u *uppers) dropWide(upper uint64) error {
 		return nil
 	})
 	u.points.At("further spaces of an upper forgotten")
-	for _, w := range keys {
-		u.wide.Delete(w)
-	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.putWide(func(m map[wideKey]uint64) {
+		for _, w := range keys {
+			delete(m, w)
+		}
+	})
 	return classify(err)
 }
 

@@ -198,6 +198,9 @@ func TestWideHost(t *testing.T) {
 			was[b^high] = got
 		}
 	}
+	if n := testing.AllocsPerRun(100, func() { _, _ = h.uppers.wideIno(base[1], 1<<20) }); n != 0 {
+		t.Errorf("%v allocations for a number that is known", n)
+	}
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -39,7 +40,7 @@ type uppers struct {
 	used     *roaring.Bitmap // guarded by mu: spaces that are not to be given out; replaced, never changed
 	making   map[uint64]bool // guarded by mu: uppers without a directory yet
 
-	wide sync.Map // of uint64, what numbers begin with, by wideKey
+	wide atomic.Pointer[map[wideKey]uint64] // what numbers begin with, never changed but replaced, with mu held
 }
 
 func loadUppers(ctx context.Context, dir string, store *chunkstore.Store, points failpoint.Func) (*uppers, error) {
