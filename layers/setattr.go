@@ -16,6 +16,9 @@ func (o *Overlay) SetAttr(c Caller, id NodeID, s SetAttr) (Attr, error) {
 		}
 		defer t.unlock(n)
 		defer h.release()
+		if !t.alone && o.empties(n, s) {
+			return o.emptyFirst(t, c, n, p, s)
+		}
 		if err := o.apply(t, c, n, p, s); err != nil {
 			return err
 		}
@@ -57,14 +60,33 @@ func (o *Overlay) readyFor(t turn, n *node, s SetAttr) error {
 		if data || busy {
 			return o.needUp(n, true)
 		}
-		if s.Valid&SetSize != 0 && s.Size == 0 {
-			if !t.alone {
-				return errAlone // it changes the file's parts
-			}
+		if t.alone && o.empties(n, s) {
 			return o.emptied(n)
 		}
 	}
 	return nil
+}
+
+// emptyFirst frees what a metacopy has of its data, which may take its time, and leaves it to who runs alone to make it a file that has
+// nothing below.
+func (o *Overlay) emptyFirst(t turn, c Caller, n *node, p place, s SetAttr) error {
+	var m *blockMap
+	err := t.read(func() (err error) {
+		m, err = o.blocksOf(n.top, n)
+		return err
+	})
+	if err == nil && m != nil {
+		err = o.apply(t, c, n, p, SetAttr{Valid: s.Valid & (SetSize | KillPriv)})
+	}
+	if err != nil {
+		return err
+	}
+	return errAlone
+}
+
+// empties tells whether a change takes all data of a metacopy away, which changes its parts.
+func (o *Overlay) empties(n *node, s SetAttr) bool {
+	return s.Valid&SetSize != 0 && s.Size == 0 && len(n.below) > 0 && isReg(n.typ)
 }
 
 // apply makes the change on the host's inode, in the order in which one part undoes no other.
@@ -123,6 +145,7 @@ func (o *Overlay) apply(t turn, c Caller, n *node, p place, s SetAttr) error {
 		if err != nil {
 			return err
 		}
+		steps.At("file cut off")
 	}
 	if s.Valid&(SetAtime|SetMtime|SetAtimeNow|SetMtimeNow) != 0 {
 		atime, mtime := unix.Timespec{Nsec: unix.UTIME_OMIT}, unix.Timespec{Nsec: unix.UTIME_OMIT}

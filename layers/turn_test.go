@@ -32,10 +32,14 @@ func TestBlockedChange(t *testing.T) {
 		"rename a link":     {"name moved", "d/one", "e/other"},
 		"rename a stored":   {"name moved", "low/g", "d/x"},
 		"link":              {"name linked", "d/x", "e/link"},
+		"empty":             {"file cut off", "low/big", "low/big"},
 		"tmpfile":           {"file without a name made", "", ""},
 		"link a tmpfile":    {"name linked", "tmpfile", "e/link"},
 		"copy up":           {"copy in place", "low/sub/f", "low/sub/f"},
 		"copy up directory": {"copy in place", "low/sub", "low/sub"},
+	}
+	if err := os.WriteFile(filepath.Join(low, "low/big"), make([]byte, blockCopyUp), 0o644); err != nil {
+		t.Fatal(err)
 	}
 	for what, change := range map[string]func(r *rig) error{
 		"rename":          func(r *rig) error { return r.rename("d/x", "e/moved", 0) },
@@ -47,6 +51,7 @@ func TestBlockedChange(t *testing.T) {
 		"link a tmpfile": func(r *rig) error {
 			return r.in("e/link", func(p NodeID, name string) error { return r.made(r.o.Link(tmpfile.Node, p, name)) })
 		},
+		"empty":             func(r *rig) error { return r.setattr("low/big", SetAttr{Valid: SetSize}) },
 		"copy up":           func(r *rig) error { return r.setattr("low/sub/f", SetAttr{Valid: SetMode, Mode: 0o600}) },
 		"copy up directory": func(r *rig) error { return r.setattr("low/sub", SetAttr{Valid: SetMode, Mode: 0o700}) },
 		"create":            func(r *rig) error { return r.mknod("d/new", unix.S_IFREG|0o644, 0) },
@@ -75,8 +80,10 @@ func TestBlockedChange(t *testing.T) {
 			for _, f := range []string{"d/x", "d/y", "d/one", "e/over", "z/f"} {
 				r.create(f, "here")
 			}
-			if err := r.write("low/g", "here", 0); err != nil {
-				t.Fatal(err)
+			for _, f := range []string{"low/g", "low/big"} {
+				if err := r.write(f, "here", 0); err != nil {
+					t.Fatal(err)
+				}
 			}
 			tmpfile, _ = r.o.Tmpfile(Caller{}, RootNode, 0o600)
 			if err := r.link("d/one", "e/two"); err != nil {
@@ -87,7 +94,7 @@ func TestBlockedChange(t *testing.T) {
 			}
 			ids := map[string]NodeID{"tmpfile": tmpfile.Node}
 			for _, f := range []string{
-				"d/x", "d/y", "d/one", "e/two", "e/over", "z/f", "low/f", "low/g", "low", "low/sub", "low/sub/f", "d", "d/x.d",
+				"d/x", "d/y", "d/one", "e/two", "e/over", "z/f", "low/f", "low/g", "low/big", "low", "low/sub", "low/sub/f", "d", "d/x.d",
 			} {
 				ids[f] = r.nodeOf(f)
 			}
