@@ -24,7 +24,7 @@ func (h *Home) openTree(ctx context.Context, w *workspaceRecord, s *snapshotReco
 	if s != nil {
 		return h.openLayers(ctx, s.Top, stop)
 	}
-	unlock, err := h.ops.lock(ctx, w.ID)
+	unlock, err := h.ops.Lock(ctx, w.ID)
 	if err != nil {
 		return nil, err
 	}

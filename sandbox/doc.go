@@ -86,7 +86,7 @@
 //
 // # Locks, outermost first
 //
-//	opLocks (one per workspace name)   operations on one workspace, one after the other; taken with a context
+//	Home.ops (one per workspace name)  operations on one workspace, one after the other; taken with a context
 //	└─ live.users                      read: uses the overlay of a mount; write: the watcher, to close it
 //	   ├─ (the overlay's gate)         nothing of this package is taken inside
 //	   └─ catalog.writer               one change of records at a time, held while the store commits

@@ -21,7 +21,7 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 		return GCResult{}, err
 	}
 	defer end()
-	unlock, err := h.ops.lock(ctx, gcLock)
+	unlock, err := h.ops.Lock(ctx, gcLock)
 	if err != nil {
 		return GCResult{}, err
 	}

@@ -15,6 +15,8 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/internal/failpoint"
+	"snapfs/sandbox/internal/keylock"
+	"snapfs/sandbox/internal/yield"
 )
 
 // emptyDir is a directory of the home that stays empty.
@@ -54,7 +56,7 @@ type Home struct {
 	number  uint64 // the home's id, as images have it
 	cache   *lowerCache
 	engine  engine
-	ops     opLocks
+	ops     keylock.Locks
 	limits  Limits
 	points  failpoint.Func // as in Options
 	metrics *metrics
@@ -62,7 +64,7 @@ type Home struct {
 	followers followers
 	packer    *packer
 	ready     *readyUppers
-	courtesy  *courtesy
+	yielder   *yield.Yielder
 	working   working
 	host      *hostProbe
 	janitor   *janitor
@@ -115,7 +117,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}, engine: fuseEngine{opts.Logger, opts.Transport}}
 	h.limits, h.points = opts.Limits, opts.points
 	h.metrics = newMetrics(h)
-	h.courtesy = newCourtesy()
+	h.yielder = yield.New()
 	h.working, h.host = newWorking(), newHostProbe(h)
 	h.idler = newIdler(h, opts.IdleAfter)
 	h.ctx, h.cancel = context.WithCancel(context.Background())

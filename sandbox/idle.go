@@ -182,7 +182,7 @@ func (i *idler) optimize(ctx context.Context) error {
 func (i *idler) stored(ctx context.Context, what string,
 	run func(context.Context, func(done, total int64)) (chunkstore.GCStats, error),
 ) error {
-	unlock, ok := i.home.ops.tryLock(gcLock)
+	unlock, ok := i.home.ops.TryLock(gcLock)
 	if !ok {
 		return nil
 	}

@@ -117,7 +117,7 @@ func (j *janitor) run() {
 
 // empty removes one directory, then its mention.
 func (j *janitor) empty(ctx context.Context, n uint64) error {
-	if err := j.home.uppers.removeSlowly(ctx, n, func() { j.home.courtesy.giveWay(ctx) }); err != nil {
+	if err := j.home.uppers.removeSlowly(ctx, n, func() { j.home.yielder.Yield(ctx) }); err != nil {
 		return err
 	}
 	_, err := j.home.catalog.update(ctx, false, func(ch *change) error {

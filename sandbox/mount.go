@@ -27,7 +27,7 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 	if err != nil {
 		return Workspace{}, err
 	}
-	unlock, err := h.ops.lock(ctx, w.ID)
+	unlock, err := h.ops.Lock(ctx, w.ID)
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -308,7 +308,7 @@ func (h *Home) remount(ctx context.Context) {
 		if w.Mount == nil || !w.Mount.Mounted || ctx.Err() != nil {
 			continue
 		}
-		unlock, err := h.ops.lock(ctx, w.ID)
+		unlock, err := h.ops.Lock(ctx, w.ID)
 		if err != nil {
 			return
 		}

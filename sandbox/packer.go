@@ -165,7 +165,7 @@ func (p *packer) pack(ctx context.Context, layer string) error {
 	p.mu.Unlock()
 	tell := p.report(layer)
 	err := p.home.pack(ctx, layer, func(files, bytes int64) {
-		p.home.courtesy.giveWay(ctx)
+		p.home.yielder.Yield(ctx)
 		tell(files, bytes)
 	})
 	p.mu.Lock()

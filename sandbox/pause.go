@@ -10,10 +10,15 @@ import (
 	"time"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/cgroup"
 )
 
-// flushWait bounds how long what programs have stored through shared mappings may take to arrive.
-const flushWait = 10 * time.Second
+const (
+	// flushWait bounds how long what programs have stored through shared mappings may take to arrive.
+	flushWait = 10 * time.Second
+	// flushPoll is how often it is looked at meanwhile.
+	flushPoll = time.Millisecond
+)
 
 // Pause holds every change of a workspace back until Resume, over restarts, too. The processes of its control group, if it
 // has one, are frozen first; others wait at their next write. ErrConflict if it is paused.
@@ -24,7 +29,7 @@ func (h *Home) Pause(ctx context.Context, r PauseRequest) (Workspace, error) {
 		}
 		group := w.Cgroup
 		if r.Cgroup != "" {
-			g, err := openCgroup(r.Cgroup)
+			g, err := cgroup.Open(r.Cgroup)
 			if err != nil {
 				return err
 			}
@@ -102,7 +107,7 @@ func (h *Home) thawFrozen(ctx context.Context) error {
 		if w.Freezing == "" {
 			continue
 		}
-		if err := cgroup(w.Freezing).thaw(); err != nil {
+		if err := cgroup.Group(w.Freezing).Thaw(); err != nil {
 			h.log.Warn("processes may still be frozen", "workspace", w.ID, "cgroup", w.Freezing, "error", err)
 			continue
 		}
@@ -128,7 +133,7 @@ func (h *Home) toggle(ctx context.Context, a Access, name, what string, fn func(
 	if err != nil {
 		return Workspace{}, err
 	}
-	unlock, err := h.ops.lock(ctx, w.ID)
+	unlock, err := h.ops.Lock(ctx, w.ID)
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -146,7 +151,7 @@ func (h *Home) toggle(ctx context.Context, a Access, name, what string, fn func(
 // With an error the group goes on.
 func (h *Home) stillness(ctx context.Context, l *live, group string) error {
 	if group != "" {
-		if err := cgroup(group).freeze(ctx); err != nil {
+		if err := cgroup.Group(group).Freeze(ctx); err != nil {
 			return err
 		}
 	}
@@ -155,7 +160,7 @@ func (h *Home) stillness(ctx context.Context, l *live, group string) error {
 	}
 	if err := l.flush(ctx); err != nil {
 		if group != "" {
-			err = errors.Join(err, cgroup(group).thaw())
+			err = errors.Join(err, cgroup.Group(group).Thaw())
 		}
 		return err
 	}
@@ -184,7 +189,7 @@ func (l *live) flush(ctx context.Context) error {
 		if err != nil || strings.TrimSpace(string(waiting)) == "0" {
 			return nil // without fusectl it cannot be told
 		}
-		if err := waitFor(ctx, freezePoll); err != nil {
+		if err := waitFor(ctx, flushPoll); err != nil {
 			// Programs that are not frozen keep it busy: what they do now is theirs.
 			return nil //nolint:nilerr // as much as can be had
 		}
@@ -215,5 +220,17 @@ func (h *Home) letGo(l *live, group string) error {
 	if group == "" {
 		return err
 	}
-	return errors.Join(err, cgroup(group).thaw())
+	return errors.Join(err, cgroup.Group(group).Thaw())
+}
+
+// waitFor waits for a time or for ctx, whose error it gives.
+func waitFor(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

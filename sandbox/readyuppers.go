@@ -72,7 +72,7 @@ func (r *readyUppers) fill(ctx context.Context) (err error) {
 		}
 	}()
 	for range missing {
-		r.home.courtesy.giveWay(ctx)
+		r.home.yielder.Yield(ctx)
 		n, err := u.number(ctx)
 		if err != nil {
 			return err

@@ -26,7 +26,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 		return Workspace{}, err
 	}
 	defer end()
-	defer h.courtesy.enter()()
+	defer h.yielder.Begin()()
 	if err := validMountOptions(r.MountOptions); err != nil {
 		return Workspace{}, err
 	}
@@ -149,7 +149,7 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	defer unlockNew()
-	unlock, err := h.ops.lock(ctx, origin.ID)
+	unlock, err := h.ops.Lock(ctx, origin.ID)
 	if err != nil {
 		return Workspace{}, err
 	}

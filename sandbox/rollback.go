@@ -21,7 +21,7 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (Workspace, erro
 		return Workspace{}, err
 	}
 	defer end()
-	defer h.courtesy.enter()()
+	defer h.yielder.Begin()()
 	session, err := r.SessionID()
 	if err != nil {
 		return Workspace{}, err
@@ -37,7 +37,7 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (Workspace, erro
 	if err := h.restorable(s); err != nil {
 		return Workspace{}, err
 	}
-	unlock, err := h.ops.lock(ctx, w.ID)
+	unlock, err := h.ops.Lock(ctx, w.ID)
 	if err != nil {
 		return Workspace{}, err
 	}

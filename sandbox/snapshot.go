@@ -9,6 +9,7 @@ import (
 	"snapfs/chunkstore"
 	"snapfs/layers"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/cgroup"
 )
 
 // Snapshot freezes a workspace, mounted or not. If nothing changed since the layer below, no layer is added and Unchanged is set.
@@ -39,7 +40,7 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 	if err := h.nameIsFree(w.ID, r.Name); err != nil {
 		return Snapshot{}, err
 	}
-	unlock, err := h.ops.lock(ctx, w.ID)
+	unlock, err := h.ops.Lock(ctx, w.ID)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -92,7 +93,7 @@ func (h *Home) consistent(ctx context.Context, name string, r SnapshotRequest) (
 	}
 	group := w.Cgroup
 	if r.Cgroup != "" {
-		g, err := openCgroup(r.Cgroup)
+		g, err := cgroup.Open(r.Cgroup)
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +103,7 @@ func (h *Home) consistent(ctx context.Context, name string, r SnapshotRequest) (
 		return nil, fmt.Errorf("%w: the control group of workspace %s is not known: name it (--cgroup DIR), or pause the workspace", ErrConflict, name)
 	}
 	thaw = func() error {
-		if err := cgroup(group).thaw(); err != nil {
+		if err := cgroup.Group(group).Thaw(); err != nil {
 			return err // the record stays: the next process that opens the home tries again
 		}
 		return h.recordFreezing(context.WithoutCancel(ctx), name, "")

@@ -35,7 +35,7 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 	if err != nil {
 		return Workspace{}, err
 	}
-	unlock, err := h.ops.lock(ctx, w.ID)
+	unlock, err := h.ops.Lock(ctx, w.ID)
 	if err != nil {
 		return Workspace{}, err
 	}

@@ -40,7 +40,7 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 	if err != nil {
 		return UpResult{}, err
 	}
-	unlock, err := h.ops.lock(ctx, w.ID)
+	unlock, err := h.ops.Lock(ctx, w.ID)
 	if err != nil {
 		return UpResult{}, err
 	}

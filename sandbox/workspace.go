@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/cgroup"
 )
 
 // Create makes a workspace: empty, or from a directory (read once, nothing is copied), an image or a snapshot.
@@ -49,7 +50,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 
 // reserveName holds the lock of a name that is to be taken; ErrConflict if it is taken or about to be.
 func (h *Home) reserveName(name string) (unlock func(), err error) {
-	unlock, ok := h.ops.tryLock(name)
+	unlock, ok := h.ops.TryLock(name)
 	if h.catalog.workspace(name) != nil {
 		err = fmt.Errorf("%w: workspace %s exists already", ErrConflict, name)
 	} else if !ok {
@@ -121,7 +122,7 @@ func (h *Home) Destroy(ctx context.Context, r RefRequest) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := h.ops.lock(ctx, w.ID)
+	unlock, err := h.ops.Lock(ctx, w.ID)
 	if err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func (h *Home) Destroy(ctx context.Context, r RefRequest) error {
 func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 	if w := h.catalog.workspace(name); w != nil && w.Paused && w.Cgroup != "" {
 		// Nobody could let its processes go on afterwards.
-		if err := cgroup(w.Cgroup).thaw(); err != nil {
+		if err := cgroup.Group(w.Cgroup).Thaw(); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package sandbox
+package yield
 
 import (
 	"context"
@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// TestCourtesy has background work stand back for a call and a moment beyond it, and for endless calls only half of the time.
-func TestCourtesy(t *testing.T) {
+// TestYield has background work stand back for a call and a moment beyond it, and for endless calls only half of the time.
+func TestYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCourtesy()
+		y := New()
 		stood := func() time.Duration {
 			start := time.Now()
-			c.giveWay(t.Context())
+			y.Yield(t.Context())
 			return time.Since(start)
 		}
 		if got := stood(); got != 0 {
 			t.Errorf("without a call: stood back for %v", got)
 		}
-		leave := c.enter()
-		time.AfterFunc(20*time.Millisecond, leave)
+		end := y.Begin()
+		time.AfterFunc(20*time.Millisecond, end)
 		if got := stood(); got != 20*time.Millisecond+standAfter {
 			t.Errorf("for a call of 20 ms: stood back for %v", got)
 		}
 
 		time.Sleep(standMost) // at work
-		leave = c.enter()
+		end = y.Begin()
 		if got := stood(); got != standMost {
 			t.Errorf("for a call without end: stood back for %v", got)
 		}
@@ -36,15 +36,15 @@ func TestCourtesy(t *testing.T) {
 				t.Errorf("after 50 ms of work: stood back for %v", got)
 			}
 		}
-		leave()
+		end()
 
 		time.Sleep(standMost)
-		leave = c.enter()
-		defer leave()
+		end = y.Begin()
+		defer end()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		start := time.Now()
-		if c.giveWay(ctx); time.Since(start) != 0 {
+		if y.Yield(ctx); time.Since(start) != 0 {
 			t.Error("stood back after the end of the work")
 		}
 	})

@@ -1,4 +1,4 @@
-package sandbox
+package cgroup
 
 import (
 	"context"
@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"snapfs/sandbox/api"
 )
 
-// TestCgroup freezes groups whose files are only files.
-func TestCgroup(t *testing.T) {
+// TestGroup freezes groups whose files are only files.
+func TestGroup(t *testing.T) {
 	for _, c := range []struct{ control, state, asked, frozen, thawed string }{
 		{"cgroup.freeze", "cgroup.events", "1", "populated 1\nfrozen 1\n", "0"},
 		{"freezer.state", "freezer.state", "FROZEN", "FROZEN\n", "THAWED"},
@@ -28,39 +30,39 @@ func TestCgroup(t *testing.T) {
 				t.Errorf("%s: %s has %q (%v), want %q", what, c.control, got, err, text)
 			}
 		}
-		if _, err := openCgroup(dir); !errors.Is(err, ErrNotFound) {
+		if _, err := Open(dir); !errors.Is(err, api.ErrNotFound) {
 			t.Errorf("an ordinary directory: %v", err)
 		}
 		write(c.state, "populated 1\nfrozen 0\n")
 		write(c.control, "")
-		g, err := openCgroup(dir)
+		g, err := Open(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if c.control != c.state { // a file that is no cgroup's says FROZEN as soon as that is written
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			err = g.freeze(ctx)
+			err = g.Freeze(ctx)
 			cancel()
-			if !errors.Is(err, ErrUnavailable) {
+			if !errors.Is(err, api.ErrUnavailable) {
 				t.Errorf("a group that does not freeze: %v", err)
 			}
 			want("given up", c.thawed)
 		}
 		write(c.state, c.frozen)
-		if err := g.freeze(t.Context()); err != nil {
+		if err := g.Freeze(t.Context()); err != nil {
 			t.Error(err)
 		}
 		want("frozen", c.asked)
-		if err := g.thaw(); err != nil {
+		if err := g.Thaw(); err != nil {
 			t.Error(err)
 		}
 		want("thawed", c.thawed)
 	}
-	if err := cgroup("/nowhere/group").thaw(); err != nil {
+	if err := Group("/nowhere/group").Thaw(); err != nil {
 		t.Errorf("a group that is gone: %v", err)
 	}
 	for _, bad := range []string{"", "x", "/a\x00b", "/" + string(make([]byte, 5000))} {
-		if _, err := openCgroup(bad); !errors.Is(err, ErrInvalid) {
+		if _, err := Open(bad); !errors.Is(err, api.ErrInvalid) {
 			t.Errorf("%.10q: %v", bad, err)
 		}
 	}

@@ -1,4 +1,5 @@
-package sandbox
+// Package cgroup freezes the processes of a control group.
+package cgroup
 
 import (
 	"context"
@@ -19,26 +20,26 @@ const (
 	freezePoll = time.Millisecond
 )
 
-// cgroup is the directory of a control group whose processes can be frozen: of version 2, or of the freezer of version 1.
-type cgroup string
+// Group is the directory of a control group whose processes can be frozen: of version 2, or of the freezer of version 1.
+type Group string
 
-// openCgroup checks that a path is such a directory, and not one that this process is in: it would freeze itself.
-func openCgroup(path string) (cgroup, error) {
+// Open checks that a path is such a directory, and not one that this process is in: it would freeze itself.
+func Open(path string) (Group, error) {
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) || len(path) > 4096 {
-		return "", fmt.Errorf("%w: cgroup %s: the absolute path of its directory is needed", ErrInvalid, api.Quoted(path))
+		return "", fmt.Errorf("%w: cgroup %s: the absolute path of its directory is needed", api.ErrInvalid, api.Quoted(path))
 	}
-	g := cgroup(filepath.Clean(path))
+	g := Group(filepath.Clean(path))
 	if _, _, err := g.files(); err != nil {
 		return "", err
 	}
 	if g.holdsSelf() {
-		return "", fmt.Errorf("%w: the process that serves the workspaces is in cgroup %s itself", ErrInvalid, g)
+		return "", fmt.Errorf("%w: the process that serves the workspaces is in cgroup %s itself", api.ErrInvalid, g)
 	}
 	return g, nil
 }
 
 // holdsSelf reports whether this process is in the group or below it.
-func (g cgroup) holdsSelf() bool {
+func (g Group) holdsSelf() bool {
 	self := fmt.Sprint(os.Getpid())
 	found := false
 	// An error leaves a group that cannot be listed; freezing it will say why.
@@ -55,18 +56,18 @@ func (g cgroup) holdsSelf() bool {
 }
 
 // files are what is written to freeze, and what tells whether all are frozen.
-func (g cgroup) files() (control, state string, err error) {
+func (g Group) files() (control, state string, err error) {
 	for _, names := range [][2]string{{"cgroup.freeze", "cgroup.events"}, {"freezer.state", "freezer.state"}} {
 		control, state = filepath.Join(string(g), names[0]), filepath.Join(string(g), names[1])
 		if _, err := os.Stat(control); err == nil {
 			return control, state, nil
 		}
 	}
-	return "", "", fmt.Errorf("%w: %s is no cgroup whose processes can be frozen", ErrNotFound, api.Quoted(string(g)))
+	return "", "", fmt.Errorf("%w: %s is no cgroup whose processes can be frozen", api.ErrNotFound, api.Quoted(string(g)))
 }
 
-// freeze stops all processes of the group where they are. If it cannot, or ctx ends, they go on.
-func (g cgroup) freeze(ctx context.Context) error {
+// Freeze stops all processes of the group where they are. If it cannot, or ctx ends, they go on.
+func (g Group) Freeze(ctx context.Context) error {
 	control, state, err := g.files()
 	if err != nil {
 		return err
@@ -86,21 +87,25 @@ func (g cgroup) freeze(ctx context.Context) error {
 			return nil
 		}
 		if err == nil {
-			err = waitFor(ctx, freezePoll)
+			select {
+			case <-time.After(freezePoll):
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
 		}
 		if err != nil {
 			if errors.Is(err, context.DeadlineExceeded) {
-				err = fmt.Errorf("%w: the processes of cgroup %s do not freeze within %s", ErrUnavailable, g, freezeWait)
+				err = fmt.Errorf("%w: the processes of cgroup %s do not freeze within %s", api.ErrUnavailable, g, freezeWait)
 			}
-			return errors.Join(err, g.thaw())
+			return errors.Join(err, g.Thaw())
 		}
 	}
 }
 
-// thaw lets them go on. A group that is gone has no processes any more.
-func (g cgroup) thaw() error {
+// Thaw lets them go on. A group that is gone has no processes any more.
+func (g Group) Thaw() error {
 	control, state, err := g.files()
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, api.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
@@ -114,16 +119,4 @@ func (g cgroup) thaw() error {
 		return fmt.Errorf("thawing cgroup %s: %w", g, err)
 	}
 	return nil
-}
-
-// waitFor waits for a time or for ctx, whose error it gives.
-func waitFor(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

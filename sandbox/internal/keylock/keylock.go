@@ -1,0 +1,65 @@
+// Package keylock has locks by name.
+package keylock
+
+import (
+	"context"
+	"sync"
+)
+
+// Locks has one lock for each name. The zero value is ready; safe for concurrent use.
+type Locks struct {
+	mu    sync.Mutex
+	locks map[string]*lock // guarded by mu
+}
+
+type lock struct {
+	held  chan struct{} // full while held
+	users int           // guarded by Locks.mu: holder and waiters
+}
+
+// Lock waits for the lock of a name or for ctx.
+func (l *Locks) Lock(ctx context.Context, name string) (unlock func(), err error) {
+	k := l.enter(name)
+	select {
+	case k.held <- struct{}{}:
+		return func() { <-k.held; l.leave(name, k) }, nil
+	case <-ctx.Done():
+		l.leave(name, k)
+		return nil, ctx.Err()
+	}
+}
+
+// TryLock takes the lock of a name if it is free.
+func (l *Locks) TryLock(name string) (unlock func(), ok bool) {
+	k := l.enter(name)
+	select {
+	case k.held <- struct{}{}:
+		return func() { <-k.held; l.leave(name, k) }, true
+	default:
+		l.leave(name, k)
+		return nil, false
+	}
+}
+
+func (l *Locks) enter(name string) *lock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.locks[name]
+	if k == nil {
+		if l.locks == nil {
+			l.locks = map[string]*lock{}
+		}
+		k = &lock{held: make(chan struct{}, 1)}
+		l.locks[name] = k
+	}
+	k.users++
+	return k
+}
+
+func (l *Locks) leave(name string, k *lock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k.users--; k.users == 0 {
+		delete(l.locks, name)
+	}
+}
