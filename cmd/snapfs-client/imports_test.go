@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestImports: the client links nothing of the engine. Its package initialisation alone would take longer than most verbs.
+// TestImports: the client links nothing of the engine. Its package initialisation alone would take longer than most
+// verbs.
 func TestImports(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {

@@ -43,7 +43,8 @@ type Workspace struct {
 	CreatedAt  time.Time      `json:"created_at"`
 	Source     string         `json:"source,omitempty"` // what it was created from
 	Foreign    bool           `json:"foreign"`          // the tree comes from an image file: mounted NoSUID and NoDev unless asked otherwise
-	// Requests counts what the kernel has asked of the present mount, by FUSE's names of the requests. Only Show fills it.
+	// Requests counts what the kernel has asked of the present mount, by FUSE's names of the requests. Only Show fills
+	// it.
 	Requests map[string]uint64 `json:"requests,omitempty"`
 }
 
@@ -105,7 +106,8 @@ type Progress struct {
 	Unit  string `json:"unit,omitempty"` // what Bytes and Total count, if not bytes
 }
 
-// CreateRequest makes a workspace. Source is "" (empty), a directory, an image file (.sqsh, .squashfs, .sqfs) or a snapshot (id, prefix or name).
+// CreateRequest makes a workspace. Source is "" (empty), a directory, an image file (.sqsh, .squashfs, .sqfs) or a
+// snapshot (id, prefix or name).
 type CreateRequest struct {
 	Access
 	Name     string         `json:"name"`
@@ -123,7 +125,8 @@ const (
 	Fresh    Resumption = "fresh"    // there was nothing of that name
 )
 
-// UpRequest asks for the workspace of a name. Source and Progress are as in CreateRequest; a Source is for a fresh workspace only.
+// UpRequest asks for the workspace of a name. Source and Progress are as in CreateRequest; a Source is for a fresh
+// workspace only.
 type UpRequest struct {
 	CreateRequest
 }
@@ -140,15 +143,15 @@ type MountOptions struct {
 	ReadOnly  bool   `json:"read_only"`
 	NoSUID    bool   `json:"nosuid"`
 	NoDev     bool   `json:"nodev"`
-	// SUID and Dev honour the setuid programs and device files of a tree that comes from elsewhere, which is mounted NoSUID and NoDev without
-	// them. Other trees need neither.
+	// SUID and Dev honour the setuid programs and device files of a tree that comes from elsewhere, which is mounted
+	// NoSUID and NoDev without them. Other trees need neither.
 	SUID    bool `json:"suid,omitempty"`
 	Dev     bool `json:"dev,omitempty"`
 	NoExec  bool `json:"noexec"`
 	NoAtime bool `json:"noatime"`
-	// Writeback lets the kernel keep small writes back and send them together: until close, fsync, msync or some seconds
-	// later. A snapshot or fork of the running workspace then lacks what was written to a file that is still open and
-	// was not flushed since, and such writes end with the machine as on a local disk, and with the daemon.
+	// Writeback lets the kernel keep small writes back and send them together: until close, fsync, msync or some
+	// seconds later. A snapshot or fork of the running workspace then lacks what was written to a file that is still
+	// open and was not flushed since, and such writes end with the machine as on a local disk, and with the daemon.
 	Writeback bool `json:"writeback,omitempty"`
 }
 
@@ -179,15 +182,15 @@ type SnapshotRequest struct {
 	ExpiresAt   *time.Time    `json:"expires_at,omitempty"`
 	WaitStored  bool          `json:"wait_stored"`
 	NoSync      bool          `json:"no_sync"`
-	// Consistent freezes the processes of the workspace's control group for the moment, and flushes what they stored through
-	// shared mappings. Cgroup names the group, if the workspace does not know one.
+	// Consistent freezes the processes of the workspace's control group for the moment, and flushes what they stored
+	// through shared mappings. Cgroup names the group, if the workspace does not know one.
 	Consistent bool           `json:"consistent"`
 	Cgroup     string         `json:"cgroup,omitempty"`
 	Progress   func(Progress) `json:"-"`
 }
 
-// RestoreRequest makes a new workspace of a snapshot, and mounts it if Mountpoint is given. MakeMountpoint makes the last
-// element of the path if it is missing.
+// RestoreRequest makes a new workspace of a snapshot, and mounts it if Mountpoint is given. MakeMountpoint makes the
+// last element of the path if it is missing.
 type RestoreRequest struct {
 	Access
 	Snapshot       string `json:"snapshot"`
@@ -212,8 +215,8 @@ type RollbackRequest struct {
 	Snapshot  string `json:"snapshot"`
 }
 
-// PauseRequest holds the changes of a workspace back. Cgroup is the directory of the control group of its processes, which
-// are frozen; the workspace remembers it.
+// PauseRequest holds the changes of a workspace back. Cgroup is the directory of the control group of its processes,
+// which are frozen; the workspace remembers it.
 type PauseRequest struct {
 	Access
 	Workspace string `json:"workspace"`
@@ -240,7 +243,8 @@ type SnapshotPage struct {
 	More      bool       `json:"more"`
 }
 
-// RefRequest names one workspace or snapshot: a snapshot by its id, a unique prefix of that, its name, or the JSON form of its Ref.
+// RefRequest names one workspace or snapshot: a snapshot by its id, a unique prefix of that, its name, or the JSON form
+// of its Ref.
 type RefRequest struct {
 	Access
 	Ref string `json:"ref"`
@@ -257,7 +261,8 @@ type DiffRequest struct {
 	Access
 	A string `json:"a"`
 	B string `json:"b,omitempty"`
-	// Stat and Patch also compare what is in the files, and tell of each file that lies in a directory which was renamed.
+	// Stat and Patch also compare what is in the files, and tell of each file that lies in a directory which was
+	// renamed.
 	Stat  bool `json:"stat,omitempty"`
 	Patch bool `json:"patch,omitempty"`
 	// Binary puts the contents of binary files of up to 64 MiB into patches.
@@ -277,7 +282,8 @@ type Change struct {
 	Size       int64  `json:"size"`     // of B; 0 if it was deleted, and of directories
 	OldMode    uint32 `json:"old_mode"` // 0 if it was added
 	OldSize    int64  `json:"old_size"` // of A; 0 if it was added, and of directories
-	// Stat is nil if it was not asked for, and for what has no contents that a patch could change: directories, devices, …
+	// Stat is nil if it was not asked for, and for what has no contents that a patch could change: directories,
+	// devices, …
 	Stat *FileStat `json:"stat,omitempty"`
 	// Patch repeats the change with 'git apply' or 'patch -p1'. Empty where git would see no change, as of an owner.
 	Patch []byte `json:"patch,omitempty"`
@@ -290,7 +296,8 @@ type FileStat struct {
 	Deletions int  `json:"deletions"`
 }
 
-// ExportRequest writes an image file; Path must be absolute. An existing file is replaced only when the new one is complete.
+// ExportRequest writes an image file; Path must be absolute. An existing file is replaced only when the new one is
+// complete.
 type ExportRequest struct {
 	Access
 	Snapshot    string         `json:"snapshot"`
@@ -316,9 +323,9 @@ type StatsRequest struct {
 	OfSession bool   `json:"of_session,omitempty"`
 }
 
-// Stats is space in bytes, Stored = Unique + Shared. Of a reference or a session: of its stored layers; Unique is what only it needs, and
-// Reclaimable what deleting it makes so. Of a home: Unique is the sum over its snapshots and workspaces, Reclaimable
-// is what no longer serves any.
+// Stats is space in bytes, Stored = Unique + Shared. Of a reference or a session: of its stored layers; Unique is what
+// only it needs, and Reclaimable what deleting it makes so. Of a home: Unique is the sum over its snapshots and
+// workspaces, Reclaimable is what no longer serves any.
 type Stats struct {
 	Ref         string `json:"ref,omitempty"`
 	Session     string `json:"session,omitempty"`
@@ -336,8 +343,8 @@ type Stats struct {
 	Index       int64  `json:"index"`  // store only
 }
 
-// EventsRequest asks for the log of a workspace, which may be gone, or of all that the session may see. After is exclusive. Follow
-// goes on with what happens later.
+// EventsRequest asks for the log of a workspace, which may be gone, or of all that the session may see. After is
+// exclusive. Follow goes on with what happens later.
 type EventsRequest struct {
 	Access
 	Workspace string `json:"workspace,omitempty"`
@@ -345,8 +352,8 @@ type EventsRequest struct {
 	Follow    bool   `json:"follow"`
 }
 
-// PruneRequest deletes snapshots by rule, for each workspace on its own. What one of the two keep rules names stays, and what is
-// younger than OlderThan; all else goes. At least one rule is needed. DryRun only tells.
+// PruneRequest deletes snapshots by rule, for each workspace on its own. What one of the two keep rules names stays,
+// and what is younger than OlderThan; all else goes. At least one rule is needed. DryRun only tells.
 type PruneRequest struct {
 	Access
 	Workspace string        `json:"workspace,omitempty"` // "" = all
@@ -379,8 +386,8 @@ type GCResult struct {
 	Left    int64 `json:"left"`    // bytes of garbage in files that are too much alive to be worth the move
 }
 
-// CheckRequest verifies a home. Repair also takes what cannot be read out of the store's index: the snapshots that need it
-// keep what else they have, and equal contents that come again are stored anew instead of being found damaged.
+// CheckRequest verifies a home. Repair also takes what cannot be read out of the store's index: the snapshots that need
+// it keep what else they have, and equal contents that come again are stored anew instead of being found damaged.
 type CheckRequest struct {
 	ReadData bool           `json:"read_data"`
 	Repair   bool           `json:"repair"`
@@ -392,7 +399,8 @@ type Problem struct {
 	Where     string   `json:"where"`
 	What      string   `json:"what"`
 	Snapshots []string `json:"snapshots,omitempty"` // that are hit
-	// Ino is an inode number that different files of one tree have, Paths are their paths; one that is not UTF-8 is quoted as in Go.
+	// Ino is an inode number that different files of one tree have, Paths are their paths; one that is not UTF-8 is
+	// quoted as in Go.
 	Ino   uint64   `json:"ino,omitempty"`
 	Paths []string `json:"paths,omitempty"`
 }
@@ -413,7 +421,8 @@ type RebuildResult struct {
 }
 
 // API is the service: *sandbox.Home implements it in process, *client.Client over the socket. Safe for concurrent use.
-// Every method looks at ctx first: a call that is already cancelled starts nothing, a cancelled one leaves nothing behind.
+// Every method looks at ctx first: a call that is already cancelled starts nothing, a cancelled one leaves nothing
+// behind.
 type API interface {
 	Create(ctx context.Context, r CreateRequest) (Workspace, error)
 	Up(ctx context.Context, r UpRequest) (UpResult, error)

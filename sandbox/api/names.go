@@ -102,8 +102,8 @@ func Quoted(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// DerivedName names a workspace made from another: the origin's own name, without what earlier derivations added, the way
-// it was made, and random digits.
+// DerivedName names a workspace made from another: the origin's own name, without what earlier derivations added, the
+// way it was made, and random digits.
 func DerivedName(origin, how string, digits int) string {
 	base := derivedSuffix().ReplaceAllString(origin, "")
 	suffix := fmt.Sprintf("-%s-%0*x", how, digits, rand.Uint64N(1<<(4*uint(digits))))

@@ -16,8 +16,8 @@ const ProviderID = "snapfs"
 // maxRefText is how many bytes the text of a Ref may have.
 const maxRefText = 4096
 
-// Ref names a snapshot for programs that keep snapshots of several providers: they store it, and give it back, as it is.
-// Its JSON form is accepted wherever a snapshot is named:
+// Ref names a snapshot for programs that keep snapshots of several providers: they store it, and give it back, as it
+// is. Its JSON form is accepted wherever a snapshot is named:
 //
 //	{"providerId":"snapfs","ref":{"snapshot":"0199…","workspace":"app"}}
 //
@@ -83,7 +83,8 @@ func (r Ref) String() string {
 	return string(text)
 }
 
-// ParseRef reads the JSON form of a ref, strictly. ErrInvalid if it is not one of snapfs or cannot be the ref of any snapshot.
+// ParseRef reads the JSON form of a ref, strictly. ErrInvalid if it is not one of snapfs or cannot be the ref of any
+// snapshot.
 func ParseRef(text string) (Ref, error) {
 	bad := func(err error) (Ref, error) {
 		return Ref{}, fmt.Errorf("%w: ref %s: %w", ErrInvalid, Quoted(text), err)

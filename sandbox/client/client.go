@@ -58,7 +58,8 @@ func (c *Client) Info(ctx context.Context) (wire.Info, error) {
 	return call[wire.Info](ctx, c, wire.CallInfo, wire.None{}, sink{})
 }
 
-// Stop asks the daemon to unmount everything and end, and waits until its home is free. Its error is that of closing the home.
+// Stop asks the daemon to unmount everything and end, and waits until its home is free. Its error is that of closing
+// the home.
 func (c *Client) Stop(ctx context.Context) error {
 	_, err := call[wire.None](ctx, c, wire.CallStop, wire.None{}, sink{})
 	c.http.CloseIdleConnections()
@@ -75,8 +76,8 @@ type sink struct {
 // replaced is what the JSON encoder writes for bytes that are not UTF-8.
 var replaced = []byte(`\ufffd`)
 
-// spoiled reports whether the encoder of a text met bytes that are not UTF-8. A genuine U+FFFD it writes as it is, and a backslash
-// as two: an odd number of them begins an escape.
+// spoiled reports whether the encoder of a text met bytes that are not UTF-8. A genuine U+FFFD it writes as it is, and
+// a backslash as two: an odd number of them begins an escape.
 func spoiled(text []byte) bool {
 	for {
 		i := bytes.Index(text, replaced)
@@ -97,8 +98,8 @@ const (
 	lastAsk  = time.Second
 )
 
-// call makes one call. When ctx ends, a lasting one is cancelled in the daemon, whose last word counts: the result if it came too late.
-// While the daemon has no room for the call it waits, without a connection, and says so.
+// call makes one call. When ctx ends, a lasting one is cancelled in the daemon, whose last word counts: the result if
+// it came too late. While the daemon has no room for the call it waits, without a connection, and says so.
 func call[Res any](ctx context.Context, c *Client, name string, request any, to sink) (result Res, err error) {
 	for pause := firstAsk; ; pause = min(2*pause, lastAsk) {
 		result, err = once[Res](ctx, c, name, request, to)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestImports: who speaks to a daemon links the standard library and what describes the service, nothing of the service itself.
+// TestImports: who speaks to a daemon links the standard library and what describes the service, nothing of the service
+// itself.
 func TestImports(t *testing.T) {
 	const api, wire, client = "snapfs/sandbox/api", "snapfs/sandbox/api/wire", "snapfs/sandbox/client"
 	for pkg, may := range map[string][]string{api: {api}, wire: {api, wire}, client: {api, wire, client}} {

@@ -15,8 +15,9 @@ import (
 	"snapfs/sandbox/api/wire"
 )
 
-// Observe serves /metrics for Prometheus and /debug/pprof/ for Go's profiler on a TCP address of this machine, until ctx ends.
-// stop ends it, too, and waits. Anybody on the machine can read them: they tell names of nothing, but a profile takes processor time.
+// Observe serves /metrics for Prometheus and /debug/pprof/ for Go's profiler on a TCP address of this machine, until
+// ctx ends. stop ends it, too, and waits. Anybody on the machine can read them: they tell names of nothing, but a
+// profile takes processor time.
 func Observe(ctx context.Context, address string, home *sandbox.Home) (at net.Addr, stop func() error, err error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

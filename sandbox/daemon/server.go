@@ -42,9 +42,9 @@ type server struct {
 	running  sync.WaitGroup                // calls but stop; Add only under mu while not stopping
 }
 
-// Serve serves home's API on the socket in dir until ctx ends or a client asks it to stop. Then it refuses new calls, cancels those that
-// run, and closes the home: everything is unmounted and background storing is parked. Version is that
-// of the program, which clients see in Info.
+// Serve serves home's API on the socket in dir until ctx ends or a client asks it to stop. Then it refuses new calls,
+// cancels those that run, and closes the home: everything is unmounted and background storing is parked. Version is
+// that of the program, which clients see in Info.
 func Serve(ctx context.Context, dir, version string, home *sandbox.Home) error {
 	socket, err := listen(dir)
 	if err != nil {

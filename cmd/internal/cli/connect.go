@@ -105,7 +105,8 @@ func (a *app) lookAtHome(n need) error {
 	return nil
 }
 
-// mayStart refuses to start a daemon as one user in the home of another, where it would leave files that the other cannot use.
+// mayStart refuses to start a daemon as one user in the home of another, where it would leave files that the other
+// cannot use.
 func (a *app) mayStart() error {
 	info, err := os.Stat(a.home)
 	if err != nil {
@@ -124,7 +125,8 @@ func owner(info fs.FileInfo) string {
 	return "another user"
 }
 
-// startDaemon runs `snapfs serve` in a session of its own and returns when it serves, or with the reason why it does not.
+// startDaemon runs `snapfs serve` in a session of its own and returns when it serves, or with the reason why it does
+// not.
 func (a *app) startDaemon(ctx context.Context, n need) error {
 	program, err := a.enginePath()
 	if err != nil {

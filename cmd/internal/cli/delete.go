@@ -51,7 +51,8 @@ made from them. A mounted workspace is a conflict: unmount it first.`,
 	}
 }
 
-// each does one thing to every argument, goes on after an error but not after an interrupt, and prints those that it was done to.
+// each does one thing to every argument, goes on after an error but not after an interrupt, and prints those that it
+// was done to.
 func (a *app) each(ctx context.Context, args []string, done string, do func(arg string) error) error {
 	ok, errs := []string{}, []error{}
 	for _, arg := range args {

@@ -35,7 +35,8 @@ func (s *diffSum) add(c api.Change) {
 	s.OldBytes += c.OldSize
 }
 
-// statWidth is how wide the lines of a diffstat are, as git's where there is no terminal; the bars have what the names leave.
+// statWidth is how wide the lines of a diffstat are, as git's where there is no terminal; the bars have what the names
+// leave.
 const statWidth = 80
 
 // statDiff writes what 'git diff --stat' does.

@@ -65,7 +65,8 @@ func engineBeside(self string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", failure(api.ErrUnavailable, "this is the client alone, and the engine is missing: there is neither %s", strings.Join(places, " nor "))
+	return "", failure(api.ErrUnavailable, "this is the client alone, and the engine is missing: there is neither %s",
+		strings.Join(places, " nor "))
 }
 
 // execEngine goes on as the complete command, with the same arguments. It returns only if that is impossible.

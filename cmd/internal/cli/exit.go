@@ -7,8 +7,8 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// exitInterrupted is the one code that is no class's: they have theirs in package api, the same for all verbs. `run` ends with
-// the code of its command instead.
+// exitInterrupted is the one code that is no class's: they have theirs in package api, the same for all verbs. `run`
+// ends with the code of its command instead.
 const exitInterrupted = 130
 
 // classError is an error of our own in a class of the API, in words that need not repeat the class.
@@ -29,7 +29,8 @@ func failure(class error, format string, args ...any) error {
 // usagef is an error of the command line itself.
 func usagef(format string, args ...any) error { return failure(api.ErrInvalid, format, args...) }
 
-// codeError is an error with a code of its own: what a command under `run` ended with, or what a starting daemon reported.
+// codeError is an error with a code of its own: what a command under `run` ended with, or what a starting daemon
+// reported.
 type codeError struct {
 	error
 	code int

@@ -14,10 +14,10 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// beInit is what snapfs does as the first process of a container: it runs itself as a child, passes signals on, reaps the
-// orphans that the kernel gives to process 1, and ends with the child's code, after it has given the rest, a daemon for one,
-// time to end. The child has to be another process, for whoever waits for any process would take the exit of those that
-// os/exec waits for.
+// beInit is what snapfs does as the first process of a container: it runs itself as a child, passes signals on, reaps
+// the orphans that the kernel gives to process 1, and ends with the child's code, after it has given the rest, a daemon
+// for one, time to end. The child has to be another process, for whoever waits for any process would take the exit of
+// those that os/exec waits for.
 func beInit() int {
 	self, err := os.Executable()
 	if err != nil {

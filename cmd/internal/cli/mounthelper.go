@@ -88,8 +88,8 @@ Exit codes:
    32  the mount failed: standard error says why
 `
 
-// helperLine translates "NAME DIR [-fnsv] [-o OPTIONS] [-t TYPE] [-N NAMESPACE]", as mount(8) calls its helpers, to a line of this
-// program; nil if nothing is to be done.
+// helperLine translates "NAME DIR [-fnsv] [-o OPTIONS] [-t TYPE] [-N NAMESPACE]", as mount(8) calls its helpers, to a
+// line of this program; nil if nothing is to be done.
 func helperLine(args []string) ([]string, error) {
 	var names, options []string
 	fake, sloppy := false, false

@@ -109,8 +109,8 @@ func orDash(s string) string {
 	return s
 }
 
-// quote gives a path as it is, or as a Go string literal if it could be mistaken on a terminal or by a script that reads
-// lines: control characters, bytes that are no UTF-8, blanks at an end, quotes and backslashes.
+// quote gives a path as it is, or as a Go string literal if it could be mistaken on a terminal or by a script that
+// reads lines: control characters, bytes that are no UTF-8, blanks at an end, quotes and backslashes.
 func quote(path string) string {
 	odd := path == "" || !utf8.ValidString(path) || strings.TrimSpace(path) != path || strings.ContainsAny(path, `"\`)
 	for _, r := range path {

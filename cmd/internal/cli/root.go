@@ -35,7 +35,8 @@ type app struct {
 	ctx  context.Context
 	stop func()
 
-	// remains is what an interrupt of this verb leaves, in words; a verb that takes effect bit by bit sets it as it goes.
+	// remains is what an interrupt of this verb leaves, in words; a verb that takes effect bit by bit sets it as it
+	// goes.
 	remains string
 }
 
@@ -149,8 +150,8 @@ var verbs = []verb{
 	{"completion", "", (*app).completionCommand},
 }
 
-// addVerbs gives root the verb that args name, or all verbs if they name none: to make them all takes a third of the time that
-// a short verb lives.
+// addVerbs gives root the verb that args name, or all verbs if they name none: to make them all takes a third of the
+// time that a short verb lives.
 func (a *app) addVerbs(root *cobra.Command, args []string) {
 	finder := &cobra.Command{Use: root.Use}
 	finder.PersistentFlags().AddFlagSet(root.PersistentFlags())

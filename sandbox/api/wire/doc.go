@@ -2,8 +2,8 @@
 //
 // # Protocol
 //
-// HTTP/1.1. Every call is a POST to /v1/NAME, its request the JSON form of the API's request. The response is a sequence of
-// JSON documents, one per line, of which the last has "result" or "error":
+// HTTP/1.1. Every call is a POST to /v1/NAME, its request the JSON form of the API's request. The response is a
+// sequence of JSON documents, one per line, of which the last has "result" or "error":
 //
 //	{"progress":{"stage":"store","files":12,"bytes":4096,"total":-1}}
 //	{"change":{"kind":"M","path":"a",…}}
@@ -16,7 +16,8 @@
 //
 // A response that ends without either was cut off: ErrUnavailable. A client that goes away cancels its call.
 //
-// A client that wants to interrupt a call that changes something must learn whether it took effect. It names the call in the header
-// Snapfs-Call, posts {"call":NAME} to /v1/cancel on another connection (again while the answer is {"found":false}: the cancellation
-// may overtake the call), and waits for the call's own last line: an error of class canceled, or the result if it was too late.
+// A client that wants to interrupt a call that changes something must learn whether it took effect. It names the call
+// in the header Snapfs-Call, posts {"call":NAME} to /v1/cancel on another connection (again while the answer is
+// {"found":false}: the cancellation may overtake the call), and waits for the call's own last line: an error of class
+// canceled, or the result if it was too late.
 package wire

@@ -14,13 +14,15 @@ import (
 )
 
 const (
-	// freezeWait bounds how long the kernel may take to freeze a group: a process that waits for a disk freezes after it.
+	// freezeWait bounds how long the kernel may take to freeze a group: a process that waits for a disk freezes after
+	// it.
 	freezeWait = 10 * time.Second
 	// freezePoll is how often it is looked at meanwhile.
 	freezePoll = time.Millisecond
 )
 
-// Group is the directory of a control group whose processes can be frozen: of version 2, or of the freezer of version 1.
+// Group is the directory of a control group whose processes can be frozen: of version 2, or of the freezer of version
+// 1.
 type Group string
 
 // Open checks that a path is such a directory, and not one that this process is in: it would freeze itself.

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Background work stands back while a short call is under way, and for standAfter beyond it, in which the answer is on its way and the
-// caller has a first look at what was made. It does so for standMost in one go, and no longer than it has worked before: calls
-// without end leave it half of the time.
+// Background work stands back while a short call is under way, and for standAfter beyond it, in which the answer is on
+// its way and the caller has a first look at what was made. It does so for standMost in one go, and no longer than it
+// has worked before: calls without end leave it half of the time.
 const (
 	standMost  = 250 * time.Millisecond
 	standAfter = 5 * time.Millisecond
 )
 
-// Yielder lets background work yield to calls that somebody waits for. Safe for concurrent use. On few processors, and in a
-// file system whose journal they share, the two would take several times as long beside each other.
+// Yielder lets background work yield to calls that somebody waits for. Safe for concurrent use. On few processors, and
+// in a file system whose journal they share, the two would take several times as long beside each other.
 type Yielder struct {
 	mu     sync.Mutex
 	calls  int           // guarded by mu: short calls under way

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestYield has background work stand back for a call and a moment beyond it, and for endless calls only half of the time.
+// TestYield has background work stand back for a call and a moment beyond it, and for endless calls only half of the
+// time.
 func TestYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := New()
