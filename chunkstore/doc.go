@@ -52,6 +52,7 @@
 //	Store.numMu       chunk numbers
 //	Store.writeMu     the one transaction that writes the index; held while a caller's function runs in it
 //	pack.Set.syncMu   one sync
+//	pack.Set.appendMu one append, or cut
 //	pins.mu           what a collection must leave alone
 //	Ingest.mu         an ingest and its encoders
 //	loader.mu         what to decode ahead; Store.stateMu is taken under it

@@ -63,8 +63,8 @@ func (p Place) End() int64 { return p.Off + p.Len }
 type file struct {
 	num   uint32
 	f     *os.File
-	size  int64 // end of what was appended; guarded by Set.mu
-	alloc int64 // end of what is allocated; guarded by Set.mu
+	size  int64 // end of what was appended; changed with Set.appendMu and Set.mu held
+	alloc int64 // end of what is allocated; guarded by Set.appendMu
 	index int64 // end of what the index names; guarded by Set.mu
 	holds int   // who appended records that the index may not name yet; guarded by Set.mu
 	users int   // reads under way, plus one while it belongs to the store; guarded by Set.mu
@@ -72,7 +72,7 @@ type file struct {
 	failed error // of its last sync, until its holders are gone; guarded by Set.mu
 }
 
-// reserve allocates space ahead for n more bytes, so that a file grows in few extents; Set.mu is held.
+// reserve allocates space ahead for n more bytes, so that a file grows in few extents; Set.appendMu is held.
 func (p *file) reserve(dir string, n int64) error {
 	if p.size+n <= p.alloc {
 		return nil

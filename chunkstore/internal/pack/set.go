@@ -17,14 +17,15 @@ import (
 )
 
 // Set is the set of a store's packs. Records are appended to one pack at a time. Safe for concurrent use: appends are
-// serialised, reads are not.
+// serialised, reads are not. Reads wait for no write of the host, which may be slow or frozen.
 type Set struct {
 	dir    string
 	points failpoint.Func
 
-	syncMu sync.Mutex // held while syncing; taken before mu
+	syncMu   sync.Mutex // held while syncing; taken before mu
+	appendMu sync.Mutex // held while packs are made, written and cut off; taken before mu
 
-	mu     sync.Mutex
+	mu     sync.Mutex       // never held over a write of the host
 	all    map[uint32]*file // guarded by mu
 	active *file            // takes appends, nil until the first; guarded by mu
 	dirty  []*file          // have bytes that were not synced; guarded by mu
@@ -89,9 +90,11 @@ func (ps *Set) open(num uint32, ends map[uint32]int64, readOnly bool) error {
 	return nil
 }
 
-// createLocked makes a new pack and makes it the active one; mu is held.
+// createLocked makes a new pack and makes it the active one; appendMu is held.
 func (ps *Set) createLocked() error {
+	ps.mu.Lock()
 	num := ps.next
+	ps.mu.Unlock()
 	f, err := os.OpenFile(filepath.Join(ps.dir, Name(num)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -104,8 +107,10 @@ func (ps *Set) createLocked() error {
 	if err != nil {
 		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
-	ps.next++
 	p := &file{num: num, f: f, size: HeaderSize, alloc: HeaderSize, users: 1}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.next++
 	ps.all[num] = p
 	ps.active = p
 	ps.dirty = append(ps.dirty, p)
@@ -117,14 +122,12 @@ type Holds map[uint32]bool // guarded by Set.mu
 
 // Append writes a record, whose place is not durable before the next sync.
 func (ps *Set) Append(rec []byte, by *Holds) (Place, error) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if ps.active == nil || ps.active.size >= maxSize {
-		if err := ps.createLocked(); err != nil {
-			return Place{}, err
-		}
+	ps.appendMu.Lock()
+	defer ps.appendMu.Unlock()
+	p, err := ps.holdLocked(by)
+	if err != nil {
+		return Place{}, err
 	}
-	p := ps.active
 	if err := p.reserve(ps.dir, int64(len(rec))); err != nil {
 		return Place{}, err
 	}
@@ -133,26 +136,46 @@ func (ps *Set) Append(rec []byte, by *Holds) (Place, error) {
 		return Place{}, err
 	}
 	ps.points.At("record appended")
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	at := Place{p.num, p.size, int64(len(rec))}
 	p.size += int64(len(rec))
-	if !(*by)[p.num] {
-		if *by == nil {
-			*by = Holds{}
-		}
-		(*by)[p.num] = true
-		p.holds++
-	}
 	if len(ps.dirty) == 0 || ps.dirty[len(ps.dirty)-1] != p {
 		ps.dirty = append(ps.dirty, p)
 	}
 	return at, nil
 }
 
+// holdLocked gives the pack that takes the next record, held by a writer, so that it is neither retired nor cut off; appendMu is held.
+func (ps *Set) holdLocked(by *Holds) (*file, error) {
+	for {
+		ps.mu.Lock()
+		p := ps.active
+		if p != nil && p.size < maxSize {
+			if !(*by)[p.num] {
+				if *by == nil {
+					*by = Holds{}
+				}
+				(*by)[p.num] = true
+				p.holds++
+			}
+			ps.mu.Unlock()
+			return p, nil
+		}
+		ps.mu.Unlock()
+		if err := ps.createLocked(); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // Drop gives up a writer's holds. What a pack that nobody holds has behind the last record that the index names is cut
 // off, and a pack without such a record removed; it reports whether there was something.
 func (ps *Set) Drop(by *Holds, log *slog.Logger) (cut bool) {
+	ps.appendMu.Lock()
+	defer ps.appendMu.Unlock()
 	ps.mu.Lock()
-	defer ps.mu.Unlock()
+	var free []*file
 	for num := range *by {
 		p := ps.all[num]
 		if p == nil {
@@ -162,24 +185,29 @@ func (ps *Set) Drop(by *Holds, log *slog.Logger) (cut bool) {
 			continue
 		}
 		p.failed = nil // all that the index names was synced before that
-		if p.size <= p.index {
-			continue
-		}
-		cut = true
-		if err := ps.cutLocked(p); err != nil {
-			log.Warn("records that were given up stay until the store is opened again", "pack", num, "error", err)
+		if p.size > p.index {
+			p.size = p.index
+			p.users++
+			free = append(free, p)
 		}
 	}
 	*by = nil
-	return cut
+	ps.mu.Unlock()
+	for _, p := range free {
+		if err := ps.cutLocked(p); err != nil {
+			log.Warn("records that were given up stay until the store is opened again", "pack", p.num, "error", err)
+		}
+		ps.release(p)
+	}
+	return len(free) > 0
 }
 
-// cutLocked takes records that the index does not name off the end of a pack; mu is held.
+// cutLocked takes what is behind the end of a pack off its file, or removes a pack that is empty; appendMu is held.
 func (ps *Set) cutLocked(p *file) error {
-	if p.index == 0 {
-		return ps.removeLocked(p)
+	if p.size == 0 {
+		return ps.Remove(p.num)
 	}
-	p.size, p.alloc = p.index, p.index
+	p.alloc = p.size
 	err := p.f.Truncate(p.size)
 	ps.points.At("pack cut")
 	return err
@@ -284,14 +312,10 @@ func (ps *Set) acquire(num uint32) *file {
 
 func (ps *Set) release(p *file) {
 	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.releaseLocked(p)
-}
-
-// releaseLocked is release; mu is held.
-func (ps *Set) releaseLocked(p *file) {
 	p.users--
-	if p.users == 0 {
+	last := p.users == 0
+	ps.mu.Unlock()
+	if last {
 		_ = p.f.Close() // it was removed; nothing depends on it
 	}
 }
@@ -363,22 +387,19 @@ func (ps *Set) Reaches(at Place) bool {
 // Remove deletes a pack's file; reads under way end undisturbed.
 func (ps *Set) Remove(num uint32) error {
 	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if p := ps.all[num]; p != nil {
-		return ps.removeLocked(p)
+	p := ps.all[num]
+	if p == nil {
+		ps.mu.Unlock()
+		return nil
 	}
-	return nil
-}
-
-// removeLocked deletes a pack's file; mu is held.
-func (ps *Set) removeLocked(p *file) error {
-	delete(ps.all, p.num)
+	delete(ps.all, num)
 	if ps.active == p {
 		ps.active = nil
 	}
 	ps.dirty = slices.DeleteFunc(ps.dirty, func(d *file) bool { return d == p })
-	ps.releaseLocked(p)
-	err := os.Remove(filepath.Join(ps.dir, Name(p.num)))
+	ps.mu.Unlock()
+	ps.release(p)
+	err := os.Remove(filepath.Join(ps.dir, Name(num)))
 	ps.points.At("pack removed")
 	return err
 }
@@ -400,6 +421,8 @@ func (ps *Set) Allocated() (int64, error) {
 
 // Close gives back what was allocated ahead and closes the files.
 func (ps *Set) Close() error {
+	ps.appendMu.Lock()
+	defer ps.appendMu.Unlock()
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	var errs []error

@@ -133,3 +133,46 @@ func TestReadStored(t *testing.T) {
 	_, _, ok = read(at, 0, 10)
 	require.False(t, ok)
 }
+
+// TestReadDuringWrites: what is stored can be read, and the set asked, while the host takes a write and does not answer.
+func TestReadDuringWrites(t *testing.T) {
+	var before func(point string)
+	s, err := Open(t.TempDir(), nil, false, func(point string) {
+		if before != nil {
+			before(point)
+		}
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	var by Holds
+	a, err := s.Append(stored(1, 1000), &by)
+	require.NoError(t, err)
+	s.Named(1, a.End())
+	for _, c := range []struct {
+		point string
+		write func()
+	}{
+		{"record appended", func() { _, _ = s.Append(stored(2, 1000), &by) }},
+		{"pack synced", func() { _ = s.Sync() }},
+		{"pack cut", func() { s.Drop(&by, slog.New(slog.DiscardHandler)) }},
+		{"pack begun", func() { s.Retire(1); _, _ = s.Append(stored(3, 1000), &by) }},
+		{"pack removed", func() { _ = s.Remove(2) }},
+	} {
+		reached, goOn, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		before = func(point string) {
+			if point == c.point {
+				before = nil
+				close(reached)
+				<-goOn
+			}
+		}
+		go func() { defer close(done); c.write() }()
+		<-reached
+		r, err := s.Read(a)
+		require.NoError(t, err, c.point)
+		require.Equal(t, []Member{{1, 1000}}, r.Members)
+		require.Contains(t, s.Sizes(), uint32(1))
+		close(goOn)
+		<-done
+	}
+}
