@@ -121,7 +121,7 @@ func TestFewWorkAtATime(t *testing.T) {
 		t.Run(kind.name, func(t *testing.T) {
 			c := newCrowd(t)
 			many := runtime.GOMAXPROCS(0) + 10
-			start := func(ctx context.Context, session string, done chan error) {
+			begin := func(ctx context.Context, session string, done chan error) {
 				number++
 				n := number
 				c.calls.Go(func() { done <- kind.call(ctx, session, n, c.at(session, new(sync.Once))) })
@@ -129,17 +129,17 @@ func TestFewWorkAtATime(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			crowd, others := make(chan error, many), make(chan error, 2)
 			for range many {
-				start(ctx, "many", crowd)
+				begin(ctx, "many", crowd)
 			}
 			working := c.settled(many)["many"]
 			if working != kind.most {
 				t.Errorf("%d of %d work, want %d", working, many, kind.most)
 			}
-			start(t.Context(), "few", others)
+			begin(t.Context(), "few", others)
 			if c.settled(1)["few"] != 1 {
 				t.Error("that of another session waits")
 			}
-			start(t.Context(), "many", others)
+			begin(t.Context(), "many", others)
 			if c.settled(1)["many"] != 0 {
 				t.Error("one more works")
 			}
