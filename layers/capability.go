@@ -170,18 +170,24 @@ func (o *Overlay) loseCapability(n *node) (done func()) {
 
 // getxattr reads a raw attribute of n, whose inode in a directory layer is p.
 func (o *Overlay) getxattr(n *node, p place, raw string) ([]byte, error) {
-	if raw == xattrCapability {
-		if value, known := o.caps.of(n); known && value != nil {
-			return value, nil
-		} else if known {
-			return nil, unix.ENODATA
-		}
+	if raw != xattrCapability {
+		return p.getxattr(raw)
 	}
-	return p.getxattr(raw)
+	c := o.caps.enter(n) // what begins and ends while the host is asked has left a note
+	defer o.caps.leave(n, c)
+	v, err := p.getxattr(raw)
+	if value, known := o.caps.of(n); known && value != nil {
+		return value, nil
+	} else if known {
+		return nil, unix.ENODATA
+	}
+	return v, err
 }
 
 // listxattr lists n's raw attributes.
 func (o *Overlay) listxattr(n *node, p place) ([]string, error) {
+	c := o.caps.enter(n) // as in getxattr
+	defer o.caps.leave(n, c)
 	names, err := p.listxattr()
 	if value, _ := o.caps.of(n); err == nil && value != nil && !slices.Contains(names, xattrCapability) {
 		names = append(names, xattrCapability)
