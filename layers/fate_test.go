@@ -5,8 +5,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,22 +122,7 @@ func TestConcurrentRollback(t *testing.T) {
 	for _, l := range r.lowers {
 		owned[l] = true
 	}
-	var wg sync.WaitGroup
-	var done atomic.Bool
-	for actor := range 3 {
-		rng := rand.New(rand.NewPCG(seed, uint64(actor)))
-		wg.Go(func() {
-			for !done.Load() {
-				s := randomStep(rng)
-				if s.kind == "list" {
-					continue // the rig reports its errors
-				}
-				if got := r.do(s); got == "EIO " || got == "EXDEV " {
-					t.Errorf("%s: %s", s, got)
-				}
-			}
-		})
-	}
+	stop := r.act(seed, "EIO ", "EXDEV ")
 	released, rollbacks := 0, 12
 	for range rollbacks {
 		if rng.IntN(3) > 0 {
@@ -149,8 +132,7 @@ func TestConcurrentRollback(t *testing.T) {
 		time.Sleep(time.Duration(rng.IntN(5)) * time.Millisecond)
 		r.back(points[rng.IntN(len(points))], &released)
 	}
-	done.Store(true)
-	wg.Wait()
+	stop()
 	r.wantNodes(1)
 	if released != rollbacks {
 		t.Errorf("%d of %d attics were given up", released, rollbacks)

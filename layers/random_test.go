@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +45,30 @@ func randomPath(rng *rand.Rand) string {
 		p += "/" + names[rng.IntN(len(names))]
 	}
 	return p
+}
+
+// act lets three actors work on the overlay until stop is called, which waits for them. None of their steps may end with one of refused.
+func (r *rig) act(seed uint64, refused ...string) (stop func()) {
+	var wg sync.WaitGroup
+	var done atomic.Bool
+	for actor := range 3 {
+		rng := rand.New(rand.NewPCG(seed, uint64(actor)))
+		wg.Go(func() {
+			for !done.Load() {
+				s := randomStep(rng)
+				if s.kind == "list" {
+					continue // the rig reports its errors
+				}
+				if got := r.do(s); slices.Contains(refused, got) {
+					r.t.Errorf("%s: %s", s, got)
+				}
+			}
+		})
+	}
+	return func() {
+		done.Store(true)
+		wg.Wait()
+	}
 }
 
 func randomStep(rng *rand.Rand) step {

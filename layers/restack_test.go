@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -137,22 +136,7 @@ func TestConcurrentRestack(t *testing.T) {
 	for _, l := range r.lowers {
 		owned[l] = true
 	}
-	var wg sync.WaitGroup
-	var done atomic.Bool
-	for actor := range 3 {
-		rng := rand.New(rand.NewPCG(seed, uint64(actor)))
-		wg.Go(func() {
-			for !done.Load() {
-				s := randomStep(rng)
-				if s.kind == "list" {
-					continue // the rig reports its errors
-				}
-				if got := r.do(s); got == "EIO " || got == "EXDEV " || got == "ESTALE " {
-					t.Errorf("%s: %s", s, got)
-				}
-			}
-		})
-	}
+	stop := r.act(seed, "EIO ", "EXDEV ", "ESTALE ")
 	var released atomic.Int64
 	const restacks = 30
 	for i := range restacks {
@@ -172,8 +156,7 @@ func TestConcurrentRestack(t *testing.T) {
 		}
 		r.lowers = slices.Concat(r.lowers[:at], []Lower{l}, r.lowers[at+1:])
 	}
-	done.Store(true)
-	wg.Wait()
+	stop()
 	r.wantNodes(1)
 	if n := released.Load(); n != restacks {
 		t.Errorf("%d of %d rows were given up", n, restacks)

@@ -117,7 +117,7 @@ func (ps *Set) createLocked() error {
 	return nil
 }
 
-// Reaches is the set of packs that one writer has appended to: they must stay until what it wrote is named or dropped.
+// Holds is the set of packs that one writer has appended to: they must stay until what it wrote is named or dropped.
 type Holds map[uint32]bool // guarded by Set.mu
 
 // Append writes a record, whose place is not durable before the next sync.
@@ -419,7 +419,7 @@ func (ps *Set) Allocated() (int64, error) {
 	return total, nil
 }
 
-// Close gives back what was allocated ahead and closes the files.
+// Close gives back what was allocated ahead and closes the files. Nobody reads any more, so that mu may be held over it.
 func (ps *Set) Close() error {
 	ps.appendMu.Lock()
 	defer ps.appendMu.Unlock()
