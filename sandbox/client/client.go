@@ -21,24 +21,18 @@ const dialWait = 5 * time.Second
 // Client is a connection to a daemon. Safe for concurrent use.
 type Client struct {
 	dir  string
-	http *http.Client
+	conn *transport
 }
 
 var _ api.API = (*Client)(nil)
 
 // Dial connects to the daemon of the home in dir; api.ErrUnavailable if there is none that answers.
 func Dial(ctx context.Context, dir string) (*Client, error) {
-	transport := &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return connect(ctx, dir) },
-		DisableCompression: true,
-		MaxIdleConns:       4,
-		IdleConnTimeout:    wire.IdleWait / 3, // long before the daemon does
-	}
-	c := &Client{dir: dir, http: &http.Client{Transport: transport}}
+	c := &Client{dir: dir, conn: &transport{dir: dir}}
 	ctx, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
 	if _, err := c.Info(ctx); err != nil {
-		transport.CloseIdleConnections()
+		c.conn.closeIdle()
 		if errors.Is(err, context.DeadlineExceeded) {
 			return nil, wire.Unavailable("the daemon of %s does not answer", dir)
 		}
@@ -49,7 +43,7 @@ func Dial(ctx context.Context, dir string) (*Client, error) {
 
 // Close gives up the connection; the daemon goes on.
 func (c *Client) Close() error {
-	c.http.CloseIdleConnections()
+	c.conn.closeIdle()
 	return nil
 }
 
@@ -62,7 +56,7 @@ func (c *Client) Info(ctx context.Context) (wire.Info, error) {
 // the home.
 func (c *Client) Stop(ctx context.Context) error {
 	_, err := call[wire.None](ctx, c, wire.CallStop, wire.None{}, sink{})
-	c.http.CloseIdleConnections()
+	c.conn.closeIdle()
 	return err
 }
 
@@ -137,7 +131,7 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 	if x.id != "" {
 		req.Header.Set(wire.CallHeader, x.id)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.conn.RoundTrip(req)
 	if err != nil {
 		if x.ctx.Err() != nil {
 			return result, x.cutOff(c.dir)
