@@ -52,7 +52,7 @@ func newDesk(tb testing.TB) *desk {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	o, err := layers.New(filepath.Join(dir, "upper"), filepath.Join(dir, "work"), []layers.Lower{low}, layers.Options{})
+	o, err := layers.New(filepath.Join(dir, "upper"), filepath.Join(dir, "work"), []*layers.Lower{low}, layers.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}

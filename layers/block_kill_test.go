@@ -101,7 +101,7 @@ func openKill(dir string) (*Overlay, NodeID, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	o, err := New(filepath.Join(dir, "upper"), filepath.Join(dir, "work"), []Lower{low}, Options{InoBase: 1 << 48})
+	o, err := New(filepath.Join(dir, "upper"), filepath.Join(dir, "work"), []*Lower{low}, Options{InoBase: 1 << 48})
 	if err == nil {
 		err = low.Close() // the overlay has it
 	}

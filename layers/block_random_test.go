@@ -253,7 +253,7 @@ func (b *blockRig) reseal() {
 		b.check()
 		below := 1
 		for _, low := range b.lowers[1:] {
-			if _, host := low.(*lower).be.(*dirStore); host {
+			if low.dir != nil {
 				below = 0 // layers are stored from the bottom up
 			}
 		}

@@ -124,7 +124,7 @@ func TestBlockKernel(t *testing.T) {
 	mount := func() string {
 		m := t.TempDir()
 		opts := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=on,metacopy=on",
-			r.lowers[0].(*lower).be.(*dirStore).side[:len(r.lowers[0].(*lower).be.(*dirStore).side)-len(sideSuffix)], r.upper(), r.work())
+			r.lowers[0].dir.side[:len(r.lowers[0].dir.side)-len(sideSuffix)], r.upper(), r.work())
 		if err := unix.Mount("overlay", m, "overlay", 0, opts); err != nil {
 			t.Fatal(err)
 		}

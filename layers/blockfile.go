@@ -35,7 +35,7 @@ func (t *blockTable) has(part *obj) bool {
 // blocksOf gives the map of a directory layer's part in a file, nil if it has no block. Those of n's parts are kept
 // until n goes; n is nil for a part that no node has. tree is held.
 func (o *Overlay) blocksOf(part *obj, n *node) (*blockMap, error) {
-	if _, host := part.backend().(*dirStore); !host && !n.pinned(part) {
+	if part.dirStore() == nil && !n.pinned(part) {
 		return nil, nil
 	}
 	if n == nil {
@@ -72,7 +72,7 @@ func (o *Overlay) loadBlocks(part *obj, n *node) (*blockMap, error) {
 	if n.pinned(part) {
 		p, side = place{dirfd: int(n.pin) - 1}, o.sideOf(part)
 	} else {
-		s := part.backend().(*dirStore)
+		s := part.dirStore()
 		at, h, err := s.at(part)
 		if err != nil {
 			return nil, err
@@ -95,7 +95,7 @@ func (n *node) pinned(part *obj) bool { return n != nil && n.pin > 0 && part == 
 
 // sideOf is where the side file of a part belongs that is in the upper, or has no name.
 func (o *Overlay) sideOf(part *obj) string {
-	if s, ok := part.backend().(*dirStore); ok {
+	if s := part.dirStore(); s != nil {
 		return s.side
 	}
 	return o.upper.store.side
@@ -105,14 +105,14 @@ func (o *Overlay) sideOf(part *obj) string {
 // what is below showing where that has only some blocks. tree is held.
 func (o *Overlay) openParts(parts []*obj, n *node) (content, error) {
 	part, rest := parts[0], parts[1:]
-	s, host := part.backend().(*dirStore)
-	host = host || n.pinned(part)
+	s := part.dirStore()
+	host := s != nil || n.pinned(part)
 	if len(rest) == 0 {
 		return o.openPart(part, n)
 	}
 	if !host {
 		// The image that a sealed directory has become: it has all data of what was partial.
-		bare, err := part.backend().(*imageStore).isMetacopy(part)
+		bare, err := part.imageStore().isMetacopy(part)
 		if err != nil || !bare {
 			return o.openPart(part, n)
 		}

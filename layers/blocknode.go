@@ -123,7 +123,7 @@ func (o *Overlay) dataParts(parts []*obj, n *node) ([]*obj, error) {
 		if i == len(parts)-1 {
 			return append(out, part), nil
 		}
-		if s, ok := part.backend().(*imageStore); ok && !n.pinned(part) {
+		if s := part.imageStore(); s != nil && !n.pinned(part) {
 			bare, err := s.isMetacopy(part)
 			if err != nil {
 				return nil, err

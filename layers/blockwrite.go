@@ -65,8 +65,7 @@ func (o *Overlay) target(n *node) (target, error) {
 	}
 	if err == nil {
 		f := &patched{own: hostFile{d}, m: t.m, below: t.below}
-		s, _ := n.top.backend().(*dirStore) // not of a file without a name
-		err = o.settle(f, n.top, n, s)
+		err = o.settle(f, n.top, n, n.top.dirStore()) // nil of a file without a name
 	}
 	if err != nil {
 		t.release()

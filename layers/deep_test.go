@@ -82,7 +82,7 @@ func TestDeepTree(t *testing.T) {
 	}
 	dir := deepTree(t, depth)
 	s := openStore(t)
-	var base, layer Lower
+	var base, layer *Lower
 	step("a directory as a base", func() {
 		m, err := PackTree(t.Context(), s, dir, PackOptions{}, nil)
 		check(err)
@@ -91,7 +91,7 @@ func TestDeepTree(t *testing.T) {
 	step("a sealed layer", func() {
 		sealed, err := OpenSealed("layer", dir, 1<<40)
 		check(err)
-		m, err := Pack(t.Context(), s, sealed, []Lower{base}, PackOptions{}, nil)
+		m, err := Pack(t.Context(), s, sealed, []*Lower{base}, PackOptions{}, nil)
 		check(err)
 		check(sealed.Close())
 		layer = openStored(t, s, "layer", m)
@@ -100,7 +100,7 @@ func TestDeepTree(t *testing.T) {
 		nothing, err := OpenSealed("nothing", t.TempDir(), 0)
 		check(err)
 		told := 0
-		for c, err := range Diff(t.Context(), []Lower{nothing}, []Lower{layer, base}) {
+		for c, err := range Diff(t.Context(), []*Lower{nothing}, []*Lower{layer, base}) {
 			check(err)
 			if told++; len(c.Path) > MaxPath {
 				t.Fatalf("a path of %d bytes is told", len(c.Path))
@@ -112,11 +112,11 @@ func TestDeepTree(t *testing.T) {
 		check(nothing.Close())
 	})
 	step("a merge", func() {
-		_, err := Merge(t.Context(), s, []Lower{layer, base}, 2, PackOptions{}, nil)
+		_, err := Merge(t.Context(), s, []*Lower{layer, base}, 2, PackOptions{}, nil)
 		check(err)
 	})
 	step("an export", func() {
-		src, err := Merged([]Lower{layer, base})
+		src, err := Merged([]*Lower{layer, base})
 		check(err)
 		info, err := squashfs.WriteStore(context.Background(), discarded{io.Discard}, src, squashfs.StoreOptions{})
 		check(err)
@@ -167,8 +167,8 @@ func TestDeepTreeMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer low.Close()
-	be := low.(*lower).be.(*dirStore)
-	at := []*obj{rootObj(&layer{lower: low.(*lower)})}
+	be := low.dir
+	at := []*obj{rootObj(&layer{lower: low})}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		f, err := be.find(at[len(at)-1], name)
 		if err != nil {

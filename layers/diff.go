@@ -36,7 +36,7 @@ type Change struct {
 // changes come in order of paths. What has moved is found by its inode number: a renamed directory is one line, plus
 // what changed in it. The modification time of a directory alone is no change. What is so deep that its path is
 // longer than MaxPath is told as a change of the last directory above it whose path is not.
-func Diff(ctx context.Context, a, b []Lower) iter.Seq2[Change, error] {
+func Diff(ctx context.Context, a, b []*Lower) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		c, err := Compare(a, b)
 		if err == nil {
@@ -65,7 +65,7 @@ type Comparison struct {
 }
 
 // Compare puts two stacks (topmost first) side by side.
-func Compare(a, b []Lower) (*Comparison, error) {
+func Compare(a, b []*Lower) (*Comparison, error) {
 	old, err := openView(a)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ type rollback struct {
 	was      []*layer          // the stack before
 	stack    []*layer          // the stack that it has made, next on top
 	fresh    []*layer          // of stack, what the old one has not
-	replaced map[*layer]*lower // of both stacks, what is there in another form now
+	replaced map[*layer]*Lower // of both stacks, what is there in another form now
 	removed  map[*layer]bool   // of was, what stack has not
 	attic    *attic
 

@@ -36,7 +36,7 @@ func atOnceRound(t *testing.T, seed uint64) {
 	for side := range 2 {
 		rng := rand.New(rand.NewPCG(script, 6))
 		r := newRig(t, base, other)
-		owned := map[Lower]bool{}
+		owned := map[*Lower]bool{}
 		r.closeOthers(owned)
 		points := []frozen{{lowers: r.lowers}}
 		for _, l := range r.lowers {
@@ -116,7 +116,7 @@ func TestConcurrentRollback(t *testing.T) {
 	seed := testseed.Of(t)
 	rng := rand.New(rand.NewPCG(seed, 7))
 	r := newRig(t, randomLower(t, rng, true), randomLower(t, rng, true))
-	owned := map[Lower]bool{}
+	owned := map[*Lower]bool{}
 	r.closeOthers(owned)
 	points := []frozen{{lowers: r.lowers}}
 	for _, l := range r.lowers {

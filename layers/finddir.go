@@ -159,7 +159,7 @@ func (o *Overlay) noteRenamed(part *obj, n *node) {
 	if moved == nil || len(moved) >= maxMoved {
 		moved = map[string]NodeID{}
 		if g.moved == nil {
-			g.moved = map[*lower]map[string]NodeID{}
+			g.moved = map[*Lower]map[string]NodeID{}
 		}
 		g.moved[part.layer.lower] = moved
 	}

@@ -23,7 +23,7 @@ import (
 type stackRun struct {
 	t      *testing.T
 	ctx    context.Context
-	lowers []Lower // topmost first
+	lowers []*Lower // topmost first
 }
 
 // FuzzStack makes overlays of two whole images in which anything may be changed, looks at everything, changes the tree, seals,
@@ -132,7 +132,7 @@ func (r *stackRun) run(ops []byte) {
 		t.Fatalf("seal: %v", err)
 	}
 	below := r.lowers
-	r.lowers = append([]Lower{sealed}, below...)
+	r.lowers = append([]*Lower{sealed}, below...)
 	wantSame(t, "sealed", sceneOf(t, o), want)
 	r.export("the sealed stack", r.lowers, want)
 	if stored := r.pack(sealed, below, want); stored != nil {
@@ -166,7 +166,7 @@ func (r *stackRun) mayRefuse(err error) {
 }
 
 // readOnly is what a stack shows by itself; false if it is refused.
-func (r *stackRun) readOnly(stack []Lower) (scene, bool) {
+func (r *stackRun) readOnly(stack []*Lower) (scene, bool) {
 	r.t.Helper()
 	o, err := New("", "", stack, Options{ReadOnly: true})
 	if err != nil {
@@ -196,7 +196,7 @@ func (b *bounded) Entry(ctx context.Context, dir *squashfs.Entry, name string) (
 }
 
 // write makes an image of a source, of which all can be read if the scene has no damage. nil: it was refused. There is nothing to close.
-func (r *stackRun) write(what string, src squashfs.Source, of scene) Lower {
+func (r *stackRun) write(what string, src squashfs.Source, of scene) *Lower {
 	r.t.Helper()
 	m := newImageBuffer()
 	_, err := squashfs.WriteStore(r.ctx, m, &bounded{src, 3 * sceneNames}, squashfs.StoreOptions{})
@@ -220,7 +220,7 @@ func (r *stackRun) write(what string, src squashfs.Source, of scene) Lower {
 }
 
 // export stores a stack as one tree.
-func (r *stackRun) export(what string, stack []Lower, want scene) {
+func (r *stackRun) export(what string, stack []*Lower, want scene) {
 	r.t.Helper()
 	src, err := Merged(stack)
 	if err != nil {
@@ -234,17 +234,17 @@ func (r *stackRun) export(what string, stack []Lower, want scene) {
 	if l == nil {
 		return
 	}
-	tree := foreign{squashfs.ImageSource(l.(*lower).be.(*imageStore).im)} // as PackImage
+	tree := foreign{squashfs.ImageSource(l.image.im)} // as PackImage
 	if l = r.write("import "+what, tree, want); l == nil {
 		return
 	}
-	if got, ok := r.readOnly([]Lower{l}); ok {
+	if got, ok := r.readOnly([]*Lower{l}); ok {
 		wantSame(r.t, "exported "+what, got, want)
 	}
 }
 
 // pack stores the sealed layer.
-func (r *stackRun) pack(sealed Lower, below []Lower, want scene) Lower {
+func (r *stackRun) pack(sealed *Lower, below []*Lower, want scene) *Lower {
 	r.t.Helper()
 	src, err := Delta(sealed, below)
 	if err != nil {
@@ -272,7 +272,7 @@ func (r *stackRun) merge(n int, want scene) {
 	if l == nil {
 		return
 	}
-	if got, ok := r.readOnly(append([]Lower{l}, r.lowers[n:]...)); ok {
+	if got, ok := r.readOnly(append([]*Lower{l}, r.lowers[n:]...)); ok {
 		wantSame(r.t, what, got, want)
 	}
 }

@@ -30,9 +30,9 @@ type link struct {
 // of the layer's directories, when the first hard-linked file of the layer is copied up whose names are not near each other.
 type groupTables struct {
 	mu     sync.Mutex
-	m      map[*lower]*groupTable       // guarded by mu
-	looked map[*lower]int               // names looked through by nearLinks; guarded by mu
-	moved  map[*lower]map[string]NodeID // directories that are not where the layer has them, by their paths there; guarded by mu
+	m      map[*Lower]*groupTable       // guarded by mu
+	looked map[*Lower]int               // names looked through by nearLinks; guarded by mu
+	moved  map[*Lower]map[string]NodeID // directories that are not where the layer has them, by their paths there; guarded by mu
 }
 
 type groupTable struct {
@@ -56,7 +56,7 @@ func (o *Overlay) linksOf(top *obj) ([]link, error) {
 		t := g.m[form]
 		if t == nil {
 			if g.m == nil {
-				g.m = map[*lower]*groupTable{}
+				g.m = map[*Lower]*groupTable{}
 			}
 			t = &groupTable{}
 			g.m[form] = t
@@ -75,7 +75,7 @@ func (o *Overlay) linksOf(top *obj) ([]link, error) {
 }
 
 // forget drops the table of a layer that has left the stack, or has another form now.
-func (g *groupTables) forget(l *lower) {
+func (g *groupTables) forget(l *Lower) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.m, l)

@@ -133,7 +133,7 @@ func TestManyGroups(t *testing.T) {
 			pairs = append(pairs, pair)
 		}
 	}
-	l := openForeign(t, base).(*lower)
+	l := openForeign(t, base)
 	c := &counted{backend: l.be}
 	l.be = c
 	r := newRigOver(t, l)

@@ -23,7 +23,7 @@ func (o *obj) id() inodeID {
 // settle has id tell the place in the image by which the sealed directory that o was found in has been replaced since. o has its name
 // in the layer. Overlay.tree is held.
 func (o *obj) settle() error {
-	if s, ok := o.backend().(*imageStore); ok && o.imageRef() == 0 && o.parent != nil {
+	if s := o.imageStore(); s != nil && o.imageRef() == 0 && o.parent != nil {
 		_, err := s.inode(o)
 		return err
 	}

@@ -29,7 +29,7 @@ func (l liar) Entry(ctx context.Context, dir *squashfs.Entry, name string) (*squ
 }
 
 // openLiar stores a directory as an image with such numbers.
-func openLiar(t *testing.T, s *chunkstore.Store, key, dir string, claim func() uint64) Lower {
+func openLiar(t *testing.T, s *chunkstore.Store, key, dir string, claim func() uint64) *Lower {
 	t.Helper()
 	src, err := openTree(dir)
 	if err != nil {
@@ -171,7 +171,7 @@ func sameNumbersRound(t *testing.T, seed uint64) {
 			r.seal()
 		}
 		same("sealed")
-		var merged [2]Lower
+		var merged [2]*Lower
 		for i, r := range []*rig{honest, lying} {
 			r.store(s)
 			if len(r.lowers) < 4 {
@@ -190,7 +190,7 @@ func sameNumbersRound(t *testing.T, seed uint64) {
 				if err := r.o.Restack(row, merged[i:i+1], func() {}); err != nil {
 					t.Fatal(err)
 				}
-				r.lowers = append([]Lower{merged[i]}, r.lowers[2:]...)
+				r.lowers = append([]*Lower{merged[i]}, r.lowers[2:]...)
 				for _, l := range row {
 					t.Cleanup(func() { _ = l.Close() }) // read only
 				}

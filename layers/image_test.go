@@ -10,7 +10,7 @@ import (
 )
 
 // openForeign makes an image of a directory with mksquashfs and opens it.
-func openForeign(t *testing.T, dir string, args ...string) Lower {
+func openForeign(t *testing.T, dir string, args ...string) *Lower {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "image.sqsh")
 	cmd := exec.CommandContext(t.Context(), "mksquashfs", append([]string{dir, file, "-quiet", "-no-progress"}, args...)...)
@@ -58,9 +58,9 @@ func TestForeignRootNumber(t *testing.T) {
 // TestPackImage checks that a foreign image becomes a plain tree, whatever in it looks like a part of an overlay.
 func TestPackImage(t *testing.T) {
 	dir := sampleTree(t)
-	im := openForeign(t, dir, "-xattrs").(*lower)
+	im := openForeign(t, dir, "-xattrs")
 	s := openStore(t)
-	m, err := PackImage(t.Context(), s, im.be.(*imageStore).im, PackOptions{}, nil)
+	m, err := PackImage(t.Context(), s, im.image.im, PackOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

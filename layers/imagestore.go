@@ -27,23 +27,23 @@ type imageStore struct {
 var unpacked = squashfs.NewCache(64 << 20)
 
 // OpenImage opens a stored image as a lower; it closes r when it is closed.
-func OpenImage(key string, r *chunkstore.Reader, id chunkstore.ID) (Lower, error) {
+func OpenImage(key string, r *chunkstore.Reader, id chunkstore.ID) (*Lower, error) {
 	s, err := openImageStore(r, r.Size())
 	if err != nil {
 		return nil, fmt.Errorf("open image of layer %s: %w", key, err)
 	}
 	s.manifest, s.closer = id, r
-	return newLower(key, s), nil
+	return newImageLower(key, s), nil
 }
 
 // OpenFile opens an image file of any origin as a lower. It closes r, if that is an io.Closer, when it is closed.
-func OpenFile(key string, r io.ReaderAt, size int64) (Lower, error) {
+func OpenFile(key string, r io.ReaderAt, size int64) (*Lower, error) {
 	s, err := openImageStore(r, size)
 	if err != nil {
 		return nil, fmt.Errorf("open image %s: %w", key, err)
 	}
 	s.closer, _ = r.(io.Closer)
-	return newLower(key, s), nil
+	return newImageLower(key, s), nil
 }
 
 func openImageStore(r io.ReaderAt, size int64) (*imageStore, error) {

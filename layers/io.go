@@ -28,7 +28,7 @@ func (o *Overlay) regular(id NodeID) (*node, error) {
 // openFile gives a descriptor of n's top part, which lies in a directory layer. tree is held.
 func (o *Overlay) openFile(n *node, kind fdKind) (*descriptor, error) {
 	if n.pin == 0 {
-		return n.top.backend().(*dirStore).file(n.top, kind)
+		return n.top.dirStore().file(n.top, kind)
 	}
 	key := fdKey{n.top, kind}
 	if d := descriptors.get(key); d != nil {
@@ -429,8 +429,8 @@ func (o *Overlay) syncTargets(id NodeID) ([]*descriptor, []*blockMap, error) {
 		}
 	}
 	for i, part := range n.parts() {
-		s, ok := part.backend().(*dirStore)
-		if !ok {
+		s := part.dirStore()
+		if s == nil {
 			continue
 		}
 		var d *descriptor
@@ -495,7 +495,7 @@ func (o *Overlay) Statfs() (Statfs, error) {
 	defer o.tree.RUnlock()
 	fd := -1
 	for _, l := range o.stack {
-		if s, ok := l.lower.be.(*dirStore); ok {
+		if s := l.lower.dir; s != nil {
 			fd = s.root
 			break
 		}

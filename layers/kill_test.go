@@ -72,7 +72,7 @@ func openKilled(t *testing.T, dir string) *Overlay {
 	if os.Getenv(killBlocks) != "" {
 		opts.BlockCopyUp = killSize
 	}
-	o, err := New(filepath.Join(dir, "upper"), filepath.Join(dir, "work"), []Lower{l}, opts)
+	o, err := New(filepath.Join(dir, "upper"), filepath.Join(dir, "work"), []*Lower{l}, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

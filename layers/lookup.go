@@ -283,7 +283,7 @@ func (o *Overlay) shape(n *node, a Attr) Attr {
 	}
 	if isDir(n.typ) {
 		a.Size, a.Blocks = dirSize, dirSize/512
-		if _, ok := n.top.backend().(*dirStore); ok && len(n.below) > 0 && n.top.ref.Load()&(noteLook|noteCount) == 0 {
+		if n.top.dirStore() != nil && len(n.below) > 0 && n.top.ref.Load()&(noteLook|noteCount) == 0 {
 			a.Nlink = 1 // another's layer: as with the kernel's overlayfs nobody counts
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // What they hide of each other is left out; whiteouts and opaque directories stay where something lies below. The image
 // consists of chunks that the store has, but for its tables. It commits together with the records fn writes.
 func Merge(
-	ctx context.Context, s *chunkstore.Store, stack []Lower, n int, opts PackOptions,
+	ctx context.Context, s *chunkstore.Store, stack []*Lower, n int, opts PackOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
 ) (chunkstore.Manifest, error) {
 	v, err := openView(stack)
@@ -27,7 +27,7 @@ func Merge(
 	j := newJoined(v, n)
 	k := &sink{tables: map[string]chunkstore.Range{}}
 	for _, l := range v.o.stack[:n] {
-		if _, sealed := l.lower.be.(*dirStore); sealed {
+		if l.lower.dir != nil {
 			// Its partial files are made up of several layers, where an image has whole ones.
 			return chunkstore.Manifest{}, fmt.Errorf("merge: layer %s is still a directory", l.lower.key)
 		}

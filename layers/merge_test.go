@@ -81,7 +81,7 @@ func mergeRound(t *testing.T, seed uint64) {
 		}
 		merged := openStored(t, s, "merged"+strconv.Itoa(from)+"+"+strconv.Itoa(n), m)
 		t.Cleanup(func() { _ = merged.Close() }) // read only
-		next := append(append(append([]Lower{}, stack[:from]...), merged), stack[from+n:]...)
+		next := append(append(append([]*Lower{}, stack[:from]...), merged), stack[from+n:]...)
 		samePicture(t, "merged", picture(t, next), want)
 		for _, d := range treewalk.Diff(kernelWalk(t, next), kernel, treewalk.Options{IgnoreExtents: true}) {
 			t.Errorf("the kernel sees another tree: %.300s", d)
@@ -94,9 +94,9 @@ func mergeRound(t *testing.T, seed uint64) {
 }
 
 // packAll stores a stack's sealed layers as images; the test closes them.
-func packAll(t *testing.T, s *chunkstore.Store, lowers []Lower) []Lower {
+func packAll(t *testing.T, s *chunkstore.Store, lowers []*Lower) []*Lower {
 	t.Helper()
-	stack := []Lower{lowers[len(lowers)-1]}
+	stack := []*Lower{lowers[len(lowers)-1]}
 	for i := len(lowers) - 2; i >= 0; i-- {
 		m, err := Pack(t.Context(), s, lowers[i], stack, PackOptions{}, nil)
 		if err != nil {
@@ -104,13 +104,13 @@ func packAll(t *testing.T, s *chunkstore.Store, lowers []Lower) []Lower {
 		}
 		l := openStored(t, s, lowers[i].Key(), m)
 		t.Cleanup(func() { _ = l.Close() }) // read only
-		stack = append([]Lower{l}, stack...)
+		stack = append([]*Lower{l}, stack...)
 	}
 	return stack
 }
 
 // kernelWalk unpacks every layer of a stack, mounts them with the kernel's overlayfs and lists the tree.
-func kernelWalk(t *testing.T, stack []Lower) []treewalk.Node {
+func kernelWalk(t *testing.T, stack []*Lower) []treewalk.Node {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

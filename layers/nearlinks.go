@@ -73,18 +73,18 @@ func (o *Overlay) nearLinks(top *obj, count int) (links []link, ok bool, err err
 }
 
 // mayLook tells whether it pays to look for links near a name, rather than through all of its layer.
-func (g *groupTables) mayLook(l *lower) bool {
+func (g *groupTables) mayLook(l *Lower) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.m[l] == nil && g.looked[l] < nearAll
 }
 
 // look notes that so many names of a layer were looked through.
-func (g *groupTables) look(l *lower, names int) {
+func (g *groupTables) look(l *Lower, names int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.looked == nil {
-		g.looked = map[*lower]int{}
+		g.looked = map[*Lower]int{}
 	}
 	g.looked[l] += names
 }

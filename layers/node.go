@@ -248,7 +248,7 @@ func (n *node) place() (place, hold, error) {
 	if n.pin > 0 {
 		return place{dirfd: int(n.pin) - 1}, hold{}, nil
 	}
-	return n.top.backend().(*dirStore).at(n.top)
+	return n.top.dirStore().at(n.top)
 }
 
 // parts are the layers' parts of n, topmost first.

@@ -11,7 +11,7 @@ import (
 
 // layer is one level of an overlay's stack.
 type layer struct {
-	lower *lower // guarded by Overlay.tree; Replace changes it
+	lower *Lower // guarded by Overlay.tree; Replace changes it
 	share *share // of the overlay; nil: see of. Immutable.
 	// opened is the directory that was opened last of a layer in a sealed directory.
 	opened atomic.Pointer[obj]
@@ -83,6 +83,12 @@ func (o *obj) imageRef() uint64 {
 }
 
 func (o *obj) backend() backend { return o.layer.lower.be }
+
+// dirStore is the directory that o lies in; nil in an image.
+func (o *obj) dirStore() *dirStore { return o.layer.lower.dir }
+
+// imageStore is the image that o lies in; nil in a directory.
+func (o *obj) imageStore() *imageStore { return o.layer.lower.image }
 
 // child makes the obj of a name that find has found in o.
 func (o *obj) child(name string, f found) *obj {

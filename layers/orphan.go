@@ -68,7 +68,7 @@ func (s *orphanage) open(u *upper, of *share) error {
 	if err != nil {
 		return err
 	}
-	s.layer = &layer{lower: newLower("", &dirStore{root: fd, side: u.store.side}), share: of}
+	s.layer = &layer{lower: newDirLower("", &dirStore{root: fd, side: u.store.side}), share: of}
 	return nil
 }
 
@@ -149,7 +149,7 @@ func (o *Overlay) copyDir(n *node, top *obj) error {
 	return nil
 }
 
-func (s *orphanage) root() int { return s.layer.lower.be.(*dirStore).root }
+func (s *orphanage) root() int { return s.layer.lower.dir.root }
 
 // has tells whether n's inode is kept there. tree is held.
 func (s *orphanage) has(n *node) bool { return s.layer != nil && n.top.layer == s.layer }
@@ -214,7 +214,7 @@ func (s *orphanage) move(from, to *upper) error {
 	if err := unix.Renameat(from.work, orphanDir, to.work, orphanDir); err != nil {
 		return err
 	}
-	s.layer.lower.be.(*dirStore).side = to.store.side
+	s.layer.lower.dir.side = to.store.side
 	return nil
 }
 

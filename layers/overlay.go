@@ -62,19 +62,14 @@ type Overlay struct {
 }
 
 // New opens an overlay. upper and work are directories on one host file system; lowers go from the topmost down.
-func New(upperDir, workDir string, lowers []Lower, opts Options) (*Overlay, error) {
+func New(upperDir, workDir string, lowers []*Lower, opts Options) (*Overlay, error) {
 	o := &Overlay{opts: opts, log: opts.Logger}
 	if o.log == nil {
 		o.log = slog.New(slog.DiscardHandler)
 	}
 	o.nodes.m = map[NodeID]*node{}
 	for _, l := range lowers {
-		lw, ok := l.(*lower)
-		if !ok {
-			_ = o.Close() // the first error counts
-			return nil, errForeignLower
-		}
-		o.stack = append(o.stack, &layer{lower: lw.acquire(), share: &o.share})
+		o.stack = append(o.stack, &layer{lower: l.acquire(), share: &o.share})
 	}
 	if !opts.ReadOnly {
 		u, err := openUpper(upperDir, workDir, opts, &o.share)
@@ -96,7 +91,7 @@ func New(upperDir, workDir string, lowers []Lower, opts Options) (*Overlay, erro
 			_ = o.Close() // the first error counts
 			return nil, err
 		}
-		o.stack = append([]*layer{{lower: l.(*lower), share: &o.share}}, o.stack...)
+		o.stack = append([]*layer{{lower: l, share: &o.share}}, o.stack...)
 	}
 	if len(o.stack) == 0 {
 		return nil, errors.New("a read-only overlay needs a lower")

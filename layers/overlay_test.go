@@ -17,13 +17,13 @@ type rig struct {
 	o      *Overlay
 	dir    string
 	seals  int
-	lowers []Lower
+	lowers []*Lower
 }
 
 // newRig makes an overlay over the directories given, topmost first.
 func newRig(t *testing.T, lowerDirs ...string) *rig {
 	t.Helper()
-	var lowers []Lower
+	var lowers []*Lower
 	for i, d := range lowerDirs {
 		l, err := OpenSealed("base"+string(rune('0'+i)), d, 0)
 		if err != nil {
@@ -35,7 +35,7 @@ func newRig(t *testing.T, lowerDirs ...string) *rig {
 }
 
 // newRigOver makes an overlay over lowers, which it closes in the end.
-func newRigOver(t *testing.T, lowers ...Lower) *rig {
+func newRigOver(t *testing.T, lowers ...*Lower) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), lowers: lowers}
 	up, work := r.fresh()
@@ -77,7 +77,7 @@ func (r *rig) fresh() (string, string) {
 }
 
 // seal seals the present upper.
-func (r *rig) seal() Lower {
+func (r *rig) seal() *Lower {
 	r.t.Helper()
 	r.seals++
 	up, work := r.fresh()
@@ -85,7 +85,7 @@ func (r *rig) seal() Lower {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.lowers = append([]Lower{l}, r.lowers...)
+	r.lowers = append([]*Lower{l}, r.lowers...)
 	return l
 }
 
@@ -318,7 +318,7 @@ func TestReadOnlyRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := New(t.TempDir(), t.TempDir(), []Lower{l}, Options{ReadOnly: true, InoBase: 1 << 48})
+	o, err := New(t.TempDir(), t.TempDir(), []*Lower{l}, Options{ReadOnly: true, InoBase: 1 << 48})
 	if err != nil {
 		t.Fatal(err)
 	}

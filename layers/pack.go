@@ -25,10 +25,10 @@ type PackOptions struct {
 // Pack stores a sealed layer as an image: writes its store form into the chunk store, predicting every file and the
 // metadata tables from the layers below, and commits together with the records fn writes.
 func Pack(
-	ctx context.Context, s *chunkstore.Store, layer Lower, below []Lower, opts PackOptions,
+	ctx context.Context, s *chunkstore.Store, layer *Lower, below []*Lower, opts PackOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
 ) (chunkstore.Manifest, error) {
-	v, err := openView(append([]Lower{layer}, below...))
+	v, err := openView(append([]*Lower{layer}, below...))
 	if err != nil {
 		return chunkstore.Manifest{}, err
 	}
@@ -78,8 +78,8 @@ type sink struct {
 
 // predictTables takes a layer's tables for previous versions, where they are longer than what is known.
 func (k *sink) predictTables(l *layer) error {
-	im, ok := l.lower.be.(*imageStore)
-	if !ok || im.manifest == 0 {
+	im := l.lower.image
+	if im == nil || im.manifest == 0 {
 		return nil
 	}
 	tables, err := im.im.Tables()
@@ -100,8 +100,8 @@ func (k *sink) predict(prev *obj, inPlace bool) {
 	if prev == nil {
 		return
 	}
-	im, ok := prev.backend().(*imageStore)
-	if !ok || im.manifest == 0 {
+	im := prev.imageStore()
+	if im == nil || im.manifest == 0 {
 		return
 	}
 	n, err := im.inode(prev)

@@ -18,7 +18,7 @@ import (
 )
 
 // picture lists a stack as its users see it: everything but access times, block counts and directories' link counts.
-func picture(t *testing.T, stack []Lower) []string {
+func picture(t *testing.T, stack []*Lower) []string {
 	t.Helper()
 	src, err := Merged(stack)
 	if err != nil {
@@ -118,7 +118,7 @@ func openStore(t *testing.T) *chunkstore.Store {
 	return s
 }
 
-func openStored(t *testing.T, s *chunkstore.Store, key string, m chunkstore.Manifest) Lower {
+func openStored(t *testing.T, s *chunkstore.Store, key string, m chunkstore.Manifest) *Lower {
 	t.Helper()
 	r, err := s.OpenManifest(t.Context(), m.ID)
 	if err != nil {
@@ -196,7 +196,7 @@ func TestPackRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	image := openStored(t, s, l.Key(), m)
-	samePicture(t, "image", picture(t, append([]Lower{image}, r.lowers[1:]...)), before)
+	samePicture(t, "image", picture(t, append([]*Lower{image}, r.lowers[1:]...)), before)
 	if err := r.o.Replace(image); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestPackRoundTrip(t *testing.T) {
 }
 
 // lines is a diff on one line.
-func lines(t *testing.T, a, b []Lower) string {
+func lines(t *testing.T, a, b []*Lower) string {
 	t.Helper()
 	var out []string
 	for c, err := range Diff(context.Background(), a, b) {

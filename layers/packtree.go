@@ -63,7 +63,7 @@ func openTree(dir string) (*tree, error) {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
 	t := &tree{dir: dir, store: &dirStore{root: fd, sealed: true}}
-	t.layer = &layer{lower: newLower(dir, t.store)}
+	t.layer = &layer{lower: newDirLower(dir, t.store)}
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		t.close()

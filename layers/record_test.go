@@ -159,22 +159,22 @@ func TestChangeTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * tick)
-	lowers := map[string]func(t *testing.T) Lower{
-		"directory": func(t *testing.T) Lower {
+	lowers := map[string]func(t *testing.T) *Lower{
+		"directory": func(t *testing.T) *Lower {
 			l, err := OpenSealed("base", base, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return l
 		},
-		"image": func(t *testing.T) Lower { return openStored(t, s, "base", m) },
+		"image": func(t *testing.T) *Lower { return openStored(t, s, "base", m) },
 	}
 	for name, open := range lowers {
 		t.Run(name, func(t *testing.T) { changeTimes(t, s, newRigOver(t, open(t)), open) })
 	}
 }
 
-func changeTimes(t *testing.T, s *chunkstore.Store, r *rig, base func(t *testing.T) Lower) {
+func changeTimes(t *testing.T, s *chunkstore.Store, r *rig, base func(t *testing.T) *Lower) {
 	must := func(err error) {
 		t.Helper()
 		if err != nil {

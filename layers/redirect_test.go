@@ -79,7 +79,7 @@ func TestFarRedirect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	above, err := Pack(t.Context(), s, top, []Lower{base}, PackOptions{}, nil)
+	above, err := Pack(t.Context(), s, top, []*Lower{base}, PackOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ func (o *Overlay) Remote() bool {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	for _, l := range o.stack {
-		s, ok := l.lower.be.(*dirStore)
-		if !ok {
+		s := l.lower.dir
+		if s == nil {
 			continue
 		}
 		var st unix.Statfs_t

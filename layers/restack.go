@@ -15,7 +15,7 @@ var errOtherTree = errors.New("the lowers do not show the same")
 // same over what is below them, as an image and the ones that Merge has made it of. Every node stays what it is to the kernel.
 // With an error nothing has changed. released is called once, from under the overlay's locks, when nobody uses row any more: what is
 // dead, but open, keeps its layers. Changes are held back for a moment that does not depend on how much there is in memory.
-func (o *Overlay) Restack(row, by []Lower, released func()) error {
+func (o *Overlay) Restack(row, by []*Lower, released func()) error {
 	o.restacking.Lock()
 	defer o.restacking.Unlock()
 	r := &restack{catchUp: catchUp{o: o}, parts: map[*node][]*obj{}, fresh: map[*layer]bool{}, gone: map[*layer]bool{}}
@@ -56,16 +56,12 @@ type restack struct {
 }
 
 // find finds the row in the stack.
-func (r *restack) find(row, by []Lower) error {
+func (r *restack) find(row, by []*Lower) error {
 	o := r.o
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	for _, l := range by {
-		lw, ok := l.(*lower)
-		if !ok {
-			return errForeignLower
-		}
-		n := &layer{lower: lw.acquire(), share: &o.share}
+		n := &layer{lower: l.acquire(), share: &o.share}
 		r.come, r.fresh[n] = append(r.come, n), true
 	}
 	for _, l := range o.stack {

@@ -32,7 +32,7 @@ func restackRound(t *testing.T, seed uint64) {
 		t.Fatal(err)
 	}
 	r := newRigOver(t, openStored(t, s, "base", base))
-	owned := map[Lower]bool{r.lowers[0]: true}
+	owned := map[*Lower]bool{r.lowers[0]: true}
 	r.closeOthers(owned)
 	steps := func() {
 		for range rng.IntN(40) {
@@ -41,7 +41,7 @@ func restackRound(t *testing.T, seed uint64) {
 	}
 	released, restacks := 0, 0
 	atOnce := rng.IntN(2) == 0 // what is found then must be what is found afterwards
-	restack := func(from, n int, by []Lower, then func(when string)) {
+	restack := func(from, n int, by []*Lower, then func(when string)) {
 		t.Helper()
 		r.o.opts.Held = func(time.Duration) {
 			if k := r.o.settled(); k != 1 {
@@ -56,7 +56,7 @@ func restackRound(t *testing.T, seed uint64) {
 		}
 		r.o.opts.Held = nil
 		restacks++
-		r.lowers = append(append(append([]Lower{}, r.lowers[:from]...), by...), r.lowers[from+n:]...)
+		r.lowers = append(append(append([]*Lower{}, r.lowers[:from]...), by...), r.lowers[from+n:]...)
 	}
 	for turn := range 6 {
 		for range 3 {
@@ -92,7 +92,7 @@ func restackRound(t *testing.T, seed uint64) {
 		merged := openStored(t, s, "merged"+strconv.Itoa(turn), m)
 		owned[merged] = true
 		row := r.lowers[from : from+n]
-		restack(from, n, []Lower{merged}, same)
+		restack(from, n, []*Lower{merged}, same)
 		same("merged")
 		if rng.IntN(3) == 0 {
 			restack(from, 1, row, same)
@@ -131,7 +131,7 @@ func TestConcurrentRestack(t *testing.T) {
 	seed := testseed.Of(t)
 	rng := rand.New(rand.NewPCG(seed, 8))
 	r := newRig(t, randomLower(t, rng, true), randomLower(t, rng, true))
-	owned := map[Lower]bool{}
+	owned := map[*Lower]bool{}
 	r.closeOthers(owned)
 	for _, l := range r.lowers {
 		owned[l] = true
@@ -145,16 +145,16 @@ func TestConcurrentRestack(t *testing.T) {
 		}
 		time.Sleep(time.Duration(rng.IntN(5)) * time.Millisecond)
 		at := rng.IntN(len(r.lowers))
-		was := r.lowers[at].(*lower)
+		was := r.lowers[at]
 		l, err := was.again(strconv.Itoa(i))
 		if err != nil {
 			t.Fatal(err)
 		}
 		owned[l] = true
-		if err := r.o.Restack([]Lower{was}, []Lower{l}, func() { released.Add(1) }); err != nil {
+		if err := r.o.Restack([]*Lower{was}, []*Lower{l}, func() { released.Add(1) }); err != nil {
 			t.Fatal(err)
 		}
-		r.lowers = slices.Concat(r.lowers[:at], []Lower{l}, r.lowers[at+1:])
+		r.lowers = slices.Concat(r.lowers[:at], []*Lower{l}, r.lowers[at+1:])
 	}
 	stop()
 	r.wantNodes(1)
@@ -169,13 +169,13 @@ func TestConcurrentRestack(t *testing.T) {
 }
 
 // again opens the directory of a sealed layer under another key.
-func (l *lower) again(key string) (Lower, error) {
-	s := l.be.(*dirStore)
+func (l *Lower) again(key string) (*Lower, error) {
+	s := l.dir
 	fd, err := openat(s.root, ".", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
-	return newLower("again "+key, &dirStore{root: fd, inoBase: s.inoBase, sealed: true, side: s.side}), nil
+	return newDirLower("again "+key, &dirStore{root: fd, inoBase: s.inoBase, sealed: true, side: s.side}), nil
 }
 
 // BenchmarkRestackHeld tells for how long Restack holds changes back, by what is in memory.
@@ -193,7 +193,7 @@ func restackHeld(b *testing.B, low string, dirs int) {
 	}
 	defer l.Close()
 	var held time.Duration
-	o, err := New(b.TempDir(), b.TempDir(), []Lower{l}, Options{InoBase: 1 << 40, Held: func(d time.Duration) { held += d }})
+	o, err := New(b.TempDir(), b.TempDir(), []*Lower{l}, Options{InoBase: 1 << 40, Held: func(d time.Duration) { held += d }})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -206,12 +206,12 @@ func restackHeld(b *testing.B, low string, dirs int) {
 	b.ResetTimer()
 	for i := range b.N {
 		b.StopTimer()
-		next, err := l.(*lower).again(strconv.Itoa(i))
+		next, err := l.again(strconv.Itoa(i))
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()
-		if err := o.Restack([]Lower{l}, []Lower{next}, nil); err != nil {
+		if err := o.Restack([]*Lower{l}, []*Lower{next}, nil); err != nil {
 			b.Fatal(err)
 		}
 		if err := l.Close(); err != nil {
@@ -223,7 +223,7 @@ func restackHeld(b *testing.B, low string, dirs int) {
 }
 
 // store puts the image of the layer that was sealed last in its place.
-func (r *rig) store(s *chunkstore.Store) Lower {
+func (r *rig) store(s *chunkstore.Store) *Lower {
 	r.t.Helper()
 	l := r.lowers[0]
 	m, err := Pack(r.t.Context(), s, l, r.lowers[1:], PackOptions{}, nil)
@@ -237,7 +237,7 @@ func (r *rig) store(s *chunkstore.Store) Lower {
 	if err := l.Close(); err != nil {
 		r.t.Fatal(err)
 	}
-	r.lowers = append([]Lower{image}, r.lowers[1:]...)
+	r.lowers = append([]*Lower{image}, r.lowers[1:]...)
 	return image
 }
 
@@ -300,13 +300,13 @@ func TestRestackRefuses(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for name, try := range map[string]struct{ row, by []Lower }{
-		"another tree":     {r.lowers[1:3], []Lower{other}},
+	for name, try := range map[string]struct{ row, by []*Lower }{
+		"another tree":     {r.lowers[1:3], []*Lower{other}},
 		"nothing":          {r.lowers[1:3], nil},
-		"no row":           {nil, []Lower{other}},
-		"not neighbours":   {[]Lower{r.lowers[0], r.lowers[2]}, []Lower{other}},
-		"not in the stack": {[]Lower{other}, r.lowers[:1]},
-		"foreign":          {r.lowers[:1], []Lower{nil}},
+		"no row":           {nil, []*Lower{other}},
+		"not neighbours":   {[]*Lower{r.lowers[0], r.lowers[2]}, []*Lower{other}},
+		"not in the stack": {[]*Lower{other}, r.lowers[:1]},
+		"unreadable":       {r.lowers[:1], []*Lower{newUnreadable()}},
 	} {
 		if err := r.o.Restack(try.row, try.by, func() { t.Error("released") }); err == nil {
 			t.Errorf("%s: it went through", name)

@@ -45,7 +45,7 @@ type StaleEntry struct {
 // there is to go back over; what becomes of a node is found out when it is next used, at the latest before Rollback returns.
 // released is called once, from under the overlay's locks, when the last orphan is forgotten: until then the directory of the old upper
 // and those of sealed lowers must stay.
-func (o *Overlay) Rollback(ctx context.Context, lowers []Lower, upperDir, workDir string, inoBase uint64,
+func (o *Overlay) Rollback(ctx context.Context, lowers []*Lower, upperDir, workDir string, inoBase uint64,
 	released func(),
 ) (Stale, error) {
 	if o.opts.ReadOnly {
@@ -74,14 +74,14 @@ func (o *Overlay) Rollback(ctx context.Context, lowers []Lower, upperDir, workDi
 }
 
 // run swaps the stacks. It changes no node but the root.
-func (r *rollback) run(ctx context.Context, lowers []Lower, released func()) error {
+func (r *rollback) run(ctx context.Context, lowers []*Lower, released func()) error {
 	o := r.o
 	if err := r.prepare(lowers); err != nil {
 		return err
 	}
 	r.survey(lookAtOnce, func([]*node) {})
 	defer o.nodes.watched()
-	var unused []*lower
+	var unused []*Lower
 	var fds []int
 	defer func() {
 		closeAll(fds)
@@ -130,18 +130,13 @@ func (r *rollback) run(ctx context.Context, lowers []Lower, released func()) err
 }
 
 // prepare does what needs no lock.
-func (r *rollback) prepare(lowers []Lower) error {
+func (r *rollback) prepare(lowers []*Lower) error {
 	if err := r.next.clean(); err != nil {
 		return err
 	}
-	for _, l := range lowers {
-		if _, ok := l.(*lower); !ok {
-			return errForeignLower
-		}
-	}
 	var below *obj
 	if len(lowers) > 0 {
-		below = rootObj(&layer{lower: lowers[0].(*lower)})
+		below = rootObj(&layer{lower: lowers[0]})
 	}
 	if err := r.next.initRoot(below); err != nil {
 		return fmt.Errorf("prepare the root of the new upper: %w", err)
@@ -150,22 +145,22 @@ func (r *rollback) prepare(lowers []Lower) error {
 }
 
 // match finds out what the two stacks have in common at the bottom. tree is held for writing.
-func (r *rollback) match(lowers []Lower) {
-	r.was, r.removed, r.replaced = r.o.stack, map[*layer]bool{}, map[*layer]*lower{}
+func (r *rollback) match(lowers []*Lower) {
+	r.was, r.removed, r.replaced = r.o.stack, map[*layer]bool{}, map[*layer]*Lower{}
 	stack := make([]*layer, len(lowers)+1)
 	stack[0] = r.next.layer
 	kept := len(r.was)
 	for i := len(lowers) - 1; i >= 0; i-- {
-		lw := lowers[i].(*lower)
-		if kept > 1 && r.was[kept-1].lower.key == lw.key && len(r.was)-kept == len(lowers)-1-i {
+		lower := lowers[i]
+		if kept > 1 && r.was[kept-1].lower.key == lower.key && len(r.was)-kept == len(lowers)-1-i {
 			kept--
 			stack[i+1] = r.was[kept]
-			if r.was[kept].lower != lw {
-				r.replaced[r.was[kept]] = lw
+			if r.was[kept].lower != lower {
+				r.replaced[r.was[kept]] = lower
 			}
 			continue
 		}
-		l := &layer{lower: lw.acquire(), share: &r.o.share}
+		l := &layer{lower: lower.acquire(), share: &r.o.share}
 		r.fresh = append(r.fresh, l)
 		stack[i+1] = l
 	}
@@ -208,8 +203,8 @@ func sameObj(a, b *obj) bool {
 
 // eachRawName lists one layer's names in a directory, whiteouts included.
 func eachRawName(dir *obj, fn func(name string)) error {
-	s, ok := dir.backend().(*dirStore)
-	if !ok {
+	s := dir.dirStore()
+	if s == nil {
 		return dir.backend().list(dir, func(e rawEntry) error { fn(e.name); return nil })
 	}
 	h, err := s.dir(dir)

@@ -57,7 +57,7 @@ func rollbackHeld(b *testing.B, low string, dirs int, one bool) {
 	}
 	var held time.Duration
 	up, work := fresh()
-	o, err := New(up, work, []Lower{l}, Options{InoBase: 1 << 40, Held: func(d time.Duration) { held += d }})
+	o, err := New(up, work, []*Lower{l}, Options{InoBase: 1 << 40, Held: func(d time.Duration) { held += d }})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func rollbackHeld(b *testing.B, low string, dirs int, one bool) {
 		}
 		up, work := fresh()
 		b.StartTimer()
-		if _, err := o.Rollback(b.Context(), []Lower{l}, up, work, uint64(i+2)<<40, nil); err != nil {
+		if _, err := o.Rollback(b.Context(), []*Lower{l}, up, work, uint64(i+2)<<40, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 // frozen is a point in time that a test goes back to.
 type frozen struct {
-	lowers []Lower
+	lowers []*Lower
 	tree   []treewalk.Node
 }
 
@@ -175,7 +175,7 @@ func TestRollbackRandom(t *testing.T) {
 }
 
 // closeOthers closes at the end of the test what is in owned then and not a lower of the rig, which closes those.
-func (r *rig) closeOthers(owned map[Lower]bool) {
+func (r *rig) closeOthers(owned map[*Lower]bool) {
 	r.t.Cleanup(func() {
 		for _, l := range r.lowers {
 			delete(owned, l)
@@ -192,7 +192,7 @@ func rollbackRound(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	base, other := randomLower(t, rng, true), randomLower(t, rng, false)
 	r := newRig(t, base, other)
-	owned := map[Lower]bool{}
+	owned := map[*Lower]bool{}
 	r.closeOthers(owned)
 	points := []frozen{{r.lowers, r.walk()}}
 	for _, l := range r.lowers {
@@ -273,7 +273,7 @@ func TestRollbackFails(t *testing.T) {
 	}
 	want := r.walk()
 	up, work := filepath.Join(t.TempDir(), "u"), t.TempDir()
-	try := func(ctx context.Context, lowers []Lower) {
+	try := func(ctx context.Context, lowers []*Lower) {
 		t.Helper()
 		if err := os.MkdirAll(up, 0o755); err != nil {
 			t.Fatal(err)
@@ -288,10 +288,10 @@ func TestRollbackFails(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	try(ended, []Lower{l})
-	try(t.Context(), []Lower{nil})
+	try(ended, []*Lower{l})
+	try(t.Context(), []*Lower{newUnreadable()})
 	up = filepath.Join(up, "missing/deep")
-	_, err := r.o.Rollback(t.Context(), []Lower{l}, up, work, 1<<55, nil)
+	_, err := r.o.Rollback(t.Context(), []*Lower{l}, up, work, 1<<55, nil)
 	if err == nil {
 		t.Error("an upper that is missing was taken")
 	}

@@ -12,7 +12,7 @@ import (
 // The old upper becomes the topmost lower under key. Whoever must find the change again after a crash records it before: until
 // the gate closes the old upper is written to, from then on the new one. Nothing inside the gate waits for the disk.
 // With an error nothing has changed. The returned Lower is the caller's reference.
-func (o *Overlay) Seal(ctx context.Context, key, upperDir, workDir string, inoBase uint64) (Lower, error) {
+func (o *Overlay) Seal(ctx context.Context, key, upperDir, workDir string, inoBase uint64) (*Lower, error) {
 	if o.opts.ReadOnly {
 		return nil, unix.EROFS
 	}
@@ -32,7 +32,7 @@ func (o *Overlay) Seal(ctx context.Context, key, upperDir, workDir string, inoBa
 }
 
 // swap is the part of Seal inside the gate.
-func (o *Overlay) swap(ctx context.Context, key string, next *upper) (Lower, error) {
+func (o *Overlay) swap(ctx context.Context, key string, next *upper) (*Lower, error) {
 	if err := next.clean(); err != nil {
 		return nil, err
 	}
@@ -49,8 +49,8 @@ func (o *Overlay) swap(ctx context.Context, key string, next *upper) (Lower, err
 	if err != nil {
 		return nil, fmt.Errorf("seal: %w", err)
 	}
-	sealed := newLower(key, &dirStore{root: root, inoBase: old.store.inoBase, wideIno: old.store.wideIno, sealed: true, side: old.store.side})
-	fail := func(err error) (Lower, error) {
+	sealed := newDirLower(key, &dirStore{root: root, inoBase: old.store.inoBase, wideIno: old.store.wideIno, sealed: true, side: old.store.side})
+	fail := func(err error) (*Lower, error) {
 		_ = sealed.Close() // the first error counts
 		return nil, err
 	}
@@ -145,32 +145,28 @@ func publicXattrs(o *obj) (map[string]string, error) {
 }
 
 // Replace swaps a lower for another of the same Key beneath the running overlay: a sealed directory for its image.
-func (o *Overlay) Replace(next Lower) error {
-	lw, ok := next.(*lower)
-	if !ok {
-		return errForeignLower
-	}
+func (o *Overlay) Replace(next *Lower) error {
 	o.tree.Lock()
 	defer o.tree.Unlock()
 	for i, l := range o.stack {
-		if i == 0 && o.upper != nil || l.lower.key != lw.key {
+		if i == 0 && o.upper != nil || l.lower.key != next.key {
 			continue
 		}
 		old := l.lower
-		l.lower = lw.acquire()
+		l.lower = next.acquire()
 		descriptors.purge(func(k fdKey) bool { return k.o.layer == l })
 		o.groups.forget(old)
 		o.nodes.settleOdd(l)
 		return old.Close()
 	}
-	return fmt.Errorf("replace layer %s: not in the stack", lw.key)
+	return fmt.Errorf("replace layer %s: not in the stack", next.key)
 }
 
 // Lowers gives the overlay's stack with a read-only view of its present upper on top, each with a reference for the caller.
-func (o *Overlay) Lowers() ([]Lower, error) {
+func (o *Overlay) Lowers() ([]*Lower, error) {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
-	var out []Lower
+	var out []*Lower
 	for _, l := range o.stack {
 		out = append(out, l.lower.acquire())
 	}

@@ -14,7 +14,7 @@ import (
 // view walks a stack of layers that nobody mounts. It borrows the layers, which must stay open while it is used.
 type view struct{ o *Overlay }
 
-func openView(stack []Lower) (*view, error) {
+func openView(stack []*Lower) (*view, error) {
 	o, err := New("", "", stack, Options{ReadOnly: true})
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (s *spot) node() *node { return &node{top: s.parts[0], below: s.parts[1:], 
 
 // Merged presents a whole stack (topmost first) as one tree without whiteouts, for export. The stack must stay open
 // while it is used. The source is an io.Closer too: closing it frees descriptors at once instead of some time.
-func Merged(stack []Lower) (squashfs.Source, error) {
+func Merged(stack []*Lower) (squashfs.Source, error) {
 	v, err := openView(stack)
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (m merged) entry(name string, h hit) (*squashfs.Entry, error) {
 	}
 	set := uint32(0)
 	var err error
-	if s, ok := top.backend().(*imageStore); ok {
+	if s := top.imageStore(); s != nil {
 		if set, err = s.xattrSet(top); err != nil {
 			return nil, err
 		}
@@ -147,8 +147,8 @@ func imageOf(a Attr) squashfs.Attr {
 // Delta presents one layer as it is, whiteouts and overlay attributes included, as the kernel's overlayfs reads them.
 // Partial files are presented as whole ones, which takes the layers below, topmost first. All must stay open while it
 // is used. The source is an io.Closer, as that of Merged.
-func Delta(layer Lower, below []Lower) (squashfs.Source, error) {
-	v, err := openView(append([]Lower{layer}, below...))
+func Delta(layer *Lower, below []*Lower) (squashfs.Source, error) {
+	v, err := openView(append([]*Lower{layer}, below...))
 	if err != nil {
 		return nil, err
 	}

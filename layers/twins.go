@@ -16,12 +16,8 @@ import (
 
 // NumbersOf calls fn with the inode number of every inode of a layer but its root's. Of an image it reads one column, a directory it
 // walks. Of what changes meanwhile it may miss some.
-func NumbersOf(ctx context.Context, l Lower, fn func(ino uint64) error) error {
-	low, ok := l.(*lower)
-	if !ok {
-		return errForeignLower
-	}
-	if s, ok := low.be.(*imageStore); ok {
+func NumbersOf(ctx context.Context, l *Lower, fn func(ino uint64) error) error {
+	if s := l.image; s != nil {
 		return s.im.Numbers(ctx, func(ino uint64) error {
 			if ino == rootIno {
 				return nil
@@ -30,7 +26,7 @@ func NumbersOf(ctx context.Context, l Lower, fn func(ino uint64) error) error {
 		})
 	}
 	hosts := roaring64.New() // seen: a file may have several names
-	top := &layer{lower: low}
+	top := &layer{lower: l}
 	defer descriptors.purge(func(k fdKey) bool { return k.o.layer == top })
 	for dirs := []*obj{rootObj(top)}; len(dirs) > 0; {
 		dir := dirs[len(dirs)-1]
@@ -63,7 +59,7 @@ func vanished(err error) bool {
 // Unexplained gives those numbers of a set that the topmost layer of a stack has for something of which it cannot be told from its
 // place that it is the copy of what has the number further down. Most that were given other names are among them. It takes time in
 // proportion to the topmost layer.
-func Unexplained(ctx context.Context, stack []Lower, of *roaring64.Bitmap) (*roaring64.Bitmap, error) {
+func Unexplained(ctx context.Context, stack []*Lower, of *roaring64.Bitmap) (*roaring64.Bitmap, error) {
 	v, err := openView(stack)
 	if err != nil {
 		return nil, err
@@ -131,7 +127,7 @@ type Twins struct {
 }
 
 // TwinNumbers gives those numbers of a set that different inodes report in the tree that a stack shows.
-func TwinNumbers(ctx context.Context, stack []Lower, of *roaring64.Bitmap) (*roaring64.Bitmap, error) {
+func TwinNumbers(ctx context.Context, stack []*Lower, of *roaring64.Bitmap) (*roaring64.Bitmap, error) {
 	v, err := openView(stack)
 	if err != nil {
 		return nil, err
@@ -158,7 +154,7 @@ func (o *Overlay) doubles(ctx context.Context, of *roaring64.Bitmap) (*roaring64
 // FindTwins walks the tree that a stack shows and gives the twins among what has the numbers of a set: those of the least numbers, as
 // long as they have no more than most paths, but one number with two at least; and how many numbers have any. The layers may be written
 // to meanwhile.
-func FindTwins(ctx context.Context, stack []Lower, of *roaring64.Bitmap, most int) (found []Twins, all int, err error) {
+func FindTwins(ctx context.Context, stack []*Lower, of *roaring64.Bitmap, most int) (found []Twins, all int, err error) {
 	v, err := openView(stack)
 	if err != nil {
 		return nil, 0, err

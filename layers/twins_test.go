@@ -7,7 +7,7 @@ import (
 )
 
 // wantNoTwins fails if different inodes of a tree have one number, by a walk and by what the layers say.
-func wantNoTwins(t *testing.T, stack []Lower) {
+func wantNoTwins(t *testing.T, stack []*Lower) {
 	t.Helper()
 	all := roaring64.New()
 	for i, l := range stack {

@@ -225,8 +225,8 @@ func (o *Overlay) keptName(n *node) {
 	if n == nil || n.dead || n.pin == 0 {
 		return
 	}
-	s, ok := n.top.backend().(*dirStore)
-	if !ok {
+	s := n.top.dirStore()
+	if s == nil {
 		return
 	}
 	p, h, err := s.at(n.top)

@@ -30,7 +30,7 @@ func openUpper(dir, work string, opts Options, of *share) (*upper, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &upper{layer: &layer{lower: newLower("", s), share: of}, store: s}
+	u := &upper{layer: &layer{lower: newDirLower("", s), share: of}, store: s}
 	u.users.Store(1)
 	if u.work, err = openat(unix.AT_FDCWD, work, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
 		_ = s.close() // the first error counts

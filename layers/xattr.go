@@ -27,7 +27,7 @@ func (o *Overlay) rawXattrs(n *node) ([]squashfs.Xattr, error) {
 // imageXattrs reads the attributes of a node that lies in an image, the overlay's included; only those that are wanted need have their
 // values. tree is held.
 func (o *Overlay) imageXattrs(n *node, want func(name string) bool) ([]squashfs.Xattr, error) {
-	x, err := n.top.backend().(*imageStore).xattrsOf(n.top, want)
+	x, err := n.top.imageStore().xattrsOf(n.top, want)
 	if err != nil {
 		return nil, o.report(err, n.top, "")
 	}
@@ -66,7 +66,7 @@ func (o *Overlay) GetXattr(id NodeID, name string) ([]byte, error) {
 	if n.bare.Load() {
 		return nil, unix.ENODATA
 	}
-	if _, ok := n.top.backend().(*dirStore); ok || n.pin > 0 {
+	if n.top.dirStore() != nil || n.pin > 0 {
 		p, h, err := n.place()
 		if err != nil {
 			return nil, err
@@ -98,7 +98,7 @@ func (o *Overlay) ListXattr(id NodeID) ([]string, error) {
 		return nil, nil
 	}
 	var raw []string
-	if _, ok := n.top.backend().(*dirStore); ok || n.pin > 0 {
+	if n.top.dirStore() != nil || n.pin > 0 {
 		p, h, err := n.place()
 		if err != nil {
 			return nil, err

@@ -15,7 +15,7 @@ import (
 
 // tree is an open stack to be read: of a snapshot, or of a workspace with its upper on top.
 type tree struct {
-	lowers []layers.Lower
+	lowers []*layers.Lower
 	close  func()
 }
 
@@ -80,7 +80,7 @@ func (h *Home) openNothing() (*tree, error) {
 	if err != nil {
 		return nil, classify(fmt.Errorf("opening the empty tree: %w", err))
 	}
-	return &tree{lowers: []layers.Lower{low}, close: func() {
+	return &tree{lowers: []*layers.Lower{low}, close: func() {
 		if err := low.Close(); err != nil {
 			h.log.Warn("closing the empty tree", "error", err)
 		}
@@ -222,7 +222,7 @@ func (s subject) top() string {
 
 // from is the tree of a layer that is one of t's lowers; nil if it is none. It is open as long as t.
 func (t *tree) from(layer string) *tree {
-	i := slices.IndexFunc(t.lowers, func(l layers.Lower) bool { return l.Key() == layer })
+	i := slices.IndexFunc(t.lowers, func(l *layers.Lower) bool { return l.Key() == layer })
 	if i < 0 || layer == "" {
 		return nil
 	}

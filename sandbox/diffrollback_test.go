@@ -61,7 +61,7 @@ func TestReadDuringRollback(t *testing.T) {
 }
 
 // countAdded counts what a tree has more than another.
-func countAdded(ctx context.Context, from, to []layers.Lower) (n int, err error) {
+func countAdded(ctx context.Context, from, to []*layers.Lower) (n int, err error) {
 	for c, err := range layers.Diff(ctx, from, to) {
 		if err != nil {
 			return n, err

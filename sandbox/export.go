@@ -110,7 +110,7 @@ func (h *Home) exportTarget(path string) (string, error) {
 	return at.path, nil
 }
 
-func exportSource(stack []layers.Lower, topOnly bool) (squashfs.Source, error) {
+func exportSource(stack []*layers.Lower, topOnly bool) (squashfs.Source, error) {
 	if !topOnly {
 		src, err := layers.Merged(stack)
 		return src, classify(err)

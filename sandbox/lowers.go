@@ -25,7 +25,7 @@ type lowerCache struct {
 // lower is one open layer in one of its forms.
 type lower struct {
 	layer string // key of the form
-	layers.Lower
+	*layers.Lower
 	upper    uint64        // directory of the sealed form
 	manifest chunkstore.ID // of a stored form
 	parent   string        // layer on which the form lies
@@ -46,8 +46,8 @@ type stack struct {
 }
 
 // lowers is what package layers takes; valid until release.
-func (s *stack) lowers() []layers.Lower {
-	all := make([]layers.Lower, len(s.of))
+func (s *stack) lowers() []*layers.Lower {
+	all := make([]*layers.Lower, len(s.of))
 	for i, l := range s.of {
 		all[i] = l.Lower
 	}
@@ -150,7 +150,7 @@ func (c *lowerCache) acquire(ctx context.Context, layer string, tier bool) (*low
 }
 
 // openLayer opens a layer in the form that its record tells.
-func (h *Home) openLayer(ctx context.Context, r form) (layers.Lower, error) {
+func (h *Home) openLayer(ctx context.Context, r form) (*layers.Lower, error) {
 	if r.State == Sealed {
 		low, err := layers.OpenSealed(r.ID, h.uppers.path(r.Upper), inoBase(r.Upper), h.uppers.wideIno)
 		if err != nil {
@@ -170,7 +170,7 @@ func (h *Home) openLayer(ctx context.Context, r form) (layers.Lower, error) {
 }
 
 // add enters a layer that was just sealed, with one user.
-func (c *lowerCache) add(layer string, low layers.Lower, upper uint64) *lower {
+func (c *lowerCache) add(layer string, low *layers.Lower, upper uint64) *lower {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := &lower{layer: layer, Lower: low, upper: upper, users: 1}
@@ -189,7 +189,7 @@ func (c *lowerCache) add(layer string, low layers.Lower, upper uint64) *lower {
 
 // swap makes the image the form of a layer to use from now on, with one user, and tells the form it was.
 // The record must say so already.
-func (c *lowerCache) swap(r *layerRecord, image layers.Lower) (now, before *lower) {
+func (c *lowerCache) swap(r *layerRecord, image *layers.Lower) (now, before *lower) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before = c.entries[r.ID]

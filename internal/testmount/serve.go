@@ -87,7 +87,7 @@ type server struct {
 	o     *layers.Overlay
 	m     *snapfuse.Mount
 	keys  uint64
-	owned []layers.Lower
+	owned []*layers.Lower
 	prof  *os.File
 }
 
@@ -159,7 +159,7 @@ func (s *server) obey(c command, a *answer) error {
 }
 
 func (s *server) mount(c command) error {
-	var lowers []layers.Lower
+	var lowers []*layers.Lower
 	for _, dir := range c.Config.Sealed {
 		l, err := layers.OpenSealed(dir, dir, uint64(len(lowers)+1)<<40)
 		if err != nil {
