@@ -178,13 +178,13 @@ func (c *checker) stray(ctx context.Context, unnamed map[chunkstore.ID]bool) err
 // directories checks uppers/ against the records.
 func (c *checker) directories(ctx context.Context, _ CheckRequest) error {
 	for _, w := range c.h.catalog.allWorkspaces() {
-		if !c.h.uppers.exists(w.Upper) && !c.h.catalog.isStaged(w.ID) && c.h.catalog.workspace(w.ID) == w {
-			c.report("workspace "+w.ID, "its upper "+c.h.uppers.path(w.Upper)+" is missing", nil)
+		if !c.h.uppers.Exists(w.Upper) && !c.h.catalog.isStaged(w.ID) && c.h.catalog.workspace(w.ID) == w {
+			c.report("workspace "+w.ID, "its upper "+c.h.uppers.Path(w.Upper)+" is missing", nil)
 		}
 	}
 	for _, l := range c.h.catalog.allLayers() {
-		if l.State == Sealed && !c.h.uppers.exists(l.Upper) && c.h.catalog.layer(l.ID) == l {
-			c.report("layer "+l.ID, "its directory "+c.h.uppers.path(l.Upper)+" is missing", c.hit(l.ID))
+		if l.State == Sealed && !c.h.uppers.Exists(l.Upper) && c.h.catalog.layer(l.ID) == l {
+			c.report("layer "+l.ID, "its directory "+c.h.uppers.Path(l.Upper)+" is missing", c.hit(l.ID))
 		}
 		if why := c.h.packer.problem(l.ID); why != "" && c.h.catalog.layer(l.ID) == l {
 			c.report("layer "+l.ID, "it stays a sealed directory, since it cannot be stored: "+why, c.hit(l.ID))
@@ -196,18 +196,18 @@ func (c *checker) directories(ctx context.Context, _ CheckRequest) error {
 // strangers reports directories with contents that no record names. What is being destroyed is in the trash before its
 // workspace is gone, and a new upper in a record before its first entry, so a second look at both tells them apart.
 func (c *checker) strangers(ctx context.Context) error {
-	names, err := c.h.strangers(nil)
+	names, err := c.h.uppers.Strays(nil)
 	if err != nil {
 		return err
 	}
-	trash, err := c.h.readTrash(ctx)
+	trash, err := c.h.records.Trash(ctx)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
 		n, err := strconv.ParseUint(name, 10, 64)
-		if (err != nil || !trash[n]) && !c.h.uppers.empty(name) && (err != nil || !c.h.namedUppers()[n]) {
-			c.report(filepath.Join(c.h.uppers.dir, name), "no record names it", nil)
+		if (err != nil || !trash[n]) && !c.h.uppers.Empty(name) && (err != nil || !c.h.uppers.Named()[n]) {
+			c.report(filepath.Join(c.h.uppers.Dir(), name), "no record names it", nil)
 		}
 	}
 	return ctx.Err()

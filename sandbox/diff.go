@@ -37,7 +37,7 @@ func (h *Home) openTree(ctx context.Context, w *workspaceRecord, s *snapshotReco
 		return nil, err
 	}
 	// The workspace goes on, and may be rolled back, sealed or stored: the directories that are read must stay.
-	free := []func(){h.janitor.hold(w.Upper), done}
+	free := []func(){h.uppers.Hold(w.Upper), done}
 	if l := h.liveOf(w.ID); l != nil {
 		free = append(free, l.retain())
 	}

@@ -29,9 +29,9 @@
 // # Durability
 //
 // Payload first, the record that names it last. A directory is removed after the record of it is gone: the
-// transaction that drops the last name of an upper also writes its number into the trash bucket, and a
-// janitor empties that, after a crash as well. What a crash leaves in uppers/ without a record is empty (an upper gets
-// its first entry after its record is durable) and is removed; if it is not, it goes to lost+found.
+// transaction that drops the last name of an upper also writes its number into the trash bucket, which package uppers
+// empties, after a crash as well. What a crash leaves in uppers/ without a record is empty (an upper gets its first
+// entry after its record is durable) and is removed; if it is not, it goes to lost+found.
 //
 // A seal and a rollback change what a workspace's writes go to, behind the gate of its overlay, which must not wait for a disk. So the
 // records come first (catalog.stage):
@@ -92,7 +92,8 @@
 //	   └─ catalog.writer               one change of records at a time, held while the store commits
 //	      └─ catalog.mu                the records in memory; never held while anything waits
 //	merger.mu                          one merge, outside of the catalog's
-//	Home.mu, lowerCache.mu, uppers.mu  leaves; idler.mu is one, too, and is taken under Home.mu
+//	Home.mu, lowerCache.mu             leaves; idler.mu is one, too, and is taken under Home.mu
+//	(those of package uppers)          outside of catalog.writer and catalog.mu; see there
 //
 // Nothing here ever opens, stats or walks a path inside a mount of its own home: the answer would have to come from this
 // very process. Mounts are looked up in /proc/self/mountinfo.

@@ -15,6 +15,7 @@ import (
 	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/hosttree"
 	"snapfs/layers"
 	"snapfs/sandbox/api"
 	"snapfs/squashfs"
@@ -186,7 +187,7 @@ func writeImageFile(path string, fill func(f *os.File) error) (_ ExportResult, e
 		return ExportResult{}, err
 	}
 	named = false
-	return ExportResult{Path: path, Size: size, Digest: digest}, fsyncDir(dir)
+	return ExportResult{Path: path, Size: size, Digest: digest}, hosttree.SyncDir(dir)
 }
 
 // digestOf reads a whole file again: its header was written last.

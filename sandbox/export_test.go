@@ -33,16 +33,16 @@ func (h *Home) Settle(ctx context.Context) error {
 
 // Leftovers lists what a settled home should not have: directories of uppers that are no workspace's, and numbers in the trash.
 func (h *Home) Leftovers(ctx context.Context) ([]string, error) {
-	trash, err := h.readTrash(ctx)
+	trash, err := h.records.Trash(ctx)
 	if err != nil {
 		return nil, err
 	}
-	left, err := h.strangers(nil)
+	left, err := h.uppers.Strays(nil)
 	if err != nil {
 		return nil, err
 	}
 	for n := range trash {
-		left = append(left, "in the trash: "+h.uppers.root(n))
+		left = append(left, "in the trash: "+h.uppers.Root(n))
 	}
 	aside, err := os.ReadDir(h.dir + "/lost+found")
 	for _, e := range aside {

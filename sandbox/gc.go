@@ -70,7 +70,7 @@ func (h *Home) settle(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return h.janitor.wait(ctx)
+	return h.uppers.WaitDiscarded(ctx)
 }
 
 // stage turns the store's progress, counted in a unit, into that of the API.

@@ -16,6 +16,7 @@ import (
 	"snapfs/chunkstore"
 	"snapfs/internal/failpoint"
 	"snapfs/sandbox/internal/keylock"
+	"snapfs/sandbox/internal/uppers"
 	"snapfs/sandbox/internal/yield"
 )
 
@@ -43,6 +44,8 @@ type Options struct {
 
 	points failpoint.Func   // is told each durable step; nil but in tests of crashes
 	clock  func() time.Time // nil = time.Now
+
+	lastSpace uint64 // as in uppers.Options
 }
 
 // Home is an open home directory: its store, workspaces and mounts. One process holds it at a time. Safe for concurrent use.
@@ -52,7 +55,8 @@ type Home struct {
 	lock    *os.File
 	store   *chunkstore.Store
 	catalog *catalog
-	uppers  *uppers
+	uppers  *uppers.Set
+	records upperRecords
 	number  uint64 // the home's id, as images have it
 	cache   *lowerCache
 	engine  engine
@@ -63,17 +67,15 @@ type Home struct {
 	// followers get every event once it is durable.
 	followers followers
 	packer    *packer
-	ready     *readyUppers
 	yielder   *yield.Yielder
 	working   working
 	host      *hostProbe
-	janitor   *janitor
 	merger    *merger
 	idler     *idler
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
-	work   sync.WaitGroup // background goroutines: packer, readyUppers, janitor, merger, idler, sweeper, hostProbe
+	work   sync.WaitGroup // background goroutines: uppers, packer, merger, idler, sweeper, hostProbe
 
 	mu      sync.Mutex       // guards what follows
 	live    map[string]*live // by workspace: what has a FUSE connection
@@ -121,7 +123,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h.working, h.host = newWorking(), newHostProbe(h)
 	h.idler = newIdler(h, opts.IdleAfter)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
-	if err := h.open(ctx, m, &idSource{clock: opts.clock}); err != nil {
+	if err := h.open(ctx, m, opts); err != nil {
 		h.cancel()
 		err = errors.Join(err, h.closeStore(), lock.Close())
 		return nil, errors.Join(err, removeMade(made, err))
@@ -186,7 +188,7 @@ func removeMade(made string, cause error) error {
 }
 
 // open reads or makes what is in the home.
-func (h *Home) open(ctx context.Context, m marker, ids *idSource) error {
+func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 	fresh := m.State == "new"
 	storeDir := filepath.Join(h.dir, "store")
 	if fresh {
@@ -230,19 +232,20 @@ func (h *Home) open(ctx context.Context, m marker, ids *idSource) error {
 	if err := h.checkIdentity(ctx, m, fresh); err != nil {
 		return err
 	}
-	if h.catalog, err = loadCatalog(ctx, h.store, ids, h.told); err != nil {
+	if h.catalog, err = loadCatalog(ctx, h.store, &idSource{clock: opts.clock}, h.told); err != nil {
 		return err
 	}
 	h.catalog.points, h.catalog.host = h.points, h.host
-	if h.uppers, err = loadUppers(ctx, filepath.Join(h.dir, "uppers"), h.store, h.points); err != nil {
+	h.records = upperRecords{h.catalog}
+	h.uppers, err = uppers.Open(ctx, uppers.Options{
+		Dir: filepath.Join(h.dir, "uppers"), Store: h.store, Records: h.records,
+		Yield: h.yielder.Yield, Logger: h.log, Points: h.points, LastSpace: opts.lastSpace,
+	})
+	if err != nil {
 		return err
 	}
-	h.uppers.inUse = h.spacesInUse
 	h.number = number64(m.ID)
-	spread(h.uppers.dir)
 	h.cache = newLowerCache(h)
-	h.janitor = newJanitor(h)
-	h.ready = newReadyUppers(h)
 	h.packer = newPacker(h)
 	h.merger = newMerger(h)
 	if err := h.recover(ctx); err != nil {
@@ -293,9 +296,8 @@ func (h *Home) checkIdentity(ctx context.Context, m marker, fresh bool) error {
 
 // start starts the background goroutines; Close ends them and waits.
 func (h *Home) start() {
-	h.work.Go(h.janitor.run)
+	h.work.Go(func() { h.uppers.Run(h.ctx) })
 	h.work.Go(h.packer.run)
-	h.work.Go(h.ready.run)
 	h.work.Go(h.merger.run)
 	h.work.Go(h.idler.run)
 	h.merger.kick()

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/layers"
+	"snapfs/sandbox/internal/uppers"
 )
 
 // live is a workspace with a FUSE connection: mounted, or detached.
@@ -255,11 +256,11 @@ func (h *Home) overlayOf(ctx context.Context, w *workspaceRecord, readOnly bool)
 
 // newOverlay opens the upper of a workspace over a stack.
 func (h *Home) newOverlay(w *workspaceRecord, s *stack, readOnly bool) (*layers.Overlay, error) {
-	if !h.uppers.exists(w.Upper) {
-		return nil, fmt.Errorf("%w: workspace %s: its upper %s is missing: restore a snapshot of it", ErrCorrupt, w.ID, h.uppers.path(w.Upper))
+	if !h.uppers.Exists(w.Upper) {
+		return nil, fmt.Errorf("%w: workspace %s: its upper %s is missing: restore a snapshot of it", ErrCorrupt, w.ID, h.uppers.Path(w.Upper))
 	}
-	o, err := layers.New(h.uppers.path(w.Upper), h.uppers.work(w.Upper), s.lowers(),
-		layers.Options{InoBase: inoBase(w.Upper), WideIno: h.uppers.wideIno, ReadOnly: readOnly, Held: h.metrics.pause})
+	o, err := layers.New(h.uppers.Path(w.Upper), h.uppers.Work(w.Upper), s.lowers(),
+		layers.Options{InoBase: uppers.InoBase(w.Upper), WideIno: h.uppers.WideIno, ReadOnly: readOnly, Held: h.metrics.pause})
 	if err != nil {
 		return nil, classify(fmt.Errorf("opening workspace %s: %w", w.ID, err))
 	}

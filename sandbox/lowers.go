@@ -10,6 +10,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/layers"
+	"snapfs/sandbox/internal/uppers"
 )
 
 // lowerCache shares open layers between mounts, diffs, exports and the packer.
@@ -152,7 +153,7 @@ func (c *lowerCache) acquire(ctx context.Context, layer string, tier bool) (*low
 // openLayer opens a layer in the form that its record tells.
 func (h *Home) openLayer(ctx context.Context, r form) (*layers.Lower, error) {
 	if r.State == Sealed {
-		low, err := layers.OpenSealed(r.ID, h.uppers.path(r.Upper), inoBase(r.Upper), h.uppers.wideIno)
+		low, err := layers.OpenSealed(r.ID, h.uppers.Path(r.Upper), uppers.InoBase(r.Upper), h.uppers.WideIno)
 		if err != nil {
 			return nil, classify(fmt.Errorf("opening sealed layer %s: %w", r.ID, err))
 		}
@@ -213,7 +214,7 @@ func (c *lowerCache) forget(gone []*layerRecord) {
 		l := c.entries[r.ID]
 		if l == nil {
 			if r.Upper != 0 {
-				c.home.janitor.add(r.Upper)
+				c.home.uppers.Discard(r.Upper)
 			}
 			continue
 		}
@@ -292,7 +293,7 @@ func (c *lowerCache) staleLocked(l *lower) {
 func (c *lowerCache) retireLocked(l *lower) {
 	c.closeLocked(l)
 	if l.upper != 0 {
-		c.home.janitor.add(l.upper)
+		c.home.uppers.Discard(l.upper)
 	}
 }
 

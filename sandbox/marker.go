@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,8 +14,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/hosttree"
 	"snapfs/sandbox/api"
 )
 
@@ -86,15 +89,7 @@ func writeFileDurably(path string, data []byte) error {
 		_ = os.Remove(tmp) // the first error is the one to tell
 		return err
 	}
-	return fsyncDir(filepath.Dir(path))
-}
-
-func fsyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return hosttree.SyncDir(filepath.Dir(path))
 }
 
 // freshHome is the marker of a home to be made in dir, which must be missing, empty, or the rest of an earlier attempt.
@@ -107,7 +102,7 @@ func freshHome(dir string) (marker, error) {
 		switch name := e.Name(); name {
 		case lockName, markerName + ".tmp":
 		case "store", "uppers", emptyDir, "lost+found":
-			// A file system's own lost+found is no stranger; the others are: their marker is missing.
+			// A file system has a lost+found of its own; the others are of a home whose marker is missing.
 			if name == "lost+found" {
 				continue
 			}
@@ -127,6 +122,12 @@ func unusable(dir string, err error) error {
 		return fmt.Errorf("%w: home %s: %w", ErrInvalid, dir, err)
 	}
 	return fmt.Errorf("%w: home %s cannot be used: %w", ErrUnavailable, dir, err)
+}
+
+// number64 is the home's id as images have it.
+func number64(id string) uint64 {
+	sum := blake3.Sum256([]byte("snapfs home " + id))
+	return max(binary.LittleEndian.Uint64(sum[:]), 1)
 }
 
 // lockHome takes the home for this process. The file stays: removing it would race with the next one.

@@ -36,7 +36,7 @@ func TestParked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	upper := h.uppers.path(h.catalog.workspace("bad").Upper)
+	upper := h.uppers.Path(h.catalog.workspace("bad").Upper)
 	for i := range 1<<15 + 1 {
 		path := filepath.Join(upper, strconv.Itoa(i))
 		if err := os.Symlink("x", path); err != nil {
@@ -46,7 +46,7 @@ func TestParked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(h.uppers.path(h.catalog.workspace("good").Upper), "f"), []byte("good"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(h.uppers.Path(h.catalog.workspace("good").Upper), "f"), []byte("good"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	bad, err := h.Snapshot(ctx, SnapshotRequest{Workspace: "bad"})

@@ -17,9 +17,10 @@ import (
 //	events      workspace/id        Event
 //	packing     id of a layer       packingRecord: it is being stored, or is parked
 //	merges      manifest            empty: a merged image that no layer names yet
-//	meta        "next-upper"        decimal: every lower number may be in use
 //	meta        "last-id"           every id made later is greater, whatever the clock says then
 //	meta        "home"              identity of the home, as in its marker
+//
+// Package uppers records in two more keys of meta, and in a bucket of its own, which numbers are in use.
 const (
 	bucketWorkspaces = "workspaces"
 	bucketSnapshots  = "snapshots"
@@ -29,7 +30,6 @@ const (
 	bucketMerges     = "merges"
 	bucketPacking    = "packing"
 	bucketMeta       = "meta"
-	keyNextUpper     = "next-upper"
 	keyLastID        = "last-id"
 	keyHome          = "home"
 )

@@ -154,7 +154,7 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	defer unlock()
-	upper, err := h.newUpper(ctx)
+	upper, err := h.uppers.CreateDurable(ctx)
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -174,7 +174,7 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 	})
 	if err != nil {
 		if h.catalog.workspace(name) == nil {
-			return Workspace{}, errors.Join(err, h.uppers.remove(upper))
+			return Workspace{}, errors.Join(err, h.uppers.Remove(upper))
 		}
 		return Workspace{}, err
 	}

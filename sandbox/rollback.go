@@ -10,6 +10,7 @@ import (
 
 	"snapfs/layers"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/uppers"
 )
 
 // Rollback moves a workspace back to a snapshot, its own or another. What was written since is gone, unless a snapshot has it. A mounted
@@ -94,7 +95,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *snapshotRecor
 	if l != nil {
 		err = h.rolledBack(l, stale, w.Paused)
 	} else {
-		h.janitor.add(w.Upper)
+		h.uppers.Discard(w.Upper)
 	}
 	h.reconsider(ctx, w.Base)
 	h.packer.abandon()
@@ -140,10 +141,10 @@ func (h *Home) rollbackLive(ctx context.Context, l *live, w *workspaceRecord, to
 		return layers.Stale{}, err
 	}
 	old := l.stack
-	stale, err := l.overlay.Rollback(ctx, next.lowers(), h.uppers.path(upper), h.uppers.work(upper), inoBase(upper), func() {
+	stale, err := l.overlay.Rollback(ctx, next.lowers(), h.uppers.Path(upper), h.uppers.Work(upper), uppers.InoBase(upper), func() {
 		// Nothing open stands on them any more.
 		old.release()
-		h.janitor.add(w.Upper)
+		h.uppers.Discard(w.Upper)
 	})
 	if err != nil {
 		next.release()

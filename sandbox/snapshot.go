@@ -10,6 +10,7 @@ import (
 	"snapfs/layers"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/cgroup"
+	"snapfs/sandbox/internal/uppers"
 )
 
 // Snapshot freezes a workspace, mounted or not. If nothing changed since the layer below, no layer is added and Unchanged is set.
@@ -150,14 +151,14 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func
 func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, push func(*lower), noSync bool,
 	record func(ch *change, w *workspaceRecord, top string) error,
 ) error {
-	upper, err := h.uppers.create(ctx)
+	upper, err := h.uppers.Create(ctx)
 	if err != nil {
 		return classify(fmt.Errorf("making a new upper for %s: %w", w.ID, err))
 	}
 	// The bulk goes to the disk before the gate closes, the new directories with it: they are on the same file system.
 	if !noSync {
 		if err := o.Sync(); err != nil {
-			return errors.Join(fmt.Errorf("flushing %s: %w", w.ID, err), h.uppers.remove(upper))
+			return errors.Join(fmt.Errorf("flushing %s: %w", w.ID, err), h.uppers.Remove(upper))
 		}
 	}
 	h.points.At("upper flushed")
@@ -172,7 +173,7 @@ func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, 
 	if err != nil {
 		return errors.Join(err, h.removeUnnamed(upper, err))
 	}
-	low, err := o.Seal(ctx, layer.ID, h.uppers.path(upper), h.uppers.work(upper), inoBase(upper))
+	low, err := o.Seal(ctx, layer.ID, h.uppers.Path(upper), h.uppers.Work(upper), uppers.InoBase(upper))
 	if err != nil {
 		return errors.Join(classify(fmt.Errorf("sealing %s: %w", w.ID, err)), h.withdraw(ctx, s, upper))
 	}
@@ -182,7 +183,7 @@ func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, 
 	h.packer.add(layer.ID)
 	// What was written between the flush and the gate is in the snapshot, and must be on the disk before that is acknowledged.
 	if !noSync {
-		if err := h.uppers.syncAll(); err != nil {
+		if err := h.uppers.SyncAll(); err != nil {
 			return fmt.Errorf("the snapshot is taken, but may not survive a loss of power: %w", err)
 		}
 	}
@@ -194,7 +195,7 @@ func (h *Home) withdraw(ctx context.Context, s *staged, upper uint64) error {
 	if err := h.catalog.withdraw(ctx, s); err != nil {
 		return fmt.Errorf("undoing the records: %w", err) // a crash may still make them true: the upper stays
 	}
-	return h.uppers.remove(upper)
+	return h.uppers.Remove(upper)
 }
 
 // removeUnnamed removes a new upper whose records could not be written, unless the disk may have them all the same: then the
@@ -203,7 +204,7 @@ func (h *Home) removeUnnamed(upper uint64, err error) error {
 	if errors.Is(err, chunkstore.ErrUnwritable) {
 		return nil
 	}
-	return h.uppers.remove(upper)
+	return h.uppers.Remove(upper)
 }
 
 // nameIsFree refuses the name of another snapshot of the same workspace.

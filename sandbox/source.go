@@ -79,7 +79,7 @@ func (h *Home) pathSource(path string) (source, error) {
 		}
 	}
 	load := func(ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error) error {
-		most, err := layers.MaxLinks(h.uppers.dir)
+		most, err := layers.MaxLinks(h.uppers.Dir())
 		if err == nil {
 			_, err = layers.PackTree(ctx, h.store, at.path, layers.PackOptions{Progress: progress, Home: h.number, MaxLinks: most}, fn)
 		}
@@ -118,11 +118,11 @@ func (h *Home) imageLoader(path string) loader {
 		if err := im.Complete(); err != nil {
 			return fmt.Errorf("reading %s: %w", path, err)
 		}
-		ours, err := h.ours(ctx)
+		ours, err := h.uppers.Ours(ctx)
 		if err != nil {
 			return err
 		}
-		most, err := layers.MaxLinks(h.uppers.dir)
+		most, err := layers.MaxLinks(h.uppers.Dir())
 		if err != nil {
 			return err
 		}
@@ -151,7 +151,7 @@ func (h *Home) loadWorkspace(ctx context.Context, w *workspaceRecord, load loade
 		return err
 	}
 	defer leave()
-	upper, err := h.newUpper(ctx)
+	upper, err := h.uppers.CreateDurable(ctx)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (h *Home) loadWorkspace(ctx context.Context, w *workspaceRecord, load loade
 		return h.catalog.write(tx, &ch)
 	})
 	if err != nil {
-		return errors.Join(classify(err), h.uppers.remove(upper))
+		return errors.Join(classify(err), h.uppers.Remove(upper))
 	}
 	h.catalog.committed(&ch)
 	return nil

@@ -8,17 +8,25 @@ import (
 	"path"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"snapfs/chunkstore"
 	"snapfs/layers"
+	"snapfs/sandbox/internal/uppers"
 	"snapfs/squashfs"
 )
 
-// openSpaces opens a home whose checks find nothing in the end.
+// openSpaces opens a home.
 func openSpaces(t *testing.T, dir string) *Home {
 	t.Helper()
-	h, err := Open(t.Context(), dir, Options{})
+	return openFewSpaces(t, dir, 0)
+}
+
+// openFewSpaces opens a home that gives out the spaces of inode numbers up to last.
+func openFewSpaces(t *testing.T, dir string, last uint64) *Home {
+	t.Helper()
+	h, err := Open(t.Context(), dir, Options{lastSpace: last})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +41,7 @@ func openSpaces(t *testing.T, dir string) *Home {
 // put writes a file into a workspace that is not mounted, as its overlay would, and takes a snapshot.
 func put(t *testing.T, h *Home, workspace, name string) Snapshot {
 	t.Helper()
-	dir := h.uppers.path(h.catalog.workspace(workspace).Upper)
+	dir := h.uppers.Path(h.catalog.workspace(workspace).Upper)
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(workspace+name), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +92,26 @@ func numbers(t *testing.T, h *Home, snapshot string) map[string]uint64 {
 	return found
 }
 
+// firstSpace is the first space that a home gives out.
+const firstSpace = 1<<8 + 1
+
+// nextSpace is the record of the space that comes next.
+func nextSpace(t *testing.T, h *Home) (next string) {
+	t.Helper()
+	err := h.store.View(t.Context(), func(tx *chunkstore.Tx) error {
+		v, err := tx.Get(bucketMeta, keyNextUpper)
+		next = string(v)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
+// keyNextUpper is the key of that record.
+const keyNextUpper = "next-upper"
+
 // distinct fails if two paths have one number.
 func distinct(t *testing.T, what string, n map[string]uint64) {
 	t.Helper()
@@ -99,10 +127,7 @@ func distinct(t *testing.T, what string, n map[string]uint64) {
 // TestSpacesComeAgain uses up a few spaces of inode numbers again and again. What is still in use is never given out.
 func TestSpacesComeAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home")
-	h := openSpaces(t, dir)
-	h.uppers.mu.Lock()
-	h.uppers.last = firstSpace + 24
-	h.uppers.mu.Unlock()
+	h := openFewSpaces(t, dir, firstSpace+24)
 	create := func(name string) error {
 		_, err := h.Create(t.Context(), CreateRequest{Name: name})
 		return err
@@ -118,10 +143,7 @@ func TestSpacesComeAgain(t *testing.T) {
 			if err := h.Close(); err != nil {
 				t.Fatal(err)
 			}
-			h = openSpaces(t, dir)
-			h.uppers.mu.Lock()
-			h.uppers.last = firstSpace + 24
-			h.uppers.mu.Unlock()
+			h = openFewSpaces(t, dir, firstSpace+24)
 		}
 		name := "w" + strconv.Itoa(i)
 		if err := create(name); err != nil {
@@ -144,11 +166,8 @@ func TestSpacesComeAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.uppers.mu.Lock()
-	wrapped := h.uppers.wrapped
-	h.uppers.mu.Unlock()
-	if !wrapped {
-		t.Error("the spaces did not run out")
+	if next := nextSpace(t, h); !strings.HasSuffix(next, " wrapped") {
+		t.Errorf("the spaces did not run out: next is %q", next)
 	}
 	if got := numbers(t, h, kept.ID); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -164,56 +183,6 @@ func TestSpacesComeAgain(t *testing.T) {
 	}
 }
 
-// TestWideHost has a host whose inode numbers have more than 32 bits: each upper half gets a space of its own, the same for good.
-func TestWideHost(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "home")
-	h := openSpaces(t, dir)
-	seen := map[uint64]bool{}
-	was := map[uint64]uint64{}
-	h.uppers.mu.Lock()
-	h.uppers.next = 2 << 8 // of an old home
-	h.uppers.mu.Unlock()
-	base := []uint64{inoBase(1)}
-	for range 2 {
-		n, err := h.uppers.number(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		base = append(base, inoBase(n))
-	}
-	for _, b := range base {
-		if seen[b] {
-			t.Errorf("base %#x twice", b)
-		}
-		seen[b] = true
-		for _, high := range []uint64{1, 0xff, 0x100, 1 << 20, 1<<32 - 1} {
-			got, err := h.uppers.wideIno(b, high)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if seen[got] || got&(1<<spaceBits-1) != 0 || got >= 1<<63 {
-				t.Errorf("upper of %#x: inodes from %#x on have the numbers from %#x on", b, high<<32, got)
-			}
-			seen[got] = true
-			was[b^high] = got
-		}
-	}
-	if n := testing.AllocsPerRun(100, func() { _, _ = h.uppers.wideIno(base[1], 1<<20) }); n != 0 {
-		t.Errorf("%v allocations for a number that is known", n)
-	}
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
-	h = openSpaces(t, dir)
-	for _, b := range base {
-		for _, high := range []uint64{1, 0x100, 1<<32 - 1} {
-			if got, err := h.uppers.wideIno(b, high); err != nil || got != was[b^high] {
-				t.Errorf("opened again: got %#x, %v, want %#x", got, err, was[b^high])
-			}
-		}
-	}
-}
-
 // TestNumbersOfOldHome opens a home of a version that counted uppers, over images with numbers of another home.
 func TestNumbersOfOldHome(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home")
@@ -222,37 +191,44 @@ func TestNumbersOfOldHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := put(t, h, "w", "foreign")
-	next := func(version string) uint64 {
+	// create makes an upper and gives the space that its number tells.
+	create := func() uint64 {
 		t.Helper()
-		if err := h.store.Update(t.Context(), true, func(tx *chunkstore.Tx) error {
-			return tx.Put(bucketMeta, keyNextUpper, []byte(version))
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if err := h.Close(); err != nil {
-			t.Fatal(err)
-		}
-		h = openSpaces(t, dir)
-		n, err := h.uppers.number(t.Context())
+		n, err := h.uppers.Create(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.uppers.made(n)
-		return n
+		if err := h.uppers.Remove(n); err != nil {
+			t.Fatal(err)
+		}
+		return uppers.InoBase(n) >> uppers.SpaceBits
 	}
-	if n := next("7"); n != spaceUppers+7<<8+1 {
-		t.Errorf("after upper 6 comes %#x", n)
+	if err := h.store.Update(t.Context(), true, func(tx *chunkstore.Tx) error {
+		return tx.Put(bucketMeta, keyNextUpper, []byte("7"))
+	}); err != nil {
+		t.Fatal(err)
 	}
-	// The image has numbers that come next in this home, which the old version would have given out.
-	space := numbers(t, h, s.ID)["foreign"] >> spaceBits
-	if space&0xff != firstSpace&0xff {
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h = openSpaces(t, dir)
+	if n := create(); n != 7<<8+1 {
+		t.Errorf("after upper 6 comes space %#x", n)
+	}
+	// The image has numbers that come next when the spaces have run out, which the old version would have given out.
+	space := numbers(t, h, s.ID)["foreign"] >> uppers.SpaceBits
+	if space != firstSpace {
 		t.Fatalf("space %d", space)
 	}
-	h.uppers.mu.Lock()
-	h.uppers.next, h.uppers.survey = space, true
-	h.uppers.mu.Unlock()
-	if n, err := h.uppers.number(t.Context()); err != nil || n <= spaceUppers+space {
-		t.Errorf("got %#x, %v: the numbers of an image", n, err)
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h = openFewSpaces(t, dir, 7<<8+1) // it has been reached
+	if n := create(); n <= space || n > 7<<8+1 {
+		t.Errorf("got space %#x: the numbers of an image", n)
+	}
+	if next := nextSpace(t, h); !strings.HasSuffix(next, " wrapped") {
+		t.Errorf("the spaces did not run out: next is %q", next)
 	}
 }
 
@@ -279,7 +255,7 @@ func TestNumbersOfImports(t *testing.T) {
 		away := numbers(t, there, imported(t, there, "away-"+compression, file))
 		distinct(t, "imported", away)
 		for p, ino := range away {
-			if ino>>spaceBits != 0 {
+			if ino>>uppers.SpaceBits != 0 {
 				t.Errorf("%s: imported %q is inode %#x", compression, p, ino)
 			}
 		}
@@ -287,7 +263,7 @@ func TestNumbersOfImports(t *testing.T) {
 		liar := openSpaces(t, filepath.Join(tmp, "liar-"+compression))
 		liar.number = here.number
 		for p, ino := range numbers(t, liar, imported(t, liar, "lie", file)) {
-			if ino>>spaceBits != 0 {
+			if ino>>uppers.SpaceBits != 0 {
 				t.Errorf("%s: %q, of a false home, is inode %#x", compression, p, ino)
 			}
 		}

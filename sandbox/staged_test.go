@@ -12,7 +12,7 @@ import (
 // stageSeal records the seal of a workspace as freeze does, up to the gate.
 func stageSeal(t *testing.T, h *Home, name string) (s *staged, upper uint64) {
 	t.Helper()
-	upper, err := h.uppers.create(t.Context())
+	upper, err := h.uppers.Create(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestStaged(t *testing.T) {
 			if _, err := h.Create(t.Context(), CreateRequest{Name: "w"}); err != nil {
 				t.Fatal(err)
 			}
-			file := filepath.Join(h.uppers.path(h.catalog.workspace("w").Upper), "f")
+			file := filepath.Join(h.uppers.Path(h.catalog.workspace("w").Upper), "f")
 			if err := os.WriteFile(file, []byte("1"), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +98,7 @@ func TestStaged(t *testing.T) {
 			if w := h.catalog.workspace("w"); (w.Upper == upper) != (test.want == 1) {
 				t.Errorf("the upper is %d, the new one was %d", w.Upper, upper)
 			}
-			if test.want == 0 && h.uppers.exists(upper) {
+			if test.want == 0 && h.uppers.Exists(upper) {
 				t.Error("the new upper is still there")
 			}
 			r, err := h.Restore(t.Context(), RestoreRequest{Snapshot: snapshotOf(t, h).ID})

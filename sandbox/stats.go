@@ -41,7 +41,7 @@ func (h *Home) Stats(ctx context.Context, r StatsRequest) (Stats, error) {
 			return st, err
 		}
 		st.Workspaces = 1
-		st.Upper, err = h.uppers.allocated(ctx, w.Upper)
+		st.Upper, err = h.uppers.Allocated(ctx, w.Upper)
 		return st, err
 	}
 	st, err := h.stackStats(ctx, s.ID, s.Top, holder{'s', s.ID})
@@ -86,7 +86,7 @@ func (h *Home) sessionStats(ctx context.Context, session string) (Stats, error) 
 			break
 		}
 		var bytes int64
-		bytes, err = h.uppers.allocated(ctx, n)
+		bytes, err = h.uppers.Allocated(ctx, n)
 		st.Upper += bytes
 	}
 	return st, err
@@ -97,7 +97,7 @@ func (h *Home) layerStats(ctx context.Context, all, own []*layerRecord) (Stats, 
 	st := Stats{Layers: int64(len(all))}
 	for _, l := range all {
 		if l.State == Sealed {
-			n, err := h.uppers.allocated(ctx, l.Upper)
+			n, err := h.uppers.Allocated(ctx, l.Upper)
 			if err != nil {
 				return st, fmt.Errorf("measuring layer %s: %w", l.ID, err)
 			}
@@ -176,7 +176,7 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 	st.Shared = max(0, st.Stored-st.Unique) // both are measured while the store goes on
 	for _, w := range h.catalog.allWorkspaces() {
 		st.Workspaces++
-		n, err := h.uppers.allocated(ctx, w.Upper)
+		n, err := h.uppers.Allocated(ctx, w.Upper)
 		if err != nil {
 			return st, fmt.Errorf("measuring workspace %s: %w", w.ID, err)
 		}
@@ -188,7 +188,7 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 			st.Logical -= l.Tier.Size // a second image of what other layers have
 		}
 		if l.State == Sealed {
-			n, err := h.uppers.allocated(ctx, l.Upper)
+			n, err := h.uppers.Allocated(ctx, l.Upper)
 			if err != nil {
 				return st, fmt.Errorf("measuring layer %s: %w", l.ID, err)
 			}

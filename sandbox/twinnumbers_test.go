@@ -6,14 +6,15 @@ import (
 	"testing"
 
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
+	"snapfs/sandbox/internal/uppers"
 )
 
 // someNumbers are numbers of a layer: most of its own, some of others'.
 func someNumbers(rnd *rand.Rand, layer int) *roaring64.Bitmap {
 	own := roaring64.New()
 	for range 5 {
-		own.Add(uint64(1+layer)<<spaceBits | uint64(rnd.IntN(10)))
-		own.Add(uint64(1+rnd.IntN(layer+1))<<spaceBits | uint64(rnd.IntN(10)))
+		own.Add(uint64(1+layer)<<uppers.SpaceBits | uint64(rnd.IntN(10)))
+		own.Add(uint64(1+rnd.IntN(layer+1))<<uppers.SpaceBits | uint64(rnd.IntN(10)))
 	}
 	return own
 }
@@ -43,7 +44,7 @@ func TestRepeats(t *testing.T) {
 		for _, l := range f.on[id] {
 			seen++
 			n := &layerNumbers{own: own[l.ID].Clone()}
-			known := roaring64.BitmapOf(1 << spaceBits)
+			known := roaring64.BitmapOf(1 << uppers.SpaceBits)
 			want := roaring64.New()
 			for below := l.Parent; below != ""; below = parent[below] {
 				want.Or(roaring64.And(n.own, own[below]))

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/layers"
+	"snapfs/sandbox/internal/uppers"
 )
 
 // maxTwinNames is how many paths Check tells of one snapshot or workspace with files that share inode numbers.
@@ -146,7 +147,7 @@ func (n *layerNumbers) read(each func(fn func(ino uint64) error) error) (suspect
 		}
 		return nil
 	})
-	n.own.RemoveRange(0, 1<<spaceBits)
+	n.own.RemoveRange(0, 1<<uppers.SpaceBits)
 	return suspects, err
 }
 
@@ -171,7 +172,7 @@ func (f *twinFinder) layer(ctx context.Context, l *layerRecord) error {
 	n := f.over(l.Parent)
 	f.layers[l.ID] = n
 	if l.State == Stored {
-		suspects, err := n.read(func(fn func(uint64) error) error { return f.h.eachNumber(ctx, l.Manifest, fn) })
+		suspects, err := n.read(func(fn func(uint64) error) error { return uppers.EachIno(ctx, f.h.store, l.Manifest, fn) })
 		if err != nil {
 			return err
 		}

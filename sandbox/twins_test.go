@@ -18,6 +18,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/layers"
+	"snapfs/sandbox/internal/uppers"
 	"snapfs/squashfs"
 )
 
@@ -173,7 +174,7 @@ func TestNumbersTwiceInAnImage(t *testing.T) {
 	got := numbers(t, h, imported(t, h, "twice", twice.image(t, h).Name()))
 	distinct(t, "imported", got)
 	for p, n := range got {
-		if n>>spaceBits != 0 {
+		if n>>uppers.SpaceBits != 0 {
 			t.Errorf("%q is inode %#x", p, n)
 		}
 	}
@@ -223,7 +224,7 @@ func TestTwinsInDirectories(t *testing.T) {
 	base := flatTree{"alone": 1<<40 | 7}
 	want := map[uint64][]string{}
 	for _, name := range []string{"x", "y", "z", "replaces", "unlike"} {
-		at := filepath.Join(h.uppers.path(upper), name)
+		at := filepath.Join(h.uppers.Path(upper), name)
 		if err := os.WriteFile(at, []byte(name), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +232,7 @@ func TestTwinsInDirectories(t *testing.T) {
 		if err := unix.Stat(at, &st); err != nil {
 			t.Fatal(err)
 		}
-		ino := inoBase(upper) | st.Ino
+		ino := uppers.InoBase(upper) | st.Ino
 		switch name {
 		case "replaces":
 			base[name] = ino
@@ -241,7 +242,7 @@ func TestTwinsInDirectories(t *testing.T) {
 			want[ino] = []string{`of-` + name, name}
 		}
 	}
-	if err := os.Link(filepath.Join(h.uppers.path(upper), "y"), filepath.Join(h.uppers.path(upper), "y2")); err != nil {
+	if err := os.Link(filepath.Join(h.uppers.Path(upper), "y"), filepath.Join(h.uppers.Path(upper), "y2")); err != nil {
 		t.Fatal(err)
 	}
 	for ino, paths := range want {
@@ -279,7 +280,7 @@ func TestManyTwins(t *testing.T) {
 	upper := h.catalog.workspace("w").Upper
 	base := flatTree{}
 	for i := range 3 * maxTwinNames {
-		at := filepath.Join(h.uppers.path(upper), fmt.Sprintf("new%d", i))
+		at := filepath.Join(h.uppers.Path(upper), fmt.Sprintf("new%d", i))
 		if err := os.WriteFile(at, nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -287,7 +288,7 @@ func TestManyTwins(t *testing.T) {
 		if err := unix.Stat(at, &st); err != nil {
 			t.Fatal(err)
 		}
-		base[fmt.Sprintf("old%d", i)] = inoBase(upper) | st.Ino
+		base[fmt.Sprintf("old%d", i)] = uppers.InoBase(upper) | st.Ino
 	}
 	beneath(t, h, "w", base)
 	r, err := h.Check(t.Context(), CheckRequest{})

@@ -49,13 +49,13 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 		return UpResult{}, fmt.Errorf("%w: workspace %s has just been destroyed", ErrConflict, r.Name)
 	}
 	how := Same
-	if h.liveOf(w.ID) == nil && !h.uppers.exists(w.Upper) {
+	if h.liveOf(w.ID) == nil && !h.uppers.Exists(w.Upper) {
 		s := h.catalog.snapshot(w.Head)
 		if s == nil {
 			s = h.newestOf(w.ID, session, r.Access)
 		}
 		if s == nil {
-			return UpResult{}, fmt.Errorf("%w: workspace %s: its upper %s is missing, and it has no snapshot: destroy it", ErrCorrupt, w.ID, h.uppers.path(w.Upper))
+			return UpResult{}, fmt.Errorf("%w: workspace %s: its upper %s is missing, and it has no snapshot: destroy it", ErrCorrupt, w.ID, h.uppers.Path(w.Upper))
 		}
 		if err := h.rollbackLocked(ctx, w.ID, s, h.event(EventRolledBack, w.ID, session, s.ID, "its upper was lost")); err != nil {
 			return UpResult{}, err

@@ -79,7 +79,7 @@ func (h *Home) addWorkspace(ctx context.Context, w *workspaceRecord, from *snaps
 		return nil
 	})
 	if err != nil {
-		return errors.Join(err, h.uppers.remove(upper))
+		return errors.Join(err, h.uppers.Remove(upper))
 	}
 	return nil
 }
@@ -88,23 +88,11 @@ func (h *Home) addWorkspace(ctx context.Context, w *workspaceRecord, from *snaps
 // of the tree.
 func (h *Home) upperOver(ctx context.Context, base string) (uint64, error) {
 	if base != "" {
-		if upper, ok := h.ready.take(); ok {
+		if upper, ok := h.uppers.TakeReady(); ok {
 			return upper, nil
 		}
 	}
-	return h.newUpper(ctx)
-}
-
-// newUpper makes an empty upper, durably.
-func (h *Home) newUpper(ctx context.Context) (uint64, error) {
-	upper, err := h.uppers.create(ctx)
-	if err != nil {
-		return 0, classify(fmt.Errorf("making an upper: %w", err))
-	}
-	if err := h.uppers.sync(upper); err != nil {
-		return 0, errors.Join(err, h.uppers.remove(upper))
-	}
-	return upper, nil
+	return h.uppers.CreateDurable(ctx)
 }
 
 // Destroy removes a workspace with everything in it that no snapshot keeps. ErrConflict while it is mounted or detached.
@@ -165,7 +153,7 @@ func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 	if err != nil {
 		return err
 	}
-	h.janitor.add(upper)
+	h.uppers.Discard(upper)
 	h.cache.forget(gone)
 	h.packer.abandon()
 	h.merger.kick()

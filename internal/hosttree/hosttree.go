@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,15 @@ import (
 
 // keptLevels is how many directories stay open while what is below them is visited.
 const keptLevels = 16
+
+// SyncDir makes the entries of a directory durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
 
 // Remove removes name below dirfd with everything in it; it is no error if there is nothing.
 func Remove(dirfd int, name string) error {

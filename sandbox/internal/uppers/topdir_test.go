@@ -1,4 +1,4 @@
-package sandbox
+package uppers
 
 import (
 	"os"
@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSpread checks that a home's uppers are kept apart on ext4, and that other hosts, which know no such thing, get by.
-func TestSpread(t *testing.T) {
+// TestKeepApart checks that a home's uppers are kept apart on ext4, and that other hosts, which know no such thing, get by.
+func TestKeepApart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "uppers")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	spread(dir)
-	spread(dir)
-	spread(filepath.Join(dir, "missing"))
+	keepApart(dir)
+	keepApart(dir)
+	keepApart(filepath.Join(dir, "missing"))
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
 		t.Fatal(err)
