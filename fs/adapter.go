@@ -3,7 +3,6 @@ package fs
 import (
 	"log/slog"
 	"sync"
-	"sync/atomic"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -80,17 +79,4 @@ func (a *adapter) grown() {
 	if a.m != nil {
 		a.m.pruner.look(a.m, a.o)
 	}
-}
-
-// counters counts the requests of one mount by opcode.
-type counters [opcodes]atomic.Uint64
-
-func (c *counters) snapshot() map[string]uint64 {
-	m := make(map[string]uint64)
-	for op := range c {
-		if n := c[op].Load(); n > 0 {
-			m[opName(uint32(op))] = n
-		}
-	}
-	return m
 }

@@ -1,15 +1,24 @@
 package fs
 
 import (
-	"errors"
 	"log/slog"
+
+	"snapfs/fs/internal/mountpoint"
+	"snapfs/fs/internal/transport"
 )
 
 // ErrNoFUSE says that /dev/fuse is missing or may not be used.
-var ErrNoFUSE = errors.New("fuse is not available")
+var ErrNoFUSE = mountpoint.ErrNoFUSE
 
 // ErrNoTransport says that the transport asked for is unknown, or not offered by the kernel.
-var ErrNoTransport = errors.New("transport is not available")
+var ErrNoTransport = transport.ErrUnavailable
+
+// RingParameter is the kernel's switch for FUSE over io_uring: Y or N. It is looked at when a connection begins.
+const RingParameter = transport.RingParameter
+
+// EnableRing switches FUSE over io_uring on, for the whole system, until the next boot, and reports whether that changed
+// anything. It needs root.
+func EnableRing() (changed bool, err error) { return transport.EnableRing() }
 
 // Options are for New.
 type Options struct {

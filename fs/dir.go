@@ -1,8 +1,6 @@
 package fs
 
 import (
-	"time"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"snapfs/layers"
@@ -37,7 +35,6 @@ func (a *adapter) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirE
 
 // FsyncDir makes a directory durable.
 func (a *adapter) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	defer syncs.since(time.Now())
 	return a.status(a.o.Fsync(layers.NodeID(in.NodeId), in.FsyncFlags&fsyncDataOnly != 0))
 }
 

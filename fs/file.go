@@ -2,7 +2,6 @@ package fs
 
 import (
 	"sync"
-	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -136,6 +135,5 @@ const fsyncDataOnly = 1
 
 // Fsync makes a file durable.
 func (a *adapter) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	defer syncs.since(time.Now())
 	return a.status(a.o.Fsync(layers.NodeID(in.NodeId), in.FsyncFlags&fsyncDataOnly != 0))
 }

@@ -5,12 +5,14 @@ import (
 	"testing"
 	"unsafe"
 
+	"snapfs/fs/internal/fakefs"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
 // BenchmarkHandle is what one request costs between the device and the overlay.
 func BenchmarkHandle(b *testing.B) {
-	f := newFakeFS()
+	f := fakefs.New()
 	opts := Options{Logger: slog.New(slog.DiscardHandler)}
 	ps := fuse.NewProtocolServer(f, protocolOptions(opts, false))
 	for name, req := range map[string][]byte{
@@ -20,7 +22,7 @@ func BenchmarkHandle(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			in, out := [][]byte{req}, [][]byte{make([]byte, smallSize)}
+			in, out := [][]byte{req}, [][]byte{make([]byte, 1024)}
 			for b.Loop() {
 				if n, st := ps.HandleRequest(in, out); st != fuse.OK || n == 0 && name != "FORGET" {
 					b.Fatal(n, st)

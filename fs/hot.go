@@ -5,6 +5,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"snapfs/fs/internal/proto"
+	"snapfs/fs/internal/transport"
 	"snapfs/layers"
 )
 
@@ -14,52 +16,48 @@ import (
 // buffers, nothing is allocated on the way.
 type hot struct {
 	a    *adapter
-	next handler
+	next transport.Handler
 }
 
 const (
-	inHeaderSize = int(unsafe.Sizeof(fuse.InHeader{}))
-	entrySize    = int(unsafe.Sizeof(fuse.EntryOut{}))
-	attrSize     = int(unsafe.Sizeof(fuse.AttrOut{}))
+	entrySize = int(unsafe.Sizeof(fuse.EntryOut{}))
+	attrSize  = int(unsafe.Sizeof(fuse.AttrOut{}))
 )
 
-// at views bytes as a structure of the protocol. The buffers of transports are aligned.
-func at[T any](b []byte) *T { return (*T)(unsafe.Pointer(unsafe.SliceData(b))) }
-
-// HandleRequest implements handler. in is a request in one piece, or its header, fixed part and payload; out is one
+// HandleRequest implements transport.Handler. in is a request in one piece, or its header, fixed part and payload; out is one
 // buffer, or one for the header and one for the rest.
 func (s *hot) HandleRequest(in, out [][]byte) (int, fuse.Status) {
-	h := at[fuse.InHeader](in[0])
+	h := proto.View[fuse.InHeader](in[0])
 	size := hotSize(h.Opcode)
-	if size < 0 || len(in[0]) < inHeaderSize || h.TotalExtlen != 0 {
+	if size < 0 || len(in[0]) < proto.InHeaderSize || h.TotalExtlen != 0 {
 		return s.next.HandleRequest(in, out)
 	}
 	var fixed, payload []byte
 	switch {
-	case len(in) == 1 && len(in[0]) >= inHeaderSize+size:
-		fixed, payload = in[0][inHeaderSize:inHeaderSize+size], in[0][inHeaderSize+size:]
-	case len(in) == 3 && len(in[0]) == inHeaderSize && len(in[1]) == size:
+	case len(in) == 1 && len(in[0]) >= proto.InHeaderSize+size:
+		fixed, payload = in[0][proto.InHeaderSize:proto.InHeaderSize+size], in[0][proto.InHeaderSize+size:]
+	case len(in) == 3 && len(in[0]) == proto.InHeaderSize && len(in[1]) == size:
 		fixed, payload = in[1], in[2]
 	default:
 		return s.next.HandleRequest(in, out)
 	}
 	switch h.Opcode {
-	case opForget:
-		s.a.Forget(h.NodeId, at[forgetIn](fixed).lookups)
+	case proto.OpForget:
+		s.a.Forget(h.NodeId, proto.View[forgetIn](fixed).lookups)
 		return 0, fuse.OK
-	case opBatchForget:
-		if n := at[batchForgetIn](fixed).count; uint64(len(payload)) >= uint64(n)*forgetOneSize {
-			s.a.o.ForgetAll(unsafe.Slice(at[layers.Forgotten](payload), n))
+	case proto.OpBatchForget:
+		if n := proto.View[batchForgetIn](fixed).count; uint64(len(payload)) >= uint64(n)*forgetOneSize {
+			s.a.o.ForgetAll(unsafe.Slice(proto.View[layers.Forgotten](payload), n))
 		}
 		return 0, fuse.OK
-	case opInterrupt:
-		return 0, fuse.OK // nothing can be given up half done; see device.interrupted for what has not begun
+	case proto.OpInterrupt:
+		return 0, fuse.OK // nothing can be given up half done; package transport sees to what has not begun
 	}
 	var head, body []byte
 	switch {
-	case len(out) == 1 && len(out[0]) >= outHeaderSize:
-		head, body = out[0][:outHeaderSize], out[0][outHeaderSize:]
-	case len(out) == 2 && len(out[0]) == outHeaderSize:
+	case len(out) == 1 && len(out[0]) >= proto.OutHeaderSize:
+		head, body = out[0][:proto.OutHeaderSize], out[0][proto.OutHeaderSize:]
+	case len(out) == 2 && len(out[0]) == proto.OutHeaderSize:
 		head, body = out[0], out[1]
 	default:
 		return s.next.HandleRequest(in, out)
@@ -71,22 +69,22 @@ func (s *hot) HandleRequest(in, out [][]byte) (int, fuse.Status) {
 	if st != fuse.OK {
 		n = 0
 	}
-	*at[fuse.OutHeader](head) = fuse.OutHeader{Length: uint32(outHeaderSize + n), Status: -int32(st), Unique: h.Unique}
-	return outHeaderSize + n, fuse.OK
+	*proto.View[fuse.OutHeader](head) = fuse.OutHeader{Length: uint32(proto.OutHeaderSize + n), Status: -int32(st), Unique: h.Unique}
+	return proto.OutHeaderSize + n, fuse.OK
 }
 
 // hotSize is the size of a request's fixed part, -1 for what hot does not handle.
 func hotSize(op uint32) int {
 	switch op {
-	case opLookup:
+	case proto.OpLookup:
 		return 0
-	case opForget, opBatchForget, opInterrupt, opGetxattr:
+	case proto.OpForget, proto.OpBatchForget, proto.OpInterrupt, proto.OpGetxattr:
 		return 8
-	case opGetattr:
+	case proto.OpGetattr:
 		return 16
-	case opRead, opWrite:
+	case proto.OpRead, proto.OpWrite:
 		return 40
-	case opSetattr:
+	case proto.OpSetattr:
 		return setattrSize
 	}
 	return -1
@@ -94,7 +92,7 @@ func hotSize(op uint32) int {
 
 const forgetOneSize = uint64(unsafe.Sizeof(layers.Forgotten{}))
 
-const setattrSize = int(unsafe.Sizeof(fuse.SetAttrInCommon{})) - inHeaderSize
+const setattrSize = int(unsafe.Sizeof(fuse.SetAttrInCommon{})) - proto.InHeaderSize
 
 // Fixed parts of requests as they come without their header (include/uapi/linux/fuse.h).
 type (
@@ -114,45 +112,45 @@ type (
 // answer does what a request asks and puts all but the answer's header into body; ok is false if it is not for hot.
 func (s *hot) answer(h *fuse.InHeader, fixed, payload, body []byte) (n int, st fuse.Status, ok bool) {
 	switch h.Opcode {
-	case opLookup:
+	case proto.OpLookup:
 		name, whole := nameIn(payload)
 		if !whole || len(body) < entrySize {
 			return 0, 0, false
 		}
 		var out fuse.EntryOut // body may be where the name is
 		st := s.a.Lookup(nil, h, name, &out)
-		*at[fuse.EntryOut](body) = out
+		*proto.View[fuse.EntryOut](body) = out
 		return entrySize, st, true
-	case opGetattr:
+	case proto.OpGetattr:
 		if len(body) < attrSize {
 			return 0, 0, false
 		}
-		return attrSize, s.a.getAttr(layers.NodeID(h.NodeId), at[fuse.AttrOut](body)), true
-	case opSetattr:
+		return attrSize, s.a.getAttr(layers.NodeID(h.NodeId), proto.View[fuse.AttrOut](body)), true
+	case proto.OpSetattr:
 		if len(body) < attrSize {
 			return 0, 0, false
 		}
 		var in fuse.SetAttrIn
 		in.InHeader = *h
-		copy(unsafe.Slice((*byte)(unsafe.Pointer(&in)), unsafe.Sizeof(in))[inHeaderSize:], fixed)
-		return attrSize, s.a.SetAttr(nil, &in, at[fuse.AttrOut](body)), true
-	case opRead:
-		in := at[rwIn](fixed)
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&in)), unsafe.Sizeof(in))[proto.InHeaderSize:], fixed)
+		return attrSize, s.a.SetAttr(nil, &in, proto.View[fuse.AttrOut](body)), true
+	case proto.OpRead:
+		in := proto.View[rwIn](fixed)
 		if uint64(len(body)) < uint64(in.size) {
 			return 0, 0, false
 		}
 		k, err := s.a.o.Read(layers.NodeID(h.NodeId), body[:in.size], int64(in.offset))
 		return k, s.a.status(err), true
-	case opWrite:
-		in := at[rwIn](fixed)
+	case proto.OpWrite:
+		in := proto.View[rwIn](fixed)
 		if uint64(len(payload)) < uint64(in.size) || len(body) < int(unsafe.Sizeof(writeOut{})) {
 			return 0, 0, false
 		}
 		k, st := s.a.write(h, in.offset, in.flags, payload[:in.size])
-		*at[writeOut](body) = writeOut{k, 0}
+		*proto.View[writeOut](body) = writeOut{k, 0}
 		return int(unsafe.Sizeof(writeOut{})), st, true
 	}
-	return s.getxattr(h, at[getxattrIn](fixed).size, payload, body)
+	return s.getxattr(h, proto.View[getxattrIn](fixed).size, payload, body)
 }
 
 // getxattr answers with the value, or with its size if the caller has no room.
@@ -168,7 +166,7 @@ func (s *hot) getxattr(h *fuse.InHeader, size uint32, payload, body []byte) (n i
 	if st == fuse.ERANGE {
 		st = fuse.OK // the size is what was asked for
 	}
-	*at[fuse.GetXAttrOut](body) = fuse.GetXAttrOut{Size: k}
+	*proto.View[fuse.GetXAttrOut](body) = fuse.GetXAttrOut{Size: k}
 	return int(unsafe.Sizeof(fuse.GetXAttrOut{})), st, true
 }
 

@@ -1,7 +1,6 @@
 package fs_test
 
 import (
-	"os"
 	"testing"
 
 	"snapfs/internal/testmount"
@@ -9,10 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if what := os.Getenv(herdEnv); what != "" {
-		herd(what)
-		return
-	}
 	twin.Child()
 	stranger()
 	testmount.Main(m)

@@ -2,17 +2,18 @@ package fs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"log/slog"
 	"os"
-	"path/filepath"
+	"runtime/debug"
 	"strconv"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"snapfs/fs/internal/mountpoint"
+	"snapfs/fs/internal/transport"
 	"snapfs/layers"
 )
 
@@ -26,27 +27,24 @@ const (
 
 // Mount is one live mount. Its methods may be called concurrently.
 type Mount struct {
-	point    string // absolute
-	dev      uint64 // device number of the mounted file system; its minor number names the connection
-	privileg bool   // mounted by mount(2), not by the helper
-	t        transport
-	counts   counters
-	pruner   pruner
-	done     chan struct{}
-	log      *slog.Logger
+	point  *mountpoint.Mountpoint // set before the first request, as is conn
+	conn   *transport.Conn
+	pruner pruner
+	done   chan struct{}
+	log    *slog.Logger
 }
 
 // New mounts the overlay on an existing directory and returns when it is live. The caller still owns the overlay and
 // closes it after Done. Errors: ErrNoFUSE, ErrNoTransport; of the mountpoint EBUSY (something is mounted there),
 // ENOENT, ENOTDIR, EACCES, as *os.PathError. When New fails nothing stays mounted.
-func New(ctx context.Context, o *layers.Overlay, mountpoint string, opts Options) (*Mount, error) {
+func New(ctx context.Context, o *layers.Overlay, dir string, opts Options) (*Mount, error) {
 	opts.setDefaults()
 	if (opts.Transport == "" || opts.Transport == "auto") && o.Remote() {
 		// What hangs there would hold a thread that serves every mount of its processor.
 		opts.Logger.Debug("requests come over /dev/fuse: the host file system may hang")
 		opts.Transport = "dev"
 	}
-	return serve(ctx, newAdapter(o, opts.Logger), mountpoint, opts)
+	return serve(ctx, newAdapter(o, opts.Logger), dir, o, opts)
 }
 
 func (opts *Options) setDefaults() {
@@ -58,119 +56,74 @@ func (opts *Options) setDefaults() {
 	}
 }
 
-// serve mounts any raw file system.
-func serve(ctx context.Context, raw fuse.RawFileSystem, mountpoint string, opts Options) (*Mount, error) {
+// serve mounts any raw file system. gate is nil if it never holds changes back.
+func serve(ctx context.Context, raw fuse.RawFileSystem, dir string, gate transport.Gate, opts Options) (*Mount, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	offer, err := offerTransport(opts.Transport, opts.Logger)
+	var m *Mount // of the connection at hand: there is a second one if the first cannot be served
+	_, err := transport.Serve(ctx, transport.Config{
+		Transport: opts.Transport,
+		Gate:      gate,
+		Log:       opts.Logger,
+		Attach: func(ctx context.Context) (transport.Attached, error) {
+			point, fd, err := mountpoint.Attach(ctx, dir, mountOptions(opts))
+			if err != nil {
+				return transport.Attached{}, err
+			}
+			m = &Mount{point: point, done: make(chan struct{}), log: opts.Logger}
+			m.pruner.room = roomForNodes()
+			return transport.Attached{FD: fd, Device: point.Device(), Detach: point.Detach, Done: m.finish}, nil
+		},
+		Handler: func(c *transport.Conn, ring bool) transport.Handler {
+			m.conn = c
+			if a, ok := raw.(*adapter); ok {
+				a.m, a.writeback = m, opts.Writeback
+			}
+			return newHandler(raw, opts, ring)
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
-	point, err := filepath.Abs(mountpoint)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkPoint(point); err != nil {
-		return nil, err
-	}
-	m, err := mountOver(ctx, raw, point, offer, opts)
-	if errors.Is(err, errRing) && opts.Transport != "uring" {
-		opts.Logger.Warn("io_uring does not work, a mount is made again over the device", slog.String("error", err.Error()))
-		m, err = mountOver(ctx, raw, point, nil, opts)
-	}
-	return m, err
-}
-
-// mountOver mounts with the offer of io_uring or, without one, the device.
-func mountOver(ctx context.Context, raw fuse.RawFileSystem, point string, offer *laneSet, opts Options) (*Mount, error) {
-	m := &Mount{point: point, done: make(chan struct{}), log: opts.Logger}
-	m.pruner.room = roomForNodes()
-	if a, ok := raw.(*adapter); ok {
-		a.m, a.writeback = m, opts.Writeback
-	}
-	fd, err := m.attach(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	if err := m.begin(ctx, fd, raw, offer, opts); err != nil {
-		if m.t != nil {
-			_ = m.Abort() // as below
-		}
-		_ = m.detach(true) // the error that matters is the first
-		return nil, err
-	}
+	m.raiseReadAhead()
+	m.log.Debug("mounted", slog.String("mountpoint", m.point.Path()), slog.String("transport", m.Transport()))
 	return m, nil
 }
 
-// begin introduces itself to the kernel and starts to serve. It owns the descriptor.
-func (m *Mount) begin(ctx context.Context, fd int, raw fuse.RawFileSystem, offer *laneSet, opts Options) (err error) {
-	d := newDevice(fd, opts.Logger, &m.counts)
-	d.gate, _ = raw.(gated)
-	started := false
-	defer func() {
-		if !started {
-			_ = unix.Close(fd)
-		}
+func mountOptions(opts Options) mountpoint.Options {
+	return mountpoint.Options{
+		FSName: opts.FSName, ReadOnly: opts.ReadOnly, NoSUID: opts.NoSUID, NoDev: opts.NoDev, NoExec: opts.NoExec,
+		NoAtime: opts.NoAtime, MaxRead: transport.MaxIO,
+	}
+}
+
+// finish is called when the connection has ended, by a thread that serves other mounts. The goroutine ends with what the kernel was
+// asked, of which nothing is left to wait for.
+func (m *Mount) finish() {
+	go func() {
+		m.pruner.running.Wait()
+		close(m.done)
 	}()
-	if m.dev, _, err = identify(m.point); err != nil {
-		return err
-	}
-	if offer != nil {
-		if offer, err = m.mayUseRing(offer, opts); err != nil {
-			return err
-		}
-	}
-	var u *uring
-	if offer != nil {
-		u, err = newUring(d, offer)
-		switch {
-		case err == nil:
-			defer u.drop()
-		case opts.Transport == "uring":
-			return fmt.Errorf("%w: ring entries: %w", ErrNoTransport, err)
-		default:
-			m.log.Warn("no memory for ring entries, requests come over the device", slog.String("error", err.Error()))
-		}
-	}
-	h := newHandler(raw, opts, u != nil)
-	ringed, err := d.greet(ctx, h)
-	if err != nil {
-		return fmt.Errorf("fuse: %w", err)
-	}
-	m.raiseReadAhead()
-	if m.t = d; u != nil && ringed {
-		m.t = u
-	}
-	started = true
-	m.t.start(h, func() {
-		go func() { // who calls serves other mounts; ends with what the kernel was asked, of which nothing is left to wait for
-			m.pruner.running.Wait()
-			close(m.done)
-		}()
-	})
-	if u != nil && u.stalled {
-		return fmt.Errorf("%w: %w", ErrNoTransport, errRing)
-	}
-	if opts.Transport == "uring" && m.t.name() != "uring" {
-		return fmt.Errorf("%w: the kernel refuses io_uring for this mount", ErrNoTransport)
-	}
-	m.log.Debug("mounted", slog.String("mountpoint", m.point), slog.String("transport", m.t.name()))
-	return nil
 }
 
 // Device is the device number of the file system, as mountinfo has it.
-func (m *Mount) Device() (major, minor uint32) { return unix.Major(m.dev), unix.Minor(m.dev) }
+func (m *Mount) Device() (major, minor uint32) {
+	dev := m.point.Device()
+	return unix.Major(dev), unix.Minor(dev)
+}
 
 // Shown tells whether the mount is what is seen where it was made: it is not after an unmount, nor beneath another mount. No server is
 // asked anything.
-func (m *Mount) Shown() bool {
-	dev, root, err := identify(m.point)
-	return err == nil && root && dev == m.dev
-}
+func (m *Mount) Shown() bool { return m.point.Visible() }
+
+// Unmount detaches; EBUSY while in use unless lazy. It does not wait for Done: copies of the mount in other mount
+// namespaces, and after a lazy unmount open files, keep the connection alive. Unmounting what is already gone is no
+// error.
+func (m *Mount) Unmount(lazy bool) error { return m.point.Unmount(lazy) }
 
 // newHandler makes what answers the requests of a mount.
-func newHandler(raw fuse.RawFileSystem, opts Options, ring bool) handler {
+func newHandler(raw fuse.RawFileSystem, opts Options, ring bool) transport.Handler {
 	ps := fuse.NewProtocolServer(raw, protocolOptions(opts, ring))
 	if a, ok := raw.(*adapter); ok && !opts.Debug { // the protocol server logs what it answers
 		return &hot{a: a, next: ps}
@@ -181,7 +134,7 @@ func newHandler(raw fuse.RawFileSystem, opts Options, ring bool) handler {
 // protocolOptions are the capabilities this file system wants, see doc.go and notes on performance.
 func protocolOptions(opts Options, ring bool) *fuse.MountOptions {
 	o := &fuse.MountOptions{
-		MaxWrite:                 maxIO,
+		MaxWrite:                 transport.MaxIO,
 		MaxReadAhead:             maxReadAhead,
 		MaxBackground:            maxBackground,
 		EnableSymlinkCaching:     true,
@@ -214,7 +167,7 @@ func protocolOptions(opts Options, ring bool) *fuse.MountOptions {
 func panicHandler(logger *slog.Logger) func(any) fuse.Status {
 	plain := log.New(slog.NewLogLogger(logger.Handler(), slog.LevelError).Writer(), "", 0)
 	return func(v any) fuse.Status {
-		plain.Printf("panic in a request: %v\n%s", v, stack())
+		plain.Printf("panic in a request: %v\n%s", v, debug.Stack())
 		return fuse.EIO
 	}
 }
@@ -222,7 +175,8 @@ func panicHandler(logger *slog.Logger) func(any) fuse.Status {
 // raiseReadAhead lifts the kernel's default of 128 KiB, which INIT can only lower. Where sysfs is not ours (not
 // root, a container) the default stays.
 func (m *Mount) raiseReadAhead() {
-	name := fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", unix.Major(m.dev), unix.Minor(m.dev))
+	major, minor := m.Device()
+	name := fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", major, minor)
 	if err := os.WriteFile(name, []byte(strconv.Itoa(maxReadAhead/1024)), 0); err != nil {
 		m.log.Debug("read-ahead stays at the kernel's default", slog.String("error", err.Error()))
 	}
@@ -233,26 +187,21 @@ func (m *Mount) Done() <-chan struct{} { return m.done }
 
 // Ended says whether the connection has ended: Done will be closed when the last request is handled. The kernel ends it before the
 // unmount(2) of the last mount returns.
-func (m *Mount) Ended() bool { return m.t.ended() }
+func (m *Mount) Ended() bool { return m.conn.Ended() }
 
 // Transport is what was chosen: dev or uring.
-func (m *Mount) Transport() string { return m.t.name() }
+func (m *Mount) Transport() string { return m.conn.Transport() }
 
 // Requests gives how many requests of each kind the kernel has sent, by the protocol's names.
-func (m *Mount) Requests() map[string]uint64 { return m.counts.snapshot() }
+func (m *Mount) Requests() map[string]uint64 { return m.conn.Requests() }
 
 // Abort ends the connection at once: programs inside get ENOTCONN. What is mounted stays in the tree, as a dead
 // mount, until Unmount.
 func (m *Mount) Abort() error {
 	select {
 	case <-m.done:
-		return nil
 	default:
-	}
-	if err := abortConnection(m.dev, m.t.ended); err != nil {
-		// Without fusectl (neither mounted nor ours to mount) dropping the device does the same.
-		m.log.Debug("abort by closing the device", slog.String("error", err.Error()))
-		m.t.shut()
+		m.conn.Abort()
 	}
 	return nil
 }

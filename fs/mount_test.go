@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	snapfuse "snapfs/fs"
 	"snapfs/internal/testmount"
 )
 
@@ -142,27 +141,6 @@ func TestAbortInUse(t *testing.T) {
 		t.Error("write works")
 	}
 	_ = f.Close() // ENOTCONN is in order
-}
-
-// TestAbortEnded: who ends a connection that has just ended by itself does not end that of another mount, which has got its number.
-func TestAbortEnded(t *testing.T) {
-	fs := testmount.Start(t, testmount.Config{})
-	var st unix.Stat_t
-	if err := unix.Stat(fs.Dir, &st); err != nil {
-		t.Fatal(err)
-	}
-	if err := snapfuse.AbortConnection(st.Dev, func() bool { return true }); err != nil {
-		t.Error(err)
-	}
-	if err := os.WriteFile(filepath.Join(fs.Dir, "f"), []byte("still there"), 0o600); err != nil {
-		t.Error(err)
-	}
-	if err := fs.Unmount(true); err != nil {
-		t.Error(err)
-	}
-	if err := snapfuse.AbortConnection(st.Dev, func() bool { return true }); err != nil {
-		t.Errorf("a connection that is gone: %v", err)
-	}
 }
 
 // TestReadOnly checks both the mount flag and the flags of the table of mounts.

@@ -8,26 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/fs/internal/proto"
 	"snapfs/layers"
-)
-
-// Codes of notifications (include/uapi/linux/fuse.h, enum fuse_notify_code). A notification is an answer that nobody
-// asked for: a header with the request number 0 and the code in the place of the error, and then
-//
-//	INVAL_INODE  node u64, offset i64, length i64
-//	INVAL_ENTRY  parent u64, length of name u32, flags u32, name, NUL
-//	DELETE       parent u64, child u64, length of name u32, padding u32, name, NUL
-//	PRUNE        count u32, padding u32, spare u64, nodes u64 each; since Linux 6.18
-const (
-	notifyInvalInode = 2
-	notifyInvalEntry = 3
-	notifyRetrieve   = 5 // see queue.kick
-	notifyDelete     = 6
-	notifyPrune      = 9
-
-	expireOnly = 1 << 0 // flag of INVAL_ENTRY since protocol 7.38; older kernels do not look at it
-
-	outHeaderSize = 16 // struct fuse_out_header: length u32, error i32, unique u64
 )
 
 // InvalidateNode makes the kernel ask again for all that it knows of a node: attributes, ACLs, contents, listing. Names
@@ -38,21 +20,21 @@ const (
 // the caller, nor with anything held that an answer needs; the gate of a seal is such a thing. They work while
 // the mount lives, afterwards they do nothing.
 func (m *Mount) InvalidateNode(node layers.NodeID) error {
-	b := make([]byte, outHeaderSize, outHeaderSize+24)
+	b := make([]byte, proto.OutHeaderSize, proto.OutHeaderSize+24)
 	b = binary.NativeEndian.AppendUint64(b, uint64(node))
 	b = binary.NativeEndian.AppendUint64(b, 0) // from the first byte
 	b = binary.NativeEndian.AppendUint64(b, 0) // to the last
-	return m.notify(notifyInvalInode, b, "node")
+	return m.notify(proto.NotifyInvalInode, b, "node")
 }
 
 // invalidateAttr makes the kernel ask again for a node's attributes. Unlike the other notifications it may be sent while a request for the
 // node is being answered: it waits for neither pages nor directories, and the node stays in the kernel as long as somebody waits.
 func (m *Mount) invalidateAttr(node layers.NodeID) error {
-	b := make([]byte, outHeaderSize, outHeaderSize+24)
+	b := make([]byte, proto.OutHeaderSize, proto.OutHeaderSize+24)
 	b = binary.NativeEndian.AppendUint64(b, uint64(node))
 	b = binary.NativeEndian.AppendUint64(b, math.MaxUint64) // an offset of -1: no contents
 	b = binary.NativeEndian.AppendUint64(b, 0)
-	return m.notify(notifyInvalInode, b, "node")
+	return m.notify(proto.NotifyInvalInode, b, "node")
 }
 
 // InvalidateEntry makes the kernel look a name up again. It does not tell those who watch the directory (inotify) that
@@ -64,26 +46,26 @@ func (m *Mount) InvalidateEntry(parent layers.NodeID, name string) error {
 // ExpireEntry makes the kernel look a name up again before it is used the next time. It costs a third of what InvalidateEntry costs,
 // because the kernel keeps the node that the name led to, and its pages, until then; kernels before Linux 6.2 do not.
 func (m *Mount) ExpireEntry(parent layers.NodeID, name string) error {
-	return m.invalidateEntry(parent, name, expireOnly)
+	return m.invalidateEntry(parent, name, proto.ExpireOnly)
 }
 
 func (m *Mount) invalidateEntry(parent layers.NodeID, name string, flags uint32) error {
-	b := make([]byte, outHeaderSize, outHeaderSize+17+len(name))
+	b := make([]byte, proto.OutHeaderSize, proto.OutHeaderSize+17+len(name))
 	b = binary.NativeEndian.AppendUint64(b, uint64(parent))
 	b = binary.NativeEndian.AppendUint32(b, uint32(len(name)))
 	b = binary.NativeEndian.AppendUint32(b, flags)
-	return m.notify(notifyInvalEntry, append(append(b, name...), 0), "name")
+	return m.notify(proto.NotifyInvalEntry, append(append(b, name...), 0), "name")
 }
 
 // DeleteEntry is InvalidateEntry for a name that is gone, of a node that has no further use: who watches the
 // directory is told. Where the name leads to another node by now, it is just looked up again.
 func (m *Mount) DeleteEntry(parent, child layers.NodeID, name string) error {
-	b := make([]byte, outHeaderSize, outHeaderSize+25+len(name))
+	b := make([]byte, proto.OutHeaderSize, proto.OutHeaderSize+25+len(name))
 	b = binary.NativeEndian.AppendUint64(b, uint64(parent))
 	b = binary.NativeEndian.AppendUint64(b, uint64(child))
 	b = binary.NativeEndian.AppendUint32(b, uint32(len(name)))
 	b = binary.NativeEndian.AppendUint32(b, 0)
-	return m.notify(notifyDelete, append(append(b, name...), 0), "name")
+	return m.notify(proto.NotifyDelete, append(append(b, name...), 0), "name")
 }
 
 // notify completes the header and sends.
@@ -93,7 +75,7 @@ func (m *Mount) notify(code int32, b []byte, what string) error {
 	}
 	binary.NativeEndian.PutUint32(b, uint32(len(b)))
 	binary.NativeEndian.PutUint32(b[4:], uint32(code))
-	err := m.t.notify(b)
+	err := m.conn.Notify(b)
 	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) { // unknown to the kernel; unmounted
 		return nil
 	}

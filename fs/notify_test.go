@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"snapfs/fs/internal/fakefs"
 )
 
 // lstat has another process look at a name.
@@ -22,7 +24,7 @@ func lstat(t *testing.T, path string) {
 
 // TestNotify counts what the kernel asks again after it was told to forget.
 func TestNotify(t *testing.T) {
-	f := newFakeFS()
+	f := fakefs.New()
 	m, dir, said := serveFake(t, f)
 	name := filepath.Join(dir, "known")
 	asked := func(kind string) uint64 { return m.Requests()[kind] }
@@ -58,11 +60,11 @@ func TestNotify(t *testing.T) {
 
 // TestNotifyAfterEnd sends to a connection that has ended.
 func TestNotifyAfterEnd(t *testing.T) {
-	m, _, _ := serveFake(t, newFakeFS())
+	m, _, _ := serveFake(t, fakefs.New())
 	if err := m.Unmount(false); err != nil {
 		t.Fatal(err)
 	}
-	waitDone(t, m)
+	fakefs.WaitDone(t, m.Done())
 	if err := m.InvalidateNode(1); err != nil {
 		t.Error(err)
 	}

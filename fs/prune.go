@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/fs/internal/limits"
+	"snapfs/fs/internal/proto"
 	"snapfs/layers"
 )
 
@@ -31,7 +33,7 @@ const (
 type nodeRoom struct{ most, least int64 }
 
 // roomForNodes is the process's.
-var roomForNodes = sync.OnceValue(func() nodeRoom { return nodeRoom{memoryLimit() / nodesShare / nodeBytes, nodesLeast} })
+var roomForNodes = sync.OnceValue(func() nodeRoom { return nodeRoom{limits.Memory() / nodesShare / nodeBytes, nodesLeast} })
 
 // noPrune says that the kernel, older than 6.18, cannot be asked.
 var noPrune atomic.Bool
@@ -68,12 +70,12 @@ func (p *pruner) look(m *Mount, o *layers.Overlay) {
 
 // prune makes the kernel give up those of the nodes that nobody uses. See InvalidateNode for when it may be called.
 func (m *Mount) prune(nodes []layers.NodeID) error {
-	b := make([]byte, outHeaderSize, outHeaderSize+16+8*len(nodes))
+	b := make([]byte, proto.OutHeaderSize, proto.OutHeaderSize+16+8*len(nodes))
 	b = binary.NativeEndian.AppendUint32(b, uint32(len(nodes)))
 	b = binary.NativeEndian.AppendUint32(b, 0)
 	b = binary.NativeEndian.AppendUint64(b, 0)
 	for _, id := range nodes {
 		b = binary.NativeEndian.AppendUint64(b, uint64(id))
 	}
-	return m.notify(notifyPrune, b, "node")
+	return m.notify(proto.NotifyPrune, b, "node")
 }

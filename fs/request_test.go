@@ -12,12 +12,14 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"snapfs/fs/internal/proto"
+	"snapfs/fs/internal/transport"
 	"snapfs/layers"
 )
 
 // desk answers requests without a kernel: requests are made by hand and answers land in a buffer.
 type desk struct {
-	h   handler
+	h   transport.Handler
 	out []byte
 	in  [1][]byte
 	to  [1][]byte
@@ -66,7 +68,7 @@ func newDesk(tb testing.TB) *desk {
 	})
 	opts := Options{Logger: slog.New(slog.DiscardHandler)}
 	opts.setDefaults()
-	d := &desk{h: newHandler(newAdapter(o, opts.Logger), opts, false), out: make([]byte, bufSize)}
+	d := &desk{h: newHandler(newAdapter(o, opts.Logger), opts, false), out: make([]byte, transport.MaxIO+4096)}
 	d.to[0] = d.out
 	init := fuse.InitIn{Major: 7, Minor: 45}
 	d.must(tb, message(26, 1, body(&init)))
@@ -80,7 +82,7 @@ func message(op uint32, node uint64, parts ...[]byte) []byte {
 	for _, p := range parts {
 		b = append(b, p...)
 	}
-	header(b).Length = uint32(len(b))
+	proto.Header(b).Length = uint32(len(b))
 	return b
 }
 
@@ -88,18 +90,20 @@ func message(op uint32, node uint64, parts ...[]byte) []byte {
 func (d *desk) ask(tb testing.TB, req []byte) unix.Errno {
 	d.in[0] = req
 	n, st := d.h.HandleRequest(d.in[:], d.to[:])
-	if st != fuse.OK || n == 0 && header(req).Opcode != opForget {
-		tb.Fatalf("%s: no answer: %v", opName(header(req).Opcode), st)
+	if st != fuse.OK || n == 0 && proto.Header(req).Opcode != proto.OpForget {
+		tb.Fatalf("%s: no answer: %v", proto.Name(proto.Header(req).Opcode), st)
 	}
 	return unix.Errno(-(*fuse.OutHeader)(unsafe.Pointer(&d.out[0])).Status)
 }
 
 // entry is the node of the last answer, which was an entry.
-func (d *desk) entry() uint64 { return (*fuse.EntryOut)(unsafe.Pointer(&d.out[outHeaderSize])).NodeId }
+func (d *desk) entry() uint64 {
+	return (*fuse.EntryOut)(unsafe.Pointer(&d.out[proto.OutHeaderSize])).NodeId
+}
 
 func (d *desk) must(tb testing.TB, req []byte) {
 	if e := d.ask(tb, req); e != 0 {
-		tb.Fatalf("%s: %v", opName(header(req).Opcode), e)
+		tb.Fatalf("%s: %v", proto.Name(proto.Header(req).Opcode), e)
 	}
 }
 
@@ -192,17 +196,17 @@ func TestNoGarbage(t *testing.T) {
 // TestAnswerOverName has a LOOKUP answered into the memory that holds the name, as the ring's requests are.
 func TestAnswerOverName(t *testing.T) {
 	d := newDesk(t)
-	shared := make([]byte, bufSize)
+	shared := make([]byte, transport.MaxIO+4096)
 	for _, name := range []string{"low", "none", "low"} {
 		want := d.ask(t, message(1, 1, text(name)))
-		entry := *at[fuse.EntryOut](d.out[outHeaderSize:])
-		head := make([]byte, outHeaderSize)
+		entry := *proto.View[fuse.EntryOut](d.out[proto.OutHeaderSize:])
+		head := make([]byte, proto.OutHeaderSize)
 		req := message(1, 1)
 		n, st := d.h.HandleRequest([][]byte{req, nil, shared[:copy(shared, text(name))]}, [][]byte{head, shared})
-		if got := unix.Errno(-at[fuse.OutHeader](head).Status); st != fuse.OK || got != want || n != outHeaderSize+entrySize {
+		if got := unix.Errno(-proto.View[fuse.OutHeader](head).Status); st != fuse.OK || got != want || n != proto.OutHeaderSize+entrySize {
 			t.Errorf("%s: %v, %v, %d bytes; want %v", name, st, got, n, want)
 		}
-		if got := *at[fuse.EntryOut](shared); got != entry {
+		if got := *proto.View[fuse.EntryOut](shared); got != entry {
 			t.Errorf("%s: got %+v, want %+v", name, got, entry)
 		}
 	}

@@ -1,4 +1,0 @@
-package fs
-
-// AbortConnection is abortConnection, for tests that mount in a process of its own.
-var AbortConnection = abortConnection

@@ -1,0 +1,485 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"snapfs/fs/internal/proto"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// MaxIO is the largest payload of a READ or WRITE, the kernel's limit of 256 pages.
+	MaxIO = 1 << 20
+	// bufSize has room for MaxIO and any header; the kernel refuses reads of its device into less.
+	bufSize = MaxIO + 4096
+	// smallSize is enough for every request and answer without a large payload.
+	smallSize = 1024
+	// idleAfter is how long a leader waits for work before the hub takes over.
+	idleAfter = 200 * time.Millisecond
+	// spinFor is how long a leader looks for the next request before it sleeps. A request wakes a sleeper on another
+	// processor in about 20 microseconds; programs that live on metadata come back sooner than that.
+	spinFor = 50 * time.Microsecond
+	// spinCredit is how many fruitless spins in a row stop the spinning, and spinRetry after how many sleeps it is
+	// tried again.
+	spinCredit = 4
+	spinRetry  = 32
+	// sidePause is how long a leader that serves no requests sleeps before it looks again and leaves.
+	sidePause = 2 * time.Millisecond
+	// probeCredit is for how many requests a leader looks for a second one before it handles the first, after it has
+	// once found one waiting.
+	probeCredit = 64
+)
+
+// device is the transport over /dev/fuse.
+type device struct {
+	fd     int
+	hub    *hub
+	h      Handler
+	log    *slog.Logger
+	counts *counters
+	done   func() // called once by the last one out
+	cpus   int
+
+	cur  atomic.Pointer[leader] // nil: idle, waiting in the hub
+	dead atomic.Bool            // the connection has ended, or shut was called
+	// users are leaders, requests given to lines, ring entries and whoever else uses fd, and 1 for the live connection. At 0 fd is closed.
+	users atomic.Int64
+	busy  atomic.Int64 // leaders
+	// side says that requests come another way, and here only what the kernel sends to the device in any case (FORGET,
+	// INTERRUPT), which nobody waits for.
+	side   atomic.Bool
+	others *laneSet   // which way they come; set before side
+	told   sync.Mutex // see order
+
+	gate   Gate // of the file system; nil: it has none. Set before start
+	ungate func()
+	lines  [lines]line
+	kept   atomic.Int64 // memory of requests given to lines, in bytes
+	halted atomic.Bool  // nobody reads: there is no more memory for requests
+	looks  atomic.Bool  // lookForKilled will be called
+	early  early
+	sighting
+}
+
+// sighting is what the watchdog saw last. Only the watchdog touches it.
+type sighting struct {
+	l   *leader
+	seq uint64
+}
+
+// leader is one term of office of the goroutine that reads a device.
+type leader struct {
+	seq      atomic.Uint64 // in steps of leaderStep; while it handles a request one and its kind more
+	counted  atomic.Int32  // the line, plus one, that counts its request as stuck
+	courtesy atomic.Pointer[courtesy]
+}
+
+const leaderStep = 8
+
+// handling says that a leader handles a request, and of which kind.
+func handling(seq uint64) (k kind, is bool) { return kind(seq%leaderStep - 1), seq%leaderStep != 0 }
+
+func newDevice(fd int, log *slog.Logger, counts *counters) *device {
+	d := &device{fd: fd, log: log, counts: counts, cpus: runtime.NumCPU(), ungate: func() {}}
+	for k := range d.lines {
+		d.lines[k].init(d, kind(k))
+	}
+	return d
+}
+
+func (d *device) name() string { return "dev" }
+
+func (d *device) start(h Handler, done func()) {
+	d.h, d.done = h, done
+	d.users.Store(1)
+	d.hub = theHub()
+	if d.gate != nil {
+		d.ungate = d.gate.WhenOpen(d.lines[changing].advance)
+	}
+	if err := d.hub.add(d); err != nil {
+		// Without the hub a device needs a leader at all times, which is correct and only costs a thread.
+		d.log.Warn("fuse device cannot be polled", slog.String("error", err.Error()))
+		d.lead()
+	}
+}
+
+// greet reads and answers INIT, the kernel's first request, and says whether the kernel offered requests over io_uring.
+func (d *device) greet(ctx context.Context, h Handler) (ring bool, err error) {
+	w := worker{d: d}
+	w.need()
+	defer w.drop()
+	d.h = h
+	for {
+		n, err := d.tryRead(w.buf)
+		if err == nil {
+			if n >= int(unsafe.Sizeof(fuse.InitIn{})) {
+				ring = proto.View[fuse.InitIn](w.buf).Flags64()&fuse.CAP_OVER_IO_URING != 0
+			}
+			w.handle(n)
+			return ring, nil
+		}
+		if !errors.Is(err, unix.EAGAIN) {
+			return false, err
+		}
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		_, err = unix.Poll([]unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}, 50)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return false, err
+		}
+	}
+}
+
+// lead makes a leader if there is none.
+func (d *device) lead() {
+	l := new(leader)
+	if !d.use() {
+		return
+	}
+	if !d.cur.CompareAndSwap(nil, l) {
+		d.leave()
+		return
+	}
+	d.hub.watch(d)
+	d.busy.Add(1)
+	go d.run(l)
+}
+
+// look sees whether the leader handles the same request as last time.
+func (d *device) look() (stuck, rest bool) {
+	l := d.cur.Load()
+	if l == nil {
+		return false, false
+	}
+	l.courtesy.Load().look()
+	seq := l.seq.Load()
+	_, busy := handling(seq)
+	stuck = busy && l == d.sighting.l && seq == d.sighting.seq
+	d.sighting = sighting{l, seq}
+	return stuck, false
+}
+
+// rescue puts a new leader in the place of one that does not come back from a request. Should it come back just
+// now, two of them read for a moment, which does no harm.
+func (d *device) rescue() {
+	if d.busy.Load() > maxBusy {
+		return
+	}
+	old := d.cur.Load()
+	if old == nil {
+		return
+	}
+	k, busy := handling(old.seq.Load())
+	if !busy || !d.use() {
+		return
+	}
+	if k != prompt {
+		d.lines[k].stuck()
+		old.counted.Store(int32(k) + 1)
+	}
+	l := new(leader)
+	if !d.cur.CompareAndSwap(old, l) {
+		d.back(old)
+		d.leave()
+		return
+	}
+	d.busy.Add(1)
+	go d.run(l)
+}
+
+// back takes a leader out of the line that counts it as stuck, if one does.
+func (d *device) back(l *leader) {
+	if k := l.counted.Swap(0); k > 0 {
+		d.lines[k-1].unstuck()
+	}
+}
+
+// run is a leader's life: it ends when the device is idle or dead, or when another was made leader meanwhile.
+func (d *device) run(l *leader) {
+	defer d.leave()
+	defer d.busy.Add(-1)
+	defer d.back(l)
+	defer d.cur.CompareAndSwap(l, nil) // from then on it is not counted
+	w := worker{d: d}
+	defer func() { w.drop() }()
+	if !d.side.Load() {
+		runtime.LockOSThread() // it ends with the goroutine, so nobody inherits its policy and what it is bound to
+		l.courtesy.Store(newCourtesy(nil))
+		defer func() { l.courtesy.Load().end() }()
+	}
+	var p pace
+	var f follower
+	probe := 0
+	for d.cur.Load() == l {
+		if d.full() && !d.side.Load() && d.halt(l) {
+			return
+		}
+		w.need()
+		n, waited, err := d.read(w.buf, &p)
+		l.courtesy.Load().comeBack()
+		switch {
+		case err == errIdle: //nolint:errorlint // never wrapped
+			if d.cur.CompareAndSwap(l, nil) {
+				d.hub.rest(d, unix.EPOLLIN)
+			}
+			return
+		case err != nil:
+			d.end(err)
+			return
+		}
+		if !waited {
+			probe = probeCredit
+		}
+		// While more requests wait, others handle all but the last.
+		for ; probe > 0; probe-- {
+			next := worker{d: d}
+			next.need()
+			m, err := d.tryRead(next.buf)
+			if err != nil {
+				next.drop()
+				break
+			}
+			d.pass(l, &w, n)
+			w, n = next, m
+		}
+		if op := proto.Header(w.buf).Opcode; slow(op) || !d.inline(op) {
+			d.pass(l, &w, n)
+			continue
+		}
+		if !d.side.Load() {
+			p.near = l.follow(&f, proto.Header(w.buf).Pid, waited)
+		}
+		l.handle(&w, n)
+	}
+}
+
+// follow has the leader follow the program it serves, and says whether it is near it. Without courtesy it does not: the program
+// would run away.
+func (l *leader) follow(f *follower, pid uint32, waited bool) bool {
+	c := l.courtesy.Load()
+	if c.pauses() {
+		f.part()
+		return false
+	}
+	if !f.see(pid, waited) {
+		return false
+	}
+	c.forAWhile()
+	return true
+}
+
+// handle answers a request where the leader stands; the watchdog sees how long it takes.
+func (l *leader) handle(w *worker, n int) {
+	k := 1 + uint64(kindOf(proto.Header(w.buf).Opcode))
+	l.seq.Add(k)
+	w.courtesy = l.courtesy.Load()
+	w.handle(n)
+	w.courtesy = nil
+	l.seq.Add(leaderStep - k)
+}
+
+// inline says whether a request may be handled where it was met.
+func (d *device) inline(op uint32) bool {
+	k := kindOf(op)
+	return k == prompt || d.lines[k].inline()
+}
+
+// pass has a request handled by others, in its turn. The worker is spent.
+func (d *device) pass(l *leader, w *worker, n int) {
+	k := kindOf(proto.Header(w.buf).Opcode)
+	if k == prompt {
+		l.handle(w, n)
+		w.drop()
+		return
+	}
+	w.shrink(n)
+	w.n = n
+	d.users.Add(1)
+	given := *w
+	d.lines[k].give(&given)
+	*w = worker{d: d}
+}
+
+// halt has nobody read the device until there is memory for more requests. The end of the connection is still noticed.
+func (d *device) halt(l *leader) bool {
+	if d.ended() {
+		d.end(unix.ENODEV)
+		return true
+	}
+	if !d.cur.CompareAndSwap(l, nil) {
+		return true // somebody else leads
+	}
+	d.hub.rest(d, 0) // first: once halted is seen there may be a leader, whom the hub has to watch
+	d.halted.Store(true)
+	if !d.full() && d.halted.CompareAndSwap(true, false) {
+		d.lead()
+	}
+	return true
+}
+
+// use keeps the descriptor open until leave; false if it is closed already.
+func (d *device) use() bool {
+	for {
+		n := d.users.Load()
+		if n == 0 {
+			return false
+		}
+		if d.users.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// leave ends the use of the device by one goroutine.
+func (d *device) leave() {
+	if d.users.Add(-1) == 0 {
+		d.hub.remove(d)
+		_ = unix.Close(d.fd) // nothing was written that could fail late
+		d.done()
+	}
+}
+
+// end notes that the connection is over. err is ENODEV when that is in order.
+func (d *device) end(err error) {
+	if !d.dead.CompareAndSwap(false, true) {
+		return
+	}
+	if !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ECONNABORTED) {
+		d.log.Error("reading the fuse device failed", slog.String("error", err.Error()))
+	}
+	d.ungate()
+	for k := range d.lines {
+		d.lines[k].abandon()
+	}
+	d.leave()
+}
+
+// shut puts /dev/null in the device's place: the kernel sees the last use of the connection go and ends it, while
+// requests still being handled find a descriptor that swallows their answers.
+func (d *device) shut() {
+	if !d.use() {
+		return
+	}
+	defer d.leave()
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Dup3(null, d.fd, unix.O_CLOEXEC)
+		_ = unix.Close(null) // the duplicate counts
+	}
+	if err != nil {
+		d.log.Error("dropping the fuse device failed", slog.String("error", err.Error()))
+	}
+	d.end(unix.ENODEV)
+}
+
+// ended asks the kernel, which knows of the end of a connection before anybody here has met it.
+func (d *device) ended() bool {
+	if !d.use() {
+		return true
+	}
+	defer d.leave()
+	fds := []unix.PollFd{{Fd: int32(d.fd)}}
+	n, err := unix.Poll(fds, 0)
+	return d.dead.Load() || err == nil && n > 0 && fds[0].Revents&unix.POLLERR != 0
+}
+
+// notify writes a notification, which may block: unlike an answer it takes locks that the kernel holds while it waits
+// for answers.
+func (d *device) notify(b []byte) error {
+	if !d.use() {
+		return unix.ENODEV
+	}
+	defer d.leave()
+	for {
+		_, err := unix.Write(d.fd, b)
+		if err != unix.EINTR { //nolint:errorlint // raw errno
+			return err
+		}
+	}
+}
+
+// errIdle says that no request came for idleAfter.
+var errIdle = errors.New("idle")
+
+// pace learns whether requests come fast enough that looking for them is cheaper than sleeping.
+type pace struct {
+	misses, sleeps int
+	near           bool // the program runs on the same processor, where looking would keep it from running
+}
+
+// read waits for a request. waited is false if one was there at once.
+func (d *device) read(buf []byte, p *pace) (n int, waited bool, err error) {
+	n, err = d.tryRead(buf)
+	if err != unix.EAGAIN { //nolint:errorlint // raw errno
+		return n, false, err
+	}
+	if d.side.Load() {
+		// One look more, some time later: who takes back a tree sends many of them, and each would wake somebody.
+		time.Sleep(sidePause)
+		if n, err = d.tryRead(buf); err == unix.EAGAIN { //nolint:errorlint // raw errno
+			return 0, true, errIdle
+		}
+		return n, true, err
+	}
+	if d.cpus > 1 && !p.near && (p.misses < spinCredit || p.sleeps >= spinRetry) {
+		start := time.Now()
+		for spun := time.Duration(0); spun < spinFor; {
+			if n, err = d.tryRead(buf); err != unix.EAGAIN { //nolint:errorlint // raw errno
+				p.misses, p.sleeps = 0, 0
+				return n, true, err
+			}
+			// Whoever wants this processor, the client not least, shall have it. If somebody took it for long, the
+			// machine is busy, and sleepers are served better than those who yield.
+			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			now := time.Since(start)
+			if now-spun > spinFor/2 {
+				p.misses = spinCredit
+				break
+			}
+			spun = now
+		}
+		p.misses++
+		p.sleeps = 0
+	}
+	p.sleeps++
+	for {
+		fds := []unix.PollFd{{Fd: int32(d.fd), Events: unix.POLLIN}}
+		switch c, err := unix.Poll(fds, int(idleAfter/time.Millisecond)); {
+		case err != nil && err != unix.EINTR: //nolint:errorlint // raw errno
+			return 0, true, err
+		case err == nil && c == 0:
+			return 0, true, errIdle
+		}
+		if n, err = d.tryRead(buf); err != unix.EAGAIN { //nolint:errorlint // raw errno
+			return n, true, err
+		}
+	}
+}
+
+// tryRead reads a request if there is one; EAGAIN. It does not tell the scheduler: the call never blocks.
+func (d *device) tryRead(buf []byte) (int, error) {
+	for !d.dead.Load() {
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(d.fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
+		switch errno {
+		case 0:
+			if n == 0 { // see shut
+				return 0, unix.ENODEV
+			}
+			return int(n), nil
+		case unix.EINTR, unix.ENOENT: // ENOENT: the request was taken back meanwhile
+		default:
+			return 0, errno
+		}
+	}
+	return 0, unix.ENODEV
+}

@@ -1,0 +1,189 @@
+package transport
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestStatField(t *testing.T) {
+	const fields = " S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35"
+	for _, c := range []struct {
+		stat  string
+		field int
+		want  string
+	}{
+		{"12 (tar)" + fields + " 17 0 0\n", 39, "17"},
+		{"12 (tar)" + fields + " 17 0 0\n", 3, "S"},
+		{"12 (a) R 1 (b)" + fields + " 3 0 0\n", 39, "3"},
+		{"12 (a) R 1 (b)" + fields + " 3 0 0\n", 3, "S"},
+		{"12 (tar)" + fields + " 17", 39, ""}, // cut off: it may go on
+		{"12 (tar)" + fields, 39, ""},
+		{"12 tar", 3, ""},
+		{"", 3, ""},
+	} {
+		if got := statField([]byte(c.stat), c.field); got != c.want {
+			t.Errorf("%q, field %d: got %q, want %q", c.stat, c.field, got, c.want)
+		}
+	}
+}
+
+// onThread runs f on a thread of its own, which ends with it.
+func onThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		f()
+	}()
+	<-done
+}
+
+// TestFollow: a leader runs where its program does, as far as it may, looks in time, and does not look each time.
+func TestFollow(t *testing.T) {
+	onThread(func() {
+		var mine, now unix.CPUSet
+		if err := unix.SchedGetaffinity(0, &mine); err != nil {
+			t.Error(err)
+			return
+		}
+		var f follower
+		me := uint32(unix.Gettid())
+		rounds := func(n int, pid uint32, waited bool) (near bool) {
+			for range n {
+				near = f.see(pid, waited)
+			}
+			return near
+		}
+		if rounds(followEach, 0, true) || rounds(followEach, 1<<30, true) {
+			t.Error("near a program that is not to be seen")
+		}
+		if rounds(followEach-1, me, true) {
+			t.Error("it looked too early")
+		}
+		if !rounds(1, me, true) {
+			t.Error("it does not follow")
+		}
+		if err := unix.SchedGetaffinity(0, &now); err != nil || now.Count() != 1 || !now.IsSet(f.cpu-1) || !mine.IsSet(f.cpu-1) {
+			t.Errorf("bound to %d, may run on %d processors, %v", f.cpu-1, now.Count(), err)
+		}
+		if !rounds(followSoon-1, me, true) || !rounds(1, 1<<30, false) || !rounds(followSoon-1, 1<<30, true) {
+			t.Error("a single request of another program, or one that came late, makes it part")
+		}
+		if rounds(2*followEach, 1<<30, false) {
+			t.Error("it stays after the program has gone")
+		}
+		rounds(2*followEach, me, false)
+		for range 2 * followEach {
+			f.see(me, false)
+			f.see(1, false)
+		}
+		if f.see(me, false) {
+			t.Error("it follows one of two programs")
+		}
+		rounds(2*followEach, me, false)
+		f.part()
+		if err := unix.SchedGetaffinity(0, &now); err != nil || now != mine || f.cpu != 0 {
+			t.Errorf("after parting it may run on %d processors instead of %d, %v", now.Count(), mine.Count(), err)
+		}
+	})
+}
+
+// policy is the calling thread's.
+func policy(t *testing.T) uintptr {
+	p, _, errno := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, 0, 0, 0)
+	if errno != 0 {
+		t.Error(errno)
+	}
+	return p
+}
+
+// TestCourtesy: a thread makes way between answer and request, for as long as it is watched, and not for ever.
+func TestCourtesy(t *testing.T) {
+	onThread(func() {
+		if !mayMakeWay() {
+			return // one processor, or no CAP_SYS_NICE: there is no courtesy
+		}
+		var watched atomic.Bool
+		watched.Store(true)
+		c := newCourtesy(&watched)
+		expect := func(what string, want uintptr) {
+			t.Helper()
+			if got := policy(t); got != want {
+				t.Errorf("%s: policy %d, want %d", what, got, want)
+			}
+		}
+		c.makeWay()
+		expect("without a reason", unix.SCHED_NORMAL)
+		c.forAWhile()
+		c.makeWay()
+		expect("waiting", unix.SCHED_IDLE)
+		c.makeWay()
+		c.comeBack()
+		expect("with a request", unix.SCHED_NORMAL)
+		c.comeBack()
+
+		watched.Store(false)
+		c.makeWay()
+		expect("unwatched", unix.SCHED_NORMAL)
+		watched.Store(true)
+		c.makeWay()
+		c.leave()
+		expect("left alone", unix.SCHED_NORMAL)
+		c.comeBack()
+
+		// This thread is runnable, and makes way for longer than it may be kept waiting.
+		for i := 1; !c.pauses(); i++ { // the more the slower the machine, for old ones are forgiven
+			c.makeWay()
+			expect("waiting again", unix.SCHED_IDLE)
+			for policy(t) == unix.SCHED_IDLE {
+				c.look()
+			}
+			c.helped.Store(time.Now().Add(time.Hour).UnixNano()) // not too long ago, whatever happens meanwhile
+			c.comeBack()
+			if c.pauses() && i <= lateMost || i == 1000 {
+				t.Errorf("late %d times: pauses %v", i, c.pauses())
+				return
+			}
+		}
+		c.resume = time.Now().Add(time.Hour)
+		c.makeWay()
+		expect("in a pause", unix.SCHED_NORMAL)
+		c.resume = time.Now()
+		c.makeWay()
+		expect("after the pause", unix.SCHED_IDLE)
+		c.end()
+		expect("at the end", unix.SCHED_NORMAL)
+		c.look()
+	})
+	var none *courtesy
+	none.forAWhile()
+	none.greet(1, 1)
+	none.makeWay()
+	none.comeBack()
+	none.look()
+	none.leave()
+	none.end()
+	if !none.pauses() {
+		t.Error("no courtesy, and no pause")
+	}
+}
+
+// TestGreet: a program that comes from another processor is made way for; two programs on two processors are not.
+func TestGreet(t *testing.T) {
+	lastSender.Store(0)
+	var a, b courtesy
+	a.greet(7, 0)
+	b.greet(8, 1)
+	a.greet(7, 0)
+	if a.turns != 0 || b.turns != 0 {
+		t.Errorf("two programs that stay: %d and %d turns", a.turns, b.turns)
+	}
+	b.greet(7, 1)
+	if a.turns != 0 || b.turns != moved {
+		t.Errorf("one that came: %d and %d turns", a.turns, b.turns)
+	}
+}

@@ -1,0 +1,183 @@
+package transport
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"sync"
+	"unsafe"
+
+	"snapfs/fs/internal/proto"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// Buffers are shared by all mounts of the process and belong to a goroutine only while it reads or handles a
+// request: an idle mount holds none.
+var (
+	bigBufs   = sync.Pool{New: func() any { return (*[bufSize]byte)(make([]byte, bufSize)) }}
+	smallBufs = sync.Pool{New: func() any { return new([smallSize]byte) }}
+)
+
+// worker is a request being handled: its buffer and the room for its answer.
+type worker struct {
+	d     *device
+	big   *[bufSize]byte
+	small *[smallSize]byte
+	buf   []byte // of big or small
+	n     int    // the size of the request; set for lines only
+	in    [1][]byte
+	out   [1][]byte
+
+	courtesy *courtesy // of the leader that handles the request
+}
+
+// need makes sure that the worker has a buffer for any request.
+func (w *worker) need() {
+	if w.big == nil {
+		w.big, _ = bigBufs.Get().(*[bufSize]byte)
+		w.buf = w.big[:]
+	}
+}
+
+// shrink moves a request of n bytes to a buffer of its size, so that one that waits does not hold a large one.
+func (w *worker) shrink(n int) {
+	if n > bufSize/2 {
+		return
+	}
+	if n <= smallSize {
+		w.small, _ = smallBufs.Get().(*[smallSize]byte)
+		copy(w.small[:n], w.buf[:n])
+		w.buf = w.small[:]
+	} else {
+		w.buf = append(make([]byte, 0, n), w.buf[:n]...)
+	}
+	bigBufs.Put(w.big)
+	w.big = nil
+}
+
+// serve, refuse, weight and from implement pending.
+func (w *worker) serve() {
+	w.handle(w.n)
+	w.drop()
+	w.d.leave()
+}
+
+func (w *worker) refuse(st fuse.Status) {
+	var out [unsafe.Sizeof(fuse.OutHeader{})]byte
+	size := errorAnswer(out[:], proto.Header(w.buf).Unique, st)
+	_ = w.d.reply(out[:size]) // the program may be gone, and the file system
+	w.drop()
+	w.d.leave()
+}
+
+func (w *worker) weight() int64 {
+	const rest = 1024 // what it takes beside the buffer
+	return int64(len(w.buf)) + rest
+}
+
+func (w *worker) from() *fuse.InHeader { return proto.Header(w.buf) }
+
+// drop gives the buffers back.
+func (w *worker) drop() {
+	if w.big != nil {
+		bigBufs.Put(w.big)
+	}
+	if w.small != nil {
+		smallBufs.Put(w.small)
+	}
+	w.big, w.small, w.buf = nil, nil, nil
+}
+
+// handle answers the request in the first n bytes of the buffer.
+func (w *worker) handle(n int) {
+	d := w.d
+	if tellOrder && d.side.Load() {
+		d.others.order()
+	}
+	op := proto.Header(w.buf).Opcode
+	if op == proto.OpForget || op == proto.OpBatchForget {
+		d.order()
+	}
+	if op == proto.OpInterrupt {
+		if unique, ok := interruptedOf(w.buf[:n]); ok {
+			d.interrupted(unique)
+		}
+	}
+	if op < proto.Opcodes {
+		d.counts[op].Add(1)
+	}
+	if room := answerRoom(w.buf[:n]); room <= smallSize {
+		small, _ := smallBufs.Get().(*[smallSize]byte)
+		defer smallBufs.Put(small)
+		w.out[0] = small[:]
+	} else {
+		big, _ := bigBufs.Get().(*[bufSize]byte)
+		defer bigBufs.Put(big)
+		w.out[0] = big[:]
+	}
+	w.in[0] = w.buf[:n]
+	size, st := answer(d.h, d.log, w.in[:], w.out[:])
+	if st != fuse.OK {
+		// The protocol server could make nothing of the request: answer all the same, somebody waits.
+		size = errorAnswer(w.out[0], proto.Header(w.buf).Unique, st)
+	}
+	if size == 0 {
+		return
+	}
+	d.order()
+	w.courtesy.makeWay()
+	if errno := d.reply(w.out[0][:size]); errno != 0 && errno != unix.ENOENT && errno != unix.ENODEV {
+		// ENOENT: the caller was killed meanwhile. ENODEV: the file system is gone.
+		d.log.Error("answering a request failed", slog.String("request", proto.Name(op)), slog.String("error", errno.Error()))
+	}
+}
+
+// order tells the race detector what the kernel sees to: that a node is forgotten after all requests that used it were answered,
+// whoever handled them.
+func (d *device) order() {
+	if tellOrder {
+		d.told.Lock()
+		d.told.Unlock() //nolint:staticcheck // for its effect on memory
+	}
+}
+
+// reply writes an answer; the call never blocks.
+func (d *device) reply(b []byte) unix.Errno {
+	for {
+		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(d.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		if errno != unix.EINTR {
+			return errno
+		}
+	}
+}
+
+// answerRoom is how large the answer to a request may be. The requests with answers of any size say in the same
+// place how much they take: struct fuse_read_in has its size at offset 16, fuse_getxattr_in at 0, fuse_ioctl_in at 28.
+func answerRoom(req []byte) int {
+	at := -1
+	switch proto.Header(req).Opcode {
+	case proto.OpRead, proto.OpReaddir, proto.OpReaddirplus:
+		at = 16
+	case proto.OpGetxattr, proto.OpListxattr:
+		at = 0
+	case proto.OpIoctl:
+		at = 28
+	case proto.OpReadlink:
+		return bufSize
+	}
+	at += int(unsafe.Sizeof(fuse.InHeader{}))
+	if at < int(unsafe.Sizeof(fuse.InHeader{})) || len(req) < at+4 {
+		return smallSize
+	}
+	const headers = 64 // struct fuse_out_header and any fixed part that comes with a payload
+	return headers + int(binary.NativeEndian.Uint32(req[at:]))
+}
+
+// errorAnswer makes an answer that holds only an error.
+func errorAnswer(out []byte, unique uint64, st fuse.Status) int {
+	*(*fuse.OutHeader)(unsafe.Pointer(&out[0])) = fuse.OutHeader{
+		Length: uint32(unsafe.Sizeof(fuse.OutHeader{})), Status: -int32(st), Unique: unique,
+	}
+	return int(unsafe.Sizeof(fuse.OutHeader{}))
+}

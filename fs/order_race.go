@@ -1,6 +1,0 @@
-//go:build race
-
-package fs
-
-// tellOrder says that the race detector is on, see laneSet.order and device.order.
-const tellOrder = true
