@@ -25,8 +25,9 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, dir, want string, log *s
 			if err != nil {
 				return Attached{}, err
 			}
-			m = &mount{Mountpoint: point, done: make(chan struct{})}
-			return Attached{FD: fd, Device: point.Device(), Detach: point.Detach, Done: func() { close(m.done) }}, nil
+			done := make(chan struct{})
+			m = &mount{Mountpoint: point, done: done}
+			return Attached{FD: fd, Device: point.Device(), Detach: point.Detach, Done: func() { close(done) }}, nil
 		},
 		Handler: func(c *Conn, ring bool) Handler {
 			m.Conn = c
