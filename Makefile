@@ -1,4 +1,5 @@
 # Targets a person types; .ci/run calls the same ones.
+# bench is a module of its own: what draws its charts is no dependency of the library.
 
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -31,7 +32,9 @@ deps:
 # One package at a time (-p 1): a test that makes a mount namespace copies all mounts, also those of other packages' tests.
 test: deps build
 	$(GO) vet ./...
+	$(GO) -C bench vet ./...
 	$(GO) test -p 1 -timeout 1200s ./... </dev/null
+	$(GO) -C bench test -p 1 -timeout 1200s ./... </dev/null
 
 race: deps
 	$(GO) test -race -p 1 -timeout 900s $(RACE) </dev/null
@@ -43,13 +46,14 @@ hunt: deps build
 
 lint:
 	$(GO) run $(LINT) run --timeout 8m ./...
+	$(GO) run -C bench $(LINT) run --timeout 8m --config ../.golangci.yml ./...
 
-# What finishes in half an hour on two cores; `$(GO) run ./bench --help` has the rest.
+# What finishes in half an hour on two cores; `$(GO) run -C bench . --help` has the rest.
 bench: build
-	$(GO) run ./bench all
+	$(GO) run -C bench . all
 
 bench-peers: build
-	$(GO) run ./bench peers
+	$(GO) run -C bench . peers
 
 clean:
 	rm -rf bin

@@ -157,7 +157,7 @@ func (f *fixture) close() error {
 
 // buildBinary builds the command line from the sources that this program was built from.
 func (f *fixture) buildBinary(ctx context.Context) error {
-	return tool{}.run(ctx, "go", "build", "-o", f.binary, "snapfs/cmd/snapfs")
+	return buildSnapfs(ctx, f.binary)
 }
 
 // makeRepository copies the tree and commits it twice.

@@ -32,7 +32,7 @@ type served struct {
 func serveHome(ctx context.Context, e *env, home string) (*served, error) {
 	binary := filepath.Join(e.work, "snapfs")
 	if _, err := os.Stat(binary); err != nil {
-		if err := (tool{}).run(ctx, "go", "build", "-o", binary, "snapfs/cmd/snapfs"); err != nil {
+		if err := buildSnapfs(ctx, binary); err != nil {
 			return nil, err
 		}
 	}
@@ -58,6 +58,15 @@ func serveHome(ctx context.Context, e *env, home string) (*served, error) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// buildSnapfs builds the complete command from the sources beside this module: this module does not have what only the command needs.
+func buildSnapfs(ctx context.Context, binary string) error {
+	dir, err := tool{}.output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "snapfs")
+	if err != nil {
+		return err
+	}
+	return tool{dir: strings.TrimSpace(string(dir))}.run(ctx, "go", "build", "-o", binary, "./cmd/snapfs")
 }
 
 // stop ends the daemon, which unmounts everything.

@@ -77,7 +77,7 @@ func newReport(ctx context.Context, suite, remark string) (*report, error) {
 
 // commandLine is what was typed, as a shell would take it.
 func commandLine() string {
-	words := []string{"go run ./bench"}
+	words := []string{"go run -C bench ."}
 	for _, a := range os.Args[1:] {
 		if strings.ContainsAny(a, " '\"$&|;<>()*?") {
 			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
