@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 )
 
 func refused(kind, id string) error {
@@ -20,8 +21,8 @@ func (h *Home) audit(ctx context.Context, session, owner, workspace, snapshot, w
 	e.Level = "warn"
 	h.log.WarnContext(ctx, "cross-session access", "session", session, "owner", owner, "workspace", workspace,
 		"snapshot", snapshot, "operation", what)
-	_, err := h.catalog.update(ctx, true, func(ch *change) error {
-		ch.events = append(ch.events, e)
+	_, err := h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
+		ch.Events = append(ch.Events, e)
 		return nil
 	})
 	return err

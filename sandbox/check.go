@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"snapfs/chunkstore"
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/squashfs"
 )
 
@@ -52,11 +53,11 @@ func (c *checker) report(where, what string, snapshots []string) {
 
 // hit lists the snapshots that stand on any of the layers.
 func (c *checker) hit(layers ...string) []string {
-	var tops []*snapshotRecord
-	c.h.catalog.eachSnapshot("", func(s *snapshotRecord) bool { tops = append(tops, s); return true })
+	var tops []*catalog.Snapshot
+	c.h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool { tops = append(tops, s); return true })
 	var ids []string
 	for _, s := range tops {
-		stack, err := c.h.catalog.stack(s.Top)
+		stack, err := c.h.catalog.Stack(s.Top)
 		if err != nil {
 			continue // reported by records
 		}
@@ -85,7 +86,7 @@ func (c *checker) store(ctx context.Context, r CheckRequest) error {
 // reportStore reports problems of the store with the snapshots that they hit.
 func (c *checker) reportStore(problems []chunkstore.Problem) {
 	byManifest := map[chunkstore.ID]string{}
-	for _, l := range c.h.catalog.allLayers() {
+	for _, l := range c.h.catalog.Layers() {
 		if l.State == Stored {
 			byManifest[l.Manifest] = l.ID
 		}
@@ -112,30 +113,34 @@ func (c *checker) records(ctx context.Context, _ CheckRequest) error {
 	for _, m := range all {
 		unnamed[m.ID] = true
 	}
-	for _, l := range c.h.catalog.allLayers() {
-		for _, m := range manifests([]*layerRecord{l}, true) {
+	for _, l := range c.h.catalog.Layers() {
+		for _, m := range catalog.ImagesOf([]*catalog.Layer{l}, true) {
 			if !unnamed[m] {
-				if _, err := c.h.store.Manifest(ctx, m); errors.Is(err, chunkstore.ErrNotFound) && c.h.catalog.layer(l.ID) == l {
+				if _, err := c.h.store.Manifest(ctx, m); errors.Is(err, chunkstore.ErrNotFound) && c.h.catalog.Layer(l.ID) == l {
 					c.report("layer "+l.ID, fmt.Sprintf("its manifest %d is not in the store", m), c.hit(l.ID))
 				}
 			}
 			delete(unnamed, m)
 		}
-		if l.Parent != "" && c.h.catalog.layer(l.Parent) == nil && c.h.catalog.layer(l.ID) == l {
+		if l.Parent != "" && c.h.catalog.Layer(l.Parent) == nil && c.h.catalog.Layer(l.ID) == l {
 			c.report("layer "+l.ID, "the layer below it, "+l.Parent+", has no record", nil)
 		}
 	}
 	if err := c.stray(ctx, unnamed); err != nil {
 		return err
 	}
-	c.h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
-		if s.Top != "" && c.h.catalog.layers[s.Top] == nil {
-			c.report("snapshot "+s.ID, "its layer "+s.Top+" has no record", []string{s.ID})
-		}
+	var snapshots []*catalog.Snapshot
+	c.h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
+		snapshots = append(snapshots, s)
 		return true
 	})
-	for _, w := range c.h.catalog.allWorkspaces() {
-		if w.Base != "" && c.h.catalog.layer(w.Base) == nil && c.h.catalog.workspace(w.ID) == w {
+	for _, s := range snapshots {
+		if s.Top != "" && c.h.catalog.Layer(s.Top) == nil && c.h.catalog.Snapshot(s.ID) == s {
+			c.report("snapshot "+s.ID, "its layer "+s.Top+" has no record", []string{s.ID})
+		}
+	}
+	for _, w := range c.h.catalog.Workspaces() {
+		if w.Base != "" && c.h.catalog.Layer(w.Base) == nil && c.h.catalog.Workspace(w.ID) == w {
 			c.report("workspace "+w.ID, "its layer "+w.Base+" has no record", nil)
 		}
 	}
@@ -148,24 +153,9 @@ func (c *checker) stray(ctx context.Context, unnamed map[chunkstore.ID]bool) err
 	if len(unnamed) == 0 {
 		return nil
 	}
-	var named map[chunkstore.ID]bool
-	if err := c.h.store.View(ctx, func(tx *chunkstore.Tx) error {
-		var (
-			all []*layerRecord
-			err error
-		)
-		if named, err = pendingMerges(tx); err != nil {
-			return err
-		}
-		if err := scan(tx, bucketLayers, &all); err != nil {
-			return err
-		}
-		for _, m := range manifests(all, true) {
-			named[m] = true
-		}
-		return nil
-	}); err != nil {
-		return classify(err)
+	named, err := c.h.catalog.NamedImages(ctx)
+	if err != nil {
+		return err
 	}
 	for id := range unnamed {
 		if m, err := c.h.store.Manifest(ctx, id); err == nil && m.Kind == chunkstore.KindImage && !named[id] {
@@ -177,16 +167,16 @@ func (c *checker) stray(ctx context.Context, unnamed map[chunkstore.ID]bool) err
 
 // directories checks uppers/ against the records.
 func (c *checker) directories(ctx context.Context, _ CheckRequest) error {
-	for _, w := range c.h.catalog.allWorkspaces() {
-		if !c.h.uppers.Exists(w.Upper) && !c.h.catalog.isStaged(w.ID) && c.h.catalog.workspace(w.ID) == w {
+	for _, w := range c.h.catalog.Workspaces() {
+		if !c.h.uppers.Exists(w.Upper) && !c.h.catalog.IsStaged(w.ID) && c.h.catalog.Workspace(w.ID) == w {
 			c.report("workspace "+w.ID, "its upper "+c.h.uppers.Path(w.Upper)+" is missing", nil)
 		}
 	}
-	for _, l := range c.h.catalog.allLayers() {
-		if l.State == Sealed && !c.h.uppers.Exists(l.Upper) && c.h.catalog.layer(l.ID) == l {
+	for _, l := range c.h.catalog.Layers() {
+		if l.State == Sealed && !c.h.uppers.Exists(l.Upper) && c.h.catalog.Layer(l.ID) == l {
 			c.report("layer "+l.ID, "its directory "+c.h.uppers.Path(l.Upper)+" is missing", c.hit(l.ID))
 		}
-		if why := c.h.packer.problem(l.ID); why != "" && c.h.catalog.layer(l.ID) == l {
+		if why := c.h.packer.problem(l.ID); why != "" && c.h.catalog.Layer(l.ID) == l {
 			c.report("layer "+l.ID, "it stays a sealed directory, since it cannot be stored: "+why, c.hit(l.ID))
 		}
 	}
@@ -200,7 +190,7 @@ func (c *checker) strangers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	trash, err := c.h.records.Trash(ctx)
+	trash, err := c.h.catalog.Trash(ctx)
 	if err != nil {
 		return err
 	}
@@ -218,7 +208,7 @@ func (c *checker) images(ctx context.Context, r CheckRequest) error {
 	if !r.ReadData {
 		return nil
 	}
-	all := slices.DeleteFunc(c.h.catalog.allLayers(), func(l *layerRecord) bool { return l.State != Stored })
+	all := slices.DeleteFunc(c.h.catalog.Layers(), func(l *catalog.Layer) bool { return l.State != Stored })
 	p := Progress{Stage: "check images"}
 	sizes := make([]int64, len(all))
 	for i, l := range all {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/layers"
+	"snapfs/sandbox/internal/catalog"
 )
 
 // tree is an open stack to be read: of a snapshot, or of a workspace with its upper on top.
@@ -20,7 +21,7 @@ type tree struct {
 }
 
 // openTree opens the tree of a workspace or of a snapshot, whichever is not nil; stop is as for openLayers.
-func (h *Home) openTree(ctx context.Context, w *workspaceRecord, s *snapshotRecord, stop string) (*tree, error) {
+func (h *Home) openTree(ctx context.Context, w *catalog.Workspace, s *catalog.Snapshot, stop string) (*tree, error) {
 	if s != nil {
 		return h.openLayers(ctx, s.Top, stop)
 	}
@@ -29,7 +30,7 @@ func (h *Home) openTree(ctx context.Context, w *workspaceRecord, s *snapshotReco
 		return nil, err
 	}
 	defer unlock()
-	if w = h.catalog.workspace(w.ID); w == nil {
+	if w = h.catalog.Workspace(w.ID); w == nil {
 		return nil, fmt.Errorf("%w: the workspace has just been destroyed", ErrNotFound)
 	}
 	o, _, done, err := h.overlayOf(ctx, w, true)
@@ -138,8 +139,8 @@ const diffAttempts = 5
 
 // subject is one of two things that are compared; one field is set, or none.
 type subject struct {
-	workspace *workspaceRecord
-	snapshot  *snapshotRecord
+	workspace *catalog.Workspace
+	snapshot  *catalog.Snapshot
 }
 
 func (h *Home) useSubject(ctx context.Context, a Access, ref string) (subject, error) {
@@ -179,7 +180,7 @@ func (h *Home) diffOnce(ctx context.Context, r DiffRequest, a, b subject, fn fun
 // openSides opens the two trees of a comparison: of a and b, or with an empty b, of what a came from and a.
 func (h *Home) openSides(ctx context.Context, a, b subject) (from, to *tree, done func(), err error) {
 	if b != (subject{}) {
-		stop := h.catalog.common(a.top(), b.top())
+		stop := h.catalog.Common(a.top(), b.top())
 		if from, err = h.openTree(ctx, a.workspace, a.snapshot, stop); err != nil {
 			return nil, nil, nil, err
 		}
@@ -198,7 +199,7 @@ func (h *Home) openSides(ctx context.Context, a, b subject) (from, to *tree, don
 		return nil, nil, nil, err
 	}
 	if a.workspace != nil {
-		if now := h.catalog.workspace(a.workspace.ID); now != nil {
+		if now := h.catalog.Workspace(a.workspace.ID); now != nil {
 			base = now.Base
 		}
 	}

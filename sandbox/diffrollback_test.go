@@ -26,11 +26,11 @@ func TestReadDuringRollback(t *testing.T) {
 		},
 	} {
 		y.sh(fmt.Sprintf(`for i in $(seq 20); do mkdir -p "$M/new%d/$i"; echo $i > "$M/new%d/$i/f"; done`, n, n))
-		tree, err := y.h.openTree(ctx, y.h.catalog.workspace("w"), nil, "")
+		tree, err := y.h.openTree(ctx, y.h.catalog.Workspace("w"), nil, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		below, err := y.h.openLayers(ctx, y.h.catalog.workspace("w").Base, "")
+		below, err := y.h.openLayers(ctx, y.h.catalog.Workspace("w").Base, "")
 		if err != nil {
 			t.Fatal(err)
 		}

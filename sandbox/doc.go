@@ -8,7 +8,7 @@
 //     to its root. A layer is first sealed (the very directory that was the upper) and then stored (an image in
 //     the chunk store). It lives as long as anybody names it: a snapshot, a workspace, or a layer above. One that only
 //     a layer above names is merged into that in time; see merger.
-//   - A tier is a second image of a layer, which stands for the layers below it, too, and makes deep stacks short; see tier.go.
+//   - A tier is a second image of a layer, which stands for the layers below it, too, and makes deep stacks short; see package catalog.
 //   - A snapshot is a durable record that names the topmost layer of a stack.
 //   - A session owns workspaces and snapshots. Others are refused unless they opt in, which leaves an audit event.
 //
@@ -16,7 +16,7 @@
 //
 //	HOME/snapfs-home    what this directory is: kind, version, identity; written first, made ready last
 //	HOME/lock           flock of the process that holds the home, with its process id
-//	HOME/store/         chunk store; its buckets hold the records (see catalog)
+//	HOME/store/         chunk store; its buckets hold the records (see package catalog)
 //	HOME/uppers/N/      upper/ and work/ of the upper with number N
 //	HOME/lost+found/    directories that no record named when the home was opened
 //	HOME/empty/         stays empty: the tree of a workspace that was made from nothing, for comparisons
@@ -34,7 +34,7 @@
 // entry after its record is durable) and is removed; if it is not, it goes to lost+found.
 //
 // A seal and a rollback change what a workspace's writes go to, behind the gate of its overlay, which must not wait for a disk. So the
-// records come first (catalog.stage):
+// records come first (Catalog.Stage):
 //
 //	make the new upper N ─▶ flush ─▶ commit the records ─▶ [gate: swap] ─▶ show them ─▶ flush ─▶ acknowledge
 //	                                 writes go to the old upper M ──┤├── writes go to N
@@ -42,7 +42,7 @@
 // They say that M is a layer (after a rollback: trash) and N the upper. Killed before the gate, the next process finds M, with all that was
 // written until then, as the layer below an empty N: the same tree. Killed after it, N has its own contents, and its record is there. What
 // is acknowledged is recorded and flushed. Until they are shown nobody can name the new records, a layer that they name cannot
-// go, and an error of the gate undoes them (catalog.withdraw).
+// go, and an error of the gate undoes them (Catalog.Withdraw).
 //
 // # States of a workspace
 //
@@ -89,11 +89,10 @@
 //	Home.ops (one per workspace name)  operations on one workspace, one after the other; taken with a context
 //	└─ live.users                      read: uses the overlay of a mount; write: the watcher, to close it
 //	   ├─ (the overlay's gate)         nothing of this package is taken inside
-//	   └─ catalog.writer               one change of records at a time, held while the store commits
-//	      └─ catalog.mu                the records in memory; never held while anything waits
+//	   └─ (those of package catalog)   one change of records at a time; see there
 //	merger.mu                          one merge, outside of the catalog's
 //	Home.mu, lowerCache.mu             leaves; idler.mu is one, too, and is taken under Home.mu
-//	(those of package uppers)          outside of catalog.writer and catalog.mu; see there
+//	(those of package uppers)          outside of those of package catalog; see there
 //
 // Nothing here ever opens, stats or walks a path inside a mount of its own home: the answer would have to come from this
 // very process. Mounts are looked up in /proc/self/mountinfo.

@@ -1,14 +1,10 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 
-	"snapfs/chunkstore"
 	"snapfs/sandbox/api"
 )
 
@@ -33,7 +29,7 @@ func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error
 		follow = h.followers.add()
 		defer h.followers.remove(follow)
 	}
-	events, err := h.readEvents(ctx, r.Workspace)
+	events, err := h.catalog.Events(ctx, r.Workspace)
 	if err != nil {
 		return err
 	}
@@ -79,6 +75,13 @@ func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error
 	return ctx.Err()
 }
 
+// event makes an entry of a workspace's log. It gets its id when it is written.
+func (h *Home) event(kind EventKind, workspace, session, snapshot, detail string) Event {
+	return Event{
+		Workspace: workspace, Kind: kind, At: h.now(), Session: session, Snapshot: snapshot, Level: "info", Detail: detail,
+	}
+}
+
 // checkEvents validates a request.
 func checkEvents(r EventsRequest) (session string, err error) {
 	if r.Workspace != "" {
@@ -114,31 +117,6 @@ func (v *viewer) sees(e Event) bool {
 	}
 	v.crossed.note(owner, v.session, e.Workspace)
 	return true
-}
-
-// readEvents reads the log of a workspace, or with "" of all, in order of time.
-func (h *Home) readEvents(ctx context.Context, workspace string) ([]Event, error) {
-	prefix := ""
-	if workspace != "" {
-		prefix = workspace + "/"
-	}
-	var events []Event
-	err := h.store.View(ctx, func(tx *chunkstore.Tx) error {
-		events = nil
-		return tx.Scan(bucketEvents, prefix, func(key string, value []byte) (bool, error) {
-			if !strings.HasPrefix(key, prefix) {
-				return false, nil
-			}
-			e, err := decodeEvent(key, value)
-			events = append(events, e)
-			return err == nil, err
-		})
-	})
-	if err != nil {
-		return nil, classify(err)
-	}
-	slices.SortFunc(events, func(a, b Event) int { return cmp.Compare(a.ID, b.ID) })
-	return events, nil
 }
 
 // followers pass events on as they become durable. The zero value is ready.

@@ -67,7 +67,7 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 		return ExportResult{}, err
 	}
 	stop := ""
-	if l := h.catalog.layer(s.Top); r.Layer && l != nil {
+	if l := h.catalog.Layer(s.Top); r.Layer && l != nil {
 		stop = l.Parent // no tier in the place of the topmost layer
 	}
 	tree, err := h.openLayers(ctx, s.Top, stop)

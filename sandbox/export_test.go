@@ -23,7 +23,7 @@ func WithClock(o Options, now func() time.Time) Options {
 
 // Settle waits until every sealed layer is stored and every directory that nothing needs is gone.
 func (h *Home) Settle(ctx context.Context) error {
-	for _, l := range h.catalog.allLayers() {
+	for _, l := range h.catalog.Layers() {
 		if err := h.packer.waitLayer(ctx, l.ID, nil); err != nil {
 			return err
 		}
@@ -33,7 +33,7 @@ func (h *Home) Settle(ctx context.Context) error {
 
 // Leftovers lists what a settled home should not have: directories of uppers that are no workspace's, and numbers in the trash.
 func (h *Home) Leftovers(ctx context.Context) ([]string, error) {
-	trash, err := h.records.Trash(ctx)
+	trash, err := h.catalog.Trash(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -2,9 +2,10 @@ package sandbox
 
 import (
 	"fmt"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/internal/catalog"
 )
 
 // A tree is foreign if somebody else may have made it: it comes from an image file, or from a directory that is itself shown without
@@ -24,30 +25,18 @@ func foreignDir(path string) (bool, error) {
 	return st.Flags&unix.ST_NOSUID != 0, nil
 }
 
-// foreign says whether the tree of a workspace comes from elsewhere.
-func (w *workspaceRecord) foreign() bool {
-	if w.Foreign != nil {
-		return *w.Foreign
-	}
-	switch filepath.Ext(w.Source) {
-	case ".sqsh", ".squashfs", ".sqfs":
-		return filepath.IsAbs(w.Source)
-	}
-	return false
-}
-
 // foreignSnapshot says whether the tree of a snapshot comes from elsewhere.
-func (h *Home) foreignSnapshot(s *snapshotRecord) bool {
+func (h *Home) foreignSnapshot(s *catalog.Snapshot) bool {
 	if s.Foreign != nil {
 		return *s.Foreign
 	}
-	w := h.catalog.workspace(s.Workspace)
-	return w != nil && w.Foreign == nil && w.foreign()
+	w := h.catalog.Workspace(s.Workspace)
+	return w != nil && w.Foreign == nil && w.IsForeign()
 }
 
 // guarded is how a workspace is shown if that is asked for.
-func (w *workspaceRecord) guarded(o MountOptions) MountOptions {
-	if w.foreign() {
+func guarded(w *catalog.Workspace, o MountOptions) MountOptions {
+	if w.IsForeign() {
 		o.NoSUID = o.NoSUID || !o.SUID
 		o.NoDev = o.NoDev || !o.Dev
 	}

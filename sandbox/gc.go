@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"snapfs/sandbox/internal/catalog"
 )
 
 // gcLock is the lock of the one collection; no workspace can have this name.
@@ -30,7 +32,7 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 	if result.Expired, err = h.expire(ctx); err != nil {
 		return result, err
 	}
-	gone, err := h.catalog.sweepLayers(ctx)
+	gone, err := h.catalog.SweepLayers(ctx)
 	if err != nil {
 		return result, err
 	}
@@ -85,10 +87,10 @@ func stage(progress func(Progress), name, unit string) func(done, total int64) {
 
 // expire deletes the snapshots that are past their time.
 func (h *Home) expire(ctx context.Context) (int, error) {
-	var expired []*snapshotRecord
+	var expired []*catalog.Snapshot
 	now := h.now()
-	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
-		if s.expired(now) {
+	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
+		if s.Expired(now) {
 			expired = append(expired, s)
 		}
 		return true

@@ -15,6 +15,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/internal/failpoint"
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/keylock"
 	"snapfs/sandbox/internal/uppers"
 	"snapfs/sandbox/internal/yield"
@@ -54,9 +55,8 @@ type Home struct {
 	log     *slog.Logger
 	lock    *os.File
 	store   *chunkstore.Store
-	catalog *catalog
+	catalog *catalog.Catalog
 	uppers  *uppers.Set
-	records upperRecords
 	number  uint64 // the home's id, as images have it
 	cache   *lowerCache
 	engine  engine
@@ -232,13 +232,12 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 	if err := h.checkIdentity(ctx, m, fresh); err != nil {
 		return err
 	}
-	if h.catalog, err = loadCatalog(ctx, h.store, &idSource{clock: opts.clock}, h.told); err != nil {
+	h.catalog, err = catalog.Open(ctx, h.store, catalog.Options{Clock: opts.clock, Tell: h.told, Wait: h.host.wait, Points: h.points})
+	if err != nil {
 		return err
 	}
-	h.catalog.points, h.catalog.host = h.points, h.host
-	h.records = upperRecords{h.catalog}
 	h.uppers, err = uppers.Open(ctx, uppers.Options{
-		Dir: filepath.Join(h.dir, "uppers"), Store: h.store, Records: h.records,
+		Dir: filepath.Join(h.dir, "uppers"), Store: h.store, Records: h.catalog,
 		Yield: h.yielder.Yield, Logger: h.log, Points: h.points, LastSpace: opts.lastSpace,
 	})
 	if err != nil {
@@ -262,7 +261,7 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 }
 
 // now is the time as records have it.
-func (h *Home) now() time.Time { return h.catalog.ids.now().UTC() }
+func (h *Home) now() time.Time { return h.catalog.Now().UTC() }
 
 // told is given events that have just become durable.
 func (h *Home) told(events []Event) {
@@ -283,15 +282,13 @@ func makeEmptyDir(home string) error {
 // without workspaces.
 func (h *Home) checkIdentity(ctx context.Context, m marker, fresh bool) error {
 	if fresh {
-		return classify(h.store.Update(ctx, true, func(tx *chunkstore.Tx) error { return tx.Put(bucketMeta, keyHome, []byte(m.ID)) }))
+		return catalog.SetHome(ctx, h.store, m.ID)
 	}
-	return classify(h.store.View(ctx, func(tx *chunkstore.Tx) error {
-		id, err := tx.Get(bucketMeta, keyHome)
-		if errors.Is(err, chunkstore.ErrNotFound) || err == nil && string(id) != m.ID {
-			return fmt.Errorf("%w: the store in %s is not the one of this home: put the right one back from a backup", ErrCorrupt, h.dir)
-		}
-		return err
-	}))
+	id, err := catalog.HomeOf(ctx, h.store)
+	if err == nil && id != m.ID {
+		return fmt.Errorf("%w: the store in %s is not the one of this home: put the right one back from a backup", ErrCorrupt, h.dir)
+	}
+	return err
 }
 
 // start starts the background goroutines; Close ends them and waits.

@@ -22,7 +22,7 @@ func (h *Home) withinLimits(session string) error {
 	if most < 0 && h.limits.Bytes <= 0 {
 		return nil
 	}
-	n, bytes := h.catalog.usage(session, h.limits.Bytes > 0)
+	n, bytes := h.catalog.Usage(session, h.limits.Bytes > 0)
 	switch {
 	case most > 0 && n >= most:
 		return fmt.Errorf("%w: session %s has %d snapshots, the limit is %d: delete or prune some", ErrConflict, session, n, most)
@@ -31,28 +31,4 @@ func (h *Home) withinLimits(session string) error {
 			ErrConflict, session, bytes, h.limits.Bytes)
 	}
 	return nil
-}
-
-// usage counts a session's snapshots and, if wanted, the bytes of their layers.
-func (c *catalog) usage(session string, wantBytes bool) (snapshots int, bytes int64) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	now := c.ids.now()
-	seen := map[string]bool{}
-	for _, s := range c.snapshots {
-		if s.Session != session || s.expired(now) {
-			continue
-		}
-		snapshots++
-		for id := s.Top; wantBytes && id != "" && !seen[id]; {
-			l := c.layers[id]
-			if l == nil {
-				break // Check reports it
-			}
-			seen[id] = true
-			bytes += l.Size
-			id = l.Parent
-		}
-	}
-	return snapshots, bytes
 }

@@ -81,7 +81,7 @@ func TestTooManyLinks(t *testing.T) {
 				t.Errorf("%q does not tell %q", err, part)
 			}
 		}
-		if h.catalog.workspace(name) != nil {
+		if h.catalog.Workspace(name) != nil {
 			t.Error("there is a workspace all the same")
 		}
 	}

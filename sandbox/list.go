@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 )
 
 // maxPage is how many objects a page has if the caller does not say, and at most.
@@ -42,7 +43,7 @@ func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, er
 	}
 	page := WorkspacePage{Workspaces: []Workspace{}}
 	crossed := crossing{}
-	for _, w := range h.catalog.allWorkspaces() {
+	for _, w := range h.catalog.Workspaces() {
 		if w.ID <= r.After || !r.Allows(w.Session, session) || r.Workspace != "" && w.ID != r.Workspace {
 			continue
 		}
@@ -79,10 +80,10 @@ func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, erro
 	if err != nil {
 		return SnapshotPage{}, err
 	}
-	var records []*snapshotRecord
+	var records []*catalog.Snapshot
 	page := SnapshotPage{Snapshots: []Snapshot{}}
 	crossed := crossing{}
-	h.catalog.eachSnapshot(r.After, func(s *snapshotRecord) bool {
+	h.catalog.EachSnapshot(r.After, func(s *catalog.Snapshot) bool {
 		if !r.Allows(s.Session, session) || r.Workspace != "" && s.Workspace != r.Workspace {
 			return true
 		}
@@ -95,7 +96,7 @@ func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, erro
 	})
 	for _, s := range records {
 		d, err := h.describeSnapshot(s, maxPage)
-		if h.catalog.snapshot(s.ID) == nil {
+		if h.catalog.Snapshot(s.ID) == nil {
 			continue // deleted meanwhile
 		}
 		if err != nil {
@@ -140,10 +141,10 @@ func (h *Home) mayName(a Access, session, name string) error {
 	see := func(owner string) {
 		known, own = true, own || a.Allows(owner, session)
 	}
-	if w := h.catalog.workspace(name); w != nil {
+	if w := h.catalog.Workspace(name); w != nil {
 		see(w.Session)
 	}
-	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
 		if s.Workspace == name {
 			see(s.Session)
 		}
@@ -199,7 +200,7 @@ func (h *Home) Show(ctx context.Context, r RefRequest) (Object, error) {
 }
 
 // describe is the public form of a workspace.
-func (h *Home) describe(w *workspaceRecord) (Workspace, error) {
+func (h *Home) describe(w *catalog.Workspace) (Workspace, error) {
 	if w == nil {
 		return Workspace{}, fmt.Errorf("%w: the workspace has just been destroyed", ErrNotFound)
 	}
@@ -214,12 +215,12 @@ func (h *Home) describe(w *workspaceRecord) (Workspace, error) {
 }
 
 // describeWith is describe with a table of mounts; one that a mount shows itself where it was made need not be in it.
-func (h *Home) describeWith(w *workspaceRecord, mounts mountTable) Workspace {
+func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 	d := Workspace{
 		ID: w.ID, Session: w.Session, Origin: w.Origin, Head: w.Head, CreatedAt: w.CreatedAt, Source: w.Source, State: Unmounted,
-		Paused: w.Paused, Cgroup: w.Cgroup, Foreign: w.foreign(),
+		Paused: w.Paused, Cgroup: w.Cgroup, Foreign: w.IsForeign(),
 	}
-	if stack, err := h.catalog.stack(w.Base); err == nil { // a broken one is Check's to report
+	if stack, err := h.catalog.Stack(w.Base); err == nil { // a broken one is Check's to report
 		d.Layers = len(stack)
 		d.Problem = h.packer.problemOf(stack)
 	}
@@ -234,14 +235,14 @@ func (h *Home) describeWith(w *workspaceRecord, mounts mountTable) Workspace {
 }
 
 // describeSnapshot is the public form of a snapshot, with so many of its layers at most. It is stored when all of its layers are.
-func (h *Home) describeSnapshot(s *snapshotRecord, most int) (Snapshot, error) {
+func (h *Home) describeSnapshot(s *catalog.Snapshot, most int) (Snapshot, error) {
 	d := Snapshot{
 		ID: s.ID, Workspace: s.Workspace, Session: s.Session, Name: s.Name, Description: s.Description, Parent: s.Parent,
 		State: Stored, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, Layers: []Layer{}, Unchanged: s.Unchanged,
 		Foreign: h.foreignSnapshot(s),
 		Ref:     Ref{ProviderID: ProviderID, Ref: RefPayload{Snapshot: s.ID, Workspace: s.Workspace}},
 	}
-	stack, err := h.catalog.stack(s.Top)
+	stack, err := h.catalog.Stack(s.Top)
 	if err != nil {
 		return d, err
 	}

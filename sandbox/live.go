@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/layers"
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/uppers"
 )
 
@@ -85,7 +86,7 @@ func (l *live) refresh(ctx context.Context) error {
 		cache.mu.Lock()
 		stale := old.stale
 		cache.mu.Unlock()
-		if r := cache.home.catalog.layer(old.layer); !stale || old.upper == 0 || r == nil || r.Parent != old.parent {
+		if r := cache.home.catalog.Layer(old.layer); !stale || old.upper == 0 || r == nil || r.Parent != old.parent {
 			continue
 		}
 		now, err := cache.acquire(ctx, old.layer, false)
@@ -159,16 +160,16 @@ func (h *Home) watch(l *live) {
 
 // recordUnmounted notes that a workspace is not wanted at its mountpoint any more.
 func (h *Home) recordUnmounted(name, mountpoint string) {
-	_, err := h.catalog.update(h.ctx, false, func(ch *change) error {
-		h.catalog.waitSettled(name)
-		w := h.catalog.workspace(name)
+	_, err := h.catalog.Update(h.ctx, false, func(ch *catalog.Change) error {
+		h.catalog.WaitSettled(name)
+		w := h.catalog.Workspace(name)
 		if w == nil || w.Mount == nil || !w.Mount.Mounted || w.Mount.Mountpoint != mountpoint {
 			return nil
 		}
 		next := *w
-		next.Mount = &mountRecord{Mountpoint: w.Mount.Mountpoint, Options: w.Mount.Options}
-		ch.putWorkspaces = append(ch.putWorkspaces, &next)
-		ch.events = append(ch.events, h.event(EventUnmounted, name, "", "", mountpoint))
+		next.Mount = &catalog.Mount{Mountpoint: w.Mount.Mountpoint, Options: w.Mount.Options}
+		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
+		ch.Events = append(ch.Events, h.event(EventUnmounted, name, "", "", mountpoint))
 		return nil
 	})
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -214,7 +215,7 @@ func (l *live) shown(mounts mountTable) WorkspaceState {
 
 // overlayOf gives the overlay of a workspace to work on, of its mount or opened for the occasion. The caller holds the
 // workspace's lock. push is called with the layer that a seal made.
-func (h *Home) overlayOf(ctx context.Context, w *workspaceRecord, readOnly bool) (o *layers.Overlay, push func(*lower), done func(), err error) {
+func (h *Home) overlayOf(ctx context.Context, w *catalog.Workspace, readOnly bool) (o *layers.Overlay, push func(*lower), done func(), err error) {
 	l := h.liveOf(w.ID)
 	if l != nil {
 		used, ok := l.use()
@@ -255,7 +256,7 @@ func (h *Home) overlayOf(ctx context.Context, w *workspaceRecord, readOnly bool)
 }
 
 // newOverlay opens the upper of a workspace over a stack.
-func (h *Home) newOverlay(w *workspaceRecord, s *stack, readOnly bool) (*layers.Overlay, error) {
+func (h *Home) newOverlay(w *catalog.Workspace, s *stack, readOnly bool) (*layers.Overlay, error) {
 	if !h.uppers.Exists(w.Upper) {
 		return nil, fmt.Errorf("%w: workspace %s: its upper %s is missing: restore a snapshot of it", ErrCorrupt, w.ID, h.uppers.Path(w.Upper))
 	}

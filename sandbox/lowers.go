@@ -10,6 +10,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/layers"
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/uppers"
 )
 
@@ -74,7 +75,7 @@ func (c *lowerCache) open(ctx context.Context, top string) (*stack, error) {
 func (c *lowerCache) openOver(ctx context.Context, top, stop string) (*stack, error) {
 	const attempts = 20
 	for try := 1; ; try++ {
-		forms, err := c.home.catalog.forms(top, stop)
+		forms, err := c.home.catalog.Forms(top, stop)
 		if err != nil {
 			return nil, err
 		}
@@ -83,7 +84,7 @@ func (c *lowerCache) openOver(ctx context.Context, top, stop string) (*stack, er
 			return nil, err
 		}
 		// Layers may have been merged meanwhile.
-		now, ferr := c.home.catalog.forms(top, stop)
+		now, ferr := c.home.catalog.Forms(top, stop)
 		switch {
 		case err == nil && ferr == nil && s.is(now):
 			return s, nil
@@ -98,20 +99,20 @@ func (c *lowerCache) openOver(ctx context.Context, top, stop string) (*stack, er
 }
 
 // is tells whether a stack consists of these forms.
-func (s *stack) is(forms []form) bool {
-	return slices.EqualFunc(s.of, forms, func(l *lower, f form) bool {
+func (s *stack) is(forms []catalog.Form) bool {
+	return slices.EqualFunc(s.of, forms, func(l *lower, f catalog.Form) bool {
 		// A sealed directory and the image it becomes show the same.
-		return l.layer == f.key() && (l.upper != 0 && l.parent == f.below() || l.upper == 0 && l.manifest == f.image())
+		return l.layer == f.Key() && (l.upper != 0 && l.parent == f.Below() || l.upper == 0 && l.manifest == f.Image())
 	})
 }
 
-func (c *lowerCache) openForms(ctx context.Context, forms []form) (*stack, error) {
+func (c *lowerCache) openForms(ctx context.Context, forms []catalog.Form) (*stack, error) {
 	s := &stack{cache: c}
 	for _, f := range forms {
 		err := ctx.Err()
 		if err == nil {
 			var l *lower
-			if l, err = c.acquire(ctx, f.ID, f.tier); err == nil {
+			if l, err = c.acquire(ctx, f.ID, f.AsTier); err == nil {
 				s.of = append(s.of, l)
 			}
 		}
@@ -128,30 +129,30 @@ func (c *lowerCache) acquire(ctx context.Context, layer string, tier bool) (*low
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// The record is read under the lock: swap changes the form under it.
-	r := c.home.catalog.layer(layer)
+	r := c.home.catalog.Layer(layer)
 	if r == nil || tier && r.Tier == nil {
 		return nil, fmt.Errorf("%w: layer %s is gone", ErrNotFound, layer)
 	}
-	f := form{r, tier}
-	if l := c.entries[f.key()]; l != nil {
-		if l.upper != 0 || l.manifest == f.image() {
+	f := r.Form(tier)
+	if l := c.entries[f.Key()]; l != nil {
+		if l.upper != 0 || l.manifest == f.Image() {
 			c.useLocked(l)
 			return l, nil
 		}
-		delete(c.entries, f.key()) // it has been merged, and is about to be dropped
+		delete(c.entries, f.Key()) // it has been merged, and is about to be dropped
 		c.staleLocked(l)
 	}
 	low, err := c.home.openLayer(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	l := &lower{layer: f.key(), Lower: low, upper: r.Upper, manifest: f.image(), parent: f.below(), users: 1}
+	l := &lower{layer: f.Key(), Lower: low, upper: r.Upper, manifest: f.Image(), parent: f.Below(), users: 1}
 	c.entries[l.layer] = l
 	return l, nil
 }
 
 // openLayer opens a layer in the form that its record tells.
-func (h *Home) openLayer(ctx context.Context, r form) (*layers.Lower, error) {
+func (h *Home) openLayer(ctx context.Context, r catalog.Form) (*layers.Lower, error) {
 	if r.State == Sealed {
 		low, err := layers.OpenSealed(r.ID, h.uppers.Path(r.Upper), uppers.InoBase(r.Upper), h.uppers.WideIno)
 		if err != nil {
@@ -159,11 +160,11 @@ func (h *Home) openLayer(ctx context.Context, r form) (*layers.Lower, error) {
 		}
 		return low, nil
 	}
-	reader, err := h.store.OpenManifest(ctx, r.image())
+	reader, err := h.store.OpenManifest(ctx, r.Image())
 	if err != nil {
 		return nil, classify(fmt.Errorf("opening layer %s: %w", r.ID, err))
 	}
-	low, err := layers.OpenImage(r.key(), reader, r.image())
+	low, err := layers.OpenImage(r.Key(), reader, r.Image())
 	if err != nil {
 		return nil, errors.Join(classify(fmt.Errorf("opening layer %s: %w", r.ID, err)), reader.Close())
 	}
@@ -175,7 +176,7 @@ func (c *lowerCache) add(layer string, low *layers.Lower, upper uint64) *lower {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := &lower{layer: layer, Lower: low, upper: upper, users: 1}
-	if r := c.home.catalog.layer(layer); r != nil {
+	if r := c.home.catalog.Layer(layer); r != nil {
 		l.parent = r.Parent
 	}
 	if old := c.entries[layer]; old != nil {
@@ -190,7 +191,7 @@ func (c *lowerCache) add(layer string, low *layers.Lower, upper uint64) *lower {
 
 // swap makes the image the form of a layer to use from now on, with one user, and tells the form it was.
 // The record must say so already.
-func (c *lowerCache) swap(r *layerRecord, image *layers.Lower) (now, before *lower) {
+func (c *lowerCache) swap(r *catalog.Layer, image *layers.Lower) (now, before *lower) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before = c.entries[r.ID]
@@ -204,12 +205,12 @@ func (c *lowerCache) swap(r *layerRecord, image *layers.Lower) (now, before *low
 
 // forget drops layers that have no record any more; who still uses one keeps it until he is done.
 // Directories of sealed ones go to the janitor then.
-func (c *lowerCache) forget(gone []*layerRecord) {
+func (c *lowerCache) forget(gone []*catalog.Layer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range gone {
 		if r.Tier != nil {
-			c.dropLocked(form{r, true}.key())
+			c.dropLocked(r.Form(true).Key())
 		}
 		l := c.entries[r.ID]
 		if l == nil {

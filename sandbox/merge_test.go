@@ -6,12 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"snapfs/chunkstore"
 	"snapfs/layers"
+	"snapfs/sandbox/internal/catalog"
 )
 
 // history is a home with a mounted workspace whose every state is a snapshot.
@@ -150,11 +152,11 @@ func (y *history) diff(a, b string) string {
 // TestTiers: a deep stack opens as few lowers, and shows the same.
 func TestTiers(t *testing.T) {
 	y := newHistory(t)
-	const depth = 2*tierFan + 3
+	const depth = 2*catalog.TierFan + 3
 	y.grow(depth)
 	y.collect() // waits for merges
-	top := y.h.catalog.snapshot(y.ids[depth-1]).Top
-	forms, err := y.h.catalog.forms(top, "")
+	top := y.h.catalog.Snapshot(y.ids[depth-1]).Top
+	forms, err := y.h.catalog.Forms(top, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,12 +165,12 @@ func TestTiers(t *testing.T) {
 	}
 	span := 0
 	for _, f := range forms {
-		span += f.span()
+		span += f.Span()
 	}
-	if all, err := y.h.catalog.stack(top); err != nil || span < len(all) { // the base went into its only child later
+	if all, err := y.h.catalog.Stack(top); err != nil || span < len(all) { // the base went into its only child later
 		t.Errorf("forms stand for %d layers of %d: %v", span, len(all), err)
 	}
-	if d, err := y.h.describeSnapshot(y.h.catalog.snapshot(y.ids[depth-1]), 3); err != nil || len(d.Layers) != 3 || d.Depth <= 3 || d.Layers[0].ID != top {
+	if d, err := y.h.describeSnapshot(y.h.catalog.Snapshot(y.ids[depth-1]), 3); err != nil || len(d.Layers) != 3 || d.Depth <= 3 || d.Layers[0].ID != top {
 		t.Errorf("of its layers, three are to be told, from %s down: %+v, %v", top, d, err)
 	}
 	y.same(0)
@@ -190,7 +192,7 @@ func TestTiers(t *testing.T) {
 // TestMergeDeleted: what deleted snapshots alone showed goes, beneath a mounted workspace, too.
 func TestMergeDeleted(t *testing.T) {
 	y := newHistory(t)
-	y.grow(tierFan + 4)
+	y.grow(catalog.TierFan + 4)
 	last := len(y.ids) - 1
 	for _, id := range y.ids[:last] {
 		if err := y.h.Delete(t.Context(), RefRequest{Ref: id}); err != nil {
@@ -199,7 +201,7 @@ func TestMergeDeleted(t *testing.T) {
 	}
 	before := y.sh(`cd "$M"; find . -type f | sort; cat n d/f3 moving*/5`)
 	y.collect()
-	stack, err := y.h.catalog.stack(y.h.catalog.snapshot(y.ids[last]).Top)
+	stack, err := y.h.catalog.Stack(y.h.catalog.Snapshot(y.ids[last]).Top)
 	if err != nil || len(stack) != 1 {
 		t.Errorf("got %d layers, %v", len(stack), err)
 	}
@@ -231,12 +233,12 @@ func TestMergeDeleted(t *testing.T) {
 func TestMergeInterrupted(t *testing.T) {
 	y := newHistory(t)
 	y.grow(3)
-	s, err := y.h.cache.open(t.Context(), y.h.catalog.snapshot(y.ids[2]).Top)
+	s, err := y.h.cache.open(t.Context(), y.h.catalog.Snapshot(y.ids[2]).Top)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m, err := layers.Merge(t.Context(), y.h.store, s.lowers(), 2, layers.PackOptions{}, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
-		return tx.Put(bucketMerges, mergeKey(m.ID), nil)
+		return catalog.NoteMerge(tx, m.ID)
 	})
 	s.release()
 	if err != nil {
@@ -253,44 +255,6 @@ func TestMergeInterrupted(t *testing.T) {
 	y.same(0)
 }
 
-// TestTierOf grows a stack without branches and looks at how many forms it opens as.
-func TestTierOf(t *testing.T) {
-	base := form{&layerRecord{ID: "base", State: Stored, Size: 1 << 40}, false}
-	forms := []form{base}
-	most := 0
-	for i := range 3000 {
-		l := &layerRecord{ID: fmt.Sprint(i), Parent: forms[0].ID, State: Stored, Size: 4096}
-		forms = append([]form{{l, false}}, forms...)
-		n := tierOf(forms)
-		if n == 0 {
-			most = max(most, len(forms))
-			continue
-		}
-		tier := &tierRecord{Manifest: 1, Down: forms[n-1].below()}
-		for _, f := range forms[:n] {
-			tier.Span += f.span()
-			tier.Size += f.size()
-		}
-		l.Tier = tier
-		forms = append([]form{{l, true}}, forms[n:]...)
-		if tierLevel(forms[0]) == 0 {
-			t.Fatalf("layer %d got a tier of %d layers", i, tier.Span)
-		}
-	}
-	if most > 3*tierFan || forms[len(forms)-1] != base {
-		t.Errorf("3000 layers open as up to %d forms", most)
-	}
-	// The base goes into a tier when what lies on it is a quarter of it.
-	forms = []form{{&layerRecord{ID: "base", State: Stored, Size: 8 << 20}, false}}
-	for i := range tierFan {
-		l := &layerRecord{ID: fmt.Sprint(i), Parent: forms[0].ID, State: Stored, Size: 200 << 10}
-		forms = append([]form{{l, false}}, forms...)
-	}
-	if n := tierOf(forms); n != len(forms) {
-		t.Errorf("got a tier of %d forms, want %d", n, len(forms))
-	}
-}
-
 // TestMergeWaitsForStoring holds that a layer whose storing has not quite ended gets no tier: the cache may still have its directory,
 // of which partial files would be merged without what lies below.
 func TestMergeWaitsForStoring(t *testing.T) {
@@ -298,22 +262,22 @@ func TestMergeWaitsForStoring(t *testing.T) {
 	g := y.h.merger
 	g.mu.Lock() // nothing is merged meanwhile
 	defer g.mu.Unlock()
-	y.grow(tierFan + 1)
-	due, ok := g.next(baseShare)
-	if !ok || due.tier == 0 {
+	y.grow(catalog.TierFan + 1)
+	due, ok := g.merges.Next(catalog.BaseShare)
+	if !ok || due.Tier == 0 {
 		t.Fatalf("got %+v, %v, want a tier", due, ok)
 	}
-	if !y.h.catalog.pin(due.top.ID) {
+	if !y.h.catalog.Pin(due.Top.ID) {
 		t.Fatal("the layer is gone")
 	}
-	if j, ok := g.next(baseShare); ok && j.top.ID == due.top.ID {
+	if j, ok := g.merges.Next(catalog.BaseShare); ok && j.Top.ID == due.Top.ID {
 		t.Errorf("a layer that is being stored is merged: %+v", j)
 	}
-	if _, err := y.h.catalog.unpin(t.Context(), due.top.ID); err != nil {
+	if _, err := y.h.catalog.Unpin(t.Context(), due.Top.ID); err != nil {
 		t.Fatal(err)
 	}
-	if j, ok := g.next(baseShare); !ok || j.top.ID != due.top.ID {
-		t.Errorf("got %+v, %v after storing, want layer %s", j, ok, due.top.ID)
+	if j, ok := g.merges.Next(catalog.BaseShare); !ok || j.Top.ID != due.Top.ID {
+		t.Errorf("got %+v, %v after storing, want layer %s", j, ok, due.Top.ID)
 	}
 }
 
@@ -322,20 +286,17 @@ func TestMergeWaitsForStoring(t *testing.T) {
 func TestMergeLooksAtWhatChanged(t *testing.T) {
 	y := newHistory(t)
 	g, c := y.h.merger, y.h.catalog
-	y.grow(tierFan + 4)
+	y.grow(catalog.TierFan + 4)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	none := func(when string) {
 		t.Helper()
-		g.whole = false
-		if j, ok := g.next(baseShare); ok {
+		if j, ok := c.Merges().Next(catalog.BaseShare); ok { // which looks at all layers
 			t.Errorf("%s: %+v was due and not found", when, j)
 		}
 	}
 	storing := func() bool {
-		c.writer.Lock()
-		defer c.writer.Unlock()
-		return len(c.pinned) > 0
+		return slices.ContainsFunc(c.Layers(), func(l *catalog.Layer) bool { return c.Pinned(l.ID) })
 	}
 	settle := func() {
 		g.mu.Unlock()
@@ -343,21 +304,16 @@ func TestMergeLooksAtWhatChanged(t *testing.T) {
 		for storing() { // who waits for a layer goes on a moment before its storing has quite ended
 			time.Sleep(time.Millisecond)
 		}
-		if err := g.all(t.Context(), baseShare); err != nil {
+		if err := g.all(t.Context(), catalog.BaseShare); err != nil {
 			t.Fatal(err)
 		}
 	}
 	settle()
 	none("at first")
 	y.grow(1)
-	g.due = map[string]bool{}
-	c.takeTouched(g.due)
-	if n := len(g.due); n == 0 || n > 2 {
-		t.Errorf("a snapshot of a workspace with %d layers touched %d, want the new one and the one below", len(c.allLayers()), n)
-	}
 	settle()
 	none("after a snapshot")
-	for _, i := range []int{3, tierFan, 9, 10} {
+	for _, i := range []int{3, catalog.TierFan, 9, 10} {
 		if err := y.h.Delete(t.Context(), RefRequest{Ref: y.ids[i]}); err != nil {
 			t.Fatal(err)
 		}

@@ -42,10 +42,10 @@ func newMetrics(h *Home) *metrics {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 	}
 	m.registry.MustRegister(m.held, m.happened, m.packed, m.failed,
-		gauge("snapfs_workspaces", "Workspaces of the home.", func() int { return h.catalog.count().workspaces }),
-		gauge("snapfs_snapshots", "Snapshots of the home.", func() int { return h.catalog.count().snapshots }),
-		gauge("snapfs_layers", "Layers of the home.", func() int { return h.catalog.count().layers }),
-		gauge("snapfs_layers_sealed", "Layers that are frozen and not stored yet.", func() int { return h.catalog.count().sealed }),
+		gauge("snapfs_workspaces", "Workspaces of the home.", func() int { return h.catalog.Count().Workspaces }),
+		gauge("snapfs_snapshots", "Snapshots of the home.", func() int { return h.catalog.Count().Snapshots }),
+		gauge("snapfs_layers", "Layers of the home.", func() int { return h.catalog.Count().Layers }),
+		gauge("snapfs_layers_sealed", "Layers that are frozen and not stored yet.", func() int { return h.catalog.Count().Sealed }),
 		gauge("snapfs_mounts", "Workspaces with a live connection.", h.Mounts),
 	)
 	return m
@@ -72,18 +72,3 @@ func (m *metrics) pack(took time.Duration, err error) {
 
 // Metrics are the counters of the home, to be served to Prometheus. Safe for concurrent use.
 func (h *Home) Metrics() prometheus.Gatherer { return h.metrics.registry }
-
-// counts are the numbers of records.
-type counts struct{ workspaces, snapshots, layers, sealed int }
-
-func (c *catalog) count() counts {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	n := counts{workspaces: len(c.workspaces), snapshots: len(c.snapshots), layers: len(c.layers)}
-	for _, l := range c.layers {
-		if l.State == Sealed {
-			n.sealed++
-		}
-	}
-	return n
-}

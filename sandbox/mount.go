@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 )
 
 // Mount shows a workspace at a mountpoint. Mounting it again at the same place with the same options changes nothing and
@@ -45,12 +46,12 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 	if err := h.mountLocked(ctx, w.ID, session, r.Mountpoint, r.MakeMountpoint, r.MountOptions); err != nil {
 		return Workspace{}, err
 	}
-	return h.describe(h.catalog.workspace(w.ID))
+	return h.describe(h.catalog.Workspace(w.ID))
 }
 
 // mountLocked mounts a workspace, and records events with that. The caller holds its lock.
 func (h *Home) mountLocked(ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions, events ...Event) error {
-	w := h.catalog.workspace(name)
+	w := h.catalog.Workspace(name)
 	if w == nil {
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
@@ -86,7 +87,7 @@ func (s mountSpot) leave() {
 }
 
 // spotFor finds, or makes, the place where a workspace that has no connection is to be mounted.
-func (h *Home) spotFor(w *workspaceRecord, mountpoint string, makeIt bool) (mountSpot, error) {
+func (h *Home) spotFor(w *catalog.Workspace, mountpoint string, makeIt bool) (mountSpot, error) {
 	at, mounts, err := h.mountTarget(w, mountpoint)
 	if err != nil {
 		return mountSpot{}, err
@@ -96,12 +97,12 @@ func (h *Home) spotFor(w *workspaceRecord, mountpoint string, makeIt bool) (moun
 }
 
 // wanted is the record of a mount that is about to be made.
-func (h *Home) wanted(mountpoint string, opts MountOptions) *mountRecord {
-	return &mountRecord{Mountpoint: mountpoint, Options: opts, Mounted: true, Home: h.dir}
+func (h *Home) wanted(mountpoint string, opts MountOptions) *catalog.Mount {
+	return &catalog.Mount{Mountpoint: mountpoint, Options: opts, Mounted: true, Home: h.dir}
 }
 
 // mountTarget finds out where a mountpoint is, after taking away a dead mount of an earlier process that is still there.
-func (h *Home) mountTarget(w *workspaceRecord, mountpoint string) (place, mountTable, error) {
+func (h *Home) mountTarget(w *catalog.Workspace, mountpoint string) (place, mountTable, error) {
 	mounts, err := readMounts()
 	if err != nil {
 		return place{}, nil, err
@@ -117,7 +118,7 @@ func (h *Home) mountTarget(w *workspaceRecord, mountpoint string) (place, mountT
 
 // detachStale takes away the mount that a process which is gone has left for a workspace. Only the recorded place, type, source
 // and device together make it ours, and that the home is not the copy of one that may be in use.
-func (h *Home) detachStale(w *workspaceRecord, mounts mountTable) bool {
+func (h *Home) detachStale(w *catalog.Workspace, mounts mountTable) bool {
 	if w.Mount == nil || !w.Mount.Mounted || h.copied(w.Mount.Home) {
 		return false
 	}
@@ -143,7 +144,7 @@ func (h *Home) copied(from string) bool {
 }
 
 // alreadyMounted decides what a second mount of a workspace means: done if it is what is there already.
-func (h *Home) alreadyMounted(w *workspaceRecord, at place, mounts mountTable, opts MountOptions) (done bool, err error) {
+func (h *Home) alreadyMounted(w *catalog.Workspace, at place, mounts mountTable, opts MountOptions) (done bool, err error) {
 	l := h.liveOf(w.ID)
 	if l == nil {
 		return false, nil
@@ -155,7 +156,7 @@ func (h *Home) alreadyMounted(w *workspaceRecord, at place, mounts mountTable, o
 		return false, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
 	case at.path != l.mountpoint:
 		return false, fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, w.ID, l.mountpoint)
-	case !sameOptions(l, w.guarded(opts)):
+	case !sameOptions(l, guarded(w, opts)):
 		return false, fmt.Errorf("%w: workspace %s is mounted at %s with other options (%s): unmount it first",
 			ErrConflict, w.ID, l.mountpoint, optionList(l.options))
 	}
@@ -217,7 +218,7 @@ func (h *Home) checkMountpoint(at place, mounts mountTable, makeIt bool) (made b
 }
 
 // mountAt mounts a workspace that has no connection at a place that was checked, and records events with that.
-func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpoint string, opts MountOptions, events []Event) (err error) {
+func (h *Home) mountAt(ctx context.Context, w *catalog.Workspace, session, mountpoint string, opts MountOptions, events []Event) (err error) {
 	if err := roomForMount(); err != nil {
 		return err
 	}
@@ -250,7 +251,7 @@ func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpo
 		}
 	}
 	asked := opts // what is recorded: mounted again, it depends on what the workspace is then
-	opts = w.guarded(asked)
+	opts = guarded(w, asked)
 	m, err := h.engine.mount(ctx, o, w.ID, mountpoint, opts)
 	if err != nil {
 		if err := h.recordMount(context.WithoutCancel(ctx), w.ID, before); err != nil {
@@ -273,9 +274,9 @@ func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpo
 	if err := l.refresh(ctx); err != nil {
 		h.log.Warn("a mount keeps using a sealed layer", "workspace", w.ID, "error", err)
 	}
-	_, err = h.catalog.update(context.WithoutCancel(ctx), false, func(ch *change) error {
-		h.putMount(ch, w.ID, &mountRecord{Mountpoint: mountpoint, Options: asked, Mounted: true, Device: l.device, Home: h.dir})
-		ch.events = append(append(ch.events, events...), h.event(EventMounted, w.ID, session, "", mountpoint+" ("+optionList(opts)+")"))
+	_, err = h.catalog.Update(context.WithoutCancel(ctx), false, func(ch *catalog.Change) error {
+		h.putMount(ch, w.ID, &catalog.Mount{Mountpoint: mountpoint, Options: asked, Mounted: true, Device: l.device, Home: h.dir})
+		ch.Events = append(append(ch.Events, events...), h.event(EventMounted, w.ID, session, "", mountpoint+" ("+optionList(opts)+")"))
 		return nil
 	})
 	if err != nil {
@@ -285,8 +286,8 @@ func (h *Home) mountAt(ctx context.Context, w *workspaceRecord, session, mountpo
 }
 
 // recordMount writes where a workspace is mounted.
-func (h *Home) recordMount(ctx context.Context, name string, m *mountRecord) error {
-	_, err := h.catalog.update(ctx, false, func(ch *change) error {
+func (h *Home) recordMount(ctx context.Context, name string, m *catalog.Mount) error {
+	_, err := h.catalog.Update(ctx, false, func(ch *catalog.Change) error {
 		h.putMount(ch, name, m)
 		return nil
 	})
@@ -294,17 +295,17 @@ func (h *Home) recordMount(ctx context.Context, name string, m *mountRecord) err
 }
 
 // putMount adds to a change where a workspace is mounted.
-func (h *Home) putMount(ch *change, name string, m *mountRecord) {
-	if w := h.catalog.workspace(name); w != nil {
+func (h *Home) putMount(ch *catalog.Change, name string, m *catalog.Mount) {
+	if w := h.catalog.Workspace(name); w != nil {
 		next := *w
 		next.Mount = m
-		ch.putWorkspaces = append(ch.putWorkspaces, &next)
+		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
 	}
 }
 
 // remount mounts what the last process had mounted.
 func (h *Home) remount(ctx context.Context) {
-	for _, w := range h.catalog.allWorkspaces() {
+	for _, w := range h.catalog.Workspaces() {
 		if w.Mount == nil || !w.Mount.Mounted || ctx.Err() != nil {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/layers"
+	"snapfs/sandbox/internal/catalog"
 )
 
 // Waits between attempts to store a layer after an error.
@@ -80,7 +81,7 @@ func (p *packer) kick() {
 
 // wait waits until a layer and everything below it is stored; the error of an attempt ends it.
 func (p *packer) wait(ctx context.Context, top string, progress func(Progress)) error {
-	records, err := p.home.catalog.stack(top)
+	records, err := p.home.catalog.Stack(top)
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (p *packer) wait(ctx context.Context, top string, progress func(Progress)) 
 func (p *packer) waitLayer(ctx context.Context, layer string, progress func(Progress)) error {
 	p.mu.Lock()
 	// finish takes the lock after the record has changed, so that a layer seen sealed here has its finish ahead.
-	if r := p.home.catalog.layer(layer); r == nil || r.State == Stored {
+	if r := p.home.catalog.Layer(layer); r == nil || r.State == Stored {
 		p.mu.Unlock()
 		return nil
 	}
@@ -140,8 +141,8 @@ func (p *packer) run() {
 				return
 			}
 			p.home.metrics.pack(time.Since(start), err)
-			if err == nil && p.home.catalog.layer(layer) == nil {
-				err = p.writePacking(ctx, layer, packingRecord{}) // deleted meanwhile
+			if err == nil && p.home.catalog.Layer(layer) == nil {
+				err = p.home.catalog.PutAttempts(ctx, layer, catalog.Attempts{}) // deleted meanwhile
 			}
 			if err != nil {
 				p.home.log.Error("a layer could not be stored; it stays sealed", "layer", layer, "error", err)
@@ -172,7 +173,7 @@ func (p *packer) pack(ctx context.Context, layer string) error {
 	p.current = nil
 	p.mu.Unlock()
 	close(now.ended)
-	if p.home.catalog.layer(layer) == nil {
+	if p.home.catalog.Layer(layer) == nil {
 		return nil // deleted meanwhile
 	}
 	return err
@@ -186,9 +187,9 @@ func (p *packer) abandon() <-chan struct{} {
 	if p.current == nil {
 		return nil
 	}
-	if !p.home.catalog.named(p.current.layer) {
+	if !p.home.catalog.Named(p.current.layer) {
 		p.current.cancel()
-	} else if r := p.home.catalog.layer(p.current.layer); r == nil || r.State != Stored {
+	} else if r := p.home.catalog.Layer(p.current.layer); r == nil || r.State != Stored {
 		return nil
 	}
 	return p.current.ended
@@ -222,18 +223,18 @@ func (p *packer) report(layer string) func(files, bytes int64) {
 // pack stores one sealed layer, puts the image in the place of the directory everywhere, and gives the directory to the
 // janitor, who gets it when its last user has gone.
 func (h *Home) pack(ctx context.Context, layer string, progress func(files, bytes int64)) error {
-	if !h.catalog.pin(layer) {
+	if !h.catalog.Pin(layer) {
 		return nil // deleted meanwhile
 	}
 	defer func() {
-		gone, err := h.catalog.unpin(context.WithoutCancel(ctx), layer)
+		gone, err := h.catalog.Unpin(context.WithoutCancel(ctx), layer)
 		if err != nil {
 			h.log.Warn("a layer that nobody needs is still there", "layer", layer, "error", err)
 		}
 		h.cache.forget(gone)
 		h.merger.kick() // who leaves pinned layers alone
 	}()
-	r := h.catalog.layer(layer)
+	r := h.catalog.Layer(layer)
 	if r.State == Stored {
 		return nil
 	}
@@ -243,36 +244,36 @@ func (h *Home) pack(ctx context.Context, layer string, progress func(files, byte
 	}
 	defer s.release()
 	lowers := s.lowers()
-	var ch change
+	var ch catalog.Change
 	m, err := layers.Pack(ctx, h.store, lowers[0], lowers[1:], layers.PackOptions{Progress: progress, Home: h.number},
 		func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
-			stored := r.stored(m)
-			ch = change{putLayers: []*layerRecord{&stored}, putTrash: []uint64{r.Upper}, events: h.storedEvents(layer)}
-			if err := tx.Delete(bucketPacking, layer); err != nil {
+			stored := r.Stored(m)
+			ch = catalog.Change{PutLayers: []*catalog.Layer{&stored}, PutTrash: []uint64{r.Upper}, Events: h.storedEvents(layer)}
+			if err := catalog.DropAttempts(tx, layer); err != nil {
 				return err
 			}
-			return h.catalog.write(tx, &ch)
+			return h.catalog.Write(tx, &ch)
 		})
 	if err != nil {
 		return classify(err)
 	}
 	h.points.At("image committed")
-	h.catalog.committed(&ch)
-	return h.replaceSealed(ctx, ch.putLayers[0], m)
+	h.catalog.Committed(&ch)
+	return h.replaceSealed(ctx, ch.PutLayers[0], m)
 }
 
 // storedEvents tells the workspaces whose snapshots have a layer on top that it is stored.
 func (h *Home) storedEvents(layer string) []Event {
 	var events []Event
-	for _, s := range h.catalog.snapshotsOn(layer) {
+	for _, s := range h.catalog.SnapshotsOn(layer) {
 		events = append(events, h.event(EventStored, s.Workspace, "", s.ID, s.Name))
 	}
 	return events
 }
 
 // replaceSealed makes everybody use the image of a layer that has just been stored.
-func (h *Home) replaceSealed(ctx context.Context, r *layerRecord, m chunkstore.Manifest) error {
-	image, err := h.openLayer(ctx, form{r, false})
+func (h *Home) replaceSealed(ctx context.Context, r *catalog.Layer, m chunkstore.Manifest) error {
+	image, err := h.openLayer(ctx, r.Form(false))
 	if err != nil {
 		return fmt.Errorf("reading layer %s back: %w", r.ID, err)
 	}

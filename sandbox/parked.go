@@ -2,14 +2,12 @@ package sandbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"snapfs/chunkstore"
-	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/squashfs"
 )
 
@@ -28,47 +26,9 @@ type trouble struct {
 	why      string
 }
 
-// packingRecord says that a layer is being stored, or is parked. It is removed when the layer is stored or the attempt ends.
-type packingRecord struct {
-	Begun  int    `json:"begun"`            // attempts that have not ended
-	Parked string `json:"parked,omitempty"` // why
-}
-
-// readPacking gives the record of a layer; empty if there is none.
-func (p *packer) readPacking(ctx context.Context, layer string) (r packingRecord, err error) {
-	err = p.home.store.View(ctx, func(tx *chunkstore.Tx) error {
-		r = packingRecord{}
-		v, err := tx.Get(bucketPacking, layer)
-		if errors.Is(err, chunkstore.ErrNotFound) {
-			return nil
-		}
-		if err == nil && json.Unmarshal(v, &r) != nil {
-			err = fmt.Errorf("%w: record %s/%s", ErrCorrupt, bucketPacking, api.Quoted(layer))
-		}
-		return err
-	})
-	return r, classify(err)
-}
-
-// writePacking writes the record of a layer, without waiting for the disk: it is to outlive the process, not the host.
-func (p *packer) writePacking(ctx context.Context, layer string, r packingRecord) error {
-	err := p.home.store.Update(context.WithoutCancel(ctx), false, func(tx *chunkstore.Tx) error {
-		if r == (packingRecord{}) {
-			return tx.Delete(bucketPacking, layer)
-		}
-		b, err := json.Marshal(r)
-		if err != nil {
-			return err
-		}
-		return tx.Put(bucketPacking, layer, b)
-	})
-	p.home.points.At("attempt to store noted")
-	return classify(err)
-}
-
 // resume queues a layer that the records call sealed when the home is opened.
 func (p *packer) resume(ctx context.Context, layer string) error {
-	r, err := p.readPacking(ctx, layer)
+	r, err := p.home.catalog.Attempts(ctx, layer)
 	if err != nil {
 		return err
 	}
@@ -88,35 +48,35 @@ func (p *packer) resume(ctx context.Context, layer string) error {
 
 // begin notes that a layer is about to be stored.
 func (p *packer) begin(ctx context.Context, layer string) error {
-	r, err := p.readPacking(ctx, layer)
+	r, err := p.home.catalog.Attempts(ctx, layer)
 	if err != nil {
 		return err
 	}
 	if r.Parked != "" || r.Begun >= parkAfter {
-		r = packingRecord{} // somebody has asked for it
+		r = catalog.Attempts{} // somebody has asked for it
 	}
 	r.Begun++
-	return p.writePacking(ctx, layer, r)
+	return p.home.catalog.PutAttempts(ctx, layer, r)
 }
 
 // interrupted takes back what begin noted: the home is being closed.
 func (p *packer) interrupted(layer string) {
-	if p.home.catalog.layer(layer) == nil {
+	if p.home.catalog.Layer(layer) == nil {
 		return
 	}
-	if err := p.writePacking(context.Background(), layer, packingRecord{}); err != nil {
+	if err := p.home.catalog.PutAttempts(context.Background(), layer, catalog.Attempts{}); err != nil {
 		p.home.log.Warn("an attempt to store a layer counts as failed", "layer", layer, "error", err)
 	}
 }
 
 // again puts a layer back after an error.
 func (p *packer) again(ctx context.Context, layer string, cause error) {
-	var r packingRecord
+	var r catalog.Attempts
 	parked := errors.Is(cause, squashfs.ErrLimit)
 	if parked {
 		r.Parked = cause.Error()
 	}
-	if err := p.writePacking(ctx, layer, r); err != nil {
+	if err := p.home.catalog.PutAttempts(ctx, layer, r); err != nil {
 		p.home.log.Warn("an attempt to store a layer counts as failed", "layer", layer, "error", err)
 	}
 	p.mu.Lock()
@@ -154,11 +114,11 @@ func (p *packer) waitsLocked(layer string, now time.Time) bool {
 	if len(p.troubles) == 0 {
 		return false
 	}
-	stack, err := p.home.catalog.stack(layer)
+	stack, err := p.home.catalog.Stack(layer)
 	if err != nil {
 		return false // deleted meanwhile, or for pack to tell
 	}
-	return slices.ContainsFunc(stack, func(r *layerRecord) bool {
+	return slices.ContainsFunc(stack, func(r *catalog.Layer) bool {
 		t := p.troubles[r.ID]
 		return t != nil && r.State == Sealed && (t.until.IsZero() || now.Before(t.until))
 	})
@@ -170,7 +130,7 @@ func (p *packer) pause() (time.Duration, bool) {
 	defer p.mu.Unlock()
 	var first time.Time
 	for layer, t := range p.troubles {
-		if p.home.catalog.layer(layer) == nil {
+		if p.home.catalog.Layer(layer) == nil {
 			delete(p.troubles, layer)
 		} else if !t.until.IsZero() && (first.IsZero() || t.until.Before(first)) {
 			first = t.until
@@ -180,7 +140,7 @@ func (p *packer) pause() (time.Duration, bool) {
 }
 
 // problemOf is problem of the topmost layer of a stack that has one, or "".
-func (p *packer) problemOf(stack []*layerRecord) string {
+func (p *packer) problemOf(stack []*catalog.Layer) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.troubles) == 0 {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"snapfs/sandbox/internal/catalog"
 )
 
 // TestParked seals a layer that squashfs cannot hold, with too many owners. It is told of and not tried again, other workspaces' layers are
@@ -36,7 +38,7 @@ func TestParked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	upper := h.uppers.Path(h.catalog.workspace("bad").Upper)
+	upper := h.uppers.Path(h.catalog.Workspace("bad").Upper)
 	for i := range 1<<15 + 1 {
 		path := filepath.Join(upper, strconv.Itoa(i))
 		if err := os.Symlink("x", path); err != nil {
@@ -46,7 +48,7 @@ func TestParked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(h.uppers.Path(h.catalog.workspace("good").Upper), "f"), []byte("good"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(h.uppers.Path(h.catalog.Workspace("good").Upper), "f"), []byte("good"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	bad, err := h.Snapshot(ctx, SnapshotRequest{Workspace: "bad"})
@@ -65,7 +67,7 @@ func TestParked(t *testing.T) {
 	}
 	parked := func(why string) {
 		t.Helper()
-		s, err := h.describeSnapshot(h.catalog.snapshot(bad.ID), 1)
+		s, err := h.describeSnapshot(h.catalog.Snapshot(bad.ID), 1)
 		if err != nil || s.State != Sealed || !strings.Contains(s.Layers[0].Problem, why) {
 			t.Errorf("shown as %+v, %v, want a layer with %q", s.Layers, err, why)
 		}
@@ -102,7 +104,7 @@ func TestParked(t *testing.T) {
 	parked("owners")
 	again()
 	parked("owners")
-	if err := h.packer.writePacking(ctx, bad.Layers[0].ID, packingRecord{Begun: parkAfter}); err != nil {
+	if err := h.catalog.PutAttempts(ctx, bad.Layers[0].ID, catalog.Attempts{Begun: parkAfter}); err != nil {
 		t.Fatal(err)
 	}
 	again()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/cgroup"
 )
 
@@ -23,7 +24,7 @@ const (
 // Pause holds every change of a workspace back until Resume, over restarts, too. The processes of its control group, if it
 // has one, are frozen first; others wait at their next write. ErrConflict if it is paused.
 func (h *Home) Pause(ctx context.Context, r PauseRequest) (Workspace, error) {
-	return h.toggle(ctx, r.Access, r.Workspace, "pause", func(ctx context.Context, w *workspaceRecord, session string) (err error) {
+	return h.toggle(ctx, r.Access, r.Workspace, "pause", func(ctx context.Context, w *catalog.Workspace, session string) (err error) {
 		if w.Paused {
 			return fmt.Errorf("%w: workspace %s is paused already", ErrConflict, w.ID)
 		}
@@ -42,11 +43,11 @@ func (h *Home) Pause(ctx context.Context, r PauseRequest) (Workspace, error) {
 		if err = h.stillness(ctx, l, group); err == nil {
 			h.points.At("processes frozen")
 			l.hold()
-			_, err = h.catalog.update(ctx, true, func(ch *change) error {
-				next := *h.catalog.workspace(w.ID) // its mount may have been recorded as gone meanwhile
+			_, err = h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
+				next := *h.catalog.Workspace(w.ID) // its mount may have been recorded as gone meanwhile
 				next.Paused, next.Cgroup, next.Freezing = true, group, ""
-				ch.putWorkspaces = append(ch.putWorkspaces, &next)
-				ch.events = append(ch.events, h.event(EventPaused, w.ID, session, "", group))
+				ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
+				ch.Events = append(ch.Events, h.event(EventPaused, w.ID, session, "", group))
 				return nil
 			})
 		}
@@ -62,15 +63,15 @@ func (h *Home) Pause(ctx context.Context, r PauseRequest) (Workspace, error) {
 
 // Resume lets a paused workspace and the processes of its control group go on. ErrConflict if it is running.
 func (h *Home) Resume(ctx context.Context, r RefRequest) (Workspace, error) {
-	return h.toggle(ctx, r.Access, r.Ref, "resume", func(ctx context.Context, w *workspaceRecord, session string) error {
+	return h.toggle(ctx, r.Access, r.Ref, "resume", func(ctx context.Context, w *catalog.Workspace, session string) error {
 		if !w.Paused {
 			return fmt.Errorf("%w: workspace %s is not paused", ErrConflict, w.ID)
 		}
-		_, err := h.catalog.update(ctx, true, func(ch *change) error {
-			next := *h.catalog.workspace(w.ID)
+		_, err := h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
+			next := *h.catalog.Workspace(w.ID)
 			next.Paused, next.Freezing = false, next.Cgroup
-			ch.putWorkspaces = append(ch.putWorkspaces, &next)
-			ch.events = append(ch.events, h.event(EventResumed, w.ID, session, "", next.Cgroup))
+			ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
+			ch.Events = append(ch.Events, h.event(EventResumed, w.ID, session, "", next.Cgroup))
 			return nil
 		})
 		if err != nil {
@@ -87,14 +88,14 @@ func (h *Home) Resume(ctx context.Context, r RefRequest) (Workspace, error) {
 // recordFreezing notes which control group is about to be frozen for a running workspace, with "" that it has been thawed. It is
 // not synced: a loss of power leaves no frozen processes.
 func (h *Home) recordFreezing(ctx context.Context, name, group string) error {
-	if w := h.catalog.workspace(name); w == nil || w.Freezing == group {
+	if w := h.catalog.Workspace(name); w == nil || w.Freezing == group {
 		return nil
 	}
-	_, err := h.catalog.update(ctx, false, func(ch *change) error {
-		if w := h.catalog.workspace(name); w != nil {
+	_, err := h.catalog.Update(ctx, false, func(ch *catalog.Change) error {
+		if w := h.catalog.Workspace(name); w != nil {
 			next := *w
 			next.Freezing = group
-			ch.putWorkspaces = append(ch.putWorkspaces, &next)
+			ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
 		}
 		return nil
 	})
@@ -103,7 +104,7 @@ func (h *Home) recordFreezing(ctx context.Context, name, group string) error {
 
 // thawFrozen lets the processes go on that the last process of this home froze for a moment, and did not live to thaw.
 func (h *Home) thawFrozen(ctx context.Context) error {
-	for _, w := range h.catalog.allWorkspaces() {
+	for _, w := range h.catalog.Workspaces() {
 		if w.Freezing == "" {
 			continue
 		}
@@ -119,7 +120,7 @@ func (h *Home) thawFrozen(ctx context.Context) error {
 }
 
 // toggle runs a change of state under the workspace's lock and describes what came of it.
-func (h *Home) toggle(ctx context.Context, a Access, name, what string, fn func(context.Context, *workspaceRecord, string) error) (Workspace, error) {
+func (h *Home) toggle(ctx context.Context, a Access, name, what string, fn func(context.Context, *catalog.Workspace, string) error) (Workspace, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return Workspace{}, err
@@ -138,13 +139,13 @@ func (h *Home) toggle(ctx context.Context, a Access, name, what string, fn func(
 		return Workspace{}, err
 	}
 	defer unlock()
-	if w = h.catalog.workspace(w.ID); w == nil {
+	if w = h.catalog.Workspace(w.ID); w == nil {
 		return Workspace{}, fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
 	if err := fn(ctx, w, session); err != nil {
 		return Workspace{}, err
 	}
-	return h.describe(h.catalog.workspace(w.ID))
+	return h.describe(h.catalog.Workspace(w.ID))
 }
 
 // stillness freezes a control group, if there is one, and waits until everything that programs have stored in the mount has arrived.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"snapfs/sandbox/internal/catalog"
 )
 
 // Prune deletes the snapshots of the session (of all, if cross-session access is allowed) that the rules do not keep.
@@ -18,9 +20,9 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 	if err != nil {
 		return result, err
 	}
-	byWorkspace := map[string][]*snapshotRecord{}
-	var all []*snapshotRecord
-	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+	byWorkspace := map[string][]*catalog.Snapshot{}
+	var all []*catalog.Snapshot
+	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
 		if r.Allows(s.Session, session) && (r.Workspace == "" || s.Workspace == r.Workspace) {
 			byWorkspace[s.Workspace] = append(byWorkspace[s.Workspace], s)
 			all = append(all, s)
@@ -39,7 +41,7 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 			continue
 		}
 		d, err := h.describeSnapshot(s, maxPage)
-		if h.catalog.snapshot(s.ID) == nil {
+		if h.catalog.Snapshot(s.ID) == nil {
 			continue // deleted meanwhile
 		}
 		if err == nil && !r.DryRun {
@@ -75,8 +77,8 @@ func checkPrune(r PruneRequest) (session string, err error) {
 }
 
 // surplus picks what the rules do not keep of one workspace's snapshots, which are in order of time.
-func surplus(r PruneRequest, snapshots []*snapshotRecord, now time.Time) []*snapshotRecord {
-	var goes []*snapshotRecord
+func surplus(r PruneRequest, snapshots []*catalog.Snapshot, now time.Time) []*catalog.Snapshot {
+	var goes []*catalog.Snapshot
 	days := map[string]bool{}
 	for i := len(snapshots) - 1; i >= 0; i-- {
 		s := snapshots[i]

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"snapfs/chunkstore"
+	"snapfs/sandbox/internal/catalog"
 )
 
 // RebuildRequest is for RebuildIndex.
@@ -56,7 +57,7 @@ func RebuildIndex(ctx context.Context, dir string, r RebuildRequest) (res Rebuil
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	h := &Home{dir: dir, store: s}
-	if h.catalog, err = loadCatalog(ctx, s, &idSource{}, func([]Event) {}); err != nil {
+	if h.catalog, err = catalog.Open(ctx, s, catalog.Options{}); err != nil {
 		return res, err
 	}
 	c := &checker{h: h}

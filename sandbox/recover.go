@@ -8,10 +8,10 @@ import (
 // recover brings a home that was just opened to a clean state: what a crash left half-done is finished or taken away.
 // Nothing uses the home yet.
 func (h *Home) recover(ctx context.Context) error {
-	if err := h.sweepMerges(ctx); err != nil {
+	if err := h.catalog.SweepMerges(ctx); err != nil {
 		return err
 	}
-	gone, err := h.catalog.sweepLayers(ctx)
+	gone, err := h.catalog.SweepLayers(ctx)
 	if err != nil {
 		return err
 	}
@@ -19,7 +19,7 @@ func (h *Home) recover(ctx context.Context) error {
 	if err := h.remakeLost(); err != nil {
 		return err
 	}
-	trash, err := h.records.Trash(ctx)
+	trash, err := h.catalog.Trash(ctx)
 	if err != nil {
 		return err
 	}
@@ -36,10 +36,10 @@ func (h *Home) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range h.catalog.allWorkspaces() {
+	for _, w := range h.catalog.Workspaces() {
 		h.detachStale(w, mounts)
 	}
-	for _, l := range h.catalog.allLayers() {
+	for _, l := range h.catalog.Layers() {
 		if l.State == Sealed {
 			if err := h.packer.resume(ctx, l.ID); err != nil {
 				return err
@@ -53,13 +53,13 @@ func (h *Home) recover(ctx context.Context) error {
 // durable, the directories of its layer and of the upper above may not be. What was in them is lost, the workspace is not.
 func (h *Home) remakeLost() error {
 	lost := map[uint64]bool{}
-	for _, l := range h.catalog.allLayers() {
+	for _, l := range h.catalog.Layers() {
 		if l.NoSync && !h.uppers.Exists(l.Upper) {
 			lost[l.Upper] = true
 		}
 	}
-	for _, w := range h.catalog.allWorkspaces() {
-		if base := h.catalog.layer(w.Base); base != nil && base.NoSync && !h.uppers.Exists(w.Upper) {
+	for _, w := range h.catalog.Workspaces() {
+		if base := h.catalog.Layer(w.Base); base != nil && base.NoSync && !h.uppers.Exists(w.Upper) {
 			lost[w.Upper] = true
 		}
 	}

@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 )
 
 // useWorkspace finds a workspace by its name, checks that the asker may use it, and audits a crossing.
-func (h *Home) useWorkspace(ctx context.Context, a Access, name, what string) (*workspaceRecord, error) {
+func (h *Home) useWorkspace(ctx context.Context, a Access, name, what string) (*catalog.Workspace, error) {
 	session, err := a.SessionID()
 	if err != nil {
 		return nil, err
@@ -18,7 +19,7 @@ func (h *Home) useWorkspace(ctx context.Context, a Access, name, what string) (*
 	if err := ValidWorkspaceName(name); err != nil {
 		return nil, err
 	}
-	w := h.catalog.workspace(name)
+	w := h.catalog.Workspace(name)
 	if w == nil {
 		return nil, fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
@@ -29,7 +30,7 @@ func (h *Home) useWorkspace(ctx context.Context, a Access, name, what string) (*
 }
 
 // useSnapshot finds a snapshot by id, unique prefix of one, name or Ref, checks that the asker may use it, and audits a crossing.
-func (h *Home) useSnapshot(ctx context.Context, a Access, ref, what string) (*snapshotRecord, error) {
+func (h *Home) useSnapshot(ctx context.Context, a Access, ref, what string) (*catalog.Snapshot, error) {
 	session, err := a.SessionID()
 	if err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func (h *Home) useSnapshot(ctx context.Context, a Access, ref, what string) (*sn
 
 // findSnapshot is useSnapshot without the audit. What another session owns counts only if the asker may use it, so that
 // neither a name nor a prefix of its own becomes ambiguous by strangers.
-func (h *Home) findSnapshot(a Access, session, ref string) (*snapshotRecord, error) {
+func (h *Home) findSnapshot(a Access, session, ref string) (*catalog.Snapshot, error) {
 	if api.IsRef(ref) {
 		return h.snapshotOfRef(a, session, ref)
 	}
@@ -51,7 +52,7 @@ func (h *Home) findSnapshot(a Access, session, ref string) (*snapshotRecord, err
 		return nil, err
 	}
 	if api.IsID(ref) {
-		s := h.catalog.snapshot(ref)
+		s := h.catalog.Snapshot(ref)
 		switch {
 		case s == nil:
 			return nil, fmt.Errorf("%w: snapshot %s", ErrNotFound, api.Quoted(ref))
@@ -60,10 +61,10 @@ func (h *Home) findSnapshot(a Access, session, ref string) (*snapshotRecord, err
 		}
 		return s, nil
 	}
-	var matches []*snapshotRecord
+	var matches []*catalog.Snapshot
 	foreign := false
 	abbreviated := api.IsPrefix(ref)
-	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
 		if s.Name == ref || abbreviated && strings.HasPrefix(s.ID, ref) {
 			if a.Allows(s.Session, session) {
 				matches = append(matches, s)
@@ -85,7 +86,7 @@ func (h *Home) findSnapshot(a Access, session, ref string) (*snapshotRecord, err
 }
 
 // snapshotOfRef finds the snapshot of a Ref and holds what that says against the record.
-func (h *Home) snapshotOfRef(a Access, session, ref string) (*snapshotRecord, error) {
+func (h *Home) snapshotOfRef(a Access, session, ref string) (*catalog.Snapshot, error) {
 	r, err := ParseRef(ref)
 	if err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func (h *Home) snapshotOfRef(a Access, session, ref string) (*snapshotRecord, er
 }
 
 // idList spells ids for a message, bounded.
-func idList(all []*snapshotRecord) string {
+func idList(all []*catalog.Snapshot) string {
 	const most = 10
 	var ids []string
 	for _, s := range all[:min(len(all), most)] {
@@ -112,15 +113,15 @@ func idList(all []*snapshotRecord) string {
 }
 
 // useObject finds the workspace or the snapshot that ref names; ErrConflict if it names one of each.
-func (h *Home) useObject(ctx context.Context, a Access, ref, what string) (*workspaceRecord, *snapshotRecord, error) {
+func (h *Home) useObject(ctx context.Context, a Access, ref, what string) (*catalog.Workspace, *catalog.Snapshot, error) {
 	session, err := a.SessionID()
 	if err != nil {
 		return nil, nil, err
 	}
 	s, serr := h.findSnapshot(a, session, ref)
-	w := (*workspaceRecord)(nil)
+	w := (*catalog.Workspace)(nil)
 	if ValidWorkspaceName(ref) == nil {
-		w = h.catalog.workspace(ref)
+		w = h.catalog.Workspace(ref)
 	}
 	switch {
 	case w != nil && s != nil:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 )
 
 // Restore makes a new workspace of a snapshot, named {origin}-restored-{short}, and mounts it if a mountpoint is given.
@@ -47,7 +48,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	}
 	defer unlock()
 	foreign := h.foreignSnapshot(s)
-	w := &workspaceRecord{
+	w := &catalog.Workspace{
 		ID: name, Session: session, Origin: s.ID, Head: s.ID, Base: s.Top, Source: "snapshot " + s.ID, Foreign: &foreign, CreatedAt: h.now(),
 	}
 	var at mountSpot
@@ -68,12 +69,12 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 			return Workspace{}, errors.Join(err, h.destroyUnmounted(ctx, name, session))
 		}
 	}
-	return h.describe(h.catalog.workspace(name))
+	return h.describe(h.catalog.Workspace(name))
 }
 
 // still gives the present record of a snapshot that may have been deleted since it was looked up.
-func (h *Home) still(s *snapshotRecord) (*snapshotRecord, error) {
-	now := h.catalog.snapshot(s.ID)
+func (h *Home) still(s *catalog.Snapshot) (*catalog.Snapshot, error) {
+	now := h.catalog.Snapshot(s.ID)
 	if now == nil {
 		return nil, fmt.Errorf("%w: snapshot %s has just been deleted", ErrNotFound, s.ID)
 	}
@@ -81,8 +82,8 @@ func (h *Home) still(s *snapshotRecord) (*snapshotRecord, error) {
 }
 
 // restorable refuses a snapshot that is past its time and waits for the sweep.
-func (h *Home) restorable(s *snapshotRecord) error {
-	if s.expired(h.now()) {
+func (h *Home) restorable(s *catalog.Snapshot) error {
+	if s.Expired(h.now()) {
 		return fmt.Errorf("%w: snapshot %s expired at %s", ErrInvalid, s.ID, s.ExpiresAt.Format(time.RFC3339))
 	}
 	return nil
@@ -105,7 +106,7 @@ func (h *Home) mountNew(ctx context.Context, name, session, mountpoint string, m
 			return Workspace{}, errors.Join(err, h.destroyUnmounted(ctx, name, session))
 		}
 	}
-	return h.describe(h.catalog.workspace(name))
+	return h.describe(h.catalog.Workspace(name))
 }
 
 // destroyUnmounted removes a workspace that was just made and could not be mounted.
@@ -159,21 +160,21 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	now, then := derivedEvents(r.Mountpoint, h.event(EventForked, origin.ID, session, "", name))
-	err = h.freeze(ctx, origin.ID, false, func(ch *change, w *workspaceRecord, top string) error {
+	err = h.freeze(ctx, origin.ID, false, func(ch *catalog.Change, w *catalog.Workspace, top string) error {
 		w.Base = top
-		foreign := w.foreign()
-		ch.putWorkspaces = append(ch.putWorkspaces, &workspaceRecord{
+		foreign := w.IsForeign()
+		ch.PutWorkspaces = append(ch.PutWorkspaces, &catalog.Workspace{
 			ID: name, Session: session, Head: w.Head, Base: top, Upper: upper, Paused: w.Paused,
 			Source: "workspace " + w.ID, Foreign: &foreign, CreatedAt: h.now(),
 		})
-		ch.events = append(append(ch.events, h.event(EventCreated, name, session, "", "fork")), now...)
+		ch.Events = append(append(ch.Events, h.event(EventCreated, name, session, "", "fork")), now...)
 		if w.Paused {
-			ch.events = append(ch.events, h.event(EventPaused, name, session, "", "as "+w.ID))
+			ch.Events = append(ch.Events, h.event(EventPaused, name, session, "", "as "+w.ID))
 		}
 		return nil
 	})
 	if err != nil {
-		if h.catalog.workspace(name) == nil {
+		if h.catalog.Workspace(name) == nil {
 			return Workspace{}, errors.Join(err, h.uppers.Remove(upper))
 		}
 		return Workspace{}, err

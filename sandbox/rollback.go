@@ -10,6 +10,7 @@ import (
 
 	"snapfs/layers"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/uppers"
 )
 
@@ -46,13 +47,13 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (Workspace, erro
 	if err := h.rollbackLocked(ctx, w.ID, s, h.event(EventRolledBack, w.ID, session, s.ID, s.Name)); err != nil {
 		return Workspace{}, err
 	}
-	return h.describe(h.catalog.workspace(w.ID))
+	return h.describe(h.catalog.Workspace(w.ID))
 }
 
 // rollbackLocked is Rollback under the workspace's lock. As with a seal, the records are durable before the gate closes: a crash in
 // between leaves the workspace rolled back.
-func (h *Home) rollbackLocked(ctx context.Context, name string, s *snapshotRecord, e Event) error {
-	w := h.catalog.workspace(name)
+func (h *Home) rollbackLocked(ctx context.Context, name string, s *catalog.Snapshot, e Event) error {
+	w := h.catalog.Workspace(name)
 	if w == nil {
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
@@ -71,15 +72,15 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *snapshotRecor
 	if err != nil {
 		return err
 	}
-	st, err := h.catalog.stage(ctx, true, func(ch *change) error {
-		if h.catalog.snapshot(s.ID) == nil {
+	st, err := h.catalog.Stage(ctx, true, func(ch *catalog.Change) error {
+		if h.catalog.Snapshot(s.ID) == nil {
 			return fmt.Errorf("%w: snapshot %s has just been deleted", ErrNotFound, s.ID)
 		}
-		next := *h.catalog.workspace(name) // its mount may have been recorded as gone meanwhile
+		next := *h.catalog.Workspace(name) // its mount may have been recorded as gone meanwhile
 		next.Base, next.Head, next.Upper, next.Foreign = s.Top, s.ID, upper, &foreign
-		ch.putWorkspaces = append(ch.putWorkspaces, &next)
-		ch.putTrash = append(ch.putTrash, w.Upper)
-		ch.events = append(ch.events, e)
+		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
+		ch.PutTrash = append(ch.PutTrash, w.Upper)
+		ch.Events = append(ch.Events, e)
 		return nil
 	})
 	if err != nil {
@@ -91,7 +92,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *snapshotRecor
 			return errors.Join(err, h.withdraw(ctx, st, upper))
 		}
 	}
-	h.catalog.show(st)
+	h.catalog.Show(st)
 	if l != nil {
 		err = h.rolledBack(l, stale, w.Paused)
 	} else {
@@ -104,13 +105,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *snapshotRecor
 
 // reconsider removes a layer that may have lost its last name.
 func (h *Home) reconsider(ctx context.Context, layer string) {
-	if !h.catalog.unnamed(layer) {
-		return
-	}
-	gone, err := h.catalog.update(context.WithoutCancel(ctx), false, func(ch *change) error {
-		ch.reconsider = []string{layer}
-		return nil
-	})
+	gone, err := h.catalog.Reconsider(context.WithoutCancel(ctx), layer)
 	if err != nil {
 		h.log.Warn("a layer that nobody needs is still there", "layer", layer, "error", err)
 	}
@@ -130,7 +125,7 @@ func (h *Home) useLive(name string) (l *live, done func()) {
 }
 
 // rollbackLive moves the tree beneath a mount. The caller uses the overlay.
-func (h *Home) rollbackLive(ctx context.Context, l *live, w *workspaceRecord, top string, upper uint64) (layers.Stale, error) {
+func (h *Home) rollbackLive(ctx context.Context, l *live, w *catalog.Workspace, top string, upper uint64) (layers.Stale, error) {
 	l.stackMu.Lock()
 	defer l.stackMu.Unlock()
 	if err := l.openTierLocked(ctx, top); err != nil {

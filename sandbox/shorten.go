@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"snapfs/sandbox/internal/catalog"
 )
 
 // keptLayers is how many of the topmost layers of a mounted workspace stay as they are when they get a tier: most rollbacks go to one of
 // these.
-const keptLayers = tierFan
+const keptLayers = catalog.TierFan
 
 // base is the topmost layer that a lower stands for.
 func (l *lower) base() string {
@@ -24,8 +26,8 @@ func (l *live) shortenLocked(ctx context.Context) error {
 	cache := l.stack.cache
 	var errs []error
 	for i := keptLayers; i < len(l.stack.of); i++ {
-		r := cache.home.catalog.layer(l.stack.of[i].base())
-		if r == nil || r.Tier == nil || l.unfit[form{r, true}.key()] {
+		r := cache.home.catalog.Layer(l.stack.of[i].base())
+		if r == nil || r.Tier == nil || l.unfit[r.Form(true).Key()] {
 			continue
 		}
 		n := l.rowLocked(i, r.Tier.Down)
@@ -82,15 +84,15 @@ func (l *live) restackLocked(i, n int, by []*lower) error {
 func (l *live) openTierLocked(ctx context.Context, layer string) error {
 	cache := l.stack.cache
 	for i, low := range l.stack.of {
-		r := cache.home.catalog.layer(low.base())
-		if r == nil || r.Tier == nil || low.layer != (form{r, true}).key() || !cache.home.catalog.crosses(r, layer) {
+		r := cache.home.catalog.Layer(low.base())
+		if r == nil || r.Tier == nil || low.layer != r.Form(true).Key() || !cache.home.catalog.Crosses(r, layer) {
 			continue
 		}
-		forms, err := cache.home.catalog.forms(r.ID, layer)
+		forms, err := cache.home.catalog.Forms(r.ID, layer)
 		if err != nil {
 			return err
 		}
-		end := slices.IndexFunc(forms, func(f form) bool { return f.below() == low.parent })
+		end := slices.IndexFunc(forms, func(f catalog.Form) bool { return f.Below() == low.parent })
 		if end < 0 {
 			return nil
 		}
@@ -101,11 +103,4 @@ func (l *live) openTierLocked(ctx context.Context, layer string) error {
 		return l.restackLocked(i, 1, s.of)
 	}
 	return nil
-}
-
-// crosses tells whether layer is one of those for which l's tier stands, l itself not counted.
-func (c *catalog) crosses(l *layerRecord, layer string) bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.crossesLocked(l, layer)
 }

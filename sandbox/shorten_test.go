@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"snapfs/sandbox/internal/catalog"
 )
 
 // TestMountedStaysShallow: a workspace that stays mounted gets no deeper than one that is mounted now, and what programs have open does not
@@ -35,7 +37,7 @@ func TestMountedStaysShallow(t *testing.T) {
 		t.Fatal(err)
 	}
 	y.sh(`rm "$M/d/f1"`) // it goes on to be read
-	const depth = 2*tierFan + 6
+	const depth = 2*catalog.TierFan + 6
 	y.grow(depth - 4)
 	y.collect() // waits for merges
 	want := y.sh(`cd "$M"; find . -type f | sort | xargs cksum; stat -c "%n %i %h" $(find . | sort)`)
@@ -46,7 +48,7 @@ func TestMountedStaysShallow(t *testing.T) {
 		defer l.stackMu.Unlock()
 		return len(l.stack.of)
 	}
-	if n := lowers(); n > keptLayers+tierFan || len(l.unfit) > 0 {
+	if n := lowers(); n > keptLayers+catalog.TierFan || len(l.unfit) > 0 {
 		t.Errorf("%d lowers after %d snapshots; not taken: %v", n, depth+1, l.unfit)
 	}
 	rollback := func(i int) {

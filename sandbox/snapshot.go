@@ -9,6 +9,7 @@ import (
 	"snapfs/chunkstore"
 	"snapfs/layers"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/cgroup"
 	"snapfs/sandbox/internal/uppers"
 )
@@ -54,21 +55,21 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 		unlock()
 		return Snapshot{}, err
 	}
-	s := &snapshotRecord{
+	s := &catalog.Snapshot{
 		Workspace: w.ID, Session: session, Name: r.Name, Description: r.Description,
 		CreatedAt: now, ExpiresAt: expires,
 	}
-	err = h.freeze(ctx, w.ID, r.NoSync, func(ch *change, w *workspaceRecord, top string) error {
+	err = h.freeze(ctx, w.ID, r.NoSync, func(ch *catalog.Change, w *catalog.Workspace, top string) error {
 		if err := h.nameIsFree(w.ID, r.Name); err != nil {
 			return err
 		}
-		s.ID = h.catalog.ids.next() // in the order in which snapshots become visible
+		s.ID = h.catalog.NewID() // in the order in which snapshots become visible
 		s.Parent, s.Top, s.ParentTop, s.Unchanged = w.Head, top, w.Base, top == w.Base
 		w.Base, w.Head = top, s.ID
-		foreign := w.foreign()
+		foreign := w.IsForeign()
 		s.Foreign = &foreign
-		ch.putSnapshots = append(ch.putSnapshots, s)
-		ch.events = append(ch.events, h.event(EventSnapshotted, w.ID, session, s.ID, s.Name))
+		ch.PutSnapshots = append(ch.PutSnapshots, s)
+		ch.Events = append(ch.Events, h.event(EventSnapshotted, w.ID, session, s.ID, s.Name))
 		return nil
 	})
 	err = errors.Join(err, thaw())
@@ -88,7 +89,7 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 // consistent brings the processes of a workspace to a halt until thaw is called, if the snapshot asks for it. The caller holds the
 // workspace's lock.
 func (h *Home) consistent(ctx context.Context, name string, r SnapshotRequest) (thaw func() error, err error) {
-	w := h.catalog.workspace(name)
+	w := h.catalog.Workspace(name)
 	if !r.Consistent || w == nil || w.Paused {
 		return func() error { return nil }, nil // paused: nothing changes
 	}
@@ -121,8 +122,8 @@ func (h *Home) consistent(ctx context.Context, name string, r SnapshotRequest) (
 // freeze makes the present state of a workspace the layer top, or finds that it is its base layer already, and records it:
 // record changes the workspace, whose upper freeze has set, and adds what else is to be recorded in the same transaction. The caller
 // holds the workspace's lock.
-func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func(ch *change, w *workspaceRecord, top string) error) error {
-	w := h.catalog.workspace(name)
+func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func(ch *catalog.Change, w *catalog.Workspace, top string) error) error {
+	w := h.catalog.Workspace(name)
 	if w == nil {
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
@@ -136,9 +137,9 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func
 		return classify(fmt.Errorf("looking for changes in %s: %w", name, err))
 	}
 	if !changed {
-		_, err := h.catalog.update(ctx, !noSync, func(ch *change) error {
-			next := *h.catalog.workspace(name)
-			ch.putWorkspaces = append(ch.putWorkspaces, &next)
+		_, err := h.catalog.Update(ctx, !noSync, func(ch *catalog.Change) error {
+			next := *h.catalog.Workspace(name)
+			ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
 			return record(ch, &next, next.Base)
 		})
 		return err
@@ -148,8 +149,8 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func
 
 // seal is freeze for a workspace that has changed. The records are durable before the gate closes, and are shown when it has opened: a
 // crash in between leaves what was the upper as the layer, with every write until then, below an upper that is empty.
-func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, push func(*lower), noSync bool,
-	record func(ch *change, w *workspaceRecord, top string) error,
+func (h *Home) seal(ctx context.Context, w *catalog.Workspace, o *layers.Overlay, push func(*lower), noSync bool,
+	record func(ch *catalog.Change, w *catalog.Workspace, top string) error,
 ) error {
 	upper, err := h.uppers.Create(ctx)
 	if err != nil {
@@ -162,12 +163,12 @@ func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, 
 		}
 	}
 	h.points.At("upper flushed")
-	layer := &layerRecord{ID: h.catalog.ids.next(), Parent: w.Base, State: Sealed, Upper: w.Upper, NoSync: noSync}
-	s, err := h.catalog.stage(ctx, !noSync, func(ch *change) error {
-		next := *h.catalog.workspace(w.ID) // its mount may have been recorded as gone meanwhile
+	layer := &catalog.Layer{ID: h.catalog.NewID(), Parent: w.Base, State: Sealed, Upper: w.Upper, NoSync: noSync}
+	s, err := h.catalog.Stage(ctx, !noSync, func(ch *catalog.Change) error {
+		next := *h.catalog.Workspace(w.ID) // its mount may have been recorded as gone meanwhile
 		next.Upper = upper
-		ch.putWorkspaces = append(ch.putWorkspaces, &next)
-		ch.putLayers = append(ch.putLayers, layer)
+		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
+		ch.PutLayers = append(ch.PutLayers, layer)
 		return record(ch, &next, layer.ID)
 	})
 	if err != nil {
@@ -178,7 +179,7 @@ func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, 
 		return errors.Join(classify(fmt.Errorf("sealing %s: %w", w.ID, err)), h.withdraw(ctx, s, upper))
 	}
 	h.points.At("gate opened")
-	h.catalog.show(s)
+	h.catalog.Show(s)
 	push(h.cache.add(layer.ID, low, layer.Upper))
 	h.packer.add(layer.ID)
 	// What was written between the flush and the gate is in the snapshot, and must be on the disk before that is acknowledged.
@@ -191,8 +192,8 @@ func (h *Home) seal(ctx context.Context, w *workspaceRecord, o *layers.Overlay, 
 }
 
 // withdraw undoes a staged change and removes the new upper that it names.
-func (h *Home) withdraw(ctx context.Context, s *staged, upper uint64) error {
-	if err := h.catalog.withdraw(ctx, s); err != nil {
+func (h *Home) withdraw(ctx context.Context, s *catalog.Staged, upper uint64) error {
+	if err := h.catalog.Withdraw(ctx, s); err != nil {
 		return fmt.Errorf("undoing the records: %w", err) // a crash may still make them true: the upper stays
 	}
 	return h.uppers.Remove(upper)
@@ -213,7 +214,7 @@ func (h *Home) nameIsFree(workspace, name string) error {
 		return nil
 	}
 	var err error
-	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
 		if s.Workspace == workspace && s.Name == name {
 			err = fmt.Errorf("%w: workspace %s has a snapshot %s already: %s", ErrConflict, workspace, api.Quoted(name), s.ID)
 		}
@@ -264,11 +265,11 @@ func (h *Home) Delete(ctx context.Context, r RefRequest) error {
 }
 
 // deleteSnapshot removes a record and what only it kept.
-func (h *Home) deleteSnapshot(ctx context.Context, s *snapshotRecord, e Event) error {
-	gone, err := h.catalog.update(ctx, true, func(ch *change) error {
-		if h.catalog.snapshot(s.ID) != nil {
-			ch.delSnapshots = append(ch.delSnapshots, s)
-			ch.events = append(ch.events, e)
+func (h *Home) deleteSnapshot(ctx context.Context, s *catalog.Snapshot, e Event) error {
+	gone, err := h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
+		if h.catalog.Snapshot(s.ID) != nil {
+			ch.DelSnapshots = append(ch.DelSnapshots, s)
+			ch.Events = append(ch.Events, e)
 		}
 		return nil
 	})

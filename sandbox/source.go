@@ -11,6 +11,7 @@ import (
 	"snapfs/chunkstore"
 	"snapfs/layers"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/squashfs"
 )
 
@@ -20,8 +21,8 @@ type loader func(ctx context.Context, progress func(files, bytes int64), fn func
 // source is what a workspace is created from.
 type source struct {
 	shown    string
-	snapshot *snapshotRecord // nil: none
-	load     loader          // nil: nothing is to be stored
+	snapshot *catalog.Snapshot // nil: none
+	load     loader            // nil: nothing is to be stored
 	foreign  bool
 }
 
@@ -35,7 +36,7 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, er
 		return src, err
 	}
 	s, err := h.useSnapshot(ctx, a, ref, "create from snapshot")
-	if errors.Is(err, ErrNotFound) && h.catalog.workspace(ref) != nil {
+	if errors.Is(err, ErrNotFound) && h.catalog.Workspace(ref) != nil {
 		return source{}, fmt.Errorf("%w: %s is a workspace, no snapshot: fork it, or take a snapshot of it", ErrNotFound, ref)
 	}
 	if errors.Is(err, ErrNotFound) {
@@ -145,7 +146,7 @@ func (h *Home) tooManyLinks(err error) error {
 
 // loadWorkspace stores a base image and records it and the new workspace in the same transaction. The caller holds the
 // lock of the name.
-func (h *Home) loadWorkspace(ctx context.Context, w *workspaceRecord, load loader, progress func(Progress), created Event) error {
+func (h *Home) loadWorkspace(ctx context.Context, w *catalog.Workspace, load loader, progress func(Progress), created Event) error {
 	leave, err := h.working.imports.enter(ctx, w.Session, progress)
 	if err != nil {
 		return err
@@ -155,18 +156,18 @@ func (h *Home) loadWorkspace(ctx context.Context, w *workspaceRecord, load loade
 	if err != nil {
 		return err
 	}
-	base := layerRecord{ID: h.catalog.ids.next()}
+	base := catalog.Layer{ID: h.catalog.NewID()}
 	w.Upper, w.Base = upper, base.ID
-	var ch change
+	var ch catalog.Change
 	err = load(ctx, counter(progress, "store"), func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
-		stored := base.stored(m)
-		ch = change{putLayers: []*layerRecord{&stored}, putWorkspaces: []*workspaceRecord{w}, events: []Event{created}}
-		return h.catalog.write(tx, &ch)
+		stored := base.Stored(m)
+		ch = catalog.Change{PutLayers: []*catalog.Layer{&stored}, PutWorkspaces: []*catalog.Workspace{w}, Events: []Event{created}}
+		return h.catalog.Write(tx, &ch)
 	})
 	if err != nil {
 		return errors.Join(classify(err), h.uppers.Remove(upper))
 	}
-	h.catalog.committed(&ch)
+	h.catalog.Committed(&ch)
 	return nil
 }
 

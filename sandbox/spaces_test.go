@@ -41,7 +41,7 @@ func openFewSpaces(t *testing.T, dir string, last uint64) *Home {
 // put writes a file into a workspace that is not mounted, as its overlay would, and takes a snapshot.
 func put(t *testing.T, h *Home, workspace, name string) Snapshot {
 	t.Helper()
-	dir := h.uppers.Path(h.catalog.workspace(workspace).Upper)
+	dir := h.uppers.Path(h.catalog.Workspace(workspace).Upper)
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(workspace+name), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func put(t *testing.T, h *Home, workspace, name string) Snapshot {
 // numbers gives the inode numbers of a snapshot by path.
 func numbers(t *testing.T, h *Home, snapshot string) map[string]uint64 {
 	t.Helper()
-	tree, err := h.openLayers(t.Context(), h.catalog.snapshot(snapshot).Top, "")
+	tree, err := h.openLayers(t.Context(), h.catalog.Snapshot(snapshot).Top, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ const firstSpace = 1<<8 + 1
 func nextSpace(t *testing.T, h *Home) (next string) {
 	t.Helper()
 	err := h.store.View(t.Context(), func(tx *chunkstore.Tx) error {
-		v, err := tx.Get(bucketMeta, keyNextUpper)
+		v, err := tx.Get("meta", keyNextUpper)
 		next = string(v)
 		return err
 	})
@@ -204,7 +204,7 @@ func TestNumbersOfOldHome(t *testing.T) {
 		return uppers.InoBase(n) >> uppers.SpaceBits
 	}
 	if err := h.store.Update(t.Context(), true, func(tx *chunkstore.Tx) error {
-		return tx.Put(bucketMeta, keyNextUpper, []byte("7"))
+		return tx.Put("meta", keyNextUpper, []byte("7"))
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -6,27 +6,27 @@ import (
 	"path/filepath"
 	"testing"
 
-	"snapfs/chunkstore"
+	"snapfs/sandbox/internal/catalog"
 )
 
 // stageSeal records the seal of a workspace as freeze does, up to the gate.
-func stageSeal(t *testing.T, h *Home, name string) (s *staged, upper uint64) {
+func stageSeal(t *testing.T, h *Home, name string) (s *catalog.Staged, upper uint64) {
 	t.Helper()
 	upper, err := h.uppers.Create(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := h.catalog.workspace(name)
-	layer := &layerRecord{ID: h.catalog.ids.next(), Parent: w.Base, State: Sealed, Upper: w.Upper}
-	s, err = h.catalog.stage(t.Context(), true, func(ch *change) error {
+	w := h.catalog.Workspace(name)
+	layer := &catalog.Layer{ID: h.catalog.NewID(), Parent: w.Base, State: Sealed, Upper: w.Upper}
+	s, err = h.catalog.Stage(t.Context(), true, func(ch *catalog.Change) error {
 		next := *w
 		next.Upper, next.Base = upper, layer.ID
-		snap := &snapshotRecord{ID: h.catalog.ids.next(), Workspace: name, Session: w.Session, Top: layer.ID, ParentTop: w.Base}
+		snap := &catalog.Snapshot{ID: h.catalog.NewID(), Workspace: name, Session: w.Session, Top: layer.ID, ParentTop: w.Base}
 		next.Head = snap.ID
-		ch.putWorkspaces = append(ch.putWorkspaces, &next)
-		ch.putLayers = append(ch.putLayers, layer)
-		ch.putSnapshots = append(ch.putSnapshots, snap)
-		ch.events = append(ch.events, h.event(EventSnapshotted, name, w.Session, snap.ID, ""))
+		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
+		ch.PutLayers = append(ch.PutLayers, layer)
+		ch.PutSnapshots = append(ch.PutSnapshots, snap)
+		ch.Events = append(ch.Events, h.event(EventSnapshotted, name, w.Session, snap.ID, ""))
 		return nil
 	})
 	if err != nil {
@@ -67,11 +67,13 @@ func soundHome(t *testing.T, h *Home) (snapshots int) {
 func TestStaged(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		then func(h *Home, s *staged, upper uint64) error
+		then func(h *Home, s *catalog.Staged, upper uint64) error
 		want int // snapshots that the next process finds
 	}{
-		{"crash", func(*Home, *staged, uint64) error { return nil }, 1},
-		{"withdrawn", func(h *Home, s *staged, upper uint64) error { return h.withdraw(context.Background(), s, upper) }, 0},
+		{"crash", func(*Home, *catalog.Staged, uint64) error { return nil }, 1},
+		{"withdrawn", func(h *Home, s *catalog.Staged, upper uint64) error {
+			return h.withdraw(context.Background(), s, upper)
+		}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "home")
@@ -79,7 +81,7 @@ func TestStaged(t *testing.T) {
 			if _, err := h.Create(t.Context(), CreateRequest{Name: "w"}); err != nil {
 				t.Fatal(err)
 			}
-			file := filepath.Join(h.uppers.Path(h.catalog.workspace("w").Upper), "f")
+			file := filepath.Join(h.uppers.Path(h.catalog.Workspace("w").Upper), "f")
 			if err := os.WriteFile(file, []byte("1"), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +97,7 @@ func TestStaged(t *testing.T) {
 				t.Errorf("%d snapshots are shown", n)
 			}
 			h = openTest(t, dir)
-			if w := h.catalog.workspace("w"); (w.Upper == upper) != (test.want == 1) {
+			if w := h.catalog.Workspace("w"); (w.Upper == upper) != (test.want == 1) {
 				t.Errorf("the upper is %d, the new one was %d", w.Upper, upper)
 			}
 			if test.want == 0 && h.uppers.Exists(upper) {
@@ -131,38 +133,4 @@ func snapshotOf(t *testing.T, h *Home) Snapshot {
 		t.Fatal(err)
 	}
 	return s
-}
-
-// TestWithdrawLater: an undoing that the store could not take goes with the next change that it takes.
-func TestWithdrawLater(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "home")
-	h := openTest(t, dir)
-	if _, err := h.Create(t.Context(), CreateRequest{Name: "w"}); err != nil {
-		t.Fatal(err)
-	}
-	s, _ := stageSeal(t, h, "w")
-	store := h.catalog.store
-	closed, err := chunkstore.Open(t.TempDir(), chunkstore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
-	h.catalog.store = closed
-	if err := h.catalog.withdraw(t.Context(), s); err == nil {
-		t.Error("a closed store took it")
-	}
-	h.catalog.store = store
-	if _, err := h.Create(t.Context(), CreateRequest{Name: "v"}); err != nil {
-		t.Fatal(err)
-	}
-	soundHome(t, h)
-	h = openTest(t, dir)
-	if w := h.catalog.workspace("w"); w.Base != "" {
-		t.Errorf("the workspace stands on %s", w.Base)
-	}
-	if n := soundHome(t, h); n != 0 {
-		t.Errorf("%d snapshots", n)
-	}
 }

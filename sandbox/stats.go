@@ -3,10 +3,10 @@ package sandbox
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"snapfs/chunkstore"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 )
 
 // Stats accounts for space. Of a reference: Stored and Logical are of all its stored layers; Unique and Reclaimable are of the layers that
@@ -36,7 +36,7 @@ func (h *Home) Stats(ctx context.Context, r StatsRequest) (Stats, error) {
 		return Stats{}, err
 	}
 	if w != nil {
-		st, err := h.stackStats(ctx, w.ID, w.Base, holder{'w', w.ID})
+		st, err := h.stackStats(ctx, w.ID, w.Base, w.Holder())
 		if err != nil {
 			return st, err
 		}
@@ -44,18 +44,18 @@ func (h *Home) Stats(ctx context.Context, r StatsRequest) (Stats, error) {
 		st.Upper, err = h.uppers.Allocated(ctx, w.Upper)
 		return st, err
 	}
-	st, err := h.stackStats(ctx, s.ID, s.Top, holder{'s', s.ID})
+	st, err := h.stackStats(ctx, s.ID, s.Top, s.Holder())
 	st.Snapshots = 1
 	return st, err
 }
 
 // stackStats accounts for the layers from top down, as who names them.
-func (h *Home) stackStats(ctx context.Context, ref, top string, who holder) (Stats, error) {
-	all, err := h.catalog.stack(top)
+func (h *Home) stackStats(ctx context.Context, ref, top string, who catalog.Holder) (Stats, error) {
+	all, err := h.catalog.Stack(top)
 	if err != nil {
 		return Stats{Ref: ref}, err
 	}
-	st, err := h.layerStats(ctx, all, h.catalog.own(top, who))
+	st, err := h.layerStats(ctx, all, h.catalog.Own(top, who))
 	st.Ref = ref
 	return st, err
 }
@@ -64,22 +64,22 @@ func (h *Home) stackStats(ctx context.Context, ref, top string, who holder) (Sta
 func (h *Home) sessionStats(ctx context.Context, session string) (Stats, error) {
 	var uppers []uint64
 	var tops []string
-	holders := map[holder]bool{}
-	for _, w := range h.catalog.allWorkspaces() {
+	holders := map[catalog.Holder]bool{}
+	for _, w := range h.catalog.Workspaces() {
 		if w.Session == session {
-			holders[holder{'w', w.ID}] = true
+			holders[w.Holder()] = true
 			tops, uppers = append(tops, w.Base), append(uppers, w.Upper)
 		}
 	}
 	workspaces := len(holders)
-	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
 		if s.Session == session {
-			holders[holder{'s', s.ID}] = true
+			holders[s.Holder()] = true
 			tops = append(tops, s.Top)
 		}
 		return true
 	})
-	st, err := h.layerStats(ctx, h.catalog.union(tops), h.catalog.ownOf(holders))
+	st, err := h.layerStats(ctx, h.catalog.Union(tops), h.catalog.OwnOf(holders))
 	st.Session, st.Workspaces, st.Snapshots = session, int64(workspaces), int64(len(holders)-workspaces)
 	for _, n := range uppers {
 		if err != nil {
@@ -93,7 +93,7 @@ func (h *Home) sessionStats(ctx context.Context, session string) (Stats, error) 
 }
 
 // layerStats accounts for layers, of which those in own go with who asks.
-func (h *Home) layerStats(ctx context.Context, all, own []*layerRecord) (Stats, error) {
+func (h *Home) layerStats(ctx context.Context, all, own []*catalog.Layer) (Stats, error) {
 	st := Stats{Layers: int64(len(all))}
 	for _, l := range all {
 		if l.State == Sealed {
@@ -104,14 +104,14 @@ func (h *Home) layerStats(ctx context.Context, all, own []*layerRecord) (Stats, 
 			st.Sealed += n
 		}
 	}
-	if ids := manifests(all, false); len(ids) > 0 {
+	if ids := catalog.ImagesOf(all, false); len(ids) > 0 {
 		u, err := h.store.Usage(ctx, ids...)
 		if err != nil {
 			return st, classify(err)
 		}
 		st.Logical, st.Stored = u.Logical, u.Stored
 	}
-	if ids := manifests(own, true); len(ids) > 0 {
+	if ids := catalog.ImagesOf(own, true); len(ids) > 0 {
 		u, err := h.store.Usage(ctx, ids...)
 		if err != nil {
 			return st, classify(err)
@@ -122,35 +122,21 @@ func (h *Home) layerStats(ctx context.Context, all, own []*layerRecord) (Stats, 
 	return st, nil
 }
 
-// manifests lists the images of the stored layers, with tiers also those of their tiers.
-func manifests(of []*layerRecord, tiers bool) []chunkstore.ID {
-	var ids []chunkstore.ID
-	for _, l := range of {
-		if l.State == Stored {
-			ids = append(ids, l.Manifest)
-		}
-		if tiers && l.Tier != nil {
-			ids = append(ids, l.Tier.Manifest)
-		}
-	}
-	return ids
-}
-
 // ownManifests lists, for every snapshot and workspace that has some, the stored layers that only it needs.
 func (h *Home) ownManifests() [][]chunkstore.ID {
 	var sets [][]chunkstore.ID
-	add := func(top string, who holder) {
-		if ids := manifests(h.catalog.own(top, who), true); len(ids) > 0 {
+	add := func(top string, who catalog.Holder) {
+		if ids := catalog.ImagesOf(h.catalog.Own(top, who), true); len(ids) > 0 {
 			sets = append(sets, ids)
 		}
 	}
-	for _, w := range h.catalog.allWorkspaces() {
-		add(w.Base, holder{'w', w.ID})
+	for _, w := range h.catalog.Workspaces() {
+		add(w.Base, w.Holder())
 	}
-	var snapshots []*snapshotRecord // the catalog cannot be asked from within its own loop
-	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool { snapshots = append(snapshots, s); return true })
+	var snapshots []*catalog.Snapshot // the catalog cannot be asked from within its own loop
+	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool { snapshots = append(snapshots, s); return true })
 	for _, s := range snapshots {
-		add(s.Top, holder{'s', s.ID})
+		add(s.Top, s.Holder())
 	}
 	return sets
 }
@@ -161,7 +147,7 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return Stats{}, classify(err)
 	}
-	all := h.catalog.allLayers()
+	all := h.catalog.Layers()
 	st := Stats{
 		Layers: int64(len(all)), Logical: store.Logical, Stored: store.Payload, Reclaimable: store.Garbage,
 		Packs: store.Packs, Index: store.Index,
@@ -174,7 +160,7 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 		st.Unique += n
 	}
 	st.Shared = max(0, st.Stored-st.Unique) // both are measured while the store goes on
-	for _, w := range h.catalog.allWorkspaces() {
+	for _, w := range h.catalog.Workspaces() {
 		st.Workspaces++
 		n, err := h.uppers.Allocated(ctx, w.Upper)
 		if err != nil {
@@ -182,7 +168,7 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 		}
 		st.Upper += n
 	}
-	h.catalog.eachSnapshot("", func(*snapshotRecord) bool { st.Snapshots++; return true })
+	h.catalog.EachSnapshot("", func(*catalog.Snapshot) bool { st.Snapshots++; return true })
 	for _, l := range all {
 		if l.Tier != nil {
 			st.Logical -= l.Tier.Size // a second image of what other layers have
@@ -196,38 +182,4 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 		}
 	}
 	return st, nil
-}
-
-// union lists the layers from all of the tops down, each once.
-func (c *catalog) union(tops []string) []*layerRecord {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	var all []*layerRecord
-	met := map[string]bool{}
-	for _, id := range tops {
-		for l := c.layers[id]; l != nil && !met[l.ID]; l = c.layers[l.Parent] {
-			met[l.ID] = true
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
-// ownOf lists the layers that nothing but these holders needs: those that go when they do.
-func (c *catalog) ownOf(who map[holder]bool) []*layerRecord {
-	var own []*layerRecord
-	mine := map[string]bool{}
-	all := c.allLayers()
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for _, l := range slices.Backward(all) { // what lies on a layer before the layer
-		mine[l.ID] = len(c.holders[l.ID]) > 0
-		for h := range c.holders[l.ID] {
-			mine[l.ID] = mine[l.ID] && (who[h] || h.kind == 'l' && mine[h.id])
-		}
-		if mine[l.ID] {
-			own = append(own, l)
-		}
-	}
-	return own
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
+
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/uppers"
 )
 
@@ -26,10 +28,10 @@ func TestRepeats(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	const count = 200
-	var all []*layerRecord
+	var all []*catalog.Layer
 	own, parent := map[string]*roaring64.Bitmap{}, map[string]string{}
 	for i := range count {
-		l := &layerRecord{ID: fmt.Sprintf("%04d", i)}
+		l := &catalog.Layer{ID: fmt.Sprintf("%04d", i)}
 		if i > 0 && rnd.IntN(20) > 0 {
 			l.Parent = fmt.Sprintf("%04d", max(i-1-rnd.IntN(3), 0))
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/layers"
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/uppers"
 )
 
@@ -28,13 +29,13 @@ const maxTwinNames = 100
 // for a layer of which it does not, and once for the layer, not for all that stands on it.
 func (c *checker) twins(ctx context.Context, _ CheckRequest) error {
 	f := newTwinFinder(c)
-	all := c.h.catalog.allWorkspaces()
-	f.arrange(c.h.catalog.allLayers(), all)
+	all := c.h.catalog.Workspaces()
+	f.arrange(c.h.catalog.Layers(), all)
 	if err := f.climb(ctx, ""); err != nil {
 		return err
 	}
 	tops := map[string][]string{}
-	c.h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+	c.h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
 		tops[s.Top] = append(tops[s.Top], s.ID)
 		return true
 	})
@@ -69,9 +70,9 @@ type twinFinder struct {
 	layers     map[string]*layerNumbers // by id
 	workspaces map[string]*layerNumbers // the same of their uppers
 
-	on    map[string][]*layerRecord     // layers by the layer that they lie on; "": on none
-	used  map[string][]*workspaceRecord // workspaces in the same way
-	below *roaring64.Bitmap             // the numbers of all layers below the one that is being looked at
+	on    map[string][]*catalog.Layer     // layers by the layer that they lie on; "": on none
+	used  map[string][]*catalog.Workspace // workspaces in the same way
+	below *roaring64.Bitmap               // the numbers of all layers below the one that is being looked at
 }
 
 // layerNumbers are the numbers of a layer that two of its stack can have.
@@ -82,13 +83,13 @@ type layerNumbers struct {
 
 func newTwinFinder(c *checker) *twinFinder {
 	return &twinFinder{
-		checker: c, layers: map[string]*layerNumbers{}, workspaces: map[string]*layerNumbers{}, on: map[string][]*layerRecord{},
-		used: map[string][]*workspaceRecord{}, below: roaring64.New(),
+		checker: c, layers: map[string]*layerNumbers{}, workspaces: map[string]*layerNumbers{}, on: map[string][]*catalog.Layer{},
+		used: map[string][]*catalog.Workspace{}, below: roaring64.New(),
 	}
 }
 
 // arrange notes what lies on what.
-func (f *twinFinder) arrange(all []*layerRecord, workspaces []*workspaceRecord) {
+func (f *twinFinder) arrange(all []*catalog.Layer, workspaces []*catalog.Workspace) {
 	known := map[string]bool{}
 	for _, l := range all {
 		known[l.ID] = true
@@ -168,7 +169,7 @@ func (f *twinFinder) over(id string) *layerNumbers {
 }
 
 // layer looks at the tree of a layer.
-func (f *twinFinder) layer(ctx context.Context, l *layerRecord) error {
+func (f *twinFinder) layer(ctx context.Context, l *catalog.Layer) error {
 	n := f.over(l.Parent)
 	f.layers[l.ID] = n
 	if l.State == Stored {
@@ -187,7 +188,7 @@ func (f *twinFinder) layer(ctx context.Context, l *layerRecord) error {
 }
 
 // workspace looks at the tree of a workspace.
-func (f *twinFinder) workspace(ctx context.Context, w *workspaceRecord) error {
+func (f *twinFinder) workspace(ctx context.Context, w *catalog.Workspace) error {
 	n := f.over(w.Base)
 	f.workspaces[w.ID] = n
 	if n.twins.IsEmpty() && f.below.IsEmpty() {

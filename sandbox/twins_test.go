@@ -18,6 +18,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/layers"
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/uppers"
 	"snapfs/squashfs"
 )
@@ -102,7 +103,7 @@ func TestTwinsOfOldHome(t *testing.T) {
 	}
 	want := map[string]map[uint64][]string{"workspace w": pairs}
 	last := ""
-	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
 		last = s.ID
 		want["snapshot "+s.ID] = pairs
 		return true
@@ -193,20 +194,20 @@ func beneath(t *testing.T, h *Home, workspace string, files flatTree) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := layerRecord{ID: h.catalog.ids.next()}
-	w := *h.catalog.workspace(workspace)
+	base := catalog.Layer{ID: h.catalog.NewID()}
+	w := *h.catalog.Workspace(workspace)
 	w.Base = base.ID
-	var ch change
+	var ch catalog.Change
 	all := layers.PackOptions{Home: h.number, Ours: func(uint32) bool { return true }}
 	_, err = layers.PackImage(t.Context(), h.store, im, all, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
-		stored := base.stored(m)
-		ch = change{putLayers: []*layerRecord{&stored}, putWorkspaces: []*workspaceRecord{&w}}
-		return h.catalog.write(tx, &ch)
+		stored := base.Stored(m)
+		ch = catalog.Change{PutLayers: []*catalog.Layer{&stored}, PutWorkspaces: []*catalog.Workspace{&w}}
+		return h.catalog.Write(tx, &ch)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.catalog.committed(&ch)
+	h.catalog.Committed(&ch)
 	_, _, done, err := h.overlayOf(t.Context(), &w, false) // which makes the root's record
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +221,7 @@ func TestTwinsInDirectories(t *testing.T) {
 	if _, err := h.Create(t.Context(), CreateRequest{Name: "w"}); err != nil {
 		t.Fatal(err)
 	}
-	upper := h.catalog.workspace("w").Upper
+	upper := h.catalog.Workspace("w").Upper
 	base := flatTree{"alone": 1<<40 | 7}
 	want := map[uint64][]string{}
 	for _, name := range []string{"x", "y", "z", "replaces", "unlike"} {
@@ -277,7 +278,7 @@ func TestManyTwins(t *testing.T) {
 	if _, err := h.Create(t.Context(), CreateRequest{Name: "w"}); err != nil {
 		t.Fatal(err)
 	}
-	upper := h.catalog.workspace("w").Upper
+	upper := h.catalog.Workspace("w").Upper
 	base := flatTree{}
 	for i := range 3 * maxTwinNames {
 		at := filepath.Join(h.uppers.Path(upper), fmt.Sprintf("new%d", i))

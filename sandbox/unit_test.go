@@ -1,33 +1,13 @@
 package sandbox
 
 import (
-	"errors"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 )
-
-func TestIDsGrow(t *testing.T) {
-	var s idSource
-	// From a clock that was far ahead, with its counter about to overflow.
-	s.seen("fffffff0-0000-7fff-8000-000000000000")
-	last := "fffffff0-0000-7fff-8000-000000000000"
-	for range 10000 {
-		id := s.next()
-		if id <= last || !api.IsID(id) {
-			t.Fatalf("%s after %s", id, last)
-		}
-		last = id
-	}
-	var now idSource
-	if a, b := now.next(), now.next(); a >= b || !regexp.MustCompile(`^[0-9a-f-]{14}7[0-9a-f]{3}-[89ab]`).MatchString(a) {
-		t.Errorf("got %s, %s", a, b)
-	}
-}
 
 func TestParseMountinfo(t *testing.T) {
 	const text = `22 1 253:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -80,83 +60,11 @@ func TestBelow(t *testing.T) {
 	}
 }
 
-// TestCollect checks which layers go with their last name.
-func TestCollect(t *testing.T) {
-	c := &catalog{
-		ids: &idSource{}, workspaces: map[string]*workspaceRecord{}, snapshots: map[string]*snapshotRecord{},
-		layers: map[string]*layerRecord{}, holders: map[string]map[holder]bool{}, pinned: map[string]bool{},
-		touched: map[string]bool{},
-	}
-	// base <- one <- two, base <- side
-	w, v := &workspaceRecord{ID: "w", Base: "two"}, &workspaceRecord{ID: "v", Base: "side"}
-	s := &snapshotRecord{ID: "s", Top: "one"}
-	c.apply(&change{
-		putLayers: []*layerRecord{
-			{ID: "base", State: Stored},
-			{ID: "one", Parent: "base", State: Stored},
-			{ID: "two", Parent: "one", State: Sealed, Upper: 7},
-			{ID: "side", Parent: "base", State: Stored},
-		},
-		putWorkspaces: []*workspaceRecord{w, v}, putSnapshots: []*snapshotRecord{s},
-	})
-	gone := func(ch *change) string {
-		c.collect(ch)
-		var ids []string
-		for _, l := range ch.delLayers {
-			ids = append(ids, l.ID)
-		}
-		return strings.Join(ids, " ")
-	}
-	for _, test := range []struct {
-		name string
-		ch   *change
-		want string
-	}{
-		{"a snapshot below others", &change{delSnapshots: []*snapshotRecord{s}}, ""},
-		{"a workspace alone on its layer", &change{delWorkspaces: []*workspaceRecord{w}}, "two"},
-		{"the snapshot with it", &change{delWorkspaces: []*workspaceRecord{w}, delSnapshots: []*snapshotRecord{s}}, "two one"},
-		{"everything", &change{delWorkspaces: []*workspaceRecord{w, v}, delSnapshots: []*snapshotRecord{s}}, "two side one base"},
-		{"a workspace that moves", &change{putWorkspaces: []*workspaceRecord{{ID: "w", Base: "one"}}}, "two"},
-		{"a workspace that moves up", &change{
-			putWorkspaces: []*workspaceRecord{{ID: "w", Base: "three"}},
-			putLayers:     []*layerRecord{{ID: "three", Parent: "two"}},
-		}, ""},
-	} {
-		if got := gone(test.ch); got != test.want {
-			t.Errorf("%s: gone %q, want %q", test.name, got, test.want)
-		}
-	}
-	ch := &change{delWorkspaces: []*workspaceRecord{w}}
-	if gone(ch); !slices.Equal(ch.putTrash, []uint64{7}) {
-		t.Errorf("trash %v", ch.putTrash)
-	}
-	c.pinned["two"] = true
-	if got := gone(&change{delWorkspaces: []*workspaceRecord{w}}); got != "" {
-		t.Errorf("pinned: gone %q", got)
-	}
-	own := func(top string, who holder) int { return len(c.own(top, who)) }
-	if own("two", holder{'w', "w"}) != 1 || own("one", holder{'s', "s"}) != 0 || own("side", holder{'w', "v"}) != 1 {
-		t.Error("own")
-	}
-}
-
-func TestDecodeEvent(t *testing.T) {
-	good, err := decodeEvent("w/x", []byte(`{"id":"x","workspace":"w","kind":"created","level":"info"}`))
-	if err != nil || good.Kind != EventCreated {
-		t.Errorf("got %+v, %v", good, err)
-	}
-	for _, bad := range []string{`{"kind":"teleported"}`, `{"kind":""}`, `{}`, `null`, `[]`, `{"kind":`, ``, `{"kind":7}`} {
-		if e, err := decodeEvent("w/x", []byte(bad)); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("%s: got %+v, %v", bad, e, err)
-		}
-	}
-}
-
 func TestSurplus(t *testing.T) {
 	now := time.Date(2031, 5, 10, 12, 0, 0, 0, time.UTC)
-	var all []*snapshotRecord
+	var all []*catalog.Snapshot
 	for _, age := range []time.Duration{100 * time.Hour, 50 * time.Hour, 49 * time.Hour, 5 * time.Hour, 4 * time.Hour, time.Minute} {
-		all = append(all, &snapshotRecord{ID: age.String(), CreatedAt: now.Add(-age)})
+		all = append(all, &catalog.Snapshot{ID: age.String(), CreatedAt: now.Add(-age)})
 	}
 	for _, c := range []struct {
 		r    PruneRequest

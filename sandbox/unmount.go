@@ -58,7 +58,7 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 	if err := h.unmount(ctx, l, r.Force); err != nil {
 		return Workspace{}, err
 	}
-	return h.describe(h.catalog.workspace(w.ID))
+	return h.describe(h.catalog.Workspace(w.ID))
 }
 
 // unmount detaches a mount here; with force it ends the connection everywhere.

@@ -3,6 +3,8 @@ package sandbox
 import (
 	"context"
 	"fmt"
+
+	"snapfs/sandbox/internal/catalog"
 )
 
 // Up gives the workspace of a name, whatever has happened to it: the same if it is there; if its upper is lost, or if
@@ -21,7 +23,7 @@ func (h *Home) Up(ctx context.Context, r UpRequest) (UpResult, error) {
 	if err != nil {
 		return UpResult{}, err
 	}
-	if h.catalog.workspace(r.Name) != nil {
+	if h.catalog.Workspace(r.Name) != nil {
 		return h.upExisting(ctx, r, session)
 	}
 	how := Fresh
@@ -45,12 +47,12 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 		return UpResult{}, err
 	}
 	defer unlock()
-	if w = h.catalog.workspace(r.Name); w == nil {
+	if w = h.catalog.Workspace(r.Name); w == nil {
 		return UpResult{}, fmt.Errorf("%w: workspace %s has just been destroyed", ErrConflict, r.Name)
 	}
 	how := Same
 	if h.liveOf(w.ID) == nil && !h.uppers.Exists(w.Upper) {
-		s := h.catalog.snapshot(w.Head)
+		s := h.catalog.Snapshot(w.Head)
 		if s == nil {
 			s = h.newestOf(w.ID, session, r.Access)
 		}
@@ -62,14 +64,14 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 		}
 		how = Restored
 	}
-	d, err := h.describe(h.catalog.workspace(w.ID))
+	d, err := h.describe(h.catalog.Workspace(w.ID))
 	return UpResult{Workspace: d, How: how}, err
 }
 
 // newestOf finds the newest snapshot of a workspace that a session may restore, or nil.
-func (h *Home) newestOf(workspace, session string, a Access) *snapshotRecord {
-	var newest *snapshotRecord
-	h.catalog.eachSnapshot("", func(s *snapshotRecord) bool {
+func (h *Home) newestOf(workspace, session string, a Access) *catalog.Snapshot {
+	var newest *catalog.Snapshot
+	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
 		if s.Workspace == workspace && a.Allows(s.Session, session) && h.restorable(s) == nil {
 			newest = s
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/cgroup"
 )
 
@@ -32,7 +33,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	if err != nil {
 		return Workspace{}, err
 	}
-	w := &workspaceRecord{ID: r.Name, Session: session, Source: src.shown, Foreign: &src.foreign, CreatedAt: h.now()}
+	w := &catalog.Workspace{ID: r.Name, Session: session, Source: src.shown, Foreign: &src.foreign, CreatedAt: h.now()}
 	if src.snapshot != nil {
 		w.Origin, w.Head, w.Base = src.snapshot.ID, src.snapshot.ID, src.snapshot.Top
 	}
@@ -45,13 +46,13 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	if err != nil {
 		return Workspace{}, err
 	}
-	return h.describe(h.catalog.workspace(w.ID))
+	return h.describe(h.catalog.Workspace(w.ID))
 }
 
 // reserveName holds the lock of a name that is to be taken; ErrConflict if it is taken or about to be.
 func (h *Home) reserveName(name string) (unlock func(), err error) {
 	unlock, ok := h.ops.TryLock(name)
-	if h.catalog.workspace(name) != nil {
+	if h.catalog.Workspace(name) != nil {
 		err = fmt.Errorf("%w: workspace %s exists already", ErrConflict, name)
 	} else if !ok {
 		err = fmt.Errorf("%w: workspace %s is being created or destroyed", ErrConflict, name)
@@ -64,18 +65,18 @@ func (h *Home) reserveName(name string) (unlock func(), err error) {
 
 // addWorkspace records a new workspace with an empty upper over a layer that exists; from, if not nil, must still exist then.
 // The caller holds the lock of the name.
-func (h *Home) addWorkspace(ctx context.Context, w *workspaceRecord, from *snapshotRecord, events ...Event) error {
+func (h *Home) addWorkspace(ctx context.Context, w *catalog.Workspace, from *catalog.Snapshot, events ...Event) error {
 	upper, err := h.upperOver(ctx, w.Base)
 	if err != nil {
 		return err
 	}
 	w.Upper = upper
-	_, err = h.catalog.update(ctx, true, func(ch *change) error {
-		if from != nil && h.catalog.snapshot(from.ID) == nil {
+	_, err = h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
+		if from != nil && h.catalog.Snapshot(from.ID) == nil {
 			return fmt.Errorf("%w: snapshot %s has just been deleted", ErrNotFound, from.ID)
 		}
-		ch.putWorkspaces = append(ch.putWorkspaces, w)
-		ch.events = append(ch.events, events...)
+		ch.PutWorkspaces = append(ch.PutWorkspaces, w)
+		ch.Events = append(ch.Events, events...)
 		return nil
 	})
 	if err != nil {
@@ -132,22 +133,22 @@ func (h *Home) Destroy(ctx context.Context, r RefRequest) error {
 
 // destroyLocked removes a workspace that has no connection. The caller holds its lock.
 func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
-	if w := h.catalog.workspace(name); w != nil && w.Paused && w.Cgroup != "" {
+	if w := h.catalog.Workspace(name); w != nil && w.Paused && w.Cgroup != "" {
 		// Nobody could let its processes go on afterwards.
 		if err := cgroup.Group(w.Cgroup).Thaw(); err != nil {
 			return err
 		}
 	}
 	var upper uint64
-	gone, err := h.catalog.update(ctx, true, func(ch *change) error {
-		w := h.catalog.workspace(name)
+	gone, err := h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
+		w := h.catalog.Workspace(name)
 		if w == nil {
 			return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 		}
 		upper = w.Upper
-		ch.delWorkspaces = append(ch.delWorkspaces, w)
-		ch.putTrash = append(ch.putTrash, w.Upper)
-		ch.events = append(ch.events, e)
+		ch.DelWorkspaces = append(ch.DelWorkspaces, w)
+		ch.PutTrash = append(ch.PutTrash, w.Upper)
+		ch.Events = append(ch.Events, e)
 		return nil
 	})
 	if err != nil {

@@ -1,4 +1,4 @@
-package sandbox
+package catalog
 
 import (
 	"crypto/rand"

@@ -1,4 +1,4 @@
-package sandbox
+package catalog
 
 import (
 	"cmp"
@@ -7,7 +7,7 @@ import (
 )
 
 // touch is touchLocked for those who do not hold mu.
-func (c *catalog) touch(layer string) {
+func (c *Catalog) touch(layer string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.touchLocked(layer)
@@ -15,7 +15,7 @@ func (c *catalog) touch(layer string) {
 
 // touchLocked notes that a layer's record, or who names it, has changed: merges of it and of the layers above, whose stacks it is in, may
 // have become due. Of a layer that was touched before all those above were, too: a new one is touched when it is put. mu is held.
-func (c *catalog) touchLocked(layer string) {
+func (c *Catalog) touchLocked(layer string) {
 	for queue := []string{layer}; len(queue) > 0; {
 		id := queue[len(queue)-1]
 		queue = queue[:len(queue)-1]
@@ -32,7 +32,7 @@ func (c *catalog) touchLocked(layer string) {
 }
 
 // takeTouched moves the touched layers into a set.
-func (c *catalog) takeTouched(into map[string]bool) {
+func (c *Catalog) takeTouched(into map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.Copy(into, c.touched)
@@ -40,15 +40,15 @@ func (c *catalog) takeTouched(into map[string]bool) {
 }
 
 // layersOf lists those of a set that are still there, in the order of allLayers.
-func (c *catalog) layersOf(set map[string]bool) []*layerRecord {
+func (c *Catalog) layersOf(set map[string]bool) []*Layer {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	list := make([]*layerRecord, 0, len(set))
+	list := make([]*Layer, 0, len(set))
 	for id := range set {
 		if l := c.layers[id]; l != nil {
 			list = append(list, l)
 		}
 	}
-	slices.SortFunc(list, func(a, b *layerRecord) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b *Layer) int { return cmp.Compare(a.ID, b.ID) })
 	return list
 }

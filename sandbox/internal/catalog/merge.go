@@ -1,0 +1,304 @@
+package catalog
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+
+	"snapfs/chunkstore"
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/errclass"
+)
+
+// MergeJob is a row of layers to be merged.
+type MergeJob struct {
+	Top  *Layer
+	Rest []*Layer // below it, that go; nil for a tier
+	Tier int      // forms that the tier stands for
+}
+
+// Merges finds the merges that are due. It is used by one goroutine at a time.
+type Merges struct {
+	catalog *Catalog
+	failed  map[string]bool // layers that could not be merged
+	whole   bool            // all layers have been looked at since the catalog was opened
+	due     map[string]bool // layers to be looked at since then
+}
+
+// Merges looks for merges among all layers first.
+func (c *Catalog) Merges() *Merges {
+	return &Merges{catalog: c, failed: map[string]bool{}, due: map[string]bool{}}
+}
+
+// Next finds a merge that is due, among the layers that were touched since it found none; among all of them the first time, and with
+// share 0, which more layers can meet. Layers that only a child needs are merged into it when those above come to one of share parts
+// of them, and to mergeMin; with 0, always.
+func (g *Merges) Next(share int64) (MergeJob, bool) {
+	c := g.catalog
+	c.takeTouched(g.due)
+	var all []*Layer
+	if share == 0 || !g.whole {
+		all = c.Layers()
+	} else {
+		all = c.layersOf(g.due)
+	}
+	for _, l := range all {
+		if l.State != api.Stored || g.failed[l.ID] {
+			continue
+		}
+		if rest := c.swallowed(l, share); len(rest) > 0 {
+			return MergeJob{Top: l, Rest: rest}, true
+		}
+	}
+	for _, l := range all {
+		if l.State != api.Stored || l.Tier != nil || g.failed[l.ID] || c.Pinned(l.ID) {
+			continue
+		}
+		forms, err := c.Forms(l.ID, "")
+		if err == nil {
+			if n := tierOf(forms); n > 1 {
+				return MergeJob{Top: l, Tier: n}, true
+			}
+		}
+	}
+	g.whole = true
+	clear(g.due)
+	return MergeJob{}, false
+}
+
+// Failed notes that a merge has failed: it is not found again. False if it failed because its topmost layer has changed meanwhile.
+func (g *Merges) Failed(j MergeJob) bool {
+	if g.catalog.Layer(j.Top.ID) != j.Top {
+		return false
+	}
+	g.failed[j.Top.ID] = true
+	return true
+}
+
+// swallowed lists the layers below a stored one that only it needs, as far as they are to be merged into it. A layer
+// that is one of those itself has none: they are for the topmost.
+func (c *Catalog) swallowed(top *Layer, share int64) []*Layer {
+	c.writer.Lock()
+	defer c.writer.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.pinned[top.ID] || c.onlyChildLocked(top) {
+		return nil
+	}
+	var rest []*Layer
+	due, above := 0, top.Size
+	for l := top; ; {
+		below := c.layers[l.Parent]
+		if below == nil || below.State != api.Stored || c.pinned[below.ID] || !c.heldOnlyLocked(below.ID, l.ID) {
+			break
+		}
+		rest = append(rest, below)
+		if share == 0 || above >= mergeMin && above*share >= below.Size {
+			due = len(rest)
+		}
+		above += below.Size
+		l = below
+	}
+	return rest[:due]
+}
+
+// onlyChildLocked reports whether nobody but one stored layer names a layer. mu is held.
+func (c *Catalog) onlyChildLocked(l *Layer) bool {
+	for h := range c.holders[l.ID] {
+		child := c.layers[h.id]
+		return h.kind == 'l' && len(c.holders[l.ID]) == 1 && child != nil && child.State == api.Stored && !c.pinned[child.ID]
+	}
+	return false
+}
+
+// heldOnlyLocked reports whether nobody but a child names a layer. mu is held.
+func (c *Catalog) heldOnlyLocked(layer, child string) bool {
+	return len(c.holders[layer]) == 1 && c.holders[layer][Holder{'l', child}]
+}
+
+// NoteMerge adds to a transaction that an image is stored which no layer names yet; RecordMerge takes the note away.
+func NoteMerge(tx *chunkstore.Tx, image chunkstore.ID) error {
+	return tx.Put(bucketMerges, mergeKey(image), nil)
+}
+
+func mergeKey(m chunkstore.ID) string { return strconv.FormatUint(uint64(m), 10) }
+
+// Merged is what RecordMerge did.
+type Merged struct {
+	Gone    []*Layer // without a record now
+	Dropped []string // keys of forms that are not to be opened again
+}
+
+// RecordMerge makes an image take the place of a row of layers, which were opened as forms, if that is still as it was when the merge
+// began; else the image is removed.
+func (c *Catalog) RecordMerge(ctx context.Context, j MergeJob, forms []Form, image chunkstore.Manifest) (Merged, error) {
+	var m Merged
+	bottom := forms[len(forms)-1]
+	gone, err := c.Update(ctx, true, func(ch *Change) error {
+		ch.delMerges = append(ch.delMerges, image.ID)
+		if !c.unchanged(j) {
+			if image.ID != j.tierManifest() {
+				ch.delManifests = append(ch.delManifests, image.ID)
+			}
+			return nil
+		}
+		next := *j.Top
+		if j.Rest == nil {
+			next.Tier = &Tier{Manifest: image.ID, Size: image.Size, Down: bottom.Below()}
+			for _, f := range forms {
+				next.Tier.Span += f.Span()
+			}
+			ch.PutLayers = append(ch.PutLayers, &next)
+			return nil
+		}
+		if image.ID == j.tierManifest() {
+			next.Tier = nil // it becomes the image
+			m.Dropped = append(m.Dropped, j.Top.Form(true).Key())
+		}
+		next.Parent, next.Manifest, next.Size, next.Digest = bottom.Below(), image.ID, image.Size, hex.EncodeToString(image.Digest[:])
+		ch.delManifests = append(ch.delManifests, j.Top.Manifest)
+		m.Dropped = append(m.Dropped, j.Top.ID)
+		ch.PutLayers = append(ch.PutLayers, &next)
+		c.detach(ch, &next, j.Rest, &m.Dropped)
+		return nil
+	})
+	if err != nil {
+		return Merged{}, err
+	}
+	m.Gone = gone
+	return m, nil
+}
+
+// tierManifest is the image of the top layer's tier; 0 if it has none.
+func (j MergeJob) tierManifest() chunkstore.ID {
+	if j.Top.Tier == nil {
+		return 0
+	}
+	return j.Top.Tier.Manifest
+}
+
+// unchanged reports whether the records of a merge are those that it began with. The caller holds writer.
+func (c *Catalog) unchanged(j MergeJob) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.layers[j.Top.ID] != j.Top || c.pinned[j.Top.ID] {
+		return false
+	}
+	for i, l := range j.Rest {
+		child := j.Top
+		if i > 0 {
+			child = j.Rest[i-1]
+		}
+		if c.layers[l.ID] != l || c.pinned[l.ID] || !c.heldOnlyLocked(l.ID, child.ID) {
+			return false
+		}
+	}
+	return true
+}
+
+// detach adds to a change what else knows layers that are merged into next: tiers that end on one of them go, and snapshots
+// that are compared with one are compared with what is below from now on. The caller holds writer.
+func (c *Catalog) detach(ch *Change, next *Layer, rest []*Layer, dropped *[]string) {
+	going := map[string]bool{}
+	for _, l := range rest {
+		going[l.ID] = true
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, l := range c.layers {
+		if l.Tier == nil || !going[l.Tier.Down] || going[l.ID] {
+			continue
+		}
+		ch.delManifests = append(ch.delManifests, l.Tier.Manifest)
+		*dropped = append(*dropped, l.Form(true).Key())
+		if l.ID == next.ID {
+			next.Tier = nil
+			continue
+		}
+		without := *l
+		without.Tier = nil
+		ch.PutLayers = append(ch.PutLayers, &without)
+	}
+	for _, s := range c.snapshots {
+		if going[s.ParentTop] {
+			moved := *s
+			moved.ParentTop = next.Parent
+			ch.PutSnapshots = append(ch.PutSnapshots, &moved)
+		}
+	}
+}
+
+// SweepMerges removes merged images that a crash kept from being named.
+func (c *Catalog) SweepMerges(ctx context.Context) error {
+	var pending map[chunkstore.ID]bool
+	err := c.store.View(ctx, func(tx *chunkstore.Tx) (err error) {
+		pending, err = pendingMerges(tx)
+		return err
+	})
+	if err != nil || len(pending) == 0 {
+		return errclass.Mark(err)
+	}
+	_, err = c.Update(ctx, true, func(ch *Change) error {
+		for m := range pending {
+			ch.delMerges = append(ch.delMerges, m)
+			ch.delManifests = append(ch.delManifests, m)
+		}
+		return nil
+	})
+	return err
+}
+
+// pendingMerges lists merged images that no layer names yet.
+func pendingMerges(tx *chunkstore.Tx) (map[chunkstore.ID]bool, error) {
+	pending := map[chunkstore.ID]bool{}
+	err := tx.Scan(bucketMerges, "", func(key string, _ []byte) (bool, error) {
+		n, err := strconv.ParseUint(key, 10, 64)
+		if err != nil {
+			return false, fmt.Errorf("%w: record %s/%s", api.ErrCorrupt, bucketMerges, api.Quoted(key))
+		}
+		pending[chunkstore.ID(n)] = true
+		return true, nil
+	})
+	return pending, err
+}
+
+// ImagesOf lists the images of stored layers, with tiers also those of their tiers.
+func ImagesOf(of []*Layer, tiers bool) []chunkstore.ID {
+	var ids []chunkstore.ID
+	for _, l := range of {
+		if l.State == api.Stored {
+			ids = append(ids, l.Manifest)
+		}
+		if tiers && l.Tier != nil {
+			ids = append(ids, l.Tier.Manifest)
+		}
+	}
+	return ids
+}
+
+// Images are those of all layers and tiers.
+func (c *Catalog) Images() []chunkstore.ID { return ImagesOf(c.Layers(), true) }
+
+// NamedImages are the images that records name, as the store has them: the catalog hears of a change a moment after the disk. Merged
+// images that no layer names yet are among them.
+func (c *Catalog) NamedImages(ctx context.Context) (map[chunkstore.ID]bool, error) {
+	var named map[chunkstore.ID]bool
+	err := c.store.View(ctx, func(tx *chunkstore.Tx) error {
+		var (
+			all []*Layer
+			err error
+		)
+		if named, err = pendingMerges(tx); err != nil {
+			return err
+		}
+		if err := scan(tx, bucketLayers, &all); err != nil {
+			return err
+		}
+		for _, m := range ImagesOf(all, true) {
+			named[m] = true
+		}
+		return nil
+	})
+	return named, errclass.Mark(err)
+}

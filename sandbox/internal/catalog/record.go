@@ -1,0 +1,121 @@
+package catalog
+
+import (
+	"encoding/hex"
+	"path/filepath"
+	"time"
+
+	"snapfs/chunkstore"
+	"snapfs/sandbox/api"
+)
+
+// Buckets and keys of the store; see the package comment.
+const (
+	bucketWorkspaces = "workspaces"
+	bucketSnapshots  = "snapshots"
+	bucketLayers     = "layers"
+	bucketTrash      = "trash"
+	bucketEvents     = "events"
+	bucketMerges     = "merges"
+	bucketPacking    = "packing"
+	bucketMeta       = "meta"
+	keyLastID        = "last-id"
+	keyHome          = "home"
+)
+
+// Workspace is what is durable of a workspace. Immutable once in the catalog: a change replaces it.
+type Workspace struct {
+	ID        string    `json:"id"`
+	Session   string    `json:"session"`
+	Origin    string    `json:"origin,omitempty"`
+	Head      string    `json:"head,omitempty"`
+	Base      string    `json:"base,omitempty"` // layer below the upper; "" if there is none
+	Upper     uint64    `json:"upper"`
+	CreatedAt time.Time `json:"created_at"`
+	Source    string    `json:"source,omitempty"`
+	Foreign   *bool     `json:"foreign,omitempty"` // nil before it was recorded; see IsForeign
+	Mount     *Mount    `json:"mount,omitempty"`   // the newest place
+	Paused    bool      `json:"paused,omitempty"`
+	Cgroup    string    `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
+	// Freezing is the control group that is about to be frozen, is, or is about to be thawed, while the workspace is running: whoever
+	// opens the home after a crash thaws it.
+	Freezing string `json:"freezing,omitempty"`
+}
+
+// Mount is where a workspace was mounted last, written before the mount and again after it.
+type Mount struct {
+	Mountpoint string           `json:"mountpoint"`
+	Options    api.MountOptions `json:"options"`
+	Mounted    bool             `json:"mounted"`          // wanted there: what Options.Remount brings back
+	Device     string           `json:"device,omitempty"` // major:minor, to know our own dead mount by
+	Home       string           `json:"home,omitempty"`   // directory of the home then: a copy of it has the same records
+}
+
+// IsForeign reports whether the tree of a workspace comes from elsewhere. Records of earlier versions do not say: there a workspace is
+// foreign if it was made from an image, by its name.
+func (r *Workspace) IsForeign() bool {
+	if r.Foreign != nil {
+		return *r.Foreign
+	}
+	switch filepath.Ext(r.Source) {
+	case ".sqsh", ".squashfs", ".sqfs":
+		return filepath.IsAbs(r.Source)
+	}
+	return false
+}
+
+// Holder names the workspace as one who needs a layer.
+func (r *Workspace) Holder() Holder { return Holder{'w', r.ID} }
+
+// Snapshot is what is durable of a snapshot. Immutable.
+type Snapshot struct {
+	ID          string     `json:"id"`
+	Workspace   string     `json:"workspace"`
+	Session     string     `json:"session"`
+	Name        string     `json:"name,omitempty"`
+	Description string     `json:"description,omitempty"`
+	Parent      string     `json:"parent,omitempty"`
+	Top         string     `json:"top,omitempty"`        // topmost layer; "" is the empty tree
+	ParentTop   string     `json:"parent_top,omitempty"` // topmost layer of what it differs from; always at or below Top
+	CreatedAt   time.Time  `json:"created_at"`
+	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
+	Unchanged   bool       `json:"unchanged,omitempty"`
+	Foreign     *bool      `json:"foreign,omitempty"` // nil before it was recorded
+}
+
+// Expired reports whether the snapshot is past its time.
+func (r *Snapshot) Expired(now time.Time) bool {
+	return r.ExpiresAt != nil && !now.Before(*r.ExpiresAt)
+}
+
+// Holder names the snapshot as one who needs a layer.
+func (r *Snapshot) Holder() Holder { return Holder{'s', r.ID} }
+
+// Layer is what is durable of a layer. Its Lower's key is the id. Replaced when it is stored, when it takes in the
+// layers below it, and when it gets or loses a tier.
+type Layer struct {
+	ID       string            `json:"id"`
+	Parent   string            `json:"parent,omitempty"`
+	State    api.SnapshotState `json:"state"`
+	Upper    uint64            `json:"upper,omitempty"` // directory of a sealed layer, 0 once it is stored
+	Manifest chunkstore.ID     `json:"manifest,omitempty"`
+	Size     int64             `json:"size,omitempty"`
+	Digest   string            `json:"digest,omitempty"`
+	NoSync   bool              `json:"no_sync,omitempty"` // sealed without waiting for the disk
+	Tier     *Tier             `json:"tier,omitempty"`
+}
+
+// Tier is an image that stands for a layer and those below it, so that deep stacks open as few lowers.
+type Tier struct {
+	Manifest chunkstore.ID `json:"manifest"`
+	Size     int64         `json:"size"`
+	Down     string        `json:"down,omitempty"` // the layer on which it lies; "" if there is none
+	Span     int           `json:"span"`           // layers that it stood for when it was made
+}
+
+// Stored is the record of the same layer as an image.
+func (r Layer) Stored(m chunkstore.Manifest) Layer {
+	r.State, r.Upper, r.NoSync = api.Stored, 0, false
+	r.Manifest, r.Size, r.Digest = m.ID, m.Size, hex.EncodeToString(m.Digest[:])
+	return r
+}

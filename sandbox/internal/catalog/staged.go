@@ -1,0 +1,133 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+
+	"snapfs/chunkstore"
+	"snapfs/sandbox/internal/errclass"
+)
+
+// Staged is a change that the store has, durably, and that nobody sees yet: a gate is closed and opened before it is shown. In the
+// meantime nobody else changes the workspaces that it puts, and no layer goes that it names.
+type Staged struct {
+	Change
+	was map[string]*Workspace // the workspaces before it; nil for one that it makes
+}
+
+// Stage makes a change durable without showing it: show or withdraw must follow. The caller holds the locks of the workspaces
+// that fn puts; beside these, fn adds snapshots, layers, events and trash, and removes nothing. Layers that lose their last
+// name by it stay until somebody reconsiders them. With an error of class chunkstore.ErrUnwritable the disk may have it all the same.
+func (c *Catalog) Stage(ctx context.Context, sync bool, fn func(ch *Change) error) (*Staged, error) {
+	if err := c.begin(ctx); err != nil {
+		return nil, err
+	}
+	c.writer.Lock()
+	defer c.writer.Unlock()
+	s := &Staged{was: map[string]*Workspace{}}
+	if err := fn(&s.Change); err != nil {
+		return nil, err
+	}
+	if err := c.commit(ctx, sync, &s.Change); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range s.PutWorkspaces {
+		s.was[w.ID] = c.workspaces[w.ID]
+		c.staged[w.ID] = w
+		if c.layers[w.Base] != nil {
+			c.holdLocked(w.Base, Holder{'w', w.ID}) // a layer that was there before: it must not go now
+		}
+	}
+	return s, nil
+}
+
+// Show shows a staged change; nothing of it waits for the disk.
+func (c *Catalog) Show(s *Staged) {
+	c.writer.Lock()
+	defer c.writer.Unlock()
+	c.apply(&s.Change)
+	c.settleLocked(s)
+	c.opts.Tell(s.Events)
+}
+
+// Withdraw undoes a staged change whose gate could not be closed. If the store refuses, the change is undone with the next one that
+// it takes; until then a crash leaves the change as if it had been shown.
+func (c *Catalog) Withdraw(ctx context.Context, s *Staged) error {
+	c.writer.Lock()
+	defer c.writer.Unlock()
+	undo := &Change{DelSnapshots: s.PutSnapshots, delLayers: s.PutLayers, delTrash: s.PutTrash, delEvents: s.Events}
+	for id, w := range s.was {
+		if w != nil {
+			undo.PutWorkspaces = append(undo.PutWorkspaces, w)
+		} else {
+			undo.DelWorkspaces = append(undo.DelWorkspaces, c.staged[id])
+		}
+	}
+	c.owed = append(c.owed, undo)
+	err := c.commit(context.WithoutCancel(ctx), true, &Change{})
+	c.mu.Lock()
+	for _, w := range s.PutWorkspaces {
+		if now := c.workspaces[w.ID]; now == nil || now.Base != w.Base {
+			c.letGoLocked(w.Base, Holder{'w', w.ID})
+		}
+	}
+	c.mu.Unlock()
+	c.settleLocked(s)
+	return err
+}
+
+// settleLocked lets those go on who wait for a staged change. writer is held.
+func (c *Catalog) settleLocked(s *Staged) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range s.PutWorkspaces {
+		delete(c.staged, w.ID)
+	}
+	c.settled.Broadcast()
+}
+
+// WaitSettled waits until nothing is staged for a workspace: for changes of its record by those who do not hold its lock. It is
+// called first thing in an update's function.
+func (c *Catalog) WaitSettled(workspace string) {
+	for c.staged[workspace] != nil {
+		c.settled.Wait()
+	}
+}
+
+// commit writes a change, and what is owed, in one transaction. writer is held.
+func (c *Catalog) commit(ctx context.Context, sync bool, ch *Change) error {
+	err := c.store.Update(context.WithoutCancel(ctx), sync, func(tx *chunkstore.Tx) error {
+		for _, o := range c.owed {
+			if err := c.Write(tx, o); err != nil {
+				return err
+			}
+		}
+		return c.Write(tx, ch)
+	})
+	if err != nil {
+		return errclass.Mark(fmt.Errorf("writing the records: %w", err))
+	}
+	c.owed = nil
+	c.opts.Points.At("records written")
+	return nil
+}
+
+// StagedUppers are the uppers that staged workspaces name.
+func (c *Catalog) StagedUppers() map[uint64]bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	uppers := map[uint64]bool{}
+	for _, w := range c.staged {
+		uppers[w.Upper] = true
+	}
+	return uppers
+}
+
+// IsStaged tells whether a change of a workspace is staged.
+func (c *Catalog) IsStaged(workspace string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.staged[workspace] != nil
+}
