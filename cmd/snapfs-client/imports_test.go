@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestImports: the client links nothing of the engine. Its package initialisation alone would take longer than most
-// verbs.
+// TestImports checks that the client links nothing of the engine. The initialisation of its packages would take longer
+// than most verbs.
 func TestImports(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {
@@ -20,8 +20,10 @@ func TestImports(t *testing.T) {
 	}
 	for _, pkg := range all {
 		for _, engine := range []string{
-			"snapfs/chunkstore", "snapfs/squashfs", "snapfs/layers", "snapfs/fs", "snapfs/sandbox/daemon", "snapfs/sandbox/internal",
-			"github.com/dgraph-io", "github.com/hanwen/go-fuse", "github.com/DataDog/zstd", "github.com/klauspost/compress",
+			"snapfs/chunkstore", "snapfs/squashfs", "snapfs/layers", "snapfs/fs", "snapfs/sandbox/daemon",
+			"snapfs/sandbox/internal",
+			"github.com/dgraph-io", "github.com/hanwen/go-fuse", "github.com/DataDog/zstd",
+			"github.com/klauspost/compress",
 			"github.com/prometheus", "go.opentelemetry.io", "google.golang.org/protobuf",
 		} {
 			if pkg == "snapfs/sandbox" || pkg == engine || strings.HasPrefix(pkg, engine+"/") {

@@ -1,6 +1,6 @@
-// Snapfs-client is the command without the engine: it links neither store nor file system, so that a verb that asks the
-// daemon does not wait for those to start. It is installed as snapfs. For the daemon and for what works without one it
-// runs the complete command, which is installed with it as snapfs-engine.
+// Snapfs-client is the command without the engine. It links neither store nor file system, so that verbs that only ask
+// the daemon start fast. It is installed as snapfs. For the daemon, and for verbs that need no daemon, it runs the
+// complete command, which is installed with it as snapfs-engine.
 package main
 
 import (

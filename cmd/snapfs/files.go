@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raiseFiles lets the daemon have as many descriptors as the kernel gives to one process: it holds one for every file
-// that programs have unlinked but still use. Without the right to it, the limit stays.
+// raiseFiles raises the limit of open files to the most that the kernel allows for one process. The daemon holds a
+// descriptor for every file that programs have unlinked but still use. Without the privilege, the limit stays.
 func raiseFiles() {
 	text, err := os.ReadFile("/proc/sys/fs/nr_open")
 	if err != nil {
@@ -23,5 +23,5 @@ func raiseFiles() {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Max >= most {
 		return
 	}
-	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: most, Max: most}) // see above
+	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: most, Max: most}) // best effort
 }

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLog is the size from which a starting daemon puts the log aside as daemon.log.1.
+// maxLog is the size from which a starting daemon renames the log to daemon.log.1.
 const maxLog = 8 << 20
 
-// lateLog keeps what is logged in memory until the home is known to be one of ours, then writes to the log in it.
-// A foreign directory is never written to.
+// lateLog keeps log lines in memory until the directory is known to be a home, then writes to the log file in it. It
+// never writes to a directory that is not a home.
 type lateLog struct {
 	path string
 
-	mu   sync.Mutex // guards all below
+	mu   sync.Mutex // guards the fields below
 	held []byte
 	file *os.File
 }
@@ -33,7 +33,7 @@ func (l *lateLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// open starts writing to the file, and sends there what the Go runtime says when a process dies.
+// open starts writing to the file. Standard output and error are redirected to it for messages of the Go runtime.
 func (l *lateLog) open() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

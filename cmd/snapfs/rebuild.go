@@ -6,7 +6,7 @@ import (
 	"snapfs/sandbox"
 )
 
-// rebuildIndex makes the index of a home's store anew.
+// rebuildIndex rebuilds the index of a home's store.
 func rebuildIndex(ctx context.Context, home string, progress func(sandbox.Progress)) (sandbox.RebuildResult, error) {
 	return sandbox.RebuildIndex(ctx, home, sandbox.RebuildRequest{Progress: progress})
 }

@@ -16,12 +16,12 @@ import (
 	"snapfs/sandbox/daemon"
 )
 
-// serve is the daemon's life.
+// serve runs the daemon until ctx ends or a client stops it.
 func serve(ctx context.Context, o cli.ServeOptions) error {
-	// Modes of what programs create were settled by the kernel and by the overlay; the umask of whoever started the
-	// daemon has no say in them.
+	// The kernel and the overlay have applied the umask of the calling program. The daemon's own umask must not change
+	// the modes of files.
 	unix.Umask(0)
-	if err := os.Chdir("/"); err != nil { // hold no directory that somebody wants to unmount
+	if err := os.Chdir("/"); err != nil { // do not keep the file system of the working directory busy
 		return err
 	}
 	level := slog.LevelInfo

@@ -16,27 +16,33 @@ func (a *app) checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [--read-data] [--repair] | --rebuild-index",
 		Short: "verify a home",
-		Long: `Verifies that all records of the home hold together, and with --read-data that every stored byte still has its
-checksum. Each problem is a line that names the snapshots it hits; the exit code tells clean from corrupt.
+		Long: `Verifies that the records of the home are consistent. With --read-data, also verifies the checksum
+of all stored data. Prints one line per problem, with the snapshots that it affects. The exit code
+is 0 if there are none. Nothing is changed without --repair or --rebuild-index.
 
-It also names the files of a snapshot or workspace that share an inode number and are no hard links of each other, up to 100 for each.
-Earlier versions could make such files from an image of another home, and take one for the other. Compare them with what they were
-made from; what is exported and given to 'create --from' has numbers of its own.
+Also reports files of a snapshot or workspace that share an inode number without being hard links,
+up to 100 for each. Earlier versions could create such files from an image of another home, and take
+one for the other. Compare them with their originals. After an export and 'create --from', they have
+different numbers.
 
-With --repair the data that was found damaged leaves the index. The snapshots named keep what else they have, all others are
-whole, and equal contents that come again, by 'create --from' or a new snapshot, are stored anew. Lost data does not
-come back: delete the snapshots named, or copy out of them what still reads. Without --repair nothing is changed.
+With --repair, data that was found damaged is removed from the index. The snapshots named keep the
+rest of their data; all other snapshots are complete. Equal data that arrives later, by 'create
+--from' or a new snapshot, is stored again. Lost data does not come back: delete the snapshots
+named, or copy what can still be read out of them.
 
-With --rebuild-index the index of a home that no daemon can open is made anew from the packs and the journal that lie beside
-it; what is left of the old one does not matter. No daemon may run. Snapshots that lose by damage to the packs are
-named, and the old index is kept then. What was deleted stays deleted.`,
-		Example:     "  snapfs check\n  snapfs check --read-data --json\n  snapfs check --read-data --repair\n  snapfs check --rebuild-index",
+With --rebuild-index, the index of a home that no daemon can open is rebuilt from the packs and the
+journal beside it. The old index is not read. No daemon may run. Snapshots that lost data to damaged
+packs are named, and the old index is then kept. What was deleted stays deleted.`,
+		Example: `  snapfs check
+  snapfs check --read-data --json
+  snapfs check --read-data --repair
+  snapfs check --rebuild-index`,
 		Args:        exact(),
-		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitCorrupt, api.ExitUnavailable)},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if rebuild {
 				if r.ReadData || r.Repair {
-					return usagef("--rebuild-index goes alone: check after it")
+					return usagef("--rebuild-index takes no other option: run check after it")
 				}
 				return a.rebuildIndex(cmd.Context())
 			}
@@ -60,8 +66,8 @@ named, and the old index is kept then. What was deleted stays deleted.`,
 		},
 	}
 	cmd.Flags().BoolVar(&r.ReadData, "read-data", false, "read and verify all stored data")
-	cmd.Flags().BoolVar(&r.Repair, "repair", false, "take damaged data out of the index")
-	cmd.Flags().BoolVar(&rebuild, "rebuild-index", false, "make a damaged index anew")
+	cmd.Flags().BoolVar(&r.Repair, "repair", false, "remove damaged data from the index")
+	cmd.Flags().BoolVar(&rebuild, "rebuild-index", false, "rebuild a damaged index")
 	return cmd
 }
 

@@ -16,7 +16,7 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// run is a command without an engine.
+// run runs a command without an engine.
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	return Program{Version: "test"}.run(args, in, out, errOut)
 }
@@ -97,18 +97,22 @@ func TestCommandLine(t *testing.T) {
 		var out, errOut bytes.Buffer
 		args := append([]string{"--home", missing}, strings.Fields(test.args)...)
 		code := run(args, strings.NewReader(""), &out, &errOut)
-		if code != test.code || !strings.Contains(out.String(), test.out) || !strings.Contains(errOut.String(), test.err) {
-			t.Errorf("snapfs %s: code %d, out %.80q, err %q; want %d, %q, %q", test.args, code, out.String(), errOut.String(), test.code, test.out, test.err)
+		if code != test.code || !strings.Contains(out.String(), test.out) ||
+			!strings.Contains(errOut.String(), test.err) {
+			t.Errorf("snapfs %s: code %d, out %.80q, err %q; want %d, %q, %q", test.args, code, out.String(),
+				errOut.String(), test.code, test.out, test.err)
 		}
 		if test.code != 0 && (out.Len() != 0 || strings.Count(errOut.String(), "\n") != 1) {
-			t.Errorf("snapfs %s: an error is one line on standard error: out %q, err %q", test.args, out.String(), errOut.String())
+			t.Errorf("snapfs %s: an error is one line on standard error: out %q, err %q", test.args, out.String(),
+				errOut.String())
 		}
 	}
 }
 
 func TestErrorsAsJSON(t *testing.T) {
 	var out, errOut bytes.Buffer
-	if code := run([]string{"--home", t.TempDir() + "/none", "--json", "list"}, nil, &out, &errOut); code != api.ExitNotFound {
+	code := run([]string{"--home", t.TempDir() + "/none", "--json", "list"}, nil, &out, &errOut)
+	if code != api.ExitNotFound {
 		t.Fatalf("code %d", code)
 	}
 	var got struct {
@@ -124,7 +128,7 @@ func TestErrorsAsJSON(t *testing.T) {
 	}
 }
 
-// TestHelp holds every verb to a full page.
+// TestHelp checks that the help of every verb is complete.
 func TestHelp(t *testing.T) {
 	a := &app{Program: Program{Version: "test"}}
 	for _, verb := range a.rootCommand(nil).Commands() {
@@ -143,7 +147,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestVerbs holds the names by which verbs are found against those that they have.
+// TestVerbs compares the names by which verbs are found with those of their commands.
 func TestVerbs(t *testing.T) {
 	a := &app{}
 	for _, v := range verbs {
@@ -153,8 +157,9 @@ func TestVerbs(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]int{
-		"": len(verbs), "--json": len(verbs), "nosuch": len(verbs), "list": 1, "ls": 1, "--home list": len(verbs), "--home list show x": 1,
-		"--home=x -q mount -- list create": 1, "--help": len(verbs), "--read-only=true mount": 1, "__complete li": len(verbs),
+		"": len(verbs), "--json": len(verbs), "nosuch": len(verbs), "list": 1, "ls": 1, "--home list": len(verbs),
+		"--home list show x": 1, "--home=x -q mount -- list create": 1, "--help": len(verbs),
+		"--read-only=true mount": 1, "__complete li": len(verbs),
 	} {
 		if got := len(a.rootCommand(strings.Fields(line)).Commands()); got != want {
 			t.Errorf("snapfs %s: made %d verbs, want %d", line, got, want)
@@ -187,8 +192,14 @@ func TestCollected(t *testing.T) {
 		want   string
 	}{
 		{api.GCResult{}, "freed 0 B in 0 chunks, deleted 0 expired snapshots"},
-		{api.GCResult{Chunks: 13, Dropped: 200112}, "freed 0 B, and 195 KiB for what is stored next, in 13 chunks, deleted 0 expired snapshots"},
-		{api.GCResult{Chunks: 1, Freed: 4096, Dropped: 10, Expired: 2}, "freed 4.0 KiB in 1 chunks, deleted 2 expired snapshots"},
+		{
+			api.GCResult{Chunks: 13, Dropped: 200112},
+			"freed 0 B, and 195 KiB for what is stored next, in 13 chunks, deleted 0 expired snapshots",
+		},
+		{
+			api.GCResult{Chunks: 1, Freed: 4096, Dropped: 10, Expired: 2},
+			"freed 4.0 KiB in 1 chunks, deleted 2 expired snapshots",
+		},
 	} {
 		if got := collected(test.result); got != test.want {
 			t.Errorf("%+v: got %q, want %q", test.result, got, test.want)
@@ -206,7 +217,7 @@ func TestParseDuration(t *testing.T) {
 		}
 	}
 	if _, err := parseDuration("1.5d"); err == nil {
-		t.Error("1.5d was taken")
+		t.Error("1.5d was accepted")
 	}
 }
 
@@ -218,19 +229,22 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-// TestListsMarkProblems: what stands on a layer that cannot be stored is marked in both lists.
+// TestListsMarkProblems checks that both lists mark workspaces and snapshots with a layer that cannot be stored.
 func TestListsMarkProblems(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{out: &out, err: &out}
 	err := errors.Join(
-		a.workspaceTable(&out, api.WorkspacePage{Workspaces: []api.Workspace{{ID: "bad", Problem: "too many owners"}, {ID: "good"}}}),
-		a.snapshotTable(&out, api.SnapshotPage{Snapshots: []api.Snapshot{{ID: "bad", Problem: "too many owners"}, {ID: "good"}}}))
+		a.workspaceTable(&out,
+			api.WorkspacePage{Workspaces: []api.Workspace{{ID: "bad", Problem: "too many owners"}, {ID: "good"}}}),
+		a.snapshotTable(&out,
+			api.SnapshotPage{Snapshots: []api.Snapshot{{ID: "bad", Problem: "too many owners"}, {ID: "good"}}}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(out.String()) {
 		f := strings.Fields(line)
-		if want := map[string]string{"NAME": "PROBLEM", "ID": "PROBLEM", "bad": "not-storable", "good": "-"}[f[0]]; f[len(f)-1] != want {
+		want := map[string]string{"NAME": "PROBLEM", "ID": "PROBLEM", "bad": "not-storable", "good": "-"}[f[0]]
+		if f[len(f)-1] != want {
 			t.Errorf("%q ends with %q, want %q", line, f[len(f)-1], want)
 		}
 	}

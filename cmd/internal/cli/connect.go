@@ -21,18 +21,19 @@ import (
 	"snapfs/sandbox/client"
 )
 
-// need says what a verb does about a home or a daemon that is not there.
+// need says what a verb does if there is no home or no daemon.
 type need int
 
 const (
-	existingHome need = iota // start a daemon, but make no home
-	anyHome                  // start a daemon and make the home
+	existingHome need = iota // start a daemon, but do not create the home
+	anyHome                  // start a daemon and create the home
 )
 
-// startTimeout bounds how long a daemon may take to open its home: a large store after a crash takes seconds.
+// startTimeout bounds the time in which a daemon must open its home: a large store takes seconds after a crash.
 const startTimeout = 2 * time.Minute
 
-// readyFD is where a daemon in the background reports that it serves: the first of exec.Cmd.ExtraFiles.
+// readyFD is the descriptor on which a daemon in the background reports that it serves: the first of
+// exec.Cmd.ExtraFiles.
 const readyFD = 3
 
 // ready is that report, one line of JSON.
@@ -42,12 +43,12 @@ type ready struct {
 	Code  int    `json:"code,omitempty"`
 }
 
-// connect gives a connection to the daemon of the home, and starts one where there is none. The caller closes it.
+// connect returns a connection to the daemon of the home, and starts the daemon if none runs. Callers must close it.
 func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := a.lookAtHome(n); err != nil {
+	if err := a.checkHome(n); err != nil {
 		return nil, err
 	}
 	deadline := time.Now().Add(startTimeout)
@@ -63,7 +64,7 @@ func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 		if err != nil && !errors.Is(err, api.ErrConflict) {
 			return nil, err
 		}
-		// Another one holds the home: it is starting too, or ending, or a program that uses the home in process.
+		// Another process holds the home: a daemon that is starting or ending, or a program that uses package sandbox.
 		if err != nil && time.Now().After(deadline.Add(-startTimeout+heldTimeout)) {
 			return nil, err
 		}
@@ -81,8 +82,8 @@ func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 // heldTimeout bounds the wait for a process that holds the home but does not serve it.
 const heldTimeout = 15 * time.Second
 
-// lookAtHome refuses early, and without a trace, what cannot work.
-func (a *app) lookAtHome(n need) error {
+// checkHome refuses a home that cannot work, before anything is created.
+func (a *app) checkHome(n need) error {
 	info, err := os.Stat(a.home)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && n == anyHome:
@@ -98,22 +99,23 @@ func (a *app) lookAtHome(n need) error {
 	}
 	if err := unix.Access(a.home, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
 		if errors.Is(err, unix.EROFS) {
-			return failure(api.ErrUnavailable, "home %s is on a file system that is read-only", a.home)
+			return failure(api.ErrUnavailable, "home %s is on a read-only file system", a.home)
 		}
-		return failure(api.ErrUnavailable, "home %s belongs to %s, uid %d may not use it", a.home, owner(info), os.Geteuid())
+		return failure(api.ErrUnavailable, "home %s belongs to %s; uid %d may not use it", a.home, owner(info),
+			os.Geteuid())
 	}
 	return nil
 }
 
-// mayStart refuses to start a daemon as one user in the home of another, where it would leave files that the other
-// cannot use.
+// mayStart refuses to start a daemon in the home of another user, where it would leave files that the owner cannot use.
 func (a *app) mayStart() error {
 	info, err := os.Stat(a.home)
 	if err != nil {
-		return nil // it is to be made
+		return nil // the daemon creates it
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		return failure(api.ErrUnavailable, "home %s belongs to %s and no daemon runs: start it as that user", a.home, owner(info))
+		return failure(api.ErrUnavailable, "home %s belongs to %s and no daemon runs: start it as that user", a.home,
+			owner(info))
 	}
 	return nil
 }
@@ -125,8 +127,7 @@ func owner(info fs.FileInfo) string {
 	return "another user"
 }
 
-// startDaemon runs `snapfs serve` in a session of its own and returns when it serves, or with the reason why it does
-// not.
+// startDaemon runs `snapfs serve` in its own session. It returns when the daemon serves, or the error why it does not.
 func (a *app) startDaemon(ctx context.Context, n need) error {
 	program, err := a.enginePath()
 	if err != nil {
@@ -148,14 +149,14 @@ func (a *app) startDaemon(ctx context.Context, n need) error {
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	last, err := lastWords()
+	final, err := finalMessage()
 	if err != nil {
 		return errors.Join(fmt.Errorf("start the daemon: %w", err), w.Close())
 	}
-	defer func() { _ = last.Close() }()
-	cmd.Stderr = last
+	defer func() { _ = final.Close() }()
+	cmd.Stderr = final
 	err = cmd.Start()
-	_ = w.Close() // ours; the daemon has its own
+	_ = w.Close() // our copy
 	if err != nil {
 		return fmt.Errorf("start the daemon: %w", err)
 	}
@@ -172,7 +173,7 @@ func (a *app) startDaemon(ctx context.Context, n need) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return failure(api.ErrUnavailable, "the daemon ended while starting (%v): %s", waitErr, firstLine(last))
+		return failure(api.ErrUnavailable, "the daemon ended while starting (%v): %s", waitErr, firstLine(final))
 	}
 	var state ready
 	if err := json.Unmarshal(line, &state); err != nil {
@@ -189,8 +190,9 @@ func (a *app) startDaemon(ctx context.Context, n need) error {
 	return cmd.Process.Release()
 }
 
-// lastWords makes a file without a name for what a daemon says before it has its log: why the Go runtime gave up.
-func lastWords() (*os.File, error) {
+// finalMessage returns an unlinked file for what a daemon prints before it has its log, such as a panic of the Go
+// runtime.
+func finalMessage() (*os.File, error) {
 	f, err := os.CreateTemp("", "snapfs-")
 	if err != nil {
 		return nil, err
@@ -210,7 +212,7 @@ func firstLine(f *os.File) string {
 	return text
 }
 
-// startError is why a daemon did not start, in its own words and class.
+// startError is the error of a daemon that did not start, with the class that it reported.
 type startError struct{ ready }
 
 func (s startError) Error() string { return s.ready.Error }
@@ -225,7 +227,7 @@ func (s startError) Is(target error) bool {
 	return false
 }
 
-// hint spells a command for this home as a person would type it.
+// hint formats a command for this home as a person would type it.
 func (a *app) hint(verb string) string {
 	if def := (&app{}); os.Getenv("SNAPFS_HOME") != "" || def.resolveHome() == nil && def.home == a.home {
 		return "snapfs " + verb

@@ -12,18 +12,21 @@ func (a *app) createCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME [--from SRC]",
 		Short: "create a workspace",
-		Long: `Creates workspace NAME, without mounting it, and prints its name.
+		Long: `Creates workspace NAME and prints its name. The workspace is not mounted.
 
-SRC is what the workspace starts from: a directory, which is read once and stored; a squashfs image file, named *.sqsh,
-*.squashfs or *.sqfs; or a snapshot. A word that names an existing file, or has a slash, is a path. Without --from the
-workspace is empty. What comes from an image is mounted nosuid and nodev unless asked otherwise: see 'snapfs mount'.
+SRC is what the workspace starts from. Without --from it is empty. SRC is one of:
 
-A NAME that is taken is a conflict; nothing is changed then.`,
-		Example: "  snapfs create app --from ./app\n  snapfs create app2 --from base.sqsh",
-		Args:    exact("NAME"),
-		Annotations: map[string]string{
-			"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
-		},
+  a directory      it is read once and stored
+  an image file    a squashfs image named *.sqsh, *.squashfs or *.sqfs
+  a snapshot       its id, name or ref
+
+A SRC that names an existing file, or contains a slash, is a path. A tree from an image is mounted
+nosuid and nodev by default: see 'snapfs mount'.
+
+If NAME is taken, that is a conflict and nothing is changed.`,
+		Example:     "  snapfs create app --from ./app\n  snapfs create app2 --from base.sqsh",
+		Args:        exact("NAME"),
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			src, err := source(cmd, from)
 			if err != nil {
@@ -42,6 +45,7 @@ A NAME that is taken is a conflict; nothing is changed then.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "`SRC`: directory, image file or snapshot")
+	cmd.Flags().StringVar(&from, "from", "",
+		"`SRC` of the workspace: directory, image file or snapshot (default: empty)")
 	return cmd
 }

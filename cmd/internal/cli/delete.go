@@ -15,13 +15,15 @@ func (a *app) deleteCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "delete SNAP...",
 		Short: "delete snapshots",
-		Long: `Deletes snapshots. Workspaces and snapshots made from them are not harmed. Deleting an id that is already gone
-is no error; a name that nobody has is. The space comes back with 'snapfs gc' or by and by.
+		Long: `Deletes snapshots. Workspaces and snapshots made from them are not affected. To delete an id that is
+already deleted is not an error; an unknown name is. The space is returned by 'snapfs gc', or later
+in the background.
 
-With several arguments all that can be deleted are; the first error decides the exit code.`,
+With several arguments, all that can be deleted are deleted. If some cannot, the exit code is that
+of one of them.`,
 		Example:     "  snapfs delete before-upgrade\n  snapfs delete 0199d5a4 0199d5b0",
 		Args:        atLeastOne("SNAP"),
-		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable)},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				return a.each(cmd.Context(), args, "deleted", func(ref string) error {
@@ -36,11 +38,14 @@ func (a *app) destroyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "destroy NAME...",
 		Short: "destroy workspaces",
-		Long: `Destroys workspaces: what was written since the last snapshot is gone. Their snapshots stay, and so do workspaces
-made from them. A mounted workspace is a conflict: unmount it first.`,
+		Long: `Destroys workspaces. What was written since the last snapshot is lost. Their snapshots stay, and so
+do workspaces made from them. A mounted workspace is a conflict: unmount it first.
+
+With several arguments, all that can be destroyed are destroyed. If some cannot, the exit code is
+that of one of them.`,
 		Example:     "  snapfs umount try-1 && snapfs destroy try-1",
 		Args:        atLeastOne("NAME"),
-		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable)},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				return a.each(cmd.Context(), args, "destroyed", func(name string) error {
@@ -51,8 +56,8 @@ made from them. A mounted workspace is a conflict: unmount it first.`,
 	}
 }
 
-// each does one thing to every argument, goes on after an error but not after an interrupt, and prints those that it
-// was done to.
+// each calls do for every argument and prints those that succeeded. It continues after an error, but not after an
+// interrupt.
 func (a *app) each(ctx context.Context, args []string, done string, do func(arg string) error) error {
 	ok, errs := []string{}, []error{}
 	for _, arg := range args {
@@ -64,7 +69,7 @@ func (a *app) each(ctx context.Context, args []string, done string, do func(arg 
 			continue
 		}
 		ok = append(ok, arg)
-		a.remains = "what was " + done + " before stays so"
+		a.remains = "those " + done + " before stay " + done
 	}
 	if len(ok) > 0 || len(errs) == 0 {
 		err := a.result(map[string][]string{done: ok}, func(w io.Writer) error {

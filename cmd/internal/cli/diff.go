@@ -20,27 +20,33 @@ func (a *app) diffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff A [B] [--stat | --patch]",
 		Short: "show what differs between two snapshots or workspaces",
-		Long: `Shows what has to change in A to make it B, a line per path in the order of paths. Without B: what a snapshot
-changed against its parent, or a workspace against its newest snapshot. A and B are snapshots or workspaces, mounted or not.
+		Long: `Shows what must change in A to make it B, one line per path, sorted by path. A and B are snapshots
+or workspaces, mounted or not. Without B, shows what a snapshot changed since its parent, or a
+workspace since its newest snapshot.
 
   A path            added
   M path            contents or metadata modified
   D path            deleted
   T path            type changed
-  R old -> path     renamed; a renamed directory is one line, and what changed in it one each
+  R old -> path     renamed; a renamed directory is one line, and each change inside it another
 
-With --stat: how many lines each text file gained and lost, as 'git diff --stat' does, and the sizes of binary ones.
-With --patch: what 'git apply' or 'patch -p1' needs to make the files of A those of B. Files with a NUL byte, or of more
-than 16 MiB or 500,000 lines, are binary: without --binary the patch says only that they differ, and git refuses it as
-a whole; with --binary it has their contents, up to 64 MiB each, for git. As everywhere in git, a patch has no
-directories, owners, times, attributes or devices, and of permissions only whether a file is executable.
+--stat shows how many lines each text file gained and lost, as 'git diff --stat' does, and the sizes
+of binary files.
 
-Paths with control characters, quotes or bytes that are no UTF-8 are shown as Go string literals, in patches as git
-shows them; with --json such bytes are in raw_path, base64, and so are patches.`,
+--patch prints a patch that makes the files of A those of B, for 'git apply' or 'patch -p1'. A file
+with a NUL byte, or of more than 16 MiB or 500,000 lines, is binary. Without --binary, the patch
+only says that binary files differ, and git refuses it as a whole. With --binary, it has their
+contents, up to 64 MiB each, for git. As always in git, a patch has no directories, owners, times,
+attributes or devices. Of permissions it has only whether a file is executable.
+
+Paths with control characters, quotes or bytes that are not UTF-8 are printed as Go string literals,
+and in patches as git prints them. With --json, paths that are not UTF-8 are also in raw_path, in
+base64. Patches are in base64.`,
 		Example: "  snapfs diff app\n  snapfs diff before-upgrade app --stat\n" +
-			"  snapfs diff base app --patch | git -C ~/src/app apply\n  snapfs diff base app --json --stat | jq .additions",
+			"  snapfs diff base app --patch | git -C ~/src/app apply\n" +
+			"  snapfs diff base app --json --stat | jq .additions",
 		Args:        between(1, "A", "B"),
-		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable)},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.Access, r.A = a.access(), args[0]
 			if len(args) == 2 {
@@ -48,7 +54,7 @@ shows them; with --json such bytes are in raw_path, base64, and so are patches.`
 			}
 			r.Patch = r.Patch || r.Binary
 			if r.Stat && r.Patch && !a.json {
-				return usagef("--stat and --patch exclude each other, but for --json")
+				return usagef("--stat and --patch exclude each other, except with --json")
 			}
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				return a.printDiff(cmd.Context(), c, r)
@@ -56,13 +62,13 @@ shows them; with --json such bytes are in raw_path, base64, and so are patches.`
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&r.Stat, "stat", false, "count changed lines and bytes by file, and sum them up")
-	f.BoolVarP(&r.Patch, "patch", "p", false, "show the change of every text file, for 'git apply' or 'patch -p1'")
-	f.BoolVar(&r.Binary, "binary", false, "a patch with the contents of binary files, too, for 'git apply'")
+	f.BoolVar(&r.Stat, "stat", false, "count changed lines and bytes per file, and in total")
+	f.BoolVarP(&r.Patch, "patch", "p", false, "print a patch for 'git apply' or 'patch -p1'")
+	f.BoolVar(&r.Binary, "binary", false, "print a patch with the contents of binary files, for 'git apply'")
 	return cmd
 }
 
-// printDiff streams a diff, for it can have as many lines as a tree has files.
+// printDiff streams a diff: it can have as many lines as a tree has files.
 func (a *app) printDiff(ctx context.Context, c api.API, r api.DiffRequest) error {
 	w := bufio.NewWriterSize(a.out, 1<<16)
 	c = metered{c, a.newMeter()}
@@ -83,7 +89,7 @@ func (a *app) printDiff(ctx context.Context, c api.API, r api.DiffRequest) error
 	return w.Flush()
 }
 
-// metered is an API whose diffs show a meter until the first change.
+// metered is an API whose Diff shows a progress meter until the first change.
 type metered struct {
 	api.API
 	meter *meter
@@ -100,8 +106,8 @@ func (m metered) Diff(ctx context.Context, r api.DiffRequest, fn func(api.Change
 	})
 }
 
-// jsonDiff writes one document. Nothing is written before the first change or the end, so that a diff that is refused
-// leaves standard output empty.
+// jsonDiff writes one document. Nothing is written before the first change or the end, so that standard output stays
+// empty if the request is refused.
 func jsonDiff(ctx context.Context, w *bufio.Writer, c api.API, r api.DiffRequest) error {
 	open, between := `{"changes":[`, ""
 	var sum diffSum
@@ -130,7 +136,7 @@ func jsonDiff(ctx context.Context, w *bufio.Writer, c api.API, r api.DiffRequest
 	return nil
 }
 
-// patchDiff writes a patch, and says of what it cannot have anything.
+// patchDiff writes a patch, and reports how many changes a patch cannot express.
 func (a *app) patchDiff(ctx context.Context, w *bufio.Writer, c api.API, r api.DiffRequest) error {
 	special := 0
 	err := c.Diff(ctx, r, func(ch api.Change) error {
@@ -141,7 +147,7 @@ func (a *app) patchDiff(ctx context.Context, w *bufio.Writer, c api.API, r api.D
 		return err
 	})
 	if err == nil && special > 0 {
-		a.note("%d devices, pipes or sockets differ, which a patch cannot have", special)
+		a.note("%d devices, pipes or sockets differ; a patch cannot contain them", special)
 	}
 	return err
 }

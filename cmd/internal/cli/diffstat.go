@@ -12,7 +12,7 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// diffSum is what the changes of a diff come to.
+// diffSum totals the changes of a diff.
 type diffSum struct {
 	Files     int   `json:"files"`
 	Additions int   `json:"additions"`
@@ -35,8 +35,7 @@ func (s *diffSum) add(c api.Change) {
 	s.OldBytes += c.OldSize
 }
 
-// statWidth is how wide the lines of a diffstat are, as git's where there is no terminal; the bars have what the names
-// leave.
+// statWidth is the width of a diffstat line, as git's without a terminal. The bars have what the names leave.
 const statWidth = 80
 
 // statDiff writes what 'git diff --stat' does.
@@ -124,7 +123,7 @@ func (l statLine) bar(most, width int) string {
 		if n == 0 || most <= width {
 			return n
 		}
-		return 1 + n*(width-2)/most // what there is gets at least one, and both fit
+		return 1 + n*(width-2)/most // at least one character each, and both fit
 	}
 	return strings.Repeat("+", scale(l.added)) + strings.Repeat("-", scale(l.deleted))
 }

@@ -16,8 +16,9 @@ func (a *app) logCommand() *cobra.Command {
 	return a.eventVerb(&cobra.Command{
 		Use:   "log NAME",
 		Short: "show what happened to a workspace",
-		Long: `Shows the log of workspace NAME, oldest first: when it was created, mounted, frozen, restored, branched, rolled back
-and destroyed, by which session. The log is kept when the workspace is gone. With --json every event is one line.`,
+		Long: `Shows the log of workspace NAME, oldest first: when it was created, mounted, frozen, restored,
+branched, rolled back and destroyed, and by which session. The log is kept after the workspace is
+destroyed. With --json, each event is one line of JSON.`,
 		Example: "  snapfs log app\n  snapfs log app --after 0199d5a4-7a1e-7c3b-8f00-2b1d5e6f7a8b --json",
 		Args:    exact("NAME"),
 	})
@@ -27,8 +28,8 @@ func (a *app) eventsCommand() *cobra.Command {
 	return a.eventVerb(&cobra.Command{
 		Use:   "events",
 		Short: "show what happened to all workspaces of the session",
-		Long: `Shows the logs of the session's workspaces as one, oldest first; with --follow it goes on with what happens until it
-is interrupted. With --json every event is one line.`,
+		Long: `Shows the events of all workspaces of the session, oldest first. With --follow, continues with new
+events until it is interrupted. With --json, each event is one line of JSON.`,
 		Example: "  snapfs events --follow\n  snapfs events --follow --json | jq -r .kind",
 		Args:    exact(),
 	})
@@ -37,7 +38,7 @@ is interrupted. With --json every event is one line.`,
 // eventVerb gives both verbs their flags and their action.
 func (a *app) eventVerb(cmd *cobra.Command) *cobra.Command {
 	var r api.EventsRequest
-	cmd.Annotations = map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable)}
+	cmd.Annotations = exits(api.ExitNotFound, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r.Access = a.access()
 		if len(args) == 1 {
@@ -54,17 +55,17 @@ func (a *app) eventVerb(cmd *cobra.Command) *cobra.Command {
 				return err
 			})
 			if r.Follow && errors.Is(err, context.Canceled) {
-				return nil // that is how following ends
+				return nil // an interrupt is the normal end of --follow
 			}
 			return err
 		})
 	}
-	cmd.Flags().StringVar(&r.After, "after", "", "only what comes after event `ID`")
-	cmd.Flags().BoolVarP(&r.Follow, "follow", "f", false, "go on with what happens from now on")
+	cmd.Flags().StringVar(&r.After, "after", "", "show only events after event `ID`")
+	cmd.Flags().BoolVarP(&r.Follow, "follow", "f", false, "continue with new events as they happen")
 	return cmd
 }
 
-// eventLine is an event as a person reads it.
+// eventLine formats an event as text.
 func eventLine(e api.Event) string {
 	text := fmt.Sprintf("%s  %-16s %s", moment(e.At), e.Kind, e.Workspace)
 	if e.Snapshot != "" {

@@ -7,11 +7,11 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// exitInterrupted is the one code that is no class's: they have theirs in package api, the same for all verbs. `run`
-// ends with the code of its command instead.
+// exitInterrupted is the only code without a class: the codes of classes are in package api, the same for all verbs.
+// `run` exits with the code of its command instead.
 const exitInterrupted = 130
 
-// classError is an error of our own in a class of the API, in words that need not repeat the class.
+// classError is an error of this package in a class of the API. Its text does not repeat the class.
 type classError struct {
 	error
 	class error
@@ -29,8 +29,7 @@ func failure(class error, format string, args ...any) error {
 // usagef is an error of the command line itself.
 func usagef(format string, args ...any) error { return failure(api.ErrInvalid, format, args...) }
 
-// codeError is an error with a code of its own: what a command under `run` ended with, or what a starting daemon
-// reported.
+// codeError is an error with its own exit code: that of a command under `run`, or what a starting daemon reported.
 type codeError struct {
 	error
 	code int
@@ -38,7 +37,7 @@ type codeError struct {
 
 func (c codeError) Unwrap() error { return c.error }
 
-// exitCode maps an error to the code of the process.
+// exitCode maps an error to the exit code of the process.
 func exitCode(err error) int {
 	var own codeError
 	var signal interrupted
@@ -53,7 +52,7 @@ func exitCode(err error) int {
 	return api.ClassOf(err).Exit
 }
 
-// errorKind is the class of an exit code as --json shows it.
+// errorKind is the class of an exit code, as --json prints it.
 func errorKind(code int) string {
 	if code == exitInterrupted {
 		return "interrupted"
@@ -69,7 +68,10 @@ func errorKind(code int) string {
 	return "failed"
 }
 
-// exitHelp is the section of a verb's help that lists its codes.
+// exits is the annotation of a verb that lists its exit codes.
+func exits(codes ...int) map[string]string { return map[string]string{"exits": exitHelp(codes...)} }
+
+// exitHelp is the section of a verb's help that lists its exit codes.
 func exitHelp(codes ...int) string {
 	text := fmt.Sprintf("Exit codes:\n  %3d  done\n  %3d  failed\n", api.ExitDone, api.ExitFailed)
 	for _, code := range append([]int{api.ExitInvalid}, codes...) {

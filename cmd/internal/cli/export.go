@@ -11,7 +11,7 @@ import (
 	"snapfs/sandbox/client"
 )
 
-// levels are the compressions of an export with their ranges of levels; {0, 0} has none.
+// levels gives the range of levels of each compression; {0, 0} for those without levels.
 var levels = map[string][2]int{
 	"none": {0, 0},
 	"zstd": {1, 22},
@@ -25,15 +25,20 @@ func (a *app) exportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export SNAP FILE",
 		Short: "write a snapshot as a squashfs image",
-		Long: `Writes the whole tree of a snapshot as one squashfs 4.0 image that unsquashfs, squashfuse and the kernel read. The same
-tree gives the same bytes whatever its history. FILE is replaced when the new image is complete, not before.
+		Long: `Writes the whole tree of a snapshot as one squashfs 4.0 image, which unsquashfs, squashfuse and the
+kernel can read. The same tree gives the same bytes, whatever its history. FILE is replaced only
+when the new image is complete.
 
-Other readers see whole seconds between 1970 and 2106 and no ACLs; snapfs keeps the rest in a section that they ignore.
-Without --compression the image is the form in which the store keeps it, uncompressed and soonest written.
-With --layer only the topmost delta is written, with whiteouts and attributes as overlayfs reads them.`,
-		Example:     "  snapfs export before-upgrade app.sqsh\n  snapfs export before-upgrade app.sqsh --compression zstd --level 19",
+Without --compression, the image has the form in which the store keeps it: uncompressed, and fastest
+to write. With --layer, only the topmost layer is written, with whiteouts and attributes as
+overlayfs reads them.
+
+Other readers see times in whole seconds between 1970 and 2106, and no ACLs. snapfs keeps the rest
+in a section that other readers ignore.`,
+		Example: `  snapfs export before-upgrade app.sqsh
+  snapfs export before-upgrade app.sqsh --compression zstd --level 19`,
 		Args:        exact("SNAP", "FILE"),
-		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable)},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkExport(r, cmd.Flags().Changed("level")); err != nil {
 				return err
@@ -59,14 +64,15 @@ With --layer only the topmost delta is written, with whiteouts and attributes as
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.Format, "format", "squashfs", "squashfs")
+	f.StringVar(&r.Format, "format", "squashfs", "`FORMAT` of the image: squashfs")
 	f.StringVar(&r.Compression, "compression", "none", "`KIND`: none, zstd, gzip, xz or lz4")
-	f.IntVar(&r.Level, "level", 0, "`LEVEL` of the compression: zstd 1 to 22 (15 if not given), gzip 1 to 9 (9), lz4 1 (slower, smaller)")
-	f.BoolVar(&r.Layer, "layer", false, "only the topmost layer")
+	f.IntVar(&r.Level, "level", 0,
+		"`LEVEL` of the compression: zstd 1 to 22 (15 if not given), gzip 1 to 9 (9), lz4 1 (slower, smaller)")
+	f.BoolVar(&r.Layer, "layer", false, "write only the topmost layer")
 	return cmd
 }
 
-// checkExport refuses what no image can be written with.
+// checkExport refuses options with which no image can be written.
 func checkExport(r api.ExportRequest, levelGiven bool) error {
 	if r.Format != "squashfs" {
 		return usagef("--format %q: squashfs", r.Format)

@@ -10,7 +10,7 @@ import (
 	"snapfs/sandbox/client"
 )
 
-// collected says what a collection did. What was dropped and did not come back lies free in the store's files.
+// collected says in words what a collection did. Bytes that were dropped but not freed remain in the store's files.
 func collected(got api.GCResult) string {
 	text := fmt.Sprintf("freed %s", size(got.Freed))
 	if kept := got.Dropped - got.Freed; kept > 0 {
@@ -23,19 +23,23 @@ func (a *app) gcCommand() *cobra.Command {
 	r := api.GCRequest{}
 	cmd := &cobra.Command{
 		Use:   "gc [--optimize]",
-		Short: "give the space of what was deleted back to the host",
-		Long: `Deletes snapshots that are past their time, and gives back the space of chunks that no layer needs. Workspaces
-stay mounted and usable meanwhile. Moving data costs time and writes, so what is dead in a file of the store waits there,
-and stats shows it as reclaimable, until it is 2 % of the file; gc says how much that is. Layers that a newer snapshot still
-stands on are kept whole. With --optimize, cold data are packed anew as well, which takes longer.`,
+		Short: "return the space of deleted data to the host",
+		Long: `Deletes expired snapshots, merges layers that only the layer above them needs, and returns the space
+of chunks that no layer needs. Workspaces stay mounted and usable.
+
+A file of the store is rewritten only when at least 2 % of it is garbage, because moving data costs
+time and writes. Until then 'snapfs stats' shows that garbage as reclaimable, and gc reports how
+much it is.
+
+With --optimize, cold data are repacked as well, which takes longer.`,
 		Example:     "  snapfs gc\n  snapfs gc --optimize --json",
 		Args:        exact(),
-		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitCorrupt, api.ExitUnavailable)},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				meter := a.newMeter()
 				r.Progress = meter.report()
-				a.remains = "what was freed before stays free"
+				a.remains = "space that was freed before stays free"
 				got, err := c.GC(cmd.Context(), r)
 				meter.done()
 				if err != nil {
@@ -51,6 +55,6 @@ stands on are kept whole. With --optimize, cold data are packed anew as well, wh
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&r.Optimize, "optimize", false, "pack cold data anew")
+	cmd.Flags().BoolVar(&r.Optimize, "optimize", false, "repack cold data")
 	return cmd
 }

@@ -14,10 +14,10 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// beInit is what snapfs does as the first process of a container: it runs itself as a child, passes signals on, reaps
-// the orphans that the kernel gives to process 1, and ends with the child's code, after it has given the rest, a daemon
-// for one, time to end. The child has to be another process, for whoever waits for any process would take the exit of
-// those that os/exec waits for.
+// beInit is the init process of a container: it runs itself as a child, forwards signals and reaps the orphans that the
+// kernel gives to process 1. When the child has ended, it gives other processes, such as a daemon, time to end and
+// exits with the child's code. The child must be another process: waiting for any process would also take the exits
+// that os/exec waits for.
 func beInit() int {
 	self, err := os.Executable()
 	if err != nil {
@@ -42,13 +42,13 @@ func beInit() int {
 				return code
 			}
 		default:
-			_ = child.Process.Signal(n) // it may have ended just now; SIGCHLD tells
+			_ = child.Process.Signal(n) // it may have ended just now; then SIGCHLD follows
 		}
 	}
 	return api.ExitFailed
 }
 
-// reap takes the exits of all children that have ended, and says whether the one was among them and how it ended.
+// reap collects all children that have ended. It reports whether pid was among them, and its exit code.
 func reap(pid int) (code int, ended bool) {
 	for {
 		var status unix.WaitStatus
@@ -65,7 +65,7 @@ func reap(pid int) (code int, ended bool) {
 	}
 }
 
-// endOthers asks all other processes of the container to end and waits for them, before the kernel kills them.
+// endOthers asks all other processes of the container to end, and waits for them. The kernel kills the rest.
 func endOthers() {
 	if unix.Kill(-1, unix.SIGTERM) != nil {
 		return // there are none
@@ -78,7 +78,7 @@ func endOthers() {
 	}
 }
 
-// waitCode is the exit code by which a shell would report a status.
+// waitCode is the exit code with which a shell reports a status.
 func waitCode(status unix.WaitStatus) int {
 	if status.Signaled() {
 		return 128 + int(status.Signal())

@@ -14,9 +14,11 @@ func (a *app) listCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "list workspaces",
-		Long: `Lists the workspaces of the session in the order of their names, at most a page of them. A last line says whether
-there are more, and how to see them. PROBLEM is not-storable where a layer stays a sealed directory because it cannot
-be stored; 'snapfs show' tells why.`,
+		Long: `Lists the workspaces of the session, sorted by name, one page at most. If there are more, a message
+on standard error says how to see them.
+
+PROBLEM is not-storable if a layer cannot be stored and therefore stays a sealed directory. 'snapfs
+show' says why.`,
 		Example: "  snapfs list\n  snapfs list --limit 20 --after app-branch-1f\n  snapfs list --json",
 	}, &api.ListRequest{}, api.API.Workspaces, a.workspaceTable)
 }
@@ -25,7 +27,8 @@ func (a *app) workspaceTable(w io.Writer, page api.WorkspacePage) error {
 	rows := make([][]string, 0, len(page.Workspaces))
 	for _, ws := range page.Workspaces {
 		rows = append(rows, []string{
-			ws.ID, string(ws.State), orDash(quoteIf(ws.Mountpoint)), strconv.Itoa(ws.Layers), moment(ws.CreatedAt), orDash(ws.Origin),
+			ws.ID, string(ws.State), orDash(quoteIf(ws.Mountpoint)), strconv.Itoa(ws.Layers), moment(ws.CreatedAt),
+			orDash(ws.Origin),
 			ws.Session, orDash(yes(ws.Foreign)), notStored(ws.Problem),
 		})
 	}
@@ -38,7 +41,7 @@ func (a *app) workspaceTable(w io.Writer, page api.WorkspacePage) error {
 	return nil
 }
 
-// notStored marks what stands on a layer that cannot be stored.
+// notStored is the cell of a workspace or snapshot with a layer that cannot be stored.
 func notStored(problem string) string {
 	if problem != "" {
 		return "not-storable"

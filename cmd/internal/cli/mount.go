@@ -17,22 +17,24 @@ func (a *app) mountCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mount NAME [MOUNTPOINT]",
 		Short: "show a workspace at a directory",
-		Long: `Mounts workspace NAME on the directory MOUNTPOINT. Its last element is made if it is missing, and removed again if
-mounting fails. Without MOUNTPOINT: where it was mounted last. A workspace is mounted once at a time; asking again for
-what is there already changes nothing.
+		Long: `Mounts workspace NAME on the directory MOUNTPOINT. Without MOUNTPOINT, mounts it where it was
+mounted last. The last element of MOUNTPOINT is created if it is missing, and removed again if
+mounting fails.
 
-A tree that comes from elsewhere (an image file, a directory on a nosuid file system, and what was made from them;
-'snapfs show' says foreign) is mounted --nosuid and --nodev, unless --suid or --dev say otherwise.`,
-		Example: "  snapfs mount app /mnt/app\n  snapfs mount app /mnt/app --read-only --nosuid",
-		Args:    between(1, "NAME", "MOUNTPOINT"),
-		Annotations: map[string]string{
-			"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
-		},
+A workspace has one mount at a time. If it is already mounted there with these options, nothing
+changes.
+
+A foreign tree is mounted with --nosuid and --nodev, unless --suid or --dev is given. A tree is
+foreign if it comes from an image file, or from a directory on a nosuid file system, or was made
+from a foreign tree. 'snapfs show' tells.`,
+		Example:     "  snapfs mount app /mnt/app\n  snapfs mount app /mnt/app --read-only --nosuid",
+		Args:        between(1, "NAME", "MOUNTPOINT"),
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkMount(options); err != nil {
 				return err
 			}
-			mountpoint := "" // the daemon knows the last one
+			mountpoint := "" // the daemon knows the previous one
 			if len(args) == 2 {
 				var err error
 				if mountpoint, err = absolute("mountpoint", args[1]); err != nil {
@@ -41,7 +43,8 @@ A tree that comes from elsewhere (an image file, a directory on a nosuid file sy
 			}
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				ws, err := c.Mount(cmd.Context(), api.MountRequest{
-					Access: a.access(), Workspace: args[0], Mountpoint: mountpoint, MakeMountpoint: true, MountOptions: options,
+					Access: a.access(), Workspace: args[0], Mountpoint: mountpoint, MakeMountpoint: true,
+					MountOptions: options,
 				})
 				if err != nil {
 					return err
@@ -54,7 +57,7 @@ A tree that comes from elsewhere (an image file, a directory on a nosuid file sy
 	return cmd
 }
 
-// mountable refuses early, before a workspace is made for it, a mountpoint that cannot work.
+// mountable refuses a mountpoint that cannot work, before a workspace is created for it.
 func mountable(path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +67,7 @@ func mountable(path string) error {
 		}
 	}
 	if err != nil {
-		return nil // a dead mount, perhaps our own of before: the daemon judges it
+		return nil // a dead mount, perhaps an earlier one of this workspace: the daemon decides
 	}
 	if !info.IsDir() {
 		return usagef("mountpoint %s is not a directory", quote(path))

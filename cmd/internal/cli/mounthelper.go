@@ -8,10 +8,10 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// helperName is the name by which mount(8) runs this program for 'mount -t fuse.snapfs' and for lines of /etc/fstab.
+// helperName is the name under which mount(8) runs this program for 'mount -t fuse.snapfs' and lines of /etc/fstab.
 const helperName = "mount.fuse.snapfs"
 
-// What mount(8) makes of a helper's end.
+// Exit codes of a helper, as mount(8) interprets them.
 const (
 	helperUsage  = 1
 	helperFailed = 32
@@ -20,14 +20,14 @@ const (
 // isHelper reports whether the program was called as mount's helper.
 func isHelper(argv0 string) bool { return filepath.Base(argv0) == helperName }
 
-// mountHelper is the program under helperName: it mounts by the verb of that name and returns when the mount is live.
+// mountHelper is the program under helperName: it runs the verb mount and returns when the mount is live.
 func (p Program) mountHelper(args []string, in io.Reader, out, errOut io.Writer) int {
 	for _, arg := range args {
 		switch arg {
 		case "-h", "--help":
-			return helperSays(out, helperHelp)
+			return helperPrint(out, helperHelp)
 		case "-V", "--version":
-			return helperSays(out, helperName+" "+p.Version+"\n")
+			return helperPrint(out, helperName+" "+p.Version+"\n")
 		}
 	}
 	line, err := helperLine(args)
@@ -47,49 +47,56 @@ func (p Program) mountHelper(args []string, in io.Reader, out, errOut io.Writer)
 	return helperFailed
 }
 
-// helperSays prints what was asked for instead of a mount.
-func helperSays(out io.Writer, text string) int {
+// helperPrint prints the help or the version.
+func helperPrint(out io.Writer, text string) int {
 	if _, err := io.WriteString(out, text); err != nil {
 		return helperFailed
 	}
 	return api.ExitDone
 }
 
-// helperWords are the options of a mount that have no value.
+// helperWords lists the mount options without a value.
 const helperWords = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, atime, noatime, writeback, allow_suid, allow_dev"
 
-// helperHelp is the manual of the helper.
-const helperHelp = `mount.fuse.snapfs mounts a workspace of snapfs for mount(8) and /etc/fstab, and returns when the mount is live.
+// helperHelp is the manual page of the helper.
+const helperHelp = `mount.fuse.snapfs mounts a workspace of snapfs for mount(8) and /etc/fstab.
+It returns when the mount is live.
 
 Usage:
   mount -t fuse.snapfs NAME DIR [-o OPTIONS]
   mount.fuse.snapfs NAME DIR [-fnsv] [-o OPTIONS]
 
-NAME is the workspace; DIR is made if only its last element is missing. The daemon of the home is started if need be.
-'umount DIR' unmounts. In /etc/fstab: NAME DIR fuse.snapfs noatime,nofail 0 0
+NAME is the workspace. The last element of DIR is created if it is missing. The daemon of the home is started if it is
+needed. 'umount DIR' unmounts. In /etc/fstab: NAME DIR fuse.snapfs noatime,nofail 0 0
 
 Options:
-  home=DIR                 of the home (else SNAPFS_HOME, else /var/lib/snapfs)
-  session=ID               that owns the workspace (else SNAPFS_SESSION, else default)
-  transport=auto|uring|dev how requests travel
-  engine=auto|fuse         there is one engine
+  home=DIR                  the home (else SNAPFS_HOME, else /var/lib/snapfs)
+  session=ID                the session that owns the workspace (else SNAPFS_SESSION, else default)
+  transport=auto|uring|dev  how requests travel
+  engine=auto|fuse          there is one engine
   ` + helperWords + `
-  a tree that comes from an image is nosuid and nodev without allow_suid and allow_dev; of suid and dev mount(8) does not tell
-  those of mount(8) itself (defaults, auto, user, nofail, _netdev, x-...) and relatime, lazytime, allow_other
-Others are an error, or with -s ignored.
+
+A tree that comes from an image is mounted nosuid and nodev, unless allow_suid or allow_dev is given. suid and dev are
+not enough: mount(8) does not pass them on.
+
+Options of mount(8) itself (defaults, auto, user, nofail, _netdev, x-...) and relatime, lazytime and allow_other are
+accepted and ignored. Other options are an error; with -s they are ignored.
 
 Flags:
-  -f  only look at the options   -n, -v  nothing   -s  ignore options that are not known
-  -h, --help   -V, --version
+  -f             only check the options
+  -s             ignore unknown options
+  -n, -v         ignored
+  -h, --help     print this text
+  -V, --version  print the version
 
 Exit codes:
     0  done
-    1  usage: an option or a flag
+    1  usage: wrong option or flag
    32  the mount failed: standard error says why
 `
 
-// helperLine translates "NAME DIR [-fnsv] [-o OPTIONS] [-t TYPE] [-N NAMESPACE]", as mount(8) calls its helpers, to a
-// line of this program; nil if nothing is to be done.
+// helperLine translates "NAME DIR [-fnsv] [-o OPTIONS] [-t TYPE] [-N NAMESPACE]", as mount(8) calls its helpers, to
+// arguments of snapfs. It returns nil if there is nothing to do.
 func helperLine(args []string) ([]string, error) {
 	var names, options []string
 	fake, sloppy := false, false
@@ -145,7 +152,8 @@ func helperFlags(options []string, sloppy bool) ([]string, error) {
 				return nil, usagef("engine=%s: auto or fuse", value)
 			}
 		case option == "ro":
-			flags = append(flags, "--read-only=true") // the verb comes next: it must not be taken for a value
+			// with a value, so that the verb that follows is not taken for one
+			flags = append(flags, "--read-only=true")
 		case option == "rw":
 			flags = append(flags, "--read-only=false")
 		case option == "suid", option == "dev", option == "allow_suid", option == "allow_dev":
@@ -160,15 +168,17 @@ func helperFlags(options []string, sloppy bool) ([]string, error) {
 		case strings.HasPrefix(option, "x-"), strings.HasPrefix(name, "comment"), forOthers[option]:
 		case sloppy:
 		default:
-			return nil, usagef("unknown mount option %q: there are home=, session=, transport=, engine=, %s, and those of mount(8) itself", option, helperWords)
+			return nil, usagef("unknown mount option %q: there are home=, session=, transport=, engine=, %s, "+
+				"and the options of mount(8) itself", option, helperWords)
 		}
 	}
 	return flags, nil
 }
 
-// forOthers are options that mount(8) and those who read /etc/fstab act upon, or that are as they are here.
+// forOthers are options that mount(8) and other readers of /etc/fstab act upon, or that always hold here.
 var forOthers = map[string]bool{
-	"": true, "defaults": true, "auto": true, "noauto": true, "user": true, "nouser": true, "users": true, "owner": true, "group": true,
-	"_netdev": true, "nofail": true, "async": true, "relatime": true, "norelatime": true, "diratime": true, "nodiratime": true,
-	"strictatime": true, "lazytime": true, "nolazytime": true, "loud": true, "silent": true, "allow_other": true, "default_permissions": true,
+	"": true, "defaults": true, "auto": true, "noauto": true, "user": true, "nouser": true, "users": true,
+	"owner": true, "group": true, "_netdev": true, "nofail": true, "async": true, "relatime": true, "norelatime": true,
+	"diratime": true, "nodiratime": true, "strictatime": true, "lazytime": true, "nolazytime": true, "loud": true,
+	"silent": true, "allow_other": true, "default_permissions": true,
 }

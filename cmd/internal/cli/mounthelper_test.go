@@ -12,11 +12,13 @@ func TestHelperLine(t *testing.T) {
 		{"app /mnt/app -o rw", "--quiet --read-only=false mount -- app /mnt/app", ""},
 		{
 			"app /mnt -n -v -o ro,noatime,suid,nodev -o transport=dev,engine=auto,home=/h,x-systemd.automount,nofail",
-			"--quiet --read-only=true --noatime=true --nosuid=false --suid=true --dev=false --nodev=true --transport=dev --home=/h mount -- app /mnt", "",
+			"--quiet --read-only=true --noatime=true --nosuid=false --suid=true --dev=false --nodev=true " +
+				"--transport=dev --home=/h mount -- app /mnt", "",
 		},
 		{
 			"app /mnt -o allow_suid,allow_dev,nosuid",
-			"--quiet --nosuid=false --suid=true --nodev=false --dev=true --suid=false --nosuid=true mount -- app /mnt", "",
+			"--quiet --nosuid=false --suid=true --nodev=false --dev=true --suid=false --nosuid=true mount -- app /mnt",
+			"",
 		},
 		{"-o session=a -t fuse.snapfs app /mnt", "--quiet --session=a mount -- app /mnt", ""},
 		{"app /mnt -f", "", ""},

@@ -15,14 +15,15 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// note says something to a person: never with --quiet, nor with --json, where standard error is for errors alone.
+// note prints a message for a person on standard error. With --quiet it prints nothing. Neither does it with --json,
+// where standard error is only for errors.
 func (a *app) note(format string, args ...any) {
 	if !a.quiet && !a.json {
 		fmt.Fprintf(a.err, "snapfs: "+format+"\n", args...)
 	}
 }
 
-// printError reports why the verb failed, on one line.
+// printError prints the error of the verb on one line.
 func (a *app) printError(err error) {
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 	if text == "" {
@@ -39,7 +40,7 @@ func (a *app) printError(err error) {
 	fmt.Fprintf(a.err, "snapfs: %s\n", text)
 }
 
-// result prints what a verb made: v as JSON, or with text as a person reads it.
+// result prints the result of a verb: v as JSON, or as text.
 func (a *app) result(v any, text func(w io.Writer) error) error {
 	if a.json {
 		enc := json.NewEncoder(a.out)
@@ -50,7 +51,7 @@ func (a *app) result(v any, text func(w io.Writer) error) error {
 	return text(a.out)
 }
 
-// line is the text form of a result that is one string.
+// line is the text of a result that is one string.
 func line(s string) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, s)
@@ -58,7 +59,7 @@ func line(s string) func(io.Writer) error {
 	}
 }
 
-// table writes rows under a header in aligned columns.
+// table writes rows below a header in aligned columns.
 func table(w io.Writer, header string, rows [][]string) error {
 	return columns(w, func(t io.Writer) {
 		fmt.Fprintln(t, strings.ReplaceAll(header, " ", "\t"))
@@ -68,7 +69,7 @@ func table(w io.Writer, header string, rows [][]string) error {
 	})
 }
 
-// fields writes "key  value" lines; those with an empty value are left out.
+// fields writes "key  value" lines, except those with an empty value.
 func fields(w io.Writer, pairs ...string) error {
 	return columns(w, func(t io.Writer) {
 		for i := 0; i+1 < len(pairs); i += 2 {
@@ -79,7 +80,7 @@ func fields(w io.Writer, pairs ...string) error {
 	})
 }
 
-// columns aligns what write gives to t, and passes it on at once: a tabwriter passes on each cell.
+// columns aligns what write writes to t, and writes it to w in one piece: a tabwriter writes cell by cell.
 func columns(w io.Writer, write func(t io.Writer)) error {
 	out := bufio.NewWriter(w)
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
@@ -90,7 +91,7 @@ func columns(w io.Writer, write func(t io.Writer)) error {
 	return out.Flush()
 }
 
-// size shows bytes to a person.
+// size formats a number of bytes for a person.
 func size(n int64) string {
 	if n < 0 {
 		return "-" + humanize.IBytes(uint64(-n))
@@ -98,7 +99,7 @@ func size(n int64) string {
 	return humanize.IBytes(uint64(n))
 }
 
-// moment shows a time to a person, in the local zone.
+// moment formats a time for a person, in the local time zone.
 func moment(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
 // orDash fills an empty cell of a table.
@@ -109,20 +110,21 @@ func orDash(s string) string {
 	return s
 }
 
-// quote gives a path as it is, or as a Go string literal if it could be mistaken on a terminal or by a script that
-// reads lines: control characters, bytes that are no UTF-8, blanks at an end, quotes and backslashes.
+// quote returns a path as it is, or as a Go string literal if a terminal or a script that reads lines could misread it:
+// control characters, bytes that are not UTF-8, leading or trailing blanks, quotes and backslashes.
 func quote(path string) string {
-	odd := path == "" || !utf8.ValidString(path) || strings.TrimSpace(path) != path || strings.ContainsAny(path, `"\`)
+	ambiguous := path == "" || !utf8.ValidString(path) || strings.TrimSpace(path) != path ||
+		strings.ContainsAny(path, `"\`)
 	for _, r := range path {
-		odd = odd || !unicode.IsPrint(r)
+		ambiguous = ambiguous || !unicode.IsPrint(r)
 	}
-	if odd {
+	if ambiguous {
 		return strconv.Quote(path)
 	}
 	return path
 }
 
-// quoteIf is quote, but for nothing, which stays nothing.
+// quoteIf is quote, but keeps an empty path empty.
 func quoteIf(path string) string {
 	if path == "" {
 		return ""

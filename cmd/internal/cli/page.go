@@ -13,18 +13,18 @@ import (
 // maxLimit is the most that one page holds.
 const maxLimit = 100
 
-// listing makes a verb that shows a page of something: ask gets it, show prints it.
+// listing builds a verb that shows one page: ask requests it, show prints it.
 func listing[Page any](a *app, cmd *cobra.Command, r *api.ListRequest,
 	ask func(api.API, context.Context, api.ListRequest) (Page, error), show func(io.Writer, Page) error,
 ) *cobra.Command {
 	cmd.Args = exact()
-	cmd.Annotations = map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitRefused, api.ExitUnavailable)}
+	cmd.Annotations = exits(api.ExitNotFound, api.ExitRefused, api.ExitUnavailable)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if r.Limit < 1 {
 			return usagef("--limit %d: 1 to %d", r.Limit, maxLimit)
 		}
 		if r.Limit > maxLimit {
-			a.note("--limit %d is lowered to %d", r.Limit, maxLimit)
+			a.note("--limit %d is reduced to %d", r.Limit, maxLimit)
 			r.Limit = maxLimit
 		}
 		r.Access = a.access()
@@ -36,10 +36,10 @@ func listing[Page any](a *app, cmd *cobra.Command, r *api.ListRequest,
 			return a.result(page, func(w io.Writer) error { return show(w, page) })
 		})
 	}
-	cmd.Flags().IntVar(&r.Limit, "limit", maxLimit, "at most `N`; more than 100 is lowered to 100")
-	cmd.Flags().StringVar(&r.After, "after", "", "only what comes after `ID`, the last one of the page before")
+	cmd.Flags().IntVar(&r.Limit, "limit", maxLimit, "show at most `N`; 100 is the most")
+	cmd.Flags().StringVar(&r.After, "after", "", "continue after `ID`, the last one of the previous page")
 	return cmd
 }
 
-// more says how to see the next page.
-func (a *app) more(last string) { a.note("there are more: --after %s", last) }
+// more tells the user how to see the next page.
+func (a *app) more(last string) { a.note("there are more: continue with --after %s", last) }

@@ -12,14 +12,19 @@ func (a *app) pauseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause NAME",
 		Short: "hold the changes of a workspace back",
-		Long: `Holds every change of workspace NAME back until 'snapfs resume'. With --cgroup, which the workspace remembers, the
-processes of that control group are frozen. Others wait inside their next write, where no signal reaches them: until
-'snapfs resume' they cannot be killed, not even by SIGKILL. Snapshots, forks and rollbacks of a paused
-workspace work, and a fork is paused, too; names that a rollback changes may be seen as they were until 'snapfs resume'. It
-stays paused when it is unmounted, and when the daemon ends. A workspace that is paused already is a conflict.`,
+		Long: `Holds every change of workspace NAME back until 'snapfs resume'. A workspace that is paused already
+is a conflict.
+
+With --cgroup, the processes of that control group are frozen. The workspace remembers the group.
+Other processes wait inside their next write, where no signal reaches them: they cannot be killed
+until 'snapfs resume', not even by SIGKILL.
+
+Snapshots, forks and rollbacks of a paused workspace work. A fork of it is paused, too. After a
+rollback, programs may see the old names until 'snapfs resume'. The workspace stays paused when it
+is unmounted and when the daemon ends.`,
 		Example:     "  snapfs pause app --cgroup /sys/fs/cgroup/app && snapfs rollback app base && snapfs resume app",
 		Args:        exact("NAME"),
-		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable)},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r := api.PauseRequest{Access: a.access(), Workspace: args[0]}
 			if group != "" {
@@ -37,18 +42,19 @@ stays paused when it is unmounted, and when the daemon ends. A workspace that is
 			})
 		},
 	}
-	cmd.Flags().StringVar(&group, "cgroup", "", "freeze the processes of the control group in `DIR`")
+	cmd.Flags().StringVar(&group, "cgroup", "", "freeze the processes of the control group at `DIR`")
 	return cmd
 }
 
 func (a *app) resumeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:         "resume NAME",
-		Short:       "let a paused workspace go on",
-		Long:        "Lets the changes of paused workspace NAME, and the processes of its control group, go on.\nA running workspace is a conflict.",
+		Use:   "resume NAME",
+		Short: "resume a paused workspace",
+		Long: `Resumes paused workspace NAME: its changes proceed, and the processes of its control group run
+again. A workspace that is not paused is a conflict.`,
 		Example:     "  snapfs resume app",
 		Args:        exact("NAME"),
-		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable)},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				ws, err := c.Resume(cmd.Context(), api.RefRequest{Access: a.access(), Ref: args[0]})

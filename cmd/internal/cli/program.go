@@ -14,13 +14,13 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// Program is a command: the verbs of this package, with or without the engine.
+// Program is a command made of the verbs of this package, with or without the engine.
 type Program struct {
 	Version string
-	Engine  *Engine // nil where another program has it
+	Engine  *Engine // nil if another program has it
 }
 
-// Main is the life of the process. It returns the exit code.
+// Main runs the command and returns the exit code.
 func (p Program) Main() int {
 	if os.Getpid() == 1 {
 		return beInit()
@@ -36,8 +36,8 @@ type interrupted struct{ signal unix.Signal }
 
 func (i interrupted) Error() string { return "interrupted by " + unix.SignalName(i.signal) }
 
-// withSignals gives a context that the first SIGINT, SIGTERM or SIGHUP ends, with interrupted as its cause. Further
-// signals are swallowed, so that what runs can clean up, until stop is called.
+// withSignals returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, with interrupted as its cause. Until
+// stop is called, further signals are ignored, so that the verb can clean up.
 func withSignals(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 4)
@@ -59,7 +59,7 @@ func withSignals(parent context.Context) (ctx context.Context, stop func()) {
 	}
 }
 
-// run is the whole command: it parses args, does the verb and returns the exit code.
+// run parses args, runs the verb and returns the exit code.
 func (p Program) run(args []string, in io.Reader, out, errOut io.Writer) int {
 	a := &app{Program: p, in: in, out: out, err: errOut, remains: "nothing was changed"}
 	a.ctx, a.stop = context.Background(), func() {}

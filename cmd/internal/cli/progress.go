@@ -14,17 +14,17 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// meter draws one bar of long work on a terminal; elsewhere it does nothing. Its report may be called concurrently.
+// meter draws a progress bar on a terminal. Elsewhere it does nothing. Its report may be called concurrently.
 type meter struct {
-	box  *mpb.Progress // nil where nothing is drawn; immutable
+	box  *mpb.Progress // nil if nothing is drawn; immutable
 	line atomic.Pointer[string]
 
 	mu    sync.Mutex // guards what follows
 	bar   *mpb.Bar
-	spins bool // the bar is for work of unknown size
+	spins bool // the total is unknown
 }
 
-// newMeter gives a meter; the caller calls done.
+// newMeter returns a meter. Callers must call done.
 func (a *app) newMeter() *meter {
 	m := &meter{}
 	if f, ok := a.err.(*os.File); ok && !a.quiet && !a.json && term.IsTerminal(int(f.Fd())) {
@@ -33,7 +33,7 @@ func (a *app) newMeter() *meter {
 	return m
 }
 
-// report is the Progress callback of a request; nil where nothing is drawn, so that nobody counts for nothing.
+// report is the Progress callback of a request. It is nil if nothing is drawn, so that the daemon need not count.
 func (m *meter) report() func(api.Progress) {
 	if m.box == nil {
 		return nil
@@ -41,7 +41,7 @@ func (m *meter) report() func(api.Progress) {
 	return func(p api.Progress) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.bar != nil && m.spins && p.Total >= 0 { // now it is known
+		if m.bar != nil && m.spins && p.Total >= 0 { // the total is known now
 			m.bar.Abort(true)
 			m.bar = nil
 		}
@@ -76,12 +76,12 @@ func (m *meter) report() func(api.Progress) {
 		}
 		line += " "
 		m.line.Store(&line)
-		m.bar.SetTotal(max(p.Total, p.Bytes+1), false) // one more: it must not end before done
+		m.bar.SetTotal(max(p.Total, p.Bytes+1), false) // one more: the bar must not complete before done
 		m.bar.SetCurrent(p.Bytes)
 	}
 }
 
-// text is drawn by the bar's own goroutine, which must not wait for report.
+// text is called by the bar's own goroutine, which must not wait for report.
 func (m *meter) text() string {
 	if line := m.line.Load(); line != nil {
 		return *line
@@ -89,7 +89,7 @@ func (m *meter) text() string {
 	return ""
 }
 
-// done takes the bar away.
+// done removes the bar.
 func (m *meter) done() {
 	if m.box == nil {
 		return

@@ -15,14 +15,19 @@ func (a *app) pruneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "delete snapshots by rule",
-		Long: `Deletes the session's snapshots that no rule keeps, for each workspace on its own, and lists them. --keep-last and
---keep-daily each keep what they name; --older-than keeps what is younger. At least one rule is needed. Workspaces made
-from what goes are not harmed. The space comes back with 'snapfs gc' or by and by.`,
-		Example: "  snapfs prune --keep-last 10 --keep-daily 7 --dry-run\n  snapfs prune --older-than 30d --workspace app",
-		Args:    exact(),
-		Annotations: map[string]string{
-			"exits": exitHelp(api.ExitNotFound, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
-		},
+		Long: `Deletes the snapshots of the session that no rule keeps, and lists them. The rules apply to each
+workspace separately. At least one rule is required:
+
+  --keep-last N          keeps the newest N snapshots
+  --keep-daily N         keeps the newest snapshot of each of the last N days that have any
+  --older-than DURATION  keeps younger snapshots
+
+Workspaces made from deleted snapshots are not affected. The space is returned by 'snapfs gc', or
+later in the background.`,
+		Example: `  snapfs prune --keep-last 10 --keep-daily 7 --dry-run
+  snapfs prune --older-than 30d --workspace app`,
+		Args:        exact(),
+		Annotations: exits(api.ExitNotFound, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"keep-last", "keep-daily"} {
 				if n, err := cmd.Flags().GetInt(name); err == nil && cmd.Flags().Changed(name) && n < 1 {
@@ -40,7 +45,7 @@ from what goes are not harmed. The space comes back with 'snapfs gc' or by and b
 				return usagef("prune needs --keep-last, --keep-daily or --older-than")
 			}
 			r.Access = a.access()
-			a.remains = "what was deleted before stays so"
+			a.remains = "snapshots that were deleted before stay deleted"
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				res, err := c.Prune(cmd.Context(), r)
 				if err != nil {
@@ -51,11 +56,11 @@ from what goes are not harmed. The space comes back with 'snapfs gc' or by and b
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.Workspace, "workspace", "", "only the snapshots of workspace `NAME`")
-	f.IntVar(&r.KeepLast, "keep-last", 0, "keep the newest `N`")
+	f.StringVar(&r.Workspace, "workspace", "", "only snapshots of workspace `NAME`")
+	f.IntVar(&r.KeepLast, "keep-last", 0, "keep the newest `N` snapshots")
 	f.IntVar(&r.KeepDaily, "keep-daily", 0, "keep the newest of each of the last `N` days (UTC) that have any")
-	f.StringVar(&older, "older-than", "", "keep what is younger than `DURATION`, as 72h or 30d")
-	f.BoolVar(&r.DryRun, "dry-run", false, "only show what would be deleted")
+	f.StringVar(&older, "older-than", "", "keep snapshots younger than `DURATION`, such as 72h or 30d")
+	f.BoolVar(&r.DryRun, "dry-run", false, "show what would be deleted, and delete nothing")
 	return cmd
 }
 

@@ -7,12 +7,12 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// rebuildIndex does 'check --rebuild-index', without a daemon: none can open such a home.
+// rebuildIndex implements 'check --rebuild-index'. It needs no daemon, since none can open such a home.
 func (a *app) rebuildIndex(ctx context.Context) error {
 	if a.Engine == nil {
 		return execEngine()
 	}
-	if err := a.lookAtHome(existingHome); err != nil {
+	if err := a.checkHome(existingHome); err != nil {
 		return err
 	}
 	if err := a.mayStart(); err != nil {

@@ -24,7 +24,7 @@ func (a *app) withClient(ctx context.Context, n need, fn func(c *client.Client) 
 	return errors.Join(fn(c), c.Close())
 }
 
-// absolute makes a path of the command line one that the daemon, which has another working directory, understands.
+// absolute makes a path absolute, because the daemon has another working directory.
 func absolute(what, path string) (string, error) {
 	if path == "" {
 		return "", usagef("empty %s", what)
@@ -39,7 +39,7 @@ func absolute(what, path string) (string, error) {
 	return abs, nil
 }
 
-// source settles what --from names: a path if there is such a file or it is spelled as one, else a snapshot.
+// source resolves --from: a path if such a file exists or the word looks like a path, else a snapshot.
 func source(cmd *cobra.Command, from string) (string, error) {
 	if from == "" {
 		if cmd.Flags().Changed("from") {
@@ -47,7 +47,7 @@ func source(cmd *cobra.Command, from string) (string, error) {
 		}
 		return "", nil
 	}
-	if strings.HasPrefix(from, "{") { // the ref of a snapshot, whatever is in it
+	if strings.HasPrefix(from, "{") { // the ref of a snapshot
 		return from, nil
 	}
 	if _, err := os.Lstat(from); err == nil || strings.ContainsRune(from, '/') || from == "." || from == ".." {
@@ -66,7 +66,7 @@ func source(cmd *cobra.Command, from string) (string, error) {
 	return from, nil
 }
 
-// makeMountpoint makes the last element of a path that is missing. undo takes it away again, and is never nil.
+// makeMountpoint creates the last element of path if it is missing. undo removes it again, and is never nil.
 func makeMountpoint(path string) (abs string, undo func(), err error) {
 	undo = func() {}
 	if abs, err = absolute("mountpoint", path); err != nil {
@@ -74,9 +74,9 @@ func makeMountpoint(path string) (abs string, undo func(), err error) {
 	}
 	switch err := os.Mkdir(abs, 0o755); {
 	case err == nil:
-		return abs, func() { _ = os.Remove(abs) }, nil // fails where somebody put something into it: then it stays
+		return abs, func() { _ = os.Remove(abs) }, nil // fails, and the directory stays, if it is not empty
 	case errors.Is(err, fs.ErrExist):
-		return abs, undo, nil // the daemon judges what is there
+		return abs, undo, nil // the daemon decides about what exists
 	case errors.Is(err, fs.ErrNotExist):
 		return "", undo, failure(api.ErrNotFound, "mountpoint %s: its parent does not exist", quote(abs))
 	default:
@@ -84,27 +84,28 @@ func makeMountpoint(path string) (abs string, undo func(), err error) {
 	}
 }
 
-// mountFlags adds the flags that say how a workspace is shown.
+// mountFlags adds the flags of a mount.
 func mountFlags(cmd *cobra.Command, o *api.MountOptions) {
 	f := cmd.Flags()
-	f.StringVar(&o.Transport, "transport", "auto", "how requests travel: auto, uring or dev")
+	f.StringVar(&o.Transport, "transport", "auto", "how requests travel, `KIND`: auto, uring or dev")
 	f.BoolVar(&o.ReadOnly, "read-only", false, "refuse writes")
 	f.BoolVar(&o.NoSUID, "nosuid", false, "ignore setuid and setgid bits")
 	f.BoolVar(&o.NoDev, "nodev", false, "ignore device files")
 	trustFlags(cmd, o)
 	f.BoolVar(&o.NoExec, "noexec", false, "refuse to run programs")
-	f.BoolVar(&o.NoAtime, "noatime", false, "say so in the mount table; times of access are not kept up in any case")
+	f.BoolVar(&o.NoAtime, "noatime", false,
+		"set noatime in the mount table; reads never update access times in any case")
 	f.BoolVar(&o.Writeback, "writeback", false,
-		"keep writes in the kernel until close, fsync or some seconds later; snapshots lack what is still there")
+		"keep writes in the kernel until close, fsync or some seconds later; a snapshot lacks them until then")
 }
 
-// trustFlags adds the flags that honour what a tree from elsewhere brings along.
+// trustFlags adds the flags that honour setuid programs and device files of a foreign tree.
 func trustFlags(cmd *cobra.Command, o *api.MountOptions) {
-	cmd.Flags().BoolVar(&o.SUID, "suid", false, "honour setuid and setgid of a tree that comes from an image, too")
-	cmd.Flags().BoolVar(&o.Dev, "dev", false, "honour device files of a tree that comes from an image, too")
+	cmd.Flags().BoolVar(&o.SUID, "suid", false, "honour setuid and setgid bits of a foreign tree, too")
+	cmd.Flags().BoolVar(&o.Dev, "dev", false, "honour device files of a foreign tree, too")
 }
 
-// checkMount refuses options that make no sense before anything is made.
+// checkMount refuses contradicting options, before anything is created.
 func checkMount(o api.MountOptions) error {
 	if o.SUID && o.NoSUID {
 		return usagef("--suid and --nosuid exclude each other")
@@ -123,10 +124,10 @@ func checkTransport(name string) error {
 	return usagef("--transport %q: auto, uring or dev", name)
 }
 
-// exact is cobra.ExactArgs with a message that names what is missing.
+// exact is cobra.ExactArgs with an error that names the missing arguments.
 func exact(names ...string) cobra.PositionalArgs { return between(len(names), names...) }
 
-// between takes at least n of the arguments that names name.
+// between requires the first n of the named arguments; the others are optional.
 func between(n int, names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
@@ -139,17 +140,18 @@ func between(n int, names ...string) cobra.PositionalArgs {
 	}
 }
 
-// shellWord quotes a word for a shell where it needs it.
+// shellWord quotes a word for a shell, if needed.
 func shellWord(s string) string {
 	for _, r := range s {
-		if !strings.ContainsRune("/._-+:@%,=", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
+		if !strings.ContainsRune("/._-+:@%,=", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') &&
+			(r < 'A' || r > 'Z') {
 			return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 		}
 	}
 	return s
 }
 
-// mountedLine says where a workspace is shown.
+// mountedLine says where a workspace is mounted.
 func mountedLine(ws api.Workspace) string {
 	if ws.State != api.Mounted {
 		return fmt.Sprintf("%s is %s", ws.ID, ws.State)

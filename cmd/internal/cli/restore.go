@@ -12,25 +12,29 @@ import (
 
 func (a *app) restoreCommand() *cobra.Command {
 	return a.derive("restore SNAP [MOUNTPOINT]", "make a new workspace that has a snapshot's state",
-		`Makes a new workspace, named after the snapshot's workspace ({origin}-restored-{short}), whose tree is exactly what
-was frozen; mounts it if MOUNTPOINT is given; prints its name. The origin goes on untouched.`,
+		`Makes a new workspace whose tree is exactly what the snapshot froze, and prints its name. The name
+is that of the snapshot's workspace and a suffix: {origin}-restored-{short}. With MOUNTPOINT the
+workspace is mounted there. The origin is not changed.`,
 		"  snapfs restore before-upgrade /mnt/before\n  snapfs restore 0199",
 		func(c *client.Client) deriveFunc { return c.Restore })
 }
 
 func (a *app) branchCommand() *cobra.Command {
-	return a.derive("branch SNAP [MOUNTPOINT]", "make a new workspace that goes on from a snapshot",
-		`Makes a new workspace ({origin}-branch-{short}) on top of a snapshot, to go another way from there; mounts it if
-MOUNTPOINT is given; prints its name. Any number of branches share what the snapshot holds; what one writes, no other
-sees. To claim a prepared snapshot for a task is to branch it: the tree is there when the command returns.`,
+	return a.derive("branch SNAP [MOUNTPOINT]", "make a new workspace on top of a snapshot",
+		`Makes a new workspace on top of a snapshot, to continue from there, and prints its name,
+{origin}-branch-{short}. With MOUNTPOINT the workspace is mounted there.
+
+Any number of branches share the data of the snapshot. What one branch writes, no other sees. To
+claim a prepared snapshot for a task, branch it: the tree is complete when the command returns.`,
 		"  snapfs branch base /mnt/try-1\n  snapfs branch base /mnt/try-2",
 		func(c *client.Client) deriveFunc { return c.Branch })
 }
 
 func (a *app) forkCommand() *cobra.Command {
 	return a.derive("fork NAME [MOUNTPOINT]", "make a new workspace from the current state of another",
-		`Makes a new workspace from what workspace NAME holds now, without a snapshot that could be listed; mounts it if
-MOUNTPOINT is given; prints its name. NAME goes on untouched; the fork of a paused workspace is paused.`,
+		`Makes a new workspace from what workspace NAME holds now, and prints its name. With MOUNTPOINT the
+workspace is mounted there. No snapshot is listed for it. NAME is not changed. The fork of a paused
+workspace is paused.`,
 		"  snapfs fork app /mnt/app-2",
 		func(c *client.Client) deriveFunc {
 			return func(ctx context.Context, r api.RestoreRequest) (api.Workspace, error) {
@@ -43,7 +47,7 @@ MOUNTPOINT is given; prints its name. NAME goes on untouched; the fork of a paus
 
 type deriveFunc func(context.Context, api.RestoreRequest) (api.Workspace, error)
 
-// derive is the verb for all three ways to make a workspace from what is there.
+// derive builds the three verbs that make a workspace from a snapshot or another workspace.
 func (a *app) derive(use, short, long, example string, verb func(*client.Client) deriveFunc) *cobra.Command {
 	var options api.MountOptions
 	var name string
@@ -53,13 +57,11 @@ func (a *app) derive(use, short, long, example string, verb func(*client.Client)
 		Short: short,
 		Long: long + `
 
-The last element of MOUNTPOINT is made if it is missing. If mounting fails there is no new workspace and no new
-directory.`,
-		Example: example,
-		Args:    between(1, name, "MOUNTPOINT"),
-		Annotations: map[string]string{
-			"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
-		},
+The last element of MOUNTPOINT is created if it is missing. If mounting fails, neither the workspace
+nor the directory is left.`,
+		Example:     example,
+		Args:        between(1, name, "MOUNTPOINT"),
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkMount(options); err != nil {
 				return err

@@ -10,17 +10,21 @@ import (
 func (a *app) rollbackCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rollback NAME SNAP",
-		Short: "move a workspace back to a snapshot, in place",
-		Long: `Gives workspace NAME the state of a snapshot, mounted or not. What was written since is gone, unless another
-snapshot has it: files changed since are as they were, files made since are not there any more. Programs in the workspace
-see the change at once; what they have open stays as it was for them, apart from the tree, until they close it. A paused workspace stays paused; one that
-is mounted read-only is a conflict.`,
+		Short: "set a workspace back to a snapshot, in place",
+		Long: `Sets workspace NAME back to the state of a snapshot, mounted or not. What was written since is lost,
+unless another snapshot has it: changed files are as they were, and new files are gone.
+
+Programs in the workspace see the change at once. Files that they have open stay usable as they
+were, apart from the tree, until they are closed.
+
+A paused workspace stays paused. A workspace that is mounted read-only is a conflict.`,
 		Example:     "  snapfs rollback app before-upgrade",
 		Args:        exact("NAME", "SNAP"),
-		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable)},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
-				ws, err := c.Rollback(cmd.Context(), api.RollbackRequest{Access: a.access(), Workspace: args[0], Snapshot: args[1]})
+				ws, err := c.Rollback(cmd.Context(),
+					api.RollbackRequest{Access: a.access(), Workspace: args[0], Snapshot: args[1]})
 				if err != nil {
 					return err
 				}

@@ -28,26 +28,30 @@ type app struct {
 	out io.Writer
 	err io.Writer
 
-	// parsed says that the command line was understood, so that an error from here on is not one of usage.
+	// parsed reports whether the command line was understood. Errors after that are not usage errors.
 	parsed bool
 
-	// ctx is that of the verb, and ends with a signal; stop ends the watch for signals.
+	// ctx is the context of the verb and ends with a signal; stop ends the watch for signals.
 	ctx  context.Context
 	stop func()
 
-	// remains is what an interrupt of this verb leaves, in words; a verb that takes effect bit by bit sets it as it
-	// goes.
+	// remains says in words what an interrupt of this verb leaves behind. A verb that takes effect step by step
+	// updates it.
 	remains string
 }
 
-const rootLong = `snapfs gives every sandbox a copy-on-write workspace that can be frozen, branched and shipped.
+const rootLong = `snapfs gives every sandbox a copy-on-write workspace that can be frozen, branched and exported.
 
-A workspace is a mutable tree, shown at a mountpoint. A snapshot is an immutable record of one. Restore and
-branch make a new workspace from a snapshot and leave its origin alone. All of them live in a home directory, which
-one daemon holds; the verbs start it when it is needed, 'snapfs stop' ends it.
+A workspace is a mutable tree, shown at a mountpoint. A snapshot is an immutable copy of a workspace
+at one moment. 'restore' and 'branch' make a new workspace from a snapshot and do not change its
+origin.
 
-SNAP below is the id of a snapshot, a unique prefix of the id (4 characters or more), a name, or the ref that --json shows. Workspaces have names of lower-case letters,
-digits and inner dashes, at most 63.`
+All of them are kept in a home directory. One daemon holds the home. Verbs start the daemon when it
+is needed; 'snapfs stop' ends it.
+
+NAME is the name of a workspace: lower-case letters, digits and inner dashes, at most 63 characters.
+SNAP is a snapshot: its id, a unique prefix of the id (4 characters or more), its name, or the ref
+that --json prints.`
 
 const usageTemplate = `Usage:
   {{if .HasAvailableSubCommands}}{{.CommandPath}} [flags] VERB ...{{else}}{{.UseLine}}{{end}}
@@ -90,33 +94,37 @@ func (a *app) rootCommand(args []string) *cobra.Command {
 			cmd.SetContext(a.ctx)
 			return a.resolveHome()
 		},
-		Annotations: map[string]string{
-			"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
-		},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt,
+			api.ExitUnavailable),
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
+	cobra.EnableCommandSorting = false
 	root.SetVersionTemplate("snapfs {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate)
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.home, "home", "", "home `DIR` (SNAPFS_HOME; for root /var/lib/snapfs, else $XDG_DATA_HOME/snapfs)")
-	flags.StringVar(&a.session, "session", envOr("SNAPFS_SESSION", "default"), "session `ID` that owns what is made (SNAPFS_SESSION)")
-	flags.BoolVar(&a.cross, "allow-cross-session", false, "use what belongs to another session; leaves an audit record")
-	flags.BoolVar(&a.json, "json", false, "one JSON document on standard output, errors as JSON on standard error")
-	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing but results and errors")
-	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more; the daemon logs requests")
+	flags.StringVar(&a.home, "home", "",
+		"home `DIR` (SNAPFS_HOME; for root /var/lib/snapfs, else $XDG_DATA_HOME/snapfs)")
+	flags.StringVar(&a.session, "session", envOr("SNAPFS_SESSION", "default"),
+		"session `ID` that owns new workspaces and snapshots (SNAPFS_SESSION)")
+	flags.BoolVar(&a.cross, "allow-cross-session", false,
+		"use what belongs to another session; this is recorded in the log of the workspace")
+	flags.BoolVar(&a.json, "json", false,
+		"print one JSON document on standard output, and errors as JSON on standard error")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print only results and errors")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "print more; a daemon that is started logs requests")
 
 	a.addVerbs(root, args)
 	return root
 }
 
-// verb is a command that is made when it is needed.
+// verb is a command that is built on demand.
 type verb struct {
 	name, alias string
 	make        func(*app) *cobra.Command
 }
 
-// verbs are all of them, in the order of the manual.
+// verbs lists all verbs in the order of the manual.
 var verbs = []verb{
 	{"up", "", (*app).upCommand},
 	{"create", "", (*app).createCommand},
@@ -150,8 +158,8 @@ var verbs = []verb{
 	{"completion", "", (*app).completionCommand},
 }
 
-// addVerbs gives root the verb that args name, or all verbs if they name none: to make them all takes a third of the
-// time that a short verb lives.
+// addVerbs adds to root the verb that args name, or all verbs if they name none. Building all of them takes a third of
+// the run time of a short verb.
 func (a *app) addVerbs(root *cobra.Command, args []string) {
 	finder := &cobra.Command{Use: root.Use}
 	finder.PersistentFlags().AddFlagSet(root.PersistentFlags())
@@ -160,7 +168,7 @@ func (a *app) addVerbs(root *cobra.Command, args []string) {
 			finder.AddCommand(&cobra.Command{Use: v.name, Aliases: []string{v.alias}})
 		}
 	}
-	named := "" // the words may also be somebody's values: cobra knows
+	named := "" // the word may also be the value of a flag: cobra knows
 	if found, _, err := finder.Find(args); err == nil && found != finder {
 		named = found.Name()
 	}
@@ -171,7 +179,7 @@ func (a *app) addVerbs(root *cobra.Command, args []string) {
 	}
 }
 
-// resolveHome settles the home directory: flag, environment, default.
+// resolveHome determines the home directory: flag, environment, default.
 func (a *app) resolveHome() error {
 	dir := a.home
 	if dir == "" {
@@ -184,7 +192,7 @@ func (a *app) resolveHome() error {
 			if data == "" {
 				user, err := os.UserHomeDir()
 				if err != nil {
-					return usagef("no --home given and none to be derived: %w", err)
+					return usagef("no --home given, and no default is known: %w", err)
 				}
 				data = filepath.Join(user, ".local", "share")
 			}
@@ -202,7 +210,7 @@ func (a *app) resolveHome() error {
 	return nil
 }
 
-// access says to the API who asks.
+// access identifies the caller to the API.
 func (a *app) access() api.Access {
 	return api.Access{Session: a.session, AllowCrossSession: a.cross}
 }

@@ -27,26 +27,29 @@ func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [--from SRC] [--name NAME] [--keep] -- CMD...",
 		Short: "run a command in a throw-away workspace and show what it changed",
-		Long: `Makes a workspace from SRC (as in 'snapfs create'), mounts it at a directory of its own, runs CMD there, and when CMD
-has ended prints what it changed, as 'snapfs diff' does. Then the workspace is destroyed, or with --keep unmounted and
-kept. SRC itself is never changed.
+		Long: `Creates a workspace from SRC (as in 'snapfs create'), mounts it at a temporary directory and runs
+CMD there. When CMD has ended, prints what it changed, as 'snapfs diff' does. Then the workspace is
+destroyed; with --keep it is unmounted and kept. SRC itself is never changed.
 
-CMD has the standard streams of snapfs; with --json its standard output goes to standard error, and standard output gets
-one document with the workspace, the exit code and the changes. --quiet leaves the changes out.
+CMD inherits the standard streams of snapfs. With --json, its standard output goes to standard
+error, and standard output gets one document with the workspace, the exit code and the changes. With
+--quiet, the changes are not printed.
 
-Signals are passed on to CMD; the workspace is cleaned up in any case. If CMD left a process behind that still uses the
-workspace, the workspace stays, and standard error names the processes and what to do.
+Signals are forwarded to CMD. The workspace is cleaned up in any case. If CMD leaves a process
+behind that still uses the workspace, the workspace stays, and standard error names the process and
+what to do.
 
-The exit code is that of CMD (126: cannot be run, 127: not found, 128+N: ended by signal N). If CMD ended with 0 but
-the clean-up failed, it is that of the clean-up.`,
-		Example: "  snapfs run --from . -- make test\n  snapfs run --from base --keep --name try -- npm install left-pad",
+The exit code is that of CMD (126: cannot be run, 127: not found, 128+N: ended by signal N). If CMD
+ended with 0 but the clean-up failed, it is that of the clean-up.`,
+		Example: `  snapfs run --from . -- make test
+  snapfs run --from base --keep --name try -- npm install left-pad`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("missing CMD")
 			}
 			return nil
 		},
-		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable)},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			src, err := source(cmd, from)
 			if err != nil {
@@ -56,20 +59,21 @@ the clean-up failed, it is that of the clean-up.`,
 				name = fmt.Sprintf("run-%08x", rand.Uint32())
 			}
 			return a.withClient(cmd.Context(), anyHome, func(c *client.Client) error {
-				return a.runIn(cmd.Context(), c, throwAway{app: a, client: c, name: name, src: src, keep: keep, options: options, argv: args})
+				return a.runIn(cmd.Context(), c,
+					throwAway{app: a, client: c, name: name, src: src, keep: keep, options: options, argv: args})
 			})
 		},
 	}
 	f := cmd.Flags()
-	f.SetInterspersed(false) // what follows CMD is CMD's
-	f.StringVar(&from, "from", "", "`SRC`: directory, image file or snapshot; empty without it")
-	f.StringVar(&name, "name", "", "name of the workspace; made up without it")
-	f.BoolVar(&keep, "keep", false, "keep the workspace")
+	f.SetInterspersed(false) // arguments after CMD belong to CMD
+	f.StringVar(&from, "from", "", "`SRC` of the workspace: directory, image file or snapshot (default: empty)")
+	f.StringVar(&name, "name", "", "`NAME` of the workspace (default: generated)")
+	f.BoolVar(&keep, "keep", false, "keep the workspace after CMD has ended")
 	trustFlags(cmd, &options)
 	return cmd
 }
 
-// throwAway is one run.
+// throwAway is one run of a command in a temporary workspace.
 type throwAway struct {
 	app    *app
 	client api.API
@@ -100,15 +104,16 @@ func (a *app) runIn(ctx context.Context, c api.API, t throwAway) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(dir))
 	}
-	if _, err := c.Mount(ctx, api.MountRequest{Access: a.access(), Workspace: t.name, Mountpoint: dir, MountOptions: t.options}); err != nil {
-		return errors.Join(err, a.takeBack(ctx, c, t.name), os.Remove(dir))
+	mount := api.MountRequest{Access: a.access(), Workspace: t.name, Mountpoint: dir, MountOptions: t.options}
+	if _, err := c.Mount(ctx, mount); err != nil {
+		return errors.Join(err, a.destroyNew(ctx, c, t.name), os.Remove(dir))
 	}
 
 	result := ran{Workspace: t.name, Kept: t.keep, Changes: []api.Change{}}
 	runErr := a.runCommandIn(ctx, dir, t.argv)
 	result.ExitCode = exitCode(runErr)
 
-	// From here on a signal changes nothing: what was made has to go.
+	// From here on signals are ignored: what was created must be removed.
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	diffErr := c.Diff(after, api.DiffRequest{Access: a.access(), A: t.name}, func(ch api.Change) error {
@@ -131,7 +136,7 @@ func (a *app) runIn(ctx context.Context, c api.API, t throwAway) error {
 		return nil
 	})
 	if runErr != nil {
-		// CMD's code is the one to end with; what else went wrong is only told.
+		// The exit code is that of CMD. Other errors are only printed.
 		if err := errors.Join(diffErr, cleanErr, printErr); err != nil {
 			a.printError(err)
 		}
@@ -140,12 +145,13 @@ func (a *app) runIn(ctx context.Context, c api.API, t throwAway) error {
 	return errors.Join(diffErr, cleanErr, printErr)
 }
 
-// clean unmounts, and destroys what is not to be kept.
+// clean unmounts the workspace, and destroys it unless it is kept.
 func (t throwAway) clean(ctx context.Context, dir string) error {
 	a := t.app
 	var err error
-	for try := 0; try < 20; try++ { // what CMD started may need a moment to end
-		if _, err = t.client.Unmount(ctx, api.UnmountRequest{Access: a.access(), Workspace: t.name}); !errors.Is(err, api.ErrConflict) {
+	for try := 0; try < 20; try++ { // processes that CMD started may need a moment to end
+		_, err = t.client.Unmount(ctx, api.UnmountRequest{Access: a.access(), Workspace: t.name})
+		if !errors.Is(err, api.ErrConflict) {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -164,13 +170,13 @@ func (t throwAway) clean(ctx context.Context, dir string) error {
 		a.note("kept workspace %s; see '%s'", t.name, a.hint("show "+t.name))
 		return nil
 	}
-	return a.takeBack(ctx, t.client, t.name)
+	return a.destroyNew(ctx, t.client, t.name)
 }
 
-// grace is how long CMD may take to end after a signal was passed on to it.
+// grace is how long CMD may take to end after a signal was forwarded to it.
 const grace = 10 * time.Second
 
-// runCommandIn runs argv in dir and gives its exit code as a codeError, or nil for 0.
+// runCommandIn runs argv in dir. It returns a non-zero exit code as a codeError.
 func (a *app) runCommandIn(ctx context.Context, dir string, argv []string) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -209,5 +215,5 @@ func (a *app) runCommandIn(ctx context.Context, dir string, argv []string) error
 	return codeError{errSilent, waitCode(unix.WaitStatus(status))}
 }
 
-// errSilent is an error that needs no words: CMD has said what it had to say.
+// errSilent is an error without text: CMD has printed its own message.
 var errSilent = errors.New("")

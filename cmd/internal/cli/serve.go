@@ -18,22 +18,22 @@ func (a *app) serveCommand() *cobra.Command {
 	o := ServeOptions{Transport: "auto", IdleAfter: 10 * time.Minute}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "be the daemon of the home, in the foreground",
-		Long: `Opens the home, makes it if it is missing, and serves it until SIGTERM, SIGINT or 'snapfs stop'. Then all
-workspaces are unmounted; what was not stored yet is stored after the next start. Other verbs start a daemon
-by themselves: run it by hand to see its log, under a service manager, or as the first process of a container, where it
-also reaps orphans.
+		Short: "run the daemon of the home in the foreground",
+		Long: `Opens the home, creates it if it is missing, and serves it until SIGTERM, SIGINT or 'snapfs stop'.
+Then all workspaces are unmounted. Layers that are not stored yet are stored after the next start. A
+home has one daemon; a second one is refused.
 
-A home has one daemon: a second one is refused.
+Other verbs start a daemon by themselves. Use serve to see the log, under a service manager, or as
+the first process of a container, where it also reaps orphaned processes.
 
-Requests come over io_uring where the kernel has that switched on (/sys/module/fuse/parameters/enable_uring is Y), else
-over /dev/fuse; 'snapfs show' tells. --enable-fuse-uring writes Y there, which concerns all FUSE file systems of the
-system that know io_uring, and says so in the log. Nothing else switches it.`,
-		Example: "  snapfs serve --home /srv/ws\n  podman run --device /dev/fuse --cap-add SYS_ADMIN IMAGE snapfs serve",
-		Args:    cobra.NoArgs,
-		Annotations: map[string]string{
-			"exits": exitHelp(api.ExitConflict, api.ExitCorrupt, api.ExitUnavailable),
-		},
+Requests travel over io_uring if it is switched on in the kernel
+(/sys/module/fuse/parameters/enable_uring is Y), else over /dev/fuse. 'snapfs show' tells which.
+--enable-fuse-uring writes Y there and logs it. That affects all FUSE file systems of the machine
+that know io_uring. Nothing else changes the switch.`,
+		Example: `  snapfs serve --home /srv/ws
+  podman run --device /dev/fuse --cap-add SYS_ADMIN IMAGE snapfs serve`,
+		Args:        cobra.NoArgs,
+		Annotations: exits(api.ExitConflict, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkTransport(o.Transport); err != nil {
 				return err
@@ -44,31 +44,34 @@ system that know io_uring, and says so in the log. Nothing else switches it.`,
 			return a.serve(cmd.Context(), o, background)
 		},
 	}
-	cmd.Flags().StringVar(&o.Transport, "transport", o.Transport, "how requests travel where a mount does not say: auto, uring or dev")
+	cmd.Flags().StringVar(&o.Transport, "transport", o.Transport,
+		"default transport of mounts, `KIND`: auto, uring or dev")
 	cmd.Flags().BoolVar(&o.EnableURing, "enable-fuse-uring", false,
-		"switch the kernel's FUSE over io_uring on, for the whole system and until the next boot")
+		"switch on FUSE over io_uring in the kernel, for the whole system until the next boot")
 	cmd.Flags().DurationVar(&o.IdleAfter, "idle-after", o.IdleAfter,
-		"merge layers, collect garbage and pack cold data anew after so long without a call or request; 0: never")
-	cmd.Flags().BoolVar(&o.Remount, "remount", false, "mount again what was mounted when the last daemon ended")
+		"merge layers, collect garbage and repack cold data after this time without a call or request; 0: never")
+	cmd.Flags().BoolVar(&o.Remount, "remount", false,
+		"mount the workspaces that were mounted when the last daemon ended")
 	cmd.Flags().IntVar(&o.MaxSnapshots, "max-snapshots", envInt("SNAPFS_MAX_SNAPSHOTS"),
-		"a session may have `N` snapshots; 0 is 100,000, below 0 any number (SNAPFS_MAX_SNAPSHOTS)")
+		"limit a session to `N` snapshots; 0 is 100,000, below 0 is no limit (SNAPFS_MAX_SNAPSHOTS)")
 	cmd.Flags().Int64Var(&o.MaxBytes, "max-bytes", int64(envInt("SNAPFS_MAX_BYTES")),
-		"a session whose snapshots' stored images have `N` bytes in all makes no more; 0 is any (SNAPFS_MAX_BYTES)")
-	cmd.Flags().StringVar(&o.Metrics, "metrics", "", "serve Prometheus metrics and Go profiles at local `ADDR`, as 127.0.0.1:9180")
+		"refuse snapshots of a session whose stored images have `N` bytes or more; 0 is no limit (SNAPFS_MAX_BYTES)")
+	cmd.Flags().StringVar(&o.Metrics, "metrics", "",
+		"serve Prometheus metrics and Go profiles at local `ADDR`, such as 127.0.0.1:9180")
 	cmd.Flags().BoolVar(&background, "background", false, "log to the home and report on descriptor 3")
-	cmd.Flags().BoolVar(&o.MustExist, "must-exist", false, "refuse to make a home that is not there")
+	cmd.Flags().BoolVar(&o.MustExist, "must-exist", false, "do not create the home")
 	_ = cmd.Flags().MarkHidden("background") // fails for an unknown flag only
 	_ = cmd.Flags().MarkHidden("must-exist")
 	return cmd
 }
 
-// envInt is a number from the environment; 0 if it is not set or is none.
+// envInt is a number from the environment, or 0 if the variable is not set or is not a number.
 func envInt(name string) int {
 	n, _ := strconv.Atoi(os.Getenv(name))
 	return n
 }
 
-// serve runs the daemon. In the background it reports once on readyFD whether it serves.
+// serve runs the daemon. In the background, it reports once on readyFD whether it serves.
 func (a *app) serve(ctx context.Context, o ServeOptions, background bool) (err error) {
 	o.Home, o.Version, o.Verbose, o.Log = a.home, a.Version, a.verbose, a.err
 	if !background {
@@ -83,12 +86,12 @@ func (a *app) serve(ctx context.Context, o ServeOptions, background bool) (err e
 		reported = true
 	}
 	if err = a.Engine.Serve(ctx, o); !reported {
-		sendReady(report, err) // it never served
+		sendReady(report, err) // it did not serve
 	}
 	return err
 }
 
-// sendReady writes the report and closes the pipe. Nobody is left to be told of an error here.
+// sendReady writes the report and closes the pipe. Errors are ignored: the reader is gone then.
 func sendReady(report *os.File, err error) {
 	state := ready{PID: os.Getpid()}
 	if err != nil {

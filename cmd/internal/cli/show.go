@@ -17,12 +17,13 @@ import (
 
 func (a *app) showCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:         "show ID",
-		Short:       "show all about a workspace or a snapshot",
-		Long:        "Shows the record of a workspace (its name) or a snapshot (id, unique prefix of one, or name).",
+		Use:   "show ID",
+		Short: "show all about a workspace or a snapshot",
+		Long: `Shows all about a workspace or a snapshot. ID is the name of a workspace, or a snapshot: its id, a
+unique prefix of the id, its name or its ref.`,
 		Example:     "  snapfs show app\n  snapfs show before-upgrade --json",
 		Args:        exact("ID"),
-		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable)},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				o, err := c.Show(cmd.Context(), api.RefRequest{Access: a.access(), Ref: args[0]})
@@ -66,7 +67,7 @@ func showWorkspace(w io.Writer, ws api.Workspace) error {
 	)
 }
 
-// cannotStore says why a layer of a workspace's stack is not stored.
+// cannotStore says why a layer of a workspace is not stored.
 func cannotStore(problem string) string {
 	if problem == "" {
 		return ""
@@ -74,9 +75,10 @@ func cannotStore(problem string) string {
 	return "a layer cannot be stored: " + problem
 }
 
-// requestCounts spells how many requests of each kind the kernel has sent, the most frequent first.
+// requestCounts formats how many requests of each kind the kernel has sent, the most frequent first.
 func requestCounts(n map[string]uint64) string {
-	kinds := slices.SortedFunc(maps.Keys(n), func(a, b string) int { return cmp.Or(cmp.Compare(n[b], n[a]), cmp.Compare(a, b)) })
+	kinds := slices.SortedFunc(maps.Keys(n),
+		func(a, b string) int { return cmp.Or(cmp.Compare(n[b], n[a]), cmp.Compare(a, b)) })
 	for i, k := range kinds {
 		kinds[i] = fmt.Sprintf("%s %d", strings.ToLower(k), n[k])
 	}
@@ -118,7 +120,7 @@ func showSnapshot(w io.Writer, s api.Snapshot) error {
 	return table(w, "LAYER STATE SIZE DIGEST", rows)
 }
 
-// yes shows what holds, and nothing for what does not.
+// yes is "yes" for true and empty for false.
 func yes(is bool) string {
 	if is {
 		return "yes"

@@ -17,17 +17,18 @@ func (a *app) snapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot NAME",
 		Short: "freeze a workspace, mounted or not",
-		Long: `Freezes the present state of workspace NAME and prints the id of the snapshot. Programs in the workspace go on;
-every write, close and msync that was done before is in it. The snapshot can be restored and branched at once; its data
-move to the chunk store in the background ('snapfs snapshots' shows sealed, then stored).
+		Long: `Freezes the current state of workspace NAME and prints the id of the snapshot. Programs in the
+workspace continue. Every write, close and msync that completed before is in the snapshot.
 
-When the command returns the snapshot survives a power loss, unless --no-sync was given. A workspace in which nothing
-changed gives a snapshot that costs no layer.`,
-		Example: "  snapfs snapshot app --name before-upgrade\n  snapfs snapshot app --ttl 72h --wait stored --json",
-		Args:    exact("NAME"),
-		Annotations: map[string]string{
-			"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
-		},
+The snapshot can be restored and branched at once. Its data move to the chunk store in the
+background: 'snapfs snapshots' shows the state sealed, then stored.
+
+When the command returns, the snapshot survives a power failure, unless --no-sync is given. If
+nothing changed since the last snapshot, the new one adds no layer.`,
+		Example: `  snapfs snapshot app --name before-upgrade
+  snapfs snapshot app --ttl 72h --wait stored --json`,
+		Args:        exact("NAME"),
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.Access, r.Workspace = a.access(), args[0]
 			if cmd.Flags().Changed("name") && r.Name == "" {
@@ -50,7 +51,7 @@ changed gives a snapshot that costs no layer.`,
 			case "stored":
 				r.WaitStored = true
 			default:
-				return usagef("--wait %q: stored is all there is to wait for", wait)
+				return usagef("--wait %q: the only state to wait for is stored", wait)
 			}
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				meter := a.newMeter()
@@ -68,14 +69,15 @@ changed gives a snapshot that costs no layer.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.Name, "name", "", "name by which the snapshot can be found")
-	f.StringVar(&r.Description, "description", "", "free text")
-	f.StringVar(&ttl, "ttl", "", "expire after `DURATION`, as 90m, 72h or 7d")
-	f.StringVar(&expires, "expires-at", "", "expire at `TIME`, RFC 3339")
-	f.StringVar(&wait, "wait", "", "return when the snapshot is `STATE`: stored")
-	f.BoolVar(&r.Consistent, "consistent", false, "freeze the processes of the workspace's control group for the moment")
-	f.StringVar(&r.Cgroup, "cgroup", "", "with --consistent: the control group in `DIR`")
-	f.BoolVar(&r.NoSync, "no-sync", false, "return before it is durable")
+	f.StringVar(&r.Name, "name", "", "`NAME` of the snapshot")
+	f.StringVar(&r.Description, "description", "", "`TEXT` that is shown with the snapshot")
+	f.StringVar(&ttl, "ttl", "", "delete the snapshot after `DURATION`, such as 90m, 72h or 7d")
+	f.StringVar(&expires, "expires-at", "", "delete the snapshot at `TIME` (RFC 3339)")
+	f.StringVar(&wait, "wait", "", "return when the snapshot has reached `STATE`: stored")
+	f.BoolVar(&r.Consistent, "consistent", false,
+		"freeze the processes of the workspace's control group while the snapshot is taken")
+	f.StringVar(&r.Cgroup, "cgroup", "", "with --consistent: the control group at `DIR`")
+	f.BoolVar(&r.NoSync, "no-sync", false, "return before the snapshot is durable")
 	return cmd
 }
 
@@ -104,7 +106,7 @@ func parseExpiry(r *api.SnapshotRequest, ttl, expires string) error {
 	return nil
 }
 
-// parseDuration is time.ParseDuration, and whole days as in 7d.
+// parseDuration is time.ParseDuration that also takes whole days, as in 7d.
 func parseDuration(s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 16)

@@ -14,10 +14,13 @@ func (a *app) snapshotsCommand() *cobra.Command {
 	cmd := listing(a, &cobra.Command{
 		Use:   "snapshots [--workspace NAME]",
 		Short: "list snapshots",
-		Long: `Lists the snapshots of the session, oldest first, at most a page of them. A last line says whether there are
-more, and how to see them. A snapshot is sealed, which is safe, until the background work has it stored;
-PROBLEM is not-storable where that cannot be done: 'snapfs show' tells why.`,
-		Example: "  snapfs snapshots --workspace app\n  snapfs snapshots --limit 10 --after 0199d5a4-7a1e-7c3b-8f00-2b1d5e6f7a8b",
+		Long: `Lists the snapshots of the session, oldest first, one page at most. If there are more, a message on
+standard error says how to see them.
+
+A snapshot is sealed, which is safe, until background work has stored it. PROBLEM is not-storable if
+a layer cannot be stored. 'snapfs show' says why.`,
+		Example: `  snapfs snapshots --workspace app
+  snapfs snapshots --limit 10 --after 0199d5a4-7a1e-7c3b-8f00-2b1d5e6f7a8b`,
 	}, &r, api.API.Snapshots, a.snapshotTable)
 	cmd.Flags().StringVar(&r.Workspace, "workspace", "", "only those of workspace `NAME`")
 	return cmd
@@ -31,7 +34,8 @@ func (a *app) snapshotTable(w io.Writer, page api.SnapshotPage) error {
 			expires = moment(*s.ExpiresAt)
 		}
 		rows = append(rows, []string{
-			s.ID, orDash(quoteIf(s.Name)), s.Workspace, string(s.State), strconv.Itoa(s.Depth), moment(s.CreatedAt), expires, notStored(s.Problem),
+			s.ID, orDash(quoteIf(s.Name)), s.Workspace, string(s.State), strconv.Itoa(s.Depth), moment(s.CreatedAt),
+			expires, notStored(s.Problem),
 		})
 	}
 	if err := table(w, "ID NAME WORKSPACE STATE LAYERS CREATED EXPIRES PROBLEM", rows); err != nil {

@@ -14,21 +14,23 @@ func (a *app) statsCommand() *cobra.Command {
 	var ofSession bool
 	cmd := &cobra.Command{
 		Use:   "stats [ID | --of-session]",
-		Short: "show the space that a home, a session, a workspace or a snapshot takes",
-		Long: `Shows space, in bytes with --json: of the workspace or snapshot ID, of all that the session owns (see --session), or
-without either, of the whole home.
+		Short: "show the space that a home, session, workspace or snapshot uses",
+		Long: `Shows the space that is used by the workspace or snapshot ID, with --of-session by everything that
+the session owns, or by the whole home. With --json, all sizes are in bytes.
 
-  logical      bytes of the images as other readers would see them
-  stored       bytes that they take in the chunk store
-  unique       what only this needs, and what deleting it would free
-  shared       what something else needs too
-  reclaimable  of the home: what nothing needs any more, until 'snapfs gc'; else what deleting it makes so
-  upper        written in workspaces and not yet in a snapshot
-  sealed       in snapshots and not yet in the chunk store
-  packs, index the files of the chunk store`,
-		Example:     "  snapfs stats\n  snapfs stats before-upgrade --json\n  snapfs stats --of-session --session agent-7",
+  logical       size of the images, uncompressed
+  stored        size of their data in the chunk store
+  unique        stored data that nothing else needs; deleting this would free it
+  shared        stored data that something else needs, too
+  reclaimable   for the home: garbage that 'snapfs gc' frees; else: what would become garbage by deleting this
+  upper         data in workspaces that is in no snapshot yet
+  sealed        data in snapshots that is not in the chunk store yet
+  packs, index  size of the chunk store's files`,
+		Example: `  snapfs stats
+  snapfs stats before-upgrade --json
+  snapfs stats --of-session --session agent-7`,
 		Args:        between(0, "ID"),
-		Annotations: map[string]string{"exits": exitHelp(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable)},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if ofSession && len(args) == 1 {
 				return usagef("an ID and --of-session exclude each other")
@@ -46,7 +48,7 @@ without either, of the whole home.
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&ofSession, "of-session", false, "of all workspaces and snapshots of the session")
+	cmd.Flags().BoolVar(&ofSession, "of-session", false, "show the space of everything that the session owns")
 	return cmd
 }
 

@@ -18,11 +18,11 @@ func (a *app) stopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
 		Short: "end the daemon of the home",
-		Long: `Unmounts all workspaces of the home and ends its daemon. Workspaces and snapshots stay; what was not stored yet is
-stored after the next start. Where no daemon runs there is nothing to do.`,
+		Long: `Unmounts all workspaces of the home and ends its daemon. Workspaces and snapshots stay. Layers that
+are not stored yet are stored after the next start. If no daemon runs, nothing changes.`,
 		Example:     "  snapfs stop",
 		Args:        exact(),
-		Annotations: map[string]string{"exits": exitHelp(api.ExitConflict, api.ExitUnavailable)},
+		Annotations: exits(api.ExitConflict, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.running(cmd)
 			if errors.Is(err, api.ErrUnavailable) && c == nil {
@@ -47,9 +47,9 @@ stored after the next start. Where no daemon runs there is nothing to do.`,
 	}
 }
 
-// stopDaemon stops a daemon and waits until its process has ended, so that the home's file system can be unmounted.
+// stopDaemon stops a daemon and waits for the end of its process, so that the home's file system can be unmounted.
 func stopDaemon(ctx context.Context, c *client.Client, pid int) error {
-	fd, fdErr := unix.PidfdOpen(pid, 0) // fails where it is in a pid namespace that is not seen from here
+	fd, fdErr := unix.PidfdOpen(pid, 0) // fails if the daemon is in a pid namespace that is not visible here
 	if fdErr == nil {
 		defer func() { _ = unix.Close(fd) }()
 	}
@@ -69,10 +69,10 @@ func (a *app) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:         "status",
 		Short:       "show the daemon of the home",
-		Long:        "Shows the daemon of the home, and starts none. Where none runs the exit code says so.",
+		Long:        "Shows the daemon of the home. Starts none: if none runs, that is the error \"unavailable\".",
 		Example:     "  snapfs status --json",
 		Args:        exact(),
-		Annotations: map[string]string{"exits": exitHelp(api.ExitUnavailable)},
+		Annotations: exits(api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.running(cmd)
 			if err != nil {
@@ -96,9 +96,9 @@ func (a *app) statusCommand() *cobra.Command {
 	}
 }
 
-// running connects to a daemon that is there.
+// running connects to a running daemon.
 func (a *app) running(cmd *cobra.Command) (*client.Client, error) {
-	if err := a.lookAtHome(anyHome); err != nil {
+	if err := a.checkHome(anyHome); err != nil {
 		return nil, err
 	}
 	c, err := client.Dial(cmd.Context(), a.home)

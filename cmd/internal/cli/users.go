@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// users names the processes that use a directory or something below it, as far as /proc tells this user. It reads links
-// of /proc only, never the directory, which a mount in trouble would not answer.
+// users names the processes that use a directory or something below it, as far as /proc shows them to this user. It
+// only reads links of /proc, never the directory itself: a mount in trouble would not answer.
 func users(dir string) string {
 	inside := func(path string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 	entries, err := os.ReadDir("/proc")
@@ -22,7 +22,7 @@ func users(dir string) string {
 		if err != nil || pid == os.Getpid() || !uses(pid, inside) {
 			continue
 		}
-		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // it may be gone; then it has no name
+		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // empty if the process has ended
 		found = append(found, fmt.Sprintf("pid %d (%s)", pid, strings.TrimSpace(string(comm))))
 	}
 	if len(found) == 0 {
@@ -31,7 +31,7 @@ func users(dir string) string {
 	return strings.Join(found, ", ")
 }
 
-// uses says whether a process has its working directory, its root, its program or an open or mapped file inside.
+// uses reports whether a process has its working directory, root, program or an open or mapped file inside.
 func uses(pid int, inside func(string) bool) bool {
 	proc := fmt.Sprintf("/proc/%d/", pid)
 	links := []string{proc + "cwd", proc + "root", proc + "exe"}

@@ -12,16 +12,17 @@ func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:         "version",
 		Short:       "show the version",
-		Long:        "Shows the version of this program and of what it was built with. Asks no daemon.",
+		Long:        "Shows the version of this program and of Go. Does not ask the daemon.",
 		Args:        exact(),
-		Annotations: map[string]string{"exits": exitHelp()},
-		// Instead of the root's: there is neither a home nor anything to interrupt.
+		Annotations: exits(),
+		// Replaces the one of the root command: this verb needs neither a home nor signals.
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			a.parsed = true
 			return nil
 		},
 		RunE: func(*cobra.Command, []string) error {
-			v := map[string]string{"version": a.Version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+			platform := runtime.GOOS + "/" + runtime.GOARCH
+			v := map[string]string{"version": a.Version, "go": runtime.Version(), "platform": platform}
 			return a.result(v, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "snapfs %s (%s, %s)\n", v["version"], v["go"], v["platform"])
 				return err
@@ -40,11 +41,11 @@ func (a *app) completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:         "completion SHELL",
 		Short:       "print a completion script for bash, zsh, fish or powershell",
-		Long:        "Prints a script that completes verbs and flags of snapfs in SHELL: bash, zsh, fish or powershell.",
+		Long:        "Prints a script that completes verbs and flags in SHELL: bash, zsh, fish or powershell.",
 		Example:     "  source <(snapfs completion bash)",
 		Args:        exact("SHELL"),
 		ValidArgs:   []string{"bash", "zsh", "fish", "powershell"},
-		Annotations: map[string]string{"exits": exitHelp()},
+		Annotations: exits(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			print, ok := shells[args[0]]
 			if !ok {
