@@ -3,11 +3,11 @@ package chunkstore
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/pack"
+	"snapfs/internal/lockorder"
 )
 
 // block is a decoded record; immutable but for how.
@@ -62,7 +62,7 @@ func (b *block) cost() int64 { return int64(cap(b.data)) + int64(len(b.members))
 // blockCache holds decoded records; each is decoded once, however many ask for it at the same time.
 type blockCache struct {
 	*lru[pack.Place, *block]
-	flightMu sync.Mutex
+	flightMu lockorder.Mutex[lockorder.Flights]
 	flights  map[pack.Place]*flight // guarded by flightMu
 }
 

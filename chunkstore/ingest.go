@@ -15,6 +15,7 @@ import (
 	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/sketch"
 	"snapfs/chunkstore/internal/transform"
+	"snapfs/internal/lockorder"
 )
 
 // Hint says what the next bytes of an ingest are; a chunk starts there.
@@ -75,7 +76,7 @@ type Ingest struct {
 	holds pack.Holds     // packs with records of this ingest
 	ahead uint64         // transactions that wrote chunks into the index before the commit
 
-	mu        sync.Mutex
+	mu        lockorder.Mutex[lockorder.Ingest]
 	placed    []*fresh          // written to packs, not to the index; guarded by mu
 	rejected  []*fresh          // chunks whose delta did not pay; guarded by mu
 	fail      error             // of encoders; guarded by mu

@@ -3,7 +3,8 @@ package chunkstore
 import (
 	"context"
 	"runtime"
-	"sync"
+
+	"snapfs/internal/lockorder"
 )
 
 // Bounds of what is decoded before it is asked for.
@@ -30,7 +31,7 @@ const (
 // the stream but in many records, which hold alike beside alike, so that a miss in one file tells what the next files
 // need. Who reads much at once has its records decoded side by side instead, see readMany.
 type loader struct {
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.Loader]
 	credit  int      // guarded by mu
 	queue   []around // guarded by mu; the newest last
 	workers int      // goroutines that decode; each is a user of the store while it lives; guarded by mu

@@ -2,12 +2,13 @@ package chunkstore
 
 import (
 	"container/list"
-	"sync"
+
+	"snapfs/internal/lockorder"
 )
 
 // lru is a cache bounded by the sum of its entries' costs. Safe for concurrent use.
 type lru[K comparable, V any] struct {
-	mu    sync.Mutex
+	mu    lockorder.Mutex[lockorder.LRU]
 	limit int64
 	cost  int64               // guarded by mu
 	byKey map[K]*list.Element // guarded by mu

@@ -1,16 +1,16 @@
 package chunkstore
 
 import (
-	"sync"
-
 	"github.com/RoaringBitmap/roaring/v2"
+
+	"snapfs/internal/lockorder"
 )
 
 // pins is what a collection must leave alone besides what manifests name: the manifests of open readers, deleted or
 // not, and the chunks that ingests under way have found or written. What a collection has decided to remove is
 // doomed: it is not found any more, so that nothing new can come to need it.
 type pins struct {
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.Pins]
 	readers map[*Reader]struct{} // guarded by mu
 	ingests map[*Ingest]struct{} // guarded by mu
 	doomed  *roaring.Bitmap      // nil = none; guarded by mu, its contents are immutable

@@ -21,6 +21,7 @@ import (
 	"snapfs/chunkstore/internal/sketch"
 	"snapfs/chunkstore/internal/varint"
 	"snapfs/internal/failpoint"
+	"snapfs/internal/lockorder"
 )
 
 // Options open a store.
@@ -83,27 +84,27 @@ type Store struct {
 
 	users sync.WaitGroup // calls, readers and ingests under way
 
-	stateMu sync.Mutex
+	stateMu lockorder.Mutex[lockorder.StoreState]
 	closed  bool // guarded by stateMu
 
-	closeMu sync.Mutex // held by Close, before all others; guards the next three
-	shut    bool       // the packs are closed
-	gaveUp  bool       // so is the reserve, for the index to be closed
+	closeMu lockorder.Mutex[lockorder.StoreClose] // held by Close, before all others; guards the next three
+	shut    bool                                  // the packs are closed
+	gaveUp  bool                                  // so is the reserve, for the index to be closed
 	ended   bool
 
-	writeMu sync.Mutex // held by the one writer of the index
-	state   state      // guarded by writeMu
-	guard   logGuard   // guarded by writeMu
-	broken  error      // why the index takes no more writes; guarded by writeMu
-	opened  uint64     // transactions when the store was opened; immutable
+	writeMu lockorder.Mutex[lockorder.StoreWriter] // held by the one writer of the index
+	state   state                                  // guarded by writeMu
+	guard   logGuard                               // guarded by writeMu
+	broken  error                                  // why the index takes no more writes; guarded by writeMu
+	opened  uint64                                 // transactions when the store was opened; immutable
 
-	numMu   sync.Mutex
+	numMu   lockorder.Mutex[lockorder.StoreNumbers]
 	nextNum uint64 // next chunk number; guarded by numMu
 	lease   uint64 // numbers below it may be given out; guarded by numMu
 
 	pins    pins
-	gcMu    sync.Mutex // held by the one collection
-	left    int64      // garbage that the last one left on purpose; guarded by gcMu
+	gcMu    lockorder.Mutex[lockorder.StoreGC] // held by the one collection
+	left    int64                              // garbage that the last one left on purpose; guarded by gcMu
 	liveSet liveSet
 }
 

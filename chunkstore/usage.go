@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"snapfs/chunkstore/internal/pack"
+	"snapfs/internal/lockorder"
 )
 
 // Usage is space accounting of a set of manifests, in bytes. A block, or a delta, counts as a whole for everything that
@@ -34,7 +34,7 @@ type Stats struct {
 
 // liveSet caches what manifests need, for Stats: commits add to it, a deletion drops it.
 type liveSet struct {
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.LiveSet]
 	chunks  *roaring.Bitmap     // nil = unknown; guarded by mu
 	records map[pack.Place]bool // the blocks among their records; guarded by mu
 	payload int64               // bytes of their records; guarded by mu

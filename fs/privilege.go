@@ -1,11 +1,10 @@
 package fs
 
 import (
-	"sync"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/lockorder"
 	"snapfs/layers"
 )
 
@@ -51,7 +50,7 @@ func (a *adapter) killPriv(h *fuse.InHeader, id layers.NodeID) error {
 // and in both cases once more when it is about to; then it removes it. So a write has asked twice. Whoever else asks like that and then
 // calls chown(-1, -1) keeps setuid, which POSIX leaves open: no contents have changed.
 type removals struct {
-	mu sync.Mutex
+	mu lockorder.Mutex[lockorder.Removals]
 	m  map[uint32]removal // by thread; guarded by mu
 }
 

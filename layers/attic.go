@@ -2,7 +2,8 @@ package layers
 
 import (
 	"slices"
-	"sync"
+
+	"snapfs/internal/lockorder"
 )
 
 // attic holds what a rollback or Restack has taken from under the tree, for the nodes that still stand on it: files that programs have
@@ -16,7 +17,7 @@ type attic struct {
 
 // attics are the attics of an overlay that are not empty. The zero value is ready.
 type attics struct {
-	mu sync.Mutex
+	mu lockorder.Mutex[lockorder.Orphans]
 	in map[*node][]*attic // guarded by mu: a node may outlive several rollbacks
 	// all are those that are not empty, guarded by mu.
 	all []*attic

@@ -2,21 +2,22 @@ package layers
 
 import (
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"snapfs/internal/lockorder"
 )
 
 // barrier is the gate with what closes it: mutations hold it for reading; a seal, a rollback or a pause for writing. Those three
 // exclude each other, but work on a paused overlay without opening it.
 type barrier struct {
-	sync.RWMutex // the gate itself
+	lockorder.RWMutex[lockorder.OverlayGate] // the gate itself
 
-	closers sync.Mutex // held while the gate is being closed, is closed for a moment, or opened
-	paused  bool       // guarded by closers: the gate is closed until Resume
+	closers lockorder.Mutex[lockorder.Closers] // held while the gate is being closed, is closed for a moment, or opened
+	paused  bool                               // guarded by closers: the gate is closed until Resume
 
 	closed  atomic.Bool // or being closed: who wants in would wait
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.Openers]
 	openers []*func() // told when it has opened; guarded by mu
 }
 
@@ -82,6 +83,7 @@ func (o *Overlay) Pause() bool {
 		return false
 	}
 	b.close()
+	lockorder.Pass(&b.RWMutex) // to whoever calls Resume
 	b.paused = true
 	return true
 }

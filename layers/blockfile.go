@@ -3,16 +3,16 @@ package layers
 import (
 	"errors"
 	"io"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/lockorder"
 	"snapfs/squashfs"
 )
 
 // blockTable has the block maps of nodes that are in use.
 type blockTable struct {
-	mu sync.Mutex
+	mu lockorder.Mutex[lockorder.BlockTable]
 	m  map[*obj]*blockMap // nil for a file of which a layer has no blocks at all; guarded by mu
 }
 

@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 // blockState says whose a block of a partial file is. The values are those of the format.
@@ -45,7 +47,7 @@ type blockMap struct {
 	shift uint8 // log2 of the block size; immutable
 
 	// mu is held for writing while blocks are claimed or the length changes, for reading while own blocks are written.
-	mu     sync.RWMutex
+	mu     lockorder.RWMutex[lockorder.BlockMap]
 	limit  int64  // bytes of the layers below that may show; what is beyond is the layer's own; guarded by mu
 	states []byte // two bits per block; guarded by mu
 	owned  int64  // blocks that are not blockBelow; guarded by mu

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 // xattrCapability holds the capabilities of an executable file.
@@ -19,14 +21,15 @@ const xattrCapability = "security.capability"
 
 // capabilities is the table of the files whose contents or capabilities are being changed.
 type capabilities struct {
-	mu sync.Mutex
+	mu lockorder.Mutex[lockorder.Capabilities]
 	m  map[*node]*capability // guarded by mu
 }
 
 // capability is what one file has, whatever the host shows.
 type capability struct {
-	users int        // guarded by capabilities.mu
-	host  sync.Mutex // held while the host's attribute is read or changed, and what is known of it with it
+	users int                                   // guarded by capabilities.mu
+	// host is held while the host's attribute is read or changed, and what is known of it with it.
+	host lockorder.Mutex[lockorder.Capability]
 
 	// Changed with both locks held, so that either is enough for reading.
 	known bool

@@ -1,6 +1,8 @@
 package layers
 
-import "sync"
+import (
+	"snapfs/internal/lockorder"
+)
 
 // A rollback, and Restack, make all nodes those of an epoch that is over, in no time. What one is to be from then on is made true when it
 // is next used, its parents first, or when the call comes to it, whatever is first.
@@ -20,7 +22,7 @@ type catchUp struct {
 	index map[dirKey]*node   // the directories among them
 	odd   map[uint64][]*node // those that have another id, by the number that their layer reports
 
-	mu sync.Mutex
+	mu lockorder.Mutex[lockorder.CatchUp]
 }
 
 // dirKey is a directory by its place.

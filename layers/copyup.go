@@ -4,17 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/lockorder"
 	"snapfs/squashfs"
 )
 
 // copyUps keeps two calls from copying one node up at the same time.
 type copyUps struct {
-	mu         sync.Mutex
+	mu         lockorder.Mutex[lockorder.CopyUps]
 	busy       map[*node]chan struct{} // closed when done; guarded by mu
 	completing map[*node]*completing   // guarded by mu
 }

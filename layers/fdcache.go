@@ -2,9 +2,10 @@ package layers
 
 import (
 	"errors"
-	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 // fdKind is what a cached descriptor is good for.
@@ -65,7 +66,7 @@ func (d *descriptor) unlink() {
 type fdCache struct {
 	limit int
 
-	mu     sync.Mutex
+	mu     lockorder.Mutex[lockorder.FDs]
 	m      map[fdKey]*descriptor // guarded by mu
 	loose  fdList                // those that are not among the newest of their share; guarded by mu
 	shares map[*share]bool       // that have any of their newest here; guarded by mu

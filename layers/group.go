@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 // group is the names under which the overlay shows a hard-linked file of a lower.
@@ -29,7 +31,7 @@ type link struct {
 // groupTables caches which names of a lower layer are hard links of each other. A table is made by one listing of all
 // of the layer's directories, when the first hard-linked file of the layer is copied up whose names are not near each other.
 type groupTables struct {
-	mu     sync.Mutex
+	mu     lockorder.Mutex[lockorder.GroupTables]
 	m      map[*Lower]*groupTable       // guarded by mu
 	looked map[*Lower]int               // names looked through by nearLinks; guarded by mu
 	moved  map[*Lower]map[string]NodeID // directories that are not where the layer has them, by their paths there; guarded by mu

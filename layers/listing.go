@@ -2,8 +2,9 @@ package layers
 
 import (
 	"slices"
-	"sync"
 	"sync/atomic"
+
+	"snapfs/internal/lockorder"
 )
 
 // dirItems is a directory's merged listing: items, with changes since on top. Both are in order of cookies, and never changed.
@@ -21,7 +22,7 @@ type listing struct {
 // listings caches merged listings of directories. A listing after each change costs the changes, not the directory: they are gathered
 // in recent, and become part of items only when they are many.
 type listings struct {
-	mu    sync.Mutex
+	mu    lockorder.Mutex[lockorder.Listings]
 	m     map[*node]*listing // guarded by mu, as what it holds
 	total int                // items in m; guarded by mu
 }

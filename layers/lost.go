@@ -2,12 +2,13 @@ package layers
 
 import (
 	"log/slog"
-	"sync"
+
+	"snapfs/internal/lockorder"
 )
 
 // lostData remembers which damaged places have been logged.
 type lostData struct {
-	mu   sync.Mutex
+	mu   lockorder.Mutex[lockorder.LostData]
 	seen map[string]bool // guarded by mu
 }
 

@@ -3,11 +3,11 @@ package layers
 import (
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/lockorder"
 	"snapfs/squashfs"
 )
 
@@ -30,8 +30,8 @@ type node struct {
 	// write of a file and at every ls, nearly always in vain.
 	bare atomic.Bool
 
-	lock sync.Mutex  // see turn
-	lost atomic.Bool // a look-up wants its name to be that by which it was found; see revive
+	lock lockorder.Mutex[lockorder.Node] // see turn
+	lost atomic.Bool                     // a look-up wants its name to be that by which it was found; see revive
 
 	// Guarded by Overlay.tree.
 	ino     uint64 // as the topmost layer reports it; see number
@@ -63,7 +63,7 @@ type passage struct {
 
 // table holds the nodes of an overlay.
 type table struct {
-	mu   sync.Mutex
+	mu   lockorder.Mutex[lockorder.Table]
 	m    map[NodeID]*node // guarded by mu
 	peak int              // the most nodes that m has had room for; guarded by mu
 	own  atomic.Int64     // nodes of m but the root

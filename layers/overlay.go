@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 // Options are for New.
@@ -35,15 +37,15 @@ type Overlay struct {
 	opts Options // immutable
 	log  *slog.Logger
 
-	gate  barrier      // mutations hold it for reading; Seal, Rollback and Pause for writing
-	names sync.RWMutex // see turn
-	tree  sync.RWMutex // see doc.go
+	gate  barrier                                   // mutations hold it for reading; Seal, Rollback and Pause for writing
+	names lockorder.RWMutex[lockorder.OverlayNames] // see turn
+	tree  lockorder.RWMutex[lockorder.OverlayTree]  // see doc.go
 
 	stack []*layer // topmost first, the upper included; guarded by tree
 	upper *upper   // nil: read-only; guarded by tree
 	root  *node    // immutable
 
-	restacking sync.Mutex // held by the one call of Restack or Rollback
+	restacking lockorder.Mutex[lockorder.Restacking] // held by the one call of Restack or Rollback
 
 	share    share // of the process's descriptors
 	nodes    table

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 // reaper closes the last descriptors of removed inodes. The host frees an inode and its blocks at that moment, for which ext4
 // may tell the disk, so it is not done where others wait. The zero value is ready.
 type reaper struct {
-	mu    sync.Mutex
+	mu    lockorder.Mutex[lockorder.Reaper]
 	queue []reaped   // guarded by mu
 	busy  int        // goroutines; guarded by mu
 	idle  *sync.Cond // of mu, when busy becomes 0; made when first waited for

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/hosttree"
+	"snapfs/internal/lockorder"
 )
 
 // upper is the writable layer of an overlay and its work directory.
@@ -19,7 +20,7 @@ type upper struct {
 	work  int       // O_PATH
 	host
 	device   string // name in work of the whiteout that others are links of, or ""; guarded by deviceMu
-	deviceMu sync.Mutex
+	deviceMu lockorder.Mutex[lockorder.Device]
 	serial   atomic.Uint64 // of names in work
 	users    atomic.Int64  // the overlay and copy-ups under way, which outlast a seal; the last one closes work
 }

@@ -1,10 +1,11 @@
 package layers
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 const (
@@ -33,7 +34,7 @@ func enter(n *atomic.Int64, most int64) bool {
 // row is what was last written through a descriptor without a gap. Who writes a long row is likely to wait for it in an fsync,
 // which then finds most of it on the disk: the disk and another processor work while the next bytes come.
 type row struct {
-	mu         sync.Mutex
+	mu         lockorder.Mutex[lockorder.Row]
 	start, end int64 // guarded by mu
 	begun      int64 // the write-out was begun up to here; guarded by mu
 	busy       bool  // it is being begun; guarded by mu

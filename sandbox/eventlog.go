@@ -3,8 +3,8 @@ package sandbox
 import (
 	"context"
 	"fmt"
-	"sync"
 
+	"snapfs/internal/lockorder"
 	"snapfs/sandbox/api"
 )
 
@@ -121,7 +121,7 @@ func (v *viewer) sees(e Event) bool {
 
 // followers pass events on as they become durable. The zero value is ready.
 type followers struct {
-	mu  sync.Mutex
+	mu  lockorder.Mutex[lockorder.Followers]
 	all map[*follower]bool // guarded by mu
 }
 
@@ -129,7 +129,7 @@ type followers struct {
 type follower struct {
 	wake chan struct{} // of capacity 1
 
-	mu     sync.Mutex
+	mu     lockorder.Mutex[lockorder.Follower]
 	queue  []Event // guarded by mu
 	behind bool    // guarded by mu: the queue was full once
 }

@@ -15,6 +15,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/internal/failpoint"
+	"snapfs/internal/lockorder"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/keylock"
 	"snapfs/sandbox/internal/uppers"
@@ -77,12 +78,12 @@ type Home struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // background goroutines: uppers, packer, merger, idler, sweeper, hostProbe
 
-	mu      sync.Mutex       // guards what follows
-	live    map[string]*live // by workspace: what has a FUSE connection
+	mu      lockorder.Mutex[lockorder.Home] // guards what follows
+	live    map[string]*live                // by workspace: what has a FUSE connection
 	closing bool
 	calls   sync.WaitGroup // Add only under mu while not closing
 
-	closeMu  sync.Mutex // held by Close, before all others; guards the rest
+	closeMu  lockorder.Mutex[lockorder.HomeClose] // held by Close, before all others; guards the rest
 	closed   bool
 	closeErr error // of Close
 }

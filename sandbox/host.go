@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 // hostWait is for how long a call that changes something waits for the home's file system to take changes: most are frozen for a moment.
@@ -21,7 +23,7 @@ type hostProbe struct {
 	most time.Duration // hostWait, but in tests
 	work *sync.WaitGroup
 
-	mu    sync.Mutex
+	mu    lockorder.Mutex[lockorder.HostProbe]
 	asked chan struct{} // guarded by mu: closed when the question under way is answered; nil if there is none
 }
 

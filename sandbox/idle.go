@@ -2,10 +2,10 @@ package sandbox
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/lockorder"
 )
 
 const (
@@ -26,7 +26,7 @@ type idler struct {
 	home  *Home
 	after time.Duration
 
-	mu       sync.Mutex
+	mu       lockorder.Mutex[lockorder.Idler]
 	calls    int                // guarded by mu: under way
 	last     time.Time          // guarded by mu: of the last call or request, or end of storing a layer
 	requests uint64             // guarded by mu: of all mounts, when they were last looked at

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/lockorder"
 	"snapfs/layers"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/uppers"
@@ -26,10 +26,10 @@ type live struct {
 	mount      mounted
 	gone       chan struct{} // closed by the watcher when overlay and stack are closed
 
-	users  sync.RWMutex // held for reading while the overlay is used, for writing to close it
-	closed bool         // guarded by users
+	users  lockorder.RWMutex[lockorder.LiveUsers] // held for reading while the overlay is used, for writing to close it
+	closed bool                                   // guarded by users
 
-	stackMu sync.Mutex
+	stackMu lockorder.Mutex[lockorder.LiveStack]
 	stack   *stack          // guarded by stackMu: what the overlay stands on
 	kept    []*lower        // guarded by stackMu: see keep
 	unfit   map[string]bool // guarded by stackMu: tiers, by key, that the overlay has not taken

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/lockorder"
 	"snapfs/layers"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/uppers"
@@ -19,7 +19,7 @@ type lowerCache struct {
 	home *Home
 	most int // of idle ones
 
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.Lowers]
 	entries map[string]*lower // guarded by mu: by key of form, what to use now
 	idle    *list.List        // guarded by mu: of *lower without users, the longest idle first
 }

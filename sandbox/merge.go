@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/lockorder"
 	"snapfs/layers"
 	"snapfs/sandbox/internal/catalog"
 )
@@ -22,8 +22,8 @@ type merger struct {
 	home *Home
 	wake chan struct{} // of capacity 1
 
-	mu     sync.Mutex      // held by the one merge
-	merges *catalog.Merges // guarded by mu
+	mu     lockorder.Mutex[lockorder.Merge] // held by the one merge
+	merges *catalog.Merges                  // guarded by mu
 }
 
 func newMerger(h *Home) *merger {

@@ -3,10 +3,10 @@ package sandbox
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/lockorder"
 	"snapfs/layers"
 	"snapfs/sandbox/internal/catalog"
 )
@@ -23,7 +23,7 @@ type packer struct {
 	home *Home
 	wake chan struct{} // of capacity 1
 
-	mu       sync.Mutex
+	mu       lockorder.Mutex[lockorder.Packer]
 	queue    []string             // guarded by mu
 	waiters  map[string][]*waiter // guarded by mu: by layer
 	troubles map[string]*trouble  // guarded by mu: of layers that could not be stored
@@ -41,7 +41,7 @@ type packing struct {
 type waiter struct {
 	done chan error // of capacity 1
 
-	mu       sync.Mutex
+	mu       lockorder.Mutex[lockorder.Waiter]
 	progress func(Progress) // guarded by mu; nil once the call has returned
 }
 

@@ -4,7 +4,8 @@ import (
 	"context"
 	"runtime"
 	"slices"
-	"sync"
+
+	"snapfs/internal/lockorder"
 )
 
 // Imports, exports, comparisons and checks each take memory that grows with a tree, and a processor for long. So a few of a kind work at
@@ -34,7 +35,7 @@ func newWorking() working {
 type places struct {
 	size int // immutable
 
-	mu   sync.Mutex
+	mu   lockorder.Mutex[lockorder.Places]
 	used int            // guarded by mu
 	of   map[string]int // guarded by mu: places by session, none that is 0
 	line []*inLine      // guarded by mu: who waits, in the order in which they came

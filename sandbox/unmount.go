@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 const (
@@ -94,7 +96,7 @@ func (h *Home) unmount(ctx context.Context, l *live, force bool) error {
 func (h *Home) unmountAll(grace time.Duration) error {
 	var (
 		wg   sync.WaitGroup
-		mu   sync.Mutex
+		mu   lockorder.Mutex[lockorder.UnmountErrors]
 		errs []error
 	)
 	for _, l := range h.allLive() {

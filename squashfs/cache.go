@@ -1,8 +1,9 @@
 package squashfs
 
 import (
-	"sync"
 	"sync/atomic"
+
+	"snapfs/internal/lockorder"
 )
 
 // DefaultCacheBytes is what a reader caches when its options do not say.
@@ -18,7 +19,7 @@ const entryOverhead = 192
 type Cache struct {
 	max int64 // immutable
 
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.SquashCache]
 	used    int64                    // guarded by mu: bytes of the entries in the ring
 	entries map[cacheKey]*cacheEntry // guarded by mu
 	ring    cacheEntry               // guarded by mu: sentinel; ring.next is the most recently used

@@ -3,7 +3,8 @@ package squashfs
 import (
 	"encoding/binary"
 	"sort"
-	"sync"
+
+	"snapfs/internal/lockorder"
 )
 
 // indexEntry says where a run of a listing begins, and which name it begins with. Its place is not what the image
@@ -124,7 +125,7 @@ const maxRefSet = 1 << 16
 
 // refSet remembers inodes; when it is full it forgets all of them.
 type refSet struct {
-	mu   sync.Mutex
+	mu   lockorder.Mutex[lockorder.RefSet]
 	refs map[Ref]struct{} // guarded by mu
 }
 

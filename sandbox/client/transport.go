@@ -6,10 +6,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"syscall"
 	"time"
 
+	"snapfs/internal/lockorder"
 	"snapfs/sandbox/api/wire"
 )
 
@@ -25,8 +25,8 @@ const (
 type transport struct {
 	dir string // immutable
 
-	mu   sync.Mutex // guards what follows
-	idle []*conn    // oldest first
+	mu   lockorder.Mutex[lockorder.ClientConns] // guards what follows
+	idle []*conn                                // oldest first
 }
 
 // conn is a connection to the daemon. One call at a time uses it.

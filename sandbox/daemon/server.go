@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"snapfs/internal/lockorder"
 	"snapfs/sandbox"
 	"snapfs/sandbox/api/wire"
 )
@@ -36,7 +37,7 @@ type server struct {
 	closed   chan struct{} // closed when the home is
 	closeErr error         // of the home; set before closed is closed
 
-	mu       sync.Mutex
+	mu       lockorder.Mutex[lockorder.DaemonServer]
 	stopping bool                          // guarded by mu
 	named    map[string]context.CancelFunc // guarded by mu: calls that run, by the name that their client gave
 	running  sync.WaitGroup                // calls but stop; Add only under mu while not stopping
@@ -122,7 +123,7 @@ func (s *server) begin() bool {
 
 // stream writes the lines of one response.
 type stream struct {
-	mu  sync.Mutex
+	mu  lockorder.Mutex[lockorder.DaemonStream]
 	out *json.Encoder // guarded by mu
 	ctl *http.ResponseController
 }
@@ -155,7 +156,7 @@ func (s *stream) send(f wire.Frame) error {
 // progress passes a call's progress on, at most ten times a second and whenever the stage changes.
 func (s *stream) progress() func(sandbox.Progress) {
 	var (
-		mu   sync.Mutex
+		mu   lockorder.Mutex[lockorder.DaemonProgress]
 		last sandbox.Progress
 		when time.Time
 	)

@@ -1,8 +1,7 @@
 package daemon
 
 import (
-	"sync"
-
+	"snapfs/internal/lockorder"
 	"snapfs/sandbox"
 	"snapfs/sandbox/api/wire"
 )
@@ -58,7 +57,7 @@ func laneOf(request any) (l lane, session string, counts bool) {
 type shares struct {
 	most [lanes]int // immutable
 
-	mu   sync.Mutex
+	mu   lockorder.Mutex[lockorder.DaemonShares]
 	used [lanes]int            // guarded by mu
 	of   [lanes]map[string]int // guarded by mu: by session, none that is 0
 }

@@ -7,13 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
 	"snapfs/internal/failpoint"
+	"snapfs/internal/lockorder"
 )
 
 // Set is the set of a store's packs. Records are appended to one pack at a time. Safe for concurrent use: appends are
@@ -22,15 +22,15 @@ type Set struct {
 	dir    string
 	points failpoint.Func
 
-	syncMu   sync.Mutex // held while syncing; taken before mu
-	appendMu sync.Mutex // held while packs are made, written and cut off; taken before mu
+	syncMu   lockorder.Mutex[lockorder.PackSync]   // held while syncing; taken before mu
+	appendMu lockorder.Mutex[lockorder.PackAppend] // held while packs are made, written and cut off; taken before mu
 
-	mu     sync.Mutex       // never held over a write of the host
-	all    map[uint32]*file // guarded by mu
-	active *file            // takes appends, nil until the first; guarded by mu
-	dirty  []*file          // have bytes that were not synced; guarded by mu
-	next   uint32           // number of the next new pack; guarded by mu
-	frozen bool             // what the index names is not known: nothing is cut off; guarded by mu
+	mu     lockorder.Mutex[lockorder.Packs] // never held over a write of the host
+	all    map[uint32]*file                 // guarded by mu
+	active *file                            // takes appends, nil until the first; guarded by mu
+	dirty  []*file                          // have bytes that were not synced; guarded by mu
+	next   uint32                           // number of the next new pack; guarded by mu
+	frozen bool                             // what the index names is not known: nothing is cut off; guarded by mu
 }
 
 // Open opens all packs of dir. ends gives for each pack the end of the last record that the index names;

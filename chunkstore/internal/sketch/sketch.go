@@ -3,9 +3,9 @@ package sketch
 import (
 	"encoding/binary"
 	"errors"
-	"sync"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/internal/lockorder"
 )
 
 // Parameters of sketches. Sketches are stored: changing one of these needs a new version of the format.
@@ -89,7 +89,7 @@ func Of(data []byte) (Sketch, bool) {
 // 3 MiB in all, however many chunks are stored; an old chunk fades as newer ones take its slots.
 // Safe for concurrent use.
 type Index struct {
-	mu    sync.Mutex
+	mu    lockorder.Mutex[lockorder.Sketches]
 	slots [features][]uint32 // chunk number + 1, 0 = none; made on first use; guarded by mu
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"snapfs/fs/internal/limits"
+	"snapfs/internal/lockorder"
 )
 
 const (
@@ -34,7 +35,7 @@ type pool struct {
 	size    int
 	pressed atomic.Bool // half of it is in use: nobody handles what may wait where it was met
 
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.Pool]
 	used    int
 	lent    int     // of these, what mounts have beyond one
 	starved []*line // have none, and got none

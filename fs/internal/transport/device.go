@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 const (
@@ -57,8 +58,8 @@ type device struct {
 	// side says that requests come another way, and here only what the kernel sends to the device in any case (FORGET,
 	// INTERRUPT), which nobody waits for.
 	side   atomic.Bool
-	others *laneSet   // which way they come; set before side
-	told   sync.Mutex // see order
+	others *laneSet                              // which way they come; set before side
+	told   lockorder.Mutex[lockorder.DeviceTold] // see order
 
 	gate   Gate // of the file system; nil: it has none. Set before start
 	ungate func()

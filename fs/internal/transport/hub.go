@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 // stuckAfter is how often the watchdog looks; a leader that handles the same request at two looks gets a successor.
@@ -16,7 +18,7 @@ const stuckAfter = time.Millisecond
 type hub struct {
 	epoll *os.File // an epoll set; readable when a device in it is; nil if the host has none to give
 
-	mu       sync.Mutex
+	mu       lockorder.Mutex[lockorder.Hub]
 	members  map[int32]*device    // by descriptor
 	busy     map[watched]struct{} // devices with a leader, lanes with requests
 	watching bool                 // the watchdog runs

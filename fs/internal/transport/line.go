@@ -2,11 +2,12 @@ package transport
 
 import (
 	"container/list"
-	"sync"
 	"sync/atomic"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 // pending is a request that is not handled by who met it.
@@ -30,7 +31,7 @@ type line struct {
 
 	blocked atomic.Int32 // requests that wait here, and those that are stuck where they were met
 
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.Line]
 	waiting list.List                // of *waiter, oldest first
 	byID    map[uint64]*list.Element // of waiting, by the kernel's number
 	running int                      // of pool

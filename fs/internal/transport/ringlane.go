@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/iouring"
+	"snapfs/internal/lockorder"
 )
 
 const (
@@ -52,7 +52,7 @@ type lane struct {
 
 	watched atomic.Bool // the watchdog looks
 
-	mu       sync.Mutex
+	mu       lockorder.Mutex[lockorder.Lane]
 	entries  []*entry // by id; nil: free
 	freeIDs  []uint32
 	backlog  []todo // submissions that found the queue full
@@ -87,7 +87,7 @@ type laneSet struct {
 
 // theLanes gives the process's lanes, which are made once and live as long as the process. What fails is tried again for the next mount.
 var theLanes = func() func() (*laneSet, error) {
-	var mu sync.Mutex
+	var mu lockorder.Mutex[lockorder.Lanes]
 	var made *laneSet
 	return func() (_ *laneSet, err error) {
 		mu.Lock()

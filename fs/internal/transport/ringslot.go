@@ -1,10 +1,11 @@
 package transport
 
 import (
-	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 // A slot is the memory of one ring entry. The head is struct fuse_uring_req_header of include/uapi/linux/fuse.h:
@@ -34,7 +35,7 @@ type slot struct {
 // slotStore hands out slots to all mounts of the process. Payloads are address space only until they are used; that is
 // why they are not Go's memory, and why large pages are refused: a page is touched for most requests, 256 for few.
 type slotStore struct {
-	mu   sync.Mutex
+	mu   lockorder.Mutex[lockorder.Slots]
 	free []slot
 }
 

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 const (
@@ -52,10 +54,10 @@ type courtesy struct {
 	resume time.Time     // no courtesy before
 	pause  time.Duration // the last one
 
-	mu    sync.Mutex // guards the rest
-	tid   int        // 0: the thread has gone
-	seen  uint64     // at the last look
-	since time.Time  // it could have run since then, and did not; zero: it could not, or did
+	mu    lockorder.Mutex[lockorder.Courtesy] // guards the rest
+	tid   int                                 // 0: the thread has gone
+	seen  uint64                              // at the last look
+	since time.Time                           // it could have run since then, and did not; zero: it could not, or did
 }
 
 // mayMakeWay says whether threads of this process may leave SCHED_OTHER and, for which CAP_SYS_NICE is needed, come back;

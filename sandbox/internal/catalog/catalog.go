@@ -14,6 +14,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/internal/failpoint"
+	"snapfs/internal/lockorder"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/errclass"
 )
@@ -25,19 +26,20 @@ type Catalog struct {
 	ids   *idSource
 	opts  Options
 
-	writer  sync.Mutex // held by update from its first look at the records until they have changed
+	// writer is held by update from its first look at the records until they have changed.
+	writer  lockorder.Mutex[lockorder.CatalogWriter]
 	settled *sync.Cond // of writer: a staged change was shown or withdrawn
 	owed    []*Change  // guarded by writer: withdrawals that the store does not have yet
 
-	mu         sync.RWMutex               // guards what follows; writers of what follows hold writer, too
-	workspaces map[string]*Workspace      // by name
-	snapshots  map[string]*Snapshot       // by id
-	order      []string                   // ids of snapshots, ascending
-	layers     map[string]*Layer          // by id
-	holders    map[string]map[Holder]bool // by layer: who names it
-	pinned     map[string]bool            // layers whose record must stay because they are being stored
-	staged     map[string]*Workspace      // by name: records that are durable and not shown yet
-	touched    map[string]bool            // layers, with all above them, whose merges may have become due; see touchLocked
+	mu         lockorder.RWMutex[lockorder.Catalog] // guards what follows; writers of what follows hold writer, too
+	workspaces map[string]*Workspace                // by name
+	snapshots  map[string]*Snapshot                 // by id
+	order      []string                             // ids of snapshots, ascending
+	layers     map[string]*Layer                    // by id
+	holders    map[string]map[Holder]bool           // by layer: who names it
+	pinned     map[string]bool                      // layers whose record must stay because they are being stored
+	staged     map[string]*Workspace                // by name: records that are durable and not shown yet
+	touched    map[string]bool                      // layers, with all above them, whose merges may have become due; see touchLocked
 }
 
 // Holder is what names a layer: a workspace, a snapshot, or the layer above.

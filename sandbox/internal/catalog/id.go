@@ -3,10 +3,11 @@ package catalog
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
+
+	"snapfs/internal/lockorder"
 )
 
 // idSource makes UUIDv7s (RFC 9562, 5.7) that only grow, also when the clock goes back and over restarts: lists
@@ -17,7 +18,7 @@ import (
 type idSource struct {
 	clock func() time.Time // nil = time.Now; immutable
 
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.IDs]
 	ms      uint64 // guarded by mu: of the newest id
 	counter uint16 // guarded by mu
 }

@@ -3,27 +3,31 @@ package keylock
 
 import (
 	"context"
-	"sync"
+
+	"snapfs/internal/lockorder"
 )
 
 // Locks has one lock for each name. The zero value is ready; safe for concurrent use.
 type Locks struct {
-	mu    sync.Mutex
+	mu    lockorder.Mutex[lockorder.Keys]
 	locks map[string]*lock // guarded by mu
 }
 
 type lock struct {
 	held  chan struct{} // full while held
-	users int           // guarded by Locks.mu: holder and waiters
+	order lockorder.Token[lockorder.HomeOps]
+	users int // guarded by Locks.mu: holder and waiters
 }
 
 // Lock waits for the lock of a name or for ctx.
 func (l *Locks) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	k := l.enter(name)
+	k.order.Take()
 	select {
 	case k.held <- struct{}{}:
-		return func() { <-k.held; l.leave(name, k) }, nil
+		return func() { k.order.Drop(); <-k.held; l.leave(name, k) }, nil
 	case <-ctx.Done():
+		k.order.Drop()
 		l.leave(name, k)
 		return nil, ctx.Err()
 	}
@@ -34,7 +38,8 @@ func (l *Locks) TryLock(name string) (unlock func(), ok bool) {
 	k := l.enter(name)
 	select {
 	case k.held <- struct{}{}:
-		return func() { <-k.held; l.leave(name, k) }, true
+		k.order.Try()
+		return func() { k.order.Drop(); <-k.held; l.leave(name, k) }, true
 	default:
 		l.leave(name, k)
 		return nil, false

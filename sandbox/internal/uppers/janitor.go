@@ -3,7 +3,8 @@ package uppers
 import (
 	"context"
 	"errors"
-	"sync"
+
+	"snapfs/internal/lockorder"
 )
 
 // janitor removes the directories of uppers that are in the trash.
@@ -11,7 +12,7 @@ type janitor struct {
 	set  *Set
 	wake chan struct{} // of capacity 1
 
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.Janitor]
 	todo    []uint64        // guarded by mu
 	busy    bool            // guarded by mu: one is being removed
 	waiters []chan struct{} // guarded by mu: closed when nothing is left to do

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"sync"
+
+	"snapfs/internal/lockorder"
 )
 
 // readyMost is how many empty uppers are kept ready.
@@ -17,7 +18,7 @@ type pool struct {
 	set  *Set
 	wake chan struct{} // of capacity 1
 
-	mu    sync.Mutex
+	mu    lockorder.Mutex[lockorder.ReadyUppers]
 	ready []uint64        // guarded by mu
 	spare map[uint64]bool // guarded by mu: those and what is being made
 }

@@ -18,6 +18,7 @@ import (
 	"snapfs/chunkstore"
 	"snapfs/internal/failpoint"
 	"snapfs/internal/hosttree"
+	"snapfs/internal/lockorder"
 	"snapfs/sandbox/internal/errclass"
 )
 
@@ -61,7 +62,7 @@ type Set struct {
 	pool    *pool
 	janitor *janitor
 
-	mu       sync.Mutex
+	mu       lockorder.Mutex[lockorder.Uppers]
 	next     uint64          // guarded by mu: space
 	reserved uint64          // guarded by mu: spaces below are recorded as used
 	wrapped  bool            // guarded by mu: spaces are given out for another time

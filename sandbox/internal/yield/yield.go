@@ -3,8 +3,9 @@ package yield
 
 import (
 	"context"
-	"sync"
 	"time"
+
+	"snapfs/internal/lockorder"
 )
 
 // Background work stands back while a short call is under way, and for standAfter beyond it, in which the answer is on
@@ -18,7 +19,7 @@ const (
 // Yielder lets background work yield to calls that somebody waits for. Safe for concurrent use. On few processors, and
 // in a file system whose journal they share, the two would take several times as long beside each other.
 type Yielder struct {
-	mu     sync.Mutex
+	mu     lockorder.Mutex[lockorder.Yielder]
 	calls  int           // guarded by mu: short calls under way
 	left   time.Time     // guarded by mu: when the last one ended
 	ended  chan struct{} // guarded by mu: closed when calls becomes 0; nil if nobody waits for that

@@ -1,0 +1,166 @@
+package lockorder
+
+// Tree is the drawing: one line for each class, outer locks first, with its marks, where it is and what it is for. A line stands below
+// that of the lock under which it is usually taken, or at the margin. What decides is which line comes first. Marks:
+//
+//	(many)   one goroutine may hold several
+//	(leaf)   no lock is taken under it
+const Tree = `
+ClientConns (leaf)                   sandbox/client: transport.mu, connections to the daemon
+DaemonServer (leaf)                  sandbox/daemon: server.mu, calls by name
+DaemonShares (leaf)                  sandbox/daemon: shares.mu, calls under way by session
+HomeClose                            sandbox: Home.closeMu, the call of Close
+├─ HomeOps (many)                    sandbox: Home.ops, one per workspace: operations on it. Only one is waited for; others are names that
+│  │                                 are not taken yet
+│  ├─ Merge                          sandbox: merger.mu, the one merge
+│  └─ LiveUsers                      sandbox: live.users, the overlay of a mount is in use; for writing: it is closed
+│     └─ LiveStack                   sandbox: live.stackMu, what an overlay stands on; held while that is replaced
+├─ Home                              sandbox: Home.mu, mounts and calls under way
+│  └─ Idler (leaf)                   sandbox: idler.mu
+├─ UnmountErrors (leaf)              sandbox: in Home.unmountAll
+├─ Places (leaf)                     sandbox: places.mu, calls that work at a time
+├─ HostProbe (leaf)                  sandbox: hostProbe.mu
+├─ Keys (leaf)                       sandbox/internal/keylock: Locks.mu
+├─ Yielder (leaf)                    sandbox/internal/yield: Yielder.mu
+├─ Lanes                             fs: theLanes, made once
+├─ Hub                               fs: hub.mu, devices; their watchdog
+│  ├─ Courtesy (leaf)                fs: courtesy.mu
+│  └─ Lane                           fs: lane.mu, what is queued in a ring
+│     └─ Slots (leaf)                fs: slotStore.mu, memory of requests
+├─ Removals (leaf)                   fs: removals.mu
+├─ DeviceTold (leaf)                 fs: device.told, for the race detector
+├─ Restacking                        layers: Overlay.restacking, the one call of Restack or Rollback
+│  └─ Closers                        layers: barrier.closers, who closes and opens the gate
+│     └─ OverlayGate                 layers: the gate. Pause leaves it closed, and Resume opens it
+│        └─ OverlayNames             layers: Overlay.names
+│           └─ Node (many)           layers: node.lock; directories before what is in them, those further up first
+│              └─ OverlayTree        layers: Overlay.tree
+│                 ├─ CatchUp         layers: catchUp.mu, what becomes of nodes of an epoch that is over
+│                 ├─ BlockMap (many) layers: blockMap.mu, which blocks are the upper's; that of the part above comes first
+│                 ├─ Table           layers: table.mu, nodes
+│                 │  └─ BlockTable   layers: blockTable.mu, which files are partial
+│                 ├─ Capability      layers: capability.host, of one file
+│                 │  └─ Capabilities (leaf)   layers: capabilities.mu
+│                 ├─ GroupTables (leaf)       layers: groupTables.mu
+│                 ├─ CopyUps (leaf)           layers: copyUps.mu
+│                 ├─ Orphans (leaf)           layers: attics.mu
+│                 ├─ Listings (leaf)          layers: listings.mu
+│                 ├─ Row (leaf)               layers: row.mu, of one descriptor
+│                 ├─ Device (leaf)            layers: upper.deviceMu, the whiteout that others are links of
+│                 ├─ LostData (leaf)          layers: lostData.mu
+│                 ├─ Reaper (leaf)            layers: reaper.mu
+│                 └─ FDs (leaf)               layers: fdCache.mu
+├─ Openers                           layers: barrier.mu, who is told that a gate is open
+│  └─ Line                           fs: line.mu, requests of a mount and kind that wait
+│     └─ Pool (leaf)                 fs: pool.mu, threads of a kind
+├─ ReadyUppers                       sandbox/internal/uppers: Pool.mu
+│  └─ Uppers                         sandbox/internal/uppers: Set.mu, numbers; held while some are reserved in the store
+├─ CatalogWriter                     sandbox/internal/catalog: Catalog.writer, the one change of records; held while the store commits
+├─ Lowers                            sandbox: lowerCache.mu, open layers
+│  └─ Janitor (leaf)                 sandbox/internal/uppers: Janitor.mu
+├─ Packer                            sandbox: packer.mu, layers that wait to be stored
+├─ Waiter                            sandbox: waiter.mu, a call that waits for that
+├─ SquashCache (leaf)                squashfs: Cache.mu, unpacked blocks
+├─ RefSet (leaf)                     squashfs: refSet.mu
+└─ StoreClose                        chunkstore: Store.closeMu, the call of Close
+   └─ StoreGC                        chunkstore: Store.gcMu, one collection or check
+      ├─ LiveSet                     chunkstore: liveSet.mu, what manifests need; held while the index is read
+      └─ StoreNumbers                chunkstore: Store.numMu, chunk numbers; held while some are reserved in the index
+         └─ StoreWriter              chunkstore: Store.writeMu, the one transaction; held while a caller's function runs in it
+            ├─ Catalog (leaf)        sandbox: catalog.mu, records in memory
+            ├─ IDs (leaf)            sandbox: idSource.mu
+            ├─ Followers             sandbox: followers.mu
+            │  └─ Follower (leaf)    sandbox: follower.mu
+            ├─ PackSync              chunkstore/internal/pack: Set.syncMu, one sync
+            ├─ PackAppend            chunkstore/internal/pack: Set.appendMu, one append, or cut
+            ├─ Pins                  chunkstore: pins.mu, what a collection leaves alone
+            ├─ Ingest                chunkstore: Ingest.mu, an ingest and its encoders
+            ├─ Loader                chunkstore: loader.mu, what is decoded ahead
+            ├─ Packs (leaf)          chunkstore/internal/pack: Set.mu
+            ├─ LRU (leaf)            chunkstore: lru.mu
+            ├─ Flights (leaf)        chunkstore: blockCache.flightMu
+            ├─ Sketches (leaf)       chunkstore/internal/sketch: Index.mu
+            └─ StoreState (leaf)     chunkstore: Store.stateMu
+DaemonProgress                       sandbox/daemon: stream.progress, called by whatever works
+└─ DaemonStream (leaf)               sandbox/daemon: stream.mu, writes to a client
+`
+
+// The classes, in the order of the tree.
+type (
+	ClientConns    struct{}
+	DaemonServer   struct{}
+	DaemonShares   struct{}
+	HomeClose      struct{}
+	HomeOps        struct{}
+	Merge          struct{}
+	LiveUsers      struct{}
+	LiveStack      struct{}
+	Home           struct{}
+	Idler          struct{}
+	UnmountErrors  struct{}
+	Places         struct{}
+	HostProbe      struct{}
+	Keys           struct{}
+	Yielder        struct{}
+	Lanes          struct{}
+	Hub            struct{}
+	Courtesy       struct{}
+	Lane           struct{}
+	Slots          struct{}
+	Removals       struct{}
+	DeviceTold     struct{}
+	Restacking     struct{}
+	Closers        struct{}
+	OverlayGate    struct{}
+	OverlayNames   struct{}
+	Node           struct{}
+	OverlayTree    struct{}
+	CatchUp        struct{}
+	BlockMap       struct{}
+	Table          struct{}
+	BlockTable     struct{}
+	Capability     struct{}
+	Capabilities   struct{}
+	GroupTables    struct{}
+	CopyUps        struct{}
+	Orphans        struct{}
+	Listings       struct{}
+	Row            struct{}
+	Device         struct{}
+	LostData       struct{}
+	Reaper         struct{}
+	FDs            struct{}
+	Openers        struct{}
+	Line           struct{}
+	Pool           struct{}
+	ReadyUppers    struct{}
+	Uppers         struct{}
+	CatalogWriter  struct{}
+	Lowers         struct{}
+	Janitor        struct{}
+	Packer         struct{}
+	Waiter         struct{}
+	SquashCache    struct{}
+	RefSet         struct{}
+	StoreClose     struct{}
+	StoreGC        struct{}
+	LiveSet        struct{}
+	StoreNumbers   struct{}
+	StoreWriter    struct{}
+	Catalog        struct{}
+	IDs            struct{}
+	Followers      struct{}
+	Follower       struct{}
+	PackSync       struct{}
+	PackAppend     struct{}
+	Pins           struct{}
+	Ingest         struct{}
+	Loader         struct{}
+	Packs          struct{}
+	LRU            struct{}
+	Flights        struct{}
+	Sketches       struct{}
+	StoreState     struct{}
+	DaemonProgress struct{}
+	DaemonStream   struct{}
+)
