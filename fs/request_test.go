@@ -14,6 +14,7 @@ import (
 
 	"snapfs/fs/internal/proto"
 	"snapfs/fs/internal/transport"
+	"snapfs/internal/testimage"
 	"snapfs/layers"
 )
 
@@ -42,15 +43,11 @@ func newDesk(tb testing.TB) *desk {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		tb.Fatalf("mksquashfs: %v: %s", err, out)
 	}
-	f, err := os.Open(image)
+	f, err := testimage.Open(image)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	st, err := f.Stat()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	low, err := layers.OpenFile("image", f, st.Size())
+	low, err := layers.OpenImage("image", f, 0)
 	if err != nil {
 		tb.Fatal(err)
 	}

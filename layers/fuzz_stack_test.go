@@ -55,7 +55,7 @@ func FuzzStack(f *testing.F) {
 		for _, img := range [][]byte{
 			testimage.Altered(seeds[int(top)%len(seeds)], patches), testimage.Altered(seeds[int(below)%len(seeds)], others),
 		} {
-			l, err := OpenFile(fmt.Sprint(len(r.lowers)), bytes.NewReader(img), int64(len(img)))
+			l, err := OpenImage(fmt.Sprint(len(r.lowers)), testimage.Bytes(img), 0)
 			if r.onlyDamage("open", err); err != nil {
 				return
 			}
@@ -212,7 +212,7 @@ func (r *stackRun) write(what string, src squashfs.Source, of scene) *Lower {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	l, err := OpenFile("sealed", bytes.NewReader(m.b), int64(len(m.b)))
+	l, err := OpenImage("sealed", testimage.Bytes(m.b), 0)
 	if err != nil {
 		r.t.Fatalf("%s: %v", what, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/testimage"
 )
 
 // openForeign makes an image of a directory with mksquashfs and opens it.
@@ -17,15 +19,11 @@ func openForeign(t *testing.T, dir string, args ...string) *Lower {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("mksquashfs: %v: %s", err, out)
 	}
-	f, err := os.Open(file)
+	f, err := testimage.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := OpenFile("foreign", f, st.Size())
+	l, err := OpenImage("foreign", f, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 // imageStore is a layer in a squashfs image.
 type imageStore struct {
 	im       *squashfs.Image
-	closer   io.Closer     // may be nil
+	closer   io.Closer
 	manifest chunkstore.ID // 0: no stored image
 	size     int64
 	rootNum  uint64 // number of the root in the image, see number
@@ -26,23 +26,21 @@ type imageStore struct {
 // unpacked caches the metadata of all images of the process.
 var unpacked = squashfs.NewCache(64 << 20)
 
-// OpenImage opens a stored image as a lower; it closes r when it is closed.
-func OpenImage(key string, r *chunkstore.Reader, id chunkstore.ID) (*Lower, error) {
+// ImageReader reads an image, as a chunkstore.Reader does.
+type ImageReader interface {
+	io.ReaderAt
+	io.Closer
+	Size() int64
+}
+
+// OpenImage opens an image as a lower; it closes r when it is closed. id is what the image has in the store that later layers are stored
+// in, which find their previous versions by it; 0 is none.
+func OpenImage(key string, r ImageReader, id chunkstore.ID) (*Lower, error) {
 	s, err := openImageStore(r, r.Size())
 	if err != nil {
 		return nil, fmt.Errorf("open image of layer %s: %w", key, err)
 	}
 	s.manifest, s.closer = id, r
-	return newImageLower(key, s), nil
-}
-
-// OpenFile opens an image file of any origin as a lower. It closes r, if that is an io.Closer, when it is closed.
-func OpenFile(key string, r io.ReaderAt, size int64) (*Lower, error) {
-	s, err := openImageStore(r, size)
-	if err != nil {
-		return nil, fmt.Errorf("open image %s: %w", key, err)
-	}
-	s.closer, _ = r.(io.Closer)
 	return newImageLower(key, s), nil
 }
 
@@ -70,12 +68,7 @@ func (s *imageStore) number(ino uint64) uint64 {
 	return ino
 }
 
-func (s *imageStore) close() error {
-	if s.closer == nil {
-		return nil
-	}
-	return s.closer.Close()
-}
+func (s *imageStore) close() error { return s.closer.Close() }
 
 // inode parses o's inode. An obj that comes from the sealed directory which the image has replaced is found by its
 // place in the layer first.

@@ -3,7 +3,6 @@ package layers
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/testimage"
 	"snapfs/squashfs"
 )
 
@@ -92,11 +92,14 @@ func TestBadRedirectsOfImages(t *testing.T) {
 		if _, err := squashfs.WriteShip(t.Context(), f, redirected(r), squashfs.ShipOptions{Compression: "zstd"}); err != nil {
 			t.Fatal(err)
 		}
-		size, err := f.Seek(0, io.SeekEnd)
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		opened, err := testimage.Open(f.Name())
 		if err != nil {
 			t.Fatal(err)
 		}
-		image, err := OpenFile("image", f, size)
+		image, err := OpenImage("image", opened, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

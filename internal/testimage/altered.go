@@ -1,4 +1,5 @@
-// Package testimage damages squashfs images for fuzz targets, so that these share what a corpus of theirs says.
+// Package testimage opens squashfs images that are in no store, and damages them for fuzz targets, so that these share what a corpus
+// of theirs says.
 package testimage
 
 import (

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	snapfuse "snapfs/fs"
+	"snapfs/internal/testimage"
 	"snapfs/layers"
 )
 
@@ -168,15 +169,11 @@ func (s *server) mount(c command) error {
 		lowers = append(lowers, l)
 	}
 	for _, name := range c.Config.Images {
-		f, err := os.Open(name)
+		f, err := testimage.Open(name)
 		if err != nil {
 			return err
 		}
-		st, err := f.Stat()
-		if err != nil {
-			return err
-		}
-		l, err := layers.OpenFile(name, f, st.Size())
+		l, err := layers.OpenImage(name, f, 0)
 		if err != nil {
 			return err
 		}
