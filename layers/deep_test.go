@@ -100,7 +100,9 @@ func TestDeepTree(t *testing.T) {
 		nothing, err := OpenSealed("nothing", t.TempDir(), 0)
 		check(err)
 		told := 0
-		for c, err := range Diff(t.Context(), []*Lower{nothing}, []*Lower{layer, base}) {
+		cmp, err := Compare([]*Lower{nothing}, []*Lower{layer, base})
+		check(err)
+		for c, err := range cmp.Changes(t.Context()) {
 			check(err)
 			if told++; len(c.Path) > MaxPath {
 				t.Fatalf("a path of %d bytes is told", len(c.Path))
@@ -109,6 +111,7 @@ func TestDeepTree(t *testing.T) {
 		if told == 0 || told > 100 {
 			t.Errorf("%d changes are told, want those that have a path", told)
 		}
+		cmp.Close()
 		check(nothing.Close())
 	})
 	step("a merge", func() {

@@ -32,29 +32,7 @@ type Change struct {
 	OldSize int64  // old size; 0 if added, and of directories
 }
 
-// Diff compares two stacks (topmost first), skipping what they share, in time proportional to what differs. The
-// changes come in order of paths. What has moved is found by its inode number: a renamed directory is one line, plus
-// what changed in it. The modification time of a directory alone is no change. What is so deep that its path is
-// longer than MaxPath is told as a change of the last directory above it whose path is not.
-func Diff(ctx context.Context, a, b []*Lower) iter.Seq2[Change, error] {
-	return func(yield func(Change, error) bool) {
-		c, err := Compare(a, b)
-		if err == nil {
-			defer c.Close()
-			err = c.Each(ctx, func(c Change) error {
-				if !yield(c, nil) {
-					return errStop
-				}
-				return nil
-			})
-		}
-		if err != nil && !errors.Is(err, errStop) {
-			yield(Change{}, err)
-		}
-	}
-}
-
-// errStop ends a comparison whose caller has seen enough.
+// errStop ends a listing whose caller has seen enough.
 var errStop = errors.New("stop")
 
 // Comparison is two stacks side by side, for who wants to see more of them than the list of changes. It borrows the
@@ -84,18 +62,29 @@ func (c *Comparison) Close() {
 	_ = c.now.Close()
 }
 
-// Changes lists what leads from the old stack to the new one, as Diff.
-func (c *Comparison) Changes(ctx context.Context) ([]Change, error) {
-	var list []Change
-	err := c.Each(ctx, func(c Change) error {
-		list = append(list, c)
-		return nil
-	})
-	return list, err
+// Changes yields what leads from the old stack to the new one, skipping what they share, in time proportional to what differs. The
+// changes come in order of paths. What has moved is found by its inode number: a renamed directory is one change, plus what changed in
+// it. The modification time of a directory alone is no change. What is so deep that its path is longer than MaxPath is told as a
+// change of the last directory above it whose path is not. Nothing follows an error.
+func (c *Comparison) Changes(ctx context.Context) iter.Seq2[Change, error] {
+	return func(yield func(Change, error) bool) {
+		d, err := c.compare(ctx)
+		if err == nil {
+			err = d.tell(func(c Change) error {
+				if !yield(c, nil) {
+					return errStop
+				}
+				return nil
+			})
+		}
+		if err != nil && !errors.Is(err, errStop) {
+			yield(Change{}, err)
+		}
+	}
 }
 
-// Each calls fn for what leads from the old stack to the new one, as Diff. An error of fn ends it.
-func (c *Comparison) Each(ctx context.Context, fn func(Change) error) error {
+// compare finds all changes.
+func (c *Comparison) compare(ctx context.Context) (*differ, error) {
 	old, now := c.old, c.now
 	d := &differ{ctx: ctx, old: side{o: old.o}, now: side{o: now.o}, paths: paths{}}
 	for _, x := range old.o.stack {
@@ -107,12 +96,9 @@ func (c *Comparison) Each(ctx context.Context, fn func(Change) error) error {
 	}
 	ra, rb := old.o.root, now.o.root
 	if err := d.dirs(&thing{parts: ra.parts()}, &thing{parts: rb.parts()}); err != nil {
-		return err
+		return nil, err
 	}
-	if err := d.pair(); err != nil {
-		return err
-	}
-	return d.tell(fn)
+	return d, d.pair()
 }
 
 // sameLower tells whether two layers of different stacks are one.

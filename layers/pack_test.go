@@ -246,7 +246,12 @@ func TestPackRoundTrip(t *testing.T) {
 func lines(t *testing.T, a, b []*Lower) string {
 	t.Helper()
 	var out []string
-	for c, err := range Diff(context.Background(), a, b) {
+	cmp, err := Compare(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmp.Close()
+	for c, err := range cmp.Changes(context.Background()) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package layers
 
 import (
 	"context"
-	"errors"
 
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"golang.org/x/sys/unix"
@@ -26,9 +25,6 @@ func PackImage(
 	return store(ctx, s, foreign{squashfs.ImageSource(im)}, &sink{}, opts, false, fn)
 }
 
-// errForeignNumber says that an inode number is not of this home.
-var errForeignNumber = errors.New("an inode number of another home")
-
 // ours tells whether the inode numbers of an image are those that this home has given to its inodes. That the image says so is not enough.
 func ours(ctx context.Context, im *squashfs.Image, opts PackOptions) (bool, error) {
 	home, err := im.Home()
@@ -38,24 +34,21 @@ func ours(ctx context.Context, im *squashfs.Image, opts PackOptions) (bool, erro
 	seen := roaring64.New()
 	known := map[uint32]bool{0: true} // what was imported has numbers below 2^32, and nothing else
 	last := uint64(0)
-	err = im.Numbers(ctx, func(ino uint64) error {
+	for ino, err := range im.Numbers(ctx) {
+		if err != nil {
+			return false, err
+		}
 		last = ino
-		space := uint32(ino >> 32)
 		if ino == 0 || ino >= oddIDs || !seen.CheckedAdd(ino) {
-			return errForeignNumber
+			return false, nil
 		}
-		if !known[space] {
-			if !opts.Ours(space) {
-				return errForeignNumber
-			}
-			known[space] = true
+		space := uint32(ino >> 32)
+		if !known[space] && !opts.Ours(space) {
+			return false, nil
 		}
-		return nil
-	})
-	if errors.Is(err, errForeignNumber) {
-		return false, nil
+		known[space] = true
 	}
-	return last == rootIno, err
+	return last == rootIno, nil
 }
 
 // foreign presents another tool's image as the source of a base image.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"iter"
 	"slices"
 	"strings"
 
@@ -14,41 +15,55 @@ import (
 // This file finds twins: different inodes of one tree that report the same number. What this version stores has none, but earlier ones kept
 // the numbers of images of other homes.
 
-// NumbersOf calls fn with the inode number of every inode of a layer but its root's. Of an image it reads one column, a directory it
-// walks. Of what changes meanwhile it may miss some.
-func NumbersOf(ctx context.Context, l *Lower, fn func(ino uint64) error) error {
-	if s := l.image; s != nil {
-		return s.im.Numbers(ctx, func(ino uint64) error {
-			if ino == rootIno {
-				return nil
-			}
-			return fn(ino)
-		})
+// Numbers yields the inode number of every inode of a layer but its root's. Of an image it reads one column, a directory it walks. Of what
+// changes meanwhile it may miss some. Nothing follows an error.
+func (l *Lower) Numbers(ctx context.Context) iter.Seq2[uint64, error] {
+	if l.image == nil {
+		return l.walkNumbers(ctx)
 	}
-	hosts := roaring64.New() // seen: a file may have several names
-	top := &layer{lower: l}
-	defer descriptors.purge(func(k fdKey) bool { return k.o.layer == top })
-	for dirs := []*obj{rootObj(top)}; len(dirs) > 0; {
-		dir := dirs[len(dirs)-1]
-		dirs = dirs[:len(dirs)-1]
-		err := dir.backend().list(dir, func(e rawEntry) error {
-			if e.whiteout || !hosts.CheckedAdd(e.id) {
-				return nil
+	return func(yield func(uint64, error) bool) {
+		for ino, err := range l.image.im.Numbers(ctx) {
+			if (ino != rootIno || err != nil) && !yield(ino, err) {
+				return
 			}
-			if e.typ == unix.S_IFDIR {
-				dirs = append(dirs, &obj{layer: top, parent: dir, name: e.name, ino: e.ino})
-			}
-			return fn(e.ino)
-		})
-		descriptors.drop(dir)
-		if err != nil && !vanished(err) {
-			return err
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
 		}
 	}
-	return nil
+}
+
+// walkNumbers is Numbers for a directory.
+func (l *Lower) walkNumbers(ctx context.Context) iter.Seq2[uint64, error] {
+	return func(yield func(uint64, error) bool) {
+		hosts := roaring64.New() // seen: a file may have several names
+		top := &layer{lower: l}
+		defer descriptors.purge(func(k fdKey) bool { return k.o.layer == top })
+		for dirs := []*obj{rootObj(top)}; len(dirs) > 0; {
+			dir := dirs[len(dirs)-1]
+			dirs = dirs[:len(dirs)-1]
+			err := dir.backend().list(dir, func(e rawEntry) error {
+				if e.whiteout || !hosts.CheckedAdd(e.id) {
+					return nil
+				}
+				if e.typ == unix.S_IFDIR {
+					dirs = append(dirs, &obj{layer: top, parent: dir, name: e.name, ino: e.ino})
+				}
+				if !yield(e.ino, nil) {
+					return errStop
+				}
+				return nil
+			})
+			descriptors.drop(dir)
+			switch {
+			case errors.Is(err, errStop):
+				return
+			case err != nil && !vanished(err):
+				yield(0, err)
+				return
+			case ctx.Err() != nil:
+				yield(0, ctx.Err())
+				return
+			}
+		}
+	}
 }
 
 // vanished tells whether an error says that what was read has just been removed.

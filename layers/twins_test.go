@@ -12,13 +12,13 @@ func wantNoTwins(t *testing.T, stack []*Lower) {
 	all := roaring64.New()
 	for i, l := range stack {
 		seen := roaring64.New()
-		if err := NumbersOf(t.Context(), l, func(ino uint64) error {
+		for ino, err := range l.Numbers(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			if !seen.CheckedAdd(ino) {
 				t.Errorf("layer %d has two inodes with number %d", i, ino)
 			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
 		}
 		all.Or(seen)
 	}

@@ -165,14 +165,23 @@ func (h *Home) diffOnce(ctx context.Context, r DiffRequest, a, b subject, fn fun
 		return fn(publicChange(c))
 	}
 	if r.Stat || r.Patch {
-		changes, err := c.Changes(ctx)
-		if err == nil {
-			err = newFileDiff(ctx, c, r).run(changes, emit)
+		var all []layers.Change
+		for change, err := range c.Changes(ctx) {
+			if err != nil {
+				return false, classify(err)
+			}
+			all = append(all, change)
 		}
+		err := newFileDiff(ctx, c, r).run(all, emit)
 		return told, classify(err)
 	}
-	if err := c.Each(ctx, func(c layers.Change) error { return emit(changeOf(c)) }); err != nil {
-		return told, classify(err)
+	for change, err := range c.Changes(ctx) {
+		if err == nil {
+			err = emit(changeOf(change))
+		}
+		if err != nil {
+			return told, classify(err)
+		}
 	}
 	return told, ctx.Err()
 }

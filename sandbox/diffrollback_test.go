@@ -62,7 +62,12 @@ func TestReadDuringRollback(t *testing.T) {
 
 // countAdded counts what a tree has more than another.
 func countAdded(ctx context.Context, from, to []*layers.Lower) (n int, err error) {
-	for c, err := range layers.Diff(ctx, from, to) {
+	cmp, err := layers.Compare(from, to)
+	if err != nil {
+		return 0, err
+	}
+	defer cmp.Close()
+	for c, err := range cmp.Changes(ctx) {
 		if err != nil {
 			return n, err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,16 +141,18 @@ func (f *twinFinder) enter(n *layerNumbers) (leave func()) {
 }
 
 // read gathers the numbers of a layer, and suspects: those that it has more than once.
-func (n *layerNumbers) read(each func(fn func(ino uint64) error) error) (suspects *roaring64.Bitmap, err error) {
+func (n *layerNumbers) read(numbers iter.Seq2[uint64, error]) (suspects *roaring64.Bitmap, err error) {
 	n.own, suspects = roaring64.New(), roaring64.New()
-	err = each(func(ino uint64) error {
+	for ino, err := range numbers {
+		if err != nil {
+			return nil, err
+		}
 		if ino > 1 && !n.own.CheckedAdd(ino) { // 1 is the root
 			suspects.Add(ino)
 		}
-		return nil
-	})
+	}
 	n.own.RemoveRange(0, 1<<uppers.SpaceBits)
-	return suspects, err
+	return suspects, nil
 }
 
 // repeats gives the numbers that a layer has in common with those below it, but for those that are known.
@@ -173,7 +176,7 @@ func (f *twinFinder) layer(ctx context.Context, l *catalog.Layer) error {
 	n := f.over(l.Parent)
 	f.layers[l.ID] = n
 	if l.State == Stored {
-		suspects, err := n.read(func(fn func(uint64) error) error { return uppers.EachIno(ctx, f.h.store, l.Manifest, fn) })
+		suspects, err := n.read(uppers.Numbers(ctx, f.h.store, l.Manifest))
 		if err != nil {
 			return err
 		}
@@ -209,8 +212,7 @@ func (f *twinFinder) look(ctx context.Context, where string, n *layerNumbers, su
 	}
 	defer t.close()
 	if suspects == nil {
-		top := t.lowers[0]
-		suspects, err = n.read(func(fn func(uint64) error) error { return layers.NumbersOf(ctx, top, fn) })
+		suspects, err = n.read(t.lowers[0].Numbers(ctx))
 		if err != nil {
 			return f.unread(ctx, where, err)
 		}

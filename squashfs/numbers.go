@@ -1,6 +1,9 @@
 package squashfs
 
-import "context"
+import (
+	"context"
+	"iter"
+)
 
 // Home tells which home has given out the inode numbers of the image, as StoreOptions.Home; 0 if the image does not say. It is a claim: who
 // made the image wrote it.
@@ -12,19 +15,18 @@ func (im *Image) Home() (uint64, error) {
 	return x.home, nil
 }
 
-// Numbers calls fn with the inode number of every inode, in the order of the image, the root's last.
-func (im *Image) Numbers(ctx context.Context, fn func(ino uint64) error) error {
-	for i := range im.sb.inodes {
-		if i%4096 == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		ino, err := im.ino(i + 1)
-		if err != nil {
-			return err
-		}
-		if err := fn(ino); err != nil {
-			return err
+// Numbers yields the inode number of every inode, in the order of the image, the root's last. Nothing follows an error.
+func (im *Image) Numbers(ctx context.Context) iter.Seq2[uint64, error] {
+	return func(yield func(uint64, error) bool) {
+		for i := range im.sb.inodes {
+			if i%4096 == 0 && ctx.Err() != nil {
+				yield(0, ctx.Err())
+				return
+			}
+			ino, err := im.ino(i + 1)
+			if !yield(ino, err) || err != nil {
+				return
+			}
 		}
 	}
-	return nil
 }

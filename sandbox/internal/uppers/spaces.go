@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"strconv"
@@ -215,28 +216,43 @@ func (s *Set) spacesInUse(ctx context.Context) (*roaring.Bitmap, error) {
 	}
 	// Images that are stored from now on have numbers of layers and uppers that are there already.
 	for _, m := range s.records.Images() {
-		if err := EachIno(ctx, s.store, m, func(ino uint64) error {
+		for ino, err := range Numbers(ctx, s.store, m) {
+			if err != nil {
+				return nil, err
+			}
 			if space := uint32(ino >> SpaceBits); space <= lastSpace {
 				used.Add(space)
 			}
-			return nil
-		}); err != nil {
-			return nil, err
 		}
 	}
 	return used, nil
 }
 
-// EachIno calls fn with the inode numbers of an image, none of one that is gone or damaged, which checks report.
-func EachIno(ctx context.Context, store *chunkstore.Store, m chunkstore.ID, fn func(ino uint64) error) error {
-	r, err := store.OpenManifest(ctx, m)
-	if err == nil {
-		err = errors.Join(layers.Numbers(ctx, r, fn), r.Close())
+// Numbers yields the inode numbers of an image; of one that is gone or damaged, which checks report, no more than can be read. Nothing
+// follows an error.
+func Numbers(ctx context.Context, store *chunkstore.Store, m chunkstore.ID) iter.Seq2[uint64, error] {
+	return func(yield func(uint64, error) bool) {
+		fail := func(err error) {
+			if err = errclass.Mark(err); !errors.Is(err, api.ErrCorrupt) { // which an image that is gone is, too
+				yield(0, err)
+			}
+		}
+		r, err := store.OpenManifest(ctx, m)
+		if err != nil {
+			fail(err)
+			return
+		}
+		defer func() { _ = r.Close() }() // read only
+		for ino, err := range layers.Numbers(ctx, r) {
+			if err != nil {
+				fail(err)
+				return
+			}
+			if !yield(ino, nil) {
+				return
+			}
+		}
 	}
-	if err = errclass.Mark(err); errors.Is(err, api.ErrCorrupt) { // which an image that is gone is, too
-		return nil
-	}
-	return err
 }
 
 // Ours is for layers.PackOptions.Ours: it reports spaces that were given out, but not those of uppers that nobody uses yet, to which
