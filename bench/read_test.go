@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"snapfs/internal/testsource"
 	"snapfs/squashfs"
 
 	"golang.org/x/sys/unix"
@@ -27,7 +28,7 @@ func BenchmarkSquashfsRandomRead(b *testing.B) {
 	out, err := os.Create(img)
 	fatal(b, err)
 	defer out.Close()
-	_, err = squashfs.WriteShip(context.Background(), out, squashfs.DirSource(sourceTree()),
+	_, err = squashfs.WriteShip(context.Background(), out, testsource.Dir(sourceTree()),
 		squashfs.ShipOptions{Compression: "zstd", Level: 3, NoExtension: true})
 	fatal(b, err)
 	info, err := out.Stat()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"snapfs/internal/testmount"
+	"snapfs/internal/testsource"
 	"snapfs/squashfs"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +33,7 @@ func BenchmarkSquashfsMountRead(b *testing.B) {
 	img := filepath.Join(b.TempDir(), "image.sqsh")
 	out, err := os.Create(img)
 	fatal(b, err)
-	_, err = squashfs.WriteShip(context.Background(), out, squashfs.DirSource(sourceTree()),
+	_, err = squashfs.WriteShip(context.Background(), out, testsource.Dir(sourceTree()),
 		squashfs.ShipOptions{Compression: "zstd", Level: 15, NoExtension: true})
 	fatal(b, err)
 	fatal(b, out.Close())

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"snapfs/internal/testsource"
 	"snapfs/squashfs"
 
 	"golang.org/x/sys/unix"
@@ -94,7 +95,7 @@ func shipImage(b *testing.B, opts squashfs.ShipOptions) int64 {
 	}
 	defer os.Remove(f.Name())
 	defer func() { _ = f.Close() }() // the image is measured, not kept
-	info, err := squashfs.WriteShip(context.Background(), f, squashfs.DirSource(sourceTree()), opts)
+	info, err := squashfs.WriteShip(context.Background(), f, testsource.Dir(sourceTree()), opts)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -124,7 +125,7 @@ func makeImage(b *testing.B, name, src string, args ...string) int64 {
 func BenchmarkSquashfsStore(b *testing.B) {
 	var data int64
 	for b.Loop() {
-		info, err := squashfs.WriteStore(context.Background(), nowhere{}, squashfs.DirSource(sourceTree()), squashfs.StoreOptions{})
+		info, err := squashfs.WriteStore(context.Background(), nowhere{}, testsource.Dir(sourceTree()), squashfs.StoreOptions{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -58,6 +58,9 @@ func madeImage(t testing.TB, form, compressor string) []byte {
 	return b
 }
 
+// HostDir is testsource.Dir, which tests inside this package cannot import.
+var HostDir func(root string) Source
+
 // ownImage is madeImage's part for the writers of this package.
 func ownImage(t testing.TB, src, img, form, compressor string) []byte {
 	t.Helper()
@@ -66,9 +69,9 @@ func ownImage(t testing.TB, src, img, form, compressor string) []byte {
 		t.Fatal(err)
 	}
 	if form == "ship" {
-		_, err = WriteShip(t.Context(), f, DirSource(src), ShipOptions{Compression: compressor, BlockSize: 8 << 10, Exportable: true})
+		_, err = WriteShip(t.Context(), f, HostDir(src), ShipOptions{Compression: compressor, BlockSize: 8 << 10, Exportable: true})
 	} else {
-		_, err = WriteStore(t.Context(), imageSink{io.NewOffsetWriter(f, HeaderSize), f}, DirSource(src), StoreOptions{})
+		_, err = WriteStore(t.Context(), imageSink{io.NewOffsetWriter(f, HeaderSize), f}, HostDir(src), StoreOptions{})
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"snapfs/internal/testsource"
 	"snapfs/squashfs"
 )
 
@@ -22,7 +23,7 @@ func flat(t testing.TB, sizes ...int) []*squashfs.Inode {
 			must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("name-of-usual-length-%05d.go", k)), nil, 0o644))
 		}
 	}
-	file, _ := store(t, squashfs.DirSource(root))
+	file, _ := store(t, testsource.Dir(root))
 	im := openImage(t, file)
 	top, err := im.Inode(im.Root())
 	must(t, err)

@@ -55,8 +55,8 @@
 //
 // # Writing
 //
-// [WriteStore] and [WriteShip] take a tree as a [Source]: [DirSource], [ImageSource] or one of another package. Both work
-// in two passes. The first walks the tree in post-order with names in byte order, writes contents, numbers the inodes
+// [WriteStore] and [WriteShip] take a tree as a [Source]: [ImageSource] or one of another package. Both work in two
+// passes. The first walks the tree in post-order with names in byte order, writes contents, numbers the inodes
 // and spools a record of each. The second makes the tables from the records, when link counts and the parents of
 // directories are known:
 //

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"snapfs/internal/testsource"
 	"snapfs/internal/treewalk"
 	"snapfs/squashfs"
 
@@ -21,16 +22,16 @@ func TestOthersRead(t *testing.T) {
 	dropEmptyXattrs(t, root) // squashfuse lists them, but cannot read them
 	want, err := treewalk.Walk(root)
 	must(t, err)
-	file, _ := store(t, squashfs.DirSource(root))
+	file, _ := store(t, testsource.Dir(root))
 	images := map[string]string{
 		"store": file,
-		"zstd":  ship(t, squashfs.DirSource(root), squashfs.ShipOptions{Compression: "zstd"}),
-		"gzip":  ship(t, squashfs.DirSource(root), squashfs.ShipOptions{Compression: "gzip", BlockSize: 4096, Exportable: true}),
+		"zstd":  ship(t, testsource.Dir(root), squashfs.ShipOptions{Compression: "zstd"}),
+		"gzip":  ship(t, testsource.Dir(root), squashfs.ShipOptions{Compression: "gzip", BlockSize: 4096, Exportable: true}),
 	}
 	if long() {
-		images["lz4"] = ship(t, squashfs.DirSource(root), squashfs.ShipOptions{Compression: "lz4", BlockSize: 1 << 20})
-		images["xz"] = ship(t, squashfs.DirSource(root), squashfs.ShipOptions{Compression: "xz", NoFragments: true})
-		images["none"] = ship(t, squashfs.DirSource(root), squashfs.ShipOptions{Compression: "none"})
+		images["lz4"] = ship(t, testsource.Dir(root), squashfs.ShipOptions{Compression: "lz4", BlockSize: 1 << 20})
+		images["xz"] = ship(t, testsource.Dir(root), squashfs.ShipOptions{Compression: "xz", NoFragments: true})
+		images["none"] = ship(t, testsource.Dir(root), squashfs.ShipOptions{Compression: "none"})
 	}
 	for name, img := range images {
 		t.Run("squashfuse/"+name, func(t *testing.T) {

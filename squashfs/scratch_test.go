@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 
+	"snapfs/internal/testsource"
 	"snapfs/squashfs"
 )
 
@@ -17,7 +18,7 @@ func TestOpenCostsLittle(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("text"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	src := squashfs.DirSource(dir)
+	src := testsource.Dir(dir)
 	out := scratch(t)
 	if _, err := squashfs.WriteShip(testContext(t), out, src, squashfs.ShipOptions{BlockSize: 1 << 20}); err != nil {
 		t.Fatal(err)

@@ -11,11 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"snapfs/internal/testsource"
 	"snapfs/internal/treewalk"
 	"snapfs/squashfs"
 
 	"golang.org/x/sys/unix"
 )
+
+func init() { squashfs.HostDir = testsource.Dir }
 
 // fileSink collects a store-form image in a file and checks that the writer keeps the Sink contract.
 type fileSink struct {

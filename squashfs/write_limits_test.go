@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"snapfs/internal/testsource"
 	"snapfs/squashfs"
 
 	"golang.org/x/sys/unix"
@@ -374,7 +375,7 @@ func (f *failing) WriteAt(p []byte, off int64) (int, error) {
 func TestShipDiskFull(t *testing.T) {
 	root := makeTree(t)
 	for _, left := range []int64{0, 1000, 200 << 10} {
-		_, err := squashfs.WriteShip(testContext(t), &failing{left}, squashfs.DirSource(root), squashfs.ShipOptions{BlockSize: 4096, Level: 1})
+		_, err := squashfs.WriteShip(testContext(t), &failing{left}, testsource.Dir(root), squashfs.ShipOptions{BlockSize: 4096, Level: 1})
 		if !errors.Is(err, unix.ENOSPC) {
 			t.Errorf("with room for %d bytes: error %v", left, err)
 		}

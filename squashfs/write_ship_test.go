@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"snapfs/internal/testsource"
 	"snapfs/internal/treewalk"
 	"snapfs/squashfs"
 )
@@ -33,7 +34,7 @@ func TestShipRoundTrip(t *testing.T) {
 	for _, opts := range all {
 		t.Run(fmt.Sprintf("%+v", opts), func(t *testing.T) {
 			opts.Workers = 3
-			file := ship(t, squashfs.DirSource(root), opts)
+			file := ship(t, testsource.Dir(root), opts)
 			sound(t, file)
 			got, err := walkImage(openImage(t, file))
 			must(t, err)
@@ -48,7 +49,7 @@ func TestShipRoundTrip(t *testing.T) {
 			sameTree(t, want, got, plain)
 
 			opts.Workers = 1
-			sameBytes(t, file, ship(t, shuffled{squashfs.DirSource(root), rand.New(rand.NewPCG(5, 6))}, opts))
+			sameBytes(t, file, ship(t, shuffled{testsource.Dir(root), rand.New(rand.NewPCG(5, 6))}, opts))
 		})
 	}
 }

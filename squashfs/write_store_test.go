@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"snapfs/internal/testsource"
 	"snapfs/internal/treewalk"
 	"snapfs/squashfs"
 )
@@ -19,7 +20,7 @@ func TestStoreRoundTrip(t *testing.T) {
 	root := makeOddTree(t)
 	want, err := treewalk.Walk(root)
 	must(t, err)
-	file, sink := store(t, squashfs.DirSource(root))
+	file, sink := store(t, testsource.Dir(root))
 
 	t.Run("own reader", func(t *testing.T) {
 		sound(t, file)
@@ -61,7 +62,7 @@ func TestStoreRoundTrip(t *testing.T) {
 		sameBytes(t, file, again)
 	})
 	t.Run("shuffled", func(t *testing.T) {
-		again, cuts := store(t, shuffled{squashfs.DirSource(root), rand.New(rand.NewPCG(3, 4))})
+		again, cuts := store(t, shuffled{testsource.Dir(root), rand.New(rand.NewPCG(3, 4))})
 		sameBytes(t, file, again)
 		if len(cuts.cuts) != len(sink.cuts) {
 			t.Errorf("%d cuts, want %d", len(cuts.cuts), len(sink.cuts))
@@ -152,7 +153,7 @@ func TestMounts(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, "x"), []byte("of "+name), 0o644))
 		must(t, os.Link(filepath.Join(dir, "x"), filepath.Join(dir, "y")))
 	}
-	file, _ := store(t, squashfs.DirSource(root))
+	file, _ := store(t, testsource.Dir(root))
 	sound(t, file)
 	fsys := openImage(t, file).FS()
 	for _, name := range []string{"a/x", "a/y", "b/x", "b/y"} {

@@ -81,9 +81,6 @@ func (w *writer) walk(ctx context.Context) error {
 		pairs: newMetaWriter(w.spools.spool(), w.packer), ids: newMetaWriter(w.spools.spool(), w.packer),
 		known: map[[16]byte]uint32{}, sets: map[uint64]uint32{},
 	}
-	if s, ok := w.src.(*dirSource); ok {
-		defer s.rest()
-	}
 	root, err := w.src.Root(ctx)
 	if err != nil {
 		return err

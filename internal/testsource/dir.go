@@ -1,4 +1,5 @@
-package squashfs
+// Package testsource presents a directory of the host as a squashfs.Source, for tests and benchmarks of what takes one.
+package testsource
 
 import (
 	"bytes"
@@ -11,13 +12,15 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
 )
 
-// DirSource presents a directory of the host as a Source, everything below it included, mounts too. It must not
+// Dir presents a directory of the host as a Source, everything below it included, mounts too. It must not
 // change meanwhile. Inode numbers are the host's; below mounts the place of the device among those met is in their upper
 // 16 bits, so that files of two devices are never one. Trees may be deeper than a path can be long, and take three
-// descriptors. For one writer.
-func DirSource(root string) Source { return &dirSource{root: root} }
+// descriptors. For one writer at a time.
+func Dir(root string) squashfs.Source { return &dirSource{root: root} }
 
 type dirSource struct {
 	root    string
@@ -26,6 +29,9 @@ type dirSource struct {
 	at  *hostNode // the directory used last
 	dir *os.File  // the same
 }
+
+// errForeign is for entries that come from another Source.
+var errForeign = errors.New("an entry of another source")
 
 // hostNode is the Handle of a dirSource's entries.
 type hostNode struct {
@@ -46,19 +52,13 @@ func (s *dirSource) number(dev, ino uint64) uint64 {
 	return ino ^ uint64(i)<<deviceShift
 }
 
-func (s *dirSource) Root(context.Context) (*Entry, error) {
-	if s.dir == nil {
-		s.devices = nil // for another writer
-	}
-	return s.entry(&hostNode{}, "", s.root)
-}
-
-// rest gives the descriptor back: the walk has ended.
-func (s *dirSource) rest() {
+// Root begins a walk.
+func (s *dirSource) Root(context.Context) (*squashfs.Entry, error) {
 	if s.dir != nil {
 		_ = s.dir.Close() // nothing was written
 	}
-	s.at, s.dir = nil, nil
+	s.at, s.dir, s.devices = nil, nil, nil
+	return s.entry(&hostNode{}, "", s.root)
 }
 
 // open makes a directory the one used last. Most are beside or above that; from elsewhere the way leads through the root.
@@ -100,7 +100,7 @@ func (s *dirSource) open(n *hostNode) (*os.File, error) {
 	return s.dir, nil
 }
 
-func (s *dirSource) Names(_ context.Context, dir *Entry) ([]string, error) {
+func (s *dirSource) Names(_ context.Context, dir *squashfs.Entry) ([]string, error) {
 	n, ok := dir.Handle.(*hostNode)
 	if !ok {
 		return nil, errForeign
@@ -115,7 +115,7 @@ func (s *dirSource) Names(_ context.Context, dir *Entry) ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-func (s *dirSource) Entry(_ context.Context, dir *Entry, name string) (*Entry, error) {
+func (s *dirSource) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
 	n, ok := dir.Handle.(*hostNode)
 	if !ok {
 		return nil, errForeign
@@ -132,7 +132,7 @@ func below(dir *os.File, name string) string {
 	return "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + name
 }
 
-func (s *dirSource) Open(_ context.Context, file *Entry) (File, error) {
+func (s *dirSource) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
 	n, ok := file.Handle.(*hostNode)
 	if !ok || n.parent == nil {
 		return nil, errForeign
@@ -148,20 +148,20 @@ func (s *dirSource) Open(_ context.Context, file *Entry) (File, error) {
 	return hostFile{f}, nil
 }
 
-func (s *dirSource) entry(n *hostNode, name, path string) (*Entry, error) {
+func (s *dirSource) entry(n *hostNode, name, path string) (*squashfs.Entry, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
 	if err != nil {
 		return nil, &os.PathError{Op: "statx", Path: path, Err: err}
 	}
 	dev := unix.Mkdev(st.Dev_major, st.Dev_minor)
-	e := &Entry{Name: name, Handle: n, Inode: InodeID{Layer: dev, Inode: st.Ino}, Attr: Attr{
+	e := &squashfs.Entry{Name: name, Handle: n, Inode: squashfs.InodeID{Layer: dev, Inode: st.Ino}, Attr: squashfs.Attr{
 		Ino: s.number(dev, st.Ino), Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid, Nlink: st.Nlink,
 		Rdev: unix.Mkdev(st.Rdev_major, st.Rdev_minor), Size: int64(st.Size),
-		Mtime: Time{st.Mtime.Sec, st.Mtime.Nsec}, Ctime: Time{st.Ctime.Sec, st.Ctime.Nsec},
+		Mtime: hostTime(st.Mtime), Ctime: hostTime(st.Ctime),
 	}}
 	if st.Mask&unix.STATX_BTIME != 0 {
-		e.Attr.Btime = Time{st.Btime.Sec, st.Btime.Nsec}
+		e.Attr.Btime = hostTime(st.Btime)
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
 		if e.Target, err = os.Readlink(path); err != nil {
@@ -174,8 +174,10 @@ func (s *dirSource) entry(n *hostNode, name, path string) (*Entry, error) {
 	return e, nil
 }
 
+func hostTime(t unix.StatxTimestamp) squashfs.Time { return squashfs.Time{Sec: t.Sec, Nsec: t.Nsec} }
+
 // hostXattrs reads all extended attributes of path itself.
-func hostXattrs(path string) ([]Xattr, error) {
+func hostXattrs(path string) ([]squashfs.Xattr, error) {
 	size, err := unix.Llistxattr(path, nil)
 	if errors.Is(err, unix.ENOTSUP) || err == nil && size == 0 {
 		return nil, nil
@@ -187,7 +189,7 @@ func hostXattrs(path string) ([]Xattr, error) {
 	if size, err = unix.Llistxattr(path, list); err != nil {
 		return nil, err
 	}
-	var out []Xattr
+	var out []squashfs.Xattr
 	for _, name := range bytes.Split(bytes.TrimSuffix(list[:size], []byte{0}), []byte{0}) {
 		n, err := unix.Lgetxattr(path, string(name), nil)
 		if err != nil {
@@ -199,23 +201,23 @@ func hostXattrs(path string) ([]Xattr, error) {
 				return nil, err
 			}
 		}
-		out = append(out, Xattr{Name: string(name), Value: value[:n]})
+		out = append(out, squashfs.Xattr{Name: string(name), Value: value[:n]})
 	}
 	return out, nil
 }
 
-// hostFile is a File of the host.
+// hostFile is a squashfs.File of the host.
 type hostFile struct{ *os.File }
 
-func (f hostFile) Extents() ([]Extent, error) {
+func (f hostFile) Extents() ([]squashfs.Extent, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return nil, fmt.Errorf("stat %s: %w", f.Name(), err)
 	}
 	if st.Blocks*512 >= st.Size {
-		return []Extent{{0, st.Size}}, nil // nothing can be missing, so no need to seek
+		return []squashfs.Extent{{Len: st.Size}}, nil // nothing can be missing, so no need to seek
 	}
-	var out []Extent
+	var out []squashfs.Extent
 	for at := int64(0); at < st.Size; {
 		from, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
@@ -228,7 +230,7 @@ func (f hostFile) Extents() ([]Extent, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find a hole of %s: %w", f.Name(), err)
 		}
-		out = append(out, Extent{from, to - from})
+		out = append(out, squashfs.Extent{Off: from, Len: to - from})
 		at = to
 	}
 	return out, nil
