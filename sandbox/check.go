@@ -176,7 +176,7 @@ func (c *checker) directories(ctx context.Context, _ CheckRequest) error {
 		if l.State == Sealed && !c.h.uppers.Exists(l.Upper) && c.h.catalog.Layer(l.ID) == l {
 			c.report("layer "+l.ID, "its directory "+c.h.uppers.Path(l.Upper)+" is missing", c.hit(l.ID))
 		}
-		if why := c.h.packer.problem(l.ID); why != "" && c.h.catalog.Layer(l.ID) == l {
+		if why := c.h.storer.Problem(l.ID); why != "" && c.h.catalog.Layer(l.ID) == l {
 			c.report("layer "+l.ID, "it stays a sealed directory, since it cannot be stored: "+why, c.hit(l.ID))
 		}
 	}

@@ -68,11 +68,11 @@ func (h *Home) openLayers(ctx context.Context, top, stop string) (*tree, error) 
 	if top == "" {
 		return h.openNothing()
 	}
-	s, err := h.cache.openOver(ctx, top, stop)
+	s, err := h.cache.OpenOver(ctx, top, stop)
 	if err != nil {
 		return nil, err
 	}
-	return &tree{lowers: s.lowers(), close: s.release}, nil
+	return &tree{lowers: s.Lowers(), close: s.Release}, nil
 }
 
 // openNothing opens the tree of a stack without layers.

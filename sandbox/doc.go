@@ -7,7 +7,7 @@
 //   - A layer is an immutable delta over its parent layer; layers form a tree, and a stack is the way from one layer
 //     to its root. A layer is first sealed (the very directory that was the upper) and then stored (an image in
 //     the chunk store). It lives as long as anybody names it: a snapshot, a workspace, or a layer above. One that only
-//     a layer above names is merged into that in time; see merger.
+//     a layer above names is merged into that in time; see package layerstore.
 //   - A tier is a second image of a layer, which stands for the layers below it, too, and makes deep stacks short; see package catalog.
 //   - A snapshot is a durable record that names the topmost layer of a stack.
 //   - A session owns workspaces and snapshots. Others are refused unless they opt in, which leaves an audit event.
@@ -90,9 +90,12 @@
 //	└─ live.users                      read: uses the overlay of a mount; write: the watcher, to close it
 //	   ├─ (the overlay's gate)         nothing of this package is taken inside
 //	   └─ (those of package catalog)   one change of records at a time; see there
-//	merger.mu                          one merge, outside of the catalog's
-//	Home.mu, lowerCache.mu             leaves; idler.mu is one, too, and is taken under Home.mu
-//	(those of package uppers)          outside of those of package catalog; see there
+//	live.stackMu                       the stack of a mount; held while layers are opened and put beneath its overlay
+//	├─ (the overlay's gate and locks)
+//	└─ (those of package layerstore)   see there
+//	(those of package layerstore)      outside of those of packages uppers and catalog
+//	└─ (those of package uppers)       outside of those of package catalog; see there
+//	Home.mu                            a leaf but for idler.mu
 //
 // Nothing here ever opens, stats or walks a path inside a mount of its own home: the answer would have to come from this
 // very process. Mounts are looked up in /proc/self/mountinfo.

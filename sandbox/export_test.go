@@ -24,7 +24,7 @@ func WithClock(o Options, now func() time.Time) Options {
 // Settle waits until every sealed layer is stored and every directory that nothing needs is gone.
 func (h *Home) Settle(ctx context.Context) error {
 	for _, l := range h.catalog.Layers() {
-		if err := h.packer.waitLayer(ctx, l.ID, nil); err != nil {
+		if err := h.storer.Wait(ctx, l.ID, nil); err != nil {
 			return err
 		}
 	}

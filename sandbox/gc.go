@@ -36,11 +36,11 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 	if err != nil {
 		return result, err
 	}
-	h.cache.forget(gone)
+	h.cache.Forget(gone)
 	if err := h.settle(ctx); err != nil {
 		return result, err
 	}
-	if err := h.merger.all(ctx, 0); ctx.Err() != nil {
+	if err := h.merger.All(ctx, 0); ctx.Err() != nil {
 		return result, ctx.Err()
 	} else if err != nil {
 		h.log.Warn("layers could not be merged; they stay as they are", "error", err)
@@ -65,7 +65,7 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 
 // settle waits until the directories that nothing needs have given their room back.
 func (h *Home) settle(ctx context.Context) error {
-	if ended := h.packer.abandon(); ended != nil {
+	if ended := h.storer.Abandon(); ended != nil {
 		select {
 		case <-ended:
 		case <-ctx.Done():

@@ -18,6 +18,7 @@ import (
 	"snapfs/internal/lockorder"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/keylock"
+	"snapfs/sandbox/internal/layerstore"
 	"snapfs/sandbox/internal/uppers"
 	"snapfs/sandbox/internal/yield"
 )
@@ -59,7 +60,7 @@ type Home struct {
 	catalog *catalog.Catalog
 	uppers  *uppers.Set
 	number  uint64 // the home's id, as images have it
-	cache   *lowerCache
+	cache   *layerstore.Cache
 	engine  engine
 	ops     keylock.Locks
 	limits  Limits
@@ -67,16 +68,16 @@ type Home struct {
 	metrics *metrics
 	// followers get every event once it is durable.
 	followers followers
-	packer    *packer
+	storer    *layerstore.Storer
 	yielder   *yield.Yielder
 	working   working
 	host      *hostProbe
-	merger    *merger
+	merger    *layerstore.Merger
 	idler     *idler
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
-	work   sync.WaitGroup // background goroutines: uppers, packer, merger, idler, sweeper, hostProbe
+	work   sync.WaitGroup // background goroutines: uppers, storer, merger, idler, sweeper, hostProbe
 
 	mu      lockorder.Mutex[lockorder.Home] // guards what follows
 	live    map[string]*live                // by workspace: what has a FUSE connection
@@ -245,9 +246,12 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 		return err
 	}
 	h.number = number64(m.ID)
-	h.cache = newLowerCache(h)
-	h.packer = newPacker(h)
-	h.merger = newMerger(h)
+	parts := layerstore.Parts{
+		Catalog: h.catalog, Store: h.store, Uppers: h.uppers, Number: h.number, Logger: h.log, Points: h.points,
+	}
+	h.cache = layerstore.NewCache(parts, idleLowers())
+	h.merger = layerstore.NewMerger(parts, h.cache)
+	h.storer = layerstore.NewStorer(parts, h.cache, h.merger, h.yielder.Yield, storerOwner{h})
 	if err := h.recover(ctx); err != nil {
 		return err
 	}
@@ -295,10 +299,10 @@ func (h *Home) checkIdentity(ctx context.Context, m marker, fresh bool) error {
 // start starts the background goroutines; Close ends them and waits.
 func (h *Home) start() {
 	h.work.Go(func() { h.uppers.Run(h.ctx) })
-	h.work.Go(h.packer.run)
-	h.work.Go(h.merger.run)
+	h.work.Go(func() { h.storer.Run(h.ctx) })
+	h.work.Go(func() { h.merger.Run(h.ctx) })
 	h.work.Go(h.idler.run)
-	h.merger.kick()
+	h.merger.Kick()
 	h.work.Go(h.expireRegularly)
 }
 
@@ -366,7 +370,7 @@ func (h *Home) closeStore() error {
 	h.work.Wait()
 	var err error
 	if h.cache != nil {
-		err = h.cache.close()
+		err = h.cache.Close()
 	}
 	if h.store != nil {
 		err = errors.Join(err, h.store.Close())

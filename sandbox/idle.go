@@ -161,7 +161,7 @@ func (i *idler) watch(ctx context.Context) {
 	}
 }
 
-func (i *idler) merge(ctx context.Context) error { return i.home.merger.all(ctx, 0) }
+func (i *idler) merge(ctx context.Context) error { return i.home.merger.All(ctx, 0) }
 
 func (i *idler) collect(ctx context.Context) error {
 	st, err := i.home.store.Stats(ctx)

@@ -222,7 +222,7 @@ func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 	}
 	if stack, err := h.catalog.Stack(w.Base); err == nil { // a broken one is Check's to report
 		d.Layers = len(stack)
-		d.Problem = h.packer.problemOf(stack)
+		d.Problem = h.storer.ProblemOf(stack)
 	}
 	if l := h.liveOf(w.ID); l != nil {
 		if d.State = l.shown(mounts); d.State == Unmounted {
@@ -247,13 +247,13 @@ func (h *Home) describeSnapshot(s *catalog.Snapshot, most int) (Snapshot, error)
 		return d, err
 	}
 	d.Depth = len(stack)
-	d.Problem = h.packer.problemOf(stack)
+	d.Problem = h.storer.ProblemOf(stack)
 	d.Layers = slices.Grow(d.Layers, min(len(stack), most))
 	for i, l := range stack {
 		if i < most {
 			d.Layers = append(d.Layers, Layer{ID: l.ID, State: l.State, Size: l.Size, Digest: l.Digest})
 			if l.State == Sealed {
-				d.Layers[i].Problem = h.packer.problem(l.ID)
+				d.Layers[i].Problem = h.storer.Problem(l.ID)
 			}
 		}
 		if l.State == Sealed {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,6 +11,7 @@ import (
 	"snapfs/internal/lockorder"
 	"snapfs/layers"
 	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/layerstore"
 	"snapfs/sandbox/internal/uppers"
 )
 
@@ -30,9 +30,8 @@ type live struct {
 	closed bool                                   // guarded by users
 
 	stackMu lockorder.Mutex[lockorder.LiveStack]
-	stack   *stack          // guarded by stackMu: what the overlay stands on
-	kept    []*lower        // guarded by stackMu: see keep
-	unfit   map[string]bool // guarded by stackMu: tiers, by key, that the overlay has not taken
+	stack   *layerstore.Stack   // guarded by stackMu: what the overlay stands on
+	kept    []*layerstore.Lower // guarded by stackMu: see keep
 
 	stale []layers.Stale // guarded by stackMu: what the kernel is to forget when the pause is over
 }
@@ -48,25 +47,21 @@ func (l *live) use() (done func(), ok bool) {
 }
 
 // push puts a layer that was just sealed on top of the stack.
-func (l *live) push(low *lower) {
+func (l *live) push(low *layerstore.Lower) {
 	l.stackMu.Lock()
 	defer l.stackMu.Unlock()
-	l.stack.of = slices.Insert(l.stack.of, 0, low)
+	l.stack.Push(low)
 }
 
 // retain keeps what the overlay stands on now until release is called.
 func (l *live) retain() (release func()) {
 	l.stackMu.Lock()
 	defer l.stackMu.Unlock()
-	s := &stack{cache: l.stack.cache, of: slices.Clone(l.stack.of)}
-	for _, low := range s.of {
-		s.cache.retain(low)
-	}
-	return s.release
+	return l.stack.Clone().Release
 }
 
 // keep holds the directory that was the upper of a read-only mount, for as long as the mount shows it.
-func (l *live) keep(low *lower) {
+func (l *live) keep(low *layerstore.Lower) {
 	l.stackMu.Lock()
 	defer l.stackMu.Unlock()
 	l.kept = append(l.kept, low)
@@ -81,30 +76,23 @@ func (l *live) refresh(ctx context.Context) error {
 	defer done()
 	l.stackMu.Lock()
 	defer l.stackMu.Unlock()
-	cache := l.stack.cache
-	for i, old := range l.stack.of {
-		cache.mu.Lock()
-		stale := old.stale
-		cache.mu.Unlock()
-		if r := cache.home.catalog.Layer(old.layer); !stale || old.upper == 0 || r == nil || r.Parent != old.parent {
-			continue
+	return l.stack.Refresh(ctx, l.overlay)
+}
+
+// storerOwner passes on what the Storer of a home does.
+type storerOwner struct{ home *Home }
+
+// Attempted counts an attempt to store a layer.
+func (o storerOwner) Attempted(took time.Duration, err error) { o.home.metrics.stored(took, err) }
+
+// InPlace has every mount use images in the place of sealed directories.
+func (o storerOwner) InPlace(ctx context.Context) {
+	for _, l := range o.home.allLive() {
+		if err := l.refresh(ctx); err != nil {
+			o.home.log.Warn("a mount keeps using a sealed layer", "workspace", l.workspace, "error", err)
 		}
-		now, err := cache.acquire(ctx, old.layer, false)
-		if err != nil {
-			return err
-		}
-		if now.parent != old.parent { // it has just been merged
-			cache.release(now)
-			continue
-		}
-		if err := l.overlay.Replace(now.Lower); err != nil {
-			cache.release(now)
-			return fmt.Errorf("replacing sealed layer %s beneath %s: %w", old.layer, l.workspace, err)
-		}
-		l.stack.of[i] = now
-		cache.release(old)
 	}
-	return l.shortenLocked(ctx)
+	o.home.idler.busy()
 }
 
 // liveOf is the connection of a workspace, or nil.
@@ -143,9 +131,9 @@ func (h *Home) watch(l *live) {
 		h.log.Warn("closing an overlay", "workspace", l.workspace, "error", err)
 	}
 	l.stackMu.Lock()
-	l.stack.release()
+	l.stack.Release()
 	for _, low := range l.kept {
-		h.cache.release(low)
+		h.cache.Release(low)
 	}
 	l.stackMu.Unlock()
 	h.mu.Lock()
@@ -215,7 +203,7 @@ func (l *live) shown(mounts mountTable) WorkspaceState {
 
 // overlayOf gives the overlay of a workspace to work on, of its mount or opened for the occasion. The caller holds the
 // workspace's lock. push is called with the layer that a seal made.
-func (h *Home) overlayOf(ctx context.Context, w *catalog.Workspace, readOnly bool) (o *layers.Overlay, push func(*lower), done func(), err error) {
+func (h *Home) overlayOf(ctx context.Context, w *catalog.Workspace, readOnly bool) (o *layers.Overlay, push func(*layerstore.Lower), done func(), err error) {
 	l := h.liveOf(w.ID)
 	if l != nil {
 		used, ok := l.use()
@@ -230,19 +218,19 @@ func (h *Home) overlayOf(ctx context.Context, w *catalog.Workspace, readOnly boo
 			defer used()
 		}
 	}
-	s, err := h.cache.open(ctx, w.Base)
+	s, err := h.cache.Open(ctx, w.Base)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	o, err = h.newOverlay(w, s, readOnly)
 	if err != nil {
-		s.release()
+		s.Release()
 		return nil, nil, nil, err
 	}
-	push = func(low *lower) {
-		s.of = append(s.of, low)
+	push = func(low *layerstore.Lower) {
+		s.Push(low)
 		if l != nil {
-			h.cache.retain(low)
+			h.cache.Retain(low)
 			l.keep(low)
 		}
 	}
@@ -250,17 +238,17 @@ func (h *Home) overlayOf(ctx context.Context, w *catalog.Workspace, readOnly boo
 		if err := o.Close(); err != nil {
 			h.log.Warn("closing an overlay", "workspace", w.ID, "error", err)
 		}
-		s.release()
+		s.Release()
 	}
 	return o, push, done, nil
 }
 
 // newOverlay opens the upper of a workspace over a stack.
-func (h *Home) newOverlay(w *catalog.Workspace, s *stack, readOnly bool) (*layers.Overlay, error) {
+func (h *Home) newOverlay(w *catalog.Workspace, s *layerstore.Stack, readOnly bool) (*layers.Overlay, error) {
 	if !h.uppers.Exists(w.Upper) {
 		return nil, fmt.Errorf("%w: workspace %s: its upper %s is missing: restore a snapshot of it", ErrCorrupt, w.ID, h.uppers.Path(w.Upper))
 	}
-	o, err := layers.New(h.uppers.Path(w.Upper), h.uppers.Work(w.Upper), s.lowers(),
+	o, err := layers.New(h.uppers.Path(w.Upper), h.uppers.Work(w.Upper), s.Lowers(),
 		layers.Options{InoBase: uppers.InoBase(w.Upper), WideIno: h.uppers.WideIno, ReadOnly: readOnly, Held: h.metrics.pause})
 	if err != nil {
 		return nil, classify(fmt.Errorf("opening workspace %s: %w", w.ID, err))

@@ -3,11 +3,13 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +26,34 @@ type history struct {
 	at      string // mountpoint
 	ids     []string
 	digests []string // of the exports of ids
+	warned  warnings
+}
+
+// warnings is a log of which the warnings and errors are kept.
+type warnings struct {
+	mu   sync.Mutex
+	list []string // guarded by mu
+}
+
+func (w *warnings) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+func (w *warnings) WithAttrs([]slog.Attr) slog.Handler { return w }
+func (w *warnings) WithGroup(string) slog.Handler      { return w }
+
+func (w *warnings) Handle(_ context.Context, r slog.Record) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	line := r.Message
+	r.Attrs(func(a slog.Attr) bool { line += " " + a.String(); return true })
+	w.list = append(w.list, line)
+	return nil
+}
+
+// warnings lists what the home has warned of.
+func (y *history) warnings() []string {
+	y.warned.mu.Lock()
+	defer y.warned.mu.Unlock()
+	return slices.Clone(y.warned.list)
 }
 
 // newHistory makes a home with workspace w over a base of some files.
@@ -56,7 +86,7 @@ func newHistory(t *testing.T) *history {
 
 func (y *history) open() {
 	y.t.Helper()
-	h, err := Open(y.t.Context(), y.dir, Options{})
+	h, err := Open(y.t.Context(), y.dir, Options{Logger: slog.New(&y.warned)})
 	if err != nil {
 		y.t.Fatal(err)
 	}
@@ -233,14 +263,14 @@ func TestMergeDeleted(t *testing.T) {
 func TestMergeInterrupted(t *testing.T) {
 	y := newHistory(t)
 	y.grow(3)
-	s, err := y.h.cache.open(t.Context(), y.h.catalog.Snapshot(y.ids[2]).Top)
+	s, err := y.h.cache.Open(t.Context(), y.h.catalog.Snapshot(y.ids[2]).Top)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := layers.Merge(t.Context(), y.h.store, s.lowers(), 2, layers.PackOptions{}, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+	m, err := layers.Merge(t.Context(), y.h.store, s.Lowers(), 2, layers.PackOptions{}, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 		return catalog.NoteMerge(tx, m.ID)
 	})
-	s.release()
+	s.Release()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,71 +283,4 @@ func TestMergeInterrupted(t *testing.T) {
 		t.Error("the merged image is still there")
 	}
 	y.same(0)
-}
-
-// TestMergeWaitsForStoring holds that a layer whose storing has not quite ended gets no tier: the cache may still have its directory,
-// of which partial files would be merged without what lies below.
-func TestMergeWaitsForStoring(t *testing.T) {
-	y := newHistory(t)
-	g := y.h.merger
-	g.mu.Lock() // nothing is merged meanwhile
-	defer g.mu.Unlock()
-	y.grow(catalog.TierFan + 1)
-	due, ok := g.merges.Next(catalog.BaseShare)
-	if !ok || due.Tier == 0 {
-		t.Fatalf("got %+v, %v, want a tier", due, ok)
-	}
-	if !y.h.catalog.Pin(due.Top.ID) {
-		t.Fatal("the layer is gone")
-	}
-	if j, ok := g.merges.Next(catalog.BaseShare); ok && j.Top.ID == due.Top.ID {
-		t.Errorf("a layer that is being stored is merged: %+v", j)
-	}
-	if _, err := y.h.catalog.Unpin(t.Context(), due.Top.ID); err != nil {
-		t.Fatal(err)
-	}
-	if j, ok := g.merges.Next(catalog.BaseShare); !ok || j.Top.ID != due.Top.ID {
-		t.Errorf("got %+v, %v after storing, want layer %s", j, ok, due.Top.ID)
-	}
-}
-
-// TestMergeLooksAtWhatChanged holds that looking for merges takes as long after a thousand snapshots as after ten, and finds what
-// looking at all layers finds.
-func TestMergeLooksAtWhatChanged(t *testing.T) {
-	y := newHistory(t)
-	g, c := y.h.merger, y.h.catalog
-	y.grow(catalog.TierFan + 4)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	none := func(when string) {
-		t.Helper()
-		if j, ok := c.Merges().Next(catalog.BaseShare); ok { // which looks at all layers
-			t.Errorf("%s: %+v was due and not found", when, j)
-		}
-	}
-	storing := func() bool {
-		return slices.ContainsFunc(c.Layers(), func(l *catalog.Layer) bool { return c.Pinned(l.ID) })
-	}
-	settle := func() {
-		g.mu.Unlock()
-		defer g.mu.Lock()
-		for storing() { // who waits for a layer goes on a moment before its storing has quite ended
-			time.Sleep(time.Millisecond)
-		}
-		if err := g.all(t.Context(), catalog.BaseShare); err != nil {
-			t.Fatal(err)
-		}
-	}
-	settle()
-	none("at first")
-	y.grow(1)
-	settle()
-	none("after a snapshot")
-	for _, i := range []int{3, catalog.TierFan, 9, 10} {
-		if err := y.h.Delete(t.Context(), RefRequest{Ref: y.ids[i]}); err != nil {
-			t.Fatal(err)
-		}
-		settle()
-		none(fmt.Sprint("after deleting ", i))
-	}
 }

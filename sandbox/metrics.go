@@ -13,7 +13,7 @@ type metrics struct {
 	registry *prometheus.Registry
 	held     prometheus.Histogram
 	happened *prometheus.CounterVec
-	packed   prometheus.Histogram
+	storing  prometheus.Histogram
 	failed   prometheus.Counter
 }
 
@@ -27,7 +27,7 @@ func newMetrics(h *Home) *metrics {
 		happened: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "snapfs_events_total", Help: "Entries of the event log since the home was opened, by kind.",
 		}, []string{"kind"}),
-		packed: prometheus.NewHistogram(prometheus.HistogramOpts{
+		storing: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "snapfs_store_seconds", Help: "How long storing a layer took, in the background.",
 			Buckets: prometheus.ExponentialBuckets(1e-3, 4, 10),
 		}),
@@ -41,7 +41,7 @@ func newMetrics(h *Home) *metrics {
 	gauge := func(name, help string, value func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 	}
-	m.registry.MustRegister(m.held, m.happened, m.packed, m.failed,
+	m.registry.MustRegister(m.held, m.happened, m.storing, m.failed,
 		gauge("snapfs_workspaces", "Workspaces of the home.", func() int { return h.catalog.Count().Workspaces }),
 		gauge("snapfs_snapshots", "Snapshots of the home.", func() int { return h.catalog.Count().Snapshots }),
 		gauge("snapfs_layers", "Layers of the home.", func() int { return h.catalog.Count().Layers }),
@@ -61,13 +61,13 @@ func (m *metrics) tell(events []Event) {
 // pause counts for how long changes were held back.
 func (m *metrics) pause(d time.Duration) { m.held.Observe(d.Seconds()) }
 
-// pack counts an attempt to store a layer.
-func (m *metrics) pack(took time.Duration, err error) {
+// stored counts an attempt to store a layer.
+func (m *metrics) stored(took time.Duration, err error) {
 	if err != nil {
 		m.failed.Inc()
 		return
 	}
-	m.packed.Observe(took.Seconds())
+	m.storing.Observe(took.Seconds())
 }
 
 // Metrics are the counters of the home, to be served to Prometheus. Safe for concurrent use.

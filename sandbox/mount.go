@@ -222,13 +222,13 @@ func (h *Home) mountAt(ctx context.Context, w *catalog.Workspace, session, mount
 	if err := roomForMount(); err != nil {
 		return err
 	}
-	s, err := h.cache.open(ctx, w.Base)
+	s, err := h.cache.Open(ctx, w.Base)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			s.release()
+			s.Release()
 		}
 	}()
 	o, err := h.newOverlay(w, s, opts.ReadOnly)
@@ -263,7 +263,7 @@ func (h *Home) mountAt(ctx context.Context, w *catalog.Workspace, session, mount
 	major, minor := m.Device()
 	l := &live{
 		workspace: w.ID, mountpoint: mountpoint, options: opts, asked: asked, overlay: o, mount: m, stack: s, gone: make(chan struct{}),
-		unfit: map[string]bool{}, device: fmt.Sprintf("%d:%d", major, minor),
+		device: fmt.Sprintf("%d:%d", major, minor),
 	}
 	h.mu.Lock()
 	h.live[w.ID] = l

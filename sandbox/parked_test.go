@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/layerstore"
 )
 
 // TestParked seals a layer that squashfs cannot hold, with too many owners. It is told of and not tried again, other workspaces' layers are
@@ -55,7 +56,7 @@ func TestParked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.packer.waitLayer(ctx, bad.Layers[0].ID, nil); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "owners") {
+	if err := h.storer.Wait(ctx, bad.Layers[0].ID, nil); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "owners") {
 		t.Fatalf("stored with %v, want a limit of owners", err)
 	}
 	above, err := h.Snapshot(ctx, SnapshotRequest{Workspace: "bad", Name: "above"})
@@ -104,7 +105,7 @@ func TestParked(t *testing.T) {
 	parked("owners")
 	again()
 	parked("owners")
-	if err := h.catalog.PutAttempts(ctx, bad.Layers[0].ID, catalog.Attempts{Begun: parkAfter}); err != nil {
+	if err := h.catalog.PutAttempts(ctx, bad.Layers[0].ID, catalog.Attempts{Begun: layerstore.ParkAfter}); err != nil {
 		t.Fatal(err)
 	}
 	again()
@@ -112,7 +113,7 @@ func TestParked(t *testing.T) {
 	if _, err := h.Restore(ctx, RestoreRequest{Snapshot: above.ID}); err != nil {
 		t.Error(err)
 	}
-	if err := h.packer.waitLayer(ctx, bad.Layers[0].ID, nil); err == nil || !strings.Contains(err.Error(), "owners") {
+	if err := h.storer.Wait(ctx, bad.Layers[0].ID, nil); err == nil || !strings.Contains(err.Error(), "owners") {
 		t.Errorf("who asks for it has it tried again, with %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,6 +31,9 @@ var rarePoints = map[string]string{
 	"journal replaced":      "chunkstore's TestPowerLoss",
 	"pack cut":              "chunkstore's TestPowerLoss",
 }
+
+// parts are this package and those that it coordinates.
+var parts = []string{".", "internal/catalog", "internal/layerstore", "internal/uppers"}
 
 // eachFunc calls fn for every function of a package, its tests left out.
 func eachFunc(t *testing.T, dir string, fn func(file string, f *ast.FuncDecl)) {
@@ -89,7 +93,7 @@ func calls(f *ast.FuncDecl) map[string][]string {
 // pointsVisited fails for points in the sources that a run did not come to.
 func pointsVisited(t *testing.T, visited map[string]bool) {
 	t.Helper()
-	for _, dir := range []string{".", "internal/catalog", "internal/uppers", "../chunkstore", "../chunkstore/internal/pack"} {
+	for _, dir := range append(slices.Clone(parts), "../chunkstore", "../chunkstore/internal/pack") {
 		eachFunc(t, dir, func(file string, f *ast.FuncDecl) {
 			for _, point := range calls(f)[".At"] {
 				if !visited[point] && rarePoints[point] == "" {
@@ -123,7 +127,7 @@ func TestPointsComplete(t *testing.T) {
 		"thaw":             "processes of a control group",
 		"Rollback":         "rollbackLive tells",
 	}
-	for _, dir := range []string{".", "internal/catalog", "internal/uppers"} {
+	for _, dir := range parts {
 		eachFunc(t, dir, func(file string, f *ast.FuncDecl) {
 			c := calls(f)
 			for name := range c {

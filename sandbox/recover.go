@@ -15,7 +15,7 @@ func (h *Home) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.cache.forget(gone)
+	h.cache.Forget(gone)
 	if err := h.remakeLost(); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (h *Home) recover(ctx context.Context) error {
 	}
 	for _, l := range h.catalog.Layers() {
 		if l.State == Sealed {
-			if err := h.packer.resume(ctx, l.ID); err != nil {
+			if err := h.storer.Resume(ctx, l.ID); err != nil {
 				return err
 			}
 		}

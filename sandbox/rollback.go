@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 
 	"snapfs/layers"
@@ -99,7 +98,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *catalog.Snaps
 		h.uppers.Discard(w.Upper)
 	}
 	h.reconsider(ctx, w.Base)
-	h.packer.abandon()
+	h.storer.Abandon()
 	return err
 }
 
@@ -109,7 +108,7 @@ func (h *Home) reconsider(ctx context.Context, layer string) {
 	if err != nil {
 		h.log.Warn("a layer that nobody needs is still there", "layer", layer, "error", err)
 	}
-	h.cache.forget(gone)
+	h.cache.Forget(gone)
 }
 
 // useLive gives the connection of a workspace, kept open until done is called, or nil. The caller holds the workspace's lock.
@@ -128,21 +127,21 @@ func (h *Home) useLive(name string) (l *live, done func()) {
 func (h *Home) rollbackLive(ctx context.Context, l *live, w *catalog.Workspace, top string, upper uint64) (layers.Stale, error) {
 	l.stackMu.Lock()
 	defer l.stackMu.Unlock()
-	if err := l.openTierLocked(ctx, top); err != nil {
+	if err := l.stack.Split(ctx, l.overlay, top); err != nil {
 		h.log.Warn("files that stay the same will be other ones to programs", "workspace", w.ID, "error", err)
 	}
-	next, err := h.stackDownTo(ctx, l.stack, top)
+	next, err := l.stack.DownTo(ctx, top)
 	if err != nil {
 		return layers.Stale{}, err
 	}
 	old := l.stack
-	stale, err := l.overlay.Rollback(ctx, next.lowers(), h.uppers.Path(upper), h.uppers.Work(upper), uppers.InoBase(upper), func() {
+	stale, err := l.overlay.Rollback(ctx, next.Lowers(), h.uppers.Path(upper), h.uppers.Work(upper), uppers.InoBase(upper), func() {
 		// Nothing open stands on them any more.
-		old.release()
+		old.Release()
 		h.uppers.Discard(w.Upper)
 	})
 	if err != nil {
-		next.release()
+		next.Release()
 		return layers.Stale{}, classify(fmt.Errorf("workspace %s: %w", l.workspace, err))
 	}
 	h.points.At("tree rolled back")
@@ -253,17 +252,4 @@ func (h *Home) invalidateLater(l *live) error {
 		h.dropLater(l, s)
 	}
 	return nil
-}
-
-// stackDownTo opens the stack below and with a layer, sharing what an open one has of it.
-func (h *Home) stackDownTo(ctx context.Context, have *stack, top string) (*stack, error) {
-	at := slices.IndexFunc(have.of, func(l *lower) bool { return l.layer == top })
-	if at < 0 {
-		return h.cache.open(ctx, top)
-	}
-	s := &stack{cache: h.cache, of: slices.Clone(have.of[at:])}
-	for _, l := range s.of {
-		h.cache.retain(l)
-	}
-	return s, nil
 }

@@ -11,6 +11,7 @@ import (
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/cgroup"
+	"snapfs/sandbox/internal/layerstore"
 	"snapfs/sandbox/internal/uppers"
 )
 
@@ -79,7 +80,7 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 	}
 	if r.WaitStored {
 		// A caller who does not want to wait any longer has his snapshot all the same.
-		if err := h.packer.wait(ctx, s.Top, r.Progress); err != nil && ctx.Err() == nil {
+		if err := h.storer.Wait(ctx, s.Top, r.Progress); err != nil && ctx.Err() == nil {
 			return Snapshot{}, fmt.Errorf("snapshot %s is sealed, but not stored yet: %w", s.ID, err)
 		}
 	}
@@ -149,7 +150,7 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func
 
 // seal is freeze for a workspace that has changed. The records are durable before the gate closes, and are shown when it has opened: a
 // crash in between leaves what was the upper as the layer, with every write until then, below an upper that is empty.
-func (h *Home) seal(ctx context.Context, w *catalog.Workspace, o *layers.Overlay, push func(*lower), noSync bool,
+func (h *Home) seal(ctx context.Context, w *catalog.Workspace, o *layers.Overlay, push func(*layerstore.Lower), noSync bool,
 	record func(ch *catalog.Change, w *catalog.Workspace, top string) error,
 ) error {
 	upper, err := h.uppers.Create(ctx)
@@ -180,8 +181,8 @@ func (h *Home) seal(ctx context.Context, w *catalog.Workspace, o *layers.Overlay
 	}
 	h.points.At("gate opened")
 	h.catalog.Show(s)
-	push(h.cache.add(layer.ID, low, layer.Upper))
-	h.packer.add(layer.ID)
+	push(h.cache.Add(layer.ID, low, layer.Upper))
+	h.storer.Add(layer.ID)
 	// What was written between the flush and the gate is in the snapshot, and must be on the disk before that is acknowledged.
 	if !noSync {
 		if err := h.uppers.SyncAll(); err != nil {
@@ -276,8 +277,8 @@ func (h *Home) deleteSnapshot(ctx context.Context, s *catalog.Snapshot, e Event)
 	if err != nil {
 		return err
 	}
-	h.cache.forget(gone)
-	h.packer.abandon()
-	h.merger.kick()
+	h.cache.Forget(gone)
+	h.storer.Abandon()
+	h.merger.Kick()
 	return nil
 }

@@ -155,8 +155,8 @@ func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 		return err
 	}
 	h.uppers.Discard(upper)
-	h.cache.forget(gone)
-	h.packer.abandon()
-	h.merger.kick()
+	h.cache.Forget(gone)
+	h.storer.Abandon()
+	h.merger.Kick()
 	return nil
 }

@@ -12,7 +12,7 @@ DaemonShares (leaf)                  sandbox/daemon: shares.mu, calls under way 
 HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ HomeOps (many)                    sandbox: Home.ops, one per workspace: operations on it. Only one is waited for; others are names that
 │  │                                 are not taken yet
-│  ├─ Merge                          sandbox: merger.mu, the one merge
+│  ├─ Merge                          sandbox/internal/layerstore: Merger.mu, the one merge
 │  └─ LiveUsers                      sandbox: live.users, the overlay of a mount is in use; for writing: it is closed
 │     └─ LiveStack                   sandbox: live.stackMu, what an overlay stands on; held while that is replaced
 ├─ Home                              sandbox: Home.mu, mounts and calls under way
@@ -53,13 +53,14 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ Openers                           layers: barrier.mu, who is told that a gate is open
 │  └─ Line                           fs: line.mu, requests of a mount and kind that wait
 │     └─ Pool (leaf)                 fs: pool.mu, threads of a kind
-├─ ReadyUppers                       sandbox/internal/uppers: Pool.mu
-│  └─ Uppers                         sandbox/internal/uppers: Set.mu, numbers; held while some are reserved in the store
+├─ Uppers                            sandbox/internal/uppers: Set.mu, numbers; held while some are reserved in the store, and while images
+│  │                                 are searched for spaces in use
+│  └─ ReadyUppers (leaf)             sandbox/internal/uppers: pool.mu
 ├─ CatalogWriter                     sandbox/internal/catalog: Catalog.writer, the one change of records; held while the store commits
-├─ Lowers                            sandbox: lowerCache.mu, open layers
-│  └─ Janitor (leaf)                 sandbox/internal/uppers: Janitor.mu
-├─ Packer                            sandbox: packer.mu, layers that wait to be stored
-├─ Waiter                            sandbox: waiter.mu, a call that waits for that
+├─ Lowers                            sandbox/internal/layerstore: Cache.mu, open layers; taken under the locks of an overlay, too
+│  └─ Janitor (leaf)                 sandbox/internal/uppers: janitor.mu
+├─ Storer                            sandbox/internal/layerstore: Storer.mu, layers that wait to be stored
+├─ Waiter                            sandbox/internal/layerstore: waiter.mu, a call that waits for that
 ├─ SquashCache (leaf)                squashfs: Cache.mu, unpacked blocks
 ├─ RefSet (leaf)                     squashfs: refSet.mu
 └─ StoreClose                        chunkstore: Store.closeMu, the call of Close
@@ -133,12 +134,12 @@ type (
 	Openers        struct{}
 	Line           struct{}
 	Pool           struct{}
-	ReadyUppers    struct{}
 	Uppers         struct{}
+	ReadyUppers    struct{}
 	CatalogWriter  struct{}
 	Lowers         struct{}
 	Janitor        struct{}
-	Packer         struct{}
+	Storer         struct{}
 	Waiter         struct{}
 	SquashCache    struct{}
 	RefSet         struct{}

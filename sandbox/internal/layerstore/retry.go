@@ -1,0 +1,176 @@
+package layerstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
+	"snapfs/squashfs"
+)
+
+// A layer that cannot be stored must not keep the others from being stored, and must not end the daemon at every start.
+// What lies on it waits, the rest goes on. After an error it is tried once more, less and less often. When the daemon has
+// ended ParkAfter times while it was being stored, or squashfs cannot hold it, it is parked: it stays a sealed directory,
+// which serves everything, until a call waits for it to be stored.
+
+// ParkAfter is how often the daemon may end while it stores a layer before that is parked.
+const ParkAfter = 3
+
+// Waits between attempts to store a layer after an error.
+const (
+	firstRetry = time.Second
+	lastRetry  = 5 * time.Minute
+)
+
+// trouble is why a layer is not stored.
+type trouble struct {
+	attempts int       // that ended in an error
+	until    time.Time // not before; zero: parked
+	why      string
+}
+
+// Resume queues a layer that the records call sealed when the home is opened.
+func (s *Storer) Resume(ctx context.Context, layer string) error {
+	a, err := s.Catalog.Attempts(ctx, layer)
+	if err != nil {
+		return err
+	}
+	why := a.Parked
+	if why == "" && a.Begun >= ParkAfter {
+		why = fmt.Sprintf("the daemon ended %d times while it was storing it", a.Begun)
+	}
+	if why != "" {
+		s.Logger.Warn("a layer is not stored; it stays sealed until somebody waits for it", "layer", layer, "why", why)
+		s.mu.Lock()
+		s.troubles[layer] = &trouble{why: why}
+		s.mu.Unlock()
+	}
+	s.Add(layer)
+	return nil
+}
+
+// begin records that a layer is about to be stored.
+func (s *Storer) begin(ctx context.Context, layer string) error {
+	a, err := s.Catalog.Attempts(ctx, layer)
+	if err != nil {
+		return err
+	}
+	if a.Parked != "" || a.Begun >= ParkAfter {
+		a = catalog.Attempts{} // a call waits for it
+	}
+	a.Begun++
+	return s.Catalog.PutAttempts(ctx, layer, a)
+}
+
+// interrupted takes back what begin recorded: the home is being closed.
+func (s *Storer) interrupted(layer string) {
+	if s.Catalog.Layer(layer) == nil {
+		return
+	}
+	if err := s.Catalog.PutAttempts(context.Background(), layer, catalog.Attempts{}); err != nil {
+		s.Logger.Warn("an attempt to store a layer counts as failed", "layer", layer, "error", err)
+	}
+}
+
+// failed puts a layer back into the queue after an error.
+func (s *Storer) failed(ctx context.Context, layer string, cause error) {
+	var a catalog.Attempts
+	parked := errors.Is(cause, squashfs.ErrLimit)
+	if parked {
+		a.Parked = cause.Error()
+	}
+	if err := s.Catalog.PutAttempts(ctx, layer, a); err != nil {
+		s.Logger.Warn("an attempt to store a layer counts as failed", "layer", layer, "error", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.troubles[layer]
+	if t == nil {
+		t = &trouble{}
+		s.troubles[layer] = t
+	}
+	t.why = cause.Error()
+	if t.until = (time.Time{}); !parked {
+		t.until = time.Now().Add(min(firstRetry<<min(t.attempts, 16), lastRetry))
+	}
+	t.attempts++
+	s.queue = append(s.queue, layer)
+}
+
+// next takes the oldest layer that nothing keeps from being stored.
+func (s *Storer) next() (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices.Sort(s.queue) // ids grow
+	now := time.Now()
+	for i, layer := range s.queue {
+		if !s.waitsLocked(layer, now) {
+			s.queue = slices.Delete(s.queue, i, i+1)
+			return layer, true
+		}
+	}
+	return "", false
+}
+
+// waitsLocked reports whether a layer, or one that it lies on, is not to be tried yet.
+func (s *Storer) waitsLocked(layer string, now time.Time) bool {
+	if len(s.troubles) == 0 {
+		return false
+	}
+	stack, err := s.Catalog.Stack(layer)
+	if err != nil {
+		return false // deleted meanwhile, or for store to report
+	}
+	return slices.ContainsFunc(stack, func(r *catalog.Layer) bool {
+		t := s.troubles[r.ID]
+		return t != nil && r.State == api.Sealed && (t.until.IsZero() || now.Before(t.until))
+	})
+}
+
+// pause is how long to wait until a layer is tried once more; false if none is to be.
+func (s *Storer) pause() (time.Duration, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var first time.Time
+	for layer, t := range s.troubles {
+		if s.Catalog.Layer(layer) == nil {
+			delete(s.troubles, layer)
+		} else if !t.until.IsZero() && (first.IsZero() || t.until.Before(first)) {
+			first = t.until
+		}
+	}
+	return max(time.Until(first), time.Millisecond), !first.IsZero()
+}
+
+// ProblemOf is Problem of the topmost layer of a stack that has one, or "".
+func (s *Storer) ProblemOf(stack []*catalog.Layer) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.troubles) == 0 {
+		return ""
+	}
+	for _, l := range stack {
+		if why := s.problemLocked(l.ID); l.State == api.Sealed && why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// Problem is why a sealed layer is not going to be stored, or "".
+func (s *Storer) Problem(layer string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problemLocked(layer)
+}
+
+func (s *Storer) problemLocked(layer string) string {
+	if t := s.troubles[layer]; t != nil && t.until.IsZero() {
+		return t.why
+	}
+	return ""
+}

@@ -1,0 +1,302 @@
+package layerstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"snapfs/chunkstore"
+	"snapfs/internal/lockorder"
+	"snapfs/layers"
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/errclass"
+)
+
+// Owner is told what a Storer does, in the Storer's goroutine.
+type Owner interface {
+	// Attempted is told how long an attempt to store a layer took, and its error.
+	Attempted(took time.Duration, err error)
+	// InPlace is told that the image of a layer is what to use from now on: stacks beneath mounts are to be refreshed.
+	InPlace(ctx context.Context)
+}
+
+// Storer stores sealed layers, one after the other, the oldest first: parents before what lies on them. What it has not
+// done when its context ends the next process finds in the records.
+type Storer struct {
+	Parts
+	cache  *Cache
+	merger *Merger
+	yield  func(context.Context)
+	owner  Owner
+	wake   chan struct{} // of capacity 1
+
+	mu       lockorder.Mutex[lockorder.Storer]
+	queue    []string             // guarded by mu
+	waiters  map[string][]*waiter // guarded by mu: by layer
+	troubles map[string]*trouble  // guarded by mu: of layers that could not be stored
+	current  *storing             // guarded by mu: nil between layers
+}
+
+// storing is the storing of one layer.
+type storing struct {
+	layer  string
+	cancel context.CancelFunc
+	ended  chan struct{} // closed
+}
+
+// waiter is a call that waits for a layer.
+type waiter struct {
+	done chan error // of capacity 1
+
+	mu       lockorder.Mutex[lockorder.Waiter]
+	progress func(api.Progress) // guarded by mu; nil once the call has returned
+}
+
+func (w *waiter) report(p api.Progress) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.progress != nil {
+		w.progress(p)
+	}
+}
+
+// leave makes sure that the call's progress function is not called any more.
+func (w *waiter) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.progress = nil
+}
+
+// NewStorer makes a Storer, which works in Run. It calls yield often while it does, which may wait, and wakes the merger
+// for what has become possible.
+func NewStorer(p Parts, c *Cache, m *Merger, yield func(context.Context), o Owner) *Storer {
+	return &Storer{
+		Parts: p, cache: c, merger: m, yield: yield, owner: o, wake: make(chan struct{}, 1),
+		waiters: map[string][]*waiter{}, troubles: map[string]*trouble{},
+	}
+}
+
+// Add queues a sealed layer. If it is in use, it must be in the cache.
+func (s *Storer) Add(layer string) {
+	s.mu.Lock()
+	s.queue = append(s.queue, layer)
+	s.mu.Unlock()
+	s.kick()
+}
+
+func (s *Storer) kick() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Wait waits until a layer and everything below it is stored; the error of an attempt ends it. One that was parked is
+// tried once more.
+func (s *Storer) Wait(ctx context.Context, top string, progress func(api.Progress)) error {
+	stack, err := s.Catalog.Stack(top)
+	if err != nil {
+		return err
+	}
+	for _, r := range slices.Backward(stack) {
+		if err := s.waitLayer(ctx, r.ID, progress); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Storer) waitLayer(ctx context.Context, layer string, progress func(api.Progress)) error {
+	s.mu.Lock()
+	// finish takes the lock after the record has changed, so that a layer seen sealed here has its finish ahead.
+	if r := s.Catalog.Layer(layer); r == nil || r.State == api.Stored {
+		s.mu.Unlock()
+		return nil
+	}
+	w := &waiter{done: make(chan error, 1), progress: progress}
+	defer w.leave()
+	s.waiters[layer] = append(s.waiters[layer], w)
+	delete(s.troubles, layer) // it is tried at once
+	s.mu.Unlock()
+	s.kick()
+	select {
+	case err := <-w.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Run stores until ctx ends.
+func (s *Storer) Run(ctx context.Context) {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-retry.C:
+		}
+		for ctx.Err() == nil {
+			layer, ok := s.next()
+			if !ok {
+				break
+			}
+			start := time.Now()
+			err := s.begin(ctx, layer)
+			if err == nil {
+				err = s.try(ctx, layer)
+			}
+			if ctx.Err() != nil {
+				s.interrupted(layer)
+				return
+			}
+			s.owner.Attempted(time.Since(start), err)
+			if err == nil && s.Catalog.Layer(layer) == nil {
+				err = s.Catalog.PutAttempts(ctx, layer, catalog.Attempts{}) // deleted meanwhile
+			}
+			if err != nil {
+				s.Logger.Error("a layer could not be stored; it stays sealed", "layer", layer, "error", err)
+				s.failed(ctx, layer, err)
+			}
+			s.finish(layer, err)
+		}
+		if pause, ok := s.pause(); ok {
+			retry.Reset(pause)
+		}
+	}
+}
+
+// try stores a layer, unless nobody needs it any more.
+func (s *Storer) try(ctx context.Context, layer string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	now := &storing{layer: layer, cancel: cancel, ended: make(chan struct{})}
+	s.mu.Lock()
+	s.current = now
+	s.mu.Unlock()
+	report := s.reporter(layer)
+	err := s.store(ctx, layer, func(files, bytes int64) {
+		s.yield(ctx)
+		report(files, bytes)
+	})
+	s.mu.Lock()
+	s.current = nil
+	s.mu.Unlock()
+	close(now.ended)
+	if s.Catalog.Layer(layer) == nil {
+		return nil // deleted meanwhile
+	}
+	return err
+}
+
+// Abandon ends the storing under way if it is of a layer that nobody names any more. The channel is closed when that has
+// ended, or when the directory of a layer that has just been stored is given back; nil if there is neither.
+func (s *Storer) Abandon() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == nil {
+		return nil
+	}
+	if !s.Catalog.Named(s.current.layer) {
+		s.current.cancel()
+	} else if r := s.Catalog.Layer(s.current.layer); r == nil || r.State != api.Stored {
+		return nil
+	}
+	return s.current.ended
+}
+
+// finish wakes the calls that wait for a layer.
+func (s *Storer) finish(layer string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.waiters[layer] {
+		w.done <- err
+	}
+	delete(s.waiters, layer)
+	if err == nil {
+		delete(s.troubles, layer)
+	}
+}
+
+// reporter passes progress on to the calls that wait for a layer at that time.
+func (s *Storer) reporter(layer string) func(files, bytes int64) {
+	return func(files, bytes int64) {
+		s.mu.Lock()
+		waiters := s.waiters[layer]
+		s.mu.Unlock()
+		for _, w := range waiters {
+			w.report(api.Progress{Stage: "store", Files: files, Bytes: bytes, Total: -1})
+		}
+	}
+}
+
+// store stores one sealed layer, puts the image in the place of the directory everywhere, and has the directory removed
+// when its last user has gone.
+func (s *Storer) store(ctx context.Context, layer string, progress func(files, bytes int64)) error {
+	if !s.Catalog.Pin(layer) {
+		return nil // deleted meanwhile
+	}
+	defer func() {
+		gone, err := s.Catalog.Unpin(context.WithoutCancel(ctx), layer)
+		if err != nil {
+			s.Logger.Warn("a layer that nobody needs is still there", "layer", layer, "error", err)
+		}
+		s.cache.Forget(gone)
+		s.merger.Kick() // it leaves pinned layers alone
+	}()
+	r := s.Catalog.Layer(layer)
+	if r.State == api.Stored {
+		return nil
+	}
+	stack, err := s.cache.Open(ctx, layer)
+	if err != nil {
+		return err
+	}
+	defer stack.Release()
+	lowers := stack.Lowers()
+	var ch catalog.Change
+	m, err := layers.Pack(ctx, s.Store, lowers[0], lowers[1:], layers.PackOptions{Progress: progress, Home: s.Number},
+		func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+			stored := r.Stored(m)
+			ch = catalog.Change{PutLayers: []*catalog.Layer{&stored}, PutTrash: []uint64{r.Upper}, Events: s.events(layer)}
+			if err := catalog.DropAttempts(tx, layer); err != nil {
+				return err
+			}
+			return s.Catalog.Write(tx, &ch)
+		})
+	if err != nil {
+		return errclass.Mark(err)
+	}
+	s.Points.At("image committed")
+	s.Catalog.Committed(&ch)
+	return s.replace(ctx, ch.PutLayers[0], m)
+}
+
+// events tell the workspaces whose snapshots have a layer on top that it is stored.
+func (s *Storer) events(layer string) []api.Event {
+	var events []api.Event
+	for _, of := range s.Catalog.SnapshotsOn(layer) {
+		events = append(events, api.Event{
+			Workspace: of.Workspace, Kind: api.EventStored, At: s.Catalog.Now().UTC(), Snapshot: of.ID, Level: "info", Detail: of.Name,
+		})
+	}
+	return events
+}
+
+// replace makes everybody use the image of a layer that has just been stored.
+func (s *Storer) replace(ctx context.Context, r *catalog.Layer, m chunkstore.Manifest) error {
+	image, err := s.cache.openForm(ctx, r.Form(false))
+	if err != nil {
+		return fmt.Errorf("reading layer %s back: %w", r.ID, err)
+	}
+	now := s.cache.swap(r, image)
+	defer s.cache.Release(now)
+	s.owner.InPlace(ctx)
+	s.Points.At("image in place")
+	s.Logger.Debug("stored a layer", "layer", r.ID, "size", m.Size, "new", m.New)
+	return nil
+}
