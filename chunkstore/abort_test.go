@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAbortGivesBack gives up ingests, small and large, alone and beside another: their bytes are given back at once.
-func TestAbortGivesBack(t *testing.T) {
+// TestAbortReturnsSpace aborts ingests, small and large, alone and beside another: their space is returned at once.
+func TestAbortReturnsSpace(t *testing.T) {
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(90, 91))
 	s := openTest(t, t.TempDir())
@@ -75,7 +75,7 @@ func TestAbortGivesBack(t *testing.T) {
 	require.True(t, bytes.Equal(kept, readAll(t, s, m.ID)))
 }
 
-// TestAbortFullDisk fills the disk by an ingest, which gives back all that it took.
+// TestAbortFullDisk fills the disk by an ingest, which returns all the space that it took.
 func TestAbortFullDisk(t *testing.T) {
 	ctx := context.Background()
 	mnt := smallDisk(t, 160, "0")

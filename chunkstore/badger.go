@@ -19,19 +19,19 @@ import (
 	"snapfs/chunkstore/internal/disk"
 )
 
-// Settings of Badger. All values stay below the value threshold, so that its value log, which loses good values
-// around a bad one, is never used. Figures: notes on storage efficiency.
+// Settings of Badger. All values stay below the value threshold, so that its value log is never used: it loses good
+// values around a bad one.
 const (
 	memTableSize   = 16 << 20
 	indexCache     = 8 << 20  // decompressed blocks of tables
-	blockBytes     = 16 << 10 // of a block of them
+	blockBytes     = 16 << 10 // of a block of a table
 	maxTxnEntries  = 20_000   // of the 26,214 that a transaction of this memtable takes
 	maxTxnBytes    = 3 << 19  // of 15 % of the memtable
-	valueThreshold = 1 << 20  // the largest that Badger takes
+	valueThreshold = 1 << 20  // the largest that Badger accepts
 	walAlloc       = 20 << 20 // a memtable's log: the memtable and one transaction beyond it
 	flushRoom      = 24 << 20 // for the table of a full memtable
 	openRoom       = 2*walAlloc + 4<<20
-	closeRoom      = 1 << 20      // what closing writes beside tables
+	closeRoom      = 1 << 20      // what closing writes, except tables
 	tightDisk      = 4 * openRoom // with less than this free, a closed index keeps openRoom for itself
 )
 
@@ -45,8 +45,8 @@ func badgerOptions(dir string, opts Options, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
 		WithLogger(badgerLog{log}).
 		WithReadOnly(opts.ReadOnly).
-		WithBypassLockGuard(true).  // the store has a lock of its own
-		WithSyncWrites(false).      // logGuard.sync does it: Badger syncs its value log besides, which is never used
+		WithBypassLockGuard(true).  // the store has its own lock
+		WithSyncWrites(false).      // logGuard.sync does it: Badger would also sync its value log, which is never used
 		WithDetectConflicts(false). // writers are serialised by Store.writeMu
 		WithNumVersionsToKeep(1).
 		WithMetricsEnabled(false).
@@ -63,8 +63,7 @@ func badgerOptions(dir string, opts Options, log *slog.Logger) badger.Options {
 		WithNumCompactors(0) // Store.mergeTables does it
 }
 
-// guarded turns a panic of Badger, its answer to many a damaged file, or a fault in a mapped file that is cut short,
-// into an error.
+// guarded turns a panic into an error: Badger panics on many damaged files, and a mapped file that is cut short faults.
 func guarded[T any](what string, fn func() (T, error)) (v T, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -84,7 +83,7 @@ func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) 
 		if err := errors.Join(removeEmptyLogs(dir), removeUnused(dir)); err != nil {
 			return nil, err
 		}
-		if err := (&logGuard{dir: dir}).giveUp(); err != nil {
+		if err := (&logGuard{dir: dir}).freeReserve(); err != nil {
 			return nil, err
 		}
 		if err := disk.Require(dir, openRoom); err != nil && !disk.CanAllocate(dir, openRoom) {
@@ -104,7 +103,7 @@ func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) 
 	case errors.As(err, &errno) || errors.Is(err, ErrCorrupt):
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w: open index: %w", ErrCorrupt, err) // Badger has no class of its own for that
+	return nil, fmt.Errorf("%w: open index: %w", ErrCorrupt, err) // Badger has no error class for that
 }
 
 // memLogs lists the numbers and sizes of the memtable logs in dir.
@@ -122,7 +121,7 @@ func memLogs(dir string) (map[int]int64, error) {
 		}
 		fi, err := e.Info()
 		if errors.Is(err, os.ErrNotExist) {
-			continue // flushed meanwhile
+			continue // flushed in the meantime
 		}
 		if err != nil {
 			return nil, err
@@ -132,7 +131,7 @@ func memLogs(dir string) (map[int]int64, error) {
 	return logs, nil
 }
 
-// hasLogs reports that transactions wait in logs: the process that had the index open did not close it.
+// hasLogs reports whether transactions wait in logs: the process that had the index open did not close it.
 func hasLogs(dir string) (bool, error) {
 	logs, err := memLogs(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -150,8 +149,8 @@ func memLogPath(dir string, n int) string {
 	return filepath.Join(dir, fmt.Sprintf("%05d%s", n, memExt))
 }
 
-// removeEmptyLogs removes logs that were made in advance and never used; Badger would refuse them. Badger empties a log
-// that it has flushed before it removes it, and may do so at the same time.
+// removeEmptyLogs removes logs that were created in advance and never used; Badger refuses them. Badger empties a log
+// that it has flushed before it removes it, possibly at the same time.
 func removeEmptyLogs(dir string) error {
 	logs, err := memLogs(dir)
 	if err != nil {
@@ -178,9 +177,9 @@ func removeEmptyLogs(dir string) error {
 // Store.writeMu held.
 type logGuard struct {
 	dir      string
-	log      int   // the log in use when next was made
-	next     int   // the log made in advance, 0 = none
-	used     int64 // bytes of transactions since the log in use was begun, about
+	log      int   // the log in use when next was created
+	next     int   // the log created in advance, 0 = none
+	used     int64 // bytes of transactions since the log in use was started, approximately
 	reserved bool
 }
 
@@ -221,11 +220,10 @@ func (g *logGuard) prepare(lsm int64) error {
 	return nil
 }
 
-// sync makes the transaction durable that was just committed: Badger has written all of it into one log, in memory that
-// is mapped.
+// sync makes the last committed transaction durable. Badger has written all of it to one log, through a memory map.
 func (g *logGuard) sync() error {
 	num := g.log
-	// The first transaction that a log has no room for begins the next.
+	// The first transaction that does not fit into a log starts the next.
 	if fi, err := os.Stat(memLogPath(g.dir, g.next)); err != nil {
 		return err
 	} else if fi.Size() > 0 {
@@ -238,7 +236,7 @@ func (g *logGuard) sync() error {
 	return errors.Join(unix.Fdatasync(int(f.Fd())), f.Close())
 }
 
-// balance takes or gives up the reserve, and refuses when there is no room for a flush that may come.
+// balance allocates or frees the reserve, and fails if there is no room for a flush that may follow.
 func (g *logGuard) balance(lsm int64) error {
 	free, err := disk.Free(g.dir)
 	if err != nil {
@@ -249,7 +247,7 @@ func (g *logGuard) balance(lsm int64) error {
 	case free >= 3*need && !g.reserved:
 		g.reserved = disk.AllocateFile(g.reservePath(), os.O_CREATE, need) == nil
 	case free < need && g.reserved:
-		if err := g.giveUp(); err != nil {
+		if err := g.freeReserve(); err != nil {
 			return err
 		}
 		free += need
@@ -262,8 +260,8 @@ func (g *logGuard) balance(lsm int64) error {
 
 func (g *logGuard) reservePath() string { return filepath.Join(g.dir, reserveName) }
 
-// giveUp frees the reserve.
-func (g *logGuard) giveUp() error {
+// freeReserve frees the reserve.
+func (g *logGuard) freeReserve() error {
 	g.reserved = false
 	if err := os.Remove(g.reservePath()); !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -273,35 +271,35 @@ func (g *logGuard) giveUp() error {
 
 func allocateLog(path string, flag int) error { return disk.AllocateFile(path, flag, walAlloc) }
 
-// keepRoom leaves a reserve in a closed index on a nearly full disk, so that the next Open has the room it needs to
-// delete and to collect, even if something else fills the disk until then.
+// keepRoom leaves a reserve in a closed index on a nearly full disk. The next Open then has the room that it needs to
+// delete and to collect, even if other programs fill the disk until then.
 func keepRoom(dir string) error {
 	free, err := disk.Free(dir)
 	if err != nil || free >= tightDisk {
 		return err
 	}
 	g := logGuard{dir: dir}
-	// What is written while the store is open for a clean-up takes some of it.
+	// A clean-up writes while the store is open, and uses some of it.
 	for _, n := range []int64{openRoom + 8<<20, openRoom + 4<<20, openRoom} {
 		if disk.AllocateFile(g.reservePath(), os.O_CREATE, n) == nil {
 			return nil
 		}
 	}
-	return g.giveUp() // less than the room is of no use
+	return g.freeReserve() // a smaller reserve is useless
 }
 
-// trimIndex removes what a closed database leaves that it does not need: the record of garbage in the value log
-// (1 MiB of zeros), the value log itself, which is never used, and the log made in advance.
+// trimIndex removes what a closed database does not need: the statistics of garbage in the value log (1 MiB of zeros),
+// the value log itself, which is never used, and the log created in advance.
 func trimIndex(dir string) error { return errors.Join(removeEmptyLogs(dir), removeUnused(dir)) }
 
-// badgerLog passes Badger's warnings and errors on; what it says at lower levels is of no use to a caller.
+// badgerLog forwards Badger's warnings and errors, and drops lower levels.
 type badgerLog struct{ log *slog.Logger }
 
-func (l badgerLog) Errorf(format string, args ...any)   { l.say(slog.LevelError, format, args) }
-func (l badgerLog) Warningf(format string, args ...any) { l.say(slog.LevelWarn, format, args) }
+func (l badgerLog) Errorf(format string, args ...any)   { l.write(slog.LevelError, format, args) }
+func (l badgerLog) Warningf(format string, args ...any) { l.write(slog.LevelWarn, format, args) }
 func (badgerLog) Infof(string, ...any)                  {}
 func (badgerLog) Debugf(string, ...any)                 {}
 
-func (l badgerLog) say(level slog.Level, format string, args []any) {
+func (l badgerLog) write(level slog.Level, format string, args []any) {
 	l.log.Log(context.Background(), level, "index: "+strings.TrimSpace(fmt.Sprintf(format, args...)))
 }

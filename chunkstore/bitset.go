@@ -2,7 +2,7 @@ package chunkstore
 
 import "github.com/RoaringBitmap/roaring/v2"
 
-// bitset is a dense set of chunk numbers: quicker to fill than a bitmap where most of a store is in it.
+// bitset is a dense set of chunk numbers. It is faster to fill than a bitmap if it holds most of a store.
 type bitset []uint64
 
 func newBitset(top uint64) bitset { return make(bitset, (top+63)/64) }

@@ -10,11 +10,11 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// block is a decoded record; immutable but for how.
+// block is a decoded record; immutable except origin.
 type block struct {
 	data    []byte
 	members []blockMember // in order of their numbers
-	how     atomic.Int32  // see first
+	origin  atomic.Int32  // see takeOrigin
 }
 
 type blockMember struct {
@@ -24,7 +24,7 @@ type blockMember struct {
 
 func newBlock(r *pack.Record, data []byte) *block {
 	b := &block{data: data, members: make([]blockMember, 0, len(r.Members))}
-	b.how.Store(blockWaited)
+	b.origin.Store(blockWaited)
 	off := 0
 	for _, m := range r.Members {
 		b.members = append(b.members, blockMember{m.Num, off, m.Len})
@@ -39,7 +39,7 @@ func newBlock(r *pack.Record, data []byte) *block {
 	return b
 }
 
-// chunk gives a chunk's bytes, not to be changed.
+// chunk returns a chunk's bytes. Callers must not change them.
 func (b *block) chunk(num uint64) ([]byte, bool) {
 	i, ok := slices.BinarySearchFunc(b.members, num, func(m blockMember, num uint64) int {
 		switch {
@@ -59,7 +59,7 @@ func (b *block) chunk(num uint64) ([]byte, bool) {
 
 func (b *block) cost() int64 { return int64(cap(b.data)) + int64(len(b.members))*24 + 200 }
 
-// blockCache holds decoded records; each is decoded once, however many ask for it at the same time.
+// blockCache holds decoded records. Each is decoded once, however many readers ask for it at the same time.
 type blockCache struct {
 	*lru[pack.Place, *block]
 	flightMu lockorder.Mutex[lockorder.Flights]
@@ -76,7 +76,7 @@ func newBlockCache(limit int64) *blockCache {
 	return &blockCache{lru: newLRU[pack.Place, *block](limit), flights: map[pack.Place]*flight{}}
 }
 
-// load gives the block at a place, decoded by fn if need be.
+// load returns the block at a location, decoded by fn if needed.
 func (c *blockCache) load(at pack.Place, fn func() (*block, error)) (*block, error) {
 	b, epoch, ok := c.get(at)
 	if ok {
@@ -104,12 +104,12 @@ func (c *blockCache) load(at pack.Place, fn func() (*block, error)) (*block, err
 	return f.b, f.err
 }
 
-// locator finds the record of a chunk, and the chunk's length: in the index, or also in an ingest under way.
+// locator finds the record of a chunk, and the chunk's length: in the index, or in an ingest under way as well.
 type locator func(num uint64) (*located, int, error)
 
 // block decodes the record that holds chunk num.
 func (s *Store) block(loc locator, num uint64) (*block, error) {
-	for again := range 3 {
+	for try := range 3 {
 		rec, _, err := loc(num)
 		if err != nil {
 			return nil, err
@@ -119,14 +119,14 @@ func (s *Store) block(loc locator, num uint64) (*block, error) {
 			return b, nil
 		}
 		// A collection may have moved the chunk since it was located.
-		if now, _, lerr := loc(num); again == 2 || lerr != nil || now.Place == rec.Place {
+		if now, _, lerr := loc(num); try == 2 || lerr != nil || now.Place == rec.Place {
 			return nil, err
 		}
 	}
 	panic("unreachable")
 }
 
-// decode reads and decodes a record, for the sake of chunk num.
+// decode reads and decodes the record of chunk num.
 func (s *Store) decode(loc locator, rec *located, num uint64) (*block, error) {
 	sc := pack.TakeScratch()
 	defer sc.Release()
@@ -137,7 +137,7 @@ func (s *Store) decode(loc locator, rec *located, num uint64) (*block, error) {
 	return s.unpack(loc, rec, r, num)
 }
 
-// unpack decodes a record that was read into scratch memory, which is changed.
+// unpack decodes a record in scratch memory, which it changes.
 func (s *Store) unpack(loc locator, rec *located, r *pack.Record, num uint64) (*block, error) {
 	var data []byte
 	var err error
@@ -152,7 +152,7 @@ func (s *Store) unpack(loc locator, rec *located, r *pack.Record, num uint64) (*
 	return newBlock(r, data), nil
 }
 
-// unframe decodes the frame of a record that was read into scratch memory, which is changed. dst is empty and has room.
+// unframe decodes the frame of a record in scratch memory, which it changes. dst is empty and has room.
 func (s *Store) unframe(dst []byte, loc locator, rec *located, r *pack.Record, num uint64) ([]byte, error) {
 	if r.Kind != pack.Block && r.Kind != pack.Delta {
 		return nil, corrupt.Errorf("no chunks")
@@ -172,13 +172,13 @@ func (s *Store) unframe(dst []byte, loc locator, rec *located, r *pack.Record, n
 	return data, err
 }
 
-// dictionary gives the chunks that a delta is based on, one behind the other; not to be changed.
+// dictionary returns the concatenated bases of a delta. Callers must not change them.
 func (s *Store) dictionary(loc locator, r *pack.Record) ([]byte, error) {
 	parts := make([][]byte, 0, len(r.Bases))
 	for _, num := range r.Bases {
 		rec, _, err := loc(num)
 		if err == nil && rec.gen >= r.Gen {
-			// Generations fall along a chain: else two decoders could wait for each other.
+			// Generations fall along a chain. Otherwise two decoders could wait for each other.
 			err = corrupt.Errorf("base %d has a later generation", num)
 		}
 		var c []byte
@@ -196,7 +196,7 @@ func (s *Store) dictionary(loc locator, r *pack.Record) ([]byte, error) {
 	return slices.Concat(parts...), nil
 }
 
-// chunk gives the bytes of a chunk, not to be changed.
+// chunk returns the bytes of a chunk. Callers must not change them.
 func (s *Store) chunk(loc locator, num uint64) ([]byte, error) {
 	b, err := s.block(loc, num)
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *Store) chunk(loc locator, num uint64) ([]byte, error) {
 	return b.need(num)
 }
 
-// need is chunk where the index says that there is one.
+// need is chunk for a chunk that the index says is there.
 func (b *block) need(num uint64) ([]byte, error) {
 	c, ok := b.chunk(num)
 	if !ok {

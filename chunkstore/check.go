@@ -17,8 +17,9 @@ import (
 
 // CheckOptions are for Check.
 type CheckOptions struct {
-	ReadData bool                    // decode every block and verify every chunk's hash
-	Repair   bool                    // take what cannot be read out of the index, so that it is stored anew when it comes again
+	ReadData bool // decode every block and verify every chunk's hash
+	// remove what cannot be read from the index, so that it is stored anew when it arrives again
+	Repair   bool
 	Progress func(done, total int64) // bytes of records
 }
 
@@ -26,11 +27,11 @@ type CheckOptions struct {
 type Problem struct {
 	Where     string
 	What      string
-	Manifests []ID // that are hit
+	Manifests []ID // that are affected
 }
 
-// Check verifies the store: its error is that of checking, what is wrong with the store it returns as problems. It
-// runs beside readers and writers, but not beside a collection.
+// Check verifies the store. It returns damage of the store as problems, and an error only if the check itself fails. It
+// runs concurrently with readers and writers, but not with a collection.
 func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -38,7 +39,10 @@ func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error)
 	defer s.leave()
 	s.gcMu.Lock()
 	defer s.gcMu.Unlock()
-	c := &checker{s: s, opts: opts, known: roaring.New(), bad: roaring.New(), blocks: map[pack.Place]bool{}, hashes: map[uint32]hash{}}
+	c := &checker{
+		s: s, opts: opts, known: roaring.New(), bad: roaring.New(), blocks: map[pack.Place]bool{},
+		hashes: map[uint32]hash{},
+	}
 	if c.opts.Progress == nil {
 		c.opts.Progress = func(int64, int64) {}
 	}
@@ -68,19 +72,19 @@ type checker struct {
 	opts     CheckOptions
 	problems []Problem
 	known    *roaring.Bitmap     // chunks of the index
-	blocks   map[pack.Place]bool // blocks that were met
-	done     int64               // bytes of records that were met
-	bad      *roaring.Bitmap     // chunks that cannot be read, but for those that need them
+	blocks   map[pack.Place]bool // blocks seen so far
+	done     int64               // bytes of records seen so far
+	bad      *roaring.Bitmap     // chunks that cannot be read, without those that need them
 	hashes   map[uint32]hash     // of verified chunks, with ReadData
 
-	// unhashed are chunks that equal contents will not find. That is no fault: two ingests at a time may store the same
-	// contents twice, the hash leads to the later of them, and goes with it. Repair makes them findable.
+	// unhashed are chunks that a look-up by hash does not find. That is no damage: two concurrent ingests may store the
+	// same contents twice. The hash names the later chunk and is removed with it. Repair makes the other one findable.
 	unhashed []*fresh
 
 	badJournal bool
 }
 
-// found notes a problem that makes the chunks of bad, and all that need them, unreadable; bad may be nil.
+// found notes a problem that makes the chunks of bad, and all that need them, unreadable. bad may be nil.
 func (c *checker) found(ctx context.Context, where string, what error, bad *roaring.Bitmap) error {
 	p := Problem{Where: where, What: what.Error()}
 	if bad != nil {
@@ -230,7 +234,7 @@ func (c *checker) chunks(ctx context.Context) error {
 	return nil
 }
 
-// chunk verifies one chunk, or the whole block it is the first one met of.
+// chunk verifies one chunk, or its whole block if it is the first one seen of the block.
 func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 	s, rec := c.s, sl.rec
 	c.known.Add(uint32(num))
@@ -279,7 +283,8 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 			}
 		}
 		if err != nil {
-			if err := c.found(ctx, at, fmt.Errorf("chunk %d: %w", m.num, err), roaring.BitmapOf(uint32(m.num))); err != nil {
+			if err := c.found(ctx, at, fmt.Errorf("chunk %d: %w", m.num, err),
+				roaring.BitmapOf(uint32(m.num))); err != nil {
 				return err
 			}
 		}
@@ -328,7 +333,7 @@ func (c *checker) manifests(ctx context.Context) error {
 
 func (c *checker) manifest(m *chunkList) error {
 	if lost := roaring.AndNot(m.bitmap(), c.known); !lost.IsEmpty() {
-		// It may have been committed after the pages were looked at.
+		// It may have been committed after the pages were read.
 		for it := lost.Iterator(); it.HasNext(); {
 			if _, _, err := c.s.locate(uint64(it.Next())); err != nil {
 				return fmt.Errorf("of %d chunks that were not found: %w", lost.GetCardinality(), err)
@@ -349,7 +354,7 @@ func (c *checker) manifest(m *chunkList) error {
 		for num := r.first; num < r.first+r.count; num++ {
 			h, ok := c.hashes[uint32(num)]
 			if !ok {
-				return nil // unreadable, which was told
+				return nil // unreadable, which was reported
 			}
 			_, _ = sum.Write(h[:]) // cannot fail
 		}

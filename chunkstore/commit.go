@@ -17,9 +17,9 @@ import (
 // Commit makes the manifest durable together with the values fn writes, in one Badger transaction. fn may be nil; see
 // Tx for what it may do.
 //
-// The order is what makes it safe: payload is synced before the index names it, and the manifest comes last. What a
-// crash leaves of an ingest is indexed chunks that no manifest names, which a collection takes, or bytes at the end of
-// a pack, which Open cuts off.
+// The order makes it safe: payload is synced before the index names it, and the manifest comes last. A crash leaves
+// indexed chunks that no manifest names, which a collection removes, or bytes at the end of a pack, which Open cuts
+// off.
 func (in *Ingest) Commit(ctx context.Context, fn func(tx *Tx, m Manifest) error) (Manifest, error) {
 	if err := in.check(); err != nil {
 		return Manifest{}, err
@@ -50,7 +50,7 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 	in.list.Digest = in.list.digest(in.sum)
 	in.list.index()
 	value := in.list.encode(s.codec)
-	// Big lists of new chunks and big manifests are written ahead; nothing names them before the last transaction.
+	// Big lists of new chunks and big manifests are written first; nothing names them before the last transaction.
 	if err := in.flushBatches(batchMax); err != nil {
 		return Manifest{}, err
 	}
@@ -68,7 +68,7 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 	if err != nil {
 		return Manifest{}, err
 	}
-	batch := in.placed
+	batch := in.appended
 	err = s.update(func(t *writeTxn) error {
 		if id == 0 {
 			t.state.nextID++
@@ -92,7 +92,7 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 		t.done = append(t.done, func() {
 			in.indexed(batch)
 			if len(value) >= partSize {
-				s.liveChanged() // its number may be lower than that of others that were there before
+				s.liveChanged() // its number may be lower than those of manifests that were there before
 			}
 		})
 		return nil
@@ -100,8 +100,8 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 	return in.list.Manifest, err
 }
 
-// writeAhead writes the parts of a big manifest, under an id of its own, which it returns; 0 if there is no need. Parts
-// whose manifest does not come are removed at once (dropParts), or after a crash by Open (sweepParts).
+// writeAhead writes the parts of a big manifest under a separate id, which it returns; 0 if it has no parts. If the
+// manifest is not committed, dropParts removes them, or after a crash Open does (sweepParts).
 func (s *Store) writeAhead(value []byte) (ID, error) {
 	var id ID
 	no := uint32(1)
@@ -131,11 +131,12 @@ func (s *Store) writeAhead(value []byte) (ID, error) {
 // dropParts removes what writeAhead wrote.
 func (s *Store) dropParts(id ID) {
 	if err := s.update(func(t *writeTxn) error { return t.deleteParts(id) }); err != nil {
-		s.log.Warn("parts of a manifest that was given up stay until the store is opened again", "manifest", id, "error", err)
+		s.log.Warn("parts of a manifest that was given up stay until the store is opened again", "manifest", id,
+			"error", err)
 	}
 }
 
-// sweepParts removes the parts of manifests that a crash has kept from being committed.
+// sweepParts removes the parts of manifests whose commit a crash prevented.
 func (s *Store) sweepParts() error {
 	lost := map[ID]bool{}
 	if err := s.view(func(btx *badger.Txn) error {
@@ -163,14 +164,14 @@ func (s *Store) sweepParts() error {
 	return nil
 }
 
-// flushBatches writes placed chunks into the index until at most keep are left, so that what is held in memory stays
-// bounded. A chunk goes in with or after its bases: another ingest may find it, and this one may never end.
+// flushBatches writes appended chunks into the index until at most keep are left, which bounds the memory that they
+// use. A chunk is written with or after its bases: another ingest may find it, and this ingest may never end.
 func (in *Ingest) flushBatches(keep int) error {
 	in.mu.Lock()
-	slices.SortStableFunc(in.placed, func(a, b *fresh) int { return cmp.Compare(a.gen, b.gen) }) // bases come first
+	slices.SortStableFunc(in.appended, func(a, b *fresh) int { return cmp.Compare(a.gen, b.gen) }) // bases come first
 	var ready, late []*fresh
 	waits := map[uint64]bool{}
-	for _, f := range in.placed {
+	for _, f := range in.appended {
 		if slices.ContainsFunc(f.bases, func(b uint64) bool {
 			base := in.unindexed[b]
 			return waits[b] || base != nil && base.rec == nil
@@ -181,7 +182,7 @@ func (in *Ingest) flushBatches(keep int) error {
 			ready = append(ready, f)
 		}
 	}
-	in.placed = append(slices.Clone(ready), late...)
+	in.appended = append(slices.Clone(ready), late...)
 	in.mu.Unlock()
 	for len(ready)+len(late) > keep && len(ready) > 0 {
 		batch := ready[:min(batchMax, len(ready))]
@@ -203,18 +204,18 @@ func (in *Ingest) flushBatches(keep int) error {
 	return nil
 }
 
-// indexed forgets chunks that the index has now; they are the first of in.placed.
+// indexed forgets chunks that are now in the index; they are the first of in.appended.
 func (in *Ingest) indexed(batch []*fresh) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for _, f := range batch {
 		delete(in.unwritten, f.hash)
 		delete(in.unindexed, f.num)
-		if f.like && !f.rec.delta {
+		if f.sketched && !f.rec.delta {
 			in.s.sketches.Add(f.num, f.sk)
 		}
 	}
-	in.placed = slices.Clone(in.placed[len(batch):])
+	in.appended = slices.Clone(in.appended[len(batch):])
 }
 
 // indexChunks writes chunks into the index.

@@ -41,8 +41,9 @@ func (c *collection) compact(ctx context.Context) error {
 		return err
 	}
 	sizes := c.s.packs.Sizes()
-	// Those with the least to copy come first: on a full disk they make room for the others.
-	nums := slices.SortedFunc(maps.Keys(sizes), func(a, b uint32) int { return cmp.Compare(inv.packs[a], inv.packs[b]) })
+	// Packs with the least to copy come first: on a full disk they make room for the others.
+	nums := slices.SortedFunc(maps.Keys(sizes),
+		func(a, b uint32) int { return cmp.Compare(inv.packs[a], inv.packs[b]) })
 	c.exists = inv.all
 	var group []uint32
 	size := int64(0)
@@ -51,36 +52,37 @@ func (c *collection) compact(ctx context.Context) error {
 		if (total-pack.HeaderSize-live)*100 <= total*garbagePercent && total > pack.HeaderSize {
 			continue
 		}
-		// Records that appear in it from here on were appended before: the index has them all when no one holds it.
+		// Records that appear in it from here on were appended before. The index has all of them when no writer holds
+		// the pack.
 		if _, ok := c.s.packs.Retire(num); !ok {
 			continue
 		}
 		if group, size = append(group, num), size+live; size >= groupMax {
-			if err := c.empty(ctx, group); err != nil {
+			if err := c.evacuate(ctx, group); err != nil {
 				return err
 			}
 			group, size = nil, 0
 		}
 	}
-	return c.empty(ctx, group)
+	return c.evacuate(ctx, group)
 }
 
-// copied is a live record of a pack that is compacted.
-type copied struct {
+// liveRecord is a live record of a pack that is being compacted.
+type liveRecord struct {
 	from *located
 	nums []uint64
 }
 
-// empty moves the live records out of packs and removes these. One walk over the index finds the records of all of
-// them.
-func (c *collection) empty(ctx context.Context, nums []uint32) error {
+// evacuate moves the live records out of packs and removes the packs. One walk over the index finds the records of all
+// packs.
+func (c *collection) evacuate(ctx context.Context, nums []uint32) error {
 	if len(nums) == 0 {
 		return nil
 	}
 	s := c.s
-	recs := map[uint32]map[pack.Place]*copied{}
+	recs := map[uint32]map[pack.Place]*liveRecord{}
 	for _, num := range nums {
-		recs[num] = map[pack.Place]*copied{}
+		recs[num] = map[pack.Place]*liveRecord{}
 	}
 	if err := s.view(func(btx *badger.Txn) error {
 		return s.eachPage(ctx, btx, func(no uint64, pg *page) error {
@@ -94,7 +96,7 @@ func (c *collection) empty(ctx context.Context, nums []uint32) error {
 					continue
 				}
 				if in[r.Place] == nil {
-					in[r.Place] = &copied{from: r}
+					in[r.Place] = &liveRecord{from: r}
 				}
 				in[r.Place].nums = append(in[r.Place].nums, no*pageChunks+uint64(i))
 			}
@@ -104,24 +106,24 @@ func (c *collection) empty(ctx context.Context, nums []uint32) error {
 		return err
 	}
 	for _, num := range nums {
-		if err := c.emptyPack(ctx, num, slices.Collect(maps.Values(recs[num]))); err != nil {
+		if err := c.evacuatePack(ctx, num, slices.Collect(maps.Values(recs[num]))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// emptyPack moves the records of a pack and removes it; a pack with a damaged record is left as it is.
-func (c *collection) emptyPack(ctx context.Context, num uint32, list []*copied) error {
+// evacuatePack moves the records of a pack and removes it; a pack with a damaged record is left as it is.
+func (c *collection) evacuatePack(ctx context.Context, num uint32, list []*liveRecord) error {
 	s := c.s
-	slices.SortFunc(list, func(a, b *copied) int { return cmp.Compare(a.from.Off, b.from.Off) })
+	slices.SortFunc(list, func(a, b *liveRecord) int { return cmp.Compare(a.from.Off, b.from.Off) })
 	var held pack.Holds
 	defer func() { s.dropPacks(&held) }()
-	moved := map[*copied]pack.Place{}
-	var batch []*copied
+	moved := map[*liveRecord]pack.Place{}
+	var batch []*liveRecord
 	size := int64(0)
 	flush := func() error {
-		if err := c.switchTo(batch, moved); err != nil {
+		if err := c.switchIndex(batch, moved); err != nil {
 			return err
 		}
 		batch, size = nil, 0
@@ -162,8 +164,8 @@ func (c *collection) emptyPack(ctx context.Context, num uint32, list []*copied) 
 	return s.packs.Remove(num)
 }
 
-// switchTo makes the index name copies of records instead of the originals. The copies are read back first.
-func (c *collection) switchTo(batch []*copied, moved map[*copied]pack.Place) error {
+// switchIndex makes the index name the copies of records instead of the originals. The copies are read back first.
+func (c *collection) switchIndex(batch []*liveRecord, moved map[*liveRecord]pack.Place) error {
 	if len(batch) == 0 {
 		return nil
 	}
@@ -203,7 +205,7 @@ func (c *collection) switchTo(batch []*copied, moved map[*copied]pack.Place) err
 	return nil
 }
 
-// purge removes hashes of chunks that are gone, and has Badger give back what deleted keys take.
+// purge removes hashes of chunks that are gone, and makes Badger release the space of deleted keys.
 func (c *collection) purge(ctx context.Context) error {
 	s := c.s
 	s.writeMu.Lock()
@@ -231,7 +233,7 @@ func (c *collection) purge(ctx context.Context) error {
 	for keys := range slices.Chunk(dead, batchMax) {
 		if err := s.update(func(t *writeTxn) error {
 			for _, k := range keys {
-				// A chunk of the same contents may have come since.
+				// A chunk with the same contents may have been added since.
 				v, err := get(t.btx, k)
 				if err != nil {
 					return err
@@ -258,8 +260,8 @@ func (c *collection) purge(ctx context.Context) error {
 	return s.shrinkIndex()
 }
 
-// shrinkIndex makes Badger give back the space of deleted keys. By itself it does so when it is closed at the
-// earliest: dropping a prefix flushes what is in memory, flattening merges all tables. Writers wait meanwhile.
+// shrinkIndex makes Badger release the space of deleted keys. On its own, Badger does so no earlier than when it is
+// closed. Dropping a prefix flushes the memtable; flattening merges all tables. Writers wait.
 func (s *Store) shrinkIndex() error {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
@@ -293,9 +295,9 @@ func (s *Store) shrinkIndex() error {
 // mergeMin is how many tables Badger may have written from memory before they are merged. It stops at 15.
 const mergeMin = 5
 
-// verifyTables reads all of Badger's tables. Where one is damaged Badger would merge what it can still read and remove
-// the rest without a word, or end the process, since it does that in goroutines of its own: the index takes no more
-// writes then, and what can be read of it stays. writeMu is held.
+// verifyTables reads all of Badger's tables. Of a damaged table, Badger would merge what it can still read and silently
+// remove the rest, or end the process, since it merges in its own goroutines. Instead the index takes no more writes,
+// and what can be read of it stays. writeMu is held.
 func (s *Store) verifyTables() error {
 	for _, t := range s.db.Tables() {
 		path := table.NewFilename(t.ID, s.guard.dir)
@@ -324,7 +326,7 @@ func (s *Store) mergeTables() error {
 	return err
 }
 
-// verifyTable reads all of a table, past Badger's cache of blocks: a merge does not use that either.
+// verifyTable reads all of a table, bypassing Badger's block cache, as a merge does.
 func verifyTable(path string) error {
 	f, err := z.OpenMmapFile(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -349,7 +351,7 @@ func allocatedIn(dir string) (int64, error) {
 		var st unix.Stat_t
 		err = unix.Lstat(path, &st)
 		if errors.Is(err, unix.ENOENT) {
-			return nil // Badger removed it meanwhile
+			return nil // Badger has just removed it
 		}
 		total += st.Blocks * 512
 		return err

@@ -7,12 +7,12 @@ import (
 	"snapfs/chunkstore/internal/corrupt"
 )
 
-// resyncMax is how many bytes are cut anew, at most, until the chunks of a copied range are taken as they are.
+// resyncMax bounds how many bytes are cut again before the chunks of a copied range are taken as they are.
 const resyncMax = 1 << 20
 
-// Copy takes a range of a stored stream as the next bytes: its chunks are named again, and nothing is read of it but
-// where it does not begin or end with a chunk, or where what was written before it is not cut where the range is. The
-// caller keeps a Reader of the manifest open until Commit. Hint must have been called.
+// Copy takes a range of a stored stream as the next bytes. Its chunks are named again, and their data is not read,
+// except at the ends of the range if it does not begin or end with a chunk, and until the cuts agree with those of what
+// was written before. Callers must keep a Reader of the manifest open until Commit, and must have called Hint.
 func (in *Ingest) Copy(r Range) error {
 	if err := in.check(); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (in *Ingest) copy(r Range) error {
 	return nil
 }
 
-// unit is a stretch of a stream that is stored as a chunk, or as a transform run, or in the header.
+// unit is a part of a stream that is stored as a chunk, as a transform run, or in the header.
 type unit struct {
 	off, end int64 // in the stream
 	run      int   // transform run, or -1
@@ -101,8 +101,8 @@ func (s *Store) unitAt(m *chunkList, off int64) (unit, error) {
 	return unit{off: start, end: start + sg.offs[i+1] - sg.offs[i], run: -1, chunks: sg, i: i}, nil
 }
 
-// reuse names chunks again, from a unit on as far as its segment and the range go. It gives the bytes of the stream
-// that they spell; false if a collection has come to one of them first.
+// reuse names chunks again, from a unit on, as far as its segment and the range go. It returns the length of the stream
+// that they make up; false if a collection has doomed one of them.
 func (in *Ingest) reuse(m *chunkList, u unit, end int64) (int64, bool, error) {
 	if u.run >= 0 {
 		t := m.transforms[u.run]
@@ -139,8 +139,8 @@ func (in *Ingest) reuse(m *chunkList, u unit, end int64) (int64, bool, error) {
 	return n, true, nil
 }
 
-// feed sends the bytes of a unit from off on to be cut anew, unless they begin where the part is cut anyway: then it
-// takes none of them.
+// feed sends the bytes of a unit from off on to be cut again. If they begin where the part is cut anyway, it takes none
+// of them.
 func (in *Ingest) feed(m *chunkList, u unit, off, end int64, whole bool) (int64, error) {
 	var data []byte
 	var err error
@@ -168,7 +168,7 @@ func (in *Ingest) feed(m *chunkList, u unit, off, end int64, whole bool) (int64,
 	return int64(n), err
 }
 
-// useAll pins chunks for an ingest; false if one is doomed.
+// useAll pins chunks for an ingest. It returns false if one is doomed.
 func (p *pins) useAll(in *Ingest, chunks []oldChunk) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -59,8 +59,8 @@ func overwrite(rnd *rand.Rand, data []byte, count, longest int) (edits [][2]int)
 	return edits
 }
 
-// TestCopy stores versions of a file of which only what changed is written, one from the other, and deletes the
-// oldest ones meanwhile.
+// TestCopy stores versions of a file, each copied from the one before except what changed, and deletes the oldest ones
+// on the way.
 func TestCopy(t *testing.T) {
 	for seed := range uint64(2) {
 		rnd := rand.New(rand.NewPCG(seed, 2))

@@ -22,8 +22,8 @@ type version struct {
 	where Range
 }
 
-// TestCorpus stores the steps of the corpus in $SNAPFS_CORPUS (a directory of directories, unchanged files
-// hard-linked from one to the next), the changed files of each step as one manifest, and tells what that takes.
+// TestCorpus stores the steps of the corpus in $SNAPFS_CORPUS (a directory of directories, unchanged files hard-linked
+// from one to the next). It stores the changed files of each step as one manifest, and reports time and space.
 func TestCorpus(t *testing.T) {
 	corpus := os.Getenv("SNAPFS_CORPUS")
 	if corpus == "" {
@@ -84,7 +84,8 @@ func TestCorpus(t *testing.T) {
 		require.NoError(t, r.Close())
 		total += n
 	}
-	t.Logf("read %.1f MB in %v: %.0f MB/s of cpu", float64(total)/1e6, time.Since(start), float64(total)/1e6/(cpuTime(t)-cpu).Seconds())
+	t.Logf("read %.1f MB in %v: %.0f MB/s of cpu", float64(total)/1e6, time.Since(start),
+		float64(total)/1e6/(cpuTime(t)-cpu).Seconds())
 	require.NoError(t, s.Close())
 	sum := int64(0)
 	require.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -108,9 +109,11 @@ func TestCorpus(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// storeStep stores the files of a step that are not those of files, and tells how many bytes these are and the
-// processor time it took, without that of finding them.
-func storeStep(t *testing.T, s *Store, step string, files map[string]version, background bool) (Manifest, int64, time.Duration) {
+// storeStep stores the files of a step that differ from files. It returns how many bytes these are and the processor
+// time, without that of finding them.
+func storeStep(t *testing.T, s *Store, step string, files map[string]version, background bool) (Manifest, int64,
+	time.Duration,
+) {
 	t.Helper()
 	ctx := context.Background()
 	type file struct {

@@ -14,8 +14,8 @@ import (
 	"snapfs/chunkstore/internal/cdc"
 )
 
-// TestCorpusIngest tells how fast the directory in $SNAPFS_TREE is taken in the quick policy, in bytes per second of
-// processor time (user and system, of all threads): cutting and hashing alone, new contents, new contents read from
+// TestCorpusIngest reports how fast the directory in $SNAPFS_TREE is stored with the quick policy, in bytes per second
+// of processor time (user and system, of all threads): cutting and hashing alone, new contents, new contents read from
 // files, and contents that the store has.
 func TestCorpusIngest(t *testing.T) {
 	tree := os.Getenv("SNAPFS_TREE")

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCorpusReads tells, for the corpus in $SNAPFS_CORPUS (see TestCorpus), what reading the newest tree costs, after
-// it was stored in the background and again after Optimize: 4 KiB at random places, each with all caches of the store
-// and of the kernel dropped before it, and all files one after the other.
+// TestCorpusReads reports, for the corpus in $SNAPFS_CORPUS (see TestCorpus), the cost of reading the newest tree,
+// after it was stored in the background and again after Optimize: 4 KiB at random offsets, each after dropping all
+// caches of the store and of the kernel, and all files one after the other.
 func TestCorpusReads(t *testing.T) {
 	corpus := os.Getenv("SNAPFS_CORPUS")
 	if corpus == "" {
@@ -79,7 +79,8 @@ func readCorpus(t *testing.T, s *Store, when string, files map[string]Range) {
 		}
 	}
 	wall, used := time.Since(start), cpuTime(t)-cpu
-	t.Logf("%s: %d files, %.1f MB one after the other in %v, %v of cpu: %.0f MB/s of cpu", when, len(paths), float64(total)/1e6,
+	t.Logf("%s: %d files, %.1f MB one after the other in %v, %v of cpu: %.0f MB/s of cpu", when, len(paths),
+		float64(total)/1e6,
 		wall.Round(time.Millisecond), used.Round(time.Millisecond), float64(total)/1e6/used.Seconds())
 
 	const seed, reads = 1, 2000
@@ -103,7 +104,8 @@ func readCorpus(t *testing.T, s *Store, when string, files map[string]Range) {
 	}
 	slices.Sort(walls)
 	slices.Sort(cpus)
-	t.Logf("%s: 4 KiB cold, wall p50 %v p95 %v p99 %v worst %v; cpu p50 %v p99 %v", when, walls[reads/2], walls[reads*95/100],
+	t.Logf("%s: 4 KiB cold, wall p50 %v p95 %v p99 %v worst %v; cpu p50 %v p99 %v", when, walls[reads/2],
+		walls[reads*95/100],
 		walls[reads*99/100], walls[reads-1], cpus[reads/2], cpus[reads*99/100])
 }
 

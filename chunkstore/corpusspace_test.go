@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// closedSize closes a store and gives the allocated bytes of its directory.
+// closedSize closes a store and returns the allocated bytes of its directory.
 func closedSize(t *testing.T, s *Store) int64 {
 	t.Helper()
 	require.NoError(t, s.Close())
@@ -19,8 +19,8 @@ func closedSize(t *testing.T, s *Store) int64 {
 	return n
 }
 
-// TestCorpusSpace tells, for the corpus in $SNAPFS_CORPUS (see TestCorpus), what Optimize makes of what was stored in
-// the background, and what is left of it when only the newest tree is kept, beside storing that alone.
+// TestCorpusSpace reports, for the corpus in $SNAPFS_CORPUS (see TestCorpus), what Optimize saves after storing in the
+// background, and what is left when only the newest tree is kept, compared with storing that alone.
 func TestCorpusSpace(t *testing.T) {
 	corpus := os.Getenv("SNAPFS_CORPUS")
 	if corpus == "" {
@@ -67,7 +67,8 @@ func TestCorpusSpace(t *testing.T) {
 		requireClean(t, s)
 	}
 	after := closedSize(t, s)
-	t.Logf("stored %d, optimized %d: %.2f %% less, cpu %v, %+v", before, after, 100*float64(before-after)/float64(before), cpu, st)
+	t.Logf("stored %d, optimized %d: %.2f %% less, cpu %v, %+v", before, after,
+		100*float64(before-after)/float64(before), cpu, st)
 
 	s, err = Open(dir, Options{})
 	require.NoError(t, err)

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// crashWriter stores, deletes and collects until it is killed, and tells on stdout what it was acknowledged: a line
-// with the number and the hash of each committed stream, and before and after each deletion a line with its number.
+// crashWriter stores, deletes and collects until it is killed, and prints what was acknowledged: a line with the number
+// and the hash of each committed stream, and before and after each deletion a line with its number.
 func crashWriter(dir string) {
 	ctx := context.Background()
 	s, err := Open(dir, Options{})

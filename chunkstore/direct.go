@@ -8,30 +8,29 @@ import (
 	"snapfs/chunkstore/internal/pack"
 )
 
-// directMin is from how many bytes on a read has records decoded into the reader's own memory. Who reads that much at
-// once has a cache of his own (the kernel's, as a rule), so that ours would only hold a second copy, in fresh memory,
-// of what is not asked for again.
+// directMin is the size of reads from which on records are decoded into the caller's memory. Callers with reads that
+// large usually have a cache, such as the kernel's. Ours would hold a second copy of data that is not read again.
 const directMin = 64 << 10
 
-// stretch is a row of chunks that a read wants and that lie in one record.
+// stretch is a sequence of chunks that a read wants and that lie in one record.
 type stretch struct {
 	at         pack.Place
 	sg         *segment
 	first, end int    // of the chunks in the segment
-	dst        []byte // for what of them is wanted
-	skip       int    // bytes of the first chunk before that
+	dst        []byte // for the wanted bytes
+	skip       int    // bytes of the first chunk before them
 }
 
 func (st *stretch) nums() []uint32 { return st.sg.nums[st.first:st.end] }
 
-// offs gives where the chunks begin in the stored stream, and their end.
+// offs returns the offsets of the chunks in the stored stream, and their end.
 func (st *stretch) offs() []int64 { return st.sg.offs[st.first : st.end+1] }
 
 // whole reports whether all bytes of the chunks are wanted.
 func (st *stretch) whole() bool { return int64(len(st.dst)) == st.sg.offs[st.end]-st.sg.offs[st.first] }
 
-// readMany reads from byte at of the stored stream on until p is full or a segment ends. Records that it needs as a
-// whole are decoded into p, several at a time if processors are free; the rest goes through the cache.
+// readMany reads from byte at of the stored stream until p is full or a segment ends. Records that it needs as a whole
+// are decoded into p, several at a time if processors are idle. The rest goes through the cache.
 func (s *Store) readMany(m *chunkList, p []byte, at int64) (int, error) {
 	sg, err := s.segment(m, m.segmentAt(at))
 	if err != nil {
@@ -49,7 +48,7 @@ func (s *Store) readMany(m *chunkList, p []byte, at int64) (int, error) {
 	return n, nil
 }
 
-// stretches divides a read by records. n is how many bytes they have together.
+// stretches divides a read by records. n is the number of bytes that they cover.
 func (s *Store) stretches(sg *segment, p []byte, at int64) (list []stretch, n int, err error) {
 	for i := sg.chunkAt(at); i < len(sg.nums) && n < len(p); i++ {
 		rec, size, err := s.locate(uint64(sg.nums[i]))
@@ -57,7 +56,8 @@ func (s *Store) stretches(sg *segment, p []byte, at int64) (list []stretch, n in
 			return nil, 0, err
 		}
 		if int64(size) != sg.offs[i+1]-sg.offs[i] {
-			return nil, 0, corrupt.Errorf("chunk %d has %d bytes instead of %d", sg.nums[i], size, sg.offs[i+1]-sg.offs[i])
+			return nil, 0, corrupt.Errorf("chunk %d has %d bytes instead of %d", sg.nums[i], size,
+				sg.offs[i+1]-sg.offs[i])
 		}
 		skip := int(max(0, at-sg.offs[i]))
 		k := min(size-skip, len(p)-n)
@@ -73,8 +73,8 @@ func (s *Store) stretches(sg *segment, p []byte, at int64) (list []stretch, n in
 	return list, n, nil
 }
 
-// each reads all stretches and gives their errors. Others help as long as there are idle helpers and something to
-// decode: what is stored as it is, is read in less time than it takes to wake somebody.
+// each reads all stretches and returns their errors. A helper goroutine joins in if one is idle and there is something
+// to decode. Uncompressed data is read in less time than it takes to wake a goroutine.
 func (s *Store) each(list []stretch) []error {
 	errs := make([]error, len(list))
 	var next atomic.Int64
@@ -99,7 +99,7 @@ func (s *Store) each(list []stretch) []error {
 				defer func() { <-s.helpers }()
 				work()
 			}()
-		default: // they help others
+		default: // the helpers are busy
 		}
 	}
 	work()
@@ -130,7 +130,7 @@ func (s *Store) readStretch(st *stretch) error {
 	return st.copy(b)
 }
 
-// copy takes what is wanted out of the block that holds the chunks.
+// copy copies the wanted bytes out of the block that holds the chunks.
 func (st *stretch) copy(b *block) error {
 	dst, skip, offs := st.dst, st.skip, st.offs()
 	for i, num := range st.nums() {
@@ -147,8 +147,9 @@ func (st *stretch) copy(b *block) error {
 	return nil
 }
 
-// decodeInto decodes a record that has the chunks of a stretch and no others, in this order. Of another record it makes
-// a block for the cache, and done is false; so it is if the record cannot be read, which who reads it anew will find.
+// decodeInto decodes a record that has the chunks of a stretch and no others, in this order. It decodes any other
+// record into a block for the cache, and done is false. done is also false if the record cannot be read: the caller's
+// next attempt reports that.
 func (s *Store) decodeInto(st *stretch) (done bool, err error) {
 	sc := pack.TakeScratch()
 	defer sc.Release()

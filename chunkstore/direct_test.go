@@ -62,7 +62,8 @@ func TestReadSizes(t *testing.T) {
 						p := make([]byte, min(len(want)-off, 1+rnd.IntN(1<<(10+rnd.IntN(11)))))
 						n, err := r.ReadAt(p, int64(off))
 						if err != nil || n != len(p) || !bytes.Equal(p, want[off:off+n]) {
-							t.Errorf("%d bytes at %d: %d, equal %v, %v", len(p), off, n, bytes.Equal(p[:n], want[off:off+n]), err)
+							t.Errorf("%d bytes at %d: %d, equal %v, %v", len(p), off, n,
+								bytes.Equal(p[:n], want[off:off+n]), err)
 							return
 						}
 					}
@@ -94,7 +95,8 @@ func TestReadPlain(t *testing.T) {
 	require.Empty(t, s.blocks.byKey)
 }
 
-// TestReadDamaged reads over a damaged record at once: what lies before it is given, and the error says where it is.
+// TestReadDamaged reads across a damaged record at once: what lies before it is returned, and the error says where it
+// is.
 func TestReadDamaged(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, Options{})
@@ -138,7 +140,8 @@ func TestLoader(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 3))
 	var parts []part
 	for i := range 1000 {
-		parts = append(parts, part{fmt.Sprintf("d%02d/%c%d.go", i/25, 'a'+i%25, i), text(rnd, 4<<10+rnd.IntN(8<<10)), nil})
+		parts = append(parts,
+			part{fmt.Sprintf("d%02d/%c%d.go", i/25, 'a'+i%25, i), text(rnd, 4<<10+rnd.IntN(8<<10)), nil})
 	}
 	m := put(t, s, nil, parts...)
 	s.blocks.clear()
@@ -147,8 +150,8 @@ func TestLoader(t *testing.T) {
 	defer func() { require.NoError(t, r.Close()) }()
 	sg, err := s.segment(r.m, 0)
 	require.NoError(t, err)
-	s.met(r.m, sg.offs[len(sg.nums)/2], blockWaited)
-	// What was begun ends, whoever waits for it.
+	s.noteFirstRead(r.m, sg.offs[len(sg.nums)/2], blockWaited)
+	// Work that was started ends, without a reader that waits for it.
 	require.Eventually(t, func() bool {
 		s.loader.mu.Lock()
 		defer s.loader.mu.Unlock()

@@ -2,23 +2,23 @@
 //
 // # Nouns
 //
-//	stream    what an ingest takes and a reader gives: an image or a document
-//	part      a stretch of a stream that a Hint announces: a file's data, a metadata table; a chunk starts with it
+//	stream    the bytes that an ingest stores and a reader returns: an image or a document
+//	part      a section of a stream that a Hint announces: a file's data, a metadata table; a chunk starts with it
 //	chunk     a content-addressed piece of a part, with a number that is never used again
-//	value     what a caller keeps under a bucket and a key
-//	record    what is written to a pack at once: a block, a delta, or chunks as they are
-//	block     many chunks in one zstd frame, alike beside alike
+//	value     a caller's data under a bucket and a key
+//	record    an entry of a pack: a block, a delta, or uncompressed chunks
+//	block     many chunks in one zstd frame, similar ones together
 //	delta     one chunk in a frame whose dictionary is its bases, older or similar chunks
 //	generation of a chunk: 0, or for a delta more than those of its bases, so that every chain ends
 //	pack      an append-only file of records
-//	journal   an append-only file of what else the index holds: packs and journal suffice to rebuild it
-//	page      the index's answer to where the chunks of 256 consecutive numbers lie
-//	manifest  the runs of chunk numbers that spell a stream
+//	journal   an append-only file of what packs do not hold; the index can be rebuilt from packs and journal
+//	page      the part of the index that says where the chunks of 256 consecutive numbers lie
+//	manifest  the runs of chunk numbers that make up a stream
 //	live      named by a manifest, or a base that something live needs
-//	loader    what decodes records ahead of those who read a tree of small files
-//	doomed    what a collection has decided to remove: not found any more, soon gone
+//	loader    decodes records ahead for programs that read a tree of small files
+//	doomed    of chunks: a collection has decided to remove them, and look-ups do not find them any more
 //
-// # The way of a stream
+// # Writing and reading
 //
 //	Write ─▶ recompressor ─▶ chunker ─▶ hash known? ──yes──▶ its number
 //	                                        │ no
@@ -27,16 +27,20 @@
 //	                                      └──────── no ────────▶ block ─▶ pack
 //	Commit: sync packs ─▶ journal ─▶ one transaction: hashes, pages, manifest, the caller's values
 //
-// The way back has three roads. Small reads go through the cache of decoded records; the first reader of a record of
-// small files has the loader decode what lies around (loader.go). Reads of 64 KiB and more have the records that they
-// need as a whole decoded into their own memory, side by side (direct.go), and what does not compress is read from the
-// pack straight to where it is wanted (plain.go); these pass the cache by, so that reading large files does not empty
-// it. WriteTo reads a stream from end to end. Whichever way, a record's checksum is verified whenever it is read from a
-// pack, and only then.
+// There are three ways to read:
 //
-// Numbers follow the order of the stream, so that a manifest is a few runs, whatever the order of records.
-// Payload is synced before a transaction names it, a chunk is named with or after its bases, and the manifest comes
-// last: a crash leaves chunks that nothing names, which GC takes, or bytes at the end of a pack, which Open cuts off.
+//   - Small reads go through the cache of decoded records. The first reader of a record of small files has the loader
+//     decode what lies around it (loader.go).
+//   - Reads of 64 KiB and more have the records that they need as a whole decoded into their own memory, in parallel
+//     (direct.go). Uncompressed records are read directly into the caller's memory (plain.go). Both bypass the cache,
+//     so that reading large files does not empty it.
+//   - WriteTo reads a stream from end to end.
+//
+// A record's checksum is verified whenever the record is read from a pack, and only then.
+//
+// Numbers follow the order of the stream, so that a manifest is a few runs, whatever the order of records. Payload is
+// synced before a transaction names it, a chunk is named with or after its bases, and the manifest comes last. A crash
+// leaves chunks that nothing names, which GC collects, or bytes at the end of a pack, which Open cuts off.
 //
 // # Formats
 //
@@ -59,7 +63,7 @@
 //	pack.Set.mu, liveSet.mu, lru.mu, blockCache.flightMu, sketch.Index.mu, Store.stateMu    never held while another lock is
 //	                  taken, but for liveSet.mu, under which the index is read
 //
-// Badger merges its tables only when told to: mergeTables, shrinkIndex and Close read all of them first.
+// Badger merges its tables only when it is told to: mergeTables, shrinkIndex and Close read all of them first.
 //
 // A goroutine that decodes waits for others that decode bases of lower generations only.
 package chunkstore

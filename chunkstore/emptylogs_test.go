@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEmptyLogs removes empty logs that somebody else, as Badger after a flush, removes at the same time.
+// TestEmptyLogs removes empty logs that Badger, after a flush, may remove at the same time.
 func TestEmptyLogs(t *testing.T) {
 	dir := t.TempDir()
 	for n := range 300 {

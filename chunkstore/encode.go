@@ -9,10 +9,10 @@ import (
 	"snapfs/chunkstore/internal/sketch"
 )
 
-// blockSize is how many bytes of chunks are packed into one frame; a single chunk may be longer.
+// blockSize is how many bytes of chunks are compressed into one frame; a single chunk may be longer.
 const blockSize = 256 << 10
 
-// A delta is dropped for a plain frame if it is longer than rebasePercent of that. Deltas shorter than a fifth of
+// A delta is dropped for a plain frame if it is longer than rebasePercent of that frame. Deltas shorter than a fifth of
 // their chunk are not compared.
 const rebasePercent = 95
 
@@ -41,7 +41,7 @@ func (in *Ingest) locate(num uint64) (*located, int, error) {
 	return in.s.locate(num)
 }
 
-// bytes gives the contents of a chunk of the store or of this ingest, not to be changed.
+// bytes returns the contents of a chunk of the store or of this ingest. Callers must not change them.
 func (in *Ingest) bytes(num uint64) ([]byte, error) {
 	in.mu.Lock()
 	if f := in.unindexed[num]; f != nil && f.data != nil {
@@ -52,11 +52,11 @@ func (in *Ingest) bytes(num uint64) ([]byte, error) {
 	return in.s.chunk(in.locate, num)
 }
 
-// dispatch sends a new chunk on its way to a pack.
+// dispatch starts the encoding of a new chunk.
 func (in *Ingest) dispatch(f *fresh) error {
 	in.mu.Lock()
 	in.unindexed[f.num] = f
-	placed := len(in.placed)
+	appended := len(in.appended)
 	in.mu.Unlock()
 	if len(f.bases) > 0 {
 		in.spawn(func() error { return in.delta(f) })
@@ -69,16 +69,16 @@ func (in *Ingest) dispatch(f *fresh) error {
 			return err
 		}
 	}
-	if placed >= 2*batchMax {
+	if appended >= 2*batchMax {
 		return in.flushBatches(batchMax)
 	}
 	return nil
 }
 
-// spawn runs fn beside the caller, bounded in number.
+// spawn runs fn concurrently; the number of such calls is bounded.
 func (in *Ingest) spawn(fn func() error) {
 	if in.repack {
-		// Nobody waits for it: one processor is enough.
+		// No caller waits for a repack: one processor is enough.
 		if err := fn(); err != nil {
 			in.mu.Lock()
 			defer in.mu.Unlock()
@@ -99,14 +99,14 @@ func (in *Ingest) spawn(fn func() error) {
 	})
 }
 
-// failed gives the first error of the encoders.
+// failed returns the first error of the encoders.
 func (in *Ingest) failed() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.fail
 }
 
-// delta encodes a chunk against its bases, or leaves it to be packed into a block if that does not pay.
+// delta encodes a chunk against its bases. If that does not pay, it leaves the chunk for a block.
 func (in *Ingest) delta(f *fresh) error {
 	sc := pack.TakeScratch()
 	defer sc.Release()
@@ -139,15 +139,16 @@ func (in *Ingest) delta(f *fresh) error {
 			return nil
 		}
 	}
-	return in.place(sc, &pack.Record{
-		Kind: pack.Delta, Members: []pack.Member{{Num: f.num, Len: len(f.data)}}, Gen: f.gen, Bases: f.bases, Frame: sc.Frame,
+	return in.appendRecord(sc, &pack.Record{
+		Kind: pack.Delta, Members: []pack.Member{{Num: f.num, Len: len(f.data)}}, Gen: f.gen, Bases: f.bases,
+		Frame: sc.Frame,
 	}, []*fresh{f})
 }
 
-// reject leaves a chunk to be packed into a block, where it can be found by later ones that are like it.
+// reject leaves a chunk for a block, where later similar chunks can find it.
 func (in *Ingest) reject(f *fresh) {
-	if !f.like {
-		f.sk, f.like = sketch.Of(f.data)
+	if !f.sketched {
+		f.sk, f.sketched = sketch.Of(f.data)
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -155,8 +156,8 @@ func (in *Ingest) reject(f *fresh) {
 	in.rejected = append(in.rejected, f)
 }
 
-// place appends a record to a pack.
-func (in *Ingest) place(sc *pack.Scratch, r *pack.Record, chunks []*fresh) error {
+// appendRecord appends a record to a pack.
+func (in *Ingest) appendRecord(sc *pack.Scratch, r *pack.Record, chunks []*fresh) error {
 	sc.Record = pack.AppendRecord(sc.Record[:0], r)
 	at, err := in.s.packs.Append(sc.Record, &in.holds)
 	if err != nil {
@@ -167,13 +168,13 @@ func (in *Ingest) place(sc *pack.Scratch, r *pack.Record, chunks []*fresh) error
 	defer in.mu.Unlock()
 	for _, f := range chunks {
 		f.rec, f.size, f.data = rec, len(f.data), nil
-		in.placed = append(in.placed, f)
+		in.appended = append(in.appended, f)
 	}
 	return nil
 }
 
-// flushPending packs the chunks that wait, alike beside alike; with similar, those that are like a known chunk become
-// its deltas instead.
+// flushPending compresses the pending chunks into blocks, similar ones together. With similar, chunks that are similar
+// to a known chunk become its deltas instead.
 func (in *Ingest) flushPending(similar bool) error {
 	list := in.pending
 	in.pending, in.pendingBytes = nil, 0
@@ -197,7 +198,7 @@ func (in *Ingest) flushPending(similar bool) error {
 			return err
 		}
 		if similar {
-			ok, err := in.likened(f)
+			ok, err := in.findSimilar(f)
 			if err != nil {
 				return err
 			}
@@ -218,12 +219,12 @@ func (in *Ingest) flushPending(similar bool) error {
 	return in.failed()
 }
 
-// likened gives a chunk bases among similar chunks, and makes it findable.
-func (in *Ingest) likened(f *fresh) (bool, error) {
-	if !f.like {
-		f.sk, f.like = sketch.Of(f.data)
+// findSimilar looks for bases among similar chunks, and makes the chunk findable for others.
+func (in *Ingest) findSimilar(f *fresh) (bool, error) {
+	if !f.sketched {
+		f.sk, f.sketched = sketch.Of(f.data)
 	}
-	if !f.like {
+	if !f.sketched {
 		return false, nil
 	}
 	var err error
@@ -259,7 +260,7 @@ func (in *Ingest) block(group []*fresh) error {
 	if r.Frame = sc.Frame; len(r.Frame) >= len(raw) {
 		r.Kind, r.Frame = pack.Stored, raw
 	}
-	return in.place(sc, r, group)
+	return in.appendRecord(sc, r, group)
 }
 
 // settle waits until everything taken so far is in packs.

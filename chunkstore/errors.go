@@ -16,11 +16,11 @@ var (
 	ErrClosed   = errors.New("store is closed")
 	ErrReadOnly = errors.New("store is open for reading only")
 
-	// ErrUnwritable: a transaction failed so that nobody knows whether the disk has it; nothing is written until the
-	// store is opened again.
+	// ErrUnwritable: a transaction failed in such a way that it is unknown whether the disk has it. Nothing is written
+	// until the store is opened again.
 	ErrUnwritable = errors.New("index is not writable any more")
 
-	// ErrIndex is of class ErrCorrupt: the index is damaged, which RebuildIndex mends.
+	// ErrIndex is of class ErrCorrupt: the index is damaged. RebuildIndex repairs it.
 	ErrIndex = fmt.Errorf("%w: the index is damaged", ErrCorrupt)
 )
 
@@ -37,8 +37,8 @@ func (e *LockedError) Error() string {
 // Unwrap gives the class.
 func (e *LockedError) Unwrap() error { return ErrLocked }
 
-// DamageError is a read of stored data that failed, and the manifest it was read for; its class is
-// ErrCorrupt, or that of the failed read.
+// DamageError is a failed read of stored data, with the manifest that was read; its class is ErrCorrupt, or that of the
+// failed read.
 type DamageError struct {
 	Manifest ID
 	Off      int64 // in the manifest's stream

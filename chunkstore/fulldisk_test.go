@@ -99,7 +99,7 @@ func TestFullDisk(t *testing.T) {
 	fillDisk(t, ballast+"2")
 	require.NoError(t, s.Close())
 
-	// It kept what opening needs, so that a user who finds the disk full can read, delete and collect.
+	// It kept the space that opening needs, so that a user who finds the disk full can read, delete and collect.
 	fillDisk(t, ballast+"3")
 	s, err = Open(dir, Options{})
 	require.NoError(t, err)

@@ -17,17 +17,17 @@ import (
 // GCStats says what a collection did. Bytes are allocated bytes.
 type GCStats struct {
 	Chunks    int64 // collected
-	Bytes     int64 // given back to the file system
-	Dropped   int64 // taken out of the packs: more than Bytes where a new pack has room at its end, for what is stored next
+	Bytes     int64 // returned to the file system
+	Dropped   int64 // removed from the packs; more than Bytes if a new pack has room at its end for what is stored next
 	Rewritten int64 // bytes of live payload moved
-	Left      int64 // bytes of garbage in packs that have too little of it to be moved
+	Left      int64 // bytes of garbage in packs with too little of it to be rewritten
 }
 
 const sweepPages = 64 // pages changed in one transaction
 
-// GC collects what no manifest needs and gives the bytes back; runs beside readers and writers. It can be
-// interrupted, also by a crash, at any point: what is left is collected by the next one. On a full disk it gives back
-// what needs no room to be moved; ENOSPC means that there was none of that.
+// GC collects what no manifest needs and returns the space. It runs concurrently with readers and writers. It can be
+// interrupted at any point, also by a crash: the next collection continues. On a full disk it frees what can be freed
+// without moving data; ENOSPC means that there was nothing of the kind.
 //
 //	scan     which chunks there are
 //	mark     what manifests name, what ingests and readers hold, and the bases of all these; the rest is doomed
@@ -84,9 +84,9 @@ type collection struct {
 	live     *roaring.Bitmap     // named, and the bases they need
 	pinned   bool                // some of named is named by no manifest
 	touched  map[pack.Place]bool // blocks that lost a chunk in the sweep
-	exists   bitset              // chunks that the index has after that
-	below    uint64              // all numbers below it were in the index by then, or never will be
-	noRoom   error               // that of a step which could not move data on a full disk
+	exists   bitset              // chunks that the index has after the sweep
+	below    uint64              // numbers below it are in the index already, or never will be
+	noRoom   error               // error of a step that could not move data on a full disk
 }
 
 func (c *collection) run(ctx context.Context) error {
@@ -123,7 +123,7 @@ func (c *collection) steps(ctx context.Context) error {
 		c.progress(int64(i), int64(len(steps)))
 		err := step(ctx)
 		if errors.Is(err, unix.ENOSPC) {
-			c.noRoom = err // the steps that follow may make some
+			c.noRoom = err // the steps that follow may make room
 			continue
 		}
 		if err != nil {
@@ -152,12 +152,12 @@ type inventory struct {
 	packs   map[uint32]int64 // the same by pack
 }
 
-// inventory counts what the index holds. The counters, which do not follow what a collection does to blocks, are set
-// right by it.
+// inventory counts what the index holds. It also corrects the counters, which do not follow what a collection does to
+// blocks.
 func (s *Store) inventory(ctx context.Context) (*inventory, error) {
 	s.writeMu.Lock()
 	was := s.state
-	btx := s.db.NewTransaction(false) // sees just what the counters count
+	btx := s.db.NewTransaction(false) // sees exactly what the counters count
 	s.writeMu.Unlock()
 	defer btx.Discard()
 	v := &inventory{all: newBitset(was.lease), packs: map[uint32]int64{}}
@@ -237,7 +237,7 @@ func (s *Store) eachPageDown(ctx context.Context, btx *badger.Txn, fn func(no ui
 	})
 }
 
-// mark decides what is doomed.
+// mark determines what is doomed.
 func (c *collection) mark(ctx context.Context) error {
 	s := c.s
 	s.pins.mu.Lock()
@@ -254,7 +254,7 @@ func (c *collection) mark(ctx context.Context) error {
 	}
 	named := newBitset(uint64(len(inv.all)) * 64)
 	if err := s.eachManifestOnce(ctx, func(m *chunkList) { named.addList(m) }); err != nil {
-		// Without knowing all that is named nothing can be collected.
+		// Unless all that is named is known, nothing can be collected.
 		return fmt.Errorf("collect: %w", err)
 	}
 	all := inv.all.bitmap()
@@ -287,13 +287,13 @@ func (c *collection) mark(ctx context.Context) error {
 	return nil
 }
 
-// denseClosure adds to set the bases that its chunks need. Most bases have lower numbers than what needs them: one walk
-// over the pages, from the last to the first, meets nearly all of them.
+// denseClosure adds to set the bases that its chunks need. Most bases have lower numbers than the chunks that need
+// them, so one walk over the pages, from the last to the first, finds nearly all of them.
 func (s *Store) denseClosure(ctx context.Context, set bitset) error {
 	btx := s.db.NewTransaction(false)
 	defer btx.Discard()
-	for again := true; again; {
-		again = false
+	for repeat := true; repeat; {
+		repeat = false
 		if err := s.eachPageDown(ctx, btx, func(no uint64, pg *page) {
 			for changed := true; changed; {
 				changed = false
@@ -306,7 +306,7 @@ func (s *Store) denseClosure(ctx context.Context, set bitset) error {
 						if set.add(b) {
 							of, _ := pageOf(b)
 							changed = changed || of == no
-							again = again || of > no
+							repeat = repeat || of > no
 						}
 					}
 				}
@@ -318,7 +318,7 @@ func (s *Store) denseClosure(ctx context.Context, set bitset) error {
 	return nil
 }
 
-// settled gives a number below which no chunk will come into the index any more.
+// settled returns a number below which no chunk will be added to the index any more.
 func (s *Store) settled() uint64 {
 	s.numMu.Lock()
 	below := s.nextNum
@@ -331,14 +331,14 @@ func (s *Store) settled() uint64 {
 	return below
 }
 
-// closure adds to set the bases that the chunks of front, a part of it, need.
+// closure adds to set the bases that the chunks of front, a subset of it, need.
 func (s *Store) closure(set, front *roaring.Bitmap) error {
 	for !front.IsEmpty() {
 		next := roaring.New()
 		for it := front.Iterator(); it.HasNext(); {
 			rec, _, err := s.locate(uint64(it.Next()))
 			if errors.Is(err, errNoChunk) {
-				continue // lost: Check tells; it needs nothing
+				continue // lost, which Check reports; it needs nothing
 			}
 			if err != nil {
 				return err
@@ -354,7 +354,7 @@ func (s *Store) closure(set, front *roaring.Bitmap) error {
 	return nil
 }
 
-// sweep takes the doomed out of the index.
+// sweep removes doomed chunks from the index.
 func (c *collection) sweep(ctx context.Context) error {
 	s := c.s
 	s.pins.mu.Lock()
@@ -404,7 +404,7 @@ func (c *collection) sweep(ctx context.Context) error {
 			c.touched[b] = true
 		}
 	}
-	// The doomed stay hidden until none of them is in the index; numbers are never used again.
+	// Doomed chunks stay hidden until none of them is in the index. Numbers are never used again.
 	s.pins.mu.Lock()
 	s.pins.doomed = nil
 	s.pins.mu.Unlock()

@@ -112,7 +112,7 @@ func TestCollect(t *testing.T) {
 	t.Logf("left %+v, alone %+v", stats, alone)
 	require.Less(t, stats.Payload+stats.Garbage, alone.Payload*13/10)
 
-	// Collected contents can come again.
+	// Collected contents can be stored again.
 	m := put(t, s, nil, part{"y", want[0], nil})
 	require.True(t, bytes.Equal(want[0], readAll(t, s, m.ID)))
 	deleteManifest(t, s, m.ID, ids[11])
@@ -163,8 +163,8 @@ func TestCollectTwin(t *testing.T) {
 	require.Equal(t, data, readAll(t, s, first.ID))
 }
 
-// TestCollectBesideWriters collects all the time while others store, read and delete.
-func TestCollectBesideWriters(t *testing.T) {
+// TestCollectWithWriters collects all the time while others store, read and delete.
+func TestCollectWithWriters(t *testing.T) {
 	ctx := context.Background()
 	s := openTest(t, t.TempDir())
 	pool := make([][]byte, 30)
@@ -203,7 +203,8 @@ func TestCollectBesideWriters(t *testing.T) {
 				mine = append(mine, kept{m.ID, join(nil, parts...)})
 				if len(mine) > 5 {
 					i := r.IntN(len(mine))
-					if err := s.Update(ctx, true, func(tx *Tx) error { return tx.DeleteManifest(mine[i].id) }); err != nil {
+					if err := s.Update(ctx, true,
+						func(tx *Tx) error { return tx.DeleteManifest(mine[i].id) }); err != nil {
 						t.Error(err)
 						return
 					}

@@ -26,10 +26,10 @@ const (
 	keySketches = 't' // first number (4 bytes)   → sketches of chunks
 )
 
-// hashLen is how much of a chunk's BLAKE3 hash names it.
+// hashLen is the length of the prefix of a chunk's BLAKE3 hash that identifies it.
 const hashLen = 20
 
-// hash names a chunk.
+// hash identifies a chunk.
 type hash [hashLen]byte
 
 // hashOf is the first part of the BLAKE3 hash.
@@ -57,30 +57,30 @@ func valueKey(bucket, key string) []byte {
 	return append(append(append(append(k, keyValue), bucket...), 0), key...)
 }
 
-// state is what the store counts; written with every transaction that changes it.
+// state holds the counters of the store. It is written with every transaction that changes it.
 type state struct {
-	lease     uint64 // chunk numbers from here on were never given out
+	lease     uint64 // chunk numbers from here on were never assigned
 	nextID    ID     // of the next manifest
 	manifests int64
 	logical   int64  // bytes of all manifests
 	chunks    int64  // in the index
 	payload   int64  // bytes of records that the index names
 	stale     int64  // hashes whose chunk was collected
-	txns      uint64 // transactions since the store was made
-	packed    uint64 // chunks below it were packed anew by Optimize
+	txns      uint64 // transactions since the store was created
+	packed    uint64 // chunks below it were repacked by Optimize
 
 	journal     uint32 // number of the journal, 0 = none
 	journalEnd  int64  // of its entries
-	journalBase int64  // what it took when it was begun
+	journalBase int64  // its length when it was started
 
-	// What may have made garbage: manifests need all that the index holds if dropped is collected and ahead 0.
-	dropped   uint64 // deletions and the like
+	// What may have made garbage: if dropped is collected and ahead is 0, manifests need everything in the index.
+	dropped   uint64 // deletions and similar
 	collected uint64 // dropped when the last collection began
-	ahead     uint64 // transactions that wrote chunks of manifests still to come
+	ahead     uint64 // transactions that wrote chunks of manifests that are not committed yet
 	moved     uint64 // chunks were moved since payload was last counted
 }
 
-// clean reports that there is no garbage in the index, and that payload is right.
+// clean reports whether there is no garbage in the index and payload is exact.
 func (st *state) clean() bool { return st.dropped == st.collected && st.ahead == 0 && st.moved == 0 }
 
 const stateVersion = 1
@@ -92,7 +92,10 @@ func (st *state) encode() []byte {
 	for _, v := range []int64{st.manifests, st.logical, st.chunks, st.payload, st.stale} {
 		b = binary.AppendVarint(b, v)
 	}
-	for _, v := range []uint64{st.txns, st.packed, uint64(st.journal), uint64(st.journalEnd), uint64(st.journalBase), st.dropped, st.collected, st.ahead, st.moved} {
+	for _, v := range []uint64{
+		st.txns, st.packed, uint64(st.journal), uint64(st.journalEnd), uint64(st.journalBase),
+		st.dropped, st.collected, st.ahead, st.moved,
+	} {
 		b = binary.AppendUvarint(b, v)
 	}
 	return b
@@ -108,12 +111,12 @@ func (st *state) decode(b []byte) error {
 		*v = p.Int()
 	}
 	st.txns, st.packed = p.Uint(), p.Uint()
-	if len(p.Rest) > 0 { // written before there was a journal
+	if len(p.Rest) > 0 { // absent in stores from before the journal
 		st.journal = uint32(p.Count(1<<32 - 1))
 		st.journalEnd, st.journalBase = int64(p.Uint()), int64(p.Uint())
 	}
 	st.dropped = 1
-	if len(p.Rest) > 0 { // written before garbage was known of
+	if len(p.Rest) > 0 { // absent in stores from before garbage was counted
 		st.dropped, st.collected, st.ahead, st.moved = p.Uint(), p.Uint(), p.Uint(), p.Uint()
 	}
 	if p.Bad {
@@ -157,18 +160,20 @@ func scanDown(btx *badger.Txn, prefix byte, fn func(key, value []byte) (bool, er
 }
 
 // walk calls fn for the keys that start with prefix, as opts says, until it returns false.
-func walk(btx *badger.Txn, opts badger.IteratorOptions, prefix, from []byte, fn func(key, value []byte) (bool, error)) error {
-	opts.PrefetchValues = false // values lie beside their keys
+func walk(btx *badger.Txn, opts badger.IteratorOptions, prefix, from []byte,
+	fn func(key, value []byte) (bool, error),
+) error {
+	opts.PrefetchValues = false // values are stored beside their keys
 	_, err := guarded("scan index", func() (struct{}, error) {
 		it := btx.NewIterator(opts)
 		defer it.Close()
 		for it.Seek(from); it.ValidForPrefix(prefix); it.Next() {
-			var again bool
+			var more bool
 			key := it.Item().Key()
 			if err := it.Item().Value(func(v []byte) (err error) {
-				again, err = fn(key, v)
+				more, err = fn(key, v)
 				return err
-			}); err != nil || !again {
+			}); err != nil || !more {
 				return struct{}{}, err
 			}
 		}
@@ -184,7 +189,7 @@ func (s *Store) view(fn func(btx *badger.Txn) error) error {
 	return fn(btx)
 }
 
-// page reads a page of the index; an empty one if there is none.
+// page returns a page of the index, or an empty one if there is none.
 func (s *Store) page(no uint64) (*page, error) {
 	pg, epoch, ok := s.pages.get(no)
 	if ok {
@@ -212,7 +217,7 @@ func readPage(btx *badger.Txn, no uint64) (*page, error) {
 	return parsePage(b, no)
 }
 
-// errNoChunk is of class ErrCorrupt, because only chunks that something names are asked for.
+// errNoChunk is of class ErrCorrupt, because only chunks that something names are looked up.
 var errNoChunk = fmt.Errorf("%w: not in the index", ErrCorrupt)
 
 // locate finds the record of a chunk, and the chunk's length.
@@ -246,14 +251,14 @@ func (s *Store) lookup(h hash) (uint64, error) {
 	return num, err
 }
 
-// writeTxn is a read-write transaction of the index, with the effects it has on what the store holds in memory.
+// writeTxn is a read-write transaction of the index, with its effects on the store's state in memory.
 type writeTxn struct {
 	btx   *badger.Txn
 	state state            // as it will be
 	pages map[uint64]*page // changed pages, as they will be
 	done  []func()         // called after the commit
-	undo  []func()         // called if there is none
-	bytes int64            // written, about
+	undo  []func()         // called if the commit fails
+	bytes int64            // written, approximately
 	packs *pack.Set
 
 	changes []byte // of keys that the journal repeats
@@ -282,7 +287,7 @@ func (t *writeTxn) delete(key []byte) error {
 	return nil
 }
 
-// edit gives a page to be changed.
+// edit returns a page to be changed.
 func (t *writeTxn) edit(no uint64) (*page, error) {
 	if pg := t.pages[no]; pg != nil {
 		return pg, nil
@@ -294,7 +299,7 @@ func (t *writeTxn) edit(no uint64) (*page, error) {
 	return pg, err
 }
 
-// failed undoes what a transaction did outside of the index that will not be committed.
+// failed undoes what a failed transaction did outside of the index.
 func (t *writeTxn) failed(err error) error {
 	for _, fn := range t.undo {
 		fn()
@@ -316,7 +321,7 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	if err := s.guard.prepare(lsm); err != nil {
 		return err
 	}
-	if s.guard.used == 0 { // a memtable was begun: another may have become a table
+	if s.guard.used == 0 { // a memtable was started: the previous one may have become a table
 		if err := s.mergeTables(); err != nil {
 			return err
 		}
@@ -353,7 +358,8 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 		err = s.guard.sync()
 	}
 	if err != nil {
-		// Whether the disk has it is unknown until the store is opened again: nothing that it may name may go.
+		// It is unknown until the next Open whether the disk has the transaction: nothing that it may name may be
+		// removed.
 		s.packs.Freeze()
 		s.broken = fmt.Errorf("%w: %w", ErrUnwritable, err)
 		return s.broken // a new journal stays, too: it may be named
@@ -362,7 +368,7 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	s.guard.used += t.bytes
 	s.state = t.state
 	if err := s.count.set(s.state.txns); err != nil {
-		s.log.Warn("the count of transactions cannot be written", "error", err) // it lags, which is no harm
+		s.log.Warn("the count of transactions cannot be written", "error", err) // a count that lags is harmless
 	}
 	s.pages.invalidate(changed...)
 	for _, fn := range t.done {

@@ -18,12 +18,12 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// Hint says what the next bytes of an ingest are; a chunk starts there.
+// Hint describes the next bytes of an ingest; a chunk starts there.
 type Hint struct {
 	Path string  // sort and prediction key; "" for metadata
 	Size int64   // bytes until the next hint, -1 unknown
 	Prev []Range // where the previous version of these bytes lies in stored manifests; may be empty
-	// InPlace says that Prev is one range which the bytes differ from only where they were overwritten.
+	// InPlace says that Prev is one range, and that the bytes differ from it only where they were overwritten.
 	InPlace bool
 }
 
@@ -46,29 +46,29 @@ const (
 	batchMax   = 8192     // chunks in one transaction of the index
 )
 
-// Ingest takes one byte stream; used by one goroutine. After an error, and always after use, call Abort (a no-op after
-// Commit).
+// Ingest stores one byte stream. It is used by one goroutine. After an error, and always after use, callers must call
+// Abort (a no-op after Commit).
 type Ingest struct {
 	s     *Store
 	ctx   context.Context
 	opts  IngestOptions
-	parts *transform.Splitter // what is written goes through it to cut
+	parts *transform.Splitter // cuts; everything written goes through it
 	cut   *cdc.Chunker
 	path  string // of the part
-	order string // sort key of the part, "" until a chunk needs it
+	order string // sort key of the part, "" until it is needed
 
-	repack bool // encodes stored chunks anew, for the least space
+	repack bool // re-encodes stored chunks, for the least space
 	pred   predictor
 	used   *roaring.Bitmap // chunks found or written; guarded by s.pins.mu
-	first  uint64          // numbers of new chunks are not below it; immutable
+	first  uint64          // numbers of new chunks start here; immutable
 	list   chunkList
 	sum    *blake3.Hasher // of chunk hashes
-	err    error          // the first error; sticks
+	err    error          // the first error
 	ended  bool
 
 	unwritten map[hash]*fresh // chunks of this ingest that the index does not have; used by the ingest's goroutine
 
-	pending      []*fresh // wait to be packed into blocks
+	pending      []*fresh // wait to be compressed into blocks
 	pendingBytes int64
 
 	wg    sync.WaitGroup // encoders under way
@@ -77,7 +77,7 @@ type Ingest struct {
 	ahead uint64         // transactions that wrote chunks into the index before the commit
 
 	mu        lockorder.Mutex[lockorder.Ingest]
-	placed    []*fresh          // written to packs, not to the index; guarded by mu
+	appended  []*fresh          // written to packs, not to the index; guarded by mu
 	rejected  []*fresh          // chunks whose delta did not pay; guarded by mu
 	fail      error             // of encoders; guarded by mu
 	unindexed map[uint64]*fresh // chunks of this ingest by number, until the index has them; guarded by mu
@@ -93,15 +93,15 @@ type fresh struct {
 	off   int64  // in its part
 	bases []uint64
 	gen   int
-	// A chunk that is encoded anew may have deltas of its own: its generation must not grow.
-	bound  bool
-	maxGen int // valid if bound
-	sk     sketch.Sketch
-	like   bool     // sk is valid
-	rec    *located // once it is written; guarded by Ingest.mu
+	// A chunk that is re-encoded may have deltas that depend on it: its generation must not grow.
+	bound    bool
+	maxGen   int // valid if bound
+	sk       sketch.Sketch
+	sketched bool     // sk is valid
+	rec      *located // once it is written; guarded by Ingest.mu
 }
 
-// NewIngest starts one. Any number may run side by side.
+// NewIngest starts an ingest. Any number may run concurrently.
 func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, error) {
 	if opts.HeaderSize < 0 || opts.HeaderSize > maxHeader {
 		return nil, fmt.Errorf("header of %d bytes", opts.HeaderSize)
@@ -134,9 +134,9 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 	return in, nil
 }
 
-// workers is how many encoders run beside the reader of an ingest. Nobody waits for one in the background: it leaves
-// most of the processors to those who do. Threads of low priority would be worse: the runtime's pauses wait for every
-// thread.
+// workers is how many encoders run beside the reader of an ingest. In the background no caller waits for an ingest, so
+// it leaves most of the processors to others. Threads of low priority would be worse: the runtime's pauses wait for
+// every thread.
 func (o IngestOptions) workers() int {
 	if o.Background {
 		return max(1, runtime.GOMAXPROCS(0)/4)
@@ -156,7 +156,7 @@ func (in *Ingest) check() error {
 	return in.err
 }
 
-// Hint starts a chunk and says what follows.
+// Hint starts a chunk and describes what follows.
 func (in *Ingest) Hint(h Hint) error {
 	if err := in.check(); err != nil {
 		return err
@@ -169,13 +169,13 @@ func (in *Ingest) Hint(h Hint) error {
 	in.err = in.cut.Begin(h.Size)
 	size := h.Size
 	if h.Path == "" {
-		size = -1 // metadata holds no sections
+		size = -1 // metadata has no sections
 	}
 	in.parts.Begin(size)
 	return in.err
 }
 
-// endPart sends on what is held back of the current part.
+// endPart forwards what is held back of the current part.
 func (in *Ingest) endPart() error {
 	if err := in.parts.Flush(); err != nil {
 		return err
@@ -183,13 +183,13 @@ func (in *Ingest) endPart() error {
 	return in.cut.Flush()
 }
 
-// plain takes bytes that are stored as they are.
+// plain takes bytes that are stored unchanged.
 func (in *Ingest) plain(p []byte) error {
 	_, err := in.cut.Write(p)
 	return err
 }
 
-// inflated takes n bytes of the stream, to be stored as inner.
+// inflated takes n bytes of the stream that are stored as inner.
 func (in *Ingest) inflated(t transform.Codec, n int64, inner []byte) error {
 	if err := in.cut.Begin(int64(len(inner))); err != nil {
 		return err
@@ -274,7 +274,7 @@ func (in *Ingest) find(h hash) (uint64, bool, error) {
 	if !in.s.pins.use(in, num) {
 		return 0, false, nil
 	}
-	// Hashes outlive their chunks for a while.
+	// Hashes outlive their chunks for some time.
 	_, _, err = in.s.locate(num)
 	if errors.Is(err, errNoChunk) {
 		return 0, false, nil
@@ -282,8 +282,7 @@ func (in *Ingest) find(h hash) (uint64, bool, error) {
 	return num, err == nil, err
 }
 
-// Abort drops what was taken, and gives its bytes back. If it was so much that a part is in the index already, that
-// takes a collection.
+// Abort drops what was taken and returns its space. If some of it is in the index already, that takes a collection.
 func (in *Ingest) Abort() {
 	in.end(false)
 }
@@ -314,9 +313,9 @@ func (in *Ingest) end(committed bool) {
 	}
 }
 
-// dropPacks gives up a writer's holds.
+// dropPacks releases a writer's holds.
 func (s *Store) dropPacks(by *pack.Holds) {
 	if s.packs.Drop(by, s.log) {
-		s.blocks.clear() // other records will lie at the same places
+		s.blocks.clear() // other records will lie at the same locations
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"snapfs/chunkstore/internal/varint"
 )
 
-// The journal repeats beside the packs what the index knows and packs do not say: manifests and callers' values,
-// with their deletions, so that RebuildIndex has them. It is a file %08d.journal:
+// The journal repeats what only the index knows and packs do not hold: manifests and callers' values, with their
+// deletions. RebuildIndex reads it. It is a file %08d.journal:
 //
 //	header  as a pack's, with the magic "snapJRNL"
 //	entries records of kind pack.Journal
@@ -32,24 +32,26 @@ import (
 //	length  uvarint decoded length of the changes if they are one zstd frame, else 0
 //	changes per change: uvarint length of the key, key, uvarint 0 deleted | 1 + length of the value, value
 //
-// It is synced before the transaction commits, which names the journal and its end (state). When more than half of a
-// journal is out of date another is begun with all that the index holds, and the old one is removed.
+// An entry is synced before its transaction commits. The transaction names the journal and its end (state). When more
+// than half of a journal is out of date, a new one is started with all that the index holds, and the old one is
+// removed.
 type journal struct {
 	dir string
 
-	f     *os.File // that which the index names, or a damaged one, nil = none; guarded by Store.writeMu, as are the rest
-	alloc int64    // end of what is allocated
-	last  uint32   // the highest number that was used
-	off   bool     // nothing is written: the index is being rebuilt
+	// the journal that the index names, or a damaged one, nil = none; guarded by Store.writeMu, as are the rest
+	f     *os.File
+	alloc int64  // end of what is allocated
+	last  uint32 // the highest number that was used
+	off   bool   // nothing is written: the index is being rebuilt
 }
 
 const (
 	journalMagic    = "snapJRNL"
 	journalExt      = ".journal"
 	journalComplete = 1 << 0  // flag
-	journalEntry    = 1 << 20 // bytes of changes in an entry of a new journal, about
-	journalSlack    = 1 << 20 // what an open journal may grow by beyond twice its size when new
-	journalIdle     = 4 << 10 // what a closed one may have grown by, beyond a quarter
+	journalEntry    = 1 << 20 // bytes of changes in an entry of a new journal, approximately
+	journalSlack    = 1 << 20 // how much an open journal may grow beyond twice its initial size
+	journalIdle     = 4 << 10 // how much a closed one may have grown beyond a quarter
 	journalPack     = 200     // changes of fewer bytes are not compressed
 )
 
@@ -73,7 +75,7 @@ func appendChange(b, key, value []byte, deleted bool) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(value))+1), value...)
 }
 
-// appendEntry appends the record of an entry.
+// appendEntry appends an entry as a record.
 func appendEntry(dst []byte, st *state, flags byte, changes []byte, c *frame.Codec) []byte {
 	f := binary.AppendUvarint(nil, st.txns)
 	f = binary.AppendUvarint(f, uint64(st.nextID))
@@ -107,8 +109,8 @@ func journals(dir string) ([]uint32, error) {
 	return nums, nil
 }
 
-// openJournal opens the journal that the index names. One that is missing or too short is begun anew by the next
-// transaction: the index has all of it.
+// openJournal opens the journal that the index names. If it is missing or too short, the next transaction starts a new
+// one: the index has all of it.
 func (s *Store) openJournal() error {
 	j := &s.journal
 	j.dir = s.packDir()
@@ -121,7 +123,7 @@ func (s *Store) openJournal() error {
 		if num == s.state.journal {
 			continue
 		}
-		// Begun, or left, when a crash came.
+		// Started, or left behind, at a crash.
 		if err := os.Remove(filepath.Join(j.dir, journalName(num))); err != nil {
 			return err
 		}
@@ -147,8 +149,9 @@ func (s *Store) openJournal() error {
 	return nil
 }
 
-// write makes the changes of a transaction durable in the journal, if there are any. A journal that a full disk keeps
-// from growing is given up: deleting must be possible then, and the next transaction that has room begins another.
+// write makes the changes of a transaction durable in the journal, if there are any. If a full disk does not let the
+// journal grow, it is abandoned: deleting must still be possible then. The next transaction that has room starts a new
+// one.
 func (j *journal) write(s *Store, t *writeTxn) error {
 	if j.off || len(t.changes) == 0 && !t.rewrite {
 		return nil
@@ -174,8 +177,7 @@ func (j *journal) write(s *Store, t *writeTxn) error {
 	return err
 }
 
-// append writes one entry behind the end that the index names; what an earlier transaction left there that did not
-// come about is overwritten.
+// append writes one entry at the end that the index names. It overwrites what an uncommitted transaction left there.
 func (j *journal) append(s *Store, t *writeTxn, entry []byte) error {
 	const ahead = 64 << 10
 	end := t.state.journalEnd + int64(len(entry))
@@ -193,8 +195,7 @@ func (j *journal) append(s *Store, t *writeTxn, entry []byte) error {
 	return unix.Fdatasync(int(j.f.Fd()))
 }
 
-// rewrite writes a new journal of all that the index holds, as t will leave it. It replaces the old one when t is
-// committed.
+// rewrite writes a new journal of all that the index holds after t. It replaces the old one when t is committed.
 func (j *journal) rewrite(s *Store, t *writeTxn) (err error) {
 	num := j.last + 1
 	f, err := os.OpenFile(filepath.Join(j.dir, journalName(num)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -244,7 +245,7 @@ func (j *journal) rewrite(s *Store, t *writeTxn) (err error) {
 	return nil
 }
 
-// replace makes a new journal the one in use and removes the old one; nil for none.
+// replace makes f the journal in use and removes the old one; nil for none.
 func (j *journal) replace(s *Store, f *os.File, size int64) {
 	if j.f != nil {
 		if err := errors.Join(j.f.Close(), os.Remove(j.f.Name())); err != nil {
@@ -255,12 +256,12 @@ func (j *journal) replace(s *Store, f *os.File, size int64) {
 	s.opts.Points.At("journal replaced")
 }
 
-// idle reports whether the journal has grown enough to be written anew before the store is closed.
+// idleJournal reports whether the journal has grown enough to be rewritten before the store is closed.
 func (st *state) idleJournal() bool {
 	return st.journal == 0 && st.txns > 0 || st.journalEnd > st.journalBase*5/4+journalIdle
 }
 
-// close gives back what was allocated ahead.
+// close releases the space that was allocated in advance.
 func (j *journal) close(end int64) error {
 	if j.f == nil {
 		return nil
@@ -272,16 +273,16 @@ func (j *journal) close(end int64) error {
 	return errors.Join(err, j.f.Close())
 }
 
-// replay is what the entries of a journal make of the index.
+// replay is the state of the index that the entries of a journal describe.
 type replay struct {
 	values map[string][]byte // by key
-	txns   uint64            // the highest transaction met
+	txns   uint64            // the highest transaction seen
 	nextID ID
 	lease  uint64
-	whole  bool // the journal is complete: its last complete mark was met
+	whole  bool // a complete mark was seen
 }
 
-// entry takes the next entry.
+// entry applies the next entry.
 func (r *replay) entry(rec *pack.Record, c *frame.Codec) error {
 	if rec.Kind != pack.Journal {
 		return corrupt.Errorf("record of kind %d in a journal", rec.Kind)
@@ -329,7 +330,7 @@ func (r *replay) entry(rec *pack.Record, c *frame.Codec) error {
 	return nil
 }
 
-// replayJournal reads the entries of a journal up to end; what cannot be read it tells to damaged.
+// replayJournal reads the entries of a journal up to end. It reports what cannot be read to damaged.
 func replayJournal(b []byte, c *frame.Codec, damaged func(off, n int64, err error)) *replay {
 	r := &replay{values: map[string][]byte{}}
 	pack.Scan(b, func(off int64, rec *pack.Record) {
@@ -340,7 +341,7 @@ func replayJournal(b []byte, c *frame.Codec, damaged func(off, n int64, err erro
 	return r
 }
 
-// checkJournal compares the journal, whose number it gives, with the index.
+// checkJournal compares the journal with the index, and returns its number.
 func (s *Store) checkJournal() (num uint32, err error) {
 	s.writeMu.Lock()
 	btx := s.db.NewTransaction(false)
@@ -372,7 +373,7 @@ func (s *Store) checkJournal() (num uint32, err error) {
 	return st.journal, r.compare(btx)
 }
 
-// compare tells the first difference from the index.
+// compare returns the first difference from the index.
 func (r *replay) compare(btx *badger.Txn) error {
 	n := 0
 	for _, prefix := range []byte{keyManifest, keyPart, keyValue} {

@@ -7,18 +7,19 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// Bounds of what is decoded before it is asked for.
+// Bounds of what is decoded ahead.
 const (
-	loadForward = 512 << 10 // bytes of the stream behind a chunk that was wanted
-	loadBack    = 128 << 10 // and before it: who reads a directory in an order of its own wants these as well
+	loadForward = 512 << 10 // bytes of the stream behind a chunk that was read
+	loadBack    = 128 << 10 // bytes before it, for programs that read a directory in another order
 	loadAtOnce  = 32        // records, for one chunk
-	loadQueue   = 4         // places where to go on; when there are more the oldest is forgotten
-	loadMembers = 8         // chunks of a record of small files; around others nothing is decoded: random reads of a large file
+	loadQueue   = 4         // read points to continue at; the oldest is dropped when there are more
+	// chunks of a record of small files; other records are random reads of a large file, where nothing is decoded ahead
+	loadMembers = 8
 )
 
-// Credit is counted in quarters of a record. It starts with a few records; one that was decoded ahead costs 4 of them
-// and earns 6 when it is wanted; one that had to be waited for earns 1. So random reads cause a quarter of work in vain
-// at most, and who reads a tree soon finds everything there.
+// Credit is counted in quarters of a record. It starts with a few records. A record that is decoded ahead costs 4, and
+// earns 6 when it is read; one that a reader had to wait for earns 1. So random reads cause at most a quarter of wasted
+// work, and a program that reads a tree soon finds everything decoded.
 const (
 	creditStart  = 16
 	creditRecord = 4
@@ -27,39 +28,40 @@ const (
 	creditMax    = 64 * creditRecord
 )
 
-// loader decodes ahead, beside those who read a tree of small files. The chunks of a directory lie beside each other in
-// the stream but in many records, which hold alike beside alike, so that a miss in one file tells what the next files
-// need. Who reads much at once has its records decoded side by side instead, see readMany.
+// loader decodes ahead for programs that read a tree of small files. The chunks of a directory lie side by side in the
+// stream, but in many records, which hold similar chunks. So a miss in one file shows what the next files need. Large
+// reads have their records decoded in parallel instead, see readMany.
 type loader struct {
 	mu      lockorder.Mutex[lockorder.Loader]
-	credit  int      // guarded by mu
-	queue   []around // guarded by mu; the newest last
-	workers int      // goroutines that decode; each is a user of the store while it lives; guarded by mu
+	credit  int         // guarded by mu
+	queue   []readPoint // guarded by mu; the newest last
+	workers int         // goroutines that decode; each is a user of the store while it runs; guarded by mu
 }
 
-// around is a place of a stored stream that was just read.
-type around struct {
+// readPoint is a location in a stored stream that was just read.
+type readPoint struct {
 	m  *chunkList
 	at int64
 }
 
-// What a block tells whoever is the first to read it.
+// Origins of a block, for its first reader.
 const (
-	blockUsed   = iota // by somebody before
-	blockWaited        // nobody: he had it decoded
-	blockAhead         // nobody: it was decoded ahead
+	blockUsed   = iota // it was read before
+	blockWaited        // the reader had it decoded
+	blockAhead         // it was decoded ahead
 )
 
-// first tells once how the block came to be there.
-func (b *block) first() int32 {
-	if b.how.Load() == blockUsed {
+// takeOrigin returns the origin of the block to its first reader, and blockUsed to all others.
+func (b *block) takeOrigin() int32 {
+	if b.origin.Load() == blockUsed {
 		return blockUsed
 	}
-	return b.how.Swap(blockUsed)
+	return b.origin.Swap(blockUsed)
 }
 
-// met notes that the byte at a place was read from a block for the first time, and has what lies around it decoded.
-func (s *Store) met(m *chunkList, at int64, how int32) {
+// noteFirstRead notes that the byte at a location was read from a block for the first time, and has the surroundings
+// decoded.
+func (s *Store) noteFirstRead(m *chunkList, at int64, how int32) {
 	l := &s.loader
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,14 +75,14 @@ func (s *Store) met(m *chunkList, at int64, how int32) {
 	if len(l.queue) == loadQueue {
 		l.queue = append(l.queue[:0], l.queue[1:]...)
 	}
-	l.queue = append(l.queue, around{m, at})
+	l.queue = append(l.queue, readPoint{m, at})
 	if l.workers < max(1, runtime.GOMAXPROCS(0)/2) && s.enter(context.Background()) == nil {
 		l.workers++
 		go s.loadAhead()
 	}
 }
 
-// loadAhead works until nothing is left to do. It leaves the store, which waits for it when it is closed.
+// loadAhead works until nothing is left to do. Close waits for it.
 func (s *Store) loadAhead() {
 	defer s.leave()
 	l := &s.loader
@@ -99,12 +101,12 @@ func (s *Store) loadAhead() {
 	}
 }
 
-// loadAround decodes the records of the chunks around a place as far as credit goes.
-func (s *Store) loadAround(a around) {
+// loadAround decodes the records of the chunks around a location, as far as credit allows.
+func (s *Store) loadAround(a readPoint) {
 	no := a.m.segmentAt(a.at)
 	sg, err := s.segment(a.m, no)
 	if err != nil {
-		return // who needs it will meet it
+		return // the reader that needs it reports it
 	}
 	here := sg.chunkAt(a.at)
 	left := loadAtOnce
@@ -135,7 +137,8 @@ func (s *Store) loadAround(a around) {
 	}
 }
 
-// load decodes the record of chunk i of a segment, a small one, unless it is there; false if that is enough.
+// load decodes the record of chunk i of a segment, unless it is large or decoded already. It returns false when it is
+// time to stop.
 func (s *Store) load(sg *segment, i int, left *int) bool {
 	if sg.offs[i+1]-sg.offs[i] >= directMin {
 		return true
@@ -146,7 +149,7 @@ func (s *Store) load(sg *segment, i int, left *int) bool {
 		return false
 	}
 	if rec.delta || s.blocks.has(rec.Place) {
-		return true // a delta of a small file is decoded in less time than its reader takes to wait for another goroutine
+		return true // decoding a delta of a small file is faster than waiting for another goroutine
 	}
 	l := &s.loader
 	l.mu.Lock()
@@ -162,7 +165,7 @@ func (s *Store) load(sg *segment, i int, left *int) bool {
 	_, err = s.blocks.load(rec.Place, func() (*block, error) {
 		b, err := s.decode(s.locate, rec, num)
 		if err == nil {
-			b.how.Store(blockAhead)
+			b.origin.Store(blockAhead)
 		}
 		return b, err
 	})

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile takes the exclusive lock of a store, which the kernel drops with the process, and leaves the
-// process's number in the file.
+// lockFile takes the exclusive lock of a store, which the kernel drops with the process, and writes the process id to
+// the file.
 func lockFile(path, dir string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -21,13 +21,13 @@ func lockFile(path, dir string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer func() { _ = f.Close() }() // nothing was written
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			b, _ := io.ReadAll(io.LimitReader(f, 32)) // the number is a courtesy
+			b, _ := io.ReadAll(io.LimitReader(f, 32)) // the process id is best effort
 			pid, _ := strconv.Atoi(strings.TrimSpace(string(b)))
 			return nil, &LockedError{Dir: dir, PID: pid}
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	// A full disk must not keep a store from being opened: the lock is held without the number, too.
+	// A full disk must not keep a store from being opened: the lock is held without the process id, too.
 	if err := f.Truncate(0); err == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}

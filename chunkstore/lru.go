@@ -26,7 +26,7 @@ func newLRU[K comparable, V any](limit int64) *lru[K, V] {
 	return &lru[K, V]{limit: limit, byKey: map[K]*list.Element{}, order: list.New()}
 }
 
-// get also gives the epoch, which put takes to tell that the value is not older than an invalidation.
+// get also returns the epoch. put takes it to detect that the value is older than an invalidation.
 func (c *lru[K, V]) get(k K) (v V, epoch int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +46,7 @@ func (c *lru[K, V]) has(k K) bool {
 	return ok
 }
 
-// put keeps a value that was loaded after get gave epoch, unless something was invalidated since.
+// put stores a value that was loaded after get returned epoch, unless something was invalidated since.
 func (c *lru[K, V]) put(k K, v V, cost, epoch int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +61,7 @@ func (c *lru[K, V]) put(k K, v V, cost, epoch int64) {
 	}
 }
 
-// invalidate drops keys and every load of any key that is under way.
+// invalidate drops keys, and prevents loads under way from being stored.
 func (c *lru[K, V]) invalidate(keys ...K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

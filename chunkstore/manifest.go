@@ -21,7 +21,7 @@ import (
 // ID is a manifest's number: dense, never reused.
 type ID uint64
 
-// Kind tells what a manifest spells.
+// Kind tells what a manifest describes.
 type Kind uint8
 
 // Kinds of manifest.
@@ -36,8 +36,8 @@ type Manifest struct {
 	Kind   Kind
 	Size   int64 // bytes
 	Chunks int64
-	// Digest is BLAKE3 over chunk hashes, header and transform runs; with chunks that were copied from another
-	// manifest, over chunk numbers in place of hashes. Equal digests in a store mean equal bytes and cuts.
+	// Digest is BLAKE3 over chunk hashes, header and transform runs. If chunks were copied from another manifest, it is
+	// over chunk numbers instead of hashes. Equal digests in a store mean equal bytes and cuts.
 	Digest [32]byte
 	New    int64 // bytes of chunks that were new to the store when it was committed
 }
@@ -55,8 +55,8 @@ type Manifest struct {
 //	transforms uvarint count, then per run: uvarint bytes between the run before and it, codec (1 byte),
 //	         uvarint bytes, uvarint inner bytes
 //
-// The chunks spell the stored stream, which begins with the header. It is the stream itself but for the
-// transform runs: of those it has the inner bytes, from which the run's bytes are made.
+// The concatenated chunks, after the header, are the stored stream. It is the stream itself except for transform runs:
+// of those it has the inner bytes, from which the run's bytes are made.
 //
 // Values longer than partSize are continued under keyPart.
 const (
@@ -68,7 +68,7 @@ const (
 	maxRuns         = 64 << 20 // bytes of runs and segments
 )
 
-// run is a row of chunks with consecutive numbers.
+// run is a sequence of chunks with consecutive numbers.
 type run struct {
 	first uint64
 	count uint64
@@ -81,15 +81,15 @@ type chunkList struct {
 	runs     []run
 	segments []int64 // bytes of the stored stream per segmentChunks chunks
 	stored   int64   // bytes of the stored stream
-	copied   bool    // has chunks that were copied: their hashes are not known
+	copied   bool    // has copied chunks, whose hashes are not known
 
 	transforms []transformRun // in order; each starts and ends with a chunk
 
 	starts []int64 // first byte of each segment in the stored stream, and the end; set by index
-	firsts []int64 // place in the stream, in chunks, of each run's first; set by index
+	firsts []int64 // index, in chunks of the stream, of the first chunk of each run; set by index
 }
 
-// index makes a complete list ready to be read.
+// index prepares a complete list for reading.
 func (m *chunkList) index() {
 	at := int64(len(m.header))
 	for _, n := range m.segments {
@@ -125,7 +125,7 @@ func (m *chunkList) add(num uint64, n int) {
 	m.stored += int64(n)
 }
 
-// digest completes the digest of a stream, of whose chunks sum has the hashes, unless it has copied chunks.
+// digest completes the digest of a stream. sum has the hashes of its chunks, unless it has copied chunks.
 func (m *chunkList) digest(sum *blake3.Hasher) [32]byte {
 	if m.copied {
 		sum = blake3.New()
@@ -184,7 +184,7 @@ func (m *chunkList) encode(c *frame.Codec) []byte {
 	return append(append(b, 0), body...)
 }
 
-// parseHead reads the beginning of a manifest's value: what the public type has, and whether parts of it are copies.
+// parseHead reads the beginning of a manifest's value: the fields of the public type, and whether it has copied chunks.
 func (m *Manifest) parseHead(id ID, p *varint.Parser) (copied bool, err error) {
 	version := p.Byte()
 	if version != manifestVersion && version != manifestCopied {
@@ -285,7 +285,7 @@ func assembleManifest(id ID, c *frame.Codec, get func(key []byte) ([]byte, error
 	return parseManifest(id, b, c)
 }
 
-// putManifest writes the value of a manifest; parts that do not fit one transaction were written before by putParts.
+// putManifest writes the value of a manifest. Parts that do not fit one transaction were written before by writeAhead.
 func (t *writeTxn) putManifest(id ID, value []byte) error {
 	return t.set(manifestKey(id), value[:min(len(value), partSize)])
 }
@@ -335,7 +335,7 @@ func (s *Store) eachManifestAfter(ctx context.Context, after ID, fn func(m *chun
 		}
 		m, err := s.manifest(id)
 		if errors.Is(err, ErrNotFound) {
-			continue // deleted meanwhile
+			continue // deleted in the meantime
 		}
 		if err == nil {
 			err = fn(m)
@@ -347,11 +347,11 @@ func (s *Store) eachManifestAfter(ctx context.Context, after ID, fn func(m *chun
 	return nil
 }
 
-// eachManifestOnce calls fn for all manifests in one go; they do not go through the cache.
+// eachManifestOnce calls fn for all manifests in one scan, bypassing the cache.
 func (s *Store) eachManifestOnce(ctx context.Context, fn func(m *chunkList)) error {
 	prefix := []byte{keyManifest}
 	return s.view(func(btx *badger.Txn) error {
-		var big []ID // another iterator may not be open beside this one
+		var big []ID // only one iterator may be open
 		if err := scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
 			if err := ctx.Err(); err != nil {
 				return false, err

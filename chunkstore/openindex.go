@@ -20,9 +20,9 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checkTables looks at the files of a Badger database as far as Badger relies on them when it opens it. What it
-// does with damage is not ours to guard against by recovering: it ends the process from goroutines of its own (a table
-// that is cut short), goes on without the table (a wrong checksum), or removes tables (a list that is cut short).
+// checkTables checks the files of a Badger database as far as Badger relies on them at opening. Recovering from a panic
+// would not help: on damage, Badger ends the process from its own goroutines (a truncated table), continues without the
+// table (a wrong checksum), or removes tables (a truncated list).
 func checkTables(dir string) error {
 	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
 	if errors.Is(err, os.ErrNotExist) {
@@ -123,7 +123,7 @@ func checkTable(path string) error {
 	return nil
 }
 
-// removeUnused removes files that Badger makes and this store never uses, damaged or not.
+// removeUnused removes files that Badger creates and this store never uses, damaged or not.
 func removeUnused(dir string) error {
 	names, err := os.ReadDir(dir)
 	if err != nil {
@@ -139,8 +139,8 @@ func removeUnused(dir string) error {
 	return nil
 }
 
-// counter is a file that holds the number of the newest transaction of the index, written when that is durable and not
-// synced itself: after a crash it may lag behind the index, but an index behind it has lost what was acknowledged.
+// counter is a file with the number of the newest transaction of the index. It is written when that is durable, and not
+// synced: after a crash it may lag behind the index. An index that lags behind it has lost acknowledged transactions.
 //
 //	number 8 bytes, little-endian
 //	crc    4 bytes, CRC-32C of the number
@@ -148,7 +148,7 @@ type counter struct{ f *os.File }
 
 const counterSize = 12
 
-// openCounter gives the number, too; 0 if it is not known.
+// openCounter also returns the number; 0 if it is not known.
 func openCounter(path string, readOnly bool) (*counter, uint64, error) {
 	flag := os.O_RDWR | os.O_CREATE
 	if readOnly {
@@ -163,7 +163,7 @@ func openCounter(path string, readOnly bool) (*counter, uint64, error) {
 	}
 	b := make([]byte, counterSize)
 	if _, err := f.ReadAt(b, 0); err != nil || binary.LittleEndian.Uint32(b[8:]) != crc32.Checksum(b[:8], castagnoli) {
-		return &counter{f}, 0, nil // new, or damaged: it guards and is not needed
+		return &counter{f}, 0, nil // new, or damaged: it is a safeguard only
 	}
 	return &counter{f}, binary.LittleEndian.Uint64(b), nil
 }
@@ -190,8 +190,8 @@ func (s *Store) checkCount() error {
 	return err
 }
 
-// checkCounts compares what the index holds with its counters, after a crash: of a list of tables that was cut
-// short older tables may be missing, while the newest transaction is in the log.
+// checkCounts compares the contents of the index with its counters, after a crash: if the list of tables was truncated,
+// older tables may be missing although the newest transaction is in the log.
 func (s *Store) checkCounts() error {
 	manifests, chunks := int64(0), int64(0)
 	err := s.view(func(btx *badger.Txn) error {
@@ -218,7 +218,7 @@ func (s *Store) checkCounts() error {
 	return err
 }
 
-// formatError tells a store of another version from a damaged or foreign file.
+// formatError distinguishes a store of another version from a damaged or foreign file.
 func formatError(dir string, b []byte) error {
 	var version int
 	if n, _ := fmt.Sscanf(string(b), formatLine, &version); n == 1 && string(b) == fmt.Sprintf(formatLine, version) {

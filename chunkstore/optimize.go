@@ -13,30 +13,30 @@ import (
 	"snapfs/chunkstore/internal/pack"
 )
 
-// repackedSize is blockSize of chunks that are packed anew. Reading one chunk decodes as much, and once more for each
-// base that lies in another block: with 3 MiB a cold read of 4 KiB takes 15 ms of processor time at the 99th
-// percentile, with 1 MiB 7, for 3 % more bytes.
+// repackedSize is the blockSize of repacked chunks. Reading one chunk decodes as much, and again for each base in
+// another block: with 3 MiB a cold read of 4 KiB takes 15 ms of processor time at the 99th percentile, with 1 MiB 7,
+// for 3 % more bytes.
 const repackedSize = 1 << 20
 
-// repackedDelta is how long a delta must be to be encoded anew: of the shorter ones, which are the most, a few bytes
-// would be saved at the same cost.
+// repackedDelta is the least length of a delta that is re-encoded. Most deltas are shorter: re-encoding them would save
+// a few bytes at the same cost.
 const repackedDelta = 256
 
-// repackStep is how many chunk numbers are packed anew until that is recorded: an interruption loses no more.
+// repackStep is how many chunk numbers are repacked between two records of the progress: an interruption loses no more.
 const repackStep = 1 << 15
 
-// Optimize packs what came since the last time anew, for the least space, on one processor: chunks that are no deltas
-// into longer blocks, those of several ingests together; deltas, against the bases they have, at the best level. It
-// runs beside readers and writers; bytes of the result are what it gave back.
+// Optimize repacks what was added since the last time, for the least space, on one processor: chunks that are no deltas
+// into longer blocks, across ingests; deltas against the bases they have, at the best level. It runs concurrently with
+// readers and writers. Bytes of the result is the space that it returned.
 //
-// It can be interrupted at any point, by ctx or by a crash: copies are synced and read back before one transaction at a
-// time makes the index name them, the originals go after that, and what was not reached is done by the next run, which
-// begins where the last record of that says.
+// It can be interrupted at any point, by ctx or by a crash. Copies are synced and read back before a transaction makes
+// the index name them, and the originals are removed after that. The next run continues from the last recorded
+// progress.
 func (s *Store) Optimize(ctx context.Context, progress func(done, total int64)) (GCStats, error) {
 	return s.collect(ctx, progress, (*collection).optimize)
 }
 
-// Unoptimized tells how many chunks came since the last Optimize.
+// Unoptimized returns how many chunks were added since the last Optimize.
 func (s *Store) Unoptimized() int64 {
 	s.numMu.Lock()
 	next := s.nextNum
@@ -48,7 +48,7 @@ func (s *Store) Unoptimized() int64 {
 
 func (c *collection) optimize(ctx context.Context) error {
 	s := c.s
-	c.live = roaring.New() // of chunks that are needed
+	c.live = roaring.New() // of needed chunks
 	if err := s.eachManifest(ctx, func(m *chunkList) error {
 		c.live.Or(m.bitmap())
 		return nil
@@ -88,7 +88,7 @@ func (c *collection) optimize(ctx context.Context) error {
 	return c.compact(ctx)
 }
 
-// compactAfter gives back what an interrupted repack has freed, unless it may not go on.
+// compactAfter returns the space that an interrupted repack has freed, unless ctx has ended.
 func (c *collection) compactAfter(ctx context.Context, cause error) error {
 	if ctx.Err() != nil || !errors.Is(cause, ErrCorrupt) {
 		return nil // the next collection does it
@@ -96,7 +96,7 @@ func (c *collection) compactAfter(ctx context.Context, cause error) error {
 	return c.compact(ctx)
 }
 
-// complete is the number up to which no chunk is still to be named: those of ingests under way are packed anew later.
+// complete returns the number below which all chunks are in the index: those of ingests under way are repacked later.
 func (c *collection) complete(from uint64) uint64 {
 	s := c.s
 	s.numMu.Lock()
@@ -116,14 +116,14 @@ func (c *collection) complete(from uint64) uint64 {
 	return to
 }
 
-// repackMove is a chunk to be packed anew, with where it lies.
+// repackMove is a chunk to be repacked, with its location.
 type repackMove struct {
 	move
 	at pack.Place
 }
 
-// unpacked lists the live chunks from one number to another: first those that are no deltas, in the order of their
-// blocks, which an ingest has sorted; then deltas in order of their numbers, bases before what needs them.
+// unpacked lists the live chunks in a range of numbers: first those that are no deltas, in the order of their blocks,
+// which an ingest has sorted; then deltas in order of their numbers, bases before the chunks that need them.
 func (c *collection) unpacked(ctx context.Context, from, to uint64) ([]repackMove, error) {
 	var plain, deltas []repackMove
 	it := c.live.Iterator()
@@ -157,13 +157,13 @@ func (c *collection) unpacked(ctx context.Context, from, to uint64) ([]repackMov
 	return append(plain, deltas...), nil
 }
 
-// orderBlocks gives the chunks of blocks their sort key: the place of the block, and theirs in it.
+// orderBlocks sets the sort key of chunks of blocks: the location of the block, and their index in it.
 func (c *collection) orderBlocks(list []repackMove) error {
 	slices.SortStableFunc(list, func(a, b repackMove) int {
 		return cmp.Or(cmp.Compare(a.at.Pack, b.at.Pack), cmp.Compare(a.at.Off, b.at.Off))
 	})
 	var last pack.Place
-	in := map[uint64]int{} // place of a chunk in the block
+	in := map[uint64]int{} // index of a chunk in the block
 	for i := range list {
 		mv := &list[i]
 		if mv.at != last {
@@ -174,7 +174,7 @@ func (c *collection) orderBlocks(list []repackMove) error {
 				if skipLost(err) != nil {
 					return err
 				}
-				continue // move tells of it
+				continue // move reports it
 			}
 			for k, m := range r.Members {
 				in[m.Num] = k
@@ -186,7 +186,7 @@ func (c *collection) orderBlocks(list []repackMove) error {
 	return nil
 }
 
-// repack encodes the chunks of the list anew.
+// repack re-encodes the chunks of the list.
 func (c *collection) repack(ctx context.Context, list []repackMove, progress func(i int64)) error {
 	rw, err := c.s.newRewriter(ctx)
 	if err != nil {
@@ -199,7 +199,7 @@ func (c *collection) repack(ctx context.Context, list []repackMove, progress fun
 			return err
 		}
 		if i > 0 && len(mv.bases) > 0 && len(list[i-1].bases) == 0 {
-			// What deltas need must be in packs before them.
+			// The bases of deltas must be in packs before them.
 			if err := rw.flush(); err != nil {
 				return err
 			}
@@ -221,7 +221,7 @@ func (c *collection) repack(ctx context.Context, list []repackMove, progress fun
 
 // verify reads the copies of a repack back.
 func (rw *rewriter) verify() error {
-	for _, f := range rw.placed {
+	for _, f := range rw.appended {
 		want, ok := rw.sums[f.num]
 		if !ok {
 			continue

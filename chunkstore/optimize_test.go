@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOptimize packs a history anew while it is read, interrupted at first; the second time there is nothing to do.
+// TestOptimize repacks a history while it is read, interrupted at first; the second time there is nothing to do.
 func TestOptimize(t *testing.T) {
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(50, 51))
@@ -48,7 +48,7 @@ func TestOptimize(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, st.Rewritten)
 
-	// What comes later is packed by itself.
+	// Later additions are repacked separately.
 	more, wantMore := history(t, s, r, 3)
 	_, err = s.Optimize(ctx, nil)
 	require.NoError(t, err)

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// orderKey is the key by which new chunks without a base are sorted before they are packed into
-// blocks, so that alike lies beside alike: extension, then base name, then path. Extensions are
-// compared without case; "" (metadata) sorts first.
+// orderKey is the key by which new chunks without a base are sorted into blocks, so that similar chunks lie side by
+// side: extension, then base name, then path. Extensions are compared without case; "" (metadata) sorts first.
 func orderKey(p string) string {
 	base := path.Base(p)
 	if p == "" {

@@ -9,8 +9,8 @@ import (
 )
 
 // A page of the index says where pageChunks chunks of consecutive numbers lie. Chunks are numbered in the order of
-// their streams, which keeps manifests to few runs; blocks hold them in another order, so that a page first lists
-// the records that its chunks lie in:
+// their streams, so that manifests are a few runs. Blocks hold them in another order. So a page first lists the records
+// that its chunks lie in:
 //
 //	records uvarint count, then per record:
 //	        uvarint flags: bit 0 delta, bit 1 begins where the record before it in the page ends, bits 2.. generation

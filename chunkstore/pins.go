@@ -6,15 +6,15 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// pins is what a collection must leave alone besides what manifests name: the manifests of open readers, deleted or
-// not, and the chunks that ingests under way have found or written. What a collection has decided to remove is
-// doomed: it is not found any more, so that nothing new can come to need it.
+// pins holds what a collection must not remove, besides what manifests name: the manifests of open readers, deleted or
+// not, and the chunks that ingests under way have found or written. What a collection has decided to remove is doomed:
+// look-ups do not find it any more, so that nothing new can need it.
 type pins struct {
 	mu      lockorder.Mutex[lockorder.Pins]
 	readers map[*Reader]struct{} // guarded by mu
 	ingests map[*Ingest]struct{} // guarded by mu
 	doomed  *roaring.Bitmap      // nil = none; guarded by mu, its contents are immutable
-	recent  *roaring.Bitmap      // what ingests used that ended since a collection began, nil if there is none; guarded by mu
+	recent  *roaring.Bitmap      // what ingests that ended during the collection used, nil if none runs; guarded by mu
 }
 
 func (p *pins) addReader(r *Reader) {
@@ -51,7 +51,7 @@ func (p *pins) dropIngest(in *Ingest) {
 	in.used = nil
 }
 
-// use pins a chunk for an ingest; false if it is doomed.
+// use pins a chunk for an ingest. It returns false if the chunk is doomed.
 func (p *pins) use(in *Ingest, num uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,11 +6,11 @@ import (
 	"snapfs/chunkstore/internal/pack"
 )
 
-// readPlain fills a stretch's dst from a record that has its chunks as they are: the kernel copies them to where they
-// are wanted, and what of the record lies around them into scratch memory, for its checksum. false: it is another kind
-// of record, or cannot be read; that is for others to find out.
+// readPlain fills a stretch's dst from a record that has its chunks uncompressed. The wanted bytes are read directly
+// into dst, and the rest of the record into scratch memory, for its checksum. It returns false if the record is of
+// another kind or cannot be read; the caller then tries the other ways.
 func (s *Store) readPlain(st *stretch) bool {
-	lo, hi := s.around(st)
+	lo, hi := s.neighbours(st)
 	raw := st.sg.offs[hi] - st.sg.offs[lo]
 	head := st.at.Len - raw
 	if !st.at.MaybeStored(head, hi-lo) {
@@ -26,8 +26,8 @@ func (s *Store) readPlain(st *stretch) bool {
 	return ok && st.sg.are(members, lo, hi)
 }
 
-// around gives the chunks of the segment that lie in the record of a stretch, as far as they are side by side.
-func (s *Store) around(st *stretch) (lo, hi int) {
+// neighbours returns the range of consecutive chunks of the segment that lie in the record of a stretch.
+func (s *Store) neighbours(st *stretch) (lo, hi int) {
 	same := func(i int) bool {
 		rec, _, err := s.locate(uint64(st.sg.nums[i]))
 		return err == nil && rec.Place == st.at

@@ -81,7 +81,7 @@ func (p *powerLoss) look(at string) {
 	// A loop device may outlive its mount for a moment, with what it has cached of its file.
 	img, mnt := filepath.Join(p.work, fmt.Sprint("img", p.looks)), filepath.Join(p.work, "mnt")
 	defer func() { require.NoError(t, os.Remove(img)) }()
-	// Threads of Badger go on meanwhile: copy until the device stands still.
+	// Threads of Badger continue: copy until the device does not change.
 	for {
 		command(t, "cp", "--sparse=always", p.img, img)
 		if exec.Command("cmp", "-s", p.img, img).Run() == nil {
@@ -218,7 +218,8 @@ func TestPowerLoss(t *testing.T) {
 	base := t.TempDir()
 	seed := testseed.Of(t)
 	p := &powerLoss{
-		t: t, pick: rand.New(rand.NewPCG(seed, 1)), img: filepath.Join(base, "img"), work: filepath.Join(base, "work"), long: os.Getenv("SNAPFS_LONG") != "",
+		t: t, pick: rand.New(rand.NewPCG(seed, 1)), img: filepath.Join(base, "img"), work: filepath.Join(base,
+			"work"), long: os.Getenv("SNAPFS_LONG") != "",
 		seen: map[string]int{}, sums: map[ID][32]byte{},
 	}
 	mnt := filepath.Join(base, "mnt")

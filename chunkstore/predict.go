@@ -10,20 +10,20 @@ import (
 	"snapfs/chunkstore/internal/pack"
 )
 
-// predictSlack is by how many bytes the old chunks that predict a new one may lie beside its place.
+// predictSlack is how many bytes before and after its offset the old chunks that predict a new one may lie.
 const predictSlack = 8 << 10
 
-// chainMax is how many deltas a chunk of a small file may be away from a chunk that is none.
+// chainMax bounds the chain of deltas of a chunk of a small file.
 const chainMax = 16
 
-// dictionaryMax is how many bytes the bases of a delta may have, all of which are decoded to read it. Four times as
-// much makes no corpus smaller.
+// dictionaryMax bounds the bytes of the bases of a delta, all of which are decoded to read it. Four times as much makes
+// no corpus smaller.
 const dictionaryMax = 512 << 10
 
-// predictor follows a part of an ingest along its previous version. Where a chunk of the previous version turns up
-// again, the two are aligned anew; in between they are taken to run in parallel.
+// predictor follows a part of an ingest along its previous version. When a chunk of the previous version is found
+// again, the two are aligned again; in between they are assumed to run in parallel.
 //
-// The previous version is loaded when a chunk first needs it: most parts that are stored again are known as a whole.
+// The previous version is loaded when a chunk first needs it: most parts that are stored again are known completely.
 type predictor struct {
 	in     *Ingest
 	prev   []Range        // where the previous version lies; not loaded yet unless empty
@@ -31,21 +31,21 @@ type predictor struct {
 	old    []oldChunk     // the previous version
 	index  map[uint64]int // by number, into old
 	at     int64          // bytes of the part so far
-	shift  int64          // place in the previous version - place in the part
+	shift  int64          // offset in the previous version - offset in the part
 
 	runs []oldRun // transform runs of the previous version
-	run  int      // how many the part has had
+	run  int      // how many runs the part has had
 
-	// near, if set, is the stream that has the previous version in place: then only what lies around a chunk is looked
-	// at, and shift is the place in its stored stream - place in the part.
+	// near, if set, is the stream that has the previous version in place. Then only the chunks around the offset are
+	// considered, and shift is the offset in its stored stream - offset in the part.
 	near *chunkList
 }
 
-// oldRun is where the inner bytes of a transform run of the previous version lie, which is in stored streams as all
-// places here.
+// oldRun is the range of the inner bytes of a transform run of the previous version. Like all offsets here, it is in
+// the stored stream.
 type oldRun struct{ off, end int64 }
 
-// passed is a chunk that the store had, and its place in the part.
+// passed is a chunk that the store had, and its offset in the part.
 type passed struct {
 	num uint64
 	at  int64
@@ -70,14 +70,14 @@ func (p *predictor) begin(h Hint) {
 	}
 }
 
-// follow says that the part goes on as a stream does from off on, but for what is overwritten.
+// follow says that the part continues like a stream from off on, except for what is overwritten.
 func (p *predictor) follow(m *chunkList, off int64) {
 	p.prev, p.old, p.index = nil, p.old[:0], nil
 	lo, _ := m.storedRange(off, 0)
 	p.near, p.shift = m, lo-(p.at+int64(p.in.cut.Held()))
 }
 
-// load reads where the previous version's chunks lie, and aligns it with the part so far.
+// load reads the locations of the previous version's chunks, and aligns it with the part so far.
 func (p *predictor) load() {
 	if len(p.prev) == 0 {
 		return
@@ -86,7 +86,7 @@ func (p *predictor) load() {
 	p.prev = nil
 	off := int64(0)
 	for _, r := range prev {
-		// A prediction that cannot be had is none: the chunks are stored without it.
+		// Without the prediction the chunks are stored all the same.
 		chunks, runs, err := p.in.s.chunksOf(r)
 		if err != nil {
 			continue
@@ -107,7 +107,7 @@ func (p *predictor) load() {
 	}
 }
 
-// align reports whether the previous version has the chunk that lies at a place of the part; then the two are aligned.
+// align reports whether the previous version has the chunk at offset at of the part. If so, it aligns the two.
 func (p *predictor) align(num uint64, at int64) bool {
 	if len(p.old) == 0 {
 		return false
@@ -125,7 +125,7 @@ func (p *predictor) align(num uint64, at int64) bool {
 	return ok
 }
 
-// seen tells of a chunk that the store had.
+// seen reports a chunk that the store had.
 func (p *predictor) seen(num uint64, n int) {
 	if len(p.prev) > 0 {
 		p.passed = append(p.passed, passed{num, p.at})
@@ -135,8 +135,8 @@ func (p *predictor) seen(num uint64, n int) {
 	p.at += int64(n)
 }
 
-// enterRun reports that a transform run starts; it is predicted from the previous version's run of the same place
-// among the runs.
+// enterRun reports that a transform run starts. It is predicted from the run of the previous version with the same
+// index.
 func (p *predictor) enterRun() {
 	p.load()
 	if p.run < len(p.runs) {
@@ -144,7 +144,7 @@ func (p *predictor) enterRun() {
 	}
 }
 
-// leaveRun reports that it ends.
+// leaveRun reports that the run ends.
 func (p *predictor) leaveRun() {
 	if p.run < len(p.runs) {
 		p.shift = p.runs[p.run].end - p.at
@@ -152,10 +152,10 @@ func (p *predictor) leaveRun() {
 	p.run++
 }
 
-// missed tells of a chunk that the store did not have.
+// missed reports a chunk that the store did not have.
 func (p *predictor) missed(n int) { p.at += int64(n) }
 
-// bases finds what a new chunk at the present place is predicted from.
+// bases finds the chunks from which a new chunk at the current offset is predicted.
 func (p *predictor) bases(f *fresh) error {
 	p.load()
 	lo := p.at + p.shift - predictSlack
@@ -183,10 +183,10 @@ func (p *predictor) bases(f *fresh) error {
 	return p.in.resolve(f, preds)
 }
 
-// resolve chooses the bases of a delta among the predecessors of a chunk and their own bases, so that chains stay
-// short. Chunks of small files, read as a whole, may be 16 deltas deep. For chunks of large files, of which many lie
-// behind one read, the n-th version is a delta of version n & (n-1), a chain of logarithmic length. Without bases
-// the chunk is to be stored plain.
+// resolve chooses the bases of a delta among the predecessors of a chunk and their bases, so that chains stay short.
+// Chunks of small files, which are read as a whole, may be 16 deltas deep. Large files need many chunks for one read:
+// there the n-th version is a delta of version n & (n-1), a chain of logarithmic length. A chunk without bases is
+// stored plain.
 func (in *Ingest) resolve(f *fresh, preds []uint64) error {
 	large := f.off > 0 || len(f.data) >= cdc.WholePart
 	limit, gen := chainMax, 0
@@ -248,7 +248,7 @@ func (in *Ingest) resolve(f *fresh, preds []uint64) error {
 	return nil
 }
 
-// skipLost makes a lost or damaged predecessor no reason to fail: the chunk is stored without it.
+// skipLost ignores a lost or damaged predecessor: the chunk is stored without it.
 func skipLost(err error) error {
 	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNotFound) {
 		return nil
@@ -256,7 +256,7 @@ func skipLost(err error) error {
 	return err
 }
 
-// behind sums the decoded bytes that must be had before a delta of these bases can be decoded.
+// behind sums the bytes that must be decoded before a delta with these bases.
 func (in *Ingest) behind(bases []uint64) (int, error) {
 	seen := map[uint64]bool{}
 	var walk func(num uint64) (int, error)
@@ -270,7 +270,7 @@ func (in *Ingest) behind(bases []uint64) (int, error) {
 			return 0, err
 		}
 		if !rec.delta {
-			return max(n, blockSize), nil // its block as a whole
+			return max(n, blockSize), nil // its whole block
 		}
 		for _, b := range rec.bases {
 			k, err := walk(b)

@@ -14,10 +14,10 @@ import (
 	"snapfs/chunkstore/internal/pack"
 )
 
-// readAhead is how many records WriteTo decodes ahead of what it writes.
+// readAhead is how many records WriteTo decodes in advance.
 const readAhead = 8
 
-// Reader reads a stored stream; safe for concurrent use. It pins the manifest against collection until Close.
+// Reader reads a stored stream. It is safe for concurrent use. It pins the manifest against collection until Close.
 type Reader struct {
 	s *Store
 	m *chunkList
@@ -48,7 +48,7 @@ func (s *Store) OpenManifest(ctx context.Context, id ID) (*Reader, error) {
 	}
 	r := &Reader{s: s, m: m}
 	s.pins.addReader(r)
-	// A manifest that is still there after it was pinned was there for every collection that did not see the pin.
+	// If the manifest is still there after it was pinned, every collection that did not see the pin saw the manifest.
 	if err := s.view(func(btx *badger.Txn) error {
 		_, err := get(btx, manifestKey(id))
 		return err
@@ -61,7 +61,7 @@ func (s *Store) OpenManifest(ctx context.Context, id ID) (*Reader, error) {
 // Size is the stream's length in bytes.
 func (r *Reader) Size() int64 { return r.m.Size }
 
-// Close unpins.
+// Close unpins the manifest.
 func (r *Reader) Close() error {
 	r.closeOnce.Do(func() {
 		r.s.pins.dropReader(r)
@@ -102,7 +102,8 @@ func (s *Store) segment(m *chunkList, no int) (*segment, error) {
 		skip = 0
 	}
 	if sg.offs = append(sg.offs, at); at != m.starts[no+1] {
-		return nil, corrupt.Errorf("segment %d has %d bytes instead of %d", no, at-m.starts[no], m.starts[no+1]-m.starts[no])
+		return nil, corrupt.Errorf("segment %d has %d bytes instead of %d", no, at-m.starts[no],
+			m.starts[no+1]-m.starts[no])
 	}
 	s.segments.put(key, sg, int64(len(sg.nums))*12+100, epoch)
 	return sg, nil
@@ -131,7 +132,7 @@ func (r *Reader) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// readSome reads some bytes from off on, at least up to the end of the chunk or the transform run that holds it.
+// readSome reads bytes from off on, at least up to the end of the chunk or the transform run that holds off.
 func (r *Reader) readSome(p []byte, off int64) (int, error) {
 	run, at, n := r.m.transformAt(off)
 	if run < 0 {
@@ -158,8 +159,8 @@ func (s *Store) readStored(m *chunkList, p []byte, at int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if how := b.first(); how != blockUsed && len(b.members) >= loadMembers {
-		s.met(m, at, how)
+	if how := b.takeOrigin(); how != blockUsed && len(b.members) >= loadMembers {
+		s.noteFirstRead(m, at, how)
 	}
 	c, err := b.need(uint64(sg.nums[i]))
 	if err != nil {
@@ -178,8 +179,8 @@ func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 	if err != nil {
 		return total, err
 	}
-	ahead := newAhead(r)
-	defer ahead.stop()
+	prefetch := newPrefetcher(r)
+	defer prefetch.stop()
 	run, inner := 0, int64(0) // the next transform run, and the end of the last one's inner bytes
 	for no := range r.m.segments {
 		sg, err := r.s.segment(r.m, no)
@@ -187,7 +188,7 @@ func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 			return total, &DamageError{r.m.ID, total, err}
 		}
 		for i, num := range sg.nums {
-			ahead.reach(uint64(num))
+			prefetch.passed(uint64(num))
 			if sg.offs[i] < inner {
 				continue
 			}
@@ -222,8 +223,8 @@ func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 	return total, nil
 }
 
-// ahead decodes records before they are asked for. Its goroutine belongs to the WriteTo that made it.
-type ahead struct {
+// prefetcher decodes records before they are needed. Its goroutine ends before the WriteTo that started it.
+type prefetcher struct {
 	r    *Reader
 	want chan struct{} // one token per record to decode ahead
 	quit chan struct{}
@@ -231,8 +232,8 @@ type ahead struct {
 	last pack.Place
 }
 
-func newAhead(r *Reader) *ahead {
-	a := &ahead{r: r, want: make(chan struct{}, readAhead), quit: make(chan struct{}), done: make(chan struct{})}
+func newPrefetcher(r *Reader) *prefetcher {
+	a := &prefetcher{r: r, want: make(chan struct{}, readAhead), quit: make(chan struct{}), done: make(chan struct{})}
 	for range readAhead {
 		a.want <- struct{}{}
 	}
@@ -240,13 +241,13 @@ func newAhead(r *Reader) *ahead {
 	return a
 }
 
-func (a *ahead) run() {
+func (a *prefetcher) run() {
 	defer close(a.done)
 	var last pack.Place
 	for no := range a.r.m.segments {
 		sg, err := a.r.s.segment(a.r.m, no)
 		if err != nil {
-			return // the writer will meet it, too
+			return // the writer meets the same error
 		}
 		for _, num := range sg.nums {
 			rec, _, err := a.r.s.locate(uint64(num))
@@ -267,8 +268,8 @@ func (a *ahead) run() {
 	}
 }
 
-// reach is called for each chunk in turn: a record further on lets one more be decoded.
-func (a *ahead) reach(num uint64) {
+// passed is called for each chunk in order. Each further record allows another one to be decoded.
+func (a *prefetcher) passed(num uint64) {
 	rec, _, err := a.r.s.locate(num)
 	if err != nil || rec.Place == a.last {
 		return
@@ -280,7 +281,7 @@ func (a *ahead) reach(num uint64) {
 	}
 }
 
-func (a *ahead) stop() {
+func (a *prefetcher) stop() {
 	close(a.quit)
 	<-a.done
 }

@@ -25,7 +25,7 @@ type RebuildOptions struct {
 	Logger   *slog.Logger                      // nil = discard
 	Progress func(stage string, done, n int64) // may be nil
 
-	points failpoint.Func // is told each step that changes files; nil but in tests of crashes
+	points failpoint.Func // is called at each step that changes files; only in tests of crashes
 }
 
 // Stages of a rebuild.
@@ -39,9 +39,10 @@ type Rebuilt struct {
 	Manifests int64
 	Records   int64 // callers' values
 	Chunks    int64
-	Unneeded  int64     // chunks in packs that no manifest needs: they were deleted or never committed, and are left out
-	Problems  []Problem // what is damaged, and the manifests that lose by it
-	Old       string    // where the old index and journals are kept, if there are problems
+	// chunks in packs that no manifest needs: they were deleted or never committed, and are left out
+	Unneeded int64
+	Problems []Problem // what is damaged, and the manifests that lose data by it
+	Old      string    // where the old index and journals are kept, if there are problems
 }
 
 // Names of the index while it is rebuilt, and after that.
@@ -50,10 +51,10 @@ const (
 	oldIndexName = "index.old"
 )
 
-// RebuildIndex makes the index of a store anew from its packs and its journal, whatever is left of the index, and puts
-// it in place of the old one. No process may have the store open. What was deleted does not come back: the journal
-// tells what manifests there are, and chunks that they do not need stay out. It holds some 150 bytes per chunk in
-// memory, and reads all packs. If it fails or is interrupted, the store is as before.
+// RebuildIndex rebuilds the index of a store from its packs and its journal, whatever is left of the old index, and
+// replaces it. No process may have the store open. What was deleted does not come back: the journal lists the
+// manifests, and chunks that they do not need are left out. It needs some 150 bytes of memory per chunk, and reads all
+// packs. If it fails or is interrupted, the store is unchanged.
 func RebuildIndex(ctx context.Context, dir string, opts RebuildOptions) (Rebuilt, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(string, int64, int64) {}
@@ -83,9 +84,9 @@ type rebuilder struct {
 	ends    map[uint32]int64 // of the last needed record of each pack
 	pages   map[uint64]*page // all chunks; later, those needed
 	found   *roaring.Bitmap  // chunks in pages
-	lists   []*chunkList     // manifests that can be read
+	lists   []*chunkList     // readable manifests
 	journal *replay
-	damage  []Problem // of packs, which is no problem if nothing needs it
+	damage  []Problem // of packs; no problem unless a manifest needs it
 }
 
 func (b *rebuilder) run(ctx context.Context) error {
@@ -108,7 +109,7 @@ func (b *rebuilder) run(ctx context.Context) error {
 	return b.swap()
 }
 
-// readJournals takes the newest journal that is complete. If none is, all of them together are the best there is.
+// readJournals reads the newest complete journal. If there is none, it combines all journals.
 func (b *rebuilder) readJournals(context.Context) error {
 	dir := b.s.packDir()
 	nums, err := journals(dir)
@@ -144,7 +145,7 @@ func (b *rebuilder) readJournals(context.Context) error {
 	return nil
 }
 
-// withoutJournal reports whether a store can have had no manifests.
+// withoutJournal returns nil if the store cannot have had manifests.
 func (b *rebuilder) withoutJournal(dir string) error {
 	names, err := os.ReadDir(dir)
 	if err == nil && len(names) > 0 {
@@ -153,8 +154,8 @@ func (b *rebuilder) withoutJournal(dir string) error {
 	return err
 }
 
-// readPacks finds the records of all packs. Of a chunk that lies in several, because it was moved, the last is the one
-// that the index had.
+// readPacks finds the records of all packs. If a chunk lies in several records, because it was moved, the last one is
+// the one that the index named.
 func (b *rebuilder) readPacks(ctx context.Context) error {
 	dir := b.s.packDir()
 	names, err := os.ReadDir(dir)
@@ -190,8 +191,9 @@ func (b *rebuilder) readPacks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		pack.Scan(data, func(off int64, r *pack.Record) { b.record(num, off, r) }, func(off, n int64) {
-			b.damage = append(b.damage, Problem{Where: pack.Name(num), What: fmt.Sprintf("%d bytes at %d are no record", n, off)})
+		pack.Scan(data, func(off int64, r *pack.Record) { b.addRecord(num, off, r) }, func(off, n int64) {
+			b.damage = append(b.damage,
+				Problem{Where: pack.Name(num), What: fmt.Sprintf("%d bytes at %d are no record", n, off)})
 		})
 		done += sizes[num]
 	}
@@ -199,12 +201,15 @@ func (b *rebuilder) readPacks(ctx context.Context) error {
 	return nil
 }
 
-// record takes the chunks of a record.
-func (b *rebuilder) record(num uint32, off int64, r *pack.Record) {
+// addRecord adds the chunks of a record.
+func (b *rebuilder) addRecord(num uint32, off int64, r *pack.Record) {
 	if r.Kind == pack.Journal {
 		return
 	}
-	rec := &located{Place: pack.Place{Pack: num, Off: off, Len: r.Size}, delta: r.Kind == pack.Delta, gen: r.Gen, bases: r.Bases}
+	rec := &located{
+		Place: pack.Place{Pack: num, Off: off, Len: r.Size}, delta: r.Kind == pack.Delta, gen: r.Gen,
+		bases: r.Bases,
+	}
 	for _, m := range r.Members {
 		if m.Num >= 1<<32 {
 			continue // no store gives out such a number
@@ -295,23 +300,24 @@ func (b *rebuilder) drop(num uint64) {
 // rebuildPages is how many pages one transaction of a rebuild takes.
 const rebuildPages = 16
 
-// write makes the new index.
+// write writes the new index.
 func (b *rebuilder) write(ctx context.Context) error {
 	s := b.s
 	index := filepath.Join(s.dir, newIndexName)
 	if err := os.RemoveAll(index); err != nil {
 		return err
 	}
-	// The reserve of the old one is for this.
-	if err := (&logGuard{dir: filepath.Join(s.dir, indexName)}).giveUp(); err != nil && !errors.Is(err, unix.ENOTDIR) {
+	// The reserve of the old index makes room for the new one.
+	if err := (&logGuard{dir: filepath.Join(s.dir, indexName)}).freeReserve(); err != nil &&
+		!errors.Is(err, unix.ENOTDIR) {
 		return err
 	}
 	count, txns, err := openCounter(filepath.Join(s.dir, counterName), false)
 	if err != nil {
 		return err
 	}
-	// The new index must not count until it is in place: the old one would seem to have lost transactions after a
-	// crash.
+	// The new index must not be counted before it replaces the old one: after a crash the old one would seem to have
+	// lost transactions.
 	if err := count.close(); err != nil {
 		return err
 	}
@@ -332,7 +338,7 @@ func (b *rebuilder) write(ctx context.Context) error {
 	return errors.Join(err, s.release())
 }
 
-// countEnds finds how far packs are needed.
+// countEnds determines how much of each pack is needed.
 func (b *rebuilder) countEnds() {
 	b.ends = map[uint32]int64{}
 	for _, pg := range b.pages {
@@ -344,7 +350,7 @@ func (b *rebuilder) countEnds() {
 	}
 }
 
-// fill writes all that the index holds.
+// fill writes the contents of the index.
 func (b *rebuilder) fill(ctx context.Context) error {
 	s := b.s
 	lost, err := b.chunks(ctx)
@@ -356,7 +362,7 @@ func (b *rebuilder) fill(ctx context.Context) error {
 	for _, m := range b.lists {
 		s.state.nextID = max(s.state.nextID, m.ID)
 		for _, r := range m.runs {
-			top = max(top, r.first+r.count) // a number that a manifest names must not come again, lost or not
+			top = max(top, r.first+r.count) // a number that a manifest names must not be assigned again, lost or not
 		}
 	}
 	if !b.found.IsEmpty() {
@@ -376,7 +382,7 @@ func (b *rebuilder) fill(ctx context.Context) error {
 	return s.update(func(t *writeTxn) error {
 		t.state.nextID = max(t.state.nextID, b.journal.nextID)
 		t.state.lease = top
-		t.state.packed = top // what was packed anew is not known: it is not done again
+		t.state.packed = top // it is unknown what was repacked: it is not done again
 		for _, m := range b.lists {
 			t.state.logical += m.Size
 		}
@@ -385,7 +391,7 @@ func (b *rebuilder) fill(ctx context.Context) error {
 	})
 }
 
-// chunks decodes every chunk, for its hash, and writes it into the index. It gives those that cannot be decoded.
+// chunks decodes every chunk to hash it, and writes it into the index. It returns those that cannot be decoded.
 func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error) {
 	s := b.s
 	lost = roaring.New()
@@ -398,7 +404,7 @@ func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error
 		}
 		b.opts.Progress(StageIndex, done, total)
 		if err := s.update(func(t *writeTxn) error {
-			var like []*fresh
+			var sketched []*fresh
 			for it.HasNext() {
 				num := uint64(it.PeekNext())
 				no, i := pageOf(num)
@@ -428,12 +434,12 @@ func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error
 				}
 				if !sl.rec.delta && num+sketchesKept > uint64(b.found.Maximum()) {
 					f := &fresh{num: num, rec: sl.rec}
-					if f.sk, f.like = sketch.Of(data); f.like {
-						like = append(like, f)
+					if f.sk, f.sketched = sketch.Of(data); f.sketched {
+						sketched = append(sketched, f)
 					}
 				}
 			}
-			return t.keepSketches(like)
+			return t.keepSketches(sketched)
 		}); err != nil {
 			return nil, err
 		}
@@ -442,7 +448,7 @@ func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error
 	return lost, nil
 }
 
-// report tells which manifests need lost chunks.
+// report names the manifests that need lost chunks.
 func (b *rebuilder) report(lost *roaring.Bitmap) {
 	b.res.Chunks = b.s.state.chunks
 	if lost.IsEmpty() {
@@ -492,11 +498,12 @@ func (b *rebuilder) values(ctx context.Context) error {
 	return nil
 }
 
-// swap puts the new index in place of the old one. The old one is kept, with its journals, if something was
-// damaged: the new journal has less than them.
+// swap replaces the old index. If something was damaged, the old one is kept with its journals: the new journal has
+// less.
 func (b *rebuilder) swap() error {
 	dir := b.s.dir
-	index, next, old := filepath.Join(dir, indexName), filepath.Join(dir, newIndexName), filepath.Join(dir, oldIndexName)
+	index, next, old := filepath.Join(dir, indexName), filepath.Join(dir, newIndexName),
+		filepath.Join(dir, oldIndexName)
 	if err := errors.Join(os.RemoveAll(old), disk.SyncDir(next)); err != nil {
 		return err
 	}
@@ -508,7 +515,8 @@ func (b *rebuilder) swap() error {
 		err = os.Rename(next, old)
 	case errors.Is(err, unix.ENOENT):
 		err = os.Rename(next, index)
-	case errors.Is(err, unix.EINVAL): // the file system cannot exchange; a crash between the two leaves no index
+	// the file system cannot exchange; a crash between the two renames leaves no index
+	case errors.Is(err, unix.EINVAL):
 		if err = os.Rename(index, old); err == nil {
 			err = os.Rename(next, index)
 		}

@@ -16,7 +16,7 @@ import (
 	"snapfs/chunkstore/internal/pack"
 )
 
-// records gives all records of a bucket.
+// records returns all values of a bucket.
 func records(t *testing.T, s *Store, bucket string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -195,7 +195,7 @@ func TestRebuildDamaged(t *testing.T) {
 	}
 	require.NotZero(t, lost)
 
-	// Without a journal nobody knows what the packs hold: nothing is changed.
+	// Without a journal it is unknown what the packs hold: nothing is changed.
 	require.NoError(t, os.Remove(journalFiles[0]))
 	require.NoError(t, os.RemoveAll(filepath.Join(from, indexName)))
 	_, err = RebuildIndex(ctx, from, RebuildOptions{})
@@ -207,7 +207,7 @@ func TestRebuildDamaged(t *testing.T) {
 	}
 }
 
-// TestJournalLost takes the journal away, or cuts it: it is written anew, and rebuilding works again.
+// TestJournalLost removes or truncates the journal: it is rewritten, and rebuilding works again.
 func TestJournalLost(t *testing.T) {
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(74, 75))

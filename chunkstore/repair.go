@@ -8,9 +8,9 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 )
 
-// repair takes the chunks that a check found unreadable, and the deltas that need them, out of the index: equal
-// contents that come later are stored anew instead of being found there, and a collection gives the bytes back. The
-// manifests that name them stay, and so does what else can be read of them.
+// repair removes the chunks that a check found unreadable, and the deltas that need them, from the index. Equal
+// contents that arrive later are then stored instead of being found, and a collection returns the space. The manifests
+// that name the chunks stay, and so does everything else of them.
 func (c *checker) repair(ctx context.Context) error {
 	s := c.s
 	if err := c.needing(ctx, c.bad); err != nil {
@@ -50,7 +50,7 @@ func (c *checker) repair(ctx context.Context) error {
 	}
 	s.segments.clear()
 	s.liveChanged()
-	_, err := s.inventory(ctx) // counts anew what malformed pages held
+	_, err := s.inventory(ctx) // recounts what malformed pages held
 	return err
 }
 

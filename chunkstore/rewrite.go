@@ -11,16 +11,16 @@ import (
 	"snapfs/chunkstore/internal/pack"
 )
 
-// What a collection leaves of what is dead: with garbagePercent of packs, 15 % at most.
+// What a collection leaves of garbage: with garbagePercent of packs, 15 % at most.
 const (
 	// A block is rewritten when more than this share of its bytes is dead.
 	deadBlockPercent = 6
-	// Chunks are re-based when the bases that no manifest names take more than this share of the payload.
+	// Chunks are re-based when bases that no manifest names take more than this share of the payload.
 	deadBasePercent = 7
-	rewriteMax      = 32 << 20 // bytes of chunks rewritten in one go
+	rewriteMax      = 32 << 20 // bytes of chunks rewritten at a time
 )
 
-// rewrite encodes anew what lies badly after a sweep.
+// rewrite re-encodes what a sweep left in poor shape: blocks with many dead chunks, and chunks with dead bases.
 func (c *collection) rewrite(ctx context.Context) error {
 	list, err := c.partlyDead(ctx)
 	if err != nil {
@@ -34,15 +34,15 @@ func (c *collection) rewrite(ctx context.Context) error {
 	if err := c.moveAll(ctx, list); err != nil {
 		return err
 	}
-	// Bases that nothing needs any more go with the next sweep; it is this one's concern only if there are any.
+	// Bases that nothing needs any more are left to the next sweep, unless chunks were re-based here.
 	if len(rebased) == 0 {
 		return nil
 	}
-	return c.again(ctx)
+	return c.collectRebased(ctx)
 }
 
-// again collects what re-basing has made unneeded.
-func (c *collection) again(ctx context.Context) error {
+// collectRebased collects what nothing needs any more after re-basing.
+func (c *collection) collectRebased(ctx context.Context) error {
 	next := &collection{s: c.s, progress: func(int64, int64) {}}
 	for _, step := range []func(context.Context) error{next.mark, next.sweep} {
 		if err := step(ctx); err != nil {
@@ -57,7 +57,7 @@ func (c *collection) again(ctx context.Context) error {
 	return c.moveAll(ctx, list)
 }
 
-// moveAll encodes chunks anew.
+// moveAll re-encodes chunks.
 func (c *collection) moveAll(ctx context.Context, list []move) error {
 	if len(list) == 0 {
 		return nil
@@ -82,14 +82,14 @@ func (c *collection) moveAll(ctx context.Context, list []move) error {
 	return rw.flush()
 }
 
-// move is a chunk to be encoded anew.
+// move is a chunk to be re-encoded.
 type move struct {
 	num   uint64
-	order string   // lies beside those of like order
+	order string   // chunks with similar keys lie side by side
 	bases []uint64 // plain if there are none
 }
 
-// partlyDead finds the chunks that are left of blocks that lost many in the sweep.
+// partlyDead finds the remaining chunks of blocks that lost many in the sweep.
 func (c *collection) partlyDead(ctx context.Context) ([]move, error) {
 	var list []move
 	s := c.s
@@ -99,7 +99,7 @@ func (c *collection) partlyDead(ctx context.Context) ([]move, error) {
 		}
 		r, err := s.packs.Read(at)
 		if err != nil {
-			// Which chunks it held is unknown; it stays, and Check tells.
+			// It is unknown which chunks it held; it stays, and Check reports it.
 			s.log.Warn("damaged block left alone", "pack", at.Pack, "offset", at.Off, "error", err)
 			continue
 		}
@@ -125,7 +125,7 @@ func (c *collection) partlyDead(ctx context.Context) ([]move, error) {
 
 func blockOrder(at pack.Place, i int) string { return fmt.Sprintf("%08x%012x%06x", at.Pack, at.Off, i) }
 
-// deadBases finds the chunks to be encoded without the bases that no manifest names, if those take much.
+// deadBases finds the chunks to be encoded without bases that no manifest names, if those take much space.
 func (c *collection) deadBases(ctx context.Context) ([]move, error) {
 	s := c.s
 	dead := roaring.AndNot(c.live, c.named)
@@ -137,7 +137,7 @@ func (c *collection) deadBases(ctx context.Context) ([]move, error) {
 		return nil, err
 	}
 	var list []move
-	firsts := map[uint64]uint64{} // per dead root the chunk that is encoded plain in its stead
+	firsts := map[uint64]uint64{} // per dead root, the chunk that is encoded plain instead
 	for it := c.named.Iterator(); it.HasNext(); {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -178,7 +178,8 @@ func (c *collection) deadBases(ctx context.Context) ([]move, error) {
 	return list, nil
 }
 
-// ancestors walks from bases over dead ones to the nearest that are named, and to the dead ones that have no base.
+// ancestors walks from bases over dead chunks. It returns the nearest ones that are named, and the dead ones without
+// bases.
 func (c *collection) ancestors(bases []uint64, dead *roaring.Bitmap) (named, roots []uint64, err error) {
 	seen := map[uint64]bool{}
 	var walk func(num uint64) error
@@ -213,7 +214,7 @@ func (c *collection) ancestors(bases []uint64, dead *roaring.Bitmap) (named, roo
 	return named, roots, nil
 }
 
-// weigh sums the payload of all records, and a share of it for a set of chunks, by their length.
+// weigh sums the payload of all records, and the share of a set of chunks, by length.
 func (c *collection) weigh(ctx context.Context, set *roaring.Bitmap) (part, all int64, err error) {
 	type share struct{ part, all, bytes int64 }
 	blocks := map[pack.Place]*share{}
@@ -252,13 +253,13 @@ func (c *collection) weigh(ctx context.Context, set *roaring.Bitmap) (part, all 
 	return part, all, err
 }
 
-// rewriter encodes chunks of the store anew, by the means of an ingest.
+// rewriter re-encodes chunks of the store. It uses an ingest to do so.
 type rewriter struct {
 	*Ingest
 	moved *roaring.Bitmap
 	pages map[uint64]bool // that the next flush changes
 	bytes int             // that the next flush moves
-	sums  map[uint64]hash // of what the next flush moves, to verify the copies by; of a repack
+	sums  map[uint64]hash // hashes of what the next flush moves, to verify the copies; only in a repack
 }
 
 func (s *Store) newRewriter(ctx context.Context) (*rewriter, error) {
@@ -269,7 +270,7 @@ func (s *Store) newRewriter(ctx context.Context) (*rewriter, error) {
 	return &rewriter{Ingest: in, moved: roaring.New(), pages: map[uint64]bool{}, sums: map[uint64]hash{}}, nil
 }
 
-// move takes a chunk; it gives its length. A chunk that cannot be read stays as it is.
+// move takes a chunk and returns its length. A chunk that cannot be read stays as it is.
 func (rw *rewriter) move(mv move) (int, error) {
 	if !rw.moved.CheckedAdd(uint32(mv.num)) {
 		return 0, nil
@@ -298,7 +299,7 @@ func (rw *rewriter) move(mv move) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		// Deltas of this chunk rely on its generation not growing.
+		// Deltas of this chunk require that its generation does not grow.
 		if b != mv.num && base.gen+1 <= rec.gen && rw.s.pins.use(rw.Ingest, b) {
 			f.bases = append(f.bases, b)
 			f.gen = max(f.gen, base.gen+1)
@@ -312,7 +313,7 @@ func (rw *rewriter) move(mv move) (int, error) {
 	return len(data), rw.dispatch(f)
 }
 
-// fix keeps the generation of a chunk, which may have been moved and still wait for its encoding, from growing.
+// fix keeps the generation of a chunk from growing. The chunk may have been moved and still wait for its encoding.
 func (rw *rewriter) fix(num uint64) {
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
@@ -321,8 +322,8 @@ func (rw *rewriter) fix(num uint64) {
 	}
 }
 
-// flush makes what was moved durable and switches the index to it, in one transaction: a chunk's bases must never
-// be of a later generation than it. What the old records took is counted again by the compaction.
+// flush makes what was moved durable and switches the index to it in one transaction: the bases of a chunk must never
+// be of a later generation. The compaction counts again what the old records took.
 func (rw *rewriter) flush() error {
 	if err := rw.settle(); err != nil {
 		return err
@@ -333,7 +334,7 @@ func (rw *rewriter) flush() error {
 	if err := rw.verify(); err != nil {
 		return err
 	}
-	batch := rw.placed
+	batch := rw.appended
 	err := rw.s.update(func(t *writeTxn) error {
 		ends := map[uint32]int64{}
 		for _, f := range batch {
@@ -355,5 +356,5 @@ func (rw *rewriter) flush() error {
 	return err
 }
 
-// full reports that what was moved should be flushed.
+// full reports whether it is time to flush.
 func (rw *rewriter) full() bool { return len(rw.pages) >= sweepPages || rw.bytes >= rewriteMax }

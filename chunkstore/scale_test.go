@@ -51,7 +51,8 @@ func fillScale(t *testing.T, s *Store, manifests int) {
 	}
 }
 
-// resident gives the resident memory of this process in MiB, after a garbage collection, and the most of it file pages.
+// resident returns the resident memory of this process in MiB after a garbage collection, and how much of it is file
+// pages.
 func resident(t *testing.T) string {
 	t.Helper()
 	runtime.GC()
@@ -82,7 +83,8 @@ func TestScale(t *testing.T) {
 		cpu, start := cpuTime(t), time.Now()
 		fn()
 		took := time.Since(start)
-		t.Logf("%s: %v, CPU %v; %s", what, took.Round(time.Millisecond), (cpuTime(t) - cpu).Round(time.Millisecond), resident(t))
+		t.Logf("%s: %v, CPU %v; %s", what, took.Round(time.Millisecond), (cpuTime(t) - cpu).Round(time.Millisecond),
+			resident(t))
 		return took
 	}
 	var s *Store

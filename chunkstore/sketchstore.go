@@ -14,21 +14,21 @@ import (
 	"snapfs/chunkstore/internal/sketch"
 )
 
-// sketchesKept is how many chunks have their sketches kept and loaded: the newest.
+// sketchesKept is how many chunks have their sketches stored and loaded: the newest.
 const sketchesKept = sketch.Slots
 
-// sketchLoad loads the sketches when the first ingest begins: a store that is only read does not need them.
+// sketchLoad loads the sketches when the first ingest begins: readers do not need them.
 type sketchLoad struct{ once sync.Once }
 
 func sketchesKey(first uint64) []byte {
 	return binary.BigEndian.AppendUint32([]byte{keySketches}, uint32(first))
 }
 
-// keepSketches writes the sketches of a batch's chunks that are no deltas; to find a delta, its base is found.
+// keepSketches writes the sketches of a batch's chunks, except deltas: similar chunks are found by their bases.
 func (t *writeTxn) keepSketches(batch []*fresh) error {
 	var list []sketch.Entry
 	for _, f := range batch {
-		if f.like && !f.rec.delta {
+		if f.sketched && !f.rec.delta {
 			list = append(list, sketch.Entry{Num: f.num, Sketch: f.sk})
 		}
 	}
@@ -39,7 +39,7 @@ func (t *writeTxn) keepSketches(batch []*fresh) error {
 	return t.set(sketchesKey(list[0].Num), sketch.AppendSegment(nil, list))
 }
 
-// loadSketches makes the newest chunks findable. They are hints: what is damaged is left out.
+// loadSketches makes the newest chunks findable. Sketches are hints: damaged ones are left out.
 func (s *Store) loadSketches() {
 	s.sketchLoad.once.Do(func() {
 		var segments [][]byte

@@ -29,10 +29,10 @@ type Options struct {
 	Logger     *slog.Logger // nil = discard
 	CacheBytes int64        // decoded blocks, shared by all readers; 0 = 64 MiB
 	ReadOnly   bool
-	// MustExist refuses to make a new store in an empty directory that should hold one.
+	// MustExist refuses to create a store in an empty directory.
 	MustExist bool
 
-	Points failpoint.Func // is told each step that changes files; nil but in tests of crashes
+	Points failpoint.Func // is called at each step that changes files; only in tests of crashes
 }
 
 // Names in a store's directory.
@@ -56,7 +56,7 @@ const (
 	leaseStep     = 1 << 16
 )
 
-// Store is open on one directory; safe for concurrent use.
+// Store is a store that is open in one directory. It is safe for concurrent use.
 type Store struct {
 	dir   string
 	opts  Options
@@ -87,10 +87,10 @@ type Store struct {
 	stateMu lockorder.Mutex[lockorder.StoreState]
 	closed  bool // guarded by stateMu
 
-	closeMu lockorder.Mutex[lockorder.StoreClose] // held by Close, before all others; guards the next three
-	shut    bool                                  // the packs are closed
-	gaveUp  bool                                  // so is the reserve, for the index to be closed
-	ended   bool
+	closeMu      lockorder.Mutex[lockorder.StoreClose] // held by Close, before all others; guards the next three
+	shut         bool                                  // the packs are closed
+	reserveFreed bool                                  // the reserve was freed, so that the index can be closed
+	ended        bool
 
 	writeMu lockorder.Mutex[lockorder.StoreWriter] // held by the one writer of the index
 	state   state                                  // guarded by writeMu
@@ -100,15 +100,15 @@ type Store struct {
 
 	numMu   lockorder.Mutex[lockorder.StoreNumbers]
 	nextNum uint64 // next chunk number; guarded by numMu
-	lease   uint64 // numbers below it may be given out; guarded by numMu
+	lease   uint64 // numbers below it may be assigned; guarded by numMu
 
 	pins    pins
 	gcMu    lockorder.Mutex[lockorder.StoreGC] // held by the one collection
-	left    int64                              // garbage that the last one left on purpose; guarded by gcMu
+	left    int64                              // garbage that the last collection left on purpose; guarded by gcMu
 	liveSet liveSet
 }
 
-// Open opens or makes the store in dir and sweeps what a crash left.
+// Open opens or creates the store in dir and removes what a crash left behind.
 func Open(dir string, opts Options) (*Store, error) {
 	s := newStore(dir, opts)
 	if err := s.open(); err != nil {
@@ -117,7 +117,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// newStore gives a store that is not open yet.
+// newStore returns a store that is not open yet.
 func newStore(dir string, opts Options) *Store {
 	s := &Store{dir: dir, opts: opts, log: opts.Logger, codec: frame.NewCodec()}
 	if s.log == nil {
@@ -169,7 +169,7 @@ func (s *Store) open() error {
 	return s.sweepParts()
 }
 
-// openIndex opens and checks the index, and gives how far it names records of each pack.
+// openIndex opens and checks the index. It returns the end of the last record that the index names in each pack.
 func (s *Store) openIndex(index string) (ends map[uint32]int64, err error) {
 	if err := s.checkIndex(index); err != nil {
 		return nil, err
@@ -201,14 +201,14 @@ func (s *Store) openIndex(index string) (ends map[uint32]int64, err error) {
 		err = s.checkCounts()
 	}
 	s.nextNum, s.lease, s.opened = s.state.lease, s.state.lease, s.state.txns
-	if s.state.ahead > 0 { // ingests that a crash has ended
+	if s.state.ahead > 0 { // of ingests that a crash ended
 		s.state.ahead = 0
 		s.state.dropped++
 	}
 	return ends, err
 }
 
-// readEnds reads how far the index names records of each pack.
+// readEnds reads the end of the last record that the index names in each pack.
 func readEnds(btx *badger.Txn) (map[uint32]int64, error) {
 	ends := map[uint32]int64{}
 	prefix := []byte{keyPack}
@@ -253,7 +253,7 @@ func (s *Store) checkFormat() (fresh bool, err error) {
 	return true, nil
 }
 
-// create makes an empty store; the lock is held.
+// create creates an empty store; the lock is held.
 func (s *Store) create() error {
 	tmp := filepath.Join(s.dir, formatName+".tmp")
 	f, err := os.Create(tmp)
@@ -270,7 +270,7 @@ func (s *Store) create() error {
 	return disk.SyncDir(s.dir)
 }
 
-// checkIndex makes the directories of a store that was never used, and refuses packs without an index.
+// checkIndex creates the directories of a new store, and refuses packs without an index.
 func (s *Store) checkIndex(index string) error {
 	packDir := s.packDir()
 	if s.opts.ReadOnly {
@@ -291,7 +291,7 @@ func (s *Store) checkIndex(index string) error {
 	return disk.SyncDir(s.dir)
 }
 
-// enter begins a call; leave must follow if it succeeds.
+// enter begins a call. If it succeeds, callers must call leave.
 func (s *Store) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -307,15 +307,15 @@ func (s *Store) enter(ctx context.Context) error {
 
 func (s *Store) leave() { s.users.Done() }
 
-// isClosed tells those who could as well end.
+// isClosed reports whether Close was called; background work ends then.
 func (s *Store) isClosed() bool {
 	s.stateMu.Lock()
 	defer s.stateMu.Unlock()
 	return s.closed
 }
 
-// Close waits for calls, readers and ingests under way, and makes the store as small as it gets. On a disk that has no
-// room for that it fails with ENOSPC: all is there then as after a crash, and Close may be called again.
+// Close waits for calls, readers and ingests under way, and shrinks the store. If the disk has no room for that, it
+// fails with ENOSPC: the store is then as after a crash, and Close may be called again.
 func (s *Store) Close() error {
 	s.closeMu.Lock()
 	defer s.closeMu.Unlock()
@@ -323,20 +323,20 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.stateMu.Lock()
-	again := s.closed
+	closedBefore := s.closed
 	s.closed = true
 	s.stateMu.Unlock()
 	s.users.Wait()
 	var errs []error
-	if !again && !s.opts.ReadOnly && s.broken == nil && (s.nextNum != s.state.lease || s.state.idleJournal()) {
-		// Give back the numbers that were not used.
+	if !closedBefore && !s.opts.ReadOnly && s.broken == nil && (s.nextNum != s.state.lease || s.state.idleJournal()) {
+		// Return unused numbers.
 		errs = append(errs, s.update(func(t *writeTxn) error {
 			t.state.lease = s.nextNum
 			t.rewrite = t.state.idleJournal()
 			return nil
 		}))
 	}
-	errs = append(errs, s.closePacks(), s.giveUp())
+	errs = append(errs, s.closePacks(), s.freeReserve())
 	if err := s.roomToClose(); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
@@ -345,7 +345,7 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// closePacks is done once; closeMu is held, or nobody else has the store.
+// closePacks runs once; closeMu is held, or no other goroutine has the store.
 func (s *Store) closePacks() error {
 	if s.packs == nil || s.shut {
 		return nil
@@ -356,19 +356,19 @@ func (s *Store) closePacks() error {
 	return err
 }
 
-// giveUp gives back the room that is held for the flush; it is done once, as closePacks is.
-func (s *Store) giveUp() error {
-	if s.db == nil || s.opts.ReadOnly || s.gaveUp {
+// freeReserve frees the space that is reserved for a flush. It runs once, as closePacks does.
+func (s *Store) freeReserve() error {
+	if s.db == nil || s.opts.ReadOnly || s.reserveFreed {
 		return nil
 	}
-	s.gaveUp = true
-	err := errors.Join(s.guard.giveUp(), removeEmptyLogs(s.guard.dir))
+	s.reserveFreed = true
+	err := errors.Join(s.guard.freeReserve(), removeEmptyLogs(s.guard.dir))
 	s.opts.Points.At("reserve given up")
 	return err
 }
 
-// roomToClose fails if there is no room for what closing Badger writes, without which it would end the process: a table
-// of what is in memory, and one of it and all others.
+// roomToClose fails if there is no room for what closing Badger writes: a table of the memtable, and one merged of all
+// tables. Without room, Badger would end the process.
 func (s *Store) roomToClose() error {
 	if s.db == nil || s.opts.ReadOnly || s.broken != nil {
 		return nil
@@ -392,7 +392,7 @@ func (s *Store) roomToClose() error {
 func (s *Store) release() error {
 	errs := []error{s.closePacks()}
 	if s.db != nil {
-		err := s.giveUp()
+		err := s.freeReserve()
 		cerr := s.closeIndex()
 		s.opts.Points.At("index closed")
 		if err = errors.Join(err, cerr); err == nil && !s.opts.ReadOnly {
@@ -409,8 +409,8 @@ func (s *Store) release() error {
 	return errors.Join(errs...)
 }
 
-// closeIndex closes Badger, which merges tables if something was written. If one is damaged it is left as a crash would
-// leave it: what the tables and the log have is not lost to RebuildIndex, nor to a reader.
+// closeIndex closes Badger, which merges tables if something was written. If a table is damaged, the index is left as a
+// crash would leave it, so that RebuildIndex and readers still have the tables and the log.
 func (s *Store) closeIndex() error {
 	if s.state.txns != s.opened && s.broken == nil {
 		if err := s.verifyTables(); err != nil {
@@ -424,7 +424,7 @@ func (s *Store) closeIndex() error {
 	return err
 }
 
-// numbers gives out count chunk numbers in a row and returns the first.
+// numbers assigns count consecutive chunk numbers and returns the first.
 func (s *Store) numbers(count uint64) (uint64, error) {
 	s.numMu.Lock()
 	defer s.numMu.Unlock()

@@ -21,9 +21,10 @@ type transformRun struct {
 	inner int64 // bytes in the stored stream
 }
 
-// addTransform makes the chunks added last, inner bytes of them, a run of n bytes.
+// addTransform makes the last chunks, inner bytes of them, a run of n bytes.
 func (m *chunkList) addTransform(t transform.Codec, n, inner int64) {
-	m.transforms = append(m.transforms, transformRun{codec: t, off: m.Size - inner, len: n, at: m.stored - inner, inner: inner})
+	m.transforms = append(m.transforms,
+		transformRun{codec: t, off: m.Size - inner, len: n, at: m.stored - inner, inner: inner})
 	m.Size += n - inner
 }
 
@@ -58,8 +59,8 @@ func (m *chunkList) parseTransforms(p *varint.Parser) bool {
 	return at <= m.stored && m.Size == end+m.stored-at
 }
 
-// transformAt finds the run that holds byte off of the stream, or else gives -1, the byte's place in the stored
-// stream, and how many bytes there are until the next run or the end.
+// transformAt finds the run that holds byte off of the stream. If there is none it returns -1, the byte's offset in the
+// stored stream, and how many bytes there are until the next run or the end.
 func (m *chunkList) transformAt(off int64) (run int, at, n int64) {
 	i := sort.Search(len(m.transforms), func(i int) bool { return m.transforms[i].off > off })
 	if i > 0 {
@@ -76,7 +77,7 @@ func (m *chunkList) transformAt(off int64) (run int, at, n int64) {
 	return -1, off + at, n
 }
 
-// storedRange maps a range of the stream to the stored stream; runs that it touches belong to it as a whole.
+// storedRange maps a range of the stream to the stored stream. Runs that it touches are included as a whole.
 func (m *chunkList) storedRange(off, n int64) (lo, hi int64) {
 	run, lo, _ := m.transformAt(max(0, off))
 	if run >= 0 {
@@ -100,11 +101,11 @@ func (m *chunkList) transformsIn(lo, hi int64) []transformRun {
 	return m.transforms[i:max(i, j)]
 }
 
-// transformCacheMin lets the longest run there can be stay in the cache.
+// transformCacheMin lets the longest possible run stay in the cache.
 const transformCacheMin = transform.MaxInflated + 1<<20
 
-// transformCache holds what transform runs were undone to; each is made once, however many ask for it at the
-// same time, and few at a time.
+// transformCache holds the undone bytes of transform runs. Each is made once, however many readers ask for it at the
+// same time, and only few at a time.
 type transformCache struct {
 	*lru[segmentKey, []byte]
 	flights singleflight.Group
@@ -113,34 +114,38 @@ type transformCache struct {
 
 func newTransformCache(limit int64) *transformCache {
 	const atOnce = 2
-	return &transformCache{lru: newLRU[segmentKey, []byte](max(limit, transformCacheMin)), turns: make(chan struct{}, atOnce)}
+	return &transformCache{
+		lru:   newLRU[segmentKey, []byte](max(limit, transformCacheMin)),
+		turns: make(chan struct{}, atOnce),
+	}
 }
 
-// transformed gives the bytes of a run, not to be changed.
+// transformed returns the bytes of a run. Callers must not change them.
 func (s *Store) transformed(m *chunkList, run int) ([]byte, error) {
 	key := segmentKey{m.ID, run}
 	b, epoch, ok := s.transforms.get(key)
 	if ok {
 		return b, nil
 	}
-	v, err, _ := s.transforms.flights.Do(strconv.FormatUint(uint64(m.ID), 36)+"/"+strconv.Itoa(run), func() (any, error) {
-		s.transforms.turns <- struct{}{}
-		defer func() { <-s.transforms.turns }()
-		t := m.transforms[run]
-		inner := make([]byte, t.inner)
-		for n := int64(0); n < t.inner; {
-			k, err := s.readStored(m, inner[n:], t.at+n)
-			if err != nil {
-				return nil, err
+	v, err, _ := s.transforms.flights.Do(strconv.FormatUint(uint64(m.ID), 36)+"/"+strconv.Itoa(run),
+		func() (any, error) {
+			s.transforms.turns <- struct{}{}
+			defer func() { <-s.transforms.turns }()
+			t := m.transforms[run]
+			inner := make([]byte, t.inner)
+			for n := int64(0); n < t.inner; {
+				k, err := s.readStored(m, inner[n:], t.at+n)
+				if err != nil {
+					return nil, err
+				}
+				n += int64(k)
 			}
-			n += int64(k)
-		}
-		out, err := t.codec.Undo(nil, inner, t.len)
-		if err == nil {
-			s.transforms.put(key, out, int64(cap(out)), epoch)
-		}
-		return out, err
-	})
+			out, err := t.codec.Undo(nil, inner, t.len)
+			if err == nil {
+				s.transforms.put(key, out, int64(cap(out)), epoch)
+			}
+			return out, err
+		})
 	b, ok = v.([]byte)
 	if err == nil && !ok {
 		err = errors.New("transform run has no bytes")

@@ -18,7 +18,8 @@ import (
 func binaryVersion(t testing.TB, version int) []byte {
 	t.Helper()
 	const compressed = 1 << 11
-	a, b := sample.Edited(int64(version), sample.Prose(1, 900_000), version*3), sample.Edited(int64(version), sample.Prose(2, 300_000), version*3)
+	a, b := sample.Edited(int64(version), sample.Prose(1, 900_000), version*3),
+		sample.Edited(int64(version), sample.Prose(2, 300_000), version*3)
 	return sample.ELF(t,
 		sample.Section{Flags: 0, Data: sample.Noise(5, 70_000)},
 		sample.Section{Flags: compressed, Data: sample.Compressed(len(a), sample.GoZlib(t, a))},
@@ -41,7 +42,8 @@ func TestStoreTransforms(t *testing.T) {
 		bin := binaryVersion(t, v)
 		before, after := sample.Prose(9, 1000), sample.Prose(10, 200_000)
 		m := put(t, s, header,
-			part{path: "a.txt", data: before}, part{path: "bin", data: bin, prev: prev}, part{path: "z.txt", data: after}, part{data: []byte("tables")})
+			part{path: "a.txt", data: before}, part{path: "bin", data: bin, prev: prev},
+			part{path: "z.txt", data: after}, part{data: []byte("tables")})
 		prev = []Range{{Manifest: m.ID, Off: int64(len(header) + len(before)), Len: int64(len(bin))}}
 		versions = append(versions, bytes.Join([][]byte{header, before, bin, after, []byte("tables")}, nil))
 		manifests = append(manifests, m)
@@ -85,7 +87,7 @@ func TestStoreTransforms(t *testing.T) {
 	check(again)
 }
 
-// TestTransformDigest: the same bytes give the same digest whatever is written in which pieces, others another.
+// TestTransformDigest checks that the digest depends on the bytes, and not on the pieces in which they are written.
 func TestTransformDigest(t *testing.T) {
 	s := openTest(t, t.TempDir())
 	bin := binaryVersion(t, 0)

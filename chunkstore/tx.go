@@ -10,10 +10,10 @@ import (
 	badger "github.com/dgraph-io/badger/v4"
 )
 
-// Tx reads and writes values of callers, and deletes manifests, in one Badger transaction.
-// A value is small and has a bucket and a key; iteration is in key order. It is valid until the function it was
-// given to returns; that function must not write to the store by any other way (writers run one at a time), should
-// be short, and can write some 20,000 values or 1 MiB.
+// Tx reads and writes values of callers, and deletes manifests, in one Badger transaction. A value is small and has a
+// bucket and a key; iteration is in key order. A Tx is valid until the function that received it returns. That function
+// must not write to the store in any other way (writers run one at a time), should be short, and can write some 20,000
+// values or 1 MiB.
 type Tx struct {
 	s   *Store
 	btx *badger.Txn
@@ -26,7 +26,7 @@ func (s *Store) Update(ctx context.Context, sync bool, fn func(tx *Tx) error) er
 		return err
 	}
 	defer s.leave()
-	_ = sync // Badger's log is always synced: it costs half a millisecond, and keeps commits in order
+	_ = sync // Badger's log is always synced: that takes half a millisecond, and keeps commits in order
 	return s.update(func(t *writeTxn) error { return fn(&Tx{s, t.btx, t}) })
 }
 

@@ -12,9 +12,9 @@ import (
 // severalSets marks a record that more than one set needs.
 const severalSets = -1
 
-// Unique tells for each of several disjoint sets of manifests how many bytes of payload, delta bases included, only
-// that set needs: neither another set nor a manifest in no set. It takes one pass over all manifests, however many the
-// sets are.
+// Unique returns for each of several disjoint sets of manifests how many bytes of payload, delta bases included, only
+// that set needs: neither another set nor a manifest in no set. It makes one pass over all manifests, however many sets
+// there are.
 func (s *Store) Unique(ctx context.Context, sets [][]ID) ([]int64, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// Usage is space accounting of a set of manifests, in bytes. A block, or a delta, counts as a whole for everything that
-// needs a chunk in it.
+// Usage is the space accounting of a set of manifests, in bytes. A block or a delta counts as a whole for everything
+// that needs a chunk in it.
 type Usage struct {
 	Logical     int64 // sum of the streams' lengths
 	Stored      int64 // compressed payload they need, delta bases included
@@ -21,7 +21,7 @@ type Usage struct {
 	Reclaimable int64 // what deleting the set and collecting would free, at least
 }
 
-// Stats is the whole store.
+// Stats is the space accounting of the whole store.
 type Stats struct {
 	Manifests int64
 	Chunks    int64
@@ -48,7 +48,7 @@ func (s *Store) liveChanged() {
 	s.liveSet.chunks, s.liveSet.records, s.liveSet.payload, s.liveSet.last = nil, nil, 0, 0
 }
 
-// livePayload sums the records that manifests need; only manifests that came since the last call are looked at.
+// livePayload sums the records that manifests need. Only manifests added since the last call are read.
 func (s *Store) livePayload(ctx context.Context) (int64, error) {
 	l := &s.liveSet
 	l.mu.Lock()
@@ -141,7 +141,7 @@ func (s *Store) garbage(payload int64) int64 {
 	return max(s.packBytes()-payload, 0)
 }
 
-// packBytes is the length of the packs without their headers; files may have room allocated behind it.
+// packBytes is the length of the packs without their headers. More space may be allocated to the files.
 func (s *Store) packBytes() int64 {
 	n := int64(0)
 	for _, size := range s.packs.Sizes() {
@@ -150,7 +150,7 @@ func (s *Store) packBytes() int64 {
 	return n
 }
 
-// Stats accounts for the store from incrementally kept figures.
+// Stats accounts for the store from counters that are kept up to date.
 func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	if err := s.enter(ctx); err != nil {
 		return Stats{}, err

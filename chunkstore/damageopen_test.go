@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRotWhileOpen damages a table of the index while the store is open: merging the tables would lose what it holds.
+// TestDamagedWhileOpen damages a table of the index while the store is open: merging the tables would lose what it holds.
 // It is refused with ErrIndex, what can be read stays so, and a rebuild brings all back.
-func TestRotWhileOpen(t *testing.T) {
+func TestDamagedWhileOpen(t *testing.T) {
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(110, 111))
 	dir := filepath.Join(t.TempDir(), "s")

@@ -56,8 +56,8 @@ func readable(t *testing.T, s *Store, ids []ID, want [][]byte) (good, bad []ID) 
 	return good, bad
 }
 
-// TestRotInPack flips bytes of a pack: reading fails for the manifests that Check names, and for no others.
-func TestRotInPack(t *testing.T) {
+// TestDamagedPack flips bytes of a pack: reading fails for the manifests that Check names, and for no others.
+func TestDamagedPack(t *testing.T) {
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(14, 15))
 	dir := t.TempDir()
@@ -98,8 +98,8 @@ func TestRotInPack(t *testing.T) {
 	require.True(t, somewhere)
 }
 
-// TestRotInIndex flips bytes of Badger's table: nothing crashes, and every error is of class ErrCorrupt.
-func TestRotInIndex(t *testing.T) {
+// TestDamagedIndex flips bytes of Badger's table: nothing crashes, and every error is of class ErrCorrupt.
+func TestDamagedIndex(t *testing.T) {
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(16, 17))
 	dir := t.TempDir()

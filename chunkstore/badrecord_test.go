@@ -14,9 +14,9 @@ import (
 	"snapfs/chunkstore/internal/pack"
 )
 
-// TestLyingRecords puts records with a right checksum and false contents into a pack: a block that lies about its size,
-// and a delta whose base is gone. Check and reads name the manifests they hit, and no others.
-func TestLyingRecords(t *testing.T) {
+// TestBadRecords puts records with a right checksum and wrong contents into a pack: a block with a wrong size, and a
+// delta whose base is missing. Check and reads name the manifests that are affected, and no others.
+func TestBadRecords(t *testing.T) {
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(120, 121))
 	for _, lie := range []string{"size", "base"} {
