@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDamagedWhileOpen damages a table of the index while the store is open: merging the tables would lose what it holds.
-// It is refused with ErrIndex, what can be read stays so, and a rebuild brings all back.
+// TestDamagedWhileOpen damages a table of the index while the store is open: merging the tables would lose what it
+// holds. It is refused with ErrIndex, what can be read stays so, and a rebuild brings all back.
 func TestDamagedWhileOpen(t *testing.T) {
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(110, 111))

@@ -16,8 +16,8 @@ import (
 	"snapfs/internal/testseed"
 )
 
-// mixed puts a stream of large and small parts that compress or do not, the second time with changes, and gives the
-// second one.
+// mixed stores a stream of large and small parts, some of which compress, then a changed version of it, which it
+// returns.
 func mixed(t *testing.T, s *Store, rnd *rand.Rand) (Manifest, []byte) {
 	t.Helper()
 	parts := []part{{"noise.bin", noise(rnd, 3<<20), nil}, {"long.txt", text(rnd, 3<<20), nil}}
