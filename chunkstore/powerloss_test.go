@@ -24,9 +24,9 @@ import (
 	"snapfs/internal/testseed"
 )
 
-// powerLoss runs a store on a file system of its own and, at the steps that it takes, looks at what a loss of power
-// would leave: a copy of the device as it is then, without what lies in the kernel's memory only. The file system of
-// the copy is mounted, which replays its journal, and the store in it opened and verified.
+// powerLoss runs a store on its own file system. At each step, it examines what a loss of power would leave: a copy of
+// the device at that time, without what is only in the memory of the kernel. The file system of the copy is mounted,
+// which replays its journal, and the store in it is opened and verified.
 type powerLoss struct {
 	t    *testing.T
 	img  string // of the device
