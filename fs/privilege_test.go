@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/iouring"
+	"snapfs/internal/testchild"
 	"snapfs/internal/testmount"
 )
 
@@ -318,7 +319,7 @@ const capFsetid = 4
 func (s *who) start(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", strangerEnv, s.lower), "GOCOVERDIR="+os.TempDir())
+	cmd.Env = testchild.Env(testchild.User, fmt.Sprintf("%s=%d", strangerEnv, s.lower), "GOCOVERDIR="+os.TempDir())
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &s.cred, AmbientCaps: s.raise}
 	in, err := cmd.StdinPipe()

@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/testchild"
 )
 
 // A crowd is a process that keeps a workspace busy, the test binary again. It is told what to do by $SNAPFS_CROWD: a role, a directory, a
@@ -168,7 +170,7 @@ type crowd struct {
 func startCrowd(t *testing.T, role, dir string, n int, seed uint64) *crowd {
 	t.Helper()
 	c := &crowd{t: t, cmd: exec.Command("/proc/self/exe")}
-	c.cmd.Env = append(os.Environ(), crowdEnv+"="+strings.Join([]string{role, dir, itoa(n), strconv.FormatUint(seed, 10)}, "\n"))
+	c.cmd.Env = testchild.Env(testchild.User, crowdEnv+"="+strings.Join([]string{role, dir, itoa(n), strconv.FormatUint(seed, 10)}, "\n"))
 	c.cmd.Stderr = os.Stderr
 	c.cmd.WaitDelay = time.Second
 	var err error

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"snapfs/internal/testchild"
 )
 
 // childEnv tells the test binary to run the suite: "prepare DIR" or "check DIR".
@@ -38,7 +40,7 @@ func Child() {
 // does not touch a mount that may hang.
 func Apart(ctx context.Context, half, dir string) ([]Outcome, error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
-	cmd.Env = append(os.Environ(), childEnv+"="+half+" "+dir)
+	cmd.Env = testchild.Env(testchild.User, childEnv+"="+half+" "+dir)
 	cmd.Stderr = os.Stderr
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.Output()

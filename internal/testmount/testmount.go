@@ -25,6 +25,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"snapfs/internal/testchild"
 )
 
 // TransportEnv names the transport of all mounts. Main runs the tests once with each, unless it is set.
@@ -110,7 +112,7 @@ func Start(t testing.TB, c Config) *FS {
 	}
 	f := &FS{Dir: c.Mount, Upper: upper, t: t, config: c}
 	f.cmd = exec.Command("/proc/self/exe")
-	f.cmd.Env = append(os.Environ(), childEnv+"=1")
+	f.cmd.Env = testchild.Env(testchild.Server, childEnv+"=1")
 	f.cmd.Stderr = os.Stderr
 	f.cmd.WaitDelay = time.Second
 	stdin, err := f.cmd.StdinPipe()

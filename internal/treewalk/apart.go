@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"snapfs/internal/testchild"
 )
 
 // childEnv carries the root to be walked to the second process.
@@ -35,7 +37,7 @@ func Child() {
 func WalkApart(ctx context.Context, root string) ([]Node, error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.WaitDelay = 5 * time.Second
-	cmd.Env = append(os.Environ(), childEnv+"="+root)
+	cmd.Env = testchild.Env(testchild.User, childEnv+"="+root)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"snapfs/internal/testchild"
 )
 
 // answerTime bounds how long a test waits for an actor.
@@ -51,7 +53,7 @@ type Actor struct {
 func Start(t testing.TB, c Config) *Actor {
 	t.Helper()
 	a := &Actor{t: t, config: c, cmd: exec.Command("/proc/self/exe")}
-	a.cmd.Env = append(os.Environ(), childEnv+"=1")
+	a.cmd.Env = testchild.Env(testchild.User, childEnv+"=1")
 	a.cmd.Stderr = os.Stderr
 	a.cmd.WaitDelay = time.Second
 	stdin, err := a.cmd.StdinPipe()

@@ -18,6 +18,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/testchild"
 )
 
 // gatedFS is a fakefs.FS with a gate.
@@ -93,7 +95,7 @@ func herdOf(t *testing.T, what string, first, count int, dir string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", dir)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("SNAPFS_TEST_HERD=%s %d %d", what, first, count))
+	cmd.Env = testchild.Env(testchild.User, fmt.Sprintf("SNAPFS_TEST_HERD=%s %d %d", what, first, count))
 	cmd.Stderr = os.Stderr
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
