@@ -4,12 +4,15 @@
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-# The packages whose tests run again under the race detector.
-RACE     ?= ./sandbox/... ./layers/... ./chunkstore/... ./fs/...
+# Tests of two packages run side by side, each binary in a mount namespace of its own; what takes the longest comes first.
+# Those of fs switch io_uring on for the whole system, so what mounts workspaces is not tested beside them.
+TEST     := $(GO) test -p 2 -timeout 900s -exec '"$(CURDIR)/.ci/isolate"'
+FS       := ./fs/... ./layers/... ./squashfs/...
+OTHERS    = ./internal/e2e $$($(GO) list ./... | grep -vE '^snapfs/(fs|layers|squashfs)(/|$$)')
 
 PREFIX   ?= /usr/local
 
-.PHONY: build install deps test race hunt lint bench bench-peers clean
+.PHONY: build install deps test test-others test-bench race hunt lint bench bench-peers clean
 
 LDFLAGS  := -ldflags '-X main.version=$(VERSION)'
 
@@ -29,15 +32,22 @@ install: build
 deps:
 	./.ci/deps
 
-# One package at a time (-p 1): a test that makes a mount namespace copies all mounts, also those of other packages' tests.
 test: deps build
 	$(GO) vet ./...
 	$(GO) -C bench vet ./...
-	$(GO) test -p 1 -timeout 1200s ./... </dev/null
-	$(GO) -C bench test -p 1 -timeout 1200s ./... </dev/null
+	$(MAKE) -j 2 test-others test-bench
+	$(TEST) -vet=off $(FS) </dev/null
 
+test-others:
+	$(TEST) -vet=off $(OTHERS) </dev/null
+
+test-bench:
+	cd bench && $(TEST) -vet=off ./... </dev/null
+
+# The packages in which goroutines meet run again under the race detector.
 race: deps
-	$(GO) test -race -p 1 -timeout 900s $(RACE) </dev/null
+	$(TEST) -race ./chunkstore ./sandbox/... ./chunkstore/... </dev/null
+	$(TEST) -race ./fs/... ./layers/... </dev/null
 
 # Random tests with new seeds; everything else runs them with always the same one, or that of SNAPFS_SEED.
 MINUTES  ?= 10

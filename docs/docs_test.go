@@ -87,7 +87,7 @@ func TestVariables(t *testing.T) {
 		}
 	}
 	eachFile(t, "*.go", func(path string) { find(path, inCode) })
-	for _, name := range []string{"run", "hunt", "clean", "deps"} {
+	for _, name := range []string{"run", "hunt", "clean", "deps", "isolate"} {
 		find(filepath.Join(root, ".ci", name), variable)
 	}
 	listed := map[string]bool{}

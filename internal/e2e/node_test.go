@@ -11,9 +11,10 @@ import (
 	"snapfs/internal/treewalk"
 )
 
-// TestNode installs and builds a Vite + React + TypeScript project of more than 20,000 files in a mount. It needs the npm
-// registry. The versions are the newest that run on the Node of Debian 12 (18) as well as on later ones.
+// TestNode installs and builds a Vite + React + TypeScript project of more than 20,000 files in a mount. It needs the
+// npm registry. The versions are the newest that run on the Node of Debian 12 (18) as well as on later ones.
 func TestNode(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	h.ok("up", "app", h.path("app"))
 	app := h.path("app")

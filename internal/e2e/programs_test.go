@@ -20,6 +20,7 @@ const git = `git() { command git -c user.name=t -c user.email=t@localhost -c ini
 
 // TestGit clones, collects, checks, and works in several worktrees, over a lower and in what is restored.
 func TestGit(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	src := goSource(t)
 	shell(t, soon, h.makeDir("src"), git+`cp -r "$1"/{net,os} . && rm -rf net/http net/*test* && git init -q . && git add . && git commit -qm one
@@ -56,7 +57,8 @@ func TestRsync(t *testing.T) {
 		`+sync+` src/ ws/ && test -z "$(`+sync+` -in src/ ws/)"; mkdir back && `+sync+` ws/ back/ && test -z "$(`+sync+` -in src/ back/)"`)
 }
 
-// TestSQLite kills writers of a database in WAL mode, and freezes it under them: it stays sound and has what was committed.
+// TestSQLite kills writers of a database in WAL mode, and freezes it under them: it stays sound and has what was
+// committed.
 func TestSQLite(t *testing.T) {
 	h := newHome(t)
 	h.ok("up", "ws", h.path("ws"))
@@ -95,8 +97,8 @@ while True:
 	}
 }
 
-// TestOverlayOnTop gives a mount to the kernel's overlayfs as upper, as a container engine in a workspace does, and compares it with
-// one over the host's file system.
+// TestOverlayOnTop gives a mount to the kernel's overlayfs as upper, as a container engine in a workspace does, and
+// compares it with one over the host's file system.
 func TestOverlayOnTop(t *testing.T) {
 	h := newHome(t)
 	h.ok("up", "ws", h.path("ws"))
@@ -107,7 +109,8 @@ func TestOverlayOnTop(t *testing.T) {
 	maker.Steps(400)
 	maker.Stop()
 	const mount = `mkdir -p "$1/u" "$1/w"; mount -t overlay overlay -o "lowerdir=lower,upperdir=$1/u,workdir=$1/w,redirect_dir=on,index=off" "$2"`
-	// Without hard links either: who opens a file of which the lower has two names shows two until it is copied up, and then one.
+	// Without hard links either: who opens a file of which the lower has two names shows two until it is copied up, and
+	// then one.
 	shell(t, soon, h.tmp, `find lower ! -type f ! -type d ! -type l -delete; find lower ! -type d -links +1 -delete`)
 	shell(t, soon, h.tmp, mount, h.path("ws"), "got")
 	shell(t, soon, h.tmp, mount, h.path("host"), "want")
@@ -118,9 +121,9 @@ func TestOverlayOnTop(t *testing.T) {
 	if long {
 		steps = 50000
 	}
-	// Without hard links, which TestOverlayOnTop of package fs makes: the kernel remembers one of a file's names in the upper and takes
-	// the file for stale once FUSE does not know that name any more, see docs/POSIX.md.
-	// As root: that somebody outside its group writes to a file, which clears setgid even if it is not executable, does not reach the
+	// Without hard links, which TestOverlayOnTop of package fs makes: the kernel remembers one of a file's names in the
+	// upper and takes the file for stale once FUSE does not know that name any more, see docs/POSIX.md. As root: that
+	// somebody outside its group writes to a file, which clears setgid even if it is not executable, does not reach the
 	// lower file system of an overlay in a form that FUSE passes on.
 	a := twin.Start(t, twin.Config{Tested: h.path("got"), Reference: h.path("want"), Seed: testseed.Of(t), AsRoot: true, Stacked: true})
 	for range steps / 500 {

@@ -15,6 +15,7 @@ import (
 // TestRoad takes Go's own source tree along the whole road: create, mount, work in it with real programs, snapshot,
 // restore, branch, diff, export, delete.
 func TestRoad(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	src := goSource(t)
 	original := walk(t, src)

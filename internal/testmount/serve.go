@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/pprof"
 	"syscall"
@@ -59,28 +60,63 @@ func runOnEach(m *testing.M) int {
 	return m.Run()
 }
 
-// switchOn switches FUSE over io_uring on, and off again if it was off and no other run of tests needs it: each of them
-// holds a lock on the kernel's parameter.
+// switchOn switches FUSE over io_uring on. off switches it off if the first of the runs that overlap found it off, and
+// no other run needs it. Each run holds a shared flock on the kernel's parameter, and those of a system that had it off
+// a lock of the file's first byte as well, so that whoever is the last knows. Runs begin and end one at a time, by a
+// flock on the directory.
 func switchOn() (off func(), err error) {
+	turn, err := os.Open(filepath.Dir(snapfuse.RingParameter))
+	if err != nil {
+		return nil, err
+	}
+	defer turn.Close() //nolint:errcheck // only locked
+	if err := unix.Flock(int(turn.Fd()), unix.LOCK_EX); err != nil {
+		return nil, err
+	}
 	parameter, err := os.Open(snapfuse.RingParameter)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(parameter.Fd()), unix.LOCK_SH); err != nil {
-		return nil, err
-	}
-	changed, err := snapfuse.EnableRing()
+	wasOff, err := joinRing(int(parameter.Fd()))
 	if err != nil {
+		_ = parameter.Close() // only read
 		return nil, err
 	}
 	return func() {
-		if changed && unix.Flock(int(parameter.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			if err := os.WriteFile(snapfuse.RingParameter, []byte("N"), 0); err != nil {
-				fmt.Println("testmount:", err)
-			}
+		defer parameter.Close() //nolint:errcheck // only read
+		turn, err := os.Open(filepath.Dir(snapfuse.RingParameter))
+		if err == nil {
+			defer turn.Close() //nolint:errcheck // only locked
+			err = unix.Flock(int(turn.Fd()), unix.LOCK_EX)
 		}
-		_ = parameter.Close() // only read
+		if err == nil && wasOff && unix.Flock(int(parameter.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			err = os.WriteFile(snapfuse.RingParameter, []byte("N"), 0)
+		}
+		if err != nil {
+			fmt.Println("testmount:", err)
+		}
 	}, nil
+}
+
+// joinRing takes the locks of a run on the open parameter, switches io_uring on, and reports whether it was off before
+// the first run.
+func joinRing(fd int) (wasOff bool, err error) {
+	if err := unix.Flock(fd, unix.LOCK_SH); err != nil {
+		return false, err
+	}
+	first := unix.Flock_t{Type: unix.F_WRLCK, Len: 1}
+	if err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &first); err != nil {
+		return false, err
+	}
+	changed, err := snapfuse.EnableRing()
+	if err != nil {
+		return false, err
+	}
+	if !changed && first.Type == unix.F_UNLCK {
+		return false, nil
+	}
+	mark := unix.Flock_t{Type: unix.F_RDLCK, Len: 1}
+	return true, unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &mark)
 }
 
 // server is the child's state.
