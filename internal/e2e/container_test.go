@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// container runs argv with podman and crun in a container whose root file system is a directory. Nothing is pulled and nothing of the
-// host's container storage is touched. It runs in a mount namespace with cgroup2 alone, because crun refuses hosts that have both
-// kinds of cgroups.
+// container runs argv with podman and crun in a container whose root file system is a directory. Nothing is pulled and
+// nothing of the host's container storage is touched. It runs in a mount namespace with cgroup2 alone, because crun
+// refuses hosts that have both kinds of cgroups.
 func container(t *testing.T, h *home, root string, options []string, argv ...string) result {
 	t.Helper()
 	script := `umount -R /sys/fs/cgroup 2>/dev/null || true
@@ -29,7 +29,8 @@ func container(t *testing.T, h *home, root string, options []string, argv ...str
 	return process(t, 2*time.Minute, h.tmp, h.env, append(line, argv...)...)
 }
 
-// containerRoot makes a root file system with snapfs in one file, a shell and a few programs of this machine with their libraries.
+// containerRoot makes a root file system with snapfs in one file, a shell and a few programs of this machine with their
+// libraries.
 func containerRoot(t *testing.T, h *home) string {
 	t.Helper()
 	root := h.makeDir("root")
@@ -58,8 +59,8 @@ func TestContainerUsesWorkspace(t *testing.T) {
 	require.Equal(t, "from inside\n", shell(t, soon, h.path("ws"), `cat made`))
 }
 
-// TestContainerMapsUsers gives a workspace, id-mapped, to a container whose root is a user without rights on the host: owners are
-// right on both sides.
+// TestContainerMapsUsers gives a workspace, id-mapped, to a container whose root is a user without rights on the host:
+// owners are right on both sides.
 func TestContainerMapsUsers(t *testing.T) {
 	var system unix.Utsname
 	require.NoError(t, unix.Uname(&system))
@@ -92,8 +93,8 @@ func TestContainerMapsUsers(t *testing.T) {
 	}
 }
 
-// TestInsideContainer runs snapfs itself in a container that has the FUSE device, as a command that starts its daemon and as
-// the first process.
+// TestInsideContainer runs snapfs itself in a container that has the FUSE device, as a command that starts its daemon
+// and as the first process.
 func TestInsideContainer(t *testing.T) {
 	h := newHome(t)
 	root := containerRoot(t, h)

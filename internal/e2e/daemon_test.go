@@ -74,8 +74,8 @@ func gone(t *testing.T, pid int) {
 	t.Fatalf("process %d lives", pid)
 }
 
-// TestKillWhileStoring kills the daemon again and again while snapshots are being made and stored: what was acknowledged
-// is there afterwards.
+// TestKillWhileStoring kills the daemon again and again while snapshots are being made and stored: what was
+// acknowledged is there afterwards.
 func TestKillWhileStoring(t *testing.T) {
 	h := newHome(t)
 	ws := h.path("ws")

@@ -12,7 +12,8 @@ type disk struct {
 	dir string
 }
 
-// newDisk makes one of ext4 with so many MiB. Two of them give the same inode numbers to what is made in them in the same order.
+// newDisk makes one of ext4 with so many MiB. Two of them give the same inode numbers to what is made in them in the
+// same order.
 func newDisk(t *testing.T, size int) *disk {
 	t.Helper()
 	h := newHome(t)

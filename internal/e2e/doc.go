@@ -1,5 +1,5 @@
-// Package e2e tests snapfs from outside: the real binary, real programs in its mounts, other people's squashfs readers as
-// referees. It has nothing but tests.
+// Package e2e tests snapfs from outside: the real binary, real programs in its mounts, other people's squashfs readers
+// as referees. It has nothing but tests.
 //
 // Each test has a home directory of its own below the test's temporary directory, and every process that it starts is
 // bounded in time. At the end of a test its daemon is stopped, and whatever is left (a mount, a process, a loop device)

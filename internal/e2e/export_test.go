@@ -29,8 +29,8 @@ func TestExport(t *testing.T) {
 	export(t, h, frozen, both, both)
 }
 
-// export writes the snapshot "worked" as two images, "first" uncompressed and "small", and has others read it: unsquashfs and the
-// kernel those that are named, squashfuse and snapfs the first.
+// export writes the snapshot "worked" as two images, "first" uncompressed and "small", and has others read it:
+// unsquashfs and the kernel those that are named, squashfuse and snapfs the first.
 func export(t *testing.T, h *home, frozen []treewalk.Node, unsquashfs, kernel []string) {
 	first := decode[sandbox.ExportResult](h, "export", "worked", "first.sqsh")
 	h.ok("export", "worked", "second.sqsh")

@@ -14,7 +14,8 @@ import (
 	"snapfs/sandbox"
 )
 
-// imager is another program that makes images, as a script that makes one of the directory $1 at $2; $3 is the size of a block.
+// imager is another program that makes images, as a script that makes one of the directory $1 at $2; $3 is the size of
+// a block.
 type imager struct {
 	script  string
 	options []string // each by chance
@@ -82,8 +83,8 @@ func TestTwinForeign(t *testing.T) {
 	require.Empty(t, decode[sandbox.CheckResult](h, "check", "--read-data").Problems)
 }
 
-// TestForeignNumbers has images in which inodes have each other's numbers, or the same: numbers say nothing about which names are one file, and
-// who takes such an image shows what is in it.
+// TestForeignNumbers has images in which inodes have each other's numbers, or the same: numbers say nothing about which
+// names are one file, and who takes such an image shows what is in it.
 func TestForeignNumbers(t *testing.T) {
 	seed := testseed.Of(t)
 	rng := newRand(seed)
@@ -116,7 +117,8 @@ func TestForeignNumbers(t *testing.T) {
 	require.Empty(t, decode[sandbox.CheckResult](h, "check", "--read-data").Problems)
 }
 
-// renumber changes the numbers of inodes in an image whose inodes are not compressed: some get each other's or, with equal, the same.
+// renumber changes the numbers of inodes in an image whose inodes are not compressed: some get each other's or, with
+// equal, the same.
 func renumber(image []byte, rng *rand.Rand, equal bool) {
 	var numbers []int // offsets
 	table := inodes(image)

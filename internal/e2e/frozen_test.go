@@ -34,8 +34,8 @@ func newFrost(t *testing.T, size int) *frost {
 // frozenFor is how long a file system is frozen at most, whatever becomes of the test.
 const frozenFor = 20 * time.Second
 
-// freeze has the file system take no more writes until thaw. The watchdog is no process of the test's: who ends all of those in a hurry does
-// not end it, for a file system that stays frozen can be neither unmounted nor given up.
+// freeze has the file system take no more writes until thaw. The watchdog is no process of the test's: who ends all of
+// those in a hurry does not end it, for a file system that stays frozen can be neither unmounted nor given up.
 func (d *frost) freeze() {
 	d.t.Helper()
 	d.watchdog = exec.Command("sh", "-c", `sleep "$1"; exec fsfreeze --unfreeze "$2"`, "sh", strconv.Itoa(int(frozenFor.Seconds())), d.dir)
@@ -60,8 +60,9 @@ func (d *frost) thaw() {
 	d.watchdog = nil
 }
 
-// reach waits until a workspace answers on every processor while the disk is frozen. Over io_uring, what is sent before the daemon has found
-// its threads out of reach waits for the thaw (docs/ARCHITECTURE.md), and how soon that is depends on how busy the machine is.
+// reach waits until a workspace answers on every processor while the disk is frozen. Over io_uring, what is sent before
+// the daemon has found its threads out of reach waits for the thaw (docs/ARCHITECTURE.md), and how soon that is depends
+// on how busy the machine is.
 func (d *frost) reach(workspace string) {
 	d.t.Helper()
 	for cpu := range runtime.NumCPU() {
@@ -88,8 +89,8 @@ func (d *frost) reach(workspace string) {
 	}
 }
 
-// TestTwinFrozen freezes the file system of the home, as a backup does, while programs work in several workspaces. What is stored can be read
-// meanwhile, and afterwards all is as if nothing had been.
+// TestTwinFrozen freezes the file system of the home, as a backup does, while programs work in several workspaces. What
+// is stored can be read meanwhile, and afterwards all is as if nothing had been.
 func TestTwinFrozen(t *testing.T) {
 	seed := testseed.Of(t)
 	rng := newRand(seed)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMountCommand mounts workspaces by util-linux's mount and lines of /etc/fstab. They look for the helper in /sbin: in a
-// mount namespace of the test it is there, and the daemon lives in that namespace, too.
+// TestMountCommand mounts workspaces by util-linux's mount and lines of /etc/fstab. They look for the helper in /sbin:
+// in a mount namespace of the test it is there, and the daemon lives in that namespace, too.
 func TestMountCommand(t *testing.T) {
 	h := newHome(t)
 	r := process(t, 2*time.Minute, h.tmp, h.env, "unshare", "--mount", "bash", "-c", `

@@ -24,8 +24,8 @@ import (
 	"snapfs/sandbox"
 )
 
-// snapfs is the path of the command under test, as it is installed: the client, with the engine beside it. Complete is the same
-// command in one file.
+// snapfs is the path of the command under test, as it is installed: the client, with the engine beside it. Complete is
+// the same command in one file.
 var snapfs, complete string
 
 func TestMain(m *testing.M) {

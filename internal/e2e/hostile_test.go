@@ -15,8 +15,8 @@ import (
 	"snapfs/sandbox"
 )
 
-// TestHostile takes images apart at random and gives them to the daemon, which makes something of each or says in one line why not, stays
-// alive, and needs no memory for it.
+// TestHostile takes images apart at random and gives them to the daemon, which makes something of each or says in one
+// line why not, stays alive, and needs no memory for it.
 func TestHostile(t *testing.T) {
 	seed := testseed.Of(t)
 	rng := newRand(seed)
@@ -91,7 +91,8 @@ func hostile(h *home, name, image string) bool {
 	return true
 }
 
-// mutate changes some bytes or numbers of an image, mostly of its metadata, puts one part in the place of another, or cuts it off.
+// mutate changes some bytes or numbers of an image, mostly of its metadata, puts one part in the place of another, or
+// cuts it off.
 func mutate(rng *rand.Rand, image []byte) []byte {
 	b := append([]byte(nil), image...)
 	start := min(int(binary.LittleEndian.Uint64(b[64:])), len(b)-9)

@@ -12,8 +12,9 @@ import (
 	"snapfs/sandbox"
 )
 
-// TestTwinImported carries trees from one home to another and back. The homes are on equal disks and number their files alike, and no file
-// becomes another: not when it is written, nor when the kernel forgets it, nor in a snapshot or in the home that it came from.
+// TestTwinImported carries trees from one home to another and back. The homes are on equal disks and number their files
+// alike, and no file becomes another: not when it is written, nor when the kernel forgets it, nor in a snapshot or in
+// the home that it came from.
 func TestTwinImported(t *testing.T) {
 	seed := testseed.Of(t)
 	rng := newRand(seed)
@@ -70,7 +71,8 @@ func TestTwinImported(t *testing.T) {
 	}
 }
 
-// alike makes files and changes all that are there, in a workspace and in its twin; two homes that do it number their files alike.
+// alike makes files and changes all that are there, in a workspace and in its twin; two homes that do it number their
+// files alike.
 func alike(p *pair, round int) {
 	p.h.t.Helper()
 	for _, dir := range []string{p.mount, p.ref} {

@@ -234,8 +234,8 @@ func TestMissingHome(t *testing.T) {
 	require.Empty(t, names(t, h.tmp))
 }
 
-// TestTruncatedHome cuts files of a stopped home short, one after the other. It may refuse or go on, but never hang, crash
-// or give back wrong data.
+// TestTruncatedHome cuts files of a stopped home short, one after the other. It may refuse or go on, but never hang,
+// crash or give back wrong data.
 func TestTruncatedHome(t *testing.T) {
 	h := newHome(t)
 	h.ok("up", "one", h.path("ws"))

@@ -19,7 +19,8 @@ func (h *home) place(program, path string) string {
 	return path
 }
 
-// TestInstalled: the command works as 'make install' lays it out, through a link, and as one file. The client alone says what is missing.
+// TestInstalled: the command works as 'make install' lays it out, through a link, and as one file. The client alone
+// says what is missing.
 func TestInstalled(t *testing.T) {
 	h := newHome(t)
 	do := func(program string, args ...string) result {

@@ -11,8 +11,8 @@ import (
 	"snapfs/sandbox"
 )
 
-// TestTwinLimits gives the daemon few descriptors or little address space, as a container does, and has programs in one workspace hold more
-// files and directories than that. Programs in another one, and the API, see nothing of it.
+// TestTwinLimits gives the daemon few descriptors or little address space, as a container does, and has programs in one
+// workspace hold more files and directories than that. Programs in another one, and the API, see nothing of it.
 func TestTwinLimits(t *testing.T) {
 	seed := testseed.Of(t)
 	tests := []struct{ name, limit string }{

@@ -23,9 +23,10 @@ import (
 	"snapfs/sandbox/client"
 )
 
-// A living program works in a workspace, step by step, until the file $STOP is there. Each step that is done it acknowledges outside of the
-// workspace: its number is the content of $ACK. In a snapshot the tree is sound, whatever the program was doing, and has every
-// step that was acknowledged before; check prints the number of the last one, which may be ahead of the acknowledgement by one.
+// A living program works in a workspace, step by step, until the file $STOP is there. Each step that is done it
+// acknowledges outside of the workspace: its number is the content of $ACK. In a snapshot the tree is sound, whatever
+// the program was doing, and has every step that was acknowledged before; check prints the number of the last one,
+// which may be ahead of the acknowledgement by one.
 type living struct {
 	name        string
 	work, check string // bash scripts; work calls more after each step
@@ -91,9 +92,10 @@ type taken struct {
 	before, after int
 }
 
-// TestLiving snapshots workspaces over and over while real programs write in all of them: no program sees an error, every snapshot is
-// sound and complete, and the daemon's memory is bounded. Whole, with SNAPFS_LONG=1: a hundred workspaces, each once a second for
-// a minute, and every snapshot is looked at; else a few workspaces, each after a step of its program, and some snapshots.
+// TestLiving snapshots workspaces over and over while real programs write in all of them: no program sees an error,
+// every snapshot is sound and complete, and the daemon's memory is bounded. Whole, with SNAPFS_LONG=1: a hundred
+// workspaces, each once a second for a minute, and every snapshot is looked at; else a few workspaces, each after a
+// step of its program, and some snapshots.
 func TestLiving(t *testing.T) {
 	count, rounds, bound := 8, 5, 512<<10
 	if long {

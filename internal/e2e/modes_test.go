@@ -7,8 +7,8 @@ import (
 	"snapfs/internal/twin"
 )
 
-// TestTwinStrangers has several users write to each other's files in a workspace and in a directory of the host: what that takes from mode and
-// attributes is the same, and each sees it at once.
+// TestTwinStrangers has several users write to each other's files in a workspace and in a directory of the host: what
+// that takes from mode and attributes is the same, and each sees it at once.
 func TestTwinStrangers(t *testing.T) {
 	seed := testseed.Of(t)
 	steps := 400

@@ -24,7 +24,8 @@ type pair struct {
 	seed       uint64
 }
 
-// newPair makes a workspace from a source, "" for an empty one, and a copy of the directory plain that shows what is in the source.
+// newPair makes a workspace from a source, "" for an empty one, and a copy of the directory plain that shows what is in
+// the source.
 func newPair(h *home, name, source, plain string, c twin.Config, options ...string) *pair {
 	h.t.Helper()
 	p := &pair{h: h, name: name, mount: h.path(name), ref: h.path(name + "-plain"), options: options, seed: c.Seed}
@@ -119,7 +120,8 @@ func together(t *testing.T, pairs []*pair, n int, meanwhile func()) {
 	}
 }
 
-// plainTree makes a random tree in a new directory below the test's, in which nothing is newer than 2001: what comes back has whole seconds.
+// plainTree makes a random tree in a new directory below the test's, in which nothing is newer than 2001: what comes
+// back has whole seconds.
 func plainTree(h *home, name string, seed uint64, steps int) string {
 	h.t.Helper()
 	dir := h.makeDir(name + "/top")
@@ -142,7 +144,8 @@ func transports(t *testing.T) []string {
 	return []string{"dev"}
 }
 
-// rounds is how often a random test does something: seldom for a commit, more often where somebody looks for what it may find.
+// rounds is how often a random test does something: seldom for a commit, more often where somebody looks for what it
+// may find.
 func rounds(usual, hunting int) int {
 	if long || os.Getenv("SNAPFS_HUNT") != "" {
 		return hunting

@@ -10,8 +10,8 @@ import (
 	"snapfs/internal/twin"
 )
 
-// TestTwinPaused pauses workspaces in which many programs write, so that each of those waits. Others work as if nothing was, and nothing is
-// lost in those that waited.
+// TestTwinPaused pauses workspaces in which many programs write, so that each of those waits. Others work as if nothing
+// was, and nothing is lost in those that waited.
 func TestTwinPaused(t *testing.T) {
 	seed := testseed.Of(t)
 	for _, transport := range transports(t) {

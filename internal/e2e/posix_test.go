@@ -22,8 +22,8 @@ var peers = []struct{ name, mount string }{
 	{"snapfs", ``},
 }
 
-// TestPosixSuite runs the suite on snapfs, ext4, the kernel's overlayfs and fuse-overlayfs, on objects made in the upper and on
-// objects of the lower. What passes on the kernel's overlayfs has to pass on snapfs.
+// TestPosixSuite runs the suite on snapfs, ext4, the kernel's overlayfs and fuse-overlayfs, on objects made in the
+// upper and on objects of the lower. What passes on the kernel's overlayfs has to pass on snapfs.
 func TestPosixSuite(t *testing.T) {
 	h := newHome(t)
 	cases, err := posix.Cases()

@@ -86,7 +86,8 @@ func TestRunLeavesChild(t *testing.T) {
 	h.ok("destroy", "stays")
 }
 
-// TestInterrupt interrupts a create of a large tree: it ends soon, with 130, and nothing is there. Or it was done already.
+// TestInterrupt interrupts a create of a large tree: it ends soon, with 130, and nothing is there. Or it was done
+// already.
 func TestInterrupt(t *testing.T) {
 	h := newHome(t)
 	h.ok("create", "other")

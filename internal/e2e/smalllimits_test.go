@@ -18,8 +18,8 @@ import (
 	"snapfs/internal/testseed"
 )
 
-// TestSmallLimits: a daemon with few descriptors serves many workspaces, whatever programs in one of them keep open: removed files and
-// directories stay usable there, and nobody else meets an error.
+// TestSmallLimits: a daemon with few descriptors serves many workspaces, whatever programs in one of them keep open:
+// removed files and directories stay usable there, and nobody else meets an error.
 func TestSmallLimits(t *testing.T) {
 	rng := rand.New(rand.NewPCG(testseed.Of(t), 6))
 	for _, limit := range []int{256, 1024} {

@@ -115,8 +115,9 @@ func onEach(t *testing.T, what string, fn func(cpu int) error) {
 	}
 }
 
-// TestStandstill has very many writers of two workspaces stand still, because one is paused, then because the disk of the home is frozen:
-// nobody else notices, what needs not wait goes on in these workspaces, too, and the daemon has few threads.
+// TestStandstill has very many writers of two workspaces stand still, because one is paused, then because the disk of
+// the home is frozen: nobody else notices, what needs not wait goes on in these workspaces, too, and the daemon has few
+// threads.
 func TestStandstill(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Log("nothing is tested without the right to freeze a file system")

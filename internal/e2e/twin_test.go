@@ -14,8 +14,8 @@ import (
 	"snapfs/internal/twin"
 )
 
-// twins are a workspace and an overlay of the kernel over the same lower, with actors that do the same in both, each in a
-// directory of its own.
+// twins are a workspace and an overlay of the kernel over the same lower, with actors that do the same in both, each in
+// a directory of its own.
 type twins struct {
 	h         *home
 	rng       *rand.Rand
@@ -39,8 +39,8 @@ func newTwins(t *testing.T, seed uint64, actors int, whole bool) *twins {
 		maker.Steps(400)
 		maker.Stop()
 	}
-	// No devices, fifos and sockets: the kernel's overlayfs keeps the inode of a copied-up one that was removed and shows it in place of a
-	// new file that the host gives the same number.
+	// No devices, fifos and sockets: the kernel's overlayfs keeps the inode of a copied-up one that was removed and shows
+	// it in place of a new file that the host gives the same number.
 	shell(t, soon, h.tmp, `find lower ! -type f ! -type d ! -type l -delete
 		find lower -exec touch -h -d @1000000000 {} +; chmod 755 lower/*; chown 0:0 lower/*`)
 	h.ok("create", "ws", "--from", h.path("lower"))
@@ -56,8 +56,8 @@ func newTwins(t *testing.T, seed uint64, actors int, whole bool) *twins {
 	return w
 }
 
-// overlay mounts the reference over a lower or, with the merged tree as upper, over nothing. With metacopy=on the kernel would change
-// a file's mtime when it is opened.
+// overlay mounts the reference over a lower or, with the merged tree as upper, over nothing. With metacopy=on the
+// kernel would change a file's mtime when it is opened.
 func (w *twins) overlay(lower, upper string) {
 	w.h.t.Helper()
 	w.overlays++
@@ -166,8 +166,8 @@ func (w *twins) end() {
 	shell(w.h.t, soon, w.h.tmp, `umount reference`)
 }
 
-// TestTwin does the same random operations in a workspace and in an overlay of the kernel, while the workspace is frozen,
-// restored, mounted anew, and its daemon stopped and killed. SNAPFS_LONG=1 makes a million operations.
+// TestTwin does the same random operations in a workspace and in an overlay of the kernel, while the workspace is
+// frozen, restored, mounted anew, and its daemon stopped and killed. SNAPFS_LONG=1 makes a million operations.
 func TestTwin(t *testing.T) {
 	for _, actors := range []int{1, 3} {
 		t.Run(itoa(actors), func(t *testing.T) {
@@ -193,8 +193,8 @@ func TestTwin(t *testing.T) {
 	}
 }
 
-// TestTwinKilled kills the daemon at random moments while an actor works: what was acknowledged is there, and the operation that
-// the kill met was done or was not.
+// TestTwinKilled kills the daemon at random moments while an actor works: what was acknowledged is there, and the
+// operation that the kill met was done or was not.
 func TestTwinKilled(t *testing.T) {
 	kills := 8
 	if long {

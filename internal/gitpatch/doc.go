@@ -2,8 +2,8 @@
 //
 // # Format
 //
-// A patch is a sequence of sections, one for each File. A section is a header of git's extended format and, for text, the
-// hunks of a unified diff:
+// A patch is a sequence of sections, one for each File. A section is a header of git's extended format and, for text,
+// the hunks of a unified diff:
 //
 //	diff --git a/OLD b/NEW
 //	old mode 100644              if the kind of permission changes
@@ -16,12 +16,12 @@
 //	+++ b/NEW                    /dev/null for a deleted one
 //	@@ -1,3 +1,4 @@ …
 //
-// What git knows of a file is its type (regular, executable or symbolic link) and its contents, the target for a link. It
-// knows nothing of directories, owners, times, other permissions, attributes, devices, pipes and sockets, and neither do
-// these patches.
+// What git knows of a file is its type (regular, executable or symbolic link) and its contents, the target for a link.
+// It knows nothing of directories, owners, times, other permissions, attributes, devices, pipes and sockets, and
+// neither do these patches.
 //
-// Names with control characters, quotes, backslashes or bytes outside of ASCII are C-quoted. Contents with a NUL byte are
-// binary, and so are those that are too large for a diff (see MaxText). A binary section says only that the files differ, and
-// no tool can apply it, unless its contents are given as a base85 literal. Format: git's documentation of git-diff ("generating
-// patch text with -p") and its apply.c.
+// Names with control characters, quotes, backslashes or bytes outside of ASCII are C-quoted. Contents with a NUL byte
+// are binary, and so are those that are too large for a diff (see MaxText). A binary section says only that the files
+// differ, and no tool can apply it, unless its contents are given as a base85 literal. Format: git's documentation of
+// git-diff ("generating patch text with -p") and its apply.c.
 package gitpatch

@@ -8,7 +8,8 @@ import (
 	"fmt"
 )
 
-// literals writes the contents of both sides, so that the patch can be applied and taken back, under the names by which git knows them.
+// literals writes the contents of both sides, so that the patch can be applied and taken back, under the names by which
+// git knows them.
 //
 //	index SHA1(old)..SHA1(new)
 //	GIT binary patch

@@ -47,9 +47,9 @@ type Options struct {
 	Literal bool
 }
 
-// Section is the change that leads from old to new, which have different contents, names or modes. At most one of them may be
-// missing. A change of the type (file to link), or of a link or its name, is two sections, a deletion and a creation:
-// patch(1) refuses to change a link.
+// Section is the change that leads from old to new, which have different contents, names or modes. At most one of them
+// may be missing. A change of the type (file to link), or of a link or its name, is two sections, a deletion and a
+// creation: patch(1) refuses to change a link.
 func Section(old, new File, opts Options) ([]byte, Stat) {
 	types := (old.Mode == Link) != (new.Mode == Link)
 	if old.Mode != 0 && new.Mode != 0 && (types || old.Mode == Link) {
@@ -123,8 +123,8 @@ func isText(f File) bool {
 	return !f.Large && len(f.Data) <= MaxText && bytes.IndexByte(f.Data, 0) < 0 && bytes.Count(f.Data, []byte{'\n'}) <= maxLines
 }
 
-// quote is a name as git writes it: in C's quotes where it has control characters, quotes, backslashes or bytes beyond ASCII.
-// Blanks at its ends, which git leaves bare, are quoted, too: patch(1) drops them.
+// quote is a name as git writes it: in C's quotes where it has control characters, quotes, backslashes or bytes beyond
+// ASCII. Blanks at its ends, which git leaves bare, are quoted, too: patch(1) drops them.
 func quote(name string) string {
 	plain := strings.Trim(name, " ") == name
 	for i := range len(name) {

@@ -1,8 +1,9 @@
-// Package hosttree removes and walks directory trees of the host of any depth: by a bounded number of descriptors, without a path
-// that could be too long, and with memory for the names of the directories that are still to be visited only.
+// Package hosttree removes and walks directory trees of the host of any depth: by a bounded number of descriptors,
+// without a path that could be too long, and with memory for the names of the directories that are still to be visited
+// only.
 //
-// On its way down a walk keeps the descriptors of the topmost directories. Below these it has one, and goes up by "..", which
-// must be the directory that it came from: a tree that others move about meanwhile is left where it was moved.
+// On its way down a walk keeps the descriptors of the topmost directories. Below these it has one, and goes up by "..",
+// which must be the directory that it came from: a tree that others move about meanwhile is left where it was moved.
 package hosttree
 
 import (
@@ -38,8 +39,8 @@ func Remove(dirfd int, name string) error {
 // RemovePath is Remove of a path.
 func RemovePath(path string) error { return Remove(unix.AT_FDCWD, path) }
 
-// RemovePathSlowly is RemovePath for background work. Before each name in a directory it calls giveWay, which may wait, and it ends
-// early with the error of ctx.
+// RemovePathSlowly is RemovePath for background work. Before each name in a directory it calls giveWay, which may wait,
+// and it ends early with the error of ctx.
 func RemovePathSlowly(ctx context.Context, path string, giveWay func()) error {
 	return remove(ctx, unix.AT_FDCWD, path, giveWay)
 }
@@ -93,8 +94,8 @@ func gone(err error) error {
 	return err
 }
 
-// Walk calls visit for everything below the directory path, that itself included, in no order. What is gone meanwhile is passed
-// over, and what is moved meanwhile may be, or be visited twice. Symbolic links are not followed.
+// Walk calls visit for everything below the directory path, that itself included, in no order. What is gone meanwhile
+// is passed over, and what is moved meanwhile may be, or be visited twice. Symbolic links are not followed.
 func Walk(ctx context.Context, path string, visit func(st *unix.Stat_t) error) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
@@ -244,7 +245,8 @@ func enter(dirfd int, name string, v visitor) (level, error) {
 	return l, nil
 }
 
-// visit visits the names in a directory and gives those to be entered. A directory is not changed while it is being read.
+// visit visits the names in a directory and gives those to be entered. A directory is not changed while it is being
+// read.
 func visit(fd int, v visitor) ([]string, error) {
 	var names []string
 	var types []uint8

@@ -99,8 +99,8 @@ type waitArg struct {
 	ts            uint64
 }
 
-// New makes a ring for n submissions at a time, a power of two; limit is for EnterFor. Errors are those of io_uring_setup(2): ENOSYS, EPERM
-// (kernel.io_uring_disabled), EINVAL (an older kernel), ENOMEM, EMFILE.
+// New makes a ring for n submissions at a time, a power of two; limit is for EnterFor. Errors are those of
+// io_uring_setup(2): ENOSYS, EPERM (kernel.io_uring_disabled), EINVAL (an older kernel), ENOMEM, EMFILE.
 func New(n uint32, limit time.Duration) (*Ring, error) {
 	p := params{Flags: setupCQSize | setupClamp | setupCoopTask | setupSQE128 | setupNoSQArray, CQEntries: n * completionsEach}
 	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(n), uintptr(unsafe.Pointer(&p)), 0)

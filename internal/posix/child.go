@@ -36,8 +36,8 @@ func Child() {
 	os.Exit(0)
 }
 
-// Apart runs one half of the suite, "prepare" or "check", in a process of its own made of the same test binary: the test itself
-// does not touch a mount that may hang.
+// Apart runs one half of the suite, "prepare" or "check", in a process of its own made of the same test binary: the
+// test itself does not touch a mount that may hang.
 func Apart(ctx context.Context, half, dir string) ([]Outcome, error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Env = testchild.Env(testchild.User, childEnv+"="+half+" "+dir)

@@ -15,8 +15,8 @@ const (
 // MaxPatches is how many bytes of patches a fuzz target takes.
 const MaxPatches = 64 * patchSize
 
-// Altered changes an image: each patch is a place u32, measured from the end of the data (or from the start, for odd ones), and a
-// value u16, whose low byte alone counts if the place is beyond its end.
+// Altered changes an image: each patch is a place u32, measured from the end of the data (or from the start, for odd
+// ones), and a value u16, whose low byte alone counts if the place is beyond its end.
 func Altered(img, patches []byte) []byte {
 	img = bytes.Clone(img)
 	from := int(min(binary.LittleEndian.Uint64(img[inodeTable:]), uint64(len(img)-1)))

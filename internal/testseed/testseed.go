@@ -1,8 +1,8 @@
 // Package testseed gives random tests their seeds.
 //
-// A check of a commit must not fail by chance, so the seed is the same in every run, unless $SNAPFS_SEED has another one, to
-// repeat a failure or to look for new ones ('make hunt' does). A long run, by $SNAPFS_LONG, takes a new one by itself. The
-// seed is in the test's output, which go test shows when it fails.
+// A check of a commit must not fail by chance, so the seed is the same in every run, unless $SNAPFS_SEED has another
+// one, to repeat a failure or to look for new ones ('make hunt' does). A long run, by $SNAPFS_LONG, takes a new one by
+// itself. The seed is in the test's output, which go test shows when it fails.
 package testseed
 
 import (

@@ -18,8 +18,8 @@ import (
 const (
 	// childEnv tells the test binary to be an actor.
 	childEnv = "SNAPFS_TWIN"
-	// strictEnv has an actor look after each operation at all that it may have changed, to find the one that went wrong. It is
-	// off by default, because looking refreshes what the kernel has cached.
+	// strictEnv has an actor look after each operation at all that it may have changed, to find the one that went wrong.
+	// It is off by default, because looking refreshes what the kernel has cached.
 	strictEnv = "SNAPFS_TWIN_STRICT"
 )
 
@@ -125,8 +125,8 @@ func (a *actor) attach() error {
 	return nil
 }
 
-// detach closes both trees, so that they can be unmounted. A reference that is to do the last operation stays as it is: it may
-// need a file that is open there.
+// detach closes both trees, so that they can be unmounted. A reference that is to do the last operation stays as it is:
+// it may need a file that is open there.
 func (a *actor) detach() {
 	for _, t := range a.trees {
 		if !a.lost || !t.reference {
@@ -194,8 +194,8 @@ var goneErrors = []string{"ENOTCONN", "ECONNABORTED", "ECANCELED", "EINTR", "EIO
 // dying is how long the kernel may take to end the connection of a server that is killed.
 const dying = 20 * time.Second
 
-// gone says whether the tested tree has lost its server, which statfs always asks. Over io_uring, requests are cancelled
-// one by one from the moment that the server dies until its connection ends.
+// gone says whether the tested tree has lost its server, which statfs always asks. Over io_uring, requests are
+// cancelled one by one from the moment that the server dies until its connection ends.
 func (a *actor) gone() bool {
 	var st unix.Statfs_t
 	for since := time.Now(); ; time.Sleep(time.Millisecond) {

@@ -46,8 +46,8 @@ func removed(fd int) bool {
 	return err == nil && strings.HasSuffix(name, " (deleted)")
 }
 
-// line is what of a stat is the same everywhere. Sizes of directories have no meaning, and of their link counts only whether
-// they were removed.
+// line is what of a stat is the same everywhere. Sizes of directories have no meaning, and of their link counts only
+// whether they were removed.
 func line(st *unix.Stat_t) string {
 	nlink, size, mtime := st.Nlink, st.Size, time.Unix(st.Mtim.Unix()).UTC().String()
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
@@ -208,7 +208,8 @@ func setacl(t *tree, o Op) (string, error) {
 	return "", unix.Setxattr(t.path(o.A), aclName(o), acl(o), 0)
 }
 
-// removeacl removes an ACL. Where there is none the kernel's overlayfs says so of a lower's file, but not of an upper's.
+// removeacl removes an ACL. Where there is none the kernel's overlayfs says so of a lower's file, but not of an
+// upper's.
 func removeacl(t *tree, o Op) (string, error) {
 	err := unix.Removexattr(t.path(o.A), aclName(o))
 	if errors.Is(err, unix.ENODATA) {

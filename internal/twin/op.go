@@ -59,8 +59,8 @@ var kinds, total = func() ([]string, int) {
 	return names, sum
 }()
 
-// dirs and files are the path elements: few, so that operations meet. Most directories have other names than most files, so
-// that paths of several elements lead somewhere.
+// dirs and files are the path elements: few, so that operations meet. Most directories have other names than most
+// files, so that paths of several elements lead somewhere.
 var (
 	dirs  = []string{"a", "b", "c"}
 	files = []string{"d", "e", "f", "g"}

@@ -46,13 +46,14 @@ func (a *actor) compare(r *answer) error {
 	return nil
 }
 
-// torn are the kinds that a kill may leave half done, and that may change one file: they take several requests, or clear setuid
-// first, or are a call to the host that ends between two pages when its process is killed.
+// torn are the kinds that a kill may leave half done, and that may change one file: they take several requests, or
+// clear setuid first, or are a call to the host that ends between two pages when its process is killed.
 var torn = []string{"put", "append", "open", "write", "pwrite", "copyrange", "fallocate", "truncate", "ftruncate", "chown", "fchown"}
 
-// settle is called when the server was killed during the last operation and is there again: it was done or it was not, and
-// afterwards both trees are where the tested one is. One that is torn may be half done. A tree of which a part was removed is
-// removed in both. A copy-up may have moved a directory's time: as with the kernel's overlayfs, it is put right just afterwards.
+// settle is called when the server was killed during the last operation and is there again: it was done or it was not,
+// and afterwards both trees are where the tested one is. One that is torn may be half done. A tree of which a part was
+// removed is removed in both. A copy-up may have moved a directory's time: as with the kernel's overlayfs, it is put
+// right just afterwards.
 func (a *actor) settle(r *answer) error {
 	a.lost = false
 	defer func() { // of what is open in the reference alone
@@ -147,8 +148,8 @@ func snap(t *tree) (state, error) {
 	return s, nil
 }
 
-// follow brings the reference to where the tested tree is, wherever that is between before and how the reference is now. It
-// lists what is not between.
+// follow brings the reference to where the tested tree is, wherever that is between before and how the reference is
+// now. It lists what is not between.
 func (a *actor) follow(before state) ([]string, error) {
 	is, err := snap(a.trees[0])
 	if err != nil {
@@ -214,7 +215,8 @@ func between(is, was, becomes treewalk.Node) []string {
 	return treewalk.Diff([]treewalk.Node{is}, []treewalk.Node{half}, compared)
 }
 
-// tear says whether contents are a beginning of new ones with the old ones behind it, or with nothing where those were cut off.
+// tear says whether contents are a beginning of new ones with the old ones behind it, or with nothing where those were
+// cut off.
 func tear(is, was, becomes []byte) bool {
 	n := 0
 	for n < min(len(is), len(becomes)) && is[n] == becomes[n] {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What takes setuid, setgid and capabilities away: writing, truncating and changing the owner, by whom and how. Files are few, everybody
-// may write them, and each operation is followed by a look at what it named.
+// What takes setuid, setgid and capabilities away: writing, truncating and changing the owner, by whom and how. Files
+// are few, everybody may write them, and each operation is followed by a look at what it named.
 
 // ofStrangers are the kinds, by how often they come.
 var ofStrangers = weighted(map[string]int{
@@ -58,7 +58,8 @@ func strange(rng *rand.Rand) Op {
 
 const capabilities = "security.capability"
 
-// setcap gives a file a capability, in the kernel's form: version 2 and the effective bit, then permitted and inheritable ones.
+// setcap gives a file a capability, in the kernel's form: version 2 and the effective bit, then permitted and
+// inheritable ones.
 func setcap(t *tree, o Op) (string, error) {
 	b := binary.LittleEndian.AppendUint32(nil, 0x02000001)
 	b = binary.LittleEndian.AppendUint32(b, 1<<unix.CAP_NET_RAW)

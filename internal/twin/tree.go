@@ -73,8 +73,8 @@ func (t *tree) do(o Op) string {
 	return errName(err) + " " + data
 }
 
-// become changes whom the file system takes this thread for. Going from 0 to another user drops the capabilities that concern
-// files, and going back raises them again.
+// become changes whom the file system takes this thread for. Going from 0 to another user drops the capabilities that
+// concern files, and going back raises them again.
 func become(uid int) error {
 	if err := unix.Setfsgid(uid); err != nil {
 		return fmt.Errorf("setfsgid: %w", err)

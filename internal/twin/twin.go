@@ -29,12 +29,14 @@ type Config struct {
 	AsRoot bool
 	// Whole leaves out what a kill may leave half done in a way that Settle does not follow: stores of many pages.
 	Whole bool
-	// Stacked leaves out what the kernel's overlayfs does otherwise over FUSE than over a host's file system, see docs/POSIX.md: it may
-	// lose a file by its other names when one goes, and takes a file's mode for what it was before an ACL was set.
+	// Stacked leaves out what the kernel's overlayfs does otherwise over FUSE than over a host's file system, see
+	// docs/POSIX.md: it may lose a file by its other names when one goes, and takes a file's mode for what it was before
+	// an ACL was set.
 	Stacked bool
 	// Strangers has several users write to each other's setuid files, and little else.
 	Strangers bool
-	// Plain says that the reference is no overlay: writing to a FIFO changes its time there, over FUSE and overlayfs it does not.
+	// Plain says that the reference is no overlay: writing to a FIFO changes its time there, over FUSE and overlayfs it
+	// does not.
 	Plain bool
 }
 

@@ -146,7 +146,8 @@ func (ps *Set) Append(rec []byte, by *Holds) (Place, error) {
 	return at, nil
 }
 
-// holdLocked gives the pack that takes the next record, held by a writer, so that it is neither retired nor cut off; appendMu is held.
+// holdLocked gives the pack that takes the next record, held by a writer, so that it is neither retired nor cut off;
+// appendMu is held.
 func (ps *Set) holdLocked(by *Holds) (*file, error) {
 	for {
 		ps.mu.Lock()
@@ -419,7 +420,8 @@ func (ps *Set) Allocated() (int64, error) {
 	return total, nil
 }
 
-// Close gives back what was allocated ahead and closes the files. Nobody reads any more, so that mu may be held over it.
+// Close gives back what was allocated ahead and closes the files. Nobody reads any more, so that mu may be held over
+// it.
 func (ps *Set) Close() error {
 	ps.appendMu.Lock()
 	defer ps.appendMu.Unlock()

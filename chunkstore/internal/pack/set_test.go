@@ -134,7 +134,8 @@ func TestReadStored(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestReadDuringWrites: what is stored can be read, and the set asked, while the host takes a write and does not answer.
+// TestReadDuringWrites: what is stored can be read, and the set asked, while the host takes a write and does not
+// answer.
 func TestReadDuringWrites(t *testing.T) {
 	var before func(point string)
 	s, err := Open(t.TempDir(), nil, false, func(point string) {
