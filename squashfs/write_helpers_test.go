@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func init() { squashfs.HostDir = testsource.Dir }
+func init() { squashfs.HostDir = func(root string) squashfs.Source { return testsource.Dir(root) } }
 
 // fileSink collects a store-form image in a file and checks that the writer keeps the Sink contract.
 type fileSink struct {

@@ -153,7 +153,9 @@ func TestMounts(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, "x"), []byte("of "+name), 0o644))
 		must(t, os.Link(filepath.Join(dir, "x"), filepath.Join(dir, "y")))
 	}
-	file, _ := store(t, testsource.Dir(root))
+	src := testsource.Dir(root)
+	t.Cleanup(func() { must(t, src.Close()) })
+	file, _ := store(t, src)
 	sound(t, file)
 	fsys := openImage(t, file).FS()
 	for _, name := range []string{"a/x", "a/y", "b/x", "b/y"} {

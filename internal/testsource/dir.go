@@ -1,4 +1,4 @@
-// Package testsource presents a directory of the host as a squashfs.Source, for tests and benchmarks of what takes one.
+// Package testsource presents directories of the host as sources of squashfs images, for tests and benchmarks of what takes one.
 package testsource
 
 import (
@@ -16,13 +16,11 @@ import (
 	"snapfs/squashfs"
 )
 
-// Dir presents a directory of the host as a Source, everything below it included, mounts too. It must not
-// change meanwhile. Inode numbers are the host's; below mounts the place of the device among those met is in their upper
+// Directory is a directory of the host as a squashfs.Source, everything below it included, mounts too. It must not
+// change meanwhile. Inode numbers are the host's; below mounts the index of the device among those met is in their upper
 // 16 bits, so that files of two devices are never one. Trees may be deeper than a path can be long, and take three
 // descriptors. For one writer at a time.
-func Dir(root string) squashfs.Source { return &dirSource{root: root} }
-
-type dirSource struct {
+type Directory struct {
 	root    string
 	devices []uint64 // met so far, the root's first
 
@@ -30,10 +28,22 @@ type dirSource struct {
 	dir *os.File  // the same
 }
 
+// Dir makes the source of a directory. Close gives back the descriptor that the last walk has left.
+func Dir(root string) *Directory { return &Directory{root: root} }
+
+// Close ends a walk.
+func (s *Directory) Close() error {
+	if s.dir != nil {
+		_ = s.dir.Close() // nothing was written
+	}
+	s.at, s.dir, s.devices = nil, nil, nil
+	return nil
+}
+
 // errForeign is for entries that come from another Source.
 var errForeign = errors.New("an entry of another source")
 
-// hostNode is the Handle of a dirSource's entries.
+// hostNode is the Handle of a Directory's entries.
 type hostNode struct {
 	parent *hostNode // nil: the root
 	name   string
@@ -43,7 +53,7 @@ type hostNode struct {
 const deviceShift = 48
 
 // number gives the inode number that entries have.
-func (s *dirSource) number(dev, ino uint64) uint64 {
+func (s *Directory) number(dev, ino uint64) uint64 {
 	i := slices.Index(s.devices, dev)
 	if i < 0 {
 		i = len(s.devices)
@@ -53,16 +63,13 @@ func (s *dirSource) number(dev, ino uint64) uint64 {
 }
 
 // Root begins a walk.
-func (s *dirSource) Root(context.Context) (*squashfs.Entry, error) {
-	if s.dir != nil {
-		_ = s.dir.Close() // nothing was written
-	}
-	s.at, s.dir, s.devices = nil, nil, nil
+func (s *Directory) Root(context.Context) (*squashfs.Entry, error) {
+	_ = s.Close() // it cannot fail
 	return s.entry(&hostNode{}, "", s.root)
 }
 
 // open makes a directory the one used last. Most are beside or above that; from elsewhere the way leads through the root.
-func (s *dirSource) open(n *hostNode) (*os.File, error) {
+func (s *Directory) open(n *hostNode) (*os.File, error) {
 	if s.at == n {
 		return s.dir, nil
 	}
@@ -100,7 +107,8 @@ func (s *dirSource) open(n *hostNode) (*os.File, error) {
 	return s.dir, nil
 }
 
-func (s *dirSource) Names(_ context.Context, dir *squashfs.Entry) ([]string, error) {
+// Names lists a directory.
+func (s *Directory) Names(_ context.Context, dir *squashfs.Entry) ([]string, error) {
 	n, ok := dir.Handle.(*hostNode)
 	if !ok {
 		return nil, errForeign
@@ -115,7 +123,8 @@ func (s *dirSource) Names(_ context.Context, dir *squashfs.Entry) ([]string, err
 	return d.Readdirnames(-1)
 }
 
-func (s *dirSource) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
+// Entry looks a name up.
+func (s *Directory) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
 	n, ok := dir.Handle.(*hostNode)
 	if !ok {
 		return nil, errForeign
@@ -132,7 +141,8 @@ func below(dir *os.File, name string) string {
 	return "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + name
 }
 
-func (s *dirSource) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
+// Open opens a regular file.
+func (s *Directory) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
 	n, ok := file.Handle.(*hostNode)
 	if !ok || n.parent == nil {
 		return nil, errForeign
@@ -148,7 +158,7 @@ func (s *dirSource) Open(_ context.Context, file *squashfs.Entry) (squashfs.File
 	return hostFile{f}, nil
 }
 
-func (s *dirSource) entry(n *hostNode, name, path string) (*squashfs.Entry, error) {
+func (s *Directory) entry(n *hostNode, name, path string) (*squashfs.Entry, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
 	if err != nil {
