@@ -19,7 +19,7 @@ import (
 // storeTree stores a directory and opens the image as the only lower of an overlay.
 func storeTree(t *testing.T, s *chunkstore.Store, dir string) *rig {
 	t.Helper()
-	m, err := PackTree(t.Context(), s, dir, PackOptions{NoSync: true}, nil)
+	m, err := StoreTree(t.Context(), s, dir, StoreOptions{NoSync: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func (r *rig) freeze(s *chunkstore.Store) (chunkstore.Manifest, time.Duration) {
 	r.t.Helper()
 	l := r.seal()
 	start := time.Now()
-	m, err := Pack(r.t.Context(), s, l, r.lowers[1:], PackOptions{}, nil)
+	m, err := Store(r.t.Context(), s, l, r.lowers[1:], StoreOptions{}, nil)
 	took := time.Since(start)
 	if err != nil {
 		r.t.Fatal(err)

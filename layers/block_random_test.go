@@ -66,7 +66,7 @@ func randomData(rnd *rand.Rand, n int64) []byte {
 	return p
 }
 
-func newBlockRig(t *testing.T, seed uint64, packed bool) *blockRig {
+func newBlockRig(t *testing.T, seed uint64, stored bool) *blockRig {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	base := t.TempDir()
 	sparseFile(t, filepath.Join(base, "f"), blockRigSize, rnd)
@@ -83,9 +83,9 @@ func newBlockRig(t *testing.T, seed uint64, packed bool) *blockRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if packed {
+	if stored {
 		b.store = openStore(t)
-		m, err := PackTree(t.Context(), b.store, base, PackOptions{}, nil)
+		m, err := StoreTree(t.Context(), b.store, base, StoreOptions{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +249,7 @@ func (b *blockRig) reseal() {
 	b.same(err, nil)
 	l := b.seal()
 	if b.store != nil && b.rnd.IntN(3) > 0 {
-		b.op = "pack"
+		b.op = "store"
 		b.check()
 		below := 1
 		for _, low := range b.lowers[1:] {
@@ -258,7 +258,7 @@ func (b *blockRig) reseal() {
 			}
 		}
 		if below == 1 {
-			m, err := Pack(b.t.Context(), b.store, l, b.lowers[1:], PackOptions{}, nil)
+			m, err := Store(b.t.Context(), b.store, l, b.lowers[1:], StoreOptions{}, nil)
 			if err != nil {
 				b.fatal(err)
 			}

@@ -27,7 +27,7 @@ type capabilities struct {
 
 // capability is what one file has, whatever the host shows.
 type capability struct {
-	users int                                   // guarded by capabilities.mu
+	users int // guarded by capabilities.mu
 	// host is held while the host's attribute is read or changed, and what is known of it with it.
 	host lockorder.Mutex[lockorder.Capability]
 

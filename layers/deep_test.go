@@ -84,14 +84,14 @@ func TestDeepTree(t *testing.T) {
 	s := openStore(t)
 	var base, layer *Lower
 	step("a directory as a base", func() {
-		m, err := PackTree(t.Context(), s, dir, PackOptions{}, nil)
+		m, err := StoreTree(t.Context(), s, dir, StoreOptions{}, nil)
 		check(err)
 		base = openStored(t, s, "base", m)
 	})
 	step("a sealed layer", func() {
 		sealed, err := OpenSealed("layer", dir, 1<<40)
 		check(err)
-		m, err := Pack(t.Context(), s, sealed, []*Lower{base}, PackOptions{}, nil)
+		m, err := Store(t.Context(), s, sealed, []*Lower{base}, StoreOptions{}, nil)
 		check(err)
 		check(sealed.Close())
 		layer = openStored(t, s, "layer", m)
@@ -115,7 +115,7 @@ func TestDeepTree(t *testing.T) {
 		check(nothing.Close())
 	})
 	step("a merge", func() {
-		_, err := Merge(t.Context(), s, []*Lower{layer, base}, 2, PackOptions{}, nil)
+		_, err := Merge(t.Context(), s, []*Lower{layer, base}, 2, StoreOptions{}, nil)
 		check(err)
 	})
 	step("an export", func() {
@@ -151,7 +151,7 @@ func TestDeepTreeFromBelow(t *testing.T) {
 			}
 		}
 	}
-	if _, err := tree.pack(t.Context(), openStore(t), PackOptions{}, nil); err != nil {
+	if _, err := tree.storeStable(t.Context(), openStore(t), StoreOptions{}, nil); err != nil {
 		t.Error(err)
 	}
 	if files != depth {

@@ -135,7 +135,7 @@ func (r *stackRun) run(ops []byte) {
 	r.lowers = append([]*Lower{sealed}, below...)
 	wantSame(t, "sealed", sceneOf(t, o), want)
 	r.export("the sealed stack", r.lowers, want)
-	if stored := r.pack(sealed, below, want); stored != nil {
+	if stored := r.store(sealed, below, want); stored != nil {
 		if err := o.Replace(stored); err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +234,7 @@ func (r *stackRun) export(what string, stack []*Lower, want scene) {
 	if l == nil {
 		return
 	}
-	tree := foreign{squashfs.ImageSource(l.image.im)} // as PackImage
+	tree := foreign{squashfs.ImageSource(l.image.im)} // as StoreImage
 	if l = r.write("import "+what, tree, want); l == nil {
 		return
 	}
@@ -243,8 +243,8 @@ func (r *stackRun) export(what string, stack []*Lower, want scene) {
 	}
 }
 
-// pack stores the sealed layer.
-func (r *stackRun) pack(sealed *Lower, below []*Lower, want scene) *Lower {
+// store stores the sealed layer.
+func (r *stackRun) store(sealed *Lower, below []*Lower, want scene) *Lower {
 	r.t.Helper()
 	src, err := Delta(sealed, below)
 	if err != nil {

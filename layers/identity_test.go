@@ -36,7 +36,7 @@ func openLiar(t *testing.T, s *chunkstore.Store, key, dir string, claim func() u
 		t.Fatal(err)
 	}
 	defer src.close()
-	m, err := store(t.Context(), s, liar{src, claim}, &sink{}, PackOptions{}, false, nil)
+	m, err := storeSource(t.Context(), s, liar{src, claim}, &sink{}, StoreOptions{}, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func sameNumbersRound(t *testing.T, seed uint64) {
 			if len(r.lowers) < 4 {
 				continue
 			}
-			m, err := Merge(t.Context(), s, r.lowers, 2, PackOptions{}, nil)
+			m, err := Merge(t.Context(), s, r.lowers, 2, StoreOptions{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -53,12 +53,12 @@ func TestForeignRootNumber(t *testing.T) {
 	}
 }
 
-// TestPackImage checks that a foreign image becomes a plain tree, whatever in it looks like a part of an overlay.
-func TestPackImage(t *testing.T) {
+// TestStoreImage checks that a foreign image becomes a plain tree, whatever in it looks like a part of an overlay.
+func TestStoreImage(t *testing.T) {
 	dir := sampleTree(t)
 	im := openForeign(t, dir, "-xattrs")
 	s := openStore(t)
-	m, err := PackImage(t.Context(), s, im.image.im, PackOptions{}, nil)
+	m, err := StoreImage(t.Context(), s, im.image.im, StoreOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 // What they hide of each other is left out; whiteouts and opaque directories stay where something lies below. The image
 // consists of chunks that the store has, but for its tables. It commits together with the records fn writes.
 func Merge(
-	ctx context.Context, s *chunkstore.Store, stack []*Lower, n int, opts PackOptions,
+	ctx context.Context, s *chunkstore.Store, stack []*Lower, n int, opts StoreOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
 ) (chunkstore.Manifest, error) {
 	v, err := openView(stack)
@@ -35,7 +35,7 @@ func Merge(
 			return chunkstore.Manifest{}, fmt.Errorf("merge: %w", err)
 		}
 	}
-	return store(ctx, s, j, k, opts, true, fn)
+	return storeSource(ctx, s, j, k, opts, true, fn)
 }
 
 // joined presents the topmost layers of a view as one layer over the others. The parts of its spots lie in the former, what

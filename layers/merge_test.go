@@ -45,7 +45,7 @@ func TestMergeOfDirectories(t *testing.T) {
 	r := newRig(t)
 	r.seal()
 	r.seal()
-	if m, err := Merge(t.Context(), s, r.lowers, 2, PackOptions{}, nil); err == nil {
+	if m, err := Merge(t.Context(), s, r.lowers, 2, StoreOptions{}, nil); err == nil {
 		t.Fatalf("got %+v, want an error", m)
 	}
 }
@@ -55,7 +55,7 @@ func mergeRound(t *testing.T, seed uint64) {
 	const layerCount, stepsPerLayer = 6, 60
 	rng := rand.New(rand.NewPCG(seed, 2))
 	s := openStore(t)
-	base, err := PackTree(t.Context(), s, randomLower(t, rng, true), PackOptions{}, nil)
+	base, err := StoreTree(t.Context(), s, randomLower(t, rng, true), StoreOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,14 +68,14 @@ func mergeRound(t *testing.T, seed uint64) {
 	}
 	want := picture(t, r.lowers)
 	wantNoTwins(t, r.lowers)
-	stack := packAll(t, s, r.lowers)
-	samePicture(t, "packed", picture(t, stack), want)
+	stack := storeAll(t, s, r.lowers)
+	samePicture(t, "stored", picture(t, stack), want)
 	wantNoTwins(t, stack)
 	kernel := kernelWalk(t, stack)
 	for range 3 {
 		from := rng.IntN(len(stack) - 1)
 		n := 2 + rng.IntN(len(stack)-from-1)
-		m, err := Merge(t.Context(), s, stack[from:], n, PackOptions{}, nil)
+		m, err := Merge(t.Context(), s, stack[from:], n, StoreOptions{}, nil)
 		if err != nil {
 			t.Fatalf("merge %d of %d from %d: %v", n, len(stack), from, err)
 		}
@@ -93,12 +93,12 @@ func mergeRound(t *testing.T, seed uint64) {
 	}
 }
 
-// packAll stores a stack's sealed layers as images; the test closes them.
-func packAll(t *testing.T, s *chunkstore.Store, lowers []*Lower) []*Lower {
+// storeAll stores a stack's sealed layers as images; the test closes them.
+func storeAll(t *testing.T, s *chunkstore.Store, lowers []*Lower) []*Lower {
 	t.Helper()
 	stack := []*Lower{lowers[len(lowers)-1]}
 	for i := len(lowers) - 2; i >= 0; i-- {
-		m, err := Pack(t.Context(), s, lowers[i], stack, PackOptions{}, nil)
+		m, err := Store(t.Context(), s, lowers[i], stack, StoreOptions{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

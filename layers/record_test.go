@@ -154,7 +154,7 @@ func TestChangeTimes(t *testing.T) {
 		}
 	}
 	s := openStore(t)
-	m, err := PackTree(t.Context(), s, base, PackOptions{}, nil)
+	m, err := StoreTree(t.Context(), s, base, StoreOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,9 +229,9 @@ func changeTimes(t *testing.T, s *chunkstore.Store, r *rig, base func(t *testing
 	r.reopen()
 	r.wantFacts("sealed and opened again", f)
 
-	m1, err := Pack(t.Context(), s, first, r.lowers[2:], PackOptions{}, nil)
+	m1, err := Store(t.Context(), s, first, r.lowers[2:], StoreOptions{}, nil)
 	must(err)
-	m2, err := Pack(t.Context(), s, second, r.lowers[1:], PackOptions{}, nil)
+	m2, err := Store(t.Context(), s, second, r.lowers[1:], StoreOptions{}, nil)
 	must(err)
 	stored := newRigOver(t, openStored(t, s, "second", m2), openStored(t, s, "first", m1), base(t))
 	stored.wantFacts("stored and restored", f)

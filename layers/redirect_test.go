@@ -75,11 +75,11 @@ func TestFarRedirect(t *testing.T) {
 	}
 	check("moved again", r)
 	s := openStore(t)
-	below, err := Pack(t.Context(), s, base, nil, PackOptions{}, nil)
+	below, err := Store(t.Context(), s, base, nil, StoreOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	above, err := Pack(t.Context(), s, top, []*Lower{base}, PackOptions{}, nil)
+	above, err := Store(t.Context(), s, top, []*Lower{base}, StoreOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

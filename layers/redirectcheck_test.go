@@ -40,9 +40,9 @@ func TestBadRedirects(t *testing.T) {
 				t.Errorf("redirect %q of a %s: got %v, want EIO", r, name, err)
 			}
 		}
-		m, err := Pack(t.Context(), openStore(t), rig.lowers[0], rig.lowers[1:], PackOptions{}, nil)
+		m, err := Store(t.Context(), openStore(t), rig.lowers[0], rig.lowers[1:], StoreOptions{}, nil)
 		if !errors.Is(err, squashfs.ErrCorrupt) {
-			t.Errorf("redirect %q: packed as %+v, %v", r, m, err)
+			t.Errorf("redirect %q: stored as %+v, %v", r, m, err)
 		}
 	}
 }

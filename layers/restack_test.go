@@ -27,7 +27,7 @@ func TestRestackRandom(t *testing.T) {
 func restackRound(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	s := openStore(t)
-	base, err := PackTree(t.Context(), s, randomLower(t, rng, true), PackOptions{}, nil)
+	base, err := StoreTree(t.Context(), s, randomLower(t, rng, true), StoreOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func restackRound(t *testing.T, seed uint64) {
 		}
 		from := rng.IntN(len(r.lowers) - 1)
 		n := 2 + rng.IntN(len(r.lowers)-from-1)
-		m, err := Merge(t.Context(), s, r.lowers[from:], n, PackOptions{}, nil)
+		m, err := Merge(t.Context(), s, r.lowers[from:], n, StoreOptions{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +226,7 @@ func restackHeld(b *testing.B, low string, dirs int) {
 func (r *rig) store(s *chunkstore.Store) *Lower {
 	r.t.Helper()
 	l := r.lowers[0]
-	m, err := Pack(r.t.Context(), s, l, r.lowers[1:], PackOptions{}, nil)
+	m, err := Store(r.t.Context(), s, l, r.lowers[1:], StoreOptions{}, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func (r *rig) orphan(rng *rand.Rand, c *dcache) map[NodeID]string {
 // TestRestackRefuses holds that what does not show the same changes nothing.
 func TestRestackRefuses(t *testing.T) {
 	s := openStore(t)
-	base, err := PackTree(t.Context(), s, t.TempDir(), PackOptions{}, nil)
+	base, err := StoreTree(t.Context(), s, t.TempDir(), StoreOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

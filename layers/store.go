@@ -8,24 +8,24 @@ import (
 	"snapfs/squashfs"
 )
 
-// PackOptions are for Pack, PackTree and PackImage.
-type PackOptions struct {
+// StoreOptions are for Store, StoreTree and StoreImage.
+type StoreOptions struct {
 	NoSync   bool
 	Progress func(files, bytes int64)
 	Home     uint64 // whose inode numbers images have, see squashfs.StoreOptions; 0 = nobody's
-	// Ours tells PackImage whether this home has given out the numbers of a space, which are those that begin with the same 32 bits, and
+	// Ours tells StoreImage whether this home has given out the numbers of a space, which are those that begin with the same 32 bits, and
 	// will not do so again. nil = none.
 	Ours func(space uint32) bool
-	// MaxLinks is for PackTree and PackImage: how many names a file may have, else it is an error of class squashfs.ErrLinks; 0 = any number.
+	// MaxLinks is for StoreTree and StoreImage: how many names a file may have, else it is an error of class squashfs.ErrLinks; 0 = any number.
 	MaxLinks uint32
 
 	renumber bool
 }
 
-// Pack stores a sealed layer as an image: writes its store form into the chunk store, predicting every file and the
+// Store stores a sealed layer as an image: writes its store form into the chunk store, predicting every file and the
 // metadata tables from the layers below, and commits together with the records fn writes.
-func Pack(
-	ctx context.Context, s *chunkstore.Store, layer *Lower, below []*Lower, opts PackOptions,
+func Store(
+	ctx context.Context, s *chunkstore.Store, layer *Lower, below []*Lower, opts StoreOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
 ) (chunkstore.Manifest, error) {
 	v, err := openView(append([]*Lower{layer}, below...))
@@ -36,19 +36,19 @@ func Pack(
 	k := &sink{tables: map[string]chunkstore.Range{}}
 	for _, l := range v.o.stack[1:] {
 		if err := k.predictTables(l); err != nil {
-			return chunkstore.Manifest{}, fmt.Errorf("pack: %w", err)
+			return chunkstore.Manifest{}, fmt.Errorf("store: %w", err)
 		}
 		if len(k.tables) > 0 {
 			break
 		}
 	}
 	src := &delta{view: v, onFile: k.predict}
-	return store(ctx, s, src, k, opts, true, fn)
+	return storeSource(ctx, s, src, k, opts, true, fn)
 }
 
 // store writes a source's image into the chunk store.
-func store(
-	ctx context.Context, s *chunkstore.Store, src squashfs.Source, k *sink, opts PackOptions, background bool,
+func storeSource(
+	ctx context.Context, s *chunkstore.Store, src squashfs.Source, k *sink, opts StoreOptions, background bool,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
 ) (chunkstore.Manifest, error) {
 	in, err := s.NewIngest(ctx, chunkstore.IngestOptions{
@@ -61,7 +61,7 @@ func store(
 	k.Ingest = in
 	to := squashfs.StoreOptions{Progress: opts.Progress, Home: opts.Home, Renumber: opts.renumber, MaxLinks: opts.MaxLinks, Share: true}
 	if _, err := squashfs.WriteStore(ctx, k, src, to); err != nil {
-		return chunkstore.Manifest{}, fmt.Errorf("pack: %w", err)
+		return chunkstore.Manifest{}, fmt.Errorf("store: %w", err)
 	}
 	return in.Commit(ctx, fn)
 }

@@ -159,9 +159,9 @@ func sampleTree(t *testing.T) string {
 	return dir
 }
 
-func TestPackRoundTrip(t *testing.T) {
+func TestStoreRoundTrip(t *testing.T) {
 	s := openStore(t)
-	base, err := PackTree(t.Context(), s, sampleTree(t), PackOptions{}, nil)
+	base, err := StoreTree(t.Context(), s, sampleTree(t), StoreOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestPackRoundTrip(t *testing.T) {
 	}
 	l := r.seal()
 	before := picture(t, r.lowers)
-	m, err := Pack(t.Context(), s, l, r.lowers[1:], PackOptions{}, nil)
+	m, err := Store(t.Context(), s, l, r.lowers[1:], StoreOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,14 +264,14 @@ func lines(t *testing.T, a, b []*Lower) string {
 	return strings.Join(out, "|")
 }
 
-func TestPackTreeRefusesProc(t *testing.T) {
-	if _, err := PackTree(t.Context(), openStore(t), "/proc", PackOptions{}, nil); !errors.Is(err, unix.EINVAL) {
+func TestStoreTreeRefusesProc(t *testing.T) {
+	if _, err := StoreTree(t.Context(), openStore(t), "/proc", StoreOptions{}, nil); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestPackTreeShrinking stores a tree in which a file becomes shorter after its size was read.
-func TestPackTreeShrinking(t *testing.T) {
+// TestStoreTreeShrinking stores a tree in which a file becomes shorter after its size was read.
+func TestStoreTreeShrinking(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		dir := t.TempDir()
 		for _, name := range []string{"a", "b", "y", "z"} {
@@ -293,7 +293,7 @@ func TestPackTreeShrinking(t *testing.T) {
 				}
 			}
 		}
-		_, err = tree.pack(t.Context(), openStore(t), PackOptions{}, nil)
+		_, err = tree.storeStable(t.Context(), openStore(t), StoreOptions{}, nil)
 		if again != errors.Is(err, errShrunk) {
 			t.Errorf("shrinks again and again: %v, error %v", again, err)
 		}

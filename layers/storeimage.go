@@ -10,11 +10,11 @@ import (
 	"snapfs/squashfs"
 )
 
-// PackImage stores the tree of an image file, whoever made it, as a base image. What would mean something to an overlay
-// is escaped, as in PackTree: the file is a tree of its own, not a layer. Inodes get numbers of their own, unless the image was exported
+// StoreImage stores the tree of an image file, whoever made it, as a base image. What would mean something to an overlay
+// is escaped, as in StoreTree: the file is a tree of its own, not a layer. Inodes get numbers of their own, unless the image was exported
 // by the same home.
-func PackImage(
-	ctx context.Context, s *chunkstore.Store, im *squashfs.Image, opts PackOptions,
+func StoreImage(
+	ctx context.Context, s *chunkstore.Store, im *squashfs.Image, opts StoreOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
 ) (chunkstore.Manifest, error) {
 	keep, err := ours(ctx, im, opts)
@@ -22,11 +22,11 @@ func PackImage(
 		return chunkstore.Manifest{}, err
 	}
 	opts.renumber = !keep
-	return store(ctx, s, foreign{squashfs.ImageSource(im)}, &sink{}, opts, false, fn)
+	return storeSource(ctx, s, foreign{squashfs.ImageSource(im)}, &sink{}, opts, false, fn)
 }
 
 // ours tells whether the inode numbers of an image are those that this home has given to its inodes. That the image says so is not enough.
-func ours(ctx context.Context, im *squashfs.Image, opts PackOptions) (bool, error) {
+func ours(ctx context.Context, im *squashfs.Image, opts StoreOptions) (bool, error) {
 	home, err := im.Home()
 	if err != nil || home == 0 || home != opts.Home || opts.Ours == nil {
 		return false, err

@@ -12,11 +12,11 @@ import (
 	"snapfs/squashfs"
 )
 
-// PackTree stores a host directory (read once, nothing copied) as a base image. What is mounted inside is left out:
+// StoreTree stores a host directory (read once, nothing copied) as a base image. What is mounted inside is left out:
 // a directory there becomes an empty one, as with find -xdev. The tree should not change meanwhile; when a file
 // becomes shorter while it is read all is done once more, and the second time it is an error. Inodes get numbers of their own.
-func PackTree(
-	ctx context.Context, s *chunkstore.Store, dir string, opts PackOptions,
+func StoreTree(
+	ctx context.Context, s *chunkstore.Store, dir string, opts StoreOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
 ) (chunkstore.Manifest, error) {
 	t, err := openTree(dir)
@@ -24,16 +24,16 @@ func PackTree(
 		return chunkstore.Manifest{}, err
 	}
 	defer t.close()
-	return t.pack(ctx, s, opts, fn)
+	return t.storeStable(ctx, s, opts, fn)
 }
 
-func (t *tree) pack(
-	ctx context.Context, s *chunkstore.Store, opts PackOptions, fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+func (t *tree) storeStable(
+	ctx context.Context, s *chunkstore.Store, opts StoreOptions, fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
 ) (chunkstore.Manifest, error) {
 	opts.renumber = true
-	m, err := store(ctx, s, t, &sink{}, opts, false, fn)
+	m, err := storeSource(ctx, s, t, &sink{}, opts, false, fn)
 	if errors.Is(err, errShrunk) && ctx.Err() == nil {
-		m, err = store(ctx, s, t, &sink{}, opts, false, fn) // a log that was rotated, most likely; what is stored is found again
+		m, err = storeSource(ctx, s, t, &sink{}, opts, false, fn) // a log that was rotated, most likely; what is stored is found again
 	}
 	return m, err
 }

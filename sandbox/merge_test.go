@@ -267,7 +267,7 @@ func TestMergeInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := layers.Merge(t.Context(), y.h.store, s.Lowers(), 2, layers.PackOptions{}, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+	m, err := layers.Merge(t.Context(), y.h.store, s.Lowers(), 2, layers.StoreOptions{}, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 		return catalog.NoteMerge(tx, m.ID)
 	})
 	s.Release()

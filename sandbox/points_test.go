@@ -110,7 +110,7 @@ func TestPointsComplete(t *testing.T) {
 		"os.Mkdir": true, "os.MkdirAll": true, "os.Rename": true, "os.Remove": true, "os.RemoveAll": true, "os.WriteFile": true,
 		"os.Create": true, "os.OpenFile": true, "os.Symlink": true, "os.Link": true, "os.Truncate": true, "os.Chmod": true,
 		"unix.Syncfs": true, "unix.Fsync": true, "unix.Renameat2": true, "unix.Unmount": true,
-		".Update": true, "layers.Pack": true, "layers.Merge": true, ".Rollback": true, ".Seal": true,
+		".Update": true, "layers.Store": true, "layers.Merge": true, ".Rollback": true, ".Seal": true,
 	}
 	elsewhere := map[string]string{
 		"checkMountpoint":  "outside of the home",

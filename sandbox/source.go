@@ -82,7 +82,7 @@ func (h *Home) pathSource(path string) (source, error) {
 	load := func(ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error) error {
 		most, err := layers.MaxLinks(h.uppers.Dir())
 		if err == nil {
-			_, err = layers.PackTree(ctx, h.store, at.path, layers.PackOptions{Progress: progress, Home: h.number, MaxLinks: most}, fn)
+			_, err = layers.StoreTree(ctx, h.store, at.path, layers.StoreOptions{Progress: progress, Home: h.number, MaxLinks: most}, fn)
 		}
 		return h.tooManyLinks(err)
 	}
@@ -127,8 +127,8 @@ func (h *Home) imageLoader(path string) loader {
 		if err != nil {
 			return err
 		}
-		opts := layers.PackOptions{Progress: progress, Home: h.number, Ours: ours, MaxLinks: most}
-		if _, err = layers.PackImage(ctx, h.store, im, opts, fn); err != nil {
+		opts := layers.StoreOptions{Progress: progress, Home: h.number, Ours: ours, MaxLinks: most}
+		if _, err = layers.StoreImage(ctx, h.store, im, opts, fn); err != nil {
 			return h.tooManyLinks(fmt.Errorf("storing %s: %w", path, err))
 		}
 		return nil

@@ -198,8 +198,8 @@ func beneath(t *testing.T, h *Home, workspace string, files flatTree) {
 	w := *h.catalog.Workspace(workspace)
 	w.Base = base.ID
 	var ch catalog.Change
-	all := layers.PackOptions{Home: h.number, Ours: func(uint32) bool { return true }}
-	_, err = layers.PackImage(t.Context(), h.store, im, all, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+	all := layers.StoreOptions{Home: h.number, Ours: func(uint32) bool { return true }}
+	_, err = layers.StoreImage(t.Context(), h.store, im, all, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 		stored := base.Stored(m)
 		ch = catalog.Change{PutLayers: []*catalog.Layer{&stored}, PutWorkspaces: []*catalog.Workspace{&w}}
 		return h.catalog.Write(tx, &ch)

@@ -97,7 +97,7 @@ func (g *Merger) merge(ctx context.Context, j catalog.MergeJob) error {
 		return err
 	}
 	defer s.Release()
-	m, err := layers.Merge(ctx, g.Store, s.Lowers(), n, layers.PackOptions{Home: g.Number},
+	m, err := layers.Merge(ctx, g.Store, s.Lowers(), n, layers.StoreOptions{Home: g.Number},
 		func(tx *chunkstore.Tx, m chunkstore.Manifest) error { return catalog.NoteMerge(tx, m.ID) })
 	if err != nil {
 		return errclass.Mark(fmt.Errorf("merging %d layers from %s down: %w", n, j.Top.ID, err))

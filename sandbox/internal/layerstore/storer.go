@@ -259,7 +259,7 @@ func (s *Storer) store(ctx context.Context, layer string, progress func(files, b
 	defer stack.Release()
 	lowers := stack.Lowers()
 	var ch catalog.Change
-	m, err := layers.Pack(ctx, s.Store, lowers[0], lowers[1:], layers.PackOptions{Progress: progress, Home: s.Number},
+	m, err := layers.Store(ctx, s.Store, lowers[0], lowers[1:], layers.StoreOptions{Progress: progress, Home: s.Number},
 		func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 			stored := r.Stored(m)
 			ch = catalog.Change{PutLayers: []*catalog.Layer{&stored}, PutTrash: []uint64{r.Upper}, Events: s.events(layer)}

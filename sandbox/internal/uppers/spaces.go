@@ -255,7 +255,7 @@ func Numbers(ctx context.Context, store *chunkstore.Store, m chunkstore.ID) iter
 	}
 }
 
-// Ours is for layers.PackOptions.Ours: it reports spaces that were given out, but not those of uppers that nobody uses yet, to which
+// Ours is for layers.StoreOptions.Ours: it reports spaces that were given out, but not those of uppers that nobody uses yet, to which
 // a workspace over the image may come.
 func (s *Set) Ours(ctx context.Context) (func(space uint32) bool, error) {
 	s.mu.Lock()
