@@ -24,7 +24,10 @@ const keptLayers = catalog.TierFan
 // that have a tier, so that a workspace which stays mounted has no deeper stack than one that is mounted now.
 func (s *Stack) Refresh(ctx context.Context, o Overlay) error {
 	for i, old := range s.of {
-		if r := s.cache.Catalog.Layer(old.key); old.upper == 0 || !s.cache.isStale(old) || r == nil || r.Parent != old.parent {
+		if old.upper == 0 || !s.cache.isStale(old) {
+			continue
+		}
+		if r := s.cache.Catalog.Layer(old.key); r == nil || r.Parent != old.parent {
 			continue
 		}
 		now, err := s.cache.acquire(ctx, old.key, false)

@@ -2,25 +2,25 @@
 //
 // # Nouns
 //
-//   - A layer is sealed (the directory that was an upper) or stored (an image in the chunk store); its record says which,
-//     and what it lies on. A form is what a layer is opened as: alone, or as its tier, an image that stands for the
-//     layers below it, too. See package catalog, which has the records.
-//   - A Lower is one open form. The Cache shares it between all its users and keeps some open that have none. It is stale
-//     once no new user may have it: its layer is gone, or has got another form. It is closed with its last user, and
-//     the directory of a sealed one is removed then.
-//   - A Stack is a row of Lowers that shows a tree, topmost first, with one use of each. One that lies beneath an overlay
-//     changes as layers are stored and get tiers; see beneath.go.
-//   - Storing a layer writes the image of its directory into the chunk store and puts the image in the directory's place
-//     everywhere. The Storer does it in the background, oldest first. A layer that it gives up on is parked.
-//   - Merging makes one image of several, without reading or writing their data: of layers that only one child needs, with
-//     that child, and of deep stacks, as tiers. The Merger does it in the background.
+//   - A layer is sealed (the directory that was an upper) or stored (an image in the chunk store); its record says
+//     which, and what it lies on. A form is what a layer is opened as: alone, or as its tier, an image that stands for
+//     the layers below it, too. See package catalog, which has the records.
+//   - A Lower is one open form. The Cache shares it between all its users and keeps some open that have none. It is
+//     stale once no new user may have it: its layer is gone, or has got another form. It is closed with its last user,
+//     and the directory of a sealed one is removed then.
+//   - A Stack is a row of Lowers that shows a tree, topmost first, with one use of each. One that lies beneath an
+//     overlay changes as layers are stored and get tiers; see beneath.go.
+//   - Storing a layer writes the image of its directory into the chunk store and puts the image in the directory's
+//     place everywhere. The Storer does it in the background, oldest first. A layer that it gives up on is parked.
+//   - Merging makes one image of several, without reading or writing their data: of layers that only one child needs,
+//     with that child, and of deep stacks, as tiers. The Merger does it in the background.
 //
 // # Opening
 //
-// A layer is opened from disk outside of the cache's lock, by one flight at a time for each form: whoever asks for the
-// form meanwhile waits for the same flight, and others are not held up by it. A flight ends early when nobody waits for
-// it any more. If the record has changed when it lands, what it opened is closed and the waiters look at the record once
-// more; so an error that they get is one of the form that the record tells. Errors are not kept.
+// A layer is opened from disk outside of the cache's lock, by one flight at a time for each form: callers that ask for
+// the form meanwhile wait for the same flight, and others are not held up by it. A flight ends early when nobody waits
+// for it any more. If the record has changed when it lands, what it opened is closed and the waiters look at the record
+// once more; so an error that they get is one of the form that the record tells. Errors are not kept.
 //
 // # Goroutines
 //

@@ -89,7 +89,8 @@ func (g *Merger) merge(ctx context.Context, j catalog.MergeJob) error {
 		}
 		if n == 1 && forms[0].AsTier {
 			// The tier is just what is wanted.
-			return g.replace(ctx, j, forms[:1], chunkstore.Manifest{ID: forms[0].Tier.Manifest, Size: forms[0].Tier.Size})
+			tier := forms[0].Tier
+			return g.replace(ctx, j, forms[:1], chunkstore.Manifest{ID: tier.Manifest, Size: tier.Size})
 		}
 	}
 	s, err := g.cache.openForms(ctx, forms)

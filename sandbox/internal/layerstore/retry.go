@@ -13,9 +13,9 @@ import (
 )
 
 // A layer that cannot be stored must not keep the others from being stored, and must not end the daemon at every start.
-// What lies on it waits, the rest goes on. After an error it is tried once more, less and less often. When the daemon has
-// ended ParkAfter times while it was being stored, or squashfs cannot hold it, it is parked: it stays a sealed directory,
-// which serves everything, until a call waits for it to be stored.
+// What lies on it waits, the rest goes on. After an error it is tried once more, less and less often. When the daemon
+// has ended ParkAfter times while it was being stored, or squashfs cannot hold it, it is parked: it stays a sealed
+// directory, which serves everything, until a call waits for it to be stored.
 
 // ParkAfter is how often the daemon may end while it stores a layer before that is parked.
 const ParkAfter = 3

@@ -69,8 +69,8 @@ func (w *waiter) leave() {
 	w.progress = nil
 }
 
-// NewStorer makes a Storer, which works in Run. It calls yield often while it does, which may wait, and wakes the merger
-// for what has become possible.
+// NewStorer makes a Storer, which works in Run. It calls yield often while it does, which may wait, and wakes the
+// merger for what has become possible.
 func NewStorer(p Parts, c *Cache, m *Merger, yield func(context.Context), o Owner) *Storer {
 	return &Storer{
 		Parts: p, cache: c, merger: m, yield: yield, owner: o, wake: make(chan struct{}, 1),
@@ -193,8 +193,8 @@ func (s *Storer) try(ctx context.Context, layer string) error {
 	return err
 }
 
-// Abandon ends the storing under way if it is of a layer that nobody names any more. The channel is closed when that has
-// ended, or when the directory of a layer that has just been stored is given back; nil if there is neither.
+// Abandon ends the storing under way if it is of a layer that nobody names any more. The channel is closed when that
+// has ended, or when the directory of a layer that has just been stored is given back; nil if there is neither.
 func (s *Storer) Abandon() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +262,9 @@ func (s *Storer) store(ctx context.Context, layer string, progress func(files, b
 	m, err := layers.Store(ctx, s.Store, lowers[0], lowers[1:], layers.StoreOptions{Progress: progress, Home: s.Number},
 		func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 			stored := r.Stored(m)
-			ch = catalog.Change{PutLayers: []*catalog.Layer{&stored}, PutTrash: []uint64{r.Upper}, Events: s.events(layer)}
+			ch = catalog.Change{
+				PutLayers: []*catalog.Layer{&stored}, PutTrash: []uint64{r.Upper}, Events: s.events(layer),
+			}
 			if err := catalog.DropAttempts(tx, layer); err != nil {
 				return err
 			}
@@ -281,7 +283,8 @@ func (s *Storer) events(layer string) []api.Event {
 	var events []api.Event
 	for _, of := range s.Catalog.SnapshotsOn(layer) {
 		events = append(events, api.Event{
-			Workspace: of.Workspace, Kind: api.EventStored, At: s.Catalog.Now().UTC(), Snapshot: of.ID, Level: "info", Detail: of.Name,
+			Workspace: of.Workspace, Kind: api.EventStored, At: s.Catalog.Now().UTC(), Snapshot: of.ID,
+			Level: "info", Detail: of.Name,
 		})
 	}
 	return events

@@ -28,6 +28,6 @@
 //	└─ (the store)
 //	janitor.mu        what is to be removed; nothing is taken inside
 //
-// pool.mu is taken inside Set.mu and nothing inside pool.mu: directories are made and removed without it. WideIno, which
-// look-ups of every overlay call, takes Set.mu only the first time that it is asked for a pair of arguments.
+// pool.mu is taken inside Set.mu and nothing inside pool.mu: directories are made and removed without it. WideIno,
+// which look-ups of every overlay call, takes Set.mu only the first time that it is asked for a pair of arguments.
 package uppers

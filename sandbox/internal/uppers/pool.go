@@ -55,7 +55,8 @@ func (p *pool) run(ctx context.Context) {
 		case <-p.wake:
 		}
 		if err := p.fill(ctx); err != nil && ctx.Err() == nil {
-			p.set.log.Debug("no upper is made in advance", "error", err) // a call that needs one makes it, or reports why not
+			// A call that needs one makes it, or reports why not.
+			p.set.log.Debug("no upper is made in advance", "error", err)
 		}
 	}
 }
@@ -119,7 +120,8 @@ func (p *pool) removeAll() {
 	p.mu.Unlock()
 	for _, n := range ready {
 		if err := p.set.Remove(n); err != nil {
-			p.set.log.Warn("an upper that nobody used is still there", "upper", n, "error", err) // the next process removes it
+			// The next process removes it.
+			p.set.log.Warn("an upper that nobody used is still there", "upper", n, "error", err)
 		}
 		p.forget(n)
 	}

@@ -126,7 +126,8 @@ func (s *Set) loadSpaces(tx *chunkstore.Tx) error {
 		_, err := fmt.Sscanf(key, "%d/%d", &w.upper, &w.high)
 		space, serr := strconv.ParseUint(string(value), 10, 31)
 		if err != nil || serr != nil || key != w.String() {
-			return false, fmt.Errorf("%w: record %s/%s: %s", api.ErrCorrupt, bucketWide, api.Quoted(key), api.Quoted(string(value)))
+			return false, fmt.Errorf("%w: record %s/%s: %s",
+				api.ErrCorrupt, bucketWide, api.Quoted(key), api.Quoted(string(value)))
 		}
 		s.putWide(func(m map[wideKey]uint64) { m[w] = space << SpaceBits })
 		return true, nil
@@ -138,7 +139,8 @@ func (s *Set) spaceLocked(ctx context.Context) (uint64, error) {
 	for wrapped := false; ; {
 		if s.next > s.last {
 			if wrapped {
-				return 0, fmt.Errorf("%w: all spaces of inode numbers are in use: delete snapshots, and workspaces", api.ErrUnavailable)
+				return 0, fmt.Errorf("%w: all spaces of inode numbers are in use: delete snapshots, and workspaces",
+					api.ErrUnavailable)
 			}
 			wrapped = true
 			s.survey, s.wrapped, s.next = true, true, firstSpace
@@ -228,8 +230,8 @@ func (s *Set) spacesInUse(ctx context.Context) (*roaring.Bitmap, error) {
 	return used, nil
 }
 
-// Numbers yields the inode numbers of an image; of one that is gone or damaged, which checks report, no more than can be read. Nothing
-// follows an error.
+// Numbers yields the inode numbers of an image; of one that is gone or damaged, which checks report, no more than can
+// be read. Nothing follows an error.
 func Numbers(ctx context.Context, store *chunkstore.Store, m chunkstore.ID) iter.Seq2[uint64, error] {
 	return func(yield func(uint64, error) bool) {
 		fail := func(err error) {
@@ -255,8 +257,8 @@ func Numbers(ctx context.Context, store *chunkstore.Store, m chunkstore.ID) iter
 	}
 }
 
-// Ours is for layers.StoreOptions.Ours: it reports spaces that were given out, but not those of uppers that nobody uses yet, to which
-// a workspace over the image may come.
+// Ours is for layers.StoreOptions.Ours: it reports spaces that were given out, but not those of uppers that nobody uses
+// yet, to which a workspace over the image may come.
 func (s *Set) Ours(ctx context.Context) (func(space uint32) bool, error) {
 	s.mu.Lock()
 	next, wrapped, used := s.next, s.wrapped, s.used

@@ -11,8 +11,8 @@ import (
 	"snapfs/internal/hosttree"
 )
 
-// Named are the uppers that somebody knows of: those of records, staged ones included, and those that are ready or are
-// being made ready.
+// Named are the uppers that are in use, or are to be: those of records, staged ones included, and those that are ready
+// or are being made ready.
 func (s *Set) Named() map[uint64]bool {
 	// An upper passes from one of these to the next: in this order, none is missed on its way.
 	named := s.pool.spares()
@@ -31,7 +31,8 @@ func (s *Set) Strays(trash map[uint64]bool) ([]string, error) {
 	maps.Copy(named, trash)
 	var names []string
 	for _, e := range entries {
-		if n, err := strconv.ParseUint(e.Name(), 10, 64); err != nil || !named[n] || e.Name() != strconv.FormatUint(n, 10) {
+		n, err := strconv.ParseUint(e.Name(), 10, 64)
+		if err != nil || !named[n] || e.Name() != strconv.FormatUint(n, 10) {
 			names = append(names, e.Name())
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKeepApart checks that a home's uppers are kept apart on ext4, and that other hosts, which know no such thing, get by.
+// TestKeepApart checks that a home's uppers are kept apart on ext4, and that other hosts do without.
 func TestKeepApart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "uppers")
 	if err := os.Mkdir(dir, 0o700); err != nil {

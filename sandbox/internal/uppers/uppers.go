@@ -76,8 +76,8 @@ type Set struct {
 // Open reads the records of numbers and spaces. Background work waits for Run.
 func Open(ctx context.Context, o Options) (*Set, error) {
 	s := &Set{
-		dir: o.Dir, store: o.Store, records: o.Records, yield: o.Yield, log: o.Logger, points: o.Points, last: o.LastSpace,
-		next: firstSpace, reserved: firstSpace, used: roaring.New(), making: map[uint64]bool{},
+		dir: o.Dir, store: o.Store, records: o.Records, yield: o.Yield, log: o.Logger, points: o.Points,
+		last: o.LastSpace, next: firstSpace, reserved: firstSpace, used: roaring.New(), making: map[uint64]bool{},
 	}
 	if s.last == 0 {
 		s.last = lastSpace
