@@ -1,26 +1,39 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"snapfs/bench/internal/corpora"
+	"snapfs/bench/internal/latency"
+	"snapfs/bench/internal/mountio"
+	"snapfs/bench/internal/program"
+	"snapfs/bench/internal/report"
+	"snapfs/bench/internal/scale"
+	"snapfs/bench/internal/storage"
+	"snapfs/bench/internal/suite"
+	"snapfs/bench/internal/usage"
 )
 
+// suites are all suites, in the order in which `all` runs them.
+func suites() []suite.Suite {
+	return []suite.Suite{storage.Suite(), mountio.Suite(), latency.Suite(), scale.Suite()}
+}
+
 // command is the command line; started is set once its words are understood.
-func command(e *env, started *bool) *cobra.Command {
+func command(e *suite.Env, started *bool) *cobra.Command {
 	all := func(cmd *cobra.Command, _ []string) error {
-		var list []suite
+		var list []suite.Suite
 		for _, s := range suites() {
-			if !s.long || e.full {
+			if !s.Long || e.Full {
 				list = append(list, s)
 			}
 		}
-		if e.rounds == 0 && !e.full {
-			e.rounds = 1 // all is to end within half an hour
+		if e.Rounds == 0 && !e.Full {
+			e.Rounds = 1 // all is to end within half an hour
 		}
-		return runSuites(cmd.Context(), e, list...)
+		return suite.Run(cmd.Context(), e, list...)
 	}
 	root := &cobra.Command{
 		Use: "bench", Short: "Measure snapfs beside its peers",
@@ -31,34 +44,34 @@ Exit codes: 0 done; 1 failed, or a restored state differs; 2 usage; 3 a comparis
 		PersistentPreRun: func(*cobra.Command, []string) { *started = true },
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&e.cache, "cache", defaultCache(), "directory of the corpora")
-	f.StringVar(&e.out, "out", "bench-results", "directory of the reports")
-	f.StringVar(&e.against, "against", "", "compare with the reports of this directory (bench/results: the committed ones)")
-	f.Float64Var(&e.noise, "noise", 15, "of comparisons: percent by which CPU time varies; wall time twice that, bytes 1 percent")
-	f.StringVar(&e.work, "work", "", "scratch directory (default: made in the cache)")
-	f.StringSliceVar(&e.corpora, "corpus", nil, "corpora: "+strings.Join(corpusNames(), ", "))
-	f.StringSliceVar(&e.only, "subject", nil, "only these subjects")
-	f.BoolVar(&e.full, "full", false, "also what takes long")
-	f.BoolVar(&e.merge, "merge", false, "keep what the report has of other cases and subjects")
-	f.BoolVar(&e.resume, "resume", false, "as --merge, and go on with a storage run: measure only what the report lacks")
-	f.StringVar(&e.remark, "remark", "", "a line for the report: how the run was taken")
-	f.StringSliceVar(&e.trees, "tree", nil, "measure these directories as the states of a corpus, instead")
-	f.StringVar(&e.repo, "git", "", "measure commits of this repository as the states of a corpus, instead")
-	f.IntVar(&e.every, "every", 10, "with --git: every so many-th commit of the first-parent history")
-	f.IntVar(&e.limit, "limit", 60, "with --git: at most so many states, the newest")
-	f.StringVar(&e.mirror, "mirror", debianMirror, "of Debian's packages, for corpus C5")
-	f.StringSliceVar(&e.workloads, "workload", nil, "with io: only workloads whose names begin so; with latency: cases; with scale: parts")
-	f.IntVar(&e.rounds, "rounds", 0, "with io: how often each workload runs on each subject (default 3, among all suites 1)")
-	f.StringVar(&e.disk, "disk", diskAuto, "with io: what uppers and lowers lie on: a fresh ext4 in memory, here (the scratch directory's disk), or auto (memory if there is enough)")
-	f.StringVar(&e.fixture, "fixture", "", "with io: keep the prepared trees in this directory, for the next run")
+	f.StringVar(&e.Cache, "cache", suite.DefaultCache(), "directory of the corpora")
+	f.StringVar(&e.Out, "out", "bench-results", "directory of the reports")
+	f.StringVar(&e.Against, "against", "", "compare with the reports of this directory (bench/results: the committed ones)")
+	f.Float64Var(&e.Noise, "noise", 15, "of comparisons: percent by which CPU time varies; wall time twice that, bytes 1 percent")
+	f.StringVar(&e.Work, "work", "", "scratch directory (default: made in the cache)")
+	f.StringSliceVar(&e.Corpora, "corpus", nil, "corpora: "+strings.Join(corpora.Names(), ", "))
+	f.StringSliceVar(&e.Only, "subject", nil, "only these subjects")
+	f.BoolVar(&e.Full, "full", false, "also what takes long")
+	f.BoolVar(&e.Merge, "merge", false, "keep what the report has of other cases and subjects")
+	f.BoolVar(&e.Resume, "resume", false, "as --merge, and go on with a storage run: measure only what the report lacks")
+	f.StringVar(&e.Remark, "remark", "", "a line for the report: how the run was taken")
+	f.StringSliceVar(&e.Trees, "tree", nil, "measure these directories as the states of a corpus, instead")
+	f.StringVar(&e.Repo, "git", "", "measure commits of this repository as the states of a corpus, instead")
+	f.IntVar(&e.Every, "every", 10, "with --git: every so many-th commit of the first-parent history")
+	f.IntVar(&e.Limit, "limit", 60, "with --git: at most so many states, the newest")
+	f.StringVar(&e.Mirror, "mirror", corpora.DebianMirror, "of Debian's packages, for corpus C5")
+	f.StringSliceVar(&e.Workloads, "workload", nil, "with io: only workloads whose names begin so; with latency: cases; with scale: parts")
+	f.IntVar(&e.Rounds, "rounds", 0, "with io: how often each workload runs on each subject (default 3, among all suites 1)")
+	f.StringVar(&e.Disk, "disk", suite.DiskAuto, "with io: what uppers and lowers lie on: a fresh ext4 in memory, here (the scratch directory's disk), or auto (memory if there is enough)")
+	f.StringVar(&e.Fixture, "fixture", "", "with io: keep the prepared trees in this directory, for the next run")
 	for _, s := range suites() {
 		root.AddCommand(&cobra.Command{
-			Use: s.name, Short: s.about, Args: cobra.ArbitraryArgs,
+			Use: s.Name, Short: s.About, Args: cobra.ArbitraryArgs,
 			RunE: func(cmd *cobra.Command, args []string) error {
-				if err := e.moreTrees(args); err != nil {
+				if err := moreTrees(e, args); err != nil {
 					return err
 				}
-				return runSuites(cmd.Context(), e, s)
+				return suite.Run(cmd.Context(), e, s)
 			},
 		})
 	}
@@ -67,32 +80,32 @@ Exit codes: 0 done; 1 failed, or a restored state differs; 2 usage; 3 a comparis
 		&cobra.Command{
 			Use: "corpora", Short: "Build the corpora only, and print their digests", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				if err := e.validate(nil); err != nil {
+				if err := e.Validate(nil); err != nil {
 					return err
 				}
-				return e.withScratch(func() error { return e.printCorpora(cmd.Context(), cmd.OutOrStdout()) })
+				return e.WithScratch(func() error { return storage.PrintCorpora(cmd.Context(), e, cmd.OutOrStdout()) })
 			},
 		},
-		operationsCommand(),
+		mountio.OperationsCommand(),
 		&cobra.Command{
 			Use: "peers", Short: "Install missing peers from Debian's packages", Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error { return installPeers(cmd.Context()) },
+			RunE: func(cmd *cobra.Command, _ []string) error { return program.Install(cmd.Context()) },
 		},
 		&cobra.Command{
 			Use: "compare OLD NEW", Short: "Show what got better or worse between two reports, or two directories of them", Args: cobra.ExactArgs(2),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return compareAll(cmd.OutOrStdout(), args[0], args[1], e.noise)
+				return report.CompareAll(cmd.OutOrStdout(), args[0], args[1], e.Noise)
 			},
 		},
 		&cobra.Command{
 			Use: "table REPORT.json...", Short: "Print reports as tables for a page, with what snapfs is behind in", Args: cobra.MinimumNArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				for _, path := range args {
-					r, err := loadReport(path)
+					r, err := report.Load(path)
 					if err != nil {
 						return err
 					}
-					r.printMarkdown(cmd.OutOrStdout())
+					r.PrintMarkdown(cmd.OutOrStdout())
 				}
 				return nil
 			},
@@ -100,7 +113,7 @@ Exit codes: 0 done; 1 failed, or a restored state differs; 2 usage; 3 a comparis
 		&cobra.Command{
 			Use: "merge OUT_DIR REPORT.json...", Short: "Make one report of those of a suite that was run in pieces", Args: cobra.MinimumNArgs(2),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return mergeReports(cmd.OutOrStdout(), args[0], args[1:])
+				return suite.Merge(cmd.OutOrStdout(), args[0], suites(), args[1:])
 			},
 		},
 	)
@@ -108,18 +121,10 @@ Exit codes: 0 done; 1 failed, or a restored state differs; 2 usage; 3 a comparis
 }
 
 // moreTrees takes what follows `--tree DIR` on the command line: `--tree DIR DIR...`.
-func (e *env) moreTrees(args []string) error {
-	if len(args) > 0 && len(e.trees) == 0 {
-		return usagef("unknown argument %q", args[0])
+func moreTrees(e *suite.Env, args []string) error {
+	if len(args) > 0 && len(e.Trees) == 0 {
+		return usage.Errorf("unknown argument %q", args[0])
 	}
-	e.trees = append(e.trees, args...)
+	e.Trees = append(e.Trees, args...)
 	return nil
-}
-
-func defaultCache() string {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		dir = os.TempDir()
-	}
-	return filepath.Join(dir, "snapfs-bench")
 }

@@ -7,6 +7,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"snapfs/bench/internal/report"
+	"snapfs/bench/internal/scratch"
+	"snapfs/bench/internal/suite"
+	"snapfs/bench/internal/usage"
 )
 
 // Exit codes.
@@ -20,7 +25,7 @@ const (
 func main() {
 	syscall.Umask(0o022) // the corpora's modes do not depend on who builds them
 	ctx, cancel := context.WithCancel(context.Background())
-	e := &env{guard: &guard{}}
+	e := &suite.Env{Guard: &scratch.Guard{}}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() { // ends with the process
@@ -28,7 +33,7 @@ func main() {
 		cancel()
 		fmt.Fprintln(os.Stderr, "\nbench: stopping and cleaning up; once more ends everything at once")
 		<-signals
-		e.guard.endAll()
+		e.Guard.EndAll()
 		os.Exit(exitInterrupted)
 	}()
 	code := exitCode(ctx, run(ctx, e, os.Args[1:]))
@@ -37,20 +42,20 @@ func main() {
 }
 
 // run runs the command line.
-func run(ctx context.Context, e *env, args []string) error {
+func run(ctx context.Context, e *suite.Env, args []string) error {
 	started := false
 	c := command(e, &started)
 	c.SetArgs(args)
 	err := c.ExecuteContext(ctx)
 	if err != nil && !started {
-		return usageError{err} // an unknown suite, flag or argument
+		return usage.Wrap(err) // an unknown suite, flag or argument
 	}
 	return err
 }
 
 // exitCode tells the user of a failure.
 func exitCode(ctx context.Context, err error) int {
-	var usage usageError
+	var usage usage.Error
 	switch {
 	case err == nil:
 		return 0
@@ -63,7 +68,7 @@ func exitCode(ctx context.Context, err error) int {
 	case errors.As(err, &usage):
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		return exitUsage
-	case errors.Is(err, errWorse):
+	case errors.Is(err, report.ErrWorse):
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		return exitWorse
 	default:
@@ -71,10 +76,3 @@ func exitCode(ctx context.Context, err error) int {
 		return exitFailed
 	}
 }
-
-// usageError is a mistake on the command line.
-type usageError struct{ error }
-
-func (u usageError) Unwrap() error { return u.error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }

@@ -15,17 +15,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"snapfs/internal/testmount"
+	"snapfs/bench/internal/corpora/corporatest"
+	"snapfs/bench/internal/program"
+	"snapfs/bench/internal/report"
+	"snapfs/bench/internal/scratch"
+	"snapfs/bench/internal/suite"
+	"snapfs/bench/internal/usage"
 	"snapfs/internal/testseed"
 )
 
-// program builds this program once for a test.
-func program(t *testing.T) string {
+// buildBench builds this program once for a test.
+func buildBench(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "bench")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	require.NoError(t, tool{}.run(ctx, "go", "build", "-o", bin, "."))
+	require.NoError(t, program.Run(ctx, "go", "build", "-o", bin, "."))
 	return bin
 }
 
@@ -48,44 +53,27 @@ func TestUsage(t *testing.T) {
 		{[]string{"storage", "--noise", "-1"}, "negative"},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
-			e := &env{guard: &guard{}}
+			e := &suite.Env{Guard: &scratch.Guard{}}
 			err := run(t.Context(), e, append(c.args, "--cache", filepath.Join(t.TempDir(), "cache")))
-			require.ErrorAs(t, err, new(usageError))
+			require.ErrorAs(t, err, new(usage.Error))
 			require.ErrorContains(t, err, c.want)
 			require.Equal(t, exitUsage, exitCode(t.Context(), err))
 		})
 	}
 }
 
-// oncePerRun leaves a test out of the second pass, over io_uring: it is not about mounts.
-func oncePerRun(t *testing.T) {
-	t.Helper()
-	if os.Getenv(testmount.TransportEnv) == "uring" {
-		t.Skip("done in the first pass")
-	}
-}
-
-// TestNoRoom: what the disk cannot hold is not started.
-func TestNoRoom(t *testing.T) {
-	e := &env{work: t.TempDir()}
-	err := e.roomFor([]suite{{name: "huge", space: func(*env) int64 { return 1 << 60 }}})
-	require.ErrorContains(t, err, "are missing")
-	require.NoError(t, e.roomFor([]suite{{name: "small"}}))
-}
-
 // TestRun runs the program on two small trees with every peer, and what it writes.
 func TestRun(t *testing.T) {
-	oncePerRun(t)
-	h := tinyHistory(t)
+	h := corporatest.Tiny(t)
 	dir := t.TempDir()
 	cache, out := filepath.Join(dir, "cache"), filepath.Join(dir, "out")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	bin := program(t)
-	base := []string{"storage", "--cache", cache, "--out", out, "--tree", h.states[0], h.states[1], h.states[2]}
-	printed, err := tool{}.output(ctx, bin, append(base, "--subject", "snapfs,snapfs create,git gc,tar gzip of changes")...)
+	bin := buildBench(t)
+	base := []string{"storage", "--cache", cache, "--out", out, "--tree", h.States[0], h.States[1], h.States[2]}
+	printed, err := program.Output(ctx, bin, append(base, "--subject", "snapfs,snapfs create,git gc,tar gzip of changes")...)
 	require.NoError(t, err)
-	r, err := loadReport(filepath.Join(out, "storage.json"))
+	r, err := report.Load(filepath.Join(out, "storage.json"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"tree/snapfs", "tree/snapfs create", "tree/git gc", "tree/tar gzip of changes"}, r.Whole)
 	require.NotEmpty(t, r.Digests["tree"])
@@ -95,7 +83,7 @@ func TestRun(t *testing.T) {
 	require.Contains(t, string(printed), "verified states")
 	require.Contains(t, string(printed), "note: tar gzip of changes: deleting states is not offered")
 	for _, s := range []string{"snapfs", "git gc"} {
-		m, ok := valueOf(r.Metrics, s, "verified")
+		m, ok := report.ValueOf(r.Metrics, s, "verified")
 		require.True(t, ok)
 		require.InDelta(t, 3, m.Value, 0, s)
 	}
@@ -116,21 +104,26 @@ func TestRun(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.Symlink(full, filepath.Join(path, p)))
 	}
-	printed, err = tool{env: []string{"PATH=" + path}}.output(ctx, bin, append(base, "--resume", "--subject", "git gc,git repack,restic max", "--against", out)...)
+	printed, err = program.Setup{Env: []string{"PATH=" + path}}.Output(ctx, bin, append(base, "--resume", "--subject", "git gc,git repack,restic max", "--against", out)...)
 	require.NoError(t, err)
 	require.Contains(t, string(printed), "note: restic max: not measured, missing restic (make bench-peers installs Debian's restic)")
 	require.Contains(t, string(printed), "0 of")
-	r, err = loadReport(filepath.Join(out, "storage.json"))
+	r, err = report.Load(filepath.Join(out, "storage.json"))
 	require.NoError(t, err)
 	require.Contains(t, r.Whole, "tree/git repack")
 	require.Contains(t, r.Whole, "tree/snapfs")
 	require.Len(t, r.Earlier, 1)
 }
 
+func thereIs(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // requireNothingLeft looks for what a run must not leave: mounts, loop devices, processes, scratch.
 func requireNothingLeft(t *testing.T, dir, cache string) {
 	t.Helper()
-	mounts, err := mountsBelow(dir)
+	mounts, err := scratch.MountsBelow(dir)
 	require.NoError(t, err)
 	require.Empty(t, mounts)
 	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -144,7 +137,7 @@ func requireNothingLeft(t *testing.T, dir, cache string) {
 	require.NoError(t, err)
 	for _, path := range environs {
 		if text, err := os.ReadFile(path); err == nil {
-			require.NotContains(t, string(text), runMark+"="+dir, path)
+			require.NotContains(t, string(text), scratch.Mark+"="+dir, path)
 		}
 	}
 	left, err := filepath.Glob(filepath.Join(cache, "*-*"))
@@ -154,9 +147,8 @@ func requireNothingLeft(t *testing.T, dir, cache string) {
 
 // TestInterrupt: SIGINT at any moment ends everything, and so does a second one, at once.
 func TestInterrupt(t *testing.T) {
-	oncePerRun(t)
-	h := tinyHistory(t)
-	bin := program(t)
+	h := corporatest.Tiny(t)
+	bin := buildBench(t)
 	seed := testseed.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	rounds := 6
@@ -168,13 +160,13 @@ func TestInterrupt(t *testing.T) {
 		dir := t.TempDir()
 		cache := filepath.Join(dir, "cache")
 		cmd := exec.Command(bin, "storage", "--cache", cache, "--out", filepath.Join(dir, "out"), "--subject", subjects[i%len(subjects)],
-			"--tree", h.states[0], h.states[1], h.states[2])
+			"--tree", h.States[0], h.States[1], h.States[2])
 		var stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stderr, &stderr
 		cmd.WaitDelay = time.Minute
 		require.NoError(t, cmd.Start())
 		// The directory is made at the very start; the signals come at any time of the two seconds after.
-		for begin := time.Now(); time.Since(begin) < time.Minute && missingFile(cache); {
+		for begin := time.Now(); time.Since(begin) < time.Minute && !thereIs(cache); {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(time.Duration(r.IntN(1500)) * time.Millisecond)
@@ -202,16 +194,15 @@ func wait(cmd *exec.Cmd, limit time.Duration) error {
 
 // TestKilled: the next run removes what a killed one left.
 func TestKilled(t *testing.T) {
-	oncePerRun(t)
-	h := tinyHistory(t)
-	bin := program(t)
+	h := corporatest.Tiny(t)
+	bin := buildBench(t)
 	dir := t.TempDir()
 	cache := filepath.Join(dir, "cache")
-	args := []string{"storage", "--cache", cache, "--out", filepath.Join(dir, "out"), "--subject", "btrfs zstd", "--tree", h.states[0], h.states[1]}
+	args := []string{"storage", "--cache", cache, "--out", filepath.Join(dir, "out"), "--subject", "btrfs zstd", "--tree", h.States[0], h.States[1]}
 	cmd := exec.Command(bin, args...)
 	require.NoError(t, cmd.Start())
 	for begin := time.Now(); time.Since(begin) < 2*time.Minute; time.Sleep(5 * time.Millisecond) {
-		if mounts, err := mountsBelow(dir); err != nil || len(mounts) > 0 {
+		if mounts, err := scratch.MountsBelow(dir); err != nil || len(mounts) > 0 {
 			require.NoError(t, err)
 			break
 		}
@@ -220,6 +211,6 @@ func TestKilled(t *testing.T) {
 	require.Error(t, cmd.Wait())
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	require.NoError(t, tool{}.run(ctx, bin, "storage", "--cache", cache, "--out", filepath.Join(dir, "out"), "--subject", "git gc", "--tree", h.states[0], h.states[1]))
+	require.NoError(t, program.Run(ctx, bin, "storage", "--cache", cache, "--out", filepath.Join(dir, "out"), "--subject", "git gc", "--tree", h.States[0], h.States[1]))
 	requireNothingLeft(t, dir, cache)
 }

@@ -1,0 +1,2 @@
+// Package corporatest has a history for tests.
+package corporatest

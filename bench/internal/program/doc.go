@@ -1,0 +1,2 @@
+// Package program runs other programs to their end, and knows which Debian package a program comes from.
+package program

@@ -1,0 +1,2 @@
+// Package progress shows what is going on and how much is left.
+package progress

@@ -1,0 +1,119 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"snapfs/bench/internal/chart"
+	"snapfs/bench/internal/engine"
+	"snapfs/bench/internal/report"
+	"snapfs/bench/internal/suite"
+)
+
+// limits say how far the suite goes.
+type limits struct {
+	snapshots, branches int
+	files               []int
+	logical, fileSize   int64 // bytes: of all files, and of each
+}
+
+func limitsOf(full bool) limits {
+	if full {
+		return limits{10_000, 1000, []int{1000, 10_000, 100_000, 1_000_000}, 100 << 30, 1 << 30}
+	}
+	return limits{500, 200, []int{1000, 10_000, 30_000}, 2 << 30, 256 << 20}
+}
+
+// Suite shows time, memory and store as work grows.
+func Suite() suite.Suite {
+	return suite.Suite{
+		Name: "scale", About: "Time, memory and size of the store as snapshots, mounts, files and bytes grow", Long: true,
+		Subjects: func() []string { return []string{"snapfs"} },
+		Workloads: func() []string {
+			var names []string
+			for _, p := range parts() {
+				names = append(names, p.name)
+			}
+			return names
+		},
+		Space: func(e *suite.Env) int64 {
+			if e.Full {
+				return 30 << 30
+			}
+			return 4 << 30
+		},
+		Draw: chart.OverSubjects(drawn()...),
+		Run: func(ctx context.Context, e *suite.Env, r *report.Report) error {
+			if os.Geteuid() != 0 {
+				return errors.New("needs root: it mounts")
+			}
+			for _, p := range parts() {
+				if !e.WantsWorkload(p.name) {
+					continue
+				}
+				g := newGrown(r, p.name)
+				err := p.run(ctx, e, g, limitsOf(e.Full))
+				// What was reached before an interrupt is fitted, too.
+				g.fit(p.about)
+				if err := errors.Join(err, r.Keep()); err != nil {
+					return fmt.Errorf("%s: %w", p.name, err)
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// part lets one kind of work grow.
+type part struct {
+	name, about string
+	drawn       []string // metrics
+	run         func(context.Context, *suite.Env, *grown, limits) error
+}
+
+func parts() []part {
+	return []part{
+		{
+			"snapshots in a row",
+			"one changed file each, 1000 files in the workspace, which stays mounted; times of the snapshots since the row above",
+			[]string{"snapshot p50", "memory", "store"},
+			growSnapshots,
+		},
+		{
+			"mounted branches",
+			"of one snapshot of 1000 files, in one daemon, all mounted; then each is written to and read; times of the branches since the row above",
+			[]string{"branch and ls p50", "branch and ls p99", "memory of each"},
+			growBranches,
+		},
+		{"files", "small text files; the edit is the median of 9", []string{"create", storedEdit, "store"}, growFiles},
+		{"logical MiB", "large files, one MiB in a hundred new, each stored before the next is written", []string{"snapshot until stored", "memory", "store"}, growBytes},
+	}
+}
+
+// drawn is a row of panels for each part.
+func drawn() []chart.Sizes {
+	var rows []chart.Sizes
+	for _, p := range parts() {
+		rows = append(rows, chart.Sizes{What: p.name, Metrics: p.drawn})
+	}
+	return rows
+}
+
+// withHome runs fn with a daemon on a home of its own.
+func withHome(ctx context.Context, e *suite.Env, fn func(s *engine.Daemon, tmp string) error) (err error) {
+	tmp, err := os.MkdirTemp(e.Work, "scale-")
+	if err != nil {
+		return err
+	}
+	s, err := engine.Start(ctx, e.Engine(), filepath.Join(tmp, "home"))
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(tmp))
+	}
+	if err := errors.Join(fn(s, tmp), s.Stop()); err != nil {
+		return err // what may be mounted must not be removed; the run's end does that
+	}
+	return os.RemoveAll(tmp)
+}

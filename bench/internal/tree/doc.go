@@ -1,0 +1,2 @@
+// Package tree makes, copies, digests and compares directory trees.
+package tree
