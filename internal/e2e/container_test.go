@@ -73,7 +73,7 @@ func TestContainerMapsUsers(t *testing.T) {
 			h := newHome(t)
 			root := containerRoot(t, h)
 			for dir := root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
-				require.NoError(t, os.Chmod(dir, 0o755)) // for who is nobody on the host
+				require.NoError(t, os.Chmod(dir, 0o755)) // for a user without rights on the host
 			}
 			h.write("src/file", "from the host\n")
 			shell(t, soon, h.path("src"), `chown 33:34 file && chmod 666 file`)

@@ -22,9 +22,9 @@ import (
 	"snapfs/internal/testchild"
 )
 
-// A crowd is a process that keeps a workspace busy, the test binary again. It is told what to do by $SNAPFS_CROWD: a
-// role, a directory, a number and a seed. For each line on its standard input it answers with one, and it ends when
-// there are no more.
+// A crowd is a process that keeps a workspace busy, a child made of the test binary. It is told what to do by
+// $SNAPFS_CROWD: a role, a directory, a number and a seed. For each line on its standard input it answers with one, and
+// it ends when there are no more.
 const crowdEnv = "SNAPFS_CROWD"
 
 // crowdChild turns this process into a crowd if startCrowd started it, and else does nothing.

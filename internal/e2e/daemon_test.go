@@ -67,14 +67,14 @@ func gone(t *testing.T, pid int) {
 			return
 		}
 		if stat, err := os.ReadFile("/proc/" + itoa(pid) + "/stat"); err == nil && strings.Contains(string(stat), ") Z ") {
-			return // nobody has reaped it yet
+			return // not reaped yet
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	t.Fatalf("process %d lives", pid)
 }
 
-// TestKillWhileStoring kills the daemon again and again while snapshots are being made and stored: what was
+// TestKillWhileStoring kills the daemon repeatedly while snapshots are being made and stored: what was
 // acknowledged is there afterwards.
 func TestKillWhileStoring(t *testing.T) {
 	h := newHome(t)

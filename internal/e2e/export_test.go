@@ -20,11 +20,11 @@ var foreign = treewalk.Options{
 // TestExport has a small tree with all that is easily lost read by others.
 func TestExport(t *testing.T) {
 	h := newHome(t)
-	h.ok("up", "odd", h.path("ws"))
+	h.ok("up", "special", h.path("ws"))
 	shell(t, soon, h.path("ws"), `mkdir -p unicode strings fmt; echo x > strings/builder.go; echo 'package fmt' > fmt/print.go`)
-	oddities(t, h.path("ws"))
+	specialFiles(t, h.path("ws"))
 	frozen := walk(t, h.path("ws"))
-	h.ok("snapshot", "odd", "--name", "worked")
+	h.ok("snapshot", "special", "--name", "worked")
 	both := []string{"first", "small"}
 	export(t, h, frozen, both, both)
 }

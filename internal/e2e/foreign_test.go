@@ -77,7 +77,7 @@ func TestTwinForeign(t *testing.T) {
 	}
 	for _, p := range pairs {
 		id := h.ok("snapshot", p.name, "--wait", "stored")
-		p.again(func() { h.ok("umount", p.name); p.name = h.ok("restore", id) })
+		p.reopened(func() { h.ok("umount", p.name); p.name = h.ok("restore", id) })
 		p.end()
 	}
 	require.Empty(t, decode[sandbox.CheckResult](h, "check", "--read-data").Problems)
@@ -109,7 +109,7 @@ func TestForeignNumbers(t *testing.T) {
 		for range 2 {
 			p.actor.Steps(200)
 			p.compare()
-			p.again(func() { h.ok("snapshot", name); h.ok("umount", name) })
+			p.reopened(func() { h.ok("snapshot", name); h.ok("umount", name) })
 		}
 		p.end()
 	}

@@ -31,7 +31,7 @@ func newFrost(t *testing.T, size int) *frost {
 	return d
 }
 
-// frozenFor is how long a file system is frozen at most, whatever becomes of the test.
+// frozenFor is how long a file system is frozen at most, even if the test hangs.
 const frozenFor = 20 * time.Second
 
 // freeze has the file system take no more writes until thaw. The watchdog is no process of the test's: who ends all of
@@ -67,7 +67,7 @@ func (d *frost) reach(workspace string) {
 	d.t.Helper()
 	for cpu := range runtime.NumCPU() {
 		for try := 0; ; try++ {
-			// A name that nobody has asked for yet, and that is not there.
+			// A name that does not exist and has not been looked up yet.
 			d.asked++
 			answered := make(chan struct{})
 			cmd := exec.Command("taskset", "-c", strconv.Itoa(cpu), "stat", filepath.Join(d.tmp, workspace, "nothing"+strconv.Itoa(d.asked)))
@@ -136,7 +136,7 @@ func TestTwinFrozen(t *testing.T) {
 		h.ok("snapshot", "ws0")
 		if rng.IntN(2) == 0 {
 			p := pairs[rng.IntN(len(pairs))]
-			p.again(func() { h.ok("umount", p.name) })
+			p.reopened(func() { h.ok("umount", p.name) })
 		}
 	}
 	for _, p := range pairs {

@@ -158,7 +158,7 @@ func (h *home) close() {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	// Connections first: whoever waits for one can be neither killed nor unmounted.
+	// Connections first: a process that waits for one can be neither killed nor unmounted.
 	for _, m := range mountsBelow(h.tmp) {
 		h.t.Errorf("left: mount %s", m.dir)
 		_ = os.WriteFile(fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", m.minor), []byte("1"), 0) // none for other types

@@ -62,7 +62,7 @@ func TestHostile(t *testing.T) {
 	require.Empty(t, decode[sandbox.CheckResult](h, "check", "--read-data").Problems)
 }
 
-// hostile does with an image what people do, and says whether a workspace could be made from it.
+// hostile does with an image what people do, and reports whether a workspace could be made from it.
 func hostile(h *home, name, image string) bool {
 	h.t.Helper()
 	clean := func(args ...string) bool {

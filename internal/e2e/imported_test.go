@@ -31,7 +31,7 @@ func TestTwinImported(t *testing.T) {
 		}
 		p.compare()
 		id := h.ok("snapshot", p.name, "--wait", "stored")
-		p.again(func() {}) // closes what is open: what has no name stays behind
+		p.reopened(func() {}) // closes what is open: what has no name stays behind
 		p.actor.Stop()
 		here := walk(t, p.mount)
 		// Home now has the files; the other one gets them, and edits them.
@@ -53,11 +53,11 @@ func TestTwinImported(t *testing.T) {
 		case 0:
 			require.NoError(t, os.WriteFile("/proc/sys/vm/drop_caches", []byte("2"), 0))
 		case 1:
-			p.again(func() { h.ok("stop") })
+			p.reopened(func() { h.ok("stop") })
 		case 2:
-			p.again(func() { h.ok("umount", p.name) })
+			p.reopened(func() { h.ok("umount", p.name) })
 		case 3:
-			p.again(func() {
+			p.reopened(func() {
 				id := h.ok("snapshot", p.name)
 				h.ok("umount", p.name)
 				p.name = h.ok("restore", id)

@@ -7,9 +7,9 @@ import (
 	"snapfs/internal/twin"
 )
 
-// TestTwinStrangers has several users write to each other's files in a workspace and in a directory of the host: what
+// TestTwinPrivileges has several users write to each other's files in a workspace and in a directory of the host: what
 // that takes from mode and attributes is the same, and each sees it at once.
-func TestTwinStrangers(t *testing.T) {
+func TestTwinPrivileges(t *testing.T) {
 	seed := testseed.Of(t)
 	steps := 400
 	if long {
@@ -21,14 +21,14 @@ func TestTwinStrangers(t *testing.T) {
 		for j, more := range [][]string{nil, {"--writeback"}} {
 			name := transport + itoa(j)
 			options := append([]string{"--transport", transport}, more...)
-			pairs = append(pairs, newPair(h, name, "", "", twin.Config{Seed: seed + uint64(10*i+j), Strangers: true}, options...))
+			pairs = append(pairs, newPair(h, name, "", "", twin.Config{Seed: seed + uint64(10*i+j), Privileges: true}, options...))
 		}
 	}
 	for range 2 {
 		together(t, pairs, steps, nil)
 		for _, p := range pairs {
 			p.actor.Compare()
-			p.again(func() { h.ok("snapshot", p.name); h.ok("umount", p.name) })
+			p.reopened(func() { h.ok("snapshot", p.name); h.ok("umount", p.name) })
 			p.actor.Compare()
 		}
 	}

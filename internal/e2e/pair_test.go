@@ -54,8 +54,8 @@ func (p *pair) remount() {
 	}
 }
 
-// again does something, between the actor's closing all files and opening the trees again.
-func (p *pair) again(do func()) {
+// reopened does something between the actor's closing all files and opening the trees again.
+func (p *pair) reopened(do func()) {
 	p.h.t.Helper()
 	p.actor.Detach()
 	do()
@@ -90,7 +90,7 @@ func (p *pair) unique() {
 func (p *pair) end() {
 	p.h.t.Helper()
 	p.compare()
-	p.again(func() { p.h.ok("umount", p.name) })
+	p.reopened(func() { p.h.ok("umount", p.name) })
 	p.compare()
 	p.actor.Stop()
 }
@@ -144,8 +144,7 @@ func transports(t *testing.T) []string {
 	return []string{"dev"}
 }
 
-// rounds is how often a random test does something: seldom for a commit, more often where somebody looks for what it
-// may find.
+// rounds is how often a random test does something: seldom for a commit, more often in a hunt.
 func rounds(usual, hunting int) int {
 	if long || os.Getenv("SNAPFS_HUNT") != "" {
 		return hunting

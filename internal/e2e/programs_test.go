@@ -46,12 +46,12 @@ func TestGit(t *testing.T) {
 func TestRsync(t *testing.T) {
 	h := newHome(t)
 	shell(t, soon, h.makeDir("src"), `cp -r "$1"/{strings,fmt} .; mkdir unicode; echo x > strings/builder.go`, goSource(t))
-	oddities(t, h.path("src"))
+	specialFiles(t, h.path("src"))
 	h.ok("up", "ws", h.makeDir("ws"))
 	const sync = `rsync -aHAX --checksum --delete --numeric-ids --devices --specials`
 	shell(t, soon, h.tmp, sync+` src/ ws/ && test -z "$(`+sync+` -in src/ ws/)"`)
 	h.ok("snapshot", "ws", "--name", "copied")
-	shell(t, soon, h.tmp, `rm -rf ws/odd ws/fmt/*.go; echo more >> ws/strings/builder.go; chmod 600 ws/strings/*.go`)
+	shell(t, soon, h.tmp, `rm -rf ws/special ws/fmt/*.go; echo more >> ws/strings/builder.go; chmod 600 ws/strings/*.go`)
 	h.ok("restore", "copied", h.path("restored"))
 	shell(t, soon, h.tmp, `test -z "$(`+sync+` -in src/ restored/)"; test -n "$(`+sync+` -in src/ ws/)"
 		`+sync+` src/ ws/ && test -z "$(`+sync+` -in src/ ws/)"; mkdir back && `+sync+` ws/ back/ && test -z "$(`+sync+` -in src/ back/)"`)

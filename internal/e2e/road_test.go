@@ -28,7 +28,7 @@ func TestRoad(t *testing.T) {
 	base := h.ok("snapshot", "go", "--name", "base")
 
 	t.Run("programs", func(t *testing.T) { programs(t, ws) })
-	oddities(t, ws)
+	specialFiles(t, ws)
 	stale := shell(t, soon, ws, `git update-index -q --refresh || true; git diff-files --name-status`)
 	frozen := walk(t, ws)
 	id := h.ok("snapshot", "go", "--name", "worked", "--description", "after the programs")
@@ -40,7 +40,7 @@ func TestRoad(t *testing.T) {
 	for _, c := range changes {
 		kinds[c.Path] = c.Kind
 	}
-	require.Equal(t, "A", kinds["odd/hole"])
+	require.Equal(t, "A", kinds["special/hole"])
 	require.Equal(t, "D", kinds["bufio/bufio.go"])
 	require.Equal(t, "M", kinds["fmt/print.go"])
 	require.NotContains(t, kinds, "fmt/scan.go")
@@ -57,7 +57,7 @@ func TestRoad(t *testing.T) {
 	out := shell(t, soon, h.tmp, `diff -r --no-dereference -q restored ws || test $? = 1`)
 	require.ElementsMatch(t, []string{
 		"Only in restored: archive", "Files restored/fmt/scan.go and ws/fmt/scan.go differ", "Only in ws: later",
-		"File restored/odd/fifo is a fifo while file ws/odd/fifo is a fifo", // how diff says that it cannot compare
+		"File restored/special/fifo is a fifo while file ws/special/fifo is a fifo", // how diff says that it cannot compare
 	}, strings.Split(strings.TrimSpace(out), "\n"))
 	// diff-files goes by the index alone: times, inode numbers and all.
 	require.Equal(t, stale, shell(t, soon, h.path("restored"), `git diff-files --name-status`), "git has to hash nothing again")
@@ -66,7 +66,7 @@ func TestRoad(t *testing.T) {
 	require.Regexp(t, `^go-branch-[0-9a-z]+$`, branch)
 	same(t, "a branch of the base and the source", original, walk(t, h.path("branch")), treewalk.Options{IgnoreRoot: true})
 	shell(t, soon, h.path("branch"), `rm -r net os; echo branch > fmt/print.go; mkdir own; touch own/file`)
-	shell(t, soon, h.path("restored"), `rm -r odd; echo restored > fmt/print.go`)
+	shell(t, soon, h.path("restored"), `rm -r special; echo restored > fmt/print.go`)
 	same(t, "the origin beside its branches", changed, walk(t, ws), treewalk.Options{})
 
 	forked := h.ok("fork", branch, h.path("forked"))
@@ -101,7 +101,7 @@ func programs(t *testing.T, ws string) {
 		cat > go.mod <<<$'module app\n\ngo 1.24'
 		cat > main.go <<<$'package main\n\nimport (\n\t"app/tabwriter"\n\t"os"\n\n\t_ "app/sub"\n)\n\nfunc main() { w := tabwriter.NewWriter(os.Stdout, 0, 8, 1, 32, 0); w.Write([]byte("built\\n")); w.Flush() }'
 		GOFLAGS=-mod=mod go build ./... && GOFLAGS=-mod=mod go vet ./... && GOFLAGS=-mod=mod go build -o prog . && test "$(./prog)" = built`)
-	shell(t, soon, ws, `tar -cf odd.tar fmt strings && mkdir untar && tar -xpf odd.tar -C untar && diff -r fmt untar/fmt && diff -r strings untar/strings && rm odd.tar`)
+	shell(t, soon, ws, `tar -cf special.tar fmt strings && mkdir untar && tar -xpf special.tar -C untar && diff -r fmt untar/fmt && diff -r strings untar/strings && rm special.tar`)
 	shell(t, soon, ws, `rsync -a unicode/ rsynced/ && test -z "$(rsync -ani --delete unicode/ rsynced/)"`)
 	shell(t, soon, ws, `python3 - <<'P'
 import sqlite3
@@ -118,10 +118,10 @@ P
 sqlite3 app.db 'select count(*) from t' | grep -qx 100`)
 }
 
-// oddities puts into a tree what is easily lost.
-func oddities(t *testing.T, ws string) {
+// specialFiles makes a directory "special" with everything that is easily lost.
+func specialFiles(t *testing.T, ws string) {
 	t.Helper()
-	shell(t, soon, ws, `mkdir odd && cd odd
+	shell(t, soon, ws, `mkdir special && cd special
 		truncate -s 10M hole; printf mid | dd of=hole bs=1 seek=5000000 conv=notrunc status=none
 		ln -s ../fmt link; ln -s /nowhere/at/all dangling
 		echo pair > one; ln one two; mkdir deep; ln one deep/three

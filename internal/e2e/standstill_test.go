@@ -38,7 +38,7 @@ func standHome(t *testing.T) (h *home, freeze, thaw func()) {
 	return h, func() { control("-f") }, func() { control("-u") }
 }
 
-// writers write to a file each, again and again, from threads of their own.
+// writers write to a file each, without end, from threads of their own.
 type writers struct {
 	wg     sync.WaitGroup
 	end    atomic.Bool

@@ -111,7 +111,7 @@ func TestSection(t *testing.T) {
 		{"name with blanks", text("a b/c d", "a\n"), text("a b/c d", "b\n"), Stat{Additions: 1, Deletions: 1}, false},
 		{"blanks at the ends of names", text(" a ", "a\n"), text(" b ", "a\nb\n"), Stat{Additions: 1}, false},
 		{"mode of a name that ends in a blank", text("d/a ", "a\n"), File{Name: "d/a ", Mode: Executable, Data: []byte("b\n")}, Stat{Additions: 1, Deletions: 1}, false},
-		{"odd names", text("o\377\"q\\", "a\n"), text("t\tab\nline é", "a\nb\n"), Stat{Additions: 1}, false},
+		{"unusual names", text("o\377\"q\\", "a\n"), text("t\tab\nline é", "a\nb\n"), Stat{Additions: 1}, false},
 		{"latin 1", text("f", "gr\374n\n"), text("f", "gr\374n\nrot\n"), Stat{Additions: 1}, false},
 		{"carriage returns", text("f", "a\r\nb\r\n"), text("f", "a\r\nc\r\n"), Stat{Additions: 1, Deletions: 1}, true},
 		{"binary", text("f", "a\x00b"), text("f", "a\x00c"), Stat{Binary: true}, true},

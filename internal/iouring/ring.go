@@ -145,7 +145,7 @@ func (r *Ring) Close() error {
 	return unix.Close(r.fd)
 }
 
-// Next queues a submission and gives it, cleared, to be filled in before the next call of Enter by anybody; nil if the
+// Next queues a submission and returns it, cleared, to be filled in before the next call of Enter; nil if the
 // queue is full until an Enter.
 func (r *Ring) Next() *SQE {
 	if r.tail-atomic.LoadUint32(r.sqHead) > r.sqMask {
@@ -194,7 +194,7 @@ func (r *Ring) Pop() (CQE, bool) {
 	return c, true
 }
 
-// More says whether a completion waits.
+// More reports whether a completion waits.
 func (r *Ring) More() bool { return *r.cqHead != atomic.LoadUint32(r.cqTail) }
 
 // Waiting calls f for the completions that Pop would give, oldest first, until it returns false.

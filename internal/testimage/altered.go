@@ -1,5 +1,5 @@
-// Package testimage opens squashfs images that are in no store, and damages them for fuzz targets, so that these share what a corpus
-// of theirs says.
+// Package testimage opens squashfs images that are in no store, and damages them for fuzz targets, so that these share
+// what a corpus of theirs says.
 package testimage
 
 import (
@@ -16,7 +16,7 @@ const (
 const MaxPatches = 64 * patchSize
 
 // Altered changes an image: each patch is a place u32, measured from the end of the data (or from the start, for odd
-// ones), and a value u16, whose low byte alone counts if the place is beyond its end.
+// places), and a value u16, whose low byte alone counts if the place is beyond its end.
 func Altered(img, patches []byte) []byte {
 	img = bytes.Clone(img)
 	from := int(min(binary.LittleEndian.Uint64(img[inodeTable:]), uint64(len(img)-1)))

@@ -3,7 +3,7 @@
 // A process that serves a FUSE mount must not touch it: a thread stuck in the kernel waits for an answer that its own
 // process has to give. So the test binary starts itself again, the child serves, and the test works on the mount like
 // any other program. The child is told what to do line by line over its standard input and unmounts when that ends,
-// whatever became of the test.
+// even if the test was killed.
 //
 // A package that uses it needs
 //
@@ -290,7 +290,7 @@ func (f *FS) Stop() {
 	}
 }
 
-// Mounted says whether something is mounted at a path, without touching it.
+// Mounted reports whether something is mounted at a path, without touching it.
 func Mounted(path string) bool {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

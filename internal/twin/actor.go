@@ -85,7 +85,7 @@ func (a *actor) obey(c command, r *answer) error {
 	switch c.Do {
 	case "start":
 		a.config = c.Config
-		a.strict = a.strict || c.Config.Strangers
+		a.strict = a.strict || c.Config.Privileges
 		a.rng = rand.New(rand.NewPCG(c.Config.Seed, 2))
 		a.trees = []*tree{{dir: c.Config.Tested}}
 		if c.Config.Reference != "" {
@@ -137,8 +137,8 @@ func (a *actor) detach() {
 
 // step does one operation in the trees.
 func (a *actor) step(r *answer) {
-	if a.config.Strangers {
-		a.last = strange(a.rng)
+	if a.config.Privileges {
+		a.last = privilegeOp(a.rng)
 	} else {
 		a.last = random(a.rng)
 	}
@@ -188,13 +188,13 @@ func (a *actor) step(r *answer) {
 // linking are the kinds that give a file a further name.
 var linking = []string{"link", "linkfollow", "linkopen"}
 
-// goneErrors are what a request gives whose server is killed; a page that cannot be read is EIO, whatever the reason.
+// goneErrors are what a request gives whose server is killed; a page that cannot be read is always EIO.
 var goneErrors = []string{"ENOTCONN", "ECONNABORTED", "ECANCELED", "EINTR", "EIO"}
 
 // dying is how long the kernel may take to end the connection of a server that is killed.
 const dying = 20 * time.Second
 
-// gone says whether the tested tree has lost its server, which statfs always asks. Over io_uring, requests are
+// gone reports whether the tested tree has lost its server, which statfs always asks. Over io_uring, requests are
 // cancelled one by one from the moment that the server dies until its connection ends.
 func (a *actor) gone() bool {
 	var st unix.Statfs_t

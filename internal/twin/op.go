@@ -45,7 +45,7 @@ var actions = map[string]action{
 	"setxattr": {7, setxattr}, "getxattr": {3, getxattr}, "listxattr": {3, listxattr}, "rmxattr": {3, removexattr},
 	"setacl": {3, setacl}, "rmacl": {1, removeacl},
 	"stat": {8, stat}, "readlink": {2, readlink}, "list": {6, list}, "access": {4, access}, "umask": {1, umask},
-	"setcap": {0, setcap}, "getcap": {0, getcap}, // of strangers only
+	"setcap": {0, setcap}, "getcap": {0, getcap}, // with Config.Privileges only
 }
 
 // kinds are the names of the actions in a fixed order, total the sum of their weights.

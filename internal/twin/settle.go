@@ -215,8 +215,8 @@ func between(is, was, becomes treewalk.Node) []string {
 	return treewalk.Diff([]treewalk.Node{is}, []treewalk.Node{half}, compared)
 }
 
-// tear says whether contents are a beginning of new ones with the old ones behind it, or with nothing where those were
-// cut off.
+// tear reports whether contents are a beginning of new ones with the old ones behind it, or with nothing where those
+// were cut off.
 func tear(is, was, becomes []byte) bool {
 	n := 0
 	for n < min(len(is), len(becomes)) && is[n] == becomes[n] {

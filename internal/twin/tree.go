@@ -46,13 +46,13 @@ func (t *tree) drop(slot int) {
 	}
 }
 
-// fifo says whether the open file is one.
+// fifo reports whether the open file is one.
 func (t *tree) fifo(slot int) bool {
 	var st unix.Stat_t
 	return t.open[slot] >= 0 && unix.Fstat(t.open[slot], &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
 }
 
-// fifoAt says whether a path leads to one.
+// fifoAt reports whether a path leads to one.
 func (t *tree) fifoAt(p string) bool {
 	var st unix.Stat_t
 	return unix.Fstatat(t.root, p, &st, 0) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO

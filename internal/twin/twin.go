@@ -33,8 +33,8 @@ type Config struct {
 	// docs/POSIX.md: it may lose a file by its other names when one goes, and takes a file's mode for what it was before
 	// an ACL was set.
 	Stacked bool
-	// Strangers has several users write to each other's setuid files, and little else.
-	Strangers bool
+	// Privileges has several users write to each other's setuid files, and little else.
+	Privileges bool
 	// Plain says that the reference is no overlay: writing to a FIFO changes its time there, over FUSE and overlayfs it
 	// does not.
 	Plain bool
@@ -124,7 +124,7 @@ func (a *Actor) Steps(n int) {
 	}
 }
 
-// Try does up to n operations until the server is gone, and says whether it is.
+// Try does up to n operations until the server is gone, and reports whether it is.
 func (a *Actor) Try(n int) (lost bool, err error) {
 	r, err := a.ask(command{Do: "steps", N: n})
 	if err == nil && len(r.Differences) > 0 {

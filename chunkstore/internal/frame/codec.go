@@ -14,7 +14,7 @@ import (
 type Level uint8
 
 const (
-	Quick  Level = iota // for what somebody waits for
+	Quick  Level = iota // for what a caller waits for
 	Better              // for what is done in the background
 	Best                // for cold data that is stored anew
 	levels
@@ -68,7 +68,7 @@ var errFrame = errors.New("not one zstd frame")
 
 // Decode appends to dst the contents of a frame, which was encoded with dict. Contents longer than
 // maxLen, and frames that are not sound, are errors of class corrupt.Err. No more than maxLen bytes are
-// allocated whatever the frame claims.
+// allocated, even if the frame claims more.
 func (c *Codec) Decode(dst, frame, dict []byte, maxLen int) ([]byte, error) {
 	full := make([]byte, 0, len(Magic)+len(frame))
 	full = append(append(full, Magic...), frame...)

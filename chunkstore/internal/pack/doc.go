@@ -7,7 +7,7 @@
 //	member  a chunk in a record
 //	place   where a record lies: pack, offset, length
 //	Set     the packs of a store, one of which takes what is appended
-//	holds   packs that somebody has appended to: nothing is cut off them until what was appended is named or given up
+//	holds   packs that a writer has appended to: nothing is cut off them until what was appended is named or given up
 //	index   what the store knows of packs; it names a record by its place
 //
 // # Format

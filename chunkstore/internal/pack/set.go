@@ -170,7 +170,7 @@ func (ps *Set) holdLocked(by *Holds) (*file, error) {
 	}
 }
 
-// Drop gives up a writer's holds. What a pack that nobody holds has behind the last record that the index names is cut
+// Drop gives up a writer's holds. What a pack without holds has behind the last record that the index names is cut
 // off, and a pack without such a record removed; it reports whether there was something.
 func (ps *Set) Drop(by *Holds, log *slog.Logger) (cut bool) {
 	ps.appendMu.Lock()
@@ -230,7 +230,7 @@ func (ps *Set) Freeze() {
 	ps.frozen = true
 }
 
-// Retire makes a pack take no more records; false if somebody still holds it. size is its final length.
+// Retire makes a pack take no more records; false if a writer still holds it. size is its final length.
 func (ps *Set) Retire(num uint32) (size int64, ok bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

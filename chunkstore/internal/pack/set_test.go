@@ -26,7 +26,7 @@ func stored(num uint64, n int) []byte {
 	return AppendRecord(nil, &Record{Kind: Stored, Members: []Member{{num, n}}, Frame: data})
 }
 
-// TestDrop: what a writer gives up is cut off when nobody else holds the pack, but for what the index names.
+// TestDrop: what a writer gives up is cut off when no other writer holds the pack, but for what the index names.
 func TestDrop(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	dir := t.TempDir()
