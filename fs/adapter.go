@@ -77,6 +77,6 @@ func (a *adapter) entry(out *fuse.EntryOut, e layers.Entry, err error) fuse.Stat
 // grown is called after nodes have been made.
 func (a *adapter) grown() {
 	if a.m != nil {
-		a.m.pruner.look(a.m, a.o)
+		a.m.pruner.check(a.m, a.o)
 	}
 }

@@ -16,8 +16,8 @@ var ErrNoTransport = transport.ErrUnavailable
 // RingParameter is the kernel's switch for FUSE over io_uring: Y or N. It is looked at when a connection begins.
 const RingParameter = transport.RingParameter
 
-// EnableRing switches FUSE over io_uring on, for the whole system, until the next boot, and reports whether that changed
-// anything. It needs root.
+// EnableRing switches FUSE over io_uring on, for the whole system, until the next boot, and reports whether that
+// changed anything. It needs root.
 func EnableRing() (changed bool, err error) { return transport.EnableRing() }
 
 // Options are for New.

@@ -14,9 +14,10 @@ import (
 	"snapfs/internal/testmount"
 )
 
-// BenchmarkWorkloads runs what agents do all day over the Go sources on the host, the kernel's overlayfs, fuse-overlayfs
-// and snapfs, in turn, and prints a table of seconds with the requests that snapfs had to answer. SNAPFS_PROFILE=FILE
-// writes a CPU profile of the server, SNAPFS_TREE names a smaller tree below the sources, SNAPFS_ONLY some of the systems.
+// BenchmarkWorkloads runs what agents do all day over the Go sources on the host, the kernel's overlayfs,
+// fuse-overlayfs and snapfs, in turn, and prints a table of seconds with the requests that snapfs had to answer.
+// SNAPFS_PROFILE=FILE writes a CPU profile of the server, SNAPFS_TREE names a smaller tree below the sources,
+// SNAPFS_ONLY some of the systems.
 //
 //	go test -run - -bench Workloads -benchtime 3x ./fs
 //

@@ -23,8 +23,8 @@ func hasCaps(t *testing.T, path string) bool {
 	return err == nil
 }
 
-// TestCapabilitiesOfDirtyPages: capabilities that a program sets stay when the kernel writes pages that were written before, or stored through a
-// mapping, and go with the next write; as on the host file system.
+// TestCapabilitiesOfDirtyPages: capabilities that a program sets stay when the kernel writes pages that were written
+// before, or stored through a mapping, and go with the next write; as on the host file system.
 func TestCapabilitiesOfDirtyPages(t *testing.T) {
 	nobody := strangers(t)[0]
 	for _, writeback := range []bool{false, true} {

@@ -81,8 +81,9 @@ var changes = map[string]func(s *shared, off int64) (zeros bool, err error){
 	},
 }
 
-// TestCoherence writes a file in all ways while others read it, so that pages come into the kernel's cache while they are being written:
-// what has returned is what everybody reads from then on, through the page cache, around it and through a mapping.
+// TestCoherence writes a file in all ways while others read it, so that pages come into the kernel's cache while they
+// are being written: what has returned is what everybody reads from then on, through the page cache, around it and
+// through a mapping.
 func TestCoherence(t *testing.T) {
 	for _, writeback := range []bool{false, true} {
 		t.Run(fmt.Sprintf("writeback=%v", writeback), func(t *testing.T) { testCoherence(t, writeback) })

@@ -1,5 +1,5 @@
-// Package fs serves a layers.Overlay to the kernel over FUSE: it translates and holds no policy. How requests come and answers go
-// is the business of internal/transport, how a mount comes about that of internal/mountpoint.
+// Package fs serves a layers.Overlay to the kernel over FUSE: it translates and holds no policy. How requests come and
+// answers go is the business of internal/transport, how a mount comes about that of internal/mountpoint.
 //
 // # Nouns
 //
@@ -11,15 +11,21 @@
 // # What the kernel is told
 //
 // OPEN, OPENDIR and FLUSH are answered with ENOSYS, once each: from then on the kernel opens and closes by itself and
-// no file handle exists. Directories are listed with their entries (READDIRPLUS) always: what is listed is looked up next, by
-// stat, open or unlink, and an entry costs a fraction of a request. The kernel's own guess (READDIRPLUS_AUTO) gives up after the
-// first buffer of a directory, which costs a fifth of the tree in look-ups. All timeouts are infinite, because nothing but the kernel's own
-// requests changes what it sees: a seal and a replaced lower leave the tree as it is. Permissions are the kernel's business
-// (default_permissions), except that the umask is left to us (DONT_MASK), because a default ACL replaces it.
-// A mount may be id-mapped (ALLOW_IDMAP): the kernel translates owners, and sends the ids of the caller only with what creates an inode, of
-// whatever mount; who else asks is looked up in /proc where it matters. What a write takes from a file's mode: privilege.go.
-// Where somebody else changes the tree, the mount's owner tells the kernel what to forget (notify.go). What nobody uses it is asked to forget when a
-// mount has more nodes than its share (prune.go).
+// no file handle exists.
+//
+// Directories are always listed with their entries (READDIRPLUS): what is listed is looked up next, by stat, open or
+// unlink, and an entry costs a fraction of a request. The kernel's own guess (READDIRPLUS_AUTO) gives up after the
+// first buffer of a directory, which costs a fifth of the tree in look-ups.
+//
+// All timeouts are infinite, because only the kernel's own requests change what it sees: a seal and a replaced lower
+// leave the tree as it is. Where other calls change the tree, the mount's owner tells the kernel what to forget
+// (notify.go). A mount with more nodes than its share asks the kernel to forget those that are not in use (prune.go).
+//
+// Permissions are the kernel's business (default_permissions), except that the umask is left to the server (DONT_MASK),
+// because a default ACL replaces it. A mount may be id-mapped (ALLOW_IDMAP): the kernel translates owners, and sends
+// the ids of the caller only with requests that create an inode, of any mount; the ids of other callers are looked up
+// in /proc where they matter. privilege.go has what a write takes from a file's mode.
+//
 // Locks are the kernel's own: advisory locks need no server as long as there is one kernel.
 //
 // # Rules
@@ -31,6 +37,6 @@
 //
 // # Locks
 //
-// While a request is handled nothing is locked here but removals.mu, a leaf that is held for a moment. The overlay's locks are in
-// the doc.go of layers, those of the transport in its own.
+// While a request is handled nothing is locked here but removals.mu, a leaf that is held for a moment. The overlay's
+// locks are in the doc.go of layers, those of the transport in its own.
 package fs

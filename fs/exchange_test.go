@@ -12,8 +12,8 @@ import (
 	"snapfs/internal/twin"
 )
 
-// TestUppersAreExchanged takes an upper that snapfs wrote, by random operations over a lower, to the kernel's overlayfs, and one that
-// the kernel wrote to snapfs: both show the same tree.
+// TestUppersAreExchanged takes an upper that snapfs wrote, by random operations over a lower, to the kernel's
+// overlayfs, and one that the kernel wrote to snapfs: both show the same tree.
 func TestUppersAreExchanged(t *testing.T) {
 	steps := 1500
 	if os.Getenv("SNAPFS_LONG") != "" {

@@ -11,8 +11,8 @@ import (
 )
 
 // hot answers the requests that programs cause all the time without the protocol server, which allocates about a
-// kilobyte for each and keeps a list of those that could be interrupted; ours never are. Everything else, and
-// whatever looks odd, is the protocol server's. A request is read from and its answer written to the transport's
+// kilobyte for each and keeps a list of those that could be interrupted; ours never are. Everything else, and what is
+// malformed, goes to the protocol server. A request is read from and its answer written to the transport's
 // buffers, nothing is allocated on the way.
 type hot struct {
 	a    *adapter
@@ -24,8 +24,8 @@ const (
 	attrSize  = int(unsafe.Sizeof(fuse.AttrOut{}))
 )
 
-// HandleRequest implements transport.Handler. in is a request in one piece, or its header, fixed part and payload; out is one
-// buffer, or one for the header and one for the rest.
+// HandleRequest implements transport.Handler. in is a request in one piece, or its header, fixed part and payload; out
+// is one buffer, or one for the header and one for the rest.
 func (s *hot) HandleRequest(in, out [][]byte) (int, fuse.Status) {
 	h := proto.View[fuse.InHeader](in[0])
 	size := hotSize(h.Opcode)
@@ -51,7 +51,7 @@ func (s *hot) HandleRequest(in, out [][]byte) (int, fuse.Status) {
 		}
 		return 0, fuse.OK
 	case proto.OpInterrupt:
-		return 0, fuse.OK // nothing can be given up half done; package transport sees to what has not begun
+		return 0, fuse.OK // nothing can be stopped half done; package transport handles those that have not begun
 	}
 	var head, body []byte
 	switch {
@@ -69,7 +69,9 @@ func (s *hot) HandleRequest(in, out [][]byte) (int, fuse.Status) {
 	if st != fuse.OK {
 		n = 0
 	}
-	*proto.View[fuse.OutHeader](head) = fuse.OutHeader{Length: uint32(proto.OutHeaderSize + n), Status: -int32(st), Unique: h.Unique}
+	*proto.View[fuse.OutHeader](head) = fuse.OutHeader{
+		Length: uint32(proto.OutHeaderSize + n), Status: -int32(st), Unique: h.Unique,
+	}
 	return proto.OutHeaderSize + n, fuse.OK
 }
 

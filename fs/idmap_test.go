@@ -144,8 +144,8 @@ func owners(t *testing.T, dir string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestIDMapped works through an id-mapped mount, as users that it maps and as others, and compares owners, modes, ACLs and errors, through
-// that mount and through the plain one, with an id-mapped mount of the host file system.
+// TestIDMapped works through an id-mapped mount, as users that it maps and as others, and compares owners, modes, ACLs
+// and errors, through that mount and through the plain one, with an id-mapped mount of the host file system.
 func TestIDMapped(t *testing.T) {
 	syscall.Umask(0o022)
 	base := openDir(t)

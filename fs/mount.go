@@ -20,7 +20,7 @@ import (
 const (
 	// maxReadAhead is what the kernel reads ahead of a sequential reader, in bytes.
 	maxReadAhead = 1 << 20
-	// maxBackground is how many requests that nobody waits for (read-ahead, direct asynchronous I/O) the kernel has
+	// maxBackground is how many requests that no program waits for (read-ahead, direct asynchronous I/O) the kernel has
 	// under way at a time.
 	maxBackground = 32
 )
@@ -98,8 +98,8 @@ func mountOptions(opts Options) mountpoint.Options {
 	}
 }
 
-// finish is called when the connection has ended, by a thread that serves other mounts. The goroutine ends with what the kernel was
-// asked, of which nothing is left to wait for.
+// finish is called when the connection has ended, by a thread that serves other mounts. Hence the goroutine: it waits
+// until what the kernel was asked has returned, which it does at the end of a connection.
 func (m *Mount) finish() {
 	go func() {
 		m.pruner.running.Wait()
@@ -113,9 +113,9 @@ func (m *Mount) Device() (major, minor uint32) {
 	return unix.Major(dev), unix.Minor(dev)
 }
 
-// Shown tells whether the mount is what is seen where it was made: it is not after an unmount, nor beneath another mount. No server is
-// asked anything.
-func (m *Mount) Shown() bool { return m.point.Visible() }
+// Visible reports whether the mount is what a look at its directory finds: it is not after an unmount, nor beneath
+// another mount. No server is asked anything.
+func (m *Mount) Visible() bool { return m.point.Visible() }
 
 // Unmount detaches; EBUSY while in use unless lazy. It does not wait for Done: copies of the mount in other mount
 // namespaces, and after a lazy unmount open files, keep the connection alive. Unmounting what is already gone is no
@@ -146,10 +146,10 @@ func protocolOptions(opts Options, ring bool) *fuse.MountOptions {
 		PanicHandler:             panicHandler(opts.Logger),
 		ExtraCapabilities: fuse.CAP_DONT_MASK | fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_SETXATTR_EXT |
 			fuse.CAP_NO_OPENDIR_SUPPORT,
-		// Of asynchronous direct writes (ASYNC_DIO) the kernel forgets to drop what readers through the page cache have brought there while
-		// they were under way: the cache would show the old contents for good. Without it, io_submit returns when the answer is there.
-		// Truncation at open is lost without open requests; passthrough would cost a level of the stack that an
-		// overlayfs above needs.
+		// Of asynchronous direct writes (ASYNC_DIO) the kernel forgets to drop what readers through the page cache have
+		// brought there while they were under way: the cache would show the old contents for good. Without it,
+		// io_submit returns when the answer is there. Truncation at open is lost without open requests; passthrough
+		// would cost a level of the stack that an overlayfs above needs.
 		DisabledCapabilities: fuse.CAP_ASYNC_DIO | fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_AUTO_INVAL_DATA | fuse.CAP_POSIX_LOCKS |
 			fuse.CAP_FLOCK_LOCKS | fuse.CAP_EXPORT_SUPPORT | fuse.CAP_PASSTHROUGH | fuse.CAP_WRITEBACK_CACHE,
 		DisableSplice: true,
@@ -182,11 +182,11 @@ func (m *Mount) raiseReadAhead() {
 	}
 }
 
-// Done is closed when the connection has ended (unmounted everywhere, by whomever) and no request runs.
+// Done is closed when the connection has ended, by an unmount everywhere or an abort, and no request runs.
 func (m *Mount) Done() <-chan struct{} { return m.done }
 
-// Ended says whether the connection has ended: Done will be closed when the last request is handled. The kernel ends it before the
-// unmount(2) of the last mount returns.
+// Ended reports whether the connection has ended: Done will be closed when the last request is handled. The kernel ends
+// it before the unmount(2) of the last mount returns.
 func (m *Mount) Ended() bool { return m.conn.Ended() }
 
 // Transport is what was chosen: dev or uring.

@@ -17,8 +17,8 @@ import (
 //
 // All notifications wait for locks that the kernel holds while it waits for an answer of this server: of the
 // node's pages and, for names, of the directory. They must not be called while a request is being answered by
-// the caller, nor with anything held that an answer needs; the gate of a seal is such a thing. They work while
-// the mount lives, afterwards they do nothing.
+// the caller, nor with anything locked that an answer needs, such as the gate of a seal. They work while the mount
+// lives, afterwards they do nothing.
 func (m *Mount) InvalidateNode(node layers.NodeID) error {
 	b := make([]byte, proto.OutHeaderSize, proto.OutHeaderSize+24)
 	b = binary.NativeEndian.AppendUint64(b, uint64(node))
@@ -27,8 +27,9 @@ func (m *Mount) InvalidateNode(node layers.NodeID) error {
 	return m.notify(proto.NotifyInvalInode, b, "node")
 }
 
-// invalidateAttr makes the kernel ask again for a node's attributes. Unlike the other notifications it may be sent while a request for the
-// node is being answered: it waits for neither pages nor directories, and the node stays in the kernel as long as somebody waits.
+// invalidateAttr makes the kernel ask again for a node's attributes. Unlike the other notifications it may be sent
+// while a request for the node is being answered: it waits for neither pages nor directories, and the node stays in the
+// kernel as long as a program waits.
 func (m *Mount) invalidateAttr(node layers.NodeID) error {
 	b := make([]byte, proto.OutHeaderSize, proto.OutHeaderSize+24)
 	b = binary.NativeEndian.AppendUint64(b, uint64(node))
@@ -37,14 +38,15 @@ func (m *Mount) invalidateAttr(node layers.NodeID) error {
 	return m.notify(proto.NotifyInvalInode, b, "node")
 }
 
-// InvalidateEntry makes the kernel look a name up again. It does not tell those who watch the directory (inotify) that
+// InvalidateEntry makes the kernel look a name up again. Programs that watch the directory (inotify) are not told that
 // anything has gone. That the kernel does not know the name is no error. See InvalidateNode for when it may be called.
 func (m *Mount) InvalidateEntry(parent layers.NodeID, name string) error {
 	return m.invalidateEntry(parent, name, 0)
 }
 
-// ExpireEntry makes the kernel look a name up again before it is used the next time. It costs a third of what InvalidateEntry costs,
-// because the kernel keeps the node that the name led to, and its pages, until then; kernels before Linux 6.2 do not.
+// ExpireEntry makes the kernel look a name up again before it is used the next time. It costs a third of what
+// InvalidateEntry costs, because the kernel keeps the node that the name led to, and its pages, until then; kernels
+// before Linux 6.2 do not.
 func (m *Mount) ExpireEntry(parent layers.NodeID, name string) error {
 	return m.invalidateEntry(parent, name, proto.ExpireOnly)
 }
@@ -57,8 +59,8 @@ func (m *Mount) invalidateEntry(parent layers.NodeID, name string, flags uint32)
 	return m.notify(proto.NotifyInvalEntry, append(append(b, name...), 0), "name")
 }
 
-// DeleteEntry is InvalidateEntry for a name that is gone, of a node that has no further use: who watches the
-// directory is told. Where the name leads to another node by now, it is just looked up again.
+// DeleteEntry is InvalidateEntry for a name that is gone, of a node that has no further use: programs that
+// watch the directory are told. Where the name leads to another node by now, it is just looked up again.
 func (m *Mount) DeleteEntry(parent, child layers.NodeID, name string) error {
 	b := make([]byte, proto.OutHeaderSize, proto.OutHeaderSize+25+len(name))
 	b = binary.NativeEndian.AppendUint64(b, uint64(parent))

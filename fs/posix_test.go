@@ -11,8 +11,8 @@ import (
 	"snapfs/internal/testmount"
 )
 
-// TestPosix runs go-fuse's own suite in every mode: in directories of the upper, of an image below it, of a sealed directory below it,
-// and of an upper that was sealed beneath the running mount.
+// TestPosix runs go-fuse's own suite in every mode: in directories of the upper, of an image below it, of a sealed
+// directory below it, and of an upper that was sealed beneath the running mount.
 func TestPosix(t *testing.T) {
 	for _, mode := range []string{"upper", "image", "sealed", "live"} {
 		t.Run(mode, func(t *testing.T) {

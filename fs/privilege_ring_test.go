@@ -67,8 +67,8 @@ func ringFallocate(fd int, mode uint32) error {
 	return onRing(iouring.SQE{Opcode: opFallocate, FD: int32(fd), Addr: page, Len: mode, Personality: strangerPerson})
 }
 
-// TestPrivilegesOfRings: the kernel's threads of a ring may have rights that their process has given up, or that it does not use for what it asks
-// for. What they do takes privileges as on the host file system.
+// TestPrivilegesOfRings: the kernel's threads of a ring may have rights that their process has given up, or that it
+// does not use for what it asks for. What they do takes privileges as on the host file system.
 func TestPrivilegesOfRings(t *testing.T) {
 	for _, writeback := range []bool{false, true} {
 		base := openDir(t)
@@ -118,7 +118,8 @@ func TestPrivilegesOfRings(t *testing.T) {
 	}
 }
 
-// TestPrivilegesOfWaitingWrite: a stranger's write that is waiting while the file gets setuid or capabilities takes them: it comes afterwards.
+// TestPrivilegesOfWaitingWrite: a stranger's write that is waiting while the file gets setuid or capabilities takes
+// them: it comes afterwards.
 func TestPrivilegesOfWaitingWrite(t *testing.T) {
 	for _, writeback := range []bool{false, true} {
 		fs := testmount.Start(t, testmount.Config{Dir: openDir(t), Writeback: writeback})

@@ -31,8 +31,8 @@ const strangerEnv = "SNAPFS_TEST_STRANGER"
 
 const page = 4096
 
-// strangerOps are the ways to change a file that take privileges from it, or might. b is the first page of the file, at an aligned
-// address: what is written is what was there. aux is another name of the same file system.
+// strangerOps are the ways to change a file that take privileges from it, or might. b is the first page of the file, at
+// an aligned address: what is written is what was there. aux is another name of the same file system.
 var strangerOps = map[string]func(path, aux string, b []byte) error{
 	"write": func(p, _ string, b []byte) error {
 		return onFile(p, 0, func(fd int) error { return wrote(unix.Write(fd, b[:1])) })
@@ -199,7 +199,8 @@ func aioWait(ctx uintptr, events []ioEvent) (int, error) {
 	}
 }
 
-// strangerAIO and strangerRing are what a stranger does asynchronous I/O with: setting them up takes longer than all else.
+// strangerAIO and strangerRing are what a stranger does asynchronous I/O with: setting them up takes longer than all
+// else.
 var (
 	strangerAIO  = sync.OnceValues(func() (uintptr, error) { ctx, _, err := aioContext(1); return ctx, err })
 	strangerRing = sync.OnceValues(func() (*iouring.Ring, error) { return iouring.New(2, 0) })
@@ -428,8 +429,9 @@ func look(t *testing.T, path string) shown {
 	return shown{uint32(sx.Mode), sx.Uid, sx.Gid, err == nil}
 }
 
-// TestPrivileges has all kinds of programs change all kinds of privileged files in all ways, and compares what is left of the privileges, in
-// the kernel's eyes and in the server's, with the host file system and with the kernel's overlayfs.
+// TestPrivileges has all kinds of programs change all kinds of privileged files in all ways, and compares what is left
+// of the privileges, in the kernel's eyes and in the server's, with the host file system and with the kernel's
+// overlayfs.
 func TestPrivileges(t *testing.T) {
 	for _, writeback := range []bool{false, true} {
 		t.Run(fmt.Sprintf("writeback=%v", writeback), func(t *testing.T) { testPrivileges(t, writeback) })

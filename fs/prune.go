@@ -14,17 +14,19 @@ import (
 	"snapfs/layers"
 )
 
-// The kernel forgets what it has looked up when memory is short, its own or that of the control group of who looked. The daemon's is neither: one
-// find through large images would fill it. So the kernel is asked to give nodes up that a mount has beyond its share of those that there is
-// room for. It gives up what nobody uses: no open file, no working directory, nothing that something is mounted on.
+// The kernel forgets what it has looked up when memory is short, its own or that of the control group of the program
+// that looked. The daemon's memory is neither: one find through large images would fill it. So the kernel is asked to
+// forget nodes that a mount has beyond its share of those that there is room for. It forgets what is not in use: no
+// open file, no working directory, no mountpoint.
 const (
 	// nodeBytes is about what a node takes, with what belongs to it.
 	nodeBytes = 512
-	// nodesShare-th of the memory may be nodes, of all mounts. A mount may have as many as are left, and nodesLeast in any case.
+	// nodesShare-th of the memory may be nodes, of all mounts. A mount may have as many as are left, and minNodes in
+	// any case.
 	nodesShare = 16
-	nodesLeast = 16384
-	// prunedAtOnce is how many nodes the kernel is asked for in one go, pruneEvery after how many new ones it is asked again: half of what is
-	// asked for may be in use.
+	minNodes   = 16384
+	// prunedAtOnce is how many nodes the kernel is asked for at a time, pruneEvery after how many new ones it is asked
+	// again: half of what is asked for may be in use.
 	prunedAtOnce = 2048
 	pruneEvery   = 512
 )
@@ -33,9 +35,11 @@ const (
 type nodeRoom struct{ most, least int64 }
 
 // roomForNodes is the process's.
-var roomForNodes = sync.OnceValue(func() nodeRoom { return nodeRoom{limits.Memory() / nodesShare / nodeBytes, nodesLeast} })
+var roomForNodes = sync.OnceValue(func() nodeRoom {
+	return nodeRoom{most: limits.Memory() / nodesShare / nodeBytes, least: minNodes}
+})
 
-// noPrune says that the kernel, older than 6.18, cannot be asked.
+// noPrune says that the kernel, older than 6.18, cannot be asked to forget.
 var noPrune atomic.Bool
 
 // pruner asks for the nodes of one mount.
@@ -45,9 +49,9 @@ type pruner struct {
 	running sync.WaitGroup
 }
 
-// look asks the kernel for nodes if the overlay has more than its share. It is called after nodes have been made, and does not wait: what answers
-// requests must not.
-func (p *pruner) look(m *Mount, o *layers.Overlay) {
+// check asks the kernel for nodes if the overlay has more than its share. It is called after nodes have been made, and
+// does not wait: what answers requests must not.
+func (p *pruner) check(m *Mount, o *layers.Overlay) {
 	own, all := o.Nodes()
 	if own <= p.room.least || own <= p.room.most-all || noPrune.Load() {
 		return
@@ -68,7 +72,7 @@ func (p *pruner) look(m *Mount, o *layers.Overlay) {
 	})
 }
 
-// prune makes the kernel give up those of the nodes that nobody uses. See InvalidateNode for when it may be called.
+// prune makes the kernel forget those of the nodes that are not in use. See InvalidateNode for when it may be called.
 func (m *Mount) prune(nodes []layers.NodeID) error {
 	b := make([]byte, proto.OutHeaderSize, proto.OutHeaderSize+16+8*len(nodes))
 	b = binary.NativeEndian.AppendUint32(b, uint32(len(nodes)))

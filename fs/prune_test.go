@@ -14,8 +14,8 @@ import (
 	"snapfs/layers"
 )
 
-// TestNodesAreGivenBack has a program look at many more files than there is room for in memory: most are forgotten meanwhile, but nothing that
-// programs use.
+// TestNodesAreGivenBack has a program look at many more files than there is room for in memory: most are forgotten
+// meanwhile, but nothing that programs use.
 func TestNodesAreGivenBack(t *testing.T) {
 	const dirs, files, most = 5, 2000, 3000
 	before := roomForNodes

@@ -12,8 +12,8 @@ import (
 	"snapfs/internal/treewalk"
 )
 
-// wantUpper checks what the kernel's overlayfs looks for in the file system of an upper, and does without, but for a line in its log, where
-// it is missing.
+// wantUpper checks what the kernel's overlayfs looks for in the file system of an upper, and does without, but for a
+// line in its log, where it is missing.
 func wantUpper(t *testing.T, dir string) {
 	t.Helper()
 	file := filepath.Join(dir, "probe")

@@ -11,7 +11,8 @@ import (
 	"snapfs/internal/testmount"
 )
 
-// TestStaleHandle holds that the handle of a removed file never opens another one to which the host has given its inode.
+// TestStaleHandle holds that the handle of a removed file never opens another one to which the host has given its
+// inode.
 func TestStaleHandle(t *testing.T) {
 	m := testmount.Start(t, testmount.Config{})
 	dir, err := unix.Open(m.Dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)

@@ -31,8 +31,8 @@ func payloads(t *testing.T, n int) []byte {
 	return b
 }
 
-// TestLargeTransfers writes and reads as much as one request can hold, past the page cache, from several programs' worth
-// of threads, and checks that the server gives the memory back when it is idle.
+// TestLargeTransfers writes and reads as much as one request can hold, past the page cache, from several programs'
+// worth of threads, and checks that the server gives the memory back when it is idle.
 func TestLargeTransfers(t *testing.T) {
 	fs := testmount.Start(t, testmount.Config{})
 	if want := os.Getenv(testmount.TransportEnv); want != "" && fs.Transport() != want {

@@ -11,8 +11,8 @@ import (
 	"snapfs/internal/testmount"
 )
 
-// TestWriteback: with the kernel's write-back cache many small writes arrive as few, and everything that close, fsync and
-// msync promise holds.
+// TestWriteback: with the kernel's write-back cache many small writes arrive as few, and everything that close, fsync
+// and msync promise holds.
 func TestWriteback(t *testing.T) {
 	fs := testmount.Start(t, testmount.Config{Writeback: true})
 	line := []byte("one hundred bytes, of which a page holds forty and something; filled up to make it a hundred: ......\n")

@@ -44,11 +44,11 @@ func (a *adapter) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte) (u
 	return uint32(size), fuse.OK
 }
 
-// SetXAttr sets one attribute. An access ACL set by somebody outside the file's group takes setgid with it, as on
-// every local file system; the kernel knows who is outside and leaves the clearing to us.
+// SetXAttr sets one attribute. An access ACL set by a caller outside the file's group clears setgid, as on every local
+// file system; the kernel knows which callers are outside and leaves the clearing to the server.
 func (a *adapter) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, data []byte) fuse.Status {
 	node := layers.NodeID(in.NodeId)
-	// Asked for with default ACLs, too. It comes first: whatever ends the daemon, nobody has both.
+	// The kernel asks for it with default ACLs, too. It comes first, so that no crash leaves both the ACL and setgid.
 	if in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 && name == "system.posix_acl_access" {
 		at, err := a.o.GetAttr(node)
 		if err == nil && at.Mode&unix.S_ISGID != 0 {

@@ -25,7 +25,7 @@ type mounted interface {
 	Ended() bool             // the connection has ended
 	Transport() string
 	Device() (major, minor uint32)
-	Shown() bool                 // seen where it was mounted; a system call that asks no server anything
+	Visible() bool               // visible where it was mounted; a system call that asks no server anything
 	Requests() map[string]uint64 // by kind, since it was mounted
 	// ExpireEntry makes the kernel look a name up again before it uses it; InvalidateEntry and InvalidateNode make it forget
 	// a name with what it led to, and what it knows of a node.

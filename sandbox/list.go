@@ -205,7 +205,7 @@ func (h *Home) describe(w *catalog.Workspace) (Workspace, error) {
 		return Workspace{}, fmt.Errorf("%w: the workspace has just been destroyed", ErrNotFound)
 	}
 	var mounts mountTable
-	if l := h.liveOf(w.ID); l != nil && !l.mount.Shown() {
+	if l := h.liveOf(w.ID); l != nil && !l.mount.Visible() {
 		var err error
 		if mounts, err = readMounts(); err != nil {
 			return Workspace{}, err

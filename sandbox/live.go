@@ -193,7 +193,7 @@ func (l *live) shown(mounts mountTable) WorkspaceState {
 	switch {
 	case l == nil:
 		return Unmounted
-	case mounts.hasDevice(l.device) || l.mount.Shown():
+	case mounts.hasDevice(l.device) || l.mount.Visible():
 		return Mounted
 	case l.mount.Ended():
 		return Unmounted

@@ -22,13 +22,13 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ HostProbe (leaf)                  sandbox: hostProbe.mu
 ├─ Keys (leaf)                       sandbox/internal/keylock: Locks.mu
 ├─ Yielder (leaf)                    sandbox/internal/yield: Yielder.mu
-├─ Lanes                             fs: theLanes, made once
-├─ Hub                               fs: hub.mu, devices; their watchdog
-│  ├─ Courtesy (leaf)                fs: courtesy.mu
-│  └─ Lane                           fs: lane.mu, what is queued in a ring
-│     └─ Slots (leaf)                fs: slotStore.mu, memory of requests
+├─ Lanes                             fs/internal/transport: theLanes, made once
+├─ Hub                               fs/internal/transport: hub.mu, devices; their watchdog
+│  ├─ SchedIdle (leaf)               fs/internal/transport: schedIdle.mu
+│  └─ Lane                           fs/internal/transport: lane.mu, what is queued in a ring
+│     └─ Slots (leaf)                fs/internal/transport: slotStore.mu, memory of requests
 ├─ Removals (leaf)                   fs: removals.mu
-├─ DeviceTold (leaf)                 fs: device.told, for the race detector
+├─ DeviceOrder (leaf)                fs/internal/transport: device.orderMu, for the race detector
 ├─ Restacking                        layers: Overlay.restacking, the one call of Restack or Rollback
 │  └─ Closers                        layers: barrier.closers, who closes and opens the gate
 │     └─ OverlayGate                 layers: the gate. Pause leaves it closed, and Resume opens it
@@ -51,8 +51,8 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 │                 ├─ Reaper (leaf)            layers: reaper.mu
 │                 └─ FDs (leaf)               layers: fdCache.mu
 ├─ Openers                           layers: barrier.mu, who is told that a gate is open
-│  └─ Line                           fs: line.mu, requests of a mount and kind that wait
-│     └─ Pool (leaf)                 fs: pool.mu, threads of a kind
+│  └─ WorkQueue                      fs/internal/transport: workQueue.mu, requests of a mount and kind that wait
+│     └─ Pool (leaf)                 fs/internal/transport: pool.mu, threads of a kind
 ├─ Uppers                            sandbox/internal/uppers: Set.mu, numbers; held while some are reserved in the store, and while images
 │  │                                 are searched for spaces in use
 │  └─ ReadyUppers (leaf)             sandbox/internal/uppers: pool.mu
@@ -105,11 +105,11 @@ type (
 	Yielder        struct{}
 	Lanes          struct{}
 	Hub            struct{}
-	Courtesy       struct{}
+	SchedIdle      struct{}
 	Lane           struct{}
 	Slots          struct{}
 	Removals       struct{}
-	DeviceTold     struct{}
+	DeviceOrder    struct{}
 	Restacking     struct{}
 	Closers        struct{}
 	OverlayGate    struct{}
@@ -132,7 +132,7 @@ type (
 	Reaper         struct{}
 	FDs            struct{}
 	Openers        struct{}
-	Line           struct{}
+	WorkQueue      struct{}
 	Pool           struct{}
 	Uppers         struct{}
 	ReadyUppers    struct{}

@@ -1,5 +1,5 @@
-// Package fakefs is a file system for tests of mounts: any name exists in its root, and the test decides which look-ups are
-// answered when. The test's process serves it, and so must not touch it: it runs programs that do.
+// Package fakefs is a file system for tests of mounts: any name exists in its root, and the test decides which look-ups
+// are answered when. The test's process serves it, and so must not touch it: it runs programs that do.
 package fakefs
 
 import (
@@ -18,8 +18,8 @@ import (
 // Forever is the timeout of names and attributes, in seconds.
 const Forever = 10 * 365 * 24 * 3600
 
-// FS has any name in its root, a file each, which is node 2. A look-up of a name that begins with "wait" is not answered before
-// AnswerAll is called; one of a name that begins with "panic" panics.
+// FS has any name in its root, a file each, which is node 2. A look-up of a name that begins with "wait" is not
+// answered before AnswerAll is called; one of a name that begins with "panic" panics.
 type FS struct {
 	fuse.RawFileSystem
 	waiting chan string // names that are not answered yet

@@ -1,5 +1,5 @@
-// Package limits tells what this process may have of the machine, as far as it is known. It is meant for choosing bounds,
-// not for accounting.
+// Package limits tells what this process may have of the machine, as far as it is known. It is meant for choosing
+// bounds, not for accounting.
 package limits
 
 import (
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Threads is how many threads this process may have, as far as it is known: of the machine, of its control groups and, without
-// privilege, of its user.
+// Threads is how many threads this process may have, as far as it is known: of the machine, of its control groups and,
+// without privilege, of its user.
 func Threads() int {
 	least := 1 << 20
 	note := func(n int) {
@@ -33,7 +33,8 @@ func Threads() int {
 	return least
 }
 
-// Memory is how much memory this process may have, in bytes, as far as it is known: of the machine and of its control groups.
+// Memory is how much memory this process may have, in bytes, as far as it is known: of the machine and of its control
+// groups.
 var Memory = sync.OnceValue(func() int64 {
 	most := int64(1 << 50)
 	var si unix.Sysinfo_t
@@ -50,7 +51,8 @@ var Memory = sync.OnceValue(func() int64 {
 	return most
 })
 
-// controlGroups are the directories of this process's control group and those above it, in the hierarchy that has the controller.
+// controlGroups are the directories of this process's control group and those above it, in the hierarchy that has the
+// controller.
 func controlGroups(controller string) (dirs []string) {
 	list, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

@@ -42,9 +42,9 @@ type Mountpoint struct {
 	direct bool   // mounted by mount(2), not by the helper
 }
 
-// Attach opens a connection and mounts it on an existing directory. The caller owns the descriptor. Errors: ErrNoFUSE; of
-// the directory EBUSY (something is mounted there), ENOENT, ENOTDIR, EACCES, as *os.PathError. When Attach fails nothing
-// stays mounted.
+// Attach opens a connection and mounts it on an existing directory. The caller owns the descriptor. Errors: ErrNoFUSE;
+// of the directory EBUSY (something is mounted there), ENOENT, ENOTDIR, EACCES, as *os.PathError. When Attach fails
+// nothing stays mounted.
 func Attach(ctx context.Context, path string, opts Options) (p *Mountpoint, fd int, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, -1, err
@@ -70,8 +70,8 @@ func (p *Mountpoint) Path() string { return p.path }
 // Device is the device number of the file system.
 func (p *Mountpoint) Device() uint64 { return p.dev }
 
-// Visible reports whether what was attached is what a look at the directory finds: it is not after an unmount, nor beneath another
-// mount. No server is asked anything.
+// Visible reports whether what was attached is what a look at the directory finds: it is not after an unmount, nor
+// beneath another mount. No server is asked anything.
 func (p *Mountpoint) Visible() bool {
 	dev, root, err := identify(p.path)
 	return err == nil && root && dev == p.dev
@@ -124,10 +124,11 @@ func (p *Mountpoint) attach(ctx context.Context, opts Options) (fd int, err erro
 	return fd, err
 }
 
-// noFUSE tells a host without FUSE from a mountpoint that will not do.
+// noFUSE tells a host without FUSE from a directory that cannot be a mountpoint.
 func noFUSE(err error, point string) error {
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission),
+		errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return fmt.Errorf("%w: %w", ErrNoFUSE, err)
 	}
 	return &os.PathError{Op: "mount", Path: point, Err: err}
@@ -155,7 +156,7 @@ func mountDirect(fd int, point string, opts Options) error {
 	return unix.Mount(opts.FSName, point, "fuse.snapfs", flags, data)
 }
 
-// mountHelper has the setuid program fusermount3 mount, and takes the connection from it over a socket.
+// mountHelper has the setuid program fusermount3 mount, and receives the connection from it over a socket.
 func mountHelper(ctx context.Context, point string, opts Options) (int, error) {
 	prog, err := exec.LookPath("fusermount3")
 	if err != nil {
@@ -169,7 +170,10 @@ func mountHelper(ctx context.Context, point string, opts Options) (int, error) {
 	defer func() { _ = unix.Close(pair[0]) }()
 
 	escape := strings.NewReplacer(`\`, `\\`, `,`, `\,`)
-	o := []string{"fsname=" + escape.Replace(opts.FSName), "subtype=snapfs", "default_permissions", fmt.Sprintf("max_read=%d", opts.MaxRead)}
+	o := []string{
+		"fsname=" + escape.Replace(opts.FSName), "subtype=snapfs", "default_permissions",
+		fmt.Sprintf("max_read=%d", opts.MaxRead),
+	}
 	for _, f := range []struct {
 		on   bool
 		name string
@@ -205,7 +209,7 @@ func mountHelper(ctx context.Context, point string, opts Options) (int, error) {
 	return fd, unix.SetNonblock(fd, true)
 }
 
-// userAllowOther says whether the administrator lets users share their mounts.
+// userAllowOther reports whether the administrator lets users share their mounts.
 func userAllowOther() bool {
 	conf, err := os.ReadFile("/etc/fuse.conf")
 	return err == nil && slices.ContainsFunc(strings.Split(string(conf), "\n"), func(line string) bool {
@@ -231,18 +235,18 @@ func receiveFD(sock int) (int, error) {
 	return fds[0], nil
 }
 
-// Unmount detaches; EBUSY while in use unless lazy. It does not wait for the end of the connection: copies of the mount in other mount
-// namespaces, and after a lazy unmount open files, keep it alive. Unmounting what is already gone is no
+// Unmount detaches; EBUSY while in use unless lazy. It does not wait for the end of the connection: copies of the mount
+// in other mount namespaces, and after a lazy unmount open files, keep it alive. Unmounting what is already gone is no
 // error.
 func (p *Mountpoint) Unmount(lazy bool) error {
 	dev, root, err := identify(p.path)
 	if err == nil && (!root || dev != p.dev) || errors.Is(err, fs.ErrNotExist) {
-		return nil // somebody else did it
+		return nil // it was unmounted by other means
 	}
 	return p.detach(lazy)
 }
 
-// Detach takes a mount away that nobody was told of. The error that matters is the one before.
+// Detach takes a mount away that could not be served. The error that matters is the one before.
 func (p *Mountpoint) Detach() { _ = p.detach(true) }
 
 func (p *Mountpoint) detach(lazy bool) error {

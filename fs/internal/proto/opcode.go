@@ -45,22 +45,23 @@ const (
 	Opcodes = 64 // more than the protocol has
 )
 
-// opNames is in the order of the numbers; the gaps are the protocol's.
-var opNames = [Opcodes]string{
-	OpLookup: "LOOKUP", OpForget: "FORGET", OpGetattr: "GETATTR", OpSetattr: "SETATTR", OpReadlink: "READLINK", 6: "SYMLINK", 8: "MKNOD", 9: "MKDIR",
-	10: "UNLINK", 11: "RMDIR", 12: "RENAME", 13: "LINK", 14: "OPEN", OpRead: "READ", OpWrite: "WRITE", 17: "STATFS",
-	18: "RELEASE", OpFsync: "FSYNC", 21: "SETXATTR", OpGetxattr: "GETXATTR", OpListxattr: "LISTXATTR",
-	24: "REMOVEXATTR", 25: "FLUSH", 26: "INIT", 27: "OPENDIR", OpReaddir: "READDIR", 29: "RELEASEDIR",
-	OpFsyncdir: "FSYNCDIR", 31: "GETLK", 32: "SETLK", 33: "SETLKW", 34: "ACCESS", 35: "CREATE", OpInterrupt: "INTERRUPT",
-	37: "BMAP", 38: "DESTROY", OpIoctl: "IOCTL", 40: "POLL", OpNotifyReply: "NOTIFY_REPLY", OpBatchForget: "BATCH_FORGET",
-	OpFallocate: "FALLOCATE", OpReaddirplus: "READDIRPLUS", 45: "RENAME2", 46: "LSEEK",
-	OpCopyFileRange: "COPY_FILE_RANGE", 50: "SYNCFS", 51: "TMPFILE", 52: "STATX", 53: "COPY_FILE_RANGE_64",
+// names is in the order of the numbers; the gaps are the protocol's.
+var names = [Opcodes]string{
+	OpLookup: "LOOKUP", OpForget: "FORGET", OpGetattr: "GETATTR", OpSetattr: "SETATTR", OpReadlink: "READLINK",
+	6: "SYMLINK", 8: "MKNOD", 9: "MKDIR", 10: "UNLINK", 11: "RMDIR", 12: "RENAME", 13: "LINK", 14: "OPEN",
+	OpRead: "READ", OpWrite: "WRITE", 17: "STATFS", 18: "RELEASE", OpFsync: "FSYNC", 21: "SETXATTR",
+	OpGetxattr: "GETXATTR", OpListxattr: "LISTXATTR", 24: "REMOVEXATTR", 25: "FLUSH", 26: "INIT", 27: "OPENDIR",
+	OpReaddir: "READDIR", 29: "RELEASEDIR", OpFsyncdir: "FSYNCDIR", 31: "GETLK", 32: "SETLK", 33: "SETLKW",
+	34: "ACCESS", 35: "CREATE", OpInterrupt: "INTERRUPT", 37: "BMAP", 38: "DESTROY", OpIoctl: "IOCTL", 40: "POLL",
+	OpNotifyReply: "NOTIFY_REPLY", OpBatchForget: "BATCH_FORGET", OpFallocate: "FALLOCATE",
+	OpReaddirplus: "READDIRPLUS", 45: "RENAME2", 46: "LSEEK", OpCopyFileRange: "COPY_FILE_RANGE", 50: "SYNCFS",
+	51: "TMPFILE", 52: "STATX", 53: "COPY_FILE_RANGE_64",
 }
 
 // Name is the protocol's name of an opcode.
 func Name(op uint32) string {
-	if op < Opcodes && opNames[op] != "" {
-		return opNames[op]
+	if op < Opcodes && names[op] != "" {
+		return names[op]
 	}
 	return "OP_" + strconv.FormatUint(uint64(op), 10)
 }

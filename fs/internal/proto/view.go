@@ -12,7 +12,8 @@ const (
 	OutHeaderSize = int(unsafe.Sizeof(fuse.OutHeader{}))
 )
 
-// View gives bytes as a structure of the protocol. They must be aligned, as the buffers of transports are, and large enough.
+// View gives bytes as a structure of the protocol. They must be aligned, as the buffers of transports are, and large
+// enough.
 func View[T any](b []byte) *T { return (*T)(unsafe.Pointer(unsafe.SliceData(b))) }
 
 // Header is the header of a request.

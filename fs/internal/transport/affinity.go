@@ -7,31 +7,32 @@ import (
 )
 
 const (
-	// followEach is after how many requests a leader looks again where the program runs that it serves.
-	followEach = 64
-	// followSoon is after how many it looks if the last ones did not come at once, as they do while both are near.
-	followSoon = 2
-	// followShare is how many of these must be the same program's, for the leader to follow it.
-	followShare = 56
+	// rebindEach is after how many requests a leader checks where the program runs that it serves.
+	rebindEach = 64
+	// rebindSoon is after how many it checks if the last ones did not come at once, as they do while both share a
+	// processor.
+	rebindSoon = 2
+	// rebindShare is how many of these must be the same program's for the leader to follow it.
+	rebindShare = 56
 )
 
-// follower binds the thread of a leader to the processor of the program whose requests it handles, as long as it is one
-// program. They take turns, so that one processor is enough; to wake the other across processors costs up to ten times what most
-// requests take, and the scheduler, which does not know that the one waits for the other, keeps them apart. With courtesy the
-// program stays there, too. It is used by the leader's goroutine alone.
-type follower struct {
-	mine  unix.CPUSet // where the thread may run
-	known bool        // mine is filled in
-	pid   uint32      // of the first request since the last look
-	seen  int         // requests since the last look
-	same  int         // of these, of pid
-	slow  int         // requests since the last one that came at once, or the last look
-	cpu   int         // bound to this one, minus one
+// affinity binds the thread of a leader to the processor of the program whose requests it handles, as long as it is one
+// program. They take turns, so that one processor is enough; to wake the other across processors costs up to ten times
+// what most requests take, and the scheduler, which does not know that the one waits for the other, keeps them apart.
+// With idle priority (schedIdle) the program stays there, too. Only the leader's goroutine uses it.
+type affinity struct {
+	allowed unix.CPUSet // where the thread may run
+	known   bool        // mine is filled in
+	pid     uint32      // of the first request since the last check
+	seen    int         // requests since the last check
+	same    int         // of these, of pid
+	slow    int         // requests since the last one that came at once, or the last check
+	cpu     int         // bound to this one, minus one
 }
 
-// see takes note of a request of a program, before it is handled, and says whether the thread is near it. waited says that the request did
-// not come at once. 0 is a program that is not to be seen from here.
-func (f *follower) see(pid uint32, waited bool) bool {
+// observe notes a request of a program, before it is handled, and reports whether the thread is bound to the program's
+// processor. waited says that the request did not come at once. pid is 0 for a program of another process namespace.
+func (f *affinity) observe(pid uint32, waited bool) bool {
 	if f.seen == 0 {
 		f.pid, f.same = pid, 0
 	}
@@ -41,15 +42,15 @@ func (f *follower) see(pid uint32, waited bool) bool {
 	if f.slow++; !waited {
 		f.slow = 0
 	}
-	ran := f.cpu > 0 && f.slow == followSoon && pid == f.pid
-	if f.seen < followEach && !ran {
+	ran := f.cpu > 0 && f.slow == rebindSoon && pid == f.pid
+	if f.seen < rebindEach && !ran {
 		return f.cpu > 0
 	}
 	cpu := -1
-	if ran || f.same >= followShare && f.pid != 0 {
+	if ran || f.same >= rebindShare && f.pid != 0 {
 		cpu = processorOf(f.pid)
 	}
-	if f.seen >= followEach {
+	if f.seen >= rebindEach {
 		f.seen, f.slow = 0, 0
 	}
 	if cpu+1 != f.cpu {
@@ -59,23 +60,23 @@ func (f *follower) see(pid uint32, waited bool) bool {
 	return f.cpu > 0
 }
 
-// part lets the thread run anywhere again.
-func (f *follower) part() {
+// unbind lets the thread run where it could at first.
+func (f *affinity) unbind() {
 	f.seen = 0
 	if f.cpu > 0 {
 		f.bind(-1)
 	}
 }
 
-// bind moves the thread to a processor, or, if that is -1, lets it run anywhere again.
-func (f *follower) bind(cpu int) {
+// bind moves the thread to a processor or, if that is -1, lets it run where it could at first.
+func (f *affinity) bind(cpu int) {
 	if !f.known {
-		f.known = unix.SchedGetaffinity(0, &f.mine) == nil
+		f.known = unix.SchedGetaffinity(0, &f.allowed) == nil
 	}
-	set := f.mine
+	set := f.allowed
 	if cpu >= 0 {
-		if !f.mine.IsSet(cpu) {
-			cpu = -1 // the program may run where we may not
+		if !f.allowed.IsSet(cpu) {
+			cpu = -1 // the program may run where this process may not
 		} else {
 			set.Zero()
 			set.Set(cpu)
@@ -86,7 +87,7 @@ func (f *follower) bind(cpu int) {
 	}
 }
 
-// processorOf tells on which processor a thread runs, or ran last; -1 if that is not to be known. See proc_pid_stat(5).
+// processorOf gives the processor on which a thread runs, or ran last; -1 if it is unknown. See proc_pid_stat(5).
 func processorOf(pid uint32) int {
 	const field = 39 // "processor"
 	var buf [1024]byte
@@ -98,23 +99,23 @@ func processorOf(pid uint32) int {
 	return cpu
 }
 
-// runnable says whether a thread of this process runs or could; true, too, if that is not to be known.
+// runnable reports whether a thread of this process runs or could; true if that is unknown.
 func runnable(tid int) bool {
 	state := stateOf(tid)
 	return state == "" || state == "R"
 }
 
-// uninterruptible says whether a thread of this process waits where no signal reaches it.
+// uninterruptible reports whether a thread of this process waits where no signal reaches it.
 func uninterruptible(tid int) bool { return stateOf(tid) == "D" }
 
-// stateOf is the state of a thread of this process, "" if it is not to be known. See proc_pid_stat(5).
+// stateOf is the state of a thread of this process, "" if it is unknown. See proc_pid_stat(5).
 func stateOf(tid int) string {
 	const field = 3 // "state"
 	var buf [1024]byte
 	return statField(readStat("/proc/self/task/"+strconv.Itoa(tid)+"/stat", buf[:]), field)
 }
 
-// readStat reads a file of /proc at once; nothing, if it cannot.
+// readStat reads a file of /proc with one system call; nil if that fails.
 func readStat(path string, buf []byte) []byte {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -128,8 +129,8 @@ func readStat(path string, buf []byte) []byte {
 	return buf[:n]
 }
 
-// statField takes a field out of what /proc/PID/stat says, counted from 1; the second one, in brackets, may hold anything and is not to
-// be had. "" if it is not there whole.
+// statField takes a field out of what /proc/PID/stat says, counted from 1. The second one, in brackets, may hold
+// anything and is not available. "" if the field is not there whole.
 func statField(stat []byte, field int) string {
 	i := len(stat) - 1
 	for i >= 0 && stat[i] != ')' {

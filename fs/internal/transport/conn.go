@@ -15,8 +15,8 @@ type Config struct {
 	// Attach opens a connection and mounts it. It is called once more if the first connection could not be served over
 	// io_uring and Transport leaves the choice to Serve.
 	Attach func(context.Context) (Attached, error)
-	// Handler makes what answers the requests of a connection, before the first one is read. ring says whether the answer to INIT
-	// should ask for FUSE_OVER_IO_URING.
+	// Handler makes what answers the requests of a connection, before the first one is read. ring says whether the
+	// answer to INIT should ask for FUSE_OVER_IO_URING.
 	Handler func(c *Conn, ring bool) Handler
 	Gate    Gate // nil: changes are never held back
 	Log     *slog.Logger
@@ -38,8 +38,8 @@ type Conn struct {
 	log    *slog.Logger
 }
 
-// Serve makes a connection and serves it until it ends. When it returns, the connection is live. Errors: ErrUnavailable, and those
-// of Attach. When Serve fails, nothing stays mounted.
+// Serve makes a connection and serves it until it ends. When it returns, the connection is live. Errors:
+// ErrUnavailable, and those of Attach. When Serve fails, nothing stays mounted.
 func Serve(ctx context.Context, cfg Config) (*Conn, error) {
 	offer, err := offerTransport(cfg.Transport, cfg.Log)
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *Conn) begin(ctx context.Context, a Attached, offer *laneSet, cfg Config
 		u, err = newUring(d, offer)
 		switch {
 		case err == nil:
-			defer u.drop()
+			defer u.freeInitial()
 		case cfg.Transport == "uring":
 			return fmt.Errorf("%w: ring entries: %w", ErrUnavailable, err)
 		default:
@@ -98,7 +98,7 @@ func (c *Conn) begin(ctx context.Context, a Attached, offer *laneSet, cfg Config
 		}
 	}
 	h := cfg.Handler(c, u != nil)
-	ringed, err := d.greet(ctx, h)
+	ringed, err := d.handshake(ctx, h)
 	if err != nil {
 		return fmt.Errorf("fuse: %w", err)
 	}
@@ -136,8 +136,8 @@ func (c *Conn) Transport() string { return c.t.name() }
 // Requests gives how many requests of each kind the kernel has sent, by the protocol's names.
 func (c *Conn) Requests() map[string]uint64 { return c.counts.snapshot() }
 
-// Notify sends a message that answers no request. It may wait for the kernel, which may wait for answers. ENODEV: the connection
-// has ended.
+// Notify sends a message that answers no request. It may wait for the kernel, which may wait for answers. ENODEV: the
+// connection has ended.
 func (c *Conn) Notify(msg []byte) error { return c.t.notify(msg) }
 
 // Ended reports whether the connection has ended. The kernel ends it before the unmount(2) of the last mount returns.
@@ -148,6 +148,6 @@ func (c *Conn) Abort() {
 	if err := abortConnection(c.device, c.t.ended); err != nil {
 		// Without fusectl (neither mounted nor ours to mount) dropping the device does the same.
 		c.log.Debug("abort by closing the device", slog.String("error", err.Error()))
-		c.t.shut()
+		c.t.disconnect()
 	}
 }

@@ -15,8 +15,8 @@ const (
 	controlMagic = 0x65735543 // of statfs(2)
 )
 
-// control opens the control file system: where it is mounted, or else, which needs privilege, a mount of it that
-// nobody else sees.
+// control opens the control file system: where it is mounted, or else, which needs privilege, a mount of its own that
+// is not attached anywhere.
 var control = sync.OnceValues(func() (*os.File, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(controlDir, &st); err == nil && st.Type == controlMagic {
@@ -52,7 +52,7 @@ func openAbort(dev uint64) (int, error) {
 	return fd, nil
 }
 
-// mayAbort says whether abortConnection would work.
+// mayAbort gives the reason why abortConnection would not work.
 func mayAbort(dev uint64) error {
 	fd, err := openAbort(dev)
 	if err != nil {
@@ -61,8 +61,8 @@ func mayAbort(dev uint64) error {
 	return unix.Close(fd)
 }
 
-// abortConnection ends the connection of a mount at once. Once that has ended by itself another mount may have its number: ended is asked
-// when the file is open, which then is that of the connection or of none.
+// abortConnection ends the connection of a mount at once. Once it has ended by itself another mount may have its
+// number: ended is called when the file is open, which then is that of the connection or of none.
 func abortConnection(dev uint64, ended func() bool) error {
 	fd, err := openAbort(dev)
 	if ended() {

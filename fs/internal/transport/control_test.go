@@ -11,7 +11,8 @@ import (
 	"snapfs/internal/testmount"
 )
 
-// TestAbortEnded: who ends a connection that has just ended by itself does not end that of another mount, which has got its number.
+// TestAbortEnded: who ends a connection that has just ended by itself does not end that of another mount, which has got
+// its number.
 func TestAbortEnded(t *testing.T) {
 	fs := testmount.Start(t, testmount.Config{})
 	var st unix.Stat_t

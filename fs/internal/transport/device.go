@@ -10,11 +10,10 @@ import (
 	"unsafe"
 
 	"snapfs/fs/internal/proto"
+	"snapfs/internal/lockorder"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
-
-	"snapfs/internal/lockorder"
 )
 
 const (
@@ -24,19 +23,18 @@ const (
 	bufSize = MaxIO + 4096
 	// smallSize is enough for every request and answer without a large payload.
 	smallSize = 1024
-	// idleAfter is how long a leader waits for work before the hub takes over.
+	// idleAfter is how long a leader waits for requests before the hub takes over.
 	idleAfter = 200 * time.Millisecond
 	// spinFor is how long a leader looks for the next request before it sleeps. A request wakes a sleeper on another
 	// processor in about 20 microseconds; programs that live on metadata come back sooner than that.
 	spinFor = 50 * time.Microsecond
-	// spinCredit is how many fruitless spins in a row stop the spinning, and spinRetry after how many sleeps it is
-	// tried again.
+	// spinCredit is how many fruitless spins in a row stop the spinning, spinRetry after how many sleeps it is retried.
 	spinCredit = 4
 	spinRetry  = 32
-	// sidePause is how long a leader that serves no requests sleeps before it looks again and leaves.
-	sidePause = 2 * time.Millisecond
-	// probeCredit is for how many requests a leader looks for a second one before it handles the first, after it has
-	// once found one waiting.
+	// secondaryPause is how long the leader of a secondary device sleeps before it reads once more and leaves.
+	secondaryPause = 2 * time.Millisecond
+	// probeCredit is for how many requests a leader tries to read a second one before it handles the first, after it
+	// has once found one waiting.
 	probeCredit = 64
 )
 
@@ -51,48 +49,49 @@ type device struct {
 	cpus   int
 
 	cur  atomic.Pointer[leader] // nil: idle, waiting in the hub
-	dead atomic.Bool            // the connection has ended, or shut was called
-	// users are leaders, requests given to lines, ring entries and whoever else uses fd, and 1 for the live connection. At 0 fd is closed.
-	users atomic.Int64
-	busy  atomic.Int64 // leaders
-	// side says that requests come another way, and here only what the kernel sends to the device in any case (FORGET,
-	// INTERRUPT), which nobody waits for.
-	side   atomic.Bool
-	others *laneSet                              // which way they come; set before side
-	told   lockorder.Mutex[lockorder.DeviceTold] // see order
+	dead atomic.Bool            // the connection has ended, or disconnect was called
+	// users counts leaders, requests in work queues, ring entries, callers that use fd, and 1 for the live connection.
+	// At 0 fd is closed.
+	users   atomic.Int64
+	leaders atomic.Int64 // leaders
+	// secondary says that requests come over rings, and here only what the kernel sends to the device in any case
+	// (FORGET, INTERRUPT), for which no program waits.
+	secondary atomic.Bool
+	ringLanes *laneSet                               // the rings; set before secondary
+	orderMu   lockorder.Mutex[lockorder.DeviceOrder] // see raceOrder
 
-	gate   Gate // of the file system; nil: it has none. Set before start
-	ungate func()
-	lines  [lines]line
-	kept   atomic.Int64 // memory of requests given to lines, in bytes
-	halted atomic.Bool  // nobody reads: there is no more memory for requests
-	looks  atomic.Bool  // lookForKilled will be called
-	early  early
-	sighting
+	gate         Gate // nil: changes are never held back. Set before start
+	ungate       func()
+	work         [waitingKinds]workQueue
+	charged      atomic.Int64 // memory of requests in work queues, in bytes
+	halted       atomic.Bool  // not read: there is no more memory for requests
+	checkPending atomic.Bool  // checkSignaled will be called
+	signals      recentSignals
+	lastLook
 }
 
-// sighting is what the watchdog saw last. Only the watchdog touches it.
-type sighting struct {
+// lastLook is what the watchdog saw last. Only the watchdog uses it.
+type lastLook struct {
 	l   *leader
 	seq uint64
 }
 
-// leader is one term of office of the goroutine that reads a device.
+// leader is the goroutine that reads a device, from when it is started until it is idle or replaced.
 type leader struct {
-	seq      atomic.Uint64 // in steps of leaderStep; while it handles a request one and its kind more
-	counted  atomic.Int32  // the line, plus one, that counts its request as stuck
-	courtesy atomic.Pointer[courtesy]
+	seq     atomic.Uint64 // in steps of leaderStep; plus 1 and the kind of request while one is handled
+	counted atomic.Int32  // index, plus one, of the work queue that counts its request as stuck
+	sched   atomic.Pointer[schedIdle]
 }
 
 const leaderStep = 8
 
-// handling says that a leader handles a request, and of which kind.
+// handling reports whether a leader handles a request, and of which kind.
 func handling(seq uint64) (k kind, is bool) { return kind(seq%leaderStep - 1), seq%leaderStep != 0 }
 
 func newDevice(fd int, log *slog.Logger, counts *counters) *device {
 	d := &device{fd: fd, log: log, counts: counts, cpus: runtime.NumCPU(), ungate: func() {}}
-	for k := range d.lines {
-		d.lines[k].init(d, kind(k))
+	for k := range d.work {
+		d.work[k].init(d, kind(k))
 	}
 	return d
 }
@@ -104,7 +103,7 @@ func (d *device) start(h Handler, done func()) {
 	d.users.Store(1)
 	d.hub = theHub()
 	if d.gate != nil {
-		d.ungate = d.gate.WhenOpen(d.lines[changing].advance)
+		d.ungate = d.gate.WhenOpen(d.work[changing].advance)
 	}
 	if err := d.hub.add(d); err != nil {
 		// Without the hub a device needs a leader at all times, which is correct and only costs a thread.
@@ -113,11 +112,12 @@ func (d *device) start(h Handler, done func()) {
 	}
 }
 
-// greet reads and answers INIT, the kernel's first request, and says whether the kernel offered requests over io_uring.
-func (d *device) greet(ctx context.Context, h Handler) (ring bool, err error) {
+// handshake reads and answers INIT, the kernel's first request, and reports whether the kernel offers requests over
+// io_uring.
+func (d *device) handshake(ctx context.Context, h Handler) (ring bool, err error) {
 	w := worker{d: d}
-	w.need()
-	defer w.drop()
+	w.allocate()
+	defer w.free()
 	d.h = h
 	for {
 		n, err := d.tryRead(w.buf)
@@ -141,7 +141,7 @@ func (d *device) greet(ctx context.Context, h Handler) (ring bool, err error) {
 	}
 }
 
-// lead makes a leader if there is none.
+// lead starts a leader if there is none.
 func (d *device) lead() {
 	l := new(leader)
 	if !d.use() {
@@ -152,28 +152,28 @@ func (d *device) lead() {
 		return
 	}
 	d.hub.watch(d)
-	d.busy.Add(1)
+	d.leaders.Add(1)
 	go d.run(l)
 }
 
-// look sees whether the leader handles the same request as last time.
-func (d *device) look() (stuck, rest bool) {
+// check reports whether the leader is still at the request that it handled at the last look.
+func (d *device) check() (stuck, rest bool) {
 	l := d.cur.Load()
 	if l == nil {
 		return false, false
 	}
-	l.courtesy.Load().look()
+	l.sched.Load().check()
 	seq := l.seq.Load()
 	_, busy := handling(seq)
-	stuck = busy && l == d.sighting.l && seq == d.sighting.seq
-	d.sighting = sighting{l, seq}
+	stuck = busy && l == d.lastLook.l && seq == d.lastLook.seq
+	d.lastLook = lastLook{l, seq}
 	return stuck, false
 }
 
-// rescue puts a new leader in the place of one that does not come back from a request. Should it come back just
-// now, two of them read for a moment, which does no harm.
+// rescue replaces a leader that does not come back from a request. Should it come back just now, two of them read for a
+// moment, which does no harm.
 func (d *device) rescue() {
-	if d.busy.Load() > maxBusy {
+	if d.leaders.Load() > maxBusy {
 		return
 	}
 	old := d.cur.Load()
@@ -185,53 +185,53 @@ func (d *device) rescue() {
 		return
 	}
 	if k != prompt {
-		d.lines[k].stuck()
+		d.work[k].addStuck()
 		old.counted.Store(int32(k) + 1)
 	}
 	l := new(leader)
 	if !d.cur.CompareAndSwap(old, l) {
-		d.back(old)
+		d.clearStuck(old)
 		d.leave()
 		return
 	}
-	d.busy.Add(1)
+	d.leaders.Add(1)
 	go d.run(l)
 }
 
-// back takes a leader out of the line that counts it as stuck, if one does.
-func (d *device) back(l *leader) {
+// clearStuck takes a leader out of the work queue that counts it as stuck, if one does.
+func (d *device) clearStuck(l *leader) {
 	if k := l.counted.Swap(0); k > 0 {
-		d.lines[k-1].unstuck()
+		d.work[k-1].removeStuck()
 	}
 }
 
-// run is a leader's life: it ends when the device is idle or dead, or when another was made leader meanwhile.
+// run reads and handles requests until the device is idle or dead, or another leader has taken over.
 func (d *device) run(l *leader) {
 	defer d.leave()
-	defer d.busy.Add(-1)
-	defer d.back(l)
+	defer d.leaders.Add(-1)
+	defer d.clearStuck(l)
 	defer d.cur.CompareAndSwap(l, nil) // from then on it is not counted
 	w := worker{d: d}
-	defer func() { w.drop() }()
-	if !d.side.Load() {
-		runtime.LockOSThread() // it ends with the goroutine, so nobody inherits its policy and what it is bound to
-		l.courtesy.Store(newCourtesy(nil))
-		defer func() { l.courtesy.Load().end() }()
+	defer func() { w.free() }()
+	if !d.secondary.Load() {
+		runtime.LockOSThread() // it ends with the goroutine, so that its policy and affinity are not inherited
+		l.sched.Store(newSchedIdle(nil))
+		defer func() { l.sched.Load().close() }()
 	}
 	var p pace
-	var f follower
+	var f affinity
 	probe := 0
 	for d.cur.Load() == l {
-		if d.full() && !d.side.Load() && d.halt(l) {
+		if d.full() && !d.secondary.Load() && d.halt(l) {
 			return
 		}
-		w.need()
+		w.allocate()
 		n, waited, err := d.read(w.buf, &p)
-		l.courtesy.Load().comeBack()
+		l.sched.Load().exit()
 		switch {
 		case err == errIdle: //nolint:errorlint // never wrapped
 			if d.cur.CompareAndSwap(l, nil) {
-				d.hub.rest(d, unix.EPOLLIN)
+				d.hub.park(d, unix.EPOLLIN)
 			}
 			return
 		case err != nil:
@@ -241,86 +241,86 @@ func (d *device) run(l *leader) {
 		if !waited {
 			probe = probeCredit
 		}
-		// While more requests wait, others handle all but the last.
+		// While more requests wait, other goroutines handle all but the last.
 		for ; probe > 0; probe-- {
 			next := worker{d: d}
-			next.need()
+			next.allocate()
 			m, err := d.tryRead(next.buf)
 			if err != nil {
-				next.drop()
+				next.free()
 				break
 			}
 			d.pass(l, &w, n)
 			w, n = next, m
 		}
-		if op := proto.Header(w.buf).Opcode; slow(op) || !d.inline(op) {
+		if op := proto.Header(w.buf).Opcode; slow(op) || !d.mayInline(op) {
 			d.pass(l, &w, n)
 			continue
 		}
-		if !d.side.Load() {
+		if !d.secondary.Load() {
 			p.near = l.follow(&f, proto.Header(w.buf).Pid, waited)
 		}
 		l.handle(&w, n)
 	}
 }
 
-// follow has the leader follow the program it serves, and says whether it is near it. Without courtesy it does not: the program
-// would run away.
-func (l *leader) follow(f *follower, pid uint32, waited bool) bool {
-	c := l.courtesy.Load()
-	if c.pauses() {
-		f.part()
+// follow binds the leader to the processor of the program that it serves, and reports whether both run there. Without
+// idle priority it does not: the scheduler would move the program away.
+func (l *leader) follow(f *affinity, pid uint32, waited bool) bool {
+	c := l.sched.Load()
+	if c.suspended() {
+		f.unbind()
 		return false
 	}
-	if !f.see(pid, waited) {
+	if !f.observe(pid, waited) {
 		return false
 	}
-	c.forAWhile()
+	c.enable()
 	return true
 }
 
-// handle answers a request where the leader stands; the watchdog sees how long it takes.
+// handle answers a request in the leader's goroutine; the watchdog sees how long it takes.
 func (l *leader) handle(w *worker, n int) {
 	k := 1 + uint64(kindOf(proto.Header(w.buf).Opcode))
 	l.seq.Add(k)
-	w.courtesy = l.courtesy.Load()
+	w.sched = l.sched.Load()
 	w.handle(n)
-	w.courtesy = nil
+	w.sched = nil
 	l.seq.Add(leaderStep - k)
 }
 
-// inline says whether a request may be handled where it was met.
-func (d *device) inline(op uint32) bool {
+// mayInline reports whether a request may be handled by the goroutine that read it.
+func (d *device) mayInline(op uint32) bool {
 	k := kindOf(op)
-	return k == prompt || d.lines[k].inline()
+	return k == prompt || d.work[k].mayInline()
 }
 
-// pass has a request handled by others, in its turn. The worker is spent.
+// pass has a request handled by another goroutine, in its turn. The worker is empty afterwards.
 func (d *device) pass(l *leader, w *worker, n int) {
 	k := kindOf(proto.Header(w.buf).Opcode)
 	if k == prompt {
 		l.handle(w, n)
-		w.drop()
+		w.free()
 		return
 	}
 	w.shrink(n)
 	w.n = n
 	d.users.Add(1)
-	given := *w
-	d.lines[k].give(&given)
+	moved := *w
+	d.work[k].add(&moved)
 	*w = worker{d: d}
 }
 
-// halt has nobody read the device until there is memory for more requests. The end of the connection is still noticed.
+// halt stops reading the device until there is memory for more requests. The end of the connection is still noticed.
 func (d *device) halt(l *leader) bool {
 	if d.ended() {
 		d.end(unix.ENODEV)
 		return true
 	}
 	if !d.cur.CompareAndSwap(l, nil) {
-		return true // somebody else leads
+		return true // another leader has taken over
 	}
-	d.hub.rest(d, 0) // first: once halted is seen there may be a leader, whom the hub has to watch
+	d.hub.park(d, 0) // first: once halted is seen there may be a leader, which the hub has to watch
 	d.halted.Store(true)
 	if !d.full() && d.halted.CompareAndSwap(true, false) {
 		d.lead()
@@ -328,7 +328,7 @@ func (d *device) halt(l *leader) bool {
 	return true
 }
 
-// use keeps the descriptor open until leave; false if it is closed already.
+// use keeps the descriptor open until leave; false: it is closed already.
 func (d *device) use() bool {
 	for {
 		n := d.users.Load()
@@ -350,7 +350,7 @@ func (d *device) leave() {
 	}
 }
 
-// end notes that the connection is over. err is ENODEV when that is in order.
+// end notes that the connection has ended. err is ENODEV if that was expected.
 func (d *device) end(err error) {
 	if !d.dead.CompareAndSwap(false, true) {
 		return
@@ -359,15 +359,15 @@ func (d *device) end(err error) {
 		d.log.Error("reading the fuse device failed", slog.String("error", err.Error()))
 	}
 	d.ungate()
-	for k := range d.lines {
-		d.lines[k].abandon()
+	for k := range d.work {
+		d.work[k].refuseAll()
 	}
 	d.leave()
 }
 
-// shut puts /dev/null in the device's place: the kernel sees the last use of the connection go and ends it, while
-// requests still being handled find a descriptor that swallows their answers.
-func (d *device) shut() {
+// disconnect puts /dev/null in the device's place: the kernel sees the last use of the connection go and ends it, while
+// requests still being handled find a descriptor that discards their answers.
+func (d *device) disconnect() {
 	if !d.use() {
 		return
 	}
@@ -383,7 +383,7 @@ func (d *device) shut() {
 	d.end(unix.ENODEV)
 }
 
-// ended asks the kernel, which knows of the end of a connection before anybody here has met it.
+// ended asks the kernel, which knows of the end of a connection before any reader of the device.
 func (d *device) ended() bool {
 	if !d.use() {
 		return true
@@ -394,8 +394,8 @@ func (d *device) ended() bool {
 	return d.dead.Load() || err == nil && n > 0 && fds[0].Revents&unix.POLLERR != 0
 }
 
-// notify writes a notification, which may block: unlike an answer it takes locks that the kernel holds while it waits
-// for answers.
+// notify writes a notification. It may block: unlike an answer, a notification takes locks that the kernel holds while
+// it waits for answers.
 func (d *device) notify(b []byte) error {
 	if !d.use() {
 		return unix.ENODEV
@@ -412,10 +412,10 @@ func (d *device) notify(b []byte) error {
 // errIdle says that no request came for idleAfter.
 var errIdle = errors.New("idle")
 
-// pace learns whether requests come fast enough that looking for them is cheaper than sleeping.
+// pace learns whether requests come fast enough that polling for them is cheaper than sleeping.
 type pace struct {
 	misses, sleeps int
-	near           bool // the program runs on the same processor, where looking would keep it from running
+	near           bool // the program runs on the same processor, where polling would keep it from running
 }
 
 // read waits for a request. waited is false if one was there at once.
@@ -424,9 +424,9 @@ func (d *device) read(buf []byte, p *pace) (n int, waited bool, err error) {
 	if err != unix.EAGAIN { //nolint:errorlint // raw errno
 		return n, false, err
 	}
-	if d.side.Load() {
-		// One look more, some time later: who takes back a tree sends many of them, and each would wake somebody.
-		time.Sleep(sidePause)
+	if d.secondary.Load() {
+		// One more read, some time later: removing a tree sends many of them, and each would wake a thread.
+		time.Sleep(secondaryPause)
 		if n, err = d.tryRead(buf); err == unix.EAGAIN { //nolint:errorlint // raw errno
 			return 0, true, errIdle
 		}
@@ -439,8 +439,8 @@ func (d *device) read(buf []byte, p *pace) (n int, waited bool, err error) {
 				p.misses, p.sleeps = 0, 0
 				return n, true, err
 			}
-			// Whoever wants this processor, the client not least, shall have it. If somebody took it for long, the
-			// machine is busy, and sleepers are served better than those who yield.
+			// Any other thread that wants this processor, the client above all, gets it. If it was away for long, the
+			// machine is busy, and the scheduler serves sleepers better than threads that yield.
 			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 			now := time.Since(start)
 			if now-spun > spinFor/2 {
@@ -467,17 +467,17 @@ func (d *device) read(buf []byte, p *pace) (n int, waited bool, err error) {
 	}
 }
 
-// tryRead reads a request if there is one; EAGAIN. It does not tell the scheduler: the call never blocks.
+// tryRead reads a request if there is one, else EAGAIN. The Go scheduler is not told: the call never blocks.
 func (d *device) tryRead(buf []byte) (int, error) {
 	for !d.dead.Load() {
 		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(d.fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
 		switch errno {
 		case 0:
-			if n == 0 { // see shut
+			if n == 0 { // see disconnect
 				return 0, unix.ENODEV
 			}
 			return int(n), nil
-		case unix.EINTR, unix.ENOENT: // ENOENT: the request was taken back meanwhile
+		case unix.EINTR, unix.ENOENT: // ENOENT: the request was withdrawn meanwhile
 		default:
 			return 0, errno
 		}

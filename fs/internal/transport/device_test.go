@@ -84,7 +84,7 @@ func TestShut(t *testing.T) {
 		} else {
 			time.Sleep(2 * idleAfter)
 		}
-		m.t.shut()
+		m.t.disconnect()
 		fakefs.WaitDone(t, m.done)
 		if fakefs.Stat(t, filepath.Join(dir, "y")) == nil {
 			t.Error("stat works")

@@ -17,7 +17,8 @@ import (
 	"snapfs/internal/iouring"
 )
 
-// descriptorsOpen counts the process's descriptors of FUSE connections and, with lanes, of rings and what belongs to them.
+// descriptorsOpen counts the process's descriptors of FUSE connections and, with lanes, of rings and what belongs to
+// them.
 func descriptorsOpen(t *testing.T, lanes bool) (n int) {
 	t.Helper()
 	links, err := filepath.Glob("/proc/self/fd/*")
@@ -32,8 +33,8 @@ func descriptorsOpen(t *testing.T, lanes bool) (n int) {
 	return n
 }
 
-// TestFallback has each step fail that a mount over io_uring needs: who asked for io_uring is told so, others get a mount over the device, and
-// nothing is left behind.
+// TestFallback has each step fail that a mount over io_uring needs: who asked for io_uring is told so, others get a
+// mount over the device, and nothing is left behind.
 func TestFallback(t *testing.T) {
 	if transportOfTest() != "uring" {
 		return
@@ -95,7 +96,7 @@ func TestFallback(t *testing.T) {
 			})
 		}},
 		{"registration", "refuses", func(*testing.T) { // there is no such queue
-			theLanes = func() (*laneSet, error) { return &laneSet{all.all, all.cpus, all.queue + 1}, nil }
+			theLanes = func() (*laneSet, error) { return &laneSet{all.all, all.cpus, all.queues + 1}, nil }
 		}},
 		{"ring", "io_uring failed", func(t *testing.T) { theLanes = brokenLanes(t) }},
 	} {
@@ -176,7 +177,7 @@ func brokenLanes(t *testing.T) func() (*laneSet, error) {
 	}
 	for _, l := range s.all {
 		l.mu.Lock()
-		l.failures = failuresMost - 1 // the next one is enough
+		l.failures = maxFailures - 1 // the next one is enough
 		l.mu.Unlock()
 	}
 	offered := false
@@ -204,7 +205,7 @@ func brokenLanes(t *testing.T) func() (*laneSet, error) {
 }
 
 // TestPoor has a mount's queues get no memory for more entries: it goes on with those it has.
-func TestPoor(t *testing.T) {
+func TestNoMemoryForEntries(t *testing.T) {
 	if transportOfTest() != "uring" {
 		return
 	}

@@ -10,13 +10,13 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// stuckAfter is how often the watchdog looks; a leader that handles the same request at two looks gets a successor.
+// stuckAfter is how often the watchdog looks; a leader that handles the same request at two looks is replaced.
 const stuckAfter = time.Millisecond
 
 // hub waits for all idle devices of the process at once and watches the leaders of the busy ones. There is one per
 // process and, like the runtime's own poller, it never ends.
 type hub struct {
-	epoll *os.File // an epoll set; readable when a device in it is; nil if the host has none to give
+	epoll *os.File // an epoll set; readable when a device in it is; nil if the host gave none
 
 	mu       lockorder.Mutex[lockorder.Hub]
 	members  map[int32]*device    // by descriptor
@@ -26,10 +26,10 @@ type hub struct {
 
 // watched is what the watchdog looks after.
 type watched interface {
-	// look says whether requests are stuck, that is, no further than at the last look; then rescue is called. rest says
-	// that there is nothing to watch any more. It is called with hub.mu, by the watchdog alone.
-	look() (stuck, rest bool)
-	// rescue finds somebody to go on.
+	// check reports whether requests are stuck, that is, no further than at the last look; then rescue is called. rest:
+	// there is nothing to watch any more. It is called with hub.mu held, by the watchdog alone.
+	check() (stuck, rest bool)
+	// rescue has another thread take the requests that come.
 	rescue()
 }
 
@@ -40,7 +40,7 @@ var theHub = sync.OnceValue(func() *hub {
 	if err != nil {
 		return h
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // makes os.NewFile hand it to the runtime's poller
+	if err := unix.SetNonblock(fd, true); err != nil { // makes os.NewFile give it to the runtime's poller
 		_ = unix.Close(fd) // never used
 		return h
 	}
@@ -88,9 +88,9 @@ func (h *hub) add(d *device) error {
 	return h.ctl(unix.EPOLL_CTL_ADD, d, unix.EPOLLIN)
 }
 
-// rest puts a device that lost its leader back to waiting, for events and in any case for the end of its connection. One shot: a device
-// with a leader must not wake anybody else.
-func (h *hub) rest(d *device, events uint32) {
+// park has a device without a leader wait in the set, for events and in any case for the end of its connection. One
+// shot: a device with a leader must not wake the hub.
+func (h *hub) park(d *device, events uint32) {
 	h.mu.Lock()
 	delete(h.busy, d)
 	h.mu.Unlock()
@@ -137,8 +137,8 @@ func (h *hub) watch(w watched) {
 	}
 }
 
-// watchdog finds somebody else where a request is stuck (in a copy-up, a seal's gate, a cold disk), because nobody
-// takes the next ones meanwhile. It ends when there is nothing to watch.
+// watchdog looks for stuck requests (in a copy-up, a seal's gate, a cold disk) and has other threads take the next
+// ones. It ends when there is nothing to watch.
 func (h *hub) watchdog() {
 	tick := time.NewTicker(stuckAfter)
 	defer tick.Stop()
@@ -148,7 +148,7 @@ func (h *hub) watchdog() {
 		stuck = stuck[:0]
 		h.mu.Lock()
 		for w := range h.busy {
-			isStuck, rest := w.look()
+			isStuck, rest := w.check()
 			if rest {
 				delete(h.busy, w)
 			}

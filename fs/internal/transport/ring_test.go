@@ -36,8 +36,8 @@ func TestCountCPUs(t *testing.T) {
 
 // TestAttic checks that a request that came into a payload is not lost when the payload's memory is given back: neither
 // one that came before its pages were moved away nor one that came after.
-func TestAttic(t *testing.T) {
-	a, err := newAttic()
+func TestScratch(t *testing.T) {
+	a, err := newScratch()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,14 +64,14 @@ func TestAttic(t *testing.T) {
 			if before {
 				copy(x.payload, want)
 			}
-			if errno := a.take(x.payload, MaxIO); errno != 0 {
+			if errno := a.moveOut(x.payload, MaxIO); errno != 0 {
 				t.Fatal(errno)
 			}
 			if !before {
 				copy(x.payload, want)
 			}
-			a.giveBack(x.payload, size)
-			a.drop(MaxIO)
+			a.moveBack(x.payload, size)
+			a.discard(MaxIO)
 			if string(x.payload[:size]) != want {
 				t.Errorf("%d bytes, before %v: lost", size, before)
 			}
@@ -85,14 +85,14 @@ func TestAttic(t *testing.T) {
 	}
 }
 
-// TestManyMounts serves many mounts from one process, and checks that they share its threads. It logs what they cost, by
-// the thousand under SNAPFS_LONG=1.
+// TestManyMounts serves many mounts from one process, and checks that they share its threads. It logs what they cost,
+// by the thousand under SNAPFS_LONG=1.
 func TestManyMounts(t *testing.T) {
 	mounts := 120
 	if os.Getenv("SNAPFS_LONG") != "" {
 		mounts = 1000
 	}
-	before, handsBefore := residentMemory(t), hands(t)
+	before, handsBefore := residentMemory(t), ringThreads(t)
 	var dirs []string
 	f := fakefs.New()
 	for range mounts {
@@ -117,9 +117,9 @@ func TestManyMounts(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d mounts: %d KiB more are resident", mounts, (residentMemory(t)-before)>>10)
-	// Three programs have three requests under way; where the machine is busy a hand is called for each. How many threads the Go
-	// runtime keeps beside them is its own affair.
-	more := hands(t) - handsBefore
+	// Three programs have three requests under way; where the machine is busy a hand is called for each. How many
+	// threads the Go runtime keeps beside them is its own affair.
+	more := ringThreads(t) - handsBefore
 	t.Logf("%d hands more", more)
 	if more > 20 {
 		t.Errorf("%d hands more", more)
@@ -127,7 +127,7 @@ func TestManyMounts(t *testing.T) {
 }
 
 // hands is how many threads serve the lanes of this process; they never end.
-func hands(t *testing.T) int {
+func ringThreads(t *testing.T) int {
 	t.Helper()
 	if transportOfTest() != "uring" {
 		return 0
@@ -139,7 +139,7 @@ func hands(t *testing.T) int {
 	n := 0
 	for _, l := range lanes.all {
 		l.mu.Lock()
-		n += len(l.duty) + len(l.spare)
+		n += len(l.serving) + len(l.parked)
 		l.mu.Unlock()
 	}
 	return n
@@ -173,8 +173,8 @@ func (f fileFS) Read(<-chan struct{}, *fuse.ReadIn, []byte) (fuse.ReadResult, fu
 	return fuse.ReadResultData([]byte("x")), fuse.OK
 }
 
-// TestAllParked has many more programs wait on one processor than a queue has entries, at the same time, and checks that
-// one that comes with them is answered.
+// TestAllParked has many more programs wait on one processor than a queue has entries, at the same time, and checks
+// that one that comes with them is answered.
 func TestAllParked(t *testing.T) {
 	f := fakefs.New()
 	dir := t.TempDir()

@@ -17,8 +17,8 @@ const (
 	cmdCommit   = 2 // here is an answer, fetch the next request
 )
 
-// entry is one place for one request of one queue of one mount. It is in the kernel's hands from the moment its
-// submission is queued until its completion is taken from the ring, and in one goroutine's in between.
+// entry is room for one request of one queue of one mount. It belongs to the kernel from the moment its submission is
+// queued until its completion is taken from the ring, and to one goroutine in between.
 type entry struct {
 	q    *queue
 	slot slot
@@ -31,24 +31,24 @@ type entry struct {
 	answer [unsafe.Sizeof(fuse.OutHeader{})]byte
 
 	// Guarded by lane.mu.
-	used  int    // how much of the payload was touched since its memory was given back
-	owner *hand  // who submitted it; nil: it is queued
-	clock uint32 // lane.clock when it was queued last
-	turn  uint64 // lane.turn when it was queued last
-	armed bool   // in the kernel's hands
-	lost  bool   // and out of reach, see lane.writeOff
-	dirty bool   // in lane.dirty
-	kind  kind   // of the request
-	stuck bool   // counted in a line
+	used  int     // how much of the payload was touched since its memory was given back
+	owner *thread // submitted it; nil: it is queued
+	clock uint32  // lane.clock when it was queued last
+	order uint64  // lane.turn when it was queued last
+	armed bool    // belongs to the kernel
+	lost  bool    // and is out of reach, see lane.writeOff
+	dirty bool    // in lane.dirty
+	kind  kind    // of the request
+	stuck bool    // counted in a work queue
 }
 
 // entryWeight is what an entry takes beside its payload, in bytes: the first page, and what the kernel has of it.
 const entryWeight = 8 << 10
 
-// serve, refuse, weight and from implement pending.
+// serve, refuse, weight and header implement pending.
 func (e *entry) serve() {
 	l := e.q.l
-	l.mind()
+	l.ensureWatched()
 	touched := e.handle()
 	l.finish(nil, e, touched)
 }
@@ -64,8 +64,6 @@ func (e *entry) weight() int64 {
 	_, payload := e.sizes()
 	return entryWeight + int64(max(payload, 0))
 }
-
-func (e *entry) from() *fuse.InHeader { return e.header() }
 
 // fill makes a submission of the entry.
 func (e *entry) fill(s *iouring.SQE, cmd uint64) {
@@ -98,7 +96,7 @@ func (e *entry) moves() int {
 	return 0
 }
 
-// handle answers the request in the slot. touched is how much of the payload it used.
+// handle answers the request in the slot. touched is how much of the payload was used.
 func (e *entry) handle() (touched int) {
 	u, h := e.q.u, e.header()
 	op, unique := h.Opcode, h.Unique
@@ -112,20 +110,20 @@ func (e *entry) handle() (touched int) {
 		if op < proto.Opcodes {
 			u.counts[op].Add(1)
 		}
-		if (op == proto.OpRead || op == proto.OpWrite) && u.file.Load() != h.NodeId {
-			u.file.Store(h.NodeId)
+		if (op == proto.OpRead || op == proto.OpWrite) && u.knownFile.Load() != h.NodeId {
+			u.knownFile.Store(h.NodeId)
 		}
 		e.in = [3][]byte{e.slot.head[:unsafe.Sizeof(*h)], e.slot.head[headOp : headOp+opSize], e.slot.payload[:payload]}
 		e.out = [2][]byte{e.answer[:], e.slot.payload}
 		size, st = answer(u.h, u.log, e.in[:], e.out[:])
-		if op == proto.OpLookup && size == len(e.answer)+int(unsafe.Sizeof(fuse.EntryOut{})) && u.file.Load() == 0 {
+		if op == proto.OpLookup && size == len(e.answer)+int(unsafe.Sizeof(fuse.EntryOut{})) && u.knownFile.Load() == 0 {
 			if out := proto.View[fuse.EntryOut](e.slot.payload); out.Mode&unix.S_IFMT == unix.S_IFREG {
-				u.file.Store(out.NodeId)
+				u.knownFile.Store(out.NodeId)
 			}
 		}
 	}
 	if st != fuse.OK || size < len(e.answer) {
-		// The protocol server could make nothing of the request, or wants no answer: give one, somebody waits.
+		// The handler did not understand the request, or wants no answer: give one, a program waits.
 		if st == fuse.OK {
 			st = fuse.EIO
 		}
@@ -135,7 +133,7 @@ func (e *entry) handle() (touched int) {
 	return max(touched, size-len(e.answer))
 }
 
-// put makes an answer of size bytes ready to be handed in: its header is in answer, the rest in the payload.
+// put makes an answer of size bytes ready to be submitted: its header is in answer, the rest in the payload.
 func (e *entry) put(size int) {
 	copy(e.slot.head, e.answer[:])
 	binary.NativeEndian.PutUint32(e.slot.head[headPayload:], uint32(size-len(e.answer)))

@@ -19,12 +19,12 @@ func TestRingErrors(t *testing.T) {
 		}
 	}
 	last := time.Duration(0)
-	for range failuresMost {
+	for range maxFailures {
 		if err := s.usable(); err != nil {
 			t.Errorf("given up after %d failures", l.failures)
 		}
 		pause := l.note(unix.EBADFD)
-		if pause < last || pause > retryMost || pause == 0 {
+		if pause < last || pause > maxRetryWait || pause == 0 {
 			t.Errorf("failure %d: waits %v after %v", l.failures, pause, last)
 		}
 		last = pause

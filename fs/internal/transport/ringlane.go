@@ -19,15 +19,15 @@ import (
 const (
 	// laneDepth is how many submissions a lane's ring holds.
 	laneDepth = 128
-	// batch is how many answers may wait for the next request to be handled before they are handed in.
+	// batch is how many answers may wait for the next request to be handled before they are submitted.
 	batch = 8
-	// lightWeight is what a request may move, in bytes, without making answers wait, and heavyWeight what it may move
-	// without being given away when others wait. A READ that large is given away in any case: the kernel asks for the next one
-	// before the program has taken this one.
+	// lightWeight is what a request may transfer, in bytes, without making answers wait, and heavyWeight what it may
+	// transfer without being passed on when others wait. A READ that large is passed on in any case: the kernel asks
+	// for the next one before the program has taken this one.
 	lightWeight = 32 << 10
 	heavyWeight = 128 << 10
-	// dutyCheck is how long a substitute waits for a request before it looks whether it is still needed.
-	dutyCheck = 10 * time.Millisecond
+	// substituteCheck is how long a substitute waits for a request before it checks whether it is still needed.
+	substituteCheck = 10 * time.Millisecond
 )
 
 // Completions that are no entry's, and submissions that are none.
@@ -36,56 +36,57 @@ const (
 	tagBarrier = 2 << 32
 
 	cmdListen  = 100 // wait for the eventfd
-	cmdBarrier = 101 // tell when all before it was seen by the kernel
+	cmdBarrier = 101 // completes when the kernel has seen all before it
 )
 
-// lane serves the requests that are sent on one processor, of all mounts: a ring and the threads that work at it. As
-// a rule that is one thread, bound to the processor, so that a program and its server take turns on one processor and
-// nobody wakes another one. When a request keeps it for long, the watchdog calls a substitute, who stays until the
-// thread is back. Threads never end: the kernel would cancel the entries they submitted.
+// lane serves the requests that are sent on one processor, of all mounts: a ring and its threads. As a rule that is one
+// thread, bound to the processor, so that a program and its server take turns on one processor and no other one is
+// woken. When a request keeps the thread for long, the watchdog unparks a substitute, which serves until the thread is
+// back. Threads never end: the kernel would cancel the entries they submitted.
 type lane struct {
-	cpu  int // -1: not bound
-	ring *iouring.Ring
-	wake int     // an eventfd that ends the wait of whoever waits
-	word [8]byte // what is read from it
-	main *hand
+	cpu     int // -1: not bound
+	ring    *iouring.Ring
+	wakeFD  int     // an eventfd that ends the wait of a thread
+	wakeBuf [8]byte // what is read from it
+	main    *thread
 
-	watched atomic.Bool // the watchdog looks
+	watched atomic.Bool // the watchdog looks after the lane
 
 	mu       lockorder.Mutex[lockorder.Lane]
 	entries  []*entry // by id; nil: free
 	freeIDs  []uint32
-	backlog  []todo // submissions that found the queue full
-	waiting  int    // threads in iouring.Ring.Enter
-	poked    bool   // wake is written, and not read yet
-	duty     []*hand
-	spare    []*hand
+	backlog  []submission // submissions that found the queue full
+	waiting  int          // threads in iouring.Ring.Enter
+	signaled bool         // wakeFD is written, and not read yet
+	serving  []*thread
+	parked   []*thread
 	barriers []chan struct{} // closed in order
 	failures int             // of io_uring_enter(2), in a row
 
-	active bool // there were requests since the last look
-	looks  uint32
-	clock  uint32   // coarse time
-	turn   uint64   // counts what is queued of entries
-	unsent []*entry // queued, not submitted
-	dirty  []*entry // with memory in their payloads
-	attic  attic    // empty
+	sawRequests bool // there were requests since the last look
+	looks       uint32
+	clock       uint32   // coarse time
+	order       uint64   // counts what is queued of entries
+	unsent      []*entry // queued, not submitted
+	dirty       []*entry // with memory behind their payloads
+	scratch     scratch  // empty
 }
 
 // todo is a submission to be made.
-type todo struct {
+type submission struct {
 	e   *entry // nil for cmdListen and cmdBarrier
 	cmd uint64
 }
 
 // lanes of the process.
 type laneSet struct {
-	all   []*lane
-	cpus  []int // processors that have a lane, in order of all
-	queue int   // how many queues the kernel has: one per possible processor
+	all    []*lane
+	cpus   []int // processors that have a lane, in order of all
+	queues int   // how many queues the kernel has: one per possible processor
 }
 
-// theLanes gives the process's lanes, which are made once and live as long as the process. What fails is tried again for the next mount.
+// theLanes gives the process's lanes, which are made once and live as long as the process. If that fails, it is retried
+// for the next mount.
 var theLanes = func() func() (*laneSet, error) {
 	var mu lockorder.Mutex[lockorder.Lanes]
 	var made *laneSet
@@ -112,14 +113,14 @@ func makeLanes() (*laneSet, error) {
 		return nil, err
 	}
 	s := new(laneSet)
-	if s.queue, err = countCPUs(strings.TrimSpace(string(possible))); err != nil {
+	if s.queues, err = countCPUs(strings.TrimSpace(string(possible))); err != nil {
 		return nil, err
 	}
 	var mine unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &mine); err != nil {
 		return nil, err
 	}
-	for cpu := range s.queue {
+	for cpu := range s.queues {
 		if !mine.IsSet(cpu) {
 			continue
 		}
@@ -145,8 +146,8 @@ func (s *laneSet) close() {
 	}
 }
 
-// of gives the lane of a queue, and whether they share a processor.
-func (s *laneSet) of(queue int) (l *lane, own bool) {
+// laneOf gives the lane of a queue, and whether they share a processor.
+func (s *laneSet) laneOf(queue int) (l *lane, own bool) {
 	for i, cpu := range s.cpus {
 		if cpu == queue {
 			return s.all[i], true
@@ -155,9 +156,9 @@ func (s *laneSet) of(queue int) (l *lane, own bool) {
 	return s.all[queue%len(s.all)], false
 }
 
-// order tells the race detector what the kernel sees to: that a node is forgotten after all requests that used it were
-// answered, on whatever lane.
-func (s *laneSet) order() {
+// raceOrder tells the race detector what the kernel ensures: that a node is forgotten after all requests that used it
+// were answered, on any lane.
+func (s *laneSet) raceOrder() {
 	for _, l := range s.all {
 		l.mu.Lock()
 		l.mu.Unlock() //nolint:staticcheck // for its effect on memory
@@ -185,16 +186,16 @@ func countCPUs(list string) (int, error) {
 }
 
 func newLane(cpu int) (*lane, error) {
-	ring, err := newRing(laneDepth, dutyCheck)
+	ring, err := newRing(laneDepth, substituteCheck)
 	if err != nil {
 		return nil, err
 	}
-	l := &lane{cpu: cpu, ring: ring, wake: -1}
-	if l.wake, err = eventfd(0, unix.EFD_CLOEXEC); err != nil {
+	l := &lane{cpu: cpu, ring: ring, wakeFD: -1}
+	if l.wakeFD, err = eventfd(0, unix.EFD_CLOEXEC); err != nil {
 		l.close()
 		return nil, err
 	}
-	if l.attic, err = newAttic(); err != nil {
+	if l.scratch, err = newScratch(); err != nil {
 		l.close()
 		return nil, err
 	}
@@ -204,61 +205,61 @@ func newLane(cpu int) (*lane, error) {
 // close is for lanes that never began.
 func (l *lane) close() {
 	_ = l.ring.Close()
-	if l.wake >= 0 {
-		_ = unix.Close(l.wake) // never used
+	if l.wakeFD >= 0 {
+		_ = unix.Close(l.wakeFD) // never used
 	}
-	if l.attic != nil {
-		_ = unix.Munmap(l.attic)
+	if l.scratch != nil {
+		_ = unix.Munmap(l.scratch)
 	}
 }
 
 func (l *lane) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.backlog = append(l.backlog, todo{cmd: cmdListen})
-	l.main = l.hire()
+	l.backlog = append(l.backlog, submission{cmd: cmdListen})
+	l.main = l.startThread()
 }
 
-// hire starts a thread that is on duty.
-func (l *lane) hire() *hand {
-	h := &hand{l: l, call: make(chan struct{}, 1)}
-	l.duty = append(l.duty, h)
-	go h.run(len(l.duty) == 1)
+// startThread starts a thread that serves the lane.
+func (l *lane) startThread() *thread {
+	h := &thread{l: l, resume: make(chan struct{}, 1)}
+	l.serving = append(l.serving, h)
+	go h.run(len(l.serving) == 1)
 	return h
 }
 
-// push queues a submission from any goroutine. It is called with mu and releases it.
-func (l *lane) push(t todo) {
+// push queues a submission from any goroutine. It is called with mu held and releases it.
+func (l *lane) push(t submission) {
 	l.backlog = append(l.backlog, t)
-	l.rouse()
+	l.wakeUp()
 	l.mu.Unlock()
 }
 
-// rouse has a thread look at the backlog. Under mu.
-func (l *lane) rouse() {
-	if l.waiting > 0 && !l.poked {
-		l.poked = true
-		l.poke()
+// wakeUp has a thread look at the backlog. With mu held.
+func (l *lane) wakeUp() {
+	if l.waiting > 0 && !l.signaled {
+		l.signaled = true
+		l.signal()
 	}
 }
 
-// barrier gives a channel that is closed when the kernel has seen all that was queued before. Under mu.
+// barrier gives a channel that is closed when the kernel has seen all that was queued before. With mu held.
 func (l *lane) barrier() <-chan struct{} {
 	c := make(chan struct{})
 	l.barriers = append(l.barriers, c)
-	l.backlog = append(l.backlog, todo{cmd: cmdBarrier})
-	l.rouse()
+	l.backlog = append(l.backlog, submission{cmd: cmdBarrier})
+	l.wakeUp()
 	return c
 }
 
-func (l *lane) poke() {
+func (l *lane) signal() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = unix.Write(l.wake, one[:]) // an eventfd far from full: cannot fail
+	_, _ = unix.Write(l.wakeFD, one[:]) // an eventfd far from full: cannot fail
 }
 
-// drain moves the backlog into the queue, as far as there is room. Under mu.
-func (l *lane) drain(h *hand) {
+// drain moves the backlog into the ring, as far as there is room. With mu held.
+func (l *lane) drain(h *thread) {
 	done := 0
 	for _, t := range l.backlog {
 		s := l.ring.Next()
@@ -278,25 +279,25 @@ func (l *lane) drain(h *hand) {
 	}
 }
 
-// arm fills in a submission. Under mu.
-func (l *lane) arm(s *iouring.SQE, t todo) {
+// arm fills in a submission. With mu held.
+func (l *lane) arm(s *iouring.SQE, t submission) {
 	switch t.cmd {
 	case cmdListen:
-		s.Opcode, s.FD, s.Off, s.UserData = iouring.OpRead, int32(l.wake), ^uint64(0), tagWake
-		s.Addr, s.Len = uint64(uintptr(unsafe.Pointer(&l.word))), uint32(len(l.word))
+		s.Opcode, s.FD, s.Off, s.UserData = iouring.OpRead, int32(l.wakeFD), ^uint64(0), tagWake
+		s.Addr, s.Len = uint64(uintptr(unsafe.Pointer(&l.wakeBuf))), uint32(len(l.wakeBuf))
 	case cmdBarrier:
 		s.Opcode, s.UserData = iouring.OpNop, tagBarrier
 	default:
 		t.e.fill(s, t.cmd)
-		l.turn++
-		t.e.clock, t.e.turn, t.e.armed, t.e.owner = l.clock, l.turn, true, nil
+		l.order++
+		t.e.clock, t.e.order, t.e.armed, t.e.owner = l.clock, l.order, true, nil
 		l.unsent = append(l.unsent, t.e)
 	}
 	l.ring.Publish()
 }
 
-// enlist queues the registration of an entry. Under mu of its lane.
-func (l *lane) enlist(e *entry) {
+// register queues the registration of an entry. With mu held.
+func (l *lane) register(e *entry) {
 	if n := len(l.freeIDs); n > 0 {
 		e.id = l.freeIDs[n-1]
 		l.freeIDs = l.freeIDs[:n-1]
@@ -308,11 +309,11 @@ func (l *lane) enlist(e *entry) {
 	e.iov[0].Base, e.iov[1].Base = &e.slot.head[0], &e.slot.payload[0]
 	e.iov[0].SetLen(len(e.slot.head))
 	e.iov[1].SetLen(len(e.slot.payload))
-	l.backlog = append(l.backlog, todo{e, cmdRegister})
+	l.backlog = append(l.backlog, submission{e, cmdRegister})
 	e.q.total++
 }
 
-// retire takes out an entry that the kernel has given up. Under mu.
+// retire takes out an entry that the kernel has given up. With mu held.
 func (l *lane) retire(e *entry, why unix.Errno) {
 	l.entries[e.id] = nil
 	l.freeIDs = append(l.freeIDs, e.id)
@@ -326,6 +327,6 @@ func (l *lane) retire(e *entry, why unix.Errno) {
 			}
 		}
 	}
-	e.q.u.note(why)
-	go e.q.u.retired(e) // may end the mount, which must not be done under mu
+	e.q.u.noteFailure(why)
+	go e.q.u.freeEntry(e) // may end the mount, which must not be done with mu held
 }

@@ -7,38 +7,38 @@ const (
 	ageLooks = 1000
 	// reclaimAge is by how much an entry's clock must be behind for it to be idle.
 	reclaimAge = 2
-	// reclaimBatch is how many payloads a hand gives back between two requests.
+	// reclaimBatch is how many payloads a thread reclaims between two requests.
 	reclaimBatch = 8
 )
 
-// recall has the hands give memory back whose entries have some. Under mu.
-func (l *lane) recall() {
+// requestReclaim has threads reclaim the memory of the idle entries that they submitted. With mu held.
+func (l *lane) requestReclaim() {
 	for _, e := range l.dirty {
 		if e.owner != nil && l.clock-e.clock >= reclaimAge {
 			e.owner.reclaim = true
 		}
 	}
 	if l.main.reclaim {
-		l.rouse()
+		l.wakeUp()
 	}
 	if l.ring.Queued() > 0 {
-		return // main is about to submit; whoever comes now would do it for it, and nobody knew whose entries they are
+		return // main is about to submit; a thread that did so in its place would be taken for the owner of the entries
 	}
-	for i := len(l.spare) - 1; i >= 0; i-- {
-		if l.spare[i].reclaim {
-			l.summon(i)
+	for i := len(l.parked) - 1; i >= 0; i-- {
+		if l.parked[i].reclaim {
+			l.unpark(i)
 		}
 	}
 }
 
-// giveBack frees the memory of payloads that were not used for a while, and says whether there are more. A hand does it
-// for the entries that it submitted itself, because the kernel fills these at no other time than when that thread
-// leaves the kernel. Under mu.
-func (l *lane) giveBack(h *hand) (more bool) {
+// reclaim frees the memory of payloads that were not used for a while, and reports whether there are more. A thread
+// does it for the entries that it submitted itself, because the kernel fills these only when that thread leaves the
+// kernel. With mu held.
+func (l *lane) reclaim(h *thread) (more bool) {
 	l.drain(h)
 	l.submit(h)
 	if l.ring.Queued() > 0 {
-		return true // an answer that was not handed in must not be lost
+		return true // an answer that was not submitted must not be lost
 	}
 	done := 0
 	kept := l.dirty[:0]
@@ -47,7 +47,7 @@ func (l *lane) giveBack(h *hand) (more bool) {
 		if idle && done < reclaimBatch {
 			done++
 			e.dirty = false
-			l.empty(e)
+			l.reclaimPayload(e)
 			continue
 		}
 		more = more || idle
@@ -58,21 +58,21 @@ func (l *lane) giveBack(h *hand) (more bool) {
 	return more
 }
 
-// empty gives the memory of one payload back. A request that came just before, and is not taken yet, is kept.
-func (l *lane) empty(e *entry) {
+// reclaimPayload frees the memory of one payload. A request that came just before, and is not taken yet, is kept.
+func (l *lane) reclaimPayload(e *entry) {
 	n := pages(e.used)
-	if l.attic.take(e.slot.payload, n) != 0 {
-		return // out of memory, of all things: it stays
+	if l.scratch.moveOut(e.slot.payload, n) != 0 {
+		return // no memory for the page tables: the payload stays
 	}
 	e.used = 0
 	l.ring.Waiting(func(c iouring.CQE) bool {
 		if c.UserData == uint64(e.id) && c.Res == 0 {
 			if _, size := e.sizes(); size > 0 && size <= len(e.slot.payload) {
-				l.attic.giveBack(e.slot.payload, size)
+				l.scratch.moveBack(e.slot.payload, size)
 			}
 			return false
 		}
 		return true
 	})
-	l.attic.drop(n)
+	l.scratch.discard(n)
 }

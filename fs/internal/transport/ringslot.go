@@ -3,9 +3,9 @@ package transport
 import (
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"snapfs/internal/lockorder"
+
+	"golang.org/x/sys/unix"
 )
 
 // A slot is the memory of one ring entry. The head is struct fuse_uring_req_header of include/uapi/linux/fuse.h:
@@ -32,11 +32,11 @@ type slot struct {
 	payload []byte // MaxIO
 }
 
-// slotStore hands out slots to all mounts of the process. Payloads are address space only until they are used; that is
+// slotStore gives slots to all mounts of the process. Payloads are address space only until they are used; that is
 // why they are not Go's memory, and why large pages are refused: a page is touched for most requests, 256 for few.
 type slotStore struct {
 	mu   lockorder.Mutex[lockorder.Slots]
-	free []slot
+	free []slot // guarded by mu
 }
 
 var slots slotStore
@@ -62,7 +62,8 @@ func (s *slotStore) grow() error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Madvise(mem, unix.MADV_NOHUGEPAGE); err != nil && err != unix.EINVAL { //nolint:errorlint // raw errno; EINVAL: a kernel without large pages
+	err = unix.Madvise(mem, unix.MADV_NOHUGEPAGE)
+	if err != nil && err != unix.EINVAL { //nolint:errorlint // raw errno; EINVAL: a kernel without large pages
 		_ = unix.Munmap(mem) // never used
 		return err
 	}
@@ -91,40 +92,43 @@ var pageSize = unix.Getpagesize()
 // pages rounds up to whole pages.
 func pages(n int) int { return (n + pageSize - 1) &^ (pageSize - 1) }
 
-// attic is an empty stretch of address space, as large as a payload, where the pages of an idle payload are moved to
-// be dropped. It belongs to the thread that serves a lane.
-type attic []byte
+// scratch is an empty range of address space, as large as a payload, to which the pages of an idle payload are moved to
+// be freed.
+type scratch []byte
 
-func newAttic() (attic, error) {
+func newScratch() (scratch, error) {
 	return mmap(-1, 0, MaxIO, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 }
 
-// take moves the pages of a payload's first n bytes, a multiple of the page size, into the attic. The payload is empty
-// from then on. Dropping them where they are would lose a request that the kernel has put there meanwhile.
-func (a attic) take(payload []byte, n int) unix.Errno {
+// moveOut moves the pages of a payload's first n bytes, a multiple of the page size, into the scratch range. The
+// payload is empty from then on. Freeing them where they are would lose a request that the kernel has put there
+// meanwhile.
+func (a scratch) moveOut(payload []byte, n int) unix.Errno {
 	_, _, errno := unix.RawSyscall6(unix.SYS_MREMAP, uintptr(unsafe.Pointer(&payload[0])), uintptr(n), uintptr(n),
 		unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED|unix.MREMAP_DONTUNMAP, uintptr(unsafe.Pointer(&a[0])), 0)
 	return errno
 }
 
-// giveBack copies what take took by mistake, the first n bytes, unless the payload got its contents after take.
-func (a attic) giveBack(payload []byte, n int) {
+// moveBack copies the first n bytes back, of a request that came before moveOut; if it came later they are in the
+// payload.
+func (a scratch) moveBack(payload []byte, n int) {
 	here := make([]byte, 1)
 	if mincore(payload[:pageSize], here) != nil || here[0]&1 == 0 {
 		copy(payload[:n], a[:n])
 	}
 }
 
-// mincore says of each page of mem whether there is memory behind it.
+// mincore is mincore(2): of each page of mem, whether there is memory behind it.
 func mincore(mem, pages []byte) error {
-	_, _, errno := unix.RawSyscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)), uintptr(unsafe.Pointer(&pages[0])))
+	_, _, errno := unix.RawSyscall(unix.SYS_MINCORE,
+		uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem)), uintptr(unsafe.Pointer(&pages[0])))
 	if errno != 0 {
 		return errno
 	}
 	return nil
 }
 
-// drop gives the pages in the attic back to the system.
-func (a attic) drop(n int) {
+// discard frees the pages in the scratch range.
+func (a scratch) discard(n int) {
 	_ = unix.Madvise(a[:n], unix.MADV_DONTNEED) // a plain mapping: cannot fail
 }

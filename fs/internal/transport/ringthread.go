@@ -10,44 +10,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hand is one thread of a lane.
-type hand struct {
-	l    *lane
-	seq  atomic.Uint64 // odd while it handles a request
-	call chan struct{} // ends its leisure
+// thread is one thread of a lane.
+type thread struct {
+	l      *lane
+	seq    atomic.Uint64 // odd while it handles a request
+	resume chan struct{} // ends its being parked
 
-	courtesy atomic.Pointer[courtesy] // main's; nil for others
+	sched atomic.Pointer[schedIdle] // main's; nil for others
 
 	// Guarded by lane.mu.
-	tid     int    // 0: not known yet
-	seen    uint64 // what the watchdog saw last
-	same    int    // at how many looks
-	away    bool   // its entries are written off
-	e       *entry // what it handles
-	reclaim bool   // shall give memory of its entries back
+	tid        int    // 0: not known yet
+	seen       uint64 // what the watchdog saw last
+	same       int    // at how many looks
+	writtenOff bool   // its entries are written off
+	e          *entry // what it handles now
+	reclaim    bool   // must reclaim memory of its entries
 }
 
-// sign notes whose the entries are that are submitted now. Under mu.
-func (l *lane) sign(h *hand) {
+// setOwner notes which thread submits the queued entries. With mu held.
+func (l *lane) setOwner(h *thread) {
 	for _, e := range l.unsent {
 		e.owner = h
 	}
 	l.unsent = l.unsent[:0]
 }
 
-// submit hands in what is queued. Under mu.
-func (l *lane) submit(h *hand) {
-	l.sign(h)
+// submit submits what is queued. With mu held.
+func (l *lane) submit(h *thread) {
+	l.setOwner(h)
 	for n := l.ring.Queued(); n > 0; n = l.ring.Queued() {
 		if errno := l.ring.Submit(n); errno != 0 && errno != unix.EINTR {
 			l.note(errno)
-			return // it is tried again before anybody waits
+			return // it is retried before a thread waits
 		}
 	}
 }
 
-// run is a thread's life.
-func (h *hand) run(bind bool) {
+// run serves the lane, and is parked when it is not needed.
+func (h *thread) run(bind bool) {
 	runtime.LockOSThread()
 	h.l.mu.Lock()
 	h.tid = unix.Gettid()
@@ -55,18 +55,18 @@ func (h *hand) run(bind bool) {
 	if bind && h.l.cpu >= 0 {
 		var set unix.CPUSet
 		set.Set(h.l.cpu)
-		if unix.SchedSetaffinity(0, &set) == nil { // else the processor went away; served from any other
-			h.courtesy.Store(newCourtesy(&h.l.watched))
+		if unix.SchedSetaffinity(0, &set) == nil { // else the processor went away; it is served from any other
+			h.sched.Store(newSchedIdle(&h.l.watched))
 		}
 	}
 	for {
 		e := h.fetch()
 		if e == nil {
-			<-h.call
+			<-h.resume
 			continue
 		}
-		h.l.mind()
-		h.courtesy.Load().greet(e.header().Pid, h.l.cpu)
+		h.l.ensureWatched()
+		h.sched.Load().noteSender(e.header().Pid, h.l.cpu)
 		h.seq.Add(1)
 		touched := e.handle()
 		h.seq.Add(1)
@@ -74,42 +74,42 @@ func (h *hand) run(bind bool) {
 	}
 }
 
-// fetch waits for a request that this thread has to handle; nil: it is not needed any more, for now.
-func (h *hand) fetch() *entry {
+// fetch waits for a request that this thread must handle; nil: it is not needed any more, for now.
+func (h *thread) fetch() *entry {
 	l := h.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for {
 		if h.reclaim {
-			h.reclaim = l.giveBack(h)
+			h.reclaim = l.reclaim(h)
 		}
 		if h != l.main && l.main.seq.Load()%2 == 0 && !h.reclaim {
 			l.drain(h)
 			l.submit(h) // what it answered itself
-			l.dismiss(h)
-			l.rouse() // to hand in what was left over
+			l.park(h)
+			l.wakeUp() // to submit what was left over
 			return nil
 		}
 		if e := l.take(h); e != nil {
 			return e
 		}
 		l.drain(h)
-		if len(l.duty) > 1 { // it must be known who submits what
+		if len(l.serving) > 1 { // the owner of each entry must be known
 			l.submit(h)
 		}
 		if h.reclaim || len(l.backlog) > 0 && l.ring.More() {
 			continue
 		}
-		l.sign(h)
+		l.setOwner(h)
 		n := l.ring.Queued()
 		l.waiting++
 		l.mu.Unlock()
 		var errno unix.Errno
 		if h == l.main {
-			c := h.courtesy.Load()
-			c.makeWay()
+			c := h.sched.Load()
+			c.enter()
 			errno = l.ring.Enter(n)
-			c.comeBack()
+			c.exit()
 		} else {
 			errno = l.ring.EnterFor(n)
 		}
@@ -123,8 +123,8 @@ func (h *hand) fetch() *entry {
 	}
 }
 
-// take finds a request among the completions that this thread has to handle. Under mu.
-func (l *lane) take(h *hand) *entry {
+// take finds a request among the completions that this thread must handle. With mu held.
+func (l *lane) take(h *thread) *entry {
 	for {
 		c, ok := l.ring.Pop()
 		if !ok {
@@ -132,8 +132,8 @@ func (l *lane) take(h *hand) *entry {
 		}
 		switch c.UserData {
 		case tagWake:
-			l.poked = false
-			l.backlog = append(l.backlog, todo{cmd: cmdListen})
+			l.signaled = false
+			l.backlog = append(l.backlog, submission{cmd: cmdListen})
 			continue
 		case tagBarrier:
 			close(l.barriers[0])
@@ -148,12 +148,12 @@ func (l *lane) take(h *hand) *entry {
 			continue
 		}
 		e.q.busy++
-		l.active = true
+		l.sawRequests = true
 		weight := e.moves()
 		op := e.header().Opcode
 		e.kind = kindOf(op)
-		if slow(op) || weight > heavyWeight && (op == proto.OpRead || l.ring.More()) || !l.inline(h, e) {
-			l.give(e)
+		if slow(op) || weight > heavyWeight && (op == proto.OpRead || l.ring.More()) || !l.mayInline(h, e) {
+			l.pass(e)
 			continue
 		}
 		if n := l.ring.Queued(); n >= batch || n > 0 && weight > lightWeight {
@@ -164,39 +164,40 @@ func (l *lane) take(h *hand) *entry {
 	}
 }
 
-// inline says whether a thread may handle a request where it stands. A substitute leaves changes to others: who hangs in a host that is
-// frozen takes the entries that it submitted along, and those of the last one are all there are. Under mu.
-func (l *lane) inline(h *hand, e *entry) bool {
+// mayInline reports whether a thread may handle a request itself. A substitute leaves changes to work queues: a thread
+// that hangs in a frozen host takes the entries that it submitted along, and those of the last one are all there are.
+// With mu held.
+func (l *lane) mayInline(h *thread, e *entry) bool {
 	if e.kind == prompt {
 		return true
 	}
-	if h != l.main && (e.kind != looking || len(l.duty) > inlineMost) {
+	if h != l.main && (e.kind != reading || len(l.serving) > maxInlineStuck) {
 		return false
 	}
-	return e.q.u.lines[e.kind].inline()
+	return e.q.u.work[e.kind].mayInline()
 }
 
-// give has others handle a request, in its turn. Under mu.
-func (l *lane) give(e *entry) {
+// pass has a goroutine handle a request, in its turn. With mu held.
+func (l *lane) pass(e *entry) {
 	e.q.grow()
-	e.q.u.lines[e.kind%prompt].give(e)
+	e.q.u.work[e.kind%prompt].add(e)
 }
 
-// mind makes sure that the watchdog looks after the lane.
-func (l *lane) mind() {
+// ensureWatched makes sure that the watchdog looks after the lane.
+func (l *lane) ensureWatched() {
 	if !l.watched.Load() && l.watched.CompareAndSwap(false, true) {
 		theHub().watch(l)
 	}
 }
 
-// finish queues the answer of a request. h is nil if it was not handled by one of the lane's threads; then somebody
-// else has to hand it in.
-func (l *lane) finish(h *hand, e *entry, touched int) {
+// finish queues the answer of a request. h is nil if it was not handled by one of the lane's threads; then one of them
+// must submit it.
+func (l *lane) finish(h *thread, e *entry, touched int) {
 	l.mu.Lock()
 	e.q.busy--
 	if e.stuck {
 		e.stuck = false
-		go e.q.u.lines[e.kind].unstuck() // it may give a request to others
+		go e.q.u.work[e.kind].removeStuck() // it may start a goroutine
 	}
 	e.used = max(e.used, touched)
 	if !e.dirty && e.used > 0 {
@@ -206,10 +207,10 @@ func (l *lane) finish(h *hand, e *entry, touched int) {
 	if h != nil {
 		h.e = nil
 		if s := l.ring.Next(); s != nil {
-			l.arm(s, todo{e, cmdCommit})
+			l.arm(s, submission{e, cmdCommit})
 			l.mu.Unlock()
 			return
 		}
 	}
-	l.push(todo{e, cmdCommit})
+	l.push(submission{e, cmdCommit})
 }

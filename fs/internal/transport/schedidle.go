@@ -7,62 +7,66 @@ import (
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"snapfs/internal/lockorder"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
-	// moved is for how many requests a thread makes way after a program came from another processor.
-	moved = 256
-	// helpAfter is for how long a thread that makes way may be kept waiting.
-	helpAfter = time.Millisecond
-	// lateAfter is how soon a thread that the watchdog helped must come back for its request to have waited for it.
+	// idleRequests is for how many requests a thread uses idle priority after a program came from another processor.
+	idleRequests = 256
+	// boostAfter is for how long a thread with idle priority may be kept waiting.
+	boostAfter = time.Millisecond
+	// lateAfter is how soon a thread that the watchdog boosted must return for a request to have waited for it.
 	lateAfter = time.Millisecond
-	// lateEach is how often a thread may come late, and lateMost how many times in a row, before it makes no way for a while.
+	// lateEach is how often a thread may return late, maxLate how many times in a row, before idle priority is
+	// suspended.
 	lateEach = 200 * time.Millisecond
-	lateMost = 3
-	// pauseLeast and pauseMost are for how long; it doubles each time.
-	pauseLeast = 250 * time.Millisecond
-	pauseMost  = 8 * time.Second
+	maxLate  = 3
+	// minPause and maxPause are for how long; it doubles each time.
+	minPause = 250 * time.Millisecond
+	maxPause = 8 * time.Second
 )
 
-// courtesy has a thread that serves a processor's programs make way for them there while it answers and waits.
+// schedIdle gives a thread that serves a processor's programs idle priority, the policy SCHED_IDLE, while it answers
+// and waits.
 //
-// When a program is woken, the scheduler looks for an idle processor for it, as it does not know that the thread that wakes it is about
-// to sleep. So program and server chase each other over the processors, and each time the one that sleeps has to be woken by
-// an interrupt, which costs ten times what the request does. A processor on which nothing runs but threads of the policy
-// SCHED_IDLE counts as idle (sched_idle_cpu, kernel/sched/fair.c): there the program stays.
+// When a program is woken, the scheduler looks for an idle processor for it, as it does not know that the thread that
+// wakes it is about to sleep. So program and server chase each other over the processors, and each time the one that
+// sleeps is woken by an interrupt, which costs ten times what the request does. A processor on which nothing runs but
+// threads of the policy SCHED_IDLE counts as idle (sched_idle_cpu, kernel/sched/fair.c): there the program stays.
 //
-// Such a thread gets next to nothing of a processor that others want. Hence, first, it is one only between the
-// system call that hands in an answer and the one that returns the next request, never while it holds a lock or memory of the
-// runtime. Second, while it is one the watchdog looks after it: if it could run and does not, it gets its policy
-// back, and if a request did wait for it, there is no courtesy for a while.
+// Such a thread gets next to nothing of a processor that others want. Hence:
 //
-// Third, as it takes a microsecond, it is one only for some time after a program came from another processor.
+//   - It has the policy only between the system call that submits an answer and the one that returns the next request,
+//     never while it holds a lock or memory of the runtime.
+//   - Meanwhile the watchdog looks after it: if it could run and does not, it gets its policy back, and if a request
+//     did wait for it, idle priority is suspended for a while.
+//   - As a change of policy takes a microsecond, it is used only for some time after a program came from another
+//     processor.
 //
-// A nil courtesy does nothing.
-type courtesy struct {
-	watched *atomic.Bool // the watchdog looks; nil: it always does
+// A nil schedIdle does nothing.
+type schedIdle struct {
+	watched *atomic.Bool // the watchdog looks after the thread; nil: always
 
-	turn   atomic.Uint64 // odd while the thread makes way
-	helped atomic.Int64  // when the watchdog gave it its policy back in this turn; 0: it did not
+	turn    atomic.Uint64 // odd while the thread has idle priority
+	boosted atomic.Int64  // when the watchdog gave the policy back in this turn; 0: it did not
 
 	// The thread's own.
-	turns  int           // for how many requests to make way
-	late   time.Time     // pays for its last comings late; in the past if it need not
-	resume time.Time     // no courtesy before
-	pause  time.Duration // the last one
+	remaining int           // for how many requests to use it
+	late      time.Time     // grows by lateEach with each late return; in the past: none counts any more
+	resume    time.Time     // suspended until then
+	pause     time.Duration // the last suspension
 
-	mu    lockorder.Mutex[lockorder.Courtesy] // guards the rest
-	tid   int                                 // 0: the thread has gone
-	seen  uint64                              // at the last look
-	since time.Time                           // it could have run since then, and did not; zero: it could not, or did
+	mu    lockorder.Mutex[lockorder.SchedIdle] // guards the rest
+	tid   int                                  // 0: the thread has ended
+	seen  uint64                               // at the last look
+	since time.Time                            // it could have run since then, and did not; zero: it could not, or did
 }
 
-// mayMakeWay says whether threads of this process may leave SCHED_OTHER and, for which CAP_SYS_NICE is needed, come back;
-// and whether there is more than one processor to chase each other on.
-var mayMakeWay = sync.OnceValue(func() bool {
+// maySchedIdle reports whether threads of this process may leave SCHED_OTHER and, for which CAP_SYS_NICE is needed,
+// return to it; and whether there is more than one processor.
+var maySchedIdle = sync.OnceValue(func() bool {
 	if runtime.NumCPU() < 2 {
 		return false
 	}
@@ -70,24 +74,25 @@ var mayMakeWay = sync.OnceValue(func() bool {
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends with its policy
 		was, _, errno := unix.RawSyscall(unix.SYS_SCHED_GETSCHEDULER, 0, 0, 0)
-		may <- errno == 0 && was == unix.SCHED_NORMAL && setPolicy(0, unix.SCHED_IDLE) == 0 && setPolicy(0, unix.SCHED_NORMAL) == 0
+		may <- errno == 0 && was == unix.SCHED_NORMAL &&
+			setPolicy(0, unix.SCHED_IDLE) == 0 && setPolicy(0, unix.SCHED_NORMAL) == 0
 	}()
 	return <-may
 })
 
-// newCourtesy is for the calling thread, to which its goroutine must be bound.
-func newCourtesy(watched *atomic.Bool) *courtesy {
-	if !mayMakeWay() {
+// newSchedIdle is for the calling thread, to which its goroutine must be bound.
+func newSchedIdle(watched *atomic.Bool) *schedIdle {
+	if !maySchedIdle() {
 		return nil
 	}
-	return &courtesy{watched: watched, tid: unix.Gettid()}
+	return &schedIdle{watched: watched, tid: unix.Gettid()}
 }
 
 // lastSender is the program of the last request over io_uring, and the processor where it was sent.
 var lastSender atomic.Uint64
 
-// greet notes who sent a request, on which processor.
-func (c *courtesy) greet(pid uint32, cpu int) {
+// noteSender notes which program sent a request, on which processor.
+func (c *schedIdle) noteSender(pid uint32, cpu int) {
 	if c == nil {
 		return
 	}
@@ -98,32 +103,32 @@ func (c *courtesy) greet(pid uint32, cpu int) {
 	}
 	lastSender.Store(now)
 	if last>>32 == uint64(pid) {
-		c.forAWhile()
+		c.enable()
 	}
 }
 
-// forAWhile has the thread make way for a while.
-func (c *courtesy) forAWhile() {
+// enable has the thread use idle priority for a while.
+func (c *schedIdle) enable() {
 	if c != nil {
-		c.turns = moved
+		c.remaining = idleRequests
 	}
 }
 
-// makeWay is called before an answer is handed in.
-func (c *courtesy) makeWay() {
-	if c == nil || c.turns == 0 || c.turn.Load()%2 == 1 || c.pauses() {
+// enter is called before an answer is submitted.
+func (c *schedIdle) enter() {
+	if c == nil || c.remaining == 0 || c.turn.Load()%2 == 1 || c.suspended() {
 		return
 	}
-	c.turns--
+	c.remaining--
 	c.turn.Add(1)
 	setPolicy(0, unix.SCHED_IDLE)
-	if c.watched != nil && !c.watched.Load() { // whoever took it away just now saw an older turn
-		c.comeBack()
+	if c.watched != nil && !c.watched.Load() { // the watchdog that has just left saw an older turn
+		c.exit()
 	}
 }
 
-// pauses says that there is no courtesy now.
-func (c *courtesy) pauses() bool {
+// suspended reports whether idle priority is not used now.
+func (c *schedIdle) suspended() bool {
 	if c == nil {
 		return true
 	}
@@ -137,36 +142,36 @@ func (c *courtesy) pauses() bool {
 	return false
 }
 
-// comeBack is called when there is a request.
-func (c *courtesy) comeBack() {
+// exit is called when there is a request.
+func (c *schedIdle) exit() {
 	if c == nil || c.turn.Load()%2 == 0 {
 		return
 	}
 	setPolicy(0, unix.SCHED_NORMAL)
 	c.turn.Add(1)
-	helped := c.helped.Swap(0)
+	helped := c.boosted.Swap(0)
 	if helped == 0 {
 		return
 	}
 	now := time.Now()
 	if now.UnixNano()-helped > int64(lateAfter) {
-		return // nothing waited: a program woken by the answer ran on in the middle of the system call
+		return // no request waited: a program woken by the answer ran on in the middle of the system call
 	}
 	if c.late.Before(now) {
-		if now.Sub(c.late) > pauseMost {
+		if now.Sub(c.late) > maxPause {
 			c.pause = 0
 		}
 		c.late = now
 	}
 	c.late = c.late.Add(lateEach)
-	if c.late.Sub(now) > lateMost*lateEach {
-		c.pause = min(max(2*c.pause, pauseLeast), pauseMost)
+	if c.late.Sub(now) > maxLate*lateEach {
+		c.pause = min(max(2*c.pause, minPause), maxPause)
 		c.resume = now.Add(c.pause)
 	}
 }
 
-// look is the watchdog's.
-func (c *courtesy) look() {
+// check is called by the watchdog.
+func (c *schedIdle) check() {
 	if c == nil {
 		return
 	}
@@ -175,19 +180,19 @@ func (c *courtesy) look() {
 	turn := c.turn.Load()
 	now := time.Now()
 	switch {
-	case turn != c.seen || turn%2 == 0 || c.tid == 0 || c.helped.Load() != 0 || !runnable(c.tid):
+	case turn != c.seen || turn%2 == 0 || c.tid == 0 || c.boosted.Load() != 0 || !runnable(c.tid):
 		c.since = time.Time{}
 	case c.since.IsZero():
 		c.since = now
-	case now.Sub(c.since) >= helpAfter: // looks may follow each other at once
-		c.helped.Store(now.UnixNano())
+	case now.Sub(c.since) >= boostAfter: // checks may follow each other at once
+		c.boosted.Store(now.UnixNano())
 		setPolicy(c.tid, unix.SCHED_NORMAL)
 	}
 	c.seen = turn
 }
 
-// leave gives the thread its policy back, because nobody looks after it from now on.
-func (c *courtesy) leave() {
+// unwatch gives the thread its policy back, because the watchdog does not look after it from now on.
+func (c *schedIdle) unwatch() {
 	if c == nil {
 		return
 	}
@@ -198,12 +203,12 @@ func (c *courtesy) leave() {
 	}
 }
 
-// end is called by the thread before it ends.
-func (c *courtesy) end() {
+// close is called by the thread before it ends.
+func (c *schedIdle) close() {
 	if c == nil {
 		return
 	}
-	c.comeBack()
+	c.exit()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tid = 0

@@ -43,25 +43,25 @@ func onThread(f func()) {
 }
 
 // TestFollow: a leader runs where its program does, as far as it may, looks in time, and does not look each time.
-func TestFollow(t *testing.T) {
+func TestAffinity(t *testing.T) {
 	onThread(func() {
 		var mine, now unix.CPUSet
 		if err := unix.SchedGetaffinity(0, &mine); err != nil {
 			t.Error(err)
 			return
 		}
-		var f follower
+		var f affinity
 		me := uint32(unix.Gettid())
 		rounds := func(n int, pid uint32, waited bool) (near bool) {
 			for range n {
-				near = f.see(pid, waited)
+				near = f.observe(pid, waited)
 			}
 			return near
 		}
-		if rounds(followEach, 0, true) || rounds(followEach, 1<<30, true) {
+		if rounds(rebindEach, 0, true) || rounds(rebindEach, 1<<30, true) {
 			t.Error("near a program that is not to be seen")
 		}
-		if rounds(followEach-1, me, true) {
+		if rounds(rebindEach-1, me, true) {
 			t.Error("it looked too early")
 		}
 		if !rounds(1, me, true) {
@@ -70,22 +70,22 @@ func TestFollow(t *testing.T) {
 		if err := unix.SchedGetaffinity(0, &now); err != nil || now.Count() != 1 || !now.IsSet(f.cpu-1) || !mine.IsSet(f.cpu-1) {
 			t.Errorf("bound to %d, may run on %d processors, %v", f.cpu-1, now.Count(), err)
 		}
-		if !rounds(followSoon-1, me, true) || !rounds(1, 1<<30, false) || !rounds(followSoon-1, 1<<30, true) {
+		if !rounds(rebindSoon-1, me, true) || !rounds(1, 1<<30, false) || !rounds(rebindSoon-1, 1<<30, true) {
 			t.Error("a single request of another program, or one that came late, makes it part")
 		}
-		if rounds(2*followEach, 1<<30, false) {
+		if rounds(2*rebindEach, 1<<30, false) {
 			t.Error("it stays after the program has gone")
 		}
-		rounds(2*followEach, me, false)
-		for range 2 * followEach {
-			f.see(me, false)
-			f.see(1, false)
+		rounds(2*rebindEach, me, false)
+		for range 2 * rebindEach {
+			f.observe(me, false)
+			f.observe(1, false)
 		}
-		if f.see(me, false) {
+		if f.observe(me, false) {
 			t.Error("it follows one of two programs")
 		}
-		rounds(2*followEach, me, false)
-		f.part()
+		rounds(2*rebindEach, me, false)
+		f.unbind()
 		if err := unix.SchedGetaffinity(0, &now); err != nil || now != mine || f.cpu != 0 {
 			t.Errorf("after parting it may run on %d processors instead of %d, %v", now.Count(), mine.Count(), err)
 		}
@@ -102,88 +102,88 @@ func policy(t *testing.T) uintptr {
 }
 
 // TestCourtesy: a thread makes way between answer and request, for as long as it is watched, and not for ever.
-func TestCourtesy(t *testing.T) {
+func TestSchedIdle(t *testing.T) {
 	onThread(func() {
-		if !mayMakeWay() {
+		if !maySchedIdle() {
 			return // one processor, or no CAP_SYS_NICE: there is no courtesy
 		}
 		var watched atomic.Bool
 		watched.Store(true)
-		c := newCourtesy(&watched)
+		c := newSchedIdle(&watched)
 		expect := func(what string, want uintptr) {
 			t.Helper()
 			if got := policy(t); got != want {
 				t.Errorf("%s: policy %d, want %d", what, got, want)
 			}
 		}
-		c.makeWay()
+		c.enter()
 		expect("without a reason", unix.SCHED_NORMAL)
-		c.forAWhile()
-		c.makeWay()
+		c.enable()
+		c.enter()
 		expect("waiting", unix.SCHED_IDLE)
-		c.makeWay()
-		c.comeBack()
+		c.enter()
+		c.exit()
 		expect("with a request", unix.SCHED_NORMAL)
-		c.comeBack()
+		c.exit()
 
 		watched.Store(false)
-		c.makeWay()
+		c.enter()
 		expect("unwatched", unix.SCHED_NORMAL)
 		watched.Store(true)
-		c.makeWay()
-		c.leave()
+		c.enter()
+		c.unwatch()
 		expect("left alone", unix.SCHED_NORMAL)
-		c.comeBack()
+		c.exit()
 
 		// This thread is runnable, and makes way for longer than it may be kept waiting.
-		for i := 1; !c.pauses(); i++ { // the more the slower the machine, for old ones are forgiven
-			c.makeWay()
+		for i := 1; !c.suspended(); i++ { // the more the slower the machine, for old ones are forgiven
+			c.enter()
 			expect("waiting again", unix.SCHED_IDLE)
 			for policy(t) == unix.SCHED_IDLE {
-				c.look()
+				c.check()
 			}
-			c.helped.Store(time.Now().Add(time.Hour).UnixNano()) // not too long ago, whatever happens meanwhile
-			c.comeBack()
-			if c.pauses() && i <= lateMost || i == 1000 {
-				t.Errorf("late %d times: pauses %v", i, c.pauses())
+			c.boosted.Store(time.Now().Add(time.Hour).UnixNano()) // not too long ago, whatever happens meanwhile
+			c.exit()
+			if c.suspended() && i <= maxLate || i == 1000 {
+				t.Errorf("late %d times: pauses %v", i, c.suspended())
 				return
 			}
 		}
 		c.resume = time.Now().Add(time.Hour)
-		c.makeWay()
+		c.enter()
 		expect("in a pause", unix.SCHED_NORMAL)
 		c.resume = time.Now()
-		c.makeWay()
+		c.enter()
 		expect("after the pause", unix.SCHED_IDLE)
-		c.end()
+		c.close()
 		expect("at the end", unix.SCHED_NORMAL)
-		c.look()
+		c.check()
 	})
-	var none *courtesy
-	none.forAWhile()
-	none.greet(1, 1)
-	none.makeWay()
-	none.comeBack()
-	none.look()
-	none.leave()
-	none.end()
-	if !none.pauses() {
+	var none *schedIdle
+	none.enable()
+	none.noteSender(1, 1)
+	none.enter()
+	none.exit()
+	none.check()
+	none.unwatch()
+	none.close()
+	if !none.suspended() {
 		t.Error("no courtesy, and no pause")
 	}
 }
 
 // TestGreet: a program that comes from another processor is made way for; two programs on two processors are not.
-func TestGreet(t *testing.T) {
+func TestNoteSender(t *testing.T) {
 	lastSender.Store(0)
-	var a, b courtesy
-	a.greet(7, 0)
-	b.greet(8, 1)
-	a.greet(7, 0)
-	if a.turns != 0 || b.turns != 0 {
-		t.Errorf("two programs that stay: %d and %d turns", a.turns, b.turns)
+	var a, b schedIdle
+	a.noteSender(7, 0)
+	b.noteSender(8, 1)
+	a.noteSender(7, 0)
+	if a.remaining != 0 || b.remaining != 0 {
+		t.Errorf("two programs that stay: %d and %d turns", a.remaining, b.remaining)
 	}
-	b.greet(7, 1)
-	if a.turns != 0 || b.turns != moved {
-		t.Errorf("one that came: %d and %d turns", a.turns, b.turns)
+	b.noteSender(7, 1)
+	if a.remaining != 0 || b.remaining != idleRequests {
+		t.Errorf("one that came: %d and %d turns", a.remaining, b.remaining)
 	}
 }

@@ -7,8 +7,7 @@ import (
 	"snapfs/fs/internal/proto"
 )
 
-// slow says that a request of this kind may wait for a disk for long, and is not to be handled where the leader or a lane's
-// thread stands.
+// slow reports whether a request may wait for a disk for long, and must not be handled by a leader or a ring thread.
 func slow(op uint32) bool {
 	switch op {
 	case proto.OpFallocate, proto.OpCopyFileRange:
@@ -20,8 +19,8 @@ func slow(op uint32) bool {
 }
 
 const (
-	// quickSync is what an fsync may take to be handled where it is met: giving it away and having its answer handed in
-	// wakes two threads, which costs as much. One that takes longer than those before is the watchdog's.
+	// quickSync is what an fsync may take to be handled by the thread that read it: passing it on and having its answer
+	// submitted wakes two threads, which costs as much. One that takes longer than those before is the watchdog's.
 	quickSync = 200 * time.Microsecond
 	// syncWeight is how many earlier fsyncs count as much as the last one.
 	syncWeight = 3

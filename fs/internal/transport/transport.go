@@ -35,9 +35,9 @@ type transport interface {
 	start(h Handler, done func())
 	// notify sends a message that answers no request. It may wait for the kernel, which may wait for answers.
 	notify(b []byte) error
-	// shut drops the device, which ends the connection.
-	shut()
-	// ended says whether the connection has ended.
+	// disconnect drops the device, which ends the connection.
+	disconnect()
+	// ended reports whether the connection has ended.
 	ended() bool
 }
 
@@ -55,13 +55,13 @@ func answer(h Handler, log *slog.Logger, in, out [][]byte) (n int, st fuse.Statu
 	return h.HandleRequest(in, out)
 }
 
-// RingParameter is the kernel's switch for FUSE over io_uring: Y or N. It is looked at when a connection begins.
+// RingParameter is the kernel's switch for FUSE over io_uring: Y or N. The kernel reads it when a connection begins.
 const RingParameter = "/sys/module/fuse/parameters/enable_uring"
 
 // noRing says that the log has the reason why there is no io_uring.
 var noRing atomic.Bool
 
-// offerTransport says whether a mount may try io_uring: the lanes to use, nil for the device.
+// offerTransport gives the lanes that a mount may use, nil for the device alone.
 func offerTransport(want string, log *slog.Logger) (*laneSet, error) {
 	switch want {
 	case "", "auto", "uring":
@@ -85,7 +85,7 @@ func offerTransport(want string, log *slog.Logger) (*laneSet, error) {
 	return nil, nil
 }
 
-// ringOffered looks whether this kernel has FUSE over io_uring and lets us use it.
+// ringOffered gives the lanes if this kernel has FUSE over io_uring and allows it.
 func ringOffered() (*laneSet, error) {
 	on, err := os.ReadFile(RingParameter)
 	switch {
@@ -103,8 +103,8 @@ func ringOffered() (*laneSet, error) {
 	return s, err
 }
 
-// EnableRing switches FUSE over io_uring on, for the whole system, until the next boot, and says whether that changed
-// anything. It needs root.
+// EnableRing switches FUSE over io_uring on, for the whole system, until the next boot, and reports whether that
+// changed anything. It needs root.
 func EnableRing() (changed bool, err error) {
 	on, err := os.ReadFile(RingParameter)
 	if err != nil {

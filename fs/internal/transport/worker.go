@@ -13,7 +13,7 @@ import (
 )
 
 // Buffers are shared by all mounts of the process and belong to a goroutine only while it reads or handles a
-// request: an idle mount holds none.
+// request: an idle mount has none.
 var (
 	bigBufs   = sync.Pool{New: func() any { return (*[bufSize]byte)(make([]byte, bufSize)) }}
 	smallBufs = sync.Pool{New: func() any { return new([smallSize]byte) }}
@@ -25,22 +25,22 @@ type worker struct {
 	big   *[bufSize]byte
 	small *[smallSize]byte
 	buf   []byte // of big or small
-	n     int    // the size of the request; set for lines only
+	n     int    // the size of the request; set for work queues only
 	in    [1][]byte
 	out   [1][]byte
 
-	courtesy *courtesy // of the leader that handles the request
+	sched *schedIdle // of the leader that handles the request
 }
 
-// need makes sure that the worker has a buffer for any request.
-func (w *worker) need() {
+// allocate makes sure that the worker has a buffer for any request.
+func (w *worker) allocate() {
 	if w.big == nil {
 		w.big, _ = bigBufs.Get().(*[bufSize]byte)
 		w.buf = w.big[:]
 	}
 }
 
-// shrink moves a request of n bytes to a buffer of its size, so that one that waits does not hold a large one.
+// shrink moves a request of n bytes to a buffer of its size, so that one that waits takes no more memory than it needs.
 func (w *worker) shrink(n int) {
 	if n > bufSize/2 {
 		return
@@ -56,10 +56,10 @@ func (w *worker) shrink(n int) {
 	w.big = nil
 }
 
-// serve, refuse, weight and from implement pending.
+// serve, refuse, weight and header implement pending.
 func (w *worker) serve() {
 	w.handle(w.n)
-	w.drop()
+	w.free()
 	w.d.leave()
 }
 
@@ -67,7 +67,7 @@ func (w *worker) refuse(st fuse.Status) {
 	var out [unsafe.Sizeof(fuse.OutHeader{})]byte
 	size := errorAnswer(out[:], proto.Header(w.buf).Unique, st)
 	_ = w.d.reply(out[:size]) // the program may be gone, and the file system
-	w.drop()
+	w.free()
 	w.d.leave()
 }
 
@@ -76,10 +76,10 @@ func (w *worker) weight() int64 {
 	return int64(len(w.buf)) + rest
 }
 
-func (w *worker) from() *fuse.InHeader { return proto.Header(w.buf) }
+func (w *worker) header() *fuse.InHeader { return proto.Header(w.buf) }
 
-// drop gives the buffers back.
-func (w *worker) drop() {
+// free gives the buffers back.
+func (w *worker) free() {
 	if w.big != nil {
 		bigBufs.Put(w.big)
 	}
@@ -92,12 +92,12 @@ func (w *worker) drop() {
 // handle answers the request in the first n bytes of the buffer.
 func (w *worker) handle(n int) {
 	d := w.d
-	if tellOrder && d.side.Load() {
-		d.others.order()
+	if raceDetector && d.secondary.Load() {
+		d.ringLanes.raceOrder()
 	}
 	op := proto.Header(w.buf).Opcode
 	if op == proto.OpForget || op == proto.OpBatchForget {
-		d.order()
+		d.raceOrder()
 	}
 	if op == proto.OpInterrupt {
 		if unique, ok := interruptedOf(w.buf[:n]); ok {
@@ -119,26 +119,26 @@ func (w *worker) handle(n int) {
 	w.in[0] = w.buf[:n]
 	size, st := answer(d.h, d.log, w.in[:], w.out[:])
 	if st != fuse.OK {
-		// The protocol server could make nothing of the request: answer all the same, somebody waits.
+		// The handler did not understand the request: answer all the same, a program waits.
 		size = errorAnswer(w.out[0], proto.Header(w.buf).Unique, st)
 	}
 	if size == 0 {
 		return
 	}
-	d.order()
-	w.courtesy.makeWay()
+	d.raceOrder()
+	w.sched.enter()
 	if errno := d.reply(w.out[0][:size]); errno != 0 && errno != unix.ENOENT && errno != unix.ENODEV {
 		// ENOENT: the caller was killed meanwhile. ENODEV: the file system is gone.
 		d.log.Error("answering a request failed", slog.String("request", proto.Name(op)), slog.String("error", errno.Error()))
 	}
 }
 
-// order tells the race detector what the kernel sees to: that a node is forgotten after all requests that used it were answered,
-// whoever handled them.
-func (d *device) order() {
-	if tellOrder {
-		d.told.Lock()
-		d.told.Unlock() //nolint:staticcheck // for its effect on memory
+// raceOrder tells the race detector what the kernel ensures: that a node is forgotten after all requests that used it
+// were answered, by any goroutine.
+func (d *device) raceOrder() {
+	if raceDetector {
+		d.orderMu.Lock()
+		d.orderMu.Unlock() //nolint:staticcheck // for its effect on memory
 	}
 }
 

@@ -117,7 +117,7 @@ func deviceOf(m *mount) *device {
 // awaitWaiting waits until so many requests stand in a mount's line.
 func awaitWaiting(t *testing.T, m *mount, want int) {
 	t.Helper()
-	n := &deviceOf(m).lines[changing]
+	n := &deviceOf(m).work[changing]
 	for since := time.Now(); ; time.Sleep(time.Millisecond) {
 		n.mu.Lock()
 		got := n.waiting.Len()
@@ -131,22 +131,22 @@ func awaitWaiting(t *testing.T, m *mount, want int) {
 	}
 }
 
-// TestGate has hundreds of changes wait at the gates of two mounts, and checks that they hold neither goroutines nor threads, nor up what
-// needs not wait in these mounts and in another, on any processor; that who is killed meanwhile is gone at once; and that all others are
-// answered when the gates open.
+// TestGate has hundreds of changes wait at the gates of two mounts, and checks that they hold neither goroutines nor
+// threads, nor up what needs not wait in these mounts and in another, on any processor; that who is killed meanwhile is
+// gone at once; and that all others are answered when the gates open.
 func TestGate(t *testing.T) {
 	const many = 300
 	_, quiet, _ := serveFake(t, fakefs.New())
 	f, m, dir := serveGated(t)
 	f2, m2, dir2 := serveGated(t)
-	before, handsBefore := runtime.NumGoroutine(), hands(t)
+	before, handsBefore := runtime.NumGoroutine(), ringThreads(t)
 	herds := []*exec.Cmd{herdOf(t, "chmod", 0, many, dir), herdOf(t, "chmod", 0, many, dir2)}
 	awaitWaiting(t, m, many)
 	awaitWaiting(t, m2, many)
 	if n := runtime.NumGoroutine() - before; n > 60 {
 		t.Errorf("%d goroutines more", n)
 	}
-	if n := hands(t) - handsBefore; n > 20 { // where the machine is busy, a few are called
+	if n := ringThreads(t) - handsBefore; n > 20 { // where the machine is busy, a few are called
 		t.Errorf("%d hands more", n)
 	}
 	for cpu := range runtime.NumCPU() {
@@ -174,7 +174,7 @@ func TestGate(t *testing.T) {
 	if a, b := f.changes.Load(), f2.changes.Load(); a != many || b != many {
 		t.Errorf("%d and %d changes, want %d", a, b, many)
 	}
-	if n := deviceOf(m).kept.Load(); n != 0 {
+	if n := deviceOf(m).charged.Load(); n != 0 {
 		t.Errorf("%d bytes are still counted", n)
 	}
 }
@@ -207,7 +207,8 @@ func TestGateSignal(t *testing.T) {
 	}
 }
 
-// TestEarlySignal: a killed program's request that comes to its line after the kernel's word of the kill is given up, too.
+// TestEarlySignal: a killed program's request that comes to its line after the kernel's word of the kill is given up,
+// too.
 func TestEarlySignal(t *testing.T) {
 	f := fakefs.New()
 	m, dir, _ := serveFake(t, f)
@@ -228,7 +229,7 @@ func TestEarlySignal(t *testing.T) {
 	ended := make(chan error, 2)
 	d.interrupted(7)
 	for _, unique := range []uint64{7, 8} {
-		d.lines[changing].give(&fakePending{fuse.InHeader{Unique: unique, Caller: fuse.Caller{Pid: uint32(cmd.Process.Pid)}}, nil, ended})
+		d.work[changing].add(&fakePending{fuse.InHeader{Unique: unique, Caller: fuse.Caller{Pid: uint32(cmd.Process.Pid)}}, nil, ended})
 	}
 	select {
 	case err := <-ended:
@@ -238,7 +239,7 @@ func TestEarlySignal(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("it waits on")
 	}
-	n := &d.lines[changing]
+	n := &d.work[changing]
 	n.mu.Lock()
 	if len(n.byID) != 1 || n.byID[8] == nil {
 		t.Errorf("%d requests wait, want the one without a signal", len(n.byID))
@@ -248,23 +249,24 @@ func TestEarlySignal(t *testing.T) {
 	_ = cmd.Wait() // killed
 }
 
-// TestKept has requests wait with more data than a mount may keep: the rest stays with the kernel, and comes when there is room.
-func TestKept(t *testing.T) {
-	limit := keptLimit
-	keptLimit = func() int64 { return 0 }
-	defer func() { keptLimit = limit }()
-	const count = 3 * keptLeast / (64 << 10)
+// TestKept has requests wait with more data than a mount may keep: the rest stays with the kernel, and comes when there
+// is room.
+func TestMemoryBound(t *testing.T) {
+	limit := memoryLimit
+	memoryLimit = func() int64 { return 0 }
+	defer func() { memoryLimit = limit }()
+	const count = 3 * minMemory / (64 << 10)
 	f, m, dir := serveGated(t)
 	d := deviceOf(m)
 	cmd := herdOf(t, "setxattr", 0, count, dir)
 	for since := time.Now(); !d.full(); time.Sleep(time.Millisecond) {
 		if time.Since(since) > time.Minute {
-			t.Fatalf("%d bytes are kept", d.kept.Load())
+			t.Fatalf("%d bytes are kept", d.charged.Load())
 		}
 	}
-	time.Sleep(20 * time.Millisecond)                             // more would come now
-	most := int64(keptLeast + (spareMost+1)*runtime.NumCPU()<<17) // the ring's entries that are there take what comes
-	if n := d.kept.Load(); n > most {
+	time.Sleep(20 * time.Millisecond)                            // more would come now
+	most := int64(minMemory + (maxSpare+1)*runtime.NumCPU()<<17) // the ring's entries that are there take what comes
+	if n := d.charged.Load(); n > most {
 		t.Errorf("%d bytes are kept, want %d at most", n, most)
 	}
 	f.open()
@@ -274,7 +276,8 @@ func TestKept(t *testing.T) {
 	if n := f.changes.Load(); n != count {
 		t.Errorf("%d changes, want %d", n, count)
 	}
-	// The end of the connection is noticed by a mount that reads nothing for lack of memory, and what waits is given up.
+	// The end of the connection is noticed by a mount that reads nothing for lack of memory, and what waits is given
+	// up.
 	f.closed.Store(true)
 	cmd = herdOf(t, "setxattr", 0, count, dir)
 	for !d.full() {
@@ -283,14 +286,14 @@ func TestKept(t *testing.T) {
 	m.Abort()
 	_ = cmd.Wait() // ENOTCONN
 	fakefs.WaitDone(t, m.done)
-	if n := d.kept.Load(); n != 0 {
+	if n := d.charged.Load(); n != 0 {
 		t.Errorf("%d bytes are still counted", n)
 	}
 }
 
 // fakePending waits for what the test says.
 type fakePending struct {
-	header  fuse.InHeader
+	h       fuse.InHeader
 	release chan struct{}
 	ended   chan error
 }
@@ -299,30 +302,30 @@ func (p *fakePending) serve() {
 	<-p.release
 	p.ended <- nil
 }
-func (p *fakePending) refuse(fuse.Status)   { p.ended <- errors.New("refused") }
-func (p *fakePending) weight() int64        { return 1 }
-func (p *fakePending) from() *fuse.InHeader { return &p.header }
+func (p *fakePending) refuse(fuse.Status)     { p.ended <- errors.New("refused") }
+func (p *fakePending) weight() int64          { return 1 }
+func (p *fakePending) header() *fuse.InHeader { return &p.h }
 
-// TestFairShares has many mounts want all threads there are: they never get more, one that comes late gets some at once as long as there
-// are any, and each gets its turn.
+// TestFairShares has many mounts want all threads there are: they never get more, one that comes late gets some at once
+// as long as there are any, and each gets its turn.
 func TestFairShares(t *testing.T) {
 	const size, mounts, each = 96, 150, 30
 	p := newPool(size)
 	ended := make(chan error, mounts*each)
 	release := make(chan struct{})
-	var all []*line
-	running := func(n *line) int {
+	var all []*workQueue
+	running := func(n *workQueue) int {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		return n.running
 	}
 	for i := range mounts {
 		d := newDevice(-1, slog.New(slog.DiscardHandler), new(counters))
-		n := &d.lines[changing]
+		n := &d.work[changing]
 		n.pool = p
 		all = append(all, n)
 		for j := range each {
-			n.give(&fakePending{fuse.InHeader{Unique: uint64(j)}, release, ended})
+			n.add(&fakePending{fuse.InHeader{Unique: uint64(j)}, release, ended})
 		}
 		switch got := running(n); {
 		case i == 0 && (got < 2 || got > size/2):
@@ -334,7 +337,7 @@ func TestFairShares(t *testing.T) {
 			t.Fatalf("%d threads of %d are in use", p.used, size)
 		}
 	}
-	if !p.pressed.Load() || all[0].inline() {
+	if !p.contended.Load() || all[0].mayInline() {
 		t.Error("changes are still handled where they are met")
 	}
 	close(release)
@@ -352,20 +355,21 @@ func TestFairShares(t *testing.T) {
 		for since := time.Now(); running(n) > 0 && time.Since(since) < time.Minute; {
 			time.Sleep(time.Millisecond)
 		}
-		if running(n) != 0 || !n.inline() {
+		if running(n) != 0 || !n.mayInline() {
 			t.Fatalf("%d are said to run still", running(n))
 		}
 	}
 }
 
-// TestDismissRegains sends a substitute into leisure that has just come back from a frozen host: its entries count again.
-func TestDismissRegains(t *testing.T) {
+// TestDismissRegains sends a substitute into leisure that has just come back from a frozen host: its entries count
+// again.
+func TestParkRegains(t *testing.T) {
 	q := &queue{lost: 1}
-	h := &hand{away: true}
-	l := &lane{main: new(hand), entries: []*entry{nil, {q: q, owner: h, armed: true, lost: true}}}
-	l.duty = []*hand{l.main, h}
-	l.dismiss(h)
-	if q.lost != 0 || h.away || len(l.duty) != 1 || len(l.spare) != 1 {
-		t.Errorf("%d entries lost, away %t, %d on duty, %d spare, want 0, false, 1, 1", q.lost, h.away, len(l.duty), len(l.spare))
+	h := &thread{writtenOff: true}
+	l := &lane{main: new(thread), entries: []*entry{nil, {q: q, owner: h, armed: true, lost: true}}}
+	l.serving = []*thread{l.main, h}
+	l.park(h)
+	if q.lost != 0 || h.writtenOff || len(l.serving) != 1 || len(l.parked) != 1 {
+		t.Errorf("%d entries lost, away %t, %d on duty, %d spare, want 0, false, 1, 1", q.lost, h.writtenOff, len(l.serving), len(l.parked))
 	}
 }
