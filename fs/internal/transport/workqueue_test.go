@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -186,8 +187,19 @@ func TestGateSignal(t *testing.T) {
 	herd := herdOf(t, "chmod", 2, 3, dir)
 	awaitWaiting(t, m, 4)
 	for _, p := range []*os.Process{cmd.Process, herd.Process} {
-		if err := p.Signal(unix.SIGURG); err != nil { // Go's runtime handles it
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.Pid))
+		if err != nil {
 			t.Fatal(err)
+		}
+		for _, th := range threads { // a signal to the process might reach one that does not wait
+			tid, err := strconv.Atoi(th.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = unix.Tgkill(p.Pid, tid, unix.SIGURG) // Go's runtime handles it
+			if err != nil && err != unix.ESRCH {       //nolint:errorlint // raw errno; ESRCH: the thread has ended
+				t.Fatal(err)
+			}
 		}
 	}
 	for since := time.Now(); m.Requests()["INTERRUPT"] == 0; time.Sleep(time.Millisecond) {
