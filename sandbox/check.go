@@ -53,22 +53,7 @@ func (c *checker) report(where, what string, snapshots []string) {
 
 // hit lists the snapshots that stand on any of the layers.
 func (c *checker) hit(layers ...string) []string {
-	var tops []*catalog.Snapshot
-	c.h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool { tops = append(tops, s); return true })
-	var ids []string
-	for _, s := range tops {
-		stack, err := c.h.catalog.Stack(s.Top)
-		if err != nil {
-			continue // reported by records
-		}
-		for _, l := range stack {
-			if slices.Contains(layers, l.ID) {
-				ids = append(ids, s.ID)
-				break
-			}
-		}
-	}
-	return ids
+	return c.h.catalog.SnapshotsOver(layers...)
 }
 
 // store checks the chunk store.
@@ -129,12 +114,7 @@ func (c *checker) records(ctx context.Context, _ CheckRequest) error {
 	if err := c.stray(ctx, unnamed); err != nil {
 		return err
 	}
-	var snapshots []*catalog.Snapshot
-	c.h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
-		snapshots = append(snapshots, s)
-		return true
-	})
-	for _, s := range snapshots {
+	for s := range c.h.catalog.ListSnapshots(catalog.Query{}) {
 		if s.Top != "" && c.h.catalog.Layer(s.Top) == nil && c.h.catalog.Snapshot(s.ID) == s {
 			c.report("snapshot "+s.ID, "its layer "+s.Top+" has no record", []string{s.ID})
 		}

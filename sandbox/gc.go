@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"snapfs/sandbox/internal/catalog"
 )
 
 // gcLock is the lock of the one collection; no workspace can have this name.
@@ -87,14 +85,7 @@ func stage(progress func(Progress), name, unit string) func(done, total int64) {
 
 // expire deletes the snapshots that are past their time.
 func (h *Home) expire(ctx context.Context) (int, error) {
-	var expired []*catalog.Snapshot
-	now := h.now()
-	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
-		if s.Expired(now) {
-			expired = append(expired, s)
-		}
-		return true
-	})
+	expired := h.catalog.Expired(h.now())
 	for i, s := range expired {
 		if err := h.deleteSnapshot(ctx, s, h.event(EventSnapshotExpired, s.Workspace, "", s.ID, s.Name)); err != nil {
 			return i, err

@@ -22,7 +22,7 @@ func (h *Home) withinLimits(session string) error {
 	if most < 0 && h.limits.Bytes <= 0 {
 		return nil
 	}
-	n, bytes := h.catalog.Usage(session, h.limits.Bytes > 0)
+	n, bytes := h.catalog.Usage(session)
 	switch {
 	case most > 0 && n >= most:
 		return fmt.Errorf("%w: session %s has %d snapshots, the limit is %d: delete or prune some", ErrConflict, session, n, most)

@@ -43,10 +43,7 @@ func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, er
 	}
 	page := WorkspacePage{Workspaces: []Workspace{}}
 	crossed := crossing{}
-	for _, w := range h.catalog.Workspaces() {
-		if w.ID <= r.After || !r.Allows(w.Session, session) || r.Workspace != "" && w.ID != r.Workspace {
-			continue
-		}
+	for w := range h.catalog.ListWorkspaces(query(r.Access, session, r.Workspace, r.After)) {
 		if len(page.Workspaces) == limit {
 			page.More = true
 			break
@@ -83,17 +80,13 @@ func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, erro
 	var records []*catalog.Snapshot
 	page := SnapshotPage{Snapshots: []Snapshot{}}
 	crossed := crossing{}
-	h.catalog.EachSnapshot(r.After, func(s *catalog.Snapshot) bool {
-		if !r.Allows(s.Session, session) || r.Workspace != "" && s.Workspace != r.Workspace {
-			return true
-		}
+	for s := range h.catalog.ListSnapshots(query(r.Access, session, r.Workspace, r.After)) {
 		if page.More = len(records) == limit; page.More {
-			return false
+			break
 		}
 		records = append(records, s)
 		crossed.note(s.Session, session, s.Workspace)
-		return true
-	})
+	}
 	for _, s := range records {
 		d, err := h.describeSnapshot(s, maxPage)
 		if h.catalog.Snapshot(s.ID) == nil {
@@ -131,6 +124,15 @@ func checkList(r ListRequest, cursor func(string) error) (session string, limit 
 	return session, limit, err
 }
 
+// query asks for what a session may see, of one workspace if that is named, after a cursor.
+func query(a Access, session, workspace, after string) catalog.Query {
+	q := catalog.Query{Session: session, Workspace: workspace, After: after}
+	if a.AllowCrossSession {
+		q.Session = ""
+	}
+	return q
+}
+
 // mayName judges the name of a workspace of which a list has nothing: one that never was, or that is not the session's, is an
 // error. One that is destroyed goes on to have a name while it has a snapshot. The name "" is none.
 func (h *Home) mayName(a Access, session, name string) error {
@@ -144,12 +146,11 @@ func (h *Home) mayName(a Access, session, name string) error {
 	if w := h.catalog.Workspace(name); w != nil {
 		see(w.Session)
 	}
-	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
-		if s.Workspace == name {
-			see(s.Session)
+	for s := range h.catalog.ListSnapshots(catalog.Query{Workspace: name}) {
+		if see(s.Session); own {
+			break
 		}
-		return true
-	})
+	}
 	switch {
 	case !known:
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
@@ -220,9 +221,9 @@ func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 		ID: w.ID, Session: w.Session, Origin: w.Origin, Head: w.Head, CreatedAt: w.CreatedAt, Source: w.Source, State: Unmounted,
 		Paused: w.Paused, Cgroup: w.Cgroup, Foreign: w.IsForeign(),
 	}
-	if stack, err := h.catalog.Stack(w.Base); err == nil { // a broken one is Check's to report
-		d.Layers = len(stack)
-		d.Problem = h.storer.ProblemOf(stack)
+	if stack, err := h.catalog.Head(w.Base, 0); err == nil { // a broken one is Check's to report
+		d.Layers = stack.Depth
+		d.Problem = h.storer.ProblemOf(w.Base)
 	}
 	if l := h.liveOf(w.ID); l != nil {
 		if d.State = l.shown(mounts); d.State == Unmounted {
@@ -242,23 +243,22 @@ func (h *Home) describeSnapshot(s *catalog.Snapshot, most int) (Snapshot, error)
 		Foreign: h.foreignSnapshot(s),
 		Ref:     Ref{ProviderID: ProviderID, Ref: RefPayload{Snapshot: s.ID, Workspace: s.Workspace}},
 	}
-	stack, err := h.catalog.Stack(s.Top)
+	stack, err := h.catalog.Head(s.Top, most)
 	if err != nil {
 		return d, err
 	}
-	d.Depth = len(stack)
-	d.Problem = h.storer.ProblemOf(stack)
-	d.Layers = slices.Grow(d.Layers, min(len(stack), most))
-	for i, l := range stack {
-		if i < most {
-			d.Layers = append(d.Layers, Layer{ID: l.ID, State: l.State, Size: l.Size, Digest: l.Digest})
-			if l.State == Sealed {
-				d.Layers[i].Problem = h.storer.Problem(l.ID)
-			}
-		}
+	d.Depth = stack.Depth
+	if stack.Sealed > 0 {
+		d.State = Sealed
+	}
+	d.Problem = h.storer.ProblemOf(s.Top)
+	d.Layers = slices.Grow(d.Layers, len(stack.Layers))
+	for _, l := range stack.Layers {
+		layer := Layer{ID: l.ID, State: l.State, Size: l.Size, Digest: l.Digest}
 		if l.State == Sealed {
-			d.State = Sealed
+			layer.Problem = h.storer.Problem(l.ID)
 		}
+		d.Layers = append(d.Layers, layer)
 	}
 	return d, nil
 }

@@ -22,13 +22,10 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 	}
 	byWorkspace := map[string][]*catalog.Snapshot{}
 	var all []*catalog.Snapshot
-	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
-		if r.Allows(s.Session, session) && (r.Workspace == "" || s.Workspace == r.Workspace) {
-			byWorkspace[s.Workspace] = append(byWorkspace[s.Workspace], s)
-			all = append(all, s)
-		}
-		return true
-	})
+	for s := range h.catalog.ListSnapshots(query(r.Access, session, r.Workspace, "")) {
+		byWorkspace[s.Workspace] = append(byWorkspace[s.Workspace], s)
+		all = append(all, s)
+	}
 	goes := map[string]bool{}
 	for _, snapshots := range byWorkspace {
 		for _, s := range surplus(r, snapshots, h.now()) {

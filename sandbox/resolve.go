@@ -63,17 +63,13 @@ func (h *Home) findSnapshot(a Access, session, ref string) (*catalog.Snapshot, e
 	}
 	var matches []*catalog.Snapshot
 	foreign := false
-	abbreviated := api.IsPrefix(ref)
-	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
-		if s.Name == ref || abbreviated && strings.HasPrefix(s.ID, ref) {
-			if a.Allows(s.Session, session) {
-				matches = append(matches, s)
-			} else {
-				foreign = true
-			}
+	for _, s := range h.catalog.FindSnapshots(ref, api.IsPrefix(ref)) {
+		if a.Allows(s.Session, session) {
+			matches = append(matches, s)
+		} else {
+			foreign = true
 		}
-		return true
-	})
+	}
 	switch {
 	case len(matches) == 1:
 		return matches[0], nil

@@ -214,14 +214,10 @@ func (h *Home) nameIsFree(workspace, name string) error {
 	if name == "" {
 		return nil
 	}
-	var err error
-	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
-		if s.Workspace == workspace && s.Name == name {
-			err = fmt.Errorf("%w: workspace %s has a snapshot %s already: %s", ErrConflict, workspace, api.Quoted(name), s.ID)
-		}
-		return err == nil
-	})
-	return err
+	if s := h.catalog.SnapshotCalled(workspace, name); s != nil {
+		return fmt.Errorf("%w: workspace %s has a snapshot %s already: %s", ErrConflict, workspace, api.Quoted(name), s.ID)
+	}
+	return nil
 }
 
 // expiry is when a snapshot taken now expires; nil = never.

@@ -62,26 +62,10 @@ func (h *Home) stackStats(ctx context.Context, ref, top string, who catalog.Hold
 
 // sessionStats accounts for the snapshots and workspaces of a session, as if they were one.
 func (h *Home) sessionStats(ctx context.Context, session string) (Stats, error) {
-	var uppers []uint64
-	var tops []string
-	holders := map[catalog.Holder]bool{}
-	for _, w := range h.catalog.Workspaces() {
-		if w.Session == session {
-			holders[w.Holder()] = true
-			tops, uppers = append(tops, w.Base), append(uppers, w.Upper)
-		}
-	}
-	workspaces := len(holders)
-	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
-		if s.Session == session {
-			holders[s.Holder()] = true
-			tops = append(tops, s.Top)
-		}
-		return true
-	})
-	st, err := h.layerStats(ctx, h.catalog.Union(tops), h.catalog.OwnOf(holders))
-	st.Session, st.Workspaces, st.Snapshots = session, int64(workspaces), int64(len(holders)-workspaces)
-	for _, n := range uppers {
+	own := h.catalog.Holding(session)
+	st, err := h.layerStats(ctx, own.Layers, own.Own)
+	st.Session, st.Workspaces, st.Snapshots = session, int64(len(own.Uppers)), int64(own.Snapshots)
+	for _, n := range own.Uppers {
 		if err != nil {
 			break
 		}
@@ -133,9 +117,7 @@ func (h *Home) ownManifests() [][]chunkstore.ID {
 	for _, w := range h.catalog.Workspaces() {
 		add(w.Base, w.Holder())
 	}
-	var snapshots []*catalog.Snapshot // the catalog cannot be asked from within its own loop
-	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool { snapshots = append(snapshots, s); return true })
-	for _, s := range snapshots {
+	for s := range h.catalog.ListSnapshots(catalog.Query{}) {
 		add(s.Top, s.Holder())
 	}
 	return sets
@@ -168,7 +150,7 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 		}
 		st.Upper += n
 	}
-	h.catalog.EachSnapshot("", func(*catalog.Snapshot) bool { st.Snapshots++; return true })
+	st.Snapshots = int64(h.catalog.Count().Snapshots)
 	for _, l := range all {
 		if l.Tier != nil {
 			st.Logical -= l.Tier.Size // a second image of what other layers have

@@ -36,10 +36,9 @@ func (c *checker) twins(ctx context.Context, _ CheckRequest) error {
 		return err
 	}
 	tops := map[string][]string{}
-	c.h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
+	for s := range c.h.catalog.ListSnapshots(catalog.Query{}) {
 		tops[s.Top] = append(tops[s.Top], s.ID)
-		return true
-	})
+	}
 	var order []string
 	for top := range tops {
 		if l := f.layers[top]; l != nil && !l.twins.IsEmpty() {

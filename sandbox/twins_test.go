@@ -103,11 +103,10 @@ func TestTwinsOfOldHome(t *testing.T) {
 	}
 	want := map[string]map[uint64][]string{"workspace w": pairs}
 	last := ""
-	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
+	for s := range h.catalog.ListSnapshots(catalog.Query{}) {
 		last = s.ID
 		want["snapshot "+s.ID] = pairs
-		return true
-	})
+	}
 	if len(want) != 4 {
 		t.Fatalf("%d snapshots", len(want)-1)
 	}

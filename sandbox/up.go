@@ -70,12 +70,7 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 
 // newestOf finds the newest snapshot of a workspace that a session may restore, or nil.
 func (h *Home) newestOf(workspace, session string, a Access) *catalog.Snapshot {
-	var newest *catalog.Snapshot
-	h.catalog.EachSnapshot("", func(s *catalog.Snapshot) bool {
-		if s.Workspace == workspace && a.Allows(s.Session, session) && h.restorable(s) == nil {
-			newest = s
-		}
-		return true
+	return h.catalog.NewestSnapshot(workspace, func(s *catalog.Snapshot) bool {
+		return a.Allows(s.Session, session) && h.restorable(s) == nil
 	})
-	return newest
 }

@@ -29,12 +29,20 @@
 // Package uppers records in two more keys of meta, and in a bucket of its own, which numbers are in use. Workspaces, snapshots and
 // layers are held in memory; the others are read when they are asked for.
 //
+// # Indices
+//
+// Every question that is asked per call is answered without looking at all records. type index holds them: lists of snapshots by
+// workspace, by session, by name and by time of expiry; what each session's snapshots count and come to in bytes; and the tree of layers,
+// whose nodes know what names them, how deep the stack below is, and how much of that is not stored. A change of a layer's parent
+// or state is passed on to all that lies above. TestTwin holds every answer against one that looks at all records.
+//
 // # Locks, outermost first
 //
-//	Catalog.writer      one change at a time, from its first look at the records until they have changed: held while the store commits
-//	└─ Catalog.mu       the records in memory; never held while anything waits
-//	   └─ idSource.mu   the newest id
+//	Catalog.writer       one change at a time, from its first look at the records until they have changed: held while the store commits
+//	└─ (the store's)
+//	   ├─ Catalog.mu     the records in memory; never held while anything waits
+//	   └─ idSource.mu    the newest id
 //
 // Functions that are called back within Update and Stage run under writer. They may ask the catalog, and must not change it but through
-// the Change that they are given. Tell runs under writer, too.
+// the Change that they are given. Tell runs under writer, too. A loop over ListSnapshots or ListWorkspaces holds no lock.
 package catalog

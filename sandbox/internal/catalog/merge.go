@@ -83,38 +83,29 @@ func (c *Catalog) swallowed(top *Layer, share int64) []*Layer {
 	defer c.writer.Unlock()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if c.pinned[top.ID] || c.onlyChildLocked(top) {
+	n := c.index.nodes[top.ID]
+	if c.pinned[top.ID] || n == nil || c.mergesIntoChild(n) {
 		return nil
 	}
 	var rest []*Layer
 	due, above := 0, top.Size
-	for l := top; ; {
-		below := c.layers[l.Parent]
-		if below == nil || below.State != api.Stored || c.pinned[below.ID] || !c.heldOnlyLocked(below.ID, l.ID) {
+	for below := n.parent; below != nil && below.onlyChild() == n; n, below = below, below.parent {
+		if below.layer == nil || below.layer.State != api.Stored || c.pinned[below.id] {
 			break
 		}
-		rest = append(rest, below)
-		if share == 0 || above >= mergeMin && above*share >= below.Size {
+		rest = append(rest, below.layer)
+		if share == 0 || above >= mergeMin && above*share >= below.layer.Size {
 			due = len(rest)
 		}
-		above += below.Size
-		l = below
+		above += below.layer.Size
 	}
 	return rest[:due]
 }
 
-// onlyChildLocked reports whether nobody but one stored layer names a layer. mu is held.
-func (c *Catalog) onlyChildLocked(l *Layer) bool {
-	for h := range c.holders[l.ID] {
-		child := c.layers[h.id]
-		return h.kind == 'l' && len(c.holders[l.ID]) == 1 && child != nil && child.State == api.Stored && !c.pinned[child.ID]
-	}
-	return false
-}
-
-// heldOnlyLocked reports whether nobody but a child names a layer. mu is held.
-func (c *Catalog) heldOnlyLocked(layer, child string) bool {
-	return len(c.holders[layer]) == 1 && c.holders[layer][Holder{'l', child}]
+// mergesIntoChild reports whether nothing but one stored layer names a layer. mu is held.
+func (c *Catalog) mergesIntoChild(n *node) bool {
+	child := n.onlyChild()
+	return child != nil && child.layer.State == api.Stored && !c.pinned[child.id]
 }
 
 // NoteMerge adds to a transaction that an image is stored which no layer names yet; RecordMerge takes the note away.
@@ -182,17 +173,16 @@ func (j MergeJob) tierManifest() chunkstore.ID {
 func (c *Catalog) unchanged(j MergeJob) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if c.layers[j.Top.ID] != j.Top || c.pinned[j.Top.ID] {
+	n := c.index.nodes[j.Top.ID]
+	if n == nil || n.layer != j.Top || c.pinned[n.id] {
 		return false
 	}
-	for i, l := range j.Rest {
-		child := j.Top
-		if i > 0 {
-			child = j.Rest[i-1]
-		}
-		if c.layers[l.ID] != l || c.pinned[l.ID] || !c.heldOnlyLocked(l.ID, child.ID) {
+	for _, l := range j.Rest {
+		below := n.parent
+		if below == nil || below.layer != l || c.pinned[l.ID] || below.onlyChild() != n {
 			return false
 		}
+		n = below
 	}
 	return true
 }
@@ -206,13 +196,24 @@ func (c *Catalog) detach(ch *Change, next *Layer, rest []*Layer, dropped *[]stri
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for _, l := range c.layers {
-		if l.Tier == nil || !going[l.Tier.Down] || going[l.ID] {
+	var tiers, compared ids
+	for id := range going {
+		n := c.index.nodes[id]
+		for id := range n.ends.all() {
+			tiers.add(id)
+		}
+		for id := range n.compared.all() {
+			compared.add(id)
+		}
+	}
+	for _, id := range tiers {
+		l := c.index.layer(id)
+		if going[id] {
 			continue
 		}
 		ch.delManifests = append(ch.delManifests, l.Tier.Manifest)
 		*dropped = append(*dropped, l.Form(true).Key())
-		if l.ID == next.ID {
+		if id == next.ID {
 			next.Tier = nil
 			continue
 		}
@@ -220,12 +221,10 @@ func (c *Catalog) detach(ch *Change, next *Layer, rest []*Layer, dropped *[]stri
 		without.Tier = nil
 		ch.PutLayers = append(ch.PutLayers, &without)
 	}
-	for _, s := range c.snapshots {
-		if going[s.ParentTop] {
-			moved := *s
-			moved.ParentTop = next.Parent
-			ch.PutSnapshots = append(ch.PutSnapshots, &moved)
-		}
+	for _, s := range c.index.records(compared) {
+		moved := *s
+		moved.ParentTop = next.Parent
+		ch.PutSnapshots = append(ch.PutSnapshots, &moved)
 	}
 }
 

@@ -34,10 +34,10 @@ func (c *Catalog) Stage(ctx context.Context, sync bool, fn func(ch *Change) erro
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, w := range s.PutWorkspaces {
-		s.was[w.ID] = c.workspaces[w.ID]
+		s.was[w.ID] = c.index.workspaces[w.ID]
 		c.staged[w.ID] = w
-		if c.layers[w.Base] != nil {
-			c.holdLocked(w.Base, Holder{'w', w.ID}) // a layer that was there before: it must not go now
+		if c.index.layer(w.Base) != nil {
+			c.index.holdBase(w.Base, w.ID) // a layer that was there before: it must not go now
 		}
 	}
 	return s, nil
@@ -65,12 +65,14 @@ func (c *Catalog) Withdraw(ctx context.Context, s *Staged) error {
 			undo.DelWorkspaces = append(undo.DelWorkspaces, c.staged[id])
 		}
 	}
-	c.owed = append(c.owed, undo)
+	c.pending = append(c.pending, undo)
 	err := c.commit(context.WithoutCancel(ctx), true, &Change{})
 	c.mu.Lock()
 	for _, w := range s.PutWorkspaces {
-		if now := c.workspaces[w.ID]; now == nil || now.Base != w.Base {
-			c.letGoLocked(w.Base, Holder{'w', w.ID})
+		if now := c.index.workspaces[w.ID]; now == nil || now.Base != w.Base {
+			if c.index.dropBase(w.Base, w.ID) {
+				c.touchLocked(w.Base)
+			}
 		}
 	}
 	c.mu.Unlock()
@@ -96,10 +98,10 @@ func (c *Catalog) WaitSettled(workspace string) {
 	}
 }
 
-// commit writes a change, and what is owed, in one transaction. writer is held.
+// commit writes a change, and pending withdrawals, in one transaction. writer is held.
 func (c *Catalog) commit(ctx context.Context, sync bool, ch *Change) error {
 	err := c.store.Update(context.WithoutCancel(ctx), sync, func(tx *chunkstore.Tx) error {
-		for _, o := range c.owed {
+		for _, o := range c.pending {
 			if err := c.Write(tx, o); err != nil {
 				return err
 			}
@@ -109,7 +111,7 @@ func (c *Catalog) commit(ctx context.Context, sync bool, ch *Change) error {
 	if err != nil {
 		return errclass.Mark(fmt.Errorf("writing the records: %w", err))
 	}
-	c.owed = nil
+	c.pending = nil
 	c.opts.Points.At("records written")
 	return nil
 }
@@ -125,7 +127,7 @@ func (c *Catalog) StagedUppers() map[uint64]bool {
 	return uppers
 }
 
-// IsStaged tells whether a change of a workspace is staged.
+// IsStaged reports whether a change of a workspace is staged.
 func (c *Catalog) IsStaged(workspace string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"fmt"
 	"strconv"
 
 	"snapfs/chunkstore"
@@ -79,11 +78,11 @@ func (c *Catalog) Forms(top, stop string) ([]Form, error) {
 	defer c.mu.RUnlock()
 	var list []Form
 	for id := top; id != ""; {
-		l := c.layers[id]
-		if l == nil || len(list) > len(c.layers) {
-			return nil, fmt.Errorf("%w: layer %s has no record", api.ErrCorrupt, id)
+		l := c.index.layer(id)
+		if l == nil || len(list) > len(c.index.layers) {
+			return nil, noRecord(id)
 		}
-		f := Form{l, l.Tier != nil && !c.crossesLocked(l, stop)}
+		f := l.Form(l.Tier != nil && !c.index.crosses(l, stop))
 		list = append(list, f)
 		id = f.Below()
 	}
@@ -94,11 +93,11 @@ func (c *Catalog) Forms(top, stop string) ([]Form, error) {
 func (c *Catalog) Crosses(l *Layer, layer string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.crossesLocked(l, layer)
+	return c.index.crosses(l, layer)
 }
 
-// crossesLocked tells whether stop is one of the layers for which l's tier stands, l itself not counted. mu is held.
-func (c *Catalog) crossesLocked(l *Layer, stop string) bool {
+// crosses is Crosses; false if stop is "".
+func (x *index) crosses(l *Layer, stop string) bool {
 	if stop == "" || l.ID == stop {
 		return false
 	}
@@ -106,39 +105,13 @@ func (c *Catalog) crossesLocked(l *Layer, stop string) bool {
 		if id == stop {
 			return true
 		}
-		below := c.layers[id]
+		below := x.layer(id)
 		if below == nil {
 			break
 		}
 		id = below.Parent
 	}
 	return false
-}
-
-// Common is the topmost layer that two stacks have both; "" if there is none.
-func (c *Catalog) Common(a, b string) string {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	in := map[string]bool{}
-	for id := a; id != "" && !in[id]; {
-		in[id] = true
-		l := c.layers[id]
-		if l == nil {
-			return ""
-		}
-		id = l.Parent
-	}
-	for id, n := b, 0; id != "" && n <= len(c.layers); n++ {
-		if in[id] {
-			return id
-		}
-		l := c.layers[id]
-		if l == nil {
-			break
-		}
-		id = l.Parent
-	}
-	return ""
 }
 
 // tierOf says how many forms, a stored layer and those below it, its tier is to stand for; 0 if it needs none.

@@ -23,9 +23,9 @@ func (c *Catalog) touchLocked(layer string) {
 			continue
 		}
 		c.touched[id] = true
-		for h := range c.holders[id] {
-			if h.kind == 'l' {
-				queue = append(queue, h.id)
+		if n := c.index.nodes[id]; n != nil {
+			for _, child := range n.children {
+				queue = append(queue, child.id)
 			}
 		}
 	}
@@ -45,7 +45,7 @@ func (c *Catalog) layersOf(set map[string]bool) []*Layer {
 	defer c.mu.RUnlock()
 	list := make([]*Layer, 0, len(set))
 	for id := range set {
-		if l := c.layers[id]; l != nil {
+		if l := c.index.layer(id); l != nil {
 			list = append(list, l)
 		}
 	}

@@ -15,11 +15,11 @@ func (c *Catalog) Uppers() map[uint64]bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	named := map[uint64]bool{}
-	for _, w := range c.workspaces {
+	for _, w := range c.index.workspaces {
 		named[w.Upper] = true
 	}
-	for _, l := range c.layers {
-		named[l.Upper] = true
+	for _, id := range c.index.layers {
+		named[c.index.nodes[id].layer.Upper] = true
 	}
 	return named
 }

@@ -1,68 +1,16 @@
 package catalog
 
-import (
-	"slices"
-
-	"snapfs/sandbox/api"
-)
-
-// Usage counts a session's snapshots and, if wanted, the bytes of the images of their layers, shared ones once. Snapshots past their
-// time do not count.
-func (c *Catalog) Usage(session string, wantBytes bool) (snapshots int, bytes int64) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	now := c.ids.now()
-	seen := map[string]bool{}
-	for _, s := range c.snapshots {
-		if s.Session != session || s.Expired(now) {
-			continue
-		}
-		snapshots++
-		for id := s.Top; wantBytes && id != "" && !seen[id]; {
-			l := c.layers[id]
-			if l == nil {
-				break // Check reports it
-			}
-			seen[id] = true
-			bytes += l.Size
-			id = l.Parent
-		}
+// Usage counts a session's snapshots, and the bytes of the images of their layers, shared ones once. Snapshots past their time do not
+// count.
+func (c *Catalog) Usage(session string) (snapshots int, bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.index.lapse(c.ids.now())
+	s := c.index.sessions[session]
+	if s == nil {
+		return 0, 0
 	}
-	return snapshots, bytes
-}
-
-// Union lists the layers from all of the tops down, each once.
-func (c *Catalog) Union(tops []string) []*Layer {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	var all []*Layer
-	met := map[string]bool{}
-	for _, id := range tops {
-		for l := c.layers[id]; l != nil && !met[l.ID]; l = c.layers[l.Parent] {
-			met[l.ID] = true
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
-// OwnOf lists the layers that nothing but these holders needs: those that go when they do.
-func (c *Catalog) OwnOf(who map[Holder]bool) []*Layer {
-	var own []*Layer
-	mine := map[string]bool{}
-	all := c.Layers()
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for _, l := range slices.Backward(all) { // what lies on a layer before the layer
-		mine[l.ID] = len(c.holders[l.ID]) > 0
-		for h := range c.holders[l.ID] {
-			mine[l.ID] = mine[l.ID] && (who[h] || h.kind == 'l' && mine[h.id])
-		}
-		if mine[l.ID] {
-			own = append(own, l)
-		}
-	}
-	return own
+	return s.counted, s.bytes
 }
 
 // Counts are the numbers of records.
@@ -72,11 +20,57 @@ type Counts struct{ Workspaces, Snapshots, Layers, Sealed int }
 func (c *Catalog) Count() Counts {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	n := Counts{Workspaces: len(c.workspaces), Snapshots: len(c.snapshots), Layers: len(c.layers)}
-	for _, l := range c.layers {
-		if l.State == api.Sealed {
-			n.Sealed++
+	x := c.index
+	return Counts{Workspaces: len(x.workspaces), Snapshots: len(x.snapshots), Layers: len(x.layers), Sealed: x.sealed}
+}
+
+// Holding is what a session owns, and the layers on which that stands.
+type Holding struct {
+	Uppers    []uint64 // of the workspaces
+	Snapshots int
+	Layers    []*Layer // each once
+	Own       []*Layer // those that nothing else needs: they go with what the session owns
+}
+
+// Holding gives what a session owns.
+func (c *Catalog) Holding(session string) Holding {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	x := c.index
+	var h Holding
+	s := x.sessions[session]
+	if s == nil {
+		return h
+	}
+	met := map[*node]bool{}
+	held := map[*node]int{} // by how many of what is the session's own
+	stand := func(top string) {
+		for n := x.nodes[top]; n != nil && n.layer != nil && !met[n]; n = n.parent {
+			met[n] = true
+			h.Layers = append(h.Layers, n.layer)
 		}
 	}
-	return n
+	hold := func(top string) {
+		for n := x.nodes[top]; n != nil && n.layer != nil; n = n.parent {
+			if held[n]++; held[n] < n.held() {
+				break
+			}
+			h.Own = append(h.Own, n.layer)
+		}
+	}
+	for _, name := range s.workspaces {
+		w := x.workspaces[name]
+		h.Uppers = append(h.Uppers, w.Upper)
+		stand(w.Base)
+		hold(w.Base)
+		if next := c.staged[name]; next != nil && next.Base != w.Base {
+			hold(next.Base)
+		}
+	}
+	for _, id := range s.snapshots {
+		stand(x.snapshots[id].Top)
+		hold(x.snapshots[id].Top)
+	}
+	h.Snapshots = len(s.snapshots)
+	return h
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/squashfs"
 )
@@ -121,13 +120,13 @@ func (s *Storer) waitsLocked(layer string, now time.Time) bool {
 	if len(s.troubles) == 0 {
 		return false
 	}
-	stack, err := s.Catalog.Stack(layer)
+	sealed, err := s.Catalog.SealedOf(layer)
 	if err != nil {
 		return false // deleted meanwhile, or for store to report
 	}
-	return slices.ContainsFunc(stack, func(r *catalog.Layer) bool {
+	return slices.ContainsFunc(sealed, func(r *catalog.Layer) bool {
 		t := s.troubles[r.ID]
-		return t != nil && r.State == api.Sealed && (t.until.IsZero() || now.Before(t.until))
+		return t != nil && (t.until.IsZero() || now.Before(t.until))
 	})
 }
 
@@ -146,15 +145,19 @@ func (s *Storer) pause() (time.Duration, bool) {
 	return max(time.Until(first), time.Millisecond), !first.IsZero()
 }
 
-// ProblemOf is Problem of the topmost layer of a stack that has one, or "".
-func (s *Storer) ProblemOf(stack []*catalog.Layer) string {
+// ProblemOf is Problem of the topmost layer that has one, of those from a layer down, or "".
+func (s *Storer) ProblemOf(top string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.troubles) == 0 {
 		return ""
 	}
-	for _, l := range stack {
-		if why := s.problemLocked(l.ID); l.State == api.Sealed && why != "" {
+	sealed, err := s.Catalog.SealedOf(top)
+	if err != nil {
+		return "" // Check reports it
+	}
+	for _, l := range sealed {
+		if why := s.problemLocked(l.ID); why != "" {
 			return why
 		}
 	}

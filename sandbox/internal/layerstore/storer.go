@@ -96,11 +96,11 @@ func (s *Storer) kick() {
 // Wait waits until a layer and everything below it is stored; the error of an attempt ends it. One that was parked is
 // tried once more.
 func (s *Storer) Wait(ctx context.Context, top string, progress func(api.Progress)) error {
-	stack, err := s.Catalog.Stack(top)
+	sealed, err := s.Catalog.SealedOf(top)
 	if err != nil {
 		return err
 	}
-	for _, r := range slices.Backward(stack) {
+	for _, r := range slices.Backward(sealed) {
 		if err := s.waitLayer(ctx, r.ID, progress); err != nil {
 			return err
 		}

@@ -1,0 +1,224 @@
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+
+	"snapfs/chunkstore"
+	"snapfs/sandbox/api"
+)
+
+// Change is what one transaction does to the records.
+type Change struct {
+	PutWorkspaces []*Workspace
+	PutSnapshots  []*Snapshot
+	PutLayers     []*Layer
+	PutTrash      []uint64    // uppers whose directories are to be removed
+	Events        []api.Event // which get their ids when they are written
+
+	DelWorkspaces []*Workspace
+	DelSnapshots  []*Snapshot
+	delLayers     []*Layer // what update found nobody to name any more
+	delTrash      []uint64
+	delEvents     []api.Event // of what did not happen
+
+	delMerges    []chunkstore.ID // merged images that are named now, or gone
+	delManifests []chunkstore.ID // images that layers named before
+
+	reconsider []string // layers that may have lost their last name earlier
+}
+
+// Update runs fn, which looks at the records and fills in a change, and makes the change durable together with
+// the removal of the layers that lost their last name by it. It gives back the layers that are gone. The change is not
+// interrupted by ctx once fn has returned.
+func (c *Catalog) Update(ctx context.Context, sync bool, fn func(ch *Change) error) ([]*Layer, error) {
+	if err := c.begin(ctx); err != nil {
+		return nil, err
+	}
+	c.writer.Lock()
+	defer c.writer.Unlock()
+	var ch Change
+	if err := fn(&ch); err != nil {
+		return nil, err
+	}
+	c.collect(&ch)
+	if err := c.commit(ctx, sync, &ch); err != nil {
+		return nil, err
+	}
+	c.apply(&ch)
+	c.opts.Tell(ch.Events)
+	return ch.delLayers, nil
+}
+
+// begin looks at ctx before a change, and waits, in reach of it, until the disk takes changes.
+func (c *Catalog) begin(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if c.opts.Wait == nil {
+		return nil
+	}
+	return c.opts.Wait(ctx)
+}
+
+// collect adds to a change the removal of every layer that nobody names after it. The caller holds c.writer.
+func (c *Catalog) collect(ch *Change) {
+	gained := map[string]bool{} // layers that the change itself names
+	lost := map[string]map[Holder]bool{}
+	queue := slices.Clone(ch.reconsider)
+	lose := func(layer string, h Holder) {
+		if layer == "" {
+			return
+		}
+		if lost[layer] == nil {
+			lost[layer] = map[Holder]bool{}
+		}
+		lost[layer][h] = true
+		queue = append(queue, layer)
+	}
+	for _, w := range ch.PutWorkspaces {
+		gained[w.Base] = true
+		if old := c.index.workspaces[w.ID]; old != nil && old.Base != w.Base {
+			lose(old.Base, Holder{'w', w.ID})
+		}
+	}
+	for _, s := range ch.PutSnapshots {
+		gained[s.Top] = true
+	}
+	for _, l := range ch.PutLayers {
+		gained[l.Parent] = true
+		if old := c.index.layer(l.ID); old != nil && old.Parent != l.Parent {
+			lose(old.Parent, Holder{'l', l.ID})
+		}
+	}
+	for _, w := range ch.DelWorkspaces {
+		lose(w.Base, Holder{'w', w.ID})
+	}
+	for _, s := range ch.DelSnapshots {
+		lose(s.Top, Holder{'s', s.ID})
+	}
+	gone := map[string]bool{}
+	for len(queue) > 0 {
+		id := queue[0]
+		queue = queue[1:]
+		n := c.index.nodes[id]
+		if n == nil || n.layer == nil || gained[id] || c.pinned[id] || len(lost[id]) < n.held() || gone[id] {
+			continue
+		}
+		gone[id] = true
+		ch.delLayers = append(ch.delLayers, n.layer)
+		if n.layer.Upper != 0 {
+			ch.PutTrash = append(ch.PutTrash, n.layer.Upper)
+		}
+		lose(n.layer.Parent, Holder{'l', id})
+	}
+}
+
+// Write puts a change into a transaction. Nothing else is committed until that has ended, so the ids that events get here are in
+// the order in which they can be read.
+func (c *Catalog) Write(tx *chunkstore.Tx, ch *Change) error {
+	var errs []error
+	put := func(bucket, key string, record any) {
+		value, err := json.Marshal(record)
+		if err == nil {
+			err = tx.Put(bucket, key, value)
+		}
+		errs = append(errs, err)
+	}
+	for _, w := range ch.PutWorkspaces {
+		put(bucketWorkspaces, w.ID, w)
+	}
+	for _, s := range ch.PutSnapshots {
+		put(bucketSnapshots, s.ID, s)
+	}
+	for _, l := range ch.PutLayers {
+		put(bucketLayers, l.ID, l)
+	}
+	for i := range ch.Events {
+		e := &ch.Events[i]
+		e.ID = c.ids.next()
+		put(bucketEvents, eventKey(*e), e)
+	}
+	if len(ch.Events)+len(ch.PutSnapshots)+len(ch.PutLayers) > 0 {
+		errs = append(errs, tx.Put(bucketMeta, keyLastID, []byte(c.ids.newest())))
+	}
+	for _, n := range ch.PutTrash {
+		errs = append(errs, tx.Put(bucketTrash, strconv.FormatUint(n, 10), nil))
+	}
+	for _, w := range ch.DelWorkspaces {
+		errs = append(errs, tx.Delete(bucketWorkspaces, w.ID))
+	}
+	for _, s := range ch.DelSnapshots {
+		errs = append(errs, tx.Delete(bucketSnapshots, s.ID))
+	}
+	for _, l := range ch.delLayers {
+		errs = append(errs, tx.Delete(bucketLayers, l.ID))
+		if l.Manifest != 0 {
+			errs = append(errs, tx.DeleteManifest(l.Manifest))
+		}
+		if l.Tier != nil {
+			errs = append(errs, tx.DeleteManifest(l.Tier.Manifest))
+		}
+	}
+	for _, m := range ch.delManifests {
+		errs = append(errs, tx.DeleteManifest(m))
+	}
+	for _, m := range ch.delMerges {
+		errs = append(errs, tx.Delete(bucketMerges, mergeKey(m)))
+	}
+	for _, e := range ch.delEvents {
+		errs = append(errs, tx.Delete(bucketEvents, eventKey(e)))
+	}
+	for _, n := range ch.delTrash {
+		errs = append(errs, tx.Delete(bucketTrash, strconv.FormatUint(n, 10)))
+	}
+	return errors.Join(errs...)
+}
+
+// Committed repeats in memory a change that an ingest's transaction has made durable. The change only adds: nothing that others
+// could have looked at before.
+func (c *Catalog) Committed(ch *Change) {
+	c.writer.Lock()
+	defer c.writer.Unlock()
+	c.apply(ch)
+	c.opts.Tell(ch.Events)
+}
+
+// apply repeats in memory what a transaction has done.
+func (c *Catalog) apply(ch *Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x := c.index
+	for _, l := range ch.PutLayers {
+		old := x.layer(l.ID)
+		x.putLayer(l)
+		if old != nil && old.Parent != l.Parent {
+			c.touchLocked(old.Parent)
+		}
+		c.touchLocked(l.ID)
+	}
+	for _, w := range ch.PutWorkspaces {
+		if old := x.workspaces[w.ID]; old != nil {
+			c.touchLocked(old.Base)
+		}
+		x.putWorkspace(w)
+	}
+	for _, s := range ch.PutSnapshots {
+		x.putSnapshot(s)
+	}
+	for _, w := range ch.DelWorkspaces {
+		x.dropWorkspace(w)
+		c.touchLocked(w.Base)
+	}
+	for _, s := range ch.DelSnapshots {
+		x.dropSnapshot(s)
+		c.touchLocked(s.Top)
+	}
+	for _, l := range ch.delLayers {
+		x.dropLayer(l)
+		c.touchLocked(l.Parent)
+	}
+}
