@@ -81,6 +81,8 @@ func apply(t *testing.T, dir string, patch []byte, tool ...string) {
 
 func TestSection(t *testing.T) {
 	text := func(name, data string) File { return File{Name: name, Mode: Regular, Data: []byte(data)} }
+	program := func(name, data string) File { return File{Name: name, Mode: Executable, Data: []byte(data)} }
+	link := func(name, target string) File { return File{Name: name, Mode: Link, Data: []byte(target)} }
 	long := strings.Repeat("same\nother\n", 50)
 	for _, test := range []struct {
 		name     string
@@ -94,30 +96,30 @@ func TestSection(t *testing.T) {
 		{"newline gained", text("f", "a"), text("f", "a\n"), Stat{Additions: 1, Deletions: 1}, false},
 		{"new", File{Name: "d/f"}, text("d/f", "a\nb\n"), Stat{Additions: 2}, false},
 		{"new and empty", File{Name: "f"}, text("f", ""), Stat{}, false},
-		{"new executable", File{Name: "f"}, File{Name: "f", Mode: Executable, Data: []byte("#!/bin/sh\n")}, Stat{Additions: 1}, false},
+		{"new executable", File{Name: "f"}, program("f", "#!/bin/sh\n"), Stat{Additions: 1}, false},
 		{"deleted", text("f", "a\n"), File{Name: "f"}, Stat{Deletions: 1}, false},
 		{"deleted and empty", text("f", ""), File{Name: "f"}, Stat{}, true},
 		{"emptied", text("f", "a\n"), text("f", ""), Stat{Deletions: 1}, false},
 		{"filled", text("f", ""), text("f", "a\n"), Stat{Additions: 1}, false},
-		{"mode", text("f", "a\n"), File{Name: "f", Mode: Executable, Data: []byte("a\n")}, Stat{}, false},
+		{"mode", text("f", "a\n"), program("f", "a\n"), Stat{}, false},
 		{"mode of an empty file", text("f", ""), File{Name: "f", Mode: Executable}, Stat{}, false},
 		{"renamed", text("a/f", "a\n"), text("b/g", "a\n"), Stat{}, false},
 		{"renamed and changed", text("a/f", "a\nb\nc\n"), text("b/g", "a\nb\nC\n"), Stat{Additions: 1, Deletions: 1}, false},
-		{"new link", File{Name: "l"}, File{Name: "l", Mode: Link, Data: []byte("to/there")}, Stat{Additions: 1}, false},
-		{"link changed", File{Name: "l", Mode: Link, Data: []byte("a")}, File{Name: "l", Mode: Link, Data: []byte("b")}, Stat{Additions: 1, Deletions: 1}, false},
-		{"link deleted", File{Name: "l", Mode: Link, Data: []byte("a")}, File{Name: "l"}, Stat{Deletions: 1}, false},
-		{"link renamed", File{Name: "l", Mode: Link, Data: []byte("a")}, File{Name: "m", Mode: Link, Data: []byte("a")}, Stat{Additions: 1, Deletions: 1}, false},
-		{"file to link", text("f", "a\n"), File{Name: "f", Mode: Link, Data: []byte("b")}, Stat{Additions: 1, Deletions: 1}, false},
+		{"new link", File{Name: "l"}, link("l", "to/there"), Stat{Additions: 1}, false},
+		{"link changed", link("l", "a"), link("l", "b"), Stat{Additions: 1, Deletions: 1}, false},
+		{"link deleted", link("l", "a"), File{Name: "l"}, Stat{Deletions: 1}, false},
+		{"link renamed", link("l", "a"), link("m", "a"), Stat{Additions: 1, Deletions: 1}, false},
+		{"file to link", text("f", "a\n"), link("f", "b"), Stat{Additions: 1, Deletions: 1}, false},
 		{"name with blanks", text("a b/c d", "a\n"), text("a b/c d", "b\n"), Stat{Additions: 1, Deletions: 1}, false},
 		{"blanks at the ends of names", text(" a ", "a\n"), text(" b ", "a\nb\n"), Stat{Additions: 1}, false},
-		{"mode of a name that ends in a blank", text("d/a ", "a\n"), File{Name: "d/a ", Mode: Executable, Data: []byte("b\n")}, Stat{Additions: 1, Deletions: 1}, false},
+		{"mode, name ends in a blank", text("d/a ", "a\n"), program("d/a ", "b\n"), Stat{Additions: 1, Deletions: 1}, false},
 		{"unusual names", text("o\377\"q\\", "a\n"), text("t\tab\nline é", "a\nb\n"), Stat{Additions: 1}, false},
 		{"latin 1", text("f", "gr\374n\n"), text("f", "gr\374n\nrot\n"), Stat{Additions: 1}, false},
 		{"carriage returns", text("f", "a\r\nb\r\n"), text("f", "a\r\nc\r\n"), Stat{Additions: 1, Deletions: 1}, true},
 		{"binary", text("f", "a\x00b"), text("f", "a\x00c"), Stat{Binary: true}, true},
 		{"new binary", File{Name: "f"}, text("f", "\x00"+strings.Repeat("xyz", 100)), Stat{Binary: true}, true},
 		{"binary deleted", text("f", "\x00"), File{Name: "f"}, Stat{Binary: true}, true},
-		{"binary to text, executable", text("f", "\x00"), File{Name: "g", Mode: Executable, Data: []byte("t\n")}, Stat{Binary: true}, true},
+		{"binary to text, executable", text("f", "\x00"), program("g", "t\n"), Stat{Binary: true}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			patch, stat := Section(test.old, test.new, Options{Literal: true})

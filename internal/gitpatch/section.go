@@ -120,7 +120,8 @@ func sideLine(prefix string, f File) string {
 
 // isText tells whether a file's contents can be compared line by line.
 func isText(f File) bool {
-	return !f.Large && len(f.Data) <= MaxText && bytes.IndexByte(f.Data, 0) < 0 && bytes.Count(f.Data, []byte{'\n'}) <= maxLines
+	return !f.Large && len(f.Data) <= MaxText && bytes.IndexByte(f.Data, 0) < 0 &&
+		bytes.Count(f.Data, []byte{'\n'}) <= maxLines
 }
 
 // quote is a name as git writes it: in C's quotes where it has control characters, quotes, backslashes or bytes beyond

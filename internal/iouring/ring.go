@@ -102,7 +102,10 @@ type waitArg struct {
 // New makes a ring for n submissions at a time, a power of two; limit is for EnterFor. Errors are those of
 // io_uring_setup(2): ENOSYS, EPERM (kernel.io_uring_disabled), EINVAL (an older kernel), ENOMEM, EMFILE.
 func New(n uint32, limit time.Duration) (*Ring, error) {
-	p := params{Flags: setupCQSize | setupClamp | setupCoopTask | setupSQE128 | setupNoSQArray, CQEntries: n * completionsEach}
+	p := params{
+		Flags:     setupCQSize | setupClamp | setupCoopTask | setupSQE128 | setupNoSQArray,
+		CQEntries: n * completionsEach,
+	}
 	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(n), uintptr(unsafe.Pointer(&p)), 0)
 	if errno != 0 {
 		return nil, fmt.Errorf("io_uring_setup: %w", errno)

@@ -22,13 +22,16 @@ var commands = map[string]func(m *machine, a []string) error{
 	"symlink": func(_ *machine, a []string) error { return unix.Symlink(a[0], a[1]) },
 	"mkfifo":  func(_ *machine, a []string) error { return unix.Mkfifo(a[0], mode(a[1], 0o644)) },
 	"renamex": func(_ *machine, a []string) error {
-		return unix.Renameat2(-100, a[0], -100, a[1], map[string]uint{"noreplace": unix.RENAME_NOREPLACE, "exchange": unix.RENAME_EXCHANGE, "both": 3}[a[2]])
+		flags := map[string]uint{"noreplace": unix.RENAME_NOREPLACE, "exchange": unix.RENAME_EXCHANGE, "both": 3}
+		return unix.Renameat2(-100, a[0], -100, a[1], flags[a[2]])
 	},
 	"linkfd": func(m *machine, a []string) error {
 		return unix.Linkat(-100, fmt.Sprintf("/proc/self/fd/%d", m.file(a[0])), -100, a[1], unix.AT_SYMLINK_FOLLOW)
 	},
 	"mknod": func(_ *machine, a []string) error {
-		kind := map[string]uint32{"b": unix.S_IFBLK, "c": unix.S_IFCHR, "p": unix.S_IFIFO, "s": unix.S_IFSOCK, "f": unix.S_IFREG, "d": unix.S_IFDIR}[a[1]]
+		kind := map[string]uint32{
+			"b": unix.S_IFBLK, "c": unix.S_IFCHR, "p": unix.S_IFIFO, "s": unix.S_IFSOCK, "f": unix.S_IFREG, "d": unix.S_IFDIR,
+		}[a[1]]
 		dev := 0
 		if a[3] != "" {
 			dev = int(unix.Mkdev(uint32(num(a[3])), uint32(num(a[4]))))
@@ -56,7 +59,10 @@ var commands = map[string]func(m *machine, a []string) error{
 	"fchown":    func(m *machine, a []string) error { return unix.Fchown(m.file(a[0]), num(a[1]), num(a[2])) },
 	"fsync":     func(m *machine, a []string) error { return unix.Fsync(m.file(a[0])) },
 	"fallocate": func(m *machine, a []string) error {
-		kind := map[string]uint32{"": 0, "keep": unix.FALLOC_FL_KEEP_SIZE, "punch": unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, "zero": unix.FALLOC_FL_ZERO_RANGE}[a[3]]
+		kind := map[string]uint32{
+			"": 0, "keep": unix.FALLOC_FL_KEEP_SIZE, "zero": unix.FALLOC_FL_ZERO_RANGE,
+			"punch": unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE,
+		}[a[3]]
 		return unix.Fallocate(m.file(a[0]), kind, int64(num(a[1])), int64(num(a[2])))
 	},
 	"fread": func(m *machine, a []string) error {
@@ -155,7 +161,8 @@ var commands = map[string]func(m *machine, a []string) error{
 	},
 
 	"setxattr": func(_ *machine, a []string) error {
-		return unix.Lsetxattr(a[0], a[1], []byte(a[2]), map[string]int{"create": unix.XATTR_CREATE, "replace": unix.XATTR_REPLACE}[a[3]])
+		flags := map[string]int{"create": unix.XATTR_CREATE, "replace": unix.XATTR_REPLACE}
+		return unix.Lsetxattr(a[0], a[1], []byte(a[2]), flags[a[3]])
 	},
 	"getxattr": func(m *machine, a []string) error {
 		buf := make([]byte, 1000)
@@ -204,7 +211,9 @@ func makeNode(_ *machine, a []string) error {
 	case "symlink":
 		return unix.Symlink("target", a[1])
 	}
-	kind := map[string]uint32{"fifo": unix.S_IFIFO, "block": unix.S_IFBLK, "char": unix.S_IFCHR, "socket": unix.S_IFSOCK}[a[0]]
+	kind := map[string]uint32{
+		"fifo": unix.S_IFIFO, "block": unix.S_IFBLK, "char": unix.S_IFCHR, "socket": unix.S_IFSOCK,
+	}[a[0]]
 	return unix.Mknod(a[1], kind|mode(a[2], 0o644), int(unix.Mkdev(1, 2)))
 }
 

@@ -177,7 +177,8 @@ func flags(words string) (int, error) {
 		f, ok := map[string]int{
 			"O_RDONLY": 0, "O_WRONLY": unix.O_WRONLY, "O_RDWR": unix.O_RDWR, "O_CREAT": unix.O_CREAT, "O_EXCL": unix.O_EXCL,
 			"O_TRUNC": unix.O_TRUNC, "O_APPEND": unix.O_APPEND, "O_DIRECTORY": unix.O_DIRECTORY, "O_NOFOLLOW": unix.O_NOFOLLOW,
-			"O_NONBLOCK": unix.O_NONBLOCK, "O_TMPFILE": unix.O_TMPFILE, "O_PATH": unix.O_PATH, "O_NOATIME": unix.O_NOATIME, "O_SYNC": unix.O_SYNC,
+			"O_NONBLOCK": unix.O_NONBLOCK, "O_TMPFILE": unix.O_TMPFILE, "O_PATH": unix.O_PATH, "O_NOATIME": unix.O_NOATIME,
+			"O_SYNC": unix.O_SYNC,
 		}[w]
 		if !ok {
 			return 0, fmt.Errorf("no such flag: %s", w)

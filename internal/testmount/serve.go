@@ -174,7 +174,9 @@ func (s *server) obey(c command, a *answer) error {
 	case "memory":
 		var ms runtime.MemStats
 		runtime.ReadMemStats(&ms)
-		a.Memory = Memory{Mallocs: ms.Mallocs, Bytes: ms.TotalAlloc, HeapInUse: ms.HeapInuse, Goroutines: runtime.NumGoroutine()}
+		a.Memory = Memory{
+			Mallocs: ms.Mallocs, Bytes: ms.TotalAlloc, HeapInUse: ms.HeapInuse, Goroutines: runtime.NumGoroutine(),
+		}
 	case "pause":
 		s.o.Pause()
 	case "resume":

@@ -1,4 +1,5 @@
-// Package testsource presents directories of the host as sources of squashfs images, for tests and benchmarks of what takes one.
+// Package testsource presents directories of the host as sources of squashfs images, for tests and benchmarks of what
+// takes one.
 package testsource
 
 import (
@@ -17,9 +18,9 @@ import (
 )
 
 // Directory is a directory of the host as a squashfs.Source, everything below it included, mounts too. It must not
-// change meanwhile. Inode numbers are the host's; below mounts the index of the device among those met is in their upper
-// 16 bits, so that files of two devices are never one. Trees may be deeper than a path can be long, and take three
-// descriptors. For one writer at a time.
+// change meanwhile. Inode numbers are the host's; below mounts the index of the device among those met is in their
+// upper 16 bits, so that files of two devices are never one. Trees may be deeper than a path can be long, and take
+// three descriptors. For one writer at a time.
 type Directory struct {
 	root    string
 	devices []uint64 // met so far, the root's first
@@ -68,7 +69,8 @@ func (s *Directory) Root(context.Context) (*squashfs.Entry, error) {
 	return s.entry(&hostNode{}, "", s.root)
 }
 
-// open makes a directory the one used last. Most are beside or above that; from elsewhere the way leads through the root.
+// open makes a directory the one used last. Most are beside or above that; from elsewhere the way leads through the
+// root.
 func (s *Directory) open(n *hostNode) (*os.File, error) {
 	if s.at == n {
 		return s.dir, nil

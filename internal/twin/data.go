@@ -13,7 +13,10 @@ import (
 // What reads and writes contents, mostly of files that are open.
 
 // openFlags are combined at random.
-var openFlags = []int{unix.O_CREAT, unix.O_CREAT, unix.O_EXCL, unix.O_TRUNC, unix.O_APPEND, unix.O_DIRECTORY, unix.O_NOFOLLOW, unix.O_NOATIME, unix.O_PATH}
+var openFlags = []int{
+	unix.O_CREAT, unix.O_CREAT, unix.O_EXCL, unix.O_TRUNC, unix.O_APPEND, unix.O_DIRECTORY, unix.O_NOFOLLOW,
+	unix.O_NOATIME, unix.O_PATH,
+}
 
 func open(t *tree, o Op) (string, error) {
 	flags := []int{unix.O_RDONLY, unix.O_WRONLY, unix.O_RDWR, unix.O_RDWR}[o.N&3] | unix.O_NONBLOCK | unix.O_CLOEXEC

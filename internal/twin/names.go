@@ -32,7 +32,8 @@ func linkOpen(t *tree, o Op) (string, error) {
 	if t.open[o.Slot] < 0 {
 		return "empty", nil
 	}
-	return "", unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(t.open[o.Slot]), t.root, o.A, unix.AT_SYMLINK_FOLLOW)
+	open := "/proc/self/fd/" + strconv.Itoa(t.open[o.Slot])
+	return "", unix.Linkat(unix.AT_FDCWD, open, t.root, o.A, unix.AT_SYMLINK_FOLLOW)
 }
 
 // symlink makes a link that stays in the tree, a dangling one, or one of the greatest length.

@@ -19,7 +19,8 @@ type Op struct {
 }
 
 func (o Op) String() string {
-	return fmt.Sprintf("%s uid=%d %.80q %.80q slot=%d,%d n=%d m=%d %.20q", o.Kind, o.UID, o.A, o.B, o.Slot, o.Other, o.N, o.M, o.Data)
+	return fmt.Sprintf("%s uid=%d %.80q %.80q slot=%d,%d n=%d m=%d %.20q",
+		o.Kind, o.UID, o.A, o.B, o.Slot, o.Other, o.N, o.M, o.Data)
 }
 
 // slots is how many files a tree holds open.
@@ -35,9 +36,11 @@ type action struct {
 var actions = map[string]action{
 	"mkdir": {20, mkdir}, "rmdir": {6, rmdir}, "unlink": {10, unlink}, "rmtree": {1, rmtree},
 	"rename": {16, rename(0)}, "noreplace": {4, rename(1)}, "exchange": {7, rename(2)}, "bothflags": {1, rename(3)},
-	"link": {8, link}, "linkfollow": {2, linkFollow}, "symlink": {4, symlink}, "mknod": {5, mknod}, "linkopen": {3, linkOpen},
-	"open": {16, open}, "tmpfile": {2, tmpfile}, "close": {5, closeSlot},
-	"write": {12, write}, "pwrite": {10, pwrite}, "pread": {8, pread}, "ftruncate": {4, ftruncate}, "fallocate": {5, fallocate},
+	"link": {8, link}, "linkfollow": {2, linkFollow}, "symlink": {4, symlink}, "mknod": {5, mknod},
+	"linkopen": {3, linkOpen},
+	"open":     {16, open}, "tmpfile": {2, tmpfile}, "close": {5, closeSlot},
+	"write": {12, write}, "pwrite": {10, pwrite}, "pread": {8, pread}, "ftruncate": {4, ftruncate},
+	"fallocate": {5, fallocate},
 	"copyrange": {3, copyRange}, "mmap": {3, mmapStore}, "fsync": {2, fsync}, "fstat": {6, fstat}, "seekend": {2, seekEnd},
 	"fchmod": {2, fchmod}, "fchown": {2, fchown}, "futimes": {2, futimes}, "fsetxattr": {2, fsetxattr},
 	"put": {12, put}, "append": {4, appendTo}, "get": {10, get}, "truncate": {5, truncate},
@@ -115,6 +118,7 @@ func random(rng *rand.Rand) Op {
 	}
 	return Op{
 		Kind: kind, UID: uid, A: randomPath(rng, wantDir), B: randomPath(rng, wantDir),
-		Slot: rng.IntN(slots), Other: rng.IntN(slots), N: rng.Int64N(1 << 20), M: rng.Int64N(1 << 20), Data: fmt.Sprint(rng.IntN(1000)),
+		Slot: rng.IntN(slots), Other: rng.IntN(slots), N: rng.Int64N(1 << 20), M: rng.Int64N(1 << 20),
+		Data: fmt.Sprint(rng.IntN(1000)),
 	}
 }

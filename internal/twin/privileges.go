@@ -14,8 +14,9 @@ import (
 // privilegeKinds are the kinds of operations of an actor with Config.Privileges, by how often they come.
 var privilegeKinds = weighted(map[string]int{
 	"chmod": 12, "fchmod": 4, "setcap": 5, "getcap": 6, "chown": 4, "fchown": 3, "mkdir": 1,
-	"open": 14, "close": 2, "put": 6, "append": 8, "write": 10, "pwrite": 10, "ftruncate": 5, "truncate": 6, "fallocate": 8,
-	"copyrange": 8, "mmap": 5, "fsync": 1, "get": 4, "stat": 3, "fstat": 3, "unlink": 2, "rename": 3, "link": 4, "linkopen": 2, "setxattr": 2,
+	"open": 14, "close": 2, "put": 6, "append": 8, "write": 10, "pwrite": 10, "ftruncate": 5, "truncate": 6,
+	"fallocate": 8, "copyrange": 8, "mmap": 5, "fsync": 1, "get": 4, "stat": 3, "fstat": 3, "unlink": 2, "rename": 3, "link": 4,
+	"linkopen": 2, "setxattr": 2,
 })
 
 func weighted(weights map[string]int) []string {
@@ -31,15 +32,18 @@ func weighted(weights map[string]int) []string {
 var (
 	privilegeUsers = []int{0, 0, 1001, 1001, 1002, 70000}
 	privilegeDirs  = []string{"", "", "a/"}
-	privilegeModes = []int64{0o6777, 0o4777, 0o2777, 0o2767, 0o6766, 0o777, 0o666, 0o7777} // setgid without execution is a lock, and stays
+	// Setgid without execution is a lock, and stays.
+	privilegeModes = []int64{0o6777, 0o4777, 0o2777, 0o2767, 0o6766, 0o777, 0o666, 0o7777}
 )
 
 // privilegeOp makes the next operation of an actor with Config.Privileges.
 func privilegeOp(rng *rand.Rand) Op {
 	path := func() string { return privilegeDirs[rng.IntN(len(privilegeDirs))] + files[rng.IntN(len(files))] }
 	o := Op{
-		Kind: privilegeKinds[rng.IntN(len(privilegeKinds))], UID: privilegeUsers[rng.IntN(len(privilegeUsers))], A: path(), B: path(),
-		Slot: rng.IntN(slots), Other: rng.IntN(slots), N: rng.Int64N(1 << 20), M: rng.Int64N(1 << 20), Data: fmt.Sprint(rng.IntN(1000)),
+		Kind: privilegeKinds[rng.IntN(len(privilegeKinds))], UID: privilegeUsers[rng.IntN(len(privilegeUsers))],
+		A: path(), B: path(),
+		Slot: rng.IntN(slots), Other: rng.IntN(slots), N: rng.Int64N(1 << 20), M: rng.Int64N(1 << 20),
+		Data: fmt.Sprint(rng.IntN(1000)),
 	}
 	mode := privilegeModes[rng.IntN(len(privilegeModes))]
 	switch o.Kind {

@@ -48,7 +48,9 @@ func (a *actor) compare(r *answer) error {
 
 // torn are the kinds that a kill may leave half done, and that may change one file: they take several requests, or
 // clear setuid first, or are a call to the host that ends between two pages when its process is killed.
-var torn = []string{"put", "append", "open", "write", "pwrite", "copyrange", "fallocate", "truncate", "ftruncate", "chown", "fchown"}
+var torn = []string{
+	"put", "append", "open", "write", "pwrite", "copyrange", "fallocate", "truncate", "ftruncate", "chown", "fchown",
+}
 
 // settle is called when the server was killed during the last operation and is there again: it was done or it was not,
 // and afterwards both trees are where the tested one is. One that is torn may be half done. A tree of which a part was
@@ -167,7 +169,8 @@ func (a *actor) follow(before state) ([]string, error) {
 	}
 	delete(paths, ".")
 	var wrong []string
-	for _, p := range slices.Backward(slices.Sorted(maps.Keys(paths))) { // what is in a directory first: it changes the directory's times
+	// What is in a directory first: it changes the directory's times.
+	for _, p := range slices.Backward(slices.Sorted(maps.Keys(paths))) {
 		i, isThere := is.nodes[p]
 		b, wasThere := before.nodes[p]
 		n, remains := after.nodes[p]
@@ -186,7 +189,8 @@ func (a *actor) follow(before state) ([]string, error) {
 		}
 		wrong = append(wrong, between(i, b, n)...)
 		if !tear(is.data[p], before.data[p], after.data[p]) {
-			wrong = append(wrong, fmt.Sprintf("%q: contents of %d bytes are no beginning of %d new ones, with %d old ones or none behind it",
+			wrong = append(wrong, fmt.Sprintf(
+				"%q: contents of %d bytes are no beginning of %d new ones, with %d old ones or none behind it",
 				p, len(is.data[p]), len(after.data[p]), len(before.data[p])))
 		}
 		if err := copyNode(name, i, is.data[p]); err != nil {

@@ -111,7 +111,7 @@ func (a *Actor) must(c command) answer {
 		a.t.Fatalf("%s: %v", c.Do, err)
 	}
 	if len(r.Differences) > 0 {
-		a.t.Fatalf("seed %d, after %d operations:\n%s\n%s", a.config.Seed, a.done, strings.Join(r.History[max(0, len(r.History)-300):], "\n"), strings.Join(r.Differences, "\n"))
+		a.t.Fatal(a.differences(r))
 	}
 	return r
 }
@@ -124,11 +124,18 @@ func (a *Actor) Steps(n int) {
 	}
 }
 
+// differences is the error of an answer that has some.
+func (a *Actor) differences(r answer) error {
+	last := r.History[max(0, len(r.History)-300):]
+	return fmt.Errorf("seed %d, after %d operations:\n%s\n%s",
+		a.config.Seed, a.done, strings.Join(last, "\n"), strings.Join(r.Differences, "\n"))
+}
+
 // Try does up to n operations until the server is gone, and reports whether it is.
 func (a *Actor) Try(n int) (lost bool, err error) {
 	r, err := a.ask(command{Do: "steps", N: n})
 	if err == nil && len(r.Differences) > 0 {
-		err = fmt.Errorf("seed %d, after %d operations:\n%s\n%s", a.config.Seed, a.done, strings.Join(r.History[max(0, len(r.History)-300):], "\n"), strings.Join(r.Differences, "\n"))
+		err = a.differences(r)
 	}
 	return r.Lost, err
 }

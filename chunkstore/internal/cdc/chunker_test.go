@@ -76,7 +76,9 @@ func TestChunkerPieces(t *testing.T) {
 	r := rand.New(rand.NewSource(seed))
 	var parts [][]byte
 	for range 40 {
-		parts = append(parts, sample.Noise(r.Int63(), r.Intn([]int{1, 200, WholePart, 3 * WholePart, 2 << 20}[r.Intn(5)])+r.Intn(2)))
+		seed := r.Int63()
+		most := []int{1, 200, WholePart, 3 * WholePart, 2 << 20}[r.Intn(5)]
+		parts = append(parts, sample.Noise(seed, r.Intn(most)+r.Intn(2)))
 	}
 	want := cutsOf(t, parts, true, func(left int) int { return left })
 	for _, max := range []int{5000, 70_000, 400_000, 3 << 20} {

@@ -128,7 +128,9 @@ func TestCodecDamaged(t *testing.T) {
 		_, err := c.Decode(nil, frame[:n], dict, len(src))
 		require.ErrorIs(t, err, corrupt.Err, "cut at %d", n)
 	}
-	for _, extra := range [][]byte{{0}, frame, append([]byte(Magic), frame...), []byte("\x50\x2a\x4d\x18\x00\x00\x00\x00")} {
+	for _, extra := range [][]byte{
+		{0}, frame, append([]byte(Magic), frame...), []byte("\x50\x2a\x4d\x18\x00\x00\x00\x00"),
+	} {
 		_, err := c.Decode(nil, append(bytes.Clone(frame), extra...), dict, 2*len(src))
 		if err == nil {
 			// A skippable frame behind adds nothing to the contents.
