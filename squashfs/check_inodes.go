@@ -73,9 +73,9 @@ func (c *checker) numbers() error {
 	for i, n := range c.inodes {
 		switch {
 		case n.number == 0 || uint64(n.number) >= uint64(len(seen)):
-			c.bad("", corrupt(c.place(i), "inode number %d of %d", n.number, len(c.inodes)))
+			c.bad("", corrupt(c.location(i), "inode number %d of %d", n.number, len(c.inodes)))
 		case seen[n.number]:
-			c.bad("", corrupt(c.place(i), "inode number %d is there twice", n.number))
+			c.bad("", corrupt(c.location(i), "inode number %d is there twice", n.number))
 		default:
 			seen[n.number] = true
 		}
@@ -83,8 +83,8 @@ func (c *checker) numbers() error {
 	return nil
 }
 
-// place is the metadata block of an inode.
-func (c *checker) place(i int) int64 { return c.im.inodes.start + int64(c.refs[i].block()) }
+// location is the metadata block of an inode.
+func (c *checker) location(i int) int64 { return c.im.inodes.start + int64(c.refs[i].block()) }
 
 // find gives the index of the inode that begins at ref.
 func (c *checker) find(ref Ref) (int, bool) { return slices.BinarySearch(c.refs, ref) }
@@ -121,17 +121,17 @@ func (c *checker) inode(path string, ref Ref) error {
 		return c.failed(path, err)
 	}
 	if n.raw.xattr != noXattr {
-		switch places, err := c.im.xattrs.get(c.im.xattrTables); {
+		switch index, err := c.im.xattrs.get(c.im.xattrTables); {
 		case err != nil:
 			if err := c.failed(path, err); err != nil {
 				return err
 			}
-		case uint64(n.raw.xattr) >= places.ids.count:
-			c.bad(path, corrupt(n.place(), "xattr set %d of %d", n.raw.xattr, places.ids.count))
+		case uint64(n.raw.xattr) >= index.ids.count:
+			c.bad(path, corrupt(n.location(), "xattr set %d of %d", n.raw.xattr, index.ids.count))
 		}
 	}
 	if n.raw.basic() == typeSymlink && (n.raw.size == 0 || slices.Contains(n.raw.target, 0)) {
-		c.bad(path, corrupt(n.place(), "symlink target %q", n.raw.target))
+		c.bad(path, corrupt(n.location(), "symlink target %q", n.raw.target))
 	}
 	if n.raw.basic() != typeFile {
 		return nil
@@ -141,7 +141,7 @@ func (c *checker) inode(path string, ref Ref) error {
 		return err
 	}
 	if last := len(e.extents) - 1; last >= 0 && e.extents[last].Off+e.extents[last].Len > n.attr.Size {
-		c.bad(path, corrupt(n.place(), "extents of the extension section up to %d in a file of %d", e.extents[last].Off+e.extents[last].Len, n.attr.Size))
+		c.bad(path, corrupt(n.location(), "extents of the extension section up to %d in a file of %d", e.extents[last].Off+e.extents[last].Len, n.attr.Size))
 	}
 	if err := c.data(path, n); err != nil {
 		return err

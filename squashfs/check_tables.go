@@ -51,13 +51,13 @@ func (c *checker) xattrs() error {
 	if im.sb.xattrTable == noTable {
 		return nil
 	}
-	places, err := im.xattrs.get(im.xattrTables)
+	index, err := im.xattrs.get(im.xattrTables)
 	if err != nil {
 		return c.failed("", err)
 	}
-	blocks := (places.pairs.end - places.pairs.start) / 3
+	blocks := (index.pairs.end - index.pairs.start) / 3
 	budget := 1<<30 + checkFactor*metadataSize*blocks
-	for i := range places.ids.count {
+	for i := range index.ids.count {
 		if err := c.stop(); err != nil {
 			return err
 		}
@@ -71,14 +71,14 @@ func (c *checker) xattrs() error {
 		names := make(map[string]struct{}, len(set))
 		for _, x := range set {
 			if _, ok := names[x.Name]; ok {
-				c.bad("", corrupt(places.ids.at, "xattr set %d has %q twice", i, x.Name))
+				c.bad("", corrupt(index.ids.at, "xattr set %d has %q twice", i, x.Name))
 			}
 			names[x.Name] = struct{}{}
 			budget -= int64(len(x.Name) + len(x.Value))
 		}
 		budget -= entryOverhead
 		if budget < 0 {
-			c.bad("", corrupt(places.ids.at, "xattrs overlap so often that the rest is not read"))
+			c.bad("", corrupt(index.ids.at, "xattrs overlap so often that the rest is not read"))
 			return nil
 		}
 	}

@@ -75,7 +75,7 @@ func (c *checker) tree() error {
 			continue // reported when its name was found
 		}
 		if budget -= n.listing(); budget < 0 {
-			c.bad(dir.path(), corrupt(n.place(), "directory listings overlap, the rest is not read"))
+			c.bad(dir.path(), corrupt(n.location(), "directory listings overlap, the rest is not read"))
 			return nil
 		}
 		path := dir.path()
@@ -116,13 +116,13 @@ func (c *checker) listing(dir *unlisted, at string, n *Inode) ([]*unlisted, erro
 		e, ok, err := w.next()
 		if err != nil || !ok {
 			if len(index) > 0 && err == nil {
-				c.bad(at, corrupt(n.place(), "directory index entry %q points inside a run", index[0].name))
+				c.bad(at, corrupt(n.location(), "directory index entry %q points inside a run", index[0].name))
 			}
 			return subs, err
 		}
 		if fresh && len(index) > 0 && index[0].before <= head {
 			if x := index[0]; x.before != head || x.name != string(e.name) {
-				c.bad(at, corrupt(n.place(), "directory index says %q where %q is", x.name, e.name))
+				c.bad(at, corrupt(n.location(), "directory index says %q where %q is", x.name, e.name))
 			}
 			index = index[1:]
 		}
@@ -165,7 +165,7 @@ func (c *checker) name(path string, dir *unlisted, at int64, e listed) (*unliste
 			return nil, nil //nolint:nilnil // nothing to list
 		}
 		if parent := c.inodes[dir.inode].number; n.parent != parent {
-			c.bad(path, corrupt(c.place(i), "directory has parent inode %d and is found in %d", n.parent, parent))
+			c.bad(path, corrupt(c.location(i), "directory has parent inode %d and is found in %d", n.parent, parent))
 		}
 	}
 	if n.names > 1 {
@@ -186,11 +186,11 @@ func (c *checker) links() error {
 	for i, n := range c.inodes {
 		switch {
 		case n.names == 0:
-			c.bad("", corrupt(c.place(i), "inode %d has no name", n.number))
+			c.bad("", corrupt(c.location(i), "inode %d has no name", n.number))
 		case n.typ != typeDir && n.nlink != n.names:
-			c.bad("", corrupt(c.place(i), "inode %d has link count %d and %d names", n.number, n.nlink, n.names))
+			c.bad("", corrupt(c.location(i), "inode %d has link count %d and %d names", n.number, n.nlink, n.names))
 		case n.typ == typeDir && n.nlink == 0:
-			c.bad("", corrupt(c.place(i), "directory inode %d has link count 0", n.number))
+			c.bad("", corrupt(c.location(i), "directory inode %d has link count 0", n.number))
 		}
 	}
 	return nil

@@ -34,11 +34,11 @@ func newDecompressor(id uint16) (decompressor, error) {
 	default:
 		return nil, fmt.Errorf("%w: compressor %d", ErrCorrupt, id)
 	}
-	return d.contained, nil
+	return d.catchPanic, nil
 }
 
-// contained turns a library's panic on damaged input into an error: whoever waits for the block must be woken.
-func (d decompressor) contained(dst, src []byte) (n int, err error) {
+// catchPanic turns a library's panic on damaged input into an error: whoever waits for the block must be woken.
+func (d decompressor) catchPanic(dst, src []byte) (n int, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			n, err = 0, fmt.Errorf("decompressor failed: %v", r)

@@ -50,13 +50,13 @@ func randomTime(rng *rand.Rand, wide bool) Time {
 }
 
 // makeExtension writes a section of n random inodes and gives it with what it must hold.
-func makeExtension(t testing.TB, rng *rand.Rand, n int, pack, wide bool) ([]byte, *superblock, []record) {
+func makeExtension(t testing.TB, rng *rand.Rand, n int, compressed, wide bool) ([]byte, *superblock, []spooledInode) {
 	t.Helper()
 	w := newWriter(nil, "", nil)
 	t.Cleanup(w.spools.close)
-	var records []record
+	var records []spooledInode
 	for i := range n {
-		r := record{attr: Attr{Ino: uint64(i) * 3}}
+		r := spooledInode{attr: Attr{Ino: uint64(i) * 3}}
 		if wide {
 			r.attr.Ino = rng.Uint64()
 		}
@@ -76,7 +76,7 @@ func makeExtension(t testing.TB, rng *rand.Rand, n int, pack, wide bool) ([]byte
 		}
 		records = append(records, r)
 	}
-	x := newExtWriter(w, pack)
+	x := newExtWriter(w, compressed)
 	for i := range records {
 		if err := x.add(uint32(i+1), &records[i]); err != nil {
 			t.Fatal(err)

@@ -52,8 +52,8 @@ type extWriter struct {
 	blobbed int64
 }
 
-// newExtWriter knows from the first pass how wide the columns must be. With pack pages are compressed.
-func newExtWriter(w *writer, pack bool) *extWriter {
+// newExtWriter knows from the first pass how wide the columns must be. With compressed, pages are compressed.
+func newExtWriter(w *writer, compressed bool) *extWriter {
 	x := &extWriter{inodes: w.inodes, home: w.home}
 	ranges := [extColumns]valueRange{
 		extExtraNumber: {high: int64(w.inodes)},
@@ -71,7 +71,7 @@ func newExtWriter(w *writer, pack bool) *extWriter {
 			col.rows = w.extras
 		}
 		x.columns[c] = &extColumnWriter{extColumn: col, out: w.spools.spool()}
-		if pack {
+		if compressed {
 			x.columns[c].codec = extZstd
 			x.columns[c].pageRows = extZstdRows
 		}
@@ -79,7 +79,7 @@ func newExtWriter(w *writer, pack bool) *extWriter {
 	return x
 }
 
-func (x *extWriter) add(number uint32, r *record) error {
+func (x *extWriter) add(number uint32, r *spooledInode) error {
 	for c, v := range extValues(&r.attr) {
 		if err := x.columns[c].add(v); err != nil {
 			return err

@@ -120,7 +120,7 @@ func (im *Image) resolve(name string, follow bool) (*Inode, error) {
 		return nil, err
 	}
 	if root.raw.basic() != typeDir {
-		return nil, corrupt(root.place(), "root is no directory")
+		return nil, corrupt(root.location(), "root is no directory")
 	}
 	chain := []*Inode{root} // from the root to where the walk is
 	links := 0
@@ -170,18 +170,18 @@ func (im *Image) step(chain []*Inode, name string) (*Inode, error) {
 		return nil, err
 	}
 	if n.attr.Mode&unix.S_IFMT != e.Mode {
-		return nil, corrupt(n.place(), "entry %q is of another type than its inode", name)
+		return nil, corrupt(n.location(), "entry %q is of another type than its inode", name)
 	}
 	if n.raw.basic() != typeDir {
 		return n, nil
 	}
 	for _, above := range chain {
 		if above.ref == n.ref {
-			return nil, corrupt(n.place(), "directory %q contains itself", name)
+			return nil, corrupt(n.location(), "directory %q contains itself", name)
 		}
 	}
 	if n.raw.parent != dir.raw.number {
-		return nil, corrupt(n.place(), "directory %q has parent inode %d and is found in %d", name, n.raw.parent, dir.raw.number)
+		return nil, corrupt(n.location(), "directory %q has parent inode %d and is found in %d", name, n.raw.parent, dir.raw.number)
 	}
 	return n, nil
 }
@@ -219,7 +219,7 @@ func (d *openDir) ReadDir(count int) ([]fs.DirEntry, error) {
 	err := d.n.list(d.last, func(e listed) bool {
 		if e.typ == typeDir {
 			if _, ok := d.subs[e.ref]; ok {
-				failed = corrupt(d.n.place(), "directory %q is there under another name too", e.name)
+				failed = corrupt(d.n.location(), "directory %q is there under another name too", e.name)
 				return false
 			}
 			if d.subs == nil {

@@ -27,7 +27,7 @@ type Image struct {
 	idTable   table
 
 	ids     lazy[[]uint32]
-	xattrs  lazy[xattrPlaces]
+	xattrs  lazy[xattrIndex]
 	ext     lazy[*extension]
 	ordered refSet // directories whose order has been verified
 	tables  dirTables
@@ -74,7 +74,7 @@ func Open(r io.ReaderAt, size int64, opts Options) (*Image, error) {
 	if im.unpack, err = newDecompressor(im.sb.compressor); err != nil {
 		return nil, locate(sbCompressor, err)
 	}
-	if err := im.place(); err != nil {
+	if err := im.checkTables(); err != nil {
 		return nil, err
 	}
 	if im.cache == nil {
@@ -99,9 +99,9 @@ const (
 	sbExports    = 88
 )
 
-// place checks that the tables lie inside the image in the order that the kernel demands too: inodes, directories,
+// checkTables checks that the tables lie inside the image in the order that the kernel demands too: inodes, directories,
 // fragments, export, ids, xattrs; those that are missing take no place.
-func (im *Image) place() error {
+func (im *Image) checkTables() error {
 	sb := &im.sb
 	if sb.bytesUsed < superblockSize || sb.bytesUsed > uint64(im.size) {
 		return corrupt(sbBytesUsed, "file system of %d bytes in an image of %d", sb.bytesUsed, im.size)

@@ -40,7 +40,7 @@ func (s *imageSource) Root(context.Context) (*Entry, error) {
 		return nil, err
 	}
 	if n.raw.basic() != typeDir {
-		return nil, corrupt(n.place(), "root is no directory")
+		return nil, corrupt(n.location(), "root is no directory")
 	}
 	return s.entry("", n)
 }

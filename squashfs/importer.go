@@ -97,11 +97,11 @@ func (im *Image) claims() (int64, error) {
 		n += 8 * int64(tableBlocks(t.count, t.size))
 	}
 	if im.sb.xattrTable != noTable {
-		places, err := im.xattrs.get(im.xattrTables)
+		index, err := im.xattrs.get(im.xattrTables)
 		if err != nil {
 			return 0, err
 		}
-		n += 8 * int64(tableBlocks(places.ids.count, places.ids.size))
+		n += 8 * int64(tableBlocks(index.ids.count, index.ids.size))
 	}
 	x, err := im.section()
 	if err != nil {
@@ -138,8 +138,8 @@ func (g *importer) charge(n int64) error {
 	return nil
 }
 
-// meet marks a number and tells whether it was.
-func (g *importer) meet(number uint32) bool {
+// mark marks a number and tells whether it was.
+func (g *importer) mark(number uint32) bool {
 	word, bit := &g.seen[number/64], uint64(1)<<(number%64)
 	met := *word&bit != 0
 	*word |= bit
@@ -156,11 +156,11 @@ func (g *importer) list(n *imageNode) error {
 		g.stack[last] = nil
 		g.stack = g.stack[:last]
 	}
-	if g.meet(n.raw.number) {
-		return corrupt(n.place(), "directory inode %d has more than one name, or contains itself", n.raw.number)
+	if g.mark(n.raw.number) {
+		return corrupt(n.location(), "directory inode %d has more than one name, or contains itself", n.raw.number)
 	}
 	if g.listings -= n.listing(); g.listings < 0 {
-		return corrupt(n.place(), "directory listings overlap: they are longer than their table")
+		return corrupt(n.location(), "directory listings overlap: they are longer than their table")
 	}
 	g.stack = append(g.stack, n)
 	if err := g.inode(n.Inode); err != nil {
@@ -170,7 +170,7 @@ func (g *importer) list(n *imageNode) error {
 		if _, err := n.loadIndex(); err != nil {
 			return err
 		}
-		return corrupt(n.place(), "the index of directory inode %d leads to other names than it says", n.raw.number)
+		return corrupt(n.location(), "the index of directory inode %d leads to other names than it says", n.raw.number)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (g *importer) inode(n *Inode) error {
 	}
 	size += dirIndexSize * int64(n.raw.indexes)
 	if g.inodes -= size; g.inodes < 0 {
-		return corrupt(n.place(), "inodes overlap: they are longer than their table")
+		return corrupt(n.location(), "inodes overlap: they are longer than their table")
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (g *importer) inode(n *Inode) error {
 // name is called for each name that is listed.
 func (g *importer) name(dir *imageNode, e listed) error {
 	if g.names--; g.names < 0 {
-		return corrupt(dir.place(), "more names than an image of %d bytes can have", g.im.sb.bytesUsed)
+		return corrupt(dir.location(), "more names than an image of %d bytes can have", g.im.sb.bytesUsed)
 	}
 	cost := nameCost + int64(len(e.name))
 	dir.cost += cost
@@ -201,24 +201,24 @@ func (g *importer) name(dir *imageNode, e listed) error {
 // entry judges what a name in a directory leads to. A directory is judged by list, which is called for it once.
 func (g *importer) entry(dir, n *Inode, e imageName) error {
 	if n.raw.basic() != e.typ {
-		return corrupt(n.place(), "entry of type %d, inode of type %d", e.typ, n.raw.basic())
+		return corrupt(n.location(), "entry of type %d, inode of type %d", e.typ, n.raw.basic())
 	}
 	if n.raw.number != e.number {
-		return corrupt(n.place(), "entry of inode %d, inode has number %d", e.number, n.raw.number)
+		return corrupt(n.location(), "entry of inode %d, inode has number %d", e.number, n.raw.number)
 	}
 	if n.raw.basic() == typeDir {
 		if n.raw.parent != dir.raw.number {
-			return corrupt(n.place(), "directory has parent inode %d and is found in %d", n.raw.parent, dir.raw.number)
+			return corrupt(n.location(), "directory has parent inode %d and is found in %d", n.raw.parent, dir.raw.number)
 		}
 		return nil
 	}
 	if n.raw.basic() == typeSymlink && (n.raw.size == 0 || slices.Contains(n.raw.target, 0)) {
-		return corrupt(n.place(), "symlink target %q", n.raw.target)
+		return corrupt(n.location(), "symlink target %q", n.raw.target)
 	}
 	if n.raw.basic() == typeSymlink && n.raw.size >= pathMax {
-		return corrupt(n.place(), "symlink target of %d bytes", n.raw.size)
+		return corrupt(n.location(), "symlink target of %d bytes", n.raw.size)
 	}
-	if !g.meet(n.raw.number) {
+	if !g.mark(n.raw.number) {
 		if n.raw.nlink > 1 {
 			if err := g.charge(linkCost); err != nil {
 				return err
@@ -228,10 +228,10 @@ func (g *importer) entry(dir, n *Inode, e imageName) error {
 		return g.inode(n)
 	}
 	if n.raw.nlink < 2 {
-		return corrupt(n.place(), "inode %d has link count %d and several names, or its number is there twice", n.raw.number, n.raw.nlink)
+		return corrupt(n.location(), "inode %d has link count %d and several names, or its number is there twice", n.raw.number, n.raw.nlink)
 	}
 	if g.links[n.raw.number] != n.ref {
-		return corrupt(n.place(), "inode number %d is there twice", n.raw.number)
+		return corrupt(n.location(), "inode number %d is there twice", n.raw.number)
 	}
 	return nil
 }
@@ -243,10 +243,10 @@ func (g *importer) read(n *Inode, x *extra) ([]Xattr, error) {
 		return nil, err
 	}
 	if g.xattrs -= int64(xattrBytes(list)); g.xattrs < 0 {
-		return nil, corrupt(n.place(), "more bytes of attributes than an image of %d bytes can have", g.im.sb.bytesUsed)
+		return nil, corrupt(n.location(), "more bytes of attributes than an image of %d bytes can have", g.im.sb.bytesUsed)
 	}
 	if fault := xattrsFault(n.attr.Mode, list); fault != "" {
-		return nil, corrupt(n.place(), "%s", fault)
+		return nil, corrupt(n.location(), "%s", fault)
 	}
 	if size := xattrBytes(list); size > maxImportXattrs {
 		return nil, fmt.Errorf("%w: attributes of %d bytes of one inode", ErrLimit, size)
@@ -265,7 +265,7 @@ func (g *importer) extra(n *Inode) (*extra, error) {
 		size += int64(len(a.Name) + len(a.Value))
 	}
 	if g.extras -= size; g.extras < 0 {
-		return nil, corrupt(n.place(), "extension records overlap: they are longer than their column")
+		return nil, corrupt(n.location(), "extension records overlap: they are longer than their column")
 	}
 	return &x, nil
 }
@@ -274,7 +274,7 @@ func (g *importer) extra(n *Inode) (*extra, error) {
 func (g *importer) data(n *Inode, list []Extent) error {
 	for _, x := range list {
 		if g.contents -= x.Len; g.contents < 0 {
-			return corrupt(n.place(), "more contents than an image of %d bytes can have", g.im.sb.bytesUsed)
+			return corrupt(n.location(), "more contents than an image of %d bytes can have", g.im.sb.bytesUsed)
 		}
 	}
 	return nil

@@ -81,7 +81,7 @@ func (im *Image) parse(n *Inode, ref Ref) error {
 
 // check verifies what can be told without reading on.
 func (n *Inode) check() error {
-	raw, at := &n.raw, n.place()
+	raw, at := &n.raw, n.location()
 	if raw.number == 0 || raw.number > n.im.sb.inodes {
 		return corrupt(at, "inode number %d of %d", raw.number, n.im.sb.inodes)
 	}
@@ -113,8 +113,8 @@ func (n *Inode) check() error {
 	return nil
 }
 
-// place is the inode's metadata block in the image, for errors.
-func (n *Inode) place() int64 { return n.im.inodes.start + int64(n.ref.block()) }
+// location is the inode's metadata block in the image, for errors.
+func (n *Inode) location() int64 { return n.im.inodes.start + int64(n.ref.block()) }
 
 // Ref is where the inode came from.
 func (n *Inode) Ref() Ref { return n.ref }

@@ -135,7 +135,7 @@ type lookup struct {
 func (w *writer) lookups(t *tables, sb *superblock, opts tableOptions) ([]lookup, error) {
 	var lookups []lookup
 	table := func(name string, place *uint64, n int, entry func(b []byte, i int) []byte) error {
-		m := newMetaWriter(w.spools.spool(), w.packer)
+		m := newMetaWriter(w.spools.spool(), w.compressor)
 		var b []byte
 		for i := range n {
 			b = entry(b[:0], i)

@@ -2,27 +2,27 @@ package squashfs
 
 import "encoding/binary"
 
-// packer compresses one block. It appends to dst and gives ok false if src is better stored as it is.
-type packer interface {
-	pack(dst, src []byte) (out []byte, ok bool, err error)
+// compressor compresses one block. It appends to dst and gives ok false if src is better stored as it is.
+type compressor interface {
+	compress(dst, src []byte) (out []byte, ok bool, err error)
 }
 
-// storePacker stores everything as it is.
-type storePacker struct{}
+// noCompressor stores everything as it is.
+type noCompressor struct{}
 
-func (storePacker) pack(dst, _ []byte) ([]byte, bool, error) { return dst, false, nil }
+func (noCompressor) compress(dst, _ []byte) ([]byte, bool, error) { return dst, false, nil }
 
 // metaWriter cuts a table into metadata blocks. For one goroutine.
 type metaWriter struct {
-	out    *spool
-	packer packer
-	buf    []byte   // the block being filled
-	packed []byte   // scratch
-	starts []uint64 // of each finished block in out
+	out        *spool
+	compressor compressor
+	buf        []byte   // the block being filled
+	compressed []byte   // scratch
+	starts     []uint64 // of each finished block in out
 }
 
-func newMetaWriter(out *spool, p packer) *metaWriter {
-	return &metaWriter{out: out, packer: p, buf: make([]byte, 0, metadataSize)}
+func newMetaWriter(out *spool, p compressor) *metaWriter {
+	return &metaWriter{out: out, compressor: p, buf: make([]byte, 0, metadataSize)}
 }
 
 // tell is where the next byte will be.
@@ -49,14 +49,14 @@ func (m *metaWriter) flush() error {
 		return nil
 	}
 	m.starts = append(m.starts, uint64(m.out.size))
-	packed, ok, err := m.packer.pack(append(m.packed[:0], 0, 0), m.buf)
+	compressed, ok, err := m.compressor.compress(append(m.compressed[:0], 0, 0), m.buf)
 	if err != nil {
 		return err
 	}
-	m.packed = packed
+	m.compressed = compressed
 	if ok {
-		binary.LittleEndian.PutUint16(packed, uint16(len(packed)-2))
-		_, err = m.out.Write(packed)
+		binary.LittleEndian.PutUint16(compressed, uint16(len(compressed)-2))
+		_, err = m.out.Write(compressed)
 	} else {
 		header := binary.LittleEndian.AppendUint16(nil, uint16(len(m.buf))|metadataUncompressed)
 		if _, err = m.out.Write(header); err == nil {

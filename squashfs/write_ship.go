@@ -33,7 +33,7 @@ func WriteShip(ctx context.Context, w io.WriterAt, src Source, opts ShipOptions)
 	wr.known = &knownContents{} // files that are equal share their contents in any case
 	defer wr.spools.close()
 	wr.blockSize = opts.BlockSize
-	if wr.packer, err = comp.packer(); err != nil {
+	if wr.compressor, err = comp.compressor(); err != nil {
 		return Info{}, err
 	}
 	out := &shipOutput{w: w, off: HeaderSize}
@@ -104,7 +104,7 @@ func (o *shipOutput) header(p []byte) error {
 type shipData struct {
 	w           *writer
 	noFragments bool
-	packers     []packer // one for each worker
+	compressors []compressor // one for each worker
 
 	free  chan *shipJob // bounds memory: all jobs there are
 	jobs  chan *shipJob
@@ -113,26 +113,26 @@ type shipData struct {
 	tails     *shipJob // the fragment being filled, or nil
 	tailIndex uint32   // its index
 	scratch   []byte   // of a block
-	small     map[[16]byte]tailPlace
+	small     map[[16]byte]tailPos
 	large     map[int64][]*shipFile // by size
 
 	out       *shipOutput     // the committer's
 	fragments []fragmentEntry // the committer's
 }
 
-// tailPlace is where a small file is within a fragment.
-type tailPlace struct{ fragment, offset uint32 }
+// tailPos is where a small file is within a fragment.
+type tailPos struct{ fragment, offset uint32 }
 
 // shipJob is a block on its way through a worker, which owns it between jobs and done.
 type shipJob struct {
-	src  []byte
-	out  []byte
-	hash bool
-	zero bool     // result: only zeros
-	pack bool     // result: out is shorter than src
-	sum  [32]byte // result: of src, if hash
-	err  error
-	done chan struct{}
+	src        []byte
+	out        []byte
+	hash       bool
+	zero       bool     // result: only zeros
+	compressed bool     // result: out is shorter than src
+	sum        [32]byte // result: of src, if hash
+	err        error
+	done       chan struct{}
 }
 
 // shipItem is what the committer does next; the first field that is set tells.
@@ -147,17 +147,17 @@ func newShipData(w *writer, out *shipOutput, comp compression, opts ShipOptions)
 	s := &shipData{
 		w: w, out: out, noFragments: opts.NoFragments,
 		free: make(chan *shipJob, 3*opts.Workers+2), jobs: make(chan *shipJob, opts.Workers), items: make(chan shipItem, 256),
-		small: map[[16]byte]tailPlace{}, large: map[int64][]*shipFile{}, scratch: make([]byte, w.blockSize),
+		small: map[[16]byte]tailPos{}, large: map[int64][]*shipFile{}, scratch: make([]byte, w.blockSize),
 	}
 	for range cap(s.free) {
 		s.free <- &shipJob{src: make([]byte, 0, w.blockSize), done: make(chan struct{}, 1)}
 	}
 	for range opts.Workers {
-		p, err := comp.packer()
+		p, err := comp.compressor()
 		if err != nil {
 			return nil, err
 		}
-		s.packers = append(s.packers, p)
+		s.compressors = append(s.compressors, p)
 	}
 	w.data = s
 	return s, nil
@@ -166,7 +166,7 @@ func newShipData(w *writer, out *shipOutput, comp compression, opts ShipOptions)
 // run walks the source and returns when everything is written up to the last byte of data.
 func (s *shipData) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, p := range s.packers {
+	for _, p := range s.compressors {
 		g.Go(func() error {
 			for j := range s.jobs {
 				j.compress(p)

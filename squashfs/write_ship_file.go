@@ -80,7 +80,7 @@ func (s *shipData) smallFile(ctx context.Context, f File, size int) (*layout, er
 			}
 			s.tails.src = s.tails.src[:0]
 		}
-		place = tailPlace{s.tailIndex, uint32(len(s.tails.src))}
+		place = tailPos{s.tailIndex, uint32(len(s.tails.src))}
 		s.tails.src = append(s.tails.src, p...)
 		s.small[key] = place
 	}
@@ -155,13 +155,13 @@ func hashBlock(h *blake3.Hasher, sum [32]byte) {
 }
 
 // compress is a worker's part.
-func (j *shipJob) compress(p packer) {
+func (j *shipJob) compress(p compressor) {
 	j.zero = j.hash && allZero(j.src)
 	if !j.zero {
 		if j.hash {
 			j.sum = blake3.Sum256(j.src)
 		}
-		j.out, j.pack, j.err = p.pack(j.out[:0], j.src)
+		j.out, j.compressed, j.err = p.compress(j.out[:0], j.src)
 	}
 	j.done <- struct{}{}
 }
@@ -210,7 +210,7 @@ func (s *shipData) commit(j *shipJob, file *shipFile) error {
 		return nil
 	}
 	data, header := j.src, uint32(len(j.src))|dataUncompressed
-	if j.pack {
+	if j.compressed {
 		data, header = j.out, uint32(len(j.out))
 	}
 	start := s.out.off

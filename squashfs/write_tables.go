@@ -22,7 +22,7 @@ type tables struct {
 
 func (w *writer) tables(ctx context.Context, opts tableOptions) (*tables, error) {
 	t := &tables{
-		w: w, inodes: newMetaWriter(w.spools.spool(), w.packer), dirs: newMetaWriter(w.spools.spool(), w.packer),
+		w: w, inodes: newMetaWriter(w.spools.spool(), w.compressor), dirs: newMetaWriter(w.spools.spool(), w.compressor),
 		refs: make([]Ref, 0, w.inodes), parents: w.parents, linked: w.linked,
 	}
 	if opts.extension {
@@ -32,8 +32,8 @@ func (w *writer) tables(ctx context.Context, opts tableOptions) (*tables, error)
 	if err != nil {
 		return nil, err
 	}
-	records := recordReader{r: bufio.NewReaderSize(in, spoolChunk)}
-	var r record
+	records := spoolReader{r: bufio.NewReaderSize(in, spoolChunk)}
+	var r spooledInode
 	for number := uint32(1); number <= w.inodes; number++ {
 		if number%1024 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -72,7 +72,7 @@ func (t *tables) fits() error {
 }
 
 // inode appends one inode to the table.
-func (t *tables) inode(number uint32, r *record) error {
+func (t *tables) inode(number uint32, r *spooledInode) error {
 	n := rawInode{
 		typ: basicType(r.attr.Mode), mode: uint16(r.attr.Mode & 0o7777), uid: r.uid, gid: r.gid,
 		mtime: clampTime(r.attr.Mtime), number: number, nlink: 1,
@@ -136,7 +136,7 @@ func (t *tables) blockList(runs []blockRun) error {
 }
 
 // directory appends a directory's listing to its table.
-func (t *tables) directory(n *rawInode, r *record) error {
+func (t *tables) directory(n *rawInode, r *spooledInode) error {
 	at := t.dirs.tell()
 	n.start, n.offset = at.block(), uint32(at.offset())
 	n.nlink = 2 + r.subdirs

@@ -138,13 +138,13 @@ func (w *writer) leave(ctx context.Context) error {
 	w.stack = w.stack[:len(w.stack)-1]
 	dir := f.entry
 	subdirs := max(uint32(len(f.subdirs)), max(dir.Links, 2)-2)
-	p := pending{record: record{attr: dir.Attr, children: f.children, subdirs: subdirs}}
+	p := pending{inode: spooledInode{attr: dir.Attr, children: f.children, subdirs: subdirs}}
 	if f.stripped {
-		again, err := w.again(ctx, dir)
+		entry, err := w.rereadEntry(ctx, dir)
 		if err != nil {
 			return err
 		}
-		dir = again
+		dir = entry
 	} else {
 		w.held -= xattrBytes(dir.Xattrs)
 	}
@@ -164,8 +164,8 @@ func (w *writer) leave(ctx context.Context) error {
 	return nil
 }
 
-// again gets the entry of a directory whose attributes were given up.
-func (w *writer) again(ctx context.Context, dir *Entry) (*Entry, error) {
+// rereadEntry gets the entry of a directory whose attributes were given up.
+func (w *writer) rereadEntry(ctx context.Context, dir *Entry) (*Entry, error) {
 	var e *Entry
 	var err error
 	if len(w.stack) == 0 {

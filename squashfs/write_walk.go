@@ -16,15 +16,15 @@ import (
 // writer is what both forms share. Its first pass is here, the second in write_tables.go.
 // Fields belong to the goroutine of the walk, except those said to be finish's.
 type writer struct {
-	src       Source
-	data      dataWriter
-	blockSize int
-	progress  func(files, bytes int64)
-	spools    spooler
-	packer    packer // of metadata
-	home      uint64 // StoreOptions.Home
-	renumber  bool   // StoreOptions.Renumber
-	maxLinks  uint32 // StoreOptions.MaxLinks
+	src        Source
+	data       dataWriter
+	blockSize  int
+	progress   func(files, bytes int64)
+	spools     spooler
+	compressor compressor // of metadata
+	home       uint64     // StoreOptions.Home
+	renumber   bool       // StoreOptions.Renumber
+	maxLinks   uint32     // StoreOptions.MaxLinks
 
 	stack   []frame // the directories from the root to where the walk is
 	held    int     // bytes of attributes of these
@@ -59,14 +59,14 @@ type dataWriter interface {
 
 // pending is a record on its way to finish.
 type pending struct {
-	record  record
+	inode   spooledInode
 	extents []Extent
 	foreign []Xattr
 }
 
 func newWriter(src Source, tempDir string, progress func(files, bytes int64)) *writer {
 	w := &writer{
-		src: src, progress: progress, packer: storePacker{},
+		src: src, progress: progress, compressor: noCompressor{},
 		spools: spooler{dir: tempDir},
 		ids:    idTable{index: map[uint32]uint16{}}, links: map[InodeID]int{},
 	}
@@ -78,7 +78,7 @@ func newWriter(src Source, tempDir string, progress func(files, bytes int64)) *w
 // walk runs the first pass.
 func (w *writer) walk(ctx context.Context) error {
 	w.xattrs = xattrWriter{
-		pairs: newMetaWriter(w.spools.spool(), w.packer), ids: newMetaWriter(w.spools.spool(), w.packer),
+		pairs: newMetaWriter(w.spools.spool(), w.compressor), ids: newMetaWriter(w.spools.spool(), w.compressor),
 		known: map[[16]byte]uint32{}, sets: map[uint64]uint32{},
 	}
 	root, err := w.src.Root(ctx)
@@ -111,8 +111,8 @@ func (w *writer) node(ctx context.Context, e *Entry) (uint32, error) {
 			return w.linked[i].number, nil
 		}
 	}
-	p := pending{record: record{attr: e.Attr}}
-	r := &p.record
+	p := pending{inode: spooledInode{attr: e.Attr}}
+	r := &p.inode
 	switch basicType(e.Attr.Mode) {
 	case typeFile:
 		var err error
@@ -242,7 +242,7 @@ func (w *writer) inode(ctx context.Context, e *Entry, p pending) (uint32, error)
 			return 0, w.failed(e.Name, fmt.Errorf("time with %d nanoseconds", t.Nsec))
 		}
 	}
-	r := &p.record
+	r := &p.inode
 	var err error
 	if r.uid, err = w.ids.add(e.Attr.UID); err == nil {
 		if r.gid, err = w.ids.add(e.Attr.GID); err == nil {
@@ -268,7 +268,7 @@ func (w *writer) inode(ctx context.Context, e *Entry, p pending) (uint32, error)
 
 // finish spools a record whose layout is known.
 func (w *writer) finish(p *pending) error {
-	r := &p.record
+	r := &p.inode
 	e := extra{xattrs: p.foreign}
 	if r.layout != nil && !slices.Equal(p.extents, r.layout.extents(r.attr.Size, w.blockSize)) {
 		e.hasExtents, e.extents = true, p.extents

@@ -9,14 +9,14 @@ import (
 // ask for much memory. Linux allows far less: 64 KiB of names.
 const maxXattrBytes = 32 << 20
 
-// xattrPlaces says where the attributes of an image are.
-type xattrPlaces struct {
+// xattrIndex says where the attributes of an image are.
+type xattrIndex struct {
 	ids   table
 	pairs region
 }
 
 // xattrTables reads the structure that the superblock points at.
-func (im *Image) xattrTables() (*xattrPlaces, error) {
+func (im *Image) xattrTables() (*xattrIndex, error) {
 	at := int64(im.sb.xattrTable)
 	if im.sb.xattrTable == noTable {
 		return nil, corrupt(sbXattrTable, "xattrs without a table")
@@ -31,7 +31,7 @@ func (im *Image) xattrTables() (*xattrPlaces, error) {
 	if tableBlocks(uint64(t.ids), xattrIDSize) > room || t.start < superblockSize || t.start > im.sb.xattrTable {
 		return nil, corrupt(at, "xattr table of %d ids with pairs at %d", t.ids, t.start)
 	}
-	return &xattrPlaces{
+	return &xattrIndex{
 		ids:   table{name: "xattr id table", at: at + xattrTableSize, count: uint64(t.ids), size: xattrIDSize},
 		pairs: region{"xattr pairs", int64(t.start), at},
 	}, nil
@@ -55,17 +55,17 @@ func (im *Image) xattrSet(index uint32, want func(name string) bool) ([]Xattr, e
 	if s := slot.Load(); s != nil && s.index == index {
 		return s.list, nil
 	}
-	places, err := im.xattrs.get(im.xattrTables)
+	where, err := im.xattrs.get(im.xattrTables)
 	if err != nil {
 		return nil, err
 	}
-	b, err := im.entry(&places.ids, uint64(index))
+	b, err := im.entry(&where.ids, uint64(index))
 	if err != nil {
 		return nil, err
 	}
 	var id xattrID
 	id.decode(b)
-	c, err := im.xattrCursor(places.pairs, id.ref)
+	c, err := im.xattrCursor(where.pairs, id.ref)
 	if err != nil {
 		return nil, err
 	}

@@ -11,9 +11,9 @@ import (
 
 // compression is how the ship form is compressed.
 type compression struct {
-	id      uint16
-	options []byte // of the compressor, for the metadata block behind the superblock; nil for none
-	packer  func() (packer, error)
+	id         uint16
+	options    []byte // of the compressor, for the metadata block behind the superblock; nil for none
+	compressor func() (compressor, error)
 }
 
 // newCompression checks name and level. Packers are for one goroutine each.
@@ -29,22 +29,22 @@ func newCompression(name string, level, blockSize int) (compression, error) {
 	}
 	switch name {
 	case "none":
-		return compression{id: compressorGzip, packer: func() (packer, error) { return storePacker{}, pick(0, 0, 0) }}, pick(0, 0, 0)
+		return compression{id: compressorGzip, compressor: func() (compressor, error) { return noCompressor{}, pick(0, 0, 0) }}, pick(0, 0, 0)
 	case "gzip":
 		err := pick(1, 9, 9)
-		return compression{id: compressorGzip, packer: func() (packer, error) { return newGzipPacker(level) }}, err
+		return compression{id: compressorGzip, compressor: func() (compressor, error) { return newGzipCompressor(level) }}, err
 	case "", "zstd":
 		name = "zstd"
 		err := pick(1, 22, 15)
-		return compression{id: compressorZstd, packer: func() (packer, error) { return newZstdPacker(level) }}, err
+		return compression{id: compressorZstd, compressor: func() (compressor, error) { return newZstdCompressor(level) }}, err
 	case "xz":
 		// The kernel reserves a dictionary of a block, or of a metadata block if that is larger.
 		dict := max(blockSize, metadataSize)
-		return compression{id: compressorXz, packer: func() (packer, error) { return xzPacker{dict}, nil }}, pick(0, 0, 0)
+		return compression{id: compressorXz, compressor: func() (compressor, error) { return xzCompressor{dict}, nil }}, pick(0, 0, 0)
 	case "lz4":
 		// The options are not optional here: version (the legacy block format) and flags (high compression).
 		c := compression{id: compressorLz4, options: []byte{1, 0, 0, 0, 0, 0, 0, 0}}
-		c.packer = func() (packer, error) { return &lz4Packer{high: level > 0}, nil }
+		c.compressor = func() (compressor, error) { return &lz4Compressor{high: level > 0}, nil }
 		if level > 0 {
 			c.options[4] = 1
 		}
@@ -53,20 +53,20 @@ func newCompression(name string, level, blockSize int) (compression, error) {
 	return compression{}, fmt.Errorf("unknown compression %q: none, gzip, zstd, xz or lz4", name)
 }
 
-// gzipPacker writes zlib streams, which squashfs calls gzip.
-type gzipPacker struct {
+// gzipCompressor writes zlib streams, which squashfs calls gzip.
+type gzipCompressor struct {
 	w   *zlib.Writer
 	buf bytes.Buffer
 }
 
-func newGzipPacker(level int) (*gzipPacker, error) {
-	p := &gzipPacker{}
+func newGzipCompressor(level int) (*gzipCompressor, error) {
+	p := &gzipCompressor{}
 	var err error
 	p.w, err = zlib.NewWriterLevel(&p.buf, level)
 	return p, err
 }
 
-func (p *gzipPacker) pack(dst, src []byte) ([]byte, bool, error) {
+func (p *gzipCompressor) compress(dst, src []byte) ([]byte, bool, error) {
 	p.buf.Reset()
 	p.w.Reset(&p.buf)
 	if _, err := p.w.Write(src); err != nil {
@@ -78,10 +78,10 @@ func (p *gzipPacker) pack(dst, src []byte) ([]byte, bool, error) {
 	return append(dst, p.buf.Bytes()...), p.buf.Len() < len(src), nil
 }
 
-// xzPacker writes xz streams of one block with a CRC-32, as the kernel reads them.
-type xzPacker struct{ dict int }
+// xzCompressor writes xz streams of one block with a CRC-32, as the kernel reads them.
+type xzCompressor struct{ dict int }
 
-func (p xzPacker) pack(dst, src []byte) ([]byte, bool, error) {
+func (p xzCompressor) compress(dst, src []byte) ([]byte, bool, error) {
 	var buf bytes.Buffer
 	w, err := xz.WriterConfig{DictCap: p.dict, CheckSum: xz.CRC32}.NewWriter(&buf)
 	if err != nil {
@@ -96,15 +96,15 @@ func (p xzPacker) pack(dst, src []byte) ([]byte, bool, error) {
 	return append(dst, buf.Bytes()...), buf.Len() < len(src), nil
 }
 
-// lz4Packer writes bare lz4 blocks.
-type lz4Packer struct {
+// lz4Compressor writes bare lz4 blocks.
+type lz4Compressor struct {
 	high bool
 	fast lz4.Compressor
 	best lz4.CompressorHC
 	buf  []byte
 }
 
-func (p *lz4Packer) pack(dst, src []byte) ([]byte, bool, error) {
+func (p *lz4Compressor) compress(dst, src []byte) ([]byte, bool, error) {
 	if n := lz4.CompressBlockBound(len(src)); len(p.buf) < n {
 		p.buf = make([]byte, n)
 	}

@@ -11,8 +11,8 @@ import (
 // and spools a record of each. The second turns the records into tables, now that link counts, the
 // parents of directories and the widths of the extension section's columns are known.
 
-// record is one inode between the passes.
-type record struct {
+// spooledInode is one inode between the passes.
+type spooledInode struct {
 	attr     Attr
 	uid, gid uint16 // id table indices
 	xattr    uint32 // xattr id table index or noXattr
@@ -79,7 +79,7 @@ func (l *layout) extents(size int64, blockSize int) []Extent {
 }
 
 // append encodes the record; varint fields, in the order that decode reads them.
-func (r *record) append(b []byte) []byte {
+func (r *spooledInode) append(b []byte) []byte {
 	for _, v := range []uint64{
 		uint64(r.attr.Mode), uint64(r.uid), uint64(r.gid), uint64(r.xattr + 1), r.attr.Rdev, uint64(r.attr.Size), r.attr.Ino,
 	} {
@@ -115,13 +115,13 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// recordReader reads the records of a spool in order.
-type recordReader struct {
+// spoolReader reads the records of a spool in order.
+type spoolReader struct {
 	r   *bufio.Reader
 	err error
 }
 
-func (d *recordReader) uvarint() uint64 {
+func (d *spoolReader) uvarint() uint64 {
 	v, err := binary.ReadUvarint(d.r)
 	if err != nil && d.err == nil {
 		d.err = err
@@ -129,7 +129,7 @@ func (d *recordReader) uvarint() uint64 {
 	return v
 }
 
-func (d *recordReader) time() Time {
+func (d *spoolReader) time() Time {
 	sec, err := binary.ReadVarint(d.r)
 	if err != nil && d.err == nil {
 		d.err = err
@@ -137,7 +137,7 @@ func (d *recordReader) time() Time {
 	return Time{sec, uint32(d.uvarint())}
 }
 
-func (d *recordReader) bytes() []byte {
+func (d *spoolReader) bytes() []byte {
 	n := d.uvarint()
 	if n == 0 || d.err != nil {
 		return nil
@@ -150,8 +150,8 @@ func (d *recordReader) bytes() []byte {
 }
 
 // next reads a record that append wrote.
-func (d *recordReader) next(r *record) error {
-	*r = record{}
+func (d *spoolReader) next(r *spooledInode) error {
+	*r = spooledInode{}
 	r.attr.Mode = uint32(d.uvarint())
 	r.uid, r.gid, r.xattr = uint16(d.uvarint()), uint16(d.uvarint()), uint32(d.uvarint())-1
 	r.attr.Rdev, r.attr.Size, r.attr.Ino = d.uvarint(), int64(d.uvarint()), d.uvarint()

@@ -8,15 +8,17 @@ import (
 	"github.com/DataDog/zstd"
 )
 
-// zstdPacker uses libzstd: at the levels that squashfs images are made with nothing in Go comes near.
-type zstdPacker struct {
+// zstdCompressor uses libzstd: at the levels that squashfs images are made with nothing in Go comes near.
+type zstdCompressor struct {
 	ctx   zstd.Ctx
 	level int
 }
 
-func newZstdPacker(level int) (packer, error) { return &zstdPacker{zstd.NewCtx(), level}, nil }
+func newZstdCompressor(level int) (compressor, error) {
+	return &zstdCompressor{zstd.NewCtx(), level}, nil
+}
 
-func (p *zstdPacker) pack(dst, src []byte) ([]byte, bool, error) {
+func (p *zstdCompressor) compress(dst, src []byte) ([]byte, bool, error) {
 	n := len(dst)
 	dst = slices.Grow(dst, zstd.CompressBound(len(src)))
 	out, err := p.ctx.CompressLevel(dst[n:], src, p.level)
