@@ -45,11 +45,17 @@ var extensionScenarios = []scenario{
 	{"ext-page-table", withSection(nil, func(b []byte) { b[len(b)-17] ^= 1 }), "extension page table at", true},
 	{"ext-other-image", withSection(func(h *extHeader) { h.bytesUsed-- }, nil), "another image", true},
 	{"ext-too-long", withSection(func(h *extHeader) { h.length = 1 << 40 }, nil), "where", true},
-	{"ext-column-outside", withSection(func(h *extHeader) { h.columns[extIno].offset = 1 << 40 }, nil), "extension column 0", true},
+	{
+		"ext-column-outside", withSection(func(h *extHeader) { h.columns[extIno].offset = 1 << 40 }, nil),
+		"extension column 0", true,
+	},
 	{"ext-many-extras", withSection(func(h *extHeader) {
 		for _, id := range []uint16{extExtraNumber, extExtraOffset} {
 			h.columns = append(h.columns, extColumn{id: id, rows: 1 << 62})
 		}
 	}, nil), "extras", true},
-	{"ext-nanoseconds", withSection(func(h *extHeader) { h.columns[extMtimeNsec].constant = 1e9 }, nil), "nanoseconds", true},
+	{
+		"ext-nanoseconds", withSection(func(h *extHeader) { h.columns[extMtimeNsec].constant = 1e9 }, nil), "nanoseconds",
+		true,
+	},
 }

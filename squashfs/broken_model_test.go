@@ -21,7 +21,7 @@ type model struct {
 	placed func(m *model)
 	// meta may replace the stored form of the inode table.
 	meta func(table []byte) []byte
-	// patch may change the bytes, of which m.sb tells the places.
+	// patch may change the bytes; m.sb has the offsets.
 	patch func(m *model, img []byte) []byte
 
 	refs []Ref // of the inodes, set by build
@@ -32,7 +32,7 @@ type modelInode struct {
 	words   []uint32
 	index   []dirIndex
 	entries []modelEntry
-	// listing replaces what entries would give.
+	// listing replaces what entries would build.
 	listing []byte
 }
 
@@ -75,7 +75,7 @@ func (m *model) list(entries []modelEntry) []byte {
 	return b
 }
 
-// encodeInodes gives the inode table and sets refs.
+// encodeInodes returns the inode table and sets refs.
 func (m *model) encodeInodes() []byte {
 	var table []byte
 	m.refs = m.refs[:0]
@@ -116,7 +116,8 @@ func (m *model) build() []byte {
 	le := binary.LittleEndian
 	img := slices.Concat(make([]byte, superblockSize), m.data)
 	sb := &m.sb
-	sb.inodes, sb.fragments, sb.ids, sb.root = uint32(len(m.inodes)), uint32(len(m.frags)), uint16(len(m.ids)), m.refs[0]
+	sb.inodes, sb.fragments, sb.ids, sb.root = uint32(len(m.inodes)), uint32(len(m.frags)), uint16(len(m.ids)),
+		m.refs[0]
 	sb.inodeTable = uint64(len(img))
 	inodes := stored(m.encodeInodes())
 	if m.meta != nil {
@@ -196,7 +197,10 @@ const (
 func soundModel() *model {
 	const bs = minBlockSize
 	m := &model{
-		sb:     superblock{mtime: 7, blockSize: bs, compressor: compressorGzip, flags: flagExportable | flagUncompressedInodes | flagUncompressedData},
+		sb: superblock{
+			mtime: 7, blockSize: bs, compressor: compressorGzip,
+			flags: flagExportable | flagUncompressedInodes | flagUncompressedData,
+		},
 		ids:    []uint32{0, 1000},
 		export: true,
 	}
@@ -218,8 +222,11 @@ func soundModel() *model {
 		mRoot: {rawInode: rawInode{typ: typeDir, nlink: 5}},
 		mDir:  {rawInode: rawInode{typ: typeDir + extendedType, nlink: 3, xattr: 0}},
 		mFile: {
-			rawInode: rawInode{typ: typeFile + extendedType, nlink: 2, start: superblockSize, size: 3*bs + 100, sparse: bs, fragment: noFragment, xattr: 1},
-			words:    []uint32{bs | dataUncompressed, 0, bs | dataUncompressed, 100 | dataUncompressed},
+			rawInode: rawInode{
+				typ: typeFile + extendedType, nlink: 2, start: superblockSize, size: 3*bs + 100,
+				sparse: bs, fragment: noFragment, xattr: 1,
+			},
+			words: []uint32{bs | dataUncompressed, 0, bs | dataUncompressed, 100 | dataUncompressed},
 		},
 		mTail: {rawInode: rawInode{typ: typeFile, nlink: 1, size: 30, fragment: 0, offset: 20}},
 		mLink: {rawInode: rawInode{typ: typeSymlink, nlink: 1, size: 6, target: []byte("target")}},
@@ -236,7 +243,11 @@ func soundModel() *model {
 		{name: "file", inode: mFile},
 		{name: "link", inode: mLink},
 	}
-	m.inodes[mDir].entries = []modelEntry{{name: "deep", inode: mDeep}, {name: "hard", inode: mFile}, {name: "tail", inode: mTail}}
+	m.inodes[mDir].entries = []modelEntry{
+		{name: "deep", inode: mDeep},
+		{name: "hard", inode: mFile},
+		{name: "tail", inode: mTail},
+	}
 	for i := range m.inodes {
 		n := &m.inodes[i]
 		n.mode, n.mtime, n.number, n.parent = 0o755, 1000, uint32(i+1), 1

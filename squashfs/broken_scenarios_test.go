@@ -13,7 +13,7 @@ type scenario struct {
 	name string
 	make func(m *model)
 	rule string // part of a violation that Check must report; "" if the image stays sound
-	// readable: everything can still be read, because the reader does not look at what is wrong.
+	// readable: everything can still be read, because the reader does not look at the damaged part.
 	readable bool
 }
 
@@ -121,9 +121,18 @@ var superblockScenarios = []scenario{
 }
 
 var metadataScenarios = []scenario{
-	{"meta-no-length", patched(func(m *model) uint64 { return m.sb.inodeTable }, 0, 0x80), "metadata block of 0 bytes", false},
-	{"meta-too-long", patched(func(m *model) uint64 { return m.sb.inodeTable }, 1, 0xa0), "metadata block of 8193 bytes", false},
-	{"meta-leaves-table", patched(func(m *model) uint64 { return m.sb.inodeTable }, 0xff, 0x9f), "metadata block of 8191 bytes", false},
+	{
+		"meta-no-length", patched(func(m *model) uint64 { return m.sb.inodeTable }, 0, 0x80), "metadata block of 0 bytes",
+		false,
+	},
+	{
+		"meta-too-long", patched(func(m *model) uint64 { return m.sb.inodeTable }, 1, 0xa0),
+		"metadata block of 8193 bytes", false,
+	},
+	{
+		"meta-leaves-table", patched(func(m *model) uint64 { return m.sb.inodeTable }, 0xff, 0x9f),
+		"metadata block of 8191 bytes", false,
+	},
 	{"meta-short", patched(func(m *model) uint64 { return m.sb.inodeTable }, 40, 0x80), "", false},
 	{"meta-garbage", func(m *model) { m.asInodes([]byte("this is no zlib stream")) }, "cannot unpack", false},
 	{"meta-bomb", func(m *model) { m.asInodes(bomb(1 << 20)) }, "cannot unpack", false},
@@ -132,14 +141,26 @@ var metadataScenarios = []scenario{
 	{"meta-zero-inodes", func(m *model) { m.asInodes(bomb(8192)) }, "inode type 0", false},
 	{"ids-outside", patched(func(m *model) uint64 { return m.sb.idTable }, 0xff, 0xff, 0xff, 0xff), "id table", false},
 	{"ids-short", patched(func(m *model) uint64 { return m.sb.idTable - 10 }, 4, 0x80), "would be at 4", false},
-	{"fragment-table-outside", patched(func(m *model) uint64 { return m.sb.fragTable + 7 }, 0xff), "fragment table", false},
-	{"export-wrong", patched(func(m *model) uint64 { return m.sb.exportTable - 72 }, 1), "export table has 0x1 for inode 1", true},
+	{
+		"fragment-table-outside", patched(func(m *model) uint64 { return m.sb.fragTable + 7 }, 0xff), "fragment table",
+		false,
+	},
+	{
+		"export-wrong", patched(func(m *model) uint64 { return m.sb.exportTable - 72 }, 1),
+		"export table has 0x1 for inode 1", true,
+	},
 	{"export-outside", patched(func(m *model) uint64 { return m.sb.exportTable + 6 }, 1), "export table", true},
 }
 
 var inodeScenarios = []scenario{
-	{"inode-type-0", patched(func(m *model) uint64 { return m.sb.inodeTable + 2 + uint64(m.refs[mDev]) }, 0), "inode type 0", false},
-	{"inode-type-15", patched(func(m *model) uint64 { return m.sb.inodeTable + 2 + uint64(m.refs[mDev]) }, 15), "inode type 15", false},
+	{
+		"inode-type-0", patched(func(m *model) uint64 { return m.sb.inodeTable + 2 + uint64(m.refs[mDev]) }, 0),
+		"inode type 0", false,
+	},
+	{
+		"inode-type-15", patched(func(m *model) uint64 { return m.sb.inodeTable + 2 + uint64(m.refs[mDev]) }, 15),
+		"inode type 15", false,
+	},
 	{"inode-number-0", func(m *model) { m.inodes[mDev].number = 0 }, "inode number 0", false},
 	{"inode-number-huge", func(m *model) { m.inodes[mDev].number = 1 << 31 }, "inode number 2147483648", false},
 	{"inode-number-twice", func(m *model) { m.inodes[mDev].number = 1 }, "is there twice", true},
@@ -152,13 +173,23 @@ var inodeScenarios = []scenario{
 		m.inodes[mLink].size = 1 << 20
 		m.inodes[mLink].target = []byte(strings.Repeat("x", 7))
 	}, "", true},
-	{"symlink-claims-gigabytes", patched(func(m *model) uint64 { return m.sb.inodeTable + 2 + uint64(m.refs[mLink]) + 20 }, 0xff, 0xff, 0xff, 0xff), "symlink target of 4294967295 bytes", false},
+	{
+		"symlink-claims-gigabytes",
+		patched(func(m *model) uint64 { return m.sb.inodeTable + 2 + uint64(m.refs[mLink]) + 20 }, 0xff, 0xff, 0xff,
+			0xff), "symlink target of 4294967295 bytes", false,
+	},
 	{"symlink-nul", func(m *model) { m.inodes[mLink].target = []byte("tar\x00et") }, "symlink target", true},
 	{"symlink-empty", func(m *model) { m.inodes[mLink].target = nil }, "symlink target", true},
 	{"xattr-index", func(m *model) { m.inodes[mDir].xattr = 2 }, "xattr set 2 of 2", false},
 	{"xattr-without-table", func(m *model) { m.sets = nil }, "xattrs without a table", false},
-	{"xattr-table-outside", patched(func(m *model) uint64 { return m.sb.xattrTable + 7 }, 0x10), "xattr table of 2 ids", false},
-	{"xattr-many-sets", patched(func(m *model) uint64 { return m.sb.xattrTable + 8 }, 0xff, 0xff, 0xff, 0xff), "xattr table of", false},
+	{
+		"xattr-table-outside", patched(func(m *model) uint64 { return m.sb.xattrTable + 7 }, 0x10), "xattr table of 2 ids",
+		false,
+	},
+	{
+		"xattr-many-sets", patched(func(m *model) uint64 { return m.sb.xattrTable + 8 }, 0xff, 0xff, 0xff, 0xff),
+		"xattr table of", false,
+	},
 	{"xattr-many-pairs", func(m *model) { m.sets[0].count = 1 << 31 }, "xattr", false},
 	{"xattr-type", func(m *model) { m.pairs[0] = 9 }, "xattr of type 9", false},
 	{"xattr-name-empty", func(m *model) { m.pairs[2] = 0 }, "xattr name of 0 bytes", false},
@@ -173,7 +204,10 @@ var fileScenarios = []scenario{
 	{"file-size-negative", func(m *model) { m.inodes[mFile].size = 1 << 63 }, "", false},
 	{"file-size-exabytes", func(m *model) { m.inodes[mFile].size = 1 << 62 }, "", false},
 	{"file-start-outside", func(m *model) { m.inodes[mFile].start = 1 << 40 }, "outside the image", false},
-	{"file-block-too-long", func(m *model) { m.inodes[mFile].words[0] = minBlockSize + 1 }, "data block of 4097 bytes", false},
+	{
+		"file-block-too-long", func(m *model) { m.inodes[mFile].words[0] = minBlockSize + 1 }, "data block of 4097 bytes",
+		false,
+	},
 	{"file-block-outside", func(m *model) { m.inodes[mFile].start = 30000; m.inodes[mFile].words[0]-- }, "", false},
 	{"file-block-short", func(m *model) { m.inodes[mFile].words[0]-- }, "data block of 4095 bytes, want 4096", false},
 	{"file-in-metadata", func(m *model) { m.inodes[mFile].start += 51 }, "outside the data area", false},
@@ -208,7 +242,10 @@ var dirScenarios = []scenario{
 	{"dir-contains-itself", func(m *model) {
 		*m.entriesOf(mDir) = append([]modelEntry{{name: "again", inode: mDir}}, *m.entriesOf(mDir)...)
 	}, "more than one name, or contains itself", true},
-	{"dir-contains-root", func(m *model) { (*m.entriesOf(mDeep)) = []modelEntry{{name: "root", inode: mRoot}} }, "contains itself", true},
+	{
+		"dir-contains-root", func(m *model) { (*m.entriesOf(mDeep)) = []modelEntry{{name: "root", inode: mRoot}} },
+		"contains itself", true,
+	},
 	{"dir-twice", func(m *model) {
 		*m.entriesOf(mDir) = append([]modelEntry{{name: "a", inode: mDeep}}, *m.entriesOf(mDir)...)
 	}, "more than one name", true},
@@ -223,30 +260,61 @@ var dirScenarios = []scenario{
 	}, "name of 65536 bytes", false},
 	{"dir-unsorted", func(m *model) { e := *m.entriesOf(mDir); e[0], e[2] = e[2], e[0] }, "out of order", false},
 	{"dir-name-twice", func(m *model) { (*m.entriesOf(mDir))[1].name = "deep" }, "there twice", false},
-	{"dir-big-unsorted", func(m *model) { m.grow(); e := *m.entriesOf(mBig); e[150], e[350] = e[350], e[150] }, "out of order", false},
+	{
+		"dir-big-unsorted", func(m *model) { m.grow(); e := *m.entriesOf(mBig); e[150], e[350] = e[350], e[150] },
+		"out of order", false,
+	},
 	{"dir-entry-nowhere", func(m *model) { (*m.entriesOf(mDir))[1].ref = 5 }, "where no inode is", false},
-	{"dir-entry-outside", func(m *model) { (*m.entriesOf(mDir))[1].ref = makeRef(1<<30, 0) }, "where no inode is", false},
-	{"dir-entry-type", func(m *model) { (*m.entriesOf(mDir))[1].typ = typeDir }, "entry of type 1, inode of type 2", true},
+	{
+		"dir-entry-outside", func(m *model) { (*m.entriesOf(mDir))[1].ref = makeRef(1<<30, 0) }, "where no inode is",
+		false,
+	},
+	{
+		"dir-entry-type", func(m *model) { (*m.entriesOf(mDir))[1].typ = typeDir }, "entry of type 1, inode of type 2",
+		true,
+	},
 	{"dir-entry-type-8", func(m *model) { (*m.entriesOf(mDir))[1].typ = 8 }, "directory entry of type 8", false},
-	{"dir-entry-number", func(m *model) { (*m.entriesOf(mDir))[1].delta = 1 }, "entry of inode 4, inode has number 3", true},
+	{
+		"dir-entry-number", func(m *model) { (*m.entriesOf(mDir))[1].delta = 1 }, "entry of inode 4, inode has number 3",
+		true,
+	},
 	{"dir-entry-number-0", func(m *model) { (*m.entriesOf(mDir))[1].delta = -3 }, "inode number 0", false},
-	{"dir-run-of-257", func(m *model) { m.inodes[mDir].listing = dirHeader{count: 257}.append(nil) }, "257 entries", false},
+	{
+		"dir-run-of-257", func(m *model) { m.inodes[mDir].listing = dirHeader{count: 257}.append(nil) }, "257 entries",
+		false,
+	},
 	{"dir-run-of-nothing", func(m *model) {
 		m.inodes[mDir].listing = make([]byte, 0, 12)
 		m.inodes[mDir].listing = append(m.inodes[mDir].listing, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0)
 	}, "directory header of 0 entries", false},
 	{"dir-cut", placed(func(m *model) { m.inodes[mDir].size -= 2 }), "ends inside an entry", false},
 	{"dir-too-long", placed(func(m *model) { m.inodes[mDeep].size = 60000 }), "", false},
-	{"dir-listing-outside", placed(func(m *model) { m.inodes[mDir].start = 1 << 31 }), "outside the directory table", false},
+	{
+		"dir-listing-outside", placed(func(m *model) { m.inodes[mDir].start = 1 << 31 }), "outside the directory table",
+		false,
+	},
 	{"dir-listing-offset", placed(func(m *model) { m.inodes[mDir].offset = 8192 }), "listing at byte 8192", false},
 	{"dir-listing-shared", placed(func(m *model) {
-		m.inodes[mDir].start, m.inodes[mDir].offset, m.inodes[mDir].size = m.inodes[mRoot].start, m.inodes[mRoot].offset, m.inodes[mRoot].size
+		m.inodes[mDir].start, m.inodes[mDir].offset, m.inodes[mDir].size = m.inodes[mRoot].start,
+			m.inodes[mRoot].offset, m.inodes[mRoot].size
 	}), "contains itself", true},
 	{"index-block", indexed(func(m *model) { m.inodes[mBig].index[1].start = 0 }), "points at block 0", false},
-	{"index-name", indexed(func(m *model) { m.inodes[mBig].index[1].name = "entry-301" }), "directory index says", false},
+	{
+		"index-name", indexed(func(m *model) { m.inodes[mBig].index[1].name = "entry-301" }), "directory index says",
+		false,
+	},
 	{"index-inside-run", indexed(func(m *model) { m.inodes[mBig].index[1].index++ }), "directory index says", false},
-	{"index-unsorted", indexed(func(m *model) { x := m.inodes[mBig].index; x[0], x[1] = x[1], x[0] }), "out of order", false},
-	{"index-beyond", indexed(func(m *model) { m.inodes[mBig].index[1].index = 1 << 30 }), "directory index at byte", false},
+	{
+		"index-unsorted", indexed(func(m *model) { x := m.inodes[mBig].index; x[0], x[1] = x[1], x[0] }), "out of order",
+		false,
+	},
+	{
+		"index-beyond", indexed(func(m *model) { m.inodes[mBig].index[1].index = 1 << 30 }), "directory index at byte",
+		false,
+	},
 	{"index-cut", func(m *model) { m.grow(); m.inodes[mBig].indexes = 0xffff }, "", false},
-	{"index-name-huge", indexed(func(m *model) { m.inodes[mBig].index[1].name = strings.Repeat("x", 300) }), "directory index name of 300 bytes", false},
+	{
+		"index-name-huge", indexed(func(m *model) { m.inodes[mBig].index[1].name = strings.Repeat("x", 300) }),
+		"directory index name of 300 bytes", false,
+	},
 }

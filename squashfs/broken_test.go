@@ -33,7 +33,7 @@ func allScenarios() []scenario {
 	)
 }
 
-// TestBrokenImages reads and checks each image of testdata/broken. The images are what the scenarios give.
+// TestBrokenImages reads and checks each image of testdata/broken. The images are made from the scenarios.
 func TestBrokenImages(t *testing.T) {
 	known := map[string]bool{}
 	for _, s := range allScenarios() {
@@ -91,7 +91,8 @@ func violations(t testing.TB, img []byte) []Violation {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var list []Violation
-	if err := Check(ctx, bytes.NewReader(img), int64(len(img)), func(v Violation) { list = append(list, v) }); err != nil {
+	if err := Check(ctx, bytes.NewReader(img), int64(len(img)),
+		func(v Violation) { list = append(list, v) }); err != nil {
 		t.Fatalf("check: %v", err)
 	}
 	return list
@@ -100,7 +101,7 @@ func violations(t testing.TB, img []byte) []Violation {
 // maxRead bounds how much of a file readAll reads: sizes are only claims.
 const maxRead = 1 << 20
 
-// readAll reads everything that names lead to, each directory once, and looks each name up. It gives the first error.
+// readAll reads everything that names lead to, each directory once, and looks each name up. It returns the first error.
 func readAll(img []byte) error {
 	im, err := Open(bytes.NewReader(img), int64(len(img)), Options{CacheBytes: 1 << 20})
 	if err != nil {

@@ -6,16 +6,16 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// DefaultCacheBytes is what a reader caches when its options do not say.
+// DefaultCacheBytes is the size of a reader's cache if the options do not set one.
 const DefaultCacheBytes = 32 << 20
 
-// entryOverhead is about what an entry costs beside its data.
+// entryOverhead is roughly the cost of an entry besides its data.
 const entryOverhead = 192
 
-// Cache holds unpacked blocks, and indexes of directories, of any number of images, the most recently used ones up to a number of bytes.
-// What several goroutines want at once is unpacked once, by the first of them, with no lock held.
-// Blocks that are being unpacked come on top: one per goroutine that reads.
-// Safe for concurrent use.
+// Cache holds unpacked blocks and directory indexes of any number of images, up to a number of bytes; the least
+// recently used ones are dropped first. What several goroutines need at the same time is unpacked once, by the first of
+// them, with no lock held. Blocks that are being unpacked are not counted: there is one for each goroutine that reads.
+// A Cache is safe for concurrent use.
 type Cache struct {
 	max int64 // immutable
 
@@ -25,12 +25,13 @@ type Cache struct {
 	ring    cacheEntry               // guarded by mu: sentinel; ring.next is the most recently used
 }
 
-// cacheKey names a block by its place and what it is stored as, so that a block that damaged pointers
-// reach both as data and as metadata is two entries.
+// cacheKey identifies a block by its location and by what it is stored as. A block that damaged pointers reach both as
+// data and as metadata is two entries.
 type cacheKey struct {
 	image uint64 // Image.id
 	off   int64
-	word  uint32 // a data block's header; metadataKey for metadata; indexKey for a directory's index, off being its inode's Ref
+	// a data block's header; metadataKey for metadata; indexKey for a directory's index, off being its inode's Ref
+	word uint32
 }
 
 const (
@@ -43,16 +44,16 @@ type cacheEntry struct {
 	prev, next *cacheEntry // guarded by Cache.mu; nil while not in the ring
 
 	ready bool          // guarded by Cache.mu: the fields below are set
-	done  chan struct{} // closed when they are
-	data  []byte        // never written again
+	done  chan struct{} // closed when they are set
+	data  []byte        // immutable once set
 	end   int64         // of a metadata block: where the next one begins
-	index []indexEntry  // of a directory, which has no data; never written again
+	index []indexEntry  // of a directory, which has no data; immutable once set
 	err   error
 }
 
 var imageIDs atomic.Uint64
 
-// NewCache makes a cache to be shared by images; maxBytes below 1 means DefaultCacheBytes.
+// NewCache returns a cache that images can share. maxBytes below 1 means DefaultCacheBytes.
 func NewCache(maxBytes int64) *Cache {
 	if maxBytes < 1 {
 		maxBytes = DefaultCacheBytes
@@ -62,8 +63,8 @@ func NewCache(maxBytes int64) *Cache {
 	return c
 }
 
-// acquire finds the entry of key. With owner true it is new: the caller must load it and call settle.
-// Otherwise the entry is complete.
+// acquire finds the entry of key. If owner is true, the entry is new: callers must load it and call settle. Otherwise
+// the entry is complete.
 func (c *Cache) acquire(key cacheKey) (e *cacheEntry, owner bool) {
 	c.mu.Lock()
 	e, ok := c.entries[key]
@@ -83,7 +84,7 @@ func (c *Cache) acquire(key cacheKey) (e *cacheEntry, owner bool) {
 	return e, false
 }
 
-// peek gives a block that is there already.
+// peek returns a block if it is cached.
 func (c *Cache) peek(key cacheKey) ([]byte, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +96,7 @@ func (c *Cache) peek(key cacheKey) ([]byte, bool) {
 	return e.data, true
 }
 
-// settle completes an entry and wakes those that wait for it. Errors are given to them, but not kept.
+// settle completes an entry and wakes the goroutines that wait for it. They get the error, if any, which is not cached.
 func (c *Cache) settle(e *cacheEntry, data []byte, end int64, err error) {
 	e.data, e.end = data, end
 	c.finish(e, err)
@@ -123,7 +124,7 @@ func (c *Cache) finish(e *cacheEntry, err error) {
 	close(e.done)
 }
 
-// indexCost is about what an entry of a directory's index takes, with the longest name.
+// indexCost is roughly the cost of an entry of a directory's index, with the longest name.
 const indexCost = 320
 
 func (e *cacheEntry) cost() int64 {
@@ -147,7 +148,7 @@ func (c *Cache) toFront(e *cacheEntry) {
 	e.prev.next, e.next.prev = e, e
 }
 
-// evict forgets an entry. Requires mu.
+// evict removes an entry. Requires mu.
 func (c *Cache) evict(e *cacheEntry) {
 	e.prev.next, e.next.prev = e.next, e.prev
 	delete(c.entries, e.key)

@@ -13,11 +13,11 @@ type Violation struct {
 	Rule string
 }
 
-// Check walks an image and reports every violated rule; its error is only that of reading or of ctx.
+// Check walks an image and reports every violated rule. Its error is only that of reading or of ctx.
 //
-// It reads all metadata, unpacks all compressed data once, and follows every name. Beside the cache of a reader it
-// needs about 70 bytes of memory for each inode that is really there, whatever the image claims. What damage makes
-// unreachable behind it is not judged. A damaged extension section is reported too, although readers go on without.
+// It reads all metadata, unpacks all compressed data once, and follows every name. Besides the cache of a reader it
+// needs about 70 bytes of memory for each inode that really exists, whatever the image claims. It does not check what
+// damage makes unreachable. A damaged extension section is reported, too, although readers continue without it.
 func Check(ctx context.Context, r io.ReaderAt, size int64, report func(Violation)) error {
 	c := checker{ctx: ctx, report: report}
 	im, err := Open(r, size, Options{})
@@ -27,7 +27,10 @@ func Check(ctx context.Context, r io.ReaderAt, size int64, report func(Violation
 	c.im = im
 	c.dataBudget = checkFactor * int64(im.sb.bytesUsed)
 	c.starts = make(map[uint64]int64)
-	for _, step := range []func() error{c.options, c.ids, c.fragments, c.xattrs, c.scan, c.exports, c.tree, c.links, c.section} {
+	for _, step := range []func() error{
+		c.options, c.ids, c.fragments, c.xattrs, c.scan, c.exports, c.tree, c.links,
+		c.section,
+	} {
 		if err := step(); errors.Is(err, errEnough) {
 			report(Violation{Off: -1, Rule: err.Error()})
 			return nil
@@ -38,13 +41,13 @@ func Check(ctx context.Context, r io.ReaderAt, size int64, report func(Violation
 	return nil
 }
 
-// maxViolations is how many are reported before the check gives up: an image of garbage has no end of them.
+// maxViolations is how many violations are reported before the check stops: an image of garbage has no end of them.
 const maxViolations = 100_000
 
 var errEnough = errors.New("too many violations, the rest is not checked")
 
-// checkFactor is how many times over the check reads what the image has once. Honest images share blocks between
-// some files; in others every inode may claim the same gigabyte.
+// checkFactor bounds how often the check reads the same data. Ordinary images share blocks between some files; in
+// malicious ones every inode may claim the same gigabyte.
 const checkFactor = 4
 
 // checker is one run of Check.
@@ -54,7 +57,7 @@ type checker struct {
 	found  int // violations reported
 	im     *Image
 
-	refs   []Ref     // of all inodes in the order of the table, which is ascending
+	refs   []Ref     // of all inodes, in ascending order
 	inodes []checked // of the same inodes
 	cut    bool      // the inode table could not be read to its end
 
@@ -63,7 +66,7 @@ type checker struct {
 	starts     map[uint64]int64 // how far the data that begins somewhere has been verified
 }
 
-// checked is what the check must remember of an inode.
+// checked is what the check remembers of an inode.
 type checked struct {
 	number uint32
 	nlink  uint32
@@ -73,7 +76,7 @@ type checked struct {
 	typ    uint16
 }
 
-// stop says whether to go no further.
+// stop reports whether the check must end.
 func (c *checker) stop() error {
 	if c.found >= maxViolations {
 		return errEnough
@@ -95,7 +98,7 @@ func (c *checker) bad(path string, err error) {
 	c.report(v)
 }
 
-// failed reports an error that is damage, and gives back any other.
+// failed reports an error that is damage, and returns any other.
 func (c *checker) failed(path string, err error) error {
 	if err == nil || !errors.Is(err, ErrCorrupt) {
 		return err

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// scan goes through the inode table from its first to its last byte, so that the tree knows where inodes begin.
+// scan reads the inode table from beginning to end, so that the tree knows where inodes begin.
 func (c *checker) scan() error {
 	im := c.im
 	cur, err := im.cursor(im.inodes, position{at: im.inodes.start})
@@ -42,12 +42,13 @@ func (c *checker) scan() error {
 			return c.failed("", err)
 		}
 		c.refs = append(c.refs, n.ref)
-		c.inodes = append(c.inodes, checked{number: n.raw.number, nlink: n.raw.nlink, parent: n.raw.parent, typ: n.raw.basic()})
+		c.inodes = append(c.inodes,
+			checked{number: n.raw.number, nlink: n.raw.nlink, parent: n.raw.parent, typ: n.raw.basic()})
 	}
 	return c.numbers()
 }
 
-// behind is where the next inode begins.
+// behind is the location of the next inode.
 func (n *Inode) behind() (cursor, error) {
 	cur, err := n.im.cursor(n.im.inodes, n.rest)
 	if err != nil {
@@ -64,7 +65,7 @@ func (n *Inode) behind() (cursor, error) {
 	return cur, nil
 }
 
-// numbers checks that the inodes are as many as promised and have a number each.
+// numbers checks that there are as many inodes as promised, each with its own number.
 func (c *checker) numbers() error {
 	if got, want := uint64(len(c.inodes)), uint64(c.im.sb.inodes); got != want {
 		c.bad("", corrupt(sbInodes, "%d inodes in the inode table, superblock says %d", got, want))
@@ -86,10 +87,10 @@ func (c *checker) numbers() error {
 // location is the metadata block of an inode.
 func (c *checker) location(i int) int64 { return c.im.inodes.start + int64(c.refs[i].block()) }
 
-// find gives the index of the inode that begins at ref.
+// find returns the index of the inode that begins at ref.
 func (c *checker) find(ref Ref) (int, bool) { return slices.BinarySearch(c.refs, ref) }
 
-// exports checks that the export table, if there is one, names each inode's place.
+// exports checks that the export table, if there is one, has the location of each inode.
 func (c *checker) exports() error {
 	t := &c.im.exports
 	if t.count == 0 || c.cut {
@@ -141,7 +142,8 @@ func (c *checker) inode(path string, ref Ref) error {
 		return err
 	}
 	if last := len(e.extents) - 1; last >= 0 && e.extents[last].Off+e.extents[last].Len > n.attr.Size {
-		c.bad(path, corrupt(n.location(), "extents of the extension section up to %d in a file of %d", e.extents[last].Off+e.extents[last].Len, n.attr.Size))
+		c.bad(path, corrupt(n.location(), "extents of the extension section up to %d in a file of %d",
+			e.extents[last].Off+e.extents[last].Len, n.attr.Size))
 	}
 	if err := c.data(path, n); err != nil {
 		return err
@@ -176,7 +178,8 @@ func (c *checker) data(path string, n *Inode) error {
 			continue
 		}
 		if off < superblockSize || end > c.im.inodes.start {
-			c.bad(path, corrupt(off, "data block of %d bytes outside the data area, which ends at %d", stored, c.im.inodes.start))
+			c.bad(path, corrupt(off, "data block of %d bytes outside the data area, which ends at %d", stored,
+				c.im.inodes.start))
 			return nil
 		}
 		if _, compressed := dataHeader(word); !compressed {
@@ -216,7 +219,8 @@ func (c *checker) tail(path string, n *Inode) error {
 	}
 	size := int(n.attr.Size % int64(c.im.sb.blockSize))
 	if have := c.tails[n.raw.fragment]; int(n.raw.offset)+size > int(have) {
-		c.bad(path, corrupt(c.im.fragments.at, "tail of %d bytes at %d of fragment %d, which has %d", size, n.raw.offset, n.raw.fragment, have))
+		c.bad(path, corrupt(c.im.fragments.at, "tail of %d bytes at %d of fragment %d, which has %d", size,
+			n.raw.offset, n.raw.fragment, have))
 	}
 	return nil
 }

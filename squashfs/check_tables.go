@@ -22,8 +22,10 @@ func (c *checker) fragments() error {
 		c.tails = append(c.tails, 0)
 		stored, compressed := dataHeader(f.size)
 		if stored == 0 || stored > int(im.sb.blockSize) ||
-			f.start < superblockSize || f.start > uint64(im.inodes.start) || f.start+uint64(stored) > uint64(im.inodes.start) {
-			c.bad("", corrupt(im.fragments.at, "fragment %d of %d bytes at %d, outside the data area", i, stored, f.start))
+			f.start < superblockSize || f.start > uint64(im.inodes.start) ||
+			f.start+uint64(stored) > uint64(im.inodes.start) {
+			c.bad("", corrupt(im.fragments.at, "fragment %d of %d bytes at %d, outside the data area", i, stored,
+				f.start))
 			continue
 		}
 		size := stored

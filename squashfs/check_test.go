@@ -8,7 +8,7 @@ import (
 	"snapfs/squashfs"
 )
 
-// check gives all violations of an image file.
+// check returns all violations of an image file.
 func check(t testing.TB, file string) []squashfs.Violation {
 	t.Helper()
 	f, err := os.Open(file)

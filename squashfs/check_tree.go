@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxShownPath keeps paths short in reports and in memory: of a deeper one the last parts are shown.
+// maxShownPath keeps paths short in reports and in memory: only the last parts of a deeper path are shown.
 const maxShownPath = 4096
 
 func join(dir, name string) string {
@@ -20,14 +20,14 @@ func join(dir, name string) string {
 	return p
 }
 
-// unlisted is a directory still to be listed. It knows its path by the directories above, which share theirs.
+// unlisted is a directory that is not listed yet. It knows its path by the directories above, which share theirs.
 type unlisted struct {
 	inode int // index in checker.inodes
 	name  string
 	above *unlisted // nil: the root
 }
 
-// path is put together when the directory is listed, from its end.
+// path is built when the directory is listed, from its end.
 func (u *unlisted) path() string {
 	var parts []string
 	n := 0
@@ -39,8 +39,8 @@ func (u *unlisted) path() string {
 	return join("", strings.Join(parts, "/"))
 }
 
-// tree follows every name from the root. Each inode is checked when its first name is found, and a directory is
-// listed once, so that loops end; listings that overlap are given up when they are longer together than their table.
+// tree follows every name from the root. Each inode is checked when its first name is found, and a directory is listed
+// once, so that loops end. If listings together are longer than their table, they overlap, and the rest is not read.
 func (c *checker) tree() error {
 	im := c.im
 	root, ok := c.find(im.Root())
@@ -88,8 +88,8 @@ func (c *checker) tree() error {
 	return nil
 }
 
-// listing checks one directory and gives the directories in it that are to be listed next. Its error is what keeps the
-// rest of the listing from being read.
+// listing checks one directory and returns the directories in it that are to be listed next. An error means that the
+// rest of the listing cannot be read.
 func (c *checker) listing(dir *unlisted, at string, n *Inode) ([]*unlisted, error) {
 	w, err := n.walkDir(nil)
 	if err != nil {
@@ -141,7 +141,7 @@ func (c *checker) listing(dir *unlisted, at string, n *Inode) ([]*unlisted, erro
 	}
 }
 
-// name checks one name. If it is the first of a directory, that is to be listed.
+// name checks one name. If it is the first name of a directory, it returns the directory to be listed.
 func (c *checker) name(path string, dir *unlisted, at int64, e listed) (*unlisted, error) {
 	i, ok := c.find(e.ref)
 	if !ok {
@@ -177,8 +177,8 @@ func (c *checker) name(path string, dir *unlisted, at int64, e listed) (*unliste
 	return &unlisted{i, string(e.name), dir}, nil
 }
 
-// links compares link counts with the names found. Of a directory some writers count entries, some subdirectories, and
-// some nothing.
+// links compares link counts with the names found. For directories, some writers count entries, some subdirectories,
+// and some nothing.
 func (c *checker) links() error {
 	if c.cut {
 		return nil

@@ -16,7 +16,7 @@ type compression struct {
 	compressor func() (compressor, error)
 }
 
-// newCompression checks name and level. Packers are for one goroutine each.
+// newCompression checks name and level. Compressors are for one goroutine each.
 func newCompression(name string, level, blockSize int) (compression, error) {
 	pick := func(low, high, standard int) error {
 		if level == 0 {
@@ -29,20 +29,30 @@ func newCompression(name string, level, blockSize int) (compression, error) {
 	}
 	switch name {
 	case "none":
-		return compression{id: compressorGzip, compressor: func() (compressor, error) { return noCompressor{}, pick(0, 0, 0) }}, pick(0, 0, 0)
+		return compression{
+			id:         compressorGzip,
+			compressor: func() (compressor, error) { return noCompressor{}, pick(0, 0, 0) },
+		}, pick(0, 0, 0)
 	case "gzip":
 		err := pick(1, 9, 9)
-		return compression{id: compressorGzip, compressor: func() (compressor, error) { return newGzipCompressor(level) }}, err
+		return compression{
+			id:         compressorGzip,
+			compressor: func() (compressor, error) { return newGzipCompressor(level) },
+		}, err
 	case "", "zstd":
 		name = "zstd"
 		err := pick(1, 22, 15)
-		return compression{id: compressorZstd, compressor: func() (compressor, error) { return newZstdCompressor(level) }}, err
+		return compression{
+			id:         compressorZstd,
+			compressor: func() (compressor, error) { return newZstdCompressor(level) },
+		}, err
 	case "xz":
 		// The kernel reserves a dictionary of a block, or of a metadata block if that is larger.
 		dict := max(blockSize, metadataSize)
-		return compression{id: compressorXz, compressor: func() (compressor, error) { return xzCompressor{dict}, nil }}, pick(0, 0, 0)
+		return compression{id: compressorXz, compressor: func() (compressor, error) { return xzCompressor{dict}, nil }},
+			pick(0, 0, 0)
 	case "lz4":
-		// The options are not optional here: version (the legacy block format) and flags (high compression).
+		// The options are required here: version (the legacy block format) and flags (high compression).
 		c := compression{id: compressorLz4, options: []byte{1, 0, 0, 0, 0, 0, 0, 0}}
 		c.compressor = func() (compressor, error) { return &lz4Compressor{high: level > 0}, nil }
 		if level > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/DataDog/zstd"
 )
 
-// zstdCompressor uses libzstd: at the levels that squashfs images are made with nothing in Go comes near.
+// zstdCompressor uses libzstd: at the levels of squashfs images nothing in Go comes near.
 type zstdCompressor struct {
 	ctx   zstd.Ctx
 	level int

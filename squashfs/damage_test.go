@@ -46,7 +46,8 @@ func madeImage(t testing.TB, form, compressor string) []byte {
 	if form != "" {
 		return ownImage(t, src, img, form, compressor)
 	}
-	cmd := exec.CommandContext(ctx, "mksquashfs", src, img, "-noappend", "-no-progress", "-quiet", "-comp", compressor, "-b", "8K")
+	cmd := exec.CommandContext(ctx, "mksquashfs", src, img, "-noappend", "-no-progress", "-quiet", "-comp", compressor,
+		"-b", "8K")
 	cmd.WaitDelay = 5 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("mksquashfs: %v\n%s", err, out)
@@ -69,7 +70,8 @@ func ownImage(t testing.TB, src, img, form, compressor string) []byte {
 		t.Fatal(err)
 	}
 	if form == "ship" {
-		_, err = WriteShip(t.Context(), f, HostDir(src), ShipOptions{Compression: compressor, BlockSize: 8 << 10, Exportable: true})
+		_, err = WriteShip(t.Context(), f, HostDir(src),
+			ShipOptions{Compression: compressor, BlockSize: 8 << 10, Exportable: true})
 	} else {
 		_, err = WriteStore(t.Context(), imageSink{io.NewOffsetWriter(f, HeaderSize), f}, HostDir(src), StoreOptions{})
 	}
@@ -167,8 +169,8 @@ func (s *slowReader) ReadAt(p []byte, off int64) (int, error) {
 	return s.r.ReadAt(p, off)
 }
 
-// TestConcurrentReads: goroutines that read the same image get the same bytes, whatever the size of the cache, and a cache
-// that is large enough unpacks each block once.
+// TestConcurrentReads: goroutines that read the same image get the same bytes, whatever the size of the cache, and a
+// cache that is large enough unpacks each block once.
 func TestConcurrentReads(t *testing.T) {
 	m := soundModel()
 	m.grow()

@@ -9,13 +9,13 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// A decompressor unpacks one block from src into dst and tells how long it is. A block that does not fit
-// is an error, so that len(dst) bounds what a decompression bomb can cost. Safe for concurrent use.
+// A decompressor unpacks one block from src into dst and returns its length. A block that does not fit is an error, so
+// that len(dst) bounds the cost of a decompression bomb. Safe for concurrent use.
 type decompressor func(dst, src []byte) (int, error)
 
 var errTooLong = errors.New("block unpacks to more than it may")
 
-// newDecompressor knows every compressor of squashfs 4.0.
+// newDecompressor returns the decompressor for any compressor id of squashfs 4.0.
 func newDecompressor(id uint16) (decompressor, error) {
 	var d decompressor
 	switch id {
@@ -37,7 +37,7 @@ func newDecompressor(id uint16) (decompressor, error) {
 	return d.catchPanic, nil
 }
 
-// catchPanic turns a library's panic on damaged input into an error: whoever waits for the block must be woken.
+// catchPanic turns a library's panic on damaged input into an error: goroutines that wait for the block must be woken.
 func (d decompressor) catchPanic(dst, src []byte) (n int, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -51,8 +51,8 @@ func (d decompressor) catchPanic(dst, src []byte) (n int, err error) {
 	return n, err
 }
 
-// drain reads r into dst up to r's end, where checksums are verified. Unlike io.ReadFull it tells a stream that
-// is whole and short from one that is cut.
+// drain reads r into dst up to the end of r, where checksums are verified. Unlike io.ReadFull it distinguishes a short
+// complete stream from a truncated one.
 func drain(r io.Reader, dst []byte) (int, error) {
 	n, spare := 0, [1]byte{}
 	for {

@@ -12,12 +12,12 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// zstdDecoder unpacks whole frames only, so it starts no goroutines; it keeps one state per processor.
+// zstdDecoder unpacks whole frames only, so it starts no goroutines. It keeps one state per processor.
 var zstdDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
 })
 
-// unpackZstdGo is unpackZstd where there is no C compiler, and its twin in the tests.
+// unpackZstdGo is unpackZstd if there is no C compiler, and its twin in the tests.
 func unpackZstdGo(dst, src []byte) (int, error) {
 	d, err := zstdDecoder()
 	if err != nil {
@@ -51,10 +51,10 @@ func unpackZlib(dst, src []byte) (int, error) {
 	return drain(zr.z, dst)
 }
 
-// maxDictionary bounds what a block's own header may ask for: nobody needs more than a block.
+// maxDictionary bounds what a block's header may ask for: a block never needs a larger dictionary.
 const maxDictionary = maxBlockSize
 
-// xzReader is a pooled xz decoder with its source; its dictionary, once allocated, is kept.
+// xzReader is a pooled xz decoder with its source. It keeps its dictionary once allocated.
 type xzReader struct {
 	src bytes.Reader
 	z   *xz.Reader // nil until first used
@@ -75,21 +75,20 @@ func unpackXz(dst, src []byte) (int, error) {
 		return 0, err
 	}
 	n, err := drain(xr.z, dst)
-	if err == nil { // a decoder that has seen damage is not worth trusting again
+	if err == nil { // a decoder that has seen damage is not reused
 		xzReaders.Put(xr)
 	}
 	return n, err
 }
 
-// unpackLzma reads the format of the lzma tools of old: properties u8, dictionary size u32, length u64, then
-// the stream.
+// unpackLzma reads the format of the old lzma tools: properties u8, dictionary size u32, length u64, then the stream.
 func unpackLzma(dst, src []byte) (int, error) {
 	if len(src) < lzma.HeaderLen {
 		return 0, io.ErrUnexpectedEOF
 	}
 	var head [lzma.HeaderLen]byte
 	copy(head[:], src)
-	// Distances are no longer than the output, so that neither need the dictionary be, whatever the header says.
+	// Distances are no longer than the output, so the dictionary need not be longer, whatever the header says.
 	need := uint32(max(len(dst), lzma.MinDictCap))
 	binary.LittleEndian.PutUint32(head[1:], min(binary.LittleEndian.Uint32(head[1:]), need))
 	r, err := lzma.ReaderConfig{DictCap: maxDictionary}.NewReader(

@@ -8,7 +8,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// TestZstdTwins: both zstd decoders give the same bytes, and refuse what is too long or damaged.
+// TestZstdTwins checks that both zstd decoders return the same bytes, and refuse what is too long or damaged.
 func TestZstdTwins(t *testing.T) {
 	enc, err := zstd.NewWriter(nil)
 	if err != nil {
@@ -37,7 +37,7 @@ func TestZstdTwins(t *testing.T) {
 	}
 }
 
-// TestReadAllocatesNothing: a read that the cache can answer costs no memory.
+// TestReadAllocatesNothing checks that a read from the cache allocates no memory.
 func TestReadAllocatesNothing(t *testing.T) {
 	m := soundModel()
 	m.asBlock(bomb(minBlockSize))

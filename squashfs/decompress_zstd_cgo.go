@@ -9,7 +9,7 @@ import (
 	"github.com/DataDog/zstd"
 )
 
-// zstdContexts are libzstd's: one that is kept halves the time of a block against the Go decoder.
+// zstdContexts are libzstd's. Reusing one halves the time of a block compared with the Go decoder.
 var zstdContexts = sync.Pool{New: func() any { return zstd.NewCtx() }}
 
 func unpackZstd(dst, src []byte) (int, error) {

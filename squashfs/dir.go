@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFileName is NAME_MAX: the format has room for one byte more, Linux has not.
+// maxFileName is NAME_MAX: the format has room for one byte more, Linux does not.
 const maxFileName = 255
 
-// dirWalk goes through a directory's listing.
+// dirWalk iterates over a directory's listing.
 type dirWalk struct {
 	c    cursor
 	left int64 // bytes of the listing not yet read
@@ -19,7 +19,7 @@ type dirWalk struct {
 	run  uint32 // entries of the run not yet read
 }
 
-// listed is one entry as it is read; name is not to be changed.
+// listed is one entry as it is read. Callers must not change name.
 type listed struct {
 	name   []byte
 	ref    Ref
@@ -27,10 +27,10 @@ type listed struct {
 	typ    uint16 // basic
 }
 
-// listing is how many bytes of the directory table list the directory.
+// listing is the length of the directory's listing in the directory table.
 func (n *Inode) listing() int64 { return max(int64(n.raw.size)-dirSizeBias, 0) }
 
-// walkDir starts at a run header of the listing, at its beginning if from is nil.
+// walkDir starts at a run header of the listing, or at its beginning if from is nil.
 func (n *Inode) walkDir(from *indexEntry) (dirWalk, error) {
 	w := dirWalk{left: n.listing()}
 	if w.left == 0 {
@@ -45,7 +45,7 @@ func (n *Inode) walkDir(from *indexEntry) (dirWalk, error) {
 	return w, err
 }
 
-// next gives the following entry, ok false at the end.
+// next returns the next entry; ok is false at the end.
 func (w *dirWalk) next() (e listed, ok bool, err error) {
 	if w.run == 0 {
 		if w.left == 0 {
@@ -94,7 +94,7 @@ func (w *dirWalk) take(n int) ([]byte, error) {
 	return w.c.take(n)
 }
 
-// badName tells why no file can have a name.
+// badName says why no file can have a name.
 func badName(name []byte) string {
 	switch {
 	case len(name) > maxFileName:
@@ -111,7 +111,7 @@ func badName(name []byte) string {
 // dirEntry is what callers see of a listed name.
 func (im *Image) dirEntry(e listed) (DirEntry, error) { return im.namedEntry(e, string(e.name)) }
 
-// namedEntry is dirEntry for who has the name already.
+// namedEntry is dirEntry for callers that have the name already.
 func (im *Image) namedEntry(e listed, name string) (DirEntry, error) {
 	ino, err := im.ino(e.number)
 	return DirEntry{Name: name, Ref: e.ref, Mode: fileType(e.typ), Ino: ino}, err
@@ -121,8 +121,9 @@ func (w *dirWalk) unsorted(name []byte) error {
 	return corrupt(w.c.at, "directory entry %q is out of order or there twice", name)
 }
 
-// Lookup finds one name in a directory by binary search, of its index if it is large; fs.ErrNotExist if it is not there,
-// unix.ENOTDIR if n is no directory. That a name is missing is only said of directories that are sorted.
+// Lookup finds one name in a directory by binary search, of its index if it is large. It returns fs.ErrNotExist if the
+// name is not there, and unix.ENOTDIR if n is not a directory. Only of sorted directories does it say that a name is
+// missing.
 func (n *Inode) Lookup(name string) (DirEntry, error) {
 	if n.raw.basic() != typeDir {
 		return DirEntry{}, unix.ENOTDIR
@@ -136,7 +137,7 @@ func (n *Inode) Lookup(name string) (DirEntry, error) {
 	}
 	e, found, err := n.scan(name, from)
 	if err == nil && !found && from != nil && !n.im.ordered.has(n.ref) {
-		// The index led past what it lies about: look at all, once for each directory.
+		// The index is wrong: search the whole listing, once for each directory.
 		if e, found, err = n.scan(name, nil); err == nil && !found {
 			n.im.ordered.add(n.ref)
 		}
@@ -150,8 +151,8 @@ func (n *Inode) Lookup(name string) (DirEntry, error) {
 	return n.im.namedEntry(e, name)
 }
 
-// scan looks for a name, from a place of the index up to where the next one would be, or everywhere if from is nil.
-// Names that were passed must be in order, or finding nothing is an error.
+// scan searches for a name, from a location of the index up to the next one, or everywhere if from is nil. Names that
+// were passed must be in order; otherwise, not finding the name is an error.
 func (n *Inode) scan(name string, from *indexEntry) (e listed, found bool, err error) {
 	w, err := n.walkDir(from)
 	if err != nil {
@@ -185,8 +186,8 @@ func (n *Inode) scan(name string, from *indexEntry) (e listed, found bool, err e
 	return e, false, nil
 }
 
-// ReadDir yields the names after the given one ("" = from the start) in byte order. A directory that is not in
-// order ends with an error.
+// ReadDir yields the names after the given one ("" = from the start) in byte order. For a directory that is not sorted
+// it ends with an error.
 func (n *Inode) ReadDir(after string) iter.Seq2[DirEntry, error] {
 	return func(yield func(DirEntry, error) bool) {
 		stopped := false
@@ -201,7 +202,7 @@ func (n *Inode) ReadDir(after string) iter.Seq2[DirEntry, error] {
 	}
 }
 
-// list calls visit for each name after the given one until it says false.
+// list calls visit for each name after the given one until visit returns false.
 func (n *Inode) list(after string, visit func(listed) bool) error {
 	if n.raw.basic() != typeDir {
 		return unix.ENOTDIR

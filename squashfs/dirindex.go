@@ -7,8 +7,8 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// indexEntry says where a run of a listing begins, and which name it begins with. Its place is not what the image
-// claims but what follows from the listing's start; the two must agree.
+// indexEntry says where a run of a listing begins, and with which name. Its location is computed from the start of the
+// listing, and must agree with what the image claims.
 type indexEntry struct {
 	name   string // "" for the listing's start
 	at     position
@@ -16,15 +16,15 @@ type indexEntry struct {
 	until  int64 // bytes of the listing before the next one
 }
 
-// leadsTo says whether name is what the listing has there; nil and the start make no claim.
+// leadsTo reports whether the listing has name there. nil and the start claim nothing.
 func (x *indexEntry) leadsTo(name []byte) bool {
 	return x == nil || x.name == "" || x.name == string(name)
 }
 
-// seek finds the last index entry that is not behind name, nil if there is no index.
+// seek finds the last index entry that is not after name, nil if there is no index.
 func (n *Inode) seek(name string) (*indexEntry, error) {
 	if n.raw.indexes == 0 {
-		return nil, nil //nolint:nilnil // no index is no error
+		return nil, nil //nolint:nilnil // a missing index is not an error
 	}
 	list, err := n.dirIndex()
 	if err != nil {
@@ -34,7 +34,8 @@ func (n *Inode) seek(name string) (*indexEntry, error) {
 	return &list[i-1], nil // the first one's name is before any other
 }
 
-// dirIndex gives the index of a directory, which the cache keeps: who looks all names of a directory up has it read once.
+// dirIndex returns the index of a directory. The cache keeps it, so that looking up all names of a directory reads it
+// once.
 func (n *Inode) dirIndex() ([]indexEntry, error) {
 	e, owner := n.im.cache.acquire(cacheKey{n.im.id, int64(n.ref), indexKey})
 	if owner {
@@ -50,7 +51,7 @@ func (n *Inode) loadIndex() ([]indexEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	block, behind := n.im.dirs.start+int64(n.raw.start), int64(0) // the listing's blocks, and how many are passed
+	block, behind := n.im.dirs.start+int64(n.raw.start), int64(0) // the listing's blocks, and how many were passed
 	list := []indexEntry{{at: position{block, int(n.raw.offset)}, until: n.listing()}}
 	for range n.raw.indexes {
 		at := c.at
@@ -76,7 +77,8 @@ func (n *Inode) loadIndex() ([]indexEntry, error) {
 			}
 		}
 		if int64(x.start) != block-n.im.dirs.start {
-			return nil, corrupt(at, "directory index entry %q points at block %d, want %d", x.name, x.start, block-n.im.dirs.start)
+			return nil, corrupt(at, "directory index entry %q points at block %d, want %d", x.name, x.start,
+				block-n.im.dirs.start)
 		}
 		list = append(list, indexEntry{
 			name:   x.name,
@@ -104,7 +106,7 @@ func (c *cursor) dirIndex() (dirIndex, error) {
 	return x, err
 }
 
-// nextMetadata tells where the metadata block after the one at off begins, without unpacking it.
+// nextMetadata returns where the metadata block after the one at off begins, without unpacking it.
 func (im *Image) nextMetadata(off, end int64) (int64, error) {
 	var b [2]byte
 	if off > end-3 {
@@ -123,7 +125,7 @@ func (im *Image) nextMetadata(off, end int64) (int64, error) {
 // maxRefSet bounds a refSet to about 2 MiB.
 const maxRefSet = 1 << 16
 
-// refSet remembers inodes; when it is full it forgets all of them.
+// refSet is a set of inodes. When it is full, it is emptied.
 type refSet struct {
 	mu   lockorder.Mutex[lockorder.RefSet]
 	refs map[Ref]struct{} // guarded by mu

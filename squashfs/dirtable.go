@@ -8,32 +8,33 @@ import (
 )
 
 const (
-	// dirTableMax is the longest listing, in bytes, that is taken apart as a whole when names are looked up in it. It holds
-	// some 4,000 names.
+	// dirTableMax is the length in bytes of the longest listing that is read as a whole when names are looked up in it.
+	// It holds some 4,000 names.
 	dirTableMax = 16 * metadataSize
-	// dirTableSmall is up to where that is done for the first name. Longer listings have an index, which is enough for one.
+	// dirTableSmall is up to which length that is done for the first name. Longer listings have an index, which is
+	// enough for one name.
 	dirTableSmall = metadataSize
-	// dirTableSlots is how many directories of an image stay taken apart: who looks a name up looks up its
+	// dirTableSlots is how many directories of an image stay in memory: programs that look up one name look up its
 	// neighbours next.
 	dirTableSlots = 16
 )
 
-// dirTable is a directory's names in order; immutable. The names lie in metadata blocks, which it keeps alive.
+// dirTable holds a directory's names in order; immutable. The names lie in metadata blocks, which it keeps alive.
 type dirTable struct {
 	ref  Ref
 	list []listed
 	seen bool // only: a name was looked up, there is no list
 }
 
-// dirTables holds the tables of the directories looked at lately, each in the slot that its inode's place says.
+// dirTables holds the tables of recently used directories, each in a slot determined by its inode's location.
 type dirTables [dirTableSlots]atomic.Pointer[dirTable]
 
 func (t *dirTables) slot(r Ref) *atomic.Pointer[dirTable] {
 	return &t[uint64(r)*0x9e3779b97f4a7c15>>60%dirTableSlots]
 }
 
-// table gives the names of a directory, nil if that does not pay yet or never, or the listing is damaged or not in
-// order: then it has to be gone through for the name.
+// table returns the names of a directory. It returns nil if that does not pay yet or never, or if the listing is
+// damaged or not sorted: then the listing must be searched for the name.
 func (n *Inode) table() *dirTable {
 	if n.listing() > dirTableMax {
 		return nil
@@ -69,7 +70,7 @@ func (n *Inode) table() *dirTable {
 	}
 }
 
-// indexHolds tells whether all entries of a directory's index lead to the names that they say: no damage is to stay
+// indexHolds reports whether all entries of a directory's index lead to the names that they state. Damage must not go
 // unnoticed because the index is not needed.
 func (n *Inode) indexHolds() bool {
 	if n.raw.indexes == 0 {
@@ -92,7 +93,7 @@ func (n *Inode) indexHolds() bool {
 	return true
 }
 
-// lookup finds a name; fs.ErrNotExist.
+// lookup finds a name. It returns fs.ErrNotExist if there is none.
 func (t *dirTable) lookup(im *Image, name string) (DirEntry, error) {
 	i := sort.Search(len(t.list), func(i int) bool { return string(t.list[i].name) >= name })
 	if i == len(t.list) || string(t.list[i].name) != name {

@@ -12,7 +12,7 @@ import (
 	"snapfs/squashfs"
 )
 
-// flat makes an image of directories with so many files each, and gives the directories.
+// flat writes an image of directories with the given numbers of files, and returns the directories.
 func flat(t testing.TB, sizes ...int) []*squashfs.Inode {
 	t.Helper()
 	root := t.TempDir()
@@ -37,8 +37,8 @@ func flat(t testing.TB, sizes ...int) []*squashfs.Inode {
 	return dirs
 }
 
-// TestLookupSizes looks up what a listing shows, and what it does not show, in directories small and large and in more of them than are
-// kept taken apart.
+// TestLookupSizes looks up what a listing shows, and what it does not show, in directories small and large and in more
+// of them than are kept taken apart.
 func TestLookupSizes(t *testing.T) {
 	sizes := []int{0, 1, 2, 100, 255, 256, 257, 300, 2000}
 	for range 40 {

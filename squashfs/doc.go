@@ -7,15 +7,15 @@
 //
 //   - image: one squashfs file system, as a file or any io.ReaderAt.
 //   - superblock: its first 96 bytes, which say where everything is.
-//   - inode: one file, directory, symlink, device, fifo or socket; it may have several names (hard links). Inodes are numbered
-//     from 1; a [Ref] is the place of one in the inode table.
-//   - block: a piece of a file's contents, all of the same size but the last; stored compressed, as it is, or,
+//   - inode: one file, directory, symlink, device, fifo or socket; it may have several names (hard links). Inodes are
+//     numbered from 1; a [Ref] is the location of one in the inode table.
+//   - block: a piece of a file's contents, all of the same size except the last; stored compressed, uncompressed, or,
 //     if it is zeros, not at all.
 //   - fragment: a block that holds several small files.
 //   - metadata block: 8 KiB of a table.
-//   - extension section: what squashfs has no place for, behind bytes_used where other readers do not look.
-//   - store form: what the chunk store keeps: everything uncompressed, each file's data in one piece.
-//   - ship form: what goes to other tools: compressed, with fragments, equal files stored once.
+//   - extension section: what squashfs cannot hold, behind bytes_used where other readers do not look.
+//   - store form: for the chunk store: everything uncompressed, each file's data contiguous.
+//   - ship form: for other tools: compressed, with fragments, equal files stored once.
 //
 // # An image
 //
@@ -32,43 +32,43 @@
 // compressed data blocks by a bounded [Cache]; uncompressed data is read straight into the caller's buffer. There is
 // nothing to close.
 //
-// Images are not trusted. Each size, count and place is checked against the image or a stated limit before memory
+// Images are not trusted. Each size, count and location is checked against the image or a stated limit before memory
 // is allocated for it, names that no file can have are refused, and a panic inside a decompressor is caught.
-// Damage is an error of class [ErrCorrupt], a [CorruptError] with its place wherever one is known; other errors
-// are the reader's own and are not remembered. What one image costs:
+// Damage is an error of class [ErrCorrupt], a [CorruptError] with its location if that is known. Other errors
+// are the reader's and are not cached. Memory for one image:
 //
 //   - its cache, and an unpacked block for each goroutine that reads; those for stored blocks are shared by all images;
-//   - the id table, 256 KiB at most, and arrays of table places, which lie in the image as they are;
+//   - the id table, 256 KiB at most, and arrays of table offsets, which are stored in the image uncompressed;
 //   - for an inode: a symlink's target of 64 KiB at most, the index of a directory (65,535 names at most) once it is
 //     needed, and 32 bytes for each 256 blocks of a file that have been passed;
 //   - 2 MiB for the directories that are known to be sorted;
 //   - the names of 16 directories of 128 KiB at most, with the metadata blocks that they lie in;
 //   - 16 sets of attributes of 128 KiB at most.
 //
-// Who goes through a whole image by [ImageSource] is given a tree: that refuses directories that contain themselves, are there
-// twice or share their listings, inodes that overlap, numbers that are there twice, indexes that lie, more names, attributes
-// or contents than an image of that size can have, and attributes that no program can have set. What files share is read once: see
-// [Sharer] and [XattrSet]. It takes [ImportMemory] at most. The tree may be of any depth: neither it nor a writer keeps more than
-// the directories above where it is.
+// [ImageSource] reads a whole image and ensures that it is a tree. It refuses directories that contain themselves, have
+// two names or share their listings, inodes that overlap, numbers that occur twice, wrong indexes, more names,
+// attributes or contents than an image of that size can have, and attributes that no program can have set. What files
+// share is read once: see [Sharer] and [XattrSet]. It takes [ImportMemory] at most. The tree may be of any depth:
+// neither ImageSource nor a writer keeps more than the directories above the current one.
 //
-// [Check] judges a whole image and reports every broken rule.
+// [Check] verifies a whole image and reports every violated rule.
 //
 // # Writing
 //
 // [WriteStore] and [WriteShip] take a tree as a [Source]: [ImageSource] or one of another package. Both work in two
 // passes. The first walks the tree in post-order with names in byte order, writes contents, numbers the inodes
-// and spools a record of each. The second makes the tables from the records, when link counts and the parents of
+// and spools each. The second builds the tables from the spooled inodes, when link counts and the parents of
 // directories are known:
 //
 //	Source ──walk──▶ contents ───────────────────▶ Sink, or
-//	          └────▶ spool of records ──tables──▶  io.WriterAt
+//	          └────▶ spool of inodes ───tables──▶  io.WriterAt
 //
-// So the bytes depend on the tree and the options only, and memory on the number of inodes only by a few bytes for
-// each: spools beyond a bound are temporary files.
+// So the bytes depend only on the tree and the options. Memory grows by a few bytes for each inode: spools beyond a
+// bound are temporary files.
 //
 // # Concurrency
 //
-// An [Image] and its [Inode]s may be used by many goroutines. A writer belongs to its caller; WriteShip starts workers and
-// ends them before it returns. The reader's locks, Cache.mu and refSet.mu, are leaves: nothing is read, unpacked or
+// An [Image] and its [Inode]s may be used by many goroutines. A writer belongs to its caller; WriteShip starts workers
+// and ends them before it returns. The reader's locks, Cache.mu and refSet.mu, are leaves: nothing is read, unpacked or
 // locked while one is held. Everything else in it is immutable or an atomic pointer to something immutable (see lazy).
 package squashfs

@@ -6,8 +6,8 @@ import (
 	"hash/crc32"
 )
 
-// The extension section keeps what squashfs has no place for. It begins at the first multiple of padding at or
-// after bytes_used, where other readers do not look; docs/FORMAT.md draws it. All offsets in it count from its start.
+// The extension section keeps what squashfs cannot hold. It begins at the first multiple of padding at or after
+// bytes_used, where other readers do not look; docs/FORMAT.md draws it. All offsets in it count from its start.
 
 const (
 	extMagic       = "SNAPFSX\n"
@@ -40,13 +40,14 @@ const (
 	extColumns
 )
 
-// extHome is a column of one constant row: the home that has given out the inode numbers.
+// extHome is a column of one constant row: the home that assigned the inode numbers.
 const extHome = 10
 
 // extColumnNames name the columns for Cut.Table.
 var extColumnNames = [extColumns]string{
 	"extension ino", "extension mtime sec", "extension mtime nsec", "extension ctime sec", "extension ctime nsec",
-	"extension btime sec", "extension btime nsec", "extension extra number", "extension extra offset", "extension extra",
+	"extension btime sec", "extension btime nsec", "extension extra number", "extension extra offset",
+	"extension extra",
 }
 
 // Codecs of a column's pages.
@@ -126,7 +127,7 @@ func (h *extHeader) encode() []byte {
 	return b
 }
 
-// extColumnCount checks magic and version of a header's fixed part and gives how many descriptors follow.
+// extColumnCount checks magic and version of a header's fixed part and returns how many descriptors follow.
 func extColumnCount(b []byte) (int, error) {
 	le := binary.LittleEndian
 	if string(b[:len(extMagic)]) != extMagic {
@@ -142,7 +143,7 @@ func extColumnCount(b []byte) (int, error) {
 	return int(n), nil
 }
 
-// decode reads header and descriptors, all of b, of a section that has room bytes in its file.
+// decode reads header and descriptors, which are all of b, of a section with room bytes in its file.
 func (h *extHeader) decode(b []byte, room uint64) error {
 	le := binary.LittleEndian
 	n, err := extColumnCount(b)
@@ -176,7 +177,7 @@ func (h *extHeader) decode(b []byte, room uint64) error {
 	return nil
 }
 
-// check bounds what a descriptor makes a reader allocate.
+// check bounds how much memory a descriptor makes a reader allocate.
 func (c *extColumn) check(h *extHeader) error {
 	bad := c.width > 8 || c.codec > extZstd
 	if c.id < extExtraNumber {
@@ -187,7 +188,8 @@ func (c *extColumn) check(h *extHeader) error {
 			c.rows > 1<<48 || c.offset > h.length || c.pages()*extPageRefSize > h.length-c.offset
 	}
 	if bad {
-		return fmt.Errorf("%w: extension column %d of %d rows, width %d, at %d", ErrCorrupt, c.id, c.rows, c.width, c.offset)
+		return fmt.Errorf("%w: extension column %d of %d rows, width %d, at %d", ErrCorrupt, c.id, c.rows, c.width,
+			c.offset)
 	}
 	return nil
 }
@@ -271,7 +273,7 @@ func (e *extra) decode(b []byte) error {
 	return nil
 }
 
-// varintReader takes a record apart; after an overrun everything is zero and bad is set.
+// varintReader parses varints. After an overrun all values are zero and bad is set.
 type varintReader struct {
 	b   []byte
 	bad bool
@@ -287,7 +289,7 @@ func (d *varintReader) uvarint() uint64 {
 	return v
 }
 
-// count reads a number of things that each take at least size bytes, so that a false one allocates nothing.
+// count reads a number of items of at least size bytes each, so that a wrong number allocates nothing.
 func (d *varintReader) count(size int) int {
 	v := d.uvarint()
 	if v > uint64(len(d.b)/size) {
@@ -297,7 +299,7 @@ func (d *varintReader) count(size int) int {
 	return int(v)
 }
 
-// bytes reads a length and gives that many bytes, not copied.
+// bytes reads a length and returns that many bytes without copying.
 func (d *varintReader) bytes() []byte {
 	n := d.count(1)
 	p := d.b[:n]

@@ -13,20 +13,20 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// errExtVersion is for sections of a version this package does not know: not corrupt, but of no use.
+// errExtVersion is for sections of an unknown version: not corrupt, but of no use.
 var errExtVersion = errors.New("extension section of an unknown version")
 
 // extCacheSlots unpacked pages of at most maxExtPage bytes are kept, usually 4 KiB each.
 const extCacheSlots = 256
 
-// extension reads an extension section. Opening reads its header only; every page is checked against its checksum
-// when it is first used. Safe for concurrent use. An error of any method means that what was asked for is
-// damaged: the caller goes on without it, and Check reports it.
+// extension reads an extension section. Opening reads only its header; every page is verified when it is first used. It
+// is safe for concurrent use. An error of any method means that the requested data is damaged: callers continue without
+// it, and Check reports it.
 type extension struct {
 	r       io.ReaderAt
 	base    int64 // of the section in the image
 	length  uint64
-	home    uint64 // 0: not told
+	home    uint64 // 0: unknown
 	columns [extColumns]extColumnReader
 	cache   [extCacheSlots]atomic.Pointer[extPage]
 }
@@ -36,7 +36,7 @@ type extColumnReader struct {
 	table atomic.Pointer[[]extPageRef]
 }
 
-// extPageCost is what a page takes in memory, with its place in the table as it is stored.
+// extPageCost is the memory that a page takes, with its entry in the page table.
 const extPageCost = 24
 
 // extPageRef is where a page is stored.
@@ -53,7 +53,7 @@ type extPage struct {
 	data   []byte
 }
 
-// openExtension finds the section of an image of size bytes. Without one it gives nil and no error.
+// openExtension finds the section of an image of size bytes. If there is none it returns nil and no error.
 func openExtension(r io.ReaderAt, size int64, sb *superblock) (*extension, error) {
 	base := int64(sb.bytesUsed+padding-1) / padding * padding
 	if sb.bytesUsed > maxFileSize-padding || base > size-extHeaderSize {
@@ -83,11 +83,12 @@ func openExtension(r io.ReaderAt, size int64, sb *superblock) (*extension, error
 		return nil, err
 	}
 	if h.bytesUsed != sb.bytesUsed || h.inodes != sb.inodes {
-		return nil, fmt.Errorf("%w: extension section of another image (%d bytes, %d inodes)", ErrCorrupt, h.bytesUsed, h.inodes)
+		return nil, fmt.Errorf("%w: extension section of another image (%d bytes, %d inodes)", ErrCorrupt, h.bytesUsed,
+			h.inodes)
 	}
 	x := &extension{r: r, base: base, length: h.length}
 	for _, c := range h.columns {
-		if int(c.id) < len(x.columns) { // a later writer's columns are of no use here
+		if int(c.id) < len(x.columns) { // columns of later writers are ignored
 			x.columns[c.id].extColumn = c
 		}
 		if c.id == extHome && c.width == 0 {
@@ -101,8 +102,8 @@ func openExtension(r io.ReaderAt, size int64, sb *superblock) (*extension, error
 	return x, nil
 }
 
-// attr puts into a what the section knows of the inode with that number: Ino and times, of which a has the clamped
-// Mtime. After an error a is as it was.
+// attr stores in a what the section has about the inode with that number: Ino and times. a already has the clamped
+// Mtime. After an error a is unchanged.
 func (x *extension) attr(number uint32, a *Attr) error {
 	var v [extBtimeNsec + 1]int64
 	for c := range v {
@@ -126,7 +127,7 @@ func (x *extension) attr(number uint32, a *Attr) error {
 	return nil
 }
 
-// extra gives what few inodes have, empty for the others.
+// extra returns what few inodes have, empty for the others.
 func (x *extension) extra(number uint32) (extra, error) {
 	var e extra
 	numbers := &x.columns[extExtraNumber]
@@ -149,7 +150,7 @@ func (x *extension) extra(number uint32) (extra, error) {
 	return e, e.decode(b)
 }
 
-// extraBytes gives row i's part of the blob.
+// extraBytes returns row i's part of the blob.
 func (x *extension) extraBytes(i uint64) ([]byte, error) {
 	blob := &x.columns[extExtraBlob]
 	from, err := x.value(extExtraOffset, i)
@@ -179,7 +180,7 @@ func (x *extension) extraBytes(i uint64) ([]byte, error) {
 	return b, nil
 }
 
-// value gives one row of a column.
+// value returns one row of a column.
 func (x *extension) value(column int, row uint64) (int64, error) {
 	c := &x.columns[column]
 	if row >= c.rows {
@@ -201,7 +202,7 @@ func (x *extension) value(column int, row uint64) (int64, error) {
 	return int64(v<<unused) >> unused, nil
 }
 
-// page gives an unpacked page, whose length is the one that the column promises.
+// page returns an unpacked page, of the length that the column promises.
 func (x *extension) page(column int, page uint64) ([]byte, error) {
 	slot := &x.cache[(page*extColumns+uint64(column))%extCacheSlots]
 	if p := slot.Load(); p != nil && p.column == column && p.page == page {
@@ -217,14 +218,16 @@ func (x *extension) page(column int, page uint64) ([]byte, error) {
 		return nil, fmt.Errorf("read extension page: %w", err)
 	}
 	if got := crc32.Checksum(stored, castagnoli); got != ref.crc {
-		return nil, fmt.Errorf("%w: extension page at %d: checksum %#x, stored %#x", ErrCorrupt, x.base+int64(ref.offset), got, ref.crc)
+		return nil, fmt.Errorf("%w: extension page at %d: checksum %#x, stored %#x", ErrCorrupt,
+			x.base+int64(ref.offset), got, ref.crc)
 	}
 	data := stored
 	if c.codec == extZstd {
 		data, err = extDecoder.DecodeAll(stored, make([]byte, 0, c.pageBytes(page)))
 	}
 	if err != nil || len(data) != c.pageBytes(page) {
-		return nil, fmt.Errorf("%w: extension page at %d: %d bytes, want %d", ErrCorrupt, x.base+int64(ref.offset), len(data), c.pageBytes(page))
+		return nil, fmt.Errorf("%w: extension page at %d: %d bytes, want %d", ErrCorrupt, x.base+int64(ref.offset),
+			len(data), c.pageBytes(page))
 	}
 	slot.Store(&extPage{column: column, page: page, data: data})
 	return data, nil
@@ -251,12 +254,16 @@ func (x *extension) table(column int) ([]extPageRef, error) {
 		return nil, fmt.Errorf("read extension page table: %w", err)
 	}
 	if got := crc32.Checksum(b, castagnoli); got != c.tableCRC {
-		return nil, fmt.Errorf("%w: extension page table at %d: checksum %#x, stored %#x", ErrCorrupt, x.base+int64(c.offset), got, c.tableCRC)
+		return nil, fmt.Errorf("%w: extension page table at %d: checksum %#x, stored %#x", ErrCorrupt,
+			x.base+int64(c.offset), got, c.tableCRC)
 	}
 	table := make([]extPageRef, n)
 	at := c.offset + uint64(len(b))
 	for i := range table {
-		ref := extPageRef{offset: at, length: binary.LittleEndian.Uint32(b[i*extPageRefSize:]), crc: binary.LittleEndian.Uint32(b[i*extPageRefSize+4:])}
+		ref := extPageRef{
+			offset: at, length: binary.LittleEndian.Uint32(b[i*extPageRefSize:]),
+			crc: binary.LittleEndian.Uint32(b[i*extPageRefSize+4:]),
+		}
 		if ref.length > maxExtPage || uint64(ref.length) > x.length-at {
 			return nil, fmt.Errorf("%w: extension page %d of column %d has %d bytes", ErrCorrupt, i, column, ref.length)
 		}

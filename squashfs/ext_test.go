@@ -49,7 +49,7 @@ func randomTime(rng *rand.Rand, wide bool) Time {
 	return Time{1700000000 + rng.Int64N(1e6), uint32(rng.IntN(1e9))}
 }
 
-// makeExtension writes a section of n random inodes and gives it with what it must hold.
+// makeExtension writes a section of n random inodes and returns it with the expected values.
 func makeExtension(t testing.TB, rng *rand.Rand, n int, compressed, wide bool) ([]byte, *superblock, []spooledInode) {
 	t.Helper()
 	w := newWriter(nil, "", nil)

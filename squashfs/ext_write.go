@@ -9,7 +9,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// valueRange is what a column's values span; it gives the column's width.
+// valueRange is the range of a column's values. It determines the column's width.
 type valueRange struct {
 	low, high int64
 	any       bool
@@ -44,7 +44,7 @@ func extValues(a *Attr) [extExtraNumber]int64 {
 	}
 }
 
-// extWriter makes an extension section in spools, inode after inode. For one goroutine.
+// extWriter builds an extension section in spools, inode by inode. For one goroutine.
 type extWriter struct {
 	inodes  uint32
 	home    uint64
@@ -62,7 +62,8 @@ func newExtWriter(w *writer, compressed bool) *extWriter {
 	copy(ranges[:], w.ranges[:])
 	for c := range x.columns {
 		col := extColumn{
-			id: uint16(c), rows: uint64(w.inodes), width: ranges[c].width(), constant: ranges[c].low, pageRows: extPageRows,
+			id: uint16(c), rows: uint64(w.inodes), width: ranges[c].width(), constant: ranges[c].low,
+			pageRows: extPageRows,
 		}
 		switch {
 		case c == extExtraBlob:
@@ -103,7 +104,7 @@ func (x *extWriter) add(number uint32, r *spooledInode) error {
 	return nil
 }
 
-// finish ends the columns and gives the header and the length of all.
+// finish ends the columns and returns the header and the total length.
 func (x *extWriter) finish(bytesUsed uint64) (head []byte, length uint64, err error) {
 	h := extHeader{bytesUsed: bytesUsed, inodes: x.inodes}
 	length = extHeaderSize + uint64(len(x.columns))*extColumnSize
@@ -127,7 +128,7 @@ func (x *extWriter) finish(bytesUsed uint64) (head []byte, length uint64, err er
 	return h.encode(), length, nil
 }
 
-// extColumnWriter makes the pages of one column.
+// extColumnWriter builds the pages of one column.
 type extColumnWriter struct {
 	extColumn
 	out   *spool
@@ -167,7 +168,7 @@ func (c *extColumnWriter) flush() error {
 	return err
 }
 
-// writeTo gives the page table and the pages.
+// writeTo writes the page table and the pages.
 func (c *extColumnWriter) writeTo(w io.Writer) error {
 	if _, err := w.Write(c.table); err != nil {
 		return err
@@ -178,7 +179,8 @@ func (c *extColumnWriter) writeTo(w io.Writer) error {
 
 // extEncoder is safe for concurrent EncodeAll.
 var extEncoder = func() *zstd.Encoder {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithWindowSize(maxExtPage))
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
+		zstd.WithWindowSize(maxExtPage))
 	if err != nil {
 		panic(err) // the options are constants
 	}

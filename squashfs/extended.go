@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the extension section adds is joined here. A section that is damaged or of another version leaves a plain
-// squashfs: its facts are left out, and Check tells why.
+// This file joins images with their extension section. A section that is damaged or of another version leaves a plain
+// squashfs: its data is left out, and Check says why.
 
-// Complete fails with ErrCorrupt if the image has an extension section of ours that is cut short or has a damaged header, or says that
-// it has more inodes than fit into it, and with ErrLimit if its tables would take too much memory. Reading forgives the former and
-// goes on without the section's facts; whoever takes an image over for good wants to know before.
+// Complete fails with ErrCorrupt if the image has an extension section of ours that is cut short, has a damaged header,
+// or claims more inodes than fit into it. It fails with ErrLimit if its tables would take too much memory. Reading
+// ignores the former and continues without the section's data; callers that import an image must call Complete first.
 func (im *Image) Complete() error {
 	if _, err := im.claims(); err != nil {
 		return err
@@ -26,7 +26,7 @@ func (im *Image) Complete() error {
 		return fmt.Errorf("read extension header: %w", err)
 	}
 	if string(head) != extMagic {
-		return nil // what another program left behind the image
+		return nil // data of another program behind the image
 	}
 	x, err := openExtension(im.r, im.size, &im.sb)
 	switch {
@@ -38,7 +38,7 @@ func (im *Image) Complete() error {
 	return err
 }
 
-// section gives the extension section, nil if there is none to believe.
+// section returns the extension section, nil if there is none that is valid.
 func (im *Image) section() (*extension, error) {
 	x, err := im.ext.get(func() (**extension, error) {
 		x, err := openExtension(im.r, im.size, &im.sb)
@@ -50,7 +50,7 @@ func (im *Image) section() (*extension, error) {
 	return *x, nil
 }
 
-// unlessDamaged forgives all errors but those of reading.
+// unlessDamaged ignores all errors except those of reading.
 func unlessDamaged(err error) error {
 	if errors.Is(err, ErrCorrupt) || errors.Is(err, errExtVersion) {
 		return nil
@@ -58,7 +58,7 @@ func unlessDamaged(err error) error {
 	return err
 }
 
-// extend adds to an inode's attributes what the extension section knows of it.
+// extend adds the data of the extension section to an inode's attributes.
 func (im *Image) extend(n *Inode) error {
 	x, err := im.section()
 	if err != nil || x == nil {
@@ -80,7 +80,7 @@ func (im *Image) ino(number uint32) (uint64, error) {
 	return uint64(v), nil
 }
 
-// extra is what the extension section has of few inodes.
+// extra is what the extension section has for few inodes.
 func (n *Inode) extra() (extra, error) {
 	x, err := n.im.section()
 	if err != nil || x == nil {
@@ -93,11 +93,11 @@ func (n *Inode) extra() (extra, error) {
 	return e, nil
 }
 
-// Extents lists where the file has data, from the extension section or else by whole sparse blocks.
-// unix.EINVAL if it is no regular file.
+// Extents lists where the file has data, from the extension section or else by whole sparse blocks. It returns
+// unix.EINVAL if n is not a regular file.
 func (n *Inode) Extents() ([]Extent, error) { return n.ExtentsIn(nil) }
 
-// ExtentsIn is Extents in the room of list, which is empty, if that is enough and there is no list yet.
+// ExtentsIn is Extents that uses list, which is empty, if it has enough room and the list was not built before.
 func (n *Inode) ExtentsIn(list []Extent) ([]Extent, error) {
 	if n.raw.basic() != typeFile {
 		return nil, unix.EINVAL
@@ -109,9 +109,10 @@ func (n *Inode) ExtentsIn(list []Extent) ([]Extent, error) {
 	return n.extents(context.Background(), &e, list)
 }
 
-// extents is ExtentsIn for a caller that has read the inode's extra.
+// extents is ExtentsIn for callers that have read the inode's extra.
 func (n *Inode) extents(ctx context.Context, e *extra, list []Extent) ([]Extent, error) {
-	if last := len(e.extents) - 1; e.hasExtents && (last < 0 || e.extents[last].Off+e.extents[last].Len <= n.attr.Size) {
+	if last := len(e.extents) - 1; e.hasExtents &&
+		(last < 0 || e.extents[last].Off+e.extents[last].Len <= n.attr.Size) {
 		return e.extents, nil
 	}
 	return n.blockExtents(ctx, list)
@@ -120,7 +121,8 @@ func (n *Inode) extents(ctx context.Context, e *extra, list []Extent) ([]Extent,
 // Xattrs lists all extended attributes, ACLs of the extension section included.
 func (n *Inode) Xattrs() ([]Xattr, error) { return n.XattrsOf(nil) }
 
-// XattrsOf is Xattrs, but those that want says no to may come without their values: what nobody looks at is not read.
+// XattrsOf is Xattrs, except that attributes for which want returns false may come without their values, which are then
+// not read.
 func (n *Inode) XattrsOf(want func(name string) bool) ([]Xattr, error) {
 	e, err := n.extra()
 	if err != nil {
@@ -129,7 +131,7 @@ func (n *Inode) XattrsOf(want func(name string) bool) ([]Xattr, error) {
 	return n.xattrs(&e, want)
 }
 
-// xattrs is XattrsOf for a caller that has read the inode's extra.
+// xattrs is XattrsOf for callers that have read the inode's extra.
 func (n *Inode) xattrs(e *extra, want func(name string) bool) ([]Xattr, error) {
 	var list []Xattr
 	if n.raw.xattr != noXattr {
@@ -144,8 +146,9 @@ func (n *Inode) xattrs(e *extra, want func(name string) bool) ([]Xattr, error) {
 	return slices.Concat(list, e.xattrs), nil
 }
 
-// XattrSet tells which attributes the inode has without reading them: inodes of an image with the same have the same attributes. ok is
-// false for an inode with none, and for one that has further ones in the extension section.
+// XattrSet identifies the set of attributes of the inode without reading it: inodes of an image with the same set have
+// the same attributes. ok is false for an inode without attributes, and for one that has further ones in the extension
+// section.
 func (n *Inode) XattrSet() (set uint32, ok bool, err error) {
 	if n.raw.xattr == noXattr {
 		return 0, false, nil

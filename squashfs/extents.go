@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Data tells where in the image a file's bytes lie, if they lie there uncompressed and side by side (always so in
-// the store form): the ranges to predict the next version of the file from. Blocks of zeros that are not stored
-// are left out, so length is less than the file's size if it has any. It reads the whole block list.
+// Data tells where in the image a file's bytes lie, if they are uncompressed and contiguous (always so in the store
+// form). The ranges serve to predict the next version of the file. Blocks of zeros that are not stored are left out, so
+// length is less than the file's size if it has any. It reads the whole block list.
 func (n *Inode) Data() (off, length int64, ok bool) {
 	if n.raw.basic() != typeFile || n.raw.fragment != noFragment {
 		return 0, 0, false
@@ -26,8 +26,8 @@ func (n *Inode) Data() (off, length int64, ok bool) {
 	return off, w.data - off, w.data > off
 }
 
-// Place tells where in the image the byte at off of a regular file lies, if it is stored there as it is, and how many of
-// the file's bytes follow each other from there on, at most most. Otherwise at is 0, and n how many bytes that holds for.
+// Place tells where in the image the byte at off of a regular file lies, if it is stored uncompressed, and how many
+// bytes of the file follow it contiguously, at most most. Otherwise at is 0, and n is for how many bytes that holds.
 func (n *Inode) Place(off, most int64) (at, count int64, err error) {
 	bs := int64(n.im.sb.blockSize)
 	most = min(most, n.attr.Size-off)
@@ -59,7 +59,7 @@ func (n *Inode) Place(off, most int64) (at, count int64, err error) {
 	return at, min(count, most), nil
 }
 
-// blockExtents appends to an empty list where a file has data, by whole blocks.
+// blockExtents appends the parts of a file with data, by whole blocks, to an empty list.
 func (n *Inode) blockExtents(ctx context.Context, list []Extent) ([]Extent, error) {
 	w, err := n.walk(0)
 	if err != nil {

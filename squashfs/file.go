@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markEvery is after how many words of a block list its place and the data offset so far are remembered, so that
-// a random read adds up no more words than that, and a list of any length costs little memory.
+// markEvery is after how many words of a block list the position and the data offset are remembered. A random read then
+// adds up no more words than that, and a list of any length takes little memory.
 const markEvery = 256
 
 // blockMark is where word i*markEvery of a block list is, and where that block's data is.
@@ -17,13 +17,13 @@ type blockMark struct {
 	data int64
 }
 
-// blockWalk goes through a file's block list.
+// blockWalk iterates over a file's block list.
 type blockWalk struct {
 	c    cursor
 	data int64 // where the next block's data is
 }
 
-// next gives the next block: where it is stored, in how many bytes (0: a block of zeros), and how.
+// next returns the next block: where it is stored, in how many bytes (0: a block of zeros), and how.
 func (w *blockWalk) next() (off int64, stored int, word uint32, err error) {
 	b, err := w.c.take(4)
 	if err != nil {
@@ -32,7 +32,8 @@ func (w *blockWalk) next() (off int64, stored int, word uint32, err error) {
 	word = binary.LittleEndian.Uint32(b)
 	stored, _ = dataHeader(word)
 	off = w.data
-	if im := w.c.im; stored > int(im.sb.blockSize) || stored > 0 && (off < superblockSize || off+int64(stored) > im.inodes.start) {
+	if im := w.c.im; stored > int(im.sb.blockSize) || stored > 0 &&
+		(off < superblockSize || off+int64(stored) > im.inodes.start) {
 		return 0, 0, 0, corrupt(w.c.at, "data block of %d bytes at %d, outside the data area or too long", stored, off)
 	}
 	w.data += int64(stored)
@@ -49,7 +50,7 @@ func (w *blockWalk) skip(n uint64) error {
 	return nil
 }
 
-// walk starts at block i of the list. It remembers marks on its way, which other goroutines then use.
+// walk starts at block i of the list. It stores marks on its way, which other goroutines then use.
 func (n *Inode) walk(i uint64) (blockWalk, error) {
 	marks := n.blocks.p.Load()
 	if marks == nil && i < markEvery {
@@ -85,12 +86,12 @@ func (n *Inode) walk(i uint64) (blockWalk, error) {
 	return w, nil
 }
 
-// remember replaces the marks by more of them, unless another goroutine was faster.
+// remember replaces the marks by a longer list, unless another goroutine was faster.
 func (n *Inode) remember(old *[]blockMark, marks []blockMark) { n.blocks.p.CompareAndSwap(old, &marks) }
 
-// ReadAt reads file contents, holes as zeros. It gives io.EOF as io.ReaderAt does, unix.EISDIR for a directory and
-// unix.EINVAL for what else has no contents. Blocks that are stored uncompressed are read into p by a single read
-// of the image as far as they lie side by side.
+// ReadAt reads file contents; holes are zeros. It returns io.EOF as io.ReaderAt does, unix.EISDIR for a directory and
+// unix.EINVAL for other inodes without contents. Contiguous uncompressed blocks are read into p by a single read of the
+// image.
 func (n *Inode) ReadAt(p []byte, off int64) (int, error) {
 	switch t := n.raw.basic(); {
 	case t == typeDir:
@@ -113,7 +114,7 @@ func (n *Inode) ReadAt(p []byte, off int64) (int, error) {
 	return done, eof
 }
 
-// read fills p, which lies inside the file.
+// read fills p, which lies within the file.
 func (n *Inode) read(p []byte, off int64) (int, error) {
 	im, bs := n.im, uint64(n.im.sb.blockSize)
 	blocks := n.raw.blocks(im.sb.blockSize)
@@ -163,14 +164,15 @@ func (n *Inode) read(p []byte, off int64) (int, error) {
 	return done, nil
 }
 
-// plainRun collects neighbouring bytes of the image that go to neighbouring bytes of a buffer.
+// plainRun collects contiguous bytes of the image that go to contiguous bytes of a buffer.
 type plainRun struct {
 	at    int64 // in the image
 	start int   // in the buffer: all before is done
 	n     int
 }
 
-// extend adds n bytes at off for place to of the buffer, and reads what was collected first if they do not continue it.
+// extend adds n bytes at off for position to of the buffer. If they do not continue what was collected, it reads that
+// first.
 func (r *plainRun) extend(from io.ReaderAt, p []byte, off int64, to, n int) error {
 	if r.n > 0 && r.at+int64(r.n) != off {
 		if err := r.flush(from, p, to); err != nil {
@@ -184,7 +186,7 @@ func (r *plainRun) extend(from io.ReaderAt, p []byte, off int64, to, n int) erro
 	return nil
 }
 
-// flush reads what was collected; afterwards all before place to is done.
+// flush reads what was collected. Afterwards everything before position to is done.
 func (r *plainRun) flush(from io.ReaderAt, p []byte, to int) error {
 	if r.n > 0 {
 		if err := readFull(from, p[r.start:r.start+r.n], r.at); err != nil {
@@ -195,7 +197,7 @@ func (r *plainRun) flush(from io.ReaderAt, p []byte, to int) error {
 	return nil
 }
 
-// readBlock copies bytes of a block of zeros or a compressed one, from where within says.
+// readBlock copies bytes of a block of zeros or of a compressed block, starting at within.
 func (n *Inode) readBlock(q []byte, at int64, stored int, word uint32, whole, within int) error {
 	if stored == 0 {
 		clear(q)
@@ -203,7 +205,7 @@ func (n *Inode) readBlock(q []byte, at int64, stored int, word uint32, whole, wi
 	}
 	im := n.im
 	if len(q) == whole {
-		// Who reads whole blocks in order reads each once: unpack into their buffer and keep the cache for others.
+		// Readers of whole blocks in order read each once: unpack into their buffer and leave the cache to others.
 		if data, ok := im.cache.peek(cacheKey{im.id, at, word}); ok && len(data) == whole {
 			copy(q, data)
 			return nil
@@ -230,7 +232,8 @@ func (n *Inode) readTail(p []byte, within int) (int, error) {
 	}
 	stored, compressed := dataHeader(f.size)
 	used := im.sb.inodeTable // where the data ends; may be less than a block
-	if stored == 0 || stored > int(im.sb.blockSize) || f.start < superblockSize || f.start > used || uint64(stored) > used-f.start {
+	if stored == 0 || stored > int(im.sb.blockSize) || f.start < superblockSize || f.start > used ||
+		uint64(stored) > used-f.start {
 		return 0, corrupt(im.fragments.at, "fragment %d of %d bytes at %d", n.raw.fragment, stored, f.start)
 	}
 	from := int(n.raw.offset) + within
@@ -250,7 +253,7 @@ func (n *Inode) readTail(p []byte, within int) (int, error) {
 	return copy(p, data[from:]), nil
 }
 
-// dataBlock gives a compressed block of data or tails through the cache, at most limit bytes.
+// dataBlock returns a compressed block of data or tails through the cache, at most limit bytes.
 func (im *Image) dataBlock(at int64, word uint32, limit int) ([]byte, error) {
 	e, owner := im.cache.acquire(cacheKey{im.id, at, word})
 	if owner {
@@ -271,7 +274,7 @@ func (im *Image) loadData(at int64, word uint32, limit int) ([]byte, error) {
 	return im.unpackBlock(at, src, compressed, limit)
 }
 
-// unpackInto unpacks a compressed block that is to fill q.
+// unpackInto unpacks a compressed block that must fill q.
 func (im *Image) unpackInto(q []byte, at int64, stored int) error {
 	buf := takeScratch(max(stored, 2))
 	defer putScratch(buf)

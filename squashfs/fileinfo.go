@@ -24,7 +24,7 @@ func (i fileInfo) ModTime() time.Time {
 	return time.Unix(i.n.attr.Mtime.Sec, int64(i.n.attr.Mtime.Nsec))
 }
 
-// fileMode translates a st_mode.
+// fileMode converts a st_mode.
 func fileMode(mode uint32) fs.FileMode {
 	m := fs.FileMode(mode & 0o777)
 	switch mode & unix.S_IFMT {

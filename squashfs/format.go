@@ -19,7 +19,7 @@ const (
 	maxBlockSize   = 1 << 20
 	padding        = 4096 // the kernel refuses a device that ends before bytes_used rounded up to its block size
 
-	// noTable in a superblock's table place, noFragment and noXattr in an inode: there is none.
+	// noTable in a superblock, noFragment and noXattr in an inode: there is none.
 	noTable    = ^uint64(0)
 	noFragment = ^uint32(0)
 	noXattr    = ^uint32(0)
@@ -98,8 +98,8 @@ func (s *superblock) encode() []byte {
 	return b
 }
 
-// decode reads a superblock of at least superblockSize bytes. It checks magic, version and block size;
-// whether the tables lie inside the image is for the caller, who knows the image's size.
+// decode reads a superblock of at least superblockSize bytes. It checks magic, version and block size. Callers, who
+// know the image's size, must check whether the tables lie inside the image.
 func (s *superblock) decode(b []byte) error {
 	le := binary.LittleEndian
 	if len(b) < superblockSize {
@@ -154,7 +154,7 @@ func dataHeader(v uint32) (length int, compressed bool) {
 	return int(v &^ dataUncompressed), v&dataUncompressed == 0
 }
 
-// makeRef joins the place of a metadata block, relative to its table, with an offset in the unpacked block.
+// makeRef joins the offset of a metadata block in its table with an offset in the unpacked block.
 func makeRef(block uint64, offset int) Ref { return Ref(block<<16 | uint64(offset)) }
 
 func (r Ref) block() uint64 { return uint64(r) >> 16 }

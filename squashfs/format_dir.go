@@ -57,7 +57,7 @@ func (e dirEntry) append(b []byte) []byte {
 	return append(b, e.name...)
 }
 
-// decode reads the fixed part and tells how long the name behind it is.
+// decode reads the fixed part and returns the length of the name that follows.
 func (e *dirEntry) decode(b []byte) (nameLen int, err error) {
 	le := binary.LittleEndian
 	e.offset, e.delta, e.typ = le.Uint16(b), int16(le.Uint16(b[2:])), le.Uint16(b[4:])
@@ -89,7 +89,7 @@ func (x dirIndex) append(b []byte) []byte {
 	return append(b, x.name...)
 }
 
-// decode reads the fixed part and tells how long the name behind it is.
+// decode reads the fixed part and returns the length of the name that follows.
 func (x *dirIndex) decode(b []byte) (nameLen int, err error) {
 	le := binary.LittleEndian
 	x.index, x.start = le.Uint32(b), le.Uint32(b[4:])

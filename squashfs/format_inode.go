@@ -68,8 +68,9 @@ type rawInode struct {
 	number   uint32
 	nlink    uint32
 
-	size     uint64 // file and symlink: length; directory: listing + dirSizeBias
-	start    uint64 // file: place of its first block in the image; directory: of its listing's block in the directory table
+	size uint64 // file and symlink: length; directory: listing + dirSizeBias
+	// file: offset of its first block in the image; directory: of its listing's block in the directory table
+	start    uint64
 	offset   uint32 // file: in its unpacked fragment; directory: in the unpacked metadata block
 	fragment uint32 // file: index of its fragment or noFragment
 	sparse   uint64 // file: bytes of holes, informative
@@ -143,8 +144,8 @@ func (n *rawInode) append(b []byte) []byte {
 	return b
 }
 
-// decode reads an inode through next, which gives the following n bytes of the inode table, valid until it is
-// called again. A block list or directory index is what next would give afterwards.
+// decode reads an inode through next, which returns the following n bytes of the inode table, valid until it is called
+// again. Afterwards next returns the block list or directory index.
 func (n *rawInode) decode(next func(n int) ([]byte, error)) error {
 	le := binary.LittleEndian
 	b, err := next(inodeHeaderSize)
@@ -186,7 +187,7 @@ func (n *rawInode) decode(next func(n int) ([]byte, error)) error {
 	return nil
 }
 
-// decodeSmall finishes what is neither file nor directory; b is its fixed part after the header.
+// decodeSmall decodes what is neither file nor directory; b is its fixed part after the header.
 func (n *rawInode) decodeSmall(b []byte, next func(n int) ([]byte, error)) error {
 	le := binary.LittleEndian
 	extended := n.typ > extendedType
@@ -221,7 +222,7 @@ func (n *rawInode) decodeSmall(b []byte, next func(n int) ([]byte, error)) error
 	return nil
 }
 
-// fileType gives the S_IFMT bits of a basic or extended type, 0 if there is none such.
+// fileType returns the S_IFMT bits of a basic or extended type, 0 for unknown types.
 func fileType(typ uint16) uint32 {
 	if typ > extendedType {
 		typ -= extendedType

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Fragment, id, export and xattr id tables are stored alike: entries in metadata blocks, then an array with
-// the u64 place of each of those blocks. The superblock gives the place of the array (for xattr ids:
-// of the xattrTable structure before it).
+// Fragment, id, export and xattr id tables are stored alike: entries in metadata blocks, then an array with the u64
+// offset of each of those blocks. The superblock has the offset of the array (for xattr ids: of the xattrTable
+// structure before it).
 
 const (
 	idEntrySize     = 4 // u32 uid or gid
@@ -21,7 +21,7 @@ const (
 //	0 start u64   8 data header u32   12 unused u32
 const fragmentEntrySize = 16
 
-// fragmentEntry is the place of one block of file tails.
+// fragmentEntry is the location of one block of file tails.
 type fragmentEntry struct {
 	start uint64
 	size  uint32 // see dataHeader
@@ -96,7 +96,8 @@ const (
 // xattrPrefixes are indexed by a key's type.
 var xattrPrefixes = [...]string{"user.", "trusted.", "security."}
 
-// splitXattr gives the type of an attribute and its name without prefix; ok is false in a namespace squashfs lacks.
+// splitXattr returns the type of an attribute and its name without prefix; ok is false in a namespace that squashfs
+// lacks.
 func splitXattr(name string) (typ uint16, rest string, ok bool) {
 	for t, p := range xattrPrefixes {
 		if rest, ok := strings.CutPrefix(name, p); ok {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pull gives what rawInode.decode asks of.
+// pull returns what rawInode.decode asks for.
 func pull(b []byte) func(int) ([]byte, error) {
 	r := bytes.NewReader(b)
 	return func(n int) ([]byte, error) {

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks is how many symlinks a path may lead through, as in Linux.
+// maxLinks is how many symlinks a path may contain, as in Linux.
 const maxLinks = 40
 
-// FS presents the image as an io/fs file system (also ReadLinkFS, StatFS, ReadDirFS and ReadFileFS; FileInfo.Sys gives
-// *Inode). Symlinks are followed inside the image, whose root is where absolute ones start. A directory that
-// contains itself or is there twice is an error of class ErrCorrupt, so that a walk ends. Safe for concurrent use.
+// FS presents the image as an io/fs file system (also ReadLinkFS, StatFS, ReadDirFS and ReadFileFS; FileInfo.Sys
+// returns *Inode). Symlinks are followed inside the image; absolute ones start at its root. A directory that contains
+// itself or has two names is an error of class ErrCorrupt, so that a walk ends. It is safe for concurrent use.
 func (im *Image) FS() fs.FS { return imageFS{im} }
 
 type imageFS struct{ im *Image }
@@ -27,7 +27,7 @@ var (
 	_ fs.ReadFileFS = imageFS{}
 )
 
-// Open opens a file or directory; of other kinds there is only what Stat tells.
+// Open opens a file or directory. Other inodes have only what Stat returns.
 func (f imageFS) Open(name string) (fs.File, error) {
 	n, err := f.find("open", name, true)
 	if err != nil {
@@ -58,7 +58,7 @@ func (f imageFS) Lstat(name string) (fs.FileInfo, error) {
 	return fileInfo{path.Base(name), n}, nil
 }
 
-// ReadLink gives a symlink's target.
+// ReadLink returns a symlink's target.
 func (f imageFS) ReadLink(name string) (string, error) {
 	n, err := f.find("readlink", name, false)
 	if err != nil {
@@ -85,7 +85,7 @@ func (f imageFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return list, nil
 }
 
-// ReadFile reads a whole file. Its memory grows with what could be read, not with the size that the inode claims.
+// ReadFile reads a whole file. Its memory grows with what can be read, not with the size that the inode claims.
 func (f imageFS) ReadFile(name string) ([]byte, error) {
 	n, err := f.find("read", name, true)
 	if err != nil {
@@ -98,7 +98,7 @@ func (f imageFS) ReadFile(name string) ([]byte, error) {
 	return b, nil
 }
 
-// find resolves a path, with a symlink in its last place or without.
+// find resolves a path. A symlink in the last element is followed or not.
 func (f imageFS) find(op, name string, follow bool) (*Inode, error) {
 	if !validPath(name) {
 		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
@@ -110,7 +110,7 @@ func (f imageFS) find(op, name string, follow bool) (*Inode, error) {
 	return n, nil
 }
 
-// validPath is fs.ValidPath without its demand for UTF-8: Linux names are bytes, and a walk must get past them.
+// validPath is fs.ValidPath without the requirement of UTF-8: Linux names are bytes, and a walk must get past them.
 func validPath(name string) bool { return fs.ValidPath(strings.ToValidUTF8(name, "?")) }
 
 // resolve walks a slash-separated path from the root.
@@ -157,8 +157,8 @@ func (im *Image) resolve(name string, follow bool) (*Inode, error) {
 	return chain[len(chain)-1], nil
 }
 
-// step looks a name up in the last directory of a chain. What the image calls a directory must be one that belongs
-// there: not one of the chain, and with the parent it is found in.
+// step looks up a name in the last directory of a chain. A directory must not be one of the chain, and its parent must
+// be the directory in which it is found.
 func (im *Image) step(chain []*Inode, name string) (*Inode, error) {
 	dir := chain[len(chain)-1]
 	e, err := dir.Lookup(name)
@@ -181,7 +181,8 @@ func (im *Image) step(chain []*Inode, name string) (*Inode, error) {
 		}
 	}
 	if n.raw.parent != dir.raw.number {
-		return nil, corrupt(n.location(), "directory %q has parent inode %d and is found in %d", name, n.raw.parent, dir.raw.number)
+		return nil, corrupt(n.location(), "directory %q has parent inode %d and is found in %d", name, n.raw.parent,
+			dir.raw.number)
 	}
 	return n, nil
 }
@@ -201,7 +202,7 @@ func (f *openFile) Size() int64 { return f.SectionReader.Size() }
 // openDir is an open directory. Not for concurrent use.
 type openDir struct {
 	fileInfo
-	last string           // the name given last, from which the listing goes on
+	last string           // the last name returned; the listing continues after it
 	subs map[Ref]struct{} // directories listed so far
 }
 
@@ -212,7 +213,7 @@ func (d *openDir) Read([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "read", Path: d.name, Err: unix.EISDIR}
 }
 
-// ReadDir is as in fs.ReadDirFile.
+// ReadDir implements fs.ReadDirFile.
 func (d *openDir) ReadDir(count int) ([]fs.DirEntry, error) {
 	var list []fs.DirEntry
 	var failed error

@@ -192,7 +192,7 @@ func FuzzExtension(f *testing.F) {
 	})
 }
 
-// FuzzDecompress gives every decompressor what is none of its streams.
+// FuzzDecompress passes arbitrary bytes to every decompressor.
 func FuzzDecompress(f *testing.F) {
 	for id := uint16(compressorGzip); id <= compressorZstd; id++ {
 		f.Add(id, bomb(5000), 5000)

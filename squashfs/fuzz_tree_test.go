@@ -57,8 +57,8 @@ func treeSeeds(f *testing.F) [][]byte {
 	return seeds
 }
 
-// FuzzTree makes a workspace of whole images in which anything may be changed. They are refused as corrupt or beyond a limit, or
-// what is stored of them is a sound image. It is to be run with a bound on memory (ulimit -v).
+// FuzzTree makes a workspace of whole images in which anything may be changed. They are refused as corrupt or beyond a
+// limit, or what is stored of them is a sound image. It is to be run with a bound on memory (ulimit -v).
 func FuzzTree(f *testing.F) {
 	seeds := treeSeeds(f)
 	for i := range seeds {

@@ -7,10 +7,12 @@ import (
 	"github.com/zeebo/blake3"
 )
 
-// ContentsID is equal for files with the same contents and extents, which need not have an equal one. It is of no use to another process.
+// ContentsID is equal only for files with the same contents and extents; files with the same contents may have
+// different ones. It is only valid within this process.
 type ContentsID [16]byte
 
-// ContentsID tells the contents of a regular file by where they are stored: it reads the block list, and no contents.
+// ContentsID identifies the contents of a regular file by where they are stored. It reads the block list, and no
+// contents.
 func (n *Inode) ContentsID(ctx context.Context) (ContentsID, error) {
 	x, err := n.extra()
 	if err != nil {
@@ -19,7 +21,7 @@ func (n *Inode) ContentsID(ctx context.Context) (ContentsID, error) {
 	return n.contentsID(ctx, &x)
 }
 
-// contentsID is ContentsID for a caller that has read the inode's extra.
+// contentsID is ContentsID for callers that have read the inode's extra.
 func (n *Inode) contentsID(ctx context.Context, x *extra) (ContentsID, error) {
 	le := binary.LittleEndian
 	var room [1024]byte // enough for nearly all
@@ -77,5 +79,5 @@ func (n *Inode) contentsID(ctx context.Context, x *extra) (ContentsID, error) {
 	return ContentsID(h.Sum(sum[:0])[:16]), nil
 }
 
-// walkCheck is after how many words of a block list the context is looked at: a millisecond or less.
+// walkCheck is after how many words of a block list the context is checked: a millisecond or less.
 const walkCheck = 1 << 16

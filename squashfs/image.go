@@ -8,15 +8,15 @@ import (
 // Options bound a reader.
 type Options struct {
 	CacheBytes int64  // of unpacked blocks; 0 means DefaultCacheBytes
-	Cache      *Cache // to share one among images, instead of CacheBytes
+	Cache      *Cache // to share a cache among images, instead of CacheBytes
 }
 
-// Image reads one squashfs image; safe for concurrent use.
+// Image reads one squashfs image. It is safe for concurrent use.
 type Image struct {
 	r      io.ReaderAt
 	size   int64 // of r
 	sb     superblock
-	id     uint64 // tells images apart in a shared cache
+	id     uint64 // identifies the image in a shared cache
 	cache  *Cache
 	unpack decompressor
 
@@ -40,7 +40,8 @@ type region struct {
 	start, end int64
 }
 
-// lazy is a value that is made when first wanted. Goroutines that want it at once may each make it; no lock is held.
+// lazy is a value that is computed on first use. Goroutines that need it at the same time may each compute it; no lock
+// is held.
 type lazy[T any] struct{ p atomic.Pointer[T] }
 
 func (l *lazy[T]) get(load func() (*T, error)) (*T, error) {
@@ -55,9 +56,9 @@ func (l *lazy[T]) get(load func() (*T, error)) (*T, error) {
 	return l.p.Load(), nil
 }
 
-// Open checks the superblock and the tables' places; it does not read the tables, so it takes the same time
-// for any image. size is that of the file or store that r reads, bytes after the file system included.
-// Errors are of class ErrCorrupt, or r's.
+// Open checks the superblock and the locations of the tables. It does not read the tables, so it takes the same time
+// for any image. size is that of the file or store that r reads, bytes after the file system included. Errors are of
+// class ErrCorrupt, or r's.
 func Open(r io.ReaderAt, size int64, opts Options) (*Image, error) {
 	im := &Image{r: r, size: size, id: imageIDs.Add(1), cache: opts.Cache}
 	if size < superblockSize {
@@ -83,7 +84,7 @@ func Open(r io.ReaderAt, size int64, opts Options) (*Image, error) {
 	return im, nil
 }
 
-// Places of superblock fields that errors point at.
+// Offsets of superblock fields that errors point at.
 const (
 	sbInodes     = 0
 	sbFragments  = 16
@@ -99,8 +100,8 @@ const (
 	sbExports    = 88
 )
 
-// checkTables checks that the tables lie inside the image in the order that the kernel demands too: inodes, directories,
-// fragments, export, ids, xattrs; those that are missing take no place.
+// checkTables checks that the tables lie inside the image in the order that the kernel requires, too: inodes,
+// directories, fragments, export, ids, xattrs. Missing tables take no space.
 func (im *Image) checkTables() error {
 	sb := &im.sb
 	if sb.bytesUsed < superblockSize || sb.bytesUsed > uint64(im.size) {
@@ -116,14 +117,14 @@ func (im *Image) checkTables() error {
 		if sb.fragments != 0 {
 			return corrupt(sbFragTable, "%d fragments without a table", sb.fragments)
 		}
-		sb.fragTable = noTable // some writers leave a place for a table without entries
+		sb.fragTable = noTable // some writers give an offset for a table without entries
 	}
 	end := sb.bytesUsed
 	for _, t := range []struct {
 		name  string
 		field int64
 		at    uint64
-		min   uint64 // bytes of its array of places
+		min   uint64 // bytes of its array of offsets
 		need  bool
 	}{
 		{"xattr", sbXattrTable, sb.xattrTable, xattrTableSize, false},
@@ -137,7 +138,8 @@ func (im *Image) checkTables() error {
 			continue
 		}
 		if t.at < superblockSize || t.at > end || end-t.at < t.min {
-			return corrupt(t.field, "%s table at %d, want %d bytes or more between %d and %d", t.name, t.at, t.min, superblockSize, end)
+			return corrupt(t.field, "%s table at %d, want %d bytes or more between %d and %d", t.name, t.at, t.min,
+				superblockSize, end)
 		}
 		end = t.at
 	}
@@ -152,10 +154,16 @@ func (im *Image) checkTables() error {
 	}
 	im.inodes = region{"inode table", int64(sb.inodeTable), int64(sb.dirTable)}
 	im.dirs = region{"directory table", int64(sb.dirTable), int64(dirEnd)}
-	im.fragments = table{name: "fragment table", at: int64(sb.fragTable), count: uint64(sb.fragments), size: fragmentEntrySize}
+	im.fragments = table{
+		name: "fragment table", at: int64(sb.fragTable), count: uint64(sb.fragments),
+		size: fragmentEntrySize,
+	}
 	im.idTable = table{name: "id table", at: int64(sb.idTable), count: uint64(sb.ids), size: idEntrySize}
 	if sb.exportTable != noTable {
-		im.exports = table{name: "export table", at: int64(sb.exportTable), count: uint64(sb.inodes), size: exportEntrySize}
+		im.exports = table{
+			name: "export table", at: int64(sb.exportTable), count: uint64(sb.inodes),
+			size: exportEntrySize,
+		}
 	}
 	return nil
 }

@@ -6,8 +6,9 @@ import (
 	"fmt"
 )
 
-// ImageSource presents an image as a Source, to re-encode it. It is for one writer, and refuses with an error of class ErrCorrupt
-// what no tree can be: see [importer]. An image that would take more than ImportMemory is an error of class ErrLimit.
+// ImageSource presents an image as a Source, to import or re-encode it. It is for one writer. It refuses what cannot be
+// a tree with an error of class ErrCorrupt: see [importer]. An image that would take more than ImportMemory is an error
+// of class ErrLimit.
 func ImageSource(im *Image) Source { return &imageSource{im: im, guard: importer{im: im}} }
 
 type imageSource struct {
@@ -24,7 +25,7 @@ type imageNode struct {
 	cost  int64 // of the two
 }
 
-// imageName is what a listing says of a name.
+// imageName is what a listing has about a name.
 type imageName struct {
 	ref    Ref
 	number uint32
@@ -121,7 +122,7 @@ func (s *imageSource) Open(ctx context.Context, file *Entry) (File, error) {
 	return imageFile{n, ctx, &s.guard}, nil
 }
 
-// imageFile is open as long as one call lasts.
+// imageFile is open for the duration of one call.
 type imageFile struct {
 	*imageNode
 	ctx   context.Context //nolint:containedctx // of the call that opened it

@@ -6,32 +6,32 @@ import (
 	"sort"
 )
 
-// ImportMemory is how much the structures may take, in bytes, that grow with an image which an ImageSource presents: the names
-// in the directories above, and what tells hard links. The writer takes about as much again.
+// ImportMemory bounds, in bytes, the structures of an ImageSource that grow with the image: the names in the
+// directories above, and what identifies hard links. The writer takes about as much again.
 const ImportMemory = 512 << 20
 
-// Costs in memory, about.
+// Costs in memory, approximately.
 const (
 	nameCost   = 96 // a listed name without its bytes, in the source and in the writer
 	linkCost   = 96 // an inode with several names
 	nameFloor  = 1 << 16
 	setCost    = 96 // a set of attributes that was read
 	dataFloor  = 16 << 30
-	dataFactor = 4096 // what the best compressor makes of logs; what files share is read once
+	dataFactor = 4096 // the best compression of logs; what files share is read once
 	setsFloor  = 256 << 20
 	setsFactor = 64 // sets may share values
 )
 
-// importer is what makes sure that a tree taken from an image is a tree, and no larger than the image can have it. Every
-// directory has one name and the inode it is found in for its parent; listings and inodes together are no longer than
-// their tables, so that none is there twice; every inode has a number of its own; and who writes the tree spends no more
-// than in proportion to the image. It keeps a bit for each inode. For one goroutine.
+// importer ensures that a tree taken from an image is a tree, and no larger than the image can hold. Every directory
+// has one name, and the inode in which it is found is its parent. Listings and inodes together are no longer than their
+// tables, so that none is there twice. Every inode has its own number. The cost of writing the tree is in proportion to
+// the image. It keeps a bit for each inode. For one goroutine.
 type importer struct {
 	im    *Image
 	stack []*imageNode // the directories from the root to the one listed last
 
-	seen     []uint64       // bit by inode number: directories listed, and others met
-	links    map[uint32]Ref // inodes with several names that were met, by their numbers
+	seen     []uint64       // bit by inode number: directories listed, and other inodes seen
+	links    map[uint32]Ref // inodes with several names that were seen, by their numbers
 	begun    bool           // the fields below are set
 	listings int64          // bytes of listings that may still come
 	inodes   int64          // bytes of the inode table that may still be used
@@ -42,7 +42,7 @@ type importer struct {
 	extras   int64          // bytes of extension records that may still be read
 }
 
-// begin finds out how much the image can have.
+// begin determines how much the image can hold.
 func (g *importer) begin() error {
 	if g.begun {
 		return nil
@@ -86,13 +86,13 @@ func (g *importer) begin() error {
 	return nil
 }
 
-// claims gives how much memory the tables take that are as long as the image says, and checks what it says against its length. It reads
-// headers only: a file of the host may be all hole, and as long as one likes.
+// claims returns how much memory the tables take whose length the image states, and checks the statements against the
+// image's length. It reads headers only: a file of the host may be one hole of any length.
 func (im *Image) claims() (int64, error) {
 	if claimed := int64(im.sb.inodes); claimed > int64(im.sb.bytesUsed)+nameFloor {
 		return 0, corrupt(sbInodes, "%d inodes in an image of %d bytes", claimed, im.sb.bytesUsed)
 	}
-	n := int64(im.sb.inodes) * 12 // places and bits
+	n := int64(im.sb.inodes) * 12 // offsets and bits
 	for _, t := range []*table{&im.fragments, &im.exports, &im.idTable} {
 		n += 8 * int64(tableBlocks(t.count, t.size))
 	}
@@ -118,7 +118,7 @@ func (im *Image) claims() (int64, error) {
 	return n, nil
 }
 
-// unpacked bounds what a table unpacks to.
+// unpacked bounds the unpacked size of a table.
 func (im *Image) unpacked(r region) (int64, error) {
 	total := int64(0)
 	for at := r.start; at < r.end; total += metadataSize {
@@ -138,7 +138,7 @@ func (g *importer) charge(n int64) error {
 	return nil
 }
 
-// mark marks a number and tells whether it was.
+// mark marks a number and reports whether it was marked.
 func (g *importer) mark(number uint32) bool {
 	word, bit := &g.seen[number/64], uint64(1)<<(number%64)
 	met := *word&bit != 0
@@ -146,7 +146,7 @@ func (g *importer) mark(number uint32) bool {
 	return met
 }
 
-// list is called before a directory is listed. What is listed lies in the directory listed last, or in one above it.
+// list is called before a directory is listed. The directory lies in the directory listed last, or in one above it.
 func (g *importer) list(n *imageNode) error {
 	if err := g.begin(); err != nil {
 		return err
@@ -175,7 +175,7 @@ func (g *importer) list(n *imageNode) error {
 	return nil
 }
 
-// inode counts the bytes that an inode takes in its table.
+// inode counts the bytes of an inode in its table.
 func (g *importer) inode(n *Inode) error {
 	size := int64(inodeSizes[n.raw.typ]) + int64(len(n.raw.target))
 	if n.raw.basic() == typeFile {
@@ -198,7 +198,7 @@ func (g *importer) name(dir *imageNode, e listed) error {
 	return g.charge(cost)
 }
 
-// entry judges what a name in a directory leads to. A directory is judged by list, which is called for it once.
+// entry checks what a name in a directory leads to. A directory is checked by list, which is called for it once.
 func (g *importer) entry(dir, n *Inode, e imageName) error {
 	if n.raw.basic() != e.typ {
 		return corrupt(n.location(), "entry of type %d, inode of type %d", e.typ, n.raw.basic())
@@ -208,7 +208,8 @@ func (g *importer) entry(dir, n *Inode, e imageName) error {
 	}
 	if n.raw.basic() == typeDir {
 		if n.raw.parent != dir.raw.number {
-			return corrupt(n.location(), "directory has parent inode %d and is found in %d", n.raw.parent, dir.raw.number)
+			return corrupt(n.location(), "directory has parent inode %d and is found in %d", n.raw.parent,
+				dir.raw.number)
 		}
 		return nil
 	}
@@ -228,7 +229,8 @@ func (g *importer) entry(dir, n *Inode, e imageName) error {
 		return g.inode(n)
 	}
 	if n.raw.nlink < 2 {
-		return corrupt(n.location(), "inode %d has link count %d and several names, or its number is there twice", n.raw.number, n.raw.nlink)
+		return corrupt(n.location(), "inode %d has link count %d and several names, or its number is there twice",
+			n.raw.number, n.raw.nlink)
 	}
 	if g.links[n.raw.number] != n.ref {
 		return corrupt(n.location(), "inode number %d is there twice", n.raw.number)
@@ -243,7 +245,8 @@ func (g *importer) read(n *Inode, x *extra) ([]Xattr, error) {
 		return nil, err
 	}
 	if g.xattrs -= int64(xattrBytes(list)); g.xattrs < 0 {
-		return nil, corrupt(n.location(), "more bytes of attributes than an image of %d bytes can have", g.im.sb.bytesUsed)
+		return nil, corrupt(n.location(), "more bytes of attributes than an image of %d bytes can have",
+			g.im.sb.bytesUsed)
 	}
 	if fault := xattrsFault(n.attr.Mode, list); fault != "" {
 		return nil, corrupt(n.location(), "%s", fault)
@@ -254,7 +257,7 @@ func (g *importer) read(n *Inode, x *extra) ([]Xattr, error) {
 	return list, g.charge(setCost)
 }
 
-// extra reads what the extension section has of an inode. Records may not overlap.
+// extra reads what the extension section has about an inode. Records may not overlap.
 func (g *importer) extra(n *Inode) (*extra, error) {
 	x, err := n.extra()
 	if err != nil {
@@ -280,7 +283,7 @@ func (g *importer) data(n *Inode, list []Extent) error {
 	return nil
 }
 
-// find gives the place of a name in the listing, which is in order.
+// find returns the index of a name in the listing, which is sorted.
 func (n *imageNode) find(name string) (int, bool) {
 	i := sort.SearchStrings(n.names, name)
 	return i, i < len(n.names) && n.names[i] == name

@@ -12,11 +12,15 @@ import (
 	"snapfs/squashfs"
 )
 
-// TestImportNames checks that what no program could read or set is refused: targets and names that Linux has no room for.
+// TestImportNames checks that what no program could read or set is refused: targets and names that Linux has no room
+// for.
 func TestImportNames(t *testing.T) {
 	link := func(n int) *squashfs.Entry {
 		target := strings.Repeat("t", n)
-		return &squashfs.Entry{Name: "l", Attr: squashfs.Attr{Ino: 2, Mode: unix.S_IFLNK | 0o777, Nlink: 1, Size: int64(n)}, Target: target}
+		return &squashfs.Entry{
+			Name: "l",
+			Attr: squashfs.Attr{Ino: 2, Mode: unix.S_IFLNK | 0o777, Nlink: 1, Size: int64(n)}, Target: target,
+		}
 	}
 	named := func(name string) *squashfs.Entry {
 		return &squashfs.Entry{

@@ -39,7 +39,8 @@ func counting(t *testing.T, img []byte) (*Image, *counted) {
 	return im, r
 }
 
-// sharing is an image of many files that have the same blocks or the same tail, and of as many that have the same attributes.
+// sharing is an image of many files that have the same blocks or the same tail, and of as many that have the same
+// attributes.
 func sharing(files int) *model {
 	m := soundModel()
 	m.pairs = appendXattrValue(appendXattrKey(m.pairs, 0, "large"), bytes.Repeat([]byte("x"), 60000))
@@ -112,7 +113,7 @@ func TestImportShared(t *testing.T) {
 	}
 }
 
-// forgetful is a source that does not tell what is the same.
+// forgetful is a source that does not say what is the same.
 type forgetful struct{ Source }
 
 func (f forgetful) Entry(ctx context.Context, dir *Entry, name string) (*Entry, error) {
@@ -139,7 +140,8 @@ func (m *growing) WriteAt(p []byte, off int64) (int, error) {
 	return copy(m.b[off:], p), nil
 }
 
-// TestShipShared: an export is the same bytes whether its source knows what files share or not, and reads that once if it does.
+// TestShipShared: an export is the same bytes whether its source knows what files share or not, and reads that once if
+// it does.
 func TestShipShared(t *testing.T) {
 	img := sharing(400).build()
 	var images [2]growing
@@ -150,7 +152,8 @@ func TestShipShared(t *testing.T) {
 		if i == 1 {
 			src = forgetful{src}
 		}
-		if _, err := WriteShip(t.Context(), &images[i], src, ShipOptions{BlockSize: minBlockSize, Level: 1}); err != nil {
+		if _, err := WriteShip(t.Context(), &images[i], src,
+			ShipOptions{BlockSize: minBlockSize, Level: 1}); err != nil {
 			t.Fatal(err)
 		}
 		reads[i] = read.data
@@ -192,7 +195,8 @@ func TestImportXattrs(t *testing.T) {
 		}
 		return b
 	}
-	owner, group, mask, others := [3]uint32{aclUserObj, 7, noID}, [3]uint32{aclGroupObj, 5, noID}, [3]uint32{aclMask, 7, noID}, [3]uint32{aclOther, 0, noID}
+	owner, group, mask, others := [3]uint32{aclUserObj, 7, noID}, [3]uint32{aclGroupObj, 5, noID},
+		[3]uint32{aclMask, 7, noID}, [3]uint32{aclOther, 0, noID}
 	user, users := [3]uint32{aclUser, 6, 12}, [3]uint32{aclGroup, 4, 34}
 	const caps, access, inherited = "security.capability", "system.posix_acl_access", "system.posix_acl_default"
 	file, dir, link := uint32(unix.S_IFREG), uint32(unix.S_IFDIR), uint32(unix.S_IFLNK)
@@ -305,7 +309,8 @@ func (v vast) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// TestImportClaims: what an image says of its tables is bounded before there is memory for them, however long the file is.
+// TestImportClaims: what an image says of its tables is bounded before there is memory for them, however long the file
+// is.
 func TestImportClaims(t *testing.T) {
 	const used = 64 << 30
 	for name, c := range map[string]struct {
@@ -322,7 +327,8 @@ func TestImportClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sb := superblock{
 				inodes: c.inodes, blockSize: minBlockSize, compressor: compressorGzip, ids: 1, bytesUsed: used, root: 0,
-				inodeTable: superblockSize, dirTable: 1 << 20, idTable: 2 << 20, fragTable: noTable, exportTable: noTable, xattrTable: noTable,
+				inodeTable: superblockSize, dirTable: 1 << 20, idTable: 2 << 20, fragTable: noTable,
+				exportTable: noTable, xattrTable: noTable,
 			}
 			v := vast{head: sb.encode(), tailAt: used, size: 1 << 40}
 			if c.ext != nil {

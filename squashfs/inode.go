@@ -9,7 +9,7 @@ type Inode struct {
 	raw  rawInode // target aside, see Readlink
 	attr Attr
 
-	rest position // of what follows the fixed part: a file's block list, a directory's index
+	rest position // behind the fixed part: a file's block list, a directory's index
 
 	blocks lazy[[]blockMark] // of a file
 }
@@ -23,7 +23,7 @@ func (im *Image) Inode(ref Ref) (*Inode, error) {
 	return n, nil
 }
 
-// Load is Inode into memory of the caller's, whatever was there.
+// Load is Inode that uses the caller's memory, whatever its contents.
 func (im *Image) Load(n *Inode, ref Ref) error {
 	if err := im.load(n, ref); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (im *Image) Load(n *Inode, ref Ref) error {
 	return im.extend(n)
 }
 
-// load is Load without what the extension section adds.
+// load is Load without the data of the extension section.
 func (im *Image) load(n *Inode, ref Ref) error {
 	err := im.parse(n, ref)
 	if err != nil {
@@ -61,7 +61,7 @@ func (im *Image) load(n *Inode, ref Ref) error {
 	return nil
 }
 
-// parse reads an inode and believes it.
+// parse reads an inode without checking it.
 func (im *Image) parse(n *Inode, ref Ref) error {
 	if ref.block() > uint64(im.inodes.end-im.inodes.start) || ref.offset() >= metadataSize {
 		return corrupt(im.inodes.start, "inode reference %#x outside the inode table", uint64(ref))
@@ -79,7 +79,7 @@ func (im *Image) parse(n *Inode, ref Ref) error {
 	return nil
 }
 
-// check verifies what can be told without reading on.
+// check verifies what can be verified without further reads.
 func (n *Inode) check() error {
 	raw, at := &n.raw, n.location()
 	if raw.number == 0 || raw.number > n.im.sb.inodes {
@@ -116,16 +116,16 @@ func (n *Inode) check() error {
 // location is the inode's metadata block in the image, for errors.
 func (n *Inode) location() int64 { return n.im.inodes.start + int64(n.ref.block()) }
 
-// Ref is where the inode came from.
+// Ref is the location of the inode in the inode table.
 func (n *Inode) Ref() Ref { return n.ref }
 
-// Number is the squashfs inode number, which Export takes; Attr's Ino may differ.
+// Number is the squashfs inode number, which Export takes. Attr's Ino may differ.
 func (n *Inode) Number() uint32 { return n.raw.number }
 
-// Attr gives the inode's attributes.
+// Attr returns the inode's attributes.
 func (n *Inode) Attr() Attr { return n.attr }
 
-// Readlink gives a symlink's target; unix.EINVAL if the inode is none.
+// Readlink returns a symlink's target; unix.EINVAL if the inode is not a symlink.
 func (n *Inode) Readlink() (string, error) {
 	if n.raw.basic() != typeSymlink {
 		return "", unix.EINVAL

@@ -21,7 +21,8 @@ func TestFS(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(root, "a/b/file"), []byte("data"), 0o644))
 	must(t, os.WriteFile(filepath.Join(root, "a/empty"), nil, 0o644))
 	for name, target := range map[string]string{
-		"rel": "a/b", "abs": "/a/b/file", "up": "a/../../../a/b/file", "loop": "loop", "chain": "rel/file", "gone": "nowhere",
+		"rel": "a/b", "abs": "/a/b/file", "up": "a/../../../a/b/file", "loop": "loop", "chain": "rel/file",
+		"gone": "nowhere",
 	} {
 		must(t, os.Symlink(target, filepath.Join(root, name)))
 	}
@@ -52,7 +53,8 @@ func TestFS(t *testing.T) {
 	must(t, fs.WalkDir(fsys, ".", func(_ string, _ fs.DirEntry, err error) error { return err }))
 	info, err := fs.Lstat(fsys, "loop")
 	must(t, err)
-	if n, ok := info.Sys().(*squashfs.Inode); !ok || info.Mode()&fs.ModeSymlink == 0 || n.Attr().Mode&unix.S_IFMT != unix.S_IFLNK {
+	if n, ok := info.Sys().(*squashfs.Inode); !ok || info.Mode()&fs.ModeSymlink == 0 ||
+		n.Attr().Mode&unix.S_IFMT != unix.S_IFLNK {
 		t.Errorf("loop is %v of %T", info, info.Sys())
 	}
 }

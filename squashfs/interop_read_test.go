@@ -25,14 +25,16 @@ func TestReadMksquashfs(t *testing.T) {
 	compressors := []string{"gzip", "lz4", "lzo", "zstd", "xz", "lzma"}
 	blocks := []string{"4K", "128K", "1M"}
 	variants := []string{
-		"", "-no-fragments", "-always-use-fragments", "-no-xattrs", "-tailends", "-noI -noD -noF -noX", "-noD", "-noF -noId",
+		"", "-no-fragments", "-always-use-fragments", "-no-xattrs", "-tailends", "-noI -noD -noF -noX", "-noD",
+		"-noF -noId",
 		"-no-exports -no-duplicates", "-nopad", "-no-sparse", "-xattrs", "-all-time 7",
 	}
 	var combos [][3]string
 	for i, c := range compressors {
 		for j, b := range blocks {
 			for k, v := range variants {
-				// In short runs each compressor and block size occurs, and each variant once, with a compressor that is fast.
+				// In short runs each compressor and block size occurs, and each variant once, with a compressor that is
+				// fast.
 				if long() || (k == 0 && (i+j)%3 == 0) || (i == k%3 && j == k%len(blocks)) {
 					combos = append(combos, [3]string{c, b, v})
 				}
@@ -50,26 +52,36 @@ func TestReadMksquashfs(t *testing.T) {
 		t.Run(strings.TrimSpace(strings.Join(c[:], " ")), func(t *testing.T) {
 			t.Parallel()
 			img := filepath.Join(t.TempDir(), "img.sqsh")
-			args := []string{root, img, "-noappend", "-no-progress", "-quiet", "-comp", c[0], "-b", c[1], "-processors", "1"}
+			args := []string{
+				root, img, "-noappend", "-no-progress", "-quiet", "-comp", c[0], "-b", c[1], "-processors",
+				"1",
+			}
 			run(t, "mksquashfs", append(args, strings.Fields(c[2])...)...)
 			sound(t, img)
 			got, err := walkImage(openImage(t, img))
 			must(t, err)
 			sameTree(t, want, got, treewalk.Options{
-				IgnoreExtents: true, IgnoreXattrs: strings.Contains(c[2], "no-xattrs"), IgnoreMtime: strings.Contains(c[2], "all-time"),
+				IgnoreExtents: true, IgnoreXattrs: strings.Contains(c[2], "no-xattrs"),
+				IgnoreMtime: strings.Contains(c[2], "all-time"),
 			})
 		})
 	}
 }
 
-// TestReadGensquashfs reads what squashfs-tools-ng writes. It links nothing, leaves out empty xattrs and the root's time.
+// TestReadGensquashfs reads what squashfs-tools-ng writes. It links nothing, leaves out empty xattrs and the root's
+// time.
 func TestReadGensquashfs(t *testing.T) {
 	root := makeTree(t)
 	dropEmptyXattrs(t, root)
 	want, err := treewalk.Walk(root)
 	must(t, err)
 	for i, args := range [][]string{
-		{"-c", "gzip"}, {"-c", "zstd", "-b", "4K", "-e"}, {"-c", "lz4", "-b", "1M"}, {"-c", "xz", "-X", "x86,arm"}, {"-c", "lzma", "-T"}, {"-c", "lzo"},
+		{"-c", "gzip"},
+		{"-c", "zstd", "-b", "4K", "-e"},
+		{"-c", "lz4", "-b", "1M"},
+		{"-c", "xz", "-X", "x86,arm"},
+		{"-c", "lzma", "-T"},
+		{"-c", "lzo"},
 	} {
 		if i > 2 && !long() {
 			break
@@ -92,7 +104,8 @@ func TestReadHugeDirectory(t *testing.T) {
 	name := func(i int) string { return fmt.Sprintf("entry-%06d", i) }
 	mode := func(i int) uint32 { return unix.S_IFREG | 0o600 | uint32(i%8)&0o5 }
 	src, img := t.TempDir(), filepath.Join(t.TempDir(), "img.sqsh")
-	run(t, "mount", "-t", "tmpfs", "-o", "size=256m,nr_inodes=200k", "none", src) // quicker to fill and to drop than a disk
+	// quicker to fill and to drop than a disk
+	run(t, "mount", "-t", "tmpfs", "-o", "size=256m,nr_inodes=200k", "none", src)
 	t.Cleanup(func() { run(t, "umount", src) })
 	for i := range count {
 		must(t, unix.Mknod(filepath.Join(src, name(i)), mode(i), 0))

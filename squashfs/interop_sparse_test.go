@@ -73,7 +73,12 @@ func readSparse(t *testing.T, img string) {
 	must(t, err)
 	extents, err := n.Extents()
 	must(t, err)
-	want := []squashfs.Extent{{Off: 0, Len: 128 << 10}, {Off: 1 << 30, Len: 128 << 10}, {Off: 1<<31 - 128<<10, Len: 256 << 10}, {Off: 5 << 29, Len: 12345}}
+	want := []squashfs.Extent{
+		{Off: 0, Len: 128 << 10},
+		{Off: 1 << 30, Len: 128 << 10},
+		{Off: 1<<31 - 128<<10, Len: 256 << 10},
+		{Off: 5 << 29, Len: 12345},
+	}
 	if n.Attr().Size != sparseSize || !slices.Equal(extents, want) {
 		t.Errorf("size %d, extents %v, want %v", n.Attr().Size, extents, want)
 	}

@@ -26,7 +26,8 @@ func TestOthersRead(t *testing.T) {
 	images := map[string]string{
 		"store": file,
 		"zstd":  ship(t, testsource.Dir(root), squashfs.ShipOptions{Compression: "zstd"}),
-		"gzip":  ship(t, testsource.Dir(root), squashfs.ShipOptions{Compression: "gzip", BlockSize: 4096, Exportable: true}),
+		"gzip": ship(t, testsource.Dir(root),
+			squashfs.ShipOptions{Compression: "gzip", BlockSize: 4096, Exportable: true}),
 	}
 	if long() {
 		images["lz4"] = ship(t, testsource.Dir(root), squashfs.ShipOptions{Compression: "lz4", BlockSize: 1 << 20})
@@ -38,9 +39,10 @@ func TestOthersRead(t *testing.T) {
 			got, err := treewalk.Walk(mountFuse(t, img))
 			must(t, err)
 			// Its version 0.1.104 takes trusted for security and the other way round, and numbers hard links apart.
-			sameTree(t, want, got, treewalk.Options{IgnoreExtents: true, IgnoreNlink: true, DropXattr: func(name string) bool {
-				return !strings.HasPrefix(name, "user.")
-			}})
+			sameTree(t, want, got,
+				treewalk.Options{IgnoreExtents: true, IgnoreNlink: true, DropXattr: func(name string) bool {
+					return !strings.HasPrefix(name, "user.")
+				}})
 		})
 		if name != "store" && !long() {
 			continue
@@ -51,7 +53,8 @@ func TestOthersRead(t *testing.T) {
 			got, err := treewalk.Walk(out)
 			must(t, err)
 			// It makes no hard links, and sets directories' times before it fills them.
-			sameTree(t, want, got, treewalk.Options{IgnoreExtents: true, IgnoreNlink: true, IgnoreRoot: true, IgnoreDirMtime: true})
+			sameTree(t, want, got,
+				treewalk.Options{IgnoreExtents: true, IgnoreNlink: true, IgnoreRoot: true, IgnoreDirMtime: true})
 		})
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Tables gives the places of an image's metadata by the names of [Cut.Table], so that a writer's tables can be compared
-// with those of an earlier image. It knows the order of tables that [WriteStore] and [WriteShip] keep; of images of
-// other tools it gives what the superblock tells.
+// Tables returns the locations of an image's metadata by the names of [Cut.Table], so that a writer's tables can be
+// compared with those of an earlier image. It knows the order of tables that [WriteStore] and [WriteShip] keep. For
+// images of other tools it returns what the superblock says.
 func (im *Image) Tables() (map[string]Extent, error) {
 	sb := &im.sb
 	starts := map[string]int64{"inodes": im.inodes.start, "directories": im.dirs.start}
@@ -21,7 +21,7 @@ func (im *Image) Tables() (map[string]Extent, error) {
 		if t.at == noTable || t.entries == 0 {
 			continue
 		}
-		// The array of places begins with the place of the first block, where the table begins.
+		// The array of offsets begins with the offset of the first block, where the table begins.
 		var first [8]byte
 		if err := readFull(im.r, first[:], int64(t.at)); err != nil {
 			return nil, err

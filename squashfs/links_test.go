@@ -49,11 +49,13 @@ func TestMaxLinks(t *testing.T) {
 		}
 		defer out.Close()
 		sink := &fileSink{f: out, off: squashfs.HeaderSize, cutEnd: squashfs.HeaderSize}
-		_, err = squashfs.WriteStore(testContext(t), sink, manyNames("a", "b", "c"), squashfs.StoreOptions{MaxLinks: c.most})
+		_, err = squashfs.WriteStore(testContext(t), sink, manyNames("a", "b", "c"),
+			squashfs.StoreOptions{MaxLinks: c.most})
 		switch {
 		case c.ok && err != nil:
 			t.Errorf("at most %d: %v", c.most, err)
-		case !c.ok && (!errors.Is(err, squashfs.ErrLinks) || !strings.Contains(err.Error(), "dir/c") || !strings.Contains(err.Error(), " 2 names")):
+		case !c.ok && (!errors.Is(err, squashfs.ErrLinks) || !strings.Contains(err.Error(), "dir/c") ||
+			!strings.Contains(err.Error(), " 2 names")):
 			t.Errorf("at most %d: got %v", c.most, err)
 		}
 	}
@@ -70,7 +72,7 @@ func (c *countedReads) ReadAt(p []byte, off int64) (int, error) {
 	return c.ReaderAt.ReadAt(p, off)
 }
 
-// TestLookupsReadIndexOnce: who looks all names of a large directory up reads its index once, not for each.
+// TestLookupsReadIndexOnce checks that looking up all names of a large directory reads its index once.
 func TestLookupsReadIndexOnce(t *testing.T) {
 	names := make([]string, 20_000)
 	for i := range names {

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// scratches are the buffers for stored blocks, data or metadata, of all images, by the logarithm of their size. A pool for each image
-// would keep a buffer for each that was opened lately, which raises the size at which the garbage collector begins, so that more
-// are opened until then, and so on without an end.
+// scratches are the buffers for stored blocks, data or metadata, of all images, by the logarithm of their size. A pool
+// for each image would keep a buffer for each recently opened image. That raises the heap size at which the garbage
+// collector starts, so that more images are opened before it runs, and so on without bound.
 var scratches [25]sync.Pool // of *[]byte
 
-// takeScratch gives a buffer of n bytes or more, n being at most a block with its header; the caller puts it back.
+// takeScratch returns a buffer of n bytes or more; n is at most a block with its header. Callers must put it back.
 func takeScratch(n int) *[]byte {
 	class := bits.Len(uint(n - 1))
 	if buf, ok := scratches[class].Get().(*[]byte); ok {
@@ -23,8 +23,8 @@ func takeScratch(n int) *[]byte {
 
 func putScratch(buf *[]byte) { scratches[bits.Len(uint(len(*buf)-1))].Put(buf) }
 
-// metadataBlock gives the unpacked metadata block at off of a region that ends at end, and where the next one begins.
-// The bytes belong to the cache and must not be changed.
+// metadataBlock returns the unpacked metadata block at off of a region that ends at end, and where the next block
+// begins. The bytes belong to the cache; callers must not change them.
 func (im *Image) metadataBlock(off, end int64) (data []byte, next int64, err error) {
 	if off < superblockSize || off > end-3 {
 		return nil, 0, corrupt(off, "metadata block outside its table, which ends at %d", end)
@@ -59,7 +59,7 @@ func (im *Image) loadMetadata(off int64) ([]byte, int64, error) {
 	return data, off + 2 + int64(n), err
 }
 
-// unpackBlock gives a stored block's content in a slice of its own, of 1 to limit bytes.
+// unpackBlock returns a stored block's contents in a new slice, of 1 to limit bytes.
 func (im *Image) unpackBlock(off int64, stored []byte, compressed bool, limit int) ([]byte, error) {
 	if !compressed {
 		if len(stored) > limit {
@@ -74,7 +74,7 @@ func (im *Image) unpackBlock(off int64, stored []byte, compressed bool, limit in
 		return nil, &CorruptError{Off: off, Reason: "cannot unpack block", cause: err}
 	case n == 0:
 		return nil, corrupt(off, "block unpacks to nothing")
-	case n < limit-limit/8: // what is cached should not keep much more alive
+	case n < limit-limit/8: // cached data should not keep much more memory alive
 		data = append(make([]byte, 0, n), data[:n]...)
 	}
 	return data[:n], nil
@@ -90,7 +90,7 @@ type cursor struct {
 	off  int    // in data
 }
 
-// position is a place in a region: a metadata block in the image and an offset in what it unpacks to.
+// position is a location in a region: a metadata block in the image and an offset in its unpacked contents.
 type position struct {
 	at  int64
 	off int
@@ -115,7 +115,7 @@ func (im *Image) cursor(in region, p position) (cursor, error) {
 // position is where the next byte is.
 func (c *cursor) position() position { return position{c.at, c.off} }
 
-// load makes sure that there are bytes left in the current block, by going to the next one.
+// load ensures that there are bytes left in the current block, by loading the next one.
 func (c *cursor) load() error {
 	if c.off < len(c.data) {
 		return nil
@@ -131,8 +131,8 @@ func (c *cursor) load() error {
 	return nil
 }
 
-// take gives the next n bytes, from the block itself if they lie in it, else in a new slice. Valid for ever, not to
-// be changed.
+// take returns the next n bytes, from the block itself if they lie in it, else in a new slice. They stay valid; callers
+// must not change them.
 func (c *cursor) take(n int) ([]byte, error) {
 	if rest := c.data[c.off:]; len(rest) >= n {
 		c.off += n

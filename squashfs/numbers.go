@@ -5,8 +5,8 @@ import (
 	"iter"
 )
 
-// Home tells which home has given out the inode numbers of the image, as StoreOptions.Home; 0 if the image does not say. It is a claim: who
-// made the image wrote it.
+// Home returns the home that assigned the inode numbers of the image, as in StoreOptions.Home; 0 if the image does not
+// say. It is a claim of the image's writer, which need not be true.
 func (im *Image) Home() (uint64, error) {
 	x, err := im.section()
 	if err != nil || x == nil {

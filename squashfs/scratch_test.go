@@ -11,8 +11,8 @@ import (
 	"snapfs/squashfs"
 )
 
-// TestOpenCostsLittle: an image that is opened to look something up costs what it reads, not a block, however many are opened: a
-// home opens some dozens for each restore.
+// TestOpenCostsLittle: an image that is opened to look something up costs what it reads, not a block, however many are
+// opened: a home opens some dozens for each restore.
 func TestOpenCostsLittle(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("text"), 0o644); err != nil {

@@ -6,11 +6,11 @@ import (
 	"io"
 )
 
-// InodeID tells inodes of a Source apart, whatever numbers their attributes claim.
+// InodeID identifies inodes of a Source, whatever numbers their attributes claim.
 type InodeID struct{ Layer, Inode uint64 }
 
-// Entry is one node of a Source. Non-directories with Nlink > 1 and equal Inode are hard links of one inode; without an
-// Inode, those with an equal Attr.Ino.
+// Entry is one node of a Source. Non-directories with Nlink > 1 and equal Inode are hard links of one inode. If Inode
+// is not set, equal Attr.Ino counts instead.
 type Entry struct {
 	Name   string
 	Attr   Attr
@@ -18,18 +18,20 @@ type Entry struct {
 	Xattrs []Xattr
 	Shared XattrSet // instead of Xattrs, which is nil then
 	Target string   // of a symlink
-	// Links is the least link count of a directory: in one layer of several, subdirectories count that only others have.
+	// Links is the least link count of a directory: in one layer of several, subdirectories that only other layers have
+	// count, too.
 	Links  uint32
 	Handle any // the source's own
 }
 
-// XattrSet is a set of attributes that many entries may share. Equal IDs of one source are equal sets, so that each is read once.
+// XattrSet is a set of attributes that many entries may share. Within one source, equal IDs are equal sets, so that
+// each set is read once.
 type XattrSet struct {
-	ID   uint64 // 0: there is none
+	ID   uint64 // 0: none
 	Read func() ([]Xattr, error)
 }
 
-// Attributes gives the entry's attributes, shared or its own.
+// Attributes returns the entry's attributes, shared or not.
 func (e *Entry) Attributes() ([]Xattr, error) {
 	if e.Shared.ID == 0 {
 		return e.Xattrs, nil
@@ -37,7 +39,7 @@ func (e *Entry) Attributes() ([]Xattr, error) {
 	return e.Shared.Read()
 }
 
-// inode is what names of one inode have in common.
+// inode is what the names of one inode have in common.
 func (e *Entry) inode() InodeID {
 	if e.Inode == (InodeID{}) {
 		return InodeID{Inode: e.Attr.Ino}
@@ -45,14 +47,15 @@ func (e *Entry) inode() InodeID {
 	return e.Inode
 }
 
-// Source is a tree to be written. It is called from one goroutine, except Open's files, which are read by several. What it
-// keeps should not grow with the tree: the writer holds the entries of the directories above the one it is at, and of what
-// is beside them only the names.
+// Source is a tree to be written. It is called from one goroutine, except the files that Open returns, which are read
+// by several. Its memory should not grow with the tree: the writer holds the entries of the directories above the
+// current one, and the names of their siblings.
 type Source interface {
 	Root(ctx context.Context) (*Entry, error)
-	// Names lists a directory in any order; the writer sorts, in a slice that is its own from then on.
+	// Names lists a directory in any order. The writer owns the slice from then on, and sorts it.
 	Names(ctx context.Context, dir *Entry) ([]string, error)
-	// Entry gives what a name is that Names has listed; nil if it is left out, as what has gone meanwhile.
+	// Entry describes a name that Names has listed. nil means that the name is left out, as when it has been removed in
+	// between.
 	Entry(ctx context.Context, dir *Entry, name string) (*Entry, error)
 	Open(ctx context.Context, file *Entry) (File, error)
 }
@@ -71,7 +74,8 @@ type File interface {
 // Copier is a File of which a sink may have some bytes already, so that they need not be read.
 type Copier interface {
 	File
-	// CopyTo gives the sink the next bytes of its image, which are those at off, n at most, in another way than by Write.
-	// copied tells whether it did, and k how many, or else how many must be read before it makes sense to ask again.
+	// CopyTo gives the sink the next bytes of its image, which are those at off, n at most, in another way than by
+	// Write. copied reports whether it did. k is how many bytes it gave, or else how many must be read before it makes
+	// sense to try again.
 	CopyTo(sink Sink, off, n int64) (k int64, copied bool, err error)
 }

@@ -15,7 +15,7 @@ const (
 	spoolBuffer = 256 << 10
 )
 
-// spooler hands out spools that share one bound of memory. For one goroutine, but each spool may have one of its own.
+// spooler creates spools that share one bound of memory. It is for one goroutine; each spool may have another one.
 type spooler struct {
 	dir    string       // of temporary files, "" for the system's
 	left   atomic.Int64 // bytes of memory
@@ -25,7 +25,7 @@ type spooler struct {
 // spool is a byte queue: written first, then read from its start. For one goroutine.
 type spool struct {
 	owner  *spooler
-	chunks [][]byte // the first bytes; all are full but the last
+	chunks [][]byte // the first bytes; all are full except the last
 	file   *os.File // the rest, if any; already unlinked
 	buf    []byte   // of what goes into file
 	size   int64
@@ -41,13 +41,13 @@ func (s *spooler) spool() *spool {
 func (s *spooler) close() {
 	for _, p := range s.spools {
 		if p.file != nil {
-			_ = p.file.Close() // it is unlinked and its contents are of no use any more
+			_ = p.file.Close() // it is unlinked, and its contents are not needed any more
 		}
 	}
 	s.spools = nil
 }
 
-// Write never keeps p.
+// Write does not retain p.
 func (p *spool) Write(b []byte) (int, error) {
 	n := len(b)
 	p.size += int64(n)
@@ -99,7 +99,7 @@ func (p *spool) flush() error {
 	return nil
 }
 
-// reader reads what was written so far; nothing may be written meanwhile.
+// reader reads what was written so far. Callers must not write while they read.
 func (p *spool) reader() (io.Reader, error) {
 	readers := make([]io.Reader, 0, 2)
 	readers = append(readers, &chunkReader{chunks: p.chunks})
@@ -112,13 +112,13 @@ func (p *spool) reader() (io.Reader, error) {
 	return io.MultiReader(readers...), nil
 }
 
-// WriteTo writes everything to w, once: it gives the memory back.
+// WriteTo writes everything to w, once, and frees the memory.
 func (p *spool) WriteTo(w io.Writer) (int64, error) {
 	r, err := p.reader()
 	if err != nil {
 		return 0, err
 	}
-	// Without the wrappers io.Copy would look for other ways than by a buffer of this size.
+	// Without the wrappers io.Copy would not use a buffer of this size.
 	buf := takeScratch(spoolBuffer)
 	defer putScratch(buf)
 	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, *buf)

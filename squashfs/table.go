@@ -2,7 +2,7 @@ package squashfs
 
 import "encoding/binary"
 
-// table is an array of entries in metadata blocks, found through an array of the blocks' places.
+// table is an array of entries in metadata blocks, found through an array of the blocks' offsets.
 type table struct {
 	name   string
 	at     int64  // of the array of places
@@ -11,7 +11,7 @@ type table struct {
 	places lazy[[]byte]
 }
 
-// entry gives the bytes of one entry.
+// entry returns the bytes of one entry.
 func (im *Image) entry(t *table, i uint64) ([]byte, error) {
 	if i >= t.count {
 		return nil, corrupt(t.at, "entry %d of the %s, which has %d", i, t.name, t.count)
@@ -35,12 +35,13 @@ func (im *Image) entry(t *table, i uint64) ([]byte, error) {
 	}
 	off := int(i%per) * t.size
 	if off+t.size > len(data) {
-		return nil, corrupt(int64(place), "block of the %s has %d bytes, entry %d would be at %d", t.name, len(data), i, off)
+		return nil, corrupt(int64(place), "block of the %s has %d bytes, entry %d would be at %d", t.name, len(data), i,
+			off)
 	}
 	return data[off : off+t.size], nil
 }
 
-// id gives a uid or gid by its index. The whole table, 256 KiB at most, is unpacked by the first call.
+// id returns a uid or gid by its index. The first call unpacks the whole table, 256 KiB at most.
 func (im *Image) owner(i uint16) (uint32, error) {
 	ids, err := im.ids.get(func() (*[]uint32, error) {
 		ids := make([]uint32, im.sb.ids)
@@ -62,7 +63,7 @@ func (im *Image) owner(i uint16) (uint32, error) {
 	return (*ids)[i], nil
 }
 
-// fragment gives the place of a block of tails.
+// fragment returns the location of a block of tails.
 func (im *Image) fragment(i uint32) (fragmentEntry, error) {
 	var f fragmentEntry
 	b, err := im.entry(&im.fragments, uint64(i))
@@ -72,8 +73,8 @@ func (im *Image) fragment(i uint32) (fragmentEntry, error) {
 	return f, err
 }
 
-// Export finds an inode by its squashfs number through the export table, as NFS servers do. Images without that
-// table, all of the store form among them, give ErrNoExports.
+// Export finds an inode by its squashfs number through the export table, as NFS servers do. Images without that table,
+// such as the store form, return ErrNoExports.
 func (im *Image) Export(number uint32) (Ref, error) {
 	if im.exports.count == 0 {
 		return 0, ErrNoExports

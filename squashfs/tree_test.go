@@ -32,7 +32,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// run runs a tool, bounded in time, and gives what it says.
+// run runs a tool, bounded in time, and returns its output.
 func run(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -76,7 +76,8 @@ func makeTree(t testing.TB) string {
 	write("name with blanks \n\xff\x80ü", []byte("odd"), 0o644)
 	write(strings.Repeat("n", 255), []byte("long"), 0o644)
 	for i := range 300 { // more than one directory header can hold
-		write(fmt.Sprintf("many/file-%04d-%s", i, strings.Repeat("x", i%40)), fmt.Appendf(nil, "content %d", i*i), 0o644)
+		write(fmt.Sprintf("many/file-%04d-%s", i, strings.Repeat("x", i%40)), fmt.Appendf(nil, "content %d", i*i),
+			0o644)
 	}
 	must(t, os.Mkdir(at("empty-dir"), 0o1777))
 	must(t, os.Chmod(at("empty-dir"), 0o777|os.ModeSticky))
@@ -111,8 +112,8 @@ func makeTree(t testing.TB) string {
 	must(t, os.Lchown(at("small"), 12, 34))
 	must(t, os.Lchown(at("link"), 70000, 1<<32-2))
 	must(t, os.Lchown(at("deep"), 1000, 100))
-	// Access times ahead of now stay as they are when a file is read: mksquashfs takes two names whose stat differs in anything,
-	// even in the access time, for two files.
+	// Access times ahead of now stay as they are when a file is read: mksquashfs takes two names whose stat differs in
+	// anything, even in the access time, for two files.
 	i, atime := int64(0), time.Now().Add(time.Hour).Unix()
 	must(t, filepath.WalkDir(root, func(p string, _ os.DirEntry, err error) error {
 		i++
@@ -126,7 +127,8 @@ func makeTree(t testing.TB) string {
 func dropEmptyXattrs(t testing.TB, root string) {
 	t.Helper()
 	must(t, filepath.WalkDir(root, func(p string, _ os.DirEntry, err error) error {
-		if xerr := unix.Lremovexattr(p, "user.empty"); xerr != nil && !errors.Is(xerr, unix.ENODATA) && !errors.Is(xerr, unix.EPERM) {
+		if xerr := unix.Lremovexattr(p, "user.empty"); xerr != nil && !errors.Is(xerr, unix.ENODATA) &&
+			!errors.Is(xerr, unix.EPERM) {
 			return xerr
 		}
 		return err

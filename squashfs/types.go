@@ -2,7 +2,7 @@ package squashfs
 
 import "errors"
 
-// ErrCorrupt is the class of every error that says an image breaks the format.
+// ErrCorrupt is the class of all errors for images that violate the format.
 var ErrCorrupt = errors.New("corrupt squashfs image")
 
 // Time is a Linux timespec since 1970.
@@ -11,8 +11,8 @@ type Time struct {
 	Nsec uint32
 }
 
-// Attr is what an inode carries. Ino, nanoseconds, Ctime and Btime come from the
-// extension section; without one Ino is the squashfs inode number and the rest Mtime.
+// Attr holds the attributes of an inode. Ino, nanoseconds, Ctime and Btime come from the extension section. Without
+// one, Ino is the squashfs inode number, and the other times are Mtime.
 type Attr struct {
 	Ino                 uint64
 	Mode                uint32 // st_mode: type and permissions
@@ -32,7 +32,7 @@ type Xattr struct {
 // Extent is a range of a file that holds data; what lies between extents is a hole.
 type Extent struct{ Off, Len int64 }
 
-// Ref is an inode's place in the inode table, as directory entries give it.
+// Ref is an inode's location in the inode table, as directory entries have it.
 type Ref uint64
 
 // DirEntry is one name in a directory.

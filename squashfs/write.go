@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// ErrLimit is the class of errors for trees that squashfs cannot hold: more than 65,535 owners and groups, names
-// longer than 255 bytes, files beyond MaxBlocks, device numbers beyond 12 and 20 bits and the like.
+// ErrLimit is the class of errors for trees that squashfs cannot hold: more than 65,535 owners and groups, names longer
+// than 255 bytes, files beyond MaxBlocks, device numbers beyond 12 and 20 bits, and similar.
 var ErrLimit = errors.New("beyond the limits of squashfs")
 
 // ErrLinks is the class of errors for a file with more names than StoreOptions.MaxLinks.
@@ -16,17 +16,17 @@ var ErrLinks = errors.New("too many hard links")
 // The kernel could read a longer list, but each entry takes four bytes of metadata even for a hole.
 const MaxBlocks = 1 << 27
 
-// Sink takes a store-form image. The image starts with HeaderSize bytes that come last, by Header;
-// Write gives the bytes after them in order.
+// Sink takes a store-form image. The first HeaderSize bytes of the image come last, by Header. Write takes the bytes
+// after them in order.
 type Sink interface {
 	io.Writer
-	// Cut announces what the next bytes are; called before each file's data and before each metadata table.
+	// Cut announces the next bytes. It is called before each file's data and before each metadata table.
 	Cut(c Cut) error
 	// Header gives the first HeaderSize bytes, once, at the end.
 	Header(p []byte) error
 }
 
-// HeaderSize is how many bytes of a store-form image are known last: the superblock.
+// HeaderSize is how many bytes of a store-form image are known only at the end: the superblock.
 const HeaderSize = 96
 
 // Cut describes the bytes that follow it.
@@ -42,11 +42,13 @@ type Cut struct {
 // StoreOptions are for WriteStore.
 type StoreOptions struct {
 	Progress func(files int64, bytes int64) // may be nil; called often, from one goroutine
-	TempDir  string                         // for what outgrows the bound of memory; "" = the system's
-	Home     uint64                         // whose inode numbers these are, see Image.Home; 0 = nobody's
-	Renumber bool                           // the root is number 1, the others follow in the order of the image, whatever the source says
-	MaxLinks uint32                         // names that a file may have; 0 = any number
-	// Share has files stored once that the source says to be the same (see [Sharer]). The bytes depend on more than the tree then.
+	TempDir  string                         // for what exceeds the bound of memory; "" = the system's
+	Home     uint64                         // home of the inode numbers, see Image.Home; 0 = none
+	// the root is number 1, the others follow in the order of the image, whatever the source says
+	Renumber bool
+	MaxLinks uint32 // names that a file may have; 0 = any number
+	// Share stores files once that the source says to be the same (see [Sharer]). The bytes then depend on more than
+	// the tree.
 	Share bool
 }
 
@@ -64,7 +66,7 @@ type ShipOptions struct {
 	Home        uint64 // as in StoreOptions
 }
 
-// Info says what was written.
+// Info describes what was written.
 type Info struct {
 	Size   int64 // bytes, padding included
 	Inodes uint32

@@ -12,8 +12,8 @@ type dirListing struct {
 	run   []byte     // scratch
 }
 
-// build writes the listing of children to out. A run ends where its inodes' metadata block does, where it is full, where
-// inode numbers are too far apart, and where the listing enters a new metadata block: there the index points.
+// build writes the listing of children to out. A run ends where its inodes' metadata block ends, where it is full,
+// where inode numbers are too far apart, and where the listing enters a new metadata block: the index points there.
 func (d *dirListing) build(children []child, refs []Ref, out *metaWriter) error {
 	d.size, d.index = 0, d.index[:0]
 	block := out.tell().block()
@@ -36,7 +36,8 @@ func (d *dirListing) build(children []child, refs []Ref, out *metaWriter) error 
 	return nil
 }
 
-// fill puts a run into d.run that ends at the first entry to reach behind room bytes, and gives its number of entries.
+// fill builds a run in d.run that ends with the first entry to reach beyond room bytes. It returns the number of
+// entries.
 func (d *dirListing) fill(children []child, refs []Ref, room int) int {
 	first := children[0].number
 	h := dirHeader{start: uint32(refs[first-1].block()), number: first}

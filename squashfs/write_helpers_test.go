@@ -137,7 +137,10 @@ func makeOddTree(t testing.TB) string {
 		must(t, unix.UtimesNanoAt(unix.AT_FDCWD, p, ts, unix.AT_SYMLINK_NOFOLLOW))
 		return err
 	}))
-	for name, sec := range map[string]int64{"text": -5, "noise": 1 << 33, "deep": -1 << 30, "fifo": 1<<32 - 1, "link": 1 << 32} {
+	for name, sec := range map[string]int64{
+		"text": -5, "noise": 1 << 33, "deep": -1 << 30, "fifo": 1<<32 - 1,
+		"link": 1 << 32,
+	} {
 		ts := []unix.Timespec{{Sec: 1}, {Sec: sec, Nsec: 999999999}}
 		must(t, unix.UtimesNanoAt(unix.AT_FDCWD, at(name), ts, unix.AT_SYMLINK_NOFOLLOW))
 	}
@@ -186,7 +189,7 @@ func (s *memSource) Open(_ context.Context, file *squashfs.Entry) (squashfs.File
 	return s.open(file), nil
 }
 
-// shuffled gives a source's entries in another order.
+// shuffled returns a source's entries in another order.
 type shuffled struct {
 	squashfs.Source
 	rng *rand.Rand

@@ -9,13 +9,13 @@ import (
 
 // tableOptions say which tables an image gets.
 type tableOptions struct {
-	fragments     []fragmentEntry
-	export        bool
-	extension     bool
-	packExtension bool
+	fragments         []fragmentEntry
+	export            bool
+	extension         bool
+	compressExtension bool
 }
 
-// imageOutput is where an image goes after its data, in order.
+// imageOutput receives the part of an image after the data, in order.
 type imageOutput interface {
 	io.Writer
 	// cut announces a table of size bytes.
@@ -34,8 +34,8 @@ type section struct {
 //
 //	data | zeros | inodes | directories | fragments | export | ids | xattrs | bytes_used | extension | zeros
 //
-// The zeros before the inode table make bytes_used a multiple of padding: they cannot stand behind the last
-// table, because readers compute a table's end from what follows it.
+// The zeros before the inode table make bytes_used a multiple of padding. They cannot be behind the last table, because
+// readers compute a table's end from what follows it.
 func (w *writer) image(ctx context.Context, out imageOutput, off uint64, sb superblock, opts tableOptions) error {
 	t, err := w.tables(ctx, opts)
 	if err != nil {
@@ -74,7 +74,7 @@ func (w *writer) image(ctx context.Context, out imageOutput, off uint64, sb supe
 	return out.header(sb.encode())
 }
 
-// layOut finds the place of every table.
+// layOut determines the location of every table.
 func (w *writer) layOut(t *tables, sb *superblock, off uint64, opts tableOptions) ([]section, uint64, error) {
 	sections := []section{
 		{name: "inodes", parts: []io.WriterTo{t.inodes.out}, size: uint64(t.inodes.out.size)},
@@ -122,16 +122,16 @@ func (w *writer) layOut(t *tables, sb *superblock, off uint64, opts tableOptions
 	return sections, pad, nil
 }
 
-// lookup is a table that is found through the absolute places of its blocks.
+// lookup is a table that is found through the absolute offsets of its blocks.
 type lookup struct {
 	name   string
 	place  *uint64     // in the superblock
 	pairs  *metaWriter // of xattrs only: what the entries point to, before them
 	blocks *metaWriter // the entries
-	before []byte      // of xattrs only: the structure before the places
+	before []byte      // of xattrs only: the structure before the offsets
 }
 
-// lookups makes the look-up tables that the image needs, in the order in which readers expect them.
+// lookups builds the look-up tables that the image needs, in the order in which readers expect them.
 func (w *writer) lookups(t *tables, sb *superblock, opts tableOptions) ([]lookup, error) {
 	var lookups []lookup
 	table := func(name string, place *uint64, n int, entry func(b []byte, i int) []byte) error {
@@ -181,7 +181,7 @@ func (w *writer) lookups(t *tables, sb *superblock, opts tableOptions) ([]lookup
 	return lookups, nil
 }
 
-// writeExtension writes the section and the zeros behind it, and gives the file's end.
+// writeExtension writes the section and the zeros behind it. It returns the file's end.
 func (t *tables) writeExtension(out imageOutput, bytesUsed uint64) (uint64, error) {
 	head, length, err := t.ext.finish(bytesUsed)
 	if err != nil {

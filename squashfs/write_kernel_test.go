@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKernelReadsExtremes: the longest attribute and the largest device number that fit, in every form, as the kernel sees
-// them. The ship form's bytes depend neither on the number of workers nor on that of processors.
+// TestKernelReadsExtremes: the longest attribute and the largest device number that fit, in every form, as the kernel
+// sees them. The ship form's bytes depend neither on the number of workers nor on that of processors.
 func TestKernelReadsExtremes(t *testing.T) {
 	big := bytes.Repeat([]byte("0123456789abcdef"), 4096)
 	file := fileEntry("file", 3, 10)

@@ -8,30 +8,30 @@ type Sharer interface {
 	ContentsID(ctx context.Context) (ContentsID, error)
 }
 
-// maxKnown is how many bytes knownContents takes, about.
+// maxKnown bounds the memory of knownContents, approximately.
 const maxKnown = 32 << 20
 
-// Costs in knownContents, about, in bytes.
+// Costs in knownContents, in bytes, approximately.
 const (
 	knownCost       = 192 // a file
 	knownExtentCost = 96  // one of its extents, and what the layout has for it
 )
 
-// knownContents remembers files by their contents, so that those of which the source says that they are the same are read and
-// written once: a small image may have any number of files that share their blocks. When it is full it forgets all of them.
-// For one goroutine.
+// knownContents remembers files by their contents, so that files that the source says to be the same are read and
+// written once: a small image may have any number of files that share their blocks. When it is full, it is emptied. For
+// one goroutine.
 type knownContents struct {
 	files map[knownKey]written
 	cost  int
 }
 
-// knownKey is what files have in common that are the same. A source may show an inode with another size than it has.
+// knownKey is what equal files have in common. A source may show an inode with another size than it has.
 type knownKey struct {
 	id   ContentsID
 	size int64
 }
 
-// written is what became of a file.
+// written is the result of writing a file.
 type written struct {
 	layout  *layout
 	extents []Extent

@@ -52,7 +52,7 @@ func (d *discard) Write(p []byte) (int, error) { d.bytes += int64(len(p)); retur
 func (d *discard) Cut(squashfs.Cut) error      { return nil }
 func (d *discard) Header([]byte) error         { return nil }
 
-// plainSink keeps nothing but the image.
+// plainSink keeps only the image.
 type plainSink struct {
 	f   *os.File
 	off int64
@@ -108,7 +108,8 @@ func TestManyFiles(t *testing.T) {
 					}
 					for i := range perDir {
 						n := number*perDir + i
-						entries = append(entries, fileEntry(fmt.Sprintf("file-with-a-usual-name-%08d.go", n), uint64(n)+1000, int64(n%64+8)))
+						entries = append(entries,
+							fileEntry(fmt.Sprintf("file-with-a-usual-name-%08d.go", n), uint64(n)+1000, int64(n%64+8)))
 					}
 					return entries
 				},
@@ -119,7 +120,8 @@ func TestManyFiles(t *testing.T) {
 			var err error
 			if form == "store" {
 				image = scratch(t)
-				info, err = squashfs.WriteStore(testContext(t), &plainSink{f: image, off: squashfs.HeaderSize}, src, squashfs.StoreOptions{})
+				info, err = squashfs.WriteStore(testContext(t), &plainSink{f: image, off: squashfs.HeaderSize}, src,
+					squashfs.StoreOptions{})
 			} else {
 				image = scratch(t)
 				info, err = squashfs.WriteShip(testContext(t), image, src, squashfs.ShipOptions{Level: 1})
@@ -242,7 +244,7 @@ func TestHugeSparseFile(t *testing.T) {
 	})
 }
 
-// must1 is must for a call that gives a value.
+// must1 is must for a call that returns a value.
 func must1[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -271,11 +273,19 @@ func TestRefused(t *testing.T) {
 		entries []*squashfs.Entry
 		want    error // nil: any
 	}{
-		"owners":        {owners(65536), squashfs.ErrLimit},
-		"name":          {with(func(e *squashfs.Entry) { e.Name = strings.Repeat("n", 256) }), squashfs.ErrLimit},
-		"device":        {with(func(e *squashfs.Entry) { e.Attr.Mode, e.Attr.Rdev = unix.S_IFCHR, unix.Mkdev(4096, 0) }), squashfs.ErrLimit},
-		"file":          {with(func(e *squashfs.Entry) { e.Attr.Size = 1 << 60 }), squashfs.ErrLimit},
-		"value":         {with(func(e *squashfs.Entry) { e.Xattrs = []squashfs.Xattr{{Name: "user.x", Value: make([]byte, 1<<16+1)}} }), squashfs.ErrLimit},
+		"owners": {owners(65536), squashfs.ErrLimit},
+		"name":   {with(func(e *squashfs.Entry) { e.Name = strings.Repeat("n", 256) }), squashfs.ErrLimit},
+		"device": {with(func(e *squashfs.Entry) {
+			e.Attr.Mode, e.Attr.Rdev = unix.S_IFCHR,
+				unix.Mkdev(4096, 0)
+		}), squashfs.ErrLimit},
+		"file": {with(func(e *squashfs.Entry) { e.Attr.Size = 1 << 60 }), squashfs.ErrLimit},
+		"value": {with(func(e *squashfs.Entry) {
+			e.Xattrs = []squashfs.Xattr{{
+				Name:  "user.x",
+				Value: make([]byte, 1<<16+1),
+			}}
+		}), squashfs.ErrLimit},
 		"slash":         {with(func(e *squashfs.Entry) { e.Name = "a/b" }), nil},
 		"nul":           {with(func(e *squashfs.Entry) { e.Name = "a\x00" }), nil},
 		"dots":          {with(func(e *squashfs.Entry) { e.Name = ".." }), nil},
@@ -290,13 +300,23 @@ func TestRefused(t *testing.T) {
 				e.Xattrs = append(e.Xattrs, squashfs.Xattr{Name: fmt.Sprint("user.", i), Value: make([]byte, 64<<10)})
 			}
 		}), squashfs.ErrLimit},
-		"holes":       {with(func(e *squashfs.Entry) { e.Attr.Size = 1 << 40 }), squashfs.ErrLimit},
-		"xattr twice": {with(func(e *squashfs.Entry) { e.Xattrs = []squashfs.Xattr{{Name: "user.x"}, {Name: "user.x"}} }), nil},
+		"holes": {with(func(e *squashfs.Entry) { e.Attr.Size = 1 << 40 }), squashfs.ErrLimit},
+		"xattr twice": {with(func(e *squashfs.Entry) {
+			e.Xattrs = []squashfs.Xattr{
+				{Name: "user.x"},
+				{Name: "user.x"},
+			}
+		}), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			src := oneDir(c.entries...)
 			if name == "holes" { // more of them than the extension section keeps of one file
-				src.open = func(*squashfs.Entry) squashfs.File { return pattern{size: 1 << 40, extents: holes(1<<20 + 1)} }
+				src.open = func(*squashfs.Entry) squashfs.File {
+					return pattern{
+						size:    1 << 40,
+						extents: holes(1<<20 + 1),
+					}
+				}
 			}
 			sink := &fileSink{f: scratch(t), off: 96, cutEnd: 96}
 			_, err := squashfs.WriteStore(testContext(t), sink, src, squashfs.StoreOptions{})
@@ -344,10 +364,12 @@ func TestSourceErrors(t *testing.T) {
 			}
 			return p
 		}
-		if _, err := squashfs.WriteStore(testContext(t), &discard{}, src, squashfs.StoreOptions{}); !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, err := squashfs.WriteStore(testContext(t), &discard{}, src, squashfs.StoreOptions{}); !errors.Is(err,
+			io.ErrUnexpectedEOF) {
 			t.Errorf("store, %d bytes: error %v", size, err)
 		}
-		if _, err := squashfs.WriteShip(testContext(t), scratch(t), src, squashfs.ShipOptions{Level: 1}); !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, err := squashfs.WriteShip(testContext(t), scratch(t), src,
+			squashfs.ShipOptions{Level: 1}); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("ship, %d bytes: error %v", size, err)
 		}
 	}
@@ -375,7 +397,8 @@ func (f *failing) WriteAt(p []byte, off int64) (int, error) {
 func TestShipDiskFull(t *testing.T) {
 	root := makeTree(t)
 	for _, left := range []int64{0, 1000, 200 << 10} {
-		_, err := squashfs.WriteShip(testContext(t), &failing{left}, testsource.Dir(root), squashfs.ShipOptions{BlockSize: 4096, Level: 1})
+		_, err := squashfs.WriteShip(testContext(t), &failing{left}, testsource.Dir(root),
+			squashfs.ShipOptions{BlockSize: 4096, Level: 1})
 		if !errors.Is(err, unix.ENOSPC) {
 			t.Errorf("with room for %d bytes: error %v", left, err)
 		}

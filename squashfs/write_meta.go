@@ -2,12 +2,12 @@ package squashfs
 
 import "encoding/binary"
 
-// compressor compresses one block. It appends to dst and gives ok false if src is better stored as it is.
+// compressor compresses one block. It appends to dst. ok is false if src is better stored uncompressed.
 type compressor interface {
 	compress(dst, src []byte) (out []byte, ok bool, err error)
 }
 
-// noCompressor stores everything as it is.
+// noCompressor stores everything uncompressed.
 type noCompressor struct{}
 
 func (noCompressor) compress(dst, _ []byte) ([]byte, bool, error) { return dst, false, nil }
@@ -25,7 +25,7 @@ func newMetaWriter(out *spool, p compressor) *metaWriter {
 	return &metaWriter{out: out, compressor: p, buf: make([]byte, 0, metadataSize)}
 }
 
-// tell is where the next byte will be.
+// tell is the position of the next byte.
 func (m *metaWriter) tell() Ref { return makeRef(uint64(m.out.size), len(m.buf)) }
 
 func (m *metaWriter) Write(b []byte) (int, error) {

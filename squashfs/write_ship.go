@@ -11,9 +11,9 @@ import (
 
 const defaultBlockSize = 128 << 10
 
-// WriteShip writes a compressed image of src for other tools, deterministic for equal options (Workers aside). w gets
-// every byte once and in order, but for the superblock, which comes last. After an error, of the class
-// ErrLimit if squashfs cannot hold the tree, w has a part of an image that must be thrown away.
+// WriteShip writes a compressed image of src for other tools. It is deterministic for equal options (except Workers). w
+// gets every byte once and in order, except the superblock, which comes last. After an error, of class ErrLimit if
+// squashfs cannot hold the tree, w has a partial image that must be discarded.
 func WriteShip(ctx context.Context, w io.WriterAt, src Source, opts ShipOptions) (Info, error) {
 	if opts.BlockSize == 0 {
 		opts.BlockSize = defaultBlockSize
@@ -30,7 +30,7 @@ func WriteShip(ctx context.Context, w io.WriterAt, src Source, opts ShipOptions)
 	}
 	wr := newWriter(src, opts.TempDir, opts.Progress)
 	wr.home = opts.Home
-	wr.known = &knownContents{} // files that are equal share their contents in any case
+	wr.known = &knownContents{} // equal files share their contents in any case
 	defer wr.spools.close()
 	wr.blockSize = opts.BlockSize
 	if wr.compressor, err = comp.compressor(); err != nil {
@@ -53,7 +53,8 @@ func WriteShip(ctx context.Context, w io.WriterAt, src Source, opts ShipOptions)
 		return Info{}, err
 	}
 	err = wr.image(ctx, out, out.off, sb, tableOptions{
-		fragments: ship.fragments, export: opts.Exportable, extension: !opts.NoExtension, packExtension: opts.Compression != "none",
+		fragments: ship.fragments, export: opts.Exportable, extension: !opts.NoExtension,
+		compressExtension: opts.Compression != "none",
 	})
 	if err != nil {
 		return Info{}, err
@@ -64,7 +65,8 @@ func WriteShip(ctx context.Context, w io.WriterAt, src Source, opts ShipOptions)
 func shipFlags(opts ShipOptions) uint16 {
 	flags := uint16(flagDuplicates)
 	if opts.Compression == "none" {
-		flags |= flagUncompressedInodes | flagUncompressedData | flagUncompressedFragments | flagUncompressedXattrs | flagUncompressedIDs
+		flags |= flagUncompressedInodes | flagUncompressedData | flagUncompressedFragments |
+			flagUncompressedXattrs | flagUncompressedIDs
 	}
 	if opts.NoFragments {
 		flags |= flagNoFragments
@@ -100,7 +102,7 @@ func (o *shipOutput) header(p []byte) error {
 //	walk ──jobs──▶ workers
 //	  └───items──────┴──▶ committer ──▶ image, spool of records
 //
-// run owns all of them. Fields belong to the walk, except the committer's and the channels.
+// run starts and ends all of them. Fields belong to the walk, except the committer's and the channels.
 type shipData struct {
 	w           *writer
 	noFragments bool
@@ -123,7 +125,7 @@ type shipData struct {
 // tailPos is where a small file is within a fragment.
 type tailPos struct{ fragment, offset uint32 }
 
-// shipJob is a block on its way through a worker, which owns it between jobs and done.
+// shipJob is a block that passes through a worker. The worker owns it between jobs and done.
 type shipJob struct {
 	src        []byte
 	out        []byte
@@ -135,7 +137,7 @@ type shipJob struct {
 	done       chan struct{}
 }
 
-// shipItem is what the committer does next; the first field that is set tells.
+// shipItem is what the committer does next. The first field that is set determines it.
 type shipItem struct {
 	job     *shipJob  // write it: a fragment if there is no file
 	file    *shipFile // the job is of this file; without a job the file is complete
@@ -146,7 +148,8 @@ type shipItem struct {
 func newShipData(w *writer, out *shipOutput, comp compression, opts ShipOptions) (*shipData, error) {
 	s := &shipData{
 		w: w, out: out, noFragments: opts.NoFragments,
-		free: make(chan *shipJob, 3*opts.Workers+2), jobs: make(chan *shipJob, opts.Workers), items: make(chan shipItem, 256),
+		free: make(chan *shipJob, 3*opts.Workers+2), jobs: make(chan *shipJob, opts.Workers),
+		items: make(chan shipItem, 256),
 		small: map[[16]byte]tailPos{}, large: map[int64][]*shipFile{}, scratch: make([]byte, w.blockSize),
 	}
 	for range cap(s.free) {
@@ -189,7 +192,7 @@ func (s *shipData) run(ctx context.Context) error {
 	return err
 }
 
-// emit is dataWriter's.
+// emit implements dataWriter.
 func (s *shipData) emit(ctx context.Context, p pending) error {
 	return s.send(ctx, shipItem{pending: &p})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/zeebo/blake3"
 )
 
-// shipFile is a file of its own blocks. Until done is closed it is the committer's.
+// shipFile is a file with its own blocks. It belongs to the committer until done is closed.
 type shipFile struct {
 	layout layout
 	sums   *blake3.Hasher // of the blocks' sums, holes included
@@ -15,8 +15,8 @@ type shipFile struct {
 	done   chan struct{}
 }
 
-// file is dataWriter's. Files smaller than a block share fragments, the others have blocks of their own; of equal files
-// only the first is written.
+// file implements dataWriter. Files smaller than a block share fragments; the others have blocks. Of equal files only
+// the first is written.
 func (s *shipData) file(ctx context.Context, _ string, e *Entry, f File, extents []Extent) (*layout, error) {
 	size, block := e.Attr.Size, int64(s.w.blockSize)
 	if size < block && len(extents) > 0 && !s.noFragments {
@@ -98,7 +98,7 @@ func (s *shipData) flushTails(ctx context.Context) error {
 	return s.submit(ctx, j, nil)
 }
 
-// duplicate finds an equal file written before. Only if one has the same size, f is read for it.
+// duplicate finds an equal file written before. It reads f only if there is one of the same size.
 func (s *shipData) duplicate(ctx context.Context, f File, size int64, ranges []Extent) (*layout, error) {
 	if len(s.large[size]) == 0 {
 		return nil, nil
@@ -140,8 +140,8 @@ func (s *shipData) duplicate(ctx context.Context, f File, size int64, ranges []E
 	return nil, nil
 }
 
-// A file's sum is that of its blocks' sums; a hole counts as a byte for each block, so that a file of zeros and a
-// sparse one are equal.
+// A file's sum is that of its blocks' sums. A hole counts as a byte for each block, so that a file of zeros equals a
+// sparse one.
 func hashHole(h *blake3.Hasher, blocks uint64) {
 	zeros := make([]byte, min(blocks, spoolChunk))
 	for ; blocks > 0; blocks -= uint64(len(zeros)) {
@@ -154,7 +154,7 @@ func hashBlock(h *blake3.Hasher, sum [32]byte) {
 	_, _ = h.Write(append([]byte{1}, sum[:]...)) // a hash never fails
 }
 
-// compress is a worker's part.
+// compress is the work of a worker.
 func (j *shipJob) compress(p compressor) {
 	j.zero = j.hash && allZero(j.src)
 	if !j.zero {
@@ -198,7 +198,7 @@ func (s *shipData) commitAll(ctx context.Context) error {
 	return nil
 }
 
-// commit writes a block that a worker is done with.
+// commit writes a block that a worker has finished.
 func (s *shipData) commit(j *shipJob, file *shipFile) error {
 	if j.err != nil {
 		return j.err

@@ -8,8 +8,8 @@ import (
 )
 
 // A tree is written in two passes. The first walks the source in post-order, writes file contents, numbers the inodes
-// and spools a record of each. The second turns the records into tables, now that link counts, the
-// parents of directories and the widths of the extension section's columns are known.
+// and spools each. The second turns the spooled inodes into tables, now that link counts, the parents of directories
+// and the widths of the extension section's columns are known.
 
 // spooledInode is one inode between the passes.
 type spooledInode struct {
@@ -39,7 +39,7 @@ type layout struct {
 	runs     []blockRun
 }
 
-// blockRun is a stretch of equal entries of a block list.
+// blockRun is a sequence of equal entries of a block list.
 type blockRun struct {
 	count uint64
 	block uint32
@@ -78,10 +78,11 @@ func (l *layout) extents(size int64, blockSize int) []Extent {
 	return out
 }
 
-// append encodes the record; varint fields, in the order that decode reads them.
+// append encodes the inode as varints, in the order in which decode reads them.
 func (r *spooledInode) append(b []byte) []byte {
 	for _, v := range []uint64{
-		uint64(r.attr.Mode), uint64(r.uid), uint64(r.gid), uint64(r.xattr + 1), r.attr.Rdev, uint64(r.attr.Size), r.attr.Ino,
+		uint64(r.attr.Mode), uint64(r.uid), uint64(r.gid), uint64(r.xattr + 1), r.attr.Rdev, uint64(r.attr.Size),
+		r.attr.Ino,
 	} {
 		b = binary.AppendUvarint(b, v)
 	}
@@ -115,7 +116,7 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// spoolReader reads the records of a spool in order.
+// spoolReader reads the inodes of a spool in order.
 type spoolReader struct {
 	r   *bufio.Reader
 	err error
@@ -149,7 +150,7 @@ func (d *spoolReader) bytes() []byte {
 	return b
 }
 
-// next reads a record that append wrote.
+// next reads an inode that append wrote.
 func (d *spoolReader) next(r *spooledInode) error {
 	*r = spooledInode{}
 	r.attr.Mode = uint32(d.uvarint())
@@ -159,7 +160,10 @@ func (d *spoolReader) next(r *spooledInode) error {
 	r.target = string(d.bytes())
 	r.extra = d.bytes()
 	if basicType(r.attr.Mode) == typeFile {
-		l := &layout{start: d.uvarint(), fragment: uint32(d.uvarint()) - 1, offset: uint32(d.uvarint()), sparse: d.uvarint()}
+		l := &layout{
+			start: d.uvarint(), fragment: uint32(d.uvarint()) - 1, offset: uint32(d.uvarint()),
+			sparse: d.uvarint(),
+		}
 		for n := d.uvarint(); n > 0 && d.err == nil; n-- {
 			l.runs = append(l.runs, blockRun{d.uvarint(), uint32(d.uvarint())})
 		}

@@ -6,8 +6,8 @@ import (
 )
 
 // WriteStore writes the store form of src: uncompressed contiguous data without fragments in blocks of 1 MiB, all
-// metadata uncompressed, no export table. Unless opts say otherwise the bytes depend on the tree only. After an error, of the class
-// ErrLimit if squashfs cannot hold the tree, the sink has a part of an image that must be thrown away.
+// metadata uncompressed, no export table. Unless opts say otherwise, the bytes depend on the tree only. After an error,
+// of class ErrLimit if squashfs cannot hold the tree, the sink has a partial image that must be discarded.
 func WriteStore(ctx context.Context, sink Sink, src Source, opts StoreOptions) (Info, error) {
 	w := newWriter(src, opts.TempDir, opts.Progress)
 	w.home, w.renumber, w.maxLinks = opts.Home, opts.Renumber, opts.MaxLinks
@@ -32,7 +32,7 @@ func WriteStore(ctx context.Context, sink Sink, src Source, opts StoreOptions) (
 	return w.info, nil
 }
 
-// storeData writes contents as they are.
+// storeData writes contents uncompressed.
 type storeData struct {
 	w    *writer
 	sink Sink

@@ -7,12 +7,12 @@ import (
 	"math"
 )
 
-// tables is the second pass: from the spooled records it makes the tables, each in a spool.
+// tables is the second pass: from the spooled inodes it builds the tables, each in a spool.
 type tables struct {
 	w       *writer
 	inodes  *metaWriter
 	dirs    *metaWriter
-	ext     *extWriter // nil if there is to be none
+	ext     *extWriter // nil if there is none
 	refs    []Ref      // by inode number - 1
 	parents []uint32   // still to come, one for each directory
 	linked  []hardlink // still to come
@@ -22,11 +22,12 @@ type tables struct {
 
 func (w *writer) tables(ctx context.Context, opts tableOptions) (*tables, error) {
 	t := &tables{
-		w: w, inodes: newMetaWriter(w.spools.spool(), w.compressor), dirs: newMetaWriter(w.spools.spool(), w.compressor),
+		w: w, inodes: newMetaWriter(w.spools.spool(), w.compressor),
+		dirs: newMetaWriter(w.spools.spool(), w.compressor),
 		refs: make([]Ref, 0, w.inodes), parents: w.parents, linked: w.linked,
 	}
 	if opts.extension {
-		t.ext = newExtWriter(w, opts.packExtension)
+		t.ext = newExtWriter(w, opts.compressExtension)
 	}
 	in, err := w.records.reader()
 	if err != nil {
@@ -62,8 +63,8 @@ func (w *writer) tables(ctx context.Context, opts tableOptions) (*tables, error)
 	return t, t.fits()
 }
 
-// fits checks that references can say where everything is. A small image may have files with long lists of holes, so it is called before
-// the next inode takes more of the disk.
+// fits checks that references can reach everything. A small image may have files with long lists of holes, so it is
+// called before the next inode takes more of the disk.
 func (t *tables) fits() error {
 	if t.inodes.out.size > math.MaxUint32 || t.dirs.out.size > math.MaxUint32 {
 		return fmt.Errorf("%w: metadata of %d and %d bytes", ErrLimit, t.inodes.out.size, t.dirs.out.size)
@@ -119,7 +120,8 @@ func (t *tables) inode(number uint32, r *spooledInode) error {
 func (t *tables) blockList(runs []blockRun) error {
 	for _, run := range runs {
 		var entry [4]byte
-		entry[0], entry[1], entry[2], entry[3] = byte(run.block), byte(run.block>>8), byte(run.block>>16), byte(run.block>>24)
+		entry[0], entry[1], entry[2], entry[3] = byte(run.block), byte(run.block>>8), byte(run.block>>16),
+			byte(run.block>>24)
 		t.raw = t.raw[:0]
 		for left := run.count; left > 0; {
 			n := min(left, metadataSize/4)

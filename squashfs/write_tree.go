@@ -8,25 +8,26 @@ import (
 	"strings"
 )
 
-// The walk keeps its own stack, so that a tree of any depth costs heap in proportion to it: of each directory on the way to
-// where the walk is, its entry and the names in it. Paths are put together only where they are told.
+// The walk keeps its own stack, so that a tree of any depth takes heap in proportion to it: for each directory on the
+// way to the current one, its entry and the names in it. Paths are built only where they are reported.
 
 // frame is a directory that is being written.
 type frame struct {
 	entry    *Entry
-	stripped bool     // the entry's attributes were given up: they are asked for again
+	stripped bool     // the entry's attributes were dropped, and are read again
 	names    []string // still to be written, in order
 	children []child  // written
 	subdirs  []int    // of these, the directories' places in parents
 }
 
-// maxHeld is how many bytes of attributes the directories on the stack keep together. Those of the others are read twice.
+// maxHeld bounds the bytes of attributes that the directories on the stack keep together. Those of the others are read
+// twice.
 const maxHeld = 4 << 20
 
-// maxToldPath is the longest path that is told: of a deeper one the last bytes. Longer ones mean nothing to the host.
+// maxToldPath is the longest path that is reported: of a deeper one the last bytes. The host cannot use longer ones.
 const maxToldPath = 4096
 
-// path is where name is in the directory on top of the stack; "" if that is the root itself.
+// path is the path of name in the directory on top of the stack; "" if that is the root itself.
 func (w *writer) path(name string) string {
 	if len(w.stack) == 0 {
 		return ""
@@ -131,7 +132,7 @@ func (w *writer) step(ctx context.Context) error {
 	return nil
 }
 
-// leave writes the directory on top, after all that is in it.
+// leave writes the directory on top, after everything in it.
 func (w *writer) leave(ctx context.Context) error {
 	f := w.stack[len(w.stack)-1]
 	w.stack[len(w.stack)-1] = frame{} // the slice keeps nothing alive
@@ -164,7 +165,7 @@ func (w *writer) leave(ctx context.Context) error {
 	return nil
 }
 
-// rereadEntry gets the entry of a directory whose attributes were given up.
+// rereadEntry reads the entry of a directory whose attributes were dropped.
 func (w *writer) rereadEntry(ctx context.Context, dir *Entry) (*Entry, error) {
 	var e *Entry
 	var err error

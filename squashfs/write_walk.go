@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writer is what both forms share. Its first pass is here, the second in write_tables.go.
-// Fields belong to the goroutine of the walk, except those said to be finish's.
+// writer is what both forms share. Its first pass is here, the second in write_tables.go. Fields belong to the
+// goroutine of the walk, except those marked as finish's.
 type writer struct {
 	src        Source
 	data       dataWriter
@@ -30,11 +30,11 @@ type writer struct {
 	held    int     // bytes of attributes of these
 	ids     idTable
 	xattrs  xattrWriter
-	known   *knownContents  // nil: every file is written for itself
+	known   *knownContents  // nil: every file is written separately
 	links   map[InodeID]int // index in linked
 	linked  []hardlink      // by ascending number
 	parents []uint32        // inode number of each directory's parent, in the order of the directories' own numbers
-	inodes  uint32          // numbers given so far
+	inodes  uint32          // numbers assigned so far
 	mtime   uint32          // newest
 	ranges  [extExtraNumber]valueRange
 	info    Info
@@ -48,16 +48,16 @@ type writer struct {
 // hardlink is a file that may have several names.
 type hardlink struct{ number, names uint32 }
 
-// dataWriter writes file contents: the part in which the two forms differ.
+// dataWriter writes file contents, in which the two forms differ.
 type dataWriter interface {
-	// file writes the contents of e, open as f, and gives where they are; the layout may become valid later,
-	// but before finish is called for a record that was given to emit after it.
+	// file writes the contents of e, open as f, and returns where they are. The layout may become valid later, but
+	// before finish is called for an inode that was passed to emit after it.
 	file(ctx context.Context, name string, e *Entry, f File, extents []Extent) (*layout, error)
-	// emit brings a record to finish, in the order of the calls.
+	// emit passes an inode to finish, in the order of the calls.
 	emit(ctx context.Context, p pending) error
 }
 
-// pending is a record on its way to finish.
+// pending is an inode on its way to finish.
 type pending struct {
 	inode   spooledInode
 	extents []Extent
@@ -100,7 +100,7 @@ func (w *writer) walk(ctx context.Context) error {
 	return nil
 }
 
-// node writes what is no directory, once for all its names.
+// node writes what is not a directory, once for all its names.
 func (w *writer) node(ctx context.Context, e *Entry) (uint32, error) {
 	if e.Attr.Nlink > 1 {
 		if i, ok := w.links[e.inode()]; ok {
@@ -168,7 +168,7 @@ func (w *writer) file(ctx context.Context, e *Entry) (*layout, []Extent, error) 
 	return done.layout, done.extents, err
 }
 
-// contents writes what is in a file, unless that was written for another one.
+// contents writes the contents of a file, unless they were written for another one.
 func (w *writer) contents(ctx context.Context, e *Entry, f File) (written, error) {
 	key := knownKey{size: e.Attr.Size}
 	shared, _ := f.(Sharer)
@@ -232,7 +232,7 @@ func fileExtents(f File, size int64) ([]Extent, error) {
 	return out, nil
 }
 
-// inode numbers an inode and sends its record on.
+// inode numbers an inode and emits it.
 func (w *writer) inode(ctx context.Context, e *Entry, p pending) (uint32, error) {
 	if w.inodes == math.MaxUint32-1 {
 		return 0, fmt.Errorf("%w: more than %d inodes", ErrLimit, w.inodes)
@@ -266,7 +266,7 @@ func (w *writer) inode(ctx context.Context, e *Entry, p pending) (uint32, error)
 	return w.inodes, w.data.emit(ctx, p)
 }
 
-// finish spools a record whose layout is known.
+// finish spools an inode whose layout is known.
 func (w *writer) finish(p *pending) error {
 	r := &p.inode
 	e := extra{xattrs: p.foreign}
@@ -284,7 +284,7 @@ func (w *writer) finish(p *pending) error {
 	return err
 }
 
-// clampTime is what squashfs can hold of a time.
+// clampTime is the nearest time that squashfs can hold.
 func clampTime(t Time) uint32 { return uint32(min(max(t.Sec, 0), math.MaxUint32)) }
 
 // readExactly reads len(p) bytes: a file that became shorter since it was listed is an error.

@@ -17,7 +17,7 @@ type xattrWriter struct {
 	buf   []byte
 }
 
-// addOf is add for what an entry has.
+// addOf is add for the attributes of an entry.
 func (w *xattrWriter) addOf(e *Entry) (id uint32, foreign []Xattr, err error) {
 	if e.Shared.ID == 0 {
 		return w.add(e.Xattrs)
@@ -36,7 +36,7 @@ func (w *xattrWriter) addOf(e *Entry) (id uint32, foreign []Xattr, err error) {
 	return id, foreign, err
 }
 
-// add gives the index of a set, or noXattr for none, and apart those that squashfs cannot hold.
+// add returns the index of a set, or noXattr for none. Attributes that squashfs cannot hold are returned separately.
 func (w *xattrWriter) add(all []Xattr) (id uint32, foreign []Xattr, err error) {
 	if len(all) == 0 {
 		return noXattr, nil, nil
@@ -89,7 +89,7 @@ func (w *xattrWriter) add(all []Xattr) (id uint32, foreign []Xattr, err error) {
 	return id, foreign, nil
 }
 
-// idTable maps owners to indices in the order they come. For one goroutine.
+// idTable maps owners to indices in the order of their first use. For one goroutine.
 type idTable struct {
 	index map[uint32]uint16
 	ids   []uint32

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// maxXattrBytes bounds names and values of one inode: attributes are shared and packed, so a small image could
-// ask for much memory. Linux allows far less: 64 KiB of names.
+// maxXattrBytes bounds names and values of one inode: attributes are shared and compressed, so a small image could ask
+// for much memory. Linux allows far less: 64 KiB of names.
 const maxXattrBytes = 32 << 20
 
 // xattrIndex says where the attributes of an image are.
@@ -37,7 +37,7 @@ func (im *Image) xattrTables() (*xattrIndex, error) {
 	}, nil
 }
 
-// knownSets are sets of attributes that were read lately, each in the slot that its index says.
+// knownSets are recently read sets of attributes, each in the slot of its index.
 type knownSets [16]atomic.Pointer[knownSet]
 
 type knownSet struct {
@@ -45,11 +45,11 @@ type knownSet struct {
 	list  []Xattr
 }
 
-// maxKnownSet is how many bytes a set has at most that is kept.
+// maxKnownSet is the largest set, in bytes, that is kept.
 const maxKnownSet = 128 << 10
 
-// xattrSet lists the attributes of one entry of the xattr id table. What is not wanted may come without its value; nil: all is wanted.
-// The list is not to be changed.
+// xattrSet lists the attributes of one entry of the xattr id table. Attributes for which want returns false may come
+// without their value; if want is nil all have their values. Callers must not change the list.
 func (im *Image) xattrSet(index uint32, want func(name string) bool) ([]Xattr, error) {
 	slot := &im.sets[index%uint32(len(im.sets))]
 	if s := slot.Load(); s != nil && s.index == index {
@@ -96,7 +96,7 @@ func (im *Image) xattrCursor(in region, ref Ref) (cursor, error) {
 	return im.cursor(in, position{in.start + int64(ref.block()), ref.offset()})
 }
 
-// pair reads one attribute, and tells how long its value is, which is passed over if it is not wanted.
+// pair reads one attribute and returns the length of its value. If the value is not wanted it is skipped.
 func (c *cursor) pair(want func(name string) bool) (x Xattr, size int, err error) {
 	b, err := c.take(xattrKeySize)
 	if err != nil {

@@ -9,17 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of Linux (linux/limits.h): what is longer, nobody could read or set.
+// Limits of Linux (linux/limits.h): longer ones cannot be read or set.
 const (
 	pathMax      = 4096    // a path with the zero behind it
 	xattrNameMax = 255     // the name of an extended attribute
 	xattrListMax = 1 << 16 // the names of an inode with their zeros
 )
 
-// maxImportXattrs bounds the attributes of one inode of an image that is imported: whoever looks at the inode later has them in memory.
+// maxImportXattrs bounds the attributes of one inode of an imported image: every later access to the inode has them in
+// memory.
 const maxImportXattrs = 4 << 20
 
-// xattrsFault tells why no program of Linux can have set all these attributes of an inode with this mode; "" if one can.
+// xattrsFault says why no program of Linux can have set all these attributes of an inode with this mode; "" if one can.
 func xattrsFault(mode uint32, list []Xattr) string {
 	names, size := make([]string, len(list)), 0
 	for i, x := range list {
@@ -44,7 +45,7 @@ func xattrsFault(mode uint32, list []Xattr) string {
 	return ""
 }
 
-// xattrFault judges what the kernel takes apart when it is set.
+// xattrFault checks attributes that the kernel parses when they are set.
 func xattrFault(mode uint32, x Xattr) string {
 	switch x.Name {
 	case "security.capability":
@@ -67,13 +68,13 @@ func xattrFault(mode uint32, x Xattr) string {
 //
 //	0 revision and flags u32   4 permitted u32, inheritable u32, once or twice   20 root user id u32, in revision 3
 const (
-	capRevision1, capSize1 = 0x01000000, 12 // not set any more, but still run
+	capRevision1, capSize1 = 0x01000000, 12 // cannot be set any more, but still work
 	capRevision2, capSize2 = 0x02000000, 20
 	capRevision3, capSize3 = 0x03000000, 24
 	capEffective           = 1 // the only flag
 )
 
-// validCapability is what the kernel's cap_convert_nscap and get_vfs_caps_from_disk demand.
+// validCapability checks what the kernel's cap_convert_nscap and get_vfs_caps_from_disk require.
 func validCapability(v []byte) bool {
 	le := binary.LittleEndian
 	if len(v) < capSize1 {
@@ -109,14 +110,14 @@ const (
 	aclAllRights = 0o7
 )
 
-// aclAfter has the tags that may stand before one.
+// aclAfter has the tags that may precede each tag.
 var aclAfter = map[uint16]uint16{
 	aclUserObj: 0, aclUser: aclUserObj | aclUser, aclGroupObj: aclUserObj | aclUser, aclGroup: aclGroupObj | aclGroup,
 	aclMask: aclGroupObj | aclGroup, aclOther: aclGroupObj | aclMask,
 }
 
-// validACL is what the kernel's posix_acl_from_xattr and posix_acl_valid demand: the owner, users, the group, groups, the mask, which
-// users and groups need, and the others, in this order.
+// validACL checks what the kernel's posix_acl_from_xattr and posix_acl_valid require: the owner, users, the group,
+// groups, the mask, which users and groups need, and the others, in this order.
 func validACL(v []byte) bool {
 	le := binary.LittleEndian
 	if len(v) <= aclHeader || len(v)%aclEntry != aclHeader || le.Uint32(v) != aclVersion {
