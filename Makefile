@@ -6,7 +6,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unk
 LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Tests of two packages run side by side, each binary in a mount namespace of its own; what takes the longest comes first.
 # Those of fs switch io_uring on for the whole system, so what mounts workspaces is not tested beside them.
-TEST     := $(GO) test -p 2 -timeout 900s -exec '"$(CURDIR)/.ci/isolate"'
+TEST     := $(GO) test -p 2 -timeout 1200s -exec '"$(CURDIR)/.ci/isolate"'
 FS       := ./fs/... ./layers/... ./squashfs/...
 OTHERS    = ./internal/e2e $$($(GO) list ./... | grep -vE '^snapfs/(fs|layers|squashfs)(/|$$)')
 

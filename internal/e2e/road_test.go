@@ -93,11 +93,11 @@ func TestRoad(t *testing.T) {
 // programs works in a Go source tree as people do.
 func programs(t *testing.T, ws string) {
 	git := `git -c user.name=t -c user.email=t@localhost -c gc.auto=0 -c init.defaultBranch=main `
-	shell(t, 2*time.Minute, ws, git+`init -q . && `+git+`add . && `+git+`commit -q -m one && test -z "$(git status --porcelain)"`)
+	shell(t, 5*time.Minute, ws, git+`init -q . && `+git+`add . && `+git+`commit -q -m one && test -z "$(git status --porcelain)"`)
 	shell(t, soon, ws, `echo '// more' >> fmt/print.go; rm bufio/bufio.go; test "$(git status --porcelain | wc -l)" = 2; git stash -q; test -z "$(git status --porcelain)"; git stash pop -q
 		git checkout -q -b side; `+git+`commit -q -a -m two; git checkout -q main; test -e bufio/bufio.go; git checkout -q side; test ! -e bufio/bufio.go; git fsck --no-progress --no-dangling`)
 	// A package of the tree as a module of its own, built and vetted where it lies.
-	shell(t, 2*time.Minute, ws, `mkdir -p app/sub && cd app && cp ../container/heap/heap.go sub/ && cp -r ../text/tabwriter . && rm tabwriter/*_test.go
+	shell(t, 5*time.Minute, ws, `mkdir -p app/sub && cd app && cp ../container/heap/heap.go sub/ && cp -r ../text/tabwriter . && rm tabwriter/*_test.go
 		cat > go.mod <<<$'module app\n\ngo 1.24'
 		cat > main.go <<<$'package main\n\nimport (\n\t"app/tabwriter"\n\t"os"\n\n\t_ "app/sub"\n)\n\nfunc main() { w := tabwriter.NewWriter(os.Stdout, 0, 8, 1, 32, 0); w.Write([]byte("built\\n")); w.Flush() }'
 		GOFLAGS=-mod=mod go build ./... && GOFLAGS=-mod=mod go vet ./... && GOFLAGS=-mod=mod go build -o prog . && test "$(./prog)" = built`)
