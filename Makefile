@@ -1,5 +1,5 @@
-# Targets a person types; .ci/run calls the same ones.
-# bench is a module of its own: what draws its charts is no dependency of the library.
+# Targets for people; .ci/run calls the same ones.
+# bench is its own module, so that its dependencies are not those of the library.
 
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -21,14 +21,14 @@ build:
 	CGO_ENABLED=0 $(GO) build $(LDFLAGS) -o bin/snapfs ./cmd/snapfs-client
 	$(GO) build $(LDFLAGS) -o bin/snapfs-engine ./cmd/snapfs
 
-# The last name is the one by which mount(8) and /etc/fstab find it; they look in /sbin.
+# The last file is for mount(8) and /etc/fstab, which look for helpers in /sbin.
 install: build
 	install -D bin/snapfs $(DESTDIR)$(PREFIX)/bin/snapfs
 	install -D bin/snapfs-engine $(DESTDIR)$(PREFIX)/libexec/snapfs/snapfs-engine
 	install -d $(DESTDIR)/sbin
 	ln -sf $(PREFIX)/bin/snapfs $(DESTDIR)/sbin/mount.fuse.snapfs
 
-# Installs the Debian packages that the tests call and this machine lacks; does nothing where all are there.
+# Installs the Debian packages that the tests need, if they are missing.
 deps:
 	./.ci/deps
 
@@ -44,12 +44,12 @@ test-others:
 test-bench:
 	cd bench && $(TEST) -vet=off ./... </dev/null
 
-# The packages in which goroutines meet run again under the race detector.
+# Packages with concurrent goroutines are tested again under the race detector.
 race: deps
 	$(TEST) -race ./chunkstore ./sandbox/... ./chunkstore/... </dev/null
 	$(TEST) -race ./fs/... ./layers/... </dev/null
 
-# Random tests with new seeds; everything else runs them with always the same one, or that of SNAPFS_SEED.
+# Random tests with new seeds. All other targets use the same seed every time, or SNAPFS_SEED.
 MINUTES  ?= 10
 hunt: deps build
 	./.ci/hunt $(MINUTES)
@@ -58,7 +58,7 @@ lint:
 	$(GO) run $(LINT) run --timeout 8m ./...
 	$(GO) run -C bench $(LINT) run --timeout 8m --config ../.golangci.yml ./...
 
-# What finishes in half an hour on two cores; `$(GO) run -C bench . --help` has the rest.
+# The suites that finish in half an hour on two cores. `$(GO) run -C bench . --help` lists the rest.
 bench: build
 	$(GO) run -C bench . all
 
