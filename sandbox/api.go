@@ -2,7 +2,8 @@ package sandbox
 
 import "snapfs/sandbox/api"
 
-// What the service speaks of is declared in package api, which a client can have without the rest; here it has the same names.
+// What the service speaks of is declared in package api, which a client can have without the rest; here it has the same
+// names.
 
 // API is the service, which [Home] implements.
 type API = api.API
@@ -112,5 +113,6 @@ func ValidWorkspaceName(name string) error { return api.ValidWorkspaceName(name)
 // ValidSession says what is wrong with the id of a session; ErrInvalid.
 func ValidSession(id string) error { return api.ValidSession(id) }
 
-// ParseRef reads the JSON form of a ref, strictly. ErrInvalid if it is not one of snapfs or cannot be the ref of any snapshot.
+// ParseRef reads the JSON form of a ref, strictly. ErrInvalid if it is not one of snapfs or cannot be the ref of any
+// snapshot.
 func ParseRef(text string) (Ref, error) { return api.ParseRef(text) }

@@ -154,8 +154,8 @@ func BenchmarkRestore(b *testing.B) {
 // deepStack is how many snapshots in a row BenchmarkDeepStack takes first.
 const deepStack = 200
 
-// BenchmarkDeepStack works on a workspace that was frozen many times: a snapshot of one changed file, a restore of the newest
-// snapshot with its mount, and a first walk over its tree.
+// BenchmarkDeepStack works on a workspace that was frozen many times: a snapshot of one changed file, a restore of the
+// newest snapshot with its mount, and a first walk over its tree.
 func BenchmarkDeepStack(b *testing.B) {
 	h, dir := benchHome(b)
 	at, restored := filepath.Join(dir, "m"), filepath.Join(dir, "restored")

@@ -13,10 +13,10 @@ import (
 	"snapfs/squashfs"
 )
 
-// Check verifies the store, the records and the directories of a home, beside everything else that goes on; with ReadData also
-// every byte stored and the format of every image. Different files of one tree that report one inode number are
-// problems, too. Directories that nothing names are only reported: Open
-// sets them aside. Its error is only that of not being able to look.
+// Check verifies the store, the records and the directories of a home, beside everything else that goes on; with
+// ReadData also every byte stored and the format of every image. Different files of one tree that report one inode
+// number are problems, too. Directories that nothing names are only reported: Open sets them aside. Its error is only
+// that of not being able to look.
 func (h *Home) Check(ctx context.Context, r CheckRequest) (CheckResult, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
@@ -127,8 +127,8 @@ func (c *checker) records(ctx context.Context, _ CheckRequest) error {
 	return nil
 }
 
-// stray reports those images of a list that nothing names. Others were stored, merged or removed since the list was made, and
-// the catalog hears of that a moment after the disk: what counts is the records as the store has them.
+// stray reports those images of a list that nothing names. Others were stored, merged or removed since the list was
+// made, and the catalog hears of that a moment after the disk: what counts is the records as the store has them.
 func (c *checker) stray(ctx context.Context, unnamed map[chunkstore.ID]bool) error {
 	if len(unnamed) == 0 {
 		return nil
@@ -160,12 +160,12 @@ func (c *checker) directories(ctx context.Context, _ CheckRequest) error {
 			c.report("layer "+l.ID, "it stays a sealed directory, since it cannot be stored: "+why, c.hit(l.ID))
 		}
 	}
-	return c.strangers(ctx)
+	return c.strays(ctx)
 }
 
-// strangers reports directories with contents that no record names. What is being destroyed is in the trash before its
+// strays reports directories with contents that no record names. What is being destroyed is in the trash before its
 // workspace is gone, and a new upper in a record before its first entry, so a second look at both tells them apart.
-func (c *checker) strangers(ctx context.Context) error {
+func (c *checker) strays(ctx context.Context) error {
 	names, err := c.h.uppers.Strays(nil)
 	if err != nil {
 		return err

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// child runs this program once more, with more environment, until it is killed or ends: by itself, by ctx, or by kill, which may come
-// at any time. started, if there is one, is called when it runs, and told for every line that it prints. What it
-// says on standard error fails the test.
+// child runs this program once more, with more environment, until it is killed or ends: by itself, by ctx, or by kill,
+// which may come at any time. started, if there is one, is called when it runs, and told for every line that it prints.
+// What it says on standard error fails the test.
 func child(ctx context.Context, t *testing.T, env []string, started func(kill func()), told func(line []byte, kill func())) {
 	t.Helper()
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")

@@ -10,8 +10,8 @@ import (
 	"snapfs/sandbox"
 )
 
-// TestClockGoesBack sets the clock back while a home is open, and by more while it is closed: what is listed stays in order, cursors skip
-// nothing, and times of expiry count by the clock as it is.
+// TestClockGoesBack sets the clock back while a home is open, and by more while it is closed: what is listed stays in
+// order, cursors skip nothing, and times of expiry count by the clock as it is.
 func TestClockGoesBack(t *testing.T) {
 	ctx := t.Context()
 	dir := filepath.Join(t.TempDir(), "home")

@@ -7,7 +7,8 @@ import (
 	"snapfs/sandbox"
 )
 
-// TestCopiedHome opens a copy of a home that is in use: its records tell of mounts, which are not the copy's to take away.
+// TestCopiedHome opens a copy of a home that is in use: its records tell of mounts, which are not the copy's to take
+// away.
 func TestCopiedHome(t *testing.T) {
 	dir := t.TempDir()
 	home, at := filepath.Join(dir, "home"), filepath.Join(dir, "m")

@@ -43,8 +43,8 @@ func crashChild() {
 	}
 }
 
-// crashWork writes into a mounted workspace, freezes it, derives from it and deletes, for ever. Every line it prints is a
-// promise: "begin N", "snap N ID" after the snapshot with contents N is acknowledged, "del ID" before one is deleted.
+// crashWork writes into a mounted workspace, freezes it, derives from it and deletes, for ever. Every line it prints is
+// a promise: "begin N", "snap N ID" after the snapshot with contents N is acknowledged, "del ID" before one is deleted.
 func crashWork(ctx context.Context, dir string) error {
 	h, err := sandbox.Open(ctx, dir, sandbox.Options{Remount: true})
 	if err != nil {
@@ -142,7 +142,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// killedRun runs the child, kills it some time after its first word, or at once in one of eight runs, and notes its promises.
+// killedRun runs the child, kills it some time after its first word, or at once in one of eight runs, and notes its
+// promises.
 func killedRun(t *testing.T, home string, seed uint64, after time.Duration, alive map[string]string) (last string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -325,7 +325,8 @@ func (r *crashRun) stop() error {
 	return r.h.Close()
 }
 
-// chosen picks one of so many moments of a life: always the same ones for a seed, whatever the order in which they come.
+// chosen picks one of so many moments of a life: always the same ones for a seed, whatever the order in which they
+// come.
 func chosen(seed uint64, moment string, one uint64) bool {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d %s", seed, moment) // never fails

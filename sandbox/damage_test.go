@@ -12,8 +12,8 @@ import (
 	"snapfs/sandbox"
 )
 
-// TestDamage overwrites stored bytes: Check names the snapshots that are hit, they are refused or incomplete but never wrong, the others
-// are whole, and the home goes on.
+// TestDamage overwrites stored bytes: Check names the snapshots that are hit, they are refused or incomplete but never
+// wrong, the others are whole, and the home goes on.
 func TestDamage(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()

@@ -88,9 +88,9 @@ func (h *Home) openNothing() (*tree, error) {
 	}}, nil
 }
 
-// Diff calls fn for every change that leads from A to B; with an empty B, from A's parent (a snapshot) or from its newest layer
-// (a workspace) to A. With Stat or Patch a renamed directory is followed by a rename of every file in it. An error of fn
-// ends it. fn must not work on a workspace that is compared.
+// Diff calls fn for every change that leads from A to B; with an empty B, from A's parent (a snapshot) or from its
+// newest layer (a workspace) to A. With Stat or Patch a renamed directory is followed by a rename of every file in it.
+// An error of fn ends it. fn must not work on a workspace that is compared.
 func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) error {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
@@ -137,7 +137,7 @@ func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) e
 // diffAttempts is how often a comparison with a workspace is tried that is written to meanwhile.
 const diffAttempts = 5
 
-// subject is one of two things that are compared; one field is set, or none.
+// subject is one of the two trees that are compared; one field is set, or none.
 type subject struct {
 	workspace *catalog.Workspace
 	snapshot  *catalog.Snapshot
@@ -247,7 +247,8 @@ func changeOf(c layers.Change) Change {
 	}
 }
 
-// publicChange is a change as JSON can hold it: the encoder spells raw paths in base64, and spoils the others' odd bytes.
+// publicChange is a change as JSON can hold it: the encoder spells raw paths in base64, and spoils the bytes of the
+// others that are no UTF-8.
 func publicChange(c Change) Change {
 	if !utf8.ValidString(c.Path) {
 		c.RawPath = []byte(c.Path)

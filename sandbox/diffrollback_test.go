@@ -9,8 +9,8 @@ import (
 	"snapfs/layers"
 )
 
-// TestReadDuringRollback rolls a mounted workspace back, and seals and stores another state of it, while somebody reads what it was: the
-// directories stay until he has done.
+// TestReadDuringRollback rolls a mounted workspace back, and seals and stores another state of it, while somebody reads
+// what it was: the directories stay until he has done.
 func TestReadDuringRollback(t *testing.T) {
 	ctx := t.Context()
 	y := newHistory(t)

@@ -8,7 +8,8 @@
 //     to its root. A layer is first sealed (the very directory that was the upper) and then stored (an image in
 //     the chunk store). It lives as long as anybody names it: a snapshot, a workspace, or a layer above. One that only
 //     a layer above names is merged into that in time; see package layerstore.
-//   - A tier is a second image of a layer, which stands for the layers below it, too, and makes deep stacks short; see package catalog.
+//   - A tier is a second image of a layer, which stands for the layers below it, too, and makes deep stacks short; see
+//     package catalog.
 //   - A snapshot is a durable record that names the topmost layer of a stack.
 //   - A session owns workspaces and snapshots. Others are refused unless they opt in, which leaves an audit event.
 //
@@ -33,16 +34,16 @@
 // empties, after a crash as well. What a crash leaves in uppers/ without a record is empty (an upper gets its first
 // entry after its record is durable) and is removed; if it is not, it goes to lost+found.
 //
-// A seal and a rollback change what a workspace's writes go to, behind the gate of its overlay, which must not wait for a disk. So the
-// records come first (Catalog.Stage):
+// A seal and a rollback change what a workspace's writes go to, behind the gate of its overlay, which must not wait for
+// a disk. So the records come first (Catalog.Stage):
 //
 //	make the new upper N ─▶ flush ─▶ commit the records ─▶ [gate: swap] ─▶ show them ─▶ flush ─▶ acknowledge
 //	                                 writes go to the old upper M ──┤├── writes go to N
 //
-// They say that M is a layer (after a rollback: trash) and N the upper. Killed before the gate, the next process finds M, with all that was
-// written until then, as the layer below an empty N: the same tree. Killed after it, N has its own contents, and its record is there. What
-// is acknowledged is recorded and flushed. Until they are shown nobody can name the new records, a layer that they name cannot
-// go, and an error of the gate undoes them (Catalog.Withdraw).
+// They say that M is a layer (after a rollback: trash) and N the upper. Killed before the gate, the next process finds
+// M, with all that was written until then, as the layer below an empty N: the same tree. Killed after it, N has its own
+// contents, and its record is there. What is acknowledged is recorded and flushed. Until they are visible nobody can
+// name the new records, a layer that they name cannot go, and an error of the gate undoes them (Catalog.Withdraw).
 //
 // # States of a workspace
 //
@@ -67,9 +68,9 @@
 //	Resume                                      any                                   paused
 //	Snapshot with Consistent                    any                                   paused, or its control group is known
 //
-// A paused overlay's gate is closed. Seal and Rollback work behind it and leave it closed; what a rollback makes untrue the kernel
-// forgets after Resume, because it may hold a directory's lock for a program that waits. A program
-// that waits at it cannot be killed, and whoever reads the page that it writes waits with it.
+// A paused overlay's gate is closed. Seal and Rollback work behind it and leave it closed; what a rollback makes untrue
+// the kernel forgets after Resume, because it may hold a directory's lock for a program that waits. A program that
+// waits at it cannot be killed, and programs that read the page that it writes wait with it.
 //
 // # Words of other systems
 //
@@ -97,6 +98,6 @@
 //	└─ (those of package uppers)       outside of those of package catalog; see there
 //	Home.mu                            a leaf but for idler.mu
 //
-// Nothing here ever opens, stats or walks a path inside a mount of its own home: the answer would have to come from this
-// very process. Mounts are looked up in /proc/self/mountinfo.
+// Nothing here ever opens, stats or walks a path inside a mount of its own home: the answer would have to come from
+// this very process. Mounts are looked up in /proc/self/mountinfo.
 package sandbox

@@ -8,8 +8,8 @@ import (
 	"snapfs/sandbox"
 )
 
-// TestEndedIsUnmounted has umount(8) end a mount and holds up who notices: a workspace without a connection is not detached, and can
-// be mounted again and destroyed.
+// TestEndedIsUnmounted has umount(8) end a mount and holds up who notices: a workspace without a connection is not
+// detached, and can be mounted again and destroyed.
 func TestEndedIsUnmounted(t *testing.T) {
 	dir := t.TempDir()
 	at := filepath.Join(dir, "m")

@@ -27,8 +27,8 @@ type mounted interface {
 	Device() (major, minor uint32)
 	Visible() bool               // visible where it was mounted; a system call that asks no server anything
 	Requests() map[string]uint64 // by kind, since it was mounted
-	// ExpireEntry makes the kernel look a name up again before it uses it; InvalidateEntry and InvalidateNode make it forget
-	// a name with what it led to, and what it knows of a node.
+	// ExpireEntry makes the kernel look a name up again before it uses it; InvalidateEntry and InvalidateNode make it
+	// forget a name with what it led to, and what it knows of a node.
 	ExpireEntry(parent layers.NodeID, name string) error
 	InvalidateEntry(parent layers.NodeID, name string) error
 	InvalidateNode(node layers.NodeID) error

@@ -11,9 +11,9 @@ import (
 // maxBehind is how many events a follower may be behind before it is given up.
 const maxBehind = 1 << 16
 
-// Events calls fn for the events that the asker may see, oldest first: of one workspace, which may be gone, or of all. With
-// Follow it goes on with what happens from then on, until ctx ends, whose error it gives. An event of a kind that this version does
-// not know is ErrCorrupt. An error of fn ends it. Safe for concurrent use.
+// Events calls fn for the events that the asker may see, oldest first: of one workspace, which may be gone, or of all.
+// With Follow it goes on with what happens from then on, until ctx ends, whose error it gives. An event of a kind that
+// this version does not know is ErrCorrupt. An error of fn ends it. Safe for concurrent use.
 func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error) error {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
@@ -104,7 +104,7 @@ type viewer struct {
 	crossed crossing
 }
 
-// sees takes an event into account, in order of time, and reports whether it is to be shown. A name may belong to
+// sees takes an event into account, in order of time, and reports whether the call gives it. A name may belong to
 // one session after another: the log of each life is its owner's.
 func (v *viewer) sees(e Event) bool {
 	owner, met := v.owners[e.Workspace]

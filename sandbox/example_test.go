@@ -93,7 +93,8 @@ func Example() {
 	// from the right
 }
 
-// A snapshot of a running workspace has every write that was completed. Of one in which nothing changed it costs no layer.
+// A snapshot of a running workspace has every write that was completed. Of one in which nothing changed it costs no
+// layer.
 func ExampleHome_Snapshot() {
 	ctx := context.Background()
 	home, at, end := temporary(ctx)
@@ -103,12 +104,12 @@ func ExampleHome_Snapshot() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	again, err := home.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "app"})
+	second, err := home.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "app"})
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(snap.Name, len(snap.Layers), snap.Unchanged)
-	fmt.Println(len(again.Layers), again.Unchanged, again.Parent == snap.ID)
+	fmt.Println(len(second.Layers), second.Unchanged, second.Parent == snap.ID)
 	// Output:
 	// one 1 false
 	// 1 true true
@@ -173,8 +174,8 @@ func ExampleHome_Diff() {
 	// +three
 }
 
-// What belongs to another session is refused, unless the caller opts in; that leaves a record in the log, which outlives the
-// process.
+// What belongs to another session is refused, unless the caller opts in; that leaves a record in the log, which
+// outlives the process.
 func ExampleHome_Events() {
 	ctx := context.Background()
 	home, _, end := temporary(ctx)

@@ -24,8 +24,8 @@ import (
 // compressions that an export knows, the store form first.
 var compressions = []string{"none", "zstd", "gzip", "xz", "lz4"}
 
-// Export writes a snapshot as an image file that other tools read. Equal trees give equal bytes, whatever their history. The file
-// appears under its name only when it is complete and on the disk.
+// Export writes a snapshot as an image file that other tools read. Equal trees give equal bytes, whatever their
+// history. The file appears under its name only when it is complete and on the disk.
 func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
@@ -145,8 +145,8 @@ func (s fileSink) Header(p []byte) error {
 	return err
 }
 
-// writeImageFile makes a file beside path without a name, lets fill write it, makes it durable and gives it its name. Whatever
-// happens before leaves nothing behind, a kill included where the file system knows O_TMPFILE.
+// writeImageFile makes a file beside path without a name, lets fill write it, makes it durable and gives it its name.
+// Whatever happens before leaves nothing behind, a kill included where the file system knows O_TMPFILE.
 func writeImageFile(path string, fill func(f *os.File) error) (_ ExportResult, err error) {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, "."+filepath.Base(path)[:min(len(filepath.Base(path)), 64)]+"."+uuid.NewString())

@@ -31,7 +31,8 @@ func (h *Home) Settle(ctx context.Context) error {
 	return h.settle(ctx)
 }
 
-// Leftovers lists what a settled home should not have: directories of uppers that are no workspace's, and numbers in the trash.
+// Leftovers lists what a settled home should not have: directories of uppers that are no workspace's, and numbers in
+// the trash.
 func (h *Home) Leftovers(ctx context.Context) ([]string, error) {
 	trash, err := h.catalog.Trash(ctx)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 // fileDiff turns the changes of a comparison, in which a renamed directory is one line, into changes of files as git
 // tells them, and compares what is in the files.
 //
-// A rename is told as one only where nothing was at the new path and nothing is at the old one any more, as git does: an
-// order in which renames that cross can be repeated need not exist. All else is told path by path.
+// A rename is told as one only where nothing was at the new path and nothing is at the old one any more, as git does:
+// an order in which renames that cross can be repeated need not exist. All else is told path by path.
 type fileDiff struct {
 	ctx  context.Context
 	cmp  *layers.Comparison
@@ -37,7 +37,8 @@ func newFileDiff(ctx context.Context, c *layers.Comparison, r DiffRequest) *file
 	}
 }
 
-// run calls fn for the changes of directories, as they are, and for those of files, in the order in which a patch must have them.
+// run calls fn for the changes of directories, as they are, and for those of files, in the order in which a patch must
+// have them.
 func (d *fileDiff) run(changes []layers.Change, fn func(Change) error) error {
 	isDir := func(mode uint32) bool { return mode&unix.S_IFMT == unix.S_IFDIR }
 	for _, c := range changes {

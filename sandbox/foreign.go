@@ -8,15 +8,15 @@ import (
 	"snapfs/sandbox/internal/catalog"
 )
 
-// A tree is foreign if somebody else may have made it: it comes from an image file, or from a directory that is itself shown without
-// setuid. Its setuid programs would run as root, and its device files would reach the disks, for whoever uses the workspace, so it is
-// mounted nosuid and nodev unless the mount says otherwise. What is made from a foreign tree is foreign. A directory that root has imported
-// is not: its programs were where they are now.
+// A tree is foreign if somebody else may have made it: it comes from an image file, or from a directory that is itself
+// mounted without setuid. Its setuid programs would run as root, and its device files would reach the disks, for all
+// users of the workspace, so it is mounted nosuid and nodev unless the mount says otherwise. What is made from a
+// foreign tree is foreign. A directory that root has imported is not: its programs were where they are now.
 //
-// Records of earlier versions do not say. There a workspace is foreign if it was made from an image, by its name; what was derived
-// from it is so only as long as that workspace is there.
+// Records of earlier versions do not say. There a workspace is foreign if it was made from an image, by its name; what
+// was derived from it is so only as long as that workspace is there.
 
-// foreignDir says whether a directory lies on a file system that is mounted without setuid.
+// foreignDir reports whether a directory lies on a file system that is mounted without setuid.
 func foreignDir(path string) (bool, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
@@ -25,7 +25,7 @@ func foreignDir(path string) (bool, error) {
 	return st.Flags&unix.ST_NOSUID != 0, nil
 }
 
-// foreignSnapshot says whether the tree of a snapshot comes from elsewhere.
+// foreignSnapshot reports whether the tree of a snapshot comes from elsewhere.
 func (h *Home) foreignSnapshot(s *catalog.Snapshot) bool {
 	if s.Foreign != nil {
 		return *s.Foreign
@@ -34,7 +34,7 @@ func (h *Home) foreignSnapshot(s *catalog.Snapshot) bool {
 	return w != nil && w.Foreign == nil && w.IsForeign()
 }
 
-// guarded is how a workspace is shown if that is asked for.
+// guarded gives the options with which a workspace is mounted if these are asked for.
 func guarded(w *catalog.Workspace, o MountOptions) MountOptions {
 	if w.IsForeign() {
 		o.NoSUID = o.NoSUID || !o.SUID
@@ -44,8 +44,8 @@ func guarded(w *catalog.Workspace, o MountOptions) MountOptions {
 	return o
 }
 
-// admits refuses a foreign tree beneath a mount that is not made for one. The mount may have been copied to other mount name spaces: it
-// cannot be changed afterwards.
+// admits refuses a foreign tree beneath a mount that is not made for one. The mount may have been copied to other mount
+// name spaces: it cannot be changed afterwards.
 func (l *live) admits(foreign bool) error {
 	if !foreign || (l.options.NoSUID || l.asked.SUID) && (l.options.NoDev || l.asked.Dev) {
 		return nil

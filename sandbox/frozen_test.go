@@ -10,8 +10,8 @@ import (
 	"snapfs/sandbox"
 )
 
-// TestFrozenLeft takes a copy of the home, as a killed process leaves it, at every point of the calls that freeze and thaw processes: who
-// opens it thaws them, unless the workspace is paused.
+// TestFrozenLeft takes a copy of the home, as a killed process leaves it, at every point of the calls that freeze and
+// thaw processes: who opens it thaws them, unless the workspace is paused.
 func TestFrozenLeft(t *testing.T) {
 	dir := t.TempDir()
 	group, home := filepath.Join(dir, "group"), filepath.Join(dir, "home")

@@ -14,8 +14,8 @@ import (
 	"snapfs/sandbox"
 )
 
-// TestFullDisk fills the file system of a home: calls fail with ENOSPC and nothing half made, the workspace goes on, and
-// when there is room again, everything does.
+// TestFullDisk fills the file system of a home: calls fail with ENOSPC and nothing half made, the workspace goes on,
+// and when there is room again, everything does.
 func TestFullDisk(t *testing.T) {
 	dir, err := os.MkdirTemp("", "snapfs-full-")
 	if err != nil {

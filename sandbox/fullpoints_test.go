@@ -88,9 +88,9 @@ func (f *filler) enter(phase string) {
 	f.phase = phase
 }
 
-// TestFullDiskPoints fills the disk between the steps of everything that a home does, at some points or with $SNAPFS_LONG at all: the
-// call fails as a full disk does, or succeeds; programs go on reading; with room again the same call succeeds. At the end
-// nothing is lost and nothing has leaked.
+// TestFullDiskPoints fills the disk between the steps of everything that a home does, at some points or with
+// $SNAPFS_LONG at all: the call fails as a full disk does, or succeeds; programs go on reading; with room again the
+// same call succeeds. At the end nothing is lost and nothing has leaked.
 func TestFullDiskPoints(t *testing.T) {
 	base, err := os.MkdirTemp("", "snapfs-filled-")
 	if err != nil {

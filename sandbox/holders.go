@@ -11,8 +11,8 @@ import (
 // namedHolders is how many processes a message names.
 const namedHolders = 3
 
-// usedBy names processes that keep a mount busy, as " by process 12 (sh), …"; "" if none is found. It only reads links in /proc,
-// which the kernel answers without asking the file system that they lead to.
+// usedBy names processes that keep a mount busy, as " by process 12 (sh), …"; "" if none is found. It only reads links
+// in /proc, which the kernel answers without asking the file system that they lead to.
 func usedBy(l *live) string {
 	var names []string
 	eachProcess(func(dir string, pid int) bool {

@@ -41,8 +41,8 @@ type Options struct {
 	IdleAfter time.Duration
 	// Transport is that of mounts that leave it open: auto, uring or dev; empty is auto.
 	Transport string
-	// EnableURing switches the kernel's FUSE over io_uring on, for the whole system and until the next boot, and says so
-	// in the log. Where that is impossible it is logged, and an error if Transport is uring.
+	// EnableURing switches the kernel's FUSE over io_uring on, for the whole system and until the next boot, and says
+	// so in the log. Where that is impossible it is logged, and an error if Transport is uring.
 	EnableURing bool
 
 	points failpoint.Func   // is told each durable step; nil but in tests of crashes
@@ -51,7 +51,8 @@ type Options struct {
 	lastSpace uint64 // as in uppers.Options
 }
 
-// Home is an open home directory: its store, workspaces and mounts. One process holds it at a time. Safe for concurrent use.
+// Home is an open home directory: its store, workspaces and mounts. One process holds it at a time. Safe for concurrent
+// use.
 type Home struct {
 	dir     string
 	log     *slog.Logger
@@ -91,8 +92,8 @@ type Home struct {
 
 var _ API = (*Home)(nil)
 
-// Open opens or makes the home in dir, sweeps what a crash left and resumes background storing. A directory that is not a
-// home, or not of this version, is refused and left as it was.
+// Open opens or makes the home in dir, sweeps what a crash left and resumes background storing. A directory that is not
+// a home, or not of this version, is refused and left as it was.
 func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -283,8 +284,8 @@ func makeEmptyDir(home string) error {
 	return os.Chmod(path, 0o755) // whatever the umask
 }
 
-// checkIdentity makes sure that the store is the one that the home was made with: a new one in its place would show a home
-// without workspaces.
+// checkIdentity makes sure that the store is the one that the home was made with: a new one in its place would show a
+// home without workspaces.
 func (h *Home) checkIdentity(ctx context.Context, m marker, fresh bool) error {
 	if fresh {
 		return catalog.SetHome(ctx, h.store, m.ID)
@@ -342,9 +343,9 @@ func (h *Home) Mounts() int {
 	return len(h.live)
 }
 
-// Close cancels what runs, unmounts everything (by force what is in use, after a grace period), parks background storing
-// and gives the home back. Later calls return the first one's error. Where the disk has no room for closing, nothing is lost, the home is
-// not given back, and Close may be called again.
+// Close cancels what runs, unmounts everything (by force what is in use, after a grace period), parks background
+// storing and gives the home back. Later calls return the first one's error. Where the disk has no room for closing,
+// nothing is lost, the home is not given back, and Close may be called again.
 func (h *Home) Close() error {
 	h.closeMu.Lock()
 	defer h.closeMu.Unlock()

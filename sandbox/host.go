@@ -12,12 +12,13 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// hostWait is for how long a call that changes something waits for the home's file system to take changes: most are frozen for a moment.
+// hostWait is for how long a call that changes something waits for the home's file system to take changes: most are
+// frozen for a moment.
 const hostWait = 10 * time.Second
 
-// hostProbe finds out whether the file system of a home takes changes: not while it is frozen (fsfreeze, a snapshot of its volume) nor while its
-// disk hangs. Who asks for a change then hangs with it, out of reach of signals and contexts, and holds his locks meanwhile. So a goroutine
-// that holds nothing asks first.
+// hostProbe finds out whether the file system of a home takes changes: not while it is frozen (fsfreeze, a snapshot of
+// its volume) nor while its disk hangs. Who asks for a change then hangs with it, out of reach of signals and contexts,
+// and holds his locks meanwhile. So a goroutine that holds nothing asks first.
 type hostProbe struct {
 	path string        // of a file that is not there; immutable
 	most time.Duration // hostWait, but in tests
@@ -31,7 +32,8 @@ func newHostProbe(h *Home) *hostProbe {
 	return &hostProbe{path: filepath.Join(h.dir, "#"), most: hostWait, work: &h.work}
 }
 
-// answer is closed when the file system has taken a change. There is one question under way at most, so that one thread hangs at most.
+// answer is closed when the file system has taken a change. There is one question under way at most, so that one thread
+// hangs at most.
 func (p *hostProbe) answer() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +64,8 @@ func (p *hostProbe) wait(ctx context.Context) error {
 	}
 }
 
-// beginChange is begin for a call that changes something: it is refused if the file system of the home takes no changes for hostWait.
+// beginChange is begin for a call that changes something: it is refused if the file system of the home takes no changes
+// for hostWait.
 func (h *Home) beginChange(ctx context.Context) (_ context.Context, end func(), err error) {
 	ctx, end, err = h.begin(ctx)
 	if err != nil {

@@ -59,8 +59,8 @@ func freezeHost(t *testing.T) (disk string, freeze, thaw func()) {
 	return disk, freeze, thaw
 }
 
-// TestFrozenHost freezes the file system of a home. Calls that change something are refused in time, with its name and with nothing done, and
-// end at once when they are cancelled; those that only look go on.
+// TestFrozenHost freezes the file system of a home. Calls that change something are refused in time, with its name and
+// with nothing done, and end at once when they are cancelled; those that only look go on.
 func TestFrozenHost(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to mount")

@@ -17,11 +17,12 @@ const (
 	idleLook = time.Second
 )
 
-// idler tidies a home that nobody has asked anything for a time: layers are merged, garbage is collected, and what came since
-// the last time is packed anew, on one processor. Any call and any request of a mount ends the work at once; what is
-// done stays done, and the rest is taken up when the home is idle again.
+// idler tidies a home that nobody has asked anything for a time: layers are merged, garbage is collected, and what came
+// since the last time is packed anew, on one processor. Any call and any request of a mount ends the work at once; what
+// is done stays done, and the rest is taken up when the home is idle again.
 //
-// Its thread keeps its priority: at a low one it would hold up the pauses of the Go runtime, and all who call with them.
+// Its thread keeps its priority: at a low one it would hold up the pauses of the Go runtime, and all who call with
+// them.
 type idler struct {
 	home  *Home
 	after time.Duration

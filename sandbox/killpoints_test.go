@@ -80,8 +80,8 @@ func killRun(work string) error {
 	return r.run(context.Background())
 }
 
-// TestKillPoints kills a process between any two of the steps of everything that a home does: at some points, or with $SNAPFS_LONG at
-// every third.
+// TestKillPoints kills a process between any two of the steps of everything that a home does: at some points, or with
+// $SNAPFS_LONG at every third.
 func TestKillPoints(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(testseed.Of(t), 3))
 	if os.Getenv("SNAPFS_LONG") != "" {

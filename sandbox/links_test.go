@@ -41,8 +41,8 @@ func (linkTree) Open(context.Context, *squashfs.Entry) (squashfs.File, error) {
 	return nil, errors.ErrUnsupported // it is empty
 }
 
-// TestTooManyLinks imports a file with as many names as the file system of the home has room for, and with one more, which is refused: it could
-// not be changed.
+// TestTooManyLinks imports a file with as many names as the file system of the home has room for, and with one more,
+// which is refused: it could not be changed.
 func TestTooManyLinks(t *testing.T) {
 	h := openSpaces(t, filepath.Join(t.TempDir(), "home"))
 	most, err := layers.MaxLinks(h.dir)

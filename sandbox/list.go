@@ -24,9 +24,9 @@ func pageLimit(r ListRequest) (int, error) {
 	return r.Limit, nil
 }
 
-// Workspaces lists workspaces in order of names: the own session's, or all if cross-session access is allowed. After is the
-// name of the last one of the page before, which need not exist any more. Asked for those of one name, it is ErrNotFound or
-// ErrRefused where there is none, or another's.
+// Workspaces lists workspaces in order of names: the own session's, or all if cross-session access is allowed. After is
+// the name of the last one of the page before, which need not exist any more. Asked for those of one name, it is
+// ErrNotFound or ErrRefused where there is none, or another's.
 func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
@@ -59,9 +59,9 @@ func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, er
 	return page, crossed.audit(ctx, h, session, "list")
 }
 
-// Snapshots lists snapshots, oldest first: the own session's, or all if cross-session access is allowed. After is the id
-// of the last one of the page before, which need not exist any more. Asked for those of a workspace, it is ErrNotFound if
-// neither the workspace nor a snapshot of it exists, ErrRefused if all that exists is another session's.
+// Snapshots lists snapshots, oldest first: the own session's, or all if cross-session access is allowed. After is the
+// id of the last one of the page before, which need not exist any more. Asked for those of a workspace, it is
+// ErrNotFound if neither the workspace nor a snapshot of it exists, ErrRefused if all that exists is another session's.
 func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
@@ -133,8 +133,8 @@ func query(a Access, session, workspace, after string) catalog.Query {
 	return q
 }
 
-// mayName judges the name of a workspace of which a list has nothing: one that never was, or that is not the session's, is an
-// error. One that is destroyed goes on to have a name while it has a snapshot. The name "" is none.
+// mayName judges the name of a workspace of which a list has nothing: one that never was, or that is not the session's,
+// is an error. One that is destroyed goes on to have a name while it has a snapshot. The name "" is none.
 func (h *Home) mayName(a Access, session, name string) error {
 	if name == "" {
 		return nil
@@ -226,7 +226,7 @@ func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 		d.Problem = h.storer.ProblemOf(w.Base)
 	}
 	if l := h.liveOf(w.ID); l != nil {
-		if d.State = l.shown(mounts); d.State == Unmounted {
+		if d.State = l.reported(mounts); d.State == Unmounted {
 			return d
 		}
 		d.Mountpoint, d.ReadOnly, d.Transport = l.mountpoint, l.options.ReadOnly, l.mount.Transport()
@@ -235,7 +235,8 @@ func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 	return d
 }
 
-// describeSnapshot is the public form of a snapshot, with so many of its layers at most. It is stored when all of its layers are.
+// describeSnapshot is the public form of a snapshot, with so many of its layers at most. It is stored when all of its
+// layers are.
 func (h *Home) describeSnapshot(s *catalog.Snapshot, most int) (Snapshot, error) {
 	d := Snapshot{
 		ID: s.ID, Workspace: s.Workspace, Session: s.Session, Name: s.Name, Description: s.Description, Parent: s.Parent,

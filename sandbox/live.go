@@ -67,7 +67,8 @@ func (l *live) keep(low *layerstore.Lower) {
 	l.kept = append(l.kept, low)
 }
 
-// refresh replaces, beneath the running overlay, every sealed directory that has become an image, and rows of layers that have a tier.
+// refresh replaces, beneath the running overlay, every sealed directory that has become an image, and rows of layers
+// that have a tier.
 func (l *live) refresh(ctx context.Context) error {
 	done, ok := l.use()
 	if !ok {
@@ -112,7 +113,7 @@ func (h *Home) allLive() []*live {
 	return all
 }
 
-// watch waits for the end of a connection, by whomever, and brings its workspace to unmounted.
+// watch waits for the end of a connection, whatever ends it, and brings its workspace to unmounted.
 func (h *Home) watch(l *live) {
 	<-l.mount.Done()
 	// A connection that was aborted leaves its mount behind, dead.
@@ -178,18 +179,19 @@ func (l *live) waitGone(ctx context.Context, most time.Duration) bool {
 	return false
 }
 
-// state tells where a workspace is; l may be nil. Between the end of a connection, by whomever, and that of its watcher, it waits.
+// state reports where a workspace is; l may be nil. Between the end of a connection, whatever ends it, and that of its
+// watcher, it waits.
 func (l *live) state(mounts mountTable) WorkspaceState {
-	state := l.shown(mounts)
+	state := l.reported(mounts)
 	if state == Unmounted && l != nil && !l.waitGone(context.Background(), endWait) {
 		return Detached
 	}
 	return state
 }
 
-// shown is state for those who only tell of it: they do not wait for what is left to do for a connection that has ended, which a home that takes
-// no changes keeps waiting.
-func (l *live) shown(mounts mountTable) WorkspaceState {
+// reported is state for calls that only report it: they do not wait for what is left to do for a connection that has
+// ended, which a home that takes no changes keeps waiting.
+func (l *live) reported(mounts mountTable) WorkspaceState {
 	switch {
 	case l == nil:
 		return Unmounted

@@ -156,8 +156,8 @@ func lockHome(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// orphanWait is how long the lock of a process that is gone is waited for: a child of it that has just been forked holds the
-// descriptor until it executes its program.
+// orphanWait is how long the lock of a process that is gone is waited for: a child of it that has just been forked
+// holds the descriptor until it executes its program.
 const orphanWait = 2 * time.Second
 
 // flockHome takes the lock; EWOULDBLOCK if a process has it.

@@ -13,8 +13,8 @@ import (
 	"snapfs/sandbox/internal/catalog"
 )
 
-// Mount shows a workspace at a mountpoint. Mounting it again at the same place with the same options changes nothing and
-// succeeds. ErrConflict if it is mounted otherwise, or if the mountpoint is in use.
+// Mount shows a workspace at a mountpoint. Mounting it again at the same place with the same options changes nothing
+// and succeeds. ErrConflict if it is mounted otherwise, or if the mountpoint is in use.
 func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
@@ -67,33 +67,33 @@ func (h *Home) mountLocked(ctx context.Context, name, session, mountpoint string
 		return err
 	}
 	if err := h.mountAt(ctx, w, session, at.path, opts, events); err != nil {
-		mountSpot{at.path, made}.leave()
+		mountLocation{at.path, made}.leave()
 		return err
 	}
 	return nil
 }
 
-// mountSpot is a place where something can be mounted.
-type mountSpot struct {
+// mountLocation is a place where something can be mounted.
+type mountLocation struct {
 	path string
 	made bool // its last element is new
 }
 
 // leave makes the place what it was before.
-func (s mountSpot) leave() {
+func (s mountLocation) leave() {
 	if s.made {
 		_ = os.Remove(s.path) // the error that made us leave is the one to tell
 	}
 }
 
-// spotFor finds, or makes, the place where a workspace that has no connection is to be mounted.
-func (h *Home) spotFor(w *catalog.Workspace, mountpoint string, makeIt bool) (mountSpot, error) {
+// locationFor finds, or makes, the place where a workspace that has no connection is to be mounted.
+func (h *Home) locationFor(w *catalog.Workspace, mountpoint string, makeIt bool) (mountLocation, error) {
 	at, mounts, err := h.mountTarget(w, mountpoint)
 	if err != nil {
-		return mountSpot{}, err
+		return mountLocation{}, err
 	}
 	made, err := h.checkMountpoint(at, mounts, makeIt)
-	return mountSpot{at.path, made}, err
+	return mountLocation{at.path, made}, err
 }
 
 // wanted is the record of a mount that is about to be made.
@@ -101,7 +101,8 @@ func (h *Home) wanted(mountpoint string, opts MountOptions) *catalog.Mount {
 	return &catalog.Mount{Mountpoint: mountpoint, Options: opts, Mounted: true, Home: h.dir}
 }
 
-// mountTarget finds out where a mountpoint is, after taking away a dead mount of an earlier process that is still there.
+// mountTarget finds out where a mountpoint is, after taking away a dead mount of an earlier process that is still
+// there.
 func (h *Home) mountTarget(w *catalog.Workspace, mountpoint string) (place, mountTable, error) {
 	mounts, err := readMounts()
 	if err != nil {
@@ -116,8 +117,8 @@ func (h *Home) mountTarget(w *catalog.Workspace, mountpoint string) (place, moun
 	return at, mounts, err
 }
 
-// detachStale takes away the mount that a process which is gone has left for a workspace. Only the recorded place, type, source
-// and device together make it ours, and that the home is not the copy of one that may be in use.
+// detachStale takes away the mount that a process which is gone has left for a workspace. Only the recorded place,
+// type, source and device together make it ours, and that the home is not the copy of one that may be in use.
 func (h *Home) detachStale(w *catalog.Workspace, mounts mountTable) bool {
 	if w.Mount == nil || !w.Mount.Mounted || h.copied(w.Mount.Home) {
 		return false

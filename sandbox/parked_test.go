@@ -12,9 +12,9 @@ import (
 	"snapfs/sandbox/internal/layerstore"
 )
 
-// TestParked seals a layer that squashfs cannot hold, with too many owners. It is told of and not tried again, other workspaces' layers are
-// stored, and it can still be restored, also after the home was opened again. So is one whose storing has ended the daemon
-// again and again.
+// TestParked seals a layer that squashfs cannot hold, with too many owners. It is told of and not tried again, other
+// workspaces' layers are stored, and it can still be restored, also after the home was opened again. So is one whose
+// storing has ended the daemon several times.
 func TestParked(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to give files away")
@@ -95,7 +95,7 @@ func TestParked(t *testing.T) {
 			t.Errorf("check: %+v, %v, want a problem with %q", res.Problems, err, why)
 		}
 	}
-	again := func() {
+	reopen := func() {
 		t.Helper()
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
@@ -103,17 +103,17 @@ func TestParked(t *testing.T) {
 		h = open()
 	}
 	parked("owners")
-	again()
+	reopen()
 	parked("owners")
 	if err := h.catalog.PutAttempts(ctx, bad.Layers[0].ID, catalog.Attempts{Begun: layerstore.ParkAfter}); err != nil {
 		t.Fatal(err)
 	}
-	again()
+	reopen()
 	parked("ended 3 times")
 	if _, err := h.Restore(ctx, RestoreRequest{Snapshot: above.ID}); err != nil {
 		t.Error(err)
 	}
 	if err := h.storer.Wait(ctx, bad.Layers[0].ID, nil); err == nil || !strings.Contains(err.Error(), "owners") {
-		t.Errorf("who asks for it has it tried again, with %v", err)
+		t.Errorf("who asks for it has it tried once more, with %v", err)
 	}
 }

@@ -25,7 +25,7 @@ type place struct {
 }
 
 // locate follows symbolic links as the kernel does, but never asks a mount of this home anything: that would have to be
-// answered by this process. links says whether a link at the very end is followed too.
+// answered by this process. links reports whether a link at the very end is followed too.
 func (h *Home) locate(path string, mounts mountTable) (place, error) {
 	if !filepath.IsAbs(path) {
 		return place{}, fmt.Errorf("%w: path %s is not absolute", ErrInvalid, api.Quoted(path))

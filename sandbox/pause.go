@@ -21,8 +21,8 @@ const (
 	flushPoll = time.Millisecond
 )
 
-// Pause holds every change of a workspace back until Resume, over restarts, too. The processes of its control group, if it
-// has one, are frozen first; others wait at their next write. ErrConflict if it is paused.
+// Pause holds every change of a workspace back until Resume, over restarts, too. The processes of its control group, if
+// it has one, are frozen first; others wait at their next write. ErrConflict if it is paused.
 func (h *Home) Pause(ctx context.Context, r PauseRequest) (Workspace, error) {
 	return h.toggle(ctx, r.Access, r.Workspace, "pause", func(ctx context.Context, w *catalog.Workspace, session string) (err error) {
 		if w.Paused {
@@ -54,7 +54,7 @@ func (h *Home) Pause(ctx context.Context, r PauseRequest) (Workspace, error) {
 		if err == nil {
 			return nil
 		}
-		if thaw := h.letGo(l, group); thaw != nil {
+		if thaw := h.release(l, group); thaw != nil {
 			return errors.Join(err, thaw) // the record stays: the next process that opens the home tries again
 		}
 		return errors.Join(err, h.recordFreezing(context.WithoutCancel(ctx), w.ID, ""))
@@ -77,7 +77,7 @@ func (h *Home) Resume(ctx context.Context, r RefRequest) (Workspace, error) {
 		if err != nil {
 			return err
 		}
-		if err := h.letGo(h.liveOf(w.ID), w.Cgroup); err != nil {
+		if err := h.release(h.liveOf(w.ID), w.Cgroup); err != nil {
 			return err
 		}
 		h.points.At("processes thawed")
@@ -85,8 +85,8 @@ func (h *Home) Resume(ctx context.Context, r RefRequest) (Workspace, error) {
 	})
 }
 
-// recordFreezing notes which control group is about to be frozen for a running workspace, with "" that it has been thawed. It is
-// not synced: a loss of power leaves no frozen processes.
+// recordFreezing notes which control group is about to be frozen for a running workspace, with "" that it has been
+// thawed. It is not synced: a loss of power leaves no frozen processes.
 func (h *Home) recordFreezing(ctx context.Context, name, group string) error {
 	if w := h.catalog.Workspace(name); w == nil || w.Freezing == group {
 		return nil
@@ -148,8 +148,8 @@ func (h *Home) toggle(ctx context.Context, a Access, name, what string, fn func(
 	return h.describe(h.catalog.Workspace(w.ID))
 }
 
-// stillness freezes a control group, if there is one, and waits until everything that programs have stored in the mount has arrived.
-// With an error the group goes on.
+// stillness freezes a control group, if there is one, and waits until everything that programs have stored in the mount
+// has arrived. With an error the group goes on.
 func (h *Home) stillness(ctx context.Context, l *live, group string) error {
 	if group != "" {
 		if err := cgroup.Group(group).Freeze(ctx); err != nil {
@@ -168,9 +168,9 @@ func (h *Home) stillness(ctx context.Context, l *live, group string) error {
 	return nil
 }
 
-// flush makes the kernel write back what programs have stored through shared mappings, and waits for it. Another process
-// asks for it, since this one must not touch its own mount; and since the kernel does not wait for the answers, the
-// connection is watched until nothing is under way.
+// flush makes the kernel write back what programs have stored through shared mappings, and waits for it. Another
+// process asks for it, since this one must not touch its own mount; and since the kernel does not wait for the answers,
+// the connection is watched until nothing is under way.
 func (l *live) flush(ctx context.Context) error {
 	mounts, err := readMounts()
 	if err != nil || !mounts.hasDevice(l.device) {
@@ -208,8 +208,8 @@ func (l *live) hold() {
 	}
 }
 
-// letGo opens the gate and thaws the control group; l may be nil.
-func (h *Home) letGo(l *live, group string) error {
+// release opens the gate and thaws the control group; l may be nil.
+func (h *Home) release(l *live, group string) error {
 	var err error
 	if l != nil {
 		if done, ok := l.use(); ok {

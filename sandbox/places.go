@@ -8,11 +8,13 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// Imports, exports, comparisons and checks each take memory that grows with a tree, and a processor for long. So a few of a kind work at
-// a time, and the others wait in line. Nobody who waits is passed over by a session that has more places than his own.
+// Imports, exports, comparisons and checks each take memory that grows with a tree, and a processor for long. So a few
+// of a kind work at a time, and the others wait in line. Nobody who waits is passed over by a session that has more
+// places than his own.
 
 const (
-	// fewPlaces is how many imports, and how many exports, work at a time on a machine with few processors; else as many as there are.
+	// fewPlaces is how many imports, and how many exports, work at a time on a machine with few processors; else as
+	// many as there are.
 	fewPlaces = 4
 	// diffPlaces is more: who compares also waits for who reads.
 	diffPlaces = 8
@@ -30,8 +32,8 @@ func newWorking() working {
 	return working{newPlaces(most), newPlaces(most), newPlaces(diffPlaces), newPlaces(checkPlaces)}
 }
 
-// places bound the calls of one kind that work at a time. A session may have as many as it leaves free, and one in any case while one is
-// free: alone it has half of them, and whoever comes next finds some.
+// places bound the calls of one kind that work at a time. A session may have as many as it leaves free, and one in any
+// case while one is free: alone it has half of them, and the next session finds some.
 type places struct {
 	size int // immutable
 
@@ -49,8 +51,8 @@ type inLine struct {
 
 func newPlaces(size int) *places { return &places{size: size, of: map[string]int{}} }
 
-// enter takes a place until leave is called. It waits while there is none for the session, and tells progress, which may be nil, of
-// that; the end of ctx ends it.
+// enter takes a place until leave is called. It waits while there is none for the session, and tells progress, which
+// may be nil, of that; the end of ctx ends it.
 func (p *places) enter(ctx context.Context, session string, progress func(Progress)) (leave func(), err error) {
 	w := &inLine{session, make(chan struct{})}
 	p.mu.Lock()
@@ -99,7 +101,8 @@ func (p *places) giveUp(w *inLine) {
 	}
 }
 
-// fillLocked gives the free places to those who may have them: first to whose session has the fewest, then to who came first.
+// fillLocked gives the free places to those who may have them: first to whose session has the fewest, then to who came
+// first.
 func (p *places) fillLocked() {
 	for {
 		next := -1

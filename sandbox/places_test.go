@@ -57,8 +57,8 @@ func (c *crowd) settled(n int) (working map[string]int) {
 	return working
 }
 
-// TestFewWorkAtATime makes more imports, exports, comparisons and checks at once than may work at a time: the others say that they wait, another
-// session's comes first, who gives up leaves nothing, and all are done in the end.
+// TestFewWorkAtATime makes more imports, exports, comparisons and checks at once than may work at a time: the others
+// say that they wait, another session's comes first, who gives up leaves nothing, and all are done in the end.
 func TestFewWorkAtATime(t *testing.T) {
 	dir := t.TempDir()
 	h := openHome(t, filepath.Join(dir, "home"), sandbox.Options{})

@@ -58,8 +58,8 @@ func eachFunc(t *testing.T, dir string, fn func(file string, f *ast.FuncDecl)) {
 	}
 }
 
-// calls lists what a function calls, as package.Name, or .Name for methods, with the first argument if it is a string. Methods of a
-// catalog, which tells its steps itself, are catalog.Name, or c.Name in its own package.
+// calls lists what a function calls, as package.Name, or .Name for methods, with the first argument if it is a string.
+// Methods of a catalog, which tells its steps itself, are catalog.Name, or c.Name in its own package.
 func calls(f *ast.FuncDecl) map[string][]string {
 	all := map[string][]string{}
 	ast.Inspect(f.Body, func(n ast.Node) bool {
@@ -104,7 +104,8 @@ func pointsVisited(t *testing.T, visited map[string]bool) {
 	}
 }
 
-// TestPointsComplete fails for a function of this package, or of its parts, that changes what is on the disk without a point after it.
+// TestPointsComplete fails for a function of this package, or of its parts, that changes what is on the disk without a
+// point after it.
 func TestPointsComplete(t *testing.T) {
 	durable := map[string]bool{
 		"os.Mkdir": true, "os.MkdirAll": true, "os.Rename": true, "os.Remove": true, "os.RemoveAll": true, "os.WriteFile": true,

@@ -43,9 +43,9 @@ func makeDisk(t *testing.T, dir, kind string, mib int64) *disk {
 	return d
 }
 
-// powerLoss runs a home on a file system of its own and, at the points that it passes, looks at what a loss of power would
-// leave: a copy of the device as it is then, without what lies in the kernel's memory only. The file system of the copy is
-// mounted, which replays its journal, and the home in it opened and verified.
+// powerLoss runs a home on a file system of its own and, at the points that it passes, looks at what a loss of power
+// would leave: a copy of the device as it is then, without what lies in the kernel's memory only. The file system of
+// the copy is mounted, which replays its journal, and the home in it opened and verified.
 type powerLoss struct {
 	t    *testing.T
 	disk *disk
@@ -102,8 +102,8 @@ func (p *powerLoss) look(at string) {
 	}
 }
 
-// TestPowerLoss takes the power away between the steps of everything that a home does: at some, or with $SNAPFS_LONG at all.
-// $SNAPFS_DISK is ext4 or xfs.
+// TestPowerLoss takes the power away between the steps of everything that a home does: at some, or with $SNAPFS_LONG at
+// all. $SNAPFS_DISK is ext4 or xfs.
 func TestPowerLoss(t *testing.T) {
 	base, err := os.MkdirTemp("", "snapfs-power-")
 	if err != nil {

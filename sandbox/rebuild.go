@@ -17,8 +17,8 @@ type RebuildRequest struct {
 	Progress func(Progress)
 }
 
-// RebuildIndex makes the index of the home's store anew from what lies beside it, for a home that Open refuses because the
-// index is damaged. Nothing may have the home open (ErrConflict). If it fails, the home is as before.
+// RebuildIndex makes the index of the home's store anew from what lies beside it, for a home that Open refuses because
+// the index is damaged. Nothing may have the home open (ErrConflict). If it fails, the home is as before.
 func RebuildIndex(ctx context.Context, dir string, r RebuildRequest) (res RebuildResult, err error) {
 	dir, _, _, err = prepareHome(dir, Options{MustExist: true})
 	if err != nil {

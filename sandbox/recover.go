@@ -49,8 +49,9 @@ func (h *Home) recover(ctx context.Context) error {
 	return nil
 }
 
-// remakeLost makes the directories again that a loss of power took because a snapshot was not to wait for the disk: its records are
-// durable, the directories of its layer and of the upper above may not be. What was in them is lost, the workspace is not.
+// remakeLost makes the directories again that a loss of power took because a snapshot was not to wait for the disk: its
+// records are durable, the directories of its layer and of the upper above may not be. What was in them is lost, the
+// workspace is not.
 func (h *Home) remakeLost() error {
 	lost := map[uint64]bool{}
 	for _, l := range h.catalog.Layers() {

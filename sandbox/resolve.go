@@ -29,7 +29,8 @@ func (h *Home) useWorkspace(ctx context.Context, a Access, name, what string) (*
 	return w, h.audit(ctx, session, w.Session, w.ID, "", what)
 }
 
-// useSnapshot finds a snapshot by id, unique prefix of one, name or Ref, checks that the asker may use it, and audits a crossing.
+// useSnapshot finds a snapshot by id, unique prefix of one, name or Ref, checks that the asker may use it, and audits a
+// crossing.
 func (h *Home) useSnapshot(ctx context.Context, a Access, ref, what string) (*catalog.Snapshot, error) {
 	session, err := a.SessionID()
 	if err != nil {
@@ -43,7 +44,7 @@ func (h *Home) useSnapshot(ctx context.Context, a Access, ref, what string) (*ca
 }
 
 // findSnapshot is useSnapshot without the audit. What another session owns counts only if the asker may use it, so that
-// neither a name nor a prefix of its own becomes ambiguous by strangers.
+// neither a name nor a prefix of its own becomes ambiguous by those of other sessions.
 func (h *Home) findSnapshot(a Access, session, ref string) (*catalog.Snapshot, error) {
 	if api.IsRef(ref) {
 		return h.snapshotOfRef(a, session, ref)

@@ -51,9 +51,9 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	w := &catalog.Workspace{
 		ID: name, Session: session, Origin: s.ID, Head: s.ID, Base: s.Top, Source: "snapshot " + s.ID, Foreign: &foreign, CreatedAt: h.now(),
 	}
-	var at mountSpot
+	var at mountLocation
 	if r.Mountpoint != "" {
-		if at, err = h.spotFor(w, r.Mountpoint, r.MakeMountpoint); err != nil {
+		if at, err = h.locationFor(w, r.Mountpoint, r.MakeMountpoint); err != nil {
 			return Workspace{}, err
 		}
 		w.Mount = h.wanted(at.path, r.MountOptions) // one transaction for both
@@ -89,8 +89,8 @@ func (h *Home) restorable(s *catalog.Snapshot) error {
 	return nil
 }
 
-// derivedEvents says when what the origin's log has of a new workspace is recorded: now, with the workspace, or where that is
-// to be mounted, then, with the mount, which may fail and leave nothing.
+// derivedEvents says when what the origin's log has of a new workspace is recorded: now, with the workspace, or where
+// that is to be mounted, then, with the mount, which may fail and leave nothing.
 func derivedEvents(mountpoint string, events ...Event) (now, then []Event) {
 	if mountpoint == "" {
 		return events, nil
@@ -98,8 +98,8 @@ func derivedEvents(mountpoint string, events ...Event) (now, then []Event) {
 	return nil, events
 }
 
-// mountNew mounts a workspace that was just made, if that is wanted, and destroys it again if it cannot; events are recorded if it
-// can. The caller holds its lock.
+// mountNew mounts a workspace that was just made, if that is wanted, and destroys it again if it cannot; events are
+// recorded if it can. The caller holds its lock.
 func (h *Home) mountNew(ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions, events ...Event) (Workspace, error) {
 	if mountpoint != "" {
 		if err := h.mountLocked(ctx, name, session, mountpoint, makeIt, opts, events...); err != nil {
@@ -125,8 +125,9 @@ func (h *Home) reserveDerived(origin, how string) (name string, unlock func(), e
 	return "", nil, fmt.Errorf("no free name for a workspace made from %s: %w", origin, err)
 }
 
-// Fork makes a new workspace, named {origin}-fork-{short}, from the current state of another, without a snapshot. A workspace
-// that is written to goes on behind a brief barrier; that of a paused one is paused, too, and has no control group. If a mountpoint is given the new one is mounted there.
+// Fork makes a new workspace, named {origin}-fork-{short}, from the current state of another, without a snapshot. A
+// workspace that is written to goes on behind a brief barrier; that of a paused one is paused, too, and has no control
+// group. If a mountpoint is given the new one is mounted there.
 func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {

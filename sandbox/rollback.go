@@ -13,9 +13,10 @@ import (
 	"snapfs/sandbox/internal/uppers"
 )
 
-// Rollback moves a workspace back to a snapshot, its own or another. What was written since is gone, unless a snapshot has it. A mounted
-// workspace stays mounted, and programs see the change at once, those of a paused one all of it when it is resumed: files that they
-// have open stay as they were, apart from the tree. ErrConflict for one that is mounted read-only. When it returns, the change survives a loss of power.
+// Rollback moves a workspace back to a snapshot, its own or another. What was written since is gone, unless a snapshot
+// has it. A mounted workspace stays mounted, and programs see the change at once, those of a paused one all of it when
+// it is resumed: files that they have open stay as they were, apart from the tree. ErrConflict for one that is mounted
+// read-only. When it returns, the change survives a loss of power.
 func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (Workspace, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
@@ -49,8 +50,8 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (Workspace, erro
 	return h.describe(h.catalog.Workspace(w.ID))
 }
 
-// rollbackLocked is Rollback under the workspace's lock. As with a seal, the records are durable before the gate closes: a crash in
-// between leaves the workspace rolled back.
+// rollbackLocked is Rollback under the workspace's lock. As with a seal, the records are durable before the gate
+// closes: a crash in between leaves the workspace rolled back.
 func (h *Home) rollbackLocked(ctx context.Context, name string, s *catalog.Snapshot, e Event) error {
 	w := h.catalog.Workspace(name)
 	if w == nil {
@@ -111,7 +112,8 @@ func (h *Home) reconsider(ctx context.Context, layer string) {
 	h.cache.Forget(gone)
 }
 
-// useLive gives the connection of a workspace, kept open until done is called, or nil. The caller holds the workspace's lock.
+// useLive gives the connection of a workspace, kept open until done is called, or nil. The caller holds the workspace's
+// lock.
 func (h *Home) useLive(name string) (l *live, done func()) {
 	if l = h.liveOf(name); l != nil {
 		done, ok := l.use()
@@ -149,8 +151,8 @@ func (h *Home) rollbackLive(ctx context.Context, l *live, w *catalog.Workspace, 
 	return stale, nil
 }
 
-// rolledBack tells the kernel what a rollback has made untrue; of a paused workspace when it is resumed: a program that waits at the
-// gate may hold the lock of its directory, and would never let it go.
+// rolledBack tells the kernel what a rollback has made untrue; of a paused workspace when it is resumed: a program that
+// waits at the gate may hold the lock of its directory, and would never let it go.
 func (h *Home) rolledBack(l *live, stale layers.Stale, paused bool) error {
 	if paused {
 		l.stackMu.Lock()
@@ -170,7 +172,7 @@ func (h *Home) dropLater(l *live, stale layers.Stale) {
 	if len(stale.Orphans) == 0 {
 		return
 	}
-	// Whoever calls is a call of the home or its Close, which wait for each other: the group cannot have been waited for.
+	// The caller is a call of the home or its Close, which wait for each other: the group cannot have been waited for.
 	h.work.Go(func() {
 		if err := l.dropOrphans(h.ctx, stale); err != nil {
 			h.log.Warn("what was rolled back takes room until the mount ends", "workspace", l.workspace, "error", err)
@@ -178,9 +180,9 @@ func (h *Home) dropLater(l *live, stale layers.Stale) {
 	})
 }
 
-// invalidate makes the kernel look again at what a rollback has made untrue: names first, so that what is looked up anew
-// meets directories whose listings are asked for again. It does not wait for the kernel to drop what the names led to, which takes
-// three times as long.
+// invalidate makes the kernel look again at what a rollback has made untrue: names first, so that what is looked up
+// anew meets directories whose listings are asked for again. It does not wait for the kernel to drop what the names led
+// to, which takes three times as long.
 func (l *live) invalidate(s layers.Stale) error {
 	if err := l.expire(s.Entries); err != nil {
 		return err
@@ -193,8 +195,8 @@ func (l *live) invalidate(s layers.Stale) error {
 	return nil
 }
 
-// expireShare is how many names are worth a goroutine of their own: the kernel does most of a notification's work on different
-// processors at once.
+// expireShare is how many names are worth a goroutine of their own: the kernel does most of a notification's work on
+// different processors at once.
 const expireShare = 64
 
 // expire makes the kernel look names up again, on all processors if they are many.
@@ -216,8 +218,8 @@ func (l *live) expire(entries []layers.StaleEntry) error {
 	return errors.Join(errs...)
 }
 
-// dropOrphans makes the kernel give up what it keeps of files that a rollback has taken away and that nobody uses, so that the
-// host gets their room back. What somebody has open stays.
+// dropOrphans makes the kernel give up what it keeps of files that a rollback has taken away and that nobody uses, so
+// that the host gets their room back. What somebody has open stays.
 func (l *live) dropOrphans(ctx context.Context, s layers.Stale) error {
 	for _, n := range s.Orphans {
 		if ctx.Err() != nil {
@@ -230,7 +232,7 @@ func (l *live) dropOrphans(ctx context.Context, s layers.Stale) error {
 		known := l.overlay.Known(n.Node)
 		done()
 		if !known {
-			continue // whoever came by the name has made the kernel drop it
+			continue // the request that found the name has made the kernel drop it
 		}
 		if err := l.mount.InvalidateEntry(n.Parent, n.Name); err != nil {
 			return err

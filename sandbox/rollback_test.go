@@ -27,7 +27,8 @@ func (e deafEngine) mount(ctx context.Context, o *layers.Overlay, workspace, mou
 func (deafMount) ExpireEntry(layers.NodeID, string) error     { return errDeaf }
 func (deafMount) InvalidateEntry(layers.NodeID, string) error { return errDeaf }
 
-// TestRollbackUntold: when the kernel cannot be told, the rollback is an error, and yet done: nothing of it is taken away.
+// TestRollbackUntold: when the kernel cannot be told, the rollback is an error, and yet done: nothing of it is taken
+// away.
 func TestRollbackUntold(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

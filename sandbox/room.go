@@ -27,8 +27,8 @@ func openFiles() (int64, bool) {
 	return st.Size(), true
 }
 
-// roomForMount refuses a mount that would take the descriptors which the store, the API and the mounts that are there need: a quarter
-// of all is kept back. Each mount takes three, and one for each layer that is not stored yet.
+// roomForMount refuses a mount that would take the descriptors which the store, the API and the mounts that are there
+// need: a quarter of all is kept back. Each mount takes three, and one for each layer that is not stored yet.
 func roomForMount() error {
 	limit := fileLimit()
 	used, ok := openFiles()

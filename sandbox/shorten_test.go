@@ -11,8 +11,8 @@ import (
 	"snapfs/sandbox/internal/catalog"
 )
 
-// TestMountedStaysShallow: a workspace that stays mounted gets no deeper than one that is mounted now, and what programs have open does not
-// notice, not even when the workspace is rolled back to a layer that has gone into a tier.
+// TestMountedStaysShallow: a workspace that stays mounted gets no deeper than one that is mounted now, and what
+// programs have open does not notice, not even when the workspace is rolled back to a layer that has gone into a tier.
 func TestMountedStaysShallow(t *testing.T) {
 	y := newHistory(t)
 	y.grow(4)

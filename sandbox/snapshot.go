@@ -15,9 +15,10 @@ import (
 	"snapfs/sandbox/internal/uppers"
 )
 
-// Snapshot freezes a workspace, mounted or not. If nothing changed since the layer below, no layer is added and Unchanged is set.
-// When it returns, the snapshot survives a loss of power, unless NoSync. Storing goes on in the background; WaitStored waits
-// for it: an error of storing, or the end of ctx, leaves the snapshot sealed; only the former is an error.
+// Snapshot freezes a workspace, mounted or not. If nothing changed since the layer below, no layer is added and
+// Unchanged is set. When it returns, the snapshot survives a loss of power, unless NoSync. Storing goes on in the
+// background; WaitStored waits for it: an error of storing, or the end of ctx, leaves the snapshot sealed; only the
+// former is an error.
 func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
@@ -87,8 +88,8 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 	return h.describeSnapshot(s, maxPage)
 }
 
-// consistent brings the processes of a workspace to a halt until thaw is called, if the snapshot asks for it. The caller holds the
-// workspace's lock.
+// consistent brings the processes of a workspace to a halt until thaw is called, if the snapshot asks for it. The
+// caller holds the workspace's lock.
 func (h *Home) consistent(ctx context.Context, name string, r SnapshotRequest) (thaw func() error, err error) {
 	w := h.catalog.Workspace(name)
 	if !r.Consistent || w == nil || w.Paused {
@@ -120,9 +121,9 @@ func (h *Home) consistent(ctx context.Context, name string, r SnapshotRequest) (
 	return thaw, nil
 }
 
-// freeze makes the present state of a workspace the layer top, or finds that it is its base layer already, and records it:
-// record changes the workspace, whose upper freeze has set, and adds what else is to be recorded in the same transaction. The caller
-// holds the workspace's lock.
+// freeze makes the present state of a workspace the layer top, or finds that it is its base layer already, and records
+// it: record changes the workspace, whose upper freeze has set, and adds what else is to be recorded in the same
+// transaction. The caller holds the workspace's lock.
 func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func(ch *catalog.Change, w *catalog.Workspace, top string) error) error {
 	w := h.catalog.Workspace(name)
 	if w == nil {
@@ -148,8 +149,9 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func
 	return h.seal(ctx, w, o, push, noSync, record)
 }
 
-// seal is freeze for a workspace that has changed. The records are durable before the gate closes, and are shown when it has opened: a
-// crash in between leaves what was the upper as the layer, with every write until then, below an upper that is empty.
+// seal is freeze for a workspace that has changed. The records are durable before the gate closes, and become visible
+// when it has opened: a crash in between leaves what was the upper as the layer, with every write until then, below an
+// upper that is empty.
 func (h *Home) seal(ctx context.Context, w *catalog.Workspace, o *layers.Overlay, push func(*layerstore.Lower), noSync bool,
 	record func(ch *catalog.Change, w *catalog.Workspace, top string) error,
 ) error {
@@ -183,7 +185,8 @@ func (h *Home) seal(ctx context.Context, w *catalog.Workspace, o *layers.Overlay
 	h.catalog.Show(s)
 	push(h.cache.Add(layer.ID, low, layer.Upper))
 	h.storer.Add(layer.ID)
-	// What was written between the flush and the gate is in the snapshot, and must be on the disk before that is acknowledged.
+	// What was written between the flush and the gate is in the snapshot, and must be on the disk before that is
+	// acknowledged.
 	if !noSync {
 		if err := h.uppers.SyncAll(); err != nil {
 			return fmt.Errorf("the snapshot is taken, but may not survive a loss of power: %w", err)
@@ -200,8 +203,8 @@ func (h *Home) withdraw(ctx context.Context, s *catalog.Staged, upper uint64) er
 	return h.uppers.Remove(upper)
 }
 
-// removeUnnamed removes a new upper whose records could not be written, unless the disk may have them all the same: then the
-// next Open knows.
+// removeUnnamed removes a new upper whose records could not be written, unless the disk may have them all the same:
+// then the next Open knows.
 func (h *Home) removeUnnamed(upper uint64, err error) error {
 	if errors.Is(err, chunkstore.ErrUnwritable) {
 		return nil

@@ -20,7 +20,7 @@ type loader func(ctx context.Context, progress func(files, bytes int64), fn func
 
 // source is what a workspace is created from.
 type source struct {
-	shown    string
+	label    string
 	snapshot *catalog.Snapshot // nil: none
 	load     loader            // nil: nothing is to be stored
 	foreign  bool
@@ -48,7 +48,7 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, er
 	if err != nil {
 		return source{}, err
 	}
-	return source{shown: "snapshot " + s.ID, snapshot: s, foreign: h.foreignSnapshot(s)}, nil
+	return source{label: "snapshot " + s.ID, snapshot: s, foreign: h.foreignSnapshot(s)}, nil
 }
 
 // pathSource is a directory or an image file as a source.
@@ -68,7 +68,7 @@ func (h *Home) pathSource(path string) (source, error) {
 	case below(at.path, h.dir):
 		return source{}, fmt.Errorf("%w: %s is inside the home %s", ErrInvalid, path, h.dir)
 	case at.info.Mode().IsRegular():
-		return source{shown: at.path, load: h.imageLoader(at.path), foreign: true}, nil
+		return source{label: at.path, load: h.imageLoader(at.path), foreign: true}, nil
 	case !at.info.IsDir():
 		return source{}, fmt.Errorf("%w: %s is neither a directory nor a file", ErrInvalid, path)
 	case below(h.dir, at.path):
@@ -87,7 +87,7 @@ func (h *Home) pathSource(path string) (source, error) {
 		return h.tooManyLinks(err)
 	}
 	foreign, err := foreignDir(at.path)
-	return source{shown: at.path, load: load, foreign: foreign}, err
+	return source{label: at.path, load: load, foreign: foreign}, err
 }
 
 // squashfsMagic begins every squashfs image, "hsqs" on disk.
@@ -96,7 +96,7 @@ const squashfsMagic = 0x73717368
 // foreignBlocks holds the unpacked blocks of all images that workspaces are being made of.
 var foreignBlocks = squashfs.NewCache(squashfs.DefaultCacheBytes)
 
-// imageLoader stores the tree of an image file, whoever made it.
+// imageLoader stores the tree of an image file of any origin.
 func (h *Home) imageLoader(path string) loader {
 	return func(ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error) (err error) {
 		f, err := os.Open(path)
@@ -135,8 +135,8 @@ func (h *Home) imageLoader(path string) loader {
 	}
 }
 
-// tooManyLinks says of an error that a file has more names than the home's file system has room for: nobody could change or remove
-// it, because all its names are copied up together.
+// tooManyLinks says of an error that a file has more names than the home's file system has room for: nobody could
+// change or remove it, because all its names are copied up together.
 func (h *Home) tooManyLinks(err error) error {
 	if !errors.Is(err, squashfs.ErrLinks) {
 		return err

@@ -232,7 +232,8 @@ func TestNumbersOfOldHome(t *testing.T) {
 	}
 }
 
-// TestNumbersOfImports holds that what comes from another home gets numbers of its own, and what comes back keeps those that it has.
+// TestNumbersOfImports holds that what comes from another home gets numbers of its own, and what comes back keeps those
+// that it has.
 func TestNumbersOfImports(t *testing.T) {
 	tmp := t.TempDir()
 	here, there := openSpaces(t, filepath.Join(tmp, "here")), openSpaces(t, filepath.Join(tmp, "there"))

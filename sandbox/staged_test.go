@@ -62,8 +62,8 @@ func soundHome(t *testing.T, h *Home) (snapshots int) {
 	return len(page.Snapshots)
 }
 
-// TestStaged: a seal that is recorded is seen by nobody before its gate was closed, is complete after a crash there, and leaves
-// nothing if it is withdrawn.
+// TestStaged: a seal that is recorded is seen by nobody before its gate was closed, is complete after a crash there,
+// and leaves nothing if it is withdrawn.
 func TestStaged(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -94,7 +94,7 @@ func TestStaged(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := soundHome(t, h); n != 0 {
-				t.Errorf("%d snapshots are shown", n)
+				t.Errorf("%d snapshots are visible", n)
 			}
 			h = openTest(t, dir)
 			if w := h.catalog.Workspace("w"); (w.Upper == upper) != (test.want == 1) {

@@ -9,9 +9,10 @@ import (
 	"snapfs/sandbox/internal/catalog"
 )
 
-// Stats accounts for space. Of a reference: Stored and Logical are of all its stored layers; Unique and Reclaimable are of the layers that
-// nobody else names, themselves or through a layer above, less the chunks that other layers share. Deleting the
-// reference frees those. What a layer above hides of a layer that it stands on goes later, when that is merged into it.
+// Stats accounts for space. Of a reference: Stored and Logical are of all its stored layers; Unique and Reclaimable are
+// of the layers that nobody else names, themselves or through a layer above, less the chunks that other layers share.
+// Deleting the reference frees those. What a layer above hides of a layer that it stands on goes later, when that is
+// merged into it.
 func (h *Home) Stats(ctx context.Context, r StatsRequest) (Stats, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {

@@ -21,8 +21,8 @@ func someNumbers(rnd *rand.Rand, layer int) *roaring64.Bitmap {
 	return own
 }
 
-// TestRepeats compares the numbers that layers of a random history have in common with those below with what comparing each with each below
-// gives.
+// TestRepeats compares the numbers that layers of a random history have in common with those below with what comparing
+// each with each below gives.
 func TestRepeats(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -41,8 +41,8 @@ func TestRepeats(t *testing.T) {
 	f := newTwinFinder(nil)
 	f.arrange(all, nil)
 	seen := 0
-	var climb func(id string)
-	climb = func(id string) {
+	var walkUp func(id string)
+	walkUp = func(id string) {
 		for _, l := range f.on[id] {
 			seen++
 			n := &layerNumbers{own: own[l.ID].Clone()}
@@ -56,11 +56,11 @@ func TestRepeats(t *testing.T) {
 				t.Errorf("layer %s: %v, want %v", l.ID, got, want)
 			}
 			leave := f.enter(n)
-			climb(l.ID)
+			walkUp(l.ID)
 			leave()
 		}
 	}
-	climb("")
+	walkUp("")
 	if seen != count || !f.below.IsEmpty() {
 		t.Errorf("%d layers of %d, and %d numbers are left", seen, count, f.below.GetCardinality())
 	}

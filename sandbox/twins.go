@@ -22,17 +22,17 @@ import (
 // maxTwinNames is how many paths Check tells of one snapshot or workspace with files that share inode numbers.
 const maxTwinNames = 100
 
-// twins finds files of one tree that report one inode number and are no hard links of each other. Versions that kept the numbers of images
-// of other homes have made such trees, and could take two such files for one.
+// twins finds files of one tree that report one inode number and are no hard links of each other. Versions that kept
+// the numbers of images of other homes have made such trees, and could take two such files for one.
 //
-// Few trees are walked. Numbers that no two layers of a stack have cannot be twins, nor can those of base images, below 2^32, of which a
-// stack has one. Of the rest nearly all are copies of what lies below, which the look of one layer tells; a tree is walked only
-// for a layer of which it does not, and once for the layer, not for all that stands on it.
+// Few trees are walked. Numbers that no two layers of a stack have cannot be twins, nor can those of base images, below
+// 2^32, of which a stack has one. Of the rest nearly all are copies of what lies below, which the look of one layer
+// tells; a tree is walked only for a layer of which it does not, and once for the layer, not for all that stands on it.
 func (c *checker) twins(ctx context.Context, _ CheckRequest) error {
 	f := newTwinFinder(c)
 	all := c.h.catalog.Workspaces()
 	f.arrange(c.h.catalog.Layers(), all)
-	if err := f.climb(ctx, ""); err != nil {
+	if err := f.walkUp(ctx, ""); err != nil {
 		return err
 	}
 	tops := map[string][]string{}
@@ -110,8 +110,8 @@ func (f *twinFinder) arrange(all []*catalog.Layer, workspaces []*catalog.Workspa
 	}
 }
 
-// climb looks at the trees of all that lies on a layer, whose numbers, and those of the layers below it, are in below.
-func (f *twinFinder) climb(ctx context.Context, id string) error {
+// walkUp looks at the trees of all that lies on a layer, whose numbers, and those of the layers below it, are in below.
+func (f *twinFinder) walkUp(ctx context.Context, id string) error {
 	for _, w := range f.used[id] {
 		if err := f.workspace(ctx, w); err != nil {
 			return err
@@ -122,7 +122,7 @@ func (f *twinFinder) climb(ctx context.Context, id string) error {
 			return err
 		}
 		leave := f.enter(f.layers[l.ID])
-		err := f.climb(ctx, l.ID)
+		err := f.walkUp(ctx, l.ID)
 		leave()
 		if err != nil {
 			return err
@@ -204,7 +204,8 @@ func (f *twinFinder) workspace(ctx context.Context, w *catalog.Workspace) error 
 	return f.look(ctx, "workspace "+w.ID, n, nil, tree, err)
 }
 
-// look adds the twins in a tree whose topmost layer is n, and closes it. With suspects nil the numbers of n are still to be read.
+// look adds the twins in a tree whose topmost layer is n, and closes it. With suspects nil the numbers of n are still
+// to be read.
 func (f *twinFinder) look(ctx context.Context, where string, n *layerNumbers, suspects *roaring64.Bitmap, t *tree, err error) error {
 	if err != nil {
 		return f.unread(ctx, where, err)
@@ -265,7 +266,8 @@ func (f *twinFinder) tell(ctx context.Context, where string, snapshots []string,
 	return nil
 }
 
-// unread deals with a tree that cannot be read. What is damaged is found by others, and what has gone meanwhile is in no tree.
+// unread deals with a tree that cannot be read. What is damaged is found by others, and what has gone meanwhile is in
+// no tree.
 func (f *twinFinder) unread(ctx context.Context, where string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -56,7 +56,8 @@ func unpack(t *testing.T, archive, to string) string {
 	}
 }
 
-// twinsOf gives what Check finds of files with one inode number: paths by where and number. There must be no other problem.
+// twinsOf gives what Check finds of files with one inode number: paths by where and number. There must be no other
+// problem.
 func twinsOf(t *testing.T, h *Home) map[string]map[uint64][]string {
 	t.Helper()
 	r, err := h.Check(t.Context(), CheckRequest{ReadData: true})
@@ -91,9 +92,9 @@ func sameTwins(t *testing.T, what string, got, want map[string]map[uint64][]stri
 	}
 }
 
-// TestTwinsOfOldHome checks a home of an earlier version, which had imported an image of another home: b0 … b3 were given the numbers of
-// d/a0 … d/a3, of which the first three had been copied up by the first snapshot, and the others by the third. Exported and imported, the files
-// have numbers of their own.
+// TestTwinsOfOldHome checks a home of an earlier version, which had imported an image of another home: b0 … b3 were
+// given the numbers of d/a0 … d/a3, of which the first three had been copied up by the first snapshot, and the others
+// by the third. Exported and imported, the files have numbers of their own.
 func TestTwinsOfOldHome(t *testing.T) {
 	tmp := t.TempDir()
 	h := openSpaces(t, unpack(t, "foreign-numbers.tar.gz", tmp))
@@ -159,7 +160,8 @@ func (f flatTree) image(t *testing.T, h *Home) *os.File {
 	return file
 }
 
-// TestNumbersTwiceInAnImage imports an image with numbers that this home has given out, to two files each: all get numbers of their own.
+// TestNumbersTwiceInAnImage imports an image with numbers that this home has given out, to two files each: all get
+// numbers of their own.
 func TestNumbersTwiceInAnImage(t *testing.T) {
 	h := openSpaces(t, filepath.Join(t.TempDir(), "home"))
 	if _, err := h.Create(t.Context(), CreateRequest{Name: "w"}); err != nil {
@@ -214,7 +216,8 @@ func beneath(t *testing.T, h *Home, workspace string, files flatTree) {
 	done()
 }
 
-// TestTwinsInDirectories has twins of an upper, which stay through seal and store; what replaces its twin is none, nor are hard links.
+// TestTwinsInDirectories has twins of an upper, which stay through seal and store; what replaces its twin is none, nor
+// are hard links.
 func TestTwinsInDirectories(t *testing.T) {
 	h := openSpaces(t, filepath.Join(t.TempDir(), "home"))
 	if _, err := h.Create(t.Context(), CreateRequest{Name: "w"}); err != nil {

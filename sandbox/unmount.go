@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// detachWait is how long after an unmount the end of the connection is awaited before copies of the mount elsewhere must
-	// be the reason that it lives.
+	// detachWait is how long after an unmount the end of the connection is awaited before copies of the mount elsewhere
+	// must be the reason that it lives.
 	detachWait = time.Second
 	abortWait  = 5 * time.Second
 	// endWait is for how long what is left to do for a connection that has ended is awaited.
 	endWait = 10 * time.Second
 )
 
-// Unmount ends the mount of a workspace. ErrConflict while programs use it, naming some of them, and for a workspace that
-// is not mounted. If a copy of the mount lives in another mount namespace, the workspace is detached afterwards.
+// Unmount ends the mount of a workspace. ErrConflict while programs use it, naming some of them, and for a workspace
+// that is not mounted. If a copy of the mount lives in another mount namespace, the workspace is detached afterwards.
 func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error) {
 	begin := h.beginChange
 	if r.Force { // it is to end what hangs
@@ -85,7 +85,8 @@ func (h *Home) unmount(ctx context.Context, l *live, force bool) error {
 	if err := l.mount.Abort(); err != nil {
 		return classify(fmt.Errorf("ending the connection of %s: %w", l.mountpoint, err))
 	}
-	// Programs have their errors once the connection has ended. The rest may have to wait for a disk that takes no changes.
+	// Programs have their errors once the connection has ended. The rest may have to wait for a disk that takes no
+	// changes.
 	if !l.waitGone(ctx, abortWait) && !l.mount.Ended() {
 		return fmt.Errorf("%w: the connection of %s does not end", ErrUnavailable, l.mountpoint)
 	}

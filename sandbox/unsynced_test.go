@@ -9,8 +9,8 @@ import (
 	"snapfs/sandbox"
 )
 
-// TestUnsyncedLost takes away what a loss of power may take after a snapshot without sync: the new upper, or also the directory that was
-// sealed. The workspace can be used, and the home is clean.
+// TestUnsyncedLost takes away what a loss of power may take after a snapshot without sync: the new upper, or also the
+// directory that was sealed. The workspace can be used, and the home is clean.
 func TestUnsyncedLost(t *testing.T) {
 	for lost := 1; lost <= 2; lost++ {
 		t.Run(fmt.Sprint(lost), func(t *testing.T) {

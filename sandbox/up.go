@@ -8,8 +8,8 @@ import (
 )
 
 // Up gives the workspace of a name, whatever has happened to it: the same if it is there; if its upper is lost, or if
-// it was destroyed and no source is given, one of the same name in the state of its newest snapshot that the session may use; else
-// a fresh one.
+// it was destroyed and no source is given, one of the same name in the state of its newest snapshot that the session
+// may use; else a fresh one.
 func (h *Home) Up(ctx context.Context, r UpRequest) (UpResult, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {

@@ -33,11 +33,11 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	if err != nil {
 		return Workspace{}, err
 	}
-	w := &catalog.Workspace{ID: r.Name, Session: session, Source: src.shown, Foreign: &src.foreign, CreatedAt: h.now()}
+	w := &catalog.Workspace{ID: r.Name, Session: session, Source: src.label, Foreign: &src.foreign, CreatedAt: h.now()}
 	if src.snapshot != nil {
 		w.Origin, w.Head, w.Base = src.snapshot.ID, src.snapshot.ID, src.snapshot.Top
 	}
-	created := h.event(EventCreated, w.ID, session, w.Origin, src.shown)
+	created := h.event(EventCreated, w.ID, session, w.Origin, src.label)
 	if src.load == nil {
 		err = h.addWorkspace(ctx, w, src.snapshot, created)
 	} else {
@@ -63,8 +63,8 @@ func (h *Home) reserveName(name string) (unlock func(), err error) {
 	return unlock, err
 }
 
-// addWorkspace records a new workspace with an empty upper over a layer that exists; from, if not nil, must still exist then.
-// The caller holds the lock of the name.
+// addWorkspace records a new workspace with an empty upper over a layer that exists; from, if not nil, must still exist
+// then. The caller holds the lock of the name.
 func (h *Home) addWorkspace(ctx context.Context, w *catalog.Workspace, from *catalog.Snapshot, events ...Event) error {
 	upper, err := h.upperOver(ctx, w.Base)
 	if err != nil {
@@ -85,8 +85,8 @@ func (h *Home) addWorkspace(ctx context.Context, w *catalog.Workspace, from *cat
 	return nil
 }
 
-// upperOver gives an empty upper, durably, for what stands on a layer; without one it is made now, for its root's times are then those
-// of the tree.
+// upperOver gives an empty upper, durably, for what stands on a layer; without one it is made now, for its root's times
+// are then those of the tree.
 func (h *Home) upperOver(ctx context.Context, base string) (uint64, error) {
 	if base != "" {
 		if upper, ok := h.uppers.TakeReady(); ok {
@@ -96,7 +96,8 @@ func (h *Home) upperOver(ctx context.Context, base string) (uint64, error) {
 	return h.uppers.CreateDurable(ctx)
 }
 
-// Destroy removes a workspace with everything in it that no snapshot keeps. ErrConflict while it is mounted or detached.
+// Destroy removes a workspace with everything in it that no snapshot keeps. ErrConflict while it is mounted or
+// detached.
 func (h *Home) Destroy(ctx context.Context, r RefRequest) error {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {

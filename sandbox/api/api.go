@@ -137,7 +137,7 @@ type UpResult struct {
 	How Resumption `json:"how"`
 }
 
-// MountOptions are how a workspace is shown.
+// MountOptions are how a workspace is mounted.
 type MountOptions struct {
 	Transport string `json:"transport,omitempty"`
 	ReadOnly  bool   `json:"read_only"`
@@ -394,7 +394,7 @@ type CheckRequest struct {
 	Progress func(Progress) `json:"-"`
 }
 
-// Problem is one thing wrong.
+// Problem is one finding of Check.
 type Problem struct {
 	Where     string   `json:"where"`
 	What      string   `json:"what"`

@@ -14,8 +14,9 @@ import (
 	"snapfs/sandbox"
 )
 
-// Opener opens the service of a home directory that may or may not exist. Closing what it gives ends the service: the home is
-// free and nothing is mounted any more. With remount, what was mounted when the service ended last is mounted again.
+// Opener opens the service of a home directory that may or may not exist. Closing what it gives ends the service: the
+// home is free and nothing is mounted any more. With remount, what was mounted when the service ended last is mounted
+// again.
 type Opener func(t *testing.T, home string, remount bool) sandbox.API
 
 // shellTime bounds every child process, and every wait.

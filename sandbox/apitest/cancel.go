@@ -145,7 +145,8 @@ func testCancelled(e *env) {
 	equal(e, "files made", e.sh(`ls -A "$1"; ls -A "$2" | grep sqsh || :`, src, e.dir), "")
 }
 
-// testCancelledMidway interrupts calls at random times: what a call says is what has happened, and nothing is left of what was not.
+// testCancelledMidway interrupts calls at random times: what a call says is what has happened, and nothing is left of
+// what was not.
 func testCancelledMidway(e *env) {
 	seed := testseed.Of(e)
 	r := rand.New(rand.NewPCG(seed, 1))

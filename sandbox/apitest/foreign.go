@@ -6,8 +6,8 @@ import (
 	"snapfs/sandbox"
 )
 
-// testForeign follows a tree that somebody else has made through all that is made from it: its setuid programs and devices are
-// dead wherever it is mounted without a word about them.
+// testForeign follows a tree that somebody else has made through all that is made from it: its setuid programs and
+// devices are dead wherever it is mounted without a word about them.
 func testForeign(e *env) {
 	src := e.mkdir("src")
 	e.sh(`cp "$(command -v id)" "$1/id"; chmod 4755 "$1/id"; chmod 755 "$2"; mknod -m 666 "$1/null" c 1 3`, src, e.dir)

@@ -44,7 +44,7 @@ func testPrune(e *env) {
 	equal(e, "would stay", kept, 2)
 	gone, _ = prune(sandbox.PruneRequest{Workspace: "w", KeepLast: 2, OlderThan: time.Hour})
 	equal(e, "older than an hour", gone, "")
-	gone, _ = prune(sandbox.PruneRequest{Access: sandbox.Access{Session: "stranger"}, KeepLast: 1})
+	gone, _ = prune(sandbox.PruneRequest{Access: sandbox.Access{Session: "unrelated"}, KeepLast: 1})
 	equal(e, "of a session without snapshots", gone, "")
 	gone, kept = prune(sandbox.PruneRequest{Workspace: "w", KeepLast: 2})
 	equal(e, "gone", gone, "s0 s1 s2")

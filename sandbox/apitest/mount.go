@@ -14,29 +14,29 @@ import (
 
 func testMountTwice(e *env) {
 	at := e.up("w")
-	again := func(r sandbox.MountRequest) error {
+	repeat := func(r sandbox.MountRequest) error {
 		r.Workspace = "w"
 		_, err := e.api.Mount(e.Context(), r)
 		return err
 	}
-	if err := again(sandbox.MountRequest{Mountpoint: at}); err != nil {
+	if err := repeat(sandbox.MountRequest{Mountpoint: at}); err != nil {
 		e.Errorf("the same mount again: %v", err)
 	}
-	if err := again(sandbox.MountRequest{Mountpoint: at + "/", MountOptions: sandbox.MountOptions{Transport: "auto"}}); err != nil {
+	if err := repeat(sandbox.MountRequest{Mountpoint: at + "/", MountOptions: sandbox.MountOptions{Transport: "auto"}}); err != nil {
 		e.Errorf("the same mount again: %v", err)
 	}
-	if err := again(sandbox.MountRequest{}); err != nil {
+	if err := repeat(sandbox.MountRequest{}); err != nil {
 		e.Errorf("the recorded mountpoint: %v", err)
 	}
-	e.wants(again(sandbox.MountRequest{Mountpoint: at, MountOptions: sandbox.MountOptions{ReadOnly: true}}), sandbox.ErrConflict, at, "rw")
+	e.wants(repeat(sandbox.MountRequest{Mountpoint: at, MountOptions: sandbox.MountOptions{ReadOnly: true}}), sandbox.ErrConflict, at, "rw")
 	for _, o := range []sandbox.MountOptions{{NoSUID: true}, {NoDev: true}, {NoExec: true}} {
-		e.wants(again(sandbox.MountRequest{Mountpoint: at, MountOptions: o}), sandbox.ErrConflict, at, "other options")
+		e.wants(repeat(sandbox.MountRequest{Mountpoint: at, MountOptions: o}), sandbox.ErrConflict, at, "other options")
 	}
-	e.wants(again(sandbox.MountRequest{Mountpoint: e.mkdir("other")}), sandbox.ErrConflict, at)
+	e.wants(repeat(sandbox.MountRequest{Mountpoint: e.mkdir("other")}), sandbox.ErrConflict, at)
 	e.unmount("w")
 	equal(e, "state", e.show("w").State, sandbox.Unmounted)
 	equal(e, "mountpoint of an unmounted workspace", e.show("w").Mountpoint, "")
-	if err := again(sandbox.MountRequest{}); err != nil {
+	if err := repeat(sandbox.MountRequest{}); err != nil {
 		e.Errorf("where it was: %v", err)
 	}
 	equal(e, "mountpoint", e.show("w").Mountpoint, at)

@@ -31,7 +31,8 @@ func (e *env) patch(a, b string) (patch []byte, changes []sandbox.Change) {
 const asGit = `cd "$1"; find . -type f -perm -100 -printf 'x %p ' -exec sh -c 'sha256sum < "$1"' sh {} ';' | sort
 	find . -type f ! -perm -100 -printf 'f %p ' -exec sh -c 'sha256sum < "$1"' sh {} ';' | sort; find . -type l -printf 'l %p %l\n' | sort`
 
-// repeats fails unless git, which knows no empty directories, makes of a copy of one tree the files of another. Without bin, patch(1) must do it, too.
+// repeats fails unless git, which knows no empty directories, makes of a copy of one tree the files of another. Without
+// bin, patch(1) must do it, too.
 func (e *env) repeats(what string, patch []byte, from, to string, bin bool) {
 	e.Helper()
 	want := e.sh(asGit, to)
@@ -144,7 +145,7 @@ D e/gone +0 -1`
 
 // testDiffRandom has git repeat random changes of a tree, forth and back. Its links lead nowhere: git apply
 // cannot put a directory where a link leads to itself (it looks for the new names below the link, and takes ELOOP
-// for an error), whoever made the patch.
+// for an error), whatever made the patch.
 func testDiffRandom(e *env) {
 	seed := testseed.Of(e)
 	r := rand.New(rand.NewPCG(seed, 7))

@@ -62,12 +62,12 @@ func testPause(e *env) {
 	e.reopen(false)
 	equal(e, "paused", e.show("w").Paused, true)
 	must[sandbox.Workspace](e)(e.api.Mount(e.Context(), sandbox.MountRequest{Workspace: "w"}))
-	again := filepath.Join(e.dir, "again")
-	e.background(`echo three >> "$1/f"; : > "$2"`, at, again)
+	resumed := filepath.Join(e.dir, "again")
+	e.background(`echo three >> "$1/f"; : > "$2"`, at, resumed)
 	time.Sleep(50 * time.Millisecond)
-	if _, err := os.Stat(again); err == nil {
+	if _, err := os.Stat(resumed); err == nil {
 		e.Error("a paused workspace that was mounted is written")
 	}
 	must[sandbox.Workspace](e)(e.api.Resume(e.Context(), sandbox.RefRequest{Ref: "w"}))
-	e.eventually("the write goes through", func() bool { _, err := os.Stat(again); return err == nil })
+	e.eventually("the write goes through", func() bool { _, err := os.Stat(resumed); return err == nil })
 }

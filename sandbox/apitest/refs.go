@@ -85,10 +85,10 @@ func testRefs(e *env) {
 			e.Errorf("delete %.200q: got %v", bad, err)
 		}
 	}
-	stranger := sandbox.Access{Session: "stranger"}
-	_, err = e.api.Restore(e.Context(), sandbox.RestoreRequest{Access: stranger, Snapshot: text})
+	unrelated := sandbox.Access{Session: "unrelated"}
+	_, err = e.api.Restore(e.Context(), sandbox.RestoreRequest{Access: unrelated, Snapshot: text})
 	e.wants(err, sandbox.ErrRefused)
-	_, err = e.api.Restore(e.Context(), sandbox.RestoreRequest{Access: stranger, Snapshot: with(`"w"`, `"v"`)})
+	_, err = e.api.Restore(e.Context(), sandbox.RestoreRequest{Access: unrelated, Snapshot: with(`"w"`, `"v"`)})
 	e.wants(err, sandbox.ErrRefused) // it says nothing of what is whose
 	_, err = e.api.Snapshot(e.Context(), sandbox.SnapshotRequest{Workspace: "w", Name: "{x"})
 	e.wants(err, sandbox.ErrInvalid, "brace")
@@ -174,7 +174,7 @@ func testSessions(e *env) {
 
 	r := must[sandbox.Workspace](e)(e.api.Restore(ctx, sandbox.RestoreRequest{Access: both, Snapshot: "s"}))
 	equal(e, "owner of what was restored", r.Session, "yours")
-	// A name of one's own is not made ambiguous by strangers.
+	// A name of one's own is not made ambiguous by those of other sessions.
 	o := must[sandbox.Snapshot](e)(e.api.Snapshot(ctx, sandbox.SnapshotRequest{Access: yours, Workspace: r.ID, Name: "s"}))
 	got := must[sandbox.Object](e)(e.api.Show(ctx, sandbox.RefRequest{Access: yours, Ref: "s"}))
 	equal(e, "own snapshot", got.Snapshot.ID, o.ID)
@@ -304,10 +304,10 @@ func testDestroy(e *env) {
 	_, restored := e.restore(s.ID)
 	equal(e, "snapshot of a destroyed workspace", e.sh(`cat "$1/f"`, restored), "x")
 	// The name is free, and what comes under it is new.
-	again := e.up("w2")
+	second := e.up("w2")
 	e.create("w", "")
 	e.mount("w")
-	equal(e, "new workspaces", e.sh(`ls -A "$1" "$2" | grep -v : || true`, again, e.dir+"/mnt-w"), "")
+	equal(e, "new workspaces", e.sh(`ls -A "$1" "$2" | grep -v : || true`, second, e.dir+"/mnt-w"), "")
 }
 
 func testExpiry(e *env) {

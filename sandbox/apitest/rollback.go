@@ -94,7 +94,7 @@ func testRollbackRefuses(e *env) {
 	e.wants(back(sandbox.RollbackRequest{Workspace: "none", Snapshot: "s"}), sandbox.ErrNotFound, "none")
 	e.wants(back(sandbox.RollbackRequest{Workspace: "w", Snapshot: "none"}), sandbox.ErrNotFound, "none")
 	e.wants(back(sandbox.RollbackRequest{Workspace: "../w", Snapshot: "s"}), sandbox.ErrInvalid)
-	e.wants(back(sandbox.RollbackRequest{Access: sandbox.Access{Session: "stranger"}, Workspace: "w", Snapshot: s.ID}), sandbox.ErrRefused)
+	e.wants(back(sandbox.RollbackRequest{Access: sandbox.Access{Session: "unrelated"}, Workspace: "w", Snapshot: s.ID}), sandbox.ErrRefused)
 	e.unmount("w")
 	must[sandbox.Workspace](e)(e.api.Mount(e.Context(), sandbox.MountRequest{Workspace: "w", MountOptions: sandbox.MountOptions{ReadOnly: true}}))
 	e.wants(back(sandbox.RollbackRequest{Workspace: "w", Snapshot: "s"}), sandbox.ErrConflict, "read-only")

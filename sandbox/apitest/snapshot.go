@@ -29,8 +29,8 @@ func testSnapshotReverts(e *env) {
 	equal(e, "state", s2.State, sandbox.Stored)
 	e.same("restored, beneath it the images", e.walk(restored), want, treewalk.Options{Ino: true})
 	e.same("the workspace, beneath it the images", e.walk(at), changed, treewalk.Options{Ino: true})
-	_, again := e.restore("one")
-	e.same("restored from images", e.walk(again), want, treewalk.Options{Ino: true})
+	_, fromImages := e.restore("one")
+	e.same("restored from images", e.walk(fromImages), want, treewalk.Options{Ino: true})
 	_, two := e.restore("two")
 	e.same("the second snapshot", e.walk(two), changed, treewalk.Options{Ino: true})
 }
@@ -126,7 +126,8 @@ func testSnapshotFields(e *env) {
 }
 
 func testFidelity(e *env) {
-	// Everything is made inside the mount, so that it goes through the upper and the seal, not only through a base image.
+	// Everything is made inside the mount, so that it goes through the upper and the seal, not only through a base
+	// image.
 	src := e.fixture("src")
 	at := e.up("w")
 	e.sh(`cp -a --sparse=always "$1/." "$2/"; cp -a "$1/a" "$2/again"; mv "$2/again/b" "$2/moved"; touch -r "$1" "$2"`, src, at)

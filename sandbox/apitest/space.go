@@ -104,8 +104,8 @@ func testExport(e *env) {
 		return res
 	}
 	plain := export("plain.sqsh", sandbox.ExportRequest{Compression: "none"})
-	again := export("again.sqsh", sandbox.ExportRequest{Compression: "none"})
-	equal(e, "digest of a second export", again.Digest, plain.Digest)
+	second := export("again.sqsh", sandbox.ExportRequest{Compression: "none"})
+	equal(e, "digest of a second export", second.Digest, plain.Digest)
 
 	// The same tree with another history gives the same bytes.
 	w := e.create("flat", filepath.Join(e.dir, "plain.sqsh"))
@@ -206,7 +206,7 @@ func testStats(e *env) {
 	st := stats("b")
 	between("unique of b alone", st.Unique, 600000, 660000)
 	between("shared of b alone", st.Shared, 0, 1000)
-	// With a branch, it keeps nothing again; the branch's own changes are in its upper.
+	// With a branch, it alone keeps nothing any more; the branch's own changes are in its upper.
 	br := must[sandbox.Workspace](e)(e.api.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: "b"}))
 	e.sh(`head -c 150000 /dev/urandom > "$1/own"`, e.mount(br.ID))
 	equal(e, "unique of b with a branch", stats("b").Unique, 0)
@@ -223,7 +223,8 @@ func testStats(e *env) {
 	}
 }
 
-// testStatsExact deletes one thing after the other: each makes just as much reclaimable as its accounts said.
+// testStatsExact deletes one snapshot or workspace after the other: each makes just as much reclaimable as its accounts
+// said.
 func testStatsExact(e *env) {
 	src := e.mkdir("src")
 	e.sh(`head -c 300000 /dev/urandom > "$1/base"`, src)
@@ -336,7 +337,8 @@ func testRestart(e *env) {
 	})
 }
 
-// testStatsOfSession accounts for two sessions that share a layer, and frees what one of them has: just as many bytes as were told.
+// testStatsOfSession accounts for two sessions that share a layer, and frees what one of them has: just as many bytes
+// as were told.
 func testStatsOfSession(e *env) {
 	mine, yours := sandbox.Access{Session: "mine"}, sandbox.Access{Session: "yours", AllowCrossSession: true}
 	ctx := e.Context()

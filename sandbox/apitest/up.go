@@ -27,8 +27,8 @@ func testUp(e *env) {
 	equal(e, "not mounted, the same", e.sh(`cat "$1/f"`, e.mount("w")), "two")
 	e.unmount("w")
 
-	stranger := sandbox.Access{Session: "stranger"}
-	_, err := e.api.Up(e.Context(), sandbox.UpRequest{CreateRequest: sandbox.CreateRequest{Access: stranger, Name: "w"}})
+	unrelated := sandbox.Access{Session: "unrelated"}
+	_, err := e.api.Up(e.Context(), sandbox.UpRequest{CreateRequest: sandbox.CreateRequest{Access: unrelated, Name: "w"}})
 	e.wants(err, sandbox.ErrRefused)
 	_, err = e.api.Up(e.Context(), sandbox.UpRequest{CreateRequest: sandbox.CreateRequest{Name: "a b"}})
 	e.wants(err, sandbox.ErrInvalid)

@@ -15,7 +15,7 @@ const (
 	askAgain = 20 * time.Millisecond
 )
 
-// lasting are the calls that change something: whoever interrupts one must learn whether it took effect.
+// lasting are the calls that change something: a caller that interrupts one must learn whether it took effect.
 var lasting = map[string]bool{
 	wire.CallCreate: true, wire.CallUp: true, wire.CallMount: true, wire.CallUnmount: true, wire.CallSnapshot: true,
 	wire.CallRestore: true, wire.CallBranch: true, wire.CallFork: true, wire.CallDelete: true, wire.CallDestroy: true,

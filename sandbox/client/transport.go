@@ -20,8 +20,8 @@ const (
 	idleLimit = wire.IdleWait / 3
 )
 
-// transport is an http.RoundTripper over the socket of a home. It takes the place of http.Transport, whose two goroutines
-// for each connection cost a tenth of the time of a short command. Safe for concurrent use.
+// transport is an http.RoundTripper over the socket of a home. It takes the place of http.Transport, whose two
+// goroutines for each connection cost a tenth of the time of a short command. Safe for concurrent use.
 type transport struct {
 	dir string // immutable
 

@@ -12,8 +12,8 @@ import (
 	"snapfs/sandbox/client"
 )
 
-// TestFollowersLeaveRoom has more programs follow the events than the daemon has connections for: some are refused, those of another session
-// find room, and everybody else's calls work as before.
+// TestFollowersLeaveRoom has more programs follow the events than the daemon has connections for: some are refused,
+// those of another session find room, and everybody else's calls work as before.
 func TestFollowersLeaveRoom(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home")
 	s := start(t, dir, false)

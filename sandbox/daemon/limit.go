@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// bodyWait is for how long a client may take to send a request's body, and answerWait to take a line of the answer: what the daemon
-	// holds for a call, and waits with meanwhile, is not a slow client's to keep.
+	// bodyWait is for how long a client may take to send a request's body, and answerWait to take a line of the answer:
+	// what the daemon holds for a call, and waits with meanwhile, is not a slow client's to keep.
 	bodyWait   = 30 * time.Second
 	answerWait = time.Minute
-	// maxCalls bounds the calls under way, see shares. A small limit of descriptors makes it less. There are as many connections again,
-	// for those on which nothing is asked; those beyond wait in the socket's queue.
+	// maxCalls bounds the calls under way, see shares. A small limit of descriptors makes it less. There are as many
+	// connections again, for those on which nothing is asked; those beyond wait in the socket's queue.
 	maxCalls = 512
 )
 
@@ -54,8 +54,8 @@ func (l *limited) Accept() (net.Conn, error) {
 	return &limitedConn{Conn: c, l: l}, nil
 }
 
-// crowded tells whether half of the connections are taken: none is kept beyond its call then, so that those where nothing is asked are never
-// more than the other half.
+// crowded reports whether half of the connections are taken: none is kept beyond its call then, so that those where
+// nothing is asked are never more than the other half.
 func (l *limited) crowded() bool { return len(l.room) > cap(l.room)/2 }
 
 func (l *limited) Close() error {

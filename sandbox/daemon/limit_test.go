@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestLimited: connections beyond the bound wait until another has ended, and a listener that is closed ends those who wait.
+// TestLimited: connections beyond the bound wait until another has ended, and a listener that is closed ends those who
+// wait.
 func TestLimited(t *testing.T) {
 	inner, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"snapfs/sandbox/api/wire"
 )
 
-// lane is a kind of call. Each lane has a part of the calls that the daemon has under way, so that those of one kind, however long they take,
-// leave room for the others.
+// lane is a kind of call. Each lane has a part of the calls that the daemon has under way, so that those of one kind,
+// however long they take, leave room for the others.
 type lane int
 
 const (
@@ -20,8 +20,8 @@ const (
 // laneNames say of what there are too many.
 var laneNames = [lanes]string{short: "calls", lasts: "long calls", follow: "followers of events"}
 
-// laneOf tells the lane of a request and the session that asks. Questions about the daemon itself, and the calls that end one or all, are
-// in none: they hold nothing and wait for nothing but the end.
+// laneOf tells the lane of a request and the session that asks. Questions about the daemon itself, and the calls that
+// end one or all, are in none: they hold nothing and wait for nothing but the end.
 func laneOf(request any) (l lane, session string, counts bool) {
 	if r, ok := request.(interface{ SessionID() (string, error) }); ok {
 		session, _ = r.SessionID() // a malformed one is the call's to refuse
@@ -53,7 +53,8 @@ func laneOf(request any) (l lane, session string, counts bool) {
 	return short, session, true
 }
 
-// shares count the calls under way. In each lane a session may have as many as it leaves free, and one in any case while one is free.
+// shares count the calls under way. In each lane a session may have as many as it leaves free, and one in any case
+// while one is free.
 type shares struct {
 	most [lanes]int // immutable
 
@@ -62,8 +63,8 @@ type shares struct {
 	of   [lanes]map[string]int // guarded by mu: by session, none that is 0
 }
 
-// newShares divides so many calls: a quarter each for what lasts and for followers, three eighths for short calls; the rest is for the calls
-// that are in no lane, and for those that are told that there is no room.
+// newShares divides so many calls: a quarter each for what lasts and for followers, three eighths for short calls; the
+// rest is for the calls that are in no lane, and for those that are told that there is no room.
 func newShares(calls int) *shares {
 	s := &shares{most: [lanes]int{short: max(calls*3/8, 1), lasts: max(calls/4, 1), follow: max(calls/4, 1)}}
 	for l := range s.of {

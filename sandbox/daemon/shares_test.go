@@ -40,8 +40,8 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// TestShares: a session takes what it leaves free in a lane, another finds room, other lanes are not touched, and what is given back can be
-// had again.
+// TestShares: a session takes what it leaves free in a lane, another finds room, other lanes are not touched, and what
+// is given back can be had again.
 func TestShares(t *testing.T) {
 	s := newShares(64)
 	fill := func(request any) (left []func()) {

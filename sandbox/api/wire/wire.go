@@ -104,7 +104,7 @@ type CancelRequest struct {
 	Call string `json:"call"`
 }
 
-// CancelResult says whether the call was running.
+// CancelResult reports whether the call was running.
 type CancelResult struct {
 	Found bool `json:"found"`
 }

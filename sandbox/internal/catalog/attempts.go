@@ -11,7 +11,8 @@ import (
 	"snapfs/sandbox/internal/errclass"
 )
 
-// Attempts says that a layer is being stored, or is parked. The record is removed when the layer is stored or the attempt ends.
+// Attempts says that a layer is being stored, or is parked. The record is removed when the layer is stored or the
+// attempt ends.
 type Attempts struct {
 	Begun  int    `json:"begun"`            // attempts that have not ended
 	Parked string `json:"parked,omitempty"` // why
@@ -33,8 +34,8 @@ func (c *Catalog) Attempts(ctx context.Context, layer string) (a Attempts, err e
 	return a, errclass.Mark(err)
 }
 
-// PutAttempts writes the record of a layer, without waiting for the disk: it is to outlive the process, not the host. The zero value
-// removes it.
+// PutAttempts writes the record of a layer, without waiting for the disk: it is to outlive the process, not the host.
+// The zero value removes it.
 func (c *Catalog) PutAttempts(ctx context.Context, layer string, a Attempts) error {
 	err := c.store.Update(context.WithoutCancel(ctx), false, func(tx *chunkstore.Tx) error {
 		if a == (Attempts{}) {

@@ -9,8 +9,8 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// many fills a catalog and its twin: n workspaces of n sessions with a snapshot each, all on one base, and a workspace with a history of n
-// snapshots, of which every tenth expires.
+// many fills a catalog and its twin: n workspaces of n sessions with a snapshot each, all on one base, and a workspace
+// with a history of n snapshots, of which every tenth expires.
 func many(n int) (*Catalog, *twin) {
 	tw := newTwin()
 	c := newCatalog(nil, Options{Clock: func() time.Time { return tw.now }})
@@ -42,7 +42,8 @@ func many(n int) (*Catalog, *twin) {
 	return c, tw
 }
 
-// BenchmarkQuestions compares what calls ask of 10,001 workspaces, 20,000 snapshots and 20,001 layers with looking at all of them.
+// BenchmarkQuestions compares what calls ask of 10,001 workspaces, 20,000 snapshots and 20,001 layers with looking at
+// all of them.
 func BenchmarkQuestions(b *testing.B) {
 	const n = 10_000
 	c, tw := many(n)

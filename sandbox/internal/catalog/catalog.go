@@ -25,21 +25,23 @@ type Catalog struct {
 
 	// writer is held by Update from its first look at the records until they have changed.
 	writer  lockorder.Mutex[lockorder.CatalogWriter]
-	settled *sync.Cond // of writer: a staged change was shown or withdrawn
+	settled *sync.Cond // of writer: a staged change was made visible or withdrawn
 	pending []*Change  // guarded by writer: withdrawals that the store does not have yet
 
-	mu      lockorder.RWMutex[lockorder.Catalog] // guards what follows; writers of what follows hold writer, too, but Usage
-	index   *index                               // workspaces, snapshots and layers
-	pinned  map[string]bool                      // layers whose record must stay because they are being stored
-	staged  map[string]*Workspace                // by name: records that are durable and not shown yet
-	touched map[string]bool                      // layers, with all above them, whose merges may have become due; see touchLocked
+	mu lockorder.RWMutex[lockorder.Catalog] // guards what follows; writers of what follows, but Usage, hold writer, too
+
+	index  *index                // workspaces, snapshots and layers
+	pinned map[string]bool       // layers whose record must stay because they are being stored
+	staged map[string]*Workspace // by name: records that are durable and not visible yet
+	// touched are layers, with all above them, whose merges may have become due; see touchLocked.
+	touched map[string]bool
 }
 
 // Options open a catalog.
 type Options struct {
 	Clock  func() time.Time                // nil = time.Now
-	Tell   func([]api.Event)               // is given every event once it is durable; must not wait; nil: nobody is told
-	Wait   func(ctx context.Context) error // waits, in reach of ctx, until the disk takes changes; nil: it always does
+	Tell   func([]api.Event)               // nil, or is given every event once it is durable; must not wait
+	Wait   func(ctx context.Context) error // nil, or waits until the disk takes changes, or for ctx
 	Points failpoint.Func                  // is told each durable step; nil but in tests of crashes
 }
 
@@ -83,7 +85,8 @@ func newCatalog(store *chunkstore.Store, opts Options) *Catalog {
 // Now is the time by the clock of the catalog.
 func (c *Catalog) Now() time.Time { return c.ids.now() }
 
-// NewID makes an id that is greater than all before. One that is to be in the order of what becomes durable is made within Update or Stage.
+// NewID makes an id that is greater than all before. One that is to be in the order of what becomes durable is made
+// within Update or Stage.
 func (c *Catalog) NewID() string { return c.ids.next() }
 
 // seenBefore makes new ids greater than those of events.

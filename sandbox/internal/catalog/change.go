@@ -117,8 +117,8 @@ func (c *Catalog) collect(ch *Change) {
 	}
 }
 
-// Write puts a change into a transaction. Nothing else is committed until that has ended, so the ids that events get here are in
-// the order in which they can be read.
+// Write puts a change into a transaction. Nothing else is committed until that has ended, so the ids that events get
+// here are in the order in which they can be read.
 func (c *Catalog) Write(tx *chunkstore.Tx, ch *Change) error {
 	var errs []error
 	put := func(bucket, key string, record any) {
@@ -178,8 +178,8 @@ func (c *Catalog) Write(tx *chunkstore.Tx, ch *Change) error {
 	return errors.Join(errs...)
 }
 
-// Committed repeats in memory a change that an ingest's transaction has made durable. The change only adds: nothing that others
-// could have looked at before.
+// Committed repeats in memory a change that an ingest's transaction has made durable. The change only adds: nothing
+// that others could have looked at before.
 func (c *Catalog) Committed(ch *Change) {
 	c.writer.Lock()
 	defer c.writer.Unlock()

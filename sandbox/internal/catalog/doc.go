@@ -1,16 +1,17 @@
-// Package catalog holds the records of a home: what is durable of its workspaces, layers and snapshots, and what else must survive
-// the process. It knows no directory and no mount, and decides nothing that is not in the records.
+// Package catalog holds the records of a home: what is durable of its workspaces, layers and snapshots, and what else
+// must survive the process. It knows no directory and no mount, and decides nothing that is not in the records.
 //
 // # Nouns
 //
-//   - A record is one JSON document in a bucket of the chunk store. Workspace, Snapshot and Layer are immutable once they are in the
-//     catalog: a change replaces them, so callers may keep what they were given.
-//   - A change is what one transaction does to the records. Update makes it durable, then visible; Stage and Show do so in two steps,
-//     with Withdraw for a change that is not to be.
-//   - A holder is what names a layer: a workspace, a snapshot, or the layer above. A layer whose last holder goes is removed
-//     by the transaction that removes the holder, and so are those below that only it held. Pin delays that.
+//   - A record is one JSON document in a bucket of the chunk store. Workspace, Snapshot and Layer are immutable once
+//     they are in the catalog: a change replaces them, so callers may keep what they were given.
+//   - A change is what one transaction does to the records. Update makes it durable, then visible; Stage and Show do so
+//     in two steps, with Withdraw for a change that is not to be.
+//   - A holder is what names a layer: a workspace, a snapshot, or the layer above. A layer whose last holder goes is
+//     removed by the transaction that removes the holder, and so are those below that only it held. Pin delays that.
 //   - A stack is the way from a layer down to the root of the tree of layers.
-//   - A form is how a layer is opened: by itself, or as the tier that stands for it and some of those below; see tier.go.
+//   - A form is how a layer is opened: by itself, or as the tier that stands for it and some of those below; see
+//     tier.go.
 //   - A merge job is a row of layers that one image is to stand for; see merge.go.
 //
 // # Buckets
@@ -26,23 +27,25 @@
 //	meta        "last-id"           every id made later is greater, whatever the clock says then
 //	meta        "home"              identity of the home, as in its marker
 //
-// Package uppers records in two more keys of meta, and in a bucket of its own, which numbers are in use. Workspaces, snapshots and
-// layers are held in memory; the others are read when they are asked for.
+// Package uppers records in two more keys of meta, and in a bucket of its own, which numbers are in use. Workspaces,
+// snapshots and layers are held in memory; the others are read when they are asked for.
 //
 // # Indices
 //
-// Every question that is asked per call is answered without looking at all records. type index holds them: lists of snapshots by
-// workspace, by session, by name and by time of expiry; what each session's snapshots count and come to in bytes; and the tree of layers,
-// whose nodes know what names them, how deep the stack below is, and how much of that is not stored. A change of a layer's parent
-// or state is passed on to all that lies above. TestTwin holds every answer against one that looks at all records.
+// Every question that is asked per call is answered without looking at all records. type index holds them: lists of
+// snapshots by workspace, by session, by name and by time of expiry; what each session's snapshots count and come to in
+// bytes; and the tree of layers, whose nodes know what names them, how deep the stack below is, and how much of that is
+// not stored. A change of a layer's parent or state is passed on to all that lies above. TestTwin holds every answer
+// against one that looks at all records.
 //
 // # Locks, outermost first
 //
-//	Catalog.writer       one change at a time, from its first look at the records until they have changed: held while the store commits
+//	Catalog.writer       one change, from its first look at the records until they have changed; the store commits under it
 //	└─ (the store's)
 //	   ├─ Catalog.mu     the records in memory; never held while anything waits
 //	   └─ idSource.mu    the newest id
 //
-// Functions that are called back within Update and Stage run under writer. They may ask the catalog, and must not change it but through
-// the Change that they are given. Tell runs under writer, too. A loop over ListSnapshots or ListWorkspaces holds no lock.
+// Functions that are called back within Update and Stage run under writer. They may ask the catalog, and must not
+// change it but through the Change that they are given. Tell runs under writer, too. A loop over ListSnapshots or
+// ListWorkspaces holds no lock.
 package catalog

@@ -22,7 +22,8 @@ func (c *Catalog) Pin(layer string) bool {
 	return true
 }
 
-// Pinned reports whether a layer is being stored: until that ends the cache may have the directory, whatever the record says.
+// Pinned reports whether a layer is being stored: until that ends the cache may have the directory, whatever the record
+// says.
 func (c *Catalog) Pinned(layer string) bool {
 	c.writer.Lock()
 	defer c.writer.Unlock()

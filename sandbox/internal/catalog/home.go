@@ -10,7 +10,9 @@ import (
 
 // SetHome records which home a new store belongs to.
 func SetHome(ctx context.Context, store *chunkstore.Store, id string) error {
-	return errclass.Mark(store.Update(ctx, true, func(tx *chunkstore.Tx) error { return tx.Put(bucketMeta, keyHome, []byte(id)) }))
+	return errclass.Mark(store.Update(ctx, true, func(tx *chunkstore.Tx) error {
+		return tx.Put(bucketMeta, keyHome, []byte(id))
+	}))
 }
 
 // HomeOf is the home that a store belongs to; "" if it has no record of that.

@@ -10,9 +10,9 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// idSource makes UUIDv7s (RFC 9562, 5.7) that only grow, also when the clock goes back and over restarts: lists
-// are in order of ids, and a cursor must not skip what came later. So ids of snapshots and events are made while
-// nothing else can be committed, in the order in which the records become durable, and the newest one is recorded with them.
+// idSource makes UUIDv7s (RFC 9562, 5.7) that only grow, also when the clock goes back and over restarts: lists are in
+// order of ids, and a cursor must not skip what came later. So ids of snapshots and events are made while nothing else
+// can be committed, in the order in which the records become durable, and the newest one is recorded with them.
 //
 //	48 bits milliseconds | 0111 | 12 bits counter | 10 | 62 bits random
 type idSource struct {

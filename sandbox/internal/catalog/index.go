@@ -8,8 +8,8 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// index holds workspaces, snapshots and layers with what is derived from them, so that no question needs to look at all of them.
-// It has no lock; see Catalog.mu.
+// index holds workspaces, snapshots and layers with what is derived from them, so that no question needs to look at all
+// of them. It has no lock; see Catalog.mu.
 type index struct {
 	workspaces map[string]*Workspace // by name
 	snapshots  map[string]*Snapshot  // by id
@@ -46,7 +46,7 @@ type node struct {
 	at       int // in the children of parent
 	children []*node
 
-	workspaces set // whose base it is, or will be when a staged change is shown
+	workspaces set // whose base it is, or will be when a staged change is visible
 	snapshots  set // whose topmost layer it is
 	compared   set // snapshots that are compared with it
 	ends       set // layers whose tiers lie on it
@@ -402,7 +402,8 @@ func (x *index) move(n, to *node) {
 	x.tidy(from)
 }
 
-// measure counts the layers from a node down, after a change there, and those from all nodes above. There are no deeper stacks than most.
+// measure counts the layers from a node down, after a change there, and those from all nodes above. There are no deeper
+// stacks than most.
 func measure(n *node, most int) {
 	for changed := []*node{n}; len(changed) > 0; {
 		n := changed[len(changed)-1]

@@ -60,8 +60,8 @@ func (c *Catalog) Layers() []*Layer {
 	return all
 }
 
-// ListWorkspaces gives the workspaces that a query asks for, in order of names. No lock is held between one and the next: those that are
-// made or removed meanwhile may be among them or not.
+// ListWorkspaces gives the workspaces that a query asks for, in order of names. No lock is held between one and the
+// next: those that are made or removed meanwhile may be among them or not.
 func (c *Catalog) ListWorkspaces(q Query) iter.Seq[*Workspace] {
 	return inBatches(q.After, func(w *Workspace) string { return w.ID }, func(after string) []*Workspace {
 		c.mu.RLock()
@@ -75,8 +75,8 @@ func (c *Catalog) ListWorkspaces(q Query) iter.Seq[*Workspace] {
 	})
 }
 
-// ListSnapshots gives the snapshots that a query asks for, oldest first. No lock is held between one and the next: those that are
-// taken or deleted meanwhile may be among them or not.
+// ListSnapshots gives the snapshots that a query asks for, oldest first. No lock is held between one and the next:
+// those that are taken or deleted meanwhile may be among them or not.
 func (c *Catalog) ListSnapshots(q Query) iter.Seq[*Snapshot] {
 	all := inBatches(q.After, func(s *Snapshot) string { return s.ID }, func(after string) []*Snapshot {
 		c.mu.RLock()
@@ -169,7 +169,8 @@ func (c *Catalog) SnapshotCalled(workspace, name string) *Snapshot {
 	return nil
 }
 
-// FindSnapshots lists the snapshots of all workspaces that have a name, and if abbreviated those whose ids begin with it, oldest first.
+// FindSnapshots lists the snapshots of all workspaces that have a name, and if abbreviated those whose ids begin with
+// it, oldest first.
 func (c *Catalog) FindSnapshots(name string, abbreviated bool) []*Snapshot {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -186,7 +187,8 @@ func (c *Catalog) FindSnapshots(name string, abbreviated bool) []*Snapshot {
 	return c.index.records(list)
 }
 
-// NewestSnapshot gives the newest snapshot of a workspace that fn, which must not ask the catalog, wants; nil if there is none.
+// NewestSnapshot gives the newest snapshot of a workspace that fn, which must not ask the catalog, wants; nil if there
+// is none.
 func (c *Catalog) NewestSnapshot(workspace string, fn func(*Snapshot) bool) *Snapshot {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

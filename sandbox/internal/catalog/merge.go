@@ -31,9 +31,9 @@ func (c *Catalog) Merges() *Merges {
 	return &Merges{catalog: c, failed: map[string]bool{}, due: map[string]bool{}}
 }
 
-// Next finds a merge that is due, among the layers that were touched since it found none; among all of them the first time, and with
-// share 0, which more layers can meet. Layers that only a child needs are merged into it when those above come to one of share parts
-// of them, and to mergeMin; with 0, always.
+// Next finds a merge that is due, among the layers that were touched since it found none; among all of them the first
+// time, and with share 0, which more layers can meet. Layers that only a child needs are merged into it when those
+// above come to one of share parts of them, and to mergeMin; with 0, always.
 func (g *Merges) Next(share int64) (MergeJob, bool) {
 	c := g.catalog
 	c.takeTouched(g.due)
@@ -67,7 +67,8 @@ func (g *Merges) Next(share int64) (MergeJob, bool) {
 	return MergeJob{}, false
 }
 
-// Failed notes that a merge has failed: it is not found again. False if it failed because its topmost layer has changed meanwhile.
+// Failed notes that a merge has failed: it is not found again. False if it failed because its topmost layer has changed
+// meanwhile.
 func (g *Merges) Failed(j MergeJob) bool {
 	if g.catalog.Layer(j.Top.ID) != j.Top {
 		return false
@@ -121,9 +122,11 @@ type Merged struct {
 	Dropped []string // keys of forms that are not to be opened again
 }
 
-// RecordMerge makes an image take the place of a row of layers, which were opened as forms, if that is still as it was when the merge
-// began; else the image is removed.
-func (c *Catalog) RecordMerge(ctx context.Context, j MergeJob, forms []Form, image chunkstore.Manifest) (Merged, error) {
+// RecordMerge makes an image take the place of a row of layers, which were opened as forms, if that is still as it was
+// when the merge began; else the image is removed.
+func (c *Catalog) RecordMerge(
+	ctx context.Context, j MergeJob, forms []Form, image chunkstore.Manifest,
+) (Merged, error) {
 	var m Merged
 	bottom := forms[len(forms)-1]
 	gone, err := c.Update(ctx, true, func(ch *Change) error {
@@ -147,7 +150,8 @@ func (c *Catalog) RecordMerge(ctx context.Context, j MergeJob, forms []Form, ima
 			next.Tier = nil // it becomes the image
 			m.Dropped = append(m.Dropped, j.Top.Form(true).Key())
 		}
-		next.Parent, next.Manifest, next.Size, next.Digest = bottom.Below(), image.ID, image.Size, hex.EncodeToString(image.Digest[:])
+		next.Parent = bottom.Below()
+		next.Manifest, next.Size, next.Digest = image.ID, image.Size, hex.EncodeToString(image.Digest[:])
 		ch.delManifests = append(ch.delManifests, j.Top.Manifest)
 		m.Dropped = append(m.Dropped, j.Top.ID)
 		ch.PutLayers = append(ch.PutLayers, &next)
@@ -187,8 +191,8 @@ func (c *Catalog) unchanged(j MergeJob) bool {
 	return true
 }
 
-// detach adds to a change what else knows layers that are merged into next: tiers that end on one of them go, and snapshots
-// that are compared with one are compared with what is below from now on. The caller holds writer.
+// detach adds to a change what else knows layers that are merged into next: tiers that end on one of them go, and
+// snapshots that are compared with one are compared with what is below from now on. The caller holds writer.
 func (c *Catalog) detach(ch *Change, next *Layer, rest []*Layer, dropped *[]string) {
 	going := map[string]bool{}
 	for _, l := range rest {
@@ -279,8 +283,8 @@ func ImagesOf(of []*Layer, tiers bool) []chunkstore.ID {
 // Images are those of all layers and tiers.
 func (c *Catalog) Images() []chunkstore.ID { return ImagesOf(c.Layers(), true) }
 
-// NamedImages are the images that records name, as the store has them: the catalog hears of a change a moment after the disk. Merged
-// images that no layer names yet are among them.
+// NamedImages are the images that records name, as the store has them: the catalog hears of a change a moment after the
+// disk. Merged images that no layer names yet are among them.
 func (c *Catalog) NamedImages(ctx context.Context) (map[chunkstore.ID]bool, error) {
 	var named map[chunkstore.ID]bool
 	err := c.store.View(ctx, func(tx *chunkstore.Tx) error {

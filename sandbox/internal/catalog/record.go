@@ -37,8 +37,8 @@ type Workspace struct {
 	Mount     *Mount    `json:"mount,omitempty"`   // the newest place
 	Paused    bool      `json:"paused,omitempty"`
 	Cgroup    string    `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
-	// Freezing is the control group that is about to be frozen, is, or is about to be thawed, while the workspace is running: whoever
-	// opens the home after a crash thaws it.
+	// Freezing is the control group that is about to be frozen, is, or is about to be thawed, while the workspace is
+	// running: the process that opens the home after a crash thaws it.
 	Freezing string `json:"freezing,omitempty"`
 }
 
@@ -48,11 +48,11 @@ type Mount struct {
 	Options    api.MountOptions `json:"options"`
 	Mounted    bool             `json:"mounted"`          // wanted there: what Options.Remount brings back
 	Device     string           `json:"device,omitempty"` // major:minor, to know our own dead mount by
-	Home       string           `json:"home,omitempty"`   // directory of the home then: a copy of it has the same records
+	Home       string           `json:"home,omitempty"`   // directory of the home: a copy has the same records
 }
 
-// IsForeign reports whether the tree of a workspace comes from elsewhere. Records of earlier versions do not say: there a workspace is
-// foreign if it was made from an image, by its name.
+// IsForeign reports whether the tree of a workspace comes from elsewhere. Records of earlier versions do not say: there
+// a workspace is foreign if it was made from an image, by its name.
 func (r *Workspace) IsForeign() bool {
 	if r.Foreign != nil {
 		return *r.Foreign
@@ -76,7 +76,7 @@ type Snapshot struct {
 	Description string     `json:"description,omitempty"`
 	Parent      string     `json:"parent,omitempty"`
 	Top         string     `json:"top,omitempty"`        // topmost layer; "" is the empty tree
-	ParentTop   string     `json:"parent_top,omitempty"` // topmost layer of what it differs from; always at or below Top
+	ParentTop   string     `json:"parent_top,omitempty"` // that of what it differs from; at or below Top
 	CreatedAt   time.Time  `json:"created_at"`
 	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
 	Unchanged   bool       `json:"unchanged,omitempty"`

@@ -109,7 +109,8 @@ func (c *Catalog) Own(top string, who Holder) []*Layer {
 	return own
 }
 
-// SnapshotsOver lists the ids of the snapshots whose stacks have any of these layers, oldest first; of complete stacks only.
+// SnapshotsOver lists the ids of the snapshots whose stacks have any of these layers, oldest first; of complete stacks
+// only.
 func (c *Catalog) SnapshotsOver(layers ...string) []string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

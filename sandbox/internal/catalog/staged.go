@@ -8,16 +8,17 @@ import (
 	"snapfs/sandbox/internal/errclass"
 )
 
-// Staged is a change that the store has, durably, and that nobody sees yet: a gate is closed and opened before it is shown. In the
-// meantime nobody else changes the workspaces that it puts, and no layer goes that it names.
+// Staged is a change that the store has, durably, and that nobody sees yet: a gate is closed and opened before it
+// becomes visible. In the meantime nobody else changes the workspaces that it puts, and no layer goes that it names.
 type Staged struct {
 	Change
 	was map[string]*Workspace // the workspaces before it; nil for one that it makes
 }
 
-// Stage makes a change durable without showing it: show or withdraw must follow. The caller holds the locks of the workspaces
-// that fn puts; beside these, fn adds snapshots, layers, events and trash, and removes nothing. Layers that lose their last
-// name by it stay until somebody reconsiders them. With an error of class chunkstore.ErrUnwritable the disk may have it all the same.
+// Stage makes a change durable without making it visible: Show or Withdraw must follow. The caller holds the locks of
+// the workspaces that fn puts; beside these, fn adds snapshots, layers, events and trash, and removes nothing. Layers
+// that lose their last name by it stay until somebody reconsiders them. With an error of class chunkstore.ErrUnwritable
+// the disk may have it all the same.
 func (c *Catalog) Stage(ctx context.Context, sync bool, fn func(ch *Change) error) (*Staged, error) {
 	if err := c.begin(ctx); err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func (c *Catalog) Stage(ctx context.Context, sync bool, fn func(ch *Change) erro
 	return s, nil
 }
 
-// Show shows a staged change; nothing of it waits for the disk.
+// Show makes a staged change visible; nothing of it waits for the disk.
 func (c *Catalog) Show(s *Staged) {
 	c.writer.Lock()
 	defer c.writer.Unlock()
@@ -52,8 +53,8 @@ func (c *Catalog) Show(s *Staged) {
 	c.opts.Tell(s.Events)
 }
 
-// Withdraw undoes a staged change whose gate could not be closed. If the store refuses, the change is undone with the next one that
-// it takes; until then a crash leaves the change as if it had been shown.
+// Withdraw undoes a staged change whose gate could not be closed. If the store refuses, the change is undone with the
+// next one that it takes; until then a crash leaves the change as if it had become visible.
 func (c *Catalog) Withdraw(ctx context.Context, s *Staged) error {
 	c.writer.Lock()
 	defer c.writer.Unlock()
@@ -90,8 +91,8 @@ func (c *Catalog) settleLocked(s *Staged) {
 	c.settled.Broadcast()
 }
 
-// WaitSettled waits until nothing is staged for a workspace: for changes of its record by those who do not hold its lock. It is
-// called first thing in an update's function.
+// WaitSettled waits until nothing is staged for a workspace: for changes of its record by those who do not hold its
+// lock. It is called first thing in an update's function.
 func (c *Catalog) WaitSettled(workspace string) {
 	for c.staged[workspace] != nil {
 		c.settled.Wait()

@@ -18,7 +18,8 @@ const (
 	tierMost = 1 << 30 // bytes of images that a tier may stand for: making it reads them all
 	// BaseShare: the lowest layer of a stack is merged when what lies on it is at least one of so many parts of it.
 	BaseShare = 4
-	// mergeMin is how many bytes of images must lie on a layer before it is merged without being asked for: less would free little.
+	// mergeMin is how many bytes of images must lie on a layer before it is merged without being asked for: less would
+	// free little.
 	mergeMin = 1 << 20
 )
 
@@ -71,8 +72,8 @@ func (f Form) Span() int {
 	return 1
 }
 
-// Forms lists what shows the tree of the layer top, topmost first, with as few forms as tiers allow. A tier that reaches
-// from above the layer stop to below its top is not used.
+// Forms lists what shows the tree of the layer top, topmost first, with as few forms as tiers allow. A tier that
+// reaches from above the layer stop to below its top is not used.
 func (c *Catalog) Forms(top, stop string) ([]Form, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -120,7 +121,8 @@ func tierOf(forms []Form) int {
 	size := forms[0].size()
 	for {
 		first := n
-		for n < len(forms) && tierLevel(forms[n]) == level-1 && forms[n].State == api.Stored && size+forms[n].size() <= tierMost {
+		for n < len(forms) && tierLevel(forms[n]) == level-1 && forms[n].State == api.Stored &&
+			size+forms[n].size() <= tierMost {
 			if forms[n].Below() == "" && size*BaseShare < forms[n].size() {
 				break
 			}

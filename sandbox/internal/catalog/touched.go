@@ -13,8 +13,9 @@ func (c *Catalog) touch(layer string) {
 	c.touchLocked(layer)
 }
 
-// touchLocked notes that a layer's record, or who names it, has changed: merges of it and of the layers above, whose stacks it is in, may
-// have become due. Of a layer that was touched before all those above were, too: a new one is touched when it is put. mu is held.
+// touchLocked notes that a layer's record, or who names it, has changed: merges of it and of the layers above, whose
+// stacks it is in, may have become due. Of a layer that was touched before all those above were, too: a new one is
+// touched when it is put. mu is held.
 func (c *Catalog) touchLocked(layer string) {
 	for queue := []string{layer}; len(queue) > 0; {
 		id := queue[len(queue)-1]

@@ -199,13 +199,13 @@ func (t *twin) collected(ch *Change, pinned map[string]bool) map[string]bool {
 	}
 	after.apply(ch)
 	gone := map[string]bool{}
-	for again := true; again; {
-		again = false
+	for changed := true; changed; {
+		changed = false
 		for id := range after.layers {
 			// One that nothing named before is not looked at.
 			if before[id] && !pinned[id] && len(after.holders(id)) == 0 {
 				delete(after.layers, id)
-				gone[id], again = true, true
+				gone[id], changed = true, true
 			}
 		}
 	}
@@ -281,14 +281,14 @@ func (t *twin) same(tt *testing.T, c *Catalog, rnd *rand.Rand) {
 			return s.Name == prefix || strings.HasPrefix(s.ID, prefix)
 		}))
 	}
-	odd := func(s *Snapshot) bool { return s.ID[len(s.ID)-1]%2 == 1 }
+	uneven := func(s *Snapshot) bool { return s.ID[len(s.ID)-1]%2 == 1 }
 	var newest *Snapshot
 	for _, s := range snapshots {
-		if s.Workspace == "w1" && odd(s) {
+		if s.Workspace == "w1" && uneven(s) {
 			newest = s
 		}
 	}
-	check("newest", c.NewestSnapshot("w1", odd), newest)
+	check("newest", c.NewestSnapshot("w1", uneven), newest)
 	check("expired", c.Expired(t.now), where(slices.Clone(snapshots), func(s *Snapshot) bool { return s.Expired(t.now) }))
 	t.sameStacks(tt, c, check)
 }

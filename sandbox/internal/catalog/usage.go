@@ -1,7 +1,7 @@
 package catalog
 
-// Usage counts a session's snapshots, and the bytes of the images of their layers, shared ones once. Snapshots past their time do not
-// count.
+// Usage counts a session's snapshots, and the bytes of the images of their layers, shared ones once. Snapshots past
+// their time do not count.
 func (c *Catalog) Usage(session string) (snapshots int, bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
