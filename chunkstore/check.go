@@ -18,7 +18,7 @@ import (
 // CheckOptions are for Check.
 type CheckOptions struct {
 	ReadData bool // decode every block and verify every chunk's hash
-	// remove what cannot be read from the index, so that it is stored anew when it arrives again
+	// remove what cannot be read from the index, so that it is stored when it arrives again
 	Repair   bool
 	Progress func(done, total int64) // bytes of records
 }

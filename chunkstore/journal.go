@@ -143,7 +143,7 @@ func (s *Store) openJournal() error {
 	}
 	j.f, j.alloc = f, s.state.journalEnd
 	if err != nil {
-		s.log.Warn("the journal is damaged and will be written anew", "error", err)
+		s.log.Warn("the journal is damaged and will be rewritten", "error", err)
 		s.state.journal, s.state.journalEnd, s.state.journalBase = 0, 0, 0
 	}
 	return nil
@@ -166,7 +166,7 @@ func (j *journal) write(s *Store, t *writeTxn) error {
 		err = j.append(s, t, appendEntry(nil, st, 0, t.changes, s.codec))
 	}
 	if errors.Is(err, unix.ENOSPC) {
-		s.log.Warn("the disk is full: the journal will be written anew", "error", err)
+		s.log.Warn("the disk is full: the journal will be rewritten", "error", err)
 		st.journal, st.journalEnd, st.journalBase = 0, 0, 0
 		t.done = append(t.done, func() { j.replace(s, nil, 0) })
 		return nil

@@ -19,7 +19,7 @@ import (
 
 //go:generate go test -run TestBrokenImages -update .
 
-var update = flag.Bool("update", false, "write testdata/broken anew")
+var update = flag.Bool("update", false, "rewrite testdata/broken")
 
 const brokenDir = "../testdata/broken"
 

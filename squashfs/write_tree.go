@@ -175,7 +175,7 @@ func (w *writer) rereadEntry(ctx context.Context, dir *Entry) (*Entry, error) {
 		e, err = w.src.Entry(ctx, w.stack[len(w.stack)-1].entry, dir.Name)
 	}
 	if err == nil && (e == nil || basicType(e.Attr.Mode) != typeDir) {
-		err = errors.New("the directory has gone meanwhile")
+		err = errors.New("the directory was removed during the walk")
 	}
 	if err != nil {
 		return nil, w.failed(dir.Name, err)
