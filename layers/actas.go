@@ -43,7 +43,7 @@ func setCaps(caps *[2]unix.CapUserData) error {
 // takeIDs gives the calling thread other ids for file systems, which costs it the capabilities for them if it is not root's; restore
 // gives both back.
 func takeIDs(uid, gid uint32) (restore func()) {
-	_ = unix.Setfsgid(int(gid)) // neither tells whether it was refused
+	_ = unix.Setfsgid(int(gid)) // neither reports whether it was refused
 	_ = unix.Setfsuid(int(uid))
 	return func() {
 		_ = unix.Setfsuid(os.Geteuid()) // never refused
@@ -51,7 +51,7 @@ func takeIDs(uid, gid uint32) (restore func()) {
 	}
 }
 
-// mayActAs says whether actingAs makes what belongs to somebody else from the start.
+// mayActAs reports whether actingAs makes what belongs to somebody else from the start.
 func mayActAs(uid, gid uint32) bool {
 	if int(uid) == os.Geteuid() && int(gid) == os.Getegid() {
 		return true

@@ -18,7 +18,7 @@ func (t *table) aliasLocked(n, p *node, name string) {
 	if t.findAliasLocked(n, a) >= 0 {
 		return
 	}
-	p.kids++
+	p.holds++
 	n.aliases = append(n.aliases, a)
 	switch at := t.many[n]; {
 	case at != nil:
@@ -46,14 +46,14 @@ func (t *table) findAliasLocked(n *node, a alias) int {
 	return -1
 }
 
-// unaliasLocked takes one further name away and tells whether it was there. mu is held.
+// unaliasLocked takes one further name away and reports whether it was there. mu is held.
 func (t *table) unaliasLocked(n, p *node, name string) bool {
 	i := t.findAliasLocked(n, alias{p, name})
 	if i < 0 {
 		return false
 	}
 	t.cutAliasLocked(n, i)
-	p.kids--
+	p.holds--
 	return true
 }
 
@@ -89,6 +89,6 @@ func (t *table) takeAliasesLocked(n *node) []alias {
 // rollback's mu is.
 func (t *table) promoteLocked(n *node) {
 	a := t.cutAliasLocked(n, len(n.aliases)-1)
-	a.parent.kids-- // moveLocked counts it again
+	a.parent.holds-- // moveLocked counts it again
 	t.moveLocked(n, a.parent, a.name)
 }

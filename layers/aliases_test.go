@@ -38,8 +38,8 @@ func checkAliases(t *testing.T, tb *table, n *node, want map[alias]bool, dirs []
 		if n.parent == d {
 			names++
 		}
-		if d.kids != names {
-			t.Errorf("directory %d counts %d names, has %d", i, d.kids, names)
+		if d.holds != names {
+			t.Errorf("directory %d counts %d names, has %d", i, d.holds, names)
 		}
 	}
 }
@@ -51,8 +51,8 @@ func TestAliases(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	tb := &table{m: map[NodeID]*node{}}
 	dirs := []*node{{id: 2}, {id: 3}, {id: 4}}
-	n := &node{id: 9, ino: 9, typ: unix.S_IFREG, parent: dirs[0], name: "primary", top: &obj{}}
-	dirs[0].kids = 1
+	n := &node{id: 9, ino: 9, typ: unix.S_IFREG, parent: dirs[0], name: "primary", top: &part{}}
+	dirs[0].holds = 1
 	tb.m[n.id] = n
 	want := map[alias]bool{}
 	for range 20_000 {
@@ -99,8 +99,8 @@ func TestManyAliases(t *testing.T) {
 	for i := range names {
 		tb.aliasLocked(n, dir, fmt.Sprint(i))
 	}
-	if len(n.aliases) != names || dir.kids != names {
-		t.Errorf("%d names, the directory counts %d; want %d", len(n.aliases), dir.kids, names)
+	if len(n.aliases) != names || dir.holds != names {
+		t.Errorf("%d names, the directory counts %d; want %d", len(n.aliases), dir.holds, names)
 	}
 }
 

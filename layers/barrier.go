@@ -38,7 +38,7 @@ func (b *barrier) open() {
 	}
 }
 
-// Held says whether a change would wait now: the gate is closed, or about to be. Who asks first needs no thread for those that
+// Held reports whether a change would wait now: the gate is closed, or about to be. Who asks first needs no thread for those that
 // wait; the answer may be out of date when it is given.
 func (o *Overlay) Held() bool { return o.gate.closed.Load() }
 

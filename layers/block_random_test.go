@@ -112,7 +112,7 @@ func (b *blockRig) size() int64 {
 }
 
 // place picks a range that may reach a little beyond the end.
-func (b *blockRig) place() (off, n int64) {
+func (b *blockRig) offset() (off, n int64) {
 	size := b.size()
 	off = b.rnd.Int64N(size + 100<<10)
 	n = 1 + b.rnd.Int64N([]int64{10, 5000, 70 << 10, 400 << 10}[b.rnd.IntN(4)])
@@ -133,7 +133,7 @@ func (b *blockRig) same(got, want error) {
 }
 
 func (b *blockRig) write() {
-	off, n := b.place()
+	off, n := b.offset()
 	p := randomData(b.rnd, n)
 	if b.rnd.IntN(6) == 0 {
 		clear(p)
@@ -184,7 +184,7 @@ func (b *blockRig) fallocate() {
 		modes = []uint32{unix.FALLOC_FL_COLLAPSE_RANGE, unix.FALLOC_FL_INSERT_RANGE, unix.FALLOC_FL_PUNCH_HOLE}
 	}
 	mode := modes[b.rnd.IntN(len(modes))]
-	off, n := b.place()
+	off, n := b.offset()
 	if movesData(mode) {
 		off, n = off&^0xFFF, (n+0xFFF)&^0xFFF
 	}
@@ -194,8 +194,8 @@ func (b *blockRig) fallocate() {
 }
 
 func (b *blockRig) copyRange() {
-	off, n := b.place()
-	to, _ := b.place()
+	off, n := b.offset()
+	to, _ := b.offset()
 	if off >= b.size() || to < off+n && off < to+n {
 		return
 	}

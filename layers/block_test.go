@@ -293,7 +293,7 @@ func TestBlockMapLimits(t *testing.T) {
 	if _, err := parseBlockMap(m.encode(), ""); err != nil {
 		t.Errorf("the map of the longest partial file: %v", err)
 	}
-	if err := m.claim(place{dirfd: -1}, 0, 0, func(int64) blockState { return blockOwn }); err == nil {
+	if err := m.claim(location{dirfd: -1}, 0, 0, func(int64) blockState { return blockOwn }); err == nil {
 		t.Error("a claim in a file that is none")
 	}
 	if own, n := m.run(maxPartial-1, 1); own || n != 1 {

@@ -13,11 +13,11 @@ import (
 // blockTable has the block maps of nodes that are in use.
 type blockTable struct {
 	mu lockorder.Mutex[lockorder.BlockTable]
-	m  map[*obj]*blockMap // nil for a file of which a layer has no blocks at all; guarded by mu
+	m  map[*part]*blockMap // nil for a file of which a layer has no blocks at all; guarded by mu
 }
 
 // drop forgets the maps of parts that nobody refers to, or that are partial no more.
-func (t *blockTable) drop(parts ...*obj) {
+func (t *blockTable) drop(parts ...*part) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range parts {
@@ -25,8 +25,8 @@ func (t *blockTable) drop(parts ...*obj) {
 	}
 }
 
-// has tells whether the map of a part is known.
-func (t *blockTable) has(part *obj) bool {
+// has reports whether the map of a part is known.
+func (t *blockTable) has(part *part) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.m[part] != nil
@@ -34,7 +34,7 @@ func (t *blockTable) has(part *obj) bool {
 
 // blocksOf gives the map of a directory layer's part in a file, nil if it has no block. Those of n's parts are kept
 // until n goes; n is nil for a part that no node has. tree is held.
-func (o *Overlay) blocksOf(part *obj, n *node) (*blockMap, error) {
+func (o *Overlay) blocksOf(part *part, n *node) (*blockMap, error) {
 	if part.dirStore() == nil && !n.pinned(part) {
 		return nil, nil
 	}
@@ -53,24 +53,24 @@ func (o *Overlay) blocksOf(part *obj, n *node) (*blockMap, error) {
 	return m, err
 }
 
-func (t *blockTable) put(part *obj, m *blockMap) {
+func (t *blockTable) put(part *part, m *blockMap) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.putLocked(part, m)
 }
 
-func (t *blockTable) putLocked(part *obj, m *blockMap) {
+func (t *blockTable) putLocked(p *part, m *blockMap) {
 	if t.m == nil {
-		t.m = map[*obj]*blockMap{}
+		t.m = map[*part]*blockMap{}
 	}
-	t.m[part] = m
+	t.m[p] = m
 }
 
 // loadBlocks reads a map from the host.
-func (o *Overlay) loadBlocks(part *obj, n *node) (*blockMap, error) {
-	p, side := place{}, ""
+func (o *Overlay) loadBlocks(part *part, n *node) (*blockMap, error) {
+	p, side := location{}, ""
 	if n.pinned(part) {
-		p, side = place{dirfd: int(n.pin) - 1}, o.sideOf(part)
+		p, side = location{dirfd: int(n.pin) - 1}, o.sideOf(part)
 	} else {
 		s := part.dirStore()
 		at, h, err := s.at(part)
@@ -90,11 +90,11 @@ func (o *Overlay) loadBlocks(part *obj, n *node) (*blockMap, error) {
 	return parseBlockMap(v, side)
 }
 
-// pinned tells whether part, one of n's, is reached by its descriptor. n may be nil.
-func (n *node) pinned(part *obj) bool { return n != nil && n.pin > 0 && part == n.top }
+// pinned reports whether part, one of n's, is reached by its descriptor. n may be nil.
+func (n *node) pinned(part *part) bool { return n != nil && n.pin > 0 && part == n.top }
 
 // sideOf is where the side file of a part belongs that is in the upper, or has no name.
-func (o *Overlay) sideOf(part *obj) string {
+func (o *Overlay) sideOf(part *part) string {
 	if s := part.dirStore(); s != nil {
 		return s.side
 	}
@@ -103,7 +103,7 @@ func (o *Overlay) sideOf(part *obj) string {
 
 // openParts opens the contents that the parts of a file, topmost first, make up: those of the first that has data, with
 // what is below showing where that has only some blocks. tree is held.
-func (o *Overlay) openParts(parts []*obj, n *node) (content, error) {
+func (o *Overlay) openParts(parts []*part, n *node) (content, error) {
 	part, rest := parts[0], parts[1:]
 	s := part.dirStore()
 	host := s != nil || n.pinned(part)
@@ -142,7 +142,7 @@ func (o *Overlay) openParts(parts []*obj, n *node) (content, error) {
 }
 
 // openPart opens what one layer has of a file.
-func (o *Overlay) openPart(part *obj, n *node) (content, error) {
+func (o *Overlay) openPart(part *part, n *node) (content, error) {
 	if n.pinned(part) {
 		d, err := o.openFile(n, fdRead)
 		if err != nil {

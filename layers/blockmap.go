@@ -109,7 +109,7 @@ func (m *blockMap) run(off, most int64) (own bool, n int64) {
 }
 
 // claim gives blocks from first to last states and makes that outlive the process. mu is held for writing.
-func (m *blockMap) claim(p place, first, last int64, state func(b int64) blockState) error {
+func (m *blockMap) claim(p location, first, last int64, state func(b int64) blockState) error {
 	from, to := first/4, last/4+1
 	old, owned := append([]byte{}, m.states[from:to]...), m.owned
 	for b := first; b <= last; b++ {
@@ -126,7 +126,7 @@ func (m *blockMap) claim(p place, first, last int64, state func(b int64) blockSt
 }
 
 // save writes states changed from byte from on. mu is held for writing.
-func (m *blockMap) save(p place, from, to int64) error {
+func (m *blockMap) save(p location, from, to int64) error {
 	if m.side == 0 {
 		return m.put(p)
 	}
@@ -143,7 +143,7 @@ func (m *blockMap) save(p place, from, to int64) error {
 
 // put writes the attribute, and a side file where one is needed and not there yet. mu is held for writing, or the map
 // is not in use yet.
-func (m *blockMap) put(p place) error {
+func (m *blockMap) put(p location) error {
 	if m.side == 0 && len(m.states) <= inlineStates {
 		err := p.setxattr(xattrBlocks, m.encode(), 0)
 		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.E2BIG) && !errors.Is(err, unix.ERANGE) {

@@ -67,7 +67,7 @@ func (o *Overlay) dropBlocks(n *node) {
 	if o.orphans.has(n) {
 		o.removeSide(n)
 	} else if n.dead && n.pin > 0 {
-		if a, err := (place{dirfd: int(n.pin) - 1}).stat(); err == nil && a.Nlink == 0 {
+		if a, err := (location{dirfd: int(n.pin) - 1}).stat(); err == nil && a.Nlink == 0 {
 			o.removeSide(n)
 		}
 	}
@@ -91,7 +91,7 @@ func (o *Overlay) removeSide(n *node) {
 
 // adoptBlocks writes the map of a file without a name anew for the upper that it is going to be linked into. tree is
 // held for writing.
-func (o *Overlay) adoptBlocks(n *node, top *obj) error {
+func (o *Overlay) adoptBlocks(n *node, top *part) error {
 	if !isReg(n.typ) || len(n.below) == 0 {
 		return nil
 	}
@@ -112,13 +112,13 @@ func (o *Overlay) adoptBlocks(n *node, top *obj) error {
 		_ = unix.Unlink(m.sidePath()) // as in removeSide
 	}
 	m.side, m.dir = 0, o.upper.store.side
-	return m.put(place{dirfd: int(n.pin) - 1})
+	return m.put(location{dirfd: int(n.pin) - 1})
 }
 
 // dataParts gives those of a file's parts, topmost first, that have data of it; n is the node that has the parts, or
 // nil. tree is held, or nobody else uses the overlay.
-func (o *Overlay) dataParts(parts []*obj, n *node) ([]*obj, error) {
-	var out []*obj
+func (o *Overlay) dataParts(parts []*part, n *node) ([]*part, error) {
+	var out []*part
 	for i, part := range parts {
 		if i == len(parts)-1 {
 			return append(out, part), nil

@@ -11,7 +11,7 @@ import (
 // settle makes the map of a file true again after the machine may have lost what was not synced: of a block that was
 // claimed the host may have kept only some pages, and where it has a hole the data below shows as before. Other than
 // that there are no holes in a block of state blockOwn. A file that had lost something gets a new ctime. tree is held.
-func (o *Overlay) settle(f *patched, part *obj, n *node, s *dirStore) error {
+func (o *Overlay) settle(f *patched, part *part, n *node, s *dirStore) error {
 	f.m.mu.RLock()
 	settled := f.m.boot == bootID()
 	f.m.mu.RUnlock()
@@ -31,7 +31,7 @@ func (o *Overlay) settle(f *patched, part *obj, n *node, s *dirStore) error {
 	defer d.release()
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
-	p := place{dirfd: d.fd}
+	p := location{dirfd: d.fd}
 	before, err := p.stat()
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (o *Overlay) settle(f *patched, part *obj, n *node, s *dirStore) error {
 	return p.utimes(timespec(before.Atime), timespec(before.Mtime))
 }
 
-// restore fills the host's holes in a range from below, and tells whether there were any.
+// restore fills the host's holes in a range from below, and reports whether there were any.
 func (f *patched) restore(fd int, from, to int64) (lost bool, err error) {
 	for from < to {
 		hole, err := unix.Seek(fd, from, unix.SEEK_HOLE)
@@ -156,5 +156,5 @@ func (f *patched) fillRun(fd int, from, to int64, data []squashfs.Extent, buf []
 	if len(extents) != 1 || extents[0].Off != from || extents[0].Len != to-from {
 		state = blockLoose // holes below are zeros
 	}
-	return f.m.claim(place{dirfd: fd}, from>>f.m.shift, (to-1)>>f.m.shift, func(int64) blockState { return state })
+	return f.m.claim(location{dirfd: fd}, from>>f.m.shift, (to-1)>>f.m.shift, func(int64) blockState { return state })
 }

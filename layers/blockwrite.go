@@ -13,7 +13,7 @@ import (
 type target struct {
 	d     *descriptor
 	n     *node
-	top   *obj
+	top   *part
 	m     *blockMap // nil: whole
 	below content   // what shows through a partial one
 }
@@ -25,9 +25,9 @@ func (t target) release() {
 	t.d.release()
 }
 
-func (t target) place() place { return place{dirfd: t.d.fd} }
+func (t target) location() location { return location{dirfd: t.d.fd} }
 
-// byBlocks tells whether a file's contents may be changed without being copied up as a whole. tree is held.
+// byBlocks reports whether a file's contents may be changed without being copied up as a whole. tree is held.
 func (o *Overlay) byBlocks(n *node) (bool, error) {
 	if !isReg(n.typ) {
 		return false, nil
@@ -92,10 +92,10 @@ func (o *Overlay) partial(n *node, d *descriptor) (*blockMap, error) {
 			return nil, err
 		}
 		m = newBlockMap(size, o.sideOf(n.top))
-		if err := m.put(place{dirfd: d.fd}); err != nil {
+		if err := m.put(location{dirfd: d.fd}); err != nil {
 			return nil, err
 		}
-		if err := (place{dirfd: d.fd}).setxattr(xattrMetacopy, []byte(metacopyPartial), 0); err != nil {
+		if err := (location{dirfd: d.fd}).setxattr(xattrMetacopy, []byte(metacopyPartial), 0); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +136,7 @@ func (t target) extend(end int64) (int64, error) {
 	if end > size && t.m.limit > size {
 		was := t.m.limit
 		t.m.limit = size
-		if err := t.m.put(t.place()); err != nil {
+		if err := t.m.put(t.location()); err != nil {
 			t.m.limit = was
 			return 0, err
 		}
@@ -172,7 +172,7 @@ func (t target) put(p []byte, off, size int64) error {
 	if !m.anyBelow(first, last) {
 		return nil
 	}
-	return m.claim(t.place(), first, last, func(b int64) blockState {
+	return m.claim(t.location(), first, last, func(b int64) blockState {
 		switch s := m.state(b); {
 		case s != blockBelow:
 			return s
@@ -183,7 +183,7 @@ func (t target) put(p []byte, off, size int64) error {
 	})
 }
 
-// anyBelow tells whether one of the blocks is blockBelow. mu is held.
+// anyBelow reports whether one of the blocks is blockBelow. mu is held.
 func (m *blockMap) anyBelow(first, last int64) bool {
 	for b := first; b <= last; b++ {
 		if m.state(b) == blockBelow {

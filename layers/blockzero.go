@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// movesData tells whether fallocate(2) in this mode is for whole files only.
+// movesData reports whether fallocate(2) in this mode is for whole files only.
 func movesData(mode uint32) bool {
 	const keep = unix.FALLOC_FL_KEEP_SIZE
 	switch mode {
@@ -79,7 +79,7 @@ func (t target) zero(off, end, size int64) error {
 	}
 	// A hole in an own block would be taken for lost data after a power failure, so it is loose before it has one; one
 	// that is claimed must have no more than zeros, so it is claimed after that.
-	err := m.claim(t.place(), first, last-1, func(b int64) blockState {
+	err := m.claim(t.location(), first, last-1, func(b int64) blockState {
 		if m.state(b) == blockBelow {
 			return blockBelow
 		}
@@ -91,7 +91,7 @@ func (t target) zero(off, end, size int64) error {
 	if err := t.punch(first<<m.shift, min(end, last<<m.shift)); err != nil {
 		return err
 	}
-	return m.claim(t.place(), first, last-1, func(int64) blockState { return blockLoose })
+	return m.claim(t.location(), first, last-1, func(int64) blockState { return blockLoose })
 }
 
 // zeroPart makes a part of one block zeros.

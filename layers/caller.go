@@ -26,7 +26,7 @@ type Caller struct {
 	Umask uint32
 }
 
-// creates says whether the caller has ids that what it creates can belong to, the error being the kernel's own.
+// creates reports whether the caller has ids that what it creates can belong to, the error being the kernel's own.
 func (c Caller) creates() error {
 	if c.UID == NoID || c.GID == NoID {
 		return unix.EOVERFLOW
@@ -147,7 +147,7 @@ func threadFlags(dir string) uint64 {
 	return n
 }
 
-// inGroup says whether the caller belongs to a group, or may act as if it did.
+// inGroup reports whether the caller belongs to a group, or may act as if it did.
 func (c Caller) inGroup(gid uint32) bool {
 	if c.GID == gid && gid != NoID {
 		return true
@@ -156,7 +156,7 @@ func (c Caller) inGroup(gid uint32) bool {
 	return cr.fsetid && !cr.lent || gid != NoID && (cr.gid == gid || slices.Contains(cr.groups, gid))
 }
 
-// KeepsPrivileges says whether setuid and setgid survive what the caller does to a file's contents (CAP_FSETID), beyond doubt.
+// KeepsPrivileges reports whether setuid and setgid survive what the caller does to a file's contents (CAP_FSETID), beyond doubt.
 func (c Caller) KeepsPrivileges() bool {
 	cr := c.credentials()
 	return cr.fsetid && cr.initial && !cr.lent

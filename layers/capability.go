@@ -83,7 +83,7 @@ func (t *capabilities) of(n *node) (value []byte, known bool) {
 }
 
 // begin notes what n has before its contents change other than by a program's write. p is its inode in the upper.
-func (t *capabilities) begin(n *node, p place) *capability {
+func (t *capabilities) begin(n *node, p location) *capability {
 	c := t.enter(n)
 	c.host.Lock()
 	defer c.host.Unlock()
@@ -92,7 +92,7 @@ func (t *capabilities) begin(n *node, p place) *capability {
 }
 
 // learn reads what a file has, if that is not known. c.host is held.
-func (t *capabilities) learn(n *node, c *capability, p place) {
+func (t *capabilities) learn(n *node, c *capability, p location) {
 	if c.known {
 		return
 	}
@@ -104,7 +104,7 @@ func (t *capabilities) learn(n *node, c *capability, p place) {
 }
 
 // end follows begin, and gives n back what the host has taken.
-func (o *Overlay) end(n *node, c *capability, p place) {
+func (o *Overlay) end(n *node, c *capability, p location) {
 	defer o.caps.leave(n, c)
 	c.host.Lock()
 	defer c.host.Unlock()
@@ -117,14 +117,14 @@ func (o *Overlay) end(n *node, c *capability, p place) {
 }
 
 // keepCapability runs fn, which changes the contents of n other than by a program's write.
-func (o *Overlay) keepCapability(n *node, p place, fn func() error) error {
+func (o *Overlay) keepCapability(n *node, p location, fn func() error) error {
 	c := o.caps.begin(n, p)
 	defer o.end(n, c, p)
 	return fn()
 }
 
 // setCapability is setxattr(2) with a value, and removexattr(2) without.
-func (o *Overlay) setCapability(n *node, p place, value []byte, flags int) error {
+func (o *Overlay) setCapability(n *node, p location, value []byte, flags int) error {
 	c := o.caps.enter(n)
 	defer o.caps.leave(n, c)
 	c.host.Lock()
@@ -140,7 +140,7 @@ func (o *Overlay) setCapability(n *node, p place, value []byte, flags int) error
 }
 
 // dropCapability takes n's capabilities away.
-func (o *Overlay) dropCapability(n *node, p place) error {
+func (o *Overlay) dropCapability(n *node, p location) error {
 	c := o.caps.enter(n)
 	defer o.caps.leave(n, c)
 	c.host.Lock()
@@ -149,7 +149,7 @@ func (o *Overlay) dropCapability(n *node, p place) error {
 }
 
 // change gives a file other capabilities, nil being none. c.host is held.
-func (o *Overlay) change(c *capability, p place, value []byte) error {
+func (o *Overlay) change(c *capability, p location, value []byte) error {
 	var err error
 	if value == nil {
 		err = dropXattr(p, xattrCapability)
@@ -172,7 +172,7 @@ func (o *Overlay) loseCapability(n *node) (done func()) {
 }
 
 // getxattr reads a raw attribute of n, whose inode in a directory layer is p.
-func (o *Overlay) getxattr(n *node, p place, raw string) ([]byte, error) {
+func (o *Overlay) getxattr(n *node, p location, raw string) ([]byte, error) {
 	if raw != xattrCapability {
 		return p.getxattr(raw)
 	}
@@ -188,7 +188,7 @@ func (o *Overlay) getxattr(n *node, p place, raw string) ([]byte, error) {
 }
 
 // listxattr lists n's raw attributes.
-func (o *Overlay) listxattr(n *node, p place) ([]string, error) {
+func (o *Overlay) listxattr(n *node, p location) ([]string, error) {
 	c := o.caps.enter(n) // as in getxattr
 	defer o.caps.leave(n, c)
 	names, err := p.listxattr()

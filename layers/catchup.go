@@ -17,10 +17,10 @@ type catchUp struct {
 	}
 
 	// Immutable once the gate is open.
-	epoch uint32             // that the call has begun
-	nodes []*node            // all there were
-	index map[dirKey]*node   // the directories among them
-	odd   map[uint64][]*node // those that have another id, by the number that their layer reports
+	epoch      uint32             // that the call has begun
+	nodes      []*node            // all there were
+	index      map[dirKey]*node   // the directories among them
+	renumbered map[uint64][]*node // those that have another id, by the number that their layer reports
 
 	mu lockorder.Mutex[lockorder.CatchUp]
 }
@@ -41,7 +41,7 @@ const (
 
 // survey lists the nodes, and shows them to look, some at a time. Those that come or move until the gate is closed the table notes.
 func (c *catchUp) survey(atOnce int, look func(some []*node)) {
-	c.index, c.odd = map[dirKey]*node{}, map[uint64][]*node{}
+	c.index, c.renumbered = map[dirKey]*node{}, map[uint64][]*node{}
 	all := c.o.nodes.watch()
 	for range surveyRounds {
 		for rest := all; len(rest) > 0; {
@@ -66,8 +66,8 @@ func (c *catchUp) enlist(nodes []*node) {
 		if isDir(n.typ) && !n.dead && n.parent != nil {
 			c.index[dirKey{n.parent, n.name}] = n
 		}
-		if n.odd() {
-			c.odd[n.ino] = append(c.odd[n.ino], n)
+		if n.renumbered() {
+			c.renumbered[n.ino] = append(c.renumbered[n.ino], n)
 		}
 	}
 }
@@ -81,15 +81,15 @@ func (t *table) begin(c *catchUp) {
 	t.late.Store(c)
 }
 
-// fresh has a node be what the last rollback or Restack makes of it. tree is held.
-func (t *table) fresh(n *node) {
+// refresh has a node be what the last rollback or Restack makes of it. tree is held.
+func (t *table) refresh(n *node) {
 	if c := t.late.Load(); c != nil {
 		c.settle(n)
 	}
 }
 
-// freshAt is fresh for a directory by its place, if it is known.
-func (t *table) freshAt(p *node, name string) {
+// refreshAt is refresh for a directory by its place, if it is known.
+func (t *table) refreshAt(p *node, name string) {
 	if c := t.late.Load(); c != nil {
 		if n := c.index[dirKey{p, name}]; n != nil {
 			c.settle(n)
@@ -97,29 +97,29 @@ func (t *table) freshAt(p *node, name string) {
 	}
 }
 
-// freshLocked is fresh for the nodes that a look-up's inode may be found to be. mu is held, but given up for a moment where there is
+// refreshLocked is refresh for the nodes that a look-up's inode may be found to be. mu is held, but given up for a moment where there is
 // one that is behind; tree is held.
-func (t *table) freshLocked(p *node, name string, ino uint64, id layerInode) {
+func (t *table) refreshLocked(p *node, name string, ino uint64, id layerInode) {
 	c := t.late.Load()
 	if c == nil {
 		return
 	}
-	for again := true; again; {
-		again = false
-		known := []*node{t.m[NodeID(ino)], t.odd.names[alias{p, name}], t.odd.inodes[id], t.odd.numbers[ino]}
-		for _, n := range append(known, c.odd[ino]...) {
+	for more := true; more; {
+		more = false
+		known := []*node{t.m[NodeID(ino)], t.renumbered.names[alias{p, name}], t.renumbered.inodes[id], t.renumbered.numbers[ino]}
+		for _, n := range append(known, c.renumbered[ino]...) {
 			if t.behindLocked(n) && t.m[n.id] == n {
 				t.mu.Unlock()
 				c.settle(n)
 				t.mu.Lock()
-				again = true
+				more = true
 				break
 			}
 		}
 	}
 }
 
-// behindLocked tells whether n is of an epoch that is over. mu is held.
+// behindLocked reports whether n is of an epoch that is over. mu is held.
 func (t *table) behindLocked(n *node) bool { return n != nil && n.epoch != t.epoch }
 
 // settle makes true what becomes of n, unless it is forgotten. tree is held.
@@ -130,7 +130,7 @@ func (c *catchUp) settle(n *node) {
 		t.mu.Unlock()
 		return
 	}
-	n.kids++ // keeps it
+	n.holds++ // keeps it
 	t.mu.Unlock()
 	c.mu.Lock()
 	lost := c.settleLocked(n, nil)

@@ -22,7 +22,7 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, names group) (placed 
 	if !o.stillIs(n, s) {
 		return false, nil
 	}
-	from := place{s.upper.work, tmp}
+	from := location{s.upper.work, tmp}
 	below := s.partsBelow(n)
 	if s.dead {
 		return o.commitOrphan(n, from, below, s.copied)
@@ -54,7 +54,7 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, names group) (placed 
 
 // commitApart is commitUp, beside other changes, for what has one name.
 func (o *Overlay) commitApart(n *node, s *source, tmp string) (placed bool, err error) {
-	t := turn{o: o}
+	t := mutation{o: o}
 	o.names.RLock()
 	defer o.names.RUnlock()
 	same := func() (ok bool) {
@@ -83,12 +83,12 @@ func (o *Overlay) commitApart(n *node, s *source, tmp string) (placed bool, err 
 		return false, err
 	}
 	t.publish(func() {
-		n.passing = &passage{place: alias{n.parent, n.name}, layer: s.upper.layer}
-		s.parent.passing = &passage{shown: &shown}
+		n.pending = &pendingChange{location: alias{n.parent, n.name}, layer: s.upper.layer}
+		s.parent.pending = &pendingChange{shown: &shown}
 	})
-	placed, err = o.placeUp(n, place{s.upper.work, tmp})
+	placed, err = o.placeUp(n, location{s.upper.work, tmp})
 	t.publish(func() {
-		n.passing, s.parent.passing = nil, nil
+		n.pending, s.parent.pending = nil, nil
 		if placed {
 			o.placedUp(n, s, s.partsBelow(n))
 		}
@@ -99,29 +99,29 @@ func (o *Overlay) commitApart(n *node, s *source, tmp string) (placed bool, err 
 	return placed, err
 }
 
-// stillIs tells whether n is what was copied. tree is held.
+// stillIs reports whether n is what was copied. tree is held.
 func (o *Overlay) stillIs(n *node, s *source) bool {
-	o.nodes.fresh(n)
+	o.nodes.refresh(n)
 	return o.upper == s.upper && n.top == s.top && slices.Equal(n.below, s.below) && n.parent == s.parent && n.name == s.name && n.dead == s.dead
 }
 
 // partsBelow are the parts that the copy has below it.
-func (s *source) partsBelow(n *node) []*obj {
+func (s *source) partsBelow(n *node) []*part {
 	if isReg(n.typ) && (s.data != nil || s.attr.Size == 0) || !isReg(n.typ) && !isDir(n.typ) {
 		return nil
 	}
-	return slices.Concat([]*obj{s.top}, s.below)
+	return slices.Concat([]*part{s.top}, s.below)
 }
 
 // placeUp moves a prepared copy of n from the work directory to its place, without a change that callers could see. It may be placed in spite
 // of an error. n's directory is locked, or tree held for writing.
-func (o *Overlay) placeUp(n *node, from place) (placed bool, err error) {
+func (o *Overlay) placeUp(n *node, from location) (placed bool, err error) {
 	subs := 0
 	if isDir(n.typ) {
 		subs = -1 // the host counts it from now on
 	}
-	err = o.quietly(n.parent, subs, func(dirfd int) error {
-		if err := (place{dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+	err = o.keepingTimes(n.parent, subs, func(dirfd int) error {
+		if err := (location{dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return err
 		}
 		if err := unix.Renameat(from.dirfd, from.name, dirfd, n.name); err != nil {
@@ -135,18 +135,18 @@ func (o *Overlay) placeUp(n *node, from place) (placed bool, err error) {
 }
 
 // placedUp gives n the part that was copied. tree is held for writing.
-func (o *Overlay) placedUp(n *node, s *source, below []*obj) {
-	top := &obj{layer: s.upper.layer, parent: n.parent.top, name: n.name, ino: n.ino, host: s.copied}
-	top.ref.Store(recordOf(s.attr).notes(isDir(n.typ)))
+func (o *Overlay) placedUp(n *node, s *source, below []*part) {
+	top := &part{layer: s.upper.layer, parent: n.parent.top, name: n.name, ino: n.ino, host: s.copied}
+	top.ref.Store(inodeInfoOf(s.attr).notes(isDir(n.typ)))
 	o.nodes.setTop(n, top, below)
 }
 
 // commitOrphan keeps the copy of a file that has no name any more: by a descriptor, or in the orphan directory.
-func (o *Overlay) commitOrphan(n *node, from place, below []*obj, host uint64) (bool, error) {
+func (o *Overlay) commitOrphan(n *node, from location, below []*part, host uint64) (bool, error) {
 	old := n.top
 	if !o.mayPin() {
 		s := &o.orphans
-		var top *obj
+		var top *part
 		err := s.open(o.upper, &o.share)
 		if err == nil {
 			top = s.part(n)
@@ -184,7 +184,7 @@ func (o *Overlay) commitOrphan(n *node, from place, below []*obj, host uint64) (
 	o.unpin(n)
 	o.setPin(n, fd)
 	n.free = true
-	top := &obj{layer: o.upper.layer, parent: old.parent, name: old.name, ino: n.ino, host: host}
+	top := &part{layer: o.upper.layer, parent: old.parent, name: old.name, ino: n.ino, host: host}
 	top.ref.Store(notes)
 	o.nodes.setTop(n, top, below)
 	descriptors.drop(old)

@@ -110,7 +110,7 @@ func (o *Overlay) copyUp(n *node, data bool) error {
 func (o *Overlay) nextUp(n *node) (next, keep *node) {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
-	o.nodes.fresh(n)
+	o.nodes.refresh(n)
 	next = n
 	if !n.dead {
 		for p := n.parent; p != nil && !o.inUpper(p); p = p.parent {
@@ -126,8 +126,8 @@ type source struct {
 	upper  *upper
 	parent *node
 	name   string
-	top    *obj
-	below  []*obj
+	top    *part
+	below  []*part
 	dead   bool
 	attr   Attr
 	xattrs []squashfs.Xattr
@@ -140,7 +140,7 @@ type source struct {
 func (o *Overlay) sourceOf(n *node, data bool) (*source, error) {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
-	o.nodes.fresh(n)
+	o.nodes.refresh(n)
 	if o.inUpper(n) {
 		return nil, nil
 	}
@@ -166,7 +166,7 @@ func (o *Overlay) readSource(n *node, data bool) (*source, error) {
 	s.attr.Ino = n.ino // callers may see another number
 	switch {
 	case isLnk(n.typ) && n.pin > 0:
-		s.target, err = place{dirfd: int(n.pin) - 1}.readlink()
+		s.target, err = location{dirfd: int(n.pin) - 1}.readlink()
 	case isLnk(n.typ):
 		s.target, err = be.readlink(n.top)
 	case isReg(n.typ) && data:
@@ -217,7 +217,7 @@ func (o *Overlay) copyUpOne(n *node, data bool) error {
 	return err
 }
 
-// sealedSince tells whether u is the upper no more.
+// sealedSince reports whether u is the upper no more.
 func (o *Overlay) sealedSince(u *upper) bool {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
@@ -226,7 +226,7 @@ func (o *Overlay) sealedSince(u *upper) bool {
 
 // prepare makes a copy of n in the work directory, which nobody may use before it has its owner. Without data wanted a regular file becomes a metacopy.
 func (o *Overlay) prepare(n *node, s *source, tmp string) error {
-	p := place{s.upper.work, tmp}
+	p := location{s.upper.work, tmp}
 	var err error
 	switch {
 	case isDir(n.typ):
@@ -257,7 +257,7 @@ func (o *Overlay) prepare(n *node, s *source, tmp string) error {
 }
 
 // prepareFile makes the regular file of a copy-up.
-func prepareFile(p place, s *source) error {
+func prepareFile(p location, s *source) error {
 	fd, err := openat(p.dirfd, p.name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0)
 	if err != nil {
 		return err
@@ -351,7 +351,7 @@ func copyData(dst int, src content, size int64, guard func(step func() error) er
 
 // copyAttrs gives a fresh inode owner, attributes, mode and times of the one copied, in this order: a change of owner clears
 // capabilities and setuid. Last comes the mark of its inode number.
-func copyAttrs(p place, a Attr, xattrs []squashfs.Xattr) error {
+func copyAttrs(p location, a Attr, xattrs []squashfs.Xattr) error {
 	if err := p.chown(int(a.UID), int(a.GID)); err != nil {
 		return err
 	}
@@ -368,7 +368,7 @@ func copyAttrs(p place, a Attr, xattrs []squashfs.Xattr) error {
 			return err
 		}
 	}
-	if err := p.setxattr(xattrIno, recordOf(a).encode(isDir(a.Mode)), 0); err != nil {
+	if err := p.setxattr(xattrIno, inodeInfoOf(a).encode(isDir(a.Mode)), 0); err != nil {
 		return err
 	}
 	return p.utimes(timespec(a.Atime), timespec(a.Mtime))

@@ -54,7 +54,7 @@ func (o *Overlay) create(parent NodeID, name string, c creation) (Entry, error) 
 	if err := c.caller.creates(); err != nil {
 		return Entry{}, err
 	}
-	err := o.apart(func(t turn) error {
+	err := o.mutateShared(func(t mutation) error {
 		p, err := t.dir(parent)
 		if err != nil {
 			return err
@@ -75,7 +75,7 @@ func (o *Overlay) create(parent NodeID, name string, c creation) (Entry, error) 
 			return err
 		}
 		defer h.release()
-		m, err := o.makeIn(p, place{h.fd, name}, c, covered)
+		m, err := o.makeIn(p, location{h.fd, name}, c, covered)
 		if err == nil {
 			t.publish(func() { e = o.createdIn(p, name, m) })
 		}
@@ -92,7 +92,7 @@ func (o *Overlay) vacant(p *node, name string) (covered bool, err error) {
 		return false, err
 	}
 	defer h.release()
-	f, err := o.upper.store.examine(place{h.fd, name})
+	f, err := o.upper.store.examine(location{h.fd, name})
 	switch {
 	case err == nil && f.whiteout:
 		return true, nil
@@ -122,14 +122,14 @@ type created struct {
 }
 
 // makeIn makes the inode. p is locked.
-func (o *Overlay) makeIn(p *node, at place, c creation, covered bool) (created, error) {
-	dir, err := place{at.dirfd, "."}.stat()
+func (o *Overlay) makeIn(p *node, at location, c creation, covered bool) (created, error) {
+	dir, err := location{at.dirfd, "."}.stat()
 	if err != nil {
 		return created{}, err
 	}
 	var inherited []byte
 	if !p.bare.Load() {
-		if v, err := (place{at.dirfd, "."}).getxattr(xattrDefaultACL); err == nil {
+		if v, err := (location{at.dirfd, "."}).getxattr(xattrDefaultACL); err == nil {
 			inherited = v
 		}
 	}
@@ -156,7 +156,7 @@ func (o *Overlay) makeIn(p *node, at place, c creation, covered bool) (created, 
 	}
 	if hostless {
 		// Whoever lists the directory must look at each inode to see what it stands for.
-		if err := (place{at.dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+		if err := (location{at.dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return created{}, err
 		}
 	}
@@ -179,7 +179,7 @@ func (o *Overlay) makeIn(p *node, at place, c creation, covered bool) (created, 
 		}
 	}
 	if err == nil {
-		err = o.touched(p, place{at.dirfd, "."}, 0)
+		err = o.touched(p, location{at.dirfd, "."}, 0)
 	}
 	if err != nil {
 		_ = removeAll(to.dirfd, to.name) // the first error counts
@@ -196,39 +196,39 @@ func (o *Overlay) createdIn(p *node, name string, m created) Entry {
 	a, host := m.attr, m.attr.Ino
 	a.Ino = m.number
 	top := p.top.child(name, found{attr: a, host: host})
-	n := o.nodes.enter(p, name, hit{parts: []*obj{top}, attr: a, found: found{bare: m.bare}})
+	n := o.nodes.enter(p, name, hit{parts: []*part{top}, attr: a, found: found{bare: m.bare}})
 	o.listings.add(p, name, n)
 	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a)}
 }
 
 // shelter gives a free place in the work directory where a new inode inherits the default ACL given; nil is none.
-func (o *Overlay) shelter(acl []byte) (place, func(), error) {
+func (o *Overlay) shelter(acl []byte) (location, func(), error) {
 	u := o.upper
 	tmp := u.temp()
 	if acl == nil {
-		return place{u.work, tmp}, func() {}, nil
+		return location{u.work, tmp}, func() {}, nil
 	}
 	if err := unix.Mkdirat(u.work, tmp, 0o700); err != nil {
-		return place{}, nil, err
+		return location{}, nil, err
 	}
 	undo := func() { _ = removeAll(u.work, tmp) } // New cleans up what is left
 	var fd int
-	err := place{u.work, tmp}.setxattr(xattrDefaultACL, acl, 0)
+	err := location{u.work, tmp}.setxattr(xattrDefaultACL, acl, 0)
 	if err == nil {
 		fd, err = openat(u.work, tmp, unix.O_PATH|unix.O_DIRECTORY, 0)
 	}
 	if err != nil {
 		undo()
-		return place{}, nil, err
+		return location{}, nil, err
 	}
-	return place{fd, "x"}, func() {
+	return location{fd, "x"}, func() {
 		_ = unix.Close(fd) // O_PATH
 		undo()
 	}, nil
 }
 
 // makeInode makes an inode without setuid and setgid, which own adds.
-func makeInode(to place, c creation, hostless bool) error {
+func makeInode(to location, c creation, hostless bool) error {
 	c.mode &^= unix.S_ISUID | unix.S_ISGID
 	switch {
 	case isDir(c.mode):
@@ -247,7 +247,7 @@ func makeInode(to place, c creation, hostless bool) error {
 
 // own gives a new inode its owner and mode, whatever this process's ids and umask are. The permissions that an inherited ACL has
 // given it stay.
-func own(p place, c creation, gid uint32, acl bool) (Attr, error) {
+func own(p location, c creation, gid uint32, acl bool) (Attr, error) {
 	a, err := p.stat()
 	if err != nil {
 		return Attr{}, err
@@ -277,7 +277,7 @@ func own(p place, c creation, gid uint32, acl bool) (Attr, error) {
 }
 
 // replaceWhiteout moves a prepared inode to its place, over the whiteout that is there if it is a directory.
-func replaceWhiteout(from, to place, dir bool) error {
+func replaceWhiteout(from, to location, dir bool) error {
 	if !dir {
 		err := unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)
 		steps.At("inode in place")

@@ -171,7 +171,7 @@ func TestDeepTreeMoved(t *testing.T) {
 	}
 	defer low.Close()
 	be := low.dir
-	at := []*obj{rootObj(&layer{lower: low})}
+	at := []*part{rootPart(&layer{lower: low})}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		f, err := be.find(at[len(at)-1], name)
 		if err != nil {
@@ -192,7 +192,7 @@ func TestDeepTreeMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.release()
-	a, err := place{h.fd, "."}.stat()
+	a, err := location{h.fd, "."}.stat()
 	if err != nil || a.Ino != at[2].host {
 		t.Errorf("the parent of what has moved is taken for the one before: %v", err)
 	}

@@ -70,7 +70,7 @@ func (c *Comparison) Changes(ctx context.Context) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		d, err := c.compare(ctx)
 		if err == nil {
-			err = d.tell(func(c Change) error {
+			err = d.emit(func(c Change) error {
 				if !yield(c, nil) {
 					return errStop
 				}
@@ -95,19 +95,19 @@ func (c *Comparison) compare(ctx context.Context) (*differ, error) {
 		}
 	}
 	ra, rb := old.o.root, now.o.root
-	if err := d.dirs(&thing{parts: ra.parts()}, &thing{parts: rb.parts()}); err != nil {
+	if err := d.dirs(&treeEntry{parts: ra.parts()}, &treeEntry{parts: rb.parts()}); err != nil {
 		return nil, err
 	}
 	return d, d.pair()
 }
 
-// sameLower tells whether two layers of different stacks are one.
+// sameLower reports whether two layers of different stacks are one.
 func sameLower(a, b *layer) bool {
 	return a.lower == b.lower || a.lower.key != "" && a.lower.key == b.lower.key
 }
 
-// samePart tells whether parts of different stacks are one inode of one layer. It may miss names of a hard-linked file.
-func samePart(a, b *obj) bool {
+// samePart reports whether parts of different stacks are one inode of one layer. It may miss names of a hard-linked file.
+func samePart(a, b *part) bool {
 	if !sameLower(a.layer, b.layer) {
 		return false
 	}
@@ -120,44 +120,44 @@ func samePart(a, b *obj) bool {
 	return a == nil && b == nil
 }
 
-// thing is one path of one side.
-type thing struct {
-	up    *thing // directory that it is in; nil: the root
-	name  string
-	size  int // of the path
-	parts []*obj
-	attr  Attr
-	told  *thing // the last on the way to it, itself included, whose path can be told; nil: the root
-	at    *pathSpot
-	kids  [2]int // where in side.only its contents are, if it is open
-	rival *thing // another inode of the same type, at the same path on the other side: either may have moved
-	used  bool   // it, or a directory above it, has found its counterpart
-	open  bool   // a directory whose contents are in the list too
-	deep  bool   // in differ.deep
+// treeEntry is one path of one side.
+type treeEntry struct {
+	up          *treeEntry // directory that it is in; nil: the root
+	name        string
+	size        int // of the path
+	parts       []*part
+	attr        Attr
+	listable    *treeEntry // the last on the way to it, itself included, whose path can be told; nil: the root
+	at          *pathNode
+	children    [2]int     // where in side.only its contents are, if it is open
+	conflicting *treeEntry // another inode of the same type, at the same path on the other side: either may have moved
+	used        bool       // it, or a directory above it, has found its counterpart
+	open        bool       // a directory whose contents are in the list too
+	deep        bool       // in differ.deep
 }
 
 // side is one of the two stacks, with what only it has.
 type side struct {
 	o    *Overlay
-	only []*thing
+	only []*treeEntry
 }
 
 // use marks what has found its counterpart, and all that is in it. Directories that are marked are not opened any more.
-func (s *side) use(t *thing) {
-	for todo := []*thing{t}; len(todo) > 0; {
+func (s *side) use(t *treeEntry) {
+	for todo := []*treeEntry{t}; len(todo) > 0; {
 		t := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		if !t.used {
 			t.used = true
-			todo = append(todo, s.only[t.kids[0]:t.kids[1]]...)
+			todo = append(todo, s.only[t.children[0]:t.children[1]]...)
 		}
 	}
 }
 
-func (s *side) look(dir *thing, name string) (*thing, error) { return s.o.thing(dir, name) }
+func (s *side) look(dir *treeEntry, name string) (*treeEntry, error) { return s.o.treeEntry(dir, name) }
 
-// thing looks a name up in a directory; nil if it is not there.
-func (o *Overlay) thing(dir *thing, name string) (*thing, error) {
+// treeEntry looks a name up in a directory; nil if it is not there.
+func (o *Overlay) treeEntry(dir *treeEntry, name string) (*treeEntry, error) {
 	p := &node{top: dir.parts[0], below: dir.parts[1:]}
 	h, err := o.search(p, 0, name)
 	if errors.Is(err, unix.ENOENT) {
@@ -173,11 +173,11 @@ func (o *Overlay) thing(dir *thing, name string) (*thing, error) {
 type differ struct {
 	ctx      context.Context
 	old, now side
-	related  bool        // the stacks share a layer, so that inode numbers mean the same
-	todo     [][2]*thing // directories still to be compared
-	out      []said
+	related  bool            // the stacks share a layer, so that inode numbers mean the same
+	todo     [][2]*treeEntry // directories still to be compared
+	out      []finding
 	paths    paths
-	deep     []*thing // directories below which something changed that has no path to tell
+	deep     []*treeEntry // directories below which something changed that has no path to tell
 }
 
 // contentSize is the size of what has contents: that of a directory says nothing about it.
@@ -189,8 +189,8 @@ func (a *Attr) contentSize() int64 {
 }
 
 // dirs compares two directories and all that is in them.
-func (d *differ) dirs(a, b *thing) error {
-	d.todo = append(d.todo, [2]*thing{a, b})
+func (d *differ) dirs(a, b *treeEntry) error {
+	d.todo = append(d.todo, [2]*treeEntry{a, b})
 	for len(d.todo) > 0 {
 		last := d.todo[len(d.todo)-1]
 		d.todo = d.todo[:len(d.todo)-1]
@@ -202,7 +202,7 @@ func (d *differ) dirs(a, b *thing) error {
 }
 
 // names compares what is in two directories. Names that only shared parts have cannot differ.
-func (d *differ) names(a, b *thing) error {
+func (d *differ) names(a, b *treeEntry) error {
 	if err := d.ctx.Err(); err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (d *differ) names(a, b *thing) error {
 }
 
 // compare compares what two paths lead to; nil is nothing.
-func (d *differ) compare(x, y *thing) error {
+func (d *differ) compare(x, y *treeEntry) error {
 	switch {
 	case x == nil && y == nil:
 		return nil
@@ -248,7 +248,7 @@ func (d *differ) compare(x, y *thing) error {
 		d.old.only = append(d.old.only, x)
 		return nil
 	case x.attr.Mode&unix.S_IFMT != y.attr.Mode&unix.S_IFMT:
-		d.say(Retyped, x, y)
+		d.add(Retyped, x, y)
 		if isDir(x.attr.Mode) {
 			return d.contents(&d.old, x)
 		}
@@ -258,7 +258,7 @@ func (d *differ) compare(x, y *thing) error {
 		return nil
 	}
 	if x.parts[0].ino != y.parts[0].ino && d.comparable(x) && d.comparable(y) {
-		x.rival, y.rival = y, x
+		x.conflicting, y.conflicting = y, x
 		d.old.only = append(d.old.only, x)
 		d.now.only = append(d.now.only, y)
 		return nil
@@ -266,28 +266,28 @@ func (d *differ) compare(x, y *thing) error {
 	return d.inPlace(x, y)
 }
 
-// inPlace compares two things of one type that count as one. What is in directories is still to be compared.
-func (d *differ) inPlace(x, y *thing) error {
+// inPlace compares two entries of one type that count as one. What is in directories is still to be compared.
+func (d *differ) inPlace(x, y *treeEntry) error {
 	same, err := d.equal(x, y)
 	if err != nil {
 		return err
 	}
 	if !same {
-		d.say(Modified, x, y)
+		d.add(Modified, x, y)
 	}
 	if isDir(x.attr.Mode) {
-		d.todo = append(d.todo, [2]*thing{x, y})
+		d.todo = append(d.todo, [2]*treeEntry{x, y})
 	}
 	return nil
 }
 
 // contents notes everything directly in a directory as being on one side only.
-func (d *differ) contents(s *side, dir *thing) error {
+func (d *differ) contents(s *side, dir *treeEntry) error {
 	items, err := s.o.merge(dir.parts)
 	if err != nil {
 		return err
 	}
-	dir.kids = [2]int{len(s.only), len(s.only)}
+	dir.children = [2]int{len(s.only), len(s.only)}
 	for _, it := range items {
 		t, err := s.look(dir, it.name)
 		if err != nil {
@@ -295,7 +295,7 @@ func (d *differ) contents(s *side, dir *thing) error {
 		}
 		if t != nil {
 			s.only = append(s.only, t)
-			dir.kids[1] = len(s.only)
+			dir.children[1] = len(s.only)
 		}
 	}
 	return d.ctx.Err()

@@ -42,12 +42,12 @@ func (d *differ) pair() error {
 	}
 	for _, t := range d.old.only {
 		if !t.used {
-			d.say(Deleted, t, nil)
+			d.add(Deleted, t, nil)
 		}
 	}
 	for _, t := range d.now.only {
 		if !t.used {
-			d.say(Added, nil, t)
+			d.add(Added, nil, t)
 		}
 	}
 	return nil
@@ -57,12 +57,12 @@ func (d *differ) pair() error {
 func (d *differ) settle() (any bool, err error) {
 	for i := 0; i < len(d.old.only); i++ {
 		x := d.old.only[i]
-		y := x.rival
+		y := x.conflicting
 		if y == nil {
 			continue
 		}
 		any = true
-		x.rival, y.rival = nil, nil
+		x.conflicting, y.conflicting = nil, nil
 		switch {
 		case !x.used && !y.used: // nothing has moved: the file was written anew
 			d.old.use(x)
@@ -77,15 +77,15 @@ func (d *differ) settle() (any bool, err error) {
 	return any, nil
 }
 
-// comparable tells whether a thing's inode number says that it is the same as one of the other stack.
-func (d *differ) comparable(t *thing) bool { return d.related || t.parts[0].ino >= movedIno }
+// comparable reports whether an entry's inode number says that it is the same as one of the other stack.
+func (d *differ) comparable(t *treeEntry) bool { return d.related || t.parts[0].ino >= movedIno }
 
-// whole compares two things of one type that count as one, and all that is in them.
-func (d *differ) whole(x, y *thing) error {
+// whole compares two entries of one type that count as one, and all that is in them.
+func (d *differ) whole(x, y *treeEntry) error {
 	if isDir(x.attr.Mode) {
 		same, err := d.equal(x, y)
 		if err == nil && !same {
-			d.say(Modified, x, y)
+			d.add(Modified, x, y)
 		}
 		return errors.Join(err, d.dirs(x, y))
 	}
@@ -100,7 +100,7 @@ func (d *differ) expand(s *side, all bool) (grown bool, err error) {
 	}
 	for i := 0; i < len(s.only); i++ {
 		t := s.only[i]
-		if t.open || t.rival != nil || !isDir(t.attr.Mode) || t.used || !all && inStack(t.parts, other.o) {
+		if t.open || t.conflicting != nil || !isDir(t.attr.Mode) || t.used || !all && inStack(t.parts, other.o) {
 			continue
 		}
 		t.open, grown = true, true
@@ -111,9 +111,9 @@ func (d *differ) expand(s *side, all bool) (grown bool, err error) {
 	return grown, nil
 }
 
-// inStack tells whether one of the parts lies in a layer of the overlay.
-func inStack(parts []*obj, o *Overlay) bool {
-	return slices.ContainsFunc(parts, func(p *obj) bool {
+// inStack reports whether one of the parts lies in a layer of the overlay.
+func inStack(parts []*part, o *Overlay) bool {
+	return slices.ContainsFunc(parts, func(p *part) bool {
 		return slices.ContainsFunc(o.stack, func(l *layer) bool { return sameLower(p.layer, l) })
 	})
 }
@@ -127,10 +127,10 @@ func (d *differ) match() (grown bool, err error) {
 		ino uint64
 		typ uint32
 	}
-	of := func(t *thing) key { return key{t.parts[0].ino, t.attr.Mode & unix.S_IFMT} }
+	of := func(t *treeEntry) key { return key{t.parts[0].ino, t.attr.Mode & unix.S_IFMT} }
 	unsure := map[key]bool{} // inodes of one side share the number, so that it says nothing
 	for _, s := range []*side{&d.old, &d.now} {
-		first := map[key]*thing{}
+		first := map[key]*treeEntry{}
 		for _, t := range s.only {
 			k := of(t)
 			if f := first[k]; f == nil {
@@ -153,10 +153,10 @@ func (d *differ) match() (grown bool, err error) {
 			now = append(now, t)
 		}
 	}
-	byPath := func(a, b *thing) int { return comparePaths(d.paths.of(a), d.paths.of(b)) }
+	byPath := func(a, b *treeEntry) int { return comparePaths(d.paths.of(a), d.paths.of(b)) }
 	slices.SortFunc(old, byPath)
 	slices.SortFunc(now, byPath)
-	index := map[key][]*thing{}
+	index := map[key][]*treeEntry{}
 	for _, t := range now {
 		index[of(t)] = append(index[of(t)], t)
 	}
@@ -177,7 +177,7 @@ func (d *differ) match() (grown bool, err error) {
 		d.old.use(x)
 		d.now.use(y)
 		grown = true
-		d.say(Renamed, x, y)
+		d.add(Renamed, x, y)
 		if err := d.whole(x, y); err != nil {
 			return false, err
 		}
@@ -185,8 +185,8 @@ func (d *differ) match() (grown bool, err error) {
 	return grown, nil
 }
 
-// equal tells whether two things of one type are the same but for their place, and for what is in directories.
-func (d *differ) equal(x, y *thing) (bool, error) {
+// equal reports whether two entries of one type are the same but for their place, and for what is in directories.
+func (d *differ) equal(x, y *treeEntry) (bool, error) {
 	if slices.EqualFunc(x.parts, y.parts, samePart) {
 		return true, nil
 	}
@@ -228,12 +228,12 @@ func (d *differ) equal(x, y *thing) (bool, error) {
 }
 
 // sameData compares the contents of two files of one size.
-func (d *differ) sameData(a, b *thing, size int64) (bool, error) {
+func (d *differ) sameData(a, b *treeEntry, size int64) (bool, error) {
 	return sameData(d.ctx, d.old.o, a, d.now.o, b, size)
 }
 
 // sameData compares the contents of two files of one size, each in a stack of its own.
-func sameData(ctx context.Context, old *Overlay, a *thing, now *Overlay, b *thing, size int64) (bool, error) {
+func sameData(ctx context.Context, old *Overlay, a *treeEntry, now *Overlay, b *treeEntry, size int64) (bool, error) {
 	xs, err := old.dataParts(a.parts, nil)
 	if err != nil {
 		return false, old.report(err, a.parts[0], "")

@@ -9,18 +9,18 @@ const MaxPath = 4095
 
 // Things know their paths by the directories that they are in, so that a deep tree costs memory in proportion to its depth.
 
-func (t *thing) child(name string, h hit) *thing {
-	c := &thing{up: t, name: name, size: len(name), parts: h.parts, attr: h.attr}
+func (t *treeEntry) child(name string, h hit) *treeEntry {
+	c := &treeEntry{up: t, name: name, size: len(name), parts: h.parts, attr: h.attr}
 	if t.up != nil {
 		c.size += t.size + 1
 	}
-	if c.told = t.told; c.size <= MaxPath {
-		c.told = c
+	if c.listable = t.listable; c.size <= MaxPath {
+		c.listable = c
 	}
 	return c
 }
 
-func (t *thing) path() string {
+func (t *treeEntry) path() string {
 	b := make([]byte, t.size)
 	for at := len(b); t.up != nil; t = t.up {
 		at -= copy(b[at-len(t.name):], t.name)
@@ -34,28 +34,28 @@ func (t *thing) path() string {
 
 // paths has one spot for each path that is ordered, whichever side has something there: comparing two takes the logarithm of
 // their depth.
-type paths map[spotKey]*pathSpot
+type paths map[pathKey]*pathNode
 
-type spotKey struct {
-	up   *pathSpot
+type pathKey struct {
+	up   *pathNode
 	name string
 }
 
-type pathSpot struct {
-	up    *pathSpot // nil: the root
-	jump  *pathSpot // further up: see [paths.add]
+type pathNode struct {
+	up    *pathNode // nil: the root
+	jump  *pathNode // further up: see [paths.add]
 	depth int
 	name  string
 }
 
-// of gives the spot of a thing.
-func (p paths) of(t *thing) *pathSpot {
-	var way []*thing
+// of gives the spot of an entry.
+func (p paths) of(t *treeEntry) *pathNode {
+	var way []*treeEntry
 	x := t
 	for ; x != nil && x.at == nil; x = x.up {
 		way = append(way, x)
 	}
-	var at *pathSpot
+	var at *pathNode
 	if x != nil {
 		at = x.at
 	}
@@ -68,12 +68,12 @@ func (p paths) of(t *thing) *pathSpot {
 
 // add gives the spot of a name. Jumps are those of the skew binary numbers: from any depth to any other in logarithmic steps
 // (Myers, An applicative random-access stack, 1983).
-func (p paths) add(up *pathSpot, name string) *pathSpot {
-	k := spotKey{up, name}
+func (p paths) add(up *pathNode, name string) *pathNode {
+	k := pathKey{up, name}
 	if at := p[k]; at != nil {
 		return at
 	}
-	at := &pathSpot{up: up, jump: up, name: name}
+	at := &pathNode{up: up, jump: up, name: name}
 	if up != nil {
 		at.depth = up.depth + 1
 		if j := up.jump; j != nil && j.jump != nil && up.depth-j.depth == j.depth-j.jump.depth {
@@ -85,7 +85,7 @@ func (p paths) add(up *pathSpot, name string) *pathSpot {
 }
 
 // above is the spot over s, or s itself, at a depth.
-func (s *pathSpot) above(depth int) *pathSpot {
+func (s *pathNode) above(depth int) *pathNode {
 	for s.depth > depth {
 		if s.jump.depth >= depth {
 			s = s.jump
@@ -97,7 +97,7 @@ func (s *pathSpot) above(depth int) *pathSpot {
 }
 
 // comparePaths orders spots as their paths are ordered as strings.
-func comparePaths(a, b *pathSpot) int {
+func comparePaths(a, b *pathNode) int {
 	depth := min(a.depth, b.depth)
 	x, y := a.above(depth), b.above(depth)
 	if x == y {
@@ -130,21 +130,21 @@ func after(name string, k int, more bool) int {
 	}
 }
 
-// said is a change: what became of x, which is now y; either may be nil.
-type said struct {
+// finding is a change: what became of x, which is now y; either may be nil.
+type finding struct {
 	kind Kind
-	x, y *thing
+	x, y *treeEntry
 }
 
-// at is the thing whose path the change is told under.
-func (s *said) at() *thing {
+// at is the entry whose path the change is told under.
+func (s *finding) at() *treeEntry {
 	if s.y != nil {
 		return s.y
 	}
 	return s.x
 }
 
-func (d *differ) change(s said) Change {
+func (d *differ) change(s finding) Change {
 	c := Change{Kind: s.kind, Path: s.at().path()}
 	if x := s.x; x != nil {
 		c.Mode, c.OldMode, c.OldSize = x.attr.Mode, x.attr.Mode, x.attr.contentSize()
@@ -158,26 +158,26 @@ func (d *differ) change(s said) Change {
 	return c
 }
 
-// say notes what became of x, which is now y; either may be nil.
-func (d *differ) say(kind Kind, x, y *thing) {
-	s := said{kind, x, y}
+// add notes what became of x, which is now y; either may be nil.
+func (d *differ) add(kind Kind, x, y *treeEntry) {
+	s := finding{kind, x, y}
 	if s.at().size <= MaxPath && (x == nil || x.size <= MaxPath) {
 		d.out = append(d.out, s)
 		return
 	}
-	if t := s.at().told; !t.deep {
+	if t := s.at().listable; !t.deep {
 		t.deep = true
 		d.deep = append(d.deep, t)
 	}
 }
 
-// tell gives the changes in order.
-func (d *differ) tell(fn func(Change) error) error {
+// emit gives the changes in order.
+func (d *differ) emit(fn func(Change) error) error {
 	at := d.paths.of
-	slices.SortStableFunc(d.out, func(a, b said) int { return comparePaths(at(a.at()), at(b.at())) })
-	slices.SortFunc(d.deep, func(a, b *thing) int { return comparePaths(at(a), at(b)) })
-	var last *pathSpot
-	next := func(s said) error {
+	slices.SortStableFunc(d.out, func(a, b finding) int { return comparePaths(at(a.at()), at(b.at())) })
+	slices.SortFunc(d.deep, func(a, b *treeEntry) int { return comparePaths(at(a), at(b)) })
+	var last *pathNode
+	next := func(s finding) error {
 		if err := d.ctx.Err(); err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func (d *differ) tell(fn func(Change) error) error {
 			t := d.deep[0]
 			d.deep = d.deep[1:]
 			if at(t) != at(s.at()) && at(t) != last {
-				if err := next(said{Modified, t, t}); err != nil {
+				if err := next(finding{Modified, t, t}); err != nil {
 					return err
 				}
 			}
@@ -200,7 +200,7 @@ func (d *differ) tell(fn func(Change) error) error {
 	}
 	for _, t := range d.deep {
 		if at(t) != last {
-			if err := next(said{Modified, t, t}); err != nil {
+			if err := next(finding{Modified, t, t}); err != nil {
 				return err
 			}
 		}

@@ -9,11 +9,11 @@ import (
 	"snapfs/internal/testseed"
 )
 
-// TestThingPaths compares things with their paths as strings.
-func TestThingPaths(t *testing.T) {
+// TestEntryPaths compares entries with their paths as strings.
+func TestEntryPaths(t *testing.T) {
 	rng := rand.New(rand.NewPCG(testseed.Of(t), 1))
-	root := &thing{}
-	all := []*thing{root}
+	root := &treeEntry{}
+	all := []*treeEntry{root}
 	names := []string{""}
 	for range 60 {
 		i := rng.IntN(len(all))
@@ -42,7 +42,7 @@ func TestThingPaths(t *testing.T) {
 func TestDeepThingPaths(t *testing.T) {
 	const depth, most = 30_000, 64
 	at := paths{}
-	one, other := &thing{}, &thing{} // the same chain, found in two trees
+	one, other := &treeEntry{}, &treeEntry{} // the same chain, found in two trees
 	for range depth {
 		one, other = one.child("d", hit{}), other.child("d", hit{})
 	}
@@ -67,17 +67,17 @@ func TestDeepThingPaths(t *testing.T) {
 	if comparePaths(a, b) >= 0 || comparePaths(b, a) <= 0 || comparePaths(deep, a) >= 0 || comparePaths(at.of(one.up), b) >= 0 {
 		t.Error("deep paths are out of order")
 	}
-	if told := one.told; told.size > MaxPath || told.size+2 <= MaxPath || one.child("x", hit{}).told != told {
-		t.Errorf("a path of %d bytes is told", told.size)
+	if listable := one.listable; listable.size > MaxPath || listable.size+2 <= MaxPath || one.child("x", hit{}).listable != listable {
+		t.Errorf("a path of %d bytes is told", listable.size)
 	}
 }
 
 // TestUse: what is in a directory that has found its counterpart has, too.
 func TestUse(t *testing.T) {
-	s := &side{only: []*thing{{}}}
+	s := &side{only: []*treeEntry{{}}}
 	for i := range 1000 {
-		s.only[i].kids = [2]int{i + 1, i + 2}
-		s.only = append(s.only, &thing{})
+		s.only[i].children = [2]int{i + 1, i + 2}
+		s.only = append(s.only, &treeEntry{})
 	}
 	s.use(s.only[500])
 	for i, x := range s.only {

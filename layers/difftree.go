@@ -12,11 +12,11 @@ import (
 // Tree is one side of a Comparison, to be looked at by path: relative, slash-separated, raw bytes.
 type Tree struct {
 	o    *Overlay
-	dirs map[string]*thing // directories that were met, by path; nil: there is none
+	dirs map[string]*treeEntry // directories that were met, by path; nil: there is none
 }
 
 func newTree(o *Overlay) *Tree {
-	return &Tree{o: o, dirs: map[string]*thing{"": {parts: o.root.parts()}}}
+	return &Tree{o: o, dirs: map[string]*treeEntry{"": {parts: o.root.parts()}}}
 }
 
 // Old is the tree that the changes lead away from.
@@ -29,7 +29,7 @@ func (c *Comparison) New() *Tree { return c.newer }
 type TreeFile struct {
 	Attr
 	tree *Tree
-	at   *thing
+	at   *treeEntry
 }
 
 // Lstat looks at a path without following a symbolic link at its end or on the way; nil if nothing is there.
@@ -42,7 +42,7 @@ func (t *Tree) Lstat(path string) (*TreeFile, error) {
 }
 
 // find resolves a path; nil if nothing is there.
-func (t *Tree) find(path string) (*thing, error) {
+func (t *Tree) find(path string) (*treeEntry, error) {
 	if d, ok := t.dirs[path]; ok {
 		return d, nil
 	}
@@ -57,7 +57,7 @@ func (t *Tree) find(path string) (*thing, error) {
 	if parent != "" && !isDir(dir.attr.Mode) {
 		return nil, nil
 	}
-	at, err := t.o.thing(dir, name)
+	at, err := t.o.treeEntry(dir, name)
 	if at != nil && isDir(at.attr.Mode) {
 		t.dirs[path] = at
 	}

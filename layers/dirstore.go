@@ -52,7 +52,7 @@ var narrow = 32
 
 // numbered asks for the number of a new inode. To look it up then does not wait for WideIno, which may have to tell the disk: look-ups
 // hold Overlay.tree. They meet its errors, too.
-func (s *dirStore) numbered(p place) {
+func (s *dirStore) numbered(p location) {
 	if s.wideIno == nil {
 		return
 	}
@@ -77,10 +77,10 @@ func (h hold) release() {
 
 // dir gives a directory's O_PATH descriptor, opening whatever of its parents is not cached. Who walks a tree that is deeper than the
 // cache is large comes back to directories far above: these are opened from below.
-func (s *dirStore) dir(o *obj) (hold, error) {
-	var chain []*obj
+func (s *dirStore) dir(o *part) (hold, error) {
+	var chain []*part
 	base := hold{fd: s.root}
-	var low *obj
+	var low *part
 	if s.sealed { // in an upper directories move
 		low = o.layer.opened.Load()
 	}
@@ -119,7 +119,7 @@ func (s *dirStore) dir(o *obj) (hold, error) {
 const maxHops = 1024
 
 // openAbove opens o, which is so many directories above one that was open lately; nil if that does not lead there.
-func (o *obj) openAbove(low *obj, hops int) *descriptor {
+func (o *part) openAbove(low *part, hops int) *descriptor {
 	from := descriptors.get(fdKey{low, fdDir})
 	if from == nil || hops == 0 || o.host == 0 {
 		if from != nil {
@@ -153,16 +153,16 @@ func (o *obj) openAbove(low *obj, hops int) *descriptor {
 }
 
 // at gives o's place; the hold keeps it valid.
-func (s *dirStore) at(o *obj) (place, hold, error) {
+func (s *dirStore) at(o *part) (location, hold, error) {
 	if o.parent == nil {
-		return place{s.root, "."}, hold{}, nil
+		return location{s.root, "."}, hold{}, nil
 	}
 	h, err := s.dir(o.parent)
-	return place{h.fd, o.name}, h, err
+	return location{h.fd, o.name}, h, err
 }
 
 // file gives a cached descriptor of a regular file.
-func (s *dirStore) file(o *obj, kind fdKind) (*descriptor, error) {
+func (s *dirStore) file(o *part, kind fdKind) (*descriptor, error) {
 	key := fdKey{o, kind}
 	if d := descriptors.get(key); d != nil {
 		return d, nil
@@ -189,17 +189,17 @@ func (s *dirStore) file(o *obj, kind fdKind) (*descriptor, error) {
 	return descriptors.put(key, fd), nil
 }
 
-func (s *dirStore) find(dir *obj, name string) (found, error) {
+func (s *dirStore) find(dir *part, name string) (found, error) {
 	h, err := s.dir(dir)
 	if err != nil {
 		return found{}, err
 	}
 	defer h.release()
-	return s.examine(place{h.fd, name})
+	return s.examine(location{h.fd, name})
 }
 
 // examine stats an inode and reads the overlay's attributes of it.
-func (s *dirStore) examine(p place) (found, error) {
+func (s *dirStore) examine(p location) (found, error) {
 	var f found
 	var err error
 	if f.attr, err = p.stat(); err != nil {
@@ -248,7 +248,7 @@ func (s *dirStore) examine(p place) (found, error) {
 func (f *found) note(name string, value []byte) {
 	switch name {
 	case xattrIno:
-		if r, ok := decodeRecord(value); ok {
+		if r, ok := decodeInodeInfo(value); ok {
 			f.attr.Ino = r.ino
 			r.apply(&f.attr)
 			f.ref = r.notes(isDir(f.attr.Mode))
@@ -273,7 +273,7 @@ func isWhiteoutDevice(mode uint32, rdev uint64) bool {
 	return mode&unix.S_IFMT == unix.S_IFCHR && rdev == 0
 }
 
-func (s *dirStore) stat(o *obj) (Attr, error) {
+func (s *dirStore) stat(o *part) (Attr, error) {
 	p, h, err := s.at(o)
 	if err != nil {
 		return Attr{}, err
@@ -286,7 +286,7 @@ func (s *dirStore) stat(o *obj) (Attr, error) {
 	return a, err
 }
 
-func (s *dirStore) readlink(o *obj) (string, error) {
+func (s *dirStore) readlink(o *part) (string, error) {
 	p, h, err := s.at(o)
 	if err != nil {
 		return "", err
@@ -295,7 +295,7 @@ func (s *dirStore) readlink(o *obj) (string, error) {
 	return p.readlink()
 }
 
-func (s *dirStore) xattrs(o *obj) ([]squashfs.Xattr, error) {
+func (s *dirStore) xattrs(o *part) ([]squashfs.Xattr, error) {
 	p, h, err := s.at(o)
 	if err != nil {
 		return nil, err
@@ -304,7 +304,7 @@ func (s *dirStore) xattrs(o *obj) ([]squashfs.Xattr, error) {
 	return p.xattrs()
 }
 
-func (s *dirStore) open(o *obj) (content, error) {
+func (s *dirStore) open(o *part) (content, error) {
 	d, err := s.file(o, fdRead)
 	if err != nil {
 		return nil, err
@@ -313,13 +313,13 @@ func (s *dirStore) open(o *obj) (content, error) {
 }
 
 // list reads one directory of the host without merging.
-func (s *dirStore) list(o *obj, fn func(rawEntry) error) error {
+func (s *dirStore) list(o *part, fn func(rawEntry) error) error {
 	h, err := s.dir(o)
 	if err != nil {
 		return err
 	}
 	defer h.release()
-	self := place{h.fd, "."}
+	self := location{h.fd, "."}
 	names, err := self.listxattr()
 	if err != nil {
 		return err
@@ -342,7 +342,7 @@ func (s *dirStore) list(o *obj, fn func(rawEntry) error) error {
 		e := rawEntry{name: name, typ: typ, ino: n, id: ino}
 		special := impure || attrWhiteouts && typ == unix.S_IFREG || typ == unix.S_IFCHR || typ == 0
 		if special {
-			f, err := s.examine(place{h.fd, name})
+			f, err := s.examine(location{h.fd, name})
 			if errors.Is(err, unix.ENOENT) {
 				return nil // removed meanwhile
 			}

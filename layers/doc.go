@@ -4,13 +4,13 @@
 // # Nouns
 //
 // A Lower is one immutable layer: a sealed directory or an image. An Overlay merges its upper and its lowers into one
-// tree of nodes. A node is what the kernel knows by a NodeID; an obj is one layer's part in it. A file has one part
+// tree of nodes. A node is what the kernel knows by a NodeID; a part is one layer's part in it. A file has one part
 // (with metadata-only copy-up a second one, further down, that holds the data); a merged directory has one per layer
 // that has the directory. The topmost part gives the attributes.
 //
-//	node ──top──▶ obj in the upper or in the topmost layer that has it
-//	     ──below▶ objs of merged directories, or the data of a metacopy
-//	obj  ──layer▶ backend: dirStore (upper, sealed) or imageStore
+//	node ──top──▶ part in the upper or in the topmost layer that has it
+//	     ──below▶ parts of merged directories, or the data of a metacopy
+//	part  ──layer▶ backend: dirStore (upper, sealed) or imageStore
 //	     ──parent, name: its place inside that layer
 //
 // Nothing is ever looked up by a path from outside: every system call is relative to a directory descriptor, which a
@@ -29,7 +29,7 @@
 // over then, and what becomes of one is found out when it is next used, its parents first, or when Rollback comes to it. Nothing of one
 // that is behind is looked at before.
 //
-// Restack puts an image in the place of the row of layers that it was merged from, so that a tree which stays mounted does not get ever
+// Restack puts an image in place of the row of layers that it was merged from, so that a tree which stays mounted does not get ever
 // deeper. Nodes stay what they are; their parts in the row become those that a look-up finds in its place. These are found before the gate
 // is closed, but for nodes that change meanwhile, and nodes get them as those of a rollback are settled.
 //
@@ -48,7 +48,7 @@
 // A record is what callers see of an inode of an upper that the host does not know: the number, the ctime of what only
 // a copy-up has changed since, and how many subdirectories only the layers below have, so that a merged directory's link
 // count is right. It is kept in the extended attribute trusted.overlay.snapfs.ino, which the kernel's overlayfs hides
-// and ignores. A change of the upper that callers do not see goes through Overlay.quietly, every other one ends in
+// and ignores. A change of the upper that callers do not see goes through Overlay.keepingTimes, every other one ends in
 // touched; then the numbers, ctimes, link counts and sizes of a tree are the same live, sealed, stored and restored.
 //
 // # Hard links
@@ -120,9 +120,9 @@
 //	            └─ blockTable.mu, blockMap.mu   which blocks of a file are the upper's; data is copied under the latter
 //
 // The host is asked for a change of one name or inode with names and node.lock held, without tree: look-ups go on however long it takes,
-// and meet what was before or the host's new state, which leads to the same node. If that has another name or another part then, node.passing
+// and meet what was before or the host's new state, which leads to the same node. If that has another name or another part then, node.pending
 // says so before; and an inode that may lose the name by which it is reached is pinned. Then the change is published under tree. What runs
-// alone (turn.go says what does) holds tree for writing while the host makes the change, but only once the host has shown, without tree, that it is not
+// alone (mutation.go says what does) holds tree for writing while the host makes the change, but only once the host has shown, without tree, that it is not
 // frozen. Copying the data of a file in the upper, and giving a dead node a name again, take node.lock and tree without names.
 //
 // No data is copied under tree's write lock; copy-up prepares beside, in the work directory, and renames into place.

@@ -18,7 +18,7 @@ const (
 )
 
 type fdKey struct {
-	o    *obj
+	o    *part
 	kind fdKind
 }
 
@@ -192,11 +192,11 @@ func (d *descriptor) release() {
 	}
 }
 
-// drop forgets the descriptors of one obj.
-func (c *fdCache) drop(o *obj) { closeAll(c.detach(o, nil)) }
+// drop forgets the descriptors of one part.
+func (c *fdCache) drop(o *part) { closeAll(c.detach(o, nil)) }
 
-// detach forgets the descriptors of one obj and appends those that nobody uses, for the caller to close.
-func (c *fdCache) detach(o *obj, dead []int) []int {
+// detach forgets the descriptors of one part and appends those that nobody uses, for the caller to close.
+func (c *fdCache) detach(o *part, dead []int) []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for kind := fdDir; kind <= fdWrite; kind++ {

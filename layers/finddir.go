@@ -18,7 +18,7 @@ const (
 )
 
 // foundDirs are the directories of the overlay that show those of a layer, each with a reference; nil: it is not shown, or not yet found.
-type foundDirs map[*obj]*node
+type foundDirs map[*part]*node
 
 // dirFinder looks for directories.
 type dirFinder struct {
@@ -27,9 +27,9 @@ type dirFinder struct {
 }
 
 // dirsOf finds the directories that show those of a layer, their parents included. The caller holds no lock, and calls releaseDirs.
-func (o *Overlay) dirsOf(wanted []*obj) (foundDirs, error) {
+func (o *Overlay) dirsOf(wanted []*part) (foundDirs, error) {
 	f := dirFinder{o, foundDirs{}}
-	var missing []*obj
+	var missing []*part
 	for _, part := range wanted {
 		o.tree.RLock()
 		n, err := f.find(part)
@@ -60,13 +60,13 @@ func (o *Overlay) releaseDirs(found foundDirs) {
 	o.dropHeld(held)
 }
 
-// merges tells whether a directory of a layer is one of n's parts.
-func (n *node) merges(part *obj) bool {
-	return samePlace(n.top, part) || slices.ContainsFunc(n.below, func(p *obj) bool { return samePlace(p, part) })
+// merges reports whether a directory of a layer is one of n's parts.
+func (n *node) merges(dir *part) bool {
+	return samePath(n.top, dir) || slices.ContainsFunc(n.below, func(p *part) bool { return samePath(p, dir) })
 }
 
 // find finds a directory by its parent, or as one that is known to have been renamed. tree is held.
-func (f *dirFinder) find(part *obj) (*node, error) {
+func (f *dirFinder) find(part *part) (*node, error) {
 	if n, ok := f.found[part]; ok {
 		return n, nil
 	}
@@ -81,7 +81,7 @@ func (f *dirFinder) find(part *obj) (*node, error) {
 }
 
 // inParent finds a directory where it is in its layer, with a reference.
-func (f *dirFinder) inParent(part *obj) (*node, error) {
+func (f *dirFinder) inParent(part *part) (*node, error) {
 	o := f.o
 	var n *node
 	if part.parent == nil {
@@ -120,7 +120,7 @@ func (o *Overlay) childDir(n *node, name string) (*node, error) {
 }
 
 // renamedDir gives the directory that showed another's part when it was looked for before, with a reference, if it still does. tree is held.
-func (o *Overlay) renamedDir(part *obj) *node {
+func (o *Overlay) renamedDir(part *part) *node {
 	g := &o.groups
 	g.mu.Lock()
 	var id NodeID
@@ -135,7 +135,7 @@ func (o *Overlay) renamedDir(part *obj) *node {
 	if n == nil {
 		return nil
 	}
-	o.nodes.fresh(n)
+	o.nodes.refresh(n)
 	if n.dead || !isDir(n.typ) || !n.merges(part) {
 		o.discard(o.nodes.drop(n, 1, 0))
 		return nil
@@ -144,7 +144,7 @@ func (o *Overlay) renamedDir(part *obj) *node {
 }
 
 // noteRenamed notes which directory shows part, or rather the innermost one above it that was renamed: n does. tree is held.
-func (o *Overlay) noteRenamed(part *obj, n *node) {
+func (o *Overlay) noteRenamed(part *part, n *node) {
 	for part.parent != nil && n.parent != nil && n.name == part.name && n.parent.merges(part.parent) {
 		part, n = part.parent, n.parent
 	}
@@ -185,11 +185,11 @@ func (t *table) ref(n *node) {
 }
 
 // search looks for directories of one layer through all of the overlay's.
-func (f *dirFinder) search(missing []*obj) error {
+func (f *dirFinder) search(missing []*part) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	s := dirSearch{f, missing[0].layer, map[string]*obj{}, map[string]bool{}}
+	s := dirSearch{f, missing[0].layer, map[string]*part{}, map[string]bool{}}
 	for _, part := range missing {
 		s.wanted[part.path()] = part
 		s.names[part.name] = true
@@ -202,8 +202,8 @@ func (f *dirFinder) search(missing []*obj) error {
 type dirSearch struct {
 	*dirFinder
 	layer  *layer
-	wanted map[string]*obj // by path in the layer
-	names  map[string]bool // of these
+	wanted map[string]*part // by path in the layer
+	names  map[string]bool  // of these
 }
 
 // walk looks at a directory, of which it takes the reference that the caller has, and at all below it until nothing is wanted any more.
@@ -230,7 +230,7 @@ func (s *dirSearch) walk(n *node) error {
 
 // visit notes what is wanted of a directory's parts, and lists the directories in it. tree is held.
 func (s *dirSearch) visit(n *node) ([]string, error) {
-	s.o.nodes.fresh(n)
+	s.o.nodes.refresh(n)
 	if n.dead {
 		return nil, nil
 	}

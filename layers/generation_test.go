@@ -16,7 +16,7 @@ func TestGenerations(t *testing.T) {
 	table.m[RootNode] = root
 	met := func(name string, ino uint64, birth squashfs.Time) *node {
 		a := Attr{Ino: ino, Mode: unix.S_IFREG, Nlink: 1, Btime: birth}
-		return table.enter(root, name, hit{parts: []*obj{{layer: l, name: name, ino: ino, host: ino}}, attr: a})
+		return table.enter(root, name, hit{parts: []*part{{layer: l, name: name, ino: ino, host: ino}}, attr: a})
 	}
 	const ino = 1<<40 + 7
 	seen := map[uint32]bool{}

@@ -24,7 +24,7 @@ type groupDir struct {
 
 // link is a name of a hard-linked file inside its layer.
 type link struct {
-	dir  *obj
+	dir  *part
 	name string
 }
 
@@ -44,7 +44,7 @@ type groupTable struct {
 }
 
 // linksOf gives the names of an inode in its layer. The caller holds no lock.
-func (o *Overlay) linksOf(top *obj) ([]link, error) {
+func (o *Overlay) linksOf(top *part) ([]link, error) {
 	g := &o.groups
 	for {
 		o.tree.RLock()
@@ -106,7 +106,7 @@ func (o *Overlay) scanLinks(l *layer) (map[uint64][]link, error) {
 
 // eachLink lists the names of all that are no directories in a layer.
 func (o *Overlay) eachLink(l *layer, fn func(e rawEntry, it link)) error {
-	for dirs := []*obj{rootObj(l)}; len(dirs) > 0; {
+	for dirs := []*part{rootPart(l)}; len(dirs) > 0; {
 		dir := dirs[len(dirs)-1]
 		dirs = dirs[:len(dirs)-1]
 		o.tree.RLock()
@@ -114,7 +114,7 @@ func (o *Overlay) eachLink(l *layer, fn func(e rawEntry, it link)) error {
 			switch {
 			case e.whiteout:
 			case e.typ == unix.S_IFDIR:
-				dirs = append(dirs, &obj{layer: l, parent: dir, name: e.name, ino: e.ino})
+				dirs = append(dirs, &part{layer: l, parent: dir, name: e.name, ino: e.ino})
 			default:
 				fn(e, link{dir, e.name})
 			}
@@ -129,7 +129,7 @@ func (o *Overlay) eachLink(l *layer, fn func(e rawEntry, it link)) error {
 	return nil
 }
 
-func (o *Overlay) reportPart(err error, at *obj) error {
+func (o *Overlay) reportPart(err error, at *part) error {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	return o.report(err, at, "")
@@ -137,7 +137,7 @@ func (o *Overlay) reportPart(err error, at *obj) error {
 
 // groupOf finds the names under which the overlay shows the file, whose layer counts so many, and brings their directories into the upper, which
 // has room for at most as many names of a file; 0: nobody knows. EMLINK. The caller holds no lock and calls releaseDirs.
-func (o *Overlay) groupOf(top *obj, count, most uint32) (group, error) {
+func (o *Overlay) groupOf(top *part, count, most uint32) (group, error) {
 	links, ok, err := o.nearLinks(top, int(count))
 	if err == nil && !ok {
 		links, err = o.linksOf(top)
@@ -148,8 +148,8 @@ func (o *Overlay) groupOf(top *obj, count, most uint32) (group, error) {
 	if err != nil {
 		return group{}, err
 	}
-	names := map[*obj][]string{}
-	var dirs []*obj
+	names := map[*part][]string{}
+	var dirs []*part
 	for _, l := range links {
 		if names[l.dir] == nil {
 			dirs = append(dirs, l.dir)
@@ -175,7 +175,7 @@ func (o *Overlay) groupOf(top *obj, count, most uint32) (group, error) {
 }
 
 // namesOf lists a layer for the names of an inode, as linksOf gives them where the layer does not change. The caller holds no lock.
-func (o *Overlay) namesOf(top *obj) ([]link, error) {
+func (o *Overlay) namesOf(top *part) ([]link, error) {
 	var links []link
 	err := o.eachLink(top.layer, func(e rawEntry, it link) {
 		if e.ino == top.ino { // which may be another file's too: the look-up tells
@@ -185,9 +185,9 @@ func (o *Overlay) namesOf(top *obj) ([]link, error) {
 	return links, err
 }
 
-// lookUp looks names up that a file may have, until one is found which is also enough, and tells whether one was. The caller holds no lock.
+// lookUp looks names up that a file may have, until one is found which is also enough, and reports whether one was. The caller holds no lock.
 func (o *Overlay) lookUp(n *node, links []link, enough func(dir *node, name string) bool) (bool, error) {
-	dirs := make([]*obj, 0, len(links))
+	dirs := make([]*part, 0, len(links))
 	for _, l := range links {
 		dirs = append(dirs, l.dir)
 	}
@@ -217,9 +217,9 @@ func (o *Overlay) lookUp(n *node, links []link, enough func(dir *node, name stri
 	return false, nil
 }
 
-// findName looks for a name that a file without a known one still has in its layer, and tells whether it has it now.
+// findName looks for a name that a file without a known one still has in its layer, and reports whether it has it now.
 // The caller holds no lock.
-func (o *Overlay) findName(n *node, top *obj) bool {
+func (o *Overlay) findName(n *node, top *part) bool {
 	links, err := o.namesOf(top)
 	if err != nil {
 		return false // reported; the copy becomes an orphan
@@ -229,10 +229,10 @@ func (o *Overlay) findName(n *node, top *obj) bool {
 }
 
 // showing leaves of a group the further names of n that show its part old. tree is held for writing.
-func (o *Overlay) showing(n *node, old *obj, g group) []groupDir {
+func (o *Overlay) showing(n *node, old *part, g group) []groupDir {
 	var out []groupDir
 	for _, d := range g.dirs {
-		o.nodes.fresh(d.dir)
+		o.nodes.refresh(d.dir)
 		if d.dir.dead || !o.inUpper(d.dir) {
 			continue
 		}
@@ -254,7 +254,7 @@ func (o *Overlay) showing(n *node, old *obj, g group) []groupDir {
 }
 
 // topOf gives the topmost part of what a directory shows under a name, without looking for those below; nil if there is none. Overlay.tree is held.
-func (n *node) topOf(name string) (*obj, error) {
+func (n *node) topOf(name string) (*part, error) {
 	for _, d := range n.parts() {
 		f, err := d.backend().find(d, name)
 		if errors.Is(err, unix.ENOENT) {
@@ -274,8 +274,8 @@ const pendingPrefix = '='
 // placeGroup is placeUp for a file with further names, to which it is linked before: some names alone would be another file than the rest,
 // which the layer below still shows. What is not placed has none of them in the upper, and after a crash New removes those that it
 // has.
-func (o *Overlay) placeGroup(n *node, from place, group []groupDir) (placed bool, err error) {
-	pending := place{from.dirfd, string(pendingPrefix) + from.name}
+func (o *Overlay) placeGroup(n *node, from location, group []groupDir) (placed bool, err error) {
+	pending := location{from.dirfd, string(pendingPrefix) + from.name}
 	if err := unix.Renameat(from.dirfd, from.name, pending.dirfd, pending.name); err != nil {
 		return false, err
 	}
@@ -302,9 +302,9 @@ func (o *Overlay) placeGroup(n *node, from place, group []groupDir) (placed bool
 }
 
 // linkNames gives a file of the work directory names in a directory of the upper, without a change that callers could see, and tells which.
-func (o *Overlay) linkNames(from place, d groupDir) (linked []string, err error) {
-	err = o.quietly(d.dir, 0, func(dirfd int) error {
-		if err := (place{dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+func (o *Overlay) linkNames(from location, d groupDir) (linked []string, err error) {
+	err = o.keepingTimes(d.dir, 0, func(dirfd int) error {
+		if err := (location{dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return err
 		}
 		for i, name := range d.names {
@@ -320,7 +320,7 @@ func (o *Overlay) linkNames(from place, d groupDir) (linked []string, err error)
 
 // unlinkNames takes names away in the same way.
 func (o *Overlay) unlinkNames(d groupDir) error {
-	return o.quietly(d.dir, 0, func(dirfd int) error {
+	return o.keepingTimes(d.dir, 0, func(dirfd int) error {
 		for _, name := range d.names {
 			if err := unix.Unlinkat(dirfd, name, 0); err != nil {
 				return fmt.Errorf("unlink %s: %w", name, err)
@@ -374,7 +374,7 @@ func unlinkAll(dirfd int, ino uint64) error {
 		}
 	}
 	if len(names) > 0 {
-		if err := (place{fd, "."}).utimes(st.Atim, st.Mtim); err != nil {
+		if err := (location{fd, "."}).utimes(st.Atim, st.Mtim); err != nil {
 			return err
 		}
 	}

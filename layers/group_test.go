@@ -112,7 +112,7 @@ type counted struct {
 	lists, names int
 }
 
-func (c *counted) list(dir *obj, fn func(rawEntry) error) error {
+func (c *counted) list(dir *part, fn func(rawEntry) error) error {
 	c.lists++
 	return c.backend.list(dir, func(e rawEntry) error {
 		c.names++

@@ -13,7 +13,7 @@ type inodeID struct {
 }
 
 // id is o's inode, in the form that the layer had when o was found.
-func (o *obj) id() inodeID {
+func (o *part) id() inodeID {
 	if ref := o.imageRef(); ref != 0 {
 		return inodeID{ref, true}
 	}
@@ -22,7 +22,7 @@ func (o *obj) id() inodeID {
 
 // settle has id tell the place in the image by which the sealed directory that o was found in has been replaced since. o has its name
 // in the layer. Overlay.tree is held.
-func (o *obj) settle() error {
+func (o *part) settle() error {
 	if s := o.imageStore(); s != nil && o.imageRef() == 0 && o.parent != nil {
 		_, err := s.inode(o)
 		return err
@@ -30,12 +30,12 @@ func (o *obj) settle() error {
 	return nil
 }
 
-// sameInode tells whether two objs that have their names are one inode of one layer. Overlay.tree is held.
-func sameInode(a, b *obj) bool {
+// sameInode reports whether two parts that have their names are one inode of one layer. Overlay.tree is held.
+func sameInode(a, b *part) bool {
 	if a.layer != b.layer {
 		return false
 	}
-	if samePlace(a, b) {
+	if samePath(a, b) {
 		return true
 	}
 	if a.settle() != nil || b.settle() != nil {
@@ -44,8 +44,8 @@ func sameInode(a, b *obj) bool {
 	return a.id() == b.id() && a.id().n != 0
 }
 
-// samePlace tells whether two objs are one name of one layer.
-func samePlace(a, b *obj) bool {
+// samePath reports whether two parts are one name of one layer.
+func samePath(a, b *part) bool {
 	for a != b {
 		if a == nil || b == nil || a.layer != b.layer || a.name != b.name {
 			return false
@@ -55,15 +55,15 @@ func samePlace(a, b *obj) bool {
 	return true
 }
 
-// sighting is an inode that a look-up has met at a name.
-type sighting struct {
+// candidate is an inode that a look-up has found under a name.
+type candidate struct {
 	dir  *node
 	name string
-	top  *obj
+	top  *part
 	attr *Attr // as the layer has it
 }
 
-// verdict is what is known of a node and a sighting.
+// verdict is what is known of a node and a candidate.
 type verdict int
 
 const (
@@ -72,16 +72,16 @@ const (
 	doubt                // the layer must be asked
 )
 
-// at tells whether n is known by a name, under which its layer still shows the same number, or is about to be. Overlay.tree is held.
+// at reports whether n is known by a name, under which its layer still shows the same number, or is about to be. Overlay.tree is held.
 func (n *node) at(p *node, name string, l *layer, ino uint64) bool {
-	if c := n.passing; c != nil && c.place == (alias{p, name}) && c.layer == l {
+	if c := n.pending; c != nil && c.location == (alias{p, name}) && c.layer == l {
 		return n.ino == ino
 	}
 	return n.parent == p && n.name == name && !n.dead && n.top.layer == l && n.ino == ino
 }
 
 // judge compares a node with what was met, without waiting for anything. Overlay.tree is held.
-func (n *node) judge(s sighting) verdict {
+func (n *node) judge(s candidate) verdict {
 	switch {
 	case n.ino != s.top.ino || n.id == RootNode || n.typ != s.attr.typ():
 		return other
@@ -106,13 +106,13 @@ func (n *node) judge(s sighting) verdict {
 
 // ask settles a doubt about n, whose part was found before an image replaced the sealed directory. Overlay.tree is held, and
 // table.mu if n is dead.
-func (n *node) ask(s sighting) bool {
+func (n *node) ask(s candidate) bool {
 	if !n.dead {
 		return sameInode(n.top, s.top)
 	}
 	// The name under which it was known is gone from the layer. What its pin holds is the inode that the image has a copy of, which
 	// nobody changes any more.
-	a, err := place{dirfd: int(n.pin) - 1}.stat()
+	a, err := location{dirfd: int(n.pin) - 1}.stat()
 	b := s.attr
 	return err == nil && a.Nlink > 0 && a.Btime == b.Btime && a.Mtime == b.Mtime && a.Size == b.Size && a.UID == b.UID && a.Mode == b.Mode
 }
@@ -121,14 +121,14 @@ func (n *node) ask(s sighting) bool {
 func (a *Attr) typ() uint32 { return a.Mode & unix.S_IFMT }
 
 // lockFor locks the table and gives the live node of what was met, or nil. Overlay.tree is held.
-func (t *table) lockFor(s sighting) *node {
+func (t *table) lockFor(s candidate) *node {
 	var asked map[*node]bool
 	if isDir(s.attr.Mode) {
-		t.freshAt(s.dir, s.name)
+		t.refreshAt(s.dir, s.name)
 	}
 	for {
 		t.mu.Lock()
-		t.freshLocked(s.dir, s.name, s.top.ino, layerInode{s.top.layer, s.top.id()})
+		t.refreshLocked(s.dir, s.name, s.top.ino, layerInode{s.top.layer, s.top.id()})
 		n := t.findLocked(s, asked)
 		if n == nil || n.judge(s) == same || asked[n] {
 			return n
@@ -147,7 +147,7 @@ func (t *table) lockFor(s sighting) *node {
 }
 
 // findLocked finds the node of what was met, or one about which the layer must be asked: asked has the answers. mu is held.
-func (t *table) findLocked(s sighting, asked map[*node]bool) *node {
+func (t *table) findLocked(s candidate, asked map[*node]bool) *node {
 	id := s.top.id()
 	for i := range 3 {
 		var n *node
@@ -155,9 +155,9 @@ func (t *table) findLocked(s sighting, asked map[*node]bool) *node {
 		case i == 0:
 			n = t.m[NodeID(s.top.ino)]
 		case i == 1:
-			n = t.odd.names[alias{s.dir, s.name}]
+			n = t.renumbered.names[alias{s.dir, s.name}]
 		case id.n != 0:
-			n = t.odd.inodes[layerInode{s.top.layer, id}]
+			n = t.renumbered.inodes[layerInode{s.top.layer, id}]
 		}
 		if n == nil {
 			continue
@@ -173,12 +173,12 @@ func (t *table) findLocked(s sighting, asked map[*node]bool) *node {
 	return nil
 }
 
-// oddIDs is the first of the ids given out where inode numbers clash.
-const oddIDs = 1 << 63
+// spareIDs is the first of the ids given out where inode numbers clash.
+const spareIDs = 1 << 63
 
-// oddNodes finds the nodes whose number another node has, or had, as its id.
-type oddNodes struct {
-	keys    map[*node]oddKeys
+// renumberedNodes finds the nodes whose number another node has, or had, as its id.
+type renumberedNodes struct {
+	keys    map[*node]renumberedKeys
 	names   map[alias]*node
 	inodes  map[layerInode]*node
 	numbers map[uint64]*node // those that show the number that their layer reports
@@ -190,63 +190,63 @@ type layerInode struct {
 	id inodeID
 }
 
-// oddKeys are the keys under which a node is in oddNodes.
-type oddKeys struct {
+// renumberedKeys are the keys under which a node is in renumberedNodes.
+type renumberedKeys struct {
 	name   alias // parent nil: it has none
 	inode  layerInode
 	number uint64
 }
 
-// odd tells whether n must be found by oddNodes.
-func (n *node) odd() bool { return n.id != NodeID(n.ino) }
+// renumbered reports whether n must be found by renumberedNodes.
+func (n *node) renumbered() bool { return n.id != NodeID(n.ino) }
 
 // number is the inode number that callers see: the one that the layer reports, unless another file has it.
 func (n *node) number() uint64 {
-	if n.veiled {
+	if n.numberTaken {
 		return uint64(n.id)
 	}
 	return n.ino
 }
 
-// oddLocked gives an id that nobody has. mu is held.
-func (t *table) oddLocked() NodeID {
+// spareIDLocked gives an id that nobody has. mu is held.
+func (t *table) spareIDLocked() NodeID {
 	for {
 		t.next++
-		if id := NodeID(oddIDs | t.next); t.m[id] == nil {
+		if id := NodeID(spareIDs | t.next); t.m[id] == nil {
 			return id
 		}
 	}
 }
 
-// clashLocked tells whether a living file shows the number that n's layer reports, n being of another inode. mu is held.
+// clashLocked reports whether a living file shows the number that n's layer reports, n being of another inode. mu is held.
 func (t *table) clashLocked(n *node) bool {
-	if n.ino == 0 || n.ino >= oddIDs || n.ino == rootIno || t.odd.numbers[n.ino] != nil {
+	if n.ino == 0 || n.ino >= spareIDs || n.ino == rootIno || t.renumbered.numbers[n.ino] != nil {
 		return true
 	}
 	c := t.m[NodeID(n.ino)]
-	return c != nil && c.ino == n.ino && !c.veiled && c.living()
+	return c != nil && c.ino == n.ino && !c.numberTaken && c.living()
 }
 
-// living tells whether a layer of the stack has a name for n, if perhaps one that nobody has looked up.
+// living reports whether a layer of the stack has a name for n, if perhaps one that nobody has looked up.
 func (n *node) living() bool { return !n.free && (!n.dead || n.pin > 0) }
 
 // showLocked lets n be found as it is now; what is in no layer is not to be found. mu is held, and Overlay.tree, for writing
 // unless n is new.
 func (t *table) showLocked(n *node) {
 	t.hideLocked(n)
-	if !n.odd() || n.free {
+	if !n.renumbered() || n.free {
 		return
 	}
-	o := &t.odd
+	o := &t.renumbered
 	if o.keys == nil {
-		*o = oddNodes{map[*node]oddKeys{}, map[alias]*node{}, map[layerInode]*node{}, map[uint64]*node{}}
+		*o = renumberedNodes{map[*node]renumberedKeys{}, map[alias]*node{}, map[layerInode]*node{}, map[uint64]*node{}}
 	}
-	k := oddKeys{inode: layerInode{n.top.layer, n.top.id()}}
+	k := renumberedKeys{inode: layerInode{n.top.layer, n.top.id()}}
 	if !n.dead {
 		k.name = alias{n.parent, n.name}
 		o.names[k.name] = n
 	}
-	if !n.veiled && n.living() {
+	if !n.numberTaken && n.living() {
 		k.number = n.ino
 		o.numbers[n.ino] = n
 	}
@@ -256,9 +256,9 @@ func (t *table) showLocked(n *node) {
 	o.keys[n] = k
 }
 
-// hideLocked takes n out of oddNodes, where another may have come in its place. mu is held.
+// hideLocked takes n out of renumberedNodes, where another may have come in its place. mu is held.
 func (t *table) hideLocked(n *node) {
-	o := &t.odd
+	o := &t.renumbered
 	k, ok := o.keys[n]
 	if !ok {
 		return
@@ -275,11 +275,11 @@ func (t *table) hideLocked(n *node) {
 	}
 }
 
-// settleOdd has the odd nodes of a layer found by its new form. Overlay.tree is held for writing.
-func (t *table) settleOdd(l *layer) {
+// settleRenumbered has the renumbered nodes of a layer found by its new form. Overlay.tree is held for writing.
+func (t *table) settleRenumbered(l *layer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for n := range t.odd.keys {
+	for n := range t.renumbered.keys {
 		if n.top.layer == l && !n.dead && !isDir(n.typ) && n.top.settle() == nil { // else its names are found apart
 			t.showLocked(n)
 		}

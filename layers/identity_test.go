@@ -125,7 +125,7 @@ func sameNumbersRound(t *testing.T, seed uint64) {
 		case 0:
 			return uint64(claims.IntN(4))
 		case 1:
-			return oddIDs + uint64(claims.IntN(4))
+			return spareIDs + uint64(claims.IntN(4))
 		}
 		return uint64(claims.IntN(5))<<48 | (near + uint64(claims.IntN(200)))
 	}))

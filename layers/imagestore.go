@@ -70,16 +70,16 @@ func (s *imageStore) number(ino uint64) uint64 {
 
 func (s *imageStore) close() error { return s.closer.Close() }
 
-// inode parses o's inode. An obj that comes from the sealed directory which the image has replaced is found by its
+// inode parses o's inode. A part that comes from the sealed directory which the image has replaced is found by its
 // place in the layer first.
-func (s *imageStore) inode(o *obj) (*squashfs.Inode, error) {
+func (s *imageStore) inode(o *part) (*squashfs.Inode, error) {
 	if ref := o.imageRef(); ref != 0 {
 		return s.im.Inode(squashfs.Ref(ref - 1))
 	}
 	if o.parent == nil {
 		return s.im.Inode(s.im.Root())
 	}
-	var chain []*obj
+	var chain []*part
 	x := o
 	for ; x.parent != nil && x.imageRef() == 0; x = x.parent {
 		chain = append(chain, x)
@@ -98,7 +98,7 @@ func (s *imageStore) inode(o *obj) (*squashfs.Inode, error) {
 	return n, err
 }
 
-func (s *imageStore) find(dir *obj, name string) (found, error) {
+func (s *imageStore) find(dir *part, name string) (found, error) {
 	room := inodePairs.Get().(*inodePair)
 	defer inodePairs.Put(room)
 	d, n := &room[0], &room[1]
@@ -155,8 +155,8 @@ func (s *imageStore) examine(n *squashfs.Inode) (found, error) {
 	return f, nil
 }
 
-// isMetacopy tells whether a file's data is in a layer below.
-func (s *imageStore) isMetacopy(o *obj) (bool, error) {
+// isMetacopy reports whether a file's data is in a layer below.
+func (s *imageStore) isMetacopy(o *part) (bool, error) {
 	n, err := s.inode(o)
 	if err != nil {
 		return false, err
@@ -188,7 +188,7 @@ func (s *imageStore) attr(n *squashfs.Inode) Attr {
 	return out
 }
 
-func (s *imageStore) stat(o *obj) (Attr, error) {
+func (s *imageStore) stat(o *part) (Attr, error) {
 	n, err := s.inode(o)
 	if err != nil {
 		return Attr{}, err
@@ -196,7 +196,7 @@ func (s *imageStore) stat(o *obj) (Attr, error) {
 	return s.attr(n), nil
 }
 
-func (s *imageStore) readlink(o *obj) (string, error) {
+func (s *imageStore) readlink(o *part) (string, error) {
 	n, err := s.inode(o)
 	if err != nil {
 		return "", err
@@ -208,10 +208,10 @@ func (s *imageStore) readlink(o *obj) (string, error) {
 	return target, err
 }
 
-func (s *imageStore) xattrs(o *obj) ([]squashfs.Xattr, error) { return s.xattrsOf(o, nil) }
+func (s *imageStore) xattrs(o *part) ([]squashfs.Xattr, error) { return s.xattrsOf(o, nil) }
 
 // xattrsOf is xattrs, but those that want says no to may come without their values.
-func (s *imageStore) xattrsOf(o *obj, want func(name string) bool) ([]squashfs.Xattr, error) {
+func (s *imageStore) xattrsOf(o *part, want func(name string) bool) ([]squashfs.Xattr, error) {
 	n, err := s.inode(o)
 	if err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func (s *imageStore) xattrsOf(o *obj, want func(name string) bool) ([]squashfs.X
 }
 
 // xattrSet tells what other inodes with the same attributes have in common, 0 if that is not known.
-func (s *imageStore) xattrSet(o *obj) (uint32, error) {
+func (s *imageStore) xattrSet(o *part) (uint32, error) {
 	n, err := s.inode(o)
 	if err != nil {
 		return 0, err
@@ -232,7 +232,7 @@ func (s *imageStore) xattrSet(o *obj) (uint32, error) {
 	return set + 1, nil
 }
 
-func (s *imageStore) open(o *obj) (content, error) {
+func (s *imageStore) open(o *part) (content, error) {
 	n, err := s.inode(o)
 	if err != nil {
 		return nil, err
@@ -240,7 +240,7 @@ func (s *imageStore) open(o *obj) (content, error) {
 	return imageFile{n, s.manifest}, nil
 }
 
-func (s *imageStore) list(dir *obj, fn func(rawEntry) error) error {
+func (s *imageStore) list(dir *part, fn func(rawEntry) error) error {
 	d, err := s.inode(dir)
 	if err != nil {
 		return err

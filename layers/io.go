@@ -97,7 +97,7 @@ func (o *Overlay) ownSize(n *node) (int64, error) {
 	var a Attr
 	var err error
 	if n.pin > 0 {
-		a, err = place{dirfd: int(n.pin) - 1}.stat()
+		a, err = location{dirfd: int(n.pin) - 1}.stat()
 	} else {
 		a, err = n.top.backend().stat(n.top)
 	}
@@ -117,7 +117,7 @@ func (o *Overlay) writable(id NodeID, whole bool, fn func(t target) error) error
 		if err := fn(t); err != nil {
 			return err
 		}
-		return t.top.touched(t.place(), false, 0)
+		return t.top.touched(t.location(), false, 0)
 	})
 }
 
@@ -200,27 +200,27 @@ func (o *Overlay) writeInside(id NodeID, p []byte, off int64, killFor *Caller, b
 		}
 	}
 	if back {
-		c := o.caps.begin(t.n, t.place())
-		defer o.end(t.n, c, t.place())
+		c := o.caps.begin(t.n, t.location())
+		defer o.end(t.n, c, t.location())
 	}
 	k, err := t.write(p, off)
 	o.writeOut(t.d, off, int64(k))
 	if err != nil {
 		return k, err
 	}
-	return k, t.top.touched(t.place(), false, 0)
+	return k, t.top.touched(t.location(), false, 0)
 }
 
 // unprivileged clears file capabilities, and refuses a file that has more to be cleared.
 func (o *Overlay) unprivileged(t target, c Caller) error {
-	a, err := t.place().stat()
+	a, err := t.location().stat()
 	if err != nil {
 		return err
 	}
 	if c.leftOver(a.Mode, a.GID) != a.Mode {
 		return ErrPrivileged
 	}
-	return o.dropCapability(t.n, t.place())
+	return o.dropCapability(t.n, t.location())
 }
 
 // Fallocate is fallocate(2). A long range is changed in pieces; the size, if it changes, does so with the last one.
@@ -456,7 +456,7 @@ func (o *Overlay) syncTargets(id NodeID) ([]*descriptor, []*blockMap, error) {
 }
 
 // openDir opens a directory for fsync, outside the cache.
-func (s *dirStore) openDir(o *obj) (*descriptor, error) {
+func (s *dirStore) openDir(o *part) (*descriptor, error) {
 	h, err := s.dir(o)
 	if err != nil {
 		return nil, err

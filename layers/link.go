@@ -12,7 +12,7 @@ func (o *Overlay) Link(id, parent NodeID, name string) (Entry, error) {
 		return Entry{}, err
 	}
 	var e Entry
-	err := o.apart(func(t turn) error {
+	err := o.mutateShared(func(t mutation) error {
 		p, err := t.dir(parent)
 		if err != nil {
 			return err
@@ -47,15 +47,15 @@ type newLink struct {
 	n, p *node
 	name string
 
-	covered bool  // by a whiteout
-	from    place // n
-	fh      hold  // of from
-	dh      hold  // p
-	special bool  // see node.special
+	covered bool     // by a whiteout
+	from    location // n
+	fh      hold     // of from
+	dh      hold     // p
+	special bool     // see node.special
 }
 
 // plan makes the checks of link(2), and finds out what there is to do. tree is held.
-func (l *newLink) plan(t turn) error {
+func (l *newLink) plan(t mutation) error {
 	o, n := t.o, l.n
 	err := o.upperDir(l.p)
 	if err == nil {
@@ -71,8 +71,8 @@ func (l *newLink) plan(t turn) error {
 	case !o.inUpper(n):
 		return o.needUp(n, false)
 	}
-	if !t.alone && (len(n.below) > 0 || n.dead && (n.pin == 0 || !n.free || n.odd() || n.top.layer != o.upper.layer)) {
-		return errAlone // it gets a redirect, or comes from elsewhere
+	if !t.exclusive && (len(n.below) > 0 || n.dead && (n.pin == 0 || !n.free || n.renumbered() || n.top.layer != o.upper.layer)) {
+		return errExclusive // it gets a redirect, or comes from elsewhere
 	}
 	if err := errors.Join(o.pinRedirect(n), o.adopt(n)); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (l *newLink) plan(t turn) error {
 // find finds the places, with which the caller releases what it holds of them. tree is held.
 func (l *newLink) find(o *Overlay) (err error) {
 	l.special = l.n.special()
-	if l.from, l.fh, err = l.n.place(); err != nil {
+	if l.from, l.fh, err = l.n.location(); err != nil {
 		return err
 	}
 	if l.dh, err = o.upper.store.dir(l.p.top); err != nil {
@@ -93,20 +93,20 @@ func (l *newLink) find(o *Overlay) (err error) {
 }
 
 // run makes the link.
-func (l *newLink) run(t turn) (Entry, error) {
+func (l *newLink) run(t mutation) (Entry, error) {
 	o, n := t.o, l.n
-	if !t.alone {
-		t.publish(func() { n.passing = &passage{place: alias{l.p, l.name}, layer: o.upper.layer} })
+	if !t.exclusive {
+		t.publish(func() { n.pending = &pendingChange{location: alias{l.p, l.name}, layer: o.upper.layer} })
 	}
 	err := l.make(o)
 	if err != nil {
-		t.publish(func() { n.passing = nil })
+		t.publish(func() { n.pending = nil })
 		return Entry{}, err
 	}
 	steps.At("name linked")
-	err = errors.Join(o.touched(l.p, place{l.dh.fd, "."}, 0), o.touched(n, l.from, 0)) // it is there all the same
+	err = errors.Join(o.touched(l.p, location{l.dh.fd, "."}, 0), o.touched(n, l.from, 0)) // it is there all the same
 	t.publish(func() {
-		n.passing = nil
+		n.pending = nil
 		o.linked(n, l.p, l.name)
 	})
 	var e Entry
@@ -124,15 +124,15 @@ func (l *newLink) run(t turn) (Entry, error) {
 
 // make makes one more name in the host's directory.
 func (l *newLink) make(o *Overlay) error {
-	at := place{l.dh.fd, l.name}
+	at := location{l.dh.fd, l.name}
 	if l.special {
-		if err := (place{at.dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+		if err := (location{at.dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return err
 		}
 	}
 	to := at
 	if l.covered {
-		to = place{o.upper.work, o.upper.temp()}
+		to = location{o.upper.work, o.upper.temp()}
 	}
 	var err error
 	if l.from.name == "" {
@@ -148,7 +148,7 @@ func (l *newLink) make(o *Overlay) error {
 	return err
 }
 
-// special tells whether a listing by the host alone would show an inode of the upper wrongly: its number may come from a
+// special reports whether a listing by the host alone would show an inode of the upper wrongly: its number may come from a
 // layer below, or it stands for a device that the overlay means something by. tree is held.
 func (n *node) special() bool {
 	s := n.top.dirStore()
@@ -167,7 +167,7 @@ func (o *Overlay) linked(n, p *node, name string) {
 		o.nodes.unaliasLocked(n, p, name) // a look-up may have met it there
 		o.nodes.moveLocked(n, p, name)
 		if o.orphans.has(n) {
-			o.unshelve(n)
+			o.leaveOrphans(n)
 		}
 		n.top.parent, n.top.name = p.top, name
 		o.unpin(n)

@@ -153,7 +153,7 @@ func (s dirItems) changed(pending []dirItem) dirItems {
 	return s
 }
 
-// meets tells whether another name has p's cookie, which about never happens: both would have to give way to each other.
+// meets reports whether another name has p's cookie, which about never happens: both would have to give way to each other.
 func meets(items []dirItem, p dirItem) bool {
 	i := firstFrom(items, p.cookie)
 	return i < len(items) && items[i].cookie == p.cookie && items[i].name != p.name

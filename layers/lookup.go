@@ -15,9 +15,9 @@ const maxName = 255
 
 // hit is what a name resolves to.
 type hit struct {
-	parts []*obj // topmost first, never empty when found
-	attr  Attr   // of parts[0], as its layer has it
-	found found  // of parts[0]
+	parts []*part // topmost first, never empty when found
+	attr  Attr    // of parts[0], as its layer has it
+	found found   // of parts[0]
 }
 
 func checkName(name string) error {
@@ -96,7 +96,7 @@ func (o *Overlay) reviveLost(n *node) {
 // reviveLocked is revive with tree held for writing.
 func (o *Overlay) reviveLocked(n *node) {
 	t := &o.nodes
-	t.fresh(n)
+	t.refresh(n)
 	if !n.dead || n.free {
 		return
 	}
@@ -105,7 +105,7 @@ func (o *Overlay) reviveLocked(n *node) {
 	t.mu.Unlock()
 	for _, a := range names {
 		h, err := o.search(a.parent, 0, a.name)
-		if err != nil || t.find(sighting{a.parent, a.name, h.parts[0], &h.attr}) != n {
+		if err != nil || t.find(candidate{a.parent, a.name, h.parts[0], &h.attr}) != n {
 			continue // gone again meanwhile
 		}
 		descriptors.drop(n.top)
@@ -142,7 +142,7 @@ func (o *Overlay) searchFor(s *scan, p *node, from int, name string) (hit, error
 		}
 		if s.nodes != nil && len(s.parts) == 0 && !f.whiteout {
 			if !f.metacopy {
-				s.known = s.nodes.again(p, name, d.layer, f.attr.Ino)
+				s.known = s.nodes.enterKnown(p, name, d.layer, f.attr.Ino)
 			}
 			if s.known != nil {
 				s.attr, s.found = f.attr, f
@@ -177,8 +177,8 @@ type scan struct {
 	known *node    // of the name, with one more reference; parts are not looked for then
 }
 
-// take adds what one layer has under the name and tells whether nothing below it counts.
-func (s *scan) take(d *obj, name string, f found) (done bool) {
+// take adds what one layer has under the name and reports whether nothing below it counts.
+func (s *scan) take(d *part, name string, f found) (done bool) {
 	if f.whiteout {
 		return true
 	}
@@ -234,7 +234,7 @@ func (o *Overlay) follow(s *scan, after *layer, path string) error {
 // walkRedirect resolves path in one layer. A redirect met on the way changes the path for the layers further down;
 // a whiteout, an opaque directory or a file on the way ends the search.
 func walkRedirect(s *scan, l *layer, path string) (next string, done bool, err error) {
-	dir := rootObj(l)
+	dir := rootPart(l)
 	var parents []string // names passed
 	rest := strings.Split(strings.Trim(path, "/"), "/")
 	next = path
@@ -278,7 +278,7 @@ const dirSize = 4096
 // shape turns the top part's attributes into those of the node. tree is held.
 func (o *Overlay) shape(n *node, a Attr) Attr {
 	a.Ino = n.number()
-	if c := n.passing; c != nil && c.shown != nil {
+	if c := n.pending; c != nil && c.shown != nil {
 		a.Atime, a.Mtime, a.Ctime, a.Nlink = c.shown.Atime, c.shown.Mtime, c.shown.Ctime, c.shown.Nlink
 	}
 	if isDir(n.typ) {
@@ -312,7 +312,7 @@ func (o *Overlay) attr(n *node) (Attr, error) {
 	var a Attr
 	var err error
 	if n.pin > 0 {
-		p := place{dirfd: int(n.pin) - 1}
+		p := location{dirfd: int(n.pin) - 1}
 		if a, err = p.stat(); err == nil {
 			err = n.top.look(p, &a)
 		}
@@ -343,7 +343,7 @@ func (o *Overlay) Readlink(id NodeID) (string, error) {
 		return "", unix.EINVAL
 	}
 	if n.pin > 0 {
-		return place{dirfd: int(n.pin) - 1}.readlink()
+		return location{dirfd: int(n.pin) - 1}.readlink()
 	}
 	s, err := n.top.backend().readlink(n.top)
 	if err != nil {

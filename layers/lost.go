@@ -15,7 +15,7 @@ type lostData struct {
 // maxLost bounds what is remembered and logged.
 const maxLost = 1000
 
-func (l *lostData) log(log *slog.Logger, err error, at *obj, name string) {
+func (l *lostData) log(log *slog.Logger, err error, at *part, name string) {
 	path := at.path()
 	if name != "" {
 		path += "/" + name

@@ -38,7 +38,7 @@ func Merge(
 	return storeSource(ctx, s, j, k, opts, true, fn)
 }
 
-// joined presents the topmost layers of a view as one layer over the others. The parts of its spots lie in the former, what
+// joined presents the topmost layers of a view as one layer over the others. The parts of its nodes lie in the former, what
 // is below in the latter.
 type joined struct {
 	*view
@@ -55,7 +55,7 @@ func newJoined(v *view, n int) *joined {
 }
 
 // split divides a directory's parts.
-func (j *joined) split(parts []*obj) (own, below []*obj) {
+func (j *joined) split(parts []*part) (own, below []*part) {
 	for i, p := range parts {
 		if !j.own[p.layer] {
 			return parts[:i], parts[i:]
@@ -72,13 +72,13 @@ func (j *joined) Root(context.Context) (*squashfs.Entry, error) {
 	}
 	a.Ino = rootIno
 	opaque := len(below) == 0 && len(j.layers) < len(j.o.stack)
-	return j.entry("", &spot{parts: own, below: below}, a, marks{opaque: opaque})
+	return j.entry("", &viewNode{parts: own, below: below}, a, marks{opaque: opaque})
 }
 
 func (j *joined) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error) {
 	var names []string
 	seen := map[string]bool{}
-	for _, part := range dir.Handle.(*spot).parts {
+	for _, part := range dir.Handle.(*viewNode).parts {
 		err := part.backend().list(part, func(e rawEntry) error {
 			if !seen[e.name] {
 				seen[e.name] = true
@@ -93,16 +93,16 @@ func (j *joined) Names(ctx context.Context, dir *squashfs.Entry) ([]string, erro
 	return names, nil
 }
 
-// climb is a search through the own layers only, as Overlay.search makes it.
-type climb struct {
+// ownSearch is a search through the own layers only, as Overlay.search makes it.
+type ownSearch struct {
 	scan
-	white *obj   // the name is a whiteout, in this directory
+	white *part  // the name is a whiteout, in this directory
 	name  string // what the directories below know it by
 	path  string // or where in the layers below it is; "" if it did not move to another directory
 }
 
-func (j *joined) climb(s *spot, name string) (*climb, error) {
-	c := &climb{name: name}
+func (j *joined) searchOwn(s *viewNode, name string) (*ownSearch, error) {
+	c := &ownSearch{name: name}
 	for _, d := range s.parts {
 		f, err := d.backend().find(d, c.name)
 		if errors.Is(err, unix.ENOENT) {
@@ -131,7 +131,7 @@ func (j *joined) climb(s *spot, name string) (*climb, error) {
 }
 
 // follow is Overlay.follow through the own layers only.
-func (j *joined) follow(c *climb, after *layer) error {
+func (j *joined) follow(c *ownSearch, after *layer) error {
 	below := false
 	for _, l := range j.layers {
 		if !below {
@@ -149,8 +149,8 @@ func (j *joined) follow(c *climb, after *layer) error {
 
 // Entry gives nil if the merged layer does not need the name.
 func (j *joined) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
-	s := dir.Handle.(*spot)
-	c, err := j.climb(s, name)
+	s := dir.Handle.(*viewNode)
+	c, err := j.searchOwn(s, name)
 	if err != nil {
 		return nil, err
 	}
@@ -163,14 +163,14 @@ func (j *joined) Entry(_ context.Context, dir *squashfs.Entry, name string) (*sq
 			return nil, nil
 		}
 		w := c.white.child(name, c.found)
-		return j.entry(name, &spot{parts: []*obj{w}}, c.found.attr, marks{})
+		return j.entry(name, &viewNode{parts: []*part{w}}, c.found.attr, marks{})
 	}
 	all := &node{top: s.parts[0], below: append(s.parts[1:len(s.parts):len(s.parts)], s.below...), typ: unix.S_IFDIR}
 	h, err := j.o.search(all, 0, name)
 	if err != nil {
 		return nil, err
 	}
-	at := &spot{}
+	at := &viewNode{}
 	at.parts, at.below = j.split(h.parts)
 	var m marks
 	switch {
@@ -185,8 +185,8 @@ func (j *joined) Entry(_ context.Context, dir *squashfs.Entry, name string) (*sq
 	return j.entry(name, at, h.attr, m)
 }
 
-// hides tells whether the layers below have something of a name in a directory, and whether that is a directory.
-func (j *joined) hides(s *spot, name string) (some, dir bool, err error) {
+// hides reports whether the layers below have something of a name in a directory, and whether that is a directory.
+func (j *joined) hides(s *viewNode, name string) (some, dir bool, err error) {
 	if len(s.below) == 0 {
 		return false, false, nil
 	}
@@ -209,7 +209,7 @@ type marks struct {
 }
 
 // entry presents an inode of the merged layer.
-func (j *joined) entry(name string, s *spot, a Attr, m marks) (*squashfs.Entry, error) {
+func (j *joined) entry(name string, s *viewNode, a Attr, m marks) (*squashfs.Entry, error) {
 	e := &squashfs.Entry{Name: name, Attr: imageOf(a), Inode: j.o.inodeID(s.parts[0], &a)}
 	attrWhiteouts := false
 	for i, p := range s.parts {
@@ -264,7 +264,7 @@ func (j *joined) entry(name string, s *spot, a Attr, m marks) (*squashfs.Entry, 
 }
 
 func (j *joined) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
-	s := file.Handle.(*spot)
+	s := file.Handle.(*viewNode)
 	if len(s.below) > 0 {
 		return emptyFile{}, nil // a metacopy
 	}

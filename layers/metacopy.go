@@ -8,11 +8,11 @@ import (
 // those of the inode.
 type completing struct {
 	attr Attr
-	p    place // kept open by the copier
+	p    location // kept open by the copier
 }
 
 // completeData turns a metacopy in the upper into a file with data: it writes the data into the inode, which readers
-// still take from below, and then takes the mark off. A seal ends it early. It tells whether nothing is left to do.
+// still take from below, and then takes the mark off. A seal ends it early. It reports whether nothing is left to do.
 func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 	if !data || !isReg(n.typ) {
 		return false, nil
@@ -24,7 +24,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 		o.tree.Unlock()
 		o.unlock(n)
 	}
-	o.nodes.fresh(n)
+	o.nodes.refresh(n)
 	if !o.inUpper(n) {
 		unlock()
 		return false, nil
@@ -44,7 +44,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 	fd, err := o.openFile(n, fdWrite)
 	if err == nil {
 		defer fd.release()
-		c.p = place{dirfd: fd.fd}
+		c.p = location{dirfd: fd.fd}
 		if c.attr, err = o.attr(n); err == nil {
 			err = top.keepCtime(c.p, n, c.attr)
 		}
@@ -68,7 +68,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 		o.gate.RLock()
 		defer o.gate.RUnlock()
 		o.tree.RLock()
-		o.nodes.fresh(n)
+		o.nodes.refresh(n)
 		ok := n.top == top && o.inUpper(n)
 		o.tree.RUnlock()
 		if !ok {
@@ -93,7 +93,7 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 		o.thaw()
 		o.tree.Lock()
 		defer o.tree.Unlock()
-		o.nodes.fresh(n)
+		o.nodes.refresh(n)
 		if sealed = n.top != top || !o.inUpper(n); !sealed {
 			return true, o.completed(n, c)
 		}
@@ -109,7 +109,7 @@ func (o *Overlay) completed(n *node, c completing) error {
 	if err := c.p.removexattr(xattrMetacopy); err != nil {
 		return err
 	}
-	if err := o.severed(n, c.p); err != nil {
+	if err := o.dropBelow(n, c.p); err != nil {
 		return err
 	}
 	return c.p.utimes(timespec(c.attr.Atime), timespec(c.attr.Mtime))
@@ -125,15 +125,15 @@ func (o *Overlay) emptied(n *node) error {
 	if err := unix.Ftruncate(d.fd, 0); err != nil {
 		return err
 	}
-	p := place{dirfd: d.fd}
+	p := location{dirfd: d.fd}
 	if err := p.removexattr(xattrMetacopy); err != nil {
 		return err
 	}
-	return o.severed(n, p)
+	return o.dropBelow(n, p)
 }
 
-// severed takes away what else tied a metacopy to its data below. tree is held for writing.
-func (o *Overlay) severed(n *node, p place) error {
+// dropBelow takes away what else tied a metacopy to its data below. tree is held for writing.
+func (o *Overlay) dropBelow(n *node, p location) error {
 	if err := dropRedirect(p); err != nil {
 		return err
 	}

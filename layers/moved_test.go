@@ -148,7 +148,7 @@ func TestKeptEmpty(t *testing.T) {
 	plain := filepath.Join(r.upper(), "plain")
 	cleared := false
 	steps = func(string) {
-		if v, _ := (place{unix.AT_FDCWD, filepath.Join(r.upper(), "to")}).getxattr(xattrOpaque); !cleared && string(v) == "y" {
+		if v, _ := (location{unix.AT_FDCWD, filepath.Join(r.upper(), "to")}).getxattr(xattrOpaque); !cleared && string(v) == "y" {
 			cleared = true
 			freeze(t, plain, true)
 		}

@@ -19,7 +19,7 @@ var errEnough = errors.New("enough")
 // nearLinks gives the names of an inode in its layer, if there are as many as its link count says near the one that is known: in its
 // directory, in what is below that, or around the directories above. Nearly all links are of that kind, and who looks for them does not
 // depend on how large the layer is. False: there are others, somewhere. The caller holds no lock.
-func (o *Overlay) nearLinks(top *obj, count int) (links []link, ok bool, err error) {
+func (o *Overlay) nearLinks(top *part, count int) (links []link, ok bool, err error) {
 	o.tree.RLock()
 	err = top.settle()
 	form, id := top.layer.lower, top.id().n
@@ -29,9 +29,9 @@ func (o *Overlay) nearLinks(top *obj, count int) (links []link, ok bool, err err
 	}
 	room, looked := nearNames, 0
 	defer func() { o.groups.look(form, looked) }()
-	var from *obj // what has been looked through already
+	var from *part // what has been looked through already
 	for at := top.parent; at != nil && room > 0; from, at = at, at.parent {
-		dirs := []*obj{at}
+		dirs := []*part{at}
 		for len(dirs) > 0 && room > 0 {
 			dir := dirs[len(dirs)-1]
 			dirs = dirs[:len(dirs)-1]
@@ -50,7 +50,7 @@ func (o *Overlay) nearLinks(top *obj, count int) (links []link, ok bool, err err
 				case e.whiteout:
 				case e.typ == unix.S_IFDIR:
 					if from == nil || dir != at || e.name != from.name {
-						dirs = append(dirs, &obj{layer: top.layer, parent: dir, name: e.name, ino: e.ino})
+						dirs = append(dirs, &part{layer: top.layer, parent: dir, name: e.name, ino: e.ino})
 					}
 				case e.id == id:
 					links = append(links, link{dir, e.name})
@@ -72,7 +72,7 @@ func (o *Overlay) nearLinks(top *obj, count int) (links []link, ok bool, err err
 	return nil, false, nil
 }
 
-// mayLook tells whether it pays to look for links near a name, rather than through all of its layer.
+// mayLook reports whether it pays to look for links near a name, rather than through all of its layer.
 func (g *groupTables) mayLook(l *Lower) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

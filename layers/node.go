@@ -20,55 +20,55 @@ const RootNode NodeID = 1
 // node is one file or directory that the kernel, or a child in memory, refers to.
 type node struct {
 	// Immutable.
-	id     NodeID
-	typ    uint32 // S_IFMT bits
-	veiled bool   // another node shows the number that this one's layer reports
-	gen    uint32 // generation of id
-	birth  uint32 // generation of the time of birth
+	id          NodeID
+	typ         uint32 // S_IFMT bits
+	numberTaken bool   // another node shows the number that this one's layer reports
+	gen         uint32 // generation of id
+	birth       uint32 // generation of the time of birth
 
 	// bare says that there are no extended attributes but the overlay's own. The kernel asks for one before the first
 	// write of a file and at every ls, nearly always in vain.
 	bare atomic.Bool
 
-	lock lockorder.Mutex[lockorder.Node] // see turn
+	lock lockorder.Mutex[lockorder.Node] // see mutation
 	lost atomic.Bool                     // a look-up wants its name to be that by which it was found; see revive
 
 	// Guarded by Overlay.tree.
 	ino     uint64 // as the topmost layer reports it; see number
 	parent  *node  // of name; nil for the root
 	name    string
-	top     *obj
-	below   []*obj // merged directories: the further parts; metacopies: the parts down to the one with the data
-	dead    bool   // no known name leads here: removed, or made without one
-	pin     int32  // O_PATH descriptor of a dead inode of a directory layer plus one; 0 = none
-	unnamed bool   // a file in the orphan directory that was made without a name, and may be given one
-	alone   bool   // a file whose further names were looked for in vain
-	free    bool   // the inode of a dead node is in no layer of the stack, so that it stays writable over a seal
+	top     *part
+	below   []*part // merged directories: the further parts; metacopies: the parts down to the one with the data
+	dead    bool    // no known name leads here: removed, or made without one
+	pin     int32   // O_PATH descriptor of a dead inode of a directory layer plus one; 0 = none
+	unnamed bool    // a file in the orphan directory that was made without a name, and may be given one
+	alone   bool    // a file whose further names were looked for in vain
+	free    bool    // the inode of a dead node is in no layer of the stack, so that it stays writable over a seal
 
-	passing *passage // a change under way; nil: none
+	pending *pendingChange // a change under way; nil: none
 
 	// Guarded by table.mu.
 	lookups uint64  // references that the kernel holds
-	kids    int     // nodes whose parent or alias is this, and calls in progress
+	holds   int     // nodes whose parent or alias is this, and calls in progress
 	aliases []alias // names of a hard-linked file beside the primary one, in no order
 	epoch   uint32  // table.epoch when n was last made true; fields of one that is behind belong to catchUp.settle
 }
 
-// passage is what look-ups must know of a change of a node that the host may have made already.
-type passage struct {
-	place alias // the node may be found here; parent nil: its places stay
-	layer *layer
-	shown *Attr // of a directory: the times and the link count that callers see meanwhile; nil: those that it has
+// pendingChange is what look-ups must know of a change of a node that the host may have made already.
+type pendingChange struct {
+	location alias // the node may be found here; parent nil: its places stay
+	layer    *layer
+	shown    *Attr // of a directory: the times and the link count that callers see meanwhile; nil: those that it has
 }
 
 // table holds the nodes of an overlay.
 type table struct {
-	mu   lockorder.Mutex[lockorder.Table]
-	m    map[NodeID]*node // guarded by mu
-	peak int              // the most nodes that m has had room for; guarded by mu
-	own  atomic.Int64     // nodes of m but the root
-	next uint64           // for ids of nodes whose inode number is taken; guarded by mu
-	odd  oddNodes         // those nodes; guarded by mu
+	mu         lockorder.Mutex[lockorder.Table]
+	m          map[NodeID]*node // guarded by mu
+	peak       int              // the most nodes that m has had room for; guarded by mu
+	own        atomic.Int64     // nodes of m but the root
+	next       uint64           // for ids of nodes whose inode number is taken; guarded by mu
+	renumbered renumberedNodes  // those nodes; guarded by mu
 
 	many map[*node]map[alias]int // the places of the aliases of nodes that have more than fewAliases; guarded by mu
 
@@ -124,7 +124,7 @@ func (t *table) get(id NodeID) (*node, error) {
 		return nil, unix.ESTALE
 	}
 	if behind {
-		t.fresh(n)
+		t.refresh(n)
 	}
 	return n, nil
 }
@@ -132,7 +132,7 @@ func (t *table) get(id NodeID) (*node, error) {
 // enter finds or makes the node that p's entry name resolved to, with one more reference. tree is held for reading.
 func (t *table) enter(p *node, name string, h hit) *node {
 	top := h.parts[0]
-	n := t.lockFor(sighting{p, name, top, &h.attr})
+	n := t.lockFor(candidate{p, name, top, &h.attr})
 	defer t.mu.Unlock()
 	if n == nil {
 		n = &node{
@@ -151,14 +151,14 @@ func (t *table) enter(p *node, name string, h hit) *node {
 	return n
 }
 
-// again gives the node of an inode that was found as p's entry name before, with one more reference, or nil. tree is held for reading.
-func (t *table) again(p *node, name string, l *layer, ino uint64) *node {
+// enterKnown gives the node of an inode that was found as p's entry name before, with one more reference, or nil. tree is held for reading.
+func (t *table) enterKnown(p *node, name string, l *layer, ino uint64) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.freshLocked(p, name, ino, layerInode{})
+	t.refreshLocked(p, name, ino, layerInode{})
 	n := t.m[NodeID(ino)]
 	if n == nil || !n.at(p, name, l, ino) {
-		if n = t.odd.names[alias{p, name}]; n == nil || !n.at(p, name, l, ino) {
+		if n = t.renumbered.names[alias{p, name}]; n == nil || !n.at(p, name, l, ino) {
 			return nil
 		}
 	}
@@ -169,11 +169,11 @@ func (t *table) again(p *node, name string, l *layer, ino uint64) *node {
 // addLocked enters a new node of an inode born at that time. mu is held.
 func (t *table) addLocked(n *node, birth squashfs.Time) {
 	if n.parent != nil {
-		n.parent.kids++
+		n.parent.holds++
 	}
-	if n.id == 0 || n.id >= oddIDs || t.m[n.id] != nil || t.odd.numbers[n.ino] != nil {
-		n.veiled = t.clashLocked(n)
-		n.id = t.oddLocked()
+	if n.id == 0 || n.id >= spareIDs || t.m[n.id] != nil || t.renumbered.numbers[n.ino] != nil {
+		n.numberTaken = t.clashLocked(n)
+		n.id = t.spareIDLocked()
 		t.showLocked(n)
 	}
 	n.epoch = t.epoch
@@ -195,16 +195,16 @@ func (t *table) shrinkLocked() {
 }
 
 // drop takes references of n away and removes what nothing refers to any more. It returns the removed nodes.
-func (t *table) drop(n *node, lookups uint64, kids int) []*node {
+func (t *table) drop(n *node, lookups uint64, holds int) []*node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n.lookups -= min(lookups, n.lookups)
-	n.kids -= kids
+	n.holds -= holds
 	var gone []*node
 	for work := []*node{n}; len(work) > 0; {
 		n := work[len(work)-1]
 		work = work[:len(work)-1]
-		if n.lookups > 0 || n.kids > 0 || n.id == RootNode || t.m[n.id] != n {
+		if n.lookups > 0 || n.holds > 0 || n.id == RootNode || t.m[n.id] != n {
 			continue
 		}
 		delete(t.m, n.id)
@@ -214,11 +214,11 @@ func (t *table) drop(n *node, lookups uint64, kids int) []*node {
 		}
 		gone = append(gone, n)
 		for _, a := range t.takeAliasesLocked(n) {
-			a.parent.kids--
+			a.parent.holds--
 			work = append(work, a.parent)
 		}
 		if n.parent != nil {
-			n.parent.kids--
+			n.parent.holds--
 			work = append(work, n.parent)
 		}
 	}
@@ -228,7 +228,7 @@ func (t *table) drop(n *node, lookups uint64, kids int) []*node {
 }
 
 // setTop gives n a new topmost part. tree is held for writing.
-func (t *table) setTop(n *node, top *obj, below []*obj) {
+func (t *table) setTop(n *node, top *part, below []*part) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n.top, n.below = top, below
@@ -239,29 +239,29 @@ func (t *table) setTop(n *node, top *obj, below []*obj) {
 // hold keeps n in the table during a call.
 func (t *table) hold(n *node) {
 	t.mu.Lock()
-	n.kids++
+	n.holds++
 	t.mu.Unlock()
 }
 
 // place gives the host's name of n's top part, which must lie in a directory layer. tree is held for reading.
-func (n *node) place() (place, hold, error) {
+func (n *node) location() (location, hold, error) {
 	if n.pin > 0 {
-		return place{dirfd: int(n.pin) - 1}, hold{}, nil
+		return location{dirfd: int(n.pin) - 1}, hold{}, nil
 	}
 	return n.top.dirStore().at(n.top)
 }
 
 // parts are the layers' parts of n, topmost first.
-func (n *node) parts() []*obj {
+func (n *node) parts() []*part {
 	if len(n.below) == 0 {
-		return []*obj{n.top}
+		return []*part{n.top}
 	}
-	return append([]*obj{n.top}, n.below...)
+	return append([]*part{n.top}, n.below...)
 }
 
 // pin pins n's inode, which is about to lose its last known name. tree is held for writing.
 func (o *Overlay) pin(n *node) error {
-	p, h, err := n.place()
+	p, h, err := n.location()
 	if err != nil {
 		return err
 	}

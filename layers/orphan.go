@@ -15,12 +15,12 @@ import (
 
 const orphanDir = "#orphans"
 
-// orphanage is the orphan directory of an overlay. It moves on with the work directory when the upper is sealed.
-type orphanage struct {
+// orphanTable is the orphan directory of an overlay. It moves on with the work directory when the upper is sealed.
+type orphanTable struct {
 	limit   int64        // of pins of the process, for tests; 0: see mayPin. Immutable.
 	layer   *layer       // over the directory; nil: not made yet. Guarded by Overlay.tree.
 	pending *node        // has a place in it, but is still at its own. Guarded by Overlay.tree, held for writing.
-	top     *obj         // pending's part in it; guarded as pending
+	top     *part        // pending's part in it; guarded as pending
 	count   atomic.Int64 // inodes in it
 }
 
@@ -34,7 +34,7 @@ func (o *Overlay) keep(n *node) error {
 		return nil
 	}
 	if !o.mayPin() {
-		switch err := o.shelve(n); {
+		switch err := o.moveToOrphans(n); {
 		case err == nil:
 			return nil
 		case errors.Is(err, errElsewhere) && !n.alone:
@@ -47,7 +47,7 @@ func (o *Overlay) keep(n *node) error {
 		}
 	}
 	err := o.pin(n)
-	if noRoom(err) && o.shelve(n) == nil {
+	if noRoom(err) && o.moveToOrphans(n) == nil {
 		return nil
 	}
 	return err
@@ -57,7 +57,7 @@ func (o *Overlay) keep(n *node) error {
 var errElsewhere = errors.New("has another name")
 
 // open makes the orphan directory. tree is held for writing.
-func (s *orphanage) open(u *upper, of *share) error {
+func (s *orphanTable) open(u *upper, of *share) error {
 	if s.layer != nil {
 		return nil
 	}
@@ -73,12 +73,12 @@ func (s *orphanage) open(u *upper, of *share) error {
 }
 
 // part gives n's part in the orphan directory.
-func (s *orphanage) part(n *node) *obj {
-	return &obj{layer: s.layer, parent: rootObj(s.layer), name: orphanName(n), ino: n.ino}
+func (s *orphanTable) part(n *node) *part {
+	return &part{layer: s.layer, parent: rootPart(s.layer), name: orphanName(n), ino: n.ino}
 }
 
-// shelve gives n's inode, or a copy of it if it is a directory, a place in the orphan directory.
-func (o *Overlay) shelve(n *node) error {
+// moveToOrphans gives n's inode, or a copy of it if it is a directory, a place in the orphan directory.
+func (o *Overlay) moveToOrphans(n *node) error {
 	s := &o.orphans
 	if err := s.open(o.upper, &o.share); err != nil {
 		return err
@@ -97,8 +97,8 @@ func (o *Overlay) shelve(n *node) error {
 }
 
 // linkOrphan links a file into the orphan directory.
-func (o *Overlay) linkOrphan(n *node, top *obj) error {
-	p, h, err := n.place()
+func (o *Overlay) linkOrphan(n *node, top *part) error {
+	p, h, err := n.location()
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (o *Overlay) linkOrphan(n *node, top *obj) error {
 }
 
 // copyDir makes a directory with the attributes of n in the orphan directory.
-func (o *Overlay) copyDir(n *node, top *obj) error {
+func (o *Overlay) copyDir(n *node, top *part) error {
 	a, err := o.attr(n)
 	if err != nil {
 		return err
@@ -141,18 +141,18 @@ func (o *Overlay) copyDir(n *node, top *obj) error {
 	if err := unix.Mkdirat(root, top.name, 0o700); err != nil {
 		return err
 	}
-	if err := copyAttrs(place{root, top.name}, a, xattrs); err != nil {
+	if err := copyAttrs(location{root, top.name}, a, xattrs); err != nil {
 		_ = unix.Unlinkat(root, top.name, unix.AT_REMOVEDIR) // the first error counts
 		return err
 	}
-	top.ref.Store(recordOf(a).notes(true))
+	top.ref.Store(inodeInfoOf(a).notes(true))
 	return nil
 }
 
-func (s *orphanage) root() int { return s.layer.lower.dir.root }
+func (s *orphanTable) root() int { return s.layer.lower.dir.root }
 
-// has tells whether n's inode is kept there. tree is held.
-func (s *orphanage) has(n *node) bool { return s.layer != nil && n.top.layer == s.layer }
+// has reports whether n's inode is kept there. tree is held.
+func (s *orphanTable) has(n *node) bool { return s.layer != nil && n.top.layer == s.layer }
 
 // settle ends a removal: what has a place in the orphan directory but has kept its own leaves it.
 func (o *Overlay) settleOrphan() {
@@ -181,23 +181,23 @@ func (o *Overlay) take(n *node) {
 	}
 }
 
-// unshelve takes n, which has been given a name in the upper, out of the orphan directory. tree is held for writing, table.mu too.
-func (o *Overlay) unshelve(n *node) {
+// leaveOrphans takes n, which has been given a name in the upper, out of the orphan directory. tree is held for writing, table.mu too.
+func (o *Overlay) leaveOrphans(n *node) {
 	o.orphans.remove(n)
-	top := &obj{layer: o.upper.layer, ino: n.ino, host: n.top.host}
+	top := &part{layer: o.upper.layer, ino: n.ino, host: n.top.host}
 	top.ref.Store(n.top.ref.Load())
 	descriptors.drop(n.top)
 	n.top, n.free, n.unnamed = top, false, false
 }
 
 // leave removes a forgotten node's inode, if it is in the orphan directory.
-func (s *orphanage) leave(n *node) {
+func (s *orphanTable) leave(n *node) {
 	if s.has(n) {
 		s.remove(n)
 	}
 }
 
-func (s *orphanage) remove(n *node) {
+func (s *orphanTable) remove(n *node) {
 	flags := 0
 	if isDir(n.typ) {
 		flags = unix.AT_REMOVEDIR
@@ -207,7 +207,7 @@ func (s *orphanage) remove(n *node) {
 }
 
 // move takes the directory along to another work directory. tree is held for writing.
-func (s *orphanage) move(from, to *upper) error {
+func (s *orphanTable) move(from, to *upper) error {
 	if s.layer == nil {
 		return nil
 	}
@@ -218,7 +218,7 @@ func (s *orphanage) move(from, to *upper) error {
 	return nil
 }
 
-func (s *orphanage) close() {
+func (s *orphanTable) close() {
 	if s.layer != nil {
 		descriptors.purge(func(k fdKey) bool { return k.o.layer == s.layer })
 		_ = s.layer.lower.Close() // O_PATH

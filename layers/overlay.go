@@ -17,7 +17,7 @@ import (
 type Options struct {
 	// InoBase is or-ed to the host's inode numbers of what is created in this upper, so that numbers are unique in a home.
 	InoBase uint64
-	// WideIno gives what comes in the place of the upper 32 bits of a host's inode number, where they are not all zero, in the
+	// WideIno gives what comes in place of the upper 32 bits of a host's inode number, where they are not all zero, in the
 	// upper of that base: always the same, and of no other upper. nil: InoBase is or-ed all the same.
 	WideIno  func(base, high uint64) (uint64, error)
 	ReadOnly bool // no upper is written; Upper may be ""
@@ -38,7 +38,7 @@ type Overlay struct {
 	log  *slog.Logger
 
 	gate  barrier                                   // mutations hold it for reading; Seal, Rollback and Pause for writing
-	names lockorder.RWMutex[lockorder.OverlayNames] // see turn
+	names lockorder.RWMutex[lockorder.OverlayNames] // see mutation
 	tree  lockorder.RWMutex[lockorder.OverlayTree]  // see doc.go
 
 	stack []*layer // topmost first, the upper included; guarded by tree
@@ -55,8 +55,8 @@ type Overlay struct {
 	groups   groupTables
 	lost     lostData
 	caps     capabilities
-	orphans  orphanage
-	attics   attics
+	orphans  orphanTable
+	detached detachedSets
 	reaper   reaper
 
 	writeOuts sync.WaitGroup // those under way, see writeOut
@@ -110,9 +110,9 @@ func (o *Overlay) makeRoot() error {
 	o.root = &node{id: RootNode, ino: rootIno, typ: unix.S_IFDIR, lookups: 1}
 	o.nodes.m[RootNode] = o.root
 	if o.upper != nil {
-		var below *obj
+		var below *part
 		if len(o.stack) > 1 {
-			below = rootObj(o.stack[1])
+			below = rootPart(o.stack[1])
 		}
 		if err := o.upper.initRoot(below); err != nil {
 			return fmt.Errorf("prepare the root of the upper: %w", err)
@@ -127,10 +127,10 @@ func (o *Overlay) makeRoot() error {
 }
 
 // rootParts merges the roots of a stack's layers down to the first opaque one.
-func rootParts(stack []*layer) ([]*obj, error) {
-	var parts []*obj
+func rootParts(stack []*layer) ([]*part, error) {
+	var parts []*part
 	for _, l := range stack {
-		r := rootObj(l)
+		r := rootPart(l)
 		parts = append(parts, r)
 		xattrs, err := l.lower.be.xattrs(r)
 		if err != nil {
@@ -145,8 +145,8 @@ func rootParts(stack []*layer) ([]*obj, error) {
 	return parts, nil
 }
 
-func rootObj(l *layer) *obj {
-	o := &obj{layer: l, ino: rootIno}
+func rootPart(l *layer) *part {
+	o := &part{layer: l, ino: rootIno}
 	o.ref.Store(notes)
 	return o
 }
@@ -166,7 +166,7 @@ func (o *Overlay) Close() error {
 	o.nodes.m = nil
 	o.nodes.count(-int(o.nodes.own.Load()))
 	o.listings.close()
-	o.attics.close()
+	o.detached.close()
 	o.orphans.close()
 	if o.upper != nil {
 		o.upper.release()
@@ -235,7 +235,7 @@ func (o *Overlay) discard(gone []*node) {
 		}
 		o.abandon(n, fds)
 		o.orphans.leave(n)
-		o.attics.leave(n)
+		o.detached.leave(n)
 	}
 }
 
@@ -271,9 +271,9 @@ type errNeedUp struct {
 
 func (e *errNeedUp) Error() string { return "copy-up needed" }
 
-// mutate runs fn, which changes names, alone, with the gate and the tree held; fn checks before it changes, and returns
+// mutateExclusive runs fn, which changes names, alone, with the gate and the tree held; fn checks before it changes, and returns
 // errNeedUp for what must be copied up before it is run again.
-func (o *Overlay) mutate(fn func() error) error {
+func (o *Overlay) mutateExclusive(fn func() error) error {
 	return o.withCopyUp(func() error {
 		o.names.Lock()
 		defer o.names.Unlock()
@@ -335,7 +335,7 @@ func (o *Overlay) needUp(n *node, data bool) error {
 	return &errNeedUp{n, data}
 }
 
-// inUpper tells whether n can be changed. tree is held.
+// inUpper reports whether n can be changed. tree is held.
 func (o *Overlay) inUpper(n *node) bool { return n.free || n.top.layer == o.upper.layer }
 
 // dirNode gives a directory by its id. tree is held.
@@ -347,7 +347,7 @@ func (o *Overlay) dirNode(id NodeID) (*node, error) {
 	return n, err
 }
 
-// upperDir tells whether a directory is live and in the upper, for a change in it. tree is held.
+// upperDir reports whether a directory is live and in the upper, for a change in it. tree is held.
 func (o *Overlay) upperDir(n *node) error {
 	if n.dead {
 		return unix.ENOENT

@@ -33,7 +33,7 @@ const xattrDefaultACL = "system.posix_acl_default"
 // of one byte and refuses the file, where it would show stale contents else.
 const metacopyPartial = "p"
 
-// ownXattr tells whether a raw name belongs to the overlay and is hidden from callers.
+// ownXattr reports whether a raw name belongs to the overlay and is hidden from callers.
 func ownXattr(raw string) bool {
 	return strings.HasPrefix(raw, xattrPrefix) && !strings.HasPrefix(raw, xattrEscaped)
 }

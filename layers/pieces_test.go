@@ -59,7 +59,7 @@ func (r *rig) nodeOf(path string) NodeID {
 	return e.Node
 }
 
-// between runs op, and tells whether one who closed the gate meanwhile saw some of a file's blocks, but not all.
+// between runs op, and reports whether one who closed the gate meanwhile saw some of a file's blocks, but not all.
 func (r *rig) between(t *testing.T, id NodeID, size uint64, op func() error) (some bool) {
 	t.Helper()
 	done := make(chan struct{})

@@ -186,7 +186,7 @@ func (o *Overlay) itemsOf(n *node) (dirItems, error) {
 }
 
 // merge lists the names that directories show together, topmost first.
-func (o *Overlay) merge(parts []*obj) ([]dirItem, error) {
+func (o *Overlay) merge(parts []*part) ([]dirItem, error) {
 	var items []dirItem
 	var seen map[string]bool
 	if len(parts) > 1 {

@@ -23,7 +23,7 @@ func (o *Overlay) setRedirect(n *node) error {
 	if len(path) > longestRedirect {
 		return unix.EXDEV
 	}
-	p, h, err := n.place()
+	p, h, err := n.location()
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (o *Overlay) lowerPath(n *node) (string, error) {
 	for ; n.parent != nil; n = n.parent {
 		name := n.name
 		if n.top.layer == o.upper.layer {
-			p, h, err := n.place()
+			p, h, err := n.location()
 			if err != nil {
 				return "", err
 			}
@@ -79,7 +79,7 @@ func (o *Overlay) pinRedirect(n *node) error {
 }
 
 // redirect reads an inode's redirect; "" if it has none.
-func (s *dirStore) redirect(p place) (string, error) {
+func (s *dirStore) redirect(p location) (string, error) {
 	v, err := p.getxattr(xattrRedirect)
 	if !errors.Is(err, unix.ENODATA) {
 		return string(v), err
@@ -97,7 +97,7 @@ func (s *dirStore) redirect(p place) (string, error) {
 // putRedirect writes a redirect: into the kernel's attribute, or where the host has no room for the path there (ext4
 // keeps less than 4,096 bytes of attributes), into a side file, whose number is kept in xattrFar, 8 bytes, little
 // endian. The kernel's overlayfs does not follow the latter.
-func (s *dirStore) putRedirect(p place, path string) error {
+func (s *dirStore) putRedirect(p location, path string) error {
 	if old, err := s.redirect(p); err != nil || old == path {
 		return err
 	}
@@ -123,7 +123,7 @@ func (s *dirStore) putRedirect(p place, path string) error {
 }
 
 // dropRedirect removes an inode's redirect, if it has one.
-func dropRedirect(p place) error {
+func dropRedirect(p location) error {
 	return errors.Join(dropXattr(p, xattrRedirect), dropXattr(p, xattrFar))
 }
 

@@ -28,14 +28,14 @@ func (o *Overlay) Rename(oldParent NodeID, oldName string, newParent NodeID, new
 	}
 	var held []*node
 	defer func() { o.dropHeld(held) }()
-	return o.apart(func(t turn) error {
+	return o.mutateShared(func(t mutation) error {
 		m := &move{
 			fromName: oldName, toName: newName,
 			exchange: flags&unix.RENAME_EXCHANGE != 0, white: flags&unix.RENAME_WHITEOUT != 0,
 		}
 		defer func() { held = append(held, m.held()...) }()
-		if !t.alone {
-			return o.moveApart(t, m, oldParent, newParent, flags)
+		if !t.exclusive {
+			return o.moveShared(t, m, oldParent, newParent, flags)
 		}
 		if err := o.planMove(m, oldParent, newParent, flags); err != nil {
 			return err
@@ -111,7 +111,7 @@ func (o *Overlay) meet(m *move, flags uint32) error {
 	return nil
 }
 
-// sight looks the names of a move up, and tells whether there is something at the target. tree is held.
+// sight looks the names of a move up, and reports whether there is something at the target. tree is held.
 func (o *Overlay) sight(m *move) (exists bool, err error) {
 	if m.fromDir.dead || m.toDir.dead {
 		return false, unix.ENOENT
@@ -163,7 +163,7 @@ func (o *Overlay) mayMove(m *move) error {
 	return nil
 }
 
-// within tells whether n is dir or below it.
+// within reports whether n is dir or below it.
 func within(n, dir *node) bool {
 	for ; n != nil; n = n.parent {
 		if n == dir {
@@ -192,7 +192,7 @@ func (o *Overlay) moveOver(m *move) error {
 	if err != nil {
 		return err
 	}
-	if err := o.readyPlace(m.node, m.toDir); err != nil {
+	if err := o.readyLocation(m.node, m.toDir); err != nil {
 		return err
 	}
 	targetUp := m.target != nil && o.inUpper(m.target)
@@ -219,7 +219,7 @@ func (o *Overlay) moveOver(m *move) error {
 	if err := o.markImpure(m.node, th.fd); err != nil {
 		return err
 	}
-	from, to := place{fh.fd, m.fromName}, place{th.fd, m.toName}
+	from, to := location{fh.fd, m.fromName}, location{th.fd, m.toName}
 	subs := 0
 	if m.target != nil {
 		if isDir(m.target.typ) && !targetUp {
@@ -239,7 +239,7 @@ func (o *Overlay) moveOver(m *move) error {
 		return err
 	}
 	err = errors.Join(
-		err, o.touched(m.fromDir, place{fh.fd, "."}, 0), o.touched(m.toDir, place{th.fd, "."}, subs), o.touched(m.node, to, 0),
+		err, o.touched(m.fromDir, location{fh.fd, "."}, 0), o.touched(m.toDir, location{th.fd, "."}, subs), o.touched(m.node, to, 0),
 	) // it has moved all the same
 	if m.target != nil {
 		o.unlinked(m.target, m.toDir, m.toName, false)
@@ -267,11 +267,11 @@ func (o *Overlay) markImpure(n *node, dirfd int) error {
 	if !n.special() {
 		return nil
 	}
-	return place{dirfd, "."}.setxattr(xattrImpure, []byte("y"), 0)
+	return location{dirfd, "."}.setxattr(xattrImpure, []byte("y"), 0)
 }
 
 // moveFile renames a non-directory in the upper. moved says that it has its new name, which it may have in spite of an error.
-func (o *Overlay) moveFile(from, to place, white bool) (moved bool, err error) {
+func (o *Overlay) moveFile(from, to location, white bool) (moved bool, err error) {
 	if !white {
 		err := unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)
 		return err == nil, err
@@ -285,7 +285,7 @@ func (o *Overlay) moveFile(from, to place, white bool) (moved bool, err error) {
 	}
 	// Without the host's help: the whiteout takes its place last, so a crash may show the file twice, but never lose it. What takes room
 	// comes before the file moves.
-	tmp := place{u.work, u.temp()}
+	tmp := location{u.work, u.temp()}
 	if err := u.whiteout(tmp); err != nil {
 		return false, err
 	}
@@ -306,7 +306,7 @@ func (o *Overlay) moveFile(from, to place, white bool) (moved bool, err error) {
 
 // moveDir renames a directory in the upper; at the target may be a whiteout or a directory that shows no names. No moment shows
 // a target's directory, target, under the old name. moved is as moveFile's. tree is held for writing.
-func (o *Overlay) moveDir(from, to place, white bool, target *node) (moved bool, err error) {
+func (o *Overlay) moveDir(from, to location, white bool, target *node) (moved bool, err error) {
 	f, err := o.upper.store.examine(to)
 	switch {
 	case errors.Is(err, unix.ENOENT):
@@ -337,7 +337,7 @@ func (o *Overlay) moveDir(from, to place, white bool, target *node) (moved bool,
 
 // clearWhiteouts empties a directory of the upper, n at a place, that holds nothing but whiteouts, and still shows nothing. Overlay.tree is
 // held for writing.
-func (o *Overlay) clearWhiteouts(n *node, at place) error {
+func (o *Overlay) clearWhiteouts(n *node, at location) error {
 	if err := at.setxattr(xattrOpaque, []byte("y"), 0); err != nil {
 		return err
 	}
@@ -363,10 +363,10 @@ func (o *Overlay) renamed(n, fromDir *node, fromName string, toDir *node, toName
 
 // exchange swaps two names. tree is held for writing.
 func (o *Overlay) exchange(m *move) error {
-	if err := o.readyPlace(m.node, m.toDir); err != nil {
+	if err := o.readyLocation(m.node, m.toDir); err != nil {
 		return err
 	}
-	if err := o.readyPlace(m.target, m.fromDir); err != nil {
+	if err := o.readyLocation(m.target, m.fromDir); err != nil {
 		return err
 	}
 	s := o.upper.store
@@ -400,14 +400,14 @@ func (o *Overlay) swapped(m *move) {
 	o.renamed(m.node, m.toDir, "/", m.toDir, m.toName)
 }
 
-// readyPlace prepares an inode in the upper for a place where look-ups by its name lead elsewhere: what has parts below
+// readyLocation prepares an inode in the upper for a place where look-ups by its name lead elsewhere: what has parts below
 // gets a redirect, other directories become opaque if the new parent is merged.
-func (o *Overlay) readyPlace(n, toDir *node) error {
+func (o *Overlay) readyLocation(n, toDir *node) error {
 	switch {
 	case len(n.below) > 0:
 		return o.setRedirect(n)
 	case isDir(n.typ) && len(toDir.below) > 0:
-		p, h, err := n.place()
+		p, h, err := n.location()
 		if err != nil {
 			return err
 		}

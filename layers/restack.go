@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errOtherTree says that what was to come in the place of a row of lowers does not show what they do.
+// errOtherTree says that what was to come in place of a row of lowers does not show what they do.
 var errOtherTree = errors.New("the lowers do not show the same")
 
-// Restack puts the lowers by in the place of row, neighbours in the stack, beneath the running overlay: both, topmost first, show the
+// Restack puts the lowers by in place of row, neighbours in the stack, beneath the running overlay: both, topmost first, show the
 // same over what is below them, as an image and the ones that Merge has made it of. Every node stays what it is to the kernel.
 // With an error nothing has changed. released is called once, from under the overlay's locks, when nobody uses row any more: what is
 // dead, but open, keeps its layers. Changes are held back for a moment that does not depend on how much there is in memory.
 func (o *Overlay) Restack(row, by []*Lower, released func()) error {
 	o.restacking.Lock()
 	defer o.restacking.Unlock()
-	r := &restack{catchUp: catchUp{o: o}, parts: map[*node][]*obj{}, fresh: map[*layer]bool{}, gone: map[*layer]bool{}}
+	r := &restack{catchUp: catchUp{o: o}, parts: map[*node][]*part{}, fresh: map[*layer]bool{}, gone: map[*layer]bool{}}
 	r.by = r
 	defer func() {
 		for l := range r.fresh {
@@ -36,7 +36,7 @@ func (o *Overlay) Restack(row, by []*Lower, released func()) error {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	o.nodes.late.Store(nil)
-	o.attics.give(r.attic)
+	o.detached.give(r.detached)
 	return nil
 }
 
@@ -44,15 +44,15 @@ func (o *Overlay) Restack(row, by []*Lower, released func()) error {
 // gets them after the gate has opened again.
 type restack struct {
 	catchUp
-	row   []*layer        // the layers that go
-	gone  map[*layer]bool // the same
-	come  []*layer        // those that come in their place
-	fresh map[*layer]bool // the same, until they are in the stack
-	attic *attic
+	row      []*layer        // the layers that go
+	gone     map[*layer]bool // the same
+	come     []*layer        // those that come in their place
+	fresh    map[*layer]bool // the same, until they are in the stack
+	detached *detachedLayers
 
-	stack []*layer         // with them; tree is held
-	parts map[*node][]*obj // what is planned; immutable once the gate is open
-	again []*node          // whose plan has failed: they may have been changing
+	stack []*layer          // with them; tree is held
+	parts map[*node][]*part // what is planned; immutable once the gate is open
+	retry []*node           // whose plan has failed: they may have been changing
 }
 
 // find finds the row in the stack.
@@ -76,7 +76,7 @@ func (r *restack) find(row, by []*Lower) error {
 	return nil
 }
 
-// restacked makes the new stack of the present one, and tells whether the row is in it, one beside the other. tree is held.
+// restacked makes the new stack of the present one, and reports whether the row is in it, one beside the other. tree is held.
 func (r *restack) restacked() bool {
 	was := r.o.stack
 	at := slices.Index(was, r.row[0])
@@ -87,9 +87,9 @@ func (r *restack) restacked() bool {
 	return true
 }
 
-// touches tells whether n stands on the row.
+// touches reports whether n stands on the row.
 func (r *restack) touches(n *node) bool {
-	return r.gone[n.top.layer] || slices.ContainsFunc(n.below, func(p *obj) bool { return r.gone[p.layer] })
+	return r.gone[n.top.layer] || slices.ContainsFunc(n.below, func(p *part) bool { return r.gone[p.layer] })
 }
 
 // plan finds the new parts of some nodes. Those of which it cannot have them now are tried again behind the gate. tree is held.
@@ -102,7 +102,7 @@ func (r *restack) plan(some []*node) {
 	}
 	for _, n := range some {
 		if _, err := r.partsOf(n); err != nil {
-			r.again = append(r.again, n)
+			r.retry = append(r.retry, n)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (r *restack) run(released func()) error {
 	}
 	last := append(o.nodes.watched(), o.root)
 	r.enlist(last)
-	last = append(last, r.again...)
+	last = append(last, r.retry...)
 	for _, n := range last {
 		delete(r.parts, n)
 	}
@@ -136,10 +136,10 @@ func (r *restack) run(released func()) error {
 	for _, l := range r.row {
 		o.groups.forget(l.lower)
 	}
-	r.attic = &attic{released: released, layers: r.row}
-	o.attics.add(r.attic, 1) // Restack gives that up
+	r.detached = &detachedLayers{released: released, layers: r.row}
+	o.detached.add(r.detached, 1) // Restack gives that up
 	o.nodes.begin(&r.catchUp)
-	o.nodes.fresh(o.root)
+	o.nodes.refresh(o.root)
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (r *restack) become(n *node, _ []alias, lost []*node) []*node {
 	}
 	parts := r.parts[n]
 	if n.dead || parts == nil {
-		r.o.attics.join(n, r.attic)
+		r.o.detached.join(n, r.detached)
 		return lost
 	}
 	for _, p := range n.parts() {
@@ -163,8 +163,8 @@ func (r *restack) become(n *node, _ []alias, lost []*node) []*node {
 	return lost
 }
 
-// partsOf finds a node's parts in the new stack, the objs that stay among them; none of a dead one. tree is held.
-func (r *restack) partsOf(n *node) ([]*obj, error) {
+// partsOf finds a node's parts in the new stack, the parts that stay among them; none of a dead one. tree is held.
+func (r *restack) partsOf(n *node) ([]*part, error) {
 	if p, ok := r.parts[n]; ok {
 		return p, nil
 	}
@@ -172,7 +172,7 @@ func (r *restack) partsOf(n *node) ([]*obj, error) {
 	if n.dead || !r.touches(n) {
 		return was, nil
 	}
-	var now []*obj
+	var now []*part
 	if n == r.o.root {
 		var err error
 		if now, err = rootParts(r.stack); err != nil {
@@ -195,7 +195,7 @@ func (r *restack) partsOf(n *node) ([]*obj, error) {
 		}
 	}
 	for i, p := range now {
-		if k := slices.IndexFunc(was, func(q *obj) bool { return sameObj(p, q) }); k >= 0 {
+		if k := slices.IndexFunc(was, func(q *part) bool { return sameEntry(p, q) }); k >= 0 {
 			now[i] = was[k]
 		}
 	}

@@ -125,7 +125,7 @@ func (o *Overlay) settled() (n int) {
 	return n
 }
 
-// TestConcurrentRestack lets several actors work on an overlay while layers come in the place of others that show the same. At the end it
+// TestConcurrentRestack lets several actors work on an overlay while layers come in place of others that show the same. At the end it
 // is the same after a restart, and nothing is left in memory.
 func TestConcurrentRestack(t *testing.T) {
 	seed := testseed.Of(t)
@@ -146,7 +146,7 @@ func TestConcurrentRestack(t *testing.T) {
 		time.Sleep(time.Duration(rng.IntN(5)) * time.Millisecond)
 		at := rng.IntN(len(r.lowers))
 		was := r.lowers[at]
-		l, err := was.again(strconv.Itoa(i))
+		l, err := was.reopen(strconv.Itoa(i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,14 +168,14 @@ func TestConcurrentRestack(t *testing.T) {
 	}
 }
 
-// again opens the directory of a sealed layer under another key.
-func (l *Lower) again(key string) (*Lower, error) {
+// reopen opens the directory of a sealed layer under another key.
+func (l *Lower) reopen(key string) (*Lower, error) {
 	s := l.dir
 	fd, err := openat(s.root, ".", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
-	return newDirLower("again "+key, &dirStore{root: fd, inoBase: s.inoBase, sealed: true, side: s.side}), nil
+	return newDirLower("reopened "+key, &dirStore{root: fd, inoBase: s.inoBase, sealed: true, side: s.side}), nil
 }
 
 // BenchmarkRestackHeld tells for how long Restack holds changes back, by what is in memory.
@@ -206,7 +206,7 @@ func restackHeld(b *testing.B, low string, dirs int) {
 	b.ResetTimer()
 	for i := range b.N {
 		b.StopTimer()
-		next, err := l.again(strconv.Itoa(i))
+		next, err := l.reopen(strconv.Itoa(i))
 		if err != nil {
 			b.Fatal(err)
 		}

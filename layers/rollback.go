@@ -24,7 +24,7 @@ type Orphan struct {
 	Node NodeID
 }
 
-// Known tells whether the kernel still refers to a node.
+// Known reports whether the kernel still refers to a node.
 func (o *Overlay) Known(id NodeID) bool {
 	o.nodes.mu.Lock()
 	defer o.nodes.mu.Unlock()
@@ -59,7 +59,7 @@ func (o *Overlay) Rollback(ctx context.Context, lowers []*Lower, upperDir, workD
 	}
 	o.restacking.Lock()
 	defer o.restacking.Unlock()
-	r := &rollback{catchUp: catchUp{o: o}, next: next, fates: map[*node]*fate{}, stays: map[dirKey]bool{}}
+	r := &rollback{catchUp: catchUp{o: o}, next: next, outcomes: map[*node]*outcome{}, stays: map[dirKey]bool{}}
 	r.by = r
 	if err := r.run(ctx, lowers, released); err != nil {
 		for _, l := range r.fresh {
@@ -111,16 +111,16 @@ func (r *rollback) run(ctx context.Context, lowers []*Lower, released func()) er
 		l.lower = form.acquire()
 		fds = append(fds, descriptors.takeOut(func(k fdKey) bool { return k.o.layer == l })...)
 		o.groups.forget(unused[len(unused)-1])
-		o.nodes.settleOdd(l)
+		o.nodes.settleRenumbered(l)
 	}
-	r.attic = &attic{released: released}
+	r.detached = &detachedLayers{released: released}
 	for _, l := range r.was {
 		if r.removed[l] {
-			r.attic.layers = append(r.attic.layers, l)
+			r.detached.layers = append(r.detached.layers, l)
 			o.groups.forget(l.lower)
 		}
 	}
-	o.attics.add(r.attic, 1) // finish gives that up
+	o.detached.add(r.detached, 1) // finish gives that up
 	r.old = o.upper
 	o.upper = r.next
 	r.old.release()
@@ -134,9 +134,9 @@ func (r *rollback) prepare(lowers []*Lower) error {
 	if err := r.next.clean(); err != nil {
 		return err
 	}
-	var below *obj
+	var below *part
 	if len(lowers) > 0 {
-		below = rootObj(&layer{lower: lowers[0]})
+		below = rootPart(&layer{lower: lowers[0]})
 	}
 	if err := r.next.initRoot(below); err != nil {
 		return fmt.Errorf("prepare the root of the new upper: %w", err)
@@ -170,11 +170,11 @@ func (r *rollback) match(lowers []*Lower) {
 	r.stack = stack
 }
 
-// compareParts tells what of two lists of parts only one has; what both have becomes the same obj in both.
-func compareParts(was, now []*obj) (gone, come []*obj) {
-	kept := map[*obj]bool{}
+// compareParts tells what of two lists of parts only one has; what both have becomes the same part in both.
+func compareParts(was, now []*part) (gone, come []*part) {
+	kept := map[*part]bool{}
 	for i, p := range now {
-		at := slices.IndexFunc(was, func(q *obj) bool { return sameObj(p, q) })
+		at := slices.IndexFunc(was, func(q *part) bool { return sameEntry(p, q) })
 		if at < 0 {
 			come = append(come, p)
 			continue
@@ -190,8 +190,8 @@ func compareParts(was, now []*obj) (gone, come []*obj) {
 	return gone, come
 }
 
-// sameObj tells whether two objs are the same place of the same layer.
-func sameObj(a, b *obj) bool {
+// sameEntry reports whether two parts are the same place of the same layer.
+func sameEntry(a, b *part) bool {
 	for a != b {
 		if a == nil || b == nil || a.layer != b.layer || a.name != b.name || a.ino != b.ino {
 			return false
@@ -202,7 +202,7 @@ func sameObj(a, b *obj) bool {
 }
 
 // eachRawName lists one layer's names in a directory, whiteouts included.
-func eachRawName(dir *obj, fn func(name string)) error {
+func eachRawName(dir *part, fn func(name string)) error {
 	s := dir.dirStore()
 	if s == nil {
 		return dir.backend().list(dir, func(e rawEntry) error { fn(e.name); return nil })

@@ -70,7 +70,7 @@ func (o *Overlay) swap(ctx context.Context, key string, next *upper) (*Lower, er
 	old.release()
 	o.upper = next
 	o.stack = append([]*layer{next.layer}, o.stack...)
-	top := rootObj(next.layer)
+	top := rootPart(next.layer)
 	o.nodes.setTop(o.root, top, o.root.parts())
 	return sealed.acquire(), nil
 }
@@ -93,12 +93,12 @@ func (o *Overlay) Changed() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	below := rootObj(o.stack[1])
+	below := rootPart(o.stack[1])
 	return rootsDiffer(top, below)
 }
 
 // rootsDiffer compares what programs can set on two root directories.
-func rootsDiffer(a, b *obj) (bool, error) {
+func rootsDiffer(a, b *part) (bool, error) {
 	x, err := a.backend().stat(a)
 	if err != nil {
 		return false, err
@@ -130,7 +130,7 @@ func rootsDiffer(a, b *obj) (bool, error) {
 }
 
 // publicXattrs are the attributes that callers see, by raw name.
-func publicXattrs(o *obj) (map[string]string, error) {
+func publicXattrs(o *part) (map[string]string, error) {
 	list, err := o.backend().xattrs(o)
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (o *Overlay) Replace(next *Lower) error {
 		l.lower = next.acquire()
 		descriptors.purge(func(k fdKey) bool { return k.o.layer == l })
 		o.groups.forget(old)
-		o.nodes.settleOdd(l)
+		o.nodes.settleRenumbered(l)
 		return old.Close()
 	}
 	return fmt.Errorf("replace layer %s: not in the stack", next.key)

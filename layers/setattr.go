@@ -9,14 +9,14 @@ import (
 // SetAttr changes attributes, copying up metadata only where data need not move.
 func (o *Overlay) SetAttr(c Caller, id NodeID, s SetAttr) (Attr, error) {
 	var a Attr
-	err := o.apart(func(t turn) error {
+	err := o.mutateShared(func(t mutation) error {
 		n, p, h, err := t.inode(id, func(n *node) error { return o.readyFor(t, n, s) })
 		if err != nil {
 			return err
 		}
 		defer t.unlock(n)
 		defer h.release()
-		if !t.alone && o.empties(n, s) {
+		if !t.exclusive && o.empties(n, s) {
 			return o.emptyFirst(t, c, n, p, s)
 		}
 		if err := o.apply(t, c, n, p, s); err != nil {
@@ -35,7 +35,7 @@ func (o *Overlay) SetAttr(c Caller, id NodeID, s SetAttr) (Attr, error) {
 }
 
 // readyFor checks the change and asks for the copy-up that it needs.
-func (o *Overlay) readyFor(t turn, n *node, s SetAttr) error {
+func (o *Overlay) readyFor(t mutation, n *node, s SetAttr) error {
 	if s.Valid&SetSize != 0 {
 		if isDir(n.typ) {
 			return unix.EISDIR
@@ -60,7 +60,7 @@ func (o *Overlay) readyFor(t turn, n *node, s SetAttr) error {
 		if data || busy {
 			return o.needUp(n, true)
 		}
-		if t.alone && o.empties(n, s) {
+		if t.exclusive && o.empties(n, s) {
 			return o.emptied(n)
 		}
 	}
@@ -69,7 +69,7 @@ func (o *Overlay) readyFor(t turn, n *node, s SetAttr) error {
 
 // emptyFirst frees what a metacopy has of its data, which may take its time, and leaves it to who runs alone to make it a file that has
 // nothing below.
-func (o *Overlay) emptyFirst(t turn, c Caller, n *node, p place, s SetAttr) error {
+func (o *Overlay) emptyFirst(t mutation, c Caller, n *node, p location, s SetAttr) error {
 	var m *blockMap
 	err := t.read(func() (err error) {
 		m, err = o.blocksOf(n.top, n)
@@ -81,16 +81,16 @@ func (o *Overlay) emptyFirst(t turn, c Caller, n *node, p place, s SetAttr) erro
 	if err != nil {
 		return err
 	}
-	return errAlone
+	return errExclusive
 }
 
-// empties tells whether a change takes all data of a metacopy away, which changes its parts.
+// empties reports whether a change takes all data of a metacopy away, which changes its parts.
 func (o *Overlay) empties(n *node, s SetAttr) bool {
 	return s.Valid&SetSize != 0 && s.Size == 0 && len(n.below) > 0 && isReg(n.typ)
 }
 
 // apply makes the change on the host's inode, in the order in which one part undoes no other.
-func (o *Overlay) apply(t turn, c Caller, n *node, p place, s SetAttr) error {
+func (o *Overlay) apply(t mutation, c Caller, n *node, p location, s SetAttr) error {
 	if n.dead && s.Valid&KillPriv != 0 && s.Valid&(SetUID|SetGID) != 0 && s.Valid&SetMode == 0 && c.User() == 0 {
 		// A copy that the kernel's overlayfs prepares over this mount, first its mode, then its owner, then its name: setuid stays. Of root
 		// POSIX allows that.
@@ -127,7 +127,7 @@ func (o *Overlay) apply(t turn, c Caller, n *node, p place, s SetAttr) error {
 		}
 	}
 	if s.Valid&SetSize != 0 {
-		if !t.alone {
+		if !t.exclusive {
 			o.upper.thaw() // the first change of a metacopy marks it
 		}
 		var f target
@@ -168,7 +168,7 @@ func (o *Overlay) apply(t turn, c Caller, n *node, p place, s SetAttr) error {
 
 // dropPrivileges clears setuid, file capabilities, and setgid: of a group-executable file always, of another one for those outside
 // its group.
-func (o *Overlay) dropPrivileges(n *node, p place, c Caller) error {
+func (o *Overlay) dropPrivileges(n *node, p location, c Caller) error {
 	a, err := p.stat()
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (o *Overlay) dropPrivileges(n *node, p place, c Caller) error {
 }
 
 // dropXattr removes an attribute if it is there.
-func dropXattr(p place, name string) error {
+func dropXattr(p location, name string) error {
 	err := p.removexattr(name)
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
 		return nil

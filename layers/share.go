@@ -22,13 +22,13 @@ type share struct {
 	cached fdList       // its newest in the cache; guarded by fdCache.mu
 }
 
-// nobody is the share of layers that belong to no overlay.
-var nobody share
+// unowned is the share of layers that belong to no overlay.
+var unowned share
 
 // of gives a layer's share.
 func (l *layer) of() *share {
 	if l == nil || l.share == nil {
-		return &nobody
+		return &unowned
 	}
 	return l.share
 }
@@ -54,7 +54,7 @@ func (s *share) hold(n int64) {
 	pins.Add(n)
 }
 
-// mayPin tells whether the overlay may pin one more inode.
+// mayPin reports whether the overlay may pin one more inode.
 func (o *Overlay) mayPin() bool {
 	if limit := o.orphans.limit; limit != 0 {
 		return pins.Load() < limit
@@ -81,7 +81,7 @@ func (o *Overlay) needName(n *node) error {
 // large. The caller holds no lock.
 func (o *Overlay) nameElsewhere(n *node) error {
 	o.tree.RLock()
-	o.nodes.fresh(n)
+	o.nodes.refresh(n)
 	top, dir, name := n.top, n.parent, n.name
 	o.tree.RUnlock()
 	links, err := o.namesOf(top)
@@ -98,5 +98,5 @@ func (o *Overlay) nameElsewhere(n *node) error {
 	return nil
 }
 
-// noRoom tells whether the table of descriptors, of the process or of the system, is full.
+// noRoom reports whether the table of descriptors, of the process or of the system, is full.
 func noRoom(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) }

@@ -132,8 +132,8 @@ func TestPinsAreShared(t *testing.T) {
 func TestCacheIsShared(t *testing.T) {
 	c := newFDCache(16)
 	var shares [2]share
-	open := func(s *share) *obj {
-		o := &obj{layer: &layer{share: s}}
+	open := func(s *share) *part {
+		o := &part{layer: &layer{share: s}}
 		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -141,14 +141,14 @@ func TestCacheIsShared(t *testing.T) {
 		c.put(fdKey{o, fdDir}, fd).release()
 		return o
 	}
-	has := func(o *obj) bool {
+	has := func(o *part) bool {
 		d := c.get(fdKey{o, fdDir})
 		if d != nil {
 			d.release()
 		}
 		return d != nil
 	}
-	var mine []*obj
+	var mine []*part
 	for range 8 {
 		mine = append(mine, open(&shares[0]))
 	}
@@ -164,7 +164,7 @@ func TestCacheIsShared(t *testing.T) {
 		}
 	}
 	others := make([]share, 6)
-	var one []*obj
+	var one []*part
 	for i := range others {
 		for range 3 {
 			one = append(one, open(&others[i]))

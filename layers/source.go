@@ -35,16 +35,16 @@ func (v *view) Close() error {
 	return nil
 }
 
-// spot is a node of a view: the Entry.Handle of the sources.
-type spot struct {
-	parts []*obj // topmost first
-	below []*obj // in a delta: what the layers below have as this directory, or of this file
+// viewNode is a node of a view: the Entry.Handle of the sources.
+type viewNode struct {
+	parts []*part // topmost first
+	below []*part // in a delta: what the layers below have as this directory, or of this file
 	// partial, in a delta, says that the data of below shows where the layer has no blocks of its own.
 	partial bool
 }
 
-// node is the spot as far as Overlay.search wants one.
-func (s *spot) node() *node { return &node{top: s.parts[0], below: s.parts[1:], typ: unix.S_IFDIR} }
+// node is the viewNode as far as Overlay.search wants one.
+func (s *viewNode) node() *node { return &node{top: s.parts[0], below: s.parts[1:], typ: unix.S_IFDIR} }
 
 // Merged presents a whole stack (topmost first) as one tree without whiteouts, for export. The stack must stay open
 // while it is used. The source is an io.Closer too: closing it frees descriptors at once instead of some time.
@@ -69,7 +69,7 @@ func (m merged) Root(context.Context) (*squashfs.Entry, error) {
 }
 
 func (m merged) Names(_ context.Context, dir *squashfs.Entry) ([]string, error) {
-	items, err := m.o.merge(dir.Handle.(*spot).parts)
+	items, err := m.o.merge(dir.Handle.(*viewNode).parts)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (m merged) Names(_ context.Context, dir *squashfs.Entry) ([]string, error) 
 }
 
 func (m merged) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
-	h, err := m.o.search(dir.Handle.(*spot).node(), 0, name)
+	h, err := m.o.search(dir.Handle.(*viewNode).node(), 0, name)
 	if err != nil {
 		return nil, err
 	}
@@ -119,17 +119,17 @@ func (m merged) entry(name string, h hit) (*squashfs.Entry, error) {
 			return nil, err
 		}
 	}
-	e.Handle = &spot{parts: h.parts}
+	e.Handle = &viewNode{parts: h.parts}
 	return e, nil
 }
 
 func (m merged) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
-	s := file.Handle.(*spot)
+	s := file.Handle.(*viewNode)
 	return m.o.openOnce(s.parts)
 }
 
 // inodeID tells the inodes of a view apart that have several names. Nothing in a view is replaced.
-func (o *Overlay) inodeID(top *obj, a *Attr) squashfs.InodeID {
+func (o *Overlay) inodeID(top *part, a *Attr) squashfs.InodeID {
 	if isDir(a.Mode) || a.Nlink < 2 {
 		return squashfs.InodeID{}
 	}
@@ -159,7 +159,7 @@ func Delta(layer *Lower, below []*Lower) (squashfs.Source, error) {
 type delta struct {
 	*view
 	// onFile, if set, is called before a file is read, with what the layers below have in its place, or nil.
-	onFile func(prev *obj, inPlace bool)
+	onFile func(prev *part, inPlace bool)
 }
 
 func (d *delta) Root(context.Context) (*squashfs.Entry, error) {
@@ -173,7 +173,7 @@ func (d *delta) Root(context.Context) (*squashfs.Entry, error) {
 }
 
 func (d *delta) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error) {
-	top := dir.Handle.(*spot).parts[0]
+	top := dir.Handle.(*viewNode).parts[0]
 	var names []string
 	err := top.backend().list(top, func(e rawEntry) error {
 		names = append(names, e.name)
@@ -183,7 +183,7 @@ func (d *delta) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error
 }
 
 func (d *delta) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
-	s := dir.Handle.(*spot)
+	s := dir.Handle.(*viewNode)
 	top := s.parts[0]
 	f, err := top.backend().find(top, name)
 	if err != nil {
@@ -199,7 +199,7 @@ func (d *delta) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squ
 		}
 		return d.entry(name, h.parts[0], f, h.parts[1:])
 	}
-	var below []*obj
+	var below []*part
 	if len(s.below) > 0 || f.redirect != "" {
 		p := &node{top: top, below: s.below}
 		if h, err := d.o.search(p, 0, name); err == nil {
@@ -215,7 +215,7 @@ func (d *delta) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squ
 }
 
 // entry presents an inode as the layer has it.
-func (d *delta) entry(name string, o *obj, f found, below []*obj) (*squashfs.Entry, error) {
+func (d *delta) entry(name string, o *part, f found, below []*part) (*squashfs.Entry, error) {
 	xattrs, err := o.backend().xattrs(o)
 	if err != nil {
 		return nil, err
@@ -245,19 +245,19 @@ func (d *delta) entry(name string, o *obj, f found, below []*obj) (*squashfs.Ent
 	if isDir(e.Attr.Mode) {
 		e.Links = e.Attr.Nlink
 	}
-	e.Handle = &spot{parts: []*obj{o}, below: below, partial: f.partial}
+	e.Handle = &viewNode{parts: []*part{o}, below: below, partial: f.partial}
 	return e, nil
 }
 
 func (d *delta) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
-	s := file.Handle.(*spot)
+	s := file.Handle.(*viewNode)
 	for _, x := range file.Xattrs {
 		if x.Name == xattrMetacopy {
 			return emptyFile{}, nil // whatever blocks it has do not count
 		}
 	}
 	if d.onFile != nil {
-		var prev *obj
+		var prev *part
 		switch {
 		case s.partial:
 			prev = s.below[len(s.below)-1] // those before may be partial, too
@@ -273,7 +273,7 @@ func (d *delta) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, er
 }
 
 // openOnce opens a file whose descriptors are of no use to anybody later.
-func (o *Overlay) openOnce(parts []*obj) (content, error) {
+func (o *Overlay) openOnce(parts []*part) (content, error) {
 	if err := o.checkData(parts); err != nil {
 		return nil, err
 	}
@@ -285,7 +285,7 @@ func (o *Overlay) openOnce(parts []*obj) (content, error) {
 }
 
 // checkData refuses a metacopy of more bytes than its data has. Layers may come from elsewhere.
-func (o *Overlay) checkData(parts []*obj) error {
+func (o *Overlay) checkData(parts []*part) error {
 	data, err := o.dataParts(parts, nil)
 	if err != nil || len(data) > 1 || data[0] == parts[0] {
 		return err // partial, or no metacopy

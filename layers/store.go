@@ -95,7 +95,7 @@ func (k *sink) predictTables(l *layer) error {
 }
 
 // predict notes where the previous version lies of the file that is written next; nil if there is none.
-func (k *sink) predict(prev *obj, inPlace bool) {
+func (k *sink) predict(prev *part, inPlace bool) {
 	k.prev, k.inPlace = chunkstore.Range{}, false
 	if prev == nil {
 		return

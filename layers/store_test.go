@@ -272,7 +272,7 @@ func TestStoreTreeRefusesProc(t *testing.T) {
 
 // TestStoreTreeShrinking stores a tree in which a file becomes shorter after its size was read.
 func TestStoreTreeShrinking(t *testing.T) {
-	for _, again := range []bool{false, true} {
+	for _, twice := range []bool{false, true} {
 		dir := t.TempDir()
 		for _, name := range []string{"a", "b", "y", "z"} {
 			if err := os.WriteFile(filepath.Join(dir, name), make([]byte, 3<<20), 0o644); err != nil {
@@ -286,7 +286,7 @@ func TestStoreTreeShrinking(t *testing.T) {
 		}
 		defer tree.close()
 		tree.opened = func(name string) {
-			if name == "z" && (size == 2<<20 || again && size > 0) {
+			if name == "z" && (size == 2<<20 || twice && size > 0) {
 				size -= 1000
 				if err := os.Truncate(filepath.Join(dir, "z"), size); err != nil {
 					t.Error(err)
@@ -294,8 +294,8 @@ func TestStoreTreeShrinking(t *testing.T) {
 			}
 		}
 		_, err = tree.storeStable(t.Context(), openStore(t), StoreOptions{}, nil)
-		if again != errors.Is(err, errShrunk) {
-			t.Errorf("shrinks again and again: %v, error %v", again, err)
+		if twice != errors.Is(err, errShrunk) {
+			t.Errorf("shrinks twice: %v, error %v", twice, err)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func StoreImage(
 	return storeSource(ctx, s, foreign{squashfs.ImageSource(im)}, &sink{}, opts, false, fn)
 }
 
-// ours tells whether the inode numbers of an image are those that this home has given to its inodes. That the image says so is not enough.
+// ours reports whether the inode numbers of an image are those that this home has given to its inodes. That the image says so is not enough.
 func ours(ctx context.Context, im *squashfs.Image, opts StoreOptions) (bool, error) {
 	home, err := im.Home()
 	if err != nil || home == 0 || home != opts.Home || opts.Ours == nil {
@@ -39,7 +39,7 @@ func ours(ctx context.Context, im *squashfs.Image, opts StoreOptions) (bool, err
 			return false, err
 		}
 		last = ino
-		if ino == 0 || ino >= oddIDs || !seen.CheckedAdd(ino) {
+		if ino == 0 || ino >= spareIDs || !seen.CheckedAdd(ino) {
 			return false, nil
 		}
 		space := uint32(ino >> 32)

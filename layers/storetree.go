@@ -73,7 +73,7 @@ func openTree(dir string) (*tree, error) {
 		t.close()
 		return nil, fmt.Errorf("%s is a %s file system, whose files cannot be stored: %w", dir, name, unix.EINVAL)
 	}
-	if t.mount, err = mountID(place{fd, "."}); err != nil {
+	if t.mount, err = mountID(location{fd, "."}); err != nil {
 		t.close()
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
@@ -86,7 +86,7 @@ func (t *tree) close() {
 }
 
 // mountID tells mounts apart, also bind mounts of one file system.
-func mountID(p place) (uint64, error) {
+func mountID(p location) (uint64, error) {
 	var sx unix.Statx_t
 	if err := unix.Statx(p.dirfd, p.name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &sx); err != nil {
 		return 0, err
@@ -98,11 +98,11 @@ func mountID(p place) (uint64, error) {
 }
 
 func (t *tree) Root(context.Context) (*squashfs.Entry, error) {
-	return t.entry(place{t.store.root, "."}, "", &spot{parts: []*obj{rootObj(t.layer)}})
+	return t.entry(location{t.store.root, "."}, "", &viewNode{parts: []*part{rootPart(t.layer)}})
 }
 
 func (t *tree) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error) {
-	s := dir.Handle.(*spot)
+	s := dir.Handle.(*viewNode)
 	if s.parts == nil {
 		return nil, nil // a mount point
 	}
@@ -120,19 +120,19 @@ func (t *tree) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error)
 }
 
 func (t *tree) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
-	parent := dir.Handle.(*spot).parts[0]
+	parent := dir.Handle.(*viewNode).parts[0]
 	h, err := t.store.dir(parent)
 	if err != nil {
 		return nil, err
 	}
 	defer h.release()
-	p := place{h.fd, name}
+	p := location{h.fd, name}
 	var e *squashfs.Entry
 	id, err := mountID(p)
 	if err == nil {
-		child := &spot{}
+		child := &viewNode{}
 		if id == t.mount {
-			child.parts = []*obj{{layer: t.layer, parent: parent, name: name}}
+			child.parts = []*part{{layer: t.layer, parent: parent, name: name}}
 		}
 		e, err = t.entry(p, name, child)
 	}
@@ -142,7 +142,7 @@ func (t *tree) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squa
 	return e, err
 }
 
-func (t *tree) entry(p place, name string, s *spot) (*squashfs.Entry, error) {
+func (t *tree) entry(p location, name string, s *viewNode) (*squashfs.Entry, error) {
 	a, err := p.stat()
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (t *tree) entry(p place, name string, s *spot) (*squashfs.Entry, error) {
 }
 
 func (t *tree) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
-	s := file.Handle.(*spot)
+	s := file.Handle.(*viewNode)
 	if t.opened != nil {
 		t.opened(file.Name)
 	}

@@ -56,7 +56,7 @@ type xattrArgs struct {
 	flags uint32
 }
 
-// hasXattrat says whether the kernel, and the filter of system calls that may be around this process, offers them.
+// hasXattrat reports whether the kernel, and the filter of system calls that may be around this process, offers them.
 var hasXattrat = sync.OnceValue(func() bool {
 	if unsafe.Sizeof(xattrArgs{}) != 16 {
 		return false
@@ -66,11 +66,11 @@ var hasXattrat = sync.OnceValue(func() bool {
 	return errno == 0
 })
 
-// xattrByName says whether a place can be given to those calls: with an empty name they take no O_PATH descriptor.
-func (p place) xattrByName() bool { return p.name != "" && hasXattrat() }
+// xattrByName reports whether a place can be given to those calls: with an empty name they take no O_PATH descriptor.
+func (p location) xattrByName() bool { return p.name != "" && hasXattrat() }
 
 // callXattr makes one of the calls on a place, with its last arguments given.
-func (p place) callXattr(call uintptr, attr string, last unsafe.Pointer, size uintptr) (int, error) {
+func (p location) callXattr(call uintptr, attr string, last unsafe.Pointer, size uintptr) (int, error) {
 	var file, name cName
 	if err := errors.Join(file.set(p.name), name.set(attr)); err != nil {
 		return 0, err
@@ -84,7 +84,7 @@ func (p place) callXattr(call uintptr, attr string, last unsafe.Pointer, size ui
 }
 
 // lgetxattr is lgetxattr(2) of a place.
-func (p place) lgetxattr(name string, buf []byte) (int, error) {
+func (p location) lgetxattr(name string, buf []byte) (int, error) {
 	switch {
 	case p.xattrByName():
 		args := xattrArgs{value: unsafe.SliceData(buf), size: uint32(len(buf))}
@@ -97,7 +97,7 @@ func (p place) lgetxattr(name string, buf []byte) (int, error) {
 }
 
 // llistxattr is llistxattr(2) of a place.
-func (p place) llistxattr(buf []byte) (int, error) {
+func (p location) llistxattr(buf []byte) (int, error) {
 	switch {
 	case p.xattrByName():
 		var file cName
@@ -116,7 +116,7 @@ func (p place) llistxattr(buf []byte) (int, error) {
 	return unix.Llistxattr(p.proc(), buf)
 }
 
-func (p place) setxattr(name string, value []byte, flags int) error {
+func (p location) setxattr(name string, value []byte, flags int) error {
 	defer steps.At("attribute set")
 	switch {
 	case p.xattrByName():
@@ -129,7 +129,7 @@ func (p place) setxattr(name string, value []byte, flags int) error {
 	return unix.Lsetxattr(p.proc(), name, value, flags)
 }
 
-func (p place) removexattr(name string) error {
+func (p location) removexattr(name string) error {
 	switch {
 	case p.xattrByName():
 		_, err := p.callXattr(sysRemovexattrat, name, nil, 0)

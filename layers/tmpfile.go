@@ -14,7 +14,7 @@ func (o *Overlay) Tmpfile(c Caller, parent NodeID, mode uint32) (Entry, error) {
 	if err := c.creates(); err != nil {
 		return e, err
 	}
-	err := o.apart(func(t turn) error {
+	err := o.mutateShared(func(t mutation) error {
 		var dir Attr
 		var acl []byte
 		err := t.read(func() error {
@@ -25,8 +25,8 @@ func (o *Overlay) Tmpfile(c Caller, parent NodeID, mode uint32) (Entry, error) {
 			if p.dead {
 				return unix.ENOENT
 			}
-			if !t.alone && !o.mayPin() {
-				return errAlone // it gets a name in the orphan directory
+			if !t.exclusive && !o.mayPin() {
+				return errExclusive // it gets a name in the orphan directory
 			}
 			if dir, err = o.attr(p); err == nil {
 				acl, err = o.defaultACL(p)
@@ -59,7 +59,7 @@ func (o *Overlay) defaultACL(p *node) ([]byte, error) {
 }
 
 // tmpfileIn makes the inode in the work directory, pinned by its own descriptor.
-func (o *Overlay) tmpfileIn(t turn, dir Attr, acl []byte, c creation) (Entry, error) {
+func (o *Overlay) tmpfileIn(t mutation, dir Attr, acl []byte, c creation) (Entry, error) {
 	if acl == nil {
 		c.mode &^= c.caller.Umask & 0o777
 	}
@@ -84,7 +84,7 @@ func (o *Overlay) tmpfileIn(t turn, dir Attr, acl []byte, c creation) (Entry, er
 		return Entry{}, err
 	}
 	steps.At("file without a name made")
-	a, err := own(place{dirfd: fd}, c, gid, acl != nil)
+	a, err := own(location{dirfd: fd}, c, gid, acl != nil)
 	if err != nil {
 		_ = unix.Close(fd) // the first error counts
 		return Entry{}, err
@@ -95,7 +95,7 @@ func (o *Overlay) tmpfileIn(t turn, dir Attr, acl []byte, c creation) (Entry, er
 		return Entry{}, err
 	}
 	n := &node{
-		id: NodeID(a.Ino), ino: a.Ino, typ: unix.S_IFREG, top: &obj{layer: o.upper.layer, ino: a.Ino, host: host}, lookups: 1,
+		id: NodeID(a.Ino), ino: a.Ino, typ: unix.S_IFREG, top: &part{layer: o.upper.layer, ino: a.Ino, host: host}, lookups: 1,
 		dead: true, free: true,
 	}
 	n.bare.Store(acl == nil && !o.upper.labels)
@@ -104,7 +104,7 @@ func (o *Overlay) tmpfileIn(t turn, dir Attr, acl []byte, c creation) (Entry, er
 		o.nodes.mu.Lock()
 		o.nodes.addLocked(n, a.Btime)
 		o.nodes.mu.Unlock()
-		if t.alone {
+		if t.exclusive {
 			err = o.keepTmpfile(n, fd)
 		} else {
 			o.setPin(n, fd)
@@ -129,7 +129,7 @@ func (o *Overlay) keepTmpfile(n *node, fd int) error {
 	s := &o.orphans
 	err := s.open(o.upper, &o.share)
 	if err == nil {
-		err = unix.Linkat(unix.AT_FDCWD, place{dirfd: fd}.proc(), s.root(), orphanName(n), unix.AT_SYMLINK_FOLLOW)
+		err = unix.Linkat(unix.AT_FDCWD, location{dirfd: fd}.proc(), s.root(), orphanName(n), unix.AT_SYMLINK_FOLLOW)
 	}
 	if err != nil {
 		if !o.mustPin() {
@@ -153,13 +153,13 @@ func (o *Overlay) adopt(n *node) error {
 		return nil
 	}
 	if o.orphans.has(n) {
-		return place{o.orphans.root(), orphanName(n)}.setxattr(xattrIno, encodeIno(n.ino), 0)
+		return location{o.orphans.root(), orphanName(n)}.setxattr(xattrIno, encodeIno(n.ino), 0)
 	}
-	if err := (place{dirfd: int(n.pin) - 1}).setxattr(xattrIno, encodeIno(n.ino), 0); err != nil {
+	if err := (location{dirfd: int(n.pin) - 1}).setxattr(xattrIno, encodeIno(n.ino), 0); err != nil {
 		return err
 	}
 	descriptors.drop(n.top)
-	top := &obj{layer: o.upper.layer, ino: n.ino, host: n.top.host}
+	top := &part{layer: o.upper.layer, ino: n.ino, host: n.top.host}
 	if err := o.adoptBlocks(n, top); err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (l *Lower) walkNumbers(ctx context.Context) iter.Seq2[uint64, error] {
 		hosts := roaring64.New() // seen: a file may have several names
 		top := &layer{lower: l}
 		defer descriptors.purge(func(k fdKey) bool { return k.o.layer == top })
-		for dirs := []*obj{rootObj(top)}; len(dirs) > 0; {
+		for dirs := []*part{rootPart(top)}; len(dirs) > 0; {
 			dir := dirs[len(dirs)-1]
 			dirs = dirs[:len(dirs)-1]
 			err := dir.backend().list(dir, func(e rawEntry) error {
@@ -44,7 +44,7 @@ func (l *Lower) walkNumbers(ctx context.Context) iter.Seq2[uint64, error] {
 					return nil
 				}
 				if e.typ == unix.S_IFDIR {
-					dirs = append(dirs, &obj{layer: top, parent: dir, name: e.name, ino: e.ino})
+					dirs = append(dirs, &part{layer: top, parent: dir, name: e.name, ino: e.ino})
 				}
 				if !yield(e.ino, nil) {
 					return errStop
@@ -66,7 +66,7 @@ func (l *Lower) walkNumbers(ctx context.Context) iter.Seq2[uint64, error] {
 	}
 }
 
-// vanished tells whether an error says that what was read has just been removed.
+// vanished reports whether an error says that what was read has just been removed.
 func vanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTDIR)
 }
@@ -82,7 +82,7 @@ func Unexplained(ctx context.Context, stack []*Lower, of *roaring64.Bitmap) (*ro
 	defer func() { _ = v.Close() }() // it cannot fail
 	o := v.o
 	open := roaring64.New()
-	for dirs := []*thing{{parts: o.root.parts()}}; len(dirs) > 0; {
+	for dirs := []*treeEntry{{parts: o.root.parts()}}; len(dirs) > 0; {
 		dir := dirs[len(dirs)-1]
 		dirs = dirs[:len(dirs)-1]
 		top := dir.parts[0]
@@ -90,7 +90,7 @@ func Unexplained(ctx context.Context, stack []*Lower, of *roaring64.Bitmap) (*ro
 			if e.whiteout || e.typ != unix.S_IFDIR && !of.Contains(e.ino) {
 				return nil
 			}
-			at, err := o.thing(dir, strings.Clone(e.name))
+			at, err := o.treeEntry(dir, strings.Clone(e.name))
 			if err != nil || at == nil || at.parts[0].layer != top.layer {
 				return err
 			}
@@ -119,11 +119,11 @@ func Unexplained(ctx context.Context, stack []*Lower, of *roaring64.Bitmap) (*ro
 	return open, nil
 }
 
-// explained tells whether what the topmost layer has in a directory is a copy of what has its number below: a part of it, or the only
+// explained reports whether what the topmost layer has in a directory is a copy of what has its number below: a part of it, or the only
 // name of what it hides.
-func (o *Overlay) explained(dir, at *thing) (bool, error) {
+func (o *Overlay) explained(dir, at *treeEntry) (bool, error) {
 	if len(at.parts) > 1 {
-		return slices.ContainsFunc(at.parts[1:], func(p *obj) bool { return p.ino == at.attr.Ino }), nil
+		return slices.ContainsFunc(at.parts[1:], func(p *part) bool { return p.ino == at.attr.Ino }), nil
 	}
 	h, err := o.search(&node{top: dir.parts[0], below: dir.parts[1:]}, 1, at.name)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, errNoData) {
@@ -155,7 +155,7 @@ func TwinNumbers(ctx context.Context, stack []*Lower, of *roaring64.Bitmap) (*ro
 func (o *Overlay) doubles(ctx context.Context, of *roaring64.Bitmap) (*roaring64.Bitmap, error) {
 	first := map[uint64]layerInode{}
 	double := roaring64.New()
-	err := o.eachOf(ctx, of, func(at *thing) {
+	err := o.eachOf(ctx, of, func(at *treeEntry) {
 		ino, id := at.attr.Ino, at.inode()
 		if was, ok := first[ino]; !ok {
 			first[ino] = id
@@ -184,9 +184,9 @@ func FindTwins(ctx context.Context, stack []*Lower, of *roaring64.Bitmap, most i
 	for it := double.Iterator(); it.HasNext() && wanted.GetCardinality() < uint64(max(most, 1)); {
 		wanted.Add(it.Next())
 	}
-	groups := map[uint64][]*thing{}
+	groups := map[uint64][]*treeEntry{}
 	ids := map[uint64]map[layerInode]bool{}
-	if err := v.o.eachOf(ctx, wanted, func(at *thing) {
+	if err := v.o.eachOf(ctx, wanted, func(at *treeEntry) {
 		ino, id := at.attr.Ino, at.inode()
 		if ids[ino] == nil {
 			ids[ino] = map[layerInode]bool{}
@@ -216,23 +216,23 @@ func FindTwins(ctx context.Context, stack []*Lower, of *roaring64.Bitmap, most i
 	return found, all, nil
 }
 
-// stillTwins gives the paths of things of one number if they are more than one inode yet: a copy-up on the way makes one look like two.
-func (o *Overlay) stillTwins(seen []*thing) ([]string, error) {
+// stillTwins gives the paths of entries of one number if they are more than one inode yet: a copy-up on the way makes one look like two.
+func (o *Overlay) stillTwins(seen []*treeEntry) ([]string, error) {
 	ids := map[layerInode]bool{}
 	var paths []string
 	for _, at := range seen {
-		again, err := o.thing(at.up, at.name)
+		now, err := o.treeEntry(at.up, at.name)
 		if err != nil && !vanished(err) {
 			return nil, err
 		}
-		if err != nil || again == nil || again.attr.Ino != at.attr.Ino {
+		if err != nil || now == nil || now.attr.Ino != at.attr.Ino {
 			continue
 		}
-		ids[again.inode()] = true
-		for again.size > MaxPath {
-			again = again.up // the directory above it, which can be told
+		ids[now.inode()] = true
+		for now.size > MaxPath {
+			now = now.up // the directory above it, which can be told
 		}
-		paths = append(paths, again.path())
+		paths = append(paths, now.path())
 	}
 	if len(ids) < 2 {
 		return nil, nil
@@ -241,12 +241,12 @@ func (o *Overlay) stillTwins(seen []*thing) ([]string, error) {
 	return paths, nil
 }
 
-// inode is what a thing is in its layer.
-func (t *thing) inode() layerInode { return layerInode{t.parts[0].layer, t.parts[0].id()} }
+// inode is what an entry is in its layer.
+func (t *treeEntry) inode() layerInode { return layerInode{t.parts[0].layer, t.parts[0].id()} }
 
 // eachOf calls fn for everything in a tree that has a number of a set. Directories are looked at in no order, one at a time.
-func (o *Overlay) eachOf(ctx context.Context, of *roaring64.Bitmap, fn func(*thing)) error {
-	for dirs := []*thing{{parts: o.root.parts()}}; len(dirs) > 0; {
+func (o *Overlay) eachOf(ctx context.Context, of *roaring64.Bitmap, fn func(*treeEntry)) error {
+	for dirs := []*treeEntry{{parts: o.root.parts()}}; len(dirs) > 0; {
 		dir := dirs[len(dirs)-1]
 		dirs = dirs[:len(dirs)-1]
 		items, err := o.merge(dir.parts)
@@ -257,7 +257,7 @@ func (o *Overlay) eachOf(ctx context.Context, of *roaring64.Bitmap, fn func(*thi
 			if it.typ != unix.S_IFDIR && !of.Contains(it.ino) {
 				continue
 			}
-			at, err := o.thing(dir, it.name)
+			at, err := o.treeEntry(dir, it.name)
 			if err != nil && !vanished(err) {
 				return err
 			}

@@ -34,7 +34,7 @@ func (o *Overlay) remove(parent NodeID, name string, check func(h hit) error) er
 	if err := checkName(name); err != nil {
 		return err
 	}
-	return o.apart(func(t turn) error {
+	return o.mutateShared(func(t mutation) error {
 		p, err := t.dir(parent)
 		if err != nil {
 			return err
@@ -51,7 +51,7 @@ func (o *Overlay) remove(parent NodeID, name string, check func(h hit) error) er
 
 // removal is one name that is taken away.
 type removal struct {
-	t    turn
+	t    mutation
 	p    *node // locked
 	name string
 
@@ -67,7 +67,7 @@ func (v *removal) find() error {
 		if v.p.dead {
 			return unix.ENOENT
 		}
-		o.nodes.freshAt(v.p, v.name)
+		o.nodes.refreshAt(v.p, v.name)
 		var err error
 		if v.h, err = o.search(v.p, 0, v.name); err != nil {
 			return o.report(err, v.p.top, v.name)
@@ -81,11 +81,11 @@ func (v *removal) find() error {
 		}
 		if err == nil {
 			v.n = o.nodes.enter(v.p, v.name, v.h)
-			v.idle = v.t.alone && o.nodes.idle(v.n)
+			v.idle = v.t.exclusive && o.nodes.idle(v.n)
 		}
 		return err
 	})
-	if err != nil || v.t.alone || v.n.lock.TryLock() {
+	if err != nil || v.t.exclusive || v.n.lock.TryLock() {
 		return err
 	}
 	v.n.lock.Lock()
@@ -95,11 +95,11 @@ func (v *removal) find() error {
 	return err
 }
 
-// idle tells whether the caller has the only reference of n.
+// idle reports whether the caller has the only reference of n.
 func (t *table) idle(n *node) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return n.lookups == 1 && n.kids == 0
+	return n.lookups == 1 && n.holds == 0
 }
 
 // release gives back what find has taken.
@@ -117,7 +117,7 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 	t, n, p, h := v.t, v.n, v.p, v.h
 	dir := isDir(h.attr.Mode)
 	own := h.parts[0].layer == o.upper.layer
-	if t.alone {
+	if t.exclusive {
 		defer o.settleOrphan()
 	}
 	var white bool
@@ -141,7 +141,7 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 	defer d.release()
 	switch {
 	case !own || v.idle:
-	case t.alone:
+	case t.exclusive:
 		err = o.beforeUnlink(n)
 	default:
 		var fd int
@@ -152,7 +152,7 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 	if err != nil {
 		return err
 	}
-	at := place{d.fd, v.name}
+	at := location{d.fd, v.name}
 	if err = o.loses(n, h, at, own); err == nil {
 		err = o.erase(at, own, dir, white)
 	}
@@ -165,7 +165,7 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 	if dir && !own {
 		subs = -1
 	}
-	err = o.touched(p, place{d.fd, "."}, subs) // the name is gone all the same
+	err = o.touched(p, location{d.fd, "."}, subs) // the name is gone all the same
 	t.publish(func() {
 		o.unlinked(n, p, v.name, own && (dir || h.attr.Nlink == 1))
 		o.listings.remove(p, v.name)
@@ -175,7 +175,7 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 
 // loses notes that an inode of the upper, of node n if that is not nil, is about to lose the name at: its ctime moves,
 // which its other names show.
-func (o *Overlay) loses(n *node, h hit, at place, own bool) error {
+func (o *Overlay) loses(n *node, h hit, at location, own bool) error {
 	if !own || isDir(h.attr.Mode) || h.attr.Nlink < 2 && n == nil {
 		return nil
 	}
@@ -186,13 +186,13 @@ func (o *Overlay) loses(n *node, h hit, at place, own bool) error {
 }
 
 // find gives the live node of an inode, or nil.
-func (t *table) find(s sighting) *node {
+func (t *table) find(s candidate) *node {
 	n := t.lockFor(s)
 	t.mu.Unlock()
 	return n
 }
 
-// shownBelow tells whether a layer below the upper shows name in p, so that its removal needs a whiteout.
+// shownBelow reports whether a layer below the upper shows name in p, so that its removal needs a whiteout.
 func (o *Overlay) shownBelow(p *node, name string) (bool, error) {
 	if len(p.below) == 0 {
 		return false, nil
@@ -219,7 +219,7 @@ func (o *Overlay) beforeUnlink(n *node) error {
 	return o.keep(n)
 }
 
-// keptName gives up the pin of an inode that was to lose its name and has it still: it would be used in the place of the copy that a later
+// keptName gives up the pin of an inode that was to lose its name and has it still: it would be used in place of the copy that a later
 // change makes of a sealed one. tree is held for writing.
 func (o *Overlay) keptName(n *node) {
 	if n == nil || n.dead || n.pin == 0 {
@@ -235,7 +235,7 @@ func (o *Overlay) keptName(n *node) {
 	}
 	defer h.release()
 	named, err := p.stat()
-	pinned, perr := place{dirfd: int(n.pin) - 1}.stat()
+	pinned, perr := location{dirfd: int(n.pin) - 1}.stat()
 	if err == nil && perr == nil && named.Ino == pinned.Ino {
 		o.unpin(n)
 	}
@@ -272,24 +272,24 @@ func (o *Overlay) unlinked(n, p *node, name string, last bool) {
 // orphaned notes whether a pinned inode has no name left in any layer. tree is held for writing.
 func (n *node) orphaned() {
 	if n.dead && n.pin > 0 && !n.free {
-		a, err := place{dirfd: int(n.pin) - 1}.stat()
+		a, err := location{dirfd: int(n.pin) - 1}.stat()
 		n.free = err == nil && (a.Nlink == 0 || isDir(n.typ))
 	}
 }
 
 // moveLocked makes (p, name) the primary name of n. mu and Overlay.tree are held for writing.
 func (t *table) moveLocked(n, p *node, name string) {
-	p.kids++
+	p.holds++
 	if n.parent != nil {
-		n.parent.kids--
+		n.parent.holds--
 	}
 	n.parent, n.name = p, name
 	t.showLocked(n)
 	t.noteLocked(n)
 }
 
-// isEmpty tells whether a directory with these parts shows no names.
-func (o *Overlay) isEmpty(parts []*obj) (bool, error) {
+// isEmpty reports whether a directory with these parts shows no names.
+func (o *Overlay) isEmpty(parts []*part) (bool, error) {
 	hidden := map[string]bool{}
 	for _, part := range parts {
 		err := part.backend().list(part, func(e rawEntry) error {

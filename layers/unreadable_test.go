@@ -15,7 +15,7 @@ func newUnreadable() *Lower {
 	return l
 }
 
-func (unreadable) find(*obj, string) (found, error)      { return found{}, unix.EIO }
-func (unreadable) stat(*obj) (Attr, error)               { return Attr{}, unix.EIO }
-func (unreadable) list(*obj, func(rawEntry) error) error { return unix.EIO }
-func (unreadable) xattrs(*obj) ([]squashfs.Xattr, error) { return nil, unix.EIO }
+func (unreadable) find(*part, string) (found, error)      { return found{}, unix.EIO }
+func (unreadable) stat(*part) (Attr, error)               { return Attr{}, unix.EIO }
+func (unreadable) list(*part, func(rawEntry) error) error { return unix.EIO }
+func (unreadable) xattrs(*part) ([]squashfs.Xattr, error) { return nil, unix.EIO }

@@ -141,7 +141,7 @@ func (u *upper) ask(whiteouts string) (h host, err error) {
 	if err := unix.Mkdirat(u.work, name, 0o700); err != nil {
 		return h, fmt.Errorf("work directory: %w", err)
 	}
-	p := place{u.work, name}
+	p := location{u.work, name}
 	given, err := p.listxattr()
 	if err == nil {
 		h.labels = len(given) > 0
@@ -222,13 +222,13 @@ func inUse(upperDir string) bool {
 
 // initRoot gives the root of a fresh upper the attributes of the root below, or plain ones where nothing is below.
 // xattrIno marks a root that has them already. An upper with something in it that another overlay wrote has its own.
-func (u *upper) initRoot(below *obj) error {
-	p := place{u.store.root, "."}
+func (u *upper) initRoot(below *part) error {
+	p := location{u.store.root, "."}
 	_, err := p.getxattr(xattrIno)
 	if err == nil || !errors.Is(err, unix.ENODATA) {
 		return err
 	}
-	own := func() error { return p.setxattr(xattrIno, record{ino: rootIno, ctime: noCtime}.encode(true), 0) }
+	own := func() error { return p.setxattr(xattrIno, inodeInfo{ino: rootIno, ctime: noCtime}.encode(true), 0) }
 	written := false // by somebody else: the kernel's overlayfs
 	if err := eachName(p.dirfd, func(string, uint64, uint32) error { written = true; return nil }); err != nil {
 		return err

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// erase removes what the upper has at a place and, with white, leaves a whiteout there. own tells whether the upper
+// erase removes what the upper has at a place and, with white, leaves a whiteout there. own reports whether the upper
 // has anything. No moment shows what is below.
-func (o *Overlay) erase(at place, own, dir, white bool) error {
+func (o *Overlay) erase(at location, own, dir, white bool) error {
 	u := o.upper
 	switch {
 	case !own:
@@ -31,7 +31,7 @@ func (o *Overlay) erase(at place, own, dir, white bool) error {
 	if err := u.markWhiteouts(at.dirfd); err != nil {
 		return err
 	}
-	tmp := place{u.work, u.temp()}
+	tmp := location{u.work, u.temp()}
 	if err := u.whiteout(tmp); err != nil {
 		return err
 	}
@@ -48,13 +48,13 @@ func (o *Overlay) erase(at place, own, dir, white bool) error {
 }
 
 // whiteout makes a whiteout at a free place.
-func (u *upper) whiteout(at place) error {
+func (u *upper) whiteout(at location) error {
 	if !u.attrWhiteouts {
 		return u.linkWhiteout(at)
 	}
 	to := at
 	if at.dirfd != u.work {
-		to = place{u.work, u.temp()}
+		to = location{u.work, u.temp()}
 	}
 	if err := unix.Mknodat(to.dirfd, to.name, unix.S_IFREG, 0); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (u *upper) whiteout(at place) error {
 
 // linkWhiteout makes a device whiteout as one more link of a device in the work directory, as the kernel's overlayfs does:
 // a link costs a fraction of an inode.
-func (u *upper) linkWhiteout(at place) error {
+func (u *upper) linkWhiteout(at location) error {
 	u.deviceMu.Lock()
 	device := u.device
 	u.deviceMu.Unlock()
@@ -96,7 +96,7 @@ func (u *upper) linkWhiteout(at place) error {
 	return nil
 }
 
-// newDevice puts one whiteout in the place of another for the next links, unless somebody else has done so, and removes the one that is of no
+// newDevice puts one whiteout in place of another for the next links, unless somebody else has done so, and removes the one that is of no
 // use any more.
 func (u *upper) newDevice(old, device string) {
 	u.deviceMu.Lock()
@@ -115,7 +115,7 @@ func (u *upper) markWhiteouts(dirfd int) error {
 	if !u.attrWhiteouts {
 		return nil
 	}
-	self := place{dirfd, "."}
+	self := location{dirfd, "."}
 	v, err := self.getxattr(xattrOpaque)
 	if err == nil && len(v) > 0 {
 		return nil

@@ -15,7 +15,7 @@ const XattrKillSGID = 1 << 16
 // rawXattrs reads all of a node's attributes, the overlay's included. tree is held.
 func (o *Overlay) rawXattrs(n *node) ([]squashfs.Xattr, error) {
 	if n.pin > 0 {
-		return place{dirfd: int(n.pin) - 1}.xattrs()
+		return location{dirfd: int(n.pin) - 1}.xattrs()
 	}
 	x, err := n.top.backend().xattrs(n.top)
 	if err != nil {
@@ -67,7 +67,7 @@ func (o *Overlay) GetXattr(id NodeID, name string) ([]byte, error) {
 		return nil, unix.ENODATA
 	}
 	if n.top.dirStore() != nil || n.pin > 0 {
-		p, h, err := n.place()
+		p, h, err := n.location()
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +99,7 @@ func (o *Overlay) ListXattr(id NodeID) ([]string, error) {
 	}
 	var raw []string
 	if n.top.dirStore() != nil || n.pin > 0 {
-		p, h, err := n.place()
+		p, h, err := n.location()
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +127,7 @@ func (o *Overlay) ListXattr(id NodeID) ([]string, error) {
 
 // SetXattr sets one; flags are XATTR_CREATE and XATTR_REPLACE, and XattrKillSGID.
 func (o *Overlay) SetXattr(id NodeID, name string, value []byte, flags int) error {
-	return o.onInode(id, func(n *node, p place) error {
+	return o.onInode(id, func(n *node, p location) error {
 		n.bare.Store(false)
 		if name == xattrCapability {
 			return o.setCapability(n, p, append([]byte{}, value...), flags&^XattrKillSGID)
@@ -154,7 +154,7 @@ func (o *Overlay) RemoveXattr(id NodeID, name string) error {
 		}
 		return err // before anything is copied up
 	}
-	return o.onInode(id, func(n *node, p place) error {
+	return o.onInode(id, func(n *node, p location) error {
 		if name == xattrCapability {
 			return o.setCapability(n, p, nil, 0)
 		}
@@ -163,8 +163,8 @@ func (o *Overlay) RemoveXattr(id NodeID, name string) error {
 }
 
 // onInode changes the metadata of one inode in the upper.
-func (o *Overlay) onInode(id NodeID, fn func(n *node, p place) error) error {
-	return o.apart(func(t turn) error {
+func (o *Overlay) onInode(id NodeID, fn func(n *node, p location) error) error {
+	return o.mutateShared(func(t mutation) error {
 		n, p, h, err := t.inode(id, func(n *node) error {
 			if !o.inUpper(n) {
 				return o.needUp(n, false)
@@ -185,7 +185,7 @@ func (o *Overlay) onInode(id NodeID, fn func(n *node, p place) error) error {
 }
 
 // report turns what a layer cannot read into EIO and says so once per place; what is an errno passes through.
-func (o *Overlay) report(err error, at *obj, name string) error {
+func (o *Overlay) report(err error, at *part, name string) error {
 	if _, plain := err.(unix.Errno); plain { //nolint:errorlint // the common case, apart because errors.As allocates
 		return err
 	}
@@ -201,6 +201,6 @@ func (o *Overlay) report(err error, at *obj, name string) error {
 func (o *Overlay) reportNode(err error, n *node) error {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
-	o.nodes.fresh(n)
+	o.nodes.refresh(n)
 	return o.report(err, n.top, "")
 }

@@ -14,13 +14,13 @@ type layer struct {
 	lower *Lower // guarded by Overlay.tree; Replace changes it
 	share *share // of the overlay; nil: see of. Immutable.
 	// opened is the directory that was opened last of a layer in a sealed directory.
-	opened atomic.Pointer[obj]
+	opened atomic.Pointer[part]
 }
 
-// obj is one layer's part in a node. Fields but ref change only while the layer is the upper, under Overlay.tree.
-type obj struct {
+// part is one layer's part in a node. Fields but ref change only while the layer is the upper, under Overlay.tree.
+type part struct {
 	layer  *layer
-	parent *obj   // nil: the layer's root
+	parent *part  // nil: the layer's root
 	name   string // in parent
 	ino    uint64 // st_ino as the layer reports it: what callers see, and no identity
 	host   uint64 // st_ino that the host has of it, in a directory layer; 0: not known
@@ -41,8 +41,8 @@ type found struct {
 	metacopy bool   // the data, or some of it, is in a layer below
 	partial  bool   // a metacopy that has some blocks
 	bare     bool   // no extended attributes but the overlay's own
-	ref      uint64 // for obj.ref
-	host     uint64 // for obj.host
+	ref      uint64 // for part.ref
+	host     uint64 // for part.host
 }
 
 // rawEntry is one name of one layer's directory.
@@ -64,41 +64,41 @@ type content interface {
 // backend is one layer's storage. It is called with Overlay.tree held at least for reading.
 type backend interface {
 	// find looks one name up; unix.ENOENT.
-	find(dir *obj, name string) (found, error)
-	stat(o *obj) (Attr, error)
-	list(dir *obj, fn func(rawEntry) error) error
-	readlink(o *obj) (string, error)
+	find(dir *part, name string) (found, error)
+	stat(o *part) (Attr, error)
+	list(dir *part, fn func(rawEntry) error) error
+	readlink(o *part) (string, error)
 	// xattrs gives the raw attributes, those of the overlay included.
-	xattrs(o *obj) ([]squashfs.Xattr, error)
-	open(o *obj) (content, error)
+	xattrs(o *part) ([]squashfs.Xattr, error)
+	open(o *part) (content, error)
 	close() error
 }
 
 // imageRef is ref if that is a place in an image, else 0.
-func (o *obj) imageRef() uint64 {
+func (o *part) imageRef() uint64 {
 	if ref := o.ref.Load(); ref&noteDir == 0 {
 		return ref
 	}
 	return 0
 }
 
-func (o *obj) backend() backend { return o.layer.lower.be }
+func (o *part) backend() backend { return o.layer.lower.be }
 
 // dirStore is the directory that o lies in; nil in an image.
-func (o *obj) dirStore() *dirStore { return o.layer.lower.dir }
+func (o *part) dirStore() *dirStore { return o.layer.lower.dir }
 
 // imageStore is the image that o lies in; nil in a directory.
-func (o *obj) imageStore() *imageStore { return o.layer.lower.image }
+func (o *part) imageStore() *imageStore { return o.layer.lower.image }
 
-// child makes the obj of a name that find has found in o.
-func (o *obj) child(name string, f found) *obj {
-	c := &obj{layer: o.layer, parent: o, name: name, ino: f.attr.Ino, host: f.host}
+// child makes the part of a name that find has found in o.
+func (o *part) child(name string, f found) *part {
+	c := &part{layer: o.layer, parent: o, name: name, ino: f.attr.Ino, host: f.host}
 	c.ref.Store(f.ref)
 	return c
 }
 
 // path is the slash-separated place of o in its layer, from its root, which is "/".
-func (o *obj) path() string {
+func (o *part) path() string {
 	if o.parent == nil {
 		return "/"
 	}

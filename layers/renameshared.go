@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// moveApart renames a file of the upper, over nothing or over another file, beside other changes. What else is renamed must run alone: a
+// moveShared renames a file of the upper, over nothing or over another file, beside other changes. What else is renamed must run alone: a
 // directory, which others are reached by, or a file whose data is below, which gets a redirect.
-func (o *Overlay) moveApart(t turn, m *move, oldParent, newParent NodeID, flags uint32) error {
+func (o *Overlay) moveShared(t mutation, m *move, oldParent, newParent NodeID, flags uint32) error {
 	if m.exchange || m.white {
-		return errAlone
+		return errExclusive
 	}
 	err := t.read(func() (err error) {
 		if m.fromDir, err = o.dirNode(oldParent); err == nil {
@@ -27,7 +27,7 @@ func (o *Overlay) moveApart(t turn, m *move, oldParent, newParent NodeID, flags 
 			return err
 		}
 		if isDir(m.node.typ) {
-			return errAlone
+			return errExclusive
 		}
 		return o.mayMove(m)
 	})
@@ -39,7 +39,7 @@ func (o *Overlay) moveApart(t turn, m *move, oldParent, newParent NodeID, flags 
 	default:
 		defer t.lockBoth(m.node, m.target)()
 	}
-	var s shift
+	var s sharedRename
 	if err := t.read(func() error { return s.plan(o, m) }); err != nil {
 		return err
 	}
@@ -48,8 +48,8 @@ func (o *Overlay) moveApart(t turn, m *move, oldParent, newParent NodeID, flags 
 	return s.run(t, m)
 }
 
-// shift is a rename that runs apart.
-type shift struct {
+// sharedRename is a rename that runs beside other changes.
+type sharedRename struct {
 	from, to  hold // the directories
 	white     bool // a layer below shows the old name
 	targetUp  bool // the target is in the upper
@@ -58,27 +58,27 @@ type shift struct {
 }
 
 // plan finds out what there is to do, with everything locked that it is about. tree is held.
-func (s *shift) plan(o *Overlay, m *move) error {
+func (s *sharedRename) plan(o *Overlay, m *move) error {
 	if _, err := o.sight(m); err != nil { // another name of either may be gone
 		return err
 	}
 	for _, n := range []*node{m.node, m.target} {
-		if n != nil && (n.dead || n.odd() && n.top.host == 0) {
-			return errAlone
+		if n != nil && (n.dead || n.renumbered() && n.top.host == 0) {
+			return errExclusive
 		}
 	}
 	if err := o.readyMove(m); err != nil {
 		return err
 	}
 	if len(m.node.below) > 0 || m.target != nil && m.target.ino == m.node.ino {
-		return errAlone // of two with one number, a look-up could not tell which it has met
+		return errExclusive // of two with one number, a look-up could not tell which it has met
 	}
 	var err error
 	if s.white, err = o.shownBelow(m.fromDir, m.fromName); err != nil {
 		return err
 	}
 	if s.white && o.upper.attrWhiteouts {
-		return errAlone // the host does not leave one by itself
+		return errExclusive // the host does not leave one by itself
 	}
 	if m.target != nil {
 		s.targetUp = o.inUpper(m.target)
@@ -95,7 +95,7 @@ func (s *shift) plan(o *Overlay, m *move) error {
 }
 
 // run makes the change.
-func (s *shift) run(t turn, m *move) error {
+func (s *sharedRename) run(t mutation, m *move) error {
 	o := t.o
 	pin, err := t.reach(m.node, m.fromDir, m.fromName)
 	if err != nil {
@@ -117,11 +117,11 @@ func (s *shift) run(t turn, m *move) error {
 		if over >= 0 {
 			o.setPin(m.target, over)
 		}
-		m.node.passing = &passage{place: alias{m.toDir, m.toName}, layer: o.upper.layer}
+		m.node.pending = &pendingChange{location: alias{m.toDir, m.toName}, layer: o.upper.layer}
 	})
 	moved, err := s.change(o, m)
 	t.publish(func() {
-		m.node.passing = nil
+		m.node.pending = nil
 		if moved {
 			if m.target != nil {
 				o.unlinked(m.target, m.toDir, m.toName, s.last)
@@ -140,13 +140,13 @@ func (s *shift) run(t turn, m *move) error {
 }
 
 // change has the host make it. moved is as moveFile's.
-func (s *shift) change(o *Overlay, m *move) (moved bool, err error) {
+func (s *sharedRename) change(o *Overlay, m *move) (moved bool, err error) {
 	if s.isSpecial {
-		if err := (place{s.to.fd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+		if err := (location{s.to.fd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return false, err
 		}
 	}
-	from, to := place{s.from.fd, m.fromName}, place{s.to.fd, m.toName}
+	from, to := location{s.from.fd, m.fromName}, location{s.to.fd, m.toName}
 	if m.target != nil {
 		if err := o.loses(m.target, m.to, to, s.targetUp); err != nil {
 			return false, err
@@ -155,7 +155,7 @@ func (s *shift) change(o *Overlay, m *move) (moved bool, err error) {
 	if s.white {
 		err = unix.Renameat2(from.dirfd, from.name, to.dirfd, to.name, unix.RENAME_WHITEOUT)
 		if errors.Is(err, unix.EINVAL) {
-			err = errAlone
+			err = errExclusive
 		}
 	} else {
 		err = unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)
@@ -168,6 +168,6 @@ func (s *shift) change(o *Overlay, m *move) (moved bool, err error) {
 	}
 	steps.At("name moved")
 	return true, errors.Join(
-		o.touched(m.fromDir, place{s.from.fd, "."}, 0), o.touched(m.toDir, place{s.to.fd, "."}, 0), o.touched(m.node, to, 0),
+		o.touched(m.fromDir, location{s.from.fd, "."}, 0), o.touched(m.toDir, location{s.to.fd, "."}, 0), o.touched(m.node, to, 0),
 	)
 }

@@ -10,7 +10,7 @@ import (
 	"snapfs/squashfs"
 )
 
-// record is what the overlay keeps of an inode of an upper beside what the host has of it, in xattrIno:
+// inodeInfo is what the overlay keeps of an inode of an upper beside what the host has of it, in xattrIno:
 //
 //	ino    u64  st_ino, which may come from a layer below
 //	ctime  i64  seconds << 30 | nanoseconds of the last change that callers made, where the host's is later because of
@@ -18,7 +18,7 @@ import (
 //	subs   u32  directories only: subdirectories that only the layers below have; uncounted: not known
 //
 // Little endian, 8, 16 or 20 bytes: with the kernel's own attributes it just fits into an inode of 256 bytes of ext4.
-type record struct {
+type inodeInfo struct {
 	ino   uint64
 	ctime int64
 	subs  uint32
@@ -29,16 +29,16 @@ const (
 	uncounted = math.MaxUint32
 )
 
-// Notes in obj.ref of what lies in a directory layer.
+// Notes in part.ref of what lies in a directory layer.
 const (
 	noteDir   = 1 << 63            // these are notes, not a place in an image
 	noteLook  = 1 << 62            // stat must read the record
 	noteCount = 1 << 61            // noteSubs counts
-	noteSubs  = math.MaxUint32     // record.subs
+	noteSubs  = math.MaxUint32     // inodeInfo.subs
 	notes     = noteDir | noteLook // of what may have a record that has not been looked at
 )
 
-// packTime gives record.ctime, noCtime for a time that it has no room for.
+// packTime gives inodeInfo.ctime, noCtime for a time that it has no room for.
 func packTime(t squashfs.Time) int64 {
 	if t.Sec < -1<<33 || t.Sec >= 1<<33 {
 		return noCtime
@@ -46,7 +46,7 @@ func packTime(t squashfs.Time) int64 {
 	return t.Sec<<30 | int64(t.Nsec)
 }
 
-func (r record) encode(dir bool) []byte {
+func (r inodeInfo) encode(dir bool) []byte {
 	b := encodeIno(r.ino)
 	if r.ctime == noCtime && !dir {
 		return b
@@ -58,8 +58,8 @@ func (r record) encode(dir bool) []byte {
 	return b
 }
 
-func decodeRecord(p []byte) (record, bool) {
-	r := record{ctime: noCtime, subs: uncounted}
+func decodeInodeInfo(p []byte) (inodeInfo, bool) {
+	r := inodeInfo{ctime: noCtime, subs: uncounted}
 	if len(p) != 8 && len(p) != 16 && len(p) != 20 {
 		return r, false
 	}
@@ -74,7 +74,7 @@ func decodeRecord(p []byte) (record, bool) {
 }
 
 // apply puts what the record knows into the host's attributes.
-func (r record) apply(a *Attr) {
+func (r inodeInfo) apply(a *Attr) {
 	if r.ctime != noCtime {
 		a.Ctime = squashfs.Time{Sec: r.ctime >> 30, Nsec: uint32(r.ctime & (1<<30 - 1))}
 	}
@@ -91,8 +91,8 @@ func countLinks(host, subs uint32) uint32 {
 	return host + subs
 }
 
-// notes is what stat of an obj with this record must know.
-func (r record) notes(dir bool) uint64 {
+// notes is what stat of a part with this record must know.
+func (r inodeInfo) notes(dir bool) uint64 {
 	switch {
 	case r.ctime != noCtime:
 		return noteDir | noteLook
@@ -104,34 +104,34 @@ func (r record) notes(dir bool) uint64 {
 	return noteDir | noteCount | uint64(r.subs)
 }
 
-// recordOf is the record of a copy of what has these attributes.
-func recordOf(a Attr) record {
-	r := record{ino: a.Ino, ctime: packTime(a.Ctime), subs: uncounted}
+// inodeInfoOf is the inode info of a copy of what has these attributes.
+func inodeInfoOf(a Attr) inodeInfo {
+	r := inodeInfo{ino: a.Ino, ctime: packTime(a.Ctime), subs: uncounted}
 	if isDir(a.Mode) && a.Nlink >= 2 {
 		r.subs = a.Nlink - 2
 	}
 	return r
 }
 
-// readRecord reads the record of an inode; there need not be one.
-func readRecord(p place) (r record, ok bool, err error) {
+// readInodeInfo reads the info of an inode; there need not be one.
+func readInodeInfo(p location) (r inodeInfo, ok bool, err error) {
 	v, err := p.getxattr(xattrIno)
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
-		return record{}, false, nil
+		return inodeInfo{}, false, nil
 	}
 	if err != nil {
-		return record{}, false, err
+		return inodeInfo{}, false, err
 	}
-	r, ok = decodeRecord(v)
+	r, ok = decodeInodeInfo(v)
 	return r, ok, nil
 }
 
-// look completes the host's attributes of an obj by what its record says.
-func (o *obj) look(p place, a *Attr) error {
+// look completes the host's attributes of a part by what its record says.
+func (o *part) look(p location, a *Attr) error {
 	n := o.ref.Load()
 	switch {
 	case n&noteLook != 0:
-		r, ok, err := readRecord(p)
+		r, ok, err := readInodeInfo(p)
 		if ok {
 			r.apply(a)
 		}
@@ -144,16 +144,16 @@ func (o *obj) look(p place, a *Attr) error {
 
 // touched notes that callers have changed n, whose inode is at p: the host's ctime counts from now on. subs is what
 // the change takes from or adds to the subdirectories that only layers below have. tree is held.
-func (o *Overlay) touched(n *node, p place, subs int) error {
+func (o *Overlay) touched(n *node, p location, subs int) error {
 	return n.top.touched(p, isDir(n.typ), subs)
 }
 
 // touched is Overlay.touched for a part in the upper.
-func (o *obj) touched(p place, dir bool, subs int) error {
+func (o *part) touched(p location, dir bool, subs int) error {
 	if o.ref.Load()&noteLook == 0 && subs == 0 {
 		return nil
 	}
-	r, ok, err := readRecord(p)
+	r, ok, err := readInodeInfo(p)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (o *obj) touched(p place, dir bool, subs int) error {
 		return nil
 	}
 	r.ctime = noCtime
-	return o.setRecord(p, r, dir, subs)
+	return o.setInodeInfo(p, r, dir, subs)
 }
 
 // changed is touched for a node of which the caller has no place at hand.
@@ -170,7 +170,7 @@ func (o *Overlay) changed(n *node) error {
 	if n.top.ref.Load()&noteLook == 0 {
 		return nil
 	}
-	p, h, err := n.place()
+	p, h, err := n.location()
 	if err != nil {
 		return err
 	}
@@ -178,8 +178,8 @@ func (o *Overlay) changed(n *node) error {
 	return o.touched(n, p, 0)
 }
 
-// setRecord writes a record and notes what it says.
-func (o *obj) setRecord(p place, r record, dir bool, subs int) error {
+// setInodeInfo writes inode info and notes what it says.
+func (o *part) setInodeInfo(p location, r inodeInfo, dir bool, subs int) error {
 	if r.subs != uncounted {
 		r.subs = uint32(max(int(r.subs)+subs, 0))
 	}
@@ -191,42 +191,42 @@ func (o *obj) setRecord(p place, r record, dir bool, subs int) error {
 }
 
 // keepCtime has callers see the ctime of n's inode as it is, whatever copy-up does to it from now on.
-func (o *obj) keepCtime(p place, n *node, now Attr) error {
+func (o *part) keepCtime(p location, n *node, now Attr) error {
 	if o.ref.Load()&noteLook != 0 {
 		return nil
 	}
-	return o.setRecord(p, record{ino: n.ino, ctime: packTime(now.Ctime)}, false, 0)
+	return o.setInodeInfo(p, inodeInfo{ino: n.ino, ctime: packTime(now.Ctime)}, false, 0)
 }
 
-// quietly runs fn, a change of the upper's directory n that callers do not see: its times stay what they were.
+// keepingTimes runs fn, a change of the upper's directory n that callers do not see: its times stay what they were.
 // subs is as in touched. n is locked, or tree held for writing.
-func (o *Overlay) quietly(n *node, subs int, fn func(dirfd int) error) error {
+func (o *Overlay) keepingTimes(n *node, subs int, fn func(dirfd int) error) error {
 	h, err := o.upper.store.dir(n.top)
 	if err != nil {
 		return err
 	}
 	defer h.release()
-	self := place{h.fd, "."}
+	self := location{h.fd, "."}
 	host, err := self.stat()
 	if err != nil {
 		return err
 	}
-	before, ok, err := readRecord(self)
+	before, ok, err := readInodeInfo(self)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		before = record{ino: n.ino, ctime: noCtime}
+		before = inodeInfo{ino: n.ino, ctime: noCtime}
 	}
 	r := before
 	if r.ctime == noCtime {
 		r.ctime = packTime(host.Ctime)
 	}
-	if err := n.top.setRecord(self, r, true, subs); err != nil {
+	if err := n.top.setInodeInfo(self, r, true, subs); err != nil {
 		return err
 	}
 	if err = fn(h.fd); err != nil {
-		err = errors.Join(err, n.top.setRecord(self, r, true, 0))
+		err = errors.Join(err, n.top.setInodeInfo(self, r, true, 0))
 	}
 	return errors.Join(err, self.utimes(timespec(host.Atime), timespec(host.Mtime)))
 }

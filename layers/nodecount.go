@@ -27,7 +27,7 @@ func (o *Overlay) Idle(most int) []NodeID {
 		if looks--; len(ids) == most || looks < 0 {
 			break
 		}
-		if n.kids == 0 && n.lookups > 0 && id != RootNode {
+		if n.holds == 0 && n.lookups > 0 && id != RootNode {
 			ids = append(ids, id)
 		}
 	}

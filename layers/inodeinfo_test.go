@@ -16,21 +16,21 @@ import (
 )
 
 func TestRecord(t *testing.T) {
-	for _, r := range []record{
+	for _, r := range []inodeInfo{
 		{ino: 7, ctime: noCtime, subs: uncounted},
 		{ino: 1 << 63, ctime: packTime(squashfs.Time{Sec: -5, Nsec: 999_999_999}), subs: 3},
 		{ino: 1, ctime: packTime(squashfs.Time{Sec: 1_800_000_000, Nsec: 1}), subs: 0},
 	} {
-		got, ok := decodeRecord(r.encode(true))
+		got, ok := decodeInodeInfo(r.encode(true))
 		if !ok || got != r {
 			t.Errorf("got %+v, want %+v", got, r)
 		}
-		if got, ok := decodeRecord(r.encode(false)); !ok || got.ctime != r.ctime || got.ino != r.ino {
+		if got, ok := decodeInodeInfo(r.encode(false)); !ok || got.ctime != r.ctime || got.ino != r.ino {
 			t.Errorf("as of a file: got %+v, want %+v", got, r)
 		}
 	}
 	var a Attr
-	record{ctime: packTime(squashfs.Time{Sec: -5, Nsec: 999_999_999})}.apply(&a)
+	inodeInfo{ctime: packTime(squashfs.Time{Sec: -5, Nsec: 999_999_999})}.apply(&a)
 	if a.Ctime != (squashfs.Time{Sec: -5, Nsec: 999_999_999}) {
 		t.Errorf("got %v", a.Ctime)
 	}

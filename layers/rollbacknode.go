@@ -23,19 +23,19 @@ type rollback struct {
 	fresh    []*layer          // of stack, what the old one has not
 	replaced map[*layer]*Lower // of both stacks, what is there in another form now
 	removed  map[*layer]bool   // of was, what stack has not
-	attic    *attic
+	detached *detachedLayers
 
-	fates map[*node]*fate // of directories; guarded by mu
-	stays map[dirKey]bool // directories that stay in one that changes; guarded by mu
-	stale Stale           // guarded by mu
+	outcomes map[*node]*outcome // of directories; guarded by mu
+	stays    map[dirKey]bool    // directories that stay in one that changes; guarded by mu
+	stale    Stale              // guarded by mu
 }
 
-// fate is what becomes of a directory. It is guarded by rollback.mu.
-type fate struct {
+// outcome is what becomes of a directory. It is guarded by rollback.mu.
+type outcome struct {
 	dead    bool
 	same    bool // with all that is below it
-	changed []*obj
-	parts   []*obj          // in the new tree, as it was made
+	changed []*part
+	parts   []*part         // in the new tree, as it was made
 	names   map[string]bool // that may have changed, of those that changed has; nil: not listed yet
 	all     bool            // any name may have changed
 }
@@ -54,20 +54,20 @@ func (r *rollback) become(n *node, names []alias, lost []*node) []*node {
 	return lost
 }
 
-// touches tells whether a part of n lies in a layer that is removed.
+// touches reports whether a part of n lies in a layer that is removed.
 func (r *rollback) touches(n *node) bool {
 	if r.removed[n.top.layer] && (n.pin == 0 || len(n.below) > 0) || r.o.orphans.has(n) && len(n.below) > 0 {
 		return true
 	}
-	return slices.ContainsFunc(n.below, func(p *obj) bool { return r.removed[p.layer] })
+	return slices.ContainsFunc(n.below, func(p *part) bool { return r.removed[p.layer] })
 }
 
 // root gives the root its new parts. The gate is closed.
-func (r *rollback) root(parts []*obj) {
+func (r *rollback) root(parts []*part) {
 	n := r.o.root
 	was := n.parts()
 	r.move(n, hit{parts: parts}, was)
-	if f := r.fates[n]; f.same { // but for the upper's
+	if f := r.outcomes[n]; f.same { // but for the upper's
 		r.o.nodes.moveDir(n, hit{parts: parts})
 	}
 	r.o.nodes.mu.Lock()
@@ -77,11 +77,11 @@ func (r *rollback) root(parts []*obj) {
 
 // dir settles a directory.
 func (r *rollback) dir(n *node, lost []*node) []*node {
-	up := r.fates[n.parent]
+	up := r.outcomes[n.parent]
 	switch {
 	case up == nil || up.dead:
 	case up.same || !r.mayDiffer(up, n.name):
-		r.fates[n] = &fate{same: true}
+		r.outcomes[n] = &outcome{same: true}
 		return lost
 	default:
 		h, err := r.find(up, n.name)
@@ -91,28 +91,28 @@ func (r *rollback) dir(n *node, lost []*node) []*node {
 			return lost
 		}
 	}
-	r.fates[n] = &fate{dead: true}
+	r.outcomes[n] = &outcome{dead: true}
 	return r.orphan(n, lost)
 }
 
 // move gives a directory the parts that the new tree has at its place.
-func (r *rollback) move(n *node, h hit, was []*obj) {
+func (r *rollback) move(n *node, h hit, was []*part) {
 	gone, come := compareParts(was, h.parts)
-	come = slices.DeleteFunc(come, func(p *obj) bool { return p.layer == r.next.layer }) // empty
+	come = slices.DeleteFunc(come, func(p *part) bool { return p.layer == r.next.layer }) // empty
 	if len(gone) == 0 && len(come) == 0 {
-		r.fates[n] = &fate{same: true}
+		r.outcomes[n] = &outcome{same: true}
 		return
 	}
-	f := &fate{changed: slices.Concat(gone, come)}
-	f.parts = slices.DeleteFunc(slices.Clone(h.parts), func(p *obj) bool { return p.layer == r.next.layer })
-	r.fates[n] = f
+	f := &outcome{changed: slices.Concat(gone, come)}
+	f.parts = slices.DeleteFunc(slices.Clone(h.parts), func(p *part) bool { return p.layer == r.next.layer })
+	r.outcomes[n] = f
 	r.stale.Dirs = append(r.stale.Dirs, n.id)
 	r.o.listings.drop(n)
 	r.o.nodes.moveDir(n, h)
 }
 
-// mayDiffer tells whether a name may lead elsewhere in the new tree.
-func (r *rollback) mayDiffer(f *fate, name string) bool {
+// mayDiffer reports whether a name may lead elsewhere in the new tree.
+func (r *rollback) mayDiffer(f *outcome, name string) bool {
 	if f.names == nil {
 		f.names = map[string]bool{}
 		for _, part := range f.changed {
@@ -126,7 +126,7 @@ func (r *rollback) mayDiffer(f *fate, name string) bool {
 }
 
 // find looks a name up in the new tree, as it was made.
-func (r *rollback) find(f *fate, name string) (hit, error) {
+func (r *rollback) find(f *outcome, name string) (hit, error) {
 	if len(f.parts) == 0 {
 		return hit{}, unix.ENOENT
 	}
@@ -154,9 +154,9 @@ func (r *rollback) file(n *node, names []alias, lost []*node) []*node {
 	return lost
 }
 
-// keepsName tells whether a name still leads to the file.
+// keepsName reports whether a name still leads to the file.
 func (r *rollback) keepsName(n *node, a alias) bool {
-	f := r.fates[a.parent]
+	f := r.outcomes[a.parent]
 	if f == nil || f.dead {
 		return false
 	}
@@ -176,7 +176,7 @@ func (r *rollback) orphan(n *node, lost []*node) []*node {
 	if n.parent != nil {
 		r.stale.Orphans = append(r.stale.Orphans, Orphan{StaleEntry{n.parent.id, n.name}, n.id})
 	}
-	return append(lost, r.attic.take(r.o, n, r.old.layer)...)
+	return append(lost, r.detached.take(r.o, n, r.old.layer)...)
 }
 
 // finish settles all nodes and tells what the kernel must be told.
@@ -186,7 +186,7 @@ func (r *rollback) finish() {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	r.mu.Lock()
-	for n, f := range r.fates {
+	for n, f := range r.outcomes {
 		if len(f.changed) == 0 {
 			continue
 		}
@@ -199,7 +199,7 @@ func (r *rollback) finish() {
 	}
 	r.mu.Unlock()
 	o.nodes.late.Store(nil)
-	o.attics.give(r.attic)
+	o.detached.give(r.detached)
 }
 
 // moveDir gives a directory other parts, which may be those of another inode. tree is held.
@@ -218,7 +218,7 @@ func (t *table) moveDir(n *node, h hit) {
 func (t *table) loseName(n *node, a alias) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	a.parent.kids++
+	a.parent.holds++
 	if t.unaliasLocked(n, a.parent, a.name) {
 		return a.parent
 	}

@@ -8,22 +8,22 @@ import (
 
 // attic holds what a rollback or Restack has taken from under the tree, for the nodes that still stand on it: files that programs have
 // open, and directories they are in. They have no names any more.
-type attic struct {
+type detachedLayers struct {
 	released func() // called when it is empty
 
 	layers []*layer // each with its reference; immutable once the rollback is over
-	users  int      // guarded by attics.mu
+	users  int      // guarded by detachedSets.mu
 }
 
-// attics are the attics of an overlay that are not empty. The zero value is ready.
-type attics struct {
+// detachedSets are the sets of detached layers of an overlay that nodes use. The zero value is ready.
+type detachedSets struct {
 	mu lockorder.Mutex[lockorder.Orphans]
-	in map[*node][]*attic // guarded by mu: a node may outlive several rollbacks
+	in map[*node][]*detachedLayers // guarded by mu: a node may outlive several rollbacks
 	// all are those that are not empty, guarded by mu.
-	all []*attic
+	all []*detachedLayers
 }
 
-func (s *attics) add(a *attic, users int) {
+func (s *detachedSets) add(a *detachedLayers, users int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a.users = users
@@ -32,7 +32,7 @@ func (s *attics) add(a *attic, users int) {
 
 // take makes n an orphan that stands on a. upper is the layer that was the upper. It gives the directories of the further names that
 // n had, each with the reference that the name held. tree is held.
-func (a *attic) take(o *Overlay, n *node, upper *layer) (parents []*node) {
+func (a *detachedLayers) take(o *Overlay, n *node, upper *layer) (parents []*node) {
 	o.nodes.mu.Lock()
 	for _, x := range o.nodes.takeAliasesLocked(n) {
 		parents = append(parents, x.parent)
@@ -47,18 +47,18 @@ func (a *attic) take(o *Overlay, n *node, upper *layer) (parents []*node) {
 	case n.free:
 	case n.pin == 0 && !slices.Contains(a.layers, n.top.layer):
 		// Its layer stays, and whoever looks its inode up there must meet a node of its own.
-		top := &obj{layer: a.copyOf(n.top.layer), parent: n.top.parent, name: n.top.name, ino: n.top.ino, host: n.top.host}
+		top := &part{layer: a.copyOf(n.top.layer), parent: n.top.parent, name: n.top.name, ino: n.top.ino, host: n.top.host}
 		top.ref.Store(n.top.ref.Load())
 		descriptors.drop(n.top)
 		o.nodes.setTop(n, top, n.below)
 	}
 	o.listings.drop(n)
-	o.attics.join(n, a)
+	o.detached.join(n, a)
 	return parents
 }
 
 // join is enter for a node that a does not count yet.
-func (s *attics) join(n *node, a *attic) {
+func (s *detachedSets) join(n *node, a *detachedLayers) {
 	s.mu.Lock()
 	a.users++
 	s.mu.Unlock()
@@ -66,17 +66,17 @@ func (s *attics) join(n *node, a *attic) {
 }
 
 // enter notes that n stands on a, which counts it already.
-func (s *attics) enter(n *node, a *attic) {
+func (s *detachedSets) enter(n *node, a *detachedLayers) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.in == nil {
-		s.in = map[*node][]*attic{}
+		s.in = map[*node][]*detachedLayers{}
 	}
 	s.in[n] = append(s.in[n], a)
 }
 
 // copyOf gives a layer that reads what l does.
-func (a *attic) copyOf(l *layer) *layer {
+func (a *detachedLayers) copyOf(l *layer) *layer {
 	for _, c := range a.layers {
 		if c.lower == l.lower {
 			return c
@@ -88,7 +88,7 @@ func (a *attic) copyOf(l *layer) *layer {
 }
 
 // give gives up a use of an attic that no node has.
-func (s *attics) give(a *attic) {
+func (s *detachedSets) give(a *detachedLayers) {
 	s.mu.Lock()
 	a.users--
 	done := a.users == 0
@@ -99,9 +99,9 @@ func (s *attics) give(a *attic) {
 }
 
 // leave notes that a node is gone.
-func (s *attics) leave(n *node) {
+func (s *detachedSets) leave(n *node) {
 	s.mu.Lock()
-	var done []*attic
+	var done []*detachedLayers
 	for _, a := range s.in[n] {
 		if a.users--; a.users == 0 {
 			done = append(done, a)
@@ -115,9 +115,9 @@ func (s *attics) leave(n *node) {
 }
 
 // empty gives up an attic that nobody stands on.
-func (s *attics) empty(a *attic) {
+func (s *detachedSets) empty(a *detachedLayers) {
 	s.mu.Lock()
-	s.all = slices.DeleteFunc(s.all, func(x *attic) bool { return x == a })
+	s.all = slices.DeleteFunc(s.all, func(x *detachedLayers) bool { return x == a })
 	s.mu.Unlock()
 	descriptors.purge(func(k fdKey) bool { return slices.Contains(a.layers, k.o.layer) })
 	for _, l := range a.layers {
@@ -129,7 +129,7 @@ func (s *attics) empty(a *attic) {
 }
 
 // close gives up all attics; the overlay is being closed.
-func (s *attics) close() {
+func (s *detachedSets) close() {
 	s.mu.Lock()
 	all := slices.Clone(s.all)
 	s.mu.Unlock()

@@ -10,50 +10,50 @@ import (
 // Changes take turns. One that adds or takes away a single name, or that is of one inode, runs apart from others: it locks the directory
 // and the inode that it is about, asks the host for the change without a lock that look-ups need, and makes it known in the end. Until then
 // a look-up meets what was before, or the host's new state, which leads to the same node: where that would have another name or another
-// part then, the node says so before (passage). What moves directories, or changes several names or the parts of a file, runs alone.
+// part then, the node says so before (pendingChange). What moves directories, or changes several names or the parts of a file, runs alone.
 
-// turn is how one change runs.
-type turn struct {
-	o     *Overlay
-	alone bool // it holds names and tree for writing
+// mutation is how one change runs.
+type mutation struct {
+	o         *Overlay
+	exclusive bool // it holds names and tree for writing
 }
 
-// errAlone says that a change cannot run apart from others.
-var errAlone = errors.New("must run alone")
+// errExclusive says that a change cannot run beside others.
+var errExclusive = errors.New("must run alone")
 
-// apart runs fn inside the gate, beside other changes; with errAlone it runs it again, alone.
-func (o *Overlay) apart(fn func(t turn) error) error {
+// mutateShared runs fn inside the gate, beside other changes; with errExclusive it runs it again, alone.
+func (o *Overlay) mutateShared(fn func(t mutation) error) error {
 	err := o.withCopyUp(func() error {
 		o.names.RLock()
 		defer o.names.RUnlock()
 		if o.upper == nil {
 			return unix.EROFS
 		}
-		return fn(turn{o: o})
+		return fn(mutation{o: o})
 	})
-	if errors.Is(err, errAlone) {
-		return o.mutate(func() error { return fn(turn{o, true}) })
+	if errors.Is(err, errExclusive) {
+		return o.mutateExclusive(func() error { return fn(mutation{o, true}) })
 	}
 	return err
 }
 
 // lock takes a node's lock, for a change of it or, of a directory, of names in it. The lock of a directory comes before those of what is in
 // it. tree is not held, unless the turn is alone and nobody else has a node's lock for a change.
-func (t turn) lock(n *node) {
-	if !t.alone {
+func (t mutation) lock(n *node) {
+	if !t.exclusive {
 		n.lock.Lock()
 	}
 }
 
-func (t turn) unlock(n *node) {
-	if !t.alone {
+func (t mutation) unlock(n *node) {
+	if !t.exclusive {
 		t.o.unlock(n)
 	}
 }
 
 // lockBoth is lock for two nodes, which may be one. Directories come before files, those further up before those below them, as a directory
 // comes before what is in it; nobody moves one meanwhile.
-func (t turn) lockBoth(a, b *node) (unlock func()) {
+func (t mutation) lockBoth(a, b *node) (unlock func()) {
 	if a == b {
 		t.lock(a)
 		return func() { t.unlock(a) }
@@ -81,8 +81,8 @@ func (n *node) depth() (d int) {
 
 // reach opens n's inode if it is by this name, which it is about to lose, that it is reached: who does not run alone is seen between the
 // host's change and its own. Else it gives -1.
-func (t turn) reach(n, p *node, name string) (fd int, err error) {
-	var at place
+func (t mutation) reach(n, p *node, name string) (fd int, err error) {
+	var at location
 	var h hold
 	need := false
 	err = t.read(func() error {
@@ -94,9 +94,9 @@ func (t turn) reach(n, p *node, name string) (fd int, err error) {
 			return nil
 		}
 		if !o.mayPin() {
-			return errAlone // the orphan directory takes one at a time
+			return errExclusive // the orphan directory takes one at a time
 		}
-		at, h, err = n.place()
+		at, h, err = n.location()
 		return err
 	})
 	if err != nil || !need {
@@ -105,14 +105,14 @@ func (t turn) reach(n, p *node, name string) (fd int, err error) {
 	defer h.release()
 	fd, err = openat(at.dirfd, at.name, unix.O_PATH, 0)
 	if noRoom(err) {
-		return -1, errAlone
+		return -1, errExclusive
 	}
 	return fd, err
 }
 
 // read runs fn with tree held.
-func (t turn) read(fn func() error) error {
-	if !t.alone {
+func (t mutation) read(fn func() error) error {
+	if !t.exclusive {
 		t.o.tree.RLock()
 		defer t.o.tree.RUnlock()
 	}
@@ -120,8 +120,8 @@ func (t turn) read(fn func() error) error {
 }
 
 // publish runs fn, which changes no more than what is in memory, with tree held for writing.
-func (t turn) publish(fn func()) {
-	if !t.alone {
+func (t mutation) publish(fn func()) {
+	if !t.exclusive {
 		t.o.tree.Lock()
 		defer t.o.tree.Unlock()
 	}
@@ -129,7 +129,7 @@ func (t turn) publish(fn func()) {
 }
 
 // dir gives a directory by its id, locked.
-func (t turn) dir(id NodeID) (p *node, err error) {
+func (t mutation) dir(id NodeID) (p *node, err error) {
 	err = t.read(func() error {
 		p, err = t.o.dirNode(id)
 		return err
@@ -141,7 +141,7 @@ func (t turn) dir(id NodeID) (p *node, err error) {
 }
 
 // inode gives a node that is in the upper, locked, and its place.
-func (t turn) inode(id NodeID, ready func(n *node) error) (n *node, p place, h hold, err error) {
+func (t mutation) inode(id NodeID, ready func(n *node) error) (n *node, p location, h hold, err error) {
 	err = t.read(func() error {
 		n, err = t.o.nodes.get(id)
 		return err
@@ -154,7 +154,7 @@ func (t turn) inode(id NodeID, ready func(n *node) error) (n *node, p place, h h
 		if err := ready(n); err != nil {
 			return err
 		}
-		p, h, err = n.place()
+		p, h, err = n.location()
 		return err
 	})
 	if err != nil {

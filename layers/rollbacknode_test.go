@@ -66,8 +66,8 @@ func atOnceRound(t *testing.T, seed uint64) {
 			}
 			if side == 0 {
 				r.o.opts.Held = func(took time.Duration) {
-					if fates := r.o.nodes.late.Load().by.(*rollback).fates; len(fates) != 1 {
-						t.Errorf("turn %d: %d nodes were looked at behind the gate", turn, len(fates))
+					if outcomes := r.o.nodes.late.Load().by.(*rollback).outcomes; len(outcomes) != 1 {
+						t.Errorf("turn %d: %d nodes were looked at behind the gate", turn, len(outcomes))
 					}
 					act(took)
 				}

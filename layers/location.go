@@ -10,16 +10,16 @@ import (
 	"snapfs/squashfs"
 )
 
-// place names an inode of the host for system calls: a name in a directory, or a descriptor of an inode that has lost
+// location names an inode of the host for system calls: a name in a directory, or a descriptor of an inode that has lost
 // its name. The caller keeps dirfd open.
-type place struct {
+type location struct {
 	dirfd int
 	name  string // "" : dirfd itself
 }
 
 // proc is a path for system calls that take no descriptor. With a name, calls must not follow links; without one they
 // must follow exactly the link of /proc, which leads to the inode itself, even if that is a symlink.
-func (p place) proc() string {
+func (p location) proc() string {
 	s := "/proc/self/fd/" + strconv.Itoa(p.dirfd)
 	if p.name != "" {
 		s += "/" + p.name
@@ -27,7 +27,7 @@ func (p place) proc() string {
 	return s
 }
 
-func (p place) stat() (Attr, error) {
+func (p location) stat() (Attr, error) {
 	var sx unix.Statx_t
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if p.name == "" {
@@ -54,7 +54,7 @@ func hostAttr(sx *unix.Statx_t) Attr {
 
 func hostTime(t unix.StatxTimestamp) squashfs.Time { return squashfs.Time{Sec: t.Sec, Nsec: t.Nsec} }
 
-func (p place) chmod(mode uint32) error {
+func (p location) chmod(mode uint32) error {
 	defer steps.At("mode set")
 	if p.name == "" {
 		return unix.Fchmodat(unix.AT_FDCWD, p.proc(), mode&0o7777, 0)
@@ -62,7 +62,7 @@ func (p place) chmod(mode uint32) error {
 	return unix.Fchmodat(p.dirfd, p.name, mode&0o7777, 0)
 }
 
-func (p place) chown(uid, gid int) error {
+func (p location) chown(uid, gid int) error {
 	defer steps.At("owner set")
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if p.name == "" {
@@ -71,7 +71,7 @@ func (p place) chown(uid, gid int) error {
 	return unix.Fchownat(p.dirfd, p.name, uid, gid, flags)
 }
 
-func (p place) utimes(atime, mtime unix.Timespec) error {
+func (p location) utimes(atime, mtime unix.Timespec) error {
 	ts := []unix.Timespec{atime, mtime}
 	if p.name == "" {
 		return unix.UtimesNanoAt(unix.AT_FDCWD, p.proc(), ts, 0)
@@ -79,7 +79,7 @@ func (p place) utimes(atime, mtime unix.Timespec) error {
 	return unix.UtimesNanoAt(p.dirfd, p.name, ts, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-func (p place) readlink() (string, error) {
+func (p location) readlink() (string, error) {
 	buf := make([]byte, 256)
 	for {
 		n, err := unix.Readlinkat(p.dirfd, p.name, buf)
@@ -94,7 +94,7 @@ func (p place) readlink() (string, error) {
 }
 
 // listxattr lists raw names.
-func (p place) listxattr() ([]string, error) {
+func (p location) listxattr() ([]string, error) {
 	var small [512]byte
 	buf := small[:]
 	for {
@@ -124,7 +124,7 @@ func (p place) listxattr() ([]string, error) {
 }
 
 // getxattr reads one raw attribute.
-func (p place) getxattr(name string) ([]byte, error) {
+func (p location) getxattr(name string) ([]byte, error) {
 	var small [256]byte
 	buf := small[:]
 	for {
@@ -140,7 +140,7 @@ func (p place) getxattr(name string) ([]byte, error) {
 	}
 }
 
-func (p place) xattrs() ([]squashfs.Xattr, error) {
+func (p location) xattrs() ([]squashfs.Xattr, error) {
 	names, err := p.listxattr()
 	if err != nil {
 		return nil, err
