@@ -10,7 +10,7 @@ import (
 	"snapfs/internal/failpoint"
 )
 
-// What is created belongs to its owner from the first moment: a crash may come after any system call, and a stranger's file that is
+// What is created belongs to its owner from the first moment: a crash may come after any system call, and another user's file that is
 // left to root for a moment may be left to root for good. So the thread takes the owner's ids for file systems, and no other,
 // while it makes the inode, and keeps its capabilities. Setuid and setgid come last, once the owner is sure. Where the process has
 // no right to take ids (a container without CAP_SETUID), the inode is made in the work directory.

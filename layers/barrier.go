@@ -83,7 +83,7 @@ func (o *Overlay) Pause() bool {
 		return false
 	}
 	b.close()
-	lockorder.Pass(&b.RWMutex) // to whoever calls Resume
+	lockorder.Pass(&b.RWMutex) // to the caller of Resume
 	b.paused = true
 	return true
 }

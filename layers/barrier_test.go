@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestHeld checks what a transport relies on: whoever changes something while Held is false gets in, or waits for a gate that tells when
+// TestHeld checks what a transport relies on: a change while Held is false gets in, or waits for a gate that tells when
 // it opens, after Held has become false.
 func TestHeld(t *testing.T) {
 	o := new(Overlay)

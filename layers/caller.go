@@ -63,7 +63,7 @@ const (
 	pfKthread  = 0x200000
 )
 
-// credentials looks the caller up. Of one that cannot be seen nothing is known, and it is a stranger to every file. A thread of io_uring
+// credentials looks the caller up. Of one that cannot be seen nothing is known, and it has no rights of an owner or group to any file. A thread of io_uring
 // does what programs have asked for with rights that need not be its own: it may be of a time before its process gave up some, and a ring may
 // have been lent those of others. What it has counts as far as its process has it now. Nothing is known of whom a thread of the kernel works for.
 func (c Caller) credentials() credentials {

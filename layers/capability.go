@@ -13,7 +13,7 @@ import (
 // xattrCapability holds the capabilities of an executable file.
 const xattrCapability = "security.capability"
 
-// A host takes a file's capabilities away whenever its contents change, whoever changes them. That is right where a program writes, and
+// A host takes a file's capabilities away whenever its contents change, by whatever program. That is right where a program writes, and
 // wrong where the kernel writes its pages back, or a copy-up brings data: pages are no news, capabilities were taken when the program wrote
 // them, and those that are there now were set afterwards. So such a change sets them again, between begin and end. Meanwhile the host shows
 // none, and callers are told what the table says: a kernel that believed the host would not ask for their removal before the next

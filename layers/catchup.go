@@ -4,15 +4,15 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// A rollback, and Restack, make all nodes those of an epoch that is over, in no time. What one is to be from then on is made true when it
+// A rollback, and Restack, make all nodes those of an epoch that is over, in no time. What becomes of one from then on is settled when it
 // is next used, its parents first, or when the call comes to it, whatever is first.
 
 // catchUp is what such a call leaves to be done to the nodes.
 type catchUp struct {
 	o  *Overlay
 	by interface {
-		// become makes one node what it is to be, all of whose parents, by its names, are already. It appends directories to lost of which a
-		// reference is to be given back. tree is held, and mu.
+		// become settles one node, all of whose parents, by its names, are settled. It appends directories to lost of which a
+		// reference must be given back. tree is held, and mu.
 		become(n *node, names []alias, lost []*node) []*node
 	}
 
@@ -25,7 +25,7 @@ type catchUp struct {
 	mu lockorder.Mutex[lockorder.CatchUp]
 }
 
-// dirKey is a directory by its place.
+// dirKey is a directory by its name.
 type dirKey struct {
 	parent *node
 	name   string
@@ -35,7 +35,7 @@ type dirKey struct {
 const surveyRounds = 5
 
 const (
-	lookAtOnce   = 1024 // how many nodes are listed before others get their turn
+	lookAtOnce   = 1024 // how many nodes are listed before others may go on
 	settleAtOnce = 64   // how many are settled, or looked up
 )
 
@@ -81,14 +81,14 @@ func (t *table) begin(c *catchUp) {
 	t.late.Store(c)
 }
 
-// refresh has a node be what the last rollback or Restack makes of it. tree is held.
+// refresh settles a node that is behind the last rollback or Restack. tree is held.
 func (t *table) refresh(n *node) {
 	if c := t.late.Load(); c != nil {
 		c.settle(n)
 	}
 }
 
-// refreshAt is refresh for a directory by its place, if it is known.
+// refreshAt is refresh for a directory by its name, if it is known.
 func (t *table) refreshAt(p *node, name string) {
 	if c := t.late.Load(); c != nil {
 		if n := c.index[dirKey{p, name}]; n != nil {
@@ -141,7 +141,7 @@ func (c *catchUp) settle(n *node) {
 	}
 }
 
-// settleLocked is settle with mu held. It appends directories to lost of which a reference is to be given back.
+// settleLocked is settle with mu held. It appends directories to lost of which a reference must be given back.
 func (c *catchUp) settleLocked(n *node, lost []*node) []*node {
 	t := &c.o.nodes
 	t.mu.Lock()

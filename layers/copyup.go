@@ -322,7 +322,7 @@ func copyData(dst int, src content, size int64, guard func(step func() error) er
 				return err
 			}
 			if err != nil || k == 0 {
-				onHost = false // the host cannot: by hand
+				onHost = false // the host cannot: read and write
 				break
 			}
 			if off += int64(k); !alone {

@@ -147,7 +147,7 @@ func (o *Overlay) makeIn(p *node, at location, c creation, covered bool) (create
 	hostless := c.mode&unix.S_IFMT == unix.S_IFCHR && c.rdev == 0
 	to := at
 	if covered || hostless || !mayActAs(c.caller.UID, gid) {
-		tmp, done, err := o.shelter(inherited)
+		tmp, done, err := o.staging(inherited)
 		if err != nil {
 			return created{}, err
 		}
@@ -155,7 +155,7 @@ func (o *Overlay) makeIn(p *node, at location, c creation, covered bool) (create
 		to = tmp
 	}
 	if hostless {
-		// Whoever lists the directory must look at each inode to see what it stands for.
+		// A listing of the directory must look at each inode to see what it stands for.
 		if err := (location{at.dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return created{}, err
 		}
@@ -201,8 +201,8 @@ func (o *Overlay) createdIn(p *node, name string, m created) Entry {
 	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a)}
 }
 
-// shelter gives a free place in the work directory where a new inode inherits the default ACL given; nil is none.
-func (o *Overlay) shelter(acl []byte) (location, func(), error) {
+// staging gives a free name in the work directory under which a new inode inherits the default ACL given; nil is none.
+func (o *Overlay) staging(acl []byte) (location, func(), error) {
 	u := o.upper
 	tmp := u.temp()
 	if acl == nil {

@@ -120,7 +120,7 @@ func samePart(a, b *part) bool {
 	return a == nil && b == nil
 }
 
-// treeEntry is one path of one side.
+// treeEntry is what one path of one tree leads to.
 type treeEntry struct {
 	up          *treeEntry // directory that it is in; nil: the root
 	name        string

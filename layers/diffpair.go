@@ -53,7 +53,7 @@ func (d *differ) pair() error {
 	return nil
 }
 
-// settle decides about rivals that are still there when everything that can be matched has been.
+// settle decides about conflicting entries that are still there when everything that can be matched has been.
 func (d *differ) settle() (any bool, err error) {
 	for i := 0; i < len(d.old.only); i++ {
 		x := d.old.only[i]

@@ -32,7 +32,7 @@ func (t *treeEntry) path() string {
 	return string(b)
 }
 
-// paths has one spot for each path that is ordered, whichever side has something there: comparing two takes the logarithm of
+// paths has one node for each path that is ordered, whichever side has something there: comparing two takes the logarithm of
 // their depth.
 type paths map[pathKey]*pathNode
 
@@ -48,7 +48,7 @@ type pathNode struct {
 	name  string
 }
 
-// of gives the spot of an entry.
+// of gives the node of an entry's path.
 func (p paths) of(t *treeEntry) *pathNode {
 	var way []*treeEntry
 	x := t
@@ -66,7 +66,7 @@ func (p paths) of(t *treeEntry) *pathNode {
 	return at
 }
 
-// add gives the spot of a name. Jumps are those of the skew binary numbers: from any depth to any other in logarithmic steps
+// add gives the node of a name. Jumps are those of the skew binary numbers: from any depth to any other in logarithmic steps
 // (Myers, An applicative random-access stack, 1983).
 func (p paths) add(up *pathNode, name string) *pathNode {
 	k := pathKey{up, name}
@@ -84,7 +84,7 @@ func (p paths) add(up *pathNode, name string) *pathNode {
 	return at
 }
 
-// above is the spot over s, or s itself, at a depth.
+// above is the node over s, or s itself, at a depth.
 func (s *pathNode) above(depth int) *pathNode {
 	for s.depth > depth {
 		if s.jump.depth >= depth {
@@ -96,7 +96,7 @@ func (s *pathNode) above(depth int) *pathNode {
 	return s
 }
 
-// comparePaths orders spots as their paths are ordered as strings.
+// comparePaths orders nodes as their paths are ordered as strings.
 func comparePaths(a, b *pathNode) int {
 	depth := min(a.depth, b.depth)
 	x, y := a.above(depth), b.above(depth)

@@ -152,7 +152,7 @@ func (o *part) openAbove(low *part, hops int) *descriptor {
 	return descriptors.put(fdKey{o, fdDir}, fd)
 }
 
-// at gives o's place; the hold keeps it valid.
+// at gives o's location; the hold keeps it valid.
 func (s *dirStore) at(o *part) (location, hold, error) {
 	if o.parent == nil {
 		return location{s.root, "."}, hold{}, nil

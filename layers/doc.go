@@ -4,14 +4,14 @@
 // # Nouns
 //
 // A Lower is one immutable layer: a sealed directory or an image. An Overlay merges its upper and its lowers into one
-// tree of nodes. A node is what the kernel knows by a NodeID; a part is one layer's part in it. A file has one part
+// tree of nodes. A node is what the kernel knows by a NodeID; a part is what one layer has of it. A file has one part
 // (with metadata-only copy-up a second one, further down, that holds the data); a merged directory has one per layer
 // that has the directory. The topmost part gives the attributes.
 //
 //	node ──top──▶ part in the upper or in the topmost layer that has it
 //	     ──below▶ parts of merged directories, or the data of a metacopy
 //	part  ──layer▶ backend: dirStore (upper, sealed) or imageStore
-//	     ──parent, name: its place inside that layer
+//	     ──parent, name: its location inside that layer
 //
 // Nothing is ever looked up by a path from outside: every system call is relative to a directory descriptor, which a
 // bounded cache re-opens along the parents. So paths have no maximal length and symlinks are never followed.
@@ -23,8 +23,8 @@
 //
 // # Going back
 //
-// Rollback swaps upper and stack under the nodes. What loses its place is an orphan: dead, not pinned, its parts in layers that an
-// attic keeps until the last orphan is forgotten. A free node lies in no layer of the stack, so nobody else sees what is
+// Rollback swaps upper and stack under the nodes. What loses its place is an orphan: dead, not pinned, its parts in detached layers,
+// which stay open until the last orphan is forgotten. A free node lies in no layer of the stack, so nobody else sees what is
 // written to it, and no look-up finds it. Behind the gate only the stacks and the root are swapped: all other nodes are of an epoch that is
 // over then, and what becomes of one is found out when it is next used, its parents first, or when Rollback comes to it. Nothing of one
 // that is behind is looked at before.
@@ -36,16 +36,16 @@
 // # Inode numbers
 //
 // What is created in an upper has the number Options.InoBase | host inode. What is copied up keeps its number in its
-// record. The root is always 1.
+// inode info. The root is always 1.
 //
-// A number is what callers see, and no identity: images and records may come from elsewhere. Two names are one file only if
-// their layer says so, by a link count above one and one inode: the host's in a directory, a place in an image. The NodeID is the
+// A number is what callers see, and no identity: images and inode info may come from elsewhere. Two names are one file only if
+// their layer says so, by a link count above one and one inode: the host's in a directory, a reference in an image. The NodeID is the
 // number unless two files claim one; the second then gets an id of its own, from 2^63 on, and shows it as its number
 // as long as the kernel knows both. An id that is used for another inode has another generation, which comes from the time of birth.
 //
-// # Records
+// # Inode info
 //
-// A record is what callers see of an inode of an upper that the host does not know: the number, the ctime of what only
+// Inode info is what callers see of an inode of an upper that the host does not know: the number, the ctime of what only
 // a copy-up has changed since, and how many subdirectories only the layers below have, so that a merged directory's link
 // count is right. It is kept in the extended attribute trusted.overlay.snapfs.ino, which the kernel's overlayfs hides
 // and ignores. A change of the upper that callers do not see goes through Overlay.keepingTimes, every other one ends in

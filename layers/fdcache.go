@@ -241,7 +241,7 @@ func (c *fdCache) shrink() {
 	closeAll(dead)
 }
 
-// GiveBack closes half of the descriptors that overlays keep open for later. For whoever is about to run out of them; safe for concurrent use.
+// GiveBack closes half of the descriptors that overlays keep open for later. For callers about to run out of them; safe for concurrent use.
 func GiveBack() { descriptors.shrink() }
 
 // openat is openat(2) that never follows a last symlink, retries when interrupted and makes room once in a full table.

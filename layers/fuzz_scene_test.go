@@ -34,7 +34,7 @@ type shown struct {
 type scene struct {
 	m       map[string]shown
 	damaged bool // something cannot be read
-	partial bool // a bound was reached: nothing is to be compared
+	partial bool // a bound was reached: there is nothing to compare
 }
 
 // errnoName is an error as callers of a file system see it, and there must be no other.

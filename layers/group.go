@@ -206,7 +206,7 @@ func (o *Overlay) lookUp(n *node, links []link, enough func(dir *node, name stri
 			continue
 		}
 		if e.Node == n.id {
-			n.lock.Lock() // whoever changes it revives it then, if the look-up has not
+			n.lock.Lock() // the call that changes it revives it then, if the look-up has not
 			o.unlock(n)
 		}
 		o.Forget(e.Node, 1)

@@ -3,10 +3,10 @@ package layers
 import "golang.org/x/sys/unix"
 
 // Which names are one file. A layer says so by its own means: a link count above one, and the host's inode number in a directory or
-// the inode's place in an image. The number that callers see comes from a record or an image, which somebody else may have
+// the inode's reference in an image. The number that callers see comes from a record or an image, which somebody else may have
 // written: two files that claim one number stay two.
 
-// inodeID is what a layer itself calls an inode: the host's number of it, or its place in an image plus one; n is 0 if that is not known.
+// inodeID is what a layer itself calls an inode: the host's number of it, or its reference in an image plus one; n is 0 if that is not known.
 type inodeID struct {
 	n     uint64
 	image bool
@@ -20,7 +20,7 @@ func (o *part) id() inodeID {
 	return inodeID{o.host, false}
 }
 
-// settle has id tell the place in the image by which the sealed directory that o was found in has been replaced since. o has its name
+// settle has id tell the reference in the image by which the sealed directory that o was found in has been replaced since. o has its name
 // in the layer. Overlay.tree is held.
 func (o *part) settle() error {
 	if s := o.imageStore(); s != nil && o.imageRef() == 0 && o.parent != nil {
@@ -39,7 +39,7 @@ func sameInode(a, b *part) bool {
 		return true
 	}
 	if a.settle() != nil || b.settle() != nil {
-		return false // damage, which whoever reads them reports
+		return false // damage, which a read of them reports
 	}
 	return a.id() == b.id() && a.id().n != 0
 }
@@ -136,7 +136,7 @@ func (t *table) lockFor(s candidate) *node {
 		if asked == nil {
 			asked = map[*node]bool{}
 		}
-		if n.dead { // whoever forgets it closes its pin, once it is out of the table
+		if n.dead { // the call that forgets it closes its pin, once it is out of the table
 			asked[n] = n.ask(s)
 			t.mu.Unlock()
 			continue

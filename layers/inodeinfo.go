@@ -31,11 +31,11 @@ const (
 
 // Notes in part.ref of what lies in a directory layer.
 const (
-	noteDir   = 1 << 63            // these are notes, not a place in an image
-	noteLook  = 1 << 62            // stat must read the record
+	noteDir   = 1 << 63            // these are notes, not a reference to an image
+	noteLook  = 1 << 62            // stat must read the inode info
 	noteCount = 1 << 61            // noteSubs counts
 	noteSubs  = math.MaxUint32     // inodeInfo.subs
-	notes     = noteDir | noteLook // of what may have a record that has not been looked at
+	notes     = noteDir | noteLook // of what may have inode info that has not been looked at
 )
 
 // packTime gives inodeInfo.ctime, noCtime for a time that it has no room for.
@@ -73,7 +73,7 @@ func decodeInodeInfo(p []byte) (inodeInfo, bool) {
 	return r, true
 }
 
-// apply puts what the record knows into the host's attributes.
+// apply puts inode info into the host's attributes.
 func (r inodeInfo) apply(a *Attr) {
 	if r.ctime != noCtime {
 		a.Ctime = squashfs.Time{Sec: r.ctime >> 30, Nsec: uint32(r.ctime & (1<<30 - 1))}
@@ -91,7 +91,7 @@ func countLinks(host, subs uint32) uint32 {
 	return host + subs
 }
 
-// notes is what stat of a part with this record must know.
+// notes is what stat of a part with this inode info must know.
 func (r inodeInfo) notes(dir bool) uint64 {
 	switch {
 	case r.ctime != noCtime:
@@ -126,7 +126,7 @@ func readInodeInfo(p location) (r inodeInfo, ok bool, err error) {
 	return r, ok, nil
 }
 
-// look completes the host's attributes of a part by what its record says.
+// look completes the host's attributes of a part by its inode info.
 func (o *part) look(p location, a *Attr) error {
 	n := o.ref.Load()
 	switch {
@@ -165,7 +165,7 @@ func (o *part) touched(p location, dir bool, subs int) error {
 	return o.setInodeInfo(p, r, dir, subs)
 }
 
-// changed is touched for a node of which the caller has no place at hand.
+// changed is touched for a node of which the caller has no location.
 func (o *Overlay) changed(n *node) error {
 	if n.top.ref.Load()&noteLook == 0 {
 		return nil

@@ -17,14 +17,14 @@ type layer struct {
 	opened atomic.Pointer[part]
 }
 
-// part is one layer's part in a node. Fields but ref change only while the layer is the upper, under Overlay.tree.
+// part is what one layer has of a node. Fields but ref change only while the layer is the upper, under Overlay.tree.
 type part struct {
 	layer  *layer
 	parent *part  // nil: the layer's root
 	name   string // in parent
 	ino    uint64 // st_ino as the layer reports it: what callers see, and no identity
 	host   uint64 // st_ino that the host has of it, in a directory layer; 0: not known
-	// ref is the inode's place in an image plus one, or in a directory layer notes of its record. Neither means not
+	// ref is the inode's reference in an image plus one, or in a directory layer notes of its inode info. Neither means not
 	// yet resolved, as after a sealed directory was replaced by its image.
 	ref atomic.Uint64
 }
@@ -74,7 +74,7 @@ type backend interface {
 	close() error
 }
 
-// imageRef is ref if that is a place in an image, else 0.
+// imageRef is ref if that is a reference to an image, else 0.
 func (o *part) imageRef() uint64 {
 	if ref := o.ref.Load(); ref&noteDir == 0 {
 		return ref
@@ -97,7 +97,7 @@ func (o *part) child(name string, f found) *part {
 	return c
 }
 
-// path is the slash-separated place of o in its layer, from its root, which is "/".
+// path is the slash-separated path of o in its layer, from its root, which is "/".
 func (o *part) path() string {
 	if o.parent == nil {
 		return "/"

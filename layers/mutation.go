@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Changes take turns. One that adds or takes away a single name, or that is of one inode, runs apart from others: it locks the directory
+// Mutations are shared or exclusive. One that adds or takes away a single name, or that is of one inode, runs beside others: it locks the directory
 // and the inode that it is about, asks the host for the change without a lock that look-ups need, and makes it known in the end. Until then
 // a look-up meets what was before, or the host's new state, which leads to the same node: where that would have another name or another
-// part then, the node says so before (pendingChange). What moves directories, or changes several names or the parts of a file, runs alone.
+// part then, the node says so before (pendingChange). What moves directories, or changes several names or the parts of a file, is exclusive.
 
 // mutation is how one change runs.
 type mutation struct {
@@ -19,9 +19,9 @@ type mutation struct {
 }
 
 // errExclusive says that a change cannot run beside others.
-var errExclusive = errors.New("must run alone")
+var errExclusive = errors.New("must run exclusively")
 
-// mutateShared runs fn inside the gate, beside other changes; with errExclusive it runs it again, alone.
+// mutateShared runs fn inside the gate, beside other changes; with errExclusive it runs it again, exclusively.
 func (o *Overlay) mutateShared(fn func(t mutation) error) error {
 	err := o.withCopyUp(func() error {
 		o.names.RLock()
@@ -38,7 +38,7 @@ func (o *Overlay) mutateShared(fn func(t mutation) error) error {
 }
 
 // lock takes a node's lock, for a change of it or, of a directory, of names in it. The lock of a directory comes before those of what is in
-// it. tree is not held, unless the turn is alone and nobody else has a node's lock for a change.
+// it. tree is not held, unless the mutation is exclusive and nobody else has a node's lock for a change.
 func (t mutation) lock(n *node) {
 	if !t.exclusive {
 		n.lock.Lock()
@@ -79,7 +79,7 @@ func (n *node) depth() (d int) {
 	return d
 }
 
-// reach opens n's inode if it is by this name, which it is about to lose, that it is reached: who does not run alone is seen between the
+// reach opens n's inode if it is by this name, which it is about to lose, that it is reached: a shared mutation is seen between the
 // host's change and its own. Else it gives -1.
 func (t mutation) reach(n, p *node, name string) (fd int, err error) {
 	var at location

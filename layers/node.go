@@ -56,7 +56,7 @@ type node struct {
 
 // pendingChange is what look-ups must know of a change of a node that the host may have made already.
 type pendingChange struct {
-	location alias // the node may be found here; parent nil: its places stay
+	location alias // the node may be found here; parent nil: its names stay
 	layer    *layer
 	shown    *Attr // of a directory: the times and the link count that callers see meanwhile; nil: those that it has
 }
@@ -243,7 +243,7 @@ func (t *table) hold(n *node) {
 	t.mu.Unlock()
 }
 
-// place gives the host's name of n's top part, which must lie in a directory layer. tree is held for reading.
+// location gives the host's name of n's top part, which must lie in a directory layer. tree is held for reading.
 func (n *node) location() (location, hold, error) {
 	if n.pin > 0 {
 		return location{dirfd: int(n.pin) - 1}, hold{}, nil

@@ -202,7 +202,7 @@ type Forgotten struct {
 	N    uint64
 }
 
-// forgetAtOnce is how many nodes are forgotten before others get their turn: taking turns costs more than forgetting one.
+// forgetAtOnce is how many nodes are forgotten before others may go on: to let them costs more than to forget one.
 const forgetAtOnce = 64
 
 // ForgetAll is Forget for many nodes.
@@ -235,7 +235,7 @@ func (o *Overlay) discard(gone []*node) {
 		}
 		o.abandon(n, fds)
 		o.orphans.leave(n)
-		o.detached.leave(n)
+		o.detached.forget(n)
 	}
 }
 
@@ -271,7 +271,7 @@ type errNeedUp struct {
 
 func (e *errNeedUp) Error() string { return "copy-up needed" }
 
-// mutateExclusive runs fn, which changes names, alone, with the gate and the tree held; fn checks before it changes, and returns
+// mutateExclusive runs fn, which changes names, exclusively, with the gate and the tree held; fn checks before it changes, and returns
 // errNeedUp for what must be copied up before it is run again.
 func (o *Overlay) mutateExclusive(fn func() error) error {
 	return o.withCopyUp(func() error {

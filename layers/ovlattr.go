@@ -18,7 +18,7 @@ const (
 	xattrEscaped = xattrPrefix + "overlay." // what a caller knows as trusted.overlay.X
 
 	xattrFar = xattrPrefix + "snapfs.redirect" // number of the side file with a redirect that outgrew xattrRedirect
-	xattrIno = xattrPrefix + "snapfs.ino"      // a record: what callers see of the inode that the host does not know
+	xattrIno = xattrPrefix + "snapfs.ino"      // inode info: what callers see of the inode that the host does not know
 	// xattrBlocks is on a metacopy that has some of the data itself: which blocks, see blockMap.
 	xattrBlocks = xattrPrefix + "snapfs.blocks"
 	// xattrNode marks an empty regular file that stands for a character device 0/0 made by a caller: a whiteout of

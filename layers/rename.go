@@ -335,7 +335,7 @@ func (o *Overlay) moveDir(from, to location, white bool, target *node) (moved bo
 	return moved, err
 }
 
-// clearWhiteouts empties a directory of the upper, n at a place, that holds nothing but whiteouts, and still shows nothing. Overlay.tree is
+// clearWhiteouts empties a directory of the upper, n at a location, that holds nothing but whiteouts, and still shows nothing. Overlay.tree is
 // held for writing.
 func (o *Overlay) clearWhiteouts(n *node, at location) error {
 	if err := at.setxattr(xattrOpaque, []byte("y"), 0); err != nil {

@@ -36,11 +36,11 @@ func (o *Overlay) Restack(row, by []*Lower, released func()) error {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	o.nodes.late.Store(nil)
-	o.detached.give(r.detached)
+	o.detached.release(r.detached)
 	return nil
 }
 
-// restack is one call of Restack: the nodes that stand on the row are looked for, and their new parts found, beside what goes on. A node
+// restack is one call of Restack: the nodes with parts in the row are looked for, and their new parts found, beside what goes on. A node
 // gets them after the gate has opened again.
 type restack struct {
 	catchUp
@@ -87,7 +87,7 @@ func (r *restack) restacked() bool {
 	return true
 }
 
-// touches reports whether n stands on the row.
+// touches reports whether a part of n lies in the row.
 func (r *restack) touches(n *node) bool {
 	return r.gone[n.top.layer] || slices.ContainsFunc(n.below, func(p *part) bool { return r.gone[p.layer] })
 }
@@ -150,7 +150,7 @@ func (r *restack) become(n *node, _ []alias, lost []*node) []*node {
 	}
 	parts := r.parts[n]
 	if n.dead || parts == nil {
-		r.o.detached.join(n, r.detached)
+		r.o.detached.use(n, r.detached)
 		return lost
 	}
 	for _, p := range n.parts() {

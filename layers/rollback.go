@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stale is what the kernel may still remember of the tree that a rollback has replaced. Whoever serves the overlay makes it forget
+// Stale is what the kernel may still remember of the tree that a rollback has replaced. The server of the overlay makes it forget
 // this once Rollback has returned: not before, because the kernel may hold a directory's lock for a request that waits at
 // the gate.
 type Stale struct {
@@ -40,7 +40,7 @@ type StaleEntry struct {
 // Rollback replaces upper and lowers under the running overlay: behind the gate the empty upper and work given come in place of
 // the present upper, whose contents are dropped, and lowers (topmost first) in place of the present ones. Directories keep their nodes
 // by path. Other files keep theirs if nothing about them changes; else what the kernel holds open becomes an orphan: it has
-// no name any more, keeps its contents, and is written where nobody else sees it. What is to be found again after a crash is
+// no name any more, keeps its contents, and is written where nobody else sees it. What must be found again after a crash is
 // recorded before, as for Seal. With an error nothing has changed. Changes are held back for a moment that does not depend on how much
 // there is to go back over; what becomes of a node is found out when it is next used, at the latest before Rollback returns.
 // released is called once, from under the overlay's locks, when the last orphan is forgotten: until then the directory of the old upper
@@ -190,7 +190,7 @@ func compareParts(was, now []*part) (gone, come []*part) {
 	return gone, come
 }
 
-// sameEntry reports whether two parts are the same place of the same layer.
+// sameEntry reports whether two parts are the same name and inode of the same layer.
 func sameEntry(a, b *part) bool {
 	for a != b {
 		if a == nil || b == nil || a.layer != b.layer || a.name != b.name || a.ino != b.ino {

@@ -21,7 +21,7 @@ type frozen struct {
 	tree   []treewalk.Node
 }
 
-// back rolls the rig back; released counts the attics given up.
+// back rolls the rig back; released counts the sets of layers given up.
 func (r *rig) back(f frozen, released *int) Stale {
 	r.t.Helper()
 	r.seals++

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What becomes of a node that a rollback leaves behind, its fate, follows from that of its parents and from the two trees, neither of which
+// What becomes of a node that a rollback leaves behind, its outcome, follows from that of its parents and from the two trees, neither of which
 // changes any more: the old one has no upper, and of the new one only what the new upper has does, which was empty. So it does not
 // matter when it is found out, as long as nobody sees a node before that.
 
@@ -117,7 +117,7 @@ func (r *rollback) mayDiffer(f *outcome, name string) bool {
 		f.names = map[string]bool{}
 		for _, part := range f.changed {
 			if err := eachRawName(part, func(name string) { f.names[name] = true }); err != nil {
-				_ = r.o.report(err, part, "") // whoever uses the directory gets the error
+				_ = r.o.report(err, part, "") // a caller that uses the directory gets the error
 				f.all = true
 			}
 		}
@@ -176,7 +176,7 @@ func (r *rollback) orphan(n *node, lost []*node) []*node {
 	if n.parent != nil {
 		r.stale.Orphans = append(r.stale.Orphans, Orphan{StaleEntry{n.parent.id, n.name}, n.id})
 	}
-	return append(lost, r.detached.take(r.o, n, r.old.layer)...)
+	return append(lost, r.detached.orphan(r.o, n, r.old.layer)...)
 }
 
 // finish settles all nodes and tells what the kernel must be told.
@@ -199,7 +199,7 @@ func (r *rollback) finish() {
 	}
 	r.mu.Unlock()
 	o.nodes.late.Store(nil)
-	o.detached.give(r.detached)
+	o.detached.release(r.detached)
 }
 
 // moveDir gives a directory other parts, which may be those of another inode. tree is held.

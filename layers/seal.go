@@ -9,7 +9,7 @@ import (
 )
 
 // Seal ends the current upper behind the gate: lets running mutations finish, swaps in the empty upper and work given, and opens.
-// The old upper becomes the topmost lower under key. Whoever must find the change again after a crash records it before: until
+// The old upper becomes the topmost lower under key. A caller that must find the change again after a crash records it before: until
 // the gate closes the old upper is written to, from then on the new one. Nothing inside the gate waits for the disk.
 // With an error nothing has changed. The returned Lower is the caller's reference.
 func (o *Overlay) Seal(ctx context.Context, key, upperDir, workDir string, inoBase uint64) (*Lower, error) {

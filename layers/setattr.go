@@ -67,7 +67,7 @@ func (o *Overlay) readyFor(t mutation, n *node, s SetAttr) error {
 	return nil
 }
 
-// emptyFirst frees what a metacopy has of its data, which may take its time, and leaves it to who runs alone to make it a file that has
+// emptyFirst frees what a metacopy has of its data, which may take its time, and leaves it to the exclusive mutation to make it a file that has
 // nothing below.
 func (o *Overlay) emptyFirst(t mutation, c Caller, n *node, p location, s SetAttr) error {
 	var m *blockMap

@@ -13,7 +13,7 @@ import (
 // layers, connections of mounts, calls in progress, the store and the API's socket.
 //
 // Within these parts one overlay does not take what others need. It may pin as long as it has fewer pins than are left in
-// all, so that whoever comes next finds room, and what it must keep beyond that lies in its orphan directory. In the cache it keeps
+// all, so that the next overlay finds room, and what it must keep beyond that lies in its orphan directory. In the cache it keeps
 // its newest descriptors whatever others do.
 
 // share is what one overlay has of the process's descriptors.
@@ -66,7 +66,7 @@ func (o *Overlay) mayPin() bool {
 func (o *Overlay) mustPin() bool { return pins.Load() < maxPins()+maxPins()/2 }
 
 // errNeedName is what a removal returns from under the locks where the inode has names that nobody has looked at and there is no
-// descriptor for it: they are to be looked for before it is tried again.
+// descriptor for it: they must be looked for before the retry.
 type errNeedName struct{ n *node }
 
 func (e *errNeedName) Error() string { return "further name needed" }

@@ -10,7 +10,7 @@ import (
 	"snapfs/squashfs"
 )
 
-// StoreImage stores the tree of an image file, whoever made it, as a base image. What would mean something to an overlay
+// StoreImage stores the tree of an image file, of any origin, as a base image. What would mean something to an overlay
 // is escaped, as in StoreTree: the file is a tree of its own, not a layer. Inodes get numbers of their own, unless the image was exported
 // by the same home.
 func StoreImage(

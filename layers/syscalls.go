@@ -66,7 +66,7 @@ var hasXattrat = sync.OnceValue(func() bool {
 	return errno == 0
 })
 
-// xattrByName reports whether a place can be given to those calls: with an empty name they take no O_PATH descriptor.
+// xattrByName reports whether a location can be given to those calls: with an empty name they take no O_PATH descriptor.
 func (p location) xattrByName() bool { return p.name != "" && hasXattrat() }
 
 // callXattr makes one of the calls on a place, with its last arguments given.

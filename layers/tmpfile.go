@@ -63,7 +63,7 @@ func (o *Overlay) tmpfileIn(t mutation, dir Attr, acl []byte, c creation) (Entry
 	if acl == nil {
 		c.mode &^= c.caller.Umask & 0o777
 	}
-	in, done, err := o.shelter(acl)
+	in, done, err := o.staging(acl)
 	if err != nil {
 		return Entry{}, err
 	}

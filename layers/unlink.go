@@ -56,7 +56,7 @@ type removal struct {
 	name string
 
 	n    *node // what it leads to, locked, with a reference
-	idle bool  // nobody else refers to n, or can as long as the turn is alone
+	idle bool  // nobody else refers to n, or can as long as the mutation is exclusive
 	h    hit
 }
 

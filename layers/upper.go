@@ -69,7 +69,7 @@ type host struct {
 	links uint32 // names that a file can have; 0: not known
 }
 
-// hostKey is which host was asked, and how whiteouts are to be made. A device may hold another file system later on.
+// hostKey is which host was asked, and how whiteouts are made there. A device may hold another file system later on.
 type hostKey struct {
 	dev       uint64
 	kind      int64

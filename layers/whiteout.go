@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// erase removes what the upper has at a place and, with white, leaves a whiteout there. own reports whether the upper
+// erase removes what the upper has at a location and, with white, leaves a whiteout there. own reports whether the upper
 // has anything. No moment shows what is below.
 func (o *Overlay) erase(at location, own, dir, white bool) error {
 	u := o.upper
