@@ -10,13 +10,14 @@ import (
 	"snapfs/internal/failpoint"
 )
 
-// What is created belongs to its owner from the first moment: a crash may come after any system call, and another user's file that is
-// left to root for a moment may be left to root for good. So the thread takes the owner's ids for file systems, and no other,
-// while it makes the inode, and keeps its capabilities. Setuid and setgid come last, once the owner is sure. Where the process has
-// no right to take ids (a container without CAP_SETUID), the inode is made in the work directory.
+// What is created belongs to its owner from the first moment: a crash may come after any system call, and another
+// user's file that is left to root for a moment may be left to root for good. So the thread takes the owner's ids for
+// file systems, and no other, while it makes the inode, and keeps its capabilities. Setuid and setgid come last, once
+// the owner is sure. Where the process has no right to take ids (a container without CAP_SETUID), the inode is made in
+// the work directory.
 
-// steps is told changes of the host's tree: each of those that make up a creation or a copy-up, since a crash may come there, and others that
-// the host may make one wait for. Only a test listens.
+// steps is told changes of the host's tree: each of those that make up a creation or a copy-up, since a crash may come
+// there, and others that the host may make one wait for. Only a test listens.
 var steps failpoint.Func
 
 // fileCaps are this process's capabilities if a thread may take any user's ids and keep them.
@@ -40,8 +41,8 @@ func setCaps(caps *[2]unix.CapUserData) error {
 	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0])
 }
 
-// takeIDs gives the calling thread other ids for file systems, which costs it the capabilities for them if it is not root's; restore
-// gives both back.
+// takeIDs gives the calling thread other ids for file systems, which costs it the capabilities for them if it is not
+// root's; restore gives both back.
 func takeIDs(uid, gid uint32) (restore func()) {
 	_ = unix.Setfsgid(int(gid)) // neither reports whether it was refused
 	_ = unix.Setfsuid(int(uid))
@@ -60,8 +61,8 @@ func mayActAs(uid, gid uint32) bool {
 	return ok
 }
 
-// actingAs has fn make an inode on behalf of its owner. fn makes system calls and nothing else: while it runs, its thread
-// has the owner's ids.
+// actingAs has fn make an inode on behalf of its owner. fn makes system calls and nothing else: while it runs, its
+// thread has the owner's ids.
 func actingAs(uid, gid uint32, fn func() error) error {
 	if int(uid) == os.Geteuid() && int(gid) == os.Getegid() {
 		return fn()

@@ -8,8 +8,8 @@ type alias struct {
 	name   string
 }
 
-// fewAliases is up to how many further names of a node are looked through one by one. Where those of a node with more are is in table.many,
-// so that what is done for each name of a file takes the same time however many there are.
+// fewAliases is up to how many further names of a node are looked through one by one. Where those of a node with more
+// are is in table.many, so that what is done for each name of a file takes the same time however many there are.
 const fewAliases = 8
 
 // aliasLocked notes a further name of n. mu is held.
@@ -57,7 +57,8 @@ func (t *table) unaliasLocked(n, p *node, name string) bool {
 	return true
 }
 
-// cutAliasLocked takes a further name out of n's, the last one coming in its place. Its directory still counts it. mu is held.
+// cutAliasLocked takes a further name out of n's, the last one coming in its place. Its directory still counts it. mu
+// is held.
 func (t *table) cutAliasLocked(n *node, i int) alias {
 	last := len(n.aliases) - 1
 	a := n.aliases[i]
@@ -85,8 +86,8 @@ func (t *table) takeAliasesLocked(n *node) []alias {
 	return all
 }
 
-// promoteLocked makes a further name of n, which has one, its primary name. mu and Overlay.tree are held, the latter for writing unless a
-// rollback's mu is.
+// promoteLocked makes a further name of n, which has one, its primary name. mu and Overlay.tree are held, the latter
+// for writing unless a rollback's mu is.
 func (t *table) promoteLocked(n *node) {
 	a := t.cutAliasLocked(n, len(n.aliases)-1)
 	a.parent.holds-- // moveLocked counts it again

@@ -8,8 +8,8 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// barrier is the gate with what closes it: mutations hold it for reading; a seal, a rollback or a pause for writing. Those three
-// exclude each other, but work on a paused overlay without opening it.
+// barrier is the gate with what closes it: mutations hold it for reading; a seal, a rollback or a pause for writing.
+// Those three exclude each other, but work on a paused overlay without opening it.
 type barrier struct {
 	lockorder.RWMutex[lockorder.OverlayGate] // the gate itself
 
@@ -38,12 +38,12 @@ func (b *barrier) open() {
 	}
 }
 
-// Held reports whether a change would wait now: the gate is closed, or about to be. Who asks first needs no thread for those that
-// wait; the answer may be out of date when it is given.
+// Held reports whether a change would wait now: the gate is closed, or about to be. Who asks first needs no thread for
+// those that wait; the answer may be out of date when it is given.
 func (o *Overlay) Held() bool { return o.gate.closed.Load() }
 
-// WhenOpen has f called each time that the gate has opened, after Held has become false, until stop is called. f must not wait for anything, nor
-// call stop.
+// WhenOpen has f called each time that the gate has opened, after Held has become false, until stop is called. f must
+// not wait for anything, nor call stop.
 func (o *Overlay) WhenOpen(f func()) (stop func()) {
 	b := &o.gate
 	b.mu.Lock()
@@ -74,7 +74,8 @@ func (b *barrier) shut() (open func() time.Duration) {
 	}
 }
 
-// Pause holds every change back from now on, until Resume; those under way are finished first. Reads go on. It reports whether the overlay was running.
+// Pause holds every change back from now on, until Resume; those under way are finished first. Reads go on. It reports
+// whether the overlay was running.
 func (o *Overlay) Pause() bool {
 	b := &o.gate
 	b.closers.Lock()

@@ -354,7 +354,8 @@ func (b *blockRig) run(steps int, until time.Time) {
 	}
 }
 
-// TestBlockRandom: any history of a file that is copied up by blocks gives the contents of a plain file with that history.
+// TestBlockRandom: any history of a file that is copied up by blocks gives the contents of a plain file with that
+// history.
 func TestBlockRandom(t *testing.T) {
 	rounds, steps, until := 4, 60, time.Now().Add(20*time.Second)
 	if os.Getenv("SNAPFS_LONG") == "1" {

@@ -40,8 +40,8 @@ func (m *blockMap) sync() error {
 	return err
 }
 
-// hostBlocks is the st_blocks of a file that is in part below: what it takes in the layer that has its data, but for the
-// blocks that are its own. tree is held.
+// hostBlocks is the st_blocks of a file that is in part below: what it takes in the layer that has its data, but for
+// the blocks that are its own. tree is held.
 func (o *Overlay) hostBlocks(n *node, a Attr) uint64 {
 	parts, err := o.dataParts(n.parts(), n)
 	if err != nil || len(parts) == 1 && parts[0] == n.top {

@@ -11,15 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NoID is a user or group that a request does not name: the kernel sends ids only with what creates an inode once id-mapped mounts are
-// negotiated, and none where the mapping of the mount has none for the caller. It never becomes an owner.
+// NoID is a user or group that a request does not name: the kernel sends ids only with what creates an inode once
+// id-mapped mounts are negotiated, and none where the mapping of the mount has none for the caller. It never becomes an
+// owner.
 const NoID = ^uint32(0)
 
-// ErrPrivileged says that a file has setuid or setgid which must be cleared before the caller may change its contents; nothing was changed.
+// ErrPrivileged says that a file has setuid or setgid which must be cleared before the caller may change its contents;
+// nothing was changed.
 var ErrPrivileged = errors.New("setuid or setgid is to be cleared first")
 
-// Caller is who made a request, as the kernel sends it, in numbers of the server's own user and process name spaces: owner of what is
-// created. UID and GID may be NoID. Permission checks are the kernel's (default_permissions).
+// Caller is who made a request, as the kernel sends it, in numbers of the server's own user and process name spaces:
+// owner of what is created. UID and GID may be NoID. Permission checks are the kernel's (default_permissions).
 type Caller struct {
 	UID, GID, PID uint32
 	// Umask is taken off the mode of what is created, unless the directory has a default ACL.
@@ -40,15 +42,15 @@ const capFsetid = 4
 // initialUsers is what the kernel shows as the initial user name space. Capabilities there count for every file system.
 const initialUsers = "user:[4026531837]"
 
-// ownUsers is the user name space of this process, which is where its mounts are made. A capability there counts for whether somebody is of a
-// file's group, but saves setuid on no file system.
+// ownUsers is the user name space of this process, which is where its mounts are made. A capability there counts for
+// whether somebody is of a file's group, but saves setuid on no file system.
 var ownUsers = sync.OnceValue(func() string {
 	users, _ := os.Readlink("/proc/self/ns/user") // "" is nobody's
 	return users
 })
 
-// credentials are what the kernel goes by when a process changes a file. Requests carry neither supplementary groups nor capabilities:
-// /proc has them as long as the caller waits for its answer.
+// credentials are what the kernel goes by when a process changes a file. Requests carry neither supplementary groups
+// nor capabilities: /proc has them as long as the caller waits for its answer.
 type credentials struct {
 	uid, gid uint32 // those for file systems; NoID if unknown
 	groups   []uint32
@@ -63,9 +65,10 @@ const (
 	pfKthread  = 0x200000
 )
 
-// credentials looks the caller up. Of one that cannot be seen nothing is known, and it has no rights of an owner or group to any file. A thread of io_uring
-// does what programs have asked for with rights that need not be its own: it may be of a time before its process gave up some, and a ring may
-// have been lent those of others. What it has counts as far as its process has it now. Nothing is known of whom a thread of the kernel works for.
+// credentials looks the caller up. Of one that cannot be seen nothing is known, and it has no rights of an owner or
+// group to any file. A thread of io_uring does what programs have asked for with rights that need not be its own: it
+// may be of a time before its process gave up some, and a ring may have been lent those of others. What it has counts
+// as far as its process has it now. Nothing is known of whom a thread of the kernel works for.
 func (c Caller) credentials() credentials {
 	out, flags, process := c.thread()
 	switch {
@@ -156,7 +159,8 @@ func (c Caller) inGroup(gid uint32) bool {
 	return cr.fsetid && !cr.lent || gid != NoID && (cr.gid == gid || slices.Contains(cr.groups, gid))
 }
 
-// KeepsPrivileges reports whether setuid and setgid survive what the caller does to a file's contents (CAP_FSETID), beyond doubt.
+// KeepsPrivileges reports whether setuid and setgid survive what the caller does to a file's contents (CAP_FSETID),
+// beyond doubt.
 func (c Caller) KeepsPrivileges() bool {
 	cr := c.credentials()
 	return cr.fsetid && cr.initial && !cr.lent

@@ -13,11 +13,12 @@ import (
 // xattrCapability holds the capabilities of an executable file.
 const xattrCapability = "security.capability"
 
-// A host takes a file's capabilities away whenever its contents change, by whatever program. That is right where a program writes, and
-// wrong where the kernel writes its pages back, or a copy-up brings data: pages are no news, capabilities were taken when the program wrote
-// them, and those that are there now were set afterwards. So such a change sets them again, between begin and end. Meanwhile the host shows
-// none, and callers are told what the table says: a kernel that believed the host would not ask for their removal before the next
-// write, and they would come back after it.
+// A host takes a file's capabilities away whenever its contents change, by whatever program. That is right where a
+// program writes, and wrong where the kernel writes its pages back, or a copy-up brings data: pages are no news,
+// capabilities were taken when the program wrote them, and those that are there now were set afterwards. So such a
+// change sets them again, between begin and end. Meanwhile the host shows none, and callers are told what the table
+// says: a kernel that believed the host would not ask for their removal before the next write, and they would come back
+// after it.
 
 // capabilities is the table of the files whose contents or capabilities are being changed.
 type capabilities struct {
@@ -162,7 +163,8 @@ func (o *Overlay) change(c *capability, p location, value []byte) error {
 	return err
 }
 
-// loseCapability says that a program is changing n's contents, until done: the host takes what n has, and nothing brings it back.
+// loseCapability says that a program is changing n's contents, until done: the host takes what n has, and nothing
+// brings it back.
 func (o *Overlay) loseCapability(n *node) (done func()) {
 	c := o.caps.enter(n)
 	c.host.Lock()

@@ -51,8 +51,8 @@ func (r *rig) setCaps(name, value string) {
 	}
 }
 
-// TestCapabilities: a file's capabilities go when a program changes its contents, and stay when the kernel writes its pages back or data
-// is copied up, whether the file is copied as a whole or by blocks.
+// TestCapabilities: a file's capabilities go when a program changes its contents, and stay when the kernel writes its
+// pages back or data is copied up, whether the file is copied as a whole or by blocks.
 func TestCapabilities(t *testing.T) {
 	low := t.TempDir()
 	rnd := rand.New(rand.NewPCG(1, 1))
@@ -122,7 +122,8 @@ func TestCapabilitiesSettled(t *testing.T) {
 	if err := unix.Fallocate(int(host.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 8192, 4096); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Fsetxattr(int(host.Fd()), xattrCapability, []byte(someCaps), 0); err != nil { // the hole has cost them
+	// The hole has cost them
+	if err := unix.Fsetxattr(int(host.Fd()), xattrCapability, []byte(someCaps), 0); err != nil {
 		t.Fatal(err)
 	}
 	boot := bootID
@@ -133,8 +134,8 @@ func TestCapabilitiesSettled(t *testing.T) {
 	r.wantCaps("f", "after a loss of power", someCaps)
 }
 
-// TestCapabilitiesMeanwhile has pages written back while capabilities are set, changed and removed: nobody ever sees others than were set last,
-// and what was removed does not come back.
+// TestCapabilitiesMeanwhile has pages written back while capabilities are set, changed and removed: nobody ever sees
+// others than were set last, and what was removed does not come back.
 func TestCapabilitiesMeanwhile(t *testing.T) {
 	r := newRig(t)
 	r.create("f", "text")

@@ -4,15 +4,15 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// A rollback, and Restack, make all nodes those of an epoch that is over, in no time. What becomes of one from then on is settled when it
-// is next used, its parents first, or when the call comes to it, whatever is first.
+// A rollback, and Restack, make all nodes those of an epoch that is over, in no time. What becomes of one from then on
+// is settled when it is next used, its parents first, or when the call comes to it, whatever is first.
 
 // catchUp is what such a call leaves to be done to the nodes.
 type catchUp struct {
 	o  *Overlay
 	by interface {
-		// become settles one node, all of whose parents, by its names, are settled. It appends directories to lost of which a
-		// reference must be given back. tree is held, and mu.
+		// become settles one node, all of whose parents, by its names, are settled. It appends directories to lost of
+		// which a reference must be given back. tree is held, and mu.
 		become(n *node, names []alias, lost []*node) []*node
 	}
 
@@ -31,7 +31,8 @@ type dirKey struct {
 	name   string
 }
 
-// surveyRounds is how often the nodes that have changed during a survey are looked at before the gate is closed for the rest of them.
+// surveyRounds is how often the nodes that have changed during a survey are looked at before the gate is closed for the
+// rest of them.
 const surveyRounds = 5
 
 const (
@@ -39,7 +40,8 @@ const (
 	settleAtOnce = 64   // how many are settled, or looked up
 )
 
-// survey lists the nodes, and shows them to look, some at a time. Those that come or move until the gate is closed the table notes.
+// survey lists the nodes, and shows them to look, some at a time. Those that come or move until the gate is closed the
+// table notes.
 func (c *catchUp) survey(atOnce int, look func(some []*node)) {
 	c.index, c.renumbered = map[dirKey]*node{}, map[uint64][]*node{}
 	all := c.o.nodes.watch()
@@ -97,8 +99,8 @@ func (t *table) refreshAt(p *node, name string) {
 	}
 }
 
-// refreshLocked is refresh for the nodes that a look-up's inode may be found to be. mu is held, but given up for a moment where there is
-// one that is behind; tree is held.
+// refreshLocked is refresh for the nodes that a look-up's inode may be found to be. mu is held, but given up for a
+// moment where there is one that is behind; tree is held.
 func (t *table) refreshLocked(p *node, name string, ino uint64, id layerInode) {
 	c := t.late.Load()
 	if c == nil {

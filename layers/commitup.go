@@ -113,8 +113,8 @@ func (s *source) partsBelow(n *node) []*part {
 	return slices.Concat([]*part{s.top}, s.below)
 }
 
-// placeUp moves a prepared copy of n from the work directory to its place, without a change that callers could see. It may be placed in spite
-// of an error. n's directory is locked, or tree held for writing.
+// placeUp moves a prepared copy of n from the work directory to its place, without a change that callers could see. It
+// may be placed in spite of an error. n's directory is locked, or tree held for writing.
 func (o *Overlay) placeUp(n *node, from location) (placed bool, err error) {
 	subs := 0
 	if isDir(n.typ) {

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Complete copies up what is missing of all partial files of the upper, so that a kernel overlayfs can have it. A caller that
-// gives an upper to the kernel calls it first, with nothing mounted that could write, and closes the overlay. Layers
-// that were sealed before may hold partial files still: the kernel gets the images of those, or a mount that shows them
-// merged. A cancelled call leaves a good upper, of which some files are complete.
+// Complete copies up what is missing of all partial files of the upper, so that a kernel overlayfs can have it. A
+// caller that gives an upper to the kernel calls it first, with nothing mounted that could write, and closes the
+// overlay. Layers that were sealed before may hold partial files still: the kernel gets the images of those, or a mount
+// that shows them merged. A cancelled call leaves a good upper, of which some files are complete.
 func (o *Overlay) Complete(ctx context.Context) error {
 	if o.opts.ReadOnly {
 		return unix.EROFS

@@ -35,7 +35,8 @@ func TestConcurrentActors(t *testing.T) {
 	r.wantRestart()
 }
 
-// wantRestart checks that nothing but the root is held, and that the tree is the same after it was closed and opened again.
+// wantRestart checks that nothing but the root is held, and that the tree is the same after it was closed and opened
+// again.
 func (r *rig) wantRestart() {
 	r.t.Helper()
 	r.wantNodes(1)

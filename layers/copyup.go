@@ -224,7 +224,8 @@ func (o *Overlay) sealedSince(u *upper) bool {
 	return o.upper != u
 }
 
-// prepare makes a copy of n in the work directory, which nobody may use before it has its owner. Without data wanted a regular file becomes a metacopy.
+// prepare makes a copy of n in the work directory, which nobody may use before it has its owner. Without data wanted a
+// regular file becomes a metacopy.
 func (o *Overlay) prepare(n *node, s *source, tmp string) error {
 	p := location{s.upper.work, tmp}
 	var err error
@@ -349,8 +350,8 @@ func copyData(dst int, src content, size int64, guard func(step func() error) er
 	return nil
 }
 
-// copyAttrs gives a fresh inode owner, attributes, mode and times of the one copied, in this order: a change of owner clears
-// capabilities and setuid. Last comes the mark of its inode number.
+// copyAttrs gives a fresh inode owner, attributes, mode and times of the one copied, in this order: a change of owner
+// clears capabilities and setuid. Last comes the mark of its inode number.
 func copyAttrs(p location, a Attr, xattrs []squashfs.Xattr) error {
 	if err := p.chown(int(a.UID), int(a.GID)); err != nil {
 		return err

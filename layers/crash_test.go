@@ -58,8 +58,8 @@ func TestGroupCutShort(t *testing.T) {
 	}
 }
 
-// TestRenameOverWhiteouts renames a directory over one that is empty, but of the upper holds whiteouts. The old name never
-// has the other directory, where a crash would leave it.
+// TestRenameOverWhiteouts renames a directory over one that is empty, but of the upper holds whiteouts. The old name
+// never has the other directory, where a crash would leave it.
 func TestRenameOverWhiteouts(t *testing.T) {
 	for _, below := range []bool{false, true} { // whether a layer below has the old name, too
 		r := newRig(t)

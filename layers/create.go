@@ -245,8 +245,8 @@ func makeInode(to location, c creation, hostless bool) error {
 	return unix.Mknodat(to.dirfd, to.name, c.mode, int(c.rdev))
 }
 
-// own gives a new inode its owner and mode, whatever this process's ids and umask are. The permissions that an inherited ACL has
-// given it stay.
+// own gives a new inode its owner and mode, whatever this process's ids and umask are. The permissions that an
+// inherited ACL has given it stay.
 func own(p location, c creation, gid uint32, acl bool) (Attr, error) {
 	a, err := p.stat()
 	if err != nil {

@@ -58,8 +58,8 @@ func deepTree(t *testing.T, depth int) string {
 	return top
 }
 
-// TestDeepTree stores, compares, merges and exports a tree whose paths are much longer than any program can name. One path for
-// each of its files would take 220 MiB.
+// TestDeepTree stores, compares, merges and exports a tree whose paths are much longer than any program can name. One
+// path for each of its files would take 220 MiB.
 func TestDeepTree(t *testing.T) {
 	const depth, most = 1500, 80 << 20
 	step := func(what string, do func()) {
@@ -132,7 +132,8 @@ func TestDeepTree(t *testing.T) {
 	check(base.Close())
 }
 
-// TestDeepTreeFromBelow: directories far above are opened from those below them. The way from the root is gone when they are needed.
+// TestDeepTreeFromBelow: directories far above are opened from those below them. The way from the root is gone when
+// they are needed.
 func TestDeepTreeFromBelow(t *testing.T) {
 	const depth = 300
 	dir := deepTree(t, depth)

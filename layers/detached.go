@@ -6,8 +6,8 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// detachedLayers are layers that a rollback or Restack has taken out of the stack, for the orphans whose parts lie in them: files that
-// programs have open, and directories they are in, which have no names any more.
+// detachedLayers are layers that a rollback or Restack has taken out of the stack, for the orphans whose parts lie in
+// them: files that programs have open, and directories they are in, which have no names any more.
 type detachedLayers struct {
 	released func() // called when the last user is gone
 
@@ -30,8 +30,8 @@ func (s *detachedSets) add(a *detachedLayers, users int) {
 	s.all = append(s.all, a)
 }
 
-// orphan makes n an orphan that uses a. upper is the layer that was the upper. It gives the directories of the further names that
-// n had, each with the reference that the name held. tree is held.
+// orphan makes n an orphan that uses a. upper is the layer that was the upper. It gives the directories of the further
+// names that n had, each with the reference that the name held. tree is held.
 func (a *detachedLayers) orphan(o *Overlay, n *node, upper *layer) (parents []*node) {
 	o.nodes.mu.Lock()
 	for _, x := range o.nodes.takeAliasesLocked(n) {

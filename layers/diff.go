@@ -62,10 +62,11 @@ func (c *Comparison) Close() {
 	_ = c.now.Close()
 }
 
-// Changes yields what leads from the old stack to the new one, skipping what they share, in time proportional to what differs. The
-// changes come in order of paths. What has moved is found by its inode number: a renamed directory is one change, plus what changed in
-// it. The modification time of a directory alone is no change. What is so deep that its path is longer than MaxPath is told as a
-// change of the last directory above it whose path is not. Nothing follows an error.
+// Changes yields what leads from the old stack to the new one, skipping what they share, in time proportional to what
+// differs. The changes come in order of paths. What has moved is found by its inode number: a renamed directory is one
+// change, plus what changed in it. The modification time of a directory alone is no change. What is so deep that its
+// path is longer than MaxPath is told as a change of the last directory above it whose path is not. Nothing follows an
+// error.
 func (c *Comparison) Changes(ctx context.Context) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		d, err := c.compare(ctx)
@@ -106,7 +107,8 @@ func sameLower(a, b *layer) bool {
 	return a.lower == b.lower || a.lower.key != "" && a.lower.key == b.lower.key
 }
 
-// samePart reports whether parts of different stacks are one inode of one layer. It may miss names of a hard-linked file.
+// samePart reports whether parts of different stacks are one inode of one layer. It may miss names of a hard-linked
+// file.
 func samePart(a, b *part) bool {
 	if !sameLower(a.layer, b.layer) {
 		return false

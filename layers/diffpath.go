@@ -7,7 +7,8 @@ import (
 // MaxPath is the longest path in a diff, in bytes: the host's programs cannot name a longer one.
 const MaxPath = 4095
 
-// Things know their paths by the directories that they are in, so that a deep tree costs memory in proportion to its depth.
+// Things know their paths by the directories that they are in, so that a deep tree costs memory in proportion to its
+// depth.
 
 func (t *treeEntry) child(name string, h hit) *treeEntry {
 	c := &treeEntry{up: t, name: name, size: len(name), parts: h.parts, attr: h.attr}
@@ -32,8 +33,8 @@ func (t *treeEntry) path() string {
 	return string(b)
 }
 
-// paths has one node for each path that is ordered, whichever side has something there: comparing two takes the logarithm of
-// their depth.
+// paths has one node for each path that is ordered, whichever side has something there: comparing two takes the
+// logarithm of their depth.
 type paths map[pathKey]*pathNode
 
 type pathKey struct {
@@ -66,8 +67,8 @@ func (p paths) of(t *treeEntry) *pathNode {
 	return at
 }
 
-// add gives the node of a name. Jumps are those of the skew binary numbers: from any depth to any other in logarithmic steps
-// (Myers, An applicative random-access stack, 1983).
+// add gives the node of a name. Jumps are those of the skew binary numbers: from any depth to any other in logarithmic
+// steps (Myers, An applicative random-access stack, 1983).
 func (p paths) add(up *pathNode, name string) *pathNode {
 	k := pathKey{up, name}
 	if at := p[k]; at != nil {

@@ -23,7 +23,8 @@ type dirStore struct {
 	inoBase uint64
 	wideIno func(base, high uint64) (uint64, error) // Options.WideIno; may be nil
 	sealed  bool                                    // reads leave no access times
-	side    string                                  // directory of block maps and redirects that outgrew their attributes
+	// Directory of block maps and redirects that outgrew their attributes
+	side string
 }
 
 func openDirStore(dir string, inoBase uint64, wide ...func(base, high uint64) (uint64, error)) (*dirStore, error) {
@@ -50,8 +51,8 @@ func (s *dirStore) number(host uint64) (uint64, error) {
 // narrow is how many bits of the host's inode numbers come without Options.WideIno. Tests have fewer.
 var narrow = 32
 
-// numbered asks for the number of a new inode. To look it up then does not wait for WideIno, which may have to tell the disk: look-ups
-// hold Overlay.tree. They meet its errors, too.
+// numbered asks for the number of a new inode. To look it up then does not wait for WideIno, which may have to tell the
+// disk: look-ups hold Overlay.tree. They meet its errors, too.
 func (s *dirStore) numbered(p location) {
 	if s.wideIno == nil {
 		return
@@ -75,8 +76,8 @@ func (h hold) release() {
 	}
 }
 
-// dir gives a directory's O_PATH descriptor, opening whatever of its parents is not cached. Who walks a tree that is deeper than the
-// cache is large comes back to directories far above: these are opened from below.
+// dir gives a directory's O_PATH descriptor, opening whatever of its parents is not cached. Who walks a tree that is
+// deeper than the cache is large comes back to directories far above: these are opened from below.
 func (s *dirStore) dir(o *part) (hold, error) {
 	var chain []*part
 	base := hold{fd: s.root}

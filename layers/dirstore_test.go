@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWideNumbers: on a host with long inode numbers, who makes an inode asks what its number begins with, and not who looks it up with
-// everybody waiting for him.
+// TestWideNumbers: on a host with long inode numbers, who makes an inode asks what its number begins with, and not who
+// looks it up with everybody waiting for him.
 func TestWideNumbers(t *testing.T) {
 	narrow = 1
 	defer func() { narrow = 32 }()

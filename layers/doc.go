@@ -23,61 +23,66 @@
 //
 // # Going back
 //
-// Rollback swaps upper and stack under the nodes. What loses its place is an orphan: dead, not pinned, its parts in detached layers,
-// which stay open until the last orphan is forgotten. A free node lies in no layer of the stack, so nobody else sees what is
-// written to it, and no look-up finds it. Behind the gate only the stacks and the root are swapped: all other nodes are of an epoch that is
-// over then, and what becomes of one is found out when it is next used, its parents first, or when Rollback comes to it. Nothing of one
-// that is behind is looked at before.
+// Rollback swaps upper and stack under the nodes. What loses its place is an orphan: dead, not pinned, its parts in
+// detached layers, which stay open until the last orphan is forgotten. A free node lies in no layer of the stack, so
+// nobody else sees what is written to it, and no look-up finds it. Behind the gate only the stacks and the root are
+// swapped: all other nodes are of an epoch that is over then, and what becomes of one is found out when it is next
+// used, its parents first, or when Rollback comes to it. Nothing of one that is behind is looked at before.
 //
-// Restack puts an image in place of the row of layers that it was merged from, so that a tree which stays mounted does not get ever
-// deeper. Nodes stay what they are; their parts in the row become those that a look-up finds in its place. These are found before the gate
-// is closed, but for nodes that change meanwhile, and nodes get them as those of a rollback are settled.
+// Restack puts an image in place of the row of layers that it was merged from, so that a tree which stays mounted does
+// not get ever deeper. Nodes stay what they are; their parts in the row become those that a look-up finds in its place.
+// These are found before the gate is closed, but for nodes that change meanwhile, and nodes get them as those of a
+// rollback are settled.
 //
 // # Inode numbers
 //
 // What is created in an upper has the number Options.InoBase | host inode. What is copied up keeps its number in its
 // inode info. The root is always 1.
 //
-// A number is what callers see, and no identity: images and inode info may come from elsewhere. Two names are one file only if
-// their layer says so, by a link count above one and one inode: the host's in a directory, a reference in an image. The NodeID is the
-// number unless two files claim one; the second then gets an id of its own, from 2^63 on, and shows it as its number
-// as long as the kernel knows both. An id that is used for another inode has another generation, which comes from the time of birth.
+// A number is what callers see, and no identity: images and inode info may come from elsewhere. Two names are one file
+// only if their layer says so, by a link count above one and one inode: the host's in a directory, a reference in an
+// image. The NodeID is the number unless two files claim one; the second then gets an id of its own, from 2^63 on, and
+// shows it as its number as long as the kernel knows both. An id that is used for another inode has another generation,
+// which comes from the time of birth.
 //
 // # Inode info
 //
-// Inode info is what callers see of an inode of an upper that the host does not know: the number, the ctime of what only
-// a copy-up has changed since, and how many subdirectories only the layers below have, so that a merged directory's link
-// count is right. It is kept in the extended attribute trusted.overlay.snapfs.ino, which the kernel's overlayfs hides
-// and ignores. A change of the upper that callers do not see goes through Overlay.keepingTimes, every other one ends in
-// touched; then the numbers, ctimes, link counts and sizes of a tree are the same live, sealed, stored and restored.
+// Inode info is what callers see of an inode of an upper that the host does not know: the number, the ctime of what
+// only a copy-up has changed since, and how many subdirectories only the layers below have, so that a merged
+// directory's link count is right. It is kept in the extended attribute trusted.overlay.snapfs.ino, which the kernel's
+// overlayfs hides and ignores. A change of the upper that callers do not see goes through Overlay.keepingTimes, every
+// other one ends in touched; then the numbers, ctimes, link counts and sizes of a tree are the same live, sealed,
+// stored and restored.
 //
 // # Hard links
 //
 // A file of a lower with several names is copied up with all its names at once (metadata only, as always), so that a
-// group never spans layers, link counts are the host's and the kernel's overlayfs shows the same groups. The copy is linked to all names but
-// one out of the work directory, and moves to the last: until then a crash or an error undoes it. A file with more names than the host has
-// room for cannot be changed (EMLINK), so an import refuses it. Nothing that is done for one name looks at the others.
+// group never spans layers, link counts are the host's and the kernel's overlayfs shows the same groups. The copy is
+// linked to all names but one out of the work directory, and moves to the last: until then a crash or an error undoes
+// it. A file with more names than the host has room for cannot be changed (EMLINK), so an import refuses it. Nothing
+// that is done for one name looks at the others.
 //
 // # Creating
 //
-// An inode has its owner from the system call on that makes it (actas.go), then gets setuid and setgid; a copy gets its owner, then its
-// attributes, then its mode, and only then its name. So no crash leaves anything that lets somebody do more than what
-// was to be made.
+// An inode has its owner from the system call on that makes it (actas.go), then gets setuid and setgid; a copy gets its
+// owner, then its attributes, then its mode, and only then its name. So no crash leaves anything that lets somebody do
+// more than what was to be made.
 //
 // # Partial files
 //
-// A lower file of 1 MiB or more that is written is copied up by blocks: the upper gets a sparse file of the same size with
-// the blocks that were touched, and a map of them. It stays a metacopy, whose data shows where it has no block of its own:
+// A lower file of 1 MiB or more that is written is copied up by blocks: the upper gets a sparse file of the same size
+// with the blocks that were touched, and a map of them. It stays a metacopy, whose data shows where it has no block of
+// its own:
 //
 //	below    |aaaaaaaa|bbbbbbbb|cccccccc|dddddddd|eeee|
 //	map      |  below |  own   |  below |  loose |    |     block: 64 KiB
 //	upper    |  hole  |BBBBBBBB|  hole  |DDD hole|hole|
 //	shows    |aaaaaaaa|BBBBBBBB|cccccccc|DDD00000|eeee|     up to limit; beyond it the upper alone
 //
-// A block is own if the upper has all of it, loose if a hole in it is zeros. Cutting the file off lowers the limit, at the
-// latest when it grows again: what was cut off must not come back. What moves data (FALLOC_FL_COLLAPSE_RANGE, inserting) makes
-// the file whole first, as Complete does for a kernel overlayfs. Parts pile up when layers are sealed; an image has the
-// whole file.
+// A block is own if the upper has all of it, loose if a hole in it is zeros. Cutting the file off lowers the limit, at
+// the latest when it grows again: what was cut off must not come back. What moves data (FALLOC_FL_COLLAPSE_RANGE,
+// inserting) makes the file whole first, as Complete does for a kernel overlayfs. Parts pile up when layers are sealed;
+// an image has the whole file.
 //
 // The map is the attribute trusted.overlay.snapfs.blocks, little endian:
 //
@@ -86,21 +91,21 @@
 //	2   0, 6 bytes                                     1 own, 2 loose; zeros at the end are left out
 //
 // States of more than 512 bytes are in a file beside the upper, UPPER.blocks/NUMBER in hexadecimal, where one write
-// claims a block in place. Files beyond 64 GiB have larger blocks, so that a map takes 256 KiB at most; those beyond 16 TiB
-// are copied up as a whole.
+// claims a block in place. Files beyond 64 GiB have larger blocks, so that a map takes 256 KiB at most; those beyond 16
+// TiB are copied up as a whole.
 //
 // A claim follows the data that it is for, so killing the process leaves old or new contents. After a power failure the
-// host may have kept a claim without all of the data. It then has holes where it lost pages (ext4, XFS and btrfs allocate
-// when they write; tmpfs survives nothing; other hosts get no partial files), and what is below shows there again: a map of another boot is
-// settled when it is first used. fsync reaches data, attribute and side file.
+// host may have kept a claim without all of the data. It then has holes where it lost pages (ext4, XFS and btrfs
+// allocate when they write; tmpfs survives nothing; other hosts get no partial files), and what is below shows there
+// again: a map of another boot is settled when it is first used. fsync reaches data, attribute and side file.
 //
 // # Files without a name
 //
-// What is unlinked while the kernel refers to it is a dead node: pinned by a descriptor, or beyond the
-// overlay's share of them (share.go) kept in the orphan directory, which lies in the work directory and goes along with a seal. A file of
-// O_TMPFILE is a dead node from the start. A dead node whose inode turns out to have another name is given that one.
-// The host frees an inode when its pin is closed, which the reaper does after FORGET, beside what goes on. Whoever finds
-// the host full waits for it.
+// What is unlinked while the kernel refers to it is a dead node: pinned by a descriptor, or beyond the overlay's share
+// of them (share.go) kept in the orphan directory, which lies in the work directory and goes along with a seal. A file
+// of O_TMPFILE is a dead node from the start. A dead node whose inode turns out to have another name is given that one.
+// The host frees an inode when its pin is closed, which the reaper does after FORGET, beside what goes on. Whoever
+// finds the host full waits for it.
 //
 // # Lock order
 //
@@ -119,11 +124,12 @@
 //	            ├─ upper.deviceMu  the whiteout that others are links of
 //	            └─ blockTable.mu, blockMap.mu   which blocks of a file are the upper's; data is copied under the latter
 //
-// The host is asked for a change of one name or inode with names and node.lock held, without tree: look-ups go on however long it takes,
-// and meet what was before or the host's new state, which leads to the same node. If that has another name or another part then, node.pending
-// says so before; and an inode that may lose the name by which it is reached is pinned. Then the change is published under tree. What runs
-// alone (mutation.go says what does) holds tree for writing while the host makes the change, but only once the host has shown, without tree, that it is not
-// frozen. Copying the data of a file in the upper, and giving a dead node a name again, take node.lock and tree without names.
+// The host is asked for a change of one name or inode with names and node.lock held, without tree: look-ups go on
+// however long it takes, and meet what was before or the host's new state, which leads to the same node. If that has
+// another name or another part then, node.pending says so before; and an inode that may lose the name by which it is
+// reached is pinned. Then the change is published under tree. What runs alone (mutation.go says what does) holds tree
+// for writing while the host makes the change, but only once the host has shown, without tree, that it is not frozen.
+// Copying the data of a file in the upper, and giving a dead node a name again, take node.lock and tree without names.
 //
 // No data is copied under tree's write lock; copy-up prepares beside, in the work directory, and renames into place.
 package layers

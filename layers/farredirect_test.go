@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRenameTooDeep renames directories of a lower above and below where an image has room for the path that they came from.
+// TestRenameTooDeep renames directories of a lower above and below where an image has room for the path that they came
+// from.
 func TestRenameTooDeep(t *testing.T) {
 	const depth = 400
 	low, err := OpenSealed("deep", deepTree(t, depth), 1<<40)

@@ -61,8 +61,8 @@ func (d *descriptor) unlink() {
 	d.in, d.next, d.prev = nil, nil, nil
 }
 
-// fdCache keeps the most recently used descriptors of directory layers open. Half of it is divided among the overlays, for the newest
-// of each; the other half, and what of that is not used, is anybody's.
+// fdCache keeps the most recently used descriptors of directory layers open. Half of it is divided among the overlays,
+// for the newest of each; the other half, and what of that is not used, is anybody's.
 type fdCache struct {
 	limit int
 
@@ -210,8 +210,8 @@ func (c *fdCache) detach(o *part, dead []int) []int {
 // purge forgets all descriptors that match.
 func (c *fdCache) purge(match func(fdKey) bool) { closeAll(c.takeOut(match)) }
 
-// takeOut forgets all descriptors that match and gives those that nobody uses, for the caller to close: a thousand take a
-// millisecond, for which nobody should have to wait.
+// takeOut forgets all descriptors that match and gives those that nobody uses, for the caller to close: a thousand take
+// a millisecond, for which nobody should have to wait.
 func (c *fdCache) takeOut(match func(fdKey) bool) (dead []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -241,7 +241,8 @@ func (c *fdCache) shrink() {
 	closeAll(dead)
 }
 
-// GiveBack closes half of the descriptors that overlays keep open for later. For callers about to run out of them; safe for concurrent use.
+// GiveBack closes half of the descriptors that overlays keep open for later. For callers about to run out of them; safe
+// for concurrent use.
 func GiveBack() { descriptors.shrink() }
 
 // openat is openat(2) that never follows a last symlink, retries when interrupted and makes room once in a full table.

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file finds the directories of the overlay that show those of a layer: nearly always each is where it is in the layer, below the one
-// that shows its parent. Else it was renamed, and is found by looking through all directories: once for all that are wanted, and what was
-// renamed is remembered for the next time.
+// This file finds the directories of the overlay that show those of a layer: nearly always each is where it is in the
+// layer, below the one that shows its parent. Else it was renamed, and is found by looking through all directories:
+// once for all that are wanted, and what was renamed is remembered for the next time.
 
 // maxMoved bounds the directories of a layer that are remembered, and the length of their paths there.
 const (
@@ -17,7 +17,8 @@ const (
 	maxMovedPath = 4096
 )
 
-// foundDirs are the directories of the overlay that show those of a layer, each with a reference; nil: it is not shown, or not yet found.
+// foundDirs are the directories of the overlay that show those of a layer, each with a reference; nil: it is not shown,
+// or not yet found.
 type foundDirs map[*part]*node
 
 // dirFinder looks for directories.
@@ -26,7 +27,8 @@ type dirFinder struct {
 	found foundDirs
 }
 
-// dirsOf finds the directories that show those of a layer, their parents included. The caller holds no lock, and calls releaseDirs.
+// dirsOf finds the directories that show those of a layer, their parents included. The caller holds no lock, and calls
+// releaseDirs.
 func (o *Overlay) dirsOf(wanted []*part) (foundDirs, error) {
 	f := dirFinder{o, foundDirs{}}
 	var missing []*part
@@ -119,7 +121,8 @@ func (o *Overlay) childDir(n *node, name string) (*node, error) {
 	return c, nil
 }
 
-// renamedDir gives the directory that showed another's part when it was looked for before, with a reference, if it still does. tree is held.
+// renamedDir gives the directory that showed another's part when it was looked for before, with a reference, if it
+// still does. tree is held.
 func (o *Overlay) renamedDir(part *part) *node {
 	g := &o.groups
 	g.mu.Lock()
@@ -143,7 +146,8 @@ func (o *Overlay) renamedDir(part *part) *node {
 	return n
 }
 
-// noteRenamed notes which directory shows part, or rather the innermost one above it that was renamed: n does. tree is held.
+// noteRenamed notes which directory shows part, or rather the innermost one above it that was renamed: n does. tree is
+// held.
 func (o *Overlay) noteRenamed(part *part, n *node) {
 	for part.parent != nil && n.parent != nil && n.name == part.name && n.parent.merges(part.parent) {
 		part, n = part.parent, n.parent
@@ -206,7 +210,8 @@ type dirSearch struct {
 	names  map[string]bool  // of these
 }
 
-// walk looks at a directory, of which it takes the reference that the caller has, and at all below it until nothing is wanted any more.
+// walk looks at a directory, of which it takes the reference that the caller has, and at all below it until nothing is
+// wanted any more.
 func (s *dirSearch) walk(n *node) error {
 	o := s.o
 	o.tree.RLock()

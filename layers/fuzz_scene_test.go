@@ -152,8 +152,8 @@ func describe(o *Overlay, e Entry, buf []byte) (what string, size int, err error
 	return b.String(), size, nil
 }
 
-// named gives the entries of an ACL for users and groups by name. A host keeps the others equal to the mode, which in an image
-// may say something else.
+// named gives the entries of an ACL for users and groups by name. A host keeps the others equal to the mode, which in
+// an image may say something else.
 func named(acl []byte) []byte {
 	var out []byte
 	for len(acl) > 4 {
@@ -227,7 +227,8 @@ func (s scene) clone() scene {
 	return s
 }
 
-// changed has the file at p be of any kind from now on, under all its names, and the directory it lies in have any times.
+// changed has the file at p be of any kind from now on, under all its names, and the directory it lies in have any
+// times.
 func (s scene) changed(p string) {
 	at, ok := s.m[p]
 	if !ok {

@@ -26,8 +26,8 @@ type stackRun struct {
 	lowers []*Lower // topmost first
 }
 
-// FuzzStack makes overlays of two whole images in which anything may be changed, looks at everything, changes the tree, seals,
-// stores and merges it. All forms show the same tree; what cannot be read is EIO for callers and damage for who
+// FuzzStack makes overlays of two whole images in which anything may be changed, looks at everything, changes the tree,
+// seals, stores and merges it. All forms show the same tree; what cannot be read is EIO for callers and damage for who
 // stores it. It is to be run with a bound on memory (ulimit -v).
 func FuzzStack(f *testing.F) {
 	seeds := stackSeeds(f)
@@ -195,7 +195,8 @@ func (b *bounded) Entry(ctx context.Context, dir *squashfs.Entry, name string) (
 	return b.Source.Entry(ctx, dir, name)
 }
 
-// write makes an image of a source, of which all can be read if the scene has no damage. nil: it was refused. There is nothing to close.
+// write makes an image of a source, of which all can be read if the scene has no damage. nil: it was refused. There is
+// nothing to close.
 func (r *stackRun) write(what string, src squashfs.Source, of scene) *Lower {
 	r.t.Helper()
 	m := newImageBuffer()
@@ -280,8 +281,8 @@ func (r *stackRun) merge(n int, want scene) {
 // opSize is how many bytes say what to do: which operation, two paths and a number.
 const opSize = 4
 
-// stackOps are what is done with a stack: each changes the overlay at paths of the scene, and the scene in the same way. A new name is
-// one that the scene does not have.
+// stackOps are what is done with a stack: each changes the overlay at paths of the scene, and the scene in the same
+// way. A new name is one that the scene does not have.
 var stackOps = []struct {
 	name string
 	do   func(o *Overlay, at func(path string) (Entry, error), a, b, fresh string, n byte) error
@@ -398,8 +399,8 @@ func (s scene) made(p string, dir bool) {
 	s.m[p] = shown{dir: dir, any: true}
 }
 
-// change does one operation, which changes the overlay as it changes the scene, or with an error not at all, and gives the new
-// scene.
+// change does one operation, which changes the overlay as it changes the scene, or with an error not at all, and gives
+// the new scene.
 func (r *stackRun) change(o *Overlay, s scene, code []byte) scene {
 	t := r.t
 	t.Helper()

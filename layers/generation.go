@@ -2,10 +2,11 @@ package layers
 
 import "snapfs/squashfs"
 
-// A NodeID that is used for another inode has another generation, so that a handle of the first one (open_by_handle_at(2)) is stale.
+// A NodeID that is used for another inode has another generation, so that a handle of the first one
+// (open_by_handle_at(2)) is stale.
 //
-// A generation comes from the time of birth, which tells apart the inodes that a host gives one number to, and which an image keeps.
-// For those born in one tick of the host's clock the table remembers what has gone lately.
+// A generation comes from the time of birth, which tells apart the inodes that a host gives one number to, and which an
+// image keeps. For those born in one tick of the host's clock the table remembers what has gone lately.
 
 // generation is a node's first choice; never 0, which the kernel has for inodes without one.
 func generation(birth squashfs.Time) uint32 {
@@ -13,7 +14,8 @@ func generation(birth squashfs.Time) uint32 {
 	return max(uint32(h>>32), 1)
 }
 
-// recentIDs is how many NodeIDs a table remembers: far more than are removed, forgotten and given out again in a tick of 10 ms.
+// recentIDs is how many NodeIDs a table remembers: far more than are removed, forgotten and given out again in a tick
+// of 10 ms.
 const recentIDs = 256
 
 // recently is what a table remembers of a NodeID.

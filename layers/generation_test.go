@@ -8,7 +8,8 @@ import (
 	"snapfs/squashfs"
 )
 
-// TestGenerations holds that a NodeID which is used for another inode has another generation, and that an inode keeps its own.
+// TestGenerations holds that a NodeID which is used for another inode has another generation, and that an inode keeps
+// its own.
 func TestGenerations(t *testing.T) {
 	l := &layer{}
 	table := table{m: map[NodeID]*node{}}
@@ -39,8 +40,8 @@ func TestGenerations(t *testing.T) {
 	}
 }
 
-// TestGenerationStays holds that a file has one generation over copy-up, seal and storing, as long as the kernel knows it, and over being
-// forgotten but for a copy-up.
+// TestGenerationStays holds that a file has one generation over copy-up, seal and storing, as long as the kernel knows
+// it, and over being forgotten but for a copy-up.
 func TestGenerationStays(t *testing.T) {
 	s := openStore(t)
 	r := newRig(t)

@@ -29,12 +29,14 @@ type link struct {
 }
 
 // groupTables caches which names of a lower layer are hard links of each other. A table is made by one listing of all
-// of the layer's directories, when the first hard-linked file of the layer is copied up whose names are not near each other.
+// of the layer's directories, when the first hard-linked file of the layer is copied up whose names are not near each
+// other.
 type groupTables struct {
 	mu     lockorder.Mutex[lockorder.GroupTables]
-	m      map[*Lower]*groupTable       // guarded by mu
-	looked map[*Lower]int               // names looked through by nearLinks; guarded by mu
-	moved  map[*Lower]map[string]NodeID // directories that are not where the layer has them, by their paths there; guarded by mu
+	m      map[*Lower]*groupTable // guarded by mu
+	looked map[*Lower]int         // names looked through by nearLinks; guarded by mu
+	// Directories that are not where the layer has them, by their paths there; guarded by mu
+	moved map[*Lower]map[string]NodeID
 }
 
 type groupTable struct {
@@ -135,8 +137,9 @@ func (o *Overlay) reportPart(err error, at *part) error {
 	return o.report(err, at, "")
 }
 
-// groupOf finds the names under which the overlay shows the file, whose layer counts so many, and brings their directories into the upper, which
-// has room for at most as many names of a file; 0: nobody knows. EMLINK. The caller holds no lock and calls releaseDirs.
+// groupOf finds the names under which the overlay shows the file, whose layer counts so many, and brings their
+// directories into the upper, which has room for at most as many names of a file; 0: nobody knows. EMLINK. The caller
+// holds no lock and calls releaseDirs.
 func (o *Overlay) groupOf(top *part, count, most uint32) (group, error) {
 	links, ok, err := o.nearLinks(top, int(count))
 	if err == nil && !ok {
@@ -174,7 +177,8 @@ func (o *Overlay) groupOf(top *part, count, most uint32) (group, error) {
 	return g, nil
 }
 
-// namesOf lists a layer for the names of an inode, as linksOf gives them where the layer does not change. The caller holds no lock.
+// namesOf lists a layer for the names of an inode, as linksOf gives them where the layer does not change. The caller
+// holds no lock.
 func (o *Overlay) namesOf(top *part) ([]link, error) {
 	var links []link
 	err := o.eachLink(top.layer, func(e rawEntry, it link) {
@@ -185,7 +189,8 @@ func (o *Overlay) namesOf(top *part) ([]link, error) {
 	return links, err
 }
 
-// lookUp looks names up that a file may have, until one is found which is also enough, and reports whether one was. The caller holds no lock.
+// lookUp looks names up that a file may have, until one is found which is also enough, and reports whether one was. The
+// caller holds no lock.
 func (o *Overlay) lookUp(n *node, links []link, enough func(dir *node, name string) bool) (bool, error) {
 	dirs := make([]*part, 0, len(links))
 	for _, l := range links {
@@ -253,7 +258,8 @@ func (o *Overlay) showing(n *node, old *part, g group) []groupDir {
 	return out
 }
 
-// topOf gives the topmost part of what a directory shows under a name, without looking for those below; nil if there is none. Overlay.tree is held.
+// topOf gives the topmost part of what a directory shows under a name, without looking for those below; nil if there is
+// none. Overlay.tree is held.
 func (n *node) topOf(name string) (*part, error) {
 	for _, d := range n.parts() {
 		f, err := d.backend().find(d, name)
@@ -271,9 +277,9 @@ func (n *node) topOf(name string) (*part, error) {
 // pendingPrefix begins the name in the work directory of a file whose group is just being linked in the upper.
 const pendingPrefix = '='
 
-// placeGroup is placeUp for a file with further names, to which it is linked before: some names alone would be another file than the rest,
-// which the layer below still shows. What is not placed has none of them in the upper, and after a crash New removes those that it
-// has.
+// placeGroup is placeUp for a file with further names, to which it is linked before: some names alone would be another
+// file than the rest, which the layer below still shows. What is not placed has none of them in the upper, and after a
+// crash New removes those that it has.
 func (o *Overlay) placeGroup(n *node, from location, group []groupDir) (placed bool, err error) {
 	pending := location{from.dirfd, string(pendingPrefix) + from.name}
 	if err := unix.Renameat(from.dirfd, from.name, pending.dirfd, pending.name); err != nil {
@@ -301,7 +307,8 @@ func (o *Overlay) placeGroup(n *node, from location, group []groupDir) (placed b
 	return false, errors.Join(err, unix.Unlinkat(pending.dirfd, pending.name, 0))
 }
 
-// linkNames gives a file of the work directory names in a directory of the upper, without a change that callers could see, and tells which.
+// linkNames gives a file of the work directory names in a directory of the upper, without a change that callers could
+// see, and tells which.
 func (o *Overlay) linkNames(from location, d groupDir) (linked []string, err error) {
 	err = o.keepingTimes(d.dir, 0, func(dirfd int) error {
 		if err := (location{dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {

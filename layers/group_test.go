@@ -83,8 +83,8 @@ func TestGroupBeyondTheHost(t *testing.T) {
 	}
 }
 
-// TestGroupAtOnce: when the first name of a hard-linked file gets into its place the copy has all the others already, and no more links than
-// names, of which the host may have no more.
+// TestGroupAtOnce: when the first name of a hard-linked file gets into its place the copy has all the others already,
+// and no more links than names, of which the host may have no more.
 func TestGroupAtOnce(t *testing.T) {
 	names := []string{"a", "b", "d/c"}
 	base := t.TempDir()
@@ -120,8 +120,8 @@ func (c *counted) list(dir *part, fn func(rawEntry) error) error {
 	})
 }
 
-// TestManyGroups changes many hard-linked files whose names are far from each other, and some in directories that were renamed. What is looked
-// through for that does not grow with files times names.
+// TestManyGroups changes many hard-linked files whose names are far from each other, and some in directories that were
+// renamed. What is looked through for that does not grow with files times names.
 func TestManyGroups(t *testing.T) {
 	const dirs, files = 60, 20
 	base := t.TempDir()

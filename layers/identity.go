@@ -2,11 +2,12 @@ package layers
 
 import "golang.org/x/sys/unix"
 
-// Which names are one file. A layer says so by its own means: a link count above one, and the host's inode number in a directory or
-// the inode's reference in an image. The number that callers see comes from a record or an image, which somebody else may have
-// written: two files that claim one number stay two.
+// Which names are one file. A layer says so by its own means: a link count above one, and the host's inode number in a
+// directory or the inode's reference in an image. The number that callers see comes from a record or an image, which
+// somebody else may have written: two files that claim one number stay two.
 
-// inodeID is what a layer itself calls an inode: the host's number of it, or its reference in an image plus one; n is 0 if that is not known.
+// inodeID is what a layer itself calls an inode: the host's number of it, or its reference in an image plus one; n is 0
+// if that is not known.
 type inodeID struct {
 	n     uint64
 	image bool
@@ -20,8 +21,8 @@ func (o *part) id() inodeID {
 	return inodeID{o.host, false}
 }
 
-// settle has id tell the reference in the image by which the sealed directory that o was found in has been replaced since. o has its name
-// in the layer. Overlay.tree is held.
+// settle has id tell the reference in the image by which the sealed directory that o was found in has been replaced
+// since. o has its name in the layer. Overlay.tree is held.
 func (o *part) settle() error {
 	if s := o.imageStore(); s != nil && o.imageRef() == 0 && o.parent != nil {
 		_, err := s.inode(o)
@@ -72,7 +73,8 @@ const (
 	doubt                // the layer must be asked
 )
 
-// at reports whether n is known by a name, under which its layer still shows the same number, or is about to be. Overlay.tree is held.
+// at reports whether n is known by a name, under which its layer still shows the same number, or is about to be.
+// Overlay.tree is held.
 func (n *node) at(p *node, name string, l *layer, ino uint64) bool {
 	if c := n.pending; c != nil && c.location == (alias{p, name}) && c.layer == l {
 		return n.ino == ino
@@ -104,14 +106,14 @@ func (n *node) judge(s candidate) verdict {
 	return doubt
 }
 
-// ask settles a doubt about n, whose part was found before an image replaced the sealed directory. Overlay.tree is held, and
-// table.mu if n is dead.
+// ask settles a doubt about n, whose part was found before an image replaced the sealed directory. Overlay.tree is
+// held, and table.mu if n is dead.
 func (n *node) ask(s candidate) bool {
 	if !n.dead {
 		return sameInode(n.top, s.top)
 	}
-	// The name under which it was known is gone from the layer. What its pin holds is the inode that the image has a copy of, which
-	// nobody changes any more.
+	// The name under which it was known is gone from the layer. What its pin holds is the inode that the image has a
+	// copy of, which nobody changes any more.
 	a, err := location{dirfd: int(n.pin) - 1}.stat()
 	b := s.attr
 	return err == nil && a.Nlink > 0 && a.Btime == b.Btime && a.Mtime == b.Mtime && a.Size == b.Size && a.UID == b.UID && a.Mode == b.Mode
@@ -146,7 +148,8 @@ func (t *table) lockFor(s candidate) *node {
 	}
 }
 
-// findLocked finds the node of what was met, or one about which the layer must be asked: asked has the answers. mu is held.
+// findLocked finds the node of what was met, or one about which the layer must be asked: asked has the answers. mu is
+// held.
 func (t *table) findLocked(s candidate, asked map[*node]bool) *node {
 	id := s.top.id()
 	for i := range 3 {
@@ -218,7 +221,8 @@ func (t *table) spareIDLocked() NodeID {
 	}
 }
 
-// clashLocked reports whether a living file shows the number that n's layer reports, n being of another inode. mu is held.
+// clashLocked reports whether a living file shows the number that n's layer reports, n being of another inode. mu is
+// held.
 func (t *table) clashLocked(n *node) bool {
 	if n.ino == 0 || n.ino >= spareIDs || n.ino == rootIno || t.renumbered.numbers[n.ino] != nil {
 		return true
@@ -230,8 +234,8 @@ func (t *table) clashLocked(n *node) bool {
 // living reports whether a layer of the stack has a name for n, if perhaps one that nobody has looked up.
 func (n *node) living() bool { return !n.free && (!n.dead || n.pin > 0) }
 
-// showLocked lets n be found as it is now; what is in no layer is not to be found. mu is held, and Overlay.tree, for writing
-// unless n is new.
+// showLocked lets n be found as it is now; what is in no layer is not to be found. mu is held, and Overlay.tree, for
+// writing unless n is new.
 func (t *table) showLocked(n *node) {
 	t.hideLocked(n)
 	if !n.renumbered() || n.free {

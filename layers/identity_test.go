@@ -107,8 +107,8 @@ func (r *rig) shown() []string {
 	return out
 }
 
-// TestSameNumbers has a base image whose inodes claim each other's numbers and those of what is created in the uppers. Whatever is done
-// to it, sealed, stored, merged and opened again, it shows what a base with honest numbers does.
+// TestSameNumbers has a base image whose inodes claim each other's numbers and those of what is created in the uppers.
+// Whatever is done to it, sealed, stored, merged and opened again, it shows what a base with honest numbers does.
 func TestSameNumbers(t *testing.T) {
 	randomRounds(t, 3, sameNumbersRound)
 }

@@ -33,8 +33,8 @@ type ImageReader interface {
 	Size() int64
 }
 
-// OpenImage opens an image as a lower; it closes r when it is closed. id is what the image has in the store that later layers are stored
-// in, which find their previous versions by it; 0 is none.
+// OpenImage opens an image as a lower; it closes r when it is closed. id is what the image has in the store that later
+// layers are stored in, which find their previous versions by it; 0 is none.
 func OpenImage(key string, r ImageReader, id chunkstore.ID) (*Lower, error) {
 	s, err := openImageStore(r, r.Size())
 	if err != nil {

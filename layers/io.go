@@ -104,8 +104,8 @@ func (o *Overlay) ownSize(n *node) (int64, error) {
 	return int64(a.Size), err
 }
 
-// writable runs fn, with which a program changes contents, inside the gate with a file that is in the upper: with all its data if whole is
-// set, else at least with its metadata.
+// writable runs fn, with which a program changes contents, inside the gate with a file that is in the upper: with all
+// its data if whole is set, else at least with its metadata.
 func (o *Overlay) writable(id NodeID, whole bool, fn func(t target) error) error {
 	return o.withCopyUp(func() error {
 		t, err := o.openWritable(id, whole)
@@ -160,14 +160,15 @@ func (o *Overlay) openIn(id NodeID, whole, first bool) (target, error) {
 	return o.target(n)
 }
 
-// Write writes file contents, copying up first. With killFor, the caller, it clears file capabilities first. Setuid and setgid, which
-// the caller of Write must know of before the contents change, it leaves to a SetAttr with KillPriv: ErrPrivileged.
+// Write writes file contents, copying up first. With killFor, the caller, it clears file capabilities first. Setuid and
+// setgid, which the caller of Write must know of before the contents change, it leaves to a SetAttr with KillPriv:
+// ErrPrivileged.
 func (o *Overlay) Write(id NodeID, p []byte, off int64, killFor *Caller) (int, error) {
 	return o.write(id, p, off, killFor, false)
 }
 
-// WriteBack writes what the kernel has had in its cache. File capabilities, which the host clears with every write, stay: those of the
-// time when a program wrote the cache are gone, and others may have been set since.
+// WriteBack writes what the kernel has had in its cache. File capabilities, which the host clears with every write,
+// stay: those of the time when a program wrote the cache are gone, and others may have been set since.
 func (o *Overlay) WriteBack(id NodeID, p []byte, off int64) (int, error) {
 	return o.write(id, p, off, nil, true)
 }

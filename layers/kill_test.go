@@ -82,7 +82,8 @@ func openKilled(t *testing.T, dir string) *Overlay {
 	return o
 }
 
-// TestKillDuringCopyUp kills a process that copies files up, at random moments: each file is the old one or the new one.
+// TestKillDuringCopyUp kills a process that copies files up, at random moments: each file is the old one or the new
+// one.
 func TestKillDuringCopyUp(t *testing.T) {
 	rounds, seed := 8, testseed.Of(t)
 	if os.Getenv("SNAPFS_LONG") != "" {

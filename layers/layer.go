@@ -24,8 +24,8 @@ type part struct {
 	name   string // in parent
 	ino    uint64 // st_ino as the layer reports it: what callers see, and no identity
 	host   uint64 // st_ino that the host has of it, in a directory layer; 0: not known
-	// ref is the inode's reference in an image plus one, or in a directory layer notes of its inode info. Neither means not
-	// yet resolved, as after a sealed directory was replaced by its image.
+	// ref is the inode's reference in an image plus one, or in a directory layer notes of its inode info. Neither means
+	// not yet resolved, as after a sealed directory was replaced by its image.
 	ref atomic.Uint64
 }
 

@@ -148,8 +148,8 @@ func (l *newLink) make(o *Overlay) error {
 	return err
 }
 
-// special reports whether a listing by the host alone would show an inode of the upper wrongly: its number may come from a
-// layer below, or it stands for a device that the overlay means something by. tree is held.
+// special reports whether a listing by the host alone would show an inode of the upper wrongly: its number may come
+// from a layer below, or it stands for a device that the overlay means something by. tree is held.
 func (n *node) special() bool {
 	s := n.top.dirStore()
 	if s == nil || n.typ == unix.S_IFCHR || s.inoBase == 0 || n.top.host == 0 {

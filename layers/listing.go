@@ -7,7 +7,8 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// dirItems is a directory's merged listing: items, with changes since on top. Both are in order of cookies, and never changed.
+// dirItems is a directory's merged listing: items, with changes since on top. Both are in order of cookies, and never
+// changed.
 type dirItems struct {
 	items  []dirItem
 	recent []dirItem // one for a name
@@ -19,8 +20,8 @@ type listing struct {
 	pending []dirItem // changes since, in order of time
 }
 
-// listings caches merged listings of directories. A listing after each change costs the changes, not the directory: they are gathered
-// in recent, and become part of items only when they are many.
+// listings caches merged listings of directories. A listing after each change costs the changes, not the directory:
+// they are gathered in recent, and become part of items only when they are many.
 type listings struct {
 	mu    lockorder.Mutex[lockorder.Listings]
 	m     map[*node]*listing // guarded by mu, as what it holds
@@ -153,7 +154,8 @@ func (s dirItems) changed(pending []dirItem) dirItems {
 	return s
 }
 
-// meets reports whether another name has p's cookie, which about never happens: both would have to give way to each other.
+// meets reports whether another name has p's cookie, which about never happens: both would have to give way to each
+// other.
 func meets(items []dirItem, p dirItem) bool {
 	i := firstFrom(items, p.cookie)
 	return i < len(items) && items[i].cookie == p.cookie && items[i].name != p.name

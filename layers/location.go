@@ -10,8 +10,8 @@ import (
 	"snapfs/squashfs"
 )
 
-// location names an inode of the host for system calls: a name in a directory, or a descriptor of an inode that has lost
-// its name. The caller keeps dirfd open.
+// location names an inode of the host for system calls: a name in a directory, or a descriptor of an inode that has
+// lost its name. The caller keeps dirfd open.
 type location struct {
 	dirfd int
 	name  string // "" : dirfd itself

@@ -66,8 +66,8 @@ func (o *Overlay) lookupIn(parent NodeID, name string) (Entry, *node, error) {
 	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, h.attr)}, n, nil
 }
 
-// revive gives nodes that have lost their only known name the further name under which they were found. Where one is being changed, for
-// which its place must stay, it is left to who changes it: a look-up does not wait for the host.
+// revive gives nodes that have lost their only known name the further name under which they were found. Where one is
+// being changed, for which its place must stay, it is left to who changes it: a look-up does not wait for the host.
 func (o *Overlay) revive(lost ...*node) {
 	for _, n := range lost {
 		n.lost.Store(true)
@@ -81,7 +81,8 @@ func (o *Overlay) unlock(n *node) {
 	o.reviveLost(n)
 }
 
-// reviveLost is revive for a node for which it was asked, unless somebody has its lock: he calls this when he has given that back.
+// reviveLost is revive for a node for which it was asked, unless somebody has its lock: he calls this when he has given
+// that back.
 func (o *Overlay) reviveLost(n *node) {
 	for n.lost.Load() && n.lock.TryLock() {
 		if n.lost.Swap(false) {

@@ -2,8 +2,8 @@ package layers
 
 import "sync/atomic"
 
-// Lower is one immutable layer: a sealed directory or an image. Safe for concurrent use. Reference-counted: who opens one calls Close; an
-// overlay that uses it holds a reference of its own.
+// Lower is one immutable layer: a sealed directory or an image. Safe for concurrent use. Reference-counted: who opens
+// one calls Close; an overlay that uses it holds a reference of its own.
 type Lower struct {
 	// Immutable.
 	key   string
@@ -44,8 +44,8 @@ func (l *Lower) acquire() *Lower {
 	return l
 }
 
-// OpenSealed opens a sealed upper directory as a lower. inoBase and wide are the Options.InoBase and Options.WideIno of the overlay
-// that wrote it.
+// OpenSealed opens a sealed upper directory as a lower. inoBase and wide are the Options.InoBase and Options.WideIno of
+// the overlay that wrote it.
 func OpenSealed(key, dir string, inoBase uint64, wide ...func(base, high uint64) (uint64, error)) (*Lower, error) {
 	s, err := openDirStore(dir, inoBase, wide...)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"snapfs/squashfs"
 )
 
-// Merge stores the topmost n layers of a stack as one image: over the rest of the stack it shows the tree that they show.
-// What they hide of each other is left out; whiteouts and opaque directories stay where something lies below. The image
-// consists of chunks that the store has, but for its tables. It commits together with the records fn writes.
+// Merge stores the topmost n layers of a stack as one image: over the rest of the stack it shows the tree that they
+// show. What they hide of each other is left out; whiteouts and opaque directories stay where something lies below. The
+// image consists of chunks that the store has, but for its tables. It commits together with the records fn writes.
 func Merge(
 	ctx context.Context, s *chunkstore.Store, stack []*Lower, n int, opts StoreOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
@@ -38,8 +38,8 @@ func Merge(
 	return storeSource(ctx, s, j, k, opts, true, fn)
 }
 
-// joined presents the topmost layers of a view as one layer over the others. The parts of its nodes lie in the former, what
-// is below in the latter.
+// joined presents the topmost layers of a view as one layer over the others. The parts of its nodes lie in the former,
+// what is below in the latter.
 type joined struct {
 	*view
 	layers []*layer        // the topmost

@@ -39,7 +39,8 @@ func TestMergeRandom(t *testing.T) {
 	randomRounds(t, 3, mergeRound)
 }
 
-// TestMergeOfDirectories holds that only images are merged: of a directory's partial file the layer has no whole contents.
+// TestMergeOfDirectories holds that only images are merged: of a directory's partial file the layer has no whole
+// contents.
 func TestMergeOfDirectories(t *testing.T) {
 	s := openStore(t)
 	r := newRig(t)

@@ -41,8 +41,8 @@ func movesBelow(t *testing.T) string {
 	return low
 }
 
-// TestHalfMoved: what the host has moved has its new name, even if the whiteout in its old place failed; and what it has
-// not moved has its old one.
+// TestHalfMoved: what the host has moved has its new name, even if the whiteout in its old place failed; and what it
+// has not moved has its old one.
 func TestHalfMoved(t *testing.T) {
 	for _, moved := range []bool{false, true} {
 		r := newRigMarked(t, movesBelow(t))
@@ -96,8 +96,8 @@ func TestHalfMoved(t *testing.T) {
 	}
 }
 
-// TestLeftWhiteout: a directory that has been moved over a whiteout has its new name, even if that whiteout, which is in its old place
-// now, cannot be removed; and it shows nowhere.
+// TestLeftWhiteout: a directory that has been moved over a whiteout has its new name, even if that whiteout, which is
+// in its old place now, cannot be removed; and it shows nowhere.
 func TestLeftWhiteout(t *testing.T) {
 	r := newRigMarked(t, movesBelow(t))
 	for _, err := range []error{r.rmdir("to/d"), r.mkdir("plain", 0o755), r.mkdir("plain/d", 0o755)} {
@@ -135,7 +135,8 @@ func TestLeftWhiteout(t *testing.T) {
 	r.wantNodes(1)
 }
 
-// TestKeptEmpty: a directory that something should have been moved over is as empty as it was if the host refuses in the end.
+// TestKeptEmpty: a directory that something should have been moved over is as empty as it was if the host refuses in
+// the end.
 func TestKeptEmpty(t *testing.T) {
 	r := newRig(t, movesBelow(t))
 	freeze(t, r.upper(), false) // skips the test if the host cannot

@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mutations are shared or exclusive. One that adds or takes away a single name, or that is of one inode, runs beside others: it locks the directory
-// and the inode that it is about, asks the host for the change without a lock that look-ups need, and makes it known in the end. Until then
-// a look-up meets what was before, or the host's new state, which leads to the same node: where that would have another name or another
-// part then, the node says so before (pendingChange). What moves directories, or changes several names or the parts of a file, is exclusive.
+// Mutations are shared or exclusive. One that adds or takes away a single name, or that is of one inode, runs beside
+// others: it locks the directory and the inode that it is about, asks the host for the change without a lock that
+// look-ups need, and makes it known in the end. Until then a look-up meets what was before, or the host's new state,
+// which leads to the same node: where that would have another name or another part then, the node says so before
+// (pendingChange). What moves directories, or changes several names or the parts of a file, is exclusive.
 
 // mutation is how one change runs.
 type mutation struct {
@@ -37,8 +38,9 @@ func (o *Overlay) mutateShared(fn func(t mutation) error) error {
 	return err
 }
 
-// lock takes a node's lock, for a change of it or, of a directory, of names in it. The lock of a directory comes before those of what is in
-// it. tree is not held, unless the mutation is exclusive and nobody else has a node's lock for a change.
+// lock takes a node's lock, for a change of it or, of a directory, of names in it. The lock of a directory comes before
+// those of what is in it. tree is not held, unless the mutation is exclusive and nobody else has a node's lock for a
+// change.
 func (t mutation) lock(n *node) {
 	if !t.exclusive {
 		n.lock.Lock()
@@ -51,8 +53,8 @@ func (t mutation) unlock(n *node) {
 	}
 }
 
-// lockBoth is lock for two nodes, which may be one. Directories come before files, those further up before those below them, as a directory
-// comes before what is in it; nobody moves one meanwhile.
+// lockBoth is lock for two nodes, which may be one. Directories come before files, those further up before those below
+// them, as a directory comes before what is in it; nobody moves one meanwhile.
 func (t mutation) lockBoth(a, b *node) (unlock func()) {
 	if a == b {
 		t.lock(a)
@@ -79,8 +81,8 @@ func (n *node) depth() (d int) {
 	return d
 }
 
-// reach opens n's inode if it is by this name, which it is about to lose, that it is reached: a shared mutation is seen between the
-// host's change and its own. Else it gives -1.
+// reach opens n's inode if it is by this name, which it is about to lose, that it is reached: a shared mutation is seen
+// between the host's change and its own. Else it gives -1.
 func (t mutation) reach(n, p *node, name string) (fd int, err error) {
 	var at location
 	var h hold
@@ -163,8 +165,8 @@ func (t mutation) inode(id NodeID, ready func(n *node) error) (n *node, p locati
 	return n, p, h, err
 }
 
-// thaw waits, with no lock that look-ups need, while the host is frozen: it asks for a change that changes nothing. What follows
-// waits for the host only if that is frozen in the same moment.
+// thaw waits, with no lock that look-ups need, while the host is frozen: it asks for a change that changes nothing.
+// What follows waits for the host only if that is frozen in the same moment.
 func (u *upper) thaw() {
 	_ = unix.Unlinkat(u.work, "#", 0) // there is no such file
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkParallelCreates has several creators make files, each in a directory of its own, on a host that takes a millisecond for each,
-// as one with as many processors and a slow disk does.
+// BenchmarkParallelCreates has several creators make files, each in a directory of its own, on a host that takes a
+// millisecond for each, as one with as many processors and a slow disk does.
 func BenchmarkParallelCreates(b *testing.B) {
 	for _, creators := range []int{1, 2, 4, 8, 16} {
 		b.Run(fmt.Sprint(creators), func(b *testing.B) {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestBlockedChange: while the host takes its time with one change, everything else goes on: look-ups, reads and listings, in its
-// directory too, and changes elsewhere. What it is about is there, by its node.
+// TestBlockedChange: while the host takes its time with one change, everything else goes on: look-ups, reads and
+// listings, in its directory too, and changes elsewhere. What it is about is there, by its node.
 func TestBlockedChange(t *testing.T) {
 	low := t.TempDir()
 	for _, name := range []string{"low/f", "low/g", "low/sub/f"} {
@@ -205,8 +205,8 @@ func (b blocked) check(t *testing.T, r *rig, ids map[string]NodeID, was map[Node
 	}
 }
 
-// TestBlockedRevive: a look-up that meets a file under another name than the one that it has lost does not wait for a change of it. The file
-// has that name when both are over.
+// TestBlockedRevive: a look-up that meets a file under another name than the one that it has lost does not wait for a
+// change of it. The file has that name when both are over.
 func TestBlockedRevive(t *testing.T) {
 	r := newRig(t)
 	for _, dir := range []string{"d", "e"} {
@@ -265,7 +265,8 @@ func TestBlockedRevive(t *testing.T) {
 	r.o.Forget(id, 1)
 }
 
-// TestConcurrentNames has several actors make and remove files and directories in few directories, with links among them.
+// TestConcurrentNames has several actors make and remove files and directories in few directories, with links among
+// them.
 func TestConcurrentNames(t *testing.T) {
 	r := newRig(t)
 	for i := range 3 {

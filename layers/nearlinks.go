@@ -6,19 +6,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nearNames is how many names are looked through for the links of a file, beside those of its own directory, before all of the layer are.
+// nearNames is how many names are looked through for the links of a file, beside those of its own directory, before all
+// of the layer are.
 const nearNames = 1 << 14
 
-// nearAll is how many names of a layer are looked through in this way for one file or another: who changes many looks through all of the layer
-// once.
+// nearAll is how many names of a layer are looked through in this way for one file or another: who changes many looks
+// through all of the layer once.
 const nearAll = 16 * nearNames
 
 // errEnough ends a listing.
 var errEnough = errors.New("enough")
 
-// nearLinks gives the names of an inode in its layer, if there are as many as its link count says near the one that is known: in its
-// directory, in what is below that, or around the directories above. Nearly all links are of that kind, and who looks for them does not
-// depend on how large the layer is. False: there are others, somewhere. The caller holds no lock.
+// nearLinks gives the names of an inode in its layer, if there are as many as its link count says near the one that is
+// known: in its directory, in what is below that, or around the directories above. Nearly all links are of that kind,
+// and who looks for them does not depend on how large the layer is. False: there are others, somewhere. The caller
+// holds no lock.
 func (o *Overlay) nearLinks(top *part, count int) (links []link, ok bool, err error) {
 	o.tree.RLock()
 	err = top.settle()

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNearLinks: who copies a hard-linked file up looks where its links are, not through the whole layer; links far away are found, too.
+// TestNearLinks: who copies a hard-linked file up looks where its links are, not through the whole layer; links far
+// away are found, too.
 func TestNearLinks(t *testing.T) {
 	base := t.TempDir()
 	for i := range 300 {

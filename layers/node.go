@@ -151,7 +151,8 @@ func (t *table) enter(p *node, name string, h hit) *node {
 	return n
 }
 
-// enterKnown gives the node of an inode that was found as p's entry name before, with one more reference, or nil. tree is held for reading.
+// enterKnown gives the node of an inode that was found as p's entry name before, with one more reference, or nil. tree
+// is held for reading.
 func (t *table) enterKnown(p *node, name string, l *layer, ino uint64) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,12 +11,12 @@ func (t *table) count(n int) {
 	allNodes.Add(int64(n))
 }
 
-// Nodes tells how many nodes the overlay has in memory, because the kernel refers to them or to what is below them, and how many all overlays of
-// the process have. Roots do not count.
+// Nodes tells how many nodes the overlay has in memory, because the kernel refers to them or to what is below them, and
+// how many all overlays of the process have. Roots do not count.
 func (o *Overlay) Nodes() (own, all int64) { return o.nodes.own.Load(), allNodes.Load() }
 
-// Idle gives up to most nodes, any, that are in memory for the kernel alone: it may forget them, and look them up again. Directories of which
-// anything is known, and what has no name any more, are not among them.
+// Idle gives up to most nodes, any, that are in memory for the kernel alone: it may forget them, and look them up
+// again. Directories of which anything is known, and what has no name any more, are not among them.
 func (o *Overlay) Idle(most int) []NodeID {
 	t := &o.nodes
 	t.mu.Lock()

@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is unlinked while the kernel still refers to it is pinned by a descriptor. Beyond the overlay's share of them it is kept in the
-// orphan directory, in the work directory, instead: slower, but without bound. A file is linked into it; of a directory, which nobody
-// can put anything in any more, a copy of the attributes is made there. New empties the work directory.
+// What is unlinked while the kernel still refers to it is pinned by a descriptor. Beyond the overlay's share of them it
+// is kept in the orphan directory, in the work directory, instead: slower, but without bound. A file is linked into it;
+// of a directory, which nobody can put anything in any more, a copy of the attributes is made there. New empties the
+// work directory.
 
 const orphanDir = "#orphans"
 
@@ -181,7 +182,8 @@ func (o *Overlay) take(n *node) {
 	}
 }
 
-// leaveOrphans takes n, which has been given a name in the upper, out of the orphan directory. tree is held for writing, table.mu too.
+// leaveOrphans takes n, which has been given a name in the upper, out of the orphan directory. tree is held for
+// writing, table.mu too.
 func (o *Overlay) leaveOrphans(n *node) {
 	o.orphans.remove(n)
 	top := &part{layer: o.upper.layer, ino: n.ino, host: n.top.host}

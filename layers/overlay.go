@@ -15,19 +15,21 @@ import (
 
 // Options are for New.
 type Options struct {
-	// InoBase is or-ed to the host's inode numbers of what is created in this upper, so that numbers are unique in a home.
+	// InoBase is or-ed to the host's inode numbers of what is created in this upper, so that numbers are unique in a
+	// home.
 	InoBase uint64
-	// WideIno gives what comes in place of the upper 32 bits of a host's inode number, where they are not all zero, in the
-	// upper of that base: always the same, and of no other upper. nil: InoBase is or-ed all the same.
+	// WideIno gives what comes in place of the upper 32 bits of a host's inode number, where they are not all zero, in
+	// the upper of that base: always the same, and of no other upper. nil: InoBase is or-ed all the same.
 	WideIno  func(base, high uint64) (uint64, error)
 	ReadOnly bool // no upper is written; Upper may be ""
 	// Whiteouts: "" probes the host; "char" or "xattr".
 	Whiteouts string
 	Logger    *slog.Logger // nil = discard
-	// Held, if not nil, is told for how long a seal, a rollback or Restack has held changes back, once it has let them go on.
+	// Held, if not nil, is told for how long a seal, a rollback or Restack has held changes back, once it has let them
+	// go on.
 	Held func(time.Duration)
-	// BlockCopyUp is the size in bytes from which a lower file that is written is copied up by blocks; 0 is 1 MiB, below
-	// 0 files are always copied as a whole.
+	// BlockCopyUp is the size in bytes from which a lower file that is written is copied up by blocks; 0 is 1 MiB,
+	// below 0 files are always copied as a whole.
 	BlockCopyUp int64
 }
 
@@ -37,7 +39,8 @@ type Overlay struct {
 	opts Options // immutable
 	log  *slog.Logger
 
-	gate  barrier                                   // mutations hold it for reading; Seal, Rollback and Pause for writing
+	// Mutations hold it for reading; Seal, Rollback and Pause for writing
+	gate  barrier
 	names lockorder.RWMutex[lockorder.OverlayNames] // see mutation
 	tree  lockorder.RWMutex[lockorder.OverlayTree]  // see doc.go
 
@@ -271,8 +274,8 @@ type errNeedUp struct {
 
 func (e *errNeedUp) Error() string { return "copy-up needed" }
 
-// mutateExclusive runs fn, which changes names, exclusively, with the gate and the tree held; fn checks before it changes, and returns
-// errNeedUp for what must be copied up before it is run again.
+// mutateExclusive runs fn, which changes names, exclusively, with the gate and the tree held; fn checks before it
+// changes, and returns errNeedUp for what must be copied up before it is run again.
 func (o *Overlay) mutateExclusive(fn func() error) error {
 	return o.withCopyUp(func() error {
 		o.names.Lock()
@@ -302,8 +305,8 @@ func (o *Overlay) withCopyUp(fn func() error) error {
 	}
 }
 
-// settleErr does what an operation needs that has failed inside the gate: room on the host, or a file in the upper. nil: try it again. It
-// is called outside the gate.
+// settleErr does what an operation needs that has failed inside the gate: room on the host, or a file in the upper.
+// nil: try it again. It is called outside the gate.
 func (o *Overlay) settleErr(err error, tries *int) error {
 	if o.mayFree(err, tries) {
 		return nil

@@ -2,14 +2,15 @@ package layers
 
 import "time"
 
-// pace sizes the pieces of a change that may be long. Each is made inside the gate by itself, so that a seal waits for one piece and not
-// for all: what it freezes then is a prefix, as of a program that writes. Pieces that take next to no time, as where the host
-// shares blocks instead of copying them, become longer. The zero value is ready.
+// pace sizes the pieces of a change that may be long. Each is made inside the gate by itself, so that a seal waits for
+// one piece and not for all: what it freezes then is a prefix, as of a program that writes. Pieces that take next to no
+// time, as where the host shares blocks instead of copying them, become longer. The zero value is ready.
 //
-// Truncating is one piece however much it frees, and a seal waits for it: on a busy machine with ext4 0.1 s for 20 GiB in few extents that
-// are not in memory, 1 s for 2 GiB that are, and a millisecond for each extent of a file in many. In pieces, a crash or a snapshot
-// between two of them would show a size that the file never had, and programs commit by truncating: of a rollback journal of SQLite
-// (journal_mode=TRUNCATE) that is cut off half-way, the half that is left would be undone.
+// Truncating is one piece however much it frees, and a seal waits for it: on a busy machine with ext4 0.1 s for 20 GiB
+// in few extents that are not in memory, 1 s for 2 GiB that are, and a millisecond for each extent of a file in many.
+// In pieces, a crash or a snapshot between two of them would show a size that the file never had, and programs commit
+// by truncating: of a rollback journal of SQLite (journal_mode=TRUNCATE) that is cut off half-way, the half that is
+// left would be undone.
 type pace struct {
 	size int64 // of the next piece, a power of two; 0: the first one
 }

@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPieces: a call that closes the gate while much data is copied or allocated gets in between, and sees a part of it.
+// TestPieces: a call that closes the gate while much data is copied or allocated gets in between, and sees a part of
+// it.
 func TestPieces(t *testing.T) {
 	const size = 64 << 20
 	r := newRig(t)

@@ -47,7 +47,8 @@ func randomPath(rng *rand.Rand) string {
 	return p
 }
 
-// act lets three actors work on the overlay until stop is called, which waits for them. None of their steps may end with one of refused.
+// act lets three actors work on the overlay until stop is called, which waits for them. None of their steps may end
+// with one of refused.
 func (r *rig) act(seed uint64, refused ...string) (stop func()) {
 	var wg sync.WaitGroup
 	var done atomic.Bool

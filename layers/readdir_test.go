@@ -15,7 +15,8 @@ import (
 	"snapfs/internal/testseed"
 )
 
-// TestReadDirPlus: each name comes once with one reference, whatever the sizes of the pieces; what is refused is not held.
+// TestReadDirPlus: each name comes once with one reference, whatever the sizes of the pieces; what is refused is not
+// held.
 func TestReadDirPlus(t *testing.T) {
 	base := t.TempDir()
 	var want []string
@@ -79,8 +80,8 @@ func TestReadDirPlus(t *testing.T) {
 	}
 }
 
-// TestListingChanges: a listing that is kept up to date is the one that would be made anew, in the same order, and a change of a large one
-// costs what has changed.
+// TestListingChanges: a listing that is kept up to date is the one that would be made anew, in the same order, and a
+// change of a large one costs what has changed.
 func TestListingChanges(t *testing.T) {
 	rng := rand.New(rand.NewPCG(testseed.Of(t), 4))
 	var s dirItems

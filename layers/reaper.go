@@ -14,14 +14,15 @@ const (
 	reapers = 4
 	// reapBacklog is for how many waiting descriptors another goroutine comes to help.
 	reapBacklog = 64
-	// reapPause is how long one stays that has nothing to do: to start one for each descriptor costs more than most are worth.
+	// reapPause is how long one stays that has nothing to do: to start one for each descriptor costs more than most are
+	// worth.
 	reapPause = 2 * time.Millisecond
 	// maxReaped bounds the descriptors that wait to be closed; who brings more closes them himself.
 	maxReaped = 1 << 14
 )
 
-// reaper closes the last descriptors of removed inodes. The host frees an inode and its blocks at that moment, for which ext4
-// may tell the disk, so it is not done where others wait. The zero value is ready.
+// reaper closes the last descriptors of removed inodes. The host frees an inode and its blocks at that moment, for
+// which ext4 may tell the disk, so it is not done where others wait. The zero value is ready.
 type reaper struct {
 	mu    lockorder.Mutex[lockorder.Reaper]
 	queue []reaped   // guarded by mu

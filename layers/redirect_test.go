@@ -8,7 +8,8 @@ import (
 )
 
 // TestFarRedirect renames directories and files whose paths are longer than what the host keeps in an attribute, and
-// beyond PATH_MAX, out of a layer: no rename ends in EXDEV, and all is found again live, sealed, opened anew and stored.
+// beyond PATH_MAX, out of a layer: no rename ends in EXDEV, and all is found again live, sealed, opened anew and
+// stored.
 func TestFarRedirect(t *testing.T) {
 	const depth = 24
 	name := strings.Repeat("n", 254)

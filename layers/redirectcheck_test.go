@@ -14,7 +14,8 @@ import (
 	"snapfs/squashfs"
 )
 
-// TestBadRedirects holds that a redirect which leads out of its layer, or is none, is damage for every reader, and leads nowhere.
+// TestBadRedirects holds that a redirect which leads out of its layer, or is none, is damage for every reader, and
+// leads nowhere.
 func TestBadRedirects(t *testing.T) {
 	lower := t.TempDir()
 	if err := os.WriteFile(filepath.Join(lower, "secret"), []byte("secret"), 0o600); err != nil {

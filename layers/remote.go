@@ -8,8 +8,8 @@ const (
 	lustreMagic = 0x0bd00bd0
 )
 
-// Remote reports whether the upper, or without one the topmost directory, lies on a file system that waits for another machine or process:
-// calls there may hang for long, where no signal reaches them.
+// Remote reports whether the upper, or without one the topmost directory, lies on a file system that waits for another
+// machine or process: calls there may hang for long, where no signal reaches them.
 func (o *Overlay) Remote() bool {
 	o.tree.RLock()
 	defer o.tree.RUnlock()

@@ -270,7 +270,8 @@ func (o *Overlay) markImpure(n *node, dirfd int) error {
 	return location{dirfd, "."}.setxattr(xattrImpure, []byte("y"), 0)
 }
 
-// moveFile renames a non-directory in the upper. moved says that it has its new name, which it may have in spite of an error.
+// moveFile renames a non-directory in the upper. moved says that it has its new name, which it may have in spite of an
+// error.
 func (o *Overlay) moveFile(from, to location, white bool) (moved bool, err error) {
 	if !white {
 		err := unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)
@@ -283,8 +284,8 @@ func (o *Overlay) moveFile(from, to location, white bool) (moved bool, err error
 			return err == nil, err
 		}
 	}
-	// Without the host's help: the whiteout takes its place last, so a crash may show the file twice, but never lose it. What takes room
-	// comes before the file moves.
+	// Without the host's help: the whiteout takes its place last, so a crash may show the file twice, but never lose
+	// it. What takes room comes before the file moves.
 	tmp := location{u.work, u.temp()}
 	if err := u.whiteout(tmp); err != nil {
 		return false, err
@@ -304,8 +305,8 @@ func (o *Overlay) moveFile(from, to location, white bool) (moved bool, err error
 	return moved, err
 }
 
-// moveDir renames a directory in the upper; at the target may be a whiteout or a directory that shows no names. No moment shows
-// a target's directory, target, under the old name. moved is as moveFile's. tree is held for writing.
+// moveDir renames a directory in the upper; at the target may be a whiteout or a directory that shows no names. No
+// moment shows a target's directory, target, under the old name. moved is as moveFile's. tree is held for writing.
 func (o *Overlay) moveDir(from, to location, white bool, target *node) (moved bool, err error) {
 	f, err := o.upper.store.examine(to)
 	switch {
@@ -335,8 +336,8 @@ func (o *Overlay) moveDir(from, to location, white bool, target *node) (moved bo
 	return moved, err
 }
 
-// clearWhiteouts empties a directory of the upper, n at a location, that holds nothing but whiteouts, and still shows nothing. Overlay.tree is
-// held for writing.
+// clearWhiteouts empties a directory of the upper, n at a location, that holds nothing but whiteouts, and still shows
+// nothing. Overlay.tree is held for writing.
 func (o *Overlay) clearWhiteouts(n *node, at location) error {
 	if err := at.setxattr(xattrOpaque, []byte("y"), 0); err != nil {
 		return err
@@ -400,8 +401,8 @@ func (o *Overlay) swapped(m *move) {
 	o.renamed(m.node, m.toDir, "/", m.toDir, m.toName)
 }
 
-// readyLocation prepares an inode in the upper for a place where look-ups by its name lead elsewhere: what has parts below
-// gets a redirect, other directories become opaque if the new parent is merged.
+// readyLocation prepares an inode in the upper for a place where look-ups by its name lead elsewhere: what has parts
+// below gets a redirect, other directories become opaque if the new parent is merged.
 func (o *Overlay) readyLocation(n, toDir *node) error {
 	switch {
 	case len(n.below) > 0:

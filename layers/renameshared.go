@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// moveShared renames a file of the upper, over nothing or over another file, beside other changes. Other renames are exclusive: a
-// directory, which others are reached by, or a file whose data is below, which gets a redirect.
+// moveShared renames a file of the upper, over nothing or over another file, beside other changes. Other renames are
+// exclusive: a directory, which others are reached by, or a file whose data is below, which gets a redirect.
 func (o *Overlay) moveShared(t mutation, m *move, oldParent, newParent NodeID, flags uint32) error {
 	if m.exchange || m.white {
 		return errExclusive

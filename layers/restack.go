@@ -11,10 +11,11 @@ import (
 // errOtherTree says that what was to come in place of a row of lowers does not show what they do.
 var errOtherTree = errors.New("the lowers do not show the same")
 
-// Restack puts the lowers by in place of row, neighbours in the stack, beneath the running overlay: both, topmost first, show the
-// same over what is below them, as an image and the ones that Merge has made it of. Every node stays what it is to the kernel.
-// With an error nothing has changed. released is called once, from under the overlay's locks, when nobody uses row any more: what is
-// dead, but open, keeps its layers. Changes are held back for a moment that does not depend on how much there is in memory.
+// Restack puts the lowers by in place of row, neighbours in the stack, beneath the running overlay: both, topmost
+// first, show the same over what is below them, as an image and the ones that Merge has made it of. Every node stays
+// what it is to the kernel. With an error nothing has changed. released is called once, from under the overlay's locks,
+// when nobody uses row any more: what is dead, but open, keeps its layers. Changes are held back for a moment that does
+// not depend on how much there is in memory.
 func (o *Overlay) Restack(row, by []*Lower, released func()) error {
 	o.restacking.Lock()
 	defer o.restacking.Unlock()
@@ -40,8 +41,8 @@ func (o *Overlay) Restack(row, by []*Lower, released func()) error {
 	return nil
 }
 
-// restack is one call of Restack: the nodes with parts in the row are looked for, and their new parts found, beside what goes on. A node
-// gets them after the gate has opened again.
+// restack is one call of Restack: the nodes with parts in the row are looked for, and their new parts found, beside
+// what goes on. A node gets them after the gate has opened again.
 type restack struct {
 	catchUp
 	row      []*layer        // the layers that go
@@ -76,7 +77,8 @@ func (r *restack) find(row, by []*Lower) error {
 	return nil
 }
 
-// restacked makes the new stack of the present one, and reports whether the row is in it, one beside the other. tree is held.
+// restacked makes the new stack of the present one, and reports whether the row is in it, one beside the other. tree is
+// held.
 func (r *restack) restacked() bool {
 	was := r.o.stack
 	at := slices.Index(was, r.row[0])
@@ -92,7 +94,8 @@ func (r *restack) touches(n *node) bool {
 	return r.gone[n.top.layer] || slices.ContainsFunc(n.below, func(p *part) bool { return r.gone[p.layer] })
 }
 
-// plan finds the new parts of some nodes. Those of which it cannot have them now are tried again behind the gate. tree is held.
+// plan finds the new parts of some nodes. Those of which it cannot have them now are tried again behind the gate. tree
+// is held.
 func (r *restack) plan(some []*node) {
 	if !r.restacked() {
 		return // which run finds out, too

@@ -18,8 +18,8 @@ import (
 	"snapfs/internal/treewalk"
 )
 
-// TestRestackRandom merges rows of layers beneath random trees that go on changing, and takes them apart again. The tree stays what it is,
-// and a kernel that is told nothing believes nothing wrong.
+// TestRestackRandom merges rows of layers beneath random trees that go on changing, and takes them apart again. The
+// tree stays what it is, and a kernel that is told nothing believes nothing wrong.
 func TestRestackRandom(t *testing.T) {
 	randomRounds(t, 4, restackRound)
 }
@@ -125,8 +125,8 @@ func (o *Overlay) settled() (n int) {
 	return n
 }
 
-// TestConcurrentRestack lets several actors work on an overlay while layers come in place of others that show the same. At the end it
-// is the same after a restart, and nothing is left in memory.
+// TestConcurrentRestack lets several actors work on an overlay while layers come in place of others that show the same.
+// At the end it is the same after a restart, and nothing is left in memory.
 func TestConcurrentRestack(t *testing.T) {
 	seed := testseed.Of(t)
 	rng := rand.New(rand.NewPCG(seed, 8))

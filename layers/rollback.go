@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stale is what the kernel may still remember of the tree that a rollback has replaced. The server of the overlay makes it forget
-// this once Rollback has returned: not before, because the kernel may hold a directory's lock for a request that waits at
-// the gate.
+// Stale is what the kernel may still remember of the tree that a rollback has replaced. The server of the overlay makes
+// it forget this once Rollback has returned: not before, because the kernel may hold a directory's lock for a request
+// that waits at the gate.
 type Stale struct {
 	Dirs    []NodeID     // directories with other attributes or other names
 	Entries []StaleEntry // names that lead, or did lead, to something else or to nothing
-	// Orphans are names of Entries with what they led to. As long as the kernel keeps that, what was rolled back stays on the host.
+	// Orphans are names of Entries with what they led to. As long as the kernel keeps that, what was rolled back stays
+	// on the host.
 	Orphans []Orphan
 }
 
@@ -37,14 +38,15 @@ type StaleEntry struct {
 	Name   string
 }
 
-// Rollback replaces upper and lowers under the running overlay: behind the gate the empty upper and work given come in place of
-// the present upper, whose contents are dropped, and lowers (topmost first) in place of the present ones. Directories keep their nodes
-// by path. Other files keep theirs if nothing about them changes; else what the kernel holds open becomes an orphan: it has
-// no name any more, keeps its contents, and is written where nobody else sees it. What must be found again after a crash is
-// recorded before, as for Seal. With an error nothing has changed. Changes are held back for a moment that does not depend on how much
-// there is to go back over; what becomes of a node is found out when it is next used, at the latest before Rollback returns.
-// released is called once, from under the overlay's locks, when the last orphan is forgotten: until then the directory of the old upper
-// and those of sealed lowers must stay.
+// Rollback replaces upper and lowers under the running overlay: behind the gate the empty upper and work given come in
+// place of the present upper, whose contents are dropped, and lowers (topmost first) in place of the present ones.
+// Directories keep their nodes by path. Other files keep theirs if nothing about them changes; else what the kernel
+// holds open becomes an orphan: it has no name any more, keeps its contents, and is written where nobody else sees it.
+// What must be found again after a crash is recorded before, as for Seal. With an error nothing has changed. Changes
+// are held back for a moment that does not depend on how much there is to go back over; what becomes of a node is found
+// out when it is next used, at the latest before Rollback returns. released is called once, from under the overlay's
+// locks, when the last orphan is forgotten: until then the directory of the old upper and those of sealed lowers must
+// stay.
 func (o *Overlay) Rollback(ctx context.Context, lowers []*Lower, upperDir, workDir string, inoBase uint64,
 	released func(),
 ) (Stale, error) {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// BenchmarkRollbackHeld tells for how long a rollback holds changes back, by what is in memory and what it goes back over.
+// BenchmarkRollbackHeld tells for how long a rollback holds changes back, by what is in memory and what it goes back
+// over.
 func BenchmarkRollbackHeld(b *testing.B) {
 	for _, dirs := range []int{3, 30, 300} {
 		low := filledDir(b, dirs)

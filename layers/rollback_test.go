@@ -34,7 +34,8 @@ func (r *rig) back(f frozen, released *int) Stale {
 	return s
 }
 
-// dcache is what a kernel would remember: every name of the test's universe in every directory, by node; 0 is "no such name".
+// dcache is what a kernel would remember: every name of the test's universe in every directory, by node; 0 is "no such
+// name".
 type dcache struct {
 	r       *rig
 	entries map[NodeID]map[string]NodeID
@@ -97,7 +98,8 @@ func (c *dcache) read(n NodeID) string {
 	return string(buf[:k])
 }
 
-// check takes what is stale out of the cache and holds the rest against the overlay. It gives the files that lost their place.
+// check takes what is stale out of the cache and holds the rest against the overlay. It gives the files that lost their
+// place.
 func (c *dcache) check(s Stale) (orphans []NodeID) {
 	r := c.r
 	r.t.Helper()
@@ -159,8 +161,8 @@ func (c *dcache) forget() {
 	}
 }
 
-// TestRollbackRandom goes back and forth between points in time of random trees. After each rollback the tree is what was frozen, a
-// kernel that forgets what it is told to believes nothing wrong, and orphans live on, apart.
+// TestRollbackRandom goes back and forth between points in time of random trees. After each rollback the tree is what
+// was frozen, a kernel that forgets what it is told to believes nothing wrong, and orphans live on, apart.
 func TestRollbackRandom(t *testing.T) {
 	seed := testseed.Of(t)
 	rounds := 6

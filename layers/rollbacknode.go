@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What becomes of a node that a rollback leaves behind, its outcome, follows from that of its parents and from the two trees, neither of which
-// changes any more: the old one has no upper, and of the new one only what the new upper has does, which was empty. So it does not
-// matter when it is found out, as long as nobody sees a node before that.
+// What becomes of a node that a rollback leaves behind, its outcome, follows from that of its parents and from the two
+// trees, neither of which changes any more: the old one has no upper, and of the new one only what the new upper has
+// does, which was empty. So it does not matter when it is found out, as long as nobody sees a node before that.
 
 // rollback is one call of Rollback, and what it leaves to be done to the nodes.
 type rollback struct {
@@ -214,7 +214,8 @@ func (t *table) moveDir(n *node, h hit) {
 	t.showLocked(n)
 }
 
-// loseName takes a name away from a file that has another. It gives the directory, with the reference that the name held.
+// loseName takes a name away from a file that has another. It gives the directory, with the reference that the name
+// held.
 func (t *table) loseName(n *node, a alias) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()

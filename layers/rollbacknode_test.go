@@ -12,8 +12,8 @@ import (
 	"snapfs/internal/treewalk"
 )
 
-// TestRollbackAtOnce: behind the gate a rollback looks at no node but the root, whatever there is in memory; and what is done as soon as
-// the gate is open has the same outcome as when it is done after the rollback has looked at all.
+// TestRollbackAtOnce: behind the gate a rollback looks at no node but the root, whatever there is in memory; and what
+// is done as soon as the gate is open has the same outcome as when it is done after the rollback has looked at all.
 func TestRollbackAtOnce(t *testing.T) {
 	seed := testseed.Of(t)
 	rounds := 8
@@ -110,8 +110,8 @@ func atOnceRound(t *testing.T, seed uint64) {
 	}
 }
 
-// TestConcurrentRollback lets several actors work on an overlay that goes back again and again. At the end it is the same after a
-// restart, and nothing is left in memory.
+// TestConcurrentRollback lets several actors work on an overlay that goes back again and again. At the end it is the
+// same after a restart, and nothing is left in memory.
 func TestConcurrentRollback(t *testing.T) {
 	seed := testseed.Of(t)
 	rng := rand.New(rand.NewPCG(seed, 7))

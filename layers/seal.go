@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Seal ends the current upper behind the gate: lets running mutations finish, swaps in the empty upper and work given, and opens.
-// The old upper becomes the topmost lower under key. A caller that must find the change again after a crash records it before: until
-// the gate closes the old upper is written to, from then on the new one. Nothing inside the gate waits for the disk.
-// With an error nothing has changed. The returned Lower is the caller's reference.
+// Seal ends the current upper behind the gate: lets running mutations finish, swaps in the empty upper and work given,
+// and opens. The old upper becomes the topmost lower under key. A caller that must find the change again after a crash
+// records it before: until the gate closes the old upper is written to, from then on the new one. Nothing inside the
+// gate waits for the disk. With an error nothing has changed. The returned Lower is the caller's reference.
 func (o *Overlay) Seal(ctx context.Context, key, upperDir, workDir string, inoBase uint64) (*Lower, error) {
 	if o.opts.ReadOnly {
 		return nil, unix.EROFS
@@ -162,7 +162,8 @@ func (o *Overlay) Replace(next *Lower) error {
 	return fmt.Errorf("replace layer %s: not in the stack", next.key)
 }
 
-// Lowers gives the overlay's stack with a read-only view of its present upper on top, each with a reference for the caller.
+// Lowers gives the overlay's stack with a read-only view of its present upper on top, each with a reference for the
+// caller.
 func (o *Overlay) Lowers() ([]*Lower, error) {
 	o.tree.RLock()
 	defer o.tree.RUnlock()

@@ -67,8 +67,8 @@ func (o *Overlay) readyFor(t mutation, n *node, s SetAttr) error {
 	return nil
 }
 
-// emptyFirst frees what a metacopy has of its data, which may take its time, and leaves it to the exclusive mutation to make it a file that has
-// nothing below.
+// emptyFirst frees what a metacopy has of its data, which may take its time, and leaves it to the exclusive mutation to
+// make it a file that has nothing below.
 func (o *Overlay) emptyFirst(t mutation, c Caller, n *node, p location, s SetAttr) error {
 	var m *blockMap
 	err := t.read(func() (err error) {
@@ -92,8 +92,8 @@ func (o *Overlay) empties(n *node, s SetAttr) bool {
 // apply makes the change on the host's inode, in the order in which one part undoes no other.
 func (o *Overlay) apply(t mutation, c Caller, n *node, p location, s SetAttr) error {
 	if n.dead && s.Valid&KillPriv != 0 && s.Valid&(SetUID|SetGID) != 0 && s.Valid&SetMode == 0 && c.User() == 0 {
-		// A copy that the kernel's overlayfs prepares over this mount, first its mode, then its owner, then its name: setuid stays. Of root
-		// POSIX allows that.
+		// A copy that the kernel's overlayfs prepares over this mount, first its mode, then its owner, then its name:
+		// setuid stays. Of root POSIX allows that.
 		a, err := p.stat()
 		if err != nil {
 			return err
@@ -166,8 +166,8 @@ func (o *Overlay) apply(t mutation, c Caller, n *node, p location, s SetAttr) er
 	return nil
 }
 
-// dropPrivileges clears setuid, file capabilities, and setgid: of a group-executable file always, of another one for those outside
-// its group.
+// dropPrivileges clears setuid, file capabilities, and setgid: of a group-executable file always, of another one for
+// those outside its group.
 func (o *Overlay) dropPrivileges(n *node, p location, c Caller) error {
 	a, err := p.stat()
 	if err != nil {

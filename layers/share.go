@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The process's descriptors, of which Go has raised the limit as far as it may be, are divided: a quarter, maxPins, may pin inodes
-// that have lost their names; a quarter at most is the cache of fdCache, which gives way; the rest is for what cannot: roots of
-// layers, connections of mounts, calls in progress, the store and the API's socket.
+// The process's descriptors, of which Go has raised the limit as far as it may be, are divided: a quarter, maxPins, may
+// pin inodes that have lost their names; a quarter at most is the cache of fdCache, which gives way; the rest is for
+// what cannot: roots of layers, connections of mounts, calls in progress, the store and the API's socket.
 //
-// Within these parts one overlay does not take what others need. It may pin as long as it has fewer pins than are left in
-// all, so that the next overlay finds room, and what it must keep beyond that lies in its orphan directory. In the cache it keeps
-// its newest descriptors whatever others do.
+// Within these parts one overlay does not take what others need. It may pin as long as it has fewer pins than are left
+// in all, so that the next overlay finds room, and what it must keep beyond that lies in its orphan directory. In the
+// cache it keeps its newest descriptors whatever others do.
 
 // share is what one overlay has of the process's descriptors.
 type share struct {
@@ -65,8 +65,8 @@ func (o *Overlay) mayPin() bool {
 // mustPin is mayPin for an inode that the orphan directory cannot take: for some of these there is room in any case.
 func (o *Overlay) mustPin() bool { return pins.Load() < maxPins()+maxPins()/2 }
 
-// errNeedName is what a removal returns from under the locks where the inode has names that nobody has looked at and there is no
-// descriptor for it: they must be looked for before the retry.
+// errNeedName is what a removal returns from under the locks where the inode has names that nobody has looked at and
+// there is no descriptor for it: they must be looked for before the retry.
 type errNeedName struct{ n *node }
 
 func (e *errNeedName) Error() string { return "further name needed" }
@@ -77,8 +77,8 @@ func (o *Overlay) needName(n *node) error {
 	return &errNeedName{n}
 }
 
-// nameElsewhere looks for the further names of a file of the upper, and lets the table know of them. It takes as long as the upper is
-// large. The caller holds no lock.
+// nameElsewhere looks for the further names of a file of the upper, and lets the table know of them. It takes as long
+// as the upper is large. The caller holds no lock.
 func (o *Overlay) nameElsewhere(n *node) error {
 	o.tree.RLock()
 	o.nodes.refresh(n)

@@ -12,7 +12,8 @@ import (
 // rigPins is the limit of pins of the rigs that are made; 0: the process's.
 var rigPins int64
 
-// TestWithoutPins runs tests of inodes without a name again with no descriptor for them: all that programs see is the same.
+// TestWithoutPins runs tests of inodes without a name again with no descriptor for them: all that programs see is the
+// same.
 func TestWithoutPins(t *testing.T) {
 	rigPins = -1
 	defer func() { rigPins = 0 }()

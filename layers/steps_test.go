@@ -78,8 +78,8 @@ func (g guarded) looser(end guarded) string {
 	return ""
 }
 
-// watched runs an operation, looking at the host's tree after each of its steps, and fails for states which a crash would leave that let
-// somebody do what the result does not.
+// watched runs an operation, looking at the host's tree after each of its steps, and fails for states which a crash
+// would leave that let somebody do what the result does not.
 func (r *rig) watched(what string, op func() error) {
 	r.t.Helper()
 	before := guards(r.t, r.upper(), r.work())
@@ -120,8 +120,8 @@ const (
 
 var stepCallers = []Caller{{UID: 0, GID: 0}, {UID: 65534, GID: 65534, Umask: 0o022}, {UID: 0, GID: 1234}, {UID: 65534, GID: 1234}, {UID: 1234}}
 
-// TestCreateSteps: whatever step of a creation is the last one before a crash, what is left is the caller's, and no more permissive than the
-// result.
+// TestCreateSteps: whatever step of a creation is the last one before a crash, what is left is the caller's, and no
+// more permissive than the result.
 func TestCreateSteps(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)

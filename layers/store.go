@@ -13,10 +13,11 @@ type StoreOptions struct {
 	NoSync   bool
 	Progress func(files, bytes int64)
 	Home     uint64 // whose inode numbers images have, see squashfs.StoreOptions; 0 = nobody's
-	// Ours tells StoreImage whether this home has given out the numbers of a space, which are those that begin with the same 32 bits, and
-	// will not do so again. nil = none.
+	// Ours tells StoreImage whether this home has given out the numbers of a space, which are those that begin with the
+	// same 32 bits, and will not do so again. nil = none.
 	Ours func(space uint32) bool
-	// MaxLinks is for StoreTree and StoreImage: how many names a file may have, else it is an error of class squashfs.ErrLinks; 0 = any number.
+	// MaxLinks is for StoreTree and StoreImage: how many names a file may have, else it is an error of class
+	// squashfs.ErrLinks; 0 = any number.
 	MaxLinks uint32
 
 	renumber bool

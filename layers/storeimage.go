@@ -11,8 +11,8 @@ import (
 )
 
 // StoreImage stores the tree of an image file, of any origin, as a base image. What would mean something to an overlay
-// is escaped, as in StoreTree: the file is a tree of its own, not a layer. Inodes get numbers of their own, unless the image was exported
-// by the same home.
+// is escaped, as in StoreTree: the file is a tree of its own, not a layer. Inodes get numbers of their own, unless the
+// image was exported by the same home.
 func StoreImage(
 	ctx context.Context, s *chunkstore.Store, im *squashfs.Image, opts StoreOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
@@ -25,7 +25,8 @@ func StoreImage(
 	return storeSource(ctx, s, foreign{squashfs.ImageSource(im)}, &sink{}, opts, false, fn)
 }
 
-// ours reports whether the inode numbers of an image are those that this home has given to its inodes. That the image says so is not enough.
+// ours reports whether the inode numbers of an image are those that this home has given to its inodes. That the image
+// says so is not enough.
 func ours(ctx context.Context, im *squashfs.Image, opts StoreOptions) (bool, error) {
 	home, err := im.Home()
 	if err != nil || home == 0 || home != opts.Home || opts.Ours == nil {

@@ -12,9 +12,9 @@ import (
 	"snapfs/squashfs"
 )
 
-// StoreTree stores a host directory (read once, nothing copied) as a base image. What is mounted inside is left out:
-// a directory there becomes an empty one, as with find -xdev. The tree should not change meanwhile; when a file
-// becomes shorter while it is read all is done once more, and the second time it is an error. Inodes get numbers of their own.
+// StoreTree stores a host directory (read once, nothing copied) as a base image. What is mounted inside is left out: a
+// directory there becomes an empty one, as with find -xdev. The tree should not change meanwhile; when a file becomes
+// shorter while it is read all is done once more, and the second time it is an error. Inodes get numbers of their own.
 func StoreTree(
 	ctx context.Context, s *chunkstore.Store, dir string, opts StoreOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
@@ -33,7 +33,8 @@ func (t *tree) storeStable(
 	opts.renumber = true
 	m, err := storeSource(ctx, s, t, &sink{}, opts, false, fn)
 	if errors.Is(err, errShrunk) && ctx.Err() == nil {
-		m, err = storeSource(ctx, s, t, &sink{}, opts, false, fn) // a log that was rotated, most likely; what is stored is found again
+		// A log that was rotated, most likely; what is stored is found again
+		m, err = storeSource(ctx, s, t, &sink{}, opts, false, fn)
 	}
 	return m, err
 }

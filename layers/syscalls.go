@@ -39,8 +39,8 @@ func statx(dirfd int, name string, flags, mask int, sx *unix.Statx_t) error {
 	return nil
 }
 
-// System calls of Linux 6.13 that name an inode by its directory's descriptor, which the older ones reach only by a path
-// through /proc. The numbers are the same on all architectures but alpha.
+// System calls of Linux 6.13 that name an inode by its directory's descriptor, which the older ones reach only by a
+// path through /proc. The numbers are the same on all architectures but alpha.
 const (
 	sysSetxattrat    = 463
 	sysGetxattrat    = 464
@@ -48,8 +48,8 @@ const (
 	sysRemovexattrat = 466
 )
 
-// xattrArgs is struct xattr_args (include/uapi/linux/xattr.h), whose value is 64 bits wide: ours is a pointer, so that it
-// follows a stack that moves, and of the right size on 64-bit machines only.
+// xattrArgs is struct xattr_args (include/uapi/linux/xattr.h), whose value is 64 bits wide: ours is a pointer, so that
+// it follows a stack that moves, and of the right size on 64-bit machines only.
 type xattrArgs struct {
 	value *byte
 	size  uint32
@@ -66,7 +66,8 @@ var hasXattrat = sync.OnceValue(func() bool {
 	return errno == 0
 })
 
-// xattrByName reports whether a location can be given to those calls: with an empty name they take no O_PATH descriptor.
+// xattrByName reports whether a location can be given to those calls: with an empty name they take no O_PATH
+// descriptor.
 func (p location) xattrByName() bool { return p.name != "" && hasXattrat() }
 
 // callXattr makes one of the calls on a place, with its last arguments given.

@@ -119,8 +119,8 @@ func (o *Overlay) tmpfileIn(t mutation, dir Attr, acl []byte, c creation) (Entry
 	return e, err
 }
 
-// keepTmpfile has n hold its inode, by the descriptor if there is one to spare, else in the orphan directory, and owns the descriptor
-// then.
+// keepTmpfile has n hold its inode, by the descriptor if there is one to spare, else in the orphan directory, and owns
+// the descriptor then.
 func (o *Overlay) keepTmpfile(n *node, fd int) error {
 	if o.mayPin() {
 		o.setPin(n, fd)

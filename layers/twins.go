@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file finds twins: different inodes of one tree that report the same number. What this version stores has none, but earlier ones kept
-// the numbers of images of other homes.
+// This file finds twins: different inodes of one tree that report the same number. What this version stores has none,
+// but earlier ones kept the numbers of images of other homes.
 
-// Numbers yields the inode number of every inode of a layer but its root's. Of an image it reads one column, a directory it walks. Of what
-// changes meanwhile it may miss some. Nothing follows an error.
+// Numbers yields the inode number of every inode of a layer but its root's. Of an image it reads one column, a
+// directory it walks. Of what changes meanwhile it may miss some. Nothing follows an error.
 func (l *Lower) Numbers(ctx context.Context) iter.Seq2[uint64, error] {
 	if l.image == nil {
 		return l.walkNumbers(ctx)
@@ -71,9 +71,9 @@ func vanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTDIR)
 }
 
-// Unexplained gives those numbers of a set that the topmost layer of a stack has for something of which it cannot be told from its
-// place that it is the copy of what has the number further down. Most that were given other names are among them. It takes time in
-// proportion to the topmost layer.
+// Unexplained gives those numbers of a set that the topmost layer of a stack has for something of which it cannot be
+// told from its place that it is the copy of what has the number further down. Most that were given other names are
+// among them. It takes time in proportion to the topmost layer.
 func Unexplained(ctx context.Context, stack []*Lower, of *roaring64.Bitmap) (*roaring64.Bitmap, error) {
 	v, err := openView(stack)
 	if err != nil {
@@ -119,8 +119,8 @@ func Unexplained(ctx context.Context, stack []*Lower, of *roaring64.Bitmap) (*ro
 	return open, nil
 }
 
-// explained reports whether what the topmost layer has in a directory is a copy of what has its number below: a part of it, or the only
-// name of what it hides.
+// explained reports whether what the topmost layer has in a directory is a copy of what has its number below: a part of
+// it, or the only name of what it hides.
 func (o *Overlay) explained(dir, at *treeEntry) (bool, error) {
 	if len(at.parts) > 1 {
 		return slices.ContainsFunc(at.parts[1:], func(p *part) bool { return p.ino == at.attr.Ino }), nil
@@ -166,9 +166,9 @@ func (o *Overlay) doubles(ctx context.Context, of *roaring64.Bitmap) (*roaring64
 	return double, err
 }
 
-// FindTwins walks the tree that a stack shows and gives the twins among what has the numbers of a set: those of the least numbers, as
-// long as they have no more than most paths, but one number with two at least; and how many numbers have any. The layers may be written
-// to meanwhile.
+// FindTwins walks the tree that a stack shows and gives the twins among what has the numbers of a set: those of the
+// least numbers, as long as they have no more than most paths, but one number with two at least; and how many numbers
+// have any. The layers may be written to meanwhile.
 func FindTwins(ctx context.Context, stack []*Lower, of *roaring64.Bitmap, most int) (found []Twins, all int, err error) {
 	v, err := openView(stack)
 	if err != nil {
@@ -216,7 +216,8 @@ func FindTwins(ctx context.Context, stack []*Lower, of *roaring64.Bitmap, most i
 	return found, all, nil
 }
 
-// stillTwins gives the paths of entries of one number if they are more than one inode yet: a copy-up on the way makes one look like two.
+// stillTwins gives the paths of entries of one number if they are more than one inode yet: a copy-up on the way makes
+// one look like two.
 func (o *Overlay) stillTwins(seen []*treeEntry) ([]string, error) {
 	ids := map[layerInode]bool{}
 	var paths []string
@@ -244,7 +245,8 @@ func (o *Overlay) stillTwins(seen []*treeEntry) ([]string, error) {
 // inode is what an entry is in its layer.
 func (t *treeEntry) inode() layerInode { return layerInode{t.parts[0].layer, t.parts[0].id()} }
 
-// eachOf calls fn for everything in a tree that has a number of a set. Directories are looked at in no order, one at a time.
+// eachOf calls fn for everything in a tree that has a number of a set. Directories are looked at in no order, one at a
+// time.
 func (o *Overlay) eachOf(ctx context.Context, of *roaring64.Bitmap, fn func(*treeEntry)) error {
 	for dirs := []*treeEntry{{parts: o.root.parts()}}; len(dirs) > 0; {
 		dir := dirs[len(dirs)-1]

@@ -208,7 +208,8 @@ func (o *Overlay) shownBelow(p *node, name string) (bool, error) {
 	return true, nil // there, if perhaps damaged
 }
 
-// beforeUnlink keeps the inode behind n, of the upper, if it is about to lose the last name that is known. tree is held for writing.
+// beforeUnlink keeps the inode behind n, of the upper, if it is about to lose the last name that is known. tree is held
+// for writing.
 func (o *Overlay) beforeUnlink(n *node) error {
 	o.nodes.mu.Lock()
 	last := len(n.aliases) == 0
@@ -219,8 +220,8 @@ func (o *Overlay) beforeUnlink(n *node) error {
 	return o.keep(n)
 }
 
-// keptName gives up the pin of an inode that was to lose its name and has it still: it would be used in place of the copy that a later
-// change makes of a sealed one. tree is held for writing.
+// keptName gives up the pin of an inode that was to lose its name and has it still: it would be used in place of the
+// copy that a later change makes of a sealed one. tree is held for writing.
 func (o *Overlay) keptName(n *node) {
 	if n == nil || n.dead || n.pin == 0 {
 		return
@@ -241,8 +242,8 @@ func (o *Overlay) keptName(n *node) {
 	}
 }
 
-// unlinked notes that a name of n, which may be nil, is gone. last says that it was the only one of an inode of the upper; who
-// does not know says false. tree is held for writing.
+// unlinked notes that a name of n, which may be nil, is gone. last says that it was the only one of an inode of the
+// upper; who does not know says false. tree is held for writing.
 func (o *Overlay) unlinked(n, p *node, name string, last bool) {
 	if n == nil {
 		return

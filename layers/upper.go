@@ -83,8 +83,8 @@ var hosts sync.Map // of host by hostKey
 // maxLinks is how many names a file can have, where the host's limit is known: it does not tell.
 var maxLinks = map[int64]uint32{unix.EXT4_SUPER_MAGIC: 65000, unix.XFS_SUPER_MAGIC: 1<<31 - 1, unix.BTRFS_SUPER_MAGIC: 65535}
 
-// MaxLinks is how many names a file can have in the file system that a directory is on; 0: nobody knows. A file of a lower with more names can be
-// read in an upper there, but not changed.
+// MaxLinks is how many names a file can have in the file system that a directory is on; 0: nobody knows. A file of a
+// lower with more names can be read in an upper there, but not changed.
 func MaxLinks(dir string) (uint32, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
@@ -93,8 +93,8 @@ func MaxLinks(dir string) (uint32, error) {
 	return maxLinks[int64(fs.Type)], nil
 }
 
-// probe checks that upper and work are on one file system and that it keeps trusted attributes, and finds out how whiteouts can be
-// made. What was found for a file system is not looked for again.
+// probe checks that upper and work are on one file system and that it keeps trusted attributes, and finds out how
+// whiteouts can be made. What was found for a file system is not looked for again.
 func (u *upper) probe(whiteouts string) error {
 	var a, b unix.Stat_t
 	if err := unix.Fstatat(u.store.root, ".", &a, 0); err != nil {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// erase removes what the upper has at a location and, with white, leaves a whiteout there. own reports whether the upper
-// has anything. No moment shows what is below.
+// erase removes what the upper has at a location and, with white, leaves a whiteout there. own reports whether the
+// upper has anything. No moment shows what is below.
 func (o *Overlay) erase(at location, own, dir, white bool) error {
 	u := o.upper
 	switch {
@@ -72,8 +72,8 @@ func (u *upper) whiteout(at location) error {
 	return err
 }
 
-// linkWhiteout makes a device whiteout as one more link of a device in the work directory, as the kernel's overlayfs does:
-// a link costs a fraction of an inode.
+// linkWhiteout makes a device whiteout as one more link of a device in the work directory, as the kernel's overlayfs
+// does: a link costs a fraction of an inode.
 func (u *upper) linkWhiteout(at location) error {
 	u.deviceMu.Lock()
 	device := u.device
@@ -96,8 +96,8 @@ func (u *upper) linkWhiteout(at location) error {
 	return nil
 }
 
-// newDevice puts one whiteout in place of another for the next links, unless somebody else has done so, and removes the one that is of no
-// use any more.
+// newDevice puts one whiteout in place of another for the next links, unless somebody else has done so, and removes the
+// one that is of no use any more.
 func (u *upper) newDevice(old, device string) {
 	u.deviceMu.Lock()
 	useless := device

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// rowLeast is how many bytes must have been written in a row before their write-out is begun early: what is smaller may be
-	// removed or overwritten before the kernel would write it.
+	// rowLeast is how many bytes must have been written in a row before their write-out is begun early: what is smaller
+	// may be removed or overwritten before the kernel would write it.
 	rowLeast = 16 << 20
 	// rowStep is how many bytes are written out at a time.
 	rowStep = 8 << 20
-	// maxWriteOuts and allWriteOuts are how many of them an overlay, and the process, have under way at a time: each holds a
-	// descriptor, and on a host that stands a thread, too. Beyond that nothing is begun early.
+	// maxWriteOuts and allWriteOuts are how many of them an overlay, and the process, have under way at a time: each
+	// holds a descriptor, and on a host that stands a thread, too. Beyond that nothing is begun early.
 	maxWriteOuts, allWriteOuts = 4, 64
 )
 
@@ -31,8 +31,8 @@ func enter(n *atomic.Int64, most int64) bool {
 	return false
 }
 
-// row is what was last written through a descriptor without a gap. Who writes a long row is likely to wait for it in an fsync,
-// which then finds most of it on the disk: the disk and another processor work while the next bytes come.
+// row is what was last written through a descriptor without a gap. Who writes a long row is likely to wait for it in an
+// fsync, which then finds most of it on the disk: the disk and another processor work while the next bytes come.
 type row struct {
 	mu         lockorder.Mutex[lockorder.Row]
 	start, end int64 // guarded by mu
@@ -62,8 +62,8 @@ func (r *row) settled() {
 	r.busy = false
 }
 
-// writeOut notes a write through the descriptor and has a long row of them written out beside what goes on. Errors are the next
-// fsync's, as of all that the kernel writes by itself. Overlay.Close waits for it.
+// writeOut notes a write through the descriptor and has a long row of them written out beside what goes on. Errors are
+// the next fsync's, as of all that the kernel writes by itself. Overlay.Close waits for it.
 func (o *Overlay) writeOut(d *descriptor, off, size int64) {
 	from, n := d.row.add(off, size)
 	if n == 0 {

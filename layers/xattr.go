@@ -24,8 +24,8 @@ func (o *Overlay) rawXattrs(n *node) ([]squashfs.Xattr, error) {
 	return x, nil
 }
 
-// imageXattrs reads the attributes of a node that lies in an image, the overlay's included; only those that are wanted need have their
-// values. tree is held.
+// imageXattrs reads the attributes of a node that lies in an image, the overlay's included; only those that are wanted
+// need have their values. tree is held.
 func (o *Overlay) imageXattrs(n *node, want func(name string) bool) ([]squashfs.Xattr, error) {
 	x, err := n.top.imageStore().xattrsOf(n.top, want)
 	if err != nil {
@@ -34,8 +34,8 @@ func (o *Overlay) imageXattrs(n *node, want func(name string) bool) ([]squashfs.
 	return x, nil
 }
 
-// takesXattr says what a host file system says of a name without looking: ENOTSUP if no name space is called so, EINVAL if
-// there is nothing behind the name space.
+// takesXattr says what a host file system says of a name without looking: ENOTSUP if no name space is called so, EINVAL
+// if there is nothing behind the name space.
 func takesXattr(name string) error {
 	switch name {
 	case "system.posix_acl_access", "system.posix_acl_default":
