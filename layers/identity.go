@@ -3,7 +3,7 @@ package layers
 import "golang.org/x/sys/unix"
 
 // Which names are one file. A layer says so by its own means: a link count above one, and the host's inode number in a
-// directory or the inode's reference in an image. The number that callers see comes from a record or an image, which
+// directory or the inode's reference in an image. The number that callers see comes from inode info or an image, which
 // somebody else may have written: two files that claim one number stay two.
 
 // inodeID is what a layer itself calls an inode: the host's number of it, or its reference in an image plus one; n is 0

@@ -241,7 +241,7 @@ func rollbackRound(t *testing.T, seed uint64) {
 	}
 	t.Cleanup(func() {
 		if released != rollbacks {
-			t.Errorf("%d of %d attics were given up", released, rollbacks)
+			t.Errorf("%d of %d sets of layers were given up", released, rollbacks)
 		}
 		r.wantNodes(1)
 	})

@@ -92,7 +92,7 @@ func atOnceRound(t *testing.T, seed uint64) {
 		t.Cleanup(func() {
 			r.wantNodes(1)
 			if released != 6 {
-				t.Errorf("%d of 6 attics were given up", released)
+				t.Errorf("%d of 6 sets of layers were given up", released)
 			}
 		})
 	}
@@ -135,7 +135,7 @@ func TestConcurrentRollback(t *testing.T) {
 	stop()
 	r.wantNodes(1)
 	if released != rollbacks {
-		t.Errorf("%d of %d attics were given up", released, rollbacks)
+		t.Errorf("%d of %d sets of layers were given up", released, rollbacks)
 	}
 	before := r.walk()
 	r.reopen()

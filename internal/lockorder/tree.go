@@ -43,7 +43,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 │                 │  └─ Capabilities (leaf)   layers: capabilities.mu
 │                 ├─ GroupTables (leaf)       layers: groupTables.mu
 │                 ├─ CopyUps (leaf)           layers: copyUps.mu
-│                 ├─ Orphans (leaf)           layers: attics.mu
+│                 ├─ Orphans (leaf)           layers: detachedSets.mu
 │                 ├─ Listings (leaf)          layers: listings.mu
 │                 ├─ Row (leaf)               layers: row.mu, of one descriptor
 │                 ├─ Device (leaf)            layers: upper.deviceMu, the whiteout that others are links of
