@@ -7,8 +7,8 @@
 //
 // Paths on its command line are relative to the directory bench. Committed results are in results.
 //
-// Nouns: a suite is a set of measurements with one report; a subject is what is measured, snapfs or a peer; a corpus is a
-// sequence of states, each a directory as a workspace looked at one time; a metric is one figure.
+// Nouns: a suite is a set of measurements with one report; a subject is what is measured, snapfs or a peer; a corpus is
+// a sequence of states, each a directory as a workspace looked at one time; a metric is one figure.
 //
 //	main ─▶ storage, latency, scale, mountio     the suites
 //	          ├─▶ suite                          what a suite is, and running one
@@ -16,6 +16,6 @@
 //	          ├─▶ peers, snapfs ─▶ subject       what is measured
 //	          └─▶ corpora                        what is stored
 //
-// Peers are found on the PATH; one that is missing is named in the report. A suite is added as a package with a function that
-// returns a suite, and a line in suites (cli.go).
+// Peers are found on the PATH; one that is missing is named in the report. A suite is added as a package with a
+// function that returns a suite, and a line in suites (cli.go).
 package main

@@ -13,7 +13,9 @@ import (
 func TestMergePieces(t *testing.T) {
 	dir := t.TempDir()
 	piece := func(name string, samples map[string][]float64) string {
-		r := &report.Report{Suite: "io", About: map[string]string{"c": "a tree"}, Transposed: true, Dir: filepath.Join(dir, name)}
+		r := &report.Report{
+			Suite: "io", About: map[string]string{"c": "a tree"}, Transposed: true, Dir: filepath.Join(dir, name),
+		}
 		for _, s := range []string{"overlayfs", "snapfs uring"} {
 			for w, v := range samples {
 				r.Add(report.Metric{Case: "c", Subject: s, Name: w, Unit: "s", Value: report.Median(v), Samples: v})

@@ -71,7 +71,10 @@ func TestRun(t *testing.T) {
 	defer cancel()
 	bin := buildBench(t)
 	base := []string{"storage", "--cache", cache, "--out", out, "--tree", h.States[0], h.States[1], h.States[2]}
-	printed, err := program.Output(ctx, bin, append(base, "--subject", "snapfs,snapfs create,git gc,tar gzip of changes")...)
+	printed, err := program.Output(
+		ctx,
+		bin,
+		append(base, "--subject", "snapfs,snapfs create,git gc,tar gzip of changes")...)
 	require.NoError(t, err)
 	r, err := report.Load(filepath.Join(out, "storage.json"))
 	require.NoError(t, err)
@@ -104,9 +107,15 @@ func TestRun(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.Symlink(full, filepath.Join(path, p)))
 	}
-	printed, err = program.Setup{Env: []string{"PATH=" + path}}.Output(ctx, bin, append(base, "--resume", "--subject", "git gc,git repack,restic max", "--against", out)...)
+	printed, err = program.Setup{Env: []string{"PATH=" + path}}.Output(
+		ctx,
+		bin,
+		append(base, "--resume", "--subject", "git gc,git repack,restic max", "--against", out)...)
 	require.NoError(t, err)
-	require.Contains(t, string(printed), "note: restic max: not measured, missing restic (make bench-peers installs Debian's restic)")
+	require.Contains(
+		t, string(printed),
+		"note: restic max: not measured, missing restic (make bench-peers installs Debian's restic)",
+	)
 	require.Contains(t, string(printed), "0 of")
 	r, err = report.Load(filepath.Join(out, "storage.json"))
 	require.NoError(t, err)
@@ -159,8 +168,10 @@ func TestInterrupt(t *testing.T) {
 	for i := range rounds {
 		dir := t.TempDir()
 		cache := filepath.Join(dir, "cache")
-		cmd := exec.Command(bin, "storage", "--cache", cache, "--out", filepath.Join(dir, "out"), "--subject", subjects[i%len(subjects)],
-			"--tree", h.States[0], h.States[1], h.States[2])
+		cmd := exec.Command(
+			bin, "storage", "--cache", cache, "--out", filepath.Join(dir, "out"), "--subject",
+			subjects[i%len(subjects)], "--tree", h.States[0], h.States[1], h.States[2],
+		)
 		var stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stderr, &stderr
 		cmd.WaitDelay = time.Minute
@@ -198,7 +209,10 @@ func TestKilled(t *testing.T) {
 	bin := buildBench(t)
 	dir := t.TempDir()
 	cache := filepath.Join(dir, "cache")
-	args := []string{"storage", "--cache", cache, "--out", filepath.Join(dir, "out"), "--subject", "btrfs zstd", "--tree", h.States[0], h.States[1]}
+	args := []string{
+		"storage", "--cache", cache, "--out", filepath.Join(dir, "out"), "--subject", "btrfs zstd", "--tree",
+		h.States[0], h.States[1],
+	}
 	cmd := exec.Command(bin, args...)
 	require.NoError(t, cmd.Start())
 	for begin := time.Now(); time.Since(begin) < 2*time.Minute; time.Sleep(5 * time.Millisecond) {
@@ -211,6 +225,12 @@ func TestKilled(t *testing.T) {
 	require.Error(t, cmd.Wait())
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	require.NoError(t, program.Run(ctx, bin, "storage", "--cache", cache, "--out", filepath.Join(dir, "out"), "--subject", "git gc", "--tree", h.States[0], h.States[1]))
+	require.NoError(
+		t,
+		program.Run(
+			ctx, bin, "storage", "--cache", cache, "--out", filepath.Join(dir, "out"), "--subject", "git gc", "--tree",
+			h.States[0], h.States[1],
+		),
+	)
 	requireNothingLeft(t, dir, cache)
 }

@@ -79,7 +79,9 @@ func savePicture(r *report.Report, path string, p picture, t theme) error {
 	for i, row := range p.rows {
 		for k, plot := range row {
 			left := p.width * vg.Length(k)
-			plot.Draw(draw.Crop(c, left+margin, left+p.width-margin-width, top-p.heights[i]+margin/2, top-margin-height))
+			plot.Draw(
+				draw.Crop(c, left+margin, left+p.width-margin-width, top-p.heights[i]+margin/2, top-margin-height),
+			)
 		}
 		top -= p.heights[i]
 	}

@@ -16,12 +16,15 @@ import (
 	"snapfs/bench/internal/report"
 )
 
-// TestCharts draws a picture of each kind. Their text is shapes, which no program that lacks a font cuts off; what a program may want to
-// read is in the description.
+// TestCharts draws a picture of each kind. Their text is shapes, which no program that lacks a font cuts off; what a
+// program may want to read is in the description.
 func TestCharts(t *testing.T) {
 	dir := t.TempDir()
 	made := func(suite string, transposed bool) *report.Report {
-		return &report.Report{Suite: suite, Dir: dir, Transposed: transposed, About: map[string]string{}, Machine: machine.Machine{Kernel: "6.1 <x>", Programs: map[string]string{"git": "2.39"}}}
+		return &report.Report{
+			Suite: suite, Dir: dir, Transposed: transposed, About: map[string]string{},
+			Machine: machine.Machine{Kernel: "6.1 <x>", Programs: map[string]string{"git": "2.39"}},
+		}
 	}
 	inOut := made("io", true)
 	for i, s := range []string{"ext4", report.Baseline, report.SecondBaseline, "snapfs dev", "snapfs uring"} {
@@ -35,17 +38,26 @@ func TestCharts(t *testing.T) {
 	}
 	scale := made("scale", false)
 	for size := 1; size <= 10; size++ {
-		scale.Add(report.Metric{Case: "snapshots in a row", Subject: fmt.Sprintf("snapfs, %d", size*1000), Name: "memory", Unit: "MiB", Value: float64(20 * size)})
+		scale.Add(report.Metric{
+			Case: "snapshots in a row", Subject: fmt.Sprintf("snapfs, %d", size*1000), Name: "memory", Unit: "MiB",
+			Value: float64(20 * size),
+		})
 	}
 	storage := made("storage", false)
 	for i := range 10 {
-		storage.Add(report.Metric{Case: "C1", Subject: fmt.Sprintf("peer with a long name %d", i), Name: "stored", Unit: "MB", Value: float64(i * i)})
+		storage.Add(report.Metric{
+			Case: "C1", Subject: fmt.Sprintf("peer with a long name %d", i), Name: "stored", Unit: "MB",
+			Value: float64(i * i),
+		})
 	}
 	drawings := map[string]Drawing{
-		"io-a_b": Ratios(), "latency": OverCases([]string{report.FilesCases}, Sizes{"files", []string{"snapshot p50"}}),
-		"scale": OverSubjects(Sizes{"snapshots in a row", []string{"memory"}}), "storage": Bars("stored", "store cpu", "restore cpu"),
+		"io-a_b":  Ratios(),
+		"latency": OverCases([]string{report.FilesCases}, Sizes{"files", []string{"snapshot p50"}}),
+		"scale":   OverSubjects(Sizes{"snapshots in a row", []string{"memory"}}),
+		"storage": Bars("stored", "store cpu", "restore cpu"),
 	}
-	for name, r := range map[string]*report.Report{"io-a_b": inOut, "latency": latency, "scale": scale, "storage": storage} {
+	reports := map[string]*report.Report{"io-a_b": inOut, "latency": latency, "scale": scale, "storage": storage}
+	for name, r := range reports {
 		require.NoError(t, r.Keep(), name)
 		require.NoError(t, Save(r, drawings[name]), name)
 		for _, theme := range []string{"light", "dark"} {

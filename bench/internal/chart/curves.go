@@ -25,8 +25,8 @@ type Sizes struct {
 	Metrics []string // a panel each
 }
 
-// OverCases draws metrics over the sizes in the names of cases, with a line per subject. Cases are known by the word in words that
-// belongs to the row.
+// OverCases draws metrics over the sizes in the names of cases, with a line per subject. Cases are known by the word in
+// words that belongs to the row.
 func OverCases(words []string, rows ...Sizes) Drawing {
 	return func(r *report.Report, t theme) (map[string]picture, error) {
 		subjects := report.Unique(r.Metrics, func(m report.Metric) string { return m.Subject })
@@ -46,7 +46,8 @@ func OverCases(words []string, rows ...Sizes) Drawing {
 	}
 }
 
-// OverSubjects draws metrics over the sizes in the names of subjects, which are all snapfs; a row is the case of the same name.
+// OverSubjects draws metrics over the sizes in the names of subjects, which are all snapfs; a row is the case of the
+// same name.
 func OverSubjects(rows ...Sizes) Drawing {
 	return func(r *report.Report, t theme) (map[string]picture, error) {
 		pic := picture{width: 11 * vg.Centimeter}
@@ -57,7 +58,8 @@ func OverSubjects(rows ...Sizes) Drawing {
 				unit := ""
 				for _, m := range r.OfCase(row.What) {
 					if size, ok := report.SizeOf(m.Subject); ok && m.Name == name && m.Value > 0 {
-						unit, c.points["snapfs"] = m.Unit, append(c.points["snapfs"], report.Point{Size: size, Value: m.Value})
+						unit = m.Unit
+						c.points["snapfs"] = append(c.points["snapfs"], report.Point{Size: size, Value: m.Value})
 					}
 				}
 				c.title = fmt.Sprintf("%s (%s)", name, unit)
@@ -109,7 +111,10 @@ func (c curve) plot(marks []mark, t theme) *plot.Plot {
 			xys[i] = plotter.XY{X: pt.Size, Y: pt.Value}
 			least, most = min(least, pt.Value), max(most, pt.Value)
 		}
-		p.Add(&plotter.Line{XYs: xys, LineStyle: draw.LineStyle{Color: m.style.Color, Width: vg.Points(1.5)}}, &plotter.Scatter{XYs: xys, GlyphStyle: m.style})
+		p.Add(
+			&plotter.Line{XYs: xys, LineStyle: draw.LineStyle{Color: m.style.Color, Width: vg.Points(1.5)}},
+			&plotter.Scatter{XYs: xys, GlyphStyle: m.style},
+		)
 		lines++
 	}
 	if lines == 0 {

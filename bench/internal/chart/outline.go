@@ -16,10 +16,14 @@ import (
 )
 
 // textElement is how the library writes a line of text: place, size in pixels, colour.
-var textElement = regexp.MustCompile(`<text x="([^"]*)" y="([^"]*)" transform="scale\(1, -1\)"\s+style="[^"]*font-size:([^"]*)px(?:;fill:([^";]*))?">([^<]*)</text>`)
+var textElement = regexp.MustCompile(
+	`<text x="([^"]*)" y="([^"]*)" transform="scale\(1, -1\)"\s+` +
+		`style="[^"]*font-size:([^"]*)px(?:;fill:([^";]*))?">([^<]*)</text>`,
+)
 
-// outlineText puts shapes in the place of an SVG's text, so that a picture is the same everywhere: what shows an SVG takes another font,
-// of other widths, for one that it lacks, and labels are cut off. Each glyph is defined once, in units of the font, with y downwards.
+// outlineText puts shapes in the place of an SVG's text, so that a picture is the same everywhere: what shows an SVG
+// takes another font, of other widths, for one that it lacks, and labels are cut off. Each glyph is defined once, in
+// units of the font, with y downwards.
 func outlineText(svg []byte) ([]byte, error) {
 	face := font.DefaultCache.Lookup(sans, 1)
 	var buf sfnt.Buffer
@@ -34,7 +38,10 @@ func outlineText(svg []byte) ([]byte, error) {
 			return element
 		}
 		var g strings.Builder
-		fmt.Fprintf(&g, `<g transform="scale(1,-1) translate(%s,%s) scale(%.5g)" fill="%s">`, m[1], m[2], size/float64(units.Round()), m[4])
+		fmt.Fprintf(
+			&g, `<g transform="scale(1,-1) translate(%s,%s) scale(%.5g)" fill="%s">`, m[1], m[2],
+			size/float64(units.Round()), m[4],
+		)
 		x := fixed.Int26_6(0)
 		for _, r := range html.UnescapeString(string(m[5])) {
 			index, err := face.Face.GlyphIndex(&buf, r)
@@ -69,7 +76,10 @@ func glyphPath(f *sfnt.Font, buf *sfnt.Buffer, index sfnt.GlyphIndex, units fixe
 	letters := map[sfnt.SegmentOp]struct {
 		letter string
 		points int
-	}{sfnt.SegmentOpMoveTo: {"M", 1}, sfnt.SegmentOpLineTo: {"L", 1}, sfnt.SegmentOpQuadTo: {"Q", 2}, sfnt.SegmentOpCubeTo: {"C", 3}}
+	}{
+		sfnt.SegmentOpMoveTo: {"M", 1}, sfnt.SegmentOpLineTo: {"L", 1},
+		sfnt.SegmentOpQuadTo: {"Q", 2}, sfnt.SegmentOpCubeTo: {"C", 3},
+	}
 	var path strings.Builder
 	path.WriteString("M0 0") // that of a blank is not empty
 	for _, s := range segments {

@@ -27,7 +27,10 @@ func ratioPicture(r *report.Report, c string, t theme) picture {
 	metrics := r.OfCase(c)
 	var names []string
 	for _, m := range metrics {
-		if base, ok := report.ValueOf(metrics, report.Baseline, m.Name); ok && base.Value > 0 && !m.More && m.Unit != "MB/s" && !strings.HasSuffix(m.Name, "cpu") && !slices.Contains(names, m.Name) {
+		if m.More || m.Unit == "MB/s" || strings.HasSuffix(m.Name, "cpu") || slices.Contains(names, m.Name) {
+			continue
+		}
+		if base, ok := report.ValueOf(metrics, report.Baseline, m.Name); ok && base.Value > 0 {
 			names = append(names, m.Name)
 		}
 	}
@@ -56,7 +59,10 @@ func ratioPicture(r *report.Report, c string, t theme) picture {
 	}
 	p.NominalY(names...)
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = least/1.2, most*1.2, -0.6, float64(len(names))-0.4
-	one := &plotter.Line{XYs: plotter.XYs{{X: 1, Y: p.Y.Min}, {X: 1, Y: p.Y.Max}}, LineStyle: draw.LineStyle{Color: t.ink, Width: vg.Points(1)}}
+	one := &plotter.Line{
+		XYs:       plotter.XYs{{X: 1, Y: p.Y.Min}, {X: 1, Y: p.Y.Max}},
+		LineStyle: draw.LineStyle{Color: t.ink, Width: vg.Points(1)},
+	}
 	p.Add(one)
 	return picture{
 		legend: marks, rows: [][]*plot.Plot{{p}}, width: 20 * vg.Centimeter,

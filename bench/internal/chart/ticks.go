@@ -23,7 +23,8 @@ func evenTicks(least, most float64) []plot.Tick {
 	return ticks
 }
 
-// logTicks are the powers of ten from least to most, which are positive, and where these are few the numbers 2 and 5 between them.
+// logTicks are the powers of ten from least to most, which are positive, and where these are few the numbers 2 and 5
+// between them.
 func logTicks(least, most float64) []plot.Tick {
 	const wide = 1000 // from here on powers of ten are enough
 	var ticks []plot.Tick

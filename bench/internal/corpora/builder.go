@@ -14,21 +14,23 @@ import (
 
 // Builder makes a corpus: the recipe works in ws and calls freeze after each step.
 type Builder struct {
-	name  string
-	Ws    string // the workspace
-	dir   string // scratch of this build, ws in it
-	bar   *progress.Bar
-	since time.Time // what was changed later gets the step's time
-	Prev  string    // last state
-	steps int
+	name      string
+	Workspace string // the workspace
+	dir       string // scratch of this build, ws in it
+	bar       *progress.Bar
+	since     time.Time // what was changed later gets the step's time
+	Prev      string    // last state
+	steps     int
 
 	mirror string // of Debian's packages
 }
 
 // NewBuilder makes a builder that works in dir, which is there or is made.
 func NewBuilder(name, dir string, bar *progress.Bar) (*Builder, error) {
-	b := &Builder{name: name, Ws: filepath.Join(dir, "ws"), dir: dir, bar: bar, since: time.Now().Add(-time.Minute)}
-	for _, d := range []string{b.Ws, filepath.Join(dir, "states")} {
+	b := &Builder{
+		name: name, Workspace: filepath.Join(dir, "ws"), dir: dir, bar: bar, since: time.Now().Add(-time.Minute),
+	}
+	for _, d := range []string{b.Workspace, filepath.Join(dir, "states")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return nil, fmt.Errorf("build %s: %w", name, err)
 		}
@@ -41,7 +43,7 @@ func (b *Builder) Freeze(ctx context.Context) error {
 	const epoch, step = 1_700_000_000, 3600
 	next := filepath.Join(b.dir, "states", fmt.Sprintf("%03d", b.steps))
 	stamp := time.Unix(epoch+int64(b.steps)*step, 0)
-	if err := tree.Freeze(ctx, b.Ws, b.Prev, next, b.since, stamp); err != nil {
+	if err := tree.Freeze(ctx, b.Workspace, b.Prev, next, b.since, stamp); err != nil {
 		return err
 	}
 	b.Prev = next
@@ -52,7 +54,7 @@ func (b *Builder) Freeze(ctx context.Context) error {
 
 // Write makes a file of the workspace, directories included.
 func (b *Builder) Write(name, contents string) error {
-	path := filepath.Join(b.Ws, name)
+	path := filepath.Join(b.Workspace, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
@@ -64,7 +66,7 @@ func (b *Builder) Write(name, contents string) error {
 
 // Edit replaces text in a file of the workspace, every occurrence.
 func (b *Builder) Edit(name string, oldNew ...string) error {
-	text, err := os.ReadFile(filepath.Join(b.Ws, name))
+	text, err := os.ReadFile(filepath.Join(b.Workspace, name))
 	if err != nil {
 		return fmt.Errorf("edit %s: %w", name, err)
 	}

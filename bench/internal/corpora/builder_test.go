@@ -19,7 +19,7 @@ func TestFreezeKeeps(t *testing.T) {
 	dir := t.TempDir()
 	b, err := NewBuilder("f", dir, progress.New(os.Stderr))
 	require.NoError(t, err)
-	in := func(name string) string { return filepath.Join(b.Ws, name) }
+	in := func(name string) string { return filepath.Join(b.Workspace, name) }
 	for _, name := range []string{"a", "c", "d"} {
 		require.NoError(t, b.Write(name, "same"))
 	}
@@ -44,7 +44,7 @@ func TestFreezeKeeps(t *testing.T) {
 	require.False(t, sameInode(t, first, "c", "d"))
 	require.False(t, sameInode(t, b.Prev, "a", "b"))
 	require.True(t, sameInode(t, b.Prev, "c", "d"))
-	want, err := tree.Inspect(t.Context(), b.Ws)
+	want, err := tree.Inspect(t.Context(), b.Workspace)
 	require.NoError(t, err)
 	got, err := tree.Inspect(t.Context(), b.Prev)
 	require.NoError(t, err)

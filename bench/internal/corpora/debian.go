@@ -42,7 +42,9 @@ func debianCorpus() Corpus {
 			}
 			for _, step := range steps {
 				// In a mount and process namespace of its own, whose mounts and processes end with it.
-				args := append([]string{"--mount", "--pid", "--fork", "--kill-child", "sh", "-s", "--", b.Ws, apt, b.mirror}, step...)
+				args := []string{"--mount", "--pid", "--fork", "--kill-child", "sh", "-s", "--"}
+				args = append(args, b.Workspace, apt, b.mirror)
+				args = append(args, step...)
 				if err := (program.Setup{Stdin: debianStep}).Run(ctx, "unshare", args...); err != nil {
 					return err
 				}

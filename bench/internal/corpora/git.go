@@ -13,14 +13,17 @@ import (
 	"snapfs/bench/internal/progress"
 )
 
-// Commits checks out every so many-th commit of a repository, the newest limit of them, as a history into dir. The repository is only read.
+// Commits checks out every so many-th commit of a repository, the newest limit of them, as a history into dir. The
+// repository is only read.
 func Commits(ctx context.Context, repo string, every, limit int, dir string, bar *progress.Bar) (History, error) {
 	h := History{Name: "git", About: fmt.Sprintf("%s, every %d. commit", repo, every)}
 	repo, err := filepath.Abs(repo)
 	if err != nil {
 		return h, fmt.Errorf("find repository: %w", err)
 	}
-	out, err := program.Setup{Dir: repo}.Output(ctx, "git", "log", "--first-parent", "--format=%H", "-n", strconv.Itoa(every*limit))
+	out, err := program.Setup{Dir: repo}.Output(
+		ctx, "git", "log", "--first-parent", "--format=%H", "-n", strconv.Itoa(every*limit),
+	)
 	if err != nil {
 		return h, err
 	}
@@ -37,7 +40,13 @@ func Commits(ctx context.Context, repo string, every, limit int, dir string, bar
 	}
 	for _, id := range ids {
 		// Only what differs from the commit before is written, as a real checkout does.
-		t := program.Setup{Dir: b.Ws, Env: []string{"GIT_DIR=" + gitDir(repo), "GIT_WORK_TREE=" + b.Ws, "GIT_INDEX_FILE=" + filepath.Join(dir, "index")}}
+		t := program.Setup{
+			Dir: b.Workspace,
+			Env: []string{
+				"GIT_DIR=" + gitDir(repo), "GIT_WORK_TREE=" + b.Workspace,
+				"GIT_INDEX_FILE=" + filepath.Join(dir, "index"),
+			},
+		}
 		if err := t.Run(ctx, "git", "read-tree", "-u", "--reset", id); err != nil {
 			return h, err
 		}

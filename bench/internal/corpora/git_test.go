@@ -15,7 +15,11 @@ import (
 func TestGitHistory(t *testing.T) {
 	repo := t.TempDir()
 	g := program.Setup{Dir: repo, Env: []string{
-		"GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@t", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@t", "GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_AUTHOR_NAME=t",
+		"GIT_AUTHOR_EMAIL=t@t",
+		"GIT_COMMITTER_NAME=t",
+		"GIT_COMMITTER_EMAIL=t@t",
+		"GIT_CONFIG_GLOBAL=/dev/null",
 	}}
 	require.NoError(t, g.Run(t.Context(), "git", "init", "--quiet"))
 	for i := range 7 {

@@ -10,7 +10,8 @@ import (
 	"snapfs/bench/internal/program"
 )
 
-// nodeLocks fix every package of every install by version and digest, so that the corpus is the same whenever it is built.
+// nodeLocks fix every package of every install by version and digest, so that the corpus is the same whenever it is
+// built.
 //
 //go:embed locks/*.json
 var nodeLocks embed.FS
@@ -38,7 +39,9 @@ func nodeCorpus() Corpus {
 			if err := n.scaffold(); err != nil {
 				return err
 			}
-			for _, step := range []func(context.Context) error{n.install, n.build, n.edits, n.dependencies, n.build, n.upgrade, n.components, n.devTools} {
+			for _, step := range []func(context.Context) error{
+				n.install, n.build, n.edits, n.dependencies, n.build, n.upgrade, n.components, n.devTools,
+			} {
 				if err := step(ctx); err != nil {
 					return err
 				}
@@ -81,17 +84,21 @@ func (n node) npm(ctx context.Context, lock string) error {
 		return err
 	}
 	// The address of the registry is left out of what npm writes, for it is another one on another machine.
-	return program.Setup{Dir: n.b.Ws}.Run(ctx, "npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--omit-lockfile-registry-resolved")
+	return program.Setup{Dir: n.b.Workspace}.Run(
+		ctx, "npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--omit-lockfile-registry-resolved",
+	)
 }
 
 func (n node) build(ctx context.Context) error {
-	return program.Setup{Dir: n.b.Ws}.Run(ctx, "npx", "vite", "build")
+	return program.Setup{Dir: n.b.Workspace}.Run(ctx, "npx", "vite", "build")
 }
 
 // panel writes a generated component.
 func (n node) panel(k int) error {
 	var s strings.Builder
-	fmt.Fprintf(&s, "import { useState } from 'react';\nexport function Panel%d() {\n  const [n, setN] = useState(%d);\n", k, k)
+	fmt.Fprintf(
+		&s, "import { useState } from 'react';\nexport function Panel%d() {\n  const [n, setN] = useState(%d);\n", k, k,
+	)
 	fmt.Fprintf(&s, "  return (<section className='panel-%d'>\n", k)
 	for j := range 40 {
 		fmt.Fprintf(&s, "    <p key='%d-%d'>Panel %d row %d: value {n * %d + %d}</p>\n", k, j+1, k, j+1, j+1, k)
@@ -134,7 +141,9 @@ func (n node) install(ctx context.Context) error { return n.npm(ctx, "install") 
 
 func (n node) edits(context.Context) error {
 	for _, k := range []int{3, 7, 12} {
-		if err := n.b.Edit(fmt.Sprintf("src/Panel%d.tsx", k), "row 5:", fmt.Sprintf("row five (%d):", k), "bump", "increment"); err != nil {
+		if err := n.b.Edit(
+			fmt.Sprintf("src/Panel%d.tsx", k), "row 5:", fmt.Sprintf("row five (%d):", k), "bump", "increment",
+		); err != nil {
 			return err
 		}
 	}
@@ -158,7 +167,8 @@ func (n node) components(ctx context.Context) error {
 		}
 	}
 	if err := n.app(26, "import { debounce } from 'lodash-es'; import { format } from 'date-fns'; "+
-		"export const h = debounce(() => console.log(format(new Date(), 'yyyy')), 10);", "<h1 onClick={h}>agent app 2</h1>"); err != nil {
+		"export const h = debounce(() => console.log(format(new Date(), 'yyyy')), 10);",
+		"<h1 onClick={h}>agent app 2</h1>"); err != nil {
 		return err
 	}
 	return n.build(ctx)

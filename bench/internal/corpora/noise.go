@@ -16,7 +16,9 @@ func noiseCorpus() Corpus {
 		digest: "b923fb44d19d756b991e71c3a862676cb338ae1174477963227575641f2f7e2b",
 		about:  "random files, 2 % rewritten per step, half as whole files, half as ranges in place",
 		build: func(ctx context.Context, b *Builder) error {
-			g := noise{b: b, bytes: noiseBytes, src: rand.NewChaCha8([32]byte([]byte("snapfs bench: incompressible.   ")))}
+			g := noise{
+				b: b, bytes: noiseBytes, src: rand.NewChaCha8([32]byte([]byte("snapfs bench: incompressible.   "))),
+			}
 			g.r = rand.New(g.src)
 			if err := g.create(); err != nil {
 				return err
@@ -98,7 +100,7 @@ func (g *noise) rewrite() error {
 }
 
 func (g *noise) overwrite(name string, off int) error {
-	f, err := os.OpenFile(filepath.Join(g.b.Ws, name), os.O_WRONLY, 0)
+	f, err := os.OpenFile(filepath.Join(g.b.Workspace, name), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("overwrite: %w", err)
 	}

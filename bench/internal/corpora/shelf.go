@@ -52,7 +52,10 @@ func (s Shelf) History(ctx context.Context, c Corpus) (History, error) {
 
 func (s Shelf) build(ctx context.Context, c Corpus, final string) (err error) {
 	if gone := program.Missing(c.programs); len(gone) > 0 {
-		return fmt.Errorf("missing programs: %s (Debian's packages: %s)", strings.Join(gone, ", "), strings.Join(program.Packages(gone), ", "))
+		return fmt.Errorf(
+			"missing programs: %s (Debian's packages: %s)", strings.Join(gone, ", "),
+			strings.Join(program.Packages(gone), ", "),
+		)
 	}
 	if c.root && os.Geteuid() != 0 {
 		return errors.New("needs root")

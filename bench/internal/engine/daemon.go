@@ -17,11 +17,11 @@ import (
 	"snapfs/sandbox/client"
 )
 
-// Daemon is a daemon that this program started, and a connection to it: what is measured is the API as the command line uses it,
-// without the start of a process.
+// Daemon is a daemon that this program started, and a connection to it: what is measured is the API as the command line
+// uses it, without the start of a process.
 type Daemon struct {
 	cmd     *exec.Cmd
-	Api     *client.Client
+	API     *client.Client
 	metrics string // address
 	Home    string
 }
@@ -39,13 +39,15 @@ func Start(ctx context.Context, e Engine, home string) (*Daemon, error) {
 	if err := l.Close(); err != nil {
 		return nil, err
 	}
-	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), e.Binary, "--home", home, "serve", "--metrics", s.metrics, "--idle-after", "0")
+	s.cmd = exec.CommandContext(
+		context.WithoutCancel(ctx), e.Binary, "--home", home, "serve", "--metrics", s.metrics, "--idle-after", "0",
+	)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for this program, which then ends the daemon
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the daemon: %w", err)
 	}
 	for try := 0; ; try++ {
-		if s.Api, err = client.Dial(ctx, home); err == nil {
+		if s.API, err = client.Dial(ctx, home); err == nil {
 			return s, nil
 		}
 		if try == 500 || ctx.Err() != nil {

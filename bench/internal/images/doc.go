@@ -1,2 +1,3 @@
-// Package images holds Go benchmarks of package squashfs beside squashfs-tools and squashfuse: writing, opening and reading images.
+// Package images holds Go benchmarks of package squashfs beside squashfs-tools and squashfuse: writing, opening and
+// reading images.
 package images

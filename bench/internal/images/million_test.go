@@ -70,10 +70,12 @@ func (smallFile) Close() error { return nil }
 func BenchmarkSquashfsMillion(b *testing.B) {
 	for name, write := range map[string]func(f *os.File) (squashfs.Info, error){
 		"store": func(f *os.File) (squashfs.Info, error) {
-			return squashfs.WriteStore(context.Background(), &fileSink{f, squashfs.HeaderSize}, million{}, squashfs.StoreOptions{})
+			sink := &fileSink{f, squashfs.HeaderSize}
+			return squashfs.WriteStore(context.Background(), sink, million{}, squashfs.StoreOptions{})
 		},
 		"ship": func(f *os.File) (squashfs.Info, error) {
-			return squashfs.WriteShip(context.Background(), f, million{}, squashfs.ShipOptions{Compression: "zstd", Level: 3})
+			opts := squashfs.ShipOptions{Compression: "zstd", Level: 3}
+			return squashfs.WriteShip(context.Background(), f, million{}, opts)
 		},
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -22,7 +22,8 @@ func TestMain(m *testing.M) { testmount.Main(m) }
 const mountReads = 3000
 
 // BenchmarkSquashfsMountRead opens a file of a mounted zstd image, reads 4 KiB at a random place, and closes it,
-// through each server in turn; every round has places of its own. Metrics are microseconds for one open, read and close:
+// through each server in turn; every round has places of its own. Metrics are microseconds for one open, read and
+// close:
 //
 //   - cold: the server has just started and the kernel has forgotten the image;
 //   - again: the kernel has forgotten its caches, the server has not;
@@ -43,7 +44,9 @@ func BenchmarkSquashfsMountRead(b *testing.B) {
 		start func() (dir string, stop func())
 	}{
 		{"snapfs", func() (string, func()) {
-			m := testmount.Start(b, testmount.Config{Images: []string{img}, ReadOnly: true, Profile: os.Getenv("SNAPFS_BENCH_PROFILE")})
+			m := testmount.Start(
+				b, testmount.Config{Images: []string{img}, ReadOnly: true, Profile: os.Getenv("SNAPFS_BENCH_PROFILE")},
+			)
 			return m.Dir, m.Stop
 		}},
 		{"squashfuse", func() (string, func()) { return squashfuse(b, "squashfuse", img) }},

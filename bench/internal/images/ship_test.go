@@ -38,8 +38,9 @@ var goSources = sync.OnceValue(func() string {
 })
 
 // BenchmarkSquashfsShip compares WriteShip with mksquashfs at the same settings, both writing to a file in the
-// temporary directory. Metric image-bytes is the size; neither image holds what squashfs has no place for. Metric cpu-ms is
-// the processor time of both user and system, which other load on the machine changes less than the time that passes.
+// temporary directory. Metric image-bytes is the size; neither image holds what squashfs has no place for. Metric
+// cpu-ms is the processor time of both user and system, which other load on the machine changes less than the time that
+// passes.
 func BenchmarkSquashfsShip(b *testing.B) {
 	for _, c := range []struct {
 		compression string
@@ -56,13 +57,22 @@ func BenchmarkSquashfsShip(b *testing.B) {
 		b.Run(name+"/snapfs", func(b *testing.B) {
 			for b.Loop() {
 				from := processorTime(b, unix.RUSAGE_SELF)
-				b.ReportMetric(float64(shipImage(b, squashfs.ShipOptions{Compression: c.compression, Level: c.level, NoExtension: true})), "image-bytes")
+				b.ReportMetric(
+					float64(
+						shipImage(
+							b, squashfs.ShipOptions{Compression: c.compression, Level: c.level, NoExtension: true},
+						),
+					),
+					"image-bytes",
+				)
 				b.ReportMetric(float64((processorTime(b, unix.RUSAGE_SELF) - from).Milliseconds()), "cpu-ms")
 			}
 		})
 		b.Run(name+"/mksquashfs", func(b *testing.B) {
 			for b.Loop() {
-				args := append([]string{"-noappend", "-quiet", "-no-progress", "-no-exports", "-comp", c.compression}, c.args...)
+				args := append(
+					[]string{"-noappend", "-quiet", "-no-progress", "-no-exports", "-comp", c.compression},
+					c.args...)
 				from := processorTime(b, unix.RUSAGE_CHILDREN)
 				b.ReportMetric(float64(makeImage(b, "mksquashfs", sourceTree(), args...)), "image-bytes")
 				b.ReportMetric(float64((processorTime(b, unix.RUSAGE_CHILDREN) - from).Milliseconds()), "cpu-ms")
@@ -125,7 +135,9 @@ func makeImage(b *testing.B, name, src string, args ...string) int64 {
 func BenchmarkSquashfsStore(b *testing.B) {
 	var data int64
 	for b.Loop() {
-		info, err := squashfs.WriteStore(context.Background(), nowhere{}, testsource.Dir(sourceTree()), squashfs.StoreOptions{})
+		info, err := squashfs.WriteStore(
+			context.Background(), nowhere{}, testsource.Dir(sourceTree()), squashfs.StoreOptions{},
+		)
 		if err != nil {
 			b.Fatal(err)
 		}

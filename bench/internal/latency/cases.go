@@ -62,8 +62,11 @@ func (c setting) run(ctx context.Context, e *suite.Env, r *report.Report) error 
 	if err := tree.Make(ctx, source, c.files); err != nil {
 		return fmt.Errorf("make a tree of %d files: %w", c.files, err)
 	}
-	r.About[c.name] = fmt.Sprintf("%d files in the workspace, %d changed between two snapshots, %d snapshots in a row before; p99 of fewer than 100 rounds is the slowest",
-		c.files, c.changed, c.depth)
+	r.About[c.name] = fmt.Sprintf(
+		"%d files in the workspace, %d changed between two snapshots, %d snapshots in a row before; "+
+			"p99 of fewer than 100 rounds is the slowest",
+		c.files, c.changed, c.depth,
+	)
 	for i, k := range subjects() {
 		if c.only == 0 || i < c.only {
 			if err := c.on(ctx, e, r, k, source); err != nil {
@@ -76,7 +79,9 @@ func (c setting) run(ctx context.Context, e *suite.Env, r *report.Report) error 
 }
 
 // on measures a case on one system, unless it cannot be; the report tells.
-func (c setting) on(ctx context.Context, e *suite.Env, r *report.Report, k subject.Subject[subject.Workspace], source string) error {
+func (c setting) on(
+	ctx context.Context, e *suite.Env, r *report.Report, k subject.Subject[subject.Workspace], source string,
+) error {
 	if len(subject.Available([]subject.Subject[subject.Workspace]{k}, e.Wants, r.Note)) == 0 {
 		return nil
 	}
@@ -96,7 +101,9 @@ func (c setting) on(ctx context.Context, e *suite.Env, r *report.Report, k subje
 }
 
 // measure opens a system with the tree and measures its operations.
-func (c setting) measure(ctx context.Context, e *suite.Env, r *report.Report, k subject.Subject[subject.Workspace], source string) (err error) {
+func (c setting) measure(
+	ctx context.Context, e *suite.Env, r *report.Report, k subject.Subject[subject.Workspace], source string,
+) (err error) {
 	tmp, err := os.MkdirTemp(e.Work, "latency-")
 	if err != nil {
 		return err
@@ -106,7 +113,9 @@ func (c setting) measure(ctx context.Context, e *suite.Env, r *report.Report, k 
 		return errors.Join(err, os.RemoveAll(tmp))
 	}
 	defer func() { err = errors.Join(err, scratch.CloseAndRemove(ctx, h, tmp)) }()
-	m := &run{setting: c, h: h, edits: tree.Edits{Files: c.files, Changed: c.changed}, took: map[string][]time.Duration{}}
+	m := &run{
+		setting: c, h: h, edits: tree.Edits{Files: c.files, Changed: c.changed}, took: map[string][]time.Duration{},
+	}
 	for i := range c.depth {
 		e.Bar.Step(c.name+": snapshots", i, c.depth)
 		if err := m.edits.Edit(m.h.Dir()); err != nil {

@@ -6,8 +6,8 @@ import (
 	"snapfs/bench/internal/report"
 )
 
-// growth adds, for every subject, how its times grow with the number of files: the exponent of a fitted power; 0 is not at all, 1 in
-// proportion.
+// growth adds, for every subject, how its times grow with the number of files: the exponent of a fitted power; 0 is not
+// at all, 1 in proportion.
 func growth(r *report.Report) {
 	const c = "growth"
 	var found []report.Metric
@@ -17,7 +17,12 @@ func growth(r *report.Report) {
 				continue
 			}
 			if e, ok := report.Exponent(report.Points(r, subject, name, report.FilesCases)); ok {
-				found = append(found, report.Metric{Case: c, Subject: subject, Name: strings.TrimSuffix(name, " p50"), Unit: "exp", Value: e})
+				found = append(
+					found,
+					report.Metric{
+						Case: c, Subject: subject, Name: strings.TrimSuffix(name, " p50"), Unit: "exp", Value: e,
+					},
+				)
 			}
 		}
 	}
@@ -25,6 +30,7 @@ func growth(r *report.Report) {
 		r.Add(m)
 	}
 	if len(found) > 0 {
-		r.About[c] = "exponent e of time = c * files^e, fitted to the medians: 0 is independent of the size, 1 in proportion to it"
+		r.About[c] = "exponent e of time = c * files^e, fitted to the medians: " +
+			"0 is independent of the size, 1 in proportion to it"
 	}
 }

@@ -16,7 +16,9 @@ import (
 
 // subjects are in the order of the tables.
 func subjects() []subject.Subject[subject.Workspace] {
-	return []subject.Subject[subject.Workspace]{snapfs.Workspaces(), peers.Subvolumes(), peers.Reflinks(), peers.Container()}
+	return []subject.Subject[subject.Workspace]{
+		snapfs.Workspaces(), peers.Subvolumes(), peers.Reflinks(), peers.Container(),
+	}
 }
 
 // Rounds of a case: at least leastRounds, and then as many as fit into its time, at most mostRounds.
@@ -46,7 +48,8 @@ func Suite() suite.Suite {
 		},
 		Draw: chart.OverCases(
 			[]string{report.FilesCases, report.DepthCases},
-			chart.Sizes{What: "files in the workspace", Metrics: drawn()}, chart.Sizes{What: "snapshots in a row before", Metrics: drawn()},
+			chart.Sizes{What: "files in the workspace", Metrics: drawn()},
+			chart.Sizes{What: "snapshots in a row before", Metrics: drawn()},
 		),
 		Run: func(ctx context.Context, e *suite.Env, r *report.Report) error {
 			if os.Geteuid() != 0 {
@@ -54,7 +57,11 @@ func Suite() suite.Suite {
 			}
 			cases := chosen(e)
 			if !e.Full && len(e.Workloads) == 0 {
-				r.Note("%v for each case and system, up to 10000 files; --full: %v, up to 1000000 files and 100000 changed ones", caseTime, longTime)
+				r.Note(
+					"%v for each case and system, up to 10000 files; "+
+						"--full: %v, up to 1000000 files and 100000 changed ones",
+					caseTime, longTime,
+				)
 			}
 			e.Bar.Expect(float64(len(cases) * len(subjects())))
 			for _, c := range cases {

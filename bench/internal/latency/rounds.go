@@ -106,8 +106,14 @@ func (m *run) report(r *report.Report, subject string) {
 			if len(took) < 100 && p == 99 {
 				v = took[len(took)-1]
 			}
-			r.Add(report.Metric{Case: m.name, Subject: subject, Name: fmt.Sprintf("%s p%d", name, p), Unit: "ms", Value: float64(v.Microseconds()) / 1000})
+			r.Add(report.Metric{
+				Case: m.name, Subject: subject, Name: fmt.Sprintf("%s p%d", name, p), Unit: "ms",
+				Value: float64(v.Microseconds()) / 1000,
+			})
 		}
 	}
-	r.Add(report.Metric{Case: m.name, Subject: subject, Name: "rounds", Unit: "", Value: float64(len(m.took["snapshot"])), More: true})
+	r.Add(report.Metric{
+		Case: m.name, Subject: subject, Name: "rounds", Unit: "", Value: float64(len(m.took["snapshot"])),
+		More: true,
+	})
 }

@@ -33,7 +33,10 @@ type Machine struct {
 
 // String is one line.
 func (m Machine) String() string {
-	return fmt.Sprintf("%s, %d cores, %.0f GB, Linux %s, %s, snapfs %s", m.CPU, m.Cores, float64(m.Memory)/1e9, m.Kernel, m.Go, m.Version)
+	return fmt.Sprintf(
+		"%s, %d cores, %.0f GB, Linux %s, %s, snapfs %s", m.CPU, m.Cores, float64(m.Memory)/1e9, m.Kernel, m.Go,
+		m.Version,
+	)
 }
 
 func This(ctx context.Context) (Machine, error) {
@@ -77,10 +80,24 @@ func This(ctx context.Context) (Machine, error) {
 
 // versionArgs makes programs tell their version.
 var versionArgs = map[string][]string{
-	"restic": {"version"}, "borg": {"--version"}, "git": {"--version"}, "btrfs": {"--version"}, "mksquashfs": {"-version"},
-	"squashfuse": {"--help"}, "fuse-overlayfs": {"--version"}, "rsync": {"--version"}, "tar": {"--version"}, "gzip": {"--version"},
-	"cp": {"--version"}, "fio": {"--version"}, "sqlite3": {"--version"}, "python3": {"--version"}, "node": {"--version"},
-	"npm": {"--version"}, "debootstrap": {"--version"}, "mount": {"--version"},
+	"restic":         {"version"},
+	"borg":           {"--version"},
+	"git":            {"--version"},
+	"btrfs":          {"--version"},
+	"mksquashfs":     {"-version"},
+	"squashfuse":     {"--help"},
+	"fuse-overlayfs": {"--version"},
+	"rsync":          {"--version"},
+	"tar":            {"--version"},
+	"gzip":           {"--version"},
+	"cp":             {"--version"},
+	"fio":            {"--version"},
+	"sqlite3":        {"--version"},
+	"python3":        {"--version"},
+	"node":           {"--version"},
+	"npm":            {"--version"},
+	"debootstrap":    {"--version"},
+	"mount":          {"--version"},
 }
 
 // versionIn finds the first thing that looks like a version.

@@ -2,8 +2,8 @@ package mountio
 
 import "snapfs/bench/internal/report"
 
-// A peer that takes slowFactor times as long as the kernel's overlayfs is slow: there a file system that keeps within 1.2 times
-// of overlayfs's time is 3 times faster than the peer.
+// A peer that takes slowFactor times as long as the kernel's overlayfs is slow: there a file system that keeps within
+// 1.2 times of overlayfs's time is 3 times faster than the peer.
 const slowFactor = 3.6
 
 // demand is a floor for some workloads.
@@ -38,7 +38,10 @@ func demands() []demand {
 		{large, both, report.SecondBaseline, report.OfSpeed, 1, 0},
 		{large, both, report.Baseline, report.OfSpeed, 0.85, 0.95},
 		{cached, both, report.Baseline, report.OfSpeed, 0.3, 0},
-		{append([]string{"git checkout"}, changes...), []string{dev}, report.SecondBaseline, report.TimesFaster, 1.4, 2},
+		{
+			append([]string{"git checkout"}, changes...),
+			[]string{dev}, report.SecondBaseline, report.TimesFaster, 1.4, 2,
+		},
 	}
 }
 
@@ -61,7 +64,10 @@ func judge(r *report.Report) {
 }
 
 func (d demand) judge(metrics []report.Metric, subject, workload string) (report.Floor, bool) {
-	f := report.Floor{Workload: workload, Subject: subject, Peer: d.peer, Measure: d.measure, Floor: d.floor, Goal: d.goal, Verdict: "miss"}
+	f := report.Floor{
+		Workload: workload, Subject: subject, Peer: d.peer, Measure: d.measure, Floor: d.floor, Goal: d.goal,
+		Verdict: "miss",
+	}
 	ours, ok := report.ValueOf(metrics, subject, workload)
 	peer, there := report.ValueOf(metrics, d.peer, workload)
 	if !ok || !there || ours.Value <= 0 || peer.Value <= 0 {
@@ -83,7 +89,8 @@ func (d demand) judge(metrics []report.Metric, subject, workload string) (report
 	case reached(d.floor):
 		f.Verdict = "floor"
 	}
-	if kernel, ok := report.ValueOf(metrics, report.Baseline, workload); d.measure == report.WhereSlow && f.Verdict == "miss" && ok && peer.Value < slowFactor*kernel.Value {
+	kernel, ok := report.ValueOf(metrics, report.Baseline, workload)
+	if ok && d.measure == report.WhereSlow && f.Verdict == "miss" && peer.Value < slowFactor*kernel.Value {
 		f.Verdict = "-"
 	}
 	return f, true

@@ -19,8 +19,8 @@ import (
 
 // disk is where everything of a fixture lies: trees, homes, uppers.
 //
-// One in memory is a fresh ext4, with its journal, on a loop device over a tmpfs. It is the same on every machine, and what is cold on it costs
-// processor time only. Used by one goroutine.
+// One in memory is a fresh ext4, with its journal, on a loop device over a tmpfs. It is the same on every machine, and
+// what is cold on it costs processor time only. Used by one goroutine.
 type disk struct {
 	dir    string
 	memory string // mount of the tmpfs; "" where dir is on the disk of the scratch directory
@@ -54,7 +54,10 @@ func openMemory(ctx context.Context, scratch string, tree int64) (*disk, error) 
 	if size > free/2 {
 		return nil, fmt.Errorf("%w: it would take up to %d MB of %d MB available", errDisk, size>>20, free>>20)
 	}
-	d := &disk{dir: filepath.Join(scratch, "disk"), memory: filepath.Join(scratch, "memory"), about: "ext4 on a loop device in memory"}
+	d := &disk{
+		dir: filepath.Join(scratch, "disk"), memory: filepath.Join(scratch, "memory"),
+		about: "ext4 on a loop device in memory",
+	}
 	image := filepath.Join(d.memory, "image")
 	for _, dir := range []string{d.dir, d.memory} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -118,7 +121,8 @@ func (d *disk) close() error {
 }
 
 func (d *disk) closeMemory() error {
-	// A mount namespace that somebody made meanwhile may hold a copy of the disk, which keeps the image in use until it ends.
+	// A mount namespace that somebody made meanwhile may hold a copy of the disk, which keeps the image in use until it
+	// ends.
 	if err := scratch.Unmount(d.memory); err != nil {
 		if err := unix.Unmount(d.memory, unix.MNT_DETACH); err != nil {
 			return fmt.Errorf("unmount %s: %w", d.memory, err)

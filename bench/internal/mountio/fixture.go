@@ -60,9 +60,12 @@ func newFixture(ctx context.Context, e *suite.Env, r *report.Report, tree, dir s
 	f := &fixture{
 		name: filepath.Base(filepath.Dir(tree)) + "/" + filepath.Base(tree), dir: filepath.Join(dir, "fixture"),
 	}
-	f.lower, f.tarball, f.gocache = filepath.Join(f.dir, "lower"), filepath.Join(f.dir, "tree.tar"), filepath.Join(f.dir, "gocache")
+	f.lower, f.tarball = filepath.Join(f.dir, "lower"), filepath.Join(f.dir, "tree.tar")
+	f.gocache = filepath.Join(f.dir, "gocache")
 	f.npmDir = filepath.Join(f.dir, "npm-cache")
-	f.home = &engine.Home{Engine: engine.Engine{Binary: filepath.Join(f.dir, "snapfs")}, Dir: filepath.Join(f.dir, "home")}
+	f.home = &engine.Home{
+		Engine: engine.Engine{Binary: filepath.Join(f.dir, "snapfs")}, Dir: filepath.Join(f.dir, "home"),
+	}
 	if f.self, err = os.Executable(); err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
@@ -139,7 +142,8 @@ func (f *fixture) keep(ctx context.Context, kept string) error {
 	if err := program.Run(ctx, "cp", "-a", f.dir+"/.", kept); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(kept, factsName), facts, 0o644); err != nil { // last: it says that all is there
+	// Last: it says that all is there.
+	if err := os.WriteFile(filepath.Join(kept, factsName), facts, 0o644); err != nil {
 		return fmt.Errorf("keep fixture: %w", err)
 	}
 	return nil

@@ -49,10 +49,17 @@ func (f *fixture) makeGoModule(ctx context.Context) error {
 		fmt.Fprintf(&imports, "\t\"bench.test/m/%s\"\n", name)
 		fmt.Fprintf(&calls, "\tn += %s.F0()\n", name)
 		for j := range 8 {
-			files[fmt.Sprintf("%s/f%d.go", name, j)] = fmt.Sprintf("package %s\n\n// F%d gives a number.\nfunc F%d() int { return %d }\n", name, j, j, i*8+j)
+			files[fmt.Sprintf("%s/f%d.go", name, j)] = fmt.Sprintf(
+				"package %s\n\n// F%d gives a number.\nfunc F%d() int { return %d }\n",
+				name,
+				j,
+				j,
+				i*8+j,
+			)
 		}
 	}
-	files["main.go"] = "package main\n\nimport (\n" + imports.String() + ")\n\nfunc main() {\n\tn := 0\n" + calls.String() + "\tprintln(n)\n}\n"
+	files["main.go"] = "package main\n\nimport (\n" + imports.String() + ")\n\n" +
+		"func main() {\n\tn := 0\n" + calls.String() + "\tprintln(n)\n}\n"
 	for name, text := range files {
 		path := filepath.Join(mod, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -87,7 +94,9 @@ git config user.name bench
 git add x
 git commit -q -m x
 `
-	return program.Setup{Dir: f.dir, Env: []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"}}.Run(ctx, "sh", "-c", script)
+	return program.Setup{Dir: f.dir, Env: []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"}}.Run(
+		ctx, "sh", "-c", script,
+	)
 }
 
 // makeNode writes a project and has npm fetch what it needs, as far as it is not in cache.

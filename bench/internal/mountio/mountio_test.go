@@ -17,7 +17,10 @@ func TestRatios(t *testing.T) {
 		s.add("overlayfs", []reading{{name: "untar", unit: "s", value: v}, {name: "find", unit: "s", value: 1}})
 	}
 	s.add("snapfs dev", []reading{{name: "untar", unit: "s", value: 5}, {name: "find", unit: "s", value: 1}})
-	s.count("snapfs dev", "untar", 1, map[string]uint64{"LOOKUP": 1, "READ": 7}, map[string]uint64{"LOOKUP": 5, "READ": 7, "MKNOD": 9})
+	s.count(
+		"snapfs dev", "untar", 1, map[string]uint64{"LOOKUP": 1, "READ": 7},
+		map[string]uint64{"LOOKUP": 5, "READ": 7, "MKNOD": 9},
+	)
 	r := &report.Report{Suite: "io", About: map[string]string{"a/b": "a tree"}, Transposed: true}
 	s.report(r, "a/b")
 	var out bytes.Buffer
@@ -44,7 +47,8 @@ func TestFloors(t *testing.T) {
 		r.Add(report.Metric{Case: "c", Subject: subject, Name: name, Value: value, More: more})
 	}
 	for subject, v := range map[string][4]float64{ // untar and find warm in seconds, reads and cached writes in MB/s
-		"overlayfs": {1, 1, 1000, 1000}, "fuse-overlayfs": {10, 2, 500, 900}, "snapfs dev": {8, 1.3, 900, 310}, "snapfs uring": {2.4, 1.04, 700, 290},
+		"overlayfs": {1, 1, 1000, 1000}, "fuse-overlayfs": {10, 2, 500, 900},
+		"snapfs dev": {8, 1.3, 900, 310}, "snapfs uring": {2.4, 1.04, 700, 290},
 	} {
 		add(subject, "untar", v[0], false)
 		add(subject, "find warm", v[1], false)

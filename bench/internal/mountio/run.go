@@ -22,7 +22,10 @@ import (
 )
 
 // runSession mounts a fresh tree and runs the session's workloads in it, as far as they are asked for.
-func (f *fixture) runSession(ctx context.Context, e *suite.Env, r *report.Report, samples *samples, s subject.Subject[subject.Mount], session session) (err error) {
+func (f *fixture) runSession(
+	ctx context.Context, e *suite.Env, r *report.Report, samples *samples, s subject.Subject[subject.Mount],
+	session session,
+) (err error) {
 	wanted := func(w workload) bool { return e.WantsWorkload(w.name) }
 	if !slices.ContainsFunc(session.workloads, wanted) {
 		return nil
@@ -134,11 +137,14 @@ func (f *fixture) runOnce(ctx context.Context, w workload, m subject.Mount) (wor
 	return runs, nil
 }
 
-// touchMemory uses memory and frees it again, for the page cache to be filled from. A virtual machine gives memory that was free for some
-// seconds back to its host, and waits for the host when it next uses it: up to ten times as long as writing a page takes.
+// touchMemory uses memory and frees it again, for the page cache to be filled from. A virtual machine gives memory that
+// was free for some seconds back to its host, and waits for the host when it next uses it: up to ten times as long as
+// writing a page takes.
 func touchMemory() error {
 	const size = 640 << 20
-	m, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	m, err := unix.Mmap(
+		-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE,
+	)
 	if err == nil {
 		err = unix.Munmap(m)
 	}
@@ -148,8 +154,8 @@ func touchMemory() error {
 	return nil
 }
 
-// loadPrograms reads what programs a cold workload runs and the system is made of, by running the same on a tree of one file: how
-// long the disk takes to load them says nothing about a file system.
+// loadPrograms reads what programs a cold workload runs and the system is made of, by running the same on a tree of one
+// file: how long the disk takes to load them says nothing about a file system.
 func (f *fixture) loadPrograms(ctx context.Context, w workload, m subject.Mount) error {
 	for _, p := range m.Binaries() {
 		if _, err := os.ReadFile(p); err != nil {
@@ -163,8 +169,8 @@ func (f *fixture) loadPrograms(ctx context.Context, w workload, m subject.Mount)
 	return err
 }
 
-// sample runs a workload, one that changes nothing as often as it takes to be measured well, and adds what processor time it took:
-// of its programs, and of the server of its mount.
+// sample runs a workload, one that changes nothing as often as it takes to be measured well, and adds what processor
+// time it took: of its programs, and of the server of its mount.
 func (f *fixture) sample(ctx context.Context, w workload, m subject.Mount) ([]reading, int, error) {
 	const (
 		least, most = 5, 100 // runs
@@ -194,7 +200,8 @@ func (f *fixture) sample(ctx context.Context, w workload, m subject.Mount) ([]re
 			return nil, 0, err
 		}
 		sum += c.Wall
-		wall, programs, server = append(wall, c.Wall.Seconds()), append(programs, c.CPU.Seconds()), append(server, (after-before).Seconds())
+		wall, programs = append(wall, c.Wall.Seconds()), append(programs, c.CPU.Seconds())
+		server = append(server, (after - before).Seconds())
 	}
 	ours := report.Median(server)
 	return []reading{
@@ -206,8 +213,10 @@ func (f *fixture) sample(ctx context.Context, w workload, m subject.Mount) ([]re
 
 // runScript runs a shell script in dir with what workloads need in its environment.
 func (f *fixture) runScript(ctx context.Context, dir, text string) (cost.Cost, error) {
-	t := program.Setup{Dir: dir, Env: append(f.goEnv(),
-		"TARBALL="+f.tarball, "NPM="+strings.Join(f.npmArgs(), " "), "NPMDIR="+f.npmDir, fmt.Sprintf("REPEAT=%d", f.repeat),
-		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*")}
+	t := program.Setup{Dir: dir, Env: append(
+		f.goEnv(), "TARBALL="+f.tarball, "NPM="+strings.Join(f.npmArgs(), " "), "NPMDIR="+f.npmDir,
+		fmt.Sprintf("REPEAT=%d", f.repeat), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
+	)}
 	return cost.Measure(func() error { return t.Run(ctx, "sh", "-c", text) })
 }

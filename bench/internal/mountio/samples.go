@@ -64,7 +64,10 @@ func (s *samples) report(r *report.Report, tree string) {
 			if len(v) == 0 {
 				continue
 			}
-			r.Add(report.Metric{Case: tree, Subject: system, Name: o.name, Unit: o.unit, Value: report.Median(v), More: o.more, Samples: v})
+			r.Add(report.Metric{
+				Case: tree, Subject: system, Name: o.name, Unit: o.unit, Value: report.Median(v), More: o.more,
+				Samples: v,
+			})
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(s.requests), func(a, b [2]string) int {

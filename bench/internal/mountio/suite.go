@@ -47,7 +47,10 @@ func Suite() suite.Suite {
 				e.Rounds = usualRounds
 			}
 			if e.Rounds < usualRounds {
-				r.Note("%d of %d rounds: ratios near a floor prove nothing; 'bench io' and --full run all", e.Rounds, usualRounds)
+				r.Note(
+					"%d of %d rounds: ratios near a floor prove nothing; 'bench io' and --full run all", e.Rounds,
+					usualRounds,
+				)
 			}
 			for i, tree := range trees {
 				scratch := filepath.Join(e.Work, fmt.Sprintf("io%d", i))
@@ -105,8 +108,10 @@ func measureTree(ctx context.Context, e *suite.Env, r *report.Report, tree, scra
 		}
 	}()
 	f.repeat = repeats(files, bytes)
-	r.About[f.name] = fmt.Sprintf("%d files, %.0f MB; lower in the chunk store, everything on %s; medians of %d rounds, interleaved",
-		files, float64(bytes)/1e6, d.about, e.Rounds)
+	r.About[f.name] = fmt.Sprintf(
+		"%d files, %.0f MB; lower in the chunk store, everything on %s; medians of %d rounds, interleaved", files,
+		float64(bytes)/1e6, d.about, e.Rounds,
+	)
 	if f.repeat > 1 {
 		r.About[f.name] += fmt.Sprintf("; untar, checkout and rm of the upper %d times in a row", f.repeat)
 	}
@@ -135,8 +140,8 @@ func count(tree string) (files int, bytes int64, err error) {
 	return files, bytes, err
 }
 
-// repeats is how often a workload that changes the whole tree runs in one sample: a small tree often enough for some tenths of
-// a second on the fastest system.
+// repeats is how often a workload that changes the whole tree runs in one sample: a small tree often enough for some
+// tenths of a second on the fastest system.
 func repeats(files int, bytes int64) int {
 	const enoughFiles, enoughBytes = 4000, 256 << 20
 	byFiles := (enoughFiles + files - 1) / max(1, files)

@@ -8,5 +8,7 @@ import (
 
 // subjectsOf are in the order of the tables.
 func subjects() []subject.Subject[subject.Mount] {
-	return []subject.Subject[subject.Mount]{peers.Native(), peers.Overlayfs(), peers.FuseOverlayfs(), snapfs.Mount("dev"), snapfs.Mount("uring")}
+	return []subject.Subject[subject.Mount]{
+		peers.Native(), peers.Overlayfs(), peers.FuseOverlayfs(), snapfs.Mount("dev"), snapfs.Mount("uring"),
+	}
 }

@@ -21,7 +21,7 @@ type workload struct {
 	dentries bool // the kernel's caches of names and inodes are emptied before
 	needed   bool // later workloads of the session stand on what it leaves
 	npm      bool // needs the node project's packages
-	best     int  // so many samples are taken, each made ready anew, of which the best counts: what disturbs can only slow it
+	best     int  // so many samples are taken, each made ready anew, of which the best counts
 	run      func(ctx context.Context, f *fixture, dir string) ([]reading, error)
 }
 
@@ -38,7 +38,8 @@ const (
 	findScript   = `find tree -name .git -prune -o -type f -print0 | xargs -0 stat -c %s >/dev/null`
 	grepScript   = `grep -rIF zzqqxx tree --exclude-dir=.git || true`
 	statusScript = `git -C tree status >/dev/null`
-	// git notes where each file lies, which differs between the fixture and a copy of it: the first status looks at all contents.
+	// git notes where each file lies, which differs between the fixture and a copy of it: the first status looks at all
+	// contents.
 	gitPrepare = statusScript + "\n"
 	// Everything is read once: no system has to wait for the disk where another has found the page cache full.
 	readPrepare = gitPrepare + grepScript + `
@@ -53,9 +54,13 @@ cat "$TARBALL" >/dev/null
 func sessions() []session {
 	return []session{
 		{name: "reading", parts: []string{"tree"}, prepare: gitPrepare, workloads: []workload{
-			cold(script("find cold", findScript, "git")), again(script("find warm", findScript)), again(script("ls -lR warm", "ls -lR tree >/dev/null")),
-			cold(script("grep cold", grepScript)), again(script("grep warm", grepScript)),
-			cold(script("git status cold", statusScript, "git")), again(script("git status warm", statusScript, "git")),
+			cold(script("find cold", findScript, "git")),
+			again(script("find warm", findScript)),
+			again(script("ls -lR warm", "ls -lR tree >/dev/null")),
+			cold(script("grep cold", grepScript)),
+			again(script("grep warm", grepScript)),
+			cold(script("git status cold", statusScript, "git")),
+			again(script("git status warm", statusScript, "git")),
 		}},
 		{name: "changing", parts: []string{"tree"}, prepare: readPrepare, workloads: []workload{
 			script("git checkout", repeated(`git -C tree checkout -q B && git -C tree checkout -q A`), "git"),
@@ -70,7 +75,10 @@ func sessions() []session {
 		{name: "installing", parts: []string{"npm"}, prepare: npmPrepare, once: true, workloads: []workload{
 			ofNPM(script("npm ci", `cd npm && npm ci --offline $NPM`, "npm")),
 		}},
-		{name: "single operations", parts: []string{"small"}, workloads: []workload{{name: "operations", dentries: true, run: operations}}},
+		{
+			name: "single operations", parts: []string{"small"},
+			workloads: []workload{{name: "operations", dentries: true, run: operations}},
+		},
 		{name: "large files", parts: []string{"big.bin"}, workloads: fioWorkloads()},
 	}
 }
@@ -125,31 +133,42 @@ func fioWorkloads() []workload {
 
 // fio is a workload of one job of fio, with a script that prepares it.
 func fio(name, prepare, args string) workload {
-	return workload{name: name, prepare: prepare, programs: []string{"fio"}, run: func(ctx context.Context, _ *fixture, dir string) ([]reading, error) {
-		if !strings.Contains(args, "ioengine") {
-			args += " --ioengine=psync"
-		}
-		out, err := program.Setup{Dir: dir}.Output(ctx, "fio", append(strings.Fields(args), "--name=j", "--thread", "--output-format=json")...)
-		if err != nil {
-			return nil, err
-		}
-		var report struct {
-			Jobs []struct {
-				Read struct {
-					BW float64 `json:"bw_bytes"`
-				} `json:"read"`
-				Write struct {
-					BW float64 `json:"bw_bytes"`
-				} `json:"write"`
-			} `json:"jobs"`
-		}
-		// fio may say something else before the document.
-		text := string(out)
-		if err := json.Unmarshal([]byte(text[max(0, strings.Index(text, "{")):]), &report); err != nil || len(report.Jobs) != 1 {
-			return nil, fmt.Errorf("output of fio: %w", err)
-		}
-		return []reading{{name: name, unit: "MB/s", value: (report.Jobs[0].Read.BW + report.Jobs[0].Write.BW) / 1e6, more: true}}, nil
-	}}
+	return workload{
+		name:     name,
+		prepare:  prepare,
+		programs: []string{"fio"},
+		run: func(ctx context.Context, _ *fixture, dir string) ([]reading, error) {
+			if !strings.Contains(args, "ioengine") {
+				args += " --ioengine=psync"
+			}
+			out, err := program.Setup{Dir: dir}.Output(
+				ctx,
+				"fio",
+				append(strings.Fields(args), "--name=j", "--thread", "--output-format=json")...)
+			if err != nil {
+				return nil, err
+			}
+			var report struct {
+				Jobs []struct {
+					Read struct {
+						BW float64 `json:"bw_bytes"`
+					} `json:"read"`
+					Write struct {
+						BW float64 `json:"bw_bytes"`
+					} `json:"write"`
+				} `json:"jobs"`
+			}
+			// fio may say something else before the document.
+			text := string(out)
+			if err := json.Unmarshal([]byte(text[max(0, strings.Index(text, "{")):]), &report); err != nil ||
+				len(report.Jobs) != 1 {
+				return nil, fmt.Errorf("output of fio: %w", err)
+			}
+			return []reading{
+				{name: name, unit: "MB/s", value: (report.Jobs[0].Read.BW + report.Jobs[0].Write.BW) / 1e6, more: true},
+			}, nil
+		},
+	}
 }
 
 // operations runs the single operations in a process of its own, which can be ended when the mount hangs.

@@ -54,8 +54,8 @@ func (b borg) Drop(ctx context.Context, from, to int) error {
 	if from == to {
 		return nil
 	}
-	// The first is an archive of BORG_REPO, the others are names in the same repository. borg says nothing of names that do
-	// not exist, so what is left is counted.
+	// The first is an archive of BORG_REPO, the others are names in the same repository. borg says nothing of names
+	// that do not exist, so what is left is counted.
 	args := []string{"delete", b.archive(from)}
 	for i := from + 1; i < to; i++ {
 		args = append(args, strings.TrimPrefix(b.archive(i), "::"))

@@ -18,16 +18,23 @@ import (
 // Btrfs is a btrfs with zstd on a loop image, a read-only snapshot per state.
 func Btrfs() subject.Subject[subject.Store] {
 	return subject.Subject[subject.Store]{
-		Name: "btrfs zstd", Programs: []string{"btrfs", "mkfs.btrfs", "mount", "umount", "rsync"}, Root: true, Keeps: subject.KeepsAll,
-		Remark: "its CPU time lacks that of the kernel's own threads, which compress and write",
+		Name:     "btrfs zstd",
+		Programs: []string{"btrfs", "mkfs.btrfs", "mount", "umount", "rsync"},
+		Root:     true,
+		Keeps:    subject.KeepsAll,
+		Remark:   "its CPU time lacks that of the kernel's own threads, which compress and write",
 		Open: func(ctx context.Context, at subject.Site) (subject.Store, error) {
 			dir := filepath.Join(at.Dir, "repo")
 			const imageSize = 16 << 30 // sparse
 			b := btrfs{image: dir + ".img", dir: dir}
-			if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(b.image, nil, 0o600), os.Truncate(b.image, imageSize)); err != nil {
+			if err := errors.Join(
+				os.Mkdir(dir, 0o755), os.WriteFile(b.image, nil, 0o600), os.Truncate(b.image, imageSize),
+			); err != nil {
 				return b, fmt.Errorf("make image: %w", err)
 			}
-			if err := program.Run(ctx, "mkfs.btrfs", "--quiet", "--data", "single", "--metadata", "single", b.image); err != nil {
+			if err := program.Run(
+				ctx, "mkfs.btrfs", "--quiet", "--data", "single", "--metadata", "single", b.image,
+			); err != nil {
 				return b, err
 			}
 			if err := program.Run(ctx, "mount", "-o", "loop,compress=zstd:3,noatime", b.image, dir); err != nil {

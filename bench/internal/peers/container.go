@@ -23,7 +23,10 @@ type container struct {
 // Container archives the whole tree and mounts archives below a writable overlay, as containers are backed up.
 func Container() subject.Subject[subject.Workspace] {
 	return subject.Subject[subject.Workspace]{
-		Name: "squashfs + fuse-overlayfs", Programs: []string{"mksquashfs", "squashfuse", "fuse-overlayfs", "umount"}, Most: 100_000, Open: openContainer,
+		Name:     "squashfs + fuse-overlayfs",
+		Programs: []string{"mksquashfs", "squashfuse", "fuse-overlayfs", "umount"},
+		Most:     100_000,
+		Open:     openContainer,
 	}
 }
 
@@ -54,7 +57,10 @@ func (h *container) mount(ctx context.Context, image, name string) error {
 		return err
 	}
 	h.mounts = append(h.mounts, path("lower"))
-	err := program.Run(ctx, "fuse-overlayfs", "-o", "lowerdir="+path("lower")+",upperdir="+path("upper")+",workdir="+path("work"), path("mnt"))
+	err := program.Run(
+		ctx, "fuse-overlayfs", "-o", "lowerdir="+path("lower")+",upperdir="+path("upper")+",workdir="+path("work"),
+		path("mnt"),
+	)
 	if err == nil {
 		h.mounts = append(h.mounts, path("mnt"))
 	}
@@ -68,7 +74,9 @@ func (h *container) umount(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	return errors.Join(os.RemoveAll(filepath.Join(h.scratch, name+".upper")), os.RemoveAll(filepath.Join(h.scratch, name+".work")))
+	return errors.Join(
+		os.RemoveAll(filepath.Join(h.scratch, name+".upper")), os.RemoveAll(filepath.Join(h.scratch, name+".work")),
+	)
 }
 
 // umountOne unmounts; a program that was just ended may keep the mount busy for a moment.

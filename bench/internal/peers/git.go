@@ -19,19 +19,29 @@ func Git(name string, pack ...string) subject.Subject[subject.Store] {
 		Open: func(ctx context.Context, at subject.Site) (subject.Store, error) {
 			dir := filepath.Join(at.Dir, "repo")
 			g := git{dir: dir, pack: pack, t: program.Setup{Env: []string{
-				"GIT_DIR=" + dir, "GIT_AUTHOR_NAME=bench", "GIT_AUTHOR_EMAIL=bench@localhost", "GIT_COMMITTER_NAME=bench",
-				"GIT_COMMITTER_EMAIL=bench@localhost", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
+				"GIT_DIR=" + dir,
+				"GIT_AUTHOR_NAME=bench",
+				"GIT_AUTHOR_EMAIL=bench@localhost",
+				"GIT_COMMITTER_NAME=bench",
+				"GIT_COMMITTER_EMAIL=bench@localhost",
+				"GIT_CONFIG_GLOBAL=/dev/null",
+				"GIT_CONFIG_SYSTEM=/dev/null",
 			}}}
 			if err := g.t.Run(ctx, "git", "init", "--quiet", "--bare", dir); err != nil {
 				return g, err
 			}
-			for _, kv := range [][2]string{{"gc.auto", "0"}, {"core.looseCompression", "1"}, {"core.bare", "false"}, {"core.excludesFile", "/dev/null"}, {"core.autocrlf", "false"}} {
+			for _, kv := range [][2]string{
+				{"gc.auto", "0"}, {"core.looseCompression", "1"}, {"core.bare", "false"},
+				{"core.excludesFile", "/dev/null"}, {"core.autocrlf", "false"},
+			} {
 				if err := g.t.Run(ctx, "git", "config", kv[0], kv[1]); err != nil {
 					return g, err
 				}
 			}
 			// What a state ignores or converts for itself is kept all the same.
-			return g, os.WriteFile(filepath.Join(dir, "info", "attributes"), []byte("* -text -filter -ident -diff\n"), 0o644)
+			return g, os.WriteFile(
+				filepath.Join(dir, "info", "attributes"), []byte("* -text -filter -ident -diff\n"), 0o644,
+			)
 		},
 	}
 }

@@ -23,7 +23,9 @@ type loopDisk struct {
 func openLoopDisk(ctx context.Context, scratch, options string, mkfs ...string) (*loopDisk, error) {
 	const imageSize = 64 << 30 // sparse
 	d := &loopDisk{image: filepath.Join(scratch, "image"), root: filepath.Join(scratch, "disk")}
-	if err := errors.Join(os.Mkdir(d.root, 0o755), os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, imageSize)); err != nil {
+	if err := errors.Join(
+		os.Mkdir(d.root, 0o755), os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, imageSize),
+	); err != nil {
 		return nil, fmt.Errorf("make image: %w", err)
 	}
 	if err := program.Run(ctx, mkfs[0], append(mkfs[1:], d.image)...); err != nil {

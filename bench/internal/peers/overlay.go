@@ -25,12 +25,17 @@ type overlay struct {
 
 // Overlayfs is the kernel's overlayfs.
 func Overlayfs() subject.Subject[subject.Mount] {
-	return subject.Subject[subject.Mount]{Name: "overlayfs", Programs: []string{"mount", "umount"}, Open: openOverlay("mount", "-t", "overlay", "overlay")}
+	return subject.Subject[subject.Mount]{
+		Name: "overlayfs", Programs: []string{"mount", "umount"},
+		Open: openOverlay("mount", "-t", "overlay", "overlay"),
+	}
 }
 
 // FuseOverlayfs is an overlay that is served by a process.
 func FuseOverlayfs() subject.Subject[subject.Mount] {
-	return subject.Subject[subject.Mount]{Name: "fuse-overlayfs", Programs: []string{"fuse-overlayfs", "umount"}, Open: openOverlay("fuse-overlayfs")}
+	return subject.Subject[subject.Mount]{
+		Name: "fuse-overlayfs", Programs: []string{"fuse-overlayfs", "umount"}, Open: openOverlay("fuse-overlayfs"),
+	}
 }
 
 func openOverlay(command ...string) func(context.Context, subject.Site) (subject.Mount, error) {
@@ -42,7 +47,9 @@ func openOverlay(command ...string) func(context.Context, subject.Site) (subject
 				return nil, fmt.Errorf("prepare overlay: %w", err)
 			}
 		}
-		o.command = append(slices.Clone(command), "-o", "lowerdir="+at.Tree+",upperdir="+upper+",workdir="+work, o.mountpoint)
+		o.command = append(
+			slices.Clone(command), "-o", "lowerdir="+at.Tree+",upperdir="+upper+",workdir="+work, o.mountpoint,
+		)
 		return o, o.mount(ctx)
 	}
 }

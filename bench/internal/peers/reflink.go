@@ -14,7 +14,10 @@ type reflinks struct{ *loopDisk }
 // Reflinks copies trees with shared extents, on XFS.
 func Reflinks() subject.Subject[subject.Workspace] {
 	return subject.Subject[subject.Workspace]{
-		Name: "cp --reflink", Programs: []string{"cp", "mkfs.xfs", "mount", "umount"}, Most: 100_000, Open: openReflinks,
+		Name:     "cp --reflink",
+		Programs: []string{"cp", "mkfs.xfs", "mount", "umount"},
+		Most:     100_000,
+		Open:     openReflinks,
 	}
 }
 

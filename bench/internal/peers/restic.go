@@ -19,7 +19,10 @@ func Restic() subject.Subject[subject.Store] {
 		Open: func(ctx context.Context, at subject.Site) (subject.Store, error) {
 			dir := filepath.Join(at.Dir, "repo")
 			r := &restic{dir: dir, t: program.Setup{Env: []string{
-				"RESTIC_REPOSITORY=" + dir, "RESTIC_PASSWORD=bench", "RESTIC_CACHE_DIR=" + dir + ".cache", "RESTIC_COMPRESSION=max",
+				"RESTIC_REPOSITORY=" + dir,
+				"RESTIC_PASSWORD=bench",
+				"RESTIC_CACHE_DIR=" + dir + ".cache",
+				"RESTIC_COMPRESSION=max",
 			}}}
 			return r, r.t.Run(ctx, "restic", "init", "--quiet")
 		},

@@ -26,7 +26,9 @@ type squash struct {
 }
 
 func (s squash) Store(ctx context.Context, i int, _, state string) error {
-	return program.Run(ctx, "mksquashfs", state, s.path(i), "-comp", s.compression, "-noappend", "-no-progress", "-quiet")
+	return program.Run(
+		ctx, "mksquashfs", state, s.path(i), "-comp", s.compression, "-noappend", "-no-progress", "-quiet",
+	)
 }
 
 func (s squash) Restore(ctx context.Context, i int, dest string) error {

@@ -13,7 +13,9 @@ type subvolumes struct{ *loopDisk }
 
 // Subvolumes takes snapshots of subvolumes, on btrfs.
 func Subvolumes() subject.Subject[subject.Workspace] {
-	return subject.Subject[subject.Workspace]{Name: "btrfs", Programs: []string{"btrfs", "mkfs.btrfs", "mount", "umount"}, Open: openSubvolumes}
+	return subject.Subject[subject.Workspace]{
+		Name: "btrfs", Programs: []string{"btrfs", "mkfs.btrfs", "mount", "umount"}, Open: openSubvolumes,
+	}
 }
 
 func openSubvolumes(ctx context.Context, at subject.Site) (subject.Workspace, error) {

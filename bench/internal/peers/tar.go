@@ -41,8 +41,10 @@ func (t tarball) Store(ctx context.Context, i int, prev, state string) error {
 		return fmt.Errorf("write list: %w", err)
 	}
 	// In the format that keeps fractions of seconds, and without times that no image has.
-	return program.Setup{Stdin: lines(added)}.Run(ctx, "tar", "--format=posix", "--pax-option=delete=atime,delete=ctime",
-		"-C", state, "-czf", t.path(i), "--no-recursion", "--null", "-T", "-")
+	return program.Setup{Stdin: lines(added)}.Run(
+		ctx, "tar", "--format=posix", "--pax-option=delete=atime,delete=ctime", "-C", state, "-czf", t.path(i),
+		"--no-recursion", "--null", "-T", "-",
+	)
 }
 
 // withParents adds the directories whose times change when entries are extracted or removed; those that are

@@ -9,11 +9,32 @@ import (
 
 // debianPackages says where a program comes from.
 var debianPackages = map[string]string{
-	"restic": "restic", "borg": "borgbackup", "git": "git", "btrfs": "btrfs-progs", "mkfs.btrfs": "btrfs-progs",
-	"mksquashfs": "squashfs-tools", "unsquashfs": "squashfs-tools", "squashfuse": "squashfuse", "fuse-overlayfs": "fuse-overlayfs",
-	"rsync": "rsync", "tar": "tar", "gzip": "gzip", "mount": "mount", "umount": "mount", "node": "nodejs", "npm": "npm", "npx": "npm",
-	"python3": "python3", "sqlite3": "sqlite3", "fio": "fio", "fusermount3": "fuse3", "debootstrap": "debootstrap", "cp": "coreutils",
-	"unshare": "util-linux", "chroot": "coreutils", "mkfs.xfs": "xfsprogs",
+	"restic":         "restic",
+	"borg":           "borgbackup",
+	"git":            "git",
+	"btrfs":          "btrfs-progs",
+	"mkfs.btrfs":     "btrfs-progs",
+	"mksquashfs":     "squashfs-tools",
+	"unsquashfs":     "squashfs-tools",
+	"squashfuse":     "squashfuse",
+	"fuse-overlayfs": "fuse-overlayfs",
+	"rsync":          "rsync",
+	"tar":            "tar",
+	"gzip":           "gzip",
+	"mount":          "mount",
+	"umount":         "mount",
+	"node":           "nodejs",
+	"npm":            "npm",
+	"npx":            "npm",
+	"python3":        "python3",
+	"sqlite3":        "sqlite3",
+	"fio":            "fio",
+	"fusermount3":    "fuse3",
+	"debootstrap":    "debootstrap",
+	"cp":             "coreutils",
+	"unshare":        "util-linux",
+	"chroot":         "coreutils",
+	"mkfs.xfs":       "xfsprogs",
 }
 
 // Packages names the packages of programs, and of those that no package is known for the program.

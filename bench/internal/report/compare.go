@@ -25,8 +25,8 @@ type change struct {
 	worse float64 // ratio, above 1 is worse
 }
 
-// noiseOf is the ratio by which a figure may differ without meaning anything. Bytes hardly vary; wall time varies twice as
-// much as processor time.
+// noiseOf is the ratio by which a figure may differ without meaning anything. Bytes hardly vary; wall time varies twice
+// as much as processor time.
 func noiseOf(m Metric, percent float64) float64 {
 	const bytes = 1
 	switch {
@@ -117,13 +117,18 @@ func Compare(w io.Writer, oldPath, newPath string, noise float64) error {
 				worse++
 			}
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s → %s %s\t%+.1f %%\n",
-			verdict, c.m.Case, c.m.Subject, c.m.Name, Figure(c.old), Figure(c.m.Value), c.m.Unit, 100*(c.m.Value/c.old-1))
+		fmt.Fprintf(
+			tw, "%s\t%s\t%s\t%s\t%s → %s %s\t%+.1f %%\n", verdict, c.m.Case, c.m.Subject, c.m.Name, Figure(c.old),
+			Figure(c.m.Value), c.m.Unit, 100*(c.m.Value/c.old-1),
+		)
 	}
 	if err := tw.Flush(); err != nil {
 		return fmt.Errorf("print comparison: %w", err)
 	}
-	fmt.Fprintf(w, "%d of %d figures differ by more than noise (bytes 1 %%, CPU time %g %%, wall time %g %%)", len(changes), len(before.Metrics), noise, 2*noise)
+	fmt.Fprintf(
+		w, "%d of %d figures differ by more than noise (bytes 1 %%, CPU time %g %%, wall time %g %%)", len(changes),
+		len(before.Metrics), noise, 2*noise,
+	)
 	if gone > 0 {
 		fmt.Fprintf(w, ", %d are missing from the new report", gone)
 	}

@@ -55,7 +55,10 @@ func (r *Report) PrintFloors(w io.Writer, c string) {
 		if verdict == "miss" {
 			verdict = strings.ToUpper(verdict)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s %s\t%s\t%s\t%s\n", f.Workload, f.Subject, f.Peer, Figure(f.Floor), f.Measure, goal, Figure(f.Seen), verdict)
+		fmt.Fprintf(
+			tw, "%s\t%s\t%s\t%s %s\t%s\t%s\t%s\n", f.Workload, f.Subject, f.Peer, Figure(f.Floor), f.Measure, goal,
+			Figure(f.Seen), verdict,
+		)
 	}
 	_ = tw.Flush() // an error of w is the terminal's
 }

@@ -7,15 +7,17 @@ import (
 	"time"
 )
 
-// PrintMarkdown writes a report as tables for a page: where it comes from, a table per case with the best of each column in
-// bold, and in what snapfs is behind.
+// PrintMarkdown writes a report as tables for a page: where it comes from, a table per case with the best of each
+// column in bold, and in what snapfs is behind.
 func (r *Report) PrintMarkdown(w io.Writer) {
 	fmt.Fprintf(w, "`%s`, %s, %s.\n", r.Command, r.Date.Format(time.DateOnly), r.Machine)
 	if r.Remark != "" {
 		fmt.Fprintf(w, "%s.\n", r.Remark)
 	}
 	for _, t := range r.Earlier {
-		fmt.Fprintf(w, "Also from `%s`, %s, snapfs %s. %s\n", t.Command, t.Date.Format(time.DateOnly), t.Version, t.Remark)
+		fmt.Fprintf(
+			w, "Also from `%s`, %s, snapfs %s. %s\n", t.Command, t.Date.Format(time.DateOnly), t.Version, t.Remark,
+		)
 	}
 	for _, c := range r.Cases() {
 		metrics := r.OfCase(c)
@@ -61,7 +63,8 @@ func (r *Report) PrintMarkdown(w io.Writer) {
 	}
 }
 
-// bestOf gives the best figure of a metric, and whether snapfs and others have one; how often something was done is no merit.
+// bestOf gives the best figure of a metric, and whether snapfs and others have one; how often something was done is no
+// merit.
 func bestOf(metrics []Metric, name string) (best Metric, compared bool) {
 	if name == "rounds" || name == "verified" {
 		return best, false
@@ -79,8 +82,8 @@ func bestOf(metrics []Metric, name string) (best Metric, compared bool) {
 	return best, ours && others
 }
 
-// behind tells, for each case and metric in which a peer is better than snapfs, by how much. Differences that comparisons take for noise of
-// bytes are told, too: a page that says who is best is held to it.
+// behind tells, for each case and metric in which a peer is better than snapfs, by how much. Differences that
+// comparisons take for noise of bytes are told, too: a page that says who is best is held to it.
 func (r *Report) behind() []string {
 	var out []string
 	for _, c := range r.Cases() {
@@ -103,7 +106,13 @@ func (r *Report) behind() []string {
 				}
 			}
 			if our.Value != best.Value {
-				out = append(out, fmt.Sprintf("%s, %s: %s %s %s, %s %s", c, name, best.Subject, Figure(best.Value), best.Unit, our.Subject, Figure(our.Value)))
+				out = append(
+					out,
+					fmt.Sprintf(
+						"%s, %s: %s %s %s, %s %s", c, name, best.Subject, Figure(best.Value), best.Unit, our.Subject,
+						Figure(our.Value),
+					),
+				)
 			}
 		}
 	}

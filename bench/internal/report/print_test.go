@@ -36,6 +36,10 @@ func TestBehind(t *testing.T) {
 	var page bytes.Buffer
 	r.PrintMarkdown(&page)
 	require.Contains(t, page.String(), "`go run ./bench storage`")
-	require.Contains(t, page.String(), "| | stored MB | speed MB/s |\n|-|-|-|\n| snapfs | 221 | **9.00** |\n| snapfs create | 223 |  |\n| git gc | **220** | 7.00 |\n")
+	require.Contains(
+		t, page.String(),
+		"| | stored MB | speed MB/s |\n|-|-|-|\n"+
+			"| snapfs | 221 | **9.00** |\n| snapfs create | 223 |  |\n| git gc | **220** | 7.00 |\n",
+	)
 	require.Contains(t, page.String(), "Where snapfs is behind: C4, stored: git gc 220 MB, snapfs 221.")
 }

@@ -17,9 +17,9 @@ const (
 	SecondBaseline = "fuse-overlayfs"
 )
 
-// printRatios writes a case with a row per metric, a column per subject, and for each subject that is snapfs its ratios:
-// of times or of throughputs, so that a time below 1 and a throughput above 1 are better than the other's. Processor times
-// are a table of their own.
+// printRatios writes a case with a row per metric, a column per subject, and for each subject that is snapfs its
+// ratios: of times or of throughputs, so that a time below 1 and a throughput above 1 are better than the other's.
+// Processor times are a table of their own.
 func (r *Report) printRatios(w io.Writer, c string) {
 	metrics := r.OfCase(c)
 	var wall, cpu []Metric

@@ -48,7 +48,7 @@ type Report struct {
 	// Requests counts, for suites of mounts, what the kernel asked of the server during a workload.
 	Requests   map[string]map[string]uint64 `json:"requests,omitempty"`
 	Floors     []Floor                      `json:"floors,omitempty"`     // see floors.go
-	Transposed bool                         `json:"transposed,omitempty"` // printed and drawn with a row per metric, see ratios.go
+	Transposed bool                         `json:"transposed,omitempty"` // a row per metric, see ratios.go
 }
 
 func New(ctx context.Context, suite, remark string) (*Report, error) {
@@ -129,7 +129,10 @@ func (r *Report) Order(cases, subjects []string) {
 		return len(list)
 	}
 	slices.SortStableFunc(r.Metrics, func(a, b Metric) int {
-		return cmp.Or(cmp.Compare(rank(cases, a.Case), rank(cases, b.Case)), cmp.Compare(rank(subjects, a.Subject), rank(subjects, b.Subject)))
+		return cmp.Or(
+			cmp.Compare(rank(cases, a.Case), rank(cases, b.Case)),
+			cmp.Compare(rank(subjects, a.Subject), rank(subjects, b.Subject)),
+		)
 	})
 }
 

@@ -20,10 +20,10 @@ func growBranches(ctx context.Context, e *suite.Env, g *grown, n limits) error {
 		if err := tree.Make(ctx, source, 1000); err != nil {
 			return err
 		}
-		if _, err := s.Api.Create(ctx, sandbox.CreateRequest{Name: "w", Source: source}); err != nil {
+		if _, err := s.API.Create(ctx, sandbox.CreateRequest{Name: "w", Source: source}); err != nil {
 			return err
 		}
-		snap, err := s.Api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w", WaitStored: true})
+		snap, err := s.API.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w", WaitStored: true})
 		if err != nil {
 			return err
 		}
@@ -36,7 +36,9 @@ func growBranches(ctx context.Context, e *suite.Env, g *grown, n limits) error {
 		for i := 1; i <= n.branches; i++ {
 			dir := filepath.Join(tmp, fmt.Sprintf("b%05d", i))
 			start := time.Now()
-			if _, err := s.Api.Branch(ctx, sandbox.RestoreRequest{Snapshot: snap.ID, Mountpoint: dir, MakeMountpoint: true}); err != nil {
+			if _, err := s.API.Branch(
+				ctx, sandbox.RestoreRequest{Snapshot: snap.ID, Mountpoint: dir, MakeMountpoint: true},
+			); err != nil {
 				return err
 			}
 			if _, err := os.ReadDir(dir); err != nil {
@@ -75,7 +77,10 @@ func growBranches(ctx context.Context, e *suite.Env, g *grown, n limits) error {
 		if err != nil {
 			return err
 		}
-		g.add(int64(n.branches), "memory of each, written to and read", "MiB", float64(now-before)/(1<<20)/float64(n.branches))
+		g.add(
+			int64(n.branches), "memory of each, written to and read", "MiB",
+			float64(now-before)/(1<<20)/float64(n.branches),
+		)
 		return nil
 	})
 }

@@ -20,10 +20,12 @@ import (
 func growBytes(ctx context.Context, e *suite.Env, g *grown, n limits) error {
 	return withHome(ctx, e, func(s *engine.Daemon, tmp string) error {
 		h := snapfs.NewWorkspace(s, tmp)
-		if _, err := s.Api.Create(ctx, sandbox.CreateRequest{Name: "w"}); err != nil {
+		if _, err := s.API.Create(ctx, sandbox.CreateRequest{Name: "w"}); err != nil {
 			return err
 		}
-		if _, err := s.Api.Mount(ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: h.Dir(), MakeMountpoint: true}); err != nil {
+		if _, err := s.API.Mount(
+			ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: h.Dir(), MakeMountpoint: true},
+		); err != nil {
 			return err
 		}
 		const block = 1 << 20
@@ -54,7 +56,7 @@ func growBytes(ctx context.Context, e *suite.Env, g *grown, n limits) error {
 				return err
 			}
 			start := time.Now()
-			if _, err := s.Api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w", WaitStored: true}); err != nil {
+			if _, err := s.API.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w", WaitStored: true}); err != nil {
 				return err
 			}
 			e.Bar.Step("bytes", i, total)

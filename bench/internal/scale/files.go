@@ -26,12 +26,14 @@ func growFiles(ctx context.Context, e *suite.Env, g *grown, n limits) error {
 				return err
 			}
 			start := time.Now()
-			if _, err := s.Api.Create(ctx, sandbox.CreateRequest{Name: "w", Source: source}); err != nil {
+			if _, err := s.API.Create(ctx, sandbox.CreateRequest{Name: "w", Source: source}); err != nil {
 				return err
 			}
 			g.add(int64(files), "create", "ms", milliseconds(time.Since(start)))
 			h := snapfs.NewWorkspace(s, tmp)
-			if _, err := s.Api.Mount(ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: h.Dir(), MakeMountpoint: true}); err != nil {
+			if _, err := s.API.Mount(
+				ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: h.Dir(), MakeMountpoint: true},
+			); err != nil {
 				return err
 			}
 			edits := tree.Edits{Files: files, Changed: 1}
@@ -41,7 +43,9 @@ func growFiles(ctx context.Context, e *suite.Env, g *grown, n limits) error {
 					return err
 				}
 				start := time.Now()
-				if _, err := s.Api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w", WaitStored: true}); err != nil {
+				if _, err := s.API.Snapshot(
+					ctx, sandbox.SnapshotRequest{Workspace: "w", WaitStored: true},
+				); err != nil {
 					return err
 				}
 				took = append(took, time.Since(start))

@@ -45,8 +45,12 @@ func (g *grown) fit(about string) {
 	}
 	g.r.About[g.what] = about + "; the last row is the exponent e of figure = c * size^e"
 	for _, name := range g.order {
-		if e, ok := report.Exponent(slices.DeleteFunc(g.points[name], func(p report.Point) bool { return p.Value <= 0 })); ok {
-			g.r.Add(report.Metric{Case: g.what, Subject: report.ExponentRow, Name: name, Unit: g.unitOf(name), Value: e})
+		if e, ok := report.Exponent(
+			slices.DeleteFunc(g.points[name], func(p report.Point) bool { return p.Value <= 0 }),
+		); ok {
+			g.r.Add(
+				report.Metric{Case: g.what, Subject: report.ExponentRow, Name: name, Unit: g.unitOf(name), Value: e},
+			)
 		}
 	}
 }

@@ -30,7 +30,9 @@ func limitsOf(full bool) limits {
 // Suite shows time, memory and store as work grows.
 func Suite() suite.Suite {
 	return suite.Suite{
-		Name: "scale", About: "Time, memory and size of the store as snapshots, mounts, files and bytes grow", Long: true,
+		Name:     "scale",
+		About:    "Time, memory and size of the store as snapshots, mounts, files and bytes grow",
+		Long:     true,
 		Subjects: func() []string { return []string{"snapfs"} },
 		Workloads: func() []string {
 			var names []string
@@ -78,18 +80,23 @@ func parts() []part {
 	return []part{
 		{
 			"snapshots in a row",
-			"one changed file each, 1000 files in the workspace, which stays mounted; times of the snapshots since the row above",
+			"one changed file each, 1000 files in the workspace, which stays mounted; " +
+				"times of the snapshots since the row above",
 			[]string{"snapshot p50", "memory", "store"},
 			growSnapshots,
 		},
 		{
 			"mounted branches",
-			"of one snapshot of 1000 files, in one daemon, all mounted; then each is written to and read; times of the branches since the row above",
+			"of one snapshot of 1000 files, in one daemon, all mounted; then each is written to and read; " +
+				"times of the branches since the row above",
 			[]string{"branch and ls p50", "branch and ls p99", "memory of each"},
 			growBranches,
 		},
 		{"files", "small text files; the edit is the median of 9", []string{"create", storedEdit, "store"}, growFiles},
-		{"logical MiB", "large files, one MiB in a hundred new, each stored before the next is written", []string{"snapshot until stored", "memory", "store"}, growBytes},
+		{
+			"logical MiB", "large files, one MiB in a hundred new, each stored before the next is written",
+			[]string{"snapshot until stored", "memory", "store"}, growBytes,
+		},
 	}
 }
 

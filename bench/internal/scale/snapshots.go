@@ -33,10 +33,12 @@ func growSnapshots(ctx context.Context, e *suite.Env, g *grown, n limits) error 
 			return err
 		}
 		h := snapfs.NewWorkspace(s, tmp)
-		if _, err := s.Api.Create(ctx, sandbox.CreateRequest{Name: "w", Source: source}); err != nil {
+		if _, err := s.API.Create(ctx, sandbox.CreateRequest{Name: "w", Source: source}); err != nil {
 			return err
 		}
-		if _, err := s.Api.Mount(ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: h.Dir(), MakeMountpoint: true}); err != nil {
+		if _, err := s.API.Mount(
+			ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: h.Dir(), MakeMountpoint: true},
+		); err != nil {
 			return err
 		}
 		edits := tree.Edits{Files: 1000, Changed: 1}

@@ -137,7 +137,8 @@ func marked(dir string) []int {
 		}
 		// A process whose environment cannot be read is somebody else's, or gone. The kernel shows the environment
 		// that a process was started with, without what this one set for its children.
-		if environ, err := os.ReadFile(path); err == nil && bytes.Contains(append([]byte{0}, environ...), append([]byte{0}, mark...)) {
+		if environ, err := os.ReadFile(path); err == nil &&
+			bytes.Contains(append([]byte{0}, environ...), append([]byte{0}, mark...)) {
 			pids = append(pids, pid)
 		}
 	}
@@ -219,7 +220,8 @@ func Discard(dir string) error {
 	return nil
 }
 
-// CloseAndRemove closes what is mounted in a scratch directory, whatever became of ctx, or its mount would stay, and removes the directory.
+// CloseAndRemove closes what is mounted in a scratch directory, whatever became of ctx, or its mount would stay, and
+// removes the directory.
 func CloseAndRemove(ctx context.Context, m interface{ Close(context.Context) error }, scratch string) error {
 	clean, cancel := CleanUp(ctx)
 	defer cancel()

@@ -32,7 +32,9 @@ func (c *created) Store(ctx context.Context, i int, _, state string) error {
 	if _, err := c.api.Create(ctx, sandbox.CreateRequest{Name: name, Source: state}); err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
-	snap, err := c.api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: name, Name: fmt.Sprintf("s%04d", i), WaitStored: true})
+	snap, err := c.api.Snapshot(
+		ctx, sandbox.SnapshotRequest{Workspace: name, Name: fmt.Sprintf("s%04d", i), WaitStored: true},
+	)
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}

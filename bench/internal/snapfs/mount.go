@@ -21,7 +21,9 @@ type mount struct {
 
 // Mount is snapfs over one of its transports, used by the command line.
 func Mount(transport string) subject.Subject[subject.Mount] {
-	return subject.Subject[subject.Mount]{Name: "snapfs " + transport, Programs: []string{"go"}, Open: openMount(transport)}
+	return subject.Subject[subject.Mount]{
+		Name: "snapfs " + transport, Programs: []string{"go"}, Open: openMount(transport),
+	}
 }
 
 func openMount(transport string) func(context.Context, subject.Site) (subject.Mount, error) {
@@ -39,7 +41,9 @@ func openMount(transport string) func(context.Context, subject.Site) (subject.Mo
 		w.id = made.ID
 		if err := w.mount(ctx); err != nil {
 			clean := context.WithoutCancel(ctx)
-			return nil, errors.Join(fmt.Errorf("%w: %w", subject.ErrNotOffered, err), at.Home.Run(clean, nil, "destroy", w.id))
+			return nil, errors.Join(
+				fmt.Errorf("%w: %w", subject.ErrNotOffered, err), at.Home.Run(clean, nil, "destroy", w.id),
+			)
 		}
 		return w, nil
 	}

@@ -48,7 +48,9 @@ func (s *store) Store(ctx context.Context, i int, _, state string) error {
 	if err := tree.Mirror(ctx, state, s.mount); err != nil {
 		return err
 	}
-	snap, err := s.api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "bench", Name: fmt.Sprintf("s%04d", i), WaitStored: true})
+	snap, err := s.api.Snapshot(
+		ctx, sandbox.SnapshotRequest{Workspace: "bench", Name: fmt.Sprintf("s%04d", i), WaitStored: true},
+	)
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
@@ -96,7 +98,9 @@ func (s *store) Restore(ctx context.Context, i int, dest string) (err error) {
 	}
 	clean := context.WithoutCancel(ctx)
 	defer func() { err = errors.Join(err, s.api.Destroy(clean, sandbox.RefRequest{Ref: w.ID})) }()
-	r := sandbox.MountRequest{Workspace: w.ID, Mountpoint: mnt, MakeMountpoint: true, MountOptions: sandbox.MountOptions{ReadOnly: true}}
+	r := sandbox.MountRequest{
+		Workspace: w.ID, Mountpoint: mnt, MakeMountpoint: true, MountOptions: sandbox.MountOptions{ReadOnly: true},
+	}
 	if _, err := s.api.Mount(ctx, r); err != nil {
 		return errors.Join(err, os.RemoveAll(mnt))
 	}

@@ -33,10 +33,12 @@ func openWorkspace(ctx context.Context, at subject.Site) (subject.Workspace, err
 		return nil, err
 	}
 	h := NewWorkspace(s, at.Dir)
-	if _, err := s.Api.Create(ctx, sandbox.CreateRequest{Name: "w", Source: at.Tree}); err != nil {
+	if _, err := s.API.Create(ctx, sandbox.CreateRequest{Name: "w", Source: at.Tree}); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
-	if _, err := s.Api.Mount(ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: h.Dir(), MakeMountpoint: true}); err != nil {
+	if _, err := s.API.Mount(
+		ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: h.Dir(), MakeMountpoint: true},
+	); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return h, nil
@@ -45,13 +47,13 @@ func openWorkspace(ctx context.Context, at subject.Site) (subject.Workspace, err
 func (h *Workspace) Dir() string { return filepath.Join(h.scratch, "mnt") }
 
 func (h *Workspace) Snapshot(ctx context.Context, sync bool) (string, error) {
-	s, err := h.Api.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w", NoSync: !sync})
+	s, err := h.API.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w", NoSync: !sync})
 	return s.ID, err
 }
 
 func (h *Workspace) Restore(ctx context.Context, id string) (string, error) {
 	dir := filepath.Join(h.scratch, "restored")
-	w, err := h.Api.Restore(ctx, sandbox.RestoreRequest{Snapshot: id, Mountpoint: dir, MakeMountpoint: true})
+	w, err := h.API.Restore(ctx, sandbox.RestoreRequest{Snapshot: id, Mountpoint: dir, MakeMountpoint: true})
 	if err != nil {
 		return "", err
 	}
@@ -60,23 +62,23 @@ func (h *Workspace) Restore(ctx context.Context, id string) (string, error) {
 }
 
 func (h *Workspace) Unrestore(ctx context.Context, dir string) error {
-	if _, err := h.Api.Unmount(ctx, sandbox.UnmountRequest{Workspace: h.made[dir], Force: true}); err != nil {
+	if _, err := h.API.Unmount(ctx, sandbox.UnmountRequest{Workspace: h.made[dir], Force: true}); err != nil {
 		return err
 	}
-	return h.Api.Destroy(ctx, sandbox.RefRequest{Ref: h.made[dir]})
+	return h.API.Destroy(ctx, sandbox.RefRequest{Ref: h.made[dir]})
 }
 
 func (h *Workspace) Rollback(ctx context.Context, id string) error {
-	_, err := h.Api.Rollback(ctx, sandbox.RollbackRequest{Workspace: "w", Snapshot: id})
+	_, err := h.API.Rollback(ctx, sandbox.RollbackRequest{Workspace: "w", Snapshot: id})
 	return err
 }
 
 func (h *Workspace) Diff(ctx context.Context, id string) error {
-	return h.Api.Diff(ctx, sandbox.DiffRequest{A: id, B: "w"}, func(sandbox.Change) error { return nil })
+	return h.API.Diff(ctx, sandbox.DiffRequest{A: id, B: "w"}, func(sandbox.Change) error { return nil })
 }
 
 func (h *Workspace) Delete(ctx context.Context, id string) error {
-	return h.Api.Delete(ctx, sandbox.RefRequest{Ref: id})
+	return h.API.Delete(ctx, sandbox.RefRequest{Ref: id})
 }
 
 func (h *Workspace) Close(context.Context) error { return h.Stop() }

@@ -62,10 +62,15 @@ func describe(r *report.Report, h corpora.History, infos []tree.Info) {
 		total += in.Bytes
 		files = max(files, in.Files)
 	}
-	r.About[h.Name] = fmt.Sprintf("%s; %d states, %.0f MB in all, up to %d files", h.About, len(h.States), float64(total)/1e6, files)
+	r.About[h.Name] = fmt.Sprintf(
+		"%s; %d states, %.0f MB in all, up to %d files", h.About, len(h.States), float64(total)/1e6, files,
+	)
 	r.Digests[h.Name] = tree.Digest(infos)
 	if h.Digest != "" && h.Digest != r.Digests[h.Name] {
-		r.Note("%s is not byte for byte the corpus of the committed results: its digest is %.16s, theirs %.16s", h.Name, r.Digests[h.Name], h.Digest)
+		r.Note(
+			"%s is not byte for byte the corpus of the committed results: its digest is %.16s, theirs %.16s", h.Name,
+			r.Digests[h.Name], h.Digest,
+		)
 	}
 }
 

@@ -38,7 +38,10 @@ func (m *measurement) did(units float64) {
 }
 
 // measurePeer stores, restores and thins one history with one peer, and always cleans up after it.
-func measurePeer(ctx context.Context, e *suite.Env, r *report.Report, h corpora.History, infos []tree.Info, p subject.Subject[subject.Store]) (err error) {
+func measurePeer(
+	ctx context.Context, e *suite.Env, r *report.Report, h corpora.History, infos []tree.Info,
+	p subject.Subject[subject.Store],
+) (err error) {
 	m := &measurement{e: e, r: r, h: h, infos: infos, p: p}
 	if m.dir, err = os.MkdirTemp(e.Work, "peer-"); err != nil {
 		return fmt.Errorf("make repository: %w", err)
@@ -143,7 +146,13 @@ func (m *measurement) restore(ctx context.Context) error {
 	}
 	m.add("restore cpu", "s", sum.CPU.Seconds())
 	m.add("restore wall", "s", sum.Wall.Seconds())
-	m.r.Add(report.Metric{Case: m.h.Name, Subject: m.p.Name, Name: "restore", Unit: "MB/s cpu", Value: float64(bytes) / 1e6 / max(sum.CPU.Seconds(), 1e-3), More: true})
-	m.r.Add(report.Metric{Case: m.h.Name, Subject: m.p.Name, Name: "verified", Unit: "states", Value: float64(len(m.h.States)), More: true})
+	m.r.Add(report.Metric{
+		Case: m.h.Name, Subject: m.p.Name, Name: "restore", Unit: "MB/s cpu",
+		Value: float64(bytes) / 1e6 / max(sum.CPU.Seconds(), 1e-3), More: true,
+	})
+	m.r.Add(report.Metric{
+		Case: m.h.Name, Subject: m.p.Name, Name: "verified", Unit: "states", Value: float64(len(m.h.States)),
+		More: true,
+	})
 	return nil
 }

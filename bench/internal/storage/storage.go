@@ -17,9 +17,16 @@ import (
 // subjects are in the order of the tables.
 func subjects() []subject.Subject[subject.Store] {
 	return []subject.Subject[subject.Store]{
-		snapfs.Store(), snapfs.Created(),
-		peers.Git("git repack", "repack", "-adf", "--depth=50", "--window=50"), peers.Git("git gc", "gc", "--prune=now", "--quiet"),
-		peers.Restic(), peers.Borg(), peers.Btrfs(), peers.Tar(), peers.Squashfs("zstd"), peers.Squashfs("lz4"),
+		snapfs.Store(),
+		snapfs.Created(),
+		peers.Git("git repack", "repack", "-adf", "--depth=50", "--window=50"),
+		peers.Git("git gc", "gc", "--prune=now", "--quiet"),
+		peers.Restic(),
+		peers.Borg(),
+		peers.Btrfs(),
+		peers.Tar(),
+		peers.Squashfs("zstd"),
+		peers.Squashfs("lz4"),
 	}
 }
 
@@ -57,7 +64,11 @@ func run(ctx context.Context, e *suite.Env, r *report.Report) error {
 		return err
 	}
 	if !e.Full {
-		r.Note("after half of the states was deleted, the oldest, the middle and the newest of those left were restored and compared; --full does it with all, deletes all but the newest, too, and packs 'snapfs create' anew")
+		r.Note(
+			"after half of the states was deleted, the oldest, the middle and the newest of those left were restored " +
+				"and compared; --full does it with all, deletes all but the newest, too, " +
+				"and packs 'snapfs create' anew",
+		)
 	}
 	peers := subject.Available(subjects(), e.Wants, r.Note)
 	var all [][]tree.Info

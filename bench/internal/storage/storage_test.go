@@ -70,7 +70,9 @@ func TestPeers(t *testing.T) {
 			defer cancel()
 			r := &report.Report{}
 			require.NoError(t, measurePeer(ctx, e, r, h, infos, p))
-			for _, name := range []string{"stored", "store cpu", "store wall", "restore cpu", "restore wall", "verified"} {
+			for _, name := range []string{
+				"stored", "store cpu", "store wall", "restore cpu", "restore wall", "verified",
+			} {
 				_, ok := report.ValueOf(r.Metrics, p.Name, name)
 				require.True(t, ok, name)
 			}
@@ -84,7 +86,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestSpecialTrees: trees of users have what the corpora lack. What git cannot keep is said and not looked for; everything else is.
+// TestSpecialTrees: trees of users have what the corpora lack. What git cannot keep is said and not looked for;
+// everything else is.
 func TestSpecialTrees(t *testing.T) {
 	oncePerRun(t)
 	dir := t.TempDir()
@@ -95,12 +98,16 @@ func TestSpecialTrees(t *testing.T) {
 			require.NoError(t, os.MkdirAll(filepath.Join(s, d), 0o755))
 		}
 		for name, text := range map[string]string{
-			"same size": string(rune('0' + i)), "latin-\xe9\xff": "bytes", "new\nline": "n", "-dash": "d", `quote"'$(x)\`: "q", "shut/secret": "s",
-			".gitignore": "*\n", ".gitattributes": "* text eol=crlf\n", "crlf": "a\r\nb\n", strings.Repeat("n", 255): "long", "sub/.git/config": "[core]\n",
+			"same size": string(rune('0' + i)), "latin-\xe9\xff": "bytes", "new\nline": "n",
+			"-dash": "d", `quote"'$(x)\`: "q", "shut/secret": "s",
+			".gitignore": "*\n", ".gitattributes": "* text eol=crlf\n", "crlf": "a\r\nb\n",
+			strings.Repeat("n", 255): "long", "sub/.git/config": "[core]\n",
 		} {
 			p := filepath.Join(s, name)
 			require.NoError(t, os.WriteFile(p, []byte(text), 0o644))
-			require.NoError(t, os.Chtimes(p, time.Time{}, time.Unix(1_700_000_000, int64(i+1)*1000)), "within the same second")
+			require.NoError(
+				t, os.Chtimes(p, time.Time{}, time.Unix(1_700_000_000, int64(i+1)*1000)), "within the same second",
+			)
 		}
 		sparse, err := os.Create(filepath.Join(s, "sparse"))
 		require.NoError(t, err)
@@ -122,7 +129,11 @@ func TestSpecialTrees(t *testing.T) {
 			require.Equal(t, 3, infos[0].Special)
 			r := &report.Report{}
 			require.NoError(t, measurePeer(ctx, e, r, h, infos, p))
-			require.Equal(t, p.Keeps == subject.KeepsFiles, slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "are not kept") }), r.Notes)
+			require.Equal(
+				t, p.Keeps == subject.KeepsFiles,
+				slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "are not kept") }),
+				r.Notes,
+			)
 		})
 	}
 }
@@ -136,8 +147,8 @@ func (m *measurement) stored(ctx context.Context) (err error) {
 	return m.store(ctx)
 }
 
-// BenchmarkStorage stores a history with every peer: the corpora of SNAPFS_BENCH_CORPUS, names joined by commas, or one of
-// three tiny states.
+// BenchmarkStorage stores a history with every peer: the corpora of SNAPFS_BENCH_CORPUS, names joined by commas, or one
+// of three tiny states.
 func BenchmarkStorage(b *testing.B) {
 	e := &suite.Env{Cache: suite.DefaultCache(), Guard: &scratch.Guard{}, Mirror: corpora.DebianMirror}
 	list := []corpora.History{corporatest.Tiny(b)}
@@ -180,14 +191,22 @@ func TestVerifyFindsLoss(t *testing.T) {
 	h := corporatest.Tiny(t)
 	want, err := tree.Inspect(t.Context(), h.States[1])
 	require.NoError(t, err)
-	told := map[string]string{"contents": `"a/two" has different contents`, "time": `"a/two" is of 1700000000.000000000 and 1.00000000`, "lost": `"link" is not in both`}
+	told := map[string]string{
+		"contents": `"a/two" has different contents`, "time": `"a/two" is of 1700000000.000000000 and 1.00000000`,
+		"lost": `"link" is not in both`,
+	}
 	for name, spoil := range map[string]func(dest string) error{
 		"contents": func(d string) error { return os.WriteFile(filepath.Join(d, "a/two"), []byte("twx"), 0o644) },
-		"time":     func(d string) error { return os.Chtimes(filepath.Join(d, "a/two"), time.Unix(1, 1), time.Unix(1, 1)) },
-		"lost":     func(d string) error { return os.Remove(filepath.Join(d, "link")) },
+		"time": func(d string) error {
+			return os.Chtimes(filepath.Join(d, "a/two"), time.Unix(1, 1), time.Unix(1, 1))
+		},
+		"lost": func(d string) error { return os.Remove(filepath.Join(d, "link")) },
 	} {
 		k := breaking{state: h.States[1], spoil: spoil}
-		_, err := verifyRestore(t.Context(), k, 1, filepath.Join(t.TempDir(), "out"), h.States[1], want, subject.Subject[subject.Store]{Keeps: subject.KeepsAll})
+		_, err := verifyRestore(
+			t.Context(), k, 1, filepath.Join(t.TempDir(), "out"), h.States[1], want,
+			subject.Subject[subject.Store]{Keeps: subject.KeepsAll},
+		)
 		require.ErrorContains(t, err, "differ from what was stored: "+told[name], name)
 	}
 }

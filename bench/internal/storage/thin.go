@@ -11,8 +11,8 @@ import (
 	"snapfs/bench/internal/subject"
 )
 
-// leftToVerify are the states that are restored once more after those before from were deleted: with all every one of them, else
-// the oldest, which most stood on what is gone, one in the middle, and the newest.
+// leftToVerify are the states that are restored once more after those before from were deleted: with all every one of
+// them, else the oldest, which most stood on what is gone, one in the middle, and the newest.
 func leftToVerify(from, to int, all bool) []int {
 	left := []int{from, (from + to) / 2, to - 1}
 	if all {

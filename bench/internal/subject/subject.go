@@ -10,7 +10,8 @@ import (
 	"snapfs/bench/internal/program"
 )
 
-// Subject is what is measured: snapfs used in one way, or a peer. S says what it is opened as: a store, a workspace or a mount.
+// Subject is what is measured: snapfs used in one way, or a peer. S says what it is opened as: a store, a workspace or
+// a mount.
 type Subject[S System] struct {
 	Name     string
 	Programs []string // that it calls
@@ -58,15 +59,21 @@ func Names[S System](list []Subject[S]) []string {
 	return names
 }
 
-// Available are the subjects that are wanted and can run here. What must be known of them, or why they cannot run, goes to note.
-func Available[S System](list []Subject[S], wanted func(name string) bool, note func(format string, args ...any)) []Subject[S] {
+// Available are the subjects that are wanted and can run here. What must be known of them, or why they cannot run, goes
+// to note.
+func Available[S System](
+	list []Subject[S], wanted func(name string) bool, note func(format string, args ...any),
+) []Subject[S] {
 	var out []Subject[S]
 	for _, s := range list {
 		if !wanted(s.Name) {
 			continue
 		}
 		if gone := program.Missing(s.Programs); len(gone) > 0 {
-			note("%s: not measured, missing %s (make bench-peers installs Debian's %s)", s.Name, strings.Join(gone, ", "), strings.Join(program.Packages(gone), ", "))
+			note(
+				"%s: not measured, missing %s (make bench-peers installs Debian's %s)", s.Name,
+				strings.Join(gone, ", "), strings.Join(program.Packages(gone), ", "),
+			)
 			continue
 		}
 		if s.Root && os.Geteuid() != 0 {

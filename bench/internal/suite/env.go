@@ -55,10 +55,12 @@ func (e *Env) Wants(subject string) bool {
 
 // WantsWorkload says whether a workload is asked for.
 func (e *Env) WantsWorkload(name string) bool {
-	return len(e.Workloads) == 0 || slices.ContainsFunc(e.Workloads, func(p string) bool { return strings.HasPrefix(name, p) })
+	return len(e.Workloads) == 0 ||
+		slices.ContainsFunc(e.Workloads, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// WithScratch runs fn with a scratch directory that is gone afterwards. It first removes what runs that were killed left.
+// WithScratch runs fn with a scratch directory that is gone afterwards. It first removes what runs that were killed
+// left.
 func (e *Env) WithScratch(fn func() error) (err error) {
 	parent := e.Work
 	if parent == "" {

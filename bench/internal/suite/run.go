@@ -32,8 +32,11 @@ func (e *Env) roomFor(list []Suite) error {
 		return fmt.Errorf("statfs %s: %w", e.Work, err)
 	}
 	if free := int64(st.Bavail) * st.Bsize; free < need {
-		return fmt.Errorf("%s needs %.1f GB in %s, of which %.1f GB are free: %.1f GB are missing (--cache and --work choose other disks)",
-			what, float64(need)/1e9, filepath.Dir(e.Work), float64(free)/1e9, float64(need-free)/1e9)
+		return fmt.Errorf(
+			"%s needs %.1f GB in %s, of which %.1f GB are free: "+
+				"%.1f GB are missing (--cache and --work choose other disks)",
+			what, float64(need)/1e9, filepath.Dir(e.Work), float64(free)/1e9, float64(need-free)/1e9,
+		)
 	}
 	return nil
 }

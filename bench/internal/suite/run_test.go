@@ -14,7 +14,10 @@ import (
 
 func TestReport(t *testing.T) {
 	dir := t.TempDir()
-	r := &report.Report{Suite: "s", Dir: dir, About: map[string]string{"c": "a case"}, Machine: machine.Machine{CPU: "x", Programs: map[string]string{"git": "2.39"}}}
+	r := &report.Report{
+		Suite: "s", Dir: dir, About: map[string]string{"c": "a case"},
+		Machine: machine.Machine{CPU: "x", Programs: map[string]string{"git": "2.39"}},
+	}
 	r.Add(report.Metric{Case: "c", Subject: "snapfs", Name: "stored", Unit: "MB", Value: 4})
 	r.Add(report.Metric{Case: "c", Subject: "git", Name: "stored", Unit: "MB", Value: 5})
 	r.Add(report.Metric{Case: "c", Subject: "git", Name: "speed", Unit: "MB/s", Value: 100, More: true})

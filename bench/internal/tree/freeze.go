@@ -35,7 +35,10 @@ type dirTime struct {
 // time, become hard links to it. Whatever was changed after since gets the time stamp first, so that
 // states are the same on every machine.
 func Freeze(ctx context.Context, ws, prev, next string, since, stamp time.Time) error {
-	f := &freezer{ws: ws, prev: prev, next: next, since: since, stamp: stamp, links: map[uint64]string{}, taken: map[uint64]uint64{}}
+	f := &freezer{
+		ws: ws, prev: prev, next: next, since: since, stamp: stamp, links: map[uint64]string{},
+		taken: map[uint64]uint64{},
+	}
 	err := filepath.WalkDir(ws, func(p string, d fs.DirEntry, err error) error {
 		if err := cmp.Or(err, ctx.Err()); err != nil {
 			return err
@@ -142,7 +145,8 @@ func (f *freezer) sameFile(old, path string, is *syscall.Stat_t, t time.Time) (b
 	} else if err != nil {
 		return false, fmt.Errorf("stat %s: %w", old, err)
 	}
-	if was.Mode != is.Mode || was.Uid != is.Uid || was.Gid != is.Gid || was.Size != is.Size || !time.Unix(was.Mtim.Unix()).Equal(t) {
+	if was.Mode != is.Mode || was.Uid != is.Uid || was.Gid != is.Gid || was.Size != is.Size ||
+		!time.Unix(was.Mtim.Unix()).Equal(t) {
 		return false, nil
 	}
 	if ino, ok := f.taken[was.Ino]; ok && ino != is.Ino {

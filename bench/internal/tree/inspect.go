@@ -20,7 +20,9 @@ import (
 
 // Info is what walking a tree finds.
 type Info struct {
-	Plain    [32]byte // of paths, contents, targets and execute bits of files and links outside of repositories: what every peer keeps
+	// Plain is of what every peer keeps: paths, contents, targets and execute bits of files and links outside of
+	// repositories.
+	Plain    [32]byte
 	Contents [32]byte // of these, of devices and the like, and of repositories
 	Exact    [32]byte // of these and modes, owners, mtimes in nanoseconds and hard links
 	Files    int
@@ -50,7 +52,10 @@ func Inspect(ctx context.Context, root string) (Info, error) {
 		if !ok {
 			return fmt.Errorf("no stat of %s", p)
 		}
-		if _, err := fmt.Fprintf(exact, "%s\x00%o %d %d %d.%09d\n", rel, st.Mode, st.Uid, st.Gid, fi.ModTime().Unix(), fi.ModTime().Nanosecond()); err != nil {
+		if _, err := fmt.Fprintf(
+			exact, "%s\x00%o %d %d %d.%09d\n", rel, st.Mode, st.Uid, st.Gid, fi.ModTime().Unix(),
+			fi.ModTime().Nanosecond(),
+		); err != nil {
 			return err
 		}
 		if d.IsDir() {
@@ -59,7 +64,8 @@ func Inspect(ctx context.Context, root string) (Info, error) {
 		info.Files++
 		// What git leaves out: it keeps files and links, and nothing that is in a repository of its own.
 		outer := []io.Writer{contents, plain}
-		if !fi.Mode().IsRegular() && fi.Mode()&fs.ModeSymlink == 0 || slices.Contains(strings.Split(filepath.Dir(rel), "/"), ".git") {
+		if !fi.Mode().IsRegular() && fi.Mode()&fs.ModeSymlink == 0 ||
+			slices.Contains(strings.Split(filepath.Dir(rel), "/"), ".git") {
 			info.Special++
 			outer = outer[:1]
 		}
@@ -70,7 +76,9 @@ func Inspect(ctx context.Context, root string) (Info, error) {
 					return err
 				}
 			}
-			_, err := fmt.Fprintf(io.MultiWriter(append(outer, exact)...), "%s\x00%v %s\n", rel, fi.Mode().Type(), target)
+			_, err := fmt.Fprintf(
+				io.MultiWriter(append(outer, exact)...), "%s\x00%v %s\n", rel, fi.Mode().Type(), target,
+			)
 			return err
 		}
 		if st.Nlink > 1 {
@@ -106,20 +114,23 @@ func Inspect(ctx context.Context, root string) (Info, error) {
 func FirstDifference(want, got string, exact bool) string {
 	text := ""
 	for _, pair := range [][2]string{{want, got}, {got, want}} {
-		_ = filepath.WalkDir(pair[0], func(p string, d fs.DirEntry, err error) error { // what cannot be read is not told
-			if err != nil || d.IsDir() && !exact {
+		_ = filepath.WalkDir(
+			pair[0],
+			func(p string, d fs.DirEntry, err error) error { // what cannot be read is not told
+				if err != nil || d.IsDir() && !exact {
+					return nil
+				}
+				rel, err := filepath.Rel(pair[0], p)
+				if err != nil {
+					return err
+				}
+				if what := difference(p, filepath.Join(pair[1], rel), exact); what != "" {
+					text = fmt.Sprintf(": %q %s", rel, what)
+					return fs.SkipAll
+				}
 				return nil
-			}
-			rel, err := filepath.Rel(pair[0], p)
-			if err != nil {
-				return err
-			}
-			if what := difference(p, filepath.Join(pair[1], rel), exact); what != "" {
-				text = fmt.Sprintf(": %q %s", rel, what)
-				return fs.SkipAll
-			}
-			return nil
-		})
+			},
+		)
 		if text != "" {
 			break
 		}

@@ -25,7 +25,9 @@ func Make(ctx context.Context, dir string, files int) error {
 				return err
 			}
 		}
-		if err := os.WriteFile(path, []byte(strings.Repeat(fmt.Sprintf("this is line of file %d\n", i), 8)), 0o644); err != nil {
+		if err := os.WriteFile(
+			path, []byte(strings.Repeat(fmt.Sprintf("this is line of file %d\n", i), 8)), 0o644,
+		); err != nil {
 			return err
 		}
 	}
