@@ -1,4 +1,4 @@
-// Command bench measures snapfs beside the tools that people would use instead, on corpora that anyone can rebuild.
+// Command bench measures snapfs beside the tools that people would use instead, on corpora that can be rebuilt.
 //
 // It is a module of its own, so that what draws its charts is no dependency of snapfs.
 //

@@ -53,7 +53,7 @@ func run(ctx context.Context, e *suite.Env, args []string) error {
 	return err
 }
 
-// exitCode tells the user of a failure.
+// exitCode prints a failure and gives the exit code for it.
 func exitCode(ctx context.Context, err error) int {
 	var usage usage.Error
 	switch {

@@ -16,7 +16,7 @@ type Cost struct {
 
 func (c *Cost) Add(o Cost) { c.Wall += o.Wall; c.CPU += o.CPU }
 
-// Measure runs fn and tells its cost. One operation at a time, or CPU time is counted double.
+// Measure runs fn and gives its cost. One operation at a time, or CPU time is counted double.
 func Measure(fn func() error) (Cost, error) {
 	cpu, start := cpuTime(), time.Now()
 	err := fn()

@@ -69,7 +69,7 @@ func (c setting) run(ctx context.Context, e *suite.Env, r *report.Report) error 
 	)
 	for i, k := range subjects() {
 		if c.only == 0 || i < c.only {
-			if err := c.on(ctx, e, r, k, source); err != nil {
+			if err := c.measureOn(ctx, e, r, k, source); err != nil {
 				return err
 			}
 		}
@@ -78,8 +78,8 @@ func (c setting) run(ctx context.Context, e *suite.Env, r *report.Report) error 
 	return os.RemoveAll(source)
 }
 
-// on measures a case on one system, unless it cannot be; the report tells.
-func (c setting) on(
+// measureOn measures the setting on one system; the report says if it cannot be.
+func (c setting) measureOn(
 	ctx context.Context, e *suite.Env, r *report.Report, k subject.Subject[subject.Workspace], source string,
 ) error {
 	if len(subject.Available([]subject.Subject[subject.Workspace]{k}, e.Wants, r.Note)) == 0 {

@@ -1,2 +1,2 @@
-// Package machine tells what a report was measured on: processor, kernel, and the versions of programs.
+// Package machine describes what a report was measured on: processor, kernel, and the versions of programs.
 package machine

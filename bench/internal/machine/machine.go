@@ -66,7 +66,7 @@ func This(ctx context.Context) (Machine, error) {
 		m.Version = string(bytes.TrimSpace(out))
 	}
 	for name, args := range versionArgs {
-		// A program that is missing is named where it is needed. Some tell their version with an error, or on stderr.
+		// A program that is missing is named where it is needed. Some print their version with an error, or on stderr.
 		out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 		if errors.Is(err, exec.ErrNotFound) {
 			continue
@@ -78,7 +78,7 @@ func This(ctx context.Context) (Machine, error) {
 	return m, ctx.Err()
 }
 
-// versionArgs makes programs tell their version.
+// versionArgs makes programs print their version.
 var versionArgs = map[string][]string{
 	"restic":         {"version"},
 	"borg":           {"--version"},
@@ -100,10 +100,10 @@ var versionArgs = map[string][]string{
 	"mount":          {"--version"},
 }
 
-// versionIn finds the first thing that looks like a version.
+// versionIn finds the first word that looks like a version.
 var versionIn = regexp.MustCompile(`[0-9]+(\.[0-9]+)+(-dev|rc[0-9]+)?`)
 
-// Same says whether times of two machines can be compared.
+// Same reports whether times of two machines can be compared.
 func (m Machine) Same(o Machine) bool {
 	return m.CPU == o.CPU && m.Cores == o.Cores && m.Kernel == o.Kernel
 }
@@ -126,7 +126,7 @@ func (m Machine) ProgramLines(width int) string {
 	return strings.Join(append(lines, line), "\n")
 }
 
-// Load is the kernel's, of the last minute; 0 where it does not tell.
+// Load is the kernel's, of the last minute; 0 where it is not available.
 func Load() float64 {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -121,7 +121,7 @@ func (d *disk) close() error {
 }
 
 func (d *disk) closeMemory() error {
-	// A mount namespace that somebody made meanwhile may hold a copy of the disk, which keeps the image in use until it
+	// A mount namespace that was made meanwhile may hold a copy of the disk, which keeps the image in use until it
 	// ends.
 	if err := scratch.Unmount(d.memory); err != nil {
 		if err := unix.Unmount(d.memory, unix.MNT_DETACH); err != nil {

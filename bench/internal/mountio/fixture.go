@@ -38,7 +38,7 @@ type fixture struct {
 	home    *engine.Home
 }
 
-// fixtureFacts are what the files of a fixture do not tell; kept beside them as JSON.
+// fixtureFacts are what cannot be read from the files of a fixture; kept beside them as JSON.
 type fixtureFacts struct {
 	NPM      bool   `json:"npm"`      // the npm cache could be filled
 	Snapshot string `json:"snapshot"` // of lower, stored; "" if there is none yet

@@ -118,7 +118,7 @@ func (f *fixture) runOnce(ctx context.Context, w workload, m subject.Mount) (wor
 			return runs, fmt.Errorf("prepare: %w", err)
 		}
 	}
-	if !w.again {
+	if !w.repeatable {
 		if err := touchMemory(); err != nil {
 			return runs, err
 		}
@@ -186,7 +186,7 @@ func (f *fixture) sample(ctx context.Context, w workload, m subject.Mount) ([]re
 	}
 	var wall, programs, server []float64
 	var sum time.Duration
-	for len(wall) == 0 || w.again && (len(wall) < least || sum < enough && len(wall) < most) {
+	for len(wall) == 0 || w.repeatable && (len(wall) < least || sum < enough && len(wall) < most) {
 		before, err := cost.OfProcess(pid)
 		if err != nil {
 			return nil, 0, err

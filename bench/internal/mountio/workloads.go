@@ -10,19 +10,19 @@ import (
 	"snapfs/bench/internal/program"
 )
 
-// workload is one thing that is timed, with the root of the mounted tree as working directory: a shell script, or run.
+// workload is what is timed, with the root of the mounted tree as working directory: a shell script, or run.
 type workload struct {
-	name     string
-	programs []string
-	prepare  string // script that is run before, not timed
-	script   string
-	again    bool // it changes nothing: its script runs several times in a sample
-	cold     bool // caches are emptied before
-	dentries bool // the kernel's caches of names and inodes are emptied before
-	needed   bool // later workloads of the session stand on what it leaves
-	npm      bool // needs the node project's packages
-	best     int  // so many samples are taken, each made ready anew, of which the best counts
-	run      func(ctx context.Context, f *fixture, dir string) ([]reading, error)
+	name       string
+	programs   []string
+	prepare    string // script that is run before, not timed
+	script     string
+	repeatable bool // it changes nothing: its script runs several times in a sample
+	cold       bool // caches are emptied before
+	dentries   bool // the kernel's caches of names and inodes are emptied before
+	needed     bool // later workloads of the session stand on what it leaves
+	npm        bool // needs the node project's packages
+	best       int  // so many samples are taken, each made ready anew, of which the best counts
+	run        func(ctx context.Context, f *fixture, dir string) ([]reading, error)
 }
 
 // session is workloads that share a mount, in order.
@@ -55,12 +55,12 @@ func sessions() []session {
 	return []session{
 		{name: "reading", parts: []string{"tree"}, prepare: gitPrepare, workloads: []workload{
 			cold(script("find cold", findScript, "git")),
-			again(script("find warm", findScript)),
-			again(script("ls -lR warm", "ls -lR tree >/dev/null")),
+			repeatable(script("find warm", findScript)),
+			repeatable(script("ls -lR warm", "ls -lR tree >/dev/null")),
 			cold(script("grep cold", grepScript)),
-			again(script("grep warm", grepScript)),
+			repeatable(script("grep warm", grepScript)),
 			cold(script("git status cold", statusScript, "git")),
-			again(script("git status warm", statusScript, "git")),
+			repeatable(script("git status warm", statusScript, "git")),
 		}},
 		{name: "changing", parts: []string{"tree"}, prepare: readPrepare, workloads: []workload{
 			script("git checkout", repeated(`git -C tree checkout -q B && git -C tree checkout -q A`), "git"),
@@ -69,7 +69,7 @@ func sessions() []session {
 			script("rm -rf lower", "rm -rf tree"),
 		}},
 		{name: "building", parts: []string{"gomod"}, prepare: buildPrepare, workloads: []workload{
-			again(script("go build", "cd gomod && go build -o out . && rm out", "go")),
+			repeatable(script("go build", "cd gomod && go build -o out . && rm out", "go")),
 			script("sqlite", sqliteScript, "sqlite3"),
 		}},
 		{name: "installing", parts: []string{"npm"}, prepare: npmPrepare, once: true, workloads: []workload{
@@ -97,9 +97,9 @@ func repeated(text string) string {
 	return "i=0; while [ $i -lt $REPEAT ]; do " + text + " || exit 1; i=$((i+1)); done"
 }
 
-func again(w workload) workload  { w.again = true; return w }
-func cold(w workload) workload   { w.cold = true; return w }
-func needed(w workload) workload { w.needed = true; return w }
+func repeatable(w workload) workload { w.repeatable = true; return w }
+func cold(w workload) workload       { w.cold = true; return w }
+func needed(w workload) workload     { w.needed = true; return w }
 func best(n int, w workload) workload {
 	w.best = n
 	return w

@@ -130,7 +130,7 @@ func (h *container) Rollback(ctx context.Context, id string) error {
 
 func (h *container) Delete(_ context.Context, id string) error {
 	if id == h.image {
-		return nil // the workspace stands on it
+		return nil // it is the lower of the workspace
 	}
 	return os.Remove(id)
 }

@@ -16,7 +16,7 @@ import (
 	"snapfs/bench/internal/subject"
 )
 
-// overlay is a mount of somebody else's overlay over the tree.
+// overlay is an overlay mount above the tree.
 type overlay struct {
 	mountpoint string
 	command    []string // with everything but the mountpoint

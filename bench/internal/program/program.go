@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Setup is a command of another program, run to its end.
+// Setup is where and with what a program is run.
 type Setup struct {
 	Dir   string   // working directory
 	Env   []string // added to a plain environment

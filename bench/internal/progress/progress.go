@@ -11,14 +11,14 @@ import (
 )
 
 // Bar shows one line of what is going on and how much is left: on a terminal a bar, elsewhere a plain line now and
-// then. Work is counted in units of whoever announces it. Safe for concurrent use.
+// then. Work is counted in units that callers choose. Safe for concurrent use.
 type Bar struct {
 	out      *os.File
 	terminal bool
 
 	mu          sync.Mutex // guards what follows
 	last        time.Time  // of the newest line
-	shown       bool
+	visible     bool
 	prefix      string    // the stage
 	start       time.Time // of the first unit
 	total, done float64   // units of the stage
@@ -90,7 +90,7 @@ func (p *Bar) Say(format string, args ...any) {
 	p.line(share, fmt.Sprintf(format, args...))
 }
 
-// due says whether it is time for a new line. mu is held.
+// due reports whether it is time for a new line. mu is held.
 func (p *Bar) due(now bool) bool {
 	pause := 100 * time.Millisecond
 	if !p.terminal {
@@ -127,15 +127,15 @@ func (p *Bar) line(share float64, what string) {
 		text = text[:columns-1] // a second line would stay behind
 	}
 	fmt.Fprint(p.out, "\r\x1b[K"+text)
-	p.shown = true
+	p.visible = true
 }
 
 // Clear removes the line.
 func (p *Bar) Clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.shown {
+	if p.visible {
 		fmt.Fprint(p.out, "\r\x1b[K")
-		p.shown = false
+		p.visible = false
 	}
 }

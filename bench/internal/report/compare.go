@@ -39,7 +39,7 @@ func noiseOf(m Metric, percent float64) float64 {
 	}
 }
 
-// isTime says whether a figure depends on how fast the machine is.
+// isTime reports whether a figure depends on how fast the machine is.
 func isTime(m Metric) bool { return m.Unit != "MB" && m.Unit != "B" && m.Unit != "states" }
 
 // CompareAll compares two reports, or each report of one directory with the one of the same name in another.

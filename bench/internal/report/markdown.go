@@ -82,7 +82,7 @@ func bestOf(metrics []Metric, name string) (best Metric, compared bool) {
 	return best, ours && others
 }
 
-// behind tells, for each case and metric in which a peer is better than snapfs, by how much. Differences that
+// behind lists, for each case and metric in which a peer is better than snapfs, by how much. Differences that
 // comparisons take for noise of bytes are told, too: a page that says who is best is held to it.
 func (r *Report) behind() []string {
 	var out []string

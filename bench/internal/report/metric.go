@@ -18,7 +18,7 @@ type Metric struct {
 	Samples []float64 `json:"samples,omitempty"` // of which Value is the median, if there are several
 }
 
-// better says whether a figure is better than another of the same metric.
+// better reports whether a figure is better than another of the same metric.
 func (m Metric) better(than Metric) bool {
 	if m.More {
 		return m.Value > than.Value

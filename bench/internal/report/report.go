@@ -97,7 +97,7 @@ func (r *Report) Forget(c, subject string) {
 	r.Metrics = slices.DeleteFunc(r.Metrics, func(m Metric) bool { return m.Case == c && m.Subject == subject })
 }
 
-// IsWhole says whether an adopted report has all of a case and subject.
+// IsWhole reports whether an adopted report has all of a case and subject.
 func (r *Report) IsWhole(c, subject string) bool { return slices.Contains(r.Whole, c+"/"+subject) }
 
 // Adopt takes over the figures of an earlier report, if there is one and it is of the same machine.

@@ -20,7 +20,8 @@ import (
 // Mark names, in the environment of everything that a run starts, the run's scratch directory.
 const Mark = "SNAPFS_BENCH_RUN"
 
-// lockName is the file of a scratch directory that its owner holds locked: who can lock it finds the owner dead.
+// lockName is the file of a scratch directory that its owner holds locked: whose lock can be taken once the owner is
+// dead.
 const lockName = "owner.lock"
 
 // Guard knows the scratch directories of this process. Safe for concurrent use.
@@ -135,7 +136,7 @@ func marked(dir string) []int {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		// A process whose environment cannot be read is somebody else's, or gone. The kernel shows the environment
+		// A process whose environment cannot be read is another user's, or gone. The kernel shows the environment
 		// that a process was started with, without what this one set for its children.
 		if environ, err := os.ReadFile(path); err == nil &&
 			bytes.Contains(append([]byte{0}, environ...), append([]byte{0}, mark...)) {

@@ -9,7 +9,7 @@ import (
 	"snapfs/sandbox"
 )
 
-// Created is snapfs as somebody uses it who has directories and no mount: each state becomes a workspace of its
+// Created is snapfs without a mount, for directories that are there: each state becomes a workspace of its
 // own, which only lives until it is frozen.
 func Created() subject.Subject[subject.Store] {
 	return subject.Subject[subject.Store]{

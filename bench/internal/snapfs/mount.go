@@ -96,7 +96,7 @@ func (w *mount) Server(ctx context.Context) (int, error) {
 }
 
 func (w *mount) Close(ctx context.Context) error {
-	// By force, or a mount namespace that somebody made meanwhile keeps a copy.
+	// By force, or a mount namespace that was made meanwhile keeps a copy.
 	if err := w.home.Run(ctx, nil, "umount", "--force", w.id); err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func (s *store) Restore(ctx context.Context, i int, dest string) (err error) {
 		return errors.Join(err, os.RemoveAll(mnt))
 	}
 	err = program.Run(ctx, "cp", "-a", mnt+"/.", dest)
-	// By force, or a mount namespace that somebody made meanwhile keeps a copy, and the workspace cannot be destroyed.
+	// By force, or a mount namespace that was made meanwhile keeps a copy, and the workspace cannot be destroyed.
 	_, uerr := s.api.Unmount(clean, sandbox.UnmountRequest{Workspace: w.ID, Force: true})
 	return errors.Join(err, uerr, os.Remove(mnt))
 }

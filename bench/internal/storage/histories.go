@@ -33,7 +33,7 @@ func histories(ctx context.Context, e *suite.Env) ([]corpora.History, error) {
 	return out, nil
 }
 
-// PrintCorpora builds the corpora and tells what they are.
+// PrintCorpora builds the corpora and describes them.
 func PrintCorpora(ctx context.Context, e *suite.Env, w io.Writer) error {
 	list, err := histories(ctx, e)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"snapfs/bench/internal/tree"
 )
 
-// measurement is one peer on one history.
+// measurement is one subject on one history.
 type measurement struct {
 	e      *suite.Env
 	r      *report.Report
@@ -25,7 +25,7 @@ type measurement struct {
 	p      subject.Subject[subject.Store]
 	k      subject.Store
 	dir    string  // scratch
-	worked float64 // units told to the progress bar
+	worked float64 // units counted in the progress bar
 }
 
 func (m *measurement) add(name, unit string, value float64) {
@@ -37,8 +37,8 @@ func (m *measurement) did(units float64) {
 	m.e.Bar.Did(units)
 }
 
-// measurePeer stores, restores and thins one history with one peer, and always cleans up after it.
-func measurePeer(
+// measureSubject stores, restores and thins one history with one subject, and always cleans up after it.
+func measureSubject(
 	ctx context.Context, e *suite.Env, r *report.Report, h corpora.History, infos []tree.Info,
 	p subject.Subject[subject.Store],
 ) (err error) {
@@ -59,7 +59,7 @@ func measurePeer(
 		defer cancel()
 		err = errors.Join(err, m.k.Close(clean))
 	}()
-	phases := []func(context.Context) error{m.store, m.Optimize, m.restore, m.half}
+	phases := []func(context.Context) error{m.store, m.optimize, m.restore, m.half}
 	if e.Full {
 		phases = append(phases, m.newest)
 	}
@@ -110,8 +110,8 @@ func (m *measurement) store(ctx context.Context) error {
 	return nil
 }
 
-// Optimize lets a peer that can pack anew do so.
-func (m *measurement) Optimize(ctx context.Context) error {
+// optimize lets a subject that can pack anew do so.
+func (m *measurement) optimize(ctx context.Context) error {
 	o, ok := m.k.(subject.Optimizer)
 	if !ok || m.p.Thorough && !m.e.Full {
 		return nil

@@ -41,7 +41,7 @@ func Suite() suite.Suite {
 	}
 }
 
-// space is what corpora that are not built yet and the greediest peer, an uncompressible image per state, take.
+// space is what corpora that are not built yet and the largest subject, an uncompressible image per state, take.
 func space(e *suite.Env) int64 {
 	const other = 8 << 30 // corpora of the user's, which are not measured before
 	if len(e.Trees) > 0 || e.Repo != "" {
@@ -91,7 +91,7 @@ func run(ctx context.Context, e *suite.Env, r *report.Report) error {
 				continue
 			}
 			r.Begin(h.Name, p.Name)
-			err := measurePeer(ctx, e, r, h, all[i], p)
+			err := measureSubject(ctx, e, r, h, all[i], p)
 			if ctx.Err() != nil {
 				r.Forget(h.Name, p.Name)
 				return errors.Join(ctx.Err(), err)
@@ -115,7 +115,7 @@ func workOf(t tree.Info) float64 {
 	return float64(t.Bytes) + perFile*float64(t.Files)
 }
 
-// allWork is what measurePeer does: to store and to restore each state, and as much as half of both for deleting.
+// allWork is what measureSubject does: to store and to restore each state, and as much as half of both for deleting.
 func allWork(infos []tree.Info) float64 {
 	sum := 0.0
 	for _, in := range infos {

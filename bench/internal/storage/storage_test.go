@@ -54,7 +54,7 @@ func oncePerRun(t *testing.T) {
 	}
 }
 
-// TestPeers: every peer stores and restores every state, before and after deleting some, each verified by digest.
+// TestPeers: every subject stores and restores every state, before and after deleting some, each verified by digest.
 func TestPeers(t *testing.T) {
 	h := corporatest.Tiny(t)
 	for _, p := range subjects() {
@@ -69,7 +69,7 @@ func TestPeers(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 			defer cancel()
 			r := &report.Report{}
-			require.NoError(t, measurePeer(ctx, e, r, h, infos, p))
+			require.NoError(t, measureSubject(ctx, e, r, h, infos, p))
 			for _, name := range []string{
 				"stored", "store cpu", "store wall", "restore cpu", "restore wall", "verified",
 			} {
@@ -128,7 +128,7 @@ func TestSpecialTrees(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 3, infos[0].Special)
 			r := &report.Report{}
-			require.NoError(t, measurePeer(ctx, e, r, h, infos, p))
+			require.NoError(t, measureSubject(ctx, e, r, h, infos, p))
 			require.Equal(
 				t, p.Keeps == subject.KeepsFiles,
 				slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "are not kept") }),
@@ -147,8 +147,8 @@ func (m *measurement) stored(ctx context.Context) (err error) {
 	return m.store(ctx)
 }
 
-// BenchmarkStorage stores a history with every peer: the corpora of SNAPFS_BENCH_CORPUS, names joined by commas, or one
-// of three tiny states.
+// BenchmarkStorage stores a history with every subject: the corpora of SNAPFS_BENCH_CORPUS, names joined by commas, or
+// one of three tiny states.
 func BenchmarkStorage(b *testing.B) {
 	e := &suite.Env{Cache: suite.DefaultCache(), Guard: &scratch.Guard{}, Mirror: corpora.DebianMirror}
 	list := []corpora.History{corporatest.Tiny(b)}

@@ -12,7 +12,7 @@ type Workspace interface {
 	Dir() string
 	// Snapshot freezes the workspace; with sync, what it froze survives a loss of power.
 	Snapshot(ctx context.Context, sync bool) (id string, err error)
-	// Restore makes another workspace of a snapshot and tells where it is.
+	// Restore makes another workspace of a snapshot and gives its directory.
 	Restore(ctx context.Context, id string) (dir string, err error)
 	// Unrestore takes that away again; it is not measured.
 	Unrestore(ctx context.Context, dir string) error

@@ -48,12 +48,12 @@ func (e *Env) Shelf() corpora.Shelf {
 // Engine is snapfs, built into the scratch directory by the first who needs it.
 func (e *Env) Engine() engine.Engine { return engine.Engine{Binary: filepath.Join(e.Work, "snapfs")} }
 
-// Wants says whether a subject is asked for.
+// Wants reports whether a subject is asked for.
 func (e *Env) Wants(subject string) bool {
 	return len(e.Only) == 0 || slices.Contains(e.Only, subject)
 }
 
-// WantsWorkload says whether a workload is asked for.
+// WantsWorkload reports whether a workload is asked for.
 func (e *Env) WantsWorkload(name string) bool {
 	return len(e.Workloads) == 0 ||
 		slices.ContainsFunc(e.Workloads, func(p string) bool { return strings.HasPrefix(name, p) })

@@ -22,7 +22,7 @@ type freezer struct {
 	ws, prev, next string
 	since, stamp   time.Time
 	links          map[uint64]string // a hard-linked file of ws: its first name in next
-	taken          map[uint64]uint64 // a file of prev: the one of ws that it stands for
+	taken          map[uint64]uint64 // a file of prev: the one of ws that is a link to it
 	dirs           []dirTime
 }
 
@@ -136,8 +136,8 @@ func setTime(path string, t time.Time) error {
 	return nil
 }
 
-// sameFile says whether old can stand for a file of the workspace. A file of the state before stands for one only, or
-// what is linked there would be linked here.
+// sameFile reports whether old can be linked as a file of the workspace. A file of the state before is linked as one
+// file only, or what is linked there would be linked here.
 func (f *freezer) sameFile(old, path string, is *syscall.Stat_t, t time.Time) (bool, error) {
 	var was syscall.Stat_t
 	if err := syscall.Lstat(old, &was); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {

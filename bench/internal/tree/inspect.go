@@ -110,13 +110,13 @@ func Inspect(ctx context.Context, root string) (Info, error) {
 	return info, nil
 }
 
-// FirstDifference tells, for an error, where two trees differ first: ": PATH ..."; "" where nothing is found.
+// FirstDifference describes, for an error, where two trees differ first: ": PATH ..."; "" where nothing is found.
 func FirstDifference(want, got string, exact bool) string {
 	text := ""
 	for _, pair := range [][2]string{{want, got}, {got, want}} {
 		_ = filepath.WalkDir(
 			pair[0],
-			func(p string, d fs.DirEntry, err error) error { // what cannot be read is not told
+			func(p string, d fs.DirEntry, err error) error { // what cannot be read is left out
 				if err != nil || d.IsDir() && !exact {
 					return nil
 				}
@@ -138,7 +138,7 @@ func FirstDifference(want, got string, exact bool) string {
 	return text
 }
 
-// difference tells what is not the same of two files; links among the files of a tree are not looked at.
+// difference describes how two files differ; hard links within a tree are not compared.
 func difference(a, b string, exact bool) string {
 	var x, y unix.Stat_t
 	if unix.Lstat(a, &x) != nil || unix.Lstat(b, &y) != nil {
