@@ -12,7 +12,7 @@ import (
 	"snapfs/bench/internal/report"
 )
 
-// Ratios draws a picture per case: times in units of ratioTo's, a line per workload, a mark per subject.
+// Ratios draws a picture per case: times in units of overlayfs's, a line per workload, a mark per subject.
 func Ratios() Drawing {
 	return func(r *report.Report, t theme) (map[string]picture, error) {
 		pictures := map[string]picture{}

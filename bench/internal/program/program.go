@@ -17,12 +17,12 @@ type Setup struct {
 	Stdin []byte
 }
 
-// Run runs a command in this program's environment and working directory, as tool.run does.
+// Run runs a command in this program's environment and working directory, as Setup.Run does.
 func Run(ctx context.Context, name string, args ...string) error {
 	return Setup{}.Run(ctx, name, args...)
 }
 
-// Output is runTool, and gives what the command wrote to stdout.
+// Output is Run, and gives what the command wrote to stdout.
 func Output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	return Setup{}.Output(ctx, name, args...)
 }
@@ -34,7 +34,7 @@ func (t Setup) Run(ctx context.Context, name string, args ...string) error {
 	return err
 }
 
-// Output is run, and gives what the command wrote to stdout.
+// Output is Run, and gives what the command wrote to stdout.
 func (t Setup) Output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	const (
 		tail   = 600             // characters of what it wrote
