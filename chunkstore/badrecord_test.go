@@ -36,7 +36,7 @@ func TestBadRecords(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, s.Close())
 			if lie == "size" {
-				growMember(t, filepath.Join(dir, packsName, pack.Name(rec.Pack)), rec.Place)
+				growMember(t, filepath.Join(dir, packsName, pack.Name(rec.Pack)), rec.Location)
 			}
 			s, err = Open(dir, Options{})
 			require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestBadRecords(t *testing.T) {
 }
 
 // growMember makes the first member of a record longer than it is, with a right checksum.
-func growMember(t *testing.T, path string, at pack.Place) {
+func growMember(t *testing.T, path string, at pack.Location) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(t, err)

@@ -61,9 +61,9 @@ func (b *block) cost() int64 { return int64(cap(b.data)) + int64(len(b.members))
 
 // blockCache holds decoded records. Each is decoded once, however many readers ask for it at the same time.
 type blockCache struct {
-	*lru[pack.Place, *block]
+	*lru[pack.Location, *block]
 	flightMu lockorder.Mutex[lockorder.Flights]
-	flights  map[pack.Place]*flight // guarded by flightMu
+	flights  map[pack.Location]*flight // guarded by flightMu
 }
 
 type flight struct {
@@ -73,11 +73,11 @@ type flight struct {
 }
 
 func newBlockCache(limit int64) *blockCache {
-	return &blockCache{lru: newLRU[pack.Place, *block](limit), flights: map[pack.Place]*flight{}}
+	return &blockCache{lru: newLRU[pack.Location, *block](limit), flights: map[pack.Location]*flight{}}
 }
 
 // load returns the block at a location, decoded by fn if needed.
-func (c *blockCache) load(at pack.Place, fn func() (*block, error)) (*block, error) {
+func (c *blockCache) load(at pack.Location, fn func() (*block, error)) (*block, error) {
 	b, epoch, ok := c.get(at)
 	if ok {
 		return b, nil
@@ -114,12 +114,12 @@ func (s *Store) block(loc locator, num uint64) (*block, error) {
 		if err != nil {
 			return nil, err
 		}
-		b, err := s.blocks.load(rec.Place, func() (*block, error) { return s.decode(loc, rec, num) })
+		b, err := s.blocks.load(rec.Location, func() (*block, error) { return s.decode(loc, rec, num) })
 		if err == nil {
 			return b, nil
 		}
 		// A collection may have moved the chunk since it was located.
-		if now, _, lerr := loc(num); try == 2 || lerr != nil || now.Place == rec.Place {
+		if now, _, lerr := loc(num); try == 2 || lerr != nil || now.Location == rec.Location {
 			return nil, err
 		}
 	}
@@ -130,7 +130,7 @@ func (s *Store) block(loc locator, num uint64) (*block, error) {
 func (s *Store) decode(loc locator, rec *located, num uint64) (*block, error) {
 	sc := pack.TakeScratch()
 	defer sc.Release()
-	r, err := s.packs.ReadInto(sc, rec.Place)
+	r, err := s.packs.ReadInto(sc, rec.Location)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error)
 	s.gcMu.Lock()
 	defer s.gcMu.Unlock()
 	c := &checker{
-		s: s, opts: opts, known: roaring.New(), bad: roaring.New(), blocks: map[pack.Place]bool{},
+		s: s, opts: opts, known: roaring.New(), bad: roaring.New(), blocks: map[pack.Location]bool{},
 		hashes: map[uint32]hash{},
 	}
 	if c.opts.Progress == nil {
@@ -71,11 +71,11 @@ type checker struct {
 	s        *Store
 	opts     CheckOptions
 	problems []Problem
-	known    *roaring.Bitmap     // chunks of the index
-	blocks   map[pack.Place]bool // blocks seen so far
-	done     int64               // bytes of records seen so far
-	bad      *roaring.Bitmap     // chunks that cannot be read, without those that need them
-	hashes   map[uint32]hash     // of verified chunks, with ReadData
+	known    *roaring.Bitmap        // chunks of the index
+	blocks   map[pack.Location]bool // blocks seen so far
+	done     int64                  // bytes of records seen so far
+	bad      *roaring.Bitmap        // chunks that cannot be read, without those that need them
+	hashes   map[uint32]hash        // of verified chunks, with ReadData
 
 	// unhashed are chunks that a look-up by hash does not find. That is no damage: two concurrent ingests may store the
 	// same contents twice. The hash names the later chunk and is removed with it. Repair makes the other one findable.
@@ -163,7 +163,7 @@ func (c *checker) packs(ctx context.Context) error {
 			bad := roaring.New()
 			if err := c.s.eachPageLoose(ctx, func(no uint64, pg *page) error {
 				for i := range pg.slots {
-					if r := pg.slots[i].rec; r != nil && r.Pack == num && !c.s.packs.Reaches(r.Place) {
+					if r := pg.slots[i].rec; r != nil && r.Pack == num && !c.s.packs.Reaches(r.Location) {
 						bad.Add(uint32(no*pageChunks) + uint32(i))
 					}
 				}
@@ -248,11 +248,11 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 			return c.found(ctx, at, err, roaring.BitmapOf(uint32(num)))
 		}
 	}
-	if c.blocks[rec.Place] {
+	if c.blocks[rec.Location] {
 		return nil
 	}
 	if !rec.delta {
-		c.blocks[rec.Place] = true
+		c.blocks[rec.Location] = true
 	}
 	c.done += rec.Len
 	if !c.opts.ReadData {
@@ -260,14 +260,14 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 	}
 	b, err := s.decode(s.locate, rec, num)
 	if err != nil {
-		if now, _, lerr := s.locate(num); lerr == nil && now.Place != rec.Place {
+		if now, _, lerr := s.locate(num); lerr == nil && now.Location != rec.Location {
 			return nil
 		}
-		return c.found(ctx, at, err, c.inRecord(ctx, rec.Place))
+		return c.found(ctx, at, err, c.inRecord(ctx, rec.Location))
 	}
 	for _, m := range b.members {
 		now, n, err := s.locate(m.num)
-		if errors.Is(err, errNoChunk) || err == nil && now.Place != rec.Place {
+		if errors.Is(err, errNoChunk) || err == nil && now.Location != rec.Location {
 			continue // collected, or moved out of the block
 		}
 		h := hashOf(b.data[m.off : m.off+m.len])
@@ -293,11 +293,11 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 }
 
 // inRecord lists the chunks of a record.
-func (c *checker) inRecord(ctx context.Context, at pack.Place) *roaring.Bitmap {
+func (c *checker) inRecord(ctx context.Context, at pack.Location) *roaring.Bitmap {
 	bad := roaring.New()
 	_ = c.s.eachPageLoose(ctx, func(no uint64, pg *page) error { // a cancelled check ends soon enough
 		for i := range pg.slots {
-			if r := pg.slots[i].rec; r != nil && r.Place == at {
+			if r := pg.slots[i].rec; r != nil && r.Location == at {
 				bad.Add(uint32(no*pageChunks) + uint32(i))
 			}
 		}

@@ -221,7 +221,7 @@ func (in *Ingest) indexed(batch []*fresh) {
 // indexChunks writes chunks into the index.
 func (s *Store) indexChunks(t *writeTxn, batch []*fresh) error {
 	ends := map[uint32]int64{}
-	recs := map[pack.Place]bool{}
+	recs := map[pack.Location]bool{}
 	for _, f := range batch {
 		if err := t.set(hashKey(f.hash), binary.AppendUvarint(nil, f.num)); err != nil {
 			return err
@@ -233,8 +233,8 @@ func (s *Store) indexChunks(t *writeTxn, batch []*fresh) error {
 		}
 		pg.slots[i] = slot{f.rec, f.size}
 		ends[f.rec.Pack] = max(ends[f.rec.Pack], f.rec.End())
-		if !recs[f.rec.Place] {
-			recs[f.rec.Place] = true
+		if !recs[f.rec.Location] {
+			recs[f.rec.Location] = true
 			t.state.payload += f.rec.Len
 		}
 	}

@@ -80,9 +80,9 @@ func (c *collection) evacuate(ctx context.Context, nums []uint32) error {
 		return nil
 	}
 	s := c.s
-	recs := map[uint32]map[pack.Place]*liveRecord{}
+	recs := map[uint32]map[pack.Location]*liveRecord{}
 	for _, num := range nums {
-		recs[num] = map[pack.Place]*liveRecord{}
+		recs[num] = map[pack.Location]*liveRecord{}
 	}
 	if err := s.view(func(btx *badger.Txn) error {
 		return s.eachPage(ctx, btx, func(no uint64, pg *page) error {
@@ -95,10 +95,10 @@ func (c *collection) evacuate(ctx context.Context, nums []uint32) error {
 				if in == nil {
 					continue
 				}
-				if in[r.Place] == nil {
-					in[r.Place] = &liveRecord{from: r}
+				if in[r.Location] == nil {
+					in[r.Location] = &liveRecord{from: r}
 				}
-				in[r.Place].nums = append(in[r.Place].nums, no*pageChunks+uint64(i))
+				in[r.Location].nums = append(in[r.Location].nums, no*pageChunks+uint64(i))
 			}
 			return nil
 		})
@@ -119,7 +119,7 @@ func (c *collection) evacuatePack(ctx context.Context, num uint32, list []*liveR
 	slices.SortFunc(list, func(a, b *liveRecord) int { return cmp.Compare(a.from.Off, b.from.Off) })
 	var held pack.Holds
 	defer func() { s.dropPacks(&held) }()
-	moved := map[*liveRecord]pack.Place{}
+	moved := map[*liveRecord]pack.Location{}
 	var batch []*liveRecord
 	size := int64(0)
 	flush := func() error {
@@ -134,7 +134,7 @@ func (c *collection) evacuatePack(ctx context.Context, num uint32, list []*liveR
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		b, err := s.packs.ReadRaw(r.from.Place)
+		b, err := s.packs.ReadRaw(r.from.Location)
 		if err == nil {
 			_, err = pack.ParseRecord(b)
 		}
@@ -165,7 +165,7 @@ func (c *collection) evacuatePack(ctx context.Context, num uint32, list []*liveR
 }
 
 // switchIndex makes the index name the copies of records instead of the originals. The copies are read back first.
-func (c *collection) switchIndex(batch []*liveRecord, moved map[*liveRecord]pack.Place) error {
+func (c *collection) switchIndex(batch []*liveRecord, moved map[*liveRecord]pack.Location) error {
 	if len(batch) == 0 {
 		return nil
 	}
@@ -183,14 +183,14 @@ func (c *collection) switchIndex(batch []*liveRecord, moved map[*liveRecord]pack
 			ends := map[uint32]int64{}
 			for _, r := range part {
 				rec := *r.from
-				rec.Place = moved[r]
+				rec.Location = moved[r]
 				for _, num := range r.nums {
 					no, i := pageOf(num)
 					pg, err := t.edit(no)
 					if err != nil {
 						return err
 					}
-					if was := pg.slots[i].rec; was == nil || was.Place != r.from.Place {
+					if was := pg.slots[i].rec; was == nil || was.Location != r.from.Location {
 						return corrupt.Errorf("chunk %d was moved twice", num)
 					}
 					pg.slots[i].rec = &rec

@@ -133,8 +133,8 @@ func TestDamagedIndex(t *testing.T) {
 func TestBadPages(t *testing.T) {
 	r := rand.New(rand.NewPCG(18, 19))
 	pg := &page{}
-	one := &located{Place: pack.Place{Pack: 1, Off: 20, Len: 300}}
-	two := &located{Place: pack.Place{Pack: 1, Off: 320, Len: 30}, delta: true, gen: 2, bases: []uint64{3, 900}}
+	one := &located{Location: pack.Location{Pack: 1, Off: 20, Len: 300}}
+	two := &located{Location: pack.Location{Pack: 1, Off: 320, Len: 30}, delta: true, gen: 2, bases: []uint64{3, 900}}
 	pg.slots[0], pg.slots[7], pg.slots[9] = slot{one, 100}, slot{two, 200}, slot{one, 5}
 	b := appendPage(nil, 2, pg)
 	back, err := parsePage(b, 2)

@@ -14,7 +14,7 @@ const directMin = 64 << 10
 
 // stretch is a sequence of chunks that a read wants and that lie in one record.
 type stretch struct {
-	at         pack.Place
+	at         pack.Location
 	sg         *segment
 	first, end int    // of the chunks in the segment
 	dst        []byte // for the wanted bytes
@@ -61,12 +61,12 @@ func (s *Store) stretches(sg *segment, p []byte, at int64) (list []stretch, n in
 		}
 		skip := int(max(0, at-sg.offs[i]))
 		k := min(size-skip, len(p)-n)
-		if last := len(list) - 1; last >= 0 && list[last].at == rec.Place {
+		if last := len(list) - 1; last >= 0 && list[last].at == rec.Location {
 			st := &list[last]
 			st.end = i + 1
 			st.dst = st.dst[:len(st.dst)+k]
 		} else {
-			list = append(list, stretch{at: rec.Place, sg: sg, first: i, end: i + 1, dst: p[n : n+k], skip: skip})
+			list = append(list, stretch{at: rec.Location, sg: sg, first: i, end: i + 1, dst: p[n : n+k], skip: skip})
 		}
 		n += k
 	}
@@ -159,7 +159,7 @@ func (s *Store) decodeInto(st *stretch) (done bool, err error) {
 	}
 	num := uint64(st.sg.nums[st.first])
 	rec, _, err := s.locate(num)
-	if err != nil || rec.Place != st.at {
+	if err != nil || rec.Location != st.at {
 		return false, nil //nolint:nilerr // as above
 	}
 	if !st.sg.are(r.Members, st.first, st.end) {

@@ -116,7 +116,7 @@ func TestReadDamaged(t *testing.T) {
 	for first > 0 {
 		before, _, err := s.locate(uint64(sg.nums[first-1]))
 		require.NoError(t, err)
-		if before.Place != rec.Place {
+		if before.Location != rec.Location {
 			break
 		}
 		first--

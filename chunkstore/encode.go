@@ -163,7 +163,7 @@ func (in *Ingest) appendRecord(sc *pack.Scratch, r *pack.Record, chunks []*fresh
 	if err != nil {
 		return err
 	}
-	rec := &located{Place: at, delta: r.Kind == pack.Delta, gen: r.Gen, bases: r.Bases}
+	rec := &located{Location: at, delta: r.Kind == pack.Delta, gen: r.Gen, bases: r.Bases}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for _, f := range chunks {

@@ -80,13 +80,13 @@ type collection struct {
 	s        *Store
 	progress func(done, total int64)
 	stats    GCStats
-	named    *roaring.Bitmap     // chunks that manifests name, and what is pinned
-	live     *roaring.Bitmap     // named, and the bases they need
-	pinned   bool                // some of named is named by no manifest
-	touched  map[pack.Place]bool // blocks that lost a chunk in the sweep
-	exists   bitset              // chunks that the index has after the sweep
-	below    uint64              // numbers below it are in the index already, or never will be
-	noRoom   error               // error of a step that could not move data on a full disk
+	named    *roaring.Bitmap        // chunks that manifests name, and what is pinned
+	live     *roaring.Bitmap        // named, and the bases they need
+	pinned   bool                   // some of named is named by no manifest
+	touched  map[pack.Location]bool // blocks that lost a chunk in the sweep
+	exists   bitset                 // chunks that the index has after the sweep
+	below    uint64                 // numbers below it are in the index already, or never will be
+	noRoom   error                  // error of a step that could not move data on a full disk
 }
 
 func (c *collection) run(ctx context.Context) error {
@@ -161,7 +161,7 @@ func (s *Store) inventory(ctx context.Context) (*inventory, error) {
 	s.writeMu.Unlock()
 	defer btx.Discard()
 	v := &inventory{all: newBitset(was.lease), packs: map[uint32]int64{}}
-	blocks := map[pack.Place]bool{}
+	blocks := map[pack.Location]bool{}
 	err := s.eachPage(ctx, btx, func(no uint64, pg *page) error {
 		var last *located
 		for i := range pg.slots {
@@ -176,10 +176,10 @@ func (s *Store) inventory(ctx context.Context) (*inventory, error) {
 			}
 			last = r
 			if !r.delta {
-				if blocks[r.Place] {
+				if blocks[r.Location] {
 					continue
 				}
-				blocks[r.Place] = true
+				blocks[r.Location] = true
 			}
 			v.payload += r.Len
 			v.packs[r.Pack] += r.Len
@@ -360,7 +360,7 @@ func (c *collection) sweep(ctx context.Context) error {
 	s.pins.mu.Lock()
 	doomed := s.pins.doomed
 	s.pins.mu.Unlock()
-	c.touched = map[pack.Place]bool{}
+	c.touched = map[pack.Location]bool{}
 	if doomed == nil {
 		return nil
 	}
@@ -370,7 +370,7 @@ func (c *collection) sweep(ctx context.Context) error {
 			return err
 		}
 		n := int64(0)
-		var blocks []pack.Place
+		var blocks []pack.Location
 		err := s.update(func(t *writeTxn) error {
 			for it.HasNext() {
 				no, i := pageOf(uint64(it.PeekNext()))
@@ -389,7 +389,7 @@ func (c *collection) sweep(ctx context.Context) error {
 				pg.slots[i] = slot{}
 				n++
 				if !r.delta {
-					blocks = append(blocks, r.Place)
+					blocks = append(blocks, r.Location)
 				}
 			}
 			t.state.chunks -= n

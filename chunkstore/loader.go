@@ -148,7 +148,7 @@ func (s *Store) load(sg *segment, i int, left *int) bool {
 	if err != nil {
 		return false
 	}
-	if rec.delta || s.blocks.has(rec.Place) {
+	if rec.delta || s.blocks.has(rec.Location) {
 		return true // decoding a delta of a small file is faster than waiting for another goroutine
 	}
 	l := &s.loader
@@ -162,7 +162,7 @@ func (s *Store) load(sg *segment, i int, left *int) bool {
 	if !ok || s.isClosed() {
 		return false
 	}
-	_, err = s.blocks.load(rec.Place, func() (*block, error) {
+	_, err = s.blocks.load(rec.Location, func() (*block, error) {
 		b, err := s.decode(s.locate, rec, num)
 		if err == nil {
 			b.origin.Store(blockAhead)

@@ -119,7 +119,7 @@ func (c *collection) complete(from uint64) uint64 {
 // repackMove is a chunk to be repacked, with its location.
 type repackMove struct {
 	move
-	at pack.Place
+	at pack.Location
 }
 
 // unpacked lists the live chunks in a range of numbers: first those that are no deltas, in the order of their blocks,
@@ -142,7 +142,7 @@ func (c *collection) unpacked(ctx context.Context, from, to uint64) ([]repackMov
 		if err != nil {
 			return nil, err
 		}
-		mv := repackMove{move{num: num, bases: rec.bases}, rec.Place}
+		mv := repackMove{move{num: num, bases: rec.bases}, rec.Location}
 		switch {
 		case rec.delta && rec.Len < repackedDelta:
 		case rec.delta:
@@ -162,7 +162,7 @@ func (c *collection) orderBlocks(list []repackMove) error {
 	slices.SortStableFunc(list, func(a, b repackMove) int {
 		return cmp.Or(cmp.Compare(a.at.Pack, b.at.Pack), cmp.Compare(a.at.Off, b.at.Off))
 	})
-	var last pack.Place
+	var last pack.Location
 	in := map[uint64]int{} // index of a chunk in the block
 	for i := range list {
 		mv := &list[i]

@@ -31,7 +31,7 @@ const (
 
 // located is a record as the index knows it.
 type located struct {
-	pack.Place
+	pack.Location
 	delta bool
 	gen   int
 	bases []uint64
@@ -64,9 +64,9 @@ func (pg *page) empty() bool {
 
 // appendPage encodes page no.
 func appendPage(dst []byte, no uint64, pg *page) []byte {
-	index := map[pack.Place]int{}
+	index := map[pack.Location]int{}
 	var recs []byte
-	var prev pack.Place
+	var prev pack.Location
 	last := 0
 	for i := range pg.slots {
 		r := pg.slots[i].rec
@@ -74,10 +74,10 @@ func appendPage(dst []byte, no uint64, pg *page) []byte {
 			continue
 		}
 		last = i + 1
-		if _, ok := index[r.Place]; ok {
+		if _, ok := index[r.Location]; ok {
 			continue
 		}
-		index[r.Place] = len(index)
+		index[r.Location] = len(index)
 		flags := uint64(r.gen) << pageGenShift
 		if r.delta {
 			flags |= pageDelta
@@ -98,7 +98,7 @@ func appendPage(dst []byte, no uint64, pg *page) []byte {
 				recs = binary.AppendVarint(recs, int64(no*pageChunks+uint64(i)-b))
 			}
 		}
-		prev = r.Place
+		prev = r.Location
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(index)))
 	dst = append(dst, recs...)
@@ -109,7 +109,7 @@ func appendPage(dst []byte, no uint64, pg *page) []byte {
 			dst = append(dst, 0)
 			continue
 		}
-		k := index[s.rec.Place]
+		k := index[s.rec.Location]
 		if k == newest+1 {
 			dst = append(dst, 1)
 			newest = k
@@ -129,7 +129,7 @@ func parsePage(b []byte, no uint64) (*page, error) {
 		back []int64 // distances of the bases, until the chunk is known
 	}
 	recs := make([]*raw, p.Count(pageChunks))
-	var prev pack.Place
+	var prev pack.Location
 	for i := range recs {
 		flags := p.Uint()
 		r := &raw{located: located{delta: flags&pageDelta != 0, gen: int(flags >> pageGenShift)}}
@@ -144,7 +144,7 @@ func parsePage(b []byte, no uint64) (*page, error) {
 				r.back = append(r.back, p.Int())
 			}
 		}
-		recs[i], prev = r, r.Place
+		recs[i], prev = r, r.Location
 	}
 	pg := &page{}
 	newest := -1

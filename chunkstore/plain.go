@@ -30,7 +30,7 @@ func (s *Store) readPlain(st *stretch) bool {
 func (s *Store) neighbours(st *stretch) (lo, hi int) {
 	same := func(i int) bool {
 		rec, _, err := s.locate(uint64(st.sg.nums[i]))
-		return err == nil && rec.Place == st.at
+		return err == nil && rec.Location == st.at
 	}
 	for lo = st.first; lo > 0 && same(lo-1); lo-- {
 	}

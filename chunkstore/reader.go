@@ -229,7 +229,7 @@ type prefetcher struct {
 	want chan struct{} // one token per record to decode ahead
 	quit chan struct{}
 	done chan struct{}
-	last pack.Place
+	last pack.Location
 }
 
 func newPrefetcher(r *Reader) *prefetcher {
@@ -243,7 +243,7 @@ func newPrefetcher(r *Reader) *prefetcher {
 
 func (a *prefetcher) run() {
 	defer close(a.done)
-	var last pack.Place
+	var last pack.Location
 	for no := range a.r.m.segments {
 		sg, err := a.r.s.segment(a.r.m, no)
 		if err != nil {
@@ -254,10 +254,10 @@ func (a *prefetcher) run() {
 			if err != nil {
 				return
 			}
-			if rec.Place == last {
+			if rec.Location == last {
 				continue
 			}
-			last = rec.Place
+			last = rec.Location
 			select {
 			case <-a.quit:
 				return
@@ -271,10 +271,10 @@ func (a *prefetcher) run() {
 // passed is called for each chunk in order. Each further record allows another one to be decoded.
 func (a *prefetcher) passed(num uint64) {
 	rec, _, err := a.r.s.locate(num)
-	if err != nil || rec.Place == a.last {
+	if err != nil || rec.Location == a.last {
 		return
 	}
-	a.last = rec.Place
+	a.last = rec.Location
 	select {
 	case a.want <- struct{}{}:
 	default:

@@ -207,7 +207,7 @@ func (b *rebuilder) addRecord(num uint32, off int64, r *pack.Record) {
 		return
 	}
 	rec := &located{
-		Place: pack.Place{Pack: num, Off: off, Len: r.Size}, delta: r.Kind == pack.Delta, gen: r.Gen,
+		Location: pack.Location{Pack: num, Off: off, Len: r.Size}, delta: r.Kind == pack.Delta, gen: r.Gen,
 		bases: r.Bases,
 	}
 	for _, m := range r.Members {
@@ -395,7 +395,7 @@ func (b *rebuilder) fill(ctx context.Context) error {
 func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error) {
 	s := b.s
 	lost = roaring.New()
-	blocks := map[pack.Place]bool{}
+	blocks := map[pack.Location]bool{}
 	total, done := int64(b.found.GetCardinality()), int64(0)
 	it := b.found.Iterator()
 	for it.HasNext() {
@@ -428,8 +428,8 @@ func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error
 					return err
 				}
 				t.state.chunks++
-				if !blocks[sl.rec.Place] {
-					blocks[sl.rec.Place] = !sl.rec.delta
+				if !blocks[sl.rec.Location] {
+					blocks[sl.rec.Location] = !sl.rec.delta
 					t.state.payload += sl.rec.Len
 				}
 				if !sl.rec.delta && num+sketchesKept > uint64(b.found.Maximum()) {

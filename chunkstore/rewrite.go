@@ -111,7 +111,7 @@ func (c *collection) partlyDead(ctx context.Context) ([]move, error) {
 			if err != nil && !errors.Is(err, errNoChunk) {
 				return nil, err
 			}
-			if err == nil && rec.Place == at {
+			if err == nil && rec.Location == at {
 				left += m.Len
 				alive = append(alive, move{num: m.Num, order: blockOrder(at, len(alive))})
 			}
@@ -123,7 +123,9 @@ func (c *collection) partlyDead(ctx context.Context) ([]move, error) {
 	return list, nil
 }
 
-func blockOrder(at pack.Place, i int) string { return fmt.Sprintf("%08x%012x%06x", at.Pack, at.Off, i) }
+func blockOrder(at pack.Location, i int) string {
+	return fmt.Sprintf("%08x%012x%06x", at.Pack, at.Off, i)
+}
 
 // deadBases finds the chunks to be encoded without bases that no manifest names, if those take much space.
 func (c *collection) deadBases(ctx context.Context) ([]move, error) {
@@ -166,7 +168,7 @@ func (c *collection) deadBases(ctx context.Context) ([]move, error) {
 				if err != nil {
 					return nil, err
 				}
-				mv.order = blockOrder(rec.Place, int(root%pageChunks))
+				mv.order = blockOrder(rec.Location, int(root%pageChunks))
 				break
 			}
 			if ok && first != num {
@@ -217,7 +219,7 @@ func (c *collection) ancestors(bases []uint64, dead *roaring.Bitmap) (named, roo
 // weigh sums the payload of all records, and the share of a set of chunks, by length.
 func (c *collection) weigh(ctx context.Context, set *roaring.Bitmap) (part, all int64, err error) {
 	type share struct{ part, all, bytes int64 }
-	blocks := map[pack.Place]*share{}
+	blocks := map[pack.Location]*share{}
 	btx := c.s.db.NewTransaction(false)
 	defer btx.Discard()
 	err = c.s.eachPage(ctx, btx, func(no uint64, pg *page) error {
@@ -234,10 +236,10 @@ func (c *collection) weigh(ctx context.Context, set *roaring.Bitmap) (part, all 
 				}
 				continue
 			}
-			b := blocks[sl.rec.Place]
+			b := blocks[sl.rec.Location]
 			if b == nil {
 				b = &share{bytes: sl.rec.Len}
-				blocks[sl.rec.Place] = b
+				blocks[sl.rec.Location] = b
 			}
 			b.all += int64(sl.len)
 			if in {

@@ -36,7 +36,7 @@ func (s *Store) Unique(ctx context.Context, sets [][]ID) ([]int64, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("account: %w", err)
 	}
-	owner := map[pack.Place]int{}
+	owner := map[pack.Location]int{}
 	for i, set := range chunks {
 		if err := ctx.Err(); err != nil {
 			return nil, err

@@ -35,10 +35,10 @@ type Stats struct {
 // liveSet caches what manifests need, for Stats: commits add to it, a deletion drops it.
 type liveSet struct {
 	mu      lockorder.Mutex[lockorder.LiveSet]
-	chunks  *roaring.Bitmap     // nil = unknown; guarded by mu
-	records map[pack.Place]bool // the blocks among their records; guarded by mu
-	payload int64               // bytes of their records; guarded by mu
-	last    ID                  // manifests up to here are in it; guarded by mu
+	chunks  *roaring.Bitmap        // nil = unknown; guarded by mu
+	records map[pack.Location]bool // the blocks among their records; guarded by mu
+	payload int64                  // bytes of their records; guarded by mu
+	last    ID                     // manifests up to here are in it; guarded by mu
 }
 
 // liveChanged is called after a manifest was deleted or chunks were moved.
@@ -79,10 +79,10 @@ func (s *Store) livePayload(ctx context.Context) (int64, error) {
 				return 0, err
 			}
 			if !rec.delta {
-				if l.records[rec.Place] {
+				if l.records[rec.Location] {
 					continue
 				}
-				l.records[rec.Place] = true
+				l.records[rec.Location] = true
 			}
 			l.payload += rec.Len
 			for _, b := range rec.bases {
@@ -116,15 +116,15 @@ func (s *Store) countLive(ctx context.Context) error {
 	if err := s.denseClosure(ctx, set); err != nil {
 		return err
 	}
-	records, payload := map[pack.Place]bool{}, int64(0)
+	records, payload := map[pack.Location]bool{}, int64(0)
 	if err := s.eachPage(ctx, btx, func(no uint64, pg *page) error {
 		for i := range pg.slots {
 			r := pg.slots[i].rec
-			if r == nil || !set.has(no*pageChunks+uint64(i)) || records[r.Place] {
+			if r == nil || !set.has(no*pageChunks+uint64(i)) || records[r.Location] {
 				continue
 			}
 			if !r.delta {
-				records[r.Place] = true
+				records[r.Location] = true
 			}
 			payload += r.Len
 		}
@@ -228,11 +228,11 @@ func (s *Store) Usage(ctx context.Context, ids ...ID) (Usage, error) {
 }
 
 // recordsOf lists the records that a set of chunks needs, bases included; set is closed over them.
-func (s *Store) recordsOf(set *roaring.Bitmap) (map[pack.Place]bool, error) {
+func (s *Store) recordsOf(set *roaring.Bitmap) (map[pack.Location]bool, error) {
 	if err := s.closure(set, set.Clone()); err != nil {
 		return nil, err
 	}
-	recs := map[pack.Place]bool{}
+	recs := map[pack.Location]bool{}
 	for it := set.Iterator(); it.HasNext(); {
 		rec, _, err := s.locate(uint64(it.Next()))
 		if errors.Is(err, errNoChunk) {
@@ -241,7 +241,7 @@ func (s *Store) recordsOf(set *roaring.Bitmap) (map[pack.Place]bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		recs[rec.Place] = true
+		recs[rec.Location] = true
 	}
 	return recs, nil
 }

@@ -2,13 +2,13 @@
 //
 // # Nouns
 //
-//	pack    a file of records, named by its number (%08d.pack)
-//	record  what is appended to a pack: some chunks, as they are or as one frame
-//	member  a chunk in a record
-//	place   where a record lies: pack, offset, length
-//	Set     the packs of a store, one of which takes what is appended
-//	holds   packs that a writer has appended to: nothing is cut off them until what was appended is named or given up
-//	index   what the store knows of packs; it names a record by its place
+//	pack      a file of records, named by its number (%08d.pack)
+//	record    an entry of a pack: some chunks, uncompressed or as one frame
+//	member    a chunk in a record
+//	location  where a record lies: pack, offset, length
+//	Set       the packs of a store; records are appended to one of them
+//	holds     packs that a writer has appended to: they are not cut until the records are named or dropped
+//	index     the store's index; it names a record by its location
 //
 // # Format
 //

@@ -49,15 +49,15 @@ func ParseName(name string) (num uint32, ok bool) {
 	return uint32(n), ok && err == nil
 }
 
-// Place is where a record lies.
-type Place struct {
+// Location is where a record lies.
+type Location struct {
 	Pack uint32 // number
 	Off  int64  // in the pack's file
 	Len  int64
 }
 
 // End is the offset behind the record.
-func (p Place) End() int64 { return p.Off + p.Len }
+func (p Location) End() int64 { return p.Off + p.Len }
 
 // file is an open pack.
 type file struct {

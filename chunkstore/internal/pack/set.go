@@ -120,25 +120,25 @@ func (ps *Set) createLocked() error {
 // Holds is the set of packs that one writer has appended to: they must stay until what it wrote is named or dropped.
 type Holds map[uint32]bool // guarded by Set.mu
 
-// Append writes a record, whose place is not durable before the next sync.
-func (ps *Set) Append(rec []byte, by *Holds) (Place, error) {
+// Append writes a record, whose location is not durable before the next sync.
+func (ps *Set) Append(rec []byte, by *Holds) (Location, error) {
 	ps.appendMu.Lock()
 	defer ps.appendMu.Unlock()
 	p, err := ps.holdLocked(by)
 	if err != nil {
-		return Place{}, err
+		return Location{}, err
 	}
 	if err := p.reserve(ps.dir, int64(len(rec))); err != nil {
-		return Place{}, err
+		return Location{}, err
 	}
 	// A short write leaves bytes that no index names; the next record overwrites them.
 	if _, err := p.f.WriteAt(rec, p.size); err != nil {
-		return Place{}, err
+		return Location{}, err
 	}
 	ps.points.At("record appended")
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	at := Place{p.num, p.size, int64(len(rec))}
+	at := Location{p.num, p.size, int64(len(rec))}
 	p.size += int64(len(rec))
 	if len(ps.dirty) == 0 || ps.dirty[len(ps.dirty)-1] != p {
 		ps.dirty = append(ps.dirty, p)
@@ -321,8 +321,8 @@ func (ps *Set) release(p *file) {
 	}
 }
 
-// Read reads and parses the record at a place.
-func (ps *Set) Read(at Place) (*Record, error) {
+// Read reads and parses the record at a location.
+func (ps *Set) Read(at Location) (*Record, error) {
 	b, err := ps.ReadRaw(at)
 	if err != nil {
 		return nil, err
@@ -335,7 +335,7 @@ func (ps *Set) Read(at Place) (*Record, error) {
 }
 
 // ReadInto is Read into scratch memory: the record is valid until that is released.
-func (ps *Set) ReadInto(sc *Scratch, at Place) (*Record, error) {
+func (ps *Set) ReadInto(sc *Scratch, at Location) (*Record, error) {
 	if at.Len <= MaxRecord+32 {
 		sc.Record = slices.Grow(sc.Record[:0], int(at.Len))[:at.Len]
 	}
@@ -349,8 +349,8 @@ func (ps *Set) ReadInto(sc *Scratch, at Place) (*Record, error) {
 	return r, nil
 }
 
-// ReadRaw reads the bytes at a place.
-func (ps *Set) ReadRaw(at Place) ([]byte, error) {
+// ReadRaw reads the bytes at a location.
+func (ps *Set) ReadRaw(at Location) ([]byte, error) {
 	var b []byte
 	if at.Len <= MaxRecord+32 {
 		b = make([]byte, at.Len)
@@ -358,8 +358,8 @@ func (ps *Set) ReadRaw(at Place) ([]byte, error) {
 	return b, ps.fill(b, at)
 }
 
-// fill reads the bytes at a place into b, which has its length, unless that is impossible.
-func (ps *Set) fill(b []byte, at Place) error {
+// fill reads the bytes at a location into b, which has its length, unless that is impossible.
+func (ps *Set) fill(b []byte, at Location) error {
 	p := ps.acquire(at.Pack)
 	if p == nil {
 		return corrupt.Errorf("pack %d is missing", at.Pack)
@@ -374,8 +374,8 @@ func (ps *Set) fill(b []byte, at Place) error {
 	return nil
 }
 
-// Reaches reports whether a pack's file reaches as far as a place.
-func (ps *Set) Reaches(at Place) bool {
+// Reaches reports whether a pack's file reaches as far as a location.
+func (ps *Set) Reaches(at Location) bool {
 	p := ps.acquire(at.Pack)
 	if p == nil {
 		return false

@@ -34,7 +34,7 @@ func TestDrop(t *testing.T) {
 	var one, two Holds
 	a, err := s.Append(stored(1, 1000), &one)
 	require.NoError(t, err)
-	require.Equal(t, Place{Pack: 1, Off: HeaderSize, Len: a.Len}, a)
+	require.Equal(t, Location{Pack: 1, Off: HeaderSize, Len: a.Len}, a)
 	b, err := s.Append(stored(2, 2000), &two)
 	require.NoError(t, err)
 	require.Equal(t, a.End(), b.Off)
@@ -93,7 +93,7 @@ func TestOpenCuts(t *testing.T) {
 	c, err := s.Append(stored(3, 10), &by)
 	require.NoError(t, err)
 	require.Equal(t, a.End(), c.Off, "the pack goes on where the index ends")
-	_, err = s.Read(Place{Pack: 7, Off: HeaderSize, Len: 10})
+	_, err = s.Read(Location{Pack: 7, Off: HeaderSize, Len: 10})
 	require.ErrorIs(t, err, corrupt.Err)
 }
 
@@ -108,7 +108,7 @@ func TestReadStored(t *testing.T) {
 	head := at.Len - int64(len(data))
 	require.True(t, at.MaybeStored(head, 2))
 	require.False(t, at.MaybeStored(0, 2))
-	read := func(at Place, from, to int64) ([]byte, []Member, bool) {
+	read := func(at Location, from, to int64) ([]byte, []Member, bool) {
 		parts := [][]byte{make([]byte, head+from), make([]byte, to-from), make([]byte, int64(len(data))-to)}
 		members, ok := s.ReadStored(at, head, parts)
 		return parts[1], members, ok

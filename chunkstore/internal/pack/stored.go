@@ -9,16 +9,16 @@ import (
 	"snapfs/chunkstore/internal/varint"
 )
 
-// MaybeStored reports whether the record at a place can be one that has some chunks as they are, behind head bytes: the
-// fixed part, its length, the count of chunks, and a number and a length for each.
-func (p Place) MaybeStored(head int64, chunks int) bool {
+// MaybeStored reports whether the record at a location can be one that has some chunks as they are, behind head bytes:
+// the fixed part, its length, the count of chunks, and a number and a length for each.
+func (p Location) MaybeStored(head int64, chunks int) bool {
 	return head > recordFixed && head <= recordFixed+10+10+20*int64(chunks) && p.Len <= MaxRecord
 }
 
 // ReadStored reads a record that has its chunks as they are into parts, one behind the other, so that chunks can be
 // read straight to where they are wanted. The chunks begin at head, which lies in the first part. It gives the record's
 // members; false if it is another kind of record, or cannot be read.
-func (ps *Set) ReadStored(at Place, head int64, parts [][]byte) ([]Member, bool) {
+func (ps *Set) ReadStored(at Location, head int64, parts [][]byte) ([]Member, bool) {
 	p := ps.acquire(at.Pack)
 	if p == nil {
 		return nil, false
