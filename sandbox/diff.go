@@ -149,7 +149,9 @@ func (h *Home) useSubject(ctx context.Context, a Access, ref string) (subject, e
 }
 
 // diffOnce compares a with b, or with what a came from; told says that fn was called.
-func (h *Home) diffOnce(ctx context.Context, r DiffRequest, a, b subject, fn func(Change) error) (told bool, err error) {
+func (h *Home) diffOnce(
+	ctx context.Context, r DiffRequest, a, b subject, fn func(Change) error,
+) (told bool, err error) {
 	from, to, done, err := h.openSides(ctx, a, b)
 	if err != nil {
 		return false, err

@@ -54,14 +54,17 @@ func (o Options) transport() error {
 	case err != nil:
 		o.Logger.Warn("FUSE over io_uring cannot be switched on, requests come over /dev/fuse", "error", err)
 	case changed:
-		o.Logger.Warn("FUSE over io_uring is now switched on for the whole system, until the next boot", "parameter", snapfuse.RingParameter)
+		o.Logger.Warn("FUSE over io_uring is now switched on for the whole system, until the next boot",
+			"parameter", snapfuse.RingParameter)
 	default:
 		o.Logger.Info("FUSE over io_uring was on already", "parameter", snapfuse.RingParameter)
 	}
 	return nil
 }
 
-func (e fuseEngine) mount(ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions) (mounted, error) {
+func (e fuseEngine) mount(
+	ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions,
+) (mounted, error) {
 	transport := opts.Transport
 	if transport == "" || transport == "auto" {
 		transport = e.transport

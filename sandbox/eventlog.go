@@ -187,7 +187,8 @@ func (w *follower) wait(ctx context.Context) ([]Event, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.behind {
-		return nil, fmt.Errorf("%w: more than %d events behind: ask again with the last one as cursor", ErrUnavailable, maxBehind)
+		return nil, fmt.Errorf("%w: more than %d events behind: ask again with the last one as cursor",
+			ErrUnavailable, maxBehind)
 	}
 	next := w.queue
 	w.queue = nil

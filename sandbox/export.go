@@ -39,7 +39,8 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	case r.Format != "" && r.Format != "squashfs":
 		return ExportResult{}, fmt.Errorf("%w: format %s: squashfs", ErrInvalid, api.Quoted(r.Format))
 	case !slices.Contains(compressions, r.Compression):
-		return ExportResult{}, fmt.Errorf("%w: compression %s: none, zstd, gzip, xz or lz4", ErrInvalid, api.Quoted(r.Compression))
+		return ExportResult{}, fmt.Errorf("%w: compression %s: none, zstd, gzip, xz or lz4",
+			ErrInvalid, api.Quoted(r.Compression))
 	case r.Level < 0 || r.Level > 22 || r.Level != 0 && r.Compression == compressions[0]:
 		return ExportResult{}, fmt.Errorf("%w: compression %s has no level %d", ErrInvalid, r.Compression, r.Level)
 	}
@@ -100,7 +101,8 @@ func (h *Home) exportTarget(path string) (string, error) {
 	case err != nil:
 		return "", err
 	case at.inside != "":
-		return "", fmt.Errorf("%w: %s is inside the mount of workspace %s: export to a place outside", ErrInvalid, path, at.inside)
+		return "", fmt.Errorf("%w: %s is inside the mount of workspace %s: export to a place outside",
+			ErrInvalid, path, at.inside)
 	case below(at.path, h.dir):
 		return "", fmt.Errorf("%w: %s is inside the home %s: export to a place outside", ErrInvalid, path, h.dir)
 	case at.missing > 1:

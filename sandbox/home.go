@@ -215,7 +215,8 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 	}
 	for _, sub := range []string{"store", "uppers"} {
 		if fi, err := os.Stat(filepath.Join(h.dir, sub)); err != nil || !fi.IsDir() {
-			return fmt.Errorf("%w: home %s has no %s directory: put it back from a backup, or choose another home", ErrCorrupt, h.dir, sub)
+			return fmt.Errorf("%w: home %s has no %s directory: put it back from a backup, or choose another home",
+				ErrCorrupt, h.dir, sub)
 		}
 	}
 	if err := makeEmptyDir(h.dir); err != nil {
@@ -292,7 +293,8 @@ func (h *Home) checkIdentity(ctx context.Context, m marker, fresh bool) error {
 	}
 	id, err := catalog.HomeOf(ctx, h.store)
 	if err == nil && id != m.ID {
-		return fmt.Errorf("%w: the store in %s is not the one of this home: put the right one back from a backup", ErrCorrupt, h.dir)
+		return fmt.Errorf("%w: the store in %s is not the one of this home: put the right one back from a backup",
+			ErrCorrupt, h.dir)
 	}
 	return err
 }

@@ -25,7 +25,8 @@ func (h *Home) withinLimits(session string) error {
 	n, bytes := h.catalog.Usage(session)
 	switch {
 	case most > 0 && n >= most:
-		return fmt.Errorf("%w: session %s has %d snapshots, the limit is %d: delete or prune some", ErrConflict, session, n, most)
+		return fmt.Errorf("%w: session %s has %d snapshots, the limit is %d: delete or prune some",
+			ErrConflict, session, n, most)
 	case h.limits.Bytes > 0 && bytes >= h.limits.Bytes:
 		return fmt.Errorf("%w: the snapshots of session %s hold %d bytes, the limit is %d: delete or prune some",
 			ErrConflict, session, bytes, h.limits.Bytes)

@@ -205,7 +205,9 @@ func (l *live) reported(mounts mountTable) WorkspaceState {
 
 // overlayOf gives the overlay of a workspace to work on, of its mount or opened for the occasion. The caller holds the
 // workspace's lock. push is called with the layer that a seal made.
-func (h *Home) overlayOf(ctx context.Context, w *catalog.Workspace, readOnly bool) (o *layers.Overlay, push func(*layerstore.Lower), done func(), err error) {
+func (h *Home) overlayOf(
+	ctx context.Context, w *catalog.Workspace, readOnly bool,
+) (o *layers.Overlay, push func(*layerstore.Lower), done func(), err error) {
 	l := h.liveOf(w.ID)
 	if l != nil {
 		used, ok := l.use()
@@ -248,7 +250,8 @@ func (h *Home) overlayOf(ctx context.Context, w *catalog.Workspace, readOnly boo
 // newOverlay opens the upper of a workspace over a stack.
 func (h *Home) newOverlay(w *catalog.Workspace, s *layerstore.Stack, readOnly bool) (*layers.Overlay, error) {
 	if !h.uppers.Exists(w.Upper) {
-		return nil, fmt.Errorf("%w: workspace %s: its upper %s is missing: restore a snapshot of it", ErrCorrupt, w.ID, h.uppers.Path(w.Upper))
+		return nil, fmt.Errorf("%w: workspace %s: its upper %s is missing: restore a snapshot of it",
+			ErrCorrupt, w.ID, h.uppers.Path(w.Upper))
 	}
 	o, err := layers.New(h.uppers.Path(w.Upper), h.uppers.Work(w.Upper), s.Lowers(),
 		layers.Options{InoBase: uppers.InoBase(w.Upper), WideIno: h.uppers.WideIno, ReadOnly: readOnly, Held: h.metrics.pause})

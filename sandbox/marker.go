@@ -53,14 +53,16 @@ func readMarker(dir string) (marker, error) {
 		return m, fmt.Errorf("%w: %s is not the marker of a snapfs home: choose another home, or put the right file back", ErrCorrupt, path)
 	}
 	if !bytes.HasSuffix(rest, []byte("}\n")) || json.Unmarshal(rest, &m) != nil {
-		return m, fmt.Errorf("%w: %s is truncated: put the file back from a backup, or choose another home", ErrCorrupt, path)
+		return m, fmt.Errorf("%w: %s is truncated: put the file back from a backup, or choose another home",
+			ErrCorrupt, path)
 	}
 	if m.Version != markerVersion {
 		return m, fmt.Errorf("%w: %s is a home of version %d; this snapfs knows version %d: use the snapfs that made it",
 			ErrInvalid, dir, m.Version, markerVersion)
 	}
 	if !api.IsID(m.ID) || m.State != "new" && m.State != "ready" {
-		return m, fmt.Errorf("%w: %s has no identity: put the file back from a backup, or choose another home", ErrCorrupt, path)
+		return m, fmt.Errorf("%w: %s has no identity: put the file back from a backup, or choose another home",
+			ErrCorrupt, path)
 	}
 	return m, nil
 }

@@ -50,7 +50,9 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 }
 
 // mountLocked mounts a workspace, and records events with that. The caller holds its lock.
-func (h *Home) mountLocked(ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions, events ...Event) error {
+func (h *Home) mountLocked(
+	ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions, events ...Event,
+) error {
 	w := h.catalog.Workspace(name)
 	if w == nil {
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
@@ -145,7 +147,9 @@ func (h *Home) copied(from string) bool {
 }
 
 // alreadyMounted decides what a second mount of a workspace means: done if it is what is there already.
-func (h *Home) alreadyMounted(w *catalog.Workspace, at place, mounts mountTable, opts MountOptions) (done bool, err error) {
+func (h *Home) alreadyMounted(
+	w *catalog.Workspace, at place, mounts mountTable, opts MountOptions,
+) (done bool, err error) {
 	l := h.liveOf(w.ID)
 	if l == nil {
 		return false, nil
@@ -154,7 +158,8 @@ func (h *Home) alreadyMounted(w *catalog.Workspace, at place, mounts mountTable,
 	case state == Unmounted:
 		return false, nil
 	case state == Detached:
-		return false, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
+		return false, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force",
+			ErrConflict, w.ID, h.detachedHolder(l))
 	case at.path != l.mountpoint:
 		return false, fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, w.ID, l.mountpoint)
 	case !sameOptions(l, guarded(w, opts)):
@@ -196,11 +201,13 @@ func optionList(o MountOptions) string {
 func (h *Home) checkMountpoint(at place, mounts mountTable, makeIt bool) (made bool, err error) {
 	switch {
 	case at.inside != "":
-		return false, fmt.Errorf("%w: %s is inside the mount of workspace %s: choose a place outside", ErrConflict, at.path, at.inside)
+		return false, fmt.Errorf("%w: %s is inside the mount of workspace %s: choose a place outside",
+			ErrConflict, at.path, at.inside)
 	case below(at.path, h.dir):
 		return false, fmt.Errorf("%w: %s is inside the home %s: choose a place outside", ErrConflict, at.path, h.dir)
 	case below(h.dir, at.path):
-		return false, fmt.Errorf("%w: a mount at %s would hide the home %s: choose another place", ErrConflict, at.path, h.dir)
+		return false, fmt.Errorf("%w: a mount at %s would hide the home %s: choose another place",
+			ErrConflict, at.path, h.dir)
 	case at.missing == 1 && makeIt:
 		if err := os.Mkdir(at.path, 0o755); err != nil {
 			return false, pathError(at.path, err)
@@ -219,7 +226,9 @@ func (h *Home) checkMountpoint(at place, mounts mountTable, makeIt bool) (made b
 }
 
 // mountAt mounts a workspace that has no connection at a place that was checked, and records events with that.
-func (h *Home) mountAt(ctx context.Context, w *catalog.Workspace, session, mountpoint string, opts MountOptions, events []Event) (err error) {
+func (h *Home) mountAt(
+	ctx context.Context, w *catalog.Workspace, session, mountpoint string, opts MountOptions, events []Event,
+) (err error) {
 	if err := roomForMount(); err != nil {
 		return err
 	}
@@ -317,7 +326,8 @@ func (h *Home) remount(ctx context.Context) {
 		err = h.mountLocked(ctx, w.ID, "", w.Mount.Mountpoint, false, w.Mount.Options)
 		unlock()
 		if err != nil {
-			h.log.Error("cannot mount again", "workspace", w.ID, "mountpoint", filepath.Clean(w.Mount.Mountpoint), "error", err)
+			h.log.Error("cannot mount again",
+				"workspace", w.ID, "mountpoint", filepath.Clean(w.Mount.Mountpoint), "error", err)
 		}
 	}
 }

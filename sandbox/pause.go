@@ -120,7 +120,9 @@ func (h *Home) thawFrozen(ctx context.Context) error {
 }
 
 // toggle runs a change of state under the workspace's lock and describes what came of it.
-func (h *Home) toggle(ctx context.Context, a Access, name, what string, fn func(context.Context, *catalog.Workspace, string) error) (Workspace, error) {
+func (h *Home) toggle(
+	ctx context.Context, a Access, name, what string, fn func(context.Context, *catalog.Workspace, string) error,
+) (Workspace, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
 		return Workspace{}, err
@@ -182,7 +184,8 @@ func (l *live) flush(ctx context.Context) error {
 	cmd.Dir = "/"
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("flushing %s: %w: %s", l.mountpoint, errors.Join(ctx.Err(), err), strings.TrimSpace(string(out)))
+		return fmt.Errorf("flushing %s: %w: %s",
+			l.mountpoint, errors.Join(ctx.Err(), err), strings.TrimSpace(string(out)))
 	}
 	_, minor, _ := strings.Cut(l.device, ":")
 	for {

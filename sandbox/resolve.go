@@ -90,7 +90,8 @@ func (h *Home) snapshotOfRef(a Access, session, ref string) (*catalog.Snapshot, 
 	}
 	s, err := h.findSnapshot(a, session, r.Ref.Snapshot)
 	if err == nil && s.Workspace != r.Ref.Workspace {
-		return nil, fmt.Errorf("%w: ref %s: snapshot %s is not of workspace %s", ErrInvalid, api.Quoted(ref), s.ID, r.Ref.Workspace)
+		return nil, fmt.Errorf("%w: ref %s: snapshot %s is not of workspace %s",
+			ErrInvalid, api.Quoted(ref), s.ID, r.Ref.Workspace)
 	}
 	return s, err
 }
@@ -110,7 +111,9 @@ func idList(all []*catalog.Snapshot) string {
 }
 
 // useObject finds the workspace or the snapshot that ref names; ErrConflict if it names one of each.
-func (h *Home) useObject(ctx context.Context, a Access, ref, what string) (*catalog.Workspace, *catalog.Snapshot, error) {
+func (h *Home) useObject(
+	ctx context.Context, a Access, ref, what string,
+) (*catalog.Workspace, *catalog.Snapshot, error) {
 	session, err := a.SessionID()
 	if err != nil {
 		return nil, nil, err
@@ -122,7 +125,8 @@ func (h *Home) useObject(ctx context.Context, a Access, ref, what string) (*cata
 	}
 	switch {
 	case w != nil && s != nil:
-		return nil, nil, fmt.Errorf("%w: %s names the workspace %s and the snapshot %s", ErrConflict, api.Quoted(ref), w.ID, s.ID)
+		return nil, nil, fmt.Errorf("%w: %s names the workspace %s and the snapshot %s",
+			ErrConflict, api.Quoted(ref), w.ID, s.ID)
 	case w != nil && !a.Allows(w.Session, session):
 		return nil, nil, refused("workspace", ref)
 	case w != nil:

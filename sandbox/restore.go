@@ -100,7 +100,9 @@ func derivedEvents(mountpoint string, events ...Event) (now, then []Event) {
 
 // mountNew mounts a workspace that was just made, if that is wanted, and destroys it again if it cannot; events are
 // recorded if it can. The caller holds its lock.
-func (h *Home) mountNew(ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions, events ...Event) (Workspace, error) {
+func (h *Home) mountNew(
+	ctx context.Context, name, session, mountpoint string, makeIt bool, opts MountOptions, events ...Event,
+) (Workspace, error) {
 	if mountpoint != "" {
 		if err := h.mountLocked(ctx, name, session, mountpoint, makeIt, opts, events...); err != nil {
 			return Workspace{}, errors.Join(err, h.destroyUnmounted(ctx, name, session))

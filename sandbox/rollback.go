@@ -126,7 +126,9 @@ func (h *Home) useLive(name string) (l *live, done func()) {
 }
 
 // rollbackLive moves the tree beneath a mount. The caller uses the overlay.
-func (h *Home) rollbackLive(ctx context.Context, l *live, w *catalog.Workspace, top string, upper uint64) (layers.Stale, error) {
+func (h *Home) rollbackLive(
+	ctx context.Context, l *live, w *catalog.Workspace, top string, upper uint64,
+) (layers.Stale, error) {
 	l.stackMu.Lock()
 	defer l.stackMu.Unlock()
 	if err := l.stack.Split(ctx, l.overlay, top); err != nil {
@@ -161,7 +163,8 @@ func (h *Home) rolledBack(l *live, stale layers.Stale, paused bool) error {
 		return nil
 	}
 	if err := l.invalidate(stale); err != nil {
-		return fmt.Errorf("workspace %s is rolled back, but programs may see old names until it is mounted again: %w", l.workspace, err)
+		return fmt.Errorf("workspace %s is rolled back, but programs may see old names until it is mounted again: %w",
+			l.workspace, err)
 	}
 	h.dropLater(l, stale)
 	return nil

@@ -218,7 +218,8 @@ func (h *Home) nameIsFree(workspace, name string) error {
 		return nil
 	}
 	if s := h.catalog.SnapshotCalled(workspace, name); s != nil {
-		return fmt.Errorf("%w: workspace %s has a snapshot %s already: %s", ErrConflict, workspace, api.Quoted(name), s.ID)
+		return fmt.Errorf("%w: workspace %s has a snapshot %s already: %s",
+			ErrConflict, workspace, api.Quoted(name), s.ID)
 	}
 	return nil
 }

@@ -37,7 +37,8 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, er
 	}
 	s, err := h.useSnapshot(ctx, a, ref, "create from snapshot")
 	if errors.Is(err, ErrNotFound) && h.catalog.Workspace(ref) != nil {
-		return source{}, fmt.Errorf("%w: %s is a workspace, no snapshot: fork it, or take a snapshot of it", ErrNotFound, ref)
+		return source{}, fmt.Errorf("%w: %s is a workspace, no snapshot: fork it, or take a snapshot of it",
+			ErrNotFound, ref)
 	}
 	if errors.Is(err, ErrNotFound) {
 		return source{}, fmt.Errorf("%w: no such directory or image file, and no snapshot: %s (to the Go API, paths are absolute)", ErrNotFound, api.Quoted(ref))
@@ -72,11 +73,13 @@ func (h *Home) pathSource(path string) (source, error) {
 	case !at.info.IsDir():
 		return source{}, fmt.Errorf("%w: %s is neither a directory nor a file", ErrInvalid, path)
 	case below(h.dir, at.path):
-		return source{}, fmt.Errorf("%w: %s contains the home %s: choose a directory beside it", ErrInvalid, path, h.dir)
+		return source{}, fmt.Errorf("%w: %s contains the home %s: choose a directory beside it",
+			ErrInvalid, path, h.dir)
 	}
 	for point, ws := range h.mountpoints(mounts) {
 		if below(point, at.path) {
-			return source{}, fmt.Errorf("%w: workspace %s is mounted inside %s, at %s: unmount it first", ErrConflict, ws, path, point)
+			return source{}, fmt.Errorf("%w: workspace %s is mounted inside %s, at %s: unmount it first",
+				ErrConflict, ws, path, point)
 		}
 	}
 	load := func(ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error) error {
@@ -146,7 +149,9 @@ func (h *Home) tooManyLinks(err error) error {
 
 // loadWorkspace stores a base image and records it and the new workspace in the same transaction. The caller holds the
 // lock of the name.
-func (h *Home) loadWorkspace(ctx context.Context, w *catalog.Workspace, load loader, progress func(Progress), created Event) error {
+func (h *Home) loadWorkspace(
+	ctx context.Context, w *catalog.Workspace, load loader, progress func(Progress), created Event,
+) error {
 	leave, err := h.working.imports.enter(ctx, w.Session, progress)
 	if err != nil {
 		return err

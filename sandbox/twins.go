@@ -206,7 +206,9 @@ func (f *twinFinder) workspace(ctx context.Context, w *catalog.Workspace) error 
 
 // look adds the twins in a tree whose topmost layer is n, and closes it. With suspects nil the numbers of n are still
 // to be read.
-func (f *twinFinder) look(ctx context.Context, where string, n *layerNumbers, suspects *roaring64.Bitmap, t *tree, err error) error {
+func (f *twinFinder) look(
+	ctx context.Context, where string, n *layerNumbers, suspects *roaring64.Bitmap, t *tree, err error,
+) error {
 	if err != nil {
 		return f.unread(ctx, where, err)
 	}
@@ -236,7 +238,9 @@ func (f *twinFinder) look(ctx context.Context, where string, n *layerNumbers, su
 }
 
 // tell reports the twins of a tree, and closes it.
-func (f *twinFinder) tell(ctx context.Context, where string, snapshots []string, t *tree, err error, of *roaring64.Bitmap) error {
+func (f *twinFinder) tell(
+	ctx context.Context, where string, snapshots []string, t *tree, err error, of *roaring64.Bitmap,
+) error {
 	if err != nil {
 		return f.unread(ctx, where, err)
 	}

@@ -51,7 +51,8 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 		return Workspace{}, err
 	}
 	if l.state(mounts) == Detached && !r.Force {
-		return Workspace{}, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
+		return Workspace{}, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force",
+			ErrConflict, w.ID, h.detachedHolder(l))
 	}
 	if r.Force {
 		// Who waits at the gate would keep the connection from ending.
@@ -120,7 +121,8 @@ func (h *Home) unmountAll(grace time.Duration) error {
 			err := l.mount.Abort()
 			if !l.waitGone(context.Background(), abortWait) {
 				mu.Lock()
-				errs = append(errs, fmt.Errorf("the connection of %s does not end: %w", l.mountpoint, errors.Join(err, unix.EBUSY)))
+				errs = append(errs, fmt.Errorf("the connection of %s does not end: %w",
+					l.mountpoint, errors.Join(err, unix.EBUSY)))
 				mu.Unlock()
 			}
 		})

@@ -124,7 +124,8 @@ func (h *Home) Destroy(ctx context.Context, r RefRequest) error {
 		}
 		switch l.state(mounts) {
 		case Detached:
-			return fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
+			return fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force",
+				ErrConflict, w.ID, h.detachedHolder(l))
 		case Mounted:
 			return fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, w.ID, l.mountpoint)
 		}

@@ -46,7 +46,8 @@ func ValidWorkspaceName(name string) error {
 // ValidSession says what is wrong with the id of a session; ErrInvalid.
 func ValidSession(id string) error {
 	if !sessionGrammar().MatchString(id) {
-		return fmt.Errorf("%w: session %s: 1 to 128 letters, digits and . _ : @ -, a letter or digit first", ErrInvalid, Quoted(id))
+		return fmt.Errorf("%w: session %s: 1 to 128 letters, digits and . _ : @ -, a letter or digit first",
+			ErrInvalid, Quoted(id))
 	}
 	return nil
 }

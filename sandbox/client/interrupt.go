@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// lastWordWait is how long a client waits for the last word of a call that it has interrupted.
-	lastWordWait = 10 * time.Second
+	// outcomeWait is how long a client waits to learn what became of a call that it has interrupted.
+	outcomeWait = 10 * time.Second
 	// askAgain is the wait before a call is looked for again that the daemon has not met yet.
 	askAgain = 20 * time.Millisecond
 )
@@ -60,7 +60,7 @@ func (x *exchange) end() {
 // interrupt asks the daemon to cancel a call, leaves it time for the last word, and cuts the connection.
 func (c *Client) interrupt(x *exchange) {
 	defer x.cut()
-	ctx, cancel := context.WithTimeout(x.ctx, lastWordWait)
+	ctx, cancel := context.WithTimeout(x.ctx, outcomeWait)
 	defer cancel()
 	for ctx.Err() == nil {
 		// A daemon that is ending refuses, but cancels its calls by itself: their last word comes all the same.
@@ -78,7 +78,8 @@ func (x *exchange) cutOff(dir string) error {
 	if x.id == "" {
 		return x.ctx.Err()
 	}
-	return wire.Unavailable("the daemon of %s does not tell within %s what became of the interrupted call", dir, lastWordWait)
+	return wire.Unavailable("the daemon of %s does not tell within %s what became of the interrupted call",
+		dir, outcomeWait)
 }
 
 // wait waits for a time or for ctx.

@@ -83,7 +83,8 @@ func (s *shares) enter(request any) (leave func(), err error) {
 	defer s.mu.Unlock()
 	own, free := s.of[l][session], s.most[l]-s.used[l]
 	if free == 0 || own > 0 && own >= free {
-		err := wire.Unavailable("%d %s are under way, %d of them of this session, and there is room for %d: end some", s.used[l], laneNames[l], own, s.most[l])
+		err := wire.Unavailable("%d %s are under way, %d of them of this session, and there is room for %d: end some",
+			s.used[l], laneNames[l], own, s.most[l])
 		if l != follow {
 			err = wire.Busy(err) // a follower would wait for others that do not end
 		}

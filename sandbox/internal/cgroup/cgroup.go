@@ -28,7 +28,8 @@ type Group string
 // Open checks that a path is such a directory, and not one that this process is in: it would freeze itself.
 func Open(path string) (Group, error) {
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) || len(path) > 4096 {
-		return "", fmt.Errorf("%w: cgroup %s: the absolute path of its directory is needed", api.ErrInvalid, api.Quoted(path))
+		return "", fmt.Errorf("%w: cgroup %s: the absolute path of its directory is needed",
+			api.ErrInvalid, api.Quoted(path))
 	}
 	g := Group(filepath.Clean(path))
 	if _, _, err := g.files(); err != nil {
@@ -65,7 +66,8 @@ func (g Group) files() (control, state string, err error) {
 			return control, state, nil
 		}
 	}
-	return "", "", fmt.Errorf("%w: %s is no cgroup whose processes can be frozen", api.ErrNotFound, api.Quoted(string(g)))
+	return "", "", fmt.Errorf("%w: %s is no cgroup whose processes can be frozen",
+		api.ErrNotFound, api.Quoted(string(g)))
 }
 
 // Freeze stops all processes of the group where they are. If it cannot, or ctx ends, they go on.
@@ -97,7 +99,8 @@ func (g Group) Freeze(ctx context.Context) error {
 		}
 		if err != nil {
 			if errors.Is(err, context.DeadlineExceeded) {
-				err = fmt.Errorf("%w: the processes of cgroup %s do not freeze within %s", api.ErrUnavailable, g, freezeWait)
+				err = fmt.Errorf("%w: the processes of cgroup %s do not freeze within %s",
+					api.ErrUnavailable, g, freezeWait)
 			}
 			return errors.Join(err, g.Thaw())
 		}
