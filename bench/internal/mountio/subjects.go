@@ -6,7 +6,7 @@ import (
 	"snapfs/bench/internal/subject"
 )
 
-// subjectsOf are in the order of the tables.
+// subjects are in the order of the tables.
 func subjects() []subject.Subject[subject.Mount] {
 	return []subject.Subject[subject.Mount]{
 		peers.Native(), peers.Overlayfs(), peers.FuseOverlayfs(), snapfs.Mount("dev"), snapfs.Mount("uring"),

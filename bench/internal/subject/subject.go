@@ -33,9 +33,9 @@ type System interface {
 type Site struct {
 	Dir    string        // empty, for the system alone
 	Tree   string        // that a workspace or a mount begins with, and that nothing writes to
-	Parts  []string      // of tree that will be used, if it is cheaper to have only these; nil: all
+	Parts  []string      // of Tree that will be used, if it is cheaper to have only these; nil: all
 	Engine engine.Engine // for a subject that starts snapfs
-	Home   *engine.Home  // that holds tree, for a subject that is a mount of snapfs
+	Home   *engine.Home  // that holds Tree, for a subject that is a mount of snapfs
 }
 
 // ErrNotOffered means that a system does not have an operation, or cannot be used on this machine.

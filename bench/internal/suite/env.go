@@ -23,11 +23,11 @@ type Env struct {
 	Full    bool
 	Trees   []string // directories that are the states of a corpus of their own
 	Repo    string   // git repository whose commits are the states of a corpus of its own
-	Every   int      // of repo: every so many-th commit
-	Limit   int      // of repo: at most so many states
+	Every   int      // of Repo: every so many-th commit
+	Limit   int      // of Repo: at most so many states
 	Mirror  string   // of Debian's packages
 	Only    []string // subjects asked for; empty: all
-	Merge   bool     // keep what the report in out has of other cases and subjects
+	Merge   bool     // keep what the report in Out has of other cases and subjects
 	Resume  bool     // and measure only what it lacks
 	Remark  string   // how the run was taken, for the report
 	Noise   float64  // of comparisons, in percent
@@ -36,7 +36,7 @@ type Env struct {
 
 	Workloads []string // beginnings of names of workloads, cases or parts of a suite; empty: all
 	Rounds    int      // of io: how often each workload runs on each subject; 0: the usual number, or once among all suites
-	Disk      string   // of io: diskAuto, diskMemory or diskHere
+	Disk      string   // of io: DiskAuto, DiskMemory or DiskHere
 	Fixture   string   // of io: directory in which fixtures are kept between runs; "": they are not
 }
 
