@@ -35,7 +35,7 @@ func (t *table) aliasLocked(n, p *node, name string) {
 	}
 }
 
-// findAliasLocked gives the place of a further name among n's, or -1. mu is held.
+// findAliasLocked gives the index of a further name among n's, or -1. mu is held.
 func (t *table) findAliasLocked(n *node, a alias) int {
 	if len(n.aliases) <= fewAliases {
 		return slices.Index(n.aliases, a)

@@ -111,7 +111,7 @@ func (b *blockRig) size() int64 {
 	return fi.Size()
 }
 
-// place picks a range that may reach a little beyond the end.
+// offset picks a range that may reach a little beyond the end.
 func (b *blockRig) offset() (off, n int64) {
 	size := b.size()
 	off = b.rnd.Int64N(size + 100<<10)

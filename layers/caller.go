@@ -18,7 +18,7 @@ const NoID = ^uint32(0)
 
 // ErrPrivileged says that a file has setuid or setgid which must be cleared before the caller may change its contents;
 // nothing was changed.
-var ErrPrivileged = errors.New("setuid or setgid is to be cleared first")
+var ErrPrivileged = errors.New("setuid or setgid must be cleared first")
 
 // Caller is who made a request, as the kernel sends it, in numbers of the server's own user and process name spaces:
 // owner of what is created. UID and GID may be NoID. Permission checks are the kernel's (default_permissions).

@@ -78,7 +78,7 @@ func TestCapabilities(t *testing.T) {
 			return errors.Join(err, r.o.SetXattr(n, xattrCapability, []byte(someCaps), 0), r.o.Complete(t.Context()))
 		}, true},
 		{"write", func(r *rig, n NodeID) error { _, err := r.o.Write(n, []byte("x"), 5, nil); return err }, false},
-		{"stranger's write", func(r *rig, n NodeID) error { _, err := r.o.Write(n, []byte("x"), 5, &who); return err }, false},
+		{"another user's write", func(r *rig, n NodeID) error { _, err := r.o.Write(n, []byte("x"), 5, &who); return err }, false},
 		{"fallocate", func(r *rig, n NodeID) error { return r.o.Fallocate(n, 0, 0, 100) }, false},
 		{"punch", func(r *rig, n NodeID) error {
 			return r.o.Fallocate(n, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 8192)

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commitUp puts the prepared copy in its place, if n is still what was copied; else nothing is placed and the caller
+// commitUp moves the prepared copy to its name, if n is still what was copied; else nothing is placed and the caller
 // of copyUp starts over.
 func (o *Overlay) commitUp(n *node, s *source, tmp string, names group) (placed bool, err error) {
 	o.gate.RLock()
@@ -74,9 +74,9 @@ func (o *Overlay) commitApart(n *node, s *source, tmp string) (placed bool, err 
 	if !same() {
 		return false, nil
 	}
-	var shown Attr
+	var visible Attr
 	err = t.read(func() error {
-		shown, err = o.attr(s.parent)
+		visible, err = o.attr(s.parent)
 		return err
 	})
 	if err != nil {
@@ -84,7 +84,7 @@ func (o *Overlay) commitApart(n *node, s *source, tmp string) (placed bool, err 
 	}
 	t.publish(func() {
 		n.pending = &pendingChange{location: alias{n.parent, n.name}, layer: s.upper.layer}
-		s.parent.pending = &pendingChange{shown: &shown}
+		s.parent.pending = &pendingChange{visible: &visible}
 	})
 	placed, err = o.placeUp(n, location{s.upper.work, tmp})
 	t.publish(func() {
@@ -113,7 +113,7 @@ func (s *source) partsBelow(n *node) []*part {
 	return slices.Concat([]*part{s.top}, s.below)
 }
 
-// placeUp moves a prepared copy of n from the work directory to its place, without a change that callers could see. It
+// placeUp moves a prepared copy of n from the work directory to its name, without a change that callers could see. It
 // may be placed in spite of an error. n's directory is locked, or tree held for writing.
 func (o *Overlay) placeUp(n *node, from location) (placed bool, err error) {
 	subs := 0

@@ -276,7 +276,7 @@ func own(p location, c creation, gid uint32, acl bool) (Attr, error) {
 	return p.stat()
 }
 
-// replaceWhiteout moves a prepared inode to its place, over the whiteout that is there if it is a directory.
+// replaceWhiteout moves a prepared inode to its name, over the whiteout that is there if it is a directory.
 func replaceWhiteout(from, to location, dir bool) error {
 	if !dir {
 		err := unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)

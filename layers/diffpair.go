@@ -185,7 +185,7 @@ func (d *differ) match() (grown bool, err error) {
 	return grown, nil
 }
 
-// equal reports whether two entries of one type are the same but for their place, and for what is in directories.
+// equal reports whether two entries of one type are the same but for their path, and for what is in directories.
 func (d *differ) equal(x, y *treeEntry) (bool, error) {
 	if slices.EqualFunc(x.parts, y.parts, samePart) {
 		return true, nil

@@ -48,7 +48,7 @@ func TestDeepThingPaths(t *testing.T) {
 	}
 	deep := at.of(one)
 	if deep != at.of(other) || deep.depth != depth || len(at) != depth+1 {
-		t.Fatalf("two spots of a path, or one at depth %d of %d spots", deep.depth, len(at))
+		t.Fatalf("two nodes of a path, or one at depth %d of %d nodes", deep.depth, len(at))
 	}
 	for to := 0; to < depth; to += 997 {
 		steps := 0

@@ -104,8 +104,8 @@
 // What is unlinked while the kernel refers to it is a dead node: pinned by a descriptor, or beyond the overlay's share
 // of them (share.go) kept in the orphan directory, which lies in the work directory and goes along with a seal. A file
 // of O_TMPFILE is a dead node from the start. A dead node whose inode turns out to have another name is given that one.
-// The host frees an inode when its pin is closed, which the reaper does after FORGET, beside what goes on. Whoever
-// finds the host full waits for it.
+// The host frees an inode when its pin is closed, which the reaper does after FORGET, beside what goes on. A caller
+// that finds the host full waits for it.
 //
 // # Lock order
 //

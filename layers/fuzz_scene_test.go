@@ -20,8 +20,8 @@ const (
 	sceneBytes = 1 << 20
 )
 
-// shown is what an overlay shows at a path.
-type shown struct {
+// sceneEntry is what an overlay shows at a path.
+type sceneEntry struct {
 	what  string // everything but times and links, or the error of a look-up
 	err   bool   // something of it cannot be read
 	dir   bool
@@ -32,7 +32,7 @@ type shown struct {
 
 // scene is the tree that an overlay shows, by path; the root is "".
 type scene struct {
-	m       map[string]shown
+	m       map[string]sceneEntry
 	damaged bool // something cannot be read
 	partial bool // a bound was reached: there is nothing to compare
 }
@@ -50,13 +50,13 @@ func errnoName(t *testing.T, what string, err error) string {
 // sceneOf looks at everything that an overlay shows.
 func sceneOf(t *testing.T, o *Overlay) scene {
 	t.Helper()
-	s := scene{m: map[string]shown{}}
+	s := scene{m: map[string]sceneEntry{}}
 	var held []Forgotten
 	bytes, buf := 0, make([]byte, 128<<10)
 	root, err := o.GetAttr(RootNode)
 	if err != nil {
 		s.damaged = true
-		s.m[""] = shown{what: errnoName(t, "/", err), err: true, dir: true}
+		s.m[""] = sceneEntry{what: errnoName(t, "/", err), err: true, dir: true}
 		return s
 	}
 	type item struct {
@@ -68,7 +68,7 @@ func sceneOf(t *testing.T, o *Overlay) scene {
 		it := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		what, n, err := describe(o, it.e, buf)
-		x := shown{what: what, dir: isDir(it.e.Attr.Mode), times: timesOf(it.e.Attr), node: it.e.Node}
+		x := sceneEntry{what: what, dir: isDir(it.e.Attr.Mode), times: timesOf(it.e.Attr), node: it.e.Node}
 		if err != nil {
 			x.what, x.err = x.what+" "+errnoName(t, it.path, err), true
 		}
@@ -90,7 +90,7 @@ func sceneOf(t *testing.T, o *Overlay) scene {
 				e, err := o.Lookup(it.e.Node, d.Name)
 				if err != nil {
 					s.damaged = true
-					s.m[p] = shown{what: errnoName(t, p, err), err: true}
+					s.m[p] = sceneEntry{what: errnoName(t, p, err), err: true}
 					continue
 				}
 				held = append(held, Forgotten{e.Node, 1})
@@ -265,8 +265,8 @@ func (s scene) stirred(p string) {
 }
 
 // take removes what is at and below p and gives it, by path from there.
-func (s scene) take(p string) map[string]shown {
-	out := map[string]shown{}
+func (s scene) take(p string) map[string]sceneEntry {
+	out := map[string]sceneEntry{}
 	for q, x := range s.m {
 		if q == p || strings.HasPrefix(q, p+"/") {
 			out[q[len(p):]] = x
@@ -277,7 +277,7 @@ func (s scene) take(p string) map[string]shown {
 }
 
 // put adds what take gave.
-func (s scene) put(p string, tree map[string]shown) {
+func (s scene) put(p string, tree map[string]sceneEntry) {
 	for q, x := range tree {
 		s.m[p+q] = x
 	}

@@ -28,7 +28,7 @@ type stackRun struct {
 
 // FuzzStack makes overlays of two whole images in which anything may be changed, looks at everything, changes the tree,
 // seals, stores and merges it. All forms show the same tree; what cannot be read is EIO for callers and damage for who
-// stores it. It is to be run with a bound on memory (ulimit -v).
+// stores it. It must be run with a bound on memory (ulimit -v).
 func FuzzStack(f *testing.F) {
 	seeds := stackSeeds(f)
 	var ops []byte
@@ -396,7 +396,7 @@ func renamed(s scene, a, b, _ string) {
 // made adds a new name to a scene.
 func (s scene) made(p string, dir bool) {
 	s.stirred(p)
-	s.m[p] = shown{dir: dir, any: true}
+	s.m[p] = sceneEntry{dir: dir, any: true}
 }
 
 // change does one operation, which changes the overlay as it changes the scene, or with an error not at all, and gives

@@ -71,7 +71,7 @@ func (s *imageStore) number(ino uint64) uint64 {
 func (s *imageStore) close() error { return s.closer.Close() }
 
 // inode parses o's inode. A part that comes from the sealed directory which the image has replaced is found by its
-// place in the layer first.
+// path in the layer first.
 func (s *imageStore) inode(o *part) (*squashfs.Inode, error) {
 	if ref := o.imageRef(); ref != 0 {
 		return s.im.Inode(squashfs.Ref(ref - 1))

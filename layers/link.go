@@ -80,7 +80,7 @@ func (l *newLink) plan(t mutation) error {
 	return l.find(o)
 }
 
-// find finds the places, with which the caller releases what it holds of them. tree is held.
+// find finds the locations, with which the caller releases what it holds of them. tree is held.
 func (l *newLink) find(o *Overlay) (err error) {
 	l.special = l.n.special()
 	if l.from, l.fh, err = l.n.location(); err != nil {

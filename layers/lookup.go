@@ -67,7 +67,7 @@ func (o *Overlay) lookupIn(parent NodeID, name string) (Entry, *node, error) {
 }
 
 // revive gives nodes that have lost their only known name the further name under which they were found. Where one is
-// being changed, for which its place must stay, it is left to who changes it: a look-up does not wait for the host.
+// being changed, for which its name must stay, it is left to who changes it: a look-up does not wait for the host.
 func (o *Overlay) revive(lost ...*node) {
 	for _, n := range lost {
 		n.lost.Store(true)
@@ -279,8 +279,8 @@ const dirSize = 4096
 // shape turns the top part's attributes into those of the node. tree is held.
 func (o *Overlay) shape(n *node, a Attr) Attr {
 	a.Ino = n.number()
-	if c := n.pending; c != nil && c.shown != nil {
-		a.Atime, a.Mtime, a.Ctime, a.Nlink = c.shown.Atime, c.shown.Mtime, c.shown.Ctime, c.shown.Nlink
+	if c := n.pending; c != nil && c.visible != nil {
+		a.Atime, a.Mtime, a.Ctime, a.Nlink = c.visible.Atime, c.visible.Mtime, c.visible.Ctime, c.visible.Nlink
 	}
 	if isDir(n.typ) {
 		a.Size, a.Blocks = dirSize, dirSize/512

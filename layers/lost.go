@@ -6,7 +6,7 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// lostData remembers which damaged places have been logged.
+// lostData remembers which damaged files have been logged.
 type lostData struct {
 	mu   lockorder.Mutex[lockorder.LostData]
 	seen map[string]bool // guarded by mu

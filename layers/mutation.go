@@ -142,7 +142,7 @@ func (t mutation) dir(id NodeID) (p *node, err error) {
 	return p, err
 }
 
-// inode gives a node that is in the upper, locked, and its place.
+// inode gives a node that is in the upper, locked, and its location.
 func (t mutation) inode(id NodeID, ready func(n *node) error) (n *node, p location, h hold, err error) {
 	err = t.read(func() error {
 		n, err = t.o.nodes.get(id)

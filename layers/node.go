@@ -58,7 +58,7 @@ type node struct {
 type pendingChange struct {
 	location alias // the node may be found here; parent nil: its names stay
 	layer    *layer
-	shown    *Attr // of a directory: the times and the link count that callers see meanwhile; nil: those that it has
+	visible  *Attr // of a directory: the times and the link count that callers see meanwhile; nil: those that it has
 }
 
 // table holds the nodes of an overlay.
@@ -70,7 +70,7 @@ type table struct {
 	next       uint64           // for ids of nodes whose inode number is taken; guarded by mu
 	renumbered renumberedNodes  // those nodes; guarded by mu
 
-	many map[*node]map[alias]int // the places of the aliases of nodes that have more than fewAliases; guarded by mu
+	many map[*node]map[alias]int // the indices of the aliases of nodes that have more than fewAliases; guarded by mu
 
 	recent *[recentIDs]recently // of ids that have gone; nil: none. Guarded by mu.
 
@@ -98,7 +98,7 @@ func (t *table) watched() []*node {
 	return list
 }
 
-// noteAnew gives the nodes that have got parts, or a place, since watch or the last call.
+// noteAnew gives the nodes that have got parts, or a name, since watch or the last call.
 func (t *table) noteAnew() []*node {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -20,7 +20,7 @@ const orphanDir = "#orphans"
 type orphanTable struct {
 	limit   int64        // of pins of the process, for tests; 0: see mayPin. Immutable.
 	layer   *layer       // over the directory; nil: not made yet. Guarded by Overlay.tree.
-	pending *node        // has a place in it, but is still at its own. Guarded by Overlay.tree, held for writing.
+	pending *node        // has a name in it, but has its own still. Guarded by Overlay.tree, held for writing.
 	top     *part        // pending's part in it; guarded as pending
 	count   atomic.Int64 // inodes in it
 }
@@ -78,7 +78,7 @@ func (s *orphanTable) part(n *node) *part {
 	return &part{layer: s.layer, parent: rootPart(s.layer), name: orphanName(n), ino: n.ino}
 }
 
-// moveToOrphans gives n's inode, or a copy of it if it is a directory, a place in the orphan directory.
+// moveToOrphans gives n's inode, or a copy of it if it is a directory, a name in the orphan directory.
 func (o *Overlay) moveToOrphans(n *node) error {
 	s := &o.orphans
 	if err := s.open(o.upper, &o.share); err != nil {
@@ -155,7 +155,7 @@ func (s *orphanTable) root() int { return s.layer.lower.dir.root }
 // has reports whether n's inode is kept there. tree is held.
 func (s *orphanTable) has(n *node) bool { return s.layer != nil && n.top.layer == s.layer }
 
-// settle ends a removal: what has a place in the orphan directory but has kept its own leaves it.
+// settle ends a removal: what has a name in the orphan directory but has kept its own leaves it.
 func (o *Overlay) settleOrphan() {
 	s := &o.orphans
 	if n := s.pending; n != nil {
@@ -165,7 +165,7 @@ func (o *Overlay) settleOrphan() {
 	}
 }
 
-// take moves n, which has lost its name, to the orphan directory, if it has a place there. tree is held for writing,
+// take moves n, which has lost its name, to the orphan directory, if it has a name there. tree is held for writing,
 // table.mu too.
 func (o *Overlay) take(n *node) {
 	s := &o.orphans

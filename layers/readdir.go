@@ -163,7 +163,7 @@ func (l *opened) after(cookie uint64, yield func(DirEntry) bool) {
 	})
 }
 
-// firstFrom is the place of the first item whose cookie is this one or more.
+// firstFrom is the index of the first item whose cookie is this one or more.
 func firstFrom(items []dirItem, cookie uint64) int {
 	i, _ := slices.BinarySearchFunc(items, cookie, func(it dirItem, c uint64) int { return cmp.Compare(it.cookie, c) })
 	return i

@@ -247,7 +247,7 @@ func rollbackRound(t *testing.T, seed uint64) {
 	})
 }
 
-// writeOrphan appends to a file that has lost its place.
+// writeOrphan appends to a file that has lost its name.
 func writeOrphan(t *testing.T, o *Overlay, n NodeID, was string) {
 	t.Helper()
 	if _, err := o.Write(n, []byte("more"), int64(len(was)), nil); err != nil {

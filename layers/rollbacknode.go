@@ -95,7 +95,7 @@ func (r *rollback) dir(n *node, lost []*node) []*node {
 	return r.orphan(n, lost)
 }
 
-// move gives a directory the parts that the new tree has at its place.
+// move gives a directory the parts that the new tree has at its path.
 func (r *rollback) move(n *node, h hit, was []*part) {
 	gone, come := compareParts(was, h.parts)
 	come = slices.DeleteFunc(come, func(p *part) bool { return p.layer == r.next.layer }) // empty
@@ -171,7 +171,7 @@ func (r *rollback) keepsName(n *node, a alias) bool {
 	return len(gone) == 0 && len(come) == 0
 }
 
-// orphan takes a node's place away.
+// orphan takes a node's names away.
 func (r *rollback) orphan(n *node, lost []*node) []*node {
 	if n.parent != nil {
 		r.stale.Orphans = append(r.stale.Orphans, Orphan{StaleEntry{n.parent.id, n.name}, n.id})

@@ -70,7 +70,7 @@ var hasXattrat = sync.OnceValue(func() bool {
 // descriptor.
 func (p location) xattrByName() bool { return p.name != "" && hasXattrat() }
 
-// callXattr makes one of the calls on a place, with its last arguments given.
+// callXattr makes one of the calls on a location, with its last arguments given.
 func (p location) callXattr(call uintptr, attr string, last unsafe.Pointer, size uintptr) (int, error) {
 	var file, name cName
 	if err := errors.Join(file.set(p.name), name.set(attr)); err != nil {
@@ -84,7 +84,7 @@ func (p location) callXattr(call uintptr, attr string, last unsafe.Pointer, size
 	return int(n), nil
 }
 
-// lgetxattr is lgetxattr(2) of a place.
+// lgetxattr is lgetxattr(2) of a location.
 func (p location) lgetxattr(name string, buf []byte) (int, error) {
 	switch {
 	case p.xattrByName():
@@ -97,7 +97,7 @@ func (p location) lgetxattr(name string, buf []byte) (int, error) {
 	return unix.Lgetxattr(p.proc(), name, buf)
 }
 
-// llistxattr is llistxattr(2) of a place.
+// llistxattr is llistxattr(2) of a location.
 func (p location) llistxattr(buf []byte) (int, error) {
 	switch {
 	case p.xattrByName():

@@ -47,7 +47,7 @@ func (o *Overlay) erase(at location, own, dir, white bool) error {
 	return err
 }
 
-// whiteout makes a whiteout at a free place.
+// whiteout makes a whiteout under a free name.
 func (u *upper) whiteout(at location) error {
 	if !u.attrWhiteouts {
 		return u.linkWhiteout(at)

@@ -40,7 +40,7 @@ type row struct {
 	busy       bool  // it is being begun; guarded by mu
 }
 
-// add notes a write, and gives what is to be written out, n > 0, after which settled must be called.
+// add notes a write, and gives what must be written out, n > 0, after which settled must be called.
 func (r *row) add(off, size int64) (from, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -184,7 +184,7 @@ func (o *Overlay) onInode(id NodeID, fn func(n *node, p location) error) error {
 	})
 }
 
-// report turns what a layer cannot read into EIO and says so once per place; what is an errno passes through.
+// report turns what a layer cannot read into EIO and logs it once per file; what is an errno passes through.
 func (o *Overlay) report(err error, at *part, name string) error {
 	if _, plain := err.(unix.Errno); plain { //nolint:errorlint // the common case, apart because errors.As allocates
 		return err
