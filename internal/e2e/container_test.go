@@ -65,7 +65,8 @@ func TestContainerMapsUsers(t *testing.T) {
 	var system unix.Utsname
 	require.NoError(t, unix.Uname(&system))
 	var major, minor int
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(system.Release[:]), "%d.%d", &major, &minor); err != nil || major < 6 || major == 6 && minor < 12 {
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(system.Release[:]), "%d.%d", &major, &minor); err != nil ||
+		major < 6 || major == 6 && minor < 12 {
 		t.Skip("the kernel does not id-map FUSE before Linux 6.12")
 	}
 	for _, transport := range []string{"dev", "auto"} {

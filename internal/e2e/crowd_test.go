@@ -171,7 +171,8 @@ type crowd struct {
 func startCrowd(t *testing.T, role, dir string, n int, seed uint64) *crowd {
 	t.Helper()
 	c := &crowd{t: t, cmd: exec.Command("/proc/self/exe")}
-	c.cmd.Env = testchild.Env(testchild.User, crowdEnv+"="+strings.Join([]string{role, dir, itoa(n), strconv.FormatUint(seed, 10)}, "\n"))
+	task := strings.Join([]string{role, dir, itoa(n), strconv.FormatUint(seed, 10)}, "\n")
+	c.cmd.Env = testchild.Env(testchild.User, crowdEnv+"="+task)
 	c.cmd.Stderr = os.Stderr
 	c.cmd.WaitDelay = time.Second
 	var err error

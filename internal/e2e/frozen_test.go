@@ -51,7 +51,8 @@ func (d *frost) thaw() {
 	if d.watchdog == nil {
 		return
 	}
-	r := process(d.t, soon, "/", []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"}, "fsfreeze", "--unfreeze", d.dir)
+	path := "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"
+	r := process(d.t, soon, "/", []string{path}, "fsfreeze", "--unfreeze", d.dir)
 	if r.code != 0 {
 		d.t.Errorf("thaw: %d, %s: frozen for too long?", r.code, r.err)
 	}
@@ -70,7 +71,8 @@ func (d *frost) reach(workspace string) {
 			// A name that does not exist and has not been looked up yet.
 			d.asked++
 			answered := make(chan struct{})
-			cmd := exec.Command("taskset", "-c", strconv.Itoa(cpu), "stat", filepath.Join(d.tmp, workspace, "nothing"+strconv.Itoa(d.asked)))
+			name := filepath.Join(d.tmp, workspace, "nothing"+strconv.Itoa(d.asked))
+			cmd := exec.Command("taskset", "-c", strconv.Itoa(cpu), "stat", name)
 			require.NoError(d.t, cmd.Start())
 			go func() {
 				_ = cmd.Wait() // says that there is no such file
@@ -105,7 +107,8 @@ func TestTwinFrozen(t *testing.T) {
 		if i == 2 {
 			source, plain = "", ""
 		}
-		pairs = append(pairs, newPair(h.home, "ws"+itoa(i), source, plain, twin.Config{Seed: seed + uint64(i)}, "--transport", transport))
+		config := twin.Config{Seed: seed + uint64(i)}
+		pairs = append(pairs, newPair(h.home, "ws"+itoa(i), source, plain, config, "--transport", transport))
 	}
 	crowded := h.ok("create", "crowded")
 	h.ok("mount", crowded, h.makeDir("crowded"))

@@ -219,8 +219,10 @@ func (h *home) fails(code int, text string, args ...string) {
 	if strings.HasPrefix(lines[0], "snapfs: started daemon") {
 		lines = lines[1:]
 	}
-	if r.code != code || len(lines) != 1 || !strings.Contains(strings.ToLower(lines[0]), strings.ToLower(text)) || r.out != "" {
-		h.t.Errorf("snapfs %.300q ended with %d, want %d: out %q, err %q, want one line with %q", args, r.code, code, tail(r.out), tail(r.err), text)
+	if r.code != code || len(lines) != 1 || r.out != "" ||
+		!strings.Contains(strings.ToLower(lines[0]), strings.ToLower(text)) {
+		h.t.Errorf("snapfs %.300q ended with %d, want %d: out %q, err %q, want one line with %q",
+			args, r.code, code, tail(r.out), tail(r.err), text)
 	}
 }
 

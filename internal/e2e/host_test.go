@@ -46,7 +46,8 @@ func TestNoFUSE(t *testing.T) {
 	h := newHome(t)
 	script := `mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9 && exec "$@"`
 	hidden := func(args ...string) result {
-		return process(t, soon, h.tmp, h.env, append([]string{"unshare", "--mount", "--propagation", "private", "bash", "-c", script, "script", snapfs}, args...)...)
+		line := []string{"unshare", "--mount", "--propagation", "private", "bash", "-c", script, "script", snapfs}
+		return process(t, soon, h.tmp, h.env, append(line, args...)...)
 	}
 	require.Zero(t, hidden("create", "one").code)
 	for _, args := range [][]string{{"mount", "one", h.path("ws")}, {"up", "two", h.path("ws")}, {"run", "--", "true"}} {

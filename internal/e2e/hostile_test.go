@@ -100,7 +100,10 @@ func mutate(rng *rand.Rand, image []byte) []byte {
 		start = 0
 	}
 	at := func() int { return start + rng.IntN(len(b)-8-start) }
-	numbers := []uint64{0, 1, 2, 0x7f, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, 1 << 40, 1<<63 - 1, 1 << 63, 1<<64 - 1, uint64(len(b))}
+	numbers := []uint64{
+		0, 1, 2, 0x7f, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, 1 << 40, 1<<63 - 1, 1 << 63,
+		1<<64 - 1, uint64(len(b)),
+	}
 	for range 1 + rng.IntN(4) {
 		n := numbers[rng.IntN(len(numbers))]
 		if rng.IntN(2) == 0 {

@@ -82,5 +82,6 @@ func alike(p *pair, round int) {
 			for i in $(seq 1 7 80); do ln "many/$1-$i" "many/$1-$i-too"; done
 			find many -exec touch -d @1000000000 {} +`, itoa(round))
 	}
-	same(p.h.t, "with many files", walk(p.h.t, p.ref+"/many"), walk(p.h.t, p.mount+"/many"), treewalk.Options{IgnoreExtents: true})
+	want, got := walk(p.h.t, p.ref+"/many"), walk(p.h.t, p.mount+"/many")
+	same(p.h.t, "with many files", want, got, treewalk.Options{IgnoreExtents: true})
 }

@@ -226,7 +226,10 @@ func TestForeignHome(t *testing.T) {
 // TestMissingHome holds that what only looks makes no home.
 func TestMissingHome(t *testing.T) {
 	h := newHome(t)
-	for _, verb := range []string{"list", "snapshots", "stats", "check", "gc", "show x", "diff x", "umount x", "mount x MNT", "restore x", "delete x", "destroy x"} {
+	for _, verb := range []string{
+		"list", "snapshots", "stats", "check", "gc", "show x", "diff x", "umount x", "mount x MNT", "restore x", "delete x",
+		"destroy x",
+	} {
 		h.fails(3, "does not exist", strings.Fields(strings.ReplaceAll(verb, "MNT", h.path("mnt")))...)
 	}
 	h.fails(7, "no daemon", "status")

@@ -28,7 +28,14 @@ func TestInstalled(t *testing.T) {
 	}
 	works := func(program string) {
 		t.Helper()
-		for _, args := range [][]string{{"up", "ws", h.path("ws")}, {"snapshot", "ws"}, {"umount", "ws"}, {"destroy", "ws"}, {"stop"}, {"check", "--rebuild-index"}} {
+		for _, args := range [][]string{
+			{"up", "ws", h.path("ws")},
+			{"snapshot", "ws"},
+			{"umount", "ws"},
+			{"destroy", "ws"},
+			{"stop"},
+			{"check", "--rebuild-index"},
+		} {
 			r := do(program, args...)
 			require.Zero(t, r.code, "%q: %s", args, r.err)
 		}

@@ -56,7 +56,8 @@ func marked(dir string) []int {
 		if err != nil {
 			continue // it is gone
 		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil && bytes.Contains(append([]byte{0}, env...), []byte("\x00SNAPFS_E2E="+dir+"\x00")) {
+		has := bytes.Contains(append([]byte{0}, env...), []byte("\x00SNAPFS_E2E="+dir+"\x00"))
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil && has {
 			pids = append(pids, pid)
 		}
 	}

@@ -123,7 +123,8 @@ func TestLiving(t *testing.T) {
 		all.Go(func() { p.snapshots(api, rounds) })
 	}
 	all.Wait()
-	t.Logf("%d snapshots of %d workspaces in %.1f s; ms each, median and p99: %.1f", count*rounds, count, time.Since(begin).Seconds(), times(programs))
+	t.Logf("%d snapshots of %d workspaces in %.1f s; ms each, median and p99: %.1f",
+		count*rounds, count, time.Since(begin).Seconds(), times(programs))
 	t.Logf("peak memory of the daemon: %d KiB", peak(t, h.pid()))
 	h.write("stop", "")
 	for _, p := range programs {
@@ -295,10 +296,12 @@ func (p *program) look(ctx context.Context, dir string, s taken) error {
 	err := cmd.Run()
 	n, numErr := strconv.Atoi(strings.TrimSpace(out.String()))
 	if err != nil || numErr != nil {
-		return fmt.Errorf("snapshot %s of %s is not sound: %w\n%s%s", s.id, p.workspace, err, tail(out.String()), tail(errOut.String()))
+		return fmt.Errorf("snapshot %s of %s is not sound: %w\n%s%s",
+			s.id, p.workspace, err, tail(out.String()), tail(errOut.String()))
 	}
 	if n < s.before || n > s.after+1 {
-		return fmt.Errorf("snapshot %s of %s has %d steps; %d were acknowledged before it, %d after it", s.id, p.workspace, n, s.before, s.after)
+		return fmt.Errorf("snapshot %s of %s has %d steps; %d were acknowledged before it, %d after it",
+			s.id, p.workspace, n, s.before, s.after)
 	}
 	return nil
 }

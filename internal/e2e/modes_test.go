@@ -21,7 +21,8 @@ func TestTwinPrivileges(t *testing.T) {
 		for j, more := range [][]string{nil, {"--writeback"}} {
 			name := transport + itoa(j)
 			options := append([]string{"--transport", transport}, more...)
-			pairs = append(pairs, newPair(h, name, "", "", twin.Config{Seed: seed + uint64(10*i+j), Privileges: true}, options...))
+			config := twin.Config{Seed: seed + uint64(10*i+j), Privileges: true}
+			pairs = append(pairs, newPair(h, name, "", "", config, options...))
 		}
 	}
 	for range 2 {

@@ -20,7 +20,8 @@ func TestTwinPaused(t *testing.T) {
 			rng := newRand(seed)
 			var pairs []*pair
 			for i := range 2 {
-				pairs = append(pairs, newPair(h, "other"+itoa(i), "", "", twin.Config{Seed: seed + uint64(i)}, "--transport", transport))
+				config := twin.Config{Seed: seed + uint64(i)}
+				pairs = append(pairs, newPair(h, "other"+itoa(i), "", "", config, "--transport", transport))
 			}
 			var crowds []*crowd
 			var paused []string

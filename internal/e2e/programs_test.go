@@ -125,7 +125,9 @@ func TestOverlayOnTop(t *testing.T) {
 	// upper and takes the file for stale once FUSE does not know that name any more, see docs/POSIX.md. As root: that
 	// somebody outside its group writes to a file, which clears setgid even if it is not executable, does not reach the
 	// lower file system of an overlay in a form that FUSE passes on.
-	a := twin.Start(t, twin.Config{Tested: h.path("got"), Reference: h.path("want"), Seed: testseed.Of(t), AsRoot: true, Stacked: true})
+	a := twin.Start(t, twin.Config{
+		Tested: h.path("got"), Reference: h.path("want"), Seed: testseed.Of(t), AsRoot: true, Stacked: true,
+	})
 	for range steps / 500 {
 		a.Steps(500)
 		a.Compare()

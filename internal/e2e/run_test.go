@@ -21,7 +21,8 @@ func TestRun(t *testing.T) {
 	h.write("src/file", "old\n")
 	h.write("src/gone", "")
 
-	r := h.run("run", "--from", "src", "--", "sh", "-c", "cat file; echo new > file; rm gone; mkdir d; touch d/made; exit 7")
+	script := "cat file; echo new > file; rm gone; mkdir d; touch d/made; exit 7"
+	r := h.run("run", "--from", "src", "--", "sh", "-c", script)
 	require.Equal(t, 7, r.code, r.err)
 	require.Equal(t, []string{"old", "A d", "A d/made", "M file", "D gone"}, strings.Split(strings.TrimSpace(r.out), "\n"))
 	require.Equal(t, "old\n", shell(t, soon, h.tmp, `cat src/file; test -e src/gone`), "the source is as it was")

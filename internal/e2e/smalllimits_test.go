@@ -29,7 +29,8 @@ func TestSmallLimits(t *testing.T) {
 
 func smallLimit(t *testing.T, rng *rand.Rand, limit int) {
 	h := newHome(t)
-	serve := exec.Command("bash", "-c", fmt.Sprintf("ulimit -n %d; exec %s serve >%s 2>&1", limit, snapfs, h.path("serve.log")))
+	script := fmt.Sprintf("ulimit -n %d; exec %s serve >%s 2>&1", limit, snapfs, h.path("serve.log"))
+	serve := exec.Command("bash", "-c", script)
 	serve.Env = append(os.Environ(), h.env...)
 	serve.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(t, serve.Start())

@@ -125,7 +125,8 @@ func TestStandstill(t *testing.T) {
 	}
 	h, freeze, thaw := standHome(t)
 	transports := []string{"dev"}
-	if on, err := os.ReadFile("/sys/module/fuse/parameters/enable_uring"); err == nil && strings.HasPrefix(string(on), "Y") {
+	on, err := os.ReadFile("/sys/module/fuse/parameters/enable_uring")
+	if err == nil && strings.HasPrefix(string(on), "Y") {
 		transports = append(transports, "uring")
 	}
 	const many = 120

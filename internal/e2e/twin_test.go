@@ -50,7 +50,8 @@ func newTwins(t *testing.T, seed uint64, actors int, whole bool) *twins {
 	t.Cleanup(func() { _ = unix.Unmount(h.path("reference"), unix.MNT_DETACH) }) // before the home looks for what is left
 	for i := range actors {
 		w.actors = append(w.actors, twin.Start(t, twin.Config{
-			Tested: h.path("ws/p" + itoa(i)), Reference: h.path("reference/p" + itoa(i)), Seed: seed + 1000 + uint64(i), Whole: whole,
+			Tested: h.path("ws/p" + itoa(i)), Reference: h.path("reference/p" + itoa(i)),
+			Seed: seed + 1000 + uint64(i), Whole: whole,
 		}))
 	}
 	return w
@@ -205,7 +206,8 @@ func TestTwinKilled(t *testing.T) {
 	met := 0
 	for range kills {
 		pid := h.pid()
-		timer := time.AfterFunc(time.Duration(w.rng.IntN(200_000))*time.Microsecond, func() { _ = unix.Kill(pid, unix.SIGKILL) })
+		after := time.Duration(w.rng.IntN(200_000)) * time.Microsecond
+		timer := time.AfterFunc(after, func() { _ = unix.Kill(pid, unix.SIGKILL) })
 		lost, err := a.Try(1_000_000)
 		timer.Stop()
 		require.NoError(t, err, "SNAPFS_SEED=%d", w.seed)
