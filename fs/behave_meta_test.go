@@ -26,7 +26,7 @@ var metaBehaviours = map[string]behaviour{
 			}
 			w.wantText("f", "contents stay")
 			if _, err := w.sh(1003, "cat f"); err == nil {
-				w.Error("a stranger may read it")
+				w.Error("another user may read it")
 			}
 			if out := w.mustSh(1001, "cat f"); out != "contents stay" {
 				w.Errorf("the owner reads %q", out)

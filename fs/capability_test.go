@@ -26,7 +26,7 @@ func hasCaps(t *testing.T, path string) bool {
 // TestCapabilitiesOfDirtyPages: capabilities that a program sets stay when the kernel writes pages that were written
 // before, or stored through a mapping, and go with the next write; as on the host file system.
 func TestCapabilitiesOfDirtyPages(t *testing.T) {
-	nobody := strangers(t)[0]
+	nobody := otherUsers(t)[0]
 	for _, writeback := range []bool{false, true} {
 		base := openDir(t)
 		native, low := filepath.Join(base, "native"), filepath.Join(base, "low")
@@ -68,7 +68,7 @@ func TestCapabilitiesOfDirtyPages(t *testing.T) {
 }
 
 // dirtyHistory tells what becomes of a file's capabilities, here and on the host.
-func dirtyHistory(t *testing.T, nobody *who, path, host string) string {
+func dirtyHistory(t *testing.T, nobody *user, path, host string) string {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -86,11 +86,11 @@ func dirtyHistory(t *testing.T, nobody *who, path, host string) string {
 			t.Fatal(err)
 		}
 	}
-	told := ""
+	history := ""
 	tell := func(what string) {
 		t.Helper()
 		had := hasCaps(t, path)
-		told += fmt.Sprintf("%s: %v\n", what, had)
+		history += fmt.Sprintf("%s: %v\n", what, had)
 		if host != "" && hasCaps(t, host) != had {
 			t.Errorf("%s: %s: the host says otherwise", path, what)
 		}
@@ -119,7 +119,7 @@ func dirtyHistory(t *testing.T, nobody *who, path, host string) string {
 	if errno := nobody.do(t, order{"write", path, ""}); errno != 0 {
 		t.Fatal(errno)
 	}
-	tell("written by a stranger, stored before")
+	tell("written by another user, stored before")
 	m[4]++
 	step(f.Sync())
 	tell("synced")
@@ -129,8 +129,8 @@ func dirtyHistory(t *testing.T, nobody *who, path, host string) string {
 		t.Fatal(errno)
 	}
 	step(f.Sync())
-	tell("stored by a stranger")
+	tell("stored by another user")
 	step(f.Truncate(page))
 	tell("truncated")
-	return told
+	return history
 }

@@ -20,7 +20,7 @@ import (
 // idBase is what the user 0 of the files is through the mounts of these tests; 65,536 follow.
 const idBase = 100000
 
-// mappedOps are what programs do through an id-mapped mount with owners, beside strangerOps. Names begin with path.
+// mappedOps are what programs do through an id-mapped mount with owners, beside userOps. Names begin with path.
 var mappedOps = map[string]func(path, aux string, b []byte) error{
 	"create":  func(p, _ string, _ []byte) error { return touch(p+".new", 0o644) },
 	"setuid":  func(p, _ string, _ []byte) error { return touch(p+".new", 0o6755) },
@@ -167,10 +167,10 @@ func TestIDMapped(t *testing.T) {
 		}
 		t.Fatal(err)
 	}
-	users := []*who{
+	users := []*user{
 		{name: "the files' root", cred: syscall.Credential{Uid: idBase, Gid: idBase}},
 		{name: "user 1000", cred: syscall.Credential{Uid: idBase + 1000, Gid: idBase + 1000, Groups: []uint32{idBase + 1234}}},
-		{name: "somebody outside", cred: syscall.Credential{Uid: 1000, Gid: 1000}},
+		{name: "user outside the map", cred: syscall.Credential{Uid: 1000, Gid: 1000}},
 		{name: "root"},
 	}
 	files := []privileged{{0, 0, 0o6777, false}, {1000, 1000, 0o6755, false}, {1000, 1234, 0o2775, false}, {0, 0, 0o777, true}}

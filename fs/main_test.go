@@ -9,6 +9,6 @@ import (
 
 func TestMain(m *testing.M) {
 	twin.Child()
-	stranger()
+	otherUser()
 	testmount.Main(m)
 }

@@ -22,7 +22,7 @@ func lstat(t *testing.T, path string) {
 	}
 }
 
-// TestNotify counts what the kernel asks again after it was told to forget.
+// TestNotify counts the requests that the kernel sends after notifications.
 func TestNotify(t *testing.T) {
 	f := fakefs.New()
 	m, dir, said := serveFake(t, f)

@@ -17,10 +17,10 @@ import (
 	"snapfs/internal/testmount"
 )
 
-// strangerPerson is the number under which the stranger's ring has the rights of nobody.
-var strangerPerson uint16
+// otherUserPersonality is the number under which the ring of the other user has the rights of user nobody.
+var otherUserPersonality uint16
 
-// ringOps are what a program with a ring of io_uring does, beside strangerOps.
+// ringOps are what a program with a ring of io_uring does, beside userOps.
 var ringOps = map[string]func(path, aux string, b []byte) error{
 	"ring fallocate": func(p, _ string, _ []byte) error {
 		return onFile(p, 0, func(fd int) error { return ringFallocate(fd, 0) })
@@ -41,7 +41,7 @@ var ringOps = map[string]func(path, aux string, b []byte) error{
 			return err
 		}
 		n, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(ring), registerPersonality, 0, 0, 0, 0)
-		strangerPerson = uint16(n)
+		otherUserPersonality = uint16(n)
 		err = errors.Join(unix.Setfsuid(0), unix.Setfsgid(0))
 		if errno != 0 {
 			return errno
@@ -50,7 +50,7 @@ var ringOps = map[string]func(path, aux string, b []byte) error{
 	},
 }
 
-// ringDescriptor is that of the stranger's ring, the only one of the process.
+// ringDescriptor is that of the other user's ring, the only one of the process.
 func ringDescriptor() (int, error) {
 	const dir = "/proc/self/fd/"
 	list, err := os.ReadDir(dir)
@@ -64,7 +64,7 @@ func ringDescriptor() (int, error) {
 
 func ringFallocate(fd int, mode uint32) error {
 	const opFallocate = 17
-	return onRing(iouring.SQE{Opcode: opFallocate, FD: int32(fd), Addr: page, Len: mode, Personality: strangerPerson})
+	return onRing(iouring.SQE{Opcode: opFallocate, FD: int32(fd), Addr: page, Len: mode, Personality: otherUserPersonality})
 }
 
 // TestPrivilegesOfRings: the kernel's threads of a ring may have rights that their process has given up, or that it
@@ -78,7 +78,7 @@ func TestPrivilegesOfRings(t *testing.T) {
 		}
 		fs := testmount.Start(t, testmount.Config{Dir: filepath.Join(base, "ws"), Mount: filepath.Join(base, "mnt"), Writeback: writeback})
 		for _, how := range []string{"become nobody", "act for nobody"} {
-			by := &who{name: "root"}
+			by := &user{name: "root"}
 			by.start(t)
 			warm := filepath.Join(base, "warm "+how)
 			if err := os.WriteFile(warm, nil, 0o600); err != nil {
@@ -93,7 +93,7 @@ func TestPrivilegesOfRings(t *testing.T) {
 				for k, file := range privilegedFiles {
 					name := strings.ReplaceAll(fmt.Sprint(how, op, k), " ", "-")
 					what := fmt.Sprintf("%s, %s of %+v (write-back %v)", how, op, file, writeback)
-					var left [2]shown
+					var left [2]privilegeState
 					for i, dir := range []string{native, fs.Dir} {
 						path := filepath.Join(dir, name)
 						if err := file.make(path, 0); err != nil {
@@ -118,7 +118,7 @@ func TestPrivilegesOfRings(t *testing.T) {
 	}
 }
 
-// TestPrivilegesOfWaitingWrite: a stranger's write that is waiting while the file gets setuid or capabilities takes
+// TestPrivilegesOfWaitingWrite: another user's write that is waiting while the file gets setuid or capabilities takes
 // them: it comes afterwards.
 func TestPrivilegesOfWaitingWrite(t *testing.T) {
 	for _, writeback := range []bool{false, true} {
@@ -128,7 +128,7 @@ func TestPrivilegesOfWaitingWrite(t *testing.T) {
 			if err := (privileged{mode: 0o666}).make(path, 0); err != nil {
 				t.Fatal(err)
 			}
-			all := strangers(t)
+			all := otherUsers(t)
 			nobody, root := all[0], all[3]
 			t.Cleanup(func() { _ = fs.Resume() }) // they could not end else
 			if err := fs.Pause(); err != nil {
@@ -146,7 +146,7 @@ func TestPrivilegesOfWaitingWrite(t *testing.T) {
 				t.Fatal(a, b)
 			}
 			if got := look(t, path); got.mode&(unix.S_ISUID|unix.S_ISGID) != 0 || got.caps {
-				t.Errorf("%s, then a stranger's write (write-back %v): left is %o, %+v", op, writeback, got.mode, got)
+				t.Errorf("%s, then another user's write (write-back %v): left is %o, %+v", op, writeback, got.mode, got)
 			}
 		}
 	}
@@ -163,7 +163,7 @@ func until(t *testing.T, what string, is func() bool) {
 }
 
 // sleeps says whether a thread sleeps in a system call.
-func (s *who) sleeps(call int) bool {
+func (s *user) sleeps(call int) bool {
 	names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", s.pid))
 	for _, name := range names {
 		if text, err := os.ReadFile(name); err == nil && strings.HasPrefix(string(text), strconv.Itoa(call)+" ") {

@@ -25,15 +25,15 @@ import (
 	"snapfs/internal/testmount"
 )
 
-// strangerEnv tells the test binary to change files on command, as whom it was started; its value is the capabilities
-// to do without, as a mask.
-const strangerEnv = "SNAPFS_TEST_STRANGER"
+// otherUserEnv tells the test binary to change files on command, as the user it was started as; its value is the
+// capabilities to do without, as a mask.
+const otherUserEnv = "SNAPFS_TEST_OTHER_USER"
 
 const page = 4096
 
-// strangerOps are the ways to change a file that take privileges from it, or might. b is the first page of the file, at
+// userOps are the ways to change a file that take privileges from it, or might. b is the first page of the file, at
 // an aligned address: what is written is what was there. aux is another name of the same file system.
-var strangerOps = map[string]func(path, aux string, b []byte) error{
+var userOps = map[string]func(path, aux string, b []byte) error{
 	"write": func(p, _ string, b []byte) error {
 		return onFile(p, 0, func(fd int) error { return wrote(unix.Write(fd, b[:1])) })
 	},
@@ -199,15 +199,15 @@ func aioWait(ctx uintptr, events []ioEvent) (int, error) {
 	}
 }
 
-// strangerAIO and strangerRing are what a stranger does asynchronous I/O with: setting them up takes longer than all
-// else.
+// otherUserAIO and otherUserRing are what another user does asynchronous I/O with: setting them up takes longer than
+// all else.
 var (
-	strangerAIO  = sync.OnceValues(func() (uintptr, error) { ctx, _, err := aioContext(1); return ctx, err })
-	strangerRing = sync.OnceValues(func() (*iouring.Ring, error) { return iouring.New(2, 0) })
+	otherUserAIO  = sync.OnceValues(func() (uintptr, error) { ctx, _, err := aioContext(1); return ctx, err })
+	otherUserRing = sync.OnceValues(func() (*iouring.Ring, error) { return iouring.New(2, 0) })
 )
 
 func aioWrite(fd int, b []byte) error {
-	ctx, err := strangerAIO()
+	ctx, err := otherUserAIO()
 	if err != nil {
 		return err
 	}
@@ -230,9 +230,9 @@ func ringWrite(fd int, b []byte) error {
 	return onRing(iouring.SQE{Opcode: opWrite, FD: int32(fd), Addr: uint64(uintptr(unsafe.Pointer(&b[0]))), Len: uint32(len(b))})
 }
 
-// onRing has the stranger's ring do something.
+// onRing submits an operation to the ring of the other user.
 func onRing(e iouring.SQE) error {
-	r, err := strangerRing()
+	r, err := otherUserRing()
 	if err != nil {
 		return err
 	}
@@ -252,12 +252,12 @@ func onRing(e iouring.SQE) error {
 	}
 }
 
-// order is one line to a stranger.
+// order is one line to such a process.
 type order struct{ Op, Path, Aux string }
 
-// stranger obeys orders, if this process is one; called first thing in TestMain.
-func stranger() {
-	mask := os.Getenv(strangerEnv)
+// otherUser obeys orders, if this process is meant to; TestMain calls it first.
+func otherUser() {
+	mask := os.Getenv(otherUserEnv)
 	if mask == "" {
 		return
 	}
@@ -287,7 +287,7 @@ func stranger() {
 			_, _ = io.ReadFull(f, b) // shorter ones are written longer
 			_ = f.Close()            // read only
 		}
-		op := strangerOps[o.Op]
+		op := userOps[o.Op]
 		if op == nil {
 			op = mappedOps[o.Op]
 		}
@@ -304,8 +304,8 @@ func stranger() {
 	os.Exit(0)
 }
 
-// who is a kind of program that changes files.
-type who struct {
+// user is a kind of program that changes files.
+type user struct {
 	name   string
 	cred   syscall.Credential
 	raise  []uintptr // capabilities it has although it is not root
@@ -317,10 +317,10 @@ type who struct {
 
 const capFsetid = 4
 
-func (s *who) start(t *testing.T) {
+func (s *user) start(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = testchild.Env(testchild.User, fmt.Sprintf("%s=%d", strangerEnv, s.lower), "GOCOVERDIR="+os.TempDir())
+	cmd.Env = testchild.Env(testchild.User, fmt.Sprintf("%s=%d", otherUserEnv, s.lower), "GOCOVERDIR="+os.TempDir())
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &s.cred, AmbientCaps: s.raise}
 	in, err := cmd.StdinPipe()
@@ -344,7 +344,7 @@ func (s *who) start(t *testing.T) {
 	})
 }
 
-func (s *who) do(t *testing.T, o order) syscall.Errno {
+func (s *user) do(t *testing.T, o order) syscall.Errno {
 	t.Helper()
 	if err := json.NewEncoder(s.orders).Encode(o); err != nil {
 		t.Fatal(err)
@@ -360,9 +360,9 @@ func (s *who) do(t *testing.T, o order) syscall.Errno {
 	return syscall.Errno(n)
 }
 
-// strangers are those whose writes are compared, each as a running process.
-func strangers(t *testing.T) []*who {
-	all := []*who{
+// otherUsers are those whose writes are compared, each as a running process.
+func otherUsers(t *testing.T) []*user {
+	all := []*user{
 		{name: "nobody", cred: syscall.Credential{Uid: 65534, Gid: 65534}},
 		{name: "member", cred: syscall.Credential{Uid: 65534, Gid: 65534, Groups: []uint32{1234}}},
 		{name: "nobody with CAP_FSETID", cred: syscall.Credential{Uid: 65534, Gid: 65534}, raise: []uintptr{capFsetid}},
@@ -406,15 +406,15 @@ func (p privileged) make(path string, size int64) error {
 	return err
 }
 
-// shown is what a file system shows of a file's privileges.
-type shown struct {
+// privilegeState is what lstat and listxattr report of a file's privileges.
+type privilegeState struct {
 	mode     uint32
 	uid, gid uint32
 	caps     bool
 }
 
 // look stats as programs do that want the mode alone: the kernel may know it.
-func look(t *testing.T, path string) shown {
+func look(t *testing.T, path string) privilegeState {
 	t.Helper()
 	var sx, all unix.Statx_t
 	err := errors.Join(unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_MODE|unix.STATX_UID|unix.STATX_GID, &sx),
@@ -426,7 +426,7 @@ func look(t *testing.T, path string) shown {
 		t.Errorf("%s: the kernel knows mode %o and owner %d:%d, the server %o and %d:%d", path, sx.Mode, sx.Uid, sx.Gid, all.Mode, all.Uid, all.Gid)
 	}
 	_, err = unix.Getxattr(path, "security.capability", nil)
-	return shown{uint32(sx.Mode), sx.Uid, sx.Gid, err == nil}
+	return privilegeState{uint32(sx.Mode), sx.Uid, sx.Gid, err == nil}
 }
 
 // TestPrivileges has all kinds of programs change all kinds of privileged files in all ways, and compares what is left
@@ -448,17 +448,17 @@ func testPrivileges(t *testing.T, writeback bool) {
 		}
 	}
 	type change struct {
-		by   *who
+		by   *user
 		op   string
 		file privileged
 		name string
 	}
 	var changes []change
-	for i, by := range strangers(t) {
-		for op := range strangerOps {
+	for i, by := range otherUsers(t) {
+		for op := range userOps {
 			for k, file := range privilegedFiles {
 				if i > 0 && (k+i)%4 > 0 || writeback && k%4 > 1 {
-					continue // nobody does everything
+					continue // not every operation for every user
 				}
 				changes = append(changes, change{by, op, file, fmt.Sprintf("%d-%s-%d", i, strings.ReplaceAll(op, " ", "-"), k)})
 			}
@@ -492,18 +492,18 @@ func testPrivileges(t *testing.T, writeback bool) {
 		t.Fatal(err)
 	}
 	seed(fs.Dir, "up-", 0, false)
-	type spot struct{ dir, prefix string }
-	lowers := []spot{{fs.Dir, "low-"}, {fs.Dir, "part-"}, {fs.Dir, "link-"}, {over, "low-"}}
+	type location struct{ dir, prefix string }
+	lowers := []location{{fs.Dir, "low-"}, {fs.Dir, "part-"}, {fs.Dir, "link-"}, {over, "low-"}}
 	for i, c := range changes {
 		what := fmt.Sprintf("%s: %s of %+v", c.by.name, c.op, c.file)
 		path := filepath.Join(dirs["native"], c.name)
 		errno := c.by.do(t, order{c.op, path, filepath.Join(dirs["native"], "aux")})
 		want := look(t, path)
-		for _, p := range []spot{{fs.Dir, "up-"}, lowers[i%len(lowers)]} {
+		for _, p := range []location{{fs.Dir, "up-"}, lowers[i%len(lowers)]} {
 			path := filepath.Join(p.dir, p.prefix+c.name)
 			_ = look(t, path) // the kernel has seen it
 			gotErrno := c.by.do(t, order{c.op, path, filepath.Join(p.dir, p.prefix+"aux")})
-			// A change of nothing, which other file systems refuse a stranger, comes without a word on what it was.
+			// A change of nothing, which other file systems refuse other users, does not say what it was.
 			if gotErrno != errno && c.op != "chown none" {
 				t.Errorf("%s on %s%s: %v, want %v", what, p.prefix, filepath.Base(p.dir), gotErrno, errno)
 			}
@@ -523,7 +523,7 @@ func testPrivileges(t *testing.T, writeback bool) {
 	}
 }
 
-// TestPrivilegedProgram runs a program right after a stranger has changed it: it must not be the owner's any more.
+// TestPrivilegedProgram runs a program right after another user has changed it: it must not be the owner's any more.
 func TestPrivilegedProgram(t *testing.T) {
 	id, err := exec.LookPath("id")
 	if err != nil {
@@ -533,7 +533,7 @@ func TestPrivilegedProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody := strangers(t)[0]
+	nobody := otherUsers(t)[0]
 	for _, writeback := range []bool{false, true} {
 		base := openDir(t)
 		fs := testmount.Start(t, testmount.Config{Dir: filepath.Join(base, "ws"), Mount: filepath.Join(base, "mnt"), Writeback: writeback})
@@ -564,7 +564,7 @@ func TestPrivilegedProgram(t *testing.T) {
 				t.Fatalf("%s: %v", op, errno)
 			}
 			if got := user(path); got != "65534" {
-				t.Errorf("%s (write-back %v): the program of a stranger runs as %s", op, writeback, got)
+				t.Errorf("%s (write-back %v): the program of another user runs as %s", op, writeback, got)
 			}
 		}
 	}

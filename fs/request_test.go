@@ -18,16 +18,16 @@ import (
 	"snapfs/layers"
 )
 
-// desk answers requests without a kernel: requests are made by hand and answers land in a buffer.
-type desk struct {
+// directServer answers requests without a kernel: the test makes the requests, and answers go to a buffer.
+type directServer struct {
 	h   transport.Handler
 	out []byte
 	in  [1][]byte
 	to  [1][]byte
 }
 
-// newDesk serves an overlay of an empty upper over an image that holds low/file.
-func newDesk(tb testing.TB) *desk {
+// newDirectServer serves an overlay of an empty upper over an image that holds low/file.
+func newDirectServer(tb testing.TB) *directServer {
 	tb.Helper()
 	dir := tb.TempDir()
 	for _, d := range []string{"src/low", "upper", "work"} {
@@ -65,7 +65,7 @@ func newDesk(tb testing.TB) *desk {
 	})
 	opts := Options{Logger: slog.New(slog.DiscardHandler)}
 	opts.setDefaults()
-	d := &desk{h: newHandler(newAdapter(o, opts.Logger), opts, false), out: make([]byte, transport.MaxIO+4096)}
+	d := &directServer{h: newHandler(newAdapter(o, opts.Logger), opts, false), out: make([]byte, transport.MaxIO+4096)}
 	d.to[0] = d.out
 	init := fuse.InitIn{Major: 7, Minor: 45}
 	d.must(tb, message(26, 1, body(&init)))
@@ -84,7 +84,7 @@ func message(op uint32, node uint64, parts ...[]byte) []byte {
 }
 
 // ask has a request answered and gives the status.
-func (d *desk) ask(tb testing.TB, req []byte) unix.Errno {
+func (d *directServer) ask(tb testing.TB, req []byte) unix.Errno {
 	d.in[0] = req
 	n, st := d.h.HandleRequest(d.in[:], d.to[:])
 	if st != fuse.OK || n == 0 && proto.Header(req).Opcode != proto.OpForget {
@@ -94,11 +94,11 @@ func (d *desk) ask(tb testing.TB, req []byte) unix.Errno {
 }
 
 // entry is the node of the last answer, which was an entry.
-func (d *desk) entry() uint64 {
+func (d *directServer) entry() uint64 {
 	return (*fuse.EntryOut)(unsafe.Pointer(&d.out[proto.OutHeaderSize])).NodeId
 }
 
-func (d *desk) must(tb testing.TB, req []byte) {
+func (d *directServer) must(tb testing.TB, req []byte) {
 	if e := d.ask(tb, req); e != 0 {
 		tb.Fatalf("%s: %v", proto.Name(proto.Header(req).Opcode), e)
 	}
@@ -112,7 +112,7 @@ func body[T any](v *T) []byte {
 }
 
 // hotRequests are what programs cause all the time, ready to be asked again and again.
-func (d *desk) hotRequests(tb testing.TB) map[string][]byte {
+func (d *directServer) hotRequests(tb testing.TB) map[string][]byte {
 	d.must(tb, message(1, 1, text("low")))
 	low := d.entry()
 	d.must(tb, message(1, low, text("file")))
@@ -147,7 +147,7 @@ func (d *desk) hotRequests(tb testing.TB) map[string][]byte {
 
 // BenchmarkRequest is what the server itself spends on a request, system calls included, the kernel's side not.
 func BenchmarkRequest(b *testing.B) {
-	d := newDesk(b)
+	d := newDirectServer(b)
 	for name, req := range d.hotRequests(b) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -174,7 +174,7 @@ func BenchmarkRequest(b *testing.B) {
 
 // TestNoGarbage checks that what is hot allocates nothing: neither decoding, nor finding the node, nor answering.
 func TestNoGarbage(t *testing.T) {
-	d := newDesk(t)
+	d := newDirectServer(t)
 	for name, req := range d.hotRequests(t) {
 		most, known := map[string]float64{
 			"GETATTR upper": 0, "GETATTR dir": 0, "GETXATTR": 1, "READ upper": 0, "WRITE": 0,
@@ -192,7 +192,7 @@ func TestNoGarbage(t *testing.T) {
 
 // TestAnswerOverName has a LOOKUP answered into the memory that holds the name, as the ring's requests are.
 func TestAnswerOverName(t *testing.T) {
-	d := newDesk(t)
+	d := newDirectServer(t)
 	shared := make([]byte, transport.MaxIO+4096)
 	for _, name := range []string{"low", "none", "low"} {
 		want := d.ask(t, message(1, 1, text(name)))

@@ -153,7 +153,7 @@ func TestForgetStorm(t *testing.T) {
 	}
 }
 
-// TestKilledUnderLoad kills servers while programs use their mounts: nobody hangs, and the mounts can be cleared away.
+// TestKilledUnderLoad kills servers while programs use their mounts: none hangs, and the mounts can be cleared away.
 func TestKilledUnderLoad(t *testing.T) {
 	rounds := 5
 	if os.Getenv("SNAPFS_LONG") != "" {

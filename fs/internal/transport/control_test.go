@@ -11,7 +11,7 @@ import (
 	"snapfs/internal/testmount"
 )
 
-// TestAbortEnded: who ends a connection that has just ended by itself does not end that of another mount, which has got
+// TestAbortEnded: to abort a connection that has just ended by itself does not end that of another mount which has got
 // its number.
 func TestAbortEnded(t *testing.T) {
 	fs := testmount.Start(t, testmount.Config{})

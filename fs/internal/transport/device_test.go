@@ -10,7 +10,7 @@ import (
 	"snapfs/fs/internal/fakefs"
 )
 
-// TestStuckRequests checks that requests that are not answered hold up nobody else, as long as there is room.
+// TestStuckRequests checks that requests that are not answered hold up no others, as long as there is room.
 func TestStuckRequests(t *testing.T) {
 	f := fakefs.New()
 	_, dir, _ := serveFake(t, f)
@@ -44,7 +44,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// TestAbort checks that an abort frees whoever waits, and that Done waits for the request.
+// TestAbort checks that an abort ends the programs that wait, and that Done waits for the request.
 func TestAbort(t *testing.T) {
 	f := fakefs.New()
 	m, dir, _ := serveFake(t, f)

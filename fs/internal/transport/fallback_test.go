@@ -33,14 +33,14 @@ func descriptorsOpen(t *testing.T, lanes bool) (n int) {
 	return n
 }
 
-// TestFallback has each step fail that a mount over io_uring needs: who asked for io_uring is told so, others get a
-// mount over the device, and nothing is left behind.
+// TestFallback has each step fail that a mount over io_uring needs: a caller that asked for io_uring gets the reason,
+// others get a mount over the device, and nothing is left behind.
 func TestFallback(t *testing.T) {
 	if transportOfTest() != "uring" {
 		return
 	}
-	_, quiet, _ := serveFake(t, fakefs.New()) // over io_uring; makes what stays
-	if err := fakefs.Stat(t, filepath.Join(quiet, "before")); err != nil {
+	_, idle, _ := serveFake(t, fakefs.New()) // over io_uring; makes what stays
+	if err := fakefs.Stat(t, filepath.Join(idle, "before")); err != nil {
 		t.Error(err)
 	}
 	ring, event, memory, lanes := newRing, eventfd, mmap, theLanes
@@ -144,8 +144,8 @@ func TestFallback(t *testing.T) {
 			}
 		})
 	}
-	_, again, _ := serveFake(t, fakefs.New())
-	for _, dir := range []string{quiet, again} {
+	_, reopened, _ := serveFake(t, fakefs.New())
+	for _, dir := range []string{idle, reopened} {
 		if err := fakefs.Stat(t, filepath.Join(dir, "after")); err != nil {
 			t.Error(err)
 		}

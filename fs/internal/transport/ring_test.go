@@ -34,8 +34,8 @@ func TestCountCPUs(t *testing.T) {
 	}
 }
 
-// TestAttic checks that a request that came into a payload is not lost when the payload's memory is given back: neither
-// one that came before its pages were moved away nor one that came after.
+// TestScratch checks that a request that came into a payload is not lost when the payload's memory is given back:
+// neither one that came before its pages were moved away nor one that came after.
 func TestScratch(t *testing.T) {
 	a, err := newScratch()
 	if err != nil {
@@ -79,7 +79,7 @@ func TestScratch(t *testing.T) {
 				t.Errorf("%d bytes, before %v: %d pages stay", size, before, got)
 			}
 			if got := resident(a); got != 0 {
-				t.Errorf("%d pages stay in the attic", got)
+				t.Errorf("%d pages stay in the scratch range", got)
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func TestManyMounts(t *testing.T) {
 	if os.Getenv("SNAPFS_LONG") != "" {
 		mounts = 1000
 	}
-	before, handsBefore := residentMemory(t), ringThreads(t)
+	before, threadsBefore := residentMemory(t), ringThreads(t)
 	var dirs []string
 	f := fakefs.New()
 	for range mounts {
@@ -117,16 +117,16 @@ func TestManyMounts(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d mounts: %d KiB more are resident", mounts, (residentMemory(t)-before)>>10)
-	// Three programs have three requests under way; where the machine is busy a hand is called for each. How many
-	// threads the Go runtime keeps beside them is its own affair.
-	more := ringThreads(t) - handsBefore
-	t.Logf("%d hands more", more)
+	// Three programs have three requests under way; where the machine is busy a substitute serves each. How many
+	// threads the Go runtime has beside them is not counted.
+	more := ringThreads(t) - threadsBefore
+	t.Logf("%d ring threads more", more)
 	if more > 20 {
-		t.Errorf("%d hands more", more)
+		t.Errorf("%d ring threads more", more)
 	}
 }
 
-// hands is how many threads serve the lanes of this process; they never end.
+// ringThreads is how many threads serve the lanes of this process; they never end.
 func ringThreads(t *testing.T) int {
 	t.Helper()
 	if transportOfTest() != "uring" {
@@ -235,7 +235,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestTeardown ends mounts under load in all ways, beside one that must not notice.
+// TestTeardown ends mounts under load in all ways, beside one that must go on.
 func TestTeardown(t *testing.T) {
 	rounds := 25
 	if os.Getenv("SNAPFS_LONG") != "" {
@@ -243,7 +243,7 @@ func TestTeardown(t *testing.T) {
 	}
 	seed := testseed.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
-	_, quiet, _ := serveFake(t, fakefs.New())
+	_, idle, _ := serveFake(t, fakefs.New())
 	for round := range rounds {
 		dir := t.TempDir()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -289,7 +289,7 @@ func TestTeardown(t *testing.T) {
 			t.Errorf("round %d, way %d: unmount: %v", round, how, err)
 		}
 		fakefs.WaitDone(t, m.done)
-		if err := fakefs.Stat(t, filepath.Join(quiet, fmt.Sprintf("x%d", round))); err != nil {
+		if err := fakefs.Stat(t, filepath.Join(idle, fmt.Sprintf("x%d", round))); err != nil {
 			t.Errorf("round %d, way %d: the other mount: %v", round, how, err)
 		}
 		if t.Failed() {

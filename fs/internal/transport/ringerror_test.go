@@ -76,7 +76,7 @@ func TestRingFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(kept) //nolint:errcheck // the lane has its own again
+	defer unix.Close(kept) //nolint:errcheck // the lane has its own
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

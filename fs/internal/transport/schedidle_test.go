@@ -42,7 +42,7 @@ func onThread(f func()) {
 	<-done
 }
 
-// TestFollow: a leader runs where its program does, as far as it may, looks in time, and does not look each time.
+// TestAffinity: a leader runs where its program does, as far as it may, checks in time, and does not check each time.
 func TestAffinity(t *testing.T) {
 	onThread(func() {
 		var mine, now unix.CPUSet
@@ -59,10 +59,10 @@ func TestAffinity(t *testing.T) {
 			return near
 		}
 		if rounds(rebindEach, 0, true) || rounds(rebindEach, 1<<30, true) {
-			t.Error("near a program that is not to be seen")
+			t.Error("bound to an unknown program")
 		}
 		if rounds(rebindEach-1, me, true) {
-			t.Error("it looked too early")
+			t.Error("it checked too early")
 		}
 		if !rounds(1, me, true) {
 			t.Error("it does not follow")
@@ -71,7 +71,7 @@ func TestAffinity(t *testing.T) {
 			t.Errorf("bound to %d, may run on %d processors, %v", f.cpu-1, now.Count(), err)
 		}
 		if !rounds(rebindSoon-1, me, true) || !rounds(1, 1<<30, false) || !rounds(rebindSoon-1, 1<<30, true) {
-			t.Error("a single request of another program, or one that came late, makes it part")
+			t.Error("a single request of another program, or one that came late, unbinds it")
 		}
 		if rounds(2*rebindEach, 1<<30, false) {
 			t.Error("it stays after the program has gone")
@@ -87,7 +87,7 @@ func TestAffinity(t *testing.T) {
 		rounds(2*rebindEach, me, false)
 		f.unbind()
 		if err := unix.SchedGetaffinity(0, &now); err != nil || now != mine || f.cpu != 0 {
-			t.Errorf("after parting it may run on %d processors instead of %d, %v", now.Count(), mine.Count(), err)
+			t.Errorf("after unbinding it may run on %d processors instead of %d, %v", now.Count(), mine.Count(), err)
 		}
 	})
 }
@@ -101,11 +101,12 @@ func policy(t *testing.T) uintptr {
 	return p
 }
 
-// TestCourtesy: a thread makes way between answer and request, for as long as it is watched, and not for ever.
+// TestSchedIdle: a thread has idle priority between answer and request, for as long as it is watched, and for a limited
+// number of requests.
 func TestSchedIdle(t *testing.T) {
 	onThread(func() {
 		if !maySchedIdle() {
-			return // one processor, or no CAP_SYS_NICE: there is no courtesy
+			return // one processor, or no CAP_SYS_NICE: there is no idle priority
 		}
 		var watched atomic.Bool
 		watched.Store(true)
@@ -135,7 +136,7 @@ func TestSchedIdle(t *testing.T) {
 		expect("left alone", unix.SCHED_NORMAL)
 		c.exit()
 
-		// This thread is runnable, and makes way for longer than it may be kept waiting.
+		// This thread is runnable, and has idle priority for longer than it may be kept waiting.
 		for i := 1; !c.suspended(); i++ { // the more the slower the machine, for old ones are forgiven
 			c.enter()
 			expect("waiting again", unix.SCHED_IDLE)
@@ -168,11 +169,12 @@ func TestSchedIdle(t *testing.T) {
 	none.unwatch()
 	none.close()
 	if !none.suspended() {
-		t.Error("no courtesy, and no pause")
+		t.Error("no idle priority, and not suspended")
 	}
 }
 
-// TestGreet: a program that comes from another processor is made way for; two programs on two processors are not.
+// TestNoteSender: a program that comes from another processor enables idle priority; two programs on two processors do
+// not.
 func TestNoteSender(t *testing.T) {
 	lastSender.Store(0)
 	var a, b schedIdle

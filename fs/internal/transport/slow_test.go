@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSyncTime is about which fsyncs are handled where they are met: those of a disk that was quick lately.
+// TestSyncTime is about which fsyncs are handled by the thread that read them: those of a disk that was quick lately.
 func TestSyncTime(t *testing.T) {
 	s := newSyncTime()
 	require.False(t, s.quick(), "nothing is known of the disk")

@@ -115,7 +115,7 @@ func deviceOf(m *mount) *device {
 	return d
 }
 
-// awaitWaiting waits until so many requests stand in a mount's line.
+// awaitWaiting waits until so many requests are in a mount's work queue.
 func awaitWaiting(t *testing.T, m *mount, want int) {
 	t.Helper()
 	n := &deviceOf(m).work[changing]
@@ -132,26 +132,26 @@ func awaitWaiting(t *testing.T, m *mount, want int) {
 	}
 }
 
-// TestGate has hundreds of changes wait at the gates of two mounts, and checks that they hold neither goroutines nor
-// threads, nor up what needs not wait in these mounts and in another, on any processor; that who is killed meanwhile is
-// gone at once; and that all others are answered when the gates open.
+// TestGate has hundreds of changes wait at the gates of two mounts, and checks that they have neither goroutines nor
+// threads, and hold up no request that need not wait, in these mounts and in another, on any processor; that a program
+// which is killed meanwhile is gone at once; and that all others are answered when the gates open.
 func TestGate(t *testing.T) {
 	const many = 300
-	_, quiet, _ := serveFake(t, fakefs.New())
+	_, idle, _ := serveFake(t, fakefs.New())
 	f, m, dir := serveGated(t)
 	f2, m2, dir2 := serveGated(t)
-	before, handsBefore := runtime.NumGoroutine(), ringThreads(t)
+	before, threadsBefore := runtime.NumGoroutine(), ringThreads(t)
 	herds := []*exec.Cmd{herdOf(t, "chmod", 0, many, dir), herdOf(t, "chmod", 0, many, dir2)}
 	awaitWaiting(t, m, many)
 	awaitWaiting(t, m2, many)
 	if n := runtime.NumGoroutine() - before; n > 60 {
 		t.Errorf("%d goroutines more", n)
 	}
-	if n := ringThreads(t) - handsBefore; n > 20 { // where the machine is busy, a few are called
-		t.Errorf("%d hands more", n)
+	if n := ringThreads(t) - threadsBefore; n > 20 { // where the machine is busy, a few serve
+		t.Errorf("%d ring threads more", n)
 	}
 	for cpu := range runtime.NumCPU() {
-		for i, d := range []string{quiet, dir, dir2} {
+		for i, d := range []string{idle, dir, dir2} {
 			name := filepath.Join(d, fmt.Sprintf("other%d", cpu))
 			if err := fakefs.Program(t, "taskset", "-c", fmt.Sprint(cpu), "stat", name).Wait(); err != nil {
 				t.Errorf("mount %d on processor %d: %v", i, cpu, err)
@@ -180,7 +180,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateSignal sends a signal that kills nobody to a program that waits: it waits on.
+// TestGateSignal sends a signal that does not kill to a program that waits: it waits on.
 func TestGateSignal(t *testing.T) {
 	f, m, dir := serveGated(t)
 	cmd := fakefs.Program(t, "sh", "-c", `trap : USR1; chmod 600 "$1"`, "sh", filepath.Join(dir, "x1"))
@@ -219,8 +219,7 @@ func TestGateSignal(t *testing.T) {
 	}
 }
 
-// TestEarlySignal: a killed program's request that comes to its line after the kernel's word of the kill is given up,
-// too.
+// TestEarlySignal: a killed program's request that comes to its work queue after the INTERRUPT is refused, too.
 func TestEarlySignal(t *testing.T) {
 	f := fakefs.New()
 	m, dir, _ := serveFake(t, f)
@@ -261,8 +260,8 @@ func TestEarlySignal(t *testing.T) {
 	_ = cmd.Wait() // killed
 }
 
-// TestKept has requests wait with more data than a mount may keep: the rest stays with the kernel, and comes when there
-// is room.
+// TestMemoryBound has requests wait with more data than a mount may have: the rest stays with the kernel, and comes
+// when there is room.
 func TestMemoryBound(t *testing.T) {
 	limit := memoryLimit
 	memoryLimit = func() int64 { return 0 }
@@ -273,13 +272,13 @@ func TestMemoryBound(t *testing.T) {
 	cmd := herdOf(t, "setxattr", 0, count, dir)
 	for since := time.Now(); !d.full(); time.Sleep(time.Millisecond) {
 		if time.Since(since) > time.Minute {
-			t.Fatalf("%d bytes are kept", d.charged.Load())
+			t.Fatalf("%d bytes are charged", d.charged.Load())
 		}
 	}
 	time.Sleep(20 * time.Millisecond)                            // more would come now
 	most := int64(minMemory + (maxSpare+1)*runtime.NumCPU()<<17) // the ring's entries that are there take what comes
 	if n := d.charged.Load(); n > most {
-		t.Errorf("%d bytes are kept, want %d at most", n, most)
+		t.Errorf("%d bytes are charged, want %d at most", n, most)
 	}
 	f.open()
 	if err := cmd.Wait(); err != nil {
@@ -350,7 +349,7 @@ func TestFairShares(t *testing.T) {
 		}
 	}
 	if !p.contended.Load() || all[0].mayInline() {
-		t.Error("changes are still handled where they are met")
+		t.Error("changes are still handled by the thread that reads them")
 	}
 	close(release)
 	for range mounts * each {
@@ -373,7 +372,7 @@ func TestFairShares(t *testing.T) {
 	}
 }
 
-// TestDismissRegains sends a substitute into leisure that has just come back from a frozen host: its entries count
+// TestParkRegains parks a substitute that has just come back from a frozen host: its entries count
 // again.
 func TestParkRegains(t *testing.T) {
 	q := &queue{lost: 1}
@@ -382,6 +381,6 @@ func TestParkRegains(t *testing.T) {
 	l.serving = []*thread{l.main, h}
 	l.park(h)
 	if q.lost != 0 || h.writtenOff || len(l.serving) != 1 || len(l.parked) != 1 {
-		t.Errorf("%d entries lost, away %t, %d on duty, %d spare, want 0, false, 1, 1", q.lost, h.writtenOff, len(l.serving), len(l.parked))
+		t.Errorf("%d entries lost, written off %t, %d serving, %d parked, want 0, false, 1, 1", q.lost, h.writtenOff, len(l.serving), len(l.parked))
 	}
 }
