@@ -200,7 +200,8 @@ var metaBehaviours = map[string]behaviour{
 		seed: func(w *world) {
 			w.write("f", "x")
 			// struct vfs_cap_data, version 2, permitted CAP_NET_RAW
-			w.must(unix.Setxattr(w.path("f"), "security.capability", []byte("\x00\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), 0))
+			caps := "\x00\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+			w.must(unix.Setxattr(w.path("f"), "security.capability", []byte(caps), 0))
 		},
 		check: func(w *world) {
 			n, err := unix.Getxattr(w.path("f"), "security.capability", make([]byte, 64))

@@ -218,7 +218,8 @@ var nameBehaviours = map[string]behaviour{
 				w.Errorf("mode %o", st.Mode)
 			}
 			w.must(unix.Mknod(w.path("null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))))
-			if out := w.mustSh(0, "echo x >null && stat -c %t:%T null && (echo through >pipe & cat pipe)"); out != "1:3\nthrough" {
+			out := w.mustSh(0, "echo x >null && stat -c %t:%T null && (echo through >pipe & cat pipe)")
+			if out != "1:3\nthrough" {
 				w.Errorf("got %q", out)
 			}
 			w.must(unix.Mknod(w.path("blk"), unix.S_IFBLK|0o600, int(unix.Mkdev(259, 70000))))

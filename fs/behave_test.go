@@ -101,7 +101,9 @@ func (w *world) mustSh(uid uint32, script string) string {
 // was sealed beneath the running mount.
 func TestBehaviour(t *testing.T) {
 	behaviours := map[string]behaviour{}
-	for _, set := range []map[string]behaviour{fileBehaviours, nameBehaviours, linkBehaviours, dirBehaviours, metaBehaviours, blockBehaviours} {
+	for _, set := range []map[string]behaviour{
+		fileBehaviours, nameBehaviours, linkBehaviours, dirBehaviours, metaBehaviours, blockBehaviours,
+	} {
 		for name, b := range set {
 			behaviours[name] = b
 		}

@@ -67,7 +67,8 @@ func BenchmarkWorkloads(b *testing.B) {
 		}
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "%-12s %8s %8s %8s %8s %8s  requests\n", "seconds", "native", "overlay", "fuse-ovl", "snapfs", "snap-img")
+	fmt.Fprintf(&out, "%-12s %8s %8s %8s %8s %8s  requests\n", "seconds",
+		"native", "overlay", "fuse-ovl", "snapfs", "snap-img")
 	for _, session := range sessions("") {
 		for _, w := range session {
 			fmt.Fprintf(&out, "%-12s", w.name)
@@ -86,9 +87,16 @@ type workload struct{ name, script string }
 func sessions(tarball string) [][]workload {
 	return [][]workload{
 		{{"find cold", "find . -size +1000k >/dev/null"}, {"find warm", "find . -size +1000k >/dev/null"}},
-		{{"grep cold", "grep -r xyzzyz . || true"}, {"grep warm", "grep -r xyzzyz . || true"}, {"ls -lR warm", "ls -lR >/dev/null"}},
+		{
+			{"grep cold", "grep -r xyzzyz . || true"},
+			{"grep warm", "grep -r xyzzyz . || true"},
+			{"ls -lR warm", "ls -lR >/dev/null"},
+		},
 		{{"untar", "mkdir new && tar xf " + tarball + " -C new"}, {"rm upper", "rm -rf new"}, {"rm lower", "rm -rf tree"}},
-		{{"chmod", "chmod -R g+w tree"}, {"copy up", "find tree -name '*.go' -newermt 1970-01-01 | head -500 | xargs -n 50 sed -i s/package/package/"}},
+		{
+			{"chmod", "chmod -R g+w tree"},
+			{"copy up", "find tree -name '*.go' -newermt 1970-01-01 | head -500 | xargs -n 50 sed -i s/package/package/"},
+		},
 	}
 }
 

@@ -40,7 +40,8 @@ func TestCapabilitiesOfDirtyPages(t *testing.T) {
 					continue
 				}
 				path := filepath.Join(dir, name)
-				if err := errors.Join(os.WriteFile(path, bytes.Repeat([]byte("snap"), size/4), 0o755), unix.Chmod(path, 0o777)); err != nil {
+				contents := bytes.Repeat([]byte("snap"), size/4)
+				if err := errors.Join(os.WriteFile(path, contents, 0o755), unix.Chmod(path, 0o777)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -51,7 +52,8 @@ func TestCapabilitiesOfDirtyPages(t *testing.T) {
 			Dir: filepath.Join(base, "ws"), Mount: filepath.Join(base, "mnt"), Sealed: []string{low}, Writeback: writeback,
 		})
 		name := filepath.Join(fs.Dir, "new")
-		if err := errors.Join(os.WriteFile(name, bytes.Repeat([]byte("snap"), 3*page/4), 0o755), unix.Chmod(name, 0o777)); err != nil {
+		contents := bytes.Repeat([]byte("snap"), 3*page/4)
+		if err := errors.Join(os.WriteFile(name, contents, 0o755), unix.Chmod(name, 0o777)); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Chmod(base+"/ws", 0o755); err != nil {

@@ -39,7 +39,10 @@ var changes = map[string]func(s *shared, off int64) (zeros bool, err error){
 	"aio direct": func(s *shared, off int64) (bool, error) {
 		const each = 8 << 10
 		for i := int64(0); i < pieceSize; i += each {
-			cb := &iocb{opcode: aioWriteCmd, fd: uint32(s.direct), buf: uint64(uintptr(unsafe.Pointer(&s.block[i]))), bytes: each, offset: off + i}
+			cb := &iocb{
+				opcode: aioWriteCmd, fd: uint32(s.direct),
+				buf: uint64(uintptr(unsafe.Pointer(&s.block[i]))), bytes: each, offset: off + i,
+			}
 			if err := aioSubmit(s.ctx, cb); err != nil {
 				return false, err
 			}
@@ -94,7 +97,10 @@ func testCoherence(t *testing.T, writeback bool) {
 	rng := rand.New(rand.NewPCG(testseed.Of(t), 0))
 	fs := testmount.Start(t, testmount.Config{Writeback: writeback})
 	name := filepath.Join(fs.Dir, "shared")
-	if err := errors.Join(os.WriteFile(name, make([]byte, sharedSize), 0o644), os.WriteFile(name+"2", make([]byte, pieceSize), 0o644)); err != nil {
+	if err := errors.Join(
+		os.WriteFile(name, make([]byte, sharedSize), 0o644),
+		os.WriteFile(name+"2", make([]byte, pieceSize), 0o644),
+	); err != nil {
 		t.Fatal(err)
 	}
 	open := func(name string, flags int) int {

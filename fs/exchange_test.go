@@ -38,7 +38,8 @@ func TestUppersAreExchanged(t *testing.T) {
 		run(t, "find", lower, "!", "-type", "f", "!", "-type", "d", "!", "-type", "l", "-delete")
 		kernel := func(dir string, do func(mnt string)) {
 			mnt := make("kernel")
-			opts := "lowerdir=" + lower + ",upperdir=" + dir + "/upper,workdir=" + dir + "/work,redirect_dir=on,metacopy=on,index=on"
+			opts := "lowerdir=" + lower + ",upperdir=" + dir + "/upper,workdir=" + dir + "/work" +
+				",redirect_dir=on,metacopy=on,index=on"
 			if err := unix.Mount("overlay", mnt, "overlay", 0, opts); err != nil {
 				t.Fatal("mount: ", err)
 			}

@@ -34,7 +34,8 @@ var mappedOps = map[string]func(path, aux string, b []byte) error{
 		if err != nil {
 			return err
 		}
-		return errors.Join(unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, p+".new", unix.AT_SYMLINK_FOLLOW),
+		from := fmt.Sprintf("/proc/self/fd/%d", fd)
+		return errors.Join(unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, p+".new", unix.AT_SYMLINK_FOLLOW),
 			unix.Close(fd))
 	},
 	"in setgid": func(p, _ string, _ []byte) error {
@@ -169,11 +170,15 @@ func TestIDMapped(t *testing.T) {
 	}
 	users := []*user{
 		{name: "the files' root", cred: syscall.Credential{Uid: idBase, Gid: idBase}},
-		{name: "user 1000", cred: syscall.Credential{Uid: idBase + 1000, Gid: idBase + 1000, Groups: []uint32{idBase + 1234}}},
+		{name: "user 1000", cred: syscall.Credential{
+			Uid: idBase + 1000, Gid: idBase + 1000, Groups: []uint32{idBase + 1234},
+		}},
 		{name: "user outside the map", cred: syscall.Credential{Uid: 1000, Gid: 1000}},
 		{name: "root"},
 	}
-	files := []privileged{{0, 0, 0o6777, false}, {1000, 1000, 0o6755, false}, {1000, 1234, 0o2775, false}, {0, 0, 0o777, true}}
+	files := []privileged{
+		{0, 0, 0o6777, false}, {1000, 1000, 0o6755, false}, {1000, 1234, 0o2775, false}, {0, 0, 0o777, true},
+	}
 	var ops []string
 	for op := range mappedOps {
 		ops = append(ops, op)
@@ -192,9 +197,11 @@ func TestIDMapped(t *testing.T) {
 				for _, top := range []string{"native", "mnt"} {
 					plain := filepath.Join(base, top, dir)
 					for _, err := range []error{
-						os.Mkdir(plain, 0o777), os.Chmod(plain, 0o777), file.make(plain+"/f", 0), os.WriteFile(plain+"/aux", make([]byte, page), 0o644),
+						os.Mkdir(plain, 0o777), os.Chmod(plain, 0o777), file.make(plain+"/f", 0),
+						os.WriteFile(plain+"/aux", make([]byte, page), 0o644),
 						os.Mkdir(plain+"/setgid", 0), os.Chown(plain+"/setgid", 0, 77), unix.Chmod(plain+"/setgid", 0o2777),
-						os.Mkdir(plain+"/acl", 0), unix.Chmod(plain+"/acl", 0o777), unix.Setxattr(plain+"/acl", "system.posix_acl_default", []byte(someACL), 0),
+						os.Mkdir(plain+"/acl", 0), unix.Chmod(plain+"/acl", 0o777),
+						unix.Setxattr(plain+"/acl", "system.posix_acl_default", []byte(someACL), 0),
 					} {
 						if err != nil {
 							t.Fatal(err)

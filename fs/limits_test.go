@@ -38,7 +38,9 @@ func TestFullDisk(t *testing.T) {
 	}
 	// The room is there once the kernel's FORGET of the file was handled, which no call waits for.
 	err = syscall.ENOSPC
-	for end := time.Now().Add(time.Minute); errors.Is(err, syscall.ENOSPC) && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	end := time.Now().Add(time.Minute)
+	for errors.Is(err, syscall.ENOSPC) && time.Now().Before(end) {
+		time.Sleep(time.Millisecond)
 		err = os.WriteFile(fill, block, 0o600)
 	}
 	if err != nil {

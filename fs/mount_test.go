@@ -161,7 +161,11 @@ func TestReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(table)) {
-		if f := strings.Fields(line); f[1] == fs.Dir && (f[2] != "fuse.snapfs" || !strings.Contains(f[3], "ro,") || !strings.Contains(f[3], "noexec")) {
+		f := strings.Fields(line)
+		if f[1] != fs.Dir {
+			continue
+		}
+		if f[2] != "fuse.snapfs" || !strings.Contains(f[3], "ro,") || !strings.Contains(f[3], "noexec") {
 			t.Errorf("mounted as %s", line)
 		}
 	}

@@ -26,10 +26,13 @@ var ringOps = map[string]func(path, aux string, b []byte) error{
 		return onFile(p, 0, func(fd int) error { return ringFallocate(fd, 0) })
 	},
 	"ring punch": func(p, _ string, _ []byte) error {
-		return onFile(p, 0, func(fd int) error { return ringFallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE) })
+		return onFile(p, 0, func(fd int) error {
+			return ringFallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE)
+		})
 	},
 	"become nobody": func(_, _ string, _ []byte) error {
-		return errors.Join(syscall.Setgroups(nil), syscall.Setresgid(65534, 65534, 65534), syscall.Setresuid(65534, 65534, 65534))
+		const id = 65534
+		return errors.Join(syscall.Setgroups(nil), syscall.Setresgid(id, id, id), syscall.Setresuid(id, id, id))
 	},
 	"act for nobody": func(_, _ string, _ []byte) error {
 		const registerPersonality = 9
@@ -64,7 +67,9 @@ func ringDescriptor() (int, error) {
 
 func ringFallocate(fd int, mode uint32) error {
 	const opFallocate = 17
-	return onRing(iouring.SQE{Opcode: opFallocate, FD: int32(fd), Addr: page, Len: mode, Personality: otherUserPersonality})
+	return onRing(iouring.SQE{
+		Opcode: opFallocate, FD: int32(fd), Addr: page, Len: mode, Personality: otherUserPersonality,
+	})
 }
 
 // TestPrivilegesOfRings: the kernel's threads of a ring may have rights that their process has given up, or that it
@@ -76,7 +81,9 @@ func TestPrivilegesOfRings(t *testing.T) {
 		if err := os.Mkdir(native, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		fs := testmount.Start(t, testmount.Config{Dir: filepath.Join(base, "ws"), Mount: filepath.Join(base, "mnt"), Writeback: writeback})
+		fs := testmount.Start(t, testmount.Config{
+			Dir: filepath.Join(base, "ws"), Mount: filepath.Join(base, "mnt"), Writeback: writeback,
+		})
 		for _, how := range []string{"become nobody", "act for nobody"} {
 			by := &user{name: "root"}
 			by.start(t)
@@ -84,7 +91,8 @@ func TestPrivilegesOfRings(t *testing.T) {
 			if err := os.WriteFile(warm, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			for _, o := range []order{{"ring fallocate", warm, ""}, {how, warm, ""}} { // the first makes a thread with root's rights
+			// The first one makes a thread with root's rights.
+			for _, o := range []order{{"ring fallocate", warm, ""}, {how, warm, ""}} {
 				if errno := by.do(t, o); errno != 0 {
 					t.Fatalf("%s: %v", o.Op, errno)
 				}

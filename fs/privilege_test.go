@@ -189,7 +189,8 @@ func aioSubmit(ctx uintptr, cb *iocb) error {
 // aioWait waits for at least one completion.
 func aioWait(ctx uintptr, events []ioEvent) (int, error) {
 	for {
-		n, _, errno := unix.Syscall6(unix.SYS_IO_GETEVENTS, ctx, 1, uintptr(len(events)), uintptr(unsafe.Pointer(&events[0])), 0, 0)
+		n, _, errno := unix.Syscall6(unix.SYS_IO_GETEVENTS,
+			ctx, 1, uintptr(len(events)), uintptr(unsafe.Pointer(&events[0])), 0, 0)
 		if errno == 0 {
 			return int(n), nil
 		}
@@ -227,7 +228,9 @@ func aioWrite(fd int, b []byte) error {
 
 func ringWrite(fd int, b []byte) error {
 	const opWrite = 23
-	return onRing(iouring.SQE{Opcode: opWrite, FD: int32(fd), Addr: uint64(uintptr(unsafe.Pointer(&b[0]))), Len: uint32(len(b))})
+	return onRing(iouring.SQE{
+		Opcode: opWrite, FD: int32(fd), Addr: uint64(uintptr(unsafe.Pointer(&b[0]))), Len: uint32(len(b)),
+	})
 }
 
 // onRing submits an operation to the ring of the other user.
@@ -423,7 +426,8 @@ func look(t *testing.T, path string) privilegeState {
 		t.Fatal(err)
 	}
 	if sx.Mode != all.Mode || sx.Uid != all.Uid || sx.Gid != all.Gid {
-		t.Errorf("%s: the kernel knows mode %o and owner %d:%d, the server %o and %d:%d", path, sx.Mode, sx.Uid, sx.Gid, all.Mode, all.Uid, all.Gid)
+		t.Errorf("%s: the kernel knows mode %o and owner %d:%d, the server %o and %d:%d", path,
+			sx.Mode, sx.Uid, sx.Gid, all.Mode, all.Uid, all.Gid)
 	}
 	_, err = unix.Getxattr(path, "security.capability", nil)
 	return privilegeState{uint32(sx.Mode), sx.Uid, sx.Gid, err == nil}
@@ -486,7 +490,8 @@ func testPrivileges(t *testing.T, writeback bool) {
 	seed(dirs["low"], "link-", 0, true)
 	over, _ := stackOverlay(t, dirs["low"], dirs["stack"])
 	fs := testmount.Start(t, testmount.Config{
-		Dir: filepath.Join(base, "ws"), Mount: filepath.Join(base, "mnt"), Sealed: []string{dirs["low"]}, Writeback: writeback,
+		Dir: filepath.Join(base, "ws"), Mount: filepath.Join(base, "mnt"),
+		Sealed: []string{dirs["low"]}, Writeback: writeback,
 	})
 	if err := os.Chmod(base+"/ws", 0o755); err != nil {
 		t.Fatal(err)
@@ -512,7 +517,8 @@ func testPrivileges(t *testing.T, writeback bool) {
 				got.caps = want.caps // the kernel removes capabilities without having asked whose file it is
 			}
 			if got != want {
-				t.Errorf("%s on %s%s: left is %o, %+v, want %o, %+v", what, p.prefix, filepath.Base(p.dir), got.mode, got, want.mode, want)
+				t.Errorf("%s on %s%s: left is %o, %+v, want %o, %+v",
+					what, p.prefix, filepath.Base(p.dir), got.mode, got, want.mode, want)
 			}
 			if p.prefix == "link-" {
 				if other := look(t, path+"="); other.mode != want.mode {
@@ -536,7 +542,9 @@ func TestPrivilegedProgram(t *testing.T) {
 	nobody := otherUsers(t)[0]
 	for _, writeback := range []bool{false, true} {
 		base := openDir(t)
-		fs := testmount.Start(t, testmount.Config{Dir: filepath.Join(base, "ws"), Mount: filepath.Join(base, "mnt"), Writeback: writeback})
+		fs := testmount.Start(t, testmount.Config{
+			Dir: filepath.Join(base, "ws"), Mount: filepath.Join(base, "mnt"), Writeback: writeback,
+		})
 		aux := filepath.Join(fs.Dir, "aux")
 		if err := os.WriteFile(aux, text[:page], 0o644); err != nil {
 			t.Fatal(err)
@@ -551,7 +559,8 @@ func TestPrivilegedProgram(t *testing.T) {
 			return strings.TrimSpace(string(out))
 		}
 		for _, op := range []string{
-			"write", "pwritev2", "append", "direct", "aio", "aio direct", "io_uring", "fallocate", "punch", "ftruncate", "longer", "copy", "splice", "sendfile",
+			"write", "pwritev2", "append", "direct", "aio", "aio direct", "io_uring", "fallocate", "punch",
+			"ftruncate", "longer", "copy", "splice", "sendfile",
 		} {
 			path := filepath.Join(fs.Dir, op)
 			if err := errors.Join(os.WriteFile(path, text, 0o755), unix.Chmod(path, 0o6777)); err != nil {

@@ -76,7 +76,8 @@ func TestNodesAreGivenBack(t *testing.T) {
 		ls /proc/self/fd/6 -l > /dev/null; cmp ../../f2 /proc/self/fd/6 && pwd`, "sh", at)
 	cmd.Dir, cmd.WaitDelay = "/", time.Second
 	out, err := cmd.CombinedOutput()
-	want := fmt.Sprintf("%d\n%[1]d\n%[1]d\n%s/d0/deep/er\n%[2]s/d0/f1\n%[2]s/d0/new\ncontents\nfirst\nsecond\n%[2]s/d0/deep/er\n", dirs*files, at)
+	want := fmt.Sprintf("%d\n%[1]d\n%[1]d\n"+
+		"%s/d0/deep/er\n%[2]s/d0/f1\n%[2]s/d0/new\ncontents\nfirst\nsecond\n%[2]s/d0/deep/er\n", dirs*files, at)
 	if err != nil || string(out) != want {
 		t.Errorf("%v, %s\nwant %s", err, out, want)
 	}

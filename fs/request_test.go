@@ -39,7 +39,8 @@ func newDirectServer(tb testing.TB) *directServer {
 		tb.Fatal(err)
 	}
 	image := filepath.Join(dir, "image")
-	cmd := exec.Command("mksquashfs", filepath.Join(dir, "src"), image, "-quiet", "-no-progress", "-noI", "-noD", "-noF", "-noX")
+	cmd := exec.Command("mksquashfs", filepath.Join(dir, "src"), image,
+		"-quiet", "-no-progress", "-noI", "-noD", "-noF", "-noX")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		tb.Fatalf("mksquashfs: %v: %s", err, out)
 	}
@@ -125,6 +126,9 @@ func (d *directServer) hotRequests(tb testing.TB) map[string][]byte {
 	d.must(tb, write)
 	read := body(&fuse.ReadIn{Size: 4096})
 	getattr := body(&fuse.GetAttrIn{})
+	setattr := func(c fuse.SetAttrInCommon) []byte {
+		return message(4, upFile, body(&fuse.SetAttrIn{SetAttrInCommon: c}))
+	}
 	return map[string][]byte{
 		"LOOKUP upper":         message(1, up, text("file")),
 		"LOOKUP lower":         message(1, low, text("file")),
@@ -137,9 +141,9 @@ func (d *directServer) hotRequests(tb testing.TB) map[string][]byte {
 		"READ lower":           message(15, lowFile, read),
 		"WRITE":                write,
 		"GETXATTR":             message(22, upFile, body(&fuse.GetXAttrIn{}), text("security.capability")),
-		"SETATTR mode":         message(4, upFile, body(&fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{Valid: fuse.FATTR_MODE, Mode: 0o644}})),
-		"SETATTR owner":        message(4, upFile, body(&fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{Valid: fuse.FATTR_UID}})),
-		"SETATTR times":        message(4, upFile, body(&fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{Valid: fuse.FATTR_ATIME | fuse.FATTR_MTIME}})),
+		"SETATTR mode":         setattr(fuse.SetAttrInCommon{Valid: fuse.FATTR_MODE, Mode: 0o644}),
+		"SETATTR owner":        setattr(fuse.SetAttrInCommon{Valid: fuse.FATTR_UID}),
+		"SETATTR times":        setattr(fuse.SetAttrInCommon{Valid: fuse.FATTR_ATIME | fuse.FATTR_MTIME}),
 		"READDIR":              message(28, up, read),
 		"READDIRPLUS":          message(44, up, read),
 	}
@@ -200,7 +204,8 @@ func TestAnswerOverName(t *testing.T) {
 		head := make([]byte, proto.OutHeaderSize)
 		req := message(1, 1)
 		n, st := d.h.HandleRequest([][]byte{req, nil, shared[:copy(shared, text(name))]}, [][]byte{head, shared})
-		if got := unix.Errno(-proto.View[fuse.OutHeader](head).Status); st != fuse.OK || got != want || n != proto.OutHeaderSize+entrySize {
+		got := unix.Errno(-proto.View[fuse.OutHeader](head).Status)
+		if st != fuse.OK || got != want || n != proto.OutHeaderSize+entrySize {
 			t.Errorf("%s: %v, %v, %d bytes; want %v", name, st, got, n, want)
 		}
 		if got := *proto.View[fuse.EntryOut](shared); got != entry {

@@ -82,7 +82,8 @@ func TestSealWhileOpen(t *testing.T) {
 	if ino(plain) != inoBefore {
 		t.Error("the inode number changes with the seal")
 	}
-	if got, err := os.ReadFile(path("mapped")); err != nil || string(got[:6]) != "AFTERe" || string(got[4096:4101]) != "after" {
+	got, err := os.ReadFile(path("mapped"))
+	if err != nil || string(got[:6]) != "AFTERe" || string(got[4096:4101]) != "after" {
 		t.Errorf("mapped: %.6q, %v", got, err)
 	}
 	must(unix.Munmap(mem))
@@ -91,7 +92,8 @@ func TestSealWhileOpen(t *testing.T) {
 			t.Errorf("sealed %s: got %q, %v; want %q", name, got, err, want)
 		}
 	}
-	if got, err := os.ReadFile(filepath.Join(sealed, "mapped")); err != nil || !strings.HasPrefix(string(got), "before\x00") {
+	got, err = os.ReadFile(filepath.Join(sealed, "mapped"))
+	if err != nil || !strings.HasPrefix(string(got), "before\x00") {
 		t.Errorf("sealed mapped: %.8q, %v", got, err)
 	}
 	if _, err := os.Stat(filepath.Join(sealed, "dir/new")); err == nil {

@@ -141,7 +141,8 @@ func processorTime(b *testing.B, pid int) float64 {
 	sum := float64(ru.Utime.Nano()+ru.Stime.Nano()) / 1e9
 	var ts unix.Timespec
 	clock := int32(^pid<<3 | 2) // CPUCLOCK_SCHED of a process, as clock_getcpuclockid(3) makes it
-	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(clock), uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
+	_, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, uintptr(clock), uintptr(unsafe.Pointer(&ts)), 0)
+	if errno != 0 {
 		b.Fatal("processor time of "+strconv.Itoa(pid)+": ", errno)
 	}
 	return sum + float64(ts.Nano())/1e9

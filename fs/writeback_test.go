@@ -15,7 +15,8 @@ import (
 // and msync promise holds.
 func TestWriteback(t *testing.T) {
 	fs := testmount.Start(t, testmount.Config{Writeback: true})
-	line := []byte("one hundred bytes, of which a page holds forty and something; filled up to make it a hundred: ......\n")
+	line := []byte("one hundred bytes, of which a page holds forty and something; " +
+		"filled up to make it a hundred: ......\n")
 	const lines = 2000
 	want := bytes.Repeat(line, lines)
 	write := func(name string) *os.File {

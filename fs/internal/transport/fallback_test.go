@@ -82,7 +82,10 @@ func TestFallback(t *testing.T) {
 			theLanes = makeLanes
 			eventfd = func(uint, int) (int, error) { return -1, unix.EMFILE }
 		}},
-		{"address space of a lane", "cannot allocate", func(*testing.T) { theLanes = makeLanes; failMemory(len(all.all) - 1) }},
+		{"address space of a lane", "cannot allocate", func(*testing.T) {
+			theLanes = makeLanes
+			failMemory(len(all.all) - 1)
+		}},
 		{"address space of entries", "cannot allocate", func(t *testing.T) {
 			failMemory(0)
 			slots.mu.Lock()

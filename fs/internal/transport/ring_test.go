@@ -193,7 +193,8 @@ func TestAllParked(t *testing.T) {
 	}
 	const waiting = 24
 	cmd := fakefs.Program(t, "taskset", "-c", "0", "sh", "-c",
-		`cd "$1"; i=0; while [ $i -lt $2 ]; do stat wait$i & i=$((i+1)); done; stat other && echo >"$3"; wait`, "sh", dir, fmt.Sprint(waiting), filepath.Join(t.TempDir(), "answered"))
+		`cd "$1"; i=0; while [ $i -lt $2 ]; do stat wait$i & i=$((i+1)); done; stat other && echo >"$3"; wait`,
+		"sh", dir, fmt.Sprint(waiting), filepath.Join(t.TempDir(), "answered"))
 	answered := cmd.Args[len(cmd.Args)-1]
 	for since := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(answered); err == nil {
@@ -301,7 +302,11 @@ func TestTeardown(t *testing.T) {
 // load starts a program that asks for names below a directory until it gets none any more, or until it is ended.
 func load(t *testing.T, dir string) (end func()) {
 	t.Helper()
-	cmd := fakefs.Program(t, "sh", "-c", `cd "$1" && while :; do for n in 1 2 3 4 5 6 7 8 9; do [ -e ./$$-$n$i ] || exit 0; done; i=$n$i; [ ${#i} -lt 200 ] || i=; done`, "sh", dir)
+	cmd := fakefs.Program(t, "sh", "-c", `
+		cd "$1" && while :; do
+			for n in 1 2 3 4 5 6 7 8 9; do [ -e ./$$-$n$i ] || exit 0; done
+			i=$n$i; [ ${#i} -lt 200 ] || i=
+		done`, "sh", dir)
 	return func() {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()         // killed

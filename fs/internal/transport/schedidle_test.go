@@ -67,7 +67,8 @@ func TestAffinity(t *testing.T) {
 		if !rounds(1, me, true) {
 			t.Error("it does not follow")
 		}
-		if err := unix.SchedGetaffinity(0, &now); err != nil || now.Count() != 1 || !now.IsSet(f.cpu-1) || !mine.IsSet(f.cpu-1) {
+		err := unix.SchedGetaffinity(0, &now)
+		if err != nil || now.Count() != 1 || !now.IsSet(f.cpu-1) || !mine.IsSet(f.cpu-1) {
 			t.Errorf("bound to %d, may run on %d processors, %v", f.cpu-1, now.Count(), err)
 		}
 		if !rounds(rebindSoon-1, me, true) || !rounds(1, 1<<30, false) || !rounds(rebindSoon-1, 1<<30, true) {

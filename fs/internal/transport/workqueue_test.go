@@ -54,7 +54,8 @@ func (f *gatedFS) open() {
 func (f *gatedFS) Lookup(c <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	st := f.FS.Lookup(c, h, name, out)
 	var n uint64
-	if _, err := fmt.Sscanf(name, "x%d", &n); err == nil { // files of their own: the kernel has one change of a file under way
+	// Files of their own: the kernel has one change of a file under way.
+	if _, err := fmt.Sscanf(name, "x%d", &n); err == nil {
 		out.NodeId += n
 	}
 	return st
@@ -240,7 +241,8 @@ func TestEarlySignal(t *testing.T) {
 	ended := make(chan error, 2)
 	d.interrupted(7)
 	for _, unique := range []uint64{7, 8} {
-		d.work[changing].add(&fakePending{fuse.InHeader{Unique: unique, Caller: fuse.Caller{Pid: uint32(cmd.Process.Pid)}}, nil, ended})
+		h := fuse.InHeader{Unique: unique, Caller: fuse.Caller{Pid: uint32(cmd.Process.Pid)}}
+		d.work[changing].add(&fakePending{h, nil, ended})
 	}
 	select {
 	case err := <-ended:
@@ -381,6 +383,7 @@ func TestParkRegains(t *testing.T) {
 	l.serving = []*thread{l.main, h}
 	l.park(h)
 	if q.lost != 0 || h.writtenOff || len(l.serving) != 1 || len(l.parked) != 1 {
-		t.Errorf("%d entries lost, written off %t, %d serving, %d parked, want 0, false, 1, 1", q.lost, h.writtenOff, len(l.serving), len(l.parked))
+		t.Errorf("%d entries lost, written off %t, %d serving, %d parked, want 0, false, 1, 1",
+			q.lost, h.writtenOff, len(l.serving), len(l.parked))
 	}
 }
