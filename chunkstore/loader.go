@@ -61,12 +61,12 @@ func (b *block) takeOrigin() int32 {
 
 // noteFirstRead notes that the byte at a location was read from a block for the first time, and has the surroundings
 // decoded.
-func (s *Store) noteFirstRead(m *chunkList, at int64, how int32) {
+func (s *Store) noteFirstRead(m *chunkList, at int64, origin int32) {
 	l := &s.loader
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	earned := creditWaited
-	if how == blockAhead {
+	if origin == blockAhead {
 		earned = creditUsed
 	}
 	if l.credit = min(l.credit+earned, creditMax); l.credit < creditRecord {

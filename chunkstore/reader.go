@@ -159,8 +159,8 @@ func (s *Store) readStored(m *chunkList, p []byte, at int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if how := b.takeOrigin(); how != blockUsed && len(b.members) >= loadMembers {
-		s.noteFirstRead(m, at, how)
+	if origin := b.takeOrigin(); origin != blockUsed && len(b.members) >= loadMembers {
+		s.noteFirstRead(m, at, origin)
 	}
 	c, err := b.need(uint64(sg.nums[i]))
 	if err != nil {
