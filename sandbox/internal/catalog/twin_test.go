@@ -403,13 +403,17 @@ func TestBrokenRecords(t *testing.T) {
 	tw, c := newTwin(), newCatalog(nil, Options{})
 	ch := &Change{
 		PutLayers: []*Layer{
-			{ID: "a", Parent: "0", State: api.Sealed}, {ID: "b", Parent: "a", State: api.Stored, Size: 5},
-			{ID: "r1", Parent: "r2", State: api.Stored, Size: 3}, {ID: "r2", Parent: "r1", State: api.Stored, Size: 4},
+			{ID: "a", Parent: "0", State: api.Sealed},
+			{ID: "b", Parent: "a", State: api.Stored, Size: 5},
+			{ID: "r1", Parent: "r2", State: api.Stored, Size: 3},
+			{ID: "r2", Parent: "r1", State: api.Stored, Size: 4},
 			{ID: "c", State: api.Stored, Size: 1, Tier: &Tier{Manifest: 1, Down: "gone", Span: 2}},
 		},
 		PutSnapshots: []*Snapshot{
-			{ID: "s1", Session: "a", Workspace: "w1", Top: "b", ParentTop: "nowhere"}, {ID: "s2", Session: "b", Workspace: "w1", Top: "r1"},
-			{ID: "s3", Session: "a", Workspace: "w2", Top: "c"}, {ID: "s4", Session: "a", Workspace: "w2", Top: "missing"},
+			{ID: "s1", Session: "a", Workspace: "w1", Top: "b", ParentTop: "nowhere"},
+			{ID: "s2", Session: "b", Workspace: "w1", Top: "r1"},
+			{ID: "s3", Session: "a", Workspace: "w2", Top: "c"},
+			{ID: "s4", Session: "a", Workspace: "w2", Top: "missing"},
 		},
 		PutWorkspaces: []*Workspace{{ID: "w1", Session: "a", Base: "none"}},
 	}
