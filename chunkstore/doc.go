@@ -60,8 +60,8 @@
 //	pins.mu           what a collection must leave alone
 //	Ingest.mu         an ingest and its encoders
 //	loader.mu         what to decode ahead; Store.stateMu is taken under it
-//	pack.Set.mu, liveSet.mu, lru.mu, blockCache.flightMu, sketch.Index.mu, Store.stateMu    never held while another lock is
-//	                  taken, but for liveSet.mu, under which the index is read
+//	pack.Set.mu, liveSet.mu, lru.mu, blockCache.flightMu, sketch.Index.mu, Store.stateMu
+//	                  never held while another lock is taken, except liveSet.mu, under which the index is read
 //
 // Badger merges its tables only when it is told to: mergeTables, shrinkIndex and Close read all of them first.
 //

@@ -55,7 +55,8 @@ var extensionScenarios = []scenario{
 		}
 	}, nil), "extras", true},
 	{
-		"ext-nanoseconds", withSection(func(h *extHeader) { h.columns[extMtimeNsec].constant = 1e9 }, nil), "nanoseconds",
+		"ext-nanoseconds", withSection(func(h *extHeader) { h.columns[extMtimeNsec].constant = 1e9 }, nil),
+		"nanoseconds",
 		true,
 	},
 }

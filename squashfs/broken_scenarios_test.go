@@ -122,7 +122,8 @@ var superblockScenarios = []scenario{
 
 var metadataScenarios = []scenario{
 	{
-		"meta-no-length", patched(func(m *model) uint64 { return m.sb.inodeTable }, 0, 0x80), "metadata block of 0 bytes",
+		"meta-no-length", patched(func(m *model) uint64 { return m.sb.inodeTable }, 0, 0x80),
+		"metadata block of 0 bytes",
 		false,
 	},
 	{
@@ -183,7 +184,8 @@ var inodeScenarios = []scenario{
 	{"xattr-index", func(m *model) { m.inodes[mDir].xattr = 2 }, "xattr set 2 of 2", false},
 	{"xattr-without-table", func(m *model) { m.sets = nil }, "xattrs without a table", false},
 	{
-		"xattr-table-outside", patched(func(m *model) uint64 { return m.sb.xattrTable + 7 }, 0x10), "xattr table of 2 ids",
+		"xattr-table-outside", patched(func(m *model) uint64 { return m.sb.xattrTable + 7 }, 0x10),
+		"xattr table of 2 ids",
 		false,
 	},
 	{
@@ -205,7 +207,8 @@ var fileScenarios = []scenario{
 	{"file-size-exabytes", func(m *model) { m.inodes[mFile].size = 1 << 62 }, "", false},
 	{"file-start-outside", func(m *model) { m.inodes[mFile].start = 1 << 40 }, "outside the image", false},
 	{
-		"file-block-too-long", func(m *model) { m.inodes[mFile].words[0] = minBlockSize + 1 }, "data block of 4097 bytes",
+		"file-block-too-long", func(m *model) { m.inodes[mFile].words[0] = minBlockSize + 1 },
+		"data block of 4097 bytes",
 		false,
 	},
 	{"file-block-outside", func(m *model) { m.inodes[mFile].start = 30000; m.inodes[mFile].words[0]-- }, "", false},
@@ -275,7 +278,8 @@ var dirScenarios = []scenario{
 	},
 	{"dir-entry-type-8", func(m *model) { (*m.entriesOf(mDir))[1].typ = 8 }, "directory entry of type 8", false},
 	{
-		"dir-entry-number", func(m *model) { (*m.entriesOf(mDir))[1].delta = 1 }, "entry of inode 4, inode has number 3",
+		"dir-entry-number", func(m *model) { (*m.entriesOf(mDir))[1].delta = 1 },
+		"entry of inode 4, inode has number 3",
 		true,
 	},
 	{"dir-entry-number-0", func(m *model) { (*m.entriesOf(mDir))[1].delta = -3 }, "inode number 0", false},
@@ -305,7 +309,8 @@ var dirScenarios = []scenario{
 	},
 	{"index-inside-run", indexed(func(m *model) { m.inodes[mBig].index[1].index++ }), "directory index says", false},
 	{
-		"index-unsorted", indexed(func(m *model) { x := m.inodes[mBig].index; x[0], x[1] = x[1], x[0] }), "out of order",
+		"index-unsorted", indexed(func(m *model) { x := m.inodes[mBig].index; x[0], x[1] = x[1], x[0] }),
+		"out of order",
 		false,
 	},
 	{

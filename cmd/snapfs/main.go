@@ -1,6 +1,6 @@
-// Snapfs is the complete command: the verbs of package cli, the daemon, and what works on a home without a daemon. It is
-// a single file that needs nothing else. When installed, it is the engine of snapfs-client, which has the same verbs and
-// starts faster.
+// Snapfs is the complete command: the verbs of package cli, the daemon, and what works on a home without a daemon. It
+// is a single file that needs nothing else. When installed, it is the engine of snapfs-client, which has the same verbs
+// and starts faster.
 package main
 
 import (
