@@ -10,7 +10,7 @@
 //
 //	node ──top──▶ part in the upper or in the topmost layer that has it
 //	     ──below▶ parts of merged directories, or the data of a metacopy
-//	part  ──layer▶ backend: dirStore (upper, sealed) or imageStore
+//	part ──layer▶ backend: dirStore (upper, sealed) or imageStore
 //	     ──parent, name: its location inside that layer
 //
 // Nothing is ever looked up by a path from outside: every system call is relative to a directory descriptor, which a
@@ -23,7 +23,7 @@
 //
 // # Going back
 //
-// Rollback swaps upper and stack under the nodes. What loses its place is an orphan: dead, not pinned, its parts in
+// Rollback swaps upper and stack under the nodes. What loses its name is an orphan: dead, not pinned, its parts in
 // detached layers, which stay open until the last orphan is forgotten. A free node lies in no layer of the stack, so
 // nobody else sees what is written to it, and no look-up finds it. Behind the gate only the stacks and the root are
 // swapped: all other nodes are of an epoch that is over then, and what becomes of one is found out when it is next
@@ -127,7 +127,7 @@
 // The host is asked for a change of one name or inode with names and node.lock held, without tree: look-ups go on
 // however long it takes, and meet what was before or the host's new state, which leads to the same node. If that has
 // another name or another part then, node.pending says so before; and an inode that may lose the name by which it is
-// reached is pinned. Then the change is published under tree. What runs alone (mutation.go says what does) holds tree
+// reached is pinned. Then the change is published under tree. An exclusive mutation (mutation.go says what is) holds tree
 // for writing while the host makes the change, but only once the host has shown, without tree, that it is not frozen.
 // Copying the data of a file in the upper, and giving a dead node a name again, take node.lock and tree without names.
 //
