@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -34,25 +35,27 @@ type Stats struct {
 
 // liveSet caches what manifests need, for Stats: commits add to it, a deletion drops it.
 type liveSet struct {
+	changes atomic.Uint64 // counts what drops it: that happens inside transactions, and must not wait for who counts
+
 	mu      lockorder.Mutex[lockorder.LiveSet]
 	chunks  *roaring.Bitmap        // nil = unknown; guarded by mu
 	records map[pack.Location]bool // the blocks among their records; guarded by mu
 	payload int64                  // bytes of their records; guarded by mu
 	last    ID                     // manifests up to here are in it; guarded by mu
+	since   uint64                 // changes when it was begun; guarded by mu
 }
 
 // liveChanged is called after a manifest was deleted or chunks were moved.
-func (s *Store) liveChanged() {
-	s.liveSet.mu.Lock()
-	defer s.liveSet.mu.Unlock()
-	s.liveSet.chunks, s.liveSet.records, s.liveSet.payload, s.liveSet.last = nil, nil, 0, 0
-}
+func (s *Store) liveChanged() { s.liveSet.changes.Add(1) }
 
 // livePayload sums the records that manifests need. Only manifests added since the last call are read.
 func (s *Store) livePayload(ctx context.Context) (int64, error) {
 	l := &s.liveSet
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if now := s.liveSet.changes.Load(); now != l.since {
+		l.chunks, l.records, l.payload, l.last, l.since = nil, nil, 0, 0, now
+	}
 	if l.chunks == nil {
 		if err := s.countLive(ctx); err != nil {
 			return 0, err
