@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"snapfs/internal/lockorder"
 	"snapfs/layers"
 )
 
@@ -30,6 +31,7 @@ func TestReadDuringRollback(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		lockorder.Pass(&y.h.liveOf("w").users) // a reader beside what follows
 		below, err := y.h.openLayers(ctx, y.h.catalog.Workspace("w").Base, "")
 		if err != nil {
 			t.Fatal(err)

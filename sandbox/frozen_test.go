@@ -66,7 +66,14 @@ func TestFrozenLeft(t *testing.T) {
 		}
 		write(control, string(before))
 	}
-	h := openHome(t, home, sandbox.WithPoints(sandbox.Options{}, look))
+	h := openHome(t, home, sandbox.WithPoints(sandbox.Options{}, func(point string) {
+		done := make(chan struct{})
+		go func() { // it opens another home, and this goroutine holds locks of the first
+			defer close(done)
+			look(point)
+		}()
+		<-done
+	}))
 	if _, err := h.Create(t.Context(), sandbox.CreateRequest{Name: "w"}); err != nil {
 		t.Fatal(err)
 	}

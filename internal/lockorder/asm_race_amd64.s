@@ -1,4 +1,4 @@
-//go:build race && lockorder
+//go:build race
 
 #include "textflag.h"
 

@@ -1,4 +1,4 @@
-//go:build race && amd64 && lockorder
+//go:build race && amd64
 
 package lockorder
 

@@ -1,10 +1,9 @@
-//go:build race && amd64 && lockorder
+//go:build race && amd64
 
 package lockorder
 
 import (
 	"fmt"
-	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -23,7 +22,7 @@ func (h *held) trace() string {
 	for more := true; more; {
 		var f runtime.Frame
 		f, more = frames.Next()
-		if f.PC != 0 && !strings.HasPrefix(f.Function, reflect.TypeFor[held]().PkgPath()+".") {
+		if f.PC != 0 && !strings.Contains(f.Function, "/lockorder.(*") {
 			fmt.Fprintf(&b, "\t%s %s:%d\n", f.Function, f.File, f.Line)
 		}
 	}
