@@ -50,18 +50,19 @@
 //
 // # Locks
 //
-// From the outside in; a lock is only taken while those before it are held, or none:
+// From the outside in; a lock is only taken while those before it are held, or none (docs/LOCKS.md):
 //
+//	Store.closeMu     the call of Close
 //	Store.gcMu        one collection or check
-//	Store.numMu       chunk numbers
+//	liveSet.mu        what manifests need; held while the index is read, so no transaction waits for it
+//	Store.numMu       chunk numbers; held while some are reserved in the index
 //	Store.writeMu     the one transaction that writes the index; held while a caller's function runs in it
 //	pack.Set.syncMu   one sync
 //	pack.Set.appendMu one append, or cut
 //	pins.mu           what a collection must leave alone
 //	Ingest.mu         an ingest and its encoders
 //	loader.mu         what to decode ahead; Store.stateMu is taken under it
-//	pack.Set.mu, liveSet.mu, lru.mu, blockCache.flightMu, sketch.Index.mu, Store.stateMu
-//	                  never held while another lock is taken, except liveSet.mu, under which the index is read
+//	pack.Set.mu, lru.mu, blockCache.flightMu, sketch.Index.mu, Store.stateMu    leaves
 //
 // Badger merges its tables only when it is told to: mergeTables, shrinkIndex and Close read all of them first.
 //

@@ -87,16 +87,21 @@
 //
 // # Locks, outermost first
 //
-//	Home.ops (one per workspace name)  operations on one workspace, one after the other; taken with a context
+//	Home.closeMu                       the call of Close
+//	Home.ops (one per workspace name)  operations on one workspace, one after the other; taken with a context. A call waits for one;
+//	│                                  others that it has are names that it has just reserved
+//	├─ (those of package layerstore)   outside of those of packages uppers and catalog; see there
 //	└─ live.users                      read: uses the overlay of a mount; write: the watcher, to close it
-//	   ├─ (the overlay's gate)         nothing of this package is taken inside
-//	   └─ (those of package catalog)   one change of records at a time; see there
-//	live.stackMu                       the stack of a mount; held while layers are opened and put beneath its overlay
-//	├─ (the overlay's gate and locks)
-//	└─ (those of package layerstore)   see there
-//	(those of package layerstore)      outside of those of packages uppers and catalog
-//	└─ (those of package uppers)       outside of those of package catalog; see there
-//	Home.mu                            a leaf but for idler.mu
+//	   ├─ live.stackMu                 the stack of a mount; held while layers are opened and put beneath its overlay
+//	   │  └─ (the overlay's locks)     inside: an overlay that gives lowers back takes layerstore's Cache.mu
+//	   └─ (those of package uppers)    outside of those of package catalog; see there
+//	Home.mu                            mounts and calls under way
+//	└─ idler.mu
+//	followers.mu                       inside the catalog's: events are told while the writer is held
+//	└─ follower.mu
+//	hostProbe.mu, places.mu            leaves
+//
+// docs/LOCKS.md has those of all packages.
 //
 // Nothing here ever opens, stats or walks a path inside a mount of its own home: the answer would have to come from
 // this very process. Mounts are looked up in /proc/self/mountinfo.

@@ -68,8 +68,8 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
       ├─ LiveSet                     chunkstore: liveSet.mu, what manifests need; held while the index is read
       └─ StoreNumbers                chunkstore: Store.numMu, chunk numbers; held while some are reserved in the index
          └─ StoreWriter              chunkstore: Store.writeMu, the one transaction; held while a caller's function runs in it
-            ├─ Catalog (leaf)        sandbox/internal/catalog: Catalog.mu, records in memory
-            ├─ IDs (leaf)            sandbox/internal/catalog: idSource.mu
+            ├─ Catalog               sandbox/internal/catalog: Catalog.mu, records in memory
+            │  └─ IDs (leaf)         sandbox/internal/catalog: idSource.mu
             ├─ Followers             sandbox: followers.mu
             │  └─ Follower (leaf)    sandbox: follower.mu
             ├─ PackSync              chunkstore/internal/pack: Set.syncMu, one sync
