@@ -111,23 +111,27 @@
 //
 //	restacking (Restack, Rollback), then barrier.closers (who closes or opens the gate)
 //	└─ gate (read: every mutation; write: Seal, Rollback, Restack, Pause)
-//	   └─ names (read: changes of a name or an inode; write: what moves directories, or changes several names or a file's parts)
-//	      └─ node.lock (directories of which names change, those further up first, then the inodes that have the names or change)
+//	   └─ names (read: changes of a name or an inode; write: what moves directories, or changes several names or the
+//	      │      parts of a file)
+//	      └─ node.lock (directories of which names change, those further up first, then the inodes that have the names
+//	         │          or change)
 //	         └─ tree (read: look-ups and everything by name; write: what they go by)
-//	            ├─ catchUp.mu      what becomes of the nodes that a rollback or Restack has left behind; before those below, as it
-//	            │                  looks at layers
-//	            ├─ blockMap.mu     which blocks of a file are the upper's; held while data is copied, and while that of the part
-//	            │                  below is asked
-//	            ├─ table.mu        node table, reference counts, aliases; held while a layer's inodes are looked up (Replace)
+//	            ├─ catchUp.mu      what becomes of the nodes that a rollback or Restack has left behind; before those
+//	            │                  below, as it looks at layers
+//	            ├─ blockMap.mu     which blocks of a file are the upper's; held while data is copied, and while that of
+//	            │                  the part below is asked
+//	            ├─ table.mu        node table, reference counts, aliases; held while a layer's inodes are looked up
+//	            │  │               (Replace)
 //	            │  └─ blockTable.mu   which files are partial
 //	            ├─ capability.host what a file has while the host shows less
 //	            │  └─ capabilities.mu
-//	            └─ the leaves: copyUps.mu, groupTables.mu, attics.mu, listings.mu (cached directory listings), row.mu (what was
-//	               written in a row), upper.deviceMu (the whiteout that others are links of), lostData.mu, reaper.mu and
-//	               fdCache.mu (descriptors)
+//	            └─ the leaves: copyUps.mu, groupTables.mu, detachedSets.mu, listings.mu (cached directory listings), row.mu
+//	               (what was written in a row), upper.deviceMu (the whiteout that others are links of), lostData.mu,
+//	               reaper.mu and fdCache.mu (descriptors)
 //	barrier.mu (who is told that the gate is open; held while they are told)
 //
-// Under tree the owner of an overlay is told that layers are free, and takes its own locks then. docs/LOCKS.md has those of all packages.
+// Under tree the owner of an overlay is told that layers are free, and takes its own locks then. docs/LOCKS.md has the
+// locks of all packages.
 //
 // The host is asked for a change of one name or inode with names and node.lock held, without tree: look-ups go on
 // however long it takes, and meet what was before or the host's new state, which leads to the same node. If that has
