@@ -136,9 +136,10 @@
 // The host is asked for a change of one name or inode with names and node.lock held, without tree: look-ups go on
 // however long it takes, and meet what was before or the host's new state, which leads to the same node. If that has
 // another name or another part then, node.pending says so before; and an inode that may lose the name by which it is
-// reached is pinned. Then the change is published under tree. An exclusive mutation (mutation.go says what is) holds tree
-// for writing while the host makes the change, but only once the host has shown, without tree, that it is not frozen.
-// Copying the data of a file in the upper, and giving a dead node a name again, take node.lock and tree without names.
+// reached is pinned. Then the change is published under tree. An exclusive mutation (mutation.go says what is) holds
+// tree for writing while the host makes the change, but only once the host has shown, without tree, that it is not
+// frozen. Copying the data of a file in the upper, and giving a dead node a name again, take node.lock and tree without
+// names.
 //
 // No data is copied under tree's write lock; copy-up prepares beside, in the work directory, and renames into place.
 package layers
