@@ -40,7 +40,8 @@ func demands() []demand {
 		{cached, both, report.Baseline, report.OfSpeed, 0.3, 0},
 		{
 			append([]string{"git checkout"}, changes...),
-			[]string{dev}, report.SecondBaseline, report.TimesFaster, 1.4, 2,
+			[]string{dev},
+			report.SecondBaseline, report.TimesFaster, 1.4, 2,
 		},
 	}
 }

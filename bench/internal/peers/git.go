@@ -31,8 +31,11 @@ func Git(name string, pack ...string) subject.Subject[subject.Store] {
 				return g, err
 			}
 			for _, kv := range [][2]string{
-				{"gc.auto", "0"}, {"core.looseCompression", "1"}, {"core.bare", "false"},
-				{"core.excludesFile", "/dev/null"}, {"core.autocrlf", "false"},
+				{"gc.auto", "0"},
+				{"core.looseCompression", "1"},
+				{"core.bare", "false"},
+				{"core.excludesFile", "/dev/null"},
+				{"core.autocrlf", "false"},
 			} {
 				if err := g.t.Run(ctx, "git", "config", kv[0], kv[1]); err != nil {
 					return g, err

@@ -95,7 +95,8 @@ func parts() []part {
 		{"files", "small text files; the edit is the median of 9", []string{"create", storedEdit, "store"}, growFiles},
 		{
 			"logical MiB", "large files, one MiB in a hundred new, each stored before the next is written",
-			[]string{"snapshot until stored", "memory", "store"}, growBytes,
+			[]string{"snapshot until stored", "memory", "store"},
+			growBytes,
 		},
 	}
 }

@@ -35,7 +35,7 @@ type Env struct {
 	Guard   *scratch.Guard // removes what is left of a run
 
 	Workloads []string // beginnings of names of workloads, cases or parts of a suite; empty: all
-	Rounds    int      // of io: how often each workload runs on each subject; 0: the usual number, or once among all suites
+	Rounds    int      // of io: how often each workload runs on each subject; 0: the usual number, among all suites once
 	Disk      string   // of io: DiskAuto, DiskMemory or DiskHere
 	Fixture   string   // of io: directory in which fixtures are kept between runs; "": they are not
 }
