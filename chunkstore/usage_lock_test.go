@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDeleteBesideStats deletes a manifest while the space of the store is counted: the transaction has the index when the count has begun and
-// waits for it. Neither waits for the other for ever, and the next count is without the manifest.
+// TestDeleteBesideStats deletes a manifest while the space of the store is counted: the transaction has the index when
+// the count has begun and waits for it. Neither waits for the other for ever, and the next count is without the
+// manifest.
 func TestDeleteBesideStats(t *testing.T) {
 	const most = time.Minute
 	var s *Store

@@ -40,8 +40,8 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestEveryLockHasAClass holds that the packages with an order have no mutex without a class, that each class is that of one field, and that
-// the tree says where that is.
+// TestEveryLockHasAClass holds that the packages with an order have no mutex without a class, that each class is that
+// of one field, and that the tree says where that is.
 func TestEveryLockHasAClass(t *testing.T) {
 	places := map[string]string{} // of classes, by the tree
 	for line := range strings.Lines(Tree) {

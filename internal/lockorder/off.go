@@ -18,6 +18,6 @@ func (*Token[C]) Take() {}
 func (*Token[C]) Try()  {}
 func (*Token[C]) Drop() {}
 
-// Pass says that the calling goroutine is no longer the holder of a lock: another one will unlock it, or the same one in a later call.
-// It takes the address of the lock.
+// Pass says that the calling goroutine is no longer the holder of a lock: another one will unlock it, or the same one
+// in a later call. It takes the address of the lock.
 func Pass(any) {}

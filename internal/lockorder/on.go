@@ -89,6 +89,6 @@ func (t *Token[C]) Take() { t.take(reflect.TypeFor[C]()) }
 func (t *Token[C]) Try()  { t.try(reflect.TypeFor[C]()) }
 func (t *Token[C]) Drop() { t.drop() }
 
-// Pass says that the calling goroutine is no longer the holder of a lock: another one will unlock it, or the same one in a later call.
-// It takes the address of the lock.
+// Pass says that the calling goroutine is no longer the holder of a lock: another one will unlock it, or the same one
+// in a later call. It takes the address of the lock.
 func Pass(l interface{ pass() }) { l.pass() }

@@ -18,8 +18,8 @@ type state struct {
 	class  uint16       // index of classes; 0 before the first use. Whoever sets it sets the same
 }
 
-// goroutine is what the check knows of the goroutines, one after the other, that the runtime runs as the same g. Only the present one
-// uses it, but for id and next.
+// goroutine is what the check knows of the goroutines, one after the other, that the runtime runs as the same g. Only
+// the present one uses it, but for id and next.
 type goroutine struct {
 	id   uintptr    // address of g; immutable
 	next *goroutine // in the same bucket; immutable
@@ -32,8 +32,8 @@ type held struct {
 	callers [depth]uintptr
 }
 
-// goroutines has each one that ever took a lock, by the hash of its id. The runtime keeps each g for ever, too. None is ever removed,
-// so that reading needs no lock.
+// goroutines has each one that ever took a lock, by the hash of its id. The runtime keeps each g for ever, too. None is
+// ever removed, so that reading needs no lock.
 var (
 	goroutines [1 << bucketBits]*goroutine
 	inserting  sync.Mutex

@@ -1,7 +1,8 @@
 package lockorder
 
-// Tree is the drawing: one line for each class, outer locks first, with its marks, where it is and what it is for. A line stands below
-// that of the lock under which it is usually taken, or at the margin. What decides is which line comes first. Marks:
+// Tree is the drawing: one line for each class, outer locks first, with its marks, where it is and what it is for. A
+// line stands below that of the lock under which it is usually taken, or at the margin. What decides is which line
+// comes first. Marks:
 //
 //	(many)   one goroutine may hold several
 //	(leaf)   no lock is taken under it
@@ -10,8 +11,8 @@ ClientConns (leaf)                   sandbox/client: transport.mu, connections t
 DaemonServer (leaf)                  sandbox/daemon: server.mu, calls by name
 DaemonShares (leaf)                  sandbox/daemon: shares.mu, calls under way by session
 HomeClose                            sandbox: Home.closeMu, the call of Close
-├─ HomeOps (many)                    sandbox: Home.ops, one per workspace: operations on it. Only one is waited for; others are names that
-│  │                                 are not taken yet
+├─ HomeOps (many)                    sandbox: Home.ops, one per workspace: operations on it. Only one is waited for;
+│  │                                 others are names that are not taken yet
 │  ├─ Merge                          sandbox/internal/layerstore: Merger.mu, the one merge
 │  └─ LiveUsers                      sandbox: live.users, the overlay of a mount is in use; for writing: it is closed
 │     └─ LiveStack                   sandbox: live.stackMu, what an overlay stands on; held while that is replaced
@@ -36,7 +37,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 │           └─ Node (many)           layers: node.lock; directories before what is in them, those further up first
 │              └─ OverlayTree        layers: Overlay.tree
 │                 ├─ CatchUp         layers: catchUp.mu, what becomes of nodes of an epoch that is over
-│                 ├─ BlockMap (many) layers: blockMap.mu, which blocks are the upper's; that of the part above comes first
+│                 ├─ BlockMap (many) layers: blockMap.mu, which blocks are the upper's; the part above comes first
 │                 ├─ Table           layers: table.mu, nodes
 │                 │  └─ BlockTable   layers: blockTable.mu, which files are partial
 │                 ├─ Capability      layers: capability.host, of one file
@@ -53,11 +54,11 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ Openers                           layers: barrier.mu, who is told that a gate is open
 │  └─ WorkQueue                      fs/internal/transport: workQueue.mu, requests of a mount and kind that wait
 │     └─ Pool (leaf)                 fs/internal/transport: pool.mu, threads of a kind
-├─ Uppers                            sandbox/internal/uppers: Set.mu, numbers; held while some are reserved in the store, and while images
-│  │                                 are searched for spaces in use
+├─ Uppers                            sandbox/internal/uppers: Set.mu, numbers; held while some are reserved in the store,
+│  │                                 and while images are searched for spaces in use
 │  └─ ReadyUppers (leaf)             sandbox/internal/uppers: pool.mu
-├─ CatalogWriter                     sandbox/internal/catalog: Catalog.writer, the one change of records; held while the store commits
-├─ Lowers                            sandbox/internal/layerstore: Cache.mu, open layers; taken under the locks of an overlay, too
+├─ CatalogWriter                     sandbox/internal/catalog: Catalog.writer, one change; held while the store commits
+├─ Lowers                            sandbox/internal/layerstore: Cache.mu, open layers; taken under an overlay's locks, too
 │  └─ Janitor (leaf)                 sandbox/internal/uppers: janitor.mu
 ├─ Storer                            sandbox/internal/layerstore: Storer.mu, layers that wait to be stored
 ├─ Waiter                            sandbox/internal/layerstore: waiter.mu, a call that waits for that
@@ -67,7 +68,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
    └─ StoreGC                        chunkstore: Store.gcMu, one collection or check
       ├─ LiveSet                     chunkstore: liveSet.mu, what manifests need; held while the index is read
       └─ StoreNumbers                chunkstore: Store.numMu, chunk numbers; held while some are reserved in the index
-         └─ StoreWriter              chunkstore: Store.writeMu, the one transaction; held while a caller's function runs in it
+         └─ StoreWriter              chunkstore: Store.writeMu, the one transaction; a caller's function runs under it
             ├─ Catalog               sandbox/internal/catalog: Catalog.mu, records in memory
             │  └─ IDs (leaf)         sandbox/internal/catalog: idSource.mu
             ├─ Followers             sandbox: followers.mu
