@@ -317,18 +317,30 @@ func (c *checker) manifests(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		m, err := s.manifest(id)
-		if errors.Is(err, ErrNotFound) {
-			continue
-		}
-		if err == nil {
-			err = c.manifest(m)
-		}
-		if err != nil {
-			c.problems = append(c.problems, Problem{fmt.Sprintf("manifest %d", id), err.Error(), []ID{id}})
-		}
+		c.listed(id)
 	}
 	return nil
+}
+
+// listed verifies a manifest that was in the index when the manifests were listed.
+func (c *checker) listed(id ID) {
+	m, err := c.s.manifest(id)
+	if err == nil {
+		err = c.manifest(m)
+	}
+	if err != nil && !c.s.isDeleted(id) { // else its chunks went with it
+		c.problems = append(c.problems, Problem{fmt.Sprintf("manifest %d", id), err.Error(), []ID{id}})
+	}
+}
+
+// isDeleted reports whether the index has no manifest of this number. The cache of manifests may have it for a moment
+// longer.
+func (s *Store) isDeleted(id ID) bool {
+	err := s.view(func(btx *badger.Txn) error {
+		_, err := get(btx, manifestKey(id))
+		return err
+	})
+	return errors.Is(err, ErrNotFound)
 }
 
 func (c *checker) manifest(m *chunkList) error {

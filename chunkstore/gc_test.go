@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/stretchr/testify/require"
 )
 
@@ -60,6 +61,22 @@ func history(t *testing.T, s *Store, r *rand.Rand, versions int) (ids []ID, want
 		}
 	}
 	return ids, want
+}
+
+// TestCheckDeleted: a manifest that is deleted while the store is checked is no problem, even if the cache still has it.
+func TestCheckDeleted(t *testing.T) {
+	s := openTest(t, t.TempDir())
+	ids, _ := history(t, s, rand.New(rand.NewPCG(5, 6)), 2)
+	m, err := s.manifest(ids[0])
+	require.NoError(t, err)
+	deleteManifest(t, s, ids...)
+	_, err = s.GC(t.Context(), nil)
+	require.NoError(t, err)
+	_, epoch, _ := s.manifests.get(ids[0])
+	s.manifests.put(ids[0], m, m.cost(), epoch)
+	c := &checker{s: s, known: roaring.New()}
+	c.listed(ids[0])
+	require.Empty(t, c.problems)
 }
 
 func TestCollect(t *testing.T) {
