@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -212,7 +213,7 @@ func TestManyNamesRolledBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var released int
+	var released atomic.Int64
 	r.back(f, &released)
 	if a := r.attr("d/f"); a.Nlink != 2 {
 		t.Errorf("%d links after the rollback, want 2", a.Nlink)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"snapfs/internal/testseed"
@@ -21,12 +22,12 @@ type frozen struct {
 	tree   []treewalk.Node
 }
 
-// back rolls the rig back; released counts the sets of layers given up.
-func (r *rig) back(f frozen, released *int) Stale {
+// back rolls the rig back; released counts the sets of layers given up, by whichever call forgets the last orphan.
+func (r *rig) back(f frozen, released *atomic.Int64) Stale {
 	r.t.Helper()
 	r.seals++
 	up, work := r.fresh()
-	s, err := r.o.Rollback(r.t.Context(), f.lowers, up, work, r.base(), func() { *released++ })
+	s, err := r.o.Rollback(r.t.Context(), f.lowers, up, work, r.base(), func() { released.Add(1) })
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -200,7 +201,8 @@ func rollbackRound(t *testing.T, seed uint64) {
 	for _, l := range r.lowers {
 		owned[l] = true
 	}
-	released, rollbacks := 0, 0
+	var released atomic.Int64
+	rollbacks := int64(0)
 	for turn := range 14 {
 		for range 1 + rng.IntN(60) {
 			r.do(randomStep(rng))
@@ -240,8 +242,8 @@ func rollbackRound(t *testing.T, seed uint64) {
 		}
 	}
 	t.Cleanup(func() {
-		if released != rollbacks {
-			t.Errorf("%d of %d sets of layers were given up", released, rollbacks)
+		if n := released.Load(); n != rollbacks {
+			t.Errorf("%d of %d sets of layers were given up", n, rollbacks)
 		}
 		r.wantNodes(1)
 	})

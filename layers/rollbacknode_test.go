@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func atOnceRound(t *testing.T, seed uint64) {
 		for _, l := range r.lowers {
 			owned[l] = true
 		}
-		released := 0
+		var released atomic.Int64
 		for turn := range 6 {
 			for range 10 + rng.IntN(40) {
 				r.do(randomStep(rng))
@@ -91,8 +92,8 @@ func atOnceRound(t *testing.T, seed uint64) {
 		trees[side] = r.walk()
 		t.Cleanup(func() {
 			r.wantNodes(1)
-			if released != 6 {
-				t.Errorf("%d of 6 sets of layers were given up", released)
+			if n := released.Load(); n != 6 {
+				t.Errorf("%d of 6 sets of layers were given up", n)
 			}
 		})
 	}
@@ -123,7 +124,8 @@ func TestConcurrentRollback(t *testing.T) {
 		owned[l] = true
 	}
 	stop := r.act(seed, "EIO ", "EXDEV ")
-	released, rollbacks := 0, 12
+	var released atomic.Int64
+	const rollbacks = 12
 	for range rollbacks {
 		if rng.IntN(3) > 0 {
 			owned[r.seal()] = true
@@ -134,8 +136,8 @@ func TestConcurrentRollback(t *testing.T) {
 	}
 	stop()
 	r.wantNodes(1)
-	if released != rollbacks {
-		t.Errorf("%d of %d sets of layers were given up", released, rollbacks)
+	if n := released.Load(); n != rollbacks {
+		t.Errorf("%d of %d sets of layers were given up", n, rollbacks)
 	}
 	before := r.walk()
 	r.reopen()
