@@ -105,14 +105,14 @@ func (h *Home) wanted(mountpoint string, opts MountOptions) *catalog.Mount {
 
 // mountTarget finds out where a mountpoint is, after taking away a dead mount of an earlier process that is still
 // there.
-func (h *Home) mountTarget(w *catalog.Workspace, mountpoint string) (place, mountTable, error) {
+func (h *Home) mountTarget(w *catalog.Workspace, mountpoint string) (location, mountTable, error) {
 	mounts, err := readMounts()
 	if err != nil {
-		return place{}, nil, err
+		return location{}, nil, err
 	}
 	if h.liveOf(w.ID) == nil && h.detachStale(w, mounts) {
 		if mounts, err = readMounts(); err != nil {
-			return place{}, nil, err
+			return location{}, nil, err
 		}
 	}
 	at, err := h.locate(mountpoint, mounts)
@@ -148,7 +148,7 @@ func (h *Home) copied(from string) bool {
 
 // alreadyMounted decides what a second mount of a workspace means: done if it is what is there already.
 func (h *Home) alreadyMounted(
-	w *catalog.Workspace, at place, mounts mountTable, opts MountOptions,
+	w *catalog.Workspace, at location, mounts mountTable, opts MountOptions,
 ) (done bool, err error) {
 	l := h.liveOf(w.ID)
 	if l == nil {
@@ -198,7 +198,7 @@ func optionList(o MountOptions) string {
 }
 
 // checkMountpoint makes sure that something can be mounted at a place, and makes its last element if that is wanted.
-func (h *Home) checkMountpoint(at place, mounts mountTable, makeIt bool) (made bool, err error) {
+func (h *Home) checkMountpoint(at location, mounts mountTable, makeIt bool) (made bool, err error) {
 	switch {
 	case at.inside != "":
 		return false, fmt.Errorf("%w: %s is inside the mount of workspace %s: choose a place outside",

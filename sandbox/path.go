@@ -16,8 +16,8 @@ import (
 
 const maxLinks = 40 // as the kernel's limit
 
-// place is what a path from outside leads to.
-type place struct {
+// location is what a path from outside leads to.
+type location struct {
 	path    string      // absolute, without symbolic links as far as it was followed
 	inside  string      // workspace of this home whose mount it leads into; nothing is known beyond the mountpoint then
 	missing int         // elements at the end that do not exist
@@ -26,12 +26,12 @@ type place struct {
 
 // locate follows symbolic links as the kernel does, but never asks a mount of this home anything: that would have to be
 // answered by this process. links reports whether a link at the very end is followed too.
-func (h *Home) locate(path string, mounts mountTable) (place, error) {
+func (h *Home) locate(path string, mounts mountTable) (location, error) {
 	if !filepath.IsAbs(path) {
-		return place{}, fmt.Errorf("%w: path %s is not absolute", ErrInvalid, api.Quoted(path))
+		return location{}, fmt.Errorf("%w: path %s is not absolute", ErrInvalid, api.Quoted(path))
 	}
 	if strings.ContainsRune(path, 0) || len(path) >= unix.PathMax {
-		return place{}, fmt.Errorf("%w: path %s", ErrInvalid, api.Quoted(path))
+		return location{}, fmt.Errorf("%w: path %s", ErrInvalid, api.Quoted(path))
 	}
 	ours := h.mountpoints(mounts)
 	cur := "/"
@@ -49,25 +49,25 @@ func (h *Home) locate(path string, mounts mountTable) (place, error) {
 		}
 		next := filepath.Join(cur, name)
 		if ws, ok := ours[next]; ok {
-			return place{path: filepath.Join(append([]string{next}, todo...)...), inside: ws}, nil
+			return location{path: filepath.Join(append([]string{next}, todo...)...), inside: ws}, nil
 		}
 		fi, err := os.Lstat(next)
 		if errors.Is(err, fs.ErrNotExist) {
-			return place{path: filepath.Join(append([]string{next}, todo...)...), missing: 1 + elements(todo)}, nil
+			return location{path: filepath.Join(append([]string{next}, todo...)...), missing: 1 + elements(todo)}, nil
 		}
 		if err != nil {
-			return place{}, pathError(next, err)
+			return location{}, pathError(next, err)
 		}
 		if fi.Mode()&fs.ModeSymlink == 0 {
 			cur, info = next, fi
 			continue
 		}
 		if links++; links > maxLinks {
-			return place{}, pathError(path, unix.ELOOP)
+			return location{}, pathError(path, unix.ELOOP)
 		}
 		target, err := os.Readlink(next)
 		if err != nil {
-			return place{}, pathError(next, err)
+			return location{}, pathError(next, err)
 		}
 		if filepath.IsAbs(target) {
 			cur = "/"
@@ -78,11 +78,11 @@ func (h *Home) locate(path string, mounts mountTable) (place, error) {
 	if info == nil { // "/" or ended by ".."
 		fi, err := os.Lstat(cur)
 		if err != nil {
-			return place{}, pathError(cur, err)
+			return location{}, pathError(cur, err)
 		}
 		info = fi
 	}
-	return place{path: cur, info: info}, nil
+	return location{path: cur, info: info}, nil
 }
 
 // elements counts the names in what is left of a path.
