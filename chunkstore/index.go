@@ -195,15 +195,21 @@ func (s *Store) page(no uint64) (*page, error) {
 	if ok {
 		return pg, nil
 	}
-	err := s.view(func(btx *badger.Txn) (err error) {
-		pg, err = readPage(btx, no)
-		return err
-	})
+	pg, err := s.committedPage(no)
 	if err != nil {
 		return nil, err
 	}
 	s.pages.put(no, pg, pg.cost(), epoch)
 	return pg, nil
+}
+
+// committedPage returns a page as the newest transaction left it, whatever is cached.
+func (s *Store) committedPage(no uint64) (pg *page, err error) {
+	err = s.view(func(btx *badger.Txn) (err error) {
+		pg, err = readPage(btx, no)
+		return err
+	})
+	return pg, err
 }
 
 func readPage(btx *badger.Txn, no uint64) (*page, error) {
@@ -224,6 +230,10 @@ var errNoChunk = fmt.Errorf("%w: not in the index", ErrCorrupt)
 func (s *Store) locate(num uint64) (*located, int, error) {
 	no, i := pageOf(num)
 	pg, err := s.page(no)
+	if err == nil && pg.slots[i].rec == nil {
+		// The page may be in the cache from before a transaction that has just been committed.
+		pg, err = s.committedPage(no)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -354,6 +364,7 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	s.opts.Points.At("transaction begun")
 	_, err := guarded("write index", func() (struct{}, error) { return struct{}{}, t.btx.Commit() })
 	if err == nil {
+		s.pages.invalidate(changed...) // from here on others see the transaction
 		s.opts.Points.At("transaction written")
 		err = s.guard.sync()
 	}
@@ -370,7 +381,6 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	if err := s.count.set(s.state.txns); err != nil {
 		s.log.Warn("the count of transactions cannot be written", "error", err) // a count that lags is harmless
 	}
-	s.pages.invalidate(changed...)
 	for _, fn := range t.done {
 		fn()
 	}
