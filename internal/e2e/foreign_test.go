@@ -25,8 +25,10 @@ type imager struct {
 var imagers = []imager{
 	{
 		`mksquashfs "$1" "$2" -noappend -quiet -no-progress -b "$3" -comp "$4" "${@:5}"`,
-		[]string{"-noI", "-noD", "-noF", "-noX", "-noId", "-no-fragments",
-			"-always-use-fragments", "-no-duplicates", "-no-exports", "-no-sparse", "-nopad"},
+		[]string{
+			"-noI", "-noD", "-noF", "-noX", "-noId", "-no-fragments",
+			"-always-use-fragments", "-no-duplicates", "-no-exports", "-no-sparse", "-nopad",
+		},
 		[]string{"gzip", "xz", "zstd", "lz4", "lzo"},
 	},
 	{`gensquashfs -q -f -k -x -D "$1" -b "$3" -c "$4" "${@:5}" "$2"`, []string{"-e", "-T"}, []string{"gzip", "xz", "zstd", "lz4"}},

@@ -10,8 +10,9 @@ import (
 
 // TestCostsNothing holds that without the check the locks are those of package sync, and a token is nothing.
 func TestCostsNothing(t *testing.T) {
-	var m *Mutex[OverlayNames] = new(sync.Mutex) // compiles: the same type
-	var rw *RWMutex[OverlayNames] = new(sync.RWMutex)
+	var m sync.Mutex
+	var rw sync.RWMutex
+	func(*Mutex[OverlayNames], *RWMutex[OverlayNames]) {}(&m, &rw) // compiles: the same types
 	m.Lock()
 	rw.RLock()
 	if size := unsafe.Sizeof(Token[HomeOps]{}); size != 0 {
