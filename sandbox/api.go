@@ -1,6 +1,11 @@
 package sandbox
 
-import "snapfs/sandbox/api"
+import (
+	"context"
+	"iter"
+
+	"snapfs/sandbox/api"
+)
 
 // What the service speaks of is declared in package api, which a client can have without the rest; here it has the same
 // names.
@@ -116,3 +121,23 @@ func ValidSession(id string) error { return api.ValidSession(id) }
 // ParseRef reads the JSON form of a ref, strictly. ErrInvalid if it is not one of snapfs or cannot be the ref of any
 // snapshot.
 func ParseRef(text string) (Ref, error) { return api.ParseRef(text) }
+
+// AllWorkspaces ranges over the workspaces that a lists for r, over all pages; see [api.AllWorkspaces].
+func AllWorkspaces(ctx context.Context, a API, r ListRequest) iter.Seq2[Workspace, error] {
+	return api.AllWorkspaces(ctx, a, r)
+}
+
+// AllSnapshots ranges over the snapshots that a lists for r, over all pages; see [api.AllSnapshots].
+func AllSnapshots(ctx context.Context, a API, r ListRequest) iter.Seq2[Snapshot, error] {
+	return api.AllSnapshots(ctx, a, r)
+}
+
+// AllChanges ranges over what [API.Diff] reports; see [api.AllChanges].
+func AllChanges(ctx context.Context, a API, r DiffRequest) iter.Seq2[Change, error] {
+	return api.AllChanges(ctx, a, r)
+}
+
+// AllEvents ranges over what [API.Events] reports; see [api.AllEvents].
+func AllEvents(ctx context.Context, a API, r EventsRequest) iter.Seq2[Event, error] {
+	return api.AllEvents(ctx, a, r)
+}

@@ -176,6 +176,22 @@ func ExampleHome_Diff() {
 
 // What belongs to another session is refused, unless the caller opts in; that leaves a record in the log, which
 // outlives the process.
+func ExampleAllChanges() {
+	ctx := context.Background()
+	home, at, end := temporary(ctx)
+	defer end()
+	sh(at, "mkdir src; echo one > src/a")
+	for c, err := range sandbox.AllChanges(ctx, home, sandbox.DiffRequest{A: "app"}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(c.Kind, c.Path)
+	}
+	// Output:
+	// A src
+	// A src/a
+}
+
 func ExampleHome_Events() {
 	ctx := context.Background()
 	home, _, end := temporary(ctx)

@@ -68,12 +68,11 @@ func branches(ctx context.Context, source string) (err error) {
 			return err
 		}
 		fmt.Printf("%s changed:\n", ws.ID)
-		err = home.Diff(ctx, sandbox.DiffRequest{A: base.ID, B: ws.ID}, func(c sandbox.Change) error {
+		for c, err := range sandbox.AllChanges(ctx, home, sandbox.DiffRequest{A: base.ID, B: ws.ID}) {
+			if err != nil {
+				return err
+			}
 			fmt.Printf("  %s %s\n", c.Kind, c.Path)
-			return nil
-		})
-		if err != nil {
-			return err
 		}
 	}
 	stats, err := home.Stats(ctx, sandbox.StatsRequest{})

@@ -3,6 +3,7 @@ package apitest
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -185,6 +186,19 @@ func testSessions(e *env) {
 	}
 }
 
+// joined has the names of all items, with blanks between them.
+func joined[T any](e *env, items iter.Seq2[T, error], name func(T) string) string {
+	e.Helper()
+	var all []string
+	for item, err := range items {
+		if err != nil {
+			e.Fatal(err)
+		}
+		all = append(all, name(item))
+	}
+	return strings.Join(all, " ")
+}
+
 func testLists(e *env) {
 	ctx := e.Context()
 	for i := range 5 {
@@ -199,6 +213,11 @@ func testLists(e *env) {
 		after, more = all[len(all)-1], page.More
 	}
 	equal(e, "workspaces", strings.Join(all, " "), "w0 w1 w2 w3 w4")
+	for _, limit := range []int{0, 1, 2, 5} {
+		r := sandbox.ListRequest{Limit: limit, After: "w0"}
+		name := func(w sandbox.Workspace) string { return w.ID }
+		equal(e, "workspaces of all pages", joined(e, sandbox.AllWorkspaces(ctx, e.api, r), name), "w1 w2 w3 w4")
+	}
 
 	var ids []string
 	for range 103 {
@@ -219,6 +238,20 @@ func testLists(e *env) {
 		if strings.Join(got, " ") != strings.Join(want, " ") || more != wantMore {
 			e.Errorf("%s: got %d (%v), want %d (%v)", what, len(got), more, len(want), wantMore)
 		}
+	}
+	name := func(s sandbox.Snapshot) string { return s.ID }
+	equal(e, "snapshots of all pages", joined(e, sandbox.AllSnapshots(ctx, e.api, sandbox.ListRequest{}), name),
+		strings.Join(append(ids[:103:103], other.ID), " "))
+	for s, err := range sandbox.AllSnapshots(ctx, e.api, sandbox.ListRequest{Limit: 2}) {
+		if err != nil {
+			e.Error(err)
+		}
+		equal(e, "the first snapshot", s.ID, ids[0])
+		break
+	}
+	for s, err := range sandbox.AllSnapshots(ctx, e.api, sandbox.ListRequest{Access: sandbox.Access{Session: "a b"}}) {
+		equal(e, "no snapshot", s.ID, "")
+		e.wants(err, sandbox.ErrInvalid)
 	}
 	check("default limit", sandbox.ListRequest{}, ids[:100], true)
 	check("clamped limit", sandbox.ListRequest{Limit: 100000}, ids[:100], true)
