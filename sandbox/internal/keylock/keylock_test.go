@@ -24,16 +24,24 @@ func TestLocks(t *testing.T) {
 		}
 		other()
 		ctx, cancel := context.WithCancel(t.Context())
-		gaveUp, got := make(chan error), make(chan func())
+		gaveUp, got := make(chan error), make(chan error)
 		go func() { _, err := l.Lock(ctx, "a"); gaveUp <- err }()
-		go func() { next, _ := l.Lock(t.Context(), "a"); got <- next }()
+		go func() {
+			next, err := l.Lock(t.Context(), "a")
+			if err == nil {
+				next()
+			}
+			got <- err
+		}()
 		synctest.Wait()
 		cancel()
 		if err := <-gaveUp; !errors.Is(err, context.Canceled) {
 			t.Errorf("a waiter whose context has ended: %v", err)
 		}
 		unlock()
-		(<-got)()
+		if err := <-got; err != nil {
+			t.Errorf("the next waiter: %v", err)
+		}
 		if len(l.locks) != 0 {
 			t.Errorf("%d locks are left", len(l.locks))
 		}
