@@ -13,15 +13,15 @@ import (
 // The kernel converts it to jiffies and adds it to the clock, so it is large but far from overflow.
 const forever = 10 * 365 * 24 * 3600
 
-// adapter is the translation between go-fuse and the overlay. Methods may run concurrently; the fields are set
-// before the first request and never change.
+// adapter is the translation between go-fuse and the overlay. Methods may run concurrently; fields are set before the
+// first request and never change, but for reads and removals, which are safe for concurrent use.
 type adapter struct {
 	fuse.RawFileSystem // what is not defined here answers ENOSYS
 	o                  *layers.Overlay
 	log                *slog.Logger
 	reads              sync.Pool // of *readResult
-	m                  *Mount    // set before the first request; nil without one, in tests
-	writeback          bool      // the kernel collects writes; set before the first request
+	m                  *Mount    // nil without one, in tests
+	writeback          bool      // the kernel collects writes
 	removals           removals
 }
 

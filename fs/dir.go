@@ -21,7 +21,8 @@ func (a *adapter) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntry
 // ReadDirPlus lists names with their entries: the kernel asks for it when it expects a stat of each.
 func (a *adapter) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	defer a.grown()
-	return a.status(a.o.ReadDirPlus(layers.NodeID(in.NodeId), in.Offset, func(d layers.DirEntry, ent layers.Entry) bool {
+	node := layers.NodeID(in.NodeId)
+	return a.status(a.o.ReadDirPlus(node, in.Offset, func(d layers.DirEntry, ent layers.Entry) bool {
 		e := out.AddDirLookupEntry(dirEntry(d))
 		if e == nil {
 			return false

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"unsafe"
 
-	"snapfs/fs/internal/fakefs"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"snapfs/fs/internal/fakefs"
 )
 
 // BenchmarkHandle is what one request costs between the device and the overlay.

@@ -12,8 +12,8 @@ import (
 
 // hot answers the requests that programs cause all the time without the protocol server, which allocates about a
 // kilobyte for each and keeps a list of those that could be interrupted; ours never are. Everything else, and what is
-// malformed, goes to the protocol server. A request is read from and its answer written to the transport's
-// buffers, nothing is allocated on the way.
+// malformed, goes to the protocol server. A request is read from and its answer written to the transport's buffers;
+// nothing is allocated on the way.
 type hot struct {
 	a    *adapter
 	next transport.Handler

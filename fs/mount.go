@@ -27,11 +27,13 @@ const (
 
 // Mount is one live mount. Its methods may be called concurrently.
 type Mount struct {
-	point  *mountpoint.Mountpoint // set before the first request, as is conn
-	conn   *transport.Conn
+	// Immutable once the first request comes.
+	point *mountpoint.Mountpoint
+	conn  *transport.Conn
+	done  chan struct{} // closed by finish
+	log   *slog.Logger
+
 	pruner pruner
-	done   chan struct{}
-	log    *slog.Logger
 }
 
 // New mounts the overlay on an existing directory and returns when it is live. The caller still owns the overlay and
@@ -131,7 +133,7 @@ func newHandler(raw fuse.RawFileSystem, opts Options, ring bool) transport.Handl
 	return ps
 }
 
-// protocolOptions are the capabilities this file system wants, see doc.go and notes on performance.
+// protocolOptions are the capabilities that this file system wants; see doc.go and docs/PERFORMANCE.md.
 func protocolOptions(opts Options, ring bool) *fuse.MountOptions {
 	o := &fuse.MountOptions{
 		MaxWrite:                 transport.MaxIO,
@@ -150,8 +152,9 @@ func protocolOptions(opts Options, ring bool) *fuse.MountOptions {
 		// brought there while they were under way: the cache would show the old contents for good. Without it,
 		// io_submit returns when the answer is there. Truncation at open is lost without open requests; passthrough
 		// would cost a level of the stack that an overlayfs above needs.
-		DisabledCapabilities: fuse.CAP_ASYNC_DIO | fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_AUTO_INVAL_DATA | fuse.CAP_POSIX_LOCKS |
-			fuse.CAP_FLOCK_LOCKS | fuse.CAP_EXPORT_SUPPORT | fuse.CAP_PASSTHROUGH | fuse.CAP_WRITEBACK_CACHE,
+		DisabledCapabilities: fuse.CAP_ASYNC_DIO | fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_AUTO_INVAL_DATA |
+			fuse.CAP_POSIX_LOCKS | fuse.CAP_FLOCK_LOCKS | fuse.CAP_EXPORT_SUPPORT | fuse.CAP_PASSTHROUGH |
+			fuse.CAP_WRITEBACK_CACHE,
 		DisableSplice: true,
 	}
 	if opts.Writeback {

@@ -9,11 +9,11 @@ import (
 	"time"
 	"unsafe"
 
-	"snapfs/fs/internal/proto"
-	"snapfs/internal/lockorder"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"snapfs/fs/internal/proto"
+	"snapfs/internal/lockorder"
 )
 
 const (
@@ -470,7 +470,8 @@ func (d *device) read(buf []byte, p *pace) (n int, waited bool, err error) {
 // tryRead reads a request if there is one, else EAGAIN. The Go scheduler is not told: the call never blocks.
 func (d *device) tryRead(buf []byte) (int, error) {
 	for !d.dead.Load() {
-		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(d.fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
+		n, _, errno := unix.RawSyscall(unix.SYS_READ,
+			uintptr(d.fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
 		switch errno {
 		case 0:
 			if n == 0 { // see disconnect

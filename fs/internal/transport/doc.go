@@ -95,18 +95,20 @@
 // Attached.Done: that is what callers wait for. Besides these, short goroutines do what must not be done with a lock
 // held.
 //
-// # Locks
+// # Locks, outermost first
 //
-//	hub.mu
-//	├── lane.mu
-//	│   ├── slotStore.mu
-//	│   └── workQueue.mu
-//	│       └── pool.mu
-//	└── schedIdle.mu
-//	the gate's list of those to be told that it is open
-//	└── workQueue.mu
+//	hub.mu                    devices, and what the watchdog looks after
+//	├─ schedIdle.mu           the policy of one thread
+//	└─ lane.mu                what is queued in one ring
+//	   ├─ slotStore.mu        memory of ring entries
+//	   └─ workQueue.mu        requests of one mount and kind that wait
+//	      └─ pool.mu          threads of one kind
+//	the gate's                who is told that it is open
+//	└─ (workQueue.mu)
 //
-// internal/lockorder has the whole tree. All are held for a moment at a time and never while a request is handled. No
+// Beside these, theLanes has a lock under which the lanes are made once, and the race detector's builds have
+// device.orderMu. docs/LOCKS.md has the whole tree. All are held for a moment at a time and never while a request is
+// handled. No
 // deadlock can come from a request that waits for another one: each kind has its own work queues, prompt requests
 // (FORGET, INTERRUPT) never wait, and Notify, which may wait in the kernel for answers, is called with none of these
 // locks held.

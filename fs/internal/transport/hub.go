@@ -18,10 +18,10 @@ const stuckAfter = time.Millisecond
 type hub struct {
 	epoll *os.File // an epoll set; readable when a device in it is; nil if the host gave none
 
-	mu       lockorder.Mutex[lockorder.Hub]
-	members  map[int32]*device    // by descriptor
-	busy     map[watched]struct{} // devices with a leader, lanes with requests
-	watching bool                 // the watchdog runs
+	mu       lockorder.Mutex[lockorder.Hub] // guards the rest
+	members  map[int32]*device              // by descriptor
+	busy     map[watched]struct{}           // devices with a leader, lanes with requests
+	watching bool                           // the watchdog runs
 }
 
 // watched is what the watchdog looks after.

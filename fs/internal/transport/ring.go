@@ -7,10 +7,10 @@ import (
 	"time"
 	"unsafe"
 
-	"snapfs/fs/internal/proto"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"snapfs/fs/internal/proto"
 )
 
 const (

@@ -34,7 +34,7 @@ type entry struct {
 	used  int     // how much of the payload was touched since its memory was given back
 	owner *thread // submitted it; nil: it is queued
 	clock uint32  // lane.clock when it was queued last
-	order uint64  // lane.turn when it was queued last
+	order uint64  // lane.order when it was queued last
 	armed bool    // belongs to the kernel
 	lost  bool    // and is out of reach, see lane.writeOff
 	dirty bool    // in lane.dirty
@@ -116,7 +116,8 @@ func (e *entry) handle() (touched int) {
 		e.in = [3][]byte{e.slot.head[:unsafe.Sizeof(*h)], e.slot.head[headOp : headOp+opSize], e.slot.payload[:payload]}
 		e.out = [2][]byte{e.answer[:], e.slot.payload}
 		size, st = answer(u.h, u.log, e.in[:], e.out[:])
-		if op == proto.OpLookup && size == len(e.answer)+int(unsafe.Sizeof(fuse.EntryOut{})) && u.knownFile.Load() == 0 {
+		found := op == proto.OpLookup && size == len(e.answer)+int(unsafe.Sizeof(fuse.EntryOut{}))
+		if found && u.knownFile.Load() == 0 {
 			if out := proto.View[fuse.EntryOut](e.slot.payload); out.Mode&unix.S_IFMT == unix.S_IFREG {
 				u.knownFile.Store(out.NodeId)
 			}

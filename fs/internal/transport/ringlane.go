@@ -52,8 +52,8 @@ type lane struct {
 
 	watched atomic.Bool // the watchdog looks after the lane
 
-	mu       lockorder.Mutex[lockorder.Lane]
-	entries  []*entry // by id; nil: free
+	mu       lockorder.Mutex[lockorder.Lane] // guards the rest
+	entries  []*entry                        // by id; nil: free
 	freeIDs  []uint32
 	backlog  []submission // submissions that found the queue full
 	waiting  int          // threads in iouring.Ring.Enter
@@ -63,8 +63,8 @@ type lane struct {
 	barriers []chan struct{} // closed in order
 	failures int             // of io_uring_enter(2), in a row
 
-	sawRequests bool // there were requests since the last look
-	looks       uint32
+	sawRequests bool     // there were requests since the last look
+	looks       uint32   // of the watchdog
 	clock       uint32   // coarse time
 	order       uint64   // counts what is queued of entries
 	unsent      []*entry // queued, not submitted
@@ -72,13 +72,13 @@ type lane struct {
 	scratch     scratch  // empty
 }
 
-// todo is a submission to be made.
+// submission is what is to be queued in the ring.
 type submission struct {
 	e   *entry // nil for cmdListen and cmdBarrier
 	cmd uint64
 }
 
-// lanes of the process.
+// laneSet is the lanes of the process; immutable.
 type laneSet struct {
 	all    []*lane
 	cpus   []int // processors that have a lane, in order of all

@@ -3,9 +3,9 @@ package transport
 import (
 	"unsafe"
 
-	"snapfs/internal/lockorder"
-
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 // A slot is the memory of one ring entry. The head is struct fuse_uring_req_header of include/uapi/linux/fuse.h:

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"snapfs/fs/internal/proto"
-
 	"golang.org/x/sys/unix"
+
+	"snapfs/fs/internal/proto"
 )
 
 // thread is one thread of a lane.

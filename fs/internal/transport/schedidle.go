@@ -7,9 +7,9 @@ import (
 	"time"
 	"unsafe"
 
-	"snapfs/internal/lockorder"
-
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 const (
@@ -217,6 +217,7 @@ func (c *schedIdle) close() {
 // setPolicy sets the policy of a thread; 0 is the calling one. See sched_setscheduler(2).
 func setPolicy(tid int, policy uintptr) unix.Errno {
 	var priority int32
-	_, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, uintptr(tid), policy, uintptr(unsafe.Pointer(&priority)))
+	_, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER,
+		uintptr(tid), policy, uintptr(unsafe.Pointer(&priority)))
 	return errno
 }

@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"snapfs/fs/internal/proto"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"snapfs/fs/internal/proto"
 )
 
 // Handler answers one request: in holds the request, out has room for the largest answer; the result is the length
@@ -81,7 +81,8 @@ func offerTransport(want string, log *slog.Logger) (*laneSet, error) {
 	if !noRing.CompareAndSwap(false, true) { // once is enough
 		level = slog.LevelDebug
 	}
-	log.Log(context.Background(), level, "requests come over /dev/fuse, not io_uring", slog.String("reason", err.Error()))
+	log.Log(context.Background(), level, "requests come over /dev/fuse, not io_uring",
+		slog.String("reason", err.Error()))
 	return nil, nil
 }
 

@@ -6,10 +6,10 @@ import (
 	"sync"
 	"unsafe"
 
-	"snapfs/fs/internal/proto"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"snapfs/fs/internal/proto"
 )
 
 // Buffers are shared by all mounts of the process and belong to a goroutine only while it reads or handles a
@@ -19,7 +19,7 @@ var (
 	smallBufs = sync.Pool{New: func() any { return new([smallSize]byte) }}
 )
 
-// worker is a request being handled: its buffer and the room for its answer.
+// worker is a request being handled: its buffer and the room for its answer. One goroutine at a time uses it.
 type worker struct {
 	d     *device
 	big   *[bufSize]byte
@@ -129,7 +129,8 @@ func (w *worker) handle(n int) {
 	w.sched.enter()
 	if errno := d.reply(w.out[0][:size]); errno != 0 && errno != unix.ENOENT && errno != unix.ENODEV {
 		// ENOENT: the caller was killed meanwhile. ENODEV: the file system is gone.
-		d.log.Error("answering a request failed", slog.String("request", proto.Name(op)), slog.String("error", errno.Error()))
+		d.log.Error("answering a request failed",
+			slog.String("request", proto.Name(op)), slog.String("error", errno.Error()))
 	}
 }
 

@@ -4,10 +4,10 @@ import (
 	"container/list"
 	"sync/atomic"
 
-	"snapfs/internal/lockorder"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 // pending is a request that is not handled by the thread that read it.
