@@ -18,16 +18,16 @@ import (
 // CheckOptions are for Check.
 type CheckOptions struct {
 	ReadData bool // decode every block and verify every chunk's hash
-	// remove what cannot be read from the index, so that it is stored when it arrives again
+	// Repair removes what cannot be read from the index, so that equal contents that come again are stored anew.
 	Repair   bool
-	Progress func(done, total int64) // bytes of records
+	Progress func(done, total int64) // bytes of records; nil: none is reported
 }
 
-// Problem is one thing wrong with the store.
+// Problem is one finding of Check.
 type Problem struct {
-	Where     string
-	What      string
-	Manifests []ID // that are affected
+	Where     string // a file, record, page or manifest
+	What      string // one line
+	Manifests []ID   // that are affected
 }
 
 // Check verifies the store. It returns damage of the store as problems, and an error only if the check itself fails. It
@@ -67,6 +67,7 @@ func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error)
 	return c.problems, nil
 }
 
+// checker is one call of Check; one goroutine uses it.
 type checker struct {
 	s        *Store
 	opts     CheckOptions
@@ -81,7 +82,7 @@ type checker struct {
 	// same contents twice. The hash names the later chunk and is removed with it. Repair makes the other one findable.
 	unhashed []*fresh
 
-	badJournal bool
+	badJournal bool // the journal cannot be read: repair begins a new one
 }
 
 // found notes a problem that makes the chunks of bad, and all that need them, unreadable. bad may be nil.
@@ -179,6 +180,7 @@ func (c *checker) packs(ctx context.Context) error {
 	return nil
 }
 
+// pack verifies the header and the length of one pack; end is how far its records are named.
 func (c *checker) pack(num uint32, end int64) error {
 	f, err := os.Open(filepath.Join(c.s.packDir(), pack.Name(num)))
 	if err != nil {
@@ -343,6 +345,7 @@ func (s *Store) isDeleted(id ID) bool {
 	return errors.Is(err, ErrNotFound)
 }
 
+// manifest verifies the chunks of one manifest and, with ReadData, its digest.
 func (c *checker) manifest(m *chunkList) error {
 	if lost := roaring.AndNot(m.bitmap(), c.known); !lost.IsEmpty() {
 		// It may have been committed after the pages were read.

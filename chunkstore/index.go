@@ -143,8 +143,8 @@ func get(btx *badger.Txn, key []byte) ([]byte, error) {
 	})
 }
 
-// scan calls fn for the keys that start with prefix and are >= from, in order, until it returns false. key and
-// value are valid during the call.
+// scan calls fn for the keys that start with prefix and are >= from, in order, until it returns false. key and value
+// are valid during the call.
 func scan(btx *badger.Txn, prefix, from []byte, fn func(key, value []byte) (bool, error)) error {
 	opts := badger.DefaultIteratorOptions
 	opts.Prefix = prefix

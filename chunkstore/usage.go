@@ -35,7 +35,7 @@ type Stats struct {
 
 // liveSet caches what manifests need, for Stats: commits add to it, a deletion drops it.
 type liveSet struct {
-	changes atomic.Uint64 // counts what drops it: that happens inside transactions, and must not wait for who counts
+	changes atomic.Uint64 // counts what drops it: that happens inside transactions, and must not wait for a count
 
 	mu      lockorder.Mutex[lockorder.LiveSet]
 	chunks  *roaring.Bitmap        // nil = unknown; guarded by mu
@@ -99,7 +99,7 @@ func (s *Store) livePayload(ctx context.Context) (int64, error) {
 	return l.payload, nil
 }
 
-// countLive counts all that manifests need, in two walks over the index; liveSet.mu is held.
+// countLive counts all that manifests need, in two walks over the index. The caller holds liveSet.mu.
 func (s *Store) countLive(ctx context.Context) error {
 	l := &s.liveSet
 	s.writeMu.Lock()
@@ -183,7 +183,7 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	}, nil
 }
 
-// Usage accounts for a set of manifests against all others of the store.
+// Usage accounts for a set of manifests against all others of the store. Each counts once; ErrNotFound if one is gone.
 func (s *Store) Usage(ctx context.Context, ids ...ID) (Usage, error) {
 	if err := s.enter(ctx); err != nil {
 		return Usage{}, err

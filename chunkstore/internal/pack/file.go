@@ -36,7 +36,8 @@ func Header(magic string, num uint32) []byte {
 // IsHeader reports whether h, HeaderSize bytes, is the header of a pack of this number.
 func IsHeader(h []byte, num uint32) bool {
 	return string(h[:8]) == magic && binary.LittleEndian.Uint16(h[8:]) == version &&
-		binary.LittleEndian.Uint32(h[12:]) == num && binary.LittleEndian.Uint32(h[16:]) == crc32.Checksum(h[:16], crcTable)
+		binary.LittleEndian.Uint32(h[12:]) == num &&
+		binary.LittleEndian.Uint32(h[16:]) == crc32.Checksum(h[:16], crcTable)
 }
 
 // Name gives the name of a pack's file.
@@ -66,7 +67,7 @@ type file struct {
 	size  int64 // end of what was appended; changed with Set.appendMu and Set.mu held
 	alloc int64 // end of what is allocated; guarded by Set.appendMu
 	index int64 // end of what the index names; guarded by Set.mu
-	holds int   // who appended records that the index may not name yet; guarded by Set.mu
+	holds int   // appenders whose records the index may not name yet; guarded by Set.mu
 	users int   // reads under way, plus one while it belongs to the store; guarded by Set.mu
 
 	failed error // of its last sync, until its holders are gone; guarded by Set.mu

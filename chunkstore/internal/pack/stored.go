@@ -55,6 +55,6 @@ func readParts(fd int, parts [][]byte, off int64) bool {
 		if err == unix.EINTR { //nolint:errorlint // raw errno
 			continue
 		}
-		return err == nil && n == want // what is cut short is read anew by who can say what is wrong
+		return err == nil && n == want // what is cut short is read anew by a caller that can say what is wrong
 	}
 }
