@@ -68,7 +68,10 @@ func TestOrder(t *testing.T) {
 			l.outer2.Lock()
 		}, "OverlayNames is taken by the holder of another one of its class: OverlayNames"},
 		{"several that may be", func(l *locks) { l.inner.Lock(); l.inner2.Lock() }, ""},
-		{"a reader twice", func(l *locks) { l.rw.RLock(); l.rw.RLock() }, "OverlayNames is taken again by its holder: OverlayNames"},
+		{"a reader twice", func(l *locks) {
+			l.rw.RLock()
+			l.rw.RLock()
+		}, "OverlayNames is taken again by its holder: OverlayNames"},
 		{"an attempt against the order", func(l *locks) { l.inner.Lock(); l.outer.TryLock() }, ""},
 		{"after an attempt", func(l *locks) { l.leaf.TryLock(); l.inner.Lock() }, "Node is taken under a leaf: FDs"},
 		{"after an attempt in vain", func(l *locks) {
@@ -80,8 +83,18 @@ func TestOrder(t *testing.T) {
 			close(done)
 		}, ""},
 		{"token", func(l *locks) { l.inner.Lock(); l.token.Take() }, inverted},
-		{"token given back", func(l *locks) { l.token.Take(); l.token.Drop(); l.token.Try(); l.token.Drop(); l.outer.Lock() }, ""},
-		{"not taken", func(l *locks) { l.token.Take(); l.token.Drop(); l.token.Drop() }, "OverlayNames is given back by who has not taken it"},
+		{"token given back", func(l *locks) {
+			l.token.Take()
+			l.token.Drop()
+			l.token.Try()
+			l.token.Drop()
+			l.outer.Lock()
+		}, ""},
+		{"not taken", func(l *locks) {
+			l.token.Take()
+			l.token.Drop()
+			l.token.Drop()
+		}, "OverlayNames is given back by a goroutine that does not hold it"},
 		{"passed on", func(l *locks) {
 			l.outer.Lock()
 			Pass(&l.outer)
@@ -103,7 +116,7 @@ func TestOrder(t *testing.T) {
 			done := make(chan struct{})
 			go func() { l.outer.Unlock(); close(done) }()
 			<-done
-		}, "OverlayNames is given back by who has not taken it"},
+		}, "OverlayNames is given back by a goroutine that does not hold it"},
 		{"while it waits", func(l *locks) {
 			c := sync.NewCond(&l.outer)
 			l.outer.Lock()

@@ -9,11 +9,11 @@
 // # Rules
 //
 // A goroutine takes a lock only while each lock that it holds is further up in the tree. It takes no lock of a class of
-// which it holds one, unless the tree says (many); who takes several of these says in which order. While it holds one
-// that is a (leaf) it takes none. An attempt (TryLock) cannot wait, so it may be made whatever is held; what it took
-// counts from then on.
+// which it holds one, unless the tree says (many); docs/LOCKS.md says in which order several of these are taken. While
+// it holds one that is a (leaf) it takes none. An attempt (TryLock) cannot wait, so it may be made whatever is held;
+// what it took counts from then on.
 //
-// # Who checks
+// # The check
 //
 // The race detector's builds (make race): a lock that is taken against a rule ends the process with the names of both
 // locks and with where they were taken. All other builds have the mutexes of package sync, of which Mutex and RWMutex

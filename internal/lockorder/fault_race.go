@@ -15,7 +15,7 @@ var fault = func(text string) {
 	select {}
 }
 
-// trace has the callers of who took a lock, a line each.
+// trace has the call stack under which a lock was taken, a line for each caller.
 func (h *held) trace() string {
 	var b strings.Builder
 	frames := runtime.CallersFrames(h.callers[:slices.Index(append(h.callers[:], 0), 0)])

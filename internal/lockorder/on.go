@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Mutex is a lock of class C.
+// Mutex is a lock of class C. Its methods do what those of sync.Mutex do.
 type Mutex[C any] struct {
 	state
 	mu sync.Mutex
@@ -31,7 +31,7 @@ func (m *Mutex[C]) Unlock() {
 	m.mu.Unlock()
 }
 
-// RWMutex is a lock of class C for one writer or many readers.
+// RWMutex is a lock of class C for one writer or many readers. Its methods do what those of sync.RWMutex do.
 type RWMutex[C any] struct {
 	state
 	mu sync.RWMutex

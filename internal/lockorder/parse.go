@@ -9,7 +9,7 @@ type class struct {
 	leaf bool // nothing is taken under it
 }
 
-// parse gives the classes of a tree, from the outside in, after one that is none.
+// parse gives the classes of a tree, from the outside in. The first one, with the index 0, stands for no class.
 func parse(tree string) []class {
 	classes := []class{{}}
 	for line := range strings.Lines(tree) {

@@ -9,13 +9,13 @@ import (
 	"sync/atomic"
 )
 
-// depth is how many callers are kept of who took a lock.
+// depth is how many callers are kept of each lock that is taken.
 const depth = 12
 
 // state is what the check knows of a lock. It is small, as there are as many as there are locks.
 type state struct {
 	passed atomic.Int32 // how many holders were passed on
-	class  uint16       // index of classes; 0 before the first use. Whoever sets it sets the same
+	class  uint16       // index of classes; 0 before the first use. All that set it set the same value
 }
 
 // goroutine is what the check knows of the goroutines, one after the other, that the runtime runs as the same g. Only
@@ -122,14 +122,14 @@ func (s *state) drop() {
 	left := s.passed.Add(-1)
 	runtime.RaceEnable()
 	if left < 0 {
-		s.mistake(" is given back by who has not taken it")
+		s.mistake(" is given back by a goroutine that does not hold it")
 	}
 }
 
 //go:norace
 func (s *state) pass() {
 	if !self().remove(s) {
-		s.mistake(" is passed on by who has not taken it")
+		s.mistake(" is passed on by a goroutine that does not hold it")
 		return
 	}
 	runtime.RaceDisable()

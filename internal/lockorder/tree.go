@@ -54,11 +54,11 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ Openers                           layers: barrier.mu, who is told that a gate is open
 │  └─ WorkQueue                      fs/internal/transport: workQueue.mu, requests of a mount and kind that wait
 │     └─ Pool (leaf)                 fs/internal/transport: pool.mu, threads of a kind
-├─ Uppers                            sandbox/internal/uppers: Set.mu, numbers; held while some are reserved in the store,
-│  │                                 and while images are searched for spaces in use
+├─ Uppers                            sandbox/internal/uppers: Set.mu, numbers; held while the store reserves some, and
+│  │                                 while images are searched for spaces in use
 │  └─ ReadyUppers (leaf)             sandbox/internal/uppers: pool.mu
 ├─ CatalogWriter                     sandbox/internal/catalog: Catalog.writer, one change; held while the store commits
-├─ Lowers                            sandbox/internal/layerstore: Cache.mu, open layers; taken under an overlay's locks, too
+├─ Lowers                            sandbox/internal/layerstore: Cache.mu, open layers; also taken under an overlay's
 │  └─ Janitor (leaf)                 sandbox/internal/uppers: janitor.mu
 ├─ Storer                            sandbox/internal/layerstore: Storer.mu, layers that wait to be stored
 ├─ Waiter                            sandbox/internal/layerstore: waiter.mu, a call that waits for that
