@@ -19,10 +19,12 @@ type Corpus struct {
 	build    func(ctx context.Context, b *Builder) error
 }
 
+// All gives all corpora, in the order of their names.
 func All() []Corpus {
 	return []Corpus{sourceCorpus(), nodeCorpus(), agentCorpus(), noiseCorpus(), debianCorpus()}
 }
 
+// Names gives the names of all corpora.
 func Names() []string {
 	var names []string
 	for _, c := range All() {

@@ -29,6 +29,7 @@ const (
 	longTime    = 15 * time.Second // with --full
 )
 
+// Suite times operations on workspaces and snapshots, as these grow.
 func Suite() suite.Suite {
 	return suite.Suite{
 		Name: "latency", About: "Snapshot, restore, rollback, diff and delete beside btrfs, reflinks and squashfs",

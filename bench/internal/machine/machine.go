@@ -39,6 +39,7 @@ func (m Machine) String() string {
 	)
 }
 
+// This describes the machine that this program runs on.
 func This(ctx context.Context) (Machine, error) {
 	m := Machine{Cores: runtime.GOMAXPROCS(0), Go: runtime.Version(), Programs: map[string]string{}}
 	var u unix.Utsname

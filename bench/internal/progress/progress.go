@@ -24,6 +24,7 @@ type Bar struct {
 	total, done float64   // units of the stage
 }
 
+// New makes a bar that is drawn on out.
 func New(out *os.File) *Bar {
 	return &Bar{out: out, terminal: term.IsTerminal(int(out.Fd())), last: time.Now()}
 }

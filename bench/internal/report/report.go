@@ -51,6 +51,7 @@ type Report struct {
 	Transposed bool                         `json:"transposed,omitempty"` // a row per metric, see ratios.go
 }
 
+// New begins the report of a suite on this machine.
 func New(ctx context.Context, suite, remark string) (*Report, error) {
 	m, err := machine.This(ctx)
 	if err != nil {
@@ -149,6 +150,7 @@ func (r *Report) Note(format string, args ...any) {
 	}
 }
 
+// OfCase gives the figures of a case.
 func (r *Report) OfCase(name string) []Metric {
 	var out []Metric
 	for _, m := range r.Metrics {
@@ -159,6 +161,7 @@ func (r *Report) OfCase(name string) []Metric {
 	return out
 }
 
+// Cases gives the names of all cases, in the order in which they were measured.
 func (r *Report) Cases() []string {
 	return Unique(r.Metrics, func(m Metric) string { return m.Case })
 }
@@ -185,6 +188,7 @@ func (r *Report) Keep() error {
 	return nil
 }
 
+// Load reads a report that Keep has written.
 func Load(path string) (*Report, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

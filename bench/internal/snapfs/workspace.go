@@ -10,7 +10,7 @@ import (
 	"snapfs/sandbox"
 )
 
-// Workspace is a mounted workspace of a daemon.
+// Workspace is a mounted workspace of a daemon, as a subject.Workspace.
 type Workspace struct {
 	*engine.Daemon
 	scratch string

@@ -17,9 +17,9 @@ type Workspace interface {
 	// Unrestore takes that away again; it is not measured.
 	Unrestore(ctx context.Context, dir string) error
 	Rollback(ctx context.Context, id string) error
-	// Diff compares a snapshot with the workspace; errNotOffered where nothing is offered.
+	// Diff compares a snapshot with the workspace; ErrNotOffered where the system has no such operation.
 	Diff(ctx context.Context, id string) error
 	Delete(ctx context.Context, id string) error
-	// Held is for how long all snapshots and rollbacks so far have held back those who write; 0 where nobody counts it.
+	// Held is for how long all snapshots and rollbacks so far have held back writers; 0 where nothing counts it.
 	Held(ctx context.Context) (time.Duration, error)
 }

@@ -35,7 +35,7 @@ type Env struct {
 	Guard   *scratch.Guard // removes what is left of a run
 
 	Workloads []string // beginnings of names of workloads, cases or parts of a suite; empty: all
-	Rounds    int      // of io: how often each workload runs on each subject; 0: the usual number, among all suites once
+	Rounds    int      // of io: how often each workload runs on each subject; 0: 3 times, among all suites once
 	Disk      string   // of io: DiskAuto, DiskMemory or DiskHere
 	Fixture   string   // of io: directory in which fixtures are kept between runs; "": they are not
 }
@@ -45,7 +45,7 @@ func (e *Env) Shelf() corpora.Shelf {
 	return corpora.Shelf{Dir: e.Cache, Mirror: e.Mirror, Bar: e.Bar, Guard: e.Guard}
 }
 
-// Engine is snapfs, built into the scratch directory by the first who needs it.
+// Engine is snapfs, built into the scratch directory when it is first needed.
 func (e *Env) Engine() engine.Engine { return engine.Engine{Binary: filepath.Join(e.Work, "snapfs")} }
 
 // Wants reports whether a subject is asked for.
