@@ -9,7 +9,8 @@ import (
 )
 
 func refused(kind, id string) error {
-	return fmt.Errorf("%w: %s %s belongs to another session (--allow-cross-session, in Go AllowCrossSession, lets this one use it)", ErrRefused, kind, api.Quoted(id))
+	return fmt.Errorf("%w: %s %s belongs to another session "+
+		"(--allow-cross-session, in Go AllowCrossSession, lets this one use it)", ErrRefused, kind, api.Quoted(id))
 }
 
 // audit leaves an event at warn level if session uses what another owns; the access was allowed before.

@@ -33,7 +33,8 @@ func (h *Home) Check(ctx context.Context, r CheckRequest) (CheckResult, error) {
 	}
 	defer leave()
 	c := &checker{h: h, found: []Problem{}}
-	for _, step := range []func(context.Context, CheckRequest) error{c.store, c.records, c.directories, c.images, c.twins} {
+	steps := []func(context.Context, CheckRequest) error{c.store, c.records, c.directories, c.images, c.twins}
+	for _, step := range steps {
 		if err := step(ctx, r); err != nil {
 			return CheckResult{}, classify(err)
 		}
@@ -41,7 +42,7 @@ func (h *Home) Check(ctx context.Context, r CheckRequest) (CheckResult, error) {
 	return CheckResult{Problems: c.found}, nil
 }
 
-// checker collects what is wrong.
+// checker is one call of Check; one goroutine uses it.
 type checker struct {
 	h     *Home
 	found []Problem
@@ -101,7 +102,8 @@ func (c *checker) records(ctx context.Context, _ CheckRequest) error {
 	for _, l := range c.h.catalog.Layers() {
 		for _, m := range catalog.ImagesOf([]*catalog.Layer{l}, true) {
 			if !unnamed[m] {
-				if _, err := c.h.store.Manifest(ctx, m); errors.Is(err, chunkstore.ErrNotFound) && c.h.catalog.Layer(l.ID) == l {
+				_, err := c.h.store.Manifest(ctx, m)
+				if errors.Is(err, chunkstore.ErrNotFound) && c.h.catalog.Layer(l.ID) == l {
 					c.report("layer "+l.ID, fmt.Sprintf("its manifest %d is not in the store", m), c.hit(l.ID))
 				}
 			}

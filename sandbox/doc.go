@@ -5,9 +5,9 @@
 //   - A home is a directory that one process holds open: a store, the uppers, and the mounts made from them.
 //   - A workspace is a mutable tree: one upper directory over a base layer and everything below that.
 //   - A layer is an immutable delta over its parent layer; layers form a tree, and a stack is the way from one layer
-//     to its root. A layer is first sealed (the very directory that was the upper) and then stored (an image in
-//     the chunk store). It lives as long as anybody names it: a snapshot, a workspace, or a layer above. One that only
-//     a layer above names is merged into that in time; see package layerstore.
+//     to its root. A layer is first sealed (the very directory that was the upper) and then stored (an image in the
+//     chunk store). It lives as long as something names it: a snapshot, a workspace, or a layer above. One that only a
+//     layer above names is merged into that in time; see package layerstore.
 //   - A tier is a second image of a layer, which stands for the layers below it, too, and makes deep stacks short; see
 //     package catalog.
 //   - A snapshot is a durable record that names the topmost layer of a stack.
@@ -23,9 +23,9 @@
 //	HOME/empty/         stays empty: the tree of a workspace that was made from nothing, for comparisons
 //	HOME/daemon.sock    socket of the daemon, if one serves the home
 //
-// An upper never moves: sealing it changes the record that names it, not its place, so one transaction is all that
-// separates "the workspace writes here" from "this is a layer". Numbers of uppers are never used again: number N
-// shifted left by 40 bits distinguishes the inode numbers of what was made in it.
+// An upper never moves: sealing it changes the record that names it, not its path, so one transaction is all that
+// separates "the workspace writes here" from "this is a layer". The number of an upper tells which inode numbers files
+// get that are made in it. It is not used again while an upper or an image has one of these; see package uppers.
 //
 // # Durability
 //
@@ -66,7 +66,7 @@
 //	Destroy                                     unmounted                             any
 //	Pause                                       any                                   running
 //	Resume                                      any                                   paused
-//	Snapshot with Consistent                    any                                   paused, or its control group is known
+//	Snapshot with Consistent                    any                                   paused, or its cgroup is known
 //
 // A paused overlay's gate is closed. Seal and Rollback work behind it and leave it closed; what a rollback makes untrue
 // the kernel forgets after Resume, because it may hold a directory's lock for a program that waits. A program that
@@ -76,8 +76,8 @@
 //
 // Callers that know other services of sandboxes find the same here under these names:
 //
-//	claim a prepared snapshot         Branch with a Mountpoint: a new workspace, running, whose tree is the snapshot's when the call
-//	                                  returns; any number of them share what the snapshot holds
+//	claim a prepared snapshot         Branch with a Mountpoint: a new workspace, running, whose tree is the
+//	                                  snapshot's when the call returns; any number of them share what it holds
 //	restore into a new sandbox        Restore: Branch under another name
 //	restore in place                  Rollback: of a paused workspace, too, which stays paused; it need not be
 //	fork                              Fork: of a paused workspace a paused one
@@ -88,8 +88,8 @@
 // # Locks, outermost first
 //
 //	Home.closeMu                       the call of Close
-//	Home.ops (one per workspace name)  operations on one workspace, one after the other; taken with a context. A call waits for one;
-//	│                                  others that it has are names that it has just reserved
+//	Home.ops (one per workspace name)  operations on one workspace, one after the other; taken with a context. A
+//	│                                  call waits for one; others that it has are names that it has just reserved
 //	├─ (those of package layerstore)   outside of those of packages uppers and catalog; see there
 //	└─ live.users                      read: uses the overlay of a mount; write: the watcher, to close it
 //	   ├─ live.stackMu                 the stack of a mount; held while layers are opened and put beneath its overlay
@@ -99,7 +99,7 @@
 //	└─ idler.mu
 //	followers.mu                       inside the catalog's: events are told while the writer is held
 //	└─ follower.mu
-//	hostProbe.mu, places.mu            leaves
+//	hostProbe.mu, places.mu            leaves, as is the lock of the errors that Home.unmountAll collects
 //
 // docs/LOCKS.md has those of all packages.
 //

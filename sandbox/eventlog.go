@@ -54,7 +54,7 @@ func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error
 	if owner, ok := v.owners[r.Workspace]; ok && sent == 0 && !r.Allows(owner, session) {
 		return refused("workspace", r.Workspace)
 	}
-	if r.Follow { // who only listens asks nothing
+	if r.Follow { // a call that only listens leaves the home idle
 		h.idler.leave()
 		defer h.idler.enter()
 	}
@@ -78,7 +78,8 @@ func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error
 // event makes an entry of a workspace's log. It gets its id when it is written.
 func (h *Home) event(kind EventKind, workspace, session, snapshot, detail string) Event {
 	return Event{
-		Workspace: workspace, Kind: kind, At: h.now(), Session: session, Snapshot: snapshot, Level: "info", Detail: detail,
+		Workspace: workspace, Kind: kind, At: h.now(), Session: session, Snapshot: snapshot,
+		Level: "info", Detail: detail,
 	}
 }
 
@@ -151,7 +152,7 @@ func (f *followers) remove(w *follower) {
 	delete(f.all, w)
 }
 
-// tell hands over events that have just become durable; it never waits.
+// tell gives all followers events that have just become durable; it never waits.
 func (f *followers) tell(events []Event) {
 	if len(events) == 0 {
 		return

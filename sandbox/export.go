@@ -125,7 +125,9 @@ func exportSource(stack []*layers.Lower, topOnly bool) (squashfs.Source, error) 
 func (h *Home) writeImage(ctx context.Context, f *os.File, src squashfs.Source, r ExportRequest) error {
 	progress := counter(r.Progress, "export")
 	if r.Compression != compressions[0] {
-		_, err := squashfs.WriteShip(ctx, f, src, squashfs.ShipOptions{Compression: r.Compression, Level: r.Level, Progress: progress, Home: h.number})
+		_, err := squashfs.WriteShip(ctx, f, src, squashfs.ShipOptions{
+			Compression: r.Compression, Level: r.Level, Progress: progress, Home: h.number,
+		})
 		return err
 	}
 	if _, err := f.Seek(squashfs.HeaderSize, io.SeekStart); err != nil {
@@ -180,7 +182,8 @@ func writeImageFile(path string, fill func(f *os.File) error) (_ ExportResult, e
 		return ExportResult{}, err
 	}
 	if !named {
-		if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, tmp, unix.AT_SYMLINK_FOLLOW); err != nil {
+		open := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+		if err := unix.Linkat(unix.AT_FDCWD, open, unix.AT_FDCWD, tmp, unix.AT_SYMLINK_FOLLOW); err != nil {
 			return ExportResult{}, fmt.Errorf("naming %s: %w", tmp, err)
 		}
 		named = true

@@ -16,8 +16,8 @@ import (
 // fileDiff turns the changes of a comparison, in which a renamed directory is one line, into changes of files as git
 // tells them, and compares what is in the files.
 //
-// A rename is told as one only where nothing was at the new path and nothing is at the old one any more, as git does:
-// an order in which renames that cross can be repeated need not exist. All else is told path by path.
+// A rename is reported as one only where nothing was at the new path and nothing is at the old one any more, as git
+// does: an order in which renames that cross can be repeated need not exist. All else is reported path by path.
 type fileDiff struct {
 	ctx  context.Context
 	cmp  *layers.Comparison
@@ -33,7 +33,8 @@ type fileDiff struct {
 func newFileDiff(ctx context.Context, c *layers.Comparison, r DiffRequest) *fileDiff {
 	return &fileDiff{
 		ctx: ctx, cmp: c, opts: gitpatch.Options{StatOnly: !r.Patch, Literal: r.Binary},
-		given: map[string]layers.Kind{}, touched: map[string]bool{}, moved: map[string]string{}, left: map[string]bool{},
+		given: map[string]layers.Kind{}, touched: map[string]bool{},
+		moved: map[string]string{}, left: map[string]bool{},
 	}
 }
 
@@ -102,7 +103,8 @@ func (d *fileDiff) move(from, to string) error {
 		side[i].Mode = gitMode(f)
 	}
 	was, is := side[0].Mode, side[1].Mode
-	if was != 0 && is != 0 && side[2].Mode == 0 && side[3].Mode == 0 && (was == gitpatch.Link) == (is == gitpatch.Link) {
+	if was != 0 && is != 0 && side[2].Mode == 0 && side[3].Mode == 0 &&
+		(was == gitpatch.Link) == (is == gitpatch.Link) {
 		d.moved[to] = from
 		d.left[from] = true
 	}
@@ -274,7 +276,8 @@ func gitFile(name string, f *layers.TreeFile, same bool) (gitpatch.File, error) 
 func (d *fileDiff) sort() {
 	replaced := map[string]bool{} // new files that may stand where a directory was
 	for _, c := range d.out {
-		if c.Kind == string(rune(layers.Retyped)) || c.Kind == string(rune(layers.Added)) || c.Kind == string(rune(layers.Renamed)) {
+		switch c.Kind {
+		case string(rune(layers.Retyped)), string(rune(layers.Added)), string(rune(layers.Renamed)):
 			replaced[c.Path] = true
 		}
 	}

@@ -50,6 +50,7 @@ func (l *live) admits(foreign bool) error {
 	if !foreign || (l.options.NoSUID || l.asked.SUID) && (l.options.NoDev || l.asked.Dev) {
 		return nil
 	}
-	return fmt.Errorf("%w: the snapshot's tree comes from elsewhere, and workspace %s is mounted at %s with setuid programs and devices: unmount it first",
+	return fmt.Errorf("%w: the snapshot's tree comes from elsewhere, "+
+		"and workspace %s is mounted at %s with setuid programs and devices: unmount it first",
 		ErrConflict, l.workspace, l.mountpoint)
 }

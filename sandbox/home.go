@@ -36,8 +36,8 @@ type Options struct {
 	Remount bool
 	// Limits are what one session may have.
 	Limits Limits
-	// IdleAfter is how long nobody must have asked anything before the home is tidied: layers are merged, garbage is
-	// collected, cold data packed anew, until somebody asks. 0: never.
+	// IdleAfter is for how long no call and no request of a mount must have come before the home is tidied, until the
+	// next one: layers are merged, garbage is collected, cold data packed anew. 0: never.
 	IdleAfter time.Duration
 	// Transport is that of mounts that leave it open: auto, uring or dev; empty is auto.
 	Transport string
@@ -54,6 +54,7 @@ type Options struct {
 // Home is an open home directory: its store, workspaces and mounts. One process holds it at a time. Safe for concurrent
 // use.
 type Home struct {
+	// Set by Open; what changes in these has a lock of its own.
 	dir     string
 	log     *slog.Logger
 	lock    *os.File
@@ -67,8 +68,8 @@ type Home struct {
 	limits  Limits
 	points  failpoint.Func // as in Options
 	metrics *metrics
-	// followers get every event once it is durable.
-	followers followers
+
+	followers followers // get every event once it is durable
 	storer    *layerstore.Storer
 	yielder   *yield.Yielder
 	working   working
@@ -93,7 +94,9 @@ type Home struct {
 var _ API = (*Home)(nil)
 
 // Open opens or makes the home in dir, sweeps what a crash left and resumes background storing. A directory that is not
-// a home, or not of this version, is refused and left as it was.
+// a home, or not of this version, is refused and left as it was. Errors: ErrUnavailable without root or access,
+// ErrNotFound with MustExist, ErrInvalid for another directory or version, ErrConflict while a process holds the home,
+// ErrCorrupt for a damaged one.
 func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -119,7 +122,8 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	if err != nil {
 		return nil, errors.Join(err, removeMade(made, err))
 	}
-	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}, engine: fuseEngine{opts.Logger, opts.Transport}}
+	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}}
+	h.engine = fuseEngine{opts.Logger, opts.Transport}
 	h.limits, h.points = opts.Limits, opts.points
 	h.metrics = newMetrics(h)
 	h.yielder = yield.New()
@@ -236,7 +240,9 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 	if err := h.checkIdentity(ctx, m, fresh); err != nil {
 		return err
 	}
-	h.catalog, err = catalog.Open(ctx, h.store, catalog.Options{Clock: opts.clock, Tell: h.told, Wait: h.host.wait, Points: h.points})
+	h.catalog, err = catalog.Open(ctx, h.store, catalog.Options{
+		Clock: opts.clock, Tell: h.told, Wait: h.host.wait, Points: h.points,
+	})
 	if err != nil {
 		return err
 	}
@@ -335,7 +341,7 @@ func (h *Home) begin(ctx context.Context) (_ context.Context, end func(), err er
 // Dir is the home's directory, absolute and without symbolic links.
 func (h *Home) Dir() string { return h.dir }
 
-// Background tells what is being done because nobody asks anything; "" for nothing. It is no call that ends that.
+// Background is what is being done because the home is idle; "" for nothing. To ask does not end that.
 func (h *Home) Background() string { return h.idler.working() }
 
 // Mounts counts the live mounts.

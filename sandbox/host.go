@@ -17,8 +17,8 @@ import (
 const hostWait = 10 * time.Second
 
 // hostProbe finds out whether the file system of a home takes changes: not while it is frozen (fsfreeze, a snapshot of
-// its volume) nor while its disk hangs. Who asks for a change then hangs with it, out of reach of signals and contexts,
-// and holds his locks meanwhile. So a goroutine that holds nothing asks first.
+// its volume) nor while its disk hangs. A thread that asks for a change then hangs with it, out of reach of signals and
+// contexts, and holds its locks meanwhile. So a goroutine that holds nothing asks first.
 type hostProbe struct {
 	path string        // of a file that is not there; immutable
 	most time.Duration // hostWait, but in tests
@@ -79,8 +79,9 @@ func (h *Home) beginChange(ctx context.Context) (_ context.Context, end func(), 
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-timer.C:
-		err = fmt.Errorf("%w: the file system of the home %s takes no changes since %s or longer: it is frozen (fsfreeze), or its disk does not answer; "+
-			"nothing was changed", ErrUnavailable, h.dir, h.host.most)
+		err = fmt.Errorf("%w: the file system of the home %s takes no changes since %s or longer: "+
+			"it is frozen (fsfreeze), or its disk does not answer; nothing was changed",
+			ErrUnavailable, h.dir, h.host.most)
 	}
 	end()
 	return nil, nil, err

@@ -17,12 +17,11 @@ const (
 	idleLook = time.Second
 )
 
-// idler tidies a home that nobody has asked anything for a time: layers are merged, garbage is collected, and what came
+// idler tidies a home without calls and requests for a time: layers are merged, garbage is collected, and what came
 // since the last time is packed anew, on one processor. Any call and any request of a mount ends the work at once; what
 // is done stays done, and the rest is taken up when the home is idle again.
 //
-// Its thread keeps its priority: at a low one it would hold up the pauses of the Go runtime, and all who call with
-// them.
+// Its thread keeps its priority: at a low one it would hold up the pauses of the Go runtime, and all calls with them.
 type idler struct {
 	home  *Home
 	after time.Duration
@@ -40,7 +39,7 @@ func newIdler(h *Home, after time.Duration) *idler {
 	return &idler{home: h, after: after, last: time.Now()}
 }
 
-// enter tells of a call, leave of its end, busy of whatever else there is to be done before the home is idle.
+// enter tells of a call, leave of its end, busy of other work before which the home is not idle.
 func (i *idler) enter() { i.note(1) }
 func (i *idler) leave() { i.note(-1) }
 func (i *idler) busy()  { i.note(0) }
@@ -191,7 +190,8 @@ func (i *idler) stored(ctx context.Context, what string,
 	start := time.Now()
 	stats, err := run(ctx, nil)
 	if err == nil {
-		i.home.log.Info("the idle home was "+what, "took", time.Since(start).Round(time.Millisecond), "freed", stats.Bytes)
+		took := time.Since(start).Round(time.Millisecond)
+		i.home.log.Info("the idle home was "+what, "took", took, "freed", stats.Bytes)
 	}
 	return err
 }

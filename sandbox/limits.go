@@ -10,7 +10,7 @@ const DefaultSnapshots = 100_000
 // Limits protect a home from a session that freezes in a loop.
 type Limits struct {
 	Snapshots int   // of one session; 0 = DefaultSnapshots, below 0 = any number
-	Bytes     int64 // of the images of one session's snapshots, shared ones once; 0 = any. Layers count once they are stored.
+	Bytes     int64 // of the images of one session's snapshots, shared ones once; 0 = any. Sealed layers do not count.
 }
 
 // withinLimits refuses one more snapshot of a session that has reached a limit. Snapshots past their time do not count.

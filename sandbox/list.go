@@ -160,7 +160,7 @@ func (h *Home) mayName(a Access, session, name string) error {
 	return nil
 }
 
-// crossing collects whose things a list showed to another session, by workspace.
+// crossing has, by workspace, the owners of what a list showed to another session.
 type crossing map[string]string
 
 func (c crossing) note(owner, session, workspace string) {
@@ -215,11 +215,11 @@ func (h *Home) describe(w *catalog.Workspace) (Workspace, error) {
 	return h.describeWith(w, mounts), nil
 }
 
-// describeWith is describe with a table of mounts; one that a mount shows itself where it was made need not be in it.
+// describeWith is describe with a table of mounts, which need not have a mount that is visible where it was made.
 func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 	d := Workspace{
-		ID: w.ID, Session: w.Session, Origin: w.Origin, Head: w.Head, CreatedAt: w.CreatedAt, Source: w.Source, State: Unmounted,
-		Paused: w.Paused, Cgroup: w.Cgroup, Foreign: w.IsForeign(),
+		ID: w.ID, Session: w.Session, Origin: w.Origin, Head: w.Head, CreatedAt: w.CreatedAt, Source: w.Source,
+		State: Unmounted, Paused: w.Paused, Cgroup: w.Cgroup, Foreign: w.IsForeign(),
 	}
 	if stack, err := h.catalog.Head(w.Base, 0); err == nil { // a broken one is Check's to report
 		d.Layers = stack.Depth
@@ -235,14 +235,14 @@ func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 	return d
 }
 
-// describeSnapshot is the public form of a snapshot, with so many of its layers at most. It is stored when all of its
+// describeSnapshot is the public form of a snapshot, with at most so many of its layers. It is stored when all of its
 // layers are.
 func (h *Home) describeSnapshot(s *catalog.Snapshot, most int) (Snapshot, error) {
 	d := Snapshot{
-		ID: s.ID, Workspace: s.Workspace, Session: s.Session, Name: s.Name, Description: s.Description, Parent: s.Parent,
-		State: Stored, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, Layers: []Layer{}, Unchanged: s.Unchanged,
-		Foreign: h.foreignSnapshot(s),
-		Ref:     Ref{ProviderID: ProviderID, Ref: RefPayload{Snapshot: s.ID, Workspace: s.Workspace}},
+		ID: s.ID, Workspace: s.Workspace, Session: s.Session, Name: s.Name, Description: s.Description,
+		Parent: s.Parent, State: Stored, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, Layers: []Layer{},
+		Unchanged: s.Unchanged, Foreign: h.foreignSnapshot(s),
+		Ref: Ref{ProviderID: ProviderID, Ref: RefPayload{Snapshot: s.ID, Workspace: s.Workspace}},
 	}
 	stack, err := h.catalog.Head(s.Top, most)
 	if err != nil {

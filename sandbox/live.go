@@ -17,6 +17,7 @@ import (
 
 // live is a workspace with a FUSE connection: mounted, or detached.
 type live struct {
+	// Immutable.
 	workspace  string
 	mountpoint string
 	options    MountOptions
@@ -253,8 +254,9 @@ func (h *Home) newOverlay(w *catalog.Workspace, s *layerstore.Stack, readOnly bo
 		return nil, fmt.Errorf("%w: workspace %s: its upper %s is missing: restore a snapshot of it",
 			ErrCorrupt, w.ID, h.uppers.Path(w.Upper))
 	}
-	o, err := layers.New(h.uppers.Path(w.Upper), h.uppers.Work(w.Upper), s.Lowers(),
-		layers.Options{InoBase: uppers.InoBase(w.Upper), WideIno: h.uppers.WideIno, ReadOnly: readOnly, Held: h.metrics.pause})
+	o, err := layers.New(h.uppers.Path(w.Upper), h.uppers.Work(w.Upper), s.Lowers(), layers.Options{
+		InoBase: uppers.InoBase(w.Upper), WideIno: h.uppers.WideIno, ReadOnly: readOnly, Held: h.metrics.pause,
+	})
 	if err != nil {
 		return nil, classify(fmt.Errorf("opening workspace %s: %w", w.ID, err))
 	}

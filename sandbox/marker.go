@@ -50,15 +50,16 @@ func readMarker(dir string) (marker, error) {
 	}
 	rest, ok := bytes.CutPrefix(b, []byte(markerMagic))
 	if !ok {
-		return m, fmt.Errorf("%w: %s is not the marker of a snapfs home: choose another home, or put the right file back", ErrCorrupt, path)
+		return m, fmt.Errorf("%w: %s is not the marker of a snapfs home: "+
+			"choose another home, or put the right file back", ErrCorrupt, path)
 	}
 	if !bytes.HasSuffix(rest, []byte("}\n")) || json.Unmarshal(rest, &m) != nil {
 		return m, fmt.Errorf("%w: %s is truncated: put the file back from a backup, or choose another home",
 			ErrCorrupt, path)
 	}
 	if m.Version != markerVersion {
-		return m, fmt.Errorf("%w: %s is a home of version %d; this snapfs knows version %d: use the snapfs that made it",
-			ErrInvalid, dir, m.Version, markerVersion)
+		return m, fmt.Errorf("%w: %s is a home of version %d; this snapfs knows version %d: "+
+			"use the snapfs that made it", ErrInvalid, dir, m.Version, markerVersion)
 	}
 	if !api.IsID(m.ID) || m.State != "new" && m.State != "ready" {
 		return m, fmt.Errorf("%w: %s has no identity: put the file back from a backup, or choose another home",
@@ -108,11 +109,11 @@ func freshHome(dir string) (marker, error) {
 			if name == "lost+found" {
 				continue
 			}
-			return marker{}, fmt.Errorf("%w: %s holds a %s directory but no %s: put the marker back from a backup, or choose another home",
-				ErrCorrupt, dir, name, markerName)
+			return marker{}, fmt.Errorf("%w: %s holds a %s directory but no %s: "+
+				"put the marker back from a backup, or choose another home", ErrCorrupt, dir, name, markerName)
 		default:
-			return marker{}, fmt.Errorf("%w: %s is not empty and not a snapfs home (it holds %s): choose an empty directory",
-				ErrInvalid, dir, api.Quoted(name))
+			return marker{}, fmt.Errorf("%w: %s is not empty and not a snapfs home (it holds %s): "+
+				"choose an empty directory", ErrInvalid, dir, api.Quoted(name))
 		}
 	}
 	return marker{Version: markerVersion, ID: uuid.NewString(), State: "new"}, nil

@@ -21,7 +21,9 @@ func newMetrics(h *Home) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		held: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "snapfs_held_seconds", Help: "How long a snapshot, fork or rollback, or a tier that is put in place, held the changes of its workspace back.",
+			Name: "snapfs_held_seconds",
+			Help: "How long a snapshot, fork or rollback, or a tier that is put in place, " +
+				"held the changes of its workspace back.",
 			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16),
 		}),
 		happened: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -39,13 +41,17 @@ func newMetrics(h *Home) *metrics {
 		m.happened.WithLabelValues(string(kind))
 	}
 	gauge := func(name, help string, value func() int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			return float64(value())
+		})
 	}
 	m.registry.MustRegister(m.held, m.happened, m.storing, m.failed,
 		gauge("snapfs_workspaces", "Workspaces of the home.", func() int { return h.catalog.Count().Workspaces }),
 		gauge("snapfs_snapshots", "Snapshots of the home.", func() int { return h.catalog.Count().Snapshots }),
 		gauge("snapfs_layers", "Layers of the home.", func() int { return h.catalog.Count().Layers }),
-		gauge("snapfs_layers_sealed", "Layers that are frozen and not stored yet.", func() int { return h.catalog.Count().Sealed }),
+		gauge("snapfs_layers_sealed", "Layers that are frozen and not stored yet.", func() int {
+			return h.catalog.Count().Sealed
+		}),
 		gauge("snapfs_mounts", "Workspaces with a live connection.", h.Mounts),
 	)
 	return m

@@ -13,8 +13,8 @@ import (
 	"snapfs/sandbox/internal/catalog"
 )
 
-// Mount shows a workspace at a mountpoint. Mounting it again at the same place with the same options changes nothing
-// and succeeds. ErrConflict if it is mounted otherwise, or if the mountpoint is in use.
+// Mount shows a workspace at a mountpoint. Mounting it there again with the same options changes nothing and succeeds.
+// ErrConflict if it is mounted otherwise, or if the mountpoint is in use.
 func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
@@ -75,20 +75,20 @@ func (h *Home) mountLocked(
 	return nil
 }
 
-// mountLocation is a place where something can be mounted.
+// mountLocation is a directory on which something can be mounted.
 type mountLocation struct {
 	path string
 	made bool // its last element is new
 }
 
-// leave makes the place what it was before.
-func (s mountLocation) leave() {
-	if s.made {
-		_ = os.Remove(s.path) // the error that made us leave is the one to tell
+// leave removes the directory if it was made for the mount.
+func (l mountLocation) leave() {
+	if l.made {
+		_ = os.Remove(l.path) // the error that made us leave is the one to tell
 	}
 }
 
-// locationFor finds, or makes, the place where a workspace that has no connection is to be mounted.
+// locationFor finds, or makes, the directory on which a workspace that has no connection is to be mounted.
 func (h *Home) locationFor(w *catalog.Workspace, mountpoint string, makeIt bool) (mountLocation, error) {
 	at, mounts, err := h.mountTarget(w, mountpoint)
 	if err != nil {
@@ -119,7 +119,7 @@ func (h *Home) mountTarget(w *catalog.Workspace, mountpoint string) (location, m
 	return at, mounts, err
 }
 
-// detachStale takes away the mount that a process which is gone has left for a workspace. Only the recorded place,
+// detachStale takes away the mount that a process which is gone has left for a workspace. Only the recorded path,
 // type, source and device together make it ours, and that the home is not the copy of one that may be in use.
 func (h *Home) detachStale(w *catalog.Workspace, mounts mountTable) bool {
 	if w.Mount == nil || !w.Mount.Mounted || h.copied(w.Mount.Home) {
@@ -186,7 +186,13 @@ func optionList(o MountOptions) string {
 	for _, opt := range []struct {
 		set  bool
 		name string
-	}{{o.NoSUID, "nosuid"}, {o.NoDev, "nodev"}, {o.NoExec, "noexec"}, {o.NoAtime, "noatime"}, {o.Writeback, "writeback"}} {
+	}{
+		{o.NoSUID, "nosuid"},
+		{o.NoDev, "nodev"},
+		{o.NoExec, "noexec"},
+		{o.NoAtime, "noatime"},
+		{o.Writeback, "writeback"},
+	} {
 		if opt.set {
 			list += "," + opt.name
 		}
@@ -197,7 +203,7 @@ func optionList(o MountOptions) string {
 	return list
 }
 
-// checkMountpoint makes sure that something can be mounted at a place, and makes its last element if that is wanted.
+// checkMountpoint makes sure that something can be mounted at a path, and makes its last element if that is wanted.
 func (h *Home) checkMountpoint(at location, mounts mountTable, makeIt bool) (made bool, err error) {
 	switch {
 	case at.inside != "":
@@ -225,7 +231,7 @@ func (h *Home) checkMountpoint(at location, mounts mountTable, makeIt bool) (mad
 	return false, nil
 }
 
-// mountAt mounts a workspace that has no connection at a place that was checked, and records events with that.
+// mountAt mounts a workspace that has no connection at a path that was checked, and records events with that.
 func (h *Home) mountAt(
 	ctx context.Context, w *catalog.Workspace, session, mountpoint string, opts MountOptions, events []Event,
 ) (err error) {
@@ -272,8 +278,8 @@ func (h *Home) mountAt(
 	h.points.At("mounted")
 	major, minor := m.Device()
 	l := &live{
-		workspace: w.ID, mountpoint: mountpoint, options: opts, asked: asked, overlay: o, mount: m, stack: s, gone: make(chan struct{}),
-		device: fmt.Sprintf("%d:%d", major, minor),
+		workspace: w.ID, mountpoint: mountpoint, options: opts, asked: asked, overlay: o, mount: m, stack: s,
+		gone: make(chan struct{}), device: fmt.Sprintf("%d:%d", major, minor),
 	}
 	h.mu.Lock()
 	h.live[w.ID] = l
@@ -285,8 +291,11 @@ func (h *Home) mountAt(
 		h.log.Warn("a mount keeps using a sealed layer", "workspace", w.ID, "error", err)
 	}
 	_, err = h.catalog.Update(context.WithoutCancel(ctx), false, func(ch *catalog.Change) error {
-		h.putMount(ch, w.ID, &catalog.Mount{Mountpoint: mountpoint, Options: asked, Mounted: true, Device: l.device, Home: h.dir})
-		ch.Events = append(append(ch.Events, events...), h.event(EventMounted, w.ID, session, "", mountpoint+" ("+optionList(opts)+")"))
+		now := h.wanted(mountpoint, asked)
+		now.Device = l.device
+		h.putMount(ch, w.ID, now)
+		event := h.event(EventMounted, w.ID, session, "", mountpoint+" ("+optionList(opts)+")")
+		ch.Events = append(append(ch.Events, events...), event)
 		return nil
 	})
 	if err != nil {

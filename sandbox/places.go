@@ -9,14 +9,14 @@ import (
 )
 
 // Imports, exports, comparisons and checks each take memory that grows with a tree, and a processor for long. So a few
-// of a kind work at a time, and the others wait in line. Nobody who waits is passed over by a session that has more
-// places than his own.
+// of a kind work at a time, and the others wait in line. No call that waits is passed over for one of a session that
+// has more places than its own.
 
 const (
 	// fewPlaces is how many imports, and how many exports, work at a time on a machine with few processors; else as
 	// many as there are.
 	fewPlaces = 4
-	// diffPlaces is more: who compares also waits for who reads.
+	// diffPlaces is more: a comparison also waits for its caller to read it.
 	diffPlaces = 8
 	// checkPlaces are two: one for those that read all data, and one for those that do not.
 	checkPlaces = 2
@@ -40,7 +40,7 @@ type places struct {
 	mu   lockorder.Mutex[lockorder.Places]
 	used int            // guarded by mu
 	of   map[string]int // guarded by mu: places by session, none that is 0
-	line []*inLine      // guarded by mu: who waits, in the order in which they came
+	line []*inLine      // guarded by mu: calls that wait, in the order in which they came
 }
 
 // inLine is a call that waits for a place.
@@ -101,8 +101,8 @@ func (p *places) giveUp(w *inLine) {
 	}
 }
 
-// fillLocked gives the free places to those who may have them: first to whose session has the fewest, then to who came
-// first.
+// fillLocked gives the free places to the calls that may have them: to that of the session with the fewest first, then
+// to the one that came first.
 func (p *places) fillLocked() {
 	for {
 		next := -1

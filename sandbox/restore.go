@@ -49,7 +49,8 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	defer unlock()
 	foreign := h.foreignSnapshot(s)
 	w := &catalog.Workspace{
-		ID: name, Session: session, Origin: s.ID, Head: s.ID, Base: s.Top, Source: "snapshot " + s.ID, Foreign: &foreign, CreatedAt: h.now(),
+		ID: name, Session: session, Origin: s.ID, Head: s.ID, Base: s.Top, Source: "snapshot " + s.ID,
+		Foreign: &foreign, CreatedAt: h.now(),
 	}
 	var at mountLocation
 	if r.Mountpoint != "" {
@@ -59,7 +60,8 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 		w.Mount = h.wanted(at.path, r.MountOptions) // one transaction for both
 	}
 	now, then := derivedEvents(r.Mountpoint, h.event(kind, s.Workspace, session, s.ID, name))
-	if err = h.addWorkspace(ctx, w, s, append([]Event{h.event(EventCreated, name, session, s.ID, how)}, now...)...); err != nil {
+	events := append([]Event{h.event(EventCreated, name, session, s.ID, how)}, now...)
+	if err = h.addWorkspace(ctx, w, s, events...); err != nil {
 		at.leave()
 		return Workspace{}, err
 	}
@@ -113,7 +115,8 @@ func (h *Home) mountNew(
 
 // destroyUnmounted removes a workspace that was just made and could not be mounted.
 func (h *Home) destroyUnmounted(ctx context.Context, name, session string) error {
-	return h.destroyLocked(context.WithoutCancel(ctx), name, h.event(EventDestroyed, name, session, "", "its mount failed"))
+	e := h.event(EventDestroyed, name, session, "", "its mount failed")
+	return h.destroyLocked(context.WithoutCancel(ctx), name, e)
 }
 
 // reserveDerived finds a free name for a workspace made from another and holds its lock.

@@ -139,11 +139,13 @@ func (h *Home) rollbackLive(
 		return layers.Stale{}, err
 	}
 	old := l.stack
-	stale, err := l.overlay.Rollback(ctx, next.Lowers(), h.uppers.Path(upper), h.uppers.Work(upper), uppers.InoBase(upper), func() {
-		// Nothing open stands on them any more.
+	released := func() { // nothing open stands on them any more
 		old.Release()
 		h.uppers.Discard(w.Upper)
-	})
+	}
+	stale, err := l.overlay.Rollback(
+		ctx, next.Lowers(), h.uppers.Path(upper), h.uppers.Work(upper), uppers.InoBase(upper), released,
+	)
 	if err != nil {
 		next.Release()
 		return layers.Stale{}, classify(fmt.Errorf("workspace %s: %w", l.workspace, err))
@@ -252,7 +254,8 @@ func (h *Home) invalidateLater(l *live) error {
 	l.stackMu.Unlock()
 	for _, s := range stale {
 		if err := l.invalidate(s); err != nil {
-			return fmt.Errorf("programs in workspace %s may see names from before a rollback until it is mounted again: %w", l.workspace, err)
+			return fmt.Errorf("programs in workspace %s may see names from before a rollback "+
+				"until it is mounted again: %w", l.workspace, err)
 		}
 		h.dropLater(l, s)
 	}

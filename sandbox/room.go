@@ -34,7 +34,8 @@ func roomForMount() error {
 	used, ok := openFiles()
 	for tries := 0; ok && used > limit-limit/4; tries++ {
 		if tries == 3 {
-			return fmt.Errorf("%w: %d of the daemon's %d descriptors are in use: unmount something, or start it with a higher limit (ulimit -n)",
+			return fmt.Errorf("%w: %d of the daemon's %d descriptors are in use: "+
+				"unmount something, or start it with a higher limit (ulimit -n)",
 				ErrUnavailable, used, limit)
 		}
 		layers.GiveBack()

@@ -80,7 +80,7 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 		return Snapshot{}, err
 	}
 	if r.WaitStored {
-		// A caller who does not want to wait any longer has his snapshot all the same.
+		// A caller that does not want to wait any longer has its snapshot all the same.
 		if err := h.storer.Wait(ctx, s.Top, r.Progress); err != nil && ctx.Err() == nil {
 			return Snapshot{}, fmt.Errorf("snapshot %s is sealed, but not stored yet: %w", s.ID, err)
 		}
@@ -104,7 +104,8 @@ func (h *Home) consistent(ctx context.Context, name string, r SnapshotRequest) (
 		group = string(g)
 	}
 	if group == "" {
-		return nil, fmt.Errorf("%w: the control group of workspace %s is not known: name it (--cgroup DIR), or pause the workspace", ErrConflict, name)
+		return nil, fmt.Errorf("%w: the control group of workspace %s is not known: "+
+			"name it (--cgroup DIR), or pause the workspace", ErrConflict, name)
 	}
 	thaw = func() error {
 		if err := cgroup.Group(group).Thaw(); err != nil {
@@ -124,7 +125,9 @@ func (h *Home) consistent(ctx context.Context, name string, r SnapshotRequest) (
 // freeze makes the present state of a workspace the layer top, or finds that it is its base layer already, and records
 // it: record changes the workspace, whose upper freeze has set, and adds what else is to be recorded in the same
 // transaction. The caller holds the workspace's lock.
-func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func(ch *catalog.Change, w *catalog.Workspace, top string) error) error {
+func (h *Home) freeze(ctx context.Context, name string, noSync bool,
+	record func(ch *catalog.Change, w *catalog.Workspace, top string) error,
+) error {
 	w := h.catalog.Workspace(name)
 	if w == nil {
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
@@ -152,7 +155,8 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool, record func
 // seal is freeze for a workspace that has changed. The records are durable before the gate closes, and become visible
 // when it has opened: a crash in between leaves what was the upper as the layer, with every write until then, below an
 // upper that is empty.
-func (h *Home) seal(ctx context.Context, w *catalog.Workspace, o *layers.Overlay, push func(*layerstore.Lower), noSync bool,
+func (h *Home) seal(
+	ctx context.Context, w *catalog.Workspace, o *layers.Overlay, push func(*layerstore.Lower), noSync bool,
 	record func(ch *catalog.Change, w *catalog.Workspace, top string) error,
 ) error {
 	upper, err := h.uppers.Create(ctx)

@@ -16,7 +16,9 @@ import (
 )
 
 // loader stores a base image and commits it together with the records that fn writes.
-type loader func(ctx context.Context, progress func(files, bytes int64), fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error) error
+type loader func(
+	ctx context.Context, progress func(files, bytes int64), fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+) error
 
 // source is what a workspace is created from.
 type source struct {
@@ -41,7 +43,8 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, er
 			ErrNotFound, ref)
 	}
 	if errors.Is(err, ErrNotFound) {
-		return source{}, fmt.Errorf("%w: no such directory or image file, and no snapshot: %s (to the Go API, paths are absolute)", ErrNotFound, api.Quoted(ref))
+		return source{}, fmt.Errorf("%w: no such directory or image file, and no snapshot: %s "+
+			"(to the Go API, paths are absolute)", ErrNotFound, api.Quoted(ref))
 	}
 	if err == nil {
 		err = h.restorable(s)
@@ -63,7 +66,8 @@ func (h *Home) pathSource(path string) (source, error) {
 	case err != nil:
 		return source{}, err
 	case at.inside != "":
-		return source{}, fmt.Errorf("%w: %s is inside the mount of workspace %s: fork it, or create from a snapshot of it", ErrInvalid, path, at.inside)
+		return source{}, fmt.Errorf("%w: %s is inside the mount of workspace %s: "+
+			"fork it, or create from a snapshot of it", ErrInvalid, path, at.inside)
 	case at.missing > 0:
 		return source{}, fmt.Errorf("%w: %s does not exist", ErrNotFound, path)
 	case below(at.path, h.dir):
@@ -82,10 +86,13 @@ func (h *Home) pathSource(path string) (source, error) {
 				ErrConflict, ws, path, point)
 		}
 	}
-	load := func(ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error) error {
+	load := func(
+		ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error,
+	) error {
 		most, err := layers.MaxLinks(h.uppers.Dir())
 		if err == nil {
-			_, err = layers.StoreTree(ctx, h.store, at.path, layers.StoreOptions{Progress: progress, Home: h.number, MaxLinks: most}, fn)
+			opts := layers.StoreOptions{Progress: progress, Home: h.number, MaxLinks: most}
+			_, err = layers.StoreTree(ctx, h.store, at.path, opts, fn)
 		}
 		return h.tooManyLinks(err)
 	}
@@ -101,7 +108,9 @@ var foreignBlocks = squashfs.NewCache(squashfs.DefaultCacheBytes)
 
 // imageLoader stores the tree of an image file of any origin.
 func (h *Home) imageLoader(path string) loader {
-	return func(ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error) (err error) {
+	return func(
+		ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error,
+	) (err error) {
 		f, err := os.Open(path)
 		if err != nil {
 			return pathError(path, err)
@@ -166,7 +175,9 @@ func (h *Home) loadWorkspace(
 	var ch catalog.Change
 	err = load(ctx, counter(progress, "store"), func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 		stored := base.Stored(m)
-		ch = catalog.Change{PutLayers: []*catalog.Layer{&stored}, PutWorkspaces: []*catalog.Workspace{w}, Events: []Event{created}}
+		ch = catalog.Change{
+			PutLayers: []*catalog.Layer{&stored}, PutWorkspaces: []*catalog.Workspace{w}, Events: []Event{created},
+		}
 		return h.catalog.Write(tx, &ch)
 	})
 	if err != nil {

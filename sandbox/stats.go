@@ -77,7 +77,7 @@ func (h *Home) sessionStats(ctx context.Context, session string) (Stats, error) 
 	return st, err
 }
 
-// layerStats accounts for layers, of which those in own go with who asks.
+// layerStats accounts for layers, of which those in own go with what is asked for.
 func (h *Home) layerStats(ctx context.Context, all, own []*catalog.Layer) (Stats, error) {
 	st := Stats{Layers: int64(len(all))}
 	for _, l := range all {

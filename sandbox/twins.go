@@ -83,8 +83,8 @@ type layerNumbers struct {
 
 func newTwinFinder(c *checker) *twinFinder {
 	return &twinFinder{
-		checker: c, layers: map[string]*layerNumbers{}, workspaces: map[string]*layerNumbers{}, on: map[string][]*catalog.Layer{},
-		used: map[string][]*catalog.Workspace{}, below: roaring64.New(),
+		checker: c, layers: map[string]*layerNumbers{}, workspaces: map[string]*layerNumbers{},
+		on: map[string][]*catalog.Layer{}, used: map[string][]*catalog.Workspace{}, below: roaring64.New(),
 	}
 }
 
@@ -258,14 +258,16 @@ func (f *twinFinder) tell(
 			}
 		}
 		f.found = append(f.found, Problem{
-			Where: where, What: fmt.Sprintf("different files have inode number %d: %s", s.Ino, strings.Join(quoted, ", ")),
+			Where:     where,
+			What:      fmt.Sprintf("different files have inode number %d: %s", s.Ino, strings.Join(quoted, ", ")),
 			Snapshots: snapshots, Ino: s.Ino, Paths: plain,
 		})
 	}
 	if all > 0 {
-		f.report(where, fmt.Sprintf("files share %d inode numbers, of which %d are told: a version before this one may have taken such a file for the "+
-			"other when it was read or written. Compare them with what they were made from; export the tree and 'create --from' "+
-			"the image, and all have numbers of their own", all, len(found)), snapshots)
+		f.report(where, fmt.Sprintf("files share %d inode numbers, of which %d are told: "+
+			"a version before this one may have taken such a file for the other when it was read or written. "+
+			"Compare them with what they were made from; export the tree and 'create --from' the image, "+
+			"and all have numbers of their own", all, len(found)), snapshots)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 			ErrConflict, w.ID, h.detachedHolder(l))
 	}
 	if r.Force {
-		// Who waits at the gate would keep the connection from ending.
+		// Requests that wait at the gate would keep the connection from ending.
 		l.overlay.Resume()
 	}
 	if err := h.unmount(ctx, l, r.Force); err != nil {

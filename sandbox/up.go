@@ -57,9 +57,11 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 			s = h.newestOf(w.ID, session, r.Access)
 		}
 		if s == nil {
-			return UpResult{}, fmt.Errorf("%w: workspace %s: its upper %s is missing, and it has no snapshot: destroy it", ErrCorrupt, w.ID, h.uppers.Path(w.Upper))
+			return UpResult{}, fmt.Errorf("%w: workspace %s: its upper %s is missing, and it has no snapshot: "+
+				"destroy it", ErrCorrupt, w.ID, h.uppers.Path(w.Upper))
 		}
-		if err := h.rollbackLocked(ctx, w.ID, s, h.event(EventRolledBack, w.ID, session, s.ID, "its upper was lost")); err != nil {
+		e := h.event(EventRolledBack, w.ID, session, s.ID, "its upper was lost")
+		if err := h.rollbackLocked(ctx, w.ID, s, e); err != nil {
 			return UpResult{}, err
 		}
 		how = Restored

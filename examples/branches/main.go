@@ -59,7 +59,9 @@ func branches(ctx context.Context, source string) (err error) {
 		if err != nil {
 			return err
 		}
-		ws, err = home.Mount(ctx, sandbox.MountRequest{Workspace: ws.ID, Mountpoint: filepath.Join(tmp, name), MakeMountpoint: true})
+		ws, err = home.Mount(ctx, sandbox.MountRequest{
+			Workspace: ws.ID, Mountpoint: filepath.Join(tmp, name), MakeMountpoint: true,
+		})
 		if err != nil {
 			return err
 		}

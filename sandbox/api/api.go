@@ -39,10 +39,12 @@ type Workspace struct {
 	Origin     string         `json:"origin,omitempty"`  // snapshot it was made from
 	Head       string         `json:"head,omitempty"`    // newest snapshot of its history
 	Layers     int            `json:"layers"`            // depth of its stack
-	Problem    string         `json:"problem,omitempty"` // why a layer of its stack is not going to be stored until somebody waits for that
+	Problem    string         `json:"problem,omitempty"` // why a layer of its stack is not stored; see Layer.Problem
 	CreatedAt  time.Time      `json:"created_at"`
 	Source     string         `json:"source,omitempty"` // what it was created from
-	Foreign    bool           `json:"foreign"`          // the tree comes from an image file: mounted NoSUID and NoDev unless asked otherwise
+	// Foreign: the tree comes from an image file, or from a directory on a file system mounted nosuid. It is mounted
+	// NoSUID and NoDev unless MountOptions say otherwise.
+	Foreign bool `json:"foreign"`
 	// Requests counts what the kernel has asked of the present mount, by FUSE's names of the requests. Only Show fills
 	// it.
 	Requests map[string]uint64 `json:"requests,omitempty"`
@@ -60,11 +62,11 @@ type Snapshot struct {
 	CreatedAt   time.Time     `json:"created_at"`
 	ExpiresAt   *time.Time    `json:"expires_at,omitempty"`
 	Depth       int           `json:"depth"`             // how many layers there are
-	Layers      []Layer       `json:"layers"`            // topmost first; all of them in the answer of Show, else at most 100
+	Layers      []Layer       `json:"layers"`            // topmost first; Show gives all, other calls at most 100
 	Problem     string        `json:"problem,omitempty"` // of the topmost layer that has one, as of a workspace
 	Unchanged   bool          `json:"unchanged"`         // nothing differed from the parent: no layer was added
 	Foreign     bool          `json:"foreign"`           // as of a workspace
-	Ref         Ref           `json:"ref"`               // names it for programs that keep snapshots of several providers
+	Ref         Ref           `json:"ref"`               // names it among snapshots of several providers
 }
 
 // Layer describes one layer of a snapshot's stack.
@@ -381,7 +383,7 @@ type GCRequest struct {
 type GCResult struct {
 	Chunks  int64 `json:"chunks"`
 	Freed   int64 `json:"freed"`   // bytes given back to the file system
-	Dropped int64 `json:"dropped"` // bytes of garbage taken away; what Freed lacks of it is room for what is stored next
+	Dropped int64 `json:"dropped"` // bytes of garbage removed; what Freed lacks of them is reused for new data
 	Expired int   `json:"expired"` // snapshots past their time that were deleted
 	Left    int64 `json:"left"`    // bytes of garbage in files that are too much alive to be worth the move
 }

@@ -8,10 +8,10 @@ import (
 // Classes of error; test with errors.Is.
 var (
 	ErrInvalid     = errors.New("invalid")     // malformed name, id or option
-	ErrNotFound    = errors.New("not found")   //
+	ErrNotFound    = errors.New("not found")   // no such object
 	ErrConflict    = errors.New("conflict")    // wrong state, id taken, in use
 	ErrRefused     = errors.New("refused")     // another session's
-	ErrCorrupt     = errors.New("corrupt")     //
+	ErrCorrupt     = errors.New("corrupt")     // damaged data, or a record that names what is missing
 	ErrUnavailable = errors.New("unavailable") // no FUSE device, no daemon
 )
 
@@ -40,14 +40,17 @@ const (
 	ExitUnavailable
 )
 
-// Classes are all classes, in the order in which an error is held against them.
+// Classes are all classes, in the order in which ClassOf tries them. Callers must not change them.
 var Classes = []Class{
 	{ErrInvalid, "invalid", ExitInvalid, 400, "usage: unknown verb or flag, malformed name, id or value"},
 	{ErrNotFound, "not_found", ExitNotFound, 404, "not found"},
 	{ErrConflict, "conflict", ExitConflict, 409, "conflict: wrong state, name taken, in use"},
 	{ErrRefused, "refused", ExitRefused, 403, "refused: it belongs to another session (see --allow-cross-session)"},
 	{ErrCorrupt, "corrupt", ExitCorrupt, 500, "corrupt data"},
-	{ErrUnavailable, "unavailable", ExitUnavailable, 503, "unavailable: no FUSE device, no daemon, no access to the home"},
+	{
+		ErrUnavailable, "unavailable", ExitUnavailable, 503,
+		"unavailable: no FUSE device, no daemon, no access to the home",
+	},
 	{context.Canceled, "canceled", ExitFailed, 499, "canceled"},
 	{context.DeadlineExceeded, "deadline", ExitFailed, 504, "not done in time"},
 }

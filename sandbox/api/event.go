@@ -39,10 +39,11 @@ type Event struct {
 	Detail    string    `json:"detail,omitempty"` // one line
 }
 
-// EventKinds are all of them.
+// EventKinds are all kinds. Callers must not change them.
 var EventKinds = []EventKind{
-	EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched, EventForked,
-	EventRolledBack, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired, EventDestroyed, EventCrossSession,
+	EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched,
+	EventForked, EventRolledBack, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired,
+	EventDestroyed, EventCrossSession,
 }
 
 // Known reports whether this version knows the kind.

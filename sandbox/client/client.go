@@ -15,7 +15,7 @@ import (
 	"snapfs/sandbox/api/wire"
 )
 
-// dialWait bounds how long a daemon may take to answer when it is first met.
+// dialWait bounds how long a daemon may take to answer Dial.
 const dialWait = 5 * time.Second
 
 // Client is a connection to a daemon. Safe for concurrent use.
@@ -60,7 +60,7 @@ func (c *Client) Stop(ctx context.Context) error {
 	return err
 }
 
-// sink takes the lines of a response that come before the result.
+// sink takes the lines of a response that come before the result. Fields may be nil.
 type sink struct {
 	progress func(api.Progress)
 	change   func(api.Change) error
@@ -92,8 +92,9 @@ const (
 	lastAsk  = time.Second
 )
 
-// call makes one call. When ctx ends, a lasting one is cancelled in the daemon, whose last word counts: the result if
-// it came too late. While the daemon has no room for the call it waits, without a connection, and says so.
+// call makes one call. When ctx ends, a lasting one is cancelled in the daemon, and its final answer counts: the
+// result, if the cancellation came too late. While the daemon has no room for the call, call waits, without a
+// connection, and reports that as progress.
 func call[Res any](ctx context.Context, c *Client, name string, request any, to sink) (result Res, err error) {
 	for pause := firstAsk; ; pause = min(2*pause, lastAsk) {
 		result, err = once[Res](ctx, c, name, request, to)
@@ -110,7 +111,7 @@ func call[Res any](ctx context.Context, c *Client, name string, request any, to 
 	}
 }
 
-// once makes a call that the daemon may have no room for.
+// once is call without waiting: a daemon that has no room for it answers with an error that is Busy.
 func once[Res any](ctx context.Context, c *Client, name string, request any, to sink) (result Res, err error) {
 	if err := ctx.Err(); err != nil {
 		return result, err
@@ -124,7 +125,8 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 	}
 	x := c.newExchange(ctx, name)
 	defer x.end() // an error of a change function ends the call in the daemon, too
-	req, err := http.NewRequestWithContext(x.ctx, http.MethodPost, "http://snapfs"+wire.Route(name), bytes.NewReader(body))
+	url := "http://snapfs" + wire.Route(name)
+	req, err := http.NewRequestWithContext(x.ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return result, err
 	}

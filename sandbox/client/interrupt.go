@@ -11,8 +11,8 @@ import (
 const (
 	// outcomeWait is how long a client waits to learn what became of a call that it has interrupted.
 	outcomeWait = 10 * time.Second
-	// askAgain is the wait before a call is looked for again that the daemon has not met yet.
-	askAgain = 20 * time.Millisecond
+	// cancelRetry is the wait before a cancellation is repeated, because the daemon has not received the call yet.
+	cancelRetry = 20 * time.Millisecond
 )
 
 // lasting are the calls that change something: a caller that interrupts one must learn whether it took effect.
@@ -25,7 +25,7 @@ var lasting = map[string]bool{
 
 // exchange is the client's side of one call: its request and the way to interrupt it.
 type exchange struct {
-	ctx     context.Context // of the connection: outlives the caller's by what the last word may take
+	ctx     context.Context // of the connection: outlives the caller's by what the final answer may take
 	id      string          // "" for a call that may simply be cut off
 	cut     context.CancelFunc
 	stop    func() bool   // of the caller's context: true if it has not asked for anything
@@ -57,18 +57,18 @@ func (x *exchange) end() {
 	}
 }
 
-// interrupt asks the daemon to cancel a call, leaves it time for the last word, and cuts the connection.
+// interrupt asks the daemon to cancel a call, leaves it time for the final answer, and cuts the connection.
 func (c *Client) interrupt(x *exchange) {
 	defer x.cut()
 	ctx, cancel := context.WithTimeout(x.ctx, outcomeWait)
 	defer cancel()
 	for ctx.Err() == nil {
-		// A daemon that is ending refuses, but cancels its calls by itself: their last word comes all the same.
+		// A daemon that is ending refuses, but cancels its calls by itself: their final answer comes all the same.
 		res, err := call[wire.CancelResult](ctx, c, wire.CallCancel, wire.CancelRequest{Call: x.id}, sink{})
 		if err != nil || res.Found {
 			break
 		}
-		wait(ctx, askAgain)
+		wait(ctx, cancelRetry)
 	}
 	<-ctx.Done()
 }

@@ -24,7 +24,8 @@ func Observe(ctx context.Context, address string, home *sandbox.Home) (at net.Ad
 		return nil, nil, fmt.Errorf("%w: metrics address %q: %w", sandbox.ErrInvalid, address, err)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, nil, fmt.Errorf("%w: metrics address %q is not one of this machine alone: 127.0.0.1, ::1 or localhost", sandbox.ErrInvalid, address)
+		return nil, nil, fmt.Errorf("%w: metrics address %q is not one of this machine alone: "+
+			"127.0.0.1, ::1 or localhost", sandbox.ErrInvalid, address)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -36,7 +37,10 @@ func Observe(ctx context.Context, address string, home *sandbox.Home) (at net.Ad
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	srv := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }() // ends with Close; stop waits
 	unhook := context.AfterFunc(ctx, func() { _ = srv.Close() })

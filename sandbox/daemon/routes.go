@@ -15,7 +15,9 @@ func (s *server) routes() http.Handler {
 	add := func(call string, h http.HandlerFunc) { mux.HandleFunc("POST "+wire.Route(call), h) }
 	h := s.home
 
-	add(wire.CallCreate, handle(s, func(ctx context.Context, r sandbox.CreateRequest, out *stream) (sandbox.Workspace, error) {
+	add(wire.CallCreate, handle(s, func(
+		ctx context.Context, r sandbox.CreateRequest, out *stream,
+	) (sandbox.Workspace, error) {
 		r.Progress = out.progress()
 		return h.Create(ctx, r)
 	}))
@@ -23,11 +25,15 @@ func (s *server) routes() http.Handler {
 		r.Progress = out.progress()
 		return h.Up(ctx, r)
 	}))
-	add(wire.CallSnapshot, handle(s, func(ctx context.Context, r sandbox.SnapshotRequest, out *stream) (sandbox.Snapshot, error) {
+	add(wire.CallSnapshot, handle(s, func(
+		ctx context.Context, r sandbox.SnapshotRequest, out *stream,
+	) (sandbox.Snapshot, error) {
 		r.Progress = out.progress()
 		return h.Snapshot(ctx, r)
 	}))
-	add(wire.CallExport, handle(s, func(ctx context.Context, r sandbox.ExportRequest, out *stream) (sandbox.ExportResult, error) {
+	add(wire.CallExport, handle(s, func(
+		ctx context.Context, r sandbox.ExportRequest, out *stream,
+	) (sandbox.ExportResult, error) {
 		r.Progress = out.progress()
 		return h.Export(ctx, r)
 	}))
@@ -35,7 +41,9 @@ func (s *server) routes() http.Handler {
 		r.Progress = out.progress()
 		return h.GC(ctx, r)
 	}))
-	add(wire.CallCheck, handle(s, func(ctx context.Context, r sandbox.CheckRequest, out *stream) (sandbox.CheckResult, error) {
+	add(wire.CallCheck, handle(s, func(
+		ctx context.Context, r sandbox.CheckRequest, out *stream,
+	) (sandbox.CheckResult, error) {
 		r.Progress = out.progress()
 		return h.Check(ctx, r)
 	}))
@@ -63,7 +71,9 @@ func (s *server) routes() http.Handler {
 	add(wire.CallDestroy, handle(s, silent(h.Destroy)))
 
 	add(wire.CallInfo, handle(s, func(context.Context, wire.None, *stream) (wire.Info, error) {
-		return wire.Info{PID: os.Getpid(), Home: h.Dir(), Version: s.version, Mounts: h.Mounts(), Background: h.Background()}, nil
+		return wire.Info{
+			PID: os.Getpid(), Home: h.Dir(), Version: s.version, Mounts: h.Mounts(), Background: h.Background(),
+		}, nil
 	}))
 	add(wire.CallCancel, handle(s, plain(s.interrupt)))
 	add(wire.CallStop, s.handleStop)
@@ -90,7 +100,8 @@ func (s *server) handleStop(w http.ResponseWriter, r *http.Request) {
 	s.stop()
 	<-s.closed
 	if s.closeErr != nil {
-		_ = out.send(wire.Frame{Error: wire.NewError(s.closeErr)}) // the client may be gone; Serve returns the error, too
+		// The client may be gone; Serve returns the error, too.
+		_ = out.send(wire.Frame{Error: wire.NewError(s.closeErr)})
 		return
 	}
 	_ = out.send(wire.Frame{Result: wire.None{}}) // the client may be gone

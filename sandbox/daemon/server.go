@@ -53,7 +53,8 @@ func Serve(ctx context.Context, dir, version string, home *sandbox.Home) error {
 	}
 	l := limit(socket, 2*callLimit())
 	s := &server{
-		home: home, version: version, socket: l, shares: newShares(callLimit()), closed: make(chan struct{}), named: map[string]context.CancelFunc{},
+		home: home, version: version, socket: l, shares: newShares(callLimit()), closed: make(chan struct{}),
+		named: map[string]context.CancelFunc{},
 	}
 	s.calls, s.stop = context.WithCancel(ctx)
 	defer s.stop()

@@ -25,13 +25,14 @@ type Catalog struct {
 
 	// writer is held by Update from its first look at the records until they have changed.
 	writer  lockorder.Mutex[lockorder.CatalogWriter]
-	settled *sync.Cond // of writer: a staged change was made visible or withdrawn
-	pending []*Change  // guarded by writer: withdrawals that the store does not have yet
+	settled *sync.Cond      // of writer: a staged change was made visible or withdrawn
+	pending []*Change       // guarded by writer: withdrawals that the store does not have yet
+	pinned  map[string]bool // guarded by writer: layers whose record must stay because they are being stored
 
-	mu lockorder.RWMutex[lockorder.Catalog] // guards what follows; writers of what follows, but Usage, hold writer, too
-
+	// mu guards what follows. index and staged change with writer held, too, so that its holder may read them without
+	// mu; but what sessions have in snapshots and bytes follows the clock, and changes under mu alone (Usage).
+	mu     lockorder.RWMutex[lockorder.Catalog]
 	index  *index                // workspaces, snapshots and layers
-	pinned map[string]bool       // layers whose record must stay because they are being stored
 	staged map[string]*Workspace // by name: records that are durable and not visible yet
 	// touched are layers, with all above them, whose merges may have become due; see touchLocked.
 	touched map[string]bool
@@ -45,7 +46,7 @@ type Options struct {
 	Points failpoint.Func                  // is told each durable step; nil but in tests of crashes
 }
 
-// Open reads all records of a store.
+// Open reads all records of a store; api.ErrCorrupt if one cannot be read.
 func Open(ctx context.Context, store *chunkstore.Store, opts Options) (*Catalog, error) {
 	c := newCatalog(store, opts)
 	var ch Change
@@ -107,7 +108,7 @@ func (c *Catalog) seenBefore(tx *chunkstore.Tx) error {
 	})
 }
 
-// scan decodes all records of a bucket.
+// scan appends all records of a bucket to into.
 func scan[R any](tx *chunkstore.Tx, bucket string, into *[]*R) error {
 	return tx.Scan(bucket, "", func(key string, value []byte) (bool, error) {
 		r := new(R)

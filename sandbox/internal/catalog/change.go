@@ -17,11 +17,11 @@ type Change struct {
 	PutSnapshots  []*Snapshot
 	PutLayers     []*Layer
 	PutTrash      []uint64    // uppers whose directories are to be removed
-	Events        []api.Event // which get their ids when they are written
+	Events        []api.Event // get their ids when they are written
 
 	DelWorkspaces []*Workspace
 	DelSnapshots  []*Snapshot
-	delLayers     []*Layer // what update found nobody to name any more
+	delLayers     []*Layer // what Update found that nothing names any more
 	delTrash      []uint64
 	delEvents     []api.Event // of what did not happen
 
@@ -64,7 +64,7 @@ func (c *Catalog) begin(ctx context.Context) error {
 	return c.opts.Wait(ctx)
 }
 
-// collect adds to a change the removal of every layer that nobody names after it. The caller holds c.writer.
+// collect adds to a change the removal of every layer that nothing names after it. The caller holds c.writer.
 func (c *Catalog) collect(ch *Change) {
 	gained := map[string]bool{} // layers that the change itself names
 	lost := map[string]map[Holder]bool{}

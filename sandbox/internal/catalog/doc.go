@@ -40,7 +40,8 @@
 //
 // # Locks, outermost first
 //
-//	Catalog.writer       one change, from its first look at the records until they have changed; the store commits under it
+//	Catalog.writer       one change, from its first look at the records until they have changed; the store commits
+//	│                    under it
 //	└─ (the store's)
 //	   ├─ Catalog.mu     the records in memory; never held while anything waits
 //	   └─ idSource.mu    the newest id

@@ -53,10 +53,10 @@ func (l lists[K]) drop(k K, id string) {
 	l[k] = list
 }
 
-// fewMost is how many entries of a few are a list.
+// fewMost is up to how many entries a few is a list.
 const fewMost = 8
 
-// few is a map that is made for few entries: of many layers each has some of those. The zero value is empty.
+// few is a map for few entries: every layer has several of these maps. The zero value is empty.
 type few[K comparable, V any] struct {
 	list  []entry[K, V]
 	table map[K]V // if not nil: all entries

@@ -40,7 +40,7 @@ func (c *Catalog) Unpin(ctx context.Context, layer string) ([]*Layer, error) {
 	})
 }
 
-// SweepLayers removes the layers that nobody names and gives them back.
+// SweepLayers removes the layers that nothing names and gives them back.
 func (c *Catalog) SweepLayers(ctx context.Context) ([]*Layer, error) {
 	return c.Update(ctx, false, func(ch *Change) error {
 		ch.reconsider = slices.Clone(c.index.layers)
@@ -59,7 +59,7 @@ func (c *Catalog) Reconsider(ctx context.Context, layer string) ([]*Layer, error
 	})
 }
 
-// unnamed reports whether a layer has a record that nobody names.
+// unnamed reports whether a layer has a record that nothing names.
 func (c *Catalog) unnamed(layer string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -67,7 +67,7 @@ func (c *Catalog) unnamed(layer string) bool {
 	return n != nil && n.layer != nil && n.held() == 0
 }
 
-// Named reports whether anybody names a layer.
+// Named reports whether something names a layer.
 func (c *Catalog) Named(layer string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

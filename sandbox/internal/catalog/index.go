@@ -88,7 +88,7 @@ func (x *index) tidy(n *node) {
 	}
 }
 
-// held counts who names the layer.
+// held counts what names the layer.
 func (n *node) held() int { return len(n.children) + n.workspaces.size() + n.snapshots.size() }
 
 // holds reports whether h names the layer.
@@ -229,7 +229,7 @@ func (x *index) dropSnapshot(s *Snapshot) {
 	x.compare(s, nil)
 }
 
-// compare notes with which layer a snapshot is compared, in the place of that of the record that it had before.
+// compare notes with which layer a snapshot is compared, now that a record has taken the place of the one before.
 func (x *index) compare(before, now *Snapshot) {
 	if now != nil && now.ParentTop != "" {
 		x.node(now.ParentTop).compared.put(now.ID, struct{}{})
@@ -243,7 +243,7 @@ func (x *index) compare(before, now *Snapshot) {
 	}
 }
 
-// expiry is the place of a snapshot in expiring. One that never expires has none.
+// expiry is the index of a snapshot in expiring, or that at which it belongs. One that never expires has none.
 func (x *index) expiry(s *Snapshot) (at int, found bool) {
 	if s.ExpiresAt == nil {
 		return 0, false

@@ -103,13 +103,13 @@ func (c *Catalog) swallowed(top *Layer, share int64) []*Layer {
 	return rest[:due]
 }
 
-// mergesIntoChild reports whether nothing but one stored layer names a layer. mu is held.
+// mergesIntoChild reports whether nothing but one stored layer names a layer. The caller holds writer and mu.
 func (c *Catalog) mergesIntoChild(n *node) bool {
 	child := n.onlyChild()
 	return child != nil && child.layer.State == api.Stored && !c.pinned[child.id]
 }
 
-// NoteMerge adds to a transaction that an image is stored which no layer names yet; RecordMerge takes the note away.
+// NoteMerge adds to a transaction that an image is stored which no layer names yet; RecordMerge removes the note.
 func NoteMerge(tx *chunkstore.Tx, image chunkstore.ID) error {
 	return tx.Put(bucketMerges, mergeKey(image), nil)
 }

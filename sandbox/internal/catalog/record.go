@@ -34,7 +34,7 @@ type Workspace struct {
 	CreatedAt time.Time `json:"created_at"`
 	Source    string    `json:"source,omitempty"`
 	Foreign   *bool     `json:"foreign,omitempty"` // nil before it was recorded; see IsForeign
-	Mount     *Mount    `json:"mount,omitempty"`   // the newest place
+	Mount     *Mount    `json:"mount,omitempty"`   // where it was mounted last
 	Paused    bool      `json:"paused,omitempty"`
 	Cgroup    string    `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
 	// Freezing is the control group that is about to be frozen, is, or is about to be thawed, while the workspace is
@@ -64,7 +64,7 @@ func (r *Workspace) IsForeign() bool {
 	return false
 }
 
-// Holder names the workspace as one who needs a layer.
+// Holder is the workspace as what names a layer.
 func (r *Workspace) Holder() Holder { return Holder{'w', r.ID} }
 
 // Snapshot is what is durable of a snapshot. Immutable.
@@ -88,7 +88,7 @@ func (r *Snapshot) Expired(now time.Time) bool {
 	return r.ExpiresAt != nil && !now.Before(*r.ExpiresAt)
 }
 
-// Holder names the snapshot as one who needs a layer.
+// Holder is the snapshot as what names a layer.
 func (r *Snapshot) Holder() Holder { return Holder{'s', r.ID} }
 
 // Layer is what is durable of a layer. Its Lower's key is the id. Replaced when it is stored, when it takes in the

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"snapfs/sandbox/api"
@@ -12,14 +13,15 @@ func noRecord(layer string) error {
 	return fmt.Errorf("%w: layer %s has no record", api.ErrCorrupt, layer)
 }
 
-// Head is the upper end of a stack, and what is to be said of all of it.
+// Head is the upper end of a stack, with figures of the whole stack.
 type Head struct {
 	Layers []*Layer // topmost first
 	Depth  int      // layers of the stack
 	Sealed int      // so many of them are not stored
 }
 
-// Head gives so many layers of the stack from top down, at most.
+// Head gives the stack whose topmost layer is top, with at most most of its layers; api.ErrCorrupt if one of the stack
+// has no record.
 func (c *Catalog) Head(top string, most int) (Head, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -40,12 +42,9 @@ func (c *Catalog) Head(top string, most int) (Head, error) {
 
 // Stack lists the layers from top down to the root of the tree.
 func (c *Catalog) Stack(top string) ([]*Layer, error) {
-	h, err := c.Head(top, maxDepth)
+	h, err := c.Head(top, math.MaxInt)
 	return h.Layers, err
 }
-
-// maxDepth is more than any stack has.
-const maxDepth = int(^uint(0) >> 1)
 
 // missing says which layer of a stack has no record.
 func (x *index) missing(top string) error {
@@ -97,7 +96,7 @@ func (c *Catalog) Common(a, b string) string {
 	return m.id
 }
 
-// Own lists the layers from top down that nothing but who needs: those that go when it does.
+// Own lists the layers from top down that are there for one holder alone: they go when it does.
 func (c *Catalog) Own(top string, who Holder) []*Layer {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -17,8 +17,8 @@ type Staged struct {
 
 // Stage makes a change durable without making it visible: Show or Withdraw must follow. The caller holds the locks of
 // the workspaces that fn puts; beside these, fn adds snapshots, layers, events and trash, and removes nothing. Layers
-// that lose their last name by it stay until somebody reconsiders them. With an error of class chunkstore.ErrUnwritable
-// the disk may have it all the same.
+// that lose their last name by it stay until Reconsider is called for them. With an error of class
+// chunkstore.ErrUnwritable the disk may have it all the same.
 func (c *Catalog) Stage(ctx context.Context, sync bool, fn func(ch *Change) error) (*Staged, error) {
 	if err := c.begin(ctx); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (c *Catalog) Withdraw(ctx context.Context, s *Staged) error {
 	return err
 }
 
-// settleLocked lets those go on who wait for a staged change. writer is held.
+// settleLocked wakes the callers of WaitSettled. The caller holds writer, and not mu.
 func (c *Catalog) settleLocked(s *Staged) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,15 +91,15 @@ func (c *Catalog) settleLocked(s *Staged) {
 	c.settled.Broadcast()
 }
 
-// WaitSettled waits until nothing is staged for a workspace: for changes of its record by those who do not hold its
-// lock. It is called first thing in an update's function.
+// WaitSettled waits until nothing is staged for a workspace: for changes of its record by callers that do not hold its
+// lock. They must call it within Update, before anything else: it gives writer up while it waits.
 func (c *Catalog) WaitSettled(workspace string) {
 	for c.staged[workspace] != nil {
 		c.settled.Wait()
 	}
 }
 
-// commit writes a change, and pending withdrawals, in one transaction. writer is held.
+// commit writes a change, and pending withdrawals, in one transaction. The caller holds writer.
 func (c *Catalog) commit(ctx context.Context, sync bool, ch *Change) error {
 	err := c.store.Update(context.WithoutCancel(ctx), sync, func(tx *chunkstore.Tx) error {
 		for _, o := range c.pending {

@@ -90,14 +90,14 @@ func (c *Catalog) Forms(top, stop string) ([]Form, error) {
 	return list, nil
 }
 
-// Crosses reports whether layer is one of those for which l's tier stands, l itself not counted.
+// Crosses reports whether layer is one of those for which l's tier stands, l itself not counted. l must have a tier.
 func (c *Catalog) Crosses(l *Layer, layer string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.index.crosses(l, layer)
 }
 
-// crosses is Crosses; false if stop is "".
+// crosses is Crosses for callers that hold Catalog.mu; false if stop is "".
 func (x *index) crosses(l *Layer, stop string) bool {
 	if stop == "" || l.ID == stop {
 		return false

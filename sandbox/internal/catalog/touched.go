@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// touch is touchLocked for those who do not hold mu.
+// touch is touchLocked for callers that do not hold mu.
 func (c *Catalog) touch(layer string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.touchLocked(layer)
 }
 
-// touchLocked notes that a layer's record, or who names it, has changed: merges of it and of the layers above, whose
+// touchLocked notes that a layer's record, or what names it, has changed: merges of it and of the layers above, whose
 // stacks it is in, may have become due. Of a layer that was touched before all those above were, too: a new one is
-// touched when it is put. mu is held.
+// touched when it is put. The caller holds mu.
 func (c *Catalog) touchLocked(layer string) {
 	for queue := []string{layer}; len(queue) > 0; {
 		id := queue[len(queue)-1]
@@ -40,7 +40,7 @@ func (c *Catalog) takeTouched(into map[string]bool) {
 	clear(c.touched)
 }
 
-// layersOf lists those of a set that are still there, in the order of allLayers.
+// layersOf lists those of a set that are still there, in the order of Layers.
 func (c *Catalog) layersOf(set map[string]bool) []*Layer {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

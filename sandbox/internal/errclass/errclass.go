@@ -11,6 +11,7 @@ import (
 	"snapfs/squashfs"
 )
 
+// classes are those of package api, without the ends of contexts.
 var classes = []error{
 	api.ErrInvalid, api.ErrNotFound, api.ErrConflict, api.ErrRefused, api.ErrCorrupt, api.ErrUnavailable,
 }

@@ -242,7 +242,7 @@ func (c *Cache) releaseLocked(l *Lower) {
 	}
 }
 
-// staleLocked marks a form that nobody will acquire any more.
+// staleLocked marks a form that no caller acquires any more.
 func (c *Cache) staleLocked(l *Lower) {
 	l.stale = true
 	if l.idle != nil {

@@ -30,11 +30,11 @@
 // # Locks, outermost first
 //
 //	Merger.mu       one merge at a time; held while layers are opened, and while the store and the catalog work
+//	Cache.mu        what is open, and flights; never held while anything is read from disk. An overlay that gives
+//	                lowers back takes it under its own locks
 //	Storer.mu       the queue
 //	waiter.mu       of one call that waits: held while its progress is reported
-//	Cache.mu        what is open, and flights; taken under the locks of an overlay, too, when that gives lowers back:
-//	                never held while anything is read from disk
 //
-// The catalog's locks are taken inside Merger.mu, Storer.mu and Cache.mu; the latter two only read records. Storer.mu,
-// waiter.mu and Cache.mu are never held together.
+// The catalog's locks are taken inside Merger.mu, Cache.mu and Storer.mu; the latter two only read records. Cache.mu,
+// Storer.mu and waiter.mu are never held together.
 package layerstore

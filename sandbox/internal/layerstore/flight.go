@@ -13,7 +13,7 @@ type flight struct {
 	cancel context.CancelFunc
 	landed chan struct{} // closed when lower and err are set
 
-	waiters int    // guarded by Cache.mu until landed: who gets a use of lower
+	waiters int    // guarded by Cache.mu until landed: callers that get a use of lower
 	lower   *Lower // of the form that the record tells now; nil after an error, and if the record has changed
 	err     error
 }
@@ -108,7 +108,7 @@ func (c *Cache) land(f *flight, open *layers.Lower, err error) {
 	f.lower = l
 }
 
-// leave is for a caller who does not wait for a flight any more.
+// leave is called by a caller that does not wait for a flight any more.
 func (c *Cache) leave(f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 
 // Merger merges stored layers in the background: those that only one child names into that child, so that deleting
 // snapshots frees what only they showed, and deep stacks into tiers. No data moves: a merged image consists of chunks
-// that the store has.
+// that the store has. Safe for concurrent use; Run is called once.
 //
 // The image is committed first, with a note of it, then the records change in one transaction. An image whose note is
 // still there when the home is opened is removed. Mounts take tiers for the layers that these stand for, in time; see

@@ -23,7 +23,7 @@ type Owner interface {
 }
 
 // Storer stores sealed layers, one after the other, the oldest first: parents before what lies on them. What it has not
-// done when its context ends the next process finds in the records.
+// done when its context ends the next process finds in the records. Safe for concurrent use; Run is called once.
 type Storer struct {
 	Parts
 	cache  *Cache
@@ -170,7 +170,7 @@ func (s *Storer) Run(ctx context.Context) {
 	}
 }
 
-// try stores a layer, unless nobody needs it any more.
+// try stores a layer, unless nothing needs it any more.
 func (s *Storer) try(ctx context.Context, layer string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -193,7 +193,7 @@ func (s *Storer) try(ctx context.Context, layer string) error {
 	return err
 }
 
-// Abandon ends the storing under way if it is of a layer that nobody names any more. The channel is closed when that
+// Abandon ends the storing under way if it is of a layer that nothing names any more. The channel is closed when that
 // has ended, or when the directory of a layer that has just been stored is given back; nil if there is neither.
 func (s *Storer) Abandon() <-chan struct{} {
 	s.mu.Lock()
@@ -290,7 +290,7 @@ func (s *Storer) events(layer string) []api.Event {
 	return events
 }
 
-// replace makes everybody use the image of a layer that has just been stored.
+// replace makes all users of the directory use the image of a layer that has just been stored.
 func (s *Storer) replace(ctx context.Context, r *catalog.Layer, m chunkstore.Manifest) error {
 	image, err := s.cache.openForm(ctx, r.Form(false))
 	if err != nil {

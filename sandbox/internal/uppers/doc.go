@@ -8,8 +8,8 @@
 //   - A space is 2^32 inode numbers, those that begin with the same 32 bits. Every upper has one of its own, which its
 //     number tells; see spaces.go.
 //   - A ready upper is empty, durable and nobody's yet: calls that would otherwise wait for the disk take it. See pool.
-//   - The trash are uppers that no other record names. Their numbers stay recorded until their directories are gone, so
-//     that a crash delays the removal and nothing else. See janitor.
+//   - The trash holds uppers that no other record names. Their numbers stay recorded until their directories are gone,
+//     so that a crash delays the removal and nothing else. See janitor.
 //   - A stray is an entry of DIR that no record names and that is not ready either.
 //
 // The records that name uppers belong to others: a Set reads them through Records, which also removes an upper from the
@@ -20,14 +20,14 @@
 // Run starts two, one that makes uppers ready and one that empties the trash, and returns when both have ended, which
 // they do with its context. Before it ends, the first removes the ready uppers that nobody has taken.
 //
-// # Locks
+// # Locks, outermost first
 //
 //	Set.mu            numbers and spaces; held while they are recorded, and while images are searched for spaces in use
-//	├─ pool.mu        which uppers are ready
+//	├─ pool.mu        which uppers are ready: a leaf, directories are made and removed without it
 //	├─ (Records)      the records in memory, and transactions of the store
 //	└─ (the store)
-//	janitor.mu        what is to be removed; nothing is taken inside
+//	janitor.mu        what is to be removed: a leaf
 //
-// pool.mu is taken inside Set.mu and nothing inside pool.mu: directories are made and removed without it. WideIno,
-// which look-ups of every overlay call, takes Set.mu only the first time that it is asked for a pair of arguments.
+// WideIno, which look-ups of every overlay call, takes Set.mu only the first time that it is asked for a pair of
+// arguments.
 package uppers

@@ -51,7 +51,7 @@ func (s *Set) Empty(name string) bool {
 }
 
 // SetAside removes strays that are empty, and moves others to a directory beside the one of the uppers: they may hold
-// somebody's work. Nothing else uses the Set meanwhile.
+// somebody's work. Nothing else may use the Set meanwhile.
 func (s *Set) SetAside(trash map[uint64]bool, aside string) error {
 	names, err := s.Strays(trash)
 	if err != nil {
