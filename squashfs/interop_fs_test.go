@@ -8,9 +8,9 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"snapfs/squashfs"
-
 	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
 )
 
 // TestFS runs the io/fs conformance test and looks at what it does not know: symlinks and Sys.

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"snapfs/internal/treewalk"
-
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/treewalk"
 )
 
 // long says whether the full cross products run.

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"snapfs/internal/testsource"
 	"snapfs/internal/treewalk"
 	"snapfs/squashfs"
-
-	"golang.org/x/sys/unix"
 )
 
 // TestOthersRead has squashfuse and rdsquashfs read what this package writes; kernel and unsquashfs do so in

@@ -18,10 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"snapfs/internal/treewalk"
 	"snapfs/squashfs"
-
-	"golang.org/x/sys/unix"
 )
 
 // must stops a test that cannot be set up.

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"snapfs/internal/testsource"
 	"snapfs/internal/treewalk"
 	"snapfs/squashfs"
-
-	"golang.org/x/sys/unix"
 )
 
 func init() { squashfs.HostDir = func(root string) squashfs.Source { return testsource.Dir(root) } }

@@ -6,9 +6,9 @@ import (
 	"runtime"
 	"testing"
 
-	"snapfs/squashfs"
-
 	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
 )
 
 // TestKernelReadsExtremes: the longest attribute and the largest device number that fit, in every form, as the kernel

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"snapfs/internal/testsource"
 	"snapfs/squashfs"
-
-	"golang.org/x/sys/unix"
 )
 
 // dirEntry and fileEntry make entries of a memSource.
