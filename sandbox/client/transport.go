@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"syscall"
@@ -18,6 +19,8 @@ const (
 	maxIdle = 4
 	// idleLimit is the age at which a connection without a call is not used any more: long before the daemon closes it.
 	idleLimit = wire.IdleWait / 3
+	// maxHead bounds the head of a response, in bytes.
+	maxHead = 1 << 20
 )
 
 // transport is an http.RoundTripper over the socket of a home. It takes the place of http.Transport, whose two
@@ -32,6 +35,7 @@ type transport struct {
 // conn is a connection to the daemon. One call at a time uses it.
 type conn struct {
 	net.Conn
+	head  *io.LimitedReader // what r reads from; limited while it reads a head
 	r     *bufio.Reader
 	since time.Time // when it became idle
 }
@@ -64,7 +68,10 @@ func (c *conn) exchange(req *http.Request) (*http.Response, error) {
 	if err := w.Flush(); err != nil {
 		return nil, err
 	}
-	return http.ReadResponse(c.r, req)
+	c.head.N = maxHead
+	resp, err := http.ReadResponse(c.r, req)
+	c.head.N = math.MaxInt64
+	return resp, err
 }
 
 // take gives an idle connection or makes one.
@@ -88,7 +95,8 @@ func (t *transport) take(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: nc, r: bufio.NewReader(nc)}, nil
+	head := &io.LimitedReader{R: nc}
+	return &conn{Conn: nc, head: head, r: bufio.NewReader(head)}, nil
 }
 
 // alive reports whether the daemon has neither closed an idle connection nor sent what was not asked for.

@@ -175,3 +175,30 @@ func TestTransportAge(t *testing.T) {
 		tr.idle[0].since = time.Now().Add(-idleLimit)
 	}
 }
+
+// TestTransportHead: a response whose head has no end is an error, not a growing buffer.
+func TestTransportHead(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, api.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, err = io.WriteString(c, "HTTP/1.1 200 OK\r\n")
+		for err == nil { // until the client gives up
+			_, err = io.WriteString(c, "X-More: "+strings.Repeat("x", 1000)+"\r\n")
+		}
+	}()
+	if got, err := roundTrip(t.Context(), &transport{dir: dir}, "x"); err == nil {
+		t.Errorf("got %d bytes", len(got))
+	}
+	_ = l.Close() // of a listener
+	<-done
+}
