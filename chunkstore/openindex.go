@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
@@ -216,13 +215,4 @@ func (s *Store) checkCounts() error {
 			manifests, chunks, s.state.manifests, s.state.chunks)
 	}
 	return err
-}
-
-// formatError distinguishes a store of another version from a damaged or foreign file.
-func formatError(dir string, b []byte) error {
-	var version int
-	if n, _ := fmt.Sscanf(string(b), formatLine, &version); n == 1 && string(b) == fmt.Sprintf(formatLine, version) {
-		return fmt.Errorf("%s: store of version %d: %w", dir, version, ErrVersion)
-	}
-	return corrupt.Errorf("%s: %s is damaged", dir, formatName)
 }

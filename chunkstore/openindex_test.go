@@ -92,16 +92,3 @@ func TestOldIndex(t *testing.T) {
 	_, err := Open(dir, Options{})
 	require.ErrorIs(t, err, ErrCorrupt)
 }
-
-func TestBadFormat(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, openTest(t, dir).Close())
-	for text, class := range map[string]error{
-		"": ErrCorrupt, formatText[:10]: ErrCorrupt, "something else\n": ErrCorrupt,
-		"snapfs chunk store, version 2\n": ErrVersion,
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, formatName), []byte(text), 0o600))
-		_, err := Open(dir, Options{})
-		require.ErrorIs(t, err, class, text)
-	}
-}

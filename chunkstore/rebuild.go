@@ -91,10 +91,10 @@ type rebuilder struct {
 
 func (b *rebuilder) run(ctx context.Context) error {
 	s := b.s
-	if _, err := s.checkFormat(); err != nil {
+	version, err := s.checkFormat()
+	if err != nil {
 		return err
 	}
-	var err error
 	if s.lock, err = lockFile(filepath.Join(s.dir, lockName), s.dir); err != nil {
 		return err
 	}
@@ -103,6 +103,10 @@ func (b *rebuilder) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := s.raiseFormat(version); err != nil { // the new index and journal have forms of this version
+		return err
+	}
+	b.opts.points.At("version raised")
 	if err := b.write(ctx); err != nil {
 		return err
 	}

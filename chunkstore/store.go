@@ -37,15 +37,11 @@ type Options struct {
 
 // Names in a store's directory.
 const (
-	formatName = "FORMAT" // formatText
-	lockName   = "LOCK"
-	indexName  = "index"
-	packsName  = "packs"
+	lockName  = "LOCK"
+	indexName = "index"
+	packsName = "packs"
 
 	counterName = "COUNT" // counter
-
-	formatLine = "snapfs chunk store, version %d\n"
-	formatText = "snapfs chunk store, version 1\n"
 )
 
 const (
@@ -140,17 +136,18 @@ func newStore(dir string, opts Options) *Store {
 func (s *Store) packDir() string { return filepath.Join(s.dir, packsName) }
 
 func (s *Store) open() error {
-	fresh, err := s.checkFormat()
+	version, err := s.checkFormat()
 	if err != nil {
 		return err
 	}
 	if s.lock, err = lockFile(filepath.Join(s.dir, lockName), s.dir); err != nil {
 		return err
 	}
-	if fresh {
+	if version == 0 {
 		if err := s.create(); err != nil {
 			return err
 		}
+		version = formatVersion
 	}
 	ends, err := s.openIndex(filepath.Join(s.dir, indexName))
 	if err != nil {
@@ -163,6 +160,10 @@ func (s *Store) open() error {
 		return err
 	}
 	s.opts.Points.At("packs open")
+	if err := s.raiseFormat(version); err != nil {
+		return err
+	}
+	s.opts.Points.At("version raised")
 	if err := s.openJournal(); err != nil || s.opts.ReadOnly {
 		return err
 	}
@@ -222,52 +223,6 @@ func readEnds(btx *badger.Txn) (map[uint32]int64, error) {
 		return true, nil
 	})
 	return ends, err
-}
-
-// checkFormat reports whether dir holds a store, nothing yet, or something else.
-func (s *Store) checkFormat() (fresh bool, err error) {
-	b, err := os.ReadFile(filepath.Join(s.dir, formatName))
-	switch {
-	case err == nil && string(b) == formatText:
-		return false, nil
-	case err == nil:
-		return false, formatError(s.dir, b)
-	case !errors.Is(err, os.ErrNotExist):
-		return false, err
-	}
-	if s.opts.MustExist || s.opts.ReadOnly {
-		return false, fmt.Errorf("%s: no store: %w", s.dir, ErrNotFound)
-	}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return false, err
-	}
-	names, err := os.ReadDir(s.dir)
-	if err != nil {
-		return false, err
-	}
-	for _, e := range names {
-		if e.Name() != lockName && e.Name() != formatName+".tmp" {
-			return false, fmt.Errorf("%s: holds %s but no store: %w", s.dir, e.Name(), ErrVersion)
-		}
-	}
-	return true, nil
-}
-
-// create creates an empty store; the lock is held.
-func (s *Store) create() error {
-	tmp := filepath.Join(s.dir, formatName+".tmp")
-	f, err := os.Create(tmp)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(formatText)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, filepath.Join(s.dir, formatName)); err != nil {
-		return err
-	}
-	return disk.SyncDir(s.dir)
 }
 
 // checkIndex creates the directories of a new store, and refuses packs without an index.

@@ -246,11 +246,19 @@ func testOldHome(t *testing.T, archive string) {
 	require.NoError(t, err)
 	require.Greater(t, len(uppers), len(want.Workspaces), "the home has layers that are not stored")
 
+	format := func() string {
+		text, err := os.ReadFile(filepath.Join(h.dir, "store/FORMAT"))
+		require.NoError(t, err)
+		return string(text)
+	}
+	require.Equal(t, "snapfs chunk store, version 1\n", format())
+
 	clean := func(when string) {
 		t.Helper()
 		require.Empty(t, decode[sandbox.CheckResult](h, "check", "--read-data").Problems, when)
 	}
 	got := look(h)
+	require.Equal(t, "snapfs chunk store, version 2\n", format(), "earlier programs refuse it from now on")
 	require.Equal(t, told(want.Workspaces), told(got.Workspaces))
 	require.Equal(t, named(want.Snapshots), named(got.Snapshots))
 	require.Equal(t, want.Events, got.Events[:min(len(want.Events), len(got.Events))])
