@@ -25,8 +25,6 @@ const (
 	memTableSize   = 16 << 20
 	indexCache     = 8 << 20  // decompressed blocks of tables
 	blockBytes     = 16 << 10 // of a block of a table
-	maxTxnEntries  = 20_000   // of the 26,214 that a transaction of this memtable takes
-	maxTxnBytes    = 3 << 19  // of 15 % of the memtable
 	valueThreshold = 1 << 20  // the largest that Badger accepts
 	walAlloc       = 20 << 20 // a memtable's log: the memtable and one transaction beyond it
 	flushRoom      = 24 << 20 // for the table of a full memtable

@@ -10,7 +10,6 @@ import (
 	badger "github.com/dgraph-io/badger/v4"
 
 	"snapfs/chunkstore/internal/corrupt"
-	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/varint"
 )
 
@@ -50,8 +49,8 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 	in.list.Digest = in.list.digest(in.sum)
 	in.list.index()
 	value := in.list.encode(s.codec)
-	// Big lists of new chunks and big manifests are written first; nothing names them before the last transaction.
-	if err := in.flushBatches(batchMax); err != nil {
+	// Long lists of new chunks and big manifests are written first; nothing names them before the last transaction.
+	if err := in.flushBatches(true, in.fitsLast); err != nil {
 		return Manifest{}, err
 	}
 	id, err := s.writeAhead(value)
@@ -75,8 +74,8 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 			id = t.state.nextID
 		}
 		in.list.ID = id
-		if err := s.indexChunks(t, batch); err != nil {
-			return err
+		if n, err := s.indexChunks(t, batch); err != nil || n < len(batch) {
+			return cmp.Or(err, ErrTxTooLarge)
 		}
 		if err := t.putManifest(id, value); err != nil {
 			return err
@@ -85,7 +84,7 @@ func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 		t.state.logical += in.list.Size
 		t.state.ahead -= in.ahead
 		if fn != nil {
-			if err := fn(&Tx{s, t.btx, t}, in.list.Manifest); err != nil {
+			if err := fn(&Tx{s: s, btx: t.btx, w: t}, in.list.Manifest); err != nil {
 				return err
 			}
 		}
@@ -130,7 +129,10 @@ func (s *Store) writeAhead(value []byte) (ID, error) {
 
 // dropParts removes what writeAhead wrote.
 func (s *Store) dropParts(id ID) {
-	if err := s.update(func(t *writeTxn) error { return t.deleteParts(id) }); err != nil {
+	if err := s.update(func(t *writeTxn) error {
+		_, err := t.deleteParts(id)
+		return err
+	}); err != nil {
 		s.log.Warn("parts of a manifest that was given up stay until the store is opened again", "manifest", id,
 			"error", err)
 	}
@@ -154,7 +156,7 @@ func (s *Store) sweepParts() error {
 		if err := s.update(func(t *writeTxn) error {
 			_, err := get(t.btx, manifestKey(id))
 			if errors.Is(err, ErrNotFound) {
-				return t.deleteParts(id)
+				_, err = t.deleteParts(id)
 			}
 			return err
 		}); err != nil {
@@ -164,44 +166,96 @@ func (s *Store) sweepParts() error {
 	return nil
 }
 
-// flushBatches writes appended chunks into the index until at most keep are left, which bounds the memory that they
-// use. A chunk is written with or after its bases: another ingest may find it, and this ingest may never end.
-func (in *Ingest) flushBatches(keep int) error {
+// flushBatches writes appended chunks into the index until few are left, which bounds the memory that they use. A chunk
+// is written with or after its bases: another ingest may find it, and this ingest may never end. Without all, those stay
+// whose pages have chunks that are still being encoded, so that pages are written once.
+func (in *Ingest) flushBatches(all bool, few func(left []*fresh, late int) bool) error {
 	in.mu.Lock()
-	slices.SortStableFunc(in.appended, func(a, b *fresh) int { return cmp.Compare(a.gen, b.gen) }) // bases come first
-	var ready, late []*fresh
-	waits := map[uint64]bool{}
-	for _, f := range in.appended {
-		if slices.ContainsFunc(f.bases, func(b uint64) bool {
-			base := in.unindexed[b]
-			return waits[b] || base != nil && base.rec == nil
-		}) {
-			waits[f.num] = true
-			late = append(late, f)
-		} else {
-			ready = append(ready, f)
-		}
-	}
+	ready, late := in.ordered(all || len(in.appended) >= appendedMax)
 	in.appended = append(slices.Clone(ready), late...)
 	in.mu.Unlock()
-	for len(ready)+len(late) > keep && len(ready) > 0 {
-		batch := ready[:min(batchMax, len(ready))]
-		ready = ready[len(batch):]
+	for len(ready) > 0 && !few(ready, len(late)) {
 		if err := in.s.packs.Sync(); err != nil {
 			return err
 		}
-		if err := in.s.update(func(t *writeTxn) error {
+		n := 0
+		if err := in.s.update(func(t *writeTxn) (err error) {
+			n, err = in.s.indexChunks(t, ready)
+			t.state.ahead++
 			t.done = append(t.done, func() {
-				in.indexed(batch)
+				in.indexed(ready[:n])
 				in.ahead++
 			})
-			t.state.ahead++
-			return in.s.indexChunks(t, batch)
+			return err
 		}); err != nil {
 			return err
 		}
+		ready = ready[n:]
 	}
+	in.flushAt = len(ready) + len(late) + 2*batchMax
 	return nil
+}
+
+// fewAppended is for flushBatches in the course of an ingest.
+func fewAppended(left []*fresh, late int) bool { return len(left)+late <= batchMax }
+
+// fitsLast reports whether the chunks that are left fit into the transaction that has the caller's values, too.
+func (in *Ingest) fitsLast(left []*fresh, _ int) bool {
+	entries, bytes := 0, int64(0)
+	for _, f := range left {
+		n, size := chunkCost(f)
+		entries, bytes = entries+n, bytes+size
+		if entries > min(lastEntries, in.s.limits.entries) || bytes > min(lastBytes, in.s.limits.bytes) {
+			return false
+		}
+	}
+	return true
+}
+
+// ordered returns the appended chunks in the order of their numbers, so that a transaction changes few pages, but bases
+// before what needs them. Late are those that need one that is not in a pack yet, and without all, those of pages with
+// such a chunk. mu is held.
+func (in *Ingest) ordered(all bool) (ready, late []*fresh) {
+	const isReady, isLate = 1, 2
+	slices.SortFunc(in.appended, func(a, b *fresh) int { return cmp.Compare(a.num, b.num) })
+	open := map[uint64]bool{}
+	if !all {
+		for num, f := range in.unindexed {
+			if f.rec == nil && !f.rejected {
+				no, _ := pageOf(num)
+				open[no] = true
+			}
+		}
+	}
+	state := make(map[*fresh]int, len(in.appended))
+	var visit func(f *fresh) int
+	visit = func(f *fresh) int {
+		if f.rec == nil {
+			return isLate
+		}
+		if was := state[f]; was != 0 {
+			return was
+		}
+		is := isReady
+		if no, _ := pageOf(f.num); open[no] {
+			is = isLate
+		}
+		for _, b := range f.bases {
+			if base := in.unindexed[b]; base != nil {
+				is = max(is, visit(base))
+			}
+		}
+		if state[f] = is; is == isReady {
+			ready = append(ready, f)
+		} else {
+			late = append(late, f)
+		}
+		return is
+	}
+	for _, f := range in.appended {
+		visit(f)
+	}
+	return ready, late
 }
 
 // indexed forgets chunks that are now in the index; they are the first of in.appended.
@@ -215,34 +269,48 @@ func (in *Ingest) indexed(batch []*fresh) {
 			in.s.sketches.Add(f.num, f.sk)
 		}
 	}
-	in.appended = slices.Clone(in.appended[len(batch):])
+	rest := in.appended[len(batch):]
+	clear(in.appended[:len(batch)])
+	in.appended = rest
 }
 
-// indexChunks writes chunks into the index.
-func (s *Store) indexChunks(t *writeTxn, batch []*fresh) error {
+// indexChunks writes as many of the chunks into the index as the transaction takes, the first at least, and returns how
+// many these are.
+func (s *Store) indexChunks(t *writeTxn, batch []*fresh) (int, error) {
 	ends := map[uint32]int64{}
-	recs := map[pack.Location]bool{}
-	for _, f := range batch {
+	recs := map[*located]bool{} // that are counted from now on
+	n := 0
+	for ; n < len(batch); n++ {
+		f := batch[n]
+		if !t.room(chunkCost(f)) {
+			break
+		}
 		if err := t.set(hashKey(f.hash), binary.AppendUvarint(nil, f.num)); err != nil {
-			return err
+			return 0, err
 		}
 		no, i := pageOf(f.num)
 		pg, err := t.edit(no)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		pg.slots[i] = slot{f.rec, f.size}
+		t.setSlot(pg, i, slot{f.rec, f.size})
+		t.growth += sketchSize
 		ends[f.rec.Pack] = max(ends[f.rec.Pack], f.rec.End())
-		if !recs[f.rec.Location] {
-			recs[f.rec.Location] = true
+		if !f.rec.counted && !recs[f.rec] {
+			recs[f.rec] = true
 			t.state.payload += f.rec.Len
 		}
 	}
-	t.state.chunks += int64(len(batch))
-	if err := t.keepSketches(batch); err != nil {
-		return err
+	t.state.chunks += int64(n)
+	t.done = append(t.done, func() {
+		for r := range recs {
+			r.counted = true
+		}
+	})
+	if err := t.keepSketches(batch[:n]); err != nil {
+		return 0, err
 	}
-	return t.extendPacks(ends)
+	return n, t.extendPacks(ends)
 }
 
 // extendPacks records how far packs are named.

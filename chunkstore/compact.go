@@ -31,6 +31,7 @@ const (
 	groupMax       = 256 << 20 // bytes of live records of packs that are compacted together
 	// Badger's tables are rewritten when more than one of purgeShare keys was deleted.
 	purgeShare = 8
+	deadMax    = 1 << 16 // hashes that are removed before more are looked for
 )
 
 // compact copies what is live out of packs with much garbage and removes them.
@@ -178,24 +179,36 @@ func (c *collection) switchIndex(batch []*liveRecord, moved map[*liveRecord]pack
 			return fmt.Errorf("verify copy: %w", err)
 		}
 	}
-	for part := range slices.Chunk(batch, sweepPages) {
+	// In the order of chunk numbers, so that each page is written once.
+	type change struct {
+		num      uint64
+		from, to *located
+	}
+	var changes []change
+	for _, r := range batch {
+		rec := *r.from
+		rec.Location = moved[r]
+		for _, num := range r.nums {
+			changes = append(changes, change{num, r.from, &rec})
+		}
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.num, b.num) })
+	for len(changes) > 0 {
 		if err := s.update(func(t *writeTxn) error {
 			ends := map[uint32]int64{}
-			for _, r := range part {
-				rec := *r.from
-				rec.Location = moved[r]
-				for _, num := range r.nums {
-					no, i := pageOf(num)
-					pg, err := t.edit(no)
-					if err != nil {
-						return err
-					}
-					if was := pg.slots[i].rec; was == nil || was.Location != r.from.Location {
-						return corrupt.Errorf("chunk %d was moved twice", num)
-					}
-					pg.slots[i].rec = &rec
+			for len(changes) > 0 && t.room(1, slotCost(changes[0].to)) {
+				ch := changes[0]
+				no, i := pageOf(ch.num)
+				pg, err := t.edit(no)
+				if err != nil {
+					return err
 				}
-				ends[rec.Pack] = max(ends[rec.Pack], rec.End())
+				if was := pg.slots[i].rec; was == nil || was.Location != ch.from.Location {
+					return corrupt.Errorf("chunk %d was moved twice", ch.num)
+				}
+				t.setSlot(pg, i, slot{ch.to, pg.slots[i].len})
+				ends[ch.to.Pack] = max(ends[ch.to.Pack], ch.to.End())
+				changes = changes[1:]
 			}
 			return t.extendPacks(ends)
 		}); err != nil {
@@ -217,37 +230,13 @@ func (c *collection) purge(ctx context.Context) error {
 	if err := s.pruneSketches(ctx); err != nil {
 		return err
 	}
-	var dead [][]byte
-	if err := s.view(func(btx *badger.Txn) error {
-		prefix := []byte{keyHash}
-		return scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
-			p := varint.Parser{Rest: value}
-			if num := p.Uint(); num < c.below && !c.exists.has(num) {
-				dead = append(dead, bytes.Clone(key))
-			}
-			return true, ctx.Err()
-		})
-	}); err != nil {
-		return err
-	}
-	for keys := range slices.Chunk(dead, batchMax) {
-		if err := s.update(func(t *writeTxn) error {
-			for _, k := range keys {
-				// A chunk with the same contents may have been added since.
-				v, err := get(t.btx, k)
-				if err != nil {
-					return err
-				}
-				p := varint.Parser{Rest: v}
-				if num := p.Uint(); num >= c.below || c.exists.has(num) {
-					continue
-				}
-				if err := t.delete(k); err != nil {
-					return err
-				}
-			}
-			return nil
-		}); err != nil {
+	for from := []byte{keyHash}; from != nil; {
+		var dead [][]byte
+		var err error
+		if dead, from, err = c.deadHashes(ctx, from); err != nil {
+			return err
+		}
+		if err := c.dropHashes(dead); err != nil {
 			return err
 		}
 	}
@@ -258,6 +247,51 @@ func (c *collection) purge(ctx context.Context) error {
 		return err
 	}
 	return s.shrinkIndex()
+}
+
+// deadHashes lists hashes of chunks that are gone, from a key on. It returns where to go on, nil at the end.
+func (c *collection) deadHashes(ctx context.Context, from []byte) (dead [][]byte, next []byte, err error) {
+	err = c.s.view(func(btx *badger.Txn) error {
+		return scan(btx, []byte{keyHash}, from, func(key, value []byte) (bool, error) {
+			p := varint.Parser{Rest: value}
+			if num := p.Uint(); num < c.below && !c.exists.has(num) {
+				if len(dead) == deadMax {
+					next = bytes.Clone(key)
+					return false, nil
+				}
+				dead = append(dead, bytes.Clone(key))
+			}
+			return true, ctx.Err()
+		})
+	})
+	return dead, next, err
+}
+
+// dropHashes removes hashes of chunks that are gone.
+func (c *collection) dropHashes(keys [][]byte) error {
+	for len(keys) > 0 {
+		if err := c.s.update(func(t *writeTxn) error {
+			for len(keys) > 0 && t.room(1, int64(len(keys[0]))) {
+				k := keys[0]
+				// A chunk with the same contents may have been added since.
+				v, err := get(t.btx, k)
+				if err != nil {
+					return err
+				}
+				p := varint.Parser{Rest: v}
+				if num := p.Uint(); num < c.below && !c.exists.has(num) {
+					if err := t.delete(k); err != nil {
+						return err
+					}
+				}
+				keys = keys[1:]
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // shrinkIndex makes Badger release the space of deleted keys. On its own, Badger does so no earlier than when it is

@@ -62,15 +62,15 @@ func (in *Ingest) dispatch(f *fresh) error {
 		in.spawn(func() error { return in.delta(f) })
 	} else {
 		in.pending = append(in.pending, f)
-		in.pendingBytes += int64(len(f.data))
+		in.pendingBytes += max(int64(len(f.data)), pendingMin)
 	}
 	if in.pendingBytes >= pendingMax {
 		if err := in.flushPending(!in.repack); err != nil {
 			return err
 		}
 	}
-	if appended >= 2*batchMax {
-		return in.flushBatches(batchMax)
+	if appended >= in.flushAt {
+		return in.flushBatches(false, fewAppended)
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (in *Ingest) reject(f *fresh) {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	f.bases, f.gen = nil, 0
+	f.bases, f.gen, f.rejected = nil, 0, true
 	in.rejected = append(in.rejected, f)
 }
 

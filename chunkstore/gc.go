@@ -23,8 +23,6 @@ type GCStats struct {
 	Left      int64 // bytes of garbage in packs with too little of it to be rewritten
 }
 
-const sweepPages = 64 // pages changed in one transaction
-
 // GC collects what no manifest needs and returns the space. It runs concurrently with readers and writers. It can be
 // interrupted at any point, also by a crash: the next collection continues. On a full disk it frees what can be freed
 // without moving data; ENOSPC means that there was nothing of the kind.
@@ -374,7 +372,7 @@ func (c *collection) sweep(ctx context.Context) error {
 		err := s.update(func(t *writeTxn) error {
 			for it.HasNext() {
 				no, i := pageOf(uint64(it.PeekNext()))
-				if t.pages[no] == nil && len(t.pages) == sweepPages {
+				if !t.room(1, slotCost(nil)) {
 					break
 				}
 				it.Next()
@@ -386,7 +384,7 @@ func (c *collection) sweep(ctx context.Context) error {
 				if r == nil {
 					continue
 				}
-				pg.slots[i] = slot{}
+				t.setSlot(pg, i, slot{})
 				n++
 				if !r.delta {
 					blocks = append(blocks, r.Location)

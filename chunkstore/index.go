@@ -213,14 +213,21 @@ func (s *Store) committedPage(no uint64) (pg *page, err error) {
 }
 
 func readPage(btx *badger.Txn, no uint64) (*page, error) {
+	pg, _, err := readSizedPage(btx, no)
+	return pg, err
+}
+
+// readSizedPage also returns the length of the page in the index.
+func readSizedPage(btx *badger.Txn, no uint64) (*page, int, error) {
 	b, err := get(btx, pageKey(no))
 	if errors.Is(err, ErrNotFound) {
-		return &page{}, nil
+		return &page{}, 0, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return parsePage(b, no)
+	pg, err := parsePage(b, no)
+	return pg, len(b), err
 }
 
 // errNoChunk is of class ErrCorrupt, because only chunks that something names are looked up.
@@ -268,15 +275,22 @@ type writeTxn struct {
 	pages map[uint64]*page // changed pages, as they will be
 	done  []func()         // called after the commit
 	undo  []func()         // called if the commit fails
-	bytes int64            // written, approximately
 	packs *pack.Set
+
+	limits  txnLimits
+	entries int   // written
+	size    int64 // of these, as Badger counts
+	bytes   int64 // of these, with more for each: what the memtable takes
+	growth  int64 // what writing the pages will add to bytes, at most
 
 	changes []byte // of keys that the journal repeats
 	rewrite bool   // begin a new journal
 }
 
 func (t *writeTxn) set(key, value []byte) error {
-	t.bytes += int64(len(key)+len(value)) + 40
+	if err := t.count(key, value); err != nil {
+		return err
+	}
 	if err := t.btx.Set(key, value); err != nil {
 		return fmt.Errorf("write index: %w", err)
 	}
@@ -287,7 +301,9 @@ func (t *writeTxn) set(key, value []byte) error {
 }
 
 func (t *writeTxn) delete(key []byte) error {
-	t.bytes += int64(len(key)) + 40
+	if err := t.count(key, nil); err != nil {
+		return err
+	}
 	if err := t.btx.Delete(key); err != nil {
 		return fmt.Errorf("write index: %w", err)
 	}
@@ -302,9 +318,10 @@ func (t *writeTxn) edit(no uint64) (*page, error) {
 	if pg := t.pages[no]; pg != nil {
 		return pg, nil
 	}
-	pg, err := readPage(t.btx, no)
+	pg, n, err := readSizedPage(t.btx, no)
 	if err == nil {
 		t.pages[no] = pg
+		t.growth += int64(n) + entryBytes + pageGrowth
 	}
 	return pg, err
 }
@@ -336,7 +353,9 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 			return err
 		}
 	}
-	t := &writeTxn{btx: s.db.NewTransaction(true), state: s.state, pages: map[uint64]*page{}, packs: s.packs}
+	t := &writeTxn{
+		btx: s.db.NewTransaction(true), state: s.state, pages: map[uint64]*page{}, packs: s.packs, limits: s.limits,
+	}
 	defer t.btx.Discard()
 	if err := fn(t); err != nil {
 		return err

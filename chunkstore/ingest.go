@@ -43,7 +43,10 @@ type IngestOptions struct {
 
 const (
 	pendingMax = 48 << 20 // bytes of chunks without a base that are held back to be sorted into blocks
-	batchMax   = 8192     // chunks in one transaction of the index
+	pendingMin = 512      // what a chunk counts for at least, as it takes that much memory
+	batchMax   = 8192     // chunks that wait for the index before some are written into it
+	// chunks that wait for the index before those are written of which the pages are not complete
+	appendedMax = 1 << 17
 )
 
 // Ingest stores one byte stream. It is used by one goroutine. After an error, and always after use, callers must call
@@ -70,6 +73,7 @@ type Ingest struct {
 
 	pending      []*fresh // wait to be compressed into blocks
 	pendingBytes int64
+	flushAt      int // appended chunks at which some are written into the index
 
 	wg    sync.WaitGroup // encoders under way
 	slots chan struct{}  // one token per encoder
@@ -98,6 +102,7 @@ type fresh struct {
 	maxGen   int // valid if bound
 	sk       sketch.Sketch
 	sketched bool     // sk is valid
+	rejected bool     // it waits in Ingest.rejected, or did; guarded by Ingest.mu
 	rec      *located // once it is written; guarded by Ingest.mu
 }
 
@@ -120,6 +125,7 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 		unwritten: map[hash]*fresh{},
 		unindexed: map[uint64]*fresh{},
 		slots:     make(chan struct{}, opts.workers()),
+		flushAt:   2 * batchMax,
 	}
 	in.list.Kind = opts.Kind
 	in.list.Size = int64(opts.HeaderSize)

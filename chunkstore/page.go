@@ -35,6 +35,8 @@ type located struct {
 	delta bool
 	gen   int
 	bases []uint64
+	// counted says, while an ingest names its chunks, that state.payload has it. Guarded by Store.writeMu.
+	counted bool
 }
 
 // slot is a chunk in a page; rec is nil if there is no such chunk.

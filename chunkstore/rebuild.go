@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -301,9 +302,6 @@ func (b *rebuilder) drop(num uint64) {
 	}
 }
 
-// rebuildPages is how many pages one transaction of a rebuild takes.
-const rebuildPages = 16
-
 // write writes the new index.
 func (b *rebuilder) write(ctx context.Context) error {
 	s := b.s
@@ -382,6 +380,16 @@ func (b *rebuilder) fill(ctx context.Context) error {
 	if err := b.values(ctx); err != nil {
 		return err
 	}
+	packs := slices.Collect(maps.Keys(b.ends))
+	for part := range slices.Chunk(packs, lastEntries) {
+		ends := map[uint32]int64{}
+		for _, num := range part {
+			ends[num] = b.ends[num]
+		}
+		if err := s.update(func(t *writeTxn) error { return t.extendPacks(ends) }); err != nil {
+			return err
+		}
+	}
 	s.journal.off = false
 	return s.update(func(t *writeTxn) error {
 		t.state.nextID = max(t.state.nextID, b.journal.nextID)
@@ -391,7 +399,7 @@ func (b *rebuilder) fill(ctx context.Context) error {
 			t.state.logical += m.Size
 		}
 		t.rewrite = true
-		return t.extendPacks(b.ends)
+		return nil
 	})
 }
 
@@ -412,7 +420,7 @@ func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error
 			for it.HasNext() {
 				num := uint64(it.PeekNext())
 				no, i := pageOf(num)
-				if t.pages[no] == nil && len(t.pages) == rebuildPages {
+				if t.pages[no] == nil && !b.roomFor(t, no) {
 					break
 				}
 				it.Next()
@@ -427,7 +435,10 @@ func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error
 					continue
 				}
 				sl := b.pages[no].slots[i]
-				t.pages[no] = b.pages[no]
+				if t.pages[no] == nil {
+					t.pages[no] = b.pages[no]
+					t.growth += pageCost(no, b.pages[no])
+				}
 				if err := t.set(hashKey(hashOf(data)), binary.AppendUvarint(nil, num)); err != nil {
 					return err
 				}
@@ -450,6 +461,13 @@ func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error
 	}
 	b.opts.Progress(StageIndex, total, total)
 	return lost, nil
+}
+
+// roomFor reports whether a transaction takes a whole page of chunks.
+func (b *rebuilder) roomFor(t *writeTxn, no uint64) bool {
+	const each = 1 + hashLen + 10 + sketchSize
+	pg := b.pages[no]
+	return pg == nil || t.room(pageChunks+1, pageChunks*each+pageCost(no, pg))
 }
 
 // report names the manifests that need lost chunks.
@@ -480,7 +498,7 @@ func (b *rebuilder) values(ctx context.Context) error {
 			return err
 		}
 		if err := s.update(func(t *writeTxn) error {
-			for n := 0; n < maxTxnEntries/2 && t.bytes < maxTxnBytes/2 && len(keys) > 0; n++ {
+			for len(keys) > 0 && t.room(1, int64(len(keys[0])+len(b.journal.values[keys[0]]))) {
 				k := keys[0]
 				if err := t.set([]byte(k), b.journal.values[k]); err != nil {
 					return err

@@ -3,7 +3,6 @@ package chunkstore
 import (
 	"context"
 	"encoding/binary"
-	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 )
@@ -24,7 +23,7 @@ func (c *checker) repair(ctx context.Context) error {
 		if err := s.update(func(t *writeTxn) error {
 			for it.HasNext() {
 				no, i := pageOf(uint64(it.PeekNext()))
-				if t.pages[no] == nil && len(t.pages) == sweepPages {
+				if !t.room(1, slotCost(nil)) {
 					return nil
 				}
 				pg, err := t.edit(no)
@@ -38,7 +37,7 @@ func (c *checker) repair(ctx context.Context) error {
 				it.Next()
 				t.state.dropped++
 				if pg.slots[i].rec != nil {
-					pg.slots[i] = slot{}
+					t.setSlot(pg, i, slot{})
 					t.state.chunks--
 					t.state.stale++
 				}
@@ -56,12 +55,17 @@ func (c *checker) repair(ctx context.Context) error {
 
 // rehash lets chunks be found by their hash again.
 func (c *checker) rehash() error {
-	for batch := range slices.Chunk(c.unhashed, batchMax) {
+	for left := c.unhashed; len(left) > 0; {
 		if err := c.s.update(func(t *writeTxn) error {
-			for _, f := range batch {
-				if err := t.set(hashKey(f.hash), binary.AppendUvarint(nil, f.num)); err != nil {
+			for len(left) > 0 {
+				key, value := hashKey(left[0].hash), binary.AppendUvarint(nil, left[0].num)
+				if !t.room(1, int64(len(key)+len(value))) {
+					break
+				}
+				if err := t.set(key, value); err != nil {
 					return err
 				}
+				left = left[1:]
 			}
 			return nil
 		}); err != nil {

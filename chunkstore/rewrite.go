@@ -18,6 +18,7 @@ const (
 	// Chunks are re-based when bases that no manifest names take more than this share of the payload.
 	deadBasePercent = 7
 	rewriteMax      = 32 << 20 // bytes of chunks rewritten at a time
+	rewritePages    = 64       // pages that these may have, so that few chunks wait for each other
 )
 
 // rewrite re-encodes what a sweep left in poor shape: blocks with many dead chunks, and chunks with dead bases.
@@ -260,7 +261,8 @@ type rewriter struct {
 	*Ingest
 	moved *roaring.Bitmap
 	pages map[uint64]bool // that the next flush changes
-	bytes int             // that the next flush moves
+	index int64           // bytes that it writes into the index for that, at most
+	bytes int             // that it moves
 	sums  map[uint64]hash // hashes of what the next flush moves, to verify the copies; only in a repack
 }
 
@@ -309,10 +311,27 @@ func (rw *rewriter) move(mv move) (int, error) {
 		}
 	}
 	rw.s.pins.use(rw.Ingest, mv.num)
-	no, _ := pageOf(mv.num)
-	rw.pages[no] = true
+	if err := rw.count(mv.num, len(f.bases)); err != nil {
+		return 0, err
+	}
 	rw.bytes += len(data)
 	return len(data), rw.dispatch(f)
+}
+
+// count adds a chunk with so many bases to what the next flush writes into the index.
+func (rw *rewriter) count(num uint64, bases int) error {
+	no, _ := pageOf(num)
+	rw.index += slotGrowth + int64(bases)*baseGrowth
+	if rw.pages[no] {
+		return nil
+	}
+	rw.pages[no] = true
+	pg, err := rw.s.page(no)
+	if err != nil {
+		return err
+	}
+	rw.index += pageCost(no, pg) + pageGrowth
+	return nil
 }
 
 // fix keeps the generation of a chunk from growing. The chunk may have been moved and still wait for its encoding.
@@ -345,7 +364,7 @@ func (rw *rewriter) flush() error {
 			if err != nil {
 				return err
 			}
-			pg.slots[i] = slot{f.rec, f.size}
+			t.setSlot(pg, i, slot{f.rec, f.size})
 			ends[f.rec.Pack] = max(ends[f.rec.Pack], f.rec.End())
 		}
 		t.state.moved = 1
@@ -353,10 +372,12 @@ func (rw *rewriter) flush() error {
 		return t.extendPacks(ends)
 	})
 	rw.pages = map[uint64]bool{}
-	rw.bytes = 0
+	rw.bytes, rw.index = 0, 0
 	clear(rw.sums)
 	return err
 }
 
-// full reports whether it is time to flush.
-func (rw *rewriter) full() bool { return len(rw.pages) >= sweepPages || rw.bytes >= rewriteMax }
+// full reports whether it is time to flush, which is one transaction.
+func (rw *rewriter) full() bool {
+	return len(rw.pages) >= rewritePages || rw.index >= rw.s.limits.bytes || rw.bytes >= rewriteMax
+}

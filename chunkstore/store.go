@@ -93,6 +93,7 @@ type Store struct {
 	guard   logGuard                               // guarded by writeMu
 	broken  error                                  // why the index takes no more writes; guarded by writeMu
 	opened  uint64                                 // transactions when the store was opened; immutable
+	limits  txnLimits                              // of transactions of which several may follow; immutable
 
 	numMu   lockorder.Mutex[lockorder.StoreNumbers]
 	nextNum uint64 // next chunk number; guarded by numMu
@@ -116,6 +117,7 @@ func Open(dir string, opts Options) (*Store, error) {
 // newStore returns a store that is not open yet.
 func newStore(dir string, opts Options) *Store {
 	s := &Store{dir: dir, opts: opts, log: opts.Logger, codec: frame.NewCodec()}
+	s.limits = defaultLimits
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -12,12 +12,15 @@ import (
 
 // Tx reads and writes values of callers, and deletes manifests, in one Badger transaction. A value is small and has a
 // bucket and a key; iteration is in key order. A Tx is valid until the function that received it returns. That function
-// must not write to the store in any other way (writers run one at a time), should be short, and can write some 20,000
-// values or 1 MiB.
+// must not write to the store in any other way (writers run one at a time), should be short, and can write or delete
+// 20,000 values and write 1 MiB, keys included: beyond that is ErrTxTooLarge, and nothing of the transaction is kept.
 type Tx struct {
 	s   *Store
 	btx *badger.Txn
 	w   *writeTxn // nil in View
+
+	values int   // written and deleted
+	bytes  int64 // written
 }
 
 // Update runs fn in a read-write transaction; sync waits for the disk.
@@ -27,7 +30,7 @@ func (s *Store) Update(ctx context.Context, sync bool, fn func(tx *Tx) error) er
 	}
 	defer s.leave()
 	_ = sync // Badger's log is always synced: that takes half a millisecond, and keeps commits in order
-	return s.update(func(t *writeTxn) error { return fn(&Tx{s, t.btx, t}) })
+	return s.update(func(t *writeTxn) error { return fn(&Tx{s: s, btx: t.btx, w: t}) })
 }
 
 // View runs fn in a read-only transaction.
@@ -36,7 +39,7 @@ func (s *Store) View(ctx context.Context, fn func(tx *Tx) error) error {
 		return err
 	}
 	defer s.leave()
-	return s.view(func(btx *badger.Txn) error { return fn(&Tx{s, btx, nil}) })
+	return s.view(func(btx *badger.Txn) error { return fn(&Tx{s: s, btx: btx}) })
 }
 
 func checkBucket(bucket string) error {
@@ -58,7 +61,22 @@ func (tx *Tx) Get(bucket, key string) ([]byte, error) {
 	return v, nil
 }
 
-// Put writes a value.
+// spend counts what a function writes.
+func (tx *Tx) spend(values int, bytes int64) error {
+	tx.values += values
+	tx.bytes += bytes
+	if tx.values > maxTxValues || tx.bytes > maxTxBytes {
+		return fmt.Errorf("%w: %d values of %d bytes", ErrTxTooLarge, tx.values, tx.bytes)
+	}
+	return nil
+}
+
+// Room reports whether so many more values, of so many bytes together with their keys, fit into the transaction.
+func (tx *Tx) Room(values int, bytes int64) bool {
+	return tx.values+values <= maxTxValues && tx.bytes+bytes <= maxTxBytes
+}
+
+// Put writes a value; ErrTxTooLarge.
 func (tx *Tx) Put(bucket, key string, value []byte) error {
 	if tx.w == nil {
 		return ErrReadOnly
@@ -66,10 +84,14 @@ func (tx *Tx) Put(bucket, key string, value []byte) error {
 	if err := checkBucket(bucket); err != nil {
 		return err
 	}
-	return tx.w.set(valueKey(bucket, key), bytes.Clone(value))
+	k := valueKey(bucket, key)
+	if err := tx.spend(1, int64(len(k)+len(value))); err != nil {
+		return err
+	}
+	return tx.w.set(k, bytes.Clone(value))
 }
 
-// Delete removes a value; it is no error if there is none.
+// Delete removes a value; it is no error if there is none. ErrTxTooLarge.
 func (tx *Tx) Delete(bucket, key string) error {
 	if tx.w == nil {
 		return ErrReadOnly
@@ -77,7 +99,11 @@ func (tx *Tx) Delete(bucket, key string) error {
 	if err := checkBucket(bucket); err != nil {
 		return err
 	}
-	return tx.w.delete(valueKey(bucket, key))
+	k := valueKey(bucket, key)
+	if err := tx.spend(1, int64(len(k))); err != nil {
+		return err
+	}
+	return tx.w.delete(k)
 }
 
 // Scan calls fn for the values of bucket with keys >= from, in order, until fn returns false. Value is valid during
@@ -92,25 +118,26 @@ func (tx *Tx) Scan(bucket, from string, fn func(key string, value []byte) (bool,
 	})
 }
 
-// deleteParts removes what continues the value of a manifest.
-func (t *writeTxn) deleteParts(id ID) error {
+// deleteParts removes what continues the value of a manifest, and returns how many parts that were.
+func (t *writeTxn) deleteParts(id ID) (int, error) {
 	var keys [][]byte
 	prefix := partKey(id, 0)[:9]
 	if err := scan(t.btx, prefix, prefix, func(key, _ []byte) (bool, error) {
 		keys = append(keys, bytes.Clone(key))
 		return true, nil
 	}); err != nil {
-		return err
+		return 0, err
 	}
 	for _, k := range keys {
 		if err := t.delete(k); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return len(keys), nil
 }
 
-// DeleteManifest makes a manifest's chunks garbage, unless others name them. It is no error if there is none.
+// DeleteManifest makes a manifest's chunks garbage, unless others name them. It is no error if there is none. It counts
+// as a value, and one for each 64 KiB of the manifest. ErrTxTooLarge.
 func (tx *Tx) DeleteManifest(id ID) error {
 	if tx.w == nil {
 		return ErrReadOnly
@@ -129,7 +156,11 @@ func (tx *Tx) DeleteManifest(id ID) error {
 	if err := tx.w.delete(manifestKey(id)); err != nil {
 		return err
 	}
-	if err := tx.w.deleteParts(id); err != nil {
+	n, err := tx.w.deleteParts(id)
+	if err == nil {
+		err = tx.spend(1+n, 0)
+	}
+	if err != nil {
 		return err
 	}
 	tx.w.done = append(tx.w.done, func() {

@@ -12,7 +12,7 @@ type dirListing struct {
 	run   []byte     // scratch
 }
 
-// build writes the listing of children to out. A run ends where its inodes' metadata block ends, where it is full,
+// build writes the listing of children, whose inodes are at refs, to out. A run ends where its inodes' metadata block ends, where it is full,
 // where inode numbers are too far apart, and where the listing enters a new metadata block: the index points there.
 func (d *dirListing) build(children []child, refs []Ref, out *metaWriter) error {
 	d.size, d.index = 0, d.index[:0]
@@ -31,7 +31,7 @@ func (d *dirListing) build(children []child, refs []Ref, out *metaWriter) error 
 			return err
 		}
 		d.size += uint32(len(d.run))
-		children = children[n:]
+		children, refs = children[n:], refs[n:]
 	}
 	return nil
 }
@@ -40,10 +40,10 @@ func (d *dirListing) build(children []child, refs []Ref, out *metaWriter) error 
 // entries.
 func (d *dirListing) fill(children []child, refs []Ref, room int) int {
 	first := children[0].number
-	h := dirHeader{start: uint32(refs[first-1].block()), number: first}
+	h := dirHeader{start: uint32(refs[0].block()), number: first}
 	d.run = append(d.run[:0], make([]byte, dirHeaderSize)...)
-	for _, c := range children {
-		ref, delta := refs[c.number-1], int64(c.number)-int64(first)
+	for i, c := range children {
+		ref, delta := refs[i], int64(c.number)-int64(first)
 		if h.count == maxDirRun || uint32(ref.block()) != h.start || delta < math.MinInt16 || delta > math.MaxInt16 ||
 			h.count > 0 && len(d.run) >= room {
 			break

@@ -42,7 +42,7 @@ func (w *writer) image(ctx context.Context, out imageOutput, off uint64, sb supe
 		return err
 	}
 	sb.inodes, sb.mtime, sb.blockSize = w.inodes, w.mtime, uint32(w.blockSize)
-	sb.ids, sb.root = uint16(len(w.ids.ids)), t.refs[len(t.refs)-1]
+	sb.ids, sb.root = uint16(len(w.ids.ids)), t.root
 	sb.fragments = uint32(len(opts.fragments))
 	sections, pad, err := w.layOut(t, &sb, off, opts)
 	if err != nil {
@@ -154,12 +154,11 @@ func (w *writer) lookups(t *tables, sb *superblock, opts tableOptions) ([]lookup
 			return nil, err
 		}
 	}
-	if opts.export {
-		if err := table("export", &sb.exportTable, len(t.refs), func(b []byte, i int) []byte {
-			return binary.LittleEndian.AppendUint64(b, uint64(t.refs[i]))
-		}); err != nil {
+	if t.export != nil {
+		if err := t.export.flush(); err != nil {
 			return nil, err
 		}
+		lookups = append(lookups, lookup{name: "export", place: &sb.exportTable, blocks: t.export})
 	}
 	if err := table("ids", &sb.idTable, len(w.ids.ids), func(b []byte, i int) []byte {
 		return binary.LittleEndian.AppendUint32(b, w.ids.ids[i])

@@ -3,8 +3,10 @@ package squashfs
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // tables is the second pass: from the spooled inodes it builds the tables, each in a spool.
@@ -13,18 +15,31 @@ type tables struct {
 	inodes  *metaWriter
 	dirs    *metaWriter
 	ext     *extWriter // nil if there is none
-	refs    []Ref      // by inode number - 1
-	parents []uint32   // still to come, one for each directory
-	linked  []hardlink // still to come
+	root    Ref
+	open    []located       // inodes that no directory names yet, by ascending number
+	links   map[uint32]Ref // inodes with several names, by number
+	export  *metaWriter    // references by inode number; nil if there is no such table
+	parents []uint32       // still to come, one for each directory
+	linked  []hardlink     // still to come
 	listing dirListing
+	refs    []Ref // scratch
 	raw     []byte
+}
+
+// located is an inode in the table.
+type located struct {
+	number uint32
+	ref    Ref
 }
 
 func (w *writer) tables(ctx context.Context, opts tableOptions) (*tables, error) {
 	t := &tables{
 		w: w, inodes: newMetaWriter(w.spools.spool(), w.compressor),
-		dirs: newMetaWriter(w.spools.spool(), w.compressor),
-		refs: make([]Ref, 0, w.inodes), parents: w.parents, linked: w.linked,
+		dirs:  newMetaWriter(w.spools.spool(), w.compressor),
+		links: map[uint32]Ref{}, parents: w.parents, linked: w.linked,
+	}
+	if opts.export {
+		t.export = newMetaWriter(w.spools.spool(), w.compressor)
 	}
 	if opts.extension {
 		t.ext = newExtWriter(w, opts.compressExtension)
@@ -80,7 +95,9 @@ func (t *tables) inode(number uint32, r *spooledInode) error {
 		fragment: noFragment, xattr: r.xattr, target: []byte(r.target),
 	}
 	if len(t.linked) > 0 && t.linked[0].number == number {
-		n.nlink = t.linked[0].names
+		if n.nlink = t.linked[0].names; n.nlink > 1 {
+			t.links[number] = t.inodes.tell()
+		}
 		t.linked = t.linked[1:]
 	}
 	extended := r.xattr != noXattr
@@ -100,7 +117,9 @@ func (t *tables) inode(number uint32, r *spooledInode) error {
 	if extended {
 		n.typ += extendedType
 	}
-	t.refs = append(t.refs, t.inodes.tell())
+	if err := t.place(number); err != nil {
+		return err
+	}
 	t.raw = n.append(t.raw[:0])
 	if n.basic() == typeDir {
 		for _, x := range t.listing.index {
@@ -114,6 +133,37 @@ func (t *tables) inode(number uint32, r *spooledInode) error {
 		return t.blockList(r.layout.runs)
 	}
 	return nil
+}
+
+// place notes where the inode that is written next begins.
+func (t *tables) place(number uint32) error {
+	t.root = t.inodes.tell() // it comes last
+	t.open = append(t.open, located{number, t.root})
+	if t.export == nil {
+		return nil
+	}
+	_, err := t.export.Write(binary.LittleEndian.AppendUint64(nil, uint64(t.root)))
+	return err
+}
+
+// references returns those of a directory's entries, which are in order of names. The inodes that are numbered for this
+// directory are the last ones in open, by ascending number as their names are; all others have several names. So what
+// is held grows with the directories above, not with the tree.
+func (t *tables) references(children []child) ([]Ref, error) {
+	t.refs = slices.Grow(t.refs[:0], len(children))[:len(children)]
+	for i, c := range slices.Backward(children) {
+		if last := len(t.open) - 1; last >= 0 && t.open[last].number == c.number {
+			t.refs[i] = t.open[last].ref
+			t.open = t.open[:last]
+			continue
+		}
+		ref, ok := t.links[c.number]
+		if !ok {
+			return nil, fmt.Errorf("%q has inode %d, which is not in its directory", c.name, c.number)
+		}
+		t.refs[i] = ref
+	}
+	return t.refs, nil
 }
 
 // blockList writes the entries behind a file's inode.
@@ -147,7 +197,11 @@ func (t *tables) directory(n *rawInode, r *spooledInode) error {
 		n.parent = t.w.inodes + 1 // the root's, as other tools write it
 	}
 	t.parents = t.parents[1:]
-	if err := t.listing.build(r.children, t.refs, t.dirs); err != nil {
+	refs, err := t.references(r.children)
+	if err != nil {
+		return err
+	}
+	if err := t.listing.build(r.children, refs, t.dirs); err != nil {
 		return err
 	}
 	n.size = uint64(t.listing.size) + dirSizeBias

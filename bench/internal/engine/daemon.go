@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"snapfs/bench/internal/cost"
 	"snapfs/sandbox/client"
 )
 
@@ -95,3 +96,6 @@ func (s *Daemon) Memory() (int64, error) {
 	pages, err := strconv.ParseInt(fields[1], 10, 64)
 	return pages * int64(os.Getpagesize()), err
 }
+
+// PeakMemory is the most resident memory that the daemon has had, in bytes.
+func (s *Daemon) PeakMemory() (int64, error) { return cost.Peak(s.cmd.Process.Pid) }

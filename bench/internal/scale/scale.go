@@ -18,13 +18,19 @@ type limits struct {
 	snapshots, branches int
 	files               []int
 	logical, fileSize   int64 // bytes: of all files, and of each
+	tiny, tinyOnDisk    []int // files
 }
 
 func limitsOf(full bool) limits {
 	if full {
-		return limits{10_000, 1000, []int{1000, 10_000, 100_000, 1_000_000}, 100 << 30, 1 << 30}
+		return limits{
+			10_000, 1000, []int{1000, 10_000, 100_000, 1_000_000}, 100 << 30, 1 << 30,
+			[]int{100_000, 480_000, 1_600_000, 5_000_000}, []int{100_000, 480_000, 1_600_000},
+		}
 	}
-	return limits{500, 200, []int{1000, 10_000, 30_000}, 2 << 30, 256 << 20}
+	return limits{
+		500, 200, []int{1000, 10_000, 30_000}, 2 << 30, 256 << 20, []int{100_000, 480_000}, []int{30_000, 100_000},
+	}
 }
 
 // Suite shows time, memory and store as work grows.
@@ -97,6 +103,16 @@ func parts() []part {
 			"logical MiB", "large files, one MiB in a hundred new, each stored before the next is written",
 			[]string{"snapshot until stored", "memory", "store"},
 			growBytes,
+		},
+		{
+			"tiny files", "of 100 bytes, all different, generated: writer and store alone, in one process",
+			[]string{"files/s of all", "files/s of the last tenth", "peak memory"},
+			growTiny,
+		},
+		{
+			"imported tiny files", "of 100 bytes, all different, imported by a daemon",
+			[]string{"files/s", "peak memory"},
+			growTinyOnDisk,
 		},
 	}
 }
