@@ -16,7 +16,7 @@ type tables struct {
 	dirs    *metaWriter
 	ext     *extWriter // nil if there is none
 	root    Ref
-	open    []located       // inodes that no directory names yet, by ascending number
+	open    []located      // inodes that no directory names yet, by ascending number
 	links   map[uint32]Ref // inodes with several names, by number
 	export  *metaWriter    // references by inode number; nil if there is no such table
 	parents []uint32       // still to come, one for each directory

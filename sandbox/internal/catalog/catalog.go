@@ -28,6 +28,7 @@ type Catalog struct {
 	settled *sync.Cond      // of writer: a staged change was made visible or withdrawn
 	pending []*Change       // guarded by writer: withdrawals that the store does not have yet
 	pinned  map[string]bool // guarded by writer: layers whose record must stay because they are being stored
+	unswept []string        // guarded by writer: layers that may have no name, and were not removed yet
 
 	// mu guards what follows. index and staged change with writer held, too, so that its holder may read them without
 	// mu; but what sessions have in snapshots and bytes follows the clock, and changes under mu alone (Usage).

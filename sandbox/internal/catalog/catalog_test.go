@@ -1,10 +1,12 @@
 package catalog
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"snapfs/chunkstore"
 	"snapfs/sandbox/api"
 )
 
@@ -61,5 +63,56 @@ func TestCollect(t *testing.T) {
 	own := func(top string, who Holder) int { return len(c.Own(top, who)) }
 	if own("two", w.Holder()) != 1 || own("one", s.Holder()) != 0 || own("side", v.Holder()) != 1 {
 		t.Error("own")
+	}
+}
+
+// TestLongStackGoes removes a workspace over so many layers that their removal does not fit into one transaction.
+func TestLongStackGoes(t *testing.T) {
+	s, err := chunkstore.Open(t.TempDir(), chunkstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	c, err := Open(t.Context(), s, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(fn func(ch *Change)) []*Layer {
+		gone, err := c.Update(t.Context(), false, func(ch *Change) error {
+			fn(ch)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return gone
+	}
+	const layers, each = 12_000, 2000
+	name := func(i int) string { return fmt.Sprintf("l%06d", i) }
+	var w *Workspace
+	for first := 0; first < layers; first += each {
+		put(func(ch *Change) {
+			for i := first; i < first+each; i++ {
+				l := &Layer{ID: name(i), State: api.Sealed, Upper: uint64(i + 1)}
+				if i > 0 {
+					l.Parent = name(i - 1)
+				}
+				ch.PutLayers = append(ch.PutLayers, l)
+			}
+			w = &Workspace{ID: "w", Base: name(first + each - 1), Upper: layers + 1}
+			ch.PutWorkspaces = append(ch.PutWorkspaces, w)
+		})
+	}
+	gone := put(func(ch *Change) { ch.DelWorkspaces = append(ch.DelWorkspaces, w) })
+	if len(gone) != layers {
+		t.Errorf("%d layers are gone", len(gone))
+	}
+	trash, err := c.Trash(t.Context())
+	if err != nil || len(trash) != layers || len(c.Layers()) != 0 {
+		t.Errorf("%d uppers in the trash, %d layers left, %v", len(trash), len(c.Layers()), err)
+	}
+	again, err := Open(t.Context(), s, Options{})
+	if err != nil || len(again.Layers()) != 0 {
+		t.Errorf("%d layers after opening again, %v", len(again.Layers()), err)
 	}
 }

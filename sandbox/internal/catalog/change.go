@@ -33,7 +33,8 @@ type Change struct {
 
 // Update runs fn, which looks at the records and fills in a change, and makes the change durable together with
 // the removal of the layers that lost their last name by it. It gives back the layers that are gone. The change is not
-// interrupted by ctx once fn has returned.
+// interrupted by ctx once fn has returned. Many layers are removed in further transactions; what a crash or an error
+// keeps of them goes with the next change, or by SweepLayers.
 func (c *Catalog) Update(ctx context.Context, sync bool, fn func(ch *Change) error) ([]*Layer, error) {
 	if err := c.begin(ctx); err != nil {
 		return nil, err
@@ -44,14 +45,28 @@ func (c *Catalog) Update(ctx context.Context, sync bool, fn func(ch *Change) err
 	if err := fn(&ch); err != nil {
 		return nil, err
 	}
-	c.collect(&ch)
-	if err := c.commit(ctx, sync, &ch); err != nil {
-		return nil, err
+	ch.reconsider = append(ch.reconsider, c.unswept...)
+	var gone []*Layer
+	for first := true; ; first = false {
+		more := c.collect(&ch)
+		if err := c.commit(ctx, sync, &ch); err != nil {
+			if first {
+				return nil, err
+			}
+			return gone, nil // the change is made; the next one removes what is in unswept
+		}
+		c.apply(&ch)
+		c.opts.Tell(ch.Events)
+		gone = append(gone, ch.delLayers...)
+		if c.unswept = more; len(more) == 0 {
+			return gone, nil
+		}
+		ch = Change{reconsider: more}
 	}
-	c.apply(&ch)
-	c.opts.Tell(ch.Events)
-	return ch.delLayers, nil
 }
+
+// maxGone bounds the layers that one transaction removes: a long stack goes in several.
+const maxGone = 256
 
 // begin looks at ctx before a change, and waits, in reach of it, until the disk takes changes.
 func (c *Catalog) begin(ctx context.Context) error {
@@ -64,8 +79,9 @@ func (c *Catalog) begin(ctx context.Context) error {
 	return c.opts.Wait(ctx)
 }
 
-// collect adds to a change the removal of every layer that nothing names after it. The caller holds c.writer.
-func (c *Catalog) collect(ch *Change) {
+// collect adds to a change the removal of the layers that nothing names after it, maxGone at most. It returns layers that
+// are to be looked at after that. The caller holds c.writer.
+func (c *Catalog) collect(ch *Change) []string {
 	gained := map[string]bool{} // layers that the change itself names
 	lost := map[string]map[Holder]bool{}
 	queue := slices.Clone(ch.reconsider)
@@ -101,7 +117,7 @@ func (c *Catalog) collect(ch *Change) {
 		lose(s.Top, Holder{'s', s.ID})
 	}
 	gone := map[string]bool{}
-	for len(queue) > 0 {
+	for len(queue) > 0 && len(gone) < maxGone {
 		id := queue[0]
 		queue = queue[1:]
 		n := c.index.nodes[id]
@@ -115,6 +131,7 @@ func (c *Catalog) collect(ch *Change) {
 		}
 		lose(n.layer.Parent, Holder{'l', id})
 	}
+	return queue
 }
 
 // Write puts a change into a transaction. Nothing else is committed until that has ended, so the ids that events get
