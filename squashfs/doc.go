@@ -63,8 +63,9 @@
 //	Source ──walk──▶ contents ───────────────────▶ Sink, or
 //	          └────▶ spool of inodes ───tables──▶  io.WriterAt
 //
-// So the bytes depend only on the tree and the options. Memory grows by a few bytes for each inode: spools beyond a
-// bound are temporary files.
+// So the bytes depend only on the tree and the options. Memory grows with the directories above the current one and what
+// is in them, and by a few bytes for each directory, each file with several names and each set of attributes. It does not
+// grow with the number of files: spools beyond a bound are temporary files.
 //
 // # Concurrency
 //
