@@ -61,6 +61,7 @@ func (in *Ingest) dispatch(f *fresh) error {
 	if len(f.bases) > 0 {
 		in.spawn(func() error { return in.delta(f) })
 	} else {
+		f.waits = true
 		in.pending = append(in.pending, f)
 		in.pendingBytes += max(int64(len(f.data)), pendingMin)
 	}
@@ -178,6 +179,9 @@ func (in *Ingest) appendRecord(sc *pack.Scratch, r *pack.Record, chunks []*fresh
 func (in *Ingest) flushPending(similar bool) error {
 	list := in.pending
 	in.pending, in.pendingBytes = nil, 0
+	for _, f := range list {
+		f.waits = false
+	}
 	slices.SortStableFunc(list, func(a, b *fresh) int {
 		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.off, b.off))
 	})

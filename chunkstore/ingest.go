@@ -59,6 +59,8 @@ type Ingest struct {
 	cut   *cdc.Chunker
 	path  string // of the part
 	order string // sort key of the part, "" until it is needed
+	inRun bool   // the bytes are those of an archive or a git object, and may be a file elsewhere
+	start int64  // where they start in the part, 0 if not inRun
 
 	repack bool // re-encodes stored chunks, for the least space
 	pred   predictor
@@ -95,6 +97,8 @@ type fresh struct {
 	size  int    // bytes, set when data is cleared
 	order string // sort key
 	off   int64  // in its part
+	stray bool   // of an archive or a git object: order and off are not those of the file that has it, if there is one
+	waits bool   // in Ingest.pending; used by the ingest's goroutine, as stray
 	bases []uint64
 	gen   int
 	// A chunk that is re-encoded may have deltas that depend on it: its generation must not grow.
@@ -195,19 +199,32 @@ func (in *Ingest) plain(p []byte) error {
 	return err
 }
 
-// inflated takes n bytes of the stream that are stored as inner.
-func (in *Ingest) inflated(t transform.Codec, n int64, inner []byte) error {
-	if err := in.cut.Begin(int64(len(inner))); err != nil {
-		return err
-	}
-	in.pred.enterRun()
-	if _, err := in.cut.Write(inner); err != nil {
-		return err
-	}
+// inflated takes n bytes of the stream that are stored as the concatenated parts. Each is cut like a part of its own, so
+// that the same bytes are found where they are a file.
+func (in *Ingest) inflated(t transform.Codec, n int64, parts [][]byte) error {
 	if err := in.cut.Flush(); err != nil {
 		return err
 	}
-	in.list.addTransform(t, n, int64(len(inner)))
+	in.pred.enterRun()
+	in.inRun = t != transform.GoZlib
+	defer func() { in.inRun, in.start = false, 0 }()
+	inner := int64(0)
+	for _, p := range parts {
+		if in.inRun {
+			in.start = in.pred.at
+		}
+		if err := in.cut.Begin(int64(len(p))); err != nil {
+			return err
+		}
+		if _, err := in.cut.Write(p); err != nil {
+			return err
+		}
+		if err := in.cut.Flush(); err != nil {
+			return err
+		}
+		inner += int64(len(p))
+	}
+	in.list.addTransform(t, n, inner)
 	in.pred.leaveRun()
 	return nil
 }
@@ -243,6 +260,7 @@ func (in *Ingest) chunk(data []byte) error {
 		return err
 	}
 	if found {
+		in.adopt(h)
 		in.pred.seen(num, len(data))
 		in.list.add(num, len(data))
 		return nil
@@ -254,7 +272,7 @@ func (in *Ingest) chunk(data []byte) error {
 	if in.order == "" {
 		in.order = orderKey(in.path)
 	}
-	f := &fresh{num: num, hash: h, data: slices.Clone(data), order: in.order, off: in.pred.at}
+	f := &fresh{num: num, hash: h, data: slices.Clone(data), order: in.order, off: in.pred.at - in.start, stray: in.inRun}
 	in.unwritten[h] = f
 	in.list.New += int64(len(data))
 	if err := in.pred.bases(f); err != nil {
@@ -263,6 +281,18 @@ func (in *Ingest) chunk(data []byte) error {
 	in.pred.missed(len(data))
 	in.list.add(num, len(data))
 	return in.dispatch(f)
+}
+
+// adopt gives a chunk that waits to be encoded, and was found in an archive, the place of the file that has it too.
+func (in *Ingest) adopt(h hash) {
+	f := in.unwritten[h]
+	if f == nil || !f.waits || !f.stray || in.inRun || in.path == "" {
+		return
+	}
+	if in.order == "" {
+		in.order = orderKey(in.path)
+	}
+	f.stray, f.order, f.off = false, in.order, in.pred.at
 }
 
 // find looks for a chunk in this ingest and in the store, and pins it.

@@ -49,7 +49,7 @@ func (m *chunkList) parseTransforms(p *varint.Parser) bool {
 		gap := p.Uint()
 		t := transformRun{codec: transform.Codec(p.Byte())}
 		t.len, t.inner = int64(p.Count(transform.MaxInflated)), int64(p.Count(transform.MaxInflated))
-		if p.Bad || gap > uint64(m.stored-at) || !transform.Fits(t.len, t.inner) {
+		if p.Bad || gap > uint64(m.stored-at) || !t.codec.Fits(t.len, t.inner) {
 			return false
 		}
 		t.off, t.at = end+int64(gap), at+int64(gap)

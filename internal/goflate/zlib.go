@@ -41,3 +41,37 @@ func Zlib(w io.Writer, data []byte) error {
 	}
 	return nil
 }
+
+// idle are compressors of levels 2 to 9 by level; writers has those of level 1.
+var idle [BestCompression + 1]sync.Pool
+
+// Deflate writes data as the deflate stream of a level, 1 to 9, to w. Its errors are those of w. Safe for concurrent
+// use.
+func Deflate(w io.Writer, data []byte, level int) error {
+	if level < BestSpeed || level > BestCompression {
+		panic("goflate: level out of bounds")
+	}
+	pool := &idle[level]
+	if level == BestSpeed {
+		pool = &writers
+	}
+	fw, ok := pool.Get().(*Writer)
+	if !ok {
+		var err error
+		if fw, err = NewWriter(io.Discard, level); err != nil {
+			panic(err) // a valid level
+		}
+	}
+	defer func() {
+		fw.Reset(io.Discard) // an idle compressor must not hold w
+		pool.Put(fw)
+	}()
+	fw.Reset(w)
+	if _, err := fw.Write(data); err != nil {
+		return fmt.Errorf("deflate: %w", err)
+	}
+	if err := fw.Close(); err != nil {
+		return fmt.Errorf("deflate: %w", err)
+	}
+	return nil
+}

@@ -45,6 +45,7 @@ type compressor struct {
 
 	pos  int // what comes next of data
 	base int // where zlib's window starts; a multiple of window
+	work int // how many candidates may still be looked at
 
 	// Positions are kept plus origin, which grows from stream to stream, so that entries of streams before are below
 	// every position and need not be cleared.
@@ -115,6 +116,7 @@ func (c *compressor) longest(pos, cand, best int) (length, start int) {
 	if best >= c.good {
 		chain >>= 2
 	}
+	most := chain
 	nice := min(c.nice, ahead)
 	limit := max(c.base, pos-c.maxDist)
 	data := c.data
@@ -138,6 +140,9 @@ func (c *compressor) longest(pos, cand, best int) (length, start int) {
 		if chain--; cand <= limit || chain == 0 {
 			break
 		}
+	}
+	if c.work -= most - chain; c.work < 0 && c.out.err == nil {
+		c.out.err = ErrWork
 	}
 	return best, start
 }

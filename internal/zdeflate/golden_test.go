@@ -129,3 +129,15 @@ func BenchmarkZlib(b *testing.B) {
 		})
 	}
 }
+
+// TestDeflateWithin checks that data that was made to be slow is given up.
+func TestDeflateWithin(t *testing.T) {
+	var slow []byte // equal hashes everywhere, and matches that all end early
+	for i := range 1 << 14 {
+		slow = append(slow, 'a', 'b', 'c', byte(i), byte(i>>7))
+	}
+	p := Params{Level: 9, MemLevel: 8, WindowBits: 15}
+	require.ErrorIs(t, DeflateWithin(io.Discard, slow, p, 64*len(slow)), ErrWork)
+	text := inputs()["text"]
+	require.NoError(t, DeflateWithin(io.Discard, text, p, 64*len(text)))
+}

@@ -2,8 +2,10 @@ package zdeflate
 
 import (
 	"encoding/binary"
+	"errors"
 	"hash/adler32"
 	"io"
+	"math"
 	"sync"
 )
 
@@ -52,14 +54,22 @@ func (p Params) Header() [2]byte {
 
 var compressors = sync.Pool{New: func() any { return new(compressor) }}
 
+// ErrWork is the error of a stream that takes more work than was allowed.
+var ErrWork = errors.New("deflate: too much work")
+
 // Deflate writes data as a deflate stream (RFC 1951) to w. The parameters must be valid and data not longer than
 // MaxInput. Its errors are those of w, and end it early. w gets a few writes for each block. Safe for concurrent use.
-func Deflate(w io.Writer, data []byte, p Params) error {
+func Deflate(w io.Writer, data []byte, p Params) error { return DeflateWithin(w, data, p, math.MaxInt) }
+
+// DeflateWithin is Deflate, but fails with ErrWork when more than work candidates for matches were looked at. Ordinary
+// data takes up to some 30 for each byte; data that was made to be slow, up to 4096.
+func DeflateWithin(w io.Writer, data []byte, p Params, work int) error {
 	if !p.Valid() || len(data) > MaxInput {
 		panic("zdeflate: parameters out of bounds")
 	}
 	c := compressors.Get().(*compressor)
 	c.begin(w, data, p)
+	c.work = work
 	if p.Level <= lastGreedy {
 		c.greedy()
 	} else {

@@ -1,96 +1,90 @@
 package transform
 
 import (
-	"bytes"
-	"io"
 	"slices"
-
-	"github.com/klauspost/compress/zlib"
+	"strconv"
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/internal/goflate"
 )
 
-// Codec is the codec of a transform run: bytes that are stored as other bytes, from which they can be
-// made again exactly. It is recorded in manifests.
+// Codec is the codec of a transform run: bytes that are stored as other bytes, from which they can be made again
+// exactly. It is recorded in manifests.
 type Codec uint8
 
+// Codecs. From looseFirst to looseLast they are loose objects of git: looseFirst + 16 * kind + level.
 const (
 	None   Codec = 0
 	GoZlib Codec = 1 // a zlib stream as Go's linker writes it, stored inflated
+	Recipe Codec = 2 // any number of streams and what lies between, see recipe.go
+
+	looseFirst Codec = 64
+	looseLast  Codec = 127
+	looseLevel Codec = 0x0f
 )
 
 // Bounds of what is inflated, at write time and when a manifest is read.
 const (
 	MaxInflated     = 64 << 20
 	maxInflateRatio = 64
-	minDeflated     = 512 // a shorter stream is not worth a run of its own
+	minSection      = 512 // a shorter section is not worth a run of its own
+	minRun          = 48  // nor is any other run that is shorter than this
 )
 
-// Fits reports whether a run of outLen bytes made from innerLen bytes is within the bounds.
-// A stream longer than its contents is not worth a run, so it is none.
-func Fits(outLen, innerLen int64) bool {
-	return minDeflated <= outLen && outLen <= innerLen && innerLen <= MaxInflated && innerLen <= outLen*maxInflateRatio
+// Fits reports whether a run of outLen bytes made from innerLen bytes is within the bounds. A stream longer than its
+// contents is not worth a run, so it is none.
+func (t Codec) Fits(outLen, innerLen int64) bool {
+	least := int64(minRun)
+	if t == GoZlib {
+		least = minSection
+	}
+	return least <= outLen && outLen <= innerLen && innerLen <= MaxInflated && innerLen <= outLen*maxInflateRatio
 }
 
-// Undo appends to dst the outLen bytes of a transform run, made from its inner bytes. An unknown codec,
-// lengths out of bounds and any other length than outLen are errors of class corrupt.Err.
+// Undo appends to dst the outLen bytes of a transform run, made from its inner bytes. An unknown codec, lengths out of
+// bounds and any other length than outLen are errors of class corrupt.Err.
 func (t Codec) Undo(dst, inner []byte, outLen int64) ([]byte, error) {
-	if t != GoZlib || !Fits(outLen, int64(len(inner))) {
+	if !t.Fits(outLen, int64(len(inner))) {
 		return dst, corrupt.Errorf("transform %d of %d to %d bytes", t, len(inner), outLen)
 	}
 	at := len(dst)
 	out := limitedBuffer{b: slices.Grow(dst, int(outLen)), max: at + int(outLen)}
-	if err := goflate.Zlib(&out, inner); err != nil || len(out.b) != out.max {
+	var err error
+	switch {
+	case t == GoZlib:
+		err = goflate.Zlib(&out, inner)
+	case t == Recipe:
+		out.b, err = cook(dst, inner, outLen)
+	case t.looseEncoder().Valid():
+		head := t.looseHead(len(inner))
+		err = t.looseEncoder().deflate(&out, slices.Concat(head, inner), anyWork)
+	default:
+		return dst, corrupt.Errorf("unknown transform %d", t)
+	}
+	if err != nil || len(out.b) != out.max {
 		return dst, corrupt.Errorf("transform %d gives %d or more of %d bytes", t, len(out.b)-at, outLen)
 	}
 	return out.b, nil
 }
 
-type limitedBuffer struct {
-	b   []byte
-	max int
+// looseKinds are the types of git's objects, by their numbers in codecs.
+var looseKinds = [...]string{"blob ", "tree ", "commit ", "tag "}
+
+// looseCodec is the codec of a loose object.
+func looseCodec(kind, level int) Codec { return looseFirst + Codec(kind)<<4 + Codec(level) }
+
+// looseEncoder is the encoder of the loose objects of a codec; not valid if it is not one of them.
+func (t Codec) looseEncoder() encoder {
+	if t < looseFirst || t > looseLast {
+		return encoder{}
+	}
+	e := zlibWith(int(t&looseLevel), 8)
+	e.wrap = zlibFrame
+	return e
 }
 
-// Write fails with io.ErrShortWrite when more than max bytes come together.
-func (w *limitedBuffer) Write(p []byte) (int, error) {
-	n := min(len(p), w.max-len(w.b))
-	w.b = append(w.b, p[:n]...)
-	if n < len(p) {
-		return n, io.ErrShortWrite
-	}
-	return n, nil
-}
-
-// inflate gives the inner bytes of a zlib stream that claims to hold claimed bytes, if Undo makes
-// exactly raw from them. Memory is bounded by the claim, which is checked first.
-func inflate(raw []byte, claimed uint64) ([]byte, bool) {
-	if claimed > MaxInflated || !Fits(int64(len(raw)), int64(claimed)) {
-		return nil, false
-	}
-	r, err := zlib.NewReader(bytes.NewReader(raw))
-	if err != nil {
-		return nil, false
-	}
-	inner := make([]byte, claimed)
-	if _, err := io.ReadFull(r, inner); err != nil {
-		return nil, false
-	}
-	// Whatever raw holds besides this stream makes the comparison fail.
-	same := equalWriter(raw)
-	if err := goflate.Zlib(&same, inner); err != nil || len(same) != 0 {
-		return nil, false
-	}
-	return inner, true
-}
-
-// equalWriter is what is expected to be written; other bytes are an error.
-type equalWriter []byte
-
-func (w *equalWriter) Write(p []byte) (int, error) {
-	if !bytes.HasPrefix(*w, p) {
-		return 0, io.ErrShortWrite
-	}
-	*w = (*w)[len(p):]
-	return len(p), nil
+// looseHead is what git writes before the contents of an object.
+func (t Codec) looseHead(n int) []byte {
+	head := append([]byte(nil), looseKinds[t>>4&3]...)
+	return append(strconv.AppendInt(head, int64(n), 10), 0)
 }

@@ -1,7 +1,22 @@
 // Package transform finds stretches of a file that compress far better as other bytes, from which they can be made
-// again exactly, and makes them again.
+// again exactly, and makes them again. The other bytes are what deflate streams hold, which besides may be stored
+// already, as a file.
 //
-// There is one codec: a zlib stream as Go's linker writes it into the debug sections of ELF files is stored inflated.
-// A Splitter takes a file and gives its bytes as they are, or for such a stretch the bytes to be stored instead.
-// Codec.Undo makes the stretch again. What cannot be made again to the last bit is left as it is.
+// # What is looked into
+//
+//	debug sections of ELF files as Go's linker writes them   codec GoZlib
+//	loose objects of git                                     a codec for each type and level
+//	gzip files                                               codec Recipe
+//
+// A file is told by its first bytes, not by its name.
+//
+// A Splitter takes a file and gives its bytes as they are, or for such a stretch, a run, the bytes to be stored instead.
+// Codec.Undo makes the run again. What cannot be made again to the last bit is left as it is: a stream is inflated and
+// deflated with the parameters that its header makes likely, and compared.
+//
+// # Bounds
+//
+// Whatever a file claims, at most maxHeld bytes of it are held back, a stream's contents are at most maxStream bytes
+// (MaxInflated in ELF files) and 64 times as long as the stream, and a stream that takes unusual work to deflate is left
+// alone. Reading any byte of a run makes the whole run, so runs of several streams have about maxGroup bytes of contents.
 package transform

@@ -60,7 +60,7 @@ func elfSections(head []byte, size int64) []section {
 			flags, off, length = uint64(order.Uint32(h[8:])), uint64(order.Uint32(h[16:])), uint64(order.Uint32(h[20:]))
 		}
 		if order.Uint32(h[4:]) != progbits || flags&alloc != 0 ||
-			length < minDeflated || length > uint64(size) || off > uint64(size)-length {
+			length < minSection || length > uint64(size) || off > uint64(size)-length {
 			continue
 		}
 		if flags&compressed != 0 {

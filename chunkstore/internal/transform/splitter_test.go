@@ -25,7 +25,8 @@ func split(t testing.TB, file []byte, size int64, piece func() int) (out []byte,
 	r := NewSplitter(make(chan struct{}, 1), func(p []byte) error {
 		out = append(out, p...)
 		return nil
-	}, func(tr Codec, outLen int64, in []byte) error {
+	}, func(tr Codec, outLen int64, parts [][]byte) error {
+		in := bytes.Join(parts, nil)
 		inner = append(inner, in)
 		var err error
 		out, err = tr.Undo(out, in, outLen)
@@ -135,10 +136,13 @@ func TestUndoBounds(t *testing.T) {
 	}
 }
 
-func FuzzRecompress(f *testing.F) {
+func FuzzSplit(f *testing.F) {
 	a := sample.Prose(1, 3000)
 	f.Add(sample.ELF(f, sample.Section{Flags: 1 << 11, Data: sample.Compressed(len(a), sample.GoZlib(f, a))}), 1000)
+	f.Add(zlibStream(f, append([]byte("blob 3000\x00"), a...), 6), 100)
+	f.Add(append([]byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"), zlibStream(f, a, 9)[2:]...), 100)
 	f.Fuzz(func(t *testing.T, file []byte, piece int) {
+		splitRuns(t, file, func() int { return 1 + max(0, piece) })
 		out, _ := split(t, file, max(int64(len(file)), cdc.WholePart), func() int { return 1 + max(0, piece) })
 		require.True(t, bytes.Equal(file, out))
 	})

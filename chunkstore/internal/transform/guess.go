@@ -1,0 +1,79 @@
+package transform
+
+import "snapfs/internal/zdeflate"
+
+// hint is what a file says about the encoder of a stream: a list of those that are tried, the likeliest first.
+type hint []encoder
+
+func zlibWith(level, mem int) encoder {
+	return encoder{Params: zdeflate.Params{Level: level, MemLevel: mem, WindowBits: 15}}
+}
+
+func goWith(level int) encoder { return encoder{Params: goParams(level), golang: true} }
+
+// Lists are short, because a stream by another encoder costs as many attempts. What is not in them is rare.
+var (
+	// By the class of levels in the header of RFC 1950.
+	zlibHints = [4]hint{
+		{zlibWith(1, 8), goWith(1)},
+		{zlibWith(5, 8), zlibWith(4, 8), zlibWith(3, 8), zlibWith(2, 8)},
+		{zlibWith(6, 8), goWith(6), zlibWith(6, 9)},
+		{zlibWith(9, 8), zlibWith(9, 9), zlibWith(8, 8), zlibWith(7, 8)},
+	}
+	// By the extra flags of RFC 1952: unknown, most compression, fastest. Go's system of origin is always unknown.
+	gzipHint   = hint{zlibWith(6, 8), zlibWith(9, 8)}
+	gzipBest   = hint{zlibWith(9, 8)}
+	gzipFast   = hint{zlibWith(1, 8)}
+	goGzipHint = hint{zlibWith(6, 8), goWith(6), zlibWith(9, 8)}
+	goGzipBest = hint{zlibWith(9, 8), goWith(9)}
+	goGzipFast = hint{zlibWith(1, 8), goWith(1)}
+)
+
+// guesser finds the encoders of streams. It remembers which one was right.
+type guesser struct {
+	last   encoder // the zero value: none was
+	misses int     // streams in sequence for which none was
+}
+
+// maxMisses is how many streams in sequence that no encoder makes let the rest of a file be left alone.
+const maxMisses = 8
+
+// find finds the encoder of a list that makes raw from inner, with a wrapper.
+func (g *guesser) find(list hint, wrap wrapper, windowBits int, raw, inner []byte) (encoder, bool) {
+	try := func(e encoder) bool {
+		e.wrap = wrap
+		if e.golang && windowBits != 15 {
+			return false
+		}
+		e.WindowBits = windowBits
+		if !e.makes(raw, inner) {
+			return false
+		}
+		g.last, g.misses = e, 0
+		return true
+	}
+	last := g.last
+	last.wrap, last.WindowBits = bare, 15
+	tried := false
+	for _, e := range list {
+		if e == last {
+			tried = true
+			if try(e) {
+				return g.last, true
+			}
+		}
+	}
+	for _, e := range list {
+		if (!tried || e != last) && try(e) {
+			return g.last, true
+		}
+	}
+	g.misses++
+	return encoder{}, false
+}
+
+// hopeless reports whether so many streams were not made that the rest of the file is left alone.
+func (g *guesser) hopeless() bool { return g.misses >= maxMisses }
+
+// beginFile forgets the misses of the file before.
+func (g *guesser) beginFile() { g.misses = 0 }
