@@ -58,6 +58,7 @@ func badgerOptions(dir string, opts Options, log *slog.Logger) badger.Options {
 		WithBlockCacheSize(indexCache).
 		WithChecksumVerificationMode(options.OnBlockRead).
 		WithCompactL0OnClose(true).
+		WithNumLevelZeroTablesStall(tablesMost).
 		WithNumCompactors(0) // Store.mergeTables does it
 }
 
@@ -179,6 +180,7 @@ type logGuard struct {
 	next     int   // the log created in advance, 0 = none
 	used     int64 // bytes of transactions since the log in use was started, approximately
 	reserved bool
+	merging  bool // tables are being merged, into the room for that
 }
 
 // room is what a flush of the memtable and a compaction of all tables may need.
@@ -241,6 +243,9 @@ func (g *logGuard) balance(lsm int64) error {
 		return err
 	}
 	need := g.room(lsm)
+	if g.merging {
+		need = flushRoom
+	}
 	switch {
 	case free >= 3*need && !g.reserved:
 		g.reserved = disk.AllocateFile(g.reservePath(), os.O_CREATE, need) == nil

@@ -52,7 +52,7 @@ func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error)
 		}
 	}
 	if opts.Repair && c.badJournal {
-		if err := s.update(func(t *writeTxn) error { t.rewrite = true; return nil }); err != nil {
+		if err := s.rewriteJournal(ctx, false); err != nil {
 			return c.problems, err
 		}
 	}

@@ -175,6 +175,9 @@ func (in *Ingest) flushBatches(all bool, few func(left []*fresh, late int) bool)
 	in.appended = append(slices.Clone(ready), late...)
 	in.mu.Unlock()
 	for len(ready) > 0 && !few(ready, len(late)) {
+		if err := in.s.pace(in.ctx); err != nil {
+			return err
+		}
 		if err := in.s.packs.Sync(); err != nil {
 			return err
 		}

@@ -8,18 +8,13 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
 	badger "github.com/dgraph-io/badger/v4"
-	"github.com/dgraph-io/badger/v4/options"
-	"github.com/dgraph-io/badger/v4/table"
-	"github.com/dgraph-io/ristretto/v2/z"
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/corrupt"
-	"snapfs/chunkstore/internal/disk"
 	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/varint"
 )
@@ -124,7 +119,7 @@ func (c *collection) evacuatePack(ctx context.Context, num uint32, list []*liveR
 	var batch []*liveRecord
 	size := int64(0)
 	flush := func() error {
-		if err := c.switchIndex(batch, moved); err != nil {
+		if err := c.switchIndex(ctx, batch, moved); err != nil {
 			return err
 		}
 		batch, size = nil, 0
@@ -166,7 +161,9 @@ func (c *collection) evacuatePack(ctx context.Context, num uint32, list []*liveR
 }
 
 // switchIndex makes the index name the copies of records instead of the originals. The copies are read back first.
-func (c *collection) switchIndex(batch []*liveRecord, moved map[*liveRecord]pack.Location) error {
+func (c *collection) switchIndex(
+	ctx context.Context, batch []*liveRecord, moved map[*liveRecord]pack.Location,
+) error {
 	if len(batch) == 0 {
 		return nil
 	}
@@ -194,6 +191,9 @@ func (c *collection) switchIndex(batch []*liveRecord, moved map[*liveRecord]pack
 	}
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.num, b.num) })
 	for len(changes) > 0 {
+		if err := s.pace(ctx); err != nil {
+			return err
+		}
 		if err := s.update(func(t *writeTxn) error {
 			ends := map[uint32]int64{}
 			for len(changes) > 0 && t.room(1, slotCost(changes[0].to)) {
@@ -236,6 +236,9 @@ func (c *collection) purge(ctx context.Context) error {
 		if dead, from, err = c.deadHashes(ctx, from); err != nil {
 			return err
 		}
+		if err := s.pace(ctx); err != nil {
+			return err
+		}
 		if err := c.dropHashes(dead); err != nil {
 			return err
 		}
@@ -246,7 +249,7 @@ func (c *collection) purge(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return s.shrinkIndex()
+	return s.shrinkIndex(ctx)
 }
 
 // deadHashes lists hashes of chunks that are gone, from a key on. It returns where to go on, nil at the end.
@@ -292,87 +295,6 @@ func (c *collection) dropHashes(keys [][]byte) error {
 		}
 	}
 	return nil
-}
-
-// shrinkIndex makes Badger release the space of deleted keys. On its own, Badger does so no earlier than when it is
-// closed. Dropping a prefix flushes the memtable; flattening merges all tables. Writers wait.
-func (s *Store) shrinkIndex() error {
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
-	lsm, _ := s.db.Size()
-	if err := s.guard.prepare(lsm); err != nil {
-		return err
-	}
-	free, err := disk.Free(s.guard.dir)
-	if err != nil || free < s.guard.room(lsm) {
-		return err // without room nothing is lost: a later collection does it
-	}
-	if err := s.verifyTables(); err != nil {
-		return err
-	}
-	_, err = guarded("shrink index", func() (struct{}, error) {
-		s.opts.Points.At("index flushes")
-		if err := s.db.DropPrefix([]byte{keySentinel}); err != nil {
-			return struct{}{}, err
-		}
-		s.opts.Points.At("index flushed")
-		return struct{}{}, s.db.Flatten(1)
-	})
-	s.opts.Points.At("index flattened")
-	if err != nil {
-		return fmt.Errorf("shrink index: %w", err)
-	}
-	s.guard.next = 0 // the memtable was replaced
-	return nil
-}
-
-// mergeMin is how many tables Badger may have written from memory before they are merged. It stops at 15.
-const mergeMin = 5
-
-// verifyTables reads all of Badger's tables. Of a damaged table, Badger would merge what it can still read and silently
-// remove the rest, or end the process, since it merges in its own goroutines. Instead the index takes no more writes,
-// and what can be read of it stays. writeMu is held.
-func (s *Store) verifyTables() error {
-	for _, t := range s.db.Tables() {
-		path := table.NewFilename(t.ID, s.guard.dir)
-		_, err := guarded("verify index", func() (struct{}, error) { return struct{}{}, verifyTable(path) })
-		if err == nil {
-			continue
-		}
-		s.broken = fmt.Errorf("%w: %s: %w", ErrIndex, filepath.Base(path), err)
-		if s.packs != nil {
-			s.packs.Freeze()
-		}
-		return s.broken
-	}
-	return nil
-}
-
-// mergeTables merges Badger's tables when there are many; writeMu is held.
-func (s *Store) mergeTables() error {
-	if s.db.Levels()[0].NumTables < mergeMin {
-		return nil
-	}
-	if err := s.verifyTables(); err != nil {
-		return err
-	}
-	_, err := guarded("merge index", func() (struct{}, error) { return struct{}{}, s.db.Flatten(1) })
-	return err
-}
-
-// verifyTable reads all of a table, bypassing Badger's block cache, as a merge does.
-func verifyTable(path string) error {
-	f, err := z.OpenMmapFile(path, os.O_RDONLY, 0)
-	if err != nil {
-		return err
-	}
-	t, err := table.OpenTable(f, table.Options{
-		BlockSize: blockBytes, Compression: options.ZSTD, ChkMode: options.OnTableAndBlockRead,
-	})
-	if err != nil {
-		return err // which has closed the file
-	}
-	return t.Close(-1)
 }
 
 // allocatedIn sums up the allocated bytes of the files in dir.

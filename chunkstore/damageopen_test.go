@@ -25,7 +25,7 @@ func TestDamagedWhileOpen(t *testing.T) {
 	flip(t, tables[0], 40)
 	recs["more"] = "x"
 	require.NoError(t, s.Update(ctx, true, func(tx *Tx) error { return tx.Put("names", "more", []byte("x")) }))
-	require.ErrorIs(t, s.shrinkIndex(), ErrIndex)
+	require.ErrorIs(t, s.shrinkIndex(ctx), ErrIndex)
 	require.ErrorIs(t, s.Update(ctx, true, func(tx *Tx) error { return tx.Put("names", "no", []byte("x")) }), ErrIndex)
 	good, bad := readable(t, s, ids, want)
 	require.Len(t, append(good, bad...), len(ids))
@@ -37,11 +37,15 @@ func TestDamagedWhileOpen(t *testing.T) {
 	requireRebuilt(t, dir, ids, want, recs)
 }
 
-// TestManyTables writes so much that Badger's tables are merged while the store is open.
+// TestManyTables writes so much that Badger's tables are merged while the store is open. A transaction is done
+// meanwhile.
 func TestManyTables(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
-	s := openTest(t, dir)
+	var s *Store
+	listen, times := beside(t, &s, "tables verified")
+	s, err := Open(dir, Options{Points: listen})
+	require.NoError(t, err)
 	value := make([]byte, 900<<10)
 	n := 0
 	for merged := false; !merged; n++ {
@@ -50,6 +54,8 @@ func TestManyTables(t *testing.T) {
 		require.Less(t, n, 300)
 	}
 	t.Log(n, "values")
+	awaitUpkeep(t, s)
+	require.Equal(t, 1, *times)
 	require.Len(t, records(t, s, "b"), n)
 	require.NoError(t, s.Close())
 	s = openTest(t, dir)

@@ -56,6 +56,7 @@
 //	Store.gcMu        one collection or check
 //	liveSet.mu        what manifests need; held while the index is read, so no transaction waits for it
 //	Store.numMu       chunk numbers; held while some are reserved in the index
+//	Store.upkeepMu    a rewrite of the journal, or a merge of Badger's tables; transactions go on beside it
 //	Store.writeMu     the one transaction that writes the index; held while a caller's function runs in it
 //	pack.Set.syncMu   one sync
 //	pack.Set.appendMu one append, or cut
@@ -64,7 +65,10 @@
 //	loader.mu         what to decode ahead; Store.stateMu is taken under it
 //	pack.Set.mu, lru.mu, blockCache.flightMu, sketch.Index.mu, Store.stateMu    leaves
 //
-// Badger merges its tables only when it is told to: mergeTables, shrinkIndex and Close read all of them first.
+// Badger merges its tables only when it is told to: mergeTables and Close read all of them first.
+//
+// Whatever takes a time that grows with the store is done beside transactions: it reads the index as it was at one
+// time, writes what nothing names yet, and ends with a short transaction (upkeep.go, journalrewrite.go, tables.go).
 //
 // A goroutine that decodes waits for others that decode bases of lower generations only.
 package chunkstore

@@ -364,7 +364,7 @@ func (c *collection) sweep(ctx context.Context) error {
 	}
 	it := doomed.Iterator()
 	for it.HasNext() {
-		if err := ctx.Err(); err != nil {
+		if err := s.pace(ctx); err != nil {
 			return err
 		}
 		n := int64(0)

@@ -283,8 +283,8 @@ type writeTxn struct {
 	bytes   int64 // of these, with more for each: what the memtable takes
 	growth  int64 // what writing the pages will add to bytes, at most
 
-	changes []byte // of keys that the journal repeats
-	rewrite bool   // begin a new journal
+	changes   []byte     // of keys that the journal repeats
+	successor *successor // of the journal, that is to be the one in use
 }
 
 func (t *writeTxn) set(key, value []byte) error {
@@ -341,6 +341,7 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	}
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
+	defer s.startUpkeep()
 	if s.broken != nil {
 		return s.broken
 	}
@@ -349,9 +350,7 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 		return err
 	}
 	if s.guard.used == 0 { // a memtable was started: the previous one may have become a table
-		if err := s.mergeTables(); err != nil {
-			return err
-		}
+		s.mergeWanted = s.mergeWanted || s.tablesDue()
 	}
 	t := &writeTxn{
 		btx: s.db.NewTransaction(true), state: s.state, pages: map[uint64]*page{}, packs: s.packs, limits: s.limits,

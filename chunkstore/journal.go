@@ -1,9 +1,11 @@
 package chunkstore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -33,8 +35,8 @@ import (
 //	changes per change: uvarint length of the key, key, uvarint 0 deleted | 1 + length of the value, value
 //
 // An entry is synced before its transaction commits. The transaction names the journal and its end (state). When more
-// than half of a journal is out of date, a new one is started with all that the index holds, and the old one is
-// removed.
+// than half of a journal is out of date, a successor is written beside the transactions, with all that the index holds
+// (journalrewrite.go).
 type journal struct {
 	dir string
 
@@ -43,7 +45,11 @@ type journal struct {
 	alloc int64  // end of what is allocated
 	last  uint32 // the highest number that was used
 	off   bool   // nothing is written: the index is being rebuilt
+	retry uint64 // rewriting failed: not again before this transaction
 }
+
+// journalPrefixes are the first bytes of the keys of which the journal has the changes.
+var journalPrefixes = []byte{keyManifest, keyPart, keyValue}
 
 const (
 	journalMagic    = "snapJRNL"
@@ -52,18 +58,15 @@ const (
 	journalEntry    = 1 << 20 // bytes of changes in an entry of a new journal, approximately
 	journalSlack    = 1 << 20 // how much an open journal may grow beyond twice its initial size
 	journalIdle     = 4 << 10 // how much a closed one may have grown beyond a quarter
-	journalPack     = 200     // changes of fewer bytes are not compressed
+	journalAhead    = 64 << 10
+	journalPack     = 200 // changes of fewer bytes are not compressed
 )
 
 func journalName(num uint32) string { return fmt.Sprintf("%08d%s", num, journalExt) }
 
 // journaled reports whether changes of a key belong to the journal.
 func journaled(key []byte) bool {
-	switch key[0] {
-	case keyManifest, keyPart, keyValue:
-		return true
-	}
-	return false
+	return bytes.IndexByte(journalPrefixes, key[0]) >= 0
 }
 
 // appendChange appends a change of the index; value is nil for a deletion.
@@ -153,22 +156,26 @@ func (s *Store) openJournal() error {
 // journal grow, it is abandoned: deleting must still be possible then. The next transaction that has room starts a new
 // one.
 func (j *journal) write(s *Store, t *writeTxn) error {
-	if j.off || len(t.changes) == 0 && !t.rewrite {
+	if j.off || len(t.changes) == 0 && t.successor == nil {
 		return nil
 	}
 	st := &t.state
-	t.rewrite = t.rewrite || st.journal == 0 || st.journalEnd > 2*st.journalBase+journalSlack
 	var err error
-	if t.rewrite {
-		err = j.rewrite(s, t)
-	}
-	if !t.rewrite || st.journal != 0 && errors.Is(err, unix.ENOSPC) {
+	switch {
+	case t.successor != nil:
+		if err := t.successor.finish(s, t); err != nil {
+			return fmt.Errorf("journal: %w", err)
+		}
+		return nil
+	case st.journal == 0:
+		err = j.begin(s, t)
+	default:
 		err = j.append(s, t, appendEntry(nil, st, 0, t.changes, s.codec))
 	}
 	if errors.Is(err, unix.ENOSPC) {
 		s.log.Warn("the disk is full: the journal will be rewritten", "error", err)
 		st.journal, st.journalEnd, st.journalBase = 0, 0, 0
-		t.done = append(t.done, func() { j.replace(s, nil, 0) })
+		t.done = append(t.done, func() { j.drop(s, j.use(nil, 0)) })
 		return nil
 	}
 	if err != nil {
@@ -179,13 +186,12 @@ func (j *journal) write(s *Store, t *writeTxn) error {
 
 // append writes one entry at the end that the index names. It overwrites what an uncommitted transaction left there.
 func (j *journal) append(s *Store, t *writeTxn, entry []byte) error {
-	const ahead = 64 << 10
 	end := t.state.journalEnd + int64(len(entry))
 	if end > j.alloc {
-		if err := disk.Allocate(j.f, j.alloc, end+ahead-j.alloc); err != nil {
+		if err := disk.Allocate(j.f, j.alloc, end+journalAhead-j.alloc); err != nil {
 			return err
 		}
-		j.alloc = end + ahead
+		j.alloc = end + journalAhead
 	}
 	if _, err := j.f.WriteAt(entry, t.state.journalEnd); err != nil {
 		return err
@@ -195,70 +201,75 @@ func (j *journal) append(s *Store, t *writeTxn, entry []byte) error {
 	return unix.Fdatasync(int(j.f.Fd()))
 }
 
-// rewrite writes a new journal of all that the index holds after t. It replaces the old one when t is committed.
-func (j *journal) rewrite(s *Store, t *writeTxn) (err error) {
-	num := j.last + 1
-	f, err := os.OpenFile(filepath.Join(j.dir, journalName(num)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+// begin starts a journal with the changes of t. It is complete if the index had nothing before; else a successor is
+// written soon.
+func (j *journal) begin(s *Store, t *writeTxn) error {
+	empty, err := s.noneJournaled()
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
-		}
-	}()
-	at := int64(0)
-	write := func(b []byte) error {
-		_, err := f.WriteAt(b, at)
-		at += int64(len(b))
+	next, err := j.create()
+	if err != nil {
 		return err
 	}
-	if err := write(pack.Header(journalMagic, num)); err != nil {
-		return err
+	flags := byte(0)
+	if empty {
+		flags = journalComplete
 	}
-	var changes []byte
-	for _, prefix := range []byte{keyManifest, keyPart, keyValue} {
-		if err := scan(t.btx, []byte{prefix}, []byte{prefix}, func(key, value []byte) (bool, error) {
-			if len(changes) > 0 && len(changes)+len(key)+len(value) > journalEntry-16 {
-				if err := write(appendEntry(nil, &t.state, 0, changes, s.codec)); err != nil {
-					return false, err
-				}
-				changes = changes[:0]
-			}
-			changes = appendChange(changes, key, value, false)
-			return true, nil
-		}); err != nil {
-			return err
-		}
-	}
-	if err := write(appendEntry(nil, &t.state, journalComplete, changes, s.codec)); err != nil {
-		return err
-	}
+	err = next.write(appendEntry(nil, &t.state, flags, t.changes, s.codec))
 	s.opts.Points.At("journal begun")
-	if err := errors.Join(unix.Fdatasync(int(f.Fd())), disk.SyncDir(j.dir)); err != nil {
-		return err
+	if err == nil {
+		err = next.sync()
 	}
-	j.last = num
-	t.state.journal, t.state.journalEnd, t.state.journalBase = num, at, at
-	t.undo = append(t.undo, func() { _, _ = f.Close(), os.Remove(f.Name()) }) // Open removes what stays
-	t.done = append(t.done, func() { j.replace(s, f, at) })
+	if err != nil {
+		return errors.Join(err, next.remove())
+	}
+	next.put(s, t)
+	t.undo = append(t.undo, func() { _ = next.remove() }) // else Open removes it
+	t.done = append(t.done, func() { j.drop(s, next.was) })
+	if !empty {
+		t.state.journalBase = 0
+	}
 	return nil
 }
 
-// replace makes f the journal in use and removes the old one; nil for none.
-func (j *journal) replace(s *Store, f *os.File, size int64) {
-	if j.f != nil {
-		if err := errors.Join(j.f.Close(), os.Remove(j.f.Name())); err != nil {
-			s.log.Warn("an old journal stays", "error", err) // until the store is opened again
+// noneJournaled reports whether the index has nothing that belongs to a journal.
+func (s *Store) noneJournaled() (bool, error) {
+	none := true
+	err := s.view(func(btx *badger.Txn) error {
+		for _, prefix := range journalPrefixes {
+			if err := scan(btx, []byte{prefix}, []byte{prefix}, func(_, _ []byte) (bool, error) {
+				none = false
+				return false, nil
+			}); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	return none, err
+}
+
+// use makes f the journal in use, nil for none, and returns the one that was.
+func (j *journal) use(f *os.File, size int64) (was *os.File) {
+	was, j.f, j.alloc = j.f, f, size
+	return was
+}
+
+// drop removes a journal that is not in use any more, if f is not nil.
+func (j *journal) drop(s *Store, f *os.File) {
+	if f == nil {
+		return
 	}
-	j.f, j.alloc = f, size
+	if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
+		s.log.Warn("an old journal stays", "error", err) // until the store is opened again
+	}
 	s.opts.Points.At("journal replaced")
 }
 
 // idleJournal reports whether the journal has grown enough to be rewritten before the store is closed.
 func (st *state) idleJournal() bool {
-	return st.journal == 0 && st.txns > 0 || st.journalEnd > st.journalBase*5/4+journalIdle
+	return st.journalBase == 0 && st.txns > 0 || st.journalEnd > st.journalBase*5/4+journalIdle
 }
 
 // close releases the space that was allocated in advance.
@@ -341,25 +352,29 @@ func replayJournal(b []byte, c *frame.Codec, damaged func(off, n int64, err erro
 	return r
 }
 
-// checkJournal compares the journal with the index, and returns its number.
+// checkJournal compares the journal with the index, and returns its number. One that is not complete is not compared.
 func (s *Store) checkJournal() (num uint32, err error) {
 	s.writeMu.Lock()
 	btx := s.db.NewTransaction(false)
 	st := s.state
-	var b []byte
+	var f *os.File
 	if st.journal != 0 {
-		b, err = os.ReadFile(filepath.Join(s.packDir(), journalName(st.journal)))
+		f, err = os.Open(filepath.Join(s.packDir(), journalName(st.journal)))
 	}
 	s.writeMu.Unlock()
 	defer btx.Discard()
 	if st.journal == 0 || err != nil {
 		return st.journal, err
 	}
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, st.journalEnd))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return st.journal, err
+	}
 	if int64(len(b)) < st.journalEnd {
 		return st.journal, corrupt.Errorf("%d bytes, %d are named", len(b), st.journalEnd)
 	}
 	var damage error
-	r := replayJournal(b[:st.journalEnd], s.codec, func(off, _ int64, err error) {
+	r := replayJournal(b, s.codec, func(off, _ int64, err error) {
 		if damage == nil {
 			damage = fmt.Errorf("at %d: %w", off, err)
 		}
@@ -367,6 +382,8 @@ func (s *Store) checkJournal() (num uint32, err error) {
 	switch {
 	case damage != nil:
 		return st.journal, damage
+	case st.journalBase == 0:
+		return st.journal, nil // its successor is being written
 	case !r.whole:
 		return st.journal, corrupt.Errorf("is not complete")
 	}
@@ -376,7 +393,7 @@ func (s *Store) checkJournal() (num uint32, err error) {
 // compare returns the first difference from the index.
 func (r *replay) compare(btx *badger.Txn) error {
 	n := 0
-	for _, prefix := range []byte{keyManifest, keyPart, keyValue} {
+	for _, prefix := range journalPrefixes {
 		if err := scan(btx, []byte{prefix}, []byte{prefix}, func(key, value []byte) (bool, error) {
 			n++
 			v, ok := r.values[string(key)]

@@ -390,17 +390,21 @@ func (b *rebuilder) fill(ctx context.Context) error {
 			return err
 		}
 	}
-	s.journal.off = false
-	return s.update(func(t *writeTxn) error {
+	if err := s.update(func(t *writeTxn) error {
 		t.state.nextID = max(t.state.nextID, b.journal.nextID)
 		t.state.lease = top
 		t.state.packed = top // it is unknown what was repacked: it is not done again
 		for _, m := range b.lists {
 			t.state.logical += m.Size
 		}
-		t.rewrite = true
 		return nil
-	})
+	}); err != nil {
+		return err
+	}
+	s.writeMu.Lock()
+	s.journal.off = false
+	s.writeMu.Unlock()
+	return s.rewriteJournal(ctx, false)
 }
 
 // chunks decodes every chunk to hash it, and writes it into the index. It returns those that cannot be decoded.

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	badger "github.com/dgraph-io/badger/v4"
+	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
@@ -95,6 +96,10 @@ type Store struct {
 	opened  uint64                                 // transactions when the store was opened; immutable
 	limits  txnLimits                              // of transactions of which several may follow; immutable
 
+	upkeepMu    lockorder.Mutex[lockorder.StoreUpkeep] // held while the journal is rewritten or tables are merged
+	upkeep      upkeep
+	mergeWanted bool // guarded by writeMu: Badger's tables may be due to be merged
+
 	numMu   lockorder.Mutex[lockorder.StoreNumbers]
 	nextNum uint64 // next chunk number; guarded by numMu
 	lease   uint64 // numbers below it may be assigned; guarded by numMu
@@ -131,6 +136,7 @@ func newStore(dir string, opts Options) *Store {
 	s.segments = newLRU[segmentKey, *segment](segmentCache)
 	s.transforms = newTransformCache(s.opts.CacheBytes)
 	s.inflating = make(chan struct{}, 1)
+	s.upkeep.ctx, s.upkeep.cancel = context.WithCancel(context.Background())
 	s.helpers = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
 	return s
 }
@@ -284,14 +290,10 @@ func (s *Store) Close() error {
 	s.closed = true
 	s.stateMu.Unlock()
 	s.users.Wait()
+	s.endUpkeep()
 	var errs []error
-	if !closedBefore && !s.opts.ReadOnly && s.broken == nil && (s.nextNum != s.state.lease || s.state.idleJournal()) {
-		// Return unused numbers.
-		errs = append(errs, s.update(func(t *writeTxn) error {
-			t.state.lease = s.nextNum
-			t.rewrite = t.state.idleJournal()
-			return nil
-		}))
+	if !closedBefore && !s.opts.ReadOnly && s.broken == nil {
+		errs = append(errs, s.settleIndex())
 	}
 	errs = append(errs, s.closePacks(), s.freeReserve())
 	if err := s.roomToClose(); err != nil {
@@ -300,6 +302,27 @@ func (s *Store) Close() error {
 	s.ended = true
 	errs = append(errs, s.release())
 	return errors.Join(errs...)
+}
+
+// settleIndex returns unused numbers and rewrites the journal, before the store is closed.
+func (s *Store) settleIndex() error {
+	if s.nextNum != s.state.lease {
+		if err := s.update(func(t *writeTxn) error {
+			t.state.lease = s.nextNum
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	if !s.state.idleJournal() {
+		return nil
+	}
+	err := s.rewriteJournal(context.Background(), false)
+	if errors.Is(err, unix.ENOSPC) {
+		s.log.Warn("the disk is full: the journal is rewritten later", "error", err)
+		return nil
+	}
+	return err
 }
 
 // closePacks runs once; closeMu is held, or no other goroutine has the store.
@@ -347,6 +370,7 @@ func (s *Store) roomToClose() error {
 
 // release closes whatever is open.
 func (s *Store) release() error {
+	s.endUpkeep()
 	errs := []error{s.closePacks()}
 	if s.db != nil {
 		err := s.freeReserve()
@@ -370,7 +394,7 @@ func (s *Store) release() error {
 // crash would leave it, so that RebuildIndex and readers still have the tables and the log.
 func (s *Store) closeIndex() error {
 	if s.state.txns != s.opened && s.broken == nil {
-		if err := s.verifyTables(); err != nil {
+		if err := s.verifyTables(context.Background()); err != nil {
 			return err
 		}
 	}

@@ -68,6 +68,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
    └─ StoreGC                        chunkstore: Store.gcMu, one collection or check
       ├─ LiveSet                     chunkstore: liveSet.mu, what manifests need; held while the index is read
       └─ StoreNumbers                chunkstore: Store.numMu, chunk numbers; held while some are reserved in the index
+         ├─ StoreUpkeep              chunkstore: Store.upkeepMu, a rewrite of the journal or a merge of tables
          └─ StoreWriter              chunkstore: Store.writeMu, the one transaction; a caller's function runs under it
             ├─ Catalog               sandbox/internal/catalog: Catalog.mu, records in memory
             │  └─ IDs (leaf)         sandbox/internal/catalog: idSource.mu
@@ -148,6 +149,7 @@ type (
 	StoreGC        struct{}
 	LiveSet        struct{}
 	StoreNumbers   struct{}
+	StoreUpkeep    struct{}
 	StoreWriter    struct{}
 	Catalog        struct{}
 	IDs            struct{}
