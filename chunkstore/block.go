@@ -10,11 +10,13 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// block is a decoded record; immutable except origin.
+// block is a decoded record; immutable except origin and verdict.
 type block struct {
 	data    []byte
 	members []blockMember // in order of their numbers
+	digest  []byte        // of the record; none if it is old
 	origin  atomic.Int32  // see takeOrigin
+	verdict atomic.Int32  // see isRight
 }
 
 type blockMember struct {
@@ -23,7 +25,7 @@ type blockMember struct {
 }
 
 func newBlock(r *pack.Record, data []byte) *block {
-	b := &block{data: data, members: make([]blockMember, 0, len(r.Members))}
+	b := &block{data: data, members: make([]blockMember, 0, len(r.Members)), digest: r.Digest}
 	b.origin.Store(blockWaited)
 	off := 0
 	for _, m := range r.Members {

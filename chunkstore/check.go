@@ -41,12 +41,12 @@ func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error)
 	defer s.gcMu.Unlock()
 	c := &checker{
 		s: s, opts: opts, known: roaring.New(), bad: roaring.New(), blocks: map[pack.Location]bool{},
-		hashes: map[uint32]hash{},
+		hashes: map[uint64]hash{}, read: roaring.New(), unknown: map[uint64]*fresh{},
 	}
 	if c.opts.Progress == nil {
 		c.opts.Progress = func(int64, int64) {}
 	}
-	for _, step := range []func(context.Context) error{c.index, c.packs, c.chunks, c.manifests} {
+	for _, step := range []func(context.Context) error{c.index, c.packs, c.readHashes, c.chunks, c.manifests, c.settle} {
 		if err := step(ctx); err != nil {
 			return c.problems, err
 		}
@@ -57,7 +57,7 @@ func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error)
 		}
 	}
 	if opts.Repair {
-		if err := c.rehash(); err != nil {
+		if err := errors.Join(c.rehash(), c.restamp(ctx)); err != nil {
 			return c.problems, err
 		}
 	}
@@ -76,35 +76,53 @@ type checker struct {
 	blocks   map[pack.Location]bool // blocks seen so far
 	done     int64                  // bytes of records seen so far
 	bad      *roaring.Bitmap        // chunks that cannot be read, without those that need them
-	hashes   map[uint32]hash        // of verified chunks, with ReadData
 
-	// unhashed are chunks that a look-up by hash does not find. That is no damage: two concurrent ingests may store the
-	// same contents twice. The hash names the later chunk and is removed with it. Repair makes the other one findable.
+	// With ReadData, what chunks hash to: as the index says, until the chunk is read.
+	hashes map[uint64]hash
+	read   *roaring.Bitmap // chunks that were read and are right, as far as is known
+
+	// unhashed are chunks that a look-up by hash does not find. That is no damage if their record's digest says so: two
+	// concurrent ingests may store the same contents twice. The hash names the later chunk and is removed with it.
+	// Repair makes the other one findable.
 	unhashed []*fresh
+	// unknown are such chunks in records without a digest. They are right if the digest of a manifest says so.
+	unknown    map[uint64]*fresh
+	undigested int64    // chunks in records without a digest
+	stamp      []uint64 // right chunks in records with a wrong digest
 
 	badJournal bool // the journal cannot be read: repair begins a new one
 }
 
 // found notes a problem that makes the chunks of bad, and all that need them, unreadable. bad may be nil.
 func (c *checker) found(ctx context.Context, where string, what error, bad *roaring.Bitmap) error {
-	p := Problem{Where: where, What: what.Error()}
 	if bad != nil {
 		c.bad.Or(bad)
-		var err error
-		if p.Manifests, err = c.hit(ctx, bad); err != nil {
+		bad = bad.Clone()
+		if err := c.needing(ctx, bad); err != nil {
 			return err
 		}
 	}
-	c.problems = append(c.problems, p)
-	return nil
+	return c.note(where, what, bad)
 }
 
-// hit lists the manifests that need one of the chunks of bad.
-func (c *checker) hit(ctx context.Context, bad *roaring.Bitmap) ([]ID, error) {
-	bad = bad.Clone()
-	if err := c.needing(ctx, bad); err != nil {
-		return nil, err
+// foundWrong notes a problem of chunks that can be read. Those that need them are verified by themselves.
+func (c *checker) foundWrong(where string, what error, bad *roaring.Bitmap) error {
+	c.bad.Or(bad)
+	return c.note(where, what, bad)
+}
+
+// note adds a problem of the manifests that name one of the chunks of bad.
+func (c *checker) note(where string, what error, bad *roaring.Bitmap) (err error) {
+	p := Problem{Where: where, What: what.Error()}
+	if bad != nil {
+		p.Manifests, err = c.hit(bad)
 	}
+	c.problems = append(c.problems, p)
+	return err
+}
+
+// hit lists the manifests that name one of the chunks of bad.
+func (c *checker) hit(bad *roaring.Bitmap) ([]ID, error) {
 	ids, err := c.s.manifestIDs(0)
 	if err != nil {
 		return nil, err
@@ -267,31 +285,7 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 		}
 		return c.found(ctx, at, err, c.inRecord(ctx, rec.Location))
 	}
-	for _, m := range b.members {
-		now, n, err := s.locate(m.num)
-		if errors.Is(err, errNoChunk) || err == nil && now.Location != rec.Location {
-			continue // collected, or moved out of the block
-		}
-		h := hashOf(b.data[m.off : m.off+m.len])
-		c.hashes[uint32(m.num)] = h
-		if err == nil && n != m.len {
-			err = corrupt.Errorf("chunk %d has %d bytes, the index says %d", m.num, m.len, n)
-		}
-		if err == nil {
-			_, err = s.lookup(h)
-			if errors.Is(err, ErrNotFound) {
-				c.unhashed = append(c.unhashed, &fresh{num: m.num, hash: h})
-				err = nil
-			}
-		}
-		if err != nil {
-			if err := c.found(ctx, at, fmt.Errorf("chunk %d: %w", m.num, err),
-				roaring.BitmapOf(uint32(m.num))); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return c.contents(ctx, at, rec, b)
 }
 
 // inRecord lists the chunks of a record.
@@ -367,8 +361,8 @@ func (c *checker) manifest(m *chunkList) error {
 	sum := blake3.New()
 	for _, r := range m.runs {
 		for num := r.first; num < r.first+r.count; num++ {
-			h, ok := c.hashes[uint32(num)]
-			if !ok {
+			h := c.hashes[num]
+			if !c.read.Contains(uint32(num)) {
 				return nil // unreadable, which was reported
 			}
 			_, _ = sum.Write(h[:]) // cannot fail
@@ -377,6 +371,7 @@ func (c *checker) manifest(m *chunkList) error {
 	if m.digest(sum) != m.Digest {
 		return corrupt.Errorf("digest does not match")
 	}
+	c.vouch(m)
 	for run := range m.transforms {
 		if _, err := c.s.transformed(m, run); err != nil {
 			return err

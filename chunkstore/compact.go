@@ -132,7 +132,7 @@ func (c *collection) evacuatePack(ctx context.Context, num uint32, list []*liveR
 		}
 		b, err := s.packs.ReadRaw(r.from.Location)
 		if err == nil {
-			_, err = pack.ParseRecord(b)
+			b, err = s.verifyRecord(r.from, b, r.nums)
 		}
 		if err != nil {
 			s.log.Warn("pack with a damaged record is not compacted", "pack", num, "offset", r.from.Off, "error", err)

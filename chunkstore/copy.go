@@ -146,9 +146,11 @@ func (in *Ingest) feed(m *chunkList, u unit, off, end int64, whole bool) (int64,
 	var err error
 	switch {
 	case u.run >= 0:
-		data, err = in.s.transformed(m, u.run)
+		if err = in.s.verifyRun(m, u.run); err == nil {
+			data, err = in.s.transformed(m, u.run)
+		}
 	case u.chunks != nil:
-		data, err = in.s.chunk(in.s.locate, uint64(u.chunks.nums[u.i]))
+		data, _, err = in.s.verifiedChunk(uint64(u.chunks.nums[u.i]))
 	default:
 		data = m.header
 	}

@@ -36,7 +36,8 @@
 //     so that reading large files does not empty it.
 //   - WriteTo reads a stream from end to end.
 //
-// A record's checksum is verified whenever the record is read from a pack, and only then.
+// A record's checksum is verified whenever the record is read from a pack, and only then. Its digest, which says what the
+// chunks hash to, is verified by whatever moves chunks, and by Check and RebuildIndex (digest.go).
 //
 // Numbers follow the order of the stream, so that a manifest is a few runs, whatever the order of records. Payload is
 // synced before a transaction names it, a chunk is named with or after its bases, and the manifest comes last. A crash

@@ -159,6 +159,7 @@ func (in *Ingest) reject(f *fresh) {
 
 // appendRecord appends a record to a pack.
 func (in *Ingest) appendRecord(sc *pack.Scratch, r *pack.Record, chunks []*fresh) error {
+	r.Digest = digestOf(hashesOf(chunks))
 	sc.Record = pack.AppendRecord(sc.Record[:0], r)
 	at, err := in.s.packs.Append(sc.Record, &in.holds)
 	if err != nil {
@@ -172,6 +173,16 @@ func (in *Ingest) appendRecord(sc *pack.Scratch, r *pack.Record, chunks []*fresh
 		in.appended = append(in.appended, f)
 	}
 	return nil
+}
+
+// hashesOf returns the hashes of chunks in order of their numbers.
+func hashesOf(chunks []*fresh) []hash {
+	chunks = slices.SortedFunc(slices.Values(chunks), func(a, b *fresh) int { return cmp.Compare(a.num, b.num) })
+	sums := make([]hash, len(chunks))
+	for i, f := range chunks {
+		sums[i] = f.hash
+	}
+	return sums
 }
 
 // flushPending compresses the pending chunks into blocks, similar ones together. With similar, chunks that are similar

@@ -149,6 +149,11 @@ func (m *chunkList) bitmap() *roaring.Bitmap {
 	return b
 }
 
+// names reports whether a chunk is one of the manifest's.
+func (m *chunkList) names(num uint64) bool {
+	return slices.ContainsFunc(m.runs, func(r run) bool { return num-r.first < r.count })
+}
+
 // cost estimates its memory.
 func (m *chunkList) cost() int64 {
 	return 200 + int64(len(m.runs))*24 + int64(len(m.segments))*16 + int64(len(m.transforms))*40

@@ -219,18 +219,14 @@ func (c *collection) repack(ctx context.Context, list []repackMove, progress fun
 	return rw.flush()
 }
 
-// verify reads the copies of a repack back.
-func (rw *rewriter) verify() error {
+// verifyCopies reads what was moved back.
+func (rw *rewriter) verifyCopies() error {
 	for _, f := range rw.appended {
-		want, ok := rw.sums[f.num]
-		if !ok {
-			continue
-		}
 		data, err := rw.s.chunk(rw.locate, f.num)
 		if err != nil {
 			return fmt.Errorf("verify copy: %w", err)
 		}
-		if hashOf(data) != want {
+		if hashOf(data) != f.hash {
 			return corrupt.Errorf("copy of chunk %d differs", f.num)
 		}
 	}

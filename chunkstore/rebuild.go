@@ -17,7 +17,6 @@ import (
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
 	"snapfs/chunkstore/internal/pack"
-	"snapfs/chunkstore/internal/sketch"
 	"snapfs/internal/failpoint"
 )
 
@@ -88,6 +87,13 @@ type rebuilder struct {
 	lists   []*chunkList     // readable manifests
 	journal *replay
 	damage  []Problem // of packs; no problem unless a manifest needs it
+
+	sums     []hash          // of the chunks of found, in order of their numbers
+	lost     *roaring.Bitmap // chunks that cannot be read or are wrong
+	bases    *roaring.Bitmap // wrong chunks that right ones need
+	doubtful *roaring.Bitmap // chunks of which one is wrong, but it is unknown which
+	vouched  *roaring.Bitmap // chunks in records with a right digest
+	sketched []*fresh        // sketches of the newest chunks
 }
 
 func (b *rebuilder) run(ctx context.Context) error {
@@ -355,11 +361,14 @@ func (b *rebuilder) countEnds() {
 // fill writes the contents of the index.
 func (b *rebuilder) fill(ctx context.Context) error {
 	s := b.s
-	lost, err := b.chunks(ctx)
-	if err != nil {
+	if err := b.hash(ctx); err != nil {
 		return err
 	}
-	b.report(lost)
+	b.checkDigests()
+	if err := b.chunks(ctx); err != nil {
+		return err
+	}
+	b.report()
 	top := b.journal.lease
 	for _, m := range b.lists {
 		s.state.nextID = max(s.state.nextID, m.ID)
@@ -407,86 +416,11 @@ func (b *rebuilder) fill(ctx context.Context) error {
 	return s.rewriteJournal(ctx, false)
 }
 
-// chunks decodes every chunk to hash it, and writes it into the index. It returns those that cannot be decoded.
-func (b *rebuilder) chunks(ctx context.Context) (lost *roaring.Bitmap, err error) {
-	s := b.s
-	lost = roaring.New()
-	blocks := map[pack.Location]bool{}
-	total, done := int64(b.found.GetCardinality()), int64(0)
-	it := b.found.Iterator()
-	for it.HasNext() {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		b.opts.Progress(StageIndex, done, total)
-		if err := s.update(func(t *writeTxn) error {
-			var sketched []*fresh
-			for it.HasNext() {
-				num := uint64(it.PeekNext())
-				no, i := pageOf(num)
-				if t.pages[no] == nil && !b.roomFor(t, no) {
-					break
-				}
-				it.Next()
-				done++
-				data, err := s.chunk(b.locate, num)
-				if err != nil {
-					if skipLost(err) != nil {
-						return err
-					}
-					lost.Add(uint32(num))
-					b.drop(num)
-					continue
-				}
-				sl := b.pages[no].slots[i]
-				if t.pages[no] == nil {
-					t.pages[no] = b.pages[no]
-					t.growth += pageCost(no, b.pages[no])
-				}
-				if err := t.set(hashKey(hashOf(data)), binary.AppendUvarint(nil, num)); err != nil {
-					return err
-				}
-				t.state.chunks++
-				if !blocks[sl.rec.Location] {
-					blocks[sl.rec.Location] = !sl.rec.delta
-					t.state.payload += sl.rec.Len
-				}
-				if !sl.rec.delta && num+sketchesKept > uint64(b.found.Maximum()) {
-					f := &fresh{num: num, rec: sl.rec}
-					if f.sk, f.sketched = sketch.Of(data); f.sketched {
-						sketched = append(sketched, f)
-					}
-				}
-			}
-			return t.keepSketches(sketched)
-		}); err != nil {
-			return nil, err
-		}
-	}
-	b.opts.Progress(StageIndex, total, total)
-	return lost, nil
-}
-
 // roomFor reports whether a transaction takes a whole page of chunks.
 func (b *rebuilder) roomFor(t *writeTxn, no uint64) bool {
 	const each = 1 + hashLen + 10 + sketchSize
 	pg := b.pages[no]
 	return pg == nil || t.room(pageChunks+1, pageChunks*each+pageCost(no, pg))
-}
-
-// report names the manifests that need lost chunks.
-func (b *rebuilder) report(lost *roaring.Bitmap) {
-	b.res.Chunks = b.s.state.chunks
-	if lost.IsEmpty() {
-		return
-	}
-	p := Problem{Where: packsName, What: fmt.Sprintf("%d chunks cannot be read", lost.GetCardinality())}
-	for _, m := range b.lists {
-		if m.bitmap().Intersects(lost) {
-			p.Manifests = append(p.Manifests, m.ID)
-		}
-	}
-	b.res.Problems = append(append(b.res.Problems, p), b.damage...)
 }
 
 // values writes manifests and records.

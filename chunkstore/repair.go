@@ -3,6 +3,7 @@ package chunkstore
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 )
@@ -12,6 +13,9 @@ import (
 // that name the chunks stay, and so does everything else of them.
 func (c *checker) repair(ctx context.Context) error {
 	s := c.s
+	if err := c.rescue(ctx); err != nil {
+		return err
+	}
 	if err := c.needing(ctx, c.bad); err != nil {
 		return err
 	}
@@ -73,6 +77,34 @@ func (c *checker) rehash() error {
 		}
 	}
 	return nil
+}
+
+// rescue encodes right chunks anew whose bases are wrong: a delta may not refer to the bytes that are.
+func (c *checker) rescue(ctx context.Context) error {
+	var list []move
+	if err := c.s.eachPageLoose(ctx, func(no uint64, pg *page) error {
+		for i := range pg.slots {
+			num, r := no*pageChunks+uint64(i), pg.slots[i].rec
+			if r != nil && c.read.Contains(uint32(num)) && slices.ContainsFunc(r.bases, func(b uint64) bool {
+				return c.bad.Contains(uint32(b))
+			}) {
+				list = append(list, move{num: num})
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return (&collection{s: c.s}).moveAll(ctx, list)
+}
+
+// restamp moves right chunks out of records with a wrong digest.
+func (c *checker) restamp(ctx context.Context) error {
+	list := make([]move, len(c.stamp))
+	for i, num := range c.stamp {
+		list[i] = move{num: num}
+	}
+	return (&collection{s: c.s}).moveAll(ctx, list)
 }
 
 // needing adds to bad the deltas that need one of it.

@@ -263,7 +263,6 @@ type rewriter struct {
 	pages map[uint64]bool // that the next flush changes
 	index int64           // bytes that it writes into the index for that, at most
 	bytes int             // that it moves
-	sums  map[uint64]hash // hashes of what the next flush moves, to verify the copies; only in a repack
 }
 
 func (s *Store) newRewriter(ctx context.Context) (*rewriter, error) {
@@ -271,7 +270,7 @@ func (s *Store) newRewriter(ctx context.Context) (*rewriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rewriter{Ingest: in, moved: roaring.New(), pages: map[uint64]bool{}, sums: map[uint64]hash{}}, nil
+	return &rewriter{Ingest: in, moved: roaring.New(), pages: map[uint64]bool{}}, nil
 }
 
 // move takes a chunk and returns its length. A chunk that cannot be read stays as it is.
@@ -286,15 +285,12 @@ func (rw *rewriter) move(mv move) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	data, err := rw.s.chunk(rw.s.locate, mv.num)
+	data, sum, err := rw.s.verifiedChunk(mv.num)
 	if err != nil {
 		rw.s.log.Warn("damaged chunk left alone", "chunk", mv.num, "error", err)
 		return 0, skipLost(err)
 	}
-	if rw.repack {
-		rw.sums[mv.num] = hashOf(data)
-	}
-	f := &fresh{num: mv.num, data: slices.Clone(data), order: mv.order, bound: true, maxGen: rec.gen}
+	f := &fresh{num: mv.num, hash: sum, data: slices.Clone(data), order: mv.order, bound: true, maxGen: rec.gen}
 	for _, b := range mv.bases {
 		base, _, err := rw.locate(b)
 		if errors.Is(err, errNoChunk) {
@@ -352,7 +348,7 @@ func (rw *rewriter) flush() error {
 	if err := rw.s.packs.Sync(); err != nil {
 		return err
 	}
-	if err := rw.verify(); err != nil {
+	if err := rw.verifyCopies(); err != nil {
 		return err
 	}
 	batch := rw.appended
@@ -373,7 +369,6 @@ func (rw *rewriter) flush() error {
 	})
 	rw.pages = map[uint64]bool{}
 	rw.bytes, rw.index = 0, 0
-	clear(rw.sums)
 	return err
 }
 

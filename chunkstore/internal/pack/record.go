@@ -3,6 +3,7 @@ package pack
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"slices"
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/frame"
@@ -22,11 +23,14 @@ const (
 // Bounds of a record; readers refuse what is beyond them.
 const (
 	recordFixed = 5        // crc and kind
+	digested    = 1 << 4   // flag of the kind: the record has a digest
+	DigestSize  = 4        // bytes of a digest
 	MaxRecord   = 16 << 20 // bytes of a record
 	MaxRaw      = 4 << 20  // decoded bytes of a record
 	MaxMembers  = 1 << 16  // chunks of a record
 	MaxBases    = 64       // bases of a delta
 	MaxBehind   = 8 << 20  // decoded bytes behind one delta
+	maxGen      = 1 << 30  // of a delta
 )
 
 var crcTable = crc32.MakeTable(crc32.Castagnoli)
@@ -43,6 +47,7 @@ type Record struct {
 	Members []Member
 	Gen     int      // of a delta: greater than that of its bases, so that chains end; 0 if it is none
 	Bases   []uint64 // of a delta
+	Digest  []byte   // DigestSize bytes of what the chunks hash to; none in records of stores of version 1
 	Frame   []byte
 	Size    int64  // of a parsed record, as it lies in the pack
 	whole   []byte // of a parsed record: all of it
@@ -67,7 +72,16 @@ func (r *Record) RawSize() int {
 
 // AppendRecord appends the encoded record to dst.
 func AppendRecord(dst []byte, r *Record) []byte {
-	body := binary.AppendUvarint(nil, uint64(len(r.Members)))
+	kind := byte(r.Kind)
+	body := []byte(nil)
+	if len(r.Digest) > 0 {
+		kind |= digested
+		body = append(body, r.Digest[:DigestSize]...)
+	}
+	short := len(r.Digest) > 0 && r.Kind == Delta
+	if !short {
+		body = binary.AppendUvarint(body, uint64(len(r.Members)))
+	}
 	prev := uint64(0)
 	for _, m := range r.Members {
 		body = binary.AppendVarint(body, int64(m.Num-prev))
@@ -75,14 +89,23 @@ func AppendRecord(dst []byte, r *Record) []byte {
 		prev = m.Num
 	}
 	if r.Kind == Delta {
-		body = binary.AppendUvarint(body, uint64(r.Gen))
-		body = binary.AppendUvarint(body, uint64(len(r.Bases)))
+		gen := uint64(r.Gen)
+		if short {
+			gen <<= 1
+			if len(r.Bases) != 1 {
+				gen |= 1
+			}
+		}
+		body = binary.AppendUvarint(body, gen)
+		if !short || len(r.Bases) != 1 {
+			body = binary.AppendUvarint(body, uint64(len(r.Bases)))
+		}
 		for _, b := range r.Bases {
 			body = binary.AppendVarint(body, int64(r.Members[0].Num-b))
 		}
 	}
 	at := len(dst)
-	dst = append(dst, 0, 0, 0, 0, byte(r.Kind))
+	dst = append(dst, 0, 0, 0, 0, kind)
 	dst = binary.AppendUvarint(dst, uint64(len(body)+len(r.Frame)))
 	dst = append(append(dst, body...), r.Frame...)
 	binary.LittleEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], crcTable))
@@ -113,11 +136,18 @@ func ParseRecord(b []byte) (*Record, error) {
 	if binary.LittleEndian.Uint32(b) != crc32.Checksum(b[4:], crcTable) {
 		return nil, corrupt.Errorf("record checksum")
 	}
-	r := &Record{Kind: Kind(b[4]), Size: size, whole: b}
+	r := &Record{Kind: Kind(b[4] &^ digested), Size: size, whole: b}
 	p := varint.Parser{Rest: b[recordFixed:]}
 	p.Uint()
+	count := -1
+	if b[4]&digested != 0 {
+		r.Digest = slices.Clone(p.Bytes(DigestSize))
+		if r.Kind == Delta {
+			count = 1
+		}
+	}
 	var raw uint64
-	if r.Members, raw, err = parseMembers(&p); err != nil {
+	if r.Members, raw, err = parseMembers(&p, count); err != nil {
 		return nil, err
 	}
 	n, num := len(r.Members), uint64(0)
@@ -127,12 +157,23 @@ func ParseRecord(b []byte) (*Record, error) {
 	switch r.Kind {
 	case Stored, Block:
 	case Journal:
-		if n != 0 {
+		if n != 0 || r.Digest != nil {
 			return nil, corrupt.Errorf("journal record with chunks")
 		}
 	case Delta:
-		r.Gen = p.Count(1 << 30)
-		for range p.Count(MaxBases) {
+		bases := 1
+		if r.Gen = p.Count(maxGen << 1); r.Digest == nil {
+			bases = p.Count(MaxBases)
+		} else {
+			if r.Gen&1 != 0 {
+				bases = p.Count(MaxBases)
+			}
+			r.Gen >>= 1
+		}
+		if r.Gen > maxGen {
+			return nil, corrupt.Errorf("delta of a false generation")
+		}
+		for range bases {
 			r.Bases = append(r.Bases, num-uint64(p.Int()))
 		}
 		if n != 1 || len(r.Bases) == 0 {
@@ -151,9 +192,12 @@ func ParseRecord(b []byte) (*Record, error) {
 	return r, nil
 }
 
-// parseMembers reads which chunks a record has; raw is how many bytes they have together.
-func parseMembers(p *varint.Parser) (list []Member, raw uint64, err error) {
-	n := p.Count(MaxMembers)
+// parseMembers reads which chunks a record has; raw is how many bytes they have together. Their number n is read first
+// if it is negative.
+func parseMembers(p *varint.Parser, n int) (list []Member, raw uint64, err error) {
+	if n < 0 {
+		n = p.Count(MaxMembers)
+	}
 	list = make([]Member, 0, min(n, len(p.Rest)))
 	num := uint64(0)
 	for range n {

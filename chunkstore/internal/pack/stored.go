@@ -10,9 +10,9 @@ import (
 )
 
 // MaybeStored reports whether the record at a location can be one that has some chunks as they are, behind head bytes:
-// the fixed part, its length, the count of chunks, and a number and a length for each.
+// the fixed part, its length, the digest, the count of chunks, and a number and a length for each.
 func (p Location) MaybeStored(head int64, chunks int) bool {
-	return head > recordFixed && head <= recordFixed+10+10+20*int64(chunks) && p.Len <= MaxRecord
+	return head > recordFixed && head <= recordFixed+10+DigestSize+10+20*int64(chunks) && p.Len <= MaxRecord
 }
 
 // ReadStored reads a record that has its chunks as they are into parts, one behind the other, so that chunks can be
@@ -28,7 +28,7 @@ func (ps *Set) ReadStored(at Location, head int64, parts [][]byte) ([]Member, bo
 		return nil, false
 	}
 	b := parts[0]
-	if size, err := recordSize(b); err != nil || size != at.Len || Kind(b[4]) != Stored {
+	if size, err := recordSize(b); err != nil || size != at.Len || Kind(b[4]&^digested) != Stored {
 		return nil, false
 	}
 	sum := crc32.Checksum(b[4:], crcTable)
@@ -40,7 +40,10 @@ func (ps *Set) ReadStored(at Location, head int64, parts [][]byte) ([]Member, bo
 	}
 	q := varint.Parser{Rest: b[recordFixed:head]}
 	q.Uint()
-	members, _, err := parseMembers(&q)
+	if b[4]&digested != 0 {
+		q.Bytes(DigestSize)
+	}
+	members, _, err := parseMembers(&q, -1)
 	return members, err == nil && !q.Bad && len(q.Rest) == 0
 }
 
