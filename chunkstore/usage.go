@@ -50,9 +50,14 @@ func (s *Store) liveChanged() { s.liveSet.changes.Add(1) }
 
 // livePayload sums the records that manifests need. Only manifests added since the last call are read.
 func (s *Store) livePayload(ctx context.Context) (int64, error) {
+	s.liveSet.mu.Lock()
+	defer s.liveSet.mu.Unlock()
+	return s.livePayloadLocked(ctx)
+}
+
+// livePayloadLocked is livePayload for callers that hold liveSet.mu. The rest of liveSet is known after it.
+func (s *Store) livePayloadLocked(ctx context.Context) (int64, error) {
 	l := &s.liveSet
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if now := s.liveSet.changes.Load(); now != l.since {
 		l.chunks, l.records, l.payload, l.last, l.since = nil, nil, 0, 0, now
 	}

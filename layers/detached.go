@@ -80,6 +80,14 @@ func (a *detachedLayers) copyOf(l *layer) *layer {
 	return c
 }
 
+// Detached counts the files and directories without a name that are open and lie in layers which have left the stack.
+func (o *Overlay) Detached() int {
+	s := &o.detached
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.of)
+}
+
 // release gives up a use that no node has.
 func (s *detachedSets) release(a *detachedLayers) {
 	s.mu.Lock()

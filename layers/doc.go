@@ -32,7 +32,7 @@
 // Restack puts an image in place of the row of layers that it was merged from, so that a tree which stays mounted does
 // not get ever deeper. Nodes stay what they are; their parts in the row become those that a look-up finds in its place.
 // These are found before the gate is closed, but for nodes that change meanwhile, and nodes get them as those of a
-// rollback are settled.
+// rollback are settled. What is dead keeps the layers of the row that its parts lie in, and no others.
 //
 // # Inode numbers
 //

@@ -187,7 +187,7 @@ func sameNumbersRound(t *testing.T, seed uint64) {
 		if merged[0] != nil {
 			for i, r := range []*rig{honest, lying} {
 				row := r.lowers[:2]
-				if err := r.o.Restack(row, merged[i:i+1], func() {}); err != nil {
+				if err := r.o.Restack(row, merged[i:i+1], func(int) {}); err != nil {
 					t.Fatal(err)
 				}
 				r.lowers = append([]*Lower{merged[i]}, r.lowers[2:]...)

@@ -13,13 +13,16 @@ var errOtherTree = errors.New("the lowers do not show the same")
 
 // Restack puts the lowers by in place of row, neighbours in the stack, beneath the running overlay: both, topmost
 // first, show the same over what is below them, as an image and the ones that Merge has made it of. Every node stays
-// what it is to the kernel. With an error nothing has changed. released is called once, from under the overlay's locks,
-// when nobody uses row any more: what is dead, but open, keeps its layers. Changes are held back for a moment that does
-// not depend on how much there is in memory.
-func (o *Overlay) Restack(row, by []*Lower, released func()) error {
+// what it is to the kernel. With an error nothing has changed. released is called once for each lower of row, by its
+// index and from under the overlay's locks, when nobody uses that any more: what is dead, but open, keeps the layers
+// that it lies in. Changes are held back for a moment that does not depend on how much there is in memory.
+func (o *Overlay) Restack(row, by []*Lower, released func(i int)) error {
 	o.restacking.Lock()
 	defer o.restacking.Unlock()
-	r := &restack{catchUp: catchUp{o: o}, parts: map[*node][]*part{}, fresh: map[*layer]bool{}, gone: map[*layer]bool{}}
+	r := &restack{
+		catchUp: catchUp{o: o}, parts: map[*node][]*part{}, fresh: map[*layer]bool{}, gone: map[*layer]bool{},
+		detached: map[*layer]*detachedLayers{},
+	}
 	r.by = r
 	defer func() {
 		for l := range r.fresh {
@@ -37,7 +40,9 @@ func (o *Overlay) Restack(row, by []*Lower, released func()) error {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	o.nodes.late.Store(nil)
-	o.detached.release(r.detached)
+	for _, l := range r.row {
+		o.detached.release(r.detached[l])
+	}
 	return nil
 }
 
@@ -45,11 +50,11 @@ func (o *Overlay) Restack(row, by []*Lower, released func()) error {
 // what goes on. A node gets them after the gate has opened again.
 type restack struct {
 	catchUp
-	row      []*layer        // the layers that go
-	gone     map[*layer]bool // the same
-	come     []*layer        // those that come in their place
-	fresh    map[*layer]bool // the same, until they are in the stack
-	detached *detachedLayers
+	row      []*layer                   // the layers that go
+	gone     map[*layer]bool            // the same
+	come     []*layer                   // those that come in their place
+	fresh    map[*layer]bool            // the same, until they are in the stack
+	detached map[*layer]*detachedLayers // each of the row for itself; immutable once the gate is open
 
 	stack []*layer          // with them; tree is held
 	parts map[*node][]*part // what is planned; immutable once the gate is open
@@ -111,7 +116,7 @@ func (r *restack) plan(some []*node) {
 }
 
 // run makes the change. It gives no node but the root its new parts.
-func (r *restack) run(released func()) error {
+func (r *restack) run(released func(i int)) error {
 	o := r.o
 	defer o.nodes.watched()
 	defer o.closeGate()()
@@ -139,21 +144,33 @@ func (r *restack) run(released func()) error {
 	for _, l := range r.row {
 		o.groups.forget(l.lower)
 	}
-	r.detached = &detachedLayers{released: released, layers: r.row}
-	o.detached.add(r.detached, 1) // Restack gives that up
+	for i, l := range r.row {
+		d := &detachedLayers{layers: []*layer{l}}
+		if released != nil {
+			d.released = func() { released(i) }
+		}
+		r.detached[l] = d
+		o.detached.add(d, 1) // Restack gives that up
+	}
 	o.nodes.begin(&r.catchUp)
 	o.nodes.refresh(o.root)
 	return nil
 }
 
-// become gives a node its new parts. What is dead stays where it is, and has the row stay as long.
+// become gives a node its new parts. What is dead stays where it is, and has these layers stay as long.
 func (r *restack) become(n *node, _ []alias, lost []*node) []*node {
 	if !r.touches(n) {
 		return lost
 	}
 	parts := r.parts[n]
 	if n.dead || parts == nil {
-		r.o.detached.use(n, r.detached)
+		used := map[*layer]bool{}
+		for _, p := range n.parts() {
+			if d := r.detached[p.layer]; d != nil && !used[p.layer] {
+				used[p.layer] = true
+				r.o.detached.use(n, d)
+			}
+		}
 		return lost
 	}
 	for _, p := range n.parts() {

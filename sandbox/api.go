@@ -55,6 +55,8 @@ type (
 	PruneResult     = api.PruneResult
 	GCRequest       = api.GCRequest
 	GCResult        = api.GCResult
+	PinReason       = api.PinReason
+	Pinned          = api.Pinned
 	CheckRequest    = api.CheckRequest
 	CheckResult     = api.CheckResult
 	RebuildResult   = api.RebuildResult

@@ -14,7 +14,9 @@ const gcLock = "@gc"
 const expireEvery = time.Minute
 
 // GC deletes snapshots past their time and gives the bytes of what nothing needs back to the file system; with Optimize
-// it repacks what is stored, too. Snapshots and mounts go on beside it; a second collection waits for the first.
+// it repacks what is stored, too. Layers are merged and mounts go on to what they were merged into first, so that what
+// is left afterwards is what somebody has open; the result says who. Snapshots and mounts go on beside it; a second
+// collection waits for the first.
 func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
@@ -43,6 +45,7 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 	} else if err != nil {
 		h.log.Warn("layers could not be merged; they stay as they are", "error", err)
 	}
+	h.refreshAll(ctx, true)
 	stats, err := h.store.GC(ctx, stage(r.Progress, "gc", "steps"))
 	if err != nil {
 		return result, classify(fmt.Errorf("collecting garbage: %w", err))
@@ -58,7 +61,8 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 		result.Dropped += stats.Dropped
 		result.Left = stats.Left
 	}
-	return result, nil
+	result.Pinned, result.PinnedBytes, err = h.pinned(ctx)
+	return result, err
 }
 
 // settle waits until the directories that nothing needs have given their room back.

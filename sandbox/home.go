@@ -258,7 +258,7 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 		Catalog: h.catalog, Store: h.store, Uppers: h.uppers, Number: h.number, Logger: h.log, Points: h.points,
 	}
 	h.cache = layerstore.NewCache(parts, idleLowers())
-	h.merger = layerstore.NewMerger(parts, h.cache)
+	h.merger = layerstore.NewMerger(parts, h.cache, func(ctx context.Context) { h.refreshAll(ctx, false) })
 	h.storer = layerstore.NewStorer(parts, h.cache, h.merger, h.yielder.Yield, storerOwner{h})
 	if err := h.recover(ctx); err != nil {
 		return err

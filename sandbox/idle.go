@@ -161,7 +161,11 @@ func (i *idler) watch(ctx context.Context) {
 	}
 }
 
-func (i *idler) merge(ctx context.Context) error { return i.home.merger.All(ctx, 0) }
+func (i *idler) merge(ctx context.Context) error {
+	err := i.home.merger.All(ctx, 0)
+	i.home.refreshAll(ctx, true)
+	return err
+}
 
 func (i *idler) collect(ctx context.Context) error {
 	st, err := i.home.store.Stats(ctx)

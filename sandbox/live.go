@@ -32,7 +32,8 @@ type live struct {
 
 	stackMu lockorder.Mutex[lockorder.LiveStack]
 	stack   *layerstore.Stack   // guarded by stackMu: what the overlay stands on
-	kept    []*layerstore.Lower // guarded by stackMu: see keep
+	kept    []*layerstore.Lower // guarded by stackMu: see adopt
+	behind  error               // guarded by stackMu: why stack is not what the records tell; nil: it is
 
 	stale []layers.Stale // guarded by stackMu: what the kernel is to forget when the pause is over
 }
@@ -61,16 +62,29 @@ func (l *live) retain() (release func()) {
 	return l.stack.Clone().Release
 }
 
-// keep holds the directory that was the upper of a read-only mount, for as long as the mount shows it.
-func (l *live) keep(low *layerstore.Lower) {
+// adopt puts the directory that was the upper of a read-only mount, and is a layer now, on top of the stack: the
+// overlay has taken it for a lower all the time.
+func (l *live) adopt(low *layerstore.Lower) error {
 	l.stackMu.Lock()
 	defer l.stackMu.Unlock()
-	l.kept = append(l.kept, low)
+	lowers, err := l.overlay.Lowers()
+	if err == nil {
+		if err = l.stack.Adopt(l.overlay, lowers[0], low); err == nil {
+			low = nil
+		}
+	}
+	for _, own := range lowers {
+		err = errors.Join(err, own.Close())
+	}
+	if low != nil { // it must stay as long as the mount shows it
+		l.kept = append(l.kept, low)
+	}
+	return err
 }
 
-// refresh replaces, beneath the running overlay, every sealed directory that has become an image, and rows of layers
-// that have a tier.
-func (l *live) refresh(ctx context.Context) error {
+// refresh makes the stack beneath the running overlay the one that the records tell, see layerstore.Stack.Refresh. With
+// retry it tries again what has failed before.
+func (l *live) refresh(ctx context.Context, retry bool) error {
 	done, ok := l.use()
 	if !ok {
 		return nil
@@ -78,7 +92,20 @@ func (l *live) refresh(ctx context.Context) error {
 	defer done()
 	l.stackMu.Lock()
 	defer l.stackMu.Unlock()
-	return l.stack.Refresh(ctx, l.overlay)
+	err := l.stack.Refresh(ctx, l.overlay, retry)
+	if retry || err != nil {
+		l.behind = err
+	}
+	return err
+}
+
+// refreshAll refreshes the stacks of all mounts.
+func (h *Home) refreshAll(ctx context.Context, retry bool) {
+	for _, l := range h.allLive() {
+		if err := l.refresh(ctx, retry); err != nil && ctx.Err() == nil {
+			h.log.Warn("a mount keeps using layers that were replaced", "workspace", l.workspace, "error", err)
+		}
+	}
 }
 
 // storerOwner passes on what the Storer of a home does.
@@ -89,11 +116,7 @@ func (o storerOwner) Attempted(took time.Duration, err error) { o.home.metrics.s
 
 // InPlace has every mount use images in the place of sealed directories.
 func (o storerOwner) InPlace(ctx context.Context) {
-	for _, l := range o.home.allLive() {
-		if err := l.refresh(ctx); err != nil {
-			o.home.log.Warn("a mount keeps using a sealed layer", "workspace", l.workspace, "error", err)
-		}
-	}
+	o.home.refreshAll(ctx, false)
 	o.home.idler.busy()
 }
 
@@ -236,7 +259,9 @@ func (h *Home) overlayOf(
 		s.Push(low)
 		if l != nil {
 			h.cache.Retain(low)
-			l.keep(low)
+			if err := l.adopt(low); err != nil {
+				h.log.Warn("a read-only mount keeps what was its upper", "workspace", w.ID, "error", err)
+			}
 		}
 	}
 	done = func() {

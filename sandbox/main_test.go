@@ -12,6 +12,7 @@ func TestMain(m *testing.M) {
 	treewalk.Child()
 	killChild()
 	crashChild()
+	sandbox.HoldChild()
 	os.Exit(m.Run())
 }
 

@@ -22,7 +22,7 @@ func newMetrics(h *Home) *metrics {
 		registry: prometheus.NewRegistry(),
 		held: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "snapfs_held_seconds",
-			Help: "How long a snapshot, fork or rollback, or a tier that is put in place, " +
+			Help: "How long a snapshot, fork or rollback, or a merged layer that is put in place, " +
 				"held the changes of its workspace back.",
 			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16),
 		}),

@@ -11,6 +11,7 @@ import (
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/layerstore"
 )
 
 // Mount shows a workspace at a mountpoint. Mounting it there again with the same options changes nothing and succeeds.
@@ -247,6 +248,7 @@ func (h *Home) mountAt(
 			s.Release()
 		}
 	}()
+	s.Hold(layerstore.Hold{Workspace: w.ID})
 	o, err := h.newOverlay(w, s, opts.ReadOnly)
 	if err != nil {
 		return err
@@ -287,8 +289,8 @@ func (h *Home) mountAt(
 	// The watcher ends with the connection; Unmount, Destroy and Close wait for l.gone.
 	go h.watch(l)
 
-	if err := l.refresh(ctx); err != nil {
-		h.log.Warn("a mount keeps using a sealed layer", "workspace", w.ID, "error", err)
+	if err := l.refresh(ctx, false); err != nil {
+		h.log.Warn("a mount keeps using layers that were replaced", "workspace", w.ID, "error", err)
 	}
 	_, err = h.catalog.Update(context.WithoutCancel(ctx), false, func(ch *catalog.Change) error {
 		now := h.wanted(mountpoint, asked)

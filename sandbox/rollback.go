@@ -10,6 +10,7 @@ import (
 	"snapfs/layers"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/layerstore"
 	"snapfs/sandbox/internal/uppers"
 )
 
@@ -139,6 +140,8 @@ func (h *Home) rollbackLive(
 		return layers.Stale{}, err
 	}
 	old := l.stack
+	mounted := layerstore.Hold{Workspace: w.ID}
+	old.Hold(layerstore.Hold{Workspace: w.ID, Deleted: true})
 	released := func() { // nothing open stands on them any more
 		old.Release()
 		h.uppers.Discard(w.Upper)
@@ -147,6 +150,7 @@ func (h *Home) rollbackLive(
 		ctx, next.Lowers(), h.uppers.Path(upper), h.uppers.Work(upper), uppers.InoBase(upper), released,
 	)
 	if err != nil {
+		old.Hold(mounted)
 		next.Release()
 		return layers.Stale{}, classify(fmt.Errorf("workspace %s: %w", l.workspace, err))
 	}

@@ -142,6 +142,9 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 	for _, n := range unique {
 		st.Unique += n
 	}
+	if st.Pinned, st.PinnedBytes, err = h.pinned(ctx); err != nil {
+		return st, err
+	}
 	st.Shared = max(0, st.Stored-st.Unique) // both are measured while the store goes on
 	for _, w := range h.catalog.Workspaces() {
 		st.Workspaces++

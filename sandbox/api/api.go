@@ -343,6 +343,31 @@ type Stats struct {
 	Sealed      int64  `json:"sealed"` // allocated in sealed directories not stored yet
 	Packs       int64  `json:"packs"`  // store only
 	Index       int64  `json:"index"`  // store only
+
+	// Of a home: bytes of Reclaimable that a collection could not free now, and who keeps them.
+	PinnedBytes int64    `json:"pinned_bytes,omitempty"`
+	Pinned      []Pinned `json:"pinned,omitempty"`
+}
+
+// PinReason tells why something keeps space that nothing names any more.
+type PinReason string
+
+// Reasons to keep space.
+const (
+	PinDeleted PinReason = "deleted-files" // deleted files lie in it that programs have open; goes with them
+	PinMount   PinReason = "mount"         // the mount shows it and has not gone on to what was merged; GC tries again
+	PinCall    PinReason = "call"          // an export, a comparison or another call reads it
+)
+
+// Pinned is space in the store that a collection cannot free, because somebody reads what no snapshot, workspace or
+// layer names any more. Different entries may be about the same bytes.
+type Pinned struct {
+	Why        PinReason `json:"why"`
+	Workspace  string    `json:"workspace,omitempty"` // whose mount keeps it; "" for calls
+	Mountpoint string    `json:"mountpoint,omitempty"`
+	Files      int       `json:"files,omitempty"`  // deleted and open
+	Detail     string    `json:"detail,omitempty"` // the error that keeps a mount from going on
+	Bytes      int64     `json:"bytes"`
 }
 
 // EventsRequest asks for the log of a workspace, which may be gone, or of all that the session may see. After is
@@ -386,6 +411,10 @@ type GCResult struct {
 	Dropped int64 `json:"dropped"` // bytes of garbage removed; what Freed lacks of them is reused for new data
 	Expired int   `json:"expired"` // snapshots past their time that were deleted
 	Left    int64 `json:"left"`    // bytes of garbage in files that are too much alive to be worth the move
+
+	// What is kept because somebody reads it, in bytes, and who.
+	PinnedBytes int64    `json:"pinned_bytes,omitempty"`
+	Pinned      []Pinned `json:"pinned,omitempty"`
 }
 
 // CheckRequest verifies a home. Repair also takes what cannot be read out of the store's index: the snapshots that need

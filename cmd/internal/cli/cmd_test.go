@@ -207,6 +207,27 @@ func TestCollected(t *testing.T) {
 	}
 }
 
+func TestPinned(t *testing.T) {
+	for _, test := range []struct {
+		p    api.Pinned
+		want string
+	}{
+		{
+			api.Pinned{Why: api.PinDeleted, Workspace: "w", Mountpoint: "/m", Files: 2, Bytes: 4096},
+			"4.0 KiB are kept by 2 deleted files that programs have open in workspace w at /m, until they are closed",
+		},
+		{
+			api.Pinned{Why: api.PinMount, Workspace: "w", Bytes: 10, Detail: "an error"},
+			"10 B are kept by the mount of workspace w, until the next gc or unmount: an error",
+		},
+		{api.Pinned{Why: api.PinCall, Bytes: 1}, "1 B are kept by exports, comparisons or other calls, until they end"},
+	} {
+		if got := pinned(test.p); got != test.want {
+			t.Errorf("%+v: got %q, want %q", test.p, got, test.want)
+		}
+	}
+}
+
 func TestParseDuration(t *testing.T) {
 	for _, test := range []struct {
 		text string

@@ -19,6 +19,29 @@ func collected(got api.GCResult) string {
 	return fmt.Sprintf("%s in %d chunks, deleted %d expired snapshots", text, got.Chunks, got.Expired)
 }
 
+// pinned says in words who keeps space that nothing names any more.
+func pinned(p api.Pinned) string {
+	where := "workspace " + p.Workspace
+	if p.Mountpoint != "" {
+		where += " at " + p.Mountpoint
+	}
+	switch p.Why {
+	case api.PinDeleted:
+		files := "deleted files that programs have open"
+		if p.Files > 0 {
+			files = fmt.Sprintf("%d %s", p.Files, files)
+		}
+		return fmt.Sprintf("%s are kept by %s in %s, until they are closed", size(p.Bytes), files, where)
+	case api.PinMount:
+		text := fmt.Sprintf("%s are kept by the mount of %s, until the next gc or unmount", size(p.Bytes), where)
+		if p.Detail != "" {
+			text += ": " + p.Detail
+		}
+		return text
+	}
+	return size(p.Bytes) + " are kept by exports, comparisons or other calls, until they end"
+}
+
 func (a *app) gcCommand() *cobra.Command {
 	r := api.GCRequest{}
 	cmd := &cobra.Command{
@@ -30,6 +53,9 @@ of chunks that no layer needs. Workspaces stay mounted and usable.
 A file of the store is rewritten only when at least 2 % of it is garbage, because moving data costs
 time and writes. Until then 'snapfs stats' shows that garbage as reclaimable, and gc reports how
 much it is.
+
+What somebody still reads stays, too: deleted files that programs have open, and exports and
+comparisons under way. gc and 'snapfs stats' tell how much that is, and who keeps it.
 
 With --optimize, cold data are repacked as well, which takes longer.`,
 		Example:     "  snapfs gc\n  snapfs gc --optimize --json",
@@ -49,6 +75,9 @@ With --optimize, cold data are repacked as well, which takes longer.`,
 					_, err := fmt.Fprintln(w, collected(got))
 					if err == nil && got.Left > 0 {
 						a.note("%s of garbage stay in files of which less than 2 %% is garbage", size(got.Left))
+					}
+					for _, p := range got.Pinned {
+						a.note("%s", pinned(p))
 					}
 					return err
 				})

@@ -25,7 +25,8 @@ the session owns, or by the whole home. With --json, all sizes are in bytes.
   reclaimable   for the home: garbage that 'snapfs gc' frees; else: what would become garbage by deleting this
   upper         data in workspaces that is in no snapshot yet
   sealed        data in snapshots that is not in the chunk store yet
-  packs, index  size of the chunk store's files`,
+  packs, index  size of the chunk store's files
+  pinned        reclaimable data that gc cannot free as long as somebody reads it, and who does`,
 		Example: `  snapfs stats
   snapfs stats before-upgrade --json
   snapfs stats --of-session --session agent-7`,
@@ -70,5 +71,9 @@ func printStats(w io.Writer, s api.Stats) error {
 	if s.Session != "" {
 		return fields(w, append(append([]string{"of session", s.Session}, head...), pairs...)...)
 	}
-	return fields(w, append(append(head, pairs...), "packs", size(s.Packs), "index", size(s.Index))...)
+	pairs = append(append(head, pairs...), "packs", size(s.Packs), "index", size(s.Index))
+	for _, p := range s.Pinned {
+		pairs = append(pairs, "pinned", pinned(p))
+	}
+	return fields(w, pairs...)
 }

@@ -90,6 +90,28 @@ func (c *Catalog) Forms(top, stop string) ([]Form, error) {
 	return list, nil
 }
 
+// FormsTo lists forms of the layers from top down to the first that end names, topmost first; the root of the tree of
+// layers, "", ends it, too. tier decides whether the tier of a layer is used as the form with index i.
+func (c *Catalog) FormsTo(top string, tier func(i int, f Form) bool, end func(layer string) bool) ([]Form, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var list []Form
+	for id := top; ; {
+		l := c.index.layer(id)
+		if l == nil || len(list) > len(c.index.layers) {
+			return nil, noRecord(id)
+		}
+		f := l.Form(false)
+		if l.Tier != nil && tier(len(list), l.Form(true)) {
+			f = l.Form(true)
+		}
+		list = append(list, f)
+		if id = f.Below(); id == "" || end(id) {
+			return list, nil
+		}
+	}
+}
+
 // Crosses reports whether layer is one of those for which l's tier stands, l itself not counted. l must have a tier.
 func (c *Catalog) Crosses(l *Layer, layer string) bool {
 	c.mu.RLock()

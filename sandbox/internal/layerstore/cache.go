@@ -40,11 +40,16 @@ type Cache struct {
 	entries map[string]*Lower  // guarded by mu: by key of form, what to use now
 	flights map[string]*flight // guarded by mu: by key of form, what is being opened
 	idle    *list.List         // guarded by mu: of *Lower without users, the longest idle first
+	// outdated are the stale Lowers, which have users, guarded by mu.
+	outdated map[*Lower]struct{}
 }
 
 // NewCache makes an empty cache, which keeps most layers open after their last user is gone.
 func NewCache(p Parts, most int) *Cache {
-	c := &Cache{Parts: p, most: most, entries: map[string]*Lower{}, flights: map[string]*flight{}, idle: list.New()}
+	c := &Cache{
+		Parts: p, most: most, entries: map[string]*Lower{}, flights: map[string]*flight{}, idle: list.New(),
+		outdated: map[*Lower]struct{}{},
+	}
 	c.openForm = c.openFromDisk
 	return c
 }
@@ -195,11 +200,23 @@ func (c *Cache) dropLocked(key string) {
 	}
 }
 
-// isStale reports whether a Lower has been replaced or its layer deleted.
-func (c *Cache) isStale(l *Lower) bool {
+// stale tells which of these have been replaced, or their layers deleted; nil for none.
+func (c *Cache) stale(of []*Lower) map[*Lower]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return l.stale
+	if len(c.outdated) == 0 {
+		return nil
+	}
+	var stale map[*Lower]bool
+	for _, l := range of {
+		if l.stale {
+			if stale == nil {
+				stale = map[*Lower]bool{}
+			}
+			stale[l] = true
+		}
+	}
+	return stale
 }
 
 // Retain adds a user.
@@ -251,11 +268,14 @@ func (c *Cache) staleLocked(l *Lower) {
 	}
 	if l.users == 0 {
 		c.retireLocked(l)
+		return
 	}
+	c.outdated[l] = struct{}{}
 }
 
 // retireLocked closes a form that is never needed any more.
 func (c *Cache) retireLocked(l *Lower) {
+	delete(c.outdated, l)
 	c.closeLocked(l.open, l.key)
 	if l.upper != 0 {
 		c.Uppers.Discard(l.upper)

@@ -9,7 +9,9 @@
 //     stale once no new user may have it: its layer is gone, or has got another form. It is closed with its last user,
 //     and the directory of a sealed one is removed then.
 //   - A Stack is a row of Lowers that shows a tree, topmost first, with one use of each. One that lies beneath an
-//     overlay changes as layers are stored and get tiers; see beneath.go.
+//     overlay changes as layers are stored, are merged and get tiers; see beneath.go.
+//   - A Hold says what a Stack has its Lowers for, if that may last long. Held tells from it who keeps images that no
+//     record names.
 //   - Storing a layer writes the image of its directory into the chunk store and puts the image in the directory's
 //     place everywhere. The Storer does it in the background, oldest first. A layer that it gives up on is parked.
 //   - Merging makes one image of several, without reading or writing their data: of layers that only one child needs,

@@ -60,7 +60,7 @@ func newFixture(t *testing.T, storing bool) *fixture {
 	}
 	x := &fixture{t: t, Parts: Parts{Catalog: records, Store: store, Uppers: set, Number: 1, Logger: log}}
 	x.cache = NewCache(x.Parts, 8)
-	x.merger = NewMerger(x.Parts, x.cache)
+	x.merger = NewMerger(x.Parts, x.cache, func(context.Context) {})
 	x.storer = NewStorer(x.Parts, x.cache, x.merger, yield, x)
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup

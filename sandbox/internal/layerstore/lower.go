@@ -21,6 +21,7 @@ type Lower struct {
 	parent   string        // layer on which the form lies
 
 	users int           // guarded by Cache.mu
+	holds map[Hold]int  // guarded by Cache.mu: so many of users are of stacks that say what for
 	stale bool          // guarded by Cache.mu: replaced or deleted; goes with its last user
 	idle  *list.Element // guarded by Cache.mu: in Cache.idle; nil while there are users
 }
@@ -46,7 +47,8 @@ func (l *Lower) layer() string {
 type Stack struct {
 	cache *Cache
 	of    []*Lower
-	unfit map[string]bool // tiers, by key, that the overlay above has not taken
+	hold  Hold             // what the uses are for; the zero value: somebody who is soon done
+	unfit map[string]error // why the overlay above has not taken a form, by key of what was to go for it; see Refresh
 }
 
 // Lowers is what package layers takes; valid until Release.
@@ -63,13 +65,43 @@ func (s *Stack) Release() {
 	s.cache.mu.Lock()
 	defer s.cache.mu.Unlock()
 	for _, l := range s.of {
+		l.note(s.hold, -1)
 		s.cache.releaseLocked(l)
 	}
 	s.of = nil
 }
 
+// Hold says what the stack is for from now on, for Cache.Held.
+func (s *Stack) Hold(h Hold) {
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	for _, l := range s.of {
+		l.note(s.hold, -1)
+		l.note(h, 1)
+	}
+	s.hold = h
+}
+
+// note counts uses that are for h. The caller holds Cache.mu.
+func (l *Lower) note(h Hold, n int) {
+	if h == (Hold{}) {
+		return
+	}
+	if l.holds == nil {
+		l.holds = map[Hold]int{}
+	}
+	if l.holds[h] += n; l.holds[h] == 0 {
+		delete(l.holds, h)
+	}
+}
+
 // Push puts a Lower, whose use passes to the stack, on top.
-func (s *Stack) Push(l *Lower) { s.of = slices.Insert(s.of, 0, l) }
+func (s *Stack) Push(l *Lower) {
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	l.note(s.hold, 1)
+	s.of = slices.Insert(s.of, 0, l)
+}
 
 // Clone is the stack as it is now, with uses of its own.
 func (s *Stack) Clone() *Stack { return s.cloneFrom(0) }
@@ -89,6 +121,7 @@ func (s *Stack) DownTo(ctx context.Context, top string) (next *Stack, err error)
 	} else if next, err = s.cache.Open(ctx, top); err != nil {
 		return nil, err
 	}
+	next.Hold(s.hold)
 	next.unfit = s.unfit
 	return next, nil
 }

@@ -17,20 +17,21 @@ import (
 // that the store has. Safe for concurrent use; Run is called once.
 //
 // The image is committed first, with a note of it, then the records change in one transaction. An image whose note is
-// still there when the home is opened is removed. Mounts take tiers for the layers that these stand for, in time; see
-// Stack.Refresh. Other layers that were merged they keep until they are unmounted.
+// still there when the home is opened is removed. The stacks beneath mounts follow: see Stack.Refresh.
 type Merger struct {
 	Parts
-	cache *Cache
-	wake  chan struct{} // of capacity 1
+	cache  *Cache
+	merged func(context.Context)
+	wake   chan struct{} // of capacity 1
 
 	mu     lockorder.Mutex[lockorder.Merge] // held by the one merge
 	merges *catalog.Merges                  // guarded by mu
 }
 
-// NewMerger makes a Merger, which works in Run and in All.
-func NewMerger(p Parts, c *Cache) *Merger {
-	return &Merger{Parts: p, cache: c, wake: make(chan struct{}, 1), merges: p.Catalog.Merges()}
+// NewMerger makes a Merger, which works in Run and in All. After merges it calls merged, in the goroutine that has made
+// them: stacks beneath mounts are to be refreshed.
+func NewMerger(p Parts, c *Cache, merged func(context.Context)) *Merger {
+	return &Merger{Parts: p, cache: c, merged: merged, wake: make(chan struct{}, 1), merges: p.Catalog.Merges()}
 }
 
 // Kick has Run look for merges that have become due.
@@ -57,6 +58,15 @@ func (g *Merger) Run(ctx context.Context) {
 
 // All makes every merge that is due; share is as for catalog.Merges.Next.
 func (g *Merger) All(ctx context.Context, share int64) error {
+	made, err := g.all(ctx, share)
+	if made > 0 {
+		g.merged(ctx)
+	}
+	return err
+}
+
+// all is All, and counts the merges.
+func (g *Merger) all(ctx context.Context, share int64) (made int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var errs []error
@@ -65,12 +75,15 @@ func (g *Merger) All(ctx context.Context, share int64) error {
 		if !ok {
 			break
 		}
-		if err := g.merge(ctx, j); err != nil && g.merges.Failed(j) {
+		err := g.merge(ctx, j)
+		if err == nil {
+			made++
+		} else if g.merges.Failed(j) {
 			// Damage below, most likely, which a check reports: the others go on.
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(append(errs, ctx.Err())...)
+	return made, errors.Join(append(errs, ctx.Err())...)
 }
 
 // merge makes one merge.
