@@ -46,6 +46,9 @@ type (
 	FileStat        = api.FileStat
 	ExportRequest   = api.ExportRequest
 	ExportResult    = api.ExportResult
+	ExtractRequest  = api.ExtractRequest
+	ExtractResult   = api.ExtractResult
+	Skip            = api.Skip
 	StatsRequest    = api.StatsRequest
 	Stats           = api.Stats
 	EventKind       = api.EventKind

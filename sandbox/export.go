@@ -92,25 +92,33 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 
 // exportTarget checks where an export is to go.
 func (h *Home) exportTarget(path string) (string, error) {
+	at, err := h.outside(path)
+	if err == nil && at.missing == 0 && !at.info.Mode().IsRegular() {
+		err = fmt.Errorf("%w: %s exists and is not a regular file", ErrInvalid, path)
+	}
+	return at.path, err
+}
+
+// outside checks a place that something is to be written to: nothing of the home.
+func (h *Home) outside(path string) (location, error) {
 	mounts, err := readMounts()
 	if err != nil {
-		return "", err
+		return location{}, err
 	}
 	at, err := h.locate(path, mounts)
 	switch {
 	case err != nil:
-		return "", err
+		return location{}, err
 	case at.inside != "":
-		return "", fmt.Errorf("%w: %s is inside the mount of workspace %s: export to a place outside",
+		return location{}, fmt.Errorf("%w: %s is inside the mount of workspace %s: export to a place outside",
 			ErrInvalid, path, at.inside)
 	case below(at.path, h.dir):
-		return "", fmt.Errorf("%w: %s is inside the home %s: export to a place outside", ErrInvalid, path, h.dir)
+		return location{}, fmt.Errorf("%w: %s is inside the home %s: export to a place outside",
+			ErrInvalid, path, h.dir)
 	case at.missing > 1:
-		return "", fmt.Errorf("%w: directory %s does not exist", ErrNotFound, filepath.Dir(at.path))
-	case at.missing == 0 && !at.info.Mode().IsRegular():
-		return "", fmt.Errorf("%w: %s exists and is not a regular file", ErrInvalid, path)
+		return location{}, fmt.Errorf("%w: directory %s does not exist", ErrNotFound, filepath.Dir(at.path))
 	}
-	return at.path, nil
+	return at, nil
 }
 
 func exportSource(stack []*layers.Lower, topOnly bool) (squashfs.Source, error) {

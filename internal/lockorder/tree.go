@@ -23,6 +23,10 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ HostProbe (leaf)                  sandbox: hostProbe.mu
 ├─ Keys (leaf)                       sandbox/internal/keylock: Locks.mu
 ├─ Yielder (leaf)                    sandbox/internal/yield: Yielder.mu
+├─ ExtractLink                       sandbox/internal/extract: linked.mu, the names of one inode
+│  └─ ExtractDirs (leaf)             sandbox/internal/extract: dirs.mu, open directories
+├─ ExtractPieces (leaf)              sandbox/internal/extract: pieces.mu, what is left of a file
+├─ ExtractSkips (leaf)               sandbox/internal/extract: extraction.skips.mu
 ├─ Lanes                             fs/internal/transport: theLanes, made once
 ├─ Hub                               fs/internal/transport: hub.mu, devices; their watchdog
 │  ├─ SchedIdle (leaf)               fs/internal/transport: schedIdle.mu
@@ -105,6 +109,10 @@ type (
 	HostProbe      struct{}
 	Keys           struct{}
 	Yielder        struct{}
+	ExtractLink    struct{}
+	ExtractDirs    struct{}
+	ExtractPieces  struct{}
+	ExtractSkips   struct{}
 	Lanes          struct{}
 	Hub            struct{}
 	SchedIdle      struct{}

@@ -318,6 +318,41 @@ type ExportResult struct {
 	Digest string `json:"digest"` // BLAKE3 of the file
 }
 
+// ExtractRequest writes the tree of a snapshot into a directory; Path must be absolute. The directory is made if it is
+// missing, and must be empty, or have what an interrupted call for the same snapshot has left, which is continued.
+type ExtractRequest struct {
+	Access
+	Snapshot string         `json:"snapshot"`
+	Path     string         `json:"path"`
+	NoSync   bool           `json:"no_sync"` // do not wait until the tree is on the disk
+	Progress func(Progress) `json:"-"`
+}
+
+// ExtractResult says what a directory has got.
+type ExtractResult struct {
+	Path        string  `json:"path"`
+	Snapshot    string  `json:"snapshot"`    // its id
+	Directories int64   `json:"directories"` // the root included
+	Files       int64   `json:"files"`       // regular files, those that were kept included
+	Others      int64   `json:"others"`      // symbolic links, devices, pipes, sockets
+	Links       int64   `json:"links"`       // further names of any of these
+	Bytes       int64   `json:"bytes"`       // written as contents of files; holes do not count
+	Kept        int64   `json:"kept"`        // files that an interrupted call had written
+	Seconds     float64 `json:"seconds"`
+	Skipped     int64   `json:"skipped"`         // what could not be written
+	Skips       []Skip  `json:"skips,omitempty"` // the first 1000 of these
+}
+
+// Skip is something that a call could not do, and went on without. RawPath is the base64 of a path that is not UTF-8.
+type Skip struct {
+	Path    string `json:"path"` // relative to the directory; "." is that itself
+	RawPath []byte `json:"raw_path,omitempty"`
+	// What is owner, mode, times, xattr NAME, device, link (a further name became a file of its own, or is missing),
+	// name (the file system does not take it) or extra (it was there, and is not of the snapshot).
+	What  string `json:"what"`
+	Error string `json:"error"`
+}
+
 // StatsRequest asks for the space of Ref, of all that the asker's session owns, or of the whole home.
 type StatsRequest struct {
 	Access
@@ -453,7 +488,7 @@ type RebuildResult struct {
 
 // API is the service: *sandbox.Home implements it in process, *client.Client over the socket. Safe for concurrent use.
 // Every method looks at ctx first: a call that is already cancelled starts nothing, a cancelled one leaves nothing
-// behind.
+// behind, but for Extract.
 type API interface {
 	Create(ctx context.Context, r CreateRequest) (Workspace, error)
 	Up(ctx context.Context, r UpRequest) (UpResult, error)
@@ -475,6 +510,9 @@ type API interface {
 	Delete(ctx context.Context, r RefRequest) error  // a snapshot; idempotent for well-formed ids
 	Destroy(ctx context.Context, r RefRequest) error // a workspace
 	Export(ctx context.Context, r ExportRequest) (ExportResult, error)
+	// Extract writes a tree. Cancelled or failed midway, it leaves a part of the tree, with which the next call for the
+	// same snapshot and directory continues. What the service may not do, it counts as skipped.
+	Extract(ctx context.Context, r ExtractRequest) (ExtractResult, error)
 	Stats(ctx context.Context, r StatsRequest) (Stats, error)
 	Prune(ctx context.Context, r PruneRequest) (PruneResult, error)
 	Events(ctx context.Context, r EventsRequest, fn func(Event) error) error

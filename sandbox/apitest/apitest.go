@@ -71,6 +71,8 @@ func Run(t *testing.T, open Opener) {
 		{"DiffRandom", testDiffRandom},
 		{"Export", testExport},
 		{"ExportRefuses", testExportRefuses},
+		{"Extract", testExtract},
+		{"ExtractRefuses", testExtractRefuses},
 		{"Stats", testStats},
 		{"StatsExact", testStatsExact},
 		{"StatsOfSession", testStatsOfSession},

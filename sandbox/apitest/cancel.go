@@ -115,6 +115,10 @@ func testCancelled(e *env) {
 			_, err := api.Export(ctx, sandbox.ExportRequest{Snapshot: s.ID, Path: file})
 			return err
 		},
+		"Extract": func(ctx context.Context) error {
+			_, err := api.Extract(ctx, sandbox.ExtractRequest{Snapshot: s.ID, Path: file})
+			return err
+		},
 		"Stats": func(ctx context.Context) error { _, err := api.Stats(ctx, sandbox.StatsRequest{}); return err },
 		"Prune": func(ctx context.Context) error {
 			_, err := api.Prune(ctx, sandbox.PruneRequest{OlderThan: time.Nanosecond})
@@ -248,6 +252,18 @@ func testCancelledMidway(e *env) {
 			_, err := e.api.Export(ctx, sandbox.ExportRequest{Snapshot: base.ID, Path: file})
 			equal(e, "files of an export", e.sh(`ls -A "$1" | grep -c sqsh || :`, e.dir) == "1", err == nil)
 			_ = os.Remove(file)
+			return err
+		}},
+		{"extract", func(ctx context.Context) error {
+			// What an interrupted call leaves, the next one completes.
+			dir := filepath.Join(e.dir, "extracted")
+			_, err := e.api.Extract(ctx, sandbox.ExtractRequest{Snapshot: base.ID, Path: dir, NoSync: true})
+			if err != nil {
+				must[sandbox.ExtractResult](e)(e.api.Extract(e.Context(), sandbox.ExtractRequest{
+					Snapshot: base.ID, Path: dir, NoSync: true,
+				}))
+			}
+			e.sh(`cmp "$1/f" "$2/1"; test ! -e "$1/.snapfs-restore"; rm -r "$1"`, dir, src)
 			return err
 		}},
 		{"delete", func(ctx context.Context) error {

@@ -159,6 +159,10 @@ func testSessions(e *env) {
 			_, err := e.api.Export(ctx, sandbox.ExportRequest{Access: a, Snapshot: s.ID, Path: e.dir + "/x.sqsh"})
 			return err
 		},
+		"extract": func(a sandbox.Access) error {
+			_, err := e.api.Extract(ctx, sandbox.ExtractRequest{Access: a, Snapshot: s.ID, Path: e.dir + "/x"})
+			return err
+		},
 		"delete":  func(a sandbox.Access) error { return e.api.Delete(ctx, sandbox.RefRequest{Access: a, Ref: s.ID}) },
 		"destroy": func(a sandbox.Access) error { return e.api.Destroy(ctx, sandbox.RefRequest{Access: a, Ref: "w"}) },
 	} {

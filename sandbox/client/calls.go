@@ -120,6 +120,18 @@ func (c *Client) Export(ctx context.Context, r api.ExportRequest) (api.ExportRes
 	return call[api.ExportResult](ctx, c, wire.CallExport, r, sink{progress: r.Progress})
 }
 
+// Extract implements api.API.
+func (c *Client) Extract(ctx context.Context, r api.ExtractRequest) (api.ExtractResult, error) {
+	got, err := call[api.ExtractResult](ctx, c, wire.CallExtract, r, sink{progress: r.Progress})
+	for i := range got.Skips {
+		// As in Diff.
+		if s := &got.Skips[i]; s.RawPath != nil {
+			s.Path = string(s.RawPath)
+		}
+	}
+	return got, err
+}
+
 // Stats implements api.API.
 func (c *Client) Stats(ctx context.Context, r api.StatsRequest) (api.Stats, error) {
 	return call[api.Stats](ctx, c, wire.CallStats, r, sink{})

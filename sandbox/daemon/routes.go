@@ -37,6 +37,12 @@ func (s *server) routes() http.Handler {
 		r.Progress = out.progress()
 		return h.Export(ctx, r)
 	}))
+	add(wire.CallExtract, handle(s, func(
+		ctx context.Context, r sandbox.ExtractRequest, out *stream,
+	) (sandbox.ExtractResult, error) {
+		r.Progress = out.progress()
+		return h.Extract(ctx, r)
+	}))
 	add(wire.CallGC, handle(s, func(ctx context.Context, r sandbox.GCRequest, out *stream) (sandbox.GCResult, error) {
 		r.Progress = out.progress()
 		return h.GC(ctx, r)

@@ -22,9 +22,10 @@ var levels = map[string][2]int{
 
 func (a *app) exportCommand() *cobra.Command {
 	r := api.ExportRequest{}
+	tree := extraction{}
 	cmd := &cobra.Command{
-		Use:   "export SNAP FILE",
-		Short: "write a snapshot as a squashfs image",
+		Use:   "export SNAP {FILE | --to DIR}",
+		Short: "write a snapshot as a squashfs image, or into a directory",
 		Long: `Writes the whole tree of a snapshot as one squashfs 4.0 image, which unsquashfs, squashfuse and the
 kernel can read. The same tree gives the same bytes, whatever its history. FILE is replaced only
 when the new image is complete.
@@ -34,12 +35,23 @@ to write. With --layer, only the topmost layer is written, with whiteouts and at
 overlayfs reads them.
 
 Other readers see times in whole seconds between 1970 and 2106, and no ACLs. snapfs keeps the rest
-in a section that other readers ignore.`,
+in a section that other readers ignore.
+
+` + extractHelp,
 		Example: `  snapfs export before-upgrade app.sqsh
+  snapfs export before-upgrade --to ./app
   snapfs export before-upgrade app.sqsh --compression zstd --level 19`,
-		Args:        exact("SNAP", "FILE"),
+		Args:        between(1, "SNAP", "FILE"),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if given, err := tree.check(cmd, args, "format", "compression", "level", "layer"); err != nil {
+				return err
+			} else if given {
+				return tree.run(a, cmd, args[0])
+			}
+			if len(args) < 2 {
+				return usagef("missing FILE, or --to DIR")
+			}
 			if err := checkExport(r, cmd.Flags().Changed("level")); err != nil {
 				return err
 			}
@@ -69,6 +81,7 @@ in a section that other readers ignore.`,
 	f.IntVar(&r.Level, "level", 0,
 		"`LEVEL` of the compression: zstd 1 to 22 (15 if not given), gzip 1 to 9 (9), lz4 1 (slower, smaller)")
 	f.BoolVar(&r.Layer, "layer", false, "write only the topmost layer")
+	tree.flags(cmd)
 	return cmd
 }
 

@@ -84,6 +84,11 @@ func makeMountpoint(path string) (abs string, undo func(), err error) {
 	}
 }
 
+// mountFlagNames are the flags of a mount.
+var mountFlagNames = []string{
+	"transport", "read-only", "nosuid", "nodev", "suid", "dev", "noexec", "noatime", "writeback",
+}
+
 // mountFlags adds the flags of a mount.
 func mountFlags(cmd *cobra.Command, o *api.MountOptions) {
 	f := cmd.Flags()

@@ -11,12 +11,26 @@ import (
 )
 
 func (a *app) restoreCommand() *cobra.Command {
-	return a.derive("restore SNAP [MOUNTPOINT]", "make a new workspace that has a snapshot's state",
+	tree := extraction{}
+	cmd := a.derive("restore SNAP [MOUNTPOINT | --to DIR]", "make a new workspace or a directory with a snapshot's state",
 		`Makes a new workspace whose tree is exactly what the snapshot froze, and prints its name. The name
 is that of the snapshot's workspace and a suffix: {origin}-restored-{short}. With MOUNTPOINT the
-workspace is mounted there. The origin is not changed.`,
-		"  snapfs restore before-upgrade /mnt/before\n  snapfs restore 0199",
+workspace is mounted there. The origin is not changed.
+
+`+extractHelp,
+		"  snapfs restore before-upgrade /mnt/before\n  snapfs restore 0199\n  snapfs restore before-upgrade --to ./before",
 		func(c *client.Client) deriveFunc { return c.Restore })
+	mount := cmd.RunE
+	tree.flags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if given, err := tree.check(cmd, args, mountFlagNames...); err != nil {
+			return err
+		} else if given {
+			return tree.run(a, cmd, args[0])
+		}
+		return mount(cmd, args)
+	}
+	return cmd
 }
 
 func (a *app) branchCommand() *cobra.Command {

@@ -83,6 +83,7 @@ const (
 	CallDelete     = "delete"
 	CallDestroy    = "destroy"
 	CallExport     = "export"
+	CallExtract    = "extract"
 	CallStats      = "stats"
 	CallPrune      = "prune"
 	CallEvents     = "events"

@@ -1,0 +1,122 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/layers"
+	"snapfs/sandbox/internal/extract"
+)
+
+// Extract writes the tree of a snapshot into a directory, without a mount: what lstat, readlink, listxattr, read and
+// SEEK_HOLE show of it, but for inode numbers and the times of access, change and birth. The call writes with the
+// rights of this process; what these or the file system do not allow, it counts as skipped. A call that fails or is
+// cancelled leaves a part of the tree, with which the next one continues. The directory is then and meanwhile closed to
+// other users.
+func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, error) {
+	ctx, end, err := h.begin(ctx)
+	if err != nil {
+		return ExtractResult{}, err
+	}
+	defer end()
+	s, err := h.useSnapshot(ctx, r.Access, r.Snapshot, "extract")
+	if err != nil {
+		return ExtractResult{}, err
+	}
+	if err := h.restorable(s); err != nil {
+		return ExtractResult{}, err
+	}
+	session, err := r.SessionID()
+	if err != nil {
+		return ExtractResult{}, err
+	}
+	path, err := h.extractTarget(r.Path)
+	if err != nil {
+		return ExtractResult{}, err
+	}
+	leave, err := h.working.exports.enter(ctx, session, r.Progress)
+	if err != nil {
+		return ExtractResult{}, err
+	}
+	defer leave()
+	if s, err = h.still(s); err != nil {
+		return ExtractResult{}, err
+	}
+	start := time.Now()
+	got, err := h.extractTree(ctx, s.Top, path, s.ID, extract.Options{
+		NoSync: r.NoSync, Progress: counter(r.Progress, "restore"), Points: h.points,
+	})
+	if err != nil {
+		return ExtractResult{}, extractError(err)
+	}
+	res := ExtractResult{
+		Path: path, Snapshot: s.ID, Directories: got.Directories, Files: got.Files, Others: got.Others,
+		Links: got.Links, Bytes: got.Bytes, Kept: got.Kept, Seconds: time.Since(start).Seconds(), Skipped: got.Skipped,
+	}
+	for _, skip := range got.Skips {
+		out := Skip{Path: skip.Path, What: skip.What, Error: skip.Err.Error()}
+		if !utf8.ValidString(skip.Path) {
+			out.RawPath = []byte(skip.Path)
+		}
+		res.Skips = append(res.Skips, out)
+	}
+	return res, nil
+}
+
+// extractTree writes the tree of the stack below a layer.
+func (h *Home) extractTree(
+	ctx context.Context, top, path, snapshot string, o extract.Options,
+) (_ extract.Result, err error) {
+	tree, err := h.openLayers(ctx, top, "")
+	if err != nil {
+		return extract.Result{}, err
+	}
+	defer tree.close()
+	src, err := layers.Merged(tree.lowers)
+	if err != nil {
+		return extract.Result{}, err
+	}
+	if c, ok := src.(io.Closer); ok {
+		defer func() { err = errors.Join(err, c.Close()) }()
+	}
+	target, err := extract.Open(path, snapshot)
+	if err != nil {
+		return extract.Result{}, err
+	}
+	defer func() { err = errors.Join(err, target.Close()) }()
+	return target.Extract(ctx, src, o)
+}
+
+// extractTarget checks where a tree is to go.
+func (h *Home) extractTarget(path string) (string, error) {
+	at, err := h.outside(path)
+	switch {
+	case err != nil:
+	case at.missing == 0 && !at.info.IsDir():
+		err = fmt.Errorf("%w: %s is not a directory", ErrInvalid, path)
+	case below(h.dir, at.path):
+		err = fmt.Errorf("%w: %s contains the home %s: choose another directory", ErrInvalid, path, h.dir)
+	}
+	return at.path, err
+}
+
+// extractError puts an error into a class and says how to go on.
+func extractError(err error) error {
+	switch {
+	case errors.Is(err, extract.ErrNotEmpty):
+		return fmt.Errorf("%w: %w: choose an empty directory, or one that does not exist", ErrConflict, err)
+	case errors.Is(err, extract.ErrOther):
+		return fmt.Errorf("%w: %w: repeat the call for that one, or choose another directory", ErrConflict, err)
+	case errors.Is(err, extract.ErrBusy):
+		return fmt.Errorf("%w: %w", ErrConflict, err)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("%w: make room there and repeat the call: it continues", err)
+	}
+	return classify(err)
+}
