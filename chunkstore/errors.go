@@ -31,6 +31,9 @@ type LockedError struct {
 }
 
 func (e *LockedError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("%s: %v", e.Dir, ErrLocked)
+	}
 	return fmt.Sprintf("%s: %v (pid %d)", e.Dir, ErrLocked, e.PID)
 }
 

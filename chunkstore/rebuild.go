@@ -65,15 +65,7 @@ func RebuildIndex(ctx context.Context, dir string, opts RebuildOptions) (Rebuilt
 	if err != nil {
 		err = errors.Join(fmt.Errorf("rebuild index: %w", err), os.RemoveAll(filepath.Join(dir, newIndexName)))
 	}
-	return b.res, errors.Join(err, unlockIf(s.lock))
-}
-
-// unlockIf releases the lock of a store, if it is held.
-func unlockIf(f *os.File) error {
-	if f == nil {
-		return nil
-	}
-	return unlockFile(f)
+	return b.res, errors.Join(err, s.lock.release())
 }
 
 type rebuilder struct {
@@ -102,7 +94,7 @@ func (b *rebuilder) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.lock, err = lockFile(filepath.Join(s.dir, lockName), s.dir); err != nil {
+	if s.lock, err = lockStore(s.dir); err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context) error{b.readJournals, b.readPacks, b.choose} {

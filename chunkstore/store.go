@@ -58,7 +58,7 @@ type Store struct {
 	dir   string
 	opts  Options
 	log   *slog.Logger
-	lock  *os.File
+	lock  *storeLock
 	count *counter // nil if there is none
 	db    *badger.DB
 	packs *pack.Set
@@ -148,7 +148,7 @@ func (s *Store) open() error {
 	if err != nil {
 		return err
 	}
-	if s.lock, err = lockFile(filepath.Join(s.dir, lockName), s.dir); err != nil {
+	if s.lock, err = lockStore(s.dir); err != nil {
 		return err
 	}
 	if version == 0 {
@@ -384,10 +384,7 @@ func (s *Store) release() error {
 	if s.count != nil {
 		errs = append(errs, s.count.close())
 	}
-	if s.lock != nil {
-		errs = append(errs, unlockFile(s.lock))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.lock.release())...)
 }
 
 // closeIndex closes Badger, which merges tables if something was written. If a table is damaged, the index is left as a

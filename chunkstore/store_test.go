@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -198,12 +200,29 @@ func TestRecords(t *testing.T) {
 	}))
 }
 
+// TestLocked holds that a store is open once, whatever becomes of its file LOCK. A copy is another store.
 func TestLocked(t *testing.T) {
 	dir := t.TempDir()
 	openTest(t, dir)
 	_, err := Open(dir, Options{})
-	require.ErrorIs(t, err, ErrLocked)
 	var le *LockedError
 	require.ErrorAs(t, err, &le)
-	require.NotZero(t, le.PID)
+	require.Equal(t, os.Getpid(), le.PID)
+	path := filepath.Join(dir, lockName)
+	for what, change := range map[string]func() error{
+		"removed":  func() error { return os.Remove(path) },
+		"replaced": func() error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
+		"emptied":  func() error { return os.Truncate(path, 0) },
+	} {
+		require.NoError(t, change(), what)
+		for _, readOnly := range []bool{false, true} {
+			_, err := Open(dir, Options{ReadOnly: readOnly})
+			require.ErrorIs(t, err, ErrLocked, what)
+		}
+		_, err := RebuildIndex(t.Context(), dir, RebuildOptions{})
+		require.ErrorIs(t, err, ErrLocked, what)
+	}
+	copied := filepath.Join(t.TempDir(), "copy")
+	require.NoError(t, os.CopyFS(copied, os.DirFS(dir)))
+	openTest(t, copied)
 }

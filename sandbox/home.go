@@ -57,7 +57,7 @@ type Home struct {
 	// Set by Open; what changes in these has a lock of its own.
 	dir     string
 	log     *slog.Logger
-	lock    *os.File
+	lock    *homeLock
 	store   *chunkstore.Store
 	catalog *catalog.Catalog
 	uppers  *uppers.Set

@@ -157,6 +157,15 @@ func TestOpenLocked(t *testing.T) {
 	if !errors.Is(err, sandbox.ErrConflict) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
 		t.Errorf("got %v, want a conflict that names process %d", err, os.Getpid())
 	}
+	// Neither does it help to remove the files that name the process.
+	for _, name := range []string{"lock", "store/LOCK"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := sandbox.Open(t.Context(), dir, sandbox.Options{}); !errors.Is(err, sandbox.ErrConflict) {
+		t.Errorf("without lock files: got %v, want a conflict", err)
+	}
 }
 
 func TestOpenMustExist(t *testing.T) {

@@ -133,15 +133,34 @@ func number64(id string) uint64 {
 	return max(binary.LittleEndian.Uint64(sum[:]), 1)
 }
 
-// lockHome takes the home for this process. The file stays: removing it would race with the next one.
-func lockHome(dir string) (*os.File, error) {
+// homeLock is the lock of a home, which the kernel drops with the process. It is on a file that names the process, and
+// on the directory itself: the file can be removed or replaced while the home is open.
+type homeLock struct{ file, dir *os.File }
+
+// Close releases the lock. The file stays: removing it would race with the next process.
+func (l *homeLock) Close() error { return errors.Join(l.file.Close(), l.dir.Close()) }
+
+// lockHome takes the home for this process.
+func lockHome(dir string) (*homeLock, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, unusable(dir, err)
 	}
-	if err := flockHome(f); err != nil {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, errors.Join(unusable(dir, err), f.Close())
+	}
+	l := &homeLock{f, d}
+	err = flockHome(f, f.Name())
+	if err == nil {
+		err = flockHome(d, f.Name())
+		if errors.Is(err, unix.EBADF) { // network file systems lock only what is open for writing
+			err = nil
+		}
+	}
+	if err != nil {
 		holder := lockHolder(f.Name())
-		_ = f.Close() // nothing was written
+		_ = l.Close() // nothing was written
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, unusable(dir, err)
 		}
@@ -154,23 +173,23 @@ func lockHome(dir string) (*os.File, error) {
 	pid := []byte(strconv.Itoa(os.Getpid()) + "\n")
 	_, err = f.WriteAt(pid, 0)
 	if err = errors.Join(f.Truncate(int64(len(pid))), err); err != nil {
-		return nil, errors.Join(unusable(dir, err), f.Close())
+		return nil, errors.Join(unusable(dir, err), l.Close())
 	}
-	return f, nil
+	return l, nil
 }
 
 // orphanWait is how long the lock of a process that is gone is waited for: a child of it that has just been forked
 // holds the descriptor until it executes its program.
 const orphanWait = 2 * time.Second
 
-// flockHome takes the lock; EWOULDBLOCK if a process has it.
-func flockHome(f *os.File) error {
+// flockHome locks a file; EWOULDBLOCK if a process has it, whose id may be in the file at path.
+func flockHome(f *os.File, path string) error {
 	for end := time.Now().Add(orphanWait); ; time.Sleep(5 * time.Millisecond) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(end) {
 			return err
 		}
-		if pid := lockHolder(f.Name()); pid != 0 && !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+		if pid := lockHolder(path); pid != 0 && !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
 			return err
 		}
 	}
