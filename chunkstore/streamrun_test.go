@@ -100,3 +100,25 @@ func TestAdoptedOrder(t *testing.T) {
 	}
 	require.LessOrEqual(t, records, files*20_000/blockSize+2, "files of a directory lie in the same blocks")
 }
+
+// TestPackedObjectsAreFiles checks that the files of a work tree take no space in a pack of git.
+func TestPackedObjectsAreFiles(t *testing.T) {
+	s := openTest(t, t.TempDir())
+	pack := []byte("PACK\x00\x00\x00\x02\x00\x00\x00\x32")
+	var parts []part
+	size := int64(0)
+	for i := range 50 {
+		data := sample.Prose(int64(i), 3000+i*100)
+		size += int64(len(data))
+		var b bytes.Buffer
+		require.NoError(t, zdeflate.Zlib(&b, data, zdeflate.Params{Level: 6, MemLevel: 8, WindowBits: 15}))
+		pack = append(pack, 3<<4|0x80|byte(len(data)&15), 0x80|byte(len(data)>>4&0x7f), byte(len(data)>>11))
+		pack = append(pack, b.Bytes()...)
+		parts = append(parts, part{path: fmt.Sprintf("src/%d.c", i), data: data})
+	}
+	pack = append(pack, sample.Noise(1, 20)...)
+	m := put(t, s, nil, append([]part{{path: ".git/objects/pack/pack-1.pack", data: pack}}, parts...)...)
+	require.Less(t, m.New, size+50*20, "all but the headers of objects is stored once")
+	all := readAll(t, s, m.ID)
+	require.True(t, bytes.Equal(pack, all[:len(pack)]))
+}

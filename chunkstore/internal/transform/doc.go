@@ -6,7 +6,8 @@
 //
 //	debug sections of ELF files as Go's linker writes them   codec GoZlib
 //	loose objects of git                                     a codec for each type and level
-//	gzip files                                               codec Recipe
+//	packs of git                                             codec Recipe, as the following
+//	gzip files
 //
 // A file is told by its first bytes, not by its name.
 //

@@ -36,6 +36,8 @@ const (
 	maxHeld  = 8 << 20
 	// maxStream bounds the contents of a stream other than an ELF section. Reading any of it makes all of it again.
 	maxStream = 8 << 20
+	// maxFile bounds files of many streams: to find the encoders takes a second for some 10 MB.
+	maxFile = 128 << 20
 	// manyHeld is how many bytes are not inflated without taking a turn.
 	manyHeld = 256 << 10
 )
@@ -96,7 +98,7 @@ func (r *Splitter) begin(start []byte) {
 		r.in = &looseWalker{out: r.out, turns: r.turns, guess: &r.guess}
 		return
 	}
-	if f := formatOf(start); f != nil {
+	if f := formatOf(start); f != nil && r.size <= maxFile {
 		r.in = &streamWalker{out: r.out, turns: r.turns, guess: &r.guess, format: f}
 	}
 }

@@ -141,6 +141,8 @@ func FuzzSplit(f *testing.F) {
 	f.Add(sample.ELF(f, sample.Section{Flags: 1 << 11, Data: sample.Compressed(len(a), sample.GoZlib(f, a))}), 1000)
 	f.Add(zlibStream(f, append([]byte("blob 3000\x00"), a...), 6), 100)
 	f.Add(append([]byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"), zlibStream(f, a, 9)[2:]...), 100)
+	pack, _ := gitPack(f)
+	f.Add(pack, 5000)
 	f.Fuzz(func(t *testing.T, file []byte, piece int) {
 		splitRuns(t, file, func() int { return 1 + max(0, piece) })
 		out, _ := split(t, file, max(int64(len(file)), cdc.WholePart), func() int { return 1 + max(0, piece) })

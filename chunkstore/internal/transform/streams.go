@@ -33,8 +33,10 @@ const (
 // formatOf tells by its first bytes what finds the streams of a file; nil if nothing does.
 func formatOf(start []byte) format {
 	switch {
-	case len(start) >= 3 && string(start[:3]) == gzipMagic:
+	case string(start[:3]) == gzipMagic:
 		return gzipFormat{}
+	case string(start[:4]) == packMagic:
+		return &packFormat{}
 	default:
 		return nil
 	}
