@@ -46,7 +46,8 @@ func TestAbortReturnsSpace(t *testing.T) {
 		in.Abort()
 		after, err := s.Stats(ctx)
 		require.NoError(t, err)
-		require.Equal(t, before.Payload+before.Garbage, after.Payload+after.Garbage, "round %d", i)
+		require.Equal(t, before.Payload, after.Payload, "round %d", i)
+		require.LessOrEqual(t, after.Garbage, before.Payload/10, "round %d", i)
 		require.Equal(t, before.Chunks, after.Chunks)
 		require.True(t, bytes.Equal(kept, readAll(t, s, m.ID)))
 	}
@@ -70,7 +71,8 @@ func TestAbortReturnsSpace(t *testing.T) {
 	in.Abort()
 	after, err := s.Stats(ctx)
 	require.NoError(t, err)
-	require.Equal(t, before.Payload+before.Garbage, after.Payload+after.Garbage)
+	require.Equal(t, before.Payload, after.Payload)
+	require.LessOrEqual(t, after.Garbage, before.Payload/10)
 	require.Equal(t, before.Chunks, after.Chunks)
 	require.True(t, bytes.Equal(kept, readAll(t, s, m.ID)))
 }

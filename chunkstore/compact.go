@@ -20,40 +20,45 @@ import (
 )
 
 const (
-	// A pack is compacted when more than this share of it is garbage.
-	garbagePercent = 2
-	copyMax        = 4 << 20   // bytes copied between two transactions
-	groupMax       = 256 << 20 // bytes of live records of packs that are compacted together
+	copyMax  = 4 << 20   // bytes copied between two transactions
+	groupMax = 256 << 20 // bytes of live records of packs that are compacted together
 	// Badger's tables are rewritten when more than one of purgeShare keys was deleted.
 	purgeShare = 8
 	deadMax    = 1 << 16 // hashes that are removed before more are looked for
 )
 
-// compact copies what is live out of packs with much garbage and removes them.
+// compact returns what is not live in packs.
 func (c *collection) compact(ctx context.Context) error {
-	c.below = c.s.settled()
-	inv, err := c.s.inventory(ctx)
+	s := c.s
+	settled := s.packs.Settled()
+	c.below = s.settled()
+	inv, err := s.inventory(ctx)
 	if err != nil {
 		return err
 	}
-	sizes := c.s.packs.Sizes()
-	// Packs with the least to copy come first: on a full disk they make room for the others.
-	nums := slices.SortedFunc(maps.Keys(sizes),
-		func(a, b uint32) int { return cmp.Compare(inv.packs[a], inv.packs[b]) })
 	c.exists = inv.all
+	for num, size := range settled {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if in := inv.packs[num]; in != nil {
+			err = s.packs.Punch(num, in.gaps(size))
+		} else if end, ok := s.packs.Retire(num); ok && end == size {
+			err = s.removePack(num)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	var group []uint32
 	size := int64(0)
-	for _, num := range nums {
-		total, live := sizes[num], inv.packs[num]
-		if (total-pack.HeaderSize-live)*100 <= total*garbagePercent && total > pack.HeaderSize {
-			continue
-		}
+	for _, p := range c.policy.choose(inv, s.packs.Sizes(), s.packs.Occupied()) {
 		// Records that appear in it from here on were appended before. The index has all of them when no writer holds
 		// the pack.
-		if _, ok := c.s.packs.Retire(num); !ok {
+		if _, ok := s.packs.Retire(p.num); !ok {
 			continue
 		}
-		if group, size = append(group, num), size+live; size >= groupMax {
+		if group, size = append(group, p.num), size+p.live; size >= groupMax {
 			if err := c.evacuate(ctx, group); err != nil {
 				return err
 			}
@@ -61,6 +66,31 @@ func (c *collection) compact(ctx context.Context) error {
 		}
 	}
 	return c.evacuate(ctx, group)
+}
+
+// gaps lists the parts of the first size bytes of a pack in which nothing is live.
+func (p *inPack) gaps(size int64) []pack.Span {
+	var list []pack.Span
+	start := int64(-1)
+	end := size / pack.PageSize
+	for no := int64(1); no <= end; no++ { // the first page has the header
+		switch free := no < end && !p.pages.has(uint64(no)); {
+		case free && start < 0:
+			start = no
+		case !free && start >= 0:
+			list = append(list, pack.Span{Off: start * pack.PageSize, End: no * pack.PageSize})
+			start = -1
+		}
+	}
+	return list
+}
+
+// removePack removes a pack that the index needs nothing of.
+func (s *Store) removePack(num uint32) error {
+	if err := s.update(func(t *writeTxn) error { return t.delete(packKey(num)) }); err != nil {
+		return err
+	}
+	return s.packs.Remove(num)
 }
 
 // liveRecord is a live record of a pack that is being compacted.
@@ -144,7 +174,7 @@ func (c *collection) evacuatePack(ctx context.Context, num uint32, list []*liveR
 		}
 		moved[r] = at
 		batch = append(batch, r)
-		c.stats.Rewritten += at.Len
+		s.moved.Add(at.Len)
 		if size += at.Len; size >= copyMax || len(batch) >= batchMax/8 {
 			if err := flush(); err != nil {
 				return err
@@ -154,10 +184,7 @@ func (c *collection) evacuatePack(ctx context.Context, num uint32, list []*liveR
 	if err := flush(); err != nil {
 		return err
 	}
-	if err := s.update(func(t *writeTxn) error { return t.delete(packKey(num)) }); err != nil {
-		return err
-	}
-	return s.packs.Remove(num)
+	return s.removePack(num)
 }
 
 // switchIndex makes the index name the copies of records instead of the originals. The copies are read back first.

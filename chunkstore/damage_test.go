@@ -63,12 +63,19 @@ func TestDamagedPack(t *testing.T) {
 	dir := t.TempDir()
 	s := openTest(t, dir)
 	ids, want := history(t, s, r, 8)
+	newest := uint32(0)
+	for num := range s.packs.Sizes() {
+		newest = max(newest, num)
+	}
 	require.NoError(t, s.Close())
-	path := filepath.Join(dir, packsName, pack.Name(1))
-	whole, err := os.ReadFile(path)
-	require.NoError(t, err)
 	somewhere := false
 	for i := range 12 {
+		path := filepath.Join(dir, packsName, pack.Name(1))
+		if i%2 == 1 {
+			path = filepath.Join(dir, packsName, pack.Name(newest))
+		}
+		whole, err := os.ReadFile(path)
+		require.NoError(t, err)
 		off := pack.HeaderSize + r.Int64N(int64(len(whole))-pack.HeaderSize)
 		if i%2 == 1 {
 			off = int64(len(whole)) - 1 - r.Int64N(2000) // what only the newest need

@@ -165,6 +165,11 @@ func (in *Ingest) appendRecord(sc *pack.Scratch, r *pack.Record, chunks []*fresh
 	if err != nil {
 		return err
 	}
+	if in.moves {
+		in.s.moved.Add(at.Len)
+	} else {
+		in.s.stored.Add(at.Len)
+	}
 	rec := &located{Location: at, delta: r.Kind == pack.Delta, gen: r.Gen, bases: r.Bases}
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -19,8 +19,8 @@ type GCStats struct {
 	Chunks    int64 // collected
 	Bytes     int64 // returned to the file system
 	Dropped   int64 // removed from the packs; more than Bytes if a new pack has room at its end for what is stored next
-	Rewritten int64 // bytes of live payload moved
-	Left      int64 // bytes of garbage in packs with too little of it to be rewritten
+	Rewritten int64 // bytes written to packs to move live data
+	Left      int64 // bytes of garbage that would cost more to return than they are worth; Compact returns them
 }
 
 // GC collects what no manifest needs and returns the space. It runs concurrently with readers and writers. It can be
@@ -31,13 +31,21 @@ type GCStats struct {
 //	mark     what manifests name, what ingests and readers hold, and the bases of all these; the rest is doomed
 //	sweep    doomed chunks leave the index
 //	rewrite  blocks of which much is dead, and chunks that only dead bases explain
-//	compact  packs with much garbage: their live records are copied, the index is switched, the file goes
+//	compact  packs: holes are made where nothing is live. Of packs with much garbage that holes do not return, the
+//	         live records are copied, the index is switched, and the file goes
+//
+// Data are moved only if that returns much space for what it writes; see policy. Compact moves more.
 func (s *Store) GC(ctx context.Context, progress func(done, total int64)) (GCStats, error) {
-	return s.collect(ctx, progress, (*collection).run)
+	return s.collect(ctx, automatic, progress, (*collection).run)
 }
 
-// collect runs GC or Optimize, one at a time, and measures what it gave back.
-func (s *Store) collect(ctx context.Context, progress func(done, total int64),
+// Compact is GC that returns nearly all garbage, whatever that costs. It may write as much as the store holds.
+func (s *Store) Compact(ctx context.Context, progress func(done, total int64)) (GCStats, error) {
+	return s.collect(ctx, thorough, progress, (*collection).run)
+}
+
+// collect runs GC, Compact or Optimize, one at a time, and measures what it gave back.
+func (s *Store) collect(ctx context.Context, how policy, progress func(done, total int64),
 	run func(*collection, context.Context) error,
 ) (GCStats, error) {
 	if err := s.enter(ctx); err != nil {
@@ -56,10 +64,11 @@ func (s *Store) collect(ctx context.Context, progress func(done, total int64),
 	if err != nil {
 		return GCStats{}, err
 	}
-	held := s.packBytes()
-	c := &collection{s: s, progress: progress}
+	held, moved := s.packBytes(), s.moved.Load()
+	c := &collection{s: s, policy: how, progress: progress}
 	err = run(c, ctx)
 	s.liveChanged()
+	c.stats.Rewritten = s.moved.Load() - moved
 	after, aerr := s.allocated()
 	c.stats.Bytes = max(0, before-after)
 	c.stats.Dropped = max(0, held-s.packBytes())
@@ -76,6 +85,7 @@ func (s *Store) collect(ctx context.Context, progress func(done, total int64),
 // collection is one run of GC.
 type collection struct {
 	s        *Store
+	policy   policy
 	progress func(done, total int64)
 	stats    GCStats
 	named    *roaring.Bitmap        // chunks that manifests name, and what is pinned
@@ -92,7 +102,7 @@ func (c *collection) run(ctx context.Context) error {
 	was := c.s.state
 	c.s.writeMu.Unlock()
 	s := c.s
-	if was.clean() && s.garbage(was.payload) == s.left {
+	if was.clean() && s.garbage(was.payload) == s.left && (c.policy == automatic || s.left == 0) {
 		c.progress(1, 1)
 		return nil
 	}
@@ -144,10 +154,28 @@ func (s *Store) allocated() (int64, error) {
 
 // inventory is what the index holds.
 type inventory struct {
-	all     bitset           // chunks
-	chunks  int64            // in all
-	payload int64            // bytes of their records
-	packs   map[uint32]int64 // the same by pack
+	all     bitset // chunks
+	chunks  int64  // in all
+	payload int64  // bytes of their records
+	packs   map[uint32]*inPack
+}
+
+// inPack is what the index holds of one pack.
+type inPack struct {
+	live  int64  // bytes of records
+	pages bitset // pages of the file, of pack.PageSize bytes, that they lie in
+}
+
+// add adds a record.
+func (p *inPack) add(at pack.Location) {
+	p.live += at.Len
+	last := uint64(at.End()-1) / pack.PageSize
+	for uint64(len(p.pages)) <= last/64 {
+		p.pages = append(p.pages, 0)
+	}
+	for no := uint64(at.Off) / pack.PageSize; no <= last; no++ {
+		p.pages.add(no)
+	}
 }
 
 // inventory counts what the index holds. It also corrects the counters, which do not follow what a collection does to
@@ -158,7 +186,7 @@ func (s *Store) inventory(ctx context.Context) (*inventory, error) {
 	btx := s.db.NewTransaction(false) // sees exactly what the counters count
 	s.writeMu.Unlock()
 	defer btx.Discard()
-	v := &inventory{all: newBitset(was.lease), packs: map[uint32]int64{}}
+	v := &inventory{all: newBitset(was.lease), packs: map[uint32]*inPack{}}
 	blocks := map[pack.Location]bool{}
 	err := s.eachPage(ctx, btx, func(no uint64, pg *page) error {
 		var last *located
@@ -180,7 +208,12 @@ func (s *Store) inventory(ctx context.Context) (*inventory, error) {
 				blocks[r.Location] = true
 			}
 			v.payload += r.Len
-			v.packs[r.Pack] += r.Len
+			in := v.packs[r.Pack]
+			if in == nil {
+				in = &inPack{}
+				v.packs[r.Pack] = in
+			}
+			in.add(r.Location)
 		}
 		return nil
 	})

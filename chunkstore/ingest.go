@@ -62,7 +62,8 @@ type Ingest struct {
 	inRun bool   // the bytes are those of an archive or a git object, and may be a file elsewhere
 	start int64  // where they start in the part, 0 if not inRun
 
-	repack bool // re-encodes stored chunks, for the least space
+	moves  bool // re-encodes stored chunks
+	repack bool // does so for the least space
 	pred   predictor
 	used   *roaring.Bitmap // chunks found or written; guarded by s.pins.mu
 	first  uint64          // numbers of new chunks start here; immutable

@@ -33,7 +33,7 @@ const repackStep = 1 << 15
 // the index name them, and the originals are removed after that. The next run continues from the last recorded
 // progress.
 func (s *Store) Optimize(ctx context.Context, progress func(done, total int64)) (GCStats, error) {
-	return s.collect(ctx, progress, (*collection).optimize)
+	return s.collect(ctx, automatic, progress, (*collection).optimize)
 }
 
 // Unoptimized returns how many chunks were added since the last Optimize.
@@ -205,11 +205,9 @@ func (c *collection) repack(ctx context.Context, list []repackMove, progress fun
 			}
 		}
 		progress(int64(i))
-		n, err := rw.move(mv.move)
-		if err != nil {
+		if err := rw.move(mv.move); err != nil {
 			return err
 		}
-		c.stats.Rewritten += int64(n)
 		if rw.full() {
 			if err := rw.flush(); err != nil {
 				return err

@@ -195,6 +195,9 @@ func (b *rebuilder) readPacks(ctx context.Context) error {
 			return err
 		}
 		pack.Scan(data, func(off int64, r *pack.Record) { b.addRecord(num, off, r) }, func(off, n int64) {
+			if pack.HasHole(data, off, n) {
+				return // what was live there, choose misses
+			}
 			b.damage = append(b.damage,
 				Problem{Where: pack.Name(num), What: fmt.Sprintf("%d bytes at %d are no record", n, off)})
 		})

@@ -11,14 +11,9 @@ import (
 	"snapfs/chunkstore/internal/pack"
 )
 
-// What a collection leaves of garbage: with garbagePercent of packs, 15 % at most.
 const (
-	// A block is rewritten when more than this share of its bytes is dead.
-	deadBlockPercent = 6
-	// Chunks are re-based when bases that no manifest names take more than this share of the payload.
-	deadBasePercent = 7
-	rewriteMax      = 32 << 20 // bytes of chunks rewritten at a time
-	rewritePages    = 64       // pages that these may have, so that few chunks wait for each other
+	rewriteMax   = 32 << 20 // bytes of chunks rewritten at a time
+	rewritePages = 64       // pages that these may have, so that few chunks wait for each other
 )
 
 // rewrite re-encodes what a sweep left in poor shape: blocks with many dead chunks, and chunks with dead bases.
@@ -44,7 +39,7 @@ func (c *collection) rewrite(ctx context.Context) error {
 
 // collectRebased collects what nothing needs any more after re-basing.
 func (c *collection) collectRebased(ctx context.Context) error {
-	next := &collection{s: c.s, progress: func(int64, int64) {}}
+	next := &collection{s: c.s, policy: c.policy, progress: func(int64, int64) {}}
 	for _, step := range []func(context.Context) error{next.mark, next.sweep} {
 		if err := step(ctx); err != nil {
 			return err
@@ -69,11 +64,9 @@ func (c *collection) moveAll(ctx context.Context, list []move) error {
 	}
 	defer rw.Abort()
 	for _, mv := range list {
-		n, err := rw.move(mv)
-		if err != nil {
+		if err := rw.move(mv); err != nil {
 			return err
 		}
-		c.stats.Rewritten += int64(n)
 		if rw.full() {
 			if err := rw.flush(); err != nil {
 				return err
@@ -117,7 +110,7 @@ func (c *collection) partlyDead(ctx context.Context) ([]move, error) {
 				alive = append(alive, move{num: m.Num, order: blockOrder(at, len(alive))})
 			}
 		}
-		if (all-left)*100 > all*deadBlockPercent {
+		if (all-left)*100 > all*int(c.policy.blockShare) {
 			list = append(list, alive...)
 		}
 	}
@@ -126,134 +119,6 @@ func (c *collection) partlyDead(ctx context.Context) ([]move, error) {
 
 func blockOrder(at pack.Location, i int) string {
 	return fmt.Sprintf("%08x%012x%06x", at.Pack, at.Off, i)
-}
-
-// deadBases finds the chunks to be encoded without bases that no manifest names, if those take much space.
-func (c *collection) deadBases(ctx context.Context) ([]move, error) {
-	s := c.s
-	dead := roaring.AndNot(c.live, c.named)
-	if dead.IsEmpty() {
-		return nil, nil
-	}
-	deadBytes, all, err := c.weigh(ctx, dead)
-	if err != nil || deadBytes*100 <= all*deadBasePercent {
-		return nil, err
-	}
-	var list []move
-	firsts := map[uint64]uint64{} // per dead root, the chunk that is encoded plain instead
-	for it := c.named.Iterator(); it.HasNext(); {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		num := uint64(it.Next())
-		rec, _, err := s.locate(num)
-		if errors.Is(err, errNoChunk) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !slices.ContainsFunc(rec.bases, func(b uint64) bool { return dead.Contains(uint32(b)) }) {
-			continue
-		}
-		bases, roots, err := c.ancestors(rec.bases, dead)
-		if err != nil {
-			return nil, err
-		}
-		mv := move{num: num, bases: bases}
-		for _, root := range roots {
-			first, ok := firsts[root]
-			if !ok && len(bases) == 0 {
-				firsts[root] = num
-				rec, _, err := s.locate(root)
-				if err != nil {
-					return nil, err
-				}
-				mv.order = blockOrder(rec.Location, int(root%pageChunks))
-				break
-			}
-			if ok && first != num {
-				mv.bases = append(mv.bases, first)
-			}
-		}
-		list = append(list, mv)
-	}
-	return list, nil
-}
-
-// ancestors walks from bases over dead chunks. It returns the nearest ones that are named, and the dead ones without
-// bases.
-func (c *collection) ancestors(bases []uint64, dead *roaring.Bitmap) (named, roots []uint64, err error) {
-	seen := map[uint64]bool{}
-	var walk func(num uint64) error
-	walk = func(num uint64) error {
-		if seen[num] {
-			return nil
-		}
-		seen[num] = true
-		if !dead.Contains(uint32(num)) {
-			named = append(named, num)
-			return nil
-		}
-		rec, _, err := c.s.locate(num)
-		if err != nil {
-			return err
-		}
-		if len(rec.bases) == 0 {
-			roots = append(roots, num)
-		}
-		for _, b := range rec.bases {
-			if err := walk(b); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	for _, b := range bases {
-		if err := walk(b); err != nil {
-			return nil, nil, err
-		}
-	}
-	return named, roots, nil
-}
-
-// weigh sums the payload of all records, and the share of a set of chunks, by length.
-func (c *collection) weigh(ctx context.Context, set *roaring.Bitmap) (part, all int64, err error) {
-	type share struct{ part, all, bytes int64 }
-	blocks := map[pack.Location]*share{}
-	btx := c.s.db.NewTransaction(false)
-	defer btx.Discard()
-	err = c.s.eachPage(ctx, btx, func(no uint64, pg *page) error {
-		for i := range pg.slots {
-			sl := pg.slots[i]
-			if sl.rec == nil {
-				continue
-			}
-			in := set.Contains(uint32(no*pageChunks) + uint32(i))
-			if sl.rec.delta {
-				all += sl.rec.Len
-				if in {
-					part += sl.rec.Len
-				}
-				continue
-			}
-			b := blocks[sl.rec.Location]
-			if b == nil {
-				b = &share{bytes: sl.rec.Len}
-				blocks[sl.rec.Location] = b
-			}
-			b.all += int64(sl.len)
-			if in {
-				b.part += int64(sl.len)
-			}
-		}
-		return nil
-	})
-	for _, b := range blocks {
-		all += b.bytes
-		part += b.bytes * b.part / max(b.all, 1)
-	}
-	return part, all, err
 }
 
 // rewriter re-encodes chunks of the store. It uses an ingest to do so.
@@ -270,25 +135,26 @@ func (s *Store) newRewriter(ctx context.Context) (*rewriter, error) {
 	if err != nil {
 		return nil, err
 	}
+	in.moves = true
 	return &rewriter{Ingest: in, moved: roaring.New(), pages: map[uint64]bool{}}, nil
 }
 
-// move takes a chunk and returns its length. A chunk that cannot be read stays as it is.
-func (rw *rewriter) move(mv move) (int, error) {
+// move takes a chunk. A chunk that cannot be read stays as it is.
+func (rw *rewriter) move(mv move) error {
 	if !rw.moved.CheckedAdd(uint32(mv.num)) {
-		return 0, nil
+		return nil
 	}
 	rec, _, err := rw.s.locate(mv.num)
 	if errors.Is(err, errNoChunk) {
-		return 0, nil
+		return nil
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
 	data, sum, err := rw.s.verifiedChunk(mv.num)
 	if err != nil {
 		rw.s.log.Warn("damaged chunk left alone", "chunk", mv.num, "error", err)
-		return 0, skipLost(err)
+		return skipLost(err)
 	}
 	f := &fresh{num: mv.num, hash: sum, data: slices.Clone(data), order: mv.order, bound: true, maxGen: rec.gen}
 	for _, b := range mv.bases {
@@ -297,7 +163,7 @@ func (rw *rewriter) move(mv move) (int, error) {
 			continue
 		}
 		if err != nil {
-			return 0, err
+			return err
 		}
 		// Deltas of this chunk require that its generation does not grow.
 		if b != mv.num && base.gen+1 <= rec.gen && rw.s.pins.use(rw.Ingest, b) {
@@ -308,10 +174,10 @@ func (rw *rewriter) move(mv move) (int, error) {
 	}
 	rw.s.pins.use(rw.Ingest, mv.num)
 	if err := rw.count(mv.num, len(f.bases)); err != nil {
-		return 0, err
+		return err
 	}
 	rw.bytes += len(data)
-	return len(data), rw.dispatch(f)
+	return rw.dispatch(f)
 }
 
 // count adds a chunk with so many bases to what the next flush writes into the index.

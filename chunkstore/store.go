@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	badger "github.com/dgraph-io/badger/v4"
 	"golang.org/x/sys/unix"
@@ -108,6 +109,8 @@ type Store struct {
 	gcMu    lockorder.Mutex[lockorder.StoreGC] // held by the one collection
 	left    int64                              // garbage that the last collection left on purpose; guarded by gcMu
 	liveSet liveSet
+
+	stored, moved atomic.Int64 // bytes of records written since the store was opened: new ones, and by collections
 }
 
 // Open opens or creates the store in dir and removes what a crash left behind.

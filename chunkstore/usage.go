@@ -149,11 +149,11 @@ func (s *Store) garbage(payload int64) int64 {
 	return max(s.packBytes()-payload, 0)
 }
 
-// packBytes is the length of the packs without their headers. More space may be allocated to the files.
+// packBytes is the length of the packs without their headers and holes. More space may be allocated to the files.
 func (s *Store) packBytes() int64 {
 	n := int64(0)
-	for _, size := range s.packs.Sizes() {
-		n += size - pack.HeaderSize
+	for _, size := range s.packs.Occupied() {
+		n += size
 	}
 	return n
 }

@@ -46,7 +46,11 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 		h.log.Warn("layers could not be merged; they stay as they are", "error", err)
 	}
 	h.refreshAll(ctx, true)
-	stats, err := h.store.GC(ctx, stage(r.Progress, "gc", "steps"))
+	collect := h.store.GC
+	if r.Full {
+		collect = h.store.Compact
+	}
+	stats, err := collect(ctx, stage(r.Progress, "gc", "steps"))
 	if err != nil {
 		return result, classify(fmt.Errorf("collecting garbage: %w", err))
 	}

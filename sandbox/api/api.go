@@ -436,6 +436,7 @@ type PruneResult struct {
 // GCRequest collects garbage; Optimize also repacks cold data.
 type GCRequest struct {
 	Optimize bool           `json:"optimize"`
+	Full     bool           `json:"full"` // return nearly all garbage, even if most of the store must be written anew
 	Progress func(Progress) `json:"-"`
 }
 
@@ -445,7 +446,7 @@ type GCResult struct {
 	Freed   int64 `json:"freed"`   // bytes given back to the file system
 	Dropped int64 `json:"dropped"` // bytes of garbage removed; what Freed lacks of them is reused for new data
 	Expired int   `json:"expired"` // snapshots past their time that were deleted
-	Left    int64 `json:"left"`    // bytes of garbage in files that are too much alive to be worth the move
+	Left    int64 `json:"left"`    // bytes of garbage that Full would return by moving live data
 
 	// What is kept because somebody reads it, in bytes, and who.
 	PinnedBytes int64    `json:"pinned_bytes,omitempty"`

@@ -37,6 +37,8 @@
 //
 // This package does not look into digests.
 //
+// Pages of PageSize bytes in which no record is live can be holes (Set.Punch): they read as zeros, and take no space.
+//
 // # Crashes
 //
 // A record is durable after Sync. What the index does not name is cut off when a set is opened, and when its writer

@@ -18,10 +18,12 @@ import (
 const (
 	magic      = "snapPACK"
 	version    = 1
-	HeaderSize = 20       // bytes before the first record
-	maxSize    = 64 << 20 // a pack that has reached this length takes no more records
-	Ext        = ".pack"  // of a pack's name
-	keepFree   = 32 << 20 // what packs leave free: the index needs room to delete and to collect
+	HeaderSize = 20        // bytes before the first record
+	maxSize    = 64 << 20  // a pack that has reached this length takes no more records,
+	minSize    = 256 << 10 // or this one, in a small store,
+	packShare  = 16        // or this part of all
+	Ext        = ".pack"   // of a pack's name
+	keepFree   = 32 << 20  // what packs leave free: the index needs room to delete and to collect
 )
 
 // Header makes the header of a file of records: a pack, or a journal, which has a magic of its own.
@@ -67,6 +69,7 @@ type file struct {
 	size  int64 // end of what was appended; changed with Set.appendMu and Set.mu held
 	alloc int64 // end of what is allocated; guarded by Set.appendMu
 	index int64 // end of what the index names; guarded by Set.mu
+	holes int64 // bytes that take no space; guarded by Set.mu
 	holds int   // appenders whose records the index may not name yet; guarded by Set.mu
 	users int   // reads under way, plus one while it belongs to the store; guarded by Set.mu
 

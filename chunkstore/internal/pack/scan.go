@@ -1,12 +1,19 @@
 package pack
 
+import (
+	"bytes"
+
+	"snapfs/chunkstore/internal/varint"
+)
+
 // Scan calls fn for the records of a pack or journal in order, and damaged for what lies between them and is
 // none. Behind a damaged record it goes on where that says it ends, if there is a record, else at the next
-// byte at which there is one.
+// byte at which there is one. Holes of a pack (Set.Punch) are damaged, too, with what is left of the records beside
+// them; see HasHole.
 func Scan(b []byte, fn func(off int64, r *Record), damaged func(off, n int64)) {
 	at := func(off int) (*Record, int) {
 		size, err := recordSize(b[off:])
-		if err != nil || size > int64(len(b)-off) {
+		if err != nil || size > int64(len(b)-off) || !plausible(b[off:off+int(size)]) {
 			return nil, 0
 		}
 		r, err := ParseRecord(b[off : off+int(size)])
@@ -29,6 +36,7 @@ func Scan(b []byte, fn func(off int64, r *Record), damaged func(off, n int64)) {
 		}
 		if r == nil && (size == 0 || off < len(b)) {
 			for off = bad + 1; off < len(b); off++ {
+				off += zeros(b[off:])
 				if r, _ = at(off); r != nil {
 					break
 				}
@@ -36,4 +44,49 @@ func Scan(b []byte, fn func(off int64, r *Record), damaged func(off, n int64)) {
 		}
 		damaged(int64(bad), int64(off-bad))
 	}
+}
+
+var zeroPage [PageSize]byte
+
+// zeros gives the number of zeros at the beginning of b that no record can begin with: a hole has so many that looking
+// for a record at each of them would take long.
+func zeros(b []byte) int {
+	n := 0
+	for len(b)-n >= PageSize && bytes.Equal(b[n:n+PageSize], zeroPage[:]) {
+		n += PageSize
+	}
+	return max(n-recordFixed, 0) // the checksum of the next record may begin with zeros
+}
+
+// HasHole reports whether n bytes of a pack that are no record may be dead space: they have a whole page of zeros.
+func HasHole(b []byte, off, n int64) bool {
+	for at := (off + PageSize - 1) / PageSize * PageSize; at+PageSize <= off+n; at += PageSize {
+		if bytes.Equal(b[at:at+PageSize], zeroPage[:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// plausible reports whether the bytes of a record's length begin like one. It saves the checksum of what is none.
+func plausible(b []byte) bool {
+	kind, short := Kind(b[4]&^digested), b[4]&digested != 0
+	p := varint.Parser{Rest: b[recordFixed:]}
+	p.Uint()
+	members := 1
+	if short {
+		p.Bytes(DigestSize)
+	}
+	if !short || kind != Delta {
+		members = p.Count(MaxMembers)
+	}
+	switch kind {
+	case Stored, Block:
+		return !p.Bad && members > 0
+	case Delta:
+		return !p.Bad && members == 1
+	case Journal:
+		return !p.Bad && members == 0
+	}
+	return false
 }

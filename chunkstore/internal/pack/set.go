@@ -29,8 +29,10 @@ type Set struct {
 	all    map[uint32]*file                 // guarded by mu
 	active *file                            // takes appends, nil until the first; guarded by mu
 	dirty  []*file                          // have bytes that were not synced; guarded by mu
+	limit  int64                            // from this length on the active pack takes no more; guarded by mu
 	next   uint32                           // number of the next new pack; guarded by mu
 	frozen bool                             // what the index names is not known: nothing is cut off; guarded by mu
+	solid  bool                             // the file system makes no holes; guarded by mu
 }
 
 // Open opens all packs of dir. ends gives for each pack the end of the last record that the index names;
@@ -50,6 +52,7 @@ func Open(dir string, ends map[uint32]int64, readOnly bool, points failpoint.Fun
 			return nil, errors.Join(err, ps.Close())
 		}
 	}
+	ps.limit = ps.limitLocked()
 	for num := range ends {
 		ps.next = max(ps.next, num+1) // a lost pack's number must not come again
 	}
@@ -84,6 +87,11 @@ func (ps *Set) open(num uint32, ends map[uint32]int64, readOnly bool) error {
 	}
 	p := &file{num: num, f: f, size: end, alloc: end, index: end, users: 1}
 	ps.all[num] = p
+	if fi.Size() >= end {
+		if p.holes, err = p.countHoles(end); err != nil {
+			return err
+		}
+	}
 	if fi.Size() >= end && end < maxSize && !readOnly && (ps.active == nil || ps.active.num < num) {
 		ps.active = p
 	}
@@ -93,8 +101,14 @@ func (ps *Set) open(num uint32, ends map[uint32]int64, readOnly bool) error {
 // createLocked makes a new pack and makes it the active one; appendMu is held.
 func (ps *Set) createLocked() error {
 	ps.mu.Lock()
-	num := ps.next
+	num, full := ps.next, ps.active
 	ps.mu.Unlock()
+	if full != nil && full.alloc > full.size {
+		if err := full.f.Truncate(full.size); err != nil { // what was allocated ahead
+			return err
+		}
+		full.alloc = full.size
+	}
 	f, err := os.OpenFile(filepath.Join(ps.dir, Name(num)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -111,6 +125,7 @@ func (ps *Set) createLocked() error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	ps.next++
+	ps.limit = ps.limitLocked()
 	ps.all[num] = p
 	ps.active = p
 	ps.dirty = append(ps.dirty, p)
@@ -152,7 +167,7 @@ func (ps *Set) holdLocked(by *Holds) (*file, error) {
 	for {
 		ps.mu.Lock()
 		p := ps.active
-		if p != nil && p.size < maxSize {
+		if p != nil && p.size < ps.limit {
 			if !(*by)[p.num] {
 				if *by == nil {
 					*by = Holds{}
@@ -168,6 +183,16 @@ func (ps *Set) holdLocked(by *Holds) (*file, error) {
 			return nil, err
 		}
 	}
+}
+
+// limitLocked gives the length from which on a new pack takes no more records; mu is held. It grows with the store: a
+// pack is a small part of it, so that few live records must be moved with the garbage beside them.
+func (ps *Set) limitLocked() int64 {
+	total := int64(0)
+	for _, p := range ps.all {
+		total += p.size
+	}
+	return min(max(total/packShare, minSize), maxSize)
 }
 
 // Drop gives up a writer's holds. What a pack without holds has behind the last record that the index names is cut

@@ -45,14 +45,14 @@ func pinned(p api.Pinned) string {
 func (a *app) gcCommand() *cobra.Command {
 	r := api.GCRequest{}
 	cmd := &cobra.Command{
-		Use:   "gc [--optimize]",
+		Use:   "gc [--full] [--optimize]",
 		Short: "return the space of deleted data to the host",
 		Long: `Deletes expired snapshots, merges layers that only the layer above them needs, and returns the space
 of chunks that no layer needs. Workspaces stay mounted and usable.
 
-A file of the store is rewritten only when at least 2 % of it is garbage, because moving data costs
-time and writes. Until then 'snapfs stats' shows that garbage as reclaimable, and gc reports how
-much it is.
+Most garbage is returned where it lies. The rest lies between live data, which must be moved: that
+is done when it is worth the writes. Until then 'snapfs stats' shows that garbage as reclaimable, and
+gc reports how much it is. With --full, nearly all of it is returned, whatever must be moved.
 
 What somebody still reads stays, too: deleted files that programs have open, and exports and
 comparisons under way. gc and 'snapfs stats' tell how much that is, and who keeps it.
@@ -74,7 +74,7 @@ With --optimize, cold data are repacked as well, which takes longer.`,
 				return a.result(got, func(w io.Writer) error {
 					_, err := fmt.Fprintln(w, collected(got))
 					if err == nil && got.Left > 0 {
-						a.note("%s of garbage stay in files of which less than 2 %% is garbage", size(got.Left))
+						a.note("%s of garbage lie between live data; gc --full returns more of them", size(got.Left))
 					}
 					for _, p := range got.Pinned {
 						a.note("%s", pinned(p))
@@ -84,6 +84,7 @@ With --optimize, cold data are repacked as well, which takes longer.`,
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&r.Full, "full", false, "return nearly all garbage, even if much must be moved")
 	cmd.Flags().BoolVar(&r.Optimize, "optimize", false, "repack cold data")
 	return cmd
 }
