@@ -57,3 +57,6 @@ func (h *Home) Store(ctx context.Context) (chunkstore.Stats, error) { return h.s
 
 // ShortHostWait sets for how long a call waits for the home's file system to take changes. No other call is under way.
 func (h *Home) ShortHostWait(d time.Duration) { h.host.most = d }
+
+// StoreOf is the store of a home.
+func StoreOf(h *Home) *chunkstore.Store { return h.store }
