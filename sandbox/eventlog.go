@@ -29,21 +29,18 @@ func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error
 		follow = h.followers.add()
 		defer h.followers.remove(follow)
 	}
-	events, err := h.catalog.Events(ctx, r.Workspace)
-	if err != nil {
-		return err
-	}
 	v := viewer{access: r.Access, session: session, after: r.After, owners: map[string]string{}, crossed: crossing{}}
 	newest := "" // ids grow in the order of commits: a follower may meet those up to here again
 	sent := 0
-	for _, e := range events {
+	if err := h.catalog.Events(ctx, r.Workspace, func(e Event) error {
 		newest = e.ID
-		if v.sees(e) {
-			sent++
-			if err := fn(e); err != nil {
-				return err
-			}
+		if !v.sees(e) {
+			return nil
 		}
+		sent++
+		return fn(e)
+	}); err != nil {
+		return err
 	}
 	if err := v.crossed.audit(ctx, h, session, "events"); err != nil {
 		return err

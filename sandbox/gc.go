@@ -102,7 +102,7 @@ func (h *Home) expire(ctx context.Context) (int, error) {
 	return len(expired), nil
 }
 
-// expireRegularly deletes expired snapshots until the home is closed.
+// expireRegularly deletes expired snapshots and events until the home is closed.
 func (h *Home) expireRegularly() {
 	tick := time.NewTicker(expireEvery)
 	defer tick.Stop()
@@ -114,6 +114,9 @@ func (h *Home) expireRegularly() {
 		}
 		if _, err := h.expire(h.ctx); err != nil && !errors.Is(err, context.Canceled) {
 			h.log.Warn("deleting expired snapshots", "error", err)
+		}
+		if err := h.expireEvents(h.ctx); err != nil && !errors.Is(err, context.Canceled) {
+			h.log.Warn("deleting expired events", "error", err)
 		}
 	}
 }

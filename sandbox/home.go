@@ -36,6 +36,8 @@ type Options struct {
 	Remount bool
 	// Limits are what one session may have.
 	Limits Limits
+	// Events are how many events are kept, and for how long.
+	Events EventLimits
 	// IdleAfter is for how long no call and no request of a mount must have come before the home is tidied, until the
 	// next one: layers are merged, garbage is collected, cold data packed anew. 0: never.
 	IdleAfter time.Duration
@@ -68,6 +70,7 @@ type Home struct {
 	limits  Limits
 	points  failpoint.Func // as in Options
 	metrics *metrics
+	events  eventExpiry
 
 	followers followers // get every event once it is durable
 	storer    *layerstore.Storer
@@ -129,6 +132,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h.yielder = yield.New()
 	h.working, h.host = newWorking(), newHostProbe(h)
 	h.idler = newIdler(h, opts.IdleAfter)
+	h.events.rules = opts.Events.rules()
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if err := h.open(ctx, m, opts); err != nil {
 		h.cancel()
@@ -279,6 +283,7 @@ func (h *Home) now() time.Time { return h.catalog.Now().UTC() }
 // told is given events that have just become durable.
 func (h *Home) told(events []Event) {
 	h.metrics.tell(events)
+	h.events.count.Add(int64(len(events)))
 	h.followers.tell(events)
 }
 

@@ -40,6 +40,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		Logger: logger, MustExist: o.MustExist, Remount: o.Remount, IdleAfter: o.IdleAfter,
 		Transport: o.Transport, EnableURing: o.EnableURing,
 		Limits: sandbox.Limits{Snapshots: o.MaxSnapshots, Bytes: o.MaxBytes},
+		Events: sandbox.EventLimits{Keep: o.EventsKeep, Age: o.EventsAge},
 	})
 	if err != nil {
 		return err

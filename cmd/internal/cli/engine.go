@@ -35,6 +35,9 @@ type ServeOptions struct {
 	MaxSnapshots int   // of one session; 0 is the default, below 0 is no limit
 	MaxBytes     int64 // of one session's images; 0 is no limit
 
+	EventsKeep int           // of the home; 0 is the default, below 0 is no limit
+	EventsAge  time.Duration // 0 is the default, below 0 is no limit
+
 	Version string    // as clients see it
 	Metrics string    // local address, "" for none
 	Log     io.Writer // unless LogPath is set

@@ -56,6 +56,10 @@ that know io_uring. Nothing else changes the switch.`,
 		"limit a session to `N` snapshots; 0 is 100,000, below 0 is no limit (SNAPFS_MAX_SNAPSHOTS)")
 	cmd.Flags().Int64Var(&o.MaxBytes, "max-bytes", int64(envInt("SNAPFS_MAX_BYTES")),
 		"refuse snapshots of a session whose stored images have `N` bytes or more; 0 is no limit (SNAPFS_MAX_BYTES)")
+	cmd.Flags().IntVar(&o.EventsKeep, "events-keep", envInt("SNAPFS_EVENTS_KEEP"),
+		"keep the newest `N` events of the home; 0 is 100,000, below 0 is no limit (SNAPFS_EVENTS_KEEP)")
+	cmd.Flags().DurationVar(&o.EventsAge, "events-age", envDuration("SNAPFS_EVENTS_AGE"),
+		"keep events for this time, warnings for four times as long; 0 is 2160h, below 0 is for ever (SNAPFS_EVENTS_AGE)")
 	cmd.Flags().StringVar(&o.Metrics, "metrics", "",
 		"serve Prometheus metrics and Go profiles at local `ADDR`, such as 127.0.0.1:9180")
 	cmd.Flags().BoolVar(&background, "background", false, "log to the home and report on descriptor 3")
@@ -69,6 +73,12 @@ that know io_uring. Nothing else changes the switch.`,
 func envInt(name string) int {
 	n, _ := strconv.Atoi(os.Getenv(name))
 	return n
+}
+
+// envDuration is a time from the environment, or 0 if the variable is not set or is not a time.
+func envDuration(name string) time.Duration {
+	d, _ := time.ParseDuration(os.Getenv(name))
+	return d
 }
 
 // serve runs the daemon. In the background, it reports once on readyFD whether it serves.

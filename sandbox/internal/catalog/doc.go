@@ -21,7 +21,7 @@
 //	snapshots   id                  Snapshot
 //	layers      id                  Layer
 //	trash       number of an upper  empty: the directory is to be removed
-//	events      workspace/id        Event, of package api
+//	events      workspace/id        Event, of package api; they expire (expireevents.go)
 //	packing     id of a layer       Attempts: it is being stored, or is parked
 //	merges      manifest            empty: a merged image that no layer names yet
 //	meta        "last-id"           every id made later is greater, whatever the clock says then

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,12 @@ import (
 	"snapfs/chunkstore"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/errclass"
+)
+
+// Bounds of what reading the log takes: a log of any length is read in pages.
+const (
+	eventPage  = 512     // events in memory
+	eventOrder = 1 << 16 // keys in memory, to bring those of many workspaces into order
 )
 
 // eventKey is the key of an event's record.
@@ -29,27 +36,113 @@ func decodeEvent(key string, value []byte) (api.Event, error) {
 	return e, nil
 }
 
-// Events reads the log of a workspace, or with "" of all, in order of time.
-func (c *Catalog) Events(ctx context.Context, workspace string) ([]api.Event, error) {
-	prefix := ""
-	if workspace != "" {
-		prefix = workspace + "/"
+// Events calls fn for the log of a workspace, or with "" of all, in order of time. It keeps a page of events in memory,
+// and no lock while fn runs. Events that are added meanwhile may or may not be among them, in order all the same.
+func (c *Catalog) Events(ctx context.Context, workspace string, fn func(api.Event) error) error {
+	next := c.keysOf(workspace)
+	if workspace == "" {
+		next = c.keysInOrder(eventOrder)
 	}
-	var events []api.Event
+	for {
+		keys, err := next()
+		if err != nil {
+			return errclass.Mark(err)
+		}
+		if len(keys) == 0 {
+			return nil
+		}
+		for page := range slices.Chunk(keys, eventPage) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			events, err := c.readEvents(ctx, page)
+			if err != nil {
+				return errclass.Mark(err)
+			}
+			for _, e := range events {
+				if err := fn(e); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// readEvents reads some events; those that have expired since their keys were read are left out.
+func (c *Catalog) readEvents(ctx context.Context, keys []string) ([]api.Event, error) {
+	events := make([]api.Event, 0, len(keys))
 	err := c.store.View(ctx, func(tx *chunkstore.Tx) error {
-		events = nil
-		return tx.Scan(bucketEvents, prefix, func(key string, value []byte) (bool, error) {
-			if !strings.HasPrefix(key, prefix) {
-				return false, nil
+		for _, key := range keys {
+			value, err := tx.Get(bucketEvents, key)
+			if errors.Is(err, chunkstore.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return err
 			}
 			e, err := decodeEvent(key, value)
+			if err != nil {
+				return err
+			}
 			events = append(events, e)
-			return err == nil, err
-		})
+		}
+		return nil
 	})
-	if err != nil {
-		return nil, errclass.Mark(err)
+	return events, err
+}
+
+// keysOf returns a function that gives the next keys of a workspace's log, none at its end.
+func (c *Catalog) keysOf(workspace string) func() ([]string, error) {
+	prefix := workspace + "/"
+	from := prefix
+	return func() ([]string, error) {
+		var keys []string
+		err := c.store.View(context.Background(), func(tx *chunkstore.Tx) error {
+			return tx.Scan(bucketEvents, from, func(key string, _ []byte) (bool, error) {
+				if !strings.HasPrefix(key, prefix) {
+					return false, nil
+				}
+				keys = append(keys, key)
+				return len(keys) < eventOrder, nil
+			})
+		})
+		if len(keys) > 0 {
+			from = keys[len(keys)-1] + "\x00"
+		}
+		return keys, err
 	}
-	slices.SortFunc(events, func(a, b api.Event) int { return cmp.Compare(a.ID, b.ID) })
-	return events, nil
+}
+
+// keysInOrder is keysOf for all workspaces. The store has the keys in the order of workspaces: the oldest, at most so
+// many, are picked in each walk over all of them.
+func (c *Catalog) keysInOrder(most int) func() ([]string, error) {
+	after := "" // id of the last that was given
+	byID := func(a, b string) int { return cmp.Compare(eventID(a), eventID(b)) }
+	return func() ([]string, error) {
+		var keys []string
+		err := c.store.View(context.Background(), func(tx *chunkstore.Tx) error {
+			return tx.Scan(bucketEvents, "", func(key string, _ []byte) (bool, error) {
+				if eventID(key) <= after {
+					return true, nil
+				}
+				if keys = append(keys, key); len(keys) == 2*most {
+					slices.SortFunc(keys, byID)
+					keys = keys[:most]
+				}
+				return true, nil
+			})
+		})
+		slices.SortFunc(keys, byID)
+		keys = keys[:min(len(keys), most)]
+		if len(keys) > 0 {
+			after = eventID(keys[len(keys)-1])
+		}
+		return keys, err
+	}
+}
+
+// eventID is the id in the key of an event.
+func eventID(key string) string {
+	_, id, _ := strings.Cut(key, "/")
+	return id
 }

@@ -1,0 +1,46 @@
+package sandbox_test
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"snapfs/sandbox"
+)
+
+// TestEventsExpire bounds the log of a home: whose a workspace is stays known when its first events are gone.
+func TestEventsExpire(t *testing.T) {
+	ctx := t.Context()
+	h := openHome(t, filepath.Join(t.TempDir(), "home"), sandbox.Options{Events: sandbox.EventLimits{Keep: 20}})
+	mine, yours := sandbox.Access{Session: "mine"}, sandbox.Access{Session: "yours"}
+	if _, err := h.Create(ctx, sandbox.CreateRequest{Access: mine, Name: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 40 {
+		if _, err := h.Snapshot(ctx, sandbox.SnapshotRequest{Access: mine, Workspace: "w"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	yours.AllowCrossSession = true
+	if _, err := h.Snapshot(ctx, sandbox.SnapshotRequest{Access: yours, Workspace: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	yours.AllowCrossSession = false
+	if err := h.ExpireEvents(ctx); err != nil {
+		t.Fatal(err)
+	}
+	read := func(a sandbox.Access) (kinds []sandbox.EventKind, err error) {
+		err = h.Events(ctx, sandbox.EventsRequest{Access: a, Workspace: "w"}, func(e sandbox.Event) error {
+			kinds = append(kinds, e.Kind)
+			return nil
+		})
+		return kinds, err
+	}
+	kinds, err := read(mine)
+	if err != nil || len(kinds) != 21 || kinds[0] != sandbox.EventCreated || kinds[1] != sandbox.EventSnapshotted {
+		t.Errorf("%v: %v", kinds, err)
+	}
+	if kinds, err := read(yours); !errors.Is(err, sandbox.ErrRefused) {
+		t.Errorf("another session sees %v: %v", kinds, err)
+	}
+}
