@@ -12,6 +12,7 @@ import (
 	"github.com/zeebo/blake3"
 
 	"snapfs/chunkstore/internal/cdc"
+	"snapfs/chunkstore/internal/frame"
 	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/sketch"
 	"snapfs/chunkstore/internal/transform"
@@ -136,13 +137,21 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 	in.list.Size = int64(opts.HeaderSize)
 	in.list.stored = in.list.Size
 	in.cut = cdc.New(in.chunk)
-	in.parts = transform.NewSplitter(s.inflating, in.plain, in.inflated)
+	in.parts = transform.NewSplitter(s.inflating, s.packedSize, in.plain, in.inflated)
 	in.pred.in = in
 	s.numMu.Lock()
 	in.first = s.nextNum
 	s.numMu.Unlock()
 	s.pins.addIngest(in)
 	return in, nil
+}
+
+// packedSize is the length of the frame of up to 1 MiB.
+func (s *Store) packedSize(b []byte) int {
+	sc := pack.TakeScratch()
+	defer sc.Release()
+	sc.Frame = s.codec.Encode(sc.Frame[:0], b, nil, frame.Quick)
+	return len(sc.Frame)
 }
 
 // workers is how many encoders run beside the reader of an ingest. In the background no caller waits for an ingest, so

@@ -7,7 +7,8 @@
 //	debug sections of ELF files as Go's linker writes them   codec GoZlib
 //	loose objects of git                                     a codec for each type and level
 //	packs of git                                             codec Recipe, as the following
-//	gzip files
+//	gzip files, zip files
+//	PNG images, if the rows compress better
 //
 // A file is told by its first bytes, not by its name.
 //

@@ -27,6 +27,10 @@ var (
 	goGzipHint = hint{zlibWith(6, 8), goWith(6), zlibWith(9, 8)}
 	goGzipBest = hint{zlibWith(9, 8), goWith(9)}
 	goGzipFast = hint{zlibWith(1, 8), goWith(1)}
+	// By the flags of an entry of a zip file, which most writers leave alone.
+	zipUsual = hint{zlibWith(6, 8), goWith(5), zlibWith(9, 8), zlibWith(1, 8)}
+	zipBest  = hint{zlibWith(9, 8), zlibWith(8, 8)}
+	zipFast  = hint{zlibWith(1, 8), zlibWith(2, 8), zlibWith(3, 8)}
 )
 
 // guesser finds the encoders of streams. It remembers which one was right.

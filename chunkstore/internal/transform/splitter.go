@@ -9,6 +9,7 @@ type Splitter struct {
 	out   sinks
 	turns chan struct{} // taken while much is inflated; shared by all ingests
 	guess guesser
+	pack  func(b []byte) int // see NewSplitter
 
 	size  int64 // of the file
 	begun bool  // the file's kind is known
@@ -43,11 +44,19 @@ const (
 )
 
 // NewSplitter makes a splitter for any number of files, one after the other. turns bounds how many large parts are
-// inflated at a time.
+// inflated at a time. pack gives the size of up to 1 MiB when they are compressed.
 func NewSplitter(
-	turns chan struct{}, plain func([]byte) error, run func(t Codec, outLen int64, parts [][]byte) error,
+	turns chan struct{}, pack func([]byte) int, plain func([]byte) error,
+	run func(t Codec, outLen int64, parts [][]byte) error,
 ) *Splitter {
-	return &Splitter{out: sinks{plain, run}, turns: turns}
+	return &Splitter{out: sinks{plain, run}, turns: turns, pack: pack}
+}
+
+// pays reports whether contents compress to at most 95 % of the raw bytes of their stream, judged by the first of them.
+func (r *Splitter) pays(inner []byte, raw int) bool {
+	const most, percent = 1 << 20, 95
+	first := inner[:min(len(inner), most)]
+	return r.pack(first)*len(inner)*100 <= raw*percent*len(first)
 }
 
 // Begin starts a file of size bytes; -1 (unknown) is never looked into. The file before must be flushed.
@@ -98,7 +107,7 @@ func (r *Splitter) begin(start []byte) {
 		r.in = &looseWalker{out: r.out, turns: r.turns, guess: &r.guess}
 		return
 	}
-	if f := formatOf(start); f != nil && r.size <= maxFile {
+	if f := formatOf(start[:magicLen], r.pays); f != nil && r.size <= maxFile {
 		r.in = &streamWalker{out: r.out, turns: r.turns, guess: &r.guess, format: f}
 	}
 }

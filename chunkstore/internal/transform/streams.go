@@ -30,13 +30,18 @@ const (
 	stop                 // the rest of the file has no streams
 )
 
-// formatOf tells by its first bytes what finds the streams of a file; nil if nothing does.
-func formatOf(start []byte) format {
+// formatOf tells by its first bytes what finds the streams of a file; nil if nothing does. pays tells whether the
+// contents of a stream of raw bytes are worth storing in its place, where that is in doubt.
+func formatOf(start []byte, pays func(inner []byte, raw int) bool) format {
 	switch {
 	case string(start[:3]) == gzipMagic:
 		return gzipFormat{}
 	case string(start[:4]) == packMagic:
 		return &packFormat{}
+	case string(start[:4]) == zipMagic:
+		return zipFormat{}
+	case string(start) == pngMagic:
+		return &pngFormat{pays: pays}
 	default:
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"snapfs/chunkstore/internal/corrupt"
+	"snapfs/chunkstore/internal/frame"
 	"snapfs/chunkstore/internal/sample"
 	"snapfs/internal/testseed"
 	"snapfs/internal/zdeflate"
@@ -34,7 +35,7 @@ func splitRuns(t testing.TB, file []byte, piece func() int) []runOf {
 	t.Helper()
 	var out []byte
 	var runs []runOf
-	r := NewSplitter(make(chan struct{}, 1), func(p []byte) error {
+	r := NewSplitter(make(chan struct{}, 1), packedSize, func(p []byte) error {
 		out = append(out, p...)
 		return nil
 	}, func(c Codec, outLen int64, parts [][]byte) error {
@@ -59,6 +60,9 @@ func splitRuns(t testing.TB, file []byte, piece func() int) []runOf {
 	require.True(t, bytes.Equal(file, out), "%d bytes became %d", len(file), len(out))
 	return runs
 }
+
+// packedSize is the size of a zstd frame, as in the store.
+func packedSize(b []byte) int { return len(frame.NewCodec().Encode(nil, b, nil, frame.Quick)) }
 
 func whole() int { return 1 << 30 }
 
