@@ -223,6 +223,7 @@ func (c *collection) switchIndex(
 		}
 		if err := s.update(func(t *writeTxn) error {
 			ends := map[uint32]int64{}
+			t.short()
 			for len(changes) > 0 && t.room(1, slotCost(changes[0].to)) {
 				ch := changes[0]
 				no, i := pageOf(ch.num)
@@ -301,6 +302,7 @@ func (c *collection) deadHashes(ctx context.Context, from []byte) (dead [][]byte
 func (c *collection) dropHashes(keys [][]byte) error {
 	for len(keys) > 0 {
 		if err := c.s.update(func(t *writeTxn) error {
+			t.short()
 			for len(keys) > 0 && t.room(1, int64(len(keys[0]))) {
 				k := keys[0]
 				// A chunk with the same contents may have been added since.

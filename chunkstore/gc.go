@@ -403,6 +403,7 @@ func (c *collection) sweep(ctx context.Context) error {
 		n := int64(0)
 		var blocks []pack.Location
 		err := s.update(func(t *writeTxn) error {
+			t.short()
 			for it.HasNext() {
 				no, i := pageOf(uint64(it.PeekNext()))
 				if !t.room(1, slotCost(nil)) {

@@ -119,7 +119,7 @@ func verifyTable(path string) error {
 }
 
 const (
-	paddingBytes = 1 << 20   // of one transaction that fills a memtable
+	paddingBytes = 512 << 10 // of one transaction that fills a memtable
 	worthFlush   = 256 << 10 // bytes in a memtable from which on it is flushed to remove what it says is deleted
 )
 
@@ -154,7 +154,7 @@ func (s *Store) flushMemtable(ctx context.Context) error {
 	if used < worthFlush {
 		return nil
 	}
-	padding := make([]byte, paddingBytes-1<<10) // a value must be shorter than valueThreshold
+	padding := make([]byte, min(paddingBytes, s.limits.size/2))
 	for full := false; !full; {
 		if err := ctx.Err(); err != nil {
 			return err

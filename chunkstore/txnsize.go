@@ -9,9 +9,11 @@ import (
 // 26,214 entries; beyond that it fails with an error that nothing can be done about. Whoever writes an amount that can
 // grow asks writeTxn.room, and goes on in the next transaction.
 const (
-	maxTxnEntries = 20_000   // of a transaction that is one of several
-	maxTxnBytes   = 3 << 19  // the same, with entryBytes for each entry
-	entryBytes    = 40       // what an entry takes beside key and value, at most
+	maxTxnEntries = 20_000  // of a transaction that is one of several
+	maxTxnBytes   = 3 << 19 // the same, with entryBytes for each entry
+	entryBytes    = 40      // what an entry takes beside key and value, at most
+	shortEntries  = 500     // of one of several that tidy up: a caller's waits for one of them
+	shortBytes    = 128 << 10
 	hardEntries   = 26_000   // of any transaction
 	hardBytes     = 36 << 16 // of any transaction, with hardEntry for each entry
 	hardEntry     = 12       // what Badger counts for an entry beside key and value
@@ -54,6 +56,13 @@ func (t *writeTxn) room(entries int, bytes int64) bool {
 		return true
 	}
 	return n+entries <= t.limits.entries && size+bytes+int64(entries)*entryBytes <= t.limits.bytes
+}
+
+// short makes room less, for one of many transactions of a collection or a repair: whoever waits for it waits for some
+// milliseconds.
+func (t *writeTxn) short() {
+	t.limits.entries = min(t.limits.entries, shortEntries)
+	t.limits.bytes = min(t.limits.bytes, shortBytes)
 }
 
 // count adds an entry, unless the transaction would become too large for Badger.

@@ -207,3 +207,24 @@ func TestShrinkBeside(t *testing.T) {
 		require.NoError(t, s.Close())
 	}
 }
+
+// TestShortSteps collects many chunks: no transaction of that is so large that others wait for long.
+func TestShortSteps(t *testing.T) {
+	ctx := context.Background()
+	s := openTest(t, t.TempDir())
+	r := rand.New(rand.NewPCG(122, 123))
+	var parts []part
+	for range 8 * shortEntries {
+		parts = append(parts, part{path: "f", data: noise(r, 30)})
+	}
+	m := put(t, s, nil, parts...)
+	keep := put(t, s, nil, part{"kept", noise(r, 100), nil})
+	deleteManifest(t, s, m.ID)
+	before := s.state.txns
+	st, err := s.GC(ctx, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, len(parts), st.Chunks)
+	require.GreaterOrEqual(t, s.state.txns-before, uint64(8+8), "of 4000 hashes and 4000 slots")
+	require.Len(t, readAll(t, s, keep.ID), 100)
+	requireClean(t, s)
+}
