@@ -23,7 +23,6 @@ import (
 // values around a bad one.
 const (
 	memTableSize   = 16 << 20
-	indexCache     = 8 << 20  // decompressed blocks of tables
 	blockBytes     = 16 << 10 // of a block of a table
 	valueThreshold = 1 << 20  // the largest that Badger accepts
 	walAlloc       = 20 << 20 // a memtable's log: the memtable and one transaction beyond it
@@ -55,7 +54,7 @@ func badgerOptions(dir string, opts Options, log *slog.Logger) badger.Options {
 		WithCompression(options.ZSTD).
 		WithZSTDCompressionLevel(3).
 		WithBlockSize(blockBytes).
-		WithBlockCacheSize(indexCache).
+		WithBlockCacheSize(indexCacheMax). // sizeIndexCache lowers it
 		WithChecksumVerificationMode(options.OnBlockRead).
 		WithCompactL0OnClose(true).
 		WithNumLevelZeroTablesStall(tablesMost).
@@ -98,7 +97,7 @@ func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) 
 	var errno unix.Errno
 	switch {
 	case err == nil:
-		return db, nil
+		return db, sizeIndexCache(db)
 	case errors.As(err, &errno) || errors.Is(err, ErrCorrupt):
 		return nil, err
 	}

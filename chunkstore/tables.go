@@ -72,7 +72,7 @@ func (s *Store) mergeTables(ctx context.Context) error {
 	s.opts.Points.At("tables verified")
 	_, err = guarded("merge index", func() (struct{}, error) { return struct{}{}, s.db.Flatten(1) })
 	s.opts.Points.At("tables merged")
-	return err
+	return errors.Join(err, sizeIndexCache(s.db))
 }
 
 // verifyTables reads Badger's tables: all, or those that may have keys that start with one of some bytes. Of a damaged

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/RoaringBitmap/roaring/v2"
+	badger "github.com/dgraph-io/badger/v4"
 
 	"snapfs/chunkstore/internal/pack"
 	"snapfs/internal/lockorder"
@@ -31,6 +32,10 @@ type Stats struct {
 	Garbage   int64 // compressed bytes that no manifest needs
 	Packs     int64 // allocated bytes of packs
 	Index     int64 // allocated bytes of Badger
+
+	IndexCache int64 // bytes of memory that decompressed blocks of the index may take
+	Written    int64 // bytes of records of new data since the store was opened
+	Moved      int64 // bytes of records that collections wrote since then
 }
 
 // liveSet caches what manifests need, for Stats: commits add to it, a deletion drops it.
@@ -182,7 +187,12 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
+	cache, err := s.db.CacheMaxCost(badger.BlockCache, -1)
+	if err != nil {
+		return Stats{}, err
+	}
 	return Stats{
+		IndexCache: cache, Written: s.stored.Load(), Moved: s.moved.Load(),
 		Manifests: st.manifests, Chunks: st.chunks, Logical: st.logical,
 		Payload: payload, Garbage: s.garbage(payload), Packs: packs, Index: index,
 	}, nil

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"snapfs/fs/internal/limits"
+	"snapfs/internal/limits"
 	"snapfs/fs/internal/proto"
 	"snapfs/layers"
 )

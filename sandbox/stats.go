@@ -133,7 +133,7 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 	all := h.catalog.Layers()
 	st := Stats{
 		Layers: int64(len(all)), Logical: store.Logical, Stored: store.Payload, Reclaimable: store.Garbage,
-		Packs: store.Packs, Index: store.Index,
+		Packs: store.Packs, Index: store.Index, IndexCache: store.IndexCache, Written: store.Written, Moved: store.Moved,
 	}
 	unique, err := h.store.Unique(ctx, h.ownManifests())
 	if err != nil {

@@ -374,10 +374,13 @@ type Stats struct {
 	Unique      int64  `json:"unique"`
 	Shared      int64  `json:"shared"`
 	Reclaimable int64  `json:"reclaimable"`
-	Upper       int64  `json:"upper"`  // allocated in writable uppers
-	Sealed      int64  `json:"sealed"` // allocated in sealed directories not stored yet
-	Packs       int64  `json:"packs"`  // store only
-	Index       int64  `json:"index"`  // store only
+	Upper       int64  `json:"upper"`                 // allocated in writable uppers
+	Sealed      int64  `json:"sealed"`                // allocated in sealed directories not stored yet
+	Packs       int64  `json:"packs"`                 // store only
+	Index       int64  `json:"index"`                 // store only
+	IndexCache  int64  `json:"index_cache,omitempty"` // memory that the cache of the index may take; store only
+	Written     int64  `json:"written,omitempty"`     // to packs since the home was opened: new data; store only
+	Moved       int64  `json:"moved,omitempty"`       // and by collections; store only
 
 	// Of a home: bytes of Reclaimable that a collection could not free now, and who keeps them.
 	PinnedBytes int64    `json:"pinned_bytes,omitempty"`

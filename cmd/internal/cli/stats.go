@@ -71,7 +71,7 @@ func printStats(w io.Writer, s api.Stats) error {
 	if s.Session != "" {
 		return fields(w, append(append([]string{"of session", s.Session}, head...), pairs...)...)
 	}
-	pairs = append(append(head, pairs...), "packs", size(s.Packs), "index", size(s.Index))
+	pairs = append(append(head, pairs...), "packs", size(s.Packs), "index", size(s.Index), "index cache", size(s.IndexCache))
 	for _, p := range s.Pinned {
 		pairs = append(pairs, "pinned", pinned(p))
 	}

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"snapfs/fs/internal/limits"
+	"snapfs/internal/limits"
 	"snapfs/internal/lockorder"
 )
 
