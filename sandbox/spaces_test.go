@@ -283,3 +283,55 @@ func imported(t *testing.T, h *Home, name, file string) string {
 	}
 	return s.ID
 }
+
+// TestNumbersNeverEnd opens homes that have given out nearly all numbers of uppers, those of earlier versions included:
+// what nothing uses any more comes again, and what is in use does not.
+func TestNumbersNeverEnd(t *testing.T) {
+	for _, next := range []string{"16777215", "16777216", "space 2147483646", "space 2147483648", "space 2147483600 wrapped"} {
+		t.Run(next, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "home")
+			h := openSpaces(t, dir)
+			if _, err := h.Create(t.Context(), CreateRequest{Name: "w"}); err != nil {
+				t.Fatal(err)
+			}
+			put(t, h, "w", "early")
+			if err := h.store.Update(t.Context(), true, func(tx *chunkstore.Tx) error {
+				return tx.Put("meta", keyNextUpper, []byte(next))
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Close(); err != nil {
+				t.Fatal(err)
+			}
+			h = openSpaces(t, dir)
+			given := map[uint64]bool{}
+			for range 300 { // more than are left
+				n, err := h.uppers.Create(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if space := uppers.InoBase(n) >> uppers.SpaceBits; given[space] || space >= 1<<31 {
+					t.Fatalf("space %d was given out before, or is none", space)
+				} else {
+					given[space] = true
+				}
+				if err := h.uppers.Remove(n); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var last Snapshot
+			for i := range 3 {
+				last = put(t, h, "w", "late"+strconv.Itoa(i))
+			}
+			distinct(t, "all files", numbers(t, h, last.ID))
+			if after := nextSpace(t, h); !strings.HasSuffix(after, " wrapped") {
+				t.Errorf("the spaces did not run out: next is %q", after)
+			}
+			if err := h.Close(); err != nil {
+				t.Fatal(err)
+			}
+			h = openSpaces(t, dir)
+			distinct(t, "opened again", numbers(t, h, last.ID))
+		})
+	}
+}

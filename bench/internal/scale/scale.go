@@ -19,6 +19,8 @@ type limits struct {
 	files               []int
 	logical, fileSize   int64 // bytes: of all files, and of each
 	tiny, tinyOnDisk    []int // files
+	mountedSteps        int
+	mountedBytes        int64
 }
 
 func limitsOf(full bool) limits {
@@ -29,10 +31,12 @@ func limitsOf(full bool) limits {
 			100 << 30, 1 << 30,
 			[]int{100_000, 480_000, 1_600_000, 5_000_000},
 			[]int{100_000, 480_000, 1_600_000},
+			80, 20 << 20,
 		}
 	}
 	return limits{
 		500, 200, []int{1000, 10_000, 30_000}, 2 << 30, 256 << 20, []int{100_000, 480_000}, []int{30_000, 100_000},
+		80, 20 << 20,
 	}
 }
 
@@ -116,6 +120,18 @@ func parts() []part {
 			"imported tiny files", "of 100 bytes, all different, imported by a daemon",
 			[]string{"files/s", "peak memory"},
 			growTinyOnDisk,
+		},
+		{
+			"mounted space", "of 20 MiB of random files, half of them rewritten before each snapshot; every tenth is " +
+				"followed by prune --keep-last 2 and gc; beside a fresh store of what is kept",
+			[]string{"store", "fresh store", "pinned"},
+			growMounted,
+		},
+		{
+			"mounted space in use", "as mounted space, with files open and mapped, one of them deleted, and a branch " +
+				"of the snapshot in the middle, mounted, too",
+			[]string{"store", "fresh store", "pinned"},
+			growMountedBusy,
 		},
 	}
 }
