@@ -153,43 +153,60 @@ func mountedSpace(ctx context.Context, e *suite.Env, g *grown, n limits, busy bo
 			if err != nil {
 				return err
 			}
-			has, err := tree.Allocated(filepath.Join(s.Home, "store"))
+			has, err := storeSize(ctx, s)
 			if err != nil {
 				return err
 			}
-			g.add(int64(i), "store", "MB", float64(has)/1e6)
-			g.add(int64(i), "fresh store", "MB", float64(fresh)/1e6)
+			g.add(int64(i), "store", "MB", float64(has.all)/1e6)
+			g.add(int64(i), "fresh store", "MB", float64(fresh.all)/1e6)
 			g.add(int64(i), "pinned", "MB", float64(collected.PinnedBytes)/1e6)
-			g.add(int64(i), "store/fresh", "", float64(has)/float64(fresh))
+			g.add(int64(i), "store/fresh", "", float64(has.all)/float64(fresh.all))
+			g.add(int64(i), "packs/fresh", "", float64(has.packs)/float64(fresh.packs))
 		}
 		return nil
 	})
 }
 
-// freshStore is the size of a store, in allocated bytes, into which trees were imported one after the other.
-func freshStore(ctx context.Context, e *suite.Env, tmp string, trees []churnTree) (size int64, err error) {
+// sizes are allocated bytes of a store.
+type sizes struct {
+	all   int64
+	packs int64 // without the index, some of which is there before anything is stored
+}
+
+func storeSize(ctx context.Context, s *engine.Daemon) (z sizes, err error) {
+	st, err := s.API.Stats(ctx, sandbox.StatsRequest{})
+	if err != nil {
+		return z, err
+	}
+	z.packs = st.Packs
+	z.all, err = tree.Allocated(filepath.Join(s.Home, "store"))
+	return z, err
+}
+
+// freshStore is the size of a store into which trees were imported one after the other.
+func freshStore(ctx context.Context, e *suite.Env, tmp string, trees []churnTree) (z sizes, err error) {
 	dir := filepath.Join(tmp, "fresh")
 	s, err := engine.Start(ctx, e.Engine(), filepath.Join(dir, "home"))
 	if err != nil {
-		return 0, err
+		return z, err
 	}
 	defer func() { err = errors.Join(err, s.Stop(), os.RemoveAll(dir)) }()
 	source := filepath.Join(dir, "tree")
 	for i, t := range trees {
 		for file := range t {
 			if err := t.write(source, file); err != nil {
-				return 0, err
+				return z, err
 			}
 		}
 		name := fmt.Sprintf("w%d", i)
 		if _, err := s.API.Create(ctx, sandbox.CreateRequest{Name: name, Source: source}); err != nil {
-			return 0, err
+			return z, err
 		}
 	}
 	if _, err := s.API.GC(ctx, sandbox.GCRequest{}); err != nil {
-		return 0, err
+		return z, err
 	}
-	return tree.Allocated(filepath.Join(s.Home, "store"))
+	return storeSize(ctx, s)
 }
 
 // heldFiles are files that this process has open and mapped; the first was deleted.

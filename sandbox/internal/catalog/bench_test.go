@@ -112,3 +112,42 @@ func BenchmarkSnapshot(b *testing.B) {
 		c.apply(ch)
 	}
 }
+
+// BenchmarkMerges makes, in memory, the merges that are due when every second of 10,000 snapshots in a row is deleted:
+// what looking for each costs, and for how long the records are held to change them.
+func BenchmarkMerges(b *testing.B) {
+	const n = 10_000
+	var looking, changing, longest time.Duration
+	merges := 0
+	for b.Loop() {
+		b.StopTimer()
+		c, _ := many(n)
+		ch := &Change{}
+		for i := range n - 2 {
+			if i%2 == 1 {
+				ch.DelSnapshots = append(ch.DelSnapshots, c.Snapshot(fmt.Sprintf("t%06d", i)))
+			}
+		}
+		c.apply(ch)
+		g := c.Merges()
+		b.StartTimer()
+		for {
+			start := time.Now()
+			j, ok := g.Next(0)
+			looking += time.Since(start)
+			if !ok || j.Tier > 0 {
+				break
+			}
+			next := *j.Top
+			next.Parent = j.Rest[len(j.Rest)-1].Parent
+			start = time.Now()
+			c.apply(&Change{PutLayers: []*Layer{&next}, delLayers: j.Rest})
+			took := time.Since(start)
+			changing, longest = changing+took, max(longest, took)
+			merges++
+		}
+	}
+	b.ReportMetric(float64(looking.Microseconds())/float64(merges), "µs-looking/merge")
+	b.ReportMetric(float64(changing.Microseconds())/float64(merges), "µs-changing/merge")
+	b.ReportMetric(float64(longest.Microseconds()), "µs-longest")
+}

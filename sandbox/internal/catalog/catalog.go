@@ -25,17 +25,17 @@ type Catalog struct {
 
 	// writer is held by Update from its first look at the records until they have changed.
 	writer  lockorder.Mutex[lockorder.CatalogWriter]
-	settled *sync.Cond      // of writer: a staged change was made visible or withdrawn
-	pending []*Change       // guarded by writer: withdrawals that the store does not have yet
-	pinned  map[string]bool // guarded by writer: layers whose record must stay because they are being stored
-	unswept []string        // guarded by writer: layers that may have no name, and were not removed yet
+	settled *sync.Cond // of writer: a staged change was made visible or withdrawn
+	pending []*Change  // guarded by writer: withdrawals that the store does not have yet
+	unswept []string   // guarded by writer: layers that may have no name, and were not removed yet
 
-	// mu guards what follows. index and staged change with writer held, too, so that its holder may read them without
-	// mu; but what sessions have in snapshots and bytes follows the clock, and changes under mu alone (Usage).
+	// mu guards what follows. index, staged and pinned change with writer held, too, so that its holder may read them
+	// without mu; but what sessions have in snapshots and bytes follows the clock, and changes under mu alone (Usage).
 	mu     lockorder.RWMutex[lockorder.Catalog]
 	index  *index                // workspaces, snapshots and layers
 	staged map[string]*Workspace // by name: records that are durable and not visible yet
-	// touched are layers, with all above them, whose merges may have become due; see touchLocked.
+	pinned map[string]bool       // layers whose record must stay because they are being stored
+	// touched are layers of which, or above which, merges may have become due; see touchLocked.
 	touched map[string]bool
 }
 

@@ -15,7 +15,9 @@ type Holder struct {
 func (c *Catalog) Pin(layer string) bool {
 	c.writer.Lock()
 	defer c.writer.Unlock()
-	if c.Layer(layer) == nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.index.layer(layer) == nil {
 		return false
 	}
 	c.pinned[layer] = true
@@ -25,19 +27,26 @@ func (c *Catalog) Pin(layer string) bool {
 // Pinned reports whether a layer is being stored: until that ends the cache may have the directory, whatever the record
 // says.
 func (c *Catalog) Pinned(layer string) bool {
-	c.writer.Lock()
-	defer c.writer.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	return c.pinned[layer]
 }
 
 // Unpin ends Pin and removes the layer if it lost its last name meanwhile. It gives back the layers that are gone.
 func (c *Catalog) Unpin(ctx context.Context, layer string) ([]*Layer, error) {
 	return c.Update(ctx, false, func(ch *Change) error {
-		delete(c.pinned, layer)
-		c.touch(layer)
+		c.unpin(layer)
 		ch.reconsider = []string{layer}
 		return nil
 	})
+}
+
+// unpin lets merges and collections have a layer. The caller holds writer.
+func (c *Catalog) unpin(layer string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pinned, layer)
+	c.touchLocked(layer)
 }
 
 // SweepLayers removes the layers that nothing names and gives them back.

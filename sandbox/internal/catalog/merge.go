@@ -18,53 +18,124 @@ type MergeJob struct {
 	Tier int      // forms that the tier stands for
 }
 
-// Merges finds the merges that are due. It is used by one goroutine at a time.
+// Merges finds the merges that are due. It is used by one goroutine at a time. What one change makes due is found without
+// looking at the other layers: a row of layers may be due whose topmost one stands on the layer that has changed, over
+// layers that only their children need, and the tier of any layer above.
 type Merges struct {
 	catalog *Catalog
 	failed  map[string]bool // layers that could not be merged
-	whole   bool            // all layers have been looked at since the catalog was opened
-	due     map[string]bool // layers to be looked at since then
+	begun   bool            // all layers are looked at, or were: since the catalog was opened
+	all     bool            // all layers are looked at, with share 0
+
+	rows  dueList         // layers to be looked at, that may be the topmost of a row
+	roots map[string]bool // layers with all above which are to be in tiers
+	tiers dueList         // layers to be looked at, that may need a tier; of each there is, all above are, too
 }
 
 // Merges looks for merges among all layers first.
 func (c *Catalog) Merges() *Merges {
-	return &Merges{catalog: c, failed: map[string]bool{}, due: map[string]bool{}}
+	return &Merges{catalog: c, failed: map[string]bool{}, roots: map[string]bool{}}
 }
 
 // Next finds a merge that is due, among the layers that were touched since it found none; among all of them the first
-// time, and with share 0, which more layers can meet. Layers that only a child needs are merged into it when those
-// above come to one of share parts of them, and to mergeMin; with 0, always.
+// time, and with share 0, which more layers can meet. It finds the same once more until the merge is made or has failed.
+// Layers that only a child needs are merged into it when those above come to one of share parts of them, and to
+// mergeMin; with 0, always.
 func (g *Merges) Next(share int64) (MergeJob, bool) {
+	if !g.begun || share == 0 && !g.all {
+		g.begun, g.all = true, share == 0
+		for _, l := range g.catalog.Layers() {
+			g.rows.add(l.ID)
+			g.tiers.add(l.ID)
+		}
+	}
+	if share != 0 {
+		g.all = false // what is passed over now may be due with share 0
+	}
+	g.take()
+	if j, ok := g.nextRow(share); ok {
+		return j, true
+	}
+	g.above()
+	if j, ok := g.nextTier(); ok {
+		return j, true
+	}
+	g.all = false
+	return MergeJob{}, false
+}
+
+// take enters what was touched.
+func (g *Merges) take() {
 	c := g.catalog
-	c.takeTouched(g.due)
-	var all []*Layer
-	if share == 0 || !g.whole {
-		all = c.Layers()
-	} else {
-		all = c.layersOf(g.due)
-	}
-	for _, l := range all {
-		if l.State != api.Stored || g.failed[l.ID] {
-			continue
-		}
-		if rest := c.swallowed(l, share); len(rest) > 0 {
-			return MergeJob{Top: l, Rest: rest}, true
+	touched := c.takeTouched()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for id := range touched {
+		g.roots[id] = true
+		n := c.index.nodes[id]
+		for ; n != nil && n.layer != nil; n = n.onlyChild() {
+			g.rows.add(n.id)
 		}
 	}
-	for _, l := range all {
-		if l.State != api.Stored || l.Tier != nil || g.failed[l.ID] || c.Pinned(l.ID) {
+}
+
+// above enters the layers above what was touched, those that are touched themselves included.
+func (g *Merges) above() {
+	c := g.catalog
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for id := range g.roots {
+		n := c.index.nodes[id]
+		if n == nil {
 			continue
 		}
-		forms, err := c.Forms(l.ID, "")
-		if err == nil {
-			if n := tierOf(forms); n > 1 {
-				return MergeJob{Top: l, Tier: n}, true
+		for queue := []*node{n}; len(queue) > 0; {
+			n := queue[len(queue)-1]
+			queue = queue[:len(queue)-1]
+			if n.layer == nil || g.tiers.add(n.id) {
+				queue = append(queue, n.children...)
 			}
 		}
 	}
-	g.whole = true
-	clear(g.due)
-	return MergeJob{}, false
+	clear(g.roots)
+}
+
+// nextRow finds a row of layers that is due.
+func (g *Merges) nextRow(share int64) (MergeJob, bool) {
+	for {
+		id := g.rows.first()
+		if id == "" {
+			return MergeJob{}, false
+		}
+		l := g.catalog.Layer(id)
+		if l != nil && l.State == api.Stored && !g.failed[id] {
+			if rest := g.catalog.swallowed(l, share); len(rest) > 0 {
+				return MergeJob{Top: l, Rest: rest}, true
+			}
+		}
+		g.rows.drop()
+	}
+}
+
+// nextTier finds a tier that is due.
+func (g *Merges) nextTier() (MergeJob, bool) {
+	c := g.catalog
+	for {
+		id := g.tiers.first()
+		if id == "" {
+			return MergeJob{}, false
+		}
+		l := c.Layer(id)
+		if l != nil && l.State == api.Stored && l.Tier == nil && !g.failed[id] && !c.Pinned(id) {
+			forms, err := c.Forms(id, "")
+			if err == nil {
+				if n := tierOf(forms); n > 1 {
+					return MergeJob{Top: l, Tier: n}, true
+				}
+			}
+		}
+		g.tiers.drop()
+	}
 }
 
 // Failed notes that a merge has failed: it is not found again. False if it failed because its topmost layer has changed
@@ -80,8 +151,6 @@ func (g *Merges) Failed(j MergeJob) bool {
 // swallowed lists the layers below a stored one that only it needs, as far as they are to be merged into it. A layer
 // that is one of those itself has none: they are for the topmost.
 func (c *Catalog) swallowed(top *Layer, share int64) []*Layer {
-	c.writer.Lock()
-	defer c.writer.Unlock()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	n := c.index.nodes[top.ID]
@@ -103,7 +172,7 @@ func (c *Catalog) swallowed(top *Layer, share int64) []*Layer {
 	return rest[:due]
 }
 
-// mergesIntoChild reports whether nothing but one stored layer names a layer. The caller holds writer and mu.
+// mergesIntoChild reports whether nothing but one stored layer names a layer. The caller holds mu.
 func (c *Catalog) mergesIntoChild(n *node) bool {
 	child := n.onlyChild()
 	return child != nil && child.layer.State == api.Stored && !c.pinned[child.id]

@@ -78,7 +78,7 @@ func (g *Merger) all(ctx context.Context, share int64) (made int, err error) {
 		err := g.merge(ctx, j)
 		if err == nil {
 			made++
-		} else if g.merges.Failed(j) {
+		} else if ctx.Err() == nil && g.merges.Failed(j) {
 			// Damage below, most likely, which a check reports: the others go on.
 			errs = append(errs, err)
 		}
