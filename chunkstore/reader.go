@@ -172,6 +172,32 @@ func (s *Store) readStored(m *chunkList, p []byte, at int64) (int, error) {
 	return copy(p, c[at-sg.offs[i]:]), nil
 }
 
+// Order gives a number for the byte at off, which is in the stream: streams are read fastest in the order of the numbers
+// of what is wanted, because what was compressed together has the same one. 0 if it is not known.
+func (r *Reader) Order(off int64) uint64 {
+	const offsetBits = 44 // of an offset in a pack
+	if off < int64(len(r.m.header)) || off >= r.m.Size {
+		return 0
+	}
+	run, at, _ := r.m.transformAt(off)
+	if run >= 0 {
+		at = r.m.transforms[run].at
+	}
+	sg, err := r.s.segment(r.m, r.m.segmentAt(at))
+	if err != nil {
+		return 0 // who reads it gets the error
+	}
+	i := sg.chunkAt(at)
+	if i < 0 || i >= len(sg.nums) {
+		return 0
+	}
+	rec, _, err := r.s.locate(uint64(sg.nums[i]))
+	if err != nil {
+		return 0
+	}
+	return uint64(rec.Pack)<<offsetBits | uint64(rec.Off)&(1<<offsetBits-1)
+}
+
 // WriteTo streams the whole manifest with read-ahead.
 func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 	n, err := w.Write(r.m.header)

@@ -18,6 +18,7 @@ import (
 type imageStore struct {
 	im       *squashfs.Image
 	closer   io.Closer
+	ordered  orderer       // nil: not known
 	manifest chunkstore.ID // 0: no stored image
 	size     int64
 	rootNum  uint64 // number of the root in the image, see number
@@ -33,6 +34,9 @@ type ImageReader interface {
 	Size() int64
 }
 
+// orderer is an ImageReader that knows in which order the bytes of images are read fastest, as chunkstore.Reader does.
+type orderer interface{ Order(off int64) uint64 }
+
 // OpenImage opens an image as a lower; it closes r when it is closed. id is what the image has in the store that later
 // layers are stored in, which find their previous versions by it; 0 is none.
 func OpenImage(key string, r ImageReader, id chunkstore.ID) (*Lower, error) {
@@ -41,6 +45,7 @@ func OpenImage(key string, r ImageReader, id chunkstore.ID) (*Lower, error) {
 		return nil, fmt.Errorf("open image of layer %s: %w", key, err)
 	}
 	s.manifest, s.closer = id, r
+	s.ordered, _ = r.(orderer)
 	return newImageLower(key, s), nil
 }
 

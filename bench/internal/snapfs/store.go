@@ -110,6 +110,18 @@ func (s *store) Restore(ctx context.Context, i int, dest string) (err error) {
 	return errors.Join(err, uerr, os.Remove(mnt))
 }
 
+// Extract is Restore straight from the store, by restore --to. It does not sync, as no peer does.
+func (s *store) Extract(ctx context.Context, i int, dest string) error {
+	r, err := s.api.Extract(ctx, sandbox.ExtractRequest{Snapshot: s.ids[i], Path: dest, NoSync: true})
+	if err == nil && r.Skipped > 0 {
+		err = fmt.Errorf("%d things were skipped: %+v", r.Skipped, r.Skips[0])
+	}
+	if err != nil {
+		return fmt.Errorf("extract: %w", err)
+	}
+	return nil
+}
+
 func (s *store) Drop(ctx context.Context, from, to int) error {
 	for _, id := range s.ids[from:to] {
 		if err := s.api.Delete(ctx, sandbox.RefRequest{Ref: id}); err != nil {

@@ -130,22 +130,51 @@ func (m *measurement) optimize(ctx context.Context) error {
 	return nil
 }
 
-// restore restores every state and compares it with the original.
+// restore restores every state and compares it with the original, in each way that the subject has.
 func (m *measurement) restore(ctx context.Context) error {
+	if err := m.restoreBy(ctx, "restore", m.k); err != nil {
+		return err
+	}
+	if x, ok := m.k.(subject.Extractor); ok {
+		return m.restoreBy(ctx, "restore --to", extracting{m.k, x})
+	}
+	return nil
+}
+
+// kept is a store under a name that none of its methods has.
+type kept = subject.Store
+
+// extracting is a store whose Restore is its Extract.
+type extracting struct {
+	kept
+	x subject.Extractor
+}
+
+func (e extracting) Restore(ctx context.Context, i int, dest string) error {
+	return e.x.Extract(ctx, i, dest)
+}
+
+// restoreBy is restore with the Restore of k; name says how.
+func (m *measurement) restoreBy(ctx context.Context, name string, k subject.Store) error {
 	var sum cost.Cost
 	var bytes int64
 	for i := range m.h.States {
 		m.e.Bar.Step(m.p.Name+" restores "+m.h.Name, i, len(m.h.States))
-		c, err := m.verified(ctx, i)
+		c, err := m.verified(ctx, k, i)
 		if err != nil {
-			return fmt.Errorf("restore state %d: %w", i, err)
+			return fmt.Errorf("%s of state %d: %w", name, i, err)
 		}
 		sum.Add(c)
 		bytes += m.infos[i].Bytes
-		m.did(workOf(m.infos[i]))
+		if name == "restore" {
+			m.did(workOf(m.infos[i]))
+		}
 	}
-	m.add("restore cpu", "s", sum.CPU.Seconds())
-	m.add("restore wall", "s", sum.Wall.Seconds())
+	m.add(name+" cpu", "s", sum.CPU.Seconds())
+	m.add(name+" wall", "s", sum.Wall.Seconds())
+	if name != "restore" {
+		return nil
+	}
 	m.r.Add(report.Metric{
 		Case: m.h.Name, Subject: m.p.Name, Name: "restore", Unit: "MB/s cpu",
 		Value: float64(bytes) / 1e6 / max(sum.CPU.Seconds(), 1e-3), More: true,

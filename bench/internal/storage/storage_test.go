@@ -76,6 +76,8 @@ func TestPeers(t *testing.T) {
 				_, ok := report.ValueOf(r.Metrics, p.Name, name)
 				require.True(t, ok, name)
 			}
+			_, to := report.ValueOf(r.Metrics, p.Name, "restore --to wall")
+			require.Equal(t, strings.HasPrefix(p.Name, "snapfs"), to)
 			if _, ok := report.ValueOf(r.Metrics, p.Name, "only newest kept"); !ok {
 				require.Contains(t, r.Notes[0], "deleting states is not offered")
 			}

@@ -46,7 +46,7 @@ func (m *measurement) half(ctx context.Context) error {
 	left := leftToVerify(states/2, states, m.e.Full)
 	for n, i := range left {
 		m.e.Bar.Step(m.p.Name+" restores what is left of "+m.h.Name, n, len(left))
-		if _, err := m.verified(ctx, i); err != nil {
+		if _, err := m.verified(ctx, m.k, i); err != nil {
 			return fmt.Errorf("restore state %d after deleting half: %w", i, err)
 		}
 		m.did(workOf(m.infos[i]))
@@ -72,7 +72,7 @@ func (m *measurement) newest(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := m.verified(ctx, last); err != nil {
+	if _, err := m.verified(ctx, m.k, last); err != nil {
 		return fmt.Errorf("restore the only state left: %w", err)
 	}
 	fresh, err := m.open(ctx, "fresh")

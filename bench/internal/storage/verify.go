@@ -12,15 +12,15 @@ import (
 	"snapfs/bench/internal/tree"
 )
 
-// verified restores state i and compares it with the original; only the restoring is timed.
-func (m *measurement) verified(ctx context.Context, i int) (cost.Cost, error) {
+// verified restores state i with k and compares it with the original; only the restoring is timed.
+func (m *measurement) verified(ctx context.Context, k subject.Store, i int) (cost.Cost, error) {
 	if m.p.Keeps == subject.KeepsFiles && m.infos[i].Special > 0 {
 		m.r.Note(
 			"%s: devices, pipes and repositories in a tree are not kept, and not looked for in what it restores",
 			m.p.Name,
 		)
 	}
-	return verifyRestore(ctx, m.k, i, filepath.Join(m.dir, "restored"), m.h.States[i], m.infos[i], m.p)
+	return verifyRestore(ctx, k, i, filepath.Join(m.dir, "restored"), m.h.States[i], m.infos[i], m.p)
 }
 
 // verifyRestore restores one state and compares it with the original; only the restore is timed.

@@ -21,3 +21,8 @@ type Store interface {
 type Optimizer interface {
 	Optimize(ctx context.Context) error
 }
+
+// Extractor is a store whose Restore goes through a mount, and that also restores without one.
+type Extractor interface {
+	Extract(ctx context.Context, i int, dest string) error
+}
