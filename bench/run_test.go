@@ -40,7 +40,7 @@ func TestUsage(t *testing.T) {
 		want string
 	}{
 		{[]string{"storage", "--subject", "rsync"}, "there are: borg zstd"},
-		{[]string{"storage", "--corpus", "C9"}, "there are: C1, C2, C3, C4, C5"},
+		{[]string{"storage", "--corpus", "C9"}, "there are: C1, C2, C3, C4, C5, C6"},
 		{[]string{"io", "--workload", "dance"}, "there are: find cold"},
 		{[]string{"nosuch"}, "unknown command"},
 		{[]string{"storage", "--nosuch"}, "unknown flag"},

@@ -21,7 +21,7 @@ type Corpus struct {
 
 // All gives all corpora, in the order of their names.
 func All() []Corpus {
-	return []Corpus{sourceCorpus(), nodeCorpus(), agentCorpus(), noiseCorpus(), debianCorpus()}
+	return []Corpus{sourceCorpus(), nodeCorpus(), agentCorpus(), noiseCorpus(), debianCorpus(), repositoryCorpus()}
 }
 
 // Names gives the names of all corpora.

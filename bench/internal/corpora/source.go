@@ -2,7 +2,6 @@ package corpora
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -36,15 +35,9 @@ func sourceCorpus() Corpus {
 
 // mirrorModule makes the workspace equal to a module version; files whose contents are equal are not touched.
 func (b *Builder) mirrorModule(ctx context.Context, version string) error {
-	out, err := program.Setup{Dir: b.dir, Env: []string{"GOFLAGS=-mod=mod"}}.Output(
-		ctx, "go", "mod", "download", "-json", version,
-	)
+	dir, err := b.moduleDir(ctx, version)
 	if err != nil {
 		return err
 	}
-	var m struct{ Dir string }
-	if err := json.Unmarshal(out, &m); err != nil || m.Dir == "" {
-		return fmt.Errorf("download %s: no directory in %.100q: %w", version, out, err)
-	}
-	return program.Run(ctx, "rsync", "-rlc", "--delete", "--chmod=D755,F644", m.Dir+"/", b.Workspace+"/")
+	return program.Run(ctx, "rsync", "-rlc", "--delete", "--chmod=D755,F644", dir+"/", b.Workspace+"/")
 }
