@@ -61,8 +61,8 @@ func fillHashes(t testing.TB, s *Store, n int) {
 
 func nthHash(i int) hash { return hashOf(binary.BigEndian.AppendUint64(nil, uint64(i))) }
 
-// BenchmarkLookup looks up hashes in an index of 1,500,000, in random order, with the smallest cache and with that which
-// the store chooses.
+// BenchmarkLookup looks up hashes in an index of 1,500,000, in random order, with the smallest cache and with the one
+// that the store chooses.
 func BenchmarkLookup(b *testing.B) {
 	const chunks = 1_500_000
 	s, err := Open(b.TempDir(), Options{})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"snapfs/bench/internal/chart"
 	"snapfs/bench/internal/engine"
@@ -13,29 +14,39 @@ import (
 	"snapfs/bench/internal/suite"
 )
 
+// daysVariable is the environment variable with the number of days, if it is not to be a month or a year.
+const daysVariable = "SNAPFS_BENCH_DAYS"
+
 // limits say how far the suite goes.
 type limits struct {
 	snapshots, branches int
 	files               []int
 	logical, fileSize   int64 // bytes: of all files, and of each
+	days, turns         int   // of work, and of each day
 	tiny, tinyOnDisk    []int // files
 	mountedSteps        int
 	mountedBytes        int64
 }
 
-func limitsOf(full bool) limits {
+func limitsOf(full bool) (n limits) {
+	defer func() {
+		if days, err := strconv.Atoi(os.Getenv(daysVariable)); err == nil && days > 0 {
+			n.days = days
+		}
+	}()
 	if full {
 		return limits{
 			10_000, 1000,
 			[]int{1000, 10_000, 100_000, 1_000_000},
 			100 << 30, 1 << 30,
+			365, 40,
 			[]int{100_000, 480_000, 1_600_000, 5_000_000},
 			[]int{100_000, 480_000, 1_600_000},
 			80, 20 << 20,
 		}
 	}
 	return limits{
-		500, 200, []int{1000, 10_000, 30_000}, 2 << 30, 256 << 20, []int{100_000, 480_000}, []int{30_000, 100_000},
+		500, 200, []int{1000, 10_000, 30_000}, 2 << 30, 256 << 20, 30, 40, []int{100_000, 480_000}, []int{30_000, 100_000},
 		80, 20 << 20,
 	}
 }
@@ -110,6 +121,13 @@ func parts() []part {
 			"logical MiB", "large files, one MiB in a hundred new, each stored before the next is written",
 			[]string{"snapshot until stored", "memory", "store"},
 			growBytes,
+		},
+		{
+			"days",
+			"of an agent's turns with a snapshot of each; every night all but some are deleted, and the home is collected " +
+				"and optimized, mounted; what is moved, freed and timed is of the time since the row above",
+			[]string{"bytes of records", "written by what was new", "snapshot p99.9"},
+			growDays,
 		},
 		{
 			"tiny files", "of 100 bytes, all different, generated: writer and store alone, in one process",
