@@ -34,8 +34,11 @@ func (in *Ingest) copy(r Range) error {
 	}
 	in.parts.Begin(-1)
 	in.cut.Continue()
+	if err := in.pipe.drain(); err != nil {
+		return err
+	}
 	in.list.copied = true
-	in.pred.follow(m, r.Off)
+	in.pred.follow(m, r.Off, int64(in.cut.Held()))
 	fed := int64(0)
 	for off, end := r.Off, r.Off+r.Len; off < end; {
 		if err := in.ctx.Err(); err != nil {
@@ -53,6 +56,9 @@ func (in *Ingest) copy(r Range) error {
 			in.cut.Continue()
 		}
 		if whole && in.cut.Idle() {
+			if err := in.pipe.drain(); err != nil {
+				return err
+			}
 			n, ok, err := in.reuse(m, u, end)
 			if err != nil {
 				return err
@@ -69,7 +75,10 @@ func (in *Ingest) copy(r Range) error {
 		off += n
 		fed += n
 	}
-	in.pred.follow(m, r.Off+r.Len)
+	if err := in.pipe.drain(); err != nil {
+		return err
+	}
+	in.pred.follow(m, r.Off+r.Len, int64(in.cut.Held()))
 	return nil
 }
 

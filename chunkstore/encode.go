@@ -81,9 +81,7 @@ func (in *Ingest) spawn(fn func() error) {
 	if in.repack {
 		// No caller waits for a repack: one processor is enough.
 		if err := fn(); err != nil {
-			in.mu.Lock()
-			defer in.mu.Unlock()
-			in.fail = cmp.Or(in.fail, err)
+			in.setFailed(err)
 		}
 		return
 	}
@@ -91,11 +89,7 @@ func (in *Ingest) spawn(fn func() error) {
 	in.wg.Go(func() {
 		defer func() { <-in.slots }()
 		if err := fn(); err != nil {
-			in.mu.Lock()
-			defer in.mu.Unlock()
-			if in.fail == nil {
-				in.fail = err
-			}
+			in.setFailed(err)
 		}
 	})
 }
@@ -148,13 +142,19 @@ func (in *Ingest) delta(f *fresh) error {
 
 // reject leaves a chunk for a block, where later similar chunks can find it.
 func (in *Ingest) reject(f *fresh) {
-	if !f.sketched {
-		f.sk, f.sketched = sketch.Of(f.data)
-	}
+	f.sketch()
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	f.bases, f.gen, f.rejected = nil, 0, true
 	in.rejected = append(in.rejected, f)
+}
+
+// sketch describes the chunk, once.
+func (f *fresh) sketch() {
+	if !f.looked {
+		f.looked = true
+		f.sk, f.sketched = sketch.Of(f.data)
+	}
 }
 
 // appendRecord appends a record to a pack.
@@ -201,6 +201,9 @@ func (in *Ingest) flushPending(similar bool) error {
 	slices.SortStableFunc(list, func(a, b *fresh) int {
 		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.off, b.off))
 	})
+	if similar && !in.pipe.alone {
+		in.describe(list)
+	}
 	var group []*fresh
 	size, limit := 0, blockSize
 	if in.repack {
@@ -241,10 +244,7 @@ func (in *Ingest) flushPending(similar bool) error {
 
 // findSimilar looks for bases among similar chunks, and makes the chunk findable for others.
 func (in *Ingest) findSimilar(f *fresh) (bool, error) {
-	if !f.sketched {
-		f.sk, f.sketched = sketch.Of(f.data)
-	}
-	if !f.sketched {
+	if f.sketch(); !f.sketched {
 		return false, nil
 	}
 	var err error
@@ -285,6 +285,9 @@ func (in *Ingest) block(group []*fresh) error {
 
 // settle waits until everything taken so far is in packs.
 func (in *Ingest) settle() error {
+	if err := in.pipe.drain(); err != nil {
+		return err
+	}
 	if err := in.flushPending(!in.repack); err != nil {
 		return err
 	}

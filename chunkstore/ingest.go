@@ -50,7 +50,7 @@ const (
 	appendedMax = 1 << 17
 )
 
-// Ingest stores one byte stream. It is used by one goroutine. After an error, and always after use, callers must call
+// Ingest stores one byte stream. It is used by one goroutine; see pipeline for those that it uses. After an error, and always after use, callers must call
 // Abort (a no-op after Commit).
 type Ingest struct {
 	s     *Store
@@ -58,6 +58,7 @@ type Ingest struct {
 	opts  IngestOptions
 	parts *transform.Splitter // cuts; everything written goes through it
 	cut   *cdc.Chunker
+	pipe  pipeline
 	path  string // of the part
 	order string // sort key of the part, "" until it is needed
 	inRun bool   // the bytes are those of an archive or a git object, and may be a file elsewhere
@@ -73,7 +74,9 @@ type Ingest struct {
 	err    error          // the first error
 	ended  bool
 
-	unwritten map[hash]*fresh // chunks of this ingest that the index does not have; used by the ingest's goroutine
+	// chunks of this ingest that the index does not have; like all that has no guard, of the last stage of pipe, or of
+	// the caller once that is drained
+	unwritten map[hash]*fresh
 
 	pending      []*fresh // wait to be compressed into blocks
 	pendingBytes int64
@@ -108,6 +111,7 @@ type fresh struct {
 	maxGen   int // valid if bound
 	sk       sketch.Sketch
 	sketched bool     // sk is valid
+	looked   bool     // sketched is
 	rejected bool     // it waits in Ingest.rejected, or did; guarded by Ingest.mu
 	rec      *located // once it is written; guarded by Ingest.mu
 }
@@ -136,7 +140,8 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 	in.list.Kind = opts.Kind
 	in.list.Size = int64(opts.HeaderSize)
 	in.list.stored = in.list.Size
-	in.cut = cdc.New(in.chunk)
+	in.pipe.init(in)
+	in.cut = cdc.New(func(data []byte) error { return in.pipe.add(step{kind: stepChunk}, data) })
 	in.parts = transform.NewSplitter(s.inflating, s.packedSize, in.plain, in.inflated)
 	in.pred.in = in
 	s.numMu.Lock()
@@ -184,8 +189,9 @@ func (in *Ingest) Hint(h Hint) error {
 	if in.err = in.endPart(); in.err != nil {
 		return in.err
 	}
-	in.path, in.order = h.Path, ""
-	in.pred.begin(h)
+	if in.err = in.pipe.add(step{kind: stepBegin, hint: h}, nil); in.err != nil {
+		return in.err
+	}
 	in.err = in.cut.Begin(h.Size)
 	size := h.Size
 	if h.Path == "" {
@@ -215,13 +221,13 @@ func (in *Ingest) inflated(t transform.Codec, n int64, parts [][]byte) error {
 	if err := in.cut.Flush(); err != nil {
 		return err
 	}
-	in.pred.enterRun()
-	in.inRun = t != transform.GoZlib
-	defer func() { in.inRun, in.start = false, 0 }()
-	inner := int64(0)
+	r := transformRun{codec: t, len: n}
+	if err := in.pipe.add(step{kind: stepEnter, run: r}, nil); err != nil {
+		return err
+	}
 	for _, p := range parts {
-		if in.inRun {
-			in.start = in.pred.at
+		if err := in.pipe.add(step{kind: stepInner}, nil); err != nil {
+			return err
 		}
 		if err := in.cut.Begin(int64(len(p))); err != nil {
 			return err
@@ -232,11 +238,9 @@ func (in *Ingest) inflated(t transform.Codec, n int64, parts [][]byte) error {
 		if err := in.cut.Flush(); err != nil {
 			return err
 		}
-		inner += int64(len(p))
+		r.inner += int64(len(p))
 	}
-	in.list.addTransform(t, n, inner)
-	in.pred.leaveRun()
-	return nil
+	return in.pipe.add(step{kind: stepLeave, run: r}, nil)
 }
 
 // Write takes the next bytes.
@@ -261,9 +265,8 @@ func (in *Ingest) Header(p []byte) error {
 	return nil
 }
 
-// chunk takes the next chunk from the cutter.
-func (in *Ingest) chunk(data []byte) error {
-	h := hashOf(data)
+// chunk takes the next chunk.
+func (in *Ingest) chunk(data []byte, h hash) error {
 	_, _ = in.sum.Write(h[:]) // cannot fail
 	num, found, err := in.find(h)
 	if err != nil {
@@ -338,6 +341,10 @@ func (in *Ingest) end(committed bool) {
 		return
 	}
 	in.ended = true
+	if !committed {
+		in.setFailed(errEnded) // what waits is dropped
+	}
+	in.pipe.stop()
 	in.wg.Wait()
 	in.s.pins.dropIngest(in)
 	in.s.dropPacks(&in.holds)

@@ -65,16 +65,17 @@ func (p *predictor) begin(h Hint) {
 	p.near = nil
 	if h.InPlace && len(h.Prev) == 1 {
 		if m, err := p.in.s.manifest(h.Prev[0].Manifest); err == nil {
-			p.follow(m, h.Prev[0].Off)
+			p.follow(m, h.Prev[0].Off, 0)
 		}
 	}
 }
 
-// follow says that the part continues like a stream from off on, except for what is overwritten.
-func (p *predictor) follow(m *chunkList, off int64) {
+// follow says that the part continues like a stream from off on, except for what is overwritten, behind held bytes that
+// are not in chunks yet.
+func (p *predictor) follow(m *chunkList, off, held int64) {
 	p.prev, p.old, p.index = nil, p.old[:0], nil
 	lo, _ := m.storedRange(off, 0)
-	p.near, p.shift = m, lo-(p.at+int64(p.in.cut.Held()))
+	p.near, p.shift = m, lo-(p.at+held)
 }
 
 // load reads the locations of the previous version's chunks, and aligns it with the part so far.

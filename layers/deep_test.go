@@ -144,6 +144,7 @@ func TestDeepTreeFromBelow(t *testing.T) {
 	defer tree.close()
 	way := filepath.Join(dir, fmt.Sprintf("%0200d", 0), fmt.Sprintf("%0200d", 1))
 	files := 0
+	tree.inTurn = true
 	tree.opened = func(string) {
 		descriptors.purge(func(k fdKey) bool { return k.o.layer == tree.layer && k.o != tree.layer.opened.Load() })
 		if files++; files == 1 {

@@ -31,10 +31,17 @@ func (t *tree) storeStable(
 	ctx context.Context, s *chunkstore.Store, opts StoreOptions, fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
 ) (chunkstore.Manifest, error) {
 	opts.renumber = true
-	m, err := storeSource(ctx, s, t, &sink{}, opts, false, fn)
+	store := func() (chunkstore.Manifest, error) {
+		if t.inTurn {
+			return storeSource(ctx, s, t, &sink{}, opts, false, fn)
+		}
+		src := readAhead(t)
+		defer src.close()
+		return storeSource(ctx, s, src, &sink{}, opts, false, fn)
+	}
+	m, err := store()
 	if errors.Is(err, errShrunk) && ctx.Err() == nil {
-		// A log that was rotated, most likely; what is stored is found again
-		m, err = storeSource(ctx, s, t, &sink{}, opts, false, fn)
+		m, err = store() // a log that was rotated, most likely; what is stored is found again
 	}
 	return m, err
 }
@@ -47,6 +54,7 @@ type tree struct {
 	mount uint64 // id of the mount of the root
 
 	opened func(name string) // by tests: called for each file whose size is known and whose contents are not
+	inTurn bool              // by tests: nothing is read ahead
 }
 
 // virtual lists the file systems whose files have contents that their sizes do not tell.
