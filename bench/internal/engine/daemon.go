@@ -97,5 +97,8 @@ func (s *Daemon) Memory() (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
+// CPU is the processor time that the daemon has taken, user and system.
+func (s *Daemon) CPU() (time.Duration, error) { return cost.OfProcess(s.cmd.Process.Pid) }
+
 // PeakMemory is the most resident memory that the daemon has had, in bytes.
 func (s *Daemon) PeakMemory() (int64, error) { return cost.Peak(s.cmd.Process.Pid) }

@@ -26,6 +26,7 @@ type limits struct {
 	tiny, tinyOnDisk    []int // files
 	mountedSteps        int
 	mountedBytes        int64
+	imported            int // files
 }
 
 func limitsOf(full bool) (n limits) {
@@ -43,11 +44,13 @@ func limitsOf(full bool) (n limits) {
 			[]int{100_000, 480_000, 1_600_000, 5_000_000},
 			[]int{100_000, 480_000, 1_600_000},
 			80, 20 << 20,
+			100_000,
 		}
 	}
 	return limits{
 		500, 200, []int{1000, 10_000, 30_000}, 2 << 30, 256 << 20, 30, 40, []int{100_000, 480_000}, []int{30_000, 100_000},
 		80, 20 << 20,
+		20_000,
 	}
 }
 
@@ -151,6 +154,12 @@ func parts() []part {
 			[]string{"store", "fresh store", "pinned"},
 			growMountedBusy,
 		},
+		{
+			"first import", "a tree like those of sources (with --tree another one), out of the kernel's cache, by snapfs and " +
+				"other programs, on one processor and on all",
+			nil,
+			importFirst,
+		},
 	}
 }
 
@@ -158,7 +167,9 @@ func parts() []part {
 func drawn() []chart.Sizes {
 	var rows []chart.Sizes
 	for _, p := range parts() {
-		rows = append(rows, chart.Sizes{What: p.name, Metrics: p.drawn})
+		if len(p.drawn) > 0 {
+			rows = append(rows, chart.Sizes{What: p.name, Metrics: p.drawn})
+		}
 	}
 	return rows
 }
