@@ -27,6 +27,9 @@
 //	                                      └──────── no ────────▶ block ─▶ pack
 //	Commit: sync packs ─▶ journal ─▶ one transaction: hashes, pages, manifest, the caller's values
 //
+// Cutting, hashing, looking up and encoding run in goroutines of their own (pipeline.go), encoders in as many as there
+// are processors. Numbers, cuts and manifests do not depend on how many that is.
+//
 // There are three ways to read:
 //
 //   - Small reads go through the cache of decoded records. The first reader of a record of small files has the loader

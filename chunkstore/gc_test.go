@@ -157,6 +157,7 @@ func TestCollectTwin(t *testing.T) {
 		require.NoError(t, in.Hint(Hint{Path: "f", Size: int64(len(data))}))
 		_, err = in.Write(data)
 		require.NoError(t, err)
+		require.NoError(t, in.pipe.drain()) // its chunk is looked up
 		return in
 	}
 	a, b := begin(), begin()

@@ -160,6 +160,7 @@ func (s *Store) flushMemtable(ctx context.Context) error {
 			return err
 		}
 		if err := s.update(func(t *writeTxn) error {
+			t.limits = defaultLimits // also where a test has set smaller ones
 			full = s.guard.log != log
 			if full {
 				return t.delete([]byte{keySentinel})
