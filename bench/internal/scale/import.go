@@ -99,7 +99,8 @@ func importers() []importer {
 			return cost.Measure(func() error { return t.Run(ctx, "restic", "backup", ".", "--quiet", "--host", "bench") })
 		}},
 		{
-			"mksquashfs zstd", []string{"mksquashfs"},
+			"mksquashfs zstd",
+			[]string{"mksquashfs"},
 			func(ctx context.Context, _ *suite.Env, source, dir string) (cost.Cost, error) {
 				return cost.Measure(func() error {
 					return program.Run(
