@@ -92,3 +92,85 @@ func TestOldIndex(t *testing.T) {
 	_, err := Open(dir, Options{})
 	require.ErrorIs(t, err, ErrCorrupt)
 }
+
+// files returns the contents of the files in a directory.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range names {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		require.NoError(t, err)
+		all[e.Name()] = string(b)
+	}
+	return all
+}
+
+// TestIndexOlderThanJournal puts an older index and the count of its transactions under a store. Open refuses it and
+// cuts nothing, and rebuilding the index brings everything back. An entry of one transaction more is what a crash leaves.
+func TestIndexOlderThanJournal(t *testing.T) {
+	ctx := t.Context()
+	for _, later := range []string{"values", "manifests", "moves", "one transaction"} {
+		t.Run(later, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(34, 35))
+			base := t.TempDir()
+			dir := filepath.Join(base, "s")
+			ids, want, recs := busyStore(t, dir, r)
+			old := filepath.Join(base, "old")
+			require.NoError(t, os.CopyFS(old, os.DirFS(dir)))
+			s := openTest(t, dir)
+			write := func(n int) {
+				for i := range n {
+					require.NoError(t, s.Update(ctx, true, func(tx *Tx) error {
+						return tx.Put("names", fmt.Sprint("later", i), []byte("x"))
+					}))
+					recs[fmt.Sprint("later", i)] = "x"
+				}
+			}
+			switch later {
+			case "values":
+				write(3)
+			case "manifests":
+				more, wantMore := history(t, s, r, 3)
+				ids, want = append(ids, more...), append(want, wantMore...)
+			case "moves":
+				deleteManifest(t, s, ids[0])
+				ids, want = ids[1:], want[1:]
+				_, err := s.GC(ctx, nil)
+				require.NoError(t, err)
+			case "one transaction":
+				write(1)
+			}
+			if later == "one transaction" {
+				killed := filepath.Join(base, "killed")
+				require.NoError(t, os.CopyFS(killed, os.DirFS(dir)))
+				require.NoError(t, s.Close())
+				dir = killed
+			} else {
+				require.NoError(t, s.Close())
+			}
+			require.NoError(t, os.RemoveAll(filepath.Join(dir, indexName)))
+			require.NoError(t, os.CopyFS(filepath.Join(dir, indexName), os.DirFS(filepath.Join(old, indexName))))
+			count, err := os.ReadFile(filepath.Join(old, counterName))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, counterName), count, 0o600))
+			if later == "one transaction" {
+				delete(recs, "later0")
+				requireRebuilt(t, dir, ids, want, recs)
+				return
+			}
+			before := files(t, filepath.Join(dir, packsName))
+			for _, readOnly := range []bool{true, false} {
+				_, err := Open(dir, Options{ReadOnly: readOnly})
+				require.ErrorIs(t, err, ErrIndex)
+				require.ErrorContains(t, err, "older")
+			}
+			require.Equal(t, before, files(t, filepath.Join(dir, packsName)))
+			res, err := RebuildIndex(ctx, dir, RebuildOptions{})
+			require.NoError(t, err)
+			require.Empty(t, res.Problems)
+			requireRebuilt(t, dir, ids, want, recs)
+		})
+	}
+}

@@ -161,6 +161,9 @@ func (s *Store) open() error {
 		version = formatVersion
 	}
 	ends, err := s.openIndex(filepath.Join(s.dir, indexName))
+	if err == nil {
+		err = s.checkAhead(ends)
+	}
 	if err != nil {
 		if errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrIndex) {
 			err = fmt.Errorf("%w: %w", ErrIndex, err)
@@ -176,6 +179,9 @@ func (s *Store) open() error {
 	}
 	s.opts.Points.At("version raised")
 	if err := s.openJournal(); err != nil || s.opts.ReadOnly {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(s.dir, newIndexName)); err != nil {
 		return err
 	}
 	return s.sweepParts()
@@ -242,7 +248,7 @@ func (s *Store) checkIndex(index string) error {
 	if s.opts.ReadOnly {
 		return nil
 	}
-	if err := errors.Join(os.MkdirAll(packDir, 0o700), os.RemoveAll(filepath.Join(s.dir, newIndexName))); err != nil {
+	if err := os.MkdirAll(packDir, 0o700); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(index, "MANIFEST")); errors.Is(err, os.ErrNotExist) {

@@ -90,3 +90,19 @@ func plausible(b []byte) bool {
 	}
 	return false
 }
+
+// ScanEntries calls fn for the records that follow each other from the first byte of b on, until one is none, or fn
+// returns false.
+func ScanEntries(b []byte, fn func(r *Record) bool) {
+	for {
+		size, err := recordSize(b)
+		if err != nil || size > int64(len(b)) {
+			return
+		}
+		r, err := ParseRecord(b[:size])
+		if err != nil || !fn(r) {
+			return
+		}
+		b = b[size:]
+	}
+}
