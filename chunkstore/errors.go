@@ -22,6 +22,9 @@ var (
 
 	// ErrIndex is of class ErrCorrupt: the index is damaged. RebuildIndex repairs it.
 	ErrIndex = fmt.Errorf("%w: the index is damaged", ErrCorrupt)
+
+	// ErrFormat is of class ErrCorrupt: the file FORMAT is damaged. RebuildIndex writes it anew.
+	ErrFormat = fmt.Errorf("%w: the file FORMAT is damaged", ErrCorrupt)
 )
 
 // LockedError says who holds a store; its class is ErrLocked.

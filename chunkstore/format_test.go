@@ -2,33 +2,107 @@ package chunkstore
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/internal/testseed"
 )
 
+// TestBadFormat opens stores with FORMAT changed. What is damaged is refused as such, and rebuilding the index mends it.
+// A later version is refused in any case.
 func TestBadFormat(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, openTest(t, dir).Close())
-	text := formatText(formatVersion)
-	for text, class := range map[string]error{
-		"": ErrCorrupt, text[:10]: ErrCorrupt, "something else\n": ErrCorrupt, text + "x": ErrCorrupt,
-		formatText(0): ErrVersion, formatText(formatVersion + 1): ErrVersion, formatText(99): ErrVersion,
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, formatName), []byte(text), 0o600))
-		for _, readOnly := range []bool{false, true} {
-			_, err := Open(dir, Options{ReadOnly: readOnly})
-			require.ErrorIs(t, err, class, text)
-		}
-		_, err := RebuildIndex(context.Background(), dir, RebuildOptions{})
-		require.ErrorIs(t, err, class, text)
-		b, err := os.ReadFile(filepath.Join(dir, formatName))
-		require.NoError(t, err)
-		require.Equal(t, text, string(b))
+	from := filepath.Join(t.TempDir(), "store")
+	ids, want, recs := busyStore(t, from, rand.New(rand.NewPCG(82, 83)))
+	text, later := formatText(formatVersion), formatText(formatVersion+1)
+	type files map[string]string
+	tests := []struct {
+		files files
+		class error
+	}{
+		{files{formatName: later, formatCopy: copyText(formatVersion + 1)}, ErrVersion},
+		{files{formatName: later, formatCopy: ""}, ErrVersion},
+		{files{formatName: text, formatCopy: copyText(formatVersion + 1)}, ErrVersion},
+		{files{formatName: "", formatCopy: copyText(99)}, ErrVersion},
+		{files{formatName: later}, ErrFormat},
+		{files{formatName: formatText(0)}, ErrFormat},
+		{files{formatName: ""}, ErrFormat},
+		{files{formatName: text[:10]}, ErrFormat},
+		{files{formatName: "something else\n"}, ErrFormat},
+		{files{formatName: text + "x"}, ErrFormat},
+		{files{formatName: "junk", formatCopy: "junk"}, ErrFormat},
+		{files{formatCopy: "junk"}, nil},
 	}
+	flips := 3
+	if os.Getenv("SNAPFS_LONG") != "" {
+		flips = len(text)
+	}
+	r := rand.New(rand.NewPCG(testseed.Of(t), 84))
+	for i := range flips {
+		b := []byte(text)
+		at := r.IntN(len(b))
+		if i == 0 {
+			at = len(b) - 2 // the version
+		}
+		b[at] ^= 1 << r.IntN(8)
+		class := ErrFormat
+		if string(b) == formatText(1) {
+			class = nil // which is raised
+		}
+		tests = append(tests, struct {
+			files files
+			class error
+		}{files{formatName: string(b)}, class})
+	}
+	for _, test := range tests {
+		dir := filepath.Join(t.TempDir(), "store")
+		require.NoError(t, os.CopyFS(dir, os.DirFS(from)))
+		for name, text := range test.files {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		}
+		for _, readOnly := range []bool{true, false} {
+			s, err := Open(dir, Options{ReadOnly: readOnly})
+			if test.class == nil {
+				require.NoError(t, err)
+				require.NoError(t, s.Close())
+				continue
+			}
+			require.ErrorIs(t, err, test.class, "%q", test.files)
+		}
+		_, err := RebuildIndex(t.Context(), dir, RebuildOptions{})
+		if test.class != nil && errors.Is(test.class, ErrVersion) {
+			require.ErrorIs(t, err, test.class, "%q", test.files)
+			require.Equal(t, test.files[formatName], format(t, dir))
+			continue
+		}
+		require.NoError(t, err, "%q", test.files)
+		require.Equal(t, text, format(t, dir))
+		requireRebuilt(t, dir, ids, want, recs)
+	}
+	foreign := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(foreign, formatName), []byte("mine"), 0o600))
+	_, err := RebuildIndex(t.Context(), foreign, RebuildOptions{})
+	require.ErrorIs(t, err, ErrFormat)
+	require.Equal(t, "mine", format(t, foreign))
+}
+
+// TestFlippedCount holds that COUNT and LOCK are safeguards only.
+func TestFlippedCount(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	ids, want, recs := busyStore(t, dir, rand.New(rand.NewPCG(85, 86)))
+	for at := range int64(counterSize) {
+		flip(t, filepath.Join(dir, counterName), at)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, lockName), []byte{0xff}, 0o600))
+		s, err := Open(dir, Options{})
+		require.NoError(t, err)
+		require.NoError(t, s.Update(t.Context(), true, func(tx *Tx) error { return tx.Put("names", "7", []byte("anew")) }))
+		require.NoError(t, s.Close())
+	}
+	requireRebuilt(t, dir, ids, want, recs)
 }
 
 // format is the content of a store's FORMAT.

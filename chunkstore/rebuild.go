@@ -91,6 +91,9 @@ type rebuilder struct {
 func (b *rebuilder) run(ctx context.Context) error {
 	s := b.s
 	version, err := s.checkFormat()
+	if errors.Is(err, ErrFormat) && s.isStore() {
+		version, err = 0, nil
+	}
 	if err != nil {
 		return err
 	}
@@ -101,6 +104,12 @@ func (b *rebuilder) run(ctx context.Context) error {
 		if err := step(ctx); err != nil {
 			return err
 		}
+	}
+	if version == 0 {
+		if err := s.create(); err != nil {
+			return err
+		}
+		version = formatVersion
 	}
 	if err := s.raiseFormat(version); err != nil { // the new index and journal have forms of this version
 		return err

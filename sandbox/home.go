@@ -239,6 +239,9 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 		if errors.Is(err, chunkstore.ErrIndex) {
 			err = fmt.Errorf("%w; 'snapfs check --rebuild-index' makes the index anew", err)
 		}
+		if errors.Is(err, chunkstore.ErrFormat) {
+			err = fmt.Errorf("%w; %s", err, mending)
+		}
 		return fmt.Errorf("opening the store of %s: %w", h.dir, classify(err))
 	}
 	if err := h.checkIdentity(ctx, m, fresh); err != nil {
@@ -267,10 +270,12 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 	if err := h.recover(ctx); err != nil {
 		return err
 	}
-	if fresh {
+	if fresh || m.Sum == "" {
 		m.State = "ready"
-		if err := writeMarker(h.dir, m); err != nil {
+		if err := writeMarker(h.dir, m); fresh && err != nil {
 			return unusable(h.dir, err)
+		} else if err != nil { // a sum is a safeguard only
+			h.log.Warn("the marker of the home cannot be written", "error", err)
 		}
 		h.points.At("marker made ready")
 	}

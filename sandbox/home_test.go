@@ -96,7 +96,8 @@ func TestOpenRefusesMarker(t *testing.T) {
 		{"foreign", "something else\n", sandbox.ErrCorrupt, "marker"},
 		{"empty", "", sandbox.ErrCorrupt, "marker"},
 		{"truncated", string(good[:len(good)-4]), sandbox.ErrCorrupt, "truncated"},
-		{"other version", strings.Replace(string(good), `"version":1`, `"version":2`, 1), sandbox.ErrInvalid, "version 2"},
+		{"other version", "snapfs home\n{\"version\":2}\n", sandbox.ErrInvalid, "version 2"},
+		{"damaged version", strings.Replace(string(good), `"version":1`, `"version":2`, 1), sandbox.ErrCorrupt, "damaged"},
 		{"no identity", "snapfs home\n{\"version\":1}\n", sandbox.ErrCorrupt, "identity"},
 	} {
 		t.Run(bad.name, func(t *testing.T) {

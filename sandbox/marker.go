@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -24,9 +25,10 @@ import (
 // The marker says that a directory is a home. It is one line of magic and one of JSON:
 //
 //	snapfs home
-//	{"version":1,"id":"…","state":"ready"}
+//	{"version":1,"id":"…","state":"ready","sum":"…"}
 //
-// State "new" means that the home was never complete: nothing in it is worth keeping.
+// The sum tells a damaged marker from one of a later version. Markers of earlier versions have none, and get one when
+// the home is opened. State "new" means that the home was never complete: nothing in it is worth keeping.
 const (
 	markerName    = "snapfs-home"
 	markerMagic   = "snapfs home\n"
@@ -38,7 +40,18 @@ type marker struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"`
 	State   string `json:"state"` // new or ready
+	// Sum is CRC-32C of the other fields, in hexadecimal.
+	Sum string `json:"sum,omitempty"`
 }
+
+// checksum is what Sum should be.
+func (m marker) checksum() string {
+	text := fmt.Sprintf("%d %s %s", m.Version, m.ID, m.State)
+	return fmt.Sprintf("%08x", crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// mending is how errors say what mends a marker.
+const mending = "'snapfs check --rebuild-index' writes it anew"
 
 // readMarker tells what dir is: fs.ErrNotExist for no marker, ErrCorrupt or ErrInvalid for one that is not ours.
 func readMarker(dir string) (marker, error) {
@@ -50,26 +63,28 @@ func readMarker(dir string) (marker, error) {
 	}
 	rest, ok := bytes.CutPrefix(b, []byte(markerMagic))
 	if !ok {
-		return m, fmt.Errorf("%w: %s is not the marker of a snapfs home: "+
-			"choose another home, or put the right file back", ErrCorrupt, path)
+		return m, fmt.Errorf("%w: %s is not the marker of a snapfs home: choose another home; if it is one, %s",
+			ErrCorrupt, path, mending)
 	}
 	if !bytes.HasSuffix(rest, []byte("}\n")) || json.Unmarshal(rest, &m) != nil {
-		return m, fmt.Errorf("%w: %s is truncated: put the file back from a backup, or choose another home",
-			ErrCorrupt, path)
+		return m, fmt.Errorf("%w: %s is truncated or damaged: %s", ErrCorrupt, path, mending)
 	}
-	if m.Version != markerVersion {
+	if m.Sum != "" && m.Sum != m.checksum() {
+		return m, fmt.Errorf("%w: %s is damaged: %s", ErrCorrupt, path, mending)
+	}
+	if m.Version > markerVersion {
 		return m, fmt.Errorf("%w: %s is a home of version %d; this snapfs knows version %d: "+
 			"use the snapfs that made it", ErrInvalid, dir, m.Version, markerVersion)
 	}
-	if !api.IsID(m.ID) || m.State != "new" && m.State != "ready" {
-		return m, fmt.Errorf("%w: %s has no identity: put the file back from a backup, or choose another home",
-			ErrCorrupt, path)
+	if m.Version != markerVersion || !api.IsID(m.ID) || m.State != "new" && m.State != "ready" {
+		return m, fmt.Errorf("%w: %s has no identity: %s", ErrCorrupt, path, mending)
 	}
 	return m, nil
 }
 
 // writeMarker publishes the marker durably.
 func writeMarker(dir string, m marker) error {
+	m.Sum = m.checksum()
 	line, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -110,7 +125,7 @@ func freshHome(dir string) (marker, error) {
 				continue
 			}
 			return marker{}, fmt.Errorf("%w: %s holds a %s directory but no %s: "+
-				"put the marker back from a backup, or choose another home", ErrCorrupt, dir, name, markerName)
+				"choose another home; if it is one, %s", ErrCorrupt, dir, name, markerName, mending)
 		default:
 			return marker{}, fmt.Errorf("%w: %s is not empty and not a snapfs home (it holds %s): "+
 				"choose an empty directory", ErrInvalid, dir, api.Quoted(name))

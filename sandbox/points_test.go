@@ -20,6 +20,7 @@ var rarePoints = map[string]string{
 	"further spaces of an upper forgotten": "uppers' TestWideHost",
 
 	"stray upper set aside": "TestOpenSetsAside",
+	"marker mended":         "TestRebuildMarker",
 	"pack removed":          "chunkstore's TestPowerLoss",
 	"index rebuilt":         "chunkstore's TestPowerLoss",
 	"index exchanged":       "chunkstore's TestPowerLoss",
