@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/pack"
 )
 
 // requireWholeOrCorrupt opens a damaged copy of a store: that fails with ErrCorrupt, or nothing is missing.
@@ -128,6 +130,7 @@ func TestIndexOlderThanJournal(t *testing.T) {
 					recs[fmt.Sprint("later", i)] = "x"
 				}
 			}
+			moved := ""
 			switch later {
 			case "values":
 				write(3)
@@ -135,10 +138,16 @@ func TestIndexOlderThanJournal(t *testing.T) {
 				more, wantMore := history(t, s, r, 3)
 				ids, want = append(ids, more...), append(want, wantMore...)
 			case "moves":
-				deleteManifest(t, s, ids[0])
-				ids, want = ids[1:], want[1:]
-				_, err := s.GC(ctx, nil)
+				// As if the records of the last pack had been moved to another, and the pack removed.
+				files, err := filepath.Glob(filepath.Join(dir, packsName, "*"+pack.Ext))
 				require.NoError(t, err)
+				num, ok := pack.ParseName(filepath.Base(files[len(files)-1]))
+				require.True(t, ok)
+				b, err := os.ReadFile(files[len(files)-1])
+				require.NoError(t, err)
+				copy(b, pack.Header("snapPACK", num+100))
+				require.NoError(t, os.WriteFile(filepath.Join(dir, packsName, pack.Name(num+100)), b, 0o600))
+				moved = files[len(files)-1]
 			case "one transaction":
 				write(1)
 			}
@@ -159,6 +168,9 @@ func TestIndexOlderThanJournal(t *testing.T) {
 				delete(recs, "later0")
 				requireRebuilt(t, dir, ids, want, recs)
 				return
+			}
+			if moved != "" {
+				require.NoError(t, os.Remove(moved))
 			}
 			before := files(t, filepath.Join(dir, packsName))
 			for _, readOnly := range []bool{true, false} {
