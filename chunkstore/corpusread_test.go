@@ -79,9 +79,9 @@ func readCorpus(t *testing.T, s *Store, when string, files map[string]Range) {
 		}
 	}
 	wall, used := time.Since(start), cpuTime(t)-cpu
-	t.Logf("%s: %d files, %.1f MB one after the other in %v, %v of cpu: %.0f MB/s of cpu", when, len(paths),
-		float64(total)/1e6,
-		wall.Round(time.Millisecond), used.Round(time.Millisecond), float64(total)/1e6/used.Seconds())
+	t.Logf("%s: %d files, %.1f MB one after the other in %v, %v of cpu: %.0f MB/s, %.0f MB/s of cpu", when,
+		len(paths), float64(total)/1e6, wall.Round(time.Millisecond), used.Round(time.Millisecond),
+		float64(total)/1e6/wall.Seconds(), float64(total)/1e6/used.Seconds())
 
 	const seed, reads = 1, 2000
 	r := rand.New(rand.NewPCG(seed, 0))

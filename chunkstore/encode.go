@@ -279,6 +279,9 @@ func (in *Ingest) block(group []*fresh) error {
 	sc.Frame = in.s.codec.Encode(sc.Frame[:0], raw, nil, level)
 	if r.Frame = sc.Frame; len(r.Frame) >= len(raw) {
 		r.Kind, r.Frame = pack.Stored, raw
+		for _, f := range group {
+			f.sketched = false // a delta of what does not compress hardly ever pays for its sketch
+		}
 	}
 	return in.appendRecord(sc, r, group)
 }

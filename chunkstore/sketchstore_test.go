@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/sketch"
 )
 
 // TestSketchesPersist stores something similar to what an earlier process stored, without saying so.
@@ -14,8 +16,10 @@ func TestSketchesPersist(t *testing.T) {
 	r := rand.New(rand.NewPCG(40, 41))
 	dir := t.TempDir()
 	s := openTest(t, dir)
-	data := noise(r, 50_000)
+	data := text(r, 50_000)
 	first := put(t, s, nil, part{"a", data, nil})
+	alone, err := s.Stats(context.Background())
+	require.NoError(t, err)
 	require.NoError(t, s.Close())
 
 	s = openTest(t, dir)
@@ -25,7 +29,7 @@ func TestSketchesPersist(t *testing.T) {
 	require.Equal(t, like, readAll(t, s, m.ID))
 	st, err := s.Stats(context.Background())
 	require.NoError(t, err)
-	require.Less(t, st.Payload, int64(52_000))
+	require.Less(t, st.Payload, alone.Payload+2000)
 
 	// They go with their chunks.
 	deleteManifest(t, s, first.ID, m.ID)
@@ -35,4 +39,21 @@ func TestSketchesPersist(t *testing.T) {
 		t.Error("sketches are left")
 		return false
 	}))
+}
+
+// TestNoSketchesOfNoise stores what does not compress: its sketches would be a large part of the index.
+func TestNoSketchesOfNoise(t *testing.T) {
+	r := rand.New(rand.NewPCG(42, 43))
+	s := openTest(t, t.TempDir())
+	put(t, s, nil, part{"a.bin", noise(r, 2_000_000), nil})
+	count := func() (n int) {
+		require.NoError(t, s.eachSketches(func(_, value []byte) bool {
+			n += sketch.Count(value)
+			return true
+		}))
+		return n
+	}
+	require.Zero(t, count())
+	put(t, s, nil, part{"b.txt", text(r, 100_000), nil})
+	require.NotZero(t, count())
 }
