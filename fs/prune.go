@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"snapfs/internal/limits"
 	"snapfs/fs/internal/proto"
+	"snapfs/internal/limits"
 	"snapfs/layers"
 )
 
