@@ -198,6 +198,9 @@ func (c *Catalog) RecordMerge(
 ) (Merged, error) {
 	var m Merged
 	bottom := forms[len(forms)-1]
+	if err := c.compareBelow(ctx, j, bottom.Below()); err != nil {
+		return Merged{}, err
+	}
 	gone, err := c.Update(ctx, true, func(ch *Change) error {
 		ch.delMerges = append(ch.delMerges, image.ID)
 		if !c.unchanged(j) {
@@ -260,6 +263,58 @@ func (c *Catalog) unchanged(j MergeJob) bool {
 	return true
 }
 
+// maxCompared bounds the snapshots that the transaction of a merge changes.
+const maxCompared = 500
+
+// compareBelow leaves at most maxCompared snapshots that are compared with layers that a merge removes. The others are
+// compared with what is below from now on, which holds whether the merge is recorded or not.
+func (c *Catalog) compareBelow(ctx context.Context, j MergeJob, below string) error {
+	for more := true; more; {
+		if _, err := c.Update(ctx, true, func(ch *Change) error {
+			more = false
+			if !c.unchanged(j) {
+				return nil
+			}
+			c.mu.RLock()
+			defer c.mu.RUnlock()
+			_, compared := c.knownBy(j.Rest)
+			if more = len(compared) > maxCompared; more {
+				ch.PutSnapshots = c.movedTo(compared[:maxCompared], below)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// knownBy lists the layers whose tiers end on one of some layers, and the snapshots that are compared with one. The
+// caller holds mu.
+func (c *Catalog) knownBy(layers []*Layer) (tiers, compared ids) {
+	for _, l := range layers {
+		n := c.index.nodes[l.ID]
+		for id := range n.ends.all() {
+			tiers.add(id)
+		}
+		for id := range n.compared.all() {
+			compared.add(id)
+		}
+	}
+	return tiers, compared
+}
+
+// movedTo copies the records of snapshots, to be compared with another layer. The caller holds mu.
+func (c *Catalog) movedTo(snapshots ids, layer string) []*Snapshot {
+	var all []*Snapshot
+	for _, s := range c.index.records(snapshots) {
+		moved := *s
+		moved.ParentTop = layer
+		all = append(all, &moved)
+	}
+	return all
+}
+
 // detach adds to a change what else knows layers that are merged into next: tiers that end on one of them go, and
 // snapshots that are compared with one are compared with what is below from now on. The caller holds writer.
 func (c *Catalog) detach(ch *Change, next *Layer, rest []*Layer, dropped *[]string) {
@@ -269,16 +324,7 @@ func (c *Catalog) detach(ch *Change, next *Layer, rest []*Layer, dropped *[]stri
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	var tiers, compared ids
-	for id := range going {
-		n := c.index.nodes[id]
-		for id := range n.ends.all() {
-			tiers.add(id)
-		}
-		for id := range n.compared.all() {
-			compared.add(id)
-		}
-	}
+	tiers, compared := c.knownBy(rest)
 	for _, id := range tiers {
 		l := c.index.layer(id)
 		if going[id] {
@@ -294,11 +340,7 @@ func (c *Catalog) detach(ch *Change, next *Layer, rest []*Layer, dropped *[]stri
 		without.Tier = nil
 		ch.PutLayers = append(ch.PutLayers, &without)
 	}
-	for _, s := range c.index.records(compared) {
-		moved := *s
-		moved.ParentTop = next.Parent
-		ch.PutSnapshots = append(ch.PutSnapshots, &moved)
-	}
+	ch.PutSnapshots = append(ch.PutSnapshots, c.movedTo(compared, next.Parent)...)
 }
 
 // SweepMerges removes merged images that a crash kept from being named.
