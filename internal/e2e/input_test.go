@@ -287,7 +287,8 @@ func TestRepair(t *testing.T) {
 	h.ok("create", "one", "--from", src)
 	h.ok("snapshot", "one", "--name", "s", "--wait", "stored")
 	h.ok("stop")
-	shell(t, soon, h.tmp, `p=$(ls -S home/store/packs/* | head -n 1) && printf damaged | dd of="$p" bs=1 seek=1000000 conv=notrunc status=none`)
+	shell(t, soon, h.tmp, `p=$(ls -S home/store/packs/* | head -n 1) &&
+		printf damaged | dd of="$p" bs=1 seek=$(($(stat -c %s "$p") / 2)) conv=notrunc status=none`)
 	if r := h.run("check", "--read-data"); r.code != 6 || !strings.Contains(r.out, "hits") {
 		t.Fatalf("check of a damaged store: code %d: %s%s", r.code, r.out, r.err)
 	}
