@@ -106,6 +106,7 @@ type compressor struct {
 	offset         int
 	maxInsertIndex int
 	err            error
+	work           int // added here: how many candidates for matches were looked at
 
 	// Input hash chains
 	// hashHead[hashValue] contains the largest inputIndex with the specified hash value
@@ -255,6 +256,7 @@ func (d *compressor) findMatch(pos int, prevHead int, prevLength int, lookahead 
 	wPos := win[pos:]
 	minIndex := pos - windowSize
 
+	most := tries
 	for i := prevHead; tries > 0; tries-- {
 		if wEnd == win[i+length] {
 			n := matchLen(win[i:], wPos, minMatchLook)
@@ -279,6 +281,7 @@ func (d *compressor) findMatch(pos int, prevHead int, prevLength int, lookahead 
 			break
 		}
 	}
+	d.work += most - tries
 	return
 }
 

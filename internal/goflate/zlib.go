@@ -2,6 +2,7 @@ package goflate
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/adler32"
 	"io"
@@ -45,9 +46,12 @@ func Zlib(w io.Writer, data []byte) error {
 // idle are compressors of levels 2 to 9 by level; writers has those of level 1.
 var idle [BestCompression + 1]sync.Pool
 
-// Deflate writes data as the deflate stream of a level, 1 to 9, to w. Its errors are those of w. Safe for concurrent
-// use.
-func Deflate(w io.Writer, data []byte, level int) error {
+// ErrWork is the error of a stream that takes more work than was allowed.
+var ErrWork = errors.New("deflate: too much work")
+
+// DeflateWithin writes data as the deflate stream of a level, 1 to 9, to w. Its errors are those of w, and ErrWork when
+// more than work candidates for matches, and some for a window, were looked at. Safe for concurrent use.
+func DeflateWithin(w io.Writer, data []byte, level, work int) error {
 	if level < BestSpeed || level > BestCompression {
 		panic("goflate: level out of bounds")
 	}
@@ -67,8 +71,16 @@ func Deflate(w io.Writer, data []byte, level int) error {
 		pool.Put(fw)
 	}()
 	fw.Reset(w)
-	if _, err := fw.Write(data); err != nil {
-		return fmt.Errorf("deflate: %w", err)
+	fw.d.work = 0
+	// Pieces of a window fill the compressor's memory as the whole does.
+	for len(data) > 0 {
+		n := min(windowSize, len(data))
+		if _, err := fw.Write(data[:n]); err != nil {
+			return fmt.Errorf("deflate: %w", err)
+		}
+		if data = data[n:]; fw.d.work > work {
+			return ErrWork
+		}
 	}
 	if err := fw.Close(); err != nil {
 		return fmt.Errorf("deflate: %w", err)

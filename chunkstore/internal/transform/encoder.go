@@ -76,7 +76,7 @@ func goParams(level int) zdeflate.Params {
 }
 
 // deflate writes the stream with its wrapper, except imageData, for which it writes that of zlib. Its errors are
-// those of w, and zdeflate.ErrWork.
+// those of w, zdeflate.ErrWork and goflate.ErrWork.
 func (e encoder) deflate(w io.Writer, inner []byte, work int) error {
 	if e.wrap == zlibFrame || e.wrap == imageData {
 		h := e.Header()
@@ -86,7 +86,7 @@ func (e encoder) deflate(w io.Writer, inner []byte, work int) error {
 	}
 	var err error
 	if e.golang {
-		err = goflate.Deflate(w, inner, e.Level)
+		err = goflate.DeflateWithin(w, inner, e.Level, work)
 	} else {
 		err = zdeflate.DeflateWithin(w, inner, e.Params, work)
 	}

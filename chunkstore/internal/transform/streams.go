@@ -39,7 +39,7 @@ func formatOf(start []byte, pays func(inner []byte, raw int) bool) format {
 	case string(start[:4]) == packMagic:
 		return &packFormat{}
 	case string(start[:4]) == zipMagic:
-		return zipFormat{}
+		return &zipFormat{}
 	case string(start) == pngMagic:
 		return &pngFormat{pays: pays}
 	default:

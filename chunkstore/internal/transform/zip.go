@@ -10,9 +10,11 @@ const zipMagic = "PK\x03\x04"
 
 // zipFormat is that of zip files, whose entries are read in order of their local headers, without the directory at the
 // end.
-type zipFormat struct{}
+type zipFormat struct {
+	failed int // entries that were inflated in vain
+}
 
-func (zipFormat) next(b []byte, _ bool, g *guesser) (piece, verdict) {
+func (f *zipFormat) next(b []byte, _ bool, g *guesser) (piece, verdict) {
 	const (
 		fixed      = 30
 		encrypted  = 1 << 0
@@ -53,7 +55,12 @@ func (zipFormat) next(b []byte, _ bool, g *guesser) (piece, verdict) {
 		return piece{}, more
 	}
 	if err != nil {
-		if claimed < 0 || packed == unknown {
+		// Entries that lie about their length may all go on to the same end, with good ones between them. Inflating it
+		// for each takes hours.
+		if claimed <= maxStream {
+			f.failed++
+		}
+		if claimed < 0 || packed == unknown || f.failed >= maxMisses {
 			return piece{}, stop
 		}
 		return piece{skip: int64(skip) + int64(packed)}, found
