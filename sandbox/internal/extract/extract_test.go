@@ -116,7 +116,7 @@ func TestResumeElsewhere(t *testing.T) {
 	}})
 	require.ErrorIs(t, err, context.Canceled)
 	mark := got + "/.snapfs-restore-1"
-	require.NoError(t, os.WriteFile(mark, []byte(`{"version":1,"snapshot":"`+snapshot+`","boot":"another"}`), 0o600))
+	require.NoError(t, os.WriteFile(mark, []byte(`{"version":1,"snapshot":"`+snapshot+`","boot":"another"}`+"\nher\"}\n"), 0o600))
 	lost := 0
 	names, err := filepath.Glob(got + "/*/*")
 	require.NoError(t, err)

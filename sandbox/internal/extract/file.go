@@ -58,7 +58,9 @@ func (x *extraction) makeFile(ctx context.Context, at int, j *job) (done bool, e
 		}
 	}
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := retry(func() (int, error) { return unix.Openat(at, e.Name, flags, e.Attr.Mode&0o777) })
+	// An ordinary user gives attributes only to files that it may write.
+	mode := e.Attr.Mode&0o777 | 0o600
+	fd, err := retry(func() (int, error) { return unix.Openat(at, e.Name, flags, mode) })
 	if refusedName(err) {
 		x.skip(j.d, e.Name, "name", err)
 		return false, nil

@@ -22,6 +22,7 @@ func rightsTree() madeUp {
 	mine, roots, setuid, device := fileOf("mine"), fileOf("root's"), fileOf("setuid"), fileOf("")
 	mine.attr.UID, mine.attr.GID = 1234, 1234
 	setuid.attr.Mode |= unix.S_ISUID
+	mine.attr.Mode = unix.S_IFREG | 0o444
 	device.attr.Mode, device.attr.Rdev, device.attr.Size = unix.S_IFCHR|0o666, unix.Mkdev(1, 3), 0
 	mine.xattrs = []squashfs.Xattr{{Name: "user.x", Value: []byte("1")}, {Name: "trusted.x", Value: []byte("1")}}
 	shut := dirOf("in", mine)
@@ -29,6 +30,7 @@ func rightsTree() madeUp {
 	shut.attr.UID, shut.attr.GID = 1234, 1234
 	root := dirOf("device", device, "mine", mine, "roots", roots, "setuid", setuid, "shut", shut)
 	root.attr.UID, root.attr.GID = 1234, 1234
+	root.attr.Mode = unix.S_IFDIR | 0o555
 	return madeUp{root}
 }
 
@@ -73,7 +75,11 @@ func TestOtherUser(t *testing.T) {
 	require.Equal(t, uint32(1234), st.Uid)
 	require.NoError(t, unix.Stat(dir+"/of/got/shut", &st))
 	require.Equal(t, uint32(unix.S_IFDIR|0o500), st.Mode)
-	require.FileExists(t, dir+"/of/got/shut/in")
+	require.NoError(t, unix.Stat(dir+"/of/got/shut/in", &st))
+	require.Equal(t, uint32(unix.S_IFREG|0o444), st.Mode)
+	require.NoError(t, unix.Stat(dir+"/of/got", &st))
+	require.Equal(t, uint32(unix.S_IFDIR|0o555), st.Mode)
+	require.NoFileExists(t, dir+"/of/got/.snapfs-restore")
 	require.NoFileExists(t, dir+"/of/got/device")
 }
 

@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -209,7 +210,8 @@ func (t *Target) readMarker(x *extraction, mark *os.File, fresh bool) error {
 		return err
 	}
 	var m marker
-	if err := json.Unmarshal(text, &m); err != nil || m.Version != markerVersion {
+	// Behind it there may be the end of a longer one, if writeMarker was interrupted.
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&m); err != nil || m.Version != markerVersion {
 		return fmt.Errorf("%w: %s says nothing that this version understands", ErrNotEmpty, x.reserved)
 	}
 	if m.Snapshot != t.snapshot {
@@ -265,7 +267,7 @@ func (t *Target) complete(x *extraction, top *dir, mark *os.File) error {
 		if err := x.attributes(x.root, top, "", e); err != nil {
 			return fmt.Errorf("%s: %w", t.path, err)
 		}
-		if err := unix.Unlinkat(x.root, x.reserved, 0); err != nil {
+		if err := x.removeMarker(); err != nil {
 			return fmt.Errorf("removing the marker of %s: %w", t.path, err)
 		}
 		ts := times(e)
@@ -282,6 +284,20 @@ func (t *Target) complete(x *extraction, top *dir, mark *os.File) error {
 		return t.parent.Sync()
 	}()
 	return errors.Join(err, mark.Close())
+}
+
+// removeMarker removes the marker, also from a directory whose owner may not change it and is this process.
+func (x *extraction) removeMarker() error {
+	err := unix.Unlinkat(x.root, x.reserved, 0)
+	if !errors.Is(err, unix.EACCES) {
+		return err
+	}
+	var st unix.Stat_t
+	if e := unix.Fstat(x.root, &st); e != nil || unix.Fchmod(x.root, 0o700) != nil {
+		return errors.Join(err, e)
+	}
+	err = unix.Unlinkat(x.root, x.reserved, 0)
+	return errors.Join(err, unix.Fchmod(x.root, st.Mode&0o7777))
 }
 
 // undo leaves the target as it was if nothing was written.
