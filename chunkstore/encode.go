@@ -44,11 +44,15 @@ func (in *Ingest) locate(num uint64) (*located, int, error) {
 // bytes returns the contents of a chunk of the store or of this ingest. Callers must not change them.
 func (in *Ingest) bytes(num uint64) ([]byte, error) {
 	in.mu.Lock()
-	if f := in.unindexed[num]; f != nil && f.data != nil {
+	f := in.unindexed[num]
+	if f != nil && f.data != nil {
 		defer in.mu.Unlock()
 		return f.data, nil
 	}
 	in.mu.Unlock()
+	if f == nil { // what it needs is in the index, too, even if this ingest is about to move it
+		return in.s.chunk(in.s.locate, num)
+	}
 	return in.s.chunk(in.locate, num)
 }
 

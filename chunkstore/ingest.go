@@ -98,13 +98,13 @@ type Ingest struct {
 type fresh struct {
 	num   uint64
 	hash  hash
-	data  []byte // nil once it is written; cleared under Ingest.mu
-	size  int    // bytes, set when data is cleared
-	order string // sort key
-	off   int64  // in its part
-	stray bool   // of an archive or a git object: order and off are not those of the file that has it, if there is one
-	waits bool   // in Ingest.pending; used by the ingest's goroutine, as stray
-	bases []uint64
+	data  []byte   // nil once it is written; cleared under Ingest.mu
+	size  int      // bytes, set when data is cleared
+	order string   // sort key
+	off   int64    // in its part
+	stray bool     // of an archive or a git object: order and off are not those of the file that has it, if there is one
+	waits bool     // in Ingest.pending; used by the ingest's goroutine, as stray
+	bases []uint64 // with gen changed under Ingest.mu once others may know the chunk
 	gen   int
 	// A chunk that is re-encoded may have deltas that depend on it: its generation must not grow.
 	bound    bool

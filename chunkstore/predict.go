@@ -203,6 +203,7 @@ func (in *Ingest) resolve(f *fresh, preds []uint64) error {
 	}
 	seen := map[uint64]bool{}
 	total, depth := 0, 0
+	var bases []uint64
 	var add func(num uint64) error
 	add = func(num uint64) error {
 		if seen[num] {
@@ -221,31 +222,32 @@ func (in *Ingest) resolve(f *fresh, preds []uint64) error {
 			}
 			return nil
 		}
-		if total+n > dictionaryMax || len(f.bases) == pack.MaxBases || !in.s.pins.use(in, num) {
+		if total+n > dictionaryMax || len(bases) == pack.MaxBases || !in.s.pins.use(in, num) {
 			return nil
 		}
 		total += n
 		depth = max(depth, rec.gen)
-		f.bases = append(f.bases, num)
+		bases = append(bases, num)
 		return nil
 	}
 	for _, n := range preds {
 		if err := add(n); err != nil {
-			f.bases = nil
 			return skipLost(err)
 		}
 	}
-	if f.gen = depth + 1; large {
-		f.gen = max(gen, 1)
+	if gen = max(gen, 1); !large {
+		gen = depth + 1
 	}
-	behind, err := in.behind(f.bases)
+	behind, err := in.behind(bases)
 	if err != nil {
-		f.bases = nil
 		return skipLost(err)
 	}
-	if behind > pack.MaxBehind || f.bound && f.gen > f.maxGen || bits.OnesCount(uint(f.gen)) > chainMax {
-		f.bases = nil
+	if behind > pack.MaxBehind || f.bound && gen > f.maxGen || bits.OnesCount(uint(gen)) > chainMax {
+		bases = nil
 	}
+	in.mu.Lock() // a decoder may be looking for the chunk
+	defer in.mu.Unlock()
+	f.bases, f.gen = bases, gen
 	return nil
 }
 
