@@ -211,6 +211,9 @@ func (in *Ingest) endPart() error {
 
 // plain takes bytes that are stored unchanged.
 func (in *Ingest) plain(p []byte) error {
+	if err := in.ctx.Err(); err != nil {
+		return err // what is inflated meanwhile may take long
+	}
 	_, err := in.cut.Write(p)
 	return err
 }
@@ -218,6 +221,9 @@ func (in *Ingest) plain(p []byte) error {
 // inflated takes n bytes of the stream that are stored as the concatenated parts. Each is cut like a part of its own, so
 // that the same bytes are found where they are a file.
 func (in *Ingest) inflated(t transform.Codec, n int64, parts [][]byte) error {
+	if err := in.ctx.Err(); err != nil {
+		return err
+	}
 	if err := in.cut.Flush(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package chunkstore
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"testing"
 
@@ -121,4 +122,20 @@ func TestPackedObjectsAreFiles(t *testing.T) {
 	require.Less(t, m.New, size+50*20, "all but the headers of objects is stored once")
 	all := readAll(t, s, m.ID)
 	require.True(t, bytes.Equal(pack, all[:len(pack)]))
+}
+
+// TestCancelledWhileInflating checks that an ingest ends between two streams of a file.
+func TestCancelledWhileInflating(t *testing.T) {
+	s := openTest(t, t.TempDir())
+	for _, file := range [][]byte{looseObject(t, sample.Prose(1, 5000)), looseObject(t, sample.Prose(1, 5000))[:1000]} {
+		ctx, cancel := context.WithCancel(t.Context())
+		in, err := s.NewIngest(ctx, IngestOptions{Kind: KindImage})
+		require.NoError(t, err)
+		require.NoError(t, in.Hint(Hint{Path: "a", Size: int64(len(file))}))
+		_, err = in.Write(file) // is held back as a whole
+		require.NoError(t, err)
+		cancel()
+		require.ErrorIs(t, in.endPart(), context.Canceled)
+		in.Abort()
+	}
 }

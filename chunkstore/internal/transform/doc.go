@@ -19,6 +19,7 @@
 // # Bounds
 //
 // Whatever a file claims, at most maxHeld bytes of it are held back, a stream's contents are at most maxStream bytes
-// (MaxInflated in ELF files) and 64 times as long as the stream, and a stream that takes unusual work to deflate is left
-// alone. Reading any byte of a run makes the whole run, so runs of several streams have about maxGroup bytes of contents.
+// (MaxInflated in ELF files) and 64 times as long as the stream, and a stream that takes unusual work to deflate is
+// left alone, as is the rest of a file whose streams have more than maxContents. Reading any byte of a run makes the
+// whole run, so runs of several streams have about maxGroup bytes of contents.
 package transform

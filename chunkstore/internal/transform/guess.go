@@ -35,12 +35,18 @@ var (
 
 // guesser finds the encoders of streams. It remembers which one was right.
 type guesser struct {
-	last   encoder // the zero value: none was
-	misses int     // streams in sequence for which none was
+	last     encoder // the zero value: none was
+	misses   int     // streams in sequence for which none was
+	contents int64   // bytes of all streams of the file
 }
 
-// maxMisses is how many streams in sequence that no encoder makes let the rest of a file be left alone.
-const maxMisses = 8
+const (
+	// maxMisses is how many streams in sequence that no encoder makes let the rest of a file be left alone.
+	maxMisses = 8
+	// maxContents is how long the contents of streams let the rest of a file be left alone: it bounds the time that a
+	// file takes which was made to be slow.
+	maxContents = 8 * maxFile
+)
 
 // find finds the encoder of a list that makes raw from inner, with a wrapper.
 func (g *guesser) find(list hint, wrap wrapper, windowBits int, raw, inner []byte) (encoder, bool) {
@@ -56,6 +62,7 @@ func (g *guesser) find(list hint, wrap wrapper, windowBits int, raw, inner []byt
 		g.last, g.misses = e, 0
 		return true
 	}
+	g.contents += int64(len(inner))
 	last := g.last
 	last.wrap, last.WindowBits = bare, 15
 	tried := false
@@ -76,8 +83,8 @@ func (g *guesser) find(list hint, wrap wrapper, windowBits int, raw, inner []byt
 	return encoder{}, false
 }
 
-// hopeless reports whether so many streams were not made that the rest of the file is left alone.
-func (g *guesser) hopeless() bool { return g.misses >= maxMisses }
+// hopeless reports whether so many streams were not made, or so much was, that the rest of the file is left alone.
+func (g *guesser) hopeless() bool { return g.misses >= maxMisses || g.contents >= maxContents }
 
-// beginFile forgets the misses of the file before.
-func (g *guesser) beginFile() { g.misses = 0 }
+// beginFile forgets the file before, but for its encoder.
+func (g *guesser) beginFile() { g.misses, g.contents = 0, 0 }

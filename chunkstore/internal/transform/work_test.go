@@ -63,3 +63,25 @@ func TestSlowGo(t *testing.T) {
 		require.Equal(t, runs, len(splitRuns(t, file.Bytes(), whole)))
 	}
 }
+
+// TestContentsOfFile checks that what lies behind very long contents is left as it is, in each file anew.
+func TestContentsOfFile(t *testing.T) {
+	file := goZip(t, [][]byte{sample.Prose(1, 5000), sample.Prose(2, 5000), sample.Prose(3, 5000)})
+	streams := 0
+	r := NewSplitter(make(chan struct{}, 1), packedSize, func([]byte) error { return nil },
+		func(_ Codec, _ int64, parts [][]byte) error {
+			streams += len(parts) - 1
+			return nil
+		})
+	for _, before := range []int64{0, maxContents - 10_000, maxContents, 0} {
+		streams = 0
+		r.Begin(int64(len(file)))
+		_, err := r.Write(file[:minFile])
+		require.NoError(t, err)
+		r.guess.contents = before
+		_, err = r.Write(file[minFile:])
+		require.NoError(t, err)
+		require.NoError(t, r.Flush())
+		require.Equal(t, min(3, int(maxContents-before)/5001), streams, "%d", before)
+	}
+}
