@@ -27,6 +27,9 @@ var (
 	errLarge = errors.New("the stream holds too much")
 )
 
+// firstInflated is how much memory a stream of unknown length gets at first, in bytes.
+const firstInflated = 16 << 10
+
 // inflate reads the deflate stream (RFC 1951) at the start of b, and returns its contents and how many bytes it has.
 // claimed is how many bytes it says to hold, -1 unknown. Contents of more than claimed or maxStream bytes, or of too
 // high a ratio, are errLarge; if b ends within the stream, errShort.
@@ -50,7 +53,8 @@ func inflate(b []byte, claimed int) ([]byte, int, error) {
 	if err := in.r.(flate.Resetter).Reset(&in.src, nil); err != nil {
 		return nil, 0, err //nolint:wrapcheck // cannot happen
 	}
-	size := max(claimed, min(most, 4*len(b)), 0)
+	// What is not known may be little, and a run keeps the contents of many streams.
+	size := max(claimed, min(most, 4*len(b), firstInflated), 0)
 	// One byte more lets the reader find the end.
 	out := make([]byte, 0, size+1)
 	for {

@@ -298,3 +298,15 @@ func FuzzUndo(f *testing.F) {
 		require.Len(t, out, outLen)
 	})
 }
+
+// TestSmallStreams: the contents of a stream of unknown length take no more memory than they need.
+func TestSmallStreams(t *testing.T) {
+	for _, n := range []int{0, 100, 5000, 100_000, 3_000_000} {
+		data := bytes.Repeat([]byte("0123456789abcdef"), n/16+1)[:n]
+		b := append(zlibStream(t, data, 6), make([]byte, 1<<20)...)
+		inner, _, _, _, err := inflateZlib(b, -1)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(data, inner))
+		require.LessOrEqual(t, cap(inner), 3*n+2*firstInflated)
+	}
+}
