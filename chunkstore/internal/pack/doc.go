@@ -46,5 +46,5 @@
 //
 // # Locks
 //
-// Set.syncMu (one sync), then Set.mu.
+// Set.syncMu (one sync), or Set.appendMu (one append, or cut); then Set.mu.
 package pack

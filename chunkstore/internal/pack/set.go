@@ -55,6 +55,9 @@ func Open(dir string, ends map[uint32]int64, readOnly bool, points failpoint.Fun
 	ps.limit = ps.limitLocked()
 	for num := range ends {
 		ps.next = max(ps.next, num+1) // a lost pack's number must not come again
+		if ps.active != nil && ps.active.num < num {
+			ps.active = nil // of several records of a chunk, a rebuild of the index takes the one in the last pack
+		}
 	}
 	return ps, nil
 }

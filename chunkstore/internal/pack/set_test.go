@@ -177,3 +177,18 @@ func TestReadDuringWrites(t *testing.T) {
 		<-done
 	}
 }
+
+// TestOpenLast: what is appended comes behind all that there is, also if the last pack is full or lost.
+func TestOpenLast(t *testing.T) {
+	for _, size := range []int64{maxSize, 100} {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, Name(1)), Header(magic, 1), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, Name(2)), Header(magic, 2), 0o600))
+		require.NoError(t, os.Truncate(filepath.Join(dir, Name(2)), size))
+		s := openSet(t, dir, map[uint32]int64{1: HeaderSize, 2: maxSize}, false)
+		var by Holds
+		at, err := s.Append(stored(1, 10), &by)
+		require.NoError(t, err)
+		require.Equal(t, uint32(3), at.Pack)
+	}
+}
