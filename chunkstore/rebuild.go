@@ -63,15 +63,26 @@ func RebuildIndex(ctx context.Context, dir string, opts RebuildOptions) (Rebuilt
 	b := &rebuilder{s: s, opts: opts, pages: map[uint64]*page{}}
 	err := b.run(ctx)
 	if err != nil {
-		err = errors.Join(fmt.Errorf("rebuild index: %w", err), os.RemoveAll(filepath.Join(dir, newIndexName)))
+		err = errors.Join(fmt.Errorf("rebuild index: %w", err), b.dropJournal(),
+			os.RemoveAll(filepath.Join(dir, newIndexName)))
 	}
 	return b.res, errors.Join(err, s.lock.release())
 }
 
+// dropJournal removes the new index's journal, unless that index is in place: beside it, the old one would seem to be
+// older than it is.
+func (b *rebuilder) dropJournal() error {
+	if b.placed || b.s.state.journal == 0 {
+		return nil
+	}
+	return os.Remove(filepath.Join(b.s.packDir(), journalName(b.s.state.journal)))
+}
+
 type rebuilder struct {
-	s    *Store
-	opts RebuildOptions
-	res  Rebuilt
+	s      *Store
+	opts   RebuildOptions
+	res    Rebuilt
+	placed bool // the new index has replaced the old one
 
 	ends    map[uint32]int64 // of the last needed record of each pack
 	pages   map[uint64]*page // all chunks; later, those needed
@@ -476,13 +487,16 @@ func (b *rebuilder) swap() error {
 	b.opts.points.At("index exchanged")
 	switch {
 	case err == nil:
+		b.placed = true
 		err = os.Rename(next, old)
 	case errors.Is(err, unix.ENOENT):
 		err = os.Rename(next, index)
+		b.placed = err == nil
 	// the file system cannot exchange; a crash between the two renames leaves no index
 	case errors.Is(err, unix.EINVAL):
 		if err = os.Rename(index, old); err == nil {
 			err = os.Rename(next, index)
+			b.placed = err == nil
 		}
 	}
 	if err := errors.Join(err, disk.SyncDir(dir)); err != nil {

@@ -257,3 +257,18 @@ func TestRebuildCut(t *testing.T) {
 		require.NoError(t, s.Close())
 	}
 }
+
+// TestRebuildFails: when a rebuild fails at its last step, the store can be opened as before.
+func TestRebuildFails(t *testing.T) {
+	dir := t.TempDir()
+	ids, want, recs := busyStore(t, dir, rand.New(rand.NewPCG(76, 77)))
+	before := files(t, filepath.Join(dir, packsName))
+	_, err := RebuildIndex(t.Context(), dir, RebuildOptions{points: func(at string) {
+		if at == "index rebuilt" {
+			require.NoError(t, os.RemoveAll(filepath.Join(dir, newIndexName)))
+		}
+	}})
+	require.Error(t, err)
+	require.Equal(t, before, files(t, filepath.Join(dir, packsName)))
+	requireRebuilt(t, dir, ids, want, recs)
+}
