@@ -147,6 +147,10 @@ func TestBadPages(t *testing.T) {
 	back, err := parsePage(b, 2)
 	require.NoError(t, err)
 	require.Equal(t, pg, back)
+	for _, at := range []pack.Location{{Pack: 1, Off: 20}, {Pack: 1, Len: 30}, {Pack: 1, Off: 1 << 62, Len: 30}} {
+		_, err := parsePage(appendPage(nil, 2, &page{slots: [pageChunks]slot{{&located{Location: at}, 1}}}), 2)
+		require.ErrorIs(t, err, ErrCorrupt, "%+v", at)
+	}
 	for range 20_000 {
 		bad := bytes.Clone(b)
 		bad[r.IntN(len(bad))] = byte(r.Uint32())

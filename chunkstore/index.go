@@ -22,7 +22,7 @@ const (
 	keyPack     = 'k' // pack (4 bytes)           → uvarint end of the last record that is named
 	keyValue    = 'r' // bucket, 0, key           → a caller's value
 	keyState    = 's' //                          → counters
-	keySentinel = 'z' //                          → nothing, ever
+	keySentinel = 'z' //                          → zeros, while a memtable is filled (flushMemtable)
 	keySketches = 't' // first number (4 bytes)   → sketches of chunks
 )
 

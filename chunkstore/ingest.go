@@ -50,8 +50,8 @@ const (
 	appendedMax = 1 << 17
 )
 
-// Ingest stores one byte stream. It is used by one goroutine; see pipeline for those that it uses. After an error, and always after use, callers must call
-// Abort (a no-op after Commit).
+// Ingest stores one byte stream. It is used by one goroutine; see pipeline for those that it uses. After an error, and
+// always after use, callers must call Abort (a no-op after Commit).
 type Ingest struct {
 	s     *Store
 	ctx   context.Context

@@ -141,6 +141,9 @@ func parsePage(b []byte, no uint64) (*page, error) {
 			r.Pack, r.Off = uint32(p.Count(1<<32-1)), int64(p.Uint())
 		}
 		r.Len = int64(p.Count(pack.MaxRecord + 32))
+		if r.Off < pack.HeaderSize || r.Off > pack.MaxOffset || r.Len == 0 {
+			p.Bad = true
+		}
 		if r.delta {
 			for range p.Count(pack.MaxBases) {
 				r.back = append(r.back, p.Int())

@@ -23,6 +23,7 @@ const (
 	minSize    = 256 << 10 // or this one, in a small store,
 	packShare  = 16        // or this part of all
 	Ext        = ".pack"   // of a pack's name
+	MaxOffset  = 1<<36 - 1 // of a record; packs are shorter by far
 	keepFree   = 32 << 20  // what packs leave free: the index needs room to delete and to collect
 )
 
