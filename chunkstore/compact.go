@@ -38,17 +38,17 @@ func (c *collection) compact(ctx context.Context) error {
 	}
 	c.exists = inv.all
 	for num, size := range settled {
-		if err := ctx.Err(); err != nil {
-			return err
+		if inv.packs[num] != nil {
+			continue
 		}
-		if in := inv.packs[num]; in != nil {
-			err = s.packs.Punch(num, in.gaps(size))
-		} else if end, ok := s.packs.Retire(num); ok && end == size {
-			err = s.removePack(num)
+		if end, ok := s.packs.Retire(num); ok && end == size {
+			if err := s.removePack(num); err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return err
-		}
+	}
+	if err := c.punch(ctx, inv, settled); err != nil {
+		return err
 	}
 	var group []uint32
 	size := int64(0)
@@ -66,6 +66,27 @@ func (c *collection) compact(ctx context.Context) error {
 		}
 	}
 	return c.evacuate(ctx, group)
+}
+
+// punch makes holes where nothing is live in the first bytes of packs. On some file systems that takes space: on a full
+// disk, other packs may have some to give.
+func (c *collection) punch(ctx context.Context, inv *inventory, settled map[uint32]int64) error {
+	for num, size := range settled {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		in := inv.packs[num]
+		if in == nil {
+			continue
+		}
+		err := c.s.packs.Punch(num, in.gaps(size))
+		if errors.Is(err, unix.ENOSPC) {
+			c.noRoom = err
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // gaps lists the parts of the first size bytes of a pack in which nothing is live.
