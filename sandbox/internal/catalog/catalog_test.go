@@ -66,6 +66,24 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// TestUnswept: layers that an error has kept go with a change whose caller looks at what is gone, and with no other.
+func TestUnswept(t *testing.T) {
+	c := open(t, openStore(t))
+	put(t, c, Change{PutLayers: []*Layer{
+		{ID: "left", State: api.Stored, Manifest: 101}, {ID: "also", State: api.Stored, Manifest: 102},
+	}})
+	c.unswept = []string{"left", "also"}
+	put(t, c, Change{Events: []api.Event{{Workspace: "w", Kind: api.EventCreated}}})
+	if len(c.Layers()) != 2 {
+		t.Errorf("%d layers after a change that removes nothing", len(c.Layers()))
+	}
+	gone, err := c.Unpin(t.Context(), "other")
+	if err != nil || len(gone) != 2 || len(c.Layers()) != 0 || len(c.unswept) != 0 {
+		t.Errorf("%d layers are gone, %d are left, of which %d are known: %v",
+			len(gone), len(c.Layers()), len(c.unswept), err)
+	}
+}
+
 // TestLongStackGoes removes a workspace over so many layers that their removal does not fit into one transaction.
 func TestLongStackGoes(t *testing.T) {
 	s, err := chunkstore.Open(t.TempDir(), chunkstore.Options{})

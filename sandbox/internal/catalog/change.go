@@ -34,7 +34,7 @@ type Change struct {
 // Update runs fn, which looks at the records and fills in a change, and makes the change durable together with
 // the removal of the layers that lost their last name by it. It gives back the layers that are gone. The change is not
 // interrupted by ctx once fn has returned. Many layers are removed in further transactions; what a crash or an error
-// keeps of them goes with the next change, or by SweepLayers.
+// keeps of them goes with the next change that removes anything, or by SweepLayers.
 func (c *Catalog) Update(ctx context.Context, sync bool, fn func(ch *Change) error) ([]*Layer, error) {
 	if err := c.begin(ctx); err != nil {
 		return nil, err
@@ -45,7 +45,10 @@ func (c *Catalog) Update(ctx context.Context, sync bool, fn func(ch *Change) err
 	if err := fn(&ch); err != nil {
 		return nil, err
 	}
-	ch.reconsider = append(ch.reconsider, c.unswept...)
+	sweep := ch.removes() // who makes other changes does not look at what is gone
+	if sweep {
+		ch.reconsider = append(ch.reconsider, c.unswept...)
+	}
 	var gone []*Layer
 	for first := true; ; first = false {
 		more := c.collect(&ch)
@@ -53,16 +56,25 @@ func (c *Catalog) Update(ctx context.Context, sync bool, fn func(ch *Change) err
 			if first {
 				return nil, err
 			}
-			return gone, nil // the change is made; the next one removes what is in unswept
+			return gone, nil // the change is made; a later one removes what is in unswept
 		}
+		if sweep {
+			c.unswept = nil // they are in more, or gone
+		}
+		c.unswept = append(c.unswept, more...)
 		c.apply(&ch)
 		c.opts.Tell(ch.Events)
 		gone = append(gone, ch.delLayers...)
-		if c.unswept = more; len(more) == 0 {
+		if len(more) == 0 {
 			return gone, nil
 		}
-		ch = Change{reconsider: more}
+		ch, sweep = Change{reconsider: c.unswept}, true
 	}
+}
+
+// removes reports whether layers may lose their last name by a change, so that its caller looks at those that are gone.
+func (ch *Change) removes() bool {
+	return len(ch.DelWorkspaces)+len(ch.DelSnapshots)+len(ch.reconsider) > 0
 }
 
 // maxGone bounds the layers that one transaction removes: a long stack goes in several.

@@ -44,7 +44,7 @@ func (c *Catalog) Events(ctx context.Context, workspace string, fn func(api.Even
 		next = c.keysInOrder(eventOrder)
 	}
 	for {
-		keys, err := next()
+		keys, err := next(ctx)
 		if err != nil {
 			return errclass.Mark(err)
 		}
@@ -92,12 +92,12 @@ func (c *Catalog) readEvents(ctx context.Context, keys []string) ([]api.Event, e
 }
 
 // keysOf returns a function that gives the next keys of a workspace's log, none at its end.
-func (c *Catalog) keysOf(workspace string) func() ([]string, error) {
+func (c *Catalog) keysOf(workspace string) func(context.Context) ([]string, error) {
 	prefix := workspace + "/"
 	from := prefix
-	return func() ([]string, error) {
+	return func(ctx context.Context) ([]string, error) {
 		var keys []string
-		err := c.store.View(context.Background(), func(tx *chunkstore.Tx) error {
+		err := c.store.View(ctx, func(tx *chunkstore.Tx) error {
 			return tx.Scan(bucketEvents, from, func(key string, _ []byte) (bool, error) {
 				if !strings.HasPrefix(key, prefix) {
 					return false, nil
@@ -115,12 +115,12 @@ func (c *Catalog) keysOf(workspace string) func() ([]string, error) {
 
 // keysInOrder is keysOf for all workspaces. The store has the keys in the order of workspaces: the oldest, at most so
 // many, are picked in each walk over all of them.
-func (c *Catalog) keysInOrder(most int) func() ([]string, error) {
+func (c *Catalog) keysInOrder(most int) func(context.Context) ([]string, error) {
 	after := "" // id of the last that was given
 	byID := func(a, b string) int { return cmp.Compare(eventID(a), eventID(b)) }
-	return func() ([]string, error) {
+	return func(ctx context.Context) ([]string, error) {
 		var keys []string
-		err := c.store.View(context.Background(), func(tx *chunkstore.Tx) error {
+		err := c.store.View(ctx, func(tx *chunkstore.Tx) error {
 			return tx.Scan(bucketEvents, "", func(key string, _ []byte) (bool, error) {
 				if eventID(key) <= after {
 					return true, nil

@@ -184,7 +184,7 @@ func TestEventsInOrder(t *testing.T) {
 		want = append(want, eventKey(e))
 	}
 	for next := h.keysInOrder(7); ; {
-		keys, err := next()
+		keys, err := next(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

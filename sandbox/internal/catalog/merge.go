@@ -18,9 +18,9 @@ type MergeJob struct {
 	Tier int      // forms that the tier stands for
 }
 
-// Merges finds the merges that are due. It is used by one goroutine at a time. What one change makes due is found without
-// looking at the other layers: a row of layers may be due whose topmost one stands on the layer that has changed, over
-// layers that only their children need, and the tier of any layer above.
+// Merges finds the merges that are due. It is used by one goroutine at a time. What one change makes due is found
+// without looking at the other layers: a row of layers may be due whose topmost one stands on the layer that has
+// changed, over layers that only their children need, and the tier of any layer above.
 type Merges struct {
 	catalog *Catalog
 	failed  map[string]bool // layers that could not be merged
@@ -245,10 +245,15 @@ func (j MergeJob) tierManifest() chunkstore.ID {
 	return j.Top.Tier.Manifest
 }
 
-// unchanged reports whether the records of a merge are those that it began with. The caller holds writer.
+// unchanged is unchangedLocked for a caller that holds writer, and not mu.
 func (c *Catalog) unchanged(j MergeJob) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	return c.unchangedLocked(j)
+}
+
+// unchangedLocked reports whether the records of a merge are those that it began with. The caller holds mu.
+func (c *Catalog) unchangedLocked(j MergeJob) bool {
 	n := c.index.nodes[j.Top.ID]
 	if n == nil || n.layer != j.Top || c.pinned[n.id] {
 		return false
@@ -269,18 +274,21 @@ const maxCompared = 500
 // compareBelow leaves at most maxCompared snapshots that are compared with layers that a merge removes. The others are
 // compared with what is below from now on, which holds whether the merge is recorded or not.
 func (c *Catalog) compareBelow(ctx context.Context, j MergeJob, below string) error {
-	for more := true; more; {
+	some := func() []*Snapshot {
+		c.mu.RLock()
+		defer c.mu.RUnlock()
+		if !c.unchangedLocked(j) {
+			return nil
+		}
+		_, compared := c.knownBy(j.Rest)
+		if len(compared) <= maxCompared {
+			return nil
+		}
+		return c.movedTo(compared[:maxCompared], below)
+	}
+	for some() != nil { // most merges need no transaction for that
 		if _, err := c.Update(ctx, true, func(ch *Change) error {
-			more = false
-			if !c.unchanged(j) {
-				return nil
-			}
-			c.mu.RLock()
-			defer c.mu.RUnlock()
-			_, compared := c.knownBy(j.Rest)
-			if more = len(compared) > maxCompared; more {
-				ch.PutSnapshots = c.movedTo(compared[:maxCompared], below)
-			}
+			ch.PutSnapshots = some()
 			return nil
 		}); err != nil {
 			return err
