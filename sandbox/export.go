@@ -110,10 +110,10 @@ func (h *Home) outside(path string) (location, error) {
 	case err != nil:
 		return location{}, err
 	case at.inside != "":
-		return location{}, fmt.Errorf("%w: %s is inside the mount of workspace %s: export to a place outside",
+		return location{}, fmt.Errorf("%w: %s is inside the mount of workspace %s: choose a place outside",
 			ErrInvalid, path, at.inside)
 	case below(at.path, h.dir):
-		return location{}, fmt.Errorf("%w: %s is inside the home %s: export to a place outside",
+		return location{}, fmt.Errorf("%w: %s is inside the home %s: choose a place outside",
 			ErrInvalid, path, h.dir)
 	case at.missing > 1:
 		return location{}, fmt.Errorf("%w: directory %s does not exist", ErrNotFound, filepath.Dir(at.path))

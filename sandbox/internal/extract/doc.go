@@ -41,6 +41,7 @@
 // # Locks
 //
 //	linked.mu         the names of one inode
-//	└─ dirs.mu        open directories
-//	skips.mu          a leaf
+//	├─ dirs.mu        open directories; a leaf
+//	├─ pieces.mu      what is left to be copied of a large file; a leaf
+//	└─ skips.mu       a leaf
 package extract

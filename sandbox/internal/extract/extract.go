@@ -64,6 +64,7 @@ type extraction struct {
 	dirs    dirs
 	links   map[squashfs.InodeID]*linked // of inodes with names to come; the walk's
 	batches chan []job
+	helpers chan struct{} // one token for each goroutine that helps a worker with a large file
 
 	files, others, linkCount, directories, bytes, kept atomic.Int64
 
@@ -88,6 +89,7 @@ func (x *extraction) run(ctx context.Context, root *squashfs.Entry, names []stri
 	x.order, _ = x.src.(orderer)
 	x.links = map[squashfs.InodeID]*linked{}
 	x.batches = make(chan []job, 2*x.opts.workers())
+	x.helpers = make(chan struct{}, x.opts.workers())
 	x.buffers.New = func() any { b := make([]byte, bufferSize); return &b }
 	top, err := x.openRoot(root)
 	if err != nil {

@@ -160,6 +160,16 @@ func TestRefuses(t *testing.T) {
 	require.NoError(t, os.WriteFile(full+"/.snapfs-restore", nil, 0o600))
 	require.ErrorIs(t, try(full, snapshot), extract.ErrNotEmpty)
 
+	// A marker that is another file, too.
+	linked := dir + "/linked"
+	require.NoError(t, os.Mkdir(linked, 0o755))
+	require.NoError(t, os.WriteFile(dir+"/other", nil, 0o644))
+	require.NoError(t, os.Link(dir+"/other", linked+"/.snapfs-restore"))
+	require.ErrorIs(t, try(linked, snapshot), extract.ErrNotEmpty)
+	text, err := os.ReadFile(dir + "/other")
+	require.NoError(t, err)
+	require.Empty(t, text)
+
 	require.NoError(t, os.WriteFile(dir+"/file", nil, 0o644))
 	require.ErrorIs(t, try(dir+"/file", snapshot), unix.ENOTDIR)
 	require.ErrorIs(t, try(dir+"/no/where", snapshot), unix.ENOENT)

@@ -121,16 +121,30 @@ func (x *extraction) contents(ctx context.Context, fd int, e *squashfs.Entry) (e
 	if size < sharedSize {
 		err = x.copyPieces(ctx, fd, f, &p)
 	} else {
-		g, ctx := errgroup.WithContext(ctx)
-		for range x.opts.workers() {
-			g.Go(func() error { return x.copyPieces(ctx, fd, f, &p) })
-		}
-		err = g.Wait()
+		err = x.copyShared(ctx, fd, f, &p)
 	}
 	if err != nil || p.end == size {
 		return err
 	}
 	return unix.Ftruncate(fd, size)
+}
+
+// copyShared copies a large file with the helpers that other files leave. So there are at most twice as many buffers as
+// workers.
+func (x *extraction) copyShared(ctx context.Context, fd int, f squashfs.File, p *pieces) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for range x.opts.workers() - 1 {
+		select {
+		case x.helpers <- struct{}{}:
+			g.Go(func() error {
+				defer func() { <-x.helpers }()
+				return x.copyPieces(ctx, fd, f, p)
+			})
+		default:
+		}
+	}
+	g.Go(func() error { return x.copyPieces(ctx, fd, f, p) })
+	return g.Wait()
 }
 
 // copyPieces copies pieces until there are no more.

@@ -104,7 +104,8 @@ func (t *Target) Close() error { return errors.Join(t.dir.Close(), t.closeParent
 
 // Extract writes the tree of src into the target: all of it, or what is missing after an interrupted call for the same
 // snapshot. After an error, and when ctx ends, the target has a part of the tree and the marker, with which the next
-// call continues; if nothing was written, it is as it was before. The tree must be the same each time.
+// call continues; if nothing was written, it is as empty as before, and is removed if Open has made it. What it has for a
+// mode and ACLs itself is lost in any case. The tree must be the same each time.
 func (t *Target) Extract(ctx context.Context, src squashfs.Source, o Options) (Result, error) {
 	root, err := src.Root(ctx)
 	if err != nil {
@@ -193,6 +194,9 @@ func (t *Target) readMarker(x *extraction, mark *os.File, fresh bool) error {
 	}
 	if st.Nlink == 0 {
 		return ErrBusy // it has just been completed
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 1 { // it would be written to
+		return fmt.Errorf("%w: %s is not what a restore makes", ErrNotEmpty, x.reserved)
 	}
 	if fresh {
 		return nil
