@@ -438,8 +438,10 @@ type PruneResult struct {
 
 // GCRequest collects garbage; Optimize also repacks cold data.
 type GCRequest struct {
-	Optimize bool           `json:"optimize"`
-	Full     bool           `json:"full"` // return nearly all garbage, even if most of the store must be written anew
+	Optimize bool `json:"optimize"`
+	// Full returns nearly all garbage, even if most of the store must be written anew. Daemons of earlier versions refuse
+	// a request that has it, so it is there only if it is set.
+	Full     bool           `json:"full,omitempty"`
 	Progress func(Progress) `json:"-"`
 }
 
