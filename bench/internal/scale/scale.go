@@ -29,33 +29,32 @@ type limits struct {
 	imported            int // files
 }
 
-func limitsOf(full bool) (n limits) {
-	defer func() {
-		if days, err := strconv.Atoi(os.Getenv(daysVariable)); err == nil && days > 0 {
-			n.days = days
-		}
-	}()
+func limitsOf(full bool) limits {
+	n := limits{
+		snapshots: 500, branches: 200,
+		files:   []int{1000, 10_000, 30_000},
+		logical: 2 << 30, fileSize: 256 << 20,
+		days: 30, turns: 40,
+		tiny: []int{100_000, 480_000}, tinyOnDisk: []int{30_000, 100_000},
+		mountedSteps: 80, mountedBytes: 20 << 20,
+		imported: 20_000,
+	}
 	if full {
-		return limits{
-			10_000, 1000,
-			[]int{1000, 10_000, 100_000, 1_000_000},
-			100 << 30, 1 << 30,
-			365, 40,
-			[]int{100_000, 480_000, 1_600_000, 5_000_000},
-			[]int{100_000, 480_000, 1_600_000},
-			80, 20 << 20,
-			100_000,
+		n = limits{
+			snapshots: 10_000, branches: 1000,
+			files:   []int{1000, 10_000, 100_000, 1_000_000},
+			logical: 100 << 30, fileSize: 1 << 30,
+			days: 365, turns: 40,
+			tiny:         []int{100_000, 480_000, 1_600_000, 5_000_000},
+			tinyOnDisk:   []int{100_000, 480_000, 1_600_000},
+			mountedSteps: 80, mountedBytes: 20 << 20,
+			imported: 100_000,
 		}
 	}
-	return limits{
-		500, 200,
-		[]int{1000, 10_000, 30_000},
-		2 << 30, 256 << 20, 30, 40,
-		[]int{100_000, 480_000},
-		[]int{30_000, 100_000},
-		80, 20 << 20,
-		20_000,
+	if days, err := strconv.Atoi(os.Getenv(daysVariable)); err == nil && days > 0 {
+		n.days = days
 	}
+	return n
 }
 
 // Suite shows time, memory and store as work grows.
