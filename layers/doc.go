@@ -34,6 +34,12 @@
 // These are found before the gate is closed, but for nodes that change meanwhile, and nodes get them as those of a
 // rollback are settled. What is dead keeps the layers of the row that its parts lie in, and no others.
 //
+// # Importing
+//
+// StoreTree makes an image of a directory of the host. The writer of images asks for one name and one file after the
+// other. A goroutine walks the directory before it in the same order, and others read the short files (ahead.go): so many
+// bytes and names ahead as constants say. All of them have ended when StoreTree returns.
+//
 // # Inode numbers
 //
 // What is created in an upper has the number Options.InoBase | host inode. What is copied up keeps its number in its

@@ -12,11 +12,13 @@
 //     package catalog.
 //   - A snapshot is a durable record that names the topmost layer of a stack.
 //   - A session owns workspaces and snapshots. Others are refused unless they opt in, which leaves an audit event.
+//   - An event says who did what to a workspace, and outlives it. Events expire, see EventLimits.
+//   - Pinned is space in the store that nothing names any more and that a mount or a call still reads.
 //
 // # The home directory
 //
 //	HOME/snapfs-home    what this directory is: kind, version, identity; written first, made ready last
-//	HOME/lock           flock of the process that holds the home, with its process id
+//	HOME/lock           flock of the process that holds the home, with its process id; HOME itself is locked, too
 //	HOME/store/         chunk store; its buckets hold the records (see package catalog)
 //	HOME/uppers/N/      upper/ and work/ of the upper with number N
 //	HOME/lost+found/    directories that no record named when the home was opened

@@ -12,8 +12,9 @@ type dirListing struct {
 	run   []byte     // scratch
 }
 
-// build writes the listing of children, whose inodes are at refs, to out. A run ends where its inodes' metadata block ends, where it is full,
-// where inode numbers are too far apart, and where the listing enters a new metadata block: the index points there.
+// build writes the listing of children, whose inodes are at refs, to out. A run ends where its inodes' metadata block
+// ends, where it is full, where inode numbers are too far apart, and where the listing enters a new metadata block: the
+// index points there.
 func (d *dirListing) build(children []child, refs []Ref, out *metaWriter) error {
 	d.size, d.index = 0, d.index[:0]
 	block := out.tell().block()

@@ -58,7 +58,7 @@ What somebody still reads stays, too: deleted files that programs have open, and
 comparisons under way. gc and 'snapfs stats' tell how much that is, and who keeps it.
 
 With --optimize, cold data are repacked as well, which takes longer.`,
-		Example:     "  snapfs gc\n  snapfs gc --optimize --json",
+		Example:     "  snapfs gc\n  snapfs gc --full\n  snapfs gc --optimize --json",
 		Args:        exact(),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, _ []string) error {
