@@ -24,7 +24,8 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ Keys (leaf)                       sandbox/internal/keylock: Locks.mu
 ├─ Yielder (leaf)                    sandbox/internal/yield: Yielder.mu
 ├─ ExtractLink                       sandbox/internal/extract: linked.mu, the names of one inode
-│  └─ ExtractDirs (leaf)             sandbox/internal/extract: dirs.mu, open directories
+│  ├─ ExtractDirs (leaf)             sandbox/internal/extract: dirs.mu, open directories
+│  └─ ExtractTelling                 sandbox/internal/extract: extraction.telling, a caller's function runs under it
 ├─ ExtractPieces (leaf)              sandbox/internal/extract: pieces.mu, what is left of a file
 ├─ ExtractSkips (leaf)               sandbox/internal/extract: extraction.skips.mu
 ├─ Lanes                             fs/internal/transport: theLanes, made once
@@ -111,6 +112,7 @@ type (
 	Yielder        struct{}
 	ExtractLink    struct{}
 	ExtractDirs    struct{}
+	ExtractTelling struct{}
 	ExtractPieces  struct{}
 	ExtractSkips   struct{}
 	Lanes          struct{}

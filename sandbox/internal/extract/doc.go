@@ -42,6 +42,7 @@
 //
 //	linked.mu         the names of one inode
 //	├─ dirs.mu        open directories; a leaf
+//	├─ telling        while Options.Progress is called
 //	├─ pieces.mu      what is left to be copied of a large file; a leaf
 //	└─ skips.mu       a leaf
 package extract

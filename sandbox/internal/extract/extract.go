@@ -19,7 +19,7 @@ import (
 type Options struct {
 	NoSync   bool                     // do not wait until the tree is on the disk
 	Workers  int                      // that write files; 0: as many as processors, at least 2
-	Progress func(files, bytes int64) // called by several goroutines at once; may be nil
+	Progress func(files, bytes int64) // called by several goroutines, one at a time; may be nil
 	Points   failpoint.Func
 }
 
@@ -67,6 +67,8 @@ type extraction struct {
 	helpers chan struct{} // one token for each goroutine that helps a worker with a large file
 
 	files, others, linkCount, directories, bytes, kept atomic.Int64
+
+	telling lockorder.Mutex[lockorder.ExtractTelling] // held while Progress is called, so that it never goes back
 
 	skips struct {
 		mu    lockorder.Mutex[lockorder.ExtractSkips]
@@ -149,6 +151,10 @@ func failed(d *dir, name string, err error) error {
 
 // wrote counts a file, or with n below zero none, and its bytes.
 func (x *extraction) wrote(files, bytes int64) {
+	if x.opts.Progress != nil {
+		x.telling.Lock()
+		defer x.telling.Unlock()
+	}
 	f, b := x.files.Add(files), x.bytes.Add(bytes)
 	if x.opts.Progress != nil {
 		x.opts.Progress(f, b)

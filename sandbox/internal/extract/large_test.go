@@ -44,7 +44,8 @@ func (c counting) Extents() ([]squashfs.Extent, error) {
 
 func (c counting) Close() error { return nil }
 
-// TestLargeFiles: however many large files there are at a time, the buffers for them are bounded by the workers.
+// TestLargeFiles: however many large files there are at a time, the buffers for them are bounded by the workers, and
+// progress is told once at a time and never goes back.
 func TestLargeFiles(t *testing.T) {
 	const workers, files = 4, 40
 	root := dirOf()
@@ -54,7 +55,19 @@ func TestLargeFiles(t *testing.T) {
 		root.nodes[name] = &node{attr: squashfs.Attr{Mode: unix.S_IFREG | 0o644, Nlink: 1, Size: 16 << 20}}
 	}
 	src := counting{madeUp{root}, new(atomic.Int64), new(atomic.Int64)}
-	r, err := write(t.Context(), src, scratch(t)+"/got", snapshot, extract.Options{NoSync: true, Workers: workers})
+	var telling atomic.Bool
+	var lastFiles, lastBytes int64
+	r, err := write(t.Context(), src, scratch(t)+"/got", snapshot, extract.Options{
+		NoSync: true, Workers: workers,
+		Progress: func(files, bytes int64) {
+			if !telling.CompareAndSwap(false, true) || files < lastFiles || bytes < lastBytes {
+				t.Errorf("progress of %d files, %d bytes after %d, %d", files, bytes, lastFiles, lastBytes)
+			}
+			lastFiles, lastBytes = files, bytes
+			time.Sleep(100 * time.Microsecond)
+			telling.Store(false)
+		},
+	})
 	require.NoError(t, err)
 	require.EqualValues(t, files*4000, r.Bytes)
 	require.LessOrEqual(t, src.most.Load(), int64(2*workers))
