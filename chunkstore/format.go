@@ -138,7 +138,7 @@ func (s *Store) create() error {
 // publish writes a file of the store durably.
 func (s *Store) publish(name, text string) error {
 	tmp := filepath.Join(s.dir, name+".tmp")
-	f, err := os.Create(tmp)
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

@@ -119,6 +119,11 @@ func TestRaiseFormat(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "store")
 	ids, want, recs := busyStore(t, from, rand.New(rand.NewPCG(80, 81)))
 	require.Equal(t, formatText(formatVersion), format(t, from))
+	for _, name := range []string{formatName, formatCopy} {
+		info, err := os.Stat(filepath.Join(from, name))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode(), name) // a daemon has no umask
+	}
 	require.NoError(t, os.WriteFile(filepath.Join(from, formatName), []byte(formatText(1)), 0o600))
 
 	dir := filepath.Join(t.TempDir(), "opened")

@@ -156,6 +156,9 @@ func prepareHome(dir string, opts Options) (real string, m marker, made string, 
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", m, "", unusable(dir, err)
 	case opts.MustExist:
+		if _, err := freshHome(dir); errors.Is(err, ErrCorrupt) { // the marker is lost
+			return "", m, "", err
+		}
 		return "", m, "", fmt.Errorf("%w: there is no snapfs home in %s", ErrNotFound, dir)
 	default:
 		if m, err = freshHome(dir); err != nil {

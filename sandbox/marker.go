@@ -116,9 +116,12 @@ func freshHome(dir string) (marker, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return marker{}, unusable(dir, err)
 	}
+	stranger := ""
 	for _, e := range entries {
 		switch name := e.Name(); name {
 		case lockName, markerName + ".tmp":
+		case api.LogName, api.SocketName: // of a daemon, and in order before the directories of its home
+			stranger = name
 		case "store", "uppers", emptyDir, "lost+found":
 			// A file system has a lost+found of its own; the others are of a home whose marker is missing.
 			if name == "lost+found" {
@@ -127,11 +130,18 @@ func freshHome(dir string) (marker, error) {
 			return marker{}, fmt.Errorf("%w: %s holds a %s directory but no %s: "+
 				"choose another home; if it is one, %s", ErrCorrupt, dir, name, markerName, mending)
 		default:
-			return marker{}, fmt.Errorf("%w: %s is not empty and not a snapfs home (it holds %s): "+
-				"choose an empty directory", ErrInvalid, dir, api.Quoted(name))
+			return marker{}, notHome(dir, name)
 		}
 	}
+	if stranger != "" {
+		return marker{}, notHome(dir, stranger)
+	}
 	return marker{Version: markerVersion, ID: uuid.NewString(), State: "new"}, nil
+}
+
+func notHome(dir, name string) error {
+	return fmt.Errorf("%w: %s is not empty and not a snapfs home (it holds %s): choose an empty directory", ErrInvalid,
+		dir, api.Quoted(name))
 }
 
 // unusable explains why a home cannot be used where it is.

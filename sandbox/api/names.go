@@ -19,6 +19,8 @@ const (
 	DefaultSession = "default"
 	// SocketName is the daemon's socket in a home.
 	SocketName = "daemon.sock"
+	// LogName is the log in a home of a daemon in the background.
+	LogName = "daemon.log"
 )
 
 // The grammars are compiled when one is first needed: that takes longer than most commands live.

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -207,6 +210,52 @@ func TestCollected(t *testing.T) {
 	}
 }
 
+// TestStopFails tells a daemon that does not understand the call from no daemon.
+func TestStopFails(t *testing.T) {
+	home := t.TempDir()
+	stop := func(want int, text string) {
+		t.Helper()
+		for _, verb := range []string{"stop", "status"} {
+			var out, errOut bytes.Buffer
+			code := run([]string{"--home", home, verb}, strings.NewReader(""), &out, &errOut)
+			if verb == "status" && want == api.ExitDone {
+				want = api.ExitUnavailable
+			}
+			if code != want || !strings.Contains(errOut.String(), text) {
+				t.Errorf("%s: code %d, %q; want %d, %q", verb, code, errOut.String(), want, text)
+			}
+		}
+	}
+	stop(api.ExitDone, "no daemon runs")
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "unix", filepath.Join(home, api.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Minute}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	stop(api.ExitUnavailable, "another version")
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
+	stop(api.ExitDone, "no daemon runs")
+}
+
+// TestLeftOver does not send those who gave --full to gc --full.
+func TestLeftOver(t *testing.T) {
+	if got, want := leftOver(535, false),
+		"535 B of garbage remains between live data; gc --full returns most of it"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := leftOver(535, true), "535 B of garbage remains between live data"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestPinned(t *testing.T) {
 	for _, test := range []struct {
 		p    api.Pinned
@@ -215,6 +264,10 @@ func TestPinned(t *testing.T) {
 		{
 			api.Pinned{Why: api.PinDeleted, Workspace: "w", Mountpoint: "/m", Files: 2, Bytes: 4096},
 			"4.0 KiB are kept by 2 deleted files that programs have open in workspace w at /m, until they are closed",
+		},
+		{
+			api.Pinned{Why: api.PinDeleted, Workspace: "w", Files: 1, Bytes: 4096},
+			"4.0 KiB are kept by a deleted file that a program has open in workspace w, until it is closed",
 		},
 		{
 			api.Pinned{Why: api.PinMount, Workspace: "w", Bytes: 10, Detail: "an error"},

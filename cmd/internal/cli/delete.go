@@ -39,7 +39,8 @@ func (a *app) destroyCommand() *cobra.Command {
 		Use:   "destroy NAME...",
 		Short: "destroy workspaces",
 		Long: `Destroys workspaces. What was written since the last snapshot is lost. Their snapshots stay, and so
-do workspaces made from them. A mounted workspace is a conflict: unmount it first.
+do workspaces made from them. A mounted workspace is a conflict: unmount it first. The files are removed
+in the background.
 
 With several arguments, all that can be destroyed are destroyed. If some cannot, the exit code is
 that of one of them.`,

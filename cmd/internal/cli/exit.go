@@ -81,5 +81,5 @@ func exitHelp(codes ...int) string {
 			}
 		}
 	}
-	return text + fmt.Sprintf("  %3d  interrupted; nothing was changed", exitInterrupted)
+	return text + fmt.Sprintf("  %3d  interrupted; the message says what remains of it", exitInterrupted)
 }

@@ -19,6 +19,15 @@ func collected(got api.GCResult) string {
 	return fmt.Sprintf("%s in %d chunks, deleted %d expired snapshots", text, got.Chunks, got.Expired)
 }
 
+// leftOver says in words what a collection left between live data.
+func leftOver(bytes int64, full bool) string {
+	text := size(bytes) + " of garbage remains between live data"
+	if !full {
+		text += "; gc --full returns most of it"
+	}
+	return text
+}
+
 // pinned says in words who keeps space that nothing names any more.
 func pinned(p api.Pinned) string {
 	where := "workspace " + p.Workspace
@@ -28,7 +37,11 @@ func pinned(p api.Pinned) string {
 	switch p.Why {
 	case api.PinDeleted:
 		files := "deleted files that programs have open"
-		if p.Files > 0 {
+		switch {
+		case p.Files == 1:
+			return fmt.Sprintf("%s are kept by a deleted file that a program has open in %s, until it is closed",
+				size(p.Bytes), where)
+		case p.Files > 1:
 			files = fmt.Sprintf("%d %s", p.Files, files)
 		}
 		return fmt.Sprintf("%s are kept by %s in %s, until they are closed", size(p.Bytes), files, where)
@@ -74,7 +87,7 @@ With --optimize, cold data are repacked as well, which takes longer.`,
 				return a.result(got, func(w io.Writer) error {
 					_, err := fmt.Fprintln(w, collected(got))
 					if err == nil && got.Left > 0 {
-						a.note("%s of garbage lie between live data; gc --full returns more of them", size(got.Left))
+						a.note("%s", leftOver(got.Left, r.Full))
 					}
 					for _, p := range got.Pinned {
 						a.note("%s", pinned(p))

@@ -57,7 +57,8 @@ that know io_uring. Nothing else changes the switch.`,
 	cmd.Flags().Int64Var(&o.MaxBytes, "max-bytes", int64(envInt("SNAPFS_MAX_BYTES")),
 		"refuse snapshots of a session whose stored images have `N` bytes or more; 0 is no limit (SNAPFS_MAX_BYTES)")
 	cmd.Flags().IntVar(&o.EventsKeep, "events-keep", envInt("SNAPFS_EVENTS_KEEP"),
-		"keep the newest `N` events of the home; 0 is 100,000, below 0 is no limit (SNAPFS_EVENTS_KEEP)")
+		"keep about the newest `N` events of the home, checked every minute; 0 is 100,000, below 0 is no limit "+
+			"(SNAPFS_EVENTS_KEEP)")
 	cmd.Flags().DurationVar(&o.EventsAge, "events-age", envDuration("SNAPFS_EVENTS_AGE"),
 		"keep events for this time, warnings for four times as long; 0 is 2160h, below 0 is for ever (SNAPFS_EVENTS_AGE)")
 	cmd.Flags().StringVar(&o.Metrics, "metrics", "",
@@ -115,4 +116,4 @@ func sendReady(report *os.File, err error) {
 }
 
 // logPath is the log of a daemon in the background.
-func logPath(home string) string { return filepath.Join(home, "daemon.log") }
+func logPath(home string) string { return filepath.Join(home, api.LogName) }

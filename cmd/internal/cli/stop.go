@@ -19,14 +19,15 @@ func (a *app) stopCommand() *cobra.Command {
 		Use:   "stop",
 		Short: "end the daemon of the home",
 		Long: `Unmounts all workspaces of the home and ends its daemon. Workspaces and snapshots stay. Layers that
-are not stored yet are stored after the next start. If no daemon runs, nothing changes.`,
+are not stored yet are stored after the next start, and files of destroyed workspaces that are not
+removed yet are removed then. If no daemon runs, nothing changes.`,
 		Example:     "  snapfs stop",
 		Args:        exact(),
 		Annotations: exits(api.ExitConflict, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.running(cmd)
-			if errors.Is(err, api.ErrUnavailable) && c == nil {
-				a.note("no daemon runs for %s", a.home)
+			if none := (noDaemonError{}); errors.As(err, &none) {
+				a.note("%v", none)
 				return a.result(map[string]bool{"stopped": false}, func(io.Writer) error { return nil })
 			}
 			if err != nil {
@@ -96,14 +97,24 @@ func (a *app) statusCommand() *cobra.Command {
 	}
 }
 
-// running connects to a running daemon.
+// noDaemonError says that no daemon has the home.
+type noDaemonError struct{ home string }
+
+func (e noDaemonError) Error() string { return "no daemon runs for " + e.home }
+
+func (noDaemonError) Unwrap() error { return api.ErrUnavailable }
+
+// running connects to a running daemon. The error is a noDaemonError if there is none or it is ending, and another one
+// if the user may not use the home, or the daemon does not answer.
 func (a *app) running(cmd *cobra.Command) (*client.Client, error) {
 	if err := a.checkHome(anyHome); err != nil {
 		return nil, err
 	}
 	c, err := client.Dial(cmd.Context(), a.home)
-	if errors.Is(err, api.ErrUnavailable) {
-		return nil, failure(api.ErrUnavailable, "no daemon runs for %s", a.home)
+	for _, gone := range []error{unix.ENOENT, unix.ECONNREFUSED, unix.ECONNRESET, unix.EPIPE, io.EOF} {
+		if errors.Is(err, gone) {
+			return nil, noDaemonError{a.home}
+		}
 	}
 	return c, err
 }
