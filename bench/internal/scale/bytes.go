@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"snapfs/bench/internal/engine"
-	"snapfs/bench/internal/snapfs"
 	"snapfs/bench/internal/suite"
 	"snapfs/sandbox"
 )
@@ -19,13 +18,8 @@ import (
 // growBytes writes big files of which one block in a hundred is new, each stored before the next is written.
 func growBytes(ctx context.Context, e *suite.Env, g *grown, n limits) error {
 	return withHome(ctx, e, func(s *engine.Daemon, tmp string) error {
-		h := snapfs.NewWorkspace(s, tmp)
-		if _, err := s.API.Create(ctx, sandbox.CreateRequest{Name: "w"}); err != nil {
-			return err
-		}
-		if _, err := s.API.Mount(
-			ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: h.Dir(), MakeMountpoint: true},
-		); err != nil {
+		h, err := mountNew(ctx, s, tmp)
+		if err != nil {
 			return err
 		}
 		const block = 1 << 20

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/bench/internal/engine"
-	"snapfs/bench/internal/snapfs"
 	"snapfs/bench/internal/suite"
 	"snapfs/bench/internal/tree"
 	"snapfs/sandbox"
@@ -78,13 +77,8 @@ func growMountedBusy(ctx context.Context, e *suite.Env, g *grown, n limits) erro
 
 func mountedSpace(ctx context.Context, e *suite.Env, g *grown, n limits, busy bool) error {
 	return withHome(ctx, e, func(s *engine.Daemon, tmp string) (err error) {
-		h := snapfs.NewWorkspace(s, tmp)
-		if _, err := s.API.Create(ctx, sandbox.CreateRequest{Name: "w"}); err != nil {
-			return err
-		}
-		if _, err := s.API.Mount(
-			ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: h.Dir(), MakeMountpoint: true},
-		); err != nil {
+		h, err := mountNew(ctx, s, tmp)
+		if err != nil {
 			return err
 		}
 		now := make(churnTree, n.mountedBytes/churnFile)

@@ -11,7 +11,9 @@ import (
 	"snapfs/bench/internal/chart"
 	"snapfs/bench/internal/engine"
 	"snapfs/bench/internal/report"
+	"snapfs/bench/internal/snapfs"
 	"snapfs/bench/internal/suite"
+	"snapfs/sandbox"
 )
 
 // daysVariable is the environment variable with the number of days, if it is not to be a month or a year.
@@ -191,4 +193,18 @@ func withHome(ctx context.Context, e *suite.Env, fn func(s *engine.Daemon, tmp s
 		return err // what may be mounted must not be removed; the run's end does that
 	}
 	return os.RemoveAll(tmp)
+}
+
+// mountNew makes an empty workspace, w, and mounts it.
+func mountNew(ctx context.Context, s *engine.Daemon, tmp string) (*snapfs.Workspace, error) {
+	h := snapfs.NewWorkspace(s, tmp)
+	if _, err := s.API.Create(ctx, sandbox.CreateRequest{Name: "w"}); err != nil {
+		return nil, err
+	}
+	if _, err := s.API.Mount(
+		ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: h.Dir(), MakeMountpoint: true},
+	); err != nil {
+		return nil, err
+	}
+	return h, nil
 }

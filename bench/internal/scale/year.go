@@ -155,13 +155,8 @@ type year struct {
 // collected and optimized, while the workspace stays mounted. Rows are months.
 func growDays(ctx context.Context, e *suite.Env, g *grown, n limits) error {
 	return withHome(ctx, e, func(s *engine.Daemon, tmp string) error {
-		h := snapfs.NewWorkspace(s, tmp)
-		if _, err := s.API.Create(ctx, sandbox.CreateRequest{Name: "w"}); err != nil {
-			return err
-		}
-		if _, err := s.API.Mount(
-			ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: h.Dir(), MakeMountpoint: true},
-		); err != nil {
+		h, err := mountNew(ctx, s, tmp)
+		if err != nil {
 			return err
 		}
 		a, err := newAgent(h.Dir())
