@@ -68,44 +68,6 @@ func (c *collection) compact(ctx context.Context) error {
 	return c.evacuate(ctx, group)
 }
 
-// punch makes holes where nothing is live in the first bytes of packs. On some file systems that takes space: on a full
-// disk, other packs may have some to give.
-func (c *collection) punch(ctx context.Context, inv *inventory, settled map[uint32]int64) error {
-	for num, size := range settled {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		in := inv.packs[num]
-		if in == nil {
-			continue
-		}
-		err := c.s.packs.Punch(num, in.gaps(size))
-		if errors.Is(err, unix.ENOSPC) {
-			c.noRoom = err
-		} else if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// gaps lists the parts of the first size bytes of a pack in which nothing is live.
-func (p *inPack) gaps(size int64) []pack.Span {
-	var list []pack.Span
-	start := int64(-1)
-	end := size / pack.PageSize
-	for no := int64(1); no <= end; no++ { // the first page has the header
-		switch free := no < end && !p.pages.has(uint64(no)); {
-		case free && start < 0:
-			start = no
-		case !free && start >= 0:
-			list = append(list, pack.Span{Off: start * pack.PageSize, End: no * pack.PageSize})
-			start = -1
-		}
-	}
-	return list
-}
-
 // removePack removes a pack that the index needs nothing of.
 func (s *Store) removePack(num uint32) error {
 	if err := s.update(func(t *writeTxn) error { return t.delete(packKey(num)) }); err != nil {

@@ -344,7 +344,7 @@ func (r *replay) entry(rec *pack.Record, c *frame.Codec) error {
 // replayJournal reads the entries of a journal up to end. It reports what cannot be read to damaged.
 func replayJournal(b []byte, c *frame.Codec, damaged func(off, n int64, err error)) *replay {
 	r := &replay{values: map[string][]byte{}}
-	pack.Scan(b, func(off int64, rec *pack.Record) {
+	pack.Scan(b, func(off int64, rec *pack.Record, _ bool) {
 		if err := r.entry(rec, c); err != nil {
 			damaged(off, 0, err)
 		}

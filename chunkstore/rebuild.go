@@ -60,7 +60,9 @@ func RebuildIndex(ctx context.Context, dir string, opts RebuildOptions) (Rebuilt
 		opts.Progress = func(string, int64, int64) {}
 	}
 	s := newStore(dir, Options{Logger: opts.Logger, MustExist: true})
-	b := &rebuilder{s: s, opts: opts, pages: map[uint64]*page{}}
+	b := &rebuilder{
+		s: s, opts: opts, pages: map[uint64]*page{}, copies: map[uint64][]slot{}, unsure: map[*located]bool{},
+	}
 	err := b.run(ctx)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("rebuild index: %w", err), b.dropJournal(),
@@ -84,10 +86,12 @@ type rebuilder struct {
 	res    Rebuilt
 	placed bool // the new index has replaced the old one
 
-	ends    map[uint32]int64 // of the last needed record of each pack
-	pages   map[uint64]*page // all chunks; later, those needed
-	found   *roaring.Bitmap  // chunks in pages
-	lists   []*chunkList     // readable manifests
+	ends    map[uint32]int64  // of the last needed record of each pack
+	pages   map[uint64]*page  // all chunks; later, those needed
+	copies  map[uint64][]slot // of chunks that lie in several records, the best first
+	unsure  map[*located]bool // records that may be part of what a damaged one held
+	found   *roaring.Bitmap   // chunks in pages
+	lists   []*chunkList      // readable manifests
 	journal *replay
 	damage  []Problem // of packs; no problem unless a manifest needs it
 
@@ -111,7 +115,7 @@ func (b *rebuilder) run(ctx context.Context) error {
 	if s.lock, err = lockStore(s.dir); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{b.readJournals, b.readPacks, b.choose} {
+	for _, step := range []func(context.Context) error{b.readJournals, b.readPacks, b.pick, b.choose} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -177,8 +181,7 @@ func (b *rebuilder) withoutJournal(dir string) error {
 	return err
 }
 
-// readPacks finds the records of all packs. If a chunk lies in several records, because it was moved, the last one is
-// the one that the index named.
+// readPacks finds the records of all packs.
 func (b *rebuilder) readPacks(ctx context.Context) error {
 	dir := b.s.packDir()
 	names, err := os.ReadDir(dir)
@@ -214,7 +217,9 @@ func (b *rebuilder) readPacks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		pack.Scan(data, func(off int64, r *pack.Record) { b.addRecord(num, off, r) }, func(off, n int64) {
+		pack.Scan(data, func(off int64, r *pack.Record, sure bool) {
+			b.addRecord(num, off, r, sure)
+		}, func(off, n int64) {
 			if pack.HasHole(data, off, n) {
 				return // what was live there, choose misses
 			}
@@ -228,13 +233,16 @@ func (b *rebuilder) readPacks(ctx context.Context) error {
 }
 
 // addRecord adds the chunks of a record.
-func (b *rebuilder) addRecord(num uint32, off int64, r *pack.Record) {
+func (b *rebuilder) addRecord(num uint32, off int64, r *pack.Record, sure bool) {
 	if r.Kind == pack.Journal {
 		return
 	}
 	rec := &located{
 		Location: pack.Location{Pack: num, Off: off, Len: r.Size}, delta: r.Kind == pack.Delta, gen: r.Gen,
 		bases: r.Bases,
+	}
+	if !sure {
+		b.unsure[rec] = true
 	}
 	for _, m := range r.Members {
 		if m.Num >= 1<<32 {
@@ -246,7 +254,11 @@ func (b *rebuilder) addRecord(num uint32, off int64, r *pack.Record) {
 			pg = &page{}
 			b.pages[no] = pg
 		}
-		pg.slots[i] = slot{rec, m.Len}
+		sl := slot{rec, m.Len}
+		if before := pg.slots[i]; before.rec != nil {
+			b.addCopy(m.Num, before, sl)
+		}
+		pg.slots[i] = sl
 		b.found.Add(uint32(m.Num))
 	}
 }
@@ -369,6 +381,14 @@ func (b *rebuilder) countEnds() {
 			if r := pg.slots[i].rec; r != nil {
 				b.ends[r.Pack] = max(b.ends[r.Pack], r.End())
 			}
+		}
+	}
+	for num, list := range b.copies {
+		if at, _, err := b.locate(num); err != nil || !b.unsure[at] {
+			continue
+		}
+		for _, sl := range list { // isSure compares them
+			b.ends[sl.rec.Pack] = max(b.ends[sl.rec.Pack], sl.rec.End())
 		}
 	}
 }

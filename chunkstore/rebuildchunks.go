@@ -30,7 +30,10 @@ func (b *rebuilder) hash(ctx context.Context) error {
 		}
 		b.opts.Progress(StageIndex, int64(len(b.sums)), total)
 		num := uint64(it.Next())
-		h, data, err := b.hashOf(num)
+		h, data, err := b.hashOf(b.locate, num)
+		if err == nil && !b.isSure(num, h) {
+			err = errWrongBytes
+		}
 		b.sums = append(b.sums, h)
 		if err != nil {
 			if skipLost(err) != nil {
@@ -78,8 +81,8 @@ func (b *rebuilder) keepBases(wrong *roaring.Bitmap) {
 }
 
 // hashOf reads and hashes a chunk.
-func (b *rebuilder) hashOf(num uint64) (hash, []byte, error) {
-	blk, err := b.s.block(b.locate, num)
+func (b *rebuilder) hashOf(loc locator, num uint64) (hash, []byte, error) {
+	blk, err := b.s.block(loc, num)
 	if err != nil {
 		return hash{}, nil, err
 	}

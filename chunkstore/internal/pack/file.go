@@ -67,12 +67,13 @@ func (p Location) End() int64 { return p.Off + p.Len }
 type file struct {
 	num   uint32
 	f     *os.File
-	size  int64 // end of what was appended; changed with Set.appendMu and Set.mu held
-	alloc int64 // end of what is allocated; guarded by Set.appendMu
-	index int64 // end of what the index names; guarded by Set.mu
-	holes int64 // bytes that take no space; guarded by Set.mu
-	holds int   // appenders whose records the index may not name yet; guarded by Set.mu
-	users int   // reads under way, plus one while it belongs to the store; guarded by Set.mu
+	size  int64  // end of what was appended; changed with Set.appendMu and Set.mu held
+	alloc int64  // end of what is allocated; guarded by Set.appendMu
+	index int64  // end of what the index names; guarded by Set.mu
+	holes int64  // bytes that take no space; guarded by Set.mu
+	mark  uint64 // of the last Punch; guarded by Set.mu
+	holds int    // appenders whose records the index may not name yet; guarded by Set.mu
+	users int    // reads under way, plus one while it belongs to the store; guarded by Set.mu
 
 	failed error // of its last sync, until its holders are gone; guarded by Set.mu
 }

@@ -38,10 +38,25 @@ func (ps *Set) Occupied() map[uint32]int64 {
 	return m
 }
 
+// Holes says where a pack is given back: the spans between live records that have whole pages. Mark is for Punched.
+type Holes struct {
+	Spans []Span
+	Mark  uint64
+}
+
+// Punched reports whether the last Punch of a pack had this mark, which is not 0, or can do nothing.
+func (ps *Set) Punched(num uint32, mark uint64) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.all[num]
+	return p == nil || ps.solid || ps.frozen || p.mark == mark
+}
+
 // Punch gives the space of spans of a pack back to the file system. Nothing may need them any more, also after a
-// power loss: readers find zeros there. Spans are multiples of PageSize. It does nothing where the file system makes no
-// holes, and in a pack that was removed.
-func (ps *Set) Punch(num uint32, spans []Span) error {
+// power loss: readers find zeros there, in all of their bytes. So what lies between two records that are needed is
+// records or zeros, and nothing that was stored can be taken for a record. It does nothing where the file system makes
+// no holes, and in a pack that was removed.
+func (ps *Set) Punch(num uint32, holes Holes) error {
 	ps.mu.Lock()
 	p, solid := ps.all[num], ps.solid || ps.frozen
 	if p == nil || solid {
@@ -51,7 +66,7 @@ func (ps *Set) Punch(num uint32, spans []Span) error {
 	p.users++
 	ps.mu.Unlock()
 	defer ps.release(p)
-	for _, s := range spans {
+	for _, s := range holes.Spans {
 		err := punch(int(p.f.Fd()), s)
 		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
 			ps.mu.Lock()
@@ -66,10 +81,10 @@ func (ps *Set) Punch(num uint32, spans []Span) error {
 	}
 	ps.appendMu.Lock()
 	defer ps.appendMu.Unlock()
-	holes, err := p.countHoles(p.alloc)
+	n, err := p.countHoles(p.alloc)
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p.holes = holes
+	p.holes, p.mark = n, holes.Mark
 	return err
 }
 

@@ -28,15 +28,18 @@ func TestPunch(t *testing.T) {
 	require.Equal(t, s.Settled()[1]-HeaderSize, full)
 
 	// Records 5 to 9 are dead.
-	spans := []Span{inner(at[5].Off, at[9].End())}
-	require.NoError(t, s.Punch(1, spans))
-	freed := spans[0].End - spans[0].Off
+	holes := Holes{Spans: []Span{{at[5].Off, at[9].End()}}, Mark: 7}
+	require.False(t, s.Punched(1, 7))
+	require.NoError(t, s.Punch(1, holes))
+	freed := at[9].End()/PageSize*PageSize - (at[5].Off+PageSize-1)/PageSize*PageSize
 	if s.Occupied()[1] == full {
 		t.Skip("the file system of the test's directory makes no holes")
 	}
 	left := s.Occupied()[1]
 	require.InDelta(t, full-freed, left, 2*PageSize, "the file system may need a block for the map of the file")
-	require.NoError(t, s.Punch(1, spans), "again")
+	require.True(t, s.Punched(1, 7))
+	require.False(t, s.Punched(1, 8))
+	require.NoError(t, s.Punch(1, holes), "again")
 	require.Equal(t, left, s.Occupied()[1])
 	dead := map[int]bool{5: true, 6: true, 7: true, 8: true, 9: true}
 	for i, loc := range at {
@@ -49,16 +52,15 @@ func TestPunch(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(dir, Name(1)))
 	require.NoError(t, err)
 	var found []uint64
-	Scan(b[:at[39].End()], func(_ int64, r *Record) { found = append(found, r.Members[0].Num) }, func(off, n int64) {
+	Scan(b[:at[39].End()], func(_ int64, r *Record, sure bool) {
+		require.True(t, sure)
+		found = append(found, r.Members[0].Num)
+	}, func(off, n int64) {
+		require.Equal(t, Span{at[5].Off, at[9].End()}, Span{off, off + n})
 		require.True(t, HasHole(b, off, n), fmt.Sprint(off, n))
 	})
 	require.Len(t, found, 35)
 	require.False(t, HasHole(b, at[0].Off, at[5].Off-at[0].Off))
-}
-
-// inner gives the whole pages between two offsets.
-func inner(from, to int64) Span {
-	return Span{(from + PageSize - 1) / PageSize * PageSize, to / PageSize * PageSize}
 }
 
 // TestScanZeros: a checksum that begins with zeros is found behind a hole.
@@ -72,6 +74,9 @@ func TestScanZeros(t *testing.T) {
 	require.Zero(t, rec[0])
 	b := append(make([]byte, HeaderSize+3*PageSize), rec...)
 	n := 0
-	Scan(b, func(int64, *Record) { n++ }, func(int64, int64) {})
+	Scan(b, func(_ int64, _ *Record, sure bool) {
+		require.True(t, sure)
+		n++
+	}, func(int64, int64) {})
 	require.Equal(t, 1, n)
 }

@@ -8,9 +8,11 @@ import (
 
 // Scan calls fn for the records of a pack or journal in order, and damaged for what lies between them and is
 // none. Behind a damaged record it goes on where that says it ends, if there is a record, else at the next
-// byte at which there is one. Holes of a pack (Set.Punch) are damaged, too, with what is left of the records beside
-// them; see HasHole.
-func Scan(b []byte, fn func(off int64, r *Record), damaged func(off, n int64)) {
+// byte at which there is one. Holes of a pack (Set.Punch) are damaged, too; see HasHole.
+//
+// A record is sure if only records and zeros lie before it. Any other may be part of what a damaged record held: whoever
+// stored that may have put a record of a chunk that is not theirs into it.
+func Scan(b []byte, fn func(off int64, r *Record, sure bool), damaged func(off, n int64)) {
 	at := func(off int) (*Record, int) {
 		size, err := recordSize(b[off:])
 		if err != nil || size > int64(len(b)-off) || !plausible(b[off:off+int(size)]) {
@@ -22,10 +24,11 @@ func Scan(b []byte, fn func(off int64, r *Record), damaged func(off, n int64)) {
 		}
 		return r, int(size)
 	}
+	sure := true
 	for off := HeaderSize; off < len(b); {
 		r, size := at(off)
 		if r != nil {
-			fn(int64(off), r)
+			fn(int64(off), r, sure)
 			off += size
 			continue
 		}
@@ -42,6 +45,7 @@ func Scan(b []byte, fn func(off int64, r *Record), damaged func(off, n int64)) {
 				}
 			}
 		}
+		sure = sure && allZero(b[bad:off])
 		damaged(int64(bad), int64(off-bad))
 	}
 }
@@ -56,6 +60,16 @@ func zeros(b []byte) int {
 		n += PageSize
 	}
 	return max(n-recordFixed, 0) // the checksum of the next record may begin with zeros
+}
+
+// allZero reports whether all bytes of b are zero.
+func allZero(b []byte) bool {
+	for ; len(b) > PageSize; b = b[PageSize:] {
+		if !bytes.Equal(b[:PageSize], zeroPage[:]) {
+			return false
+		}
+	}
+	return bytes.Equal(b, zeroPage[:len(b)])
 }
 
 // HasHole reports whether n bytes of a pack that are no record may be dead space: they have a whole page of zeros.
