@@ -25,6 +25,17 @@ type Daemon struct {
 	API     *client.Client
 	metrics string // address
 	Home    string
+	log     lastBytes // what the daemon wrote to its standard error
+}
+
+// lastBytes keeps the end of what is written to it.
+type lastBytes struct{ b []byte }
+
+func (l *lastBytes) Write(p []byte) (int, error) {
+	const most = 16 << 10
+	l.b = append(l.b, p...)
+	l.b = l.b[max(0, len(l.b)-most):]
+	return len(p), nil
 }
 
 // Start starts a daemon on a new home.
@@ -43,6 +54,7 @@ func Start(ctx context.Context, e Engine, home string) (*Daemon, error) {
 	s.cmd = exec.CommandContext(
 		context.WithoutCancel(ctx), e.Binary, "--home", home, "serve", "--metrics", s.metrics, "--idle-after", "0",
 	)
+	s.cmd.Stderr = &s.log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for this program, which then ends the daemon
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the daemon: %w", err)
@@ -58,12 +70,15 @@ func Start(ctx context.Context, e Engine, home string) (*Daemon, error) {
 	}
 }
 
-// Stop ends the daemon, which unmounts everything.
+// Stop ends the daemon, which unmounts everything. If it did not end as it should, the error has the end of its log.
 func (s *Daemon) Stop() error {
 	err := s.cmd.Process.Signal(syscall.SIGTERM)
 	timer := time.AfterFunc(time.Minute, func() { _ = s.cmd.Process.Kill() })
 	defer timer.Stop()
-	return errors.Join(err, s.cmd.Wait())
+	if err = errors.Join(err, s.cmd.Wait()); err != nil {
+		err = fmt.Errorf("the daemon: %w; the end of its log:\n%s", err, s.log.b)
+	}
+	return err
 }
 
 // Held reads the sum of all pauses from the daemon's metrics.

@@ -139,11 +139,12 @@ func (x *index) putWorkspace(w *Workspace) {
 	x.holdBase(w.Base, w.ID)
 }
 
+// dropWorkspace removes a workspace, of which the caller's record may be an earlier one.
 func (x *index) dropWorkspace(w *Workspace) {
-	x.dropBase(w.Base, w.ID)
-	if x.workspaces[w.ID] == nil {
+	if w = x.workspaces[w.ID]; w == nil {
 		return
 	}
+	x.dropBase(w.Base, w.ID)
 	delete(x.workspaces, w.ID)
 	x.names.drop(w.ID)
 	x.disown(w.Session, func(s *session) { s.workspaces.drop(w.ID) })
@@ -200,8 +201,9 @@ func (x *index) putSnapshot(s *Snapshot) {
 	x.count(s)
 }
 
+// dropSnapshot removes a snapshot. The caller's record may be an earlier one: a merge changes ParentTop.
 func (x *index) dropSnapshot(s *Snapshot) {
-	if x.snapshots[s.ID] == nil {
+	if s = x.snapshots[s.ID]; s == nil {
 		return
 	}
 	counted := true

@@ -49,3 +49,37 @@ func TestMergeOfManyCompared(t *testing.T) {
 		}
 	}
 }
+
+// TestMergeAfterDelete deletes a snapshot by a record that was read before a merge changed it: later merges do not meet
+// the snapshot any more.
+func TestMergeAfterDelete(t *testing.T) {
+	c := open(t, openStore(t))
+	var ls []*Layer
+	for i := range 4 {
+		l := &Layer{ID: fmt.Sprint("l", i), State: api.Stored, Manifest: chunkstore.ID(101 + i)}
+		if i > 0 {
+			l.Parent = ls[i-1].ID
+		}
+		ls = append(ls, l)
+	}
+	put(t, c, Change{PutLayers: ls})
+	put(t, c, Change{PutSnapshots: []*Snapshot{
+		{ID: "s1", Workspace: "w", Top: "l3", ParentTop: "l2"}, {ID: "s2", Workspace: "w", Top: "l3", ParentTop: "l2"},
+	}})
+	merge := func(top, below string, id chunkstore.ID) {
+		t.Helper()
+		a, b := c.Layer(top), c.Layer(below)
+		j := MergeJob{Top: a, Rest: []*Layer{b}}
+		forms := []Form{a.Form(false), b.Form(false)}
+		if _, err := c.RecordMerge(t.Context(), j, forms, chunkstore.Manifest{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := c.Snapshot("s1")
+	merge("l3", "l2", 111)
+	put(t, c, Change{DelSnapshots: []*Snapshot{before}})
+	merge("l3", "l1", 112)
+	if s := c.Snapshot("s2"); s.ParentTop != "l0" {
+		t.Errorf("s2 is compared with %s", s.ParentTop)
+	}
+}
