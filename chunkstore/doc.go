@@ -8,7 +8,8 @@
 //	value     a caller's data under a bucket and a key
 //	record    an entry of a pack: a block, a delta, or uncompressed chunks
 //	block     many chunks in one zstd frame, similar ones together
-//	delta     one chunk in a frame whose dictionary is its bases, older or similar chunks
+//	delta     one chunk in a frame whose dictionary is its bases: older, newer or similar chunks
+//	lineage   versions of a chunk, each a delta of another; Optimize makes the newest the one that is none
 //	generation of a chunk: 0, or for a delta more than those of its bases, so that every chain ends
 //	pack      an append-only file of records
 //	journal   an append-only file of what packs do not hold; the index can be rebuilt from packs and journal

@@ -233,8 +233,14 @@ func (s *Store) inventory(ctx context.Context) (*inventory, error) {
 
 // eachPage calls fn for the pages of the index in order.
 func (s *Store) eachPage(ctx context.Context, btx *badger.Txn, fn func(no uint64, pg *page) error) error {
-	prefix := []byte{keyPage}
-	return scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
+	return s.eachPageFrom(ctx, btx, 0, fn)
+}
+
+// eachPageFrom is eachPage from a page on.
+func (s *Store) eachPageFrom(ctx context.Context, btx *badger.Txn, first uint64,
+	fn func(no uint64, pg *page) error,
+) error {
+	return scan(btx, []byte{keyPage}, pageKey(first), func(key, value []byte) (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
@@ -319,13 +325,14 @@ func (c *collection) mark(ctx context.Context) error {
 }
 
 // denseClosure adds to set the bases that its chunks need. Most bases have lower numbers than the chunks that need
-// them, so one walk over the pages, from the last to the first, finds nearly all of them.
+// them, and most of the others are those of versions that were stored as deltas of newer ones. So a walk over the pages
+// from the last to the first and one back find nearly all of them.
 func (s *Store) denseClosure(ctx context.Context, set bitset) error {
 	btx := s.db.NewTransaction(false)
 	defer btx.Discard()
-	for repeat := true; repeat; {
+	for up, repeat := false, true; repeat; up = !up {
 		repeat = false
-		if err := s.eachPageDown(ctx, btx, func(no uint64, pg *page) {
+		visit := func(no uint64, pg *page) {
 			for changed := true; changed; {
 				changed = false
 				for i := range pg.slots {
@@ -337,12 +344,22 @@ func (s *Store) denseClosure(ctx context.Context, set bitset) error {
 						if set.add(b) {
 							of, _ := pageOf(b)
 							changed = changed || of == no
-							repeat = repeat || of > no
+							repeat = repeat || of != no && (of < no) == up
 						}
 					}
 				}
 			}
-		}); err != nil {
+		}
+		var err error
+		if up {
+			err = s.eachPage(ctx, btx, func(no uint64, pg *page) error {
+				visit(no, pg)
+				return nil
+			})
+		} else {
+			err = s.eachPageDown(ctx, btx, visit)
+		}
+		if err != nil {
 			return err
 		}
 	}

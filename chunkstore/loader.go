@@ -13,8 +13,7 @@ const (
 	loadBack    = 128 << 10 // bytes before it, for programs that read a directory in another order
 	loadAtOnce  = 32        // records, for one chunk
 	loadQueue   = 4         // read points to continue at; the oldest is dropped when there are more
-	// chunks of a record of small files; other records are random reads of a large file, where nothing is decoded ahead
-	loadMembers = 8
+	loadMembers = 8         // chunks of a record of small files
 )
 
 // Credit is counted in quarters of a record. It starts with a few records. A record that is decoded ahead costs 4, and
@@ -58,6 +57,10 @@ func (b *block) takeOrigin() int32 {
 	}
 	return b.origin.Swap(blockUsed)
 }
+
+// isOfSmall reports whether a block holds chunks of small files, or the delta of one. Reads of others are random reads of
+// a large file, where nothing is decoded ahead.
+func (b *block) isOfSmall() bool { return len(b.members) >= loadMembers || len(b.data) < directMin }
 
 // noteFirstRead notes that the byte at a location was read from a block for the first time, and has the surroundings
 // decoded.
@@ -148,8 +151,8 @@ func (s *Store) load(sg *segment, i int, left *int) bool {
 	if err != nil {
 		return false
 	}
-	if rec.delta || s.blocks.has(rec.Location) {
-		return true // decoding a delta of a small file is faster than waiting for another goroutine
+	if s.blocks.has(rec.Location) {
+		return true
 	}
 	l := &s.loader
 	l.mu.Lock()

@@ -26,8 +26,9 @@ const repackedDelta = 256
 const repackStep = 1 << 15
 
 // Optimize repacks what was added since the last time, for the least space, on one processor: chunks that are no deltas
-// into longer blocks, across ingests; deltas against the bases they have, at the best level. It runs concurrently with
-// readers and writers. Bytes of the result is the space that it returned.
+// into longer blocks, across ingests; deltas against the bases they have, at the best level. Of versions of a chunk, the
+// newest becomes the one that is no delta (newest.go). It runs concurrently with readers and writers. Bytes of the
+// result is the space that it returned.
 //
 // It can be interrupted at any point, by ctx or by a crash. Copies are synced and read back before a transaction makes
 // the index name them, and the originals are removed after that. The next run continues from the last recorded
@@ -70,11 +71,9 @@ func (c *collection) optimize(ctx context.Context) error {
 		if end-from > repackStep+repackStep/2 {
 			to = from + repackStep
 		}
-		list, err := c.unpacked(ctx, from, to)
-		if err == nil {
-			err = c.repack(ctx, list, func(i int64) { c.progress(int64(from-first)+i, int64(end-first)) })
-		}
-		if err != nil {
+		if err := c.repackRange(ctx, from, to, func(i int64) {
+			c.progress(int64(from-first)+i, int64(end-first))
+		}); err != nil {
 			return errors.Join(err, c.compactAfter(ctx, err))
 		}
 		if err := s.update(func(t *writeTxn) error {
@@ -86,6 +85,21 @@ func (c *collection) optimize(ctx context.Context) error {
 		from = to
 	}
 	return c.compact(ctx)
+}
+
+// repackRange re-encodes the chunks from..to.
+func (c *collection) repackRange(ctx context.Context, from, to uint64, progress func(i int64)) error {
+	c.s.pins.watch()
+	defer c.s.pins.unwatch()
+	turned, err := c.lineages(ctx, from, to)
+	if err != nil {
+		return err
+	}
+	list, err := c.unpacked(ctx, from, to, turned)
+	if err != nil {
+		return err
+	}
+	return c.repack(ctx, list, progress)
 }
 
 // compactAfter returns the space that an interrupted repack has freed, unless ctx has ended.
@@ -116,16 +130,26 @@ func (c *collection) complete(from uint64) uint64 {
 	return to
 }
 
-// repackMove is a chunk to be repacked, with its location.
+// repackMove is a chunk to be repacked, with the location of its record. It takes the place of another chunk among
+// those of blocks, or its own.
 type repackMove struct {
 	move
-	at pack.Location
+	at      pack.Location
+	place   uint64
+	lineage *lineage // of which it is the newest version, nil if it is none that is turned round
 }
 
 // unpacked lists the live chunks in a range of numbers: first those that are no deltas, in the order of their blocks,
-// which an ingest has sorted; then deltas in order of their numbers, bases before the chunks that need them.
-func (c *collection) unpacked(ctx context.Context, from, to uint64) ([]repackMove, error) {
+// which an ingest has sorted; then deltas in order of their numbers, bases before the chunks that need them. Of a
+// lineage that is turned round it lists the newest version, in the place of the root.
+func (c *collection) unpacked(ctx context.Context, from, to uint64, turned []*lineage) ([]repackMove, error) {
 	var plain, deltas []repackMove
+	of := map[uint64]*lineage{}
+	for _, l := range turned {
+		for _, num := range l.nums {
+			of[num] = l
+		}
+	}
 	it := c.live.Iterator()
 	for it.AdvanceIfNeeded(uint32(from)); it.HasNext(); {
 		if err := ctx.Err(); err != nil {
@@ -142,7 +166,14 @@ func (c *collection) unpacked(ctx context.Context, from, to uint64) ([]repackMov
 		if err != nil {
 			return nil, err
 		}
-		mv := repackMove{move{num: num, bases: rec.bases}, rec.Location}
+		mv := repackMove{move: move{num: num, bases: rec.bases}, at: rec.Location, place: num}
+		if l := of[num]; l != nil {
+			if num == l.root {
+				mv.num, mv.lineage = l.nums[0], l
+				plain = append(plain, mv)
+			}
+			continue
+		}
 		switch {
 		case rec.delta && rec.Len < repackedDelta:
 		case rec.delta:
@@ -180,13 +211,16 @@ func (c *collection) orderBlocks(list []repackMove) error {
 				in[m.Num] = k
 			}
 		}
-		mv.order = blockOrder(mv.at, in[mv.num])
+		mv.order = blockOrder(mv.at, in[mv.place])
+		if mv.lineage != nil {
+			mv.lineage.order = mv.order
+		}
 	}
 	slices.SortStableFunc(list, func(a, b repackMove) int { return cmp.Compare(a.order, b.order) })
 	return nil
 }
 
-// repack re-encodes the chunks of the list.
+// repack re-encodes the chunks of the list, and turns lineages round.
 func (c *collection) repack(ctx context.Context, list []repackMove, progress func(i int64)) error {
 	rw, err := c.s.newRewriter(ctx)
 	if err != nil {
@@ -194,13 +228,19 @@ func (c *collection) repack(ctx context.Context, list []repackMove, progress fun
 	}
 	defer rw.Abort()
 	rw.repack = true
+	var turned []*lineage // whose newest versions the next flush moves
+	flush := func() error {
+		err := c.flushTurned(ctx, rw, turned)
+		turned = turned[:0]
+		return err
+	}
 	for i, mv := range list {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if i > 0 && len(mv.bases) > 0 && len(list[i-1].bases) == 0 {
 			// The bases of deltas must be in packs before them.
-			if err := rw.flush(); err != nil {
+			if err := flush(); err != nil {
 				return err
 			}
 		}
@@ -208,13 +248,21 @@ func (c *collection) repack(ctx context.Context, list []repackMove, progress fun
 		if err := rw.move(mv.move); err != nil {
 			return err
 		}
+		if mv.lineage != nil {
+			turned = append(turned, mv.lineage)
+			for _, num := range mv.lineage.nums[1:] {
+				if err := rw.count(num, 1); err != nil {
+					return err
+				}
+			}
+		}
 		if rw.full() {
-			if err := rw.flush(); err != nil {
+			if err := flush(); err != nil {
 				return err
 			}
 		}
 	}
-	return rw.flush()
+	return flush()
 }
 
 // verifyCopies reads what was moved back.

@@ -1,6 +1,8 @@
 package chunkstore
 
 import (
+	"slices"
+
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"snapfs/internal/lockorder"
@@ -15,6 +17,7 @@ type pins struct {
 	ingests map[*Ingest]struct{} // guarded by mu
 	doomed  *roaring.Bitmap      // nil = none; guarded by mu, its contents are immutable
 	recent  *roaring.Bitmap      // what ingests that ended during the collection used, nil if none runs; guarded by mu
+	raised  *roaring.Bitmap      // chunks whose generation is about to grow; nil = none; guarded by mu
 }
 
 func (p *pins) addReader(r *Reader) {
@@ -60,4 +63,62 @@ func (p *pins) use(in *Ingest, num uint64) bool {
 	}
 	in.used.Add(uint32(num))
 	return true
+}
+
+// useAsBase pins a chunk as a base. It returns false if the chunk is doomed, or cannot be a base now. What the chunk's
+// generation is must be read after that.
+func (p *pins) useAsBase(in *Ingest, num uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.raised != nil && p.raised.Contains(uint32(num)) || p.doomed != nil && p.doomed.Contains(uint32(num)) {
+		return false
+	}
+	in.used.Add(uint32(num))
+	return true
+}
+
+// watch has raise consider ingests that end from now on, until unwatch. A collection runs.
+func (p *pins) watch() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.recent = roaring.New()
+}
+
+// unwatch ends watch, and what raise announced.
+func (p *pins) unwatch() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.recent, p.raised = nil, nil
+}
+
+// raise announces that the generations of chunks grow, so that no ingest makes them bases until lower is called. It
+// returns false if an ingest, other than that of the caller, has used one of them since watch.
+func (p *pins) raise(by *Ingest, nums []uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slices.ContainsFunc(nums, func(n uint64) bool { return p.recent.Contains(uint32(n)) }) {
+		return false
+	}
+	for in := range p.ingests {
+		if in == by {
+			continue
+		}
+		if slices.ContainsFunc(nums, func(n uint64) bool { return in.used.Contains(uint32(n)) }) {
+			return false
+		}
+	}
+	if p.raised == nil {
+		p.raised = roaring.New()
+	}
+	for _, n := range nums {
+		p.raised.Add(uint32(n))
+	}
+	return true
+}
+
+// lower ends what raise announced.
+func (p *pins) lower() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.raised = nil
 }

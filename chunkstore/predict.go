@@ -2,7 +2,6 @@ package chunkstore
 
 import (
 	"errors"
-	"math/bits"
 	"slices"
 	"sort"
 
@@ -13,8 +12,35 @@ import (
 // predictSlack is how many bytes before and after its offset the old chunks that predict a new one may lie.
 const predictSlack = 8 << 10
 
-// chainMax bounds the chain of deltas of a chunk of a small file.
-const chainMax = 16
+// radix says of which earlier version of a chunk a version is a delta. The n-th version, of generation n, is one of the
+// version with that number in which the last digit that is not 0 is less by one: of the one before, but for one of radix
+// versions, which is a delta of the one radix versions before, and so on. The sum of the digits is the length of the
+// chain. Small files are read as a whole: their chains may be longer. Large ones need many chunks for one read.
+type radix int
+
+const (
+	smallRadix radix = 32
+	largeRadix radix = 2
+	chainMax         = 48 // deltas
+)
+
+// base is the generation of the version that a version is a delta of.
+func (r radix) base(gen int) int {
+	step := 1
+	for gen > 0 && gen/step%int(r) == 0 {
+		step *= int(r)
+	}
+	return max(gen-step, 0)
+}
+
+// depth is how many deltas are decoded to read a version.
+func (r radix) depth(gen int) int {
+	n := 0
+	for ; gen > 0; gen /= int(r) {
+		n += gen % int(r)
+	}
+	return n
+}
 
 // dictionaryMax bounds the bytes of the bases of a delta, all of which are decoded to read it. Four times as much makes
 // no corpus smaller.
@@ -184,23 +210,22 @@ func (p *predictor) bases(f *fresh) error {
 	return p.in.resolve(f, preds)
 }
 
-// resolve chooses the bases of a delta among the predecessors of a chunk and their bases, so that chains stay short.
-// Chunks of small files, which are read as a whole, may be 16 deltas deep. Large files need many chunks for one read:
-// there the n-th version is a delta of version n & (n-1), a chain of logarithmic length. A chunk without bases is
-// stored plain.
+// resolve chooses the bases of a delta among the predecessors of a chunk and their bases, so that chains stay short: see
+// radix. A chunk without bases is stored plain.
 func (in *Ingest) resolve(f *fresh, preds []uint64) error {
-	large := f.off > 0 || len(f.data) >= cdc.WholePart
-	limit, gen := chainMax, 0
-	if large {
-		for _, n := range preds {
-			rec, _, err := in.locate(n)
-			if err != nil {
-				return skipLost(err)
-			}
-			gen = max(gen, rec.gen+1)
-		}
-		limit = gen & (gen - 1)
+	step := radix(smallRadix)
+	if f.off > 0 || len(f.data) >= cdc.WholePart {
+		step = largeRadix
 	}
+	gen := 0
+	for _, n := range preds {
+		rec, _, err := in.locate(n)
+		if err != nil {
+			return skipLost(err)
+		}
+		gen = max(gen, rec.gen+1)
+	}
+	limit := step.base(gen)
 	seen := map[uint64]bool{}
 	total, depth := 0, 0
 	var bases []uint64
@@ -214,7 +239,7 @@ func (in *Ingest) resolve(f *fresh, preds []uint64) error {
 		if err != nil {
 			return err
 		}
-		if rec.delta && (large && rec.gen > limit || !large && rec.gen >= limit) {
+		if rec.delta && rec.gen > limit {
 			for _, b := range rec.bases {
 				if err := add(b); err != nil {
 					return err
@@ -222,8 +247,12 @@ func (in *Ingest) resolve(f *fresh, preds []uint64) error {
 			}
 			return nil
 		}
-		if total+n > dictionaryMax || len(bases) == pack.MaxBases || !in.s.pins.use(in, num) {
+		if total+n > dictionaryMax || len(bases) == pack.MaxBases || !in.s.pins.useAsBase(in, num) {
 			return nil
+		}
+		// Until it was pinned, its generation could grow.
+		if rec, _, err = in.locate(num); err != nil {
+			return err
 		}
 		total += n
 		depth = max(depth, rec.gen)
@@ -235,14 +264,12 @@ func (in *Ingest) resolve(f *fresh, preds []uint64) error {
 			return skipLost(err)
 		}
 	}
-	if gen = max(gen, 1); !large {
-		gen = depth + 1
-	}
+	gen = max(gen, depth+1)
 	behind, err := in.behind(bases)
 	if err != nil {
 		return skipLost(err)
 	}
-	if behind > pack.MaxBehind || f.bound && gen > f.maxGen || bits.OnesCount(uint(gen)) > chainMax {
+	if behind > pack.MaxBehind || f.bound && gen > f.maxGen || step.depth(gen) > chainMax {
 		bases = nil
 	}
 	in.mu.Lock() // a decoder may be looking for the chunk

@@ -159,7 +159,7 @@ func (s *Store) readStored(m *chunkList, p []byte, at int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if origin := b.takeOrigin(); origin != blockUsed && len(b.members) >= loadMembers {
+	if origin := b.takeOrigin(); origin != blockUsed && b.isOfSmall() {
 		s.noteFirstRead(m, at, origin)
 	}
 	c, err := b.need(uint64(sg.nums[i]))
