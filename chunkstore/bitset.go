@@ -1,26 +1,62 @@
 package chunkstore
 
-import "github.com/RoaringBitmap/roaring/v2"
+import (
+	"maps"
+	"math/bits"
+	"slices"
 
-// bitset is a dense set of chunk numbers. It is faster to fill than a bitmap if it holds most of a store.
-type bitset []uint64
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
+)
 
-func newBitset(top uint64) bitset { return make(bitset, (top+63)/64) }
+// bitset is a set of numbers, as bits in blocks of consecutive numbers. It is faster to fill than a bitmap if most
+// numbers beside one that it has are in it, too. Its memory follows how many it has, not how high they are. The zero
+// value is empty.
+type bitset struct {
+	blocks map[uint64]*bitBlock
+	no     uint64    // of the last block that was used
+	last   *bitBlock // nil = none
+}
 
-func (b bitset) has(num uint64) bool { return num/64 < uint64(len(b)) && b[num/64]&(1<<(num%64)) != 0 }
+const (
+	blockWords = 64
+	blockBits  = blockWords * 64
+)
 
-// add reports whether num, which must be below the set's top, was not in it.
-func (b bitset) add(num uint64) bool {
-	w, m := num/64, uint64(1)<<(num%64)
-	if w >= uint64(len(b)) || b[w]&m != 0 {
+type bitBlock [blockWords]uint64
+
+// block returns the block of a number, or nil.
+func (b *bitset) block(num uint64) *bitBlock {
+	if no := num / blockBits; no != b.no || b.last == nil {
+		b.no, b.last = no, b.blocks[no]
+	}
+	return b.last
+}
+
+func (b *bitset) has(num uint64) bool {
+	in := b.block(num)
+	return in != nil && in[num%blockBits/64]&(1<<(num%64)) != 0
+}
+
+// add reports whether num was not in the set.
+func (b *bitset) add(num uint64) bool {
+	in := b.block(num)
+	if in == nil {
+		if b.blocks == nil {
+			b.blocks = map[uint64]*bitBlock{}
+		}
+		in = &bitBlock{}
+		b.blocks[b.no], b.last = in, in
+	}
+	w, m := &in[num%blockBits/64], uint64(1)<<(num%64)
+	if *w&m != 0 {
 		return false
 	}
-	b[w] |= m
+	*w |= m
 	return true
 }
 
 // addList adds the chunks of a manifest.
-func (b bitset) addList(m *chunkList) {
+func (b *bitset) addList(m *chunkList) {
 	for _, r := range m.runs {
 		for num := r.first; num < r.first+r.count; num++ {
 			b.add(num)
@@ -28,4 +64,26 @@ func (b bitset) addList(m *chunkList) {
 	}
 }
 
-func (b bitset) bitmap() *roaring.Bitmap { return roaring.FromDense(b, true) }
+func (b *bitset) clone() *bitset {
+	c := &bitset{blocks: make(map[uint64]*bitBlock, len(b.blocks))}
+	for no, in := range b.blocks {
+		own := *in
+		c.blocks[no] = &own
+	}
+	return c
+}
+
+func (b *bitset) bitmap() *roaring64.Bitmap {
+	to := roaring64.New()
+	nums := make([]uint64, 0, blockBits)
+	for _, no := range slices.Sorted(maps.Keys(b.blocks)) {
+		nums = nums[:0]
+		for i, w := range b.blocks[no] {
+			for ; w != 0; w &= w - 1 {
+				nums = append(nums, no*blockBits+uint64(i*64+bits.TrailingZeros64(w)))
+			}
+		}
+		to.AddMany(nums)
+	}
+	return to
+}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	badger "github.com/dgraph-io/badger/v4"
 	"github.com/zeebo/blake3"
 
@@ -40,8 +40,8 @@ func (s *Store) Check(ctx context.Context, opts CheckOptions) ([]Problem, error)
 	s.gcMu.Lock()
 	defer s.gcMu.Unlock()
 	c := &checker{
-		s: s, opts: opts, known: roaring.New(), bad: roaring.New(), blocks: map[pack.Location]bool{},
-		hashes: map[uint64]hash{}, read: roaring.New(), unknown: map[uint64]*fresh{},
+		s: s, opts: opts, known: roaring64.New(), bad: roaring64.New(), blocks: map[pack.Location]bool{},
+		hashes: map[uint64]hash{}, read: roaring64.New(), unknown: map[uint64]*fresh{},
 	}
 	if c.opts.Progress == nil {
 		c.opts.Progress = func(int64, int64) {}
@@ -72,14 +72,14 @@ type checker struct {
 	s        *Store
 	opts     CheckOptions
 	problems []Problem
-	known    *roaring.Bitmap        // chunks of the index
+	known    *roaring64.Bitmap      // chunks of the index
 	blocks   map[pack.Location]bool // blocks seen so far
 	done     int64                  // bytes of records seen so far
-	bad      *roaring.Bitmap        // chunks that cannot be read, without those that need them
+	bad      *roaring64.Bitmap      // chunks that cannot be read, without those that need them
 
 	// With ReadData, what chunks hash to: as the index says, until the chunk is read.
 	hashes map[uint64]hash
-	read   *roaring.Bitmap // chunks that were read and are right, as far as is known
+	read   *roaring64.Bitmap // chunks that were read and are right, as far as is known
 
 	// unhashed are chunks that a look-up by hash does not find. That is no damage if their record's digest says so: two
 	// concurrent ingests may store the same contents twice. The hash names the later chunk and is removed with it.
@@ -94,7 +94,7 @@ type checker struct {
 }
 
 // found notes a problem that makes the chunks of bad, and all that need them, unreadable. bad may be nil.
-func (c *checker) found(ctx context.Context, where string, what error, bad *roaring.Bitmap) error {
+func (c *checker) found(ctx context.Context, where string, what error, bad *roaring64.Bitmap) error {
 	if bad != nil {
 		c.bad.Or(bad)
 		bad = bad.Clone()
@@ -106,13 +106,13 @@ func (c *checker) found(ctx context.Context, where string, what error, bad *roar
 }
 
 // foundWrong notes a problem of chunks that can be read. Those that need them are verified by themselves.
-func (c *checker) foundWrong(where string, what error, bad *roaring.Bitmap) error {
+func (c *checker) foundWrong(where string, what error, bad *roaring64.Bitmap) error {
 	c.bad.Or(bad)
 	return c.note(where, what, bad)
 }
 
 // note adds a problem of the manifests that name one of the chunks of bad.
-func (c *checker) note(where string, what error, bad *roaring.Bitmap) (err error) {
+func (c *checker) note(where string, what error, bad *roaring64.Bitmap) (err error) {
 	p := Problem{Where: where, What: what.Error()}
 	if bad != nil {
 		p.Manifests, err = c.hit(bad)
@@ -122,7 +122,7 @@ func (c *checker) note(where string, what error, bad *roaring.Bitmap) (err error
 }
 
 // hit lists the manifests that name one of the chunks of bad.
-func (c *checker) hit(bad *roaring.Bitmap) ([]ID, error) {
+func (c *checker) hit(bad *roaring64.Bitmap) ([]ID, error) {
 	ids, err := c.s.manifestIDs(0)
 	if err != nil {
 		return nil, err
@@ -136,15 +136,51 @@ func (c *checker) hit(bad *roaring.Bitmap) ([]ID, error) {
 	return list, nil
 }
 
+// pageNumbers lists the pages of the index. Where damage hides keys from a walk over it, those stand in that manifests
+// name chunks of.
+func (s *Store) pageNumbers(ctx context.Context) (*roaring64.Bitmap, error) {
+	nums := roaring64.New()
+	prefix := []byte{keyPage}
+	_ = s.view(func(btx *badger.Txn) error { // damage is what the caller looks for
+		return scan(btx, prefix, prefix, func(key, _ []byte) (bool, error) {
+			if no, err := parseNumber(key); err == nil {
+				nums.Add(no)
+			}
+			return true, ctx.Err()
+		})
+	})
+	ids, err := s.manifestIDs(0)
+	if skipLost(err) != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		m, err := s.manifest(id)
+		if err != nil {
+			continue // deleted or damaged
+		}
+		for _, r := range m.runs {
+			first, _ := pageOf(r.first)
+			last, _ := pageOf(r.first + r.count - 1)
+			nums.AddRange(first, last+1)
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return nums, ctx.Err()
+}
+
 // eachPageLoose calls fn for the pages that can be read.
 func (s *Store) eachPageLoose(ctx context.Context, fn func(no uint64, pg *page) error) error {
-	s.numMu.Lock()
-	pages := (s.nextNum + pageChunks - 1) / pageChunks
-	s.numMu.Unlock()
-	for no := range pages {
+	nums, err := s.pageNumbers(ctx)
+	if err != nil {
+		return err
+	}
+	for it := nums.Iterator(); it.HasNext(); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		no := it.Next()
 		if pg, err := s.page(no); err == nil {
 			if err := fn(no, pg); err != nil {
 				return err
@@ -179,11 +215,11 @@ func (c *checker) packs(ctx context.Context) error {
 	}
 	for num, end := range ends {
 		if err := c.pack(num, end); err != nil {
-			bad := roaring.New()
+			bad := roaring64.New()
 			if err := c.s.eachPageLoose(ctx, func(no uint64, pg *page) error {
 				for i := range pg.slots {
 					if r := pg.slots[i].rec; r != nil && r.Pack == num && !c.s.packs.Reaches(r.Location) {
-						bad.Add(uint32(no*pageChunks) + uint32(i))
+						bad.Add(no*pageChunks + uint64(i))
 					}
 				}
 				return nil
@@ -222,20 +258,22 @@ func (c *checker) pack(num uint32, end int64) error {
 // chunks verifies pages and, with ReadData, the records they name.
 func (c *checker) chunks(ctx context.Context) error {
 	s := c.s
-	s.numMu.Lock()
-	pages := (s.nextNum + pageChunks - 1) / pageChunks
-	s.numMu.Unlock()
+	nums, err := s.pageNumbers(ctx)
+	if err != nil {
+		return err
+	}
 	s.writeMu.Lock()
 	total := s.state.payload
 	s.writeMu.Unlock()
-	for no := range pages {
+	for it := nums.Iterator(); it.HasNext(); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		no := it.Next()
 		c.opts.Progress(min(c.done, total), total)
 		pg, err := s.page(no)
 		if err != nil {
-			bad := roaring.New()
+			bad := roaring64.New()
 			bad.AddRange(no*pageChunks, (no+1)*pageChunks)
 			if err := c.found(ctx, fmt.Sprintf("index page %d", no), err, bad); err != nil {
 				return err
@@ -257,7 +295,7 @@ func (c *checker) chunks(ctx context.Context) error {
 // chunk verifies one chunk, or its whole block if it is the first one seen of the block.
 func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 	s, rec := c.s, sl.rec
-	c.known.Add(uint32(num))
+	c.known.Add(num)
 	at := fmt.Sprintf("pack %d at %d", rec.Pack, rec.Off)
 	for _, b := range rec.bases {
 		base, _, err := s.locate(b)
@@ -265,7 +303,7 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 			err = corrupt.Errorf("base %d of chunk %d has a later generation", b, num)
 		}
 		if err != nil {
-			return c.found(ctx, at, err, roaring.BitmapOf(uint32(num)))
+			return c.found(ctx, at, err, roaring64.BitmapOf(num))
 		}
 	}
 	if c.blocks[rec.Location] {
@@ -289,12 +327,12 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 }
 
 // inRecord lists the chunks of a record.
-func (c *checker) inRecord(ctx context.Context, at pack.Location) *roaring.Bitmap {
-	bad := roaring.New()
+func (c *checker) inRecord(ctx context.Context, at pack.Location) *roaring64.Bitmap {
+	bad := roaring64.New()
 	_ = c.s.eachPageLoose(ctx, func(no uint64, pg *page) error { // a cancelled check ends soon enough
 		for i := range pg.slots {
 			if r := pg.slots[i].rec; r != nil && r.Location == at {
-				bad.Add(uint32(no*pageChunks) + uint32(i))
+				bad.Add(no*pageChunks + uint64(i))
 			}
 		}
 		return nil
@@ -341,10 +379,10 @@ func (s *Store) isDeleted(id ID) bool {
 
 // manifest verifies the chunks of one manifest and, with ReadData, its digest.
 func (c *checker) manifest(m *chunkList) error {
-	if lost := roaring.AndNot(m.bitmap(), c.known); !lost.IsEmpty() {
+	if lost := roaring64.AndNot(m.bitmap(), c.known); !lost.IsEmpty() {
 		// It may have been committed after the pages were read.
 		for it := lost.Iterator(); it.HasNext(); {
-			if _, _, err := c.s.locate(uint64(it.Next())); err != nil {
+			if _, _, err := c.s.locate(it.Next()); err != nil {
 				return fmt.Errorf("of %d chunks that were not found: %w", lost.GetCardinality(), err)
 			}
 		}
@@ -362,7 +400,7 @@ func (c *checker) manifest(m *chunkList) error {
 	for _, r := range m.runs {
 		for num := r.first; num < r.first+r.count; num++ {
 			h := c.hashes[num]
-			if !c.read.Contains(uint32(num)) {
+			if !c.read.Contains(num) {
 				return nil // unreadable, which was reported
 			}
 			_, _ = sum.Write(h[:]) // cannot fail

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	badger "github.com/dgraph-io/badger/v4"
 
 	"snapfs/chunkstore/internal/corrupt"
@@ -40,7 +40,7 @@ func (c *checker) contents(ctx context.Context, at string, rec *located, b *bloc
 	s := c.s
 	sums := b.hashes()
 	right := b.isRight(sums)
-	wrong, left := roaring.New(), 0
+	wrong, left := roaring64.New(), 0
 	var what error
 	for i, m := range b.members {
 		now, n, err := s.locate(m.num)
@@ -58,7 +58,7 @@ func (c *checker) contents(ctx context.Context, at string, rec *located, b *bloc
 			err = c.content(m.num, sums[i], b)
 		}
 		if err != nil {
-			wrong.Add(uint32(m.num))
+			wrong.Add(m.num)
 			what = fmt.Errorf("chunk %d: %w", m.num, err)
 		}
 	}
@@ -66,7 +66,7 @@ func (c *checker) contents(ctx context.Context, at string, rec *located, b *bloc
 		return nil
 	}
 	for _, m := range b.members {
-		if now, _, err := s.locate(m.num); err == nil && now.Location == rec.Location && !wrong.Contains(uint32(m.num)) {
+		if now, _, err := s.locate(m.num); err == nil && now.Location == rec.Location && !wrong.Contains(m.num) {
 			c.stamp = append(c.stamp, m.num)
 		}
 	}
@@ -97,7 +97,7 @@ func (c *checker) content(num uint64, h hash, b *block) error {
 	} else if want != h {
 		return errWrongBytes
 	}
-	c.read.Add(uint32(num))
+	c.read.Add(num)
 	return nil
 }
 

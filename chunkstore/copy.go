@@ -135,7 +135,7 @@ func (in *Ingest) reuse(m *chunkList, u unit, end int64) (int64, bool, error) {
 		if n+size > most {
 			break
 		}
-		chunks = append(chunks, oldChunk{num: uint64(u.chunks.nums[i]), len: int(size)})
+		chunks = append(chunks, oldChunk{num: u.chunks.nums[i], len: int(size)})
 		n += size
 	}
 	if !in.s.pins.useAll(in, chunks) {
@@ -159,7 +159,7 @@ func (in *Ingest) feed(m *chunkList, u unit, off, end int64, whole bool) (int64,
 			data, err = in.s.transformed(m, u.run)
 		}
 	case u.chunks != nil:
-		data, _, err = in.s.verifiedChunk(uint64(u.chunks.nums[u.i]))
+		data, _, err = in.s.verifiedChunk(u.chunks.nums[u.i])
 	default:
 		data = m.header
 	}
@@ -185,7 +185,7 @@ func (p *pins) useAll(in *Ingest, chunks []oldChunk) bool {
 	defer p.mu.Unlock()
 	if p.doomed != nil {
 		for _, c := range chunks {
-			if p.doomed.Contains(uint32(c.num)) {
+			if p.doomed.Contains(c.num) {
 				return false
 			}
 		}

@@ -21,7 +21,7 @@ type stretch struct {
 	skip       int    // bytes of the first chunk before them
 }
 
-func (st *stretch) nums() []uint32 { return st.sg.nums[st.first:st.end] }
+func (st *stretch) nums() []uint64 { return st.sg.nums[st.first:st.end] }
 
 // offs returns the offsets of the chunks in the stored stream, and their end.
 func (st *stretch) offs() []int64 { return st.sg.offs[st.first : st.end+1] }
@@ -51,7 +51,7 @@ func (s *Store) readMany(m *chunkList, p []byte, at int64) (int, error) {
 // stretches divides a read by records. n is the number of bytes that they cover.
 func (s *Store) stretches(sg *segment, p []byte, at int64) (list []stretch, n int, err error) {
 	for i := sg.chunkAt(at); i < len(sg.nums) && n < len(p); i++ {
-		rec, size, err := s.locate(uint64(sg.nums[i]))
+		rec, size, err := s.locate(sg.nums[i])
 		if err != nil {
 			return nil, 0, err
 		}
@@ -123,7 +123,7 @@ func (s *Store) readStretch(st *stretch) error {
 			return err
 		}
 	}
-	b, err := s.block(s.locate, uint64(st.sg.nums[st.first]))
+	b, err := s.block(s.locate, st.sg.nums[st.first])
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (s *Store) decodeInto(st *stretch) (done bool, err error) {
 	if err != nil {
 		return false, nil //nolint:nilerr // a collection may have moved it
 	}
-	num := uint64(st.sg.nums[st.first])
+	num := st.sg.nums[st.first]
 	rec, _, err := s.locate(num)
 	if err != nil || rec.Location != st.at {
 		return false, nil //nolint:nilerr // as above
@@ -186,7 +186,7 @@ func (sg *segment) are(members []pack.Member, first, end int) bool {
 		return false
 	}
 	for i, m := range members {
-		if i += first; m.Num != uint64(sg.nums[i]) || int64(m.Len) != sg.offs[i+1]-sg.offs[i] {
+		if i += first; m.Num != sg.nums[i] || int64(m.Len) != sg.offs[i+1]-sg.offs[i] {
 			return false
 		}
 	}

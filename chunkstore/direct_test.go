@@ -110,11 +110,11 @@ func TestReadDamaged(t *testing.T) {
 	sg, err := s.segment(r.m, 0)
 	require.NoError(t, err)
 	bad := sg.chunkAt(1 << 20)
-	rec, _, err := s.locate(uint64(sg.nums[bad]))
+	rec, _, err := s.locate(sg.nums[bad])
 	require.NoError(t, err)
 	first := bad
 	for first > 0 {
-		before, _, err := s.locate(uint64(sg.nums[first-1]))
+		before, _, err := s.locate(sg.nums[first-1])
 		require.NoError(t, err)
 		if before.Location != rec.Location {
 			break

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	badger "github.com/dgraph-io/badger/v4"
 	"golang.org/x/sys/unix"
 
-	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/pack"
 )
 
@@ -88,11 +86,11 @@ type collection struct {
 	policy   policy
 	progress func(done, total int64)
 	stats    GCStats
-	named    *roaring.Bitmap        // chunks that manifests name, and what is pinned
-	live     *roaring.Bitmap        // named, and the bases they need
+	named    *roaring64.Bitmap      // chunks that manifests name, and what is pinned
+	live     *roaring64.Bitmap      // named, and the bases they need
 	pinned   bool                   // some of named is named by no manifest
 	touched  map[pack.Location]bool // blocks that lost a chunk in the sweep
-	exists   bitset                 // chunks that the index has after the sweep
+	exists   *bitset                // chunks that the index has after the sweep
 	below    uint64                 // numbers below it are in the index already, or never will be
 	noRoom   error                  // error of a step that could not move data on a full disk
 }
@@ -154,9 +152,9 @@ func (s *Store) allocated() (int64, error) {
 
 // inventory is what the index holds.
 type inventory struct {
-	all     bitset // chunks
-	chunks  int64  // in all
-	payload int64  // bytes of their records
+	all     *bitset // chunks
+	chunks  int64   // in all
+	payload int64   // bytes of their records
 	packs   map[uint32]*inPack
 }
 
@@ -170,9 +168,6 @@ type inPack struct {
 func (p *inPack) add(at pack.Location) {
 	p.live += at.Len
 	last := uint64(at.End()-1) / pack.PageSize
-	for uint64(len(p.pages)) <= last/64 {
-		p.pages = append(p.pages, 0)
-	}
 	for no := uint64(at.Off) / pack.PageSize; no <= last; no++ {
 		p.pages.add(no)
 	}
@@ -186,7 +181,7 @@ func (s *Store) inventory(ctx context.Context) (*inventory, error) {
 	btx := s.db.NewTransaction(false) // sees exactly what the counters count
 	s.writeMu.Unlock()
 	defer btx.Discard()
-	v := &inventory{all: newBitset(was.lease), packs: map[uint32]*inPack{}}
+	v := &inventory{all: &bitset{}, packs: map[uint32]*inPack{}}
 	blocks := map[pack.Location]bool{}
 	err := s.eachPage(ctx, btx, func(no uint64, pg *page) error {
 		var last *located
@@ -244,10 +239,10 @@ func (s *Store) eachPageFrom(ctx context.Context, btx *badger.Txn, first uint64,
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		if len(key) != 5 {
-			return false, corrupt.Errorf("page key of %d bytes", len(key))
+		no, err := parseNumber(key)
+		if err != nil {
+			return false, err
 		}
-		no := pageNumber(key)
 		pg, err := parsePage(value, no)
 		if err != nil {
 			return false, err
@@ -262,10 +257,10 @@ func (s *Store) eachPageDown(ctx context.Context, btx *badger.Txn, fn func(no ui
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		if len(key) != 5 {
-			return false, corrupt.Errorf("page key of %d bytes", len(key))
+		no, err := parseNumber(key)
+		if err != nil {
+			return false, err
 		}
-		no := pageNumber(key)
 		pg, err := parsePage(value, no)
 		if err == nil {
 			fn(no, pg)
@@ -278,7 +273,7 @@ func (s *Store) eachPageDown(ctx context.Context, btx *badger.Txn, fn func(no ui
 func (c *collection) mark(ctx context.Context) error {
 	s := c.s
 	s.pins.mu.Lock()
-	s.pins.recent = roaring.New()
+	s.pins.recent = roaring64.New()
 	s.pins.mu.Unlock()
 	defer func() {
 		s.pins.mu.Lock()
@@ -289,13 +284,13 @@ func (c *collection) mark(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	named := newBitset(uint64(len(inv.all)) * 64)
+	named := &bitset{}
 	if err := s.eachManifestOnce(ctx, func(m *chunkList) { named.addList(m) }); err != nil {
 		// Unless all that is named is known, nothing can be collected.
 		return fmt.Errorf("collect: %w", err)
 	}
 	all := inv.all.bitmap()
-	live := slices.Clone(named)
+	live := named.clone()
 	if err := s.denseClosure(ctx, live); err != nil {
 		return err
 	}
@@ -327,7 +322,7 @@ func (c *collection) mark(ctx context.Context) error {
 // denseClosure adds to set the bases that its chunks need. Most bases have lower numbers than the chunks that need
 // them, and most of the others are those of versions that were stored as deltas of newer ones. So a walk over the pages
 // from the last to the first and one back find nearly all of them.
-func (s *Store) denseClosure(ctx context.Context, set bitset) error {
+func (s *Store) denseClosure(ctx context.Context, set *bitset) error {
 	btx := s.db.NewTransaction(false)
 	defer btx.Discard()
 	for up, repeat := false, true; repeat; up = !up {
@@ -380,11 +375,11 @@ func (s *Store) settled() uint64 {
 }
 
 // closure adds to set the bases that the chunks of front, a subset of it, need.
-func (s *Store) closure(set, front *roaring.Bitmap) error {
+func (s *Store) closure(set, front *roaring64.Bitmap) error {
 	for !front.IsEmpty() {
-		next := roaring.New()
+		next := roaring64.New()
 		for it := front.Iterator(); it.HasNext(); {
-			rec, _, err := s.locate(uint64(it.Next()))
+			rec, _, err := s.locate(it.Next())
 			if errors.Is(err, errNoChunk) {
 				continue // lost, which Check reports; it needs nothing
 			}
@@ -392,8 +387,8 @@ func (s *Store) closure(set, front *roaring.Bitmap) error {
 				return err
 			}
 			for _, b := range rec.bases {
-				if set.CheckedAdd(uint32(b)) {
-					next.Add(uint32(b))
+				if set.CheckedAdd(b) {
+					next.Add(b)
 				}
 			}
 		}
@@ -422,7 +417,7 @@ func (c *collection) sweep(ctx context.Context) error {
 		err := s.update(func(t *writeTxn) error {
 			t.short()
 			for it.HasNext() {
-				no, i := pageOf(uint64(it.PeekNext()))
+				no, i := pageOf(it.PeekNext())
 				if !t.room(1, slotCost(nil)) {
 					break
 				}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"github.com/stretchr/testify/require"
 )
 
@@ -74,7 +74,7 @@ func TestCheckDeleted(t *testing.T) {
 	require.NoError(t, err)
 	_, epoch, _ := s.manifests.get(ids[0])
 	s.manifests.put(ids[0], m, m.cost(), epoch)
-	c := &checker{s: s, known: roaring.New()}
+	c := &checker{s: s, known: roaring64.New()}
 	c.listed(ids[0])
 	require.Empty(t, c.problems)
 }

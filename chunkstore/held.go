@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 
 	"snapfs/chunkstore/internal/pack"
 )
@@ -32,7 +32,7 @@ func (s *Store) Held(ctx context.Context, sets ...[]ID) (each []int64, all int64
 	}
 	met := map[pack.Location]bool{}
 	for i, ids := range sets {
-		keeps := roaring.New()
+		keeps := roaring64.New()
 		for _, id := range ids {
 			if m := open[id]; m != nil {
 				keeps.Or(m.bitmap())
@@ -55,15 +55,15 @@ func (s *Store) Held(ctx context.Context, sets ...[]ID) (each []int64, all int64
 
 // deadRecords lists the records that some chunks and their bases need and no manifest does. The caller holds
 // liveSet.mu.
-func (s *Store) deadRecords(front *roaring.Bitmap) (map[pack.Location]bool, error) {
+func (s *Store) deadRecords(front *roaring64.Bitmap) (map[pack.Location]bool, error) {
 	l := &s.liveSet
 	records := map[pack.Location]bool{}
 	met := l.chunks.Clone()
 	for front.AndNot(met); !front.IsEmpty(); front.AndNot(met) {
 		met.Or(front)
-		next := roaring.New()
+		next := roaring64.New()
 		for it := front.Iterator(); it.HasNext(); {
-			rec, _, err := s.locate(uint64(it.Next()))
+			rec, _, err := s.locate(it.Next())
 			if errors.Is(err, errNoChunk) {
 				continue // lost, which Check reports
 			}
@@ -74,7 +74,7 @@ func (s *Store) deadRecords(front *roaring.Bitmap) (map[pack.Location]bool, erro
 				records[rec.Location] = true
 			}
 			for _, b := range rec.bases {
-				next.Add(uint32(b))
+				next.Add(b)
 			}
 		}
 		front = next

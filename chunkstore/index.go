@@ -16,14 +16,14 @@ import (
 // Keys of the index start with one of these bytes. Numbers in keys are big-endian.
 const (
 	keyHash     = 'h' // hash (20 bytes)          → uvarint chunk number; may name one that was collected
-	keyPage     = 'p' // page (4 bytes)           → page
+	keyPage     = 'p' // page (appendNumber)      → page
 	keyManifest = 'm' // id (8 bytes)             → manifest, or its beginning
 	keyPart     = 'n' // id, part (8 + 4 bytes)   → more of a big manifest
 	keyPack     = 'k' // pack (4 bytes)           → uvarint end of the last record that is named
 	keyValue    = 'r' // bucket, 0, key           → a caller's value
 	keyState    = 's' //                          → counters
 	keySentinel = 'z' //                          → zeros, while a memtable is filled (flushMemtable)
-	keySketches = 't' // first number (4 bytes)   → sketches of chunks
+	keySketches = 't' // first (appendNumber)     → sketches of chunks
 )
 
 // hashLen is the length of the prefix of a chunk's BLAKE3 hash that identifies it.
@@ -40,9 +40,7 @@ func hashOf(data []byte) hash {
 
 func hashKey(h hash) []byte { return append([]byte{keyHash}, h[:]...) }
 
-func pageKey(no uint64) []byte { return binary.BigEndian.AppendUint32([]byte{keyPage}, uint32(no)) }
-
-func pageNumber(key []byte) uint64 { return uint64(binary.BigEndian.Uint32(key[1:])) }
+func pageKey(no uint64) []byte { return appendNumber([]byte{keyPage}, no) }
 
 func packKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte{keyPack}, num) }
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"github.com/zeebo/blake3"
 
 	"snapfs/chunkstore/internal/cdc"
@@ -67,8 +67,8 @@ type Ingest struct {
 	moves  bool // re-encodes stored chunks
 	repack bool // does so for the least space
 	pred   predictor
-	used   *roaring.Bitmap // chunks found or written; guarded by s.pins.mu
-	first  uint64          // numbers of new chunks start here; immutable
+	used   *roaring64.Bitmap // chunks found or written; guarded by s.pins.mu
+	first  uint64            // numbers of new chunks start here; immutable
 	list   chunkList
 	sum    *blake3.Hasher // of chunk hashes
 	err    error          // the first error
@@ -130,7 +130,7 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 	s.loadSketches()
 	in := &Ingest{
 		s: s, ctx: ctx, opts: opts,
-		used:      roaring.New(),
+		used:      roaring64.New(),
 		sum:       blake3.New(),
 		unwritten: map[hash]*fresh{},
 		unindexed: map[uint64]*fresh{},

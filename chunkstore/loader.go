@@ -146,7 +146,7 @@ func (s *Store) load(sg *segment, i int, left *int) bool {
 	if sg.offs[i+1]-sg.offs[i] >= directMin {
 		return true
 	}
-	num := uint64(sg.nums[i])
+	num := sg.nums[i]
 	rec, _, err := s.locate(num)
 	if err != nil {
 		return false

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	badger "github.com/dgraph-io/badger/v4"
 	"github.com/zeebo/blake3"
 
@@ -141,8 +141,8 @@ func (m *chunkList) digest(sum *blake3.Hasher) [32]byte {
 }
 
 // bitmap is the set of the manifest's chunks.
-func (m *chunkList) bitmap() *roaring.Bitmap {
-	b := roaring.New()
+func (m *chunkList) bitmap() *roaring64.Bitmap {
+	b := roaring64.New()
 	for _, r := range m.runs {
 		b.AddRange(r.first, r.first+r.count)
 	}
@@ -228,7 +228,7 @@ func parseManifest(id ID, b []byte, c *frame.Codec) (*chunkList, error) {
 	for range n {
 		r := run{first: end + uint64(p.Int()), count: p.Uint()}
 		end = r.first + r.count
-		if p.Bad || r.count == 0 || r.first >= 1<<32 || end > 1<<32 {
+		if p.Bad || r.count == 0 || r.count > maxRuns*segmentChunks || r.first >= endNumber || end > endNumber {
 			return bad()
 		}
 		chunks += r.count

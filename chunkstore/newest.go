@@ -47,7 +47,7 @@ func (c *collection) lineages(ctx context.Context, from, to uint64) ([]*lineage,
 				if num < from || sl.rec == nil {
 					continue
 				}
-				in := num < to && c.live.Contains(uint32(num))
+				in := num < to && c.live.Contains(num)
 				switch {
 				case in && len(sl.rec.bases) == 0:
 					nodes[num] = &node{num, sl.len}
@@ -125,7 +125,7 @@ func (rw *rewriter) turn(l *lineage) (ok bool, err error) {
 		return false, nil
 	}
 	for _, f := range list {
-		rw.moved.Add(uint32(f.num))
+		rw.moved.Add(f.num)
 		for _, b := range f.bases {
 			rw.s.pins.use(rw.Ingest, b)
 		}

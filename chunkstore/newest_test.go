@@ -115,7 +115,7 @@ func TestOptimizeBesideIngest(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, in.endPart())
 	require.NoError(t, in.pipe.drain())
-	require.True(t, in.used.Contains(uint32(nums[0])))
+	require.True(t, in.used.Contains(nums[0]))
 	_, err = s.Optimize(ctx, nil)
 	require.NoError(t, err)
 	require.Zero(t, generation(t, s, nums[0]))

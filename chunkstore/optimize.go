@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/pack"
@@ -49,7 +49,7 @@ func (s *Store) Unoptimized() int64 {
 
 func (c *collection) optimize(ctx context.Context) error {
 	s := c.s
-	c.live = roaring.New() // of needed chunks
+	c.live = roaring64.New() // of needed chunks
 	if err := s.eachManifest(ctx, func(m *chunkList) error {
 		c.live.Or(m.bitmap())
 		return nil
@@ -67,10 +67,7 @@ func (c *collection) optimize(ctx context.Context) error {
 		return nil
 	}
 	for first := from; from < end; {
-		to := end
-		if end-from > repackStep+repackStep/2 {
-			to = from + repackStep
-		}
+		to := c.stepEnd(from, end)
 		if err := c.repackRange(ctx, from, to, func(i int64) {
 			c.progress(int64(from-first)+i, int64(end-first))
 		}); err != nil {
@@ -102,6 +99,19 @@ func (c *collection) repackRange(ctx context.Context, from, to uint64, progress 
 	return c.repack(ctx, list, progress)
 }
 
+// stepEnd returns where the chunks of a step that begins at a number end: so many numbers behind the first that is live.
+func (c *collection) stepEnd(from, end uint64) uint64 {
+	it := c.live.Iterator()
+	it.AdvanceIfNeeded(from)
+	if it.HasNext() {
+		from = max(from, it.PeekNext())
+	}
+	if !it.HasNext() || from >= end || end-from <= repackStep+repackStep/2 {
+		return end
+	}
+	return from + repackStep
+}
+
 // compactAfter returns the space that an interrupted repack has freed, unless ctx has ended.
 func (c *collection) compactAfter(ctx context.Context, cause error) error {
 	if ctx.Err() != nil || !errors.Is(cause, ErrCorrupt) {
@@ -120,8 +130,8 @@ func (c *collection) complete(from uint64) uint64 {
 	defer s.pins.mu.Unlock()
 	for in := range s.pins.ingests {
 		it := in.used.Iterator()
-		for it.AdvanceIfNeeded(uint32(from)); it.HasNext(); {
-			if num := uint64(it.Next()); num < to && !c.live.Contains(uint32(num)) {
+		for it.AdvanceIfNeeded(from); it.HasNext(); {
+			if num := it.Next(); num < to && !c.live.Contains(num) {
 				to = num
 				break
 			}
@@ -151,11 +161,11 @@ func (c *collection) unpacked(ctx context.Context, from, to uint64, turned []*li
 		}
 	}
 	it := c.live.Iterator()
-	for it.AdvanceIfNeeded(uint32(from)); it.HasNext(); {
+	for it.AdvanceIfNeeded(from); it.HasNext(); {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		num := uint64(it.Next())
+		num := it.Next()
 		if num >= to {
 			break
 		}

@@ -3,7 +3,7 @@ package chunkstore
 import (
 	"slices"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 
 	"snapfs/internal/lockorder"
 )
@@ -15,9 +15,9 @@ type pins struct {
 	mu      lockorder.Mutex[lockorder.Pins]
 	readers map[*Reader]struct{} // guarded by mu
 	ingests map[*Ingest]struct{} // guarded by mu
-	doomed  *roaring.Bitmap      // nil = none; guarded by mu, its contents are immutable
-	recent  *roaring.Bitmap      // what ingests that ended during the collection used, nil if none runs; guarded by mu
-	raised  *roaring.Bitmap      // chunks whose generation is about to grow; nil = none; guarded by mu
+	doomed  *roaring64.Bitmap    // nil = none; guarded by mu, its contents are immutable
+	recent  *roaring64.Bitmap    // what ingests that ended during the collection used, nil if none runs; guarded by mu
+	raised  *roaring64.Bitmap    // chunks whose generation is about to grow; nil = none; guarded by mu
 }
 
 func (p *pins) addReader(r *Reader) {
@@ -58,10 +58,10 @@ func (p *pins) dropIngest(in *Ingest) {
 func (p *pins) use(in *Ingest, num uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.doomed != nil && p.doomed.Contains(uint32(num)) {
+	if p.doomed != nil && p.doomed.Contains(num) {
 		return false
 	}
-	in.used.Add(uint32(num))
+	in.used.Add(num)
 	return true
 }
 
@@ -70,10 +70,10 @@ func (p *pins) use(in *Ingest, num uint64) bool {
 func (p *pins) useAsBase(in *Ingest, num uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.raised != nil && p.raised.Contains(uint32(num)) || p.doomed != nil && p.doomed.Contains(uint32(num)) {
+	if p.raised != nil && p.raised.Contains(num) || p.doomed != nil && p.doomed.Contains(num) {
 		return false
 	}
-	in.used.Add(uint32(num))
+	in.used.Add(num)
 	return true
 }
 
@@ -81,7 +81,7 @@ func (p *pins) useAsBase(in *Ingest, num uint64) bool {
 func (p *pins) watch() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.recent = roaring.New()
+	p.recent = roaring64.New()
 }
 
 // unwatch ends watch, and what raise announced.
@@ -96,22 +96,22 @@ func (p *pins) unwatch() {
 func (p *pins) raise(by *Ingest, nums []uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if slices.ContainsFunc(nums, func(n uint64) bool { return p.recent.Contains(uint32(n)) }) {
+	if slices.ContainsFunc(nums, func(n uint64) bool { return p.recent.Contains(n) }) {
 		return false
 	}
 	for in := range p.ingests {
 		if in == by {
 			continue
 		}
-		if slices.ContainsFunc(nums, func(n uint64) bool { return in.used.Contains(uint32(n)) }) {
+		if slices.ContainsFunc(nums, func(n uint64) bool { return in.used.Contains(n) }) {
 			return false
 		}
 	}
 	if p.raised == nil {
-		p.raised = roaring.New()
+		p.raised = roaring64.New()
 	}
 	for _, n := range nums {
-		p.raised.Add(uint32(n))
+		p.raised.Add(n)
 	}
 	return true
 }

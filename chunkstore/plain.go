@@ -29,7 +29,7 @@ func (s *Store) readPlain(st *stretch) bool {
 // neighbours returns the range of consecutive chunks of the segment that lie in the record of a stretch.
 func (s *Store) neighbours(st *stretch) (lo, hi int) {
 	same := func(i int) bool {
-		rec, _, err := s.locate(uint64(st.sg.nums[i]))
+		rec, _, err := s.locate(st.sg.nums[i])
 		return err == nil && rec.Location == st.at
 	}
 	for lo = st.first; lo > 0 && same(lo-1); lo-- {

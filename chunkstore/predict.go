@@ -352,7 +352,7 @@ func (s *Store) chunksIn(m *chunkList, lo, hi int64) ([]oldChunk, error) {
 		}
 		from := sort.Search(len(sg.nums), func(i int) bool { return sg.offs[i+1] > lo })
 		for i := from; i < len(sg.nums) && sg.offs[i] < hi; i++ {
-			list = append(list, oldChunk{num: uint64(sg.nums[i]), len: int(sg.offs[i+1] - sg.offs[i])})
+			list = append(list, oldChunk{num: sg.nums[i], len: int(sg.offs[i+1] - sg.offs[i])})
 		}
 	}
 	return list, nil

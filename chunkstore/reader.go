@@ -27,7 +27,7 @@ type Reader struct {
 
 // segment is the expansion of segmentChunks chunks of a manifest; immutable.
 type segment struct {
-	nums []uint32
+	nums []uint64
 	offs []int64 // first byte of each chunk in the stored stream, and the end
 }
 
@@ -84,7 +84,7 @@ func (s *Store) segment(m *chunkList, no int) (*segment, error) {
 	}
 	first := int64(no) * segmentChunks
 	count := min(segmentChunks, m.Chunks-first)
-	sg = &segment{nums: make([]uint32, 0, count), offs: make([]int64, 0, count+1)}
+	sg = &segment{nums: make([]uint64, 0, count), offs: make([]int64, 0, count+1)}
 	at := m.starts[no]
 	i := sort.Search(len(m.firsts), func(i int) bool { return m.firsts[i] > first }) - 1
 	skip := uint64(first - m.firsts[i])
@@ -95,7 +95,7 @@ func (s *Store) segment(m *chunkList, no int) (*segment, error) {
 			if err != nil {
 				return nil, err
 			}
-			sg.nums = append(sg.nums, uint32(num))
+			sg.nums = append(sg.nums, num)
 			sg.offs = append(sg.offs, at)
 			at += int64(n)
 		}
@@ -105,7 +105,7 @@ func (s *Store) segment(m *chunkList, no int) (*segment, error) {
 		return nil, corrupt.Errorf("segment %d has %d bytes instead of %d", no, at-m.starts[no],
 			m.starts[no+1]-m.starts[no])
 	}
-	s.segments.put(key, sg, int64(len(sg.nums))*12+100, epoch)
+	s.segments.put(key, sg, int64(len(sg.nums))*16+100, epoch)
 	return sg, nil
 }
 
@@ -155,14 +155,14 @@ func (s *Store) readStored(m *chunkList, p []byte, at int64) (int, error) {
 		return 0, err
 	}
 	i := sg.chunkAt(at)
-	b, err := s.block(s.locate, uint64(sg.nums[i]))
+	b, err := s.block(s.locate, sg.nums[i])
 	if err != nil {
 		return 0, err
 	}
 	if origin := b.takeOrigin(); origin != blockUsed && b.isOfSmall() {
 		s.noteFirstRead(m, at, origin)
 	}
-	c, err := b.need(uint64(sg.nums[i]))
+	c, err := b.need(sg.nums[i])
 	if err != nil {
 		return 0, err
 	}
@@ -191,7 +191,7 @@ func (r *Reader) Order(off int64) uint64 {
 	if i < 0 || i >= len(sg.nums) {
 		return 0
 	}
-	rec, _, err := r.s.locate(uint64(sg.nums[i]))
+	rec, _, err := r.s.locate(sg.nums[i])
 	if err != nil {
 		return 0
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 
 	"snapfs/chunkstore/internal/pack"
 )
@@ -17,7 +17,7 @@ import (
 // gains nothing by it; one with many dead versions in between does.
 type rebasing struct {
 	c    *collection
-	dead *roaring.Bitmap
+	dead *roaring64.Bitmap
 
 	parent   map[uint64]uint64 // of dead chunks, towards the one that stands for their family
 	families map[uint64]*family
@@ -41,7 +41,7 @@ type member struct {
 
 // deadBases finds the chunks to be encoded anew, if dead bases take much space.
 func (c *collection) deadBases(ctx context.Context) ([]move, error) {
-	dead := roaring.AndNot(c.live, c.named)
+	dead := roaring64.AndNot(c.live, c.named)
 	if dead.IsEmpty() {
 		return nil, nil
 	}
@@ -81,7 +81,7 @@ func (b *rebasing) members(ctx context.Context) ([]member, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		num := uint64(it.Next())
+		num := it.Next()
 		rec, _, err := b.c.s.locate(num)
 		if errors.Is(err, errNoChunk) {
 			continue
@@ -110,7 +110,7 @@ func (b *rebasing) ancestors(num uint64, bases []uint64) (*member, error) {
 		if seen[num] {
 			return nil
 		}
-		if !b.dead.Contains(uint32(num)) {
+		if !b.dead.Contains(num) {
 			seen[num] = true
 			m.bases = append(m.bases, num)
 			return nil
@@ -197,7 +197,7 @@ func (b *rebasing) join(m member, sizes map[uint64]int64) error {
 // familyOf finds the family of a chunk with these bases, of which one is dead.
 func (b *rebasing) familyOf(m member, bases []uint64) *family {
 	for _, base := range bases {
-		if b.dead.Contains(uint32(base)) {
+		if b.dead.Contains(base) {
 			return b.family(base)
 		}
 	}
@@ -246,7 +246,7 @@ func (b *rebasing) moves(members []member) ([]move, error) {
 
 // weigh returns the payload of all records, and the part of each chunk of a set. Chunks of a block share it by their
 // lengths.
-func (c *collection) weigh(ctx context.Context, set *roaring.Bitmap) (parts map[uint64]int64, all int64, err error) {
+func (c *collection) weigh(ctx context.Context, set *roaring64.Bitmap) (parts map[uint64]int64, all int64, err error) {
 	type chunk struct {
 		num uint64
 		len int64
@@ -266,7 +266,7 @@ func (c *collection) weigh(ctx context.Context, set *roaring.Bitmap) (parts map[
 				continue
 			}
 			num := no*pageChunks + uint64(i)
-			in := set.Contains(uint32(num))
+			in := set.Contains(num)
 			if sl.rec.delta {
 				all += sl.rec.Len
 				if in {

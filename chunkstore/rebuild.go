@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/corrupt"
@@ -90,17 +90,17 @@ type rebuilder struct {
 	pages   map[uint64]*page  // all chunks; later, those needed
 	copies  map[uint64][]slot // of chunks that lie in several records, the best first
 	unsure  map[*located]bool // records that may be part of what a damaged one held
-	found   *roaring.Bitmap   // chunks in pages
+	found   *roaring64.Bitmap // chunks in pages
 	lists   []*chunkList      // readable manifests
 	journal *replay
 	damage  []Problem // of packs; no problem unless a manifest needs it
 
-	sums     []hash          // of the chunks of found, in order of their numbers
-	lost     *roaring.Bitmap // chunks that cannot be read or are wrong
-	bases    *roaring.Bitmap // wrong chunks that right ones need
-	doubtful *roaring.Bitmap // chunks of which one is wrong, but it is unknown which
-	vouched  *roaring.Bitmap // chunks in records with a right digest
-	sketched []*fresh        // sketches of the newest chunks
+	sums     []hash            // of the chunks of found, in order of their numbers
+	lost     *roaring64.Bitmap // chunks that cannot be read or are wrong
+	bases    *roaring64.Bitmap // wrong chunks that right ones need
+	doubtful *roaring64.Bitmap // chunks of which one is wrong, but it is unknown which
+	vouched  *roaring64.Bitmap // chunks in records with a right digest
+	sketched []*fresh          // sketches of the newest chunks
 }
 
 func (b *rebuilder) run(ctx context.Context) error {
@@ -202,7 +202,7 @@ func (b *rebuilder) readPacks(ctx context.Context) error {
 		sizes[num] = fi.Size()
 		total += fi.Size()
 	}
-	b.found = roaring.New()
+	b.found = roaring64.New()
 	nums := make([]uint32, 0, len(sizes))
 	for num := range sizes {
 		nums = append(nums, num)
@@ -245,7 +245,7 @@ func (b *rebuilder) addRecord(num uint32, off int64, r *pack.Record, sure bool) 
 		b.unsure[rec] = true
 	}
 	for _, m := range r.Members {
-		if m.Num >= 1<<32 {
+		if m.Num >= endNumber {
 			continue // no store gives out such a number
 		}
 		no, i := pageOf(m.Num)
@@ -259,7 +259,7 @@ func (b *rebuilder) addRecord(num uint32, off int64, r *pack.Record, sure bool) 
 			b.addCopy(m.Num, before, sl)
 		}
 		pg.slots[i] = sl
-		b.found.Add(uint32(m.Num))
+		b.found.Add(m.Num)
 	}
 }
 
@@ -273,7 +273,7 @@ func (b *rebuilder) locate(num uint64) (*located, int, error) {
 
 // choose keeps the chunks that manifests need.
 func (b *rebuilder) choose(ctx context.Context) error {
-	named := roaring.New()
+	named := roaring64.New()
 	for key := range b.journal.values {
 		if key[0] != keyManifest || len(key) != len(manifestKey(0)) {
 			continue
@@ -299,24 +299,26 @@ func (b *rebuilder) choose(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		next := roaring.New()
+		next := roaring64.New()
 		for it := front.Iterator(); it.HasNext(); {
-			rec, _, err := b.locate(uint64(it.Next()))
+			rec, _, err := b.locate(it.Next())
 			if err != nil {
 				continue // lost, see dropLost
 			}
 			for _, base := range rec.bases {
-				if base < 1<<32 && need.CheckedAdd(uint32(base)) {
-					next.Add(uint32(base))
+				// A record that may be forged must not name a number that uses up the others.
+				known := base < endNumber && (base < b.journal.lease || !b.unsure[rec])
+				if known && need.CheckedAdd(base) {
+					next.Add(base)
 				}
 			}
 		}
 		front = next
 	}
-	unneeded := roaring.AndNot(b.found, need)
+	unneeded := roaring64.AndNot(b.found, need)
 	b.res.Unneeded = int64(unneeded.GetCardinality())
 	for it := unneeded.Iterator(); it.HasNext(); {
-		b.drop(uint64(it.Next()))
+		b.drop(it.Next())
 	}
 	b.found = need
 	return nil
@@ -412,7 +414,7 @@ func (b *rebuilder) fill(ctx context.Context) error {
 		}
 	}
 	if !b.found.IsEmpty() {
-		top = max(top, uint64(b.found.Maximum())+1)
+		top = max(top, b.found.Maximum()+1)
 	}
 	nums, err := journals(s.journal.dir)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"github.com/zeebo/blake3"
 
 	"snapfs/chunkstore/internal/corrupt"
@@ -17,11 +17,11 @@ import (
 // hash decodes and hashes every chunk, and compares records with their digests. What cannot be decoded, or is not what
 // the digest says, is lost.
 func (b *rebuilder) hash(ctx context.Context) error {
-	b.lost, b.vouched, b.doubtful = roaring.New(), roaring.New(), roaring.New()
-	wrong := roaring.New()
+	b.lost, b.vouched, b.doubtful = roaring64.New(), roaring64.New(), roaring64.New()
+	wrong := roaring64.New()
 	total, top := int64(b.found.GetCardinality()), uint64(0)
 	if total > 0 {
-		top = uint64(b.found.Maximum())
+		top = b.found.Maximum()
 	}
 	b.sums = make([]hash, 0, total)
 	for it := b.found.Iterator(); it.HasNext(); {
@@ -29,7 +29,7 @@ func (b *rebuilder) hash(ctx context.Context) error {
 			return err
 		}
 		b.opts.Progress(StageIndex, int64(len(b.sums)), total)
-		num := uint64(it.Next())
+		num := it.Next()
 		h, data, err := b.hashOf(b.locate, num)
 		if err == nil && !b.isSure(num, h) {
 			err = errWrongBytes
@@ -39,9 +39,9 @@ func (b *rebuilder) hash(ctx context.Context) error {
 			if skipLost(err) != nil {
 				return err
 			}
-			b.lost.Add(uint32(num))
+			b.lost.Add(num)
 			if errors.Is(err, errWrongBytes) {
-				wrong.Add(uint32(num))
+				wrong.Add(num)
 			}
 			continue
 		}
@@ -58,21 +58,21 @@ func (b *rebuilder) hash(ctx context.Context) error {
 }
 
 // keepBases finds the wrong chunks that right ones need as bases. They stay in their pages, and are not found by a hash.
-func (b *rebuilder) keepBases(wrong *roaring.Bitmap) {
-	b.bases = roaring.New()
+func (b *rebuilder) keepBases(wrong *roaring64.Bitmap) {
+	b.bases = roaring64.New()
 	if wrong.IsEmpty() {
 		return
 	}
-	for front := roaring.AndNot(b.found, b.lost); !front.IsEmpty(); {
-		next := roaring.New()
+	for front := roaring64.AndNot(b.found, b.lost); !front.IsEmpty(); {
+		next := roaring64.New()
 		for it := front.Iterator(); it.HasNext(); {
-			rec, _, err := b.locate(uint64(it.Next()))
+			rec, _, err := b.locate(it.Next())
 			if err != nil {
 				continue // lost
 			}
 			for _, base := range rec.bases {
-				if base < 1<<32 && wrong.Contains(uint32(base)) && b.bases.CheckedAdd(uint32(base)) {
-					next.Add(uint32(base))
+				if wrong.Contains(base) && b.bases.CheckedAdd(base) {
+					next.Add(base)
 				}
 			}
 		}
@@ -92,7 +92,7 @@ func (b *rebuilder) hashOf(loc locator, num uint64) (hash, []byte, error) {
 		return hash{}, nil, err
 	case len(blk.digest) == 0:
 	case blk.isRight(nil):
-		b.vouched.Add(uint32(num))
+		b.vouched.Add(num)
 	default:
 		return hash{}, nil, errWrongBytes
 	}
@@ -111,7 +111,7 @@ func (b *rebuilder) checkDigests() {
 		sum := blake3.New()
 		for _, r := range m.runs {
 			for num := r.first; num < r.first+r.count && !m.copied; num++ {
-				h := b.sums[b.found.Rank(uint32(num))-1]
+				h := b.sums[b.found.Rank(num)-1]
 				_, _ = sum.Write(h[:]) // cannot fail
 			}
 		}
@@ -139,15 +139,15 @@ func (b *rebuilder) chunks(ctx context.Context) error {
 		}
 		if err := s.update(func(t *writeTxn) error {
 			for it.HasNext() {
-				num := uint64(it.PeekNext())
+				num := it.PeekNext()
 				no, k := pageOf(num)
 				if t.pages[no] == nil && !b.roomFor(t, no) {
 					break
 				}
 				it.Next()
 				i++
-				lost := b.lost.Contains(uint32(num))
-				if lost && !b.bases.Contains(uint32(num)) {
+				lost := b.lost.Contains(num)
+				if lost && !b.bases.Contains(num) {
 					b.drop(num)
 					continue
 				}
@@ -155,7 +155,7 @@ func (b *rebuilder) chunks(ctx context.Context) error {
 					t.pages[no] = b.pages[no]
 					t.growth += pageCost(no, b.pages[no])
 				}
-				if !lost && !b.doubtful.Contains(uint32(num)) {
+				if !lost && !b.doubtful.Contains(num) {
 					if err := t.set(hashKey(b.sums[i]), binary.AppendUvarint(nil, num)); err != nil {
 						return err
 					}

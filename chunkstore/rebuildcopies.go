@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 )
 
 // A chunk lies in several records if it was moved: all of them decode to the same bytes. The last one is the one that
@@ -24,7 +24,7 @@ func (b *rebuilder) addCopy(num uint64, before, sl slot) {
 
 // pick decides which record counts for each chunk that lies in several.
 func (b *rebuilder) pick(ctx context.Context) error {
-	p := picker{b: b, met: roaring.New(), whole: roaring.New()}
+	p := picker{b: b, met: roaring64.New(), whole: roaring64.New()}
 	for num, list := range b.copies {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -56,16 +56,16 @@ func (b *rebuilder) place(num uint64, sl slot) {
 // picker finds records of which all bases are there.
 type picker struct {
 	b          *rebuilder
-	met, whole *roaring.Bitmap // chunks that were looked at, and those that can be decoded
+	met, whole *roaring64.Bitmap // chunks that were looked at, and those that can be decoded
 }
 
 // pick reports whether a chunk and all that it needs have records, and places those. A chunk that needs itself has none.
 func (p picker) pick(num uint64) bool {
-	if num >= 1<<32 || !p.b.found.Contains(uint32(num)) {
+	if !p.b.found.Contains(num) {
 		return false
 	}
-	if !p.met.CheckedAdd(uint32(num)) {
-		return p.whole.Contains(uint32(num))
+	if !p.met.CheckedAdd(num) {
+		return p.whole.Contains(num)
 	}
 	list := p.b.copies[num]
 	if len(list) == 0 {
@@ -75,7 +75,7 @@ func (p picker) pick(num uint64) bool {
 	for _, sl := range list {
 		if !slices.ContainsFunc(sl.rec.bases, func(base uint64) bool { return !p.pick(base) }) {
 			p.b.place(num, sl)
-			p.whole.Add(uint32(num))
+			p.whole.Add(num)
 			return true
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 )
 
 // repair removes the chunks that a check found unreadable, and the deltas that need them, from the index. Equal
@@ -26,7 +26,7 @@ func (c *checker) repair(ctx context.Context) error {
 		}
 		if err := s.update(func(t *writeTxn) error {
 			for it.HasNext() {
-				no, i := pageOf(uint64(it.PeekNext()))
+				no, i := pageOf(it.PeekNext())
 				if !t.room(1, slotCost(nil)) {
 					return nil
 				}
@@ -85,8 +85,8 @@ func (c *checker) rescue(ctx context.Context) error {
 	if err := c.s.eachPageLoose(ctx, func(no uint64, pg *page) error {
 		for i := range pg.slots {
 			num, r := no*pageChunks+uint64(i), pg.slots[i].rec
-			if r != nil && c.read.Contains(uint32(num)) && slices.ContainsFunc(r.bases, func(b uint64) bool {
-				return c.bad.Contains(uint32(b))
+			if r != nil && c.read.Contains(num) && slices.ContainsFunc(r.bases, func(b uint64) bool {
+				return c.bad.Contains(b)
 			}) {
 				list = append(list, move{num: num})
 			}
@@ -108,7 +108,7 @@ func (c *checker) restamp(ctx context.Context) error {
 }
 
 // needing adds to bad the deltas that need one of it.
-func (c *checker) needing(ctx context.Context, bad *roaring.Bitmap) error {
+func (c *checker) needing(ctx context.Context, bad *roaring64.Bitmap) error {
 	for grown := true; grown; {
 		grown = false
 		if err := c.s.eachPageLoose(ctx, func(no uint64, pg *page) error {
@@ -118,8 +118,8 @@ func (c *checker) needing(ctx context.Context, bad *roaring.Bitmap) error {
 					continue
 				}
 				for _, b := range r.bases {
-					if bad.Contains(uint32(b)) {
-						grown = bad.CheckedAdd(uint32(no*pageChunks)+uint32(i)) || grown
+					if bad.Contains(b) {
+						grown = bad.CheckedAdd(no*pageChunks+uint64(i)) || grown
 					}
 				}
 			}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 
 	"snapfs/chunkstore/internal/pack"
 )
@@ -124,7 +124,7 @@ func blockOrder(at pack.Location, i int) string {
 // rewriter re-encodes chunks of the store. It uses an ingest to do so.
 type rewriter struct {
 	*Ingest
-	moved *roaring.Bitmap
+	moved *roaring64.Bitmap
 	pages map[uint64]bool // that the next flush changes
 	index int64           // bytes that it writes into the index for that, at most
 	bytes int             // that it moves
@@ -136,12 +136,12 @@ func (s *Store) newRewriter(ctx context.Context) (*rewriter, error) {
 		return nil, err
 	}
 	in.moves = true
-	return &rewriter{Ingest: in, moved: roaring.New(), pages: map[uint64]bool{}}, nil
+	return &rewriter{Ingest: in, moved: roaring64.New(), pages: map[uint64]bool{}}, nil
 }
 
 // move takes a chunk. A chunk that cannot be read stays as it is.
 func (rw *rewriter) move(mv move) error {
-	if !rw.moved.CheckedAdd(uint32(mv.num)) {
+	if !rw.moved.CheckedAdd(mv.num) {
 		return nil
 	}
 	rec, _, err := rw.s.locate(mv.num)

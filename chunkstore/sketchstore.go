@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"slices"
 	"sync"
@@ -21,7 +20,7 @@ const sketchesKept = sketch.Slots
 type sketchLoad struct{ once sync.Once }
 
 func sketchesKey(first uint64) []byte {
-	return binary.BigEndian.AppendUint32([]byte{keySketches}, uint32(first))
+	return appendNumber([]byte{keySketches}, first)
 }
 
 // keepSketches writes the sketches of a batch's chunks, except deltas: similar chunks are found by their bases.

@@ -411,26 +411,4 @@ func (s *Store) closeIndex() error {
 	return err
 }
 
-// numbers assigns count consecutive chunk numbers and returns the first.
-func (s *Store) numbers(count uint64) (uint64, error) {
-	s.numMu.Lock()
-	defer s.numMu.Unlock()
-	if s.nextNum+count > s.lease {
-		lease := s.nextNum + count + leaseStep
-		if lease > 1<<32 {
-			return 0, errors.New("store is full: all chunk numbers are used")
-		}
-		if err := s.update(func(t *writeTxn) error {
-			t.state.lease = lease
-			return nil
-		}); err != nil {
-			return 0, err
-		}
-		s.lease = lease
-	}
-	first := s.nextNum
-	s.nextNum += count
-	return first, nil
-}
-
 var _ io.Closer = (*Store)(nil)

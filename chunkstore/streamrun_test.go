@@ -92,7 +92,7 @@ func TestAdoptedOrder(t *testing.T) {
 		at := list.stored - int64(20_000*(files-i))
 		sg, err := s.segment(list, list.segmentAt(at))
 		require.NoError(t, err)
-		rec, _, err := s.locate(uint64(sg.nums[sg.chunkAt(at)]))
+		rec, _, err := s.locate(sg.nums[sg.chunkAt(at)])
 		require.NoError(t, err)
 		if int(rec.Off) != last {
 			records++

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 
 	"snapfs/chunkstore/internal/pack"
 )
@@ -26,9 +26,9 @@ func (s *Store) Unique(ctx context.Context, sets [][]ID) ([]int64, error) {
 			of[id] = i + 1
 		}
 	}
-	chunks := make([]*roaring.Bitmap, len(sets)+1)
+	chunks := make([]*roaring64.Bitmap, len(sets)+1)
 	for i := range chunks {
-		chunks[i] = roaring.New()
+		chunks[i] = roaring64.New()
 	}
 	if err := s.eachManifest(ctx, func(m *chunkList) error {
 		chunks[of[m.ID]].Or(m.bitmap())

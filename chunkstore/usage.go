@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	badger "github.com/dgraph-io/badger/v4"
 
 	"snapfs/chunkstore/internal/pack"
@@ -43,7 +43,7 @@ type liveSet struct {
 	changes atomic.Uint64 // counts what drops it: that happens inside transactions, and must not wait for a count
 
 	mu      lockorder.Mutex[lockorder.LiveSet]
-	chunks  *roaring.Bitmap        // nil = unknown; guarded by mu
+	chunks  *roaring64.Bitmap      // nil = unknown; guarded by mu
 	records map[pack.Location]bool // the blocks among their records; guarded by mu
 	payload int64                  // bytes of their records; guarded by mu
 	last    ID                     // manifests up to here are in it; guarded by mu
@@ -71,7 +71,7 @@ func (s *Store) livePayloadLocked(ctx context.Context) (int64, error) {
 			return 0, err
 		}
 	}
-	front := roaring.New()
+	front := roaring64.New()
 	if err := s.eachManifestAfter(ctx, l.last, func(m *chunkList) error {
 		front.Or(m.bitmap())
 		l.last = m.ID
@@ -82,9 +82,9 @@ func (s *Store) livePayloadLocked(ctx context.Context) (int64, error) {
 	front.AndNot(l.chunks)
 	for !front.IsEmpty() {
 		l.chunks.Or(front)
-		next := roaring.New()
+		next := roaring64.New()
 		for it := front.Iterator(); it.HasNext(); {
-			rec, _, err := s.locate(uint64(it.Next()))
+			rec, _, err := s.locate(it.Next())
 			if errors.Is(err, errNoChunk) {
 				continue
 			}
@@ -99,8 +99,8 @@ func (s *Store) livePayloadLocked(ctx context.Context) (int64, error) {
 			}
 			l.payload += rec.Len
 			for _, b := range rec.bases {
-				if !l.chunks.Contains(uint32(b)) {
-					next.Add(uint32(b))
+				if !l.chunks.Contains(b) {
+					next.Add(b)
 				}
 			}
 		}
@@ -113,12 +113,11 @@ func (s *Store) livePayloadLocked(ctx context.Context) (int64, error) {
 func (s *Store) countLive(ctx context.Context) error {
 	l := &s.liveSet
 	s.writeMu.Lock()
-	lease := s.state.lease
 	last := s.state.nextID
 	btx := s.db.NewTransaction(false)
 	s.writeMu.Unlock()
 	defer btx.Discard()
-	set := newBitset(lease)
+	set := &bitset{}
 	if err := s.eachManifestOnce(ctx, func(m *chunkList) {
 		if m.ID <= last {
 			set.addList(m)
@@ -206,7 +205,7 @@ func (s *Store) Usage(ctx context.Context, ids ...ID) (Usage, error) {
 	defer s.leave()
 	var u Usage
 	asked := map[ID]bool{}
-	set, others := roaring.New(), roaring.New()
+	set, others := roaring64.New(), roaring64.New()
 	for _, id := range ids {
 		m, err := s.manifest(id)
 		if err != nil {
@@ -246,13 +245,13 @@ func (s *Store) Usage(ctx context.Context, ids ...ID) (Usage, error) {
 }
 
 // recordsOf lists the records that a set of chunks needs, bases included; set is closed over them.
-func (s *Store) recordsOf(set *roaring.Bitmap) (map[pack.Location]bool, error) {
+func (s *Store) recordsOf(set *roaring64.Bitmap) (map[pack.Location]bool, error) {
 	if err := s.closure(set, set.Clone()); err != nil {
 		return nil, err
 	}
 	recs := map[pack.Location]bool{}
 	for it := set.Iterator(); it.HasNext(); {
-		rec, _, err := s.locate(uint64(it.Next()))
+		rec, _, err := s.locate(it.Next())
 		if errors.Is(err, errNoChunk) {
 			continue
 		}

@@ -86,20 +86,20 @@ func Of(data []byte) (Sketch, bool) {
 
 // Index finds the stored chunk that is most like a new one. It is a hint: it may forget and may
 // name chunks that are gone. Per feature it holds one table from value to the newest chunk that has it,
-// 3 MiB in all, however many chunks are stored; an old chunk fades as newer ones take its slots.
+// 3 MiB in all, however many chunks are stored; an old chunk fades as newer ones take its slots. Of a number it
+// holds 32 bits, so one that is more than that behind the newest is taken for a newer one.
 // Safe for concurrent use.
 type Index struct {
-	mu    lockorder.Mutex[lockorder.Sketches]
-	slots [features][]uint32 // chunk number + 1, 0 = none; made on first use; guarded by mu
+	mu     lockorder.Mutex[lockorder.Sketches]
+	slots  [features][]uint32 // low bits of chunk number + 1, 0 = none; made on first use; guarded by mu
+	newest uint64             // the highest number + 1; guarded by mu
 }
 
-// Add makes chunk num findable. Numbers beyond 32 bits are not indexed.
+// Add makes chunk num findable.
 func (x *Index) Add(num uint64, s Sketch) {
-	if num >= 1<<32-1 {
-		return
-	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.newest = max(x.newest, num+1)
 	for k, v := range s {
 		if x.slots[k] == nil {
 			x.slots[k] = make([]uint32, Slots)
@@ -111,7 +111,7 @@ func (x *Index) Add(num uint64, s Sketch) {
 // Find gives the chunk with the most features of s, at least minVotes, among those that usable (nil:
 // all) accepts; the newest of equals. It calls usable with no lock held, for few numbers, best first.
 func (x *Index) Find(s Sketch, usable func(num uint64) bool) (uint64, bool) {
-	var nums [features]uint32
+	var nums [features]uint64 // numbers + 1
 	var votes [features]int
 	n := 0
 	x.mu.Lock()
@@ -119,7 +119,7 @@ func (x *Index) Find(s Sketch, usable func(num uint64) bool) (uint64, bool) {
 		if x.slots[k] == nil || x.slots[k][v] == 0 {
 			continue
 		}
-		num := x.slots[k][v]
+		num := x.newest - uint64(uint32(x.newest)-x.slots[k][v])
 		i := 0
 		for i < n && nums[i] != num {
 			i++
@@ -142,7 +142,7 @@ func (x *Index) Find(s Sketch, usable func(num uint64) bool) (uint64, bool) {
 		if best < 0 {
 			return 0, false
 		}
-		if num := uint64(nums[best] - 1); usable == nil || usable(num) {
+		if num := nums[best] - 1; usable == nil || usable(num) {
 			return num, true
 		}
 		votes[best] = 0

@@ -98,6 +98,28 @@ func TestSketchSegment(t *testing.T) {
 	require.ErrorIs(t, got.Load(b[:len(b)-1]), corrupt.Err)
 }
 
+// TestWide: numbers beyond 32 bits are found as they are.
+func TestWide(t *testing.T) {
+	var x Index
+	sketches := map[uint64]Sketch{}
+	for i, num := range []uint64{1<<32 - 2, 1 << 32, 1<<32 + 7, 1<<40 - 2, 1<<40 + 9, 1<<40 + 1<<31} {
+		var s Sketch
+		for k := range s {
+			s[k] = uint16(100*i + k)
+		}
+		sketches[num] = s
+		x.Add(num, s)
+		got, ok := x.Find(s, nil)
+		require.True(t, ok)
+		require.Equal(t, num, got)
+	}
+	got, ok := x.Find(sketches[1<<40+9], nil)
+	require.True(t, ok)
+	require.Equal(t, uint64(1<<40+9), got)
+	_, ok = x.Find(sketches[1<<32], func(num uint64) bool { return num == 1<<32 })
+	require.False(t, ok) // it is too far behind
+}
+
 func FuzzLoadSegment(f *testing.F) {
 	f.Add(AppendSegment(nil, []Entry{{Num: 3}, {Num: 900}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
