@@ -66,7 +66,6 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ Lowers                            sandbox/internal/layerstore: Cache.mu, open layers; also taken under an overlay's
 │  └─ Janitor (leaf)                 sandbox/internal/uppers: janitor.mu
 ├─ Storer                            sandbox/internal/layerstore: Storer.mu, layers that wait to be stored
-├─ Waiter                            sandbox/internal/layerstore: waiter.mu, a call that waits for that
 ├─ SquashCache (leaf)                squashfs: Cache.mu, unpacked blocks
 ├─ RefSet (leaf)                     squashfs: refSet.mu
 └─ StoreClose                        chunkstore: Store.closeMu, the call of Close
@@ -152,7 +151,6 @@ type (
 	Lowers         struct{}
 	Janitor        struct{}
 	Storer         struct{}
-	Waiter         struct{}
 	SquashCache    struct{}
 	RefSet         struct{}
 	StoreClose     struct{}

@@ -35,8 +35,8 @@
 //	Cache.mu        what is open, and flights; never held while anything is read from disk. An overlay that gives
 //	                lowers back takes it under its own locks
 //	Storer.mu       the queue
-//	waiter.mu       of one call that waits: held while its progress is reported
 //
-// The catalog's locks are taken inside Merger.mu, Cache.mu and Storer.mu; the latter two only read records. Cache.mu,
-// Storer.mu and waiter.mu are never held together.
+// The catalog's locks are taken inside Merger.mu, Cache.mu and Storer.mu; the latter two only read records. Cache.mu
+// and Storer.mu are never held together. No lock is held, and nothing is stored, while a call that waits reports its
+// progress: its own goroutine does that.
 package layerstore

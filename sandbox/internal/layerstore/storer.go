@@ -46,27 +46,38 @@ type storing struct {
 	ended  chan struct{} // closed
 }
 
-// waiter is a call that waits for a layer.
+// waiter is a call that waits for a layer. The call reports its progress itself: however slow that is, storing goes on.
 type waiter struct {
-	done chan error // of capacity 1
-
-	mu       lockorder.Mutex[lockorder.Waiter]
-	progress func(api.Progress) // guarded by mu; nil once the call has returned
+	done chan error        // of capacity 1
+	news chan api.Progress // of capacity 1: what the call has not reported yet
 }
 
-func (w *waiter) report(p api.Progress) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.progress != nil {
-		w.progress(p)
+// tell puts news in the place of older ones. Only the goroutine of Run calls it.
+func (w *waiter) tell(p api.Progress) {
+	select {
+	case <-w.news:
+	default:
 	}
+	w.news <- p
 }
 
-// leave makes sure that the call's progress function is not called any more.
-func (w *waiter) leave() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.progress = nil
+// wait reports news until the layer is stored, or ctx ends.
+func (w *waiter) wait(ctx context.Context, progress func(api.Progress)) error {
+	for {
+		select {
+		case p := <-w.news:
+			progress(p)
+		case err := <-w.done:
+			select {
+			case p := <-w.news:
+				progress(p)
+			default:
+			}
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // NewStorer makes a Storer, which works in Run. It calls yield often while it does, which may wait, and wakes the
@@ -94,8 +105,11 @@ func (s *Storer) kick() {
 }
 
 // Wait waits until a layer and everything below it is stored; the error of an attempt ends it. One that was parked is
-// tried once more.
+// tried once more. progress, which may be nil, is called in the caller's goroutine.
 func (s *Storer) Wait(ctx context.Context, top string, progress func(api.Progress)) error {
+	if progress == nil {
+		progress = func(api.Progress) {}
+	}
 	sealed, err := s.Catalog.SealedOf(top)
 	if err != nil {
 		return err
@@ -115,18 +129,12 @@ func (s *Storer) waitLayer(ctx context.Context, layer string, progress func(api.
 		s.mu.Unlock()
 		return nil
 	}
-	w := &waiter{done: make(chan error, 1), progress: progress}
-	defer w.leave()
+	w := &waiter{done: make(chan error, 1), news: make(chan api.Progress, 1)}
 	s.waiters[layer] = append(s.waiters[layer], w)
 	delete(s.troubles, layer) // it is tried at once
 	s.mu.Unlock()
 	s.kick()
-	select {
-	case err := <-w.done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return w.wait(ctx, progress)
 }
 
 // Run stores until ctx ends.
@@ -229,7 +237,7 @@ func (s *Storer) reporter(layer string) func(files, bytes int64) {
 		waiters := s.waiters[layer]
 		s.mu.Unlock()
 		for _, w := range waiters {
-			w.report(api.Progress{Stage: "store", Files: files, Bytes: bytes, Total: -1})
+			w.tell(api.Progress{Stage: "store", Files: files, Bytes: bytes, Total: -1})
 		}
 	}
 }
