@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +34,14 @@ that know io_uring. Nothing else changes the switch.`,
 		Args:        cobra.NoArgs,
 		Annotations: exits(api.ExitConflict, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkTransport(o.Transport); err != nil {
+			err := checkTransport(o.Transport)
+			if err == nil {
+				err = fromEnvironment(cmd.Flags(), "max-snapshots", "max-bytes", "events-keep", "events-age")
+			}
+			if err != nil {
+				if background {
+					sendReady(os.NewFile(readyFD, "ready"), err)
+				}
 				return err
 			}
 			if a.Engine == nil {
@@ -48,19 +54,19 @@ that know io_uring. Nothing else changes the switch.`,
 		"default transport of mounts, `KIND`: auto, uring or dev")
 	cmd.Flags().BoolVar(&o.EnableURing, "enable-fuse-uring", false,
 		"switch on FUSE over io_uring in the kernel, for the whole system until the next boot")
-	cmd.Flags().DurationVar(&o.IdleAfter, "idle-after", o.IdleAfter,
+	cmd.Flags().Var(duration{&o.IdleAfter}, "idle-after",
 		"merge layers, collect garbage and repack cold data after this time without a call or request; 0: never")
 	cmd.Flags().BoolVar(&o.Remount, "remount", false,
 		"mount the workspaces that were mounted when the last daemon ended")
-	cmd.Flags().IntVar(&o.MaxSnapshots, "max-snapshots", envInt("SNAPFS_MAX_SNAPSHOTS"),
+	cmd.Flags().IntVar(&o.MaxSnapshots, "max-snapshots", 0,
 		"limit a session to `N` snapshots; 0 is 100,000, below 0 is no limit (SNAPFS_MAX_SNAPSHOTS)")
-	cmd.Flags().Int64Var(&o.MaxBytes, "max-bytes", int64(envInt("SNAPFS_MAX_BYTES")),
+	cmd.Flags().Int64Var(&o.MaxBytes, "max-bytes", 0,
 		"refuse snapshots of a session whose stored images have `N` bytes or more; 0 is no limit (SNAPFS_MAX_BYTES)")
-	cmd.Flags().IntVar(&o.EventsKeep, "events-keep", envInt("SNAPFS_EVENTS_KEEP"),
+	cmd.Flags().IntVar(&o.EventsKeep, "events-keep", 0,
 		"keep about the newest `N` events of the home, checked every minute; 0 is 100,000, below 0 is no limit "+
 			"(SNAPFS_EVENTS_KEEP)")
-	cmd.Flags().DurationVar(&o.EventsAge, "events-age", envDuration("SNAPFS_EVENTS_AGE"),
-		"keep events for this time, warnings for four times as long; 0 is 2160h, below 0 is for ever (SNAPFS_EVENTS_AGE)")
+	cmd.Flags().Var(duration{&o.EventsAge}, "events-age",
+		"keep events for this time, warnings for four times as long; 0 is 90d, below 0 is for ever (SNAPFS_EVENTS_AGE)")
 	cmd.Flags().StringVar(&o.Metrics, "metrics", "",
 		"serve Prometheus metrics and Go profiles at local `ADDR`, such as 127.0.0.1:9180")
 	cmd.Flags().BoolVar(&background, "background", false, "log to the home and report on descriptor 3")
@@ -68,18 +74,6 @@ that know io_uring. Nothing else changes the switch.`,
 	_ = cmd.Flags().MarkHidden("background") // fails for an unknown flag only
 	_ = cmd.Flags().MarkHidden("must-exist")
 	return cmd
-}
-
-// envInt is a number from the environment, or 0 if the variable is not set or is not a number.
-func envInt(name string) int {
-	n, _ := strconv.Atoi(os.Getenv(name))
-	return n
-}
-
-// envDuration is a time from the environment, or 0 if the variable is not set or is not a time.
-func envDuration(name string) time.Duration {
-	d, _ := time.ParseDuration(os.Getenv(name))
-	return d
 }
 
 // serve runs the daemon. In the background, it reports once on readyFD whether it serves.

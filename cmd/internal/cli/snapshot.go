@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -104,13 +102,4 @@ func parseExpiry(r *api.SnapshotRequest, ttl, expires string) error {
 		r.ExpiresAt = &t
 	}
 	return nil
-}
-
-// parseDuration is time.ParseDuration that also takes whole days, as in 7d.
-func parseDuration(s string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err
-	}
-	return time.ParseDuration(s)
 }
