@@ -284,6 +284,41 @@ func TestPinned(t *testing.T) {
 	}
 }
 
+// TestEventLine: the id, for --after, is in the text as well.
+func TestEventLine(t *testing.T) {
+	e := api.Event{ID: "0199d5a4", Kind: "created", Workspace: "app", Session: "s", Detail: "from x", Level: "warn"}
+	line := eventLine(e)
+	for _, want := range []string{"0199d5a4  ", "created", " app", "session s", "from x", "(warning)"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("%q lacks %q", line, want)
+		}
+	}
+	if !strings.HasPrefix(line, e.ID) {
+		t.Errorf("%q does not begin with the id", line)
+	}
+}
+
+// TestStatsText: a home that one workspace and its snapshots fill has not "unique 0 B", as if nothing were its own.
+func TestStatsText(t *testing.T) {
+	for _, test := range []struct {
+		stats api.Stats
+		want  string
+		never string
+	}{
+		{api.Stats{Stored: 4096, Shared: 4096}, "of several", "unique"},
+		{api.Stats{Ref: "app", Stored: 4096, Unique: 4096}, "unique", "of one"},
+		{api.Stats{Session: "s", Stored: 4096, Unique: 4096}, "unique", "of one"},
+	} {
+		var out bytes.Buffer
+		if err := printStats(&out, test.stats); err != nil {
+			t.Fatal(err)
+		}
+		if text := out.String(); !strings.Contains(text, test.want) || strings.Contains(text, test.never) {
+			t.Errorf("%+v: %q", test.stats, text)
+		}
+	}
+}
+
 func TestShellWord(t *testing.T) {
 	for in, want := range map[string]string{"/srv/ws": "/srv/ws", "/srv/my ws": "'/srv/my ws'", "it's": `'it'\''s'`} {
 		if got := shellWord(in); got != want {

@@ -18,7 +18,7 @@ func (a *app) logCommand() *cobra.Command {
 		Short: "show what happened to a workspace",
 		Long: `Shows the log of workspace NAME, oldest first: when it was created, mounted, frozen, restored,
 branched, rolled back and destroyed, and by which session. The log is kept after the workspace is
-destroyed. With --json, each event is one line of JSON.`,
+destroyed. Each line begins with the id of the event. With --json, each event is one line of JSON.`,
 		Example: "  snapfs log app\n  snapfs log app --after 0199d5a4-7a1e-7c3b-8f00-2b1d5e6f7a8b --json",
 		Args:    exact("NAME"),
 	})
@@ -29,7 +29,8 @@ func (a *app) eventsCommand() *cobra.Command {
 		Use:   "events",
 		Short: "show what happened to all workspaces of the session",
 		Long: `Shows the events of all workspaces of the session, oldest first. With --follow, continues with new
-events until it is interrupted. With --json, each event is one line of JSON.`,
+events until it is interrupted. Each line begins with the id of the event, which --after takes. With
+--json, each event is one line of JSON.`,
 		Example: "  snapfs events --follow\n  snapfs events --follow --json | jq -r .kind",
 		Args:    exact(),
 	})
@@ -67,7 +68,7 @@ func (a *app) eventVerb(cmd *cobra.Command) *cobra.Command {
 
 // eventLine formats an event as text.
 func eventLine(e api.Event) string {
-	text := fmt.Sprintf("%s  %-16s %s", moment(e.At), e.Kind, e.Workspace)
+	text := fmt.Sprintf("%s  %s  %-16s %s", e.ID, moment(e.At), e.Kind, e.Workspace)
 	if e.Snapshot != "" {
 		text += "  snapshot " + e.Snapshot
 	}

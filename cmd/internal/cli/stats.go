@@ -22,6 +22,8 @@ the session owns, or by the whole home. With --json, all sizes are in bytes.
   stored        size of their data in the chunk store
   unique        stored data that nothing else needs; deleting this would free it
   shared        stored data that something else needs, too
+  of one        for the home: stored data that a single snapshot or workspace needs; deleting that would free it
+  of several    for the home: stored data that several need, such as a workspace and its snapshots
   reclaimable   for the home: garbage that 'snapfs gc' frees; else: what would become garbage by deleting this
   upper         data in workspaces that is in no snapshot yet
   sealed        data in snapshots that is not in the chunk store yet
@@ -55,11 +57,15 @@ the session owns, or by the whole home. With --json, all sizes are in bytes.
 }
 
 func printStats(w io.Writer, s api.Stats) error {
+	own, others := "unique", "shared"
+	if s.Ref == "" && s.Session == "" {
+		own, others = "of one", "of several" // to the home as a whole, all is its own
+	}
 	pairs := []string{
 		"logical", size(s.Logical),
 		"stored", size(s.Stored),
-		"unique", size(s.Unique),
-		"shared", size(s.Shared),
+		own, size(s.Unique),
+		others, size(s.Shared),
 		"reclaimable", size(s.Reclaimable),
 		"upper", size(s.Upper),
 		"sealed", size(s.Sealed),
