@@ -32,13 +32,8 @@ func (b *bitset) block(num uint64) *bitBlock {
 	return b.last
 }
 
-func (b *bitset) has(num uint64) bool {
-	in := b.block(num)
-	return in != nil && in[num%blockBits/64]&(1<<(num%64)) != 0
-}
-
-// add reports whether num was not in the set.
-func (b *bitset) add(num uint64) bool {
+// grow returns the block of a number.
+func (b *bitset) grow(num uint64) *bitBlock {
 	in := b.block(num)
 	if in == nil {
 		if b.blocks == nil {
@@ -47,7 +42,17 @@ func (b *bitset) add(num uint64) bool {
 		in = &bitBlock{}
 		b.blocks[b.no], b.last = in, in
 	}
-	w, m := &in[num%blockBits/64], uint64(1)<<(num%64)
+	return in
+}
+
+func (b *bitset) has(num uint64) bool {
+	in := b.block(num)
+	return in != nil && in[num%blockBits/64]&(1<<(num%64)) != 0
+}
+
+// add reports whether num was not in the set.
+func (b *bitset) add(num uint64) bool {
+	w, m := &b.grow(num)[num%blockBits/64], uint64(1)<<(num%64)
 	if *w&m != 0 {
 		return false
 	}
@@ -55,12 +60,19 @@ func (b *bitset) add(num uint64) bool {
 	return true
 }
 
+// addRange adds the numbers from first to before end.
+func (b *bitset) addRange(first, end uint64) {
+	for first < end {
+		n := min(64-first%64, end-first) // in one word
+		b.grow(first)[first%blockBits/64] |= (^uint64(0) >> (64 - n)) << (first % 64)
+		first += n
+	}
+}
+
 // addList adds the chunks of a manifest.
 func (b *bitset) addList(m *chunkList) {
 	for _, r := range m.runs {
-		for num := r.first; num < r.first+r.count; num++ {
-			b.add(num)
-		}
+		b.addRange(r.first, r.first+r.count)
 	}
 }
 
@@ -75,15 +87,27 @@ func (b *bitset) clone() *bitset {
 
 func (b *bitset) bitmap() *roaring64.Bitmap {
 	to := roaring64.New()
+	var first, end uint64 // of a run of whole words
 	nums := make([]uint64, 0, blockBits)
 	for _, no := range slices.Sorted(maps.Keys(b.blocks)) {
 		nums = nums[:0]
 		for i, w := range b.blocks[no] {
+			at := no*blockBits + uint64(i*64)
+			switch {
+			case w == ^uint64(0) && at == end:
+				end += 64
+				continue
+			case w == ^uint64(0):
+				to.AddRange(first, end)
+				first, end = at, at+64
+				continue
+			}
 			for ; w != 0; w &= w - 1 {
-				nums = append(nums, no*blockBits+uint64(i*64+bits.TrailingZeros64(w)))
+				nums = append(nums, at+uint64(bits.TrailingZeros64(w)))
 			}
 		}
 		to.AddMany(nums)
 	}
+	to.AddRange(first, end)
 	return to
 }

@@ -34,8 +34,8 @@ func pushNumbers(t *testing.T, s *Store, next uint64) {
 // wideNumbers are where something in the formats or in memory is another from.
 var wideNumbers = []uint64{1<<32 - 3, 1<<32 + 70_000, 1<<40 - 3, 1<<40 + 1<<20, 1 << 60}
 
-// TestWideNumbers stores, reads, copies, deletes, collects, optimizes, checks and rebuilds with high chunk numbers, in a
-// store that also has low ones.
+// TestWideNumbers stores, reads, copies, deletes, collects, optimizes, checks and rebuilds with high chunk numbers, in
+// a store that also has low ones.
 func TestWideNumbers(t *testing.T) {
 	for _, first := range wideNumbers {
 		t.Run(fmt.Sprintf("%#x", first), func(t *testing.T) { testWideNumbers(t, first) })
@@ -199,8 +199,13 @@ func TestNumberKeys(t *testing.T) {
 		require.Equal(t, n, back)
 	}
 	long := pageKey(1 << 40)
-	for _, bad := range [][]byte{{keyPage}, {keyPage, 1, 2, 3}, long[:12], append(bytes.Clone(long), 0),
-		{keyPage, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 7}, {keyPage, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}} {
+	for _, bad := range [][]byte{
+		{keyPage},
+		{keyPage, 1, 2, 3},
+		long[:12], append(bytes.Clone(long), 0),
+		{keyPage, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 7},
+		{keyPage, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0},
+	} {
 		_, err := parseNumber(bad)
 		require.ErrorIs(t, err, ErrCorrupt, "%x", bad)
 	}
@@ -219,6 +224,12 @@ func TestBitset(t *testing.T) {
 		require.Equal(t, want.Contains(n), b.has(n))
 		n = num()
 		require.Equal(t, want.CheckedAdd(n), b.add(n))
+	}
+	for range 300 {
+		first := num()
+		end := first + min(r.Uint64N(5000), math.MaxUint64-first)
+		b.addRange(first, end)
+		want.AddRange(first, end)
 	}
 	own := b.clone()
 	require.True(t, want.Equals(own.bitmap()))

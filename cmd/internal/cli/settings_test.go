@@ -15,7 +15,12 @@ func TestParseDuration(t *testing.T) {
 		text string
 		want time.Duration
 	}{
-		{"90m", 90 * time.Minute}, {"7d", 7 * day}, {"0", 0}, {"0d", 0}, {"-1d", -day}, {"-90m", -90 * time.Minute},
+		{"90m", 90 * time.Minute},
+		{"7d", 7 * day},
+		{"0", 0},
+		{"0d", 0},
+		{"-1d", -day},
+		{"-90m", -90 * time.Minute},
 		{"65535d", 65535 * day},
 	} {
 		if got, err := parseDuration(test.text); err != nil || got != test.want {
