@@ -13,7 +13,8 @@ import (
 )
 
 // entriesAhead is how many transactions the journal may be ahead of the index after a crash: the entry of a transaction
-// is synced before the index, and the index before the entry of the next one.
+// is synced before the index, and the index before the entry of the next one. A group of transactions that callers ask
+// for at the same time is one, with one entry (group.go).
 const entriesAhead = 1
 
 // checkAhead refuses an index that is older than what lies beside it, as after a backup of it was put back: what it does

@@ -62,13 +62,13 @@
 //	liveSet.mu        what manifests need; held while the index is read, so no transaction waits for it
 //	Store.numMu       chunk numbers; held while some are reserved in the index
 //	Store.upkeepMu    a rewrite of the journal, or a merge of Badger's tables; transactions go on beside it
-//	Store.writeMu     the one transaction that writes the index; held while a caller's function runs in it
+//	Store.writeMu     the one transaction that writes the index; held while callers' functions run in it (group.go)
 //	pack.Set.syncMu   one sync
 //	pack.Set.appendMu one append, or cut
 //	pins.mu           what a collection must leave alone
 //	Ingest.mu         an ingest and its encoders
 //	loader.mu         what to decode ahead; Store.stateMu is taken under it
-//	pack.Set.mu, lru.mu, blockCache.flightMu, sketch.Index.mu, Store.stateMu    leaves
+//	pack.Set.mu, lru.mu, blockCache.flightMu, sketch.Index.mu, Store.stateMu, line.mu    leaves
 //
 // Badger merges its tables only when it is told to: mergeTables and Close read all of them first.
 //

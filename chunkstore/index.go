@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	badger "github.com/dgraph-io/badger/v4"
 	"github.com/zeebo/blake3"
@@ -276,10 +278,14 @@ type writeTxn struct {
 	packs *pack.Set
 
 	limits  txnLimits
-	entries int   // written
-	size    int64 // of these, as Badger counts
-	bytes   int64 // of these, with more for each: what the memtable takes
-	growth  int64 // what writing the pages will add to bytes, at most
+	entries int      // written
+	size    int64    // of these, as Badger counts
+	bytes   int64    // of these, with more for each: what the memtable takes
+	growth  int64    // what writing the pages will add to bytes, at most
+	base    struct { // what the members of the group before the one that runs wrote
+		entries int
+		bytes   int64
+	}
 
 	changes   []byte     // of keys that the journal repeats
 	successor *successor // of the journal, that is to be the one in use
@@ -332,14 +338,8 @@ func (t *writeTxn) failed(err error) error {
 	return err
 }
 
-// update runs fn in a read-write transaction and makes it durable. Writers run one at a time.
-func (s *Store) update(fn func(t *writeTxn) error) error {
-	if s.opts.ReadOnly {
-		return ErrReadOnly
-	}
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
-	defer s.startUpkeep()
+// ready prepares for a transaction. The caller holds writeMu.
+func (s *Store) ready() error {
 	if s.broken != nil {
 		return s.broken
 	}
@@ -350,16 +350,19 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	if s.guard.used == 0 { // a memtable was started: the previous one may have become a table
 		s.mergeWanted = s.mergeWanted || s.tablesDue()
 	}
-	t := &writeTxn{
+	return nil
+}
+
+// begin begins a transaction. The caller holds writeMu.
+func (s *Store) begin() *writeTxn {
+	return &writeTxn{
 		btx: s.db.NewTransaction(true), state: s.state, pages: map[uint64]*page{}, packs: s.packs, limits: s.limits,
 	}
-	defer t.btx.Discard()
-	if err := fn(t); err != nil {
-		return err
-	}
-	changed := make([]uint64, 0, len(t.pages))
+}
+
+// writePages writes the pages that the transaction changes.
+func (t *writeTxn) writePages() error {
 	for no, pg := range t.pages {
-		changed = append(changed, no)
 		var err error
 		if pg.empty() {
 			err = t.delete(pageKey(no))
@@ -370,6 +373,11 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// commit makes a transaction durable, and then its effects in memory. The caller holds writeMu.
+func (s *Store) commit(t *writeTxn) error {
 	t.state.txns++
 	if err := s.journal.write(s, t); err != nil {
 		return err
@@ -380,7 +388,7 @@ func (s *Store) update(fn func(t *writeTxn) error) error {
 	s.opts.Points.At("transaction begun")
 	_, err := guarded("write index", func() (struct{}, error) { return struct{}{}, t.btx.Commit() })
 	if err == nil {
-		s.pages.invalidate(changed...) // from here on others see the transaction
+		s.pages.invalidate(slices.Collect(maps.Keys(t.pages))...) // from here on others see the transaction
 		s.opts.Points.At("transaction written")
 		err = s.guard.sync()
 	}

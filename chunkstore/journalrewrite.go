@@ -226,7 +226,7 @@ func (n *successor) copy(inUse *os.File, end int64) error {
 	return n.write(b)
 }
 
-// finish is the last step, within a transaction that changes nothing else.
+// finish is the last step, within a transaction of which the caller changes nothing else; others may share it.
 func (n *successor) finish(s *Store, t *writeTxn) error {
 	if t.state.journal != n.from {
 		return errJournalGone
@@ -234,7 +234,7 @@ func (n *successor) finish(s *Store, t *writeTxn) error {
 	if err := n.copy(s.journal.f, t.state.journalEnd); err != nil {
 		return err
 	}
-	if err := n.write(appendEntry(nil, &t.state, journalComplete, nil, s.codec)); err != nil {
+	if err := n.write(appendEntry(nil, &t.state, journalComplete, t.changes, s.codec)); err != nil {
 		return err
 	}
 	s.opts.Points.At("journal complete")

@@ -43,6 +43,8 @@ type powerLoss struct {
 	putting  [][32]byte      // may be there: streams
 	deleting []ID            // may be gone
 	damaged  ID              // cannot be read
+	values   []string        // keys of acknowledged values
+	grouping []string        // may be there, all or none: keys of values that are written at the same time
 }
 
 // step is called by the store, sometimes by several goroutines at once.
@@ -131,6 +133,7 @@ func (p *powerLoss) verify(t *testing.T, dir string) {
 		}
 		require.Equal(t, string(sum[:]), names[fmt.Sprint(m.ID)])
 	}
+	p.verifyGroup(t, records(t, s, "group"))
 	gone := 0
 	for id := range p.sums {
 		if !there[id] {
@@ -189,6 +192,46 @@ func (p *powerLoss) put(s *Store, parts ...part) Manifest {
 	p.sums[m.ID] = sum
 	p.putting = nil
 	return m
+}
+
+// group writes values in transactions that share a group with that of a stream, if there is one.
+func (p *powerLoss) group(s *Store, stream ...part) {
+	t := p.t
+	release := jam(s)
+	var all sync.WaitGroup
+	large := 0
+	if len(stream) > 0 {
+		large = 1
+		all.Go(func() { p.put(s, stream...) })
+		waitLine(t, s, 0, large)
+	}
+	var keys []string
+	for i := range 4 {
+		keys = append(keys, fmt.Sprint(len(p.values)+i))
+	}
+	p.mu.Lock()
+	p.grouping = keys
+	p.mu.Unlock()
+	for i, key := range keys {
+		all.Go(func() { require.NoError(t, s.Update(context.Background(), true, putGroup(key, key))) })
+		waitLine(t, s, i+1, large)
+	}
+	release()
+	all.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.values, p.grouping = append(p.values, keys...), nil
+}
+
+// verifyGroup verifies the values that group wrote; p.mu is held.
+func (p *powerLoss) verifyGroup(t *testing.T, there map[string]string) {
+	t.Helper()
+	for _, key := range p.values {
+		require.Equal(t, key, there[key])
+	}
+	if more := len(there) - len(p.values); more != 0 {
+		require.Equal(t, len(p.grouping), more, "a group is there as a whole or not at all")
+	}
 }
 
 func (p *powerLoss) delete(s *Store, ids ...ID) {
@@ -287,6 +330,10 @@ func TestPowerLoss(t *testing.T) {
 	version()
 	version()
 	p.delete(s, ids[0], ids[1], ids[2])
+	p.enter("group")
+	p.group(s)
+	p.enter("group with a stream")
+	p.group(s, part{"group", []byte("shares its transaction with values"), nil})
 	p.enter("collect")
 	_, err := s.GC(ctx, nil)
 	require.NoError(t, err)

@@ -90,6 +90,7 @@ type Store struct {
 	reserveFreed bool                                  // the reserve was freed, so that the index can be closed
 	ended        bool
 
+	line    line                                   // transactions that wait
 	writeMu lockorder.Mutex[lockorder.StoreWriter] // held by the one writer of the index
 	state   state                                  // guarded by writeMu
 	guard   logGuard                               // guarded by writeMu

@@ -23,14 +23,15 @@ type Tx struct {
 	bytes  int64 // written
 }
 
-// Update runs fn in a read-write transaction; sync waits for the disk.
+// Update runs fn in a read-write transaction; sync waits for the disk. Calls at the same time share the writes to the
+// disk: fn may run several times, and what it leaves outside of tx is that of the last time.
 func (s *Store) Update(ctx context.Context, sync bool, fn func(tx *Tx) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.leave()
 	_ = sync // Badger's log is always synced: that takes half a millisecond, and keeps commits in order
-	return s.update(func(t *writeTxn) error { return fn(&Tx{s: s, btx: t.btx, w: t}) })
+	return s.updateSmall(func(t *writeTxn) error { return fn(&Tx{s: s, btx: t.btx, w: t}) })
 }
 
 // View runs fn in a read-only transaction.

@@ -51,7 +51,7 @@ var ErrTxTooLarge = errors.New("more than a transaction takes")
 // room reports whether as many entries, of so many bytes together, still fit into a transaction that is one of several.
 // The first always do.
 func (t *writeTxn) room(entries int, bytes int64) bool {
-	n, size := t.entries+len(t.pages), t.bytes+t.growth
+	n, size := t.entries-t.base.entries+len(t.pages), t.bytes-t.base.bytes+t.growth
 	if n == 0 {
 		return true
 	}

@@ -7,8 +7,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"snapfs/sandbox"
 )
@@ -63,11 +67,16 @@ func latencies(b *testing.B, took []time.Duration) {
 
 func benchHome(b *testing.B) (h *sandbox.Home, dir string) {
 	b.Helper()
+	return benchHomeWith(b, sandbox.Options{})
+}
+
+func benchHomeWith(b *testing.B, opts sandbox.Options) (h *sandbox.Home, dir string) {
+	b.Helper()
 	dir, err := os.MkdirTemp("", "snapfs-bench-")
 	if err != nil {
 		b.Fatal(err)
 	}
-	h, err = sandbox.Open(b.Context(), filepath.Join(dir, "home"), sandbox.Options{})
+	h, err = sandbox.Open(b.Context(), filepath.Join(dir, "home"), opts)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -253,5 +262,86 @@ func BenchmarkRollback(b *testing.B) {
 			}
 			latencies(b, took)
 		})
+	}
+}
+
+// BenchmarkSnapshotsBeside has so many mounted workspaces at a time, in each of which one file is changed and a
+// snapshot taken, again and again. It reports snapshots per second, and how often the home has a disk sync for one.
+func BenchmarkSnapshotsBeside(b *testing.B) {
+	for _, n := range []int{1, 4, 16} {
+		b.Run(fmt.Sprintf("workspaces=%d", n), func(b *testing.B) {
+			var points pointCounts
+			h, dir := benchHomeWith(b, sandbox.WithPoints(sandbox.Options{}, points.at))
+			var writers []*writer
+			for i := range n {
+				name := fmt.Sprint("w", i)
+				if _, err := h.Create(b.Context(), sandbox.CreateRequest{Name: name}); err != nil {
+					b.Fatal(err)
+				}
+				at := filepath.Join(dir, name)
+				r := sandbox.MountRequest{Workspace: name, Mountpoint: at, MakeMountpoint: true}
+				if _, err := h.Mount(b.Context(), r); err != nil {
+					b.Fatal(err)
+				}
+				writers = append(writers, newWriter(b))
+			}
+			points.reset()
+			b.ResetTimer()
+			var all errgroup.Group
+			var next atomic.Int64
+			for i, w := range writers {
+				all.Go(func() error {
+					name := fmt.Sprint("w", i)
+					for k := next.Add(1); k <= int64(b.N); k = next.Add(1) {
+						w.write(b, fmt.Sprintf("%s/f%d", filepath.Join(dir, name), k%100))
+						if _, err := h.Snapshot(b.Context(), sandbox.SnapshotRequest{Workspace: name}); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+			if err := all.Wait(); err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "snapshots/s")
+			points.report(b)
+			for _, w := range writers {
+				w.end()
+			}
+		})
+	}
+}
+
+// pointCounts counts what a home syncs.
+type pointCounts struct {
+	mu   sync.Mutex
+	seen map[string]int // guarded by mu
+}
+
+func (p *pointCounts) at(point string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seen == nil {
+		p.seen = map[string]int{}
+	}
+	p.seen[point]++
+}
+
+func (p *pointCounts) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = nil
+}
+
+func (p *pointCounts) report(b *testing.B) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for point, unit := range map[string]string{
+		"entry appended": "journal-syncs/op", "transaction written": "index-syncs/op", "pack synced": "pack-syncs/op",
+		"file system synced": "fs-syncs/op",
+	} {
+		b.ReportMetric(float64(p.seen[point])/float64(b.N), unit)
 	}
 }

@@ -142,12 +142,11 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool,
 		return classify(fmt.Errorf("looking for changes in %s: %w", name, err))
 	}
 	if !changed {
-		_, err := h.catalog.Update(ctx, !noSync, func(ch *catalog.Change) error {
+		return h.catalog.Put(ctx, !noSync, func(ch *catalog.Change) error {
 			next := *h.catalog.Workspace(name)
 			ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
 			return record(ch, &next, next.Base)
 		})
-		return err
 	}
 	return h.seal(ctx, w, o, push, noSync, record)
 }

@@ -71,7 +71,7 @@ func (h *Home) addWorkspace(ctx context.Context, w *catalog.Workspace, from *cat
 		return err
 	}
 	w.Upper = upper
-	_, err = h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
+	err = h.catalog.Put(ctx, true, func(ch *catalog.Change) error {
 		if from != nil && h.catalog.Snapshot(from.ID) == nil {
 			return fmt.Errorf("%w: snapshot %s has just been deleted", ErrNotFound, from.ID)
 		}

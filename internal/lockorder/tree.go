@@ -87,7 +87,8 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
             ├─ LRU (leaf)            chunkstore: lru.mu
             ├─ Flights (leaf)        chunkstore: blockCache.flightMu
             ├─ Sketches (leaf)       chunkstore/internal/sketch: Index.mu
-            └─ StoreState (leaf)     chunkstore: Store.stateMu
+            ├─ StoreState (leaf)     chunkstore: Store.stateMu
+            └─ StoreLine (leaf)      chunkstore: line.mu, transactions that wait
 DaemonProgress                       sandbox/daemon: stream.progress, called by whatever works
 └─ DaemonStream (leaf)               sandbox/daemon: stream.mu, writes to a client
 `
@@ -173,6 +174,7 @@ type (
 	Flights        struct{}
 	Sketches       struct{}
 	StoreState     struct{}
+	StoreLine      struct{}
 	DaemonProgress struct{}
 	DaemonStream   struct{}
 )

@@ -77,6 +77,13 @@ func (ch *Change) removes() bool {
 	return len(ch.DelWorkspaces)+len(ch.DelSnapshots)+len(ch.reconsider) > 0
 }
 
+// writes reports whether a change has anything to write.
+func (ch *Change) writes() bool {
+	return len(ch.PutWorkspaces)+len(ch.PutSnapshots)+len(ch.PutLayers)+len(ch.PutTrash)+len(ch.Events)+
+		len(ch.DelWorkspaces)+len(ch.DelSnapshots)+len(ch.delLayers)+len(ch.delTrash)+len(ch.delEvents)+
+		len(ch.delMerges)+len(ch.delManifests) > 0
+}
+
 // maxGone bounds the layers that one transaction removes: a long stack goes in several.
 const maxGone = 256
 

@@ -6,7 +6,9 @@
 //   - A record is one JSON document in a bucket of the chunk store. Workspace, Snapshot and Layer are immutable once
 //     they are in the catalog: a change replaces them, so callers may keep what they were given.
 //   - A change is what one transaction does to the records. Update makes it durable, then visible; Stage and Show do so
-//     in two steps, with Withdraw for a change that is not to be.
+//     in two steps, with Withdraw for a change that is not to be. Changes that are staged at the same time share a
+//     transaction of the store: each is of workspaces whose locks its caller holds, and the layers that it names are
+//     held before it is written.
 //   - A holder is what names a layer: a workspace, a snapshot, or the layer above. A layer whose last holder goes is
 //     removed by the transaction that removes the holder, and so are those below that only it held. Pin delays that.
 //   - A stack is the way from a layer down to the root of the tree of layers.
@@ -41,7 +43,7 @@
 // # Locks, outermost first
 //
 //	Catalog.writer       one change, from its first look at the records until they have changed; the store commits
-//	│                    under it
+//	│                    under it, but for what is staged
 //	└─ (the store's)
 //	   ├─ Catalog.mu     the records in memory; never held while anything waits
 //	   └─ idSource.mu    the newest id

@@ -3,13 +3,15 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"snapfs/chunkstore"
 	"snapfs/sandbox/internal/errclass"
 )
 
-// Staged is a change that the store has, durably, and that nobody sees yet: a gate is closed and opened before it
-// becomes visible. In the meantime nobody else changes the workspaces that it puts, and no layer goes that it names.
+// Staged is a change that the store has, durably, or is just getting, and that nobody sees yet: a gate is closed and
+// opened before it becomes visible. In the meantime nobody else changes the workspaces that it puts, and no layer goes
+// that it names.
 type Staged struct {
 	Change
 	was map[string]*Workspace // the workspaces before it; nil for one that it makes
@@ -18,19 +20,47 @@ type Staged struct {
 // Stage makes a change durable without making it visible: Show or Withdraw must follow. The caller holds the locks of
 // the workspaces that fn puts; beside these, fn adds snapshots, layers, events and trash, and removes nothing. Layers
 // that lose their last name by it stay until Reconsider is called for them. With an error of class
-// chunkstore.ErrUnwritable the disk may have it all the same.
+// chunkstore.ErrUnwritable the disk may have it all the same. Calls at the same time share their writes to the disk.
 func (c *Catalog) Stage(ctx context.Context, sync bool, fn func(ch *Change) error) (*Staged, error) {
 	if err := c.begin(ctx); err != nil {
 		return nil, err
 	}
-	c.writer.Lock()
-	defer c.writer.Unlock()
-	s := &Staged{was: map[string]*Workspace{}}
-	if err := fn(&s.Change); err != nil {
+	s, undoes, err := c.hold(fn)
+	if err != nil {
 		return nil, err
 	}
-	if err := c.commit(ctx, sync, &s.Change); err != nil {
+	if undoes {
+		err = c.commitAlone(ctx, sync, &s.Change)
+	} else {
+		err = c.write(ctx, sync, &s.Change)
+	}
+	if err != nil {
+		c.writer.Lock()
+		defer c.writer.Unlock()
+		c.unswept = append(c.unswept, c.letGo(s)...)
+		c.settleLocked(s)
 		return nil, err
+	}
+	return s, nil
+}
+
+// Put is Stage, followed by Show.
+func (c *Catalog) Put(ctx context.Context, sync bool, fn func(ch *Change) error) error {
+	s, err := c.Stage(ctx, sync, fn)
+	if err == nil {
+		c.Show(s)
+	}
+	return err
+}
+
+// hold has fn fill in a change, and keeps others from what that names. It also reports whether withdrawals are pending,
+// which the store must get first.
+func (c *Catalog) hold(fn func(ch *Change) error) (s *Staged, undoes bool, err error) {
+	c.writer.Lock()
+	defer c.writer.Unlock()
+	s = &Staged{was: map[string]*Workspace{}}
+	if err := fn(&s.Change); err != nil {
+		return nil, false, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,7 +71,24 @@ func (c *Catalog) Stage(ctx context.Context, sync bool, fn func(ch *Change) erro
 			c.index.holdBase(w.Base, w.ID) // a layer that was there before: it must not go now
 		}
 	}
-	return s, nil
+	return s, len(c.pending) > 0, nil
+}
+
+// letGo is the opposite of hold, for a change that is not to be. It returns layers that may have lost their last name.
+// The caller holds writer.
+func (c *Catalog) letGo(s *Staged) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var lost []string
+	for _, w := range s.PutWorkspaces {
+		if now := c.index.workspaces[w.ID]; now == nil || now.Base != w.Base {
+			if c.index.dropBase(w.Base, w.ID) {
+				c.touchLocked(w.Base)
+				lost = append(lost, w.Base)
+			}
+		}
+	}
+	return lost
 }
 
 // Show makes a staged change visible; nothing of it waits for the disk.
@@ -67,16 +114,8 @@ func (c *Catalog) Withdraw(ctx context.Context, s *Staged) error {
 		}
 	}
 	c.pending = append(c.pending, undo)
-	err := c.commit(context.WithoutCancel(ctx), true, &Change{})
-	c.mu.Lock()
-	for _, w := range s.PutWorkspaces {
-		if now := c.index.workspaces[w.ID]; now == nil || now.Base != w.Base {
-			if c.index.dropBase(w.Base, w.ID) {
-				c.touchLocked(w.Base)
-			}
-		}
-	}
-	c.mu.Unlock()
+	err := c.commit(ctx, true, &Change{})
+	c.letGo(s)
 	c.settleLocked(s)
 	return err
 }
@@ -99,20 +138,40 @@ func (c *Catalog) WaitSettled(workspace string) {
 	}
 }
 
-// commit writes a change, and pending withdrawals, in one transaction. The caller holds writer.
+// commit writes a change, and pending withdrawals, in one transaction; none if there is nothing to write. The caller
+// holds writer.
 func (c *Catalog) commit(ctx context.Context, sync bool, ch *Change) error {
+	changes := append(slices.Clone(c.pending), ch)
+	if !slices.ContainsFunc(changes, (*Change).writes) {
+		return nil
+	}
+	if err := c.write(ctx, sync, changes...); err != nil {
+		return err
+	}
+	c.pending = nil
+	return nil
+}
+
+// commitAlone is commit for a caller that does not hold writer.
+func (c *Catalog) commitAlone(ctx context.Context, sync bool, ch *Change) error {
+	c.writer.Lock()
+	defer c.writer.Unlock()
+	return c.commit(ctx, sync, ch)
+}
+
+// write writes changes in one transaction.
+func (c *Catalog) write(ctx context.Context, sync bool, changes ...*Change) error {
 	err := c.store.Update(context.WithoutCancel(ctx), sync, func(tx *chunkstore.Tx) error {
-		for _, o := range c.pending {
-			if err := c.Write(tx, o); err != nil {
+		for _, ch := range changes {
+			if err := c.Write(tx, ch); err != nil {
 				return err
 			}
 		}
-		return c.Write(tx, ch)
+		return nil
 	})
 	if err != nil {
 		return errclass.Mark(fmt.Errorf("writing the records: %w", err))
 	}
-	c.pending = nil
 	c.opts.Points.At("records written")
 	return nil
 }
