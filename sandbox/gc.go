@@ -71,7 +71,7 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 
 // settle waits until the directories that nothing needs have given their room back.
 func (h *Home) settle(ctx context.Context) error {
-	if ended := h.storer.Abandon(); ended != nil {
+	for _, ended := range h.storer.Abandon() {
 		select {
 		case <-ended:
 		case <-ctx.Done():

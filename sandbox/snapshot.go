@@ -61,6 +61,7 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 		Workspace: w.ID, Session: session, Name: r.Name, Description: r.Description,
 		CreatedAt: now, ExpiresAt: expires,
 	}
+	ended := h.yielder.Begin()
 	err = h.freeze(ctx, w.ID, r.NoSync, func(ch *catalog.Change, w *catalog.Workspace, top string) error {
 		if err := h.nameIsFree(w.ID, r.Name); err != nil {
 			return err
@@ -76,6 +77,7 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 	})
 	err = errors.Join(err, thaw())
 	unlock()
+	ended()
 	if err != nil {
 		return Snapshot{}, err
 	}

@@ -13,7 +13,8 @@
 //   - A Hold says what a Stack has its Lowers for, if that may last long. Held tells from it who keeps images that no
 //     record names.
 //   - Storing a layer writes the image of its directory into the chunk store and puts the image in the directory's
-//     place everywhere. The Storer does it in the background, oldest first. A layer that it gives up on is parked.
+//     place everywhere. The Storer does it in the background, several at a time, oldest first. A layer that it gives up
+//     on is parked.
 //   - Merging makes one image of several, without reading or writing their data: of layers that only one child needs,
 //     with that child, and of deep stacks, as tiers. The Merger does it in the background.
 //
@@ -26,8 +27,8 @@
 //
 // # Goroutines
 //
-// Storer.Run and Merger.Run each work in the goroutine of their caller and return when their context ends. A flight has
-// a goroutine of its own, which Cache.Close waits for.
+// Storer.Run and Merger.Run return when their context ends. The Merger works in the goroutine of its caller, the Storer
+// in a few of its own. A flight has a goroutine of its own, which Cache.Close waits for.
 //
 // # Locks, outermost first
 //

@@ -100,21 +100,6 @@ func (s *Storer) failed(ctx context.Context, layer string, cause error) {
 	s.queue = append(s.queue, layer)
 }
 
-// next takes the oldest layer that nothing keeps from being stored.
-func (s *Storer) next() (string, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	slices.Sort(s.queue) // ids grow
-	now := time.Now()
-	for i, layer := range s.queue {
-		if !s.waitsLocked(layer, now) {
-			s.queue = slices.Delete(s.queue, i, i+1)
-			return layer, true
-		}
-	}
-	return "", false
-}
-
 // waitsLocked reports whether a layer, or one that it lies on, is not to be tried yet.
 func (s *Storer) waitsLocked(layer string, now time.Time) bool {
 	if len(s.troubles) == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"snapfs/chunkstore"
@@ -14,7 +15,7 @@ import (
 	"snapfs/sandbox/internal/errclass"
 )
 
-// Owner is told what a Storer does, in the Storer's goroutine.
+// Owner is told what a Storer does, in the Storer's goroutines.
 type Owner interface {
 	// Attempted is told how long an attempt to store a layer took, and its error.
 	Attempted(took time.Duration, err error)
@@ -22,8 +23,17 @@ type Owner interface {
 	InPlace(ctx context.Context)
 }
 
-// Storer stores sealed layers, one after the other, the oldest first: parents before what lies on them. What it has not
-// done when its context ends the next process finds in the records. Safe for concurrent use; Run is called once.
+// How many layers are stored at a time, and how many of them may be big: an ingest of much holds some 100 MiB. A small
+// layer never waits for a big one, unless that lies below it.
+const (
+	storeAtOnce = 3
+	bigAtOnce   = 2
+	smallFiles  = 1000
+	smallBytes  = 8 << 20
+)
+
+// Storer stores sealed layers, several at a time, the oldest first, and parents before what lies on them. What it has
+// not done when its context ends the next process finds in the records. Safe for concurrent use; Run is called once.
 type Storer struct {
 	Parts
 	cache  *Cache
@@ -36,14 +46,16 @@ type Storer struct {
 	queue    []string             // guarded by mu
 	waiters  map[string][]*waiter // guarded by mu: by layer
 	troubles map[string]*trouble  // guarded by mu: of layers that could not be stored
-	current  *storing             // guarded by mu: nil between layers
+	now      map[string]*storing  // guarded by mu: by layer
+	big      map[string]bool      // guarded by mu: layers in queue that were found to be big
 }
 
 // storing is the storing of one layer.
 type storing struct {
 	layer  string
-	cancel context.CancelFunc
-	ended  chan struct{} // closed
+	cancel context.CancelFunc // guarded by Storer.mu; nil before it begins
+	big    bool               // guarded by Storer.mu
+	ended  chan struct{}      // closed
 }
 
 // waiter is a call that waits for a layer. The call reports its progress itself: however slow that is, storing goes on.
@@ -85,7 +97,8 @@ func (w *waiter) wait(ctx context.Context, progress func(api.Progress)) error {
 func NewStorer(p Parts, c *Cache, m *Merger, yield func(context.Context), o Owner) *Storer {
 	return &Storer{
 		Parts: p, cache: c, merger: m, yield: yield, owner: o, wake: make(chan struct{}, 1),
-		waiters: map[string][]*waiter{}, troubles: map[string]*trouble{},
+		waiters: map[string][]*waiter{}, troubles: map[string]*trouble{}, now: map[string]*storing{},
+		big: map[string]bool{},
 	}
 }
 
@@ -139,6 +152,15 @@ func (s *Storer) waitLayer(ctx context.Context, layer string, progress func(api.
 
 // Run stores until ctx ends.
 func (s *Storer) Run(ctx context.Context) {
+	var workers sync.WaitGroup
+	for range storeAtOnce {
+		workers.Go(func() { s.work(ctx) })
+	}
+	workers.Wait()
+}
+
+// work stores one layer after the other until ctx ends.
+func (s *Storer) work(ctx context.Context) {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
@@ -149,28 +171,14 @@ func (s *Storer) Run(ctx context.Context) {
 		case <-retry.C:
 		}
 		for ctx.Err() == nil {
-			layer, ok := s.next()
-			if !ok {
+			now := s.next()
+			if now == nil {
 				break
 			}
-			start := time.Now()
-			err := s.begin(ctx, layer)
-			if err == nil {
-				err = s.try(ctx, layer)
+			s.kick() // there may be more for others
+			if s.room(ctx, now) {
+				s.attempt(ctx, now)
 			}
-			if ctx.Err() != nil {
-				s.interrupted(layer)
-				return
-			}
-			s.owner.Attempted(time.Since(start), err)
-			if err == nil && s.Catalog.Layer(layer) == nil {
-				err = s.Catalog.PutAttempts(ctx, layer, catalog.Attempts{}) // deleted meanwhile
-			}
-			if err != nil {
-				s.Logger.Error("a layer could not be stored; it stays sealed", "layer", layer, "error", err)
-				s.failed(ctx, layer, err)
-			}
-			s.finish(layer, err)
 		}
 		if pause, ok := s.pause(); ok {
 			retry.Reset(pause)
@@ -178,22 +186,42 @@ func (s *Storer) Run(ctx context.Context) {
 	}
 }
 
+// attempt stores a layer, and says what became of it.
+func (s *Storer) attempt(ctx context.Context, now *storing) {
+	s.yield(ctx)
+	layer, start := now.layer, time.Now()
+	err := s.begin(ctx, layer)
+	if err == nil {
+		err = s.try(ctx, now)
+	}
+	if ctx.Err() != nil {
+		s.interrupted(layer)
+		return
+	}
+	s.owner.Attempted(time.Since(start), err)
+	if err == nil && s.Catalog.Layer(layer) == nil {
+		err = s.Catalog.PutAttempts(ctx, layer, catalog.Attempts{}) // deleted meanwhile
+	}
+	if err != nil {
+		s.Logger.Error("a layer could not be stored; it stays sealed", "layer", layer, "error", err)
+		s.failed(ctx, layer, err)
+	}
+	s.finish(layer, err)
+}
+
 // try stores a layer, unless nothing needs it any more.
-func (s *Storer) try(ctx context.Context, layer string) error {
+func (s *Storer) try(ctx context.Context, now *storing) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	now := &storing{layer: layer, cancel: cancel, ended: make(chan struct{})}
+	layer := now.layer
 	s.mu.Lock()
-	s.current = now
+	now.cancel = cancel
 	s.mu.Unlock()
 	report := s.reporter(layer)
 	err := s.store(ctx, layer, func(files, bytes int64) {
 		s.yield(ctx)
 		report(files, bytes)
 	})
-	s.mu.Lock()
-	s.current = nil
-	s.mu.Unlock()
 	close(now.ended)
 	if s.Catalog.Layer(layer) == nil {
 		return nil // deleted meanwhile
@@ -201,20 +229,24 @@ func (s *Storer) try(ctx context.Context, layer string) error {
 	return err
 }
 
-// Abandon ends the storing under way if it is of a layer that nothing names any more. The channel is closed when that
-// has ended, or when the directory of a layer that has just been stored is given back; nil if there is neither.
-func (s *Storer) Abandon() <-chan struct{} {
+// Abandon ends the storing of layers that nothing names any more. Each channel is closed when one of them has ended, or
+// when the directory of a layer that has just been stored is given back.
+func (s *Storer) Abandon() []<-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current == nil {
-		return nil
+	var ended []<-chan struct{}
+	for _, now := range s.now {
+		if now.cancel == nil {
+			continue
+		}
+		if !s.Catalog.Named(now.layer) {
+			now.cancel()
+		} else if r := s.Catalog.Layer(now.layer); r == nil || r.State != api.Stored {
+			continue
+		}
+		ended = append(ended, now.ended)
 	}
-	if !s.Catalog.Named(s.current.layer) {
-		s.current.cancel()
-	} else if r := s.Catalog.Layer(s.current.layer); r == nil || r.State != api.Stored {
-		return nil
-	}
-	return s.current.ended
+	return ended
 }
 
 // finish wakes the calls that wait for a layer.
@@ -225,6 +257,8 @@ func (s *Storer) finish(layer string, err error) {
 		w.done <- err
 	}
 	delete(s.waiters, layer)
+	delete(s.now, layer)
+	s.kick() // of what lies on it
 	if err == nil {
 		delete(s.troubles, layer)
 	}
