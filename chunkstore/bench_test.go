@@ -8,7 +8,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -82,6 +84,37 @@ func BenchmarkKnownTree(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N)*files*size/1e6/(cpuTime(b)-start).Seconds(), "MB/cpu-s")
+}
+
+// BenchmarkNewFiles stores 200,000 different files of 100 bytes, or $SNAPFS_FILES, and reports what the first and the
+// last tenth of them take.
+func BenchmarkNewFiles(b *testing.B) {
+	files := 200_000
+	if n, err := strconv.Atoi(os.Getenv("SNAPFS_FILES")); err == nil {
+		files = n
+	}
+	for b.Loop() {
+		s, err := Open(b.TempDir(), Options{})
+		require.NoError(b, err)
+		in, err := s.NewIngest(b.Context(), IngestOptions{Kind: KindImage})
+		require.NoError(b, err)
+		r := rand.New(rand.NewPCG(5, 5))
+		tenths := []time.Duration{cpuTime(b)}
+		for i := range files {
+			require.NoError(b, in.Hint(Hint{Path: "f", Size: 100}))
+			_, err := in.Write(noise(r, 100))
+			require.NoError(b, err)
+			if i%(files/10) == files/10-1 {
+				tenths = append(tenths, cpuTime(b))
+			}
+		}
+		_, err = in.Commit(b.Context(), nil)
+		require.NoError(b, err)
+		require.NoError(b, s.Close())
+		each := func(i int) float64 { return float64((tenths[i+1] - tenths[i]).Microseconds()) / float64(files/10) }
+		b.ReportMetric(each(0), "first-cpu-µs/file")
+		b.ReportMetric(each(len(tenths)-2), "last-cpu-µs/file")
+	}
 }
 
 // TestIngestMemory stores noise in the background, 2 GB of it with $SNAPFS_LONG, and bounds the memory that takes.

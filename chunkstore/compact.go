@@ -260,6 +260,7 @@ func (c *collection) purge(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	s.hashes.filter.Store(nil) // it would keep the room of what was removed
 	return s.shrinkIndex(ctx)
 }
 

@@ -253,6 +253,9 @@ func (s *Store) locate(num uint64) (*located, int, error) {
 
 // lookup finds a chunk by its hash; ErrNotFound.
 func (s *Store) lookup(h hash) (uint64, error) {
+	if s.hashes.lacks(h) {
+		return 0, ErrNotFound
+	}
 	var num uint64
 	err := s.view(func(btx *badger.Txn) error {
 		b, err := get(btx, hashKey(h))
@@ -276,6 +279,7 @@ type writeTxn struct {
 	done  []func()         // called after the commit
 	undo  []func()         // called if the commit fails
 	packs *pack.Set
+	known *hashes
 
 	limits  txnLimits
 	entries int      // written
@@ -295,6 +299,7 @@ func (t *writeTxn) set(key, value []byte) error {
 	if err := t.count(key, value); err != nil {
 		return err
 	}
+	t.known.note(key)
 	if err := t.btx.Set(key, value); err != nil {
 		return fmt.Errorf("write index: %w", err)
 	}
@@ -356,7 +361,8 @@ func (s *Store) ready() error {
 // begin begins a transaction. The caller holds writeMu.
 func (s *Store) begin() *writeTxn {
 	return &writeTxn{
-		btx: s.db.NewTransaction(true), state: s.state, pages: map[uint64]*page{}, packs: s.packs, limits: s.limits,
+		btx: s.db.NewTransaction(true), state: s.state, pages: map[uint64]*page{}, packs: s.packs, known: &s.hashes,
+		limits: s.limits,
 	}
 }
 

@@ -321,6 +321,7 @@ func (in *Ingest) find(h hash) (uint64, bool, error) {
 	}
 	num, err := in.s.lookup(h)
 	if errors.Is(err, ErrNotFound) {
+		in.s.missedOne()
 		return 0, false, nil
 	}
 	if err != nil {

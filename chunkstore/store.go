@@ -73,6 +73,7 @@ type Store struct {
 	manifests *lru[ID, *chunkList]
 	segments  *lru[segmentKey, *segment]
 	sketches  sketch.Index
+	hashes    hashes
 
 	sketchLoad sketchLoad
 
@@ -213,6 +214,9 @@ func (s *Store) openIndex(index string) (ends map[uint32]int64, err error) {
 		return err
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := s.filterEmpty(); err != nil {
 		return nil, err
 	}
 	err = s.checkCount()

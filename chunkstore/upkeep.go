@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// upkeep is what the store does to its own files without being asked: it rewrites the journal, and merges Badger's
-// tables. One goroutine does it beside the transactions, which start it and do not wait for it. Store.upkeepMu is held
+// upkeep is what the store does without being asked: it rewrites the journal, merges Badger's tables, and makes the
+// filter of hashes. One goroutine does it beside the transactions, which start it and do not wait for it. Store.upkeepMu is held
 // by whoever works, be it that goroutine or a caller.
 type upkeep struct {
 	ctx     context.Context // ends when the store is closed
@@ -26,7 +26,7 @@ const upkeepShare = 2
 // startUpkeep starts the goroutine if there is something to do. The caller holds writeMu.
 func (s *Store) startUpkeep() {
 	u := &s.upkeep
-	if u.running || u.ended || s.broken != nil || !s.journalDue() && !s.mergeWanted {
+	if u.running || u.ended || s.broken != nil || !s.journalDue() && !s.mergeWanted && !s.hashes.wanted.Load() {
 		return
 	}
 	u.running = true
@@ -38,14 +38,17 @@ func (s *Store) keepUp() {
 	ctx := s.upkeep.ctx
 	for {
 		s.writeMu.Lock()
-		merge, journal := s.mergeWanted, s.journalDue()
+		merge, journal, filter := s.mergeWanted, s.journalDue(), s.hashes.wanted.Load()
 		s.mergeWanted = false
-		if s.upkeep.ended || s.broken != nil || !merge && !journal {
+		if s.upkeep.ended || s.broken != nil || !merge && !journal && !filter {
 			s.upkeep.running = false
 			s.writeMu.Unlock()
 			return
 		}
 		s.writeMu.Unlock()
+		if filter {
+			s.warn(ctx, "there is no filter of the index's hashes", s.makeFilter(ctx))
+		}
 		if merge {
 			s.warn(ctx, "the tables of the index were not merged", s.mergeDue(ctx))
 		}

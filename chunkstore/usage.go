@@ -33,7 +33,7 @@ type Stats struct {
 	Packs     int64 // allocated bytes of packs
 	Index     int64 // allocated bytes of Badger
 
-	IndexCache int64 // bytes of memory that decompressed blocks of the index may take
+	IndexCache int64 // bytes of memory that decompressed blocks of the index and its filter may take
 	Written    int64 // bytes of records of new data since the store was opened
 	Moved      int64 // bytes of records that collections wrote since then
 }
@@ -191,7 +191,7 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 		return Stats{}, err
 	}
 	return Stats{
-		IndexCache: cache, Written: s.stored.Load(), Moved: s.moved.Load(),
+		IndexCache: cache + s.hashes.bytes(), Written: s.stored.Load(), Moved: s.moved.Load(),
 		Manifests: st.manifests, Chunks: st.chunks, Logical: st.logical,
 		Payload: payload, Garbage: s.garbage(payload), Packs: packs, Index: index,
 	}, nil

@@ -378,7 +378,7 @@ type Stats struct {
 	Sealed      int64  `json:"sealed"`                // allocated in sealed directories not stored yet
 	Packs       int64  `json:"packs"`                 // store only
 	Index       int64  `json:"index"`                 // store only
-	IndexCache  int64  `json:"index_cache,omitempty"` // memory that the cache of the index may take; store only
+	IndexCache  int64  `json:"index_cache,omitempty"` // memory that the caches of the index may take; store only
 	Written     int64  `json:"written,omitempty"`     // to packs since the home was opened: new data; store only
 	Moved       int64  `json:"moved,omitempty"`       // and by collections; store only
 

@@ -28,7 +28,7 @@ the session owns, or by the whole home. With --json, all sizes are in bytes.
   upper         data in workspaces that is in no snapshot yet
   sealed        data in snapshots that is not in the chunk store yet
   packs, index  size of the chunk store's files
-  index cache   memory of the daemon that the cache of the index may take
+  index cache   memory of the daemon that the caches of the index may take
   pinned        reclaimable data that gc cannot free as long as somebody reads it, and who does`,
 		Example: `  snapfs stats
   snapfs stats before-upgrade --json
