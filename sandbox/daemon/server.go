@@ -127,11 +127,41 @@ type stream struct {
 	mu  lockorder.Mutex[lockorder.DaemonStream]
 	out *json.Encoder // guarded by mu
 	ctl *http.ResponseController
+
+	news   chan sandbox.Progress // of capacity 1: progress that is not written yet
+	ended  chan struct{}         // closed when the call has ended
+	writer sync.WaitGroup        // of news
 }
 
 func newStream(w http.ResponseWriter) *stream {
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	return &stream{out: json.NewEncoder(w), ctl: http.NewResponseController(w)}
+	return &stream{
+		out: json.NewEncoder(w), ctl: http.NewResponseController(w),
+		news: make(chan sandbox.Progress, 1), ended: make(chan struct{}),
+	}
+}
+
+// endProgress is called once when the call has ended, before its result is sent.
+func (s *stream) endProgress() {
+	close(s.ended)
+	s.writer.Wait()
+}
+
+// writeProgress writes news until the call has ended.
+func (s *stream) writeProgress() {
+	for ended := false; !ended; {
+		select {
+		case p := <-s.news:
+			_ = s.send(wire.Frame{Progress: &p}) // a client that is gone cancels the call
+		case <-s.ended:
+			ended = true
+		}
+	}
+	select {
+	case p := <-s.news:
+		_ = s.send(wire.Frame{Progress: &p}) // as above
+	default:
+	}
 }
 
 // errStranger is what another user's process gets.
@@ -154,8 +184,10 @@ func (s *stream) send(f wire.Frame) error {
 	return s.ctl.Flush()
 }
 
-// progress passes a call's progress on, at most ten times a second and whenever the stage changes.
+// progress passes a call's progress on, at most ten times a second and whenever the stage changes. Whatever works does
+// not wait for the client: if that is slow, it gets the newest only.
 func (s *stream) progress() func(sandbox.Progress) {
+	s.writer.Go(s.writeProgress)
 	var (
 		mu   lockorder.Mutex[lockorder.DaemonProgress]
 		last sandbox.Progress
@@ -168,7 +200,11 @@ func (s *stream) progress() func(sandbox.Progress) {
 			return
 		}
 		last, when = p, time.Now()
-		_ = s.send(wire.Frame{Progress: &p}) // a client that is gone cancels the call
+		select {
+		case <-s.news: // older
+		default:
+		}
+		s.news <- p
 	}
 }
 
@@ -187,6 +223,7 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 				return res, wire.Unavailable("the daemon is stopping")
 			}
 			defer s.running.Done()
+			defer out.endProgress()
 			var req Req
 			arrived := hurry(w)
 			if err := decode(r.Body, &req); err != nil {
