@@ -64,13 +64,16 @@ type waiter struct {
 	news chan api.Progress // of capacity 1: what the call has not reported yet
 }
 
-// tell puts news in the place of older ones. Only the goroutine of Run calls it.
+// tell puts news in the place of older ones. It never waits.
 func (w *waiter) tell(p api.Progress) {
 	select {
 	case <-w.news:
 	default:
 	}
-	w.news <- p
+	select {
+	case w.news <- p:
+	default: // somebody else has told newer ones
+	}
 }
 
 // wait reports news until the layer is stored, or ctx ends.
