@@ -220,6 +220,21 @@ func (s *Store) writeGroup(g *group) {
 	}
 }
 
+// part divides a group that could not be written, so that a member for which there is no room, or whose journal cannot
+// be begun, fails alone. It reports whether something is left to be tried. The large member has run, and fails.
+func (g *group) part(err error) bool {
+	switch {
+	case g.large != nil && len(g.small) > 0:
+		g.fail(g.large, err)
+		g.large = nil
+	case len(g.small) > 1:
+		g.back(1)
+	default:
+		return false
+	}
+	return true
+}
+
 // tryGroup writes a group, unless a member fails: then it is to be called again with those that are left.
 func (s *Store) tryGroup(g *group) bool {
 	t := s.begin()
@@ -228,7 +243,11 @@ func (s *Store) tryGroup(g *group) bool {
 		return false
 	}
 	if len(g.small) > 0 || g.large != nil {
-		g.settle(s.commit(t))
+		err := s.commit(t)
+		if err != nil && s.broken == nil && g.part(err) {
+			return false
+		}
+		g.settle(err)
 	}
 	return true
 }

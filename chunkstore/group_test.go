@@ -86,6 +86,32 @@ func TestGroup(t *testing.T) {
 	require.Equal(t, want, records(t, s, "group"))
 }
 
+// TestGroupParts checks that a transaction that cannot be written does not take those with it that share its group.
+func TestGroupParts(t *testing.T) {
+	s := openTest(t, t.TempDir())
+	require.NoError(t, s.Update(t.Context(), true, putGroup("old", "kept")))
+	release := jam(s)
+	var all sync.WaitGroup
+	all.Go(func() {
+		err := s.update(func(w *writeTxn) error {
+			w.successor = &successor{from: w.state.journal + 1}
+			return nil
+		})
+		require.ErrorIs(t, err, errJournalGone)
+	})
+	waitLine(t, s, 0, 1)
+	want := map[string]string{"old": "kept"}
+	for i := range 3 {
+		key := fmt.Sprint(i)
+		want[key] = key
+		all.Go(func() { require.NoError(t, s.Update(context.Background(), true, putGroup(key, key))) })
+		waitLine(t, s, i+1, 1)
+	}
+	release()
+	all.Wait()
+	require.Equal(t, want, records(t, s, "group"))
+}
+
 // TestGroupFair checks that a small transaction is in the next group, however many large ones wait, and that these are
 // not kept from theirs by small ones.
 func TestGroupFair(t *testing.T) {

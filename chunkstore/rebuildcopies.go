@@ -24,7 +24,7 @@ func (b *rebuilder) addCopy(num uint64, before, sl slot) {
 
 // pick decides which record counts for each chunk that lies in several.
 func (b *rebuilder) pick(ctx context.Context) error {
-	p := picker{b: b, met: roaring64.New(), whole: roaring64.New()}
+	p := picker{b: b, whole: roaring64.New()}
 	for num, list := range b.copies {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -41,11 +41,25 @@ func (b *rebuilder) pick(ctx context.Context) error {
 		})
 		b.place(num, list[0])
 	}
-	for num := range b.copies {
-		p.pick(num)
+	// A chunk that was asked for by one that it needs itself is looked at again.
+	for range pickRounds {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		before := p.whole.GetCardinality()
+		p.met = p.whole.Clone()
+		for num := range b.copies {
+			p.pick(num)
+		}
+		if p.whole.GetCardinality() == before {
+			break
+		}
 	}
 	return nil
 }
+
+// pickRounds bounds the rounds of pick: two are enough for what a crash leaves.
+const pickRounds = 16
 
 // place makes a record the one that counts for a chunk.
 func (b *rebuilder) place(num uint64, sl slot) {
@@ -73,13 +87,19 @@ func (p picker) pick(num uint64) bool {
 		list = []slot{p.b.pages[no].slots[i]}
 	}
 	for _, sl := range list {
-		if !slices.ContainsFunc(sl.rec.bases, func(base uint64) bool { return !p.pick(base) }) {
+		if !slices.ContainsFunc(sl.rec.bases, func(base uint64) bool { return !p.pick(base) || !p.ranks(base, sl.rec) }) {
 			p.b.place(num, sl)
 			p.whole.Add(num)
 			return true
 		}
 	}
 	return false
+}
+
+// ranks reports whether the record that counts for a base may be one that rec needs.
+func (p picker) ranks(base uint64, rec *located) bool {
+	at, _, err := p.b.locate(base)
+	return err == nil && at.gen < rec.gen
 }
 
 // isSure reports whether the bytes of a chunk that hash to h are those that were stored: its record is sure, or all of

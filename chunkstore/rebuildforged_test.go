@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"github.com/stretchr/testify/require"
 
 	"snapfs/chunkstore/internal/pack"
@@ -137,4 +138,39 @@ func TestRebuildAbandonedMove(t *testing.T) {
 	s, res := rebuilt(t, dir)
 	require.Empty(t, res.Problems)
 	require.Equal(t, want, readAll(t, s, m.ID))
+}
+
+// TestRebuildPick: records of chunks that were turned round, of which one was lost. Whichever chunk is looked at first,
+// all of them are found.
+func TestRebuildPick(t *testing.T) {
+	b := &rebuilder{
+		pages: map[uint64]*page{0: {}}, copies: map[uint64][]slot{}, unsure: map[*located]bool{}, found: roaring64.New(),
+	}
+	record := func(num uint64, gen int, bases ...uint64) {
+		sl := slot{&located{delta: gen > 0, gen: gen, bases: bases}, 1}
+		if before := b.pages[0].slots[num]; before.rec != nil {
+			b.addCopy(num, before, sl)
+		}
+		b.place(num, sl)
+		b.found.Add(num)
+	}
+	record(4, 0)
+	record(5, 1, 4)
+	record(6, 2, 5)
+	record(7, 3, 6) // and its newer record, which was to be the one without bases, is lost
+	record(6, 1, 7)
+	record(5, 2, 6)
+	record(4, 3, 5)
+	require.NoError(t, b.pick(t.Context()))
+	for num := uint64(4); num <= 7; num++ {
+		for rec, _, err := b.locate(num); ; rec, _, err = b.locate(rec.bases[0]) {
+			require.NoError(t, err)
+			if len(rec.bases) == 0 {
+				break
+			}
+			base, _, err := b.locate(rec.bases[0])
+			require.NoError(t, err)
+			require.Less(t, base.gen, rec.gen, "a base of %d", num)
+		}
+	}
 }
