@@ -142,7 +142,7 @@ func (s *Store) NewIngest(ctx context.Context, opts IngestOptions) (*Ingest, err
 	in.list.stored = in.list.Size
 	in.pipe.init(in)
 	in.cut = cdc.New(func(data []byte) error { return in.pipe.add(step{kind: stepChunk}, data) })
-	in.parts = transform.NewSplitter(s.inflating, s.packedSize, in.plain, in.inflated)
+	in.parts = transform.NewSplitter(ctx, s.inflating, s.packedSize, in.plain, in.inflated)
 	in.pred.in = in
 	s.numMu.Lock()
 	in.first = s.nextNum

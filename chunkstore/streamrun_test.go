@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -137,5 +138,48 @@ func TestCancelledWhileInflating(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, in.endPart(), context.Canceled)
 		in.Abort()
+	}
+}
+
+// TestCancelledWhileWaiting checks that an ingest that waits for its turn to inflate much ends with its context.
+func TestCancelledWhileWaiting(t *testing.T) {
+	s := openTest(t, t.TempDir())
+	s.inflating <- struct{}{} // another ingest's
+	defer func() { <-s.inflating }()
+	file := looseObject(t, sample.Noise(1, 1<<20))
+	ctx, cancel := context.WithCancel(t.Context())
+	in, err := s.NewIngest(ctx, IngestOptions{Kind: KindImage})
+	require.NoError(t, err)
+	defer in.Abort()
+	require.NoError(t, in.Hint(Hint{Path: "a", Size: int64(len(file))}))
+	_, err = in.Write(file)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- in.endPart() }()
+	cancel()
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, context.Canceled)
+	case <-time.After(time.Minute):
+		require.Fail(t, "it waits for its turn")
+	}
+}
+
+// TestShortBesideLong checks that a short run does not wait for long ones that take long.
+func TestShortBesideLong(t *testing.T) {
+	s := openTest(t, t.TempDir())
+	data := looseObject(t, sample.Prose(1, 50_000))
+	m := put(t, s, nil, part{path: "a", data: data})
+	for range cap(s.transforms.long) {
+		s.transforms.long <- struct{}{}
+		defer func() { <-s.transforms.long }()
+	}
+	read := make(chan []byte, 1)
+	go func() { read <- readAll(t, s, m.ID) }()
+	select {
+	case got := <-read:
+		require.True(t, bytes.Equal(data, got))
+	case <-time.After(time.Minute):
+		require.Fail(t, "it waits for long runs")
 	}
 }

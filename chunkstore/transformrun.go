@@ -109,15 +109,28 @@ const transformCacheMin = transform.MaxInflated + 1<<20
 type transformCache struct {
 	*lru[segmentKey, []byte]
 	flights singleflight.Group
-	turns   chan struct{} // one token per run that is being made: their inner bytes are in memory
+	// One token per run that is being made: their inner bytes are in memory. Long runs, which take long, have their own.
+	long, short chan struct{}
 }
 
+// shortRun is how many inner bytes a short run has at most.
+const shortRun = 512 << 10
+
 func newTransformCache(limit int64) *transformCache {
-	const atOnce = 2
+	const longAtOnce, shortAtOnce = 2, 32
 	return &transformCache{
 		lru:   newLRU[segmentKey, []byte](max(limit, transformCacheMin)),
-		turns: make(chan struct{}, atOnce),
+		long:  make(chan struct{}, longAtOnce),
+		short: make(chan struct{}, shortAtOnce),
 	}
+}
+
+// turns gives the tokens for runs as long as one.
+func (c *transformCache) turns(r transformRun) chan struct{} {
+	if r.inner <= shortRun {
+		return c.short
+	}
+	return c.long
 }
 
 // transformed returns the bytes of a run. Callers must not change them.
@@ -129,9 +142,10 @@ func (s *Store) transformed(m *chunkList, run int) ([]byte, error) {
 	}
 	v, err, _ := s.transforms.flights.Do(strconv.FormatUint(uint64(m.ID), 36)+"/"+strconv.Itoa(run),
 		func() (any, error) {
-			s.transforms.turns <- struct{}{}
-			defer func() { <-s.transforms.turns }()
 			t := m.transforms[run]
+			turns := s.transforms.turns(t)
+			turns <- struct{}{}
+			defer func() { <-turns }()
 			inner := make([]byte, t.inner)
 			for n := int64(0); n < t.inner; {
 				k, err := s.readStored(m, inner[n:], t.at+n)

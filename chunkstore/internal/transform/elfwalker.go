@@ -10,8 +10,8 @@ import (
 
 // elfWalker looks into an ELF file.
 type elfWalker struct {
-	out   sinks
-	turns chan struct{}
+	out  sinks
+	turn turn
 
 	size     int64     // of the file
 	off      int64     // of the next byte to come, in the file
@@ -84,8 +84,10 @@ func (r *elfWalker) section(s section, b []byte) error {
 	if !ok {
 		return r.out.plain(b)
 	}
-	r.turns <- struct{}{}
-	defer func() { <-r.turns }()
+	if err := r.turn.take(); err != nil {
+		return err
+	}
+	defer r.turn.give()
 	inner, ok := inflateSection(b[skip:], inflated)
 	if !ok {
 		return r.out.plain(b)

@@ -107,11 +107,18 @@ func (e encoder) deflate(w io.Writer, inner []byte, work int) error {
 	return err //nolint:wrapcheck // the caller's own
 }
 
-// makes reports whether the encoder makes exactly raw, with a bounded amount of work: every reader has it again.
+// makes reports whether the encoder makes exactly raw, with a bounded amount of work: every reader has it again, and
+// others that want a stream as long wait for it.
 func (e encoder) makes(raw, inner []byte) bool {
-	const perByte, least = 64, 1 << 16
 	same := equalWriter(raw)
-	return e.deflate(&same, inner, perByte*len(inner)+least) == nil && len(same) == 0
+	return e.deflate(&same, inner, workFor(len(inner))) == nil && len(same) == 0
+}
+
+// workFor is the work that the encoder of n bytes may have: for each byte more than ordinary data takes, but of long
+// streams, of which most take a fifth of that, no more than takes a second.
+func workFor(n int) int {
+	const perByte, least, most = 64, 1 << 16, 128 << 20
+	return min(perByte*n+least, most)
 }
 
 // anyWork does not bound the work of an encoder: what is stored was within the bounds.

@@ -11,7 +11,7 @@ import (
 // are a file.
 type looseWalker struct {
 	out   sinks
-	turns chan struct{}
+	turn  turn
 	guess *guesser
 	held  []byte
 }
@@ -29,8 +29,10 @@ func (w *looseWalker) write(p []byte) error {
 
 func (w *looseWalker) flush() error {
 	if len(w.held) > manyHeld {
-		w.turns <- struct{}{}
-		defer func() { <-w.turns }()
+		if err := w.turn.take(); err != nil {
+			return err
+		}
+		defer w.turn.give()
 	}
 	t, contents, ok := looseObject(w.held, w.guess)
 	if !ok {

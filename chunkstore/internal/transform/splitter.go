@@ -1,13 +1,17 @@
 package transform
 
-import "snapfs/chunkstore/internal/cdc"
+import (
+	"context"
+
+	"snapfs/chunkstore/internal/cdc"
+)
 
 // Splitter finds, while a file streams through it, the parts that are worth a transform run. What goes in comes out, in
 // order, as calls of plain and run. It holds back a part of a file, of up to maxHeld bytes, or one compressed section of
 // an ELF file. Used by one goroutine.
 type Splitter struct {
 	out   sinks
-	turns chan struct{} // taken while much is inflated; shared by all ingests
+	turn  turn
 	guess guesser
 	pack  func(b []byte) int // see NewSplitter
 
@@ -24,6 +28,27 @@ type sinks struct {
 	// run takes outLen bytes, to be stored as the concatenated parts. A chunk starts with each part.
 	run func(t Codec, outLen int64, parts [][]byte) error
 }
+
+// turn is taken while much is inflated; tokens are shared by all ingests.
+type turn struct {
+	ctx    context.Context
+	tokens chan struct{}
+}
+
+// take waits for a turn, or for the end of the ingest. After a success, give must be called.
+func (t turn) take() error {
+	if err := t.ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case t.tokens <- struct{}{}:
+		return nil
+	case <-t.ctx.Done():
+		return t.ctx.Err()
+	}
+}
+
+func (t turn) give() { <-t.tokens }
 
 // walker looks into a file of one kind.
 type walker interface {
@@ -44,12 +69,13 @@ const (
 )
 
 // NewSplitter makes a splitter for any number of files, one after the other. turns bounds how many large parts are
-// inflated at a time. pack gives the size of up to 1 MiB when they are compressed.
+// inflated at a time; who waits for one gives up when ctx ends. pack gives the size of up to 1 MiB when they are
+// compressed.
 func NewSplitter(
-	turns chan struct{}, pack func([]byte) int, plain func([]byte) error,
+	ctx context.Context, turns chan struct{}, pack func([]byte) int, plain func([]byte) error,
 	run func(t Codec, outLen int64, parts [][]byte) error,
 ) *Splitter {
-	return &Splitter{out: sinks{plain, run}, turns: turns, pack: pack}
+	return &Splitter{out: sinks{plain, run}, turn: turn{ctx, turns}, pack: pack}
 }
 
 // pays reports whether contents compress to at most 95 % of the raw bytes of their stream, judged by the first of them.
@@ -100,15 +126,15 @@ func (r *Splitter) begin(start []byte) {
 	r.begun = true
 	r.guess.beginFile()
 	if r.size >= cdc.WholePart && string(start[:4]) == "\x7fELF" {
-		r.in = &elfWalker{out: r.out, turns: r.turns, size: r.size}
+		r.in = &elfWalker{out: r.out, turn: r.turn, size: r.size}
 		return
 	}
 	if r.size <= maxHeld && mayBeLoose(start) {
-		r.in = &looseWalker{out: r.out, turns: r.turns, guess: &r.guess}
+		r.in = &looseWalker{out: r.out, turn: r.turn, guess: &r.guess}
 		return
 	}
 	if f := formatOf(start[:magicLen], r.pays); f != nil && r.size <= maxFile {
-		r.in = &streamWalker{out: r.out, turns: r.turns, guess: &r.guess, format: f}
+		r.in = &streamWalker{out: r.out, turn: r.turn, guess: &r.guess, format: f}
 	}
 }
 

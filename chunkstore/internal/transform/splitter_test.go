@@ -22,7 +22,7 @@ import (
 // out, and the inner bytes of the transform runs.
 func split(t testing.TB, file []byte, size int64, piece func() int) (out []byte, inner [][]byte) {
 	t.Helper()
-	r := NewSplitter(make(chan struct{}, 1), packedSize, func(p []byte) error {
+	r := NewSplitter(context.Background(), make(chan struct{}, 1), packedSize, func(p []byte) error {
 		out = append(out, p...)
 		return nil
 	}, func(tr Codec, outLen int64, parts [][]byte) error {

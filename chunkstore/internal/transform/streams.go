@@ -62,7 +62,7 @@ const (
 // streamWalker looks into a file of deflate streams. It gathers streams to runs.
 type streamWalker struct {
 	out    sinks
-	turns  chan struct{}
+	turn   turn
 	guess  *guesser
 	format format // nil: the rest is plain
 
@@ -103,8 +103,10 @@ func (w *streamWalker) flush() error { return w.walk(true) }
 // walk takes pieces off what is held. With last, nothing remains.
 func (w *streamWalker) walk(last bool) error {
 	if len(w.held) > manyHeld {
-		w.turns <- struct{}{}
-		defer func() { <-w.turns }()
+		if err := w.turn.take(); err != nil {
+			return err
+		}
+		defer w.turn.give()
 	}
 	for w.format != nil {
 		if w.at == len(w.held) && !last {

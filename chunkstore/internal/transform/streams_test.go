@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
+	"context"
 	"fmt"
 	"math/rand"
 	"os"
@@ -35,7 +36,7 @@ func splitRuns(t testing.TB, file []byte, piece func() int) []runOf {
 	t.Helper()
 	var out []byte
 	var runs []runOf
-	r := NewSplitter(make(chan struct{}, 1), packedSize, func(p []byte) error {
+	r := NewSplitter(context.Background(), make(chan struct{}, 1), packedSize, func(p []byte) error {
 		out = append(out, p...)
 		return nil
 	}, func(c Codec, outLen int64, parts [][]byte) error {

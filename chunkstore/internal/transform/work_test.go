@@ -2,6 +2,7 @@ package transform
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"hash/crc32"
 	"testing"
@@ -68,7 +69,7 @@ func TestSlowGo(t *testing.T) {
 func TestContentsOfFile(t *testing.T) {
 	file := goZip(t, [][]byte{sample.Prose(1, 5000), sample.Prose(2, 5000), sample.Prose(3, 5000)})
 	streams := 0
-	r := NewSplitter(make(chan struct{}, 1), packedSize, func([]byte) error { return nil },
+	r := NewSplitter(context.Background(), make(chan struct{}, 1), packedSize, func([]byte) error { return nil },
 		func(_ Codec, _ int64, parts [][]byte) error {
 			streams += len(parts) - 1
 			return nil
@@ -83,5 +84,21 @@ func TestContentsOfFile(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, r.Flush())
 		require.Equal(t, min(3, int(maxContents-before)/5001), streams, "%d", before)
+	}
+}
+
+// TestSlowLong checks that a long stream is left as it is if it takes more work than a short one may, though no more for
+// each byte.
+func TestSlowLong(t *testing.T) {
+	for size, makes := range map[int]bool{1 << 20: true, 4 << 20: false} {
+		slow := sample.Noise(1, size)
+		for i := range slow {
+			slow[i] &= 3
+		}
+		e := zlibWith(6, 8)
+		e.wrap = zlibFrame
+		var stream bytes.Buffer
+		require.NoError(t, e.deflate(&stream, slow, anyWork))
+		require.Equal(t, makes, e.makes(stream.Bytes(), slow), "%d bytes", size)
 	}
 }
