@@ -470,26 +470,6 @@ func (s *dirStore) openDir(o *part) (*descriptor, error) {
 	return &descriptor{fd: fd, cache: descriptors, refs: 1}, nil
 }
 
-// Sync makes everything in the upper durable.
-func (o *Overlay) Sync() error {
-	fd, err := o.openRoot()
-	if fd < 0 || err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return unix.Syncfs(fd)
-}
-
-// openRoot opens the upper's root directory; -1 if there is no upper.
-func (o *Overlay) openRoot() (int, error) {
-	o.tree.RLock()
-	defer o.tree.RUnlock()
-	if o.upper == nil {
-		return -1, nil
-	}
-	return openat(o.upper.store.root, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-}
-
 // Statfs describes the host file system.
 func (o *Overlay) Statfs() (Statfs, error) {
 	o.tree.RLock()

@@ -81,6 +81,9 @@ func (p *powerLoss) look(at string) {
 	// A loop device may outlive its mount for a moment, with what it has cached of its file.
 	image, mnt := filepath.Join(p.work, fmt.Sprint("image", p.looks)), filepath.Join(p.work, "disk")
 	options := "loop"
+	if os.Getenv("SNAPFS_DISK") == "xfs" {
+		options += ",nouuid" // the device itself is mounted, too
+	}
 	// Threads of the store go on meanwhile: copy until the device stands still.
 	script := `while cp --sparse=always "$1" "$2"; ! cmp -s "$1" "$2"; do :; done; mount -o "$4" "$2" "$3"`
 	if err := shell(context.Background(), script, p.disk.image, image, mnt, options); err != nil {

@@ -144,11 +144,15 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool,
 		return classify(fmt.Errorf("looking for changes in %s: %w", name, err))
 	}
 	if !changed {
-		return h.catalog.Put(ctx, !noSync, func(ch *catalog.Change) error {
+		err := h.catalog.Put(ctx, !noSync, func(ch *catalog.Change) error {
 			next := *h.catalog.Workspace(name)
 			ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
 			return record(ch, &next, next.Base)
 		})
+		if err != nil || noSync {
+			return err
+		}
+		return unsafeIf(h.uppers.SyncSealed(h.sealedBelow(w.Base)))
 	}
 	return h.seal(ctx, w, o, push, noSync, record)
 }
@@ -166,7 +170,7 @@ func (h *Home) seal(
 	}
 	// The bulk goes to the disk before the gate closes, the new directories with it: they are on the same file system.
 	if !noSync {
-		if err := o.Sync(); err != nil {
+		if err := h.uppers.Flush(w.Upper); err != nil {
 			return errors.Join(fmt.Errorf("flushing %s: %w", w.ID, err), h.uppers.Remove(upper))
 		}
 	}
@@ -187,17 +191,37 @@ func (h *Home) seal(
 		return errors.Join(classify(fmt.Errorf("sealing %s: %w", w.ID, err)), h.withdraw(ctx, s, upper))
 	}
 	h.points.At("gate opened")
+	h.uppers.Leave(w.Upper)
 	h.catalog.Show(s)
 	push(h.cache.Add(layer.ID, low, layer.Upper))
 	h.storer.Add(layer.ID)
 	// What was written between the flush and the gate is in the snapshot, and must be on the disk before that is
 	// acknowledged.
-	if !noSync {
-		if err := h.uppers.SyncAll(); err != nil {
-			return fmt.Errorf("the snapshot is taken, but may not survive a loss of power: %w", err)
-		}
+	if noSync {
+		return nil
 	}
-	return nil
+	return unsafeIf(h.uppers.SyncUpper(w.Upper, h.sealedBelow(w.Base)))
+}
+
+// unsafeIf says what an error of a sync means.
+func unsafeIf(err error) error {
+	if err != nil {
+		err = fmt.Errorf("the snapshot is taken, but may not survive a loss of power: %w", err)
+	}
+	return err
+}
+
+// sealedBelow lists the uppers of the sealed layers from one down.
+func (h *Home) sealedBelow(base string) []uint64 {
+	sealed, err := h.catalog.SealedOf(base)
+	if err != nil {
+		return nil // the layers were merged meanwhile, and are stored
+	}
+	list := make([]uint64, len(sealed))
+	for i, l := range sealed {
+		list[i] = l.Upper
+	}
+	return list
 }
 
 // withdraw undoes a staged change and removes the new upper that it names.

@@ -97,11 +97,16 @@ func gone(err error) error {
 // Walk calls visit for everything below the directory path, that itself included, in no order. What is gone meanwhile
 // is passed over, and what is moved meanwhile may be, or be visited twice. Symbolic links are not followed.
 func Walk(ctx context.Context, path string, visit func(st *unix.Stat_t) error) error {
+	return WalkAt(ctx, path, func(_ int, _ string, st *unix.Stat_t) error { return visit(st) })
+}
+
+// WalkAt is Walk, and also gives a descriptor of the directory that something lies in, and its name there.
+func WalkAt(ctx context.Context, path string, visit func(dirfd int, name string, st *unix.Stat_t) error) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
 		return gone(err)
 	}
-	if err := visit(&st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+	if err := visit(unix.AT_FDCWD, path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return err
 	}
 	return walk(ctx, unix.AT_FDCWD, path, visitor{
@@ -111,7 +116,7 @@ func Walk(ctx context.Context, path string, visit func(st *unix.Stat_t) error) e
 			if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 				return false, gone(err)
 			}
-			return st.Mode&unix.S_IFMT == unix.S_IFDIR, visit(&st)
+			return st.Mode&unix.S_IFMT == unix.S_IFDIR, visit(fd, name, &st)
 		},
 	})
 }

@@ -61,7 +61,8 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 │     └─ Pool (leaf)                 fs/internal/transport: pool.mu, threads of a kind
 ├─ Uppers                            sandbox/internal/uppers: Set.mu, numbers; held while the store reserves some, and
 │  │                                 while images are searched for spaces in use
-│  └─ ReadyUppers (leaf)             sandbox/internal/uppers: pool.mu
+│  ├─ ReadyUppers (leaf)             sandbox/internal/uppers: pool.mu
+│  └─ UnsyncedUppers (leaf)          sandbox/internal/uppers: unsynced.mu, uppers that may not be on the disk
 ├─ CatalogWriter                     sandbox/internal/catalog: Catalog.writer, one change; held while the store commits
 ├─ Lowers                            sandbox/internal/layerstore: Cache.mu, open layers; also taken under an overlay's
 │  └─ Janitor (leaf)                 sandbox/internal/uppers: janitor.mu
@@ -148,6 +149,7 @@ type (
 	Pool           struct{}
 	Uppers         struct{}
 	ReadyUppers    struct{}
+	UnsyncedUppers struct{}
 	CatalogWriter  struct{}
 	Lowers         struct{}
 	Janitor        struct{}

@@ -26,6 +26,7 @@
 //	├─ pool.mu        which uppers are ready: a leaf, directories are made and removed without it
 //	├─ (Records)      the records in memory, and transactions of the store
 //	└─ (the store)
+//	unsynced.mu       which uppers may not be on the disk: a leaf
 //	janitor.mu        what is to be removed: a leaf
 //
 // WideIno, which look-ups of every overlay call, takes Set.mu only the first time that it is asked for a pair of

@@ -61,6 +61,9 @@ type Set struct {
 
 	pool    *pool
 	janitor *janitor
+	ordered bool // the file system has one log, see sync.go
+
+	unsynced unsynced
 
 	mu       lockorder.Mutex[lockorder.Uppers]
 	next     uint64          // guarded by mu: space
@@ -78,6 +81,7 @@ func Open(ctx context.Context, o Options) (*Set, error) {
 	s := &Set{
 		dir: o.Dir, store: o.Store, records: o.Records, yield: o.Yield, log: o.Logger, points: o.Points,
 		last: o.LastSpace, next: firstSpace, reserved: firstSpace, used: roaring.New(), making: map[uint64]bool{},
+		ordered: isOrdered(o.Dir), unsynced: unsynced{uppers: map[uint64]bool{}},
 	}
 	if s.last == 0 {
 		s.last = lastSpace
@@ -224,19 +228,6 @@ func (s *Set) Sync(n uint64) error {
 	return err
 }
 
-// SyncAll makes everything on the file system of the home durable, what is written to uppers included.
-func (s *Set) SyncAll() error {
-	d, err := os.Open(s.dir)
-	if err != nil {
-		return err
-	}
-	if err := unix.Syncfs(int(d.Fd())); err != nil {
-		return errors.Join(fmt.Errorf("syncfs %s: %w", s.dir, err), d.Close())
-	}
-	s.points.At("file system synced")
-	return d.Close()
-}
-
 // Remove removes an upper that no record names.
 func (s *Set) Remove(n uint64) error {
 	return s.removeSlowly(context.Background(), n, func() {})
@@ -250,6 +241,7 @@ func (s *Set) removeSlowly(ctx context.Context, n uint64, yield func()) error {
 	}
 	s.points.At("upper removed")
 	s.made(n)
+	s.forget(n)
 	return errors.Join(err, s.dropWide(n))
 }
 
