@@ -174,13 +174,14 @@ func (s *Store) unframe(dst []byte, loc locator, rec *located, r *pack.Record, n
 	return data, err
 }
 
-// dictionary returns the concatenated bases of a delta. Callers must not change them.
+// dictionary returns the concatenated bases of a record. Callers must not change them.
 func (s *Store) dictionary(loc locator, r *pack.Record) ([]byte, error) {
 	parts := make([][]byte, 0, len(r.Bases))
+	rank := rankOf(r.Kind == pack.Delta, r.Gen, r.Bases)
 	for _, num := range r.Bases {
 		rec, _, err := loc(num)
-		if err == nil && rec.gen >= r.Gen {
-			// Generations fall along a chain. Otherwise two decoders could wait for each other.
+		if err == nil && rec.rank() >= rank {
+			// Ranks fall along a chain. Otherwise two decoders could wait for each other.
 			err = corrupt.Errorf("base %d has a later generation", num)
 		}
 		var c []byte

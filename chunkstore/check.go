@@ -299,7 +299,7 @@ func (c *checker) chunk(ctx context.Context, num uint64, sl slot) error {
 	at := fmt.Sprintf("pack %d at %d", rec.Pack, rec.Off)
 	for _, b := range rec.bases {
 		base, _, err := s.locate(b)
-		if err == nil && base.gen >= rec.gen {
+		if err == nil && base.rank() >= rec.rank() {
 			err = corrupt.Errorf("base %d of chunk %d has a later generation", b, num)
 		}
 		if err != nil {

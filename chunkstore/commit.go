@@ -243,7 +243,7 @@ func (in *Ingest) ordered(all bool) (ready, late []*fresh) {
 		if no, _ := pageOf(f.num); open[no] {
 			is = isLate
 		}
-		for _, b := range f.bases {
+		for _, b := range f.rec.bases {
 			if base := in.unindexed[b]; base != nil {
 				is = max(is, visit(base))
 			}

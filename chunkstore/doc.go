@@ -8,6 +8,7 @@
 //	value     a caller's data under a bucket and a key
 //	record    an entry of a pack: a block, a delta, or uncompressed chunks
 //	block     many chunks in one zstd frame, similar ones together
+//	prefix    the dictionary of blocks: a chunk that no manifest names, with what their chunks have in common
 //	delta     one chunk in a frame whose dictionary is its bases: older, newer or similar chunks
 //	lineage   versions of a chunk, each a delta of another; Optimize makes the newest the one that is none
 //	generation of a chunk: 0, or for a delta more than those of its bases, so that every chain ends
@@ -15,7 +16,8 @@
 //	journal   an append-only file of what packs do not hold; the index can be rebuilt from packs and journal
 //	page      the part of the index that says where the chunks of 256 consecutive numbers lie
 //	manifest  the runs of chunk numbers that make up a stream
-//	live      named by a manifest, or a base that something live needs
+//	rank      of a record: 0 without bases, 1 of a block with a prefix, 1 + generation of a delta; bases have lower ones
+//	live      named by a manifest, or a base or prefix that something live needs
 //	loader    decodes records ahead for programs that read a tree of small files
 //	doomed    of chunks: a collection has decided to remove them, and look-ups do not find them any more
 //
@@ -75,5 +77,5 @@
 // Whatever takes a time that grows with the store is done beside transactions: it reads the index as it was at one
 // time, writes what nothing names yet, and ends with a short transaction (upkeep.go, journalrewrite.go, tables.go).
 //
-// A goroutine that decodes waits for others that decode bases of lower generations only.
+// A goroutine that decodes waits for others that decode records of lower ranks only.
 package chunkstore

@@ -208,11 +208,42 @@ func (in *Ingest) flushPending(similar bool) error {
 	if similar && !in.pipe.alone {
 		in.describe(list)
 	}
-	var group []*fresh
-	size, limit := 0, blockSize
-	if in.repack {
-		limit = repackedSize
+	if similar {
+		var err error
+		if list, err = in.withoutSimilar(list); err != nil {
+			return err
+		}
 	}
+	if err := in.addPrefixes(list); err != nil {
+		return err
+	}
+	return in.blocks(list)
+}
+
+// withoutSimilar has the chunks that are similar to a known chunk encoded as its deltas, and returns the others.
+func (in *Ingest) withoutSimilar(list []*fresh) ([]*fresh, error) {
+	left := list[:0]
+	for _, f := range list {
+		if err := in.ctx.Err(); err != nil {
+			return nil, err
+		}
+		ok, err := in.findSimilar(f)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			in.spawn(func() error { return in.delta(f) })
+		} else {
+			left = append(left, f)
+		}
+	}
+	return left, nil
+}
+
+// blocks compresses chunks into blocks, in this order.
+func (in *Ingest) blocks(list []*fresh) error {
+	var group []*fresh
+	size := 0
 	flush := func() {
 		if len(group) > 0 {
 			g := group
@@ -224,17 +255,8 @@ func (in *Ingest) flushPending(similar bool) error {
 		if err := in.ctx.Err(); err != nil {
 			return err
 		}
-		if similar {
-			ok, err := in.findSimilar(f)
-			if err != nil {
-				return err
-			}
-			if ok {
-				in.spawn(func() error { return in.delta(f) })
-				continue
-			}
-		}
-		if size > 0 && size+len(f.data) > limit || len(group) == pack.MaxMembers {
+		limit := in.blockLimit(f.prefix)
+		if size > 0 && (size+len(f.data) > limit || group[0].prefix != f.prefix) || len(group) == pack.MaxMembers {
 			flush()
 		}
 		group = append(group, f)
@@ -280,9 +302,13 @@ func (in *Ingest) block(group []*fresh) error {
 		r.Members = append(r.Members, pack.Member{Num: f.num, Len: len(f.data)})
 	}
 	_, level := in.levels()
-	sc.Frame = in.s.codec.Encode(sc.Frame[:0], raw, nil, level)
+	var dict []byte
+	if p := group[0].prefix; p != nil {
+		dict, r.Bases = p.data, []uint64{p.num}
+	}
+	sc.Frame = in.s.codec.EncodeBlock(sc.Frame[:0], raw, dict, level)
 	if r.Frame = sc.Frame; len(r.Frame) >= len(raw) {
-		r.Kind, r.Frame = pack.Stored, raw
+		r.Kind, r.Frame, r.Bases = pack.Stored, raw, nil
 		for _, f := range group {
 			f.sketched = false // a delta of what does not compress hardly ever pays for its sketch
 		}

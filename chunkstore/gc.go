@@ -91,6 +91,7 @@ type collection struct {
 	pinned   bool                   // some of named is named by no manifest
 	touched  map[pack.Location]bool // blocks that lost a chunk in the sweep
 	exists   *bitset                // chunks that the index has after the sweep
+	added    uint64                 // prefixes
 	below    uint64                 // numbers below it are in the index already, or never will be
 	noRoom   error                  // error of a step that could not move data on a full disk
 }

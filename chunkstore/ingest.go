@@ -78,6 +78,7 @@ type Ingest struct {
 	// the caller once that is drained
 	unwritten map[hash]*fresh
 
+	added        uint64   // prefixes
 	pending      []*fresh // wait to be compressed into blocks
 	pendingBytes int64
 	flushAt      int // appended chunks at which some are written into the index
@@ -106,6 +107,9 @@ type fresh struct {
 	waits bool     // in Ingest.pending; used by the ingest's goroutine, as stray
 	bases []uint64 // with gen changed under Ingest.mu once others may know the chunk
 	gen   int
+	// extra chunks are prefixes: no manifest names them
+	extra  bool
+	prefix *shared // of the block; nil: none. Set before the block is encoded
 	// A chunk that is re-encoded may have deltas that depend on it: its generation must not grow.
 	bound    bool
 	maxGen   int // valid if bound

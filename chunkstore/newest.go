@@ -49,7 +49,7 @@ func (c *collection) lineages(ctx context.Context, from, to uint64) ([]*lineage,
 				}
 				in := num < to && c.live.Contains(num)
 				switch {
-				case in && len(sl.rec.bases) == 0:
+				case in && !sl.rec.delta:
 					nodes[num] = &node{num, sl.len}
 					versions[num] = []uint64{num}
 				case in && len(sl.rec.bases) == 1 && sl.rec.delta && nodes[sl.rec.bases[0]] != nil:
@@ -61,7 +61,7 @@ func (c *collection) lineages(ctx context.Context, from, to uint64) ([]*lineage,
 					nodes[num] = &node{root, sl.len}
 					versions[root] = append(versions[root], num)
 				default:
-					fixed = append(fixed, sl.rec.bases...)
+					fixed = append(fixed, sl.rec.chain()...)
 				}
 			}
 			return nil
@@ -99,7 +99,7 @@ func (c *collection) lineages(ctx context.Context, from, to uint64) ([]*lineage,
 // stay as it is.
 func (rw *rewriter) turn(l *lineage) (ok bool, err error) {
 	head, _, err := rw.locate(l.nums[0])
-	if err != nil || len(head.bases) > 0 {
+	if err != nil || head.delta {
 		return false, skipLost(err)
 	}
 	list := make([]*fresh, 0, len(l.nums))

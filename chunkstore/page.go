@@ -16,7 +16,8 @@ import (
 //	        uvarint flags: bit 0 delta, bit 1 begins where the record before it in the page ends, bits 2.. generation
 //	        without bit 1: uvarint pack, uvarint offset
 //	        uvarint length
-//	        of a delta: uvarint count of bases, per base: varint number of its chunk - number of the base
+//	        of a delta, or if the generation is 1: uvarint count of bases, per base: varint number of its first chunk
+//	        in the page - number of the base. Blocks have generation 0; 1 says that there is a base
 //	slots   per number: uvarint 0 if there is no such chunk, 1 if it lies in the record after the newest one that a
 //	        slot before it names, else 2 + index of the record; then uvarint length of the chunk
 //
@@ -34,9 +35,38 @@ type located struct {
 	pack.Location
 	delta bool
 	gen   int
-	bases []uint64
+	bases []uint64 // of a block: its prefix, if it has one
 	// counted says, while an ingest names its chunks, that state.payload has it. Guarded by Store.writeMu.
 	counted bool
+}
+
+// rank orders records: the bases of a record have lower ranks than it has.
+func (r *located) rank() int { return rankOf(r.delta, r.gen, r.bases) }
+
+func rankOf(delta bool, gen int, bases []uint64) int {
+	switch {
+	case delta:
+		return gen + 1
+	case len(bases) > 0:
+		return 1
+	}
+	return 0
+}
+
+// chain returns the bases of a delta.
+func (r *located) chain() []uint64 {
+	if r.delta {
+		return r.bases
+	}
+	return nil
+}
+
+// prefix returns the base of a block.
+func (r *located) prefix() (uint64, bool) {
+	if r.delta || len(r.bases) == 0 {
+		return 0, false
+	}
+	return r.bases[0], true
 }
 
 // slot is a chunk in a page; rec is nil if there is no such chunk.
@@ -83,6 +113,8 @@ func appendPage(dst []byte, no uint64, pg *page) []byte {
 		flags := uint64(r.gen) << pageGenShift
 		if r.delta {
 			flags |= pageDelta
+		} else if len(r.bases) > 0 {
+			flags |= 1 << pageGenShift
 		}
 		adjacent := len(index) > 1 && r.Pack == prev.Pack && r.Off == prev.End()
 		if adjacent {
@@ -94,7 +126,7 @@ func appendPage(dst []byte, no uint64, pg *page) []byte {
 			recs = binary.AppendUvarint(recs, uint64(r.Off))
 		}
 		recs = binary.AppendUvarint(recs, uint64(r.Len))
-		if r.delta {
+		if r.delta || len(r.bases) > 0 {
 			recs = binary.AppendUvarint(recs, uint64(len(r.bases)))
 			for _, b := range r.bases {
 				recs = binary.AppendVarint(recs, int64(no*pageChunks+uint64(i)-b))
@@ -144,10 +176,14 @@ func parsePage(b []byte, no uint64) (*page, error) {
 		if r.Off < pack.HeaderSize || r.Off > pack.MaxOffset || r.Len == 0 {
 			p.Bad = true
 		}
-		if r.delta {
+		if r.delta || r.gen > 0 {
 			for range p.Count(pack.MaxBases) {
 				r.back = append(r.back, p.Int())
 			}
+		}
+		if !r.delta {
+			p.Bad = p.Bad || r.gen != len(r.back)
+			r.gen = 0
 		}
 		recs[i], prev = r, r.Location
 	}

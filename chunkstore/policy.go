@@ -12,7 +12,8 @@ import (
 // Three kinds of garbage, each with its bound:
 //
 //	packs    small dead records between live ones. While they take more than packShare of the payload, the packs with
-//	         the largest share of garbage are rewritten. All that take no more than a share of packLeast stay.
+//	         the largest share of garbage are rewritten. All that take no more than a share of packLeast stay. A repack
+//	         goes below packShare as far as that moves little beside what it has written itself.
 //	blocks   dead chunks of blocks. A block is rewritten when more than blockShare of its bytes is dead.
 //	bases    chunks that no manifest names, but deltas need. While they take more than baseShare of the payload, deltas
 //	         are encoded anew without them if that returns at least basePays of what it writes.
@@ -23,6 +24,7 @@ type policy struct {
 	blockShare           int64
 	baseShare, basePays  int64
 	sparse               int64 // packs of which less than this share of the file's length is live are rewritten, too
+	spare                int64 // bytes that may be moved whatever share of the payload garbage takes
 }
 
 var (
@@ -64,8 +66,14 @@ func (p policy) choose(inv *inventory, lengths, occupied map[uint32]int64) []pac
 		return cmp.Or(cmp.Compare(b.garbage*(a.live+1), a.garbage*(b.live+1)), cmp.Compare(a.num, b.num))
 	})
 	for _, l := range packs {
-		if total*100 <= inv.payload*p.packShare || l.garbage*100 <= (l.live+l.garbage)*p.packLeast {
+		if l.garbage*100 <= (l.live+l.garbage)*p.packLeast {
 			break
+		}
+		if total*100 <= inv.payload*p.packShare {
+			if l.live > p.spare {
+				continue
+			}
+			p.spare -= l.live
 		}
 		chosen = append(chosen, l)
 		total -= l.garbage

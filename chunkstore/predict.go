@@ -300,7 +300,7 @@ func (in *Ingest) behind(bases []uint64) (int, error) {
 			return 0, err
 		}
 		if !rec.delta {
-			return max(n, blockSize), nil // its whole block
+			n = max(n, blockSize) // its whole block
 		}
 		for _, b := range rec.bases {
 			k, err := walk(b)

@@ -45,6 +45,14 @@ func (c *collection) deadBases(ctx context.Context) ([]move, error) {
 	if dead.IsEmpty() {
 		return nil, nil
 	}
+	prefixes, err := c.s.prefixes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dead.AndNot(prefixes)
+	if dead.IsEmpty() {
+		return nil, nil
+	}
 	sizes, all, err := c.weigh(ctx, dead)
 	if err != nil {
 		return nil, err
@@ -89,7 +97,7 @@ func (b *rebasing) members(ctx context.Context) ([]member, error) {
 		if err != nil {
 			return nil, err
 		}
-		m, err := b.ancestors(num, rec.bases)
+		m, err := b.ancestors(num, rec.chain())
 		if err != nil {
 			return nil, err
 		}
@@ -124,10 +132,10 @@ func (b *rebasing) ancestors(num uint64, bases []uint64) (*member, error) {
 		if err != nil {
 			return err
 		}
-		if len(rec.bases) == 0 {
+		if len(rec.chain()) == 0 {
 			m.roots = append(m.roots, num)
 		}
-		for _, base := range rec.bases {
+		for _, base := range rec.chain() {
 			if err := walk(base); err != nil {
 				return err
 			}
@@ -175,7 +183,7 @@ func (b *rebasing) join(m member, sizes map[uint64]int64) error {
 	if err != nil {
 		return err
 	}
-	f := b.familyOf(m, rec.bases)
+	f := b.familyOf(m, rec.chain())
 	f.members = append(f.members, m)
 	f.written += rec.Len
 	if len(m.bases) > 0 {

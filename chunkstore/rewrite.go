@@ -2,6 +2,7 @@ package chunkstore
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,11 +28,16 @@ func (c *collection) rewrite(ctx context.Context) error {
 		return err
 	}
 	list = append(list, rebased...)
+	lonely, err := c.prefixMoves(ctx)
+	if err != nil {
+		return err
+	}
+	list = append(lonely, list...) // what is in both goes without its prefix
 	if err := c.moveAll(ctx, list); err != nil {
 		return err
 	}
 	// Bases that nothing needs any more are left to the next sweep, unless chunks were re-based here.
-	if len(rebased) == 0 {
+	if len(rebased) == 0 && len(lonely) == 0 {
 		return nil
 	}
 	return c.collectRebased(ctx)
@@ -81,6 +87,7 @@ type move struct {
 	num   uint64
 	order string   // chunks with similar keys lie side by side
 	bases []uint64 // plain if there are none
+	alone bool     // without the prefix of its block
 }
 
 // partlyDead finds the remaining chunks of blocks that lost many in the sweep.
@@ -128,6 +135,7 @@ type rewriter struct {
 	pages map[uint64]bool // that the next flush changes
 	index int64           // bytes that it writes into the index for that, at most
 	bytes int             // that it moves
+	last  *shared         // prefix that was used last
 }
 
 func (s *Store) newRewriter(ctx context.Context) (*rewriter, error) {
@@ -157,6 +165,11 @@ func (rw *rewriter) move(mv move) error {
 		return skipLost(err)
 	}
 	f := &fresh{num: mv.num, hash: sum, data: slices.Clone(data), order: mv.order, bound: true, maxGen: rec.gen}
+	if !rw.repack && !mv.alone && len(mv.bases) == 0 {
+		if f.prefix, err = rw.prefixOf(rec); err != nil {
+			return err
+		}
+	}
 	for _, b := range mv.bases {
 		base, _, err := rw.locate(b)
 		if errors.Is(err, errNoChunk) {
@@ -227,6 +240,12 @@ func (rw *rewriter) flush() error {
 				return err
 			}
 			t.setSlot(pg, i, slot{f.rec, f.size})
+			if f.extra {
+				t.state.chunks++
+				if err := t.set(hashKey(f.hash), binary.AppendUvarint(nil, f.num)); err != nil {
+					return err
+				}
+			}
 			ends[f.rec.Pack] = max(ends[f.rec.Pack], f.rec.End())
 		}
 		t.state.moved = 1
@@ -240,5 +259,5 @@ func (rw *rewriter) flush() error {
 
 // full reports whether it is time to flush, which is one transaction.
 func (rw *rewriter) full() bool {
-	return len(rw.pages) >= rewritePages || rw.index >= rw.s.limits.bytes || rw.bytes >= rewriteMax
+	return len(rw.pages) >= rewritePages && !rw.repack || rw.index >= rw.s.limits.bytes || rw.bytes >= rewriteMax
 }

@@ -91,13 +91,14 @@ type Store struct {
 	reserveFreed bool                                  // the reserve was freed, so that the index can be closed
 	ended        bool
 
-	line    line                                   // transactions that wait
-	writeMu lockorder.Mutex[lockorder.StoreWriter] // held by the one writer of the index
-	state   state                                  // guarded by writeMu
-	guard   logGuard                               // guarded by writeMu
-	broken  error                                  // why the index takes no more writes; guarded by writeMu
-	opened  uint64                                 // transactions when the store was opened; immutable
-	limits  txnLimits                              // of transactions of which several may follow; immutable
+	line       line                                   // transactions that wait
+	writeMu    lockorder.Mutex[lockorder.StoreWriter] // held by the one writer of the index
+	state      state                                  // guarded by writeMu
+	guard      logGuard                               // guarded by writeMu
+	broken     error                                  // why the index takes no more writes; guarded by writeMu
+	opened     uint64                                 // transactions when the store was opened; immutable
+	limits     txnLimits                              // of transactions of which several may follow; immutable
+	prefixFrom int64                                  // bytes of chunks from which on they get a prefix; immutable
 
 	upkeepMu    lockorder.Mutex[lockorder.StoreUpkeep] // held while the journal is rewritten or tables are merged
 	upkeep      upkeep
@@ -127,7 +128,7 @@ func Open(dir string, opts Options) (*Store, error) {
 // newStore returns a store that is not open yet.
 func newStore(dir string, opts Options) *Store {
 	s := &Store{dir: dir, opts: opts, log: opts.Logger, codec: frame.NewCodec()}
-	s.limits = defaultLimits
+	s.limits, s.prefixFrom = defaultLimits, prefixFrom
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -25,6 +25,14 @@ const (
 	MaxInput = 1 << 20 // of a frame with a dictionary, so that both fit the window
 )
 
+// use is what a frame is of.
+type use uint8
+
+const (
+	forPlain use = iota
+	forDelta     // it is expected to equal its dictionary, nearly
+)
+
 // Magic starts every zstd frame (RFC 8878, 3.1.1). Stored frames leave it out: a delta of a one-line
 // edit is some hundred bytes, of which four that are always the same would be a noticeable part.
 const Magic = "\x28\xb5\x2f\xfd"
@@ -46,6 +54,19 @@ func NewCodec() *Codec {
 // or without a dictionary 4 MiB. The frame of incompressible bytes is a little longer than they are: callers compare,
 // and store them as they are.
 func (c *Codec) Encode(dst, src, dict []byte, l Level) []byte {
+	use := forPlain
+	if len(dict) > 0 {
+		use = forDelta
+	}
+	return c.encode(dst, src, dict, l, use)
+}
+
+// EncodeBlock is Encode for what has only parts in common with the dictionary.
+func (c *Codec) EncodeBlock(dst, src, dict []byte, l Level) []byte {
+	return c.encode(dst, src, dict, l, forPlain)
+}
+
+func (c *Codec) encode(dst, src, dict []byte, l Level, u use) []byte {
 	if len(src) > MaxInput && (len(dict) > 0 || len(src) > window) {
 		panic(fmt.Sprintf("frame of %d bytes", len(src)))
 	}
@@ -59,7 +80,7 @@ func (c *Codec) Encode(dst, src, dict []byte, l Level) []byte {
 	if len(src) == 0 {
 		dict = nil
 	}
-	dst = c.lib.compress(dst, src, dict[max(0, len(dict)-l.dictMax()):], l)
+	dst = c.lib.compress(dst, src, dict[max(0, len(dict)-l.dictMax()):], l, u)
 	n := copy(dst[at:], dst[at+len(Magic):])
 	return dst[:at+n]
 }

@@ -121,13 +121,15 @@ func (lib *library) decoder() *decoder {
 }
 
 // compress appends to dst the frame of src, with its magic number.
-func (lib *library) compress(dst, src, dict []byte, l Level) []byte {
+func (lib *library) compress(dst, src, dict []byte, l Level, u use) []byte {
 	at := len(dst)
 	dst = slices.Grow(dst, int(C.ZSTD_compressBound(C.size_t(len(src)))))
 	out := dst[at:cap(dst)]
 	zl, hlog := libzstdLevels[l].plain, 0
-	if len(dict) > 0 {
+	if u == forDelta {
 		zl = libzstdLevels[l].delta
+	}
+	if len(dict) > 0 {
 		// The tables of these levels are made for streams: they forget the start of a longer dictionary.
 		switch total := bits.Len(uint(len(dict) + len(src))); {
 		case l == Quick:

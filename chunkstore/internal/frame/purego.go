@@ -79,7 +79,7 @@ func (c *library) decoder() *zstd.Decoder {
 }
 
 // compress appends to dst the frame of src, with its magic number.
-func (c *library) compress(dst, src, dict []byte, l Level) []byte {
+func (c *library) compress(dst, src, dict []byte, l Level, _ use) []byte {
 	if len(dict) > 0 {
 		return c.delta(dst, src, dict, l)
 	}

@@ -24,11 +24,12 @@
 // A record says by itself which chunks it holds, so that the index can be made from packs alone:
 //
 //	crc     4 bytes, CRC-32C of everything behind it
-//	kind    1 byte: Stored, Block, Delta, Journal; bit 4: there is a digest
+//	kind    1 byte: Stored, Block, Delta, Journal, Block with a base; bit 4: there is a digest
 //	body    uvarint length of what follows
 //	digest  4 bytes, or none
 //	members uvarint count, then per chunk: varint number - number before it (first: number), uvarint length
 //	chain   of a delta only: uvarint generation, uvarint count of bases, per base: varint number - base
+//	base    of a block with one only: varint number of the first chunk - base
 //	frame   the chunks one behind the other, as they are or as one zstd frame
 //
 // A delta with a digest has no count of members, of which it has one, and this chain:

@@ -14,10 +14,11 @@ import (
 type Kind byte
 
 const (
-	Stored  Kind = iota + 1 // chunks as they are
-	Block                   // chunks in one frame
-	Delta                   // one chunk in a frame whose dictionary is its bases, one behind the other
-	Journal                 // no chunks: an entry of the journal
+	Stored   Kind = iota + 1 // chunks as they are
+	Block                    // chunks in one frame, whose dictionary is one base, or none
+	Delta                    // one chunk in a frame whose dictionary is its bases, one behind the other
+	Journal                  // no chunks: an entry of the journal
+	prefixed                 // as it is written: a Block with a base
 )
 
 // Bounds of a record; readers refuse what is beyond them.
@@ -46,7 +47,7 @@ type Record struct {
 	Kind    Kind
 	Members []Member
 	Gen     int      // of a delta: greater than that of its bases, so that chains end; 0 if it is none
-	Bases   []uint64 // of a delta
+	Bases   []uint64 // of a delta; of a block at most one
 	Digest  []byte   // DigestSize bytes of what the chunks hash to; none in records of stores of version 1
 	Frame   []byte
 	Size    int64  // of a parsed record, as it lies in the pack
@@ -73,6 +74,9 @@ func (r *Record) RawSize() int {
 // AppendRecord appends the encoded record to dst.
 func AppendRecord(dst []byte, r *Record) []byte {
 	kind := byte(r.Kind)
+	if r.Kind == Block && len(r.Bases) > 0 {
+		kind = byte(prefixed)
+	}
 	body := []byte(nil)
 	if len(r.Digest) > 0 {
 		kind |= digested
@@ -103,6 +107,9 @@ func AppendRecord(dst []byte, r *Record) []byte {
 		for _, b := range r.Bases {
 			body = binary.AppendVarint(body, int64(r.Members[0].Num-b))
 		}
+	}
+	if r.Kind == Block && len(r.Bases) > 0 {
+		body = binary.AppendVarint(body, int64(r.Members[0].Num-r.Bases[0]))
 	}
 	at := len(dst)
 	dst = append(dst, 0, 0, 0, 0, kind)
@@ -156,6 +163,12 @@ func ParseRecord(b []byte) (*Record, error) {
 	}
 	switch r.Kind {
 	case Stored, Block:
+	case prefixed:
+		if n == 0 || r.Digest == nil {
+			return nil, corrupt.Errorf("block with a base and no chunks or digest")
+		}
+		r.Kind = Block
+		r.Bases = []uint64{r.Members[0].Num - uint64(p.Int())}
 	case Journal:
 		if n != 0 || r.Digest != nil {
 			return nil, corrupt.Errorf("journal record with chunks")

@@ -25,6 +25,7 @@ func TestRecords(t *testing.T) {
 		{Kind: Delta, Members: one, Gen: maxGen, Bases: []uint64{800}, Frame: []byte("f")},
 		{Kind: Block, Members: many, Frame: []byte("frame")},
 		{Kind: Block, Members: many, Digest: digest, Frame: []byte("frame")},
+		{Kind: Block, Members: many, Bases: []uint64{701}, Digest: digest, Frame: []byte("frame")},
 		{Kind: Stored, Members: many, Frame: make([]byte, 50)},
 		{Kind: Stored, Members: many, Digest: digest, Frame: make([]byte, 50)},
 		{Kind: Journal, Members: []Member{}, Frame: []byte("entry")},
@@ -41,7 +42,9 @@ func TestRecords(t *testing.T) {
 		{Kind: Delta, Members: one, Gen: maxGen + 1, Bases: []uint64{1}},
 		{Kind: Delta, Members: one, Gen: maxGen + 1, Bases: []uint64{1}, Digest: digest},
 		{Kind: Delta, Members: one, Gen: 1, Digest: digest},
-		{Kind: 5, Members: one, Digest: digest},
+		{Kind: Block, Members: many, Bases: []uint64{1}},
+		{Kind: prefixed, Members: one, Digest: digest},
+		{Kind: prefixed + 1, Members: one, Digest: digest},
 		{Kind: Stored, Members: one, Digest: digest},
 	} {
 		_, err := ParseRecord(AppendRecord(nil, &bad))
@@ -57,6 +60,7 @@ func TestBadRecords(t *testing.T) {
 		{Kind: Delta, Members: []Member{{700, 3000}}, Gen: 3, Bases: []uint64{12, 690}, Digest: digest},
 		{Kind: Delta, Members: []Member{{700, 3000}}, Gen: 3, Bases: []uint64{690}, Digest: digest},
 		{Kind: Block, Members: []Member{{7, 30}, {9, 40}}, Digest: digest},
+		{Kind: Block, Members: []Member{{7, 30}, {9, 40}}, Bases: []uint64{1 << 30}, Digest: digest},
 	} {
 		rec.Frame = sample.Noise(18, 50)
 		good := AppendRecord(nil, rec)
@@ -80,9 +84,19 @@ func TestBadRecords(t *testing.T) {
 func FuzzRecord(f *testing.F) {
 	f.Add(AppendRecord(nil, &Record{Kind: Block, Members: []Member{{1, 2}, {9, 1}}, Frame: []byte("abc")}))
 	f.Add(AppendRecord(nil, &Record{Kind: Delta, Members: []Member{{9, 1}}, Gen: 2, Bases: []uint64{8}, Digest: digest}))
+	f.Add(AppendRecord(nil, &Record{
+		Kind: Block, Members: []Member{{1, 2}, {9, 1}}, Bases: []uint64{8}, Digest: digest, Frame: []byte("abc"),
+	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, err := ParseRecord(b); err == nil && r.RawSize() > MaxRaw {
+		r, err := ParseRecord(b)
+		if err != nil {
+			return
+		}
+		if r.RawSize() > MaxRaw {
 			t.Errorf("%d bytes", r.RawSize())
+		}
+		if len(r.Bases) > MaxBases || r.Kind == Block && len(r.Bases) > 1 {
+			t.Errorf("%d bases", len(r.Bases))
 		}
 	})
 }

@@ -95,7 +95,7 @@ func plausible(b []byte) bool {
 		members = p.Count(MaxMembers)
 	}
 	switch kind {
-	case Stored, Block:
+	case Stored, Block, prefixed:
 		return !p.Bad && members > 0
 	case Delta:
 		return !p.Bad && members == 1
