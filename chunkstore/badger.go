@@ -23,13 +23,13 @@ import (
 // values around a bad one.
 const (
 	memTableSize   = 16 << 20
-	blockBytes     = 16 << 10 // of a block of a table
-	valueThreshold = 1 << 20  // the largest that Badger accepts
-	walAlloc       = 20 << 20 // a memtable's log: the memtable and one transaction beyond it
-	flushRoom      = 24 << 20 // for the table of a full memtable
-	openRoom       = 2*walAlloc + 4<<20
-	closeRoom      = 1 << 20      // what closing writes, except tables
-	tightDisk      = 4 * openRoom // with less than this free, a closed index keeps openRoom for itself
+	blockBytes     = 16 << 10           // of a block of a table
+	valueThreshold = 1 << 20            // the largest that Badger accepts
+	walAlloc       = 20 << 20           // a memtable's log: the memtable and one transaction beyond it
+	flushRoom      = 24 << 20           // for the table of a full memtable
+	openRoom       = 2*walAlloc + 4<<20 // for all that an index wants before its first transaction
+	closeRoom      = 1 << 20            // what closing writes, except tables
+	tightDisk      = 4 * openRoom       // with less than this free, a closed index keeps a reserve
 )
 
 // Names in the index's directory.
@@ -72,8 +72,9 @@ func guarded[T any](what string, fn func() (T, error)) (v T, err error) {
 	return fn()
 }
 
-// openBadger opens the database in dir.
+// openBadger opens the database in dir. On a nearly full disk it waits until Badger has written what it found in logs.
 func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) {
+	tight := false
 	if !opts.ReadOnly {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
@@ -84,7 +85,8 @@ func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) 
 		if err := (&logGuard{dir: dir}).freeReserve(); err != nil {
 			return nil, err
 		}
-		if err := disk.Require(dir, openRoom); err != nil && !disk.CanAllocate(dir, openRoom) {
+		var err error
+		if tight, err = roomToOpen(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -97,6 +99,11 @@ func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) 
 	var errno unix.Errno
 	switch {
 	case err == nil:
+		if tight {
+			if err := awaitLogs(dir); err != nil {
+				log.Warn("the index was opened without room", "error", err) // transactions are refused until it is done
+			}
+		}
 		return db, sizeIndexCache(db)
 	case errors.As(err, &errno) || errors.Is(err, ErrCorrupt):
 		return nil, err
@@ -166,37 +173,36 @@ func removeEmptyLogs(dir string) error {
 
 // logGuard keeps an open database from meeting a full disk where it would be killed by it, in its memory-mapped files:
 //   - the memtable log in use is really allocated, and so is the next one, which is made in advance as an empty file
-//     with blocks behind its end;
-//   - a reserve is held that a flush and a compaction fit into, and given up when the disk gets full;
+//     with blocks behind its end; on a nearly full disk both get the blocks that there are;
+//   - a reserve is held that a flush fits into, and given up when the disk gets full;
 //   - transactions are refused before a flush that would have no room;
 //   - a closed index on a nearly full disk keeps the room that opening it needs (keepRoom).
 //
 // Packs stop growing earlier than that (packs.margin), so that deleting and collecting still work. Used with
 // Store.writeMu held.
 type logGuard struct {
-	dir      string
-	log      int   // the log in use when next was created
-	next     int   // the log created in advance, 0 = none
-	used     int64 // bytes of transactions since the log in use was started, approximately
-	reserved bool
-	merging  bool // tables are being merged, into the room for that
+	dir       string
+	log       int   // the log in use when next was created
+	next      int   // the log created in advance, 0 = none
+	used      int64 // bytes of transactions since the log in use was started, approximately
+	end       int64 // of what the log in use holds, at most
+	last      int64 // bytes of the last transaction in its log, at most
+	logAlloc  int64 // first bytes of the log in use that have blocks
+	nextAlloc int64 // the same of the next
+	reserved  bool
 }
 
-// room is what a flush of the memtable and a compaction of all tables may need.
-func (g *logGuard) room(lsm int64) int64 { return flushRoom + lsm + lsm/4 }
-
-// prepare is called before each transaction of an index with tables of lsm bytes.
-func (g *logGuard) prepare(lsm int64) error {
-	if err := g.balance(lsm); err != nil {
+// prepare is called before each transaction.
+func (g *logGuard) prepare() error {
+	if err := g.balance(); err != nil {
 		return err
 	}
 	if g.next != 0 {
 		fi, err := os.Stat(memLogPath(g.dir, g.next))
 		if err == nil && fi.Size() == 0 {
-			return nil
+			return g.allocate()
 		}
 	}
-	g.used = 0
 	logs, err := memLogs(g.dir)
 	if err != nil {
 		return err
@@ -207,16 +213,16 @@ func (g *logGuard) prepare(lsm int64) error {
 			newest = max(newest, n)
 		}
 	}
-	if newest > 0 && newest != g.next {
-		if err := allocateLog(memLogPath(g.dir, newest), 0); err != nil {
-			return err
-		}
-	}
-	if err := allocateLog(memLogPath(g.dir, newest+1), os.O_CREATE); err != nil {
-		return err
+	switch newest {
+	case g.log: // the next could not be created
+		g.nextAlloc = 0
+	case g.next:
+		g.used, g.end, g.logAlloc, g.nextAlloc = 0, logHeader+g.last, g.nextAlloc, 0
+	default:
+		g.used, g.end, g.logAlloc, g.nextAlloc = 0, logHeader, 0, 0
 	}
 	g.log, g.next = newest, newest+1
-	return nil
+	return g.allocate()
 }
 
 // sync makes the last committed transaction durable. Badger has written all of it to one log, through a memory map.
@@ -236,26 +242,22 @@ func (g *logGuard) sync() error {
 }
 
 // balance allocates or frees the reserve, and fails if there is no room for a flush that may follow.
-func (g *logGuard) balance(lsm int64) error {
+func (g *logGuard) balance() error {
 	free, err := disk.Free(g.dir)
 	if err != nil {
 		return err
 	}
-	need := g.room(lsm)
-	if g.merging {
-		need = flushRoom
-	}
 	switch {
-	case free >= 3*need && !g.reserved:
-		g.reserved = disk.AllocateFile(g.reservePath(), os.O_CREATE, need) == nil
-	case free < need && g.reserved:
+	case free >= 3*flushRoom && !g.reserved:
+		g.reserved = disk.AllocateFile(g.reservePath(), os.O_CREATE, flushRoom) == nil
+	case free < flushRoom && g.reserved:
 		if err := g.freeReserve(); err != nil {
 			return err
 		}
-		free += need
+		free += flushRoom
 	}
-	if free < need && g.used > memTableSize/2 {
-		return fmt.Errorf("%s: %d bytes free, the index may need %d: %w", g.dir, free, need, unix.ENOSPC)
+	if free < flushRoom && g.used > memTableSize/2 {
+		return fmt.Errorf("%s: %d bytes free, the index may need %d: %w", g.dir, free, flushRoom, unix.ENOSPC)
 	}
 	return nil
 }
@@ -282,7 +284,7 @@ func keepRoom(dir string) error {
 	}
 	g := logGuard{dir: dir}
 	// A clean-up writes while the store is open, and uses some of it.
-	for _, n := range []int64{openRoom + 8<<20, openRoom + 4<<20, openRoom} {
+	for n := int64(openRoom + 8<<20); n >= 4<<20; n -= 4 << 20 {
 		if disk.AllocateFile(g.reservePath(), os.O_CREATE, n) == nil {
 			return nil
 		}

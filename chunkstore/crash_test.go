@@ -29,6 +29,14 @@ func TestMain(m *testing.M) {
 		crashWriter(dir)
 		return
 	}
+	if dir := os.Getenv(fullDiskDir); dir != "" {
+		fullDiskWriter(dir)
+		return
+	}
+	if dir := os.Getenv(fullDiskCloseDir); dir != "" {
+		fullDiskCloser(dir)
+		return
+	}
 	os.Exit(m.Run())
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -17,7 +18,8 @@ import (
 	"snapfs/chunkstore/internal/disk"
 )
 
-// smallDisk mounts an ext4 file system of some MiB for the test, of which root has reserved percent for itself.
+// smallDisk mounts an ext4 file system of some MiB for the test, of which root has reserved percent for itself; or one
+// of the kind of $SNAPFS_DISK, if it is large enough for that.
 func smallDisk(t *testing.T, mib int64, reserved string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -27,7 +29,11 @@ func smallDisk(t *testing.T, mib int64, reserved string) string {
 	require.NoError(t, os.Mkdir(mnt, 0o700))
 	require.NoError(t, os.WriteFile(img, nil, 0o600))
 	require.NoError(t, os.Truncate(img, mib<<20))
-	out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-m", reserved, img).CombinedOutput()
+	mkfs := []string{"mkfs.ext4", "-q", "-m", reserved, img}
+	if os.Getenv("SNAPFS_DISK") == "xfs" && mib >= 300 {
+		mkfs = []string{"mkfs.xfs", "-q", img}
+	}
+	out, err := exec.CommandContext(ctx, mkfs[0], mkfs[1:]...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	out, err = exec.CommandContext(ctx, "mount", "-o", "loop", img, mnt).CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -44,9 +50,18 @@ func smallDisk(t *testing.T, mib int64, reserved string) string {
 func fillDisk(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
+	if errors.Is(err, unix.ENOSPC) {
+		return // not even a name
+	}
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
 	b := make([]byte, 1<<20)
+	size := int64(0)
+	for ; unix.Fallocate(int(f.Fd()), 0, size, int64(len(b))) == nil; size += int64(len(b)) {
+		require.Less(t, size, int64(1<<30))
+	}
+	_, err = f.Seek(0, io.SeekEnd)
+	require.NoError(t, err)
 	for len(b) > 0 {
 		if _, err := f.Write(b); err != nil {
 			require.ErrorIs(t, err, unix.ENOSPC)
@@ -158,7 +173,7 @@ func TestFullDiskClose(t *testing.T) {
 	dir, ballast := filepath.Join(mnt, "store"), filepath.Join(mnt, "ballast")
 	filled := false
 	s, err := Open(dir, Options{Points: func(point string) {
-		if point == "reserve given up" {
+		if point == "reserve given up" && !filled {
 			filled = true
 			fillDisk(t, ballast)
 		}

@@ -348,12 +348,14 @@ func (s *Store) ready() error {
 	if s.broken != nil {
 		return s.broken
 	}
-	lsm, _ := s.db.Size()
-	if err := s.guard.prepare(lsm); err != nil {
+	if err := s.guard.prepare(); err != nil {
 		return err
 	}
 	if s.guard.used == 0 { // a memtable was started: the previous one may have become a table
 		s.mergeWanted = s.mergeWanted || s.tablesDue()
+		if s.halted() {
+			return s.unmerged
+		}
 	}
 	return nil
 }
@@ -391,6 +393,9 @@ func (s *Store) commit(t *writeTxn) error {
 	if err := t.set([]byte{keyState}, t.state.encode()); err != nil {
 		return t.failed(err)
 	}
+	if err := s.guard.fits(t.bytes); err != nil {
+		return t.failed(err)
+	}
 	s.opts.Points.At("transaction begun")
 	_, err := guarded("write index", func() (struct{}, error) { return struct{}{}, t.btx.Commit() })
 	if err == nil {
@@ -406,7 +411,7 @@ func (s *Store) commit(t *writeTxn) error {
 		return s.broken // a new journal stays, too: it may be named
 	}
 	s.opts.Points.At("transaction committed")
-	s.guard.used += t.bytes
+	s.guard.wrote(t.bytes)
 	s.state = t.state
 	if err := s.count.set(s.state.txns); err != nil {
 		s.log.Warn("the count of transactions cannot be written", "error", err) // a count that lags is harmless

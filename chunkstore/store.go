@@ -102,7 +102,8 @@ type Store struct {
 
 	upkeepMu    lockorder.Mutex[lockorder.StoreUpkeep] // held while the journal is rewritten or tables are merged
 	upkeep      upkeep
-	mergeWanted bool // guarded by writeMu: Badger's tables may be due to be merged
+	mergeWanted bool  // guarded by writeMu: Badger's tables may be due to be merged
+	unmerged    error // guarded by writeMu: why there was no room for that
 
 	numMu   lockorder.Mutex[lockorder.StoreNumbers]
 	nextNum uint64 // next chunk number; guarded by numMu
@@ -187,7 +188,12 @@ func (s *Store) open() error {
 	if err := os.RemoveAll(filepath.Join(s.dir, newIndexName)); err != nil {
 		return err
 	}
-	return s.sweepParts()
+	if err := s.sweepParts(); err != nil {
+		return err
+	}
+	s.writeMu.Lock() // upkeep may run already
+	defer s.writeMu.Unlock()
+	return s.guard.hold()
 }
 
 // openIndex opens and checks the index. It returns the end of the last record that the index names in each pack.
@@ -310,7 +316,7 @@ func (s *Store) Close() error {
 	if !closedBefore && !s.opts.ReadOnly && s.broken == nil {
 		errs = append(errs, s.settleIndex())
 	}
-	errs = append(errs, s.closePacks(), s.freeReserve())
+	errs = append(errs, s.closePacks())
 	if err := s.roomToClose(); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
@@ -351,7 +357,7 @@ func (s *Store) closePacks() error {
 	return err
 }
 
-// freeReserve frees the space that is reserved for a flush. It runs once, as closePacks does.
+// freeReserve frees the space that is reserved for a flush, as closePacks does once.
 func (s *Store) freeReserve() error {
 	if s.db == nil || s.opts.ReadOnly || s.reserveFreed {
 		return nil
@@ -362,25 +368,39 @@ func (s *Store) freeReserve() error {
 	return err
 }
 
-// roomToClose fails if there is no room for what closing Badger writes: a table of the memtable, and one merged of all
-// tables. Without room, Badger would end the process.
+// roomToClose frees the reserve, and fails if there is no room for what closing Badger writes: a table of the memtable,
+// and one merged of all tables. Without room, Badger would end the process; the reserve then stays, so that the store
+// can be opened again.
 func (s *Store) roomToClose() error {
-	if s.db == nil || s.opts.ReadOnly || s.broken != nil {
+	if s.db == nil || s.opts.ReadOnly {
 		return nil
 	}
+	need := int64(0)
+	if s.broken == nil {
+		need = s.closingWrites()
+	}
+	if err := requireRoom(s.guard.dir, need-s.guard.held()); err != nil {
+		return fmt.Errorf("close index: %w", err)
+	}
+	err := s.freeReserve()
+	if full := requireRoom(s.guard.dir, need); full != nil {
+		s.reserveFreed = false
+		return fmt.Errorf("close index: %w", errors.Join(full, err, keepRoom(s.guard.dir)))
+	}
+	return err
+}
+
+// closingWrites gives the bytes that closing Badger writes at most.
+func (s *Store) closingWrites() int64 {
 	need, fresh := s.guard.used, s.guard.used > 0
 	for _, t := range s.db.Tables() {
 		need += int64(t.OnDiskSize)
 		fresh = fresh || t.Level == 0
 	}
 	if !fresh {
-		return nil
+		return 0
 	}
-	need += s.guard.used + closeRoom
-	if err := disk.Require(s.guard.dir, need); err != nil && !disk.CanAllocate(s.guard.dir, need) {
-		return fmt.Errorf("close index: %w", err)
-	}
-	return nil
+	return need + s.guard.used + closeRoom
 }
 
 // release closes whatever is open.

@@ -24,6 +24,7 @@ const (
 	mergeShare = 4  // if they have one of so many parts of the bytes of the others,
 	mergeMany  = 16 // or if there are so many
 	tablesFull = 24 // so many new ones hold up whoever writes much until they are merged
+	tablesHalt = 32 // so many are not added to while there is no room to merge them
 	tablesMost = 40 // so many hold up every transaction, in Badger
 )
 
@@ -45,34 +46,66 @@ func (s *Store) tablesDue() bool {
 	return count >= mergeMany || count >= mergeMin && bytes*mergeShare >= merged
 }
 
+// halted reports whether no more tables are to be made: there are many, and there is no room to merge them. The caller
+// holds writeMu.
+func (s *Store) halted() bool {
+	count, _, _ := s.newTables()
+	return count >= tablesHalt && s.unmerged != nil
+}
+
 // mergeTables merges Badger's tables into one level. Transactions go on meanwhile, except on a nearly full disk, where
-// they wait: they are refused when there is no room for a merge, and must not be because one is taking that room.
-// The caller holds upkeepMu.
+// they wait: they must not take the room for the merge, nor be refused because it does. Packs leave that room free.
+// Without room it fails with ENOSPC. The caller holds upkeepMu.
 func (s *Store) mergeTables(ctx context.Context) error {
-	if err := s.verifyTables(ctx); err != nil {
-		return err
-	}
-	lsm, _ := s.db.Size()
-	free, err := disk.Free(s.guard.dir)
+	defer s.packs.Spare(0)
+	s.writeMu.Lock()
+	_, err := s.roomToMerge()
+	s.writeMu.Unlock()
 	if err != nil {
 		return err
 	}
+	if err := s.verifyTables(ctx); err != nil {
+		return err
+	}
 	s.writeMu.Lock()
-	if free < 2*s.guard.room(lsm) {
-		defer s.writeMu.Unlock()
-	} else {
-		s.guard.merging = true
+	beside, err := s.roomToMerge()
+	if beside || err != nil {
 		s.writeMu.Unlock()
-		defer func() {
-			s.writeMu.Lock()
-			defer s.writeMu.Unlock()
-			s.guard.merging = false
-		}()
+	} else {
+		defer s.writeMu.Unlock()
+	}
+	if err != nil {
+		return err
 	}
 	s.opts.Points.At("tables verified")
 	_, err = guarded("merge index", func() (struct{}, error) { return struct{}{}, s.db.Flatten(1) })
 	s.opts.Points.At("tables merged")
 	return errors.Join(err, sizeIndexCache(s.db))
+}
+
+// roomToMerge fails unless there is room for the tables once more, which packs then leave free, if need be in place of
+// the reserve. beside: it is so much that transactions may go on. The caller holds writeMu.
+func (s *Store) roomToMerge() (beside bool, err error) {
+	_, fresh, merged := s.newTables()
+	need := fresh + merged + closeRoom
+	logs, err := filledLogs(s.guard.dir)
+	if err != nil {
+		return false, err
+	}
+	need += int64(max(logs-1, 0)) * tableRoom(walAlloc) // Badger is writing tables of them
+	free, err := disk.Free(s.guard.dir)
+	if err != nil {
+		return false, err
+	}
+	s.packs.Spare(need)
+	if free >= 2*(need+flushRoom) {
+		s.unmerged = nil
+		return true, nil
+	}
+	if s.unmerged = s.guard.makeRoom(need); s.unmerged != nil {
+		s.unmerged = fmt.Errorf("merge index: %w", s.unmerged)
+	}
+	return false, s.unmerged
 }
 
 // verifyTables reads Badger's tables: all, or those that may have keys that start with one of some bytes. Of a damaged
@@ -128,9 +161,9 @@ const (
 func (s *Store) shrinkIndex(ctx context.Context) error {
 	s.upkeepMu.Lock()
 	defer s.upkeepMu.Unlock()
-	lsm, _ := s.db.Size()
+	_, fresh, merged := s.newTables()
 	free, err := disk.Free(s.guard.dir)
-	if err != nil || free < s.guard.room(lsm)+flushRoom {
+	if err != nil || free < fresh+merged+2*flushRoom {
 		return err // without room nothing is lost: a later collection does it
 	}
 	s.opts.Points.At("index flushes")
@@ -138,7 +171,7 @@ func (s *Store) shrinkIndex(ctx context.Context) error {
 		return fmt.Errorf("flush index: %w", err)
 	}
 	s.opts.Points.At("index flushed")
-	if err := s.mergeTables(ctx); err != nil {
+	if err := s.mergeTables(ctx); err != nil && !isFull(err) {
 		return fmt.Errorf("shrink index: %w", err)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -119,6 +120,49 @@ func TestFullDisk(t *testing.T) {
 	require.Empty(t, decode[sandbox.CheckResult](h, "check", "--read-data").Problems)
 	h.ok("stop")
 	unmount()
+}
+
+// TestFullDiskKilled kills the daemon again and again while its disk is full: the next one has all that was
+// acknowledged, and takes deletions and collections, which make room.
+func TestFullDiskKilled(t *testing.T) {
+	d := newDisk(t, 320)
+	ws, ballast := d.path("ws"), filepath.Join(d.dir, "ballast")
+	d.ok("up", "one", ws)
+	for i := range 3 {
+		shell(t, soon, ws, `head -c 8000000 /dev/urandom > noise; echo "$1" > kept`, itoa(i))
+		d.ok("snapshot", "one", "--name", "s"+itoa(i), "--wait", "stored")
+	}
+	for i := range 3 {
+		fill(t, ballast+itoa(i))
+		pid := d.pid()
+		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+		gone(t, pid)
+		fill(t, ballast+itoa(i)+"more")
+		d.ok("list")
+		require.Len(t, decode[sandbox.SnapshotPage](d.home, "snapshots").Snapshots, 3-i)
+		if i < 2 {
+			d.ok("delete", "s"+itoa(i))
+		}
+		d.ok("gc")
+	}
+	shell(t, soon, d.dir, `rm ballast*`)
+	d.ok("restore", "s2", d.path("back"))
+	shell(t, soon, d.path("back"), `grep -qx 2 kept; test "$(wc -c < noise)" = 8000000`)
+	require.Empty(t, decode[sandbox.CheckResult](d.home, "check", "--read-data").Problems)
+}
+
+// fill takes all the room of a file system.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	for b := make([]byte, 1<<20); len(b) > 0; {
+		if _, err := f.Write(b); err != nil {
+			require.ErrorIs(t, err, unix.ENOSPC)
+			b = b[:len(b)/2]
+		}
+	}
 }
 
 // TestOtherUser holds that nobody else gets at a home, and that asking leaves nothing.

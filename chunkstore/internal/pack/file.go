@@ -78,13 +78,13 @@ type file struct {
 	failed error // of its last sync, until its holders are gone; guarded by Set.mu
 }
 
-// reserve allocates space ahead for n more bytes, so that a file grows in few extents; Set.appendMu is held.
-func (p *file) reserve(dir string, n int64) error {
+// reserve allocates space ahead for n more bytes, so that a file grows in few extents, and leaves keep bytes of the disk
+// free; Set.appendMu is held.
+func (p *file) reserve(dir string, n, keep int64) error {
 	if p.size+n <= p.alloc {
 		return nil
 	}
-	// The index keeps room to delete and collect in.
-	if err := disk.Require(dir, n+keepFree); err != nil {
+	if err := disk.Require(dir, n+keep); err != nil {
 		return err
 	}
 	step := min(max(p.size/2, 64<<10), 8<<20)

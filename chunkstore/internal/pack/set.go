@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +22,7 @@ import (
 type Set struct {
 	dir    string
 	points failpoint.Func
+	spare  atomic.Int64 // what packs leave free beside keepFree
 
 	syncMu   lockorder.Mutex[lockorder.PackSync]   // held while syncing; taken before mu
 	appendMu lockorder.Mutex[lockorder.PackAppend] // held while packs are made, written and cut off; taken before mu
@@ -135,6 +137,10 @@ func (ps *Set) createLocked() error {
 	return nil
 }
 
+// Spare has packs leave n more bytes of the disk free from now on. Records that need space that they would take fail with
+// ENOSPC.
+func (ps *Set) Spare(n int64) { ps.spare.Store(n) }
+
 // Holds is the set of packs that one writer has appended to: they must stay until what it wrote is named or dropped.
 type Holds map[uint32]bool // guarded by Set.mu
 
@@ -146,7 +152,7 @@ func (ps *Set) Append(rec []byte, by *Holds) (Location, error) {
 	if err != nil {
 		return Location{}, err
 	}
-	if err := p.reserve(ps.dir, int64(len(rec))); err != nil {
+	if err := p.reserve(ps.dir, int64(len(rec)), keepFree+ps.spare.Load()); err != nil {
 		return Location{}, err
 	}
 	// A short write leaves bytes that no index names; the next record overwrites them.
