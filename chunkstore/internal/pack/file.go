@@ -100,3 +100,12 @@ func (p *file) reserve(dir string, n, keep int64) error {
 	p.alloc = want
 	return nil
 }
+
+// trim gives back what was allocated ahead; Set.appendMu is held.
+func (p *file) trim() error {
+	if p.alloc <= p.size {
+		return nil
+	}
+	p.alloc = p.size
+	return p.f.Truncate(p.size)
+}

@@ -107,12 +107,16 @@ func (ps *Set) open(num uint32, ends map[uint32]int64, readOnly bool) error {
 func (ps *Set) createLocked() error {
 	ps.mu.Lock()
 	num, full := ps.next, ps.active
+	if full != nil {
+		full.users++ // it may be removed meanwhile
+	}
 	ps.mu.Unlock()
-	if full != nil && full.alloc > full.size {
-		if err := full.f.Truncate(full.size); err != nil { // what was allocated ahead
+	if full != nil {
+		err := full.trim()
+		ps.release(full)
+		if err != nil {
 			return err
 		}
-		full.alloc = full.size
 	}
 	f, err := os.OpenFile(filepath.Join(ps.dir, Name(num)), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
