@@ -189,21 +189,47 @@ func (s *Store) flushMemtable(ctx context.Context) error {
 	}
 	padding := make([]byte, min(paddingBytes, s.limits.size/2))
 	for full := false; !full; {
-		if err := ctx.Err(); err != nil {
-			return err
+		err := ctx.Err()
+		if err == nil {
+			full, err = s.pad(log, padding)
 		}
-		if err := s.update(func(t *writeTxn) error {
-			t.limits = defaultLimits // also where a test has set smaller ones
-			full = s.guard.log != log
-			if full {
-				return t.delete([]byte{keySentinel})
-			}
-			return t.set([]byte{keySentinel}, padding)
-		}); err != nil {
+		if err != nil {
 			return err
 		}
 	}
+	if err := s.update(func(t *writeTxn) error { return t.delete([]byte{keySentinel}) }); err != nil {
+		return err
+	}
 	return s.awaitFlush(ctx, log)
+}
+
+// pad writes padding, unless Badger has begun another log than this one. It is no transaction of the store's and is not
+// made durable: its log is removed before the kernel writes most of it.
+func (s *Store) pad(log int, padding []byte) (full bool, err error) {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	if s.broken != nil {
+		return false, s.broken
+	}
+	if err := s.guard.prepare(); err != nil || s.guard.log != log {
+		return err == nil, err
+	}
+	size := int64(len(padding)) + entryBytes
+	if err := s.guard.fits(size); err != nil {
+		return false, err
+	}
+	btx := s.db.NewTransaction(true)
+	defer btx.Discard()
+	if err := btx.Set([]byte{keySentinel}, padding); err != nil {
+		return false, fmt.Errorf("write index: %w", err)
+	}
+	if _, err := guarded("write index", func() (struct{}, error) { return struct{}{}, btx.Commit() }); err != nil {
+		s.packs.Freeze()
+		s.broken = fmt.Errorf("%w: %w", ErrUnwritable, err)
+		return false, s.broken
+	}
+	s.guard.wrote(size)
+	return false, nil
 }
 
 // flushLook is how often is looked whether Badger has written a table.
