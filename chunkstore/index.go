@@ -386,14 +386,16 @@ func (t *writeTxn) writePages() error {
 
 // commit makes a transaction durable, and then its effects in memory. The caller holds writeMu.
 func (s *Store) commit(t *writeTxn) error {
+	// What the index has no room for must not be in the journal: a rebuild would take it for done.
+	const stateBytes = 1 << 10 // of the counters, at most
+	if err := s.guard.fits(t.bytes + stateBytes); err != nil {
+		return t.failed(err)
+	}
 	t.state.txns++
 	if err := s.journal.write(s, t); err != nil {
 		return err
 	}
 	if err := t.set([]byte{keyState}, t.state.encode()); err != nil {
-		return t.failed(err)
-	}
-	if err := s.guard.fits(t.bytes); err != nil {
 		return t.failed(err)
 	}
 	s.opts.Points.At("transaction begun")

@@ -149,9 +149,15 @@ func (c *collection) sweepPrefixes(ctx context.Context, prefixes *roaring64.Bitm
 	if err := next.mark(ctx); err != nil {
 		return err
 	}
-	err := next.sweep(ctx)
+	if err := next.sweep(ctx); err != nil {
+		return err
+	}
 	c.stats.Chunks += next.stats.Chunks
-	return err
+	list, err := next.partlyDead(ctx)
+	if err != nil {
+		return err
+	}
+	return c.moveAll(ctx, list)
 }
 
 // compactAfter returns the space that an interrupted repack has freed, unless ctx has ended.

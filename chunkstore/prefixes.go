@@ -139,7 +139,7 @@ func (rw *rewriter) prefixOf(rec *located) (*shared, error) {
 	if rw.last != nil && rw.last.num == num {
 		return rw.last, nil
 	}
-	data, err := rw.s.chunk(rw.s.locate, num)
+	data, _, err := rw.s.verifiedChunk(num)
 	if err != nil {
 		return nil, skipLost(err)
 	}

@@ -99,7 +99,7 @@ func (p picker) pick(num uint64) bool {
 // ranks reports whether the record that counts for a base may be one that rec needs.
 func (p picker) ranks(base uint64, rec *located) bool {
 	at, _, err := p.b.locate(base)
-	return err == nil && at.gen < rec.gen
+	return err == nil && at.rank() < rec.rank()
 }
 
 // isSure reports whether the bytes of a chunk that hash to h are those that were stored: its record is sure, or all of

@@ -79,7 +79,8 @@ func (c *checker) rehash() error {
 	return nil
 }
 
-// rescue encodes right chunks anew whose bases are wrong: a delta may not refer to the bytes that are.
+// rescue encodes right chunks anew whose bases are wrong: a delta, or a block with a prefix, may not refer to the bytes
+// that are.
 func (c *checker) rescue(ctx context.Context) error {
 	var list []move
 	if err := c.s.eachPageLoose(ctx, func(no uint64, pg *page) error {
@@ -88,7 +89,7 @@ func (c *checker) rescue(ctx context.Context) error {
 			if r != nil && c.read.Contains(num) && slices.ContainsFunc(r.bases, func(b uint64) bool {
 				return c.bad.Contains(b)
 			}) {
-				list = append(list, move{num: num})
+				list = append(list, move{num: num, alone: true})
 			}
 		}
 		return nil
@@ -107,7 +108,7 @@ func (c *checker) restamp(ctx context.Context) error {
 	return (&collection{s: c.s}).moveAll(ctx, list)
 }
 
-// needing adds to bad the deltas that need one of it.
+// needing adds to bad the chunks whose records need one of it.
 func (c *checker) needing(ctx context.Context, bad *roaring64.Bitmap) error {
 	for grown := true; grown; {
 		grown = false

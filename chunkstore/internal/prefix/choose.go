@@ -10,9 +10,11 @@ const (
 	anchorLen  = 16 // bytes that an anchor's hash is of
 	anchorMask = 15 // one position of 16 is an anchor
 	pieceLen   = 1 << 10
-	windowLen  = 256 << 10
-	leastWorth = 12       // of a piece
-	maxInput   = 64 << 20 // bytes; what is behind them is not looked at
+	// Some 64 anchors lie in a piece. One of zeros, or of what somebody has thought out, has no more than twice as many.
+	anchorsMost = 2 * pieceLen / (anchorMask + 1)
+	windowLen   = 256 << 10
+	leastWorth  = 12       // of a piece
+	maxInput    = 64 << 20 // bytes; what is behind them is not looked at
 )
 
 // piece is a candidate, with the anchors in it.
@@ -83,9 +85,10 @@ func (c *chooser) cut(parts [][]byte) []uint64 {
 				data: part[off:min(off+pieceLen, len(part))], window: uint32((at + off) / windowLen),
 				anchors: [2]uint32{uint32(len(anchors)), 0},
 			}
+			first := len(anchors)
 			for i := off; i < off+len(p.data) && i+anchorLen <= len(part); i++ {
 				h := hash(part[i:])
-				if h&anchorMask == 0 {
+				if h&anchorMask == 0 && len(anchors)-first < anchorsMost {
 					anchors = append(anchors, h&^(1<<32-1)|uint64(len(anchors)))
 				}
 			}
