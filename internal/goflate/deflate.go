@@ -107,6 +107,7 @@ type compressor struct {
 	maxInsertIndex int
 	err            error
 	work           int // added here: how many candidates for matches were looked at
+	span               // added here: the part of a stream that is made
 
 	// Input hash chains
 	// hashHead[hashValue] contains the largest inputIndex with the specified hash value
@@ -130,6 +131,7 @@ func (d *compressor) fillDeflate(b []byte) int {
 		copy(d.window, d.window[windowSize:2*windowSize])
 		d.index -= windowSize
 		d.windowEnd -= windowSize
+		d.base += windowSize
 		if d.blockStart >= windowSize {
 			d.blockStart -= windowSize
 		} else {
@@ -165,6 +167,9 @@ func (d *compressor) fillDeflate(b []byte) int {
 }
 
 func (d *compressor) writeBlock(tokens []token, index int) error {
+	if d.from > 0 {
+		return d.begin(index)
+	}
 	if index > 0 {
 		var window []byte
 		if d.blockStart <= index {
@@ -172,6 +177,9 @@ func (d *compressor) writeBlock(tokens []token, index int) error {
 		}
 		d.blockStart = index
 		d.w.writeBlock(tokens, false, window)
+		if d.w.err == nil && d.ends(index) {
+			return errEnd
+		}
 		return d.w.err
 	}
 	return nil
@@ -487,7 +495,7 @@ Loop:
 				// item into the table.
 				d.index += d.length
 			}
-			if len(d.tokens) == maxFlateBlockTokens {
+			if len(d.tokens) == maxFlateBlockTokens || d.from > 0 && d.base+d.index >= d.from {
 				// The block includes the current character
 				if d.err = d.writeBlock(d.tokens, d.index); d.err != nil {
 					return
@@ -501,7 +509,7 @@ Loop:
 					i = d.index
 				}
 				d.tokens = append(d.tokens, literalToken(uint32(d.window[i])))
-				if len(d.tokens) == maxFlateBlockTokens {
+				if len(d.tokens) == maxFlateBlockTokens || d.from > 0 && d.base+i+1 >= d.from {
 					if d.err = d.writeBlock(d.tokens, i+1); d.err != nil {
 						return
 					}
@@ -608,6 +616,7 @@ func (d *compressor) reset(w io.Writer) {
 	d.w.reset(w)
 	d.sync = false
 	d.err = nil
+	d.span = span{}
 	switch d.compressionLevel.level {
 	case NoCompression:
 		d.windowEnd = 0

@@ -7,7 +7,7 @@ package goflate
 import (
 	"math"
 	"math/bits"
-	"sort"
+	"slices"
 )
 
 // hcode is a huffman code with a bit code and bit length.
@@ -19,8 +19,8 @@ type huffmanEncoder struct {
 	codes     []hcode
 	freqcache []literalNode
 	bitCount  [17]int32
-	lns       byLiteral // stored to avoid repeated allocation in generate
-	lfs       byFreq    // stored to avoid repeated allocation in generate
+	lns       byLiteral
+	lfs       byFreq
 }
 
 type literalNode struct {
@@ -307,38 +307,22 @@ func (h *huffmanEncoder) generate(freq []int32, maxBits int32) {
 	h.assignEncodingAndSize(bitCount, list)
 }
 
-type byLiteral []literalNode
+type byLiteral struct{}
 
-func (s *byLiteral) sort(a []literalNode) {
-	*s = byLiteral(a)
-	sort.Sort(s)
+func (byLiteral) sort(a []literalNode) {
+	slices.SortFunc(a, func(x, y literalNode) int { return int(x.literal) - int(y.literal) })
 }
 
-func (s byLiteral) Len() int { return len(s) }
+type byFreq struct{}
 
-func (s byLiteral) Less(i, j int) bool {
-	return s[i].literal < s[j].literal
+func (byFreq) sort(a []literalNode) {
+	slices.SortFunc(a, func(x, y literalNode) int {
+		if x.freq == y.freq {
+			return int(x.literal) - int(y.literal)
+		}
+		return int(x.freq) - int(y.freq)
+	})
 }
-
-func (s byLiteral) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
-
-type byFreq []literalNode
-
-func (s *byFreq) sort(a []literalNode) {
-	*s = byFreq(a)
-	sort.Sort(s)
-}
-
-func (s byFreq) Len() int { return len(s) }
-
-func (s byFreq) Less(i, j int) bool {
-	if s[i].freq == s[j].freq {
-		return s[i].literal < s[j].literal
-	}
-	return s[i].freq < s[j].freq
-}
-
-func (s byFreq) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
 
 func reverseBits(number uint16, bitLength byte) uint16 {
 	return bits.Reverse16(number << (16 - bitLength))

@@ -55,6 +55,21 @@ func DeflateWithin(w io.Writer, data []byte, level, work int) error {
 	if level < BestSpeed || level > BestCompression {
 		panic("goflate: level out of bounds")
 	}
+	fw := compressorOf(level)
+	defer release(fw, level)
+	fw.Reset(w)
+	fw.d.work = 0
+	if err := fw.writeWithin(data, work); err != nil {
+		return err
+	}
+	if err := fw.Close(); err != nil {
+		return fmt.Errorf("deflate: %w", err)
+	}
+	return nil
+}
+
+// compressorOf takes an idle compressor of a level.
+func compressorOf(level int) *Writer {
 	pool := &idle[level]
 	if level == BestSpeed {
 		pool = &writers
@@ -66,24 +81,30 @@ func DeflateWithin(w io.Writer, data []byte, level, work int) error {
 			panic(err) // a valid level
 		}
 	}
-	defer func() {
-		fw.Reset(io.Discard) // an idle compressor must not hold w
-		pool.Put(fw)
-	}()
-	fw.Reset(w)
-	fw.d.work = 0
+	return fw
+}
+
+// release returns a compressor.
+func release(fw *Writer, level int) {
+	fw.Reset(io.Discard) // an idle compressor must not hold its writer
+	if level == BestSpeed {
+		writers.Put(fw)
+	} else {
+		idle[level].Put(fw)
+	}
+}
+
+// writeWithin writes data with a bounded amount of work.
+func (w *Writer) writeWithin(data []byte, work int) error {
 	// Pieces of a window fill the compressor's memory as the whole does.
 	for len(data) > 0 {
 		n := min(windowSize, len(data))
-		if _, err := fw.Write(data[:n]); err != nil {
+		if _, err := w.Write(data[:n]); err != nil {
 			return fmt.Errorf("deflate: %w", err)
 		}
-		if data = data[n:]; fw.d.work > work {
+		if data = data[n:]; w.d.work > work {
 			return ErrWork
 		}
-	}
-	if err := fw.Close(); err != nil {
-		return fmt.Errorf("deflate: %w", err)
 	}
 	return nil
 }

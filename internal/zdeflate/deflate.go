@@ -3,6 +3,7 @@ package zdeflate
 import (
 	"encoding/binary"
 	"io"
+	"math"
 	"math/bits"
 )
 
@@ -37,6 +38,7 @@ var efforts = [10]effort{
 type compressor struct {
 	data []byte
 	effort
+	level     int
 	filtered  bool
 	window    int // bytes
 	maxDist   int
@@ -44,8 +46,10 @@ type compressor struct {
 	hashMask  uint32
 
 	pos  int // what comes next of data
-	base int // where zlib's window starts; a multiple of window
+	base int // where zlib's window starts; a multiple of window from the stream's start on
 	work int // how many candidates may still be looked at
+
+	span
 
 	// Positions are kept plus origin, which grows from stream to stream, so that entries of streams before are below
 	// every position and need not be cleared.
@@ -59,13 +63,14 @@ type compressor struct {
 
 // begin sets up for a stream.
 func (c *compressor) begin(w io.Writer, data []byte, p Params) {
-	c.data, c.effort, c.filtered = data, efforts[p.Level], p.Strategy == Filtered
+	c.data, c.level, c.effort, c.filtered = data, p.Level, efforts[p.Level], p.Strategy == Filtered
 	c.window = 1 << p.WindowBits
 	c.maxDist = c.window - minAhead
 	hashBits := p.MemLevel + 7
 	c.hashShift = uint(hashBits+minMatch-1) / minMatch
 	c.hashMask = 1<<hashBits - 1
 	c.pos, c.base = 0, 0
+	c.span = span{from: begun, until: math.MaxInt, enough: math.MinInt}
 	// A window lies between the streams, and the first position is not 0.
 	const window = 1 << 15
 	c.origin = (c.end + 2*window) &^ (window - 1)
@@ -86,8 +91,11 @@ func (c *compressor) release() {
 
 // slide moves the window as zlib does when it wants to read and has little left.
 func (c *compressor) slide() {
-	filled := min(c.base+2*c.window, len(c.data))
-	if filled-c.pos < minAhead && c.pos-c.base >= c.window+c.maxDist {
+	for {
+		filled := min(c.base+2*c.window, len(c.data))
+		if filled-c.pos >= minAhead || c.pos-c.base < c.window+c.maxDist {
+			return
+		}
 		c.base += c.window
 	}
 }
@@ -161,6 +169,15 @@ func common(scan, other []byte) int {
 	return n
 }
 
+// run makes the stream, or its span.
+func (c *compressor) run() {
+	if c.level <= lastGreedy {
+		c.greedy()
+	} else {
+		c.lazy()
+	}
+}
+
 // greedy takes every match that it finds.
 func (c *compressor) greedy() {
 	for c.pos < len(c.data) && c.out.err == nil {
@@ -185,11 +202,11 @@ func (c *compressor) greedy() {
 			full = c.literal(c.data[c.pos])
 			c.pos++
 		}
-		if full {
-			c.endBlock(false)
+		if (full || c.pos >= c.from) && c.endSpan() {
+			return
 		}
 	}
-	c.endBlock(true)
+	c.finish()
 }
 
 // lazy takes a match only if the next position does not have a longer one.
@@ -219,12 +236,12 @@ func (c *compressor) lazy() {
 			}
 			c.pos += before - 1
 			held, n = false, minMatch-1
-			if full {
-				c.endBlock(false)
+			if (full || c.pos >= c.from) && c.endSpan() {
+				return
 			}
 		case held:
-			if c.literal(c.data[c.pos-1]) {
-				c.endBlock(false)
+			if (c.literal(c.data[c.pos-1]) || c.pos >= c.from) && c.endSpan() {
+				return
 			}
 			c.pos++
 		default:
@@ -235,5 +252,5 @@ func (c *compressor) lazy() {
 	if held {
 		c.literal(c.data[c.pos-1])
 	}
-	c.endBlock(true)
+	c.finish()
 }

@@ -70,11 +70,7 @@ func DeflateWithin(w io.Writer, data []byte, p Params, work int) error {
 	c := compressors.Get().(*compressor)
 	c.begin(w, data, p)
 	c.work = work
-	if p.Level <= lastGreedy {
-		c.greedy()
-	} else {
-		c.lazy()
-	}
+	c.run()
 	err := c.out.err
 	c.release()
 	compressors.Put(c)
