@@ -411,8 +411,12 @@ func (c *checker) manifest(m *chunkList) error {
 	}
 	c.vouch(m)
 	for run := range m.transforms {
-		if _, err := c.s.transformed(m, run); err != nil {
-			return err
+		for off := int64(0); off < m.transforms[run].len; {
+			b, start, err := c.s.transformed(m, run, off)
+			if err != nil {
+				return err
+			}
+			off = start + int64(len(b))
 		}
 	}
 	return nil

@@ -123,7 +123,7 @@ func (in *Ingest) reuse(m *chunkList, u unit, end int64) (int64, bool, error) {
 			in.list.add(c.num, c.len)
 			in.pred.missed(c.len)
 		}
-		in.list.addTransform(t.codec, t.len, t.inner)
+		in.list.addTransform(t)
 		return t.len, true, nil
 	}
 	_, _, plain := m.transformAt(u.off)
@@ -148,15 +148,19 @@ func (in *Ingest) reuse(m *chunkList, u unit, end int64) (int64, bool, error) {
 	return n, true, nil
 }
 
-// feed sends the bytes of a unit from off on to be cut again. If they begin where the part is cut anyway, it takes none
+// feed sends the bytes of a unit, or of a part of a transform run, from off on to be cut again. If they begin where the part is cut anyway, it takes none
 // of them.
 func (in *Ingest) feed(m *chunkList, u unit, off, end int64, whole bool) (int64, error) {
 	var data []byte
 	var err error
 	switch {
 	case u.run >= 0:
-		if err = in.s.verifyRun(m, u.run); err == nil {
-			data, err = in.s.transformed(m, u.run)
+		var part int
+		t := &m.transforms[u.run]
+		part, u.off, u.end = t.partAt(off - t.off)
+		u.off, u.end = u.off+t.off, u.end+t.off
+		if err = in.s.verifyPart(m, u.run, part); err == nil {
+			data, _, err = in.s.transformed(m, u.run, off-t.off)
 		}
 	case u.chunks != nil:
 		data, _, err = in.s.verifiedChunk(u.chunks.nums[u.i])

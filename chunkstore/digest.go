@@ -93,10 +93,10 @@ func (s *Store) verifiedChunk(num uint64) ([]byte, hash, error) {
 	return data, h, err
 }
 
-// verifyRun verifies the chunks that a transform run is made of.
-func (s *Store) verifyRun(m *chunkList, run int) error {
-	t := m.transforms[run]
-	chunks, err := s.chunksIn(m, t.at, t.at+t.inner)
+// verifyPart verifies the chunks that a part of a transform run is made of.
+func (s *Store) verifyPart(m *chunkList, run, part int) error {
+	lo, hi := m.transforms[run].needs(part)
+	chunks, err := s.chunksIn(m, lo, hi)
 	for i := 0; i < len(chunks) && err == nil; i++ {
 		_, _, err = s.verifiedChunk(chunks[i].num)
 	}

@@ -2,6 +2,7 @@ package chunkstore
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"snapfs/chunkstore/internal/corrupt"
@@ -73,39 +74,43 @@ func (s *Store) stretches(sg *segment, p []byte, at int64) (list []stretch, n in
 	return list, n, nil
 }
 
-// each reads all stretches and returns their errors. A helper goroutine joins in if one is idle and there is something
-// to decode. Uncompressed data is read in less time than it takes to wake a goroutine.
+// each reads all stretches and returns their errors. Uncompressed data is read in less time than it takes to wake a
+// goroutine.
 func (s *Store) each(list []stretch) []error {
-	errs := make([]error, len(list))
-	var next atomic.Int64
-	work := func() {
-		for i := next.Add(1) - 1; i < int64(len(list)); i = next.Add(1) - 1 {
-			errs[i] = s.readStretch(&list[i])
-		}
-	}
 	packed := 0
 	for i := range list {
 		if st := &list[i]; st.at.Len < st.sg.offs[st.end]-st.sg.offs[st.first] {
 			packed++
 		}
 	}
-	var done chan struct{}
-	if packed > 1 {
-		select {
-		case s.helpers <- struct{}{}:
-			done = make(chan struct{})
-			go func() {
-				defer close(done)
-				defer func() { <-s.helpers }()
-				work()
-			}()
-		default: // the helpers are busy
+	return s.together(len(list), packed, func(i int) error { return s.readStretch(&list[i]) })
+}
+
+// together calls fn for 0 to n - 1 and returns the errors. Helper goroutines join in if they are idle and more than one
+// of the calls takes long.
+func (s *Store) together(n, long int, fn func(i int) error) []error {
+	errs := make([]error, n)
+	var next atomic.Int64
+	work := func() {
+		for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+			errs[i] = fn(int(i))
 		}
 	}
-	work()
-	if done != nil {
-		<-done
+	var helpers sync.WaitGroup
+	for range long - 1 {
+		select {
+		case s.helpers <- struct{}{}:
+			helpers.Go(func() {
+				defer func() { <-s.helpers }()
+				work()
+			})
+			continue
+		default: // the helpers are busy
+		}
+		break
 	}
+	work()
+	helpers.Wait()
 	return errs
 }
 

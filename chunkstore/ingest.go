@@ -222,17 +222,17 @@ func (in *Ingest) plain(p []byte) error {
 	return err
 }
 
-// inflated takes n bytes of the stream that are stored as the concatenated parts. Each is cut like a part of its own, so
+// inflated takes bytes of the stream that are stored as the concatenated parts. Each is cut like a part of its own, so
 // that the same bytes are found where they are a file.
-func (in *Ingest) inflated(t transform.Codec, n int64, parts [][]byte) error {
+func (in *Ingest) inflated(run transform.Run, parts [][]byte) error {
 	if err := in.ctx.Err(); err != nil {
 		return err
 	}
 	if err := in.cut.Flush(); err != nil {
 		return err
 	}
-	r := transformRun{codec: t, len: n}
-	if err := in.pipe.add(step{kind: stepEnter, run: r}, nil); err != nil {
+	r := transformRun{codec: run.Codec, len: run.Len, pieces: run.Pieces}
+	if err := in.pipe.add(step{kind: stepEnter, stray: !run.Debug}, nil); err != nil {
 		return err
 	}
 	for _, p := range parts {

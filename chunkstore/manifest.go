@@ -53,7 +53,7 @@ type Manifest struct {
 //	runs     uvarint count, then per run: varint first number - end of the run before it, uvarint chunks
 //	segments per segmentChunks chunks: uvarint bytes
 //	transforms uvarint count, then per run: uvarint bytes between the run before and it, codec (1 byte),
-//	         uvarint bytes, uvarint inner bytes
+//	         uvarint bytes, uvarint inner bytes, codec Deflate: the pieces
 //
 // The concatenated chunks, after the header, are the stored stream. It is the stream itself except for transform runs:
 // of those it has the inner bytes, from which the run's bytes are made.
@@ -156,7 +156,7 @@ func (m *chunkList) names(num uint64) bool {
 
 // cost estimates its memory.
 func (m *chunkList) cost() int64 {
-	return 200 + int64(len(m.runs))*24 + int64(len(m.segments))*16 + int64(len(m.transforms))*40
+	return 200 + int64(len(m.runs))*24 + int64(len(m.segments))*16 + m.transformsCost()
 }
 
 func (m *chunkList) encode(c *frame.Codec) []byte {

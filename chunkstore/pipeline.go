@@ -4,8 +4,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-
-	"snapfs/chunkstore/internal/transform"
 )
 
 // An ingest that a caller waits for works in three stages, so that one processor does not do it all:
@@ -37,9 +35,11 @@ type step struct {
 	kind stepKind
 	off  int // of the chunk in the batch, and its length
 	len  int
-	hash hash // of the chunk, once the batch is hashed
-	hint Hint // of the part
-	run  transformRun
+	hash hash         // of the chunk, once the batch is hashed
+	hint Hint         // of the part
+	run  transformRun // of a stepLeave; where it lies is not known
+	// stray says that the run of a stepEnter is not a debug section: it may be a file elsewhere.
+	stray bool
 }
 
 // batch is a row of steps, with the bytes of their chunks.
@@ -168,17 +168,17 @@ func (in *Ingest) apply(b *batch) error {
 			in.pred.begin(s.hint)
 		case stepEnter:
 			in.pred.enterRun()
-			in.inRun = s.run.codec != transform.GoZlib
+			in.inRun = s.stray
 		case stepInner:
 			if in.inRun {
 				in.start = in.pred.at
 			}
 		case stepLeave:
-			in.list.addTransform(s.run.codec, s.run.len, s.run.inner)
+			in.list.addTransform(s.run)
 			in.pred.leaveRun()
 			in.inRun, in.start = false, 0
 		}
-		s.hint = Hint{} // it is not kept with the memory of the batch
+		s.hint, s.run = Hint{}, transformRun{} // they are not kept with the memory of the batch
 	}
 	return nil
 }

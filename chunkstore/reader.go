@@ -132,7 +132,7 @@ func (r *Reader) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// readSome reads bytes from off on, at least up to the end of the chunk or the transform run that holds off.
+// readSome reads bytes from off on, at least up to the end of the chunk, or the part of a transform run, that holds off.
 func (r *Reader) readSome(p []byte, off int64) (int, error) {
 	run, at, n := r.m.transformAt(off)
 	if run < 0 {
@@ -141,11 +141,15 @@ func (r *Reader) readSome(p []byte, off int64) (int, error) {
 		}
 		return r.s.readStored(r.m, p, at)
 	}
-	b, err := r.s.transformed(r.m, run)
+	off -= r.m.transforms[run].off
+	if len(p) >= directMin {
+		return r.s.readParts(r.m, run, p, off)
+	}
+	b, start, err := r.s.transformed(r.m, run, off)
 	if err != nil {
 		return 0, err
 	}
-	return copy(p, b[off-r.m.transforms[run].off:]), nil
+	return copy(p, b[off-start:]), nil
 }
 
 // readStored reads up to the end of the chunk that holds byte at of the stored stream.
@@ -181,7 +185,9 @@ func (r *Reader) Order(off int64) uint64 {
 	}
 	run, at, _ := r.m.transformAt(off)
 	if run >= 0 {
-		at = r.m.transforms[run].at
+		t := &r.m.transforms[run]
+		part, _, _ := t.partAt(off - t.off)
+		at, _ = t.needs(part)
 	}
 	sg, err := r.s.segment(r.m, r.m.segmentAt(at))
 	if err != nil {
@@ -220,16 +226,13 @@ func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 			}
 			var c []byte
 			if run < len(r.m.transforms) && r.m.transforms[run].at == sg.offs[i] {
-				if c, err = r.s.transformed(r.m, run); err != nil {
-					return total, &DamageError{r.m.ID, total, err}
-				}
 				inner = sg.offs[i] + r.m.transforms[run].inner
-				run++
-				n, err := w.Write(c)
-				total += int64(n)
+				n, err := r.writeRun(w, run)
+				total += n
 				if err != nil {
 					return total, err
 				}
+				run++
 				continue
 			}
 			c, err = r.s.chunk(r.s.locate, uint64(num))
@@ -247,6 +250,25 @@ func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 		}
 	}
 	return total, nil
+}
+
+// writeRun writes a transform run.
+func (r *Reader) writeRun(w io.Writer, run int) (int64, error) {
+	t := &r.m.transforms[run]
+	const atOnce = 1 << 20 // bytes
+	buf := make([]byte, min(t.len, atOnce))
+	for total := int64(0); total < t.len; {
+		n, err := r.s.readParts(r.m, run, buf, total)
+		if err != nil {
+			return total, &DamageError{r.m.ID, t.off + total, err}
+		}
+		n, err = w.Write(buf[:n])
+		total += int64(n)
+		if err != nil {
+			return total, err
+		}
+	}
+	return t.len, nil
 }
 
 // prefetcher decodes records before they are needed. Its goroutine ends before the WriteTo that started it.

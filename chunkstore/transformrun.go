@@ -3,8 +3,8 @@ package chunkstore
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"sort"
-	"strconv"
 
 	"golang.org/x/sync/singleflight"
 
@@ -19,13 +19,46 @@ type transformRun struct {
 	len   int64 // bytes in the stream
 	at    int64 // in the stored stream
 	inner int64 // bytes in the stored stream
+
+	pieces *transform.Pieces // of codec Deflate, else nil
 }
 
-// addTransform makes the last chunks, inner bytes of them, a run of n bytes.
-func (m *chunkList) addTransform(t transform.Codec, n, inner int64) {
-	m.transforms = append(m.transforms,
-		transformRun{codec: t, off: m.Size - inner, len: n, at: m.stored - inner, inner: inner})
-	m.Size += n - inner
+// partAt gives the part of the run that has its byte off, and where the part starts and ends in the run. A run without pieces
+// is one part.
+func (t *transformRun) partAt(off int64) (i int, start, end int64) {
+	if t.pieces == nil {
+		return 0, 0, t.len
+	}
+	i = t.pieces.Find(off)
+	start, end = t.pieces.Span(i)
+	return i, start, end
+}
+
+// needs gives the range of the stored stream that a part is made of.
+func (t *transformRun) needs(part int) (lo, hi int64) {
+	if t.pieces == nil {
+		return t.at, t.at + t.inner
+	}
+	lo, hi = t.pieces.Needs(part)
+	return t.at + lo, t.at + hi
+}
+
+// addTransform makes the last chunks, of which are the inner bytes of t, a run. Where it lies is not used.
+func (m *chunkList) addTransform(t transformRun) {
+	t.off, t.at = m.Size-t.inner, m.stored-t.inner
+	m.transforms = append(m.transforms, t)
+	m.Size += t.len - t.inner
+}
+
+// transformsCost estimates the memory of the list of transform runs.
+func (m *chunkList) transformsCost() int64 {
+	n := int64(len(m.transforms)) * 48
+	for _, t := range m.transforms {
+		if t.pieces != nil {
+			n += int64(t.pieces.Count()) * transform.PieceCost
+		}
+	}
+	return n
 }
 
 // appendTransforms appends the list of transform runs as it stands in the manifest's value.
@@ -36,6 +69,9 @@ func (m *chunkList) appendTransforms(b []byte) []byte {
 		b = append(binary.AppendUvarint(b, uint64(t.off-end)), byte(t.codec))
 		b = binary.AppendUvarint(b, uint64(t.len))
 		b = binary.AppendUvarint(b, uint64(t.inner))
+		if t.codec == transform.Deflate {
+			b = t.pieces.Append(b)
+		}
 		end = t.off + t.len
 	}
 	return b
@@ -51,6 +87,11 @@ func (m *chunkList) parseTransforms(p *varint.Parser) bool {
 		t.len, t.inner = int64(p.Count(transform.MaxInflated)), int64(p.Count(transform.MaxInflated))
 		if p.Bad || gap > uint64(m.stored-at) || !t.codec.Fits(t.len, t.inner) {
 			return false
+		}
+		if t.codec == transform.Deflate {
+			if t.pieces = transform.ParsePieces(p, t.len, t.inner); t.pieces == nil {
+				return false
+			}
 		}
 		t.off, t.at = end+int64(gap), at+int64(gap)
 		end, at = t.off+t.len, t.at+t.inner
@@ -104,65 +145,114 @@ func (m *chunkList) transformsIn(lo, hi int64) []transformRun {
 // transformCacheMin lets the longest possible run stay in the cache.
 const transformCacheMin = transform.MaxInflated + 1<<20
 
-// transformCache holds the undone bytes of transform runs. Each is made once, however many readers ask for it at the
-// same time, and only few at a time.
+// runPart names a part of a transform run.
+type runPart struct {
+	id   ID
+	run  int
+	part int
+}
+
+// transformCache holds the bytes of transform runs and of their pieces. Each is made once, however many readers ask for
+// it at the same time.
 type transformCache struct {
-	*lru[segmentKey, []byte]
+	*lru[runPart, []byte]
 	flights singleflight.Group
-	// One token per run that is being made: their inner bytes are in memory. Long runs, which take long, have their own.
+	// One token per run or piece that is being made: their inner bytes are in memory. Long runs, which take long, have
+	// their own.
 	long, short chan struct{}
 }
 
-// shortRun is how many inner bytes a short run has at most.
+// shortRun is how many inner bytes a short run, or most pieces, are made of at most.
 const shortRun = 512 << 10
 
 func newTransformCache(limit int64) *transformCache {
 	const longAtOnce, shortAtOnce = 2, 32
 	return &transformCache{
-		lru:   newLRU[segmentKey, []byte](max(limit, transformCacheMin)),
+		lru:   newLRU[runPart, []byte](max(limit, transformCacheMin)),
 		long:  make(chan struct{}, longAtOnce),
 		short: make(chan struct{}, shortAtOnce),
 	}
 }
 
-// turns gives the tokens for runs as long as one.
-func (c *transformCache) turns(r transformRun) chan struct{} {
-	if r.inner <= shortRun {
+// turns gives the tokens for what is made of n inner bytes.
+func (c *transformCache) turns(n int64) chan struct{} {
+	if n <= shortRun {
 		return c.short
 	}
 	return c.long
 }
 
-// transformed returns the bytes of a run. Callers must not change them.
-func (s *Store) transformed(m *chunkList, run int) ([]byte, error) {
-	key := segmentKey{m.ID, run}
+// transformed returns the part of a run that has byte off of the run, and where it starts in the run. Callers must not
+// change its bytes.
+func (s *Store) transformed(m *chunkList, run int, off int64) (b []byte, start int64, err error) {
+	part, start, end := m.transforms[run].partAt(off)
+	key := runPart{m.ID, run, part}
 	b, epoch, ok := s.transforms.get(key)
 	if ok {
-		return b, nil
+		return b, start, nil
 	}
-	v, err, _ := s.transforms.flights.Do(strconv.FormatUint(uint64(m.ID), 36)+"/"+strconv.Itoa(run),
-		func() (any, error) {
-			t := m.transforms[run]
-			turns := s.transforms.turns(t)
-			turns <- struct{}{}
-			defer func() { <-turns }()
-			inner := make([]byte, t.inner)
-			for n := int64(0); n < t.inner; {
-				k, err := s.readStored(m, inner[n:], t.at+n)
-				if err != nil {
-					return nil, err
-				}
-				n += int64(k)
-			}
-			out, err := t.codec.Undo(nil, inner, t.len)
-			if err == nil {
-				s.transforms.put(key, out, int64(cap(out)), epoch)
-			}
-			return out, err
-		})
+	v, err, _ := s.transforms.flights.Do(fmt.Sprint(key), func() (any, error) {
+		out, err := s.transform(m, run, part)
+		if err == nil {
+			s.transforms.put(key, out, int64(cap(out)), epoch)
+		}
+		return out, err
+	})
 	b, ok = v.([]byte)
-	if err == nil && !ok {
+	if err == nil && (!ok || int64(len(b)) != end-start) {
 		err = errors.New("transform run has no bytes")
 	}
-	return b, err
+	return b, start, err
+}
+
+// transform makes a part of a run.
+func (s *Store) transform(m *chunkList, run, part int) ([]byte, error) {
+	t := &m.transforms[run]
+	lo, hi := t.needs(part)
+	turns := s.transforms.turns(hi - lo)
+	turns <- struct{}{}
+	defer func() { <-turns }()
+	inner := make([]byte, hi-lo)
+	for n := int64(0); n < hi-lo; {
+		k, err := s.readStored(m, inner[n:], lo+n)
+		if err != nil {
+			return nil, err
+		}
+		n += int64(k)
+	}
+	if t.pieces != nil {
+		return t.pieces.Make(part, inner) //nolint:wrapcheck // of our class
+	}
+	return t.codec.Undo(nil, inner, t.len) //nolint:wrapcheck // as above
+}
+
+// readParts reads from byte off of a run until p is full or the run ends. Several parts are made at a time if processors
+// are idle.
+func (s *Store) readParts(m *chunkList, run int, p []byte, off int64) (int, error) {
+	t := &m.transforms[run]
+	p = p[:min(int64(len(p)), t.len-off)]
+	var starts []int64 // of parts
+	for at := off; at < off+int64(len(p)); {
+		_, start, end := t.partAt(at)
+		starts = append(starts, start)
+		at = end
+	}
+	errs := s.together(len(starts), len(starts), func(i int) error {
+		b, start, err := s.transformed(m, run, starts[i])
+		if err != nil {
+			return err
+		}
+		if start < off {
+			copy(p, b[off-start:])
+		} else {
+			copy(p[start-off:], b)
+		}
+		return nil
+	})
+	for i, err := range errs {
+		if err != nil {
+			return int(max(0, starts[i]-off)), err
+		}
+	}
+	return len(p), nil
 }

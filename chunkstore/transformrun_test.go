@@ -12,6 +12,7 @@ import (
 	"snapfs/chunkstore/internal/frame"
 	"snapfs/chunkstore/internal/sample"
 	"snapfs/chunkstore/internal/transform"
+	"snapfs/chunkstore/internal/varint"
 )
 
 // binaryVersion makes an ELF file with two compressed sections, of which versions differ a little.
@@ -106,13 +107,21 @@ func TestManifestTransforms(t *testing.T) {
 	for i := range 3000 {
 		m.add(uint64(10+i), 1000)
 		if i == 5 || i == 100 || i == 2500 {
-			m.addTransform(transform.GoZlib, 600, 1000)
+			m.addTransform(transformRun{codec: transform.GoZlib, len: 600, inner: 1000})
 		}
 	}
 	m.index()
 	got, err := parseManifest(0, m.encode(c), c)
 	require.NoError(t, err)
 	require.Equal(t, m, got)
+	m2 := &chunkList{header: []byte("head")}
+	m2.Kind, m2.Size, m2.stored = KindImage, 4, 4
+	m2.add(100, 1000)
+	m2.addTransform(transformRun{codec: transform.Deflate, len: 600, inner: 1000, pieces: piecesOf(t)})
+	m2.index()
+	got2, err := parseManifest(0, m2.encode(c), c)
+	require.NoError(t, err)
+	require.Equal(t, m2, got2)
 
 	naive := func(off int64) (run int, at int64) {
 		shift := int64(0)
@@ -154,6 +163,14 @@ func TestManifestTransforms(t *testing.T) {
 	}
 }
 
+// piecesOf gives the pieces of a run of 600 bytes that is made of 1000.
+func piecesOf(t testing.TB) *transform.Pieces {
+	t.Helper()
+	pieces := transform.ParsePieces(&varint.Parser{Rest: []byte{6, 8 | 6<<4, 0, 0, 0, 0}}, 600, 1000)
+	require.NotNil(t, pieces)
+	return pieces
+}
+
 func FuzzParseManifest(f *testing.F) {
 	c := frame.NewCodec()
 	m := &chunkList{header: []byte("head")}
@@ -161,7 +178,10 @@ func FuzzParseManifest(f *testing.F) {
 	for i := range 20 {
 		m.add(uint64(i*2), 1000)
 	}
-	m.addTransform(transform.GoZlib, 600, 1000)
+	m.addTransform(transformRun{codec: transform.GoZlib, len: 600, inner: 1000})
+	f.Add(m.encode(c))
+	m.add(100, 1000)
+	m.addTransform(transformRun{codec: transform.Deflate, len: 600, inner: 1000, pieces: piecesOf(f)})
 	f.Add(m.encode(c))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := parseManifest(1, b, c)

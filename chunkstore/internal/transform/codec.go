@@ -17,6 +17,8 @@ const (
 	None   Codec = 0
 	GoZlib Codec = 1 // a zlib stream as Go's linker writes it, stored inflated
 	Recipe Codec = 2 // any number of streams and what lies between, see recipe.go
+	// Deflate is a single stream of which parts are made alone. Undo does not know it; the run has Pieces.
+	Deflate Codec = 3
 
 	looseFirst Codec = 64
 	looseLast  Codec = 127

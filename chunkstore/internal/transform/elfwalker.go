@@ -88,14 +88,14 @@ func (r *elfWalker) section(s section, b []byte) error {
 		return err
 	}
 	defer r.turn.give()
-	inner, ok := inflateSection(b[skip:], inflated)
+	run, inner, ok := inflateSection(b[skip:], inflated)
 	if !ok {
 		return r.out.plain(b)
 	}
 	if err := r.out.plain(b[:skip]); err != nil {
 		return err
 	}
-	if err := r.out.run(GoZlib, int64(len(b)-skip), [][]byte{inner}); err != nil {
+	if err := r.out.run(run, [][]byte{inner}); err != nil {
 		return fmt.Errorf("store inflated section: %w", err)
 	}
 	return nil
@@ -111,25 +111,27 @@ func (r *elfWalker) flush() error {
 	return nil
 }
 
-// inflateSection gives the inner bytes of a zlib stream that claims to hold claimed bytes, if Undo makes exactly raw
-// from them. Memory is bounded by the claim, which is checked first.
-func inflateSection(raw []byte, claimed uint64) ([]byte, bool) {
-	if claimed > MaxInflated || !GoZlib.Fits(int64(len(raw)), int64(claimed)) {
-		return nil, false
+// inflateSection gives the inner bytes of a zlib stream that claims to hold claimed bytes, and the run that makes
+// exactly raw from them. Memory is bounded by the claim, which is checked first.
+func inflateSection(raw []byte, claimed uint64) (Run, []byte, bool) {
+	run := Run{Codec: GoZlib, Len: int64(len(raw)), Debug: true}
+	if claimed > MaxInflated || !GoZlib.Fits(run.Len, int64(claimed)) {
+		return run, nil, false
 	}
 	r, err := zlib.NewReader(bytes.NewReader(raw))
 	if err != nil {
-		return nil, false
+		return run, nil, false
 	}
 	inner := make([]byte, claimed)
 	if _, err := io.ReadFull(r, inner); err != nil {
-		return nil, false
+		return run, nil, false
 	}
 	// Whatever raw holds besides this stream makes the comparison fail.
 	e := goWith(1)
 	e.wrap = zlibFrame
-	if !e.makes(raw, inner) {
-		return nil, false
+	pieces, ok := e.makes(raw, inner)
+	if pieces != nil {
+		run.Codec, run.Pieces = Deflate, pieces
 	}
-	return inner, true
+	return run, inner, ok
 }

@@ -107,11 +107,18 @@ func (e encoder) deflate(w io.Writer, inner []byte, work int) error {
 	return err //nolint:wrapcheck // the caller's own
 }
 
-// makes reports whether the encoder makes exactly raw, with a bounded amount of work: every reader has it again, and
-// others that want a stream as long wait for it.
-func (e encoder) makes(raw, inner []byte) bool {
+// makes reports whether the encoder makes exactly raw, with a bounded amount of work: every reader has it again. A long
+// stream is divided into pieces, if it can be.
+func (e encoder) makes(raw, inner []byte) (pieces *Pieces, ok bool) {
+	work := workFor(len(inner))
+	if len(inner) >= minPieced && e.wrap != imageData {
+		if pieces := e.divided(raw, inner); pieces != nil {
+			return pieces, true
+		}
+		work = min(work, 2*pieceWork)
+	}
 	same := equalWriter(raw)
-	return e.deflate(&same, inner, workFor(len(inner))) == nil && len(same) == 0
+	return nil, e.deflate(&same, inner, work) == nil && len(same) == 0
 }
 
 // workFor is the work that the encoder of n bytes may have: for each byte more than ordinary data takes, but of long
@@ -119,6 +126,26 @@ func (e encoder) makes(raw, inner []byte) bool {
 func workFor(n int) int {
 	const perByte, least, most = 64, 1 << 16, 128 << 20
 	return min(perByte*n+least, most)
+}
+
+// divided divides a stream with its wrapper, which is not verified: it is copied.
+func (e encoder) divided(raw, inner []byte) *Pieces {
+	head, foot := 0, 0
+	switch e.wrap {
+	case zlibFrame:
+		head, foot = 2, 4
+	case gzipFooter:
+		foot = 8
+	}
+	end := len(raw) - foot
+	if end <= head {
+		return nil
+	}
+	p := divide(e, raw[head:end], inner)
+	if p != nil {
+		p.wrapped(raw[:head], raw[end:])
+	}
+	return p
 }
 
 // anyWork does not bound the work of an encoder: what is stored was within the bounds.

@@ -50,13 +50,13 @@ func (f *packFormat) next(b []byte, _ bool, g *guesser) (piece, verdict) {
 		return piece{}, stop
 	}
 	f.left--
-	e, ok := g.find(list, zlibFrame, windowBits, b[skip:skip+used], inner)
+	e, parts, ok := g.find(list, zlibFrame, windowBits, b[skip:skip+used], inner)
 	if !ok {
 		return piece{skip: int64(skip + used)}, found
 	}
 	const minTree = 2 << 10
 	file := kind == packBlob || kind == packTree && size >= minTree
-	return piece{skip: int64(skip), raw: used, enc: e, inner: inner, file: file}, found
+	return piece{skip: int64(skip), raw: used, enc: e, inner: inner, parts: parts, file: file}, found
 }
 
 // packObject reads the header of an object: its type, the length of its contents, and the length of the header.

@@ -48,15 +48,18 @@ const (
 	maxContents = 8 * maxFile
 )
 
-// find finds the encoder of a list that makes raw from inner, with a wrapper.
-func (g *guesser) find(list hint, wrap wrapper, windowBits int, raw, inner []byte) (encoder, bool) {
+// find finds the encoder of a list that makes raw from inner, with a wrapper. Pieces are those of a long stream, if it
+// can be divided.
+func (g *guesser) find(
+	list hint, wrap wrapper, windowBits int, raw, inner []byte,
+) (e encoder, pieces *Pieces, ok bool) {
 	try := func(e encoder) bool {
 		e.wrap = wrap
 		if e.golang && windowBits != 15 {
 			return false
 		}
 		e.WindowBits = windowBits
-		if !e.makes(raw, inner) {
+		if pieces, ok = e.makes(raw, inner); !ok {
 			return false
 		}
 		g.last, g.misses = e, 0
@@ -70,17 +73,17 @@ func (g *guesser) find(list hint, wrap wrapper, windowBits int, raw, inner []byt
 		if e == last {
 			tried = true
 			if try(e) {
-				return g.last, true
+				return g.last, pieces, true
 			}
 		}
 	}
 	for _, e := range list {
 		if (!tried || e != last) && try(e) {
-			return g.last, true
+			return g.last, pieces, true
 		}
 	}
 	g.misses++
-	return encoder{}, false
+	return encoder{}, nil, false
 }
 
 // hopeless reports whether so many streams were not made, or so much was, that the rest of the file is left alone.

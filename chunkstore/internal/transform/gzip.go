@@ -35,11 +35,11 @@ func (gzipFormat) next(b []byte, _ bool, g *guesser) (piece, verdict) {
 		return piece{}, stop
 	}
 	used += footer
-	e, ok := g.find(list, gzipFooter, 15, b[head:head+used], inner)
+	e, parts, ok := g.find(list, gzipFooter, 15, b[head:head+used], inner)
 	if !ok {
 		return piece{skip: int64(head + used)}, found
 	}
-	return piece{skip: int64(head), raw: used, enc: e, inner: inner, file: true}, found
+	return piece{skip: int64(head), raw: used, enc: e, inner: inner, parts: parts, file: true}, found
 }
 
 // gzipHead is the length of a member's header, of which b has the fixed part; -1 if it does not end in b.

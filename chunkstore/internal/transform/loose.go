@@ -34,37 +34,41 @@ func (w *looseWalker) flush() error {
 		}
 		defer w.turn.give()
 	}
-	t, contents, ok := looseObject(w.held, w.guess)
+	run, contents, ok := looseObject(w.held, w.guess)
 	if !ok {
 		return w.out.plain(w.held)
 	}
-	return w.out.run(t, int64(len(w.held)), [][]byte{contents})
+	return w.out.run(run, [][]byte{contents})
 }
 
-// looseObject gives the codec and the contents of a loose object.
-func looseObject(raw []byte, g *guesser) (Codec, []byte, bool) {
+// looseObject gives the run and the contents of a loose object.
+func looseObject(raw []byte, g *guesser) (Run, []byte, bool) {
 	inner, used, list, windowBits, err := inflateZlib(raw, -1)
 	if err != nil || used != len(raw) {
-		return None, nil, false
+		return Run{}, nil, false
 	}
 	const longestHead = 32
 	end := bytes.IndexByte(inner[:min(len(inner), longestHead)], 0) + 1
 	kind := slices.IndexFunc(looseKinds[:], func(k string) bool { return bytes.HasPrefix(inner, []byte(k)) })
 	if end == 0 || kind < 0 {
-		return None, nil, false
+		return Run{}, nil, false
 	}
 	contents := inner[end:]
 	n, err := strconv.Atoi(string(inner[len(looseKinds[kind]) : end-1]))
 	if err != nil || n != len(contents) {
-		return None, nil, false
+		return Run{}, nil, false
 	}
 	t := looseCodec(kind, 1)
 	if !bytes.Equal(inner[:end], t.looseHead(n)) || !t.Fits(int64(len(raw)), int64(n)) {
-		return None, nil, false
+		return Run{}, nil, false
 	}
-	e, ok := g.find(list, zlibFrame, windowBits, raw, inner)
+	e, pieces, ok := g.find(list, zlibFrame, windowBits, raw, inner)
 	if t = looseCodec(kind, e.Level); !ok || e != t.looseEncoder() {
-		return None, nil, false
+		return Run{}, nil, false
 	}
-	return t, contents, true
+	run := Run{Codec: t, Len: int64(len(raw))}
+	if p := pieces.within(nil, inner[:end]); p != nil {
+		run.Codec, run.Pieces = Deflate, p
+	}
+	return run, contents, true
 }

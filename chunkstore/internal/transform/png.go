@@ -47,7 +47,7 @@ func (f *pngFormat) next(b []byte, _ bool, g *guesser) (piece, verdict) {
 	if err != nil || n != len(data) || len(inner) > maxImage || !f.pays(inner, used) {
 		return piece{}, stop
 	}
-	e, ok := g.find(filteredToo(list), imageData, windowBits, data, inner)
+	e, _, ok := g.find(filteredToo(list), imageData, windowBits, data, inner)
 	if !ok {
 		return piece{}, stop
 	}

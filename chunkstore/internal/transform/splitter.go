@@ -25,8 +25,8 @@ type Splitter struct {
 type sinks struct {
 	plain func(p []byte) error // bytes to be stored as they are
 
-	// run takes outLen bytes, to be stored as the concatenated parts. A chunk starts with each part.
-	run func(t Codec, outLen int64, parts [][]byte) error
+	// run takes bytes to be stored as the concatenated parts. A chunk starts with each part.
+	run func(r Run, parts [][]byte) error
 }
 
 // turn is taken while much is inflated; tokens are shared by all ingests.
@@ -73,7 +73,7 @@ const (
 // compressed.
 func NewSplitter(
 	ctx context.Context, turns chan struct{}, pack func([]byte) int, plain func([]byte) error,
-	run func(t Codec, outLen int64, parts [][]byte) error,
+	run func(r Run, parts [][]byte) error,
 ) *Splitter {
 	return &Splitter{out: sinks{plain, run}, turn: turn{ctx, turns}, pack: pack}
 }

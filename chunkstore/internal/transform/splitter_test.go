@@ -25,11 +25,11 @@ func split(t testing.TB, file []byte, size int64, piece func() int) (out []byte,
 	r := NewSplitter(context.Background(), make(chan struct{}, 1), packedSize, func(p []byte) error {
 		out = append(out, p...)
 		return nil
-	}, func(tr Codec, outLen int64, parts [][]byte) error {
+	}, func(run Run, parts [][]byte) error {
 		in := bytes.Join(parts, nil)
 		inner = append(inner, in)
 		var err error
-		out, err = tr.Undo(out, in, outLen)
+		out, err = undo(out, run, in)
 		return err
 	})
 	r.Begin(size)

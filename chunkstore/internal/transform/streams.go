@@ -16,9 +16,10 @@ type piece struct {
 	skip  int64 // bytes to be copied; if there is no stream they may be more than the format has seen
 	raw   int   // bytes of the stream with its wrapper, 0 if there is none
 	enc   encoder
-	inner []byte // contents of the stream
-	file  bool   // the contents may be those of a file elsewhere
-	chunk int    // length of the data of IDAT chunks
+	inner []byte  // contents of the stream
+	file  bool    // the contents may be those of a file elsewhere
+	chunk int     // length of the data of IDAT chunks
+	parts *Pieces // of a long stream, if it can be divided
 }
 
 // verdict is what a format says of the bytes that it saw.
@@ -155,6 +156,9 @@ func (w *streamWalker) take(p piece) error {
 		}
 	}
 	start := w.at + int(p.skip)
+	if p.parts != nil {
+		return w.takeDivided(p)
+	}
 	inline, body := p.inner, []byte(nil)
 	if len(p.inner) > maxInline || p.file && len(p.inner) >= minBody {
 		inline, body = nil, p.inner
@@ -171,6 +175,24 @@ func (w *streamWalker) take(p piece) error {
 	return nil
 }
 
+// takeDivided sends out a stream that is a run of its own, with what is before it.
+func (w *streamWalker) takeDivided(p piece) error {
+	if err := w.emit(); err != nil {
+		return err
+	}
+	start := w.at + int(p.skip)
+	w.at = start + p.raw
+	if parts := p.parts.within(w.held[:start], nil); parts != nil {
+		run := Run{Codec: Deflate, Len: int64(w.at), Pieces: parts}
+		if err := w.out.run(run, [][]byte{p.inner}); err != nil {
+			return err
+		}
+		w.held, w.at = w.held[w.at:], 0
+		return nil
+	}
+	return w.drain()
+}
+
 // emit sends the run out.
 func (w *streamWalker) emit() error {
 	if w.covered == 0 {
@@ -185,7 +207,7 @@ func (w *streamWalker) emit() error {
 	}
 	var err error
 	if Recipe.Fits(int64(w.covered), int64(n)) {
-		err = w.out.run(Recipe, int64(w.covered), parts)
+		err = w.out.run(Run{Codec: Recipe, Len: int64(w.covered)}, parts)
 	} else {
 		err = w.out.plain(w.held[:w.covered])
 	}

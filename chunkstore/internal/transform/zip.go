@@ -65,11 +65,11 @@ func (f *zipFormat) next(b []byte, _ bool, g *guesser) (piece, verdict) {
 		}
 		return piece{skip: int64(skip) + int64(packed)}, found
 	}
-	e, ok := g.find(zipHint(flags), bare, 15, b[skip:skip+used], inner)
+	e, parts, ok := g.find(zipHint(flags), bare, 15, b[skip:skip+used], inner)
 	if !ok {
 		return piece{skip: int64(skip + used)}, found
 	}
-	return piece{skip: int64(skip), raw: used, enc: e, inner: inner, file: true}, found
+	return piece{skip: int64(skip), raw: used, enc: e, inner: inner, parts: parts, file: true}, found
 }
 
 // zipDescriptor is the length of the data descriptor at the start of b, 0 if there is none. It is only looked for with
