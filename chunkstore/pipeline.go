@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+
+	"snapfs/internal/fairshare"
 )
 
 // An ingest that a caller waits for works in three stages, so that one processor does not do it all:
@@ -11,13 +13,24 @@ import (
 //	caller: cuts ──▶ batches ──▶ goroutines: hash chunks ──▶ one goroutine: looks up, predicts, numbers ──▶ encoders
 //
 // The last stage takes batches in the order of the stream, so the result does not depend on the number of processors.
-// An ingest in the background, and what fits into the first batch, is done by the caller alone.
+// An ingest in the background, and what fits into the first batch, is done by the caller alone. How many batches are
+// under way is bounded for all ingests of the process together.
 
 // batchBytes is how many bytes of chunks are hashed by one goroutine, and batchSteps how many steps.
 const (
 	batchBytes = 1 << 20
 	batchSteps = 1024
 )
+
+// batchReserve is how many batches an ingest has in any case: the one that is filled, and the one that the last stage
+// works on.
+const batchReserve = 2
+
+// batchPool are the batches of all ingests. One alone has half of them, which keeps all processors busy.
+var batchPool = sync.OnceValue(func() *fairshare.Pool { return fairshare.New(int64(2 * (runtime.GOMAXPROCS(0) + 1))) })
+
+// freeBatches are the batches that nobody uses.
+var freeBatches sync.Pool // of *batch
 
 // stepKind says what a step does.
 type stepKind uint8
@@ -54,7 +67,7 @@ type pipeline struct {
 	in    *Ingest
 	alone bool // the caller does it all
 	now   *batch
-	free  sync.Pool // of *batch
+	mine  *fairshare.Member // batches of the pool
 
 	running bool
 	ordered chan *batch    // to the last stage
@@ -64,6 +77,7 @@ type pipeline struct {
 
 func (p *pipeline) init(in *Ingest) {
 	p.in = in
+	p.mine = batchPool().Join(batchReserve)
 	p.alone = in.opts.Background || runtime.GOMAXPROCS(0) == 1
 }
 
@@ -71,10 +85,10 @@ func (p *pipeline) init(in *Ingest) {
 func (p *pipeline) add(s step, chunk []byte) error {
 	b := p.now
 	if b == nil {
-		if b, _ = p.free.Get().(*batch); b == nil {
-			b = &batch{}
+		var err error
+		if b, err = p.take(); err != nil {
+			return err
 		}
-		b.steps, b.data = b.steps[:0], b.data[:0]
 		p.now = b
 	}
 	s.off, s.len = len(b.data), len(chunk)
@@ -100,6 +114,25 @@ func (p *pipeline) add(s step, chunk []byte) error {
 	return p.in.failed()
 }
 
+// take gives an empty batch. It waits while those of this ingest, or of the process, are under way.
+func (p *pipeline) take() (*batch, error) {
+	if err := p.mine.Take(p.in.ctx, 1); err != nil {
+		return nil, err
+	}
+	b, _ := freeBatches.Get().(*batch)
+	if b == nil {
+		b = &batch{}
+	}
+	b.steps, b.data = b.steps[:0], b.data[:0]
+	return b, nil
+}
+
+// give gives a batch back whose steps are done.
+func (p *pipeline) give(b *batch) {
+	freeBatches.Put(b)
+	p.mine.Give(1)
+}
+
 // start starts the last stage.
 func (p *pipeline) start() {
 	p.running = true
@@ -112,7 +145,7 @@ func (p *pipeline) start() {
 					p.in.setFailed(err)
 				}
 			}
-			p.free.Put(b)
+			p.give(b)
 			p.left.Done()
 		}
 	})
@@ -131,7 +164,7 @@ func (p *pipeline) drain() error {
 	p.now = nil
 	b.hash()
 	err := p.in.apply(b)
-	p.free.Put(b)
+	p.give(b)
 	return err
 }
 
@@ -142,7 +175,10 @@ func (p *pipeline) stop() {
 		close(p.ordered)
 	}
 	p.stages.Wait()
-	p.now = nil
+	if p.now != nil {
+		p.give(p.now)
+		p.now = nil
+	}
 }
 
 func (b *batch) hash() {

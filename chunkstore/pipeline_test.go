@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -60,6 +61,45 @@ func TestProcessors(t *testing.T) {
 	want := store(1)
 	for _, procs := range []int{2, 8} {
 		require.Equal(t, want, store(procs), "%d processors", procs)
+	}
+}
+
+// TestPipelinesTogether: the batches of all ingests together are bounded, and each ingest goes on.
+func TestPipelinesTogether(t *testing.T) {
+	const ingests = 8
+	s := openTest(t, t.TempDir())
+	var all []*Ingest
+	total := int64(0)
+	for range ingests {
+		in, err := s.NewIngest(t.Context(), IngestOptions{Kind: KindImage})
+		require.NoError(t, err)
+		defer in.Abort()
+		all = append(all, in)
+		for in.pipe.mine.Try(1) {
+			total++
+		}
+		require.GreaterOrEqual(t, in.pipe.mine.Held(), int64(batchReserve))
+	}
+	require.LessOrEqual(t, total, int64(2*(runtime.GOMAXPROCS(0)+1)+ingests*batchReserve))
+	for _, in := range all {
+		in.pipe.mine.Leave()
+	}
+	var done sync.WaitGroup
+	for i, in := range all {
+		done.Go(func() {
+			r := rand.New(rand.NewPCG(5, uint64(i)))
+			for range 12 {
+				if _, err := in.Write(noise(r, batchBytes)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			in.Abort()
+		})
+	}
+	done.Wait()
+	for _, in := range all {
+		require.Zero(t, in.pipe.mine.Held())
 	}
 }
 

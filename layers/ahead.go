@@ -7,18 +7,20 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/semaphore"
-
+	"snapfs/internal/fairshare"
 	"snapfs/squashfs"
 )
 
 // Limits of reading ahead.
 const (
 	aheadSteps = 4096     // directories listed and entries read that wait to be taken
-	aheadBytes = 32 << 20 // contents that wait to be taken
+	aheadBytes = 64 << 20 // contents that wait to be taken, in the process: one import alone has half of them
 	aheadFile  = 2 << 20  // the longest file that is read as a whole; of longer ones the host reads ahead
 	aheadLeast = 4        // readers, however few processors there are: most of the time they wait for a disk
 )
+
+// aheadPool are the bytes that all imports read ahead. Each has room for one file besides.
+var aheadPool = fairshare.New(aheadBytes)
 
 // readers is how many files are read at a time.
 func readers() int { return max(aheadLeast, runtime.GOMAXPROCS(0)) }
@@ -32,10 +34,10 @@ type ahead struct {
 	end    context.CancelFunc
 	ended  sync.WaitGroup
 	steps  chan aheadStep
-	next   *aheadStep // taken and not asked for yet
-	last   *aheadRead // of the entry given out last, until it is opened
-	budget *semaphore.Weighted
-	turns  chan struct{} // one token per reader
+	next   *aheadStep        // taken and not asked for yet
+	last   *aheadRead        // of the entry given out last, until it is opened
+	budget *fairshare.Member // bytes
+	turns  chan struct{}     // one token per reader
 }
 
 // aheadStep is a call of Names, or of Entry if entry is set or a name given, with its result.
@@ -62,7 +64,7 @@ type aheadRead struct {
 // readAhead begins to walk a source when its root is asked for. close must be called after use.
 func readAhead(src squashfs.Source) *ahead {
 	return &ahead{
-		src: src, steps: make(chan aheadStep, aheadSteps), budget: semaphore.NewWeighted(aheadBytes),
+		src: src, steps: make(chan aheadStep, aheadSteps), budget: aheadPool.Join(aheadFile),
 		turns: make(chan struct{}, readers()),
 	}
 }
@@ -73,6 +75,7 @@ func (a *ahead) close() {
 		a.end()
 	}
 	a.ended.Wait()
+	a.budget.Leave() // what was read and not taken is not used any more
 }
 
 func (a *ahead) Root(ctx context.Context) (*squashfs.Entry, error) {
@@ -155,11 +158,11 @@ func (a *ahead) begin(ctx context.Context, e *squashfs.Entry) *aheadRead {
 	if size <= 0 || size > aheadFile {
 		return nil
 	}
-	if err := a.budget.Acquire(ctx, size); err != nil {
+	if err := a.budget.Take(ctx, size); err != nil {
 		return nil // ctx has ended
 	}
 	r := &aheadRead{file: e, done: make(chan struct{})}
-	r.give = sync.OnceFunc(func() { a.budget.Release(size) })
+	r.give = sync.OnceFunc(func() { a.budget.Give(size) })
 	select {
 	case a.turns <- struct{}{}:
 	case <-ctx.Done():
@@ -195,6 +198,9 @@ func (r *aheadRead) load(ctx context.Context, src squashfs.Source) {
 
 // take returns the result of a call if that is the next one of the walk.
 func (a *ahead) take(ctx context.Context, dir *squashfs.Entry, name string) (aheadStep, bool, error) {
+	if a.last != nil { // it was not opened; the walk may wait for its share
+		a.last.give()
+	}
 	if a.next == nil {
 		select {
 		case s, ok := <-a.steps:
@@ -211,9 +217,6 @@ func (a *ahead) take(ctx context.Context, dir *squashfs.Entry, name string) (ahe
 		return aheadStep{}, false, nil
 	}
 	a.next = nil
-	if a.last != nil { // it was not opened
-		a.last.give()
-	}
 	a.last = s.read
 	return s, true, nil
 }

@@ -8,7 +8,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/zeebo/blake3"
@@ -124,6 +126,49 @@ func TestReadAheadEnds(t *testing.T) {
 	defer failing.close()
 	_, err = squashfs.WriteStore(t.Context(), hashing{blake3.New()}, failing, squashfs.StoreOptions{})
 	require.ErrorIs(t, err, errFailing)
+}
+
+// TestReadAheadTogether: what all imports together have read ahead is bounded, and each has something.
+func TestReadAheadTogether(t *testing.T) {
+	const imports, files = 6, 40
+	root := t.TempDir()
+	for i := range files {
+		f, err := os.Create(fmt.Sprintf("%s/f%02d", root, i))
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(f.Truncate(aheadFile), f.Close()))
+	}
+	tree, err := openTree(root)
+	require.NoError(t, err)
+	defer tree.close()
+	var all []*ahead
+	held := func() (sum int64) {
+		for _, a := range all {
+			sum += a.budget.Held()
+		}
+		return sum
+	}
+	for range imports {
+		a := readAhead(tree)
+		defer a.close()
+		_, err := a.Root(t.Context()) // and nothing more is asked for
+		require.NoError(t, err)
+		all = append(all, a)
+	}
+	require.Eventually(t, func() bool {
+		return !slices.ContainsFunc(all, func(a *ahead) bool { return a.budget.Held() < aheadFile })
+	}, time.Minute, time.Millisecond)
+	for last, calm := int64(-1), 0; calm < 50; time.Sleep(time.Millisecond) {
+		if now := held(); now == last {
+			calm++
+		} else {
+			last, calm = now, 0
+		}
+	}
+	require.LessOrEqual(t, held(), int64(aheadBytes+imports*aheadFile))
+	for _, a := range all {
+		a.close()
+	}
+	require.Zero(t, held())
 }
 
 var errFailing = errors.New("cannot be read")

@@ -24,7 +24,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ Keys (leaf)                       sandbox/internal/keylock: Locks.mu
 ├─ Yielder (leaf)                    sandbox/internal/yield: Yielder.mu
 ├─ ExtractLink                       sandbox/internal/extract: linked.mu, the names of one inode
-│  ├─ ExtractDirs (leaf)             sandbox/internal/extract: dirs.mu, open directories
+│  ├─ ExtractDirs                    sandbox/internal/extract: dirs.mu, open directories
 │  └─ ExtractTelling                 sandbox/internal/extract: extraction.telling, a caller's function runs under it
 ├─ ExtractPieces (leaf)              sandbox/internal/extract: pieces.mu, what is left of a file
 ├─ ExtractSkips (leaf)               sandbox/internal/extract: extraction.skips.mu
@@ -89,7 +89,8 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
             ├─ Flights (leaf)        chunkstore: blockCache.flightMu
             ├─ Sketches (leaf)       chunkstore/internal/sketch: Index.mu
             ├─ StoreState (leaf)     chunkstore: Store.stateMu
-            └─ StoreLine (leaf)      chunkstore: line.mu, transactions that wait
+            ├─ StoreLine (leaf)      chunkstore: line.mu, transactions that wait
+            └─ Share (leaf)          internal/fairshare: Pool.mu, who has how much of what a process shares
 DaemonProgress                       sandbox/daemon: stream.progress, called by whatever works
 └─ DaemonStream (leaf)               sandbox/daemon: stream.mu, writes to a client
 `
@@ -177,6 +178,7 @@ type (
 	Sketches       struct{}
 	StoreState     struct{}
 	StoreLine      struct{}
+	Share          struct{}
 	DaemonProgress struct{}
 	DaemonStream   struct{}
 )
