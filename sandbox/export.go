@@ -112,12 +112,13 @@ func (h *Home) outside(path string) (location, error) {
 	case at.inside != "":
 		return location{}, fmt.Errorf("%w: %s is inside the mount of workspace %s: choose a place outside",
 			ErrInvalid, path, at.inside)
-	case below(at.path, h.dir):
+	case mounts.inside(at.path, h.dir):
 		return location{}, fmt.Errorf("%w: %s is inside the home %s: choose a place outside",
 			ErrInvalid, path, h.dir)
 	case at.missing > 1:
 		return location{}, fmt.Errorf("%w: directory %s does not exist", ErrNotFound, filepath.Dir(at.path))
 	}
+	at.holdsHome = mounts.inside(h.dir, at.path)
 	return at, nil
 }
 

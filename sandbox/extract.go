@@ -18,7 +18,7 @@ import (
 // SEEK_HOLE show of it, but for inode numbers and the times of access, change and birth. The call writes with the
 // rights of this process; what these or the file system do not allow, it counts as skipped. A call that fails or is
 // cancelled leaves a part of the tree, with which the next one continues. The directory is then and meanwhile closed to
-// other users.
+// other users. A directory that has the whole tree, by types, sizes, times and attributes, is left as it is.
 func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (h *Home) extractTarget(path string) (string, error) {
 	case err != nil:
 	case at.missing == 0 && !at.info.IsDir():
 		err = fmt.Errorf("%w: %s is not a directory", ErrInvalid, path)
-	case below(h.dir, at.path):
+	case at.holdsHome:
 		err = fmt.Errorf("%w: %s contains the home %s: choose another directory", ErrInvalid, path, h.dir)
 	}
 	return at.path, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,7 @@ const mountType = "fuse.snapfs"
 // mountEntry is one line of /proc/PID/mountinfo (proc(5)).
 type mountEntry struct {
 	device string // major:minor
+	root   string // of the mount in the file system
 	point  string
 	fstype string
 	source string
@@ -45,7 +47,9 @@ func parseMountinfo(r io.Reader) (mountTable, error) {
 	table := make(mountTable, 0, len(mounts))
 	for _, m := range mounts {
 		device := strconv.Itoa(m.Major) + ":" + strconv.Itoa(m.Minor)
-		table = append(table, mountEntry{device: device, point: m.Mountpoint, fstype: m.FSType, source: m.Source})
+		table = append(table, mountEntry{
+			device: device, root: m.Root, point: m.Mountpoint, fstype: m.FSType, source: m.Source,
+		})
 	}
 	return table, nil
 }
@@ -94,6 +98,48 @@ func (t mountTable) hasDevice(device string) bool {
 		}
 	}
 	return false
+}
+
+// inside reports whether path is dir or lies in it, by these names or by those of another mount of the same file
+// system. It asks the file systems above path only.
+func (t mountTable) inside(path, dir string) bool {
+	if below(path, dir) {
+		return true
+	}
+	device, within := t.place(path)
+	deviceDir, withinDir := t.place(dir)
+	if device != "" && device == deviceDir && below(within, withinDir) {
+		return true
+	}
+	want, err := os.Stat(dir)
+	for err == nil {
+		if info, err := os.Lstat(path); err == nil && os.SameFile(info, want) {
+			return true
+		}
+		if path == "/" {
+			break
+		}
+		path = filepath.Dir(path)
+	}
+	return false
+}
+
+// place tells in which file system a path is, and where there. Neither is known if the table was cut.
+func (t mountTable) place(path string) (device, within string) {
+	var m mountEntry
+	for _, e := range t { // later mounts cover earlier ones
+		if below(path, e.point) && len(e.point) >= len(m.point) {
+			m = e
+		}
+	}
+	if m.point == "" {
+		return "", ""
+	}
+	rel, err := filepath.Rel(m.point, path)
+	if err != nil {
+		return "", ""
+	}
+	return m.device, filepath.Join(m.root, rel)
 }
 
 // below reports whether path is dir or lies in it, by the letters of both.

@@ -22,6 +22,8 @@ type location struct {
 	inside  string      // workspace of this home whose mount it leads into; nothing is known beyond the mountpoint then
 	missing int         // elements at the end that do not exist
 	info    os.FileInfo // nil if missing or inside
+
+	holdsHome bool // the home is in it or is it; by outside
 }
 
 // locate follows symbolic links as the kernel does, but never asks a mount of this home anything: that would have to be
