@@ -7,6 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Flush writes out what is dirty: what is measured next does not wait for that.
+func Flush() { unix.Sync() }
+
 // Empty empties the kernel's caches of everything that is not dirty.
 func Empty() error {
 	unix.Sync()
