@@ -224,12 +224,8 @@ func (s *imageStore) xattrsOf(o *part, want func(name string) bool) ([]squashfs.
 	return n.XattrsOf(want)
 }
 
-// xattrSet tells what other inodes with the same attributes have in common, 0 if that is not known.
-func (s *imageStore) xattrSet(o *part) (uint32, error) {
-	n, err := s.inode(o)
-	if err != nil {
-		return 0, err
-	}
+// xattrSet tells what other inodes of the image with the same attributes have in common, 0 if that is not known.
+func xattrSet(n *squashfs.Inode) (uint32, error) {
 	set, ok, err := n.XattrSet()
 	if !ok || err != nil {
 		return 0, err
@@ -250,13 +246,13 @@ func (s *imageStore) list(dir *part, fn func(rawEntry) error) error {
 	if err != nil {
 		return err
 	}
+	n := new(squashfs.Inode)
 	for e, err := range d.ReadDir("") {
 		if err != nil {
 			return err
 		}
 		raw := rawEntry{name: e.Name, typ: e.Mode, id: uint64(e.Ref) + 1}
-		n, err := s.im.Inode(e.Ref)
-		if err != nil {
+		if err := s.im.Load(n, e.Ref); err != nil {
 			return err
 		}
 		raw.ino = s.number(n.Attr().Ino)

@@ -41,14 +41,25 @@ type viewNode struct {
 	below []*part // in a delta: what the layers below have as this directory, or of this file
 	// partial, in a delta, says that the data of below shows where the layer has no blocks of its own.
 	partial bool
+	// image and inode, in a merged tree, are of the topmost part; nil: it is in a directory.
+	image *imageStore
+	inode *squashfs.Inode
 }
 
 // node is the viewNode as far as Overlay.search wants one.
 func (s *viewNode) node() *node { return &node{top: s.parts[0], below: s.parts[1:], typ: unix.S_IFDIR} }
 
+// xattrs are those of the topmost part.
+func (s *viewNode) xattrs() ([]squashfs.Xattr, error) {
+	if s.inode != nil {
+		return s.inode.XattrsOf(nil)
+	}
+	return s.parts[0].backend().xattrs(s.parts[0])
+}
+
 // Merged presents a whole stack (topmost first) as one tree without whiteouts, for export. The stack must stay open
 // while it is used. The source is an io.Closer too: closing it frees descriptors at once instead of some time. Several
-// goroutines may call Open at a time. The method Order tells in which order files are read fastest.
+// goroutines may call Entry, Open and Order at a time. The method Order tells in which order files are read fastest.
 func Merged(stack []*Lower) (squashfs.Source, error) {
 	v, err := openView(stack)
 	if err != nil {
@@ -93,8 +104,10 @@ func (m merged) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squ
 func (m merged) entry(name string, h hit) (*squashfs.Entry, error) {
 	top := h.parts[0]
 	e := &squashfs.Entry{Name: name, Attr: imageOf(h.attr), Inode: m.o.inodeID(top, &h.attr)}
+	node := &viewNode{parts: h.parts, image: top.imageStore()}
+	e.Handle = node
 	read := func() (out []squashfs.Xattr, err error) {
-		xattrs, err := top.backend().xattrs(top)
+		xattrs, err := node.xattrs()
 		for _, x := range xattrs {
 			if !ownXattr(x.Name) {
 				out = append(out, squashfs.Xattr{Name: unescapeXattr(x.Name), Value: x.Value})
@@ -104,8 +117,11 @@ func (m merged) entry(name string, h hit) (*squashfs.Entry, error) {
 	}
 	set := uint32(0)
 	var err error
-	if s := top.imageStore(); s != nil {
-		if set, err = s.xattrSet(top); err != nil {
+	if s := node.image; s != nil {
+		if node.inode, err = s.inode(top); err != nil {
+			return nil, err
+		}
+		if set, err = xattrSet(node.inode); err != nil {
 			return nil, err
 		}
 	}
@@ -120,27 +136,33 @@ func (m merged) entry(name string, h hit) (*squashfs.Entry, error) {
 			return nil, err
 		}
 	}
-	e.Handle = &viewNode{parts: h.parts}
 	return e, nil
 }
 
 func (m merged) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {
 	s := file.Handle.(*viewNode)
+	if s.inode != nil && len(s.parts) == 1 {
+		return imageFile{s.inode, s.image.manifest}, nil
+	}
 	return m.o.openOnce(s.parts)
 }
 
 // Order gives a number for a regular file: files with smaller numbers are read first where that is faster, because what
 // was stored together is read together.
 func (m merged) Order(file *squashfs.Entry) uint64 {
-	parts := file.Handle.(*viewNode).parts
-	data := parts[len(parts)-1]
-	s := data.imageStore()
+	node := file.Handle.(*viewNode)
+	data := node.parts[len(node.parts)-1]
+	s, n := node.image, node.inode
+	if len(node.parts) > 1 {
+		if s = data.imageStore(); s != nil {
+			var err error
+			if n, err = s.inode(data); err != nil {
+				return 0 // who reads it gets the error
+			}
+		}
+	}
 	if s == nil || s.ordered == nil {
 		return 0
-	}
-	n, err := s.inode(data)
-	if err != nil {
-		return 0 // who reads it gets the error
 	}
 	at, _, err := n.Place(0, 1)
 	if err != nil || at == 0 {

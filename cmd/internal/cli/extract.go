@@ -21,8 +21,8 @@ may not do, or the file system of DIR does not know, is counted and skipped, and
 
 DIR is created if it is missing, or must be empty. Until everything is on the disk it is closed to other
 users, and has a file .snapfs-restore. If the command was interrupted or the disk was full, the same
-command continues: what is complete is kept. Setuid programs and devices of a foreign tree become real
-ones in DIR.`
+command continues: what is complete is kept. If DIR has the whole tree already, by size and time of its
+files, it is left as it is. Setuid programs and devices of a foreign tree become real ones in DIR.`
 
 // extraction are the flags of a verb with --to.
 type extraction struct {

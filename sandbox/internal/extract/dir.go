@@ -32,12 +32,12 @@ type dir struct {
 	idle  *list.Element // in dirs.idle; nil while it is used or closed
 }
 
-// maxOpenDirs bounds the descriptors of directories that nobody uses at the moment.
-const maxOpenDirs = 256
-
 // dirs keeps directories open. The root always is.
 type dirs struct {
+	room room // immutable
+
 	mu   lockorder.Mutex[lockorder.ExtractDirs]
+	most int       // that may be idle; guarded by mu
 	idle list.List // of *dir, the longest idle first; guarded by mu
 }
 
@@ -136,8 +136,12 @@ func (c *dirs) release(d *dir) {
 // rest makes d the newest of those that nobody uses, and closes what is too much. mu is held.
 func (c *dirs) rest(d *dir) {
 	d.idle = c.idle.PushBack(d)
-	for c.idle.Len() > maxOpenDirs {
-		c.closeLocked(c.idle.Front().Value.(*dir))
+	for c.idle.Len() > c.most {
+		if c.room.dirs.Try(1) {
+			c.most++
+		} else {
+			c.closeLocked(c.idle.Front().Value.(*dir))
+		}
 	}
 }
 

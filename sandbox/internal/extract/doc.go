@@ -16,14 +16,15 @@
 //
 // # Order of work
 //
-//	walk ──mkdir──▶ dirs        one goroutine
+//	walk ──mkdir──▶ dirs        one goroutine, and several that describe the names of a directory with many
 //	 └─jobs─▶ window ─sort─▶ batches ─▶ workers: create, write, attributes
 //	                                     └─ the last thing in a dir: attributes of the dir, and so on upwards
 //	everything is written ─▶ syncfs ─▶ attributes of the root, marker removed
 //
 // The windows begin small, so that there is work at once, and grow up to a bound. So do not memory and descriptors
 // grow with the tree, but for the names of inodes that have several (as in a writer of images), and the names of the
-// directories above the present one.
+// directories above the present one. Buffers, names in windows and descriptors are those of the process, shared fairly by
+// all calls, besides a few that each has of its own.
 //
 // # Others in the target
 //
@@ -38,10 +39,18 @@
 // the tree's, it is complete, and kept. That holds as long as the machine runs: after a crash of the machine the marker
 // is of another boot, and files are written again.
 //
+// A target without a marker may have the whole tree: who did not get the answer of a call repeats it. Then nothing is
+// written; contents are not compared, but sizes and times are.
+//
+// # Damage
+//
+// A source may be a damaged image. A name that no directory can have, a name that is there twice and a directory that
+// contains itself end the call.
+//
 // # Locks
 //
 //	linked.mu         the names of one inode
-//	├─ dirs.mu        open directories; a leaf
+//	├─ dirs.mu        open directories
 //	├─ telling        while Options.Progress is called
 //	├─ pieces.mu      what is left to be copied of a large file; a leaf
 //	└─ skips.mu       a leaf

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -48,6 +47,7 @@ const maxSkips = 1000
 // orderer is a Source that knows in which order its files are read fastest.
 type orderer interface {
 	// Order gives a number for a regular file that Entry has described: files with smaller numbers are read first.
+	// Several goroutines may call it.
 	Order(file *squashfs.Entry) uint64
 }
 
@@ -64,7 +64,11 @@ type extraction struct {
 	dirs    dirs
 	links   map[squashfs.InodeID]*linked // of inodes with names to come; the walk's
 	batches chan []job
-	helpers chan struct{} // one token for each goroutine that helps a worker with a large file
+	room    room
+
+	// The walk's.
+	described int            // names that are described and not visited
+	above     map[uint64]int // inode numbers of the directories that it is in
 
 	files, others, linkCount, directories, bytes, kept atomic.Int64
 
@@ -75,7 +79,6 @@ type extraction struct {
 		count int64  // guarded by mu
 		list  []Skip // guarded by mu
 	}
-	buffers sync.Pool // of *[]byte with bufferSize bytes
 }
 
 // workers is how many goroutines write files.
@@ -90,9 +93,11 @@ func (o Options) workers() int {
 func (x *extraction) run(ctx context.Context, root *squashfs.Entry, names []string) (*dir, error) {
 	x.order, _ = x.src.(orderer)
 	x.links = map[squashfs.InodeID]*linked{}
+	x.above = map[uint64]int{}
 	x.batches = make(chan []job, 2*x.opts.workers())
-	x.helpers = make(chan struct{}, x.opts.workers())
-	x.buffers.New = func() any { b := make([]byte, bufferSize); return &b }
+	x.room = newRoom()
+	defer x.room.leave()
+	x.dirs.room = x.room
 	top, err := x.openRoot(root)
 	if err != nil {
 		return nil, err

@@ -235,6 +235,21 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
+// TestHostileTrees: a directory that contains itself, or has a name twice, is damage.
+func TestHostileTrees(t *testing.T) {
+	itself, twice := dirOf("f", fileOf("x")), dirOf("f", fileOf("x"), "d", dirOf("f", fileOf("y")))
+	itself.attr.Ino = 5
+	itself.names, itself.nodes["again"] = append(itself.names, "again"), itself
+	twice.names = append(twice.names, "f")
+	for says, root := range map[string]*node{"contains itself": itself, "twice": twice} {
+		for _, root := range []*node{root, dirOf("in", root)} {
+			_, err := write(t.Context(), madeUp{root}, scratch(t)+"/got", snapshot, extract.Options{NoSync: true})
+			require.ErrorIs(t, err, squashfs.ErrCorrupt)
+			require.ErrorContains(t, err, says)
+		}
+	}
+}
+
 // TestRacing: programs that replace names in the target while it is written get nothing written elsewhere.
 func TestRacing(t *testing.T) {
 	dir := scratch(t)

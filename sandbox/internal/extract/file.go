@@ -14,12 +14,8 @@ import (
 	"snapfs/squashfs"
 )
 
-const (
-	// bufferSize is how much is read and written at once.
-	bufferSize = 4 << 20
-	// sharedSize is from which size on several goroutines write one file.
-	sharedSize = 16 << 20
-)
+// sharedSize is from which size on several goroutines write one file.
+const sharedSize = 16 << 20
 
 // do makes what a job names.
 func (x *extraction) do(ctx context.Context, j *job) error {
@@ -129,19 +125,14 @@ func (x *extraction) contents(ctx context.Context, fd int, e *squashfs.Entry) (e
 	return unix.Ftruncate(fd, size)
 }
 
-// copyShared copies a large file with the helpers that other files leave. So there are at most twice as many buffers as
-// workers.
+// copyShared copies a large file with as many helpers as there are buffers to spare.
 func (x *extraction) copyShared(ctx context.Context, fd int, f squashfs.File, p *pieces) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for range x.opts.workers() - 1 {
-		select {
-		case x.helpers <- struct{}{}:
-			g.Go(func() error {
-				defer func() { <-x.helpers }()
-				return x.copyPieces(ctx, fd, f, p)
-			})
-		default:
+		if !x.room.bytes.Try(bufferSize) {
+			break
 		}
+		g.Go(func() error { return x.copyWith(ctx, newBuffer(mostBuffer), fd, f, p) })
 	}
 	g.Go(func() error { return x.copyPieces(ctx, fd, f, p) })
 	return g.Wait()
@@ -149,8 +140,16 @@ func (x *extraction) copyShared(ctx context.Context, fd int, f squashfs.File, p 
 
 // copyPieces copies pieces until there are no more.
 func (x *extraction) copyPieces(ctx context.Context, fd int, f squashfs.File, p *pieces) error {
-	buf := x.buffers.Get().(*[]byte)
-	defer x.buffers.Put(buf)
+	buf, err := x.room.buffer(ctx, p.size)
+	if err != nil {
+		return err
+	}
+	return x.copyWith(ctx, buf, fd, f, p)
+}
+
+// copyWith is copyPieces with a buffer, which it gives back.
+func (x *extraction) copyWith(ctx context.Context, buf *[]byte, fd int, f squashfs.File, p *pieces) error {
+	defer x.room.giveBuffer(buf)
 	for {
 		off, n, err := p.next()
 		if n == 0 || err != nil {

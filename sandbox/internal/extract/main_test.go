@@ -64,6 +64,14 @@ func write(ctx context.Context, src squashfs.Source, path, id string, o extract.
 	return r, errors.Join(err, target.Close())
 }
 
+// walkOf is a tree as the kernel shows it.
+func walkOf(t *testing.T, dir string) []treewalk.Node {
+	t.Helper()
+	tree, err := treewalk.Walk(dir)
+	require.NoError(t, err)
+	return tree
+}
+
 // same fails unless two directories have the same tree.
 func same(t *testing.T, want, got string) {
 	t.Helper()

@@ -36,6 +36,9 @@ var (
 	ErrOther = errors.New("the directory has an interrupted restore of another snapshot")
 )
 
+// errNoMarker is for a target that has something, and no marker.
+var errNoMarker = errors.New("no marker")
+
 // marker is the contents of the file of that name.
 type marker struct {
 	Version  int    `json:"version"`
@@ -83,13 +86,35 @@ func openPath(path string) (*os.File, error) {
 			Flags: openDir, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 		})
 	})
-	if errors.Is(err, unix.ENOSYS) { // a sandbox may know fewer calls
-		fd, err = unix.Open(path, openDir, 0)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // as containers say of calls that they do not know
+		fd, err = openSteps(path)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), path), nil
+}
+
+// openSteps opens a directory as openPath does, with older system calls: one element after the other.
+func openSteps(path string) (int, error) {
+	const step = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Open("/", step, 0)
+	if err != nil {
+		return -1, err
+	}
+	for name := range strings.SplitSeq(path, "/") {
+		if name == "" {
+			continue
+		}
+		next, err := retry(func() (int, error) { return unix.Openat(fd, name, step, 0) })
+		unix.Close(fd)
+		if err != nil {
+			return -1, err
+		}
+		fd = next
+	}
+	defer unix.Close(fd)
+	return retry(func() (int, error) { return unix.Openat(fd, ".", openDir, 0) })
 }
 
 func (t *Target) closeParent() error {
@@ -105,7 +130,8 @@ func (t *Target) Close() error { return errors.Join(t.dir.Close(), t.closeParent
 // Extract writes the tree of src into the target: all of it, or what is missing after an interrupted call for the same
 // snapshot. After an error, and when ctx ends, the target has a part of the tree and the marker, with which the next
 // call continues; if nothing was written, it is as empty as before, and is removed if Open has made it. What it has for a
-// mode and ACLs itself is lost in any case. The tree must be the same each time.
+// mode and ACLs itself is lost in any case. The tree must be the same each time. A target that has the whole tree already
+// is left as it is: all its files are kept.
 func (t *Target) Extract(ctx context.Context, src squashfs.Source, o Options) (Result, error) {
 	root, err := src.Root(ctx)
 	if err != nil {
@@ -120,6 +146,9 @@ func (t *Target) Extract(ctx context.Context, src squashfs.Source, o Options) (R
 	}
 	x := &extraction{src: src, opts: o, root: int(t.dir.Fd()), reserved: freeName(names)}
 	mark, err := t.claim(x)
+	if errors.Is(err, errNoMarker) {
+		return t.compare(ctx, x, root, names)
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -128,6 +157,21 @@ func (t *Target) Extract(ctx context.Context, src squashfs.Source, o Options) (R
 		return x.result(), errors.Join(err, mark.Close(), t.undo(x))
 	}
 	return x.result(), t.complete(x, top, mark)
+}
+
+// compare ends the extraction into a target that has the whole tree already. It refuses any other that is not empty.
+func (t *Target) compare(ctx context.Context, x *extraction, root *squashfs.Entry, names []string) (Result, error) {
+	whole, err := x.isWhole(ctx, root, names)
+	if err == nil && !whole {
+		err = ErrNotEmpty
+	}
+	if err == nil && !x.opts.NoSync {
+		err = unix.Syncfs(x.root)
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("%s: %w", t.path, err)
+	}
+	return x.result(), t.seal(x, root)
 }
 
 // freeName gives the marker a name that the tree does not have.
@@ -150,7 +194,7 @@ func (t *Target) claim(x *extraction) (*os.File, error) {
 		}
 		there = slices.DeleteFunc(there, func(name string) bool { return name == lostFound })
 		if len(there) > 0 {
-			return nil, fmt.Errorf("%s: %w", t.path, ErrNotEmpty)
+			return nil, errNoMarker
 		}
 		mark, err = t.openMarker(x, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
 		if errors.Is(err, unix.EEXIST) {
@@ -274,20 +318,24 @@ func (t *Target) complete(x *extraction, top *dir, mark *os.File) error {
 		if err := x.removeMarker(); err != nil {
 			return fmt.Errorf("removing the marker of %s: %w", t.path, err)
 		}
-		ts := times(e)
-		if err := setTimes(x.root, ts); err != nil && !denied(err) {
-			return fmt.Errorf("%s: %w", t.path, err)
-		}
-		x.opts.Points.At("restore complete")
-		if x.opts.NoSync {
-			return nil
-		}
-		if err := t.dir.Sync(); err != nil || t.parent == nil {
-			return err
-		}
-		return t.parent.Sync()
+		return t.seal(x, e)
 	}()
 	return errors.Join(err, mark.Close())
+}
+
+// seal gives the root its time, which is the last step of a complete tree.
+func (t *Target) seal(x *extraction, root *squashfs.Entry) error {
+	if err := setTimes(x.root, times(root)); err != nil && !denied(err) {
+		return fmt.Errorf("%s: %w", t.path, err)
+	}
+	x.opts.Points.At("restore complete")
+	if x.opts.NoSync {
+		return nil
+	}
+	if err := t.dir.Sync(); err != nil || t.parent == nil {
+		return err
+	}
+	return t.parent.Sync()
 }
 
 // removeMarker removes the marker, also from a directory whose owner may not change it and is this process.

@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +23,16 @@ const (
 	batchBytes  = 4 << 20
 )
 
+// maxAlike is how many directories with one inode number may lie in each other. Homes of early versions have pairs.
+const maxAlike = 16
+
+// Bounds of what is described at once.
+const (
+	describeAtOnce = 1 << 10 // names of one directory
+	describeAll    = 1 << 12 // of all directories that the walk is in
+	describePart   = 1 << 5  // by one goroutine before it looks for more
+)
+
 // job is a name to be made that is no directory. It keeps its dir under way.
 type job struct {
 	d     *dir
@@ -33,17 +45,27 @@ type job struct {
 type frame struct {
 	d     *dir
 	e     *squashfs.Entry
-	names []string // those to come
+	names []string    // those to come
+	known []described // the first of names
+}
+
+// described is what a source says of a name.
+type described struct {
+	e     *squashfs.Entry // nil: nothing, or err
+	order uint64
+	err   error
 }
 
 // walk makes the directories and hands everything else out.
 func (x *extraction) walk(ctx context.Context, top *dir, root *squashfs.Entry, names []string) error {
 	w := window{x: x, size: firstWindow}
-	slices.Sort(names)
-	stack := []frame{{top, root, names}}
-	if err := x.strangers(top, names); err != nil {
+	if err := x.room.names.Take(ctx, firstWindow); err != nil {
 		return err
 	}
+	if err := x.orderNames(top, names); err != nil {
+		return err
+	}
+	stack := []frame{{d: top, e: root, names: names}}
 	for len(stack) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -53,12 +75,13 @@ func (x *extraction) walk(ctx context.Context, top *dir, root *squashfs.Entry, n
 			if err := x.leave(f.d); err != nil {
 				return err
 			}
+			if ino := f.e.Attr.Ino; x.above[ino] > 0 {
+				x.above[ino]--
+			}
 			stack = stack[:len(stack)-1]
 			continue
 		}
-		name := f.names[0]
-		f.names = f.names[1:]
-		below, err := x.visit(ctx, &w, f, name)
+		below, err := x.visit(ctx, &w, f)
 		if err != nil {
 			return err
 		}
@@ -77,31 +100,96 @@ func (x *extraction) walk(ctx context.Context, top *dir, root *squashfs.Entry, n
 	return nil
 }
 
-// visit makes a directory, which it returns, or a job of a name.
-func (x *extraction) visit(ctx context.Context, w *window, f *frame, name string) (below frame, err error) {
-	if !validName(name) {
-		return frame{}, failed(f.d, "", fmt.Errorf("%w: a directory with the name %q", squashfs.ErrCorrupt, name))
+// visit makes a directory, which it returns, or a job of the next name.
+func (x *extraction) visit(ctx context.Context, w *window, f *frame) (below frame, err error) {
+	if len(f.known) == 0 {
+		x.describe(ctx, f)
 	}
-	e, err := x.src.Entry(ctx, f.e, name)
-	if err != nil {
-		return frame{}, failed(f.d, name, err)
+	k := f.known[0]
+	f.known[0] = described{} // it is not kept with the memory of the others
+	f.names, f.known = f.names[1:], f.known[1:]
+	x.described--
+	if k.err != nil || k.e == nil {
+		return frame{}, k.err
 	}
-	if e == nil {
-		return frame{}, nil
+	if k.e.Attr.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return frame{}, w.add(ctx, x.jobOf(f.d, k))
 	}
-	if e.Name = name; e.Attr.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return frame{}, w.add(ctx, x.jobOf(f.d, e))
-	}
-	d, err := x.makeDir(f.d, e)
+	d, err := x.makeDir(f.d, k.e)
 	if d == nil || err != nil {
 		return frame{}, err
 	}
-	below = frame{d: d, e: e}
-	if below.names, err = x.src.Names(ctx, e); err != nil {
+	return x.enter(ctx, d, k.e)
+}
+
+// enter begins with a directory that was made. Damage may have it contain itself.
+func (x *extraction) enter(ctx context.Context, d *dir, e *squashfs.Entry) (f frame, err error) {
+	if e.Attr.Ino != 0 {
+		if x.above[e.Attr.Ino]++; x.above[e.Attr.Ino] > maxAlike {
+			return frame{}, failed(d, "", fmt.Errorf("%w: a directory contains itself", squashfs.ErrCorrupt))
+		}
+	}
+	f = frame{d: d, e: e}
+	if f.names, err = x.src.Names(ctx, e); err != nil {
 		return frame{}, failed(d, "", err)
 	}
-	slices.Sort(below.names)
-	return below, x.strangers(d, below.names)
+	return f, x.orderNames(d, f.names)
+}
+
+// orderNames sorts the names of a directory.
+func (x *extraction) orderNames(d *dir, names []string) error {
+	slices.Sort(names)
+	for i, name := range names {
+		if i > 0 && name == names[i-1] {
+			return failed(d, name, fmt.Errorf("%w: a directory has the name twice", squashfs.ErrCorrupt))
+		}
+	}
+	return x.strangers(d, names)
+}
+
+// describe asks the source for the next names of a directory, by several goroutines if there are many.
+func (x *extraction) describe(ctx context.Context, f *frame) {
+	n := max(1, min(len(f.names), describeAtOnce, describeAll-x.described))
+	f.known = make([]described, n)
+	x.described += n
+	var next atomic.Int64
+	work := func() {
+		for {
+			from := int(next.Add(describePart)) - describePart
+			for i := from; i < min(from+describePart, n); i++ {
+				f.known[i] = x.describeName(ctx, f, f.names[i])
+			}
+			if from+describePart >= n {
+				return
+			}
+		}
+	}
+	var helpers sync.WaitGroup
+	for range min(x.opts.workers()-1, (n-1)/describePart) {
+		helpers.Go(work)
+	}
+	work()
+	helpers.Wait()
+}
+
+// describeName asks the source for one name of a directory.
+func (x *extraction) describeName(ctx context.Context, f *frame, name string) (k described) {
+	if !validName(name) {
+		k.err = failed(f.d, "", fmt.Errorf("%w: a directory with the name %q", squashfs.ErrCorrupt, name))
+		return k
+	}
+	if k.err = ctx.Err(); k.err != nil {
+		return k
+	}
+	if k.e, k.err = x.src.Entry(ctx, f.e, name); k.err != nil || k.e == nil {
+		k.err = failed(f.d, name, k.err)
+		return k
+	}
+	k.e.Name = name
+	if x.order != nil && k.e.Attr.Mode&unix.S_IFMT == unix.S_IFREG && k.e.Attr.Size > 0 {
+		k.order = x.order.Order(k.e)
+	}
+	return k
 }
 
 // validName reports whether a name is one element of a path.
@@ -110,14 +198,11 @@ func validName(name string) bool {
 }
 
 // jobOf makes the job of a name.
-func (x *extraction) jobOf(d *dir, e *squashfs.Entry) job {
+func (x *extraction) jobOf(d *dir, k described) job {
 	d.hold()
-	j := job{d: d, e: e}
-	if x.order != nil && e.Attr.Mode&unix.S_IFMT == unix.S_IFREG && e.Attr.Size > 0 {
-		j.order = x.order.Order(e)
-	}
-	if e.Attr.Nlink > 1 {
-		j.l = x.linkOf(d, e)
+	j := job{d: d, e: k.e, order: k.order}
+	if k.e.Attr.Nlink > 1 {
+		j.l = x.linkOf(d, k.e)
 	}
 	return j
 }
@@ -167,7 +252,9 @@ func (w *window) add(ctx context.Context, j job) error {
 	if w.jobs = append(w.jobs, j); len(w.jobs) < w.size {
 		return nil
 	}
-	w.size = min(2*w.size, maxWindow)
+	if grown := min(2*w.size, maxWindow); w.x.room.names.Try(int64(grown - w.size)) {
+		w.size = grown
+	}
 	return w.flush(ctx)
 }
 
