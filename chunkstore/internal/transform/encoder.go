@@ -142,8 +142,12 @@ func (e encoder) divided(raw, inner []byte) *Pieces {
 		return nil
 	}
 	p := divide(e, raw[head:end], inner)
-	if p != nil {
-		p.wrapped(raw[:head], raw[end:])
+	if p == nil {
+		return nil
+	}
+	p.wrapped(raw[:head], raw[end:])
+	if !p.make(raw, inner) {
+		return nil
 	}
 	return p
 }

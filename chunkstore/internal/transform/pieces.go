@@ -299,6 +299,18 @@ func (p *Pieces) Make(i int, inner []byte) ([]byte, error) {
 	return out, nil
 }
 
+// make reports whether each piece is made of what its readers have.
+func (p *Pieces) make(raw, inner []byte) bool {
+	for i := range p.list {
+		lo, hi := p.Needs(i)
+		off, end := p.Span(i)
+		if out, err := p.Make(i, inner[lo:hi]); err != nil || !bytes.Equal(out, raw[off:end]) {
+			return false
+		}
+	}
+	return true
+}
+
 // Append appends the pieces as ParsePieces reads them.
 func (p *Pieces) Append(b []byte) []byte {
 	b = p.enc.append(b)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,10 +18,12 @@ import (
 var errDiffers = errors.New("the target has another tree")
 
 // comparison finds out whether a target without a marker has the whole tree: a caller that did not get the answer of an
-// extraction repeats it. Contents count as equal if size and modification time are.
+// extraction repeats it. Contents count as equal if size and modification time are, and if the machine has run since:
+// without a sync, a power loss keeps those and not the contents.
 type comparison struct {
 	*extraction
-	free  bool // this process may make everything
+	free  bool  // this process may make everything
+	boot  int64 // when the machine was started, in seconds
 	links map[squashfs.InodeID]unix.Stat_t
 }
 
@@ -31,6 +34,11 @@ func (x *extraction) isWhole(ctx context.Context, root *squashfs.Entry, names []
 	defer x.room.leave()
 	x.dirs.room = x.room
 	c := comparison{extraction: x, free: os.Geteuid() == 0, links: map[squashfs.InodeID]unix.Stat_t{}}
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return false, os.NewSyscallError("clock_gettime", err)
+	}
+	c.boot = time.Now().Unix() - up.Sec
 	top := &dir{fd: x.root}
 	err := c.tree(ctx, top, root, names)
 	if err = errors.Join(err, x.dirs.closeAll(top)); errors.Is(err, errDiffers) || errors.Is(err, unix.EACCES) {
@@ -139,7 +147,7 @@ func (c *comparison) node(d *dir, name string, e *squashfs.Entry, st *unix.Stat_
 	kind := mode & unix.S_IFMT
 	at := squashfs.Time{Sec: st.Mtim.Sec, Nsec: uint32(st.Mtim.Nsec)}
 	switch {
-	case st.Mode&unix.S_IFMT != kind, at != e.Attr.Mtime,
+	case st.Mode&unix.S_IFMT != kind, at != e.Attr.Mtime, st.Ctim.Sec < c.boot,
 		kind != unix.S_IFLNK && st.Mode != mode,
 		kind == unix.S_IFREG && st.Size != e.Attr.Size,
 		(kind == unix.S_IFCHR || kind == unix.S_IFBLK) && st.Rdev != e.Attr.Rdev:
