@@ -223,3 +223,44 @@ func TestPrefixRank(t *testing.T) {
 	_, err = parsePage(appendPage(nil, 0, pg), 0)
 	require.ErrorIs(t, err, corrupt.Err)
 }
+
+// TestRepairPrefix: a prefix has a wrong byte, which few blocks refer to. Repairing removes what is wrong, not all that
+// has the prefix.
+func TestRepairPrefix(t *testing.T) {
+	ctx := t.Context()
+	r := rand.New(rand.NewPCG(testseed.Of(t), 3))
+	s, err := Open(t.TempDir(), Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	s.prefixFrom = 1 << 20
+	var files []part
+	for group := range 4 { // each has its own pieces in common
+		for i, f := range alike(r, 300) {
+			f.path = fmt.Sprintf("%d/%d.txt", group, i)
+			files = append(files, f)
+		}
+	}
+	put(t, s, nil, files...)
+	_, err = s.Optimize(ctx, nil)
+	require.NoError(t, err)
+	requirePrefixes(t, s, 1)
+	set, err := s.prefixes(ctx)
+	require.NoError(t, err)
+	num := set.Minimum()
+	rec, _, err := s.locate(num)
+	require.NoError(t, err)
+	for bit := 5000; !forge(t, s, rec, num, bit); bit++ {
+	}
+	s.blocks.clear()
+	before, err := s.Stats(ctx)
+	require.NoError(t, err)
+	problems, err := s.Check(ctx, CheckOptions{ReadData: true, Repair: true})
+	require.NoError(t, err)
+	require.NotEmpty(t, problems)
+	after, err := s.Stats(ctx)
+	require.NoError(t, err)
+	t.Logf("%d chunks, %d after repairing", before.Chunks, after.Chunks)
+	require.Less(t, after.Chunks, before.Chunks)
+	require.Greater(t, after.Chunks, before.Chunks/4)
+	requireTrueHashes(t, s)
+}

@@ -71,3 +71,10 @@ func FuzzChoose(f *testing.F) {
 		}
 	})
 }
+
+// TestAnchorsBounded: what has an anchor at each byte takes no more memory than other data may.
+func TestAnchorsBounded(t *testing.T) {
+	zeros := make([]byte, 1<<20)
+	require.LessOrEqual(t, len((&chooser{}).cut([][]byte{zeros, zeros})), len(zeros)/4)
+	require.Empty(t, Choose([][]byte{zeros}, 1<<20))
+}
