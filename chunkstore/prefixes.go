@@ -30,9 +30,10 @@ type shared struct {
 	data []byte
 }
 
-// addPrefixes gives prefixes to chunks that are about to be compressed into blocks, in this order.
+// addPrefixes gives prefixes to chunks that are about to be compressed into blocks, in this order. Only Optimize does:
+// an ingest's blocks are short, and a single read of one would decode a prefix four times as long.
 func (in *Ingest) addPrefixes(list []*fresh) error {
-	if in.moves && !in.repack || !in.repack && !in.opts.Background {
+	if !in.repack {
 		return nil
 	}
 	total := 0

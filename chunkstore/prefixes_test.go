@@ -127,56 +127,24 @@ func TestPrefix(t *testing.T) {
 	requireClean(t, s)
 }
 
-// TestPrefixIngest: an ingest in the background makes a prefix, which goes when it is given up, or when Optimize
-// makes a better one. An interrupted Optimize leaves none.
-func TestPrefixIngest(t *testing.T) {
+// TestPrefixInterrupted: an interrupted Optimize leaves no prefix that nothing needs. The next one makes it.
+func TestPrefixInterrupted(t *testing.T) {
 	ctx := t.Context()
 	r := rand.New(rand.NewPCG(testseed.Of(t), 3))
-	dir := t.TempDir()
-	s := openTest(t, dir)
-	s.prefixFrom = 1 << 20
-	files := alike(r, 500)
-	for _, commit := range []bool{false, true} {
-		in, err := s.NewIngest(ctx, IngestOptions{Kind: KindImage, Background: true})
-		require.NoError(t, err)
-		defer in.Abort()
-		for _, p := range files {
-			require.NoError(t, in.Hint(Hint{Path: p.path, Size: int64(len(p.data))}))
-			_, err := in.Write(p.data)
-			require.NoError(t, err)
-		}
-		if !commit {
-			require.NoError(t, in.settle())
-			require.NotZero(t, in.added)
-			in.Abort()
-			requirePrefixes(t, s, 0)
-			continue
-		}
-		_, err = in.Commit(ctx, nil)
-		require.NoError(t, err)
-		requirePrefixes(t, s, 1)
-	}
-	was, err := s.prefixes(ctx)
-	require.NoError(t, err)
-	more, want := putAlike(t, s, r)
-
+	s := openTest(t, t.TempDir())
+	ids, want := putAlike(t, s, r)
 	stopped, stop := context.WithCancel(ctx)
-	_, err = s.Optimize(stopped, func(done, _ int64) {
+	_, err := s.Optimize(stopped, func(done, _ int64) {
 		if done > 300 {
 			stop()
 		}
 	})
 	require.True(t, errors.Is(err, context.Canceled), "%v", err)
-	requirePrefixes(t, s, 1)
+	requirePrefixes(t, s, 0)
 	_, err = s.Optimize(ctx, nil)
 	require.NoError(t, err)
 	requirePrefixes(t, s, 1)
-	now, err := s.prefixes(ctx)
-	require.NoError(t, err)
-	require.False(t, was.Equals(now))
-	_, _, err = s.locate(was.Minimum())
-	require.ErrorIs(t, err, errNoChunk)
-	for i, id := range more {
+	for i, id := range ids {
 		require.True(t, bytes.Equal(want[i], readAll(t, s, id)))
 	}
 }
