@@ -260,7 +260,9 @@ func (c *collection) purge(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	s.writeMu.Lock()
 	s.hashes.filter.Store(nil) // it would keep the room of what was removed
+	s.writeMu.Unlock()
 	return s.shrinkIndex(ctx)
 }
 

@@ -148,8 +148,8 @@ func (in *Ingest) reuse(m *chunkList, u unit, end int64) (int64, bool, error) {
 	return n, true, nil
 }
 
-// feed sends the bytes of a unit, or of a part of a transform run, from off on to be cut again. If they begin where the part is cut anyway, it takes none
-// of them.
+// feed sends the bytes of a unit, or of a part of a transform run, from off on to be cut again. If they begin where the
+// part is cut anyway, it takes none of them.
 func (in *Ingest) feed(m *chunkList, u unit, off, end int64, whole bool) (int64, error) {
 	var data []byte
 	var err error

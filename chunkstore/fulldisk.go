@@ -173,10 +173,26 @@ func (g *logGuard) hold() error {
 	if roomy(g.dir, plenty) {
 		return nil
 	}
-	if err := g.prepare(); !isFull(err) {
+	err := g.prepare()
+	if isFull(err) {
+		// Blocks of what was just removed are free once the file system's own log says so.
+		if err = syncDisk(g.dir); err == nil {
+			err = g.prepare()
+		}
+	}
+	if isFull(err) {
+		return nil // transactions say so
+	}
+	return err
+}
+
+// syncDisk writes what dir's file system has in memory.
+func syncDisk(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
 		return err
 	}
-	return nil // transactions say so
+	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
 }
 
 // fits fails unless a transaction with entries of n bytes has room in the log in use, and in the next: Badger writes it

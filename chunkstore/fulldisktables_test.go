@@ -33,8 +33,8 @@ func fullDiskCloser(dir string) {
 	fmt.Println("closed:", s.Close())
 }
 
-// TestFullDiskTables has an index whose tables are larger than the room that is left: they are not merged, until
-// there are so many that transactions are refused. The store cannot be closed either, and is opened nevertheless.
+// TestFullDiskTables has an index whose tables are larger than the room that is left: they are not merged. The store
+// cannot be closed either, and is opened nevertheless.
 func TestFullDiskTables(t *testing.T) {
 	ctx := context.Background()
 	mnt := smallDisk(t, 600, "0")
@@ -66,17 +66,6 @@ func TestFullDiskTables(t *testing.T) {
 	err = s.mergeTables(ctx)
 	s.upkeepMu.Unlock()
 	require.ErrorIs(t, err, unix.ENOSPC)
-	for err = nil; err == nil; {
-		count, _, _ := s.newTables()
-		require.Less(t, count, tablesHalt+4)
-		if err = put("zeros", make([]byte, 800<<10)); err == nil {
-			s.upkeepMu.Lock()
-			err = s.flushMemtable(ctx)
-			s.upkeepMu.Unlock()
-		}
-	}
-	require.ErrorIs(t, err, unix.ENOSPC)
-	require.ErrorContains(t, err, "merge")
 	require.NoError(t, os.Remove(ballast))
 	for put("room", nil) != nil {
 		awaitUpkeep(t, s)
@@ -96,7 +85,7 @@ func TestFullDiskTables(t *testing.T) {
 	fillDisk(t, ballast+"2")
 	s, err = Open(dir, Options{})
 	require.NoError(t, err)
-	require.Len(t, records(t, s, "b"), 92)
+	require.Len(t, records(t, s, "b"), 91)
 	require.NotEmpty(t, records(t, s, "late"))
 	require.NoError(t, os.Remove(ballast))
 	require.NoError(t, os.Remove(ballast+"2"))

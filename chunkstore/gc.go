@@ -91,7 +91,8 @@ type collection struct {
 	pinned   bool                   // some of named is named by no manifest
 	touched  map[pack.Location]bool // blocks that lost a chunk in the sweep
 	exists   *bitset                // chunks that the index has after the sweep
-	added    uint64                 // prefixes
+	prefixes *roaring64.Bitmap      // of blocks, before the sweep
+	added    uint64                 // prefixes that Optimize has made
 	below    uint64                 // numbers below it are in the index already, or never will be
 	noRoom   error                  // error of a step that could not move data on a full disk
 }
@@ -156,7 +157,9 @@ type inventory struct {
 	all     *bitset // chunks
 	chunks  int64   // in all
 	payload int64   // bytes of their records
-	packs   map[uint32]*inPack
+	// prefixes of blocks
+	prefixes *roaring64.Bitmap
+	packs    map[uint32]*inPack
 }
 
 // inPack is what the index holds of one pack.
@@ -182,7 +185,7 @@ func (s *Store) inventory(ctx context.Context) (*inventory, error) {
 	btx := s.db.NewTransaction(false) // sees exactly what the counters count
 	s.writeMu.Unlock()
 	defer btx.Discard()
-	v := &inventory{all: &bitset{}, packs: map[uint32]*inPack{}}
+	v := &inventory{all: &bitset{}, prefixes: roaring64.New(), packs: map[uint32]*inPack{}}
 	blocks := map[pack.Location]bool{}
 	err := s.eachPage(ctx, btx, func(no uint64, pg *page) error {
 		var last *located
@@ -197,6 +200,9 @@ func (s *Store) inventory(ctx context.Context) (*inventory, error) {
 				continue
 			}
 			last = r
+			if num, ok := r.prefix(); ok {
+				v.prefixes.Add(num)
+			}
 			if !r.delta {
 				if blocks[r.Location] {
 					continue
@@ -295,7 +301,7 @@ func (c *collection) mark(ctx context.Context) error {
 	if err := s.denseClosure(ctx, live); err != nil {
 		return err
 	}
-	c.named, c.live = named.bitmap(), live.bitmap()
+	c.named, c.live, c.prefixes = named.bitmap(), live.bitmap(), inv.prefixes
 	s.pins.mu.Lock()
 	defer s.pins.mu.Unlock()
 	pinned := s.pins.recent.Clone()

@@ -11,6 +11,8 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"github.com/stretchr/testify/require"
+
+	"snapfs/internal/testseed"
 )
 
 func deleteManifest(t *testing.T, s *Store, ids ...ID) {
@@ -263,5 +265,19 @@ func TestCollectWithWriters(t *testing.T) {
 		if rounds++; rounds%8 == 0 {
 			time.Sleep(5 * time.Millisecond) // let the writers advance
 		}
+	}
+}
+
+// TestRewriteUnmarked: where a full disk kept a collection from marking, the steps that follow leave what there is.
+func TestRewriteUnmarked(t *testing.T) {
+	s := openTest(t, t.TempDir())
+	r := rand.New(rand.NewPCG(testseed.Of(t), 1))
+	ids, want := history(t, s, r, 3)
+	c := &collection{s: s, policy: automatic, progress: func(int64, int64) {}}
+	for _, step := range []func(context.Context) error{c.sweep, c.rewrite, c.compact, c.purge} {
+		require.NoError(t, step(t.Context()))
+	}
+	for i, id := range ids {
+		require.Equal(t, want[i], readAll(t, s, id))
 	}
 }

@@ -168,6 +168,9 @@ func (s *Store) prefixes(ctx context.Context) (*roaring64.Bitmap, error) {
 
 // prefixMoves lists the chunks that share a prefix longer than they are together: they are encoded without it.
 func (c *collection) prefixMoves(ctx context.Context) ([]move, error) {
+	if c.prefixes.IsEmpty() {
+		return nil, nil
+	}
 	type user struct {
 		bytes int
 		moves []move

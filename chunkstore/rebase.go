@@ -45,11 +45,7 @@ func (c *collection) deadBases(ctx context.Context) ([]move, error) {
 	if dead.IsEmpty() {
 		return nil, nil
 	}
-	prefixes, err := c.s.prefixes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	dead.AndNot(prefixes)
+	dead.AndNot(c.prefixes)
 	if dead.IsEmpty() {
 		return nil, nil
 	}

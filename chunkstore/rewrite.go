@@ -19,6 +19,9 @@ const (
 
 // rewrite re-encodes what a sweep left in poor shape: blocks with many dead chunks, and chunks with dead bases.
 func (c *collection) rewrite(ctx context.Context) error {
+	if c.live == nil {
+		return nil // there was no room to mark: what is live is not known
+	}
 	list, err := c.partlyDead(ctx)
 	if err != nil {
 		return err

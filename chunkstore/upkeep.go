@@ -9,8 +9,8 @@ import (
 )
 
 // upkeep is what the store does without being asked: it rewrites the journal, merges Badger's tables, and makes the
-// filter of hashes. One goroutine does it beside the transactions, which start it and do not wait for it. Store.upkeepMu is held
-// by whoever works, be it that goroutine or a caller.
+// filter of hashes. One goroutine does it beside the transactions, which start it and do not wait for it.
+// Store.upkeepMu is held by whoever works, be it that goroutine or a caller.
 type upkeep struct {
 	ctx     context.Context // ends when the store is closed
 	cancel  context.CancelFunc

@@ -7,7 +7,7 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// Pool is an amount that members fairshare. Safe for concurrent use.
+// Pool is an amount that members share. Safe for concurrent use.
 type Pool struct {
 	size int64 // immutable
 
