@@ -157,6 +157,27 @@ func (r *restack) run(released func(i int)) error {
 	return nil
 }
 
+// rootParts is the root's parts in the new stack. Only the layers that come are looked at: however deep the stack is, that
+// takes no longer. tree is held.
+func (r *restack) rootParts(was []*part) ([]*part, error) {
+	at := slices.IndexFunc(was, func(p *part) bool { return r.gone[p.layer] })
+	if at < 0 {
+		return was, nil
+	}
+	below := was[at:]
+	for len(below) > 0 && r.gone[below[0].layer] {
+		below = below[1:]
+	}
+	come, err := rootParts(r.come)
+	if err != nil {
+		return nil, err
+	}
+	if len(come) < len(r.come) && len(below) > 0 {
+		return nil, fmt.Errorf("%w: the root of layer %s is opaque", errOtherTree, come[len(come)-1].layer.lower.key)
+	}
+	return slices.Concat(was[:at], come, below), nil
+}
+
 // become gives a node its new parts. What is dead stays where it is, and has these layers stay as long.
 func (r *restack) become(n *node, _ []alias, lost []*node) []*node {
 	if !r.touches(n) {
@@ -195,7 +216,7 @@ func (r *restack) partsOf(n *node) ([]*part, error) {
 	var now []*part
 	if n == r.o.root {
 		var err error
-		if now, err = rootParts(r.stack); err != nil {
+		if now, err = r.rootParts(was); err != nil {
 			return nil, err
 		}
 	} else if n.parent == nil {

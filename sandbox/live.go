@@ -36,6 +36,9 @@ type live struct {
 	behind  error               // guarded by stackMu: why stack is not what the records tell; nil: it is
 
 	stale []layers.Stale // guarded by stackMu: what the kernel is to forget when the pause is over
+
+	sealedMu lockorder.Mutex[lockorder.LiveSealed]
+	sealed   []*layerstore.Lower // guarded by sealedMu: to be pushed by the next that locks the stack, oldest first
 }
 
 // use keeps the overlay open until done is called; false if it is closed already.
@@ -48,25 +51,37 @@ func (l *live) use() (done func(), ok bool) {
 	return l.users.RUnlock, true
 }
 
-// push puts a layer that was just sealed on top of the stack.
+// push has a layer that was just sealed come on top of the stack. It does not wait for who works on the stack: what that
+// replaces lies further down.
 func (l *live) push(low *layerstore.Lower) {
+	l.sealedMu.Lock()
+	defer l.sealedMu.Unlock()
+	l.sealed = append(l.sealed, low)
+}
+
+// lockStack locks the stack, with all layers that were pushed.
+func (l *live) lockStack() (unlock func()) {
 	l.stackMu.Lock()
-	defer l.stackMu.Unlock()
-	l.stack.Push(low)
+	l.sealedMu.Lock()
+	sealed := l.sealed
+	l.sealed = nil
+	l.sealedMu.Unlock()
+	for _, low := range sealed {
+		l.stack.Push(low)
+	}
+	return l.stackMu.Unlock
 }
 
 // retain keeps what the overlay stands on now until release is called.
 func (l *live) retain() (release func()) {
-	l.stackMu.Lock()
-	defer l.stackMu.Unlock()
+	defer l.lockStack()()
 	return l.stack.Clone().Release
 }
 
 // adopt puts the directory that was the upper of a read-only mount, and is a layer now, on top of the stack: the
 // overlay has taken it for a lower all the time.
 func (l *live) adopt(low *layerstore.Lower) error {
-	l.stackMu.Lock()
-	defer l.stackMu.Unlock()
+	defer l.lockStack()()
 	lowers, err := l.overlay.Lowers()
 	if err == nil {
 		if err = l.stack.Adopt(l.overlay, lowers[0], low); err == nil {
@@ -90,8 +105,7 @@ func (l *live) refresh(ctx context.Context, retry bool) error {
 		return nil
 	}
 	defer done()
-	l.stackMu.Lock()
-	defer l.stackMu.Unlock()
+	defer l.lockStack()()
 	err := l.stack.Refresh(ctx, l.overlay, retry)
 	if retry || err != nil {
 		l.behind = err
@@ -155,12 +169,12 @@ func (h *Home) watch(l *live) {
 	if err := l.overlay.Close(); err != nil {
 		h.log.Warn("closing an overlay", "workspace", l.workspace, "error", err)
 	}
-	l.stackMu.Lock()
+	unlock := l.lockStack()
 	l.stack.Release()
 	for _, low := range l.kept {
 		h.cache.Release(low)
 	}
-	l.stackMu.Unlock()
+	unlock()
 	h.mu.Lock()
 	delete(h.live, l.workspace)
 	closing := h.closing

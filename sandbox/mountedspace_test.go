@@ -156,8 +156,7 @@ func (c *churn) space(more int64) {
 // lowers tells how many layers lie beneath a mount.
 func (c *churn) lowers(workspace string) int {
 	l := c.h.liveOf(workspace)
-	l.stackMu.Lock()
-	defer l.stackMu.Unlock()
+	defer l.lockStack()()
 	return len(l.stack.Lowers())
 }
 

@@ -54,8 +54,7 @@ func (l *live) explain(p *api.Pinned) {
 		p.Files = l.overlay.Detached()
 		return
 	}
-	l.stackMu.Lock()
-	defer l.stackMu.Unlock()
+	defer l.lockStack()()
 	if l.behind != nil {
 		p.Detail = l.behind.Error()
 	}

@@ -130,8 +130,7 @@ func (h *Home) useLive(name string) (l *live, done func()) {
 func (h *Home) rollbackLive(
 	ctx context.Context, l *live, w *catalog.Workspace, top string, upper uint64,
 ) (layers.Stale, error) {
-	l.stackMu.Lock()
-	defer l.stackMu.Unlock()
+	defer l.lockStack()()
 	if err := l.stack.Split(ctx, l.overlay, top); err != nil {
 		h.log.Warn("files that stay the same will be other ones to programs", "workspace", w.ID, "error", err)
 	}
@@ -163,8 +162,7 @@ func (h *Home) rollbackLive(
 // waits at the gate may hold the lock of its directory, and would never let it go.
 func (h *Home) rolledBack(l *live, stale layers.Stale, paused bool) error {
 	if paused {
-		l.stackMu.Lock()
-		defer l.stackMu.Unlock()
+		defer l.lockStack()()
 		l.stale = append(l.stale, stale)
 		return nil
 	}
@@ -252,10 +250,10 @@ func (l *live) dropOrphans(ctx context.Context, s layers.Stale) error {
 
 // invalidateLater makes the kernel forget what rollbacks have made untrue during a pause that is over now.
 func (h *Home) invalidateLater(l *live) error {
-	l.stackMu.Lock()
+	unlock := l.lockStack()
 	stale := l.stale
 	l.stale = nil
-	l.stackMu.Unlock()
+	unlock()
 	for _, s := range stale {
 		if err := l.invalidate(s); err != nil {
 			return fmt.Errorf("programs in workspace %s may see names from before a rollback "+

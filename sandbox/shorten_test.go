@@ -44,8 +44,7 @@ func TestMountedStaysShallow(t *testing.T) {
 	y.grow(1)
 	l := y.h.liveOf("w")
 	lowers := func() int {
-		l.stackMu.Lock()
-		defer l.stackMu.Unlock()
+		defer l.lockStack()()
 		return len(l.stack.Lowers())
 	}
 	if n := lowers(); n > 2*catalog.TierFan || len(y.warnings()) > 0 {

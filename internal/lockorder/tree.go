@@ -16,6 +16,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 │  ├─ Merge                          sandbox/internal/layerstore: Merger.mu, the one merge
 │  └─ LiveUsers                      sandbox: live.users, the overlay of a mount is in use; for writing: it is closed
 │     └─ LiveStack                   sandbox: live.stackMu, what an overlay stands on; held while that is replaced
+│        └─ LiveSealed (leaf)        sandbox: live.sealedMu, layers that are to come on top of it
 ├─ Home                              sandbox: Home.mu, mounts and calls under way
 │  └─ Idler (leaf)                   sandbox: idler.mu
 ├─ UnmountErrors (leaf)              sandbox: in Home.unmountAll
@@ -105,6 +106,7 @@ type (
 	Merge          struct{}
 	LiveUsers      struct{}
 	LiveStack      struct{}
+	LiveSealed     struct{}
 	Home           struct{}
 	Idler          struct{}
 	UnmountErrors  struct{}
