@@ -15,17 +15,19 @@ import (
 	"snapfs/sandbox"
 )
 
-// upkeepSize is how much the home of BenchmarkUpkeep has: $SNAPFS_UPKEEP, two numbers with a comma between.
-func upkeepSize(b *testing.B) (records, chunks int) {
+// upkeepSize is how much the home of BenchmarkUpkeep has, and the pause after each snapshot: $SNAPFS_UPKEEP. Without a
+// pause layers are sealed faster than they are stored.
+func upkeepSize(b *testing.B) (records, chunks int, pause time.Duration) {
 	b.Helper()
 	size := os.Getenv("SNAPFS_UPKEEP")
 	if size == "" {
-		size = "20000,100000"
+		size = "20000,100000,20"
 	}
-	if _, err := fmt.Sscanf(size, "%d,%d", &records, &chunks); err != nil {
-		b.Fatalf("SNAPFS_UPKEEP=%s: want RECORDS,CHUNKS: %v", size, err)
+	ms := 20
+	if n, err := fmt.Sscanf(size, "%d,%d,%d", &records, &chunks, &ms); n < 2 {
+		b.Fatalf("SNAPFS_UPKEEP=%s: want RECORDS,CHUNKS[,MILLISECONDS]: %v", size, err)
 	}
-	return records, chunks
+	return records, chunks, time.Duration(ms) * time.Millisecond
 }
 
 // Of the manifests that fillUpkeep makes.
@@ -102,7 +104,7 @@ func putRecords(ctx context.Context, s *chunkstore.Store, r *rand.Rand, from, to
 // is large, does each kind of upkeep. It reports how long the snapshots took, and beside them transactions of one small
 // record.
 func BenchmarkUpkeep(b *testing.B) {
-	records, chunks := upkeepSize(b)
+	records, chunks, pause := upkeepSize(b)
 	h, dir := benchHome(b)
 	if err := h.Close(); err != nil {
 		b.Fatal(err)
@@ -141,7 +143,7 @@ func BenchmarkUpkeep(b *testing.B) {
 		name string
 		run  func(context.Context) error
 	}{
-		{"nothing", func(context.Context) error { time.Sleep(20 * time.Second); return nil }},
+		{"nothing", func(context.Context) error { time.Sleep(30 * time.Second); return nil }},
 		{"journal and tables", func(ctx context.Context) error {
 			for range 3 {
 				if err := rewrite(ctx); err != nil {
@@ -199,7 +201,7 @@ func BenchmarkUpkeep(b *testing.B) {
 				select {
 				case <-ended:
 					over = true
-				default:
+				case <-time.After(pause):
 				}
 			}
 			<-small
