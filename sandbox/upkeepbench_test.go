@@ -130,12 +130,15 @@ func BenchmarkUpkeep(b *testing.B) {
 	}
 	store := sandbox.StoreOf(h)
 	r := rand.New(rand.NewPCG(2, 2))
-	rewrite := func(ctx context.Context) error { // all records, so that the journal doubles and memtables fill
-		for n := 0; n < records; n += 500 {
-			if err := putRecords(ctx, store, r, n, min(records, n+500)); err != nil {
+	// All records, so that the journal doubles and memtables fill; some at a time, since a snapshot also waits for the
+	// transaction that is being written.
+	rewrite := func(ctx context.Context) error {
+		const some = 50
+		for n := 0; n < records; n += some {
+			if err := putRecords(ctx, store, r, n, min(records, n+some)); err != nil {
 				return err
 			}
-			time.Sleep(2 * time.Millisecond)
+			time.Sleep(time.Millisecond)
 		}
 		return nil
 	}
