@@ -45,25 +45,31 @@ func (l EventLimits) rules() catalog.EventRules {
 	return r
 }
 
-// eventExpiry removes events that are not to be kept. One goroutine uses it, except count.
+// eventExpiry removes events that are not to be kept. One goroutine uses it, except rules and count.
 type eventExpiry struct {
-	rules catalog.EventRules
+	rules atomic.Pointer[catalog.EventRules]
 	count atomic.Int64 // events, if counted; and those that were added since
-	known bool         // they were counted
-	due   time.Time    // when the next one is too old; zero = never
+
+	used  *catalog.EventRules // for which known and due are right
+	known bool                // they were counted
+	due   time.Time           // when the next one is too old; zero = never
 }
 
 // expireEvents removes the events that are too old or too many, if there may be any.
 func (h *Home) expireEvents(ctx context.Context) error {
 	x := &h.events
-	most := int64(x.rules.Most)
+	rules := x.rules.Load()
+	if rules != x.used {
+		x.used, x.known = rules, false
+	}
+	most := int64(rules.Most)
 	many := most > 0 && x.count.Load() > most+most/eventsSlack
-	old := !x.due.IsZero() && h.now().After(x.due.Add(x.rules.Age/eventsSlack))
+	old := !x.due.IsZero() && h.now().After(x.due.Add(rules.Age/eventsSlack))
 	if x.known && !many && !old {
 		return nil
 	}
 	added := x.count.Load()
-	n, err := h.catalog.ExpireEvents(ctx, x.rules)
+	n, err := h.catalog.ExpireEvents(ctx, *rules)
 	if n.Removed > 0 {
 		h.log.Info("events expired", "removed", n.Removed, "kept", n.Left)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -67,7 +68,7 @@ type Home struct {
 	cache   *layerstore.Cache
 	engine  engine
 	ops     keylock.Locks
-	limits  Limits
+	limits  atomic.Pointer[Limits]
 	points  failpoint.Func // as in Options
 	metrics *metrics
 	events  eventExpiry
@@ -127,12 +128,12 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	}
 	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}}
 	h.engine = fuseEngine{opts.Logger, opts.Transport}
-	h.limits, h.points = opts.Limits, opts.points
+	h.points = opts.points
+	h.SetLimits(opts.Limits, opts.Events)
 	h.metrics = newMetrics(h)
 	h.yielder = yield.New()
 	h.working, h.host = newWorking(), newHostProbe(h)
 	h.idler = newIdler(h, opts.IdleAfter)
-	h.events.rules = opts.Events.rules()
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if err := h.open(ctx, m, opts); err != nil {
 		h.cancel()

@@ -13,13 +13,22 @@ type Limits struct {
 	Bytes     int64 // of the images of one session's snapshots, shared ones once; 0 = any. Sealed layers do not count.
 }
 
+// SetLimits replaces the limits that Open was given. It may be called at any time; calls under way keep what they began
+// with. Events that the new limits do not keep are removed within a minute or so.
+func (h *Home) SetLimits(limits Limits, events EventLimits) {
+	rules := events.rules()
+	h.limits.Store(&limits)
+	h.events.rules.Store(&rules)
+}
+
 // withinLimits refuses one more snapshot of a session that has reached a limit. Snapshots past their time do not count.
 func (h *Home) withinLimits(session string) error {
-	most := h.limits.Snapshots
+	limits := *h.limits.Load()
+	most := limits.Snapshots
 	if most == 0 {
 		most = DefaultSnapshots
 	}
-	if most < 0 && h.limits.Bytes <= 0 {
+	if most < 0 && limits.Bytes <= 0 {
 		return nil
 	}
 	n, bytes := h.catalog.Usage(session)
@@ -27,9 +36,9 @@ func (h *Home) withinLimits(session string) error {
 	case most > 0 && n >= most:
 		return fmt.Errorf("%w: session %s has %d snapshots, the limit is %d: delete or prune some",
 			ErrConflict, session, n, most)
-	case h.limits.Bytes > 0 && bytes >= h.limits.Bytes:
+	case limits.Bytes > 0 && bytes >= limits.Bytes:
 		return fmt.Errorf("%w: the snapshots of session %s hold %d bytes, the limit is %d: delete or prune some",
-			ErrConflict, session, bytes, h.limits.Bytes)
+			ErrConflict, session, bytes, limits.Bytes)
 	}
 	return nil
 }

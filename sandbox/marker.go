@@ -120,7 +120,11 @@ func freshHome(dir string) (marker, error) {
 	for _, e := range entries {
 		switch name := e.Name(); name {
 		case lockName, markerName + ".tmp":
+		case api.SettingsName: // written before the first start
 		case api.LogName, api.SocketName: // of a daemon, and in order before the directories of its home
+			if name == api.SocketName && e.Type() == fs.ModeSocket {
+				continue // a service manager makes it before the daemon starts
+			}
 			stranger = name
 		case "store", "uppers", emptyDir, "lost+found":
 			// A file system has a lost+found of its own; the others are of a home whose marker is missing.

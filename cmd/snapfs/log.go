@@ -12,8 +12,8 @@ import (
 // maxLog is the size from which a starting daemon renames the log to daemon.log.1.
 const maxLog = 8 << 20
 
-// lateLog keeps log lines in memory until the directory is known to be a home, then writes to the log file in it. It
-// never writes to a directory that is not a home.
+// lateLog keeps log lines in memory until the directory is known to be a home, then writes to the log file. It never
+// writes to a directory that is not a home.
 type lateLog struct {
 	path string
 
@@ -42,6 +42,24 @@ func (l *lateLog) open() error {
 			return fmt.Errorf("daemon log: %w", err)
 		}
 	}
+	if err := l.openLocked(); err != nil {
+		return err
+	}
+	_, err := l.file.Write(l.held)
+	l.held = nil
+	return err
+}
+
+// reopen goes on in a new file if the path leads to another one than before, as after logrotate has renamed it. If that
+// fails, the old one stays.
+func (l *lateLog) reopen() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.openLocked()
+}
+
+// openLocked opens the file and closes the one before.
+func (l *lateLog) openLocked() error {
 	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("daemon log: %w", err)
@@ -51,8 +69,9 @@ func (l *lateLog) open() error {
 			return errors.Join(fmt.Errorf("daemon log: %w", err), f.Close())
 		}
 	}
+	if l.file != nil {
+		_ = l.file.Close() // each write has reached the kernel
+	}
 	l.file = f
-	_, err = f.Write(l.held)
-	l.held = nil
-	return err
+	return nil
 }

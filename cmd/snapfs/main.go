@@ -13,6 +13,6 @@ import (
 var version = "devel"
 
 func main() {
-	engine := cli.Engine{Serve: serve, RebuildIndex: rebuildIndex}
+	engine := cli.Engine{Serve: serve, ReadSettings: readSettings, RebuildIndex: rebuildIndex}
 	os.Exit(cli.Program{Version: version, Engine: &engine}.Main())
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +17,18 @@ import (
 	"snapfs/sandbox/client"
 	"snapfs/sandbox/daemon"
 )
+
+// service is the daemon of one home.
+type service struct {
+	cli.ServeOptions
+
+	log     *slog.Logger
+	logFile *lateLog // nil if the log goes to standard error
+	manager manager
+	home    *sandbox.Home
+
+	reloading sync.Mutex // held by reload
+}
 
 // serve runs the daemon until ctx ends or a client stops it.
 func serve(ctx context.Context, o cli.ServeOptions) error {
@@ -28,54 +42,107 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if o.Verbose {
 		level = slog.LevelDebug
 	}
-	late := &lateLog{path: o.LogPath}
-	var sink io.Writer = late
-	if o.LogPath == "" {
-		sink = o.Log
+	s := &service{ServeOptions: o}
+	sink := o.Log
+	if o.LogPath != "" {
+		s.logFile = &lateLog{path: o.LogPath}
+		sink = io.Writer(s.logFile)
 	}
-	logger := slog.New(slog.NewTextHandler(sink, &slog.HandlerOptions{Level: level}))
+	s.log = slog.New(slog.NewTextHandler(sink, &slog.HandlerOptions{Level: level}))
+	s.manager = manager{s.log}
 
 	raiseFiles()
-	home, err := sandbox.Open(ctx, o.Home, sandbox.Options{
-		Logger: logger, MustExist: o.MustExist, Remount: o.Remount, IdleAfter: o.IdleAfter,
-		Transport: o.Transport, EnableURing: o.EnableURing,
-		Limits: sandbox.Limits{Snapshots: o.MaxSnapshots, Bytes: o.MaxBytes},
-		Events: sandbox.EventLimits{Keep: o.EventsKeep, Age: o.EventsAge},
+	socket, err := s.manager.socket()
+	if err != nil {
+		return err
+	}
+	limits, events := limitsOf(&o)
+	s.home, err = sandbox.Open(ctx, o.Home, sandbox.Options{
+		Logger: s.log, MustExist: o.MustExist, Remount: o.Remount, IdleAfter: o.IdleAfter,
+		Transport: o.Transport, EnableURing: o.EnableURing, Limits: limits, Events: events,
 	})
 	if err != nil {
 		return err
 	}
-	if o.LogPath != "" {
-		if err := late.open(); err != nil {
-			return errors.Join(err, home.Close())
+	if s.logFile != nil {
+		if err := s.logFile.open(); err != nil {
+			return errors.Join(err, s.home.Close())
 		}
 	}
 	if o.Metrics != "" {
-		at, stop, err := daemon.Observe(ctx, o.Metrics, home)
+		at, stop, err := daemon.Observe(ctx, o.Metrics, s.home)
 		if err != nil {
-			return errors.Join(err, home.Close())
+			return errors.Join(err, s.home.Close())
 		}
 		defer func() {
 			if err := stop(); err != nil {
-				logger.Warn("metrics", "error", err)
+				s.log.Warn("metrics", "error", err)
 			}
 		}()
-		logger.Info("serving metrics", "address", at.String())
+		s.log.Info("serving metrics", "address", at.String())
 	}
+	return s.run(ctx, socket)
+}
+
+// run serves the home, and closes it.
+func (s *service) run(ctx context.Context, socket net.Listener) error {
 	served := make(chan error, 1)
-	go func() { served <- daemon.Serve(ctx, o.Home, o.Version, home) }()
-	if err := waitServing(ctx, o.Home, served); err != nil {
-		return errors.Join(err, home.Close())
+	go func() {
+		served <- daemon.Serve(ctx, daemon.Options{
+			Dir: s.Home, Home: s.home, Version: s.Version, Listener: socket,
+			Reload: s.reload, Stopping: s.manager.stopping,
+		})
+	}()
+	if err := waitServing(ctx, s.Home, served); err != nil {
+		return errors.Join(err, s.home.Close())
 	}
-	logger.Info("serving", "home", o.Home, "pid", os.Getpid(), "version", o.Version)
-	o.Ready()
-	serveErr := <-served
-	if errors.Is(serveErr, context.Canceled) {
-		serveErr = nil
+	s.log.Info("serving", "home", s.Home, "pid", os.Getpid(), "version", s.Version)
+	defer s.manager.watch(s.home)()
+	s.manager.ready()
+	s.Ready()
+	for {
+		select {
+		case <-s.Hangup:
+			_ = s.reload() // it is logged
+		case err := <-served:
+			if errors.Is(err, context.Canceled) {
+				err = nil
+			}
+			err = errors.Join(err, s.home.Close())
+			s.log.Info("ended", "err", err)
+			return err
+		}
 	}
-	err = errors.Join(serveErr, home.Close())
-	logger.Info("ended", "err", err)
-	return err
+}
+
+// reload opens the log anew and takes the limits of the settings as they are now. If these cannot be read, the limits
+// stay. It is safe for concurrent use.
+func (s *service) reload() error {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	s.manager.reloading()
+	defer s.manager.ready()
+	var logErr error
+	if s.logFile != nil {
+		logErr = s.logFile.reopen()
+	}
+	o, err := s.Settings()
+	if err == nil {
+		s.home.SetLimits(limitsOf(o))
+	}
+	if err = errors.Join(logErr, err); err != nil {
+		s.log.Error("reloading", "error", err)
+		return err
+	}
+	s.log.Info("reloaded", "max-snapshots", o.MaxSnapshots, "max-bytes", o.MaxBytes, "events-keep", o.EventsKeep,
+		"events-age", o.EventsAge)
+	return nil
+}
+
+// limitsOf are the settings that apply at once when they are read again.
+func limitsOf(o *cli.ServeOptions) (sandbox.Limits, sandbox.EventLimits) {
+	return sandbox.Limits{Snapshots: o.MaxSnapshots, Bytes: o.MaxBytes},
+		sandbox.EventLimits{Keep: o.EventsKeep, Age: o.EventsAge}
 }
 
 // waitServing returns when the socket answers, or with the error that ended Serve before.

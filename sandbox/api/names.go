@@ -21,6 +21,8 @@ const (
 	SocketName = "daemon.sock"
 	// LogName is the log in a home of a daemon in the background.
 	LogName = "daemon.log"
+	// SettingsName is the file in a home with the settings of its daemon.
+	SettingsName = "daemon.toml"
 )
 
 // The grammars are compiled when one is first needed: that takes longer than most commands live.

@@ -52,6 +52,12 @@ func (c *Client) Info(ctx context.Context) (wire.Info, error) {
 	return call[wire.Info](ctx, c, wire.CallInfo, wire.None{}, sink{})
 }
 
+// Reload asks the daemon to open its log anew and to read its settings again. Its error is that of the settings.
+func (c *Client) Reload(ctx context.Context) error {
+	_, err := call[wire.None](ctx, c, wire.CallReload, wire.None{}, sink{})
+	return err
+}
+
 // Stop asks the daemon to unmount everything and end, and waits until its home is free. Its error is that of closing
 // the home.
 func (c *Client) Stop(ctx context.Context) error {

@@ -45,7 +45,7 @@ func start(t *testing.T, dir string, remount bool) *service {
 	// Not the test's context: that is cancelled before the clean-ups run.
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &service{cancel: cancel, served: make(chan error, 1)}
-	go func() { s.served <- daemon.Serve(ctx, dir, testVersion, home) }()
+	go func() { s.served <- daemon.Serve(ctx, daemon.Options{Dir: dir, Version: testVersion, Home: home}) }()
 	for end := time.Now().Add(time.Minute); s.Client == nil; time.Sleep(time.Millisecond) {
 		if s.Client, err = client.Dial(t.Context(), dir); err != nil && time.Now().After(end) {
 			t.Fatal(err)

@@ -78,10 +78,16 @@ func (s *server) routes() http.Handler {
 
 	add(wire.CallInfo, handle(s, func(context.Context, wire.None, *stream) (wire.Info, error) {
 		return wire.Info{
-			PID: os.Getpid(), Home: h.Dir(), Version: s.version, Mounts: h.Mounts(), Background: h.Background(),
+			PID: os.Getpid(), Home: h.Dir(), Version: s.Version, Mounts: h.Mounts(), Background: h.Background(),
 		}, nil
 	}))
 	add(wire.CallCancel, handle(s, plain(s.interrupt)))
+	add(wire.CallReload, handle(s, func(context.Context, wire.None, *stream) (wire.None, error) {
+		if s.Reload == nil {
+			return wire.None{}, wire.Unavailable("the program that serves %s has no settings to read", h.Dir())
+		}
+		return wire.None{}, s.Reload()
+	}))
 	add(wire.CallStop, s.handleStop)
 	return mux
 }

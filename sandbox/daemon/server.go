@@ -25,14 +25,29 @@ const (
 	drainWait = 10 * time.Second
 )
 
+// Options say what Serve serves, and how.
+type Options struct {
+	Dir     string // of the home
+	Home    *sandbox.Home
+	Version string // of the program, as clients see it in Info
+
+	// Listener is the socket, if a service manager has made it: Serve does not remove it. nil = Serve makes it.
+	Listener net.Listener
+	// Reload is called for a client that asks the daemon to read its settings again. nil = that is refused.
+	Reload func() error
+	// Stopping is called once, before the server begins to end. nil = nothing is called.
+	Stopping func()
+}
+
 // server is one run of Serve.
 type server struct {
-	home    *sandbox.Home
-	version string          // of the program, as Info tells it
-	calls   context.Context // ends when the server stops: cancels what runs
-	stop    context.CancelFunc
-	shares  *shares
-	socket  *limited
+	Options
+
+	home   *sandbox.Home
+	calls  context.Context // ends when the server stops: cancels what runs
+	stop   context.CancelFunc
+	shares *shares
+	socket *limited
 
 	closed   chan struct{} // closed when the home is
 	closeErr error         // of the home; set before closed is closed
@@ -43,17 +58,20 @@ type server struct {
 	running  sync.WaitGroup                // calls but stop; Add only under mu while not stopping
 }
 
-// Serve serves home's API on the socket in dir until ctx ends or a client asks it to stop. Then it refuses new calls,
-// cancels those that run, and closes the home: everything is unmounted and background storing is parked. Version is
-// that of the program, which clients see in Info.
-func Serve(ctx context.Context, dir, version string, home *sandbox.Home) error {
-	socket, err := listen(dir)
-	if err != nil {
-		return errors.Join(err, home.Close())
+// Serve serves a home's API on its socket until ctx ends or a client asks it to stop. Then it refuses new calls, cancels
+// those that run, and closes the home: everything is unmounted and background storing is parked.
+func Serve(ctx context.Context, o Options) error {
+	home, socket := o.Home, o.Listener
+	if socket == nil {
+		made, err := listen(o.Dir)
+		if err != nil {
+			return errors.Join(err, home.Close())
+		}
+		socket = made
 	}
 	l := limit(socket, 2*callLimit())
 	s := &server{
-		home: home, version: version, socket: l, shares: newShares(callLimit()), closed: make(chan struct{}),
+		Options: o, home: home, socket: l, shares: newShares(callLimit()), closed: make(chan struct{}),
 		named: map[string]context.CancelFunc{},
 	}
 	s.calls, s.stop = context.WithCancel(ctx)
@@ -69,6 +87,7 @@ func Serve(ctx context.Context, dir, version string, home *sandbox.Home) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }() // ends with the listener, awaited below
 
+	var err error
 	select {
 	case <-s.calls.Done():
 	case err = <-served:
@@ -78,8 +97,14 @@ func Serve(ctx context.Context, dir, version string, home *sandbox.Home) error {
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
-	// The socket goes first, so that a client that comes now starts a daemon of its own instead of meeting this one.
-	if e := os.Remove(filepath.Join(dir, sandbox.SocketName)); e != nil && !errors.Is(e, os.ErrNotExist) {
+	if o.Stopping != nil {
+		o.Stopping()
+	}
+	// The socket goes first, so that a client that comes now meets the next daemon: it starts one, or waits in the socket
+	// of the service manager, which starts one.
+	if o.Listener != nil {
+		_ = l.Close() // what Serve says of that is dropped below
+	} else if e := os.Remove(filepath.Join(o.Dir, sandbox.SocketName)); e != nil && !errors.Is(e, os.ErrNotExist) {
 		err = errors.Join(err, e)
 	}
 	s.closeErr = errors.Join(s.drain(), home.Close())
@@ -90,7 +115,7 @@ func Serve(ctx context.Context, dir, version string, home *sandbox.Home) error {
 	if e := srv.Shutdown(grace); e != nil {
 		err = errors.Join(err, srv.Close())
 	}
-	if e := <-served; e != nil && !errors.Is(e, http.ErrServerClosed) {
+	if e := <-served; e != nil && !errors.Is(e, http.ErrServerClosed) && !errors.Is(e, net.ErrClosed) {
 		err = errors.Join(err, e)
 	}
 	return errors.Join(err, s.closeErr)

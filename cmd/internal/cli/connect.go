@@ -51,25 +51,26 @@ func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 	if err := a.checkHome(n); err != nil {
 		return nil, err
 	}
-	deadline := time.Now().Add(startTimeout)
+	begin := time.Now()
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		c, err := client.Dial(ctx, a.home)
 		if err == nil || !errors.Is(err, api.ErrUnavailable) {
 			return c, err
 		}
-		if err := a.mayStart(); err != nil {
-			return nil, err
+		// Where somebody listens, a daemon is ending, or a service manager starts one: a second one would be in its way.
+		held := !nobody(err)
+		if !held {
+			if err := a.mayStart(); err != nil {
+				return nil, err
+			}
+			if err = a.startDaemon(ctx, n); err == nil {
+				continue
+			}
+			// Another process holds the home: a daemon that is starting or ending, or a program that uses package sandbox.
+			held = errors.Is(err, api.ErrConflict)
 		}
-		err = a.startDaemon(ctx, n)
-		if err != nil && !errors.Is(err, api.ErrConflict) {
+		if !held || time.Since(begin) > heldTimeout {
 			return nil, err
-		}
-		// Another process holds the home: a daemon that is starting or ending, or a program that uses package sandbox.
-		if err != nil && time.Now().After(deadline.Add(-startTimeout+heldTimeout)) {
-			return nil, err
-		}
-		if err == nil {
-			continue
 		}
 		select {
 		case <-ctx.Done():
@@ -78,6 +79,9 @@ func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 		}
 	}
 }
+
+// nobody reports whether a call failed because no process listens on the socket.
+func nobody(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) }
 
 // heldTimeout bounds the wait for a process that holds the home but does not serve it.
 const heldTimeout = 15 * time.Second

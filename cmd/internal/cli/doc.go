@@ -16,5 +16,6 @@
 // events). Everything else goes to standard error.
 //
 // An interrupt (SIGINT, SIGTERM, SIGHUP) cancels the request. A request that was undone exits with 130. One that was
-// already committed prints its result as usual and exits with 0, so that the caller knows what exists.
+// already committed prints its result as usual and exits with 0, so that the caller knows what exists. A daemon takes
+// SIGHUP as the request to reload.
 package cli

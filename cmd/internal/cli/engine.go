@@ -18,6 +18,8 @@ import (
 type Engine struct {
 	// Serve runs a daemon until ctx ends or a client stops it.
 	Serve func(ctx context.Context, o ServeOptions) error
+	// ReadSettings reads a file of settings: values by the names of options.
+	ReadSettings func(path string) (map[string]any, error)
 	// RebuildIndex rebuilds the index of a home's store.
 	RebuildIndex func(ctx context.Context, home string, progress func(api.Progress)) (api.RebuildResult, error)
 }
@@ -41,9 +43,12 @@ type ServeOptions struct {
 	Version string    // as clients see it
 	Metrics string    // local address, "" for none
 	Log     io.Writer // unless LogPath is set
-	LogPath string    // file in the home
+	LogPath string
 	Verbose bool
 	Ready   func() // called once, when it serves
+
+	Hangup   <-chan struct{}               // asks it to open its log anew and to take the limits of Settings
+	Settings func() (*ServeOptions, error) // reads the settings again
 }
 
 // engineName is the file name of the complete command when a client is installed as snapfs.

@@ -37,8 +37,9 @@ type interrupted struct{ signal unix.Signal }
 func (i interrupted) Error() string { return "interrupted by " + unix.SignalName(i.signal) }
 
 // withSignals returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, with interrupted as its cause. Until
-// stop is called, further signals are ignored, so that the verb can clean up.
-func withSignals(parent context.Context) (ctx context.Context, stop func()) {
+// stop is called, further signals are ignored, so that the verb can clean up. If hangup is not nil, SIGHUP sends to it
+// instead; one that is not received yet stands for all.
+func withSignals(parent context.Context, hangup chan<- struct{}) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
@@ -46,7 +47,14 @@ func withSignals(parent context.Context) (ctx context.Context, stop func()) {
 	go func() {
 		defer close(done)
 		for s := range signals {
-			if n, ok := s.(syscall.Signal); ok {
+			n, ok := s.(syscall.Signal)
+			switch {
+			case ok && n == unix.SIGHUP && hangup != nil:
+				select {
+				case hangup <- struct{}{}:
+				default:
+				}
+			case ok:
 				cancel(interrupted{n})
 			}
 		}

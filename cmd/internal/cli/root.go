@@ -35,6 +35,9 @@ type app struct {
 	ctx  context.Context
 	stop func()
 
+	// hangup receives from SIGHUP in a verb that has the annotation onHangup; nil in others, which SIGHUP cancels.
+	hangup chan struct{}
+
 	// remains says in words what an interrupt of this verb leaves behind. A verb that takes effect step by step
 	// updates it.
 	remains string
@@ -90,7 +93,10 @@ func (a *app) rootCommand(args []string) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			a.parsed = true
-			a.ctx, a.stop = withSignals(a.ctx)
+			if cmd.Annotations[onHangup] != "" {
+				a.hangup = make(chan struct{}, 1)
+			}
+			a.ctx, a.stop = withSignals(a.ctx, a.hangup)
 			cmd.SetContext(a.ctx)
 			return a.resolveHome()
 		},
@@ -152,6 +158,7 @@ var verbs = []verb{
 	{"export", "", (*app).exportCommand},
 	{"run", "", (*app).runCommand},
 	{"serve", "", (*app).serveCommand},
+	{"reload", "", (*app).reloadCommand},
 	{"stop", "", (*app).stopCommand},
 	{"status", "", (*app).statusCommand},
 	{"version", "", (*app).versionCommand},

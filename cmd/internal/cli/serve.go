@@ -8,13 +8,20 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"snapfs/sandbox/api"
 )
 
+// onHangup is the annotation of a verb that SIGHUP does not cancel.
+const onHangup = "hangup"
+
 func (a *app) serveCommand() *cobra.Command {
-	var background bool
-	o := ServeOptions{Transport: "auto", IdleAfter: 10 * time.Minute}
+	var (
+		o          ServeOptions
+		file       string
+		background bool
+	)
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "run the daemon of the home in the foreground",
@@ -25,6 +32,17 @@ home has one daemon; a second one is refused.
 Other verbs start a daemon by themselves. Use serve to see the log, under a service manager, or as
 the first process of a container, where it also reaps orphaned processes.
 
+SIGHUP, or 'snapfs reload', opens the log file anew and reads the settings again, of which the
+limits (--max-..., --events-...) apply at once. Mounts and calls go on.
+
+Settings are also read from a file: that of --settings, else daemon.toml in the home if it exists,
+else /etc/snapfs/daemon.toml. It is TOML and has options of this verb by their names, such as
+'max-snapshots = 1000' and 'events-age = "30d"'. The command line counts before the environment,
+and that before the file.
+
+A service manager that speaks the protocol of systemd is told when the daemon serves (sd_notify),
+reloads and ends, and may give it its socket (LISTEN_FDS).
+
 Requests travel over io_uring if it is switched on in the kernel
 (/sys/module/fuse/parameters/enable_uring is Y), else over /dev/fuse. 'snapfs show' tells which.
 --enable-fuse-uring writes Y there and logs it. That affects all FUSE file systems of the machine
@@ -33,65 +51,92 @@ that know io_uring. Nothing else changes the switch.`,
   podman run --device /dev/fuse --cap-add SYS_ADMIN IMAGE snapfs serve`,
 		Args:        cobra.NoArgs,
 		Annotations: exits(api.ExitConflict, api.ExitCorrupt, api.ExitUnavailable),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := checkTransport(o.Transport)
-			if err == nil {
-				err = fromEnvironment(cmd.Flags(), "max-snapshots", "max-bytes", "events-keep", "events-age")
-			}
-			if err != nil {
-				if background {
-					sendReady(os.NewFile(readyFD, "ready"), err)
-				}
-				return err
-			}
-			if a.Engine == nil {
-				return execEngine()
-			}
-			return a.serve(cmd.Context(), o, background)
-		},
 	}
-	cmd.Flags().StringVar(&o.Transport, "transport", o.Transport,
-		"default transport of mounts, `KIND`: auto, uring or dev")
-	cmd.Flags().BoolVar(&o.EnableURing, "enable-fuse-uring", false,
-		"switch on FUSE over io_uring in the kernel, for the whole system until the next boot")
-	cmd.Flags().Var(duration{&o.IdleAfter}, "idle-after",
-		"merge layers, collect garbage and repack cold data after this time without a call or request; 0: never")
-	cmd.Flags().BoolVar(&o.Remount, "remount", false,
-		"mount the workspaces that were mounted when the last daemon ended")
-	cmd.Flags().IntVar(&o.MaxSnapshots, "max-snapshots", 0,
-		"limit a session to `N` snapshots; 0 is 100,000, below 0 is no limit (SNAPFS_MAX_SNAPSHOTS)")
-	cmd.Flags().Int64Var(&o.MaxBytes, "max-bytes", 0,
-		"refuse snapshots of a session whose stored images have `N` bytes or more; 0 is no limit (SNAPFS_MAX_BYTES)")
-	cmd.Flags().IntVar(&o.EventsKeep, "events-keep", 0,
-		"keep about the newest `N` events of the home, checked every minute; 0 is 100,000, below 0 is no limit "+
-			"(SNAPFS_EVENTS_KEEP)")
-	cmd.Flags().Var(duration{&o.EventsAge}, "events-age",
-		"keep events for this time, warnings for four times as long; 0 is 90d, below 0 is for ever (SNAPFS_EVENTS_AGE)")
-	cmd.Flags().StringVar(&o.Metrics, "metrics", "",
-		"serve Prometheus metrics and Go profiles at local `ADDR`, such as 127.0.0.1:9180")
+	cmd.Annotations[onHangup] = "reload"
+	cmd.Flags().AddFlagSet(serveFlags(&o))
+	cmd.Flags().StringVar(&file, "settings", "", "read settings from `FILE`")
 	cmd.Flags().BoolVar(&background, "background", false, "log to the home and report on descriptor 3")
 	cmd.Flags().BoolVar(&o.MustExist, "must-exist", false, "do not create the home")
 	_ = cmd.Flags().MarkHidden("background") // fails for an unknown flag only
 	_ = cmd.Flags().MarkHidden("must-exist")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if a.Engine == nil {
+			// What the command line alone is wrong about needs no engine.
+			if err := (&settings{home: a.home}).apply(cmd.Flags(), &o); err != nil {
+				return reported(err, background)
+			}
+			return reported(execEngine(), background)
+		}
+		s := &settings{home: a.home, file: file, read: a.Engine.ReadSettings, line: given(cmd.Flags())}
+		err := s.apply(cmd.Flags(), &o)
+		// The daemon leaves its working directory.
+		for _, path := range []*string{&s.file, &o.LogPath} {
+			if err == nil && *path != "" {
+				*path, err = filepath.Abs(*path)
+			}
+		}
+		if err != nil {
+			return reported(err, background)
+		}
+		o.Settings = s.again
+		return a.serve(cmd.Context(), o, background)
+	}
 	return cmd
+}
+
+// serveFlags are the options of serve that can also be set in a file. They set o.
+func serveFlags(o *ServeOptions) *pflag.FlagSet {
+	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	o.Transport, o.IdleAfter = "auto", 10*time.Minute
+	flags.StringVar(&o.Transport, "transport", o.Transport,
+		"default transport of mounts, `KIND`: auto, uring or dev")
+	flags.BoolVar(&o.EnableURing, "enable-fuse-uring", false,
+		"switch on FUSE over io_uring in the kernel, for the whole system until the next boot")
+	flags.Var(duration{&o.IdleAfter}, "idle-after",
+		"merge layers, collect garbage and repack cold data after this time without a call or request; 0: never")
+	flags.BoolVar(&o.Remount, "remount", false,
+		"mount the workspaces that were mounted when the last daemon ended")
+	flags.IntVar(&o.MaxSnapshots, "max-snapshots", 0,
+		"limit a session to `N` snapshots; 0 is 100,000, below 0 is no limit (SNAPFS_MAX_SNAPSHOTS)")
+	flags.Int64Var(&o.MaxBytes, "max-bytes", 0,
+		"refuse snapshots of a session whose stored images have `N` bytes or more; 0 is no limit (SNAPFS_MAX_BYTES)")
+	flags.IntVar(&o.EventsKeep, "events-keep", 0,
+		"keep about the newest `N` events of the home, checked every minute; 0 is 100,000, below 0 is no limit "+
+			"(SNAPFS_EVENTS_KEEP)")
+	flags.Var(duration{&o.EventsAge}, "events-age",
+		"keep events for this time, warnings for four times as long; 0 is 90d, below 0 is for ever (SNAPFS_EVENTS_AGE)")
+	flags.StringVar(&o.Metrics, "metrics", "",
+		"serve Prometheus metrics and Go profiles at local `ADDR`, such as 127.0.0.1:9180")
+	flags.StringVar(&o.LogPath, "log", "", "write the log to `FILE` instead of standard error")
+	return flags
 }
 
 // serve runs the daemon. In the background, it reports once on readyFD whether it serves.
 func (a *app) serve(ctx context.Context, o ServeOptions, background bool) (err error) {
-	o.Home, o.Version, o.Verbose, o.Log = a.home, a.Version, a.verbose, a.err
+	o.Home, o.Version, o.Verbose, o.Log, o.Hangup = a.home, a.Version, a.verbose, a.err, a.hangup
+	if o.LogPath == "" && background {
+		o.LogPath = logPath(a.home)
+	}
 	if !background {
 		o.Ready = func() { a.note("serving %s, pid %d", a.home, os.Getpid()) }
 		return a.Engine.Serve(ctx, o)
 	}
 	report := os.NewFile(readyFD, "ready")
 	reported := false
-	o.LogPath = logPath(a.home)
 	o.Ready = func() {
 		sendReady(report, nil)
 		reported = true
 	}
 	if err = a.Engine.Serve(ctx, o); !reported {
 		sendReady(report, err) // it did not serve
+	}
+	return err
+}
+
+// reported passes on the error of a daemon that does not start; in the background it reports it first.
+func reported(err error, background bool) error {
+	if background {
+		sendReady(os.NewFile(readyFD, "ready"), err)
 	}
 	return err
 }

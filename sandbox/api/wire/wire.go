@@ -90,6 +90,7 @@ const (
 	CallGC         = "gc"
 	CallCheck      = "check"
 	CallInfo       = "info"
+	CallReload     = "reload"
 	CallStop       = "stop"
 	CallCancel     = "cancel"
 )
