@@ -8,9 +8,21 @@ import (
 	"snapfs/sandbox/internal/catalog"
 )
 
-func refused(kind, id string) error {
-	return fmt.Errorf("%w: %s %s belongs to another session "+
-		"(--allow-cross-session, in Go AllowCrossSession, lets this one use it)", ErrRefused, kind, api.Quoted(id))
+// refusedError says that something belongs to another session.
+type refusedError struct{ kind, id string }
+
+func refused(kind, id string) error { return refusedError{kind, id} }
+
+func (e refusedError) Error() string {
+	return fmt.Sprintf("%v: %s %s belongs to another session "+
+		"(--allow-cross-session, in Go AllowCrossSession, lets this one use it)", ErrRefused, e.kind, api.Quoted(e.id))
+}
+
+func (refusedError) Unwrap() error { return ErrRefused }
+
+// Hidden is the error for who must not learn what other sessions have.
+func (e refusedError) Hidden() error {
+	return fmt.Errorf("%w: %s %s", ErrNotFound, e.kind, api.Quoted(e.id))
 }
 
 // audit leaves an event at warn level if session uses what another owns; the access was allowed before.

@@ -26,6 +26,7 @@ type service struct {
 	logFile *lateLog // nil if the log goes to standard error
 	manager manager
 	home    *sandbox.Home
+	access  daemon.Access
 
 	reloading sync.Mutex // held by reload
 }
@@ -51,6 +52,10 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	s.log = slog.New(slog.NewTextHandler(sink, &slog.HandlerOptions{Level: level}))
 	s.manager = manager{s.log}
 
+	var err error
+	if s.access, err = daemon.ParseAccess(o.SocketGroup, o.Allow); err != nil {
+		return err
+	}
 	raiseFiles()
 	socket, err := s.manager.socket()
 	if err != nil {
@@ -90,7 +95,7 @@ func (s *service) run(ctx context.Context, socket net.Listener) error {
 	go func() {
 		served <- daemon.Serve(ctx, daemon.Options{
 			Dir: s.Home, Home: s.home, Version: s.Version, Listener: socket,
-			Reload: s.reload, Stopping: s.manager.stopping,
+			Access: s.access, Reload: s.reload, Stopping: s.manager.stopping,
 		})
 	}()
 	if err := waitServing(ctx, s.Home, served); err != nil {

@@ -10,6 +10,7 @@ const Tree = `
 ClientConns (leaf)                   sandbox/client: transport.mu, connections to the daemon
 DaemonServer (leaf)                  sandbox/daemon: server.mu, calls by name
 DaemonShares (leaf)                  sandbox/daemon: shares.mu, calls under way by session
+DaemonConns (leaf)                   sandbox/daemon: limited.mu, connections by user
 HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ HomeOps (many)                    sandbox: Home.ops, one per workspace: operations on it. Only one is waited for;
 │  │                                 others are names that are not taken yet
@@ -101,6 +102,7 @@ type (
 	ClientConns    struct{}
 	DaemonServer   struct{}
 	DaemonShares   struct{}
+	DaemonConns    struct{}
 	HomeClose      struct{}
 	HomeOps        struct{}
 	Merge          struct{}

@@ -93,6 +93,9 @@ func (a Access) SessionID() (string, error) {
 	return a.Session, ValidSession(a.Session)
 }
 
+// Asker gives the access of a request, of whatever kind that is, to who makes or checks it.
+func (a *Access) Asker() *Access { return a }
+
 // Allows reports whether session, which is the one that asks, may use what owner owns.
 func (a Access) Allows(owner, session string) bool { return owner == session || a.AllowCrossSession }
 

@@ -5,5 +5,7 @@
 // events and what takes long leave room for the rest. A call for which there is no room is answered with "busy" and has
 // not begun: the client asks again. A follower is refused.
 //
-// Only root and the user that runs the daemon may connect (SO_PEERCRED).
+// Who asks is known by the credentials of the connection (access.go). Root and the user that runs the daemon may do
+// everything. Others are refused, or bound to sessions (bound.go): what they may ask is checked and made a request of
+// one of these before the home sees it, and they have a part of the connections and calls only.
 package daemon

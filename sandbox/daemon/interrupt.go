@@ -4,11 +4,18 @@ import (
 	"context"
 
 	"snapfs/sandbox/api/wire"
+	"snapfs/sandbox/internal/peer"
 )
 
+// callName is a call's name, which its client gave, with whose it is.
+type callName struct{ asker, id string }
+
+// call gives the name of one of the asker's calls.
+func (a *asker) call(id string) callName { return callName{a.name(), id} }
+
 // enter makes a call known by its name until leave is called.
-func (s *server) enter(id string, cancel context.CancelFunc) (leave func()) {
-	if id == "" {
+func (s *server) enter(id callName, cancel context.CancelFunc) (leave func()) {
+	if id.id == "" {
 		return func() {}
 	}
 	s.mu.Lock()
@@ -21,11 +28,15 @@ func (s *server) enter(id string, cancel context.CancelFunc) (leave func()) {
 	}
 }
 
-// interrupt cancels a call.
-func (s *server) interrupt(_ context.Context, r wire.CancelRequest) (wire.CancelResult, error) {
+// interrupt cancels a call of the asker.
+func (s *server) interrupt(ctx context.Context, r wire.CancelRequest) (wire.CancelResult, error) {
+	id := callName{id: r.Call}
+	if u := peer.From(ctx); u != nil {
+		id.asker = u.String()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	cancel, found := s.named[r.Call]
+	cancel, found := s.named[id]
 	if found {
 		cancel()
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
 )
 
 const (
@@ -28,16 +30,28 @@ func callLimit() int {
 	return int(min(maxCalls, max(r.Cur/16, 8)))
 }
 
-// limited is a listener that accepts so many connections at a time.
+// maxStrangers is how many connections those have who are only told that they may not ask.
+const maxStrangers = 4
+
+// limited is a listener that accepts so many connections at a time. Those who are bound to sessions have half of them at
+// most, and each user of these as many as it leaves free there, so that others always get through.
 type limited struct {
 	net.Listener
+	who    func(net.Conn) *asker
 	room   chan struct{}
 	closed chan struct{}
 	once   sync.Once
+
+	mu        lockorder.Mutex[lockorder.DaemonConns]
+	strangers int            // guarded by mu
+	bound     int            // guarded by mu: connections of users that are bound
+	of        map[string]int // guarded by mu: these by user, none that is 0
 }
 
-func limit(l net.Listener, most int) *limited {
-	return &limited{Listener: l, room: make(chan struct{}, most), closed: make(chan struct{})}
+func limit(l net.Listener, most int, who func(net.Conn) *asker) *limited {
+	return &limited{
+		Listener: l, who: who, room: make(chan struct{}, most), closed: make(chan struct{}), of: map[string]int{},
+	}
 }
 
 func (l *limited) Accept() (net.Conn, error) {
@@ -46,12 +60,57 @@ func (l *limited) Accept() (net.Conn, error) {
 	case <-l.closed:
 		return nil, net.ErrClosed
 	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.room
-		return nil, err
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			<-l.room
+			return nil, err
+		}
+		who := l.who(c)
+		if l.enter(who) {
+			return &limitedConn{Conn: c, l: l, who: who}, nil
+		}
+		_ = c.Close() // nothing was read or written
 	}
-	return &limitedConn{Conn: c, l: l}, nil
+}
+
+// enter counts a connection, or refuses it.
+func (l *limited) enter(who *asker) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case who.trusted:
+		return true
+	case !who.bound():
+		if l.strangers == maxStrangers {
+			return false
+		}
+		l.strangers++
+		return true
+	}
+	own, free := l.of[who.name()], cap(l.room)/2-l.bound
+	if free <= 0 || own > 0 && own >= free {
+		return false
+	}
+	l.bound++
+	l.of[who.name()]++
+	return true
+}
+
+// leave is the end of a connection that was counted.
+func (l *limited) leave(who *asker) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case who.trusted:
+	case !who.bound():
+		l.strangers--
+	default:
+		l.bound--
+		if l.of[who.name()]--; l.of[who.name()] == 0 {
+			delete(l.of, who.name())
+		}
+	}
 }
 
 // crowded reports whether half of the connections are taken: none is kept beyond its call then, so that those where
@@ -66,13 +125,25 @@ func (l *limited) Close() error {
 type limitedConn struct {
 	net.Conn
 	l    *limited
+	who  *asker
 	once sync.Once
 }
 
 func (c *limitedConn) Close() error {
 	err := c.Conn.Close()
-	c.once.Do(func() { <-c.l.room })
+	c.once.Do(func() {
+		c.l.leave(c.who)
+		<-c.l.room
+	})
 	return err
+}
+
+// askerOf is who is at the other end of an accepted connection.
+func askerOf(conn net.Conn) *asker {
+	if c, ok := conn.(*limitedConn); ok {
+		return c.who
+	}
+	return &asker{}
 }
 
 // hurry has the rest of a request come within bodyWait; the returned function ends that, because a call may take long.

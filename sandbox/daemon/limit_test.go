@@ -14,7 +14,7 @@ func TestLimited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := limit(inner, 2)
+	l := limit(inner, 2, Access{}.who)
 	accepted := make(chan net.Conn)
 	ended := make(chan error, 1)
 	go func() {

@@ -7,6 +7,7 @@ import (
 
 	"snapfs/sandbox"
 	"snapfs/sandbox/api/wire"
+	"snapfs/sandbox/internal/peer"
 )
 
 // routes maps the calls to the home's methods.
@@ -76,10 +77,12 @@ func (s *server) routes() http.Handler {
 	add(wire.CallDelete, handle(s, silent(h.Delete)))
 	add(wire.CallDestroy, handle(s, silent(h.Destroy)))
 
-	add(wire.CallInfo, handle(s, func(context.Context, wire.None, *stream) (wire.Info, error) {
-		return wire.Info{
-			PID: os.Getpid(), Home: h.Dir(), Version: s.Version, Mounts: h.Mounts(), Background: h.Background(),
-		}, nil
+	add(wire.CallInfo, handle(s, func(ctx context.Context, _ wire.None, _ *stream) (wire.Info, error) {
+		info := wire.Info{PID: os.Getpid(), Home: h.Dir(), Version: s.Version}
+		if peer.From(ctx) == nil { // else it is bound: what others do is not its business
+			info.Mounts, info.Background = h.Mounts(), h.Background()
+		}
+		return info, nil
 	}))
 	add(wire.CallCancel, handle(s, plain(s.interrupt)))
 	add(wire.CallReload, handle(s, func(context.Context, wire.None, *stream) (wire.None, error) {
@@ -105,8 +108,8 @@ func silent[Req any](fn func(context.Context, Req) error) func(context.Context, 
 // handleStop ends the server and answers when the home is closed. It is no call that the end waits for.
 func (s *server) handleStop(w http.ResponseWriter, r *http.Request) {
 	out := newStream(w)
-	if !mayAsk(r) {
-		_ = out.send(wire.Frame{Error: wire.NewError(errStranger)}) // whether it reads the answer is its business
+	if err := asks(r).admit(r.URL.Path, nil); err != nil {
+		_ = out.send(wire.Frame{Error: wire.NewError(err)}) // whether it reads the answer is its business
 		return
 	}
 	s.stop()

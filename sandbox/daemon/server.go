@@ -30,6 +30,7 @@ type Options struct {
 	Dir     string // of the home
 	Home    *sandbox.Home
 	Version string // of the program, as clients see it in Info
+	Access  Access // who may ask besides root and this process's user
 
 	// Listener is the socket, if a service manager has made it: Serve does not remove it. nil = Serve makes it.
 	Listener net.Listener
@@ -53,9 +54,9 @@ type server struct {
 	closeErr error         // of the home; set before closed is closed
 
 	mu       lockorder.Mutex[lockorder.DaemonServer]
-	stopping bool                          // guarded by mu
-	named    map[string]context.CancelFunc // guarded by mu: calls that run, by the name that their client gave
-	running  sync.WaitGroup                // calls but stop; Add only under mu while not stopping
+	stopping bool                            // guarded by mu
+	named    map[callName]context.CancelFunc // guarded by mu: calls that run, by the name that their client gave
+	running  sync.WaitGroup                  // calls but stop; Add only under mu while not stopping
 }
 
 // Serve serves a home's API on its socket until ctx ends or a client asks it to stop. Then it refuses new calls, cancels
@@ -63,16 +64,18 @@ type server struct {
 func Serve(ctx context.Context, o Options) error {
 	home, socket := o.Home, o.Listener
 	if socket == nil {
-		made, err := listen(o.Dir)
+		made, err := listen(o.Dir, o.Access)
 		if err != nil {
 			return errors.Join(err, home.Close())
 		}
 		socket = made
+	} else if err := o.Access.pass(o.Dir); err != nil {
+		return errors.Join(err, home.Close())
 	}
-	l := limit(socket, 2*callLimit())
+	l := limit(socket, 2*callLimit(), o.Access.who)
 	s := &server{
 		Options: o, home: home, socket: l, shares: newShares(callLimit()), closed: make(chan struct{}),
-		named: map[string]context.CancelFunc{},
+		named: map[callName]context.CancelFunc{},
 	}
 	s.calls, s.stop = context.WithCancel(ctx)
 	defer s.stop()
@@ -81,7 +84,7 @@ func Serve(ctx context.Context, o Options) error {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       wire.IdleWait,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, mayKey{}, mayConnect(c))
+			return context.WithValue(ctx, askerKey{}, askerOf(c))
 		},
 	}
 	served := make(chan error, 1)
@@ -133,8 +136,8 @@ func (s *server) drain() error {
 	}
 }
 
-// mayKey is the context key of whether a connection's other end may ask for anything.
-type mayKey struct{}
+// askerKey is the context key of the asker at a connection's other end.
+type askerKey struct{}
 
 // begin enters a call.
 func (s *server) begin() bool {
@@ -189,13 +192,12 @@ func (s *stream) writeProgress() {
 	}
 }
 
-// errStranger is what another user's process gets.
-var errStranger = fmt.Errorf("%w: only root and the daemon's own user may use this socket", sandbox.ErrRefused)
-
-// mayAsk reports what ConnContext found out about the other end.
-func mayAsk(r *http.Request) bool {
-	may, _ := r.Context().Value(mayKey{}).(bool)
-	return may
+// asks gives what ConnContext found out about the other end.
+func asks(r *http.Request) *asker {
+	if who, ok := r.Context().Value(askerKey{}).(*asker); ok {
+		return who
+	}
+	return &asker{}
 }
 
 // send writes a line at once.
@@ -239,9 +241,9 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 		if s.socket.crowded() {
 			w.Header().Set("Connection", "close")
 		}
-		out := newStream(w)
+		out, who := newStream(w), asks(r)
 		result, err := func() (res Res, err error) {
-			if !mayAsk(r) {
+			if !who.trusted && !who.bound() {
 				return res, errStranger
 			}
 			if !s.begin() {
@@ -255,7 +257,10 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 				return res, err
 			}
 			arrived()
-			leave, err := s.shares.enter(req)
+			if err := who.admit(r.URL.Path, &req); err != nil {
+				return res, err
+			}
+			leave, err := s.shares.enter(req, who.bound())
 			if err != nil {
 				return res, err
 			}
@@ -263,11 +268,11 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			ctx, cancel := context.WithCancel(r.Context())
 			defer cancel()
 			defer context.AfterFunc(s.calls, cancel)()
-			defer s.enter(r.Header.Get(wire.CallHeader), cancel)()
-			return fn(ctx, req, out)
+			defer s.enter(who.call(r.Header.Get(wire.CallHeader)), cancel)()
+			return fn(who.during(ctx), req, out)
 		}()
 		if err != nil {
-			_ = out.send(wire.Frame{Error: wire.NewError(err)}) // the client is gone
+			_ = out.send(wire.Frame{Error: wire.NewError(who.tell(err))}) // the client is gone
 			return
 		}
 		_ = out.send(wire.Frame{Result: result}) // the client is gone

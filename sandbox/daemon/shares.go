@@ -54,13 +54,14 @@ func laneOf(request any) (l lane, session string, counts bool) {
 }
 
 // shares count the calls under way. In each lane a session may have as many as it leaves free, and one in any case
-// while one is free.
+// while one is free. Those of users that are bound to sessions are half of the lane at most.
 type shares struct {
 	most [lanes]int // immutable
 
-	mu   lockorder.Mutex[lockorder.DaemonShares]
-	used [lanes]int            // guarded by mu
-	of   [lanes]map[string]int // guarded by mu: by session, none that is 0
+	mu    lockorder.Mutex[lockorder.DaemonShares]
+	used  [lanes]int            // guarded by mu
+	bound [lanes]int            // guarded by mu: those of bound users
+	of    [lanes]map[string]int // guarded by mu: by session, none that is 0
 }
 
 // newShares divides so many calls: a quarter each for what lasts and for followers, three eighths for short calls; the
@@ -74,7 +75,7 @@ func newShares(calls int) *shares {
 }
 
 // enter counts a call until leave is called, or refuses it.
-func (s *shares) enter(request any) (leave func(), err error) {
+func (s *shares) enter(request any, bound bool) (leave func(), err error) {
 	l, session, counts := laneOf(request)
 	if !counts {
 		return func() {}, nil
@@ -82,7 +83,10 @@ func (s *shares) enter(request any) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	own, free := s.of[l][session], s.most[l]-s.used[l]
-	if free == 0 || own > 0 && own >= free {
+	if bound {
+		free = min(free, max(s.most[l]/2, 1)-s.bound[l])
+	}
+	if free <= 0 || own > 0 && own >= free {
 		err := wire.Unavailable("%d %s are under way, %d of them of this session, and there is room for %d: end some",
 			s.used[l], laneNames[l], own, s.most[l])
 		if l != follow {
@@ -92,10 +96,16 @@ func (s *shares) enter(request any) (leave func(), err error) {
 	}
 	s.used[l]++
 	s.of[l][session]++
+	if bound {
+		s.bound[l]++
+	}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.used[l]--
+		if bound {
+			s.bound[l]--
+		}
 		if s.of[l][session]--; s.of[l][session] == 0 {
 			delete(s.of[l], session)
 		}

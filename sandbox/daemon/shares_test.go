@@ -47,7 +47,7 @@ func TestShares(t *testing.T) {
 	fill := func(request any) (left []func()) {
 		t.Helper()
 		for {
-			leave, err := s.enter(request)
+			leave, err := s.enter(request, false)
 			if err != nil {
 				if !errors.Is(err, sandbox.ErrUnavailable) {
 					t.Fatalf("refused with %v", err)
@@ -79,7 +79,7 @@ func TestShares(t *testing.T) {
 	if n := len(fill(sandbox.ListRequest{})); n != 12 {
 		t.Errorf("beside them %d short calls, want 12", n)
 	}
-	if _, err := s.enter(wire.None{}); err != nil {
+	if _, err := s.enter(wire.None{}, false); err != nil {
 		t.Errorf("a question to the daemon itself: %v", err)
 	}
 	for _, leave := range first {
@@ -91,7 +91,7 @@ func TestShares(t *testing.T) {
 	for _, calls := range []int{1, 8} { // under the smallest limits there is one of each kind
 		s = newShares(calls)
 		for _, request := range []any{greedy, sandbox.DiffRequest{}, sandbox.ListRequest{}} {
-			if _, err := s.enter(request); err != nil {
+			if _, err := s.enter(request, false); err != nil {
 				t.Errorf("of %d calls none is %+v: %v", calls, request, err)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -102,6 +103,9 @@ func (a *app) checkHome(n need) error {
 		return usagef("home %s is not a directory", a.home)
 	}
 	if err := unix.Access(a.home, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
+		if unix.Access(filepath.Join(a.home, api.SocketName), unix.W_OK) == nil {
+			return nil // its daemon lets us in, and does the rest
+		}
 		if errors.Is(err, unix.EROFS) {
 			return failure(api.ErrUnavailable, "home %s is on a read-only file system", a.home)
 		}

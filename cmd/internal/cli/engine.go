@@ -40,6 +40,9 @@ type ServeOptions struct {
 	EventsKeep int           // of the home; 0 is the default, below 0 is no limit
 	EventsAge  time.Duration // 0 is the default, below 0 is no limit
 
+	SocketGroup string   // whose members may use the socket; "" for none
+	Allow       []string // WHO:session=ID[,ID…]
+
 	Version string    // as clients see it
 	Metrics string    // local address, "" for none
 	Log     io.Writer // unless LogPath is set

@@ -111,8 +111,9 @@ func (a *app) rootCommand(args []string) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.home, "home", "",
 		"home `DIR` (SNAPFS_HOME; for root /var/lib/snapfs, else $XDG_DATA_HOME/snapfs)")
-	flags.StringVar(&a.session, "session", envOr("SNAPFS_SESSION", "default"),
-		"session `ID` that owns new workspaces and snapshots (SNAPFS_SESSION)")
+	flags.StringVar(&a.session, "session", os.Getenv("SNAPFS_SESSION"),
+		"session `ID` that owns new workspaces and snapshots (SNAPFS_SESSION; default: \"default\", or the one that "+
+			"the daemon binds the user to)")
 	flags.BoolVar(&a.cross, "allow-cross-session", false,
 		"use what belongs to another session; this is recorded in the log of the workspace")
 	flags.BoolVar(&a.json, "json", false,
@@ -220,11 +221,4 @@ func (a *app) resolveHome() error {
 // access identifies the caller to the API.
 func (a *app) access() api.Access {
 	return api.Access{Session: a.session, AllowCrossSession: a.cross}
-}
-
-func envOr(name, otherwise string) string {
-	if v := os.Getenv(name); v != "" {
-		return v
-	}
-	return otherwise
 }

@@ -46,8 +46,14 @@ reloads and ends, and may give it its socket (LISTEN_FDS).
 Requests travel over io_uring if it is switched on in the kernel
 (/sys/module/fuse/parameters/enable_uring is Y), else over /dev/fuse. 'snapfs show' tells which.
 --enable-fuse-uring writes Y there and logs it. That affects all FUSE file systems of the machine
-that know io_uring. Nothing else changes the switch.`,
+that know io_uring. Nothing else changes the switch.
+
+Root and the user that runs the daemon may do everything. With --socket-group and --allow, others may
+use the socket, too. They are known by the credentials of their connections, and bound to sessions:
+they see and change nothing of others, not even with --allow-cross-session, and cannot run gc, check
+and stop, nor name directories and files of the host.`,
 		Example: `  snapfs serve --home /srv/ws
+  snapfs serve --home /srv/ws --socket-group agents --allow uid=1000:session=build,test
   podman run --device /dev/fuse --cap-add SYS_ADMIN IMAGE snapfs serve`,
 		Args:        cobra.NoArgs,
 		Annotations: exits(api.ExitConflict, api.ExitCorrupt, api.ExitUnavailable),
@@ -105,6 +111,11 @@ func serveFlags(o *ServeOptions) *pflag.FlagSet {
 			"(SNAPFS_EVENTS_KEEP)")
 	flags.Var(duration{&o.EventsAge}, "events-age",
 		"keep events for this time, warnings for four times as long; 0 is 90d, below 0 is for ever (SNAPFS_EVENTS_AGE)")
+	flags.StringVar(&o.SocketGroup, "socket-group", "",
+		"let the members of `GROUP` use the socket, each for the session uid-N of its own")
+	flags.StringArrayVar(&o.Allow, "allow", nil,
+		"let the user or group of `WHO:session=ID[,ID...]` use the socket for these sessions; WHO is uid=N, gid=N, "+
+			"user=NAME or group=NAME; may be repeated")
 	flags.StringVar(&o.Metrics, "metrics", "",
 		"serve Prometheus metrics and Go profiles at local `ADDR`, such as 127.0.0.1:9180")
 	flags.StringVar(&o.LogPath, "log", "", "write the log to `FILE` instead of standard error")

@@ -77,8 +77,14 @@ func (s *settings) fromFile(flags *pflag.FlagSet) error {
 		if flags.Changed(name) {
 			continue
 		}
-		if err := flags.Lookup(name).Value.Set(fmt.Sprint(value)); err != nil {
-			return usagef("settings %s: %s = %v: %w", path, name, value, err)
+		list, ok := value.([]any)
+		if !ok {
+			list = []any{value}
+		}
+		for _, v := range list {
+			if err := flags.Lookup(name).Value.Set(fmt.Sprint(v)); err != nil {
+				return usagef("settings %s: %s = %v: %w", path, name, v, err)
+			}
 		}
 	}
 	return nil

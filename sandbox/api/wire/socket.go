@@ -8,10 +8,13 @@ import (
 	"snapfs/sandbox/api"
 )
 
+// oPath is O_PATH of open(2), the same number wherever Go runs: to have the right to search a directory is enough.
+const oPath = 0x200000
+
 // WithSocket runs fn with a path of the socket of the home in dir that fits into a sockaddr_un's 108 bytes, however
 // long the home's is.
 func WithSocket(dir string, fn func(path string) error) error {
-	d, err := os.Open(dir)
+	d, err := os.OpenFile(dir, oPath, 0)
 	if err != nil {
 		return err
 	}

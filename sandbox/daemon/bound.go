@@ -1,0 +1,123 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"snapfs/sandbox"
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/api/wire"
+	"snapfs/sandbox/internal/peer"
+)
+
+// A bound user may make these calls, for its sessions. Those that are not here are about all sessions, or about the
+// daemon: gc, check, stop.
+var forBound = map[string]bool{
+	wire.CallCreate: true, wire.CallUp: true, wire.CallMount: true, wire.CallUnmount: true, wire.CallSnapshot: true,
+	wire.CallRestore: true, wire.CallBranch: true, wire.CallFork: true, wire.CallRollback: true, wire.CallPause: true,
+	wire.CallResume: true, wire.CallWorkspaces: true, wire.CallSnapshots: true, wire.CallShow: true,
+	wire.CallDiff: true, wire.CallDelete: true, wire.CallDestroy: true, wire.CallExport: true, wire.CallExtract: true,
+	wire.CallStats: true, wire.CallPrune: true, wire.CallEvents: true,
+	wire.CallInfo: true, wire.CallCancel: true, // these two answer it less
+}
+
+// errStranger is what another user's process gets.
+var errStranger = fmt.Errorf("%w: only root, the daemon's own user and those that 'snapfs serve --socket-group' or "+
+	"'--allow' names may use this socket", sandbox.ErrRefused)
+
+// admit checks what a user may ask for by a route, and makes the request one of its sessions.
+func (a *asker) admit(route string, request any) error {
+	call := strings.TrimPrefix(route, wire.Route(""))
+	switch {
+	case a.trusted:
+		return nil
+	case len(a.sessions) == 0:
+		return errStranger
+	case !forBound[call]:
+		return fmt.Errorf("%w: %s is about all sessions, and %s is bound to %s: ask who runs the daemon",
+			sandbox.ErrRefused, call, a.user, sessionList(a.sessions))
+	}
+	if r, ok := request.(interface{ Asker() *api.Access }); ok {
+		if err := a.bind(r.Asker()); err != nil {
+			return err
+		}
+	} else if call != wire.CallInfo && call != wire.CallCancel {
+		return fmt.Errorf("%w: %s does not say for which session", sandbox.ErrRefused, call)
+	}
+	if namesHost(request) {
+		return fmt.Errorf("%w: %s is bound to %s and may not name paths of the host",
+			sandbox.ErrRefused, a.user, sessionList(a.sessions))
+	}
+	if r, ok := request.(*sandbox.StatsRequest); ok && r.Ref == "" {
+		r.OfSession = true // not of the home
+	}
+	return nil
+}
+
+// bind makes an access one of the user's sessions.
+func (a *asker) bind(access *api.Access) error {
+	if access.AllowCrossSession {
+		return fmt.Errorf("%w: %s is bound to %s and may not use what belongs to others",
+			sandbox.ErrRefused, a.user, sessionList(a.sessions))
+	}
+	if access.Session == "" {
+		access.Session = a.sessions[0]
+	}
+	if !slices.Contains(a.sessions, access.Session) {
+		return fmt.Errorf("%w: %s is bound to %s and may not use session %s",
+			sandbox.ErrRefused, a.user, sessionList(a.sessions), api.Quoted(access.Session))
+	}
+	return nil
+}
+
+// sessionList names sessions for a message.
+func sessionList(sessions []string) string {
+	if len(sessions) == 1 {
+		return "session " + sessions[0]
+	}
+	return "sessions " + strings.Join(sessions, ", ")
+}
+
+// during gives the context in which a call is made.
+func (a *asker) during(ctx context.Context) context.Context {
+	if a.trusted {
+		return ctx
+	}
+	return peer.With(ctx, a.user)
+}
+
+// tell gives the error that the user is told: of what belongs to others a bound one does not even learn that it exists.
+func (a *asker) tell(err error) error {
+	var hidden interface {
+		error
+		Hidden() error
+	}
+	if a.bound() && errors.As(err, &hidden) {
+		return hidden.Hidden()
+	}
+	return err
+}
+
+// namesHost reports whether a request names a path of the host, which would be used with the rights of the daemon.
+func namesHost(request any) bool {
+	switch r := request.(type) {
+	case *sandbox.CreateRequest:
+		return strings.HasPrefix(r.Source, "/")
+	case *sandbox.UpRequest:
+		return strings.HasPrefix(r.Source, "/")
+	case *sandbox.RestoreRequest:
+		return r.Mountpoint != ""
+	case *sandbox.ForkRequest:
+		return r.Mountpoint != ""
+	case *sandbox.PauseRequest:
+		return r.Cgroup != ""
+	case *sandbox.SnapshotRequest:
+		return r.Cgroup != ""
+	case *sandbox.MountRequest, *sandbox.ExportRequest, *sandbox.ExtractRequest:
+		return true
+	}
+	return false
+}
