@@ -190,6 +190,7 @@ type logGuard struct {
 	logAlloc  int64 // first bytes of the log in use that have blocks
 	nextAlloc int64 // the same of the next
 	reserved  bool
+	merging   bool // Badger merges tables beside transactions
 }
 
 // prepare is called before each transaction.
@@ -256,11 +257,22 @@ func (g *logGuard) balance() error {
 		}
 		free += flushRoom
 	}
-	if free < flushRoom && g.used > memTableSize/2 {
+	if free < 2*flushRoom && g.nearlyFull() {
+		if err := awaitLogs(g.dir); err != nil {
+			return err
+		}
+		if free, err = disk.Free(g.dir); err != nil {
+			return err
+		}
+	}
+	if free < flushRoom && g.nearlyFull() {
 		return fmt.Errorf("%s: %d bytes free, the index may need %d: %w", g.dir, free, flushRoom, unix.ENOSPC)
 	}
 	return nil
 }
+
+// nearlyFull reports whether Badger may soon write the memtable as a table.
+func (g *logGuard) nearlyFull() bool { return g.used > memTableSize/2 }
 
 func (g *logGuard) reservePath() string { return filepath.Join(g.dir, reserveName) }
 

@@ -27,7 +27,8 @@ const (
 // roomy reports whether n bytes can be written to dir's file system.
 func roomy(dir string, n int64) bool { return requireRoom(dir, n) == nil }
 
-// requireRoom fails with ENOSPC unless n bytes can be written to dir's file system.
+// requireRoom fails with ENOSPC unless n bytes can be written to dir's file system. It may take all that is free for a
+// moment, to find out: Badger must not be writing a table.
 func requireRoom(dir string, n int64) error {
 	err := disk.Require(dir, n)
 	if err != nil && disk.CanAllocate(dir, n) {
@@ -122,15 +123,33 @@ func awaitLogs(dir string) error {
 	}
 }
 
+// room is requireRoom while the index is open. On a nearly full disk it waits until Badger has written its tables. The
+// caller holds Store.writeMu, so that Badger begins none.
+func (g *logGuard) room(n int64) error {
+	err := disk.Require(g.dir, n)
+	if err == nil || g.merging {
+		return err
+	}
+	if err := awaitLogs(g.dir); err != nil {
+		return err
+	}
+	return requireRoom(g.dir, n)
+}
+
 // allocate reserves blocks for the log in use and the next. On a nearly full disk they get what there is, in turn, and
-// no more as long as any transaction fits: fits refuses what is too much for them.
+// no more as long as any transaction fits: fits refuses what is too much for them. What is left suffices for the tables
+// that Badger is writing, and for that of the log in use once it may be full.
 func (g *logGuard) allocate() error {
 	missing := 2*walAlloc - g.logAlloc - g.nextAlloc
 	if missing == 0 || g.fits(txnMost) == nil {
 		return nil
 	}
 	current, next := memLogPath(g.dir, g.log), memLogPath(g.dir, g.next)
-	if roomy(g.dir, missing+flushRoom) {
+	logs, err := filledLogs(g.dir)
+	if err != nil {
+		return err
+	}
+	if g.room(missing+int64(max(logs, 1))*flushRoom) == nil {
 		err := errors.Join(allocateLog(current, 0), allocateLog(next, os.O_CREATE))
 		if err == nil {
 			g.logAlloc, g.nextAlloc = walAlloc, walAlloc
@@ -142,6 +161,9 @@ func (g *logGuard) allocate() error {
 		return err
 	}
 	for n := int64(logStep); n <= walAlloc; n += logStep {
+		if g.nearlyFull() && disk.Require(g.dir, flushRoom+2*logStep) != nil {
+			return nil
+		}
 		err := growLog(next, os.O_CREATE, &g.nextAlloc, n)
 		if err == nil {
 			err = growLog(current, 0, &g.logAlloc, min(g.end+n, walAlloc))
@@ -170,7 +192,7 @@ func growLog(path string, flag int, has *int64, want int64) error {
 
 // hold takes blocks for the logs when the index was opened on a nearly full disk, before other programs do.
 func (g *logGuard) hold() error {
-	if roomy(g.dir, plenty) {
+	if g.room(plenty) == nil {
 		return nil
 	}
 	err := g.prepare()
@@ -232,11 +254,11 @@ func (g *logGuard) held() int64 {
 
 // makeRoom fails unless n bytes can be written, if need be in place of the reserve.
 func (g *logGuard) makeRoom(n int64) error {
-	if roomy(g.dir, n) {
+	if g.room(n) == nil {
 		return nil
 	}
 	if err := g.freeReserve(); err != nil {
 		return err
 	}
-	return requireRoom(g.dir, n)
+	return g.room(n)
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore/internal/disk"
 )
 
 const fullDiskCloseDir = "SNAPFS_TEST_FULLDISK_CLOSE_DIR"
@@ -33,8 +35,49 @@ func fullDiskCloser(dir string) {
 	fmt.Println("closed:", s.Close())
 }
 
-// TestFullDiskTables has an index whose tables are larger than the room that is left: they are not merged. The store
-// cannot be closed either, and is opened nevertheless.
+// TestFullDiskProbe looks for room that is not there, again and again, while Badger writes a table. To look must not take
+// the room of that table: the process would end.
+func TestFullDiskProbe(t *testing.T) {
+	mnt := smallDisk(t, 200, "0")
+	dir, ballast := filepath.Join(mnt, "store"), filepath.Join(mnt, "ballast")
+	r := rand.New(rand.NewPCG(18, 19))
+	s, err := Open(dir, Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	put := func(key string) error {
+		return s.Update(context.Background(), true, func(tx *Tx) error { return tx.Put("b", key, noise(r, 800<<10)) })
+	}
+	require.NoError(t, put("first"))
+	awaitUpkeep(t, s)
+	s.writeMu.Lock()
+	require.NoError(t, s.guard.freeReserve())
+	s.writeMu.Unlock()
+	fillDisk(t, ballast)
+	fi, err := os.Stat(ballast)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(ballast, fi.Size()-flushRoom-20<<20))
+	for i, writing := 0, false; !writing; i++ {
+		require.Less(t, i, 30)
+		require.NoError(t, put(fmt.Sprint(i)))
+		logs, err := filledLogs(s.guard.dir)
+		require.NoError(t, err)
+		writing = logs > 1
+	}
+	s.writeMu.Lock()
+	for logs := 2; logs > 1; {
+		free, _ := disk.Free(dir)
+		_ = s.guard.makeRoom(free + 2<<20) // which root has, but for what ext4 keeps
+		err = s.guard.makeRoom(1 << 30)
+		logs, _ = filledLogs(s.guard.dir)
+	}
+	s.writeMu.Unlock()
+	require.ErrorIs(t, err, unix.ENOSPC)
+	require.NoError(t, os.Remove(ballast))
+	requireClean(t, s)
+}
+
+// TestFullDiskTables has an index whose tables are larger than the room that is left: they are not merged, until
+// there are so many that transactions are refused. The store cannot be closed either, and is opened nevertheless.
 func TestFullDiskTables(t *testing.T) {
 	ctx := context.Background()
 	mnt := smallDisk(t, 600, "0")
@@ -66,6 +109,17 @@ func TestFullDiskTables(t *testing.T) {
 	err = s.mergeTables(ctx)
 	s.upkeepMu.Unlock()
 	require.ErrorIs(t, err, unix.ENOSPC)
+	for err = nil; err == nil; {
+		count, _, _ := s.newTables()
+		require.Less(t, count, tablesHalt+4)
+		if err = put("zeros", make([]byte, 800<<10)); err == nil {
+			s.upkeepMu.Lock()
+			err = s.flushMemtable(ctx)
+			s.upkeepMu.Unlock()
+		}
+	}
+	require.ErrorIs(t, err, unix.ENOSPC)
+	require.ErrorContains(t, err, "merge")
 	require.NoError(t, os.Remove(ballast))
 	for put("room", nil) != nil {
 		awaitUpkeep(t, s)
@@ -85,7 +139,7 @@ func TestFullDiskTables(t *testing.T) {
 	fillDisk(t, ballast+"2")
 	s, err = Open(dir, Options{})
 	require.NoError(t, err)
-	require.Len(t, records(t, s, "b"), 91)
+	require.Len(t, records(t, s, "b"), 92)
 	require.NotEmpty(t, records(t, s, "late"))
 	require.NoError(t, os.Remove(ballast))
 	require.NoError(t, os.Remove(ballast+"2"))

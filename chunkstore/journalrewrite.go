@@ -139,6 +139,11 @@ func (n *successor) write(b []byte) error {
 	return err
 }
 
+// spare fails unless the disk has room for so many bytes, and for the tables that Badger may write meanwhile.
+func (n *successor) spare(size int64) error {
+	return disk.Require(filepath.Dir(n.f.Name()), size+2*flushRoom)
+}
+
 // sync makes the file and its name durable.
 func (n *successor) sync() error {
 	n.unsynced = 0
@@ -167,7 +172,10 @@ func (n *successor) base(ctx context.Context, s *Store, btx *badger.Txn, st *sta
 		if len(changes) == 0 {
 			return nil
 		}
-		err := n.write(appendEntry(nil, st, 0, changes, s.codec))
+		err := n.spare(journalEntry)
+		if err == nil {
+			err = n.write(appendEntry(nil, st, 0, changes, s.codec))
+		}
 		changes = changes[:0]
 		if err == nil {
 			err = n.ease(ctx, began)
@@ -204,6 +212,9 @@ func (n *successor) carry(ctx context.Context, s *Store, inUse *os.File) error {
 			return n.sync()
 		}
 		began := time.Now()
+		if err := n.spare(journalEntry); err != nil {
+			return err
+		}
 		if err := n.copy(inUse, min(end, n.carried+journalEntry)); err != nil {
 			return err
 		}

@@ -377,13 +377,16 @@ func (s *Store) roomToClose() error {
 	}
 	need := int64(0)
 	if s.broken == nil {
-		need = s.closingWrites()
+		var err error
+		if need, err = s.closingWrites(); err != nil {
+			return err
+		}
 	}
-	if err := requireRoom(s.guard.dir, need-s.guard.held()); err != nil {
+	if err := s.guard.room(need - s.guard.held()); err != nil {
 		return fmt.Errorf("close index: %w", err)
 	}
 	err := s.freeReserve()
-	if full := requireRoom(s.guard.dir, need); full != nil {
+	if full := s.guard.room(need); full != nil {
 		s.reserveFreed = false
 		return fmt.Errorf("close index: %w", errors.Join(full, err, keepRoom(s.guard.dir)))
 	}
@@ -391,16 +394,21 @@ func (s *Store) roomToClose() error {
 }
 
 // closingWrites gives the bytes that closing Badger writes at most.
-func (s *Store) closingWrites() int64 {
-	need, fresh := s.guard.used, s.guard.used > 0
+func (s *Store) closingWrites() (int64, error) {
+	if err := awaitLogs(s.guard.dir); err != nil && !isFull(err) {
+		return 0, err
+	}
+	logs, err := filledLogs(s.guard.dir)
+	need, fresh := s.guard.used, s.guard.used > 0 || logs > 1
+	need += int64(max(logs-1, 0)) * 2 * tableRoom(walAlloc) // Badger is still writing tables of them
 	for _, t := range s.db.Tables() {
 		need += int64(t.OnDiskSize)
 		fresh = fresh || t.Level == 0
 	}
-	if !fresh {
-		return 0
+	if !fresh || err != nil {
+		return 0, err
 	}
-	return need + s.guard.used + closeRoom
+	return need + s.guard.used + closeRoom, nil
 }
 
 // release closes whatever is open.

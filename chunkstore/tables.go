@@ -69,6 +69,10 @@ func (s *Store) mergeTables(ctx context.Context) error {
 	}
 	s.writeMu.Lock()
 	beside, err := s.roomToMerge()
+	if beside {
+		s.guard.merging = true
+		defer s.endMerge()
+	}
 	if beside || err != nil {
 		s.writeMu.Unlock()
 	} else {
@@ -81,6 +85,13 @@ func (s *Store) mergeTables(ctx context.Context) error {
 	_, err = guarded("merge index", func() (struct{}, error) { return struct{}{}, s.db.Flatten(1) })
 	s.opts.Points.At("tables merged")
 	return errors.Join(err, sizeIndexCache(s.db))
+}
+
+// endMerge is called when tables were merged beside transactions.
+func (s *Store) endMerge() {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	s.guard.merging = false
 }
 
 // roomToMerge fails unless there is room for the tables once more, which packs then leave free, if need be in place of

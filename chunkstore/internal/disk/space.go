@@ -22,19 +22,24 @@ func Free(dir string) (int64, error) {
 func Require(dir string, n int64) error {
 	free, err := Free(dir)
 	if err == nil && free < n {
-		err = fmt.Errorf("%s: %d bytes free, the index needs %d: %w", dir, free, n, unix.ENOSPC)
+		err = fmt.Errorf("%s: %d bytes free, %d are needed: %w", dir, free, n, unix.ENOSPC)
 	}
 	return err
 }
 
-// CanAllocate reports whether n bytes can be allocated on dir's file system, by trying. statfs does not count the
-// blocks that ext4 reserves for root; a disk that root's programs have filled may have no others.
+// CanAllocate reports whether n bytes can be allocated on dir's file system, by trying: it may take all that is free for
+// a moment. What statfs has for everybody does not count the blocks that ext4 reserves for root; a disk that root's
+// programs have filled may have no others.
 func CanAllocate(dir string, n int64) bool {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }() // its blocks go with it
+	var st unix.Statfs_t
+	if unix.Fstatfs(fd, &st) == nil && int64(st.Bfree)*st.Bsize < n {
+		return false // trying would take, for a moment, what others need
+	}
 	for {
 		if err = unix.Fallocate(fd, 0, 0, n); !errors.Is(err, unix.EINTR) {
 			return err == nil
