@@ -33,8 +33,12 @@ type Options struct {
 	// MustExist refuses to make a home that is not there.
 	MustExist bool
 	// Remount mounts again what was mounted when the last process that held the home ended. A workspace that cannot be
-	// mounted is logged and stays unmounted.
+	// mounted is logged, and tried again by the next process. Without Remount, all stay unmounted, also later.
 	Remount bool
+	// OwnMountpoints takes charge of the directories on which workspaces are mounted. Those that were made for a mount
+	// are removed with it, unless something is in them. All are immutable below the mount, where the file system can:
+	// should this process end without taking leave, they take no writes until a process mounts there again.
+	OwnMountpoints bool
 	// Limits are what one session may have.
 	Limits Limits
 	// Events are how many events are kept, and for how long.
@@ -65,6 +69,10 @@ type Home struct {
 	catalog *catalog.Catalog
 	uppers  *uppers.Set
 	number  uint64 // the home's id, as images have it
+
+	ownPoints  bool        // as Options.OwnMountpoints
+	keepGuards atomic.Bool // mountpoints stay guarded when the home is closed
+
 	cache   *layerstore.Cache
 	engine  engine
 	ops     keylock.Locks
@@ -128,7 +136,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	}
 	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}}
 	h.engine = fuseEngine{opts.Logger, opts.Transport}
-	h.points = opts.points
+	h.points, h.ownPoints = opts.points, opts.OwnMountpoints
 	h.SetLimits(opts.Limits, opts.Events)
 	h.metrics = newMetrics(h)
 	h.yielder = yield.New()
@@ -143,6 +151,8 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h.start()
 	if opts.Remount {
 		h.remount(ctx)
+	} else {
+		h.giveUpAll()
 	}
 	return h, nil
 }
@@ -379,7 +389,9 @@ func (h *Home) Close() error {
 	h.mu.Unlock()
 	h.cancel()
 	h.calls.Wait()
-	err := errors.Join(h.unmountAll(5*time.Second), h.closeStore())
+	err := h.unmountAll(5 * time.Second)
+	h.vacateAll()
+	err = errors.Join(err, h.closeStore())
 	if errors.Is(err, unix.ENOSPC) {
 		return err
 	}

@@ -163,6 +163,12 @@ func (h *Home) watch(l *live) {
 		}
 	}
 	h.points.At("unmounted")
+	h.mu.Lock()
+	closing := h.closing
+	h.mu.Unlock()
+	if !closing || !h.keepGuards.Load() {
+		h.vacateLive(l)
+	}
 	l.users.Lock()
 	l.closed = true
 	l.users.Unlock()
@@ -177,12 +183,19 @@ func (h *Home) watch(l *live) {
 	unlock()
 	h.mu.Lock()
 	delete(h.live, l.workspace)
-	closing := h.closing
+	closing = h.closing
 	h.mu.Unlock()
 	if !closing { // else it is to be mounted again by the next process that is asked to
 		h.recordUnmounted(l.workspace, l.mountpoint)
 	}
 	close(l.gone)
+}
+
+// vacateLive gives the mountpoint of a connection that has ended back.
+func (h *Home) vacateLive(l *live) {
+	if w := h.catalog.Workspace(l.workspace); w != nil && w.Mount != nil && w.Mount.Mountpoint == l.mountpoint {
+		h.vacate(w.Mount)
+	}
 }
 
 // recordUnmounted notes that a workspace is not wanted at its mountpoint any more.
@@ -194,7 +207,9 @@ func (h *Home) recordUnmounted(name, mountpoint string) {
 			return nil
 		}
 		next := *w
-		next.Mount = &catalog.Mount{Mountpoint: w.Mount.Mountpoint, Options: w.Mount.Options}
+		next.Mount = &catalog.Mount{
+			Mountpoint: w.Mount.Mountpoint, Options: w.Mount.Options, Home: w.Mount.Home, Made: w.Mount.Made,
+		}
 		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
 		ch.Events = append(ch.Events, h.event(EventUnmounted, name, "", "", mountpoint))
 		return nil

@@ -65,28 +65,31 @@ func (h *Home) mountLocked(
 	if done, err := h.alreadyMounted(w, at, mounts, opts); done || err != nil {
 		return err
 	}
-	made, err := h.checkMountpoint(at, mounts, makeIt)
+	location, err := h.choose(w, at, mounts, makeIt)
 	if err != nil {
 		return err
 	}
-	if err := h.mountAt(ctx, w, session, at.path, opts, events); err != nil {
-		mountLocation{at.path, made}.leave()
+	if err := h.mountAt(ctx, w, session, location, opts, events); err != nil {
+		location.leave()
 		return err
 	}
 	return nil
 }
 
-// mountLocation is a directory on which something can be mounted.
-type mountLocation struct {
-	path string
-	made bool // its last element is new
-}
-
-// leave removes the directory if it was made for the mount.
-func (l mountLocation) leave() {
-	if l.made {
-		_ = os.Remove(l.path) // the error that made us leave is the one to tell
+// choose decides that a workspace is mounted at a place, and makes its last element if that is wanted. A place where it
+// was to be mounted again before is given up.
+func (h *Home) choose(w *catalog.Workspace, at location, mounts mountTable, makeIt bool) (mountLocation, error) {
+	if m := w.Mount; m != nil && m.Mountpoint == at.path {
+		makeIt = makeIt || m.Made
 	}
+	made, err := h.checkMountpoint(at, mounts, makeIt)
+	if err != nil {
+		return mountLocation{}, err
+	}
+	if w.Mount != nil && w.Mount.Mounted && w.Mount.Mountpoint != at.path {
+		h.vacate(w.Mount)
+	}
+	return h.prepare(w, at.path, made), nil
 }
 
 // locationFor finds, or makes, the directory on which a workspace that has no connection is to be mounted.
@@ -95,13 +98,14 @@ func (h *Home) locationFor(w *catalog.Workspace, mountpoint string, makeIt bool)
 	if err != nil {
 		return mountLocation{}, err
 	}
-	made, err := h.checkMountpoint(at, mounts, makeIt)
-	return mountLocation{at.path, made}, err
+	return h.choose(w, at, mounts, makeIt)
 }
 
 // wanted is the record of a mount that is about to be made.
-func (h *Home) wanted(mountpoint string, opts MountOptions) *catalog.Mount {
-	return &catalog.Mount{Mountpoint: mountpoint, Options: opts, Mounted: true, Home: h.dir}
+func (h *Home) wanted(at mountLocation, opts MountOptions) *catalog.Mount {
+	return &catalog.Mount{
+		Mountpoint: at.path, Options: opts, Mounted: true, Home: h.dir, Made: at.made, Guarded: at.guarded,
+	}
 }
 
 // mountTarget finds out where a mountpoint is, after taking away a dead mount of an earlier process that is still
@@ -111,7 +115,9 @@ func (h *Home) mountTarget(w *catalog.Workspace, mountpoint string) (location, m
 	if err != nil {
 		return location{}, nil, err
 	}
-	if h.liveOf(w.ID) == nil && h.detachStale(w, mounts) {
+	l := h.liveOf(w.ID)
+	// Of a mount that has just ended, the directory may be about to be removed.
+	if l == nil && h.detachStale(w, mounts) || l != nil && l.state(mounts) == Unmounted {
 		if mounts, err = readMounts(); err != nil {
 			return location{}, nil, err
 		}
@@ -234,7 +240,7 @@ func (h *Home) checkMountpoint(at location, mounts mountTable, makeIt bool) (mad
 
 // mountAt mounts a workspace that has no connection at a path that was checked, and records events with that.
 func (h *Home) mountAt(
-	ctx context.Context, w *catalog.Workspace, session, mountpoint string, opts MountOptions, events []Event,
+	ctx context.Context, w *catalog.Workspace, session string, at mountLocation, opts MountOptions, events []Event,
 ) (err error) {
 	if err := roomForMount(); err != nil {
 		return err
@@ -262,7 +268,7 @@ func (h *Home) mountAt(
 		o.Pause()
 	}
 	// The intent is recorded first: whatever is found there after a crash is ours to take away.
-	before, intent := w.Mount, h.wanted(mountpoint, opts)
+	before, intent := w.Mount, h.wanted(at, opts)
 	if before == nil || *before != *intent {
 		if err := h.recordMount(ctx, w.ID, intent); err != nil {
 			return err
@@ -270,7 +276,8 @@ func (h *Home) mountAt(
 	}
 	asked := opts // what is recorded: mounted again, it depends on what the workspace is then
 	opts = guarded(w, asked)
-	m, err := h.engine.mount(ctx, o, w.ID, mountpoint, opts)
+	h.guardLocation(at)
+	m, err := h.engine.mount(ctx, o, w.ID, at.path, opts)
 	if err != nil {
 		if err := h.recordMount(context.WithoutCancel(ctx), w.ID, before); err != nil {
 			h.log.Warn("recording that a mount failed", "workspace", w.ID, "error", err)
@@ -280,7 +287,7 @@ func (h *Home) mountAt(
 	h.points.At("mounted")
 	major, minor := m.Device()
 	l := &live{
-		workspace: w.ID, mountpoint: mountpoint, options: opts, asked: asked, overlay: o, mount: m, stack: s,
+		workspace: w.ID, mountpoint: at.path, options: opts, asked: asked, overlay: o, mount: m, stack: s,
 		gone: make(chan struct{}), device: fmt.Sprintf("%d:%d", major, minor),
 	}
 	h.mu.Lock()
@@ -293,10 +300,10 @@ func (h *Home) mountAt(
 		h.log.Warn("a mount keeps using layers that were replaced", "workspace", w.ID, "error", err)
 	}
 	_, err = h.catalog.Update(context.WithoutCancel(ctx), false, func(ch *catalog.Change) error {
-		now := h.wanted(mountpoint, asked)
+		now := h.wanted(at, asked)
 		now.Device = l.device
 		h.putMount(ch, w.ID, now)
-		event := h.event(EventMounted, w.ID, session, "", mountpoint+" ("+optionList(opts)+")")
+		event := h.event(EventMounted, w.ID, session, "", at.path+" ("+optionList(opts)+")")
 		ch.Events = append(append(ch.Events, events...), event)
 		return nil
 	})

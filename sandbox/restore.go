@@ -57,7 +57,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 		if at, err = h.locationFor(w, r.Mountpoint, r.MakeMountpoint); err != nil {
 			return Workspace{}, err
 		}
-		w.Mount = h.wanted(at.path, r.MountOptions) // one transaction for both
+		w.Mount = h.wanted(at, r.MountOptions) // one transaction for both
 	}
 	now, then := derivedEvents(r.Mountpoint, h.event(kind, s.Workspace, session, s.ID, name))
 	events := append([]Event{h.event(EventCreated, name, session, s.ID, how)}, now...)
@@ -66,7 +66,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 		return Workspace{}, err
 	}
 	if r.Mountpoint != "" {
-		if err := h.mountAt(ctx, w, session, at.path, r.MountOptions, then); err != nil {
+		if err := h.mountAt(ctx, w, session, at, r.MountOptions, then); err != nil {
 			at.leave()
 			return Workspace{}, errors.Join(err, h.destroyUnmounted(ctx, name, session))
 		}

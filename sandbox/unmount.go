@@ -44,7 +44,11 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 	defer unlock()
 	l := h.liveOf(w.ID)
 	if l == nil {
-		return Workspace{}, fmt.Errorf("%w: workspace %s is not mounted", ErrConflict, w.ID)
+		if w = h.catalog.Workspace(w.ID); w == nil || w.Mount == nil || !w.Mount.Mounted {
+			return Workspace{}, fmt.Errorf("%w: workspace %s is not mounted", ErrConflict, r.Workspace)
+		}
+		h.giveUp(w) // a mount of an earlier process, which could not be made again
+		return h.describe(h.catalog.Workspace(w.ID))
 	}
 	mounts, err := readMounts()
 	if err != nil {

@@ -141,13 +141,16 @@ func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 			return err
 		}
 	}
-	var upper uint64
+	var (
+		upper uint64
+		mount *catalog.Mount
+	)
 	gone, err := h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
 		w := h.catalog.Workspace(name)
 		if w == nil {
 			return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 		}
-		upper = w.Upper
+		upper, mount = w.Upper, w.Mount
 		ch.DelWorkspaces = append(ch.DelWorkspaces, w)
 		ch.PutTrash = append(ch.PutTrash, w.Upper)
 		ch.Events = append(ch.Events, e)
@@ -155,6 +158,9 @@ func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 	})
 	if err != nil {
 		return err
+	}
+	if mount != nil && mount.Mounted {
+		h.vacate(mount)
 	}
 	h.uppers.Discard(upper)
 	h.cache.Forget(gone)

@@ -63,8 +63,8 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	}
 	limits, events := limitsOf(&o)
 	s.home, err = sandbox.Open(ctx, o.Home, sandbox.Options{
-		Logger: s.log, MustExist: o.MustExist, Remount: o.Remount, IdleAfter: o.IdleAfter,
-		Transport: o.Transport, EnableURing: o.EnableURing, Limits: limits, Events: events,
+		Logger: s.log, MustExist: o.MustExist, Remount: o.Remount && !o.NoRemount, OwnMountpoints: true,
+		IdleAfter: o.IdleAfter, Transport: o.Transport, EnableURing: o.EnableURing, Limits: limits, Events: events,
 	})
 	if err != nil {
 		return err
@@ -91,6 +91,8 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 
 // run serves the home, and closes it.
 func (s *service) run(ctx context.Context, socket net.Listener) error {
+	ctx, end := withGuards(ctx, s.home)
+	defer end()
 	served := make(chan error, 1)
 	go func() {
 		served <- daemon.Serve(ctx, daemon.Options{
@@ -148,6 +150,22 @@ func (s *service) reload() error {
 func limitsOf(o *cli.ServeOptions) (sandbox.Limits, sandbox.EventLimits) {
 	return sandbox.Limits{Snapshots: o.MaxSnapshots, Bytes: o.MaxBytes},
 		sandbox.EventLimits{Keep: o.EventsKeep, Age: o.EventsAge}
+}
+
+// withGuards returns a context that ends with ctx, after the home has learnt whether mountpoints stay guarded: after
+// SIGTERM another daemon is expected, or the machine goes down.
+func withGuards(ctx context.Context, home *sandbox.Home) (_ context.Context, end func()) {
+	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if cli.Terminated(ctx) {
+			home.KeepGuards()
+		}
+		cancel(context.Cause(ctx))
+	})
+	return inner, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // waitServing returns when the socket answers, or with the error that ended Serve before.

@@ -188,8 +188,9 @@ func TestDeadMount(t *testing.T) {
 	pid := h.pid()
 	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
 	gone(t, pid)
-	h.ok("restore", "s", ws)
-	require.Equal(t, "4\n", shell(t, soon, ws, `grep -c kept file`))
+	h.ok("restore", "s", h.path("back"))
+	require.Equal(t, "4\n", shell(t, soon, h.path("back"), `grep -c kept file`))
+	require.Equal(t, "4\n", shell(t, soon, ws, `grep -c kept file`), "mounted again by the verb before")
 }
 
 // TestDetached unmounts a workspace of which another mount namespace has a copy.

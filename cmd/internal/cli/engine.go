@@ -29,6 +29,7 @@ type ServeOptions struct {
 	Home      string
 	MustExist bool
 	Remount   bool
+	NoRemount bool // counts more than Remount
 
 	Transport   string // default of mounts: auto, uring or dev
 	EnableURing bool

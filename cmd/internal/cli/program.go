@@ -36,6 +36,13 @@ type interrupted struct{ signal unix.Signal }
 
 func (i interrupted) Error() string { return "interrupted by " + unix.SignalName(i.signal) }
 
+// Terminated reports whether SIGTERM ended a context of this package: a service manager's way to end a process that it
+// starts again.
+func Terminated(ctx context.Context) bool {
+	var cause interrupted
+	return errors.As(context.Cause(ctx), &cause) && cause.signal == unix.SIGTERM
+}
+
 // withSignals returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, with interrupted as its cause. Until
 // stop is called, further signals are ignored, so that the verb can clean up. If hangup is not nil, SIGHUP sends to it
 // instead; one that is not received yet stands for all.

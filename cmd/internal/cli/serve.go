@@ -29,6 +29,15 @@ func (a *app) serveCommand() *cobra.Command {
 Then all workspaces are unmounted. Layers that are not stored yet are stored after the next start. A
 home has one daemon; a second one is refused.
 
+At the start, the workspaces are mounted again that were mounted when the last daemon ended, however
+it ended. With --no-remount they are not, and later daemons do not mount them either.
+
+The directory below a mount is immutable (chattr +i), where the file system can, while the workspace
+is to be mounted there: if the daemon is killed or ended by SIGTERM, if its dead mount is taken away,
+or after a reboot, the directory refuses writes until a daemon mounts the workspace again. 'snapfs
+umount', 'destroy' and 'stop' end that. Without CAP_LINUX_IMMUTABLE, as in a container with
+Docker's default capabilities, directories cannot be made immutable.
+
 Other verbs start a daemon by themselves. Use serve to see the log, under a service manager, or as
 the first process of a container, where it also reaps orphaned processes.
 
@@ -100,8 +109,8 @@ func serveFlags(o *ServeOptions) *pflag.FlagSet {
 		"switch on FUSE over io_uring in the kernel, for the whole system until the next boot")
 	flags.Var(duration{&o.IdleAfter}, "idle-after",
 		"merge layers, collect garbage and repack cold data after this time without a call or request; 0: never")
-	flags.BoolVar(&o.Remount, "remount", false,
-		"mount the workspaces that were mounted when the last daemon ended")
+	flags.BoolVar(&o.Remount, "remount", true, "mount the workspaces that were mounted when the last daemon ended")
+	flags.BoolVar(&o.NoRemount, "no-remount", false, "mount nothing at the start; later daemons do not either")
 	flags.IntVar(&o.MaxSnapshots, "max-snapshots", 0,
 		"limit a session to `N` snapshots; 0 is 100,000, below 0 is no limit (SNAPFS_MAX_SNAPSHOTS)")
 	flags.Int64Var(&o.MaxBytes, "max-bytes", 0,

@@ -46,9 +46,11 @@ type Workspace struct {
 type Mount struct {
 	Mountpoint string           `json:"mountpoint"`
 	Options    api.MountOptions `json:"options"`
-	Mounted    bool             `json:"mounted"`          // wanted there: what Options.Remount brings back
-	Device     string           `json:"device,omitempty"` // major:minor, to know our own dead mount by
-	Home       string           `json:"home,omitempty"`   // directory of the home: a copy has the same records
+	Mounted    bool             `json:"mounted"`           // wanted there: what Options.Remount brings back
+	Device     string           `json:"device,omitempty"`  // major:minor, to know our own dead mount by
+	Home       string           `json:"home,omitempty"`    // directory of the home: a copy has the same records
+	Made       bool             `json:"made,omitempty"`    // its last element was made for the mount, and goes with it
+	Guarded    uint64           `json:"guarded,omitempty"` // inode number of the directory if it has a guard of ours
 }
 
 // IsForeign reports whether the tree of a workspace comes from elsewhere. Records of earlier versions do not say: there

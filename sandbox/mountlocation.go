@@ -1,0 +1,113 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/guard"
+)
+
+// mountLocation is a directory on which something can be mounted.
+type mountLocation struct {
+	path    string
+	fresh   bool   // its last element was made just now
+	made    bool   // its last element was made for this mount, or for an earlier one there, and goes with it
+	again   bool   // a mount of an earlier process is wanted there
+	guarded uint64 // inode number of the directory if it is to have a guard while the mount is wanted
+}
+
+// leave undoes what was done to the directory for a mount that failed. One that is wanted stays guarded.
+func (l mountLocation) leave() {
+	if l.again && !l.fresh {
+		return
+	}
+	// The error that made us leave is the one to tell.
+	_ = guard.Clear(l.path, l.guarded)
+	if l.fresh {
+		_ = os.Remove(l.path)
+	}
+}
+
+// prepare completes what is known of a directory on which a workspace is to be mounted. What an earlier mount at the
+// same place has left there, after a crash, is as if it were done now.
+func (h *Home) prepare(w *catalog.Workspace, path string, fresh bool) mountLocation {
+	l := mountLocation{path: path, fresh: fresh, made: fresh && h.ownPoints}
+	earlier := w.Mount
+	if earlier != nil && (!earlier.Mounted || earlier.Mountpoint != path || h.copied(earlier.Home)) {
+		earlier = nil
+	}
+	if earlier != nil {
+		l.again, l.made = true, l.made || earlier.Made
+	}
+	if !h.ownPoints {
+		return l
+	}
+	s, err := guard.Look(path)
+	if err == nil && (!s.Guarded || earlier != nil && earlier.Guarded == s.Inode) {
+		l.guarded = s.Inode
+	}
+	return l
+}
+
+// guardLocation has a directory refuse writes from now on, except through what is mounted on it. A directory that
+// cannot be guarded is used without.
+func (h *Home) guardLocation(l mountLocation) {
+	if l.guarded == 0 {
+		return
+	}
+	if err := guard.Set(l.path); err != nil && !errors.Is(err, unix.ENOENT) {
+		h.log.Debug("a mountpoint has no guard", "mountpoint", l.path, "error", err)
+	}
+}
+
+// vacate gives the directory of a mount that is not wanted any more back, and removes it if it was made for the mount.
+// Nothing is mounted there.
+func (h *Home) vacate(m *catalog.Mount) {
+	if m == nil || h.copied(m.Home) {
+		return
+	}
+	if m.Guarded != 0 {
+		if err := guard.Clear(m.Mountpoint, m.Guarded); err != nil {
+			h.log.Warn("a mountpoint stays immutable: chattr -i", "mountpoint", m.Mountpoint, "error", err)
+		}
+	}
+	if m.Made {
+		_ = unix.Rmdir(m.Mountpoint) // what has something in it, or is gone, is not ours to remove
+	}
+}
+
+// giveUp records that a workspace without a connection is not wanted at its mountpoint any more, and gives that back.
+// The caller holds the workspace's lock, or nothing uses the home yet.
+func (h *Home) giveUp(w *catalog.Workspace) {
+	if w.Mount == nil || !w.Mount.Mounted {
+		return
+	}
+	h.vacate(w.Mount)
+	h.recordUnmounted(w.ID, w.Mount.Mountpoint)
+}
+
+// giveUpAll is giveUp for every workspace.
+func (h *Home) giveUpAll() {
+	for _, w := range h.catalog.Workspaces() {
+		h.giveUp(w)
+	}
+}
+
+// KeepGuards makes Close leave the mountpoints guarded, for a process that follows and mounts there again.
+func (h *Home) KeepGuards() { h.keepGuards.Store(true) }
+
+// vacateAll gives back the mountpoints of workspaces that are to be mounted again by the next process, unless they are
+// to stay guarded until then.
+func (h *Home) vacateAll() {
+	if h.catalog == nil || h.keepGuards.Load() {
+		return
+	}
+	for _, w := range h.catalog.Workspaces() {
+		if w.Mount != nil && w.Mount.Mounted {
+			h.vacate(w.Mount)
+		}
+	}
+}
