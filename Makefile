@@ -10,23 +10,72 @@ TEST     := $(GO) test -p 2 -timeout 1200s -exec '"$(CURDIR)/.ci/isolate"'
 FS       := ./fs/... ./layers/... ./squashfs/...
 OTHERS    = ./internal/e2e $$($(GO) list ./... | grep -vE '^snapfs/(fs|layers|squashfs)(/|$$)')
 
+BIN      ?= bin
+
 PREFIX   ?= /usr/local
+# Where mount(8) looks for helpers: for a package the directory to which /sbin leads.
+HELPERS  ?= /sbin
+ZSH      ?= $(PREFIX)/share/zsh/site-functions
 
-.PHONY: build install deps test test-others test-bench race hunt lint bench bench-peers clean
+.PHONY: build client man package install files deps test test-others test-bench race hunt lint bench bench-peers clean
 
-LDFLAGS  := -ldflags '-X main.version=$(VERSION)'
+# snapfs is the client, which starts fast; snapfs-engine is the complete command, which it runs for the daemon. Both are
+# static. With a C compiler the engine has zstd's C library, without one Go's. Where the compiler has no static C library,
+# the engine of 'build' is dynamic, and that of 'package' is made without the compiler.
+LDFLAGS  := -X main.version=$(VERSION)
+CC       ?= cc
+STATIC   := $(shell echo 'int main(void){return 0;}' | $(CC) -static -x c -o /dev/null - 2>/dev/null && echo yes)
+ifeq ($(STATIC),yes)
+ENGINE   := CGO_ENABLED=1 $(GO) build -tags netgo,osusergo -ldflags '$(LDFLAGS) -linkmode external -extldflags -static'
+PACKED   := $(ENGINE)
+else
+ENGINE   := $(GO) build -ldflags '$(LDFLAGS)'
+PACKED   := CGO_ENABLED=0 $(ENGINE)
+endif
 
-# snapfs is the client, which starts fast; snapfs-engine is the complete command, which it runs for the daemon.
-build:
-	CGO_ENABLED=0 $(GO) build $(LDFLAGS) -o bin/snapfs ./cmd/snapfs-client
-	$(GO) build $(LDFLAGS) -o bin/snapfs-engine ./cmd/snapfs
+build: client
+	$(ENGINE) -o $(BIN)/snapfs-engine ./cmd/snapfs
 
-# The last file is for mount(8) and /etc/fstab, which look for helpers in /sbin.
-install: build
-	install -D bin/snapfs $(DESTDIR)$(PREFIX)/bin/snapfs
-	install -D bin/snapfs-engine $(DESTDIR)$(PREFIX)/libexec/snapfs/snapfs-engine
-	install -d $(DESTDIR)/sbin
-	ln -sf $(PREFIX)/bin/snapfs $(DESTDIR)/sbin/mount.fuse.snapfs
+client:
+	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/snapfs ./cmd/snapfs-client
+
+# Manual pages, made of --help.
+man:
+	$(GO) run ./cmd/mkman -version '$(VERSION)' $(BIN)/man
+
+# A .deb and a static tarball in dist.
+package: client man
+	$(PACKED) -o $(BIN)/snapfs-engine ./cmd/snapfs
+	./packaging/package '$(VERSION)' '$(BIN)' dist
+
+# On a machine that systemd runs, the service is started.
+UNIT     := $(DESTDIR)$(PREFIX)/lib/systemd/system/snapfs.service
+install: build man
+	@if [ -e $(UNIT) ]; then touch $(BIN)/installed; else rm -f $(BIN)/installed; fi
+	$(MAKE) files
+	@if [ -z "$(DESTDIR)" ]; then \
+	  PATH=$(PREFIX)/bin:$$PATH sh packaging/debian/postinst configure $$(ls $(BIN)/installed 2>/dev/null); fi
+
+# What is installed. The helper is for mount(8) and /etc/fstab, which look for it in /sbin.
+SHARE    := $(DESTDIR)$(PREFIX)/share
+SUBST    := sed 's|@PREFIX@|$(PREFIX)|g'
+files:
+	install -D $(BIN)/snapfs $(DESTDIR)$(PREFIX)/bin/snapfs
+	install -D $(BIN)/snapfs-engine $(DESTDIR)$(PREFIX)/libexec/snapfs/snapfs-engine
+	install -d $(DESTDIR)$(HELPERS)
+	ln -sf $(PREFIX)/bin/snapfs $(DESTDIR)$(HELPERS)/mount.fuse.snapfs
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)/etc/logrotate.d
+	$(SUBST) packaging/systemd/snapfs.service >$(UNIT)
+	install -m 644 packaging/systemd/snapfs.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/snapfs.socket
+	[ -e $(DESTDIR)/etc/snapfs/daemon.toml ] || install -D -m 644 packaging/daemon.toml $(DESTDIR)/etc/snapfs/daemon.toml
+	$(SUBST) packaging/logrotate >$(DESTDIR)/etc/logrotate.d/snapfs
+	install -d $(SHARE)/man/man1 $(SHARE)/man/man8
+	install -m 644 $(BIN)/man/*.1.gz $(SHARE)/man/man1
+	install -m 644 $(BIN)/man/*.8.gz $(SHARE)/man/man8
+	install -d $(SHARE)/bash-completion/completions $(DESTDIR)$(ZSH) $(SHARE)/fish/vendor_completions.d
+	$(BIN)/snapfs completion bash >$(SHARE)/bash-completion/completions/snapfs
+	$(BIN)/snapfs completion zsh >$(DESTDIR)$(ZSH)/_snapfs
+	$(BIN)/snapfs completion fish >$(SHARE)/fish/vendor_completions.d/snapfs.fish
 
 # Installs the Debian packages that the tests need, if they are missing.
 deps:
@@ -66,4 +115,4 @@ bench-peers: build
 	$(GO) run -C bench . peers
 
 clean:
-	rm -rf bin
+	rm -rf bin dist

@@ -1,0 +1,170 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// machine is a container in which systemd is process 1: this machine's own root file system, with changes in memory,
+// and a home on a real file system.
+type machine struct {
+	t    *testing.T
+	h    *home
+	root string // changes to the root file system, kept over boots
+}
+
+// boot starts systemd, has it run a script, and gives the script's output.
+func (m *machine) boot(script string) string {
+	m.t.Helper()
+	require.NoError(m.t, os.WriteFile(filepath.Join(m.root, "script"), []byte("set -eux\n"+script), 0o755))
+	out := filepath.Join(m.root, "out")
+	require.NoError(m.t, os.RemoveAll(out))
+	r := process(m.t, 5*time.Minute, m.h.tmp, m.h.env, "unshare", "--mount", "--propagation", "slave", "bash", "-ec", `
+		tmp=$1 state=$2 group=/sys/fs/cgroup/snapfs-e2e-$$
+		umount -R /sys/fs/cgroup 2>/dev/null || true
+		mount -t cgroup2 none /sys/fs/cgroup # crun refuses hosts that have both kinds of cgroups
+		mkdir $group
+		leave() { # podman's monitor ends a little later
+			echo $$ >/sys/fs/cgroup/cgroup.procs
+			for i in $(seq 600); do
+				find $group -depth -type d -exec rmdir {} + 2>/dev/null && return
+				sleep 0.1
+			done
+			echo "$group is busy: $(cat $group/cgroup.procs)" >&2
+		}
+		trap leave EXIT
+		echo $$ >$group/cgroup.procs
+		mount -t tmpfs none /run # an upper may not be below its lower, and podman wants a short path
+		mkdir /run/upper /run/work /run/root
+		mount -t overlay overlay -o lowerdir=/,upperdir=/run/upper,workdir=/run/work /run/root
+		cd /run/root
+		# The services of the machine itself do not start, and nothing touches the kernel's settings.
+		rm -rf etc/systemd/system/*.wants etc/fstab
+		rm -f etc/resolv.conf etc/hosts etc/hostname
+		touch etc/resolv.conf etc/hosts etc/hostname run/.containerenv
+		for unit in systemd-sysctl systemd-binfmt systemd-modules-load systemd-random-seed systemd-udevd; do
+			ln -sf /dev/null etc/systemd/system/$unit.service
+		done
+		: >etc/machine-id
+		rm -f var/lib/man-db/auto-update # an index of manual pages is not needed
+		cat >etc/systemd/system/script.service <<-END
+			[Unit]
+			After=multi-user.target
+			[Service]
+			Type=oneshot
+			ExecStart=/bin/bash /state/script
+			ExecStopPost=/bin/sh -c 'journalctl --no-pager -u snapfs.service >/state/journal; systemctl --no-block exit \$EXIT_STATUS'
+			StandardOutput=file:/state/out
+			StandardError=file:/state/err
+			END
+		mkdir -p etc/systemd/system/multi-user.target.wants
+		cat >etc/systemd/system/default.target <<-END
+			[Unit]
+			Requires=multi-user.target
+			After=multi-user.target
+			Wants=script.service
+			END
+		if [ -e $state/kept.tar ]; then tar -xf $state/kept.tar; fi
+		mkdir -p state mnt/ws var/lib/snapfs
+		code=0
+		podman --root $tmp/podman --runroot /run/podman --runtime crun --cgroup-manager cgroupfs --events-backend none \
+			run --rm --network none --no-hosts --systemd=false --cgroups=disabled --cgroupns=private --log-driver none \
+			--ulimit nofile=1024:1024 --ulimit nproc=1024:1024 --security-opt seccomp=unconfined --env container=podman \
+			--security-opt unmask=/sys/fs/cgroup --device /dev/fuse --cap-add SYS_ADMIN --cap-add SYS_PTRACE -v $group:/sys/fs/cgroup:rw \
+			-v $tmp/lib:/var/lib/snapfs -v $state:/state --rootfs /run/root /usr/lib/systemd/systemd || code=$?
+		tar --ignore-failed-read -cf $state/kept.tar etc/snapfs etc/logrotate.d etc/systemd/system usr/bin/snapfs \
+			usr/libexec/snapfs lib/systemd/system/snapfs.s* 2>/dev/null || true
+		exit $code`, "script", m.h.tmp, m.root)
+	text := func(name string) string {
+		b, _ := os.ReadFile(filepath.Join(m.root, name)) // absent if the boot failed
+		return string(b)
+	}
+	if r.code != 0 {
+		m.t.Fatalf("ended with %d: %s%s\nscript:\n%s%s\nservice:\n%s", r.code, tail(r.out), tail(r.err),
+			tail(text("out")), tail(text("err")), tail(text("journal")))
+	}
+	return text("out")
+}
+
+// packages makes the packages of the programs under test in a directory, as a version, and gives the .deb.
+func (h *home) packages(version string) string {
+	h.t.Helper()
+	bin, out := h.makeDir("bin-"+version), h.makeDir("dist-"+version)
+	shell(h.t, soon, "../..", `
+		cp $4 $5 $2/
+		go run ./cmd/mkman -version $1 $2/man
+		COMPRESSION=none ./packaging/package $1 $2 $3`, version, bin, out, snapfs, complete)
+	found, err := filepath.Glob(filepath.Join(out, "*.deb"))
+	require.NoError(h.t, err)
+	require.Len(h.t, found, 1)
+	return found[0]
+}
+
+// TestSystemd installs the package where systemd is process 1, and goes through the life of the service.
+func TestSystemd(t *testing.T) {
+	if _, err := exec.LookPath("podman"); err != nil {
+		t.Skip("there is no podman")
+	}
+	h := newHome(t)
+	m := &machine{t: t, h: h, root: h.makeDir("state")}
+	h.makeDir("lib")
+	require.NoError(t, os.Rename(h.packages("v1.0"), h.path("state/v1.deb")))
+
+	out := m.boot(`
+		dpkg -i /state/v1.deb
+		systemctl is-active snapfs.socket snapfs.service
+		test $(stat -c %a /var/lib/snapfs/daemon.sock) = 600
+		man -w snapfs-serve mount.fuse.snapfs >/dev/null
+
+		# A mount that the service makes is everybody's.
+		snapfs --verbose up ws /mnt/ws 2>&1
+		pid=$(systemctl show --value -p MainPID snapfs.service)
+		snapfs status | grep "^pid *$pid$"
+		exec 7>/mnt/ws/open
+
+		echo reload
+		echo 'max-snapshots = 1' >>/etc/snapfs/daemon.toml
+		systemctl reload snapfs
+		kill -HUP $pid
+		snapfs --quiet snapshot ws --name one >/dev/null
+		snapfs --quiet snapshot ws --name two || test $? = 4
+		echo held >&7
+		grep held /mnt/ws/open
+		test $(systemctl show --value -p MainPID snapfs.service) = $pid
+		exec 7>&-
+
+		echo rotate
+		mkdir -p /var/log/snapfs
+		echo 'log = "/var/log/snapfs/daemon.log"' >>/etc/snapfs/daemon.toml
+		systemctl restart snapfs
+		pid=$(systemctl show --value -p MainPID snapfs.service)
+		logrotate -f /etc/logrotate.d/snapfs
+		grep -c msg=serving /var/log/snapfs/daemon.log.1
+		grep -c msg=reloaded /var/log/snapfs/daemon.log
+		test $(systemctl show --value -p MainPID snapfs.service) = $pid
+
+		echo restart
+		touch /state/load
+		( while [ -e /state/load ]; do snapfs --quiet show ws --json >/dev/null || echo "failed: $?"; echo . >>/run/calls; done ) &
+		( while [ -e /state/load ]; do echo x >>/mnt/ws/load; done ) 2>/dev/null &
+				for i in 1 2 3; do
+			calls=$(cat /run/calls | wc -l)
+			systemctl restart snapfs
+			findmnt -n -o FSTYPE,SOURCE /mnt/ws
+			while [ $(cat /run/calls | wc -l) -le $calls ]; do sleep 0.05; done
+		done
+		rm /state/load
+		wait
+		snapfs check | head -1
+		systemctl show --value -p NRestarts snapfs.service`)
+	t.Log(out)
+	require.NotContains(t, out, "failed:")
+	require.NotContains(t, out, "started daemon")
+	require.Equal(t, 3, strings.Count(out, "fuse.snapfs ws"))
+}
