@@ -19,6 +19,9 @@ type StoreOptions struct {
 	// MaxLinks is for StoreTree and StoreImage: how many names a file may have, else it is an error of class
 	// squashfs.ErrLinks; 0 = any number.
 	MaxLinks uint32
+	// Do is for StoreTree: it runs what looks at the directory, with the rights that it needs. nil = with those of this
+	// process. Several goroutines call it.
+	Do func(fn func() error) error
 
 	renumber bool
 }

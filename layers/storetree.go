@@ -19,7 +19,7 @@ func StoreTree(
 	ctx context.Context, s *chunkstore.Store, dir string, opts StoreOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
 ) (chunkstore.Manifest, error) {
-	t, err := openTree(dir)
+	t, err := openTreeAs(dir, opts.Do)
 	if err != nil {
 		return chunkstore.Manifest{}, err
 	}
@@ -35,7 +35,7 @@ func (t *tree) storeStable(
 		if t.inTurn {
 			return storeSource(ctx, s, t, &sink{}, opts, false, fn)
 		}
-		src := readAhead(t)
+		src := readAhead(t.source())
 		defer src.close()
 		return storeSource(ctx, s, src, &sink{}, opts, false, fn)
 	}
@@ -53,8 +53,9 @@ type tree struct {
 	layer *layer
 	mount uint64 // id of the mount of the root
 
-	opened func(name string) // by tests: called for each file whose size is known and whose contents are not
-	inTurn bool              // by tests: nothing is read ahead
+	do     func(fn func() error) error // nil: what looks at the directory is called as it is
+	opened func(name string)           // by tests: called for each file whose size is known and whose contents are not
+	inTurn bool                        // by tests: nothing is read ahead
 }
 
 // virtual lists the file systems whose files have contents that their sizes do not tell.
@@ -64,6 +65,53 @@ var virtual = map[int64]string{
 	unix.TRACEFS_MAGIC: "tracefs", unix.SECURITYFS_MAGIC: "securityfs", unix.BPF_FS_MAGIC: "bpf",
 	unix.SELINUX_MAGIC: "selinuxfs", unix.PSTOREFS_MAGIC: "pstore", unix.EFIVARFS_MAGIC: "efivarfs",
 	unix.BINFMTFS_MAGIC: "binfmt_misc",
+}
+
+// openTreeAs is openTree by do, by which the tree is looked at later, too.
+func openTreeAs(dir string, do func(fn func() error) error) (t *tree, err error) {
+	if do == nil {
+		return openTree(dir)
+	}
+	err = do(func() (err error) {
+		t, err = openTree(dir)
+		return err
+	})
+	if t != nil {
+		t.do = do
+	}
+	return t, err
+}
+
+// source is the tree as it is looked at by do.
+func (t *tree) source() squashfs.Source {
+	if t.do == nil {
+		return t
+	}
+	return treeBy{t}
+}
+
+// treeBy is a tree that is looked at by its do.
+type treeBy struct{ *tree }
+
+func (t treeBy) Root(ctx context.Context) (e *squashfs.Entry, err error) {
+	err = t.do(func() (err error) { e, err = t.tree.Root(ctx); return err })
+	return e, err
+}
+
+func (t treeBy) Names(ctx context.Context, dir *squashfs.Entry) (names []string, err error) {
+	err = t.do(func() (err error) { names, err = t.tree.Names(ctx, dir); return err })
+	return names, err
+}
+
+func (t treeBy) Entry(ctx context.Context, dir *squashfs.Entry, name string) (e *squashfs.Entry, err error) {
+	err = t.do(func() (err error) { e, err = t.tree.Entry(ctx, dir, name); return err })
+	return e, err
+}
+
+// Open opens a file. Its contents are read by its descriptor, which needs no rights.
+func (t treeBy) Open(ctx context.Context, file *squashfs.Entry) (f squashfs.File, err error) {
+	err = t.do(func() (err error) { f, err = t.tree.Open(ctx, file); return err })
+	return f, err
 }
 
 func openTree(dir string) (*tree, error) {

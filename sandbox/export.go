@@ -18,6 +18,7 @@ import (
 	"snapfs/internal/hosttree"
 	"snapfs/layers"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/peer"
 	"snapfs/squashfs"
 )
 
@@ -55,7 +56,11 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	if err != nil {
 		return ExportResult{}, err
 	}
-	path, err := h.exportTarget(r.Path)
+	var path string
+	err = asUser(ctx, func() (err error) {
+		path, err = h.exportTarget(r.Path)
+		return err
+	})
 	if err != nil {
 		return ExportResult{}, err
 	}
@@ -83,7 +88,7 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	if err != nil {
 		return ExportResult{}, err
 	}
-	result, err := writeImageFile(path, func(f *os.File) error { return h.writeImage(ctx, f, src, r) })
+	result, err := writeImageFile(ctx, path, func(f *os.File) error { return h.writeImage(ctx, f, src, r) })
 	if c, ok := src.(io.Closer); ok {
 		err = errors.Join(err, c.Close())
 	}
@@ -160,22 +165,30 @@ func (s fileSink) Header(p []byte) error {
 
 // writeImageFile makes a file beside path without a name, lets fill write it, makes it durable and gives it its name.
 // Whatever happens before leaves nothing behind, a kill included where the file system knows O_TMPFILE.
-func writeImageFile(path string, fill func(f *os.File) error) (_ ExportResult, err error) {
+func writeImageFile(ctx context.Context, path string, fill func(f *os.File) error) (_ ExportResult, err error) {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, "."+filepath.Base(path)[:min(len(filepath.Base(path)), 64)]+"."+uuid.NewString())
 	named := false
-	f, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR, 0o644)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
-		f, err = os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
-		named = err == nil
-	}
+	var f *os.File
+	err = asUser(ctx, func() (err error) {
+		f, err = os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR, 0o644)
+		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
+			f, err = os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+			named = err == nil
+		}
+		if err != nil {
+			err = pathError(dir, err)
+		}
+		return err
+	})
 	if err != nil {
-		return ExportResult{}, pathError(dir, err)
+		return ExportResult{}, err
 	}
 	defer func() {
 		err = errors.Join(err, f.Close())
 		if named {
-			if e := os.Remove(tmp); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			e := asUser(ctx, func() error { return os.Remove(tmp) })
+			if e != nil && !errors.Is(e, fs.ErrNotExist) {
 				err = errors.Join(err, e)
 			}
 		}
@@ -190,18 +203,24 @@ func writeImageFile(path string, fill func(f *os.File) error) (_ ExportResult, e
 	if err := f.Sync(); err != nil {
 		return ExportResult{}, err
 	}
-	if !named {
-		open := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
-		if err := unix.Linkat(unix.AT_FDCWD, open, unix.AT_FDCWD, tmp, unix.AT_SYMLINK_FOLLOW); err != nil {
-			return ExportResult{}, fmt.Errorf("naming %s: %w", tmp, err)
+	err = asUser(ctx, func() error {
+		if !named {
+			open := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+			if err := unix.Linkat(unix.AT_FDCWD, open, unix.AT_FDCWD, tmp, unix.AT_SYMLINK_FOLLOW); err != nil {
+				return fmt.Errorf("naming %s: %w", tmp, err)
+			}
+			named = true
 		}
-		named = true
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return ExportResult{}, err
-	}
-	named = false
-	return ExportResult{Path: path, Size: size, Digest: digest}, hosttree.SyncDir(dir)
+		if err := os.Rename(tmp, path); err != nil {
+			return err
+		}
+		named = false
+		if err := hosttree.SyncDir(dir); peer.From(ctx) == nil || !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+		return nil // a directory that may be written to and not read
+	})
+	return ExportResult{Path: path, Size: size, Digest: digest}, err
 }
 
 // digestOf reads a whole file again: its header was written last.

@@ -12,11 +12,12 @@ import (
 
 	"snapfs/layers"
 	"snapfs/sandbox/internal/extract"
+	"snapfs/sandbox/internal/peer"
 )
 
 // Extract writes the tree of a snapshot into a directory, without a mount: what lstat, readlink, listxattr, read and
 // SEEK_HOLE show of it, but for inode numbers and the times of access, change and birth. The call writes with the
-// rights of this process; what these or the file system do not allow, it counts as skipped. A call that fails or is
+// rights of this process or of the user for whom it is; what these or the file system do not allow, it counts as skipped. A call that fails or is
 // cancelled leaves a part of the tree, with which the next one continues. The directory is then and meanwhile closed to
 // other users. A directory that has the whole tree, by types, sizes, times and attributes, is left as it is.
 func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, error) {
@@ -36,7 +37,11 @@ func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, er
 	if err != nil {
 		return ExtractResult{}, err
 	}
-	path, err := h.extractTarget(r.Path)
+	var path string
+	err = asUser(ctx, func() (err error) {
+		path, err = h.extractTarget(r.Path)
+		return err
+	})
 	if err != nil {
 		return ExtractResult{}, err
 	}
@@ -85,12 +90,20 @@ func (h *Home) extractTree(
 	if c, ok := src.(io.Closer); ok {
 		defer func() { err = errors.Join(err, c.Close()) }()
 	}
-	target, err := extract.Open(path, snapshot)
+	threads := userThreads(ctx)
+	defer threads.Close()
+	o.Do = doBy(threads)
+	var target *extract.Target
+	err = asUser(ctx, func() (err error) {
+		target, err = extract.Open(path, snapshot)
+		return err
+	})
 	if err != nil {
 		return extract.Result{}, err
 	}
 	defer func() { err = errors.Join(err, target.Close()) }()
-	return target.Extract(ctx, src, o)
+	r, err := target.Extract(ctx, src, o)
+	return r, userError(peer.From(ctx), err)
 }
 
 // extractTarget checks where a tree is to go.

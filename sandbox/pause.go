@@ -30,7 +30,7 @@ func (h *Home) Pause(ctx context.Context, r PauseRequest) (Workspace, error) {
 		}
 		group := w.Cgroup
 		if r.Cgroup != "" {
-			g, err := cgroup.Open(r.Cgroup)
+			g, err := openCgroup(ctx, r.Cgroup)
 			if err != nil {
 				return err
 			}

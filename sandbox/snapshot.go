@@ -99,7 +99,7 @@ func (h *Home) consistent(ctx context.Context, name string, r SnapshotRequest) (
 	}
 	group := w.Cgroup
 	if r.Cgroup != "" {
-		g, err := cgroup.Open(r.Cgroup)
+		g, err := openCgroup(ctx, r.Cgroup)
 		if err != nil {
 			return nil, err
 		}

@@ -8,10 +8,13 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"snapfs/chunkstore"
 	"snapfs/layers"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/peer"
 	"snapfs/squashfs"
 )
 
@@ -34,7 +37,12 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, er
 		return source{}, nil
 	}
 	if strings.HasPrefix(ref, "/") {
-		src, err := h.pathSource(ref)
+		var src source
+		err := asUser(ctx, func() (err error) {
+			src, err = h.pathSource(ref)
+			return err
+		})
+		src.foreign = src.foreign || peer.From(ctx) != nil
 		return src, err
 	}
 	s, err := h.useSnapshot(ctx, a, ref, "create from snapshot")
@@ -91,8 +99,11 @@ func (h *Home) pathSource(path string) (source, error) {
 	) error {
 		most, err := layers.MaxLinks(h.uppers.Dir())
 		if err == nil {
-			opts := layers.StoreOptions{Progress: progress, Home: h.number, MaxLinks: most}
+			threads := userThreads(ctx)
+			defer threads.Close()
+			opts := layers.StoreOptions{Progress: progress, Home: h.number, MaxLinks: most, Do: doBy(threads)}
 			_, err = layers.StoreTree(ctx, h.store, at.path, opts, fn)
+			err = userError(peer.From(ctx), err)
 		}
 		return h.tooManyLinks(err)
 	}
@@ -111,14 +122,23 @@ func (h *Home) imageLoader(path string) loader {
 	return func(
 		ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error,
 	) (err error) {
-		f, err := os.Open(path)
+		var f *os.File
+		err = asUser(ctx, func() (err error) {
+			if f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil { // it may be a pipe by now
+				err = pathError(path, err)
+			}
+			return err
+		})
 		if err != nil {
-			return pathError(path, err)
+			return err
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
 		fi, err := f.Stat()
 		if err != nil {
 			return err
+		}
+		if !fi.Mode().IsRegular() {
+			return fmt.Errorf("%w: %s is not a file", ErrInvalid, path)
 		}
 		var magic [4]byte
 		if _, err := f.ReadAt(magic[:], 0); err != nil || binary.LittleEndian.Uint32(magic[:]) != squashfsMagic {

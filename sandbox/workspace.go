@@ -71,6 +71,11 @@ func (h *Home) addWorkspace(ctx context.Context, w *catalog.Workspace, from *cat
 		return err
 	}
 	w.Upper = upper
+	if w.Base == "" {
+		if err := h.ownRoot(ctx, upper); err != nil {
+			return errors.Join(err, h.uppers.Remove(upper))
+		}
+	}
 	err = h.catalog.Put(ctx, true, func(ch *catalog.Change) error {
 		if from != nil && h.catalog.Snapshot(from.ID) == nil {
 			return fmt.Errorf("%w: snapshot %s has just been deleted", ErrNotFound, from.ID)

@@ -50,6 +50,14 @@ func (u user) ok(args ...string) string {
 	return strings.TrimSuffix(r.out, "\n")
 }
 
+// call makes a call without the command and gives the answer.
+func (u user) call(name, request string) string {
+	u.t.Helper()
+	r := u.process("curl", "-sS", "--unix-socket", filepath.Join(u.dir, "daemon.sock"), "-d", request, "http://snapfs/v1/"+name)
+	require.Zero(u.t, r.code, r.err)
+	return r.out
+}
+
 // refuses runs a verb that has to end with a code and one line with a text in it.
 func (u user) refuses(code int, text string, args ...string) {
 	u.t.Helper()
@@ -159,4 +167,77 @@ func TestGroups(t *testing.T) {
 		require.Equal(t, 5, r.code, r.err)
 		require.Contains(t, r.err, "uid 4301 is bound")
 	})
+	t.Run("Paths", func(t *testing.T) { pathsOfUsers(t, h, rule) })
+}
+
+// pathsOfUsers names paths of the host as a user who has no rights to some of them.
+func pathsOfUsers(t *testing.T, h *home, u user) {
+	shell(t, soon, h.tmp, `
+		mkdir -p mine/tree/sub shut && echo text > mine/tree/sub/file
+		chown -R 4301:4301 mine && chmod 4711 mine/tree/sub/file && chmod 700 mine shut
+		echo secret > shut/file && echo secret > mine/tree/theirs && chmod 600 mine/tree/theirs
+		mksquashfs shut shut/image.sqsh -quiet -no-progress && cp shut/image.sqsh mine/image.sqsh && chmod 644 mine/image.sqsh
+		ln -s ../shut mine/link && ln -s ../shut/image.sqsh mine/image-link.sqsh && mkfifo mine/pipe.sqsh`)
+	for _, from := range []string{"shut", "shut/image.sqsh", "mine/image-link.sqsh", "mine/link", "shut/no"} { // the daemon itself is asked
+		require.Contains(t, u.call("create", `{"name":"t1","source":"`+h.path(from)+`"}`), "uid 4301 may not", from)
+	}
+	u.refuses(5, "uid 4301 may not", "create", "t1", "--from", h.path("mine/tree")) // a file in it
+	u.refuses(2, "neither a directory nor a file", "create", "t1", "--from", h.path("mine/pipe.sqsh"))
+	require.NoError(t, os.Remove(h.path("mine/tree/theirs")))
+	u.ok("create", "t1", "--from", h.path("mine/tree"))
+	u.ok("create", "t2", "--from", h.path("mine/image.sqsh"))
+	require.True(t, decode[sandbox.Object](h, "show", "t1", "--session", "a").Workspace.Foreign, "nosuid wherever it is mounted")
+
+	id := u.ok("snapshot", "t1", "--wait", "stored")
+	for _, to := range []string{"shut/new", "new", "mine/link/new", "shut/file", "mine/tree/../../shut/file"} {
+		u.refuses(5, "uid 4301 may not", "export", id, h.path(to))
+		u.refuses(5, "uid 4301 may not", "restore", id, "--to", h.path(to))
+	}
+	require.Equal(t, "secret\n", h.read("shut/file"))
+	u.ok("export", id, h.path("mine/new.sqsh"))
+	u.ok("export", id, h.path("mine/new.sqsh")) // in its place
+	u.ok("restore", id, "--to", h.path("mine/new"))
+	u.ok("restore", id, "--to", h.path("mine/new"))
+	require.Equal(t, "4301:4301 644\n", shell(t, soon, h.tmp, `stat -c "%u:%g %a" mine/new.sqsh`))
+	require.Equal(t, "4301:4301 4711\n", shell(t, soon, h.tmp, `stat -c "%u:%g %a" mine/new/sub/file`))
+
+	// What belongs to others becomes the user's, without setuid bits, attributes that only root sets, and devices.
+	shell(t, soon, h.tmp, `mkdir system && cp /bin/true system/suid && chmod 4755 system/suid && cp /bin/true system/caps &&
+		setfattr -n security.capability -v 0sAQAAAgAgAAAAAAAAAAAAAAAAAAA= system/caps && mknod system/disk b 7 0 && chmod 711 system`)
+	h.ok("create", "system", "--from", h.path("system"), "--session", "a")
+	theirs := h.ok("snapshot", "system", "--session", "a")
+	r := u.run("restore", theirs, "--to", h.path("mine/system"))
+	require.Equal(t, 1, r.code, r.err)
+	require.Equal(t, "4301:4301 755\n4301:4301 755\n", shell(t, soon, h.tmp, `stat -c "%u:%g %a" mine/system/suid mine/system/caps`))
+	shell(t, soon, h.tmp, `test ! -e mine/system/disk && test -z "$(getfattr -m - -d mine/system/caps)"`)
+
+	// Control groups: one that the user may not write, and what only looks like one.
+	shell(t, soon, h.tmp, `mkdir mine/group && ln -s ../../shut/file mine/group/cgroup.freeze && touch mine/group/cgroup.events && chown -R 4301 mine/group`)
+	u.refuses(2, "not in a file system of control groups", "pause", "t1", "--cgroup", h.path("mine/group"))
+	u.refuses(2, "not in a file system of control groups", "pause", "t1", "--cgroup", h.path("shut"))
+	if group := cgroupForTest(t); group != "" {
+		u.refuses(5, "uid 4301 may not", "pause", "t1", "--cgroup", group)
+		shell(t, soon, h.tmp, `chown 4301 "$1" "$1"/*freeze* "$1"/cgroup.events 2>/dev/null || true`, group)
+		u.ok("pause", "t1", "--cgroup", group)
+		u.ok("resume", "t1")
+	}
+	require.Equal(t, "secret\n", h.read("shut/file"))
+}
+
+// cgroupForTest makes a control group whose processes can be frozen; "" where none can be made.
+func cgroupForTest(t *testing.T) string {
+	t.Helper()
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/freezer"} {
+		dir := filepath.Join(root, "snapfs-test-"+itoa(os.Getpid()))
+		if os.Mkdir(dir, 0o755) != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = os.Remove(dir) })
+		for _, name := range []string{"cgroup.freeze", "freezer.state"} {
+			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+				return dir
+			}
+		}
+	}
+	return ""
 }

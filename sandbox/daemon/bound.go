@@ -104,19 +104,11 @@ func (a *asker) tell(err error) error {
 // namesHost reports whether a request names a path of the host, which would be used with the rights of the daemon.
 func namesHost(request any) bool {
 	switch r := request.(type) {
-	case *sandbox.CreateRequest:
-		return strings.HasPrefix(r.Source, "/")
-	case *sandbox.UpRequest:
-		return strings.HasPrefix(r.Source, "/")
 	case *sandbox.RestoreRequest:
 		return r.Mountpoint != ""
 	case *sandbox.ForkRequest:
 		return r.Mountpoint != ""
-	case *sandbox.PauseRequest:
-		return r.Cgroup != ""
-	case *sandbox.SnapshotRequest:
-		return r.Cgroup != ""
-	case *sandbox.MountRequest, *sandbox.ExportRequest, *sandbox.ExtractRequest:
+	case *sandbox.MountRequest:
 		return true
 	}
 	return false

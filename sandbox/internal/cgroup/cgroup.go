@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"snapfs/sandbox/api"
 )
 
@@ -56,6 +58,36 @@ func (g Group) holdsSelf() bool {
 		return nil
 	})
 	return found
+}
+
+// Writable gives the group by a path without symbolic links, if the calling thread may freeze it.
+func (g Group) Writable() (Group, error) {
+	dir, err := os.OpenFile(string(g), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = dir.Close() }() // nothing was written
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &fs); err != nil {
+		return "", fmt.Errorf("cgroup %s: %w", g, err)
+	}
+	// Nobody but root makes a file system of this type, and it has no links that lead elsewhere.
+	if fs.Type != unix.CGROUP2_SUPER_MAGIC && fs.Type != unix.CGROUP_SUPER_MAGIC {
+		return "", fmt.Errorf("%w: %s is not in a file system of control groups", api.ErrInvalid, api.Quoted(string(g)))
+	}
+	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
+	if err != nil {
+		return "", err
+	}
+	control, _, err := Group(path).files()
+	if err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(control, os.O_WRONLY, 0)
+	if err != nil {
+		return "", err
+	}
+	return Group(path), f.Close()
 }
 
 // files are what is written to freeze, and what tells whether all are frozen.

@@ -19,7 +19,10 @@ type Options struct {
 	NoSync   bool                     // do not wait until the tree is on the disk
 	Workers  int                      // that write files; 0: as many as processors, at least 2
 	Progress func(files, bytes int64) // called by several goroutines, one at a time; may be nil
-	Points   failpoint.Func
+	// Do runs what works in the target, with the rights that it needs there; it includes the call of Open. Several
+	// goroutines call it, and what runs in it calls the source by goroutines of its own. nil = this process's rights.
+	Do     func(fn func() error) error
+	Points failpoint.Func
 }
 
 // Result says what was written.
@@ -81,6 +84,19 @@ type extraction struct {
 	}
 }
 
+// do runs fn by Do.
+func (o Options) do(fn func() error) error {
+	if o.Do == nil {
+		return fn()
+	}
+	return o.Do(fn)
+}
+
+// goDo starts a goroutine that works in the target.
+func (x *extraction) goDo(g *errgroup.Group, fn func() error) {
+	g.Go(func() error { return x.opts.do(fn) })
+}
+
 // workers is how many goroutines write files.
 func (o Options) workers() int {
 	if o.Workers > 0 {
@@ -105,10 +121,10 @@ func (x *extraction) run(ctx context.Context, root *squashfs.Entry, names []stri
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(x.batches)
-		return x.walk(ctx, top, root, names)
+		return x.opts.do(func() error { return x.walk(ctx, top, root, names) })
 	})
 	for range x.opts.workers() {
-		g.Go(func() error {
+		x.goDo(g, func() error {
 			for batch := range x.batches {
 				for i := range batch {
 					if err := ctx.Err(); err != nil {

@@ -132,9 +132,9 @@ func (x *extraction) copyShared(ctx context.Context, fd int, f squashfs.File, p 
 		if !x.room.bytes.Try(bufferSize) {
 			break
 		}
-		g.Go(func() error { return x.copyWith(ctx, newBuffer(mostBuffer), fd, f, p) })
+		x.goDo(g, func() error { return x.copyWith(ctx, newBuffer(mostBuffer), fd, f, p) })
 	}
-	g.Go(func() error { return x.copyPieces(ctx, fd, f, p) })
+	x.goDo(g, func() error { return x.copyPieces(ctx, fd, f, p) })
 	return g.Wait()
 }
 

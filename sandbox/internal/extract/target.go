@@ -132,7 +132,15 @@ func (t *Target) Close() error { return errors.Join(t.dir.Close(), t.closeParent
 // call continues; if nothing was written, it is as empty as before, and is removed if Open has made it. What it has for a
 // mode and ACLs itself is lost in any case. The tree must be the same each time. A target that has the whole tree already
 // is left as it is: all its files are kept.
-func (t *Target) Extract(ctx context.Context, src squashfs.Source, o Options) (Result, error) {
+func (t *Target) Extract(ctx context.Context, src squashfs.Source, o Options) (r Result, err error) {
+	if o.Do != nil {
+		src = apart(src)
+	}
+	err = o.do(func() (err error) { r, err = t.extract(ctx, src, o); return err })
+	return r, err
+}
+
+func (t *Target) extract(ctx context.Context, src squashfs.Source, o Options) (Result, error) {
 	root, err := src.Root(ctx)
 	if err != nil {
 		return Result{}, err

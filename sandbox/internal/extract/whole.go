@@ -22,7 +22,7 @@ var errDiffers = errors.New("the target has another tree")
 // without a sync, a power loss keeps those and not the contents.
 type comparison struct {
 	*extraction
-	free  bool  // this process may make everything
+	free  bool  // it may make everything
 	boot  int64 // when the machine was started, in seconds
 	links map[squashfs.InodeID]unix.Stat_t
 }
@@ -33,7 +33,7 @@ func (x *extraction) isWhole(ctx context.Context, root *squashfs.Entry, names []
 	x.room = newRoom()
 	defer x.room.leave()
 	x.dirs.room = x.room
-	c := comparison{extraction: x, free: os.Geteuid() == 0, links: map[squashfs.InodeID]unix.Stat_t{}}
+	c := comparison{extraction: x, free: os.Geteuid() == 0 && x.opts.Do == nil, links: map[squashfs.InodeID]unix.Stat_t{}}
 	var up unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
 		return false, os.NewSyscallError("clock_gettime", err)
