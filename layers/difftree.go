@@ -106,6 +106,45 @@ func (f *TreeFile) Read() ([]byte, error) {
 	return data[:n], nil
 }
 
+// CopyTo writes what a regular file holds, with a bounded buffer.
+func (f *TreeFile) CopyTo(ctx context.Context, w io.Writer) (err error) {
+	c, err := f.tree.o.openOnce(f.at.parts)
+	if err != nil {
+		return f.tree.o.report(err, f.at.parts[0], "")
+	}
+	defer func() { _ = c.Close() }() // read only
+	size := int64(f.Size)
+	buf := make([]byte, min(size, 256<<10))
+	for off := int64(0); off < size; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := c.ReadAt(buf[:min(int64(len(buf)), size-off)], off)
+		if n > 0 {
+			if _, err := w.Write(buf[:n]); err != nil {
+				return err
+			}
+			off += int64(n)
+		}
+		if errors.Is(err, io.EOF) && n == 0 {
+			return nil // it was longer
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return f.tree.o.report(err, f.at.parts[0], "")
+		}
+	}
+	return nil
+}
+
+// Xattrs are a file's attributes that programs see, ACLs among them.
+func (f *TreeFile) Xattrs() (map[string]string, error) {
+	m, err := publicXattrs(f.at.parts[0])
+	if err != nil {
+		return nil, f.tree.o.report(err, f.at.parts[0], "")
+	}
+	return m, nil
+}
+
 // SameContents compares what two files of the old and the new tree hold: equal types, and equal data or targets. It
 // reads no more than it must: parts that both trees share are the same.
 func (c *Comparison) SameContents(ctx context.Context, old, now *TreeFile) (bool, error) {

@@ -90,6 +90,7 @@ func (h *Home) openNothing() (*tree, error) {
 
 // Diff calls fn for every change that leads from A to B; with an empty B, from A's parent (a snapshot) or from its
 // newest layer (a workspace) to A. With Stat or Patch a renamed directory is followed by a rename of every file in it.
+// A patch that cannot be made is refused before fn is called, ErrInvalid.
 // An error of fn ends it. fn must not work on a workspace that is compared.
 func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) error {
 	ctx, end, err := h.begin(ctx)

@@ -19,20 +19,29 @@ import (
 // A rename is reported as one only where nothing was at the new path and nothing is at the old one any more, as git
 // does: an order in which renames that cross can be repeated need not exist. All else is reported path by path.
 type fileDiff struct {
-	ctx  context.Context
-	cmp  *layers.Comparison
-	opts gitpatch.Options
+	ctx context.Context
+	cmp *layers.Comparison
+	req DiffRequest
 
 	given   map[string]layers.Kind // what the comparison says of new paths
 	touched map[string]bool        // paths of files that may differ
 	moved   map[string]string      // old paths of files, by the new ones
 	left    map[string]bool        // old paths in moved
-	out     []Change
+	out     []fileChange
+	long    int // files whose paths are too long to be told
+}
+
+// fileChange is a change of a file, or of anything else, and what is to be compared.
+type fileChange struct {
+	Change
+	old, now *layers.TreeFile // nil: there is none, or it is no file
+	same     bool             // they hold the same
+	hidden   bool             // it is left out of the patch
 }
 
 func newFileDiff(ctx context.Context, c *layers.Comparison, r DiffRequest) *fileDiff {
 	return &fileDiff{
-		ctx: ctx, cmp: c, opts: gitpatch.Options{StatOnly: !r.Patch, Literal: r.Binary},
+		ctx: ctx, cmp: c, req: r,
 		given: map[string]layers.Kind{}, touched: map[string]bool{},
 		moved: map[string]string{}, left: map[string]bool{},
 	}
@@ -49,7 +58,7 @@ func (d *fileDiff) run(changes []layers.Change, fn func(Change) error) error {
 	}
 	for _, c := range changes {
 		if isDir(c.Mode) {
-			d.out = append(d.out, changeOf(c))
+			d.out = append(d.out, fileChange{Change: changeOf(c)})
 		}
 		var err error
 		switch {
@@ -68,12 +77,7 @@ func (d *fileDiff) run(changes []layers.Change, fn func(Change) error) error {
 		return err
 	}
 	d.sort()
-	for _, c := range d.out {
-		if err := fn(c); err != nil {
-			return err
-		}
-	}
-	return d.ctx.Err()
+	return d.tell(fn)
 }
 
 // touch notes paths that may differ; "" is none.
@@ -88,7 +92,7 @@ func (d *fileDiff) touch(paths ...string) {
 // move notes that a file has moved, if a patch can say so.
 func (d *fileDiff) move(from, to string) error {
 	d.touch(from, to)
-	if _, met := d.moved[to]; met || d.left[from] {
+	if _, met := d.moved[to]; met || d.left[from] || d.hides(from) != d.hides(to) {
 		return nil
 	}
 	var side [4]gitpatch.File
@@ -123,7 +127,8 @@ func (d *fileDiff) expand(from, to string) error {
 	for _, name := range names {
 		was, is := from+"/"+name, to+"/"+name
 		if len(was) > layers.MaxPath || len(is) > layers.MaxPath {
-			continue // no patch can name it
+			d.long++ // no program can name it
+			continue
 		}
 		f, err := d.cmp.New().Lstat(is)
 		if err != nil {
@@ -214,62 +219,8 @@ func (d *fileDiff) file(from, to string, old, now *layers.TreeFile) error {
 			return err
 		}
 	}
-	if gitMode(old) == 0 && gitMode(now) == 0 { // a device, a pipe or a socket
-		d.out = append(d.out, c)
-		return nil
-	}
-	x, err := gitFile(from, old, same)
-	if err != nil {
-		return err
-	}
-	y, err := gitFile(to, now, same)
-	if err != nil {
-		return err
-	}
-	if same && x.Mode == y.Mode && from == to { // an owner, a time, an attribute
-		c.Stat = &FileStat{}
-		d.out = append(d.out, c)
-		return nil
-	}
-	patch, st := gitpatch.Section(x, y, d.opts)
-	c.Patch = patch
-	c.Stat = &FileStat{Binary: st.Binary, Additions: st.Additions, Deletions: st.Deletions}
-	d.out = append(d.out, c)
+	d.out = append(d.out, fileChange{Change: c, old: old, now: now, same: same})
 	return nil
-}
-
-// gitMode is how git knows a file: 0 for what it knows nothing of, and for nil.
-func gitMode(f *layers.TreeFile) uint32 {
-	switch {
-	case f == nil:
-		return 0
-	case f.Mode&unix.S_IFMT == unix.S_IFLNK:
-		return gitpatch.Link
-	case f.Mode&unix.S_IFMT != unix.S_IFREG:
-		return 0
-	case f.Mode&unix.S_IXUSR != 0:
-		return gitpatch.Executable
-	}
-	return gitpatch.Regular
-}
-
-// gitFile is a side of a section. Contents that are the same on both sides are not read.
-func gitFile(name string, f *layers.TreeFile, same bool) (gitpatch.File, error) {
-	g := gitpatch.File{Name: name, Mode: gitMode(f)}
-	if g.Mode == gitpatch.Link {
-		target, err := f.Target()
-		g.Data = []byte(target)
-		return g, err
-	}
-	if g.Mode == 0 || same {
-		return g, nil
-	}
-	if g.Large = f.Size > gitpatch.MaxLiteral; g.Large {
-		return g, nil
-	}
-	var err error
-	g.Data, err = f.Read()
-	return g, err
 }
 
 // sort puts the changes in the order of paths, but what a new file stands in the place of goes before it.
@@ -291,9 +242,9 @@ func (d *fileDiff) sort() {
 		}
 		return c.Path, 1
 	}
-	slices.SortStableFunc(d.out, func(a, b Change) int {
-		x, i := place(a)
-		y, j := place(b)
+	slices.SortStableFunc(d.out, func(a, b fileChange) int {
+		x, i := place(a.Change)
+		y, j := place(b.Change)
 		return cmp.Or(strings.Compare(x, y), cmp.Compare(i, j), strings.Compare(a.Path, b.Path))
 	})
 }

@@ -3,6 +3,7 @@ package gitpatch
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -84,6 +85,7 @@ func (s script) count() (added, deleted int) {
 // unified is the script as the hunks of a unified diff.
 func (s script) unified() []byte {
 	var b bytes.Buffer
+	var heading headings
 	old, new := 0, 0 // lines before s[at]
 	for at := 0; at < len(s); {
 		if s[at].kind == ' ' {
@@ -95,7 +97,8 @@ func (s script) unified() []byte {
 		hunk := s[begin:end]
 		added, deleted := hunk.count()
 		same := len(hunk) - added - deleted
-		fmt.Fprintf(&b, "@@ -%s +%s @@\n", span(old-(at-begin), same+deleted), span(new-(at-begin), same+added))
+		fmt.Fprintf(&b, "@@ -%s +%s @@%s\n", span(old-(at-begin), same+deleted), span(new-(at-begin), same+added),
+			heading.before(s[:begin]))
 		for _, x := range hunk {
 			b.WriteByte(x.kind)
 			b.WriteString(x.line)
@@ -108,6 +111,25 @@ func (s script) unified() []byte {
 		at = end
 	}
 	return b.Bytes()
+}
+
+// headings finds the line that says what a hunk is in, as git does where it does not know the language.
+type headings struct {
+	seen int // steps that were looked at
+	last string
+}
+
+// before is what follows the numbers of a hunk: the last line of the old text that begins with a letter, _ or $, cut.
+func (h *headings) before(s script) string {
+	const most = 80 // bytes
+	for ; h.seen < len(s); h.seen++ {
+		line := s[h.seen].line
+		c := line[0] | 0x20
+		if s[h.seen].kind != '+' && (c >= 'a' && c <= 'z' || line[0] == '_' || line[0] == '$') {
+			h.last = " " + strings.TrimRight(line[:min(len(line), most)], " \t\n\v\f\r")
+		}
+	}
+	return h.last
 }
 
 // hunkEnd finds the end of the hunk whose first change is at: changes with little between them are one hunk.

@@ -12,8 +12,8 @@ const (
 	maxLines = 1 << 19  // such that all lines of both sides can have a rune of their own
 )
 
-// MaxLiteral is how many bytes a binary file may have to be put into a patch.
-const MaxLiteral = 64 << 20
+// MaxBinary is how many bytes a file may have to be put into a patch.
+const MaxBinary = 64 << 20
 
 // Types of a file, as git spells them.
 const (
@@ -28,7 +28,7 @@ type File struct {
 	Mode uint32 // Regular, Executable or Link; 0: none
 	// Data is what it holds, or the target of a link. Nil with Large: not read.
 	Data []byte
-	// Large says that the contents are too large to be compared as text.
+	// Large says that the contents are too large for a patch.
 	Large bool
 }
 
@@ -43,13 +43,19 @@ type Stat struct {
 type Options struct {
 	// StatOnly leaves the text out.
 	StatOnly bool
-	// Literal puts binary contents into the patch; else it says only that they differ.
-	Literal bool
+}
+
+// Guard is put before a patch that patch(1) would apply in part. It makes it say that and why, end with exit code 2, and
+// change nothing: to it, this is a context diff without an end. git skips it.
+func Guard(why string) []byte {
+	return fmt.Appendf(nil, "*** /dev/null\n--- /dev/null\n***************\n*** 1 ****\n"+
+		"patch(1) would apply a part of this patch only, which %s: use 'git apply'\n\n", why)
 }
 
 // Section is the change that leads from old to new, which have different contents, names or modes. At most one of them
 // may be missing. A change of the type (file to link), or of a link or its name, is two sections, a deletion and a
-// creation: patch(1) refuses to change a link.
+// creation: patch(1) refuses to change a link. Data that is the same on both sides may be left out of both.
+// With Large, only StatOnly is possible.
 func Section(old, new File, opts Options) ([]byte, Stat) {
 	types := (old.Mode == Link) != (new.Mode == Link)
 	if old.Mode != 0 && new.Mode != 0 && (types || old.Mode == Link) {
@@ -72,12 +78,10 @@ func Section(old, new File, opts Options) ([]byte, Stat) {
 		return nil, st
 	}
 	var b bytes.Buffer
-	header(&b, old, new)
+	header(&b, old, new, same, hunks != nil)
 	switch {
-	case st.Binary && opts.Literal && !old.Large && !new.Large:
-		literals(&b, old, new)
 	case st.Binary:
-		fmt.Fprintf(&b, "Binary files %s and %s differ\n", side("a/", old), side("b/", new))
+		binaryPatch(&b, old, new)
 	case hunks != nil:
 		fmt.Fprintf(&b, "--- %s\n+++ %s\n", sideLine("a/", old), sideLine("b/", new))
 		b.Write(hunks)
@@ -85,9 +89,14 @@ func Section(old, new File, opts Options) ([]byte, Stat) {
 	return b.Bytes(), st
 }
 
-// header writes the lines above the contents.
-func header(b *bytes.Buffer, old, new File) {
-	fmt.Fprintf(b, "diff --git %s %s\n", quote("a/"+old.Name), quote("b/"+new.Name))
+// header writes the lines above the contents. Without lines with --- and +++ below, patch(1) has the names from the
+// first one, where it takes the first blank for the end of a name without quotes.
+func header(b *bytes.Buffer, old, new File, same, named bool) {
+	spell := quote
+	if !named && strings.ContainsRune(old.Name+new.Name, ' ') {
+		spell = quoted
+	}
+	fmt.Fprintf(b, "diff --git %s %s\n", spell("a/"+old.Name), spell("b/"+new.Name))
 	switch {
 	case old.Mode == 0:
 		fmt.Fprintf(b, "new file mode %06o\n", new.Mode)
@@ -97,61 +106,42 @@ func header(b *bytes.Buffer, old, new File) {
 		fmt.Fprintf(b, "old mode %06o\nnew mode %06o\n", old.Mode, new.Mode)
 	}
 	if old.Mode != 0 && new.Mode != 0 && old.Name != new.Name {
-		fmt.Fprintf(b, "rename from %s\nrename to %s\n", quote(old.Name), quote(new.Name))
+		fmt.Fprintf(b, "similarity index %d%%\nrename from %s\nrename to %s\n",
+			similarity(old.Data, new.Data), quote(old.Name), quote(new.Name))
 	}
-}
-
-// side names a file, or what stands for none.
-func side(prefix string, f File) string {
-	if f.Mode == 0 {
-		return "/dev/null"
+	if same {
+		return
 	}
-	return quote(prefix + f.Name)
-}
-
-// sideLine is side where a tab must end a name with blanks, as in the lines that begin with --- and +++.
-func sideLine(prefix string, f File) string {
-	name := side(prefix, f)
-	if f.Mode != 0 && strings.ContainsRune(name, ' ') && name[0] != '"' {
-		name += "\t"
+	fmt.Fprintf(b, "index %s..%s", oid(old), oid(new))
+	if old.Mode == new.Mode {
+		fmt.Fprintf(b, " %06o", new.Mode)
 	}
-	return name
+	b.WriteByte('\n')
 }
 
 // isText tells whether a file's contents can be compared line by line.
 func isText(f File) bool {
-	return !f.Large && len(f.Data) <= MaxText && bytes.IndexByte(f.Data, 0) < 0 &&
-		bytes.Count(f.Data, []byte{'\n'}) <= maxLines
+	if f.Large {
+		return false
+	}
+	var t Text
+	_, _ = t.Write(f.Data) // it takes everything
+	return t.Is()
 }
 
-// quote is a name as git writes it: in C's quotes where it has control characters, quotes, backslashes or bytes beyond
-// ASCII. Blanks at its ends, which git leaves bare, are quoted, too: patch(1) drops them.
-func quote(name string) string {
-	plain := strings.Trim(name, " ") == name
-	for i := range len(name) {
-		c := name[i]
-		plain = plain && c >= ' ' && c < 0x7f && c != '"' && c != '\\'
-	}
-	if plain {
-		return name
-	}
-	var b strings.Builder
-	b.WriteByte('"')
-	for i := range len(name) {
-		switch c := name[i]; {
-		case c == '"' || c == '\\':
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case c == '\n':
-			b.WriteString(`\n`)
-		case c == '\t':
-			b.WriteString(`\t`)
-		case c < ' ' || c >= 0x7f:
-			fmt.Fprintf(&b, `\%03o`, c)
-		default:
-			b.WriteByte(c)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
+// Text finds out whether contents, which are written to it, can be compared line by line. The zero value is ready.
+type Text struct {
+	bytes, lines int64
+	binary       bool
 }
+
+// Write implements io.Writer.
+func (t *Text) Write(p []byte) (int, error) {
+	t.bytes += int64(len(p))
+	t.lines += int64(bytes.Count(p, []byte{'\n'}))
+	t.binary = t.binary || bytes.IndexByte(p, 0) >= 0 || t.bytes > MaxText || t.lines > maxLines
+	return len(p), nil
+}
+
+// Is gives the answer for what was written so far: true may still become false.
+func (t *Text) Is() bool { return !t.binary }

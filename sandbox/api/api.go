@@ -270,8 +270,11 @@ type DiffRequest struct {
 	// renamed.
 	Stat  bool `json:"stat,omitempty"`
 	Patch bool `json:"patch,omitempty"`
-	// Binary puts the contents of binary files of up to 64 MiB into patches.
+	// Binary puts the contents of binary files into patches. Without it, a patch with one is refused before the first
+	// change; with it, one with a file of more than 64 MiB is.
 	Binary bool `json:"binary,omitempty"`
+	// GitDir puts what is in directories named .git, or called so, into patches. Without it, a patch leaves that out.
+	GitDir bool `json:"git_dir,omitempty"`
 	// Progress is told if the comparison has to wait for others, before the first change.
 	Progress func(Progress) `json:"-"`
 }
@@ -292,6 +295,12 @@ type Change struct {
 	Stat *FileStat `json:"stat,omitempty"`
 	// Patch repeats the change with 'git apply' or 'patch -p1'. Empty where git would see no change, as of an owner.
 	Patch []byte `json:"patch,omitempty"`
+	// Preamble goes before all patches: text that git skips, and that keeps patch(1) from applying only a part of them.
+	// Only the first change has one, if it is needed.
+	Preamble []byte `json:"preamble,omitempty"`
+	// Lost says what of this change the patch does not have: owner, permissions, attributes, special file, empty
+	// directory, long path, or .git.
+	Lost []string `json:"lost,omitempty"`
 }
 
 // FileStat counts what changed in a file, as git does. Lines are those of text; binary files have none.

@@ -17,7 +17,7 @@ import (
 func (e *env) patch(a, b string) (patch []byte, changes []sandbox.Change) {
 	e.Helper()
 	err := e.api.Diff(e.Context(), sandbox.DiffRequest{A: a, B: b, Patch: true, Binary: true}, func(c sandbox.Change) error {
-		patch = append(patch, c.Patch...)
+		patch = append(append(patch, c.Preamble...), c.Patch...)
 		changes = append(changes, c)
 		return nil
 	})
@@ -31,18 +31,18 @@ func (e *env) patch(a, b string) (patch []byte, changes []sandbox.Change) {
 const asGit = `cd "$1"; find . -type f -perm -100 -printf 'x %p ' -exec sh -c 'sha256sum < "$1"' sh {} ';' | sort
 	find . -type f ! -perm -100 -printf 'f %p ' -exec sh -c 'sha256sum < "$1"' sh {} ';' | sort; find . -type l -printf 'l %p %l\n' | sort`
 
-// repeats fails unless git, which knows no empty directories, makes of a copy of one tree the files of another. Without
-// bin, patch(1) must do it, too.
-func (e *env) repeats(what string, patch []byte, from, to string, bin bool) {
+// repeats fails unless git, which knows no empty directories, makes of a copy of one tree the files of another. patch(1)
+// must do it, too, or change nothing.
+func (e *env) repeats(what string, patch []byte, from, to string) {
 	e.Helper()
-	want := e.sh(asGit, to)
+	was, want := e.sh(asGit, from), e.sh(asGit, to)
 	file := filepath.Join(e.dir, "patch")
 	if err := os.WriteFile(file, patch, 0o600); err != nil {
 		e.Fatal(err)
 	}
-	tools := []string{`GIT_CEILING_DIRECTORIES="$2/.." git apply --whitespace=nowarn --allow-empty "$1"`, `patch -p1 -s -f < "$1"`}
-	if bin {
-		tools = tools[:1]
+	tools := []string{
+		`GIT_CEILING_DIRECTORIES="$2/.." git apply --whitespace=nowarn --allow-empty "$1"`,
+		`if ! patch -p1 -s -f < "$1"; then echo refused; fi`,
 	}
 	for _, tool := range tools {
 		out, err := shell(e.Context(), `rm -rf "$2"; cp -a "$3" "$2"; cd "$2"; find . -mindepth 1 -type d -empty -delete; `+tool, file, filepath.Join(e.dir, "copy"), from)
@@ -50,8 +50,12 @@ func (e *env) repeats(what string, patch []byte, from, to string, bin bool) {
 			e.Errorf("%s: %.30s: %v\n%s\n%s", what, tool, err, out, patch)
 			continue
 		}
+		want := want
+		if strings.HasSuffix(strings.TrimSpace(out), "refused") {
+			want = was
+		}
 		if got := e.sh(asGit, filepath.Join(e.dir, "copy")); got != want {
-			e.Errorf("%s: after %.30s: got\n%s\nwant\n%s\npatch\n%s", what, tool, got, want, patch)
+			e.Errorf("%s: after %.30s: got\n%s\nwant\n%s\n%s\npatch\n%s", what, tool, got, want, out, patch)
 		}
 	}
 }
@@ -75,9 +79,9 @@ func testDiffPatch(e *env) {
 	e.sh(`cp -a "$1" "$2"`, at, next)
 
 	patch, changes := e.patch("old", "new")
-	e.repeats("forth", patch, old, next, true) // patch(1) does not put a directory in the place of a file
+	e.repeats("forth", patch, old, next)
 	back, _ := e.patch("new", "old")
-	e.repeats("back", back, next, old, true) // patch(1) does not delete an empty file
+	e.repeats("back", back, next, old)
 
 	var kinds []string
 	added, deleted := 0, 0
@@ -129,7 +133,7 @@ D e/gone +0 -1`
 	// Of the workspace, which is mounted, as well.
 	e.sh(`cd "$1"; echo more >> dd/a; mv dd/sub sub; ln -sfn c l; mv ll lll; mv e/n nn; chmod -x script; rm own; echo own > own2`, at)
 	patch, _ = e.patch("new", "w")
-	e.repeats("workspace", patch, next, at, false)
+	e.repeats("workspace", patch, next, at)
 
 	stop := errors.New("enough")
 	r := sandbox.DiffRequest{A: "old", B: "new", Stat: true}
@@ -204,11 +208,11 @@ done`
 		next := copyOf(fmt.Sprintf("t%d", i+1))
 		what := fmt.Sprintf("SNAPFS_SEED=%d round %d", seed, i)
 		patch, _ := e.patch(a, b)
-		e.repeats(what, patch, old, next, true)
+		e.repeats(what, patch, old, next)
 		patch, _ = e.patch(b, a)
-		e.repeats(what+" back", patch, next, old, true)
+		e.repeats(what+" back", patch, next, old)
 		patch, _ = e.patch("s0", b)
-		e.repeats(what+" from the first", patch, filepath.Join(e.dir, "t0"), next, true)
+		e.repeats(what+" from the first", patch, filepath.Join(e.dir, "t0"), next)
 		if e.Failed() {
 			return
 		}

@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/client"
@@ -33,11 +36,16 @@ workspace since its newest snapshot.
 --stat shows how many lines each text file gained and lost, as 'git diff --stat' does, and the sizes
 of binary files.
 
---patch prints a patch that makes the files of A those of B, for 'git apply' or 'patch -p1'. A file
-with a NUL byte, or of more than 16 MiB or 500,000 lines, is binary. Without --binary, the patch
-only says that binary files differ, and git refuses it as a whole. With --binary, it has their
-contents, up to 64 MiB each, for git. As always in git, a patch has no directories, owners, times,
-attributes or devices. Of permissions it has only whether a file is executable.
+--patch prints a patch that makes the files of A those of B, for 'git apply', 'git apply -3' or 'patch
+-p1'. It is what git makes with --full-index and --binary. A file with a NUL byte, or of more than 16
+MiB or 500,000 lines, is binary, and may have 64 MiB; with --binary=false, a patch with a binary file
+is refused. Before a patch of which patch(1) would apply only a part, because it has binary files or
+a directory where a file was, there are lines by which patch(1) refuses it as a whole.
+
+As always in git, a patch has no directories, owners, times, attributes or devices. Of permissions it
+has only whether a file is executable. Standard error tells what is left out. So is what is in
+repositories' .git, unless --git-dir is given: git refuses such a patch, and patch(1) may damage a
+repository with it.
 
 Paths with control characters, quotes or bytes that are not UTF-8 are printed as Go string literals,
 and in patches as git prints them. With --json, paths that are not UTF-8 are also in raw_path, in
@@ -52,7 +60,14 @@ base64. Patches are in base64.`,
 			if len(args) == 2 {
 				r.B = args[1]
 			}
-			r.Patch = r.Patch || r.Binary
+			if cmd.Flags().Changed("binary") && r.Binary {
+				r.Patch = true
+			} else if !cmd.Flags().Changed("binary") {
+				r.Binary = r.Patch
+			}
+			if r.GitDir && !r.Patch {
+				return usagef("--git-dir is for --patch")
+			}
 			if r.Stat && r.Patch && !a.json {
 				return usagef("--stat and --patch exclude each other, except with --json")
 			}
@@ -64,7 +79,8 @@ base64. Patches are in base64.`,
 	f := cmd.Flags()
 	f.BoolVar(&r.Stat, "stat", false, "count changed lines and bytes per file, and in total")
 	f.BoolVarP(&r.Patch, "patch", "p", false, "print a patch for 'git apply' or 'patch -p1'")
-	f.BoolVar(&r.Binary, "binary", false, "print a patch with the contents of binary files, for 'git apply'")
+	f.BoolVar(&r.Binary, "binary", false, "put binary files into the patch; --patch does so, and =false refuses them")
+	f.BoolVar(&r.GitDir, "git-dir", false, "put the contents of .git into the patch")
 	return cmd
 }
 
@@ -136,20 +152,44 @@ func jsonDiff(ctx context.Context, w *bufio.Writer, c api.API, r api.DiffRequest
 	return nil
 }
 
-// patchDiff writes a patch, and reports how many changes a patch cannot express.
+// patchDiff writes a patch, and tells of what a patch cannot have.
 func (a *app) patchDiff(ctx context.Context, w *bufio.Writer, c api.API, r api.DiffRequest) error {
-	special := 0
+	lost := map[string]int{}
+	written := false
 	err := c.Diff(ctx, r, func(ch api.Change) error {
-		if ch.Stat == nil && ch.Mode&unix.S_IFMT != unix.S_IFDIR {
-			special++
+		for _, what := range ch.Lost {
+			lost[what]++
 		}
-		_, err := w.Write(ch.Patch)
+		written = written || len(ch.Patch) > 0
+		_, err := w.Write(slices.Concat(ch.Preamble, ch.Patch))
 		return err
 	})
-	if err == nil && special > 0 {
-		a.note("%d devices, pipes or sockets differ; a patch cannot contain them", special)
+	if err != nil && written {
+		// What reads this must not take it for a whole patch: git refuses a hunk without a file.
+		_, _ = w.WriteString("\n@@ -1 +1 @@ the patch is not complete\n")
+		return errors.Join(err, w.Flush())
+	}
+	if err == nil && len(lost) > 0 {
+		a.note("%s", lostNote(lost))
 	}
 	return err
+}
+
+// lostNote says what a patch does not have.
+func lostNote(lost map[string]int) string {
+	words := map[string]string{
+		"attributes": "the attributes of %s", "permissions": "the permissions of %s", "owner": "the owners of %s",
+		"empty directory": "empty directories (%s)", ".git": "what changed in .git (%s; --git-dir takes it in)",
+	}
+	var parts []string
+	for _, what := range slices.Sorted(maps.Keys(lost)) {
+		format, noun := words[what], "file"
+		if format == "" {
+			format, noun = "%s", what
+		}
+		parts = append(parts, fmt.Sprintf(format, plural(int64(lost[what]), noun)))
+	}
+	return "not in the patch: " + strings.Join(parts, ", ")
 }
 
 // printChange writes one line.
