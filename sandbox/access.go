@@ -9,9 +9,12 @@ import (
 )
 
 // refusedError says that something belongs to another session.
-type refusedError struct{ kind, id string }
+type refusedError struct {
+	kind, id string
+	absent   error // what is said where there is nothing of this name; nil: that it is not found
+}
 
-func refused(kind, id string) error { return refusedError{kind, id} }
+func refused(kind, id string) error { return refusedError{kind: kind, id: id} }
 
 func (e refusedError) Error() string {
 	return fmt.Sprintf("%v: %s %s belongs to another session "+
@@ -22,6 +25,9 @@ func (refusedError) Unwrap() error { return ErrRefused }
 
 // Hidden is the error for who must not learn what other sessions have.
 func (e refusedError) Hidden() error {
+	if e.absent != nil {
+		return e.absent
+	}
 	return fmt.Errorf("%w: %s %s", ErrNotFound, e.kind, api.Quoted(e.id))
 }
 

@@ -35,11 +35,13 @@ type (
 	RestoreRequest  = api.RestoreRequest
 	ForkRequest     = api.ForkRequest
 	RollbackRequest = api.RollbackRequest
+	RollbackResult  = api.RollbackResult
 	PauseRequest    = api.PauseRequest
 	ListRequest     = api.ListRequest
 	WorkspacePage   = api.WorkspacePage
 	SnapshotPage    = api.SnapshotPage
 	RefRequest      = api.RefRequest
+	LocateRequest   = api.LocateRequest
 	Object          = api.Object
 	DiffRequest     = api.DiffRequest
 	Change          = api.Change

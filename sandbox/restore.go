@@ -10,7 +10,8 @@ import (
 	"snapfs/sandbox/internal/catalog"
 )
 
-// Restore makes a new workspace of a snapshot, named {origin}-restored-{short}, and mounts it if a mountpoint is given.
+// Restore makes a new workspace of a snapshot, named {origin}-restored-{short} if it is given no name, and mounts it if a
+// mountpoint is given.
 // The origin is not touched. If the mount fails, the workspace is gone again.
 func (h *Home) Restore(ctx context.Context, r RestoreRequest) (Workspace, error) {
 	return h.derive(ctx, r, "restored", EventRestored)
@@ -31,10 +32,11 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	if err := validMountOptions(r.MountOptions); err != nil {
 		return Workspace{}, err
 	}
-	session, err := r.SessionID()
+	who, err := newAsker(ctx, r.Access)
 	if err != nil {
 		return Workspace{}, err
 	}
+	session := who.session
 	s, err := h.useSnapshot(ctx, r.Access, r.Snapshot, how)
 	if err != nil {
 		return Workspace{}, err
@@ -42,7 +44,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	if err := h.restorable(s); err != nil {
 		return Workspace{}, err
 	}
-	name, unlock, err := h.reserveDerived(s.Workspace, how)
+	name, unlock, err := h.reserveDerived(who, r.Name, s.Workspace, how)
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -119,18 +121,25 @@ func (h *Home) destroyUnmounted(ctx context.Context, name, session string) error
 	return h.destroyLocked(context.WithoutCancel(ctx), name, e)
 }
 
-// reserveDerived finds a free name for a workspace made from another and holds its lock.
-func (h *Home) reserveDerived(origin, how string) (name string, unlock func(), err error) {
+// reserveDerived holds the lock of the name that is wanted for a workspace made from another, or finds a free one.
+func (h *Home) reserveDerived(who asker, wanted, origin, how string) (name string, unlock func(), err error) {
+	if wanted != "" {
+		if err := ValidWorkspaceName(wanted); err != nil {
+			return "", nil, err
+		}
+		unlock, err = h.reserveName(who, wanted)
+		return wanted, unlock, err
+	}
 	for _, digits := range []int{4, 4, 4, 8, 12} {
 		name = api.DerivedName(origin, how, digits)
-		if unlock, err = h.reserveName(name); err == nil {
+		if unlock, err = h.reserveName(who, name); err == nil {
 			return name, unlock, nil
 		}
 	}
 	return "", nil, fmt.Errorf("no free name for a workspace made from %s: %w", origin, err)
 }
 
-// Fork makes a new workspace, named {origin}-fork-{short}, from the current state of another, without a snapshot. A
+// Fork makes a new workspace, named {origin}-fork-{short} if it is given no name, from the current state of another, without a snapshot. A
 // workspace that is written to goes on behind a brief barrier; that of a paused one is paused, too, and has no control
 // group. If a mountpoint is given the new one is mounted there.
 func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
@@ -142,16 +151,17 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 	if err := validMountOptions(r.MountOptions); err != nil {
 		return Workspace{}, err
 	}
-	session, err := r.SessionID()
+	who, err := newAsker(ctx, r.Access)
 	if err != nil {
 		return Workspace{}, err
 	}
+	session := who.session
 	origin, err := h.useWorkspace(ctx, r.Access, r.Workspace, "fork")
 	if err != nil {
 		return Workspace{}, err
 	}
 	// The new name's lock is taken without waiting, so that the order of the two does not matter.
-	name, unlockNew, err := h.reserveDerived(origin.ID, "fork")
+	name, unlockNew, err := h.reserveDerived(who, r.Name, origin.ID, "fork")
 	if err != nil {
 		return Workspace{}, err
 	}

@@ -14,61 +14,89 @@ import (
 	"snapfs/sandbox/internal/uppers"
 )
 
-// Rollback moves a workspace back to a snapshot, its own or another. What was written since is gone, unless a snapshot
-// has it. A mounted workspace stays mounted, and programs see the change at once, those of a paused one all of it when
+// Rollback moves a workspace back to a snapshot of its own history, or with Foreign to any other. What was written since
+// its newest snapshot is kept for a day as a snapshot without a name, unless Discard gives it up. A mounted workspace stays mounted, and programs see the change at once, those of a paused one all of it when
 // it is resumed: files that they have open stay as they were, apart from the tree. ErrConflict for one that is mounted
 // read-only. When it returns, the change survives a loss of power.
-func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (Workspace, error) {
+func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (RollbackResult, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
-		return Workspace{}, err
+		return RollbackResult{}, err
 	}
 	defer end()
 	defer h.yielder.Begin()()
 	session, err := r.SessionID()
 	if err != nil {
-		return Workspace{}, err
+		return RollbackResult{}, err
 	}
 	w, err := h.useWorkspace(ctx, r.Access, r.Workspace, "roll back")
 	if err != nil {
-		return Workspace{}, err
+		return RollbackResult{}, err
 	}
-	s, err := h.useSnapshot(ctx, r.Access, r.Snapshot, "roll back to")
+	s, err := h.useSnapshotOf(ctx, r.Access, w, r.Snapshot, "roll back to")
 	if err != nil {
-		return Workspace{}, err
+		return RollbackResult{}, err
 	}
 	if err := h.restorable(s); err != nil {
-		return Workspace{}, err
+		return RollbackResult{}, err
 	}
 	unlock, err := h.ops.Lock(ctx, w.ID)
 	if err != nil {
-		return Workspace{}, err
+		return RollbackResult{}, err
 	}
 	defer unlock()
-	if err := h.rollbackLocked(ctx, w.ID, s, h.event(EventRolledBack, w.ID, session, s.ID, s.Name)); err != nil {
-		return Workspace{}, err
+	if w = h.catalog.Workspace(w.ID); w == nil {
+		return RollbackResult{}, fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(r.Workspace))
 	}
-	return h.describe(h.catalog.Workspace(w.ID))
+	if !r.Foreign && !h.ofHistory(w, s) {
+		return RollbackResult{}, fmt.Errorf("%w: snapshot %s is of workspace %s, and not of the history of %s: "+
+			"--foreign, in Go Foreign, takes it all the same", ErrConflict, fullName(s), s.Workspace, w.ID)
+	}
+	var result RollbackResult
+	var kept *catalog.Snapshot
+	e := h.event(EventRolledBack, w.ID, session, s.ID, s.Name)
+	if r.Discard {
+		err = h.rollbackLocked(ctx, w.ID, s, e, w.Paused)
+	} else {
+		kept, err = h.rollbackKeeping(ctx, w.ID, session, s, e)
+	}
+	if err == nil && kept != nil {
+		var d Snapshot
+		d, err = h.describeSnapshot(kept, maxPage)
+		result.Kept = &d
+	}
+	if err != nil {
+		return RollbackResult{}, err
+	}
+	result.Workspace, err = h.describe(h.catalog.Workspace(w.ID))
+	return result, err
 }
 
-// rollbackLocked is Rollback under the workspace's lock. As with a seal, the records are durable before the gate
-// closes: a crash in between leaves the workspace rolled back.
-func (h *Home) rollbackLocked(ctx context.Context, name string, s *catalog.Snapshot, e Event) error {
+// mayRollBack refuses to move the tree beneath a mount that cannot have the one of a snapshot; l may be nil.
+func (h *Home) mayRollBack(l *live, s *catalog.Snapshot) error {
+	switch {
+	case l == nil:
+		return nil
+	case l.options.ReadOnly:
+		return fmt.Errorf("%w: workspace %s is mounted read-only: unmount it first", ErrConflict, l.workspace)
+	}
+	return l.admits(h.foreignSnapshot(s))
+}
+
+// rollbackLocked is Rollback under the workspace's lock; held says that its changes are held back, and that the caller
+// has the kernel look again when it lets them go on. As with a seal, the records are durable before the gate closes: a
+// crash in between leaves the workspace rolled back.
+func (h *Home) rollbackLocked(ctx context.Context, name string, s *catalog.Snapshot, e Event, held bool) error {
 	w := h.catalog.Workspace(name)
 	if w == nil {
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
 	l, done := h.useLive(name)
 	defer done()
-	if l != nil && l.options.ReadOnly {
-		return fmt.Errorf("%w: workspace %s is mounted read-only: unmount it first", ErrConflict, name)
+	if err := h.mayRollBack(l, s); err != nil {
+		return err
 	}
 	foreign := h.foreignSnapshot(s)
-	if l != nil {
-		if err := l.admits(foreign); err != nil {
-			return err
-		}
-	}
 	upper, err := h.upperOver(ctx, s.Top)
 	if err != nil {
 		return err
@@ -95,7 +123,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *catalog.Snaps
 	}
 	h.catalog.Show(st)
 	if l != nil {
-		err = h.rolledBack(l, stale, w.Paused)
+		err = h.rolledBack(l, stale, held)
 	} else {
 		h.uppers.Discard(w.Upper)
 	}
@@ -158,10 +186,10 @@ func (h *Home) rollbackLive(
 	return stale, nil
 }
 
-// rolledBack tells the kernel what a rollback has made untrue; of a paused workspace when it is resumed: a program that
-// waits at the gate may hold the lock of its directory, and would never let it go.
-func (h *Home) rolledBack(l *live, stale layers.Stale, paused bool) error {
-	if paused {
+// rolledBack tells the kernel what a rollback has made untrue; of a workspace whose changes are held when they go on: a
+// program that waits at the gate may hold the lock of its directory, and would never let it go.
+func (h *Home) rolledBack(l *live, stale layers.Stale, held bool) error {
+	if held {
 		defer l.lockStack()()
 		l.stale = append(l.stale, stale)
 		return nil

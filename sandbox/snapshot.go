@@ -41,7 +41,7 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 	if err != nil {
 		return Snapshot{}, err
 	}
-	if err := h.nameIsFree(w.ID, r.Name); err != nil {
+	if err := h.freeName(w.ID, r.Name); err != nil {
 		return Snapshot{}, err
 	}
 	unlock, err := h.ops.Lock(ctx, w.ID)
@@ -63,16 +63,10 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 	}
 	ended := h.yielder.Begin()
 	err = h.freeze(ctx, w.ID, r.NoSync, func(ch *catalog.Change, w *catalog.Workspace, top string) error {
-		if err := h.nameIsFree(w.ID, r.Name); err != nil {
+		if err := h.freeName(w.ID, r.Name); err != nil {
 			return err
 		}
-		s.ID = h.catalog.NewID() // in the order in which snapshots become visible
-		s.Parent, s.Top, s.ParentTop, s.Unchanged = w.Head, top, w.Base, top == w.Base
-		w.Base, w.Head = top, s.ID
-		foreign := w.IsForeign()
-		s.Foreign = &foreign
-		ch.PutSnapshots = append(ch.PutSnapshots, s)
-		ch.Events = append(ch.Events, h.event(EventSnapshotted, w.ID, session, s.ID, s.Name))
+		h.putSnapshot(ch, s, w, top)
 		return nil
 	})
 	err = errors.Join(err, thaw())
@@ -241,18 +235,6 @@ func (h *Home) removeUnnamed(upper uint64, err error) error {
 	return h.uppers.Remove(upper)
 }
 
-// nameIsFree refuses the name of another snapshot of the same workspace.
-func (h *Home) nameIsFree(workspace, name string) error {
-	if name == "" {
-		return nil
-	}
-	if s := h.catalog.SnapshotCalled(workspace, name); s != nil {
-		return fmt.Errorf("%w: workspace %s has a snapshot %s already: %s",
-			ErrConflict, workspace, api.Quoted(name), s.ID)
-	}
-	return nil
-}
-
 // expiry is when a snapshot taken now expires; nil = never.
 func expiry(now time.Time, ttl time.Duration, at *time.Time) (*time.Time, error) {
 	switch {
@@ -283,6 +265,9 @@ func (h *Home) Delete(ctx context.Context, r RefRequest) error {
 	s, err := h.useSnapshot(ctx, r.Access, r.Ref, "delete")
 	if errors.Is(err, ErrNotFound) && api.CompleteID(r.Ref) != "" {
 		return nil
+	}
+	if errors.Is(err, ErrNotFound) && h.catalog.Workspace(r.Ref) != nil {
+		return fmt.Errorf("%w: to remove one, destroy it", err)
 	}
 	if err != nil {
 		return err

@@ -43,7 +43,9 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, er
 			return err
 		})
 		src.foreign = src.foreign || peer.From(ctx) != nil
-		return src, err
+		if _, _, ok := api.SplitRef(ref); !ok || !errors.Is(err, ErrNotFound) {
+			return src, err
+		}
 	}
 	s, err := h.useSnapshot(ctx, a, ref, "create from snapshot")
 	if errors.Is(err, ErrNotFound) && h.catalog.Workspace(ref) != nil {
@@ -51,8 +53,7 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, er
 			ErrNotFound, ref)
 	}
 	if errors.Is(err, ErrNotFound) {
-		return source{}, fmt.Errorf("%w: no such directory or image file, and no snapshot: %s "+
-			"(to the Go API, paths are absolute)", ErrNotFound, api.Quoted(ref))
+		return source{}, fmt.Errorf("%w; a directory or image file of that name is not there, either", err)
 	}
 	if err == nil {
 		err = h.restorable(s)

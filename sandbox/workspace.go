@@ -20,11 +20,12 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	if err := ValidWorkspaceName(r.Name); err != nil {
 		return Workspace{}, err
 	}
-	session, err := r.SessionID()
+	who, err := newAsker(ctx, r.Access)
 	if err != nil {
 		return Workspace{}, err
 	}
-	unlock, err := h.reserveName(r.Name)
+	session := who.session
+	unlock, err := h.reserveName(who, r.Name)
 	if err != nil {
 		return Workspace{}, err
 	}
@@ -49,8 +50,12 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	return h.describe(h.catalog.Workspace(w.ID))
 }
 
-// reserveName holds the lock of a name that is to be taken; ErrConflict if it is taken or about to be.
-func (h *Home) reserveName(name string) (unlock func(), err error) {
+// reserveName holds the lock of a name that is to be taken; ErrConflict if it is taken or about to be, or if the asker
+// knows a snapshot by it.
+func (h *Home) reserveName(who asker, name string) (unlock func(), err error) {
+	if err := h.freeWord(who, name); err != nil {
+		return nil, err
+	}
 	unlock, ok := h.ops.TryLock(name)
 	if h.catalog.Workspace(name) != nil {
 		err = fmt.Errorf("%w: workspace %s exists already", ErrConflict, name)

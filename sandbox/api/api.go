@@ -195,29 +195,42 @@ type SnapshotRequest struct {
 }
 
 // RestoreRequest makes a new workspace of a snapshot, and mounts it if Mountpoint is given. MakeMountpoint makes the
-// last element of the path if it is missing.
+// last element of the path if it is missing. Without a Name the workspace gets one.
 type RestoreRequest struct {
 	Access
 	Snapshot       string `json:"snapshot"`
+	Name           string `json:"name,omitempty"` // of the new workspace
 	Mountpoint     string `json:"mountpoint,omitempty"`
 	MakeMountpoint bool   `json:"make_mountpoint"`
 	MountOptions
 }
 
 // ForkRequest makes a new workspace of the current state of another, and mounts it if Mountpoint is given.
+// Without a Name the new one gets one.
 type ForkRequest struct {
 	Access
 	Workspace      string `json:"workspace"`
+	Name           string `json:"name,omitempty"` // of the new workspace
 	Mountpoint     string `json:"mountpoint,omitempty"`
 	MakeMountpoint bool   `json:"make_mountpoint"`
 	MountOptions
 }
 
-// RollbackRequest moves a workspace back to a snapshot, in place.
+// RollbackRequest moves a workspace back to a snapshot, in place. A name alone means a snapshot of the workspace, or of
+// its history.
 type RollbackRequest struct {
 	Access
 	Workspace string `json:"workspace"`
 	Snapshot  string `json:"snapshot"`
+	Foreign   bool   `json:"foreign,omitempty"` // also to a snapshot that is not of the workspace's history
+	Discard   bool   `json:"discard,omitempty"` // keep nothing of what no snapshot has
+}
+
+// RollbackResult is the workspace after a rollback, and what it had that no snapshot had: a snapshot without a name,
+// which expires after a day; nil if there was nothing.
+type RollbackResult struct {
+	Workspace
+	Kept *Snapshot `json:"kept,omitempty"`
 }
 
 // PauseRequest holds the changes of a workspace back. Cgroup is the directory of the control group of its processes,
@@ -248,11 +261,22 @@ type SnapshotPage struct {
 	More      bool       `json:"more"`
 }
 
-// RefRequest names one workspace or snapshot: a snapshot by its id, a unique prefix of that, its name, or the JSON form
-// of its Ref.
+// RefRequest names one workspace or snapshot. A workspace is named by its name or by a path inside its mount; a snapshot
+// by its id, a unique prefix of that, WORKSPACE:NAME, its name alone if only one workspace has it, or the JSON form of
+// its Ref. So it is wherever a request names one.
 type RefRequest struct {
 	Access
 	Ref string `json:"ref"`
+}
+
+// LocateRequest asks which workspace a path leads into.
+type LocateRequest struct {
+	Access
+	Path string `json:"path"` // absolute
+	// Device is the number of the file system at Path, MAJOR:MINOR, and Namespace that of the mount namespace, as the
+	// caller sees them. They tell what a path means that the service sees otherwise or not at all. A client fills them in.
+	Device    string `json:"device,omitempty"`
+	Namespace uint64 `json:"namespace,omitempty"`
 }
 
 // Object is what a reference names: exactly one field is set.
@@ -513,17 +537,20 @@ type API interface {
 	Mount(ctx context.Context, r MountRequest) (Workspace, error)
 	Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 	Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error)
-	Restore(ctx context.Context, r RestoreRequest) (Workspace, error) // {origin}-restored-{short}
-	Branch(ctx context.Context, r RestoreRequest) (Workspace, error)  // {origin}-branch-{short}
+	Restore(ctx context.Context, r RestoreRequest) (Workspace, error) // {origin}-restored-{short}, or Name
+	Branch(ctx context.Context, r RestoreRequest) (Workspace, error)  // {origin}-branch-{short}, or Name
 	// Fork makes a new workspace from the current state, without a snapshot of its own.
 	Fork(ctx context.Context, r ForkRequest) (Workspace, error)
-	// Rollback moves a workspace back to a snapshot, in place, mounted or not: what was written since is gone.
-	Rollback(ctx context.Context, r RollbackRequest) (Workspace, error)
+	// Rollback moves a workspace back to a snapshot, in place, mounted or not: what was written since is gone, or kept
+	// for a day.
+	Rollback(ctx context.Context, r RollbackRequest) (RollbackResult, error)
 	Pause(ctx context.Context, r PauseRequest) (Workspace, error)
 	Resume(ctx context.Context, r RefRequest) (Workspace, error)
 	Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error)
 	Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, error)
 	Show(ctx context.Context, r RefRequest) (Object, error)
+	// Locate tells which workspace a path leads into.
+	Locate(ctx context.Context, r LocateRequest) (Workspace, error)
 	Diff(ctx context.Context, r DiffRequest, fn func(Change) error) error
 	Delete(ctx context.Context, r RefRequest) error  // a snapshot; idempotent for well-formed ids
 	Destroy(ctx context.Context, r RefRequest) error // a workspace

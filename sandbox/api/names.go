@@ -14,7 +14,11 @@ const (
 	maxWorkspaceName = 63
 	maxSnapshotName  = 256  // characters
 	maxDescription   = 4096 // bytes
-	maxRef           = 1024 // bytes of anything that names an object: four per character of a snapshot's name
+	// maxRef bounds, in bytes, what names an object: four per character of a snapshot's name, and a path or a workspace
+	// before that.
+	maxRef = 1024 + 4096
+	// minPrefix is how many characters an abbreviated id has at least.
+	minPrefix = 4
 	// DefaultSession owns what is made without a session.
 	DefaultSession = "default"
 	// SocketName is the daemon's socket in a home.
@@ -30,7 +34,7 @@ var (
 	workspaceGrammar = grammar(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	sessionGrammar   = grammar(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
 	idGrammar        = grammar(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
-	prefixGrammar    = grammar(`^[0-9a-f][0-9a-f-]{3,35}$`)
+	hexGrammar       = grammar(`^[0-9a-f]+$`)
 	derivedSuffix    = grammar(`(-(restored|branch|fork)-[0-9a-f]{4,12})+$`)
 )
 
@@ -56,19 +60,30 @@ func ValidSession(id string) error {
 	return nil
 }
 
-// ValidSnapshotName says what is wrong with the name of a snapshot; ErrInvalid.
+// ValidSnapshotName says what is wrong with the name of a snapshot that is about to get it; ErrInvalid. A name is told
+// from an id, a path, a ref and an option by its letters alone. That it is not the name of a workspace is for the
+// service to find out. Homes of earlier versions have other names, too.
 func ValidSnapshotName(name string) error {
-	if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-		return fmt.Errorf("%w: snapshot name %s: must be UTF-8 without control characters", ErrInvalid, Quoted(name))
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: snapshot name %s: %s", ErrInvalid, Quoted(name), fmt.Sprintf(format, args...))
 	}
-	if utf8.RuneCountInString(name) > maxSnapshotName {
-		return fmt.Errorf("%w: snapshot name %s: longer than %d characters", ErrInvalid, Quoted(name), maxSnapshotName)
-	}
-	if IsRef(name) {
-		return fmt.Errorf("%w: snapshot name %s: begins with a brace, as refs do", ErrInvalid, Quoted(name))
-	}
-	if name != strings.TrimSpace(name) {
-		return fmt.Errorf("%w: snapshot name %s: begins or ends with a blank", ErrInvalid, Quoted(name))
+	switch {
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		return bad("must be UTF-8 without control characters")
+	case utf8.RuneCountInString(name) > maxSnapshotName:
+		return bad("longer than %d characters", maxSnapshotName)
+	case IsRef(name):
+		return bad("begins with a brace, as refs do")
+	case name != strings.TrimSpace(name):
+		return bad("begins or ends with a blank")
+	case strings.HasPrefix(name, "-"):
+		return bad("begins with a dash, as options do")
+	case strings.ContainsRune(name, ':'):
+		return bad("has a colon, which is between the names of a workspace and a snapshot")
+	case IsPath(name):
+		return bad("is a path")
+	case likeID(name):
+		return bad("looks like an id or the beginning of one: put a word before it, as in v-%s", name)
 	}
 	return nil
 }
@@ -95,8 +110,48 @@ func ValidReference(ref string) error {
 // IsID reports whether s is a complete id, a UUID in the one spelling that is accepted.
 func IsID(s string) bool { return idGrammar().MatchString(s) }
 
-// IsPrefix reports whether s may be an abbreviated id.
-func IsPrefix(s string) bool { return prefixGrammar().MatchString(s) }
+// IsPrefix reports whether s may be an abbreviated id: four characters or more of one.
+func IsPrefix(s string) bool {
+	const dashes = "00000000-0000-0000-0000-000000000000"
+	if len(s) < minPrefix || len(s) >= len(dashes) {
+		return false
+	}
+	shape := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'a' && r <= 'f' {
+			return '0'
+		}
+		return r
+	}, s)
+	return strings.HasPrefix(dashes, shape)
+}
+
+// likeID reports whether somebody could take a name for an id or a part of one, however it is spelt.
+func likeID(name string) bool {
+	name = strings.ToLower(name)
+	return len(name) >= minPrefix && hexGrammar().MatchString(name) || IsPrefix(name) || IsID(name)
+}
+
+// IsPath reports whether what names an object is a path: it has a slash, or is "." or "..".
+func IsPath(ref string) bool {
+	return !IsRef(ref) && (ref == "." || ref == ".." || strings.ContainsRune(ref, '/'))
+}
+
+// SplitRef divides WORKSPACE:NAME and PATH:NAME at the colon: what names a workspace, and what names a snapshot of it.
+// ok is false for what has no such form. Neither part is empty.
+func SplitRef(ref string) (workspace, snapshot string, ok bool) {
+	if IsRef(ref) {
+		return "", "", false
+	}
+	workspace, snapshot, ok = strings.Cut(ref, ":")
+	if ok && ValidWorkspaceName(workspace) == nil {
+		return workspace, snapshot, snapshot != ""
+	}
+	at := strings.LastIndexByte(ref, ':')
+	if at < 0 || at == len(ref)-1 || !IsPath(ref[:at]) || strings.ContainsRune(ref[at:], '/') {
+		return "", "", false
+	}
+	return ref[:at], ref[at+1:], true
+}
 
 // Quoted quotes and bounds a string from outside for an error message.
 func Quoted(s string) string {

@@ -41,10 +41,42 @@ func TestDerivedName(t *testing.T) {
 
 func TestSnapshotNames(t *testing.T) {
 	for name, ok := range map[string]bool{
-		"": true, "a b/c": true, strings.Repeat("ü", 256): true, strings.Repeat("u", 257): false, "a\tb": false, "\u0085": false, "a ": false,
+		"": true, "a b-c": true, "a b/c": false, "a:b": false, ".": false, "..": false, "..x": true, "-x": false,
+		"2026-11-23": true, "20261123": false, "abc": true, "abcd": false, "ABCD": false, "abcdefg": true, "v-abcd": true,
+		"018f0000-0000-7000-8000-000000000000": false, "018f0000-0": false, "018f0000-0000-7000-8000-00000000000g": true,
+		strings.Repeat("ü", 256): true, strings.Repeat("u", 257): false, "a\tb": false, "\u0085": false, "a ": false,
 	} {
 		if err := ValidSnapshotName(name); (err == nil) != ok || err != nil && !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestIsPrefix(t *testing.T) {
+	for s, want := range map[string]bool{
+		"018f": true, "018f0000-": true, "018f0000-0000-7": true, "018f0000-0000-7000-8000-00000000000": true, "cafe": true,
+		"018f0000-0000-7000-8000-000000000000": false, "018": false, "": false, "018F": false, "018f00000": false, "2026-11": false,
+		"018f-": false, "----": false,
+	} {
+		if got := IsPrefix(s); got != want {
+			t.Errorf("IsPrefix(%q) = %v", s, got)
+		}
+	}
+}
+
+func TestSplitRef(t *testing.T) {
+	for ref, want := range map[string][2]string{
+		"app:built": {"app", "built"}, "app:a:b": {"app", "a:b"}, "app:a/b": {"app", "a/b"}, ".:built": {".", "built"},
+		"/mnt/app:built": {"/mnt/app", "built"}, "../a:b:built": {"../a:b", "built"}, "a/:built": {"a/", "built"},
+	} {
+		workspace, snapshot, ok := SplitRef(ref)
+		if !ok || workspace != want[0] || snapshot != want[1] {
+			t.Errorf("SplitRef(%q) = %q, %q, %v", ref, workspace, snapshot, ok)
+		}
+	}
+	for _, ref := range []string{"", "app", ":", "app:", ":built", "App:built", "a b:c", "/mnt/a:b/c", "/mnt/app", ".", `{"a":"b"}`} {
+		if workspace, snapshot, ok := SplitRef(ref); ok {
+			t.Errorf("SplitRef(%q) = %q, %q", ref, workspace, snapshot)
 		}
 	}
 }

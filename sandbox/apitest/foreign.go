@@ -57,7 +57,7 @@ func testForeign(e *env) {
 	e.wants(err, sandbox.ErrInvalid, "nosuid")
 
 	// Nothing foreign comes beneath a mount that honours it.
-	_, err = e.api.Rollback(ctx, sandbox.RollbackRequest{Workspace: "own", Snapshot: theirs.ID})
+	_, err = e.api.Rollback(ctx, sandbox.RollbackRequest{Workspace: "own", Snapshot: theirs.ID, Foreign: true})
 	e.wants(err, sandbox.ErrConflict, "elsewhere", "unmount")
 	guarded("the directory after that", "own", false, true, true)
 
@@ -66,7 +66,7 @@ func testForeign(e *env) {
 	guarded("a branch whose programs are trusted, mounted again", branch.ID, true, true, false)
 	guarded("a directory, mounted again", "own", false, true, true)
 	e.unmount("own")
-	must[sandbox.Workspace](e)(e.api.Rollback(ctx, sandbox.RollbackRequest{Workspace: "own", Snapshot: theirs.ID}))
+	must[sandbox.RollbackResult](e)(e.api.Rollback(ctx, sandbox.RollbackRequest{Workspace: "own", Snapshot: theirs.ID, Foreign: true}))
 	mountWith("own", sandbox.MountOptions{})
 	guarded("a directory that went to a foreign tree", "own", true, false, false)
 }

@@ -47,7 +47,7 @@ func testPause(e *env) {
 	made := filepath.Join(e.dir, "made")
 	e.background(`mkdir "$1/new"; : > "$2"`, at, made)
 	time.Sleep(50 * time.Millisecond) // it waits by now, as a rule
-	must[sandbox.Workspace](e)(e.api.Rollback(e.Context(), sandbox.RollbackRequest{Workspace: "w", Snapshot: "s"}))
+	must[sandbox.RollbackResult](e)(e.api.Rollback(e.Context(), sandbox.RollbackRequest{Workspace: "w", Snapshot: "s"}))
 	equal(e, "still held back", written(), false)
 	equal(e, "resumed", must[sandbox.Workspace](e)(e.api.Resume(e.Context(), sandbox.RefRequest{Ref: "w"})).Paused, false)
 	e.eventually("the write goes through", written)

@@ -19,7 +19,7 @@ func testRollback(e *env) {
 	e.snapshot("w", "first")
 	back := func(snapshot string) {
 		e.Helper()
-		w := must[sandbox.Workspace](e)(e.api.Rollback(e.Context(), sandbox.RollbackRequest{Workspace: "w", Snapshot: snapshot}))
+		w := must[sandbox.RollbackResult](e)(e.api.Rollback(e.Context(), sandbox.RollbackRequest{Workspace: "w", Snapshot: snapshot}))
 		equal(e, "state", w.State, sandbox.Mounted)
 	}
 	ino := e.sh(`stat -c %i "$1/a/file"`, at)
@@ -46,7 +46,7 @@ func testRollback(e *env) {
 	at = e.mount("w")
 	e.same("mounted again", e.walk(at), third, treewalk.Options{Ino: true})
 	e.unmount("w")
-	must[sandbox.Workspace](e)(e.api.Rollback(e.Context(), sandbox.RollbackRequest{Workspace: "w", Snapshot: "first"}))
+	must[sandbox.RollbackResult](e)(e.api.Rollback(e.Context(), sandbox.RollbackRequest{Workspace: "w", Snapshot: "first"}))
 	e.same("first, not mounted", e.walk(e.mount("w")), first, treewalk.Options{Ino: true})
 	equal(e, "problems", len(must[sandbox.CheckResult](e)(e.api.Check(e.Context(), sandbox.CheckRequest{ReadData: true})).Problems), 0)
 }
@@ -68,7 +68,7 @@ func testRollbackOpen(e *env) {
 		return func() bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil }
 	}
 	e.eventually("everything is open", exists("ready"))
-	must[sandbox.Workspace](e)(e.api.Rollback(e.Context(), sandbox.RollbackRequest{Workspace: "w", Snapshot: "s"}))
+	must[sandbox.RollbackResult](e)(e.api.Rollback(e.Context(), sandbox.RollbackRequest{Workspace: "w", Snapshot: "s"}))
 	equal(e, "the tree", e.sh(`cat "$1/log" "$1/keep/k"; ls "$1"`, at), "one\nk\nkeep\nlog")
 	e.sh(`echo go > "$1/go"`, dir)
 	e.eventually("the program has gone on", exists("done"))
@@ -99,4 +99,89 @@ func testRollbackRefuses(e *env) {
 	must[sandbox.Workspace](e)(e.api.Mount(e.Context(), sandbox.MountRequest{Workspace: "w", MountOptions: sandbox.MountOptions{ReadOnly: true}}))
 	e.wants(back(sandbox.RollbackRequest{Workspace: "w", Snapshot: "s"}), sandbox.ErrConflict, "read-only")
 	equal(e, "contents", e.sh(`cat "$1/f"`, at), "two")
+}
+
+// testRollbackKeeps has back what a rollback took away.
+func testRollbackKeeps(e *env) {
+	at := e.up("w")
+	e.sh(`echo one > "$1/f"`, at)
+	s := e.snapshot("w", "s")
+	back := func(r sandbox.RollbackRequest) *sandbox.Snapshot {
+		e.Helper()
+		r.Workspace = "w"
+		return must[sandbox.RollbackResult](e)(e.api.Rollback(e.Context(), r)).Kept
+	}
+	count := func() int {
+		return len(must[sandbox.SnapshotPage](e)(e.api.Snapshots(e.Context(), sandbox.ListRequest{})).Snapshots)
+	}
+	if kept := back(sandbox.RollbackRequest{Snapshot: "s"}); kept != nil {
+		e.Errorf("nothing was unsaved: %+v", kept)
+	}
+	e.sh(`echo two > "$1/f"; echo new > "$1/new"`, at)
+	kept := back(sandbox.RollbackRequest{Snapshot: "s"})
+	if kept == nil {
+		e.Fatal("nothing was kept")
+	}
+	equal(e, "name", kept.Name, "")
+	equal(e, "parent", kept.Parent, s.ID)
+	if kept.ExpiresAt == nil || !strings.Contains(kept.Description, "w:s") {
+		e.Errorf("kept: %+v", kept)
+	}
+	equal(e, "the tree", e.sh(`cat "$1"/*`, at), "one")
+	if again := back(sandbox.RollbackRequest{Snapshot: kept.ID}); again != nil {
+		e.Errorf("nothing was unsaved: %+v", again)
+	}
+	equal(e, "the tree, back", e.sh(`cat "$1"/*`, at), "two\nnew")
+	e.sh(`echo three > "$1/f"`, at)
+	before := count()
+	if kept := back(sandbox.RollbackRequest{Snapshot: "s", Discard: true}); kept != nil || count() != before {
+		e.Errorf("given up: %+v, %d snapshots, before %d", kept, count(), before)
+	}
+	// Paused, and not mounted.
+	must[sandbox.Workspace](e)(e.api.Pause(e.Context(), sandbox.PauseRequest{Workspace: "w"}))
+	equal(e, "paused, unchanged", back(sandbox.RollbackRequest{Snapshot: "s"}) == nil, true)
+	must[sandbox.Workspace](e)(e.api.Resume(e.Context(), sandbox.RefRequest{Ref: "w"}))
+	e.sh(`echo four > "$1/f"`, at)
+	must[sandbox.Workspace](e)(e.api.Pause(e.Context(), sandbox.PauseRequest{Workspace: "w"}))
+	kept = back(sandbox.RollbackRequest{Snapshot: "s"})
+	must[sandbox.Workspace](e)(e.api.Resume(e.Context(), sandbox.RefRequest{Ref: "w"}))
+	equal(e, "paused and resumed", e.sh(`cat "$1"/*`, at), "one")
+	e.sh(`echo five > "$1/f"`, at)
+	e.unmount("w")
+	last := back(sandbox.RollbackRequest{Snapshot: kept.ID})
+	equal(e, "while it was paused", e.sh(`cat "$1"/*`, e.mount("w")), "four")
+	back(sandbox.RollbackRequest{Snapshot: last.ID})
+	equal(e, "while it was not mounted", e.sh(`cat "$1"/*`, at), "five")
+}
+
+// testRollbackForeign goes to snapshots of others only if it is told to.
+func testRollbackForeign(e *env) {
+	at := e.up("w")
+	e.sh(`echo mine > "$1/f"`, at)
+	e.snapshot("w", "s")
+	other := e.up("other")
+	e.sh(`echo theirs > "$1/f"`, other)
+	e.snapshot("other", "s")
+	e.snapshot("other", "t")
+	try := func(workspace, snapshot string, foreign bool) error {
+		_, err := e.api.Rollback(e.Context(), sandbox.RollbackRequest{Workspace: workspace, Snapshot: snapshot, Foreign: foreign})
+		return err
+	}
+	before := e.show("w").Head
+	for _, name := range []string{"t", "other:s"} {
+		e.wants(try("w", name, false), sandbox.ErrConflict, "other:", "history of w", "--foreign")
+	}
+	equal(e, "head", e.show("w").Head, before)
+	equal(e, "the tree", e.sh(`cat "$1"/*`, at), "mine")
+	br := must[sandbox.Workspace](e)(e.api.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: "other:t", Name: "br"}))
+	for _, name := range []string{"t", "s", "other:s"} { // on which it was made
+		if err := try(br.ID, name, false); err != nil {
+			e.Error(err)
+		}
+	}
+	e.wants(try(br.ID, "w:s", false), sandbox.ErrConflict, "w:s")
+	if err := try("w", "t", true); err != nil {
+		e.Error(err)
+	}
+	equal(e, "the tree of another", e.sh(`cat "$1"/*`, at), "theirs")
 }

@@ -9,88 +9,100 @@ import (
 
 // Create implements api.API.
 func (c *Client) Create(ctx context.Context, r api.CreateRequest) (api.Workspace, error) {
-	return call[api.Workspace](ctx, c, wire.CallCreate, r, sink{progress: r.Progress})
+	return callAt[api.Workspace](ctx, c, wire.CallCreate, &r, r.Access, sink{progress: r.Progress}, sourceRef(&r)...)
 }
 
 // Up implements api.API.
 func (c *Client) Up(ctx context.Context, r api.UpRequest) (api.UpResult, error) {
-	return call[api.UpResult](ctx, c, wire.CallUp, r, sink{progress: r.Progress})
+	return callAt[api.UpResult](ctx, c, wire.CallUp, &r, r.Access, sink{progress: r.Progress}, sourceRef(&r.CreateRequest)...)
 }
 
 // Mount implements api.API.
 func (c *Client) Mount(ctx context.Context, r api.MountRequest) (api.Workspace, error) {
-	return call[api.Workspace](ctx, c, wire.CallMount, r, sink{})
+	return callAt[api.Workspace](ctx, c, wire.CallMount, &r, r.Access, sink{}, &r.Workspace)
 }
 
 // Unmount implements api.API.
 func (c *Client) Unmount(ctx context.Context, r api.UnmountRequest) (api.Workspace, error) {
-	return call[api.Workspace](ctx, c, wire.CallUnmount, r, sink{})
+	return callAt[api.Workspace](ctx, c, wire.CallUnmount, &r, r.Access, sink{}, &r.Workspace)
 }
 
 // Snapshot implements api.API.
 func (c *Client) Snapshot(ctx context.Context, r api.SnapshotRequest) (api.Snapshot, error) {
-	return call[api.Snapshot](ctx, c, wire.CallSnapshot, r, sink{progress: r.Progress})
+	return callAt[api.Snapshot](ctx, c, wire.CallSnapshot, &r, r.Access, sink{progress: r.Progress}, &r.Workspace)
 }
 
 // Restore implements api.API.
 func (c *Client) Restore(ctx context.Context, r api.RestoreRequest) (api.Workspace, error) {
-	return call[api.Workspace](ctx, c, wire.CallRestore, r, sink{})
+	return callAt[api.Workspace](ctx, c, wire.CallRestore, &r, r.Access, sink{}, &r.Snapshot)
 }
 
 // Branch implements api.API.
 func (c *Client) Branch(ctx context.Context, r api.RestoreRequest) (api.Workspace, error) {
-	return call[api.Workspace](ctx, c, wire.CallBranch, r, sink{})
+	return callAt[api.Workspace](ctx, c, wire.CallBranch, &r, r.Access, sink{}, &r.Snapshot)
 }
 
 // Fork implements api.API.
 func (c *Client) Fork(ctx context.Context, r api.ForkRequest) (api.Workspace, error) {
-	return call[api.Workspace](ctx, c, wire.CallFork, r, sink{})
+	return callAt[api.Workspace](ctx, c, wire.CallFork, &r, r.Access, sink{}, &r.Workspace)
 }
 
 // Rollback implements api.API.
-func (c *Client) Rollback(ctx context.Context, r api.RollbackRequest) (api.Workspace, error) {
-	return call[api.Workspace](ctx, c, wire.CallRollback, r, sink{})
+func (c *Client) Rollback(ctx context.Context, r api.RollbackRequest) (api.RollbackResult, error) {
+	return callAt[api.RollbackResult](ctx, c, wire.CallRollback, &r, r.Access, sink{}, &r.Workspace, &r.Snapshot)
 }
 
 // Pause implements api.API.
 func (c *Client) Pause(ctx context.Context, r api.PauseRequest) (api.Workspace, error) {
-	return call[api.Workspace](ctx, c, wire.CallPause, r, sink{})
+	return callAt[api.Workspace](ctx, c, wire.CallPause, &r, r.Access, sink{}, &r.Workspace)
 }
 
 // Resume implements api.API.
 func (c *Client) Resume(ctx context.Context, r api.RefRequest) (api.Workspace, error) {
-	return call[api.Workspace](ctx, c, wire.CallResume, r, sink{})
+	return callAt[api.Workspace](ctx, c, wire.CallResume, &r, r.Access, sink{}, &r.Ref)
 }
 
 // Prune implements api.API.
 func (c *Client) Prune(ctx context.Context, r api.PruneRequest) (api.PruneResult, error) {
-	return call[api.PruneResult](ctx, c, wire.CallPrune, r, sink{})
+	return callAt[api.PruneResult](ctx, c, wire.CallPrune, &r, r.Access, sink{}, &r.Workspace)
 }
 
 // Events implements api.API.
 func (c *Client) Events(ctx context.Context, r api.EventsRequest, fn func(api.Event) error) error {
-	_, err := call[wire.None](ctx, c, wire.CallEvents, r, sink{event: fn})
+	_, err := callAt[wire.None](ctx, c, wire.CallEvents, &r, r.Access, sink{event: fn}, &r.Workspace)
 	return err
 }
 
 // Workspaces implements api.API.
 func (c *Client) Workspaces(ctx context.Context, r api.ListRequest) (api.WorkspacePage, error) {
-	return call[api.WorkspacePage](ctx, c, wire.CallWorkspaces, r, sink{})
+	return callAt[api.WorkspacePage](ctx, c, wire.CallWorkspaces, &r, r.Access, sink{}, &r.Workspace)
 }
 
 // Snapshots implements api.API.
 func (c *Client) Snapshots(ctx context.Context, r api.ListRequest) (api.SnapshotPage, error) {
-	return call[api.SnapshotPage](ctx, c, wire.CallSnapshots, r, sink{})
+	return callAt[api.SnapshotPage](ctx, c, wire.CallSnapshots, &r, r.Access, sink{}, &r.Workspace)
 }
 
 // Show implements api.API.
 func (c *Client) Show(ctx context.Context, r api.RefRequest) (api.Object, error) {
-	return call[api.Object](ctx, c, wire.CallShow, r, sink{})
+	return callAt[api.Object](ctx, c, wire.CallShow, &r, r.Access, sink{}, &r.Ref)
+}
+
+// Locate implements api.API. The path is as this process sees it, which need not be how the daemon does.
+func (c *Client) Locate(ctx context.Context, r api.LocateRequest) (api.Workspace, error) {
+	if r.Device == "" {
+		there, err := here(r.Path)
+		if err != nil {
+			return api.Workspace{}, err
+		}
+		there.Access, r = r.Access, there
+	}
+	return call[api.Workspace](ctx, c, wire.CallLocate, r, sink{})
 }
 
 // Diff implements api.API.
 func (c *Client) Diff(ctx context.Context, r api.DiffRequest, fn func(api.Change) error) error {
-	_, err := call[wire.None](ctx, c, wire.CallDiff, r, sink{progress: r.Progress, change: func(ch api.Change) error {
+	to := sink{progress: r.Progress, change: func(ch api.Change) error {
 		// JSON spoils paths that are not UTF-8; the raw ones come beside them.
 		if ch.RawPath != nil {
 			ch.Path = string(ch.RawPath)
@@ -99,30 +111,31 @@ func (c *Client) Diff(ctx context.Context, r api.DiffRequest, fn func(api.Change
 			ch.OldPath = string(ch.RawOldPath)
 		}
 		return fn(ch)
-	}})
+	}}
+	_, err := callAt[wire.None](ctx, c, wire.CallDiff, &r, r.Access, to, &r.A, &r.B)
 	return err
 }
 
 // Delete implements api.API.
 func (c *Client) Delete(ctx context.Context, r api.RefRequest) error {
-	_, err := call[wire.None](ctx, c, wire.CallDelete, r, sink{})
+	_, err := callAt[wire.None](ctx, c, wire.CallDelete, &r, r.Access, sink{}, &r.Ref)
 	return err
 }
 
 // Destroy implements api.API.
 func (c *Client) Destroy(ctx context.Context, r api.RefRequest) error {
-	_, err := call[wire.None](ctx, c, wire.CallDestroy, r, sink{})
+	_, err := callAt[wire.None](ctx, c, wire.CallDestroy, &r, r.Access, sink{}, &r.Ref)
 	return err
 }
 
 // Export implements api.API.
 func (c *Client) Export(ctx context.Context, r api.ExportRequest) (api.ExportResult, error) {
-	return call[api.ExportResult](ctx, c, wire.CallExport, r, sink{progress: r.Progress})
+	return callAt[api.ExportResult](ctx, c, wire.CallExport, &r, r.Access, sink{progress: r.Progress}, &r.Snapshot)
 }
 
 // Extract implements api.API.
 func (c *Client) Extract(ctx context.Context, r api.ExtractRequest) (api.ExtractResult, error) {
-	got, err := call[api.ExtractResult](ctx, c, wire.CallExtract, r, sink{progress: r.Progress})
+	got, err := callAt[api.ExtractResult](ctx, c, wire.CallExtract, &r, r.Access, sink{progress: r.Progress}, &r.Snapshot)
 	for i := range got.Skips {
 		// As in Diff.
 		if s := &got.Skips[i]; s.RawPath != nil {
@@ -134,7 +147,7 @@ func (c *Client) Extract(ctx context.Context, r api.ExtractRequest) (api.Extract
 
 // Stats implements api.API.
 func (c *Client) Stats(ctx context.Context, r api.StatsRequest) (api.Stats, error) {
-	return call[api.Stats](ctx, c, wire.CallStats, r, sink{})
+	return callAt[api.Stats](ctx, c, wire.CallStats, &r, r.Access, sink{}, &r.Ref)
 }
 
 // GC implements api.API.

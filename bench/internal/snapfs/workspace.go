@@ -69,7 +69,7 @@ func (h *Workspace) Unrestore(ctx context.Context, dir string) error {
 }
 
 func (h *Workspace) Rollback(ctx context.Context, id string) error {
-	_, err := h.API.Rollback(ctx, sandbox.RollbackRequest{Workspace: "w", Snapshot: id})
+	_, err := h.API.Rollback(ctx, sandbox.RollbackRequest{Workspace: "w", Snapshot: id, Discard: true})
 	return err
 }
 

@@ -62,6 +62,8 @@ func TestCommandLine(t *testing.T) {
 		{"completion bash", 0, "complete", ""},
 		{"completion nosh", 2, "", `shell "nosh"`},
 		{"nosuch", 2, "", "unknown command"},
+		{"snapsot x", 2, "", "did you mean snapshot, snapshots?"},
+		{"clone x", 2, "", "did you mean branch, fork?"},
 		{"list --nosuch", 2, "", "unknown flag"},
 		{"list x", 2, "", `unexpected argument "x"`},
 		{"list --limit 0", 2, "", "--limit 0"},

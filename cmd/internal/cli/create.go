@@ -33,6 +33,9 @@ If NAME is taken, that is a conflict and nothing is changed.`,
 				return err
 			}
 			return a.withClient(cmd.Context(), anyHome, func(c *client.Client) error {
+				if err := a.onlyOne(cmd.Context(), c, from, src); err != nil {
+					return err
+				}
 				meter := a.newMeter()
 				ws, err := c.Create(cmd.Context(), api.CreateRequest{
 					Access: a.access(), Name: args[0], Source: src, Progress: meter.report(),

@@ -21,7 +21,7 @@ in the background.
 
 With several arguments, all that can be deleted are deleted. If some cannot, the exit code is that
 of one of them.`,
-		Example:     "  snapfs delete before-upgrade\n  snapfs delete 0199d5a4 0199d5b0",
+		Example:     "  snapfs delete app:before-upgrade\n  snapfs delete 0199d5a4 0199d5b0",
 		Args:        atLeastOne("SNAP"),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {

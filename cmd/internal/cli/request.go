@@ -39,7 +39,8 @@ func absolute(what, path string) (string, error) {
 	return abs, nil
 }
 
-// source resolves --from: a path if such a file exists or the word looks like a path, else a snapshot.
+// source resolves --from: a path if such a file exists or the word looks like a path, else a snapshot. onlyOne is to
+// follow it.
 func source(cmd *cobra.Command, from string) (string, error) {
 	if from == "" {
 		if cmd.Flags().Changed("from") {
@@ -56,6 +57,9 @@ func source(cmd *cobra.Command, from string) (string, error) {
 			return "", err
 		}
 		if _, err := os.Stat(abs); err != nil {
+			if _, _, ok := api.SplitRef(from); ok { // PATH:NAME
+				return from, nil
+			}
 			if errors.Is(err, fs.ErrNotExist) {
 				return "", failure(api.ErrNotFound, "source %s does not exist", quote(abs))
 			}
@@ -64,6 +68,22 @@ func source(cmd *cobra.Command, from string) (string, error) {
 		return abs, nil
 	}
 	return from, nil
+}
+
+// onlyOne refuses a --from that is a file here and a snapshot of this name, too.
+func (a *app) onlyOne(ctx context.Context, c api.API, from, source string) error {
+	if source == from || api.IsPath(from) {
+		return nil
+	}
+	o, err := c.Show(ctx, api.RefRequest{Access: a.access(), Ref: from})
+	if errors.Is(err, api.ErrConflict) {
+		return err // several snapshots
+	}
+	if err != nil || o.Snapshot == nil {
+		return nil // the file it is
+	}
+	return failure(api.ErrConflict, "conflict: --from %s is a file here and a snapshot: write ./%s or %s",
+		quote(from), from, o.Snapshot.Workspace+":"+from)
 }
 
 // makeMountpoint creates the last element of path if it is missing. undo removes it again, and is never nil.

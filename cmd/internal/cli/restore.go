@@ -13,17 +13,17 @@ import (
 func (a *app) restoreCommand() *cobra.Command {
 	tree := extraction{}
 	cmd := a.derive("restore SNAP [MOUNTPOINT | --to DIR]", "make a new workspace or a directory with a snapshot's state",
-		`Makes a new workspace whose tree is exactly what the snapshot froze, and prints its name. The name
-is that of the snapshot's workspace and a suffix: {origin}-restored-{short}. With MOUNTPOINT the
-workspace is mounted there. The origin is not changed.
+		`Makes a new workspace whose tree is exactly what the snapshot froze, and prints its name: that of
+--name, or {origin}-restored-{short}. With MOUNTPOINT the workspace is mounted there. The origin is
+not changed.
 
 `+extractHelp,
-		"  snapfs restore before-upgrade /mnt/before\n  snapfs restore 0199\n  snapfs restore before-upgrade --to ./before",
+		"  snapfs restore app:before-upgrade /mnt/before\n  snapfs restore 0199 --name old\n  snapfs restore before-upgrade --to ./before",
 		func(c *client.Client) deriveFunc { return c.Restore })
 	mount := cmd.RunE
 	tree.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if given, err := tree.check(cmd, args, mountFlagNames...); err != nil {
+		if given, err := tree.check(cmd, args, append(mountFlagNames, "name")...); err != nil {
 			return err
 		} else if given {
 			return tree.run(a, cmd, args[0])
@@ -35,25 +35,26 @@ workspace is mounted there. The origin is not changed.
 
 func (a *app) branchCommand() *cobra.Command {
 	return a.derive("branch SNAP [MOUNTPOINT]", "make a new workspace on top of a snapshot",
-		`Makes a new workspace on top of a snapshot, to continue from there, and prints its name,
-{origin}-branch-{short}. With MOUNTPOINT the workspace is mounted there.
+		`Makes a new workspace on top of a snapshot, to continue from there, and prints its name: that of
+--name, or {origin}-branch-{short}. With MOUNTPOINT the workspace is mounted there.
 
 Any number of branches share the data of the snapshot. What one branch writes, no other sees. To
 claim a prepared snapshot for a task, branch it: the tree is complete when the command returns.`,
-		"  snapfs branch base /mnt/try-1\n  snapfs branch base /mnt/try-2",
+		"  snapfs branch base /mnt/try-1 --name try-1\n  snapfs branch base /mnt/try-2 --name try-2",
 		func(c *client.Client) deriveFunc { return c.Branch })
 }
 
 func (a *app) forkCommand() *cobra.Command {
 	return a.derive("fork NAME [MOUNTPOINT]", "make a new workspace from the current state of another",
-		`Makes a new workspace from what workspace NAME holds now, and prints its name. With MOUNTPOINT the
-workspace is mounted there. No snapshot is listed for it. NAME is not changed. The fork of a paused
+		`Makes a new workspace from what workspace NAME holds now, and prints its name: that of --name, or
+{origin}-fork-{short}. With MOUNTPOINT the workspace is mounted there. No snapshot is listed for it. NAME is not changed. The fork of a paused
 workspace is paused.`,
 		"  snapfs fork app /mnt/app-2",
 		func(c *client.Client) deriveFunc {
 			return func(ctx context.Context, r api.RestoreRequest) (api.Workspace, error) {
 				return c.Fork(ctx, api.ForkRequest{
-					Access: r.Access, Workspace: r.Snapshot, Mountpoint: r.Mountpoint, MountOptions: r.MountOptions,
+					Access: r.Access, Workspace: r.Snapshot, Name: r.Name, Mountpoint: r.Mountpoint,
+					MountOptions: r.MountOptions,
 				})
 			}
 		})
@@ -63,7 +64,7 @@ type deriveFunc func(context.Context, api.RestoreRequest) (api.Workspace, error)
 
 // derive builds the three verbs that make a workspace from a snapshot or another workspace.
 func (a *app) derive(use, short, long, example string, verb func(*client.Client) deriveFunc) *cobra.Command {
-	var options api.MountOptions
+	var r api.RestoreRequest
 	var name string
 	_, _ = fmt.Sscanf(use, "%s %s", new(string), &name) // SNAP or NAME
 	cmd := &cobra.Command{
@@ -77,11 +78,14 @@ nor the directory is left.`,
 		Args:        between(1, name, "MOUNTPOINT"),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkMount(options); err != nil {
+			if err := checkMount(r.MountOptions); err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("name") && r.Name == "" {
+				return usagef("empty --name")
+			}
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
-				r := api.RestoreRequest{Access: a.access(), Snapshot: args[0], MountOptions: options}
+				r.Access, r.Snapshot = a.access(), args[0]
 				undo := func() {}
 				if len(args) == 2 {
 					var err error
@@ -98,6 +102,7 @@ nor the directory is left.`,
 			})
 		},
 	}
-	mountFlags(cmd, &options)
+	cmd.Flags().StringVar(&r.Name, "name", "", "`NAME` of the new workspace (default: made from the origin's)")
+	mountFlags(cmd, &r.MountOptions)
 	return cmd
 }

@@ -52,9 +52,12 @@ origin.
 All of them are kept in a home directory. One daemon holds the home. Verbs start the daemon when it
 is needed; 'snapfs stop' ends it.
 
-NAME is the name of a workspace: lower-case letters, digits and inner dashes, at most 63 characters.
-SNAP is a snapshot: its id, a unique prefix of the id (4 characters or more), its name, or the ref
-that --json prints.`
+NAME is a workspace: its name (lower-case letters, digits and inner dashes, at most 63 characters),
+or a path: its mountpoint, any path inside that, or "." there.
+
+SNAP is a snapshot: WORKSPACE:NAME, or NAME alone if only one workspace has a snapshot of that name;
+its id, or a unique prefix of the id (4 characters or more); or the ref that --json prints. Names of
+snapshots belong to their workspace, which may also be a path: '.:built'.`
 
 const usageTemplate = `Usage:
   {{if .HasAvailableSubCommands}}{{.CommandPath}} [flags] VERB ...{{else}}{{.UseLine}}{{end}}
@@ -89,7 +92,7 @@ func (a *app) rootCommand(args []string) *cobra.Command {
 		Version:       a.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          noSuchVerb,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			a.parsed = true
@@ -103,6 +106,8 @@ func (a *app) rootCommand(args []string) *cobra.Command {
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt,
 			api.ExitUnavailable),
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+
+		SuggestionsMinimumDistance: 2,
 	}
 	cobra.EnableCommandSorting = false
 	root.SetVersionTemplate("snapfs {{.Version}}\n")
@@ -182,7 +187,9 @@ func (a *app) addVerbs(root *cobra.Command, args []string) {
 	}
 	for _, v := range verbs {
 		if named == "" || v.name == named {
-			root.AddCommand(v.make(a))
+			cmd := v.make(a)
+			cmd.SuggestFor = suggestFor[v.name]
+			root.AddCommand(cmd)
 		}
 	}
 }

@@ -59,6 +59,9 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 				name = fmt.Sprintf("run-%08x", rand.Uint32())
 			}
 			return a.withClient(cmd.Context(), anyHome, func(c *client.Client) error {
+				if err := a.onlyOne(cmd.Context(), c, from, src); err != nil {
+					return err
+				}
 				return a.runIn(cmd.Context(), c,
 					throwAway{app: a, client: c, name: name, src: src, keep: keep, options: options, argv: args})
 			})

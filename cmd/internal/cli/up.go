@@ -45,6 +45,9 @@ If mounting fails, a workspace or directory that this call created is removed.`,
 				return err
 			}
 			return a.withClient(cmd.Context(), anyHome, func(c *client.Client) error {
+				if err := a.onlyOne(cmd.Context(), c, from, src); err != nil {
+					return err
+				}
 				return a.up(cmd.Context(), c, args[0], src, api.MountRequest{
 					Access: a.access(), Workspace: args[0], Mountpoint: mountpoint, MakeMountpoint: true,
 					MountOptions: options,

@@ -79,6 +79,7 @@ const (
 	CallWorkspaces = "workspaces"
 	CallSnapshots  = "snapshots"
 	CallShow       = "show"
+	CallLocate     = "locate"
 	CallDiff       = "diff"
 	CallDelete     = "delete"
 	CallDestroy    = "destroy"

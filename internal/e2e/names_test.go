@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"snapfs/sandbox"
+)
+
+// in runs a verb in a directory.
+func (h *home) in(dir string, args ...string) result {
+	h.t.Helper()
+	return process(h.t, soon, dir, h.env, append([]string{snapfs}, args...)...)
+}
+
+// TestPlaces names workspaces by where programs are.
+func TestPlaces(t *testing.T) {
+	h := newHome(t)
+	h.ok("up", "app", h.makeDir("work"))
+	h.ok("up", "other", h.path("other")) // the directory is made, and goes with the mount
+	shell(t, soon, h.path("work"), `mkdir -p a/b; echo one > a/b/f; ln -s "$PWD/a" ../link`)
+	out := shell(t, soon, h.path("work"), `cd a
+		SNAPFS_HOME=$1 "$2" -q snapshot . --name built > /dev/null
+		echo two > b/f
+		export SNAPFS_HOME=$1
+		"$2" diff .
+		"$2" diff ./b .:built
+		"$2" show ../../link | grep ^workspace
+		"$2" rollback -q "$PWD" built --discard > /dev/null
+		cat b/f`, h.dir, snapfs)
+	require.Equal(t, "M a/b/f\nM a/b/f\nworkspace   app\none\n", out)
+
+	// Relative ones, of several, from elsewhere, and of what is not mounted any more.
+	r := h.in(h.tmp, "snapshot", "./other", "--name", "built")
+	require.Zero(t, r.code, r.err)
+	h.fails(4, "app:built, other:built", "show", "built")
+	require.Equal(t, "app", h.snapshot("./work:built").Workspace)
+	h.ok("create", "copy", "--from", "./work:built")
+	h.ok("umount", "./work")
+	h.ok("mount", h.path("work"))
+	h.ok("umount", "work/")
+	require.Equal(t, "app", h.workspace("work/.").ID)
+	h.ok("umount", "other")
+	h.ok("mount", "./other")
+	h.fails(3, "in no workspace", "snapshot", h.tmp)
+	h.fails(2, "", "snapshot", "./missing")
+	h.fails(3, "write ./work", "snapshot", "work")
+
+	// Where the same path is another workspace: it is the mount that counts, not its name.
+	h.ok("mount", "app")
+	r = process(t, soon, h.tmp, h.env, "unshare", "--mount", "bash", "-ec",
+		`mount --move work other; mkdir -p elsewhere; mount --bind other/a elsewhere
+		for dir in other elsewhere/b; do (cd $dir; "$0" show . | grep ^workspace); done`, snapfs)
+	require.Zero(t, r.code, r.err)
+	require.Equal(t, "workspace   app\nworkspace   app\n", r.out)
+	// What is not mounted is not known by a path that means another directory there.
+	h.ok("umount", "app")
+	r = process(t, soon, h.tmp, h.env, "unshare", "--mount", "bash", "-ec",
+		`mount -t tmpfs none work; cd work; "$0" show .`, snapfs)
+	require.Equal(t, 3, r.code, r.out+r.err)
+}
+
+// TestNamesAcrossWorkspaces takes the road on which a rollback once took another workspace's snapshot.
+func TestNamesAcrossWorkspaces(t *testing.T) {
+	h := newHome(t)
+	h.ok("up", "app", h.path("app"))
+	h.ok("up", "lib", h.path("lib"))
+	shell(t, soon, h.tmp, `echo app > app/f; echo lib > lib/f`)
+	h.ok("snapshot", "lib", "--name", "good")
+	h.fails(4, "lib:good", "rollback", "app", "good")
+	h.fails(4, "history of app", "rollback", "app", "lib:good")
+	h.ok("snapshot", "app", "--name", "good")
+	shell(t, soon, h.tmp, `echo changed > app/f`)
+	r := h.run("rollback", "app", "good")
+	require.Zero(t, r.code, r.err)
+	require.Contains(t, r.err, "what was unsaved is snapshot")
+	require.Equal(t, "app\n", h.read("app/f"))
+	// The printed command brings it back.
+	line := r.err[strings.Index(r.err, "'snapfs ")+len("'snapfs "):]
+	h.ok(strings.Fields(line[:strings.IndexByte(line, '\'')])...)
+	require.Equal(t, "changed\n", h.read("app/f"))
+	shell(t, soon, h.tmp, `echo again > app/f`)
+	kept := decode[sandbox.RollbackResult](h, "rollback", "app", "good").Kept
+	require.NotNil(t, kept)
+	require.NotNil(t, kept.ExpiresAt)
+	require.Equal(t, "rolled back\n", shell(t, soon, h.tmp, `grep -q app app/f && echo rolled back`))
+	h.ok("rollback", "app", "lib:good", "--foreign")
+	require.Equal(t, "lib\n", h.read("app/f"))
+
+	require.Equal(t, "try", h.ok("-q", "branch", "app:good", h.path("try"), "--name", "try"))
+	require.Equal(t, "try2", h.ok("-q", "fork", "try", "--name", "try2"))
+	h.fails(4, "try", "restore", "app:good", "--name", "try")
+	h.fails(2, "empty --name", "restore", "app:good", "--name", "")
+	h.fails(3, "destroy", "delete", "app")
+	h.fails(3, "did you mean app:good", "show", "app:goood")
+	h.fails(3, "did you mean try, try2", "umount", "tryy")
+	h.fails(4, "several", "create", "x", "--from", "good")
+
+	// A directory here, and a snapshot.
+	h.write("only/f", "a directory\n")
+	h.ok("snapshot", "try", "--name", "only")
+	h.fails(4, "try:only", "create", "x", "--from", "only")
+	h.ok("create", "x", "--from", "./only")
+	require.Equal(t, filepath.Join(h.tmp, "only"), h.workspace("x").Source)
+}

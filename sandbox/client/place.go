@@ -1,0 +1,126 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"snapfs/sandbox/api"
+)
+
+// A path means something only where it is seen: in a container a workspace is mounted elsewhere than on the host, or
+// under the path of another one. So paths that name workspaces are not sent. The client looks them up, by the number of
+// the file system there, and sends the name of the workspace that has it.
+
+// callAt is call for a request that names objects, also by paths: refs are its fields that do.
+func callAt[Res any](
+	ctx context.Context, c *Client, name string, request any, a api.Access, to sink, refs ...*string,
+) (result Res, err error) {
+	for _, ref := range refs {
+		if err := c.place(ctx, a, ref); err != nil {
+			return result, err
+		}
+	}
+	result, err = call[Res](ctx, c, name, request, to)
+	if errors.Is(err, api.ErrNotFound) {
+		for _, ref := range refs {
+			if *ref != "" && !api.IsPath(*ref) && exists("./"+*ref) {
+				err = fmt.Errorf("%w; for what has this name here, write ./%s", err, *ref)
+			}
+		}
+	}
+	return result, err
+}
+
+// place puts the name of a workspace into a reference in the place of a path. A path that does not exist may be where a
+// workspace was mounted. Else it stays, for the daemon to refuse it: it may be a name that an earlier version gave.
+func (c *Client) place(ctx context.Context, a api.Access, ref *string) error {
+	path, after := *ref, ""
+	if workspace, snapshot, ok := api.SplitRef(path); ok && !exists(path) {
+		path, after = workspace, ":"+snapshot
+	}
+	if !api.IsPath(path) {
+		return nil
+	}
+	w, err := c.Locate(ctx, api.LocateRequest{Access: a, Path: path})
+	if errors.Is(err, api.ErrNotFound) && !exists(path) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	*ref = w.ID + after
+	return nil
+}
+
+// sourceRef gives the source of a new workspace if it is PATH:NAME: a path alone is that of a directory or a file.
+func sourceRef(r *api.CreateRequest) []*string {
+	if _, _, ok := api.SplitRef(r.Source); ok && !exists(r.Source) {
+		return []*string{&r.Source}
+	}
+	return nil
+}
+
+// exists reports whether a reference is a path of something, be it a mount whose server is gone.
+func exists(path string) bool {
+	if !api.IsPath(path) {
+		return false
+	}
+	_, err := os.Lstat(path)
+	return err == nil || errors.Is(err, syscall.ENOTCONN)
+}
+
+// here describes a path as this process sees it.
+func here(path string) (api.LocateRequest, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return api.LocateRequest{}, fmt.Errorf("%w: %s: %w", api.ErrInvalid, api.Quoted(path), err)
+	}
+	r := api.LocateRequest{Path: abs, Namespace: mountNamespace()}
+	if real, err := filepath.EvalSymlinks(abs); err == nil {
+		r.Path = real
+	} else if dir, err := filepath.EvalSymlinks(filepath.Dir(abs)); err == nil {
+		r.Path = filepath.Join(dir, filepath.Base(abs))
+	}
+	var st syscall.Stat_t
+	switch err := syscall.Stat(abs, &st); {
+	case err == nil:
+		r.Device = device(st.Dev)
+	case errors.Is(err, syscall.ENOTCONN), errors.Is(err, fs.ErrNotExist):
+		r.Device = noDevice // a mount whose server is gone, or a directory that is: the path is all that there is
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENAMETOOLONG):
+		return r, fmt.Errorf("%w: %s: %w", api.ErrNotFound, api.Quoted(abs), err)
+	default:
+		return r, fmt.Errorf("%s: %w", api.Quoted(abs), err)
+	}
+	return r, nil
+}
+
+// noDevice is the number of no file system that is mounted.
+const noDevice = "0:0"
+
+// device spells the number of a file system as /proc/self/mountinfo does (makedev(3)).
+func device(dev uint64) string {
+	major := dev>>8&0xfff | dev>>32&^0xfff
+	minor := dev&0xff | dev>>12&^0xff&0xffffffff
+	return strconv.FormatUint(major, 10) + ":" + strconv.FormatUint(minor, 10)
+}
+
+// mountNamespace is the number of the mount namespace of this process, 0 if it cannot be told.
+func mountNamespace() uint64 {
+	link, err := os.Readlink("/proc/self/ns/mnt") // mnt:[4026531841]
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(strings.Trim(link, "mnt:[]"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
