@@ -53,7 +53,7 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, er
 			ErrNotFound, ref)
 	}
 	if errors.Is(err, ErrNotFound) {
-		return source{}, fmt.Errorf("%w; a directory or image file of that name is not there, either", err)
+		return source{}, fmt.Errorf("%w, and no such directory or image file (to the Go API, paths are absolute)", err)
 	}
 	if err == nil {
 		err = h.restorable(s)
