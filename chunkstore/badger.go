@@ -38,9 +38,9 @@ const (
 	reserveName = "RESERVE"
 )
 
-func badgerOptions(dir string, opts Options, log *slog.Logger) badger.Options {
+func badgerOptions(dir string, opts Options, log badgerLog) badger.Options {
 	return badger.DefaultOptions(dir).
-		WithLogger(badgerLog{log}).
+		WithLogger(log).
 		WithReadOnly(opts.ReadOnly).
 		WithBypassLockGuard(true).  // the store has its own lock
 		WithSyncWrites(false).      // logGuard.sync does it: Badger would also sync its value log, which is never used
@@ -72,8 +72,9 @@ func guarded[T any](what string, fn func() (T, error)) (v T, err error) {
 	return fn()
 }
 
-// openBadger opens the database in dir. On a nearly full disk it waits until Badger has written what it found in logs.
-func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) {
+// openBadger opens the database in dir, whose merges are watched. On a nearly full disk it waits until Badger has written
+// what it found in logs.
+func openBadger(dir string, opts Options, log *slog.Logger, m *merges) (*badger.DB, error) {
 	tight := false
 	if !opts.ReadOnly {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -90,11 +91,11 @@ func openBadger(dir string, opts Options, log *slog.Logger) (*badger.DB, error) 
 			return nil, err
 		}
 	}
-	if err := checkTables(dir); err != nil {
+	if err := errors.Join(checkDamaged(dir), checkTables(dir)); err != nil {
 		return nil, err
 	}
 	db, err := guarded("open index", func() (*badger.DB, error) {
-		return badger.Open(badgerOptions(dir, opts, log))
+		return badger.Open(badgerOptions(dir, opts, badgerLog{log, m}))
 	})
 	var errno unix.Errno
 	switch {
@@ -309,12 +310,19 @@ func keepRoom(dir string) error {
 func trimIndex(dir string) error { return errors.Join(removeEmptyLogs(dir), removeUnused(dir)) }
 
 // badgerLog forwards Badger's warnings and errors, and drops lower levels.
-type badgerLog struct{ log *slog.Logger }
+type badgerLog struct {
+	log    *slog.Logger
+	merges *merges
+}
 
-func (l badgerLog) Errorf(format string, args ...any)   { l.write(slog.LevelError, format, args) }
-func (l badgerLog) Warningf(format string, args ...any) { l.write(slog.LevelWarn, format, args) }
-func (badgerLog) Infof(string, ...any)                  {}
-func (badgerLog) Debugf(string, ...any)                 {}
+func (l badgerLog) Errorf(format string, args ...any) { l.write(slog.LevelError, format, args) }
+func (l badgerLog) Infof(format string, args ...any)  { l.merges.log(format, args) }
+func (l badgerLog) Debugf(format string, args ...any) { l.merges.log(format, args) }
+
+func (l badgerLog) Warningf(format string, args ...any) {
+	l.merges.log(format, args)
+	l.write(slog.LevelWarn, format, args)
+}
 
 func (l badgerLog) write(level slog.Level, format string, args []any) {
 	l.log.Log(context.Background(), level, "index: "+strings.TrimSpace(fmt.Sprintf(format, args...)))

@@ -72,7 +72,8 @@
 //	loader.mu         what to decode ahead; Store.stateMu is taken under it
 //	pack.Set.mu, lru.mu, blockCache.flightMu, sketch.Index.mu, Store.stateMu, line.mu    leaves
 //
-// Badger merges its tables only when it is told to: mergeTables and Close read all of them first.
+// Badger merges its tables only when it is told to: mergeTables and Close read all of them first, and compare what was
+// written with what was read (merges.go).
 //
 // Whatever takes a time that grows with the store is done beside transactions: it reads the index as it was at one
 // time, writes what nothing names yet, and ends with a short transaction (upkeep.go, journalrewrite.go, tables.go).

@@ -362,7 +362,7 @@ func (b *rebuilder) write(ctx context.Context) error {
 	s.lock = nil // run's caller unlocks
 	defer func() { s.lock = lock }()
 	s.guard.dir = index
-	if s.db, err = openBadger(index, s.opts, s.log); err != nil {
+	if s.db, err = openBadger(index, s.opts, s.log, &s.merges); err != nil {
 		return errors.Join(err, s.release())
 	}
 	b.countEnds()

@@ -102,8 +102,9 @@ type Store struct {
 
 	upkeepMu    lockorder.Mutex[lockorder.StoreUpkeep] // held while the journal is rewritten or tables are merged
 	upkeep      upkeep
-	mergeWanted bool  // guarded by writeMu: Badger's tables may be due to be merged
-	unmerged    error // guarded by writeMu: why there was no room for that
+	merges      merges // its methods are called with upkeepMu held, or by Close
+	mergeWanted bool   // guarded by writeMu: Badger's tables may be due to be merged
+	unmerged    error  // guarded by writeMu: why there was no room for that
 
 	numMu   lockorder.Mutex[lockorder.StoreNumbers]
 	nextNum uint64 // next chunk number; guarded by numMu
@@ -206,7 +207,7 @@ func (s *Store) openIndex(index string) (ends map[uint32]int64, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.db, err = openBadger(index, s.opts, s.log); err != nil {
+	if s.db, err = openBadger(index, s.opts, s.log, &s.merges); err != nil {
 		return nil, err
 	}
 	err = s.view(func(btx *badger.Txn) error {
@@ -370,14 +371,21 @@ func (s *Store) freeReserve() error {
 
 // roomToClose frees the reserve, and fails if there is no room for what closing Badger writes: a table of the memtable,
 // and one merged of all tables. Without room, Badger would end the process; the reserve then stays, so that the store
-// can be opened again.
-func (s *Store) roomToClose() error {
+// can be opened again. Without descriptors for them it fails, too.
+func (s *Store) roomToClose() (err error) {
 	if s.db == nil || s.opts.ReadOnly {
 		return nil
 	}
+	if err := s.merges.begin(s.guard.dir, s.db.Tables); err != nil {
+		return fmt.Errorf("close index: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			s.merges.release()
+		}
+	}()
 	need := int64(0)
 	if s.broken == nil {
-		var err error
 		if need, err = s.closingWrites(); err != nil {
 			return err
 		}
@@ -385,7 +393,7 @@ func (s *Store) roomToClose() error {
 	if err := s.guard.room(need - s.guard.held()); err != nil {
 		return fmt.Errorf("close index: %w", err)
 	}
-	err := s.freeReserve()
+	err = s.freeReserve()
 	if full := s.guard.room(need); full != nil {
 		s.reserveFreed = false
 		return fmt.Errorf("close index: %w", errors.Join(full, err, keepRoom(s.guard.dir)))
@@ -441,8 +449,31 @@ func (s *Store) closeIndex() error {
 	if errors.Is(s.broken, ErrIndex) {
 		return s.broken
 	}
+	if s.opts.ReadOnly {
+		return s.db.Close()
+	}
+	if err := s.merges.begin(s.guard.dir, s.db.Tables); err != nil {
+		return fmt.Errorf("close index: %w", err)
+	}
+	defer s.merges.release()
 	_, err := guarded("close index", func() (struct{}, error) { return struct{}{}, s.db.Close() })
+	tables, terr := tablesOf(s.guard.dir)
+	if terr != nil {
+		return errors.Join(err, terr)
+	}
+	if lost := s.merges.end(tables, nil); lost != nil {
+		err = errors.Join(err, s.lose(lost))
+	}
 	return err
+}
+
+// lose records that a merge has lost tables. The caller holds writeMu, or is Close.
+func (s *Store) lose(lost error) error {
+	s.broken = fmt.Errorf("%w: %w", ErrIndex, errors.Join(lost, markDamaged(s.guard.dir)))
+	if s.packs != nil {
+		s.packs.Freeze()
+	}
+	return s.broken
 }
 
 var _ io.Closer = (*Store)(nil)

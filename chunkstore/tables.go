@@ -55,7 +55,8 @@ func (s *Store) halted() bool {
 
 // mergeTables merges Badger's tables into one level. Transactions go on meanwhile, except on a nearly full disk, where
 // they wait: they must not take the room for the merge, nor be refused because it does. Packs leave that room free.
-// Without room it fails with ENOSPC. The caller holds upkeepMu.
+// Without room it fails with ENOSPC, without descriptors with EMFILE or ENFILE. If tables were lost nevertheless, it fails
+// with ErrIndex. The caller holds upkeepMu.
 func (s *Store) mergeTables(ctx context.Context) error {
 	defer s.packs.Spare(0)
 	s.writeMu.Lock()
@@ -69,29 +70,35 @@ func (s *Store) mergeTables(ctx context.Context) error {
 	}
 	s.writeMu.Lock()
 	beside, err := s.roomToMerge()
-	if beside {
-		s.guard.merging = true
-		defer s.endMerge()
+	if err == nil {
+		if err = s.merges.begin(s.guard.dir, s.db.Tables); err != nil {
+			err = fmt.Errorf("merge index: %w", err)
+			s.unmerged = err
+		}
 	}
+	s.guard.merging = beside && err == nil
 	if beside || err != nil {
 		s.writeMu.Unlock()
-	} else {
-		defer s.writeMu.Unlock()
 	}
 	if err != nil {
 		return err
 	}
 	s.opts.Points.At("tables verified")
 	_, err = guarded("merge index", func() (struct{}, error) { return struct{}{}, s.db.Flatten(1) })
+	if beside {
+		s.writeMu.Lock()
+	}
+	s.guard.merging = false
+	lost := s.merges.end(s.db.Tables(), err)
+	if lost != nil {
+		lost = s.lose(lost)
+	}
+	s.writeMu.Unlock()
+	if lost != nil {
+		return lost
+	}
 	s.opts.Points.At("tables merged")
 	return errors.Join(err, sizeIndexCache(s.db))
-}
-
-// endMerge is called when tables were merged beside transactions.
-func (s *Store) endMerge() {
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
-	s.guard.merging = false
 }
 
 // roomToMerge fails unless there is room for the tables once more, which packs then leave free, if need be in place of

@@ -27,6 +27,18 @@ func Require(dir string, n int64) error {
 	return err
 }
 
+// RequireInodes fails with ENOSPC unless n files can be created on dir's file system. Not all have a bound.
+func RequireInodes(dir string, n int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("statfs %s: %w", dir, err)
+	}
+	if st.Files > 0 && st.Ffree < uint64(n) {
+		return fmt.Errorf("%s: %d inodes free, %d are needed: %w", dir, st.Ffree, n, unix.ENOSPC)
+	}
+	return nil
+}
+
 // CanAllocate reports whether n bytes can be allocated on dir's file system, by trying: it may take all that is free for
 // a moment. What statfs has for everybody does not count the blocks that ext4 reserves for root; a disk that root's
 // programs have filled may have no others.
