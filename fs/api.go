@@ -32,6 +32,7 @@ type Options struct {
 	// seconds. What has not arrived is not in a sealed layer.
 	Writeback bool
 	NoAtime   bool
+	Owner     *Owner       // nil: the mount is for everybody
 	Logger    *slog.Logger // nil is slog.Default()
 	Debug     bool         // log every request and answer at debug level
 }

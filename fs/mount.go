@@ -93,10 +93,20 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, dir string, gate transpo
 	return m, nil
 }
 
+// Owner is the user for whom a mount is made, with the mountpoint as that user has opened it: it is mounted there,
+// wherever the path leads by now. Others have no access unless /etc/fuse.conf lets users share their mounts.
+type Owner = mountpoint.Owner
+
+// Detach takes away, lazily, the file system of a device if it is what is mounted at a path, as a process that is gone
+// has left it.
+func Detach(path string, dev uint64) (found bool, err error) {
+	return mountpoint.Detach(path, dev, true)
+}
+
 func mountOptions(opts Options) mountpoint.Options {
 	return mountpoint.Options{
 		FSName: opts.FSName, ReadOnly: opts.ReadOnly, NoSUID: opts.NoSUID, NoDev: opts.NoDev, NoExec: opts.NoExec,
-		NoAtime: opts.NoAtime, MaxRead: transport.MaxIO,
+		NoAtime: opts.NoAtime, MaxRead: transport.MaxIO, Owner: opts.Owner,
 	}
 }
 

@@ -14,7 +14,10 @@ import (
 
 // engine shows an overlay at a mountpoint.
 type engine interface {
-	mount(ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions) (mounted, error)
+	// mount mounts for everybody if owner is nil.
+	mount(
+		ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions, owner *snapfuse.Owner,
+	) (mounted, error)
 }
 
 // mounted is one live mount; *fs.Mount is one.
@@ -63,7 +66,7 @@ func (o Options) transport() error {
 }
 
 func (e fuseEngine) mount(
-	ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions,
+	ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions, owner *snapfuse.Owner,
 ) (mounted, error) {
 	transport := opts.Transport
 	if transport == "" || transport == "auto" {
@@ -72,7 +75,7 @@ func (e fuseEngine) mount(
 	m, err := snapfuse.New(ctx, o, mountpoint, snapfuse.Options{
 		Transport: transport, FSName: workspace, ReadOnly: opts.ReadOnly,
 		NoSUID: opts.NoSUID, NoDev: opts.NoDev, NoExec: opts.NoExec, NoAtime: opts.NoAtime,
-		Writeback: opts.Writeback, Logger: e.log,
+		Writeback: opts.Writeback, Owner: owner, Logger: e.log,
 	})
 	if err != nil {
 		if !isFuseDevice() {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // namedHolders is how many processes a message names.
@@ -57,6 +59,15 @@ func hexDevice(decimal string) string {
 		return decimal
 	}
 	return fmt.Sprintf("%02x", n)
+}
+
+// deviceNumber reads a device number as mountinfo has it; 0 for none.
+func deviceNumber(text string) uint64 {
+	var major, minor uint32
+	if _, err := fmt.Sscanf(text, "%d:%d", &major, &minor); err != nil {
+		return 0
+	}
+	return unix.Mkdev(major, minor)
 }
 
 // detachedHolder names a process in whose mount namespace a copy of a mount lives.

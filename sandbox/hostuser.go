@@ -11,6 +11,7 @@ import (
 
 	"snapfs/internal/hosttree"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/cgroup"
 	"snapfs/sandbox/internal/peer"
 )
@@ -65,6 +66,56 @@ func (h *Home) ownRoot(ctx context.Context, upper uint64) error {
 		return err
 	}
 	return hosttree.SyncDir(path)
+}
+
+// mountFor gives the context and the options with which a workspace is mounted at a path. Where a user has mounted it
+// last, it is mounted as that user again, whoever asks: what the path leads to is that user's to decide.
+func mountFor(
+	ctx context.Context, w *catalog.Workspace, mountpoint string, o MountOptions,
+) (context.Context, MountOptions, error) {
+	u := peer.From(ctx)
+	if m := w.Mount; u == nil && m != nil && m.By != nil && m.Mountpoint == mountpoint {
+		u = m.By
+		ctx = peer.With(ctx, u)
+	}
+	if u == nil {
+		return ctx, o, nil
+	}
+	if o.SUID || o.Dev {
+		return ctx, o, fmt.Errorf("%w: what %s mounts is nosuid and nodev", ErrRefused, u)
+	}
+	o.NoSUID, o.NoDev = true, true
+	return ctx, o, nil
+}
+
+// open opens the directory as the user whose rights it is used with, who must own it.
+func (l *mountLocation) open() error {
+	if l.by == nil {
+		return nil
+	}
+	err := l.by.Do(func() (err error) {
+		l.dir, err = os.OpenFile(l.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		return err
+	})
+	if err != nil {
+		return userError(l.by, pathError(l.path, err))
+	}
+	now, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", l.dir.Fd()))
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(l.dir.Fd()), &st); err != nil {
+		return pathError(l.path, err)
+	}
+	switch {
+	case now != l.path:
+		return fmt.Errorf("%w: mountpoint %s was renamed meanwhile", ErrConflict, l.path)
+	case st.Uid != l.by.UID:
+		return fmt.Errorf("%w: %s belongs to uid %d, and %s may mount only on directories of its own",
+			ErrRefused, l.path, st.Uid, l.by)
+	}
+	return nil
 }
 
 // openCgroup finds the control group that a call names. A user must be able to freeze it without snapfs.

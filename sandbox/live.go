@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	snapfuse "snapfs/fs"
 	"snapfs/internal/lockorder"
 	"snapfs/layers"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/layerstore"
+	"snapfs/sandbox/internal/peer"
 	"snapfs/sandbox/internal/uppers"
 )
 
@@ -23,6 +23,7 @@ type live struct {
 	options    MountOptions
 	asked      MountOptions // before foreign trees were guarded against
 	device     string       // major:minor
+	by         *peer.User   // for whom it is mounted; nil: for everybody
 	overlay    *layers.Overlay
 	mount      mounted
 	gone       chan struct{} // closed by the watcher when overlay and stack are closed
@@ -156,9 +157,12 @@ func (h *Home) watch(l *live) {
 	<-l.mount.Done()
 	// A connection that was aborted leaves its mount behind, dead.
 	if mounts, err := readMounts(); err == nil {
-		if e, ok := mounts.at(l.mountpoint); ok && e.device == l.device {
-			if err := unix.Unmount(l.mountpoint, unix.MNT_DETACH); err != nil {
-				h.log.Warn("a dead mount is still there", "mountpoint", l.mountpoint, "error", err)
+		for _, e := range mounts { // wherever it was moved to
+			if e.device != l.device {
+				continue
+			}
+			if _, err := snapfuse.Detach(e.point, deviceNumber(e.device)); err != nil {
+				h.log.Warn("a dead mount is still there", "mountpoint", e.point, "error", err)
 			}
 		}
 	}
@@ -208,7 +212,7 @@ func (h *Home) recordUnmounted(name, mountpoint string) {
 		}
 		next := *w
 		next.Mount = &catalog.Mount{
-			Mountpoint: w.Mount.Mountpoint, Options: w.Mount.Options, Home: w.Mount.Home, Made: w.Mount.Made,
+			Mountpoint: w.Mount.Mountpoint, Options: w.Mount.Options, Home: w.Mount.Home, Made: w.Mount.Made, By: w.Mount.By,
 		}
 		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
 		ch.Events = append(ch.Events, h.event(EventUnmounted, name, "", "", mountpoint))

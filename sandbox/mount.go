@@ -7,8 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
+	snapfuse "snapfs/fs"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/layerstore"
@@ -58,14 +57,18 @@ func (h *Home) mountLocked(
 	if w == nil {
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
-	at, mounts, err := h.mountTarget(w, mountpoint)
+	ctx, opts, err := mountFor(ctx, w, mountpoint, opts)
+	if err != nil {
+		return err
+	}
+	at, mounts, err := h.mountTarget(ctx, w, mountpoint)
 	if err != nil {
 		return err
 	}
 	if done, err := h.alreadyMounted(w, at, mounts, opts); done || err != nil {
 		return err
 	}
-	location, err := h.choose(w, at, mounts, makeIt)
+	location, err := h.choose(ctx, w, at, mounts, makeIt)
 	if err != nil {
 		return err
 	}
@@ -78,41 +81,56 @@ func (h *Home) mountLocked(
 
 // choose decides that a workspace is mounted at a place, and makes its last element if that is wanted. A place where it
 // was to be mounted again before is given up.
-func (h *Home) choose(w *catalog.Workspace, at location, mounts mountTable, makeIt bool) (mountLocation, error) {
+func (h *Home) choose(
+	ctx context.Context, w *catalog.Workspace, at location, mounts mountTable, makeIt bool,
+) (mountLocation, error) {
 	if m := w.Mount; m != nil && m.Mountpoint == at.path {
 		makeIt = makeIt || m.Made
 	}
-	made, err := h.checkMountpoint(at, mounts, makeIt)
+	var made bool
+	err := asUser(ctx, func() (err error) {
+		made, err = h.checkMountpoint(at, mounts, makeIt)
+		return err
+	})
 	if err != nil {
 		return mountLocation{}, err
 	}
 	if w.Mount != nil && w.Mount.Mounted && w.Mount.Mountpoint != at.path {
 		h.vacate(w.Mount)
 	}
-	return h.prepare(w, at.path, made), nil
+	l := h.prepare(ctx, w, at.path, made)
+	if err := l.open(); err != nil {
+		l.leave()
+		return mountLocation{}, err
+	}
+	return l, nil
 }
 
 // locationFor finds, or makes, the directory on which a workspace that has no connection is to be mounted.
-func (h *Home) locationFor(w *catalog.Workspace, mountpoint string, makeIt bool) (mountLocation, error) {
-	at, mounts, err := h.mountTarget(w, mountpoint)
+func (h *Home) locationFor(
+	ctx context.Context, w *catalog.Workspace, mountpoint string, makeIt bool,
+) (mountLocation, error) {
+	at, mounts, err := h.mountTarget(ctx, w, mountpoint)
 	if err != nil {
 		return mountLocation{}, err
 	}
-	return h.choose(w, at, mounts, makeIt)
+	return h.choose(ctx, w, at, mounts, makeIt)
 }
 
 // wanted is the record of a mount that is about to be made.
 func (h *Home) wanted(at mountLocation, opts MountOptions) *catalog.Mount {
 	return &catalog.Mount{
 		Mountpoint: at.path, Options: opts, Mounted: true, Home: h.dir, Made: at.made, Guarded: at.guarded,
+		By: at.by,
 	}
 }
 
 // mountTarget finds out where a mountpoint is, after taking away a dead mount of an earlier process that is still
 // there.
-func (h *Home) mountTarget(w *catalog.Workspace, mountpoint string) (location, mountTable, error) {
-	mounts, err := readMounts()
-	if err != nil {
+func (h *Home) mountTarget(
+	ctx context.Context, w *catalog.Workspace, mountpoint string,
+) (at location, mounts mountTable, err error) {
+	if mounts, err = readMounts(); err != nil {
 		return location{}, nil, err
 	}
 	l := h.liveOf(w.ID)
@@ -122,7 +140,10 @@ func (h *Home) mountTarget(w *catalog.Workspace, mountpoint string) (location, m
 			return location{}, nil, err
 		}
 	}
-	at, err := h.locate(mountpoint, mounts)
+	err = asUser(ctx, func() (err error) {
+		at, err = h.locate(mountpoint, mounts)
+		return err
+	})
 	return at, mounts, err
 }
 
@@ -136,7 +157,7 @@ func (h *Home) detachStale(w *catalog.Workspace, mounts mountTable) bool {
 	if !ok || e.fstype != mountType || e.source != w.ID || w.Mount.Device != "" && w.Mount.Device != e.device {
 		return false
 	}
-	if err := unix.Unmount(e.point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+	if found, err := snapfuse.Detach(e.point, deviceNumber(e.device)); err != nil || !found {
 		h.log.Warn("a dead mount is still there", "workspace", w.ID, "mountpoint", e.point, "error", err)
 		return false
 	}
@@ -277,7 +298,8 @@ func (h *Home) mountAt(
 	asked := opts // what is recorded: mounted again, it depends on what the workspace is then
 	opts = guarded(w, asked)
 	h.guardLocation(at)
-	m, err := h.engine.mount(ctx, o, w.ID, at.path, opts)
+	defer at.close()
+	m, err := h.engine.mount(ctx, o, w.ID, at.path, opts, at.owner())
 	if err != nil {
 		if err := h.recordMount(context.WithoutCancel(ctx), w.ID, before); err != nil {
 			h.log.Warn("recording that a mount failed", "workspace", w.ID, "error", err)
@@ -288,7 +310,7 @@ func (h *Home) mountAt(
 	major, minor := m.Device()
 	l := &live{
 		workspace: w.ID, mountpoint: at.path, options: opts, asked: asked, overlay: o, mount: m, stack: s,
-		gone: make(chan struct{}), device: fmt.Sprintf("%d:%d", major, minor),
+		gone: make(chan struct{}), device: fmt.Sprintf("%d:%d", major, minor), by: at.by,
 	}
 	h.mu.Lock()
 	h.live[w.ID] = l

@@ -1,13 +1,16 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
 
+	snapfuse "snapfs/fs"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/guard"
+	"snapfs/sandbox/internal/peer"
 )
 
 // mountLocation is a directory on which something can be mounted.
@@ -17,11 +20,36 @@ type mountLocation struct {
 	made    bool   // its last element was made for this mount, or for an earlier one there, and goes with it
 	again   bool   // a mount of an earlier process is wanted there
 	guarded uint64 // inode number of the directory if it is to have a guard while the mount is wanted
+
+	by  *peer.User // whose rights it is used with; nil: the daemon's
+	dir *os.File   // the directory as that user has opened it
+}
+
+// owner is for whom something is mounted there.
+func (l mountLocation) owner() *snapfuse.Owner {
+	if l.by == nil {
+		return nil
+	}
+	return &snapfuse.Owner{UID: l.by.UID, GID: l.by.GID, Dir: l.dir}
+}
+
+// close closes the directory.
+func (l mountLocation) close() {
+	if l.dir != nil {
+		_ = l.dir.Close() // nothing was written
+	}
 }
 
 // leave undoes what was done to the directory for a mount that failed. One that is wanted stays guarded.
 func (l mountLocation) leave() {
+	l.close()
 	if l.again && !l.fresh {
+		return
+	}
+	if l.by != nil {
+		if l.fresh {
+			_ = l.by.Do(func() error { return unix.Rmdir(l.path) }) // as below
+		}
 		return
 	}
 	// The error that made us leave is the one to tell.
@@ -33,8 +61,8 @@ func (l mountLocation) leave() {
 
 // prepare completes what is known of a directory on which a workspace is to be mounted. What an earlier mount at the
 // same place has left there, after a crash, is as if it were done now.
-func (h *Home) prepare(w *catalog.Workspace, path string, fresh bool) mountLocation {
-	l := mountLocation{path: path, fresh: fresh, made: fresh && h.ownPoints}
+func (h *Home) prepare(ctx context.Context, w *catalog.Workspace, path string, fresh bool) mountLocation {
+	l := mountLocation{path: path, fresh: fresh, made: fresh && h.ownPoints, by: peer.From(ctx)}
 	earlier := w.Mount
 	if earlier != nil && (!earlier.Mounted || earlier.Mountpoint != path || h.copied(earlier.Home)) {
 		earlier = nil
@@ -42,7 +70,7 @@ func (h *Home) prepare(w *catalog.Workspace, path string, fresh bool) mountLocat
 	if earlier != nil {
 		l.again, l.made = true, l.made || earlier.Made
 	}
-	if !h.ownPoints {
+	if !h.ownPoints || l.by != nil { // a user's directory has no guard: somebody else's could be there by then
 		return l
 	}
 	s, err := guard.Look(path)
@@ -67,6 +95,12 @@ func (h *Home) guardLocation(l mountLocation) {
 // Nothing is mounted there.
 func (h *Home) vacate(m *catalog.Mount) {
 	if m == nil || h.copied(m.Home) {
+		return
+	}
+	if m.By != nil {
+		if m.Made {
+			_ = m.By.Do(func() error { return unix.Rmdir(m.Mountpoint) }) // as below
+		}
 		return
 	}
 	if m.Guarded != 0 {

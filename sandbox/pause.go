@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"snapfs/sandbox/api"
@@ -182,6 +183,12 @@ func (l *live) flush(ctx context.Context) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sync", "-f", l.mountpoint)
 	cmd.Dir = "/"
+	if u := l.by; u != nil { // others have no access
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Credential: &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups},
+		}
+	}
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("flushing %s: %w: %s",

@@ -56,7 +56,10 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	}
 	var at mountLocation
 	if r.Mountpoint != "" {
-		if at, err = h.locationFor(w, r.Mountpoint, r.MakeMountpoint); err != nil {
+		if ctx, r.MountOptions, err = mountFor(ctx, w, r.Mountpoint, r.MountOptions); err != nil {
+			return Workspace{}, err
+		}
+		if at, err = h.locationFor(ctx, w, r.Mountpoint, r.MakeMountpoint); err != nil {
 			return Workspace{}, err
 		}
 		w.Mount = h.wanted(at, r.MountOptions) // one transaction for both

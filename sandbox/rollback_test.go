@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	snapfuse "snapfs/fs"
 	"snapfs/layers"
 )
 
@@ -19,8 +20,8 @@ type deafMount struct{ mounted }
 
 var errDeaf = errors.New("no names are forgotten")
 
-func (e deafEngine) mount(ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions) (mounted, error) {
-	m, err := e.engine.mount(ctx, o, workspace, mountpoint, opts)
+func (e deafEngine) mount(ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions, owner *snapfuse.Owner) (mounted, error) {
+	m, err := e.engine.mount(ctx, o, workspace, mountpoint, opts, owner)
 	return deafMount{m}, err
 }
 

@@ -167,6 +167,7 @@ func TestGroups(t *testing.T) {
 		require.Equal(t, 5, r.code, r.err)
 		require.Contains(t, r.err, "uid 4301 is bound")
 	})
+	t.Run("Mounts", func(t *testing.T) { mountsOfUsers(t, h, rule, other) })
 	t.Run("Paths", func(t *testing.T) { pathsOfUsers(t, h, rule) })
 }
 
@@ -240,4 +241,50 @@ func cgroupForTest(t *testing.T) string {
 		}
 	}
 	return ""
+}
+
+// mountsOfUsers mounts as a user: only on its own directories, without setuid programs and devices, and for itself.
+func mountsOfUsers(t *testing.T, h *home, u, other user) {
+	shell(t, soon, h.tmp, `mkdir -p own/at own/else closed/in && chown -R 4301:4301 own closed/in && chmod 700 closed && chmod 755 own
+		mkdir roots && chmod 777 roots && ln -s ../roots own/link`)
+	at := h.path("own/at")
+	u.refuses(5, "belongs to uid 0", "mount", "ofa", h.path("roots"))
+	u.refuses(5, "belongs to uid 0", "mount", "ofa", h.path("own/link"))
+	u.refuses(5, "uid 4301 may not", "mount", "ofa", h.path("closed/in"))
+	u.refuses(5, "nosuid and nodev", "mount", "ofa", at, "--suid")
+	u.refuses(5, "nosuid and nodev", "branch", u.ok("snapshot", "ofa"), at, "--dev")
+	require.Contains(t, u.call("mount", `{"workspace":"ofa","mountpoint":"`+h.path("closed/new")+`","make_mountpoint":true}`), "uid 4301 may not")
+	other.refuses(3, "not found", "mount", "ofa", at)
+
+	u.ok("mount", "ofa", at)
+	options := shell(t, soon, h.tmp, `findmnt -no OPTIONS own/at`)
+	for _, want := range []string{"nosuid", "nodev", "user_id=4301", "group_id=4301"} {
+		require.Contains(t, options, want)
+	}
+	r := u.process("sh", "-c", `cd "$1" && echo text > file && mkdir dir && stat -c "%u:%g" . file`, "sh", at)
+	require.Equal(t, "4301:4301\n4301:4301\n", r.out, r.err)
+	if conf, _ := os.ReadFile("/etc/fuse.conf"); !strings.Contains("\n"+string(conf), "\nuser_allow_other") {
+		require.NotZero(t, other.process("ls", at).code, "others would hang with what the user pauses")
+	}
+	u.ok("snapshot", "ofa", "--name", "first")
+	require.Contains(t, u.ok("diff", "ofa", "--json"), "[]")
+	u.ok("pause", "ofa")
+	u.ok("resume", "ofa")
+
+	// What is above the mountpoint is renamed, and leads to a mount of root: that one stays.
+	shell(t, soon, h.tmp, `mkdir -p victims/at && mount -t tmpfs none victims/at && mv own aside && ln -s victims own`)
+	u.run("umount", "ofa", "--force")
+	shell(t, soon, h.tmp, `mountpoint -q victims/at && umount victims/at && rm own && mv aside own`)
+	require.Empty(t, mountsBelow(h.path("own")))
+
+	// Mounted again, by whomever, the directory is that user's choice.
+	shell(t, soon, h.tmp, `rmdir own/at && ln -s ../roots own/at`)
+	h.fails(5, "belongs to uid 0", "mount", "ofa", "--session", "a")
+	shell(t, soon, h.tmp, `rm own/at && mkdir own/at && chown 4301:4301 own/at`)
+	h.ok("mount", "ofa", "--session", "a")
+	require.Contains(t, shell(t, soon, h.tmp, `findmnt -no OPTIONS own/at`), "user_id=4301")
+	u.ok("umount", "ofa")
+	r = u.process("env", "TMPDIR="+h.path("own"), snapfs, "run", "--from", "first", "--", "cat", "file")
+	require.Equal(t, "text\n", r.out, r.err)
+	require.Empty(t, mountsBelow(h.tmp))
 }

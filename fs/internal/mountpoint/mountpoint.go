@@ -33,6 +33,14 @@ type Options struct {
 	NoExec   bool
 	NoAtime  bool
 	MaxRead  int // the largest READ, in bytes
+	Owner    *Owner
+}
+
+// Owner is the user for whom a mount is made. nil in Options: for everybody.
+type Owner struct {
+	UID, GID uint32
+	// Dir is the mountpoint, which its user has opened: it is mounted there, wherever the path leads by now.
+	Dir *os.File
 }
 
 // Mountpoint is a directory with a connection attached to it. All fields are immutable.
@@ -53,6 +61,9 @@ func Attach(ctx context.Context, path string, opts Options) (p *Mountpoint, fd i
 		return nil, -1, err
 	}
 	p = &Mountpoint{path: path}
+	if opts.Owner != nil {
+		return p.attachFor(opts)
+	}
 	if fd, err = p.attach(ctx, opts); err != nil {
 		return nil, -1, err
 	}
@@ -151,8 +162,15 @@ func mountDirect(fd int, point string, opts Options) error {
 			flags |= f.flag
 		}
 	}
-	data := fmt.Sprintf("fd=%d,rootmode=%o,user_id=%d,group_id=%d,allow_other,default_permissions,max_read=%d",
-		fd, unix.S_IFDIR, os.Geteuid(), os.Getegid(), opts.MaxRead)
+	uid, gid, others := os.Geteuid(), os.Getegid(), ",allow_other"
+	if o := opts.Owner; o != nil {
+		uid, gid = int(o.UID), int(o.GID)
+		if !userAllowOther() { // others would hang with what the user pauses
+			others = ""
+		}
+	}
+	data := fmt.Sprintf("fd=%d,rootmode=%o,user_id=%d,group_id=%d,default_permissions,max_read=%d%s",
+		fd, unix.S_IFDIR, uid, gid, opts.MaxRead, others)
 	return unix.Mount(opts.FSName, point, "fuse.snapfs", flags, data)
 }
 
@@ -239,15 +257,25 @@ func receiveFD(sock int) (int, error) {
 // in other mount namespaces, and after a lazy unmount open files, keep it alive. Unmounting what is already gone is no
 // error.
 func (p *Mountpoint) Unmount(lazy bool) error {
-	dev, root, err := identify(p.path)
-	if err == nil && (!root || dev != p.dev) || errors.Is(err, fs.ErrNotExist) {
-		return nil // it was unmounted by other means
+	if !p.direct {
+		dev, root, err := identify(p.path)
+		if err == nil && (!root || dev != p.dev) || errors.Is(err, fs.ErrNotExist) {
+			return nil // it was unmounted by other means
+		}
+		return p.detach(lazy)
 	}
-	return p.detach(lazy)
+	_, err := Detach(p.path, p.dev, lazy)
+	return err
 }
 
 // Detach takes a mount away that could not be served. The error that matters is the one before.
-func (p *Mountpoint) Detach() { _ = p.detach(true) }
+func (p *Mountpoint) Detach() {
+	if p.direct && p.dev != 0 {
+		_, _ = Detach(p.path, p.dev, true)
+		return
+	}
+	_ = p.detach(true)
+}
 
 func (p *Mountpoint) detach(lazy bool) error {
 	if p.direct {

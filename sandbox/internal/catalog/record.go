@@ -7,6 +7,7 @@ import (
 
 	"snapfs/chunkstore"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/peer"
 )
 
 // Buckets and keys of the store; see the package comment.
@@ -51,6 +52,7 @@ type Mount struct {
 	Home       string           `json:"home,omitempty"`    // directory of the home: a copy has the same records
 	Made       bool             `json:"made,omitempty"`    // its last element was made for the mount, and goes with it
 	Guarded    uint64           `json:"guarded,omitempty"` // inode number of the directory if it has a guard of ours
+	By         *peer.User       `json:"by,omitempty"`      // whose rights the mountpoint is used with; nil: the daemon's
 }
 
 // IsForeign reports whether the tree of a workspace comes from elsewhere. Records of earlier versions do not say: there
