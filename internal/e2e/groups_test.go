@@ -159,6 +159,20 @@ func TestGroups(t *testing.T) {
 			require.NotZero(t, r.code, name)
 		}
 	})
+	t.Run("HTTP", func(t *testing.T) {
+		text, err := os.ReadFile("../../docs/HTTP.md")
+		require.NoError(t, err)
+		r := member.process("bash", "-euo", "pipefail", "-c", strings.Split(string(text), "\n```")[1])
+		require.Zero(t, r.code, r.err)
+		lines := strings.Split(strings.TrimSpace(r.out), "\n")
+		for _, line := range lines {
+			require.NotContains(t, line, `{"error"`)
+		}
+		require.Contains(t, lines[0], `"session":"uid-4302"`)
+		require.Contains(t, r.out, `"name":"first"`)
+		require.Contains(t, r.out, `{"event":{`)
+		require.Contains(t, lines[len(lines)-1], `{"result":`)
+	})
 	t.Run("Namespace", func(t *testing.T) {
 		// Root of a user namespace is the user that it is mapped to.
 		r := stranger.process("unshare", "--user", "--map-root-user", snapfs, "list")

@@ -12,6 +12,7 @@ import (
 
 	"snapfs/sandbox"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/api/wire"
 	"snapfs/sandbox/internal/peer"
 )
 
@@ -148,6 +149,19 @@ func (a Access) open(home, path string) error {
 		return err
 	}
 	return a.pass(home)
+}
+
+// openMade is open for a socket that a service manager has made. It stays as it is if nobody else is to use it.
+func (a Access) openMade(home string) error {
+	if a.mode()&0o066 == 0 {
+		return nil
+	}
+	return wire.WithSocket(home, func(path string) error {
+		if err := a.open(home, path); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return a.pass(home) // it is elsewhere
+	})
 }
 
 // pass lets those pass the home to its socket who may use that. They can read nothing else there.

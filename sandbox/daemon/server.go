@@ -69,7 +69,7 @@ func Serve(ctx context.Context, o Options) error {
 			return errors.Join(err, home.Close())
 		}
 		socket = made
-	} else if err := o.Access.pass(o.Dir); err != nil {
+	} else if err := o.Access.openMade(o.Dir); err != nil {
 		return errors.Join(err, home.Close())
 	}
 	l := limit(socket, 2*callLimit(), o.Access.who)
