@@ -146,7 +146,7 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool,
 		if err != nil || noSync {
 			return err
 		}
-		return unsafeIf(h.uppers.SyncSealed(h.sealedBelow(w.Base)))
+		return unsafeIf(h.syncBelow(w.Base, h.uppers.SyncSealed))
 	}
 	return h.seal(ctx, w, o, push, noSync, record)
 }
@@ -194,7 +194,7 @@ func (h *Home) seal(
 	if noSync {
 		return nil
 	}
-	return unsafeIf(h.uppers.SyncUpper(w.Upper, h.sealedBelow(w.Base)))
+	return unsafeIf(h.syncBelow(w.Base, func(below []uint64) error { return h.uppers.SyncUpper(w.Upper, below) }))
 }
 
 // unsafeIf says what an error of a sync means.
@@ -205,17 +205,18 @@ func unsafeIf(err error) error {
 	return err
 }
 
-// sealedBelow lists the uppers of the sealed layers from one down.
-func (h *Home) sealedBelow(base string) []uint64 {
+// syncBelow calls sync with the uppers of the sealed layers from one down. If that layer is gone, merged perhaps, it is
+// not known which are not stored: everything is synced.
+func (h *Home) syncBelow(base string, sync func(below []uint64) error) error {
 	sealed, err := h.catalog.SealedOf(base)
 	if err != nil {
-		return nil // the layers were merged meanwhile, and are stored
+		return h.uppers.SyncAll()
 	}
 	list := make([]uint64, len(sealed))
 	for i, l := range sealed {
 		list[i] = l.Upper
 	}
-	return list
+	return sync(list)
 }
 
 // withdraw undoes a staged change and removes the new upper that it names.

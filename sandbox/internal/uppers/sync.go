@@ -21,7 +21,7 @@ import (
 // data of the files of one upper, and all metadata until now. On ext4 and XFS both can be had without syncfs: file by
 // file, sync_file_range(2) writes data and waits until it is written, and the file system's log has all changes of
 // metadata in their order, so that an fsync of what was changed last makes those before it durable, and has the disk
-// write its cache.
+// write its cache. Before Linux 5.2 sync_file_range(2) passed over what was being written out already.
 
 // How much of an upper is looked at. If there is more, the whole file system is synced instead.
 const (
@@ -169,8 +169,13 @@ func now() []unix.Timeval {
 	return []unix.Timeval{tv, tv}
 }
 
-// isOrdered reports whether the file system of a directory has one log, in which all changes of metadata are in order.
+// isOrdered reports whether files of a directory can be synced one by one: its file system has one log, in which all
+// changes of metadata are in order, and the kernel writes all of a file.
 func isOrdered(dir string) bool {
+	var system unix.Utsname
+	if err := unix.Uname(&system); err != nil || !writesRanges(unix.ByteSliceToString(system.Release[:])) {
+		return false
+	}
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
 		return false
@@ -191,6 +196,13 @@ func isOrdered(dir string) bool {
 		})
 	}
 	return false
+}
+
+// writesRanges reports whether sync_file_range(2) of a release of Linux writes and awaits all that is dirty, as since 5.2.
+func writesRanges(release string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return n == 2 && (major > 5 || major == 5 && minor >= 2)
 }
 
 // hasJournal reports whether an ext4 file system has a journal.

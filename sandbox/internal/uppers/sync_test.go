@@ -266,3 +266,15 @@ func TestSyncBelow(t *testing.T) {
 		}
 	})
 }
+
+// TestWritesRanges: kernels that are too old, or not known, sync the whole file system.
+func TestWritesRanges(t *testing.T) {
+	for release, want := range map[string]bool{
+		"4.4.0": false, "4.19.0-25-amd64": false, "5.1.21": false, "5.2.0": true, "5.10.0-rc1+": true, "6.18.44": true,
+		"10.0": true, "": false, "linux": false, "6": false,
+	} {
+		if got := writesRanges(release); got != want {
+			t.Errorf("%q: %t, want %t", release, got, want)
+		}
+	}
+}
