@@ -27,12 +27,25 @@ type service struct {
 	manager manager
 	home    *sandbox.Home
 	access  daemon.Access
+	dir     string     // where it was started; "" if that is not known
+	next    *successor // set before the server ends if a program goes on as the daemon
 
 	reloading sync.Mutex // held by reload
 }
 
-// serve runs the daemon until ctx ends or a client stops it.
+// serve runs the daemon until ctx ends or a client stops it, or becomes the program that replaces it.
 func serve(ctx context.Context, o cli.ServeOptions) error {
+	s := &service{ServeOptions: o}
+	s.dir, _ = os.Getwd() // arguments may be relative to it
+	if err := s.serve(ctx); err != nil || s.next == nil || ctx.Err() != nil {
+		return err
+	}
+	return s.next.become(s.log, s.dir)
+}
+
+// serve runs the daemon.
+func (s *service) serve(ctx context.Context) error {
+	o := &s.ServeOptions
 	// The kernel and the overlay have applied the umask of the calling program. The daemon's own umask must not change
 	// the modes of files.
 	unix.Umask(0)
@@ -43,7 +56,6 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if o.Verbose {
 		level = slog.LevelDebug
 	}
-	s := &service{ServeOptions: o}
 	sink := o.Log
 	if o.LogPath != "" {
 		s.logFile = &lateLog{path: o.LogPath}
@@ -57,11 +69,11 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		return err
 	}
 	raiseFiles()
-	socket, err := s.manager.socket()
+	socket, kept, err := s.socket()
 	if err != nil {
 		return err
 	}
-	limits, events := limitsOf(&o)
+	limits, events := limitsOf(o)
 	s.home, err = sandbox.Open(ctx, o.Home, sandbox.Options{
 		Logger: s.log, MustExist: o.MustExist, Remount: o.Remount && !o.NoRemount, OwnMountpoints: true,
 		IdleAfter: o.IdleAfter, Transport: o.Transport, EnableURing: o.EnableURing, Limits: limits, Events: events,
@@ -86,18 +98,33 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 		}()
 		s.log.Info("serving metrics", "address", at.String())
 	}
-	return s.run(ctx, socket)
+	return s.run(ctx, socket, kept)
+}
+
+// socket is the one that the daemon before has handed on, or that a service manager has made and keeps; nil for none.
+func (s *service) socket() (l net.Listener, kept bool, err error) {
+	if s.SocketFD > 0 {
+		l, err = inherit(s.SocketFD)
+		return l, s.SocketKept, err
+	}
+	l, err = s.manager.socket()
+	return l, l != nil, err
 }
 
 // run serves the home, and closes it.
-func (s *service) run(ctx context.Context, socket net.Listener) error {
+func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error {
 	ctx, end := withGuards(ctx, s.home)
 	defer end()
 	served := make(chan error, 1)
 	go func() {
 		served <- daemon.Serve(ctx, daemon.Options{
-			Dir: s.Home, Home: s.home, Version: s.Version, Listener: socket,
+			Dir: s.Home, Home: s.home, Version: s.Version, Listener: socket, Kept: kept,
 			Access: s.access, Reload: s.reload, Stopping: s.manager.stopping,
+			Replace: func(program string, socket *os.File) {
+				s.home.KeepGuards() // mounts are made again at once
+				s.manager.reloading()
+				s.next = &successor{program, socket, kept}
+			},
 		})
 	}()
 	if err := waitServing(ctx, s.Home, served); err != nil {

@@ -128,12 +128,14 @@ type home struct {
 	tmp string // the test's own directory: mountpoints and files
 	dir string
 	env []string
+
+	command string // that its tests run
 }
 
 func newHome(t *testing.T) *home {
 	t.Helper()
 	tmp := t.TempDir()
-	h := &home{t: t, tmp: tmp, dir: filepath.Join(tmp, "home")}
+	h := &home{t: t, tmp: tmp, dir: filepath.Join(tmp, "home"), command: snapfs}
 	h.env = []string{"SNAPFS_HOME=" + h.dir, "SNAPFS_E2E=" + tmp, "TMPDIR=" + tmp}
 	t.Cleanup(h.close)
 	return h
@@ -186,7 +188,7 @@ func (h *home) run(args ...string) result {
 
 func (h *home) runFor(limit time.Duration, args ...string) result {
 	h.t.Helper()
-	return process(h.t, limit, h.tmp, h.env, append([]string{snapfs}, args...)...)
+	return process(h.t, limit, h.tmp, h.env, append([]string{h.command}, args...)...)
 }
 
 // ok runs a verb that has to succeed and gives its standard output without the last newline.

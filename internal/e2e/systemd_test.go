@@ -79,7 +79,7 @@ func (m *machine) boot(script string) string {
 			--security-opt unmask=/sys/fs/cgroup --device /dev/fuse --cap-add SYS_ADMIN --cap-add SYS_PTRACE -v $group:/sys/fs/cgroup:rw \
 			-v $tmp/lib:/var/lib/snapfs -v $state:/state --rootfs /run/root /usr/lib/systemd/systemd || code=$?
 		tar --ignore-failed-read -cf $state/kept.tar etc/snapfs etc/logrotate.d etc/systemd/system usr/bin/snapfs \
-			usr/libexec/snapfs lib/systemd/system/snapfs.s* 2>/dev/null || true
+			usr/libexec/snapfs usr/lib/systemd/system/snapfs.s* var/lib/dpkg usr/sbin/mount.fuse.snapfs 2>/dev/null || true
 		exit $code`, "script", m.h.tmp, m.root)
 	text := func(name string) string {
 		b, _ := os.ReadFile(filepath.Join(m.root, name)) // absent if the boot failed
@@ -92,14 +92,15 @@ func (m *machine) boot(script string) string {
 	return text("out")
 }
 
-// packages makes the packages of the programs under test in a directory, as a version, and gives the .deb.
-func (h *home) packages(version string) string {
+// packages makes the packages of a client and the engine beside it in a directory, as a version, and gives the .deb.
+func (h *home) packages(version, client string) string {
 	h.t.Helper()
 	bin, out := h.makeDir("bin-"+version), h.makeDir("dist-"+version)
 	shell(h.t, soon, "../..", `
-		cp $4 $5 $2/
-		go run ./cmd/mkman -version $1 $2/man
-		COMPRESSION=none ./packaging/package $1 $2 $3`, version, bin, out, snapfs, complete)
+		cp $4 $4-engine $2/
+		if [ ! -e $2/../man ]; then go run ./cmd/mkman $2/../man; fi
+		cp -r $2/../man $2/
+		COMPRESSION=none ./packaging/package $1 $2 $3`, version, bin, out, client)
 	found, err := filepath.Glob(filepath.Join(out, "*.deb"))
 	require.NoError(h.t, err)
 	require.Len(h.t, found, 1)
@@ -114,7 +115,10 @@ func TestSystemd(t *testing.T) {
 	h := newHome(t)
 	m := &machine{t: t, h: h, root: h.makeDir("state")}
 	h.makeDir("lib")
-	require.NoError(t, os.Rename(h.packages("v1.0"), h.path("state/v1.deb")))
+	require.NoError(t, os.Rename(h.packages("v1.0", snapfs), h.path("state/v1.deb")))
+	later, err := laterVersion()
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(h.packages("v2.0", later), h.path("state/v2.deb")))
 
 	out := m.boot(`
 		dpkg -i /state/v1.deb
@@ -140,7 +144,6 @@ func TestSystemd(t *testing.T) {
 		exec 7>&-
 
 		echo rotate
-		mkdir -p /var/log/snapfs
 		echo 'log = "/var/log/snapfs/daemon.log"' >>/etc/snapfs/daemon.toml
 		systemctl restart snapfs
 		pid=$(systemctl show --value -p MainPID snapfs.service)
@@ -161,10 +164,46 @@ func TestSystemd(t *testing.T) {
 		done
 		rm /state/load
 		wait
-		snapfs check | head -1
-		systemctl show --value -p NRestarts snapfs.service`)
+		test "$(systemctl show --value -p NRestarts snapfs.service)" = 0
+
+		echo upgrade
+		pid=$(systemctl show --value -p MainPID snapfs.service)
+		( cd /mnt/ws && exec sleep 1000 ) & # a mount that is in use
+		sleeper=$!
+		while [ "$(readlink /proc/$sleeper/cwd)" != /mnt/ws ]; do sleep 0.05; done
+		dpkg -i --force-confold /state/v2.deb 2>&1
+		snapfs status 2>&1
+		kill $sleeper
+		wait $sleeper || true
+		snapfs upgrade 2>&1
+		snapfs status | grep version
+		findmnt -n -o FSTYPE,SOURCE /mnt/ws
+		test $(systemctl show --value -p MainPID snapfs.service) = $pid
+		systemctl is-active snapfs.socket snapfs.service
+		systemctl reload snapfs
+		snapfs check`)
 	t.Log(out)
 	require.NotContains(t, out, "failed:")
 	require.NotContains(t, out, "started daemon")
-	require.Equal(t, 3, strings.Count(out, "fuse.snapfs ws"))
+	require.Equal(t, 4, strings.Count(out, "fuse.snapfs ws"))
+	before, after, _ := strings.Cut(out, "upgrade\n")
+	require.NotEmpty(t, before)
+	require.Contains(t, after, "ws at /mnt/ws by process")
+	require.Contains(t, after, "snapfs: the daemon of the earlier version goes on")
+	require.Contains(t, after, "the daemon is of version devel, this command of version v2")
+	require.Regexp(t, `(?m)^version +v2$`, after)
+
+	// After a reboot the service mounts what was mounted. Removing the package leaves the data.
+	out = m.boot(`
+		systemctl is-active snapfs.socket snapfs.service
+		findmnt -n -o FSTYPE,SOURCE /mnt/ws
+		grep held /mnt/ws/open
+		dpkg --purge snapfs 2>&1
+		systemctl is-active snapfs.socket snapfs.service || true
+		! findmnt /mnt/ws
+		test ! -e /usr/bin/snapfs
+		test -e /var/lib/snapfs/snapfs-home`)
+	t.Log(out)
+	require.True(t, strings.HasPrefix(out, "active\nactive\nfuse.snapfs ws\nheld\n"), out)
+	require.Contains(t, out, "are kept")
 }

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"snapfs/sandbox/api"
@@ -20,18 +22,35 @@ const dialWait = 5 * time.Second
 
 // Client is a connection to a daemon. Safe for concurrent use.
 type Client struct {
-	dir  string
-	conn *transport
+	dir     string
+	version string // of the program that asks
+	conn    *transport
+
+	daemon atomic.Pointer[daemon] // as it last told of itself
+}
+
+// daemon is what a daemon tells of its versions. Immutable.
+type daemon struct {
+	version string
+	speaks  wire.Spoken
 }
 
 var _ api.API = (*Client)(nil)
 
 // Dial connects to the daemon of the home in dir; api.ErrUnavailable if there is none that answers.
-func Dial(ctx context.Context, dir string) (*Client, error) {
-	c := &Client{dir: dir, conn: &transport{dir: dir}}
+func Dial(ctx context.Context, dir string) (*Client, error) { return DialAs(ctx, dir, "") }
+
+// DialAs is Dial for a program of a version, which errors name. A wire.VersionError if the daemon is of a version that
+// this package cannot talk to.
+func DialAs(ctx context.Context, dir, version string) (*Client, error) {
+	c := &Client{dir: dir, version: version, conn: &transport{dir: dir}}
 	ctx, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
-	if _, err := c.Info(ctx); err != nil {
+	info, err := c.Info(ctx)
+	if d := c.daemon.Load(); err == nil && d.version == "" { // an old one
+		c.daemon.Store(&daemon{info.Version, d.speaks})
+	}
+	if err != nil {
 		c.conn.closeIdle()
 		if errors.Is(err, context.DeadlineExceeded) {
 			return nil, wire.Unavailable("the daemon of %s does not answer", dir)
@@ -60,10 +79,43 @@ func (c *Client) Reload(ctx context.Context) error {
 
 // Stop asks the daemon to unmount everything and end, and waits until its home is free. Its error is that of closing
 // the home.
-func (c *Client) Stop(ctx context.Context) error {
-	_, err := call[wire.None](ctx, c, wire.CallStop, wire.None{}, sink{})
+func (c *Client) Stop(ctx context.Context) error { return c.StopWith(ctx, wire.StopRequest{}) }
+
+// StopWith is Stop with conditions, or for another program to go on as the daemon. A wire.VersionError if the daemon is
+// too old to understand these.
+func (c *Client) StopWith(ctx context.Context, r wire.StopRequest) error {
+	if d := c.daemon.Load(); r != (wire.StopRequest{}) && (d == nil || d.speaks.Common(wire.Speaks) < 2) {
+		return c.misunderstood("it cannot tell whether its mounts are in use", true)
+	}
+	_, err := call[wire.None](ctx, c, wire.CallStop, r, sink{})
 	c.conn.closeIdle()
 	return err
+}
+
+// DaemonVersion is the version of the daemon's program, "" if it has not told.
+func (c *Client) DaemonVersion() string {
+	if d := c.daemon.Load(); d != nil {
+		return d.version
+	}
+	return ""
+}
+
+// misunderstood makes an error of versions that differ.
+func (c *Client) misunderstood(what string, daemonOlder bool) error {
+	return &wire.VersionError{Daemon: c.DaemonVersion(), Command: c.version, What: what, DaemonOlder: daemonOlder}
+}
+
+// meet takes note of what the daemon tells of itself, and reports whether it can be talked to.
+func (c *Client) meet(h http.Header) error {
+	d := &daemon{version: h.Get(wire.VersionHeader), speaks: wire.ParseSpoken(h.Get(wire.SpokenHeader))}
+	if d.version == "" {
+		d.version = c.DaemonVersion()
+	}
+	c.daemon.Store(d)
+	if d.speaks.Common(wire.Speaks) == 0 {
+		return c.misunderstood("", d.speaks.To < wire.Speaks.From)
+	}
+	return nil
 }
 
 // sink takes the lines of a response that come before the result. Fields may be nil.
@@ -72,6 +124,9 @@ type sink struct {
 	change   func(api.Change) error
 	event    func(api.Event) error
 }
+
+// unknownField is how a daemon refuses a request with a field that came later.
+const unknownField = "request: json: unknown field "
 
 // replaced is what the JSON encoder writes for bytes that are not UTF-8.
 var replaced = []byte(`\ufffd`)
@@ -139,6 +194,8 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 	if x.id != "" {
 		req.Header.Set(wire.CallHeader, x.id)
 	}
+	req.Header.Set(wire.SpokenHeader, wire.Speaks.String())
+	req.Header.Set(wire.VersionHeader, c.version)
 	resp, err := c.conn.RoundTrip(req)
 	if err != nil {
 		if x.ctx.Err() != nil {
@@ -147,8 +204,11 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 		return result, wire.Unavailable("no daemon serves %s: %w", c.dir, cause(err))
 	}
 	defer func() { _ = resp.Body.Close() }() // everything was read, or nothing more is wanted
+	if err := c.meet(resp.Header); err != nil {
+		return result, err
+	}
 	if resp.StatusCode != http.StatusOK {
-		return result, wire.Unavailable("the daemon of %s does not know the call %s: another version?", c.dir, name)
+		return result, c.misunderstood("it does not know the call "+name, true)
 	}
 	lines := json.NewDecoder(resp.Body)
 	for {
@@ -167,6 +227,9 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 			return result, wire.Unavailable("the daemon of %s went away during the call: %w", c.dir, cause(err))
 		case line.Error != nil && ctx.Err() != nil && errors.Is(line.Error, context.Canceled):
 			return result, ctx.Err()
+		case line.Error != nil && strings.Contains(line.Error.Message, unknownField):
+			_, field, _ := strings.Cut(line.Error.Message, unknownField)
+			return result, c.misunderstood("it does not know "+field+" of the call "+name, true)
 		case line.Error != nil:
 			return result, line.Error
 		case line.Result != nil:

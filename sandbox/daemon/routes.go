@@ -79,7 +79,7 @@ func (s *server) routes() http.Handler {
 	add(wire.CallDestroy, handle(s, silent(h.Destroy)))
 
 	add(wire.CallInfo, handle(s, func(ctx context.Context, _ wire.None, _ *stream) (wire.Info, error) {
-		info := wire.Info{PID: os.Getpid(), Home: h.Dir(), Version: s.Version}
+		info := wire.Info{PID: os.Getpid(), Home: h.Dir(), Version: s.Version, Protocol: wire.Speaks.String()}
 		if peer.From(ctx) == nil { // else it is bound: what others do is not its business
 			info.Mounts, info.Background = h.Mounts(), h.Background()
 		}
@@ -104,21 +104,4 @@ func plain[Req, Res any](fn func(context.Context, Req) (Res, error)) func(contex
 // silent is a method without a result.
 func silent[Req any](fn func(context.Context, Req) error) func(context.Context, Req, *stream) (wire.None, error) {
 	return func(ctx context.Context, r Req, _ *stream) (wire.None, error) { return wire.None{}, fn(ctx, r) }
-}
-
-// handleStop ends the server and answers when the home is closed. It is no call that the end waits for.
-func (s *server) handleStop(w http.ResponseWriter, r *http.Request) {
-	out := newStream(w)
-	if err := asks(r).admit(r.URL.Path, nil); err != nil {
-		_ = out.send(wire.Frame{Error: wire.NewError(err)}) // whether it reads the answer is its business
-		return
-	}
-	s.stop()
-	<-s.closed
-	if s.closeErr != nil {
-		// The client may be gone; Serve returns the error, too.
-		_ = out.send(wire.Frame{Error: wire.NewError(s.closeErr)})
-		return
-	}
-	_ = out.send(wire.Frame{Result: wire.None{}}) // the client may be gone
 }

@@ -32,12 +32,17 @@ type Options struct {
 	Version string // of the program, as clients see it in Info
 	Access  Access // who may ask besides root and this process's user
 
-	// Listener is the socket, if a service manager has made it: Serve does not remove it. nil = Serve makes it.
+	// Listener is the socket, if it is there already. nil = Serve makes it.
 	Listener net.Listener
+	// Kept leaves the path of Listener where it is when the server ends: a service manager has made it.
+	Kept bool
 	// Reload is called for a client that asks the daemon to read its settings again. nil = that is refused.
 	Reload func() error
 	// Stopping is called once, before the server begins to end. nil = nothing is called.
 	Stopping func()
+	// Replace is called in the place of Stopping if a program is to go on as the daemon once Serve has returned. The socket
+	// is a copy of the listener, which Serve closes: those who connect meanwhile wait in it. nil = that is refused.
+	Replace func(program string, socket *os.File)
 }
 
 // server is one run of Serve.
@@ -55,6 +60,7 @@ type server struct {
 
 	mu       lockorder.Mutex[lockorder.DaemonServer]
 	stopping bool                            // guarded by mu
+	program  string                          // guarded by mu: to go on as the daemon, "" for none
 	named    map[callName]context.CancelFunc // guarded by mu: calls that run, by the name that their client gave
 	running  sync.WaitGroup                  // calls but stop; Add only under mu while not stopping
 }
@@ -80,7 +86,7 @@ func Serve(ctx context.Context, o Options) error {
 	s.calls, s.stop = context.WithCancel(ctx)
 	defer s.stop()
 	srv := &http.Server{
-		Handler:           s.routes(),
+		Handler:           s.negotiate(s.routes()),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       wire.IdleWait,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -97,15 +103,11 @@ func Serve(ctx context.Context, o Options) error {
 		s.stop()
 		served <- nil
 	}
-	s.mu.Lock()
-	s.stopping = true
-	s.mu.Unlock()
-	if o.Stopping != nil {
-		o.Stopping()
-	}
+	replaced, e := s.end(socket)
+	err = errors.Join(err, e)
 	// The socket goes first, so that a client that comes now meets the next daemon: it starts one, or waits in the socket
-	// of the service manager, which starts one.
-	if o.Listener != nil {
+	// until there is one.
+	if replaced || o.Kept {
 		_ = l.Close() // what Serve says of that is dropped below
 	} else if e := os.Remove(filepath.Join(o.Dir, sandbox.SocketName)); e != nil && !errors.Is(e, os.ErrNotExist) {
 		err = errors.Join(err, e)
@@ -122,6 +124,31 @@ func Serve(ctx context.Context, o Options) error {
 		err = errors.Join(err, e)
 	}
 	return errors.Join(err, s.closeErr)
+}
+
+// end refuses calls from now on, and tells whoever is to know how the server ends. It reports whether a program goes on as
+// the daemon.
+func (s *server) end(socket net.Listener) (replaced bool, err error) {
+	s.mu.Lock()
+	s.stopping = true
+	program := s.program
+	s.mu.Unlock()
+	if program != "" {
+		u, ok := socket.(*net.UnixListener)
+		if !ok {
+			return false, fmt.Errorf("the socket is a %T", socket)
+		}
+		f, err := u.File()
+		if err != nil {
+			return false, err
+		}
+		s.Replace(program, f)
+		return true, nil
+	}
+	if s.Stopping != nil {
+		s.Stopping()
+	}
+	return false, nil
 }
 
 // drain waits for the calls that were cancelled.
@@ -155,6 +182,8 @@ type stream struct {
 	mu  lockorder.Mutex[lockorder.DaemonStream]
 	out *json.Encoder // guarded by mu
 	ctl *http.ResponseController
+
+	lines bool // guarded by mu: changes or events were sent
 
 	news   chan sandbox.Progress // of capacity 1: progress that is not written yet
 	ended  chan struct{}         // closed when the call has ended
@@ -204,11 +233,19 @@ func asks(r *http.Request) *asker {
 func (s *stream) send(f wire.Frame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lines = s.lines || f.Change != nil || f.Event != nil
 	_ = s.ctl.SetWriteDeadline(time.Now().Add(answerWait)) // only a writer that is not the server's has none
 	if err := s.out.Encode(f); err != nil {
 		return err
 	}
 	return s.ctl.Flush()
+}
+
+// delivered reports whether the client has a part of the result.
+func (s *stream) delivered() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lines
 }
 
 // progress passes a call's progress on, at most ten times a second and whenever the stage changes. Whatever works does
@@ -247,7 +284,7 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 				return res, errStranger
 			}
 			if !s.begin() {
-				return res, wire.Unavailable("the daemon is stopping")
+				return res, s.again(errStopping)
 			}
 			defer s.running.Done()
 			defer out.endProgress()
@@ -272,7 +309,11 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			return fn(who.during(ctx), req, out)
 		}()
 		if err != nil {
-			_ = out.send(wire.Frame{Error: wire.NewError(who.tell(err))}) // the client is gone
+			err = who.tell(err)
+			if r.Context().Err() == nil && !out.delivered() {
+				err = s.again(err)
+			}
+			_ = out.send(wire.Frame{Error: wire.NewError(err)}) // the client is gone
 			return
 		}
 		_ = out.send(wire.Frame{Result: result}) // the client is gone

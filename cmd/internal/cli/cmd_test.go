@@ -240,7 +240,7 @@ func TestStopFails(t *testing.T) {
 	server := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Minute}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
-	stop(api.ExitUnavailable, "another version")
+	stop(api.ExitUnavailable, "does not know the call")
 	if err := server.Close(); err != nil {
 		t.Error(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/api/wire"
 	"snapfs/sandbox/client"
 )
 
@@ -54,9 +55,13 @@ func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 	}
 	begin := time.Now()
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		c, err := client.Dial(ctx, a.home)
-		if err == nil || !errors.Is(err, api.ErrUnavailable) {
-			return c, err
+		c, err := client.DialAs(ctx, a.home, a.Version)
+		if err == nil {
+			a.noteVersion(c)
+			return c, nil
+		}
+		if !errors.Is(err, api.ErrUnavailable) || errors.As(err, new(*wire.VersionError)) {
+			return nil, err
 		}
 		// Where somebody listens, a daemon is ending, or a service manager starts one: a second one would be in its way.
 		held := !nobody(err)
@@ -70,7 +75,7 @@ func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 			// Another process holds the home: a daemon that is starting or ending, or a program that uses package sandbox.
 			held = errors.Is(err, api.ErrConflict)
 		}
-		if !held || time.Since(begin) > heldTimeout {
+		if !held || time.Since(begin) > max(a.patience, heldTimeout) {
 			return nil, err
 		}
 		select {
@@ -78,6 +83,14 @@ func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 			return nil, ctx.Err()
 		case <-time.After(pause):
 		}
+	}
+}
+
+// noteVersion says so if the daemon is of another version.
+func (a *app) noteVersion(c *client.Client) {
+	if v := c.DaemonVersion(); v != a.Version {
+		a.note("the daemon is of version %s, this command of version %s; '%s' replaces the daemon", v, a.Version,
+			a.hint("upgrade"))
 	}
 }
 

@@ -51,6 +51,11 @@ type ServeOptions struct {
 	Verbose bool
 	Ready   func() // called once, when it serves
 
+	// SocketFD is the descriptor of the socket that the daemon which this one replaces has handed on; 0 for none.
+	// SocketKept says that a service manager has made it.
+	SocketFD   int
+	SocketKept bool
+
 	Hangup   <-chan struct{}               // asks it to open its log anew and to take the limits of Settings
 	Settings func() (*ServeOptions, error) // reads the settings again
 }

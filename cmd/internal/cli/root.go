@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -34,6 +35,9 @@ type app struct {
 	// ctx is the context of the verb and ends with a signal; stop ends the watch for signals.
 	ctx  context.Context
 	stop func()
+
+	// patience is how long connect waits for a process that holds the home, if it is more than heldTimeout.
+	patience time.Duration
 
 	// hangup receives from SIGHUP in a verb that has the annotation onHangup; nil in others, which SIGHUP cancels.
 	hangup chan struct{}
@@ -167,6 +171,7 @@ var verbs = []verb{
 	{"reload", "", (*app).reloadCommand},
 	{"stop", "", (*app).stopCommand},
 	{"status", "", (*app).statusCommand},
+	{"upgrade", "", (*app).upgradeCommand},
 	{"version", "", (*app).versionCommand},
 	{"completion", "", (*app).completionCommand},
 }

@@ -16,6 +16,12 @@ import (
 // onHangup is the annotation of a verb that SIGHUP does not cancel.
 const onHangup = "hangup"
 
+// Options of serve with which a daemon runs the program that replaces it.
+const (
+	SocketFDFlag   = "socket-fd"
+	SocketKeptFlag = "socket-kept"
+)
+
 func (a *app) serveCommand() *cobra.Command {
 	var (
 		o          ServeOptions
@@ -73,8 +79,11 @@ only on directories that they own, nosuid and nodev.`,
 	cmd.Flags().StringVar(&file, "settings", "", "read settings from `FILE`")
 	cmd.Flags().BoolVar(&background, "background", false, "log to the home and report on descriptor 3")
 	cmd.Flags().BoolVar(&o.MustExist, "must-exist", false, "do not create the home")
-	_ = cmd.Flags().MarkHidden("background") // fails for an unknown flag only
-	_ = cmd.Flags().MarkHidden("must-exist")
+	cmd.Flags().IntVar(&o.SocketFD, SocketFDFlag, 0, "take the socket of the daemon before, and do not report")
+	cmd.Flags().BoolVar(&o.SocketKept, SocketKeptFlag, false, "leave the path of that socket where it is")
+	for _, name := range []string{"background", "must-exist", SocketFDFlag, SocketKeptFlag} {
+		_ = cmd.Flags().MarkHidden(name) // fails for an unknown flag only
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if a.Engine == nil {
 			// What the command line alone is wrong about needs no engine.
@@ -137,6 +146,10 @@ func (a *app) serve(ctx context.Context, o ServeOptions, background bool) (err e
 	o.Home, o.Version, o.Verbose, o.Log, o.Hangup = a.home, a.Version, a.verbose, a.err, a.hangup
 	if o.LogPath == "" && background {
 		o.LogPath = logPath(a.home)
+	}
+	if o.SocketFD > 0 { // who started the first of them knows already
+		o.Ready = func() {}
+		return a.Engine.Serve(ctx, o)
 	}
 	if !background {
 		o.Ready = func() { a.note("serving %s, pid %d", a.home, os.Getpid()) }

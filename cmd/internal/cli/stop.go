@@ -83,6 +83,7 @@ func (a *app) statusCommand() *cobra.Command {
 			if err != nil {
 				return errors.Join(err, c.Close())
 			}
+			a.noteVersion(c)
 			err = a.result(info, func(w io.Writer) error {
 				return fields(w,
 					"home", quote(info.Home),
@@ -110,7 +111,7 @@ func (a *app) running(cmd *cobra.Command) (*client.Client, error) {
 	if err := a.checkHome(anyHome); err != nil {
 		return nil, err
 	}
-	c, err := client.Dial(cmd.Context(), a.home)
+	c, err := client.DialAs(cmd.Context(), a.home, a.Version)
 	for _, gone := range []error{unix.ENOENT, unix.ECONNREFUSED, unix.ECONNRESET, unix.EPIPE, io.EOF} {
 		if errors.Is(err, gone) {
 			return nil, noDaemonError{a.home}

@@ -12,6 +12,9 @@
 //	{"error":{"class":"conflict","message":"conflict: workspace a is mounted at /mnt","errno":0}}
 //	{"error":{"class":"unavailable","message":"unavailable: 96 calls are under way, …","busy":true}}
 //
+// Each side tells in headers which versions of the protocol it speaks, and of which version its program is. Where no
+// version is common, and where a daemon does not know a call or a field, the error says who is older, and what to do.
+//
 // With "busy" the daemon has no room for the call, which has not begun: the client asks again.
 //
 // A response that ends without either was cut off: ErrUnavailable. A client that goes away cancels its call.

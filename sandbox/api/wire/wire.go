@@ -112,6 +112,15 @@ type CancelResult struct {
 	Found bool `json:"found"`
 }
 
+// StopRequest says how the daemon is to end.
+type StopRequest struct {
+	// UnlessBusy refuses, with ErrConflict, while programs use mounts.
+	UnlessBusy bool `json:"unless_busy,omitempty"`
+	// Replace is the program that goes on as the daemon, in the same process with the same arguments, and mounts again
+	// what was mounted; "" for none.
+	Replace string `json:"replace,omitempty"`
+}
+
 // IdleWait is how long the daemon keeps a connection without a request; clients give theirs up before.
 const IdleWait = 3 * time.Minute
 
@@ -123,7 +132,9 @@ type Info struct {
 	PID     int    `json:"pid"`
 	Home    string `json:"home"`
 	Version string `json:"version"`
-	Mounts  int    `json:"mounts"`
+	// Protocol are the versions of the protocol that it speaks, "" of a daemon that does not tell.
+	Protocol string `json:"protocol,omitempty"`
+	Mounts   int    `json:"mounts"`
 	// Background is what is being done because nobody asks anything, as sandbox.Home.Background.
 	Background string `json:"background,omitempty"`
 }

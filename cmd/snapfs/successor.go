@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/cmd/internal/cli"
+)
+
+// successor is the program that goes on as the daemon, in this process: what started it sees no change, and descriptors
+// can be handed on. The socket is; connections of mounts are not yet, so everything is unmounted before.
+type successor struct {
+	program string
+	socket  *os.File
+	kept    bool // the path of the socket is a service manager's
+}
+
+// become runs the program in the place of this one, with the same arguments in the same directory. It returns only if
+// neither it nor this one can be run again.
+func (s *successor) become(log *slog.Logger, dir string) error {
+	if err := os.Chdir(dir); err != nil {
+		log.Warn("relative paths may not be found", "error", err)
+	}
+	// Until the program listens to it, SIGHUP would end the process.
+	signal.Ignore(unix.SIGHUP)
+	fd := int(s.socket.Fd())
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
+		return fmt.Errorf("handing on the socket: %w", err)
+	}
+	args := append(withoutSocket(os.Args), fmt.Sprintf("--%s=%d", cli.SocketFDFlag, fd),
+		fmt.Sprintf("--%s=%t", cli.SocketKeptFlag, s.kept))
+	log.Info("replacing this program", "by", s.program)
+	err := unix.Exec(s.program, args, os.Environ())
+	log.Error("the program that was to replace this one cannot be run: this one goes on", "program", s.program,
+		"error", err)
+	return fmt.Errorf("going on: %w", unix.Exec("/proc/self/exe", args, os.Environ()))
+}
+
+// withoutSocket drops what an earlier successor was told.
+func withoutSocket(args []string) []string {
+	var rest []string
+	for _, arg := range args {
+		if !strings.HasPrefix(arg, "--"+cli.SocketFDFlag+"=") && !strings.HasPrefix(arg, "--"+cli.SocketKeptFlag+"=") {
+			rest = append(rest, arg)
+		}
+	}
+	return rest
+}
+
+// inherit is the listener of a socket that was handed on.
+func inherit(fd int) (net.Listener, error) {
+	f := os.NewFile(uintptr(fd), "socket")
+	l, err := net.FileListener(f) // has a descriptor of its own
+	if closeErr := f.Close(); err == nil && closeErr != nil {
+		err = closeErr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the socket that was handed on: %w", err)
+	}
+	return l, nil
+}

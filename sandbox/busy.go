@@ -1,0 +1,75 @@
+package sandbox
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+)
+
+// BusyMount is a mount that programs use.
+type BusyMount struct {
+	Workspace  string `json:"workspace"`
+	Mountpoint string `json:"mountpoint"`
+	By         string `json:"by"` // some of them, as "process 12 (sh)"
+}
+
+func (b BusyMount) String() string { return b.Workspace + " at " + b.Mountpoint + " by " + b.By }
+
+// Busy lists the mounts that would not end by themselves when the home is closed: programs have open files or
+// directories in them, or another mount namespace has a copy that does not follow the mount here. It looks at the
+// processes of this pid namespace.
+func (h *Home) Busy(ctx context.Context) ([]BusyMount, error) {
+	_, end, err := h.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	var busy []BusyMount
+	copies := copiesElsewhere()
+	for _, l := range h.allLive() {
+		by := strings.TrimPrefix(usedBy(l), " by ")
+		if by == "" {
+			by = copies[l.device]
+		}
+		if by != "" {
+			busy = append(busy, BusyMount{Workspace: l.workspace, Mountpoint: l.mountpoint, By: by})
+		}
+	}
+	slices.SortFunc(busy, func(a, b BusyMount) int { return cmp.Compare(a.Workspace, b.Workspace) })
+	return busy, nil
+}
+
+// copiesElsewhere maps the devices of FUSE mounts to a process that has a copy in its mount namespace, other than ours,
+// which stays there when the mount is taken away here.
+func copiesElsewhere() map[string]string {
+	own, _ := os.Readlink("/proc/self/ns/mnt") // without it, all that is ours is taken for busy
+	seen := map[string]bool{own: true}
+	copies := map[string]string{}
+	eachProcess(func(dir string, pid int) bool {
+		ns, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
+		if err != nil || seen[ns] {
+			return true // it has ended
+		}
+		seen[ns] = true
+		f, err := os.Open(filepath.Join(dir, "mountinfo"))
+		if err != nil {
+			return true
+		}
+		defer func() { _ = f.Close() }() // opened for reading
+		mounts, _ := mountinfo.GetMountsFromReader(&shortLines{in: bufio.NewReaderSize(f, longestLine)}, mountinfo.FSTypeFilter(mountType))
+		for _, m := range mounts {
+			if !strings.Contains(m.Optional, "shared:") && !strings.Contains(m.Optional, "master:") {
+				copies[fmt.Sprintf("%d:%d", m.Major, m.Minor)] = "a copy in the mount namespace of " + processName(dir, pid)
+			}
+		}
+		return true
+	})
+	return copies
+}
