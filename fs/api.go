@@ -32,7 +32,9 @@ type Options struct {
 	// seconds. What has not arrived is not in a sealed layer.
 	Writeback bool
 	NoAtime   bool
-	Owner     *Owner       // nil: the mount is for everybody
-	Logger    *slog.Logger // nil is slog.Default()
-	Debug     bool         // log every request and answer at debug level
+	Owner     *Owner // nil: the mount is for everybody
+	// Place attaches the mount, which is in no tree yet, by its descriptor. Nil: it is mounted on the directory.
+	Place  func(mount int) error
+	Logger *slog.Logger // nil is slog.Default()
+	Debug  bool         // log every request and answer at debug level
 }

@@ -28,7 +28,8 @@ const (
 // Mount is one live mount. Its methods may be called concurrently.
 type Mount struct {
 	// Immutable once the first request comes.
-	point *mountpoint.Mountpoint
+	point *mountpoint.Mountpoint // nil if it was placed by Options.Place
+	dev   uint64
 	conn  *transport.Conn
 	done  chan struct{} // closed by finish
 	log   *slog.Logger
@@ -36,8 +37,8 @@ type Mount struct {
 	pruner pruner
 }
 
-// New mounts the overlay on an existing directory and returns when it is live. The caller still owns the overlay and
-// closes it after Done. Errors: ErrNoFUSE, ErrNoTransport; of the mountpoint EBUSY (something is mounted there),
+// New mounts the overlay on an existing directory, or has Options.Place attach it, and returns when it is live. The
+// caller still owns the overlay and closes it after Done. Errors: ErrNoFUSE, ErrNoTransport; of the mountpoint EBUSY (something is mounted there),
 // ENOENT, ENOTDIR, EACCES, as *os.PathError. When New fails nothing stays mounted.
 func New(ctx context.Context, o *layers.Overlay, dir string, opts Options) (*Mount, error) {
 	opts.setDefaults()
@@ -63,17 +64,28 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, dir string, gate transpo
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	var m *Mount // of the connection at hand: there is a second one if the first cannot be served
+	var m *Mount   // of the connection at hand: there is a second one if the first cannot be served
+	var apart *int // its mount, which is in no tree yet; nil: it is in its place
 	_, err := transport.Serve(ctx, transport.Config{
 		Transport: opts.Transport,
 		Gate:      gate,
 		Log:       opts.Logger,
 		Attach: func(ctx context.Context) (transport.Attached, error) {
+			if opts.Place != nil {
+				a, err := mountpoint.NewApart(mountOptions(opts))
+				if err != nil {
+					return transport.Attached{}, err
+				}
+				m, apart = &Mount{dev: a.Device(), done: make(chan struct{}), log: opts.Logger}, &a.Mount
+				m.pruner.room = roomForNodes()
+				detach := func() { _ = unix.Close(a.Mount) } // which ends it
+				return transport.Attached{FD: a.Conn, Device: m.dev, Detach: detach, Done: m.finish}, nil
+			}
 			point, fd, err := mountpoint.Attach(ctx, dir, mountOptions(opts))
 			if err != nil {
 				return transport.Attached{}, err
 			}
-			m = &Mount{point: point, done: make(chan struct{}), log: opts.Logger}
+			m = &Mount{point: point, dev: point.Device(), done: make(chan struct{}), log: opts.Logger}
 			m.pruner.room = roomForNodes()
 			return transport.Attached{FD: fd, Device: point.Device(), Detach: point.Detach, Done: m.finish}, nil
 		},
@@ -88,9 +100,25 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, dir string, gate transpo
 	if err != nil {
 		return nil, err
 	}
+	if apart != nil {
+		if err := m.place(*apart, opts.Place); err != nil {
+			return nil, err
+		}
+	}
 	m.raiseReadAhead()
-	m.log.Debug("mounted", slog.String("mountpoint", m.point.Path()), slog.String("transport", m.Transport()))
+	m.log.Debug("mounted", slog.String("mountpoint", dir), slog.String("transport", m.Transport()))
 	return m, nil
+}
+
+// place has a connection that is live attached somewhere, and ends it if that fails.
+func (m *Mount) place(mount int, place func(mount int) error) error {
+	err := place(mount)
+	_ = unix.Close(mount) // what is attached stays
+	if err != nil {
+		m.conn.Abort()
+		<-m.done
+	}
+	return err
 }
 
 // Owner is the user for whom a mount is made, with the mountpoint as that user has opened it: it is mounted there,
@@ -121,18 +149,22 @@ func (m *Mount) finish() {
 
 // Device is the device number of the file system, as mountinfo has it.
 func (m *Mount) Device() (major, minor uint32) {
-	dev := m.point.Device()
-	return unix.Major(dev), unix.Minor(dev)
+	return unix.Major(m.dev), unix.Minor(m.dev)
 }
 
 // Visible reports whether the mount is what a look at its directory finds: it is not after an unmount, nor beneath
-// another mount. No server is asked anything.
-func (m *Mount) Visible() bool { return m.point.Visible() }
+// another mount. No server is asked anything. Of a mount that Options.Place has attached it is not known.
+func (m *Mount) Visible() bool { return m.point != nil && m.point.Visible() }
 
 // Unmount detaches; EBUSY while in use unless lazy. It does not wait for Done: copies of the mount in other mount
 // namespaces, and after a lazy unmount open files, keep the connection alive. Unmounting what is already gone is no
-// error.
-func (m *Mount) Unmount(lazy bool) error { return m.point.Unmount(lazy) }
+// error. What Options.Place has attached is not taken away (ENOTSUP).
+func (m *Mount) Unmount(lazy bool) error {
+	if m.point == nil {
+		return unix.ENOTSUP
+	}
+	return m.point.Unmount(lazy)
+}
 
 // newHandler makes what answers the requests of a mount.
 func newHandler(raw fuse.RawFileSystem, opts Options, ring bool) transport.Handler {

@@ -14,21 +14,25 @@ import (
 
 // engine shows an overlay at a mountpoint.
 type engine interface {
-	// mount mounts for everybody if owner is nil.
 	mount(
-		ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions, owner *snapfuse.Owner,
+		ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions, how attaching,
 	) (mounted, error)
+}
+
+// attaching says how a mount is attached. The zero value: by this process, for everybody.
+type attaching struct {
+	owner *snapfuse.Owner       // for whom; nil: for everybody
+	place func(mount int) error // by whom, by the descriptor of the mount; nil: by this process
 }
 
 // mounted is one live mount; *fs.Mount is one.
 type mounted interface {
-	Unmount(lazy bool) error // EBUSY while in use unless lazy
-	Abort() error            // ends the connection everywhere at once
-	Done() <-chan struct{}   // closed when the connection has ended and no request runs
-	Ended() bool             // the connection has ended
+	attachment
+	Abort() error          // ends the connection everywhere at once
+	Done() <-chan struct{} // closed when the connection has ended and no request runs
+	Ended() bool           // the connection has ended
 	Transport() string
 	Device() (major, minor uint32)
-	Visible() bool               // visible where it was mounted; a system call that asks no server anything
 	Requests() map[string]uint64 // by kind, since it was mounted
 	// ExpireEntry makes the kernel look a name up again before it uses it; InvalidateEntry and InvalidateNode make it
 	// forget a name with what it led to, and what it knows of a node.
@@ -66,7 +70,7 @@ func (o Options) transport() error {
 }
 
 func (e fuseEngine) mount(
-	ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions, owner *snapfuse.Owner,
+	ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions, how attaching,
 ) (mounted, error) {
 	transport := opts.Transport
 	if transport == "" || transport == "auto" {
@@ -75,7 +79,7 @@ func (e fuseEngine) mount(
 	m, err := snapfuse.New(ctx, o, mountpoint, snapfuse.Options{
 		Transport: transport, FSName: workspace, ReadOnly: opts.ReadOnly,
 		NoSUID: opts.NoSUID, NoDev: opts.NoDev, NoExec: opts.NoExec, NoAtime: opts.NoAtime,
-		Writeback: opts.Writeback, Owner: owner, Logger: e.log,
+		Writeback: opts.Writeback, Owner: how.owner, Place: how.place, Logger: e.log,
 	})
 	if err != nil {
 		if !isFuseDevice() {

@@ -47,10 +47,11 @@ func guarded(w *catalog.Workspace, o MountOptions) MountOptions {
 // admits refuses a foreign tree beneath a mount that is not made for one. The mount may have been copied to other mount
 // name spaces: it cannot be changed afterwards.
 func (l *live) admits(foreign bool) error {
-	if !foreign || (l.options.NoSUID || l.asked.SUID) && (l.options.NoDev || l.asked.Dev) {
+	how := l.shown.Load()
+	if !foreign || (how.options.NoSUID || how.asked.SUID) && (how.options.NoDev || how.asked.Dev) {
 		return nil
 	}
 	return fmt.Errorf("%w: the snapshot's tree comes from elsewhere, "+
 		"and workspace %s is mounted at %s with setuid programs and devices: unmount it first",
-		ErrConflict, l.workspace, l.mountpoint)
+		ErrConflict, l.workspace, l.where())
 }

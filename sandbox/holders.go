@@ -33,7 +33,7 @@ func usedBy(l *live) string {
 func holds(dir string, l *live) bool {
 	inside := func(link string) bool {
 		target, err := os.Readlink(filepath.Join(dir, link))
-		return err == nil && below(target, l.mountpoint)
+		return err == nil && below(target, l.at().path)
 	}
 	if inside("cwd") || inside("root") || inside("exe") {
 		return true
@@ -73,19 +73,12 @@ func deviceNumber(text string) uint64 {
 // detachedHolder names a process in whose mount namespace a copy of a mount lives.
 func (h *Home) detachedHolder(l *live) string {
 	found := "a copy of its mount lives in another mount namespace"
-	seen := map[string]bool{}
-	eachProcess(func(dir string, pid int) bool {
-		ns, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
-		if err != nil || seen[ns] {
+	h.eachNamespace(func(v view, mounts mountTable) bool {
+		if !mounts.hasDevice(l.device) {
 			return true
 		}
-		seen[ns] = true
-		mounts, err := readMountinfo(filepath.Join(dir, "mountinfo"))
-		if err == nil && mounts.hasDevice(l.device) {
-			found = "a copy of its mount lives in the mount namespace of " + processName(dir, pid)
-			return false
-		}
-		return true
+		found = "a copy of its mount lives in the mount namespace of " + processName(fmt.Sprintf("/proc/%d", v.pid), v.pid)
+		return false
 	})
 	return found
 }

@@ -71,6 +71,7 @@ type Home struct {
 	number  uint64 // the home's id, as images have it
 
 	ownPoints  bool        // as Options.OwnMountpoints
+	ns, boot   string      // mount namespace of this process, and the kernel's run
 	keepGuards atomic.Bool // mountpoints stay guarded when the home is closed
 
 	cache   *layerstore.Cache
@@ -137,6 +138,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}}
 	h.engine = fuseEngine{opts.Logger, opts.Transport}
 	h.points, h.ownPoints = opts.points, opts.OwnMountpoints
+	h.readOwnNamespace()
 	h.SetLimits(opts.Limits, opts.Events)
 	h.metrics = newMetrics(h)
 	h.yielder = yield.New()
@@ -150,7 +152,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	}
 	h.start()
 	if opts.Remount {
-		h.remount(ctx)
+		h.mountAgain(ctx)
 	} else {
 		h.giveUpAll()
 	}

@@ -206,7 +206,7 @@ func (h *Home) describe(w *catalog.Workspace) (Workspace, error) {
 		return Workspace{}, fmt.Errorf("%w: the workspace has just been destroyed", ErrNotFound)
 	}
 	var mounts mountTable
-	if l := h.liveOf(w.ID); l != nil && !l.mount.Visible() {
+	if l := h.liveOf(w.ID); l != nil && !l.shown.Load().attached.Visible() {
 		var err error
 		if mounts, err = readMounts(); err != nil {
 			return Workspace{}, err
@@ -229,8 +229,9 @@ func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 		if d.State = l.reported(mounts); d.State == Unmounted {
 			return d
 		}
-		d.Mountpoint, d.ReadOnly, d.Transport = l.mountpoint, l.options.ReadOnly, l.mount.Transport()
-		d.NoSUID, d.NoDev = l.options.NoSUID, l.options.NoDev
+		options := l.options()
+		d.Mountpoint, d.ReadOnly, d.Transport = l.at().path, options.ReadOnly, l.mount.Transport()
+		d.NoSUID, d.NoDev = options.NoSUID, options.NoDev
 	}
 	return d
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	snapfuse "snapfs/fs"
@@ -18,15 +19,15 @@ import (
 // live is a workspace with a FUSE connection: mounted, or detached.
 type live struct {
 	// Immutable.
-	workspace  string
-	mountpoint string
-	options    MountOptions
-	asked      MountOptions // before foreign trees were guarded against
-	device     string       // major:minor
-	by         *peer.User   // for whom it is mounted; nil: for everybody
-	overlay    *layers.Overlay
-	mount      mounted
-	gone       chan struct{} // closed by the watcher when overlay and stack are closed
+	workspace string
+	device    string     // major:minor
+	by        *peer.User // for whom it is mounted; nil: for everybody
+	overlay   *layers.Overlay
+	frozen    bool // the overlay takes no changes
+	mount     mounted
+	gone      chan struct{} // closed by the watcher when overlay and stack are closed
+
+	shown atomic.Pointer[shown] // stored under the lock of the workspace
 
 	users  lockorder.RWMutex[lockorder.LiveUsers] // held for reading while the overlay is used, for writing to close it
 	closed bool                                   // guarded by users
@@ -40,6 +41,27 @@ type live struct {
 
 	sealedMu lockorder.Mutex[lockorder.LiveSealed]
 	sealed   []*layerstore.Lower // guarded by sealedMu: to be pushed by the next that locks the stack, oldest first
+}
+
+// shown is where and how a connection is mounted. Immutable.
+type shown struct {
+	at       mountLocation
+	options  MountOptions
+	asked    MountOptions // before foreign trees were guarded against
+	attached attachment
+}
+
+func (l *live) at() mountLocation { return l.shown.Load().at }
+
+func (l *live) options() MountOptions { return l.shown.Load().options }
+
+// where names the mountpoint for a message.
+func (l *live) where() string {
+	at := l.at()
+	if at.view.own() || at.view.chroot {
+		return at.path
+	}
+	return at.path + " in another mount namespace"
 }
 
 // use keeps the overlay open until done is called; false if it is closed already.
@@ -156,12 +178,19 @@ func (h *Home) allLive() []*live {
 func (h *Home) watch(l *live) {
 	<-l.mount.Done()
 	// A connection that was aborted leaves its mount behind, dead.
-	if mounts, err := readMounts(); err == nil {
+	at := l.at()
+	if mounts, err := at.view.mounts(); err == nil {
 		for _, e := range mounts { // wherever it was moved to
 			if e.device != l.device {
 				continue
 			}
-			if _, err := snapfuse.Detach(e.point, deviceNumber(e.device)); err != nil {
+			var err error
+			if at.apart {
+				err = l.shown.Load().attached.Unmount(true)
+			} else {
+				_, err = snapfuse.Detach(e.point, deviceNumber(e.device))
+			}
+			if err != nil {
 				h.log.Warn("a dead mount is still there", "mountpoint", e.point, "error", err)
 			}
 		}
@@ -190,14 +219,14 @@ func (h *Home) watch(l *live) {
 	closing = h.closing
 	h.mu.Unlock()
 	if !closing { // else it is to be mounted again by the next process that is asked to
-		h.recordUnmounted(l.workspace, l.mountpoint)
+		h.recordUnmounted(l.workspace, at.path)
 	}
 	close(l.gone)
 }
 
 // vacateLive gives the mountpoint of a connection that has ended back.
 func (h *Home) vacateLive(l *live) {
-	if w := h.catalog.Workspace(l.workspace); w != nil && w.Mount != nil && w.Mount.Mountpoint == l.mountpoint {
+	if w := h.catalog.Workspace(l.workspace); w != nil && w.Mount != nil && w.Mount.Mountpoint == l.at().path {
 		h.vacate(w.Mount)
 	}
 }
@@ -211,9 +240,9 @@ func (h *Home) recordUnmounted(name, mountpoint string) {
 			return nil
 		}
 		next := *w
-		next.Mount = &catalog.Mount{
-			Mountpoint: w.Mount.Mountpoint, Options: w.Mount.Options, Home: w.Mount.Home, Made: w.Mount.Made, By: w.Mount.By,
-		}
+		m := *w.Mount
+		m.Mounted, m.Device, m.Guarded = false, "", 0
+		next.Mount = &m
 		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
 		ch.Events = append(ch.Events, h.event(EventUnmounted, name, "", "", mountpoint))
 		return nil
@@ -252,7 +281,7 @@ func (l *live) reported(mounts mountTable) WorkspaceState {
 	switch {
 	case l == nil:
 		return Unmounted
-	case mounts.hasDevice(l.device) || l.mount.Visible():
+	case mounts.hasDevice(l.device) || l.shown.Load().attached.Visible():
 		return Mounted
 	case l.mount.Ended():
 		return Unmounted
@@ -272,7 +301,7 @@ func (h *Home) overlayOf(
 		case !ok:
 			<-l.gone // it has just died, and its watcher is closing it
 			l = nil
-		case readOnly || !l.options.ReadOnly:
+		case readOnly || !l.frozen:
 			return l.overlay, l.push, used, nil
 		default:
 			// A read-only mount has no upper to seal, but takes the directory for a lower: a second overlay seals it.

@@ -11,6 +11,8 @@ import (
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/layerstore"
+	"snapfs/sandbox/internal/mountns"
+	"snapfs/sandbox/internal/peer"
 )
 
 // Mount shows a workspace at a mountpoint. Mounting it there again with the same options changes nothing and succeeds.
@@ -33,15 +35,21 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	defer unlock()
+	session, err := r.SessionID()
+	if err != nil {
+		return Workspace{}, err
+	}
+	if len(r.Remount) > 0 {
+		if err := h.remountLocked(ctx, w, session, r.Remount); err != nil {
+			return Workspace{}, err
+		}
+		return h.describe(h.catalog.Workspace(w.ID))
+	}
 	if r.Mountpoint == "" {
 		if w.Mount == nil {
 			return Workspace{}, fmt.Errorf("%w: workspace %s was never mounted: name a mountpoint", ErrInvalid, w.ID)
 		}
 		r.Mountpoint = w.Mount.Mountpoint
-	}
-	session, err := r.SessionID()
-	if err != nil {
-		return Workspace{}, err
 	}
 	if err := h.mountLocked(ctx, w.ID, session, r.Mountpoint, r.MakeMountpoint, r.MountOptions); err != nil {
 		return Workspace{}, err
@@ -64,6 +72,9 @@ func (h *Home) mountLocked(
 	at, mounts, err := h.mountTarget(ctx, w, mountpoint)
 	if err != nil {
 		return err
+	}
+	if l := h.liveOf(w.ID); l != nil && l.state(mounts) == Detached && mountns.Enabled() && peer.From(ctx) == nil {
+		return h.rejoin(ctx, w, l, session, at, makeIt, opts, events)
 	}
 	if done, err := h.alreadyMounted(w, at, mounts, opts); done || err != nil {
 		return err
@@ -98,7 +109,7 @@ func (h *Home) choose(
 	if w.Mount != nil && w.Mount.Mounted && w.Mount.Mountpoint != at.path {
 		h.vacate(w.Mount)
 	}
-	l := h.prepare(ctx, w, at.path, made)
+	l := h.prepare(ctx, w, at, made)
 	if err := l.open(); err != nil {
 		l.leave()
 		return mountLocation{}, err
@@ -121,7 +132,8 @@ func (h *Home) locationFor(
 func (h *Home) wanted(at mountLocation, opts MountOptions) *catalog.Mount {
 	return &catalog.Mount{
 		Mountpoint: at.path, Options: opts, Mounted: true, Home: h.dir, Made: at.made, Guarded: at.guarded,
-		By: at.by,
+		By: at.by, Namespace: h.recorded(at.view), Apart: !at.view.own() && at.view.ns != h.ns,
+		Nested: at.apart && at.view.own(),
 	}
 }
 
@@ -130,6 +142,14 @@ func (h *Home) wanted(at mountLocation, opts MountOptions) *catalog.Mount {
 func (h *Home) mountTarget(
 	ctx context.Context, w *catalog.Workspace, mountpoint string,
 ) (at location, mounts mountTable, err error) {
+	v, err := h.viewOf(ctx)
+	if err != nil {
+		return location{}, nil, err
+	}
+	if u := peer.From(ctx); u != nil && !v.own() {
+		return location{}, nil, fmt.Errorf("%w: %s mounts in the mount namespace of the daemon only, and the command runs "+
+			"in another one", ErrRefused, u)
+	}
 	if mounts, err = readMounts(); err != nil {
 		return location{}, nil, err
 	}
@@ -140,10 +160,17 @@ func (h *Home) mountTarget(
 			return location{}, nil, err
 		}
 	}
+	if !v.own() {
+		at, err = lookApart(ctx, v, mountpoint)
+		return at, mounts, err
+	}
 	err = asUser(ctx, func() (err error) {
 		at, err = h.locate(mountpoint, mounts)
 		return err
 	})
+	if err == nil && at.inside != "" && at.inside != w.ID && mountns.Enabled() && peer.From(ctx) == nil {
+		at, err = lookApart(ctx, v, mountpoint)
+	}
 	return at, mounts, err
 }
 
@@ -153,11 +180,30 @@ func (h *Home) detachStale(w *catalog.Workspace, mounts mountTable) bool {
 	if w.Mount == nil || !w.Mount.Mounted || h.copied(w.Mount.Home) {
 		return false
 	}
+	v, ok := h.viewRecorded(w.Mount)
+	if !ok {
+		return false
+	}
+	if !v.own() {
+		var err error
+		if mounts, err = v.mounts(); err != nil {
+			return false
+		}
+	}
 	e, ok := mounts.at(w.Mount.Mountpoint)
 	if !ok || e.fstype != mountType || e.source != w.ID || w.Mount.Device != "" && w.Mount.Device != e.device {
 		return false
 	}
-	if found, err := snapfuse.Detach(e.point, deviceNumber(e.device)); err != nil || !found {
+	var err error
+	found := true
+	if v.own() {
+		found, err = snapfuse.Detach(e.point, deviceNumber(e.device))
+	} else {
+		_, err = v.run(context.WithoutCancel(h.ctx), mountns.Request{
+			Do: mountns.Detach, Path: e.point, Device: deviceNumber(e.device), Lazy: true,
+		})
+	}
+	if err != nil || !found {
 		h.log.Warn("a dead mount is still there", "workspace", w.ID, "mountpoint", e.point, "error", err)
 		return false
 	}
@@ -188,18 +234,18 @@ func (h *Home) alreadyMounted(
 	case state == Detached:
 		return false, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force",
 			ErrConflict, w.ID, h.detachedHolder(l))
-	case at.path != l.mountpoint:
-		return false, fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, w.ID, l.mountpoint)
+	case at.path != l.at().path || !sameNamespace(at.view, l.at().view):
+		return false, fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, w.ID, l.where())
 	case !sameOptions(l, guarded(w, opts)):
-		return false, fmt.Errorf("%w: workspace %s is mounted at %s with other options (%s): unmount it first",
-			ErrConflict, w.ID, l.mountpoint, optionList(l.options))
+		return false, fmt.Errorf("%w: workspace %s is mounted at %s with other options (%s): unmount it first, "+
+			"or use -o remount", ErrConflict, w.ID, l.where(), optionList(l.options()))
 	}
 	return true, nil
 }
 
 // sameOptions compares what was asked with what is there; a transport left open is as the mount chose it.
 func sameOptions(l *live, opts MountOptions) bool {
-	have := l.options
+	have := l.options()
 	if opts.Transport == "" || opts.Transport == "auto" || opts.Transport == l.mount.Transport() {
 		have.Transport, opts.Transport = "", ""
 	}
@@ -234,12 +280,17 @@ func optionList(o MountOptions) string {
 // checkMountpoint makes sure that something can be mounted at a path, and makes its last element if that is wanted.
 func (h *Home) checkMountpoint(at location, mounts mountTable, makeIt bool) (made bool, err error) {
 	switch {
+	case at.apart && at.covered:
+		return false, fmt.Errorf("%w: %s is a mountpoint already: unmount that first, or choose another place",
+			ErrConflict, at.path)
+	case at.apart && at.missing > 0 && makeIt:
+		return false, nil // by the process that mounts
 	case at.inside != "":
 		return false, fmt.Errorf("%w: %s is inside the mount of workspace %s: choose a place outside",
 			ErrConflict, at.path, at.inside)
-	case below(at.path, h.dir):
+	case at.view.own() && below(at.path, h.dir):
 		return false, fmt.Errorf("%w: %s is inside the home %s: choose a place outside", ErrConflict, at.path, h.dir)
-	case below(h.dir, at.path):
+	case at.view.own() && below(h.dir, at.path):
 		return false, fmt.Errorf("%w: a mount at %s would hide the home %s: choose another place",
 			ErrConflict, at.path, h.dir)
 	case at.missing == 1 && makeIt:
@@ -249,10 +300,10 @@ func (h *Home) checkMountpoint(at location, mounts mountTable, makeIt bool) (mad
 		return true, nil
 	case at.missing > 0:
 		return false, fmt.Errorf("%w: mountpoint %s does not exist: make it first", ErrNotFound, at.path)
-	case !at.info.IsDir():
+	case at.apart && !at.dir || !at.apart && !at.info.IsDir():
 		return false, fmt.Errorf("%w: mountpoint %s is not a directory", ErrInvalid, at.path)
 	}
-	if e, ok := mounts.at(at.path); ok {
+	if e, ok := mounts.at(at.path); ok && !at.apart {
 		return false, fmt.Errorf("%w: %s is a mountpoint already (%s, %s): unmount that first, or choose another place",
 			ErrConflict, at.path, e.fstype, e.source)
 	}
@@ -299,7 +350,7 @@ func (h *Home) mountAt(
 	opts = guarded(w, asked)
 	h.guardLocation(at)
 	defer at.close()
-	m, err := h.engine.mount(ctx, o, w.ID, at.path, opts, at.owner())
+	m, err := h.engine.mount(ctx, o, w.ID, at.path, opts, attaching{at.owner(), h.placer(ctx, &at)})
 	if err != nil {
 		if err := h.recordMount(context.WithoutCancel(ctx), w.ID, before); err != nil {
 			h.log.Warn("recording that a mount failed", "workspace", w.ID, "error", err)
@@ -309,9 +360,10 @@ func (h *Home) mountAt(
 	h.points.At("mounted")
 	major, minor := m.Device()
 	l := &live{
-		workspace: w.ID, mountpoint: at.path, options: opts, asked: asked, overlay: o, mount: m, stack: s,
-		gone: make(chan struct{}), device: fmt.Sprintf("%d:%d", major, minor), by: at.by,
+		workspace: w.ID, overlay: o, frozen: opts.ReadOnly, mount: m, stack: s, by: at.by,
+		gone: make(chan struct{}), device: fmt.Sprintf("%d:%d", major, minor),
 	}
+	l.shown.Store(&shown{at: at, options: opts, asked: asked, attached: h.attachmentOf(m, at, l.device)})
 	h.mu.Lock()
 	h.live[w.ID] = l
 	h.mu.Unlock()
@@ -321,17 +373,7 @@ func (h *Home) mountAt(
 	if err := l.refresh(ctx, false); err != nil {
 		h.log.Warn("a mount keeps using layers that were replaced", "workspace", w.ID, "error", err)
 	}
-	_, err = h.catalog.Update(context.WithoutCancel(ctx), false, func(ch *catalog.Change) error {
-		now := h.wanted(at, asked)
-		now.Device = l.device
-		h.putMount(ch, w.ID, now)
-		event := h.event(EventMounted, w.ID, session, "", at.path+" ("+optionList(opts)+")")
-		ch.Events = append(append(ch.Events, events...), event)
-		return nil
-	})
-	if err != nil {
-		h.log.Warn("recording a mount", "workspace", w.ID, "error", err)
-	}
+	h.recordMounted(ctx, w.ID, session, l, events)
 	return nil
 }
 
@@ -350,24 +392,5 @@ func (h *Home) putMount(ch *catalog.Change, name string, m *catalog.Mount) {
 		next := *w
 		next.Mount = m
 		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
-	}
-}
-
-// remount mounts what the last process had mounted.
-func (h *Home) remount(ctx context.Context) {
-	for _, w := range h.catalog.Workspaces() {
-		if w.Mount == nil || !w.Mount.Mounted || ctx.Err() != nil {
-			continue
-		}
-		unlock, err := h.ops.Lock(ctx, w.ID)
-		if err != nil {
-			return
-		}
-		err = h.mountLocked(ctx, w.ID, "", w.Mount.Mountpoint, false, w.Mount.Options)
-		unlock()
-		if err != nil {
-			h.log.Error("cannot mount again",
-				"workspace", w.ID, "mountpoint", filepath.Clean(w.Mount.Mountpoint), "error", err)
-		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	snapfuse "snapfs/fs"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/guard"
+	"snapfs/sandbox/internal/mountns"
 	"snapfs/sandbox/internal/peer"
 )
 
@@ -20,6 +21,10 @@ type mountLocation struct {
 	made    bool   // its last element was made for this mount, or for an earlier one there, and goes with it
 	again   bool   // a mount of an earlier process is wanted there
 	guarded uint64 // inode number of the directory if it is to have a guard while the mount is wanted
+
+	apart   bool // another process attaches the mount, makes the directory and guards it
+	view    view
+	missing bool // of one that is apart: the directory is to be made
 
 	by  *peer.User // whose rights it is used with; nil: the daemon's
 	dir *os.File   // the directory as that user has opened it
@@ -43,7 +48,7 @@ func (l mountLocation) close() {
 // leave undoes what was done to the directory for a mount that failed. One that is wanted stays guarded.
 func (l mountLocation) leave() {
 	l.close()
-	if l.again && !l.fresh {
+	if l.apart || l.again && !l.fresh {
 		return
 	}
 	if l.by != nil {
@@ -61,7 +66,8 @@ func (l mountLocation) leave() {
 
 // prepare completes what is known of a directory on which a workspace is to be mounted. What an earlier mount at the
 // same place has left there, after a crash, is as if it were done now.
-func (h *Home) prepare(ctx context.Context, w *catalog.Workspace, path string, fresh bool) mountLocation {
+func (h *Home) prepare(ctx context.Context, w *catalog.Workspace, at location, fresh bool) mountLocation {
+	path := at.path
 	l := mountLocation{path: path, fresh: fresh, made: fresh && h.ownPoints, by: peer.From(ctx)}
 	earlier := w.Mount
 	if earlier != nil && (!earlier.Mounted || earlier.Mountpoint != path || h.copied(earlier.Home)) {
@@ -69,6 +75,14 @@ func (h *Home) prepare(ctx context.Context, w *catalog.Workspace, path string, f
 	}
 	if earlier != nil {
 		l.again, l.made = true, l.made || earlier.Made
+	}
+	if at.apart {
+		l.apart, l.view, l.missing = true, at.view, at.missing > 0
+		if earlier != nil {
+			l.guarded = earlier.Guarded
+		}
+		l.made = l.made || h.ownPoints && l.missing
+		return l
 	}
 	if !h.ownPoints || l.by != nil { // a user's directory has no guard: somebody else's could be there by then
 		return l
@@ -83,7 +97,7 @@ func (h *Home) prepare(ctx context.Context, w *catalog.Workspace, path string, f
 // guardLocation has a directory refuse writes from now on, except through what is mounted on it. A directory that
 // cannot be guarded is used without.
 func (h *Home) guardLocation(l mountLocation) {
-	if l.guarded == 0 {
+	if l.guarded == 0 || l.apart {
 		return
 	}
 	if err := guard.Set(l.path); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -103,6 +117,21 @@ func (h *Home) vacate(m *catalog.Mount) {
 		}
 		return
 	}
+	v, ok := h.viewRecorded(m)
+	if !ok && m.Guarded == 0 {
+		return
+	}
+	// The directory may be the same here as in a mount namespace that is gone.
+	if !ok || m.Nested || !v.own() {
+		r := mountns.Request{Do: mountns.Vacate, Path: m.Mountpoint, Guarded: m.Guarded, Make: m.Made}
+		if m.Guarded == 0 && !m.Made {
+			return
+		}
+		if _, err := v.run(context.WithoutCancel(h.ctx), r); err != nil {
+			h.log.Warn("a mountpoint is not given back", "mountpoint", m.Mountpoint, "error", err)
+		}
+		return
+	}
 	if m.Guarded != 0 {
 		if err := guard.Clear(m.Mountpoint, m.Guarded); err != nil {
 			h.log.Warn("a mountpoint stays immutable: chattr -i", "mountpoint", m.Mountpoint, "error", err)
@@ -116,10 +145,22 @@ func (h *Home) vacate(m *catalog.Mount) {
 // giveUp records that a workspace without a connection is not wanted at its mountpoint any more, and gives that back.
 // The caller holds the workspace's lock, or nothing uses the home yet.
 func (h *Home) giveUp(w *catalog.Workspace) {
-	if w.Mount == nil || !w.Mount.Mounted {
+	if w == nil || w.Mount == nil || !w.Mount.Mounted {
 		return
 	}
 	h.vacate(w.Mount)
+	h.recordUnmounted(w.ID, w.Mount.Mountpoint)
+}
+
+// leaveDetached is giveUp for a workspace whose connection lives on in another mount namespace. The directory stays, even
+// if it was made for the mount: to remove it would take the mount away there, too.
+func (h *Home) leaveDetached(w *catalog.Workspace) {
+	if w == nil || w.Mount == nil || !w.Mount.Mounted {
+		return
+	}
+	stays := *w.Mount
+	stays.Made = false
+	h.vacate(&stays)
 	h.recordUnmounted(w.ID, w.Mount.Mountpoint)
 }
 

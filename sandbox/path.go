@@ -24,6 +24,12 @@ type location struct {
 	info    os.FileInfo // nil if missing or inside
 
 	holdsHome bool // the home is in it or is it; by outside
+
+	// Of a place in another mount namespace, or in a mount of this home. Another process has looked, so info is nil.
+	apart   bool
+	view    view
+	dir     bool // it is a directory
+	covered bool // something is mounted there
 }
 
 // locate follows symbolic links as the kernel does, but never asks a mount of this home anything: that would have to be
@@ -122,7 +128,9 @@ func (h *Home) mountpoints(mounts mountTable) map[string]string {
 	h.mu.Lock()
 	for name, l := range h.live {
 		devices[l.device] = name
-		points[l.mountpoint] = name
+		if at := l.at(); at.view.own() {
+			points[at.path] = name
+		}
 	}
 	h.mu.Unlock()
 	delete(devices, "")

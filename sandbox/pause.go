@@ -13,6 +13,7 @@ import (
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/cgroup"
+	"snapfs/sandbox/internal/mountns"
 )
 
 const (
@@ -159,7 +160,7 @@ func (h *Home) stillness(ctx context.Context, l *live, group string) error {
 			return err
 		}
 	}
-	if l == nil || l.options.ReadOnly {
+	if l == nil || l.frozen {
 		return nil
 	}
 	if err := l.flush(ctx); err != nil {
@@ -175,13 +176,21 @@ func (h *Home) stillness(ctx context.Context, l *live, group string) error {
 // process asks for it, since this one must not touch its own mount; and since the kernel does not wait for the answers,
 // the connection is watched until nothing is under way.
 func (l *live) flush(ctx context.Context) error {
-	mounts, err := readMounts()
+	at := l.at()
+	mounts, err := at.view.mounts()
 	if err != nil || !mounts.hasDevice(l.device) {
 		return err // detached: nobody here can reach it
 	}
 	ctx, cancel := context.WithTimeout(ctx, flushWait)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "sync", "-f", l.mountpoint)
+	if at.apart {
+		r := mountns.Request{Do: mountns.Sync, Path: at.path, Device: deviceNumber(l.device)}
+		if _, err := at.view.run(ctx, r); err != nil {
+			return fmt.Errorf("flushing %s: %w", at.path, err)
+		}
+		return l.waitFlushed(ctx)
+	}
+	cmd := exec.CommandContext(ctx, "sync", "-f", at.path)
 	cmd.Dir = "/"
 	if u := l.by; u != nil { // others have no access
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
@@ -192,8 +201,13 @@ func (l *live) flush(ctx context.Context) error {
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("flushing %s: %w: %s",
-			l.mountpoint, errors.Join(ctx.Err(), err), strings.TrimSpace(string(out)))
+			at.path, errors.Join(ctx.Err(), err), strings.TrimSpace(string(out)))
 	}
+	return l.waitFlushed(ctx)
+}
+
+// waitFlushed waits until no request of the connection is under way.
+func (l *live) waitFlushed(ctx context.Context) error {
 	_, minor, _ := strings.Cut(l.device, ":")
 	for {
 		waiting, err := os.ReadFile("/sys/fs/fuse/connections/" + minor + "/waiting")

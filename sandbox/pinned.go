@@ -49,7 +49,7 @@ func (l *live) explain(p *api.Pinned) {
 		return
 	}
 	defer done()
-	p.Mountpoint = l.mountpoint
+	p.Mountpoint = l.at().path
 	if p.Why == api.PinDeleted {
 		p.Files = l.overlay.Detached()
 		return

@@ -77,7 +77,7 @@ func (h *Home) mayRollBack(l *live, s *catalog.Snapshot) error {
 	switch {
 	case l == nil:
 		return nil
-	case l.options.ReadOnly:
+	case l.frozen:
 		return fmt.Errorf("%w: workspace %s is mounted read-only: unmount it first", ErrConflict, l.workspace)
 	}
 	return l.admits(h.foreignSnapshot(s))

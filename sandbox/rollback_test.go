@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	snapfuse "snapfs/fs"
 	"snapfs/layers"
 )
 
@@ -20,8 +19,8 @@ type deafMount struct{ mounted }
 
 var errDeaf = errors.New("no names are forgotten")
 
-func (e deafEngine) mount(ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions, owner *snapfuse.Owner) (mounted, error) {
-	m, err := e.engine.mount(ctx, o, workspace, mountpoint, opts, owner)
+func (e deafEngine) mount(ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions, how attaching) (mounted, error) {
+	m, err := e.engine.mount(ctx, o, workspace, mountpoint, opts, how)
 	return deafMount{m}, err
 }
 

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,18 +66,21 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 	if err := h.unmount(ctx, l, r.Force); err != nil {
 		return Workspace{}, err
 	}
+	if mounts, err = readMounts(); err == nil && l.reported(mounts) == Detached {
+		h.leaveDetached(h.catalog.Workspace(w.ID))
+	}
 	return h.describe(h.catalog.Workspace(w.ID))
 }
 
 // unmount detaches a mount here; with force it ends the connection everywhere.
 func (h *Home) unmount(ctx context.Context, l *live, force bool) error {
-	err := l.mount.Unmount(force)
+	err := l.shown.Load().attached.Unmount(force)
 	if errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("%w: %s is in use%s: end the programs or leave the directory, or unmount with force",
-			ErrConflict, l.mountpoint, usedBy(l))
+			ErrConflict, l.where(), cmp.Or(h.holdsInside(l), usedBy(l)))
 	}
 	if err != nil && !force {
-		return classify(fmt.Errorf("unmounting %s: %w", l.mountpoint, err))
+		return classify(fmt.Errorf("unmounting %s: %w", l.at().path, err))
 	}
 	if !force {
 		if !l.waitGone(ctx, detachWait) && l.mount.Ended() {
@@ -88,12 +92,12 @@ func (h *Home) unmount(ctx context.Context, l *live, force bool) error {
 		return nil
 	}
 	if err := l.mount.Abort(); err != nil {
-		return classify(fmt.Errorf("ending the connection of %s: %w", l.mountpoint, err))
+		return classify(fmt.Errorf("ending the connection of %s: %w", l.at().path, err))
 	}
 	// Programs have their errors once the connection has ended. The rest may have to wait for a disk that takes no
 	// changes.
 	if !l.waitGone(ctx, abortWait) && !l.mount.Ended() {
-		return fmt.Errorf("%w: the connection of %s does not end", ErrUnavailable, l.mountpoint)
+		return fmt.Errorf("%w: the connection of %s does not end", ErrUnavailable, l.at().path)
 	}
 	return nil
 }
@@ -105,32 +109,69 @@ func (h *Home) unmountAll(grace time.Duration) error {
 		mu   lockorder.Mutex[lockorder.UnmountErrors]
 		errs []error
 	)
-	for _, l := range h.allLive() {
+	all := h.allLive()
+	// What is mounted inside another mount goes first.
+	outer, inner := map[*live][]*live{}, map[*live]*sync.WaitGroup{}
+	for _, l := range all {
+		inner[l] = &sync.WaitGroup{}
+	}
+	for _, l := range all {
+		for _, o := range all {
+			if isInside(l, o) {
+				outer[l] = append(outer[l], o)
+				inner[o].Add(1)
+			}
+		}
+	}
+	for _, l := range all {
 		wg.Go(func() {
+			defer func() {
+				for _, o := range outer[l] {
+					inner[o].Done()
+				}
+			}()
+			inner[l].Wait()
 			ctx, cancel := context.WithTimeout(context.Background(), grace)
 			defer cancel()
 			if done, ok := l.use(); ok {
 				l.overlay.Resume()
 				done()
 			}
-			if err := l.mount.Unmount(false); err != nil {
-				if err := l.mount.Unmount(true); err != nil {
-					h.log.Warn("unmounting", "mountpoint", l.mountpoint, "error", err)
+			if err := l.shown.Load().attached.Unmount(false); err != nil {
+				if err := l.shown.Load().attached.Unmount(true); err != nil {
+					h.log.Warn("unmounting", "mountpoint", l.at().path, "error", err)
 				}
 			}
 			if l.waitGone(ctx, grace/2) {
 				return
 			}
-			h.log.Warn("ending a connection by force", "workspace", l.workspace, "mountpoint", l.mountpoint)
+			h.log.Warn("ending a connection by force", "workspace", l.workspace, "mountpoint", l.at().path)
 			err := l.mount.Abort()
 			if !l.waitGone(context.Background(), abortWait) {
 				mu.Lock()
 				errs = append(errs, fmt.Errorf("the connection of %s does not end: %w",
-					l.mountpoint, errors.Join(err, unix.EBUSY)))
+					l.at().path, errors.Join(err, unix.EBUSY)))
 				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// isInside reports whether a mount is inside another one.
+func isInside(l, outer *live) bool {
+	a, b := l.at(), outer.at()
+	return a.path != b.path && below(a.path, b.path) && sameNamespace(a.view, b.view)
+}
+
+// holdsInside names the workspaces that are mounted inside a mount, for a message; "" if there are none.
+func (h *Home) holdsInside(l *live) string {
+	text := ""
+	for _, inner := range h.allLive() {
+		if isInside(inner, l) {
+			text += fmt.Sprintf(" by workspace %s, which is mounted inside", inner.workspace)
+		}
+	}
+	return text
 }

@@ -7,12 +7,16 @@ import (
 	"os"
 
 	"snapfs/cmd/internal/cli"
+	"snapfs/sandbox"
 )
 
 // version is set by the linker.
 var version = "devel"
 
 func main() {
+	if sandbox.IsMounter() {
+		os.Exit(sandbox.RunMounter())
+	}
 	engine := cli.Engine{Serve: serve, ReadSettings: readSettings, RebuildIndex: rebuildIndex}
 	os.Exit(cli.Program{Version: version, Engine: &engine}.Main())
 }

@@ -45,6 +45,15 @@ mount -t fuse.snapfs -o rw,suid,dev,exec,relatime w at
 lacks nosuid at; lacks nodev at; lacks noexec at
 mount -t fuse.snapfs -o rw,suid,dev,exec,relatime w at # what is there already
 umount at
+for option in ro nosuid nodev noexec noatime writeback; do
+	mount -t fuse.snapfs -o $option w at
+	test $option = writeback || shows "[ ,]$option(,|\$)" at
+	umount at
+done
+mount -t fuse.snapfs -o ro w at
+mount -o remount,rw at; touch at/remounted
+mount -o remount,ro,nosuid at; ends 1 'Read-only' touch at/other; shows nosuid at
+umount at
 mount -t fuse.snapfs -o session=theirs theirs sub/new # its last element is made
 umount sub/new
 

@@ -161,13 +161,15 @@ type MountOptions struct {
 }
 
 // MountRequest mounts a workspace. An empty Mountpoint means where it was mounted last. MakeMountpoint makes the
-// last element of the path if it is missing.
+// last element of the path if it is missing. With Remount, options of mount(8) such as ro, rw or nosuid, the mount that
+// is there is changed by these, in their order, and the other fields count for nothing.
 type MountRequest struct {
 	Access
 	Workspace      string `json:"workspace"`
 	Mountpoint     string `json:"mountpoint"`
 	MakeMountpoint bool   `json:"make_mountpoint"`
 	MountOptions
+	Remount []string `json:"remount,omitempty"`
 }
 
 // UnmountRequest unmounts. Force detaches at once and ends the connection of copies in other mount namespaces.

@@ -90,7 +90,7 @@ func Serve(ctx context.Context, o Options) error {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       wire.IdleWait,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, askerKey{}, askerOf(c))
+			return sandbox.WithProcess(context.WithValue(ctx, askerKey{}, askerOf(c)), processOf(c))
 		},
 	}
 	served := make(chan error, 1)

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +15,7 @@ import (
 )
 
 func (a *app) mountCommand() *cobra.Command {
-	var options api.MountOptions
+	var options mountOptions
 	cmd := &cobra.Command{
 		Use:   "mount NAME [MOUNTPOINT]",
 		Short: "show a workspace at a directory",
@@ -24,14 +26,24 @@ mounting fails.
 A workspace has one mount at a time. If it is already mounted there with these options, nothing
 changes.
 
+The workspace is mounted in the mount namespace of this command, also inside the mount of another
+workspace. With -o remount, the options of a mount that is there are changed by the others that are
+given, and MOUNTPOINT counts for nothing. Of a mount that is read-only from the start, remount,rw needs
+that nobody uses it.
+
+If another mount namespace, such as a container's, still has a copy of an earlier mount of NAME, what
+is mounted is a copy of that: both see the same.
+
 A foreign tree is mounted with --nosuid and --nodev, unless --suid or --dev is given. A tree is
 foreign if it comes from an image file, or from a directory on a nosuid file system, or was made
 from a foreign tree. 'snapfs show' tells.`,
-		Example:     "  snapfs mount app /mnt/app\n  snapfs mount app /mnt/app --read-only --nosuid",
+		Example: `  snapfs mount app /mnt/app
+  snapfs mount app /mnt/app -o ro,nosuid
+  snapfs mount app -o remount,rw`,
 		Args:        between(1, "NAME", "MOUNTPOINT"),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkMount(options); err != nil {
+			if err := options.check(true); err != nil {
 				return err
 			}
 			mountpoint := "" // the daemon knows the previous one
@@ -42,10 +54,17 @@ from a foreign tree. 'snapfs show' tells.`,
 				}
 			}
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
-				ws, err := c.Mount(cmd.Context(), api.MountRequest{
+				r := api.MountRequest{
 					Access: a.access(), Workspace: args[0], Mountpoint: mountpoint, MakeMountpoint: true,
-					MountOptions: options,
-				})
+					MountOptions: options.MountOptions,
+				}
+				if options.remount {
+					r.Remount = options.changes(cmd)
+					if len(r.Remount) == 0 {
+						return usagef("remount needs another option, such as ro or rw")
+					}
+				}
+				ws, err := a.mount(cmd.Context(), c, r)
 				if err != nil {
 					return err
 				}
@@ -55,6 +74,25 @@ from a foreign tree. 'snapfs show' tells.`,
 	}
 	mountFlags(cmd, &options)
 	return cmd
+}
+
+// mount mounts a workspace, and makes sure that this process sees it: a daemon of an earlier version mounts in its own
+// mount namespace.
+func (a *app) mount(ctx context.Context, c *client.Client, r api.MountRequest) (api.Workspace, error) {
+	ws, err := c.Mount(ctx, r)
+	if err != nil || shows(ws.ID) {
+		return ws, err
+	}
+	_, err = c.Unmount(ctx, api.UnmountRequest{Access: a.access(), Workspace: ws.ID})
+	return ws, errors.Join(failure(api.ErrUnavailable, "workspace %s was mounted at %s in the mount namespace of the "+
+		"daemon, which is another one than that of this command: restart the daemon with this version of snapfs",
+		ws.ID, quote(ws.Mountpoint)), err)
+}
+
+// shows reports whether a workspace is in the mount table of this process, or that cannot be read.
+func shows(name string) bool {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	return err != nil || strings.Contains(string(text), " - fuse.snapfs "+name+" ")
 }
 
 // mountable refuses a mountpoint that cannot work, before a workspace is created for it.

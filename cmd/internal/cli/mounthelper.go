@@ -55,9 +55,6 @@ func helperPrint(out io.Writer, text string) int {
 	return api.ExitDone
 }
 
-// helperWords lists the mount options without a value.
-const helperWords = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, atime, noatime, writeback, allow_suid, allow_dev"
-
 // helperHelp is the manual page of the helper.
 const helperHelp = `mount.fuse.snapfs mounts a workspace of snapfs for mount(8) and /etc/fstab.
 It returns when the mount is live.
@@ -74,7 +71,8 @@ Options:
   session=ID                the session that owns the workspace (else SNAPFS_SESSION, else default)
   transport=auto|uring|dev  how requests travel
   engine=auto|fuse          there is one engine
-  ` + helperWords + `
+  ` + mountOptionWords + `
+  remount                   change a mount that is there: remount,ro
 
 A tree that comes from an image is mounted nosuid and nodev, unless allow_suid or allow_dev is given. suid and dev are
 not enough: mount(8) does not pass them on.
@@ -98,8 +96,9 @@ Exit codes:
 // helperLine translates "NAME DIR [-fnsv] [-o OPTIONS] [-t TYPE] [-N NAMESPACE]", as mount(8) calls its helpers, to
 // arguments of snapfs. It returns nil if there is nothing to do.
 func helperLine(args []string) ([]string, error) {
-	var names, options []string
-	fake, sloppy := false, false
+	var names, lists []string
+	fake := false
+	options := mountOptions{helper: true}
 	for len(args) > 0 {
 		arg := args[0]
 		args = args[1:]
@@ -112,16 +111,16 @@ func helperLine(args []string) ([]string, error) {
 		case "-f":
 			fake = true
 		case "-s":
-			sloppy = true
+			options.sloppy = true
 		case "-o", "-t", "-N":
 			if len(args) == 0 {
 				return nil, usagef("%s needs a value", arg)
 			}
 			if arg == "-o" {
-				options = append(options, strings.Split(args[0], ",")...)
+				lists = append(lists, args[0])
 			}
 			if arg == "-N" {
-				return nil, usagef("-N: snapfs mounts in the mount namespace of its daemon")
+				return nil, usagef("-N: run mount in that namespace instead: nsenter --mount=...")
 			}
 			args = args[1:]
 		default:
@@ -131,54 +130,18 @@ func helperLine(args []string) ([]string, error) {
 	if len(names) != 2 {
 		return nil, usagef("usage: %s NAME DIR [-o OPTIONS]", helperName)
 	}
-	line := []string{"--quiet"}
-	flags, err := helperFlags(options, sloppy)
-	if err != nil || fake {
+	if err := options.read(strings.Join(lists, ",")); err != nil || fake {
 		return nil, err
 	}
-	return append(append(line, flags...), "mount", "--", names[0], names[1]), nil
-}
-
-// helperFlags translates mount options.
-func helperFlags(options []string, sloppy bool) ([]string, error) {
-	var flags []string
-	for _, option := range options {
-		name, value, given := strings.Cut(option, "=")
-		switch {
-		case given && (name == "transport" || name == "home" || name == "session"):
-			flags = append(flags, "--"+name+"="+value)
-		case given && name == "engine":
-			if value != "auto" && value != "fuse" {
-				return nil, usagef("engine=%s: auto or fuse", value)
-			}
-		case option == "ro":
-			// with a value, so that the verb that follows is not taken for one
-			flags = append(flags, "--read-only=true")
-		case option == "rw":
-			flags = append(flags, "--read-only=false")
-		case option == "suid", option == "dev", option == "allow_suid", option == "allow_dev":
-			option = strings.TrimPrefix(option, "allow_")
-			flags = append(flags, "--no"+option+"=false", "--"+option+"=true")
-		case option == "nosuid", option == "nodev": // the last one counts
-			flags = append(flags, "--"+option[2:]+"=false", "--"+option+"=true")
-		case option == "noexec", option == "noatime", option == "writeback":
-			flags = append(flags, "--"+option+"=true")
-		case option == "exec", option == "atime":
-			flags = append(flags, "--no"+option+"=false")
-		case strings.HasPrefix(option, "x-"), strings.HasPrefix(name, "comment"), forOthers[option]:
-		case sloppy:
-		default:
-			return nil, usagef("unknown mount option %q: there are home=, session=, transport=, engine=, %s, "+
-				"and the options of mount(8) itself", option, helperWords)
-		}
+	line := []string{"mount", "--quiet"}
+	if options.home != "" {
+		line = append(line, "--home="+options.home)
 	}
-	return flags, nil
-}
-
-// forOthers are options that mount(8) and other readers of /etc/fstab act upon, or that always hold here.
-var forOthers = map[string]bool{
-	"": true, "defaults": true, "auto": true, "noauto": true, "user": true, "nouser": true, "users": true,
-	"owner": true, "group": true, "_netdev": true, "nofail": true, "async": true, "relatime": true, "norelatime": true,
-	"diratime": true, "nodiratime": true, "strictatime": true, "lazytime": true, "nolazytime": true, "loud": true,
-	"silent": true, "allow_other": true, "default_permissions": true,
+	if options.session != "" {
+		line = append(line, "--session="+options.session)
+	}
+	if len(options.taken) > 0 {
+		line = append(line, "--options="+strings.Join(options.taken, ","))
+	}
+	return append(line, "--", names[0], names[1]), nil
 }

@@ -8,22 +8,26 @@ import (
 
 func TestHelperLine(t *testing.T) {
 	for _, c := range []struct{ args, want, err string }{
-		{"app /mnt/app", "--quiet mount -- app /mnt/app", ""},
-		{"app /mnt/app -o rw", "--quiet --read-only=false mount -- app /mnt/app", ""},
+		{"app /mnt/app", "mount --quiet -- app /mnt/app", ""},
+		{"app /mnt/app -o rw", "mount --quiet --options=rw -- app /mnt/app", ""},
 		{
 			"app /mnt -n -v -o ro,noatime,suid,nodev -o transport=dev,engine=auto,home=/h,x-systemd.automount,nofail",
-			"--quiet --read-only=true --noatime=true --nosuid=false --suid=true --dev=false --nodev=true " +
-				"--transport=dev --home=/h mount -- app /mnt", "",
+			"mount --quiet --home=/h --options=ro,noatime,suid,nodev,transport=dev -- app /mnt", "",
 		},
+		{"run run -o ro", "mount --quiet --options=ro -- run run", ""},
 		{
-			"app /mnt -o allow_suid,allow_dev,nosuid",
-			"--quiet --nosuid=false --suid=true --nodev=false --dev=true --suid=false --nosuid=true mount -- app /mnt",
-			"",
+			"app /mnt -o rw,relatime,user_id=0,group_id=0,max_read=1048576,remount,ro",
+			"mount --quiet --options=rw,remount,ro -- app /mnt", "",
 		},
-		{"-o session=a -t fuse.snapfs app /mnt", "--quiet --session=a mount -- app /mnt", ""},
+		{"app /mnt -o user_id=0", "", "user_id=0"},
+		{
+			"app /mnt -o remount,rw,user_id=0,group_id=0,default_permissions,allow_other,max_read=1048576,ro",
+			"mount --quiet --options=remount,rw,ro -- app /mnt", "",
+		},
+		{"-o session=a -t fuse.snapfs app /mnt", "mount --quiet --session=a -- app /mnt", ""},
 		{"app /mnt -f", "", ""},
-		{"app /mnt -s -o strange", "--quiet mount -- app /mnt", ""},
-		{"app /mnt -o strange", "", `"strange": there are home=, session=, transport=, engine=, ro, rw, suid`},
+		{"app /mnt -s -o strange", "mount --quiet -- app /mnt", ""},
+		{"app /mnt -o strange", "", `"strange": there are home=, session=, transport=, engine=, remount, ro, rw, suid`},
 		{"app /mnt -o engine=kernel", "", "engine=kernel"},
 		{"app /mnt -o", "", "value"},
 		{"app /mnt -N 1", "", "namespace"},

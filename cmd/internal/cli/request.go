@@ -86,69 +86,6 @@ func (a *app) onlyOne(ctx context.Context, c api.API, from, source string) error
 		quote(from), from, o.Snapshot.Workspace+":"+from)
 }
 
-// makeMountpoint creates the last element of path if it is missing. undo removes it again, and is never nil.
-func makeMountpoint(path string) (abs string, undo func(), err error) {
-	undo = func() {}
-	if abs, err = absolute("mountpoint", path); err != nil {
-		return "", undo, err
-	}
-	switch err := os.Mkdir(abs, 0o755); {
-	case err == nil:
-		return abs, func() { _ = os.Remove(abs) }, nil // fails, and the directory stays, if it is not empty
-	case errors.Is(err, fs.ErrExist):
-		return abs, undo, nil // the daemon decides about what exists
-	case errors.Is(err, fs.ErrNotExist):
-		return "", undo, failure(api.ErrNotFound, "mountpoint %s: its parent does not exist", quote(abs))
-	default:
-		return "", undo, fmt.Errorf("mountpoint: %w", err)
-	}
-}
-
-// mountFlagNames are the flags of a mount.
-var mountFlagNames = []string{
-	"transport", "read-only", "nosuid", "nodev", "suid", "dev", "noexec", "noatime", "writeback",
-}
-
-// mountFlags adds the flags of a mount.
-func mountFlags(cmd *cobra.Command, o *api.MountOptions) {
-	f := cmd.Flags()
-	f.StringVar(&o.Transport, "transport", "auto", "how requests travel, `KIND`: auto, uring or dev")
-	f.BoolVar(&o.ReadOnly, "read-only", false, "refuse writes")
-	f.BoolVar(&o.NoSUID, "nosuid", false, "ignore setuid and setgid bits")
-	f.BoolVar(&o.NoDev, "nodev", false, "ignore device files")
-	trustFlags(cmd, o)
-	f.BoolVar(&o.NoExec, "noexec", false, "refuse to run programs")
-	f.BoolVar(&o.NoAtime, "noatime", false,
-		"set noatime in the mount table; reads never update access times in any case")
-	f.BoolVar(&o.Writeback, "writeback", false,
-		"keep writes in the kernel until close, fsync or some seconds later; a snapshot lacks them until then")
-}
-
-// trustFlags adds the flags that honour setuid programs and device files of a foreign tree.
-func trustFlags(cmd *cobra.Command, o *api.MountOptions) {
-	cmd.Flags().BoolVar(&o.SUID, "suid", false, "honour setuid and setgid bits of a foreign tree, too")
-	cmd.Flags().BoolVar(&o.Dev, "dev", false, "honour device files of a foreign tree, too")
-}
-
-// checkMount refuses contradicting options, before anything is created.
-func checkMount(o api.MountOptions) error {
-	if o.SUID && o.NoSUID {
-		return usagef("--suid and --nosuid exclude each other")
-	}
-	if o.Dev && o.NoDev {
-		return usagef("--dev and --nodev exclude each other")
-	}
-	return checkTransport(o.Transport)
-}
-
-func checkTransport(name string) error {
-	switch name {
-	case "auto", "uring", "dev":
-		return nil
-	}
-	return usagef("--transport %q: auto, uring or dev", name)
-}
-
 // exact is cobra.ExactArgs with an error that names the missing arguments.
 func exact(names ...string) cobra.PositionalArgs { return between(len(names), names...) }
 

@@ -54,7 +54,8 @@ workspace is paused.`,
 			return func(ctx context.Context, r api.RestoreRequest) (api.Workspace, error) {
 				return c.Fork(ctx, api.ForkRequest{
 					Access: r.Access, Workspace: r.Snapshot, Name: r.Name, Mountpoint: r.Mountpoint,
-					MountOptions: r.MountOptions,
+					MakeMountpoint: r.MakeMountpoint,
+					MountOptions:   r.MountOptions,
 				})
 			}
 		})
@@ -64,6 +65,7 @@ type deriveFunc func(context.Context, api.RestoreRequest) (api.Workspace, error)
 
 // derive builds the three verbs that make a workspace from a snapshot or another workspace.
 func (a *app) derive(use, short, long, example string, verb func(*client.Client) deriveFunc) *cobra.Command {
+	var options mountOptions
 	var r api.RestoreRequest
 	var name string
 	_, _ = fmt.Sscanf(use, "%s %s", new(string), &name) // SNAP or NAME
@@ -78,24 +80,22 @@ nor the directory is left.`,
 		Args:        between(1, name, "MOUNTPOINT"),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkMount(r.MountOptions); err != nil {
+			if err := options.check(false); err != nil {
 				return err
 			}
 			if cmd.Flags().Changed("name") && r.Name == "" {
 				return usagef("empty --name")
 			}
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
-				r.Access, r.Snapshot = a.access(), args[0]
-				undo := func() {}
+				r.Access, r.Snapshot, r.MountOptions, r.MakeMountpoint = a.access(), args[0], options.MountOptions, true
 				if len(args) == 2 {
 					var err error
-					if r.Mountpoint, undo, err = makeMountpoint(args[1]); err != nil {
+					if r.Mountpoint, err = absolute("mountpoint", args[1]); err != nil {
 						return err
 					}
 				}
 				ws, err := verb(c)(cmd.Context(), r)
 				if err != nil {
-					undo()
 					return err
 				}
 				return a.result(ws, line(ws.ID))
@@ -103,6 +103,6 @@ nor the directory is left.`,
 		},
 	}
 	cmd.Flags().StringVar(&r.Name, "name", "", "`NAME` of the new workspace (default: made from the origin's)")
-	mountFlags(cmd, &r.MountOptions)
+	mountFlags(cmd, &options)
 	return cmd
 }

@@ -14,7 +14,7 @@ import (
 
 func (a *app) upCommand() *cobra.Command {
 	var from string
-	var options api.MountOptions
+	var options mountOptions
 	cmd := &cobra.Command{
 		Use:   "up NAME MOUNTPOINT [--from SRC]",
 		Short: "create a workspace if it is missing, and mount it",
@@ -30,7 +30,7 @@ If mounting fails, a workspace or directory that this call created is removed.`,
 		Args:        exact("NAME", "MOUNTPOINT"),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkMount(options); err != nil {
+			if err := options.check(false); err != nil {
 				return err
 			}
 			mountpoint, err := absolute("mountpoint", args[1])
@@ -50,7 +50,7 @@ If mounting fails, a workspace or directory that this call created is removed.`,
 				}
 				return a.up(cmd.Context(), c, args[0], src, api.MountRequest{
 					Access: a.access(), Workspace: args[0], Mountpoint: mountpoint, MakeMountpoint: true,
-					MountOptions: options,
+					MountOptions: options.MountOptions,
 				})
 			})
 		},
@@ -77,7 +77,7 @@ func (a *app) up(ctx context.Context, c *client.Client, name, src string, mount 
 	case up.How == api.Restored:
 		a.note("workspace %s was lost: it is at snapshot %s", name, up.Head)
 	}
-	ws, err := c.Mount(ctx, mount)
+	ws, err := a.mount(ctx, c, mount)
 	if err != nil {
 		if up.How == api.Fresh {
 			err = errors.Join(err, a.destroyNew(ctx, c, name))

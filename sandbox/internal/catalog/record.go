@@ -47,12 +47,15 @@ type Workspace struct {
 type Mount struct {
 	Mountpoint string           `json:"mountpoint"`
 	Options    api.MountOptions `json:"options"`
-	Mounted    bool             `json:"mounted"`           // wanted there: what Options.Remount brings back
-	Device     string           `json:"device,omitempty"`  // major:minor, to know our own dead mount by
-	Home       string           `json:"home,omitempty"`    // directory of the home: a copy has the same records
-	Made       bool             `json:"made,omitempty"`    // its last element was made for the mount, and goes with it
-	Guarded    uint64           `json:"guarded,omitempty"` // inode number of the directory if it has a guard of ours
-	By         *peer.User       `json:"by,omitempty"`      // whose rights the mountpoint is used with; nil: the daemon's
+	Mounted    bool             `json:"mounted"`             // wanted there: what Options.Remount brings back
+	Device     string           `json:"device,omitempty"`    // major:minor, to know our own dead mount by
+	Namespace  string           `json:"namespace,omitempty"` // boot id and mount namespace
+	Nested     bool             `json:"nested,omitempty"`    // in a mount of this home
+	Apart      bool             `json:"apart,omitempty"`     // that is not the one of the process that had the home
+	Home       string           `json:"home,omitempty"`      // directory of the home: a copy has the same records
+	Made       bool             `json:"made,omitempty"`      // its last element was made for the mount, and goes with it
+	Guarded    uint64           `json:"guarded,omitempty"`   // inode number of the directory if it has a guard of ours
+	By         *peer.User       `json:"by,omitempty"`        // whose rights the mountpoint is used with; nil: the daemon's
 }
 
 // IsForeign reports whether the tree of a workspace comes from elsewhere. Records of earlier versions do not say: there

@@ -29,10 +29,17 @@ type State struct {
 var errMounted = errors.New("something is mounted there")
 
 // Look tells the state of a directory on which nothing is mounted.
-func Look(dir string) (State, error) {
-	var s State
-	err := with(dir, func(fd int) error {
-		var err error
+func Look(dir string) (s State, err error) {
+	err = at(dir, func(fd int) error {
+		s, err = LookAt(fd)
+		return err
+	})
+	return s, err
+}
+
+// LookAt is Look for a directory that is open, also with O_PATH.
+func LookAt(dir int) (s State, err error) {
+	err = with(dir, func(fd int) error {
 		s, err = look(fd)
 		return err
 	})
@@ -40,19 +47,27 @@ func Look(dir string) (State, error) {
 }
 
 // Set guards a directory. ErrUnsupported where that is impossible.
-func Set(dir string) error {
+func Set(dir string) error { return at(dir, SetAt) }
+
+// SetAt is Set for a directory that is open, also with O_PATH.
+func SetAt(dir int) error {
 	return with(dir, func(fd int) error { return change(fd, true) })
 }
 
 // Clear takes the guard of a directory away if it is still the one with this inode number. Nothing is changed, without
 // an error, if it is not, is gone, or has something mounted on it.
 func Clear(dir string, inode uint64) error {
-	err := with(dir, func(fd int) error {
-		s, err := look(fd)
-		if err != nil || s.Inode != inode || !s.Guarded {
-			return err
-		}
-		return change(fd, false)
+	if inode == 0 {
+		return nil
+	}
+	err := at(dir, func(dir int) error {
+		return with(dir, func(fd int) error {
+			s, err := look(fd)
+			if err != nil || s.Inode != inode || !s.Guarded {
+				return err
+			}
+			return change(fd, false)
+		})
 	})
 	for _, e := range []error{unix.ENOENT, unix.ENOTDIR, ErrUnsupported, errMounted} {
 		if errors.Is(err, e) {
@@ -62,23 +77,29 @@ func Clear(dir string, inode uint64) error {
 	return err
 }
 
-// with opens a directory. A file system that is mounted on it is asked nothing: this process may be its server.
-func with(dir string, fn func(fd int) error) error {
-	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+// at opens a directory without asking its file system anything.
+func at(dir string, fn func(fd int) error) error {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	defer func() { _ = unix.Close(at) }() // nothing is written to it
+	defer func() { _ = unix.Close(fd) }() // nothing is written to it
+	return fn(fd)
+}
+
+// with opens a directory for its flags. A file system that is mounted on it is asked nothing: this process may be its
+// server.
+func with(dir int, fn func(fd int) error) error {
 	var st unix.Statx_t
-	if err := unix.Statx(at, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &st); err != nil {
-		return &os.PathError{Op: "statx", Path: dir, Err: err}
+	if err := unix.Statx(dir, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &st); err != nil {
+		return fmt.Errorf("statx: %w", err)
 	}
 	if st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
-		return fmt.Errorf("%s: %w", dir, errMounted)
+		return errMounted
 	}
-	fd, err := unix.Openat(at, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return &os.PathError{Op: "open", Path: dir, Err: err}
+		return fmt.Errorf("open: %w", err)
 	}
 	return errors.Join(fn(fd), unix.Close(fd))
 }

@@ -1,0 +1,215 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/mountns"
+)
+
+// attachment is what a connection has in a mount namespace.
+type attachment interface {
+	Unmount(lazy bool) error // EBUSY while in use unless lazy
+	Visible() bool           // where it was mounted; no server is asked anything
+}
+
+// apartMount is a mount that another process has attached, and takes away: see package mountns.
+type apartMount struct {
+	home   *Home
+	at     mountLocation
+	device string
+}
+
+// attachmentOf gives what was attached at a location.
+func (h *Home) attachmentOf(m mounted, at mountLocation, device string) attachment {
+	if at.apart {
+		return apartMount{h, at, device}
+	}
+	return m
+}
+
+// Unmount implements attachment.
+func (a apartMount) Unmount(lazy bool) error {
+	if !a.at.view.own() && processIn(a.at.view.ns, a.at.view.pid) == 0 {
+		return nil // the namespace is gone, and the mount with it
+	}
+	_, err := a.at.view.run(context.WithoutCancel(a.home.ctx), mountns.Request{
+		Do: mountns.Detach, Path: a.at.path, Device: deviceNumber(a.device), Lazy: lazy,
+	})
+	return err
+}
+
+// Visible implements attachment.
+func (a apartMount) Visible() bool {
+	mounts, err := a.at.view.mounts()
+	return err == nil && mounts.hasDevice(a.device)
+}
+
+// placer gives what attaches a mount where this process must not, or cannot; nil if it mounts itself. It completes what
+// is known of the location.
+func (h *Home) placer(ctx context.Context, at *mountLocation) func(mount int) error {
+	if !at.apart {
+		return nil
+	}
+	return func(mount int) error {
+		return h.attach(ctx, at, mountns.Request{Do: mountns.Attach, Mount: mount})
+	}
+}
+
+// attach has a process attach something to a location.
+func (h *Home) attach(ctx context.Context, at *mountLocation, r mountns.Request) error {
+	r.Path, r.Make, r.Guard, r.Guarded = at.path, at.missing, h.ownPoints, at.guarded
+	p, err := at.view.run(ctx, r)
+	if err != nil {
+		return pathError(at.path, err)
+	}
+	at.path, at.guarded = p.Path, p.Guarded
+	at.made = at.made || p.Made && h.ownPoints
+	return nil
+}
+
+// rejoin mounts a workspace whose connection lives on in another mount namespace: what is mounted is a copy of the
+// mount there, so that both see the same.
+func (h *Home) rejoin(
+	ctx context.Context, w *catalog.Workspace, l *live, session string, at location, makeIt bool, opts MountOptions,
+	events []Event,
+) error {
+	asked, now := opts, l.options()
+	opts = guarded(w, asked)
+	switch {
+	case l.frozen && !opts.ReadOnly:
+		return fmt.Errorf("%w: workspace %s is detached, and read-only where it is left: %s; end that, "+
+			"or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
+	case opts.Writeback != now.Writeback,
+		opts.Transport != "" && opts.Transport != "auto" && opts.Transport != l.mount.Transport():
+		return fmt.Errorf("%w: workspace %s is detached, and has other options where it is left (%s): %s; end that, "+
+			"or unmount with force", ErrConflict, w.ID, optionList(now), h.detachedHolder(l))
+	}
+	from, point := h.copyOf(l)
+	if point == "" {
+		return fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force",
+			ErrConflict, w.ID, h.detachedHolder(l))
+	}
+	mounts, err := readMounts()
+	if err != nil {
+		return err
+	}
+	at.apart = true // also here: what is copied is elsewhere
+	if at.info != nil {
+		_, at.covered = mounts.at(at.path)
+		at.dir = at.info.IsDir()
+	}
+	where, err := h.choose(ctx, w, at, mounts, makeIt)
+	if err != nil {
+		return err
+	}
+	ns, err := openNamespace(from.pid)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }() // nothing is written
+	set, clr := attributes(opts)
+	err = h.attach(ctx, &where, mountns.Request{
+		Do: mountns.Copy, Source: int(ns.Fd()), From: point, Device: deviceNumber(l.device), Set: set, Clear: clr,
+	})
+	if err != nil {
+		return err
+	}
+	opts.Transport = now.Transport
+	l.shown.Store(&shown{at: where, options: opts, asked: asked, attached: h.attachmentOf(l.mount, where, l.device)})
+	h.recordMounted(ctx, w.ID, session, l, events)
+	return nil
+}
+
+// copyOf finds a mount namespace that has a copy of a mount, and where it is there.
+func (h *Home) copyOf(l *live) (from view, point string) {
+	h.eachNamespace(func(v view, mounts mountTable) bool {
+		for _, e := range mounts {
+			if e.device == l.device && e.root == "/" {
+				from, point = v, e.point
+			}
+		}
+		return point == ""
+	})
+	return from, point
+}
+
+// eachNamespace calls fn for the mount namespaces of the processes that are visible, with one process of each, until it
+// returns false.
+func (h *Home) eachNamespace(fn func(v view, mounts mountTable) bool) {
+	seen := map[string]bool{}
+	eachProcess(func(dir string, pid int) bool {
+		v, err := h.viewOfProcess(pid)
+		if err != nil || v.chroot || seen[v.ns] {
+			return true
+		}
+		seen[v.ns] = true
+		v.pid = pid
+		mounts, err := readMountinfo(dir + "/mountinfo")
+		return err != nil || fn(v, mounts)
+	})
+}
+
+// recordMounted records how a workspace that has a connection is mounted now.
+func (h *Home) recordMounted(ctx context.Context, name, session string, l *live, events []Event) {
+	how := l.shown.Load()
+	_, err := h.catalog.Update(context.WithoutCancel(ctx), false, func(ch *catalog.Change) error {
+		now := h.wanted(how.at, how.asked)
+		now.Device = l.device
+		h.putMount(ch, name, now)
+		event := h.event(EventMounted, name, session, "", how.at.path+" ("+optionList(how.options)+")")
+		ch.Events = append(append(ch.Events, events...), event)
+		return nil
+	})
+	if err != nil {
+		h.log.Warn("recording a mount", "workspace", name, "error", err)
+	}
+}
+
+// attributes are mount options as mount_setattr(2) has them.
+func attributes(o MountOptions) (set, clr uint64) {
+	for _, f := range []struct {
+		on   bool
+		attr uint64
+	}{
+		{o.ReadOnly, unix.MOUNT_ATTR_RDONLY},
+		{o.NoSUID, unix.MOUNT_ATTR_NOSUID},
+		{o.NoDev, unix.MOUNT_ATTR_NODEV},
+		{o.NoExec, unix.MOUNT_ATTR_NOEXEC},
+	} {
+		if f.on {
+			set |= f.attr
+		} else {
+			clr |= f.attr
+		}
+	}
+	clr |= unix.MOUNT_ATTR__ATIME
+	if o.NoAtime {
+		set |= unix.MOUNT_ATTR_NOATIME
+	}
+	return set, clr
+}
+
+// errGone says that what is to be changed is not there any more.
+var errGone = errors.New("it is not mounted any more")
+
+// setAttributes changes the attributes of a mount.
+func (h *Home) setAttributes(ctx context.Context, l *live, o MountOptions) error {
+	how := l.shown.Load()
+	set, clr := attributes(o)
+	if how.at.apart {
+		_, err := how.at.view.run(ctx, mountns.Request{
+			Do: mountns.Change, Path: how.at.path, Device: deviceNumber(l.device), Set: set, Clear: clr,
+		})
+		return err
+	}
+	if !how.attached.Visible() {
+		return errGone
+	}
+	attr := unix.MountAttr{Attr_set: set, Attr_clr: clr}
+	return unix.MountSetattr(unix.AT_FDCWD, how.at.path, unix.AT_SYMLINK_NOFOLLOW, &attr)
+}

@@ -1,0 +1,106 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
+)
+
+// remountLocked changes the options of a mount, as mount -o remount does: words are in their order, and what none of
+// them is about stays. The caller holds the lock of the workspace.
+func (h *Home) remountLocked(ctx context.Context, w *catalog.Workspace, session string, words []string) error {
+	mounts, err := readMounts()
+	if err != nil {
+		return err
+	}
+	l := h.liveOf(w.ID)
+	if l == nil || l.state(mounts) != Mounted {
+		return fmt.Errorf("%w: workspace %s is not mounted: what is to be remounted must be", ErrConflict, w.ID)
+	}
+	how := l.shown.Load()
+	asked := how.asked
+	for _, word := range words {
+		if err := applyOption(&asked, word); err != nil {
+			return err
+		}
+	}
+	ctx, asked, err = mountFor(ctx, w, how.at.path, asked)
+	if err != nil {
+		return err
+	}
+	opts := guarded(w, asked)
+	if opts.Writeback != how.options.Writeback || opts.Transport != how.options.Transport &&
+		opts.Transport != "auto" && opts.Transport != l.mount.Transport() {
+		return fmt.Errorf("%w: workspace %s: transport and writeback of a mount cannot be changed: unmount it first",
+			ErrConflict, w.ID)
+	}
+	if l.frozen && !opts.ReadOnly {
+		return h.thawMount(ctx, w, l, session, asked)
+	}
+	if err := h.setAttributes(ctx, l, opts); err != nil {
+		if errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("%w: %s is in use%s: files are open for writing", ErrConflict, l.where(), usedBy(l))
+		}
+		return classify(fmt.Errorf("remounting %s: %w", l.where(), err))
+	}
+	l.shown.Store(&shown{at: how.at, options: opts, asked: asked, attached: how.attached})
+	h.recordMounted(ctx, w.ID, session, l, nil)
+	return nil
+}
+
+// thawMount mounts a workspace anew that was read-only from the start: its overlay takes no changes.
+func (h *Home) thawMount(
+	ctx context.Context, w *catalog.Workspace, l *live, session string, asked MountOptions,
+) error {
+	at := l.at()
+	if err := h.unmount(ctx, l, false); err != nil {
+		return err
+	}
+	if !l.waitGone(ctx, endWait) {
+		return fmt.Errorf("%w: workspace %s: a copy of its read-only mount lives on: %s",
+			ErrConflict, w.ID, h.detachedHolder(l))
+	}
+	ctx = context.WithValue(ctx, viewKey{}, at.view)
+	return h.mountLocked(ctx, w.ID, session, at.path, at.made, asked)
+}
+
+// applyOption changes options by one word of mount(8).
+func applyOption(o *MountOptions, word string) error {
+	switch name, value, _ := strings.Cut(word, "="); name {
+	case "ro":
+		o.ReadOnly = true
+	case "rw":
+		o.ReadOnly = false
+	case "suid", "allow_suid":
+		o.SUID, o.NoSUID = true, false
+	case "nosuid":
+		o.SUID, o.NoSUID = false, true
+	case "dev", "allow_dev":
+		o.Dev, o.NoDev = true, false
+	case "nodev":
+		o.Dev, o.NoDev = false, true
+	case "exec":
+		o.NoExec = false
+	case "noexec":
+		o.NoExec = true
+	case "atime":
+		o.NoAtime = false
+	case "noatime":
+		o.NoAtime = true
+	case "writeback":
+		o.Writeback = true
+	case "nowriteback":
+		o.Writeback = false
+	case "transport":
+		o.Transport = value
+	default:
+		return fmt.Errorf("%w: mount option %s", ErrInvalid, api.Quoted(word))
+	}
+	return nil
+}
