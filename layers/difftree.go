@@ -25,6 +25,16 @@ func (c *Comparison) Old() *Tree { return c.oldTree }
 // New is the tree that the changes lead to.
 func (c *Comparison) New() *Tree { return c.newer }
 
+// OpenTree opens the tree of a stack (topmost first), which it borrows: the layers must stay open until close is called.
+// Not safe for concurrent use.
+func OpenTree(stack []*Lower) (t *Tree, close func(), err error) {
+	v, err := openView(stack)
+	if err != nil {
+		return nil, nil, err
+	}
+	return newTree(v.o), func() { _ = v.Close() }, nil // it cannot fail
+}
+
 // TreeFile is anything that a path of a Tree leads to.
 type TreeFile struct {
 	Attr
@@ -37,6 +47,12 @@ func (t *Tree) Lstat(path string) (*TreeFile, error) {
 	at, err := t.find(path)
 	if at == nil || err != nil {
 		return nil, err
+	}
+	if path == "" { // nobody has looked it up
+		top := at.parts[0]
+		if at.attr, err = top.backend().stat(top); err != nil {
+			return nil, t.o.report(err, top, "")
+		}
 	}
 	return &TreeFile{Attr: at.attr, tree: t, at: at}, nil
 }

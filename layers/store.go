@@ -22,6 +22,8 @@ type StoreOptions struct {
 	// Do is for StoreTree: it runs what looks at the directory, with the rights that it needs. nil = with those of this
 	// process. Several goroutines call it.
 	Do func(fn func() error) error
+	// Part is for StoreTree: it presents a part of the tree that it gets. nil = all of it.
+	Part func(squashfs.Source) squashfs.Source
 
 	renumber bool
 }

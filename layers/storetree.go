@@ -35,7 +35,11 @@ func (t *tree) storeStable(
 		if t.inTurn {
 			return storeSource(ctx, s, t, &sink{}, opts, false, fn)
 		}
-		src := readAhead(t.source())
+		whole := t.source()
+		if opts.Part != nil {
+			whole = opts.Part(whole)
+		}
+		src := readAhead(whole)
 		defer src.close()
 		return storeSource(ctx, s, src, &sink{}, opts, false, fn)
 	}

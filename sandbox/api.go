@@ -16,6 +16,7 @@ type API = api.API
 // What is asked and answered.
 type (
 	Access          = api.Access
+	Part            = api.Part
 	Progress        = api.Progress
 	Workspace       = api.Workspace
 	WorkspaceState  = api.WorkspaceState

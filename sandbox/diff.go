@@ -102,6 +102,9 @@ func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) e
 	if err != nil {
 		return err
 	}
+	if _, err := filterOf(r.Part); err != nil {
+		return err
+	}
 	a, err := h.useSubject(ctx, r.Access, r.A)
 	if err != nil {
 		return err
@@ -167,7 +170,7 @@ func (h *Home) diffOnce(
 		told = true
 		return fn(publicChange(c))
 	}
-	if r.Stat || r.Patch {
+	if r.Stat || r.Patch || !r.All() {
 		var all []layers.Change
 		for change, err := range c.Changes(ctx) {
 			if err != nil {
@@ -175,7 +178,10 @@ func (h *Home) diffOnce(
 			}
 			all = append(all, change)
 		}
-		err := newFileDiff(ctx, c, r).run(all, emit)
+		d, err := newFileDiff(ctx, c, r)
+		if err == nil {
+			err = d.run(all, emit)
+		}
 		return told, classify(err)
 	}
 	for change, err := range c.Changes(ctx) {

@@ -18,6 +18,7 @@ import (
 	"snapfs/internal/hosttree"
 	"snapfs/layers"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/part"
 	"snapfs/sandbox/internal/peer"
 	"snapfs/squashfs"
 )
@@ -44,6 +45,13 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 			ErrInvalid, api.Quoted(r.Compression))
 	case r.Level < 0 || r.Level > 22 || r.Level != 0 && r.Compression == compressions[0]:
 		return ExportResult{}, fmt.Errorf("%w: compression %s has no level %d", ErrInvalid, r.Compression, r.Level)
+	}
+	if r.Layer && !r.All() {
+		return ExportResult{}, fmt.Errorf("%w: a layer is exported as a whole", ErrInvalid)
+	}
+	filter, err := filterOf(r.Part)
+	if err != nil {
+		return ExportResult{}, err
 	}
 	s, err := h.useSnapshot(ctx, r.Access, r.Snapshot, "export")
 	if err != nil {
@@ -84,11 +92,19 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	if r.Layer && s.Top == "" {
 		return ExportResult{}, fmt.Errorf("%w: snapshot %s has no layer", ErrInvalid, s.ID)
 	}
+	if err := tree.has(r.Part); err != nil {
+		return ExportResult{}, classify(err)
+	}
 	src, err := exportSource(tree.lowers, r.Layer)
 	if err != nil {
 		return ExportResult{}, err
 	}
-	result, err := writeImageFile(ctx, path, func(f *os.File) error { return h.writeImage(ctx, f, src, r) })
+	var counted func()
+	r.Progress, counted = total(ctx, tree.lowers, r.Part, r.Progress)
+	defer counted()
+	result, err := writeImageFile(ctx, path, func(f *os.File) error {
+		return h.writeImage(ctx, f, part.Of(src, filter), r)
+	})
 	if c, ok := src.(io.Closer); ok {
 		err = errors.Join(err, c.Close())
 	}

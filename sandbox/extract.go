@@ -10,8 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/treefilter"
 	"snapfs/layers"
 	"snapfs/sandbox/internal/extract"
+	"snapfs/sandbox/internal/part"
 	"snapfs/sandbox/internal/peer"
 )
 
@@ -26,6 +28,10 @@ func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, er
 		return ExtractResult{}, err
 	}
 	defer end()
+	filter, err := filterOf(r.Part)
+	if err != nil {
+		return ExtractResult{}, err
+	}
 	s, err := h.useSnapshot(ctx, r.Access, r.Snapshot, "extract")
 	if err != nil {
 		return ExtractResult{}, err
@@ -54,8 +60,18 @@ func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, er
 		return ExtractResult{}, err
 	}
 	start := time.Now()
-	got, err := h.extractTree(ctx, s.Top, path, s.ID, extract.Options{
-		NoSync: r.NoSync, Progress: counter(r.Progress, "restore"), Points: h.points,
+	tree, err := h.openLayers(ctx, s.Top, "")
+	if err != nil {
+		return ExtractResult{}, err
+	}
+	defer tree.close()
+	if err := tree.has(r.Part); err != nil {
+		return ExtractResult{}, classify(err)
+	}
+	progress, counted := total(ctx, tree.lowers, r.Part, r.Progress)
+	defer counted()
+	got, err := h.extractTree(ctx, tree, filter, path, s.ID+partName(r.Part), extract.Options{
+		NoSync: r.NoSync, Progress: counter(progress, "restore"), Points: h.points,
 	})
 	if err != nil {
 		return ExtractResult{}, extractError(err)
@@ -74,15 +90,10 @@ func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, er
 	return res, nil
 }
 
-// extractTree writes the tree of the stack below a layer.
+// extractTree writes what a filter takes of a tree. Name is that of the whole, by which an interrupted call is continued.
 func (h *Home) extractTree(
-	ctx context.Context, top, path, snapshot string, o extract.Options,
+	ctx context.Context, tree *tree, filter *treefilter.Filter, path, name string, o extract.Options,
 ) (_ extract.Result, err error) {
-	tree, err := h.openLayers(ctx, top, "")
-	if err != nil {
-		return extract.Result{}, err
-	}
-	defer tree.close()
 	src, err := layers.Merged(tree.lowers)
 	if err != nil {
 		return extract.Result{}, err
@@ -95,14 +106,14 @@ func (h *Home) extractTree(
 	o.Do = doBy(threads)
 	var target *extract.Target
 	err = asUser(ctx, func() (err error) {
-		target, err = extract.Open(path, snapshot)
+		target, err = extract.Open(path, name)
 		return err
 	})
 	if err != nil {
 		return extract.Result{}, err
 	}
 	defer func() { err = errors.Join(err, target.Close()) }()
-	r, err := target.Extract(ctx, src, o)
+	r, err := target.Extract(ctx, part.Of(src, filter), o)
 	return r, userError(peer.From(ctx), err)
 }
 

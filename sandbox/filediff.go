@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/gitpatch"
+	"snapfs/internal/treefilter"
 	"snapfs/layers"
 )
 
@@ -23,6 +24,8 @@ type fileDiff struct {
 	cmp *layers.Comparison
 	req DiffRequest
 
+	filter  *treefilter.Filter     // nil: everything counts
+	wanted  *treefilter.Lookup     // of filter
 	given   map[string]layers.Kind // what the comparison says of new paths
 	touched map[string]bool        // paths of files that may differ
 	moved   map[string]string      // old paths of files, by the new ones
@@ -39,12 +42,13 @@ type fileChange struct {
 	hidden   bool             // it is left out of the patch
 }
 
-func newFileDiff(ctx context.Context, c *layers.Comparison, r DiffRequest) *fileDiff {
-	return &fileDiff{
+func newFileDiff(ctx context.Context, c *layers.Comparison, r DiffRequest) (*fileDiff, error) {
+	d := &fileDiff{
 		ctx: ctx, cmp: c, req: r,
 		given: map[string]layers.Kind{}, touched: map[string]bool{},
 		moved: map[string]string{}, left: map[string]bool{},
 	}
+	return d, d.openFilter()
 }
 
 // run calls fn for the changes of directories, as they are, and for those of files, in the order in which a patch must
@@ -57,11 +61,12 @@ func (d *fileDiff) run(changes []layers.Change, fn func(Change) error) error {
 		}
 	}
 	for _, c := range changes {
-		if isDir(c.Mode) {
-			d.out = append(d.out, fileChange{Change: changeOf(c)})
-		}
 		var err error
+		if isDir(c.Mode) {
+			err = d.dir(changeOf(c))
+		}
 		switch {
+		case err != nil:
 		case c.Kind == layers.Renamed && isDir(c.Mode):
 			err = d.expand(c.OldPath, c.Path)
 		case c.Kind == layers.Renamed, c.Kind == layers.Modified && c.OldPath != "" && !isDir(c.Mode):
@@ -94,6 +99,11 @@ func (d *fileDiff) move(from, to string) error {
 	d.touch(from, to)
 	if _, met := d.moved[to]; met || d.left[from] || d.hides(from) != d.hides(to) {
 		return nil
+	}
+	for _, path := range []string{from, to} {
+		if wanted, err := d.wants(path, false); err != nil || !wanted {
+			return err
+		}
 	}
 	var side [4]gitpatch.File
 	for i, at := range []struct {
@@ -162,8 +172,11 @@ func (d *fileDiff) files() error {
 			from = path
 		}
 		var old, now *layers.TreeFile
-		var err error
-		if isMove || !d.left[path] {
+		wanted, err := d.wants(path, false)
+		if err != nil {
+			return err
+		}
+		if wanted && (isMove || !d.left[path]) {
 			if old, err = d.cmp.Old().Lstat(from); err != nil {
 				return err
 			}

@@ -175,7 +175,7 @@ func (d *fileDiff) compare(c *fileChange) error {
 			return err
 		}
 	}
-	if gitMode(c.old) == 0 && gitMode(c.now) == 0 { // a directory, a device, a pipe or a socket
+	if !d.req.Stat && !d.req.Patch || gitMode(c.old) == 0 && gitMode(c.now) == 0 { // a directory, a device, a pipe or a socket
 		return nil
 	}
 	from := c.Path

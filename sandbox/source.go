@@ -32,14 +32,18 @@ type source struct {
 }
 
 // findSource decides what a source is: anything with a slash is a path if it exists, everything else names a snapshot.
-func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, error) {
+func (h *Home) findSource(ctx context.Context, a Access, ref string, p Part) (source, error) {
+	if !p.All() && !strings.HasPrefix(ref, "/") {
+		return source{}, fmt.Errorf("%w: only of a directory can a part be taken: export a part of the snapshot first, "+
+			"and create from that", ErrInvalid)
+	}
 	if ref == "" {
 		return source{}, nil
 	}
 	if strings.HasPrefix(ref, "/") {
 		var src source
 		err := asUser(ctx, func() (err error) {
-			src, err = h.pathSource(ref)
+			src, err = h.pathSource(ref, p)
 			return err
 		})
 		src.foreign = src.foreign || peer.From(ctx) != nil
@@ -65,7 +69,7 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string) (source, er
 }
 
 // pathSource is a directory or an image file as a source.
-func (h *Home) pathSource(path string) (source, error) {
+func (h *Home) pathSource(path string, p Part) (source, error) {
 	mounts, err := readMounts()
 	if err != nil {
 		return source{}, err
@@ -81,6 +85,8 @@ func (h *Home) pathSource(path string) (source, error) {
 		return source{}, fmt.Errorf("%w: %s does not exist", ErrNotFound, path)
 	case below(at.path, h.dir):
 		return source{}, fmt.Errorf("%w: %s is inside the home %s", ErrInvalid, path, h.dir)
+	case at.info.Mode().IsRegular() && !p.All():
+		return source{}, fmt.Errorf("%w: %s is no directory: an image is taken as a whole", ErrInvalid, path)
 	case at.info.Mode().IsRegular():
 		return source{label: at.path, load: h.imageLoader(at.path), foreign: true}, nil
 	case !at.info.IsDir():
@@ -98,12 +104,21 @@ func (h *Home) pathSource(path string) (source, error) {
 	load := func(
 		ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error,
 	) error {
+		filter, err := filterOf(p)
+		if err != nil {
+			return err
+		}
 		most, err := layers.MaxLinks(h.uppers.Dir())
 		if err == nil {
 			threads := userThreads(ctx)
 			defer threads.Close()
-			opts := layers.StoreOptions{Progress: progress, Home: h.number, MaxLinks: most, Do: doBy(threads)}
-			_, err = layers.StoreTree(ctx, h.store, at.path, opts, fn)
+			opts := layers.StoreOptions{Progress: progress, Home: h.number, MaxLinks: most, Do: doBy(threads), Part: partOf(filter)}
+			_, err = layers.StoreTree(ctx, h.store, at.path, opts, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+				if err := foundAll(filter); err != nil {
+					return err
+				}
+				return fn(tx, m)
+			})
 			err = userError(peer.From(ctx), err)
 		}
 		return h.tooManyLinks(err)

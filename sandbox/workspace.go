@@ -30,7 +30,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	defer unlock()
-	src, err := h.findSource(ctx, r.Access, r.Source)
+	src, err := h.findSource(ctx, r.Access, r.Source, r.Part)
 	if err != nil {
 		return Workspace{}, err
 	}

@@ -115,6 +115,7 @@ type Progress struct {
 // snapshot (id, prefix or name).
 type CreateRequest struct {
 	Access
+	Part
 	Name     string         `json:"name"`
 	Source   string         `json:"source,omitempty"`
 	Progress func(Progress) `json:"-"`
@@ -287,9 +288,11 @@ type Object struct {
 	Snapshot  *Snapshot  `json:"snapshot,omitempty"`
 }
 
-// DiffRequest compares A with B; an empty B means A against its parent (snapshot) or its head (workspace).
+// DiffRequest compares A with B; an empty B means A against its parent (snapshot) or its head (workspace). Part is of
+// both; what the .gitignore files say is taken from B, and for directories that it does not have from A.
 type DiffRequest struct {
 	Access
+	Part
 	A string `json:"a"`
 	B string `json:"b,omitempty"`
 	// Stat and Patch also compare what is in the files, and tell of each file that lies in a directory which was
@@ -340,6 +343,7 @@ type FileStat struct {
 // complete.
 type ExportRequest struct {
 	Access
+	Part
 	Snapshot    string         `json:"snapshot"`
 	Path        string         `json:"path"`
 	Format      string         `json:"format"`      // squashfs
@@ -360,6 +364,7 @@ type ExportResult struct {
 // missing, and must be empty, or have what an interrupted call for the same snapshot has left, which is continued.
 type ExtractRequest struct {
 	Access
+	Part
 	Snapshot string         `json:"snapshot"`
 	Path     string         `json:"path"`
 	NoSync   bool           `json:"no_sync"` // do not wait until the tree is on the disk

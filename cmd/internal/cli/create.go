@@ -9,8 +9,9 @@ import (
 
 func (a *app) createCommand() *cobra.Command {
 	var from string
+	var part api.Part
 	cmd := &cobra.Command{
-		Use:   "create NAME [--from SRC]",
+		Use:   "create NAME [--from SRC] [-- PATH...]",
 		Short: "create a workspace",
 		Long: `Creates workspace NAME and prints its name. The workspace is not mounted.
 
@@ -23,11 +24,14 @@ SRC is what the workspace starts from. Without --from it is empty. SRC is one of
 A SRC that names an existing file, or contains a slash, is a path. A tree from an image is mounted
 nosuid and nodev by default: see 'snapfs mount'.
 
-If NAME is taken, that is a conflict and nothing is changed.`,
-		Example:     "  snapfs create app --from ./app\n  snapfs create app2 --from base.sqsh",
-		Args:        exact("NAME"),
+If NAME is taken, that is a conflict and nothing is changed.
+
+Of a directory, a part can be taken.
+` + partHelp,
+		Example:     "  snapfs create app --from ./app\n  snapfs create app3 --from ./app --gitignore --exclude .git\n  snapfs create app2 --from base.sqsh",
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args, part.Paths = partArgs(cmd, args)
 			src, err := source(cmd, from)
 			if err != nil {
 				return err
@@ -38,7 +42,7 @@ If NAME is taken, that is a conflict and nothing is changed.`,
 				}
 				meter := a.newMeter()
 				ws, err := c.Create(cmd.Context(), api.CreateRequest{
-					Access: a.access(), Name: args[0], Source: src, Progress: meter.report(),
+					Access: a.access(), Part: part, Name: args[0], Source: src, Progress: meter.report(),
 				})
 				meter.done()
 				if err != nil {
@@ -50,5 +54,6 @@ If NAME is taken, that is a conflict and nothing is changed.`,
 	}
 	cmd.Flags().StringVar(&from, "from", "",
 		"`SRC` of the workspace: directory, image file or snapshot (default: empty)")
+	partFlags(cmd, &part, exact("NAME"))
 	return cmd
 }

@@ -21,7 +21,7 @@ import (
 func (a *app) diffCommand() *cobra.Command {
 	var r api.DiffRequest
 	cmd := &cobra.Command{
-		Use:   "diff A [B] [--stat | --patch]",
+		Use:   "diff A [B] [--stat | --patch] [-- PATH...]",
 		Short: "show what differs between two snapshots or workspaces",
 		Long: `Shows what must change in A to make it B, one line per path, sorted by path. A and B are snapshots
 or workspaces, mounted or not. Without B, shows what a snapshot changed since its parent, or a
@@ -49,13 +49,17 @@ repository with it.
 
 Paths with control characters, quotes or bytes that are not UTF-8 are printed as Go string literals,
 and in patches as git prints them. With --json, paths that are not UTF-8 are also in raw_path, in
-base64. Patches are in base64.`,
+base64. Patches are in base64.
+
+` + partHelp + `
+The .gitignore files are those of B.`,
 		Example: "  snapfs diff app\n  snapfs diff before-upgrade app --stat\n" +
 			"  snapfs diff base app --patch | git -C ~/src/app apply\n" +
+			"  snapfs diff base app --patch --gitignore --exclude '*.log'\n" +
 			"  snapfs diff base app --json --stat | jq .additions",
-		Args:        between(1, "A", "B"),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args, r.Paths = partArgs(cmd, args)
 			r.Access, r.A = a.access(), args[0]
 			if len(args) == 2 {
 				r.B = args[1]
@@ -76,6 +80,7 @@ base64. Patches are in base64.`,
 			})
 		},
 	}
+	partFlags(cmd, &r.Part, between(1, "A", "B"))
 	f := cmd.Flags()
 	f.BoolVar(&r.Stat, "stat", false, "count changed lines and bytes per file, and in total")
 	f.BoolVarP(&r.Patch, "patch", "p", false, "print a patch for 'git apply' or 'patch -p1'")

@@ -24,7 +24,7 @@ func (a *app) exportCommand() *cobra.Command {
 	r := api.ExportRequest{}
 	tree := extraction{}
 	cmd := &cobra.Command{
-		Use:   "export SNAP {FILE | --to DIR}",
+		Use:   "export SNAP {FILE | --to DIR} [-- PATH...]",
 		Short: "write a snapshot as a squashfs image, or into a directory",
 		Long: `Writes the whole tree of a snapshot as one squashfs 4.0 image, which unsquashfs, squashfuse and the
 kernel can read. The same tree gives the same bytes, whatever its history. FILE is replaced only
@@ -37,17 +37,20 @@ overlayfs reads them.
 Other readers see times in whole seconds between 1970 and 2106, and no ACLs. snapfs keeps the rest
 in a section that other readers ignore.
 
+` + partHelp + `
+
 ` + extractHelp,
 		Example: `  snapfs export before-upgrade app.sqsh
   snapfs export before-upgrade --to ./app
-  snapfs export before-upgrade app.sqsh --compression zstd --level 19`,
-		Args:        between(1, "SNAP", "FILE"),
+  snapfs export before-upgrade app.sqsh --compression zstd --level 19
+  snapfs export before-upgrade app.sqsh --gitignore --exclude .git`,
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args, r.Paths = partArgs(cmd, args)
 			if given, err := tree.check(cmd, args, "format", "compression", "level", "layer"); err != nil {
 				return err
 			} else if given {
-				return tree.run(a, cmd, args[0])
+				return tree.run(a, cmd, args[0], r.Part)
 			}
 			if len(args) < 2 {
 				return usagef("missing FILE, or --to DIR")
@@ -82,6 +85,7 @@ in a section that other readers ignore.
 		"`LEVEL` of the compression: zstd 1 to 22 (15 if not given), gzip 1 to 9 (9), lz4 1 (slower, smaller)")
 	f.BoolVar(&r.Layer, "layer", false, "write only the topmost layer")
 	tree.flags(cmd)
+	partFlags(cmd, &r.Part, between(1, "SNAP", "FILE"))
 	return cmd
 }
 

@@ -59,7 +59,7 @@ func (x *extraction) check(cmd *cobra.Command, args []string, mine ...string) (g
 }
 
 // run writes the tree.
-func (x *extraction) run(a *app, cmd *cobra.Command, snapshot string) error {
+func (x *extraction) run(a *app, cmd *cobra.Command, snapshot string, part api.Part) error {
 	dir, err := absolute("DIR", x.to)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (x *extraction) run(a *app, cmd *cobra.Command, snapshot string) error {
 		a.remains = "what was written stays in " + quote(dir) + ", and the same command continues"
 		meter := a.newMeter()
 		got, err := c.Extract(cmd.Context(), api.ExtractRequest{
-			Access: a.access(), Snapshot: snapshot, Path: dir, NoSync: x.noSync, Progress: meter.report(),
+			Access: a.access(), Part: part, Snapshot: snapshot, Path: dir, NoSync: x.noSync, Progress: meter.report(),
 		})
 		meter.done()
 		if err != nil {

@@ -26,7 +26,7 @@ not changed.
 		if given, err := tree.check(cmd, args, append(mountFlagNames, "name")...); err != nil {
 			return err
 		} else if given {
-			return tree.run(a, cmd, args[0])
+			return tree.run(a, cmd, args[0], api.Part{})
 		}
 		return mount(cmd, args)
 	}

@@ -1,0 +1,225 @@
+package treefilter
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+)
+
+// IgnoreFile is the name of the files that GitIgnore honours.
+const IgnoreFile = ".gitignore"
+
+// MaxIgnoreFile is how many bytes such a file may have.
+const MaxIgnoreFile = 1 << 20
+
+// Options choose a part. The zero value is everything.
+type Options struct {
+	Paths     []string
+	Exclude   []string
+	GitIgnore bool
+}
+
+// ErrPath is for a path that cannot be of a tree.
+var ErrPath = errors.New("not a path in the tree")
+
+// Filter chooses a part of a tree. Several goroutines may use it.
+type Filter struct {
+	paths     []string
+	exclude   []pattern
+	gitIgnore bool
+	met       []atomic.Bool // which of paths are there
+}
+
+// New reads options; nil if they leave nothing out.
+func New(o Options) (*Filter, error) {
+	f := &Filter{gitIgnore: o.GitIgnore}
+	all := len(o.Paths) == 0
+	for _, p := range o.Paths {
+		clean, err := cleanPath(p)
+		if err != nil {
+			return nil, err
+		}
+		if clean == "" {
+			all = true
+		}
+		f.paths = append(f.paths, clean)
+	}
+	if all {
+		f.paths = nil
+	}
+	f.met = make([]atomic.Bool, len(f.paths))
+	for _, line := range o.Exclude {
+		f.exclude = append(f.exclude, parsePattern(line))
+	}
+	if len(f.paths) == 0 && len(f.exclude) == 0 && !f.gitIgnore {
+		return nil, nil
+	}
+	return f, nil
+}
+
+// cleanPath makes a path relative to the root.
+func cleanPath(p string) (string, error) {
+	var names []string
+	for name := range strings.SplitSeq(p, "/") {
+		switch name {
+		case "", ".":
+		case "..":
+			return "", fmt.Errorf("%q: %w", p, ErrPath)
+		default:
+			names = append(names, name)
+		}
+	}
+	if p == "" {
+		return "", fmt.Errorf("%q: %w", p, ErrPath)
+	}
+	return strings.Join(names, "/"), nil
+}
+
+// Missing is a path that was chosen and that no directory had; "" if there is none.
+func (f *Filter) Missing() string {
+	for i, p := range f.paths {
+		if !f.met[i].Load() {
+			return p
+		}
+	}
+	return ""
+}
+
+// Dir is a directory that is taken.
+type Dir struct {
+	f     *Filter
+	up    *Dir
+	path  string    // "" for the root
+	lines []pattern // of its .gitignore
+}
+
+// Root is the root of the tree. read gives the .gitignore file of a directory; nil if it has none.
+func (f *Filter) Root(read func() ([]byte, error)) (*Dir, error) { return f.open(nil, "", read) }
+
+func (f *Filter) open(up *Dir, path string, read func() ([]byte, error)) (*Dir, error) {
+	d := &Dir{f: f, up: up, path: path}
+	if !f.gitIgnore {
+		return d, nil
+	}
+	text, err := read()
+	if err != nil {
+		return nil, err
+	}
+	d.lines = parse(text)
+	return d, nil
+}
+
+// Below is a directory in d that d keeps.
+func (d *Dir) Below(name string, read func() ([]byte, error)) (*Dir, error) {
+	return d.f.open(d, join(d.path, name), read)
+}
+
+func join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// Keep reports whether a name in the directory is taken.
+func (d *Dir) Keep(name string, isDir bool) bool {
+	path := join(d.path, name)
+	return d.f.chosen(path, isDir) && !d.ignored(path, name, isDir)
+}
+
+// chosen reports whether a path is, or is in, or leads to one of those that were given.
+func (f *Filter) chosen(path string, isDir bool) bool {
+	found := len(f.paths) == 0
+	for i, p := range f.paths {
+		switch {
+		case path == p:
+			f.met[i].Store(true)
+			found = true
+		case strings.HasPrefix(path, p) && path[len(p)] == '/',
+			isDir && strings.HasPrefix(p, path) && p[len(path)] == '/':
+			found = true
+		}
+	}
+	return found
+}
+
+// ignored holds a path against the patterns that are valid in a directory.
+func (d *Dir) ignored(path, name string, isDir bool) bool {
+	if ignored, decided := decide(d.f.exclude, path, name, isDir); decided {
+		return ignored
+	}
+	for at := d; at != nil; at = at.up {
+		rel := path
+		if at.path != "" {
+			rel = path[len(at.path)+1:]
+		}
+		if ignored, decided := decide(at.lines, rel, name, isDir); decided {
+			return ignored
+		}
+	}
+	return false
+}
+
+// decide finds the last pattern that matches.
+func decide(list []pattern, path, name string, isDir bool) (ignored, decided bool) {
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].matches(path, name, isDir) {
+			return !list[i].negated, true
+		}
+	}
+	return false, false
+}
+
+// Lookup answers for paths in any order.
+type Lookup struct {
+	read func(dir string) ([]byte, error)
+	root *Dir
+	dirs map[string]*Dir // nil: left out
+}
+
+// Lookup begins to answer. read gives the .gitignore file of a directory.
+func (f *Filter) Lookup(read func(dir string) ([]byte, error)) (*Lookup, error) {
+	root, err := f.Root(func() ([]byte, error) { return read("") })
+	return &Lookup{read: read, root: root, dirs: map[string]*Dir{"": root}}, err
+}
+
+// Keeps reports whether a path is taken.
+func (l *Lookup) Keeps(path string, isDir bool) (bool, error) {
+	if path == "" {
+		return true, nil
+	}
+	up, name := split(path)
+	dir, err := l.dir(up)
+	if dir == nil || err != nil {
+		return false, err
+	}
+	return dir.Keep(name, isDir), nil
+}
+
+// dir finds a directory; nil if it is left out.
+func (l *Lookup) dir(path string) (*Dir, error) {
+	if d, met := l.dirs[path]; met {
+		return d, nil
+	}
+	up, name := split(path)
+	above, err := l.dir(up)
+	if err != nil {
+		return nil, err
+	}
+	var d *Dir
+	if above != nil && above.Keep(name, true) {
+		if d, err = above.Below(name, func() ([]byte, error) { return l.read(path) }); err != nil {
+			return nil, err
+		}
+	}
+	l.dirs[path] = d
+	return d, nil
+}
+
+func split(path string) (dir, name string) {
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		return path[:i], path[i+1:]
+	}
+	return "", path
+}
