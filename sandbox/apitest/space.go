@@ -110,8 +110,8 @@ func testExport(e *env) {
 
 	// The same tree with another history gives the same bytes.
 	w := e.create("flat", filepath.Join(e.dir, "plain.sqsh"))
-	e.snapshot(w.ID, "flat")
-	flat := export("flat.sqsh", sandbox.ExportRequest{Snapshot: "flat", Compression: "none"})
+	e.snapshot(w.ID, "same-tree")
+	flat := export("flat.sqsh", sandbox.ExportRequest{Snapshot: "same-tree", Compression: "none"})
 	equal(e, "digest of the same tree with another history", flat.Digest, plain.Digest)
 	e.same("created from the export", e.walk(e.mount("flat")), want, treewalk.Options{})
 
