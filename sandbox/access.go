@@ -18,7 +18,7 @@ func refused(kind, id string) error { return refusedError{kind: kind, id: id} }
 
 func (e refusedError) Error() string {
 	return fmt.Sprintf("%v: %s %s belongs to another session "+
-		"(--allow-cross-session, in Go AllowCrossSession, lets this one use it)", ErrRefused, e.kind, api.Quoted(e.id))
+		"(--allow-cross-session lets this one use it, and shows whose it is)", ErrRefused, e.kind, api.Quoted(e.id))
 }
 
 func (refusedError) Unwrap() error { return ErrRefused }

@@ -83,7 +83,11 @@ func (e fuseEngine) mount(
 	})
 	if err != nil {
 		if !isFuseDevice() {
-			err = fmt.Errorf("%w: %s is missing, or not the FUSE device: %w", ErrUnavailable, fuseDevice, err)
+			err = fmt.Errorf("%w: %s is missing, or not the FUSE device: run the container with --device %s, or "+
+				"'modprobe fuse': %w", ErrUnavailable, fuseDevice, fuseDevice, err)
+		} else if how.owner == nil {
+			err = lacking(err, "something forbids it that is no capability: AppArmor (for a container, "+
+				"--security-opt apparmor=unconfined), or a seccomp filter")
 		}
 		return nil, classify(fmt.Errorf("mounting %s at %s: %w", workspace, mountpoint, err))
 	}

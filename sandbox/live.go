@@ -345,7 +345,7 @@ func (h *Home) newOverlay(w *catalog.Workspace, s *layerstore.Stack, readOnly bo
 		InoBase: uppers.InoBase(w.Upper), WideIno: h.uppers.WideIno, ReadOnly: readOnly, Held: h.metrics.pause,
 	})
 	if err != nil {
-		return nil, classify(fmt.Errorf("opening workspace %s: %w", w.ID, err))
+		return nil, classify(fmt.Errorf("opening workspace %s: %w", w.ID, lacking(err, "")))
 	}
 	return o, nil
 }

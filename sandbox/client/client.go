@@ -46,14 +46,14 @@ func DialAs(ctx context.Context, dir, version string) (*Client, error) {
 	c := &Client{dir: dir, version: version, conn: &transport{dir: dir}}
 	ctx, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
-	info, err := c.Info(ctx)
+	info, err := c.infoUnlessStopped(ctx)
 	if d := c.daemon.Load(); err == nil && d.version == "" { // an old one
 		c.daemon.Store(&daemon{info.Version, d.speaks})
 	}
 	if err != nil {
 		c.conn.closeIdle()
 		if errors.Is(err, context.DeadlineExceeded) {
-			return nil, wire.Unavailable("the daemon of %s does not answer", dir)
+			return nil, wire.Unavailable("the daemon of %s (process %d) does not answer within %s", dir, c.conn.peer.Load(), dialWait)
 		}
 		return nil, err
 	}

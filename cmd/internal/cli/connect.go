@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -60,7 +61,8 @@ func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 			a.noteVersion(c)
 			return c, nil
 		}
-		if !errors.Is(err, api.ErrUnavailable) || errors.As(err, new(*wire.VersionError)) {
+		if !errors.Is(err, api.ErrUnavailable) || errors.Is(err, client.ErrStopped) ||
+			errors.As(err, new(*wire.VersionError)) {
 			return nil, err
 		}
 		// Where somebody listens, a daemon is ending, or a service manager starts one: a second one would be in its way.
@@ -143,9 +145,21 @@ func (a *app) mayStart() error {
 
 func owner(info fs.FileInfo) string {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		if st.Uid == unmapped && !firstNamespace() {
+			return "a user outside of this user namespace"
+		}
 		return "uid " + strconv.FormatUint(uint64(st.Uid), 10)
 	}
 	return "another user"
+}
+
+// unmapped is how the kernel shows users who have no number in a user namespace.
+const unmapped = 65534
+
+// firstNamespace reports whether all users have a number here.
+func firstNamespace() bool {
+	text, err := os.ReadFile("/proc/self/uid_map")
+	return err != nil || slices.Equal(strings.Fields(string(text)), []string{"0", "0", "4294967295"})
 }
 
 // startDaemon runs `snapfs serve` in its own session. It returns when the daemon serves, or the error why it does not.
@@ -211,17 +225,14 @@ func (a *app) startDaemon(ctx context.Context, n need) error {
 	return cmd.Process.Release()
 }
 
-// finalMessage returns an unlinked file for what a daemon prints before it has its log, such as a panic of the Go
+// finalMessage returns a file without a name for what a daemon prints before it has its log, such as a panic of the Go
 // runtime.
 func finalMessage() (*os.File, error) {
-	f, err := os.CreateTemp("", "snapfs-")
+	fd, err := unix.MemfdCreate("snapfs-start", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, err
+		return nil, os.NewSyscallError("memfd_create", err)
 	}
-	if err := os.Remove(f.Name()); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+	return os.NewFile(uintptr(fd), "messages of the daemon"), nil
 }
 
 // firstLine is the first line in a file.

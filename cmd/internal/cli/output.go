@@ -25,7 +25,7 @@ func (a *app) note(format string, args ...any) {
 
 // printError prints the error of the verb on one line.
 func (a *app) printError(err error) {
-	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+	text := plain(strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
 	if text == "" {
 		return
 	}

@@ -84,12 +84,12 @@ func (p Program) run(args []string, in io.Reader, out, errOut io.Writer) int {
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	err := root.ExecuteContext(a.ctx)
+	cmd, err := root.ExecuteContextC(a.ctx)
 	if err == nil {
 		return api.ExitDone
 	}
 	if !a.parsed {
-		err = usagef("%w", err)
+		err = withUsage(cmd, err)
 	}
 	var cause interrupted
 	if errors.Is(err, context.Canceled) && errors.As(context.Cause(a.ctx), &cause) {

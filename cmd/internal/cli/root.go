@@ -117,6 +117,7 @@ func (a *app) rootCommand(args []string) *cobra.Command {
 	root.SetVersionTemplate("snapfs {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate)
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.home, "home", "",
 		"home `DIR` (SNAPFS_HOME; for root /var/lib/snapfs, else $XDG_DATA_HOME/snapfs)")
@@ -174,6 +175,7 @@ var verbs = []verb{
 	{"upgrade", "", (*app).upgradeCommand},
 	{"version", "", (*app).versionCommand},
 	{"completion", "", (*app).completionCommand},
+	{"help", "", (*app).helpCommand},
 }
 
 // addVerbs adds to root the verb that args name, or all verbs if they name none. Building all of them takes a third of
@@ -191,7 +193,7 @@ func (a *app) addVerbs(root *cobra.Command, args []string) {
 		named = found.Name()
 	}
 	for _, v := range verbs {
-		if named == "" || v.name == named {
+		if named == "" || named == "help" || v.name == named {
 			cmd := v.make(a)
 			cmd.SuggestFor = suggestFor[v.name]
 			root.AddCommand(cmd)

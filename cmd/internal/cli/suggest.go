@@ -33,5 +33,5 @@ func noSuchVerb(root *cobra.Command, args []string) error {
 	if close := root.SuggestionsFor(args[0]); len(close) > 0 {
 		hint = "; did you mean " + strings.Join(close, ", ") + "?"
 	}
-	return usagef("unknown command %q%s", args[0], hint)
+	return usagef("unknown verb %q%s", args[0], hint)
 }
