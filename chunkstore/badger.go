@@ -29,7 +29,7 @@ const (
 	flushRoom      = 24 << 20           // for the table of a full memtable
 	openRoom       = 2*walAlloc + 4<<20 // for all that an index wants before its first transaction
 	closeRoom      = 1 << 20            // what closing writes, except tables
-	tightDisk      = 4 * openRoom       // with less than this free, a closed index keeps a reserve
+	tightDisk      = 4 * openRoom       // with less than this free, a closed index keeps a reserve; with more, an open one grows
 )
 
 // Names in the index's directory.
@@ -190,6 +190,8 @@ type logGuard struct {
 	last      int64 // bytes of the last transaction in its log, at most
 	logAlloc  int64 // first bytes of the log in use that have blocks
 	nextAlloc int64 // the same of the next
+	content   int64 // bytes of payload and journal
+	spacious  bool  // there was much room when it was last looked
 	reserved  bool
 	merging   bool // Badger merges tables beside transactions
 }
@@ -249,8 +251,9 @@ func (g *logGuard) balance() error {
 	if err != nil {
 		return err
 	}
+	g.spacious = free >= tightDisk
 	switch {
-	case free >= 3*flushRoom && !g.reserved:
+	case free >= 3*flushRoom && !g.reserved && (!g.small() || g.end >= memTableSize/4):
 		g.reserved = disk.AllocateFile(g.reservePath(), os.O_CREATE, flushRoom) == nil
 	case free < flushRoom && g.reserved:
 		if err := g.freeReserve(); err != nil {

@@ -1,6 +1,7 @@
 package chunkstore
 
 import (
+	"math/rand/v2"
 	"os"
 	"sync"
 	"testing"
@@ -25,4 +26,34 @@ func TestEmptyLogs(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// TestEmptyTakesLittle: an open store allocates little as long as it has little, and more as it grows.
+func TestEmptyTakesLittle(t *testing.T) {
+	s, err := Open(t.TempDir(), Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	taken := func() int64 {
+		n, err := allocatedIn(s.dir)
+		require.NoError(t, err)
+		return n
+	}
+	r := rand.New(rand.NewPCG(22, 23))
+	write := func(n int) {
+		require.NoError(t, s.Update(t.Context(), true, func(tx *Tx) error { return tx.Put("b", "k", noise(r, n)) }))
+	}
+	write(1000)
+	require.Less(t, taken(), int64(1<<20))
+	put(t, s, nil, part{"a", noise(r, tinyStore), nil})
+	write(1000)
+	require.Less(t, taken(), int64(20<<20))
+	s.writeMu.Lock()
+	require.NoError(t, s.guard.fits(txnMost), "any transaction")
+	s.writeMu.Unlock()
+	put(t, s, nil, part{"a", noise(r, walAlloc), nil})
+	write(1000)
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	require.Equal(t, [2]int64{walAlloc, walAlloc}, [2]int64{s.guard.logAlloc, s.guard.nextAlloc})
+	require.True(t, s.guard.reserved)
 }

@@ -22,6 +22,8 @@ const (
 	logHeader = 64      // what a log holds before its first transaction, and more
 	txnEnd    = 128     // what a transaction takes in a log beside its entries, and the zeros that follow it
 	flushWait = 10 * time.Second
+	tinyStore = 1 << 20   // bytes of payload, journal and log
+	tinyAhead = 128 << 10 // by which the logs of a tiny store are allocated
 )
 
 // roomy reports whether n bytes can be written to dir's file system.
@@ -139,9 +141,15 @@ func (g *logGuard) room(n int64) error {
 // allocate reserves blocks for the log in use and the next. On a nearly full disk they get what there is, in turn, and
 // no more as long as any transaction fits: fits refuses what is too much for them. What is left suffices for the tables
 // that Badger is writing, and for that of the log in use once it may be full.
+//
+// Where there is much room, they get more as the store grows: those of a tiny one what the next transaction takes, those
+// of a small one what suffices for any, and for opening the index after a crash.
 func (g *logGuard) allocate() error {
+	if g.tiny() {
+		return g.extend(tinyAhead)
+	}
 	missing := 2*walAlloc - g.logAlloc - g.nextAlloc
-	if missing == 0 || g.fits(txnMost) == nil {
+	if missing == 0 || g.small() && g.fits(txnMost) == nil {
 		return nil
 	}
 	current, next := memLogPath(g.dir, g.log), memLogPath(g.dir, g.next)
@@ -149,7 +157,14 @@ func (g *logGuard) allocate() error {
 	if err != nil {
 		return err
 	}
-	if g.room(missing+int64(max(logs, 1))*flushRoom) == nil {
+	all := missing + int64(max(logs, 1))*flushRoom
+	if disk.Require(g.dir, all) != nil && g.fits(txnMost) == nil {
+		return nil
+	}
+	if g.room(all) == nil {
+		if g.small() {
+			return g.grow(current, next)
+		}
 		err := errors.Join(allocateLog(current, 0), allocateLog(next, os.O_CREATE))
 		if err == nil {
 			g.logAlloc, g.nextAlloc = walAlloc, walAlloc
@@ -160,8 +175,13 @@ func (g *logGuard) allocate() error {
 	if err := awaitLogs(g.dir); err != nil {
 		return err
 	}
+	return g.grow(current, next)
+}
+
+// grow allocates blocks for the log in use and the next, in turn: as many as there are, or as a small store needs.
+func (g *logGuard) grow(current, next string) error {
 	for n := int64(logStep); n <= walAlloc; n += logStep {
-		if g.nearlyFull() && disk.Require(g.dir, flushRoom+2*logStep) != nil {
+		if g.small() && g.fits(txnMost) == nil || g.nearlyFull() && disk.Require(g.dir, flushRoom+2*logStep) != nil {
 			return nil
 		}
 		err := growLog(next, os.O_CREATE, &g.nextAlloc, n)
@@ -176,6 +196,31 @@ func (g *logGuard) allocate() error {
 		}
 	}
 	return nil
+}
+
+// tiny reports whether the store has so little that it may be left without room if the disk becomes full at once.
+func (g *logGuard) tiny() bool { return g.spacious && g.content+g.end < tinyStore }
+
+// small reports whether the logs get room as they grow, instead of all that they can use.
+func (g *logGuard) small() bool { return g.spacious && g.content < walAlloc && !g.nearlyFull() }
+
+// extend allocates blocks of the log in use and the next for a transaction with entries of n bytes.
+func (g *logGuard) extend(n int64) error {
+	up := func(n int64) int64 { return min((n+tinyAhead-1)/tinyAhead*tinyAhead, walAlloc) }
+	n += txnEnd
+	return errors.Join(
+		growLog(memLogPath(g.dir, g.next), os.O_CREATE, &g.nextAlloc, up(logHeader+n)),
+		growLog(memLogPath(g.dir, g.log), 0, &g.logAlloc, up(g.end+n)))
+}
+
+// claim fails unless a transaction with entries of n bytes can be written now.
+func (g *logGuard) claim(n int64) error {
+	if g.tiny() {
+		if err := g.extend(n); err != nil {
+			return err
+		}
+	}
+	return g.fits(n)
 }
 
 // growLog allocates a log's first bytes, if fewer were.
@@ -219,7 +264,7 @@ func syncDisk(dir string) error {
 
 // fits fails unless a transaction with entries of n bytes has room in the log in use, and in the next: Badger writes it
 // to one of them. After it, what was allocated and is not used must be enough to open the index after a crash, however
-// full the disk is then.
+// full the disk is then; but for a tiny store.
 func (g *logGuard) fits(n int64) error {
 	if g.logAlloc >= walAlloc && g.nextAlloc >= walAlloc {
 		return nil
@@ -227,7 +272,7 @@ func (g *logGuard) fits(n int64) error {
 	n += txnEnd
 	spare := g.logAlloc + g.nextAlloc - g.end - n
 	if (g.logAlloc >= walAlloc || g.end+n <= g.logAlloc) && logHeader+n <= g.nextAlloc &&
-		spare >= tableRoom(g.end+n)+openFixed+spareMore {
+		(g.tiny() || spare >= tableRoom(g.end+n)+openFixed+spareMore) {
 		return nil
 	}
 	return fmt.Errorf("%s: no room for the log of the index: %w", g.dir, unix.ENOSPC)

@@ -55,7 +55,7 @@ func TestFullDiskProbe(t *testing.T) {
 	fillDisk(t, ballast)
 	fi, err := os.Stat(ballast)
 	require.NoError(t, err)
-	require.NoError(t, os.Truncate(ballast, fi.Size()-flushRoom-20<<20))
+	require.NoError(t, os.Truncate(ballast, fi.Size()-2*walAlloc-2*flushRoom-12<<20))
 	for i, writing := 0, false; !writing; i++ {
 		require.Less(t, i, 30)
 		require.NoError(t, put(fmt.Sprint(i)))

@@ -348,6 +348,7 @@ func (s *Store) ready() error {
 	if s.broken != nil {
 		return s.broken
 	}
+	s.guard.content = s.state.payload + s.state.journalEnd
 	if err := s.guard.prepare(); err != nil {
 		return err
 	}
@@ -388,7 +389,7 @@ func (t *writeTxn) writePages() error {
 func (s *Store) commit(t *writeTxn) error {
 	// What the index has no room for must not be in the journal: a rebuild would take it for done.
 	const stateBytes = 1 << 10 // of the counters, at most
-	if err := s.guard.fits(t.bytes + stateBytes); err != nil {
+	if err := s.guard.claim(t.bytes + stateBytes); err != nil {
 		return t.failed(err)
 	}
 	t.state.txns++

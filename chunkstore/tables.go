@@ -233,7 +233,7 @@ func (s *Store) pad(log int, padding []byte) (full bool, err error) {
 		return err == nil, err
 	}
 	size := int64(len(padding)) + entryBytes
-	if err := s.guard.fits(size); err != nil {
+	if err := s.guard.claim(size); err != nil {
 		return false, err
 	}
 	btx := s.db.NewTransaction(true)
