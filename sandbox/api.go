@@ -43,6 +43,7 @@ type (
 	SnapshotPage    = api.SnapshotPage
 	RefRequest      = api.RefRequest
 	LocateRequest   = api.LocateRequest
+	RenameRequest   = api.RenameRequest
 	Object          = api.Object
 	DiffRequest     = api.DiffRequest
 	Change          = api.Change
@@ -110,6 +111,7 @@ const (
 	EventSnapshotDeleted = api.EventSnapshotDeleted
 	EventSnapshotExpired = api.EventSnapshotExpired
 	EventDestroyed       = api.EventDestroyed
+	EventRenamed         = api.EventRenamed
 	EventCrossSession    = api.EventCrossSession
 )
 

@@ -39,7 +39,7 @@ func (h *Home) Busy(ctx context.Context) ([]BusyMount, error) {
 			by = copies[l.device]
 		}
 		if by != "" {
-			busy = append(busy, BusyMount{Workspace: l.workspace, Mountpoint: l.at().path, By: by})
+			busy = append(busy, BusyMount{Workspace: l.workspace(), Mountpoint: l.at().path, By: by})
 		}
 	}
 	slices.SortFunc(busy, func(a, b BusyMount) int { return cmp.Compare(a.Workspace, b.Workspace) })

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"snapfs/internal/lockorder"
 	"snapfs/sandbox/api"
@@ -20,16 +21,23 @@ func (h *Home) Events(ctx context.Context, r EventsRequest, fn func(Event) error
 		return err
 	}
 	defer end()
-	session, err := checkEvents(r)
+	who, err := newAsker(ctx, r.Access)
 	if err != nil {
 		return err
+	}
+	session := who.session
+	if r.Workspace, err = h.workspaceName(who, r.Workspace); err != nil {
+		return err
+	}
+	if r.After != "" && !api.IsID(r.After) {
+		return fmt.Errorf("%w: cursor %s is not the id of an event", ErrInvalid, api.Quoted(r.After))
 	}
 	var follow *follower
 	if r.Follow {
 		follow = h.followers.add()
 		defer h.followers.remove(follow)
 	}
-	v := viewer{access: r.Access, session: session, after: r.After, owners: map[string]string{}, crossed: crossing{}}
+	v := viewer{access: r.Access, session: session, after: r.After, since: r.Since, owners: map[string]string{}, crossed: crossing{}}
 	newest := "" // ids grow in the order of commits: a follower may meet those up to here again
 	sent := 0
 	if err := h.catalog.Events(ctx, r.Workspace, func(e Event) error {
@@ -80,24 +88,12 @@ func (h *Home) event(kind EventKind, workspace, session, snapshot, detail string
 	}
 }
 
-// checkEvents validates a request.
-func checkEvents(r EventsRequest) (session string, err error) {
-	if r.Workspace != "" {
-		if err := ValidWorkspaceName(r.Workspace); err != nil {
-			return "", err
-		}
-	}
-	if r.After != "" && !api.IsID(r.After) {
-		return "", fmt.Errorf("%w: cursor %s is not the id of an event", ErrInvalid, api.Quoted(r.After))
-	}
-	return r.SessionID()
-}
-
 // viewer decides which events a call sees.
 type viewer struct {
 	access  Access
 	session string
 	after   string
+	since   *time.Time
 	owners  map[string]string // of workspaces, as of the newest event seen
 	crossed crossing
 }
@@ -106,11 +102,11 @@ type viewer struct {
 // one session after another: the log of each life is its owner's.
 func (v *viewer) sees(e Event) bool {
 	owner, met := v.owners[e.Workspace]
-	if e.Kind == EventCreated || !met {
+	if e.Begins() || !met {
 		owner = e.Session
 		v.owners[e.Workspace] = owner
 	}
-	if e.ID <= v.after || !v.access.Allows(owner, v.session) {
+	if e.ID <= v.after || v.since != nil && e.At.Before(*v.since) || !v.access.Allows(owner, v.session) {
 		return false
 	}
 	v.crossed.note(owner, v.session, e.Workspace)

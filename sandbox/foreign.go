@@ -53,5 +53,5 @@ func (l *live) admits(foreign bool) error {
 	}
 	return fmt.Errorf("%w: the snapshot's tree comes from elsewhere, "+
 		"and workspace %s is mounted at %s with setuid programs and devices: unmount it first",
-		ErrConflict, l.workspace, l.where())
+		ErrConflict, l.workspace(), l.where())
 }

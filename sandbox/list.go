@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
+	"time"
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
@@ -24,16 +26,23 @@ func pageLimit(r ListRequest) (int, error) {
 	return r.Limit, nil
 }
 
-// Workspaces lists workspaces in order of names: the own session's, or all if cross-session access is allowed. After is
-// the name of the last one of the page before, which need not exist any more. Asked for those of one name, it is
-// ErrNotFound or ErrRefused where there is none, or another's.
+// Workspaces lists workspaces in order of names, or the newest first: the own session's, or all if cross-session access
+// is allowed. After is the Cursor of the last one of the page before, which need not exist any more. Asked for those of
+// one name, it is ErrNotFound or ErrRefused where there is none, or another's.
 func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {
 		return WorkspacePage{}, err
 	}
 	defer end()
-	session, limit, err := checkList(r, ValidWorkspaceName)
+	cursor := ValidWorkspaceName
+	if r.NewestFirst {
+		cursor = func(after string) (err error) {
+			r.After, err = h.madeKey(after)
+			return err
+		}
+	}
+	session, limit, err := h.checkList(ctx, &r, cursor)
 	if err != nil {
 		return WorkspacePage{}, err
 	}
@@ -43,7 +52,7 @@ func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, er
 	}
 	page := WorkspacePage{Workspaces: []Workspace{}}
 	crossed := crossing{}
-	for w := range h.catalog.ListWorkspaces(query(r.Access, session, r.Workspace, r.After)) {
+	for w := range h.catalog.ListWorkspaces(listQuery(r, session)) {
 		if len(page.Workspaces) == limit {
 			page.More = true
 			break
@@ -59,7 +68,20 @@ func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, er
 	return page, crossed.audit(ctx, h, session, "list")
 }
 
-// Snapshots lists snapshots, oldest first: the own session's, or all if cross-session access is allowed. After is the
+// madeKey reads the cursor of a list of workspaces of which the newest is first. The name of one that is there does, too.
+func (h *Home) madeKey(after string) (string, error) {
+	if w := h.catalog.Workspace(after); w != nil {
+		return catalog.MadeKey(w.CreatedAt, w.ID), nil
+	}
+	at, name, _ := strings.Cut(after, "/")
+	made, err := time.Parse(time.RFC3339Nano, at)
+	if err != nil || ValidWorkspaceName(name) != nil {
+		return "", fmt.Errorf("%w: cursor %s is neither a workspace nor TIME/NAME of one", ErrInvalid, api.Quoted(after))
+	}
+	return catalog.MadeKey(made, name), nil
+}
+
+// Snapshots lists snapshots, the oldest or the newest first: the own session's, or all if cross-session access is allowed. After is the
 // id of the last one of the page before, which need not exist any more. Asked for those of a workspace, it is
 // ErrNotFound if neither the workspace nor a snapshot of it exists, ErrRefused if all that exists is another session's.
 func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, error) {
@@ -68,7 +90,7 @@ func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, erro
 		return SnapshotPage{}, err
 	}
 	defer end()
-	session, limit, err := checkList(r, func(after string) error {
+	session, limit, err := h.checkList(ctx, &r, func(after string) error {
 		if !api.IsID(after) {
 			return fmt.Errorf("%w: cursor %s is not the id of a snapshot", ErrInvalid, api.Quoted(after))
 		}
@@ -80,7 +102,7 @@ func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, erro
 	var records []*catalog.Snapshot
 	page := SnapshotPage{Snapshots: []Snapshot{}}
 	crossed := crossing{}
-	for s := range h.catalog.ListSnapshots(query(r.Access, session, r.Workspace, r.After)) {
+	for s := range h.catalog.ListSnapshots(listQuery(r, session)) {
 		if page.More = len(records) == limit; page.More {
 			break
 		}
@@ -105,12 +127,16 @@ func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, erro
 	return page, crossed.audit(ctx, h, session, "list snapshots")
 }
 
-// checkList validates a request; cursor says what After may be.
-func checkList(r ListRequest, cursor func(string) error) (session string, limit int, err error) {
-	if session, err = r.SessionID(); err != nil {
+// checkList validates a request, and puts the name of a workspace in the place of a path; cursor says what After may be.
+func (h *Home) checkList(
+	ctx context.Context, r *ListRequest, cursor func(string) error,
+) (session string, limit int, err error) {
+	who, err := newAsker(ctx, r.Access)
+	if err != nil {
 		return "", 0, err
 	}
-	if limit, err = pageLimit(r); err != nil {
+	session = who.session
+	if limit, err = pageLimit(*r); err != nil {
 		return "", 0, err
 	}
 	if r.After != "" {
@@ -118,10 +144,15 @@ func checkList(r ListRequest, cursor func(string) error) (session string, limit 
 			return "", 0, err
 		}
 	}
-	if r.Workspace != "" {
-		err = ValidWorkspaceName(r.Workspace)
-	}
+	r.Workspace, err = h.workspaceName(who, r.Workspace)
 	return session, limit, err
+}
+
+// listQuery asks for what a list shows.
+func listQuery(r ListRequest, session string) catalog.Query {
+	q := query(r.Access, session, r.Workspace, r.After)
+	q.Newest = r.NewestFirst
+	return q
 }
 
 // query asks for what a session may see, of one workspace if that is named, after a cursor.
@@ -227,11 +258,14 @@ func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 	}
 	if l := h.liveOf(w.ID); l != nil {
 		if d.State = l.reported(mounts); d.State == Unmounted {
+			d.LastMountpoint = l.at().path
 			return d
 		}
 		options := l.options()
 		d.Mountpoint, d.ReadOnly, d.Transport = l.at().path, options.ReadOnly, l.mount.Transport()
 		d.NoSUID, d.NoDev = options.NoSUID, options.NoDev
+	} else if w.Mount != nil {
+		d.LastMountpoint = w.Mount.Mountpoint
 	}
 	return d
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -18,14 +19,15 @@ import (
 
 // live is a workspace with a FUSE connection: mounted, or detached.
 type live struct {
+	names atomic.Pointer[liveNames]
+
 	// Immutable.
-	workspace string
-	device    string     // major:minor
-	by        *peer.User // for whom it is mounted; nil: for everybody
-	overlay   *layers.Overlay
-	frozen    bool // the overlay takes no changes
-	mount     mounted
-	gone      chan struct{} // closed by the watcher when overlay and stack are closed
+	device  string     // major:minor
+	by      *peer.User // for whom it is mounted; nil: for everybody
+	overlay *layers.Overlay
+	frozen  bool // the overlay takes no changes
+	mount   mounted
+	gone    chan struct{} // closed by the watcher when overlay and stack are closed
 
 	shown atomic.Pointer[shown] // stored under the lock of the workspace
 
@@ -63,6 +65,12 @@ func (l *live) where() string {
 	}
 	return at.path + " in another mount namespace"
 }
+
+// liveNames are how a workspace is called, and while it is being renamed what it is renamed from.
+type liveNames struct{ now, before string }
+
+// workspace is the name of the workspace.
+func (l *live) workspace() string { return l.names.Load().now }
 
 // use keeps the overlay open until done is called; false if it is closed already.
 func (l *live) use() (done func(), ok bool) {
@@ -140,7 +148,7 @@ func (l *live) refresh(ctx context.Context, retry bool) error {
 func (h *Home) refreshAll(ctx context.Context, retry bool) {
 	for _, l := range h.allLive() {
 		if err := l.refresh(ctx, retry); err != nil && ctx.Err() == nil {
-			h.log.Warn("a mount keeps using layers that were replaced", "workspace", l.workspace, "error", err)
+			h.log.Warn("a mount keeps using layers that were replaced", "workspace", l.workspace(), "error", err)
 		}
 	}
 }
@@ -206,7 +214,7 @@ func (h *Home) watch(l *live) {
 	l.closed = true
 	l.users.Unlock()
 	if err := l.overlay.Close(); err != nil {
-		h.log.Warn("closing an overlay", "workspace", l.workspace, "error", err)
+		h.log.Warn("closing an overlay", "workspace", l.workspace(), "error", err)
 	}
 	unlock := l.lockStack()
 	l.stack.Release()
@@ -215,41 +223,49 @@ func (h *Home) watch(l *live) {
 	}
 	unlock()
 	h.mu.Lock()
-	delete(h.live, l.workspace)
+	maps.DeleteFunc(h.live, func(_ string, other *live) bool { return other == l })
 	closing = h.closing
 	h.mu.Unlock()
 	if !closing { // else it is to be mounted again by the next process that is asked to
-		h.recordUnmounted(l.workspace, at.path)
+		h.recordUnmounted(l.names.Load(), at.path)
 	}
 	close(l.gone)
 }
 
 // vacateLive gives the mountpoint of a connection that has ended back.
 func (h *Home) vacateLive(l *live) {
-	if w := h.catalog.Workspace(l.workspace); w != nil && w.Mount != nil && w.Mount.Mountpoint == l.at().path {
+	if w := h.named(l.names.Load()); w != nil && w.Mount != nil && w.Mount.Mountpoint == l.at().path {
 		h.vacate(w.Mount)
 	}
 }
 
 // recordUnmounted notes that a workspace is not wanted at its mountpoint any more.
-func (h *Home) recordUnmounted(name, mountpoint string) {
+func (h *Home) recordUnmounted(names *liveNames, mountpoint string) {
 	_, err := h.catalog.Update(h.ctx, false, func(ch *catalog.Change) error {
-		h.catalog.WaitSettled(name)
-		w := h.catalog.Workspace(name)
+		h.catalog.WaitSettled(names.now)
+		w := h.named(names)
 		if w == nil || w.Mount == nil || !w.Mount.Mounted || w.Mount.Mountpoint != mountpoint {
 			return nil
 		}
 		next := *w
 		m := *w.Mount
-		m.Mounted, m.Device, m.Guarded = false, "", 0
+		m.Mounted, m.Device, m.Source, m.Guarded = false, "", "", 0
 		next.Mount = &m
 		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
-		ch.Events = append(ch.Events, h.event(EventUnmounted, name, "", "", mountpoint))
+		ch.Events = append(ch.Events, h.event(EventUnmounted, w.ID, "", "", mountpoint))
 		return nil
 	})
 	if err != nil && !errors.Is(err, context.Canceled) {
-		h.log.Warn("recording an unmount", "workspace", name, "error", err)
+		h.log.Warn("recording an unmount", "workspace", names.now, "error", err)
 	}
+}
+
+// named is the record of a workspace that may be about to get its name.
+func (h *Home) named(names *liveNames) *catalog.Workspace {
+	if w := h.catalog.Workspace(names.now); w != nil || names.before == "" {
+		return w
+	}
+	return h.catalog.Workspace(names.before)
 }
 
 // waitGone waits for the watcher, at most for a time.

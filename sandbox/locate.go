@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"snapfs/sandbox/api"
 )
 
@@ -51,10 +49,7 @@ func (h *Home) workspaceAt(who asker, r LocateRequest) (string, error) {
 		}
 	}
 	h.mu.Unlock()
-	if r.Namespace != 0 && r.Namespace == mountNamespace() {
-		return h.lastMountedAt(who, r.Path)
-	}
-	return "", h.nowhere(r.Path)
+	return h.lastMountedAt(who, r.Path, fmt.Sprintf("mnt:[%d]", r.Namespace))
 }
 
 // workspaceHere is workspaceAt for a path as this process sees it.
@@ -73,15 +68,20 @@ func (h *Home) workspaceHere(who asker, path string) (string, error) {
 	case at.inside != "":
 		return at.inside, nil
 	}
-	return h.lastMountedAt(who, at.path)
+	return h.lastMountedAt(who, at.path, h.ns)
 }
 
-// lastMountedAt finds the unmounted workspace that was mounted last at a path without symbolic links.
-func (h *Home) lastMountedAt(who asker, path string) (string, error) {
+// lastMountedAt finds the unmounted workspace that was mounted last at a path without symbolic links, in a mount
+// namespace.
+func (h *Home) lastMountedAt(who asker, path, ns string) (string, error) {
 	var own, others []string
 	for _, w := range h.catalog.Workspaces() {
+		m := w.Mount
+		if m == nil || m.Mountpoint != path || m.Apart && m.Namespace != h.boot+" "+ns || !m.Apart && ns != h.ns {
+			continue
+		}
 		switch {
-		case w.Mount == nil || w.Mount.Mountpoint != path || h.liveOf(w.ID) != nil:
+		case h.liveOf(w.ID) != nil:
 		case who.may(w.Session):
 			own = append(own, w.ID)
 		default:
@@ -103,13 +103,4 @@ func (h *Home) lastMountedAt(who asker, path string) (string, error) {
 // nowhere says that a path is not that of a workspace.
 func (h *Home) nowhere(path string) error {
 	return fmt.Errorf("%w: %s is in no workspace of the home %s", ErrNotFound, api.Quoted(path), h.dir)
-}
-
-// mountNamespace is the number of this process's mount namespace, 0 if it cannot be told.
-func mountNamespace() uint64 {
-	var st unix.Stat_t
-	if unix.Stat("/proc/self/ns/mnt", &st) != nil {
-		return 0
-	}
-	return st.Ino
 }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -191,7 +192,7 @@ func (h *Home) detachStale(w *catalog.Workspace, mounts mountTable) bool {
 		}
 	}
 	e, ok := mounts.at(w.Mount.Mountpoint)
-	if !ok || e.fstype != mountType || e.source != w.ID || w.Mount.Device != "" && w.Mount.Device != e.device {
+	if !ok || e.fstype != mountType || e.source != cmp.Or(w.Mount.Source, w.ID) || w.Mount.Device != "" && w.Mount.Device != e.device {
 		return false
 	}
 	var err error
@@ -360,10 +361,11 @@ func (h *Home) mountAt(
 	h.points.At("mounted")
 	major, minor := m.Device()
 	l := &live{
-		workspace: w.ID, overlay: o, frozen: opts.ReadOnly, mount: m, stack: s, by: at.by,
+		overlay: o, frozen: opts.ReadOnly, mount: m, stack: s, by: at.by,
 		gone: make(chan struct{}), device: fmt.Sprintf("%d:%d", major, minor),
 	}
 	l.shown.Store(&shown{at: at, options: opts, asked: asked, attached: h.attachmentOf(m, at, l.device)})
+	l.names.Store(&liveNames{now: w.ID})
 	h.mu.Lock()
 	h.live[w.ID] = l
 	h.mu.Unlock()

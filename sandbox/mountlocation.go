@@ -149,7 +149,7 @@ func (h *Home) giveUp(w *catalog.Workspace) {
 		return
 	}
 	h.vacate(w.Mount)
-	h.recordUnmounted(w.ID, w.Mount.Mountpoint)
+	h.recordUnmounted(&liveNames{now: w.ID}, w.Mount.Mountpoint)
 }
 
 // leaveDetached is giveUp for a workspace whose connection lives on in another mount namespace. The directory stays, even
@@ -161,7 +161,7 @@ func (h *Home) leaveDetached(w *catalog.Workspace) {
 	stays := *w.Mount
 	stays.Made = false
 	h.vacate(&stays)
-	h.recordUnmounted(w.ID, w.Mount.Mountpoint)
+	h.recordUnmounted(&liveNames{now: w.ID}, w.Mount.Mountpoint)
 }
 
 // giveUpAll is giveUp for every workspace.

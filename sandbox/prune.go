@@ -16,8 +16,15 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 		return result, err
 	}
 	defer end()
-	session, err := checkPrune(r)
+	who, err := newAsker(ctx, r.Access)
 	if err != nil {
+		return result, err
+	}
+	session := who.session
+	if r.Workspace, err = h.workspaceName(who, r.Workspace); err != nil {
+		return result, err
+	}
+	if err := checkPrune(r); err != nil {
 		return result, err
 	}
 	byWorkspace := map[string][]*catalog.Snapshot{}
@@ -59,18 +66,14 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 }
 
 // checkPrune validates a request.
-func checkPrune(r PruneRequest) (session string, err error) {
+func checkPrune(r PruneRequest) error {
 	switch {
 	case r.KeepLast < 0 || r.KeepDaily < 0 || r.OlderThan < 0:
-		return "", fmt.Errorf("%w: a rule of prune is negative", ErrInvalid)
+		return fmt.Errorf("%w: a rule of prune is negative", ErrInvalid)
 	case r.KeepLast == 0 && r.KeepDaily == 0 && r.OlderThan == 0:
-		return "", fmt.Errorf("%w: prune needs a rule: keep last, keep daily or older than", ErrInvalid)
-	case r.Workspace != "":
-		if err := ValidWorkspaceName(r.Workspace); err != nil {
-			return "", err
-		}
+		return fmt.Errorf("%w: prune needs a rule: keep last, keep daily or older than", ErrInvalid)
 	}
-	return r.SessionID()
+	return nil
 }
 
 // surplus picks what the rules do not keep of one workspace's snapshots, which are in order of time.

@@ -75,6 +75,21 @@ func (h *Home) findWorkspace(who asker, name string) (*catalog.Workspace, error)
 	return w, nil
 }
 
+// workspaceName gives the name of a workspace that may be destroyed, and may be named by a path; "" for "".
+func (h *Home) workspaceName(who asker, ref string) (string, error) {
+	if ref == "" {
+		return "", nil
+	}
+	if api.IsPath(ref) {
+		w, err := h.findWorkspace(who, ref)
+		if err != nil {
+			return "", err
+		}
+		return w.ID, nil
+	}
+	return ref, ValidWorkspaceName(ref)
+}
+
 // locatedWorkspace gives the workspace that was found at a path.
 func (h *Home) locatedWorkspace(who asker, name, path string) (*catalog.Workspace, error) {
 	w := h.catalog.Workspace(name)
@@ -222,7 +237,7 @@ func (h *Home) snapshotOfRef(who asker, ref string) (*catalog.Snapshot, error) {
 		return nil, err
 	}
 	s, err := h.findSnapshot(who, nil, r.Ref.Snapshot)
-	if err == nil && s.Workspace != r.Ref.Workspace {
+	if err == nil && !h.catalog.WasOf(s, r.Ref.Workspace) {
 		return nil, fmt.Errorf("%w: ref %s: snapshot %s is not of workspace %s",
 			ErrInvalid, api.Quoted(ref), s.ID, r.Ref.Workspace)
 	}

@@ -78,7 +78,7 @@ func (h *Home) mayRollBack(l *live, s *catalog.Snapshot) error {
 	case l == nil:
 		return nil
 	case l.frozen:
-		return fmt.Errorf("%w: workspace %s is mounted read-only: unmount it first", ErrConflict, l.workspace)
+		return fmt.Errorf("%w: workspace %s is mounted read-only: unmount it first", ErrConflict, l.workspace())
 	}
 	return l.admits(h.foreignSnapshot(s))
 }
@@ -179,7 +179,7 @@ func (h *Home) rollbackLive(
 	if err != nil {
 		old.Hold(mounted)
 		next.Release()
-		return layers.Stale{}, classify(fmt.Errorf("workspace %s: %w", l.workspace, err))
+		return layers.Stale{}, classify(fmt.Errorf("workspace %s: %w", l.workspace(), err))
 	}
 	h.points.At("tree rolled back")
 	l.stack = next
@@ -196,7 +196,7 @@ func (h *Home) rolledBack(l *live, stale layers.Stale, held bool) error {
 	}
 	if err := l.invalidate(stale); err != nil {
 		return fmt.Errorf("workspace %s is rolled back, but programs may see old names until it is mounted again: %w",
-			l.workspace, err)
+			l.workspace(), err)
 	}
 	h.dropLater(l, stale)
 	return nil
@@ -210,7 +210,7 @@ func (h *Home) dropLater(l *live, stale layers.Stale) {
 	// The caller is a call of the home or its Close, which wait for each other: the group cannot have been waited for.
 	h.work.Go(func() {
 		if err := l.dropOrphans(h.ctx, stale); err != nil {
-			h.log.Warn("what was rolled back takes room until the mount ends", "workspace", l.workspace, "error", err)
+			h.log.Warn("what was rolled back takes room until the mount ends", "workspace", l.workspace(), "error", err)
 		}
 	})
 }
@@ -285,7 +285,7 @@ func (h *Home) invalidateLater(l *live) error {
 	for _, s := range stale {
 		if err := l.invalidate(s); err != nil {
 			return fmt.Errorf("programs in workspace %s may see names from before a rollback "+
-				"until it is mounted again: %w", l.workspace, err)
+				"until it is mounted again: %w", l.workspace(), err)
 		}
 		h.dropLater(l, s)
 	}

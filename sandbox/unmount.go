@@ -145,7 +145,7 @@ func (h *Home) unmountAll(grace time.Duration) error {
 			if l.waitGone(ctx, grace/2) {
 				return
 			}
-			h.log.Warn("ending a connection by force", "workspace", l.workspace, "mountpoint", l.at().path)
+			h.log.Warn("ending a connection by force", "workspace", l.workspace(), "mountpoint", l.at().path)
 			err := l.mount.Abort()
 			if !l.waitGone(context.Background(), abortWait) {
 				mu.Lock()
@@ -170,7 +170,7 @@ func (h *Home) holdsInside(l *live) string {
 	text := ""
 	for _, inner := range h.allLive() {
 		if isInside(inner, l) {
-			text += fmt.Sprintf(" by workspace %s, which is mounted inside", inner.workspace)
+			text += fmt.Sprintf(" by workspace %s, which is mounted inside", inner.workspace())
 		}
 	}
 	return text

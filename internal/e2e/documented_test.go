@@ -50,6 +50,7 @@ var documentedNeeds = []struct{ line, script string }{
 	{"snapfs diff built app-branch-1f3a", `export branch=$(snapfs branch built --quiet)`},
 	{"snapfs export before-upgrade --to", `cd "$(mktemp -d)"`},
 	{"snapfs mount app /mnt/app -", `snapfs umount app`},
+	{"snapfs rename try-2 ", `snapfs show try-2 || snapfs create try-2`},
 	{"snapfs resume app", `snapfs pause app`},
 	{"snapfs serve ", `echo agents:x:4242: | cat /etc/group - > group && mount --bind group /etc/group`},
 	{"snapfs snapshot app --name before-upgrade", `snapfs delete before-upgrade`},

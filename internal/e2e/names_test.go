@@ -99,10 +99,49 @@ func TestNamesAcrossWorkspaces(t *testing.T) {
 	h.fails(3, "did you mean try, try2", "umount", "tryy")
 	h.fails(4, "several", "create", "x", "--from", "good")
 
+	require.Equal(t, "try3", h.ok("rename", "try", "try3"))
+	require.Equal(t, "lib:better", h.ok("rename", "lib:good", "better"))
+	require.Equal(t, h.path("try"), h.workspace("try3").Mountpoint)
+	require.Equal(t, "try3", h.workspace(h.path("try")).ID)
+	h.ok("umount", "./try")
+	h.ok("mount", "try3")
+	h.fails(4, "exists already", "rename", "try3", "app")
+	h.ok("rename", "try3", "try")
+
 	// A directory here, and a snapshot.
 	h.write("only/f", "a directory\n")
 	h.ok("snapshot", "try", "--name", "only")
 	h.fails(4, "try:only", "create", "x", "--from", "only")
 	h.ok("create", "x", "--from", "./only")
 	require.Equal(t, filepath.Join(h.tmp, "only"), h.workspace("x").Source)
+}
+
+// TestListNewest lists what was made last first, with what is paused and where the unmounted were.
+func TestListNewest(t *testing.T) {
+	h := newHome(t)
+	h.ok("up", "zz", h.makeDir("zz"))
+	h.ok("create", "mm")
+	h.ok("up", "aa", h.makeDir("aa"))
+	h.ok("umount", "zz")
+	h.ok("pause", "aa")
+	lines := strings.Split(h.ok("list"), "\n")
+	require.Len(t, lines, 4)
+	for i, want := range []string{"aa mounted,paused " + h.path("aa"), "mm unmounted -", "zz unmounted (" + h.path("zz") + ")"} {
+		require.Equal(t, want, strings.Join(strings.Fields(lines[i+1])[:3], " "))
+	}
+	h.ok("resume", "aa")
+	require.Equal(t, h.path("zz"), h.workspace("zz").LastMountpoint)
+	r := h.run("list", "--limit", "1")
+	require.Regexp(t, `there are more: continue with --after [^ ]+/aa, or show --all`, r.err)
+	after := strings.TrimSuffix(r.err[strings.Index(r.err, "--after ")+len("--after "):strings.Index(r.err, ", or")], "\n")
+	page := decode[sandbox.WorkspacePage](h, "list", "--limit", "1", "--after", after)
+	require.Equal(t, "mm", page.Workspaces[0].ID)
+	require.Equal(t, "zz", decode[sandbox.WorkspacePage](h, "list", "--by-name", "--after", "mm").Workspaces[0].ID)
+	require.Len(t, decode[sandbox.WorkspacePage](h, "list", "--all").Workspaces, 3)
+	h.fails(2, "exclude", "list", "--all", "--limit", "3")
+
+	require.Contains(t, h.ok("events", "--since", "1h"), "created")
+	require.Empty(t, h.ok("events", "--since", "2100-01-01T00:00:00Z"))
+	h.fails(2, "--since", "events", "--since", "yesterday")
+	require.Contains(t, h.ok("log", h.path("aa"), "--since", "1h"), "resumed")
 }

@@ -30,18 +30,20 @@ type Workspace struct {
 	Session    string         `json:"session"`
 	State      WorkspaceState `json:"state"`
 	Mountpoint string         `json:"mountpoint,omitempty"`
-	Paused     bool           `json:"paused"`
-	Cgroup     string         `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
-	ReadOnly   bool           `json:"read_only"`
-	NoSUID     bool           `json:"nosuid"`
-	NoDev      bool           `json:"nodev"`
-	Transport  string         `json:"transport,omitempty"`
-	Origin     string         `json:"origin,omitempty"`  // snapshot it was made from
-	Head       string         `json:"head,omitempty"`    // newest snapshot of its history
-	Layers     int            `json:"layers"`            // depth of its stack
-	Problem    string         `json:"problem,omitempty"` // why a layer of its stack is not stored; see Layer.Problem
-	CreatedAt  time.Time      `json:"created_at"`
-	Source     string         `json:"source,omitempty"` // what it was created from
+	// LastMountpoint is where an unmounted workspace was mounted last.
+	LastMountpoint string    `json:"last_mountpoint,omitempty"`
+	Paused         bool      `json:"paused"`
+	Cgroup         string    `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
+	ReadOnly       bool      `json:"read_only"`
+	NoSUID         bool      `json:"nosuid"`
+	NoDev          bool      `json:"nodev"`
+	Transport      string    `json:"transport,omitempty"`
+	Origin         string    `json:"origin,omitempty"`  // snapshot it was made from
+	Head           string    `json:"head,omitempty"`    // newest snapshot of its history
+	Layers         int       `json:"layers"`            // depth of its stack
+	Problem        string    `json:"problem,omitempty"` // why a layer of its stack is not stored; see Layer.Problem
+	CreatedAt      time.Time `json:"created_at"`
+	Source         string    `json:"source,omitempty"` // what it was created from
 	// Foreign: the tree comes from an image file, or from a directory on a file system mounted nosuid. It is mounted
 	// NoSUID and NoDev unless MountOptions say otherwise.
 	Foreign bool `json:"foreign"`
@@ -248,17 +250,27 @@ type PauseRequest struct {
 type ListRequest struct {
 	Access
 	Workspace string `json:"workspace,omitempty"`
-	After     string `json:"after,omitempty"`
+	After     string `json:"after,omitempty"` // of workspaces, Cursor of the last one; of snapshots the id
 	Limit     int    `json:"limit,omitempty"`
+	// NewestFirst lists what was made last first. Otherwise workspaces are in order of names, snapshots the oldest first.
+	NewestFirst bool `json:"newest_first,omitempty"`
 }
 
-// WorkspacePage is one page, in order of names; More says that another follows.
+// Cursor is what After is to be for what follows a workspace in a list.
+func (r ListRequest) Cursor(w Workspace) string {
+	if r.NewestFirst {
+		return w.CreatedAt.UTC().Format(time.RFC3339Nano) + "/" + w.ID
+	}
+	return w.ID
+}
+
+// WorkspacePage is one page; More says that another follows.
 type WorkspacePage struct {
 	Workspaces []Workspace `json:"workspaces"`
 	More       bool        `json:"more"`
 }
 
-// SnapshotPage is one page, oldest first; More says that another follows.
+// SnapshotPage is one page; More says that another follows.
 type SnapshotPage struct {
 	Snapshots []Snapshot `json:"snapshots"`
 	More      bool       `json:"more"`
@@ -270,6 +282,13 @@ type SnapshotPage struct {
 type RefRequest struct {
 	Access
 	Ref string `json:"ref"`
+}
+
+// RenameRequest gives a workspace or a snapshot another name.
+type RenameRequest struct {
+	Access
+	Ref  string `json:"ref"`
+	Name string `json:"name"` // without a workspace
 }
 
 // LocateRequest asks which workspace a path leads into.
@@ -452,12 +471,13 @@ type Pinned struct {
 }
 
 // EventsRequest asks for the log of a workspace, which may be gone, or of all that the session may see. After is
-// exclusive. Follow goes on with what happens later.
+// exclusive, Since is not. Follow goes on with what happens later.
 type EventsRequest struct {
 	Access
-	Workspace string `json:"workspace,omitempty"`
-	After     string `json:"after,omitempty"`
-	Follow    bool   `json:"follow"`
+	Workspace string     `json:"workspace,omitempty"`
+	After     string     `json:"after,omitempty"`
+	Since     *time.Time `json:"since,omitempty"`
+	Follow    bool       `json:"follow"`
 }
 
 // PruneRequest deletes snapshots by rule, for each workspace on its own. What one of the two keep rules names stays,
@@ -556,6 +576,8 @@ type API interface {
 	Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error)
 	Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, error)
 	Show(ctx context.Context, r RefRequest) (Object, error)
+	// Rename gives a workspace, mounted or not, or a snapshot another name.
+	Rename(ctx context.Context, r RenameRequest) (Object, error)
 	// Locate tells which workspace a path leads into.
 	Locate(ctx context.Context, r LocateRequest) (Workspace, error)
 	Diff(ctx context.Context, r DiffRequest, fn func(Change) error) error

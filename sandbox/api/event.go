@@ -24,6 +24,7 @@ const (
 	EventSnapshotDeleted EventKind = "snapshot_deleted"
 	EventSnapshotExpired EventKind = "snapshot_expired"
 	EventDestroyed       EventKind = "destroyed"
+	EventRenamed         EventKind = "renamed"
 	EventCrossSession    EventKind = "cross_session"
 )
 
@@ -43,7 +44,12 @@ type Event struct {
 var EventKinds = []EventKind{
 	EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched,
 	EventForked, EventRolledBack, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired,
-	EventDestroyed, EventCrossSession,
+	EventDestroyed, EventRenamed, EventCrossSession,
+}
+
+// Begins reports whether an event is the first of a workspace's life under its name: its Session owns the workspace.
+func (e Event) Begins() bool {
+	return e.Kind == EventCreated || e.Kind == EventRenamed && e.Snapshot == ""
 }
 
 // Known reports whether this version knows the kind.

@@ -6,16 +6,16 @@ import (
 	"iter"
 )
 
-// AllWorkspaces ranges over the workspaces that a lists for r, in order of names, over all pages that follow r.After.
+// AllWorkspaces ranges over the workspaces that a lists for r, over all pages that follow r.After.
 // It asks for a page when the loop gets there, so it sees what changes meanwhile. The first error ends it.
 func AllWorkspaces(ctx context.Context, a API, r ListRequest) iter.Seq2[Workspace, error] {
 	return pages(r, func(r ListRequest) ([]Workspace, bool, error) {
 		page, err := a.Workspaces(ctx, r)
 		return page.Workspaces, page.More, err
-	}, func(w Workspace) string { return w.ID })
+	}, r.Cursor)
 }
 
-// AllSnapshots ranges over the snapshots that a lists for r, oldest first, as AllWorkspaces does.
+// AllSnapshots ranges over the snapshots that a lists for r, as AllWorkspaces does.
 func AllSnapshots(ctx context.Context, a API, r ListRequest) iter.Seq2[Snapshot, error] {
 	return pages(r, func(r ListRequest) ([]Snapshot, bool, error) {
 		page, err := a.Snapshots(ctx, r)

@@ -63,6 +63,7 @@ func Run(t *testing.T, open Opener) {
 		{"NamesRefused", testNamesRefused},
 		{"NamesGiven", testNamesGiven},
 		{"Places", testPlaces},
+		{"Rename", testRename},
 		{"Refs", testRefs},
 		{"Sessions", testSessions},
 		{"Lists", testLists},

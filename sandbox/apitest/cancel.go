@@ -106,6 +106,10 @@ func testCancelled(e *env) {
 		"Workspaces": func(ctx context.Context) error { _, err := api.Workspaces(ctx, sandbox.ListRequest{}); return err },
 		"Snapshots":  func(ctx context.Context) error { _, err := api.Snapshots(ctx, sandbox.ListRequest{}); return err },
 		"Show":       func(ctx context.Context) error { _, err := api.Show(ctx, w); return err },
+		"Rename": func(ctx context.Context) error {
+			_, err := api.Rename(ctx, sandbox.RenameRequest{Ref: "w", Name: "renamed"})
+			return err
+		},
 		"Locate": func(ctx context.Context) error {
 			_, err := api.Locate(ctx, sandbox.LocateRequest{Path: "/"})
 			return err

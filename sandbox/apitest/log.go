@@ -81,8 +81,13 @@ func testFollow(e *env) {
 		}
 	}
 	next("w:created")
-	e.snapshot("w", "s")
+	s := e.snapshot("w", "s")
 	next("w:snapshotted")
+	for ev, err := range sandbox.AllEvents(e.Context(), e.api, sandbox.EventsRequest{Since: &s.CreatedAt}) {
+		if err != nil || ev.Kind != sandbox.EventSnapshotted && ev.Kind != sandbox.EventStored {
+			e.Errorf("since the snapshot: %+v, %v", ev, err)
+		}
+	}
 	must[sandbox.Workspace](e)(e.api.Create(e.Context(), sandbox.CreateRequest{Access: sandbox.Access{Session: "other"}, Name: "hidden"}))
 	must[sandbox.Workspace](e)(e.api.Create(e.Context(), sandbox.CreateRequest{Name: "x"}))
 	next("x:created")

@@ -218,7 +218,14 @@ func testLists(e *env) {
 		r := sandbox.ListRequest{Limit: limit, After: "w0"}
 		name := func(w sandbox.Workspace) string { return w.ID }
 		equal(e, "workspaces of all pages", joined(e, sandbox.AllWorkspaces(ctx, e.api, r), name), "w1 w2 w3 w4")
+		for after, want := range map[string]string{"": "w0 w1 w2 w3 w4", "w2": "w3 w4", "w4": ""} {
+			r.NewestFirst, r.After = true, after
+			equal(e, "the newest first, of all pages", joined(e, sandbox.AllWorkspaces(ctx, e.api, r), name), want)
+		}
 	}
+	made := e.show("w2").CreatedAt.Format(time.RFC3339Nano)
+	r := sandbox.ListRequest{NewestFirst: true, After: made + "/zzz"} // which was made in the same moment
+	equal(e, "after one that is gone", joined(e, sandbox.AllWorkspaces(ctx, e.api, r), func(w sandbox.Workspace) string { return w.ID }), "w2 w3 w4")
 
 	var ids []string
 	for range 103 {
@@ -254,6 +261,9 @@ func testLists(e *env) {
 		equal(e, "no snapshot", s.ID, "")
 		e.wants(err, sandbox.ErrInvalid)
 	}
+	check("newest first", sandbox.ListRequest{NewestFirst: true, Limit: 2}, []string{other.ID, ids[102]}, true)
+	check("newest first, the rest", sandbox.ListRequest{NewestFirst: true, After: ids[1]}, ids[:1], false)
+	check("newest first, of a workspace", sandbox.ListRequest{NewestFirst: true, Workspace: "w2"}, []string{other.ID}, false)
 	check("default limit", sandbox.ListRequest{}, ids[:100], true)
 	check("clamped limit", sandbox.ListRequest{Limit: 100000}, ids[:100], true)
 	check("the rest", sandbox.ListRequest{After: ids[99]}, append(ids[100:103:103], other.ID), false)
@@ -285,7 +295,7 @@ func testLists(e *env) {
 		_, err = e.api.Workspaces(ctx, test.r)
 		e.wants(err, test.want)
 	}
-	for _, bad := range []sandbox.ListRequest{{Limit: -1}, {After: "../x"}, {Workspace: "W"}} {
+	for _, bad := range []sandbox.ListRequest{{Limit: -1}, {After: "../x"}, {After: "../x", NewestFirst: true}, {Workspace: "W"}} {
 		_, err := e.api.Snapshots(ctx, bad)
 		e.wants(err, sandbox.ErrInvalid)
 		_, err = e.api.Workspaces(ctx, bad)

@@ -88,6 +88,11 @@ func (c *Client) Show(ctx context.Context, r api.RefRequest) (api.Object, error)
 	return callAt[api.Object](ctx, c, wire.CallShow, &r, r.Access, sink{}, &r.Ref)
 }
 
+// Rename implements api.API.
+func (c *Client) Rename(ctx context.Context, r api.RenameRequest) (api.Object, error) {
+	return callAt[api.Object](ctx, c, wire.CallRename, &r, r.Access, sink{}, &r.Ref)
+}
+
 // Locate implements api.API. The path is as this process sees it, which need not be how the daemon does.
 func (c *Client) Locate(ctx context.Context, r api.LocateRequest) (api.Workspace, error) {
 	if r.Device == "" {

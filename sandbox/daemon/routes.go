@@ -74,6 +74,7 @@ func (s *server) routes() http.Handler {
 	add(wire.CallSnapshots, handle(s, plain(h.Snapshots)))
 	add(wire.CallShow, handle(s, plain(h.Show)))
 	add(wire.CallLocate, handle(s, plain(h.Locate)))
+	add(wire.CallRename, handle(s, plain(h.Rename)))
 	add(wire.CallStats, handle(s, plain(h.Stats)))
 	add(wire.CallDelete, handle(s, silent(h.Delete)))
 	add(wire.CallDestroy, handle(s, silent(h.Destroy)))

@@ -340,11 +340,10 @@ func TestShellWord(t *testing.T) {
 // TestListsMarkProblems checks that both lists mark workspaces and snapshots with a layer that cannot be stored.
 func TestListsMarkProblems(t *testing.T) {
 	var out bytes.Buffer
-	a := &app{out: &out, err: &out}
 	err := errors.Join(
-		a.workspaceTable(&out,
+		workspaceTable(&out,
 			api.WorkspacePage{Workspaces: []api.Workspace{{ID: "bad", Problem: "too many owners"}, {ID: "good"}}}),
-		a.snapshotTable(&out,
+		snapshotTable(&out,
 			api.SnapshotPage{Snapshots: []api.Snapshot{{ID: "bad", Problem: "too many owners"}, {ID: "good"}}}))
 	if err != nil {
 		t.Fatal(err)
@@ -355,5 +354,26 @@ func TestListsMarkProblems(t *testing.T) {
 		if f[len(f)-1] != want {
 			t.Errorf("%q ends with %q, want %q", line, f[len(f)-1], want)
 		}
+	}
+}
+
+// TestAllPages joins pages, in which the service says that there are more.
+func TestAllPages(t *testing.T) {
+	var asked []string
+	of := paged[api.SnapshotPage]{
+		ask: func(_ api.API, _ context.Context, r api.ListRequest) (api.SnapshotPage, error) {
+			asked = append(asked, r.After)
+			id := r.After + "x"
+			return api.SnapshotPage{Snapshots: []api.Snapshot{{ID: id}}, More: len(id) < 3}, nil
+		},
+		next: nextSnapshot, join: joinSnapshots,
+	}
+	page, next, err := of.pages(nil, t.Context(), api.ListRequest{}, true)
+	if err != nil || next != "" || page.More || len(page.Snapshots) != 3 || strings.Join(asked, " ") != " x xx" {
+		t.Errorf("all: %+v, %q, %v, asked %q", page, next, err, asked)
+	}
+	page, next, err = of.pages(nil, t.Context(), api.ListRequest{After: "x"}, false)
+	if err != nil || next != "xx" || !page.More || len(page.Snapshots) != 1 {
+		t.Errorf("one: %+v, %q, %v", page, next, err)
 	}
 }

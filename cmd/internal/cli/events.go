@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +32,7 @@ func (a *app) eventsCommand() *cobra.Command {
 		Long: `Shows the events of all workspaces of the session, oldest first. With --follow, continues with new
 events until it is interrupted. Each line begins with the id of the event, which --after takes. With
 --json, each event is one line of JSON.`,
-		Example: "  snapfs events --follow\n  snapfs events --follow --json | jq -r .kind",
+		Example: "  snapfs events --since 1h\n  snapfs events --follow\n  snapfs events --follow --json | jq -r .kind",
 		Args:    exact(),
 	})
 }
@@ -39,9 +40,17 @@ events until it is interrupted. Each line begins with the id of the event, which
 // eventVerb gives both verbs their flags and their action.
 func (a *app) eventVerb(cmd *cobra.Command) *cobra.Command {
 	var r api.EventsRequest
+	var since string
 	cmd.Annotations = exits(api.ExitNotFound, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r.Access = a.access()
+		if since != "" {
+			at, err := parseSince(since, time.Now())
+			if err != nil {
+				return err
+			}
+			r.Since = &at
+		}
 		if len(args) == 1 {
 			r.Workspace = args[0]
 		}
@@ -61,9 +70,23 @@ func (a *app) eventVerb(cmd *cobra.Command) *cobra.Command {
 			return err
 		})
 	}
+	cmd.Flags().StringVar(&since, "since", "",
+		"show only events since `TIME` (RFC 3339), or of the last DURATION, such as 90m or 7d")
 	cmd.Flags().StringVar(&r.After, "after", "", "show only events after event `ID`")
 	cmd.Flags().BoolVarP(&r.Follow, "follow", "f", false, "continue with new events as they happen")
 	return cmd
+}
+
+// parseSince reads --since.
+func parseSince(text string, now time.Time) (time.Time, error) {
+	if d, err := parseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, usagef("--since %q: a duration such as 90m or 7d, or a time such as 2031-05-01T12:00:00Z", text)
+	}
+	return at, nil
 }
 
 // eventLine formats an event as text.

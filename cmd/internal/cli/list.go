@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"io"
 	"strconv"
 
@@ -10,35 +11,68 @@ import (
 )
 
 func (a *app) listCommand() *cobra.Command {
-	return listing(a, &cobra.Command{
+	r := api.ListRequest{}
+	byName := false
+	cmd := listing(a, &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "list workspaces",
-		Long: `Lists the workspaces of the session, sorted by name, one page at most. If there are more, a message
-on standard error says how to see them.
+		Long: `Lists the workspaces of the session, the newest first, one page of 100 at most. If there are more, a
+message on standard error says how to see them. --all shows all. With --allow-cross-session, those
+of all sessions are listed.
+
+MOUNTPOINT is in parentheses where a workspace was mounted last, and is not mounted now.
 
 PROBLEM is not-storable if a layer cannot be stored and therefore stays a sealed directory. 'snapfs
 show' says why.`,
-		Example: "  snapfs list\n  snapfs list --limit 20 --after app-branch-1f\n  snapfs list --json",
-	}, &api.ListRequest{}, api.API.Workspaces, a.workspaceTable)
+		Example: "  snapfs list\n  snapfs list --limit 20 --after app\n  snapfs list --all --json",
+	}, &r, paged[api.WorkspacePage]{
+		ask: func(c api.API, ctx context.Context, r api.ListRequest) (api.WorkspacePage, error) {
+			r.NewestFirst = !byName
+			return c.Workspaces(ctx, r)
+		},
+		show: workspaceTable,
+		next: func(r api.ListRequest, page api.WorkspacePage) string {
+			if !page.More || len(page.Workspaces) == 0 {
+				return ""
+			}
+			r.NewestFirst = !byName
+			return r.Cursor(page.Workspaces[len(page.Workspaces)-1])
+		},
+		join: func(to *api.WorkspacePage, page api.WorkspacePage) {
+			to.Workspaces, to.More = append(to.Workspaces, page.Workspaces...), page.More
+		},
+	})
+	cmd.Flags().BoolVar(&byName, "by-name", false, "in order of names")
+	return cmd
 }
 
-func (a *app) workspaceTable(w io.Writer, page api.WorkspacePage) error {
+func workspaceTable(w io.Writer, page api.WorkspacePage) error {
 	rows := make([][]string, 0, len(page.Workspaces))
 	for _, ws := range page.Workspaces {
 		rows = append(rows, []string{
-			ws.ID, string(ws.State), orDash(quoteIf(ws.Mountpoint)), strconv.Itoa(ws.Layers), moment(ws.CreatedAt),
+			ws.ID, stateOf(ws), orDash(mountpointOf(ws)), strconv.Itoa(ws.Layers), moment(ws.CreatedAt),
 			orDash(ws.Origin),
 			ws.Session, orDash(yes(ws.Foreign)), notStored(ws.Problem),
 		})
 	}
-	if err := table(w, "NAME STATE MOUNTPOINT LAYERS CREATED ORIGIN SESSION FOREIGN PROBLEM", rows); err != nil {
-		return err
+	return table(w, "NAME STATE MOUNTPOINT LAYERS CREATED ORIGIN SESSION FOREIGN PROBLEM", rows)
+}
+
+// stateOf is the cell of a workspace's state.
+func stateOf(ws api.Workspace) string {
+	if ws.Paused {
+		return string(ws.State) + ",paused"
 	}
-	if page.More {
-		a.more(page.Workspaces[len(page.Workspaces)-1].ID)
+	return string(ws.State)
+}
+
+// mountpointOf says where a workspace is mounted, or was last.
+func mountpointOf(ws api.Workspace) string {
+	if ws.Mountpoint == "" && ws.LastMountpoint != "" {
+		return "(" + quote(ws.LastMountpoint) + ")"
 	}
-	return nil
+	return quoteIf(ws.Mountpoint)
 }
 
 // notStored is the cell of a workspace or snapshot with a layer that cannot be stored.

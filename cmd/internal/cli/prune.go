@@ -70,7 +70,7 @@ func (a *app) pruned(w io.Writer, res api.PruneResult) error {
 		list, done = res.WouldDelete, "would be deleted"
 	}
 	if len(list) > 0 {
-		if err := a.snapshotTable(w, api.SnapshotPage{Snapshots: list}); err != nil {
+		if err := snapshotTable(w, api.SnapshotPage{Snapshots: list}); err != nil {
 			return err
 		}
 	}

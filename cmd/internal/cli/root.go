@@ -151,6 +151,7 @@ var verbs = []verb{
 	{"restore", "", (*app).restoreCommand},
 	{"branch", "", (*app).branchCommand},
 	{"fork", "", (*app).forkCommand},
+	{"rename", "", (*app).renameCommand},
 	{"rollback", "", (*app).rollbackCommand},
 	{"pause", "", (*app).pauseCommand},
 	{"resume", "", (*app).resumeCommand},

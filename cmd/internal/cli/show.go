@@ -52,6 +52,7 @@ func showWorkspace(w io.Writer, ws api.Workspace) error {
 		"paused", yes(ws.Paused),
 		"cgroup", quoteIf(ws.Cgroup),
 		"mountpoint", quoteIf(ws.Mountpoint),
+		"was mounted at", quoteIf(ws.LastMountpoint),
 		"read-only", yes(ws.ReadOnly),
 		"nosuid", yes(ws.NoSUID),
 		"nodev", yes(ws.NoDev),

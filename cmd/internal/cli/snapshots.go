@@ -14,19 +14,35 @@ func (a *app) snapshotsCommand() *cobra.Command {
 	cmd := listing(a, &cobra.Command{
 		Use:   "snapshots [--workspace NAME]",
 		Short: "list snapshots",
-		Long: `Lists the snapshots of the session, oldest first, one page at most. If there are more, a message on
-standard error says how to see them.
+		Long: `Lists the snapshots of the session, oldest first, one page of 100 at most. If there are more, a message
+on standard error says how to see them. --all shows all.
 
 A snapshot is sealed, which is safe, until background work has stored it. PROBLEM is not-storable if
 a layer cannot be stored. 'snapfs show' says why.`,
-		Example: `  snapfs snapshots --workspace app
+		Example: `  snapfs snapshots --workspace app --newest-first
   snapfs snapshots --limit 10 --after 0199d5a4-7a1e-7c3b-8f00-2b1d5e6f7a8b`,
-	}, &r, api.API.Snapshots, a.snapshotTable)
+	}, &r, paged[api.SnapshotPage]{
+		ask: api.API.Snapshots, show: snapshotTable, next: nextSnapshot, join: joinSnapshots,
+	})
+	cmd.Flags().BoolVar(&r.NewestFirst, "newest-first", false, "the newest first")
 	cmd.Flags().StringVar(&r.Workspace, "workspace", "", "only those of workspace `NAME`")
 	return cmd
 }
 
-func (a *app) snapshotTable(w io.Writer, page api.SnapshotPage) error {
+// nextSnapshot is where the page after one begins.
+func nextSnapshot(_ api.ListRequest, page api.SnapshotPage) string {
+	if !page.More || len(page.Snapshots) == 0 {
+		return ""
+	}
+	return page.Snapshots[len(page.Snapshots)-1].ID
+}
+
+// joinSnapshots adds the page that follows.
+func joinSnapshots(to *api.SnapshotPage, page api.SnapshotPage) {
+	to.Snapshots, to.More = append(to.Snapshots, page.Snapshots...), page.More
+}
+
+func snapshotTable(w io.Writer, page api.SnapshotPage) error {
 	rows := make([][]string, 0, len(page.Snapshots))
 	for _, s := range page.Snapshots {
 		expires := "-"
@@ -38,11 +54,5 @@ func (a *app) snapshotTable(w io.Writer, page api.SnapshotPage) error {
 			expires, notStored(s.Problem),
 		})
 	}
-	if err := table(w, "ID NAME WORKSPACE STATE LAYERS CREATED EXPIRES PROBLEM", rows); err != nil {
-		return err
-	}
-	if page.More {
-		a.more(page.Snapshots[len(page.Snapshots)-1].ID)
-	}
-	return nil
+	return table(w, "ID NAME WORKSPACE STATE LAYERS CREATED EXPIRES PROBLEM", rows)
 }

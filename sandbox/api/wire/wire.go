@@ -80,6 +80,7 @@ const (
 	CallSnapshots  = "snapshots"
 	CallShow       = "show"
 	CallLocate     = "locate"
+	CallRename     = "rename"
 	CallDiff       = "diff"
 	CallDelete     = "delete"
 	CallDestroy    = "destroy"

@@ -29,6 +29,8 @@ type Catalog struct {
 	pending []*Change  // guarded by writer: withdrawals that the store does not have yet
 	unswept []string   // guarded by writer: layers that may have no name, and were not removed yet
 
+	unusedRenames []*Rename // guarded by writer: those of no snapshot, whose records can go
+
 	// mu guards what follows. index, staged and pinned change with writer held, too, so that its holder may read them
 	// without mu; but what sessions have in snapshots and bytes follows the clock, and changes under mu alone (Usage).
 	mu     lockorder.RWMutex[lockorder.Catalog]
@@ -53,11 +55,15 @@ func Open(ctx context.Context, store *chunkstore.Store, opts Options) (*Catalog,
 	var ch Change
 	err := store.View(ctx, func(tx *chunkstore.Tx) error {
 		ch = Change{}
-		return errors.Join(
+		err := errors.Join(
 			scan(tx, bucketWorkspaces, &ch.PutWorkspaces),
 			scan(tx, bucketSnapshots, &ch.PutSnapshots),
 			scan(tx, bucketLayers, &ch.PutLayers),
 			c.seenBefore(tx))
+		if err == nil {
+			c.index.renames, c.unusedRenames, err = readRenames(tx, ch.PutSnapshots)
+		}
+		return err
 	})
 	if err != nil {
 		return nil, errclass.Mark(fmt.Errorf("reading the records: %w", err))
@@ -68,6 +74,9 @@ func Open(ctx context.Context, store *chunkstore.Store, opts Options) (*Catalog,
 	}
 	for _, s := range ch.PutSnapshots {
 		c.ids.seen(s.ID)
+	}
+	for _, r := range c.index.renames {
+		c.ids.seen(r.ID)
 	}
 	return c, nil
 }

@@ -18,6 +18,7 @@ type Change struct {
 	PutLayers     []*Layer
 	PutTrash      []uint64    // uppers whose directories are to be removed
 	Events        []api.Event // get their ids when they are written
+	Rename        *Rename     // of a workspace: its record is in DelWorkspaces and, by its new name, in PutWorkspaces
 
 	DelWorkspaces []*Workspace
 	DelSnapshots  []*Snapshot
@@ -168,10 +169,16 @@ func (c *Catalog) Write(tx *chunkstore.Tx, ch *Change) error {
 		put(bucketWorkspaces, w.ID, w)
 	}
 	for _, s := range ch.PutSnapshots {
-		put(bucketSnapshots, s.ID, s)
+		put(bucketSnapshots, s.ID, s.durable())
 	}
 	for _, l := range ch.PutLayers {
 		put(bucketLayers, l.ID, l)
+	}
+	if ch.Rename != nil {
+		put(bucketRenames, ch.Rename.ID, ch.Rename)
+		for _, r := range c.unusedRenames {
+			errs = append(errs, tx.Delete(bucketRenames, r.ID))
+		}
 	}
 	for i := range ch.Events {
 		e := &ch.Events[i]
@@ -244,6 +251,10 @@ func (c *Catalog) apply(ch *Change) {
 	}
 	for _, s := range ch.PutSnapshots {
 		x.putSnapshot(s)
+	}
+	if ch.Rename != nil {
+		x.renameSnapshots(ch.Rename)
+		c.unusedRenames = nil
 	}
 	for _, w := range ch.DelWorkspaces {
 		x.dropWorkspace(w)

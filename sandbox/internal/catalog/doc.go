@@ -24,6 +24,7 @@
 //	layers      id                  Layer
 //	trash       number of an upper  empty: the directory is to be removed
 //	events      workspace/id        Event, of package api; they expire (expireevents.go)
+//	renames     id                  Rename, of a workspace that has snapshots
 //	packing     id of a layer       Attempts: it is being stored, or is parked
 //	merges      manifest            empty: a merged image that no layer names yet
 //	meta        "last-id"           every id made later is greater, whatever the clock says then

@@ -68,7 +68,7 @@ func (c *Catalog) ExpireEvents(ctx context.Context, r EventRules) (EventCount, e
 			n = &logCount{owner: e.Session}
 			counts[e.Workspace] = n
 		}
-		if n.newest = e.ID; e.Kind == api.EventCreated {
+		if n.newest = e.ID; e.Begins() {
 			n.owner = e.Session
 		}
 		if _, old := r.due(e, now); !old {
@@ -195,12 +195,12 @@ func (x *expirer) event(ctx context.Context, e api.Event) error {
 	if tooMany {
 		*over.of(isWarning(e))--
 	}
-	if e.Kind == api.EventCreated && x.made != nil { // nothing is left of the life before
+	if e.Begins() && x.made != nil { // nothing is left of the life before
 		x.gone = append(x.gone, *x.made)
 		x.made = nil
 	}
 	switch {
-	case e.Kind == api.EventCreated && (old || tooMany):
+	case e.Begins() && (old || tooMany):
 		x.made = &e // it stays if something that came after it does
 	case old || tooMany:
 		x.gone = append(x.gone, e)

@@ -35,6 +35,17 @@ func (l ids) after(id string) ids {
 	return l[at:]
 }
 
+// newestBefore gives a batch of the list from the end, or from before an id, backwards.
+func (l ids) newestBefore(id string) ids {
+	at := len(l)
+	if id != "" {
+		at, _ = slices.BinarySearch(l, id)
+	}
+	some := slices.Clone(l[max(0, at-batch):at])
+	slices.Reverse(some)
+	return some
+}
+
 // lists are lists of ids by what they have in common.
 type lists[K comparable] map[K]ids
 

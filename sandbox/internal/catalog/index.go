@@ -16,10 +16,12 @@ type index struct {
 	nodes      map[string]*node      // by id: layers, and what is named and has no record
 
 	names  ids // of workspaces
+	made   ids // of workspaces, by MadeKey
 	order  ids // of snapshots
 	layers ids // that have a record
 	sealed int // how many of the layers are
 
+	renames     []*Rename           // oldest first
 	ofWorkspace lists[string]       // snapshots by workspace
 	called      lists[calling]      // snapshots by name
 	sessions    map[string]*session // those that own something
@@ -33,6 +35,7 @@ type calling struct{ workspace, name string }
 // session is what one session owns.
 type session struct {
 	workspaces ids
+	made       ids // of workspaces, by MadeKey
 	snapshots  ids
 	counted    int   // snapshots that are not lapsed
 	bytes      int64 // of the layers on which those stand, each once
@@ -131,11 +134,14 @@ func (x *index) dropBase(layer, workspace string) bool {
 func (x *index) putWorkspace(w *Workspace) {
 	if old := x.workspaces[w.ID]; old != nil {
 		x.dropBase(old.Base, old.ID)
-		x.disown(old.Session, func(s *session) { s.workspaces.drop(old.ID) })
+		x.unlist(old)
 	}
 	x.workspaces[w.ID] = w
 	x.names.add(w.ID)
-	x.session(w.Session).workspaces.add(w.ID)
+	x.made.add(w.made())
+	of := x.session(w.Session)
+	of.workspaces.add(w.ID)
+	of.made.add(w.made())
 	x.holdBase(w.Base, w.ID)
 }
 
@@ -147,7 +153,13 @@ func (x *index) dropWorkspace(w *Workspace) {
 	x.dropBase(w.Base, w.ID)
 	delete(x.workspaces, w.ID)
 	x.names.drop(w.ID)
-	x.disown(w.Session, func(s *session) { s.workspaces.drop(w.ID) })
+	x.unlist(w)
+}
+
+// unlist takes a workspace out of what depends on more of it than its name.
+func (x *index) unlist(w *Workspace) {
+	x.made.drop(w.made())
+	x.disown(w.Session, func(s *session) { s.workspaces.drop(w.ID); s.made.drop(w.made()) })
 }
 
 // session gives what a session owns, to be added to.
@@ -168,10 +180,14 @@ func (x *index) disown(id string, take func(*session)) {
 	}
 }
 
-// putSnapshot adds a snapshot, or replaces one, of which only ParentTop changes.
+// putSnapshot adds a snapshot, or replaces one, of which only ParentTop and names change.
 func (x *index) putSnapshot(s *Snapshot) {
 	if old := x.snapshots[s.ID]; old != nil {
 		x.snapshots[s.ID] = s
+		if old.Workspace != s.Workspace || old.Name != s.Name {
+			x.unname(old)
+			x.name(s)
+		}
 		x.compare(old, s)
 		if at, found := x.expiry(old); found {
 			x.expiring[at] = s
@@ -180,11 +196,7 @@ func (x *index) putSnapshot(s *Snapshot) {
 	}
 	x.snapshots[s.ID] = s
 	x.order.add(s.ID)
-	x.ofWorkspace.add(s.Workspace, s.ID)
-	if s.Name != "" {
-		x.called.add(calling{s.Workspace, s.Name}, s.ID)
-		x.called.add(calling{"", s.Name}, s.ID)
-	}
+	x.name(s)
 	x.session(s.Session).snapshots.add(s.ID)
 	if s.Top != "" {
 		x.node(s.Top).snapshots.put(s.ID, struct{}{})
@@ -218,17 +230,31 @@ func (x *index) dropSnapshot(s *Snapshot) {
 	}
 	delete(x.snapshots, s.ID)
 	x.order.drop(s.ID)
-	x.ofWorkspace.drop(s.Workspace, s.ID)
-	if s.Name != "" {
-		x.called.drop(calling{s.Workspace, s.Name}, s.ID)
-		x.called.drop(calling{"", s.Name}, s.ID)
-	}
+	x.unname(s)
 	x.disown(s.Session, func(of *session) { of.snapshots.drop(s.ID) })
 	if n := x.nodes[s.Top]; n != nil {
 		n.snapshots.drop(s.ID)
 		x.tidy(n)
 	}
 	x.compare(s, nil)
+}
+
+// name notes how a snapshot is called.
+func (x *index) name(s *Snapshot) {
+	x.ofWorkspace.add(s.Workspace, s.ID)
+	if s.Name != "" {
+		x.called.add(calling{s.Workspace, s.Name}, s.ID)
+		x.called.add(calling{"", s.Name}, s.ID)
+	}
+}
+
+// unname is the opposite of name.
+func (x *index) unname(s *Snapshot) {
+	x.ofWorkspace.drop(s.Workspace, s.ID)
+	if s.Name != "" {
+		x.called.drop(calling{s.Workspace, s.Name}, s.ID)
+		x.called.drop(calling{"", s.Name}, s.ID)
+	}
 }
 
 // compare notes with which layer a snapshot is compared, now that a record has taken the place of the one before.

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -15,7 +16,17 @@ type Query struct {
 	Session   string // the owner
 	Workspace string // that, or the one of the snapshots
 	After     string // id, or name of a workspace: only those that come after it
+	// Newest lists what is newest first. After is then an id, or what MadeKey gives for a workspace.
+	Newest bool
 }
+
+// MadeKey is by what workspaces are in the order in which they were made: the time, and among equals the name.
+func MadeKey(made time.Time, name string) string {
+	return fmt.Sprintf("%020d/%s", made.UnixNano(), name)
+}
+
+// made is the key of a workspace.
+func (r *Workspace) made() string { return MadeKey(r.CreatedAt, r.ID) }
 
 // Workspace gives the record of a workspace, or nil.
 func (c *Catalog) Workspace(name string) *Workspace {
@@ -60,9 +71,20 @@ func (c *Catalog) Layers() []*Layer {
 	return all
 }
 
-// ListWorkspaces gives the workspaces that a query asks for, in order of names. No lock is held between one and the
+// ListWorkspaces gives the workspaces that a query asks for, in order of names, or the newest first. No lock is held between one and the
 // next: those that are made or removed meanwhile may be among them or not.
 func (c *Catalog) ListWorkspaces(q Query) iter.Seq[*Workspace] {
+	if q.Newest {
+		return inBatches(q.After, (*Workspace).made, func(before string) []*Workspace {
+			c.mu.RLock()
+			defer c.mu.RUnlock()
+			var some []*Workspace
+			for _, key := range c.index.madeFor(q).newestBefore(before) {
+				some = append(some, c.index.workspaces[key[strings.IndexByte(key, '/')+1:]])
+			}
+			return some
+		})
+	}
 	return inBatches(q.After, func(w *Workspace) string { return w.ID }, func(after string) []*Workspace {
 		c.mu.RLock()
 		defer c.mu.RUnlock()
@@ -75,12 +97,15 @@ func (c *Catalog) ListWorkspaces(q Query) iter.Seq[*Workspace] {
 	})
 }
 
-// ListSnapshots gives the snapshots that a query asks for, oldest first. No lock is held between one and the next:
+// ListSnapshots gives the snapshots that a query asks for, oldest first, or the newest first. No lock is held between one and the next:
 // those that are taken or deleted meanwhile may be among them or not.
 func (c *Catalog) ListSnapshots(q Query) iter.Seq[*Snapshot] {
 	all := inBatches(q.After, func(s *Snapshot) string { return s.ID }, func(after string) []*Snapshot {
 		c.mu.RLock()
 		defer c.mu.RUnlock()
+		if q.Newest {
+			return c.index.records(c.index.snapshotsFor(q).newestBefore(after))
+		}
 		list := c.index.snapshotsFor(q).after(after)
 		return c.index.records(list[:min(len(list), batch)])
 	})
@@ -109,6 +134,24 @@ func (x *index) workspacesFor(q Query) ids {
 	}
 	if s := x.sessions[q.Session]; s != nil {
 		return s.workspaces
+	}
+	return nil
+}
+
+// madeFor lists what a query asks for by MadeKey.
+func (x *index) madeFor(q Query) ids {
+	if q.Workspace != "" {
+		var one ids
+		for _, name := range x.workspacesFor(q) {
+			one = ids{x.workspaces[name].made()}
+		}
+		return one
+	}
+	if q.Session == "" {
+		return x.made
+	}
+	if s := x.sessions[q.Session]; s != nil {
+		return s.made
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ const (
 	bucketEvents     = "events"
 	bucketMerges     = "merges"
 	bucketPacking    = "packing"
+	bucketRenames    = "renames"
 	bucketMeta       = "meta"
 	keyLastID        = "last-id"
 	keyHome          = "home"
@@ -53,6 +54,7 @@ type Mount struct {
 	Nested     bool             `json:"nested,omitempty"`    // in a mount of this home
 	Apart      bool             `json:"apart,omitempty"`     // that is not the one of the process that had the home
 	Home       string           `json:"home,omitempty"`      // directory of the home: a copy has the same records
+	Source     string           `json:"source,omitempty"`    // the workspace's name then, if it has another one now
 	Made       bool             `json:"made,omitempty"`      // its last element was made for the mount, and goes with it
 	Guarded    uint64           `json:"guarded,omitempty"`   // inode number of the directory if it has a guard of ours
 	By         *peer.User       `json:"by,omitempty"`        // whose rights the mountpoint is used with; nil: the daemon's
@@ -88,6 +90,9 @@ type Snapshot struct {
 	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
 	Unchanged   bool       `json:"unchanged,omitempty"`
 	Foreign     *bool      `json:"foreign,omitempty"` // nil before it was recorded
+	// First is the name that the workspace had when the snapshot was taken, if it has another one now. The store has it
+	// as Workspace; see Rename.
+	First string `json:"-"`
 }
 
 // Expired reports whether the snapshot is past its time.
