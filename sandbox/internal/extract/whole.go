@@ -177,9 +177,12 @@ func (c *comparison) more(d *dir, name string, e *squashfs.Entry) error {
 		return failed(d, name, err)
 	}
 	path := procPath(at, name)
-	get := unix.Lgetxattr
+	get, names := unix.Lgetxattr, unix.Llistxattr
 	if name == "" {
-		get = unix.Getxattr // the root, by its descriptor
+		get, names = unix.Getxattr, unix.Listxattr // the root, by its descriptor
+	}
+	if hasMore(path, names, list) {
+		return errDiffers
 	}
 	for _, a := range list {
 		value := make([]byte, len(a.Value)+1)
@@ -193,6 +196,27 @@ func (c *comparison) more(d *dir, name string, e *squashfs.Entry) error {
 		c.skip(d, name, "xattr "+a.Name, errors.Join(err, unix.EPERM))
 	}
 	return nil
+}
+
+// hasMore reports whether a file has ACLs or attributes of users that are not in a list. The host gives files others.
+func hasMore(path string, names func(string, []byte) (int, error), list []squashfs.Xattr) bool {
+	n, err := names(path, nil)
+	if err != nil || n == 0 {
+		return false // as where there are none
+	}
+	b := make([]byte, n)
+	if n, err = names(path, b); err != nil {
+		return true // they change
+	}
+	for name := range strings.SplitSeq(string(b[:n]), "\x00") {
+		if name != xattrAccessACL && name != xattrDefaultACL && !strings.HasPrefix(name, "user.") {
+			continue
+		}
+		if !slices.ContainsFunc(list, func(a squashfs.Xattr) bool { return a.Name == name }) {
+			return true
+		}
+	}
+	return false
 }
 
 // count counts an inode or a further name of one.

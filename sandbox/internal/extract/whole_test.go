@@ -30,6 +30,11 @@ func TestAgain(t *testing.T) {
 	same(t, want, got)
 }
 
+// someACL has the entries of every ACL and one of a user: 7 of owner, user 7 and group, mask, others nothing.
+var someACL = []byte("\x02\x00\x00\x00" +
+	"\x01\x00\x07\x00\xff\xff\xff\xff" + "\x02\x00\x07\x00\x07\x00\x00\x00" + "\x04\x00\x07\x00\xff\xff\xff\xff" +
+	"\x10\x00\x07\x00\xff\xff\xff\xff" + "\x20\x00\x00\x00\xff\xff\xff\xff")
+
 // TestAgainElse: a tree that is another one in anything is not taken for the snapshot's, and is not changed.
 func TestAgainElse(t *testing.T) {
 	dir := scratch(t)
@@ -46,6 +51,8 @@ func TestAgainElse(t *testing.T) {
 		"extra":  func(got string) error { return keepTime(got+"/b", func() error { return os.Mkdir(got+"/b/x", 0o755) }) },
 		"linked": func(got string) error { return unlink(got + "/third") },
 		"xattr":  func(got string) error { return unix.Setxattr(got+"/b", "user.x", []byte("else"), 0) },
+		"more":   func(got string) error { return unix.Setxattr(got+"/empty", "user.more", []byte("x"), 0) },
+		"acl":    func(got string) error { return unix.Setxattr(got+"/b", "system.posix_acl_default", someACL, 0) },
 		"target": func(got string) error {
 			var st unix.Stat_t
 			if err := unix.Lstat(got+"/absolute", &st); err != nil {
