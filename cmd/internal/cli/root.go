@@ -197,6 +197,7 @@ func (a *app) addVerbs(root *cobra.Command, args []string) {
 		if named == "" || named == "help" || v.name == named {
 			cmd := v.make(a)
 			cmd.SuggestFor = suggestFor[v.name]
+			a.completes(cmd)
 			root.AddCommand(cmd)
 		}
 	}

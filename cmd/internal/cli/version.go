@@ -33,28 +33,3 @@ func (a *app) versionCommand() *cobra.Command {
 		},
 	}
 }
-
-func (a *app) completionCommand() *cobra.Command {
-	shells := map[string]func(*cobra.Command) error{
-		"bash":       func(c *cobra.Command) error { return c.GenBashCompletionV2(a.out, true) },
-		"zsh":        func(c *cobra.Command) error { return c.GenZshCompletion(a.out) },
-		"fish":       func(c *cobra.Command) error { return c.GenFishCompletion(a.out, true) },
-		"powershell": func(c *cobra.Command) error { return c.GenPowerShellCompletionWithDesc(a.out) },
-	}
-	return &cobra.Command{
-		Use:         "completion SHELL",
-		Short:       "print a completion script for bash, zsh, fish or powershell",
-		Long:        "Prints a script that completes verbs and flags in SHELL: bash, zsh, fish or powershell.",
-		Example:     "  source <(snapfs completion bash)",
-		Args:        exact("SHELL"),
-		ValidArgs:   []string{"bash", "zsh", "fish", "powershell"},
-		Annotations: exits(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			print, ok := shells[args[0]]
-			if !ok {
-				return usagef("shell %q: bash, zsh, fish or powershell", args[0])
-			}
-			return print(cmd.Root())
-		},
-	}
-}
