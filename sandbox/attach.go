@@ -207,9 +207,19 @@ func (h *Home) setAttributes(ctx context.Context, l *live, o MountOptions) error
 		})
 		return err
 	}
-	if !how.attached.Visible() {
+	// Whoever may rename what is above the path cannot have another mount changed: it is opened, then looked at.
+	fd, err := unix.Open(how.at.path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing is written
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &st); err != nil {
+		return err
+	}
+	if unix.Mkdev(st.Dev_major, st.Dev_minor) != deviceNumber(l.device) || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
 		return errGone
 	}
 	attr := unix.MountAttr{Attr_set: set, Attr_clr: clr}
-	return unix.MountSetattr(unix.AT_FDCWD, how.at.path, unix.AT_SYMLINK_NOFOLLOW, &attr)
+	return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr)
 }

@@ -10,6 +10,7 @@ import (
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/peer"
 )
 
 // remountLocked changes the options of a mount, as mount -o remount does: words are in their order, and what none of
@@ -22,6 +23,9 @@ func (h *Home) remountLocked(ctx context.Context, w *catalog.Workspace, session 
 	l := h.liveOf(w.ID)
 	if l == nil || l.state(mounts) != Mounted {
 		return fmt.Errorf("%w: workspace %s is not mounted: what is to be remounted must be", ErrConflict, w.ID)
+	}
+	if u := peer.From(ctx); u != nil && (l.by == nil || l.by.UID != u.UID) {
+		return fmt.Errorf("%w: %s did not mount workspace %s: unmount it first", ErrRefused, u, w.ID)
 	}
 	how := l.shown.Load()
 	asked := how.asked

@@ -280,6 +280,13 @@ func mountsOfUsers(t *testing.T, h *home, u, other user) {
 	if conf, _ := os.ReadFile("/etc/fuse.conf"); !strings.Contains("\n"+string(conf), "\nuser_allow_other") {
 		require.NotZero(t, other.process("ls", at).code, "others would hang with what the user pauses")
 	}
+	u.refuses(5, "nosuid and nodev", "mount", "ofa", "-o", "remount,suid")
+	u.ok("mount", "ofa", "-o", "remount,ro")
+	require.Contains(t, shell(t, soon, h.tmp, `findmnt -no OPTIONS own/at`), "ro,nosuid,nodev")
+	u.ok("mount", "ofa", "-o", "remount,rw")
+	h.ok("mount", "ofb", h.path("roots"), "--session", "b")
+	u.refuses(5, "did not mount", "mount", "ofb", "-o", "remount,noexec", "--session", "b")
+	h.ok("umount", "ofb", "--session", "b")
 	u.ok("snapshot", "ofa", "--name", "first")
 	require.Contains(t, u.ok("diff", "ofa", "--json"), "[]")
 	u.ok("pause", "ofa")
@@ -297,6 +304,10 @@ func mountsOfUsers(t *testing.T, h *home, u, other user) {
 	shell(t, soon, h.tmp, `rm own/at && mkdir own/at && chown 4301:4301 own/at`)
 	h.ok("mount", "ofa", "--session", "a")
 	require.Contains(t, shell(t, soon, h.tmp, `findmnt -no OPTIONS own/at`), "user_id=4301")
+	h.ok("upgrade") // to itself
+	require.Contains(t, shell(t, soon, h.tmp, `findmnt -no OPTIONS own/at`), "user_id=4301")
+	stranger := h.as(4304, "4304")
+	stranger.refuses(5, "may use this socket", "list")
 	u.ok("umount", "ofa")
 	r = u.process("env", "TMPDIR="+h.path("own"), snapfs, "run", "--from", "first", "--", "cat", "file")
 	require.Equal(t, "text\n", r.out, r.err)
