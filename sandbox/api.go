@@ -48,6 +48,8 @@ type (
 	DiffRequest     = api.DiffRequest
 	Change          = api.Change
 	FileStat        = api.FileStat
+	FilesRequest    = api.FilesRequest
+	File            = api.File
 	ExportRequest   = api.ExportRequest
 	ExportResult    = api.ExportResult
 	ExtractRequest  = api.ExtractRequest

@@ -65,10 +65,14 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 		return ExportResult{}, err
 	}
 	var path string
-	err = asUser(ctx, func() (err error) {
-		path, err = h.exportTarget(r.Path)
-		return err
-	})
+	if r.Writer == nil {
+		err = asUser(ctx, func() (err error) {
+			path, err = h.exportTarget(r.Path)
+			return err
+		})
+	} else if r.Path != "" {
+		err = fmt.Errorf("%w: an export goes to a file or to a writer", ErrInvalid)
+	}
 	if err != nil {
 		return ExportResult{}, err
 	}
@@ -102,9 +106,13 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	var counted func()
 	r.Progress, counted = total(ctx, tree.lowers, r.Part, r.Progress)
 	defer counted()
-	result, err := writeImageFile(ctx, path, func(f *os.File) error {
-		return h.writeImage(ctx, f, part.Of(src, filter), r)
-	})
+	fill := func(f *os.File) error { return h.writeImage(ctx, f, part.Of(src, filter), r) }
+	var result ExportResult
+	if r.Writer != nil {
+		result, err = h.streamImage(ctx, r.Writer, fill)
+	} else {
+		result, err = writeImageFile(ctx, path, fill)
+	}
 	if c, ok := src.(io.Closer); ok {
 		err = errors.Join(err, c.Close())
 	}

@@ -12,6 +12,7 @@ import (
 
 	"snapfs/internal/treefilter"
 	"snapfs/layers"
+	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/extract"
 	"snapfs/sandbox/internal/part"
 	"snapfs/sandbox/internal/peer"
@@ -32,11 +33,8 @@ func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, er
 	if err != nil {
 		return ExtractResult{}, err
 	}
-	s, err := h.useSnapshot(ctx, r.Access, r.Snapshot, "extract")
+	from, below, err := h.extractSubject(ctx, r)
 	if err != nil {
-		return ExtractResult{}, err
-	}
-	if err := h.restorable(s); err != nil {
 		return ExtractResult{}, err
 	}
 	session, err := r.SessionID()
@@ -56,11 +54,15 @@ func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, er
 		return ExtractResult{}, err
 	}
 	defer leave()
-	if s, err = h.still(s); err != nil {
-		return ExtractResult{}, err
+	id := ""
+	if s := from.snapshot; s != nil {
+		if from.snapshot, err = h.still(s); err != nil {
+			return ExtractResult{}, err
+		}
+		id = s.ID
 	}
 	start := time.Now()
-	tree, err := h.openLayers(ctx, s.Top, "")
+	tree, err := h.openTree(ctx, from.workspace, from.snapshot, "")
 	if err != nil {
 		return ExtractResult{}, err
 	}
@@ -68,16 +70,28 @@ func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, er
 	if err := tree.has(r.Part); err != nil {
 		return ExtractResult{}, classify(err)
 	}
-	progress, counted := total(ctx, tree.lowers, r.Part, r.Progress)
+	name := id + partName(r.Part)
+	if r.Tree != "" {
+		if below, err = tree.directory(below); err != nil {
+			return ExtractResult{}, err
+		}
+		if name += fmt.Sprintf(" %q", "/"+below); from.workspace != nil {
+			name = from.workspace.ID + name
+		}
+	}
+	progress, counted := r.Progress, func() {}
+	if below == "" {
+		progress, counted = total(ctx, tree.lowers, r.Part, r.Progress)
+	}
 	defer counted()
-	got, err := h.extractTree(ctx, tree, filter, path, s.ID+partName(r.Part), extract.Options{
+	got, err := h.extractTree(ctx, tree, below, filter, path, name, extract.Options{
 		NoSync: r.NoSync, Progress: counter(progress, "restore"), Points: h.points,
 	})
 	if err != nil {
 		return ExtractResult{}, extractError(err)
 	}
 	res := ExtractResult{
-		Path: path, Snapshot: s.ID, Directories: got.Directories, Files: got.Files, Others: got.Others,
+		Path: path, Snapshot: id, Directories: got.Directories, Files: got.Files, Others: got.Others,
 		Links: got.Links, Bytes: got.Bytes, Kept: got.Kept, Seconds: time.Since(start).Seconds(), Skipped: got.Skipped,
 	}
 	for _, skip := range got.Skips {
@@ -90,9 +104,41 @@ func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, er
 	return res, nil
 }
 
-// extractTree writes what a filter takes of a tree. Name is that of the whole, by which an interrupted call is continued.
+// extractSubject finds what is to be written: a snapshot, or with Tree a path of a snapshot or a workspace.
+func (h *Home) extractSubject(ctx context.Context, r ExtractRequest) (s subject, path string, err error) {
+	switch {
+	case r.Tree == "":
+		s.snapshot, err = h.useSnapshot(ctx, r.Access, r.Snapshot, "extract")
+	case r.Snapshot != "":
+		err = fmt.Errorf("%w: a snapshot and a tree", ErrInvalid)
+	case len(r.Paths) > 0:
+		err = fmt.Errorf("%w: paths are for whole snapshots", ErrInvalid)
+	default:
+		s, path, err = h.usePlace(ctx, r.Access, r.Tree, "", "extract")
+	}
+	if err == nil && s.snapshot != nil {
+		err = h.restorable(s.snapshot)
+	}
+	return s, path, err
+}
+
+// directory finds a directory by a path, which may have symbolic links, and gives its path without them.
+func (t *tree) directory(path string) (at string, err error) {
+	tree, done, err := layers.OpenTree(t.lowers)
+	if err != nil {
+		return "", classify(err)
+	}
+	defer done()
+	f, at, err := lookUp(tree, path)
+	if err == nil && f.Mode&unix.S_IFMT != unix.S_IFDIR {
+		err = fmt.Errorf("%w: %s is no directory", ErrInvalid, api.Quoted("/"+at))
+	}
+	return at, classify(err)
+}
+
+// extractTree writes what a filter takes of a directory of a tree. Name is that of the whole, by which an interrupted call is continued.
 func (h *Home) extractTree(
-	ctx context.Context, tree *tree, filter *treefilter.Filter, path, name string, o extract.Options,
+	ctx context.Context, tree *tree, below string, filter *treefilter.Filter, path, name string, o extract.Options,
 ) (_ extract.Result, err error) {
 	src, err := layers.Merged(tree.lowers)
 	if err != nil {
@@ -113,7 +159,7 @@ func (h *Home) extractTree(
 		return extract.Result{}, err
 	}
 	defer func() { err = errors.Join(err, target.Close()) }()
-	r, err := target.Extract(ctx, part.Of(src, filter), o)
+	r, err := target.Extract(ctx, part.Of(part.Below(src, below), filter), o)
 	return r, userError(peer.From(ctx), err)
 }
 

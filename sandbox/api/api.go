@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"io"
 	"time"
 )
 
@@ -363,13 +364,17 @@ type FileStat struct {
 type ExportRequest struct {
 	Access
 	Part
-	Snapshot    string         `json:"snapshot"`
-	Path        string         `json:"path"`
-	Format      string         `json:"format"`      // squashfs
-	Compression string         `json:"compression"` // none, zstd, gzip, xz, lz4
-	Level       int            `json:"level,omitempty"`
-	Layer       bool           `json:"layer"` // only the topmost delta, as overlayfs reads it
-	Progress    func(Progress) `json:"-"`
+	Snapshot    string `json:"snapshot"`
+	Path        string `json:"path"`
+	Format      string `json:"format"`      // squashfs
+	Compression string `json:"compression"` // none, zstd, gzip, xz, lz4
+	Level       int    `json:"level,omitempty"`
+	Layer       bool   `json:"layer"` // only the topmost delta, as overlayfs reads it
+	// Writer gets the image when it is complete, instead of a file at Path, which must be empty.
+	Writer io.Writer `json:"-"`
+	// Stream is set by clients for a Writer.
+	Stream   bool           `json:"stream,omitempty"`
+	Progress func(Progress) `json:"-"`
 }
 
 // ExportResult says what was written.
@@ -384,6 +389,8 @@ type ExportResult struct {
 type ExtractRequest struct {
 	Access
 	Part
+	// Tree names a directory of a snapshot, or of what a workspace holds now, instead of Snapshot, as FilesRequest.Ref does.
+	Tree     string         `json:"tree,omitempty"`
 	Snapshot string         `json:"snapshot"`
 	Path     string         `json:"path"`
 	NoSync   bool           `json:"no_sync"` // do not wait until the tree is on the disk
@@ -583,6 +590,11 @@ type API interface {
 	Diff(ctx context.Context, r DiffRequest, fn func(Change) error) error
 	Delete(ctx context.Context, r RefRequest) error  // a snapshot; idempotent for well-formed ids
 	Destroy(ctx context.Context, r RefRequest) error // a workspace
+	// Files calls fn for what is in a directory of a snapshot or a workspace, or for a file itself.
+	Files(ctx context.Context, r FilesRequest, fn func(File) error) error
+	// ReadFile writes the contents of a regular file of a snapshot or a workspace, and describes it.
+	ReadFile(ctx context.Context, r FilesRequest, w io.Writer) (File, error)
+	// Export writes an image, with Writer into that. After an error, a Writer may have a part of it.
 	Export(ctx context.Context, r ExportRequest) (ExportResult, error)
 	// Extract writes a tree. Cancelled or failed midway, it leaves a part of the tree, with which the next call for the
 	// same snapshot and directory continues. What the service may not do, it counts as skipped.

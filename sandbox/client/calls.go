@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/api/wire"
@@ -135,12 +136,27 @@ func (c *Client) Destroy(ctx context.Context, r api.RefRequest) error {
 
 // Export implements api.API.
 func (c *Client) Export(ctx context.Context, r api.ExportRequest) (api.ExportResult, error) {
-	return callAt[api.ExportResult](ctx, c, wire.CallExport, &r, r.Access, sink{progress: r.Progress}, &r.Snapshot)
+	r.Stream = r.Writer != nil
+	to := sink{progress: r.Progress, data: r.Writer}
+	return callAt[api.ExportResult](ctx, c, wire.CallExport, &r, r.Access, to, &r.Snapshot)
 }
 
 // Extract implements api.API.
 func (c *Client) Extract(ctx context.Context, r api.ExtractRequest) (api.ExtractResult, error) {
-	got, err := callAt[api.ExtractResult](ctx, c, wire.CallExtract, &r, r.Access, sink{progress: r.Progress}, &r.Snapshot)
+	at := api.FilesRequest{Ref: r.Tree}
+	refs := []*string{&r.Snapshot}
+	if r.Tree != "" {
+		// Only what is before the path may be a place of the host.
+		splitPlace(&at)
+		if err := c.place(ctx, r.Access, &at.Ref); err != nil {
+			return api.ExtractResult{}, err
+		}
+		if r.Tree = at.Ref; at.Path != "" {
+			r.Tree += ":" + at.Path
+		}
+		refs = nil
+	}
+	got, err := callAt[api.ExtractResult](ctx, c, wire.CallExtract, &r, r.Access, sink{progress: r.Progress}, refs...)
 	for i := range got.Skips {
 		// As in Diff.
 		if s := &got.Skips[i]; s.RawPath != nil {
@@ -163,4 +179,39 @@ func (c *Client) GC(ctx context.Context, r api.GCRequest) (api.GCResult, error) 
 // Check implements api.API.
 func (c *Client) Check(ctx context.Context, r api.CheckRequest) (api.CheckResult, error) {
 	return call[api.CheckResult](ctx, c, wire.CallCheck, r, sink{progress: r.Progress})
+}
+
+// Files implements api.API.
+func (c *Client) Files(ctx context.Context, r api.FilesRequest, fn func(api.File) error) error {
+	splitPlace(&r)
+	_, err := callAt[wire.None](ctx, c, wire.CallFiles, &r, r.Access, sink{file: func(f api.File) error {
+		return fn(rawFile(f))
+	}}, &r.Ref)
+	return err
+}
+
+// ReadFile implements api.API.
+func (c *Client) ReadFile(ctx context.Context, r api.FilesRequest, w io.Writer) (api.File, error) {
+	splitPlace(&r)
+	f, err := callAt[api.File](ctx, c, wire.CallRead, &r, r.Access, sink{data: w}, &r.Ref)
+	return rawFile(f), err
+}
+
+// splitPlace divides a reference that has a path in it, as far as that can be told from its letters: then what is before
+// may be a path of the host.
+func splitPlace(r *api.FilesRequest) {
+	if ref, path, ok := api.SplitPlace(r.Ref); ok && r.Path == "" {
+		r.Ref, r.Path = ref, path
+	}
+}
+
+// rawFile puts back what JSON spoils, as in Diff.
+func rawFile(f api.File) api.File {
+	if f.RawPath != nil {
+		f.Path = string(f.RawPath)
+	}
+	if f.RawTarget != nil {
+		f.Target = string(f.RawTarget)
+	}
+	return f
 }

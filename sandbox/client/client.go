@@ -123,6 +123,8 @@ type sink struct {
 	progress func(api.Progress)
 	change   func(api.Change) error
 	event    func(api.Event) error
+	file     func(api.File) error
+	data     io.Writer
 }
 
 // unknownField is how a daemon refuses a request with a field that came later.
@@ -216,6 +218,8 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 			Progress *api.Progress   `json:"progress"`
 			Change   *api.Change     `json:"change"`
 			Event    *api.Event      `json:"event"`
+			File     *api.File       `json:"file"`
+			Data     []byte          `json:"data"`
 			Result   json.RawMessage `json:"result"`
 			Error    *wire.Error     `json:"error"`
 		}
@@ -243,6 +247,14 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 			to.progress(*line.Progress)
 		case line.Change != nil && to.change != nil:
 			if err := to.change(*line.Change); err != nil {
+				return result, err
+			}
+		case line.File != nil && to.file != nil:
+			if err := to.file(*line.File); err != nil {
+				return result, err
+			}
+		case line.Data != nil && to.data != nil:
+			if _, err := to.data.Write(line.Data); err != nil {
 				return result, err
 			}
 		case line.Event != nil && to.event != nil:

@@ -36,6 +36,9 @@ func (s *server) routes() http.Handler {
 		ctx context.Context, r sandbox.ExportRequest, out *stream,
 	) (sandbox.ExportResult, error) {
 		r.Progress = out.progress()
+		if r.Stream {
+			r.Writer, r.Stream = dataWriter{out}, false
+		}
 		return h.Export(ctx, r)
 	}))
 	add(wire.CallExtract, handle(s, func(
@@ -57,6 +60,12 @@ func (s *server) routes() http.Handler {
 	add(wire.CallDiff, handle(s, func(ctx context.Context, r sandbox.DiffRequest, out *stream) (wire.None, error) {
 		r.Progress = out.progress()
 		return wire.None{}, h.Diff(ctx, r, func(c sandbox.Change) error { return out.send(wire.Frame{Change: &c}) })
+	}))
+	add(wire.CallFiles, handle(s, func(ctx context.Context, r sandbox.FilesRequest, out *stream) (wire.None, error) {
+		return wire.None{}, h.Files(ctx, r, func(f sandbox.File) error { return out.send(wire.Frame{File: &f}) })
+	}))
+	add(wire.CallRead, handle(s, func(ctx context.Context, r sandbox.FilesRequest, out *stream) (sandbox.File, error) {
+		return h.ReadFile(ctx, r, dataWriter{out})
 	}))
 	add(wire.CallEvents, handle(s, func(ctx context.Context, r sandbox.EventsRequest, out *stream) (wire.None, error) {
 		return wire.None{}, h.Events(ctx, r, func(e sandbox.Event) error { return out.send(wire.Frame{Event: &e}) })
@@ -95,6 +104,17 @@ func (s *server) routes() http.Handler {
 	}))
 	add(wire.CallStop, s.handleStop)
 	return mux
+}
+
+// dataWriter sends what is written to it.
+type dataWriter struct{ out *stream }
+
+// Write implements io.Writer.
+func (w dataWriter) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	return len(p), w.out.send(wire.Frame{Data: p})
 }
 
 // plain is a method without progress.

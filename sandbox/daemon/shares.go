@@ -45,7 +45,7 @@ func laneOf(request any) (l lane, session string, counts bool) {
 		if r.Source != "" {
 			return lasts, session, true
 		}
-	case sandbox.ExportRequest, sandbox.ExtractRequest, sandbox.DiffRequest:
+	case sandbox.ExportRequest, sandbox.ExtractRequest, sandbox.DiffRequest, sandbox.FilesRequest:
 		return lasts, session, true
 	case sandbox.GCRequest, sandbox.CheckRequest: // of the home
 		return lasts, "", true

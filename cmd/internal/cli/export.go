@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/client"
@@ -28,7 +31,8 @@ func (a *app) exportCommand() *cobra.Command {
 		Short: "write a snapshot as a squashfs image, or into a directory",
 		Long: `Writes the whole tree of a snapshot as one squashfs 4.0 image, which unsquashfs, squashfuse and the
 kernel can read. The same tree gives the same bytes, whatever its history. FILE is replaced only
-when the new image is complete.
+when the new image is complete. FILE - is standard output, unless that is a terminal; then what is
+otherwise printed goes to standard error.
 
 Without --compression, the image has the form in which the store keeps it: uncompressed, and fastest
 to write. With --layer, only the topmost layer is written, with whiteouts and attributes as
@@ -58,11 +62,17 @@ in a section that other readers ignore.
 			if err := checkExport(r, cmd.Flags().Changed("level")); err != nil {
 				return err
 			}
-			path, err := absolute("FILE", args[1])
-			if err != nil {
+			r.Access, r.Snapshot = a.access(), args[0]
+			if args[1] == "-" {
+				if f, ok := a.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+					return usagef("standard output is a terminal: send the image to a file or a program")
+				}
+				r.Writer = a.out
+			} else if path, err := absolute("FILE", args[1]); err != nil {
 				return err
+			} else {
+				r.Path = path
 			}
-			r.Access, r.Snapshot, r.Path = a.access(), args[0], path
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				meter := a.newMeter()
 				r.Progress = meter.report()
@@ -70,6 +80,9 @@ in a section that other readers ignore.
 				meter.done()
 				if err != nil {
 					return err
+				}
+				if r.Writer != nil {
+					return a.exported(got)
 				}
 				return a.result(got, func(w io.Writer) error {
 					_, err := fmt.Fprintf(w, "%s  %s  %s\n", got.Digest, size(got.Size), quote(got.Path))
@@ -87,6 +100,19 @@ in a section that other readers ignore.
 	tree.flags(cmd)
 	partFlags(cmd, &r.Part, between(1, "SNAP", "FILE"))
 	return cmd
+}
+
+// exported reports, on standard error, what went to standard output.
+func (a *app) exported(got api.ExportResult) error {
+	if !a.json {
+		a.note("%s  %s", got.Digest, size(got.Size))
+		return nil
+	}
+	text, err := json.Marshal(got)
+	if err == nil {
+		_, err = fmt.Fprintf(a.err, "%s\n", text)
+	}
+	return err
 }
 
 // checkExport refuses options with which no image can be written.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -65,20 +66,24 @@ func (x *extraction) run(a *app, cmd *cobra.Command, snapshot string, part api.P
 		return err
 	}
 	return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
-		a.remains = "what was written stays in " + quote(dir) + ", and the same command continues"
-		meter := a.newMeter()
-		got, err := c.Extract(cmd.Context(), api.ExtractRequest{
-			Access: a.access(), Part: part, Snapshot: snapshot, Path: dir, NoSync: x.noSync, Progress: meter.report(),
-		})
-		meter.done()
-		if err != nil {
-			return err
-		}
-		if err := a.result(got, func(w io.Writer) error { return printExtract(w, got) }); err != nil {
-			return err
-		}
-		return a.skips(got)
+		return x.write(cmd.Context(), a, c, api.ExtractRequest{Part: part, Snapshot: snapshot, Path: dir, NoSync: x.noSync})
 	})
+}
+
+// write makes the call.
+func (x *extraction) write(ctx context.Context, a *app, c api.API, r api.ExtractRequest) error {
+	a.remains = "what was written stays in " + quote(r.Path) + ", and the same command continues"
+	meter := a.newMeter()
+	r.Access, r.Progress = a.access(), meter.report()
+	got, err := c.Extract(ctx, r)
+	meter.done()
+	if err != nil {
+		return err
+	}
+	if err := a.result(got, func(w io.Writer) error { return printExtract(w, got) }); err != nil {
+		return err
+	}
+	return a.skips(got)
 }
 
 // printExtract says in a line what was written.

@@ -14,9 +14,8 @@ func (a *app) listCommand() *cobra.Command {
 	r := api.ListRequest{}
 	byName := false
 	cmd := listing(a, &cobra.Command{
-		Use:     "list",
-		Aliases: []string{"ls"},
-		Short:   "list workspaces",
+		Use:   "list",
+		Short: "list workspaces",
 		Long: `Lists the workspaces of the session, the newest first, one page of 100 at most. If there are more, a
 message on standard error says how to see them. --all shows all. With --allow-cross-session, those
 of all sessions are listed.

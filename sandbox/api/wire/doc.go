@@ -7,6 +7,8 @@
 //
 //	{"progress":{"stage":"store","files":12,"bytes":4096,"total":-1}}
 //	{"change":{"kind":"M","path":"a",…}}
+//	{"file":{"path":"a","mode":33188,…}}
+//	{"data":"base64 of a piece of what is read"}
 //	{"event":{"id":"0199…","kind":"snapshotted",…}}
 //	{"result":{…}}
 //	{"error":{"class":"conflict","message":"conflict: workspace a is mounted at /mnt","errno":0}}

@@ -14,6 +14,8 @@ type Frame struct {
 	Progress *api.Progress `json:"progress,omitempty"`
 	Change   *api.Change   `json:"change,omitempty"`
 	Event    *api.Event    `json:"event,omitempty"`
+	File     *api.File     `json:"file,omitempty"`
+	Data     []byte        `json:"data,omitempty"`
 	Result   any           `json:"result,omitempty"`
 	Error    *Error        `json:"error,omitempty"`
 }
@@ -82,6 +84,8 @@ const (
 	CallLocate     = "locate"
 	CallRename     = "rename"
 	CallDiff       = "diff"
+	CallFiles      = "files"
+	CallRead       = "read"
 	CallDelete     = "delete"
 	CallDestroy    = "destroy"
 	CallExport     = "export"
