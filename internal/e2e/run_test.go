@@ -78,7 +78,7 @@ func TestRunLeavesChild(t *testing.T) {
 	r := h.run("run", "--name", "stays", "--", "sh", "-c", `setsid sleep 1000 >/dev/null 2>&1 </dev/null & until grep -qx sleep /proc/$!/comm; do :; done`)
 	require.Equal(t, 4, r.code, r.err)
 	require.Contains(t, r.err, "(sleep)")
-	require.Contains(t, r.err, "snapfs umount stays && snapfs destroy stays")
+	require.Contains(t, r.err, "snapfs down --destroy stays")
 	pid, err := strconv.Atoi(strings.Fields(r.err[strings.Index(r.err, "by pid ")+len("by pid "):])[0])
 	require.NoError(t, err)
 	require.NoError(t, unix.Kill(pid, unix.SIGKILL))

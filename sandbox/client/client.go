@@ -77,6 +77,12 @@ func (c *Client) Reload(ctx context.Context) error {
 	return err
 }
 
+// InUse lists the mounts that programs use, of all sessions.
+func (c *Client) InUse(ctx context.Context) ([]wire.UsedMount, error) {
+	r, err := call[wire.InUse](ctx, c, wire.CallInUse, wire.None{}, sink{})
+	return r.Mounts, err
+}
+
 // Stop asks the daemon to unmount everything and end, and waits until its home is free. Its error is that of closing
 // the home.
 func (c *Client) Stop(ctx context.Context) error { return c.StopWith(ctx, wire.StopRequest{}) }

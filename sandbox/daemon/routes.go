@@ -102,6 +102,14 @@ func (s *server) routes() http.Handler {
 		}
 		return wire.None{}, s.Reload()
 	}))
+	add(wire.CallInUse, handle(s, func(ctx context.Context, _ wire.None, _ *stream) (wire.InUse, error) {
+		busy, err := h.Busy(ctx)
+		used := wire.InUse{Mounts: make([]wire.UsedMount, 0, len(busy))}
+		for _, b := range busy {
+			used.Mounts = append(used.Mounts, wire.UsedMount(b))
+		}
+		return used, err
+	}))
 	add(wire.CallStop, s.handleStop)
 	return mux
 }

@@ -1,10 +1,6 @@
 package cli
 
 import (
-	"context"
-	"errors"
-	"io"
-
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox/api"
@@ -35,53 +31,33 @@ of one of them.`,
 }
 
 func (a *app) destroyCommand() *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	cmd := &cobra.Command{
 		Use:   "destroy NAME...",
 		Short: "destroy workspaces",
 		Long: `Destroys workspaces. What was written since the last snapshot is lost. Their snapshots stay, and so
-do workspaces made from them. A mounted workspace is a conflict: unmount it first. The files are removed
-in the background.
+do workspaces made from them. A mounted workspace is a conflict: unmount it first, or use --force,
+which does so as 'snapfs down --force' does. The files are removed in the background.
 
 With several arguments, all that can be destroyed are destroyed. If some cannot, the exit code is
 that of one of them.`,
-		Example:     "  snapfs umount try-1 && snapfs destroy try-1",
+		Example:     "  snapfs umount try-1 && snapfs destroy try-1\n  snapfs destroy try-1 try-2 --force",
 		Args:        atLeastOne("NAME"),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				return a.each(cmd.Context(), args, "destroyed", func(name string) error {
+					if force {
+						_, err := a.down(cmd.Context(), c, name, downRequest{force: true, destroy: true})
+						return err
+					}
 					return c.Destroy(cmd.Context(), api.RefRequest{Access: a.access(), Ref: name})
 				})
 			})
 		},
 	}
-}
-
-// each calls do for every argument and prints those that succeeded. It continues after an error, but not after an
-// interrupt.
-func (a *app) each(ctx context.Context, args []string, done string, do func(arg string) error) error {
-	ok, errs := []string{}, []error{}
-	for _, arg := range args {
-		if err := do(arg); err != nil {
-			errs = append(errs, err)
-			if ctx.Err() != nil {
-				break
-			}
-			continue
-		}
-		ok = append(ok, arg)
-		a.remains = "those " + done + " before stay " + done
-	}
-	if len(ok) > 0 || len(errs) == 0 {
-		err := a.result(map[string][]string{done: ok}, func(w io.Writer) error {
-			for _, arg := range ok {
-				a.note("%s %s", done, arg)
-			}
-			return nil
-		})
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	cmd.Flags().BoolVar(&force, "force", false, "end the processes that use a workspace, and unmount it before")
+	return cmd
 }
 
 func atLeastOne(name string) cobra.PositionalArgs {

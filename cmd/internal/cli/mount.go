@@ -16,6 +16,7 @@ import (
 
 func (a *app) mountCommand() *cobra.Command {
 	var options mountOptions
+	var all bool
 	cmd := &cobra.Command{
 		Use:   "mount NAME [MOUNTPOINT]",
 		Short: "show a workspace at a directory",
@@ -39,12 +40,21 @@ foreign if it comes from an image file, or from a directory on a nosuid file sys
 from a foreign tree. 'snapfs show' tells.`,
 		Example: `  snapfs mount app /mnt/app
   snapfs mount app /mnt/app -o ro,nosuid
-  snapfs mount app -o remount,rw`,
-		Args:        between(1, "NAME", "MOUNTPOINT"),
+  snapfs mount app -o remount,rw
+  snapfs mount --all`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if all {
+				return exact()(cmd, args)
+			}
+			return between(1, "NAME", "MOUNTPOINT")(cmd, args)
+		},
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := options.check(true); err != nil {
 				return err
+			}
+			if all {
+				return a.mountAll(cmd, options)
 			}
 			mountpoint := "" // the daemon knows the previous one
 			if len(args) == 2 {
@@ -72,8 +82,28 @@ from a foreign tree. 'snapfs show' tells.`,
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "mount all workspaces of the session that were mounted before")
 	mountFlags(cmd, &options)
 	return cmd
+}
+
+// mountAll mounts the workspaces that have been mounted before, where they were.
+func (a *app) mountAll(cmd *cobra.Command, options mountOptions) error {
+	if options.remount {
+		return usagef("--all excludes remount")
+	}
+	return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
+		args, err := a.mountedBefore(cmd.Context(), c)
+		if err != nil {
+			return err
+		}
+		a.remains = "those that were mounted before stay mounted"
+		return eachOf(cmd.Context(), a, args, "workspaces", func(name string) (api.Workspace, error) {
+			return a.mount(cmd.Context(), c, api.MountRequest{
+				Access: a.access(), Workspace: name, MakeMountpoint: true, MountOptions: options.MountOptions,
+			})
+		}, mountedLine)
+	})
 }
 
 // mount mounts a workspace, and makes sure that this process sees it: a daemon of an earlier version mounts in its own

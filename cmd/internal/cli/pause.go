@@ -10,8 +10,8 @@ import (
 func (a *app) pauseCommand() *cobra.Command {
 	var group string
 	cmd := &cobra.Command{
-		Use:   "pause NAME",
-		Short: "hold the changes of a workspace back",
+		Use:   "pause NAME...",
+		Short: "hold the changes of workspaces back",
 		Long: `Holds every change of workspace NAME back until 'snapfs resume'. A workspace that is paused already
 is a conflict.
 
@@ -23,10 +23,10 @@ Snapshots, forks and rollbacks of a paused workspace work. A fork of it is pause
 rollback, programs may see the old names until 'snapfs resume'. The workspace stays paused when it
 is unmounted and when the daemon ends.`,
 		Example:     "  snapfs pause app --cgroup /sys/fs/cgroup/app && snapfs rollback app base && snapfs resume app",
-		Args:        exact("NAME"),
+		Args:        atLeastOne("NAME"),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := api.PauseRequest{Access: a.access(), Workspace: args[0]}
+			r := api.PauseRequest{Access: a.access()}
 			if group != "" {
 				var err error
 				if r.Cgroup, err = absolute("cgroup", group); err != nil {
@@ -34,11 +34,10 @@ is unmounted and when the daemon ends.`,
 				}
 			}
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
-				ws, err := c.Pause(cmd.Context(), r)
-				if err != nil {
-					return err
-				}
-				return a.result(ws, line(ws.ID+" is paused"))
+				return eachOf(cmd.Context(), a, args, "workspaces", func(name string) (api.Workspace, error) {
+					r.Workspace = name
+					return c.Pause(cmd.Context(), r)
+				}, func(ws api.Workspace) string { return ws.ID + " is paused" })
 			})
 		},
 	}
@@ -48,20 +47,18 @@ is unmounted and when the daemon ends.`,
 
 func (a *app) resumeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "resume NAME",
-		Short: "resume a paused workspace",
+		Use:   "resume NAME...",
+		Short: "resume paused workspaces",
 		Long: `Resumes paused workspace NAME: its changes proceed, and the processes of its control group run
 again. A workspace that is not paused is a conflict.`,
 		Example:     "  snapfs resume app",
-		Args:        exact("NAME"),
+		Args:        atLeastOne("NAME"),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
-				ws, err := c.Resume(cmd.Context(), api.RefRequest{Access: a.access(), Ref: args[0]})
-				if err != nil {
-					return err
-				}
-				return a.result(ws, line(ws.ID+" is running"))
+				return eachOf(cmd.Context(), a, args, "workspaces", func(name string) (api.Workspace, error) {
+					return c.Resume(cmd.Context(), api.RefRequest{Access: a.access(), Ref: name})
+				}, func(ws api.Workspace) string { return ws.ID + " is running" })
 			})
 		},
 	}

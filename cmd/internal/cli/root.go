@@ -147,6 +147,7 @@ var verbs = []verb{
 	{"create", "", (*app).createCommand},
 	{"mount", "", (*app).mountCommand},
 	{"umount", "", (*app).umountCommand},
+	{"down", "", (*app).downCommand},
 	{"snapshot", "", (*app).snapshotCommand},
 	{"restore", "", (*app).restoreCommand},
 	{"branch", "", (*app).branchCommand},

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -96,20 +97,21 @@ type ran struct {
 	Changes   []api.Change `json:"changes"`
 }
 
-func (a *app) runIn(ctx context.Context, c api.API, t throwAway) error {
-	dir, err := os.MkdirTemp("", "snapfs-run-")
+func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
+	// The daemon makes it, and removes it with the mount, however this process ends.
+	dir, err := absolute("mountpoint", filepath.Join(os.TempDir(), fmt.Sprintf("snapfs-run-%08x", rand.Uint32())))
 	if err != nil {
-		return fmt.Errorf("mountpoint: %w", err)
+		return err
 	}
 	meter := a.newMeter()
 	_, err = c.Create(ctx, api.CreateRequest{Access: a.access(), Name: t.name, Source: t.src, Progress: meter.report()})
 	meter.done()
 	if err != nil {
-		return errors.Join(err, os.Remove(dir))
+		return err
 	}
-	mount := api.MountRequest{Access: a.access(), Workspace: t.name, Mountpoint: dir, MountOptions: t.options}
-	if _, err := c.Mount(ctx, mount); err != nil {
-		return errors.Join(err, a.destroyNew(ctx, c, t.name), os.Remove(dir))
+	mount := api.MountRequest{Access: a.access(), Workspace: t.name, Mountpoint: dir, MakeMountpoint: true, MountOptions: t.options}
+	if _, err := a.mount(ctx, c, mount); err != nil {
+		return errors.Join(err, a.destroyNew(ctx, c, t.name))
 	}
 
 	result := ran{Workspace: t.name, Kept: t.keep, Changes: []api.Change{}}
@@ -160,8 +162,9 @@ func (t throwAway) clean(ctx context.Context, dir string) error {
 		time.Sleep(100 * time.Millisecond)
 	}
 	if errors.Is(err, api.ErrConflict) {
-		return failure(api.ErrConflict, "conflict: workspace %s is still used at %s by %s; end them, then '%s && %s'",
-			t.name, quote(dir), users(dir), a.hint("umount "+t.name), a.hint("destroy "+t.name))
+		return failure(api.ErrConflict, "conflict: workspace %s is still used at %s by %s; end them, then '%s', "+
+			"or '%s' does both", t.name, quote(dir), users(dir), a.hint("down --destroy "+t.name),
+			a.hint("down --destroy --force "+t.name))
 	}
 	if err != nil {
 		return fmt.Errorf("workspace %s is left at %s: %w", t.name, quote(dir), err)

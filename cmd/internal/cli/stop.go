@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/api/wire"
 	"snapfs/sandbox/client"
 )
 
@@ -20,7 +21,10 @@ func (a *app) stopCommand() *cobra.Command {
 		Short: "end the daemon of the home",
 		Long: `Unmounts all workspaces of the home and ends its daemon. Workspaces and snapshots stay. Layers that
 are not stored yet are stored after the next start, and files of destroyed workspaces that are not
-removed yet are removed then. If no daemon runs, nothing changes.`,
+removed yet are removed then. If no daemon runs, nothing changes.
+
+Programs that use a workspace do not keep the daemon from ending: their mounts are listed before they
+are taken away, with the programs. The next verb starts a daemon, which mounts again what was mounted.`,
 		Example:     "  snapfs stop",
 		Args:        exact(),
 		Annotations: exits(api.ExitConflict, api.ExitUnavailable),
@@ -28,12 +32,13 @@ removed yet are removed then. If no daemon runs, nothing changes.`,
 			c, err := a.running(cmd)
 			if none := (noDaemonError{}); errors.As(err, &none) {
 				a.note("%v", none)
-				return a.result(map[string]bool{"stopped": false}, func(io.Writer) error { return nil })
+				return a.result(stopped{InUse: []wire.UsedMount{}}, func(io.Writer) error { return nil })
 			}
 			if err != nil {
 				return err
 			}
 			info, err := c.Info(cmd.Context())
+			used := a.tellUsed(cmd.Context(), c)
 			if err == nil {
 				a.remains = "the daemon may be ending"
 				err = stopDaemon(cmd.Context(), c, info.PID)
@@ -43,9 +48,27 @@ removed yet are removed then. If no daemon runs, nothing changes.`,
 			}
 			_ = c.Close() // the other end is gone
 			a.note("stopped the daemon of %s", a.home)
-			return a.result(map[string]bool{"stopped": true}, func(io.Writer) error { return nil })
+			return a.result(stopped{true, used}, func(io.Writer) error { return nil })
 		},
 	}
+}
+
+// stopped is what stop prints with --json.
+type stopped struct {
+	Stopped bool             `json:"stopped"`
+	InUse   []wire.UsedMount `json:"in_use"` // mounts that were in use
+}
+
+// tellUsed says which mounts are in use. A daemon that cannot tell is ended all the same.
+func (a *app) tellUsed(ctx context.Context, c *client.Client) []wire.UsedMount {
+	used, err := c.InUse(ctx)
+	if err != nil || used == nil {
+		return []wire.UsedMount{}
+	}
+	for _, u := range used {
+		a.note("%s is in use at %s by %s", u.Workspace, quote(u.Mountpoint), u.By)
+	}
+	return used
 }
 
 // stopDaemon stops a daemon and waits for the end of its process, so that the home's file system can be unmounted.

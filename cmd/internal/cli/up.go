@@ -13,10 +13,10 @@ import (
 )
 
 func (a *app) upCommand() *cobra.Command {
-	var from string
+	var from, file string
 	var options mountOptions
 	cmd := &cobra.Command{
-		Use:   "up NAME MOUNTPOINT [--from SRC]",
+		Use:   "up [NAME MOUNTPOINT] [--from SRC]",
 		Short: "create a workspace if it is missing, and mount it",
 		Long: `Creates workspace NAME from SRC if no workspace has that name, and mounts it. SRC is as in 'snapfs
 create'. It is ignored if the workspace exists. The last element of MOUNTPOINT is created if it is
@@ -25,13 +25,37 @@ missing. If the workspace is already mounted on MOUNTPOINT, nothing changes.
 A workspace whose own data are lost comes back in the state of its newest snapshot. So does one that
 was destroyed, unless --from is given. --json reports what was done: same, restored or fresh.
 
-If mounting fails, a workspace or directory that this call created is removed.`,
-		Example:     "  snapfs up app /mnt/app --from ~/src/app\n  snapfs up scratch /mnt/scratch",
-		Args:        exact("NAME", "MOUNTPOINT"),
+If mounting fails, a workspace or directory that this call created is removed.
+
+Without NAME, does this for each workspace of the snapfs.toml of this directory, or of the nearest
+one above it. Paths in it are relative to it:
+
+  [workspace.app]
+  from = "."             # as --from; a snapshot if it is no path
+  mountpoint = "work"    # default: the name
+  options = "noatime"    # as -o
+  keep = { last = 10, daily = 7, older-than = "30d" }   # as 'snapfs prune', which is done now
+
+An unknown key is an error that names its line. What fails for one workspace does not stop the
+others. 'snapfs down' takes them down.`,
+		Example: `  snapfs up app /mnt/app --from ~/src/app
+  snapfs up scratch /mnt/scratch`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return exact("NAME", "MOUNTPOINT")(cmd, args)
+		},
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := options.check(false); err != nil {
 				return err
+			}
+			if len(args) == 0 {
+				return a.upProject(cmd, file)
+			}
+			if file != "" {
+				return usagef("--file excludes NAME")
 			}
 			mountpoint, err := absolute("mountpoint", args[1])
 			if err != nil {
@@ -48,33 +72,79 @@ If mounting fails, a workspace or directory that this call created is removed.`,
 				if err := a.onlyOne(cmd.Context(), c, from, src); err != nil {
 					return err
 				}
-				return a.up(cmd.Context(), c, args[0], src, api.MountRequest{
+				up, err := a.up(cmd.Context(), c, args[0], src, api.MountRequest{
 					Access: a.access(), Workspace: args[0], Mountpoint: mountpoint, MakeMountpoint: true,
 					MountOptions: options.MountOptions,
 				})
+				if err != nil {
+					return err
+				}
+				if up.How == api.Same && src != "" {
+					a.note("workspace %s exists already; --from is ignored", up.ID)
+				}
+				return a.result(up, line(mountedLine(up.Workspace)))
 			})
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "",
 		"`SRC` of a new workspace: directory, image file or snapshot (default: empty)")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "the `FILE` that names the workspaces (default: snapfs.toml)")
 	mountFlags(cmd, &options)
 	return cmd
 }
 
+// upProject does up for the workspaces of a file.
+func (a *app) upProject(cmd *cobra.Command, file string) error {
+	p, err := readProject(file)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"from", "options", "read-only"} {
+		if cmd.Flags().Changed(name) {
+			return usagef("--%s needs NAME and MOUNTPOINT: %s says it of its workspaces", name, quote(p.path))
+		}
+	}
+	ctx := cmd.Context()
+	return a.withClient(ctx, anyHome, func(c *client.Client) error {
+		a.remains = "those that are up stay up"
+		return eachOf(ctx, a, p.names(), "workspaces", func(name string) (api.UpResult, error) {
+			options, err := p.options(name)
+			if err != nil {
+				return api.UpResult{}, err
+			}
+			up, err := a.up(ctx, c, name, p.source(name), api.MountRequest{
+				Access: a.access(), Workspace: name, Mountpoint: p.mountpoint(name), MakeMountpoint: true,
+				MountOptions: options,
+			})
+			if err != nil {
+				return up, err
+			}
+			if r, prune, err := p.prune(name); err != nil {
+				return up, err
+			} else if prune {
+				r.Access = a.access()
+				if _, err := c.Prune(ctx, r); err != nil {
+					return up, err
+				}
+			}
+			return up, nil
+		}, func(up api.UpResult) string { return mountedLine(up.Workspace) })
+	})
+}
+
 // up creates the workspace if needed and mounts it.
-func (a *app) up(ctx context.Context, c *client.Client, name, src string, mount api.MountRequest) error {
+func (a *app) up(
+	ctx context.Context, c *client.Client, name, src string, mount api.MountRequest,
+) (api.UpResult, error) {
 	meter := a.newMeter()
 	up, err := c.Up(ctx, api.UpRequest{CreateRequest: api.CreateRequest{
 		Access: a.access(), Name: name, Source: src, Progress: meter.report(),
 	}})
 	meter.done()
 	if err != nil {
-		return err
+		return up, err
 	}
-	switch {
-	case up.How == api.Same && src != "":
-		a.note("workspace %s exists already; --from is ignored", name)
-	case up.How == api.Restored:
+	if up.How == api.Restored {
 		a.note("workspace %s was lost: it is at snapshot %s", name, up.Head)
 	}
 	ws, err := a.mount(ctx, c, mount)
@@ -82,10 +152,10 @@ func (a *app) up(ctx context.Context, c *client.Client, name, src string, mount 
 		if up.How == api.Fresh {
 			err = errors.Join(err, a.destroyNew(ctx, c, name))
 		}
-		return err
+		return up, err
 	}
 	up.Workspace = ws
-	return a.result(up, line(mountedLine(ws)))
+	return up, nil
 }
 
 // undoTimeout bounds the removal of what an interrupted or failed verb created.

@@ -97,6 +97,7 @@ const (
 	CallCheck      = "check"
 	CallInfo       = "info"
 	CallReload     = "reload"
+	CallInUse      = "in-use"
 	CallStop       = "stop"
 	CallCancel     = "cancel"
 )
@@ -147,4 +148,16 @@ type Info struct {
 // Unavailable makes an error of the class ErrUnavailable.
 func Unavailable(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{api.ErrUnavailable}, args...)...)
+}
+
+// InUse lists the mounts that programs use.
+type InUse struct {
+	Mounts []UsedMount `json:"mounts"`
+}
+
+// UsedMount is a mount that programs use.
+type UsedMount struct {
+	Workspace  string `json:"workspace"`
+	Mountpoint string `json:"mountpoint"`
+	By         string `json:"by"` // some of them, as "process 12 (sh)"
 }

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
+)
+
+// downRequest is what 'snapfs down' does with each workspace.
+type downRequest struct{ force, destroy bool }
+
+// downed is what --json prints of it.
+type downed struct {
+	Name      string `json:"name"`
+	State     string `json:"state"` // unmounted, or destroyed
+	Processes []user `json:"processes,omitempty"`
+}
+
+func (a *app) downCommand() *cobra.Command {
+	var (
+		r    downRequest
+		all  bool
+		file string
+	)
+	cmd := &cobra.Command{
+		Use:   "down [NAME...]",
+		Short: "take workspaces down: unmount them and end what uses them",
+		Long: `Unmounts workspaces, and removes the directories that were made for their mounts. Contents and
+snapshots stay; with --destroy, the workspaces are destroyed, and their snapshots stay.
+
+Without NAME, takes down the workspaces of the snapfs.toml of this directory, see 'snapfs up'; with
+--all, those of the session that are mounted.
+
+A workspace in use is a conflict, and is left as it is. With --force, the processes that use it are
+ended (SIGTERM, after five seconds SIGKILL), and it is unmounted in any case, also in containers that
+share the mount. This command and the processes that it was started from are not ended.
+
+What fails for one workspace does not stop the others. The exit code is that of one that failed;
+--json lists all under "down" and "failed".`,
+		Example:     "  snapfs down app\n  snapfs down --all --force\n  snapfs down app --destroy",
+		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if file != "" && (all || len(args) > 0) {
+				return usagef("--file excludes NAME and --all")
+			}
+			if !all && len(args) == 0 {
+				p, err := readProject(file)
+				if err != nil {
+					return err
+				}
+				args = p.names()
+				slices.Reverse(args) // what is mounted inside another goes first
+			} else if err := namesOrAll(args, all); err != nil {
+				return err
+			}
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
+				if all {
+					var err error
+					if args, err = a.allOf(cmd.Context(), c, api.Mounted, api.Detached); err != nil {
+						return err
+					}
+				}
+				a.remains = "those that were taken down before stay so"
+				return eachOf(cmd.Context(), a, args, "down", func(name string) (downed, error) {
+					return a.down(cmd.Context(), c, name, r)
+				}, func(d downed) string { return d.Name + " is " + d.State })
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&all, "all", false, "take down all workspaces of the session")
+	f.BoolVar(&r.force, "force", false, "end the processes that use a workspace, and unmount it in any case")
+	f.BoolVar(&r.destroy, "destroy", false, "destroy the workspaces, too")
+	f.StringVarP(&file, "file", "f", "", "the `FILE` that names the workspaces (default: snapfs.toml)")
+	return cmd
+}
+
+// down takes one workspace down.
+func (a *app) down(ctx context.Context, c *client.Client, name string, r downRequest) (downed, error) {
+	o, err := c.Show(ctx, api.RefRequest{Access: a.access(), Ref: name})
+	if err != nil {
+		return downed{}, err
+	}
+	if o.Workspace == nil {
+		return downed{}, failure(api.ErrNotFound, "not found: workspace %s", quote(name))
+	}
+	ws := *o.Workspace
+	d := downed{Name: ws.ID, State: string(api.Unmounted)}
+	if ws.State != api.Unmounted {
+		if r.force {
+			if d.Processes, err = endUsers(ctx, ws); err != nil {
+				return d, err
+			}
+		}
+		now, err := a.umount(ctx, c, ws.ID, r.force)
+		if err != nil {
+			return d, err
+		}
+		d.State = string(now.State)
+	} else if _, err := a.umount(ctx, c, ws.ID, false); err != nil { // one that is to be mounted again
+		return d, err
+	}
+	if r.destroy {
+		if err := c.Destroy(ctx, api.RefRequest{Access: a.access(), Ref: ws.ID}); err != nil {
+			return d, err
+		}
+		d.State = "destroyed"
+	}
+	return d, nil
+}
+
+// umount unmounts a workspace. That it is unmounted already is no error.
+func (a *app) umount(ctx context.Context, c *client.Client, name string, force bool) (api.Workspace, error) {
+	ws, err := c.Unmount(ctx, api.UnmountRequest{Access: a.access(), Workspace: name, Force: force})
+	if errors.Is(err, api.ErrConflict) {
+		o, showErr := c.Show(ctx, api.RefRequest{Access: a.access(), Ref: name})
+		if showErr == nil && o.Workspace != nil && o.Workspace.State == api.Unmounted {
+			return *o.Workspace, nil
+		}
+	}
+	if err == nil && ws.State == api.Detached {
+		a.note("another mount namespace, such as a container's, holds a copy of the mount of %s; '%s' ends it",
+			ws.ID, a.hint("umount --force "+ws.ID))
+	}
+	return ws, err
+}
+
+// endWait is for how long processes may take to end after SIGTERM.
+const endWait = 5 * time.Second
+
+// endUsers ends the processes that use a workspace that is mounted where this process sees it, and says which.
+func endUsers(ctx context.Context, ws api.Workspace) ([]user, error) {
+	device, ok := deviceOf(ws)
+	if !ok {
+		return nil, nil
+	}
+	spare := ancestors()
+	var found []user
+	for _, u := range usersOf(device) {
+		if !spare[u.PID] {
+			found = append(found, u)
+		}
+	}
+	if err := endProcesses(ctx, found, endWait); err != nil {
+		return found, fmt.Errorf("ending what uses %s (%s): %w", ws.ID, userList(found), err)
+	}
+	return found, nil
+}
+
+func userList(users []user) string {
+	var names []string
+	for _, u := range users {
+		names = append(names, u.String())
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/api"
+)
+
+// user is a process that uses a mount.
+type user struct {
+	PID     int    `json:"pid"`
+	Command string `json:"command"`
+}
+
+func (u user) String() string { return fmt.Sprintf("pid %d (%s)", u.PID, u.Command) }
+
+// deviceOf finds the device number of a workspace's mount in the mount table of this process.
+func deviceOf(ws api.Workspace) (uint64, bool) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(text)) {
+		left, right, _ := strings.Cut(line, " - ")
+		f := strings.Fields(left)
+		if len(f) < 5 || !strings.HasPrefix(right, "fuse.snapfs "+ws.ID+" ") || unescapeMount(f[4]) != ws.Mountpoint {
+			continue
+		}
+		var major, minor uint32
+		if _, err := fmt.Sscanf(f[2], "%d:%d", &major, &minor); err == nil {
+			return unix.Mkdev(major, minor), true
+		}
+	}
+	return 0, false
+}
+
+// unescapeMount undoes the escapes of mountinfo.
+func unescapeMount(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// usersOf lists the processes that have a directory, an open file or a mapping in a file system, as far as /proc shows
+// them to this user. The file system is asked nothing: it may be in trouble.
+func usersOf(device uint64) []user {
+	var found []user
+	entries, _ := os.ReadDir("/proc") // without /proc nobody is found
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() || !usesDevice(pid, device) {
+			continue
+		}
+		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // empty if the process has ended
+		found = append(found, user{pid, strings.TrimSpace(string(comm))})
+	}
+	return found
+}
+
+func usesDevice(pid int, device uint64) bool {
+	proc := fmt.Sprintf("/proc/%d/", pid)
+	links := []string{proc + "cwd", proc + "root", proc + "exe"}
+	for _, pattern := range []string{proc + "fd/*", proc + "map_files/*"} {
+		more, _ := filepath.Glob(pattern) // the pattern is well formed
+		links = append(links, more...)
+	}
+	for _, l := range links {
+		var st unix.Statx_t
+		err := unix.Statx(unix.AT_FDCWD, l, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, 0, &st)
+		if err == nil && unix.Mkdev(st.Dev_major, st.Dev_minor) == device {
+			return true
+		}
+	}
+	return false
+}
+
+// ancestors are this process and those that it comes from.
+func ancestors() map[int]bool {
+	found := map[int]bool{}
+	for pid := os.Getpid(); pid > 0 && !found[pid]; {
+		found[pid] = true
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			break
+		}
+		_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
+		fields := strings.Fields(rest)
+		if len(fields) < 2 {
+			break
+		}
+		pid, _ = strconv.Atoi(fields[1]) // the kernel writes a number
+	}
+	return found
+}
+
+// endProcesses asks processes to end, and after a time ends them. Those that are gone meanwhile are no error.
+func endProcesses(ctx context.Context, users []user, wait time.Duration) error {
+	var errs []error
+	fds := map[int]int{}
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd) // nothing is written
+		}
+	}()
+	send := func(pid int, signal unix.Signal) {
+		err := unix.PidfdSendSignal(fds[pid], signal, nil, 0)
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("pid %d: %w", pid, err))
+		}
+	}
+	for _, u := range users {
+		fd, err := unix.PidfdOpen(u.PID, 0)
+		if errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("pid %d: %w", u.PID, err)
+		}
+		fds[u.PID] = fd
+		send(u.PID, unix.SIGTERM)
+	}
+	deadline := time.Now().Add(wait)
+	for pid, fd := range fds {
+		if !ended(ctx, fd, time.Until(deadline)) {
+			send(pid, unix.SIGKILL)
+			ended(ctx, fd, wait) // one that hangs in the mount ends with that
+		}
+	}
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// ended waits for the end of a process.
+func ended(ctx context.Context, fd int, wait time.Duration) bool {
+	for deadline := time.Now().Add(wait); ctx.Err() == nil; {
+		left := min(time.Until(deadline), 100*time.Millisecond)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(max(left, 0)/time.Millisecond))
+		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return true
+		}
+		if left <= 0 {
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"snapfs/sandbox/api"
+)
+
+// projectName is the file beside a project that names its workspaces.
+const projectName = "snapfs.toml"
+
+// project is that file.
+type project struct {
+	Workspaces map[string]projectWorkspace `toml:"workspace"`
+
+	path string
+}
+
+// projectWorkspace is one workspace of a project. Paths are relative to the file.
+type projectWorkspace struct {
+	From       string  `toml:"from"`       // as of 'snapfs create'
+	Mountpoint string  `toml:"mountpoint"` // default: the name
+	Options    string  `toml:"options"`    // as of -o
+	Keep       *retain `toml:"keep"`
+}
+
+// retain says which snapshots are kept, as 'snapfs prune' does.
+type retain struct {
+	Last      int    `toml:"last"`
+	Daily     int    `toml:"daily"`
+	OlderThan string `toml:"older-than"`
+}
+
+// readProject reads a file; "" is that of this directory or of the nearest one above it that has one.
+func readProject(path string) (project, error) {
+	p := project{path: path}
+	if path == "" {
+		dir, err := os.Getwd()
+		if err != nil {
+			return p, err
+		}
+		if p.path = findProject(dir); p.path == "" {
+			return p, usagef("missing NAME: there is no %s here", projectName)
+		}
+	}
+	var err error
+	if p.path, err = filepath.Abs(p.path); err != nil {
+		return p, err
+	}
+	text, err := os.ReadFile(p.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, failure(api.ErrNotFound, "%s does not exist", quote(p.path))
+	}
+	if err != nil {
+		return p, err
+	}
+	d := toml.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&p); err != nil {
+		return p, p.wrong(err)
+	}
+	if len(p.Workspaces) == 0 {
+		return p, usagef("%s has no [workspace.NAME]", quote(p.path))
+	}
+	for _, name := range p.names() {
+		if err := p.check(name); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// findProject finds the file in a directory or above it; "" if there is none.
+func findProject(dir string) string {
+	for {
+		path := filepath.Join(dir, projectName)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return path
+		}
+		if dir == filepath.Dir(dir) {
+			return ""
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// wrong says in which lines a file is wrong.
+func (p project) wrong(err error) error {
+	var unknown *toml.StrictMissingError
+	var syntax *toml.DecodeError
+	switch {
+	case errors.As(err, &unknown):
+		var texts []string
+		for _, e := range unknown.Errors {
+			row, _ := e.Position()
+			texts = append(texts, fmt.Sprintf("line %d: unknown key %s", row, strings.Join(e.Key(), ".")))
+		}
+		return usagef("%s: %s", quote(p.path), strings.Join(texts, "; "))
+	case errors.As(err, &syntax):
+		row, column := syntax.Position()
+		return usagef("%s: line %d, column %d: %s", quote(p.path), row, column, strings.TrimPrefix(syntax.Error(), "toml: "))
+	}
+	return usagef("%s: %w", quote(p.path), err)
+}
+
+// names lists the workspaces of the file: one whose mountpoint is inside that of another comes after that.
+func (p project) names() []string {
+	return slices.SortedFunc(maps.Keys(p.Workspaces), func(a, b string) int {
+		if d := len(p.mountpoint(a)) - len(p.mountpoint(b)); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+}
+
+func (p project) mountpoint(name string) string {
+	at := p.Workspaces[name].Mountpoint
+	if at == "" {
+		at = name
+	}
+	return p.relative(at)
+}
+
+func (p project) relative(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(filepath.Dir(p.path), path)
+}
+
+// check refuses what a workspace of the file cannot be.
+func (p project) check(name string) error {
+	if err := api.ValidWorkspaceName(name); err != nil {
+		return usagef("%s: %w", quote(p.path), err)
+	}
+	if _, err := p.options(name); err != nil {
+		return usagef("%s: workspace %s: %w", quote(p.path), name, err)
+	}
+	if _, _, err := p.prune(name); err != nil {
+		return usagef("%s: workspace %s: keep: %w", quote(p.path), name, err)
+	}
+	return nil
+}
+
+func (p project) options(name string) (api.MountOptions, error) {
+	o := mountOptions{MountOptions: api.MountOptions{Transport: "auto"}}
+	if list := p.Workspaces[name].Options; list != "" {
+		if err := o.read(list); err != nil {
+			return o.MountOptions, err
+		}
+	}
+	return o.MountOptions, o.check(false)
+}
+
+// source is what a workspace is made from: a path relative to the file if there is one or it looks like one, else a
+// snapshot.
+func (p project) source(name string) string {
+	from := p.Workspaces[name].From
+	if from == "" {
+		return ""
+	}
+	path := p.relative(from)
+	if _, err := os.Lstat(path); err == nil || api.IsPath(from) {
+		return path
+	}
+	return from
+}
+
+// prune is how the snapshots of a workspace are pruned; false if all are kept.
+func (p project) prune(name string) (api.PruneRequest, bool, error) {
+	keep := p.Workspaces[name].Keep
+	if keep == nil {
+		return api.PruneRequest{}, false, nil
+	}
+	r := api.PruneRequest{Workspace: name, KeepLast: keep.Last, KeepDaily: keep.Daily}
+	if keep.OlderThan != "" {
+		var err error
+		if r.OlderThan, err = parseDuration(keep.OlderThan); err != nil {
+			return r, false, fmt.Errorf("older-than %q: %w", keep.OlderThan, err)
+		}
+	}
+	if r.KeepLast < 0 || r.KeepDaily < 0 || r.OlderThan < 0 {
+		return r, false, errors.New("less than nothing cannot be kept")
+	}
+	if r.KeepLast == 0 && r.KeepDaily == 0 && r.OlderThan == 0 {
+		return r, false, errors.New("last, daily or older-than is missing")
+	}
+	return r, true, nil
+}
