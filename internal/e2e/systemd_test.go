@@ -100,7 +100,10 @@ func (h *home) packages(version, client string) string {
 		cp $4 $4-engine $2/
 		if [ ! -e $2/../man ]; then go run ./cmd/mkman $2/../man; fi
 		cp -r $2/../man $2/
-		COMPRESSION=none ./packaging/package $1 $2 $3`, version, bin, out, client)
+		COMPRESSION=none ./packaging/package $1 $2 $3
+		mkdir $2/tree # where there is nothing else
+		tar -xzf $3/*.tar.gz -C $2/tree --strip-components=1
+		for program in /bin/snapfs /libexec/snapfs/snapfs-engine; do chroot $2/tree $program version; done`, version, bin, out, client)
 	found, err := filepath.Glob(filepath.Join(out, "*.deb"))
 	require.NoError(h.t, err)
 	require.Len(h.t, found, 1)
