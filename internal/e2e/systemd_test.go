@@ -134,6 +134,9 @@ func TestSystemd(t *testing.T) {
 		pid=$(systemctl show --value -p MainPID snapfs.service)
 		snapfs status | grep "^pid *$pid$"
 		exec 7>/mnt/ws/open
+		# One that is made in another mount namespace is there alone: the unit lets the daemon enter it.
+		unshare --mount --propagation private sh -ec 'snapfs up other /mnt/other; findmnt -n -o SOURCE /mnt/other >&2; snapfs umount other' >&2
+		! findmnt /mnt/other
 
 		echo reload
 		echo 'max-snapshots = 1' >>/etc/snapfs/daemon.toml
