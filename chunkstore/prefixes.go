@@ -70,9 +70,21 @@ func (in *Ingest) addPrefix(list []*fresh, size int) error {
 	if err := in.ctx.Err(); err != nil {
 		return err
 	}
-	num, err := in.s.numbers(1)
+	p, err := in.makePrefix(data)
 	if err != nil {
 		return err
+	}
+	for _, f := range list {
+		f.prefix = p
+	}
+	return nil
+}
+
+// makePrefix stores a prefix.
+func (in *Ingest) makePrefix(data []byte) (*shared, error) {
+	num, err := in.s.numbers(1)
+	if err != nil {
+		return nil, err
 	}
 	in.s.pins.use(in, num)
 	f := &fresh{num: num, hash: hashOf(data), data: data, extra: true}
@@ -81,13 +93,9 @@ func (in *Ingest) addPrefix(list []*fresh, size int) error {
 	in.unindexed[num] = f
 	in.mu.Unlock()
 	if err := in.block([]*fresh{f}); err != nil {
-		return err
+		return nil, err
 	}
-	p := &shared{num, data}
-	for _, f := range list {
-		f.prefix = p
-	}
-	return nil
+	return &shared{num, data}, nil
 }
 
 // prefixPays encodes some of the parts with and without a prefix.

@@ -232,3 +232,28 @@ func TestRepairPrefix(t *testing.T) {
 	require.Greater(t, after.Chunks, before.Chunks/4)
 	requireTrueHashes(t, s)
 }
+
+// TestPrefixUnneeded: a prefix whose blocks do not compress even with it is garbage, which the next collection removes.
+func TestPrefixUnneeded(t *testing.T) {
+	r := rand.New(rand.NewPCG(testseed.Of(t), 4))
+	s := openTest(t, t.TempDir())
+	m := put(t, s, nil, part{"a", noise(r, 1<<20), nil})
+	_, err := s.GC(t.Context(), nil)
+	require.NoError(t, err)
+	before := s.state.chunks
+	rw, err := s.newRewriter(t.Context())
+	require.NoError(t, err)
+	rw.repack = true
+	_, err = rw.makePrefix(noise(r, prefixLeast))
+	require.NoError(t, err)
+	require.NoError(t, rw.flush())
+	rw.Abort()
+	require.Equal(t, before+1, s.state.chunks)
+	_, err = s.inventory(t.Context()) // as at the end of Optimize
+	require.NoError(t, err)
+	_, err = s.GC(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, before, s.state.chunks)
+	requireClean(t, s)
+	require.NotEmpty(t, readAll(t, s, m.ID))
+}

@@ -236,6 +236,12 @@ func (rw *rewriter) flush() error {
 	batch := rw.appended
 	err := rw.s.update(func(t *writeTxn) error {
 		ends := map[uint32]int64{}
+		needed := map[uint64]bool{} // prefixes
+		for _, f := range batch {
+			if num, ok := f.rec.prefix(); ok {
+				needed[num] = true
+			}
+		}
 		for _, f := range batch {
 			no, i := pageOf(f.num)
 			pg, err := t.edit(no)
@@ -245,6 +251,9 @@ func (rw *rewriter) flush() error {
 			t.setSlot(pg, i, slot{f.rec, f.size})
 			if f.extra {
 				t.state.chunks++
+				if !needed[f.num] {
+					t.state.dropped++ // its blocks did not compress
+				}
 				if err := t.set(hashKey(f.hash), binary.AppendUvarint(nil, f.num)); err != nil {
 					return err
 				}
