@@ -1,12 +1,17 @@
 package main
 
 import (
-	"github.com/BurntSushi/toml"
+	"os"
+
+	"github.com/pelletier/go-toml/v2"
 )
 
 // readSettings reads a file of settings of a daemon.
 func readSettings(path string) (map[string]any, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
 	values := map[string]any{}
-	_, err := toml.DecodeFile(path, &values)
-	return values, err
+	return values, toml.Unmarshal(text, &values)
 }

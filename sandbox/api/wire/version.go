@@ -9,7 +9,7 @@ import (
 // Versions of the protocol. Each includes those before it: fields and calls are added, and none changes its meaning.
 //
 //	1  before versions were told
-//	2  Spoken is told; stop takes StopRequest; reload
+//	2  Spoken is told; stop takes StopRequest; reload, in-use
 const (
 	oldest = 1
 	newest = 2
