@@ -87,7 +87,9 @@ func (c *Comparison) Changes(ctx context.Context) iter.Seq2[Change, error] {
 // compare finds all changes.
 func (c *Comparison) compare(ctx context.Context) (*differ, error) {
 	old, now := c.old, c.now
-	d := &differ{ctx: ctx, old: side{o: old.o}, now: side{o: now.o}, paths: paths{}}
+	d := &differ{ctx: ctx, paths: paths{}}
+	d.old = side{o: old.o, taken: map[*pathNode]bool{}}
+	d.now = side{o: now.o, taken: map[*pathNode]bool{}}
 	for _, x := range old.o.stack {
 		for _, y := range now.o.stack {
 			if sameLower(x, y) {
@@ -140,8 +142,9 @@ type treeEntry struct {
 
 // side is one of the two stacks, with what only it has.
 type side struct {
-	o    *Overlay
-	only []*treeEntry
+	o     *Overlay
+	only  []*treeEntry
+	taken map[*pathNode]bool // where what has moved was, or is: a later look at the directory above must not find it again
 }
 
 // use marks what has found its counterpart, and all that is in it. Directories that are marked are not opened any more.
@@ -223,11 +226,11 @@ func (d *differ) names(a, b *treeEntry) error {
 		}
 	}
 	for name := range names {
-		x, err := d.old.look(a, name)
+		x, err := d.left(&d.old, a, name)
 		if err != nil {
 			return err
 		}
-		y, err := d.now.look(b, name)
+		y, err := d.left(&d.now, b, name)
 		if err != nil {
 			return err
 		}
@@ -236,6 +239,15 @@ func (d *differ) names(a, b *treeEntry) error {
 		}
 	}
 	return nil
+}
+
+// left looks a name up in a directory; nil if it is not there, or has found its counterpart.
+func (d *differ) left(s *side, dir *treeEntry, name string) (*treeEntry, error) {
+	t, err := s.look(dir, name)
+	if t == nil || err != nil || len(s.taken) == 0 || !s.taken[d.paths.of(t)] {
+		return t, err
+	}
+	return nil, nil
 }
 
 // compare compares what two paths lead to; nil is nothing.

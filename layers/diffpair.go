@@ -177,6 +177,7 @@ func (d *differ) match() (grown bool, err error) {
 		d.old.use(x)
 		d.now.use(y)
 		grown = true
+		d.old.taken[d.paths.of(x)], d.now.taken[d.paths.of(y)] = true, true
 		d.add(Renamed, x, y)
 		if err := d.whole(x, y); err != nil {
 			return false, err

@@ -305,3 +305,17 @@ func TestPatchRefused(t *testing.T) {
 	}
 	require.NotContains(t, r.err, ".git")
 }
+
+// TestPatchTurned: a directory that has moved into one of those that were in it is told once.
+func TestPatchTurned(t *testing.T) {
+	h := newHome(t)
+	src := h.makeDir("src")
+	shell(t, soon, src, `mkdir -p x/outer/inner x/outer/back; echo f > x/outer/inner/f; echo in > x/outer/back/in; echo y > x/outer/y`)
+	h.ok("up", "app", h.path("mnt"), "--from", src)
+	h.ok("snapshot", "app", "--name", "before")
+	shell(t, soon, h.path("mnt"), `mv x/outer/inner a; mv x/outer a/b`)
+	require.Equal(t, "R x/outer/inner -> a\nR x/outer -> a/b", h.ok("diff", "app"))
+	require.NoError(t, os.WriteFile(h.path("patch"), []byte(h.ok("diff", "app", "--patch", "-q")+"\n"), 0o644))
+	shell(t, soon, h.tmp, `cd src; GIT_CEILING_DIRECTORIES="$PWD/.." git apply ../patch`)
+	require.Equal(t, gitTree(t, h.path("mnt")), gitTree(t, src))
+}
