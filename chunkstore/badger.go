@@ -29,7 +29,8 @@ const (
 	flushRoom      = 24 << 20           // for the table of a full memtable
 	openRoom       = 2*walAlloc + 4<<20 // for all that an index wants before its first transaction
 	closeRoom      = 1 << 20            // what closing writes, except tables
-	tightDisk      = 4 * openRoom       // with less than this free, a closed index keeps a reserve; with more, an open one grows
+	tightDisk      = 4 * openRoom       // with less than this free, a closed index keeps a reserve
+	spaciousDisk   = 1 << 30            // with more than this free, an open one allocates as it grows
 )
 
 // Names in the index's directory.
@@ -251,7 +252,7 @@ func (g *logGuard) balance() error {
 	if err != nil {
 		return err
 	}
-	g.spacious = free >= tightDisk
+	g.spacious = free >= spaciousDisk
 	switch {
 	case free >= 3*flushRoom && !g.reserved && (!g.small() || g.end >= memTableSize/4):
 		g.reserved = disk.AllocateFile(g.reservePath(), os.O_CREATE, flushRoom) == nil

@@ -441,6 +441,7 @@ func (s *Store) release() error {
 // closeIndex closes Badger, which merges tables if something was written. If a table is damaged, the index is left as a
 // crash would leave it, so that RebuildIndex and readers still have the tables and the log.
 func (s *Store) closeIndex() error {
+	defer s.merges.release()
 	if s.state.txns != s.opened && s.broken == nil {
 		if err := s.verifyTables(context.Background()); err != nil {
 			return err
@@ -455,7 +456,6 @@ func (s *Store) closeIndex() error {
 	if err := s.merges.begin(s.guard.dir, s.db.Tables); err != nil {
 		return fmt.Errorf("close index: %w", err)
 	}
-	defer s.merges.release()
 	_, err := guarded("close index", func() (struct{}, error) { return struct{}{}, s.db.Close() })
 	tables, terr := tablesOf(s.guard.dir)
 	if terr != nil {
