@@ -88,8 +88,8 @@ func (h *Home) openNothing() (*tree, error) {
 	}}, nil
 }
 
-// Diff calls fn for every change that leads from A to B; with an empty B, from A's parent (a snapshot) or from its
-// newest layer (a workspace) to A. With Stat or Patch a renamed directory is followed by a rename of every file in it.
+// Diff calls fn for every change that leads from A to B; with an empty B, from a snapshot to the present state of its
+// workspace, or to it from its parent, and to a workspace from its newest layer. With Stat or Patch a renamed directory is followed by a rename of every file in it.
 // A patch that cannot be made is refused before fn is called, ErrInvalid.
 // An error of fn ends it. fn must not work on a workspace that is compared.
 func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) error {
@@ -105,15 +105,9 @@ func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) e
 	if _, err := filterOf(r.Part); err != nil {
 		return err
 	}
-	a, err := h.useSubject(ctx, r.Access, r.A)
+	a, b, err := h.subjects(ctx, r)
 	if err != nil {
 		return err
-	}
-	b := subject{}
-	if r.B != "" {
-		if b, err = h.useSubject(ctx, r.Access, r.B); err != nil {
-			return err
-		}
 	}
 	leave, err := h.working.diffs.enter(ctx, session, r.Progress)
 	if err != nil {
@@ -140,17 +134,6 @@ func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) e
 
 // diffAttempts is how often a comparison with a workspace is tried that is written to meanwhile.
 const diffAttempts = 5
-
-// subject is one of the two trees that are compared; one field is set, or none.
-type subject struct {
-	workspace *catalog.Workspace
-	snapshot  *catalog.Snapshot
-}
-
-func (h *Home) useSubject(ctx context.Context, a Access, ref string) (subject, error) {
-	w, s, err := h.useObject(ctx, a, ref, "diff")
-	return subject{w, s}, err
-}
 
 // diffOnce compares a with b, or with what a came from; told says that fn was called.
 func (h *Home) diffOnce(

@@ -65,8 +65,11 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string, p Part) (so
 	if err != nil {
 		return source{}, err
 	}
-	return source{label: "snapshot " + s.ID, snapshot: s, foreign: h.foreignSnapshot(s)}, nil
+	return source{label: snapshotSource(s), snapshot: s, foreign: h.foreignSnapshot(s)}, nil
 }
+
+// snapshotSource is how a snapshot is called as a source.
+func snapshotSource(s *catalog.Snapshot) string { return "snapshot " + s.ID }
 
 // pathSource is a directory or an image file as a source.
 func (h *Home) pathSource(path string, p Part) (source, error) {

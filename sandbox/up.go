@@ -3,13 +3,14 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"snapfs/sandbox/internal/catalog"
 )
 
 // Up gives the workspace of a name, whatever has happened to it: the same if it is there; if its upper is lost, or if
 // it was destroyed and no source is given, one of the same name in the state of its newest snapshot that the session
-// may use; else a fresh one.
+// may use; else a fresh one. A source other than that from which a workspace that is there was made is ErrConflict.
 func (h *Home) Up(ctx context.Context, r UpRequest) (UpResult, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
@@ -50,6 +51,9 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 	if w = h.catalog.Workspace(r.Name); w == nil {
 		return UpResult{}, fmt.Errorf("%w: workspace %s has just been destroyed", ErrConflict, r.Name)
 	}
+	if err := h.sameSource(ctx, r, w); err != nil {
+		return UpResult{}, err
+	}
 	how := Same
 	if h.liveOf(w.ID) == nil && !h.uppers.Exists(w.Upper) {
 		s := h.catalog.Snapshot(w.Head)
@@ -68,6 +72,52 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 	}
 	d, err := h.describe(h.catalog.Workspace(w.ID))
 	return UpResult{Workspace: d, How: how}, err
+}
+
+// sameSource refuses a source for a workspace that is there and was made from something else.
+func (h *Home) sameSource(ctx context.Context, r UpRequest, w *catalog.Workspace) error {
+	if r.Source == "" {
+		return nil
+	}
+	label := r.Source
+	if filepath.IsAbs(label) {
+		label = h.realPath(ctx, label)
+	} else {
+		s, err := h.useSnapshot(ctx, r.Access, r.Source, "up")
+		if err != nil {
+			return err
+		}
+		label = snapshotSource(s)
+	}
+	if label == w.Source {
+		return nil
+	}
+	from := "nothing"
+	if w.Source != "" {
+		from = w.Source
+	}
+	return fmt.Errorf("%w: workspace %s is there, and was made from %s, not from %s: leave the source out, choose "+
+		"another name, or destroy it first", ErrConflict, w.ID, from, label)
+}
+
+// realPath is a path without symbolic links, or as it is if it does not lead anywhere.
+func (h *Home) realPath(ctx context.Context, path string) string {
+	real := filepath.Clean(path)
+	err := asUser(ctx, func() error {
+		mounts, err := readMounts()
+		if err != nil {
+			return err
+		}
+		at, err := h.locate(path, mounts)
+		if err == nil {
+			real = at.path
+		}
+		return err
+	})
+	if err != nil {
+		return filepath.Clean(path)
+	}
+	return real
 }
 
 // newestOf finds the newest snapshot of a workspace that a session may restore, or nil.

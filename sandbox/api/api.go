@@ -308,13 +308,16 @@ type Object struct {
 	Snapshot  *Snapshot  `json:"snapshot,omitempty"`
 }
 
-// DiffRequest compares A with B; an empty B means A against its parent (snapshot) or its head (workspace). Part is of
+// DiffRequest compares A with B. An empty B means: from a snapshot A to the present state of its workspace, with Parent
+// from its parent to A; from the newest snapshot of a workspace A to its present state. Part is of
 // both; what the .gitignore files say is taken from B, and for directories that it does not have from A.
 type DiffRequest struct {
 	Access
 	Part
 	A string `json:"a"`
 	B string `json:"b,omitempty"`
+	// Parent compares the snapshot A with its parent.
+	Parent bool `json:"parent,omitempty"`
 	// Stat and Patch also compare what is in the files, and tell of each file that lies in a directory which was
 	// renamed.
 	Stat  bool `json:"stat,omitempty"`

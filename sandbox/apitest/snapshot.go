@@ -91,8 +91,8 @@ func testSnapshotFields(e *env) {
 		return e.api.Snapshot(e.Context(), r)
 	}
 	before := time.Now()
-	s := must[sandbox.Snapshot](e)(snap(sandbox.SnapshotRequest{Name: "übung 1/2", Description: "what\nfor", TTL: time.Hour, NoSync: true}))
-	equal(e, "name", s.Name, "übung 1/2")
+	s := must[sandbox.Snapshot](e)(snap(sandbox.SnapshotRequest{Name: "übung 1-2", Description: "what\nfor", TTL: time.Hour, NoSync: true}))
+	equal(e, "name", s.Name, "übung 1-2")
 	equal(e, "description", s.Description, "what\nfor")
 	if s.ExpiresAt == nil || s.ExpiresAt.Before(before.Add(time.Hour)) || s.ExpiresAt.After(time.Now().Add(time.Hour)) {
 		e.Errorf("expires at %v, want in an hour", s.ExpiresAt)
@@ -116,7 +116,7 @@ func testSnapshotFields(e *env) {
 		_, err := snap(bad)
 		e.wants(err, sandbox.ErrInvalid)
 	}
-	_, err := snap(sandbox.SnapshotRequest{Name: "übung 1/2"})
+	_, err := snap(sandbox.SnapshotRequest{Name: "übung 1-2"})
 	e.wants(err, sandbox.ErrConflict, s.ID)
 	must[sandbox.Snapshot](e)(snap(sandbox.SnapshotRequest{Name: strings.Repeat("ü", 256)}))
 	var stages []string

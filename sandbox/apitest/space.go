@@ -15,11 +15,15 @@ import (
 	"snapfs/sandbox"
 )
 
-// diff lists changes as "K path", sorted.
+// diff lists changes as "K path", sorted; b is "^" for the parent of a.
 func (e *env) diff(a, b string) string {
 	e.Helper()
 	var lines []string
-	err := e.api.Diff(e.Context(), sandbox.DiffRequest{A: a, B: b}, func(c sandbox.Change) error {
+	r := sandbox.DiffRequest{A: a, B: b}
+	if b == "^" {
+		r.B, r.Parent = "", true
+	}
+	err := e.api.Diff(e.Context(), r, func(c sandbox.Change) error {
 		line := c.Kind + " " + c.Path
 		if c.OldPath != "" {
 			line += " < " + c.OldPath
@@ -44,7 +48,7 @@ func testDiff(e *env) {
 	const want = "A n\nA n/n\nA o\xff\nD c\nM b\nT t"
 	equal(e, "workspace against its base", e.diff("w", ""), want)
 	e.snapshot("w", "one")
-	equal(e, "snapshot against its parent", e.diff("one", ""), want)
+	equal(e, "snapshot against its parent", e.diff("one", "^"), want)
 	equal(e, "workspace against its head", e.diff("w", ""), "")
 	e.sh(`echo again >> "$1/d/a"`, at)
 	e.stored("w", "two")
@@ -53,12 +57,22 @@ func testDiff(e *env) {
 	equal(e, "a snapshot and a workspace", e.diff("two", "w"), "")
 	e.unmount("w")
 	equal(e, "an unmounted workspace", e.diff("one", "w"), "M d/a")
-	if err := e.api.Delete(e.Context(), sandbox.RefRequest{Ref: "one"}); err != nil {
+	equal(e, "a snapshot and its workspace now", e.diff("one", ""), "M d/a")
+	e.create("v", "w:two")
+	e.snapshot("v", "one")
+	equal(e, "a name of the other side's workspace", e.diff("w", "one")+e.diff("one", "w"), "M d/aM d/a")
+	equal(e, "the same in the other one", e.diff("w:two", "v:one"), "")
+	e.wants(e.api.Diff(e.Context(), sandbox.DiffRequest{A: "w", B: "v", Parent: true}, nil), sandbox.ErrInvalid)
+	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "v"}); err != nil {
 		e.Error(err)
 	}
-	equal(e, "snapshot against a deleted parent", e.diff("two", ""), "M d/a")
+	e.wants(e.api.Diff(e.Context(), sandbox.DiffRequest{A: "v:one"}, nil), sandbox.ErrNotFound, "v:one", "--parent")
+	if err := e.api.Delete(e.Context(), sandbox.RefRequest{Ref: "w:one"}); err != nil {
+		e.Error(err)
+	}
+	equal(e, "snapshot against a deleted parent", e.diff("two", "^"), "M d/a")
 	stop := errors.New("enough")
-	if err := e.api.Diff(e.Context(), sandbox.DiffRequest{A: "two"}, func(sandbox.Change) error { return stop }); !errors.Is(err, stop) {
+	if err := e.api.Diff(e.Context(), sandbox.DiffRequest{A: "two", Parent: true}, func(sandbox.Change) error { return stop }); !errors.Is(err, stop) {
 		e.Errorf("an error of the callback: got %v", err)
 	}
 	e.wants(e.api.Diff(e.Context(), sandbox.DiffRequest{A: "two", B: "zzz"}, nil), sandbox.ErrNotFound, "zzz")
@@ -69,7 +83,7 @@ func testDiffEmpty(e *env) {
 	equal(e, "an empty workspace", e.diff("w", ""), "")
 	e.snapshot("w", "nothing")
 	at := e.mount("w")
-	equal(e, "an empty snapshot", e.diff("nothing", ""), "")
+	equal(e, "an empty snapshot", e.diff("nothing", "^"), "")
 	e.sh(`mkdir "$1/d"; echo x > "$1/d/x"`, at)
 	const want = "A d\nA d/x"
 	equal(e, "a workspace that was never frozen", e.diff("w", ""), want)
@@ -77,7 +91,7 @@ func testDiffEmpty(e *env) {
 	e.unmount("w")
 	equal(e, "unmounted", e.diff("w", ""), want)
 	e.snapshot("w", "first")
-	equal(e, "the first snapshot", e.diff("first", ""), want)
+	equal(e, "the first snapshot", e.diff("first", "^"), want)
 	equal(e, "back to nothing", e.diff("first", "nothing"), "D d\nD d/x")
 	file := filepath.Join(e.dir, "nothing.sqsh")
 	must[sandbox.ExportResult](e)(e.api.Export(e.Context(), sandbox.ExportRequest{Snapshot: "nothing", Path: file}))

@@ -27,6 +27,24 @@ func testUp(e *env) {
 	equal(e, "not mounted, the same", e.sh(`cat "$1/f"`, e.mount("w")), "two")
 	e.unmount("w")
 
+	// A source is that of the workspace, or a mistake.
+	src := e.mkdir("src")
+	from := func(name, source string) error {
+		_, err := e.api.Up(e.Context(), sandbox.UpRequest{CreateRequest: sandbox.CreateRequest{Name: name, Source: source}})
+		return err
+	}
+	e.wants(from("w", src), sandbox.ErrConflict, "made from nothing", src)
+	for range 2 {
+		if err := from("v", src); err != nil {
+			e.Error(err)
+		}
+	}
+	e.wants(from("v", e.mkdir("other")), sandbox.ErrConflict, src, "other")
+	e.sh(`rmdir "$1"`, src)
+	if err := from("v", src); err != nil {
+		e.Errorf("its source is gone: %v", err)
+	}
+
 	unrelated := sandbox.Access{Session: "unrelated"}
 	_, err := e.api.Up(e.Context(), sandbox.UpRequest{CreateRequest: sandbox.CreateRequest{Access: unrelated, Name: "w"}})
 	e.wants(err, sandbox.ErrRefused)

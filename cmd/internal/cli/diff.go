@@ -24,8 +24,8 @@ func (a *app) diffCommand() *cobra.Command {
 		Use:   "diff A [B] [--stat | --patch] [-- PATH...]",
 		Short: "show what differs between two snapshots or workspaces",
 		Long: `Shows what must change in A to make it B, one line per path, sorted by path. A and B are snapshots
-or workspaces, mounted or not. Without B, shows what a snapshot changed since its parent, or a
-workspace since its newest snapshot.
+or workspaces, mounted or not. Without B, shows what has changed in a workspace since its newest
+snapshot, or since snapshot A. With --parent, shows what snapshot A changed since its parent.
 
   A path            added
   M path            contents or metadata modified
@@ -76,17 +76,29 @@ The .gitignore files are those of B.`,
 				return usagef("--stat and --patch exclude each other, except with --json")
 			}
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
+				if len(args) == 1 && !r.Parent {
+					a.noteSince(cmd.Context(), c, r.A)
+				}
 				return a.printDiff(cmd.Context(), c, r)
 			})
 		},
 	}
 	partFlags(cmd, &r.Part, between(1, "A", "B"))
 	f := cmd.Flags()
+	f.BoolVar(&r.Parent, "parent", false, "compare snapshot A with its parent")
 	f.BoolVar(&r.Stat, "stat", false, "count changed lines and bytes per file, and in total")
 	f.BoolVarP(&r.Patch, "patch", "p", false, "print a patch for 'git apply' or 'patch -p1'")
 	f.BoolVar(&r.Binary, "binary", false, "put binary files into the patch; --patch does so, and =false refuses them")
 	f.BoolVar(&r.GitDir, "git-dir", false, "put the contents of .git into the patch")
 	return cmd
+}
+
+// noteSince says what a snapshot is compared with, if nothing is named.
+func (a *app) noteSince(ctx context.Context, c api.API, ref string) {
+	o, err := c.Show(ctx, api.RefRequest{Access: a.access(), Ref: ref})
+	if err == nil && o.Snapshot != nil {
+		a.note("changes of workspace %s since snapshot %s", o.Snapshot.Workspace, ref)
+	}
 }
 
 // printDiff streams a diff: it can have as many lines as a tree has files.

@@ -59,8 +59,11 @@ nothing changed since the last snapshot, the new one adds no layer.`,
 				if err != nil {
 					return err
 				}
-				if snap.Unchanged {
-					a.note("nothing changed since the parent; no layer was added")
+				switch {
+				case snap.Unchanged && snap.Parent == "":
+					a.note("the snapshot is workspace %s as it was made", snap.Workspace)
+				case snap.Unchanged:
+					a.note("the snapshot is the same as %s: nothing changed since", snap.Parent)
 				}
 				return a.result(snap, line(snap.ID))
 			})

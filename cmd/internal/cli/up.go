@@ -19,7 +19,7 @@ func (a *app) upCommand() *cobra.Command {
 		Use:   "up [NAME MOUNTPOINT] [--from SRC]",
 		Short: "create a workspace if it is missing, and mount it",
 		Long: `Creates workspace NAME from SRC if no workspace has that name, and mounts it. SRC is as in 'snapfs
-create'. It is ignored if the workspace exists. The last element of MOUNTPOINT is created if it is
+create'. If the workspace exists and was made from something else, that is a conflict. The last element of MOUNTPOINT is created if it is
 missing. If the workspace is already mounted on MOUNTPOINT, nothing changes.
 
 A workspace whose own data are lost comes back in the state of its newest snapshot. So does one that
