@@ -162,11 +162,14 @@ func ExampleHome_Diff() {
 	// R lib src
 	// M lib/b src/b
 	// diff --git a/src/a b/lib/a
+	// similarity index 100%
 	// rename from src/a
 	// rename to lib/a
 	// diff --git a/src/b b/lib/b
+	// similarity index 40%
 	// rename from src/b
 	// rename to lib/b
+	// index f719efd430d52bcfc8566a43b2eb655688d38871..1946f0437f90c5005533cbe1736a6451ca301714 100644
 	// --- a/src/b
 	// +++ b/lib/b
 	// @@ -1 +1,2 @@
