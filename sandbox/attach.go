@@ -160,6 +160,9 @@ func (h *Home) recordMounted(ctx context.Context, name, session string, l *live,
 	_, err := h.catalog.Update(context.WithoutCancel(ctx), false, func(ch *catalog.Change) error {
 		now := h.wanted(how.at, how.asked)
 		now.Device = l.device
+		if l.source != name { // renamed since
+			now.Source = l.source
+		}
 		h.putMount(ch, name, now)
 		event := h.event(EventMounted, name, session, "", how.at.path+" ("+optionList(how.options)+")")
 		ch.Events = append(append(ch.Events, events...), event)

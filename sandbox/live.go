@@ -23,6 +23,7 @@ type live struct {
 
 	// Immutable.
 	device  string     // major:minor
+	source  string     // what the mount tables call it: the workspace's name when it was mounted
 	by      *peer.User // for whom it is mounted; nil: for everybody
 	overlay *layers.Overlay
 	frozen  bool // the overlay takes no changes

@@ -41,7 +41,7 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	if len(r.Remount) > 0 {
-		if err := h.remountLocked(ctx, w, session, r.Remount); err != nil {
+		if err := h.remountLocked(ctx, w, session, r.Mountpoint, r.Remount); err != nil {
 			return Workspace{}, err
 		}
 		return h.describe(h.catalog.Workspace(w.ID))
@@ -361,7 +361,7 @@ func (h *Home) mountAt(
 	h.points.At("mounted")
 	major, minor := m.Device()
 	l := &live{
-		overlay: o, frozen: opts.ReadOnly, mount: m, stack: s, by: at.by,
+		overlay: o, frozen: opts.ReadOnly, mount: m, stack: s, by: at.by, source: w.ID,
 		gone: make(chan struct{}), device: fmt.Sprintf("%d:%d", major, minor),
 	}
 	l.shown.Store(&shown{at: at, options: opts, asked: asked, attached: h.attachmentOf(m, at, l.device)})

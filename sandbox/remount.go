@@ -14,8 +14,11 @@ import (
 )
 
 // remountLocked changes the options of a mount, as mount -o remount does: words are in their order, and what none of
-// them is about stays. The caller holds the lock of the workspace.
-func (h *Home) remountLocked(ctx context.Context, w *catalog.Workspace, session string, words []string) error {
+// them is about stays. A mountpoint that is not empty must be that of the mount. The caller holds the lock of the
+// workspace.
+func (h *Home) remountLocked(
+	ctx context.Context, w *catalog.Workspace, session, mountpoint string, words []string,
+) error {
 	mounts, err := readMounts()
 	if err != nil {
 		return err
@@ -28,6 +31,16 @@ func (h *Home) remountLocked(ctx context.Context, w *catalog.Workspace, session 
 		return fmt.Errorf("%w: %s did not mount workspace %s: unmount it first", ErrRefused, u, w.ID)
 	}
 	how := l.shown.Load()
+	if mountpoint != "" {
+		at, _, err := h.mountTarget(ctx, w, mountpoint)
+		if err != nil {
+			return err
+		}
+		if at.path != how.at.path || !sameNamespace(at.view, how.at.view) {
+			return fmt.Errorf("%w: workspace %s is mounted at %s, not at %s", ErrConflict, w.ID, l.where(),
+				api.Quoted(mountpoint))
+		}
+	}
 	asked := how.asked
 	for _, word := range words {
 		if err := applyOption(&asked, word); err != nil {

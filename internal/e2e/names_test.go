@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox"
 )
@@ -103,6 +104,19 @@ func TestNamesAcrossWorkspaces(t *testing.T) {
 	require.Equal(t, "lib:better", h.ok("rename", "lib:good", "better"))
 	require.Equal(t, h.path("try"), h.workspace("try3").Mountpoint)
 	require.Equal(t, "try3", h.workspace(h.path("try")).ID)
+	// The mount table has the earlier name. What is mounted stays, and is known after a crash.
+	h.ok("mount", "try3", "-o", "remount,noexec")
+	h.ok("mount", "try3", "-o", "noexec")
+	h.ok("up", "try3", h.path("try"), "-o", "noexec")
+	h.fails(4, "not at", "mount", "try3", h.path("app"), "-o", "remount,exec")
+	h.ok("up", "try", h.path("another")) // which the table calls as it calls try3
+	require.Zero(t, process(t, soon, h.tmp, h.env, "unshare", "--mount", "--propagation", "private", "bash", "-ec",
+		`umount try; "$0" mount try3 -o remount,nosuid`, snapfs).code)
+	pid := h.pid()
+	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+	gone(t, pid)
+	require.Equal(t, sandbox.Mounted, h.workspace("try3").State)
+	h.ok("destroy", "try", "--force")
 	h.ok("umount", "./try")
 	h.ok("mount", "try3")
 	h.fails(4, "exists already", "rename", "try3", "app")

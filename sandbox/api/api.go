@@ -166,7 +166,8 @@ type MountOptions struct {
 
 // MountRequest mounts a workspace. An empty Mountpoint means where it was mounted last. MakeMountpoint makes the
 // last element of the path if it is missing. With Remount, options of mount(8) such as ro, rw or nosuid, the mount that
-// is there is changed by these, in their order, and the other fields count for nothing.
+// is there is changed by these, in their order, and of the other fields only Mountpoint counts: ErrConflict if it is not
+// empty, and the mount is elsewhere.
 type MountRequest struct {
 	Access
 	Workspace      string `json:"workspace"`

@@ -29,8 +29,8 @@ changes.
 
 The workspace is mounted in the mount namespace of this command, also inside the mount of another
 workspace. With -o remount, the options of a mount that is there are changed by the others that are
-given, and MOUNTPOINT counts for nothing. Of a mount that is read-only from the start, remount,rw needs
-that nobody uses it.
+given; with MOUNTPOINT, only if it is there. Of a mount that is read-only from the start, remount,rw
+needs that nobody uses it.
 
 If another mount namespace, such as a container's, still has a copy of an earlier mount of NAME, what
 is mounted is a copy of that: both see the same.
@@ -107,10 +107,15 @@ func (a *app) mountAll(cmd *cobra.Command, options mountOptions) error {
 }
 
 // mount mounts a workspace, and makes sure that this process sees it: a daemon of an earlier version mounts in its own
-// mount namespace.
+// mount namespace. What was mounted before stays.
 func (a *app) mount(ctx context.Context, c *client.Client, r api.MountRequest) (api.Workspace, error) {
+	own := c.DaemonVersion() == a.Version || len(r.Remount) > 0
+	if !own {
+		o, err := c.Show(ctx, api.RefRequest{Access: a.access(), Ref: r.Workspace})
+		own = err == nil && o.Workspace != nil && o.Workspace.State != api.Unmounted
+	}
 	ws, err := c.Mount(ctx, r)
-	if err != nil || shows(ws.ID) {
+	if err != nil || own || shows(ws) {
 		return ws, err
 	}
 	_, err = c.Unmount(ctx, api.UnmountRequest{Access: a.access(), Workspace: ws.ID})
@@ -119,10 +124,22 @@ func (a *app) mount(ctx context.Context, c *client.Client, r api.MountRequest) (
 		ws.ID, quote(ws.Mountpoint)), err)
 }
 
-// shows reports whether a workspace is in the mount table of this process, or that cannot be read.
-func shows(name string) bool {
+// shows reports whether a workspace is in the mount table of this process, or that cannot be read. One that was renamed
+// while it was mounted has its earlier name there.
+func shows(ws api.Workspace) bool {
 	text, err := os.ReadFile("/proc/self/mountinfo")
-	return err != nil || strings.Contains(string(text), " - fuse.snapfs "+name+" ")
+	if err != nil {
+		return true
+	}
+	for line := range strings.Lines(string(text)) {
+		left, right, _ := strings.Cut(line, " - ")
+		f := strings.Fields(left)
+		if strings.HasPrefix(right, "fuse.snapfs "+ws.ID+" ") ||
+			strings.HasPrefix(right, "fuse.snapfs ") && len(f) > 4 && unescapeMount(f[4]) == ws.Mountpoint {
+			return true
+		}
+	}
+	return false
 }
 
 // mountable refuses a mountpoint that cannot work, before a workspace is created for it.

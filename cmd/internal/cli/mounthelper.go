@@ -72,7 +72,7 @@ Options:
   transport=auto|uring|dev  how requests travel
   engine=auto|fuse          there is one engine
   ` + mountOptionWords + `
-  remount                   change a mount that is there: remount,ro
+  remount                   change the mount that is at DIR: remount,ro
 
 A tree that comes from an image is mounted nosuid and nodev, unless allow_suid or allow_dev is given. suid and dev are
 not enough: mount(8) does not pass them on.
@@ -142,6 +142,13 @@ func helperLine(args []string) ([]string, error) {
 	}
 	if len(options.taken) > 0 {
 		line = append(line, "--options="+strings.Join(options.taken, ","))
+	}
+	if options.remount { // mount(8) has the name from its table: the directory says what is meant
+		dir, err := filepath.Abs(names[1])
+		if err != nil {
+			return nil, usagef("%s: %w", quote(names[1]), err)
+		}
+		names = []string{dir, dir}
 	}
 	return append(line, "--", names[0], names[1]), nil
 }

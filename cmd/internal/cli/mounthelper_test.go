@@ -17,12 +17,12 @@ func TestHelperLine(t *testing.T) {
 		{"run run -o ro", "mount --quiet --options=ro -- run run", ""},
 		{
 			"app /mnt -o rw,relatime,user_id=0,group_id=0,max_read=1048576,remount,ro",
-			"mount --quiet --options=rw,remount,ro -- app /mnt", "",
+			"mount --quiet --options=rw,remount,ro -- /mnt /mnt", "",
 		},
 		{"app /mnt -o user_id=0", "", "user_id=0"},
 		{
 			"app /mnt -o remount,rw,user_id=0,group_id=0,default_permissions,allow_other,max_read=1048576,ro",
-			"mount --quiet --options=remount,rw,ro -- app /mnt", "",
+			"mount --quiet --options=remount,rw,ro -- /mnt /mnt", "",
 		},
 		{"-o session=a -t fuse.snapfs app /mnt", "mount --quiet --session=a -- app /mnt", ""},
 		{"app /mnt -f", "", ""},
