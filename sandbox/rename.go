@@ -98,9 +98,8 @@ func (h *Home) renameWorkspace(ctx context.Context, who asker, old, name string)
 		return err
 	}
 	defer unlock()
-	if s := h.catalog.NewestSnapshot(name, func(*catalog.Snapshot) bool { return true }); s != nil {
-		return fmt.Errorf("%w: there are snapshots of an earlier workspace %s, such as %s: delete them, or choose "+
-			"another name", ErrConflict, name, s.ID)
+	if err := h.noneLeft(who, name); err != nil {
+		return err
 	}
 	l := h.liveOf(old)
 	if l != nil {
@@ -126,6 +125,20 @@ func (h *Home) renameWorkspace(ctx context.Context, who asker, old, name string)
 		defer done()
 		defer l.lockStack()()
 		l.stack.Hold(layerstore.Hold{Workspace: name})
+	}
+	return nil
+}
+
+// noneLeft refuses a name of which there are snapshots. It tells the asker the id only of one that it may use.
+func (h *Home) noneLeft(who asker, name string) error {
+	own := h.catalog.NewestSnapshot(name, func(s *catalog.Snapshot) bool { return who.may(s.Session) })
+	switch {
+	case own != nil:
+		return fmt.Errorf("%w: there are snapshots of an earlier workspace %s, such as %s: delete them, or choose "+
+			"another name", ErrConflict, name, own.ID)
+	case h.catalog.NewestSnapshot(name, func(*catalog.Snapshot) bool { return true }) != nil:
+		return fmt.Errorf("%w: there are snapshots of an earlier workspace %s, which belong to another session: "+
+			"choose another name", ErrConflict, name)
 	}
 	return nil
 }

@@ -49,8 +49,12 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (RollbackResult,
 		return RollbackResult{}, fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(r.Workspace))
 	}
 	if !r.Foreign && !h.ofHistory(w, s) {
-		return RollbackResult{}, fmt.Errorf("%w: snapshot %s is of workspace %s, and not of the history of %s: "+
-			"--foreign, in Go Foreign, takes it all the same", ErrConflict, fullName(s), s.Workspace, w.ID)
+		whose := "workspace " + s.Workspace
+		if s.Workspace == w.ID {
+			whose = "an earlier " + whose
+		}
+		return RollbackResult{}, fmt.Errorf("%w: snapshot %s is of %s, and not of the history of %s: "+
+			"--foreign, in Go Foreign, takes it all the same", ErrConflict, fullName(s), whose, w.ID)
 	}
 	var result RollbackResult
 	var kept *catalog.Snapshot

@@ -51,8 +51,12 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 }
 
 // reserveName holds the lock of a name that is to be taken; ErrConflict if it is taken or about to be, or if the asker
-// knows a snapshot by it.
+// knows a snapshot by it; ErrInvalid if it could be an id.
 func (h *Home) reserveName(who asker, name string) (unlock func(), err error) {
+	if api.IsID(name) || api.IsPrefix(name) {
+		return nil, fmt.Errorf("%w: workspace name %s: looks like the id of a snapshot or the beginning of one: put a "+
+			"word before it, as in w-%s", ErrInvalid, api.Quoted(name), name)
+	}
 	if err := h.freeWord(who, name); err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ type Workspace struct {
 	NoSUID         bool      `json:"nosuid"`
 	NoDev          bool      `json:"nodev"`
 	Transport      string    `json:"transport,omitempty"`
-	Origin         string    `json:"origin,omitempty"`  // snapshot it was made from
+	Origin         string    `json:"origin,omitempty"`  // snapshot it was made from; of a fork, the Head of the other workspace then
 	Head           string    `json:"head,omitempty"`    // newest snapshot of its history
 	Layers         int       `json:"layers"`            // depth of its stack
 	Problem        string    `json:"problem,omitempty"` // why a layer of its stack is not stored; see Layer.Problem

@@ -56,6 +56,7 @@ func Run(t *testing.T, open Opener) {
 		{"RollbackRefuses", testRollbackRefuses},
 		{"RollbackKeeps", testRollbackKeeps},
 		{"RollbackForeign", testRollbackForeign},
+		{"RollbackHistory", testRollbackHistory},
 		{"Pause", testPause},
 		{"Up", testUp},
 		{"References", testReferences},

@@ -93,6 +93,10 @@ func testRename(e *env) {
 		e.Error(err)
 	}
 	_, err = rename("x", "v")
-	e.wants(err, sandbox.ErrConflict, "earlier workspace v")
+	e.wants(err, sandbox.ErrConflict, "earlier workspace v", second.ID)
+	other := sandbox.Access{Session: "else"}
+	must[sandbox.Workspace](e)(e.api.Create(e.Context(), sandbox.CreateRequest{Access: other, Name: "y"}))
+	_, err = e.api.Rename(e.Context(), sandbox.RenameRequest{Access: other, Ref: "y", Name: "v"})
+	e.wants(err, sandbox.ErrConflict, "belong to another session")
 	equal(e, "of one that is gone", show("v:s").ID, s.ID)
 }

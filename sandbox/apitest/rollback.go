@@ -185,3 +185,47 @@ func testRollbackForeign(e *env) {
 	}
 	equal(e, "the tree of another", e.sh(`cat "$1"/*`, at), "theirs")
 }
+
+// testRollbackHistory goes to what a workspace was made of: by another way than through its newest snapshot, when one in
+// between is deleted, and not to what an earlier workspace of its name has left.
+func testRollbackHistory(e *env) {
+	at := e.up("w")
+	for _, name := range []string{"one", "two", "three"} {
+		e.sh(`echo "$2" > "$1/f"`, at, name)
+		e.snapshot("w", name)
+	}
+	try := func(workspace, snapshot string) error {
+		_, err := e.api.Rollback(e.Context(), sandbox.RollbackRequest{Workspace: workspace, Snapshot: snapshot})
+		return err
+	}
+	fork := must[sandbox.Workspace](e)(e.api.Fork(e.Context(), sandbox.ForkRequest{Workspace: "w", Name: "fork"}))
+	equal(e, "origin", fork.Origin, e.show("w").Head)
+	for _, name := range []string{"one", "three", "w:two"} {
+		if err := try("fork", name); err != nil {
+			e.Errorf("fork to %s: %v", name, err)
+		}
+	}
+	must[sandbox.Workspace](e)(e.api.Branch(e.Context(), sandbox.RestoreRequest{Snapshot: "w:two", Name: "br"}))
+	if err := e.api.Delete(e.Context(), sandbox.RefRequest{Ref: "w:two"}); err != nil {
+		e.Error(err)
+	}
+	e.wants(try("br", "w:three"), sandbox.ErrConflict, "--foreign")
+	if err := try("br", "w:one"); err != nil {
+		e.Error(err)
+	}
+	e.create("gone", "")
+	e.snapshot("gone", "built")
+	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "gone"}); err != nil {
+		e.Error(err)
+	}
+	e.create("gone", "w:one")
+	for _, name := range []string{"built", "gone:built"} {
+		e.wants(try("gone", name), sandbox.ErrConflict, "an earlier workspace gone", "--foreign")
+	}
+	e.snapshot("gone", "mine")
+	for _, name := range []string{"mine", "one"} {
+		if err := try("gone", name); err != nil {
+			e.Errorf("gone to %s: %v", name, err)
+		}
+	}
+}

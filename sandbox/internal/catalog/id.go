@@ -3,6 +3,7 @@ package catalog
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -69,6 +70,12 @@ func (s *idSource) newest() string {
 	u := s.headLocked()
 	u[8] = 0x80
 	return u.String()
+}
+
+// FirstID is at or before all ids that are made from a time on.
+func FirstID(from time.Time) string {
+	ms := uint64(max(0, from.UnixMilli()))
+	return fmt.Sprintf("%08x-%04x", ms>>16, ms&0xffff)
 }
 
 // headLocked is an id but for its random bits. The caller holds mu.
