@@ -53,7 +53,8 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 // reserveName holds the lock of a name that is to be taken; ErrConflict if it is taken or about to be, or if the asker
 // knows a snapshot by it; ErrInvalid if it could be an id.
 func (h *Home) reserveName(who asker, name string) (unlock func(), err error) {
-	if api.IsID(name) || api.IsPrefix(name) {
+	// Until 2527 ids begin with 0: dead and 2026 are no abbreviations of any.
+	if api.IsID(name) || api.IsPrefix(name) && name[0] == '0' {
 		return nil, fmt.Errorf("%w: workspace name %s: looks like the id of a snapshot or the beginning of one: put a "+
 			"word before it, as in w-%s", ErrInvalid, api.Quoted(name), name)
 	}

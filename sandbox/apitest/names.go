@@ -95,7 +95,8 @@ func testNamesRefused(e *env) {
 		}
 	}
 	must[sandbox.Workspace](e)(e.api.Create(e.Context(), sandbox.CreateRequest{Access: sandbox.Access{Session: "else"}, Name: "built"}))
-	for _, name := range []string{s.ID, s.ID[:13], "cafe"} { // by which a snapshot is meant
+	e.create("cafe", "")
+	for _, name := range []string{s.ID, s.ID[:13], s.ID[:4]} { // by which a snapshot is meant
 		_, err := e.api.Create(e.Context(), sandbox.CreateRequest{Name: name})
 		e.wants(err, sandbox.ErrInvalid, "put a word before it")
 		_, err = e.api.Rename(e.Context(), sandbox.RenameRequest{Ref: "other", Name: name})
