@@ -239,12 +239,18 @@ func (r *crashRun) rollback(to string) func(context.Context) error {
 		r.promise(func(l *ledger) {
 			target = l.Snapshots[r.ids[to]]
 			l.Workspaces["w"] = []string{r.tree, target}
+			l.Taking = append(l.Taking, r.tree) // what was unsaved is kept
 		})
-		if _, err := r.h.Rollback(ctx, sandbox.RollbackRequest{Workspace: "w", Snapshot: r.ids[to]}); err != nil {
+		got, err := r.h.Rollback(ctx, sandbox.RollbackRequest{Workspace: "w", Snapshot: r.ids[to]})
+		if err != nil {
 			return err
 		}
-		r.tree = target
-		r.promise(func(l *ledger) { l.Workspaces["w"] = []string{target} })
+		r.promise(func(l *ledger) {
+			if got.Kept != nil {
+				l.Snapshots[got.Kept.ID] = r.tree
+			}
+			l.Workspaces["w"], r.tree = []string{target}, target
+		})
 		return nil
 	}
 }

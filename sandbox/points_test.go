@@ -128,6 +128,9 @@ func TestPointsComplete(t *testing.T) {
 		"freeze":           "processes of a control group",
 		"thaw":             "processes of a control group",
 		"Rollback":         "rollbackLive tells",
+		"streamImage":      "a file without a name",
+		"open":             "outside of the home",
+		"imageLoader":      "outside of the home",
 	}
 	for _, dir := range parts {
 		eachFunc(t, dir, func(file string, f *ast.FuncDecl) {

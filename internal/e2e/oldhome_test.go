@@ -82,7 +82,9 @@ const otherSession = "agent-7"
 func look(h *home) (s seen) {
 	s.Version = h.ok("version")
 	for _, session := range []string{sandbox.DefaultSession, otherSession} {
-		s.Workspaces = append(s.Workspaces, decode[sandbox.WorkspacePage](h, "--session", session, "list").Workspaces...)
+		list := decode[sandbox.WorkspacePage](h, "--session", session, "list").Workspaces
+		slices.SortFunc(list, func(a, b sandbox.Workspace) int { return strings.Compare(a.ID, b.ID) })
+		s.Workspaces = append(s.Workspaces, list...)
 		s.Snapshots = append(s.Snapshots, decode[sandbox.SnapshotPage](h, "--session", session, "snapshots").Snapshots...)
 		for line := range strings.Lines(h.ok("--session", session, "--json", "events")) {
 			var e sandbox.Event
@@ -331,7 +333,7 @@ func (h *home) workspaceOf(w sandbox.Workspace) sandbox.Workspace {
 func told(all []sandbox.Workspace) []sandbox.Workspace {
 	all = slices.Clone(all)
 	for i := range all {
-		all[i].Layers, all[i].Problem = 0, ""
+		all[i].Layers, all[i].Problem, all[i].LastMountpoint = 0, "", ""
 	}
 	return all
 }
