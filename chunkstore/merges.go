@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 
 	badger "github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
@@ -15,6 +14,7 @@ import (
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
+	"snapfs/internal/lockorder"
 )
 
 // merges watches Badger merge tables. If a new table cannot be created, for lack of a descriptor or for an error of the
@@ -27,7 +27,7 @@ type merges struct {
 	lost    error           // of an earlier one of several merges
 	tables  func() []badger.TableInfo
 
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.StoreMerges]
 	entries uint64 // put into new tables; guarded by mu
 	failed  bool   // Badger gave the merge up; guarded by mu
 	held    []int  // descriptors for new tables; guarded by mu

@@ -91,6 +91,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
             ├─ Flights (leaf)        chunkstore: blockCache.flightMu
             ├─ Sketches (leaf)       chunkstore/internal/sketch: Index.mu
             ├─ StoreState (leaf)     chunkstore: Store.stateMu
+            ├─ StoreMerges (leaf)    chunkstore: merges.mu, what Badger logs of a merge
             ├─ StoreLine (leaf)      chunkstore: line.mu, transactions that wait
             └─ Share (leaf)          internal/fairshare: Pool.mu, who has how much of what a process shares
 DaemonProgress                       sandbox/daemon: stream.progress, called by whatever works
@@ -181,6 +182,7 @@ type (
 	Flights        struct{}
 	Sketches       struct{}
 	StoreState     struct{}
+	StoreMerges    struct{}
 	StoreLine      struct{}
 	Share          struct{}
 	DaemonProgress struct{}
