@@ -46,7 +46,7 @@ run() { # run N NEED LINE: a line that is to run for ever is interrupted
 var documentedNeeds = []struct{ line, script string }{
 	{"snapfs check --read-data --repair", `snapfs stop`},
 	{"snapfs check --rebuild-index", `snapfs stop`},
-	{"snapfs create app ", `snapfs umount app && snapfs destroy app`},
+	{"snapfs create app ", `snapfs umount app && snapfs destroy app && snapfs delete base before-upgrade built`},
 	{"snapfs diff built app-branch-1f3a", `export branch=$(snapfs branch built --quiet)`},
 	{"snapfs export before-upgrade --to", `cd "$(mktemp -d)"`},
 	{"snapfs mount app /mnt/app -", `snapfs umount app`},
