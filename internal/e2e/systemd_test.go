@@ -76,7 +76,7 @@ func (m *machine) boot(script string) string {
 		podman --root $tmp/podman --runroot /run/podman --runtime crun --cgroup-manager cgroupfs --events-backend none \
 			run --rm --network none --no-hosts --systemd=false --cgroups=disabled --cgroupns=private --log-driver none \
 			--ulimit nofile=1024:1024 --ulimit nproc=1024:1024 --security-opt seccomp=unconfined --env container=podman \
-			--security-opt unmask=/sys/fs/cgroup --device /dev/fuse --cap-add SYS_ADMIN --cap-add SYS_PTRACE -v $group:/sys/fs/cgroup:rw \
+			--security-opt unmask=/sys/fs/cgroup --device /dev/fuse --cap-add SYS_ADMIN --cap-add SYS_PTRACE --cap-add LINUX_IMMUTABLE -v $group:/sys/fs/cgroup:rw \
 			-v $tmp/lib:/var/lib/snapfs -v $state:/state --rootfs /run/root /usr/lib/systemd/systemd || code=$?
 		tar --ignore-failed-read -cf $state/kept.tar etc/snapfs etc/logrotate.d etc/systemd/system usr/bin/snapfs \
 			usr/libexec/snapfs usr/lib/systemd/system/snapfs.s* var/lib/dpkg usr/sbin/mount.fuse.snapfs 2>/dev/null || true
@@ -162,7 +162,7 @@ func TestSystemd(t *testing.T) {
 		touch /state/load
 		( while [ -e /state/load ]; do snapfs --quiet show ws --json >/dev/null || echo "failed: $?"; echo . >>/run/calls; done ) &
 		( while [ -e /state/load ]; do echo x >>/mnt/ws/load; done ) 2>/dev/null &
-				for i in 1 2 3; do
+		for i in 1 2 3; do
 			calls=$(cat /run/calls | wc -l)
 			systemctl restart snapfs
 			findmnt -n -o FSTYPE,SOURCE /mnt/ws
@@ -204,12 +204,25 @@ func TestSystemd(t *testing.T) {
 		systemctl is-active snapfs.socket snapfs.service
 		findmnt -n -o FSTYPE,SOURCE /mnt/ws
 		grep held /mnt/ws/open
+
+		# Removing the package gives mountpoints back. Installing it again starts the service.
+		snapfs --quiet create place >&2
+		mkdir /state/place
+		snapfs --quiet mount place /state/place >&2
+		dpkg --remove snapfs >&2
+		! findmnt /mnt/ws
+		rmdir /state/place
+		dpkg -i --force-confold /state/v2.deb >&2
+		systemctl is-active snapfs.socket snapfs.service
+		findmnt -n -o FSTYPE,SOURCE /mnt/ws
+
 		dpkg --purge snapfs 2>&1
 		systemctl is-active snapfs.socket snapfs.service || true
 		! findmnt /mnt/ws
 		test ! -e /usr/bin/snapfs
+		test -z "$(ls -d /etc/systemd/system/*.wants/snapfs.* 2>/dev/null)"
 		test -e /var/lib/snapfs/snapfs-home`)
 	t.Log(out)
-	require.True(t, strings.HasPrefix(out, "active\nactive\nfuse.snapfs ws\nheld\n"), out)
+	require.True(t, strings.HasPrefix(out, "active\nactive\nfuse.snapfs ws\nheld\nactive\nactive\nfuse.snapfs ws\n"), out)
 	require.Contains(t, out, "are kept")
 }
