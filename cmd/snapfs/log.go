@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLog is the size from which a starting daemon renames the log to daemon.log.1.
+// maxLog is the size from which a daemon that starts in the background renames its log to daemon.log.1.
 const maxLog = 8 << 20
 
 // lateLog keeps log lines in memory until the directory is known to be a home, then writes to the log file. It never
 // writes to a directory that is not a home.
 type lateLog struct {
-	path string
+	path   string
+	rotate bool // whether open renames a file that is too large
 
 	mu   sync.Mutex // guards the fields below
 	held []byte
@@ -37,7 +38,7 @@ func (l *lateLog) Write(p []byte) (int, error) {
 func (l *lateLog) open() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if info, err := os.Stat(l.path); err == nil && info.Size() > maxLog {
+	if info, err := os.Stat(l.path); l.rotate && err == nil && info.Size() > maxLog {
 		if err := os.Rename(l.path, l.path+".1"); err != nil {
 			return fmt.Errorf("daemon log: %w", err)
 		}

@@ -3,13 +3,16 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox"
 )
@@ -34,7 +37,23 @@ func (manager) socket() (net.Listener, error) {
 	case given[0] == nil || given[0].Addr().Network() != "unix":
 		return nil, errors.New("the service manager passes what is no unix stream socket: set ListenStream to a path")
 	}
-	return given[0], nil
+	return given[0], listenAgain(given[0])
+}
+
+// listenAgain has the kernel tell clients the credentials of this process (SO_PEERCRED). Until then they are those of the
+// manager, which has called listen(2), and clients cannot tell that the daemon is stopped.
+func listenAgain(l net.Listener) error {
+	sc, ok := l.(syscall.Conn)
+	if !ok {
+		return fmt.Errorf("a listener of type %T has no descriptor", l)
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	listenErr := error(nil)
+	err = raw.Control(func(fd uintptr) { listenErr = unix.Listen(int(fd), unix.SOMAXCONN) })
+	return errors.Join(err, listenErr)
 }
 
 // ready tells that the daemon serves, or has reloaded.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"snapfs/cmd/internal/cli"
 	"snapfs/sandbox"
+	"snapfs/sandbox/api"
 	"snapfs/sandbox/client"
 	"snapfs/sandbox/daemon"
 )
@@ -58,7 +60,8 @@ func (s *service) serve(ctx context.Context) error {
 	}
 	sink := o.Log
 	if o.LogPath != "" {
-		s.logFile = &lateLog{path: o.LogPath}
+		// A file that was set is another program's to rotate.
+		s.logFile = &lateLog{path: o.LogPath, rotate: o.LogPath == filepath.Join(o.Home, api.LogName)}
 		sink = io.Writer(s.logFile)
 	}
 	s.log = slog.New(slog.NewTextHandler(sink, &slog.HandlerOptions{Level: level}))

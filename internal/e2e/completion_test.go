@@ -18,6 +18,9 @@ func TestCompletion(t *testing.T) {
 	h.ok("create", "apple")
 	built := h.ok("snapshot", "app", "--name", "built")
 	h.ok("snapshot", "apple", "--name", "built")
+	h.ok("create", "strange")
+	odd := h.ok("snapshot", "strange", "--name", "odd name; $(touch run) it's")
+	h.write("notes", "")
 	typed := func(shell, begin, line string) string {
 		t.Helper()
 		input := h.write("input", begin+"\n"+line+"\nexit\n")
@@ -35,6 +38,8 @@ func TestCompletion(t *testing.T) {
 			"snapfs --quiet rollback apple bu\t":         h.snapshot("apple:built").ID,
 			"snapfs snapshots --json --workspace=appl\t": `"workspace": "apple"`,
 			"snapfs dest\toth\t && echo $((6 * 7))":      "42",
+			"snapfs --json show strange:od\t":            `"id": "` + odd + `"`,
+			"snapfs --json show strange:odd\\ na\t":      `"id": "` + odd + `"`,
 			"snapfs destroy nosuch\t; echo $((6 * 7))":   "42",
 		} {
 			if out := typed(shell, begin, line); !strings.Contains(out, want) {
@@ -50,7 +55,11 @@ func TestCompletion(t *testing.T) {
 	require.Equal(t, "app:built\napple:built\n", fish("snapfs restore ap"))
 	require.Equal(t, "built\n", fish("snapfs rollback apple b"))
 	require.Equal(t, "app\napple\n", fish("snapfs umount ap"))
+	require.Equal(t, "apple\napple:built\n", fish("snapfs ls appl"))
+	require.Equal(t, "notes\n", fish("snapfs run -- cat no"))
+	require.Equal(t, "notes\n", fish("snapfs cp -r app:built:/x no"))
 
+	require.NoFileExists(t, h.path("run"))
 	h.ok("stop")
 	require.Empty(t, fish("snapfs restore ap"))
 	h.fails(7, "no daemon", "status")

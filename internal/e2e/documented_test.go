@@ -28,6 +28,7 @@ world() {
 	cd ~/src && rm -rf app.sqsh before || return
 	echo > /var/log/snapfs.log
 	for at in /mnt/try-1 /mnt/try-2 /mnt/back /mnt/before; do ! mountpoint -q $at || umount $at || return; done
+	snapfs show app > /dev/null 2>&1 || snapfs delete app:base app:before-upgrade app:built
 	snapfs mount app /mnt/app || { snapfs umount app; snapfs up app /mnt/app --from ~/src/app; } || return
 	for s in base before-upgrade built; do
 		snapfs show "$s" > /dev/null 2>&1 && continue
@@ -46,7 +47,7 @@ run() { # run N NEED LINE: a line that is to run for ever is interrupted
 var documentedNeeds = []struct{ line, script string }{
 	{"snapfs check --read-data --repair", `snapfs stop`},
 	{"snapfs check --rebuild-index", `snapfs stop`},
-	{"snapfs create app ", `snapfs umount app && snapfs destroy app && snapfs delete base before-upgrade built`},
+	{"snapfs create app ", `snapfs umount app && snapfs destroy app`},
 	{"snapfs diff built app-branch-1f3a", `export branch=$(snapfs branch built --quiet)`},
 	{"snapfs export before-upgrade --to", `cd "$(mktemp -d)"`},
 	{"snapfs mount app /mnt/app -", `snapfs umount app`},

@@ -95,8 +95,10 @@ func TestServiceManager(t *testing.T) {
 	go func() { early <- h.run("--verbose", "create", "ws") }()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
+	log := h.write("log", "")
+	require.NoError(t, os.Truncate(log, 9<<20))
 	start := func() *exec.Cmd {
-		cmd := exec.CommandContext(ctx, "sh", "-c", `LISTEN_PID=$$ WATCHDOG_PID=$$ exec "$0" serve`, snapfs)
+		cmd := exec.CommandContext(ctx, "sh", "-c", `LISTEN_PID=$$ WATCHDOG_PID=$$ exec "$0" serve --log "$1"`, snapfs, log)
 		cmd.Env = append(os.Environ(), h.env...)
 		cmd.Env = append(cmd.Env, "LISTEN_FDS=1", "NOTIFY_SOCKET="+h.path("notify"), "WATCHDOG_USEC=300000")
 		cmd.ExtraFiles = []*os.File{fd}
@@ -110,6 +112,9 @@ func TestServiceManager(t *testing.T) {
 	r := <-early
 	require.Zero(t, r.code, r.err)
 	require.NotContains(t, r.err, "started daemon")
+	require.NoError(t, daemon.Process.Signal(unix.SIGSTOP))
+	h.says(7, "kill -CONT "+itoa(daemon.Process.Pid), snapfs, "list")
+	require.NoError(t, daemon.Process.Signal(unix.SIGCONT))
 	require.NoError(t, daemon.Process.Signal(unix.SIGHUP))
 	require.Regexp(t, `^RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]+\n$`, next(false))
 	require.Equal(t, "READY=1", next(false))
@@ -131,4 +136,5 @@ func TestServiceManager(t *testing.T) {
 	require.NoError(t, daemon.Process.Signal(unix.SIGTERM))
 	require.NoError(t, daemon.Wait())
 	require.NoError(t, socket.Close())
+	require.NoFileExists(t, log+".1") // the file is somebody else's to rotate
 }

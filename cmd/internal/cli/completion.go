@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 
@@ -86,15 +87,19 @@ func (a *app) completes(cmd *cobra.Command) {
 	}
 }
 
+// optionGroups are the options in a usage line, such as [--from SRC], and what may follow "--".
+var optionGroups = regexp.MustCompile(`\[-[^\]]*\]`)
+
 // argumentWords are the names of arguments in a usage line, such as NAME and SNAP... in "rollback NAME SNAP...".
 func argumentWords(use string) []string {
 	var words []string
-	for _, field := range strings.Fields(use)[1:] {
-		word := strings.Trim(field, "[]{}")
-		if strings.HasPrefix(word, "-") || word == "|" {
+	for _, field := range strings.Fields(optionGroups.ReplaceAllString(use, ""))[1:] {
+		if field == "|" {
 			break
 		}
-		words = append(words, strings.ReplaceAll(word, "…", "..."))
+		if word := strings.NewReplacer("[", "", "]", "", "{", "", "}", "", "…", "...").Replace(field); word != "--" {
+			words = append(words, word)
+		}
 	}
 	return words
 }
@@ -108,13 +113,13 @@ func (a *app) complete(
 	switch word {
 	case "NAME":
 		workspaces = cmd.Name() != "create"
-	case "SNAP", "SNAP:PATH":
+	case "SNAP":
 		snapshots = true
-	case "ID", "A", "B", "OLD":
+	case "ID", "A", "B", "OLD", "SNAP:PATH":
 		workspaces, snapshots = true, true
 	case "DIR", "MOUNTPOINT":
 		return nil, cobra.ShellCompDirectiveFilterDirs
-	case "FILE", "CMD":
+	case "FILE", "TARGET", "CMD":
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	if cmd.Flags().Lookup("from") != nil && args == nil && word == "SNAP" { // or an image file, or a directory
@@ -166,9 +171,9 @@ func (a *app) workspaceNames(ctx context.Context, c api.API, typed string) (foun
 }
 
 // snapshotNames are the snapshots, of one workspace or of all, that what was typed may become: WORKSPACE:NAME, the name
-// alone where it is known of which workspace, and ids once a part of one was typed.
+// alone where it is known of which workspace, and ids once a part of one was typed. The newest come first.
 func (a *app) snapshotNames(ctx context.Context, c api.API, of, typed string) (found []cobra.Completion) {
-	r := api.ListRequest{Access: a.access(), Workspace: of}
+	r := api.ListRequest{Access: a.access(), Workspace: of, NewestFirst: true}
 	for range completionPages {
 		page, err := c.Snapshots(ctx, r)
 		if err != nil {

@@ -32,7 +32,8 @@ func (a *app) exportCommand() *cobra.Command {
 		Long: `Writes the whole tree of a snapshot as one squashfs 4.0 image, which unsquashfs, squashfuse and the
 kernel can read. The same tree gives the same bytes, whatever its history. FILE is replaced only
 when the new image is complete. FILE - is standard output, unless that is a terminal; then what is
-otherwise printed goes to standard error.
+otherwise printed goes to standard error. The image is made in the home first, whose file system needs
+room for it, and is not written before it is complete.
 
 Without --compression, the image has the form in which the store keeps it: uncompressed, and fastest
 to write. With --layer, only the topmost layer is written, with whiteouts and attributes as

@@ -66,7 +66,7 @@ that know io_uring. Nothing else changes the switch.
 Root and the user that runs the daemon may do everything. With --socket-group and --allow, others may
 use the socket, too. They are known by the credentials of their connections, and bound to sessions:
 they see and change nothing of others, not even with --allow-cross-session, and cannot run gc, check,
-reload and stop. Directories and files that they name are used with their own rights, and they mount
+reload, stop and upgrade. Directories and files that they name are used with their own rights, and they mount
 only on directories that they own, nosuid and nodev.`,
 		Example: `  snapfs serve --home /srv/ws
   snapfs serve --home /srv/ws --socket-group agents --allow uid=1000:session=build,test
