@@ -34,8 +34,8 @@ func TestHostile(t *testing.T) {
 	shell(t, soon, h.tmp, `mksquashfs "$1" plain.sqsh -noappend -quiet -no-progress -noI -noId -noX
 		mksquashfs "$1" packed.sqsh -noappend -quiet -no-progress -b 4096`, dir)
 	h.ok("create", "own", "--from", dir)
-	h.ok("snapshot", "own", "--name", "own")
-	h.ok("export", "own", "own.sqsh")
+	h.ok("snapshot", "own", "--name", "whole")
+	h.ok("export", "whole", "own.sqsh")
 	add(h.path("plain.sqsh"), h.path("plain.sqsh"), h.path("own.sqsh"), h.path("own.sqsh"), h.path("packed.sqsh"))
 	broken, err := filepath.Glob("../../testdata/broken/*.sqsh")
 	require.NoError(t, err)
