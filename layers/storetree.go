@@ -9,12 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/hosttree"
 	"snapfs/squashfs"
 )
 
 // StoreTree stores a host directory (read once, nothing copied) as a base image. What is mounted inside is left out: a
 // directory there becomes an empty one, as with find -xdev. The tree should not change meanwhile; when a file becomes
 // shorter while it is read all is done once more, and the second time it is an error. Inodes get numbers of their own.
+// The path is absolute; a symbolic link in it is an error.
 func StoreTree(
 	ctx context.Context, s *chunkstore.Store, dir string, opts StoreOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
@@ -119,7 +121,7 @@ func (t treeBy) Open(ctx context.Context, file *squashfs.Entry) (f squashfs.File
 }
 
 func openTree(dir string) (*tree, error) {
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := hosttree.OpenFD(dir, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}

@@ -190,28 +190,30 @@ func (s fileSink) Header(p []byte) error {
 // writeImageFile makes a file beside path without a name, lets fill write it, makes it durable and gives it its name.
 // Whatever happens before leaves nothing behind, a kill included where the file system knows O_TMPFILE.
 func writeImageFile(ctx context.Context, path string, fill func(f *os.File) error) (_ ExportResult, err error) {
-	dir := filepath.Dir(path)
-	tmp := filepath.Join(dir, "."+filepath.Base(path)[:min(len(filepath.Base(path)), 64)]+"."+uuid.NewString())
+	parent, base := filepath.Dir(path), filepath.Base(path)
+	tmp := "." + base[:min(len(base), 64)] + "." + uuid.NewString()
 	named := false
-	var f *os.File
+	var dir, f *os.File // the path is looked up once: what is put in its place meanwhile has no effect
 	err = asUser(ctx, func() (err error) {
-		f, err = os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR, 0o644)
-		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
-			f, err = os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
-			named = err == nil
+		dir, err = hosttree.Open(parent, unix.O_PATH|unix.O_DIRECTORY)
+		if err == nil {
+			f, named, err = createIn(dir, tmp)
 		}
 		if err != nil {
-			err = pathError(dir, err)
+			err = pathError(parent, err)
 		}
 		return err
 	})
+	if dir != nil {
+		defer func() { err = errors.Join(err, dir.Close()) }()
+	}
 	if err != nil {
 		return ExportResult{}, err
 	}
 	defer func() {
 		err = errors.Join(err, f.Close())
 		if named {
-			e := asUser(ctx, func() error { return os.Remove(tmp) })
+			e := asUser(ctx, func() error { return unix.Unlinkat(int(dir.Fd()), tmp, 0) })
 			if e != nil && !errors.Is(e, fs.ErrNotExist) {
 				err = errors.Join(err, e)
 			}
@@ -230,21 +232,34 @@ func writeImageFile(ctx context.Context, path string, fill func(f *os.File) erro
 	err = asUser(ctx, func() error {
 		if !named {
 			open := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
-			if err := unix.Linkat(unix.AT_FDCWD, open, unix.AT_FDCWD, tmp, unix.AT_SYMLINK_FOLLOW); err != nil {
-				return fmt.Errorf("naming %s: %w", tmp, err)
+			if err := unix.Linkat(unix.AT_FDCWD, open, int(dir.Fd()), tmp, unix.AT_SYMLINK_FOLLOW); err != nil {
+				return fmt.Errorf("naming %s: %w", filepath.Join(parent, tmp), err)
 			}
 			named = true
 		}
-		if err := os.Rename(tmp, path); err != nil {
-			return err
+		if err := unix.Renameat(int(dir.Fd()), tmp, int(dir.Fd()), base); err != nil {
+			return fmt.Errorf("naming %s: %w", path, err)
 		}
 		named = false
-		if err := hosttree.SyncDir(dir); peer.From(ctx) == nil || !errors.Is(err, fs.ErrPermission) {
+		if err := hosttree.SyncAt(dir); peer.From(ctx) == nil || !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
 		return nil // a directory that may be written to and not read
 	})
 	return ExportResult{Path: path, Size: size, Digest: digest}, err
+}
+
+// createIn makes a file in a directory: without a name, or with this one where the file system has no such files.
+func createIn(dir *os.File, name string) (f *os.File, named bool, err error) {
+	fd, err := unix.Openat(int(dir.Fd()), ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o644)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
+		fd, err = unix.Openat(int(dir.Fd()), name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
+		named = err == nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), name)), named, nil
 }
 
 // digestOf reads a whole file again: its header was written last.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	snapfuse "snapfs/fs"
+	"snapfs/internal/hosttree"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/layerstore"
@@ -295,7 +296,7 @@ func (h *Home) checkMountpoint(at location, mounts mountTable, makeIt bool) (mad
 		return false, fmt.Errorf("%w: a mount at %s would hide the home %s: choose another place",
 			ErrConflict, at.path, h.dir)
 	case at.missing == 1 && makeIt:
-		if err := os.Mkdir(at.path, 0o755); err != nil {
+		if err := hosttree.Mkdir(at.path, 0o755); err != nil {
 			return false, pathError(at.path, err)
 		}
 		return true, nil

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	snapfuse "snapfs/fs"
+	"snapfs/internal/hosttree"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/guard"
 	"snapfs/sandbox/internal/mountns"
@@ -53,7 +54,7 @@ func (l mountLocation) leave() {
 	}
 	if l.by != nil {
 		if l.fresh {
-			_ = l.by.Do(func() error { return unix.Rmdir(l.path) }) // as below
+			_ = l.by.Do(func() error { return hosttree.Rmdir(l.path) }) // as below
 		}
 		return
 	}
@@ -113,7 +114,7 @@ func (h *Home) vacate(m *catalog.Mount) {
 	}
 	if m.By != nil {
 		if m.Made {
-			_ = m.By.Do(func() error { return unix.Rmdir(m.Mountpoint) }) // as below
+			_ = m.By.Do(func() error { return hosttree.Rmdir(m.Mountpoint) }) // as below
 		}
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/hosttree"
 	"snapfs/layers"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
@@ -143,7 +144,7 @@ func (h *Home) imageLoader(path string) loader {
 	) (err error) {
 		var f *os.File
 		err = asUser(ctx, func() (err error) {
-			if f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err != nil { // it may be a pipe by now
+			if f, err = hosttree.Open(path, unix.O_RDONLY|unix.O_NONBLOCK); err != nil { // it may be a pipe by now
 				err = pathError(path, err)
 			}
 			return err

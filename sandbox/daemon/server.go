@@ -21,6 +21,8 @@ import (
 const (
 	// maxRequest bounds the JSON of a request, in bytes.
 	maxRequest = 1 << 20
+	// maxHeader bounds the header of a request, in bytes: connections that have no share of the calls yet hold one each.
+	maxHeader = 16 << 10
 	// drainWait is how long calls may take to notice that they are cancelled.
 	drainWait = 10 * time.Second
 )
@@ -88,6 +90,7 @@ func Serve(ctx context.Context, o Options) error {
 	srv := &http.Server{
 		Handler:           s.negotiate(s.routes()),
 		ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes:    maxHeader,
 		IdleTimeout:       wire.IdleWait,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return sandbox.WithProcess(context.WithValue(ctx, askerKey{}, askerOf(c)), processOf(c))

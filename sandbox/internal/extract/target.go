@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/hosttree"
 	"snapfs/squashfs"
 )
 
@@ -80,42 +81,7 @@ func splitPath(path string) (dir, name string) {
 }
 
 // openPath opens a directory. A symbolic link anywhere in the path was put there meanwhile, and is not followed.
-func openPath(path string) (*os.File, error) {
-	fd, err := retry(func() (int, error) {
-		return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-			Flags: openDir, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-		})
-	})
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // as containers say of calls that they do not know
-		fd, err = openSteps(path)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
-// openSteps opens a directory as openPath does, with older system calls: one element after the other.
-func openSteps(path string) (int, error) {
-	const step = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Open("/", step, 0)
-	if err != nil {
-		return -1, err
-	}
-	for name := range strings.SplitSeq(path, "/") {
-		if name == "" {
-			continue
-		}
-		next, err := retry(func() (int, error) { return unix.Openat(fd, name, step, 0) })
-		unix.Close(fd)
-		if err != nil {
-			return -1, err
-		}
-		fd = next
-	}
-	defer unix.Close(fd)
-	return retry(func() (int, error) { return unix.Openat(fd, ".", openDir, 0) })
-}
+func openPath(path string) (*os.File, error) { return hosttree.Open(path, openDir) }
 
 func (t *Target) closeParent() error {
 	if t.parent == nil {
