@@ -102,6 +102,9 @@ func (d *fileDiff) displaces() bool {
 	}
 	files := map[string]bool{} // that are there no more, or only now
 	for _, c := range d.out {
+		if c.hidden {
+			continue
+		}
 		if c.old != nil && c.now == nil || c.old == nil && c.now != nil || c.OldPath != "" {
 			files[c.Path] = true
 			files[c.OldPath] = true
@@ -123,7 +126,7 @@ func (d *fileDiff) displaces() bool {
 func (d *fileDiff) linked() bool {
 	met := map[uint64]bool{}
 	for _, c := range d.out {
-		if c.old == nil || c.old.Nlink < 2 {
+		if c.hidden || c.old == nil || c.old.Nlink < 2 {
 			continue
 		}
 		if met[c.old.Ino] {

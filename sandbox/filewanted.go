@@ -39,8 +39,11 @@ func (d *fileDiff) ignoreFile(dir string) ([]byte, error) {
 			path = dir + "/" + path
 		}
 		f, err := t.Lstat(path)
-		if f == nil || err != nil || f.Mode&unix.S_IFMT != unix.S_IFREG || f.Size > treefilter.MaxIgnoreFile {
+		if f == nil || err != nil || f.Mode&unix.S_IFMT != unix.S_IFREG {
 			return nil, err
+		}
+		if f.Size > treefilter.MaxIgnoreFile {
+			return nil, treefilter.ErrTooMany
 		}
 		var text bytes.Buffer
 		err = f.CopyTo(d.ctx, &text)

@@ -10,8 +10,21 @@ import (
 // IgnoreFile is the name of the files that GitIgnore honours.
 const IgnoreFile = ".gitignore"
 
-// MaxIgnoreFile is how many bytes such a file may have.
-const MaxIgnoreFile = 1 << 20
+const (
+	// MaxIgnoreFile is how many bytes such a file may have.
+	MaxIgnoreFile = 64 << 10
+	// maxPatterns is how many patterns options or a file may have, and how many paths options.
+	maxPatterns = 4096
+	// maxBytes is how long the paths and the patterns of options may be together.
+	maxBytes = 64 << 10
+	// maxRead is how many patterns of .gitignore files a Filter takes in all, and maxReadBytes how many bytes.
+	maxRead      = 32 << 10
+	maxReadBytes = 2 << 20
+)
+
+// ErrTooMany is for more patterns or paths, or longer ones, than a Filter takes.
+var ErrTooMany = errors.New("too many patterns or paths, or too long ones: at most 4096 and 64 KiB in a call and in a " +
+	IgnoreFile + " file, and 32768 and 2 MiB in all such files together")
 
 // Options choose a part. The zero value is everything.
 type Options struct {
@@ -28,11 +41,22 @@ type Filter struct {
 	paths     []string
 	exclude   []pattern
 	gitIgnore bool
+	read      atomic.Int64 // patterns of .gitignore files
+	readBytes atomic.Int64
 	met       []atomic.Bool // which of paths are there
 }
 
 // New reads options; nil if they leave nothing out.
 func New(o Options) (*Filter, error) {
+	size := 0
+	for _, list := range [][]string{o.Paths, o.Exclude} {
+		for _, s := range list {
+			size += len(s)
+		}
+		if len(list) > maxPatterns || size > maxBytes {
+			return nil, ErrTooMany
+		}
+	}
 	f := &Filter{gitIgnore: o.GitIgnore}
 	all := len(o.Paths) == 0
 	for _, p := range o.Paths {
@@ -103,10 +127,18 @@ func (f *Filter) open(up *Dir, path string, read func() ([]byte, error)) (*Dir, 
 		return d, nil
 	}
 	text, err := read()
+	if err == nil {
+		d.lines, err = parse(text)
+	}
+	if err == nil && (f.read.Add(int64(len(d.lines))) > maxRead || f.readBytes.Add(int64(len(text))) > maxReadBytes) {
+		err = ErrTooMany
+	}
+	if errors.Is(err, ErrTooMany) {
+		err = fmt.Errorf("%q: %w", join(path, IgnoreFile), err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	d.lines = parse(text)
 	return d, nil
 }
 

@@ -17,17 +17,23 @@ type pattern struct {
 }
 
 // parse reads a .gitignore file.
-func parse(text []byte) []pattern {
+func parse(text []byte) ([]pattern, error) {
+	if len(text) > MaxIgnoreFile {
+		return nil, ErrTooMany
+	}
 	var list []pattern
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSuffix(line, []byte("\n"))
 		line = bytes.TrimSuffix(line, []byte("\r"))
 		if glob := trimBlanks(string(line)); glob != "" && glob[0] != '#' {
+			if len(list) == maxPatterns {
+				return nil, ErrTooMany
+			}
 			list = append(list, parsePattern(glob))
 		}
 	}
-	return list
+	return list, nil
 }
 
 // parsePattern reads one pattern.

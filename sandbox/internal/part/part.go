@@ -79,15 +79,17 @@ func (s *source) dir(
 	return &own, nil
 }
 
-// ignoreFile reads the .gitignore file of a directory of the other source; nil if it has none, or one that git would
-// not read.
+// ignoreFile reads the .gitignore file of a directory of the other source; nil if it has none.
 func (s *source) ignoreFile(ctx context.Context, e *squashfs.Entry) (text []byte, err error) {
 	file, err := s.src.Entry(ctx, e, treefilter.IgnoreFile)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
-	if file == nil || err != nil || file.Attr.Mode&unix.S_IFMT != unix.S_IFREG || file.Attr.Size > treefilter.MaxIgnoreFile {
+	if file == nil || err != nil || file.Attr.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, err
+	}
+	if file.Attr.Size > treefilter.MaxIgnoreFile {
+		return nil, treefilter.ErrTooMany
 	}
 	f, err := s.src.Open(ctx, file)
 	if err != nil {
