@@ -101,7 +101,7 @@ func (h *Home) guardLocation(l mountLocation) {
 	if l.guarded == 0 || l.apart {
 		return
 	}
-	if err := guard.Set(l.path); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := guard.Set(l.path, l.guarded); err != nil && !errors.Is(err, unix.ENOENT) {
 		h.log.Debug("a mountpoint has no guard", "mountpoint", l.path, "error", err)
 	}
 }

@@ -149,7 +149,7 @@ func endUsers(ctx context.Context, ws api.Workspace) ([]user, error) {
 			found = append(found, u)
 		}
 	}
-	if err := endProcesses(ctx, found, endWait); err != nil {
+	if err := endProcesses(ctx, device, found, endWait); err != nil {
 		return found, fmt.Errorf("ending what uses %s (%s): %w", ws.ID, userList(found), err)
 	}
 	return found, nil

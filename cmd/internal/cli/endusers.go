@@ -100,8 +100,9 @@ func ancestors() map[int]bool {
 	return found
 }
 
-// endProcesses asks processes to end, and after a time ends them. Those that are gone meanwhile are no error.
-func endProcesses(ctx context.Context, users []user, wait time.Duration) error {
+// endProcesses asks processes that use a file system to end, and after a time ends them. Those that are gone meanwhile, or
+// do not use it any more, are no error.
+func endProcesses(ctx context.Context, device uint64, users []user, wait time.Duration) error {
 	var errs []error
 	fds := map[int]int{}
 	defer func() {
@@ -124,6 +125,11 @@ func endProcesses(ctx context.Context, users []user, wait time.Duration) error {
 			return fmt.Errorf("pid %d: %w", u.PID, err)
 		}
 		fds[u.PID] = fd
+		if !usesDevice(u.PID, device) { // it has ended meanwhile, and another one has its number
+			_ = unix.Close(fd) // nothing is written
+			delete(fds, u.PID)
+			continue
+		}
 		send(u.PID, unix.SIGTERM)
 	}
 	deadline := time.Now().Add(wait)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -52,6 +53,9 @@ func readProject(path string) (project, error) {
 		if p.path = findProject(dir); p.path == "" {
 			return p, usagef("missing NAME: there is no %s here", projectName)
 		}
+		if err := trusted(p.path, os.Geteuid()); err != nil {
+			return p, err
+		}
 	}
 	var err error
 	if p.path, err = filepath.Abs(p.path); err != nil {
@@ -92,6 +96,29 @@ func findProject(dir string) string {
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+// trusted refuses a file that was found, not named, if another user than this one or root can have written it, or put
+// it there.
+func trusted(path string, euid int) error {
+	dir := filepath.Dir(path)
+	for _, p := range []string{path, dir} {
+		for _, stat := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
+			info, err := stat(p)
+			if err != nil {
+				return err
+			}
+			st, ok := info.Sys().(*syscall.Stat_t)
+			link := info.Mode()&fs.ModeSymlink != 0
+			sticky := p == dir && info.Mode()&fs.ModeSticky != 0
+			if ok && (st.Uid == 0 || int(st.Uid) == euid) && (link || sticky || info.Mode().Perm()&0o002 == 0) {
+				continue
+			}
+			return failure(api.ErrRefused, "%s can be from another user, who owns %s or may write there: read it, then name "+
+				"it with --file, or name the workspaces", quote(path), quote(p))
+		}
+	}
+	return nil
 }
 
 // wrong says in which lines a file is wrong.

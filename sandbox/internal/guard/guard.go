@@ -46,10 +46,23 @@ func LookAt(dir int) (s State, err error) {
 	return s, err
 }
 
-// Set guards a directory. ErrUnsupported where that is impossible.
-func Set(dir string) error { return at(dir, SetAt) }
+// Set guards a directory if it is the one with this inode number. ErrUnsupported where that is impossible.
+func Set(dir string, inode uint64) error {
+	return at(dir, func(dir int) error {
+		return with(dir, func(fd int) error {
+			s, err := look(fd)
+			if err != nil {
+				return err
+			}
+			if s.Inode != inode {
+				return fmt.Errorf("%w: another directory is there now", ErrUnsupported)
+			}
+			return change(fd, true)
+		})
+	})
+}
 
-// SetAt is Set for a directory that is open, also with O_PATH.
+// SetAt guards a directory that is open, also with O_PATH.
 func SetAt(dir int) error {
 	return with(dir, func(fd int) error { return change(fd, true) })
 }

@@ -265,8 +265,12 @@ func (c *child) detach() error {
 // vacate gives the directory back. If it was guarded, and another one is in its place, that is left alone.
 func (c *child) vacate() error {
 	if c.Guarded != 0 {
-		if s, err := guard.Look(c.Path); err == nil && s.Inode != c.Guarded {
+		s, err := guard.Look(c.Path)
+		if err == nil && s.Inode != c.Guarded || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 			return nil
+		}
+		if err != nil {
+			return err // nothing is removed of which it is not known what it is
 		}
 	}
 	err := guard.Clear(c.Path, c.Guarded)
