@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,10 @@ func (h *Home) usePlace(ctx context.Context, a Access, ref, path, what string) (
 		w, s, err := h.useObject(ctx, a, ref, what)
 		return subject{w, s}, path, err
 	}
+	who, err := newAsker(ctx, a)
+	if err != nil {
+		return subject{}, "", err
+	}
 	// Each way to read it that names something.
 	ways := [][2]string{{ref, ""}}
 	for i := range ref {
@@ -35,11 +40,16 @@ func (h *Home) usePlace(ctx context.Context, a Access, ref, path, what string) (
 		path string
 	}
 	var all []found
-	var first error
+	var first, refusal error
 	for _, way := range ways {
-		w, s, err := h.useObject(ctx, a, way[0], what)
+		w, s, err := h.findObject(who, nil, way[0])
 		switch {
 		case err == nil:
+		case errors.Is(err, ErrRefused): // it counts only if nothing else is meant
+			if refusal == nil {
+				refusal = err
+			}
+			continue
 		case errors.Is(err, ErrNotFound), errors.Is(err, ErrInvalid):
 			if first == nil {
 				first = err
@@ -53,8 +63,8 @@ func (h *Home) usePlace(ctx context.Context, a Access, ref, path, what string) (
 			if there, err := h.hasPath(ctx, found.subject, found.path); err != nil {
 				return subject{}, "", err
 			} else if !there {
-				if first == nil || len(all) == 0 {
-					first = fmt.Errorf("%w: %s has no path %s", ErrNotFound, way[0], api.Quoted(way[1]))
+				if len(all) == 0 {
+					refusal, first = nil, fmt.Errorf("%w: %s has no path %s", ErrNotFound, way[0], api.Quoted(way[1]))
 				}
 				continue
 			}
@@ -63,9 +73,9 @@ func (h *Home) usePlace(ctx context.Context, a Access, ref, path, what string) (
 	}
 	switch len(all) {
 	case 0:
-		return subject{}, "", first
+		return subject{}, "", cmp.Or(refusal, first)
 	case 1:
-		return all[0].subject, all[0].path, nil
+		return all[0].subject, all[0].path, h.auditObject(ctx, who, all[0].workspace, all[0].snapshot, what)
 	}
 	return subject{}, "", fmt.Errorf("%w: %s can be read in several ways: write a path with a slash, as %s:/ or %s:/%s",
 		ErrConflict, api.Quoted(ref), ref, strings.SplitN(ref, ":", 2)[0], strings.SplitN(ref, ":", 2)[1])

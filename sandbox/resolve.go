@@ -261,18 +261,39 @@ func (h *Home) useObjectOf(
 	if err != nil {
 		return nil, nil, err
 	}
+	w, s, err := h.findObject(who, of, ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	return w, s, h.auditObject(ctx, who, w, s, what)
+}
+
+// auditObject audits the crossing of useObject.
+func (h *Home) auditObject(
+	ctx context.Context, who asker, w *catalog.Workspace, s *catalog.Snapshot, what string,
+) error {
+	if w != nil {
+		return h.audit(ctx, who.session, w.Session, w.ID, "", what)
+	}
+	return h.audit(ctx, who.session, s.Session, s.Workspace, s.ID, what)
+}
+
+// findObject is useObjectOf without the audit.
+func (h *Home) findObject(
+	who asker, of *catalog.Workspace, ref string,
+) (*catalog.Workspace, *catalog.Snapshot, error) {
 	if err := validObject(ref); err != nil {
 		return nil, nil, err
 	}
 	w, werr := h.objectWorkspace(who, ref)
 	if w != nil && werr == nil {
-		return w, nil, h.audit(ctx, who.session, w.Session, w.ID, "", what)
+		return w, nil, nil
 	}
 	s, err := h.findSnapshot(who, of, ref)
 	_, _, two := api.SplitRef(ref)
 	switch {
 	case err == nil:
-		return nil, s, h.audit(ctx, who.session, s.Session, s.Workspace, s.ID, what)
+		return nil, s, nil
 	case two || !errors.Is(err, ErrNotFound):
 		return nil, nil, err
 	case werr != nil:

@@ -63,6 +63,7 @@ func Run(t *testing.T, open Opener) {
 		{"Names", testNames},
 		{"NamesRefused", testNamesRefused},
 		{"NamesGiven", testNamesGiven},
+		{"NamesRead", testNamesRead},
 		{"Places", testPlaces},
 		{"Rename", testRename},
 		{"Refs", testRefs},

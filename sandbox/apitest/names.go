@@ -122,6 +122,42 @@ func testNamesGiven(e *env) {
 	}
 }
 
+// testNamesRead reads what can be meant in two ways. One that belongs to another session is none of them, and what is not
+// used is not audited.
+func testNamesRead(e *env) {
+	yours, mine := sandbox.Access{Session: "yours"}, sandbox.Access{Session: "mine", AllowCrossSession: true}
+	dir := e.mkdir("src")
+	e.sh(`echo contents > "$1/f"`, dir)
+	must[sandbox.Workspace](e)(e.api.Create(e.Context(), sandbox.CreateRequest{Access: yours, Name: "w", Source: dir}))
+	must[sandbox.Snapshot](e)(e.api.Snapshot(e.Context(), sandbox.SnapshotRequest{Access: mine, Workspace: "w", Name: "f"}))
+	must[sandbox.Snapshot](e)(e.api.Snapshot(e.Context(), sandbox.SnapshotRequest{Access: mine, Workspace: "w", Name: "g"}))
+	read := func(a sandbox.Access, ref string) (string, error) {
+		var text strings.Builder
+		_, err := e.api.ReadFile(e.Context(), sandbox.FilesRequest{Access: a, Ref: ref}, &text)
+		return text.String(), err
+	}
+	equal(e, "the file", must[string](e)(read(yours, "w:f")), "contents\n")
+	_, err := read(yours, "w:g")
+	e.wants(err, sandbox.ErrNotFound, "no path")
+	crossings := func() (n int) {
+		for ev, err := range sandbox.AllEvents(e.Context(), e.api, sandbox.EventsRequest{Access: yours, Workspace: "w"}) {
+			if err != nil {
+				e.Fatal(err)
+			}
+			if ev.Kind == sandbox.EventCrossSession {
+				n++
+			}
+		}
+		return n
+	}
+	before := crossings()
+	_, err = read(mine, "w:f")
+	e.wants(err, sandbox.ErrConflict, "several ways")
+	equal(e, "crossings, of what is not used", crossings(), before)
+	equal(e, "the file, by another session", must[string](e)(read(mine, "w:/f")), "contents\n")
+	equal(e, "crossings", crossings(), before+1)
+}
+
 // testPlaces names workspaces by where they were mounted. Paths inside a mount are for other processes than this one,
 // which serves it.
 func testPlaces(e *env) {
