@@ -81,9 +81,10 @@ func (h *Home) madeKey(after string) (string, error) {
 	return catalog.MadeKey(made, name), nil
 }
 
-// Snapshots lists snapshots, the oldest or the newest first: the own session's, or all if cross-session access is allowed. After is the
-// id of the last one of the page before, which need not exist any more. Asked for those of a workspace, it is
-// ErrNotFound if neither the workspace nor a snapshot of it exists, ErrRefused if all that exists is another session's.
+// Snapshots lists snapshots, the oldest or the newest first: the own session's, or all if cross-session
+// access is allowed. After is the id of the last one of the page before, which need not exist any more. Asked for those
+// of a workspace, it is ErrNotFound if neither the workspace nor a snapshot of it exists, ErrRefused if all that exists
+// is another session's.
 func (h *Home) Snapshots(ctx context.Context, r ListRequest) (SnapshotPage, error) {
 	ctx, end, err := h.begin(ctx)
 	if err != nil {

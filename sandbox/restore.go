@@ -11,8 +11,7 @@ import (
 )
 
 // Restore makes a new workspace of a snapshot, named {origin}-restored-{short} if it is given no name, and mounts it if a
-// mountpoint is given.
-// The origin is not touched. If the mount fails, the workspace is gone again.
+// mountpoint is given. The origin is not touched. If the mount fails, the workspace is gone again.
 func (h *Home) Restore(ctx context.Context, r RestoreRequest) (Workspace, error) {
 	return h.derive(ctx, r, "restored", EventRestored)
 }
@@ -142,9 +141,9 @@ func (h *Home) reserveDerived(who asker, wanted, origin, how string) (name strin
 	return "", nil, fmt.Errorf("no free name for a workspace made from %s: %w", origin, err)
 }
 
-// Fork makes a new workspace, named {origin}-fork-{short} if it is given no name, from the current state of another, without a snapshot. A
-// workspace that is written to goes on behind a brief barrier; that of a paused one is paused, too, and has no control
-// group. If a mountpoint is given the new one is mounted there.
+// Fork makes a new workspace, named {origin}-fork-{short} if it is given no name, from the current state of
+// another, without a snapshot. A workspace that is written to goes on behind a brief barrier; that of a paused one is
+// paused, too, and has no control group. If a mountpoint is given the new one is mounted there.
 func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {

@@ -15,9 +15,10 @@ import (
 )
 
 // Rollback moves a workspace back to a snapshot of its own history, or with Foreign to any other. What was written since
-// its newest snapshot is kept for a day as a snapshot without a name, unless Discard gives it up. A mounted workspace stays mounted, and programs see the change at once, those of a paused one all of it when
-// it is resumed: files that they have open stay as they were, apart from the tree. ErrConflict for one that is mounted
-// read-only. When it returns, the change survives a loss of power.
+// its newest snapshot is kept for a day as a snapshot without a name, unless Discard gives it up. A mounted
+// workspace stays mounted, and programs see the change at once, those of a paused one all of it when it is resumed: files
+// that they have open stay as they were, apart from the tree. ErrConflict for one that is mounted read-only. When it
+// returns, the change survives a loss of power.
 func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (RollbackResult, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {

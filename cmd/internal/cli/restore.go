@@ -47,8 +47,8 @@ claim a prepared snapshot for a task, branch it: the tree is complete when the c
 func (a *app) forkCommand() *cobra.Command {
 	return a.derive("fork NAME [MOUNTPOINT]", "make a new workspace from the current state of another",
 		`Makes a new workspace from what workspace NAME holds now, and prints its name: that of --name, or
-{origin}-fork-{short}. With MOUNTPOINT the workspace is mounted there. No snapshot is listed for it. NAME is not changed. The fork of a paused
-workspace is paused.`,
+{origin}-fork-{short}. With MOUNTPOINT the workspace is mounted there. No snapshot is
+listed for it. NAME is not changed. The fork of a paused workspace is paused.`,
 		"  snapfs fork app /mnt/app-2",
 		func(c *client.Client) deriveFunc {
 			return func(ctx context.Context, r api.RestoreRequest) (api.Workspace, error) {

@@ -71,8 +71,8 @@ func (c *Catalog) Layers() []*Layer {
 	return all
 }
 
-// ListWorkspaces gives the workspaces that a query asks for, in order of names, or the newest first. No lock is held between one and the
-// next: those that are made or removed meanwhile may be among them or not.
+// ListWorkspaces gives the workspaces that a query asks for, in order of names, or the newest first. No lock is
+// held between one and the next: those that are made or removed meanwhile may be among them or not.
 func (c *Catalog) ListWorkspaces(q Query) iter.Seq[*Workspace] {
 	if q.Newest {
 		return inBatches(q.After, (*Workspace).made, func(before string) []*Workspace {
@@ -97,8 +97,8 @@ func (c *Catalog) ListWorkspaces(q Query) iter.Seq[*Workspace] {
 	})
 }
 
-// ListSnapshots gives the snapshots that a query asks for, oldest first, or the newest first. No lock is held between one and the next:
-// those that are taken or deleted meanwhile may be among them or not.
+// ListSnapshots gives the snapshots that a query asks for, oldest first, or the newest first. No lock is held
+// between one and the next: those that are taken or deleted meanwhile may be among them or not.
 func (c *Catalog) ListSnapshots(q Query) iter.Seq[*Snapshot] {
 	all := inBatches(q.After, func(s *Snapshot) string { return s.ID }, func(after string) []*Snapshot {
 		c.mu.RLock()
