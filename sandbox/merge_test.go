@@ -169,7 +169,7 @@ func (y *history) collect() {
 func (y *history) diff(a, b string) string {
 	y.t.Helper()
 	var lines []string
-	err := y.h.Diff(y.t.Context(), DiffRequest{A: a, B: b}, func(c Change) error {
+	err := y.h.Diff(y.t.Context(), DiffRequest{A: a, B: b, Parent: b == ""}, func(c Change) error {
 		lines = append(lines, c.Kind+" "+c.Path)
 		return nil
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -116,6 +117,13 @@ func testCancelled(e *env) {
 		},
 		"Diff": func(ctx context.Context) error {
 			return api.Diff(ctx, sandbox.DiffRequest{A: "w", Patch: true}, func(sandbox.Change) error { return nil })
+		},
+		"Files": func(ctx context.Context) error {
+			return api.Files(ctx, sandbox.FilesRequest{Ref: "w"}, func(sandbox.File) error { return nil })
+		},
+		"ReadFile": func(ctx context.Context) error {
+			_, err := api.ReadFile(ctx, sandbox.FilesRequest{Ref: "w", Path: "f"}, io.Discard)
+			return err
 		},
 		"Delete":  func(ctx context.Context) error { return api.Delete(ctx, sandbox.RefRequest{Ref: s.ID}) },
 		"Destroy": func(ctx context.Context) error { return api.Destroy(ctx, sandbox.RefRequest{Ref: "v"}) },
