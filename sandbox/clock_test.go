@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -96,4 +97,40 @@ func TestClockGoesBack(t *testing.T) {
 		t.Errorf("not expired at its time: %+v, %v", got, err)
 	}
 	events(1)
+}
+
+// TestNamesakeAtOnce makes a workspace where one of its name was destroyed within the same instant, and one after the
+// clock went back: neither may go to what the earlier ones left.
+func TestNamesakeAtOnce(t *testing.T) {
+	ctx := t.Context()
+	var clock atomic.Int64
+	clock.Store(time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC).UnixNano())
+	h := openHome(t, filepath.Join(t.TempDir(), "home"), sandbox.WithClock(sandbox.Options{}, func() time.Time {
+		return time.Unix(0, clock.Load())
+	}))
+	var left []string
+	for range 3 {
+		if _, err := h.Create(ctx, sandbox.CreateRequest{Name: "w"}); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range left {
+			if _, err := h.Rollback(ctx, sandbox.RollbackRequest{Workspace: "w", Snapshot: id}); !errors.Is(err, sandbox.ErrConflict) {
+				t.Errorf("rollback to %s of an earlier workspace: %v", id, err)
+			}
+		}
+		s, err := h.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Rollback(ctx, sandbox.RollbackRequest{Workspace: "w", Snapshot: s.ID}); err != nil {
+			t.Error(err)
+		}
+		left = append(left, s.ID)
+		if err := h.Destroy(ctx, sandbox.RefRequest{Ref: "w"}); err != nil {
+			t.Fatal(err)
+		}
+		if len(left) == 2 {
+			clock.Add(-int64(time.Hour))
+		}
+	}
 }

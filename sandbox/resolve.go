@@ -147,7 +147,7 @@ func (h *Home) findSnapshot(who asker, of *catalog.Workspace, ref string) (*cata
 	}
 	if of != nil {
 		s := h.catalog.SnapshotCalled(of.ID, ref)
-		if s != nil && !api.IsPrefix(ref) && who.may(s.Session) && takenOf(of, s) {
+		if s != nil && !api.IsPrefix(ref) && who.may(s.Session) && of.Took(s) {
 			return s, nil
 		}
 	}
@@ -328,16 +328,10 @@ func (h *Home) isWorkspace(who asker, word string) bool {
 	return w != nil && who.may(w.Session)
 }
 
-// takenOf reports whether a snapshot was taken of a workspace, and not of an earlier one of that name. Only ids tell:
-// they grow also when the clock goes back.
-func takenOf(w *catalog.Workspace, s *catalog.Snapshot) bool {
-	return s.Workspace == w.ID && s.ID >= catalog.FirstID(w.CreatedAt)
-}
-
 // ofHistory reports whether a snapshot is of a workspace's own history: it was taken of it, or is one of those on which
 // it was made. Those are followed by their parents, and by the layers of the workspace where one is deleted.
 func (h *Home) ofHistory(w *catalog.Workspace, s *catalog.Snapshot) bool {
-	if takenOf(w, s) || s.Top != "" && h.catalog.Common(w.Base, s.Top) == s.Top {
+	if w.Took(s) || s.Top != "" && h.catalog.Common(w.Base, s.Top) == s.Top {
 		return true
 	}
 	for _, from := range []string{w.Head, w.Origin} {

@@ -51,7 +51,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	foreign := h.foreignSnapshot(s)
 	w := &catalog.Workspace{
 		ID: name, Session: session, Origin: s.ID, Head: s.ID, Base: s.Top, Source: "snapshot " + s.ID,
-		Foreign: &foreign, CreatedAt: h.now(),
+		Foreign: &foreign, CreatedAt: h.now(), First: h.catalog.NewID(),
 	}
 	var at mountLocation
 	if r.Mountpoint != "" {
@@ -183,7 +183,7 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 		foreign := w.IsForeign()
 		ch.PutWorkspaces = append(ch.PutWorkspaces, &catalog.Workspace{
 			ID: name, Session: session, Origin: w.Head, Head: w.Head, Base: top, Upper: upper, Paused: w.Paused,
-			Source: "workspace " + w.ID, Foreign: &foreign, CreatedAt: h.now(),
+			Source: "workspace " + w.ID, Foreign: &foreign, CreatedAt: h.now(), First: h.catalog.NewID(),
 		})
 		ch.Events = append(append(ch.Events, h.event(EventCreated, name, session, "", "fork")), now...)
 		if w.Paused {

@@ -34,7 +34,9 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	if err != nil {
 		return Workspace{}, err
 	}
-	w := &catalog.Workspace{ID: r.Name, Session: session, Source: src.label, Foreign: &src.foreign, CreatedAt: h.now()}
+	w := &catalog.Workspace{
+		ID: r.Name, Session: session, Source: src.label, Foreign: &src.foreign, CreatedAt: h.now(), First: h.catalog.NewID(),
+	}
 	if src.snapshot != nil {
 		w.Origin, w.Head, w.Base = src.snapshot.ID, src.snapshot.ID, src.snapshot.Top
 	}

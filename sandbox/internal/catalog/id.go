@@ -72,8 +72,8 @@ func (s *idSource) newest() string {
 	return u.String()
 }
 
-// FirstID is at or before all ids that are made from a time on.
-func FirstID(from time.Time) string {
+// firstID is at or before all ids that are made from a time on.
+func firstID(from time.Time) string {
 	ms := uint64(max(0, from.UnixMilli()))
 	return fmt.Sprintf("%08x-%04x", ms>>16, ms&0xffff)
 }

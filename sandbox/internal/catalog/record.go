@@ -34,6 +34,7 @@ type Workspace struct {
 	Base      string    `json:"base,omitempty"` // layer below the upper; "" if there is none
 	Upper     uint64    `json:"upper"`
 	CreatedAt time.Time `json:"created_at"`
+	First     string    `json:"first,omitempty"` // id before those of its snapshots; earlier versions made none
 	Source    string    `json:"source,omitempty"`
 	Foreign   *bool     `json:"foreign,omitempty"` // nil before it was recorded; see IsForeign
 	Mount     *Mount    `json:"mount,omitempty"`   // where it was mounted last
@@ -71,6 +72,16 @@ func (r *Workspace) IsForeign() bool {
 		return filepath.IsAbs(r.Source)
 	}
 	return false
+}
+
+// Took reports whether a snapshot was taken of the workspace, and not of an earlier one of its name. Only ids tell: they
+// grow also when the clock goes back.
+func (r *Workspace) Took(s *Snapshot) bool {
+	first := r.First
+	if first == "" {
+		first = firstID(r.CreatedAt)
+	}
+	return s.Workspace == r.ID && s.ID >= first
 }
 
 // Holder is the workspace as what names a layer.
