@@ -131,6 +131,12 @@ func Detach(path string, dev uint64) (found bool, err error) {
 	return mountpoint.Detach(path, dev, true)
 }
 
+// Attributes are the options that are on, as mount_setattr(2) has them.
+func (o Options) Attributes() uint64 { return mountOptions(o).Attributes() }
+
+// AllAttributes are those that options decide about.
+const AllAttributes uint64 = mountpoint.AllAttributes
+
 func mountOptions(opts Options) mountpoint.Options {
 	return mountpoint.Options{
 		FSName: opts.FSName, ReadOnly: opts.ReadOnly, NoSUID: opts.NoSUID, NoDev: opts.NoDev, NoExec: opts.NoExec,

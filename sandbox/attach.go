@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	snapfuse "snapfs/fs"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/mountns"
 )
@@ -112,9 +113,9 @@ func (h *Home) rejoin(
 		return err
 	}
 	defer func() { _ = ns.Close() }() // nothing is written
-	set, clr := attributes(opts)
 	err = h.attach(ctx, &where, mountns.Request{
-		Do: mountns.Copy, Source: int(ns.Fd()), From: point, Device: deviceNumber(l.device), Set: set, Clear: clr,
+		Do: mountns.Copy, Source: int(ns.Fd()), From: point, Device: deviceNumber(l.device),
+		Set: fuseOptions(opts).Attributes(), Clear: snapfuse.AllAttributes,
 	})
 	if err != nil {
 		return err
@@ -173,40 +174,16 @@ func (h *Home) recordMounted(ctx context.Context, name, session string, l *live,
 	}
 }
 
-// attributes are mount options as mount_setattr(2) has them.
-func attributes(o MountOptions) (set, clr uint64) {
-	for _, f := range []struct {
-		on   bool
-		attr uint64
-	}{
-		{o.ReadOnly, unix.MOUNT_ATTR_RDONLY},
-		{o.NoSUID, unix.MOUNT_ATTR_NOSUID},
-		{o.NoDev, unix.MOUNT_ATTR_NODEV},
-		{o.NoExec, unix.MOUNT_ATTR_NOEXEC},
-	} {
-		if f.on {
-			set |= f.attr
-		} else {
-			clr |= f.attr
-		}
-	}
-	clr |= unix.MOUNT_ATTR__ATIME
-	if o.NoAtime {
-		set |= unix.MOUNT_ATTR_NOATIME
-	}
-	return set, clr
-}
-
 // errGone says that what is to be changed is not there any more.
 var errGone = errors.New("it is not mounted any more")
 
 // setAttributes changes the attributes of a mount.
 func (h *Home) setAttributes(ctx context.Context, l *live, o MountOptions) error {
 	how := l.shown.Load()
-	set, clr := attributes(o)
 	if how.at.apart {
 		_, err := how.at.view.run(ctx, mountns.Request{
-			Do: mountns.Change, Path: how.at.path, Device: deviceNumber(l.device), Set: set, Clear: clr,
+			Do: mountns.Change, Path: how.at.path, Device: deviceNumber(l.device),
+			Set: fuseOptions(o).Attributes(), Clear: snapfuse.AllAttributes,
 		})
 		return err
 	}
@@ -223,6 +200,6 @@ func (h *Home) setAttributes(ctx context.Context, l *live, o MountOptions) error
 	if unix.Mkdev(st.Dev_major, st.Dev_minor) != deviceNumber(l.device) || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
 		return errGone
 	}
-	attr := unix.MountAttr{Attr_set: set, Attr_clr: clr}
+	attr := unix.MountAttr{Attr_set: fuseOptions(o).Attributes(), Attr_clr: snapfuse.AllAttributes}
 	return unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr)
 }

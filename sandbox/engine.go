@@ -76,11 +76,10 @@ func (e fuseEngine) mount(
 	if transport == "" || transport == "auto" {
 		transport = e.transport
 	}
-	m, err := snapfuse.New(ctx, o, mountpoint, snapfuse.Options{
-		Transport: transport, FSName: workspace, ReadOnly: opts.ReadOnly,
-		NoSUID: opts.NoSUID, NoDev: opts.NoDev, NoExec: opts.NoExec, NoAtime: opts.NoAtime,
-		Writeback: opts.Writeback, Owner: how.owner, Place: how.place, Logger: e.log,
-	})
+	options := fuseOptions(opts)
+	options.Transport, options.FSName, options.Logger = transport, workspace, e.log
+	options.Owner, options.Place = how.owner, how.place
+	m, err := snapfuse.New(ctx, o, mountpoint, options)
 	if err != nil {
 		if !isFuseDevice() {
 			err = fmt.Errorf("%w: %s is missing, or not the FUSE device: run the container with --device %s, or "+
@@ -92,6 +91,14 @@ func (e fuseEngine) mount(
 		return nil, classify(fmt.Errorf("mounting %s at %s: %w", workspace, mountpoint, err))
 	}
 	return m, nil
+}
+
+// fuseOptions are the options of a mount as package fs has them.
+func fuseOptions(o MountOptions) snapfuse.Options {
+	return snapfuse.Options{
+		Transport: o.Transport, ReadOnly: o.ReadOnly, NoSUID: o.NoSUID, NoDev: o.NoDev, NoExec: o.NoExec,
+		NoAtime: o.NoAtime, Writeback: o.Writeback,
+	}
 }
 
 // fuseDevice is where the kernel's FUSE is reached, a character device 10:229.

@@ -3,11 +3,10 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"os"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/userns"
 )
 
 // lacking says of an error what this process lacks for what the kernel has refused; otherwise is what it may be if it
@@ -18,7 +17,7 @@ func lacking(err error, otherwise string) error {
 	}
 	lacks := otherwise
 	switch {
-	case !firstNamespace():
+	case !userns.Initial():
 		lacks = "the daemon runs in a user namespace, where the kernel lets nobody keep what workspaces need (trusted " +
 			"attributes): run it outside, and let this user use its socket ('snapfs help serve', --allow)"
 	case !hasAdmin():
@@ -30,12 +29,6 @@ func lacking(err error, otherwise string) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s: %w", ErrUnavailable, lacks, err)
-}
-
-// firstNamespace reports whether this process is in the user namespace of the machine.
-func firstNamespace() bool {
-	text, err := os.ReadFile("/proc/self/uid_map")
-	return err != nil || slices.Equal(strings.Fields(string(text)), []string{"0", "0", "4294967295"})
 }
 
 // hasAdmin reports whether this process has CAP_SYS_ADMIN.

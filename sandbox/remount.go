@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -43,8 +42,8 @@ func (h *Home) remountLocked(
 	}
 	asked := how.asked
 	for _, word := range words {
-		if err := applyOption(&asked, word); err != nil {
-			return err
+		if !asked.Apply(word) {
+			return fmt.Errorf("%w: mount option %s", ErrInvalid, api.Quoted(word))
 		}
 	}
 	ctx, asked, err = mountFor(ctx, w, how.at.path, asked)
@@ -85,39 +84,4 @@ func (h *Home) thawMount(
 	}
 	ctx = context.WithValue(ctx, viewKey{}, at.view)
 	return h.mountLocked(ctx, w.ID, session, at.path, at.made, asked)
-}
-
-// applyOption changes options by one word of mount(8).
-func applyOption(o *MountOptions, word string) error {
-	switch name, value, _ := strings.Cut(word, "="); name {
-	case "ro":
-		o.ReadOnly = true
-	case "rw":
-		o.ReadOnly = false
-	case "suid", "allow_suid":
-		o.SUID, o.NoSUID = true, false
-	case "nosuid":
-		o.SUID, o.NoSUID = false, true
-	case "dev", "allow_dev":
-		o.Dev, o.NoDev = true, false
-	case "nodev":
-		o.Dev, o.NoDev = false, true
-	case "exec":
-		o.NoExec = false
-	case "noexec":
-		o.NoExec = true
-	case "atime":
-		o.NoAtime = false
-	case "noatime":
-		o.NoAtime = true
-	case "writeback":
-		o.Writeback = true
-	case "nowriteback":
-		o.Writeback = false
-	case "transport":
-		o.Transport = value
-	default:
-		return fmt.Errorf("%w: mount option %s", ErrInvalid, api.Quoted(word))
-	}
-	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/userns"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/api/wire"
 	"snapfs/sandbox/client"
@@ -145,7 +145,7 @@ func (a *app) mayStart() error {
 
 func owner(info fs.FileInfo) string {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		if st.Uid == unmapped && !firstNamespace() {
+		if st.Uid == unmapped && !userns.Initial() {
 			return "a user outside of this user namespace"
 		}
 		return "uid " + strconv.FormatUint(uint64(st.Uid), 10)
@@ -155,12 +155,6 @@ func owner(info fs.FileInfo) string {
 
 // unmapped is how the kernel shows users who have no number in a user namespace.
 const unmapped = 65534
-
-// firstNamespace reports whether all users have a number here.
-func firstNamespace() bool {
-	text, err := os.ReadFile("/proc/self/uid_map")
-	return err != nil || slices.Equal(strings.Fields(string(text)), []string{"0", "0", "4294967295"})
-}
 
 // startDaemon runs `snapfs serve` in its own session. It returns when the daemon serves, or the error why it does not.
 func (a *app) startDaemon(ctx context.Context, n need) error {

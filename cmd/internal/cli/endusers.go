@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -14,14 +13,6 @@ import (
 
 	"snapfs/sandbox/api"
 )
-
-// user is a process that uses a mount.
-type user struct {
-	PID     int    `json:"pid"`
-	Command string `json:"command"`
-}
-
-func (u user) String() string { return fmt.Sprintf("pid %d (%s)", u.PID, u.Command) }
 
 // deviceOf finds the device number of a workspace's mount in the mount table of this process.
 func deviceOf(ws api.Workspace) (uint64, bool) {
@@ -46,39 +37,6 @@ func deviceOf(ws api.Workspace) (uint64, bool) {
 // unescapeMount undoes the escapes of mountinfo.
 func unescapeMount(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
-}
-
-// usersOf lists the processes that have a directory, an open file or a mapping in a file system, as far as /proc shows
-// them to this user. The file system is asked nothing: it may be in trouble.
-func usersOf(device uint64) []user {
-	var found []user
-	entries, _ := os.ReadDir("/proc") // without /proc nobody is found
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() || !usesDevice(pid, device) {
-			continue
-		}
-		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // empty if the process has ended
-		found = append(found, user{pid, strings.TrimSpace(string(comm))})
-	}
-	return found
-}
-
-func usesDevice(pid int, device uint64) bool {
-	proc := fmt.Sprintf("/proc/%d/", pid)
-	links := []string{proc + "cwd", proc + "root", proc + "exe"}
-	for _, pattern := range []string{proc + "fd/*", proc + "map_files/*"} {
-		more, _ := filepath.Glob(pattern) // the pattern is well formed
-		links = append(links, more...)
-	}
-	for _, l := range links {
-		var st unix.Statx_t
-		err := unix.Statx(unix.AT_FDCWD, l, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, 0, &st)
-		if err == nil && unix.Mkdev(st.Dev_major, st.Dev_minor) == device {
-			return true
-		}
-	}
-	return false
 }
 
 // ancestors are this process and those that it comes from.
@@ -125,7 +83,7 @@ func endProcesses(ctx context.Context, device uint64, users []user, wait time.Du
 			return fmt.Errorf("pid %d: %w", u.PID, err)
 		}
 		fds[u.PID] = fd
-		if !usesDevice(u.PID, device) { // it has ended meanwhile, and another one has its number
+		if !uses(u.PID, onDevice(device)) { // it has ended meanwhile, and another one has its number
 			_ = unix.Close(fd) // nothing is written
 			delete(fds, u.PID)
 			continue

@@ -56,7 +56,7 @@ func helperPrint(out io.Writer, text string) int {
 }
 
 // helperHelp is the manual page of the helper.
-const helperHelp = `mount.fuse.snapfs mounts a workspace of snapfs for mount(8) and /etc/fstab.
+var helperHelp = `mount.fuse.snapfs mounts a workspace of snapfs for mount(8) and /etc/fstab.
 It returns when the mount is live.
 
 Usage:

@@ -11,8 +11,7 @@ import (
 )
 
 // mountOptionWords lists the mount options without a value.
-const mountOptionWords = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, atime, noatime, writeback, nowriteback, " +
-	"allow_suid, allow_dev"
+var mountOptionWords = strings.Join(api.MountWords(), ", ")
 
 // mountOptions are options as mount(8), lines of /etc/fstab and -o have them, in their order: of two that contradict
 // each other, the last one counts.
@@ -39,17 +38,11 @@ func (o *mountOptions) read(list string) error {
 }
 
 func (o *mountOptions) readOne(option string) error {
-	if set := mountWords[option]; set != nil {
-		set(o)
-		o.taken = append(o.taken, option)
-		return nil
-	}
 	name, value, given := strings.Cut(option, "=")
 	switch {
-	case given && name == "transport":
-		o.Transport = value
+	case o.Apply(option):
 		o.taken = append(o.taken, option)
-		if checkTransport(value) != nil {
+		if name == "transport" && checkTransport(value) != nil {
 			return usagef("transport=%s: auto, uring or dev", value)
 		}
 	case given && name == "engine":
@@ -60,6 +53,8 @@ func (o *mountOptions) readOne(option string) error {
 		o.home = value
 	case given && name == "session" && o.helper:
 		o.session = value
+	case option == "remount": // noted by read
+		o.taken = append(o.taken, option)
 	case strings.HasPrefix(option, "x-"), strings.HasPrefix(name, "comment"), forOthers[option]:
 	case o.remount && ofKernel[name]: // mount(8) repeats what the mount has
 	case o.sloppy:
@@ -70,25 +65,6 @@ func (o *mountOptions) readOne(option string) error {
 		return usagef("unknown mount option %q: there are transport=, engine=, remount, %s", option, mountOptionWords)
 	}
 	return nil
-}
-
-// mountWords are the options without a value.
-var mountWords = map[string]func(*mountOptions){
-	"remount":     func(*mountOptions) {}, // known from the start
-	"ro":          func(o *mountOptions) { o.ReadOnly = true },
-	"rw":          func(o *mountOptions) { o.ReadOnly = false },
-	"suid":        func(o *mountOptions) { o.SUID, o.NoSUID = true, false },
-	"allow_suid":  func(o *mountOptions) { o.SUID, o.NoSUID = true, false },
-	"nosuid":      func(o *mountOptions) { o.SUID, o.NoSUID = false, true },
-	"dev":         func(o *mountOptions) { o.Dev, o.NoDev = true, false },
-	"allow_dev":   func(o *mountOptions) { o.Dev, o.NoDev = true, false },
-	"nodev":       func(o *mountOptions) { o.Dev, o.NoDev = false, true },
-	"exec":        func(o *mountOptions) { o.NoExec = false },
-	"noexec":      func(o *mountOptions) { o.NoExec = true },
-	"atime":       func(o *mountOptions) { o.NoAtime = false },
-	"noatime":     func(o *mountOptions) { o.NoAtime = true },
-	"writeback":   func(o *mountOptions) { o.Writeback = true },
-	"nowriteback": func(o *mountOptions) { o.Writeback = false },
 }
 
 // forOthers are options that mount(8) and other readers of /etc/fstab act upon, or that always hold here.

@@ -6,33 +6,64 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-// users names the processes that use a directory or something below it, as far as /proc shows them to this user. It
-// only reads links of /proc, never the directory itself: a mount in trouble would not answer.
+// user is a process that uses a mount.
+type user struct {
+	PID     int    `json:"pid"`
+	Command string `json:"command"`
+}
+
+func (u user) String() string { return fmt.Sprintf("pid %d (%s)", u.PID, u.Command) }
+
+// users names the processes that use a directory or something below it, as far as /proc shows them to this user. The
+// directory itself is not asked anything: a mount in trouble would not answer.
 func users(dir string) string {
-	inside := func(path string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return "unknown processes"
-	}
-	var found []string
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() || !uses(pid, inside) {
-			continue
-		}
-		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // empty if the process has ended
-		found = append(found, fmt.Sprintf("pid %d (%s)", pid, strings.TrimSpace(string(comm))))
-	}
+	found := processesUsing(func(link string) bool {
+		target, err := os.Readlink(link)
+		return err == nil && (target == dir || strings.HasPrefix(target, dir+"/"))
+	})
 	if len(found) == 0 {
 		return "processes that are not visible from here"
 	}
-	return strings.Join(found, ", ")
+	names := make([]string, len(found))
+	for i, u := range found {
+		names[i] = u.String()
+	}
+	return strings.Join(names, ", ")
 }
 
-// uses reports whether a process has its working directory, root, program or an open or mapped file inside.
-func uses(pid int, inside func(string) bool) bool {
+// usersOf lists the processes that use the file system of a device, as users does.
+func usersOf(device uint64) []user { return processesUsing(onDevice(device)) }
+
+// onDevice reports whether a link of /proc leads to the file system of a device.
+func onDevice(device uint64) func(link string) bool {
+	return func(link string) bool {
+		var st unix.Statx_t
+		err := unix.Statx(unix.AT_FDCWD, link, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT, 0, &st)
+		return err == nil && unix.Mkdev(st.Dev_major, st.Dev_minor) == device
+	}
+}
+
+// processesUsing lists the other processes of whose links in /proc one fits: of the working directory, the root, the
+// program, and the open or mapped files.
+func processesUsing(fits func(link string) bool) []user {
+	var found []user
+	entries, _ := os.ReadDir("/proc") // without /proc nobody is found
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() || !uses(pid, fits) {
+			continue
+		}
+		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // empty if the process has ended
+		found = append(found, user{pid, strings.TrimSpace(string(comm))})
+	}
+	return found
+}
+
+func uses(pid int, fits func(link string) bool) bool {
 	proc := fmt.Sprintf("/proc/%d/", pid)
 	links := []string{proc + "cwd", proc + "root", proc + "exe"}
 	for _, pattern := range []string{proc + "fd/*", proc + "map_files/*"} {
@@ -40,7 +71,7 @@ func uses(pid int, inside func(string) bool) bool {
 		links = append(links, more...)
 	}
 	for _, l := range links {
-		if target, err := os.Readlink(l); err == nil && inside(target) {
+		if fits(l) {
 			return true
 		}
 	}

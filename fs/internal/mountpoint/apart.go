@@ -70,7 +70,7 @@ func (a *Apart) mount(opts Options) (err error) {
 	if err := unix.FsconfigCreate(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrNoFUSE, err)
 	}
-	if a.Mount, err = unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, int(opts.attributes())); err != nil {
+	if a.Mount, err = unix.Fsmount(ctx, unix.FSMOUNT_CLOEXEC, int(opts.Attributes())); err != nil {
 		return fmt.Errorf("%w: fsmount: %w", ErrNoFUSE, err)
 	}
 	var st unix.Statx_t
@@ -79,24 +79,4 @@ func (a *Apart) mount(opts Options) (err error) {
 	}
 	a.dev = unix.Mkdev(st.Dev_major, st.Dev_minor)
 	return nil
-}
-
-// attributes are the options of the mount, as mount_setattr(2) has them.
-func (opts Options) attributes() uint64 {
-	var attrs uint64
-	for _, f := range []struct {
-		on   bool
-		attr uint64
-	}{
-		{opts.ReadOnly, unix.MOUNT_ATTR_RDONLY},
-		{opts.NoSUID, unix.MOUNT_ATTR_NOSUID},
-		{opts.NoDev, unix.MOUNT_ATTR_NODEV},
-		{opts.NoExec, unix.MOUNT_ATTR_NOEXEC},
-		{opts.NoAtime, unix.MOUNT_ATTR_NOATIME},
-	} {
-		if f.on {
-			attrs |= f.attr
-		}
-	}
-	return attrs
 }

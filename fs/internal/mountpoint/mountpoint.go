@@ -24,18 +24,6 @@ var ErrNoFUSE = errors.New("fuse is not available")
 // helperTime bounds a run of fusermount3.
 const helperTime = 10 * time.Second
 
-// Options are for Attach. They do what the options of mount(8) do.
-type Options struct {
-	FSName   string // shown as the source in /proc/mounts
-	ReadOnly bool
-	NoSUID   bool
-	NoDev    bool
-	NoExec   bool
-	NoAtime  bool
-	MaxRead  int // the largest READ, in bytes
-	Owner    *Owner
-}
-
 // Owner is the user for whom a mount is made. nil in Options: for everybody.
 type Owner struct {
 	UID, GID uint32
@@ -148,19 +136,8 @@ func noFUSE(err error, point string) error {
 // mountDirect is mount(2): the options are those of fs/fuse/inode.c.
 func mountDirect(fd int, point string, opts Options) error {
 	flags := uintptr(0)
-	for _, f := range []struct {
-		on   bool
-		flag uintptr
-	}{
-		{opts.ReadOnly, unix.MS_RDONLY},
-		{opts.NoSUID, unix.MS_NOSUID},
-		{opts.NoDev, unix.MS_NODEV},
-		{opts.NoExec, unix.MS_NOEXEC},
-		{opts.NoAtime, unix.MS_NOATIME},
-	} {
-		if f.on {
-			flags |= f.flag
-		}
+	for _, s := range opts.switches() {
+		flags |= s.flag
 	}
 	uid, gid, others := os.Geteuid(), os.Getegid(), ",allow_other"
 	if o := opts.Owner; o != nil {
@@ -192,20 +169,11 @@ func mountHelper(ctx context.Context, point string, opts Options) (int, error) {
 		"fsname=" + escape.Replace(opts.FSName), "subtype=snapfs", "default_permissions",
 		fmt.Sprintf("max_read=%d", opts.MaxRead),
 	}
-	for _, f := range []struct {
-		on   bool
-		name string
-	}{
-		{opts.ReadOnly, "ro"},
-		{opts.NoSUID, "nosuid"},
-		{opts.NoDev, "nodev"},
-		{opts.NoExec, "noexec"},
-		{opts.NoAtime, "noatime"},
-		{os.Geteuid() == 0 || userAllowOther(), "allow_other"},
-	} {
-		if f.on {
-			o = append(o, f.name)
-		}
+	for _, s := range opts.switches() {
+		o = append(o, s.name)
+	}
+	if os.Geteuid() == 0 || userAllowOther() {
+		o = append(o, "allow_other")
 	}
 	ctx, cancel := context.WithTimeout(ctx, helperTime)
 	defer cancel()

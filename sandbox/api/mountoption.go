@@ -1,0 +1,49 @@
+package api
+
+import "strings"
+
+// mountWords are the options of mount(8) without a value that a mount of a workspace has.
+var mountWords = []struct {
+	name string
+	set  func(*MountOptions)
+}{
+	{"ro", func(o *MountOptions) { o.ReadOnly = true }},
+	{"rw", func(o *MountOptions) { o.ReadOnly = false }},
+	{"suid", func(o *MountOptions) { o.SUID, o.NoSUID = true, false }},
+	{"nosuid", func(o *MountOptions) { o.SUID, o.NoSUID = false, true }},
+	{"dev", func(o *MountOptions) { o.Dev, o.NoDev = true, false }},
+	{"nodev", func(o *MountOptions) { o.Dev, o.NoDev = false, true }},
+	{"exec", func(o *MountOptions) { o.NoExec = false }},
+	{"noexec", func(o *MountOptions) { o.NoExec = true }},
+	{"atime", func(o *MountOptions) { o.NoAtime = false }},
+	{"noatime", func(o *MountOptions) { o.NoAtime = true }},
+	{"writeback", func(o *MountOptions) { o.Writeback = true }},
+	{"nowriteback", func(o *MountOptions) { o.Writeback = false }},
+	{"allow_suid", func(o *MountOptions) { o.SUID, o.NoSUID = true, false }},
+	{"allow_dev", func(o *MountOptions) { o.Dev, o.NoDev = true, false }},
+}
+
+// MountWords lists the words that Apply knows without a value.
+func MountWords() []string {
+	names := make([]string, len(mountWords))
+	for i, w := range mountWords {
+		names[i] = w.name
+	}
+	return names
+}
+
+// Apply changes the options as one word of mount(8) says, such as nosuid or transport=dev, and reports whether it knows
+// the word. Of two that contradict each other, the last one counts. What transport= names is not checked.
+func (o *MountOptions) Apply(word string) bool {
+	if name, value, given := strings.Cut(word, "="); given && name == "transport" {
+		o.Transport = value
+		return true
+	}
+	for _, w := range mountWords {
+		if w.name == word {
+			w.set(o)
+			return true
+		}
+	}
+	return false
+}
