@@ -53,6 +53,9 @@ func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, er
 	page := WorkspacePage{Workspaces: []Workspace{}}
 	crossed := crossing{}
 	for w := range h.catalog.ListWorkspaces(listQuery(r, session)) {
+		if w.View && !r.Views {
+			continue
+		}
 		if len(page.Workspaces) == limit {
 			page.More = true
 			break
@@ -252,6 +255,7 @@ func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 	d := Workspace{
 		ID: w.ID, Session: w.Session, Origin: w.Origin, Head: w.Head, CreatedAt: w.CreatedAt, Source: w.Source,
 		State: Unmounted, Paused: w.Paused, Cgroup: w.Cgroup, Foreign: w.IsForeign(),
+		View: w.View,
 	}
 	if stack, err := h.catalog.Head(w.Base, 0); err == nil { // a broken one is Check's to report
 		d.Layers = stack.Depth

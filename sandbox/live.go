@@ -230,7 +230,9 @@ func (h *Home) watch(l *live) {
 	if !closing { // else it is to be mounted again by the next process that is asked to
 		h.recordUnmounted(l.names.Load(), at.path)
 	}
+	after := h.viewEnds(l.workspace())
 	close(l.gone)
+	after()
 }
 
 // vacateLive gives the mountpoint of a connection that has ended back.

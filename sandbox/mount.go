@@ -17,8 +17,8 @@ import (
 	"snapfs/sandbox/internal/peer"
 )
 
-// Mount shows a workspace at a mountpoint. Mounting it there again with the same options changes nothing and succeeds.
-// ErrConflict if it is mounted otherwise, or if the mountpoint is in use.
+// Mount shows a workspace at a mountpoint, or with ReadOnly a snapshot. Mounting it there again with the same options
+// changes nothing and succeeds. ErrConflict if a workspace is mounted otherwise, or if the mountpoint is in use.
 func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
@@ -28,9 +28,12 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 	if err := validMountOptions(r.MountOptions); err != nil {
 		return Workspace{}, err
 	}
-	w, err := h.useWorkspace(ctx, r.Access, r.Workspace, "mount")
+	w, s, err := h.useMountable(ctx, r)
 	if err != nil {
 		return Workspace{}, err
+	}
+	if s != nil {
+		return h.mountSnapshot(ctx, r, s)
 	}
 	unlock, err := h.ops.Lock(ctx, w.ID)
 	if err != nil {
@@ -53,10 +56,35 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 		}
 		r.Mountpoint = w.Mount.Mountpoint
 	}
-	if err := h.mountLocked(ctx, w.ID, session, r.Mountpoint, r.MakeMountpoint, r.MountOptions); err != nil {
+	return h.mountNamed(ctx, w.ID, session, r)
+}
+
+// useMountable finds what a request is to mount: a workspace, or for a mount that is read-only a snapshot.
+func (h *Home) useMountable(ctx context.Context, r MountRequest) (*catalog.Workspace, *catalog.Snapshot, error) {
+	if r.ReadOnly && len(r.Remount) == 0 {
+		return h.useObject(ctx, r.Access, r.Workspace, "mount")
+	}
+	w, err := h.useWorkspace(ctx, r.Access, r.Workspace, "mount")
+	if !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrInvalid) || len(r.Remount) > 0 { // app:built is no name of one
+		return w, nil, err
+	}
+	who, badSession := newAsker(ctx, r.Access)
+	if badSession != nil {
+		return nil, nil, badSession
+	}
+	if s, _ := h.findSnapshot(who, nil, r.Workspace); s != nil {
+		err = fmt.Errorf("%w: %s is a snapshot: mount it read-only (--read-only, in Go ReadOnly), or make a workspace of "+
+			"it ('snapfs branch')", ErrInvalid, fullName(s))
+	}
+	return nil, nil, err
+}
+
+// mountNamed mounts a workspace as a request says. The caller holds its lock.
+func (h *Home) mountNamed(ctx context.Context, name, session string, r MountRequest) (Workspace, error) {
+	if err := h.mountLocked(ctx, name, session, r.Mountpoint, r.MakeMountpoint, r.MountOptions); err != nil {
 		return Workspace{}, err
 	}
-	return h.describe(h.catalog.Workspace(w.ID))
+	return h.describe(h.catalog.Workspace(name))
 }
 
 // mountLocked mounts a workspace, and records events with that. The caller holds its lock.
@@ -66,6 +94,11 @@ func (h *Home) mountLocked(
 	w := h.catalog.Workspace(name)
 	if w == nil {
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
+	}
+	if !opts.ReadOnly {
+		if err := h.changeable(w); err != nil {
+			return err
+		}
 	}
 	ctx, opts, err := mountFor(ctx, w, mountpoint, opts)
 	if err != nil {

@@ -31,6 +31,9 @@ func (h *Home) mountAgain(ctx context.Context) {
 			return
 		}
 		err = h.mountLocked(context.WithValue(ctx, viewKey{}, v), w.ID, "", w.Mount.Mountpoint, false, w.Mount.Options)
+		if err != nil && w.View && ctx.Err() == nil {
+			h.giveUp(w) // nobody would know of it
+		}
 		unlock()
 		if err != nil {
 			h.log.Error("cannot mount again",

@@ -151,6 +151,7 @@ func (h *Home) giveUp(w *catalog.Workspace) {
 	}
 	h.vacate(w.Mount)
 	h.recordUnmounted(&liveNames{now: w.ID}, w.Mount.Mountpoint)
+	h.dropSnapshotView(h.ctx, w.ID)
 }
 
 // leaveDetached is giveUp for a workspace whose connection lives on in another mount namespace. The directory stays, even

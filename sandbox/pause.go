@@ -134,7 +134,7 @@ func (h *Home) toggle(
 	if err != nil {
 		return Workspace{}, err
 	}
-	w, err := h.useWorkspace(ctx, a, name, what)
+	w, err := h.useChangeable(ctx, a, name, what)
 	if err != nil {
 		return Workspace{}, err
 	}

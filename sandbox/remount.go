@@ -46,6 +46,11 @@ func (h *Home) remountLocked(
 			return fmt.Errorf("%w: mount option %s", ErrInvalid, api.Quoted(word))
 		}
 	}
+	if !asked.ReadOnly {
+		if err := h.changeable(w); err != nil {
+			return err
+		}
+	}
 	ctx, asked, err = mountFor(ctx, w, how.at.path, asked)
 	if err != nil {
 		return err

@@ -27,6 +27,9 @@ func (h *Home) Rename(ctx context.Context, r RenameRequest) (Object, error) {
 		return Object{}, err
 	}
 	if w != nil {
+		if err := h.changeable(w); err != nil {
+			return Object{}, err
+		}
 		if err := h.renameWorkspace(ctx, who, w.ID, r.Name); err != nil {
 			return Object{}, err
 		}

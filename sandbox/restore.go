@@ -48,34 +48,49 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 		return Workspace{}, err
 	}
 	defer unlock()
+	now, then := derivedEvents(r.Mountpoint, h.event(kind, s.Workspace, session, s.ID, name))
+	events := append([]Event{h.event(EventCreated, name, session, s.ID, how)}, now...)
+	if err := h.addMounted(ctx, h.onSnapshot(name, session, s), s, r, events, then); err != nil {
+		return Workspace{}, err
+	}
+	return h.describe(h.catalog.Workspace(name))
+}
+
+// onSnapshot is the record of a new workspace on top of a snapshot.
+func (h *Home) onSnapshot(name, session string, s *catalog.Snapshot) *catalog.Workspace {
 	foreign := h.foreignSnapshot(s)
-	w := &catalog.Workspace{
+	return &catalog.Workspace{
 		ID: name, Session: session, Origin: s.ID, Head: s.ID, Base: s.Top, Source: "snapshot " + s.ID,
 		Foreign: &foreign, CreatedAt: h.now(), First: h.catalog.NewID(),
 	}
+}
+
+// addMounted adds a workspace made of a snapshot, with the events now, and mounts it if the request has a mountpoint,
+// with the events then. The caller holds the lock of its name.
+func (h *Home) addMounted(
+	ctx context.Context, w *catalog.Workspace, s *catalog.Snapshot, r RestoreRequest, now, then []Event,
+) (err error) {
 	var at mountLocation
 	if r.Mountpoint != "" {
 		if ctx, r.MountOptions, err = mountFor(ctx, w, r.Mountpoint, r.MountOptions); err != nil {
-			return Workspace{}, err
+			return err
 		}
 		if at, err = h.locationFor(ctx, w, r.Mountpoint, r.MakeMountpoint); err != nil {
-			return Workspace{}, err
+			return err
 		}
 		w.Mount = h.wanted(at, r.MountOptions) // one transaction for both
 	}
-	now, then := derivedEvents(r.Mountpoint, h.event(kind, s.Workspace, session, s.ID, name))
-	events := append([]Event{h.event(EventCreated, name, session, s.ID, how)}, now...)
-	if err = h.addWorkspace(ctx, w, s, events...); err != nil {
+	if err = h.addWorkspace(ctx, w, s, now...); err != nil {
 		at.leave()
-		return Workspace{}, err
+		return err
 	}
 	if r.Mountpoint != "" {
-		if err := h.mountAt(ctx, w, session, at, r.MountOptions, then); err != nil {
+		if err := h.mountAt(ctx, w, w.Session, at, r.MountOptions, then); err != nil {
 			at.leave()
-			return Workspace{}, errors.Join(err, h.destroyUnmounted(ctx, name, session))
+			return errors.Join(err, h.destroyUnmounted(ctx, w.ID, w.Session))
 		}
 	}
-	return h.describe(h.catalog.Workspace(name))
+	return nil
 }
 
 // still gives the present record of a snapshot that may have been deleted since it was looked up.
@@ -158,7 +173,7 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	session := who.session
-	origin, err := h.useWorkspace(ctx, r.Access, r.Workspace, "fork")
+	origin, err := h.useChangeable(ctx, r.Access, r.Workspace, "fork")
 	if err != nil {
 		return Workspace{}, err
 	}

@@ -30,7 +30,7 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (RollbackResult,
 	if err != nil {
 		return RollbackResult{}, err
 	}
-	w, err := h.useWorkspace(ctx, r.Access, r.Workspace, "roll back")
+	w, err := h.useChangeable(ctx, r.Access, r.Workspace, "roll back")
 	if err != nil {
 		return RollbackResult{}, err
 	}

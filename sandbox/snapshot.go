@@ -37,7 +37,7 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 	if err != nil {
 		return Snapshot{}, err
 	}
-	w, err := h.useWorkspace(ctx, r.Access, r.Workspace, "snapshot")
+	w, err := h.useChangeable(ctx, r.Access, r.Workspace, "snapshot")
 	if err != nil {
 		return Snapshot{}, err
 	}

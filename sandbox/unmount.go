@@ -49,7 +49,7 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 			return Workspace{}, fmt.Errorf("%w: workspace %s is not mounted", ErrConflict, r.Workspace)
 		}
 		h.giveUp(w) // a mount of an earlier process, which could not be made again
-		return h.describe(h.catalog.Workspace(w.ID))
+		return h.describe(w)
 	}
 	mounts, err := readMounts()
 	if err != nil {
@@ -69,7 +69,9 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 	if mounts, err = readMounts(); err == nil && l.reported(mounts) == Detached {
 		h.leaveDetached(h.catalog.Workspace(w.ID))
 	}
-	return h.describe(h.catalog.Workspace(w.ID))
+	now, err := h.describe(h.catalog.Workspace(w.ID))
+	h.dropSnapshotView(context.WithoutCancel(ctx), w.ID)
+	return now, err
 }
 
 // unmount detaches a mount here; with force it ends the connection everywhere.

@@ -39,7 +39,7 @@ func (h *Home) Up(ctx context.Context, r UpRequest) (UpResult, error) {
 
 // upExisting gives a workspace that has a record.
 func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpResult, error) {
-	w, err := h.useWorkspace(ctx, r.Access, r.Name, "up")
+	w, err := h.useChangeable(ctx, r.Access, r.Name, "up")
 	if err != nil {
 		return UpResult{}, err
 	}

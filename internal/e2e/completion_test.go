@@ -56,6 +56,7 @@ func TestCompletion(t *testing.T) {
 	require.Equal(t, "built\n", fish("snapfs rollback apple b"))
 	require.Equal(t, "app\napple\n", fish("snapfs umount ap"))
 	require.Equal(t, "apple\napple:built\n", fish("snapfs ls appl"))
+	require.Equal(t, "apple\napple:built\n", fish("snapfs mount --read-only appl"))
 	require.Equal(t, "notes\n", fish("snapfs run -- cat no"))
 	require.Equal(t, "notes\n", fish("snapfs cp -r app:built:/x no"))
 

@@ -27,7 +27,7 @@ mksquashfs app base.sqsh -quiet -no-progress > /dev/null
 world() {
 	cd ~/src && rm -rf app.sqsh before || return
 	echo > /var/log/snapfs.log
-	for at in /mnt/try-1 /mnt/try-2 /mnt/back /mnt/before; do ! mountpoint -q $at || umount $at || return; done
+	for at in /mnt/try-1 /mnt/try-2 /mnt/back /mnt/before /mnt/built; do ! mountpoint -q $at || umount $at || return; done
 	snapfs show app > /dev/null 2>&1 || snapfs delete app:base app:before-upgrade app:built
 	snapfs mount app /mnt/app || { snapfs umount app; snapfs up app /mnt/app --from ~/src/app; } || return
 	for s in base before-upgrade built; do
@@ -59,6 +59,7 @@ var documentedNeeds = []struct{ line, script string }{
 	{"snapfs serve ", `echo agents:x:4242: | cat /etc/group - > group && mount --bind group /etc/group`},
 	{"snapfs snapshot app --name before-upgrade", `snapfs delete before-upgrade`},
 	{"snapfs snapshot app --name built", `snapfs delete built`},
+	{"snapfs umount /mnt/built", `snapfs mount --read-only app:built /mnt/built`},
 	{"snapfs umount try-1 ", `snapfs create try-1 --from base && snapfs mount try-1 /mnt/try-1`},
 }
 

@@ -60,6 +60,13 @@ umount at; umount sub; "$snapfs" --quiet destroy w; "$snapfs" --quiet rename w2 
 mount -t fuse.snapfs -o session=theirs theirs sub/new # its last element is made
 umount sub/new
 
+"$snapfs" --quiet snapshot w --name past > all
+mount -t fuse.snapfs -o ro,noexec w:past at; shows '^fuse.snapfs w-view-[0-9a-f]* ro' at; shows noexec at
+mount -t fuse.snapfs -o ro,noexec past at # what is there already
+ends 32 'with other options' mount -t fuse.snapfs -o ro past at
+test "$(cat at/file)" = text; ends 1 'Read-only' touch at/other
+umount at; ends 1 'branch' mount -t fuse.snapfs past at
+
 mkdir tree; cp "$(command -v id)" tree/id; chmod 4755 tree/id; mksquashfs tree foreign.sqsh -quiet -no-progress > all
 "$snapfs" --quiet create foreign --from foreign.sqsh > /dev/null
 mount -t fuse.snapfs foreign at

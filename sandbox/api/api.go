@@ -48,6 +48,8 @@ type Workspace struct {
 	// Foreign: the tree comes from an image file, or from a directory on a file system mounted nosuid. It is mounted
 	// NoSUID and NoDev unless MountOptions say otherwise.
 	Foreign bool `json:"foreign"`
+	// View: it shows the snapshot Origin read-only, for one mount, and is destroyed with that.
+	View bool `json:"view,omitempty"`
 	// Requests counts what the kernel has asked of the present mount, by FUSE's names of the requests. Only Show fills
 	// it.
 	Requests map[string]uint64 `json:"requests,omitempty"`
@@ -168,6 +170,10 @@ type MountOptions struct {
 // last element of the path if it is missing. With Remount, options of mount(8) such as ro, rw or nosuid, the mount that
 // is there is changed by these, in their order, and of the other fields only Mountpoint counts: ErrConflict if it is not
 // empty, and the mount is elsewhere.
+//
+// With ReadOnly, Workspace may name a snapshot, which needs a Mountpoint. What is mounted is a View: it is destroyed when
+// its mount ends, and cannot be changed, renamed, paused, or be the origin of a snapshot or a fork: ErrConflict. The
+// snapshot may be deleted meanwhile.
 type MountRequest struct {
 	Access
 	Workspace      string `json:"workspace"`
@@ -256,6 +262,8 @@ type ListRequest struct {
 	Limit     int    `json:"limit,omitempty"`
 	// NewestFirst lists what was made last first. Otherwise workspaces are in order of names, snapshots the oldest first.
 	NewestFirst bool `json:"newest_first,omitempty"`
+	// Views lists views of snapshots, too, among workspaces.
+	Views bool `json:"views,omitempty"`
 }
 
 // Cursor is what After is to be for what follows a workspace in a list.

@@ -38,6 +38,7 @@ func Run(t *testing.T, open Opener) {
 		{"MountTwice", testMountTwice},
 		{"MountRefuses", testMountRefuses},
 		{"MountReadOnly", testMountReadOnly},
+		{"MountSnapshot", testMountSnapshot},
 		{"UnmountBusy", testUnmountBusy},
 		{"UnmountElsewhere", testUnmountElsewhere},
 		{"Detached", testDetached},

@@ -116,6 +116,40 @@ func testMountReadOnly(e *env) {
 	equal(e, "contents", e.sh(`cat "$1/f"; echo > "$1/f"`, e.mount("w")), "kept")
 }
 
+// testMountSnapshot mounts a snapshot, which leaves nothing behind.
+func testMountSnapshot(e *env) {
+	at := e.up("w")
+	e.sh(`echo kept > "$1/f"`, at)
+	s := e.snapshot("w", "s")
+	e.sh(`echo changed > "$1/f"`, at)
+	dir := e.mkdir("view")
+	r := sandbox.MountRequest{Workspace: "w:s", Mountpoint: dir}
+	_, err := e.api.Mount(e.Context(), r)
+	e.wants(err, sandbox.ErrInvalid, "w:s", "read-only")
+	r.ReadOnly, r.Mountpoint = true, filepath.Join(e.dir, "missing")
+	_, err = e.api.Mount(e.Context(), r)
+	e.wants(err, sandbox.ErrNotFound, "missing")
+	r.Mountpoint = dir
+	view := must[sandbox.Workspace](e)(e.api.Mount(e.Context(), r))
+	equal(e, "view", view.View && view.ReadOnly && view.Origin == s.ID, true)
+	equal(e, "the same again", must[sandbox.Workspace](e)(e.api.Mount(e.Context(), r)).ID, view.ID)
+	equal(e, "contents", e.sh(`cat "$1/f"`, dir), "kept")
+	_, err = e.api.Fork(e.Context(), sandbox.ForkRequest{Workspace: view.ID})
+	e.wants(err, sandbox.ErrConflict, "view of snapshot w:s")
+	list := func(r sandbox.ListRequest) string {
+		return joined(e, sandbox.AllWorkspaces(e.Context(), e.api, r), func(w sandbox.Workspace) string { return w.ID })
+	}
+	equal(e, "a list", list(sandbox.ListRequest{}), "w")
+	equal(e, "a list of pages with views", list(sandbox.ListRequest{Views: true, Limit: 1}), "w "+view.ID)
+	e.reopen(true)
+	equal(e, "mounted again", e.sh(`cat "$1/f"`, dir), "kept")
+	e.unmount(view.ID)
+	equal(e, "a list", list(sandbox.ListRequest{Views: true}), "w")
+	must[sandbox.Workspace](e)(e.api.Mount(e.Context(), r))
+	e.reopen(false)
+	equal(e, "a list when it is not mounted again", list(sandbox.ListRequest{Views: true}), "w")
+}
+
 // background starts a process that is killed when the test ends.
 func (e *env) background(script string, args ...string) *exec.Cmd {
 	e.Helper()

@@ -115,7 +115,7 @@ func (a *app) complete(
 		workspaces = cmd.Name() != "create"
 	case "SNAP":
 		snapshots = true
-	case "ID", "A", "B", "OLD", "SNAP:PATH":
+	case "ID", "A", "B", "OLD", "SNAP:PATH", "NAME|SNAP":
 		workspaces, snapshots = true, true
 	case "DIR", "MOUNTPOINT":
 		return nil, cobra.ShellCompDirectiveFilterDirs
@@ -137,7 +137,8 @@ func (a *app) complete(
 	defer func() { _ = c.Close() }() // nothing follows
 	var found []cobra.Completion
 	if workspaces {
-		found = a.workspaceNames(ctx, c, typed)
+		views := cmd.Name() == "umount" || cmd.Name() == "down"
+		found = a.workspaceNames(ctx, c, views, typed)
 	}
 	if snapshots {
 		of := ""
@@ -149,9 +150,10 @@ func (a *app) complete(
 	return found, otherwise
 }
 
-// workspaceNames are the workspaces whose names begin with what was typed.
-func (a *app) workspaceNames(ctx context.Context, c api.API, typed string) (found []cobra.Completion) {
-	r := api.ListRequest{Access: a.access()}
+// workspaceNames are the workspaces whose names begin with what was typed, with the views of snapshots if they are
+// wanted.
+func (a *app) workspaceNames(ctx context.Context, c api.API, views bool, typed string) (found []cobra.Completion) {
+	r := api.ListRequest{Access: a.access(), Views: views}
 	for range completionPages {
 		page, err := c.Workspaces(ctx, r)
 		if err != nil {

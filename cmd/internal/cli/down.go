@@ -33,8 +33,9 @@ func (a *app) downCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down [NAME...]",
 		Short: "take workspaces down: unmount them and end what uses them",
-		Long: `Unmounts workspaces, and removes the directories that were made for their mounts. Contents and
-snapshots stay; with --destroy, the workspaces are destroyed, and their snapshots stay.
+		Long: `Unmounts workspaces, or views of snapshots, and removes the directories that were made for their
+mounts. Contents and snapshots stay; with --destroy, the workspaces are destroyed, and their
+snapshots stay.
 
 Without NAME, takes down the workspaces of the snapfs.toml of this directory, see 'snapfs up'; with
 --all, those of the session that are mounted.
@@ -108,7 +109,9 @@ func (a *app) down(ctx context.Context, c *client.Client, name string, r downReq
 	} else if _, err := a.umount(ctx, c, ws.ID, false); err != nil { // one that is to be mounted again
 		return d, err
 	}
-	if r.destroy {
+	if r.destroy && ws.View && d.State == string(api.Unmounted) { // gone with its mount
+		d.State = "destroyed"
+	} else if r.destroy {
 		if err := c.Destroy(ctx, api.RefRequest{Access: a.access(), Ref: ws.ID}); err != nil {
 			return d, err
 		}

@@ -13,12 +13,13 @@ import (
 func (a *app) listCommand() *cobra.Command {
 	r := api.ListRequest{}
 	byName := false
-	cmd := listing(a, &cobra.Command{
+	var cmd *cobra.Command
+	cmd = listing(a, &cobra.Command{
 		Use:   "list",
 		Short: "list workspaces",
 		Long: `Lists the workspaces of the session, the newest first, one page of 100 at most. If there are more, a
-message on standard error says how to see them. --all shows all. With --allow-cross-session, those
-of all sessions are listed.
+message on standard error says how to see them. --all shows all, and the views of snapshots that are
+mounted, whose STATE says view. With --allow-cross-session, those of all sessions are listed.
 
 MOUNTPOINT is in parentheses where a workspace was mounted last, and is not mounted now.
 
@@ -28,6 +29,7 @@ show' says why.`,
 	}, &r, paged[api.WorkspacePage]{
 		ask: func(c api.API, ctx context.Context, r api.ListRequest) (api.WorkspacePage, error) {
 			r.NewestFirst = !byName
+			r.Views, _ = cmd.Flags().GetBool("all") // it has the flag
 			return c.Workspaces(ctx, r)
 		},
 		show: workspaceTable,
@@ -60,10 +62,14 @@ func workspaceTable(w io.Writer, page api.WorkspacePage) error {
 
 // stateOf is the cell of a workspace's state.
 func stateOf(ws api.Workspace) string {
+	state := string(ws.State)
 	if ws.Paused {
-		return string(ws.State) + ",paused"
+		state += ",paused"
 	}
-	return string(ws.State)
+	if ws.View {
+		state += ",view"
+	}
+	return state
 }
 
 // mountpointOf says where a workspace is mounted, or was last.

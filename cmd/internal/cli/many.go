@@ -89,11 +89,11 @@ func (a *app) each(ctx context.Context, args []string, done string, do func(arg 
 	return errors.Join(errs...)
 }
 
-// allOf lists the names of the session's workspaces that are in one of some states: what is mounted inside another
-// first.
+// allOf lists the names of the session's workspaces and views of snapshots that are in one of some states: what is
+// mounted inside another first.
 func (a *app) allOf(ctx context.Context, c api.API, states ...api.WorkspaceState) ([]string, error) {
 	var found []api.Workspace
-	for w, err := range api.AllWorkspaces(ctx, c, api.ListRequest{Access: a.access()}) {
+	for w, err := range api.AllWorkspaces(ctx, c, api.ListRequest{Access: a.access(), Views: true}) {
 		if err != nil {
 			return nil, err
 		}

@@ -18,11 +18,18 @@ func (a *app) mountCommand() *cobra.Command {
 	var options mountOptions
 	var all bool
 	cmd := &cobra.Command{
-		Use:   "mount NAME [MOUNTPOINT]",
-		Short: "show a workspace at a directory",
+		Use:   "mount NAME|SNAP [MOUNTPOINT]",
+		Short: "show a workspace, or a snapshot read-only, at a directory",
 		Long: `Mounts workspace NAME on the directory MOUNTPOINT. Without MOUNTPOINT, mounts it where it was
 mounted last. The last element of MOUNTPOINT is created if it is missing, and removed again if
 mounting fails.
+
+With --read-only (or -o ro), mounts snapshot SNAP on MOUNTPOINT, as many times as wanted at once, each
+with options of its own. Such a view is gone when its mount ends: 'snapfs umount MOUNTPOINT', 'snapfs
+down MOUNTPOINT', umount(8). It is mounted again after the daemon has ended, like workspaces, and can
+be read by 'ls', 'cat', 'cp' and 'diff'. The snapshot can be deleted meanwhile: the view keeps what it
+shows. 'snapfs list --all' lists views. What changes a workspace is refused: 'snapfs branch SNAP' makes
+one.
 
 A workspace has one mount at a time. If it is already mounted there with these options, nothing
 changes.
@@ -40,13 +47,14 @@ foreign if it comes from an image file, or from a directory on a nosuid file sys
 from a foreign tree. 'snapfs show' tells.`,
 		Example: `  snapfs mount app /mnt/app
   snapfs mount app /mnt/app -o ro,nosuid
+  snapfs mount --read-only app:built /mnt/built
   snapfs mount app -o remount,rw
   snapfs mount --all`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if all {
 				return exact()(cmd, args)
 			}
-			return between(1, "NAME", "MOUNTPOINT")(cmd, args)
+			return between(1, "NAME or SNAP", "MOUNTPOINT")(cmd, args)
 		},
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {

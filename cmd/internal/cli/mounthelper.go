@@ -56,14 +56,14 @@ func helperPrint(out io.Writer, text string) int {
 }
 
 // helperHelp is the manual page of the helper.
-var helperHelp = `mount.fuse.snapfs mounts a workspace of snapfs for mount(8) and /etc/fstab.
+var helperHelp = `mount.fuse.snapfs mounts a workspace or a snapshot of snapfs for mount(8) and /etc/fstab.
 It returns when the mount is live.
 
 Usage:
   mount -t fuse.snapfs NAME DIR [-o OPTIONS]
   mount.fuse.snapfs NAME DIR [-fnsv] [-o OPTIONS]
 
-NAME is the workspace. The last element of DIR is created if it is missing. The daemon of the home is started if it is
+NAME is the workspace, or with -o ro a snapshot, as in 'snapfs mount --read-only'. The last element of DIR is created if it is missing. The daemon of the home is started if it is
 needed. 'umount DIR' unmounts. In /etc/fstab: NAME DIR fuse.snapfs noatime,nofail 0 0
 
 Options:

@@ -49,6 +49,7 @@ func showWorkspace(w io.Writer, ws api.Workspace) error {
 		"workspace", ws.ID,
 		"session", ws.Session,
 		"state", string(ws.State),
+		"view", yes(ws.View),
 		"paused", yes(ws.Paused),
 		"cgroup", quoteIf(ws.Cgroup),
 		"mountpoint", quoteIf(ws.Mountpoint),

@@ -12,8 +12,8 @@ func (a *app) umountCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "umount NAME...",
 		Short: "unmount workspaces",
-		Long: `Unmounts workspaces. Their contents stay. One that is not mounted stays as it is. A directory that
-was made for the mount is removed, unless something is in it.
+		Long: `Unmounts workspaces, and views of snapshots. Contents stay. One that is not mounted stays as it is. A
+directory that was made for the mount is removed, unless something is in it.
 
 A workspace in use is a conflict: a process has a file open, or its working directory, inside. With
 --force the workspace is unmounted at once, and programs inside get errors, also in containers that
@@ -45,6 +45,6 @@ failed.`,
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "unmount a workspace that is in use")
-	cmd.Flags().BoolVar(&all, "all", false, "unmount all workspaces of the session")
+	cmd.Flags().BoolVar(&all, "all", false, "unmount all workspaces and views of the session")
 	return cmd
 }

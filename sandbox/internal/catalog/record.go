@@ -37,6 +37,7 @@ type Workspace struct {
 	First     string    `json:"first,omitempty"` // id before those of its snapshots; earlier versions made none
 	Source    string    `json:"source,omitempty"`
 	Foreign   *bool     `json:"foreign,omitempty"` // nil before it was recorded; see IsForeign
+	View      bool      `json:"view,omitempty"`    // it shows its Origin read-only, and is destroyed with its mount
 	Mount     *Mount    `json:"mount,omitempty"`   // where it was mounted last
 	Paused    bool      `json:"paused,omitempty"`
 	Cgroup    string    `json:"cgroup,omitempty"` // directory of the control group of its processes, if known

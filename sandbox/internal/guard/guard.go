@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,27 +68,47 @@ func SetAt(dir int) error {
 	return with(dir, func(fd int) error { return change(fd, true) })
 }
 
-// Clear takes the guard of a directory away if it is still the one with this inode number. Nothing is changed, without
-// an error, if it is not, is gone, or has something mounted on it.
+// Clear takes the guard of a directory away if it is still the one with this inode number, also if something is mounted
+// on it. Nothing is changed, without an error, if it is not, or is gone.
 func Clear(dir string, inode uint64) error {
 	if inode == 0 {
 		return nil
 	}
-	err := at(dir, func(dir int) error {
+	take := func(dir int) error {
 		return with(dir, func(fd int) error {
 			s, err := look(fd)
-			if err != nil || s.Inode != inode || !s.Guarded {
+			if s.Inode != inode || err == nil && !s.Guarded {
+				return nil
+			}
+			if err != nil {
 				return err
 			}
 			return change(fd, false)
 		})
-	})
-	for _, e := range []error{unix.ENOENT, unix.ENOTDIR, ErrUnsupported, errMounted} {
-		if errors.Is(err, e) {
-			return nil
-		}
+	}
+	err := at(dir, take)
+	if errors.Is(err, errMounted) {
+		err = under(dir, take)
+	}
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return nil
 	}
 	return err
+}
+
+// under is at for a directory that something is mounted on: in a copy of the mount that its parent is in, nothing is.
+func under(dir string, fn func(fd int) error) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, filepath.Dir(dir), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errMounted, err)
+	}
+	defer func() { _ = unix.Close(tree) }() // nothing is written to it
+	fd, err := unix.Openat(tree, filepath.Base(dir), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }() // nothing is written to it
+	return fn(fd)
 }
 
 // at opens a directory without asking its file system anything.
