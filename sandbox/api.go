@@ -37,6 +37,15 @@ type (
 	ForkRequest     = api.ForkRequest
 	RollbackRequest = api.RollbackRequest
 	RollbackResult  = api.RollbackResult
+	TurnRequest     = api.TurnRequest
+	TurnResult      = api.TurnResult
+	TurnPlace       = api.TurnPlace
+	TurnsRequest    = api.TurnsRequest
+	Turn            = api.Turn
+	TurnStat        = api.TurnStat
+	TurnPage        = api.TurnPage
+	UndoRequest     = api.UndoRequest
+	UndoResult      = api.UndoResult
 	PauseRequest    = api.PauseRequest
 	ListRequest     = api.ListRequest
 	WorkspacePage   = api.WorkspacePage
@@ -92,6 +101,14 @@ const (
 	Same      = api.Same
 	Restored  = api.Restored
 	Fresh     = api.Fresh
+)
+
+// Places of turns.
+const (
+	TurnPast    = api.TurnPast
+	TurnCurrent = api.TurnCurrent
+	TurnUndone  = api.TurnUndone
+	TurnCut     = api.TurnCut
 )
 
 // StageWaiting is the stage of Progress in which a call waits for others of its kind to end.

@@ -11,6 +11,8 @@
 //   - A tier is a second image of a layer, which stands for the layers below it, too, and makes deep stacks short; see
 //     package catalog.
 //   - A snapshot is a durable record that names the topmost layer of a stack.
+//   - A turn is a snapshot with a number and without a name. The turns of a workspace are a line, along which Undo and
+//     Redo move it; see turnline.go.
 //   - A session owns workspaces and snapshots. Others are refused unless they opt in, which leaves an audit event.
 //   - An event says who did what to a workspace, and outlives it. Events expire, see EventLimits.
 //   - Pinned is space in the store that nothing names any more and that a mount or a call still reads.
@@ -101,7 +103,7 @@
 //	└─ idler.mu
 //	followers.mu                       inside the catalog's: events are told while the writer is held
 //	└─ follower.mu
-//	hostProbe.mu, places.mu            leaves, as is the lock of the errors that Home.unmountAll collects
+//	hostProbe.mu, places.mu, turnStats.mu  leaves, as is the lock of the errors that Home.unmountAll collects
 //
 // docs/LOCKS.md has those of all packages.
 //

@@ -82,6 +82,8 @@ type Home struct {
 	metrics *metrics
 	events  eventExpiry
 
+	turnStats turnStats
+
 	followers followers // get every event once it is durable
 	storer    *layerstore.Storer
 	yielder   *yield.Yielder

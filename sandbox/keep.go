@@ -17,17 +17,18 @@ const keptFor = 24 * time.Hour
 // without a name, which expires; nil if there was nothing. Changes are held back from before the one until after the
 // other, so that none is in neither.
 func (h *Home) rollbackKeeping(
-	ctx context.Context, name, session string, s *catalog.Snapshot, e Event,
+	ctx context.Context, name, session string, m move,
 ) (kept *catalog.Snapshot, err error) {
 	w, l := h.catalog.Workspace(name), h.liveOf(name)
 	if w == nil {
 		return nil, fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
-	if err := h.mayRollBack(l, s); err != nil {
+	if err := h.mayRollBack(l, m.to); err != nil {
 		return nil, err
 	}
 	if l == nil && !h.uppers.Exists(w.Upper) { // lost: a rollback mends it
-		return nil, h.rollbackLocked(ctx, name, s, e, w.Paused)
+		m.held = w.Paused
+		return nil, h.rollbackLocked(ctx, name, m)
 	}
 	if l != nil && !w.Paused {
 		if err := h.uppers.Flush(w.Upper); err != nil { // the bulk, before anybody waits
@@ -36,15 +37,16 @@ func (h *Home) rollbackKeeping(
 		l.hold()
 		defer func() { err = errors.Join(err, h.release(l, "")) }()
 	}
-	kept, err = h.keepUnsaved(ctx, w, session, s)
+	m.held = true
+	kept, err = h.keepUnsaved(ctx, w, session, m.to)
 	if err != nil {
 		return nil, fmt.Errorf("what is unsaved cannot be kept (--discard, in Go Discard, gives it up): %w", err)
 	}
 	if kept == nil {
-		return nil, h.rollbackLocked(ctx, name, s, e, true)
+		return nil, h.rollbackLocked(ctx, name, m)
 	}
 	// A call that is cancelled leaves nothing behind: from here on it is done.
-	if err := h.rollbackLocked(context.WithoutCancel(ctx), name, s, e, true); err != nil {
+	if err := h.rollbackLocked(context.WithoutCancel(ctx), name, m); err != nil {
 		return nil, fmt.Errorf("%w; what was unsaved is snapshot %s", err, kept.ID)
 	}
 	return kept, nil
@@ -91,10 +93,17 @@ func (h *Home) putSnapshot(ch *catalog.Change, s *catalog.Snapshot, w *catalog.W
 	s.ID = h.catalog.NewID() // in the order in which snapshots become visible
 	s.Parent, s.Top, s.ParentTop, s.Unchanged = w.Head, top, w.Base, top == w.Base
 	w.Base, w.Head = top, s.ID
+	if !s.Unchanged {
+		w.Redo = "" // it goes another way now
+	}
 	foreign := w.IsForeign()
 	s.Foreign = &foreign
+	detail := s.Name
+	if s.Turn > 0 {
+		detail = fmt.Sprintf("turn %d", s.Turn)
+	}
 	ch.PutSnapshots = append(ch.PutSnapshots, s)
-	ch.Events = append(ch.Events, h.event(EventSnapshotted, w.ID, s.Session, s.ID, s.Name))
+	ch.Events = append(ch.Events, h.event(EventSnapshotted, w.ID, s.Session, s.ID, detail))
 }
 
 // fullName is how a snapshot is called in messages: by its workspace and its name, if it has one that anybody can use,

@@ -281,7 +281,7 @@ func (h *Home) describeSnapshot(s *catalog.Snapshot, most int) (Snapshot, error)
 	d := Snapshot{
 		ID: s.ID, Workspace: s.Workspace, Session: s.Session, Name: s.Name, Description: s.Description,
 		Parent: s.Parent, State: Stored, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, Layers: []Layer{},
-		Unchanged: s.Unchanged, Foreign: h.foreignSnapshot(s),
+		Unchanged: s.Unchanged, Turn: s.Turn, Foreign: h.foreignSnapshot(s),
 		Ref: Ref{ProviderID: ProviderID, Ref: RefPayload{Snapshot: s.ID, Workspace: s.Workspace}},
 	}
 	stack, err := h.catalog.Head(s.Top, most)

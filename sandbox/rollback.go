@@ -61,9 +61,9 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (RollbackResult,
 	var kept *catalog.Snapshot
 	e := h.event(EventRolledBack, w.ID, session, s.ID, s.Name)
 	if r.Discard {
-		err = h.rollbackLocked(ctx, w.ID, s, e, w.Paused)
+		err = h.rollbackLocked(ctx, w.ID, move{to: s, event: e, held: w.Paused})
 	} else {
-		kept, err = h.rollbackKeeping(ctx, w.ID, session, s, e)
+		kept, err = h.rollbackKeeping(ctx, w.ID, session, move{to: s, event: e})
 	}
 	if err == nil && kept != nil {
 		var d Snapshot
@@ -88,10 +88,19 @@ func (h *Home) mayRollBack(l *live, s *catalog.Snapshot) error {
 	return l.admits(h.foreignSnapshot(s))
 }
 
-// rollbackLocked is Rollback under the workspace's lock; held says that its changes are held back, and that the caller
-// has the kernel look again when it lets them go on. As with a seal, the records are durable before the gate closes: a
-// crash in between leaves the workspace rolled back.
-func (h *Home) rollbackLocked(ctx context.Context, name string, s *catalog.Snapshot, e Event, held bool) error {
+// move is where a workspace goes in place. Held says that its changes are held back, and that the caller has the kernel
+// look again when it lets them go on. Redo is where the line of turns that are undone then leads, as in the record.
+type move struct {
+	to    *catalog.Snapshot
+	event Event
+	held  bool
+	redo  string
+}
+
+// rollbackLocked is Rollback under the workspace's lock. As with a seal, the records are durable before the gate closes:
+// a crash in between leaves the workspace rolled back.
+func (h *Home) rollbackLocked(ctx context.Context, name string, m move) error {
+	s := m.to
 	w := h.catalog.Workspace(name)
 	if w == nil {
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
@@ -112,9 +121,10 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *catalog.Snaps
 		}
 		next := *h.catalog.Workspace(name) // its mount may have been recorded as gone meanwhile
 		next.Base, next.Head, next.Upper, next.Foreign = s.Top, s.ID, upper, &foreign
+		next.Redo = m.redo
 		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
 		ch.PutTrash = append(ch.PutTrash, w.Upper)
-		ch.Events = append(ch.Events, e)
+		ch.Events = append(ch.Events, m.event)
 		return nil
 	})
 	if err != nil {
@@ -128,7 +138,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, s *catalog.Snaps
 	}
 	h.catalog.Show(st)
 	if l != nil {
-		err = h.rolledBack(l, stale, held)
+		err = h.rolledBack(l, stale, m.held)
 	} else {
 		h.uppers.Discard(w.Upper)
 	}

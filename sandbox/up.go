@@ -65,7 +65,7 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 				"destroy it", ErrCorrupt, w.ID, h.uppers.Path(w.Upper))
 		}
 		e := h.event(EventRolledBack, w.ID, session, s.ID, "its upper was lost")
-		if err := h.rollbackLocked(ctx, w.ID, s, e, w.Paused); err != nil {
+		if err := h.rollbackLocked(ctx, w.ID, move{to: s, event: e, held: w.Paused}); err != nil {
 			return UpResult{}, err
 		}
 		how = Restored

@@ -23,6 +23,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ UnmountErrors (leaf)              sandbox: in Home.unmountAll
 ├─ Places (leaf)                     sandbox: places.mu, calls that work at a time
 ├─ HostProbe (leaf)                  sandbox: hostProbe.mu
+├─ TurnStats (leaf)                  sandbox: turnStats.mu, what turns changed
 ├─ Keys (leaf)                       sandbox/internal/keylock: Locks.mu
 ├─ Yielder (leaf)                    sandbox/internal/yield: Yielder.mu
 ├─ ExtractLink                       sandbox/internal/extract: linked.mu, the names of one inode
@@ -115,6 +116,7 @@ type (
 	UnmountErrors  struct{}
 	Places         struct{}
 	HostProbe      struct{}
+	TurnStats      struct{}
 	Keys           struct{}
 	Yielder        struct{}
 	ExtractLink    struct{}

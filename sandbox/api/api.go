@@ -70,6 +70,7 @@ type Snapshot struct {
 	Layers      []Layer       `json:"layers"`            // topmost first; Show gives all, other calls at most 100
 	Problem     string        `json:"problem,omitempty"` // of the topmost layer that has one, as of a workspace
 	Unchanged   bool          `json:"unchanged"`         // nothing differed from the parent: no layer was added
+	Turn        int           `json:"turn,omitempty"`    // number of the turn that it is; 0 if it is none
 	Foreign     bool          `json:"foreign"`           // as of a workspace
 	Ref         Ref           `json:"ref"`               // names it among snapshots of several providers
 }
@@ -460,6 +461,12 @@ type API interface {
 	// Rollback moves a workspace back to a snapshot, in place, mounted or not: what was written since is gone, or kept
 	// for a day.
 	Rollback(ctx context.Context, r RollbackRequest) (RollbackResult, error)
+	// Turn freezes a workspace, mounted or not, as its next turn; Turns lists them.
+	Turn(ctx context.Context, r TurnRequest) (TurnResult, error)
+	Turns(ctx context.Context, r TurnsRequest) (TurnPage, error)
+	// Undo and Redo move a workspace along its turns, in place, mounted or not. Nothing is lost by that.
+	Undo(ctx context.Context, r UndoRequest) (UndoResult, error)
+	Redo(ctx context.Context, r UndoRequest) (UndoResult, error)
 	Pause(ctx context.Context, r PauseRequest) (Workspace, error)
 	Resume(ctx context.Context, r RefRequest) (Workspace, error)
 	Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error)

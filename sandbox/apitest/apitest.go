@@ -58,6 +58,8 @@ func Run(t *testing.T, open Opener) {
 		{"RollbackKeeps", testRollbackKeeps},
 		{"RollbackForeign", testRollbackForeign},
 		{"RollbackHistory", testRollbackHistory},
+		{"Turns", testTurns},
+		{"TurnsApart", testTurnsApart},
 		{"Pause", testPause},
 		{"Up", testUp},
 		{"References", testReferences},

@@ -53,6 +53,26 @@ func (c *Client) Rollback(ctx context.Context, r api.RollbackRequest) (api.Rollb
 	return callAt[api.RollbackResult](ctx, c, wire.CallRollback, &r, r.Access, sink{}, &r.Workspace, &r.Snapshot)
 }
 
+// Turn implements api.API.
+func (c *Client) Turn(ctx context.Context, r api.TurnRequest) (api.TurnResult, error) {
+	return callAt[api.TurnResult](ctx, c, wire.CallTurn, &r, r.Access, sink{}, &r.Workspace)
+}
+
+// Turns implements api.API.
+func (c *Client) Turns(ctx context.Context, r api.TurnsRequest) (api.TurnPage, error) {
+	return callAt[api.TurnPage](ctx, c, wire.CallTurns, &r, r.Access, sink{}, &r.Workspace)
+}
+
+// Undo implements api.API.
+func (c *Client) Undo(ctx context.Context, r api.UndoRequest) (api.UndoResult, error) {
+	return callAt[api.UndoResult](ctx, c, wire.CallUndo, &r, r.Access, sink{}, &r.Workspace)
+}
+
+// Redo implements api.API.
+func (c *Client) Redo(ctx context.Context, r api.UndoRequest) (api.UndoResult, error) {
+	return callAt[api.UndoResult](ctx, c, wire.CallRedo, &r, r.Access, sink{}, &r.Workspace)
+}
+
 // Pause implements api.API.
 func (c *Client) Pause(ctx context.Context, r api.PauseRequest) (api.Workspace, error) {
 	return callAt[api.Workspace](ctx, c, wire.CallPause, &r, r.Access, sink{}, &r.Workspace)

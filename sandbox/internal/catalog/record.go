@@ -41,6 +41,8 @@ type Workspace struct {
 	Mount     *Mount    `json:"mount,omitempty"`   // where it was mounted last
 	Paused    bool      `json:"paused,omitempty"`
 	Cgroup    string    `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
+	Turn      int       `json:"turn,omitempty"`   // number of its newest turn, which may be deleted
+	Redo      string    `json:"redo,omitempty"`   // snapshot to which the line of turns that were undone leads; "": none were
 	// Freezing is the control group that is about to be frozen, is, or is about to be thawed, while the workspace is
 	// running: the process that opens the home after a crash thaws it.
 	Freezing string `json:"freezing,omitempty"`
@@ -101,6 +103,7 @@ type Snapshot struct {
 	CreatedAt   time.Time  `json:"created_at"`
 	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
 	Unchanged   bool       `json:"unchanged,omitempty"`
+	Turn        int        `json:"turn,omitempty"`    // its number, if it is a turn
 	Foreign     *bool      `json:"foreign,omitempty"` // nil before it was recorded
 	// First is the name that the workspace had when the snapshot was taken, if it has another one now. The store has it
 	// as Workspace; see Rename.

@@ -1,0 +1,117 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"snapfs/layers"
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/layerstore"
+)
+
+// Turn freezes a workspace, mounted or not, as its next turn: a snapshot with a number and without a name. If nothing
+// changed since the layer below, nothing is stored, and Unchanged is set. When it returns, the turn survives a loss of
+// power.
+func (h *Home) Turn(ctx context.Context, r TurnRequest) (TurnResult, error) {
+	ctx, end, err := h.beginChange(ctx)
+	if err != nil {
+		return TurnResult{}, err
+	}
+	defer end()
+	if err := api.ValidDescription(r.Message); err != nil {
+		return TurnResult{}, err
+	}
+	session, err := r.SessionID()
+	if err != nil {
+		return TurnResult{}, err
+	}
+	w, unlock, err := h.lockWorkspace(ctx, r.Access, r.Workspace, "turn")
+	if err != nil {
+		return TurnResult{}, err
+	}
+	defer unlock()
+	o, push, done, err := h.overlayOf(ctx, w, false)
+	if err != nil {
+		return TurnResult{}, err
+	}
+	defer done()
+	changed, err := o.Changed()
+	if err != nil {
+		return TurnResult{}, classify(fmt.Errorf("looking for changes in %s: %w", w.ID, err))
+	}
+	if !changed {
+		return h.unchangedTurn(w)
+	}
+	if err := h.withinLimits(session); err != nil {
+		return TurnResult{}, err
+	}
+	defer h.yielder.Begin()()
+	s, err := h.sealTurn(ctx, w, o, push, session, r.Message)
+	if err != nil {
+		return TurnResult{}, err
+	}
+	d, err := h.describeSnapshot(s, maxPage)
+	return TurnResult{Workspace: w.ID, Turn: s.Turn, Snapshot: &d}, err
+}
+
+// lockWorkspace is useWorkspace for a call that changes the workspace: nobody else does until unlock is called.
+func (h *Home) lockWorkspace(
+	ctx context.Context, a Access, ref, what string,
+) (w *catalog.Workspace, unlock func(), err error) {
+	if w, err = h.useWorkspace(ctx, a, ref, what); err != nil {
+		return nil, nil, err
+	}
+	if unlock, err = h.ops.Lock(ctx, w.ID); err != nil {
+		return nil, nil, err
+	}
+	if w = h.catalog.Workspace(w.ID); w == nil {
+		unlock()
+		return nil, nil, fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(ref))
+	}
+	return w, unlock, nil
+}
+
+// unchangedTurn tells what a workspace in which nothing has changed is the same as.
+func (h *Home) unchangedTurn(w *catalog.Workspace) (TurnResult, error) {
+	result := TurnResult{Workspace: w.ID, Unchanged: true}
+	s := h.catalog.Snapshot(w.Head)
+	if s == nil || s.Top != w.Base {
+		return result, nil
+	}
+	d, err := h.describeSnapshot(s, maxPage)
+	result.Turn, result.Snapshot = s.Turn, &d
+	return result, err
+}
+
+// sealTurn makes the next turn of a workspace that has changed. If no snapshot has what was before it, there is one of
+// that from now on, for Undo. The caller holds the workspace's lock.
+func (h *Home) sealTurn(
+	ctx context.Context, w *catalog.Workspace, o *layers.Overlay, push func(*layerstore.Lower), session, message string,
+) (*catalog.Snapshot, error) {
+	now := h.now()
+	s := &catalog.Snapshot{Workspace: w.ID, Session: session, Description: message, CreatedAt: now}
+	err := h.seal(ctx, w, o, push, false, func(ch *catalog.Change, w *catalog.Workspace, top string) error {
+		h.putTurn(ch, s, w, top, now)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// putTurn adds a turn to a change, as putSnapshot does.
+func (h *Home) putTurn(ch *catalog.Change, s *catalog.Snapshot, w *catalog.Workspace, top string, now time.Time) {
+	if head := h.catalog.Snapshot(w.Head); head == nil || head.Top != w.Base {
+		start := &catalog.Snapshot{
+			Workspace: w.ID, Session: s.Session, Description: fmt.Sprintf("before turn %d", w.Turn+1), CreatedAt: now,
+		}
+		h.putSnapshot(ch, start, w, w.Base)
+		start.Parent = "" // what it came from is not among the snapshots
+	}
+	w.Turn++
+	s.Turn = w.Turn
+	h.putSnapshot(ch, s, w, top)
+}
