@@ -60,6 +60,12 @@ var documentedNeeds = []struct{ line, script string }{
 	{"snapfs snapshot app --name before-upgrade", `snapfs delete before-upgrade`},
 	{"snapfs snapshot app --name built", `snapfs delete built`},
 	{"snapfs umount /mnt/built", `snapfs mount --read-only app:built /mnt/built`},
+	{"snapfs turn", `date +%N > /mnt/app/turn`},
+	{"snapfs turns", `date +%N > /mnt/app/turn; snapfs turn app`},
+	{"snapfs undo .", `cd /mnt/app && for i in 1 2 3; do date +%N > turn; snapfs turn .; done`},
+	{"snapfs undo app", `date +%N > /mnt/app/turn; snapfs turn app`},
+	{"snapfs redo .", `cd /mnt/app && for i in 1 2 3; do date +%N > turn; snapfs turn .; done; snapfs undo . 3`},
+	{"snapfs redo app", `date +%N > /mnt/app/turn; snapfs turn app; snapfs undo app`},
 	{"snapfs umount try-1 ", `snapfs create try-1 --from base && snapfs mount try-1 /mnt/try-1`},
 }
 

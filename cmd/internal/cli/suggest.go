@@ -16,11 +16,13 @@ var suggestFor = map[string][]string{
 	"fork":     {"clone", "copy"},
 	"log":      {"history"},
 	"rename":   {"mv", "move"},
-	"rollback": {"revert", "reset", "undo"},
+	"rollback": {"revert", "reset"},
 	"serve":    {"daemon", "start"},
 	"show":     {"inspect", "info"},
 	"snapshot": {"commit", "save", "freeze"},
 	"stats":    {"du", "df", "usage"},
+	"turn":     {"checkpoint"},
+	"turns":    {"checkpoints"},
 	"umount":   {"unmount"},
 }
 
