@@ -40,7 +40,7 @@ func turnScript(rng *rand.Rand) string {
 		func() string { return fmt.Sprintf("touch -d @%d.%09d %s", rng.IntN(1<<31), rng.IntN(1e9), dir()) },
 		func() string { return fmt.Sprintf("setfattr -n user.k%d -v v%d %s", rng.IntN(3), rng.IntN(9), path()) },
 		func() string { return fmt.Sprintf("setfattr -x user.k%d %s", rng.IntN(3), path()) },
-		func() string { return "mkfifo " + path() },
+		func() string { return "mkfifo " + dir() + "/fifo" }, // which none of the others opens
 		func() string { return fmt.Sprintf("cp -a %s %s", dir(), path()) },
 	}
 	var script strings.Builder
