@@ -145,8 +145,10 @@ func (o *Overlay) makeIn(p *node, at location, c creation, covered bool) (create
 		}
 	}
 	hostless := c.mode&unix.S_IFMT == unix.S_IFCHR && c.rdev == 0
+	// setuid and setgid are added afterwards: until then nothing shows, nor after a crash.
+	later := !isDir(c.mode) && c.mode&(unix.S_ISUID|unix.S_ISGID) != 0
 	to := at
-	if covered || hostless || !mayActAs(c.caller.UID, gid) {
+	if covered || hostless || later || !mayActAs(c.caller.UID, gid) {
 		tmp, done, err := o.staging(inherited)
 		if err != nil {
 			return created{}, err

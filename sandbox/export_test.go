@@ -61,5 +61,8 @@ func (h *Home) ShortHostWait(d time.Duration) { h.host.most = d }
 // StoreOf is the store of a home.
 func StoreOf(h *Home) *chunkstore.Store { return h.store }
 
-// ExpireEvents removes events that are not to be kept, as the home does every now and then.
-func (h *Home) ExpireEvents(ctx context.Context) error { return h.expireEvents(ctx) }
+// ExpireEvents removes events that are not to be kept, as the home does every now and then, even if it did just now.
+func (h *Home) ExpireEvents(ctx context.Context) error {
+	_, err := h.catalog.ExpireEvents(ctx, *h.events.rules.Load())
+	return err
+}
