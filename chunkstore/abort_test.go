@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore/internal/sample"
 )
 
 // TestAbortReturnsSpace aborts ingests, small and large, alone and beside another: their space is returned at once.
@@ -80,7 +82,7 @@ func TestAbortReturnsSpace(t *testing.T) {
 // TestAbortFullDisk fills the disk by an ingest, which returns all the space that it took.
 func TestAbortFullDisk(t *testing.T) {
 	ctx := context.Background()
-	mnt := smallDisk(t, 160, "0")
+	mnt := sample.Disk(t, 160, "0")
 	r := rand.New(rand.NewPCG(92, 93))
 	s, err := Open(filepath.Join(mnt, "store"), Options{})
 	require.NoError(t, err)

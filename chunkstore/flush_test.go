@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore/internal/sample"
 )
 
 // writtenTo gives the bytes that were written to the device of a path's file system.
@@ -33,7 +35,7 @@ func writtenTo(t *testing.T, path string) int64 {
 // TestFlushWritesLittle: what fills a memtable does not reach the disk, and transactions beside it are whole after a
 // crash.
 func TestFlushWritesLittle(t *testing.T) {
-	mnt := smallDisk(t, 300, "0")
+	mnt := sample.Disk(t, 300, "0")
 	dir := filepath.Join(mnt, "store")
 	s, err := Open(dir, Options{})
 	require.NoError(t, err)

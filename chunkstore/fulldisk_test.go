@@ -7,44 +7,15 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/disk"
+	"snapfs/chunkstore/internal/sample"
 )
-
-// smallDisk mounts an ext4 file system of some MiB for the test, of which root has reserved percent for itself; or one
-// of the kind of $SNAPFS_DISK, if it is large enough for that.
-func smallDisk(t *testing.T, mib int64, reserved string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	dir := t.TempDir()
-	img, mnt := filepath.Join(dir, "img"), filepath.Join(dir, "mnt")
-	require.NoError(t, os.Mkdir(mnt, 0o700))
-	require.NoError(t, os.WriteFile(img, nil, 0o600))
-	require.NoError(t, os.Truncate(img, mib<<20))
-	mkfs := []string{"mkfs.ext4", "-q", "-m", reserved, img}
-	if os.Getenv("SNAPFS_DISK") == "xfs" && mib >= 300 {
-		mkfs = []string{"mkfs.xfs", "-q", img}
-	}
-	out, err := exec.CommandContext(ctx, mkfs[0], mkfs[1:]...).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	out, err = exec.CommandContext(ctx, "mount", "-o", "loop", img, mnt).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	t.Cleanup(func() {
-		if err := unix.Unmount(mnt, 0); err != nil {
-			t.Error("unmount:", err)
-			_ = unix.Unmount(mnt, unix.MNT_DETACH)
-		}
-	})
-	return mnt
-}
 
 // fillDisk takes all the free space of a file system.
 func fillDisk(t *testing.T, path string) {
@@ -75,7 +46,7 @@ func fillDisk(t *testing.T, path string) {
 // is that of a full disk, what was stored stays readable, and deleting makes room again.
 func TestFullDisk(t *testing.T) {
 	ctx := context.Background()
-	mnt := smallDisk(t, 200, "0")
+	mnt := sample.Disk(t, 200, "0")
 	dir := filepath.Join(mnt, "store")
 	r := rand.New(rand.NewPCG(10, 11))
 	s, err := Open(dir, Options{})
@@ -143,7 +114,7 @@ func TestFullDisk(t *testing.T) {
 // TestFullDiskOfRoot opens a store on a disk that root filled into the blocks reserved for it, where the reserve that
 // was given up shows as no free space.
 func TestFullDiskOfRoot(t *testing.T) {
-	mnt := smallDisk(t, 400, "20")
+	mnt := sample.Disk(t, 400, "20")
 	dir, ballast := filepath.Join(mnt, "store"), filepath.Join(mnt, "ballast")
 	s, err := Open(dir, Options{})
 	require.NoError(t, err)
@@ -169,7 +140,7 @@ func TestFullDiskOfRoot(t *testing.T) {
 // TestFullDiskClose fills the disk when the store has just given back the room for closing: it says so instead of
 // ending the process, and closes when there is room.
 func TestFullDiskClose(t *testing.T) {
-	mnt := smallDisk(t, 160, "0")
+	mnt := sample.Disk(t, 160, "0")
 	dir, ballast := filepath.Join(mnt, "store"), filepath.Join(mnt, "ballast")
 	filled := false
 	s, err := Open(dir, Options{Points: func(point string) {
@@ -199,7 +170,7 @@ func TestFullDiskClose(t *testing.T) {
 // TestFullDiskRecords fills a disk and writes records until the index refuses.
 func TestFullDiskRecords(t *testing.T) {
 	ctx := context.Background()
-	mnt := smallDisk(t, 160, "0")
+	mnt := sample.Disk(t, 160, "0")
 	dir := filepath.Join(mnt, "store")
 	r := rand.New(rand.NewPCG(12, 13))
 	s, err := Open(dir, Options{})

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"snapfs/chunkstore/internal/sample"
 	"snapfs/internal/testseed"
 )
 
@@ -97,7 +98,7 @@ func TestFullDiskKill(t *testing.T) {
 	if os.Getenv("SNAPFS_LONG") != "" {
 		rounds = 50
 	}
-	mnt := smallDisk(t, 320, "0")
+	mnt := sample.Disk(t, 320, "0")
 	dir := filepath.Join(mnt, "store")
 	r := rand.New(rand.NewPCG(testseed.Of(t), 5))
 	s, err := Open(dir, Options{})

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/disk"
+	"snapfs/chunkstore/internal/sample"
 )
 
 const fullDiskCloseDir = "SNAPFS_TEST_FULLDISK_CLOSE_DIR"
@@ -38,7 +39,7 @@ func fullDiskCloser(dir string) {
 // TestFullDiskProbe looks for room that is not there, again and again, while Badger writes a table. To look must not take
 // the room of that table: the process would end.
 func TestFullDiskProbe(t *testing.T) {
-	mnt := smallDisk(t, 200, "0")
+	mnt := sample.Disk(t, 200, "0")
 	dir, ballast := filepath.Join(mnt, "store"), filepath.Join(mnt, "ballast")
 	r := rand.New(rand.NewPCG(18, 19))
 	s, err := Open(dir, Options{})
@@ -80,7 +81,7 @@ func TestFullDiskProbe(t *testing.T) {
 // there are so many that transactions are refused. The store cannot be closed either, and is opened nevertheless.
 func TestFullDiskTables(t *testing.T) {
 	ctx := context.Background()
-	mnt := smallDisk(t, 600, "0")
+	mnt := sample.Disk(t, 600, "0")
 	dir, ballast := filepath.Join(mnt, "store"), filepath.Join(mnt, "ballast")
 	r := rand.New(rand.NewPCG(16, 17))
 	s, err := Open(dir, Options{})

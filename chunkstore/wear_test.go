@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"snapfs/chunkstore/internal/pack"
+	"snapfs/chunkstore/internal/sample"
 	"snapfs/internal/testseed"
 )
 
@@ -245,7 +246,7 @@ func TestWear(t *testing.T) {
 
 // TestRebuildHoles: a collection moves nothing where a hole will do, and holes do not disturb a rebuild.
 func TestRebuildHoles(t *testing.T) {
-	dir := filepath.Join(smallDisk(t, 300, "0"), "store")
+	dir := filepath.Join(sample.Disk(t, 300, "0"), "store")
 	s := openTest(t, dir)
 	r := rand.New(rand.NewPCG(1, 9))
 	var ids []ID

@@ -327,6 +327,7 @@ var fileBehaviours = map[string]behaviour{
 			if before.Mtim.Sec != 1_000_000_000 {
 				w.Errorf("mtime %d", before.Mtim.Sec)
 			}
+			w.tick(before.Ctim)
 			f := w.open("f", os.O_WRONLY)
 			_, err := f.Write([]byte("y"))
 			w.must(err)

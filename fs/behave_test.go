@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"snapfs/internal/testmount"
 )
 
@@ -56,6 +58,13 @@ func (w *world) wantText(name, text string) {
 	got, err := os.ReadFile(w.path(name))
 	if err != nil || string(got) != text {
 		w.Errorf("%s: got %.60q (%d bytes), %v; want %.60q (%d bytes)", name, got, len(got), err, text, len(text))
+	}
+}
+
+// tick waits until the clock of file times is past a time.
+func (w *world) tick(past syscall.Timespec) {
+	for now := (unix.Timespec{}); now.Nano() <= past.Nano(); time.Sleep(time.Millisecond) {
+		w.must(unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now))
 	}
 }
 

@@ -207,7 +207,7 @@ func (c *crowd) done() int {
 // more waits until the crowd has done so many more things.
 func (c *crowd) more(n int) {
 	c.t.Helper()
-	for want, end := c.done()+n, time.Now().Add(time.Minute); c.done() < want; time.Sleep(5 * time.Millisecond) {
+	for want, end := c.done()+n, time.Now().Add(soon); c.done() < want; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			c.t.Fatal("the crowd does not go on")
 		}
@@ -218,7 +218,7 @@ func (c *crowd) more(n int) {
 func (c *crowd) stalls() {
 	c.t.Helper()
 	last, since := c.done(), time.Now()
-	for end := time.Now().Add(time.Minute); time.Since(since) < 100*time.Millisecond; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(soon); time.Since(since) < 100*time.Millisecond; time.Sleep(10 * time.Millisecond) {
 		if now := c.done(); now != last {
 			last, since = now, time.Now()
 		}

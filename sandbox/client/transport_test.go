@@ -124,19 +124,20 @@ func TestTransportRestart(t *testing.T) {
 func TestTransportEnds(t *testing.T) {
 	dir := t.TempDir()
 	hold := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	s := serve(t, dir, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		_, _ = w.Write(body)
 		_ = http.NewResponseController(w).Flush()
 		if string(body) == "hold" {
+			cancel()
 			<-hold
 		}
 	})
 	defer s.end()
 	defer close(hold)
 	tr := &transport{dir: dir}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
 	if _, err := roundTrip(ctx, tr, "hold"); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a call whose context ended: %v", err)
 	}

@@ -7,11 +7,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"snapfs/chunkstore/internal/sample"
 )
 
 // TestPunch makes holes: their space comes back, the records beside them stay, and a scan passes over them.
 func TestPunch(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(sample.Disk(t, 64, "0"), "packs") // of a kind that makes holes
+	require.NoError(t, os.Mkdir(dir, 0o700))
 	s := openSet(t, dir, nil, false)
 	var hold Holds
 	var at []Location
@@ -32,9 +35,6 @@ func TestPunch(t *testing.T) {
 	require.False(t, s.Punched(1, 7))
 	require.NoError(t, s.Punch(1, holes))
 	freed := at[9].End()/PageSize*PageSize - (at[5].Off+PageSize-1)/PageSize*PageSize
-	if s.Occupied()[1] == full {
-		t.Skip("the file system of the test's directory makes no holes")
-	}
 	left := s.Occupied()[1]
 	require.InDelta(t, full-freed, left, 2*PageSize, "the file system may need a block for the map of the file")
 	require.True(t, s.Punched(1, 7))
