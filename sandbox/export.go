@@ -96,7 +96,7 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	if r.Layer && s.Top == "" {
 		return ExportResult{}, fmt.Errorf("%w: snapshot %s has no layer", ErrInvalid, s.ID)
 	}
-	if err := tree.has(r.Part); err != nil {
+	if err := tree.has(ctx, r.Part); err != nil {
 		return ExportResult{}, classify(err)
 	}
 	src, err := exportSource(tree.lowers, r.Layer)

@@ -67,7 +67,7 @@ func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, er
 		return ExtractResult{}, err
 	}
 	defer tree.close()
-	if err := tree.has(r.Part); err != nil {
+	if err := tree.has(ctx, r.Part); err != nil {
 		return ExtractResult{}, classify(err)
 	}
 	name := id + partName(r.Part)

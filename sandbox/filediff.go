@@ -40,6 +40,15 @@ type fileChange struct {
 	old, now *layers.TreeFile // nil: there is none, or it is no file
 	same     bool             // they hold the same
 	hidden   bool             // it is left out of the patch
+	binary   bool             // it has been read, and is binary
+}
+
+// oldPath is where it was.
+func (c fileChange) oldPath() string {
+	if c.OldPath != "" {
+		return c.OldPath
+	}
+	return c.Path
 }
 
 func newFileDiff(ctx context.Context, c *layers.Comparison, r DiffRequest) (*fileDiff, error) {

@@ -62,10 +62,7 @@ func (d *fileDiff) lose(c *fileChange) error {
 
 // dirs looks at both sides of the change of a directory, and notes it if it is empty.
 func (d *fileDiff) dirs(c *fileChange) (old, now *layers.TreeFile, err error) {
-	from := c.Path
-	if c.OldPath != "" {
-		from = c.OldPath
-	}
+	from := c.oldPath()
 	isDir := func(mode uint32) bool { return mode&unix.S_IFMT == unix.S_IFDIR }
 	if c.Kind != string(rune(layers.Added)) && isDir(c.OldMode) {
 		if old, err = d.cmp.Old().Lstat(from); err != nil {

@@ -1,9 +1,11 @@
 package sandbox
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -58,15 +60,22 @@ func (d *fileDiff) tell(fn func(Change) error) error {
 }
 
 // check refuses a patch that cannot be made, before anything of it is told, and gives what goes before one that
-// patch(1) would apply in part.
+// patch(1) would apply in part. It notes which files are binary.
 func (d *fileDiff) check() (preamble []byte, err error) {
 	var why string
-	if d.displaces() {
+	emptied, err := d.fits()
+	if err != nil {
+		return nil, err
+	}
+	if emptied || d.displaces() {
 		why = "has directories where files were, or files where directories were"
 	} else if d.linked() {
 		why = "changes several names of one file"
+	} else if d.longNamed() {
+		why = "has names that leave no room for those of temporary files"
 	}
-	for _, c := range d.out {
+	for i := range d.out {
+		c := &d.out[i]
 		if c.hidden || c.same {
 			continue
 		}
@@ -82,6 +91,7 @@ func (d *fileDiff) check() (preamble []byte, err error) {
 				return nil, fmt.Errorf("%w: %s has more than %d MiB, too much for a patch: leave it out, or export the "+
 					"snapshot", ErrInvalid, api.Quoted(c.Path), gitpatch.MaxBinary>>20)
 			default:
+				c.binary = true
 				why = "has binary files"
 			}
 		}
@@ -137,6 +147,17 @@ func (d *fileDiff) linked() bool {
 	return false
 }
 
+// longNamed reports whether a name is so long that patch(1) cannot put what it adds for a temporary file behind it.
+func (d *fileDiff) longNamed() bool {
+	const added = 16 // bytes; ".oXXXXXX" in 2.7
+	for _, c := range d.out {
+		if !c.hidden && (len(path.Base(c.Path)) > unix.NAME_MAX-added || len(c.Path) > layers.MaxPath-added) {
+			return true
+		}
+	}
+	return false
+}
+
 // errBinary ends the reading of a file that is binary.
 var errBinary = errors.New("binary")
 
@@ -181,10 +202,7 @@ func (d *fileDiff) compare(c *fileChange) error {
 	if !d.req.Stat && !d.req.Patch || gitMode(c.old) == 0 && gitMode(c.now) == 0 { // a directory, a device, a pipe or a socket
 		return nil
 	}
-	from := c.Path
-	if c.OldPath != "" {
-		from = c.OldPath
-	}
+	from := c.oldPath()
 	x, err := gitFile(from, c.old, c.same)
 	if err != nil {
 		return err
@@ -197,7 +215,14 @@ func (d *fileDiff) compare(c *fileChange) error {
 	if c.same && x.Mode == y.Mode && from == c.Path { // an owner, a time, an attribute
 		return nil
 	}
-	patch, st := gitpatch.Section(x, y, gitpatch.Options{StatOnly: !d.req.Patch})
+	if !x.Large && !y.Large && x.Mode == y.Mode && from == c.Path && bytes.Equal(x.Data, y.Data) { // by now
+		return nil
+	}
+	patch, st := gitpatch.Section(x, y, gitpatch.Options{StatOnly: !d.req.Patch || x.Large || y.Large})
+	if d.req.Patch && st.Binary && !c.binary { // what check has decided does not hold for it
+		return fmt.Errorf("%w: %s has just become a binary file: diff again, or take a snapshot and compare that",
+			ErrConflict, api.Quoted(c.Path))
+	}
 	c.Patch = patch
 	c.Stat = &FileStat{Binary: st.Binary, Additions: st.Additions, Deletions: st.Deletions}
 	return nil

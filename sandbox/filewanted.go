@@ -2,12 +2,15 @@ package sandbox
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/treefilter"
 	"snapfs/layers"
+	"snapfs/sandbox/api"
 )
 
 // openFilter reads which part of the trees is to be compared.
@@ -15,41 +18,12 @@ func (d *fileDiff) openFilter() (err error) {
 	if d.filter, err = filterOf(d.req.Part); d.filter == nil || err != nil {
 		return err
 	}
-	for _, path := range d.req.Paths {
-		if err := pathThere(path, d.cmp.New(), d.cmp.Old()); err != nil {
-			return err
-		}
+	trees := []*layers.Tree{d.cmp.New(), d.cmp.Old()}
+	d.wanted, err = d.filter.Lookup(func(dir string) ([]byte, error) { return ignoreFile(d.ctx, dir, trees...) })
+	if err != nil {
+		return err
 	}
-	d.wanted, err = d.filter.Lookup(d.ignoreFile)
-	return err
-}
-
-// ignoreFile reads the .gitignore file of a directory of the new tree, or if that has none, of the old one.
-func (d *fileDiff) ignoreFile(dir string) ([]byte, error) {
-	for _, t := range []*layers.Tree{d.cmp.New(), d.cmp.Old()} {
-		at, err := t.Lstat(dir)
-		if err != nil {
-			return nil, err
-		}
-		if at == nil || at.Mode&unix.S_IFMT != unix.S_IFDIR {
-			continue
-		}
-		path := treefilter.IgnoreFile
-		if dir != "" {
-			path = dir + "/" + path
-		}
-		f, err := t.Lstat(path)
-		if f == nil || err != nil || f.Mode&unix.S_IFMT != unix.S_IFREG {
-			return nil, err
-		}
-		if f.Size > treefilter.MaxIgnoreFile {
-			return nil, treefilter.ErrTooMany
-		}
-		var text bytes.Buffer
-		err = f.CopyTo(d.ctx, &text)
-		return text.Bytes(), err
-	}
-	return nil, nil
+	return findPaths(d.req.Part, d.wanted, d.filter, trees...)
 }
 
 // wants reports whether a path is of the part that is compared.
@@ -81,17 +55,62 @@ func (d *fileDiff) dir(c Change) error {
 	return nil
 }
 
-// pathThere refuses a path that none of some trees has.
-func pathThere(path string, trees ...*layers.Tree) error {
-	f, err := treefilter.New(treefilter.Options{Paths: []string{path}})
-	if f == nil || err != nil {
-		return err
-	}
-	for _, t := range trees {
-		at, err := t.Lstat(f.Missing())
-		if at != nil || err != nil && !errors.Is(err, unix.ENOENT) {
+// findPaths refuses a part with paths that none of some trees has, or that its patterns leave out.
+func findPaths(p Part, look *treefilter.Lookup, f *treefilter.Filter, trees ...*layers.Tree) error {
+	for _, path := range p.Paths {
+		path, err := treefilter.Clean(path)
+		if err != nil {
 			return err
 		}
+		if path == "" {
+			continue
+		}
+		var there *layers.TreeFile
+		for _, t := range trees {
+			if there != nil {
+				break
+			}
+			if there, err = t.Lstat(path); err != nil && !errors.Is(err, unix.ENOENT) {
+				return err
+			}
+		}
+		kept, err := look.Keeps(path, there != nil && there.Mode&unix.S_IFMT == unix.S_IFDIR)
+		switch {
+		case err != nil:
+			return err
+		case there == nil:
+			return fmt.Errorf("%w: no path %s in the tree", ErrNotFound, api.Quoted(path))
+		case !kept:
+			return foundAll(f)
+		}
 	}
-	return foundAll(f)
+	return nil
+}
+
+// ignoreFile reads the .gitignore file of a directory of the first of some trees that has the directory.
+func ignoreFile(ctx context.Context, dir string, trees ...*layers.Tree) ([]byte, error) {
+	for _, t := range trees {
+		at, err := t.Lstat(dir)
+		if err != nil {
+			return nil, err
+		}
+		if at == nil || at.Mode&unix.S_IFMT != unix.S_IFDIR {
+			continue
+		}
+		path := treefilter.IgnoreFile
+		if dir != "" {
+			path = dir + "/" + path
+		}
+		f, err := t.Lstat(path)
+		if f == nil || err != nil || f.Mode&unix.S_IFMT != unix.S_IFREG {
+			return nil, err
+		}
+		if f.Size > treefilter.MaxIgnoreFile {
+			return nil, treefilter.ErrTooMany
+		}
+		var text bytes.Buffer
+		err = f.CopyTo(ctx, &text)
+		return text.Bytes(), err
+	}
+	return nil, nil
 }

@@ -37,7 +37,7 @@ func newMetrics(h *Home) *metrics {
 			Name: "snapfs_store_failures_total", Help: "Attempts to store a layer that failed and are repeated.",
 		}),
 	}
-	for _, kind := range api.EventKinds { // shown from the beginning, so that the first event is an increase
+	for _, kind := range api.EventKinds() { // shown from the beginning, so that the first event is an increase
 		m.happened.WithLabelValues(string(kind))
 	}
 	gauge := func(name, help string, value func() int) prometheus.Collector {

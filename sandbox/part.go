@@ -20,10 +20,13 @@ func filterOf(p Part) (*treefilter.Filter, error) {
 	return f, err
 }
 
-// foundAll refuses a filter with a path that was not there, when the tree was walked.
+// foundAll refuses a filter with a path that was not there, or that it leaves out, when the tree was walked.
 func foundAll(f *treefilter.Filter) error {
 	if f == nil {
 		return nil
+	}
+	if p := f.LeftOut(); p != "" {
+		return fmt.Errorf("%w: the path %s is asked for, and left out by a pattern: drop one of them", ErrInvalid, api.Quoted(p))
 	}
 	if p := f.Missing(); p != "" {
 		return fmt.Errorf("%w: no path %s in the tree", ErrNotFound, api.Quoted(p))
@@ -92,20 +95,20 @@ func partName(p Part) string {
 	return fmt.Sprintf(" %q %q %t", p.Paths, p.Exclude, p.GitIgnore)
 }
 
-// has refuses a part with paths that the tree does not have.
-func (t *tree) has(p Part) error {
-	if len(p.Paths) == 0 {
-		return nil
+// has refuses a part with paths that the tree does not have, or that its patterns leave out.
+func (t *tree) has(ctx context.Context, p Part) error {
+	filter, err := filterOf(p)
+	if len(p.Paths) == 0 || filter == nil || err != nil {
+		return err
 	}
 	at, done, err := layers.OpenTree(t.lowers)
 	if err != nil {
 		return err
 	}
 	defer done()
-	for _, path := range p.Paths {
-		if err := pathThere(path, at); err != nil {
-			return err
-		}
+	look, err := filter.Lookup(func(dir string) ([]byte, error) { return ignoreFile(ctx, dir, at) })
+	if err != nil {
+		return err
 	}
-	return nil
+	return findPaths(p, look, filter, at)
 }

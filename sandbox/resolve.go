@@ -314,12 +314,30 @@ func validObject(ref string) error {
 // it, or that a path is in none.
 func (h *Home) objectWorkspace(who asker, ref string) (*catalog.Workspace, error) {
 	if filepath.IsAbs(ref) {
+		if h.isSnapshotPath(who, ref) {
+			return nil, nil
+		}
 		return h.findWorkspace(who, ref)
 	}
 	if ValidWorkspaceName(ref) != nil || h.catalog.Workspace(ref) == nil {
 		return nil, nil
 	}
 	return h.findWorkspace(who, ref)
+}
+
+// isSnapshotPath reports whether a path is PATH:NAME, of a snapshot. This process cannot look whether a file in its own
+// mount is called so: PATH:NAME then means a snapshot of the workspace at PATH, unless another one is mounted at the whole.
+func (h *Home) isSnapshotPath(who asker, ref string) bool {
+	path, _, ok := api.SplitRef(ref)
+	if !ok {
+		return false
+	}
+	at, err := h.workspaceAt(who, LocateRequest{Path: path})
+	if err != nil {
+		return false
+	}
+	whole, err := h.workspaceAt(who, LocateRequest{Path: ref})
+	return err != nil || whole == at
 }
 
 // isWorkspace reports whether a word is the name of a workspace that the asker may use.

@@ -35,6 +35,12 @@ func TestParts(t *testing.T) {
 	h.fails(3, "no path", "export", "all", "gone.sqsh", "--", "gone")
 	h.fails(3, "no path", "create", "gone", "--from", src, "--", "docs", "gone")
 	h.fails(3, "no path", "diff", "all", "chosen", "--", "gone")
+	for _, args := range [][]string{
+		{"create", "gone", "--from", src}, {"export", "all", "gone.sqsh"}, {"export", "all", "--to", h.path("gone")}, {"diff", "all", "chosen"},
+	} {
+		h.fails(2, "left out by a pattern", append(args, "--exclude", "docs", "--", "a", "docs/deep")...)
+		h.fails(2, "left out by a pattern", append(args, "--gitignore", "--", "build")...)
+	}
 	h.fails(2, "only of a directory", "create", "other", "--from", "all", "--exclude", "x")
 
 	// A diff has the same part of both sides, and what moves out of it is gone.

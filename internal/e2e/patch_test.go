@@ -1,13 +1,10 @@
 package e2e
 
 import (
-	"bytes"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,150 +16,6 @@ import (
 	"snapfs/internal/testseed"
 )
 
-// patchNames are names of files and directories; patches must quote many of them.
-var patchNames = []string{
-	"a", "b", "c.txt", "dir", "a b", " lead", "trail ", "tab\there", "line\nfeed", `quo"te`, `back\slash`, "é", "\xff\xfe",
-	"-p1", "b/", "a=>b", "{x}", "\x01\x7f", ".gitattributes", "with,comma", "%s", "dev", "null",
-}
-
-// patchTree changes a tree at random.
-type patchTree struct {
-	r     *rand.Rand
-	root  string
-	plain bool // patch(1) can do all of it: no binary files, no hard links, and no directory where a file was
-}
-
-func (p patchTree) pick(all []string) string { return all[p.r.IntN(len(all))] }
-
-// paths lists the directories, the root included, and all else.
-func (p patchTree) paths(t *testing.T) (dirs, files []string) {
-	err := filepath.WalkDir(p.root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		} else if err == nil {
-			files = append(files, path)
-		}
-		return err
-	})
-	require.NoError(t, err)
-	return dirs, files
-}
-
-// contents are those of a text, mostly, with few different lines, or of a binary file.
-func (p patchTree) contents() []byte {
-	var b bytes.Buffer
-	switch n := p.r.IntN(12); {
-	case n == 0:
-		return nil
-	case n == 1:
-		return []byte("no newline")
-	case n < 4 && !p.plain:
-		for range p.r.IntN(3000) {
-			b.WriteByte(byte(p.r.Uint32()))
-		}
-		b.WriteByte(0)
-		return b.Bytes()
-	}
-	end := "\n"
-	if p.r.IntN(6) == 0 {
-		end = "\r\n"
-	}
-	for range p.r.IntN(40) {
-		b.WriteString(p.pick([]string{"a", "b", "", "c c", "}", "\tx ", "gr\xfcn", "--- a/a", "+++ b/b", "@@ -1 +1 @@", "diff --git a/a b/a"}) + end)
-	}
-	if p.r.IntN(5) == 0 {
-		b.WriteString("end")
-	}
-	return b.Bytes()
-}
-
-// change does one thing; those that the tree does not allow fail and change nothing.
-func (p patchTree) change(t *testing.T) {
-	dirs, files := p.paths(t)
-	dir := p.pick(dirs)
-	fresh := filepath.Join(p.pick(dirs), strings.TrimSuffix(p.pick(patchNames), "/"))
-	if len(files) < 4 {
-		_ = os.WriteFile(fresh, p.contents(), 0o644)
-		return
-	}
-	file := p.pick(files)
-	regular := func() bool { fi, err := os.Lstat(file); return err == nil && fi.Mode().IsRegular() }
-	cases, suffix := 14, ""
-	if p.plain {
-		cases, suffix = 11, ".d"
-	}
-	switch p.r.IntN(cases) {
-	case 0:
-		_ = os.Remove(file)
-	case 1, 2:
-		_ = os.WriteFile(fresh, p.contents(), 0o644)
-	case 3, 4, 5: // edit
-		if data, err := os.ReadFile(file); err == nil && regular() && len(data) > 0 {
-			at := p.r.IntN(len(data))
-			_ = os.WriteFile(file, slices.Concat(data[:at], []byte(p.pick([]string{"new\n", "x", "\n", "\r"})), data[min(len(data), at+p.r.IntN(9)):]), 0o644)
-		}
-	case 6:
-		_ = os.Rename(file, fresh)
-	case 7:
-		if dir != p.root {
-			_ = os.Rename(dir, fresh+suffix)
-		}
-	case 8:
-		if regular() {
-			_ = os.Chmod(file, fs.FileMode([]uint32{0o755, 0o644}[p.r.IntN(2)]))
-		}
-	case 9:
-		_ = os.Mkdir(fresh+suffix, 0o755)
-		_ = os.WriteFile(filepath.Join(fresh+suffix, p.pick([]string{"in", "x y"})), p.contents(), 0o644)
-	case 10:
-		_ = os.Symlink(p.pick([]string{"nowhere", "no where\n", "../out/x", "\xff"}), fresh)
-	case 11:
-		_ = os.Link(file, fresh)
-	case 12:
-		if dir != p.root && p.r.IntN(3) == 0 {
-			_ = os.RemoveAll(dir)
-			_ = os.WriteFile(dir, p.contents(), 0o644)
-		}
-	case 13: // a directory, or a link, in the place of a file
-		_ = os.Remove(file)
-		if p.r.IntN(2) == 0 {
-			_ = os.Symlink("gone", file)
-		} else {
-			_ = os.Mkdir(file, 0o755)
-			_ = os.WriteFile(filepath.Join(file, "in"), p.contents(), 0o755)
-		}
-	}
-}
-
-// gitTree lists a tree as git knows it.
-func gitTree(t *testing.T, root string) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			if d != nil && d.Name() == ".git" && filepath.Dir(path) == root {
-				return fs.SkipDir
-			}
-			return err
-		}
-		name := strings.TrimPrefix(path, root+"/")
-		if d.Type()&fs.ModeSymlink != 0 {
-			target, err := os.Readlink(path)
-			all[name] = "link " + target
-			return err
-		}
-		fi, err := d.Info()
-		if err != nil {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		all[name] = fmt.Sprint("file ", fi.Mode()&0o100 != 0, " ", string(data))
-		return err
-	})
-	require.NoError(t, err)
-	return all
-}
-
 // patchTools apply the patch in $p to a copy of the tree $1 in the directory of that name, and write how it ended.
 var patchTools = []struct{ name, dir, script string }{
 	{"git apply", "x1", `cp -a "$1" x1; (cd x1 && GIT_CEILING_DIRECTORIES="$PWD/.." git apply --whitespace=nowarn --allow-empty "$p")`},
@@ -170,8 +23,9 @@ var patchTools = []struct{ name, dir, script string }{
 	{"patch -p1", "x3", `cp -a "$1" x3; (cd x3 && patch -p1 -s -f < "$p")`},
 }
 
-// TestPatchPairs has git and patch(1) make of random trees other random trees, by patches: each makes the second tree
-// exactly, or refuses and changes nothing. git refuses almost none. SNAPFS_PATCH_PAIRS is for how many pairs.
+// TestPatchPairs has git and patch(1) make of random trees other random trees, by patches of all or of a part: each makes
+// the second tree exactly, or refuses and changes nothing. git refuses almost none. What no tool could apply is refused
+// by diff. SNAPFS_PATCH_PAIRS is for how many pairs.
 func TestPatchPairs(t *testing.T) {
 	pairs := 12
 	if n, err := strconv.Atoi(os.Getenv("SNAPFS_PATCH_PAIRS")); err == nil {
@@ -181,23 +35,27 @@ func TestPatchPairs(t *testing.T) {
 	t.Logf("SNAPFS_SEED=%d SNAPFS_PATCH_PAIRS=%d", seed, pairs)
 	r := rand.New(rand.NewPCG(seed, 15))
 	h := newHome(t)
-	done, unforeseen, made, refused := 0, 0, map[string]int{}, map[string]int{}
+	done, unforeseen, impossible, made, refused := 0, 0, 0, map[string]int{}, map[string]int{}
 	for round := 0; done < pairs; round++ {
 		ws := fmt.Sprint("w", round)
 		h.ok("up", ws, h.path("mnt"))
 		tree := patchTree{r, h.path("mnt"), round%3 != 1}
 		var trees []map[string]string
+		var empty [][]string // directories
 		states := max(1, min(6, pairs/5))
 		for i := range states + 1 {
 			for range 2 + r.IntN(30) {
 				tree.change(t)
 			}
+			shell(t, soon, h.tmp, `find mnt -type p -name '.git*' -delete`) // git would wait for who writes into them
 			h.ok("snapshot", ws, "--name", fmt.Sprint(ws, "-s", i))
 			copied := fmt.Sprint("t", i)
 			// git is not to change the ends of lines: .gitattributes would have it do so in a repository.
-			shell(t, soon, h.tmp, `rm -rf "$1" "$1.git"; cp -a mnt "$1"; find "$1" -mindepth 1 -type d -empty -delete
+			shell(t, soon, h.tmp, `rm -rf "$1" "$1.git"; cp -a mnt "$1"
 				cp -a "$1" "$1.git"; cd "$1.git"; git init -q; echo '* -text' > .git/info/attributes; git add -A -f .`, copied)
 			trees = append(trees, gitTree(t, h.path(copied)))
+			dirs := shell(t, soon, h.path(copied), `find . -mindepth 1 -type d -empty -printf '%P\0'`)
+			empty = append(empty, strings.Split(dirs, "\x00"))
 		}
 		for a := range trees {
 			for b := range trees {
@@ -205,19 +63,25 @@ func TestPatchPairs(t *testing.T) {
 					continue
 				}
 				done++
-				what := fmt.Sprintf("SNAPFS_SEED=%d round %d, %d to %d", seed, round, a, b)
-				patch := h.ok("diff", fmt.Sprint(ws, "-s", a), fmt.Sprint(ws, "-s", b), "--patch", "-q")
-				if patch != "" {
-					patch += "\n"
+				part, in := patchPart(r, trees[a], trees[b])
+				goal, possible := patched(trees[a], empty[a], trees[b], in)
+				what := fmt.Sprintf("SNAPFS_SEED=%d round %d, %d to %d, %q", seed, round, a, b, part)
+				diff := h.run(append([]string{"diff", fmt.Sprint(ws, "-s", a), fmt.Sprint(ws, "-s", b), "--patch", "-q"}, part...)...)
+				if !possible && diff.code == 2 && diff.out == "" && strings.Contains(diff.err, "stands in the way") {
+					impossible++
+					continue
 				}
-				require.NoError(t, os.WriteFile(h.path("patch"), []byte(patch), 0o644))
+				if diff.code != 0 || !possible {
+					t.Fatalf("%s: possible: %t, exit code %d: %s", what, possible, diff.code, tail(diff.err))
+				}
+				require.NoError(t, os.WriteFile(h.path("patch"), []byte(diff.out), 0o644))
 				script := `rm -rf x?; p=$PWD/patch; export GIT_CONFIG_GLOBAL=/dev/null; `
 				for _, tool := range patchTools {
 					script += tool.script + " > " + tool.dir + ".out 2>&1; echo $? > " + tool.dir + ".code; "
 				}
 				process(t, time.Minute, h.tmp, nil, "bash", "-c", script, "script", fmt.Sprint("t", a))
 				for _, tool := range patchTools {
-					want, said := trees[b], h.read(tool.dir+".out")
+					want, said := goal, h.read(tool.dir+".out")
 					if code := strings.TrimSpace(h.read(tool.dir + ".code")); code == "0" {
 						made[tool.name]++
 					} else {
@@ -236,7 +100,7 @@ func TestPatchPairs(t *testing.T) {
 		}
 		h.ok("umount", ws)
 	}
-	t.Logf("of %d pairs made: %v, refused: %v", pairs, made, refused)
+	t.Logf("of %d pairs made: %v, refused: %v, impossible: %d", pairs, made, refused, impossible)
 	if unforeseen > pairs/100 || made["patch -p1"] == 0 {
 		t.Errorf("of %d pairs refused: %v, %d of them without being told to", pairs, refused, unforeseen)
 	}
@@ -293,6 +157,7 @@ func TestPatchRefused(t *testing.T) {
 	h.ok("snapshot", "app", "--name", "before")
 	shell(t, soon, h.path("mnt"), `echo b > a; printf 'b\0' > bin`)
 	h.fails(2, "bin", "diff", "before", "app", "--patch", "--binary=false")
+	h.fails(2, "--binary=false is for --patch", "diff", "before", "app", "--binary=false")
 	shell(t, soon, h.path("mnt"), `truncate -s 65M huge; printf 'a\0' > bin`)
 	h.fails(2, "more than 64 MiB", "diff", "before", "app", "--patch")
 	shell(t, soon, h.path("mnt"), `rm huge; mkfifo pipe; mkdir empty; rm only/x; chmod 4755 prog; chown 7 own; setfattr -n user.a -v b f`)
@@ -304,6 +169,33 @@ func TestPatchRefused(t *testing.T) {
 		require.Contains(t, r.err, what)
 	}
 	require.NotContains(t, r.err, ".git")
+}
+
+// TestPatchRoom: where an old tree has no room for a new file, the patch is refused, or by patch(1) as a whole.
+func TestPatchRoom(t *testing.T) {
+	h := newHome(t)
+	src := h.makeDir("src")
+	shell(t, soon, src, `mkfifo pipe; mkdir -p empty nest/empty nest/full dir; echo f > nest/full/f; echo f > dir/f; echo f > dir/f.log; echo f > f`)
+	h.ok("up", "app", h.path("mnt"), "--from", src)
+	h.ok("snapshot", "app", "--name", "before")
+	for _, c := range []struct{ change, way string }{
+		{`rm pipe; echo new > pipe`, "the old"},
+		{`rm pipe; mkdir pipe; echo new > pipe/f`, "\"pipe\" stands in the way of \"pipe/f\""},
+		{`rm -r nest; echo new > nest`, "\"nest/empty\" stands in the way of \"nest\""},
+		{`rm -r dir; echo new > dir`, "\"dir/f.log\" stands in the way of \"dir\""},
+		{`rm -r empty; echo new > empty`, ""},
+		{`echo new > $(printf %0250d 0)`, ""},
+	} {
+		shell(t, soon, h.path("mnt"), "echo changed > f; "+c.change)
+		if c.way != "" {
+			h.fails(2, c.way, "diff", "before", "app", "--patch", "-q", "--exclude", "*.log")
+		} else {
+			require.NoError(t, os.WriteFile(h.path("patch"), []byte(h.ok("diff", "before", "app", "--patch", "-q")+"\n"), 0o644))
+			shell(t, soon, h.tmp, `rm -rf to; cp -a src to; cd to; ! patch -p1 -s -f < ../patch; cd ..; diff -r --no-dereference --exclude pipe src to
+				cd to; GIT_CEILING_DIRECTORIES="$PWD/.." git apply ../patch; diff -r --exclude pipe . ../mnt`)
+		}
+		h.ok("rollback", "app", "before", "--discard")
+	}
 }
 
 // TestPatchTurned: a directory that has moved into one of those that were in it is told once.

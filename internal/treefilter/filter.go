@@ -44,6 +44,7 @@ type Filter struct {
 	read      atomic.Int64 // patterns of .gitignore files
 	readBytes atomic.Int64
 	met       []atomic.Bool // which of paths are there
+	left      []atomic.Bool // which of paths patterns leave out
 }
 
 // New reads options; nil if they leave nothing out.
@@ -60,7 +61,7 @@ func New(o Options) (*Filter, error) {
 	f := &Filter{gitIgnore: o.GitIgnore}
 	all := len(o.Paths) == 0
 	for _, p := range o.Paths {
-		clean, err := cleanPath(p)
+		clean, err := Clean(p)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +73,7 @@ func New(o Options) (*Filter, error) {
 	if all {
 		f.paths = nil
 	}
-	f.met = make([]atomic.Bool, len(f.paths))
+	f.met, f.left = make([]atomic.Bool, len(f.paths)), make([]atomic.Bool, len(f.paths))
 	for _, line := range o.Exclude {
 		f.exclude = append(f.exclude, parsePattern(line))
 	}
@@ -82,8 +83,8 @@ func New(o Options) (*Filter, error) {
 	return f, nil
 }
 
-// cleanPath makes a path relative to the root.
-func cleanPath(p string) (string, error) {
+// Clean makes a path relative to the root, which is "".
+func Clean(p string) (string, error) {
 	var names []string
 	for name := range strings.SplitSeq(p, "/") {
 		switch name {
@@ -104,6 +105,17 @@ func cleanPath(p string) (string, error) {
 func (f *Filter) Missing() string {
 	for i, p := range f.paths {
 		if !f.met[i].Load() {
+			return p
+		}
+	}
+	return ""
+}
+
+// LeftOut is a path that was chosen, and that patterns leave out, itself or with a directory that it is in; "" if there
+// is none.
+func (f *Filter) LeftOut() string {
+	for i, p := range f.paths {
+		if f.left[i].Load() {
 			return p
 		}
 	}
@@ -157,7 +169,18 @@ func join(dir, name string) string {
 // Keep reports whether a name in the directory is taken.
 func (d *Dir) Keep(name string, isDir bool) bool {
 	path := join(d.path, name)
-	return d.f.chosen(path, isDir) && !d.ignored(path, name, isDir)
+	if !d.f.chosen(path, isDir) {
+		return false
+	}
+	if !d.ignored(path, name, isDir) {
+		return true
+	}
+	for i, p := range d.f.paths {
+		if p == path || strings.HasPrefix(p, path) && p[len(path)] == '/' {
+			d.f.left[i].Store(true)
+		}
+	}
+	return false
 }
 
 // chosen reports whether a path is, or is in, or leads to one of those that were given.

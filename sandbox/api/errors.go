@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 // Classes of error; test with errors.Is.
@@ -40,8 +41,10 @@ const (
 	ExitUnavailable
 )
 
-// Classes are all classes, in the order in which ClassOf tries them. Callers must not change them.
-var Classes = []Class{
+// Classes gives all classes, in the order in which ClassOf tries them.
+func Classes() []Class { return slices.Clone(classes) }
+
+var classes = []Class{
 	{ErrInvalid, "invalid", ExitInvalid, 400, "usage: unknown verb or flag, malformed name, id or value"},
 	{ErrNotFound, "not_found", ExitNotFound, 404, "not found"},
 	{ErrConflict, "conflict", ExitConflict, 409, "conflict: wrong state, name taken, in use"},
@@ -60,7 +63,7 @@ var failed = Class{Word: "failed", Exit: ExitFailed, Status: 500, Meaning: "fail
 
 // ClassOf gives the class of an error; one in no class is "failed".
 func ClassOf(err error) Class {
-	for _, c := range Classes {
+	for _, c := range classes {
 		if errors.Is(err, c.Err) {
 			return c
 		}

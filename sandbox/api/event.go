@@ -40,8 +40,10 @@ type Event struct {
 	Detail    string    `json:"detail,omitempty"` // one line
 }
 
-// EventKinds are all kinds. Callers must not change them.
-var EventKinds = []EventKind{
+// EventKinds gives all kinds.
+func EventKinds() []EventKind { return slices.Clone(eventKinds) }
+
+var eventKinds = []EventKind{
 	EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched,
 	EventForked, EventRolledBack, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired,
 	EventDestroyed, EventRenamed, EventCrossSession,
@@ -53,4 +55,4 @@ func (e Event) Begins() bool {
 }
 
 // Known reports whether this version knows the kind.
-func (k EventKind) Known() bool { return slices.Contains(EventKinds, k) }
+func (k EventKind) Known() bool { return slices.Contains(eventKinds, k) }

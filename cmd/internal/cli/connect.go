@@ -245,7 +245,7 @@ func (s startError) Error() string { return s.ready.Error }
 
 // Is gives the error the class that the daemon reported.
 func (s startError) Is(target error) bool {
-	for _, c := range api.Classes {
+	for _, c := range api.Classes() {
 		if c.Err == target {
 			return c.Exit != api.ExitFailed && c.Exit == s.Code
 		}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -39,7 +38,8 @@ of binary files.
 --patch prints a patch that makes the files of A those of B, for 'git apply', 'git apply -3' or 'patch
 -p1'. It is what git makes with --full-index and --binary. A file with a NUL byte, or of more than 16
 MiB or 500,000 lines, is binary, and may have 64 MiB; with --binary=false, a patch with a binary file
-is refused. Before a patch of which patch(1) would apply only a part, because it has binary files or
+is refused. So is a patch that makes a file where A has something that is not in the patch. A patch is
+printed when it is whole; one of a few MiB waits in TMPDIR. Before a patch of which patch(1) would apply only a part, because it has binary files or
 a directory where a file was, there are lines by which patch(1) refuses it as a whole.
 
 As always in git, a patch has no directories, owners, times, attributes or devices. Of permissions it
@@ -64,10 +64,12 @@ The .gitignore files are those of B.`,
 			if len(args) == 2 {
 				r.B = args[1]
 			}
-			if cmd.Flags().Changed("binary") && r.Binary {
-				r.Patch = true
-			} else if !cmd.Flags().Changed("binary") {
+			if !cmd.Flags().Changed("binary") {
 				r.Binary = r.Patch
+			} else if r.Binary {
+				r.Patch = true
+			} else if !r.Patch {
+				return usagef("--binary=false is for --patch")
 			}
 			if r.GitDir && !r.Patch {
 				return usagef("--git-dir is for --patch")
@@ -169,22 +171,21 @@ func jsonDiff(ctx context.Context, w *bufio.Writer, c api.API, r api.DiffRequest
 	return nil
 }
 
-// patchDiff writes a patch, and tells of what a patch cannot have.
-func (a *app) patchDiff(ctx context.Context, w *bufio.Writer, c api.API, r api.DiffRequest) error {
+// patchDiff writes a patch when it is whole, since patch(1) changes files for each part that it reads, and tells of what a
+// patch cannot have.
+func (a *app) patchDiff(ctx context.Context, w io.Writer, c api.API, r api.DiffRequest) error {
 	lost := map[string]int{}
-	written := false
+	var patch spool
+	defer patch.close()
 	err := c.Diff(ctx, r, func(ch api.Change) error {
 		for _, what := range ch.Lost {
 			lost[what]++
 		}
-		written = written || len(ch.Patch) > 0
-		_, err := w.Write(slices.Concat(ch.Preamble, ch.Patch))
+		_, err := patch.Write(slices.Concat(ch.Preamble, ch.Patch))
 		return err
 	})
-	if err != nil && written {
-		// What reads this must not take it for a whole patch: git refuses a hunk without a file.
-		_, _ = w.WriteString("\n@@ -1 +1 @@ the patch is not complete\n")
-		return errors.Join(err, w.Flush())
+	if err == nil {
+		_, err = patch.WriteTo(w)
 	}
 	if err == nil && len(lost) > 0 {
 		a.note("%s", lostNote(lost))

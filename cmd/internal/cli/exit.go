@@ -60,7 +60,7 @@ func errorKind(code int) string {
 	if code == api.ExitFailed { // of several classes
 		return "failed"
 	}
-	for _, c := range api.Classes {
+	for _, c := range api.Classes() {
 		if c.Exit == code {
 			return c.Word
 		}
@@ -75,7 +75,7 @@ func exits(codes ...int) map[string]string { return map[string]string{"exits": e
 func exitHelp(codes ...int) string {
 	text := fmt.Sprintf("Exit codes:\n  %3d  done\n  %3d  failed\n", api.ExitDone, api.ExitFailed)
 	for _, code := range append([]int{api.ExitInvalid}, codes...) {
-		for _, c := range api.Classes {
+		for _, c := range api.Classes() {
 			if c.Exit == code {
 				text += fmt.Sprintf("  %3d  %s\n", code, c.Meaning)
 			}

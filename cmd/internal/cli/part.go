@@ -10,7 +10,8 @@ import (
 const partHelp = `--exclude PATTERN leaves out what matches a pattern as in a .gitignore file; it may be given several
 times, and the last one that matches decides. --gitignore leaves out what the .gitignore files in
 the tree say, as git does with files that it does not know. PATHs, after --, are taken with all that
-is in them, and nothing else is; they begin at the root of the tree.`
+is in them, and nothing else is; they begin at the root of the tree. A PATH that a pattern leaves out
+is refused.`
 
 // partFlags adds the flags that choose a part of a tree. The verb's arguments before -- are checked by args; what
 // follows are paths: see partArgs.

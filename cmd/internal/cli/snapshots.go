@@ -14,8 +14,11 @@ func (a *app) snapshotsCommand() *cobra.Command {
 	cmd := listing(a, &cobra.Command{
 		Use:   "snapshots [--workspace NAME]",
 		Short: "list snapshots",
-		Long: `Lists the snapshots of the session, oldest first, one page of 100 at most. If there are more, a message
-on standard error says how to see them. --all shows all.
+		Long: `Lists the snapshots of the session, one page of 100 at most. If there are more, a message on standard
+error says how to see them. --all shows all.
+
+The oldest is first: unlike that of 'snapfs list', this is the order of the ids. With --newest-first,
+the pages begin with the newest, and --after goes on with older ones.
 
 A snapshot is sealed, which is safe, until background work has stored it. PROBLEM is not-storable if
 a layer cannot be stored. 'snapfs show' says why.`,

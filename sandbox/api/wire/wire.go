@@ -54,7 +54,7 @@ func (e *Error) Error() string { return e.Message }
 // Unwrap gives the class and the errno that the error had in the daemon.
 func (e *Error) Unwrap() []error {
 	var errs []error
-	for _, c := range api.Classes {
+	for _, c := range api.Classes() {
 		if c.Word == e.Class {
 			errs = append(errs, c.Err)
 		}
