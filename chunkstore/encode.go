@@ -321,6 +321,7 @@ func (in *Ingest) settle() error {
 	if err := in.pipe.drain(); err != nil {
 		return err
 	}
+	in.outline.end()
 	if err := in.flushPending(!in.repack); err != nil {
 		return err
 	}

@@ -64,15 +64,16 @@ type Ingest struct {
 	inRun bool   // the bytes are those of an archive or a git object, and may be a file elsewhere
 	start int64  // where they start in the part, 0 if not inRun
 
-	moves  bool // re-encodes stored chunks
-	repack bool // does so for the least space
-	pred   predictor
-	used   *roaring64.Bitmap // chunks found or written; guarded by s.pins.mu
-	first  uint64            // numbers of new chunks start here; immutable
-	list   chunkList
-	sum    *blake3.Hasher // of chunk hashes
-	err    error          // the first error
-	ended  bool
+	moves   bool // re-encodes stored chunks
+	repack  bool // does so for the least space
+	pred    predictor
+	outline outliner          // of the part
+	used    *roaring64.Bitmap // chunks found or written; guarded by s.pins.mu
+	first   uint64            // numbers of new chunks start here; immutable
+	list    chunkList
+	sum     *blake3.Hasher // of chunk hashes
+	err     error          // the first error
+	ended   bool
 
 	// chunks of this ingest that the index does not have; like all that has no guard, of the last stage of pipe, or of
 	// the caller once that is drained

@@ -54,11 +54,11 @@ func (p *pins) dropIngest(in *Ingest) {
 	in.used = nil
 }
 
-// use pins a chunk for an ingest. It returns false if the chunk is doomed.
+// use pins a chunk for an ingest. It returns false if the chunk is doomed, or the ingest has ended.
 func (p *pins) use(in *Ingest, num uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.doomed != nil && p.doomed.Contains(num) {
+	if in.used == nil || p.doomed != nil && p.doomed.Contains(num) {
 		return false
 	}
 	in.used.Add(num)

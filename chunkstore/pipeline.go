@@ -36,11 +36,13 @@ var freeBatches sync.Pool // of *batch
 type stepKind uint8
 
 const (
-	stepChunk stepKind = iota
-	stepBegin          // a part
-	stepEnter          // a transform run
-	stepInner          // the next part in it
-	stepLeave          // a transform run
+	stepChunk   stepKind = iota
+	stepBegin            // a part
+	stepEnter            // a transform run
+	stepInner            // the next part in it
+	stepLeave            // a transform run
+	stepKnown            // a chunk that the store has
+	stepOutline          // of the part an outline is wanted
 )
 
 // step is what the last stage does next.
@@ -48,11 +50,13 @@ type step struct {
 	kind stepKind
 	off  int // of the chunk in the batch, and its length
 	len  int
+	num  uint64       // of a stepKnown: the chunk's
 	hash hash         // of the chunk, once the batch is hashed
 	hint Hint         // of the part
 	run  transformRun // of a stepLeave; where it lies is not known
 	// stray says that the run of a stepEnter is not a debug section: it may be a file elsewhere.
-	stray bool
+	stray    bool
+	outlined func(outline []byte) // of a stepOutline
 }
 
 // batch is a row of steps, with the bytes of their chunks.
@@ -91,8 +95,10 @@ func (p *pipeline) add(s step, chunk []byte) error {
 		}
 		p.now = b
 	}
-	s.off, s.len = len(b.data), len(chunk)
-	b.data = append(b.data, chunk...)
+	if s.kind == stepChunk {
+		s.off, s.len = len(b.data), len(chunk)
+		b.data = append(b.data, chunk...)
+	}
 	b.steps = append(b.steps, s)
 	if len(b.data) < batchBytes && len(b.steps) < batchSteps {
 		return nil
@@ -198,7 +204,15 @@ func (in *Ingest) apply(b *batch) error {
 			if err := in.chunk(b.data[s.off:s.off+s.len], s.hash); err != nil {
 				return err
 			}
+			in.outline.chunk(s.hash, s.len)
+		case stepKnown:
+			_, _ = in.sum.Write(s.hash[:]) // cannot fail
+			in.list.add(s.num, s.len)
+			in.outline.chunk(s.hash, s.len)
+		case stepOutline:
+			in.outline = newOutliner(s.outlined)
 		case stepBegin:
+			in.outline.end()
 			in.path, in.order = s.hint.Path, ""
 			in.inRun, in.start = false, 0
 			in.pred.begin(s.hint)
@@ -211,10 +225,11 @@ func (in *Ingest) apply(b *batch) error {
 			}
 		case stepLeave:
 			in.list.addTransform(s.run)
+			in.outline.leave(s.run)
 			in.pred.leaveRun()
 			in.inRun, in.start = false, 0
 		}
-		s.hint, s.run = Hint{}, transformRun{} // they are not kept with the memory of the batch
+		s.hint, s.run, s.outlined = Hint{}, transformRun{}, nil // they are not kept with the memory of the batch
 	}
 	return nil
 }

@@ -37,7 +37,8 @@ type ahead struct {
 	next   *aheadStep        // taken and not asked for yet
 	last   *aheadRead        // of the entry given out last, until it is opened
 	budget *fairshare.Member // bytes
-	turns  chan struct{}     // one token per reader
+	begun  chan *aheadRead   // to a reader that waits
+	spare  int               // readers that may still be started; of the walk
 }
 
 // aheadStep is a call of Names, or of Entry if entry is set or a name given, with its result.
@@ -59,13 +60,15 @@ type aheadRead struct {
 	err     error  // of what is behind data; io.EOF at the end
 	failed  error  // of opening
 	give    func() // returns its share of the budget
+
+	copier squashfs.Copier // that of the file; nil: it is none
 }
 
 // readAhead begins to walk a source when its root is asked for. close must be called after use.
 func readAhead(src squashfs.Source) *ahead {
 	return &ahead{
 		src: src, steps: make(chan aheadStep, aheadSteps), budget: aheadPool.Join(aheadFile),
-		turns: make(chan struct{}, readers()),
+		begun: make(chan *aheadRead), spare: readers(),
 	}
 }
 
@@ -86,6 +89,7 @@ func (a *ahead) Root(ctx context.Context) (*squashfs.Entry, error) {
 	ctx, a.end = context.WithCancel(ctx)
 	a.ended.Go(func() {
 		defer close(a.steps)
+		defer close(a.begun)
 		a.walk(ctx, root)
 	})
 	return root, nil
@@ -163,17 +167,30 @@ func (a *ahead) begin(ctx context.Context, e *squashfs.Entry) *aheadRead {
 	}
 	r := &aheadRead{file: e, done: make(chan struct{})}
 	r.give = sync.OnceFunc(func() { a.budget.Give(size) })
+	if a.spare > 0 {
+		select {
+		case a.begun <- r:
+			return r
+		default:
+			a.spare--
+			a.ended.Go(func() { a.read(ctx, r) })
+			return r
+		}
+	}
 	select {
-	case a.turns <- struct{}{}:
+	case a.begun <- r:
+		return r
 	case <-ctx.Done():
 		return nil
 	}
-	a.ended.Go(func() {
-		defer func() { <-a.turns }()
-		defer close(r.done)
+}
+
+// read is a reader: it reads files until the walk ends.
+func (a *ahead) read(ctx context.Context, r *aheadRead) {
+	for ok := true; ok; r, ok = <-a.begun {
 		r.load(ctx, a.src)
-	})
-	return r
+		close(r.done)
+	}
 }
 
 // load reads the file.
@@ -183,7 +200,11 @@ func (r *aheadRead) load(ctx context.Context, src squashfs.Source) {
 		r.failed = err
 		return
 	}
-	if r.extents, r.failed = f.Extents(); r.failed == nil {
+	r.copier, _ = f.(squashfs.Copier)
+	_, known := f.(*knownFile)
+	if r.extents, r.failed = f.Extents(); known {
+		r.give()
+	} else if r.failed == nil {
 		data := make([]byte, r.file.Attr.Size)
 		n, err := f.ReadAt(data, 0)
 		r.data, r.err = data[:n], err
@@ -275,6 +296,14 @@ func (r *aheadRead) ReadAt(p []byte, off int64) (int, error) {
 // Extents implements squashfs.File.
 func (r *aheadRead) Extents() ([]squashfs.Extent, error) { return r.extents, nil }
 
+// CopyTo implements squashfs.Copier.
+func (r *aheadRead) CopyTo(to squashfs.Sink, off, n int64) (int64, bool, error) {
+	if r.copier == nil {
+		return n, false, nil
+	}
+	return r.copier.CopyTo(to, off, n)
+}
+
 // Close implements squashfs.File.
 func (r *aheadRead) Close() error {
 	r.data = nil
@@ -282,4 +311,4 @@ func (r *aheadRead) Close() error {
 	return nil
 }
 
-var _ squashfs.File = (*aheadRead)(nil)
+var _ squashfs.Copier = (*aheadRead)(nil)

@@ -24,6 +24,9 @@ type StoreOptions struct {
 	Do func(fn func() error) error
 	// Part is for StoreTree: it presents a part of the tree that it gets. nil = all of it.
 	Part func(squashfs.Source) squashfs.Source
+	// Seen is for StoreTree: it gives what was noted of the directory with this device and inode number when it was
+	// imported last. It is called again if the import begins anew. nil = all files are read, and nothing is noted.
+	Seen func(dev, ino uint64) Seen
 
 	renumber bool
 }
@@ -80,6 +83,8 @@ type sink struct {
 	// Of the file opened last, which is the one that is cut next.
 	prev    chunkstore.Range // Len 0: nothing is known
 	inPlace bool             // it is partial
+
+	size int64 // of what was cut last
 }
 
 // predictTables takes a layer's tables for previous versions, where they are longer than what is known.
@@ -122,6 +127,7 @@ func (k *sink) predict(prev *part, inPlace bool) {
 // Cut implements squashfs.Sink.
 func (k *sink) Cut(c squashfs.Cut) error {
 	h := chunkstore.Hint{Path: c.Path, Size: c.Size}
+	k.size = c.Size
 	if c.Meta {
 		if r := k.tables[c.Table]; r.Len > 0 {
 			h.Prev = []chunkstore.Range{r}

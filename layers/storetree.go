@@ -34,8 +34,10 @@ func (t *tree) storeStable(
 ) (chunkstore.Manifest, error) {
 	opts.renumber = true
 	store := func() (chunkstore.Manifest, error) {
+		k := &sink{}
+		t.recaller = t.newRecaller(opts, k)
 		if t.inTurn {
-			return storeSource(ctx, s, t, &sink{}, opts, false, fn)
+			return storeSource(ctx, s, t, k, opts, false, fn)
 		}
 		whole := t.source()
 		if opts.Part != nil {
@@ -43,9 +45,13 @@ func (t *tree) storeStable(
 		}
 		src := readAhead(whole)
 		defer src.close()
-		return storeSource(ctx, s, src, &sink{}, opts, false, fn)
+		return storeSource(ctx, s, src, k, opts, false, fn)
 	}
 	m, err := store()
+	if errors.Is(err, errNoted) && ctx.Err() == nil {
+		opts.Seen = nil
+		m, err = store()
+	}
 	if errors.Is(err, errShrunk) && ctx.Err() == nil {
 		m, err = store() // a log that was rotated, most likely; what is stored is found again
 	}
@@ -58,6 +64,9 @@ type tree struct {
 	store *dirStore
 	layer *layer
 	mount uint64 // id of the mount of the root
+	exact bool   // its change times can be relied on
+
+	recaller *recaller // nil: all files are read
 
 	do     func(fn func() error) error // nil: what looks at the directory is called as it is
 	opened func(name string)           // by tests: called for each file whose size is known and whose contents are not
@@ -136,6 +145,7 @@ func openTree(dir string) (*tree, error) {
 		t.close()
 		return nil, fmt.Errorf("%s is a %s file system, whose files cannot be stored: %w", dir, name, unix.EINVAL)
 	}
+	t.exact = exactTimes[int64(st.Type)]
 	if t.mount, err = mountID(location{fd, "."}); err != nil {
 		t.close()
 		return nil, fmt.Errorf("open %s: %w", dir, err)
@@ -154,14 +164,18 @@ func mountID(p location) (uint64, error) {
 	if err := unix.Statx(p.dirfd, p.name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &sx); err != nil {
 		return 0, err
 	}
+	return mountOf(&sx), nil
+}
+
+func mountOf(sx *unix.Statx_t) uint64 {
 	if sx.Mask&unix.STATX_MNT_ID == 0 {
-		return unix.Mkdev(sx.Dev_major, sx.Dev_minor), nil
+		return unix.Mkdev(sx.Dev_major, sx.Dev_minor)
 	}
-	return sx.Mnt_id, nil
+	return sx.Mnt_id
 }
 
 func (t *tree) Root(context.Context) (*squashfs.Entry, error) {
-	return t.entry(location{t.store.root, "."}, "", &viewNode{parts: []*part{rootPart(t.layer)}})
+	return t.entry(location{t.store.root, "."}, "", nil)
 }
 
 func (t *tree) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error) {
@@ -189,29 +203,29 @@ func (t *tree) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squa
 		return nil, err
 	}
 	defer h.release()
-	p := location{h.fd, name}
-	var e *squashfs.Entry
-	id, err := mountID(p)
-	if err == nil {
-		child := &viewNode{}
-		if id == t.mount {
-			child.parts = []*part{{layer: t.layer, parent: parent, name: name}}
-		}
-		e, err = t.entry(p, name, child)
-	}
+	e, err := t.entry(location{h.fd, name}, name, parent)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil // removed meanwhile
 	}
 	return e, err
 }
 
-func (t *tree) entry(p location, name string, s *viewNode) (*squashfs.Entry, error) {
-	a, err := p.stat()
-	if err != nil {
+// entry describes what is at a location: a name in a directory, or the root, which has no parent. What is mounted there
+// has no parts.
+func (t *tree) entry(p location, name string, parent *part) (*squashfs.Entry, error) {
+	var sx unix.Statx_t
+	mask := unix.STATX_BASIC_STATS | unix.STATX_BTIME | unix.STATX_MNT_ID
+	if err := statx(p.dirfd, p.name, unix.AT_SYMLINK_NOFOLLOW, mask, &sx); err != nil {
 		return nil, err
 	}
-	if s.parts != nil {
+	a := hostAttr(&sx)
+	s := &viewNode{}
+	switch {
+	case parent == nil:
+		s.parts = []*part{rootPart(t.layer)}
 		s.parts[0].host = a.Ino
+	case mountOf(&sx) == t.mount:
+		s.parts = []*part{{layer: t.layer, parent: parent, name: name, host: a.Ino}}
 	}
 	xattrs, err := p.xattrs()
 	if err != nil {
@@ -246,7 +260,11 @@ func (t *tree) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, err
 		return nil, err
 	}
 	descriptors.drop(s.parts[0]) // it is read once
-	return wholeFile{hostFile{d}, file.Attr.Size}, nil
+	f := wholeFile{hostFile{d}, file.Attr.Size}
+	if t.recaller != nil {
+		return t.recaller.open(f, file), nil
+	}
+	return f, nil
 }
 
 // wholeFile is a file of a tree that may be changing.

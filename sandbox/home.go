@@ -17,6 +17,7 @@ import (
 	"snapfs/chunkstore"
 	"snapfs/internal/failpoint"
 	"snapfs/internal/lockorder"
+	"snapfs/internal/statcache"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/keylock"
 	"snapfs/sandbox/internal/layerstore"
@@ -248,6 +249,9 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 	}
 	if err := makeEmptyDir(h.dir); err != nil {
 		return unusable(h.dir, err)
+	}
+	if err := statcache.Sweep(filepath.Join(h.dir, seenDir)); err != nil {
+		h.log.Warn("what imports that were interrupted have noted stays", "error", err)
 	}
 	var err error
 	h.store, err = chunkstore.Open(storeDir, chunkstore.Options{Logger: h.log, MustExist: !fresh, Points: h.points})

@@ -116,13 +116,17 @@ func (h *Home) pathSource(path string, p Part) (source, error) {
 		if err == nil {
 			threads := userThreads(ctx)
 			defer threads.Close()
-			opts := layers.StoreOptions{Progress: progress, Home: h.number, MaxLinks: most, Do: doBy(threads), Part: partOf(filter)}
+			notes := h.newNotes(ctx, at.path, p)
+			opts := layers.StoreOptions{
+				Progress: progress, Home: h.number, MaxLinks: most, Do: doBy(threads), Part: partOf(filter), Seen: notes.begin,
+			}
 			_, err = layers.StoreTree(ctx, h.store, at.path, opts, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 				if err := foundAll(filter); err != nil {
 					return err
 				}
 				return fn(tx, m)
 			})
+			notes.end(err == nil)
 			err = userError(peer.From(ctx), err)
 		}
 		return h.tooManyLinks(err)

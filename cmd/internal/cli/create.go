@@ -17,7 +17,8 @@ func (a *app) createCommand() *cobra.Command {
 
 SRC is what the workspace starts from. Without --from it is empty. SRC is one of:
 
-  a directory      it is read once and stored
+  a directory      it is read once and stored; when it is imported again, only what has changed is
+                   read (on ext4, xfs, btrfs and f2fs)
   an image file    a squashfs image named *.sqsh, *.squashfs or *.sqfs
   a snapshot       its id, name or ref
 
