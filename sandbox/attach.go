@@ -35,7 +35,7 @@ func (h *Home) attachmentOf(m mounted, at mountLocation, device string) attachme
 
 // Unmount implements attachment.
 func (a apartMount) Unmount(lazy bool) error {
-	if !a.at.view.own() && processIn(a.at.view.ns, a.at.view.pid) == 0 {
+	if !a.at.view.own() && a.at.view.process() == 0 {
 		return nil // the namespace is gone, and the mount with it
 	}
 	_, err := a.at.view.run(context.WithoutCancel(a.home.ctx), mountns.Request{

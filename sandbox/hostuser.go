@@ -93,9 +93,14 @@ func (l *mountLocation) open() error {
 	if l.by == nil {
 		return nil
 	}
+	var st unix.Stat_t
+	var fs unix.Statfs_t
 	err := l.by.Do(func() (err error) {
 		l.dir, err = os.OpenFile(l.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-		return err
+		if err != nil {
+			return err
+		}
+		return errors.Join(unix.Fstat(int(l.dir.Fd()), &st), unix.Fstatfs(int(l.dir.Fd()), &fs))
 	})
 	if err != nil {
 		return userError(l.by, pathError(l.path, err))
@@ -104,13 +109,12 @@ func (l *mountLocation) open() error {
 	if err != nil {
 		return err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(l.dir.Fd()), &st); err != nil {
-		return pathError(l.path, err)
-	}
 	switch {
 	case now != l.path:
 		return fmt.Errorf("%w: mountpoint %s was renamed meanwhile", ErrConflict, l.path)
+	case !mountable(fs):
+		return fmt.Errorf("%w: %s is on a file system (of type %#x) on which %s may not mount: choose a directory for files",
+			ErrRefused, l.path, fs.Type, l.by)
 	case st.Uid != l.by.UID:
 		return fmt.Errorf("%w: %s belongs to uid %d, and %s may mount only on directories of its own",
 			ErrRefused, l.path, st.Uid, l.by)

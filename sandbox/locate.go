@@ -77,7 +77,7 @@ func (h *Home) lastMountedAt(who asker, path, ns string) (string, error) {
 	var own, others []string
 	for _, w := range h.catalog.Workspaces() {
 		m := w.Mount
-		if m == nil || m.Mountpoint != path || m.Apart && m.Namespace != h.boot+" "+ns || !m.Apart && ns != h.ns {
+		if m == nil || m.Mountpoint != path || m.Apart && !strings.HasPrefix(m.Namespace+" ", h.boot+" "+ns+" ") || !m.Apart && ns != h.ns {
 			continue
 		}
 		switch {

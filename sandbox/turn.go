@@ -60,7 +60,7 @@ func (h *Home) Turn(ctx context.Context, r TurnRequest) (TurnResult, error) {
 func (h *Home) lockWorkspace(
 	ctx context.Context, a Access, ref, what string,
 ) (w *catalog.Workspace, unlock func(), err error) {
-	if w, err = h.useWorkspace(ctx, a, ref, what); err != nil {
+	if w, err = h.useChangeable(ctx, a, ref, what); err != nil {
 		return nil, nil, err
 	}
 	if unlock, err = h.ops.Lock(ctx, w.ID); err != nil {

@@ -11,14 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/mountns"
 )
 
 // view is a mount namespace, and a root directory there, in which paths are looked up. The zero view is that of this
 // process.
 type view struct {
-	ns     string // as /proc/PID/ns/mnt names it; "" in the zero view
+	ns     string // as /proc/PID/ns/mnt names it, by a number that another one may have later; "" in the zero view
+	id     uint64 // which no other has until the next boot; 0 if the kernel does not tell
 	pid    int    // a process that has it
 	chroot bool   // it has another root directory than the namespace
 }
@@ -77,7 +77,7 @@ func (h *Home) viewOfProcess(pid int) (view, error) {
 	if ns == h.ns && os.SameFile(root, own) {
 		return view{}, nil
 	}
-	return view{ns: ns, pid: pid, chroot: ns == h.ns}, nil
+	return view{ns: ns, id: namespaceID(pid), pid: pid, chroot: ns == h.ns}, nil
 }
 
 // readOwnNamespace finds out the names of the mount namespace of this process and of the kernel's run.
@@ -87,52 +87,12 @@ func (h *Home) readOwnNamespace() {
 	h.boot = strings.TrimSpace(string(boot))
 }
 
-// recorded is how a record names the namespace of a view.
-func (h *Home) recorded(v view) string {
-	ns := v.ns
-	if v.own() {
-		ns = h.ns
-	}
-	return h.boot + " " + ns
-}
-
-// viewRecorded finds the view of a record again: ok is false if its namespace is gone for good.
-func (h *Home) viewRecorded(m *catalog.Mount) (v view, ok bool) {
-	boot, ns, named := strings.Cut(m.Namespace, " ")
-	if !named || boot != h.boot || ns == h.ns {
-		return view{}, !m.Apart || boot == h.boot
-	}
-	if pid := processIn(ns, 0); pid != 0 {
-		return view{ns: ns, pid: pid}, true
-	}
-	return view{}, !m.Apart
-}
-
-// processIn finds a process of a mount namespace; hint is looked at first. 0 if there is none, or none is visible.
-func processIn(ns string, hint int) int {
-	in := func(dir string) bool {
-		link, err := os.Readlink(dir + "/ns/mnt")
-		return err == nil && link == ns
-	}
-	if hint != 0 && in(fmt.Sprintf("/proc/%d", hint)) {
-		return hint
-	}
-	found := 0
-	eachProcess(func(dir string, pid int) bool {
-		if in(dir) {
-			found = pid
-		}
-		return found == 0
-	})
-	return found
-}
-
 // mounts reads the mount table of a view: empty if the namespace is gone.
 func (v view) mounts() (mountTable, error) {
 	if v.own() || v.chroot {
 		return readMounts()
 	}
-	pid := processIn(v.ns, v.pid)
+	pid := v.process()
 	if pid == 0 {
 		return nil, nil
 	}
@@ -148,13 +108,13 @@ func openNamespace(pid int) (*os.File, error) { return os.Open(fmt.Sprintf("/pro
 
 // sameNamespace reports whether paths of two views mean the same.
 func sameNamespace(a, b view) bool {
-	return a.ns == b.ns || (a.own() || a.chroot) && (b.own() || b.chroot)
+	return a.ns == b.ns && a.id == b.id || (a.own() || a.chroot) && (b.own() || b.chroot)
 }
 
 // run has a process carry out a request in a view.
 func (v view) run(ctx context.Context, r mountns.Request) (mountns.Place, error) {
 	if !v.own() {
-		pid := processIn(v.ns, v.pid)
+		pid := v.process()
 		if pid == 0 {
 			return mountns.Place{}, fmt.Errorf("%w: the mount namespace %s is gone", ErrNotFound, v.ns)
 		}

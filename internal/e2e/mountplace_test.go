@@ -105,7 +105,7 @@ func TestMountNamespaces(t *testing.T) {
 	for h.workspace("w").State != sandbox.Unmounted { // soon after its last process
 		require.NoError(t, t.Context().Err())
 	}
-	shell(t, soon, h.path("at"), `echo > plain; rm plain`)
+	shell(t, soon, h.path("at"), `until { echo > plain; } 2> /dev/null; do sleep 0.02; done; rm plain`) // soon after that
 
 	// A copy of the mount in another namespace stays, and what is mounted then is the same.
 	h.ok("mount", "w", h.path("at"))

@@ -68,6 +68,8 @@ func TestSnapshotView(t *testing.T) {
 		{"fork", dir},
 		{"rollback", dir, "built"},
 		{"pause", dir},
+		{"turn", dir},
+		{"undo", dir},
 		{"rename", w.ID, "mine"},
 		{"up", w.ID, dir},
 		{"mount", dir, "-o", "remount,rw"},
