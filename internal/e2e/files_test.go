@@ -61,6 +61,21 @@ func TestFiles(t *testing.T) {
 	require.Equal(t, "two", h.ok("cat", h.path("mnt")+":/d/f"))
 	require.Equal(t, "one", h.ok("cat", "app:built:/d/f"))
 
+	// A path in a mount is that of the file, too, and one before a colon is that of the workspace.
+	in := func(args ...string) string {
+		r := h.in(h.path("mnt/d"), args...)
+		require.Zero(t, r.code, r.err)
+		return r.out
+	}
+	require.Equal(t, "two\n", in("cat", "./f"))
+	require.Equal(t, "two\n", in("cat", "../d/link"))
+	require.Equal(t, "f\nlink\nsub\n", in("ls", "."))
+	require.Equal(t, "long\n", in("ls", "./sub/"))
+	require.Equal(t, "one\n", in("cat", ".:built:d/f"))
+	require.Equal(t, "one\n", in("cat", "../:built:/d/f"))
+	require.Equal(t, "one", h.ok("cat", h.path("mnt/d")+":built:d/f"))
+	require.Equal(t, "f\nlink\nsub", h.ok("ls", h.path("mnt/d")))
+
 	// Out of the tree.
 	h.ok("cp", "built:/bin", "copied")
 	h.makeDir("into")

@@ -163,11 +163,13 @@ func (c *Client) Export(ctx context.Context, r api.ExportRequest) (api.ExportRes
 
 // Extract implements api.API.
 func (c *Client) Extract(ctx context.Context, r api.ExtractRequest) (api.ExtractResult, error) {
-	at := api.FilesRequest{Ref: r.Tree}
+	at := api.FilesRequest{Access: r.Access, Ref: r.Tree}
 	refs := []*string{&r.Snapshot}
 	if r.Tree != "" {
 		// Only what is before the path may be a place of the host.
-		splitPlace(&at)
+		if err := c.filePlace(ctx, &at); err != nil {
+			return api.ExtractResult{}, err
+		}
 		if err := c.place(ctx, r.Access, &at.Ref); err != nil {
 			return api.ExtractResult{}, err
 		}
@@ -203,7 +205,9 @@ func (c *Client) Check(ctx context.Context, r api.CheckRequest) (api.CheckResult
 
 // Files implements api.API.
 func (c *Client) Files(ctx context.Context, r api.FilesRequest, fn func(api.File) error) error {
-	splitPlace(&r)
+	if err := c.filePlace(ctx, &r); err != nil {
+		return err
+	}
 	_, err := callAt[wire.None](ctx, c, wire.CallFiles, &r, r.Access, sink{file: func(f api.File) error {
 		return fn(rawFile(f))
 	}}, &r.Ref)
@@ -212,17 +216,11 @@ func (c *Client) Files(ctx context.Context, r api.FilesRequest, fn func(api.File
 
 // ReadFile implements api.API.
 func (c *Client) ReadFile(ctx context.Context, r api.FilesRequest, w io.Writer) (api.File, error) {
-	splitPlace(&r)
+	if err := c.filePlace(ctx, &r); err != nil {
+		return api.File{}, err
+	}
 	f, err := callAt[api.File](ctx, c, wire.CallRead, &r, r.Access, sink{data: w}, &r.Ref)
 	return rawFile(f), err
-}
-
-// splitPlace divides a reference that has a path in it, as far as that can be told from its letters: then what is before
-// may be a path of the host.
-func splitPlace(r *api.FilesRequest) {
-	if ref, path, ok := api.SplitPlace(r.Ref); ok && r.Path == "" {
-		r.Ref, r.Path = ref, path
-	}
 }
 
 // rawFile puts back what JSON spoils, as in Diff.

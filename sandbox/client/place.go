@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/moby/sys/mountinfo"
+
 	"snapfs/sandbox/api"
 )
 
@@ -41,10 +43,7 @@ func callAt[Res any](
 // place puts the name of a workspace into a reference in the place of a path. A path that does not exist may be where a
 // workspace was mounted. Else it stays, for the daemon to refuse it: it may be a name that an earlier version gave.
 func (c *Client) place(ctx context.Context, a api.Access, ref *string) error {
-	path, after := *ref, ""
-	if workspace, snapshot, ok := api.SplitRef(path); ok && !exists(path) {
-		path, after = workspace, ":"+snapshot
-	}
+	path, after := cutPath(*ref)
 	if !api.IsPath(path) {
 		return nil
 	}
@@ -57,6 +56,65 @@ func (c *Client) place(ctx context.Context, a api.Access, ref *string) error {
 	}
 	*ref = w.ID + after
 	return nil
+}
+
+// cutPath divides a reference that begins with a path: the path of something that is there, if one is, and what is after
+// it, with the colon.
+func cutPath(ref string) (path, after string) {
+	if exists(ref) {
+		return ref, ""
+	}
+	for i := range ref {
+		if ref[i] == ':' && exists(ref[:i]) {
+			return ref[:i], ref[i:]
+		}
+	}
+	if workspace, snapshot, ok := api.SplitRef(ref); ok {
+		return workspace, ":" + snapshot
+	}
+	return ref, ""
+}
+
+// filePlace names in a request for files the workspace in the place of a path of this host, which ends where the
+// reference does or before a colon. A path alone is also that of the file in the workspace.
+func (c *Client) filePlace(ctx context.Context, r *api.FilesRequest) error {
+	if r.Path != "" {
+		return nil
+	}
+	if !exists(r.Ref) {
+		if path, _ := cutPath(r.Ref); exists(path) {
+			return c.place(ctx, r.Access, &r.Ref)
+		}
+		if ref, path, ok := api.SplitPlace(r.Ref); ok { // what is before may be where a workspace was mounted
+			r.Ref, r.Path = ref, path
+		}
+		return nil
+	}
+	at, err := here(r.Ref)
+	if err != nil {
+		return err
+	}
+	r.Path = "/" + inMount(at)
+	return nil
+}
+
+// inMount is the path of a file in the file system that it is in, without a slash before it; "" for its root, and if it
+// cannot be told.
+func inMount(at api.LocateRequest) (path string) {
+	best := -1
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return fmt.Sprintf("%d:%d", m.Major, m.Minor) != at.Device, false
+	})
+	if err != nil {
+		return ""
+	}
+	for _, m := range mounts {
+		rel, err := filepath.Rel(m.Mountpoint, at.Path)
+		if err == nil && filepath.IsLocal(rel) && len(m.Mountpoint) >= best {
+			best, path = len(m.Mountpoint), strings.TrimPrefix(filepath.Join(m.Root, rel), "/")
+		}
+	}
+	return path
 }
 
 // sourceRef gives the source of a new workspace if it is PATH:NAME: a path alone is that of a directory or a file.
