@@ -31,7 +31,11 @@ func (h *Home) ReadFile(ctx context.Context, r FilesRequest, w io.Writer) (File,
 	var read File
 	err := h.look(ctx, r, "read a file", func(ctx context.Context, _ *layers.Tree, f *layers.TreeFile, at string) error {
 		if f.Mode&unix.S_IFMT != unix.S_IFREG {
-			return fmt.Errorf("%w: %s is no regular file", ErrInvalid, api.Quoted("/"+at))
+			is := "is no regular file"
+			if f.Mode&unix.S_IFMT == unix.S_IFDIR {
+				is = "is a directory, no regular file"
+			}
+			return fmt.Errorf("%w: %s %s", ErrInvalid, api.Quoted("/"+at), is)
 		}
 		if err := tellFile(f, path.Base(at), func(f File) error { read = f; return nil }); err != nil {
 			return err

@@ -40,7 +40,7 @@ func (h *Home) rollbackKeeping(
 	m.held = true
 	kept, err = h.keepUnsaved(ctx, w, session, m.to)
 	if err != nil {
-		return nil, fmt.Errorf("what is unsaved cannot be kept (--discard, in Go Discard, gives it up): %w", err)
+		return nil, fmt.Errorf("what is unsaved cannot be kept (--discard gives it up): %w", err)
 	}
 	if kept == nil {
 		return nil, h.rollbackLocked(ctx, name, m)

@@ -73,8 +73,8 @@ func (h *Home) useMountable(ctx context.Context, r MountRequest) (*catalog.Works
 		return nil, nil, badSession
 	}
 	if s, _ := h.findSnapshot(who, nil, r.Workspace); s != nil {
-		err = fmt.Errorf("%w: %s is a snapshot: mount it read-only (--read-only, in Go ReadOnly), or make a workspace of "+
-			"it ('snapfs branch')", ErrInvalid, fullName(s))
+		err = fmt.Errorf("%w: %s is a snapshot: mount it with --read-only, or make a workspace of it "+
+			"('snapfs branch')", ErrInvalid, fullName(s))
 	}
 	return nil, nil, err
 }
@@ -238,7 +238,10 @@ func (h *Home) detachStale(w *catalog.Workspace, mounts mountTable) bool {
 			Do: mountns.Detach, Path: e.point, Device: deviceNumber(e.device), Lazy: true,
 		})
 	}
-	if err != nil || !found {
+	if err == nil && !found {
+		err = errors.New("it is beneath another one")
+	}
+	if err != nil {
 		h.log.Warn("a dead mount is still there", "workspace", w.ID, "mountpoint", e.point, "error", err)
 		return false
 	}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -72,7 +73,10 @@ func (h *Home) renameSnapshot(
 		next := *now
 		next.Name = name
 		ch.PutSnapshots = append(ch.PutSnapshots, &next)
-		detail := fmt.Sprintf("%s to %s", api.Quoted(now.Name), api.Quoted(name))
+		detail := "to " + cmp.Or(name, "no name")
+		if now.Name != "" {
+			detail = now.Name + " " + detail
+		}
 		ch.Events = append(ch.Events, h.event(EventRenamed, now.Workspace, who.session, now.ID, detail))
 		return nil
 	})

@@ -63,6 +63,10 @@ func (h *Home) findWorkspace(who asker, name string) (*catalog.Workspace, error)
 		return h.locatedWorkspace(who, at, name)
 	}
 	if err := ValidWorkspaceName(name); err != nil {
+		if s, _ := h.findSnapshot(who, nil, name); s != nil {
+			return nil, fmt.Errorf("%w: workspace %s: that is a snapshot: branch it for a workspace",
+				ErrNotFound, api.Quoted(name))
+		}
 		return nil, err
 	}
 	w := h.catalog.Workspace(name)

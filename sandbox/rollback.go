@@ -55,7 +55,7 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (RollbackResult,
 			whose = "an earlier " + whose
 		}
 		return RollbackResult{}, fmt.Errorf("%w: snapshot %s is of %s, and not of the history of %s: "+
-			"--foreign, in Go Foreign, takes it all the same", ErrConflict, fullName(s), whose, w.ID)
+			"--foreign takes it all the same", ErrConflict, fullName(s), whose, w.ID)
 	}
 	var result RollbackResult
 	var kept *catalog.Snapshot

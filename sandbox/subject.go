@@ -33,7 +33,7 @@ func (h *Home) subjects(ctx context.Context, r DiffRequest) (a, b subject, err e
 	case a.snapshot != nil && !r.Parent:
 		if h.catalog.Workspace(a.snapshot.Workspace) == nil {
 			return a, b, fmt.Errorf("%w: snapshot %s is of workspace %s, which is gone: say with what to compare it, or "+
-				"with its parent (--parent, in Go Parent)", ErrNotFound, fullName(a.snapshot), a.snapshot.Workspace)
+				"with its parent (--parent)", ErrNotFound, fullName(a.snapshot), a.snapshot.Workspace)
 		}
 		b.workspace, err = h.useWorkspace(ctx, r.Access, a.snapshot.Workspace, "diff")
 	}

@@ -24,7 +24,7 @@ const (
 // noWorkspace says that there is no workspace of a name.
 func (h *Home) noWorkspace(who asker, name string) error {
 	if found, _ := h.allowed(who, h.catalog.FindSnapshots(name, false)); len(found) > 0 {
-		return fmt.Errorf("%w: workspace %s: that is a snapshot, %s",
+		return fmt.Errorf("%w: workspace %s: that is a snapshot, %s: branch it for a workspace",
 			ErrNotFound, api.Quoted(name), listed(name, found))
 	}
 	return fmt.Errorf("%w: workspace %s%s", ErrNotFound, api.Quoted(name), didYouMean(name, h.workspaceNames(who)))
@@ -36,7 +36,8 @@ func (h *Home) noSnapshot(who asker, of *catalog.Workspace, ref string) error {
 		if w := h.catalog.Workspace(ref); w != nil && w.View {
 			return fmt.Errorf("%w: snapshot %s: that is a view of snapshot %s", ErrNotFound, api.Quoted(ref), w.Origin)
 		}
-		return fmt.Errorf("%w: snapshot %s: that is a workspace", ErrNotFound, api.Quoted(ref))
+		return fmt.Errorf("%w: snapshot %s: that is a workspace: take a snapshot of it first, or fork it",
+			ErrNotFound, api.Quoted(ref))
 	}
 	names := h.snapshotNames(who, "")
 	if of != nil {

@@ -144,7 +144,8 @@ func (h *Home) Destroy(ctx context.Context, r RefRequest) error {
 			return fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force",
 				ErrConflict, w.ID, h.detachedHolder(l))
 		case Mounted:
-			return fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, w.ID, l.where())
+			return fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first, or destroy it with --force",
+				ErrConflict, w.ID, l.where())
 		}
 	}
 	return h.destroyLocked(ctx, w.ID, h.event(EventDestroyed, w.ID, session, "", ""))

@@ -146,7 +146,11 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 				err = nil
 			}
 			err = errors.Join(err, s.home.Close())
-			s.log.Info("ended", "err", err)
+			if err != nil {
+				s.log.Error("ended", "error", err)
+			} else {
+				s.log.Info("ended")
+			}
 			return err
 		}
 	}

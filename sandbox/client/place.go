@@ -32,8 +32,8 @@ func callAt[Res any](
 	result, err = call[Res](ctx, c, name, request, to)
 	if errors.Is(err, api.ErrNotFound) {
 		for _, ref := range refs {
-			if *ref != "" && !api.IsPath(*ref) && exists("./"+*ref) {
-				err = fmt.Errorf("%w; for what has this name here, write ./%s", err, *ref)
+			if *ref != "" && !api.IsPath(*ref) && strings.Contains(err.Error(), api.Quoted(*ref)) && exists("./"+*ref) {
+				return result, fmt.Errorf("%w; for what has this name here, write ./%s", err, *ref)
 			}
 		}
 	}

@@ -85,6 +85,15 @@ func (a *app) completes(cmd *cobra.Command) {
 			return a.complete(cmd, word, nil, typed)
 		})
 	}
+	for option, words := range map[string][]cobra.Completion{
+		"compression": {"none", "zstd", "gzip", "xz", "lz4"},
+		"options":     {"ro", "rw", "nosuid", "nodev", "noexec", "noatime", "writeback", "remount"},
+		"transport":   {"auto", "uring", "dev"},
+	} {
+		if cmd.Flags().Lookup(option) != nil {
+			_ = cmd.RegisterFlagCompletionFunc(option, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
 }
 
 // optionGroups are the options in a usage line, such as [--from SRC], and what may follow "--".
@@ -119,6 +128,12 @@ func (a *app) complete(
 		workspaces, snapshots = true, true
 	case "DIR", "MOUNTPOINT":
 		return nil, cobra.ShellCompDirectiveFilterDirs
+	case "VERB":
+		var names []cobra.Completion
+		for _, v := range verbs {
+			names = append(names, v.name)
+		}
+		return names, otherwise
 	case "FILE", "TARGET", "CMD":
 		return nil, cobra.ShellCompDirectiveDefault
 	}

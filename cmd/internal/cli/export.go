@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -63,6 +64,10 @@ in a section that other readers ignore.
 			if err := checkExport(r, cmd.Flags().Changed("level")); err != nil {
 				return err
 			}
+			if isTar(args[1]) && !cmd.Flags().Changed("format") {
+				return usagef("%s is the name of an archive, and the image would be squashfs: --format squashfs writes "+
+					"it all the same", quote(args[1]))
+			}
 			r.Access, r.Snapshot = a.access(), args[0]
 			if args[1] == "-" {
 				if f, ok := a.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -116,10 +121,21 @@ func (a *app) exported(got api.ExportResult) error {
 	return err
 }
 
+// isTar reports whether a file is an archive by its name.
+func isTar(name string) bool {
+	name = strings.ToLower(name)
+	for _, end := range []string{".tar", ".tgz", ".tar.gz", ".tar.zst", ".tar.xz", ".zip"} {
+		if strings.HasSuffix(name, end) {
+			return true
+		}
+	}
+	return false
+}
+
 // checkExport refuses options with which no image can be written.
 func checkExport(r api.ExportRequest, levelGiven bool) error {
 	if r.Format != "squashfs" {
-		return usagef("--format %q: squashfs", r.Format)
+		return usagef("--format %q: only squashfs is known", r.Format)
 	}
 	span, ok := levels[r.Compression]
 	if !ok {

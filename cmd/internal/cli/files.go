@@ -228,6 +228,9 @@ same command continues what was interrupted. Nothing is written outside of the c
 					return (&extraction{}).write(cmd.Context(), a, c, api.ExtractRequest{Tree: args[0], Path: target})
 				}
 				f, err := a.copyFile(cmd.Context(), c, args[0], target)
+				if errors.Is(err, api.ErrInvalid) && strings.Contains(err.Error(), "is a directory") {
+					return fmt.Errorf("%w: -r copies it", err)
+				}
 				if err != nil {
 					return err
 				}
@@ -246,6 +249,13 @@ func copyTarget(place, target string) (string, error) {
 		return "", err
 	}
 	if fi, err := os.Stat(abs); err != nil || !fi.IsDir() {
+		switch _, pathErr := os.Lstat(filepath.Dir(abs)); {
+		case strings.HasSuffix(target, "/") && err != nil:
+			return "", failure(api.ErrNotFound, "directory %s does not exist", quote(abs))
+		case pathErr != nil && strings.Contains(target, ":"):
+			return "", usagef("TARGET %s: there is no such directory, and nothing can be copied into a workspace that is "+
+				"not mounted: mount it and use cp(1)", quote(target))
+		}
 		return abs, nil
 	}
 	name := strings.TrimRight(place, "/")

@@ -100,7 +100,7 @@ func (optionList) Type() string { return "LIST" }
 // mountFlags adds the flags of a mount. What -o says and what the others say takes effect in their order.
 func mountFlags(cmd *cobra.Command, o *mountOptions) {
 	f := cmd.Flags()
-	f.VarP(optionList{o}, "options", "o", "mount options as mount(8) has them, such as `LIST` ro,nosuid,noatime")
+	f.VarP(optionList{o}, "options", "o", "mount options: a `LIST` as mount(8) has it, such as ro,nosuid,noatime")
 	f.StringVar(&o.Transport, "transport", "auto", "how requests travel, `KIND`: auto, uring or dev")
 	f.BoolVar(&o.ReadOnly, "read-only", false, "refuse writes; as -o ro")
 	f.BoolVar(&o.NoSUID, "nosuid", false, "ignore setuid and setgid bits")

@@ -117,7 +117,10 @@ func (a *app) rootCommand(args []string) *cobra.Command {
 	root.SetVersionTemplate("snapfs {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate)
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		a.json = a.json || hasJSON(args) // which may stand behind what is wrong
+		return flagError(err)
+	})
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.home, "home", "",
 		"home `DIR` (SNAPFS_HOME; for root /var/lib/snapfs, else $XDG_DATA_HOME/snapfs)")

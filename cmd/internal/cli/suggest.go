@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,9 +32,24 @@ func noSuchVerb(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	hint := ""
-	if close := root.SuggestionsFor(args[0]); len(close) > 0 {
-		hint = "; did you mean " + strings.Join(close, ", ") + "?"
+	return usagef("unknown verb %q%s", args[0], closeVerbs(root, args[0]))
+}
+
+// closeVerbs asks whether a word that is no verb was to be one: of those that do what it means elsewhere, if there are
+// any, else of those that are spelt nearly so.
+func closeVerbs(root *cobra.Command, word string) string {
+	var close []string
+	for verb, words := range suggestFor {
+		if slices.Contains(words, word) {
+			close = append(close, verb)
+		}
 	}
-	return usagef("unknown verb %q%s", args[0], hint)
+	if len(close) == 0 {
+		close = root.SuggestionsFor(word)
+	}
+	if len(close) == 0 {
+		return ""
+	}
+	slices.Sort(close)
+	return "; did you mean " + strings.Join(slices.Compact(close), ", ") + "?"
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,7 +11,7 @@ import (
 )
 
 // flagError says what is wrong with a flag without the words of the library and of Go.
-func flagError(_ *cobra.Command, err error) error {
+func flagError(err error) error {
 	var value *pflag.InvalidValueError
 	var missing *pflag.ValueRequiredError
 	switch {
@@ -90,4 +91,12 @@ func plain(text string) string {
 		text = regexp.MustCompile(w.said).ReplaceAllString(text, w.plain)
 	}
 	return strings.TrimSpace(text)
+}
+
+// hasJSON reports whether --json is among the arguments of a verb.
+func hasJSON(args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return slices.Contains(args, "--json")
 }
