@@ -151,8 +151,10 @@ func (d *fileDiff) linked() bool {
 func (d *fileDiff) longNamed() bool {
 	const added = 16 // bytes; ".oXXXXXX" in 2.7
 	for _, c := range d.out {
-		if !c.hidden && (len(path.Base(c.Path)) > unix.NAME_MAX-added || len(c.Path) > layers.MaxPath-added) {
-			return true
+		for _, name := range []string{c.Path, c.OldPath} {
+			if !c.hidden && (len(path.Base(name)) > unix.NAME_MAX-added || len(name) > layers.MaxPath-added) {
+				return true
+			}
 		}
 	}
 	return false
