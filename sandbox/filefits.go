@@ -96,7 +96,7 @@ func (r room) empties(dir, of string) error {
 	if err != nil {
 		return err
 	}
-	if len(names) == 0 && dir != of {
+	if len(names) == 0 && (dir != of || longName(dir)) { // git removes the latter, but writes to NAME~PID then
 		return inTheWay(dir, of)
 	}
 	for _, name := range names {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -147,17 +148,18 @@ func (d *fileDiff) linked() bool {
 	return false
 }
 
-// longNamed reports whether a name is so long that patch(1) cannot put what it adds for a temporary file behind it.
+// longNamed reports whether there are names that are too long for patch(1).
 func (d *fileDiff) longNamed() bool {
-	const added = 16 // bytes; ".oXXXXXX" in 2.7
-	for _, c := range d.out {
-		for _, name := range []string{c.Path, c.OldPath} {
-			if !c.hidden && (len(path.Base(name)) > unix.NAME_MAX-added || len(name) > layers.MaxPath-added) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.out, func(c fileChange) bool {
+		return !c.hidden && (longName(c.Path) || longName(c.OldPath))
+	})
+}
+
+// longName reports whether a name is so long that git and patch(1) cannot put behind it what makes it that of a temporary
+// file.
+func longName(name string) bool {
+	const added = 16 // bytes; ".oXXXXXX" in patch 2.7
+	return len(path.Base(name)) > unix.NAME_MAX-added || len(name) > layers.MaxPath-added
 }
 
 // errBinary ends the reading of a file that is binary.

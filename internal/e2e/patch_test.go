@@ -175,7 +175,7 @@ func TestPatchRefused(t *testing.T) {
 func TestPatchRoom(t *testing.T) {
 	h := newHome(t)
 	src := h.makeDir("src")
-	shell(t, soon, src, `mkfifo pipe; mkdir -p empty nest/empty nest/full dir; echo f > nest/full/f; echo f > dir/f; echo f > dir/f.log; echo f > f; ln -s f $(printf %0250d 1)`)
+	shell(t, soon, src, `mkfifo pipe; mkdir -p empty $(printf %0250d 2) nest/empty nest/full dir; echo f > nest/full/f; echo f > dir/f; echo f > dir/f.log; echo f > f; ln -s f $(printf %0250d 1)`)
 	h.ok("up", "app", h.path("mnt"), "--from", src)
 	h.ok("snapshot", "app", "--name", "before")
 	for _, c := range []struct{ change, way string }{
@@ -183,6 +183,7 @@ func TestPatchRoom(t *testing.T) {
 		{`rm pipe; mkdir pipe; echo new > pipe/f`, "\"pipe\" stands in the way of \"pipe/f\""},
 		{`rm -r nest; echo new > nest`, "\"nest/empty\" stands in the way of \"nest\""},
 		{`rm -r dir; echo new > dir`, "\"dir/f.log\" stands in the way of \"dir\""},
+		{`rm -r $(printf %0250d 2); echo new > $(printf %0250d 2)`, "the old"},
 		{`rm -r empty; echo new > empty`, ""},
 		{`echo new > $(printf %0250d 0)`, ""},
 		{`mv $(printf %0250d 1) short`, ""},

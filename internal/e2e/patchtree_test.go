@@ -301,6 +301,10 @@ func patched(
 			tree[path] = is
 		}
 	}
+	for _, path := range empty { // git would write to another, longer name first
+		_, met := tree[path]
+		possible = possible && (!met || len(filepath.Base(path)) < 240)
+	}
 	for _, path := range slices.AppendSeq(empty, maps.Keys(tree)) {
 		for at := filepath.Dir(path); at != "."; at = filepath.Dir(at) {
 			_, met := tree[at]
