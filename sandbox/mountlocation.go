@@ -21,6 +21,7 @@ type mountLocation struct {
 	fresh   bool   // its last element was made just now
 	made    bool   // its last element was made for this mount, or for an earlier one there, and goes with it
 	again   bool   // a mount of an earlier process is wanted there
+	kept    bool   // that mount has a guard already
 	guarded uint64 // inode number of the directory if it is to have a guard while the mount is wanted
 
 	apart   bool // another process attaches the mount, makes the directory and guards it
@@ -49,7 +50,7 @@ func (l mountLocation) close() {
 // leave undoes what was done to the directory for a mount that failed. One that is wanted stays guarded.
 func (l mountLocation) leave() {
 	l.close()
-	if l.apart || l.again && !l.fresh {
+	if l.apart || l.again && !l.fresh && (l.kept || l.guarded == 0) {
 		return
 	}
 	if l.by != nil {
@@ -75,7 +76,7 @@ func (h *Home) prepare(ctx context.Context, w *catalog.Workspace, at location, f
 		earlier = nil
 	}
 	if earlier != nil {
-		l.again, l.made = true, l.made || earlier.Made
+		l.again, l.kept, l.made = true, earlier.Guarded != 0, l.made || earlier.Made
 	}
 	if at.apart {
 		l.apart, l.view, l.missing = true, at.view, at.missing > 0
@@ -136,6 +137,9 @@ func (h *Home) vacate(m *catalog.Mount) {
 	if m.Guarded != 0 {
 		if err := guard.Clear(m.Mountpoint, m.Guarded); err != nil {
 			h.log.Warn("a mountpoint stays immutable: chattr -i", "mountpoint", m.Mountpoint, "error", err)
+		}
+		if s, err := guard.Look(m.Mountpoint); err != nil || s.Inode != m.Guarded {
+			return // it is not known to be what was made
 		}
 	}
 	if m.Made {

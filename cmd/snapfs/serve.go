@@ -39,8 +39,12 @@ type service struct {
 func serve(ctx context.Context, o cli.ServeOptions) error {
 	s := &service{ServeOptions: o}
 	s.dir, _ = os.Getwd() // arguments may be relative to it
-	if err := s.serve(ctx); err != nil || s.next == nil || ctx.Err() != nil {
+	err := s.serve(ctx)
+	if s.next == nil || ctx.Err() != nil {
 		return err
+	}
+	if err != nil { // the successor takes what is left as after a crash
+		s.log.Error("this program did not end well before another one goes on", "error", err)
 	}
 	return s.next.become(s.log, s.dir)
 }

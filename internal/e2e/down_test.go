@@ -37,7 +37,14 @@ func TestDown(t *testing.T) {
 	require.Equal(t, 4, got.Failed[0].ExitCode)
 	require.Equal(t, "not_found", got.Failed[1].Kind)
 	require.Equal(t, []string{"b", "home"}, names(t, h.tmp), "directories that were made are gone")
-	require.Equal(t, "b is unmounted", h.ok("down", "b", "--force"))
+	h.ok("rename", "b", "d") // in the mount table it is b
+	down := decode[struct {
+		State     string
+		Processes []struct{ PID int }
+	}](h, "down", "d", "--force")
+	require.Equal(t, "unmounted", down.State)
+	require.NotEmpty(t, down.Processes)
+	h.ok("rename", "d", "b")
 	user() // it has ended
 	require.Equal(t, []string{"home"}, names(t, h.tmp))
 

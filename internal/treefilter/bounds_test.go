@@ -2,6 +2,7 @@ package treefilter
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -34,5 +35,32 @@ func TestBounds(t *testing.T) {
 	}
 	if !errors.Is(err, ErrTooMany) || dirs != maxRead/maxPatterns+1 {
 		t.Errorf("%d directories: %v", dirs, err)
+	}
+}
+
+// TestLookupBound: a Lookup does not remember every directory that it was asked about, and answers the same.
+func TestLookupBound(t *testing.T) {
+	f, err := New(Options{GitIgnore: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := f.Lookup(func(dir string) ([]byte, error) {
+		if dir == "rules" {
+			return []byte("*.o\n"), nil
+		}
+		return []byte("# nothing\n"), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2*maxDirs + 10 {
+		for path, want := range map[string]bool{fmt.Sprintf("d%d/a.o", i): true, "rules/a.o": false, "rules/in/b.o": false} {
+			if got, err := l.Keeps(path, false); got != want || err != nil {
+				t.Fatalf("%s: %t, %v", path, got, err)
+			}
+		}
+	}
+	if len(l.dirs) > maxDirs+2 {
+		t.Errorf("%d directories are remembered", len(l.dirs))
 	}
 }

@@ -3,6 +3,7 @@ package treefilter
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync/atomic"
 )
@@ -20,6 +21,8 @@ const (
 	// maxRead is how many patterns of .gitignore files a Filter takes in all, and maxReadBytes how many bytes.
 	maxRead      = 32 << 10
 	maxReadBytes = 2 << 20
+	// maxDirs is how many directories without patterns a Lookup remembers.
+	maxDirs = 32 << 10
 )
 
 // ErrTooMany is for more patterns or paths, or longer ones, than a Filter takes.
@@ -142,7 +145,7 @@ func (f *Filter) open(up *Dir, path string, read func() ([]byte, error)) (*Dir, 
 	if err == nil {
 		d.lines, err = parse(text)
 	}
-	if err == nil && (f.read.Add(int64(len(d.lines))) > maxRead || f.readBytes.Add(int64(len(text))) > maxReadBytes) {
+	if err == nil && len(d.lines) > 0 && (f.read.Add(int64(len(d.lines))) > maxRead || f.readBytes.Add(int64(len(text))) > maxReadBytes) {
 		err = ErrTooMany
 	}
 	if errors.Is(err, ErrTooMany) {
@@ -231,6 +234,8 @@ type Lookup struct {
 	read func(dir string) ([]byte, error)
 	root *Dir
 	dirs map[string]*Dir // nil: left out
+
+	plain int // how many in dirs have no patterns, at most
 }
 
 // Lookup begins to answer. read gives the .gitignore file of a directory.
@@ -267,6 +272,13 @@ func (l *Lookup) dir(path string) (*Dir, error) {
 		if d, err = above.Below(name, func() ([]byte, error) { return l.read(path) }); err != nil {
 			return nil, err
 		}
+	}
+	if l.plain == maxDirs { // they are read again if they are asked for
+		maps.DeleteFunc(l.dirs, func(path string, d *Dir) bool { return path != "" && (d == nil || len(d.lines) == 0) })
+		l.plain = 0
+	}
+	if d == nil || len(d.lines) == 0 {
+		l.plain++
 	}
 	l.dirs[path] = d
 	return d, nil

@@ -79,7 +79,9 @@ func (s *server) askStop(r *http.Request) error {
 	if s.stopping {
 		return errStopping
 	}
-	s.program = req.Replace
+	if req.Replace != "" { // a stop that comes together with an upgrade does not undo that
+		s.program = req.Replace
+	}
 	return nil
 }
 

@@ -14,8 +14,9 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// deviceOf finds the device number of a workspace's mount in the mount table of this process.
-func deviceOf(ws api.Workspace) (uint64, bool) {
+// deviceOf finds the device number of a workspace's mount in the mount table of this process. One that was renamed while
+// it was mounted has its earlier name there: the mountpoint tells, of which the last mount is the one that is seen.
+func deviceOf(ws api.Workspace) (device uint64, ok bool) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return 0, false
@@ -23,15 +24,15 @@ func deviceOf(ws api.Workspace) (uint64, bool) {
 	for line := range strings.Lines(string(text)) {
 		left, right, _ := strings.Cut(line, " - ")
 		f := strings.Fields(left)
-		if len(f) < 5 || !strings.HasPrefix(right, "fuse.snapfs "+ws.ID+" ") || unescapeMount(f[4]) != ws.Mountpoint {
+		if len(f) < 5 || !strings.HasPrefix(right, "fuse.snapfs ") || unescapeMount(f[4]) != ws.Mountpoint {
 			continue
 		}
 		var major, minor uint32
 		if _, err := fmt.Sscanf(f[2], "%d:%d", &major, &minor); err == nil {
-			return unix.Mkdev(major, minor), true
+			device, ok = unix.Mkdev(major, minor), true
 		}
 	}
-	return 0, false
+	return device, ok
 }
 
 // unescapeMount undoes the escapes of mountinfo.
