@@ -51,6 +51,8 @@ type (
 	WorkspacePage   = api.WorkspacePage
 	SnapshotPage    = api.SnapshotPage
 	RefRequest      = api.RefRequest
+	DestroyRequest  = api.DestroyRequest
+	DestroyResult   = api.DestroyResult
 	LocateRequest   = api.LocateRequest
 	RenameRequest   = api.RenameRequest
 	Object          = api.Object

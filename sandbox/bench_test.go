@@ -152,7 +152,7 @@ func BenchmarkRestore(b *testing.B) {
 		if _, err := h.Unmount(b.Context(), sandbox.UnmountRequest{Workspace: w.ID}); err != nil {
 			b.Fatal(err)
 		}
-		if err := h.Destroy(b.Context(), sandbox.RefRequest{Ref: w.ID}); err != nil {
+		if _, err := h.Destroy(b.Context(), sandbox.DestroyRequest{Ref: w.ID, Now: true}); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()
@@ -210,7 +210,7 @@ func BenchmarkDeepStack(b *testing.B) {
 		if _, err := h.Unmount(b.Context(), sandbox.UnmountRequest{Workspace: r.ID}); err != nil {
 			b.Fatal(err)
 		}
-		if err := h.Destroy(b.Context(), sandbox.RefRequest{Ref: r.ID}); err != nil {
+		if _, err := h.Destroy(b.Context(), sandbox.DestroyRequest{Ref: r.ID, Now: true}); err != nil {
 			b.Fatal(err)
 		}
 		_, d := snapshot(false)

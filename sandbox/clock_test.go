@@ -126,7 +126,7 @@ func TestNamesakeAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 		left = append(left, s.ID)
-		if err := h.Destroy(ctx, sandbox.RefRequest{Ref: "w"}); err != nil {
+		if _, err := h.Destroy(ctx, sandbox.DestroyRequest{Ref: "w", Now: true}); err != nil {
 			t.Fatal(err)
 		}
 		if len(left) == 2 {

@@ -81,7 +81,7 @@ func crashWork(ctx context.Context, dir string) error {
 			if err != nil {
 				return err
 			}
-			if err := h.Destroy(ctx, sandbox.RefRequest{Ref: w.ID}); err != nil {
+			if _, err := h.Destroy(ctx, sandbox.DestroyRequest{Ref: w.ID, Now: true}); err != nil {
 				return err
 			}
 		case 1:
@@ -220,7 +220,7 @@ func verifyHome(t *testing.T, dir, at string, alive map[string]string, last stri
 			if _, err := h.Unmount(ctx, sandbox.UnmountRequest{Workspace: w.ID}); err != nil {
 				t.Error(err)
 			}
-			if err := h.Destroy(ctx, sandbox.RefRequest{Ref: w.ID}); err != nil {
+			if _, err := h.Destroy(ctx, sandbox.DestroyRequest{Ref: w.ID, Now: true}); err != nil {
 				t.Error(err)
 			}
 		})

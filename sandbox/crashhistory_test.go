@@ -95,7 +95,7 @@ func (r *crashRun) steps() []crashStep {
 		}},
 		{"destroy", func(ctx context.Context) error {
 			r.promise(func(l *ledger) { l.Going = []string{r.made} })
-			err := r.h.Destroy(ctx, sandbox.RefRequest{Ref: r.made})
+			_, err := r.h.Destroy(ctx, sandbox.DestroyRequest{Ref: r.made, Now: true})
 			return r.settle(err, func(l *ledger) { delete(l.Workspaces, r.made) })
 		}},
 		{"branch", r.derive("s2", func(ctx context.Context) (sandbox.Workspace, error) {

@@ -139,7 +139,7 @@ func TestDamage(t *testing.T) {
 	}
 	for _, w := range workspaces.Workspaces {
 		if w.ID != "after" {
-			if err := h.Destroy(ctx, sandbox.RefRequest{Ref: w.ID}); err != nil {
+			if _, err := h.Destroy(ctx, sandbox.DestroyRequest{Ref: w.ID, Now: true}); err != nil {
 				t.Error(err)
 			}
 		}

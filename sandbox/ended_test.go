@@ -42,7 +42,7 @@ func TestEndedIsUnmounted(t *testing.T) {
 			return err
 		},
 		"destroy": func() error {
-			if err := h.Destroy(t.Context(), w); err != nil {
+			if _, err := h.Destroy(t.Context(), sandbox.DestroyRequest{Ref: "w"}); err != nil {
 				return err
 			}
 			_, err := h.Create(t.Context(), sandbox.CreateRequest{Name: "w"})

@@ -31,7 +31,7 @@ func TestEvents(t *testing.T) {
 	if err := h.Delete(ctx, sandbox.RefRequest{Access: mine, Ref: s.ID}); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Destroy(ctx, sandbox.RefRequest{Access: mine, Ref: "w"}); err != nil {
+	if _, err := h.Destroy(ctx, sandbox.DestroyRequest{Access: mine, Ref: "w", Now: true}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(logged.String(), "level=WARN") || !strings.Contains(logged.String(), "session=yours") {

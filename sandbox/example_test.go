@@ -265,7 +265,7 @@ func ExampleHome_Up() {
 	if _, err := home.Unmount(ctx, sandbox.UnmountRequest{Workspace: "app"}); err != nil {
 		log.Fatal(err)
 	}
-	if err := home.Destroy(ctx, sandbox.RefRequest{Ref: "app"}); err != nil {
+	if _, err := home.Destroy(ctx, sandbox.DestroyRequest{Ref: "app", Now: true}); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(up())

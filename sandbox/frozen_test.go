@@ -120,7 +120,7 @@ func TestFrozenLeft(t *testing.T) {
 	if frozen < 4 {
 		t.Errorf("%d looks, %d of them while the processes were frozen", looks, frozen)
 	}
-	if err := h.Destroy(t.Context(), sandbox.RefRequest{Ref: "w"}); err != nil {
+	if _, err := h.Destroy(t.Context(), sandbox.DestroyRequest{Ref: "w", Now: true}); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(control); err != nil || string(text) != "0" {

@@ -120,7 +120,7 @@ func (v *verifier) verify(ctx context.Context) {
 			continue
 		}
 		v.tree(ctx, h, w.ID, "snapshot "+s.ID, want)
-		if err := h.Destroy(ctx, sandbox.RefRequest{Ref: w.ID}); err != nil {
+		if _, err := h.Destroy(ctx, sandbox.DestroyRequest{Ref: w.ID, Now: true}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -217,7 +217,7 @@ func (v *verifier) nothingLeaks(ctx context.Context, h *sandbox.Home) {
 		t.Error(err)
 	}
 	for _, w := range workspaces.Workspaces {
-		if err := h.Destroy(ctx, sandbox.RefRequest{Ref: w.ID}); err != nil {
+		if _, err := h.Destroy(ctx, sandbox.DestroyRequest{Ref: w.ID, Now: true}); err != nil {
 			t.Error(err)
 		}
 	}

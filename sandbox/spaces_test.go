@@ -159,7 +159,8 @@ func TestSpacesComeAgain(t *testing.T) {
 				}
 			}
 		}
-		if err := errors.Join(h.Delete(t.Context(), RefRequest{Ref: s.ID}), h.Destroy(t.Context(), RefRequest{Ref: name})); err != nil {
+		_, err := h.Destroy(t.Context(), DestroyRequest{Ref: name, Now: true})
+		if err := errors.Join(h.Delete(t.Context(), RefRequest{Ref: s.ID}), err); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.Settle(t.Context()); err != nil {

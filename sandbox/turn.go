@@ -27,7 +27,7 @@ func (h *Home) Turn(ctx context.Context, r TurnRequest) (TurnResult, error) {
 	if err != nil {
 		return TurnResult{}, err
 	}
-	w, unlock, err := h.lockWorkspace(ctx, r.Access, r.Workspace, "turn")
+	w, unlock, err := h.lockChangeable(ctx, r.Access, r.Workspace, "turn")
 	if err != nil {
 		return TurnResult{}, err
 	}
@@ -56,19 +56,24 @@ func (h *Home) Turn(ctx context.Context, r TurnRequest) (TurnResult, error) {
 	return TurnResult{Workspace: w.ID, Turn: s.Turn, Snapshot: &d}, err
 }
 
-// lockWorkspace is useWorkspace for a call that changes the workspace: nobody else does until unlock is called.
-func (h *Home) lockWorkspace(
+// lockChangeable is useChangeable for a call that changes the workspace: nobody else does until unlock is called.
+func (h *Home) lockChangeable(
 	ctx context.Context, a Access, ref, what string,
 ) (w *catalog.Workspace, unlock func(), err error) {
 	if w, err = h.useChangeable(ctx, a, ref, what); err != nil {
 		return nil, nil, err
 	}
-	if unlock, err = h.ops.Lock(ctx, w.ID); err != nil {
+	return h.lockWorkspace(ctx, w.ID)
+}
+
+// lockWorkspace gives the present record of a workspace, which nobody else changes until unlock is called.
+func (h *Home) lockWorkspace(ctx context.Context, name string) (w *catalog.Workspace, unlock func(), err error) {
+	if unlock, err = h.ops.Lock(ctx, name); err != nil {
 		return nil, nil, err
 	}
-	if w = h.catalog.Workspace(w.ID); w == nil {
+	if w = h.catalog.Workspace(name); w == nil {
 		unlock()
-		return nil, nil, fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(ref))
+		return nil, nil, fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
 	return w, unlock, nil
 }

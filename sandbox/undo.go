@@ -39,7 +39,7 @@ func (h *Home) step(
 	if r.Steps < 0 {
 		return UndoResult{}, fmt.Errorf("%w: %d steps: at least one", ErrInvalid, r.Steps)
 	}
-	w, unlock, err := h.lockWorkspace(ctx, r.Access, r.Workspace, what)
+	w, unlock, err := h.lockChangeable(ctx, r.Access, r.Workspace, what)
 	if err != nil {
 		return UndoResult{}, err
 	}

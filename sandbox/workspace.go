@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,42 +114,60 @@ func (h *Home) upperOver(ctx context.Context, base string) (uint64, error) {
 	return h.uppers.CreateDurable(ctx)
 }
 
-// Destroy removes a workspace with everything in it that no snapshot keeps. ErrConflict while it is mounted or
-// detached.
-func (h *Home) Destroy(ctx context.Context, r RefRequest) error {
+// Destroy removes a workspace. What it has that no snapshot has is kept as a snapshot without a name, which expires,
+// unless Now gives it up. ErrConflict while it is mounted or detached.
+func (h *Home) Destroy(ctx context.Context, r DestroyRequest) (DestroyResult, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
-		return err
+		return DestroyResult{}, err
 	}
 	defer end()
-	w, err := h.useWorkspace(ctx, r.Access, r.Ref, "destroy")
-	if err != nil {
-		return err
+	if r.KeepFor < 0 {
+		return DestroyResult{}, fmt.Errorf("%w: to keep it for %s: the time is negative", ErrInvalid, r.KeepFor)
 	}
 	session, err := r.SessionID()
 	if err != nil {
-		return err
+		return DestroyResult{}, err
 	}
-	unlock, err := h.ops.Lock(ctx, w.ID)
+	w, err := h.useWorkspace(ctx, r.Access, r.Ref, "destroy")
 	if err != nil {
-		return err
+		return DestroyResult{}, err
+	}
+	w, unlock, err := h.lockWorkspace(ctx, w.ID)
+	if err != nil {
+		return DestroyResult{}, err
 	}
 	defer unlock()
 	if l := h.liveOf(w.ID); l != nil {
 		mounts, err := readMounts()
 		if err != nil {
-			return err
+			return DestroyResult{}, err
 		}
 		switch l.state(mounts) {
 		case Detached:
-			return fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force",
+			return DestroyResult{}, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force",
 				ErrConflict, w.ID, h.detachedHolder(l))
 		case Mounted:
-			return fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first, or destroy it with --force",
+			return DestroyResult{}, fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first, or destroy it with --force",
 				ErrConflict, w.ID, l.where())
 		}
 	}
-	return h.destroyLocked(ctx, w.ID, h.event(EventDestroyed, w.ID, session, "", ""))
+	result := DestroyResult{Workspace: w.ID}
+	if !r.Now {
+		kept, err := h.keepDestroyed(ctx, w, cmp.Or(r.KeepFor, api.DefaultKeepFor))
+		if err != nil {
+			return DestroyResult{}, fmt.Errorf("what is unsaved cannot be kept (--now, in Go Now, gives it up): %w", err)
+		}
+		if kept != nil {
+			d, err := h.describeSnapshot(kept, maxPage)
+			if err != nil {
+				return DestroyResult{}, err
+			}
+			result.Kept = &d
+			ctx = context.WithoutCancel(ctx) // from here on it is done
+		}
+	}
+	return result, h.destroyLocked(ctx, w.ID, h.event(EventDestroyed, w.ID, session, "", ""))
 }
 
 // destroyLocked removes a workspace that has no connection. The caller holds its lock.

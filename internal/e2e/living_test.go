@@ -279,7 +279,7 @@ func (p *program) check(ctx context.Context, api sandbox.API) error {
 		if _, err := api.Unmount(ctx, sandbox.UnmountRequest{Workspace: w.ID, Force: true}); err != nil {
 			return fmt.Errorf("unmount %s: %w", w.ID, err)
 		}
-		if err := api.Destroy(ctx, sandbox.RefRequest{Ref: w.ID}); err != nil {
+		if _, err := api.Destroy(ctx, sandbox.DestroyRequest{Ref: w.ID, Now: true}); err != nil {
 			return fmt.Errorf("destroy %s: %w", w.ID, err)
 		}
 	}

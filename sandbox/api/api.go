@@ -295,6 +295,24 @@ type RefRequest struct {
 	Ref string `json:"ref"`
 }
 
+// DefaultKeepFor is for how long Destroy keeps what is unsaved.
+const DefaultKeepFor = 7 * 24 * time.Hour
+
+// DestroyRequest removes a workspace. What it has that no snapshot has becomes a snapshot without a name, which expires
+// after KeepFor, 0 for DefaultKeepFor, or with Now is lost.
+type DestroyRequest struct {
+	Access
+	Ref     string        `json:"ref"`
+	KeepFor time.Duration `json:"keep_for,omitempty"`
+	Now     bool          `json:"now,omitempty"`
+}
+
+// DestroyResult says what was removed, and what was kept of it; Kept is nil if there was nothing to keep.
+type DestroyResult struct {
+	Workspace string    `json:"workspace"`
+	Kept      *Snapshot `json:"kept,omitempty"`
+}
+
 // RenameRequest gives a workspace or a snapshot another name.
 type RenameRequest struct {
 	Access
@@ -477,8 +495,9 @@ type API interface {
 	// Locate tells which workspace a path leads into.
 	Locate(ctx context.Context, r LocateRequest) (Workspace, error)
 	Diff(ctx context.Context, r DiffRequest, fn func(Change) error) error
-	Delete(ctx context.Context, r RefRequest) error  // a snapshot; idempotent for well-formed ids
-	Destroy(ctx context.Context, r RefRequest) error // a workspace
+	Delete(ctx context.Context, r RefRequest) error // a snapshot; idempotent for well-formed ids
+	// Destroy removes a workspace. What it has that no snapshot has is kept for a while.
+	Destroy(ctx context.Context, r DestroyRequest) (DestroyResult, error)
 	// Files calls fn for what is in a directory of a snapshot or a workspace, or for a file itself.
 	Files(ctx context.Context, r FilesRequest, fn func(File) error) error
 	// ReadFile writes the contents of a regular file of a snapshot or a workspace, and describes it.

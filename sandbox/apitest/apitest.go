@@ -74,6 +74,7 @@ func Run(t *testing.T, open Opener) {
 		{"Lists", testLists},
 		{"Delete", testDelete},
 		{"Destroy", testDestroy},
+		{"DestroyKeeps", testDestroyKeeps},
 		{"Expiry", testExpiry},
 		{"Prune", testPrune},
 		{"Follow", testFollow},
@@ -232,6 +233,12 @@ func (e *env) up(name string) string {
 	e.Helper()
 	e.create(name, "")
 	return e.mount(name)
+}
+
+// destroy destroys a workspace and keeps nothing.
+func (e *env) destroy(name string) error {
+	_, err := e.api.Destroy(e.Context(), sandbox.DestroyRequest{Ref: name, Now: true})
+	return err
 }
 
 func (e *env) snapshot(workspace, name string) sandbox.Snapshot {

@@ -99,6 +99,22 @@ func testCancelled(e *env) {
 			_, err := api.Rollback(ctx, sandbox.RollbackRequest{Workspace: "w", Snapshot: "s"})
 			return err
 		},
+		"Turn": func(ctx context.Context) error {
+			_, err := api.Turn(ctx, sandbox.TurnRequest{Workspace: "w"})
+			return err
+		},
+		"Turns": func(ctx context.Context) error {
+			_, err := api.Turns(ctx, sandbox.TurnsRequest{Workspace: "w", Stat: true})
+			return err
+		},
+		"Undo": func(ctx context.Context) error {
+			_, err := api.Undo(ctx, sandbox.UndoRequest{Workspace: "w"})
+			return err
+		},
+		"Redo": func(ctx context.Context) error {
+			_, err := api.Redo(ctx, sandbox.UndoRequest{Workspace: "w"})
+			return err
+		},
 		"Pause": func(ctx context.Context) error {
 			_, err := api.Pause(ctx, sandbox.PauseRequest{Workspace: "w"})
 			return err
@@ -125,8 +141,11 @@ func testCancelled(e *env) {
 			_, err := api.ReadFile(ctx, sandbox.FilesRequest{Ref: "w", Path: "f"}, io.Discard)
 			return err
 		},
-		"Delete":  func(ctx context.Context) error { return api.Delete(ctx, sandbox.RefRequest{Ref: s.ID}) },
-		"Destroy": func(ctx context.Context) error { return api.Destroy(ctx, sandbox.RefRequest{Ref: "v"}) },
+		"Delete": func(ctx context.Context) error { return api.Delete(ctx, sandbox.RefRequest{Ref: s.ID}) },
+		"Destroy": func(ctx context.Context) error {
+			_, err := api.Destroy(ctx, sandbox.DestroyRequest{Ref: "v"})
+			return err
+		},
 		"Export": func(ctx context.Context) error {
 			_, err := api.Export(ctx, sandbox.ExportRequest{Snapshot: s.ID, Path: file})
 			return err
@@ -188,7 +207,7 @@ func testCancelledMidway(e *env) {
 		if e.show(name).State != sandbox.Unmounted {
 			e.unmount(name)
 		}
-		if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: name}); err != nil {
+		if _, err := e.api.Destroy(e.Context(), sandbox.DestroyRequest{Ref: name, Now: true}); err != nil {
 			e.Error(err)
 		}
 	}
@@ -291,7 +310,7 @@ func testCancelledMidway(e *env) {
 		}},
 		{"destroy", func(ctx context.Context) error {
 			e.create("d", "")
-			err := e.api.Destroy(ctx, sandbox.RefRequest{Ref: "d"})
+			_, err := e.api.Destroy(ctx, sandbox.DestroyRequest{Ref: "d", Now: true})
 			_, showErr := e.api.Show(e.Context(), sandbox.RefRequest{Ref: "d"})
 			equal(e, "destroyed", showErr != nil, err == nil)
 			if err != nil {

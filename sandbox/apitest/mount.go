@@ -175,7 +175,7 @@ func testUnmountBusy(e *env) {
 	_, err := e.api.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "w"})
 	e.wants(err, sandbox.ErrConflict, at, fmt.Sprint(cmd.Process.Pid), "force")
 	equal(e, "state", e.show("w").State, sandbox.Mounted)
-	e.wants(e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}), sandbox.ErrConflict, "unmount")
+	e.wants(e.destroy("w"), sandbox.ErrConflict, "unmount")
 	w := must[sandbox.Workspace](e)(e.api.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "w", Force: true}))
 	equal(e, "state", w.State, sandbox.Unmounted)
 	e.mount("w")
@@ -205,7 +205,7 @@ func testDetached(e *env) {
 	pid := fmt.Sprint(holder.Process.Pid)
 	_, err := e.api.Mount(e.Context(), sandbox.MountRequest{Workspace: "w", Mountpoint: at})
 	e.wants(err, sandbox.ErrConflict, "detached", pid)
-	e.wants(e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}), sandbox.ErrConflict, "detached", pid)
+	e.wants(e.destroy("w"), sandbox.ErrConflict, "detached", pid)
 	// It can be frozen all the same.
 	s := e.snapshot("w", "")
 	_, restored := e.restore(s.ID)

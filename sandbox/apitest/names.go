@@ -49,7 +49,7 @@ func testNames(e *env) {
 	equal(e, "the one that it was made from", head(br.ID, "built"), a.ID)
 
 	e.wants(e.api.Delete(e.Context(), sandbox.RefRequest{Ref: "w"}), sandbox.ErrNotFound, "that is a workspace", "destroy")
-	e.wants(e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "only"}), sandbox.ErrNotFound, "that is a snapshot", "v:only")
+	e.wants(e.destroy("only"), sandbox.ErrNotFound, "that is a snapshot", "v:only")
 	_, err = e.api.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: br.ID + "x"})
 	e.wants(err, sandbox.ErrNotFound, "did you mean "+br.ID)
 }

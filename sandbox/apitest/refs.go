@@ -160,8 +160,11 @@ func testSessions(e *env) {
 			_, err := e.api.Extract(ctx, sandbox.ExtractRequest{Access: a, Snapshot: s.ID, Path: e.dir + "/x"})
 			return err
 		},
-		"delete":  func(a sandbox.Access) error { return e.api.Delete(ctx, sandbox.RefRequest{Access: a, Ref: s.ID}) },
-		"destroy": func(a sandbox.Access) error { return e.api.Destroy(ctx, sandbox.RefRequest{Access: a, Ref: "w"}) },
+		"delete": func(a sandbox.Access) error { return e.api.Delete(ctx, sandbox.RefRequest{Access: a, Ref: s.ID}) },
+		"destroy": func(a sandbox.Access) error {
+			_, err := e.api.Destroy(ctx, sandbox.DestroyRequest{Access: a, Ref: "w", Now: true})
+			return err
+		},
 	} {
 		if err := call(yours); !errors.Is(err, sandbox.ErrRefused) {
 			e.Errorf("%s by another session: got %v, want refused", what, err)
@@ -274,7 +277,7 @@ func testLists(e *env) {
 	}
 	check("after a deleted one", sandbox.ListRequest{After: ids[99], Limit: 1}, ids[100:101], true)
 	check("after the last", sandbox.ListRequest{After: other.ID}, nil, false)
-	if err := e.api.Destroy(ctx, sandbox.RefRequest{Ref: "w2"}); err != nil {
+	if _, err := e.api.Destroy(ctx, sandbox.DestroyRequest{Ref: "w2", Now: true}); err != nil {
 		e.Error(err)
 	}
 	page := must[sandbox.WorkspacePage](e)(e.api.Workspaces(ctx, sandbox.ListRequest{After: "w2"}))
@@ -338,7 +341,7 @@ func testDestroy(e *env) {
 	at := e.up("w")
 	e.sh(`echo x > "$1/f"`, at)
 	s := e.snapshot("w", "")
-	destroy := func() error { return e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}) }
+	destroy := func() error { return e.destroy("w") }
 	e.wants(destroy(), sandbox.ErrConflict, at)
 	e.unmount("w")
 	if err := destroy(); err != nil {

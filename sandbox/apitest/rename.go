@@ -89,7 +89,7 @@ func testRename(e *env) {
 	must[sandbox.Object](e)(rename("w", "x"))
 	e.unmount("v")
 	equal(e, "state", e.show("v").State, sandbox.Unmounted)
-	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "v"}); err != nil {
+	if _, err := e.api.Destroy(e.Context(), sandbox.DestroyRequest{Ref: "v", Now: true}); err != nil {
 		e.Error(err)
 	}
 	_, err = rename("x", "v")

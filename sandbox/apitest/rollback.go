@@ -215,7 +215,7 @@ func testRollbackHistory(e *env) {
 	}
 	e.create("gone", "")
 	e.snapshot("gone", "built")
-	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "gone"}); err != nil {
+	if _, err := e.api.Destroy(e.Context(), sandbox.DestroyRequest{Ref: "gone", Now: true}); err != nil {
 		e.Error(err)
 	}
 	e.create("gone", "w:one")

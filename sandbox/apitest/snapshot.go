@@ -172,7 +172,7 @@ func testIsolation(e *env) {
 	equal(e, "restored", e.sh(show, r), "./d/f: base \n./g: gone ")
 	// Nor does it matter that the origin and the snapshot go.
 	e.unmount("w")
-	must[struct{}](e)(struct{}{}, e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}))
+	must[struct{}](e)(struct{}{}, e.destroy("w"))
 	must[struct{}](e)(struct{}{}, e.api.Delete(e.Context(), sandbox.RefRequest{Ref: s.ID}))
 	must[sandbox.GCResult](e)(e.api.GC(e.Context(), sandbox.GCRequest{}))
 	equal(e, "branch", e.sh(show, b), "./b: b \n./d/f: branch ")
@@ -227,7 +227,7 @@ func testBranchUndone(e *env) {
 	}
 	equal(e, "branches in the log of the origin", strings.Join(branched, " "), done.ID)
 	e.unmount(done.ID)
-	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: done.ID}); err != nil {
+	if _, err := e.api.Destroy(e.Context(), sandbox.DestroyRequest{Ref: done.ID, Now: true}); err != nil {
 		e.Error(err)
 	}
 	e.eventually("the uppers are gone", func() bool {
@@ -248,7 +248,7 @@ func testFork(e *env) {
 	page := must[sandbox.SnapshotPage](e)(e.api.Snapshots(e.Context(), sandbox.ListRequest{}))
 	equal(e, "snapshots", len(page.Snapshots), 0)
 	e.unmount("w")
-	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}); err != nil {
+	if _, err := e.api.Destroy(e.Context(), sandbox.DestroyRequest{Ref: "w", Now: true}); err != nil {
 		e.Fatal(err)
 	}
 	equal(e, "fork of a destroyed workspace", e.sh(`cat "$1/f" "$1/g"`, target), "one\nfork")

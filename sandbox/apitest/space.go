@@ -63,7 +63,7 @@ func testDiff(e *env) {
 	equal(e, "a name of the other side's workspace", e.diff("w", "one")+e.diff("one", "w"), "M d/aM d/a")
 	equal(e, "the same in the other one", e.diff("w:two", "v:one"), "")
 	e.wants(e.api.Diff(e.Context(), sandbox.DiffRequest{A: "w", B: "v", Parent: true}, nil), sandbox.ErrInvalid)
-	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "v"}); err != nil {
+	if _, err := e.api.Destroy(e.Context(), sandbox.DestroyRequest{Ref: "v", Now: true}); err != nil {
 		e.Error(err)
 	}
 	e.wants(e.api.Diff(e.Context(), sandbox.DiffRequest{A: "v:one"}, nil), sandbox.ErrNotFound, "v:one", "--parent")
@@ -209,7 +209,7 @@ func testStats(e *env) {
 	equal(e, "layers of b", stats("b").Layers, 2)
 	// Without the workspace, b alone keeps its upper layer; a's is still shared.
 	e.unmount("w")
-	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}); err != nil {
+	if _, err := e.api.Destroy(e.Context(), sandbox.DestroyRequest{Ref: "w", Now: true}); err != nil {
 		e.Fatal(err)
 	}
 	between("unique of b without the workspace", stats("b").Unique, 200000, 240000)
@@ -261,6 +261,10 @@ func testStatsExact(e *env) {
 		equal(e, "unique and shared of "+ref, st.Unique+st.Shared, st.Stored)
 		return st
 	}
+	destroy := func(ctx context.Context, r sandbox.RefRequest) error {
+		_, err := e.api.Destroy(ctx, sandbox.DestroyRequest{Ref: r.Ref, Now: true})
+		return err
+	}
 	remove := func(ref string, call func(context.Context, sandbox.RefRequest) error, some bool) {
 		e.Helper()
 		own, before := stats(ref), stats("")
@@ -272,9 +276,9 @@ func testStatsExact(e *env) {
 		equal(e, "has bytes of its own: "+ref, own.Unique > 0, some)
 	}
 	remove("equal", e.api.Delete, false)
-	remove(br.ID, e.api.Destroy, false)
+	remove(br.ID, destroy, false)
 	remove("branched", e.api.Delete, true)
-	remove("w", e.api.Destroy, false)
+	remove("w", destroy, false)
 	remove("one", e.api.Delete, true)
 	remove("equal-too", e.api.Delete, true)
 	equal(e, "what is left", stats("").Stored, 0)
@@ -302,7 +306,7 @@ func testCollectAndCheck(e *env) {
 	}
 	clean()
 	e.unmount("w")
-	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}); err != nil {
+	if _, err := e.api.Destroy(e.Context(), sandbox.DestroyRequest{Ref: "w", Now: true}); err != nil {
 		e.Error(err)
 	}
 	if err := e.api.Delete(e.Context(), sandbox.RefRequest{Ref: "s2"}); err != nil {
@@ -400,7 +404,7 @@ func testStatsOfSession(e *env) {
 	before := must[sandbox.Stats](e)(e.api.Stats(ctx, sandbox.StatsRequest{}))
 	equal(e, "reclaimable before", before.Reclaimable, 0)
 	must[sandbox.PruneResult](e)(e.api.Prune(ctx, sandbox.PruneRequest{Access: sandbox.Access{Session: "yours"}, OlderThan: time.Nanosecond}))
-	if err := e.api.Destroy(ctx, sandbox.RefRequest{Access: yours, Ref: b.ID}); err != nil {
+	if _, err := e.api.Destroy(ctx, sandbox.DestroyRequest{Access: yours, Ref: b.ID, Now: true}); err != nil {
 		e.Fatal(err)
 	}
 	after := must[sandbox.Stats](e)(e.api.Stats(ctx, sandbox.StatsRequest{}))

@@ -1,9 +1,11 @@
 package apitest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"snapfs/internal/treewalk"
 	"snapfs/sandbox"
@@ -125,6 +127,72 @@ func testTurns(e *env) {
 	e.undo("w", 2)
 	is("the beginning", 0)
 	equal(e, "problems", len(must[sandbox.CheckResult](e)(e.api.Check(e.Context(), sandbox.CheckRequest{ReadData: true})).Problems), 0)
+}
+
+// testDestroyKeeps destroys workspaces of which no snapshot has everything.
+func testDestroyKeeps(e *env) {
+	end := func(name string, r sandbox.DestroyRequest) *sandbox.Snapshot {
+		e.Helper()
+		r.Ref = name
+		got := must[sandbox.DestroyResult](e)(e.api.Destroy(e.Context(), r))
+		equal(e, "workspace", got.Workspace, name)
+		return got.Kept
+	}
+	src := e.fixture("src")
+	for _, name := range []string{"empty", "imported", "saved"} {
+		from := ""
+		if name == "imported" {
+			from = src
+		}
+		e.create(name, from)
+		at := e.mount(name)
+		if name == "saved" {
+			e.sh(`echo saved > "$1/f"`, at)
+			e.snapshot(name, "s")
+			e.sh(`cat "$1/f"`, at)
+		}
+		e.unmount(name)
+		if kept := end(name, sandbox.DestroyRequest{}); kept != nil {
+			e.Errorf("%s: there was nothing to keep: %+v", name, kept)
+		}
+	}
+	for _, r := range []sandbox.DestroyRequest{{}, {KeepFor: time.Hour}, {Now: true}} {
+		e.create("w", src)
+		at := e.mount("w")
+		e.sh(`echo unsaved > "$1/f"; chmod 700 "$1/a"`, at)
+		want := e.walk(at)
+		e.unmount("w")
+		kept := end("w", r)
+		if r.Now {
+			if kept != nil {
+				e.Errorf("kept: %+v", kept)
+			}
+			continue
+		}
+		if kept == nil || kept.ExpiresAt == nil {
+			e.Fatalf("kept: %+v", kept)
+		}
+		equal(e, "kept for", kept.ExpiresAt.Sub(kept.CreatedAt), cmp.Or(r.KeepFor, 7*24*time.Hour))
+		e.create("back", kept.ID)
+		e.same("brought back", e.walk(e.mount("back")), want, treewalk.Options{})
+		e.unmount("back")
+		if again := end("back", sandbox.DestroyRequest{}); again != nil {
+			e.Errorf("a snapshot has it: %+v", again)
+		}
+	}
+	// A fork stands on what no snapshot has.
+	at := e.up("w")
+	e.sh(`echo forked > "$1/f"`, at)
+	must[sandbox.Workspace](e)(e.api.Fork(e.Context(), sandbox.ForkRequest{Workspace: "w", Name: "fork"}))
+	e.unmount("w")
+	if kept := end("w", sandbox.DestroyRequest{}); kept != nil {
+		e.Errorf("the fork has it: %+v", kept)
+	}
+	if kept := end("fork", sandbox.DestroyRequest{}); kept == nil {
+		e.Error("what was forked is lost")
+	}
+	_, err := e.api.Destroy(e.Context(), sandbox.DestroyRequest{Ref: "w", KeepFor: -1})
+	e.wants(err, sandbox.ErrInvalid)
 }
 
 func undoError(e *env, name string, steps int) error {

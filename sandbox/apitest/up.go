@@ -66,7 +66,7 @@ func testUp(e *env) {
 	e.unmount("w")
 
 	// It is gone.
-	if err := e.api.Destroy(e.Context(), sandbox.RefRequest{Ref: "w"}); err != nil {
+	if _, err := e.api.Destroy(e.Context(), sandbox.DestroyRequest{Ref: "w", Now: true}); err != nil {
 		e.Fatal(err)
 	}
 	up(sandbox.Restored, sandbox.UpRequest{})

@@ -149,9 +149,8 @@ func (c *Client) Delete(ctx context.Context, r api.RefRequest) error {
 }
 
 // Destroy implements api.API.
-func (c *Client) Destroy(ctx context.Context, r api.RefRequest) error {
-	_, err := callAt[wire.None](ctx, c, wire.CallDestroy, &r, r.Access, sink{}, &r.Ref)
-	return err
+func (c *Client) Destroy(ctx context.Context, r api.DestroyRequest) (api.DestroyResult, error) {
+	return callAt[api.DestroyResult](ctx, c, wire.CallDestroy, &r, r.Access, sink{}, &r.Ref)
 }
 
 // Export implements api.API.

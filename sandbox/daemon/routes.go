@@ -90,7 +90,7 @@ func (s *server) routes() http.Handler {
 	add(wire.CallRename, handle(s, plain(h.Rename)))
 	add(wire.CallStats, handle(s, plain(h.Stats)))
 	add(wire.CallDelete, handle(s, silent(h.Delete)))
-	add(wire.CallDestroy, handle(s, silent(h.Destroy)))
+	add(wire.CallDestroy, handle(s, plain(h.Destroy)))
 
 	add(wire.CallInfo, handle(s, func(ctx context.Context, _ wire.None, _ *stream) (wire.Info, error) {
 		info := wire.Info{PID: os.Getpid(), Home: h.Dir(), Version: s.Version, Protocol: wire.Speaks.String()}

@@ -39,7 +39,7 @@ func (c *created) Store(ctx context.Context, i int, _, state string) error {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	c.ids = append(c.ids, snap.ID)
-	if err := c.api.Destroy(ctx, sandbox.RefRequest{Ref: name}); err != nil {
+	if _, err := c.api.Destroy(ctx, sandbox.DestroyRequest{Ref: name, Now: true}); err != nil {
 		return fmt.Errorf("destroy workspace: %w", err)
 	}
 	return nil

@@ -42,7 +42,7 @@ func openMount(transport string) func(context.Context, subject.Site) (subject.Mo
 		if err := w.mount(ctx); err != nil {
 			clean := context.WithoutCancel(ctx)
 			return nil, errors.Join(
-				fmt.Errorf("%w: %w", subject.ErrNotOffered, err), at.Home.Run(clean, nil, "destroy", w.id),
+				fmt.Errorf("%w: %w", subject.ErrNotOffered, err), at.Home.Run(clean, nil, "destroy", "--now", w.id),
 			)
 		}
 		return w, nil
@@ -100,5 +100,5 @@ func (w *mount) Close(ctx context.Context) error {
 	if err := w.home.Run(ctx, nil, "umount", "--force", w.id); err != nil {
 		return err
 	}
-	return w.home.Run(ctx, nil, "destroy", w.id)
+	return w.home.Run(ctx, nil, "destroy", "--now", w.id)
 }

@@ -63,7 +63,7 @@ func (s *store) Settle(ctx context.Context) error {
 	if _, err := s.api.Unmount(ctx, sandbox.UnmountRequest{Workspace: "bench", Force: true}); err != nil {
 		return fmt.Errorf("unmount: %w", err)
 	}
-	if err := s.api.Destroy(ctx, sandbox.RefRequest{Ref: "bench"}); err != nil {
+	if _, err := s.api.Destroy(ctx, sandbox.DestroyRequest{Ref: "bench", Now: true}); err != nil {
 		return fmt.Errorf("destroy workspace: %w", err)
 	}
 	return s.reopen(ctx)
@@ -97,7 +97,10 @@ func (s *store) Restore(ctx context.Context, i int, dest string) (err error) {
 		return fmt.Errorf("restore: %w", err)
 	}
 	clean := context.WithoutCancel(ctx)
-	defer func() { err = errors.Join(err, s.api.Destroy(clean, sandbox.RefRequest{Ref: w.ID})) }()
+	defer func() {
+		_, e := s.api.Destroy(clean, sandbox.DestroyRequest{Ref: w.ID, Now: true})
+		err = errors.Join(err, e)
+	}()
 	r := sandbox.MountRequest{
 		Workspace: w.ID, Mountpoint: mnt, MakeMountpoint: true, MountOptions: sandbox.MountOptions{ReadOnly: true},
 	}

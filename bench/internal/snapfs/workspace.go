@@ -65,7 +65,8 @@ func (h *Workspace) Unrestore(ctx context.Context, dir string) error {
 	if _, err := h.API.Unmount(ctx, sandbox.UnmountRequest{Workspace: h.made[dir], Force: true}); err != nil {
 		return err
 	}
-	return h.API.Destroy(ctx, sandbox.RefRequest{Ref: h.made[dir]})
+	_, err := h.API.Destroy(ctx, sandbox.DestroyRequest{Ref: h.made[dir], Now: true})
+	return err
 }
 
 func (h *Workspace) Rollback(ctx context.Context, id string) error {

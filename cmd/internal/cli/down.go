@@ -15,27 +15,34 @@ import (
 )
 
 // downRequest is what 'snapfs down' does with each workspace.
-type downRequest struct{ force, destroy bool }
+type downRequest struct {
+	force   bool
+	destroy *api.DestroyRequest // nil: they stay
+}
 
 // downed is what --json prints of it.
 type downed struct {
 	Name      string `json:"name"`
 	State     string `json:"state"` // unmounted, or destroyed
 	Processes []user `json:"processes,omitempty"`
+	// Kept is what a workspace that is destroyed had and no snapshot has.
+	Kept *api.Snapshot `json:"kept,omitempty"`
 }
 
 func (a *app) downCommand() *cobra.Command {
 	var (
-		r    downRequest
-		all  bool
-		file string
+		r       downRequest
+		kept    keeping
+		destroy bool
+		all     bool
+		file    string
 	)
 	cmd := &cobra.Command{
 		Use:   "down [NAME...]",
 		Short: "take workspaces down: unmount them and end what uses them",
 		Long: `Unmounts workspaces, or views of snapshots, and removes the directories that were made for their
-mounts. Contents and snapshots stay; with --destroy, the workspaces are destroyed, and their
-snapshots stay.
+mounts. Contents and snapshots stay; with --destroy, the workspaces are destroyed as by 'snapfs
+destroy', and their snapshots stay.
 
 Without NAME, takes down the workspaces of the snapfs.toml of this directory, see 'snapfs up'; with
 --all, those of the session that are mounted.
@@ -49,6 +56,13 @@ What fails for one workspace does not stop the others. The exit code is that of 
 		Example:     "  snapfs down app\n  snapfs down --all --force\n  snapfs down app --destroy",
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			keep, err := kept.request(cmd.Flags())
+			if err != nil {
+				return err
+			}
+			if r.destroy = nil; destroy {
+				r.destroy = &keep
+			}
 			if file != "" && (all || len(args) > 0) {
 				return usagef("--file excludes NAME and --all")
 			}
@@ -79,7 +93,8 @@ What fails for one workspace does not stop the others. The exit code is that of 
 	f := cmd.Flags()
 	f.BoolVar(&all, "all", false, "take down all workspaces of the session")
 	f.BoolVar(&r.force, "force", false, "end the processes that use a workspace, and unmount it in any case")
-	f.BoolVar(&r.destroy, "destroy", false, "destroy the workspaces, too")
+	f.BoolVar(&destroy, "destroy", false, "destroy the workspaces, too")
+	kept.flags(f)
 	f.StringVarP(&file, "file", "f", "", "the `FILE` that names the workspaces (default: snapfs.toml)")
 	return cmd
 }
@@ -109,13 +124,14 @@ func (a *app) down(ctx context.Context, c *client.Client, name string, r downReq
 	} else if _, err := a.umount(ctx, c, ws.ID, false); err != nil { // one that is to be mounted again
 		return d, err
 	}
-	if r.destroy && ws.View && d.State == string(api.Unmounted) { // gone with its mount
+	if r.destroy != nil && ws.View && d.State == string(api.Unmounted) { // gone with its mount
 		d.State = "destroyed"
-	} else if r.destroy {
-		if err := c.Destroy(ctx, api.RefRequest{Access: a.access(), Ref: ws.ID}); err != nil {
+	} else if r.destroy != nil {
+		got, err := a.destroy(ctx, c, ws.ID, *r.destroy)
+		if err != nil {
 			return d, err
 		}
-		d.State = "destroyed"
+		d.State, d.Kept = "destroyed", got.Kept
 	}
 	return d, nil
 }

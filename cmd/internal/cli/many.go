@@ -62,6 +62,13 @@ func eachOf[T any](
 
 // each is eachOf without results: it prints the names of those that succeeded.
 func (a *app) each(ctx context.Context, args []string, done string, do func(arg string) error) error {
+	return a.eachWith(ctx, args, done, do, func(map[string]any) {})
+}
+
+// eachWith is each, of whose document add makes more.
+func (a *app) eachWith(
+	ctx context.Context, args []string, done string, do func(arg string) error, add func(doc map[string]any),
+) error {
 	ok, bad, errs := []string{}, []failed{}, []error{}
 	for _, arg := range args {
 		if err := do(arg); err != nil {
@@ -79,6 +86,7 @@ func (a *app) each(ctx context.Context, args []string, done string, do func(arg 
 		if len(args) > 1 {
 			doc["failed"] = bad
 		}
+		add(doc)
 		errs = append(errs, a.result(doc, func(io.Writer) error {
 			for _, arg := range ok {
 				a.note("%s %s", done, arg)

@@ -165,7 +165,7 @@ const undoTimeout = 30 * time.Second
 func (a *app) destroyNew(ctx context.Context, c api.API, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	err := c.Destroy(ctx, api.RefRequest{Access: a.access(), Ref: name})
+	_, err := c.Destroy(ctx, api.DestroyRequest{Access: a.access(), Ref: name, Now: true})
 	if err != nil && !errors.Is(err, api.ErrNotFound) {
 		a.remains = fmt.Sprintf("workspace %s is left; remove it with '%s'", name, a.hint("destroy "+name))
 		return fmt.Errorf("%s: %w", a.remains, err)

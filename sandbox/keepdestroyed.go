@@ -1,0 +1,81 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"snapfs/sandbox/internal/catalog"
+)
+
+// keepDestroyed takes a snapshot without a name of a workspace that is about to be destroyed and has no connection, if no
+// snapshot has its state; nil if one has, or if it is as it was made. The caller holds the workspace's lock.
+func (h *Home) keepDestroyed(
+	ctx context.Context, w *catalog.Workspace, keepFor time.Duration,
+) (*catalog.Snapshot, error) {
+	if w.View || !h.uppers.Exists(w.Upper) {
+		return nil, nil
+	}
+	unsaved, err := h.unsaved(ctx, w)
+	if err != nil || !unsaved {
+		return nil, err
+	}
+	if err := h.withinLimits(w.Session); err != nil {
+		return nil, err
+	}
+	now := h.now()
+	expires := now.Add(keepFor)
+	s := &catalog.Snapshot{
+		Workspace: w.ID, Session: w.Session, Description: "unsaved when " + w.ID + " was destroyed",
+		CreatedAt: now, ExpiresAt: &expires,
+	}
+	err = h.freeze(ctx, w.ID, false, func(ch *catalog.Change, w *catalog.Workspace, top string) error {
+		h.putSnapshot(ch, s, w, top)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// unsaved reports whether a workspace without a connection has something that goes with it. What it was imported from
+// does not count, nor a root directory that is empty.
+func (h *Home) unsaved(ctx context.Context, w *catalog.Workspace) (bool, error) {
+	if w.Base == "" {
+		empty, err := isEmptyDir(h.uppers.Path(w.Upper))
+		return !empty, err
+	}
+	o, _, done, err := h.overlayOf(ctx, w, false)
+	if err != nil {
+		return false, err
+	}
+	changed, err := o.Changed()
+	done()
+	if err != nil {
+		return false, classify(fmt.Errorf("looking for changes in %s: %w", w.ID, err))
+	}
+	if changed || len(h.catalog.Own(w.Base, w.Holder())) == 0 {
+		return changed, nil
+	}
+	l := h.catalog.Layer(w.Base)
+	return l == nil || l.Parent != "" || !filepath.IsAbs(w.Source), nil
+}
+
+// isEmptyDir reports whether a directory of the home has no entries.
+func isEmptyDir(path string) (bool, error) {
+	d, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = d.Close() }() // nothing was written
+	_, err = d.Readdirnames(1)
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	return false, err
+}
