@@ -197,6 +197,20 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	}, nil
 }
 
+// Allocated is what the store has on its disk, in bytes.
+func (s *Store) Allocated(ctx context.Context) (int64, error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	packs, err := s.packs.Allocated()
+	if err != nil {
+		return 0, err
+	}
+	index, err := allocatedIn(s.guard.dir)
+	return packs + index, err
+}
+
 // Usage accounts for a set of manifests against all others of the store. Each counts once; ErrNotFound if one is gone.
 func (s *Store) Usage(ctx context.Context, ids ...ID) (Usage, error) {
 	if err := s.enter(ctx); err != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"snapfs/chunkstore"
 )
 
 // gcLock is the lock of the one collection; no workspace can have this name.
@@ -15,8 +17,8 @@ const expireEvery = time.Minute
 
 // GC deletes snapshots past their time and gives the bytes of what nothing needs back to the file system; with Optimize
 // it repacks what is stored, too. Layers are merged and mounts go on to what they were merged into first, so that what
-// is left afterwards is what somebody has open; the result says who. Snapshots and mounts go on beside it; a second
-// collection waits for the first.
+// is left afterwards is what somebody has open; the result says who. With MaxSize it goes on with the oldest snapshots
+// without a name. Snapshots and mounts go on beside it; a second collection waits for the first.
 func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
@@ -29,19 +31,38 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 	}
 	defer unlock()
 	var result GCResult
-	if result.Expired, err = h.expire(ctx); err != nil {
-		return result, err
+	if r.MaxSize < 0 {
+		return result, fmt.Errorf("%w: size %d is negative", ErrInvalid, r.MaxSize)
 	}
-	gone, err := h.catalog.SweepLayers(ctx)
+	if r.MaxSize > 0 {
+		err = h.trim(ctx, r, &result)
+	} else {
+		err = h.collect(ctx, r, &result)
+	}
 	if err != nil {
 		return result, err
 	}
+	result.Pinned, result.PinnedBytes, err = h.pinned(ctx)
+	return result, err
+}
+
+// collect is one collection; it adds to the result. The caller holds the lock of collections.
+func (h *Home) collect(ctx context.Context, r GCRequest, result *GCResult) error {
+	expired, err := h.expire(ctx)
+	result.Expired += expired
+	if err != nil {
+		return err
+	}
+	gone, err := h.catalog.SweepLayers(ctx)
+	if err != nil {
+		return err
+	}
 	h.cache.Forget(gone)
 	if err := h.settle(ctx); err != nil {
-		return result, err
+		return err
 	}
 	if err := h.merger.All(ctx, 0); ctx.Err() != nil {
-		return result, ctx.Err()
+		return ctx.Err()
 	} else if err != nil {
 		h.log.Warn("layers could not be merged; they stay as they are", "error", err)
 	}
@@ -50,23 +71,25 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 	if r.Full {
 		collect = h.store.Compact
 	}
-	stats, err := collect(ctx, stage(r.Progress, "gc", "steps"))
-	if err != nil {
-		return result, classify(fmt.Errorf("collecting garbage: %w", err))
-	}
-	result.Chunks, result.Freed, result.Dropped, result.Left = stats.Chunks, stats.Bytes, stats.Dropped, stats.Left
-	if r.Optimize {
-		stats, err := h.store.Optimize(ctx, stage(r.Progress, "optimize", "chunks"))
-		if err != nil {
-			return result, classify(fmt.Errorf("optimizing: %w", err))
-		}
+	add := func(stats chunkstore.GCStats) {
 		result.Chunks += stats.Chunks
 		result.Freed += stats.Bytes
 		result.Dropped += stats.Dropped
 		result.Left = stats.Left
 	}
-	result.Pinned, result.PinnedBytes, err = h.pinned(ctx)
-	return result, err
+	stats, err := collect(ctx, stage(r.Progress, "gc", "steps"))
+	if err != nil {
+		return classify(fmt.Errorf("collecting garbage: %w", err))
+	}
+	add(stats)
+	if r.Optimize {
+		stats, err := h.store.Optimize(ctx, stage(r.Progress, "optimize", "chunks"))
+		if err != nil {
+			return classify(fmt.Errorf("optimizing: %w", err))
+		}
+		add(stats)
+	}
+	return nil
 }
 
 // settle waits until the directories that nothing needs have given their room back.
@@ -117,6 +140,9 @@ func (h *Home) expireRegularly() {
 		}
 		if err := h.expireEvents(h.ctx); err != nil && !errors.Is(err, context.Canceled) {
 			h.log.Warn("deleting expired events", "error", err)
+		}
+		if err := h.trimToLimit(h.ctx); err != nil && !errors.Is(err, context.Canceled) {
+			h.log.Warn("keeping the home below its limit", "error", err)
 		}
 	}
 }

@@ -84,6 +84,7 @@ type Home struct {
 	events  eventExpiry
 
 	turnStats turnStats
+	size      homeSize
 
 	followers followers // get every event once it is durable
 	storer    *layerstore.Storer

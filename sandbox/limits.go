@@ -7,10 +7,13 @@ import (
 // DefaultSnapshots is how many snapshots a session may have where Limits do not say.
 const DefaultSnapshots = 100_000
 
-// Limits protect a home from a session that freezes in a loop.
+// Limits protect a home from a session that freezes in a loop, and its disk from the home.
 type Limits struct {
 	Snapshots int   // of one session; 0 = DefaultSnapshots, below 0 = any number
 	Bytes     int64 // of the images of one session's snapshots, shared ones once; 0 = any. Sealed layers do not count.
+	// Home is what the home may take on its disk, in bytes; 0 = any. One that takes as much freezes nothing more, and deletes
+	// its oldest snapshots without a name, as GC with MaxSize does, within a minute or so.
+	Home int64
 }
 
 // SetLimits replaces the limits that Open was given. It may be called at any time; calls under way keep what they began

@@ -48,7 +48,7 @@ func (h *Home) Snapshot(ctx context.Context, r SnapshotRequest) (Snapshot, error
 	if err != nil {
 		return Snapshot{}, err
 	}
-	if err := h.withinLimits(session); err != nil {
+	if err := errors.Join(h.withinLimits(session), h.roomInHome(ctx)); err != nil {
 		unlock()
 		return Snapshot{}, err
 	}

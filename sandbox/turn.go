@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -44,7 +45,7 @@ func (h *Home) Turn(ctx context.Context, r TurnRequest) (TurnResult, error) {
 	if !changed {
 		return h.unchangedTurn(w)
 	}
-	if err := h.withinLimits(session); err != nil {
+	if err := errors.Join(h.withinLimits(session), h.roomInHome(ctx)); err != nil {
 		return TurnResult{}, err
 	}
 	defer h.yielder.Begin()()

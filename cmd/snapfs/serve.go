@@ -179,14 +179,14 @@ func (s *service) reload() error {
 		s.log.Error("reloading", "error", err)
 		return err
 	}
-	s.log.Info("reloaded", "max-snapshots", o.MaxSnapshots, "max-bytes", o.MaxBytes, "events-keep", o.EventsKeep,
+	s.log.Info("reloaded", "max-snapshots", o.MaxSnapshots, "max-bytes", o.MaxBytes, "max-size", o.MaxSize, "events-keep", o.EventsKeep,
 		"events-age", o.EventsAge)
 	return nil
 }
 
 // limitsOf are the settings that apply at once when they are read again.
 func limitsOf(o *cli.ServeOptions) (sandbox.Limits, sandbox.EventLimits) {
-	return sandbox.Limits{Snapshots: o.MaxSnapshots, Bytes: o.MaxBytes},
+	return sandbox.Limits{Snapshots: o.MaxSnapshots, Bytes: o.MaxBytes, Home: o.MaxSize},
 		sandbox.EventLimits{Keep: o.EventsKeep, Age: o.EventsAge}
 }
 

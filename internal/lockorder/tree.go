@@ -24,6 +24,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ Places (leaf)                     sandbox: places.mu, calls that work at a time
 ├─ HostProbe (leaf)                  sandbox: hostProbe.mu
 ├─ TurnStats (leaf)                  sandbox: turnStats.mu, what turns changed
+├─ HomeSize (leaf)                   sandbox: homeSize.mu
 ├─ Keys (leaf)                       sandbox/internal/keylock: Locks.mu
 ├─ Yielder (leaf)                    sandbox/internal/yield: Yielder.mu
 ├─ ExtractLink                       sandbox/internal/extract: linked.mu, the names of one inode
@@ -117,6 +118,7 @@ type (
 	Places         struct{}
 	HostProbe      struct{}
 	TurnStats      struct{}
+	HomeSize       struct{}
 	Keys           struct{}
 	Yielder        struct{}
 	ExtractLink    struct{}

@@ -15,6 +15,7 @@ func TestOlderDaemon(t *testing.T) {
 		want    string
 	}{
 		{api.GCRequest{}, `{"optimize":false}`},
+		{api.GCRequest{MaxSize: 1}, `{"optimize":false,"max_size":1}`},
 		{api.GCRequest{Full: true}, `{"optimize":false,"full":true}`},
 	} {
 		got, err := json.Marshal(test.request)

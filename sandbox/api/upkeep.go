@@ -81,7 +81,10 @@ type GCRequest struct {
 	Optimize bool `json:"optimize"`
 	// Full returns nearly all garbage, even if most of the store must be written anew. Daemons of earlier versions refuse
 	// a request that has it, so it is there only if it is set.
-	Full     bool           `json:"full,omitempty"`
+	Full bool `json:"full,omitempty"`
+	// MaxSize deletes the oldest turns and other snapshots without a name, of all sessions, until the home takes no more
+	// than so many bytes on its disk. At which workspaces stand stays. 0: nothing is deleted.
+	MaxSize  int64          `json:"max_size,omitempty"`
 	Progress func(Progress) `json:"-"`
 }
 
@@ -92,6 +95,11 @@ type GCResult struct {
 	Dropped int64 `json:"dropped"` // bytes of garbage removed; what Freed lacks of them is reused for new data
 	Expired int   `json:"expired"` // snapshots past their time that were deleted
 	Left    int64 `json:"left"`    // bytes of garbage that Full would return by moving live data
+
+	// With MaxSize: what the home takes afterwards, whether that is more, and what was deleted, oldest first.
+	Size    int64      `json:"size,omitempty"`
+	Over    bool       `json:"over,omitempty"`
+	Deleted []Snapshot `json:"deleted,omitempty"`
 
 	// What is kept because somebody reads it, in bytes, and who.
 	PinnedBytes int64    `json:"pinned_bytes,omitempty"`

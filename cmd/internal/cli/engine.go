@@ -37,6 +37,7 @@ type ServeOptions struct {
 
 	MaxSnapshots int   // of one session; 0 is the default, below 0 is no limit
 	MaxBytes     int64 // of one session's images; 0 is no limit
+	MaxSize      int64 // of the home on its disk, in bytes; 0 is no limit
 
 	EventsKeep int           // of the home; 0 is the default, below 0 is no limit
 	EventsAge  time.Duration // 0 is the default, below 0 is no limit

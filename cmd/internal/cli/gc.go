@@ -58,7 +58,7 @@ func pinned(p api.Pinned) string {
 func (a *app) gcCommand() *cobra.Command {
 	r := api.GCRequest{}
 	cmd := &cobra.Command{
-		Use:   "gc [--full] [--optimize]",
+		Use:   "gc [--full] [--optimize] [--max-size SIZE]",
 		Short: "return the space of deleted data to the host",
 		Long: `Deletes expired snapshots, merges layers that only the layer above them needs, and returns the space
 of chunks that no layer needs. Workspaces stay mounted and usable.
@@ -70,8 +70,13 @@ gc reports how much it is. With --full, nearly all of it is returned, whatever m
 What somebody still reads stays, too: deleted files that programs have open, and exports and
 comparisons under way. gc and 'snapfs stats' tell how much that is, and who keeps it.
 
+With --max-size, the oldest turns and other snapshots without a name are deleted, of all sessions, until
+the home takes no more than SIZE on its disk (20G are 20,000,000,000 bytes, 20GiB 20 x 1024^3). They are
+listed. Snapshots with a name stay, and those at which workspaces are. If that is not enough, the exit
+code is 4. 'serve --max-size', or max-size in the daemon's settings, does so by itself.
+
 With --optimize, cold data are repacked as well, which takes longer.`,
-		Example:     "  snapfs gc\n  snapfs gc --full\n  snapfs gc --optimize --json",
+		Example:     "  snapfs gc\n  snapfs gc --full\n  snapfs gc --max-size 20G\n  snapfs gc --optimize --json",
 		Args:        exact(),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -84,7 +89,13 @@ With --optimize, cold data are repacked as well, which takes longer.`,
 				if err != nil {
 					return err
 				}
-				return a.result(got, func(w io.Writer) error {
+				err = a.result(got, func(w io.Writer) error {
+					if len(got.Deleted) > 0 {
+						if err := snapshotTable(w, api.SnapshotPage{Snapshots: got.Deleted}); err != nil {
+							return err
+						}
+						a.note("%d deleted, because the home was larger than %s", len(got.Deleted), size(r.MaxSize))
+					}
 					_, err := fmt.Fprintln(w, collected(got))
 					if err == nil && got.Left > 0 {
 						a.note("%s", leftOver(got.Left, r.Full))
@@ -94,9 +105,15 @@ With --optimize, cold data are repacked as well, which takes longer.`,
 					}
 					return err
 				})
+				if err == nil && got.Over {
+					err = failure(api.ErrConflict, "conflict: the home takes %s, more than %s: what is left has a name, is "+
+						"where a workspace is, or is in a workspace: delete or destroy some", size(got.Size), size(r.MaxSize))
+				}
+				return err
 			})
 		},
 	}
+	cmd.Flags().Var(bytesize{&r.MaxSize}, "max-size", "delete the oldest turns until the home takes `SIZE`, such as 20G")
 	cmd.Flags().BoolVar(&r.Full, "full", false, "return nearly all garbage, even if much must be moved")
 	cmd.Flags().BoolVar(&r.Optimize, "optimize", false, "repack cold data")
 	return cmd

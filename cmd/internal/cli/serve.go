@@ -125,6 +125,9 @@ func serveFlags(o *ServeOptions) *pflag.FlagSet {
 		"limit a session to `N` snapshots; 0 is 100,000, below 0 is no limit (SNAPFS_MAX_SNAPSHOTS)")
 	flags.Int64Var(&o.MaxBytes, "max-bytes", 0,
 		"refuse snapshots of a session whose stored images have `N` bytes or more; 0 is no limit (SNAPFS_MAX_BYTES)")
+	flags.Var(bytesize{&o.MaxSize}, "max-size",
+		"keep the home below `SIZE` on its disk, such as 20G: one that has reached it refuses snapshots and turns, and "+
+			"deletes its oldest ones without a name, checked every minute; 0 is no limit (SNAPFS_MAX_SIZE)")
 	flags.IntVar(&o.EventsKeep, "events-keep", 0,
 		"keep about the newest `N` events of the home, checked every minute; 0 is 100,000, below 0 is no limit "+
 			"(SNAPFS_EVENTS_KEEP)")

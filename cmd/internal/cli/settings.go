@@ -2,18 +2,43 @@ package cli
 
 import (
 	"errors"
+	"math"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 )
 
 var (
 	errDuration = errors.New("want a duration such as 90m, 72h or 7d")
 	errNumber   = errors.New("want a whole number")
+	errSize     = errors.New("want a size such as 500M, 20G or 20GiB")
 )
+
+// bytesize is a flag that takes a number of bytes with a unit: G are 1000³ bytes, GiB 1024³.
+type bytesize struct{ to *int64 }
+
+// Set implements pflag.Value, as the next two do.
+func (b bytesize) Set(s string) error {
+	n, err := humanize.ParseBytes(s)
+	if err != nil || n > math.MaxInt64 {
+		return errSize
+	}
+	*b.to = int64(n)
+	return nil
+}
+
+func (b bytesize) String() string {
+	if b.to == nil {
+		return "0"
+	}
+	return strconv.FormatInt(*b.to, 10)
+}
+
+func (bytesize) Type() string { return "size" }
 
 // parseDuration is time.ParseDuration that also takes whole days, as in 7d.
 func parseDuration(s string) (time.Duration, error) {
@@ -63,7 +88,7 @@ func fromEnvironment(flags *pflag.FlagSet, names ...string) error {
 		}
 		flag := flags.Lookup(name)
 		if err := flag.Value.Set(value); err != nil {
-			if flag.Value.Type() != (duration{}).Type() {
+			if t := flag.Value.Type(); t != (duration{}).Type() && t != (bytesize{}).Type() {
 				err = errNumber
 			}
 			return usagef("%s=%q: %v", variable, value, err)
