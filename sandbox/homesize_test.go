@@ -14,9 +14,15 @@ import (
 // TestHomeSize: a home at its limit freezes nothing more, and a collection deletes the oldest snapshots without a name
 // until it is below, and no others.
 func TestHomeSize(t *testing.T) {
-	const limit, piece = 24 << 20, 4 << 20
+	const piece = 4 << 20
 	dir := t.TempDir()
-	h := openHome(t, filepath.Join(dir, "home"), sandbox.Options{Limits: sandbox.Limits{Home: limit}})
+	h := openHome(t, filepath.Join(dir, "home"), sandbox.Options{})
+	empty, err := h.GC(t.Context(), sandbox.GCRequest{MaxSize: 1 << 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.SetLimits(sandbox.Limits{Home: empty.Size + 9*piece}, sandbox.EventLimits{})
+	most := empty.Size + 6*piece
 	var all []string
 	var refused error
 	for n := 0; n < 20 && refused == nil; n++ {
@@ -48,11 +54,11 @@ func TestHomeSize(t *testing.T) {
 	if _, err := h.Create(t.Context(), sandbox.CreateRequest{Name: "stands", Source: all[1]}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := h.GC(t.Context(), sandbox.GCRequest{MaxSize: 14 << 20})
+	got, err := h.GC(t.Context(), sandbox.GCRequest{MaxSize: most})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Over || got.Size == 0 || got.Size > 14<<20 || len(got.Deleted) == 0 || len(got.Deleted) > len(all)-2 {
+	if got.Over || got.Size == 0 || got.Size > most || len(got.Deleted) == 0 || len(got.Deleted) > len(all)-2 {
 		t.Errorf("%d of %d deleted, %d bytes left, over %t", len(got.Deleted), len(all), got.Size, got.Over)
 	}
 	for i, s := range got.Deleted {
