@@ -197,7 +197,10 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	}, nil
 }
 
-// Allocated is what the store has on its disk, in bytes.
+// indexAhead is what the index may have on the disk before it needs it: journals, which are allocated whole.
+const indexAhead = 128 << 20
+
+// Allocated is what the store has on its disk, in bytes, and would have less of with less in it.
 func (s *Store) Allocated(ctx context.Context) (int64, error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
@@ -208,7 +211,7 @@ func (s *Store) Allocated(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	index, err := allocatedIn(s.guard.dir)
-	return packs + index, err
+	return packs + max(0, index-indexAhead), err
 }
 
 // Usage accounts for a set of manifests against all others of the store. Each counts once; ErrNotFound if one is gone.

@@ -14,15 +14,9 @@ import (
 // TestHomeSize: a home at its limit freezes nothing more, and a collection deletes the oldest snapshots without a name
 // until it is below, and no others.
 func TestHomeSize(t *testing.T) {
-	const piece = 4 << 20
+	const piece, limit, most = 4 << 20, 25 << 20, 17 << 20
 	dir := t.TempDir()
-	h := openHome(t, filepath.Join(dir, "home"), sandbox.Options{})
-	empty, err := h.GC(t.Context(), sandbox.GCRequest{MaxSize: 1 << 40})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.SetLimits(sandbox.Limits{Home: empty.Size + 9*piece}, sandbox.EventLimits{})
-	most := empty.Size + 6*piece
+	h := openHome(t, filepath.Join(dir, "home"), sandbox.Options{Limits: sandbox.Limits{Home: limit}})
 	var all []string
 	var refused error
 	for n := 0; n < 20 && refused == nil; n++ {
