@@ -29,7 +29,8 @@ func TestImportAgain(t *testing.T) {
 		all, err := os.ReadFile(to)
 		require.NoError(t, err)
 		require.NoError(t, h.Delete(t.Context(), sandbox.RefRequest{Ref: s.ID}))
-		require.NoError(t, h.Destroy(t.Context(), sandbox.RefRequest{Ref: name}))
+		_, err = h.Destroy(t.Context(), sandbox.DestroyRequest{Ref: name, Now: true})
+		require.NoError(t, err)
 		return all
 	}
 	want := imported("one")
