@@ -11,11 +11,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/journal"
 	"golang.org/x/sys/unix"
 
 	"snapfs/cmd/internal/cli"
 	"snapfs/sandbox"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/api/wire"
 	"snapfs/sandbox/client"
 	"snapfs/sandbox/daemon"
 )
@@ -118,6 +120,17 @@ func (s *service) socket() (l net.Listener, kept bool, err error) {
 	return l, l != nil, err
 }
 
+// logPlace says where the log goes, as clients see it.
+func (s *service) logPlace() string {
+	if s.logFile != nil {
+		return s.LogPath
+	}
+	if isJournal, err := journal.StderrIsJournalStream(); err == nil && isJournal {
+		return wire.LogJournal
+	}
+	return wire.LogStderr
+}
+
 // run serves the home, and closes it.
 func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error {
 	ctx, end := withGuards(ctx, s.home)
@@ -125,7 +138,7 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 	served := make(chan error, 1)
 	go func() {
 		served <- daemon.Serve(ctx, daemon.Options{
-			Dir: s.Home, Home: s.home, Version: s.Version, Listener: socket, Kept: kept,
+			Dir: s.Home, Home: s.home, Version: s.Version, Log: s.logPlace(), Listener: socket, Kept: kept,
 			Access: s.access, Reload: s.reload, Stopping: s.manager.stopping,
 			Replace: func(program string, socket *os.File) {
 				s.home.KeepGuards() // mounts are made again at once

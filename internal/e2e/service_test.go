@@ -112,6 +112,7 @@ func TestServiceManager(t *testing.T) {
 	r := <-early
 	require.Zero(t, r.code, r.err)
 	require.NotContains(t, r.err, "started daemon")
+	require.Equal(t, log, decode[struct{ Log string }](h, "status").Log)
 	require.NoError(t, daemon.Process.Signal(unix.SIGSTOP))
 	h.says(7, "kill -CONT "+itoa(daemon.Process.Pid), snapfs, "list")
 	require.NoError(t, daemon.Process.Signal(unix.SIGCONT))

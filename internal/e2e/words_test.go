@@ -65,6 +65,18 @@ func TestWordsOfInput(t *testing.T) {
 		h.says(7, "kill -CONT "+itoa(pid), snapfs, verb)
 	}
 	require.NoError(t, unix.Kill(pid, unix.SIGCONT))
+
+	// Nor is one in a control group that is frozen.
+	group := cgroupForTest(t)
+	if group == "" {
+		return // no groups can be made here
+	}
+	shell(t, soon, group, `echo "$1" > cgroup.procs; if [ -e cgroup.freeze ]; then echo 1 > cgroup.freeze; else echo FROZEN > freezer.state; fi`, itoa(pid))
+	for _, verb := range []string{"list", "status", "stop"} {
+		h.says(7, "frozen control group "+group+": 'echo ", snapfs, verb)
+	}
+	shell(t, soon, group, `if [ -e cgroup.freeze ]; then echo 0 > cgroup.freeze; else echo THAWED > freezer.state; fi`)
+	h.ok("stop")
 }
 
 // TestWordsOfPrivilege: where something is missing that mounting needs, the error says what, and what to do.

@@ -13,7 +13,8 @@ import (
 	"snapfs/sandbox/api/wire"
 )
 
-// ErrStopped is for a daemon that was stopped by a signal, or is in a debugger: it answers when it goes on.
+// ErrStopped is for a daemon that was stopped by a signal, is in a debugger, or in a control group that is frozen: it
+// answers when it goes on.
 var ErrStopped = errors.New("the daemon is stopped")
 
 const (
@@ -55,6 +56,21 @@ func stopped(pid int) bool {
 	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t")
 }
 
+// standsStill says of a process that is stopped or frozen what to do, "" of any other.
+func standsStill(pid int) string {
+	if stopped(pid) {
+		return fmt.Sprintf(": 'kill -CONT %d'", pid)
+	}
+	if pid <= 0 {
+		return ""
+	}
+	g := frozenBy(pid)
+	if g == "" {
+		return ""
+	}
+	return fmt.Sprintf(" is in the frozen control group %s: '%s'", g, thawCommand(g))
+}
+
 // infoUnlessStopped is Info, but does not wait for a daemon that is stopped.
 func (c *Client) infoUnlessStopped(ctx context.Context) (info wire.Info, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -72,10 +88,11 @@ func (c *Client) infoUnlessStopped(ctx context.Context) (info wire.Info, err err
 			return info, err
 		case <-timer.C:
 		}
-		if pid := int(c.conn.peer.Load()); stopped(pid) {
+		pid := int(c.conn.peer.Load())
+		if why := standsStill(pid); why != "" {
 			cancel()
 			<-answered
-			return info, wire.Unavailable("%w: process %d of %s: 'kill -CONT %d' lets it go on", ErrStopped, pid, c.dir, pid)
+			return info, wire.Unavailable("%w: process %d of %s%s lets it go on", ErrStopped, pid, c.dir, why)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func (s *server) routes() http.Handler {
 	add(wire.CallDestroy, handle(s, plain(h.Destroy)))
 
 	add(wire.CallInfo, handle(s, func(ctx context.Context, _ wire.None, _ *stream) (wire.Info, error) {
-		info := wire.Info{PID: os.Getpid(), Home: h.Dir(), Version: s.Version, Protocol: wire.Speaks.String()}
+		info := wire.Info{PID: os.Getpid(), Home: h.Dir(), Version: s.Version, Protocol: wire.Speaks.String(), Log: s.Log}
 		if peer.From(ctx) == nil { // else it is bound: what others do is not its business
 			info.Mounts, info.Background = h.Mounts(), h.Background()
 		}

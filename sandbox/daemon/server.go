@@ -32,6 +32,7 @@ type Options struct {
 	Dir     string // of the home
 	Home    *sandbox.Home
 	Version string // of the program, as clients see it in Info
+	Log     string // where its log goes, as of Info
 	Access  Access // who may ask besides root and this process's user
 
 	// Listener is the socket, if it is there already. nil = Serve makes it.

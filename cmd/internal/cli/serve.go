@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/api/wire"
 )
 
 // onHangup is the annotation of a verb that SIGHUP does not cancel.
@@ -189,6 +191,19 @@ func sendReady(report *os.File, err error) {
 		_, _ = report.Write(append(line, '\n'))
 	}
 	_ = report.Close()
+}
+
+// logOf says where the log of a daemon is.
+func (a *app) logOf(d wire.Info) string {
+	switch d.Log {
+	case "":
+		return quote(logPath(a.home))
+	case wire.LogJournal:
+		return fmt.Sprintf("'journalctl _PID=%d'", d.PID)
+	case wire.LogStderr:
+		return fmt.Sprintf("the standard error of process %d", d.PID)
+	}
+	return quote(d.Log)
 }
 
 // logPath is the log of a daemon in the background.

@@ -113,7 +113,7 @@ func (a *app) statusCommand() *cobra.Command {
 					"pid", strconv.Itoa(info.PID),
 					"version", info.Version,
 					"mounts", strconv.Itoa(info.Mounts),
-					"log", quote(logPath(a.home)),
+					"log", a.logOf(info),
 				)
 			})
 			return errors.Join(err, c.Close())

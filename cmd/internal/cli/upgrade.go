@@ -102,7 +102,7 @@ func (a *app) upgraded(ctx context.Context, before wire.Info) (upgrade, error) {
 	a.patience = startTimeout
 	c, err := a.connect(ctx, existingHome)
 	if err != nil {
-		return upgrade{}, fmt.Errorf("the new daemon does not serve; %s may say why: %w", logPath(a.home), err)
+		return upgrade{}, fmt.Errorf("the new daemon does not serve; %s may say why: %w", a.logOf(before), err)
 	}
 	after, err := c.Info(ctx)
 	if err = errors.Join(err, c.Close()); err != nil {
@@ -110,10 +110,10 @@ func (a *app) upgraded(ctx context.Context, before wire.Info) (upgrade, error) {
 	}
 	switch {
 	case after.Version != a.Version:
-		err = fmt.Errorf("the new program could not be run, and the old one goes on: %s says why", logPath(a.home))
+		err = fmt.Errorf("the new program could not be run, and the old one goes on: %s says why", a.logOf(before))
 	case after.Mounts < before.Mounts:
 		err = fmt.Errorf("of %d mounts %d could not be made again: %s says why", before.Mounts,
-			before.Mounts-after.Mounts, logPath(a.home))
+			before.Mounts-after.Mounts, a.logOf(after))
 	default:
 		a.note("replaced the daemon of version %s by version %s", before.Version, after.Version)
 	}

@@ -145,9 +145,17 @@ type Info struct {
 	// Protocol are the versions of the protocol that it speaks, "" of a daemon that does not tell.
 	Protocol string `json:"protocol,omitempty"`
 	Mounts   int    `json:"mounts"`
+	// Log is where its log goes: the path of a file, LogJournal or LogStderr; "" of a daemon that does not tell.
+	Log string `json:"log,omitempty"`
 	// Background is what is being done because nobody asks anything, as sandbox.Home.Background.
 	Background string `json:"background,omitempty"`
 }
+
+// What Info.Log says of a log that is in no file that the daemon knows.
+const (
+	LogJournal = "journal" // of systemd
+	LogStderr  = "stderr"  // wherever the standard error of the process goes
+)
 
 // Unavailable makes an error of the class ErrUnavailable.
 func Unavailable(format string, args ...any) error {
