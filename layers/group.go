@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/lockorder"
@@ -41,9 +42,13 @@ type groupTables struct {
 
 type groupTable struct {
 	once  sync.Once
-	links map[uint64][]link // by rawEntry.id; immutable after once
+	links map[uint64][]link // by rawEntry.id; nil if there are too many; immutable after once
 	err   error             // immutable after once
 }
+
+// groupNames is how many names of a layer a table has at most, of some hundred bytes each. Who made the layer decides how
+// many there are: where there are more, the layer is listed again for each file.
+var groupNames = 1 << 19
 
 // linksOf gives the names of an inode in its layer. The caller holds no lock.
 func (o *Overlay) linksOf(top *part) ([]link, error) {
@@ -67,6 +72,10 @@ func (o *Overlay) linksOf(top *part) ([]link, error) {
 		}
 		g.mu.Unlock()
 		t.once.Do(func() { t.links, t.err = o.scanLinks(top.layer) })
+		links, err := t.links[id], t.err
+		if err == nil && t.links == nil {
+			links, err = o.scanFor(top.layer, id)
+		}
 		o.tree.RLock()
 		replaced := top.layer.lower != form
 		o.tree.RUnlock()
@@ -74,7 +83,7 @@ func (o *Overlay) linksOf(top *part) ([]link, error) {
 			g.forget(form) // what was listed may be of either form
 			continue
 		}
-		return t.links[id], t.err
+		return links, err
 	}
 }
 
@@ -87,23 +96,42 @@ func (g *groupTables) forget(l *Lower) {
 	delete(g.moved, l)
 }
 
-// scanLinks lists all directories of a layer and keeps the inodes that occur twice.
+// scanLinks lists all directories of a layer and keeps the inodes that occur twice; nil if they have too many names.
 func (o *Overlay) scanLinks(l *layer) (map[uint64][]link, error) {
-	first := map[uint64]link{}
-	all := map[uint64][]link{}
-	err := o.eachLink(l, func(e rawEntry, it link) {
-		ino := e.id
-		f, seen := first[ino]
-		switch {
-		case !seen:
-			first[ino] = it
-		case all[ino] == nil:
-			all[ino] = []link{f, it}
-		default:
-			all[ino] = append(all[ino], it)
+	seen, several := roaring64.New(), roaring64.New()
+	err := o.eachLink(l, func(e rawEntry, _ link) {
+		if !seen.CheckedAdd(e.id) {
+			several.Add(e.id)
 		}
 	})
+	if err != nil {
+		return nil, err
+	}
+	names := 0
+	all := map[uint64][]link{}
+	err = o.eachLink(l, func(e rawEntry, it link) {
+		if !several.Contains(e.id) {
+			return
+		}
+		if names++; names <= groupNames {
+			all[e.id] = append(all[e.id], it)
+		}
+	})
+	if names > groupNames {
+		all = nil
+	}
 	return all, err
+}
+
+// scanFor lists all directories of a layer for the names of one inode.
+func (o *Overlay) scanFor(l *layer, id uint64) ([]link, error) {
+	var links []link
+	err := o.eachLink(l, func(e rawEntry, it link) {
+		if e.id == id {
+			links = append(links, it)
+		}
+	})
+	return links, err
 }
 
 // eachLink lists the names of all that are no directories in a layer.
