@@ -38,7 +38,8 @@ world() {
 }
 run() { # run N NEED LINE: a line that is to run for ever is interrupted
 	{ world && eval "$2"; } > "$results/world.$1" 2>&1
-	timeout --preserve-status --signal INT 3 bash -c "$3" > "$results/out.$1" 2>&1 < /dev/null
+	case $3 in *--follow*|*"snapfs serve"*) limit=3 ;; *) limit=90 ;; esac
+	timeout --preserve-status --signal INT $limit bash -c "$3" > "$results/out.$1" 2>&1 < /dev/null
 	echo "$?" > "$results/code.$1"
 }
 `
@@ -95,7 +96,7 @@ func TestDocumentedLines(t *testing.T) {
 		fmt.Fprintf(&script, "run %d %s %s\n", i, quoted(need), quoted(documentedIDs.Replace(line)))
 	}
 	h.write("script", script.String()+"snapfs stop\n")
-	r := process(t, 5*time.Minute, h.tmp, h.env, "unshare", "--mount", "bash", h.path("script"), snapfs)
+	r := process(t, 8*time.Minute, h.tmp, h.env, "unshare", "--mount", "bash", h.path("script"), snapfs)
 	require.Zero(t, r.code, "%s%s", tail(r.out), tail(r.err))
 	for i, line := range lines {
 		code := strings.TrimSpace(h.read(fmt.Sprintf("code.%d", i)))
