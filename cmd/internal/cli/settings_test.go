@@ -53,6 +53,9 @@ func TestServeSettings(t *testing.T) {
 			env: "SNAPFS_MAX_BYTES=no SNAPFS_EVENTS_AGE=1h", args: "--max-bytes 7 --events-age 2d --idle-after 1d",
 			want: ServeOptions{IdleAfter: 24 * time.Hour, MaxBytes: 7, EventsAge: 48 * time.Hour},
 		},
+		{env: "SNAPFS_MAX_SIZE=20GiB", want: ServeOptions{IdleAfter: 10 * time.Minute, MaxSize: 20 << 30}},
+		{env: "SNAPFS_MAX_SIZE=20G", args: "--max-size 5M", want: ServeOptions{IdleAfter: 10 * time.Minute, MaxSize: 5_000_000}},
+		{env: "SNAPFS_MAX_SIZE=much", err: `SNAPFS_MAX_SIZE="much": want a size such as`},
 		{env: "SNAPFS_MAX_BYTES=5GB", err: `SNAPFS_MAX_BYTES="5GB": want a whole number`},
 		{env: "SNAPFS_MAX_SNAPSHOTS=1e3", err: `SNAPFS_MAX_SNAPSHOTS="1e3": want a whole number`},
 		{env: "SNAPFS_EVENTS_KEEP=x", err: `SNAPFS_EVENTS_KEEP="x": want a whole number`},
@@ -81,7 +84,7 @@ func TestServeSettings(t *testing.T) {
 				t.Fatalf("code %d, error %q", code, errOut.String())
 			}
 			set := ServeOptions{
-				IdleAfter: got.IdleAfter, MaxSnapshots: got.MaxSnapshots, MaxBytes: got.MaxBytes,
+				IdleAfter: got.IdleAfter, MaxSnapshots: got.MaxSnapshots, MaxBytes: got.MaxBytes, MaxSize: got.MaxSize,
 				EventsKeep: got.EventsKeep, EventsAge: got.EventsAge,
 			}
 			if !reflect.DeepEqual(set, test.want) {
