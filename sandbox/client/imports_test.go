@@ -11,8 +11,11 @@ import (
 // itself.
 func TestImports(t *testing.T) {
 	const api, wire, client = "snapfs/sandbox/api", "snapfs/sandbox/api/wire", "snapfs/sandbox/client"
-	const locks = "snapfs/internal/lockorder" // names for the types of package sync, outside of race builds
-	for pkg, may := range map[string][]string{api: {api}, wire: {api, wire}, client: {locks, api, wire, client}} {
+	const locks = "snapfs/internal/lockorder"                                      // names for the types of package sync, outside of race builds
+	const calls, mounts = "golang.org/x/sys/unix", "github.com/moby/sys/mountinfo" // what is mounted where a path leads
+	for pkg, may := range map[string][]string{
+		api: {api}, wire: {api, wire}, client: {calls, mounts, locks, api, wire, client},
+	} {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg).Output()
 		if err != nil {
 			t.Fatal(err)
