@@ -76,7 +76,7 @@ func (h *Home) keepUnsaved(
 	expires := now.Add(keptFor)
 	s := &catalog.Snapshot{
 		Workspace: w.ID, Session: session, Description: "unsaved before the rollback to " + fullName(to),
-		CreatedAt: now, ExpiresAt: &expires,
+		CreatedAt: now, ExpiresAt: &expires, Unsaved: true,
 	}
 	err = h.seal(ctx, w, o, push, false, func(ch *catalog.Change, w *catalog.Workspace, top string) error {
 		h.putSnapshot(ch, s, w, top)

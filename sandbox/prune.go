@@ -3,12 +3,16 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"snapfs/sandbox/internal/catalog"
 )
 
 // Prune deletes the snapshots of the session (of all, if cross-session access is allowed) that the rules do not keep.
+// Two kinds stay in any case: what a workspace is at, and what a rollback has kept, which goes at its time and does not
+// count. ErrNotFound for a workspace that neither exists nor has left
+// snapshots.
 func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 	result := PruneResult{Deleted: []Snapshot{}, WouldDelete: []Snapshot{}, DryRun: r.DryRun}
 	ctx, end, err := h.beginChange(ctx)
@@ -33,9 +37,18 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 		byWorkspace[s.Workspace] = append(byWorkspace[s.Workspace], s)
 		all = append(all, s)
 	}
+	if len(all) == 0 {
+		if err := h.mayName(r.Access, session, r.Workspace); err != nil {
+			return result, err
+		}
+	}
+	heads := map[string]bool{}
+	for _, w := range h.catalog.Workspaces() {
+		heads[w.Head] = true
+	}
 	goes := map[string]bool{}
 	for _, snapshots := range byWorkspace {
-		for _, s := range surplus(r, snapshots, h.now()) {
+		for _, s := range surplus(r, snapshots, heads, h.now()) {
 			goes[s.ID] = true
 		}
 	}
@@ -76,18 +89,23 @@ func checkPrune(r PruneRequest) error {
 	return nil
 }
 
-// surplus picks what the rules do not keep of one workspace's snapshots, which are in order of time.
-func surplus(r PruneRequest, snapshots []*catalog.Snapshot, now time.Time) []*catalog.Snapshot {
+// surplus picks what the rules do not keep of one workspace's snapshots, which are in order of time. Heads
+// are what workspaces are at.
+func surplus(r PruneRequest, snapshots []*catalog.Snapshot, heads map[string]bool, now time.Time) []*catalog.Snapshot {
 	var goes []*catalog.Snapshot
 	days := map[string]bool{}
-	for i := len(snapshots) - 1; i >= 0; i-- {
-		s := snapshots[i]
-		keep := len(snapshots)-i <= r.KeepLast || r.OlderThan > 0 && now.Sub(s.CreatedAt) < r.OlderThan
+	count := 0
+	for _, s := range slices.Backward(snapshots) {
+		if s.Unsaved {
+			continue
+		}
+		count++
+		keep := count <= r.KeepLast || r.OlderThan > 0 && now.Sub(s.CreatedAt) < r.OlderThan
 		if day := s.CreatedAt.UTC().Format(time.DateOnly); !days[day] && len(days) < r.KeepDaily {
 			days[day] = true
 			keep = true
 		}
-		if !keep {
+		if !keep && !heads[s.ID] {
 			goes = append(goes, s)
 		}
 	}

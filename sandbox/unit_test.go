@@ -78,7 +78,7 @@ func TestSurplus(t *testing.T) {
 		{PruneRequest{KeepLast: 4, OlderThan: 48 * time.Hour}, "50h0m0s 100h0m0s"},
 	} {
 		var got []string
-		for _, s := range surplus(c.r, all, now) {
+		for _, s := range surplus(c.r, all, nil, now) {
 			got = append(got, s.ID)
 		}
 		if g := strings.Join(got, " "); g != c.want {

@@ -98,7 +98,7 @@ func TestFullDisk(t *testing.T) {
 
 	shell(t, soon, h.path("ws"), `rm -f big; cat kept | grep -qx kept`)
 	if full.code == 0 {
-		h.ok("delete", "full")
+		h.ok("delete", "one:full")
 	}
 	shell(t, soon, h.path("ws"), `test -e kept`)
 	// The room of the removed file comes back when the kernel forgets it, a moment later.
@@ -141,7 +141,7 @@ func TestFullDiskKilled(t *testing.T) {
 		d.ok("list")
 		require.Len(t, decode[sandbox.SnapshotPage](d.home, "snapshots").Snapshots, 3-i)
 		if i < 2 {
-			d.ok("delete", "s"+itoa(i))
+			d.ok("delete", "one:s"+itoa(i))
 		}
 		d.ok("gc")
 	}

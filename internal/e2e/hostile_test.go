@@ -87,7 +87,7 @@ func hostile(h *home, name, image string) bool {
 		clean("umount", name)
 	}
 	h.ok("destroy", name)
-	clean("delete", name)
+	clean("delete", name+":"+name)
 	return true
 }
 

@@ -17,7 +17,7 @@ func TestRebuildIndex(t *testing.T) {
 	h.ok("snapshot", "one", "--name", "s", "--wait", "stored")
 	shell(t, soon, h.path("ws"), `echo more >more`)
 	h.ok("snapshot", "one", "--name", "gone", "--wait", "stored")
-	h.ok("delete", "gone")
+	h.ok("delete", "one:gone")
 	h.ok("snapshot", "one", "--name", "last", "--wait", "stored")
 	sum := `find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum`
 	want := shell(t, soon, h.path("ws"), sum)

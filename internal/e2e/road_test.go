@@ -75,7 +75,7 @@ func TestRoad(t *testing.T) {
 	t.Run("export", func(t *testing.T) { export(t, h, frozen, []string{"first"}, []string{"small"}) })
 
 	// Deleting a snapshot harms nothing that was made from it.
-	h.ok("delete", "worked")
+	h.ok("delete", "go:worked")
 	h.ok("delete", id) // idempotent
 	h.fails(3, "worked", "show", "worked")
 	same(t, "a workspace whose snapshot is deleted", changed, walk(t, ws), treewalk.Options{})
@@ -84,7 +84,7 @@ func TestRoad(t *testing.T) {
 		h.ok("destroy", name)
 	}
 	require.Empty(t, decode[sandbox.WorkspacePage](h, "list").Workspaces)
-	h.ok("delete", "base")
+	h.ok("delete", "go:base")
 	h.ok("gc")
 	require.Empty(t, decode[sandbox.CheckResult](h, "check", "--read-data").Problems)
 	require.Less(t, decode[sandbox.Stats](h, "stats").Packs, int64(16<<20), "an empty home keeps little")

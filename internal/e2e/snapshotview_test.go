@@ -85,7 +85,7 @@ func TestSnapshotView(t *testing.T) {
 	require.Contains(t, h.ok("diff", dir, "app"), "M file")
 
 	// The snapshot may go.
-	h.ok("delete", "built")
+	h.ok("delete", "app:built")
 	h.ok("gc")
 	h.fails(4, "view of snapshot "+built.ID, "snapshot", dir)
 	require.Equal(t, "deep\n", shell(t, soon, dir, `cat sub/cold`))

@@ -58,7 +58,9 @@ type Pinned struct {
 }
 
 // PruneRequest deletes snapshots by rule, for each workspace on its own. What one of the two keep rules names stays,
-// and what is younger than OlderThan; all else goes. At least one rule is needed. DryRun only tells.
+// and what is younger than OlderThan; all else goes, with or without a name. A snapshot that a workspace is at stays,
+// too, and what a rollback has kept until it expires; the latter do not count. At least one rule is needed. DryRun only
+// tells.
 type PruneRequest struct {
 	Access
 	Workspace string        `json:"workspace,omitempty"` // "" = all

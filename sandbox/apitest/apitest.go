@@ -77,6 +77,7 @@ func Run(t *testing.T, open Opener) {
 		{"DestroyKeeps", testDestroyKeeps},
 		{"Expiry", testExpiry},
 		{"Prune", testPrune},
+		{"PruneStays", testPruneStays},
 		{"Follow", testFollow},
 		{"Diff", testDiff},
 		{"DiffEmpty", testDiffEmpty},

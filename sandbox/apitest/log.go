@@ -1,6 +1,7 @@
 package apitest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +56,45 @@ func testPrune(e *env) {
 	e.wants(err, sandbox.ErrNotFound)
 	_, restored := e.restore("s4")
 	equal(e, "what stays is whole", e.sh(`cat "$1/f"`, restored), "4")
+}
+
+// testPruneStays holds what no rule deletes: what workspaces are at, and what rollbacks have kept.
+func testPruneStays(e *env) {
+	at := e.up("w")
+	e.snapshot("w", "release")
+	rollback := func(to string) {
+		e.Helper()
+		e.sh(`date +%N >> "$1/f"`, at)
+		r := must[sandbox.RollbackResult](e)(e.api.Rollback(e.Context(), sandbox.RollbackRequest{Workspace: "w", Snapshot: to}))
+		if r.Kept == nil {
+			e.Fatal("nothing was kept")
+		}
+	}
+	prune := func(last int) string {
+		e.Helper()
+		res := must[sandbox.PruneResult](e)(e.api.Prune(e.Context(), sandbox.PruneRequest{Workspace: "w", KeepLast: last}))
+		var names []string
+		for _, s := range res.Deleted {
+			names = append(names, cmp.Or(s.Name, "kept"))
+		}
+		return strings.Join(names, " ")
+	}
+	rollback("release")
+	rollback("release")
+	equal(e, "pruned while w is at its oldest snapshot", prune(1), "")
+	_, branch := e.restore("release")
+	e.snapshot("w", "a")
+	e.sh(`date +%N >> "$1/f"`, at)
+	e.snapshot("w", "b")
+	rollback("b")
+	equal(e, "pruned while a restored one is at release", prune(1), "a")
+	page := must[sandbox.SnapshotPage](e)(e.api.Snapshots(e.Context(), sandbox.ListRequest{Workspace: "w"}))
+	equal(e, "left", len(page.Snapshots), 5)
+	equal(e, "the restored one is there", e.sh(`ls "$1"`, branch), "")
+	_, err := e.api.Prune(e.Context(), sandbox.PruneRequest{Workspace: "nope", KeepLast: 1})
+	e.wants(err, sandbox.ErrNotFound)
+	e.create("new", "")
+	must[sandbox.PruneResult](e)(e.api.Prune(e.Context(), sandbox.PruneRequest{Workspace: "new", KeepLast: 1}))
 }
 
 func testFollow(e *env) {

@@ -26,6 +26,8 @@ command prints its id and how to get it back. With --now it is lost.
 A mounted workspace is a conflict: unmount it first, or use --force, which does so as 'snapfs down
 --force' does. The files are removed in the background.
 
+NAME is the name of a workspace or its mountpoint; a path inside it names too much, and is a conflict.
+
 With several arguments, all that can be destroyed are destroyed. If some cannot, the exit code is
 that of one of them.`,
 		Example: `  snapfs umount try-1 && snapfs destroy try-1
@@ -39,9 +41,13 @@ that of one of them.`,
 			}
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				kept := []api.DestroyResult{}
-				return a.eachWith(cmd.Context(), args, "destroyed", func(name string) error {
+				return a.eachWith(cmd.Context(), args, "destroyed", func(name string) (string, error) {
 					got, err := func() (api.DestroyResult, error) {
 						if !force {
+							name, err := a.whole(cmd.Context(), c, name)
+							if err != nil {
+								return api.DestroyResult{}, err
+							}
 							return a.destroy(cmd.Context(), c, name, r)
 						}
 						d, err := a.down(cmd.Context(), c, name, downRequest{force: true, destroy: &r})
@@ -50,7 +56,7 @@ that of one of them.`,
 					if err == nil && got.Kept != nil {
 						kept = append(kept, got)
 					}
-					return err
+					return got.Workspace, err
 				}, func(doc map[string]any) {
 					if len(kept) > 0 {
 						doc["kept"] = kept

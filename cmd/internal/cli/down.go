@@ -44,6 +44,8 @@ func (a *app) downCommand() *cobra.Command {
 mounts. Contents and snapshots stay; with --destroy, the workspaces are destroyed as by 'snapfs
 destroy', and their snapshots stay.
 
+NAME is a name or a mountpoint; a path inside a workspace is a conflict.
+
 Without NAME, takes down the workspaces of the snapfs.toml of this directory, see 'snapfs up'; with
 --all, those of the session that are mounted.
 
@@ -84,7 +86,7 @@ What fails for one workspace does not stop the others. The exit code is that of 
 					}
 				}
 				a.remains = "those that were taken down before stay so"
-				return eachOf(cmd.Context(), a, args, "down", func(name string) (downed, error) {
+				return listOf(cmd.Context(), a, args, "down", func(name string) (downed, error) {
 					return a.down(cmd.Context(), c, name, r)
 				}, func(d downed) string { return d.Name + " is " + d.State })
 			})
@@ -101,6 +103,10 @@ What fails for one workspace does not stop the others. The exit code is that of 
 
 // down takes one workspace down.
 func (a *app) down(ctx context.Context, c *client.Client, name string, r downRequest) (downed, error) {
+	name, err := a.whole(ctx, c, name)
+	if err != nil {
+		return downed{}, err
+	}
 	o, err := c.Show(ctx, api.RefRequest{Access: a.access(), Ref: name})
 	if err != nil {
 		return downed{}, err

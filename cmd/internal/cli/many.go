@@ -37,6 +37,13 @@ func eachOf[T any](
 		}
 		return a.result(v, line(text(v)))
 	}
+	return listOf(ctx, a, args, key, do, text)
+}
+
+// listOf is eachOf with a list also of one.
+func listOf[T any](
+	ctx context.Context, a *app, args []string, key string, do func(arg string) (T, error), text func(T) string,
+) error {
 	ok, bad, errs := []T{}, []failed{}, []error{}
 	for _, arg := range args {
 		v, err := do(arg)
@@ -60,25 +67,27 @@ func eachOf[T any](
 	return errors.Join(errs...)
 }
 
-// each is eachOf without results: it prints the names of those that succeeded.
-func (a *app) each(ctx context.Context, args []string, done string, do func(arg string) error) error {
+// each is eachOf without results: it prints the names of those that succeeded, as do gives them.
+func (a *app) each(ctx context.Context, args []string, done string, do func(arg string) (name string, err error)) error {
 	return a.eachWith(ctx, args, done, do, func(map[string]any) {})
 }
 
 // eachWith is each, of whose document add makes more.
 func (a *app) eachWith(
-	ctx context.Context, args []string, done string, do func(arg string) error, add func(doc map[string]any),
+	ctx context.Context, args []string, done string, do func(arg string) (name string, err error),
+	add func(doc map[string]any),
 ) error {
 	ok, bad, errs := []string{}, []failed{}, []error{}
 	for _, arg := range args {
-		if err := do(arg); err != nil {
+		name, err := do(arg)
+		if err != nil {
 			bad, errs = append(bad, newFailed(arg, err)), append(errs, err)
 			if ctx.Err() != nil {
 				break
 			}
 			continue
 		}
-		ok = append(ok, arg)
+		ok = append(ok, name)
 		a.remains = "those " + done + " before stay " + done
 	}
 	if len(ok) > 0 || len(errs) == 0 || len(args) > 1 {

@@ -84,6 +84,31 @@ func readProject(path string) (project, error) {
 	return p, nil
 }
 
+// projectOf reads the file for a verb that names workspaces, or none; false if it is not named and has none of these.
+func projectOf(path string, names []string) (p project, ok bool, err error) {
+	if path == "" && len(names) > 0 {
+		dir, err := os.Getwd()
+		if err != nil {
+			return p, false, nil
+		}
+		found := findProject(dir)
+		if found == "" || trusted(found, os.Geteuid()) != nil { // what is named does without
+			return p, false, nil
+		}
+	}
+	if p, err = readProject(path); err != nil {
+		return p, false, err
+	}
+	for _, name := range names {
+		if _, ok := p.Workspaces[name]; !ok && path == "" {
+			return p, false, nil
+		} else if !ok {
+			return p, false, usagef("%s has no [workspace.%s]", quote(p.path), name)
+		}
+	}
+	return p, true, nil
+}
+
 // findProject finds the file in a directory or above it; "" if there is none.
 func findProject(dir string) string {
 	for {

@@ -22,6 +22,10 @@ workspace separately. At least one rule is required:
   --keep-daily N         keeps the newest snapshot of each of the last N days that have any
   --older-than DURATION  keeps younger snapshots
 
+Names make no difference. Two kinds of snapshots stay in any case: what a workspace is at (that to
+which it was rolled back, from which it was made, or which was taken last), and what a rollback kept
+of unsaved changes, until it expires. The latter do not count as one of the N.
+
 Workspaces made from deleted snapshots are not affected. The space is returned by 'snapfs gc', or
 later in the background.`,
 		Example: `  snapfs prune --keep-last 10 --keep-daily 7 --dry-run

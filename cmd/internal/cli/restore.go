@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -75,7 +76,7 @@ func (a *app) derive(use, short, long, example string, verb func(*client.Client)
 		Long: long + `
 
 The last element of MOUNTPOINT is created if it is missing. If mounting fails, neither the workspace
-nor the directory is left.`,
+nor the directory is left. A MOUNTPOINT without a slash must exist: it could be meant as a name.`,
 		Example:     example,
 		Args:        between(1, name, "MOUNTPOINT"),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
@@ -89,6 +90,9 @@ nor the directory is left.`,
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				r.Access, r.Snapshot, r.MountOptions, r.MakeMountpoint = a.access(), args[0], options.MountOptions, true
 				if len(args) == 2 {
+					if err := directory(args[1]); err != nil {
+						return err
+					}
 					var err error
 					if r.Mountpoint, err = absolute("mountpoint", args[1]); err != nil {
 						return err
@@ -98,6 +102,9 @@ nor the directory is left.`,
 				if err != nil {
 					return err
 				}
+				if ws.State == api.Mounted {
+					a.note("%s", mountedLine(ws))
+				}
 				return a.result(ws, line(ws.ID))
 			})
 		},
@@ -105,4 +112,16 @@ nor the directory is left.`,
 	cmd.Flags().StringVar(&r.Name, "name", "", "`NAME` of the new workspace (default: made from the origin's)")
 	mountFlags(cmd, &options)
 	return cmd
+}
+
+// directory refuses a word that is neither a path nor a directory here: somebody may mean the name of the new workspace.
+func directory(word string) error {
+	if word == "" || api.IsPath(word) {
+		return nil
+	}
+	if info, err := os.Stat(word); err == nil && info.IsDir() {
+		return nil
+	}
+	return usagef("%s is no directory here: for a new workspace of that name write --name %s, for a new directory ./%s",
+		quote(word), shellWord(word), shellWord(word))
 }

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,11 +19,12 @@ func (a *app) upCommand() *cobra.Command {
 	var from, file string
 	var options mountOptions
 	cmd := &cobra.Command{
-		Use:   "up [NAME MOUNTPOINT] [--from SRC]",
+		Use:   "up [NAME [MOUNTPOINT]] [--from SRC]",
 		Short: "create a workspace if it is missing, and mount it",
 		Long: `Creates workspace NAME from SRC if no workspace has that name, and mounts it. SRC is as in 'snapfs
 create'. If the workspace exists and was made from something else, that is a conflict. The last element of MOUNTPOINT is created if it is
-missing. If the workspace is already mounted on MOUNTPOINT, nothing changes.
+missing. If the workspace is already mounted on MOUNTPOINT, nothing changes. Without MOUNTPOINT, NAME
+is brought up as snapfs.toml says, see below, or else mounted where it is or was mounted last.
 
 A workspace whose own data are lost comes back in the state of its newest snapshot. So does one that
 was destroyed, unless --from is given. --json reports what was done: same, restored or fresh.
@@ -44,36 +48,59 @@ others. 'snapfs down' takes them down.`,
 			if len(args) == 0 {
 				return nil
 			}
-			return exact("NAME", "MOUNTPOINT")(cmd, args)
+			return between(1, "NAME", "MOUNTPOINT")(cmd, args)
 		},
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := options.check(false); err != nil {
 				return err
 			}
-			if len(args) == 0 {
-				return a.upProject(cmd, file)
+			if len(args) == 2 && file != "" {
+				return usagef("--file excludes MOUNTPOINT")
 			}
-			if file != "" {
-				return usagef("--file excludes NAME")
+			if len(args) < 2 {
+				p, ok, err := projectOf(file, args)
+				if err != nil {
+					return err
+				}
+				if ok {
+					return a.upProject(cmd, p, args)
+				}
 			}
-			mountpoint, err := absolute("mountpoint", args[1])
-			if err != nil {
-				return err
-			}
-			if err := mountable(mountpoint); err != nil {
-				return err
+			mountpoint := "" // that of before
+			if len(args) == 2 {
+				var err error
+				if mountpoint, err = absolute("mountpoint", args[1]); err != nil {
+					return err
+				}
+				if err := mountable(mountpoint); err != nil {
+					return err
+				}
 			}
 			src, err := source(cmd, from)
 			if err != nil {
 				return err
 			}
-			return a.withClient(cmd.Context(), anyHome, func(c *client.Client) error {
+			home := anyHome
+			if mountpoint == "" {
+				if _, err := os.Stat(a.home); errors.Is(err, fs.ErrNotExist) {
+					return neverMounted(args[0])
+				}
+				home = existingHome
+			}
+			return a.withClient(cmd.Context(), home, func(c *client.Client) error {
 				if err := a.onlyOne(cmd.Context(), c, from, src); err != nil {
 					return err
 				}
-				up, err := a.up(cmd.Context(), c, args[0], src, api.MountRequest{
-					Access: a.access(), Workspace: args[0], Mountpoint: mountpoint, MakeMountpoint: true,
+				name := args[0]
+				if mountpoint == "" {
+					var err error
+					if name, mountpoint, err = a.mountedLast(cmd.Context(), c, name); err != nil {
+						return err
+					}
+				}
+				up, err := a.up(cmd.Context(), c, name, src, api.MountRequest{
+					Access: a.access(), Workspace: name, Mountpoint: mountpoint, MakeMountpoint: true,
 					MountOptions: options.MountOptions,
 				})
 				if err != nil {
@@ -93,11 +120,29 @@ others. 'snapfs down' takes them down.`,
 	return cmd
 }
 
-// upProject does up for the workspaces of a file.
-func (a *app) upProject(cmd *cobra.Command, file string) error {
-	p, err := readProject(file)
-	if err != nil {
-		return err
+// mountedLast gives the name of a workspace, and where it is mounted or was last.
+func (a *app) mountedLast(ctx context.Context, c *client.Client, ref string) (name, mountpoint string, err error) {
+	o, err := c.Show(ctx, api.RefRequest{Access: a.access(), Ref: ref})
+	if err != nil && !errors.Is(err, api.ErrNotFound) {
+		return "", "", err
+	}
+	if err == nil && o.Workspace != nil {
+		mountpoint = cmp.Or(o.Workspace.Mountpoint, o.Workspace.LastMountpoint)
+	}
+	if mountpoint == "" {
+		return "", "", neverMounted(ref)
+	}
+	return o.Workspace.ID, mountpoint, nil
+}
+
+func neverMounted(name string) error {
+	return usagef("missing MOUNTPOINT: workspace %s was not mounted before, and no %s here has it", quote(name), projectName)
+}
+
+// upProject does up for the workspaces of a file, or for those of it that are named.
+func (a *app) upProject(cmd *cobra.Command, p project, names []string) error {
+	if len(names) == 0 {
+		names = p.names()
 	}
 	for _, name := range []string{"from", "options", "read-only"} {
 		if cmd.Flags().Changed(name) {
@@ -107,7 +152,7 @@ func (a *app) upProject(cmd *cobra.Command, file string) error {
 	ctx := cmd.Context()
 	return a.withClient(ctx, anyHome, func(c *client.Client) error {
 		a.remains = "those that are up stay up"
-		return eachOf(ctx, a, p.names(), "workspaces", func(name string) (api.UpResult, error) {
+		return eachOf(ctx, a, names, "workspaces", func(name string) (api.UpResult, error) {
 			options, err := p.options(name)
 			if err != nil {
 				return api.UpResult{}, err
@@ -123,8 +168,12 @@ func (a *app) upProject(cmd *cobra.Command, file string) error {
 				return up, err
 			} else if prune {
 				r.Access = a.access()
-				if _, err := c.Prune(ctx, r); err != nil {
+				res, err := c.Prune(ctx, r)
+				if err != nil {
 					return up, err
+				}
+				if n := len(res.Deleted); n > 0 {
+					a.note("%s: keep of %s deleted %d, %d kept", name, projectName, n, res.Kept)
 				}
 			}
 			return up, nil

@@ -105,6 +105,7 @@ type Snapshot struct {
 	Unchanged   bool       `json:"unchanged,omitempty"`
 	Turn        int        `json:"turn,omitempty"`    // its number, if it is a turn
 	Foreign     *bool      `json:"foreign,omitempty"` // nil before it was recorded
+	Unsaved     bool       `json:"unsaved,omitempty"` // taken of what would have been lost; no rule of Prune is about it
 	// First is the name that the workspace had when the snapshot was taken, if it has another one now. The store has it
 	// as Workspace; see Rename.
 	First string `json:"-"`
