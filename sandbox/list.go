@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -267,7 +268,11 @@ func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 			return d
 		}
 		options := l.options()
-		d.Mountpoint, d.ReadOnly, d.Transport = l.at().path, options.ReadOnly, l.mount.Transport()
+		at := l.at()
+		if at.view.own() || at.view.chroot { // the table is that of this process
+			at.path = cmp.Or(l.movedTo(mounts), at.path)
+		}
+		d.Mountpoint, d.ReadOnly, d.Transport = at.path, options.ReadOnly, l.mount.Transport()
 		d.NoSUID, d.NoDev = options.NoSUID, options.NoDev
 	} else if w.Mount != nil {
 		d.LastMountpoint = w.Mount.Mountpoint

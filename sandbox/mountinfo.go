@@ -22,6 +22,7 @@ type mountEntry struct {
 	point  string
 	fstype string
 	source string
+	apart  bool // it does not follow what happens to its copies
 }
 
 // mountTable lists the mounts of a mount namespace, oldest first.
@@ -49,6 +50,7 @@ func parseMountinfo(r io.Reader) (mountTable, error) {
 		device := strconv.Itoa(m.Major) + ":" + strconv.Itoa(m.Minor)
 		table = append(table, mountEntry{
 			device: device, root: m.Root, point: m.Mountpoint, fstype: m.FSType, source: m.Source,
+			apart: !strings.Contains(m.Optional, "shared:") && !strings.Contains(m.Optional, "master:"),
 		})
 	}
 	return table, nil

@@ -29,6 +29,9 @@ func (h *Home) remountLocked(
 	if u := peer.From(ctx); u != nil && (l.by == nil || l.by.UID != u.UID) {
 		return fmt.Errorf("%w: %s did not mount workspace %s: unmount it first", ErrRefused, u, w.ID)
 	}
+	if err := h.follow(ctx, w, l); err != nil {
+		return err
+	}
 	how := l.shown.Load()
 	if mountpoint != "" {
 		at, _, err := h.mountTarget(ctx, w, mountpoint)

@@ -85,7 +85,10 @@ func (h *Home) mayRollBack(l *live, s *catalog.Snapshot) error {
 	case l.frozen:
 		return fmt.Errorf("%w: workspace %s is mounted read-only: unmount it first", ErrConflict, l.workspace())
 	}
-	return l.admits(h.foreignSnapshot(s))
+	if err := l.admits(h.foreignSnapshot(s)); err != nil {
+		return err
+	}
+	return h.keepsNested(l, s)
 }
 
 // move is where a workspace goes in place. Held says that its changes are held back, and that the caller has the kernel

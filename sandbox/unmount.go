@@ -59,6 +59,14 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 		return Workspace{}, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force",
 			ErrConflict, w.ID, h.detachedHolder(l))
 	}
+	if !r.Force {
+		if err := h.copiedWhere(ctx, l); err != nil {
+			return Workspace{}, err
+		}
+	}
+	if err := h.follow(ctx, w, l); err != nil {
+		return Workspace{}, err
+	}
 	if r.Force {
 		// Requests that wait at the gate would keep the connection from ending.
 		l.overlay.Resume()
@@ -70,6 +78,10 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 		h.leaveDetached(h.catalog.Workspace(w.ID))
 	}
 	now, err := h.describe(h.catalog.Workspace(w.ID))
+	if err == nil && now.State == Mounted {
+		return now, fmt.Errorf("%w: workspace %s is still mounted at %s: that is a copy of its mount, or where it was moved to",
+			ErrConflict, w.ID, now.Mountpoint)
+	}
 	h.dropSnapshotView(context.WithoutCancel(ctx), w.ID)
 	return now, err
 }

@@ -93,3 +93,64 @@ func TestKeep(t *testing.T) {
 	}
 	require.Equal(t, []string{"", "", "b", "c"}, names)
 }
+
+// TestNestedMounts holds that what is mounted inside a workspace does not go with it in silence.
+func TestNestedMounts(t *testing.T) {
+	h := newHome(t)
+	h.ok("up", "app", h.path("app"))
+	h.ok("snapshot", "app", "--name", "bare")
+	h.ok("up", "w2", h.path("app/inner"))
+	h.write("app/inner/deep/f", "")
+	h.ok("up", "w3", h.path("app/inner/deep"))
+	h.ok("snapshot", "app", "--name", "with")
+	h.write("app/f", "changed")
+	h.ok("rollback", "app", "with") // it has the directory
+	h.fails(4, "workspace w2 is mounted", "rollback", "app", "bare")
+	require.Equal(t, sandbox.Mounted, h.workspace("w2").State)
+	shell(t, soon, h.path("app"), `mountpoint -q inner && test -e inner/deep`)
+	require.Equal(t, "w3 is unmounted\nw2 is unmounted\napp is unmounted", h.ok("down", "app", "--force"))
+	h.ok("rollback", "app", "bare")
+}
+
+// TestMovedParent unmounts what is mounted below a directory that was renamed.
+func TestMovedParent(t *testing.T) {
+	h := newHome(t)
+	h.makeDir("pp")
+	moved := func(verb ...string) {
+		t.Helper()
+		h.ok("up", "w9", h.path("pp/w"))
+		shell(t, soon, h.tmp, `mv pp pq`)
+		require.Equal(t, h.path("pq/w"), h.workspace("w9").Mountpoint)
+		h.ok("mount", "w9", "-o", "remount,noexec")
+		h.ok(verb...)
+		shell(t, soon, h.tmp, `rm -rf pq/w; test ! -e pq/w; mv pq pp`)
+	}
+	moved("umount", "w9")
+	moved("down", "w9", "--force")
+	h.ok("up", "w9", h.path("pp/w"))
+	r := process(t, soon, h.tmp, h.env, "unshare", "--mount", "--propagation", "private", "bash", "-c",
+		`"$0" umount w9; code=$?; mountpoint -q pp/w && exit $code`, snapfs)
+	require.Equal(t, 4, r.code, r.err)
+	require.Contains(t, r.err, "umount(8)")
+	require.Equal(t, sandbox.Mounted, h.workspace("w9").State)
+}
+
+// TestProjectInside has workspaces that are made from the directory of their project, with its file.
+func TestProjectInside(t *testing.T) {
+	h := newHome(t)
+	h.write("project/snapfs.toml", "[workspace.pa]\nfrom = '.'\nmountpoint = 'work'\n[workspace.pb]\nfrom = '.'\n")
+	r := h.in(h.path("project"), "up")
+	require.Zero(t, r.code, r.err)
+	r = h.in(h.path("project/work"), "up")
+	require.Zero(t, r.code, r.err)
+	require.Equal(t, "pb on "+h.path("project/pb")+"\npa on "+h.path("project/work")+"\n", r.out)
+	shell(t, soon, h.tmp, `rm project/snapfs.toml`)
+	r = h.in(h.path("project/work"), "up")
+	require.Equal(t, 2, r.code, r.err)
+	require.Contains(t, r.err, "name it with --file")
+	// What is created and cannot be mounted is not left.
+	h.write("bad.toml", "[workspace.good]\n[workspace.bad]\nmountpoint = 'no/such/parent'\n")
+	require.Equal(t, 3, h.run("up", "--file", "bad.toml").code)
+	h.workspace("good")
+	h.fails(3, "bad", "show", "bad")
+}

@@ -27,6 +27,16 @@ type downed struct {
 	Processes []user `json:"processes,omitempty"`
 	// Kept is what a workspace that is destroyed had and no snapshot has.
 	Kept *api.Snapshot `json:"kept,omitempty"`
+	// Inside are those that were mounted in it, and had to go first.
+	Inside []downed `json:"inside,omitempty"`
+}
+
+func (d downed) String() string {
+	text := ""
+	for _, inner := range d.Inside {
+		text += inner.String() + "\n"
+	}
+	return text + d.Name + " is " + d.State
 }
 
 func (a *app) downCommand() *cobra.Command {
@@ -88,7 +98,7 @@ What fails for one workspace does not stop the others. The exit code is that of 
 				a.remains = "those that were taken down before stay so"
 				return listOf(cmd.Context(), a, args, "down", func(name string) (downed, error) {
 					return a.down(cmd.Context(), c, name, r)
-				}, func(d downed) string { return d.Name + " is " + d.State })
+				}, downed.String)
 			})
 		},
 	}
@@ -118,6 +128,9 @@ func (a *app) down(ctx context.Context, c *client.Client, name string, r downReq
 	d := downed{Name: ws.ID, State: string(api.Unmounted)}
 	if ws.State != api.Unmounted {
 		if r.force {
+			if d.Inside, err = a.downInside(ctx, c, ws); err != nil {
+				return d, err
+			}
 			if d.Processes, err = endUsers(ctx, ws); err != nil {
 				return d, err
 			}
@@ -140,6 +153,30 @@ func (a *app) down(ctx context.Context, c *client.Client, name string, r downReq
 		d.State, d.Kept = "destroyed", got.Kept
 	}
 	return d, nil
+}
+
+// downInside takes those down by force that are mounted inside a workspace, which would go with it.
+func (a *app) downInside(ctx context.Context, c *client.Client, outer api.Workspace) ([]downed, error) {
+	var found []api.Workspace
+	var all []downed
+	for w, err := range api.AllWorkspaces(ctx, c, api.ListRequest{Access: a.access(), Views: true}) {
+		if err != nil {
+			return all, err
+		}
+		if w.State != api.Mounted || !strings.HasPrefix(w.Mountpoint, outer.Mountpoint+"/") || outer.Mountpoint == "" {
+			continue
+		}
+		found = append(found, w)
+	}
+	slices.SortFunc(found, func(a, b api.Workspace) int { return len(b.Mountpoint) - len(a.Mountpoint) })
+	for _, w := range found { // the innermost first
+		d, err := a.down(ctx, c, w.ID, downRequest{force: true})
+		if err != nil {
+			return all, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
 }
 
 // umount unmounts a workspace. That it is unmounted already is no error.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/pelletier/go-toml/v2"
+	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox/api"
 )
@@ -50,7 +52,11 @@ func readProject(path string) (project, error) {
 		if err != nil {
 			return p, err
 		}
-		if p.path = findProject(dir); p.path == "" {
+		var inside string
+		if p.path, inside = findProject(dir, shownBySnapfs()); p.path == "" && inside != "" {
+			return p, usagef("missing NAME: %s is in a workspace, and may be a copy: name it with --file", quote(inside))
+		}
+		if p.path == "" {
 			return p, usagef("missing NAME: there is no %s here", projectName)
 		}
 		if err := trusted(p.path, os.Geteuid()); err != nil {
@@ -91,7 +97,7 @@ func projectOf(path string, names []string) (p project, ok bool, err error) {
 		if err != nil {
 			return p, false, nil
 		}
-		found := findProject(dir)
+		found, _ := findProject(dir, shownBySnapfs())
 		if found == "" || trusted(found, os.Geteuid()) != nil { // what is named does without
 			return p, false, nil
 		}
@@ -109,18 +115,41 @@ func projectOf(path string, names []string) (p project, ok bool, err error) {
 	return p, true, nil
 }
 
-// findProject finds the file in a directory or above it; "" if there is none.
-func findProject(dir string) string {
+// findProject finds the file in a directory or above it; "" if there is none. One on the file systems that are given is
+// passed over, and told: a workspace that was made from a project has a copy of its file.
+func findProject(dir string, except map[uint64]bool) (found, inside string) {
 	for {
 		path := filepath.Join(dir, projectName)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			return path
+			st, ok := info.Sys().(*syscall.Stat_t)
+			if !ok || !except[st.Dev] {
+				return path, inside
+			}
+			inside = cmp.Or(inside, path)
 		}
 		if dir == filepath.Dir(dir) {
-			return ""
+			return "", inside
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+// shownBySnapfs are the devices of workspaces in the mount table of this process.
+func shownBySnapfs() map[uint64]bool {
+	found := map[uint64]bool{}
+	text, _ := os.ReadFile("/proc/self/mountinfo") // without it, none is known
+	for line := range strings.Lines(string(text)) {
+		var major, minor uint32
+		left, right, _ := strings.Cut(line, " - ")
+		f := strings.Fields(left)
+		if len(f) < 5 || !strings.HasPrefix(right, "fuse.snapfs ") {
+			continue
+		}
+		if _, err := fmt.Sscanf(f[2], "%d:%d", &major, &minor); err == nil {
+			found[unix.Mkdev(major, minor)] = true
+		}
+	}
+	return found
 }
 
 // trusted refuses a file that was found, not named, if another user than this one or root can have written it, or put

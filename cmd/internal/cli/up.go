@@ -152,12 +152,23 @@ func (a *app) upProject(cmd *cobra.Command, p project, names []string) error {
 	ctx := cmd.Context()
 	return a.withClient(ctx, anyHome, func(c *client.Client) error {
 		a.remains = "those that are up stay up"
-		return eachOf(ctx, a, names, "workspaces", func(name string) (api.UpResult, error) {
+		// All are created before one is mounted: a directory with a mount in it is no source.
+		created := map[string]api.UpResult{}
+		failures := map[string]error{}
+		for _, name := range names {
+			created[name], failures[name] = a.upCreate(ctx, c, name, p.source(name))
+		}
+		err := eachOf(ctx, a, names, "workspaces", func(name string) (api.UpResult, error) {
+			up := created[name]
+			delete(created, name)
+			if err := failures[name]; err != nil {
+				return up, err
+			}
 			options, err := p.options(name)
 			if err != nil {
-				return api.UpResult{}, err
+				return up, err
 			}
-			up, err := a.up(ctx, c, name, p.source(name), api.MountRequest{
+			up, err = a.upMount(ctx, c, up, api.MountRequest{
 				Access: a.access(), Workspace: name, Mountpoint: p.mountpoint(name), MakeMountpoint: true,
 				MountOptions: options,
 			})
@@ -178,6 +189,12 @@ func (a *app) upProject(cmd *cobra.Command, p project, names []string) error {
 			}
 			return up, nil
 		}, func(up api.UpResult) string { return mountedLine(up.Workspace) })
+		for name, up := range created { // an interrupt came before
+			if up.How == api.Fresh {
+				err = errors.Join(err, a.destroyNew(ctx, c, name))
+			}
+		}
+		return err
 	})
 }
 
@@ -185,6 +202,15 @@ func (a *app) upProject(cmd *cobra.Command, p project, names []string) error {
 func (a *app) up(
 	ctx context.Context, c *client.Client, name, src string, mount api.MountRequest,
 ) (api.UpResult, error) {
+	up, err := a.upCreate(ctx, c, name, src)
+	if err != nil {
+		return up, err
+	}
+	return a.upMount(ctx, c, up, mount)
+}
+
+// upCreate creates the workspace if needed.
+func (a *app) upCreate(ctx context.Context, c *client.Client, name, src string) (api.UpResult, error) {
 	meter := a.newMeter()
 	up, err := c.Up(ctx, api.UpRequest{CreateRequest: api.CreateRequest{
 		Access: a.access(), Name: name, Source: src, Progress: meter.report(),
@@ -196,10 +222,17 @@ func (a *app) up(
 	if up.How == api.Restored {
 		a.note("workspace %s was lost: it is at snapshot %s", name, up.Head)
 	}
+	return up, nil
+}
+
+// upMount mounts the workspace, or destroys it if it was made now.
+func (a *app) upMount(
+	ctx context.Context, c *client.Client, up api.UpResult, mount api.MountRequest,
+) (api.UpResult, error) {
 	ws, err := a.mount(ctx, c, mount)
 	if err != nil {
 		if up.How == api.Fresh {
-			err = errors.Join(err, a.destroyNew(ctx, c, name))
+			err = errors.Join(err, a.destroyNew(ctx, c, mount.Workspace))
 		}
 		return up, err
 	}
