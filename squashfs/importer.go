@@ -30,16 +30,17 @@ type importer struct {
 	im    *Image
 	stack []*imageNode // the directories from the root to the one listed last
 
-	seen     []uint64       // bit by inode number: directories listed, and other inodes seen
-	links    map[uint32]Ref // inodes with several names that were seen, by their numbers
-	begun    bool           // the fields below are set
-	listings int64          // bytes of listings that may still come
-	inodes   int64          // bytes of the inode table that may still be used
-	names    int64          // that may still come
-	left     int64          // of ImportMemory
-	contents int64          // bytes of contents that may still be read
-	xattrs   int64          // bytes of attributes that may still be read
-	extras   int64          // bytes of extension records that may still be read
+	seen     []uint64        // bit by inode number: directories listed, and other inodes seen
+	links    map[uint32]Ref  // inodes with several names that were seen, by their numbers
+	counted  map[uint32]bool // those of them whose extension records were counted
+	begun    bool            // the fields below are set
+	listings int64           // bytes of listings that may still come
+	inodes   int64           // bytes of the inode table that may still be used
+	names    int64           // that may still come
+	left     int64           // of ImportMemory
+	contents int64           // bytes of contents that may still be read
+	xattrs   int64           // bytes of attributes that may still be read
+	extras   int64           // bytes of extension records that may still be read
 }
 
 // begin determines how much the image can hold.
@@ -82,6 +83,7 @@ func (g *importer) begin() error {
 	}
 	g.seen = make([]uint64, g.im.sb.inodes/64+1)
 	g.links = make(map[uint32]Ref)
+	g.counted = make(map[uint32]bool)
 	g.begun = true
 	return nil
 }
@@ -262,6 +264,12 @@ func (g *importer) extra(n *Inode) (*extra, error) {
 	x, err := n.extra()
 	if err != nil {
 		return nil, err
+	}
+	if n.raw.nlink > 1 && n.raw.basic() != typeDir { // it comes once for each name
+		if g.counted[n.raw.number] {
+			return &x, nil
+		}
+		g.counted[n.raw.number] = true
 	}
 	size := int64(2 * len(x.extents)) // the least that it takes
 	for _, a := range x.xattrs {
