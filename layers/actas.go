@@ -25,7 +25,7 @@ var fileCaps = sync.OnceValues(func() ([2]unix.CapUserData, bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var caps [2]unix.CapUserData
-	if os.Geteuid() != 0 || unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0]) != nil {
+	if UserAttributes() || unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0]) != nil {
 		return caps, false
 	}
 	const somebody = 1

@@ -165,10 +165,15 @@ func (o *Overlay) change(c *capability, p location, value []byte) error {
 
 // loseCapability says that a program is changing n's contents, until done: the host takes what n has, and nothing
 // brings it back.
-func (o *Overlay) loseCapability(n *node) (done func()) {
+func (o *Overlay) loseCapability(n *node, p location) (done func()) {
 	c := o.caps.enter(n)
 	c.host.Lock()
 	defer c.host.Unlock()
+	if p.translates() && !n.bare.Load() { // it is none to the host
+		if err := dropXattr(p, xattrCapability); err != nil {
+			o.log.Warn("a file that was written kept its capabilities", "err", err)
+		}
+	}
 	o.caps.note(c, nil)
 	return func() { o.caps.leave(n, c) }
 }

@@ -22,7 +22,7 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, names group) (placed 
 	if !o.stillIs(n, s) {
 		return false, nil
 	}
-	from := location{s.upper.work, tmp}
+	from := nameIn(s.upper.work, tmp)
 	below := s.partsBelow(n)
 	if s.dead {
 		return o.commitOrphan(n, from, below, s.copied)
@@ -86,7 +86,7 @@ func (o *Overlay) commitApart(n *node, s *source, tmp string) (placed bool, err 
 		n.pending = &pendingChange{location: alias{n.parent, n.name}, layer: s.upper.layer}
 		s.parent.pending = &pendingChange{visible: &visible}
 	})
-	placed, err = o.placeUp(n, location{s.upper.work, tmp})
+	placed, err = o.placeUp(n, nameIn(s.upper.work, tmp))
 	t.publish(func() {
 		n.pending, s.parent.pending = nil, nil
 		if placed {
@@ -121,7 +121,7 @@ func (o *Overlay) placeUp(n *node, from location) (placed bool, err error) {
 		subs = -1 // the host counts it from now on
 	}
 	err = o.keepingTimes(n.parent, subs, func(dirfd int) error {
-		if err := (location{dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+		if err := nameIn(dirfd, ".").setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return err
 		}
 		if err := unix.Renameat(from.dirfd, from.name, dirfd, n.name); err != nil {

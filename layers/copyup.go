@@ -227,17 +227,19 @@ func (o *Overlay) sealedSince(u *upper) bool {
 // prepare makes a copy of n in the work directory, which nobody may use before it has its owner. Without data wanted a
 // regular file becomes a metacopy.
 func (o *Overlay) prepare(n *node, s *source, tmp string) error {
-	p := location{s.upper.work, tmp}
+	p := nameIn(s.upper.work, tmp)
 	var err error
 	switch {
 	case isDir(n.typ):
-		err = unix.Mkdirat(p.dirfd, tmp, 0)
+		err = unix.Mkdirat(p.dirfd, tmp, fresh(unix.S_IFDIR))
+	case standsIn(n.typ, true) && (n.typ != unix.S_IFCHR || s.attr.Rdev != 0):
+		err = p.makeStandIn(s.attr.Mode, s.attr.Rdev, s.target)
 	case isLnk(n.typ):
 		err = unix.Symlinkat(s.target, p.dirfd, tmp)
 	case isReg(n.typ):
 		err = prepareFile(p, s)
 	case n.typ == unix.S_IFCHR && s.attr.Rdev == 0:
-		if err = unix.Mknodat(p.dirfd, tmp, unix.S_IFREG, 0); err == nil {
+		if err = unix.Mknodat(p.dirfd, tmp, unix.S_IFREG|fresh(unix.S_IFREG), 0); err == nil {
 			err = p.setxattr(xattrNode, []byte("c"), 0)
 		}
 	default:
@@ -259,7 +261,7 @@ func (o *Overlay) prepare(n *node, s *source, tmp string) error {
 
 // prepareFile makes the regular file of a copy-up.
 func prepareFile(p location, s *source) error {
-	fd, err := openat(p.dirfd, p.name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0)
+	fd, err := openat(p.dirfd, p.name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, fresh(unix.S_IFREG))
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"errors"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -75,7 +76,7 @@ func (o *Overlay) create(parent NodeID, name string, c creation) (Entry, error) 
 			return err
 		}
 		defer h.release()
-		m, err := o.makeIn(p, location{h.fd, name}, c, covered)
+		m, err := o.makeIn(p, nameIn(h.fd, name), c, covered)
 		if err == nil {
 			t.publish(func() { e = o.createdIn(p, name, m) })
 		}
@@ -92,7 +93,7 @@ func (o *Overlay) vacant(p *node, name string) (covered bool, err error) {
 		return false, err
 	}
 	defer h.release()
-	f, err := o.upper.store.examine(location{h.fd, name})
+	f, err := o.upper.store.examine(nameIn(h.fd, name))
 	switch {
 	case err == nil && f.whiteout:
 		return true, nil
@@ -123,13 +124,13 @@ type created struct {
 
 // makeIn makes the inode. p is locked.
 func (o *Overlay) makeIn(p *node, at location, c creation, covered bool) (created, error) {
-	dir, err := location{at.dirfd, "."}.stat()
+	dir, err := nameIn(at.dirfd, ".").stat()
 	if err != nil {
 		return created{}, err
 	}
 	var inherited []byte
 	if !p.bare.Load() {
-		if v, err := (location{at.dirfd, "."}).getxattr(xattrDefaultACL); err == nil {
+		if v, err := nameIn(at.dirfd, ".").getxattr(xattrDefaultACL); err == nil {
 			inherited = v
 		}
 	}
@@ -145,10 +146,11 @@ func (o *Overlay) makeIn(p *node, at location, c creation, covered bool) (create
 		}
 	}
 	hostless := c.mode&unix.S_IFMT == unix.S_IFCHR && c.rdev == 0
+	special := hostless || standsIn(c.mode, int(c.caller.UID) != os.Geteuid() || int(gid) != os.Getegid())
 	// setuid and setgid are added afterwards: until then nothing shows, nor after a crash.
 	later := !isDir(c.mode) && c.mode&(unix.S_ISUID|unix.S_ISGID) != 0
 	to := at
-	if covered || hostless || later || !mayActAs(c.caller.UID, gid) {
+	if covered || special || later || !mayActAs(c.caller.UID, gid) {
 		tmp, done, err := o.staging(inherited)
 		if err != nil {
 			return created{}, err
@@ -156,13 +158,13 @@ func (o *Overlay) makeIn(p *node, at location, c creation, covered bool) (create
 		defer done()
 		to = tmp
 	}
-	if hostless {
+	if special {
 		// A listing of the directory must look at each inode to see what it stands for.
-		if err := (location{at.dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+		if err := nameIn(at.dirfd, ".").setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return created{}, err
 		}
 	}
-	if err := actingAs(c.caller.UID, gid, func() error { return makeInode(to, c, hostless) }); err != nil {
+	if err := actingAs(c.caller.UID, gid, func() error { return makeInode(to, c, hostless, special) }); err != nil {
 		return created{}, err
 	}
 	steps.At("inode made")
@@ -181,7 +183,7 @@ func (o *Overlay) makeIn(p *node, at location, c creation, covered bool) (create
 		}
 	}
 	if err == nil {
-		err = o.touched(p, location{at.dirfd, "."}, 0)
+		err = o.touched(p, nameIn(at.dirfd, "."), 0)
 	}
 	if err != nil {
 		_ = removeAll(to.dirfd, to.name) // the first error counts
@@ -208,14 +210,14 @@ func (o *Overlay) staging(acl []byte) (location, func(), error) {
 	u := o.upper
 	tmp := u.temp()
 	if acl == nil {
-		return location{u.work, tmp}, func() {}, nil
+		return nameIn(u.work, tmp), func() {}, nil
 	}
 	if err := unix.Mkdirat(u.work, tmp, 0o700); err != nil {
 		return location{}, nil, err
 	}
 	undo := func() { _ = removeAll(u.work, tmp) } // New cleans up what is left
 	var fd int
-	err := location{u.work, tmp}.setxattr(xattrDefaultACL, acl, 0)
+	err := nameIn(u.work, tmp).setxattr(xattrDefaultACL, acl, 0)
 	if err == nil {
 		fd, err = openat(u.work, tmp, unix.O_PATH|unix.O_DIRECTORY, 0)
 	}
@@ -223,22 +225,24 @@ func (o *Overlay) staging(acl []byte) (location, func(), error) {
 		undo()
 		return location{}, nil, err
 	}
-	return location{fd, "x"}, func() {
+	return nameIn(fd, "x"), func() {
 		_ = unix.Close(fd) // O_PATH
 		undo()
 	}, nil
 }
 
 // makeInode makes an inode without setuid and setgid, which own adds.
-func makeInode(to location, c creation, hostless bool) error {
+func makeInode(to location, c creation, hostless, special bool) error {
 	c.mode &^= unix.S_ISUID | unix.S_ISGID
 	switch {
+	case special && !hostless:
+		return to.makeStandIn(c.mode, c.rdev, c.target)
 	case isDir(c.mode):
 		return unix.Mkdirat(to.dirfd, to.name, c.mode&0o7777)
 	case isLnk(c.mode):
 		return unix.Symlinkat(c.target, to.dirfd, to.name)
 	case hostless:
-		if err := unix.Mknodat(to.dirfd, to.name, c.mode&0o7777|unix.S_IFREG, 0); err != nil {
+		if err := unix.Mknodat(to.dirfd, to.name, c.mode&0o7777|unix.S_IFREG|fresh(unix.S_IFREG), 0); err != nil {
 			return err
 		}
 		steps.At("inode made")
@@ -266,7 +270,7 @@ func own(p location, c creation, gid uint32, acl bool) (Attr, error) {
 		changed = true
 		a.Mode &^= unix.S_ISUID | unix.S_ISGID // the chown may have cleared them
 	}
-	if !isLnk(c.mode) && a.Mode&0o7777 != want {
+	if !isLnk(c.mode) && (a.Mode&0o7777 != want || p.translates() && want&needed(a.Mode) != needed(a.Mode)) {
 		if err := p.chmod(want); err != nil {
 			return Attr{}, err
 		}

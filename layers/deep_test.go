@@ -194,7 +194,7 @@ func TestDeepTreeMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.release()
-	a, err := location{h.fd, "."}.stat()
+	a, err := nameIn(h.fd, ".").stat()
 	if err != nil || a.Ino != at[2].host {
 		t.Errorf("the parent of what has moved is taken for the one before: %v", err)
 	}

@@ -156,10 +156,10 @@ func (o *part) openAbove(low *part, hops int) *descriptor {
 // at gives o's location; the hold keeps it valid.
 func (s *dirStore) at(o *part) (location, hold, error) {
 	if o.parent == nil {
-		return location{s.root, "."}, hold{}, nil
+		return nameIn(s.root, "."), hold{}, nil
 	}
 	h, err := s.dir(o.parent)
-	return location{h.fd, o.name}, h, err
+	return nameIn(h.fd, o.name), h, err
 }
 
 // file gives a cached descriptor of a regular file.
@@ -196,7 +196,7 @@ func (s *dirStore) find(dir *part, name string) (found, error) {
 		return found{}, err
 	}
 	defer h.release()
-	return s.examine(location{h.fd, name})
+	return s.examine(nameIn(h.fd, name))
 }
 
 // examine stats an inode and reads the overlay's attributes of it.
@@ -320,7 +320,7 @@ func (s *dirStore) list(o *part, fn func(rawEntry) error) error {
 		return err
 	}
 	defer h.release()
-	self := location{h.fd, "."}
+	self := nameIn(h.fd, ".")
 	names, err := self.listxattr()
 	if err != nil {
 		return err
@@ -343,7 +343,7 @@ func (s *dirStore) list(o *part, fn func(rawEntry) error) error {
 		e := rawEntry{name: name, typ: typ, ino: n, id: ino}
 		special := impure || attrWhiteouts && typ == unix.S_IFREG || typ == unix.S_IFCHR || typ == 0
 		if special {
-			f, err := s.examine(location{h.fd, name})
+			f, err := s.examine(nameIn(h.fd, name))
 			if errors.Is(err, unix.ENOENT) {
 				return nil // removed meanwhile
 			}

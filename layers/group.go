@@ -309,7 +309,7 @@ const pendingPrefix = '='
 // file than the rest, which the layer below still shows. What is not placed has none of them in the upper, and after a
 // crash New removes those that it has.
 func (o *Overlay) placeGroup(n *node, from location, group []groupDir) (placed bool, err error) {
-	pending := location{from.dirfd, string(pendingPrefix) + from.name}
+	pending := nameIn(from.dirfd, string(pendingPrefix)+from.name)
 	if err := unix.Renameat(from.dirfd, from.name, pending.dirfd, pending.name); err != nil {
 		return false, err
 	}
@@ -339,7 +339,7 @@ func (o *Overlay) placeGroup(n *node, from location, group []groupDir) (placed b
 // see, and tells which.
 func (o *Overlay) linkNames(from location, d groupDir) (linked []string, err error) {
 	err = o.keepingTimes(d.dir, 0, func(dirfd int) error {
-		if err := (location{dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+		if err := nameIn(dirfd, ".").setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return err
 		}
 		for i, name := range d.names {
@@ -409,7 +409,7 @@ func unlinkAll(dirfd int, ino uint64) error {
 		}
 	}
 	if len(names) > 0 {
-		if err := (location{fd, "."}).utimes(st.Atim, st.Mtim); err != nil {
+		if err := nameIn(fd, ".").utimes(st.Atim, st.Mtim); err != nil {
 			return err
 		}
 	}

@@ -206,7 +206,7 @@ func (o *Overlay) keepingTimes(n *node, subs int, fn func(dirfd int) error) erro
 		return err
 	}
 	defer h.release()
-	self := location{h.fd, "."}
+	self := nameIn(h.fd, ".")
 	host, err := self.stat()
 	if err != nil {
 		return err

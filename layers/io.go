@@ -113,7 +113,7 @@ func (o *Overlay) writable(id NodeID, whole bool, fn func(t target) error) error
 			return err
 		}
 		defer t.release()
-		defer o.loseCapability(t.n)()
+		defer o.loseCapability(t.n, t.location())()
 		if err := fn(t); err != nil {
 			return err
 		}
@@ -200,9 +200,12 @@ func (o *Overlay) writeInside(id NodeID, p []byte, off int64, killFor *Caller, b
 			return 0, err
 		}
 	}
-	if back {
+	switch {
+	case back:
 		c := o.caps.begin(t.n, t.location())
 		defer o.end(t.n, c, t.location())
+	case UserAttributes() && !t.n.bare.Load():
+		defer o.loseCapability(t.n, t.location())()
 	}
 	k, err := t.write(p, off)
 	o.writeOut(t.d, off, int64(k))

@@ -84,7 +84,7 @@ func (k *kernelMount) open(path string, flags int, fn func(fd int) error) error 
 func (k *kernelMount) rename(s step, flags uint) error {
 	return k.at(s.a, func(from int, a string) error {
 		return k.at(s.b, func(to int, b string) error {
-			dir := location{from, "."}
+			dir := nameIn(from, ".")
 			before, err := dir.stat()
 			if err != nil {
 				return err
@@ -108,7 +108,7 @@ func (k *kernelMount) rename(s step, flags uint) error {
 func (k *kernelMount) do(s step) string {
 	var data string
 	var err error
-	proc := func(fd int, name string) string { return location{fd, name}.proc() }
+	proc := func(fd int, name string) string { return nameIn(fd, name).proc() }
 	switch s.kind {
 	case "mkdir":
 		err = k.at(s.a, func(fd int, name string) error { return unix.Mkdirat(fd, name, 0o755) })
@@ -162,7 +162,7 @@ func (k *kernelMount) do(s step) string {
 		})
 	case "stat":
 		err = k.at(s.a, func(fd int, name string) error {
-			a, err := location{fd, name}.stat()
+			a, err := nameIn(fd, name).stat()
 			if err == nil {
 				data = statLine(a.Mode, a.Nlink, a.Size)
 			}

@@ -104,7 +104,7 @@ func (l *newLink) run(t mutation) (Entry, error) {
 		return Entry{}, err
 	}
 	steps.At("name linked")
-	err = errors.Join(o.touched(l.p, location{l.dh.fd, "."}, 0), o.touched(n, l.from, 0)) // it is there all the same
+	err = errors.Join(o.touched(l.p, nameIn(l.dh.fd, "."), 0), o.touched(n, l.from, 0)) // it is there all the same
 	t.publish(func() {
 		n.pending = nil
 		o.linked(n, l.p, l.name)
@@ -124,15 +124,15 @@ func (l *newLink) run(t mutation) (Entry, error) {
 
 // make makes one more name in the host's directory.
 func (l *newLink) make(o *Overlay) error {
-	at := location{l.dh.fd, l.name}
+	at := nameIn(l.dh.fd, l.name)
 	if l.special {
-		if err := (location{at.dirfd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+		if err := nameIn(at.dirfd, ".").setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return err
 		}
 	}
 	to := at
 	if l.covered {
-		to = location{o.upper.work, o.upper.temp()}
+		to = nameIn(o.upper.work, o.upper.temp())
 	}
 	var err error
 	if l.from.name == "" {
@@ -152,7 +152,7 @@ func (l *newLink) make(o *Overlay) error {
 // from a layer below, or it stands for a device that the overlay means something by. tree is held.
 func (n *node) special() bool {
 	s := n.top.dirStore()
-	if s == nil || n.typ == unix.S_IFCHR || s.inoBase == 0 || n.top.host == 0 {
+	if s == nil || n.typ == unix.S_IFCHR || !isReg(n.typ) && !isDir(n.typ) && UserAttributes() || s.inoBase == 0 || n.top.host == 0 {
 		return true
 	}
 	number, err := s.number(n.top.host)

@@ -15,7 +15,12 @@ import (
 type location struct {
 	dirfd int
 	name  string // "" : dirfd itself
+	// foreign is set for what no overlay has made: its attributes are the host's own, see override.go.
+	foreign bool
 }
+
+// nameIn names something in an open directory of an overlay.
+func nameIn(dirfd int, name string) location { return location{dirfd: dirfd, name: name} }
 
 // proc is a path for system calls that take no descriptor. With a name, calls must not follow links; without one they
 // must follow exactly the link of /proc, which leads to the inode itself, even if that is a symlink.
@@ -27,7 +32,21 @@ func (p location) proc() string {
 	return s
 }
 
+// stat is what callers see, but for what the overlay's attributes say.
 func (p location) stat() (Attr, error) {
+	a, err := p.hostStat()
+	if err != nil || !p.translates() {
+		return a, err
+	}
+	r, ok, err := p.readOverride(&a)
+	if ok {
+		r.apply(&a)
+	}
+	return a, err
+}
+
+// hostStat is what the host has.
+func (p location) hostStat() (Attr, error) {
 	var sx unix.Statx_t
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if p.name == "" {
@@ -55,7 +74,14 @@ func hostAttr(sx *unix.Statx_t) Attr {
 func hostTime(t unix.StatxTimestamp) squashfs.Time { return squashfs.Time{Sec: t.Sec, Nsec: t.Nsec} }
 
 func (p location) chmod(mode uint32) error {
+	if p.translates() {
+		return p.chmodShown(mode)
+	}
 	defer steps.At("mode set")
+	return p.hostChmod(mode)
+}
+
+func (p location) hostChmod(mode uint32) error {
 	if p.name == "" {
 		return unix.Fchmodat(unix.AT_FDCWD, p.proc(), mode&0o7777, 0)
 	}
@@ -64,6 +90,9 @@ func (p location) chmod(mode uint32) error {
 
 func (p location) chown(uid, gid int) error {
 	defer steps.At("owner set")
+	if p.translates() {
+		return p.chownShown(uid, gid)
+	}
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if p.name == "" {
 		flags |= unix.AT_EMPTY_PATH
@@ -83,6 +112,9 @@ func (p location) readlink() (string, error) {
 	buf := make([]byte, 256)
 	for {
 		n, err := unix.Readlinkat(p.dirfd, p.name, buf)
+		if (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT)) && p.translates() {
+			return p.readTarget()
+		}
 		if err != nil {
 			return "", err
 		}
@@ -116,7 +148,9 @@ func (p location) listxattr() ([]string, error) {
 			if end < 0 {
 				end = len(rest) - 1
 			}
-			names = append(names, string(rest[:end]))
+			if name, ok := p.shownXattr(string(rest[:end])); ok {
+				names = append(names, name)
+			}
 			rest = rest[end+1:]
 		}
 		return names, nil
@@ -136,7 +170,11 @@ func (p location) getxattr(name string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return append([]byte{}, buf[:n]...), nil
+		value := append([]byte{}, buf[:n]...)
+		if name == aclAccess && p.translates() {
+			return p.shownACL(value)
+		}
+		return value, nil
 	}
 }
 

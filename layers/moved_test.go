@@ -149,7 +149,7 @@ func TestKeptEmpty(t *testing.T) {
 	plain := filepath.Join(r.upper(), "plain")
 	cleared := false
 	steps = func(string) {
-		if v, _ := (location{unix.AT_FDCWD, filepath.Join(r.upper(), "to")}).getxattr(xattrOpaque); !cleared && string(v) == "y" {
+		if v, _ := nameIn(unix.AT_FDCWD, filepath.Join(r.upper(), "to")).getxattr(xattrOpaque); !cleared && string(v) == "y" {
 			cleared = true
 			freeze(t, plain, true)
 		}

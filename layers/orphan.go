@@ -142,7 +142,7 @@ func (o *Overlay) copyDir(n *node, top *part) error {
 	if err := unix.Mkdirat(root, top.name, 0o700); err != nil {
 		return err
 	}
-	if err := copyAttrs(location{root, top.name}, a, xattrs); err != nil {
+	if err := copyAttrs(nameIn(root, top.name), a, xattrs); err != nil {
 		_ = unix.Unlinkat(root, top.name, unix.AT_REMOVEDIR) // the first error counts
 		return err
 	}

@@ -219,7 +219,7 @@ func (o *Overlay) moveOver(m *move) error {
 	if err := o.markImpure(m.node, th.fd); err != nil {
 		return err
 	}
-	from, to := location{fh.fd, m.fromName}, location{th.fd, m.toName}
+	from, to := nameIn(fh.fd, m.fromName), nameIn(th.fd, m.toName)
 	subs := 0
 	if m.target != nil {
 		if isDir(m.target.typ) && !targetUp {
@@ -239,7 +239,7 @@ func (o *Overlay) moveOver(m *move) error {
 		return err
 	}
 	err = errors.Join(
-		err, o.touched(m.fromDir, location{fh.fd, "."}, 0), o.touched(m.toDir, location{th.fd, "."}, subs), o.touched(m.node, to, 0),
+		err, o.touched(m.fromDir, nameIn(fh.fd, "."), 0), o.touched(m.toDir, nameIn(th.fd, "."), subs), o.touched(m.node, to, 0),
 	) // it has moved all the same
 	if m.target != nil {
 		o.unlinked(m.target, m.toDir, m.toName, false)
@@ -267,7 +267,7 @@ func (o *Overlay) markImpure(n *node, dirfd int) error {
 	if !n.special() {
 		return nil
 	}
-	return location{dirfd, "."}.setxattr(xattrImpure, []byte("y"), 0)
+	return nameIn(dirfd, ".").setxattr(xattrImpure, []byte("y"), 0)
 }
 
 // moveFile renames a non-directory in the upper. moved says that it has its new name, which it may have in spite of an
@@ -286,7 +286,7 @@ func (o *Overlay) moveFile(from, to location, white bool) (moved bool, err error
 	}
 	// Without the host's help: the whiteout takes its place last, so a crash may show the file twice, but never lose
 	// it. What takes room comes before the file moves.
-	tmp := location{u.work, u.temp()}
+	tmp := nameIn(u.work, u.temp())
 	if err := u.whiteout(tmp); err != nil {
 		return false, err
 	}

@@ -142,11 +142,11 @@ func (s *sharedRename) run(t mutation, m *move) error {
 // change has the host make it. moved is as moveFile's.
 func (s *sharedRename) change(o *Overlay, m *move) (moved bool, err error) {
 	if s.isSpecial {
-		if err := (location{s.to.fd, "."}).setxattr(xattrImpure, []byte("y"), 0); err != nil {
+		if err := nameIn(s.to.fd, ".").setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return false, err
 		}
 	}
-	from, to := location{s.from.fd, m.fromName}, location{s.to.fd, m.toName}
+	from, to := nameIn(s.from.fd, m.fromName), nameIn(s.to.fd, m.toName)
 	if m.target != nil {
 		if err := o.loses(m.target, m.to, to, s.targetUp); err != nil {
 			return false, err
@@ -168,6 +168,6 @@ func (s *sharedRename) change(o *Overlay, m *move) (moved bool, err error) {
 	}
 	steps.At("name moved")
 	return true, errors.Join(
-		o.touched(m.fromDir, location{s.from.fd, "."}, 0), o.touched(m.toDir, location{s.to.fd, "."}, 0), o.touched(m.node, to, 0),
+		o.touched(m.fromDir, nameIn(s.from.fd, "."), 0), o.touched(m.toDir, nameIn(s.to.fd, "."), 0), o.touched(m.node, to, 0),
 	)
 }

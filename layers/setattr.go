@@ -138,7 +138,7 @@ func (o *Overlay) apply(t mutation, c Caller, n *node, p location, s SetAttr) er
 		if err != nil {
 			return err
 		}
-		done := o.loseCapability(n)
+		done := o.loseCapability(n, p)
 		err = f.truncate(int64(s.Size))
 		done()
 		f.release()

@@ -146,7 +146,7 @@ func openTree(dir string) (*tree, error) {
 		return nil, fmt.Errorf("%s is a %s file system, whose files cannot be stored: %w", dir, name, unix.EINVAL)
 	}
 	t.exact = exactTimes[int64(st.Type)]
-	if t.mount, err = mountID(location{fd, "."}); err != nil {
+	if t.mount, err = mountID(nameIn(fd, ".")); err != nil {
 		t.close()
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
@@ -175,7 +175,7 @@ func mountOf(sx *unix.Statx_t) uint64 {
 }
 
 func (t *tree) Root(context.Context) (*squashfs.Entry, error) {
-	return t.entry(location{t.store.root, "."}, "", nil)
+	return t.entry(location{dirfd: t.store.root, name: ".", foreign: true}, "", nil)
 }
 
 func (t *tree) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error) {
@@ -203,7 +203,7 @@ func (t *tree) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squa
 		return nil, err
 	}
 	defer h.release()
-	e, err := t.entry(location{h.fd, name}, name, parent)
+	e, err := t.entry(location{dirfd: h.fd, name: name, foreign: true}, name, parent)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil // removed meanwhile
 	}

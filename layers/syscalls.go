@@ -86,6 +86,11 @@ func (p location) callXattr(call uintptr, attr string, last unsafe.Pointer, size
 
 // lgetxattr is lgetxattr(2) of a location.
 func (p location) lgetxattr(name string, buf []byte) (int, error) {
+	return p.hostGetxattr(p.hostXattr(name), buf)
+}
+
+// hostGetxattr is lgetxattr by the host's name.
+func (p location) hostGetxattr(name string, buf []byte) (int, error) {
 	switch {
 	case p.xattrByName():
 		args := xattrArgs{value: unsafe.SliceData(buf), size: uint32(len(buf))}
@@ -119,6 +124,14 @@ func (p location) llistxattr(buf []byte) (int, error) {
 
 func (p location) setxattr(name string, value []byte, flags int) error {
 	defer steps.At("attribute set")
+	if name == aclAccess && p.translates() {
+		return p.setACL(value, flags)
+	}
+	return p.hostSetxattr(p.hostXattr(name), value, flags)
+}
+
+// hostSetxattr is setxattr by the host's name.
+func (p location) hostSetxattr(name string, value []byte, flags int) error {
 	switch {
 	case p.xattrByName():
 		args := xattrArgs{value: unsafe.SliceData(value), size: uint32(len(value)), flags: uint32(flags)}
@@ -130,7 +143,10 @@ func (p location) setxattr(name string, value []byte, flags int) error {
 	return unix.Lsetxattr(p.proc(), name, value, flags)
 }
 
-func (p location) removexattr(name string) error {
+func (p location) removexattr(name string) error { return p.hostRemovexattr(p.hostXattr(name)) }
+
+// hostRemovexattr is removexattr by the host's name.
+func (p location) hostRemovexattr(name string) error {
 	switch {
 	case p.xattrByName():
 		_, err := p.callXattr(sysRemovexattrat, name, nil, 0)

@@ -153,7 +153,7 @@ func (o *Overlay) adopt(n *node) error {
 		return nil
 	}
 	if o.orphans.has(n) {
-		return location{o.orphans.root(), orphanName(n)}.setxattr(xattrIno, encodeIno(n.ino), 0)
+		return nameIn(o.orphans.root(), orphanName(n)).setxattr(xattrIno, encodeIno(n.ino), 0)
 	}
 	if err := (location{dirfd: int(n.pin) - 1}).setxattr(xattrIno, encodeIno(n.ino), 0); err != nil {
 		return err

@@ -152,7 +152,7 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 	if err != nil {
 		return err
 	}
-	at := location{d.fd, v.name}
+	at := nameIn(d.fd, v.name)
 	if err = o.loses(n, h, at, own); err == nil {
 		err = o.erase(at, own, dir, white)
 	}
@@ -165,7 +165,7 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 	if dir && !own {
 		subs = -1
 	}
-	err = o.touched(p, location{d.fd, "."}, subs) // the name is gone all the same
+	err = o.touched(p, nameIn(d.fd, "."), subs) // the name is gone all the same
 	t.publish(func() {
 		o.unlinked(n, p, v.name, own && (dir || h.attr.Nlink == 1))
 		o.listings.remove(p, v.name)

@@ -141,7 +141,7 @@ func (u *upper) ask(whiteouts string) (h host, err error) {
 	if err := unix.Mkdirat(u.work, name, 0o700); err != nil {
 		return h, fmt.Errorf("work directory: %w", err)
 	}
-	p := location{u.work, name}
+	p := nameIn(u.work, name)
 	given, err := p.listxattr()
 	if err == nil {
 		h.labels = len(given) > 0
@@ -151,7 +151,7 @@ func (u *upper) ask(whiteouts string) (h host, err error) {
 		return h, rerr
 	}
 	if err != nil {
-		return h, fmt.Errorf("the host file system keeps no trusted extended attributes: %w", err)
+		return h, fmt.Errorf("the host file system keeps no extended attributes %s: %w", location{}.hostXattr(xattrPrefix+"*"), err)
 	}
 	switch whiteouts {
 	case "char":
@@ -216,14 +216,14 @@ func emptyDir(dirfd int, name string) error {
 
 // inUse tells that an upper was opened for writing before. One that was not has no attributes of its own to show.
 func inUse(upperDir string) bool {
-	_, err := unix.Lgetxattr(upperDir, xattrIno, nil)
+	_, err := unix.Lgetxattr(upperDir, location{}.hostXattr(xattrIno), nil)
 	return !errors.Is(err, unix.ENODATA)
 }
 
 // initRoot gives the root of a fresh upper the attributes of the root below, or plain ones where nothing is below.
 // xattrIno marks a root that has them already. An upper with something in it that another overlay wrote has its own.
 func (u *upper) initRoot(below *part) error {
-	p := location{u.store.root, "."}
+	p := nameIn(u.store.root, ".")
 	_, err := p.getxattr(xattrIno)
 	if err == nil || !errors.Is(err, unix.ENODATA) {
 		return err

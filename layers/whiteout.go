@@ -31,7 +31,7 @@ func (o *Overlay) erase(at location, own, dir, white bool) error {
 	if err := u.markWhiteouts(at.dirfd); err != nil {
 		return err
 	}
-	tmp := location{u.work, u.temp()}
+	tmp := nameIn(u.work, u.temp())
 	if err := u.whiteout(tmp); err != nil {
 		return err
 	}
@@ -54,9 +54,9 @@ func (u *upper) whiteout(at location) error {
 	}
 	to := at
 	if at.dirfd != u.work {
-		to = location{u.work, u.temp()}
+		to = nameIn(u.work, u.temp())
 	}
-	if err := unix.Mknodat(to.dirfd, to.name, unix.S_IFREG, 0); err != nil {
+	if err := unix.Mknodat(to.dirfd, to.name, unix.S_IFREG|fresh(unix.S_IFREG), 0); err != nil {
 		return err
 	}
 	err := to.setxattr(xattrWhiteout, []byte("y"), 0)
@@ -115,7 +115,7 @@ func (u *upper) markWhiteouts(dirfd int) error {
 	if !u.attrWhiteouts {
 		return nil
 	}
-	self := location{dirfd, "."}
+	self := nameIn(dirfd, ".")
 	v, err := self.getxattr(xattrOpaque)
 	if err == nil && len(v) > 0 {
 		return nil

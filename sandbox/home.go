@@ -111,7 +111,7 @@ type Home struct {
 var _ API = (*Home)(nil)
 
 // Open opens or makes the home in dir, sweeps what a crash left and resumes background storing. A directory that is not
-// a home, or not of this version, is refused and left as it was. Errors: ErrUnavailable without root or access,
+// a home, or not of this version, is refused and left as it was. Errors: ErrUnavailable without access,
 // ErrNotFound with MustExist, ErrInvalid for another directory or version, ErrConflict while a process holds the home,
 // ErrCorrupt for a damaged one.
 func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
@@ -121,9 +121,6 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("home %s: %w", dir, err)
-	}
-	if uid := os.Geteuid(); uid != 0 {
-		return nil, fmt.Errorf("%w: snapfs must run as root to open %s (this is user %d)", ErrUnavailable, dir, uid)
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -169,6 +166,9 @@ func prepareHome(dir string, opts Options) (real string, m marker, made string, 
 	m, err = readMarker(dir)
 	switch {
 	case err == nil:
+		if err := m.checkAttributes(dir); err != nil {
+			return "", m, "", err
+		}
 	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrInvalid):
 		return "", m, "", err
 	case !errors.Is(err, fs.ErrNotExist):

@@ -19,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/hosttree"
+	"snapfs/internal/userns"
+	"snapfs/layers"
 	"snapfs/sandbox/api"
 )
 
@@ -40,6 +42,8 @@ type marker struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"`
 	State   string `json:"state"` // new or ready
+	// Attributes is "user" in a home whose uppers have user.* attributes in place of trusted.* ones.
+	Attributes string `json:"attributes,omitempty"`
 	// Sum is CRC-32C of the other fields, in hexadecimal.
 	Sum string `json:"sum,omitempty"`
 }
@@ -47,6 +51,9 @@ type marker struct {
 // checksum is what Sum should be.
 func (m marker) checksum() string {
 	text := fmt.Sprintf("%d %s %s", m.Version, m.ID, m.State)
+	if m.Attributes != "" {
+		text += " " + m.Attributes
+	}
 	return fmt.Sprintf("%08x", crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli)))
 }
 
@@ -80,6 +87,35 @@ func readMarker(dir string) (marker, error) {
 		return m, fmt.Errorf("%w: %s has no identity: %s", ErrCorrupt, path, mending)
 	}
 	return m, nil
+}
+
+// ownAttributes is marker.Attributes of the homes that this process makes.
+func ownAttributes() string {
+	if layers.UserAttributes() {
+		return "user"
+	}
+	return ""
+}
+
+// checkAttributes refuses a home whose uppers have other attributes than this process reads and writes.
+func (m marker) checkAttributes(dir string) error {
+	switch {
+	case m.Attributes == ownAttributes():
+		return nil
+	case m.Attributes == "":
+		return fmt.Errorf("%w: home %s was made by root, and this is user %d%s: run snapfs as root, let this user use the "+
+			"daemon's socket ('snapfs help serve', --allow), or choose another home", ErrUnavailable, dir, os.Geteuid(), inNamespace())
+	}
+	return fmt.Errorf("%w: home %s was made without privilege: run snapfs as the user who made it, or choose another home",
+		ErrUnavailable, dir)
+}
+
+// inNamespace says of a user that it is one of a user namespace.
+func inNamespace() string {
+	if userns.Initial() {
+		return ""
+	}
+	return " of a user namespace"
 }
 
 // writeMarker publishes the marker durably.
@@ -140,7 +176,7 @@ func freshHome(dir string) (marker, error) {
 	if stranger != "" {
 		return marker{}, notHome(dir, stranger)
 	}
-	return marker{Version: markerVersion, ID: uuid.NewString(), State: "new"}, nil
+	return marker{Version: markerVersion, ID: uuid.NewString(), State: "new", Attributes: ownAttributes()}, nil
 }
 
 func notHome(dir, name string) error {

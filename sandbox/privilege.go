@@ -3,6 +3,8 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 
 	"golang.org/x/sys/unix"
 
@@ -17,11 +19,14 @@ func lacking(err error, otherwise string) error {
 	}
 	lacks := otherwise
 	switch {
-	case !userns.Initial():
-		lacks = "the daemon runs in a user namespace, where the kernel lets nobody keep what workspaces need (trusted " +
-			"attributes): run it outside, and let this user use its socket ('snapfs help serve', --allow)"
-	case !hasAdmin():
+	case !hasAdmin() && os.Geteuid() == 0:
 		lacks = "the daemon lacks CAP_SYS_ADMIN: run it as root, in a container with --cap-add SYS_ADMIN --device /dev/fuse"
+	case os.Geteuid() != 0 && !hasHelper():
+		lacks = "users who are not root mount with fusermount3, which is missing: install the package fuse3"
+	case !mayOpenFUSE() && !userns.Initial():
+		lacks = "root of a user namespace may not open " + fuseDevice + ": it has to have mode 0666"
+	case !userns.Initial():
+		lacks = "root of a user namespace mounts only in a mount namespace of its own: unshare --user --mount"
 	case !mayOpenFUSE():
 		lacks = "the daemon may not open " + fuseDevice + ": run the container with --device " + fuseDevice
 	}
@@ -36,6 +41,12 @@ func hasAdmin() bool {
 	var caps [2]unix.CapUserData
 	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0])
 	return err != nil || caps[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
+}
+
+// hasHelper reports whether there is the setuid program with which users mount.
+func hasHelper() bool {
+	_, err := exec.LookPath("fusermount3")
+	return err == nil
 }
 
 // mayOpenFUSE reports whether this process may use the FUSE device.

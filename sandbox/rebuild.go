@@ -91,7 +91,7 @@ func (h *Home) mendMarker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = writeMarker(h.dir, marker{Version: markerVersion, ID: id, State: "ready"})
+	err = writeMarker(h.dir, marker{Version: markerVersion, ID: id, State: "ready", Attributes: ownAttributes()})
 	h.points.At("marker mended")
 	return err
 }

@@ -48,6 +48,7 @@ func extValues(a *Attr) [extExtraNumber]int64 {
 type extWriter struct {
 	inodes  uint32
 	home    uint64
+	own     bool // an inode has another number than an import would give it
 	columns [extColumns]*extColumnWriter
 	blobbed int64
 }
@@ -81,6 +82,9 @@ func newExtWriter(w *writer, compressed bool) *extWriter {
 }
 
 func (x *extWriter) add(number uint32, r *spooledInode) error {
+	if imported := uint64(number) + 1; r.attr.Ino != imported && (r.attr.Ino != 1 || number != x.inodes) {
+		x.own = true
+	}
 	for c, v := range extValues(&r.attr) {
 		if err := x.columns[c].add(v); err != nil {
 			return err
@@ -104,11 +108,12 @@ func (x *extWriter) add(number uint32, r *spooledInode) error {
 	return nil
 }
 
-// finish ends the columns and returns the header and the total length.
+// finish ends the columns and returns the header and the total length. Numbers that any home gives to what it imports are
+// no home's: the same tree is the same image in all of them.
 func (x *extWriter) finish(bytesUsed uint64) (head []byte, length uint64, err error) {
 	h := extHeader{bytesUsed: bytesUsed, inodes: x.inodes}
 	length = extHeaderSize + uint64(len(x.columns))*extColumnSize
-	if x.home != 0 {
+	if x.home != 0 && x.own {
 		length += extColumnSize
 	}
 	for _, c := range x.columns {
@@ -121,7 +126,7 @@ func (x *extWriter) finish(bytesUsed uint64) (head []byte, length uint64, err er
 		length += c.size()
 		h.columns = append(h.columns, c.extColumn)
 	}
-	if x.home != 0 {
+	if x.home != 0 && x.own {
 		h.columns = append(h.columns, extColumn{id: extHome, rows: 1, constant: int64(x.home)})
 	}
 	h.length = length

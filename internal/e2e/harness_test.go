@@ -43,6 +43,11 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	built := os.Getenv(commandsEnv)
+	if built != "" {
+		snapfs, complete = filepath.Join(built, "snapfs"), filepath.Join(built, "snapfs-engine")
+		return m.Run()
+	}
 	snapfs, complete = filepath.Join(dir, "snapfs"), filepath.Join(dir, "snapfs-engine")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()

@@ -86,8 +86,8 @@ func TestWordsOfPrivilege(t *testing.T) {
 		text   string
 	}{
 		"Capability": {[]string{"setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"}, "lacks CAP_SYS_ADMIN"},
-		"Namespace":  {[]string{"unshare", "--user", "--map-root-user"}, "in a user namespace"},
-		"User":       {[]string{"setpriv", "--reuid=4301", "--regid=4301", "--clear-groups"}, "must run as root"},
+		"Namespace":  {[]string{"unshare", "--user", "--map-root-user"}, "mount namespace of its own"},
+		"User":       {[]string{"setpriv", "--reuid=4301", "--regid=4301", "--clear-groups"}, "mode 0666"},
 		"Device": {
 			[]string{"unshare", "--mount", "bash", "-c", `mount -t tmpfs none /dev && mknod /dev/null c 1 3 && mknod /dev/urandom c 1 9 && exec "$@"`, "bash"},
 			"--device /dev/fuse",

@@ -86,15 +86,23 @@ type walker struct {
 	nodes []Node
 }
 
+// refused reports that a user may not look at something, which is then left out.
+func refused(err error) bool { return errors.Is(err, unix.EACCES) && os.Geteuid() != 0 }
+
 // dir lists one directory; rel is "" for the root.
 func (w *walker) dir(fd int, rel string) error {
 	names, err := readNames(fd)
+	if refused(err) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("read directory %q: %w", rel, err)
 	}
 	for _, name := range names {
 		p := path.Join(rel, name)
-		if err := w.add(fd, name, p); err != nil {
+		if err := w.add(fd, name, p); refused(err) {
+			continue
+		} else if err != nil {
 			return err
 		}
 		n := w.nodes[len(w.nodes)-1]
@@ -102,6 +110,9 @@ func (w *walker) dir(fd int, rel string) error {
 			continue
 		}
 		sub, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if refused(err) {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("open directory %q: %w", p, err)
 		}
@@ -178,6 +189,9 @@ func (n *Node) contents(dirfd int, name string) error {
 	if errors.Is(err, unix.EPERM) {
 		fd, err = unix.Openat(dirfd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	}
+	if refused(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -229,6 +243,9 @@ func xattrs(p string) (map[string]string, error) {
 		}
 		value := make([]byte, 1<<16)
 		v, err := unix.Lgetxattr(p, string(name), value)
+		if refused(err) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

@@ -46,7 +46,8 @@ func Child() {
 	}
 	runtime.LockOSThread() // the file system user belongs to the thread
 	unix.Umask(0)
-	if err := unix.Setgroups(nil); err != nil {
+	// A user without privilege does everything as itself.
+	if err := unix.Setgroups(nil); err != nil && !errors.Is(err, unix.EPERM) {
 		fmt.Fprintln(os.Stderr, "twin:", err)
 		os.Exit(1)
 	}

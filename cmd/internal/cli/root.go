@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
+	"snapfs/internal/userns"
 	"snapfs/sandbox/api"
 )
 
@@ -222,7 +225,7 @@ func (a *app) resolveHome() error {
 	}
 	if dir == "" {
 		dir = "/var/lib/snapfs"
-		if os.Geteuid() != 0 {
+		if os.Geteuid() != 0 || !userns.Initial() && !usable(dir) {
 			data := os.Getenv("XDG_DATA_HOME")
 			if data == "" {
 				user, err := os.UserHomeDir()
@@ -243,6 +246,15 @@ func (a *app) resolveHome() error {
 	}
 	a.home = abs
 	return nil
+}
+
+// usable reports whether this process may use, or make, a home in a directory.
+func usable(dir string) bool {
+	err := unix.Access(dir, unix.R_OK|unix.W_OK|unix.X_OK)
+	if errors.Is(err, unix.ENOENT) {
+		err = unix.Access(filepath.Dir(dir), unix.W_OK|unix.X_OK)
+	}
+	return err == nil
 }
 
 // access identifies the caller to the API.

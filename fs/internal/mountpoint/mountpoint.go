@@ -113,7 +113,7 @@ func (p *Mountpoint) attach(ctx context.Context, opts Options) (fd int, err erro
 		_ = unix.Close(fd) // never used
 	}
 	direct := err
-	if !errors.Is(direct, unix.EPERM) && !errors.Is(direct, unix.EACCES) {
+	if !errors.Is(direct, unix.EPERM) && !errors.Is(direct, unix.EACCES) || os.Geteuid() == 0 {
 		return -1, noFUSE(direct, p.path)
 	}
 	fd, err = mountHelper(ctx, p.path, opts)
@@ -186,7 +186,11 @@ func mountHelper(ctx context.Context, point string, opts Options) (int, error) {
 	err = cmd.Run()
 	_ = theirs.Close() // ours is the other half
 	if err != nil {
-		return -1, fmt.Errorf("%w: %s: %w", ErrNoFUSE, strings.TrimSpace(said.String()), err)
+		why := strings.TrimSpace(said.String())
+		if unix.Access("/dev/fuse", unix.R_OK|unix.W_OK) != nil {
+			why += " (/dev/fuse has to have mode 0666 where users mount)"
+		}
+		return -1, fmt.Errorf("%w: %s: %w", ErrNoFUSE, why, err)
 	}
 	fd, err := receiveFD(pair[0])
 	if err != nil {
@@ -256,7 +260,12 @@ func (p *Mountpoint) detach(lazy bool) error {
 		}
 		return nil
 	}
-	args := []string{"-u", "--", p.path}
+	return unmountHelper(p.path, lazy)
+}
+
+// unmountHelper has the setuid program fusermount3 unmount what this user has mounted.
+func unmountHelper(path string, lazy bool) error {
+	args := []string{"-u", "--", path}
 	if lazy {
 		args = slices.Insert(args, 1, "-z")
 	}
@@ -269,7 +278,7 @@ func (p *Mountpoint) detach(lazy bool) error {
 	case err == nil:
 		return nil
 	case bytes.Contains(out, []byte("busy")):
-		return &os.PathError{Op: "unmount", Path: p.path, Err: unix.EBUSY}
+		return &os.PathError{Op: "unmount", Path: path, Err: unix.EBUSY}
 	}
-	return fmt.Errorf("unmount %s: %s: %w", p.path, bytes.TrimSpace(out), err)
+	return fmt.Errorf("unmount %s: %s: %w", path, bytes.TrimSpace(out), err)
 }

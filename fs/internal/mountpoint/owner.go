@@ -72,7 +72,11 @@ func Detach(path string, dev uint64, lazy bool) (found bool, err error) {
 	if lazy {
 		flags |= unix.MNT_DETACH
 	}
-	if err := unix.Unmount(at, flags); err != nil {
+	err = unix.Unmount(at, flags)
+	if errors.Is(err, unix.EPERM) && os.Geteuid() != 0 { // nobody else may rename what leads to a user's mount
+		return true, unmountHelper(path, lazy)
+	}
+	if err != nil {
 		return true, &os.PathError{Op: "unmount", Path: path, Err: err}
 	}
 	return true, nil
