@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -158,7 +159,26 @@ func (f *TreeFile) Xattrs() (map[string]string, error) {
 	if err != nil {
 		return nil, f.tree.o.report(err, f.at.parts[0], "")
 	}
+	for name, value := range m {
+		if public := unescapeXattr(name); public != name {
+			delete(m, name)
+			m[public] = value
+		}
+	}
 	return m, nil
+}
+
+// Shares reports whether two regular files have the same data because it is the same in both trees. It reads none.
+func (f *TreeFile) Shares(other *TreeFile) (bool, error) {
+	xs, err := f.tree.o.dataParts(f.at.parts, nil)
+	if err != nil {
+		return false, f.tree.o.report(err, f.at.parts[0], "")
+	}
+	ys, err := other.tree.o.dataParts(other.at.parts, nil)
+	if err != nil {
+		return false, other.tree.o.report(err, other.at.parts[0], "")
+	}
+	return slices.EqualFunc(xs, ys, samePart), nil
 }
 
 // SameContents compares what two files of the old and the new tree hold: equal types, and equal data or targets. It

@@ -46,6 +46,10 @@ type (
 	TurnPage        = api.TurnPage
 	UndoRequest     = api.UndoRequest
 	UndoResult      = api.UndoResult
+	ApplyRequest    = api.ApplyRequest
+	ApplyResult     = api.ApplyResult
+	ApplyChange     = api.ApplyChange
+	ApplyConflict   = api.ApplyConflict
 	PauseRequest    = api.PauseRequest
 	ListRequest     = api.ListRequest
 	WorkspacePage   = api.WorkspacePage
@@ -127,6 +131,7 @@ const (
 	EventBranched        = api.EventBranched
 	EventForked          = api.EventForked
 	EventRolledBack      = api.EventRolledBack
+	EventApplied         = api.EventApplied
 	EventPaused          = api.EventPaused
 	EventResumed         = api.EventResumed
 	EventSnapshotDeleted = api.EventSnapshotDeleted

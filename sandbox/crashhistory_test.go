@@ -27,6 +27,7 @@ type crashRun struct {
 	h     *sandbox.Home
 	ids   map[string]string // of snapshots, by what they are called here
 	tree  string            // of workspace w, as it was last seen
+	other string            // the tree that the next application makes of w, or takes back
 	made  string            // the workspace that was made last
 	count int
 }
@@ -105,6 +106,10 @@ func (r *crashRun) steps() []crashStep {
 		{"fork", r.derive("", func(ctx context.Context) (sandbox.Workspace, error) {
 			return r.h.Fork(ctx, sandbox.ForkRequest{Workspace: "w"})
 		})},
+		{"apply", r.apply("s2", false)},
+		{"undo", r.apply("", false)},
+		{"apply again", r.apply("s2", true)},
+		{"undo again", r.apply("", true)},
 		{"delete", func(ctx context.Context) error { return r.delete(ctx, "s2", "s3", "s4") }},
 		{"expire", r.expire},
 	}
@@ -252,6 +257,42 @@ func (r *crashRun) rollback(to string) func(context.Context) error {
 			l.Workspaces["w"], r.tree = []string{target}, target
 		})
 		return nil
+	}
+}
+
+// apply applies a snapshot to w, or with "" takes that back. If the outcome is known, w has one of two trees all the time.
+func (r *crashRun) apply(from string, known bool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		before := r.tree
+		r.promise(func(l *ledger) {
+			l.Taking = append(l.Taking, before, "any") // both sides of an application are kept
+			if l.Workspaces["w"] = nil; known {
+				l.Workspaces["w"] = []string{before, r.other}
+			}
+		})
+		req := sandbox.ApplyRequest{From: r.ids[from], To: "w", Undo: from == ""}
+		got, err := r.h.Apply(ctx, req)
+		if err == nil && !got.Applied {
+			err = fmt.Errorf("nothing was applied: %+v", got)
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.look(ctx); err != nil {
+			return err
+		}
+		var differs error
+		r.promise(func(l *ledger) {
+			l.settled()
+			if from != "" {
+				l.Snapshots[got.Before], l.Snapshots[got.After] = before, r.tree
+			}
+			if known && alike(l.trees[r.tree]) != r.other {
+				differs = errors.New("the application has another outcome than the first one")
+			}
+			r.other = alike(l.trees[before])
+		})
+		return differs
 	}
 }
 

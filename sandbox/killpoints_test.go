@@ -90,7 +90,7 @@ func TestKillPoints(t *testing.T) {
 		return
 	}
 	for range 3 {
-		killedLife(t, 1+rnd.IntN(600))
+		killedLife(t, 1+rnd.IntN(650))
 	}
 }
 

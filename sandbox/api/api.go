@@ -485,6 +485,9 @@ type API interface {
 	// Undo and Redo move a workspace along its turns, in place, mounted or not. Nothing is lost by that.
 	Undo(ctx context.Context, r UndoRequest) (UndoResult, error)
 	Redo(ctx context.Context, r UndoRequest) (UndoResult, error)
+	// Apply brings the changes of a snapshot or workspace into another workspace. Conflicts are no error: the result lists
+	// them, and nothing is changed.
+	Apply(ctx context.Context, r ApplyRequest) (ApplyResult, error)
 	Pause(ctx context.Context, r PauseRequest) (Workspace, error)
 	Resume(ctx context.Context, r RefRequest) (Workspace, error)
 	Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error)

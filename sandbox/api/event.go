@@ -19,6 +19,7 @@ const (
 	EventBranched        EventKind = "branched"
 	EventForked          EventKind = "forked"
 	EventRolledBack      EventKind = "rolled_back"
+	EventApplied         EventKind = "applied"
 	EventPaused          EventKind = "paused"
 	EventResumed         EventKind = "resumed"
 	EventSnapshotDeleted EventKind = "snapshot_deleted"
@@ -45,7 +46,7 @@ func EventKinds() []EventKind { return slices.Clone(eventKinds) }
 
 var eventKinds = []EventKind{
 	EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched,
-	EventForked, EventRolledBack, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired,
+	EventForked, EventRolledBack, EventApplied, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired,
 	EventDestroyed, EventRenamed, EventCrossSession,
 }
 

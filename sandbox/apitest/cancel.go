@@ -115,6 +115,10 @@ func testCancelled(e *env) {
 			_, err := api.Redo(ctx, sandbox.UndoRequest{Workspace: "w"})
 			return err
 		},
+		"Apply": func(ctx context.Context) error {
+			_, err := api.Apply(ctx, sandbox.ApplyRequest{From: "w", To: "v", Base: s.ID})
+			return err
+		},
 		"Pause": func(ctx context.Context) error {
 			_, err := api.Pause(ctx, sandbox.PauseRequest{Workspace: "w"})
 			return err

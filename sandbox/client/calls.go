@@ -73,6 +73,26 @@ func (c *Client) Redo(ctx context.Context, r api.UndoRequest) (api.UndoResult, e
 	return callAt[api.UndoResult](ctx, c, wire.CallRedo, &r, r.Access, sink{}, &r.Workspace)
 }
 
+// Apply implements api.API.
+func (c *Client) Apply(ctx context.Context, r api.ApplyRequest) (api.ApplyResult, error) {
+	got, err := callAt[api.ApplyResult](ctx, c, wire.CallApply, &r, r.Access, sink{}, &r.From, &r.To, &r.Base)
+	for i := range got.Changes {
+		// As in Diff.
+		if ch := &got.Changes[i]; ch.RawPath != nil {
+			ch.Path = string(ch.RawPath)
+		}
+		if ch := &got.Changes[i]; ch.RawOldPath != nil {
+			ch.OldPath = string(ch.RawOldPath)
+		}
+	}
+	for i := range got.Conflicts {
+		if x := &got.Conflicts[i]; x.RawPath != nil {
+			x.Path = string(x.RawPath)
+		}
+	}
+	return got, err
+}
+
 // Pause implements api.API.
 func (c *Client) Pause(ctx context.Context, r api.PauseRequest) (api.Workspace, error) {
 	return callAt[api.Workspace](ctx, c, wire.CallPause, &r, r.Access, sink{}, &r.Workspace)

@@ -76,6 +76,7 @@ func (s *server) routes() http.Handler {
 	add(wire.CallTurns, handle(s, plain(h.Turns)))
 	add(wire.CallUndo, handle(s, plain(h.Undo)))
 	add(wire.CallRedo, handle(s, plain(h.Redo)))
+	add(wire.CallApply, handle(s, plain(h.Apply)))
 	add(wire.CallPause, handle(s, plain(h.Pause)))
 	add(wire.CallResume, handle(s, plain(h.Resume)))
 	add(wire.CallPrune, handle(s, plain(h.Prune)))

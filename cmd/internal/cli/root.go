@@ -164,6 +164,7 @@ var verbs = []verb{
 	{"turns", "", (*app).turnsCommand},
 	{"undo", "", (*app).undoCommand},
 	{"redo", "", (*app).redoCommand},
+	{"apply", "", (*app).applyCommand},
 	{"pause", "", (*app).pauseCommand},
 	{"resume", "", (*app).resumeCommand},
 	{"list", "", (*app).listCommand},

@@ -80,6 +80,7 @@ const (
 	CallTurns      = "turns"
 	CallUndo       = "undo"
 	CallRedo       = "redo"
+	CallApply      = "apply"
 	CallPause      = "pause"
 	CallResume     = "resume"
 	CallWorkspaces = "workspaces"

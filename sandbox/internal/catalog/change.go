@@ -22,8 +22,8 @@ type Change struct {
 
 	DelWorkspaces []*Workspace
 	DelSnapshots  []*Snapshot
-	delLayers     []*Layer // what Update found that nothing names any more
-	delTrash      []uint64
+	DelTrash      []uint64    // uppers that are gone, or are not to be removed after all
+	delLayers     []*Layer    // what Update found that nothing names any more
 	delEvents     []api.Event // of what did not happen
 
 	delMerges    []chunkstore.ID // merged images that are named now, or gone
@@ -81,7 +81,7 @@ func (ch *Change) removes() bool {
 // writes reports whether a change has anything to write.
 func (ch *Change) writes() bool {
 	return len(ch.PutWorkspaces)+len(ch.PutSnapshots)+len(ch.PutLayers)+len(ch.PutTrash)+len(ch.Events)+
-		len(ch.DelWorkspaces)+len(ch.DelSnapshots)+len(ch.delLayers)+len(ch.delTrash)+len(ch.delEvents)+
+		len(ch.DelWorkspaces)+len(ch.DelSnapshots)+len(ch.delLayers)+len(ch.DelTrash)+len(ch.delEvents)+
 		len(ch.delMerges)+len(ch.delManifests) > 0
 }
 
@@ -215,7 +215,7 @@ func (c *Catalog) Write(tx *chunkstore.Tx, ch *Change) error {
 	for _, e := range ch.delEvents {
 		errs = append(errs, tx.Delete(bucketEvents, eventKey(e)))
 	}
-	for _, n := range ch.delTrash {
+	for _, n := range ch.DelTrash {
 		errs = append(errs, tx.Delete(bucketTrash, strconv.FormatUint(n, 10)))
 	}
 	return errors.Join(errs...)

@@ -106,9 +106,16 @@ type Snapshot struct {
 	Turn        int        `json:"turn,omitempty"`    // its number, if it is a turn
 	Foreign     *bool      `json:"foreign,omitempty"` // nil before it was recorded
 	Unsaved     bool       `json:"unsaved,omitempty"` // taken of what would have been lost; no rule of Prune is about it
+	Applied     *Applied   `json:"applied,omitempty"` // nil: nothing was
 	// First is the name that the workspace had when the snapshot was taken, if it has another one now. The store has it
 	// as Workspace; see Rename.
 	First string `json:"-"`
+}
+
+// Applied says that a snapshot is what became of a workspace when another tree was applied to it.
+type Applied struct {
+	FromTop string `json:"from_top,omitempty"` // topmost layer of that tree
+	Before  string `json:"before"`             // snapshot of the workspace before
 }
 
 // Expired reports whether the snapshot is past its time.

@@ -105,7 +105,7 @@ func (c *Catalog) Show(s *Staged) {
 func (c *Catalog) Withdraw(ctx context.Context, s *Staged) error {
 	c.writer.Lock()
 	defer c.writer.Unlock()
-	undo := &Change{DelSnapshots: s.PutSnapshots, delLayers: s.PutLayers, delTrash: s.PutTrash, delEvents: s.Events}
+	undo := &Change{DelSnapshots: s.PutSnapshots, delLayers: s.PutLayers, DelTrash: s.PutTrash, delEvents: s.Events}
 	for id, w := range s.was {
 		if w != nil {
 			undo.PutWorkspaces = append(undo.PutWorkspaces, w)

@@ -44,7 +44,7 @@ func (c *Catalog) Trash(ctx context.Context) (map[uint64]bool, error) {
 // DropTrash notes that an upper has been removed.
 func (c *Catalog) DropTrash(ctx context.Context, upper uint64) error {
 	_, err := c.Update(ctx, false, func(ch *Change) error {
-		ch.delTrash = append(ch.delTrash, upper)
+		ch.DelTrash = append(ch.DelTrash, upper)
 		return nil
 	})
 	return err

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
+)
+
+func (a *app) applyCommand() *cobra.Command {
+	var r api.ApplyRequest
+	var ours, theirs bool
+	cmd := &cobra.Command{
+		Use:   "apply FROM [--to NAME] | apply --undo [NAME]",
+		Short: "bring the changes of a workspace or snapshot into another workspace",
+		Long: `Brings what was changed in FROM, a workspace or a snapshot, into workspace NAME; without --to, into
+the one that FROM was made from. What NAME has of its own stays: it is a merge, with the state that
+both stem from as the base. Programs in NAME see all of it at once.
+
+Contents, permissions, owners, links, renames, deletions and attributes are taken over. Texts that
+both sides changed are merged line by line, with the result of 'git merge-file'.
+
+What both changed in different ways is a conflict. Then nothing is changed, the conflicts are listed,
+and the exit code is 4, unless one of these is given:
+
+  --ours               where there is a conflict, NAME stays as it is
+  --theirs             where there is a conflict, FROM is taken
+  --conflicts=markers  conflicting lines of texts are both put in, between markers as of git; other
+                       conflicts still stop
+
+Before, both are frozen as snapshots without names, which expire after seven days. 'snapfs apply
+--undo NAME' takes the last application to NAME back. If NAME was changed since, that is a conflict,
+unless --force is given: then what was changed since is kept as 'snapfs rollback' does.
+
+The lines printed are those of 'snapfs diff'; with --json, changes and conflicts are lists.
+A paused workspace stays paused. A workspace that is mounted read-only is a conflict.`,
+		Example: "  snapfs apply try-1 --dry-run\n  snapfs apply try-1 --to app\n  snapfs apply --undo app",
+		Annotations: exits(
+			api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
+		Args: between(0, "FROM"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				r.From = args[0]
+			}
+			switch {
+			case ours && theirs || (ours || theirs) && r.Conflicts != "":
+				return usagef("--ours, --theirs and --conflicts exclude each other")
+			case ours:
+				r.Conflicts = api.ConflictOurs
+			case theirs:
+				r.Conflicts = api.ConflictTheirs
+			}
+			if r.Undo && r.From != "" && r.To == "" {
+				r.From, r.To = "", r.From
+			}
+			if r.From == "" && !r.Undo {
+				return usagef("name the workspace or the snapshot that is to be applied")
+			}
+			if r.Undo && r.To == "" {
+				return usagef("name the workspace in which the last application is to be taken back")
+			}
+			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
+				r.Access = a.access()
+				return a.apply(cmd.Context(), c, r)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.To, "to", "", "workspace `NAME` that is changed (default: the one that FROM was made from)")
+	f.StringVar(&r.Base, "base", "", "snapshot `SNAP` that both stem from (default: the newest one known)")
+	f.StringVar(&r.Conflicts, "conflicts", "", "what becomes of conflicts: ours, theirs or markers; `HOW`")
+	f.BoolVar(&ours, "ours", false, "where there is a conflict, leave what NAME has")
+	f.BoolVar(&theirs, "theirs", false, "where there is a conflict, take what FROM has")
+	f.BoolVarP(&r.DryRun, "dry-run", "n", false, "only show what would change")
+	f.BoolVar(&r.Undo, "undo", false, "take the last application to NAME back")
+	f.BoolVar(&r.Force, "force", false, "with --undo, also if NAME was changed since")
+	return cmd
+}
+
+// apply calls the service and says what came of it.
+func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
+	got, err := c.Apply(ctx, r)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(got.Conflicts) > 0:
+	case r.Undo:
+		a.note("%s is as it was before the last application; '%s' brings that back",
+			got.Workspace, a.hint("rollback "+got.Workspace+" "+got.Before))
+		if got.Kept != "" {
+			a.note("what was unsaved is snapshot %s", got.Kept)
+		}
+	case len(got.Changes) == 0:
+		a.note("%s has everything already", got.Workspace)
+	case r.DryRun:
+		a.note("%s would change in %s", plural(int64(len(got.Changes)), "file"), got.Workspace)
+	default:
+		a.note("%s changed in %s; '%s' takes it back",
+			plural(int64(len(got.Changes)), "file"), got.Workspace, a.hint("apply --undo "+got.Workspace))
+	}
+	if err := a.result(got, func(w io.Writer) error { return printApplied(w, got) }); err != nil {
+		return err
+	}
+	if n := len(got.Conflicts); n > 0 {
+		return failure(api.ErrConflict, "nothing was changed: %s: choose --ours, --theirs or --conflicts=markers, or change "+
+			"one side", plural(int64(n), "conflict"))
+	}
+	return nil
+}
+
+// printApplied writes the changes, or the conflicts.
+func printApplied(w io.Writer, got api.ApplyResult) error {
+	var b strings.Builder
+	for _, x := range got.Conflicts {
+		fmt.Fprintf(&b, "C %s (%s: %s)\n", quote(rawPath(x.Path, x.RawPath)), x.Kind, x.Detail)
+	}
+	if len(got.Conflicts) == 0 {
+		for _, ch := range got.Changes {
+			err := printChange(&b, api.Change{
+				Kind: ch.Kind, Path: ch.Path, RawPath: ch.RawPath, OldPath: ch.OldPath, RawOldPath: ch.RawOldPath,
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,65 @@
+package api
+
+// What becomes of conflicts.
+const (
+	// ConflictOurs leaves what the target has.
+	ConflictOurs = "ours"
+	// ConflictTheirs takes what From has.
+	ConflictTheirs = "theirs"
+	// ConflictMarkers puts both versions of conflicting lines into texts, with markers. Other conflicts stay.
+	ConflictMarkers = "markers"
+)
+
+// ApplyRequest brings what was changed in From, a snapshot or a workspace, into To. It is a merge of three: what both
+// stem from, From and To.
+type ApplyRequest struct {
+	Access
+	From string `json:"from,omitempty"`
+	// To is a workspace. Without it, the one that From was made from is meant.
+	To string `json:"to,omitempty"`
+	// Base is the snapshot that both stem from, in place of the one that the home knows.
+	Base string `json:"base,omitempty"`
+	// Conflicts says what becomes of conflicts, see the constants. Without it nothing is changed if there are any.
+	Conflicts string `json:"conflicts,omitempty"`
+	DryRun    bool   `json:"dry_run,omitempty"` // change nothing
+	// Undo takes the last application to To back, in place of applying anything. ErrConflict if To was changed since,
+	// unless Force is set: then what was changed since is kept as by a rollback.
+	Undo  bool `json:"undo,omitempty"`
+	Force bool `json:"force,omitempty"`
+}
+
+// ApplyResult is what was done, would be done, or stands against it.
+type ApplyResult struct {
+	From      string `json:"from,omitempty"`
+	Workspace string `json:"workspace"`
+	// Applied says that the target has been changed: not with conflicts, nor with DryRun, nor if there was nothing to do.
+	Applied bool          `json:"applied"`
+	Changes []ApplyChange `json:"changes"`
+	// Merged counts the files with lines of both sides.
+	Merged    int             `json:"merged"`
+	Conflicts []ApplyConflict `json:"conflicts"`
+	// Before and After are the snapshots of the target before and after. They expire after a week.
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+	// Kept is what was unsaved before an undo with Force.
+	Kept string `json:"kept,omitempty"`
+}
+
+// ApplyChange is something that changes in the target.
+type ApplyChange struct {
+	Kind       string `json:"kind"` // A added, M modified, D deleted, R renamed
+	Path       string `json:"path"` // afterwards; of what is deleted, before
+	RawPath    []byte `json:"raw_path,omitempty"`
+	OldPath    string `json:"old_path,omitempty"` // of what is renamed
+	RawOldPath []byte `json:"raw_old_path,omitempty"`
+}
+
+// ApplyConflict is something that both sides changed in different ways.
+type ApplyConflict struct {
+	// Kind: both changed, deleted/changed, added/added, mode/mode, owner/owner, attribute/attribute, directory/file,
+	// rename/rename, type/type.
+	Kind    string `json:"kind"`
+	Path    string `json:"path"` // in the target if it is there, else in From
+	RawPath []byte `json:"raw_path,omitempty"`
+	Detail  string `json:"detail"`
+}
