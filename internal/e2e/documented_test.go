@@ -64,6 +64,7 @@ var documentedNeeds = []struct{ line, script string }{
 	{"snapfs serve ", `echo agents:x:4242: | cat /etc/group - > group && mount --bind group /etc/group`},
 	{"snapfs snapshot app --name before-upgrade", `snapfs delete app:before-upgrade`},
 	{"snapfs snapshot app --name built", `snapfs delete app:built`},
+	{"snapfs snapshot app --name start", `snapfs delete app:start`},
 	{"snapfs umount /mnt/built", `snapfs mount --read-only app:built /mnt/built`},
 	{"snapfs turn", `date +%N > /mnt/app/turn`},
 	{"snapfs turns", `date +%N > /mnt/app/turn; snapfs turn app`},
