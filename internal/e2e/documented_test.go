@@ -50,7 +50,6 @@ var documentedNeeds = []struct{ line, script string }{
 	{"snapfs check --rebuild-index", `snapfs stop`},
 	{"snapfs apply --undo app", `snapfs show one || snapfs branch app:base /mnt/one --name one; date +%N > /mnt/one/x && snapfs apply one --to app --theirs`},
 	{"snapfs apply one ", `snapfs show one || snapfs branch app:base /mnt/one --name one; date +%N > /mnt/one/x`},
-	{"snapfs apply try-1 ", `snapfs show try-1 || snapfs branch app:base --name try-1`},
 	{"snapfs branch app:start ", `snapfs destroy --force one; snapfs delete app:start; snapfs snapshot app --name start`},
 	{"snapfs create app ", `snapfs umount app && snapfs destroy app`},
 	{"snapfs diff built app-branch-1f3a", `export branch=$(snapfs branch built --quiet)`},

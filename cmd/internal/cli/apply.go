@@ -39,7 +39,7 @@ unless --force is given: then what was changed since is kept as 'snapfs rollback
 
 The lines printed are those of 'snapfs diff'; with --json, changes and conflicts are lists.
 A paused workspace stays paused. A workspace that is mounted read-only is a conflict.`,
-		Example: "  snapfs apply try-1 --dry-run\n  snapfs apply try-1 --to app\n  snapfs apply --undo app",
+		Example: "  snapfs apply one --dry-run\n  snapfs apply one --to app\n  snapfs apply --undo app",
 		Annotations: exits(
 			api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		Args: between(0, "FROM"),
