@@ -244,6 +244,7 @@ func (a *application) freeze(ctx context.Context, w *catalog.Workspace, why stri
 	expires := now.Add(appliedFor)
 	s := &catalog.Snapshot{
 		Workspace: w.ID, Session: a.session, Description: why, CreatedAt: now, ExpiresAt: &expires,
+		Unsaved: true,
 	}
 	put := func(ch *catalog.Change, w *catalog.Workspace, top string) error {
 		h.putSnapshot(ch, s, w, top)

@@ -136,15 +136,25 @@ func (h *Home) trim(ctx context.Context, r GCRequest, result *GCResult) error {
 	}
 }
 
-// expendable lists the snapshots without a name at which no workspace stands, oldest first.
+// expendable lists the snapshots without a name at which no workspace stands, oldest first; last what would have been
+// lost and was kept for a time.
 func (h *Home) expendable() []*catalog.Snapshot {
 	heads, bases := map[string]bool{}, map[string]bool{}
 	for _, w := range h.catalog.Workspaces() {
 		heads[w.Head], bases[w.Base] = true, true
 	}
-	return slices.DeleteFunc(slices.Collect(h.catalog.ListSnapshots(catalog.Query{})), func(s *catalog.Snapshot) bool {
-		return s.Name != "" || heads[s.ID] || bases[s.Top]
+	all := slices.Collect(h.catalog.ListSnapshots(catalog.Query{}))
+	all = slices.DeleteFunc(all, func(s *catalog.Snapshot) bool { return s.Name != "" || heads[s.ID] || bases[s.Top] })
+	slices.SortStableFunc(all, func(a, b *catalog.Snapshot) int {
+		switch {
+		case a.Unsaved == b.Unsaved:
+			return 0
+		case b.Unsaved:
+			return -1
+		}
+		return 1
 	})
+	return all
 }
 
 // trimToLimit keeps the home below the limit that it has, if it has one.

@@ -31,7 +31,7 @@ func (h *Home) keepDestroyed(
 	expires := now.Add(keepFor)
 	s := &catalog.Snapshot{
 		Workspace: w.ID, Session: w.Session, Description: "unsaved when " + w.ID + " was destroyed",
-		CreatedAt: now, ExpiresAt: &expires,
+		CreatedAt: now, ExpiresAt: &expires, Unsaved: true,
 	}
 	err = h.freeze(ctx, w.ID, false, func(ch *catalog.Change, w *catalog.Workspace, top string) error {
 		h.putSnapshot(ch, s, w, top)

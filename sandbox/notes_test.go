@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +18,7 @@ func TestImportAgain(t *testing.T) {
 	src := filepath.Join(dir, "src")
 	require.NoError(t, os.Mkdir(src, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(src, "a"), []byte("first"), 0o644))
+	time.Sleep(200 * time.Millisecond) // what has just been written is not noted
 	h := openHome(t, filepath.Join(dir, "home"), sandbox.Options{})
 	imported := func(name string) []byte {
 		_, err := h.Create(t.Context(), sandbox.CreateRequest{Name: name, Source: src})
@@ -38,8 +40,9 @@ func TestImportAgain(t *testing.T) {
 	seen := filepath.Join(dir, "home", "seen")
 	files, err := os.ReadDir(seen)
 	require.NoError(t, err)
-	require.Len(t, files, 1)
-	require.NoError(t, os.Truncate(filepath.Join(seen, files[0].Name()), 100))
+	for _, f := range files { // one; none on file systems whose times say too little
+		require.NoError(t, os.Truncate(filepath.Join(seen, f.Name()), 100))
+	}
 	require.Equal(t, want, imported("three"))
 	_, err = h.GC(t.Context(), sandbox.GCRequest{})
 	require.NoError(t, err)

@@ -403,10 +403,10 @@ func testStatsOfSession(e *env) {
 
 	before := must[sandbox.Stats](e)(e.api.Stats(ctx, sandbox.StatsRequest{}))
 	equal(e, "reclaimable before", before.Reclaimable, 0)
-	must[sandbox.PruneResult](e)(e.api.Prune(ctx, sandbox.PruneRequest{Access: sandbox.Access{Session: "yours"}, OlderThan: time.Nanosecond}))
 	if _, err := e.api.Destroy(ctx, sandbox.DestroyRequest{Access: yours, Ref: b.ID, Now: true}); err != nil {
 		e.Fatal(err)
 	}
+	must[sandbox.PruneResult](e)(e.api.Prune(ctx, sandbox.PruneRequest{Access: sandbox.Access{Session: "yours"}, OlderThan: time.Nanosecond}))
 	after := must[sandbox.Stats](e)(e.api.Stats(ctx, sandbox.StatsRequest{}))
 	between("reclaimable after", after.Reclaimable, st.Reclaimable, st.Reclaimable+st.Reclaimable/50)
 	got := must[sandbox.GCResult](e)(e.api.GC(ctx, sandbox.GCRequest{}))
