@@ -149,6 +149,9 @@ func (o *Overlay) makeIn(p *node, at location, c creation, covered bool) (create
 	special := hostless || standsIn(c.mode, int(c.caller.UID) != os.Geteuid() || int(gid) != os.Getegid())
 	// setuid and setgid are added afterwards: until then nothing shows, nor after a crash.
 	later := !isDir(c.mode) && c.mode&(unix.S_ISUID|unix.S_ISGID) != 0
+	if UserAttributes() && c.mode&needed(c.mode) != needed(c.mode) {
+		later = true // without its override this process could not read it
+	}
 	to := at
 	if covered || special || later || !mayActAs(c.caller.UID, gid) {
 		tmp, done, err := o.staging(inherited)

@@ -126,7 +126,7 @@ func (h *Home) cameFrom(s subject) (string, error) {
 	if w == nil {
 		w = h.catalog.Workspace(s.snapshot.Workspace)
 	}
-	if w != nil {
+	if w != nil && (s.snapshot == nil || w.Took(s.snapshot)) {
 		if name, ok := strings.CutPrefix(w.Source, "workspace "); ok && h.catalog.Workspace(name) != nil {
 			return name, nil
 		}
@@ -181,7 +181,7 @@ func raw(path string) []byte {
 // run freezes both sides and changes the target.
 func (a *application) run(ctx context.Context) error {
 	h := a.h
-	if err := h.withinLimits(a.session); err != nil {
+	if err := errors.Join(h.withinLimits(a.session), h.roomInHome(ctx)); err != nil {
 		return err
 	}
 	frozen, err := a.freezeFrom(ctx)
@@ -237,11 +237,12 @@ func (a *application) freeze(ctx context.Context, w *catalog.Workspace, why stri
 	if err != nil {
 		return nil, classify(fmt.Errorf("looking for changes in %s: %w", w.ID, err))
 	}
-	if head := h.catalog.Snapshot(w.Head); !changed && head != nil && head.Top == w.Base && !head.Expired(h.now()) {
-		return head, nil
-	}
 	now := h.now()
 	expires := now.Add(appliedFor)
+	head := h.catalog.Snapshot(w.Head)
+	if !changed && head != nil && head.Top == w.Base && (head.ExpiresAt == nil || !head.ExpiresAt.Before(expires)) {
+		return head, nil
+	}
 	s := &catalog.Snapshot{
 		Workspace: w.ID, Session: a.session, Description: why, CreatedAt: now, ExpiresAt: &expires,
 		Unsaved: true,

@@ -66,6 +66,18 @@ func (h *Home) measure(ctx context.Context) (int64, error) {
 	return total, nil
 }
 
+// liveSize gives the bytes that the uppers of workspaces have on the disk, which no collection frees.
+func (h *Home) liveSize(ctx context.Context) (total int64, err error) {
+	for _, w := range h.catalog.Workspaces() {
+		n, err := h.uppers.Allocated(ctx, w.Upper)
+		if err != nil && ctx.Err() != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
 // roomInHome refuses to freeze more in a home that has reached its limit. Between two measurements it may grow beyond it.
 func (h *Home) roomInHome(ctx context.Context) error {
 	limit := h.limits.Load().Home
@@ -112,6 +124,9 @@ func (h *Home) trim(ctx context.Context, r GCRequest, result *GCResult) error {
 		if result.Over = size > r.MaxSize; !result.Over {
 			return nil
 		}
+		if live, err := h.liveSize(ctx); err != nil || live >= r.MaxSize { // no snapshot is in the way
+			return err
+		}
 		if !r.Full && size-result.Left <= r.MaxSize { // moving live data is enough
 			r.Full = true
 			continue
@@ -141,7 +156,7 @@ func (h *Home) trim(ctx context.Context, r GCRequest, result *GCResult) error {
 func (h *Home) expendable() []*catalog.Snapshot {
 	heads, bases := map[string]bool{}, map[string]bool{}
 	for _, w := range h.catalog.Workspaces() {
-		heads[w.Head], bases[w.Base] = true, true
+		heads[w.Head], heads[w.Redo], bases[w.Base] = true, true, true
 	}
 	all := slices.Collect(h.catalog.ListSnapshots(catalog.Query{}))
 	all = slices.DeleteFunc(all, func(s *catalog.Snapshot) bool { return s.Name != "" || heads[s.ID] || bases[s.Top] })

@@ -20,15 +20,15 @@ func (h *Home) keepDestroyed(
 	if w.View || !h.uppers.Exists(w.Upper) {
 		return nil, nil
 	}
-	unsaved, err := h.unsaved(ctx, w)
+	now := h.now()
+	expires := now.Add(keepFor)
+	unsaved, err := h.unsaved(ctx, w, now.Add(keepFor/2)) // what lasts about as long will do
 	if err != nil || !unsaved {
 		return nil, err
 	}
 	if err := h.withinLimits(w.Session); err != nil {
 		return nil, err
 	}
-	now := h.now()
-	expires := now.Add(keepFor)
 	s := &catalog.Snapshot{
 		Workspace: w.ID, Session: w.Session, Description: "unsaved when " + w.ID + " was destroyed",
 		CreatedAt: now, ExpiresAt: &expires, Unsaved: true,
@@ -45,7 +45,7 @@ func (h *Home) keepDestroyed(
 
 // unsaved reports whether a workspace without a connection has something that goes with it. What it was imported from
 // does not count, nor a root directory that is empty.
-func (h *Home) unsaved(ctx context.Context, w *catalog.Workspace) (bool, error) {
+func (h *Home) unsaved(ctx context.Context, w *catalog.Workspace, until time.Time) (bool, error) {
 	if w.Base == "" {
 		empty, err := isEmptyDir(h.uppers.Path(w.Upper))
 		return !empty, err
@@ -59,11 +59,20 @@ func (h *Home) unsaved(ctx context.Context, w *catalog.Workspace) (bool, error) 
 	if err != nil {
 		return false, classify(fmt.Errorf("looking for changes in %s: %w", w.ID, err))
 	}
-	if changed || len(h.catalog.Own(w.Base, w.Holder())) == 0 {
+	if changed || h.lasting(w.Base, until) {
 		return changed, nil
 	}
-	l := h.catalog.Layer(w.Base)
-	return l == nil || l.Parent != "" || !filepath.IsAbs(w.Source), nil
+	return w.Head != "" || !filepath.IsAbs(w.Source), nil // else it is what was imported
+}
+
+// lasting reports whether a snapshot has exactly the tree of a layer, and does not expire before a time.
+func (h *Home) lasting(top string, until time.Time) bool {
+	for s := range h.catalog.ListSnapshots(catalog.Query{}) {
+		if s.Top == top && (s.ExpiresAt == nil || !s.ExpiresAt.Before(until)) {
+			return true
+		}
+	}
+	return false
 }
 
 // isEmptyDir reports whether a directory of the home has no entries.

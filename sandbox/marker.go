@@ -42,7 +42,7 @@ type marker struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"`
 	State   string `json:"state"` // new or ready
-	// Attributes is "user" in a home whose uppers have user.* attributes in place of trusted.* ones.
+	// Attributes is "user:UID" in a home whose uppers have user.* attributes in place of trusted.* ones.
 	Attributes string `json:"attributes,omitempty"`
 	// Sum is CRC-32C of the other fields, in hexadecimal.
 	Sum string `json:"sum,omitempty"`
@@ -89,10 +89,11 @@ func readMarker(dir string) (marker, error) {
 	return m, nil
 }
 
-// ownAttributes is marker.Attributes of the homes that this process makes.
+// ownAttributes is marker.Attributes of the homes that this process makes. What has no override is of the user who runs
+// it, by the number that a user namespace gives him.
 func ownAttributes() string {
 	if layers.UserAttributes() {
-		return "user"
+		return fmt.Sprintf("user:%d", os.Geteuid())
 	}
 	return ""
 }
@@ -108,6 +109,19 @@ func (m marker) checkAttributes(dir string) error {
 	}
 	return fmt.Errorf("%w: home %s was made without privilege: run snapfs as the user who made it, or choose another home",
 		ErrUnavailable, dir)
+}
+
+// ownedHere refuses a home that another user has made: nobody else can tell which attributes its uppers have.
+func ownedHere(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	if int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%w: home %s is of user %d, and its marker is damaged: run this as that user",
+			ErrUnavailable, dir, st.Uid)
+	}
+	return nil
 }
 
 // inNamespace says of a user that it is one of a user namespace.

@@ -44,7 +44,7 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 	}
 	heads := map[string]bool{}
 	for _, w := range h.catalog.Workspaces() {
-		heads[w.Head] = true
+		heads[w.Head], heads[w.Redo] = true, true
 	}
 	goes := map[string]bool{}
 	for _, snapshots := range byWorkspace {

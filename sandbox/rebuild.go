@@ -91,6 +91,9 @@ func (h *Home) mendMarker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err = ownedHere(h.dir); err != nil {
+		return err
+	}
 	err = writeMarker(h.dir, marker{Version: markerVersion, ID: id, State: "ready", Attributes: ownAttributes()})
 	h.points.At("marker mended")
 	return err

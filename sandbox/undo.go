@@ -85,6 +85,9 @@ func (h *Home) undoLocked(
 	}
 	w = h.catalog.Workspace(w.ID)
 	line, at = h.position(w)
+	if at+steps >= len(line) || line[0].snapshot == nil {
+		return kept, fmt.Errorf("%w: turns of workspace %s were deleted meanwhile: try again", ErrConflict, w.ID)
+	}
 	to := line[at+steps]
 	e := h.event(EventRolledBack, w.ID, session, to.snapshot.ID, "undo to "+to.String())
 	// A call that is cancelled leaves nothing behind: once something is kept, it is done.

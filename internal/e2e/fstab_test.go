@@ -56,7 +56,7 @@ mount -o remount,ro,nosuid at; ends 1 'Read-only' touch at/other; shows nosuid a
 "$snapfs" --quiet rename w w2; "$snapfs" --quiet up w sub > all
 mount -o remount,rw at; touch at/renamed
 mount -o remount,ro at; ends 1 'Read-only' touch at/other; touch sub/file; shows rw sub
-umount at; umount sub; "$snapfs" --quiet destroy w; "$snapfs" --quiet rename w2 w
+umount at; umount sub; "$snapfs" --quiet destroy --now w; "$snapfs" --quiet rename w2 w
 mount -t fuse.snapfs -o session=theirs theirs sub/new # its last element is made
 umount sub/new
 

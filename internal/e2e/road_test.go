@@ -81,7 +81,7 @@ func TestRoad(t *testing.T) {
 	same(t, "a workspace whose snapshot is deleted", changed, walk(t, ws), treewalk.Options{})
 	for _, name := range []string{forked, branch, restored, "go"} {
 		h.ok("umount", name)
-		h.ok("destroy", name)
+		h.ok("destroy", "--now", name)
 	}
 	require.Empty(t, decode[sandbox.WorkspacePage](h, "list").Workspaces)
 	h.ok("delete", "go:base")

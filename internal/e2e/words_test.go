@@ -87,7 +87,12 @@ func TestWordsOfPrivilege(t *testing.T) {
 	}{
 		"Capability": {[]string{"setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"}, "lacks CAP_SYS_ADMIN"},
 		"Namespace":  {[]string{"unshare", "--user", "--map-root-user"}, "mount namespace of its own"},
-		"User":       {[]string{"setpriv", "--reuid=4301", "--regid=4301", "--clear-groups"}, "mode 0666"},
+		"User": {
+			[]string{"unshare", "--mount", "--propagation", "private", "bash", "-c", `d=$(mktemp -d) && mount -t tmpfs none "$d" &&
+				mknod -m 600 "$d/fuse" c 10 229 && mount --bind "$d/fuse" /dev/fuse &&
+				exec setpriv --reuid=4301 --regid=4301 --clear-groups "$@"`, "bash"},
+			"mode 0666",
+		},
 		"Device": {
 			[]string{"unshare", "--mount", "bash", "-c", `mount -t tmpfs none /dev && mknod /dev/null c 1 3 && mknod /dev/urandom c 1 9 && exec "$@"`, "bash"},
 			"--device /dev/fuse",

@@ -260,9 +260,14 @@ func (w *Writer) Abort() error { return errors.Join(w.f.Close(), os.Remove(w.f.N
 
 // Sweep removes what writers left behind that a crash ended. No Writer may be at work.
 func Sweep(dir string) error {
-	found, err := filepath.Glob(filepath.Join(dir, "*"+newSuffix))
-	for _, path := range found {
-		err = errors.Join(err, os.Remove(path))
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range list {
+		if strings.HasSuffix(e.Name(), newSuffix) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
 	}
 	return err
 }

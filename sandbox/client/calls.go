@@ -170,6 +170,9 @@ func (c *Client) Delete(ctx context.Context, r api.RefRequest) error {
 
 // Destroy implements api.API.
 func (c *Client) Destroy(ctx context.Context, r api.DestroyRequest) (api.DestroyResult, error) {
+	if !r.Now && r.KeepFor == 0 {
+		r.KeepFor = api.DefaultKeepFor // an earlier daemon, which keeps nothing, refuses the field
+	}
 	return callAt[api.DestroyResult](ctx, c, wire.CallDestroy, &r, r.Access, sink{}, &r.Ref)
 }
 

@@ -37,6 +37,10 @@ func laneOf(request any) (l lane, session string, counts bool) {
 		if r.WaitStored {
 			return lasts, session, true
 		}
+	case sandbox.ApplyRequest:
+		if !r.Undo {
+			return lasts, session, true
+		}
 	case sandbox.TurnsRequest:
 		if r.Stat {
 			return lasts, session, true

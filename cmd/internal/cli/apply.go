@@ -118,7 +118,7 @@ func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
 func printApplied(w io.Writer, got api.ApplyResult) error {
 	var b strings.Builder
 	for _, x := range got.Conflicts {
-		fmt.Fprintf(&b, "C %s (%s: %s)\n", quote(rawPath(x.Path, x.RawPath)), x.Kind, x.Detail)
+		fmt.Fprintf(&b, "C %s (%s: %s)\n", quote(rawPath(x.Path, x.RawPath)), x.Kind, plain(x.Detail))
 	}
 	if len(got.Conflicts) == 0 {
 		for _, ch := range got.Changes {
