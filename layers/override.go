@@ -181,20 +181,33 @@ func (p location) show(host Attr, had bool, want Attr) error {
 	if differs && !carries {
 		return unix.EPERM
 	}
+	setOverride := func() error {
+		switch {
+		case differs:
+			r := override{want.Mode & overrideBits, want.UID, want.GID, want.Rdev}
+			return p.hostSetxattr(userStat, r.encode(), 0)
+		case had:
+			return p.hostRemovexattr(userStat)
+		}
+		return nil
+	}
+	// setuid and setgid go before others get more rights, and come after they have lost them.
+	first := had && want.Mode&(unix.S_ISUID|unix.S_ISGID) == 0
+	if first {
+		if err := setOverride(); err != nil {
+			return err
+		}
+	}
 	if mode := want.Mode&0o1777 | need; mode != host.Mode&0o7777 && !isLnk(host.Mode) {
 		if err := p.hostChmod(mode); err != nil {
 			return err
 		}
 		steps.At("mode set")
 	}
-	switch {
-	case differs:
-		r := override{want.Mode & overrideBits, want.UID, want.GID, want.Rdev}
-		return p.hostSetxattr(userStat, r.encode(), 0)
-	case had:
-		return p.hostRemovexattr(userStat)
+	if first {
+		return nil
 	}
-	return nil
+	return setOverride()
 }
 
 // seen gives what the host has of an inode and what callers see of it.

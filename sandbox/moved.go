@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -32,7 +33,7 @@ func (l *live) movedTo(mounts mountTable) string {
 // back. The caller holds the lock of the workspace.
 func (h *Home) follow(ctx context.Context, w *catalog.Workspace, l *live) error {
 	how := l.shown.Load()
-	if how.at.by != nil {
+	if how.at.by != nil || os.Geteuid() != 0 { // only fusermount3 unmounts it, where it was mounted
 		return nil
 	}
 	mounts, err := how.at.view.mounts()
