@@ -341,9 +341,13 @@ func (a *application) undo(ctx context.Context) (ApplyResult, error) {
 	if w == nil {
 		return ApplyResult{}, fmt.Errorf("%w: the workspace has just been destroyed", ErrNotFound)
 	}
-	last := h.catalog.NewestSnapshot(w.ID, func(s *catalog.Snapshot) bool {
-		return s.Applied != nil && w.Took(s) && h.catalog.Common(s.Top, w.Base) == s.Top
-	})
+	var last *catalog.Snapshot
+	for s := range h.catalog.ListSnapshots(catalog.Query{Workspace: w.ID, Newest: true}) {
+		if s.Applied != nil && w.Took(s) && h.catalog.Common(s.Top, w.Base) == s.Top {
+			last = s
+			break
+		}
+	}
 	if last == nil {
 		return ApplyResult{}, fmt.Errorf("%w: nothing was applied to %s that can be taken back", ErrNotFound, w.ID)
 	}
