@@ -233,9 +233,9 @@ func (a *application) freeze(ctx context.Context, w *catalog.Workspace, why stri
 		return nil, err
 	}
 	defer done()
-	changed, err := o.Changed()
+	changed, err := changedIn(o, w.ID)
 	if err != nil {
-		return nil, classify(fmt.Errorf("looking for changes in %s: %w", w.ID, err))
+		return nil, err
 	}
 	now := h.now()
 	expires := now.Add(appliedFor)

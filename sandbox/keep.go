@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"snapfs/layers"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
 )
@@ -52,6 +53,15 @@ func (h *Home) rollbackKeeping(
 	return kept, nil
 }
 
+// changedIn reports whether a workspace has changed since its newest layer.
+func changedIn(o *layers.Overlay, workspace string) (bool, error) {
+	changed, err := o.Changed()
+	if err != nil {
+		err = classify(fmt.Errorf("looking for changes in %s: %w", workspace, err))
+	}
+	return changed, err
+}
+
 // keepUnsaved takes a snapshot without a name of a workspace that is about to be rolled back to another one; nil if
 // nothing has changed since its newest one. The caller holds the workspace's lock.
 func (h *Home) keepUnsaved(
@@ -62,9 +72,9 @@ func (h *Home) keepUnsaved(
 		return nil, err
 	}
 	defer done()
-	changed, err := o.Changed()
+	changed, err := changedIn(o, w.ID)
 	if err != nil {
-		return nil, classify(fmt.Errorf("looking for changes in %s: %w", w.ID, err))
+		return nil, err
 	}
 	if !changed {
 		return nil, nil

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -54,10 +53,10 @@ func (h *Home) unsaved(ctx context.Context, w *catalog.Workspace, until time.Tim
 	if err != nil {
 		return false, err
 	}
-	changed, err := o.Changed()
+	changed, err := changedIn(o, w.ID)
 	done()
 	if err != nil {
-		return false, classify(fmt.Errorf("looking for changes in %s: %w", w.ID, err))
+		return false, err
 	}
 	if changed || h.lasting(w.Base, until) {
 		return changed, nil

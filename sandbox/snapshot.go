@@ -133,9 +133,9 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool,
 		return err
 	}
 	defer done()
-	changed, err := o.Changed()
+	changed, err := changedIn(o, name)
 	if err != nil {
-		return classify(fmt.Errorf("looking for changes in %s: %w", name, err))
+		return err
 	}
 	if !changed {
 		err := h.catalog.Put(ctx, !noSync, func(ch *catalog.Change) error {

@@ -38,9 +38,9 @@ func (h *Home) Turn(ctx context.Context, r TurnRequest) (TurnResult, error) {
 		return TurnResult{}, err
 	}
 	defer done()
-	changed, err := o.Changed()
+	changed, err := changedIn(o, w.ID)
 	if err != nil {
-		return TurnResult{}, classify(fmt.Errorf("looking for changes in %s: %w", w.ID, err))
+		return TurnResult{}, err
 	}
 	if !changed {
 		return h.unchangedTurn(w)

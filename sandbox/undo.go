@@ -112,9 +112,9 @@ func (h *Home) keepTurn(
 		return nil, err
 	}
 	defer done()
-	changed, err := o.Changed()
+	changed, err := changedIn(o, w.ID)
 	if err != nil {
-		return nil, classify(fmt.Errorf("looking for changes in %s: %w", w.ID, err))
+		return nil, err
 	}
 	line, at := h.position(w)
 	target := at + steps
