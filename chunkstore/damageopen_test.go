@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,6 +30,10 @@ func TestDamagedWhileOpen(t *testing.T) {
 	require.ErrorIs(t, s.Update(ctx, true, func(tx *Tx) error { return tx.Put("names", "no", []byte("x")) }), ErrIndex)
 	good, bad := readable(t, s, ids, want)
 	require.Len(t, append(good, bad...), len(ids))
+	_, err = s.OpenManifest(ctx, slices.Max(ids)+1000)
+	require.ErrorIs(t, err, ErrIndex, "what is missing may have been in the damaged table")
+	err = s.View(ctx, func(tx *Tx) error { _, err := tx.Get("names", "none"); return err })
+	require.ErrorIs(t, err, ErrIndex)
 	require.ErrorIs(t, s.Close(), ErrIndex)
 
 	res, err := RebuildIndex(ctx, dir, RebuildOptions{})

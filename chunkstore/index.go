@@ -186,7 +186,16 @@ func walk(btx *badger.Txn, opts badger.IteratorOptions, prefix, from []byte,
 func (s *Store) view(fn func(btx *badger.Txn) error) error {
 	btx := s.db.NewTransaction(false)
 	defer btx.Discard()
-	return fn(btx)
+	return s.missing(fn(btx))
+}
+
+// missing returns err, or ErrIndex in place of ErrNotFound if the index is known to be damaged: the key may have been in
+// the damaged part.
+func (s *Store) missing(err error) error {
+	if errors.Is(err, ErrNotFound) && s.damaged.Load() {
+		return fmt.Errorf("%w: %s", ErrIndex, err)
+	}
+	return err
 }
 
 // page returns a page of the index, or an empty one if there is none.

@@ -96,6 +96,7 @@ type Store struct {
 	state      state                                  // guarded by writeMu
 	guard      logGuard                               // guarded by writeMu
 	broken     error                                  // why the index takes no more writes; guarded by writeMu
+	damaged    atomic.Bool                            // broken is ErrIndex
 	opened     uint64                                 // transactions when the store was opened; immutable
 	limits     txnLimits                              // of transactions of which several may follow; immutable
 	prefixFrom int64                                  // bytes of chunks from which on they get a prefix; immutable
@@ -469,7 +470,13 @@ func (s *Store) closeIndex() error {
 
 // lose records that a merge has lost tables. The caller holds writeMu, or is Close.
 func (s *Store) lose(lost error) error {
-	s.broken = fmt.Errorf("%w: %w", ErrIndex, errors.Join(lost, markDamaged(s.guard.dir)))
+	return s.breakIndex(errors.Join(lost, markDamaged(s.guard.dir)))
+}
+
+// breakIndex ends writing, since the index is damaged. The caller holds writeMu, or is Close.
+func (s *Store) breakIndex(why error) error {
+	s.broken = fmt.Errorf("%w: %w", ErrIndex, why)
+	s.damaged.Store(true)
 	if s.packs != nil {
 		s.packs.Freeze()
 	}

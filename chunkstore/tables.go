@@ -145,11 +145,7 @@ func (s *Store) verifyTables(ctx context.Context, first ...byte) error {
 		}
 		s.writeMu.Lock()
 		defer s.writeMu.Unlock()
-		s.broken = fmt.Errorf("%w: %s: %w", ErrIndex, filepath.Base(path), err)
-		if s.packs != nil {
-			s.packs.Freeze()
-		}
-		return s.broken
+		return s.breakIndex(fmt.Errorf("%s: %w", filepath.Base(path), err))
 	}
 	return nil
 }

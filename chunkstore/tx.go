@@ -50,14 +50,14 @@ func checkBucket(bucket string) error {
 	return nil
 }
 
-// Get reads a value; ErrNotFound.
+// Get reads a value; ErrNotFound, or ErrIndex if that may be for damage.
 func (tx *Tx) Get(bucket, key string) ([]byte, error) {
 	if err := checkBucket(bucket); err != nil {
 		return nil, err
 	}
 	v, err := get(tx.btx, valueKey(bucket, key))
 	if err != nil {
-		return nil, fmt.Errorf("record %s/%s: %w", bucket, key, err)
+		return nil, fmt.Errorf("record %s/%s: %w", bucket, key, tx.s.missing(err))
 	}
 	return v, nil
 }
