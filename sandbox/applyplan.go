@@ -43,9 +43,6 @@ func (a *application) plan(ctx context.Context, target subject) (_ *applyPlan, e
 		t, err := h.openTree(ctx, s.workspace, s.snapshot, h.catalog.Common(base, s.top()))
 		if err == nil {
 			p.free = append(p.free, t.close)
-			if t.leave != nil {
-				t.leave()
-			}
 		}
 		return t, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"sync"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -19,12 +18,11 @@ import (
 type tree struct {
 	lowers []*layers.Lower
 	close  func()
-	// leave lets a mount that it is read from be unmounted meanwhile: what is read stays. Who opens another tree must
-	// call it before, or two calls that open the same trees could wait for each other. nil for what is no mount.
-	leave func()
 }
 
-// openTree opens the tree of a workspace or of a snapshot, whichever is not nil; stop is as for openLayers.
+// openTree opens the tree of a workspace or of a snapshot, whichever is not nil; stop is as for openLayers. A mount that
+// is read may be unmounted meanwhile: else two calls that open the same two trees could wait for each other. What is read
+// stays.
 func (h *Home) openTree(ctx context.Context, w *catalog.Workspace, s *catalog.Snapshot, stop string) (*tree, error) {
 	if s != nil {
 		return h.openLayers(ctx, s.Top, stop)
@@ -42,26 +40,27 @@ func (h *Home) openTree(ctx context.Context, w *catalog.Workspace, s *catalog.Sn
 		return nil, err
 	}
 	// The workspace goes on, and may be rolled back, sealed or stored: the directories that are read must stay.
-	done = sync.OnceFunc(done)
-	free := []func(){h.uppers.Hold(w.Upper), done}
-	var leave func()
-	if l := h.liveOf(w.ID); l != nil {
+	free := []func(){h.uppers.Hold(w.Upper)}
+	l := h.liveOf(w.ID)
+	if l != nil {
 		free = append(free, l.retain())
-		if o == l.overlay {
-			leave = done
-		}
+	}
+	lowers, err := o.Lowers()
+	if l != nil && o == l.overlay {
+		done()
+	} else {
+		free = append(free, done)
 	}
 	done = func() {
 		for _, f := range free {
 			f()
 		}
 	}
-	lowers, err := o.Lowers()
 	if err != nil {
 		done()
 		return nil, classify(fmt.Errorf("reading workspace %s: %w", w.ID, err))
 	}
-	return &tree{lowers: lowers, leave: leave, close: func() {
+	return &tree{lowers: lowers, close: func() {
 		for _, l := range lowers {
 			if err := l.Close(); err != nil {
 				h.log.Warn("closing a layer", "layer", l.Key(), "error", err)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"snapfs/internal/lockorder"
 	"snapfs/layers"
 )
 
@@ -31,7 +30,6 @@ func TestReadDuringRollback(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lockorder.Pass(&y.h.liveOf("w").users) // a reader beside what follows
 		below, err := y.h.openLayers(ctx, y.h.catalog.Workspace("w").Base, "")
 		if err != nil {
 			t.Fatal(err)
@@ -59,6 +57,30 @@ func TestReadDuringRollback(t *testing.T) {
 	}
 	if err != nil || len(left) > 0 {
 		t.Errorf("left over: %v, %v", left, err)
+	}
+}
+
+// TestUnmountDuringRead unmounts a workspace that is being read: that waits for no reader, who still has it whole.
+func TestUnmountDuringRead(t *testing.T) {
+	ctx := t.Context()
+	y := newHistory(t)
+	y.grow(1)
+	y.sh(`for i in $(seq 20); do echo $i > "$M/new$i"; done`)
+	tree, err := y.h.openTree(ctx, y.h.catalog.Workspace("w"), nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.close()
+	if _, err := y.h.Unmount(ctx, UnmountRequest{Workspace: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	below, err := y.h.openLayers(ctx, y.h.catalog.Workspace("w").Base, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer below.close()
+	if files, err := countAdded(ctx, below.lowers, tree.lowers); err != nil || files != 20 {
+		t.Errorf("%d changes, want 20: %v", files, err)
 	}
 }
 
