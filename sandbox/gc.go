@@ -39,6 +39,9 @@ func (h *Home) GC(ctx context.Context, r GCRequest) (GCResult, error) {
 	} else {
 		err = h.collect(ctx, r, &result)
 	}
+	if err == nil && h.limits.Load().Home > 0 {
+		_, err = h.measure(ctx) // whoever has made room may use it at once
+	}
 	if err != nil {
 		return result, err
 	}

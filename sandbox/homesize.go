@@ -22,15 +22,26 @@ const trimShare = 16
 
 // homeSize is what a home takes on its disk, as it was measured last. The zero value is ready.
 type homeSize struct {
-	mu    lockorder.Mutex[lockorder.HomeSize]
-	bytes int64     // guarded by mu
-	until time.Time // guarded by mu: as long as bytes are taken for granted
+	mu        lockorder.Mutex[lockorder.HomeSize]
+	bytes     int64     // guarded by mu
+	until     time.Time // guarded by mu: as long as bytes are taken for granted; the zero time if they are not known
+	measuring bool      // guarded by mu: in the background
 }
 
-func (s *homeSize) get() (bytes int64, fresh bool) {
+// get gives what was measured last, unless nothing ever was. Whoever is told that it is due must measure, then call done.
+func (s *homeSize) get() (bytes int64, known, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.bytes, time.Now().Before(s.until)
+	known = !s.until.IsZero()
+	due = known && !s.measuring && !time.Now().Before(s.until)
+	s.measuring = s.measuring || due
+	return s.bytes, known, due
+}
+
+func (s *homeSize) done() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.measuring = false
 }
 
 func (s *homeSize) set(bytes int64, took time.Duration) {
@@ -79,13 +90,24 @@ func (h *Home) liveSize(ctx context.Context) (total int64, err error) {
 }
 
 // roomInHome refuses to freeze more in a home that has reached its limit. Between two measurements it may grow beyond it.
+// They are made in the background, but for the first one and for that of a home that may have reached the limit.
 func (h *Home) roomInHome(ctx context.Context) error {
 	limit := h.limits.Load().Home
 	if limit <= 0 {
 		return nil
 	}
-	size, fresh := h.size.get()
-	if !fresh {
+	size, known, due := h.size.get()
+	if due && size < limit {
+		h.work.Go(func() {
+			defer h.size.done()
+			if _, err := h.measure(h.ctx); err != nil && h.ctx.Err() == nil {
+				h.log.Warn("measuring the home", "error", err)
+			}
+		})
+	} else if due || !known {
+		if due {
+			defer h.size.done()
+		}
 		var err error
 		if size, err = h.measure(ctx); err != nil {
 			return err

@@ -72,3 +72,39 @@ func TestHomeSize(t *testing.T) {
 		}
 	}
 }
+
+// TestRoomAtOnce: what a collection has freed is there for the next snapshot.
+func TestRoomAtOnce(t *testing.T) {
+	const piece = 8 << 20
+	dir := t.TempDir()
+	h := openHome(t, filepath.Join(dir, "home"), sandbox.Options{Limits: sandbox.Limits{Home: 2 * piece}})
+	var ids []string
+	for _, name := range []string{"a", "b", "c"} {
+		src := filepath.Join(dir, name)
+		data := make([]byte, piece)
+		_, _ = rand.Read(data) // never fails
+		if err := errors.Join(os.Mkdir(src, 0o755), os.WriteFile(filepath.Join(src, "f"), data, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		w, err := h.Create(t.Context(), sandbox.CreateRequest{Name: name, Source: src})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, w.Head)
+	}
+	if _, err := h.Snapshot(t.Context(), sandbox.SnapshotRequest{Workspace: "a"}); !errors.Is(err, sandbox.ErrConflict) {
+		t.Fatalf("a home over its limit: %v", err)
+	}
+	for i, name := range []string{"b", "c"} {
+		if _, err := h.Destroy(t.Context(), sandbox.DestroyRequest{Ref: name, Now: true}); err != nil {
+			t.Fatal(err)
+		}
+		_ = h.Delete(t.Context(), sandbox.RefRequest{Ref: ids[i+1]}) // if it has one
+	}
+	if _, err := h.GC(t.Context(), sandbox.GCRequest{Full: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Snapshot(t.Context(), sandbox.SnapshotRequest{Workspace: "a"}); err != nil {
+		t.Errorf("after a collection: %v", err)
+	}
+}

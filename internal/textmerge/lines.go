@@ -1,16 +1,24 @@
 package textmerge
 
-import "bytes"
+import (
+	"bytes"
+	"context"
+)
 
-// MaxBytes is the size of the largest text; git takes larger files for binary ones, too.
-const MaxBytes = 16 << 20
+// MaxBytes and MaxLines are what the largest text has. git takes files of more bytes for binary ones, too; the lines bound
+// the memory and the time of a merge.
+const (
+	MaxBytes = 16 << 20
+	MaxLines = 1 << 19
+)
 
 // binaryProbe is how far git looks for a NUL byte.
 const binaryProbe = 8000
 
-// IsText reports whether git takes the data for text that it can merge.
+// IsText reports whether git takes the data for text that it can merge, and it is not too large.
 func IsText(data []byte) bool {
-	return len(data) <= MaxBytes && bytes.IndexByte(data[:min(len(data), binaryProbe)], 0) < 0
+	return len(data) <= MaxBytes && bytes.IndexByte(data[:min(len(data), binaryProbe)], 0) < 0 &&
+		bytes.Count(data, []byte{'\n'}) <= MaxLines
 }
 
 // text is one of the texts, in lines.
@@ -54,10 +62,10 @@ func (t text) equal(at int, o text, other, n int) bool {
 // change says that count lines at old are newCount lines at now in the other text.
 type change struct{ old, count, now, newCount int }
 
-// diff is how one text becomes another.
-func diff(old, now text) []change {
+// diff is how one text becomes another; it is of no use when ctx is done.
+func diff(ctx context.Context, old, now text) []change {
 	a, b := newFile(old), newFile(now)
-	compare(a, b)
+	compare(ctx, a, b)
 	a.compact(b)
 	b.compact(a)
 	var all []change

@@ -1,6 +1,9 @@
 package textmerge
 
-import "math"
+import (
+	"context"
+	"math"
+)
 
 // Bounds of the search, as git has them.
 const (
@@ -11,6 +14,9 @@ const (
 	goodSnake      = 20   // so many matching lines in a row are worth following
 	snakeFactor    = 4
 )
+
+// checkEvery is after how many steps a search looks whether it is cancelled.
+const checkEvery = 64
 
 // file is one of two texts that are compared, with what is known of its lines.
 type file struct {
@@ -33,8 +39,8 @@ func roughRoot(n int) int {
 	return r
 }
 
-// compare marks the lines that differ.
-func compare(a, b *file) {
+// compare marks the lines that differ. When ctx is done, what it has marked is of no use.
+func compare(ctx context.Context, a, b *file) {
 	begin := 0
 	least := min(len(a.class), len(b.class))
 	for begin < least && a.class[begin] == b.class[begin] {
@@ -46,7 +52,7 @@ func compare(a, b *file) {
 	}
 	a.discard(b, begin, end)
 	b.discard(a, begin, end)
-	s := &search{a: a, b: b}
+	s := &search{ctx: ctx, a: a, b: b}
 	diagonals := len(a.kept) + len(b.kept) + 3
 	s.origin = len(b.kept) + 1
 	s.forward, s.backward = make([]int, diagonals+1), make([]int, diagonals+1)
@@ -114,6 +120,7 @@ func discards(how []byte, i, begin, last int) bool {
 // search looks for the shortest way from the kept lines of one text to those of another. A diagonal d has the places
 // where line i of a meets line i-d of b.
 type search struct {
+	ctx               context.Context // looked at now and then; its end leaves the search undone
 	a, b              *file
 	forward, backward []int // by diagonal: how far a way from the begin, or from the end, has come
 	origin            int   // index of diagonal 0
@@ -140,6 +147,9 @@ func (s *search) run(i, iEnd, j, jEnd int, minimal bool) {
 			s.a.changed[s.a.kept[i]] = true
 		}
 	default:
+		if s.ctx.Err() != nil {
+			return
+		}
 		at := s.split(box{i, iEnd, j, jEnd}, minimal)
 		s.run(i, at.i, j, at.j, at.minimalBefore)
 		s.run(at.i, iEnd, at.j, jEnd, at.minimalAfter)
@@ -214,6 +224,9 @@ func (s *search) split(x box, minimal bool) place {
 			}
 		}
 		if minimal {
+			if cost%checkEvery == 0 && s.ctx.Err() != nil {
+				return s.furthest(x, f, b)
+			}
 			continue
 		}
 		if snake && cost > leastCost {

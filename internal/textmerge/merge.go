@@ -2,6 +2,7 @@ package textmerge
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strings"
 )
@@ -50,21 +51,26 @@ type merger struct {
 	hunks              []hunk
 }
 
-// Merge merges ours and theirs, which stem from base.
-func Merge(base, ourText, theirText []byte, o Options) Result {
+// Merge merges ours and theirs, which stem from base. The only error is that of ctx.
+func Merge(ctx context.Context, base, ourText, theirText []byte, o Options) (Result, error) {
 	c := classes{}
 	m := merger{base: c.text(base), ours: c.text(ourText), theirs: c.text(theirText)}
-	x, y := diff(m.base, m.ours), diff(m.base, m.theirs)
+	x, y := diff(ctx, m.base, m.ours), diff(ctx, m.base, m.theirs)
 	switch {
+	case ctx.Err() != nil:
+		return Result{}, ctx.Err()
 	case len(x) == 0:
-		return Result{Text: theirText}
+		return Result{Text: theirText}, nil
 	case len(y) == 0:
-		return Result{Text: ourText}
+		return Result{Text: ourText}, nil
 	}
 	m.join(x, y)
-	m.refine()
+	m.refine(ctx)
+	if err := ctx.Err(); err != nil {
+		return Result{}, err
+	}
 	m.simplify()
-	return m.write(o)
+	return m.write(o), nil
 }
 
 // join makes hunks of the changes of both sides.
@@ -146,14 +152,14 @@ func (m *merger) add(h hunk) {
 }
 
 // refine leaves only those lines in conflicts in which the sides differ.
-func (m *merger) refine() {
+func (m *merger) refine(ctx context.Context) {
 	var out []hunk
 	for _, h := range m.hunks {
 		if h.whose != conflict || h.ourN == 0 || h.theirN == 0 {
 			out = append(out, h)
 			continue
 		}
-		parts := diff(m.ours.part(h.our, h.ourN), m.theirs.part(h.their, h.theirN))
+		parts := diff(ctx, m.ours.part(h.our, h.ourN), m.theirs.part(h.their, h.theirN))
 		if len(parts) == 0 {
 			h.whose = both
 			out = append(out, h)

@@ -2,6 +2,7 @@ package textmerge
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -100,7 +101,11 @@ func TestAsGit(t *testing.T) {
 		}
 		favor := Favor(max(0, r.IntN(5)-2))
 		want, conflicts := gitMerge(t, dir, texts, favor)
-		got := Merge(texts[0], texts[1], texts[2], Options{Favor: favor, OurName: "ours", TheirName: "theirs"})
+		got, err := Merge(t.Context(), texts[0], texts[1], texts[2],
+			Options{Favor: favor, OurName: "ours", TheirName: "theirs"})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if !conflicts && favor == Markers {
 			clean++
 		}
@@ -111,5 +116,24 @@ func TestAsGit(t *testing.T) {
 	}
 	if clean == 0 || clean == rounds {
 		t.Errorf("%d of %d texts merged", clean, rounds)
+	}
+}
+
+// TestCancelled ends a merge of large texts that have nothing in common and much alike.
+func TestCancelled(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var texts [3][]byte
+	for i := range texts {
+		for range MaxLines {
+			texts[i] = fmt.Appendf(texts[i], "%d\n", r.IntN(5000))
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Merge(ctx, texts[0], texts[1], texts[2], Options{}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if !IsText(texts[0]) || IsText(append(texts[0], '\n')) {
+		t.Error("the number of lines is not bounded as said")
 	}
 }

@@ -125,6 +125,10 @@ func what(f File) string {
 	return "device"
 }
 
+// maxMerged bounds the bytes of the merged texts of a plan. What is beyond is taken whole from one side or is a conflict, as
+// other data is.
+const maxMerged = 256 << 20
+
 // text merges what both sides have written; done if that is settled, with a conflict or without. Without a base nothing
 // of the texts is the same.
 func (p *planner) text(set *Set, at string, old, wanted, now File) (done bool, err error) {
@@ -150,13 +154,20 @@ func (p *planner) text(set *Set, at string, old, wanted, now File) (done bool, e
 	case Theirs:
 		o.Favor = textmerge.Theirs
 	}
-	r := textmerge.Merge(texts[0], texts[2], texts[1], o)
+	if p.mergedBytes+int64(len(texts[1])+len(texts[2])) > maxMerged {
+		return false, nil
+	}
+	r, err := textmerge.Merge(p.ctx, texts[0], texts[2], texts[1], o)
+	if err != nil {
+		return false, err
+	}
 	if r.Conflicts > 0 && p.Resolve == Stop {
 		p.conflict(BothChanged, at, "text")
 		return true, nil
 	}
 	if !bytes.Equal(r.Text, texts[2]) {
 		set.Text, set.Merged = r.Text, true
+		p.mergedBytes += int64(len(r.Text))
 	}
 	p.plan.Merged++
 	return true, nil

@@ -143,6 +143,8 @@ type planner struct {
 	united  map[string]string // paths in the target of new directories that both sides have, by paths in From
 	skipped map[string]bool   // paths in From of what stays away, with all that is in it
 	names   map[uint64][]string
+
+	mergedBytes int64
 }
 
 // doomed is a directory that is to go when nothing is left in it.
@@ -151,7 +153,7 @@ type doomed struct {
 	must string // path in From of what comes in its place; "" if nothing does
 }
 
-// Make plans. It fails only if a tree cannot be read.
+// Make plans. It fails only if a tree cannot be read, or when ctx is done.
 func Make(ctx context.Context, in Input) (*Plan, error) {
 	p := &planner{
 		Input: in, ctx: ctx, f: newSide(in.From, in.FromChanges), t: newSide(in.Target, in.TargetChanges),
