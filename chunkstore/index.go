@@ -193,7 +193,7 @@ func (s *Store) view(fn func(btx *badger.Txn) error) error {
 // the damaged part.
 func (s *Store) missing(err error) error {
 	if errors.Is(err, ErrNotFound) && s.damaged.Load() {
-		return fmt.Errorf("%w: %s", ErrIndex, err)
+		return fmt.Errorf("%w: %s", ErrIndex, err.Error())
 	}
 	return err
 }
