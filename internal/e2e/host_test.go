@@ -51,7 +51,7 @@ func TestNoFUSE(t *testing.T) {
 		return process(t, soon, h.tmp, h.env, append(line, args...)...)
 	}
 	require.Zero(t, hidden("create", "one").code)
-	for _, args := range [][]string{{"mount", "one", h.path("ws")}, {"up", "two", h.path("ws")}, {"run", "--", "true"}} {
+	for _, args := range [][]string{{"mount", "one", h.path("ws")}, {"up", "two", h.path("ws")}, {"run", "--empty", "--", "true"}} {
 		r := hidden(args...)
 		require.Equal(t, 7, r.code, "%q: %s", args, r.err)
 		require.Contains(t, strings.ToLower(r.err), "fuse")

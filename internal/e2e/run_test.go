@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,45 +39,62 @@ func TestRun(t *testing.T) {
 	require.Len(t, doc.Changes, 1)
 	require.Contains(t, r.err, "out\n")
 
-	require.Equal(t, 127, h.run("run", "--", "no-such-program").code)
-	require.Equal(t, 126, h.run("run", "--", "/etc/passwd").code)
-	require.Equal(t, 137, h.run("run", "--", "sh", "-c", "kill -9 $$").code)
+	require.Equal(t, 127, h.run("run", "--empty", "--", "no-such-program").code)
+	require.Equal(t, 126, h.run("run", "--empty", "--", "/etc/passwd").code)
+	require.Equal(t, 137, h.run("run", "--empty", "--", "sh", "-c", "kill -9 $$").code)
 	require.Empty(t, decode[sandbox.WorkspacePage](h, "list").Workspaces)
 
-	require.Equal(t, "A here", h.ok("run", "--keep", "--name", "kept", "--", "touch", "here"))
+	require.Equal(t, "A here", h.ok("run", "--empty", "--keep", "--name", "kept", "--", "touch", "here"))
 	require.Equal(t, sandbox.Unmounted, h.workspace("kept").State)
 	h.ok("destroy", "kept")
 	require.ElementsMatch(t, []string{"home", "src"}, names(t, h.tmp))
 }
 
-// TestRunInterrupted sends signals to a run in the middle of its command: the command gets them, and all is cleaned up.
+// TestRunInterrupted sends signals to a run in the middle of its command: the command gets each of them, and decides; all
+// is cleaned up.
 func TestRunInterrupted(t *testing.T) {
 	h := newHome(t)
 	h.ok("create", "other") // so that a daemon is there
-	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM} {
+	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1} {
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
-		cmd := exec.CommandContext(ctx, snapfs, "run", "--", "sh", "-c", "echo started; exec sleep 50")
+		cmd := exec.CommandContext(ctx, snapfs, "run", "--empty", "--", "python3", "-c", `
+import signal, sys, time
+n = getattr(signal, sys.argv[1])
+def again(*_):
+    signal.signal(n, signal.SIG_DFL)
+    print("again", flush=True)
+signal.signal(n, again)
+print("started", flush=True)
+while True:
+    time.sleep(0.02)`, unix.SignalName(sig))
 		cmd.Env = append(os.Environ(), h.env...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // or a signal is taken for a key of the terminal
 		cmd.WaitDelay = time.Second
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
-		_, err = out.Read(make([]byte, 8))
-		require.NoError(t, err)
-		require.NoError(t, cmd.Process.Signal(sig))
+		lines := bufio.NewReader(out)
+		for _, want := range []string{"started\n", "again\n"} {
+			line, err := lines.ReadString('\n')
+			require.NoError(t, err)
+			require.Equal(t, want, line)
+			require.NoError(t, cmd.Process.Signal(sig))
+		}
 		_ = cmd.Wait() // its code is what counts
 		require.Equal(t, 128+int(sig), cmd.ProcessState.ExitCode())
 		cancel()
 		require.Len(t, decode[sandbox.WorkspacePage](h, "list").Workspaces, 1)
 		require.Empty(t, mountsBelow(h.tmp))
 	}
+	r := process(t, soon, h.tmp, h.env, "nohup", snapfs, "run", "--empty", "--", "sh", "-c", `kill -HUP $PPID $$; echo lives`)
+	require.Equal(t, "lives\n", r.out, r.err)
 	require.Equal(t, []string{"home"}, names(t, h.tmp))
 }
 
 // TestRunLeavesChild holds that a process that stays in the workspace is named.
 func TestRunLeavesChild(t *testing.T) {
 	h := newHome(t)
-	r := h.run("run", "--name", "stays", "--", "sh", "-c", `setsid sleep 1000 >/dev/null 2>&1 </dev/null & until grep -qx sleep /proc/$!/comm; do :; done`)
+	r := h.run("run", "--empty", "--name", "stays", "--", "sh", "-c", `setsid sleep 1000 >/dev/null 2>&1 </dev/null & until grep -qx sleep /proc/$!/comm; do :; done`)
 	require.Equal(t, 4, r.code, r.err)
 	require.Contains(t, r.err, "(sleep)")
 	require.Contains(t, r.err, "snapfs down --destroy stays")

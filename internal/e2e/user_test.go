@@ -24,7 +24,7 @@ const userUID, userGID = "5", "60" // games
 // commandsEnv is where a test binary that another one has started finds the commands, which it does not build.
 const commandsEnv = "SNAPFS_E2E_COMMANDS"
 
-// userTests are what a plain user and the root of a user namespace do, by names; the latter the first two only.
+// userTests are what a plain user and the root of a user namespace do, by names; the latter the first three only.
 var userTests = []struct {
 	name  string
 	run   func(t *testing.T)
@@ -32,6 +32,7 @@ var userTests = []struct {
 }{
 	{"Verbs", userVerbs, false},
 	{"Foreign", userForeign, false},
+	{"Run", userRun, false},
 	{"Twin", userTwin, true},
 	{"Posix", userPosix, true},
 	{"Kill", TestKillWhileStoring, true},

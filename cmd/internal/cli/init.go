@@ -65,6 +65,9 @@ func reap(pid int) (code int, ended bool) {
 	}
 }
 
+// grace is how long processes may take to end after they were asked to.
+const grace = 10 * time.Second
+
 // endOthers asks all other processes of the container to end, and waits for them. The kernel kills the rest.
 func endOthers() {
 	if unix.Kill(-1, unix.SIGTERM) != nil {

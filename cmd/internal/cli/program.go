@@ -25,6 +25,9 @@ func (p Program) Main() int {
 	if os.Getpid() == 1 {
 		return beInit()
 	}
+	if os.Args[0] == insideName {
+		return beInside(os.Args[1:])
+	}
 	if isHelper(os.Args[0]) {
 		return p.mountHelper(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	}
@@ -45,11 +48,14 @@ func Terminated(ctx context.Context) bool {
 
 // withSignals returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, with interrupted as its cause. Until
 // stop is called, further signals are ignored, so that the verb can clean up. If hangup is not nil, SIGHUP sends to it
-// instead; one that is not received yet stands for all.
+// instead; one that is not received yet stands for all. Else a SIGHUP that the process was started to ignore is ignored.
 func withSignals(parent context.Context, hangup chan<- struct{}) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	if hangup != nil || !signal.Ignored(unix.SIGHUP) { // as nohup(1) wants
+		signal.Notify(signals, unix.SIGHUP)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -1,15 +1,16 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,58 +23,87 @@ import (
 )
 
 func (a *app) runCommand() *cobra.Command {
-	var from, name string
-	var keep bool
-	var options api.MountOptions
+	var from string
+	var empty, discard bool
+	t := throwAway{app: a}
 	cmd := &cobra.Command{
-		Use:   "run [--from SRC] [--name NAME] [--keep] -- CMD...",
+		Use:   "run [--from SRC] [--name NAME] [--keep | --discard] [--sandbox] -- CMD...",
 		Short: "run a command in a throw-away workspace and show what it changed",
-		Long: `Creates a workspace from SRC (as in 'snapfs create'), mounts it at a temporary directory and runs
-CMD there. When CMD has ended, prints what it changed, as 'snapfs diff' does. Then the workspace is
-destroyed; with --keep it is unmounted and kept. SRC itself is never changed.
+		Long: `Creates a workspace from SRC (as in 'snapfs create'; by default the present directory), and runs CMD in
+it. When CMD has ended, prints what it changed, as 'snapfs diff' does, and asks whether to keep the
+workspace or to destroy it. Without a terminal it is destroyed, unless --keep is given. SRC itself
+is never changed.
+
+If SRC is a directory, CMD sees the workspace at the path of SRC, in a mount namespace of its own, so
+that absolute paths in the tree lead into the workspace. It starts in the present directory if that
+is in SRC, else in SRC. Other programs see SRC there. What CMD changes elsewhere is changed. What is
+mounted inside SRC is not in the workspace, and shown read-only. / and the home directory are refused.
+Where no mount namespace can be made, and for other sources, CMD runs at a temporary directory; the
+former is told. Without root, CMD is in a user namespace: it sees files of others as those of nobody,
+and setuid programs have no effect.
+
+With --sandbox, CMD sees nothing of the home directory but the workspace, and, read-only, the
+directories of PATH and of --show that are in it. The rest of the system is read-only except /tmp,
+/dev and /proc. The network is as it is. This guards against accidents: root can undo it.
 
 CMD inherits the standard streams of snapfs. With --json, its standard output goes to standard
 error, and standard output gets one document with the workspace, the exit code and the changes. With
 --quiet, the changes are not printed.
 
-Signals are forwarded to CMD. The workspace is cleaned up in any case. If CMD leaves a process
-behind that still uses the workspace, the workspace stays, and standard error names the process and
-what to do.
+Signals are forwarded to CMD, and mean what they mean to CMD; so do the keys of the terminal. The
+workspace is cleaned up when CMD has ended. If CMD leaves a process behind that still uses it, it
+stays, and standard error names the process and what to do.
 
 The exit code is that of CMD (126: cannot be run, 127: not found, 128+N: ended by signal N). If CMD
 ended with 0 but the clean-up failed, it is that of the clean-up.`,
 		Example: `  snapfs run --from . -- make test
+  snapfs run --from . --sandbox --discard -- make test
   snapfs run --from base --keep --name try -- npm install left-pad`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			switch {
+			case len(args) == 0:
 				return usagef("missing CMD")
+			case t.keep && discard:
+				return usagef("--keep and --discard at a time")
+			case empty && from != "":
+				return usagef("--empty and --from at a time")
+			case len(t.show) > 0 && !t.sandbox:
+				return usagef("--show is for --sandbox")
 			}
 			return nil
 		},
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !empty && !cmd.Flags().Changed("from") {
+				from = "."
+			}
 			src, err := source(cmd, from)
 			if err != nil {
 				return err
 			}
-			if name == "" {
-				name = fmt.Sprintf("run-%08x", rand.Uint32())
+			if t.name == "" {
+				t.name = fmt.Sprintf("run-%08x", rand.Uint32())
 			}
+			t.src, t.argv, t.ask = src, args, !t.keep && !discard
 			return a.withClient(cmd.Context(), anyHome, func(c *client.Client) error {
 				if err := a.onlyOne(cmd.Context(), c, from, src); err != nil {
 					return err
 				}
-				return a.runIn(cmd.Context(), c,
-					throwAway{app: a, client: c, name: name, src: src, keep: keep, options: options, argv: args})
+				t.client = c
+				return a.runIn(cmd.Context(), c, t)
 			})
 		},
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false) // arguments after CMD belong to CMD
-	f.StringVar(&from, "from", "", "`SRC` of the workspace: directory, image file or snapshot (default: empty)")
-	f.StringVar(&name, "name", "", "`NAME` of the workspace (default: generated)")
-	f.BoolVar(&keep, "keep", false, "keep the workspace after CMD has ended")
-	trustFlags(cmd, &options)
+	f.StringVar(&from, "from", "", "`SRC` of the workspace: directory, image file or snapshot (default: the present directory)")
+	f.BoolVar(&empty, "empty", false, "begin with an empty workspace")
+	f.StringVar(&t.name, "name", "", "`NAME` of the workspace (default: generated)")
+	f.BoolVar(&t.keep, "keep", false, "keep the workspace after CMD has ended")
+	f.BoolVar(&discard, "discard", false, "destroy the workspace after CMD has ended, and do not ask")
+	f.BoolVar(&t.sandbox, "sandbox", false, "hide the home directory, and make the system read-only")
+	f.StringArrayVar(&t.show, "show", nil, "with --sandbox, show `DIR` of the home directory, read-only; may be given several times")
+	trustFlags(cmd, &t.options)
 	return cmd
 }
 
@@ -84,8 +114,11 @@ type throwAway struct {
 	name   string
 	src    string
 	keep   bool
+	ask    bool // whether to keep it, if there is a terminal
 	argv   []string
 
+	sandbox bool
+	show    []string // in the sandbox
 	options api.MountOptions
 }
 
@@ -103,6 +136,10 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 	if err != nil {
 		return err
 	}
+	see, attr, err := t.inside(dir)
+	if err != nil {
+		return err
+	}
 	meter := a.newMeter()
 	_, err = c.Create(ctx, api.CreateRequest{Access: a.access(), Name: t.name, Source: t.src, Progress: meter.report()})
 	meter.done()
@@ -114,8 +151,8 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 		return errors.Join(err, a.destroyNew(ctx, c, t.name))
 	}
 
-	result := ran{Workspace: t.name, Kept: t.keep, Changes: []api.Change{}}
-	runErr := a.runCommandIn(ctx, dir, t.argv)
+	result := ran{Workspace: t.name, Changes: []api.Change{}}
+	runErr := a.runCommandIn(ctx, see, attr, t.argv)
 	result.ExitCode = exitCode(runErr)
 
 	// From here on signals are ignored: what was created must be removed.
@@ -125,21 +162,25 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 		result.Changes = append(result.Changes, ch)
 		return nil
 	})
-	cleanErr := t.clean(after, dir)
-	if cleanErr != nil {
-		result.Kept = true
-	}
-	printErr := a.result(result, func(w io.Writer) error {
+	var printErr error
+	if !a.json {
 		for _, ch := range result.Changes {
-			if a.quiet {
+			if a.quiet || printErr != nil {
 				break
 			}
-			if err := printChange(w, ch); err != nil {
-				return err
-			}
+			printErr = printChange(a.out, ch)
 		}
-		return nil
-	})
+	}
+	if t.ask && len(result.Changes) > 0 {
+		t.keep = a.askKeep(ctx)
+		after, cancel = context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		defer cancel()
+	}
+	cleanErr := t.clean(after, dir)
+	result.Kept = t.keep || cleanErr != nil
+	if a.json {
+		printErr = a.result(result, nil)
+	}
 	if runErr != nil {
 		// The exit code is that of CMD. Other errors are only printed.
 		if err := errors.Join(diffErr, cleanErr, printErr); err != nil {
@@ -176,49 +217,113 @@ func (t throwAway) clean(ctx context.Context, dir string) error {
 		a.note("kept workspace %s; see '%s'", t.name, a.hint("show "+t.name))
 		return nil
 	}
-	return a.destroyNew(ctx, t.client, t.name)
+	for range 20 { // what CMD started may have a copy of the mount, in its namespace, and end in a moment
+		if err = a.destroyNew(ctx, t.client, t.name); !errors.Is(err, api.ErrConflict) {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return err
 }
 
-// grace is how long CMD may take to end after a signal was forwarded to it.
-const grace = 10 * time.Second
+// inside says what the command sees, and in which namespaces: the workspace at the path of the directory that it is made
+// from, or, without namespaces, at dir, where it is mounted.
+func (t throwAway) inside(dir string) (inside, *syscall.SysProcAttr, error) {
+	here := inside{Mount: dir, Path: dir, Dir: dir}
+	path, err := filepath.EvalSymlinks(t.src)
+	if fi, serr := os.Stat(path); t.src == "" || err != nil || serr != nil || !fi.IsDir() {
+		if t.sandbox {
+			return here, nil, usagef("--sandbox needs a directory as --from")
+		}
+		return here, nil, nil
+	}
+	if path == "/" {
+		return here, nil, usagef("the command cannot see a workspace at /: choose a directory")
+	}
+	home, err := os.UserHomeDir()
+	if err == nil {
+		home, err = filepath.EvalSymlinks(home)
+	}
+	if err == nil && within(home, path) {
+		return here, nil, usagef("the home directory %s is in %s: choose a directory of a project", quote(home), quote(path))
+	}
+	see := inside{Mount: dir, Path: path, Dir: path}
+	if wd, err := os.Getwd(); err == nil {
+		if real, err := filepath.EvalSymlinks(wd); err == nil && within(real, path) {
+			see.Dir = real
+		}
+	}
+	if t.sandbox {
+		if err != nil {
+			return here, nil, fmt.Errorf("the home directory, which --sandbox hides: %w", err)
+		}
+		if err := see.hideHome(home, t.show); err != nil {
+			return here, nil, err
+		}
+	}
+	attr, err := namespaces()
+	switch {
+	case err != nil && t.sandbox:
+		return here, nil, failure(api.ErrUnavailable, "unavailable: --sandbox needs a mount namespace, which cannot be made here: %v", err)
+	case err != nil:
+		t.app.note("the command runs in %s: no mount namespace can be made here, in which it would see the workspace at %s",
+			quote(dir), quote(path))
+		return here, nil, nil
+	case t.sandbox:
+		t.app.note("%s is hidden but for the workspace%s", quote(see.Home), listed(" and, read-only, ", see.Shown))
+	}
+	return see, attr, nil
+}
 
-// runCommandIn runs argv in dir. It returns a non-zero exit code as a codeError.
-func (a *app) runCommandIn(ctx context.Context, dir string, argv []string) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
+func listed(before string, paths []string) string {
+	if len(paths) == 0 {
+		return ""
 	}
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PWD="+dir)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.out, a.err
-	if a.json {
-		cmd.Stdout = a.err
+	return before + strings.Join(paths, ", ")
+}
+
+// askKeep asks on the terminal whether to keep a workspace. Without a terminal it is not kept; without an answer it is.
+func (a *app) askKeep(ctx context.Context) bool {
+	in, ok := a.in.(*os.File)
+	out, ok2 := a.err.(*os.File)
+	if !ok || !ok2 || a.json || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
+		return false
 	}
-	cmd.Cancel = func() error {
-		sig := unix.SIGTERM
-		var cause interrupted
-		if errors.As(context.Cause(ctx), &cause) {
-			sig = cause.signal
+	if cause := (interrupted{}); errors.As(context.Cause(ctx), &cause) && cause.signal != unix.SIGINT {
+		return true // there may be nobody to answer
+	}
+	ctx, stop := signal.NotifyContext(context.WithoutCancel(ctx), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	// A shell that was killed leaves the terminal with its own processes in the foreground.
+	signal.Ignore(unix.SIGTTOU)
+	defer signal.Reset(unix.SIGTTOU)
+	_ = unix.IoctlSetPointerInt(int(in.Fd()), unix.TIOCSPGRP, unix.Getpgrp()) // the terminal may be another session's
+	answers := make(chan string)
+	go func() { // ends with the process, if nobody answers
+		defer close(answers)
+		lines := bufio.NewScanner(in)
+		for lines.Scan() {
+			select {
+			case answers <- strings.ToLower(strings.TrimSpace(lines.Text())):
+			case <-ctx.Done():
+				return
+			}
 		}
-		if f, ok := a.in.(*os.File); ok && sig == unix.SIGINT && term.IsTerminal(int(f.Fd())) {
-			return nil // the terminal sent it to CMD too
+	}()
+	for {
+		_, _ = fmt.Fprint(a.err, "Keep the workspace, or discard what changed? [k/d] ")
+		select {
+		case answer, ok := <-answers:
+			switch {
+			case !ok, answer == "k", answer == "keep":
+				return true
+			case answer == "d", answer == "discard":
+				return false
+			}
+		case <-ctx.Done():
+			return true
 		}
-		return cmd.Process.Signal(sig)
 	}
-	cmd.WaitDelay = grace
-	err := cmd.Run()
-	if cmd.ProcessState == nil {
-		code := 126
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-			code = 127
-		}
-		return codeError{fmt.Errorf("run %s: %w", quote(argv[0]), err), code}
-	}
-	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if !ok || status.Exited() && status.ExitStatus() == 0 {
-		return nil
-	}
-	return codeError{errSilent, waitCode(unix.WaitStatus(status))}
 }
 
 // errSilent is an error without text: CMD has printed its own message.
