@@ -142,7 +142,7 @@ func (in *Ingest) Recall(outline []byte) (*Known, bool, error) {
 
 // recall finds a chunk of n bytes in the store, and pins it.
 func (in *Ingest) recall(h hash, n int) (uint64, bool, error) {
-	num, err := in.s.lookup(h)
+	num, err := in.recalled(h)
 	if errors.Is(err, ErrNotFound) {
 		return 0, false, nil
 	}

@@ -131,3 +131,35 @@ func TestOutlineHoldsNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, ok, "of an ingest that has ended")
 }
+
+// TestRecallMany finds the same chunks whether all hashes are read at once or each is looked up, also those that another
+// ingest has stored since.
+func TestRecallMany(t *testing.T) {
+	r := rand.New(rand.NewPCG(testseed.Of(t), 1))
+	s := openTest(t, t.TempDir())
+	old := part{path: "old", data: noise(r, 400_000)}
+	late := part{path: "late", data: noise(r, 400_000)}
+	_, was := outlined(t, s, old)
+	for _, expected := range []int{0, 1, 100} {
+		in, err := s.NewIngest(t.Context(), IngestOptions{Kind: KindImage})
+		require.NoError(t, err)
+		defer in.Abort()
+		in.RecallMany(expected)
+		k, ok, err := in.Recall(was[0])
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, expected == 100, len(in.hashes) > 0)
+		_, since := outlined(t, s, late)
+		l, ok, err := in.Recall(since[0])
+		require.NoError(t, err)
+		require.True(t, ok)
+		for i, known := range []*Known{k, l} {
+			o := [][]byte{was[0], since[0]}[i]
+			for j, st := range known.steps {
+				num, err := s.lookup(st.hash)
+				require.NoError(t, err)
+				require.Equal(t, num, st.num, "chunk %d of %d bytes of outline", j, len(o))
+			}
+		}
+	}
+}

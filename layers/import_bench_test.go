@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore"
+	"snapfs/internal/statcache"
 )
 
 // importStages are the goroutines of a first import, by the functions that a profile has them under. Those called
@@ -169,4 +170,49 @@ func reportStages(b *testing.B, stages map[string]time.Duration, cpu time.Durati
 		wall := max(longest, (cpu-last)/n) + last
 		b.ReportMetric(cpu.Seconds()/wall.Seconds(), fmt.Sprintf("times-with-%d", n))
 	}
+}
+
+// BenchmarkImportAgain imports the tree of BenchmarkImport once more, unchanged, with what the first import noted.
+func BenchmarkImportAgain(b *testing.B) {
+	files := 20_000
+	if n, err := strconv.Atoi(os.Getenv("SNAPFS_IMPORT")); err == nil {
+		files = n
+	}
+	src := b.TempDir()
+	makeImport(b, src, files)
+	s, err := chunkstore.Open(b.TempDir(), chunkstore.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	time.Sleep(2 * clockTick)
+	notes := b.TempDir()
+	run := func() int {
+		n := &seenImports{}
+		if n.from, err = statcache.Open(notes, statcache.Key{}); err != nil {
+			b.Fatal(err)
+		}
+		if n.to, err = statcache.Create(notes, statcache.Key{}); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := StoreTree(context.Background(), s, src, StoreOptions{Seen: n.begin}, nil); err != nil {
+			b.Fatal(err)
+		}
+		end := n.to.Commit
+		if n.kept == files {
+			end = n.to.Abort
+		}
+		if err := end(); err != nil {
+			b.Fatal(err)
+		}
+		return n.kept
+	}
+	run()
+	before := processorTime(b)
+	for b.Loop() {
+		if kept := run(); kept != files {
+			b.Fatalf("%d of %d files were not read again", kept, files)
+		}
+	}
+	b.ReportMetric((processorTime(b)-before).Seconds()/float64(b.N), "cpu-s/op")
 }

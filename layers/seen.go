@@ -18,6 +18,8 @@ import (
 // Seen is what StoreTree knows from the last import of a directory, and notes for the next one. Find is called from
 // several goroutines, the others from one at a time.
 type Seen interface {
+	// Len is how many files were noted.
+	Len() int
 	// Find gives what was noted of a file that has not changed since.
 	Find(f statcache.File) (note []byte, ok bool)
 	// Note notes a file that was read, Keep one whose note was found and is still right.
@@ -73,7 +75,47 @@ func (t *tree) newRecaller(opts StoreOptions, k *sink) *recaller {
 	if seen == nil {
 		return nil
 	}
+	k.known = seen.Len()
 	return &recaller{seen: seen, sink: k, dev: dev}
+}
+
+// asListed finds what was noted of a file that has not changed, by what statx(2) told when it was listed; nil if nothing.
+func (r *recaller) asListed(sx *unix.Statx_t, a *Attr) *seenFile {
+	was, ok := r.fileOf(sx, a)
+	if !ok {
+		return nil
+	}
+	note, ok := r.seen.Find(was)
+	if !ok {
+		return nil
+	}
+	return &seenFile{file: was, note: note}
+}
+
+// seenFile is a file of which there is a note.
+type seenFile struct {
+	file statcache.File
+	note []byte
+}
+
+// bare reports whether the file has no extended attributes.
+func (f *seenFile) bare() bool { return f != nil && len(f.note) > 0 && f.note[0]&noteBare != 0 }
+
+// unopened gives the contents of a file as it was listed, without opening it, if the store has them and this process
+// may read the file. A process that acts for another user opens the file: that tells for certain what the user may read.
+func (t *tree) unopened(s *viewNode) (*knownFile, bool) {
+	if s.seen == nil || t.do != nil {
+		return nil, false
+	}
+	p, h, err := t.store.at(s.parts[0])
+	if err != nil {
+		return nil, false
+	}
+	defer h.release()
+	if unix.Faccessat2(p.dirfd, p.name, unix.R_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return nil, false
+	}
+	return t.recaller.recall(s.seen.file, s.seen.note)
 }
 
 // open gives the contents of an open file: those that the store has if it has not changed, else f, which notes them.
@@ -94,7 +136,7 @@ func (r *recaller) open(f wholeFile, e *squashfs.Entry) squashfs.File {
 	if now, ok := r.stat(f.d.fd, e); !ok || now != was {
 		return f
 	}
-	return &notedFile{wholeFile: f, by: r, file: was}
+	return &notedFile{wholeFile: f, by: r, file: was, bare: len(e.Xattrs) == 0}
 }
 
 // stat looks at an open file. It is false if that is not the one that was listed.
@@ -104,16 +146,21 @@ func (r *recaller) stat(fd int, e *squashfs.Entry) (statcache.File, bool) {
 		return statcache.File{}, false
 	}
 	a := hostAttr(&sx)
-	if unix.Mkdev(sx.Dev_major, sx.Dev_minor) != r.dev || a.Ino != e.Attr.Ino || int64(a.Size) != e.Attr.Size ||
-		a.Ctime != e.Attr.Ctime || a.Mtime != e.Attr.Mtime {
+	if a.Ino != e.Attr.Ino || int64(a.Size) != e.Attr.Size || a.Ctime != e.Attr.Ctime || a.Mtime != e.Attr.Mtime {
 		return statcache.File{}, false
 	}
+	return r.fileOf(&sx, &a)
+}
+
+// fileOf is a file as it is noted. It is false for one that is not: of another file system, or of times that are too far
+// away.
+func (r *recaller) fileOf(sx *unix.Statx_t, a *Attr) (statcache.File, bool) {
 	f := statcache.File{Ino: a.Ino, Size: int64(a.Size)}
 	var c, m, b bool
 	f.Ctime, c = nanoseconds(a.Ctime)
 	f.Mtime, m = nanoseconds(a.Mtime)
 	f.Btime, b = nanoseconds(a.Btime)
-	return f, c && m && b
+	return f, c && m && b && unix.Mkdev(sx.Dev_major, sx.Dev_minor) == r.dev
 }
 
 // nanoseconds is a time as a number of them since 1970, if there are not too many.
@@ -160,6 +207,7 @@ type notedFile struct {
 	by      *recaller
 	file    statcache.File
 	extents []squashfs.Extent
+	bare    bool // it has no extended attributes
 	begun   bool
 }
 
@@ -174,14 +222,19 @@ func (f *notedFile) CopyTo(to squashfs.Sink, _, n int64) (int64, bool, error) {
 		return n, false, nil
 	}
 	f.begun = true
-	head := appendNote(nil, f.extents, f.file.Size)
+	head := appendNote(nil, f.extents, f.file.Size, f.bare)
 	file, seen := f.file, f.by.seen // not the contents
 	return n, false, f.by.sink.Outline(func(outline []byte) { seen.Note(file, append(head, outline...)) })
 }
 
-// A note is the number of extents, as uvarints the offset and the length of each, and the outline. A file without holes
-// has no extents in its note.
-func appendNote(b []byte, extents []squashfs.Extent, size int64) []byte {
+// A note is a byte of flags, the number of extents, as uvarints the offset and the length of each, and the outline. A
+// file without holes has no extents in its note.
+func appendNote(b []byte, extents []squashfs.Extent, size int64, bare bool) []byte {
+	flags := byte(0)
+	if bare {
+		flags = noteBare
+	}
+	b = append(b, flags)
 	if len(extents) == 1 && extents[0].Off == 0 && extents[0].Len >= size {
 		extents = nil
 	}
@@ -193,6 +246,9 @@ func appendNote(b []byte, extents []squashfs.Extent, size int64) []byte {
 	return b
 }
 
+// noteBare is the flag of a file without extended attributes.
+const noteBare = 1
+
 func parseNote(b []byte, size int64) (extents []squashfs.Extent, outline []byte, ok bool) {
 	next := func() int64 {
 		v, n := binary.Uvarint(b)
@@ -203,6 +259,10 @@ func parseNote(b []byte, size int64) (extents []squashfs.Extent, outline []byte,
 		b = b[n:]
 		return int64(v)
 	}
+	if len(b) == 0 || b[0]&^noteBare != 0 {
+		return nil, nil, false
+	}
+	b = b[1:]
 	count := next()
 	if count == 0 {
 		return []squashfs.Extent{{Len: size}}, b, true

@@ -28,6 +28,7 @@ type seenImports struct {
 	kept, noted int
 }
 
+func (s *seenImports) Len() int                             { return s.from.Len() }
 func (s *seenImports) Find(f statcache.File) ([]byte, bool) { return s.from.Find(f) }
 func (s *seenImports) Note(f statcache.File, note []byte)   { s.noted++; s.to.Note(f, note) }
 func (s *seenImports) Keep(f statcache.File, note []byte)   { s.kept++; s.to.Note(f, note) }
@@ -239,6 +240,7 @@ func TestSeenNotListed(t *testing.T) {
 	s.must(err)
 	defer tr.close()
 	tr.inTurn = true
+	tr.do = func(fn func() error) error { return fn() }
 	tr.opened = func(name string) {
 		if name == "file" {
 			s.must(os.Rename(own, secret))

@@ -44,6 +44,7 @@ type viewNode struct {
 	// image and inode, in a merged tree, are of the topmost part; nil: it is in a directory.
 	image *imageStore
 	inode *squashfs.Inode
+	seen  *seenFile // what an earlier import of a directory noted of the file, which is unchanged; nil: nothing
 }
 
 // node is the viewNode as far as Overlay.search wants one.

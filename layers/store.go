@@ -68,6 +68,7 @@ func storeSource(
 	}
 	defer in.Abort()
 	k.Ingest = in
+	in.RecallMany(k.known)
 	to := squashfs.StoreOptions{Progress: opts.Progress, Home: opts.Home, Renumber: opts.renumber, MaxLinks: opts.MaxLinks, Share: true}
 	if _, err := squashfs.WriteStore(ctx, k, src, to); err != nil {
 		return chunkstore.Manifest{}, fmt.Errorf("store: %w", err)
@@ -85,6 +86,8 @@ type sink struct {
 	inPlace bool             // it is partial
 
 	size int64 // of what was cut last
+
+	known int // files of which the store is expected to have the contents
 }
 
 // predictTables takes a layer's tables for previous versions, where they are longer than what is known.

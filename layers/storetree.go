@@ -227,9 +227,15 @@ func (t *tree) entry(p location, name string, parent *part) (*squashfs.Entry, er
 	case mountOf(&sx) == t.mount:
 		s.parts = []*part{{layer: t.layer, parent: parent, name: name, host: a.Ino}}
 	}
-	xattrs, err := p.xattrs()
-	if err != nil {
-		return nil, err
+	if t.recaller != nil && isReg(a.Mode) && s.parts != nil {
+		s.seen = t.recaller.asListed(&sx, &a)
+	}
+	var xattrs []squashfs.Xattr
+	if !s.seen.bare() {
+		var err error
+		if xattrs, err = p.xattrs(); err != nil {
+			return nil, err
+		}
 	}
 	e := &squashfs.Entry{Name: name, Attr: imageOf(a), Inode: squashfs.InodeID{Layer: 1, Inode: a.Ino}, Handle: s}
 	if name == "" {
@@ -241,6 +247,7 @@ func (t *tree) entry(p location, name string, parent *part) (*squashfs.Entry, er
 	}
 	switch {
 	case isLnk(a.Mode):
+		var err error
 		if e.Target, err = p.readlink(); err != nil {
 			return nil, err
 		}
@@ -254,6 +261,9 @@ func (t *tree) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, err
 	s := file.Handle.(*viewNode)
 	if t.opened != nil {
 		t.opened(file.Name)
+	}
+	if f, ok := t.unopened(s); ok {
+		return f, nil
 	}
 	d, err := t.store.file(s.parts[0], fdRead)
 	if err != nil {

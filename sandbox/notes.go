@@ -67,6 +67,9 @@ func (n *notes) end(completed bool) {
 	n.home.log.Debug("import noted its files", "path", n.key.Path, "noted", to.Len(), "unchanged", n.kept)
 }
 
+// Len implements layers.Seen.
+func (n *notes) Len() int { return n.from.Len() }
+
 // Find implements layers.Seen.
 func (n *notes) Find(f statcache.File) ([]byte, bool) { return n.from.Find(f) }
 

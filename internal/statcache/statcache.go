@@ -28,7 +28,7 @@ var (
 )
 
 const (
-	magic     = "snapfsC1"
+	magic     = "snapfsC2"
 	sumLen    = 32
 	indexLen  = 16
 	statLen   = 24                               // the times of a record
