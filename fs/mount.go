@@ -38,8 +38,9 @@ type Mount struct {
 }
 
 // New mounts the overlay on an existing directory, or has Options.Place attach it, and returns when it is live. The
-// caller still owns the overlay and closes it after Done. Errors: ErrNoFUSE, ErrNoTransport; of the mountpoint EBUSY (something is mounted there),
-// ENOENT, ENOTDIR, EACCES, as *os.PathError. When New fails nothing stays mounted.
+// caller still owns the overlay and closes it after Done. Errors: ErrNoFUSE, ErrNoTransport, ErrClosed; of the
+// mountpoint EBUSY (something is mounted there), ENOENT, ENOTDIR, EACCES, as *os.PathError. When New fails nothing stays
+// mounted.
 func New(ctx context.Context, o *layers.Overlay, dir string, opts Options) (*Mount, error) {
 	opts.setDefaults()
 	if (opts.Transport == "" || opts.Transport == "auto") && o.Remote() {
@@ -140,7 +141,7 @@ const AllAttributes uint64 = mountpoint.AllAttributes
 func mountOptions(opts Options) mountpoint.Options {
 	return mountpoint.Options{
 		FSName: opts.FSName, ReadOnly: opts.ReadOnly, NoSUID: opts.NoSUID, NoDev: opts.NoDev, NoExec: opts.NoExec,
-		NoAtime: opts.NoAtime, MaxRead: transport.MaxIO, Owner: opts.Owner,
+		NoAtime: opts.NoAtime, MaxRead: transport.MaxIO, Owner: opts.Owner, AllowOther: opts.AllowOther,
 	}
 }
 

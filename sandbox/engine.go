@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -80,6 +81,10 @@ func (e fuseEngine) mount(
 	options.Transport, options.FSName, options.Logger = transport, workspace, e.log
 	options.Owner, options.Place = how.owner, how.place
 	m, err := snapfuse.New(ctx, o, mountpoint, options)
+	if errors.Is(err, snapfuse.ErrClosed) {
+		return nil, fmt.Errorf("%w: mounting %s at %s: %w: ask the administrator for it, or mount without allow_other",
+			ErrConflict, workspace, mountpoint, err)
+	}
 	if err != nil {
 		if !isFuseDevice() {
 			err = fmt.Errorf("%w: %s is missing, or not the FUSE device: run the container with --device %s, or "+
@@ -97,7 +102,7 @@ func (e fuseEngine) mount(
 func fuseOptions(o MountOptions) snapfuse.Options {
 	return snapfuse.Options{
 		Transport: o.Transport, ReadOnly: o.ReadOnly, NoSUID: o.NoSUID, NoDev: o.NoDev, NoExec: o.NoExec,
-		NoAtime: o.NoAtime, Writeback: o.Writeback,
+		NoAtime: o.NoAtime, Writeback: o.Writeback, AllowOther: o.AllowOther,
 	}
 }
 

@@ -79,6 +79,7 @@ func mountFor(
 		ctx = peer.With(ctx, u)
 	}
 	if u == nil {
+		o.AllowOther = o.AllowOther && os.Geteuid() != 0 // what root mounts is
 		return ctx, o, nil
 	}
 	if o.SUID || o.Dev {

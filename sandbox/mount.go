@@ -304,6 +304,7 @@ func optionList(o MountOptions) string {
 		{o.NoExec, "noexec"},
 		{o.NoAtime, "noatime"},
 		{o.Writeback, "writeback"},
+		{o.AllowOther, "allow_other"},
 	} {
 		if opt.set {
 			list += "," + opt.name

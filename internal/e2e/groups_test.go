@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox"
 	"snapfs/sandbox/api/wire"
@@ -281,9 +282,20 @@ func mountsOfUsers(t *testing.T, h *home, u, other user) {
 	}
 	r := u.process("sh", "-c", `cd "$1" && echo text > file && mkdir dir && stat -c "%u:%g" . file`, "sh", at)
 	require.Equal(t, "4301:4301\n4301:4301\n", r.out, r.err)
-	if conf, _ := os.ReadFile("/etc/fuse.conf"); !strings.Contains("\n"+string(conf), "\nuser_allow_other") {
-		require.NotZero(t, other.process("ls", at).code, "others would hang with what the user pauses")
-	}
+	require.NotZero(t, other.process("ls", at).code, "others would hang with what the user pauses")
+	u.refuses(4, "cannot be changed", "mount", "ofa", "-o", "remount,allow_other")
+	u.ok("umount", "ofa")
+	fuseConf(t, h, "")
+	u.refuses(4, "user_allow_other in /etc/fuse.conf", "mount", "ofa", at, "--allow-other")
+	require.Empty(t, mountsBelow(at))
+	fuseConf(t, h, "user_allow_other\n")
+	u.ok("mount", "ofa", at)
+	require.NotZero(t, other.process("ls", at).code, "that others may be let in does not let them in")
+	u.ok("umount", "ofa")
+	u.ok("mount", "ofa", at, "-o", "allow_other")
+	require.Zero(t, other.process("ls", at).code)
+	u.ok("umount", "ofa")
+	u.ok("mount", "ofa", at)
 	u.refuses(5, "nosuid and nodev", "mount", "ofa", "-o", "remount,suid")
 	u.ok("mount", "ofa", "-o", "remount,ro")
 	require.Contains(t, shell(t, soon, h.tmp, `findmnt -no OPTIONS own/at`), "ro,nosuid,nodev")
@@ -322,4 +334,16 @@ func mountsOfUsers(t *testing.T, h *home, u, other user) {
 	r = u.process("env", "TMPDIR="+h.path("own"), snapfs, "run", "--from", "first", "--", "cat", "file")
 	require.Equal(t, "text\n", r.out, r.err)
 	require.Empty(t, mountsBelow(h.tmp))
+}
+
+// fuseConf gives fusermount3 and the daemon a configuration, until the end of the test.
+func fuseConf(t *testing.T, h *home, conf string) {
+	t.Helper()
+	path := h.path("fuse.conf")
+	if _, err := os.Lstat(path); err != nil {
+		require.NoError(t, os.WriteFile(path, nil, 0o644))
+		require.NoError(t, unix.Mount(path, "/etc/fuse.conf", "", unix.MS_BIND, ""))
+		t.Cleanup(func() { require.NoError(t, unix.Unmount("/etc/fuse.conf", 0)) })
+	}
+	require.NoError(t, os.WriteFile(path, []byte(conf), 0o644))
 }

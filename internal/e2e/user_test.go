@@ -81,6 +81,8 @@ func TestPlainUser(t *testing.T) {
 				mount -t tmpfs none "$1/dev"
 				mknod -m 666 "$1/dev/fuse" c 10 229
 				mount --bind "$1/dev/fuse" /dev/fuse
+				echo user_allow_other > "$1/dev/fuse.conf"
+				mount --bind "$1/dev/fuse.conf" /etc/fuse.conf
 				exec setpriv --reuid "$2" --regid "$3" --clear-groups --inh-caps=-all $4 "$1/test" -test.run '^TestPlainUser$' -test.v`,
 				"bash", h.tmp, userUID, userGID, inside)
 			if r.code != 0 || !strings.Contains(r.out, "--- PASS: TestPlainUser/Verbs") {
@@ -131,6 +133,14 @@ func userVerbs(t *testing.T) {
 		git init -q repo; git -C repo config user.email a@b; git -C repo config user.name n; cp f repo/f
 		git -C repo add f; git -C repo commit -qm one; [ -z "$(git -C repo status --short)" ]`)
 	require.Contains(t, shell(t, soon, h.tmp, `ls data/snapfs`), "snapfs-home")
+	if os.Geteuid() != 0 {
+		require.NotContains(t, shell(t, soon, h.tmp, `findmnt -no OPTIONS ws`), "allow_other")
+		h.ok("umount", "w")
+		h.ok("mount", "w", "--allow-other")
+		require.Contains(t, shell(t, soon, h.tmp, `findmnt -no OPTIONS ws`), "allow_other")
+		h.ok("umount", "w")
+		h.ok("mount", "w")
+	}
 	list := func(dir string) string {
 		return shell(t, soon, dir, `find . -printf '%P %M %U %G %n %T@ %l\n' -name 'zero*' -prune | sort`)
 	}

@@ -165,6 +165,9 @@ type MountOptions struct {
 	// seconds later. A snapshot or fork of the running workspace then lacks what was written to a file that is still
 	// open and was not flushed since, and such writes end with the machine as on a local disk, and with the daemon.
 	Writeback bool `json:"writeback,omitempty"`
+	// AllowOther lets other users, root among them, into the mount of a user: ErrConflict unless /etc/fuse.conf has
+	// user_allow_other. They hang with what the user pauses. What root mounts is open to all in any case.
+	AllowOther bool `json:"allow_other,omitempty"`
 }
 
 // MountRequest mounts a workspace. An empty Mountpoint means where it was mounted last. MakeMountpoint makes the

@@ -19,6 +19,7 @@ var mountWords = []struct {
 	{"noatime", func(o *MountOptions) { o.NoAtime = true }},
 	{"writeback", func(o *MountOptions) { o.Writeback = true }},
 	{"nowriteback", func(o *MountOptions) { o.Writeback = false }},
+	{"allow_other", func(o *MountOptions) { o.AllowOther = true }},
 	{"allow_suid", func(o *MountOptions) { o.SUID, o.NoSUID = true, false }},
 	{"allow_dev", func(o *MountOptions) { o.Dev, o.NoDev = true, false }},
 }

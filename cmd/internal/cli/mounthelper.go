@@ -77,8 +77,8 @@ Options:
 A tree that comes from an image is mounted nosuid and nodev, unless allow_suid or allow_dev is given. suid and dev are
 not enough: mount(8) does not pass them on.
 
-Options of mount(8) itself (defaults, auto, user, nofail, _netdev, x-...) and relatime, lazytime and allow_other are
-accepted and ignored. Other options are an error; with -s they are ignored.
+Options of mount(8) itself (defaults, auto, user, nofail, _netdev, x-...), relatime and lazytime are accepted and
+ignored. Other options are an error; with -s they are ignored.
 
 Flags:
   -f             only check the options

@@ -22,7 +22,7 @@ func TestHelperLine(t *testing.T) {
 		{"app /mnt -o user_id=0", "", "user_id=0"},
 		{
 			"app /mnt -o remount,rw,user_id=0,group_id=0,default_permissions,allow_other,max_read=1048576,ro",
-			"mount --quiet --options=remount,rw,ro -- /mnt /mnt", "",
+			"mount --quiet --options=remount,rw,allow_other,ro -- /mnt /mnt", "",
 		},
 		{"-o session=a -t fuse.snapfs app /mnt", "mount --quiet --session=a -- app /mnt", ""},
 		{"app /mnt -f", "", ""},

@@ -72,7 +72,7 @@ var forOthers = map[string]bool{
 	"": true, "defaults": true, "auto": true, "noauto": true, "user": true, "nouser": true, "users": true,
 	"owner": true, "group": true, "_netdev": true, "nofail": true, "async": true, "relatime": true, "norelatime": true,
 	"diratime": true, "nodiratime": true, "strictatime": true, "lazytime": true, "nolazytime": true, "loud": true,
-	"silent": true, "allow_other": true, "default_permissions": true,
+	"silent": true, "default_permissions": true,
 }
 
 // ofKernel are options that the mount table shows of a FUSE mount.
@@ -111,11 +111,13 @@ func mountFlags(cmd *cobra.Command, o *mountOptions) {
 		"set noatime in the mount table; reads never update access times in any case")
 	f.BoolVar(&o.Writeback, "writeback", false,
 		"keep writes in the kernel until close, fsync or some seconds later; a snapshot lacks them until then")
+	f.BoolVar(&o.AllowOther, "allow-other", false,
+		"let other users into what a user mounts; needs user_allow_other in /etc/fuse.conf")
 }
 
 // mountFlagNames are the flags of a mount.
 var mountFlagNames = []string{
-	"options", "transport", "read-only", "nosuid", "nodev", "suid", "dev", "noexec", "noatime", "writeback",
+	"options", "transport", "read-only", "nosuid", "nodev", "suid", "dev", "noexec", "noatime", "writeback", "allow-other",
 }
 
 // trustFlags adds the flags that honour setuid programs and device files of a foreign tree.
@@ -141,7 +143,7 @@ func (o *mountOptions) changes(cmd *cobra.Command) []string {
 		case f.Name == "transport":
 			words = append(words, "transport="+o.Transport)
 		case f.Name != "options" && slices.Contains(mountFlagNames, f.Name) && f.Value.String() == "true":
-			words = append(words, f.Name)
+			words = append(words, strings.ReplaceAll(f.Name, "-", "_"))
 		}
 	})
 	return words

@@ -21,6 +21,9 @@ import (
 // ErrNoFUSE says that /dev/fuse is missing or may not be used.
 var ErrNoFUSE = errors.New("fuse is not available")
 
+// ErrClosed says that users may not open their mounts to others.
+var ErrClosed = errors.New("allow_other needs a line user_allow_other in /etc/fuse.conf")
+
 // helperTime bounds a run of fusermount3.
 const helperTime = 10 * time.Second
 
@@ -38,7 +41,7 @@ type Mountpoint struct {
 	direct bool   // mounted by mount(2), not by the helper
 }
 
-// Attach opens a connection and mounts it on an existing directory. The caller owns the descriptor. Errors: ErrNoFUSE;
+// Attach opens a connection and mounts it on an existing directory. The caller owns the descriptor. Errors: ErrNoFUSE, ErrClosed;
 // of the directory EBUSY (something is mounted there), ENOENT, ENOTDIR, EACCES, as *os.PathError. When Attach fails
 // nothing stays mounted.
 func Attach(ctx context.Context, path string, opts Options) (p *Mountpoint, fd int, err error) {
@@ -46,6 +49,9 @@ func Attach(ctx context.Context, path string, opts Options) (p *Mountpoint, fd i
 		return nil, -1, err
 	}
 	if err := check(path); err != nil {
+		return nil, -1, err
+	}
+	if err := opts.closed(); err != nil {
 		return nil, -1, err
 	}
 	p = &Mountpoint{path: path}
@@ -142,7 +148,7 @@ func mountDirect(fd int, point string, opts Options) error {
 	uid, gid, others := os.Geteuid(), os.Getegid(), ",allow_other"
 	if o := opts.Owner; o != nil {
 		uid, gid = int(o.UID), int(o.GID)
-		if !userAllowOther() { // others would hang with what the user pauses
+		if !opts.AllowOther { // others would hang with what the user pauses
 			others = ""
 		}
 	}
@@ -172,7 +178,7 @@ func mountHelper(ctx context.Context, point string, opts Options) (int, error) {
 	for _, s := range opts.switches() {
 		o = append(o, s.name)
 	}
-	if os.Geteuid() == 0 || userAllowOther() {
+	if os.Geteuid() == 0 || opts.AllowOther {
 		o = append(o, "allow_other")
 	}
 	ctx, cancel := context.WithTimeout(ctx, helperTime)
@@ -197,6 +203,14 @@ func mountHelper(ctx context.Context, point string, opts Options) (int, error) {
 		return -1, fmt.Errorf("fusermount3 handed over no connection: %w", err)
 	}
 	return fd, unix.SetNonblock(fd, true)
+}
+
+// closed refuses to open the mount of a user if the administrator does not let users do that.
+func (opts Options) closed() error {
+	if opts.AllowOther && (opts.Owner != nil || os.Geteuid() != 0) && !userAllowOther() {
+		return ErrClosed
+	}
+	return nil
 }
 
 // userAllowOther reports whether the administrator lets users share their mounts.

@@ -12,6 +12,9 @@ type Options struct {
 	NoAtime  bool
 	MaxRead  int // the largest READ, in bytes
 	Owner    *Owner
+	// AllowOther opens the mount of a user to others; ErrClosed if the administrator does not let users do that. Mounts of
+	// root, and of root of a user namespace, are open in any case.
+	AllowOther bool
 }
 
 // switchable is an option that is on or off, as three interfaces have it.
