@@ -50,6 +50,8 @@ type (
 	ApplyResult     = api.ApplyResult
 	ApplyChange     = api.ApplyChange
 	ApplyConflict   = api.ApplyConflict
+	BaseRequest     = api.BaseRequest
+	BaseResult      = api.BaseResult
 	PauseRequest    = api.PauseRequest
 	ListRequest     = api.ListRequest
 	WorkspacePage   = api.WorkspacePage

@@ -161,7 +161,7 @@ func (h *Home) diffOnce(
 		told = true
 		return fn(publicChange(c))
 	}
-	if r.Stat || r.Patch || !r.All() {
+	if r.Stat || r.Patch || r.Contents != nil || !r.All() {
 		var all []layers.Change
 		for change, err := range c.Changes(ctx) {
 			if err != nil {

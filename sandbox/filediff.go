@@ -106,6 +106,9 @@ func (d *fileDiff) touch(paths ...string) {
 // move notes that a file has moved, if a patch can say so.
 func (d *fileDiff) move(from, to string) error {
 	d.touch(from, to)
+	if d.req.Contents != nil {
+		return nil
+	}
 	if _, met := d.moved[to]; met || d.left[from] || d.hides(from) != d.hides(to) {
 		return nil
 	}

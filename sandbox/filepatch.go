@@ -32,6 +32,9 @@ func (d *fileDiff) hides(path string) bool {
 
 // tell calls fn for all changes that were found.
 func (d *fileDiff) tell(fn func(Change) error) error {
+	if d.req.Contents != nil {
+		return d.tellContents(fn)
+	}
 	for i := range d.out {
 		c := &d.out[i]
 		c.hidden = d.hides(c.Path) || d.hides(c.OldPath)

@@ -219,7 +219,8 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// TestMergeDeleted: what deleted snapshots alone showed goes, beneath a mounted workspace, too.
+// TestMergeDeleted: what deleted snapshots alone showed goes, beneath a mounted workspace, too. The directory that was
+// imported stays.
 func TestMergeDeleted(t *testing.T) {
 	y := newHistory(t)
 	y.grow(catalog.TierFan + 4)
@@ -232,14 +233,14 @@ func TestMergeDeleted(t *testing.T) {
 	before := y.sh(`cd "$M"; find . -type f | sort; cat n d/f3 moving*/5`)
 	y.collect()
 	stack, err := y.h.catalog.Stack(y.h.catalog.Snapshot(y.ids[last]).Top)
-	if err != nil || len(stack) != 1 {
+	if err != nil || len(stack) != 2 || stack[1].Imported == "" {
 		t.Errorf("got %d layers, %v", len(stack), err)
 	}
-	if all, err := y.h.store.Manifests(t.Context()); err != nil || len(all) != 1 {
+	if all, err := y.h.store.Manifests(t.Context()); err != nil || len(all) != 2 {
 		t.Errorf("got %d manifests, %v", len(all), err)
 	}
 	y.same(last)
-	if got := y.diff(y.ids[last], ""); !strings.Contains(got, "A d/f3") || !strings.Contains(got, "A base/1") {
+	if got := y.diff(y.ids[last], ""); !strings.Contains(got, "A d/f3") || !strings.Contains(got, "D base/1/") {
 		t.Errorf("diff to what is left below: %q", got)
 	}
 

@@ -30,6 +30,7 @@ type source struct {
 	snapshot *catalog.Snapshot // nil: none
 	load     loader            // nil: nothing is to be stored
 	foreign  bool
+	dir      bool // it is a directory
 }
 
 // findSource decides what a source is: anything with a slash is a path if it exists, everything else names a snapshot.
@@ -132,7 +133,7 @@ func (h *Home) pathSource(path string, p Part) (source, error) {
 		return h.tooManyLinks(err)
 	}
 	foreign, err := foreignDir(at.path)
-	return source{label: at.path, load: load, foreign: foreign}, err
+	return source{label: at.path, load: load, foreign: foreign, dir: true}, err
 }
 
 // squashfsMagic begins every squashfs image, "hsqs" on disk.
@@ -203,7 +204,7 @@ func (h *Home) tooManyLinks(err error) error {
 // loadWorkspace stores a base image and records it and the new workspace in the same transaction. The caller holds the
 // lock of the name.
 func (h *Home) loadWorkspace(
-	ctx context.Context, w *catalog.Workspace, load loader, progress func(Progress), created Event,
+	ctx context.Context, w *catalog.Workspace, src source, progress func(Progress), created Event,
 ) error {
 	leave, err := h.working.imports.enter(ctx, w.Session, progress)
 	if err != nil {
@@ -215,9 +216,12 @@ func (h *Home) loadWorkspace(
 		return err
 	}
 	base := catalog.Layer{ID: h.catalog.NewID()}
+	if src.dir {
+		base.Imported = src.label
+	}
 	w.Upper, w.Base = upper, base.ID
 	var ch catalog.Change
-	err = load(ctx, counter(progress, "store"), func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+	err = src.load(ctx, counter(progress, "store"), func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 		stored := base.Stored(m)
 		ch = catalog.Change{
 			PutLayers: []*catalog.Layer{&stored}, PutWorkspaces: []*catalog.Workspace{w}, Events: []Event{created},

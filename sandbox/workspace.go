@@ -45,7 +45,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	if src.load == nil {
 		err = h.addWorkspace(ctx, w, src.snapshot, created)
 	} else {
-		err = h.loadWorkspace(ctx, w, src.load, r.Progress, created)
+		err = h.loadWorkspace(ctx, w, src, r.Progress, created)
 	}
 	if err != nil {
 		return Workspace{}, err

@@ -358,6 +358,12 @@ type DiffRequest struct {
 	Binary bool `json:"binary,omitempty"`
 	// GitDir puts what is in directories named .git, or called so, into patches. Without it, a patch leaves that out.
 	GitDir bool `json:"git_dir,omitempty"`
+	// Contents has what git would commit of B, in place of Stat and Patch: only of files and symbolic links whose contents,
+	// type or executable bit have changed is told, and what such a file holds, or where such a link leads, is written
+	// to it after the change. Changes then come file by file.
+	Contents io.Writer `json:"-"`
+	// WithContents is set by clients for Contents.
+	WithContents bool `json:"with_contents,omitempty"`
 	// Progress is told if the comparison has to wait for others, before the first change.
 	Progress func(Progress) `json:"-"`
 }
@@ -491,6 +497,8 @@ type API interface {
 	// Apply brings the changes of a snapshot or workspace into another workspace. Conflicts are no error: the result lists
 	// them, and nothing is changed.
 	Apply(ctx context.Context, r ApplyRequest) (ApplyResult, error)
+	// Base tells what workspaces and snapshots stem from.
+	Base(ctx context.Context, r BaseRequest) (BaseResult, error)
 	Pause(ctx context.Context, r PauseRequest) (Workspace, error)
 	Resume(ctx context.Context, r RefRequest) (Workspace, error)
 	Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error)

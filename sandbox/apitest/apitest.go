@@ -63,6 +63,8 @@ func Run(t *testing.T, open Opener) {
 		{"Apply", testApply},
 		{"ApplyConflicts", testApplyConflicts},
 		{"ApplyRefuses", testApplyRefuses},
+		{"Base", testBase},
+		{"Contents", testContents},
 		{"Pause", testPause},
 		{"Up", testUp},
 		{"References", testReferences},

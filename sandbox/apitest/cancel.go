@@ -119,6 +119,10 @@ func testCancelled(e *env) {
 			_, err := api.Apply(ctx, sandbox.ApplyRequest{From: "w", To: "v", Base: s.ID})
 			return err
 		},
+		"Base": func(ctx context.Context) error {
+			_, err := api.Base(ctx, sandbox.BaseRequest{Of: []string{"w", "v"}})
+			return err
+		},
 		"Pause": func(ctx context.Context) error {
 			_, err := api.Pause(ctx, sandbox.PauseRequest{Workspace: "w"})
 			return err

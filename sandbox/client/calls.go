@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"io"
+	"slices"
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/api/wire"
@@ -93,6 +94,20 @@ func (c *Client) Apply(ctx context.Context, r api.ApplyRequest) (api.ApplyResult
 	return got, err
 }
 
+// Base implements api.API.
+func (c *Client) Base(ctx context.Context, r api.BaseRequest) (api.BaseResult, error) {
+	r.Of = slices.Clone(r.Of)
+	refs := make([]*string, len(r.Of))
+	for i := range r.Of {
+		refs[i] = &r.Of[i]
+	}
+	got, err := callAt[api.BaseResult](ctx, c, wire.CallBase, &r, r.Access, sink{}, refs...)
+	if got.RawPath != nil {
+		got.Path = string(got.RawPath)
+	}
+	return got, err
+}
+
 // Pause implements api.API.
 func (c *Client) Pause(ctx context.Context, r api.PauseRequest) (api.Workspace, error) {
 	return callAt[api.Workspace](ctx, c, wire.CallPause, &r, r.Access, sink{}, &r.Workspace)
@@ -148,7 +163,8 @@ func (c *Client) Locate(ctx context.Context, r api.LocateRequest) (api.Workspace
 
 // Diff implements api.API.
 func (c *Client) Diff(ctx context.Context, r api.DiffRequest, fn func(api.Change) error) error {
-	to := sink{progress: r.Progress, change: func(ch api.Change) error {
+	r.WithContents = r.Contents != nil
+	to := sink{progress: r.Progress, data: r.Contents, change: func(ch api.Change) error {
 		// JSON spoils paths that are not UTF-8; the raw ones come beside them.
 		if ch.RawPath != nil {
 			ch.Path = string(ch.RawPath)

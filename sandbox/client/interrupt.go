@@ -20,7 +20,7 @@ var lasting = map[string]bool{
 	wire.CallCreate: true, wire.CallUp: true, wire.CallMount: true, wire.CallUnmount: true, wire.CallSnapshot: true,
 	wire.CallRestore: true, wire.CallBranch: true, wire.CallFork: true, wire.CallDelete: true, wire.CallDestroy: true,
 	wire.CallExport: true, wire.CallGC: true, wire.CallCheck: true, wire.CallPrune: true, wire.CallRollback: true,
-	wire.CallApply: true, wire.CallPause: true, wire.CallResume: true, wire.CallExtract: true,
+	wire.CallApply: true, wire.CallBase: true, wire.CallPause: true, wire.CallResume: true, wire.CallExtract: true,
 }
 
 // exchange is the client's side of one call: its request and the way to interrupt it.

@@ -59,6 +59,9 @@ func (s *server) routes() http.Handler {
 	}))
 	add(wire.CallDiff, handle(s, func(ctx context.Context, r sandbox.DiffRequest, out *stream) (wire.None, error) {
 		r.Progress = out.progress()
+		if r.WithContents {
+			r.Contents, r.WithContents = dataWriter{out}, false
+		}
 		return wire.None{}, h.Diff(ctx, r, func(c sandbox.Change) error { return out.send(wire.Frame{Change: &c}) })
 	}))
 	add(wire.CallFiles, handle(s, func(ctx context.Context, r sandbox.FilesRequest, out *stream) (wire.None, error) {
@@ -77,6 +80,7 @@ func (s *server) routes() http.Handler {
 	add(wire.CallUndo, handle(s, plain(h.Undo)))
 	add(wire.CallRedo, handle(s, plain(h.Redo)))
 	add(wire.CallApply, handle(s, plain(h.Apply)))
+	add(wire.CallBase, handle(s, plain(h.Base)))
 	add(wire.CallPause, handle(s, plain(h.Pause)))
 	add(wire.CallResume, handle(s, plain(h.Resume)))
 	add(wire.CallPrune, handle(s, plain(h.Prune)))

@@ -15,8 +15,9 @@ import (
 func (a *app) applyCommand() *cobra.Command {
 	var r api.ApplyRequest
 	var ours, theirs bool
+	var git toGit
 	cmd := &cobra.Command{
-		Use:   "apply FROM [--to NAME] | apply --undo [NAME]",
+		Use:   "apply FROM [--to NAME | --to-git REPO --branch B] | apply --undo [NAME]",
 		Short: "bring the changes of a workspace or snapshot into another workspace",
 		Long: `Brings what was changed in FROM, a workspace or a snapshot, into workspace NAME; without --to, into
 the one that FROM was made from. What NAME has of its own stays: it is a merge, with the state that
@@ -38,8 +39,11 @@ Before, both are frozen as snapshots without names, which expire after seven day
 unless --force is given: then what was changed since is kept as 'snapfs rollback' does.
 
 The lines printed are those of 'snapfs diff'; with --json, changes and conflicts are lists.
-A paused workspace stays paused. A workspace that is mounted read-only is a conflict.`,
-		Example: "  snapfs apply one --dry-run\n  snapfs apply one --to app\n  snapfs apply --undo app",
+A paused workspace stays paused. A workspace that is mounted read-only is a conflict.
+
+` + toGitHelp,
+		Example: "  snapfs apply one --dry-run\n  snapfs apply one --to app\n  snapfs apply --undo app\n" +
+			"  snapfs apply one --to-git ~/src/app --branch one -m 'What one tried'",
 		Annotations: exits(
 			api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		Args: between(0, "FROM"),
@@ -57,6 +61,13 @@ A paused workspace stays paused. A workspace that is mounted read-only is a conf
 			}
 			if r.Undo && r.From != "" && r.To == "" {
 				r.From, r.To = "", r.From
+			}
+			if given, err := git.check(cmd, r); err != nil {
+				return err
+			} else if given {
+				return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
+					return git.run(cmd.Context(), a, c)
+				})
 			}
 			if r.From == "" && !r.Undo {
 				return usagef("name the workspace or the snapshot that is to be applied")
@@ -79,6 +90,7 @@ A paused workspace stays paused. A workspace that is mounted read-only is a conf
 	f.BoolVarP(&r.DryRun, "dry-run", "n", false, "only show what would change")
 	f.BoolVar(&r.Undo, "undo", false, "take the last application to NAME back")
 	f.BoolVar(&r.Force, "force", false, "with --undo, also if NAME was changed since")
+	git.flags(cmd)
 	return cmd
 }
 

@@ -81,6 +81,7 @@ const (
 	CallUndo       = "undo"
 	CallRedo       = "redo"
 	CallApply      = "apply"
+	CallBase       = "base"
 	CallPause      = "pause"
 	CallResume     = "resume"
 	CallWorkspaces = "workspaces"

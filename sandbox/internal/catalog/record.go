@@ -138,6 +138,9 @@ type Layer struct {
 	Digest   string            `json:"digest,omitempty"`
 	NoSync   bool              `json:"no_sync,omitempty"` // sealed without waiting for the disk
 	Tier     *Tier             `json:"tier,omitempty"`
+	// Imported is the directory that the layer was made of. Such a layer is not merged into those above it: what was
+	// changed in the directory's tree can be told as long as something stands on it.
+	Imported string `json:"imported,omitempty"`
 }
 
 // Tier is an image that stands for a layer and those below it, so that deep stacks open as few lowers.
