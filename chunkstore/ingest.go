@@ -84,9 +84,9 @@ type Ingest struct {
 	pendingBytes int64
 	flushAt      int // appended chunks at which some are written into the index
 
-	recalls    int            // how many outlines the caller expects to recall; immutable once one is
-	readHashes sync.Once      // of hashes
-	hashes     []numberedHash // of the index, by hash; immutable after readHashes, empty if they are not of use
+	recalls    int          // how many outlines the caller expects to recall; immutable once one is
+	readHashes sync.Once    // for numbers
+	numbers    *hashNumbers // of the index; empty if it is not of use
 
 	wg    sync.WaitGroup // encoders under way
 	slots chan struct{}  // one token per encoder

@@ -148,7 +148,7 @@ func TestRecallMany(t *testing.T) {
 		k, ok, err := in.Recall(was[0])
 		require.NoError(t, err)
 		require.True(t, ok)
-		require.Equal(t, expected == 100, len(in.hashes) > 0)
+		require.Equal(t, expected == 100, len(in.numbers.all) > 0)
 		_, since := outlined(t, s, late)
 		l, ok, err := in.Recall(since[0])
 		require.NoError(t, err)
@@ -160,6 +160,45 @@ func TestRecallMany(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, num, st.num, "chunk %d of %d bytes of outline", j, len(o))
 			}
+		}
+	}
+}
+
+// TestHashNumbers compares with a map, also where hashes are spread unevenly.
+func TestHashNumbers(t *testing.T) {
+	r := rand.New(rand.NewPCG(testseed.Of(t), 1))
+	for round := range 300 {
+		var all hashNumbers
+		has := map[hash]uint64{}
+		near := func() (h hash) {
+			for i := range h {
+				h[i] = byte(r.Uint32())
+			}
+			if round%3 > 0 {
+				h[0], h[1] = byte(r.IntN(round%3))*255, 7
+				h[2], h[3] = 0, byte(r.IntN(3))
+			}
+			return h
+		}
+		for range r.IntN(40) {
+			h := near()
+			has[h] = r.Uint64()
+		}
+		for h, num := range has {
+			all.all = append(all.all, numberedHash{h, num})
+		}
+		slices.SortFunc(all.all, func(a, b numberedHash) int { return bytes.Compare(a.hash[:], b.hash[:]) })
+		all.sorted()
+		for h, want := range has {
+			num, ok := all.find(h)
+			require.True(t, ok)
+			require.Equal(t, want, num)
+		}
+		for range 20 {
+			h := near()
+			_, want := has[h]
+			_, ok := all.find(h)
+			require.Equal(t, want, ok)
 		}
 	}
 }

@@ -2,7 +2,9 @@ package chunkstore
 
 import (
 	"bytes"
-	"slices"
+	"encoding/binary"
+	"math/bits"
+	"sort"
 
 	badger "github.com/dgraph-io/badger/v4"
 
@@ -16,7 +18,13 @@ const (
 	recallAllMost  = 1 << 20 // hashes, of 32 bytes each
 )
 
-// numberedHash is a hash of the index.
+// hashNumbers finds the numbers of the chunks of all hashes of the index. It is immutable; empty, it finds none.
+type hashNumbers struct {
+	all    []numberedHash // in order
+	starts []uint32       // by prefix, the first in all; one more at the end
+	shift  int            // bits of 32 that are not of the prefix
+}
+
 type numberedHash struct {
 	hash hash
 	num  uint64
@@ -32,20 +40,52 @@ func (in *Ingest) RecallMany(outlines int) {
 func (in *Ingest) recalled(h hash) (uint64, error) {
 	in.readHashes.Do(func() {
 		all, err := in.s.allHashes(in.recalls)
-		if err == nil { // else each is looked up, which reports the damage
-			in.hashes = all
+		if err != nil {
+			all = &hashNumbers{} // each is looked up, which reports the damage
 		}
+		in.numbers = all
 	})
-	i, ok := slices.BinarySearchFunc(in.hashes, h, func(a numberedHash, h hash) int { return bytes.Compare(a.hash[:], h[:]) })
-	if ok {
-		return in.hashes[i].num, nil
+	if num, ok := in.numbers.find(h); ok {
+		return num, nil
 	}
 	return in.s.lookup(h)
 }
 
-// allHashes reads the hashes of the index, in order; none if they are too many for so many outlines.
-func (s *Store) allHashes(outlines int) (all []numberedHash, err error) {
-	err = s.view(func(btx *badger.Txn) error {
+// find gives the number of a hash.
+func (n *hashNumbers) find(h hash) (num uint64, ok bool) {
+	if len(n.all) == 0 {
+		return 0, false
+	}
+	p := n.prefix(h)
+	row := n.all[n.starts[p]:n.starts[p+1]]
+	i := sort.Search(len(row), func(i int) bool { return bytes.Compare(row[i].hash[:], h[:]) >= 0 })
+	if i == len(row) || row[i].hash != h {
+		return 0, false
+	}
+	return row[i].num, true
+}
+
+// prefix is the first bits of a hash, so many that a few hashes share them.
+func (n *hashNumbers) prefix(h hash) uint32 { return binary.BigEndian.Uint32(h[:]) >> n.shift }
+
+// sorted completes what was added in order.
+func (n *hashNumbers) sorted() {
+	const few = 4
+	prefixes := bits.Len(uint(len(n.all) / few))
+	n.shift = 32 - prefixes
+	n.starts = make([]uint32, 1<<prefixes+1)
+	for _, a := range n.all {
+		n.starts[n.prefix(a.hash)+1]++
+	}
+	for i := range n.starts[1:] {
+		n.starts[i+1] += n.starts[i]
+	}
+}
+
+// allHashes reads the hashes of the index; none if they are too many for so many outlines.
+func (s *Store) allHashes(outlines int) (*hashNumbers, error) {
+	numbers := &hashNumbers{}
+	err := s.view(func(btx *badger.Txn) error {
 		var st state
 		b, err := get(btx, []byte{keyState})
 		if err == nil {
@@ -55,9 +95,9 @@ func (s *Store) allHashes(outlines int) (all []numberedHash, err error) {
 		if err != nil || n > recallAllMost || n/recallAllShare > int64(outlines) {
 			return err
 		}
-		all = make([]numberedHash, 0, n)
+		all := make([]numberedHash, 0, n)
 		prefix := []byte{keyHash}
-		return scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
+		err = scan(btx, prefix, prefix, func(key, value []byte) (bool, error) {
 			p := varint.Parser{Rest: value}
 			num := p.Uint()
 			if len(key) == 1+hashLen && !p.Bad {
@@ -65,6 +105,9 @@ func (s *Store) allHashes(outlines int) (all []numberedHash, err error) {
 			}
 			return int64(len(all)) <= recallAllMost, nil
 		})
+		numbers.all = all
+		return err
 	})
-	return all, err
+	numbers.sorted()
+	return numbers, err
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,19 +104,24 @@ func (f *seenFile) bare() bool { return f != nil && len(f.note) > 0 && f.note[0]
 
 // unopened gives the contents of a file as it was listed, without opening it, if the store has them and this process
 // may read the file. A process that acts for another user opens the file: that tells for certain what the user may read.
-func (t *tree) unopened(s *viewNode) (*knownFile, bool) {
-	if s.seen == nil || t.do != nil {
-		return nil, false
-	}
-	p, h, err := t.store.at(s.parts[0])
-	if err != nil {
-		return nil, false
-	}
-	defer h.release()
-	if unix.Faccessat2(p.dirfd, p.name, unix.R_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) != nil {
+func (t *tree) unopened(s *viewNode, e *squashfs.Entry) (*knownFile, bool) {
+	if s.seen == nil || t.do != nil || !t.mayRead(s.parts[0], e) {
 		return nil, false
 	}
 	return t.recaller.recall(s.seen.file, s.seen.note)
+}
+
+// mayRead reports whether this process may read a file that was listed.
+func (t *tree) mayRead(o *part, e *squashfs.Entry) bool {
+	if e.Attr.Mode&unix.S_IRUSR != 0 && int(e.Attr.UID) == os.Geteuid() {
+		return true
+	}
+	p, h, err := t.store.at(o)
+	if err != nil {
+		return false
+	}
+	defer h.release()
+	return unix.Faccessat2(p.dirfd, p.name, unix.R_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
 // open gives the contents of an open file: those that the store has if it has not changed, else f, which notes them.

@@ -262,7 +262,7 @@ func (t *tree) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, err
 	if t.opened != nil {
 		t.opened(file.Name)
 	}
-	if f, ok := t.unopened(s); ok {
+	if f, ok := t.unopened(s, file); ok {
 		return f, nil
 	}
 	d, err := t.store.file(s.parts[0], fdRead)
