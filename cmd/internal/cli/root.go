@@ -21,12 +21,14 @@ import (
 type app struct {
 	Program
 
-	home    string
-	session string
-	cross   bool
-	json    bool
-	quiet   bool
-	verbose bool
+	home string
+	// homeGiven says that the command line or the environment names the home.
+	homeGiven bool
+	session   string
+	cross     bool
+	json      bool
+	quiet     bool
+	verbose   bool
 
 	in  io.Reader
 	out io.Writer
@@ -165,6 +167,8 @@ var verbs = []verb{
 	{"undo", "", (*app).undoCommand},
 	{"redo", "", (*app).redoCommand},
 	{"apply", "", (*app).applyCommand},
+	{"hooks", "", (*app).hooksCommand},
+	{"hook", "", (*app).hookCommand},
 	{"pause", "", (*app).pauseCommand},
 	{"resume", "", (*app).resumeCommand},
 	{"list", "", (*app).listCommand},
@@ -224,6 +228,7 @@ func (a *app) resolveHome() error {
 	if dir == "" {
 		dir = os.Getenv("SNAPFS_HOME")
 	}
+	a.homeGiven = dir != ""
 	if dir == "" {
 		dir = "/var/lib/snapfs"
 		if os.Geteuid() != 0 || !userns.Initial() && !usable(dir) {

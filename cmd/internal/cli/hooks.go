@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"snapfs/sandbox/api"
+)
+
+// hookAction is what a hook has snapfs do.
+type hookAction string
+
+const (
+	hookTurn           hookAction = "turn"
+	hookWorktreeCreate hookAction = "worktree-create"
+	hookWorktreeRemove hookAction = "worktree-remove"
+)
+
+// hookTool is a program that runs commands of ours after its steps.
+type hookTool struct {
+	name   string
+	file   string      // below the directory, of a tool that has one JSON file
+	events []hookEvent // of that file
+	empty  string      // what the file is as if it were when it is missing
+	nested bool        // an entry of an event has a list of commands
+}
+
+// hookEvent is an event of a tool, and what is then done.
+type hookEvent struct {
+	name   string
+	action hookAction
+}
+
+// hookTools are the tools, but for git. A file that we made is known by its blanks, which nobody else writes. Sources of
+// the formats:
+//   - Claude Code: https://code.claude.com/docs/en/hooks; settings.local.json is not committed
+//   - Codex: https://developers.openai.com/codex/hooks; hooks.json beside a config.toml, with the same schema
+//   - Cursor: https://cursor.com/docs/hooks; .cursor/hooks.json, version 1
+var hookTools = []hookTool{
+	{"claude-code", ".claude/settings.local.json", []hookEvent{
+		{"PostToolUse", hookTurn},
+		{"Stop", hookTurn},
+		{"WorktreeCreate", hookWorktreeCreate},
+		{"WorktreeRemove", hookWorktreeRemove},
+	}, "{ \n}\n", true},
+	{"codex", ".codex/hooks.json", []hookEvent{{"PostToolUse", hookTurn}, {"Stop", hookTurn}}, "{ \n}\n", true},
+	{"cursor", ".cursor/hooks.json", []hookEvent{
+		{"afterFileEdit", hookTurn}, {"afterShellExecution", hookTurn}, {"stop", hookTurn},
+	}, "{ \n  \"version\": 1\n}\n", false},
+}
+
+// hookToolNames are all tools.
+var hookToolNames = []string{"claude-code", "codex", "cursor", "git"}
+
+// hookResult is what --json prints.
+type hookResult struct {
+	Tool  string   `json:"tool"`
+	Files []string `json:"files"` // that were changed, made or removed
+}
+
+func (a *app) hooksCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "hooks ACTION TOOL DIR",
+		Short: "have a tool make a turn after each of its steps",
+		Long: `ACTION install has TOOL make a turn ('snapfs turn') after each of its steps in the directory DIR, that of a
+project, if that is in a workspace. ACTION remove takes the hooks away again, and leaves everything else in
+the files byte for byte as it is. Both print the files that they changed. To install twice is the same as
+once.
+
+  TOOL         files in DIR                  turns
+  claude-code  .claude/settings.local.json   after each use of a tool, and at the end of each answer
+  codex        .codex/hooks.json             as above; codex asks once whether the hooks are to be trusted
+  cursor       .cursor/hooks.json            after each edit and shell command, and at the end
+  git          its hooks                     after commit, checkout, merge, rebase and amend
+
+claude-code also has its worktrees ('claude --worktree', and agents with isolation) made and removed by
+snapfs: each is a workspace with all that the project has, .env and node_modules included, mounted in the
+directory HOME-worktrees beside the home, and named after the project and the worktree. What a worktree
+has when it is removed is kept for 7 days, as by 'snapfs destroy'. Where snapfs cannot make one, git does.
+
+Hooks that are there go on working: ours are put beside them. A file that is damaged, or that a symbolic
+link leads to out of DIR, is refused and stays as it is. git's hooks are refused where core.hooksPath
+has them outside of the repository. If a tool wrote its file anew, remove takes out what is ours there.
+
+A hook never makes the tool fail, and takes ten seconds at most. What goes wrong is in hooks.log of the home.
+With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use these.`,
+		Example:     "  snapfs hooks install claude-code /mnt/app\n  snapfs hooks remove claude-code /mnt/app",
+		Args:        exact("ACTION", "TOOL", "DIR"),
+		ValidArgs:   []string{"install", "remove"},
+		Annotations: exits(api.ExitNotFound, api.ExitConflict),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if args[0] != "install" && args[0] != "remove" {
+				return usagef("ACTION %q: install or remove", args[0])
+			}
+			if !slices.Contains(hookToolNames, args[1]) {
+				return usagef("TOOL %q: claude-code, codex, cursor or git", args[1])
+			}
+			dir, err := absolute("directory", args[2])
+			if err != nil {
+				return err
+			}
+			if dir, err = filepath.EvalSymlinks(dir); err != nil {
+				return failure(api.ErrNotFound, "not found: directory %s: %v", quote(args[2]), err)
+			}
+			if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+				return failure(api.ErrNotFound, "not found: %s is no directory", quote(dir))
+			}
+			program := ""
+			if args[0] == "install" {
+				if program, err = a.hookProgram(); err != nil {
+					return err
+				}
+			}
+			r := hookResult{Tool: args[1], Files: []string{}}
+			if args[1] == "git" {
+				r.Files, err = changeGitHooks(dir, program)
+			} else {
+				r.Files, err = changeToolHooks(dir, args[1], program)
+			}
+			if err != nil {
+				return err
+			}
+			if len(r.Files) == 0 {
+				a.note("nothing to change")
+			}
+			return a.result(r, func(w io.Writer) error {
+				var err error
+				for _, file := range r.Files {
+					err = errors.Join(err, line(file)(w))
+				}
+				return err
+			})
+		},
+	}
+}
+
+// changeToolHooks has a tool with a JSON file run a program; "" takes the hooks away. It gives the files it has changed.
+func changeToolHooks(dir, tool, program string) ([]string, error) {
+	i := slices.IndexFunc(hookTools, func(t hookTool) bool { return t.name == tool })
+	t := hookTools[i]
+	f := hookFile{dir: dir, name: t.file, empty: t.empty, mode: 0o644}
+	changed, err := f.rewrite(func(text string) (string, error) { return t.edit(text, program) })
+	if !changed || err != nil {
+		return []string{}, err
+	}
+	return []string{f.path()}, nil
+}
+
+// hookProgram is how hooks call this program, up to the verb.
+func (a *app) hookProgram() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	program := "snapfs"
+	if found, err := exec.LookPath(program); err != nil || !sameFile(found, self) {
+		program = shellWord(self)
+	}
+	if a.homeGiven {
+		program += " --home " + shellWord(a.home)
+	}
+	if a.session != "" {
+		program += " --session " + shellWord(a.session)
+	}
+	return program, nil
+}
+
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// hookLine is the command that a tool runs in a shell. It succeeds also where snapfs is gone, but for the one that has to
+// print where a worktree is.
+func hookLine(program, tool string, action hookAction) string {
+	line := fmt.Sprintf("%s hook %s %s", program, tool, action)
+	if action != hookWorktreeCreate {
+		line += " 2>/dev/null || true"
+	}
+	return line
+}
+
+// hookLineEnd is how commands of ours end for a tool, and no others, as a regular expression.
+func hookLineEnd(tool string) string {
+	return fmt.Sprintf(` hook %s (?:%s 2>/dev/null \|\| true|%s|%s 2>/dev/null \|\| true)`,
+		regexp.QuoteMeta(tool), hookTurn, hookWorktreeCreate, hookWorktreeRemove)
+}
+
+// isHookLine reports whether a command is ours.
+func isHookLine(tool, command string) bool {
+	return regexp.MustCompile(hookLineEnd(tool) + `$`).MatchString(command)
+}
