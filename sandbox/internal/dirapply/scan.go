@@ -1,0 +1,257 @@
+package dirapply
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/layers"
+	"snapfs/sandbox/internal/threeway"
+)
+
+// stageStart begins the names of stages.
+const stageStart = ".snapfs-apply-"
+
+// Scan finds what leads from a tree to what the root has. What has the size, the times of modification and of change,
+// and the other properties that the tree says is the same; of everything else contents are compared. What has moved is
+// deleted and added. What is mounted in the root counts as unchanged.
+func (r *Root) Scan(ctx context.Context, base threeway.Tree) ([]layers.Change, error) {
+	s := scan{ctx: ctx, r: r, base: base}
+	return s.out, errors.Join(s.run(), ctx.Err())
+}
+
+type scan struct {
+	ctx  context.Context
+	r    *Root
+	base threeway.Tree
+	out  []layers.Change
+}
+
+func (s *scan) run() error {
+	root, err := s.base.Lstat("")
+	if err != nil {
+		return err
+	}
+	st, err := s.r.lstat("")
+	if err != nil {
+		return err
+	}
+	if err := s.both("", root, st); err != nil {
+		return err
+	}
+	for todo := []string{""}; len(todo) > 0; {
+		dir := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		more, err := s.dir(dir)
+		if err != nil {
+			return err
+		}
+		todo = append(todo, more...)
+	}
+	slices.SortFunc(s.out, func(a, b layers.Change) int { return comparePaths(a.Path, b.Path) })
+	return nil
+}
+
+// dir compares what is in a directory, and gives those in it that are to be compared, too.
+func (s *scan) dir(dir string) (more []string, err error) {
+	if err := s.ctx.Err(); err != nil {
+		return nil, err
+	}
+	there, err := s.r.list(dir)
+	if err != nil {
+		return nil, described(dir, err)
+	}
+	old, err := s.base.List(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range old {
+		path := join(dir, name)
+		was, err := s.base.Lstat(path)
+		if err != nil {
+			return nil, err
+		}
+		st := there[name]
+		delete(there, name)
+		switch {
+		case was == nil:
+			if st != nil {
+				there[name] = st
+			}
+		case st == nil:
+			err = s.gone(path, was)
+		case st.mount != s.r.mount:
+		case kind(st.Mode) != kind(was.Stat().Mode):
+			s.add(layers.Retyped, path)
+			if err = s.below(path, was); err == nil && isDir(st.Mode) {
+				more = append(more, path)
+			}
+		default:
+			if err = s.both(path, was, st); err == nil && isDir(st.Mode) {
+				more = append(more, path)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for name, st := range there {
+		path := join(dir, name)
+		if dir == "" && len(name) > len(stageStart) && name[:len(stageStart)] == stageStart {
+			return nil, fmt.Errorf("%w: %s is of an apply that was interrupted: repeat that with the home that it was made "+
+				"with, or remove it", ErrBusy, name)
+		}
+		s.add(layers.Added, path)
+		if isDir(st.Mode) && st.mount == s.r.mount {
+			more = append(more, path)
+		}
+	}
+	return more, nil
+}
+
+func (s *scan) add(kind layers.Kind, path string) {
+	s.out = append(s.out, layers.Change{Kind: kind, Path: path})
+}
+
+// gone notes what is no more, with all that was in it.
+func (s *scan) gone(path string, was threeway.File) error {
+	s.add(layers.Deleted, path)
+	return s.below(path, was)
+}
+
+// below notes that nothing in a directory is any more.
+func (s *scan) below(path string, was threeway.File) error {
+	if !isDir(was.Stat().Mode) {
+		return nil
+	}
+	names, err := s.base.List(path)
+	for _, name := range names {
+		if err != nil {
+			return err
+		}
+		var f threeway.File
+		if f, err = s.base.Lstat(join(path, name)); err == nil && f != nil {
+			err = s.gone(join(path, name), f)
+		}
+	}
+	return err
+}
+
+// both compares two things of one type.
+func (s *scan) both(path string, was threeway.File, st *stat) error {
+	a := was.Stat()
+	if a.Ctime == st.Ctime && a.Mtime == st.Mtime && (isDir(a.Mode) || a.Size == st.Size) && a.Mode == st.Mode &&
+		a.UID == st.UID && a.GID == st.GID {
+		return nil
+	}
+	same, err := alike(s.ctx, was, file{s.r, path, st}, true)
+	if err == nil && !same {
+		s.add(layers.Modified, path)
+	}
+	return err
+}
+
+// alike compares two things of one type, but for what is in directories and for their times; whole also compares owners,
+// permissions and attributes.
+func alike(ctx context.Context, x, y threeway.File, whole bool) (bool, error) {
+	a, b := x.Stat(), y.Stat()
+	if kind(a.Mode) != kind(b.Mode) || whole && (a.UID != b.UID || a.GID != b.GID) {
+		return false, nil
+	}
+	if whole && kind(a.Mode) != unix.S_IFLNK && a.Mode != b.Mode || !isDir(a.Mode) && a.Mtime != b.Mtime {
+		return false, nil
+	}
+	if whole {
+		xs, err := x.Xattrs()
+		if err != nil {
+			return false, err
+		}
+		ys, err := y.Xattrs()
+		if err != nil || !maps.Equal(xs, ys) {
+			return false, err
+		}
+	}
+	switch kind(a.Mode) {
+	case unix.S_IFDIR:
+		return true, nil
+	case unix.S_IFLNK:
+		s, err := x.Target()
+		if err != nil {
+			return false, err
+		}
+		t, err := y.Target()
+		return s == t, err
+	case unix.S_IFREG:
+		if a.Size != b.Size {
+			return false, nil
+		}
+		return sameData(ctx, x, y)
+	}
+	return a.Rdev == b.Rdev, nil
+}
+
+// errDiffer ends a comparison.
+var errDiffer = errors.New("they differ")
+
+// sameData compares what two regular files hold.
+func sameData(ctx context.Context, x, y threeway.File) (bool, error) {
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := x.CopyTo(ctx, w)
+		w.CloseWithError(err)
+		done <- err
+	}()
+	err := y.CopyTo(ctx, comparer{r, new([]byte)})
+	if err == nil {
+		if n, _ := r.Read(make([]byte, 1)); n > 0 {
+			err = errDiffer
+		}
+	}
+	_ = r.CloseWithError(errDiffer) // it cannot fail
+	other := <-done
+	if errors.Is(err, errDiffer) || errors.Is(err, ErrChanged) {
+		return false, nil
+	}
+	if err == nil && !errors.Is(other, errDiffer) {
+		err = other
+	}
+	return err == nil, err
+}
+
+// comparer compares what is written to it with what a reader gives.
+type comparer struct {
+	r   io.Reader
+	buf *[]byte
+}
+
+// Write implements io.Writer.
+func (c comparer) Write(data []byte) (int, error) {
+	*c.buf = slices.Grow((*c.buf)[:0], len(data))[:len(data)]
+	if _, err := io.ReadFull(c.r, *c.buf); err != nil || !bytes.Equal(*c.buf, data) {
+		return 0, errDiffer
+	}
+	return len(data), nil
+}
+
+// comparePaths orders a directory right before what is in it.
+func comparePaths(a, b string) int {
+	for i := 0; i < len(a) && i < len(b); i++ {
+		if a[i] != b[i] {
+			switch {
+			case a[i] == '/':
+				return -1
+			case b[i] == '/':
+				return 1
+			}
+			return int(a[i]) - int(b[i])
+		}
+	}
+	return len(a) - len(b)
+}
