@@ -21,6 +21,8 @@ const appliedFor = 7 * 24 * time.Hour
 // Apply brings what was changed in a snapshot or a workspace into another workspace, mounted or not, as a merge with
 // what both stem from. Programs see all of it at once. With conflicts nothing is changed, and no error is returned: the
 // result lists them. ErrConflict if the target is mounted read-only. When it returns, the change survives a loss of power.
+// The target may also be a directory of the host: what is changed there is kept before, so that it can be taken back, and
+// the process that opens the home after a crash goes on. It is changed with the rights of whom the call is for.
 func (h *Home) Apply(ctx context.Context, r ApplyRequest) (ApplyResult, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
@@ -31,6 +33,9 @@ func (h *Home) Apply(ctx context.Context, r ApplyRequest) (ApplyResult, error) {
 	a, err := h.newApplication(ctx, r)
 	if err != nil {
 		return ApplyResult{}, err
+	}
+	if a.dir != "" {
+		return a.applyToDirectory(ctx)
 	}
 	if r.Undo {
 		return a.undo(ctx)
@@ -59,6 +64,7 @@ type application struct {
 	session string
 	from    subject
 	to      *catalog.Workspace
+	dir     string            // in the place of to, a directory of the host, without symbolic links
 	base    *catalog.Snapshot // that the call names; nil: the one that the home knows
 	name    string            // of what is applied
 	res     ApplyResult
@@ -75,7 +81,7 @@ func (h *Home) newApplication(ctx context.Context, r ApplyRequest) (*application
 		return nil, fmt.Errorf("%w: what becomes of conflicts is %s, %s or %s, not %s", ErrInvalid,
 			api.ConflictOurs, api.ConflictTheirs, api.ConflictMarkers, api.Quoted(r.Conflicts))
 	case r.Undo && (r.From != "" && r.To != "" || r.Base != "" || r.Conflicts != "" || r.DryRun):
-		return nil, fmt.Errorf("%w: to undo takes a workspace and nothing else", ErrInvalid)
+		return nil, fmt.Errorf("%w: to undo takes a workspace or a directory and nothing else", ErrInvalid)
 	case r.Force && !r.Undo:
 		return nil, fmt.Errorf("%w: force is for an undo", ErrInvalid)
 	}
@@ -84,8 +90,7 @@ func (h *Home) newApplication(ctx context.Context, r ApplyRequest) (*application
 		if name == "" {
 			name = r.From
 		}
-		a.to, err = h.useWorkspace(ctx, r.Access, name, "apply to")
-		return a, err
+		return a, a.target(ctx, name)
 	}
 	if a.from.workspace, a.from.snapshot, err = h.useObject(ctx, r.Access, r.From, "apply"); err != nil {
 		return nil, err
@@ -106,10 +111,10 @@ func (h *Home) newApplication(ctx context.Context, r ApplyRequest) (*application
 			return nil, err
 		}
 	}
-	if a.to, err = h.useWorkspace(ctx, r.Access, to, "apply to"); err != nil {
+	if err := a.target(ctx, to); err != nil {
 		return nil, err
 	}
-	if a.from.workspace != nil && a.from.workspace.ID == a.to.ID {
+	if a.to != nil && a.from.workspace != nil && a.from.workspace.ID == a.to.ID {
 		return nil, fmt.Errorf("%w: %s is both what is applied and the target", ErrInvalid, a.to.ID)
 	}
 	if r.Base != "" {
@@ -120,7 +125,26 @@ func (h *Home) newApplication(ctx context.Context, r ApplyRequest) (*application
 	return a, nil
 }
 
-// cameFrom is the workspace that something was made from.
+// target finds the workspace or the directory that is to be changed.
+func (a *application) target(ctx context.Context, name string) (err error) {
+	if api.IsPath(name) {
+		if a.dir, name, err = a.h.hostTarget(ctx, name, a.req.Inode); err != nil || a.dir != "" {
+			return err
+		}
+	}
+	a.to, err = a.h.useWorkspace(ctx, a.req.Access, name, "apply to")
+	return err
+}
+
+// targetName is how the target is called in messages.
+func (a *application) targetName() string {
+	if a.dir != "" {
+		return a.dir
+	}
+	return a.to.ID
+}
+
+// cameFrom is the workspace that something was made from, or the directory.
 func (h *Home) cameFrom(s subject) (string, error) {
 	w := s.workspace
 	if w == nil {
@@ -134,7 +158,10 @@ func (h *Home) cameFrom(s subject) (string, error) {
 			return o.Workspace, nil
 		}
 	}
-	return "", fmt.Errorf("%w: it is not known to which workspace this is to be applied: name it (--to, in Go To)",
+	if base, err := h.imported(s.top()); err == nil && base != nil {
+		return base.Imported, nil
+	}
+	return "", fmt.Errorf("%w: it is not known to which workspace this is to be applied: name it (--to; in Go: To)",
 		ErrInvalid)
 }
 
@@ -158,7 +185,10 @@ func (a *application) look(ctx context.Context) (done bool, err error) {
 // tell makes a plan the result.
 func (a *application) tell(p *threeway.Plan) {
 	a.res = ApplyResult{
-		From: a.name, Workspace: a.to.ID, Changes: []ApplyChange{}, Conflicts: []ApplyConflict{}, Merged: p.Merged,
+		From: a.name, Directory: a.dir, Changes: []ApplyChange{}, Conflicts: []ApplyConflict{}, Merged: p.Merged,
+	}
+	if a.to != nil {
+		a.res.Workspace = a.to.ID
 	}
 	for _, c := range p.Changes() {
 		change := ApplyChange{Kind: string(rune(c.Kind)), Path: c.Path, OldPath: c.OldPath}
@@ -221,7 +251,7 @@ func (a *application) freezeFrom(ctx context.Context) (*catalog.Snapshot, error)
 	if w = h.catalog.Workspace(w.ID); w == nil {
 		return nil, fmt.Errorf("%w: the workspace has just been destroyed", ErrNotFound)
 	}
-	return a.freeze(ctx, w, "applied to "+a.to.ID)
+	return a.freeze(ctx, w, "applied to "+a.targetName())
 }
 
 // freeze gives a snapshot of the present state of a workspace: its newest one, or a new one without a name. The caller
@@ -361,10 +391,10 @@ func (a *application) undo(ctx context.Context) (ApplyResult, error) {
 		return ApplyResult{}, err
 	}
 	if (changed || w.Base != last.Top) && !a.req.Force {
-		return ApplyResult{}, fmt.Errorf("%w: %s was changed since: --force, in Go Force, takes the application back all "+
+		return ApplyResult{}, fmt.Errorf("%w: %s was changed since: --force (in Go: Force) takes back what was applied all "+
 			"the same, and what was changed since with it", ErrConflict, w.ID)
 	}
-	e := h.event(EventRolledBack, w.ID, a.session, before.ID, "an application was taken back")
+	e := h.event(EventRolledBack, w.ID, a.session, before.ID, "what was applied was taken back")
 	kept, err := h.rollbackKeeping(ctx, w.ID, a.session, move{to: before, event: e})
 	if err != nil {
 		return ApplyResult{}, err

@@ -31,7 +31,7 @@ func (a *application) plan(ctx context.Context, target subject) (_ *applyPlan, e
 	base, ok := a.common(a.from.top(), target.top())
 	if !ok {
 		return nil, fmt.Errorf("%w: it is not known what %s and what is applied stem from: name a snapshot of that "+
-			"(--base, in Go Base)", ErrInvalid, a.to.ID)
+			"(--base; in Go: Base)", ErrInvalid, a.to.ID)
 	}
 	p := &applyPlan{}
 	defer func() {
@@ -170,9 +170,20 @@ func (a *application) make(ctx context.Context, before *catalog.Snapshot) (*cata
 	if len(p.Conflicts) > 0 || p.Empty() {
 		return nil, nil
 	}
+	foreign := a.to.IsForeign() || h.foreignSnapshot(a.from.snapshot)
+	s := &catalog.Snapshot{
+		Workspace: a.to.ID, Description: a.name + " applied", Parent: before.ID, Foreign: &foreign,
+		Applied: &catalog.Applied{FromTop: a.from.snapshot.Top, Before: before.ID},
+	}
+	return s, a.lay(ctx, s, before.Top, p.Plan)
+}
+
+// lay makes a snapshot, and a layer for it, of what a plan makes out of the tree of a stack.
+func (a *application) lay(ctx context.Context, s *catalog.Snapshot, below string, p *threeway.Plan) error {
+	h := a.h
 	upper, err := h.uppers.Create(ctx)
 	if err != nil {
-		return nil, classify(fmt.Errorf("making an upper for %s: %w", a.to.ID, err))
+		return classify(fmt.Errorf("making an upper for %s: %w", a.targetName(), err))
 	}
 	// What a crash leaves of it is nobody's work: it is in the trash until it is complete.
 	err = h.catalog.Put(ctx, true, func(ch *catalog.Change) error {
@@ -180,48 +191,44 @@ func (a *application) make(ctx context.Context, before *catalog.Snapshot) (*cata
 		return nil
 	})
 	if err != nil {
-		return nil, errors.Join(err, h.removeUnnamed(upper, err))
+		return errors.Join(err, h.removeUnnamed(upper, err))
 	}
-	if err := a.write(ctx, p.Plan, before, upper); err != nil {
+	if err := a.write(ctx, p, below, upper); err != nil {
 		h.uppers.Discard(upper)
-		return nil, classify(err)
+		return classify(err)
 	}
-	layer := &catalog.Layer{ID: h.catalog.NewID(), Parent: before.Top, State: Sealed, Upper: upper}
-	now := h.now()
-	expires := now.Add(appliedFor)
-	foreign := a.to.IsForeign() || h.foreignSnapshot(a.from.snapshot)
-	s := &catalog.Snapshot{
-		ID: h.catalog.NewID(), Workspace: a.to.ID, Session: a.session, Description: a.name + " applied",
-		Parent: before.ID, Top: layer.ID, ParentTop: before.Top, CreatedAt: now, ExpiresAt: &expires, Foreign: &foreign,
-		Applied: &catalog.Applied{FromTop: a.from.snapshot.Top, Before: before.ID},
-	}
+	layer := &catalog.Layer{ID: h.catalog.NewID(), Parent: below, State: Sealed, Upper: upper}
+	s.CreatedAt = h.now()
+	expires := s.CreatedAt.Add(appliedFor)
+	s.ID, s.Session, s.ExpiresAt = h.catalog.NewID(), a.session, &expires
+	s.Top, s.ParentTop = layer.ID, below
 	err = h.catalog.Put(ctx, true, func(ch *catalog.Change) error {
 		ch.DelTrash = append(ch.DelTrash, upper)
 		ch.PutLayers = append(ch.PutLayers, layer)
 		ch.PutSnapshots = append(ch.PutSnapshots, s)
-		ch.Events = append(ch.Events, h.event(EventSnapshotted, a.to.ID, a.session, s.ID, s.Name))
+		ch.Events = append(ch.Events, h.event(EventSnapshotted, s.Workspace, a.session, s.ID, s.Name))
 		return nil
 	})
 	if errors.Is(err, chunkstore.ErrUnwritable) { // the disk may have the records all the same
-		return nil, err
+		return err
 	}
 	if err != nil {
 		h.uppers.Discard(upper)
-		return nil, err
+		return err
 	}
 	h.storer.Add(layer.ID)
-	return s, nil
+	return nil
 }
 
-// write writes the upper of the target's next state, durably.
-func (a *application) write(ctx context.Context, p *threeway.Plan, before *catalog.Snapshot, upper uint64) error {
+// write writes the upper of a new layer, durably.
+func (a *application) write(ctx context.Context, p *threeway.Plan, below string, upper uint64) error {
 	h := a.h
-	s, err := h.cache.Open(ctx, before.Top)
+	s, err := h.cache.Open(ctx, below)
 	if err != nil {
 		return err
 	}
 	defer s.Release()
-	o, err := h.newOverlay(&catalog.Workspace{ID: a.to.ID, Upper: upper}, s, false)
+	o, err := h.newOverlay(&catalog.Workspace{ID: a.targetName(), Upper: upper}, s, false)
 	if err != nil {
 		return err
 	}
@@ -234,5 +241,5 @@ func (a *application) write(ctx context.Context, p *threeway.Plan, before *catal
 	if err := h.uppers.Flush(upper); err != nil {
 		return err
 	}
-	return h.syncBelow(before.Top, func(below []uint64) error { return h.uppers.SyncUpper(upper, below) })
+	return h.syncBelow(below, func(below []uint64) error { return h.uppers.SyncUpper(upper, below) })
 }

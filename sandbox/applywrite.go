@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -213,6 +214,9 @@ func (w *layerWriter) put(p threeway.Put) error {
 	return w.times(e.Node, a)
 }
 
+// capabilityXattr has the capabilities of a program.
+const capabilityXattr = "security.capability"
+
 // set changes something.
 func (w *layerWriter) set(s threeway.Set) error {
 	id, err := w.find(s.Path)
@@ -223,6 +227,14 @@ func (w *layerWriter) set(s threeway.Set) error {
 	if err != nil {
 		return err
 	}
+	var capability []byte // that goes when the contents or the owner change
+	if s.Merged || s.Content || s.Owner != nil {
+		if capability, err = w.o.GetXattr(id, capabilityXattr); err != nil && !errors.Is(err, unix.ENODATA) &&
+			!errors.Is(err, unix.EOPNOTSUPP) {
+			return err
+		}
+	}
+	err = nil
 	switch {
 	case s.Merged:
 		if err := w.size(id, 0); err != nil {
@@ -240,8 +252,16 @@ func (w *layerWriter) set(s threeway.Set) error {
 	if err != nil {
 		return err
 	}
-	if err := w.attributes(id, a, s); err != nil || !s.Times {
+	if err := w.attributes(id, a, s); err != nil {
 		return err
+	}
+	if _, set := s.Xattrs[capabilityXattr]; len(capability) > 0 && !set {
+		if err := w.o.SetXattr(id, capabilityXattr, capability, 0); err != nil {
+			return fmt.Errorf("attribute %s: %w", capabilityXattr, err)
+		}
+	}
+	if !s.Times {
+		return nil
 	}
 	return w.times(id, s.From.Stat())
 }

@@ -152,6 +152,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 		return nil, errors.Join(err, removeMade(made, err))
 	}
 	h.start()
+	h.resumeAllApplied()
 	h.dropSnapshotViews(ctx)
 	if opts.Remount {
 		h.mountAgain(ctx)

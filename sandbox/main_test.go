@@ -11,6 +11,7 @@ import (
 func TestMain(m *testing.M) {
 	treewalk.Child()
 	killChild()
+	killApplyChild()
 	crashChild()
 	sandbox.HoldChild()
 	os.Exit(m.Run())

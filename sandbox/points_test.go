@@ -19,6 +19,10 @@ var rarePoints = map[string]string{
 	"further space of an upper recorded":   "uppers' TestWideHost",
 	"further spaces of an upper forgotten": "uppers' TestWideHost",
 
+	"application to a directory begun":  "TestApplyToDirectoryKilled",
+	"journal of an application written": "TestApplyToDirectoryKilled",
+	"journal of an application removed": "TestApplyToDirectoryKilled",
+
 	"stray upper set aside": "TestOpenSetsAside",
 	"marker mended":         "TestRebuildMarker",
 	"pack removed":          "chunkstore's TestPowerLoss",

@@ -49,6 +49,7 @@ var documentedNeeds = []struct{ line, script string }{
 	{"snapfs check --read-data --repair", `snapfs stop`},
 	{"snapfs check --rebuild-index", `snapfs stop`},
 	{"snapfs apply --undo app", `snapfs show one || snapfs branch app:base /mnt/one --name one; date +%N > /mnt/one/x && snapfs apply one --to app --theirs`},
+	{"snapfs apply --undo ./app", `date +%N > /mnt/app/home && snapfs apply app --to ./app --theirs`},
 	{"snapfs apply one ", `snapfs show one || snapfs branch app:base /mnt/one --name one; date +%N > /mnt/one/x`},
 	{"snapfs apply one --to-git", `git config --global user.email a@b; git config --global user.name a; git -C ~/src/app update-ref -d refs/heads/one; snapfs show one || snapfs branch app:base /mnt/one --name one; date +%N > /mnt/one/x`},
 	{"snapfs branch app:start ", `snapfs destroy --force one; snapfs delete app:start; snapfs snapshot app --name start`},

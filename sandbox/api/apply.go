@@ -15,8 +15,11 @@ const (
 type ApplyRequest struct {
 	Access
 	From string `json:"from,omitempty"`
-	// To is a workspace. Without it, the one that From was made from is meant.
+	// To is a workspace, or the absolute path of a directory. Without it, the one that From was made from is meant.
 	To string `json:"to,omitempty"`
+	// Inode is the number of the directory To as the caller sees it, DEVICE:INODE. If it is given, it has to be that for
+	// the service, too.
+	Inode string `json:"inode,omitempty"`
 	// Base is the snapshot that both stem from, in place of the one that the home knows.
 	Base string `json:"base,omitempty"`
 	// Conflicts says what becomes of conflicts, see the constants. Without it nothing is changed if there are any.
@@ -30,15 +33,20 @@ type ApplyRequest struct {
 
 // ApplyResult is what was done, would be done, or stands against it.
 type ApplyResult struct {
-	From      string `json:"from,omitempty"`
-	Workspace string `json:"workspace"`
+	From string `json:"from,omitempty"`
+	// Workspace or Directory is the target.
+	Workspace string `json:"workspace,omitempty"`
+	Directory string `json:"directory,omitempty"`
 	// Applied says that the target has been changed: not with conflicts, nor with DryRun, nor if there was nothing to do.
 	Applied bool          `json:"applied"`
 	Changes []ApplyChange `json:"changes"`
 	// Merged counts the files with lines of both sides.
 	Merged    int             `json:"merged"`
 	Conflicts []ApplyConflict `json:"conflicts"`
-	// Before and After are the snapshots of the target before and after. They expire after a week.
+	// Skips are what the host did not let a directory have.
+	Skips []Skip `json:"skips,omitempty"`
+	// Before and After are the snapshots of the target before and after; of a directory, as far as it was changed. They
+	// expire after a week.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 	// Kept is what was unsaved before an undo with Force.
@@ -57,7 +65,7 @@ type ApplyChange struct {
 // ApplyConflict is something that both sides changed in different ways.
 type ApplyConflict struct {
 	// Kind: both changed, deleted/changed, added/added, mode/mode, owner/owner, attribute/attribute, directory/file,
-	// rename/rename, type/type.
+	// rename/rename, type/type; refused: the host does not let the directory be changed there.
 	Kind    string `json:"kind"`
 	Path    string `json:"path"` // in the target if it is there, else in From
 	RawPath []byte `json:"raw_path,omitempty"`

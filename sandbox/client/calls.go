@@ -76,7 +76,14 @@ func (c *Client) Redo(ctx context.Context, r api.UndoRequest) (api.UndoResult, e
 
 // Apply implements api.API.
 func (c *Client) Apply(ctx context.Context, r api.ApplyRequest) (api.ApplyResult, error) {
-	got, err := callAt[api.ApplyResult](ctx, c, wire.CallApply, &r, r.Access, sink{}, &r.From, &r.To, &r.Base)
+	if err := c.applyTarget(ctx, &r); err != nil {
+		return api.ApplyResult{}, err
+	}
+	refs := []*string{&r.From, &r.To, &r.Base}
+	if r.Inode != "" {
+		refs = []*string{&r.From, &r.Base}
+	}
+	got, err := callAt[api.ApplyResult](ctx, c, wire.CallApply, &r, r.Access, sink{}, refs...)
 	for i := range got.Changes {
 		// As in Diff.
 		if ch := &got.Changes[i]; ch.RawPath != nil {

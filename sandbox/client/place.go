@@ -58,6 +58,38 @@ func (c *Client) place(ctx context.Context, a api.Access, ref *string) error {
 	return nil
 }
 
+// applyTarget makes a path to which something is applied the name of the workspace that is mounted there, or the absolute
+// path of a directory, with its number.
+func (c *Client) applyTarget(ctx context.Context, r *api.ApplyRequest) error {
+	if !exists(r.To) {
+		return nil
+	}
+	w, err := c.Locate(ctx, api.LocateRequest{Access: r.Access, Path: r.To})
+	switch {
+	case err == nil && (w.State != api.Unmounted || emptyDir(r.To)):
+		r.To = w.ID
+		return nil
+	case err != nil && !errors.Is(err, api.ErrNotFound) && !errors.Is(err, api.ErrConflict):
+		return err
+	}
+	at, err := here(r.To)
+	if err != nil {
+		return err
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(at.Path, &st); err != nil {
+		return fmt.Errorf("%s: %w", api.Quoted(at.Path), err)
+	}
+	r.To, r.Inode = at.Path, fmt.Sprintf("%d:%d", st.Dev, st.Ino)
+	return nil
+}
+
+// emptyDir reports whether a path is that of a directory in which nothing is.
+func emptyDir(path string) bool {
+	entries, err := os.ReadDir(path)
+	return err == nil && len(entries) == 0
+}
+
 // cutPath divides a reference that begins with a path: the path of something that is there, if one is, and what is after
 // it, with the colon.
 func cutPath(ref string) (path, after string) {

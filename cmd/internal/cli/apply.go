@@ -17,11 +17,11 @@ func (a *app) applyCommand() *cobra.Command {
 	var ours, theirs bool
 	var git toGit
 	cmd := &cobra.Command{
-		Use:   "apply FROM [--to NAME | --to-git REPO --branch B] | apply --undo [NAME]",
-		Short: "bring the changes of a workspace or snapshot into another workspace",
-		Long: `Brings what was changed in FROM, a workspace or a snapshot, into workspace NAME; without --to, into
-the one that FROM was made from. What NAME has of its own stays: it is a merge, with the state that
-both stem from as the base. Programs in NAME see all of it at once.
+		Use:   "apply FROM [--to NAME|DIR | --to-git REPO --branch B] | apply --undo [NAME|DIR]",
+		Short: "bring the changes of a workspace or snapshot into another workspace, or home into a directory",
+		Long: `Brings what was changed in FROM, a workspace or a snapshot, into workspace NAME or directory DIR;
+without --to, into the one that FROM was made from. What that has of its own stays: it is a merge,
+with the state that both stem from as the base. Programs in NAME see all of it at once.
 
 Contents, permissions, owners, links, renames, deletions and attributes are taken over. Texts that
 both sides changed are merged line by line, with the result of 'git merge-file'.
@@ -29,7 +29,7 @@ both sides changed are merged line by line, with the result of 'git merge-file'.
 What both changed in different ways is a conflict. Then nothing is changed, the conflicts are listed,
 and the exit code is 4, unless one of these is given:
 
-  --ours               where there is a conflict, NAME stays as it is
+  --ours               where there is a conflict, NAME or DIR stays as it is
   --theirs             where there is a conflict, FROM is taken
   --conflicts=markers  conflicting lines of texts are both put in, between markers as of git; other
                        conflicts still stop
@@ -38,11 +38,19 @@ Before, both are frozen as snapshots without names, which expire after seven day
 --undo NAME' takes the last application to NAME back. If NAME was changed since, that is a conflict,
 unless --force is given: then what was changed since is kept as 'snapfs rollback' does.
 
+A directory is changed with the rights of the user who calls. Each file is replaced whole, by another
+one that was written beside it. What is changed there is kept before; 'snapfs apply --undo DIR' puts
+it back as it was, with its times and attributes. It is refused if that was changed since; --force
+keeps that in a snapshot. If the daemon is killed meanwhile, the next one completes what was begun.
+Where files are immutable, or directories may not be written, that is a conflict. Owners and
+attributes that the host does not allow are left out, and are told. What is mounted in DIR stays as
+it is. The base is the state that was imported, or applied last; a rename in DIR itself is not known.
+
 The lines printed are those of 'snapfs diff'; with --json, changes and conflicts are lists.
 A paused workspace stays paused. A workspace that is mounted read-only is a conflict.
 
 ` + toGitHelp,
-		Example: "  snapfs apply one --dry-run\n  snapfs apply one --to app\n  snapfs apply --undo app\n" +
+		Example: "  snapfs apply one --dry-run\n  snapfs apply one --to app\n  snapfs apply app --to ./app\n  snapfs apply --undo app\n" +
 			"  snapfs apply one --to-git ~/src/app --branch one -m 'What one tried'",
 		Annotations: exits(
 			api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
@@ -73,7 +81,7 @@ A paused workspace stays paused. A workspace that is mounted read-only is a conf
 				return usagef("name the workspace or the snapshot that is to be applied")
 			}
 			if r.Undo && r.To == "" {
-				return usagef("name the workspace in which the last application is to be taken back")
+				return usagef("name the workspace or the directory from which the last application is to be taken back")
 			}
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				r.Access = a.access()
@@ -82,14 +90,14 @@ A paused workspace stays paused. A workspace that is mounted read-only is a conf
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.To, "to", "", "workspace `NAME` that is changed (default: the one that FROM was made from)")
+	f.StringVar(&r.To, "to", "", "workspace or directory `NAME` that is changed (default: the one that FROM was made from)")
 	f.StringVar(&r.Base, "base", "", "snapshot `SNAP` that both stem from (default: the newest one known)")
 	f.StringVar(&r.Conflicts, "conflicts", "", "what becomes of conflicts: ours, theirs or markers; `HOW`")
 	f.BoolVar(&ours, "ours", false, "where there is a conflict, leave what NAME has")
 	f.BoolVar(&theirs, "theirs", false, "where there is a conflict, take what FROM has")
 	f.BoolVarP(&r.DryRun, "dry-run", "n", false, "only show what would change")
 	f.BoolVar(&r.Undo, "undo", false, "take the last application to NAME back")
-	f.BoolVar(&r.Force, "force", false, "with --undo, also if NAME was changed since")
+	f.BoolVar(&r.Force, "force", false, "with --undo, also if what is taken back was changed since")
 	git.flags(cmd)
 	return cmd
 }
@@ -100,8 +108,17 @@ func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
 	if err != nil {
 		return err
 	}
+	target := got.Workspace
+	if got.Directory != "" {
+		target = got.Directory
+	}
 	switch {
 	case len(got.Conflicts) > 0:
+	case r.Undo && got.Directory != "":
+		a.note("%s is as it was before the last application", target)
+		if got.Kept != "" {
+			a.note("what was changed since is in snapshot %s", got.Kept)
+		}
 	case r.Undo:
 		a.note("%s is as it was before the last application; '%s' brings that back",
 			got.Workspace, a.hint("rollback "+got.Workspace+" "+got.Before))
@@ -109,12 +126,15 @@ func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
 			a.note("what was unsaved is snapshot %s", got.Kept)
 		}
 	case len(got.Changes) == 0:
-		a.note("%s has everything already", got.Workspace)
+		a.note("%s has everything already", target)
 	case r.DryRun:
-		a.note("%s would change in %s", plural(int64(len(got.Changes)), "file"), got.Workspace)
+		a.note("%s would change in %s", plural(int64(len(got.Changes)), "file"), target)
 	default:
 		a.note("%s changed in %s; '%s' takes it back",
-			plural(int64(len(got.Changes)), "file"), got.Workspace, a.hint("apply --undo "+got.Workspace))
+			plural(int64(len(got.Changes)), "file"), target, a.hint("apply --undo "+target))
+	}
+	for _, s := range got.Skips {
+		a.note("%s: %s could not be set: %s", quote(rawPath(s.Path, s.RawPath)), s.What, plain(s.Error))
 	}
 	if err := a.result(got, func(w io.Writer) error { return printApplied(w, got) }); err != nil {
 		return err

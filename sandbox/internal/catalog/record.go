@@ -112,10 +112,14 @@ type Snapshot struct {
 	First string `json:"-"`
 }
 
-// Applied says that a snapshot is what became of a workspace when another tree was applied to it.
+// Applied says that a snapshot is what became of a workspace when another tree was applied to it, or, as far as it was
+// changed, of a directory of the host.
 type Applied struct {
-	FromTop string `json:"from_top,omitempty"` // topmost layer of that tree
-	Before  string `json:"before"`             // snapshot of the workspace before
+	FromTop   string `json:"from_top,omitempty"`  // topmost layer of that tree
+	Before    string `json:"before"`              // snapshot of the target before
+	Directory string `json:"directory,omitempty"` // the target, if it is no workspace
+	Partly    bool   `json:"partly,omitempty"`    // the directory did not take all owners and attributes
+	Undone    bool   `json:"undone,omitempty"`    // it was taken back, from a directory
 }
 
 // Expired reports whether the snapshot is past its time.

@@ -295,10 +295,10 @@ func (x *runner) exchange() error {
 		if err := x.ctx.Err(); err != nil {
 			return err
 		}
+		x.touches(m.dst, true)
 		if !x.made[m.n] {
 			continue
 		}
-		x.touches(m.dst, true)
 		if err := x.exchangeOne(m, slotOf('n', m.n)); err != nil {
 			return err
 		}

@@ -255,3 +255,11 @@ func comparePaths(a, b string) int {
 	}
 	return len(a) - len(b)
 }
+
+// SameContents reports whether two files are the same, but for owners, permissions and attributes; nil is none.
+func SameContents(ctx context.Context, x, y threeway.File) (bool, error) {
+	if x == nil || y == nil {
+		return false, nil
+	}
+	return alike(ctx, x, y, false)
+}
