@@ -48,6 +48,7 @@ run() { # run N NEED LINE: a line that is to run for ever is interrupted
 var documentedNeeds = []struct{ line, script string }{
 	{"snapfs check --read-data --repair", `snapfs stop`},
 	{"snapfs check --rebuild-index", `snapfs stop`},
+	{"snapfs compare ", `for n in one two three; do snapfs show $n || snapfs branch app:base /mnt/$n --name $n; date +%N > /mnt/$n/x; done`},
 	{"snapfs apply --undo app", `snapfs show one || snapfs branch app:base /mnt/one --name one; date +%N > /mnt/one/x && snapfs apply one --to app --theirs`},
 	{"snapfs apply --undo ./app", `date +%N > /mnt/app/home && snapfs apply app --to ./app --theirs`},
 	{"snapfs apply one ", `snapfs show one || snapfs branch app:base /mnt/one --name one; date +%N > /mnt/one/x`},

@@ -499,6 +499,8 @@ type API interface {
 	Apply(ctx context.Context, r ApplyRequest) (ApplyResult, error)
 	// Base tells what workspaces and snapshots stem from.
 	Base(ctx context.Context, r BaseRequest) (BaseResult, error)
+	// Conflicts tells what would be in conflict if two workspaces or snapshots were both applied to one target.
+	Conflicts(ctx context.Context, r ConflictsRequest) (ConflictsResult, error)
 	Pause(ctx context.Context, r PauseRequest) (Workspace, error)
 	Resume(ctx context.Context, r RefRequest) (Workspace, error)
 	Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error)

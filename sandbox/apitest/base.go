@@ -40,6 +40,17 @@ func testBase(e *env) {
 	equal(e, "of two", both.Snapshot.ID, s.ID)
 	equal(e, "of two, imported from", both.Path, "")
 
+	conflicts := must[sandbox.ConflictsResult](e)(e.api.Conflicts(e.Context(), sandbox.ConflictsRequest{Base: of.Snapshot.ID, A: "w", B: "b"}))
+	equal(e, "conflicts", len(conflicts.Conflicts), 0)
+	e.sh(`cd "$1"; echo other > one; echo two > more; rm two`, e.mount("b"))
+	e.sh(`echo changed again > "$1/one"`, at)
+	conflicts = must[sandbox.ConflictsResult](e)(e.api.Conflicts(e.Context(), sandbox.ConflictsRequest{Base: s.ID, A: "w", B: "b"}))
+	paths := ""
+	for _, c := range conflicts.Conflicts {
+		paths += c.Path + ": " + c.Kind + "\n"
+	}
+	equal(e, "conflicts", paths, "more: added/added\none: both changed\n")
+
 	e.create("empty", "")
 	for _, refs := range [][]string{{"empty"}, {"w", "empty"}, {"nosuch"}} {
 		_, err := e.api.Base(e.Context(), sandbox.BaseRequest{Of: refs})

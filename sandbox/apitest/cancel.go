@@ -123,6 +123,10 @@ func testCancelled(e *env) {
 			_, err := api.Base(ctx, sandbox.BaseRequest{Of: []string{"w", "v"}})
 			return err
 		},
+		"Conflicts": func(ctx context.Context) error {
+			_, err := api.Conflicts(ctx, sandbox.ConflictsRequest{Base: s.ID, A: "w", B: "v"})
+			return err
+		},
 		"Pause": func(ctx context.Context) error {
 			_, err := api.Pause(ctx, sandbox.PauseRequest{Workspace: "w"})
 			return err

@@ -115,6 +115,18 @@ func (c *Client) Base(ctx context.Context, r api.BaseRequest) (api.BaseResult, e
 	return got, err
 }
 
+// Conflicts implements api.API.
+func (c *Client) Conflicts(ctx context.Context, r api.ConflictsRequest) (api.ConflictsResult, error) {
+	got, err := callAt[api.ConflictsResult](ctx, c, wire.CallConflicts, &r, r.Access, sink{}, &r.Base, &r.A, &r.B)
+	for i := range got.Conflicts {
+		// As in Diff.
+		if x := &got.Conflicts[i]; x.RawPath != nil {
+			x.Path = string(x.RawPath)
+		}
+	}
+	return got, err
+}
+
 // Pause implements api.API.
 func (c *Client) Pause(ctx context.Context, r api.PauseRequest) (api.Workspace, error) {
 	return callAt[api.Workspace](ctx, c, wire.CallPause, &r, r.Access, sink{}, &r.Workspace)

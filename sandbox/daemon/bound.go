@@ -19,7 +19,7 @@ var forBound = map[string]bool{
 	wire.CallCreate: true, wire.CallUp: true, wire.CallMount: true, wire.CallUnmount: true, wire.CallSnapshot: true,
 	wire.CallRestore: true, wire.CallBranch: true, wire.CallFork: true, wire.CallRollback: true, wire.CallPause: true,
 	wire.CallTurn: true, wire.CallTurns: true, wire.CallUndo: true, wire.CallRedo: true, wire.CallApply: true,
-	wire.CallBase: true, wire.CallResume: true, wire.CallWorkspaces: true, wire.CallSnapshots: true, wire.CallShow: true,
+	wire.CallBase: true, wire.CallConflicts: true, wire.CallResume: true, wire.CallWorkspaces: true, wire.CallSnapshots: true, wire.CallShow: true,
 	wire.CallLocate: true, wire.CallRename: true, wire.CallDiff: true, wire.CallFiles: true,
 	wire.CallRead: true, wire.CallDelete: true, wire.CallDestroy: true,
 	wire.CallExport: true, wire.CallExtract: true, wire.CallStats: true, wire.CallPrune: true, wire.CallEvents: true,

@@ -81,6 +81,7 @@ func (s *server) routes() http.Handler {
 	add(wire.CallRedo, handle(s, plain(h.Redo)))
 	add(wire.CallApply, handle(s, plain(h.Apply)))
 	add(wire.CallBase, handle(s, plain(h.Base)))
+	add(wire.CallConflicts, handle(s, plain(h.Conflicts)))
 	add(wire.CallPause, handle(s, plain(h.Pause)))
 	add(wire.CallResume, handle(s, plain(h.Resume)))
 	add(wire.CallPrune, handle(s, plain(h.Prune)))

@@ -53,7 +53,8 @@ func laneOf(request any) (l lane, session string, counts bool) {
 		if r.Source != "" {
 			return lasts, session, true
 		}
-	case sandbox.ExportRequest, sandbox.ExtractRequest, sandbox.DiffRequest, sandbox.FilesRequest:
+	case sandbox.ExportRequest, sandbox.ExtractRequest, sandbox.DiffRequest, sandbox.FilesRequest,
+		sandbox.ConflictsRequest:
 		return lasts, session, true
 	case sandbox.GCRequest, sandbox.CheckRequest: // of the home
 		return lasts, "", true

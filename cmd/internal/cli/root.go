@@ -174,6 +174,7 @@ var verbs = []verb{
 	{"list", "", (*app).listCommand},
 	{"snapshots", "", (*app).snapshotsCommand},
 	{"show", "", (*app).showCommand},
+	{"compare", "", (*app).compareCommand},
 	{"diff", "", (*app).diffCommand},
 	{"ls", "", (*app).lsCommand},
 	{"cat", "", (*app).catCommand},

@@ -12,7 +12,7 @@ var suggestFor = map[string][]string{
 	"branch":   {"clone", "copy"},
 	"delete":   {"rm", "remove"},
 	"destroy":  {"rm", "remove"},
-	"diff":     {"compare", "status"},
+	"diff":     {"status"},
 	"events":   {"watch"},
 	"fork":     {"clone", "copy"},
 	"log":      {"history"},

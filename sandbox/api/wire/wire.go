@@ -82,6 +82,7 @@ const (
 	CallRedo       = "redo"
 	CallApply      = "apply"
 	CallBase       = "base"
+	CallConflicts  = "conflicts"
 	CallPause      = "pause"
 	CallResume     = "resume"
 	CallWorkspaces = "workspaces"
