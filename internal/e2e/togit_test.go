@@ -123,3 +123,23 @@ func TestToGitPlaces(t *testing.T) {
 	h.fails(1, "not a git repository", "apply", "flat", "--to-git", h.path("plain"), "--branch", "p")
 	require.Equal(t, []string{head, "A\tin/plain/new", ""}, commit("plain", "repo", "--prefix", "in/plain"))
 }
+
+// TestToGitKilled kills the command while git writes; and commits many files, which git packs.
+func TestToGitKilled(t *testing.T) {
+	h := newHome(t)
+	h.env = append(h.env, "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
+		"GIT_COMMITTER_NAME=c", "GIT_COMMITTER_EMAIL=c@d")
+	shell(t, soon, h.tmp, gitSource, "repo")
+	h.ok("up", "app", h.path("m"), "--from", h.path("repo"))
+	shell(t, soon, h.path("m"), `mkdir many; for i in $(seq 300); do echo $i > many/$i; done; printf 'a\r\n' > many/crlf.txt; seq 9 > many/z.up`)
+	// The filter's parents are a shell, git and snapfs.
+	shell(t, soon, h.tmp, `cd repo; git config filter.up.clean 'kill -9 $(cut -d" " -f4 /proc/$PPID/stat); tr a-z A-Z'`)
+	refs := `git -C repo for-each-ref; find repo/.git -name '*.lock'; sha256sum repo/.git/index; git -C repo fsck 2>&1 | grep -v dangling || :`
+	before := shell(t, soon, h.tmp, refs)
+	require.Equal(t, 128+9, h.run("apply", "app", "--to-git", h.path("repo"), "--branch", "one").code)
+	require.Equal(t, before, shell(t, soon, h.tmp, refs))
+	shell(t, soon, h.tmp, `git -C repo config filter.up.clean 'tr 0-9 a-j'`)
+	h.ok("apply", "app", "--to-git", h.path("repo"), "--branch", "one")
+	require.Equal(t, "302 a\nb\n", shell(t, soon, h.tmp, `cd repo; echo $(git ls-tree --name-only one many/ | wc -l) \
+		$(git show one:many/crlf.txt | tr '\r' x); git show one:many/z.up | sed -n 1p; git fsck 2>&1 | grep -v dangling || :`))
+}

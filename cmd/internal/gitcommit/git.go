@@ -52,6 +52,17 @@ type command struct {
 	args []string
 }
 
+// verb is the verb of git that runs.
+func (c command) verb() string {
+	for i := 0; i < len(c.args); i++ {
+		if c.args[i] != "-c" {
+			return c.args[i]
+		}
+		i++
+	}
+	return ""
+}
+
 // gitError is that git has ended with an error.
 type gitError struct {
 	verb, text string
@@ -86,7 +97,7 @@ func run(ctx context.Context, c command) (string, error) {
 	case errors.Is(err, exec.ErrNotFound):
 		return "", fmt.Errorf("%w: git is not installed, or not in PATH", api.ErrUnavailable)
 	case errors.As(err, &exit):
-		return "", &gitError{verb: c.args[0], text: said(text.String()), code: exit.ExitCode()}
+		return "", &gitError{verb: c.verb(), text: said(text.String()), code: exit.ExitCode()}
 	}
 	return out.String(), err
 }

