@@ -205,6 +205,9 @@ func (o *Overlay) createdIn(p *node, name string, m created) Entry {
 	top := p.top.child(name, found{attr: a, host: host})
 	n := o.nodes.enter(p, name, hit{parts: []*part{top}, attr: a, found: found{bare: m.bare}})
 	o.listings.add(p, name, n)
+	if o.reads != nil {
+		o.noteMade(p, name, n)
+	}
 	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a)}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/readset"
 	"snapfs/squashfs"
 )
 
@@ -57,6 +58,9 @@ func (o *Overlay) readable(id NodeID) (*node, content, int64, error) {
 	n, err := o.regular(id)
 	if err != nil {
 		return nil, nil, 0, err
+	}
+	if o.reads != nil {
+		o.noteRead(n, readset.Content)
 	}
 	size := int64(-1)
 	if len(n.below) > 0 {

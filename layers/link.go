@@ -161,6 +161,9 @@ func (n *node) special() bool {
 
 // linked enters a new name of n, which may have had none, with one more reference. tree is held for writing.
 func (o *Overlay) linked(n, p *node, name string) {
+	if o.reads != nil {
+		o.noteLinked(n, p, name)
+	}
 	o.nodes.mu.Lock()
 	if n.dead {
 		n.dead = false

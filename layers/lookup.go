@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/readset"
 	"snapfs/squashfs"
 )
 
@@ -57,11 +58,17 @@ func (o *Overlay) lookupIn(parent NodeID, name string) (Entry, *node, error) {
 	s := scan{nodes: &o.nodes}
 	h, err := o.searchFor(&s, p, 0, name)
 	if err != nil {
+		if o.reads != nil {
+			o.noteAbsent(p, name, err)
+		}
 		return Entry{}, nil, o.report(err, p.top, name)
 	}
 	n := s.known
 	if n == nil {
 		n = o.nodes.enter(p, h.parts[0].name, h)
+	}
+	if o.reads != nil {
+		o.noteLookup(p, name, n)
 	}
 	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, h.attr)}, n, nil
 }
@@ -305,6 +312,9 @@ func (o *Overlay) GetAttr(id NodeID) (Attr, error) {
 	if err != nil {
 		return Attr{}, err
 	}
+	if o.reads != nil {
+		o.noteRead(n, readset.Attributes)
+	}
 	return o.attr(n)
 }
 
@@ -342,6 +352,9 @@ func (o *Overlay) Readlink(id NodeID) (string, error) {
 	}
 	if !isLnk(n.typ) {
 		return "", unix.EINVAL
+	}
+	if o.reads != nil {
+		o.noteRead(n, readset.Content)
 	}
 	if n.pin > 0 {
 		return location{dirfd: int(n.pin) - 1}.readlink()

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/lockorder"
+	"snapfs/internal/readset"
 	"snapfs/squashfs"
 )
 
@@ -29,6 +30,7 @@ type node struct {
 	// bare says that there are no extended attributes but the overlay's own. The kernel asks for one before the first
 	// write of a file and at every ls, nearly always in vain.
 	bare atomic.Bool
+	seen atomic.Uint32 // reads that were noted, with the epoch of their set; see reads.go
 
 	lock lockorder.Mutex[lockorder.Node] // see mutation
 	lost atomic.Bool                     // a look-up wants its name to be that by which it was found; see revive
@@ -38,12 +40,13 @@ type node struct {
 	parent  *node  // of name; nil for the root
 	name    string
 	top     *part
-	below   []*part // merged directories: the further parts; metacopies: the parts down to the one with the data
-	dead    bool    // no known name leads here: removed, or made without one
-	pin     int32   // O_PATH descriptor of a dead inode of a directory layer plus one; 0 = none
-	unnamed bool    // a file in the orphan directory that was made without a name, and may be given one
-	alone   bool    // a file whose further names were looked for in vain
-	free    bool    // the inode of a dead node is in no layer of the stack, so that it stays writable over a seal
+	below   []*part         // merged directories: the further parts; metacopies: the parts down to the one with the data
+	dead    bool            // no known name leads here: removed, or made without one
+	pin     int32           // O_PATH descriptor of a dead inode of a directory layer plus one; 0 = none
+	unnamed bool            // a file in the orphan directory that was made without a name, and may be given one
+	alone   bool            // a file whose further names were looked for in vain
+	free    bool            // the inode of a dead node is in no layer of the stack, so that it stays writable over a seal
+	held    *readset.Entity // what a dead node was to Options.Reads; nil: not known, or nothing
 
 	pending *pendingChange // a change under way; nil: none
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/lockorder"
+	"snapfs/internal/readset"
 )
 
 // Options are for New.
@@ -31,6 +32,8 @@ type Options struct {
 	// BlockCopyUp is the size in bytes from which a lower file that is written is copied up by blocks; 0 is 1 MiB,
 	// below 0 files are always copied as a whole.
 	BlockCopyUp int64
+	// Reads, if not nil, is told what callers read; nothing else may use it meanwhile but for listing and encoding it.
+	Reads *readset.Set
 }
 
 // Overlay is one live workspace: an upper over lowers. All methods are safe for concurrent use; errors are
@@ -38,6 +41,8 @@ type Options struct {
 type Overlay struct {
 	opts Options // immutable
 	log  *slog.Logger
+	// Immutable; nil: what callers read is not noted.
+	reads *readset.Set
 
 	// Mutations hold it for reading; Seal, Rollback and Pause for writing
 	gate  barrier
@@ -68,7 +73,7 @@ type Overlay struct {
 
 // New opens an overlay. upper and work are directories on one host file system; lowers go from the topmost down.
 func New(upperDir, workDir string, lowers []*Lower, opts Options) (*Overlay, error) {
-	o := &Overlay{opts: opts, log: opts.Logger}
+	o := &Overlay{opts: opts, log: opts.Logger, reads: opts.Reads}
 	if o.log == nil {
 		o.log = slog.New(slog.DiscardHandler)
 	}

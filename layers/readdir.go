@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/readset"
 )
 
 // Cookies. A name's cookie is a hash of it, so that a listing goes on at the right place whatever came or went
@@ -145,6 +147,9 @@ func (o *Overlay) listingOf(id NodeID) (opened, error) {
 	l := opened{dir: n, self: n.number(), up: n.number()}
 	if n.parent != nil {
 		l.up = n.parent.number()
+	}
+	if o.reads != nil {
+		o.noteRead(n, readset.Listing)
 	}
 	l.items, err = o.itemsOf(n)
 	return l, err

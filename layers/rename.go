@@ -244,6 +244,9 @@ func (o *Overlay) moveOver(m *move) error {
 	if m.target != nil {
 		o.unlinked(m.target, m.toDir, m.toName, false)
 	}
+	if o.reads != nil {
+		o.noteMoved(m.fromDir, m.fromName, m.toDir, m.toName, false)
+	}
 	o.renamed(m.node, m.fromDir, m.fromName, m.toDir, m.toName)
 	o.listings.remove(m.fromDir, m.fromName)
 	o.listings.add(m.toDir, m.toName, m.node)
@@ -386,6 +389,9 @@ func (o *Overlay) exchange(m *move) error {
 	}
 	if err := unix.Renameat2(fh.fd, m.fromName, th.fd, m.toName, unix.RENAME_EXCHANGE); err != nil {
 		return err
+	}
+	if o.reads != nil {
+		o.noteMoved(m.fromDir, m.fromName, m.toDir, m.toName, true)
 	}
 	o.swapped(m)
 	o.listings.add(m.fromDir, m.fromName, m.target)

@@ -126,6 +126,9 @@ func (s *sharedRename) run(t mutation, m *move) error {
 			if m.target != nil {
 				o.unlinked(m.target, m.toDir, m.toName, s.last)
 			}
+			if o.reads != nil {
+				o.noteMoved(m.fromDir, m.fromName, m.toDir, m.toName, false)
+			}
 			o.renamed(m.node, m.fromDir, m.fromName, m.toDir, m.toName)
 			o.listings.remove(m.fromDir, m.fromName)
 			o.listings.add(m.toDir, m.toName, m.node)

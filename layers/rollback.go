@@ -128,6 +128,9 @@ func (r *rollback) run(ctx context.Context, lowers []*Lower, released func()) er
 	r.old.release()
 	o.nodes.begin(&r.catchUp)
 	r.root(parts)
+	if o.reads != nil {
+		o.reads.Restart()
+	}
 	return nil
 }
 

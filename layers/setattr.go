@@ -31,6 +31,9 @@ func (o *Overlay) SetAttr(c Caller, id NodeID, s SetAttr) (Attr, error) {
 			return err
 		})
 	})
+	if o.reads != nil && err == nil && s.Valid&SetSize != 0 && s.Size == 0 {
+		o.noteEmptied(id)
+	}
 	return a, err
 }
 

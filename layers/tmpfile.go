@@ -99,6 +99,7 @@ func (o *Overlay) tmpfileIn(t mutation, dir Attr, acl []byte, c creation) (Entry
 		dead: true, free: true,
 	}
 	n.bare.Store(acl == nil && !o.upper.labels)
+	n.seen.Store(ownFile)
 	var e Entry
 	t.publish(func() {
 		o.nodes.mu.Lock()

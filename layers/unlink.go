@@ -245,6 +245,9 @@ func (o *Overlay) keptName(n *node) {
 // unlinked notes that a name of n, which may be nil, is gone. last says that it was the only one of an inode of the
 // upper; who does not know says false. tree is held for writing.
 func (o *Overlay) unlinked(n, p *node, name string, last bool) {
+	if o.reads != nil {
+		o.noteGone(p, name, n)
+	}
 	if n == nil {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/readset"
 	"snapfs/squashfs"
 )
 
@@ -63,6 +64,9 @@ func (o *Overlay) GetXattr(id NodeID, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.reads != nil {
+		o.noteRead(n, readset.Attributes)
+	}
 	if n.bare.Load() {
 		return nil, unix.ENODATA
 	}
@@ -93,6 +97,9 @@ func (o *Overlay) ListXattr(id NodeID) ([]string, error) {
 	n, err := o.nodes.get(id)
 	if err != nil {
 		return nil, err
+	}
+	if o.reads != nil {
+		o.noteRead(n, readset.Attributes)
 	}
 	if n.bare.Load() {
 		return nil, nil

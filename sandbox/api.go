@@ -55,6 +55,9 @@ type (
 
 	ConflictsRequest = api.ConflictsRequest
 	ConflictsResult  = api.ConflictsResult
+	Read             = api.Read
+	ReadsResult      = api.ReadsResult
+	StaleRead        = api.StaleRead
 	PauseRequest     = api.PauseRequest
 	ListRequest      = api.ListRequest
 	WorkspacePage    = api.WorkspacePage

@@ -68,6 +68,7 @@ type application struct {
 	base    *catalog.Snapshot // that the call names; nil: the one that the home knows
 	name    string            // of what is applied
 	res     ApplyResult
+	stale   staleReads
 }
 
 func (h *Home) newApplication(ctx context.Context, r ApplyRequest) (*application, error) {
@@ -80,7 +81,7 @@ func (h *Home) newApplication(ctx context.Context, r ApplyRequest) (*application
 	case r.Conflicts != "" && resolutions[r.Conflicts] == threeway.Stop:
 		return nil, fmt.Errorf("%w: what becomes of conflicts is %s, %s or %s, not %s", ErrInvalid,
 			api.ConflictOurs, api.ConflictTheirs, api.ConflictMarkers, api.Quoted(r.Conflicts))
-	case r.Undo && (r.From != "" && r.To != "" || r.Base != "" || r.Conflicts != "" || r.DryRun):
+	case r.Undo && (r.From != "" && r.To != "" || r.Base != "" || r.Conflicts != "" || r.DryRun || r.Serializable):
 		return nil, fmt.Errorf("%w: to undo takes a workspace or a directory and nothing else", ErrInvalid)
 	case r.Force && !r.Undo:
 		return nil, fmt.Errorf("%w: force is for an undo", ErrInvalid)
@@ -179,13 +180,14 @@ func (a *application) look(ctx context.Context) (done bool, err error) {
 	}
 	defer p.close()
 	a.tell(p.Plan)
-	return a.req.DryRun || len(p.Conflicts) > 0 || p.Empty(), nil
+	return a.req.DryRun || len(p.Conflicts) > 0 || p.Empty() || a.refused(), nil
 }
 
 // tell makes a plan the result.
 func (a *application) tell(p *threeway.Plan) {
 	a.res = ApplyResult{
 		From: a.name, Directory: a.dir, Changes: []ApplyChange{}, Conflicts: []ApplyConflict{}, Merged: p.Merged,
+		StaleReads: a.stale.list, MoreStaleReads: a.stale.more, ReadGaps: a.stale.gaps,
 	}
 	if a.to != nil {
 		a.res.Workspace = a.to.ID

@@ -156,7 +156,7 @@ func (d *directory) bring(ctx context.Context) error {
 	}
 	defer m.close()
 	d.tell(m.Plan)
-	if d.req.DryRun || len(m.Conflicts) > 0 || m.Empty() {
+	if d.req.DryRun || len(m.Conflicts) > 0 || m.Empty() || d.refused() {
 		return nil
 	}
 	return d.carryOut(ctx, m, nil)
@@ -216,11 +216,18 @@ func (d *directory) compareAll(
 	if m.changes, err = d.root.Scan(ctx, m.old); err != nil {
 		return nil, dirError(ctx, err)
 	}
-	m.Plan, err = threeway.Make(ctx, threeway.Input{
+	in := threeway.Input{
 		Base: m.old, From: layerTree{theirs.New()}, Target: d.root.Tree(), FromChanges: m.from, TargetChanges: m.changes,
 		Resolve: resolve, OurName: d.dir, TheirName: d.name,
-	})
-	return m, dirError(ctx, err)
+	}
+	if m.Plan, err = threeway.Make(ctx, in); err != nil {
+		return m, dirError(ctx, err)
+	}
+	parted := base
+	if l, err := d.h.imported(d.from.top()); err == nil && l != nil && d.base == nil {
+		parted = l.ID
+	}
+	return m, dirError(ctx, d.findStale(ctx, in, base, parted))
 }
 
 // open opens two trees and compares them.

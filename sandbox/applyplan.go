@@ -72,8 +72,14 @@ func (a *application) plan(ctx context.Context, target subject) (_ *applyPlan, e
 		return nil, err
 	}
 	in.Base, in.From, in.Target = layerTree{theirs.Old()}, layerTree{theirs.New()}, layerTree{ours.New()}
-	p.Plan, err = threeway.Make(ctx, in)
-	return p, classify(err)
+	if p.Plan, err = threeway.Make(ctx, in); err != nil {
+		return p, classify(err)
+	}
+	parted := h.catalog.Common(a.from.top(), target.top())
+	if parted == "" {
+		parted = base
+	}
+	return p, a.findStale(ctx, in, base, parted)
 }
 
 // compare compares two trees.
@@ -167,7 +173,7 @@ func (a *application) make(ctx context.Context, before *catalog.Snapshot) (*cata
 	}
 	defer p.close()
 	a.tell(p.Plan)
-	if len(p.Conflicts) > 0 || p.Empty() {
+	if len(p.Conflicts) > 0 || p.Empty() || a.refused() {
 		return nil, nil
 	}
 	foreign := a.to.IsForeign() || h.foreignSnapshot(a.from.snapshot)

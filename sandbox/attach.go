@@ -86,6 +86,7 @@ func (h *Home) rejoin(
 		return fmt.Errorf("%w: workspace %s is detached, and read-only where it is left: %s; end that, "+
 			"or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
 	case opts.Writeback != now.Writeback, opts.AllowOther != now.AllowOther,
+		opts.TrackReads != now.TrackReads,
 		opts.Transport != "" && opts.Transport != "auto" && opts.Transport != l.mount.Transport():
 		return fmt.Errorf("%w: workspace %s is detached, and has other options where it is left (%s): %s; end that, "+
 			"or unmount with force", ErrConflict, w.ID, optionList(now), h.detachedHolder(l))

@@ -73,6 +73,7 @@ func (h *Home) ownRoot(ctx context.Context, upper uint64) error {
 func mountFor(
 	ctx context.Context, w *catalog.Workspace, mountpoint string, o MountOptions,
 ) (context.Context, MountOptions, error) {
+	o = tracking(w, o)
 	u := peer.From(ctx)
 	if m := w.Mount; u == nil && m != nil && m.By != nil && m.Mountpoint == mountpoint {
 		u = m.By

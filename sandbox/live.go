@@ -10,6 +10,7 @@ import (
 
 	snapfuse "snapfs/fs"
 	"snapfs/internal/lockorder"
+	"snapfs/internal/readset"
 	"snapfs/layers"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/layerstore"
@@ -26,7 +27,9 @@ type live struct {
 	source  string     // what the mount tables call it: the workspace's name when it was mounted
 	by      *peer.User // for whom it is mounted; nil: for everybody
 	overlay *layers.Overlay
-	frozen  bool // the overlay takes no changes
+	frozen  bool           // the overlay takes no changes
+	reads   *readset.Set   // what programs have read; nil: that is not recorded
+	record  *catalog.Reads // of reads
 	mount   mounted
 	gone    chan struct{} // closed by the watcher when overlay and stack are closed
 
@@ -217,6 +220,7 @@ func (h *Home) watch(l *live) {
 	if err := l.overlay.Close(); err != nil {
 		h.log.Warn("closing an overlay", "workspace", l.workspace(), "error", err)
 	}
+	h.endReads(l.reads, l.record)
 	unlock := l.lockStack()
 	l.stack.Release()
 	for _, low := range l.kept {
@@ -356,12 +360,20 @@ func (h *Home) overlayOf(
 
 // newOverlay opens the upper of a workspace over a stack.
 func (h *Home) newOverlay(w *catalog.Workspace, s *layerstore.Stack, readOnly bool) (*layers.Overlay, error) {
+	return h.overlayReading(w, s, readOnly, nil)
+}
+
+// overlayReading is newOverlay for a mount of which is recorded what programs read; nil: it is not.
+func (h *Home) overlayReading(
+	w *catalog.Workspace, s *layerstore.Stack, readOnly bool, reads *readset.Set,
+) (*layers.Overlay, error) {
 	if !h.uppers.Exists(w.Upper) {
 		return nil, fmt.Errorf("%w: workspace %s: its upper %s is missing: restore a snapshot of it",
 			ErrCorrupt, w.ID, h.uppers.Path(w.Upper))
 	}
 	o, err := layers.New(h.uppers.Path(w.Upper), h.uppers.Work(w.Upper), s.Lowers(), layers.Options{
 		InoBase: uppers.InoBase(w.Upper), WideIno: h.uppers.WideIno, ReadOnly: readOnly, Held: h.metrics.pause,
+		Reads: reads,
 	})
 	if err != nil {
 		return nil, classify(fmt.Errorf("opening workspace %s: %w", w.ID, lacking(err, "")))

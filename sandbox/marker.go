@@ -176,7 +176,7 @@ func freshHome(dir string) (marker, error) {
 				continue // a service manager makes it before the daemon starts
 			}
 			stranger = name
-		case "store", "uppers", seenDir, emptyDir, "lost+found":
+		case "store", "uppers", seenDir, readsDir, emptyDir, "lost+found":
 			// A file system has a lost+found of its own; the others are of a home whose marker is missing.
 			if name == "lost+found" {
 				continue

@@ -305,6 +305,7 @@ func optionList(o MountOptions) string {
 		{o.NoAtime, "noatime"},
 		{o.Writeback, "writeback"},
 		{o.AllowOther, "allow_other"},
+		{o.TrackReads, "track_reads"},
 	} {
 		if opt.set {
 			list += "," + opt.name
@@ -366,7 +367,16 @@ func (h *Home) mountAt(
 		}
 	}()
 	s.Hold(layerstore.Hold{Workspace: w.ID})
-	o, err := h.newOverlay(w, s, opts.ReadOnly)
+	reads, record, err := h.beginReads(w, opts)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			h.endReads(reads, record)
+		}
+	}()
+	o, err := h.overlayReading(w, s, opts.ReadOnly, reads)
 	if err != nil {
 		return err
 	}
@@ -380,8 +390,8 @@ func (h *Home) mountAt(
 	}
 	// The intent is recorded first: whatever is found there after a crash is ours to take away.
 	before, intent := w.Mount, h.wanted(at, opts)
-	if before == nil || *before != *intent {
-		if err := h.recordMount(ctx, w.ID, intent); err != nil {
+	if before == nil || *before != *intent || record != w.Reads {
+		if err := h.recordMount(ctx, w.ID, intent, record); err != nil {
 			return err
 		}
 	}
@@ -391,7 +401,7 @@ func (h *Home) mountAt(
 	defer at.close()
 	m, err := h.engine.mount(ctx, o, w.ID, at.path, opts, attaching{at.owner(), h.placer(ctx, &at)})
 	if err != nil {
-		if err := h.recordMount(context.WithoutCancel(ctx), w.ID, before); err != nil {
+		if err := h.recordMount(context.WithoutCancel(ctx), w.ID, before, record); err != nil {
 			h.log.Warn("recording that a mount failed", "workspace", w.ID, "error", err)
 		}
 		return err
@@ -399,7 +409,7 @@ func (h *Home) mountAt(
 	h.points.At("mounted")
 	major, minor := m.Device()
 	l := &live{
-		overlay: o, frozen: opts.ReadOnly, mount: m, stack: s, by: at.by, source: w.ID,
+		overlay: o, frozen: opts.ReadOnly, mount: m, stack: s, by: at.by, source: w.ID, reads: reads, record: record,
 		gone: make(chan struct{}), device: fmt.Sprintf("%d:%d", major, minor),
 	}
 	l.shown.Store(&shown{at: at, options: opts, asked: asked, attached: h.attachmentOf(m, at, l.device)})
@@ -417,10 +427,13 @@ func (h *Home) mountAt(
 	return nil
 }
 
-// recordMount writes where a workspace is mounted.
-func (h *Home) recordMount(ctx context.Context, name string, m *catalog.Mount) error {
+// recordMount writes where a workspace is mounted, and its record of reads.
+func (h *Home) recordMount(ctx context.Context, name string, m *catalog.Mount, reads *catalog.Reads) error {
 	_, err := h.catalog.Update(ctx, false, func(ch *catalog.Change) error {
 		h.putMount(ch, name, m)
+		for _, w := range ch.PutWorkspaces {
+			w.Reads = reads
+		}
 		return nil
 	})
 	return err

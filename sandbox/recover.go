@@ -32,6 +32,7 @@ func (h *Home) recover(ctx context.Context) error {
 	if err := h.thawFrozen(ctx); err != nil {
 		return err
 	}
+	h.sweepReads()
 	mounts, err := readMounts()
 	if err != nil {
 		return err

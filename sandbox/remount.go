@@ -59,9 +59,11 @@ func (h *Home) remountLocked(
 		return err
 	}
 	opts := guarded(w, asked)
-	if opts.Writeback != how.options.Writeback || opts.AllowOther != how.options.AllowOther || opts.Transport != how.options.Transport &&
+	if opts.Writeback != how.options.Writeback || opts.AllowOther != how.options.AllowOther ||
+		opts.TrackReads != how.options.TrackReads || opts.Transport != how.options.Transport &&
 		opts.Transport != "auto" && opts.Transport != l.mount.Transport() {
-		return fmt.Errorf("%w: workspace %s: transport, writeback and allow_other of a mount cannot be changed: unmount it first",
+		return fmt.Errorf("%w: workspace %s: transport, writeback, allow_other and track_reads of a mount cannot be changed: "+
+			"unmount it first",
 			ErrConflict, w.ID)
 	}
 	if l.frozen && !opts.ReadOnly {

@@ -78,6 +78,12 @@ func (h *Home) addMounted(
 		if at, err = h.locationFor(ctx, w, r.Mountpoint, r.MakeMountpoint); err != nil {
 			return err
 		}
+		if r.TrackReads {
+			if w.Reads, err = h.newReads(w); err != nil {
+				at.leave()
+				return err
+			}
+		}
 		w.Mount = h.wanted(at, r.MountOptions) // one transaction for both
 	}
 	if err = h.addWorkspace(ctx, w, s, now...); err != nil {

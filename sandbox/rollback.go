@@ -118,6 +118,12 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, m move) error {
 	if err != nil {
 		return err
 	}
+	endReads := func(bool) {}
+	if l == nil {
+		if endReads, err = h.restartReads(ctx, w, s.Top); err != nil {
+			return errors.Join(err, h.uppers.Remove(upper))
+		}
+	}
 	st, err := h.catalog.Stage(ctx, true, func(ch *catalog.Change) error {
 		if h.catalog.Snapshot(s.ID) == nil {
 			return fmt.Errorf("%w: snapshot %s has just been deleted", ErrNotFound, s.ID)
@@ -130,6 +136,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, m move) error {
 		ch.Events = append(ch.Events, m.event)
 		return nil
 	})
+	endReads(err == nil)
 	if err != nil {
 		return errors.Join(err, h.removeUnnamed(upper, err))
 	}
@@ -183,6 +190,9 @@ func (h *Home) rollbackLive(
 	next, err := l.stack.DownTo(ctx, top)
 	if err != nil {
 		return layers.Stale{}, err
+	}
+	if l.reads != nil {
+		h.nextReads(ctx, l.reads, l.record, top)
 	}
 	old := l.stack
 	mounted := layerstore.Hold{Workspace: w.ID}

@@ -17,6 +17,10 @@ func (h *Home) mountSnapshot(ctx context.Context, r MountRequest, s *catalog.Sna
 	if r.Mountpoint == "" {
 		return Workspace{}, fmt.Errorf("%w: snapshot %s: name a mountpoint", ErrInvalid, fullName(s))
 	}
+	if r.TrackReads {
+		return Workspace{}, fmt.Errorf("%w: %s is a snapshot: what programs read is tracked in workspaces "+
+			"('snapfs branch --track-reads')", ErrInvalid, fullName(s))
+	}
 	who, err := newAsker(ctx, r.Access)
 	if err != nil {
 		return Workspace{}, err

@@ -181,13 +181,14 @@ func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 	var (
 		upper uint64
 		mount *catalog.Mount
+		reads *catalog.Reads
 	)
 	gone, err := h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
 		w := h.catalog.Workspace(name)
 		if w == nil {
 			return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 		}
-		upper, mount = w.Upper, w.Mount
+		upper, mount, reads = w.Upper, w.Mount, w.Reads
 		ch.DelWorkspaces = append(ch.DelWorkspaces, w)
 		ch.PutTrash = append(ch.PutTrash, w.Upper)
 		ch.Events = append(ch.Events, e)
@@ -199,6 +200,7 @@ func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 	if mount != nil && mount.Mounted {
 		h.vacate(mount)
 	}
+	h.dropReads(reads)
 	h.uppers.Discard(upper)
 	h.cache.Forget(gone)
 	h.storer.Abandon()

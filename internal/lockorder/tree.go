@@ -59,6 +59,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 │                 ├─ Device (leaf)            layers: upper.deviceMu, the whiteout that others are links of
 │                 ├─ LostData (leaf)          layers: lostData.mu
 │                 ├─ Reaper (leaf)            layers: reaper.mu
+│                 ├─ ReadSet (leaf)           internal/readset: Set.mu, what programs have read
 │                 └─ FDs (leaf)               layers: fdCache.mu
 ├─ Openers                           layers: barrier.mu, who is told that a gate is open
 │  └─ WorkQueue                      fs/internal/transport: workQueue.mu, requests of a mount and kind that wait
@@ -153,6 +154,7 @@ type (
 	Device         struct{}
 	LostData       struct{}
 	Reaper         struct{}
+	ReadSet        struct{}
 	FDs            struct{}
 	Openers        struct{}
 	WorkQueue      struct{}

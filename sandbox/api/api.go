@@ -168,6 +168,9 @@ type MountOptions struct {
 	// AllowOther lets other users, root among them, into the mount of a user: ErrConflict unless /etc/fuse.conf has
 	// user_allow_other. They hang with what the user pauses. What root mounts is open to all in any case.
 	AllowOther bool `json:"allow_other,omitempty"`
+	// TrackReads records what programs read of the tree, see [API.Reads]. Later mounts of the workspace go on with it,
+	// whether they ask for it or not.
+	TrackReads bool `json:"track_reads,omitempty"`
 }
 
 // MountRequest mounts a workspace. An empty Mountpoint means where it was mounted last. MakeMountpoint makes the
@@ -501,6 +504,9 @@ type API interface {
 	Base(ctx context.Context, r BaseRequest) (BaseResult, error)
 	// Conflicts tells what would be in conflict if two workspaces or snapshots were both applied to one target.
 	Conflicts(ctx context.Context, r ConflictsRequest) (ConflictsResult, error)
+	// Reads calls fn for what the programs of a workspace have read of the tree that it was made with, in the order of
+	// paths, as far as it is recorded.
+	Reads(ctx context.Context, r RefRequest, fn func(Read) error) (ReadsResult, error)
 	Pause(ctx context.Context, r PauseRequest) (Workspace, error)
 	Resume(ctx context.Context, r RefRequest) (Workspace, error)
 	Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error)

@@ -25,6 +25,9 @@ type ApplyRequest struct {
 	// Conflicts says what becomes of conflicts, see the constants. Without it nothing is changed if there are any.
 	Conflicts string `json:"conflicts,omitempty"`
 	DryRun    bool   `json:"dry_run,omitempty"` // change nothing
+	// Serializable changes nothing if the target has changed something that programs of From have read, or if that is not
+	// known: see ApplyResult.
+	Serializable bool `json:"serializable,omitempty"`
 	// Undo takes the last application to To back, in place of applying anything. ErrConflict if To was changed since,
 	// unless Force is set: then what was changed since is kept as by a rollback.
 	Undo  bool `json:"undo,omitempty"`
@@ -43,6 +46,13 @@ type ApplyResult struct {
 	// Merged counts the files with lines of both sides.
 	Merged    int             `json:"merged"`
 	Conflicts []ApplyConflict `json:"conflicts"`
+	// StaleReads is what programs of From have read, and the target has changed since: its tree is what From's work would
+	// have begun with if it had been done after the target's. At most MaxStaleReads, MoreStaleReads counts the others.
+	StaleReads     []StaleRead `json:"stale_reads,omitempty"`
+	MoreStaleReads int         `json:"more_stale_reads,omitempty"`
+	// ReadGaps says why there may be more. It is empty if nobody has asked: no reads are recorded, and Serializable is not
+	// set. It is empty, too, if the target has not changed at all.
+	ReadGaps []string `json:"read_gaps,omitempty"`
 	// Skips are what the host did not let a directory have.
 	Skips []Skip `json:"skips,omitempty"`
 	// Before and After are the snapshots of the target before and after; of a directory, as far as it was changed. They

@@ -20,6 +20,7 @@ var mountWords = []struct {
 	{"writeback", func(o *MountOptions) { o.Writeback = true }},
 	{"nowriteback", func(o *MountOptions) { o.Writeback = false }},
 	{"allow_other", func(o *MountOptions) { o.AllowOther = true }},
+	{"track_reads", func(o *MountOptions) { o.TrackReads = true }},
 	{"allow_suid", func(o *MountOptions) { o.SUID, o.NoSUID = true, false }},
 	{"allow_dev", func(o *MountOptions) { o.Dev, o.NoDev = true, false }},
 }

@@ -63,6 +63,7 @@ func Run(t *testing.T, open Opener) {
 		{"Apply", testApply},
 		{"ApplyConflicts", testApplyConflicts},
 		{"ApplyRefuses", testApplyRefuses},
+		{"Reads", testReads},
 		{"Base", testBase},
 		{"Contents", testContents},
 		{"Pause", testPause},

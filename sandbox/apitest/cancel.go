@@ -127,6 +127,10 @@ func testCancelled(e *env) {
 			_, err := api.Conflicts(ctx, sandbox.ConflictsRequest{Base: s.ID, A: "w", B: "v"})
 			return err
 		},
+		"Reads": func(ctx context.Context) error {
+			_, err := api.Reads(ctx, w, func(sandbox.Read) error { return nil })
+			return err
+		},
 		"Pause": func(ctx context.Context) error {
 			_, err := api.Pause(ctx, sandbox.PauseRequest{Workspace: "w"})
 			return err

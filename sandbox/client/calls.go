@@ -98,6 +98,11 @@ func (c *Client) Apply(ctx context.Context, r api.ApplyRequest) (api.ApplyResult
 			x.Path = string(x.RawPath)
 		}
 	}
+	for i := range got.StaleReads {
+		if x := &got.StaleReads[i]; x.RawPath != nil {
+			x.Path = string(x.RawPath)
+		}
+	}
 	return got, err
 }
 
@@ -125,6 +130,17 @@ func (c *Client) Conflicts(ctx context.Context, r api.ConflictsRequest) (api.Con
 		}
 	}
 	return got, err
+}
+
+// Reads implements api.API.
+func (c *Client) Reads(ctx context.Context, r api.RefRequest, fn func(api.Read) error) (api.ReadsResult, error) {
+	to := sink{read: func(x api.Read) error {
+		if x.RawPath != nil { // as in Diff
+			x.Path = string(x.RawPath)
+		}
+		return fn(x)
+	}}
+	return callAt[api.ReadsResult](ctx, c, wire.CallReads, &r, r.Access, to, &r.Ref)
 }
 
 // Pause implements api.API.

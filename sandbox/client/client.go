@@ -130,6 +130,7 @@ type sink struct {
 	change   func(api.Change) error
 	event    func(api.Event) error
 	file     func(api.File) error
+	read     func(api.Read) error
 	data     io.Writer
 }
 
@@ -225,6 +226,7 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 			Change   *api.Change     `json:"change"`
 			Event    *api.Event      `json:"event"`
 			File     *api.File       `json:"file"`
+			Read     *api.Read       `json:"read"`
 			Data     []byte          `json:"data"`
 			Result   json.RawMessage `json:"result"`
 			Error    *wire.Error     `json:"error"`
@@ -257,6 +259,10 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 			}
 		case line.File != nil && to.file != nil:
 			if err := to.file(*line.File); err != nil {
+				return result, err
+			}
+		case line.Read != nil && to.read != nil:
+			if err := to.read(*line.Read); err != nil {
 				return result, err
 			}
 		case line.Data != nil && to.data != nil:

@@ -82,6 +82,11 @@ func (s *server) routes() http.Handler {
 	add(wire.CallApply, handle(s, plain(h.Apply)))
 	add(wire.CallBase, handle(s, plain(h.Base)))
 	add(wire.CallConflicts, handle(s, plain(h.Conflicts)))
+	add(wire.CallReads, handle(s, func(
+		ctx context.Context, r sandbox.RefRequest, out *stream,
+	) (sandbox.ReadsResult, error) {
+		return h.Reads(ctx, r, func(x sandbox.Read) error { return out.send(wire.Frame{Read: &x}) })
+	}))
 	add(wire.CallPause, handle(s, plain(h.Pause)))
 	add(wire.CallResume, handle(s, plain(h.Resume)))
 	add(wire.CallPrune, handle(s, plain(h.Prune)))

@@ -34,6 +34,11 @@ and the exit code is 4, unless one of these is given:
   --conflicts=markers  conflicting lines of texts are both put in, between markers as of git; other
                        conflicts still stop
 
+If FROM, or what it was branched from, was mounted with --track-reads, what NAME has changed since, and
+programs there have read, is told: their work might have been another. With --serializable nothing is
+changed then, nor if it is not known what they have read; the exit code is 4, and the lines printed
+are S, a path, what was read of it and how it changed. 'snapfs help reads' says what is tracked.
+
 Before, both are frozen as snapshots without names, which expire after seven days. 'snapfs apply
 --undo NAME' takes the last application to NAME back. If NAME was changed since, that is a conflict,
 unless --force is given: then what was changed since is kept as 'snapfs rollback' does.
@@ -95,6 +100,7 @@ A paused workspace stays paused. A workspace that is mounted read-only is a conf
 	f.StringVar(&r.Conflicts, "conflicts", "", "what becomes of conflicts: ours, theirs or markers; `HOW`")
 	f.BoolVar(&ours, "ours", false, "where there is a conflict, leave what NAME has")
 	f.BoolVar(&theirs, "theirs", false, "where there is a conflict, take what FROM has")
+	f.BoolVar(&r.Serializable, "serializable", false, "refuse if NAME has changed what programs in FROM have read")
 	f.BoolVarP(&r.DryRun, "dry-run", "n", false, "only show what would change")
 	f.BoolVar(&r.Undo, "undo", false, "take the last application to NAME back")
 	f.BoolVar(&r.Force, "force", false, "with --undo, also if what is taken back was changed since")
@@ -108,12 +114,13 @@ func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
 	if err != nil {
 		return err
 	}
+	refused := r.Serializable && !r.Undo && len(got.StaleReads)+len(got.ReadGaps) > 0
 	target := got.Workspace
 	if got.Directory != "" {
 		target = got.Directory
 	}
 	switch {
-	case len(got.Conflicts) > 0:
+	case len(got.Conflicts) > 0 || refused:
 	case r.Undo && got.Directory != "":
 		a.note("%s is as it was before the last application", target)
 		if got.Kept != "" {
@@ -136,23 +143,34 @@ func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
 	for _, s := range got.Skips {
 		a.note("%s: %s could not be set: %s", quote(rawPath(s.Path, s.RawPath)), s.What, plain(s.Error))
 	}
-	if err := a.result(got, func(w io.Writer) error { return printApplied(w, got) }); err != nil {
+	if !refused {
+		a.noteStale(target, got)
+	}
+	if err := a.result(got, func(w io.Writer) error { return printApplied(w, got, refused) }); err != nil {
 		return err
 	}
 	if n := len(got.Conflicts); n > 0 {
 		return failure(api.ErrConflict, "nothing was changed: %s: choose --ours, --theirs or --conflicts=markers, or change "+
 			"one side", plural(int64(n), "conflict"))
 	}
+	if refused {
+		return unserializable(target, got)
+	}
 	return nil
 }
 
 // printApplied writes the changes, or the conflicts.
-func printApplied(w io.Writer, got api.ApplyResult) error {
+func printApplied(w io.Writer, got api.ApplyResult, refused bool) error {
 	var b strings.Builder
+	if refused {
+		for _, x := range got.StaleReads {
+			fmt.Fprintf(&b, "S %s\n", staleLine(x))
+		}
+	}
 	for _, x := range got.Conflicts {
 		fmt.Fprintf(&b, "C %s (%s: %s)\n", quote(rawPath(x.Path, x.RawPath)), x.Kind, plain(x.Detail))
 	}
-	if len(got.Conflicts) == 0 {
+	if len(got.Conflicts) == 0 && !refused {
 		for _, ch := range got.Changes {
 			err := printChange(&b, api.Change{
 				Kind: ch.Kind, Path: ch.Path, RawPath: ch.RawPath, OldPath: ch.OldPath, RawOldPath: ch.RawOldPath,

@@ -109,6 +109,8 @@ func mountFlags(cmd *cobra.Command, o *mountOptions) {
 	f.BoolVar(&o.NoExec, "noexec", false, "refuse to run programs")
 	f.BoolVar(&o.NoAtime, "noatime", false,
 		"set noatime in the mount table; reads never update access times in any case")
+	f.BoolVar(&o.TrackReads, "track-reads", false,
+		"record what programs read, for 'snapfs apply'; later mounts go on with it ('snapfs help reads')")
 	f.BoolVar(&o.Writeback, "writeback", false,
 		"keep writes in the kernel until close, fsync or some seconds later; a snapshot lacks them until then")
 	f.BoolVar(&o.AllowOther, "allow-other", false,
@@ -118,6 +120,7 @@ func mountFlags(cmd *cobra.Command, o *mountOptions) {
 // mountFlagNames are the flags of a mount.
 var mountFlagNames = []string{
 	"options", "transport", "read-only", "nosuid", "nodev", "suid", "dev", "noexec", "noatime", "writeback", "allow-other",
+	"track-reads",
 }
 
 // trustFlags adds the flags that honour setuid programs and device files of a foreign tree.

@@ -167,6 +167,7 @@ var verbs = []verb{
 	{"undo", "", (*app).undoCommand},
 	{"redo", "", (*app).redoCommand},
 	{"apply", "", (*app).applyCommand},
+	{"reads", "", (*app).readsCommand},
 	{"hooks", "", (*app).hooksCommand},
 	{"hook", "", (*app).hookCommand},
 	{"pause", "", (*app).pauseCommand},

@@ -108,7 +108,7 @@ func (t *toGit) check(cmd *cobra.Command, r api.ApplyRequest) (given bool, err e
 	}
 	t.from, t.base, t.dryRun = r.From, r.Base, r.DryRun
 	switch {
-	case r.To != "" || r.Undo || r.Force || r.Conflicts != "":
+	case r.To != "" || r.Undo || r.Force || r.Conflicts != "" || r.Serializable:
 		return true, usagef("--to-git makes a new branch: it takes --branch, --message, --parent, --prefix, --base and " +
 			"--dry-run")
 	case t.from == "":

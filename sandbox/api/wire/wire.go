@@ -15,6 +15,7 @@ type Frame struct {
 	Change   *api.Change   `json:"change,omitempty"`
 	Event    *api.Event    `json:"event,omitempty"`
 	File     *api.File     `json:"file,omitempty"`
+	Read     *api.Read     `json:"read,omitempty"`
 	Data     []byte        `json:"data,omitempty"`
 	Result   any           `json:"result,omitempty"`
 	Error    *Error        `json:"error,omitempty"`
@@ -83,6 +84,7 @@ const (
 	CallApply      = "apply"
 	CallBase       = "base"
 	CallConflicts  = "conflicts"
+	CallReads      = "reads"
 	CallPause      = "pause"
 	CallResume     = "resume"
 	CallWorkspaces = "workspaces"

@@ -42,10 +42,20 @@ type Workspace struct {
 	Paused    bool      `json:"paused,omitempty"`
 	Cgroup    string    `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
 	Turn      int       `json:"turn,omitempty"`   // number of its newest turn, which may be deleted
+	Reads     *Reads    `json:"reads,omitempty"`  // nil: what its programs read is not recorded
 	Redo      string    `json:"redo,omitempty"`   // snapshot to which the line of turns that were undone leads; "": none were
 	// Freezing is the control group that is about to be frozen, is, or is about to be thawed, while the workspace is
 	// running: the process that opens the home after a crash thaws it.
 	Freezing string `json:"freezing,omitempty"`
+}
+
+// Reads is the record of what the programs of a workspace read.
+type Reads struct {
+	ID    string    `json:"id"` // of the file in the home
+	Since time.Time `json:"since"`
+	Base  string    `json:"base,omitempty"` // topmost layer of the tree whose names it has
+	// Late says that programs may have read something before.
+	Late bool `json:"late,omitempty"`
 }
 
 // Mount is where a workspace was mounted last, written before the mount and again after it.

@@ -255,6 +255,14 @@ func (p *planner) differs(old, now File) (bool, error) {
 
 // alike reports whether two files are the same, but for times.
 func (p *planner) alike(x, y File) (bool, error) {
+	if same, err := sameAttributes(x, y); !same || err != nil {
+		return false, err
+	}
+	return p.same(x, y)
+}
+
+// sameAttributes reports whether two files have the same mode, owner and attributes.
+func sameAttributes(x, y File) (bool, error) {
 	a, b := x.Stat(), y.Stat()
 	if a.Mode != b.Mode || a.UID != b.UID || a.GID != b.GID {
 		return false, nil
@@ -275,7 +283,7 @@ func (p *planner) alike(x, y File) (bool, error) {
 			return false, nil
 		}
 	}
-	return p.same(x, y)
+	return true, nil
 }
 
 // same reports whether two files of one type hold the same.
