@@ -201,7 +201,7 @@ func (x *runner) leave() error {
 	if err := x.directory("", full, true); err != nil {
 		return err
 	}
-	err = unix.Syncfs(int(x.r.dir.Fd()))
+	err = x.sync(int(x.r.dir.Fd()))
 	x.Points.At("directory synced")
 	return err
 }

@@ -42,11 +42,12 @@ type Result struct {
 type runner struct {
 	Run
 	moves
-	ctx    context.Context
-	r      *Root
-	from   threeway.Tree
-	goal   threeway.Tree
-	stage  int // descriptor
+	ctx   context.Context
+	r     *Root
+	from  threeway.Tree
+	goal  threeway.Tree
+	stage int // descriptor
+	unsynced
 	made   map[int]bool
 	links  []move // further names of what is there already
 	dirs   map[string]bool
@@ -63,7 +64,11 @@ func (r *Root) Run(ctx context.Context, o Run) (Result, error) {
 	if o.Back {
 		x.from, x.goal = o.New, o.Old
 	}
+	x.all = !r.ordered()
 	err := x.run()
+	if waited := x.unsynced.wait(); err == nil {
+		err = waited
+	}
 	if x.stage >= 0 {
 		_ = unix.Close(x.stage) // nothing is written
 	}

@@ -197,7 +197,13 @@ func (x *runner) make() error {
 	if len(x.made) == 0 {
 		return nil
 	}
-	err := unix.Syncfs(x.stage)
+	if err := x.unsynced.wait(); err != nil {
+		return err
+	}
+	err := unix.Fchmod(x.stage, 0o700) // the last change of metadata
+	if err == nil {
+		err = x.sync(x.stage)
+	}
 	x.Points.At("stage synced")
 	return err
 }
@@ -255,7 +261,10 @@ func (x *runner) makeOne(path, slot string, f threeway.File) error {
 		if err == nil {
 			err = h.Truncate(int64(a.Size))
 		}
-		if err = errors.Join(err, h.Close()); err != nil {
+		if err != nil {
+			return fmt.Errorf("%q: %w", path, errors.Join(err, h.Close()))
+		}
+		if err := x.unsynced.add(h); err != nil {
 			return fmt.Errorf("%q: %w", path, err)
 		}
 		x.Points.At("written in the stage")
