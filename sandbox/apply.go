@@ -152,7 +152,7 @@ func (h *Home) cameFrom(s subject) (string, error) {
 		w = h.catalog.Workspace(s.snapshot.Workspace)
 	}
 	if w != nil && (s.snapshot == nil || w.Took(s.snapshot)) {
-		if name, ok := strings.CutPrefix(w.Source, "workspace "); ok && h.catalog.Workspace(name) != nil {
+		if name, ok := strings.CutPrefix(w.Source, forkSource); ok && h.catalog.Workspace(name) != nil {
 			return name, nil
 		}
 		if o := h.catalog.Snapshot(w.Origin); o != nil && o.Workspace != w.ID && h.catalog.Workspace(o.Workspace) != nil {

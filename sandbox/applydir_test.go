@@ -114,6 +114,15 @@ func TestApplyToDirectory(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, res.Conflicts, 1)
 	require.Empty(t, treewalk.Diff(was, walk(t, dir), treewalk.Options{}))
+
+	// What was forked is still known by its name.
+	_, err = h.Fork(ctx, sandbox.ForkRequest{Workspace: "w", Name: "f"})
+	require.NoError(t, err)
+	_, err = h.Rename(ctx, sandbox.RenameRequest{Ref: "w", Name: "v"})
+	require.NoError(t, err)
+	res, err = h.Apply(ctx, sandbox.ApplyRequest{From: "f", DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, "v", res.Workspace)
 	entries, err := filepath.Glob(base + "/home/applying/*")
 	require.NoError(t, err)
 	require.Empty(t, entries)

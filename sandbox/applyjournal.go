@@ -129,7 +129,6 @@ func (j *applyJournal) finish(ctx context.Context, h *Home, partly bool) error {
 		e := h.event(EventApplied, after.Workspace, j.Session, j.After, j.Name+" to "+j.Directory)
 		if j.Undone != "" {
 			e.Detail = "what was applied to " + j.Directory + " was taken back"
-			e.Kind = EventRolledBack
 			ch.Events = append(ch.Events, e)
 			return undoneBy(ch, h.catalog.Snapshot(j.Undone))
 		}

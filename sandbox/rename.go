@@ -166,6 +166,13 @@ func (h *Home) recordRename(ctx context.Context, old, name string) error {
 		}
 		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
 		ch.DelWorkspaces = append(ch.DelWorkspaces, w)
+		for _, other := range h.catalog.Workspaces() {
+			if other.ID != old && other.Source == forkSource+old {
+				next := *other
+				next.Source = forkSource + name
+				ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
+			}
+		}
 		ch.Rename = &catalog.Rename{ID: h.catalog.NewID(), Old: old, New: name}
 		ch.Events = append(ch.Events,
 			h.event(EventRenamed, old, w.Session, "", "to "+name), h.event(EventRenamed, name, w.Session, "", "from "+old))

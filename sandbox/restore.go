@@ -204,7 +204,7 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 		foreign := w.IsForeign()
 		ch.PutWorkspaces = append(ch.PutWorkspaces, &catalog.Workspace{
 			ID: name, Session: session, Origin: w.Head, Head: w.Head, Base: top, Upper: upper, Paused: w.Paused,
-			Source: "workspace " + w.ID, Foreign: &foreign, CreatedAt: h.now(), First: h.catalog.NewID(),
+			Source: forkSource + w.ID, Foreign: &foreign, CreatedAt: h.now(), First: h.catalog.NewID(),
 		})
 		ch.Events = append(append(ch.Events, h.event(EventCreated, name, session, "", "fork")), now...)
 		if w.Paused {

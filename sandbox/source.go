@@ -70,6 +70,9 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string, p Part) (so
 	return source{label: snapshotSource(s), snapshot: s, foreign: h.foreignSnapshot(s)}, nil
 }
 
+// forkSource begins the source of a fork, before the name of the workspace.
+const forkSource = "workspace "
+
 // snapshotSource is how a snapshot is called as a source.
 func snapshotSource(s *catalog.Snapshot) string { return "snapshot " + s.ID }
 

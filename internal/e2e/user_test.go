@@ -33,6 +33,7 @@ var userTests = []struct {
 	{"Verbs", userVerbs, false},
 	{"Foreign", userForeign, false},
 	{"Run", userRun, false},
+	{"Apply", TestApplyToDirectory, true},
 	{"Twin", userTwin, true},
 	{"Posix", userPosix, true},
 	{"Kill", TestKillWhileStoring, true},
