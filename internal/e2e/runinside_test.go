@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -92,6 +93,53 @@ func TestRunPaths(t *testing.T) {
 	require.Zero(t, r.code, r.err)
 	require.Equal(t, "there\nthere\nA new\n", r.out)
 	require.Empty(t, decode[sandbox.WorkspacePage](h, "list").Workspaces)
+}
+
+// TestRunApply brings home what commands have changed, also beside what was changed meanwhile.
+func TestRunApply(t *testing.T) {
+	h := newHome(t)
+	src := h.makeDir("src")
+	h.write("src/file", "1\n2\n3\n4\n5\n")
+	h.write("src/gone", "")
+	in := func(name, flag, script string) result {
+		return process(t, soon, src, h.env, snapfs, "run", "--json", "--name", name, flag, "--", "sh", "-c", script)
+	}
+	doc := func(r result) (got struct {
+		Applied, Kept bool
+		Conflicts     []sandbox.ApplyConflict
+	},
+	) {
+		require.NoError(t, json.Unmarshal([]byte(r.out), &got), r.out+r.err)
+		return got
+	}
+	// PPID is snapfs itself, which sees the directory.
+	meanwhile := `nsenter --mount=/proc/$PPID/ns/mnt sh -c 'sed -i s/1/one/ "$0/file"' "$PWD"; `
+	r := in("merged", "--apply", meanwhile+`sed -i s/5/five/ file; mkdir d; echo made > d/made; rm gone; exit 3`)
+	require.Equal(t, 3, r.code, r.err)
+	require.True(t, doc(r).Applied)
+	require.Equal(t, "one\n2\n3\n4\nfive\n", h.read("src/file"))
+	require.Equal(t, "made\n", h.read("src/d/made"))
+	require.NoFileExists(t, src+"/gone")
+
+	r = in("conflicts", "--apply", `sed -i s/^3/changed/ file; `+strings.Replace(meanwhile, "s/1/one/", "s/^3/other/", 1))
+	require.Equal(t, 4, r.code, r.err)
+	require.Len(t, doc(r).Conflicts, 1)
+	require.Contains(t, r.err, "workspace conflicts is kept")
+	require.False(t, doc(r).Applied)
+	require.True(t, doc(r).Kept)
+	require.Equal(t, "one\n2\nother\n4\nfive\n", h.read("src/file"))
+	h.ok("apply", "conflicts", "--to", src, "--theirs")
+	require.Equal(t, "one\n2\nchanged\n4\nfive\n", h.read("src/file"))
+	h.ok("destroy", "conflicts", "--now")
+
+	r = in("nothing", "--apply", "true")
+	require.Zero(t, r.code, r.err)
+	require.False(t, doc(r).Applied)
+	require.Equal(t, 2, process(t, soon, src, h.env, snapfs, "run", "--apply", "--empty", "--", "true").code)
+	require.Equal(t, 2, process(t, soon, src, h.env, snapfs, "run", "--apply", "--keep", "--", "true").code)
+	require.Empty(t, decode[sandbox.WorkspacePage](h, "list").Workspaces)
+	require.Empty(t, mountsBelow(h.tmp))
+	require.Empty(t, decode[sandbox.CheckResult](h, "check").Problems)
 }
 
 // userRun runs commands of a user, who may not mount outside of a namespace of the user's own.
@@ -211,9 +259,9 @@ func TestRunTerminal(t *testing.T) {
 	h.ok("create", "other") // so that a daemon is there
 
 	c := openTerminal(t, h, src, snapfs, "run", "--name", "one", "--", "sh", "-c", "touch made; exit 3")
-	c.until("[k/d] ")
+	c.until("[a/k/d] ")
 	c.send("what\n")
-	c.until("[k/d] ")
+	c.until("[a/k/d] ")
 	c.send("keep\n")
 	require.Equal(t, 3, c.ends())
 	require.Equal(t, sandbox.Unmounted, h.workspace("one").State)
@@ -222,21 +270,41 @@ func TestRunTerminal(t *testing.T) {
 	c = openTerminal(t, h, src, snapfs, "run", "--name", "two", "--", "sh", "-c", "touch made; echo ready; read line")
 	c.until("ready")
 	c.send("\x03")
-	c.until("[k/d] ")
+	c.until("[a/k/d] ")
 	c.send("d\n")
 	require.Equal(t, 130, c.ends())
 	h.fails(3, "two", "show", "two")
 
+	// What was changed is brought home, and taken back.
+	h.write("src/file", "old\n")
+	c = openTerminal(t, h, src, snapfs, "run", "--name", "home", "--", "sh", "-c", "echo new > file; echo ready")
+	c.until("[a/k/d] ")
+	c.send("a\n")
+	c.until("apply --undo")
+	require.Zero(t, c.ends())
+	require.Equal(t, "new\n", h.read("src/file"))
+	h.fails(3, "home", "show", "home")
+	h.ok("apply", "--undo", src)
+	require.Equal(t, "old\n", h.read("src/file"))
+	require.NoError(t, os.Remove(h.path("src/file")))
+
 	// A key is what the command takes it for.
-	c = openTerminal(t, h, src, snapfs, "run", "--discard", "--name", "again", "--", "bash", "-c",
-		`trap 'echo caught' INT QUIT; echo ready; read line; read line; echo "got $line"; exit 5`)
+	c = openTerminal(t, h, src, snapfs, "run", "--discard", "--name", "again", "--", "python3", "-c", `
+import signal, sys
+keys = {signal.SIGINT, signal.SIGQUIT}
+signal.pthread_sigmask(signal.SIG_BLOCK, keys)
+print("ready", flush=True)
+for _ in keys:
+    print("caught", signal.sigwait(keys).name, flush=True)
+print("got", input())
+sys.exit(5)`)
 	c.until("ready")
 	c.send("\x03")
-	c.until("caught")
+	c.until("caught SIGINT")
 	c.send("\x1c")
-	c.until("caught")
-	c.send("first\nlast\n")
-	c.until("got last")
+	c.until("caught SIGQUIT")
+	c.send("line\n")
+	c.until("got line")
 	require.Equal(t, 5, c.ends())
 
 	// A shell stops and continues it.
@@ -255,7 +323,7 @@ func TestRunTerminal(t *testing.T) {
 	// A shell with job control is killed while a job has the terminal: the question is asked all the same.
 	c = openTerminal(t, h, src, snapfs, "run", "--name", "three", "--", "bash", "--norc", "-i", "-c",
 		`set -m; touch made; (kill -9 $$; echo killed)`)
-	c.until("[k/d] ")
+	c.until("[a/k/d] ")
 	c.send("d\n")
 	require.Equal(t, 137, c.ends())
 	h.fails(3, "three", "show", "three")

@@ -140,9 +140,7 @@ func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
 		a.note("%s changed in %s; '%s' takes it back",
 			plural(int64(len(got.Changes)), "file"), target, a.hint("apply --undo "+target))
 	}
-	for _, s := range got.Skips {
-		a.note("%s: %s could not be set: %s", quote(rawPath(s.Path, s.RawPath)), s.What, plain(s.Error))
-	}
+	a.noteSkips(got)
 	if !refused {
 		a.noteStale(target, got)
 	}
@@ -157,6 +155,13 @@ func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
 		return unserializable(target, got)
 	}
 	return nil
+}
+
+// noteSkips says what the host did not let a directory have.
+func (a *app) noteSkips(got api.ApplyResult) {
+	for _, s := range got.Skips {
+		a.note("%s: %s could not be set: %s", quote(rawPath(s.Path, s.RawPath)), s.What, plain(s.Error))
+	}
 }
 
 // printApplied writes the changes, or the conflicts.

@@ -1,22 +1,18 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/client"
@@ -24,15 +20,19 @@ import (
 
 func (a *app) runCommand() *cobra.Command {
 	var from string
-	var empty, discard bool
+	var empty, apply, keep, discard bool
 	t := throwAway{app: a}
 	cmd := &cobra.Command{
-		Use:   "run [--from SRC] [--name NAME] [--keep | --discard] [--sandbox] -- CMD...",
+		Use:   "run [--from SRC] [--name NAME] [--apply | --keep | --discard] [--sandbox] -- CMD...",
 		Short: "run a command in a throw-away workspace and show what it changed",
 		Long: `Creates a workspace from SRC (as in 'snapfs create'; by default the present directory), and runs CMD in
-it. When CMD has ended, prints what it changed, as 'snapfs diff' does, and asks whether to keep the
-workspace or to destroy it. Without a terminal it is destroyed, unless --keep is given. SRC itself
-is never changed.
+it. When CMD has ended, prints what it changed, as 'snapfs diff' does, and asks whether to apply that
+to SRC, to keep the workspace or to discard it. Without a terminal it is discarded, unless --apply or
+--keep is given.
+
+To apply is to merge, as 'snapfs apply' does: what was changed in SRC meanwhile stays. If both changed
+something in different ways, SRC stays as it is, the workspace is kept, and the conflicts are printed.
+'snapfs apply --undo SRC' takes it back. Only a directory can be applied to.
 
 If SRC is a directory, CMD sees the workspace at the path of SRC, in a mount namespace of its own, so
 that absolute paths in the tree lead into the workspace. It starts in the present directory if that
@@ -57,14 +57,14 @@ stays, and standard error names the process and what to do.
 The exit code is that of CMD (126: cannot be run, 127: not found, 128+N: ended by signal N). If CMD
 ended with 0 but the clean-up failed, it is that of the clean-up.`,
 		Example: `  snapfs run --from . -- make test
-  snapfs run --from . --sandbox --discard -- make test
+  snapfs run --from . --sandbox --apply -- make test
   snapfs run --from base --keep --name try -- npm install left-pad`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
 				return usagef("missing CMD")
-			case t.keep && discard:
-				return usagef("--keep and --discard at a time")
+			case apply && keep || apply && discard || keep && discard:
+				return usagef("--apply, --keep and --discard exclude each other")
 			case empty && from != "":
 				return usagef("--empty and --from at a time")
 			case len(t.show) > 0 && !t.sandbox:
@@ -84,7 +84,10 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 			if t.name == "" {
 				t.name = fmt.Sprintf("run-%08x", rand.Uint32())
 			}
-			t.src, t.argv, t.ask = src, args, !t.keep && !discard
+			t.src, t.argv, t.end = src, args, ending{ask: true}
+			if apply || keep || discard {
+				t.end = ending{apply: apply, keep: keep}
+			}
 			return a.withClient(cmd.Context(), anyHome, func(c *client.Client) error {
 				if err := a.onlyOne(cmd.Context(), c, from, src); err != nil {
 					return err
@@ -99,7 +102,8 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 	f.StringVar(&from, "from", "", "`SRC` of the workspace: directory, image file or snapshot (default: the present directory)")
 	f.BoolVar(&empty, "empty", false, "begin with an empty workspace")
 	f.StringVar(&t.name, "name", "", "`NAME` of the workspace (default: generated)")
-	f.BoolVar(&t.keep, "keep", false, "keep the workspace after CMD has ended")
+	f.BoolVar(&apply, "apply", false, "apply what CMD changed to SRC, and do not ask")
+	f.BoolVar(&keep, "keep", false, "keep the workspace after CMD has ended, and do not ask")
 	f.BoolVar(&discard, "discard", false, "destroy the workspace after CMD has ended, and do not ask")
 	f.BoolVar(&t.sandbox, "sandbox", false, "hide the home directory, and make the system read-only")
 	f.StringArrayVar(&t.show, "show", nil, "with --sandbox, show `DIR` of the home directory, read-only; may be given several times")
@@ -113,8 +117,8 @@ type throwAway struct {
 	client api.API
 	name   string
 	src    string
-	keep   bool
-	ask    bool // whether to keep it, if there is a terminal
+	dir    string // the directory that it is made from, if it is one
+	end    ending
 	argv   []string
 
 	sandbox bool
@@ -122,12 +126,22 @@ type throwAway struct {
 	options api.MountOptions
 }
 
+// ending says what becomes of the workspace of a run: it is discarded, unless one of these is set.
+type ending struct {
+	apply bool // to the directory that it is made from
+	keep  bool
+	ask   bool // if there is a terminal
+}
+
 // ran is what a run prints with --json.
 type ran struct {
 	Workspace string       `json:"workspace"`
+	Applied   bool         `json:"applied"`
 	Kept      bool         `json:"kept"`
 	ExitCode  int          `json:"exit_code"`
 	Changes   []api.Change `json:"changes"`
+
+	Conflicts []api.ApplyConflict `json:"conflicts,omitempty"` // because of which it was not applied
 }
 
 func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
@@ -135,6 +149,14 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 	dir, err := absolute("mountpoint", filepath.Join(os.TempDir(), fmt.Sprintf("snapfs-run-%08x", rand.Uint32())))
 	if err != nil {
 		return err
+	}
+	if real, err := filepath.EvalSymlinks(t.src); t.src != "" && err == nil {
+		if fi, err := os.Stat(real); err == nil && fi.IsDir() {
+			t.dir = real
+		}
+	}
+	if t.dir == "" && t.end.apply {
+		return usagef("--apply needs a directory as --from")
 	}
 	see, attr, err := t.inside(dir)
 	if err != nil {
@@ -171,13 +193,17 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 			printErr = printChange(a.out, ch)
 		}
 	}
-	if t.ask && len(result.Changes) > 0 {
-		t.keep = a.askKeep(ctx)
+	if len(result.Changes) == 0 {
+		t.end.apply, t.end.ask = false, false
+	}
+	if t.end.ask {
+		t.end = a.askEnding(ctx, t.dir)
 		after, cancel = context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
 	}
-	cleanErr := t.clean(after, dir)
-	result.Kept = t.keep || cleanErr != nil
+	got, cleanErr := t.clean(after, dir)
+	result.Applied, result.Conflicts = got.Applied, got.Conflicts
+	result.Kept = t.end.keep || cleanErr != nil
 	if a.json {
 		printErr = a.result(result, nil)
 	}
@@ -191,10 +217,9 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 	return errors.Join(diffErr, cleanErr, printErr)
 }
 
-// clean unmounts the workspace, and destroys it unless it is kept.
-func (t throwAway) clean(ctx context.Context, dir string) error {
+// clean unmounts the workspace, applies it if that is wanted, and destroys it unless it is kept.
+func (t throwAway) clean(ctx context.Context, dir string) (got api.ApplyResult, err error) {
 	a := t.app
-	var err error
 	for try := 0; try < 20; try++ { // processes that CMD started may need a moment to end
 		_, err = t.client.Unmount(ctx, api.UnmountRequest{Access: a.access(), Workspace: t.name})
 		if !errors.Is(err, api.ErrConflict) {
@@ -203,19 +228,24 @@ func (t throwAway) clean(ctx context.Context, dir string) error {
 		time.Sleep(100 * time.Millisecond)
 	}
 	if errors.Is(err, api.ErrConflict) {
-		return failure(api.ErrConflict, "conflict: workspace %s is still used at %s by %s; end them, then '%s', "+
+		return got, failure(api.ErrConflict, "conflict: workspace %s is still used at %s by %s; end them, then '%s', "+
 			"or '%s' does both", t.name, quote(dir), users(dir), a.hint("down --destroy "+t.name),
 			a.hint("down --destroy --force "+t.name))
 	}
 	if err != nil {
-		return fmt.Errorf("workspace %s is left at %s: %w", t.name, quote(dir), err)
+		return got, fmt.Errorf("workspace %s is left at %s: %w", t.name, quote(dir), err)
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return got, err
 	}
-	if t.keep {
+	if t.end.keep {
 		a.note("kept workspace %s; see '%s'", t.name, a.hint("show "+t.name))
-		return nil
+		return got, nil
+	}
+	if t.end.apply {
+		if got, err = t.applyHome(ctx); err != nil {
+			return got, err
+		}
 	}
 	for range 20 { // what CMD started may have a copy of the mount, in its namespace, and end in a moment
 		if err = a.destroyNew(ctx, t.client, t.name); !errors.Is(err, api.ErrConflict) {
@@ -223,15 +253,36 @@ func (t throwAway) clean(ctx context.Context, dir string) error {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	return err
+	return got, err
+}
+
+// applyHome brings the changes into the directory that the workspace is made from. It says what becomes of the workspace
+// if it cannot.
+func (t throwAway) applyHome(ctx context.Context) (api.ApplyResult, error) {
+	a := t.app
+	got, err := t.client.Apply(context.WithoutCancel(ctx), api.ApplyRequest{Access: a.access(), From: t.name, To: t.dir})
+	if err != nil {
+		return got, fmt.Errorf("workspace %s is kept: applying it to %s: %w", t.name, quote(t.dir), err)
+	}
+	if len(got.Conflicts) > 0 {
+		if !a.json {
+			_ = printApplied(a.err, got, false) // which the error sums up
+		}
+		return got, failure(api.ErrConflict, "nothing was applied: %s with what was changed in %s meanwhile: workspace %s is kept; "+
+			"'%s' with --ours, --theirs or --conflicts=markers settles them", plural(int64(len(got.Conflicts)), "conflict"),
+			quote(t.dir), t.name, a.hint("apply "+t.name+" --to "+shellWord(t.dir)))
+	}
+	a.noteSkips(got)
+	a.note("applied to %s; '%s' takes it back", quote(t.dir), a.hint("apply --undo "+shellWord(t.dir)))
+	return got, nil
 }
 
 // inside says what the command sees, and in which namespaces: the workspace at the path of the directory that it is made
 // from, or, without namespaces, at dir, where it is mounted.
 func (t throwAway) inside(dir string) (inside, *syscall.SysProcAttr, error) {
 	here := inside{Mount: dir, Path: dir, Dir: dir}
-	path, err := filepath.EvalSymlinks(t.src)
-	if fi, serr := os.Stat(path); t.src == "" || err != nil || serr != nil || !fi.IsDir() {
+	path := t.dir
+	if path == "" {
 		if t.sandbox {
 			return here, nil, usagef("--sandbox needs a directory as --from")
 		}
@@ -280,50 +331,6 @@ func listed(before string, paths []string) string {
 		return ""
 	}
 	return before + strings.Join(paths, ", ")
-}
-
-// askKeep asks on the terminal whether to keep a workspace. Without a terminal it is not kept; without an answer it is.
-func (a *app) askKeep(ctx context.Context) bool {
-	in, ok := a.in.(*os.File)
-	out, ok2 := a.err.(*os.File)
-	if !ok || !ok2 || a.json || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
-		return false
-	}
-	if cause := (interrupted{}); errors.As(context.Cause(ctx), &cause) && cause.signal != unix.SIGINT {
-		return true // there may be nobody to answer
-	}
-	ctx, stop := signal.NotifyContext(context.WithoutCancel(ctx), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-	defer stop()
-	// A shell that was killed leaves the terminal with its own processes in the foreground.
-	signal.Ignore(unix.SIGTTOU)
-	defer signal.Reset(unix.SIGTTOU)
-	_ = unix.IoctlSetPointerInt(int(in.Fd()), unix.TIOCSPGRP, unix.Getpgrp()) // the terminal may be another session's
-	answers := make(chan string)
-	go func() { // ends with the process, if nobody answers
-		defer close(answers)
-		lines := bufio.NewScanner(in)
-		for lines.Scan() {
-			select {
-			case answers <- strings.ToLower(strings.TrimSpace(lines.Text())):
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	for {
-		_, _ = fmt.Fprint(a.err, "Keep the workspace, or discard what changed? [k/d] ")
-		select {
-		case answer, ok := <-answers:
-			switch {
-			case !ok, answer == "k", answer == "keep":
-				return true
-			case answer == "d", answer == "discard":
-				return false
-			}
-		case <-ctx.Done():
-			return true
-		}
-	}
 }
 
 // errSilent is an error without text: CMD has printed its own message.
