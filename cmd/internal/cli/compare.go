@@ -31,24 +31,24 @@ func (a *app) compareCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare A B [C...] [--stat] [-- PATH...]",
 		Short: "show several attempts beside each other",
-		Long: fmt.Sprintf(`Shows what two to %d attempts, workspaces or snapshots that stem from the same state, have changed since
-then: of each how many files it added, changed and deleted, how many lines it gained and lost, and by how
-many bytes the files grew. Then, file by file, what became of it in each attempt:
+		Long: fmt.Sprintf(`Shows what two to %d attempts, workspaces or snapshots that stem from the same state, have changed
+since then: of each how many files it added, changed and deleted, how many lines it gained and lost,
+and by how many bytes the files grew. Then, file by file, what became of it in each attempt:
 
   +3 -1    changed, with so many lines gained and lost    A +3     added
   same     as in an attempt further left, if as in the    D        deleted
            first that has changed it; else "as NAME"      M        changed, without lines
   -        as it was
 
-The last column names pairs of attempts that both cannot be applied as they are: 'snapfs apply' would
-stop at the file. Conflicts at paths that none of these files has are listed below. With --stat, there is
-no list of files.
+The last column names pairs of attempts that cannot both be applied as they are: 'snapfs apply' would
+stop at the file. Conflicts at other paths, as of directories, are listed below. With --stat, there
+is no list of files.
 
 They are compared with the newest state that all of them have below them, or with snapshot --base. If
-no snapshot of that was there, it gets one without a name, which expires after seven days. What is in .git at
-the top is left out. Equal files have the same contents, type and executable bit; owners and times do
-not count. No more than --limit files are listed, and conflicts first. Of more than %d, only sums are
-told.
+no snapshot of that was there, it gets one without a name, which expires after seven days. What is in
+.git at the top is left out. Equal files have the same contents, type and executable bit; owners and
+times do not count. No more than --limit files are listed, those with conflicts first. Of more than
+%d, only sums are told.
 
 %s`, maxAttempts, maxCompared, partHelp),
 		Example: "  snapfs compare one two\n  snapfs compare one two three --base app:base --stat\n" +
