@@ -288,7 +288,7 @@ func mountsOfUsers(t *testing.T, h *home, u, other user) {
 	fuseConf(t, h, "")
 	u.refuses(4, "user_allow_other in /etc/fuse.conf", "mount", "ofa", at, "--allow-other")
 	require.Empty(t, mountsBelow(at))
-	fuseConf(t, h, "user_allow_other\n")
+	fuseConf(t, h, "mount_max = 1000\n user_allow_other # for all\n")
 	u.ok("mount", "ofa", at)
 	require.NotZero(t, other.process("ls", at).code, "that others may be let in does not let them in")
 	u.ok("umount", "ofa")

@@ -217,6 +217,7 @@ func (opts Options) closed() error {
 func userAllowOther() bool {
 	conf, err := os.ReadFile("/etc/fuse.conf")
 	return err == nil && slices.ContainsFunc(strings.Split(string(conf), "\n"), func(line string) bool {
+		line, _, _ = strings.Cut(line, "#")
 		return strings.TrimSpace(line) == "user_allow_other"
 	})
 }
