@@ -17,7 +17,7 @@ PREFIX   ?= /usr/local
 HELPERS  ?= /sbin
 ZSH      ?= $(PREFIX)/share/zsh/site-functions
 
-.PHONY: build client man package install files deps test test-others test-bench race hunt lint bench bench-peers clean
+.PHONY: build client man package install files system deps test test-others test-bench race hunt lint bench bench-peers clean
 
 # snapfs is the client, which starts fast; snapfs-engine is the complete command, which it runs for the daemon. Both are
 # static. With a C compiler the engine has zstd's C library, without one Go's. Where the compiler has no static C library,
@@ -48,20 +48,18 @@ package: client man
 	$(PACKED) -o $(BIN)/snapfs-engine ./cmd/snapfs
 	./packaging/package '$(VERSION)' '$(BIN)' dist
 
-# On a machine that systemd runs, the service is started.
+# On a machine that systemd runs, the service is started. Users get what they can use: no service, no mount helper.
 UNIT     := $(DESTDIR)$(PREFIX)/lib/systemd/system/snapfs.service
+WHOLE    := $(if $(DESTDIR),yes,$(filter 0,$(shell id -u)))
 install: build man
 	@if [ -e $(UNIT) ]; then touch $(BIN)/installed; else rm -f $(BIN)/installed; fi
-	$(MAKE) files
-	@if [ -z "$(DESTDIR)" ]; then \
+	$(MAKE) files $(if $(WHOLE),system)
+	@if [ -z "$(DESTDIR)" ] && [ -n "$(WHOLE)" ]; then \
 	  PATH=$(PREFIX)/bin:$$PATH sh packaging/debian/postinst configure $$(ls $(BIN)/installed 2>/dev/null); fi
 
-# What is installed. The helper is for mount(8) and /etc/fstab, which look for it in /sbin.
-SHARE    := $(DESTDIR)$(PREFIX)/share
+# The helper is for mount(8) and /etc/fstab, which look for it in /sbin.
 SUBST    := sed 's|@PREFIX@|$(PREFIX)|g'
-files:
-	install -D $(BIN)/snapfs $(DESTDIR)$(PREFIX)/bin/snapfs
-	install -D $(BIN)/snapfs-engine $(DESTDIR)$(PREFIX)/libexec/snapfs/snapfs-engine
+system:
 	install -d $(DESTDIR)$(HELPERS)
 	ln -sf $(PREFIX)/bin/snapfs $(DESTDIR)$(HELPERS)/mount.fuse.snapfs
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)/etc/logrotate.d
@@ -69,6 +67,11 @@ files:
 	install -m 644 packaging/systemd/snapfs.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/snapfs.socket
 	[ -e $(DESTDIR)/etc/snapfs/daemon.toml ] || install -D -m 644 packaging/daemon.toml $(DESTDIR)/etc/snapfs/daemon.toml
 	$(SUBST) packaging/logrotate >$(DESTDIR)/etc/logrotate.d/snapfs
+
+SHARE    := $(DESTDIR)$(PREFIX)/share
+files:
+	install -D $(BIN)/snapfs $(DESTDIR)$(PREFIX)/bin/snapfs
+	install -D $(BIN)/snapfs-engine $(DESTDIR)$(PREFIX)/libexec/snapfs/snapfs-engine
 	install -d $(SHARE)/man/man1 $(SHARE)/man/man8
 	install -m 644 $(BIN)/man/*.1.gz $(SHARE)/man/man1
 	install -m 644 $(BIN)/man/*.8.gz $(SHARE)/man/man8
