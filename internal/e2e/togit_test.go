@@ -112,7 +112,9 @@ func TestToGitPlaces(t *testing.T) {
 		require.Equal(t, []string{head, "A\tnew", ""}, commit(from, repo), from)
 	}
 	require.Equal(t, []string{head, "A\tsrc/new", ""}, commit("repo/src", "repo"))
+	first := strings.TrimSpace(shell(t, soon, h.tmp, `git -C unborn symbolic-ref --short HEAD`))
 	require.Equal(t, []string{"A\tnew", ""}, commit("unborn", "unborn"))
+	h.fails(4, "no commit yet", "apply", "unborn", "--to-git", h.path("unborn"), "--branch", first)
 	require.Len(t, commit("sha256", "sha256")[0], 64)
 	require.NoFileExists(t, h.path("sha256/ran"))
 	super := commit("super", "super")

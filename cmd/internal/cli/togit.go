@@ -22,18 +22,18 @@ import (
 
 // toGitHelp is what the help of apply says of --to-git.
 const toGitHelp = `With --to-git REPO --branch B, the changes become one commit on a new branch B of the git repository
-REPO, and nothing else there changes: neither index, HEAD, stash and work tree nor other branches. It
-is for what began with the work tree of REPO, or a directory in it. The commit has what was changed in
-FROM since it began, or since --base SNAP, also what was committed there. Its parent is the commit
-that was checked out then; for a directory in a work tree it is REPO's HEAD. --parent REV names
-another one. Files are taken as a whole, and the parent is where FROM began: there are no conflicts
-here, 'git merge B' tells them. Files that git does not know come along if they have changed and git
-ignores them nowhere. Submodules stay as they are, and repositories inside FROM, sockets, pipes and
-devices are left out; standard error says so. So do empty directories and permissions other than
-"executable". Filters and ends of lines are as with 'git add', so that git-lfs takes its files. Hooks
-do not run, and the commit is not signed. Names that git refuses, and a branch that exists (exit 4),
-are refused. -m TEXT is the message, --prefix DIR where the directory lies in REPO if that is not
-known, and --dry-run makes no commit.`
+REPO, and nothing else there changes: neither index, HEAD, stash and work tree nor other branches.
+It is for what began with the work tree of REPO, or a directory in it. The commit has what was
+changed in FROM since it began, or since --base SNAP, also what was committed there. Its parent is
+the commit that was checked out then; for a directory in a work tree it is REPO's HEAD. --parent REV
+names another one. Files are taken as a whole, and the parent is where FROM began: there are no
+conflicts here, 'git merge B' tells them. Files that git does not know come along if they have
+changed and git ignores them nowhere. Submodules stay as they are, and repositories inside FROM,
+sockets, pipes and devices are left out; standard error says so. So do empty directories and
+permissions other than "executable". Filters, ends of lines and core.fileMode are as with 'git add',
+so that git-lfs takes its files. Hooks do not run, and the commit is not signed. Names that git
+refuses, and a branch that exists (exit 4), are refused. -m TEXT is the message, --prefix DIR where
+the directory lies in REPO if that is not known, and --dry-run makes no commit.`
 
 // toGit is a call of apply --to-git.
 type toGit struct {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"snapfs/sandbox/api"
@@ -143,7 +144,8 @@ func (r *Repo) Worktree(ctx context.Context, dir string) (string, error) {
 	return "worktrees/" + filepath.Base(dir) + "/HEAD", nil
 }
 
-// CheckBranch refuses names that no branch can have, ErrInvalid, and that of one that exists, ErrConflict.
+// CheckBranch refuses names that no branch can have, ErrInvalid, and that of one that exists or that the HEAD of a work
+// tree is to become with its first commit, ErrConflict.
 func (r *Repo) CheckBranch(ctx context.Context, branch string) error {
 	var failed *gitError
 	_, err := r.git(ctx, "", "check-ref-format", "refs/heads/"+branch)
@@ -158,8 +160,16 @@ func (r *Repo) CheckBranch(ctx context.Context, branch string) error {
 		return fmt.Errorf("%w: branch %s exists, and is left as it is: choose another name", api.ErrConflict,
 			api.Quoted(branch))
 	}
-	if errors.As(err, &failed) {
-		return nil
+	if !errors.As(err, &failed) {
+		return err
 	}
-	return err
+	trees, err := r.git(ctx, "", "worktree", "list", "--porcelain", "-z")
+	if err != nil {
+		return err
+	}
+	if slices.Contains(strings.Split(trees, "\x00"), "branch refs/heads/"+branch) {
+		return fmt.Errorf("%w: a work tree is on branch %s, which has no commit yet: choose another name", api.ErrConflict,
+			api.Quoted(branch))
+	}
+	return nil
 }
