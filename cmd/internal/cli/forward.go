@@ -83,9 +83,11 @@ func runForwarding(ctx context.Context, cmd *exec.Cmd) error {
 // typed reports whether a signal comes from a key of the terminal, which also sends it to the command: it is one of these
 // signals, and this process is in the foreground. One that kill(1) sends then is taken for a key.
 func typed(s os.Signal) bool {
-	if s != unix.SIGINT && s != unix.SIGQUIT {
-		return false
-	}
+	return (s == unix.SIGINT || s == unix.SIGQUIT) && foreground()
+}
+
+// foreground reports whether the process has a terminal and is in its foreground.
+func foreground() bool {
 	tty, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false

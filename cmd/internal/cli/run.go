@@ -7,12 +7,14 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/client"
@@ -27,8 +29,13 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "run a command in a throw-away workspace and show what it changed",
 		Long: `Creates a workspace from SRC (as in 'snapfs create'; by default the present directory), and runs CMD in
 it. When CMD has ended, prints what it changed, as 'snapfs diff' does, and asks whether to apply that
-to SRC, to keep the workspace or to discard it. Without a terminal it is discarded, unless --apply or
---keep is given.
+to SRC, to keep the workspace or to discard it. If it is discarded, what CMD changed is kept as a
+snapshot without a name, which expires after 7 days; standard error says how to get it back. With
+--discard it is lost.
+
+The question is asked on the terminal, also if some of the standard streams are redirected. If all of
+them are, or with --json, nothing is asked, and the workspace is discarded. It is kept if snapfs has
+received SIGHUP or SIGTERM, if nobody answers, and if what was changed cannot be listed.
 
 To apply is to merge, as 'snapfs apply' does: what was changed in SRC meanwhile stays. If both changed
 something in different ways, SRC stays as it is, the workspace is kept, and the conflicts are printed.
@@ -37,7 +44,9 @@ something in different ways, SRC stays as it is, the workspace is kept, and the 
 If SRC is a directory, CMD sees the workspace at the path of SRC, in a mount namespace of its own, so
 that absolute paths in the tree lead into the workspace. It starts in the present directory if that
 is in SRC, else in SRC. Other programs see SRC there. What CMD changes elsewhere is changed. What is
-mounted inside SRC is not in the workspace, and shown read-only. / and the home directory are refused.
+mounted inside SRC is not in the workspace, and shown read-only. / and the home directory are refused,
+and so is a directory in a workspace: 'snapfs fork' that, and work in the fork.
+
 Where no mount namespace can be made, and for other sources, CMD runs at a temporary directory; the
 former is told. Without root, CMD is in a user namespace: it sees files of others as those of nobody,
 and setuid programs have no effect.
@@ -47,8 +56,8 @@ directories of PATH and of --show that are in it. The rest of the system is read
 /dev and /proc. The network is as it is. This guards against accidents: root can undo it.
 
 CMD inherits the standard streams of snapfs. With --json, its standard output goes to standard
-error, and standard output gets one document with the workspace, the exit code and the changes. With
---quiet, the changes are not printed.
+error, and standard output gets one document: the workspace, the exit code, the changes, and the
+snapshot of what was discarded. With --quiet, the changes are not printed.
 
 Signals are forwarded to CMD, and mean what they mean to CMD; so do the keys of the terminal. The
 workspace is cleaned up when CMD has ended. If CMD leaves a process behind that still uses it, it
@@ -86,7 +95,7 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 			}
 			t.src, t.argv, t.end = src, args, ending{ask: true}
 			if apply || keep || discard {
-				t.end = ending{apply: apply, keep: keep}
+				t.end = ending{apply: apply, keep: keep, now: discard}
 			}
 			return a.withClient(cmd.Context(), anyHome, func(c *client.Client) error {
 				if err := a.onlyOne(cmd.Context(), c, from, src); err != nil {
@@ -104,7 +113,7 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 	f.StringVar(&t.name, "name", "", "`NAME` of the workspace (default: generated)")
 	f.BoolVar(&apply, "apply", false, "apply what CMD changed to SRC, and do not ask")
 	f.BoolVar(&keep, "keep", false, "keep the workspace after CMD has ended, and do not ask")
-	f.BoolVar(&discard, "discard", false, "destroy the workspace after CMD has ended, and do not ask")
+	f.BoolVar(&discard, "discard", false, "destroy the workspace after CMD has ended, keep nothing of it, and do not ask")
 	f.BoolVar(&t.sandbox, "sandbox", false, "hide the home directory, and make the system read-only")
 	f.StringArrayVar(&t.show, "show", nil, "with --sandbox, show `DIR` of the home directory, read-only; may be given several times")
 	trustFlags(cmd, &t.options)
@@ -114,7 +123,7 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 // throwAway is one run of a command in a temporary workspace.
 type throwAway struct {
 	app    *app
-	client api.API
+	client *client.Client
 	name   string
 	src    string
 	dir    string // the directory that it is made from, if it is one
@@ -126,10 +135,11 @@ type throwAway struct {
 	options api.MountOptions
 }
 
-// ending says what becomes of the workspace of a run: it is discarded, unless one of these is set.
+// ending says what becomes of the workspace of a run: if nothing is set, it is destroyed so that it can be brought back.
 type ending struct {
 	apply bool // to the directory that it is made from
 	keep  bool
+	now   bool // it is destroyed for good
 	ask   bool // if there is a terminal
 }
 
@@ -141,6 +151,7 @@ type ran struct {
 	ExitCode  int          `json:"exit_code"`
 	Changes   []api.Change `json:"changes"`
 
+	Snapshot  string              `json:"snapshot,omitempty"`  // has what was discarded
 	Conflicts []api.ApplyConflict `json:"conflicts,omitempty"` // because of which it was not applied
 }
 
@@ -173,6 +184,10 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 		return errors.Join(err, a.destroyNew(ctx, c, t.name))
 	}
 
+	stay := make(chan os.Signal, 1) // nobody receives: none of these ends the process before it has cleaned up
+	signal.Notify(stay, unix.SIGPIPE, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
+	defer signal.Stop(stay)
+	take := foreground()
 	result := ran{Workspace: t.name, Changes: []api.Change{}}
 	runErr := a.runCommandIn(ctx, see, attr, t.argv)
 	result.ExitCode = exitCode(runErr)
@@ -193,16 +208,19 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 			printErr = printChange(a.out, ch)
 		}
 	}
-	if len(result.Changes) == 0 {
-		t.end.apply, t.end.ask = false, false
+	if errors.Is(printErr, unix.EPIPE) { // the reader has seen enough
+		printErr = nil
 	}
-	if t.end.ask {
-		t.end = a.askEnding(ctx, t.dir)
-		after, cancel = context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-		defer cancel()
+	switch {
+	case diffErr != nil && t.end.ask:
+		t.end = ending{keep: true} // there may be more than is known
+	case diffErr == nil && len(result.Changes) == 0:
+		t.end = ending{keep: t.end.keep, now: true} // nothing is lost
+	case t.end.ask:
+		t.end = a.askEnding(ctx, t.dir, take)
 	}
-	got, cleanErr := t.clean(after, dir)
-	result.Applied, result.Conflicts = got.Applied, got.Conflicts
+	got, snapshot, cleanErr := t.clean(context.WithoutCancel(ctx), dir)
+	result.Applied, result.Conflicts, result.Snapshot = got.Applied, got.Conflicts, snapshot
 	result.Kept = t.end.keep || cleanErr != nil
 	if a.json {
 		printErr = a.result(result, nil)
@@ -217,9 +235,47 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 	return errors.Join(diffErr, cleanErr, printErr)
 }
 
-// clean unmounts the workspace, applies it if that is wanted, and destroys it unless it is kept.
-func (t throwAway) clean(ctx context.Context, dir string) (got api.ApplyResult, err error) {
+// clean unmounts the workspace, applies it if that is wanted, and destroys it unless it is kept. It gives the id of the
+// snapshot that has what was discarded, if there is one.
+func (t throwAway) clean(ctx context.Context, dir string) (got api.ApplyResult, snapshot string, err error) {
 	a := t.app
+	if err := t.unmount(ctx, dir); err != nil {
+		return got, "", err
+	}
+	if t.end.keep {
+		a.note("kept workspace %s; %s", t.name, t.next())
+		return got, "", nil
+	}
+	r := api.DestroyRequest{Now: t.end.now}
+	if t.end.apply {
+		if got, err = t.applyHome(ctx); err != nil {
+			return got, "", err
+		}
+		r.Now = true // the directory has it, and what was applied is a snapshot, too
+	}
+	for range 20 { // what CMD started may have a copy of the mount, in its namespace, and end in a moment
+		var gone api.DestroyResult
+		gone, err = a.destroy(ctx, t.client, t.name, r)
+		if gone.Kept != nil {
+			snapshot = gone.Kept.ID
+		}
+		if !errors.Is(err, api.ErrConflict) {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil && !errors.Is(err, api.ErrNotFound) {
+		return got, "", fmt.Errorf("workspace %s is left; remove it with '%s': %w", t.name, a.hint("destroy "+t.name), err)
+	}
+	return got, snapshot, nil
+}
+
+// unmount removes the mount of the workspace and its mountpoint.
+func (t throwAway) unmount(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
+	defer cancel()
+	a := t.app
+	var err error
 	for try := 0; try < 20; try++ { // processes that CMD started may need a moment to end
 		_, err = t.client.Unmount(ctx, api.UnmountRequest{Access: a.access(), Workspace: t.name})
 		if !errors.Is(err, api.ErrConflict) {
@@ -228,32 +284,30 @@ func (t throwAway) clean(ctx context.Context, dir string) (got api.ApplyResult, 
 		time.Sleep(100 * time.Millisecond)
 	}
 	if errors.Is(err, api.ErrConflict) {
-		return got, failure(api.ErrConflict, "conflict: workspace %s is still used at %s by %s; end them, then '%s', "+
+		return failure(api.ErrConflict, "conflict: workspace %s is still used at %s by %s; end them, then '%s', "+
 			"or '%s' does both", t.name, quote(dir), users(dir), a.hint("down --destroy "+t.name),
 			a.hint("down --destroy --force "+t.name))
 	}
 	if err != nil {
-		return got, fmt.Errorf("workspace %s is left at %s: %w", t.name, quote(dir), err)
+		return fmt.Errorf("workspace %s is left at %s: %w", t.name, quote(dir), err)
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return got, err
+		return err
 	}
-	if t.end.keep {
-		a.note("kept workspace %s; see '%s'", t.name, a.hint("show "+t.name))
-		return got, nil
+	return nil
+}
+
+// next says what can be done with a workspace that is kept.
+func (t throwAway) next() string {
+	verbs := []string{"diff"}
+	if t.dir != "" {
+		verbs = append(verbs, "apply")
 	}
-	if t.end.apply {
-		if got, err = t.applyHome(ctx); err != nil {
-			return got, err
-		}
+	var hints []string
+	for _, verb := range append(verbs, "destroy") {
+		hints = append(hints, "'"+t.app.hint(verb+" "+t.name)+"'")
 	}
-	for range 20 { // what CMD started may have a copy of the mount, in its namespace, and end in a moment
-		if err = a.destroyNew(ctx, t.client, t.name); !errors.Is(err, api.ErrConflict) {
-			break
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	return got, err
+	return "next: " + strings.Join(hints, ", ")
 }
 
 // applyHome brings the changes into the directory that the workspace is made from. It says what becomes of the workspace
