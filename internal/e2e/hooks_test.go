@@ -149,6 +149,9 @@ func TestHooksWorktrees(t *testing.T) {
 	h.makeDir("app")
 	h.sh("", `git init -q .; git config user.name n; git config user.email e@x; echo one > f; git add f; git commit -qm one; echo secret > .env`)
 	h.ok("hooks", "install", "claude-code", h.at)
+	require.NotContains(t, h.commands(".claude/settings.local.json"), "WorktreeCreate", "they are asked for")
+	h.fails(2, "--worktrees", "hooks", "install", "codex", h.at, "--worktrees")
+	h.ok("hooks", "install", "claude-code", h.at, "--worktrees")
 	commands := h.commands(".claude/settings.local.json")
 	create := func(name string) string {
 		return strings.TrimSuffix(h.sh(`{"session_id": "s", "cwd": "`+h.at+`", "hook_event_name": "WorktreeCreate", "name": "`+name+`"}`, `sh -c "$1"`, commands["WorktreeCreate"]), "\n")
@@ -164,8 +167,20 @@ func TestHooksWorktrees(t *testing.T) {
 	require.Equal(t, one, create("Bright/Fox"), "it is used again")
 	h.sh(`{"cwd": "`+one+`", "hook_event_name": "Stop"}`, `sh -c "$1"`, commands["Stop"])
 	require.Contains(t, h.ok("turns", filepath.Base(one), "--no-stat"), "claude-code Stop")
-	shell(t, soon, one, `echo later > f`)
+	shell(t, soon, one, `git checkout -q --detach; git commit --allow-empty -qm three; git branch same HEAD~2; echo later > f`)
+	const state = `git status --short --branch; git branch -v; md5sum .git/HEAD .git/index`
+	before := h.sh("", state)
+	h.sh("", `mv .git away`)
 	remove(one)
+	require.DirExists(t, one, "its commits would be lost")
+	require.Contains(t, h.read("home/hooks.log"), "commits would be lost")
+	h.sh("", `mv away .git`)
+	remove(one)
+	require.NoDirExists(t, one)
+	require.Equal(t, before, h.sh("", state))
+	refs := "refs/snapfs/" + filepath.Base(one)
+	require.Equal(t, refs+"/HEAD three\n"+refs+"/heads/"+strings.TrimSpace(h.sh("", `git branch --show-current`))+" two\n",
+		h.sh("", `git for-each-ref --format='%(refname) %(subject)' refs/snapfs`))
 	remove(two + "/deeper")
 	require.Empty(t, decode[sandbox.WorkspacePage](h.home, "list").Workspaces)
 	require.Equal(t, "one\n", h.sh("", `cat f`))
@@ -187,6 +202,15 @@ func TestHooksWorktrees(t *testing.T) {
 	remove(three)
 	require.NoDirExists(t, three)
 	h.ok("down", "other")
+	h.sh("", `git worktree add -q ../linked -b feature`)
+	project := h.at
+	h.at = h.path("linked")
+	linked := create("fix")
+	require.Equal(t, filepath.Join(h.at, ".claude/worktrees/fix"), linked)
+	shell(t, soon, linked, `git rm -q f; git commit -qm none`)
+	require.Equal(t, "## feature\n?? .claude/\n", h.sh("", `git status --short --branch`))
+	remove(linked)
+	h.at = project
 
 	// That of a workspace is a fork of it.
 	h.ok("up", "app", h.path("ws"), "--from", h.at)

@@ -63,7 +63,7 @@ func (a *app) hookCommand() *cobra.Command {
 				_, _ = fmt.Fprintln(a.out, "{}") // an answer is expected, and says nothing
 			}
 			limit := hookTime
-			if action == hookWorktreeCreate {
+			if action != hookTurn {
 				limit = worktreeTime
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)

@@ -47,6 +47,7 @@ type hookEvent struct {
 var hookTools = []hookTool{
 	{"claude-code", ".claude/settings.local.json", []hookEvent{
 		{"PostToolUse", hookTurn},
+		{"PostToolUseFailure", hookTurn}, // PostToolUse is for tools that succeed
 		{"Stop", hookTurn},
 		{"WorktreeCreate", hookWorktreeCreate},
 		{"WorktreeRemove", hookWorktreeRemove},
@@ -67,7 +68,8 @@ type hookResult struct {
 }
 
 func (a *app) hooksCommand() *cobra.Command {
-	return &cobra.Command{
+	worktrees := false
+	cmd := &cobra.Command{
 		Use:   "hooks ACTION TOOL DIR",
 		Short: "have a tool make a turn after each of its steps",
 		Long: `ACTION install has TOOL make a turn ('snapfs turn') after each of its steps in the directory DIR, that of a
@@ -81,10 +83,15 @@ once.
   cursor       .cursor/hooks.json            after each edit and shell command, and at the end
   git          its hooks                     after commit, checkout, merge, rebase and amend
 
-claude-code also has its worktrees ('claude --worktree', and agents with isolation) made and removed by
-snapfs: each is a workspace with all that the project has, .env and node_modules included, mounted in the
-directory HOME-worktrees beside the home, and named after the project and the worktree. What a worktree
-has when it is removed is kept for 7 days, as by 'snapfs destroy'. Where snapfs cannot make one, git does.
+With --worktrees, claude-code also has its worktrees ('claude --worktree', and agents with isolation) made
+and removed by snapfs: each is a workspace with all that the project has, .env and node_modules included,
+mounted in the directory HOME-worktrees beside the home, and named after the project and the worktree.
+It has a repository of its own: git's branches and commits in it are not those of the project. Before it is
+removed, commits that the project does not have are fetched into the project's repository, below
+refs/snapfs/WORKTREE ('git for-each-ref refs/snapfs' lists them, 'git merge' takes them): no branch changes.
+Where that fails, the worktree stays, and hooks.log says why. All else that it has is kept for 7 days, as by
+'snapfs destroy'. Where snapfs cannot make one, git does: so in a project that is a linked worktree of git,
+or a submodule.
 
 Hooks that are there go on working: ours are put beside them. A file that is damaged, or that a symbolic
 link leads to out of DIR, is refused and stays as it is. git's hooks are refused where core.hooksPath
@@ -92,7 +99,8 @@ has them outside of the repository. If a tool wrote its file anew, remove takes 
 
 A hook never makes the tool fail, and takes ten seconds at most. What goes wrong is in hooks.log of the home.
 With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use these.`,
-		Example:     "  snapfs hooks install claude-code /mnt/app\n  snapfs hooks remove claude-code /mnt/app",
+		Example: "  snapfs hooks install claude-code /mnt/app\n  snapfs hooks install claude-code /mnt/app --worktrees\n" +
+			"  snapfs hooks remove claude-code /mnt/app",
 		Args:        exact("ACTION", "TOOL", "DIR"),
 		ValidArgs:   []string{"install", "remove"},
 		Annotations: exits(api.ExitNotFound, api.ExitConflict),
@@ -102,6 +110,9 @@ With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use thes
 			}
 			if !slices.Contains(hookToolNames, args[1]) {
 				return usagef("TOOL %q: claude-code, codex, cursor or git", args[1])
+			}
+			if worktrees && (args[0] != "install" || args[1] != "claude-code") {
+				return usagef("--worktrees is for install claude-code")
 			}
 			dir, err := absolute("directory", args[2])
 			if err != nil {
@@ -123,7 +134,7 @@ With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use thes
 			if args[1] == "git" {
 				r.Files, err = changeGitHooks(dir, program)
 			} else {
-				r.Files, err = changeToolHooks(dir, args[1], program)
+				r.Files, err = changeToolHooks(dir, args[1], program, worktrees)
 			}
 			if err != nil {
 				return err
@@ -140,12 +151,16 @@ With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use thes
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&worktrees, "worktrees", false, "have claude-code's worktrees made and removed by snapfs, too")
+	return cmd
 }
 
-// changeToolHooks has a tool with a JSON file run a program; "" takes the hooks away. It gives the files it has changed.
-func changeToolHooks(dir, tool, program string) ([]string, error) {
+// changeToolHooks has a tool with a JSON file run a program, for worktrees as well if they are asked for; program "" takes
+// the hooks away. It gives the files it has changed.
+func changeToolHooks(dir, tool, program string, worktrees bool) ([]string, error) {
 	i := slices.IndexFunc(hookTools, func(t hookTool) bool { return t.name == tool })
 	t := hookTools[i]
+	t.events = slices.DeleteFunc(slices.Clone(t.events), func(e hookEvent) bool { return e.action != hookTurn && !worktrees })
 	f := hookFile{dir: dir, name: t.file, empty: t.empty, mode: 0o644}
 	changed, err := f.rewrite(func(text string) (string, error) { return t.edit(text, program) })
 	if !changed || err != nil {

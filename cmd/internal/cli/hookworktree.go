@@ -50,6 +50,9 @@ func (a *app) createWorktree(ctx context.Context, in hookInput) (string, error) 
 			}
 			path = filepath.Join(at, rest)
 		}
+		if err := copiedWhole(ctx, project, cmp.Or(from.Mountpoint, project)); err != nil {
+			return err
+		}
 		o, err := c.Show(ctx, api.RefRequest{Access: a.access(), Ref: name})
 		switch {
 		case err == nil && o.Workspace != nil && o.Workspace.Mountpoint == at:
@@ -68,7 +71,7 @@ func (a *app) createWorktree(ctx context.Context, in hookInput) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	return path, nil
+	return path, worktreeOrigin{project, path}.write(at)
 }
 
 // workspaceAt is the workspace in whose mount a directory is.
@@ -108,8 +111,8 @@ func plainWord(word string) string {
 	return strings.Trim(plain.String(), "-")
 }
 
-// removeWorktree destroys the workspace that is a tool's worktree; what it has is kept for some days. Worktrees of git are
-// git's to remove, if nothing in them would be lost.
+// removeWorktree destroys the workspace that is a tool's worktree, once the project has its commits; what else it has is
+// kept for some days. Worktrees of git are git's to remove, if nothing in them would be lost.
 func (a *app) removeWorktree(ctx context.Context, in hookInput) error {
 	path := filepath.Clean(in.WorktreePath)
 	if !filepath.IsAbs(path) {
@@ -134,7 +137,21 @@ func (a *app) removeWorktree(ctx context.Context, in hookInput) error {
 		if o.Workspace == nil || cmp.Or(o.Workspace.Mountpoint, o.Workspace.LastMountpoint) != at {
 			return fmt.Errorf("no worktree is mounted at %s", at)
 		}
-		for o.Workspace.State != api.Unmounted {
+		if o.Workspace.State == api.Unmounted {
+			r := api.MountRequest{Access: a.access(), Workspace: name, Mountpoint: at, MakeMountpoint: true}
+			if _, err := c.Mount(ctx, r); err != nil {
+				return err
+			}
+		}
+		origin, err := readOrigin(at)
+		if err == nil {
+			err = saveCommits(ctx, name, at, origin)
+		}
+		if err != nil {
+			return fmt.Errorf("worktree %s is not removed, as its commits would be lost ('destroy %s' removes it): %w", name, name, err)
+		}
+		busy := time.After(hookTime)
+		for {
 			_, err := c.Unmount(ctx, api.UnmountRequest{Access: a.access(), Workspace: name})
 			if err == nil {
 				break
@@ -144,16 +161,25 @@ func (a *app) removeWorktree(ctx context.Context, in hookInput) error {
 			}
 			select { // a process of the tool may end in a moment
 			case <-time.After(100 * time.Millisecond):
+			case <-busy:
+				return err
 			case <-ctx.Done():
 				return err
 			}
 		}
-		if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := errors.Join(removeIfThere(at), removeIfThere(originFile(at))); err != nil {
 			return err
 		}
 		_, err = c.Destroy(ctx, api.DestroyRequest{Access: a.access(), Ref: name})
 		return err
 	})
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // gitWorktree makes a worktree as the tool does without a hook: with git, where snapfs could not make one because of
