@@ -68,6 +68,7 @@ func TestHooks(t *testing.T) {
 			"workspace_roots": ["` + h.at + `"], "file_path": "f", "edits": []}`},
 	} {
 		require.Equal(t, filepath.Join(h.at, tool.file), h.ok("hooks", "install", tool.name, h.at))
+		require.Contains(t, h.turns(), "hooks install "+tool.name)
 		once := h.sh("", `cat "$1"`, tool.file)
 		require.Empty(t, h.ok("hooks", "install", tool.name, h.at))
 		require.Equal(t, once, h.sh("", `cat "$1"`, tool.file), tool)
@@ -83,6 +84,8 @@ func TestHooks(t *testing.T) {
 		}
 		require.Contains(t, h.turns(), tool.name+" abc")
 	}
+	h.ok("undo", "app")
+	require.NotEmpty(t, h.commands(".cursor/hooks.json"), "the hooks are no part of the first turn after them")
 	log := h.read("home/hooks.log")
 	require.Contains(t, log, "not JSON")
 	require.Contains(t, log, "not absolute")
@@ -211,6 +214,13 @@ func TestHooksWorktrees(t *testing.T) {
 	require.Equal(t, "## feature\n?? .claude/\n", h.sh("", `git status --short --branch`))
 	remove(linked)
 	h.at = project
+
+	// Without snapfs, it is git in the shell.
+	h.env = append(h.env, "PATH=/usr/bin:/bin")
+	require.Equal(t, filepath.Join(h.at, ".claude/worktrees/Bright-Fox"), create("Bright/Fox"))
+	require.Equal(t, filepath.Join(h.at, ".claude/worktrees/Bright-Fox"), create("Bright/Fox"))
+	h.env = h.env[:len(h.env)-1]
+	h.sh("", `git worktree remove .claude/worktrees/Bright-Fox`)
 
 	// That of a workspace is a fork of it.
 	h.ok("up", "app", h.path("ws"), "--from", h.at)

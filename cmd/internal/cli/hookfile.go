@@ -40,7 +40,7 @@ func (f hookFile) rewrite(edit func(string) (string, error)) (changed bool, err 
 	}
 	old, info, err := readHookFile(root, name)
 	missing := errors.Is(err, fs.ErrNotExist)
-	if missing {
+	if missing || err == nil && old == "" {
 		old, err = f.empty, nil
 	}
 	if err != nil {
@@ -53,6 +53,9 @@ func (f hookFile) rewrite(edit func(string) (string, error)) (changed bool, err 
 	if text == old {
 		return false, nil
 	}
+	if err := unchanged(root, name, info); err != nil {
+		return false, fail(err)
+	}
 	if text == f.empty {
 		if err := root.Remove(name); err != nil {
 			return false, fail(err)
@@ -62,11 +65,6 @@ func (f hookFile) rewrite(edit func(string) (string, error)) (changed bool, err 
 	}
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return false, fail(err)
-	}
-	if missing {
-		if info, err = root.Stat("."); err != nil {
-			return false, fail(err)
-		}
 	}
 	if err := f.replace(root, name, text, info); err != nil {
 		return false, fail(err)
@@ -109,11 +107,30 @@ func readHookFile(root *os.Root, name string) (string, fs.FileInfo, error) {
 	return string(text), info, errors.Join(err, file.Close())
 }
 
-// replace puts a file with a text in the place of one with the mode and the owner of like; of a directory, the owner.
-func (f hookFile) replace(root *os.Root, name, text string, like fs.FileInfo) (err error) {
-	mode := like.Mode().Perm()
-	if like.IsDir() {
-		mode = f.mode
+// unchanged refuses a file that is not as it was when it was read; was is nil if it was missing.
+func unchanged(root *os.Root, name string, was fs.FileInfo) error {
+	info, err := root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && was == nil:
+		return nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case err != nil, was == nil, !os.SameFile(info, was), info.Size() != was.Size(), !info.ModTime().Equal(was.ModTime()):
+		return failure(api.ErrConflict, "conflict: it has just been changed by somebody else: try again")
+	}
+	return nil
+}
+
+// replace puts a file with a text in the place of one that was there, with its mode and owner; of a new one, the owner is
+// that of the directory.
+func (f hookFile) replace(root *os.Root, name, text string, was fs.FileInfo) (err error) {
+	mode, like := f.mode, was
+	if was == nil {
+		if like, err = root.Stat("."); err != nil {
+			return err
+		}
+	} else {
+		mode = was.Mode().Perm()
 	}
 	next := fmt.Sprintf("%s.%08x", name, rand.Uint32())
 	file, err := root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -136,6 +153,9 @@ func (f hookFile) replace(root *os.Root, name, text string, like fs.FileInfo) (e
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := unchanged(root, name, was); err != nil {
 		return err
 	}
 	return root.Rename(next, name)

@@ -33,6 +33,11 @@ type hookPart struct{ part, list string }
 
 // edit puts commands of a program into a tool's file after all of its events; program "" takes ours out.
 func (t hookTool) edit(text, program string) (string, error) {
+	const bom = "\ufeff"
+	if rest, ok := strings.CutPrefix(text, bom); ok {
+		rest, err := t.edit(rest, program)
+		return bom + rest, err
+	}
 	root, err := parseHooks(text)
 	if err != nil {
 		return "", err

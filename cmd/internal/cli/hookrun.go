@@ -23,7 +23,9 @@ import (
 
 const (
 	// hookTime bounds a hook: the tool waits for it. A worktree may be a whole tree that is stored first.
-	hookTime, worktreeTime = 10 * time.Second, 50 * time.Second
+	hookTime, worktreeTime = 8 * time.Second, 50 * time.Second
+	// hookGrace is how long what was cancelled then may take to be undone.
+	hookGrace = 2 * time.Second
 	// maxHookInput bounds what a tool says, in bytes.
 	maxHookInput = 16 << 20
 	// maxHookLog is from which size on the log of hooks begins anew, in bytes.
@@ -80,7 +82,9 @@ func (a *app) hookCommand() *cobra.Command {
 				return nil
 			}
 			if err != nil {
-				if path, err = gitWorktree(context.WithoutCancel(ctx), in, err); err != nil {
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), worktreeTime)
+				defer cancel()
+				if path, err = gitWorktree(ctx, in, err); err != nil {
 					return err
 				}
 			}
@@ -109,7 +113,7 @@ func patiently[T any](ctx context.Context, fn func() (T, error)) (T, error) {
 	select {
 	case d := <-ended:
 		return d.got, d.err
-	case <-time.After(2 * time.Second):
+	case <-time.After(hookGrace):
 		var none T
 		return none, context.Cause(ctx)
 	}

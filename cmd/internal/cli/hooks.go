@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
 )
 
 // hookAction is what a hook has snapfs do.
@@ -75,7 +77,7 @@ func (a *app) hooksCommand() *cobra.Command {
 		Long: `ACTION install has TOOL make a turn ('snapfs turn') after each of its steps in the directory DIR, that of a
 project, if that is in a workspace. ACTION remove takes the hooks away again, and leaves everything else in
 the files byte for byte as it is. Both print the files that they changed. To install twice is the same as
-once.
+once. In a workspace, install makes a turn, so that 'snapfs undo' of a later turn leaves the hooks there.
 
   TOOL         files in DIR                  turns
   claude-code  .claude/settings.local.json   after each use of a tool, and at the end of each answer
@@ -97,14 +99,15 @@ Hooks that are there go on working: ours are put beside them. A file that is dam
 link leads to out of DIR, is refused and stays as it is. git's hooks are refused where core.hooksPath
 has them outside of the repository. If a tool wrote its file anew, remove takes out what is ours there.
 
-A hook never makes the tool fail, and takes ten seconds at most. What goes wrong is in hooks.log of the home.
+A hook never makes the tool fail, unless neither snapfs nor git can make a worktree; without snapfs, git makes
+them. A turn takes ten seconds at most, a worktree two minutes. What goes wrong is in hooks.log of the home.
 With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use these.`,
 		Example: "  snapfs hooks install claude-code /mnt/app\n  snapfs hooks install claude-code /mnt/app --worktrees\n" +
 			"  snapfs hooks remove claude-code /mnt/app",
 		Args:        exact("ACTION", "TOOL", "DIR"),
 		ValidArgs:   []string{"install", "remove"},
 		Annotations: exits(api.ExitNotFound, api.ExitConflict),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] != "install" && args[0] != "remove" {
 				return usagef("ACTION %q: install or remove", args[0])
 			}
@@ -141,6 +144,8 @@ With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use thes
 			}
 			if len(r.Files) == 0 {
 				a.note("nothing to change")
+			} else if program != "" {
+				a.turnOfHooks(cmd.Context(), dir, r.Tool)
 			}
 			return a.result(r, func(w io.Writer) error {
 				var err error
@@ -169,6 +174,24 @@ func changeToolHooks(dir, tool, program string, worktrees bool) ([]string, error
 	return []string{f.path()}, nil
 }
 
+// turnOfHooks makes a turn of the workspace in which hooks were installed, if it is one.
+func (a *app) turnOfHooks(ctx context.Context, dir, tool string) {
+	if !mayBeWorkspace(dir) {
+		return
+	}
+	err := a.withClient(ctx, existingHome, func(c *client.Client) error {
+		ws, ok := a.workspaceAt(ctx, c, dir)
+		if !ok {
+			return nil
+		}
+		_, err := c.Turn(ctx, api.TurnRequest{Access: a.access(), Workspace: ws.ID, Message: "hooks install " + tool})
+		return err
+	})
+	if err != nil && !errors.Is(err, api.ErrNotFound) {
+		a.note("warning: no turn was made, so 'undo' of the next one removes the hooks: %v", err)
+	}
+}
+
 // hookProgram is how hooks call this program, up to the verb.
 func (a *app) hookProgram() (string, error) {
 	self, err := os.Executable()
@@ -194,14 +217,18 @@ func sameFile(a, b string) bool {
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// hookLine is the command that a tool runs in a shell. It succeeds also where snapfs is gone, but for the one that has to
-// print where a worktree is.
+// worktreeByGit makes a worktree as gitWorktree does, in a shell, and prints where it is.
+const worktreeByGit = `cd "${CLAUDE_PROJECT_DIR:-.}" || exit; ` +
+	`n=$(sed -n 's/.*"\(worktree_\)\{0,1\}name": *"\([^"]*\)".*/\2/p' | tr -c 'A-Za-z0-9\n' -); w=$PWD/.claude/worktrees/${n:?}; ` +
+	`[ -d "$w" ] || git worktree add -q -b "worktree-$n" "$w" >&2 || git worktree add -q "$w" "worktree-$n" >&2 || exit; echo "$w"; exit`
+
+// hookLine is the command that a tool runs in a shell. It succeeds also where snapfs is gone.
 func hookLine(program, tool string, action hookAction) string {
 	line := fmt.Sprintf("%s hook %s %s", program, tool, action)
-	if action != hookWorktreeCreate {
-		line += " 2>/dev/null || true"
+	if action == hookWorktreeCreate {
+		return program + " version >/dev/null 2>&1 || { " + worktreeByGit + "; }; " + line
 	}
-	return line
+	return line + " 2>/dev/null || true"
 }
 
 // hookLineEnd is how commands of ours end for a tool, and no others, as a regular expression.

@@ -40,6 +40,9 @@ func TestHookFiles(t *testing.T) {
 				without, err := tool.edit(other, "")
 				require.NoError(t, err)
 				require.Equal(t, text, without)
+				marked, err := tool.edit("\ufeff"+text, program)
+				require.NoError(t, err)
+				require.Equal(t, "\ufeff"+with, marked)
 			}
 		}
 	}
@@ -141,6 +144,26 @@ func TestHookFilePlaces(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, changed)
 	require.NoDirExists(t, filepath.Join(dir, "a/b"))
+
+	// One of 0 bytes is as if it were missing, and one that changes meanwhile stays as it is.
+	empty := hookFile{dir: dir, name: "zero", empty: "{}", mode: 0o640}
+	require.NoError(t, os.WriteFile(empty.path(), nil, 0o444))
+	changed, err = empty.rewrite(func(text string) (string, error) { return text + "new", nil })
+	require.NoError(t, err)
+	require.True(t, changed)
+	info, err = os.Stat(empty.path())
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o444), info.Mode())
+	for _, name := range []string{"zero", "fresh"} {
+		_, err = file(name).rewrite(func(string) (string, error) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "next"), []byte("others'"), 0o600))
+			return "ours", os.Rename(filepath.Join(dir, "next"), filepath.Join(dir, name))
+		})
+		require.ErrorIs(t, err, api.ErrConflict)
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		require.Equal(t, "others'", string(text))
+	}
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "real"), []byte("old"), 0o600))
 	require.NoError(t, os.Symlink("../real", filepath.Join(dir, "a/link")))
