@@ -10,8 +10,8 @@ import (
 // ErrNoFUSE says that /dev/fuse is missing or may not be used.
 var ErrNoFUSE = mountpoint.ErrNoFUSE
 
-// ErrClosed says that the administrator does not let users open their mounts to others.
-var ErrClosed = mountpoint.ErrClosed
+// ErrAllowOther says that the administrator does not let users open their mounts to others.
+var ErrAllowOther = mountpoint.ErrAllowOther
 
 // ErrNoTransport says that the transport asked for is unknown, or not offered by the kernel.
 var ErrNoTransport = transport.ErrUnavailable
@@ -36,7 +36,7 @@ type Options struct {
 	Writeback bool
 	NoAtime   bool
 	Owner     *Owner // nil: the mount is for everybody
-	// AllowOther lets others into the mount of a user. ErrClosed if /etc/fuse.conf does not.
+	// AllowOther lets others into the mount of a user. ErrAllowOther if /etc/fuse.conf does not.
 	AllowOther bool
 	// Place attaches the mount, which is in no tree yet, by its descriptor. Nil: it is mounted on the directory.
 	Place  func(mount int) error

@@ -38,7 +38,7 @@ type Mount struct {
 }
 
 // New mounts the overlay on an existing directory, or has Options.Place attach it, and returns when it is live. The
-// caller still owns the overlay and closes it after Done. Errors: ErrNoFUSE, ErrNoTransport, ErrClosed; of the
+// caller still owns the overlay and closes it after Done. Errors: ErrNoFUSE, ErrNoTransport, ErrAllowOther; of the
 // mountpoint EBUSY (something is mounted there), ENOENT, ENOTDIR, EACCES, as *os.PathError. When New fails nothing stays
 // mounted.
 func New(ctx context.Context, o *layers.Overlay, dir string, opts Options) (*Mount, error) {

@@ -81,7 +81,7 @@ func (e fuseEngine) mount(
 	options.Transport, options.FSName, options.Logger = transport, workspace, e.log
 	options.Owner, options.Place = how.owner, how.place
 	m, err := snapfuse.New(ctx, o, mountpoint, options)
-	if errors.Is(err, snapfuse.ErrClosed) {
+	if errors.Is(err, snapfuse.ErrAllowOther) {
 		return nil, fmt.Errorf("%w: mounting %s at %s: %w: ask the administrator for it, or mount without allow_other",
 			ErrConflict, workspace, mountpoint, err)
 	}

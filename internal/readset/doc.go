@@ -18,7 +18,8 @@
 //
 //	magic, "snapfs reads 1\n"
 //	gap: its length and bytes
-//	kinds of the root, one byte, with 0x80 if it is whole
+//	kinds of the root, one byte: 1 contents, 2 listing, 4 missing, 8 attributes, 16 replaced by the programs' own contents,
+//	128 whole
 //	number of entities, then each: its directory, kinds as above, name
 //	number of directories that programs made, and into which they moved something
 //	number of places, then each: the directory, its name there, and what is there

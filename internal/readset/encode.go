@@ -23,7 +23,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func (s *Set) Encode() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := append([]byte(magic), nil...)
+	b := []byte(magic)
 	b = appendName(b, s.gap)
 	b = append(b, s.root.mark())
 	b = binary.AppendUvarint(b, uint64(len(s.all)))

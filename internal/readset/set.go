@@ -29,7 +29,7 @@ const MaxEntities = 1 << 18
 // Set is what was read of one tree.
 type Set struct {
 	mu   lockorder.Mutex[lockorder.ReadSet]
-	root *Entity   // immutable, guards as all entities by mu
+	root *Entity   // immutable; what is in it, and in all entities, is guarded by mu
 	all  []*Entity // but the root; a directory before what is in it. Guarded by mu, as what follows.
 	most int
 	gap  string

@@ -10,11 +10,8 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// Types of entries of a tree, as git writes their modes.
-const (
-	Link      = "120000"
-	Submodule = "160000"
-)
+// Submodule is the type of a submodule's entry of a tree, as git writes modes.
+const Submodule = "160000"
 
 // Begin makes the index that of the parent's tree.
 func (r *Repo) Begin(ctx context.Context, parent string) error {

@@ -21,8 +21,8 @@ import (
 // ErrNoFUSE says that /dev/fuse is missing or may not be used.
 var ErrNoFUSE = errors.New("fuse is not available")
 
-// ErrClosed says that users may not open their mounts to others.
-var ErrClosed = errors.New("allow_other needs a line user_allow_other in /etc/fuse.conf")
+// ErrAllowOther says that users may not open their mounts to others.
+var ErrAllowOther = errors.New("allow_other needs a line user_allow_other in /etc/fuse.conf")
 
 // helperTime bounds a run of fusermount3.
 const helperTime = 10 * time.Second
@@ -41,7 +41,7 @@ type Mountpoint struct {
 	direct bool   // mounted by mount(2), not by the helper
 }
 
-// Attach opens a connection and mounts it on an existing directory. The caller owns the descriptor. Errors: ErrNoFUSE, ErrClosed;
+// Attach opens a connection and mounts it on an existing directory. The caller owns the descriptor. Errors: ErrNoFUSE, ErrAllowOther;
 // of the directory EBUSY (something is mounted there), ENOENT, ENOTDIR, EACCES, as *os.PathError. When Attach fails
 // nothing stays mounted.
 func Attach(ctx context.Context, path string, opts Options) (p *Mountpoint, fd int, err error) {
@@ -51,7 +51,7 @@ func Attach(ctx context.Context, path string, opts Options) (p *Mountpoint, fd i
 	if err := check(path); err != nil {
 		return nil, -1, err
 	}
-	if err := opts.closed(); err != nil {
+	if err := opts.checkAllowOther(); err != nil {
 		return nil, -1, err
 	}
 	p = &Mountpoint{path: path}
@@ -205,10 +205,10 @@ func mountHelper(ctx context.Context, point string, opts Options) (int, error) {
 	return fd, unix.SetNonblock(fd, true)
 }
 
-// closed refuses to open the mount of a user if the administrator does not let users do that.
-func (opts Options) closed() error {
+// checkAllowOther refuses to open the mount of a user if the administrator does not let users do that.
+func (opts Options) checkAllowOther() error {
 	if opts.AllowOther && (opts.Owner != nil || os.Geteuid() != 0) && !userAllowOther() {
-		return ErrClosed
+		return ErrAllowOther
 	}
 	return nil
 }

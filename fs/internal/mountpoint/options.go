@@ -12,7 +12,7 @@ type Options struct {
 	NoAtime  bool
 	MaxRead  int // the largest READ, in bytes
 	Owner    *Owner
-	// AllowOther opens the mount of a user to others; ErrClosed if the administrator does not let users do that. Mounts of
+	// AllowOther opens the mount of a user to others; ErrAllowOther if the administrator does not let users do that. Mounts of
 	// root, and of root of a user namespace, are open in any case.
 	AllowOther bool
 }
