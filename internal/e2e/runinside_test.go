@@ -157,8 +157,12 @@ func userRun(t *testing.T) {
 		require.Zero(t, r.code, r.err)
 		uid := strconv.Itoa(os.Geteuid())
 		secret := "secret\n"
+		closed := process(t, soon, project, env, snapfs, "run", sandboxed, "--", snapfs, "--home", h.dir, "show", "none")
 		if sandboxed == "--sandbox" {
 			secret = ""
+			require.NotContains(t, closed.err, "not found", "the daemon is reached")
+		} else {
+			require.Contains(t, closed.err, "not found")
 		}
 		require.Equal(t, project+"\nold\n"+uid+"\nproject\n"+secret+"M file\n", r.out, r.err)
 		require.Equal(t, "old\n", h.read("user/project/file"))
@@ -185,7 +189,7 @@ for f in /etc/$0 ~/bin/$0 ~/tools/$0 /usr/$0; do ! touch $f 2>/dev/null || echo 
 	r := process(t, soon, user+"/project", env, snapfs, "run", "--sandbox", "--show", "../tools", "--", "sh", "-c", script, name)
 	require.Zero(t, r.code, r.err)
 	require.Equal(t, "tool\nbin\nproject\ntools\nlib\nM file\n", r.out)
-	require.Contains(t, r.err, user+" is hidden")
+	require.Contains(t, r.err, user+": hidden but for the workspace and, read-only, ")
 	require.Contains(t, r.err, user+"/bin")
 	require.Equal(t, "old\n", h.read("user/project/file"))
 	require.NoFileExists(t, "/etc/"+name)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,12 +22,20 @@ const insideName = "snapfs-inside"
 
 // inside says what the command of a run sees.
 type inside struct {
-	Mount string // where the workspace is mounted
-	Path  string // where the command sees it
-	Dir   string // the working directory of the command
-	Home  string // is hidden, and the system read-only; "": neither
-	Shown []string
+	Mount string   // where the workspace is mounted
+	Path  string   // where the command sees it
+	Dir   string   // the working directory of the command
+	Homes []string // are hidden, and the system is read-only; none: neither
+	Shown []string // in Homes
+
+	// Closed are other directories that are hidden: homes of snapfs, with the sockets of the daemons.
+	Closed []string
 }
+
+func (i inside) sandboxed() bool { return len(i.Homes) > 0 }
+
+// runPrefix begins the name of a directory where the workspace of a run is mounted.
+const runPrefix = "snapfs-run-"
 
 // writable are the directories of the system in which the command of a sandbox can write.
 var writable = []string{"/tmp", "/dev", "/proc"}
@@ -77,6 +86,16 @@ func beInside(args []string) int {
 		return fail(cannotRun, err)
 	}
 	argv := args[1:]
+	if i.sandboxed() {
+		// What is mounted from here on would be writable. Descriptors lead to what is hidden.
+		err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		if err == nil {
+			err = unix.CloseRange(firstExtra, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+		}
+		if err != nil {
+			return fail(cannotRun, fmt.Errorf("closing the sandbox: %w", err))
+		}
+	}
 	if err := i.mount(); err != nil {
 		return fail(cannotRun, fmt.Errorf("preparing the mounts of %s: %w", quote(argv[0]), err))
 	}
@@ -90,6 +109,9 @@ func beInside(args []string) int {
 	}
 	return fail(notRunCode(err), fmt.Errorf("run %s: %w", quote(argv[0]), err))
 }
+
+// firstExtra is the first descriptor after the standard streams.
+const firstExtra = 3
 
 // Exit codes of a command that was not run, as of shells.
 const (
@@ -114,7 +136,7 @@ func (i inside) mount() error {
 	if err != nil {
 		return err
 	}
-	if i.Home != "" {
+	if i.sandboxed() {
 		if err := i.hide(); err != nil {
 			return err
 		}
@@ -131,7 +153,36 @@ func (i inside) mount() error {
 		}
 	}
 	_ = unix.Unmount(i.Mount, unix.MNT_DETACH) // in a user namespace it is shown at both places
+	if i.sandboxed() {
+		if err := i.close(); err != nil {
+			return err
+		}
+	}
 	return os.Chdir(i.Dir)
+}
+
+// close hides the homes of snapfs, and the workspaces of other runs.
+func (i inside) close() error {
+	mounts, err := mountedBelow("/")
+	if err != nil {
+		return err
+	}
+	closed := slices.Clone(i.Closed)
+	for _, path := range mounts {
+		if path != i.Mount && strings.HasPrefix(filepath.Base(path), runPrefix) {
+			closed = append(closed, path)
+		}
+	}
+	for _, path := range closed {
+		err := unix.Mount("snapfs-run", path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, "mode=0555")
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EACCES) { // the user cannot get there
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s: hiding it: %w", path, err)
+		}
+	}
+	return nil
 }
 
 // clonedTree is a tree of mounts that is to be attached elsewhere.
@@ -184,7 +235,7 @@ func mountedBelow(dir string) ([]string, error) {
 	return slices.Compact(paths), nil
 }
 
-// hide makes the system read-only and the home directory empty, but for what is shown.
+// hide makes the system read-only and the home directories empty, but for what is shown.
 func (i inside) hide() error {
 	var shown, open []clonedTree
 	for _, path := range writable {
@@ -212,8 +263,10 @@ func (i inside) hide() error {
 			return err
 		}
 	}
-	if err := unix.Mount("snapfs-run", i.Home, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
-		return fmt.Errorf("%s: hiding it: %w", i.Home, err)
+	for _, home := range i.Homes {
+		if err := unix.Mount("snapfs-run", home, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
+			return fmt.Errorf("%s: hiding it: %w", home, err)
+		}
 	}
 	for _, t := range shown {
 		if err := os.MkdirAll(t.to, 0o755); err != nil {
@@ -254,39 +307,6 @@ func attachMount(fd int, path string) error {
 		return fmt.Errorf("mounting at %s: %w", path, err)
 	}
 	return unix.Close(fd)
-}
-
-// hideHome has the command see nothing of the user's home directory but the workspace, and, read-only, what PATH names
-// there and what is asked for.
-func (i *inside) hideHome(home string, show []string) error {
-	i.Home = home
-	var want []string
-	for _, path := range show {
-		real, err := filepath.EvalSymlinks(path)
-		if err == nil {
-			real, err = filepath.Abs(real)
-		}
-		if err != nil {
-			return fmt.Errorf("--show %s: %w", quote(path), err)
-		}
-		want = append(want, real)
-	}
-	for _, path := range filepath.SplitList(os.Getenv("PATH")) {
-		if real, err := filepath.EvalSymlinks(path); err == nil && filepath.IsAbs(real) {
-			want = append(want, real)
-		}
-	}
-	slices.Sort(want)
-	for _, path := range want {
-		covered := slices.ContainsFunc(i.Shown, func(dir string) bool { return within(path, dir) })
-		if covered || within(home, path) || !within(path, home) || within(path, i.Path) {
-			continue
-		}
-		if fi, err := os.Stat(path); err == nil && fi.IsDir() {
-			i.Shown = append(i.Shown, path)
-		}
-	}
-	return nil
 }
 
 // within reports whether a clean path is dir or lies in it.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -52,8 +53,12 @@ former is told. Without root, CMD is in a user namespace: it sees files of other
 and setuid programs have no effect.
 
 With --sandbox, CMD sees nothing of the home directory but the workspace, and, read-only, the
-directories of PATH and of --show that are in it. The rest of the system is read-only except /tmp,
-/dev and /proc. The network is as it is. This guards against accidents: root can undo it.
+directories of PATH and of --show that are in it. The home directory is what HOME names, and what the
+system has as that of the user. Homes of snapfs, and workspaces of other runs, are hidden. The rest of
+the system is read-only except /tmp, /dev and /proc. CMD inherits no descriptors but the standard
+streams. This guards against accidents, not against programs that want to get out: network, processes
+and sockets are as they are, so that CMD can ask services such as docker, tmux or the session bus to
+do what it cannot; and root can undo all of it.
 
 CMD inherits the standard streams of snapfs. With --json, its standard output goes to standard
 error, and standard output gets one document: the workspace, the exit code, the changes, and the
@@ -114,7 +119,7 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 	f.BoolVar(&apply, "apply", false, "apply what CMD changed to SRC, and do not ask")
 	f.BoolVar(&keep, "keep", false, "keep the workspace after CMD has ended, and do not ask")
 	f.BoolVar(&discard, "discard", false, "destroy the workspace after CMD has ended, keep nothing of it, and do not ask")
-	f.BoolVar(&t.sandbox, "sandbox", false, "hide the home directory, and make the system read-only")
+	f.BoolVar(&t.sandbox, "sandbox", false, "hide the home directory, and make the system read-only, against accidents")
 	f.StringArrayVar(&t.show, "show", nil, "with --sandbox, show `DIR` of the home directory, read-only; may be given several times")
 	trustFlags(cmd, &t.options)
 	return cmd
@@ -157,7 +162,7 @@ type ran struct {
 
 func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 	// The daemon makes it, and removes it with the mount, however this process ends.
-	dir, err := absolute("mountpoint", filepath.Join(os.TempDir(), fmt.Sprintf("snapfs-run-%08x", rand.Uint32())))
+	dir, err := absolute("mountpoint", filepath.Join(os.TempDir(), fmt.Sprintf("%s%08x", runPrefix, rand.Uint32())))
 	if err != nil {
 		return err
 	}
@@ -345,12 +350,11 @@ func (t throwAway) inside(dir string) (inside, *syscall.SysProcAttr, error) {
 	if path == "/" {
 		return here, nil, usagef("the command cannot see a workspace at /: choose a directory")
 	}
-	home, err := os.UserHomeDir()
-	if err == nil {
-		home, err = filepath.EvalSymlinks(home)
-	}
-	if err == nil && within(home, path) {
-		return here, nil, usagef("the home directory %s is in %s: choose a directory of a project", quote(home), quote(path))
+	homes, err := homeDirs()
+	for _, home := range homes {
+		if home != "/" && within(home, path) {
+			return here, nil, usagef("the home directory %s is in %s: choose a directory of a project", quote(home), quote(path))
+		}
 	}
 	see := inside{Mount: dir, Path: path, Dir: path}
 	if wd, err := os.Getwd(); err == nil {
@@ -362,9 +366,13 @@ func (t throwAway) inside(dir string) (inside, *syscall.SysProcAttr, error) {
 		if err != nil {
 			return here, nil, fmt.Errorf("the home directory, which --sandbox hides: %w", err)
 		}
-		if err := see.hideHome(home, t.show); err != nil {
+		if slices.Contains(homes, "/") {
+			return here, nil, usagef("--sandbox hides the home directory, and HOME is /: set HOME to a directory of its own")
+		}
+		if err := see.hideHomes(homes, t.show); err != nil {
 			return here, nil, err
 		}
+		see.Closed = snapfsHomes(t.app.home)
 	}
 	attr, err := namespaces()
 	switch {
@@ -375,7 +383,7 @@ func (t throwAway) inside(dir string) (inside, *syscall.SysProcAttr, error) {
 			quote(dir), quote(path))
 		return here, nil, nil
 	case t.sandbox:
-		t.app.note("%s is hidden but for the workspace%s", quote(see.Home), listed(" and, read-only, ", see.Shown))
+		t.app.note("%s: hidden but for the workspace%s", strings.Join(see.Homes, ", "), listed(" and, read-only, ", see.Shown))
 	}
 	return see, attr, nil
 }
