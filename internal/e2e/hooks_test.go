@@ -99,21 +99,28 @@ func TestHooks(t *testing.T) {
 	h.fails(2, "TOOL", "hooks", "install", "emacs", h.at)
 	h.fails(2, "ACTION", "hooks", "put", "git", h.at)
 	h.fails(3, "no such file", "hooks", "install", "git", h.path("none"))
-	h.fails(3, "no repository", "hooks", "install", "git", h.at)
+	h.fails(3, "not a git repository", "hooks", "install", "git", h.at)
 	h.sh("", `echo '{' > .cursor/hooks.json; ln -s / out; ln -s out/none .codex`)
 	h.fails(4, "not JSON", "hooks", "install", "cursor", h.at)
 	h.fails(4, "conflict", "hooks", "install", "codex", h.at)
 	require.Equal(t, "{\n", h.sh("", `cat .cursor/hooks.json`))
 }
 
-// TestHooksGit has git make turns, beside hooks of others: a shell script, a program and a symbolic link.
+// TestHooksGit has git make turns, beside hooks of others: a shell script, a program that begins as one and a symbolic
+// link.
 func TestHooksGit(t *testing.T) {
 	h := newHookTools(t)
 	h.ok("up", "app", h.at)
 	h.sh("", `git init -q .; git config user.name n; git config user.email e@x; echo hooks.* > .git/info/exclude; cd .git/hooks; rm -f *
 		printf '#!/bin/bash\necho merge $0 $1 >> hooks.ran; exit 3' > post-merge
-		printf '#!/usr/bin/env python3\nimport sys\nopen("hooks.ran", "a").write("checkout %%s\\n" %% sys.argv[3])\n' > post-checkout
-		printf '#!/bin/sh\necho rewrite $1 >> hooks.ran\n' > ../rewrite; ln -s ../rewrite post-rewrite; chmod +x ../rewrite post-*`)
+		cat > post-checkout <<-'EOF'
+			#!/bin/sh
+			'''exec' python3 "$0" "$@"
+			' '''
+			import sys
+			open("hooks.ran", "a").write("checkout %s\n" % sys.argv[3])
+		EOF
+		printf '#!/bin/sh\necho rewrite $1 $(wc -l) >> hooks.ran\n' > ../rewrite; ln -s ../rewrite post-rewrite; chmod +x ../rewrite post-*`)
 	const tree = `cd .git/hooks; ls -l --time-style=+ | tail -n +2; cat *`
 	before := h.sh("", tree)
 	h.sh("", `ln .git/hooks/post-checkout .git/hooks/post-checkout.before-snapfs`) // as an interrupted install leaves it
@@ -125,8 +132,8 @@ func TestHooksGit(t *testing.T) {
 	for _, step := range []struct{ script, ran string }{
 		{`git commit --allow-empty -qm one`, ""},
 		{`git checkout -q -b other`, "checkout 1\n"},
-		{`git commit --allow-empty -qm two; git checkout -q -; git merge -q other`, "checkout 1\nmerge .git/hooks/post-merge 0\n"},
-		{`git commit --allow-empty -q --amend -m three`, "rewrite amend\n"},
+		{`git commit --allow-empty -qm two; git checkout -q -; git merge -q other`, "checkout 1\nmerge .git/hooks/post-merge.before-snapfs 0\n"},
+		{`git commit --allow-empty -q --amend -m three`, "rewrite amend 1\n"},
 	} {
 		n := number()
 		require.Empty(t, h.sh("", `rm -f hooks.ran; date +%N > step; `+step.script))
@@ -139,11 +146,27 @@ func TestHooksGit(t *testing.T) {
 	require.Empty(t, h.ok("hooks", "remove", "git", h.at))
 	require.Equal(t, before, h.sh("", tree))
 
-	h.sh("", `git config core.hooksPath "$1"`, h.makeDir("shared"))
-	h.fails(4, "core.hooksPath", "hooks", "install", "git", h.at)
-	h.sh("", `git config core.hooksPath .githooks`)
-	h.ok("hooks", "install", "git", h.at)
-	h.sh("", `test -x .githooks/post-commit`)
+	// One that git does not run stays.
+	h.sh("", `cd .git/hooks; rm post-*; echo off > post-commit; ln -s none post-merge`)
+	before = h.sh("", tree+" || true")
+	r := h.run("hooks", "install", "git", h.at)
+	require.Zero(t, r.code)
+	require.Len(t, strings.Fields(r.out), 2)
+	require.Equal(t, 2, strings.Count(r.err, "not executable"), r.err)
+	h.ok("hooks", "remove", "git", h.at)
+	require.Equal(t, before, h.sh("", tree+" || true"))
+
+	for _, action := range []string{"install", "remove"} {
+		h.sh("", `git config core.hooksPath "$1"`, h.path("shared/deep"))
+		h.fails(4, "core.hooksPath", "hooks", action, "git", h.at)
+		require.NoDirExists(t, h.path("shared"))
+	}
+	h.sh("", `git config core.hooksPath .githooks; mkdir sub`)
+	h.ok("hooks", "remove", "git", filepath.Join(h.at, "sub"))
+	require.NoDirExists(t, filepath.Join(h.at, ".githooks"))
+	h.ok("hooks", "install", "git", filepath.Join(h.at, "sub"))
+	h.sh("", `test -x .githooks/post-commit; git config core.hooksPath .husky/_`)
+	h.fails(4, "husky", "hooks", "install", "git", h.at)
 }
 
 // TestHooksWorktrees has snapfs make and remove worktrees of Claude Code, of a directory and of a workspace.

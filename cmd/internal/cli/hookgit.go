@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"snapfs/sandbox/api"
@@ -17,20 +18,31 @@ var gitHooks = []string{"post-commit", "post-checkout", "post-merge", "post-rewr
 const (
 	// gitHookEmpty is a hook of ours that does nothing.
 	gitHookEmpty = "#!/bin/sh\n# made by 'snapfs hooks install git'\n"
-	// gitHookMoved is behind the name of a hook that is no shell script, or a link: ours runs it.
+	// gitHookMoved is behind the name of a hook that was there: ours runs it.
 	gitHookMoved = ".before-snapfs"
 	gitHookChain = "[ ! -x \"$0" + gitHookMoved + "\" ] || exec \"$0" + gitHookMoved + "\" \"$@\"\n"
 )
 
 // changeGitHooks has git run a program; "" takes the hooks away. It gives the files it has changed.
-func changeGitHooks(dir, program string) ([]string, error) {
+func (a *app) changeGitHooks(ctx context.Context, dir, program string) ([]string, error) {
 	changed := []string{}
-	hooks, err := gitHooksDir(dir)
+	hooks, err := gitHooksDir(ctx, dir)
 	if err != nil {
 		return changed, err
 	}
+	if program != "" {
+		if err := os.MkdirAll(hooks, 0o755); err != nil {
+			return changed, err
+		}
+	} else if _, err := os.Lstat(hooks); errors.Is(err, fs.ErrNotExist) {
+		return changed, nil
+	}
 	for _, name := range gitHooks {
 		f := hookFile{dir: hooks, name: name, empty: gitHookEmpty, mode: 0o755}
+		if program != "" && f.isUnused() {
+			a.note("%s is not executable, so git does not run it: it stays as it is, and there is no turn then", quote(f.path()))
+			continue
+		}
 		ok, err := f.change(program)
 		if err != nil {
 			return changed, err
@@ -42,39 +54,54 @@ func changeGitHooks(dir, program string) ([]string, error) {
 	return changed, nil
 }
 
-// gitHooksDir is where the repository of a directory has its hooks.
-func gitHooksDir(dir string) (string, error) {
-	out, err := git(context.Background(), dir, "rev-parse", "--path-format=absolute", "--git-path", "hooks", "--git-common-dir")
-	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
-	if err != nil || len(lines) != 2 {
-		return "", failure(api.ErrNotFound, "not found: %s is in no repository of git", quote(dir))
+// gitHooksDir is where the repository of a directory has its hooks. It may be missing.
+func gitHooksDir(ctx context.Context, dir string) (string, error) {
+	out, err := git(ctx, dir, "rev-parse", "--path-format=absolute", "--git-path", "hooks", "--git-common-dir")
+	if err != nil {
+		return "", failure(api.ErrNotFound, "not found: no repository of git at %s: %v", quote(dir), err)
 	}
-	hooks, common := lines[0], lines[1]
-	if err := os.MkdirAll(hooks, 0o755); err != nil {
-		return "", err
+	paths := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+	if top, err := git(ctx, dir, "rev-parse", "--show-toplevel"); err == nil { // there are repositories without files
+		paths = append(paths, strings.TrimSuffix(top, "\n"))
 	}
-	if hooks, err = filepath.EvalSymlinks(hooks); err != nil {
-		return "", err
+	for i := range paths {
+		if paths[i], err = realPath(paths[i]); err != nil {
+			return "", err
+		}
 	}
-	if common, err = filepath.EvalSymlinks(common); err != nil {
-		return "", err
-	}
-	if !within(hooks, common) && !within(hooks, dir) {
+	hooks := paths[0]
+	if !slices.ContainsFunc(paths[1:], func(own string) bool { return within(hooks, own) }) {
 		return "", failure(api.ErrConflict, "conflict: git has its hooks in %s (core.hooksPath), which other repositories may share: "+
 			"call 'snapfs turn .' there yourself", quote(hooks))
+	}
+	if strings.HasSuffix(hooks, "/.husky/_") {
+		return "", failure(api.ErrConflict, "conflict: the hooks in %s are husky's, which makes them anew: call 'snapfs turn .' in "+
+			"those of %s", quote(hooks), quote(filepath.Dir(hooks)))
 	}
 	return hooks, nil
 }
 
-// change puts a program into a hook of git, or takes it out. A hook that is no shell script is moved aside, and run by
-// ours.
+// realPath is a path without symbolic links; what it names may be missing.
+func realPath(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
+		return real, err
+	}
+	dir, err := realPath(filepath.Dir(path))
+	return filepath.Join(dir, filepath.Base(path)), err
+}
+
+// change puts a program into a hook of git, or takes it out. A hook that was there is moved aside, and run by ours with
+// what it is given.
 func (f hookFile) change(program string) (bool, error) {
 	moved := f.path() + gitHookMoved
 	was, errWas := os.Lstat(moved)
 	info, err := os.Lstat(f.path())
-	chained := errWas == nil
+	chained, missing := errWas == nil, errors.Is(err, fs.ErrNotExist)
 	switch {
-	case chained && err == nil && os.SameFile(was, info): // an install was interrupted
+	case err != nil && !missing:
+		return false, err
+	case chained && !missing && os.SameFile(was, info): // an install was interrupted
 		if err := os.Remove(moved); err != nil {
 			return false, err
 		}
@@ -82,17 +109,24 @@ func (f hookFile) change(program string) (bool, error) {
 	case chained && program == "":
 		return true, f.unchain(moved)
 	}
-	if program == "" && err == nil && !info.Mode().IsRegular() {
-		return false, nil // nothing of ours
-	}
-	if program == "" || chained || f.isShell() {
-		return f.rewrite(func(text string) (string, error) { return editGitHook(text, program), nil })
+	ours := missing || f.isOurs(info)
+	edit := func(text string) (string, error) { return editGitHook(text, program), nil }
+	switch {
+	case program == "" && (missing || !ours):
+		return false, nil
+	case ours:
+		if chained {
+			f.empty += gitHookChain
+		}
+		return f.rewrite(edit)
+	case chained:
+		return false, f.changedSince(moved)
 	}
 	if err := os.Link(f.path(), moved); err != nil { // a symbolic link is linked itself
 		return false, err
 	}
-	next := hookFile{dir: f.dir, name: f.name + gitHookMoved + "-next", mode: 0o755}
-	if _, err := next.rewrite(func(string) (string, error) { return editGitHook(gitHookEmpty+gitHookChain, program), nil }); err != nil {
+	next := hookFile{dir: f.dir, name: f.name + gitHookMoved + "-next", empty: gitHookEmpty + gitHookChain, mode: 0o755}
+	if _, err := next.rewrite(edit); err != nil {
 		return false, errors.Join(err, os.Remove(moved))
 	}
 	return true, os.Rename(next.path(), f.path())
@@ -105,38 +139,34 @@ func (f hookFile) unchain(moved string) error {
 		return err
 	}
 	if err == nil && editGitHook(string(text), "") != gitHookEmpty+gitHookChain {
-		return failure(api.ErrConflict, "conflict: %s was changed since it was installed: it runs %s", quote(f.path()), quote(moved))
+		return f.changedSince(moved)
 	}
 	return os.Rename(moved, f.path())
 }
 
-// isShell reports whether a hook is a shell script in a file of its own, or missing.
-func (f hookFile) isShell() bool {
-	info, err := os.Lstat(f.path())
-	if errors.Is(err, fs.ErrNotExist) {
-		return true
-	}
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxHookFile {
+func (f hookFile) changedSince(moved string) error {
+	return failure(api.ErrConflict, "conflict: %s was changed since it was installed: it runs %s", quote(f.path()), quote(moved))
+}
+
+// isOurs reports whether a hook was made by us. Others may have added to it.
+func (f hookFile) isOurs(info fs.FileInfo) bool {
+	if !info.Mode().IsRegular() || info.Size() > maxHookFile {
 		return false
 	}
 	text, err := os.ReadFile(f.path())
-	first, _, ok := strings.Cut(string(text), "\n")
-	words := strings.Fields(strings.TrimPrefix(first, "#!"))
-	if err != nil || !ok || !strings.HasPrefix(first, "#!") || len(words) == 0 {
-		return false
-	}
-	name := filepath.Base(words[0])
-	if name == "env" && len(words) > 1 {
-		name = words[1]
-	}
-	switch name {
-	case "sh", "bash", "dash", "zsh", "ksh":
-		return true
-	}
-	return false
+	return err == nil && strings.HasPrefix(editGitHook(string(text), ""), gitHookEmpty)
 }
 
-// editGitHook puts a command of a program into a hook, as its second line; program "" takes it out.
+// isUnused reports whether a hook is there that git does not run.
+func (f hookFile) isUnused() bool {
+	if _, err := os.Lstat(f.path()); err != nil {
+		return false
+	}
+	info, err := os.Stat(f.path())
+	return err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0
+}
+
+// editGitHook puts a command of a program into a hook of ours, as its second line; program "" takes it out.
 func editGitHook(text, program string) string {
 	var lines []string
 	for l := range strings.Lines(text) {

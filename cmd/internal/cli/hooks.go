@@ -96,8 +96,10 @@ Where that fails, the worktree stays, and hooks.log says why. All else that it h
 or a submodule.
 
 Hooks that are there go on working: ours are put beside them. A file that is damaged, or that a symbolic
-link leads to out of DIR, is refused and stays as it is. git's hooks are refused where core.hooksPath
-has them outside of the repository. If a tool wrote its file anew, remove takes out what is ours there.
+link leads to out of DIR, is refused and stays as it is. A hook of git that is there is renamed to
+NAME.before-snapfs, and ours runs it, with its arguments, input and exit status; remove names it back. One
+that is not executable stays, and ours is not put over it. git's hooks are refused where core.hooksPath has
+them outside of the repository, and where husky makes them. If a tool wrote its file anew, remove takes out what is ours there.
 
 A hook never makes the tool fail, unless neither snapfs nor git can make a worktree; without snapfs, git makes
 them. A turn takes ten seconds at most, a worktree two minutes. What goes wrong is in hooks.log of the home.
@@ -135,7 +137,7 @@ With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use thes
 			}
 			r := hookResult{Tool: args[1], Files: []string{}}
 			if args[1] == "git" {
-				r.Files, err = changeGitHooks(dir, program)
+				r.Files, err = a.changeGitHooks(cmd.Context(), dir, program)
 			} else {
 				r.Files, err = changeToolHooks(dir, args[1], program, worktrees)
 			}
