@@ -161,7 +161,9 @@ func TestHooksGit(t *testing.T) {
 		h.fails(4, "core.hooksPath", "hooks", action, "git", h.at)
 		require.NoDirExists(t, h.path("shared"))
 	}
-	h.sh("", `git config core.hooksPath .githooks; mkdir sub`)
+	h.sh("", `git config core.hooksPath .githooks; mkdir -p 'sub/[a] *'; git status --short > ../status`)
+	h.ok("hooks", "install", "codex", filepath.Join(h.at, "sub/[a] *"))
+	h.sh("", `git status --short | diff - ../status`)
 	h.ok("hooks", "remove", "git", filepath.Join(h.at, "sub"))
 	require.NoDirExists(t, filepath.Join(h.at, ".githooks"))
 	h.ok("hooks", "install", "git", filepath.Join(h.at, "sub"))
@@ -174,6 +176,12 @@ func TestHooksWorktrees(t *testing.T) {
 	h := newHookTools(t)
 	h.makeDir("app")
 	h.sh("", `git init -q .; git config user.name n; git config user.email e@x; echo one > f; git add f; git commit -qm one; echo secret > .env`)
+	const state = `git status --short --branch; git branch -v; md5sum .git/HEAD .git/index .git/info/exclude`
+	before := h.sh("", state)
+	require.Len(t, strings.Fields(h.ok("hooks", "install", "claude-code", h.at)), 2)
+	require.NotContains(t, h.sh("", state), ".claude", "git is not to commit it")
+	require.Len(t, strings.Fields(h.ok("hooks", "remove", "claude-code", h.at)), 2)
+	require.Equal(t, before, h.sh("", state))
 	h.ok("hooks", "install", "claude-code", h.at)
 	require.NotContains(t, h.commands(".claude/settings.local.json"), "WorktreeCreate", "they are asked for")
 	h.fails(2, "--worktrees", "hooks", "install", "codex", h.at, "--worktrees")
@@ -194,8 +202,7 @@ func TestHooksWorktrees(t *testing.T) {
 	h.sh(`{"cwd": "`+one+`", "hook_event_name": "Stop"}`, `sh -c "$1"`, commands["Stop"])
 	require.Contains(t, h.ok("turns", filepath.Base(one), "--no-stat"), "claude-code Stop")
 	shell(t, soon, one, `git checkout -q --detach; git commit --allow-empty -qm three; git branch same HEAD~2; echo later > f`)
-	const state = `git status --short --branch; git branch -v; md5sum .git/HEAD .git/index`
-	before := h.sh("", state)
+	before = h.sh("", state)
 	h.sh("", `mv .git away`)
 	remove(one)
 	require.DirExists(t, one, "its commits would be lost")

@@ -43,7 +43,7 @@ type hookEvent struct {
 
 // hookTools are the tools, but for git. A file that we made is known by its blanks, which nobody else writes. Sources of
 // the formats:
-//   - Claude Code: https://code.claude.com/docs/en/hooks; settings.local.json is not committed
+//   - Claude Code: https://code.claude.com/docs/en/hooks; settings.local.json is not to be committed
 //   - Codex: https://developers.openai.com/codex/hooks; hooks.json beside a config.toml, with the same schema
 //   - Cursor: https://cursor.com/docs/hooks; .cursor/hooks.json, version 1
 var hookTools = []hookTool{
@@ -84,6 +84,10 @@ once. In a workspace, install makes a turn, so that 'snapfs undo' of a later tur
   codex        .codex/hooks.json             as above; codex asks once whether the hooks are to be trusted
   cursor       .cursor/hooks.json            after each edit and shell command, and at the end
   git          its hooks                     after commit, checkout, merge, rebase and amend
+
+Where install makes a file of a tool, it also puts it into .git/info/exclude, so that git does not commit it,
+and remove takes that back. 'snapfs apply' of the workspace takes hooks along as it does all other files:
+remove them before, where the directory that it came from is to have none.
 
 With --worktrees, claude-code also has its worktrees ('claude --worktree', and agents with isolation) made
 and removed by snapfs: each is a workspace with all that the project has, .env and node_modules included,
@@ -139,7 +143,7 @@ With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use thes
 			if args[1] == "git" {
 				r.Files, err = a.changeGitHooks(cmd.Context(), dir, program)
 			} else {
-				r.Files, err = changeToolHooks(dir, args[1], program, worktrees)
+				r.Files, err = a.changeToolHooks(cmd.Context(), dir, args[1], program, worktrees)
 			}
 			if err != nil {
 				return err
@@ -163,17 +167,31 @@ With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use thes
 }
 
 // changeToolHooks has a tool with a JSON file run a program, for worktrees as well if they are asked for; program "" takes
-// the hooks away. It gives the files it has changed.
-func changeToolHooks(dir, tool, program string, worktrees bool) ([]string, error) {
+// the hooks away. A file that is made is none for git to commit. It gives the files it has changed.
+func (a *app) changeToolHooks(ctx context.Context, dir, tool, program string, worktrees bool) ([]string, error) {
 	i := slices.IndexFunc(hookTools, func(t hookTool) bool { return t.name == tool })
 	t := hookTools[i]
 	t.events = slices.DeleteFunc(slices.Clone(t.events), func(e hookEvent) bool { return e.action != hookTurn && !worktrees })
 	f := hookFile{dir: dir, name: t.file, empty: t.empty, mode: 0o644}
+	_, missing := os.Lstat(f.path())
+	files := []string{}
 	changed, err := f.rewrite(func(text string) (string, error) { return t.edit(text, program) })
-	if !changed || err != nil {
-		return []string{}, err
+	if err != nil {
+		return files, err
 	}
-	return []string{f.path()}, nil
+	if changed {
+		files = append(files, f.path())
+	}
+	if program != "" && missing == nil {
+		return files, nil
+	}
+	exclude, err := excludeHooks(ctx, dir, t.file, program != "")
+	if err != nil {
+		a.note("warning: git's list of files that it passes over stays as it is: %v", err)
+	} else if exclude != "" {
+		files = append(files, exclude)
+	}
+	return files, nil
 }
 
 // turnOfHooks makes a turn of the workspace in which hooks were installed, if it is one.
