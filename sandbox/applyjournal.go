@@ -40,6 +40,7 @@ type applyJournal struct {
 	FromTop   string          `json:"from_top,omitempty"`
 	Undone    string          `json:"undone,omitempty"` // snapshot of the application that is taken back
 	Back      bool            `json:"back,omitempty"`   // it was given up: what was done is to be undone
+	Stage     dirapply.Stage  `json:"stage"`
 	Steps     []dirapply.Step `json:"steps"`
 
 	old, now threeway.Tree
@@ -91,6 +92,10 @@ func (j *applyJournal) write(h *Home) error {
 func (j *applyJournal) run(h *Home, resume bool) dirapply.Run {
 	return dirapply.Run{
 		Steps: j.Steps, Old: j.old, New: j.now, Back: j.Back, Lenient: j.Back, Resume: resume, Name: j.After, Points: h.points,
+		Stage: j.Stage, Made: func(is dirapply.Stage) error {
+			j.Stage = is
+			return j.write(h)
+		},
 	}
 }
 

@@ -12,8 +12,9 @@ import (
 )
 
 // attributes gives something what its file in a tree has: owner, attributes and permissions, in this order, because each
-// may take away from the next, and the times in the end.
-func (x *runner) attributes(dir int, name, path string, f threeway.File, times bool) error {
+// may take away from the next, and the times in the end. fd is of the thing itself, opened through no link and not for
+// reading: no path that somebody may exchange is followed.
+func (x *runner) attributes(fd int, path string, f threeway.File) error {
 	a := f.Stat()
 	xattrs, err := f.Xattrs()
 	if err != nil {
@@ -21,12 +22,15 @@ func (x *runner) attributes(dir int, name, path string, f threeway.File, times b
 	}
 	return x.r.do(func() error {
 		var st unix.Stat_t
-		if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if err := unix.Fstat(fd, &st); err != nil {
 			return err
+		}
+		if kind(st.Mode) != kind(a.Mode) {
+			return fmt.Errorf("%w: %q is something else", ErrChanged, path)
 		}
 		mode := a.Mode & 0o7777
 		if st.Uid != a.UID || st.Gid != a.GID {
-			err := unix.Fchownat(dir, name, int(a.UID), int(a.GID), unix.AT_SYMLINK_NOFOLLOW)
+			err := unix.Fchownat(fd, "", int(a.UID), int(a.GID), unix.AT_EMPTY_PATH)
 			if err != nil {
 				if !denied(err) {
 					return fmt.Errorf("%q: owner: %w", path, err)
@@ -35,11 +39,11 @@ func (x *runner) attributes(dir int, name, path string, f threeway.File, times b
 				mode &^= unix.S_ISUID | unix.S_ISGID // they would be somebody else's
 			}
 		}
-		if err := x.setXattrs(dir, name, path, xattrs); err != nil {
+		if err := x.setXattrs(fd, path, xattrs); err != nil {
 			return err
 		}
 		if kind(a.Mode) != unix.S_IFLNK {
-			if err := unix.Fchmodat(dir, name, mode, 0); err != nil {
+			if err := unix.Chmod(fdPath(fd), mode); err != nil {
 				if !denied(err) {
 					return fmt.Errorf("%q: permissions: %w", path, err)
 				}
@@ -47,25 +51,22 @@ func (x *runner) attributes(dir int, name, path string, f threeway.File, times b
 			}
 		}
 		x.Points.At("attributes set")
-		if !times {
-			return nil
-		}
-		return x.setTimes(dir, name, path, f)
+		return x.setTimes(fd, path, f)
 	})
 }
 
 // setXattrs gives something these attributes, and takes others from it.
-func (x *runner) setXattrs(dir int, name, path string, wanted map[string]string) error {
-	has, err := xattrsAt(dir, name)
+func (x *runner) setXattrs(fd int, path string, wanted map[string]string) error {
+	has, err := xattrsOf(fd)
 	if err != nil {
 		return fmt.Errorf("%q: %w", path, err)
 	}
-	at := procPath(dir, name)
+	at := fdPath(fd)
 	for xattr := range has {
 		if _, ok := wanted[xattr]; ok {
 			continue
 		}
-		if err := unix.Lremovexattr(at, xattr); err != nil && !errors.Is(err, unix.ENODATA) {
+		if err := unix.Removexattr(at, xattr); err != nil && !errors.Is(err, unix.ENODATA) {
 			if strings.HasPrefix(xattr, "security.") && denied(err) {
 				continue // the host gives files such
 			}
@@ -76,7 +77,7 @@ func (x *runner) setXattrs(dir int, name, path string, wanted map[string]string)
 		if now, ok := has[xattr]; ok && now == value {
 			continue
 		}
-		err := unix.Lsetxattr(at, xattr, []byte(value), 0)
+		err := unix.Setxattr(at, xattr, []byte(value), 0)
 		switch {
 		case err == nil:
 		case denied(err), errors.Is(err, unix.ERANGE), errors.Is(err, unix.E2BIG):
@@ -89,10 +90,10 @@ func (x *runner) setXattrs(dir int, name, path string, wanted map[string]string)
 }
 
 // setTimes sets the times: that of access as that of modification, as in a mount.
-func (x *runner) setTimes(dir int, name, path string, f threeway.File) error {
+func (x *runner) setTimes(fd int, path string, f threeway.File) error {
 	m := f.Stat().Mtime
 	t := unix.Timespec{Sec: m.Sec, Nsec: int64(m.Nsec)}
-	err := unix.UtimesNanoAt(dir, name, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW)
+	err := unix.UtimesNanoAt(unix.AT_FDCWD, fdPath(fd), []unix.Timespec{t, t}, 0)
 	if denied(err) {
 		x.skip(path, "times", err)
 		return nil
@@ -119,7 +120,7 @@ func (x *runner) directories() error {
 		if path == "" {
 			continue
 		}
-		if err := x.directory(path, full[path], true); err != nil {
+		if err := x.directory(path, full[path]); err != nil {
 			return err
 		}
 	}
@@ -127,29 +128,20 @@ func (x *runner) directories() error {
 }
 
 // directory gives one directory its times, and its attributes if they are to change.
-func (x *runner) directory(path string, full, times bool) error {
+func (x *runner) directory(path string, full bool) error {
 	f, err := x.goal.Lstat(path)
 	if err != nil {
 		return err
 	}
-	if f == nil || !isDir(f.Stat().Mode) {
+	if f == nil || !isDir(f.Stat().Mode) || slices.Contains(x.result.Left, path) {
 		return nil
 	}
-	at := path
-	if path == "" {
-		at = "."
-	}
-	err = x.r.in(at, func(dir int, name string) error {
-		var st unix.Stat_t
-		if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return err
-		}
-		if !isDir(st.Mode) {
-			return unix.ENOTDIR
-		}
-		return nil
+	fd := -1
+	err = x.r.do(func() (err error) {
+		fd, err = x.r.openDir(path, unix.O_PATH)
+		return err
 	})
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+	if missing(err) {
 		if x.Lenient {
 			return nil
 		}
@@ -158,50 +150,16 @@ func (x *runner) directory(path string, full, times bool) error {
 	if err != nil {
 		return described(path, err)
 	}
-	dir, name := split(path)
-	fd := -1
-	err = x.r.do(func() (err error) {
-		fd, err = x.r.openDir(dir, unix.O_PATH)
-		return err
-	})
-	if err != nil {
-		return described(path, err)
-	}
 	defer unix.Close(fd) //nolint:errcheck // O_PATH
-	if path == "" {
-		name = "."
-	}
 	if full {
-		return x.attributes(fd, name, path, f, times)
+		return x.attributes(fd, path, f)
 	}
 	return x.r.do(func() error {
 		if x.wide[path] || x.Resume || x.Back {
-			if err := unix.Fchmodat(fd, name, f.Stat().Mode&0o7777, 0); err != nil && !denied(err) {
+			if err := unix.Chmod(fdPath(fd), f.Stat().Mode&0o7777); err != nil && !denied(err) {
 				return described(path, err)
 			}
 		}
-		return x.setTimes(fd, name, path, f)
+		return x.setTimes(fd, path, f)
 	})
-}
-
-// leave removes the stage, gives the root its times and writes everything to the disk.
-func (x *runner) leave() error {
-	name := stageStart + x.Name
-	err := x.r.do(func() error {
-		return unix.Unlinkat(int(x.r.dir.Fd()), name, unix.AT_REMOVEDIR)
-	})
-	x.Points.At("stage removed")
-	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
-		err = x.left(name, "has something for which there is no place")
-	}
-	if err != nil {
-		return err
-	}
-	full := slices.ContainsFunc(x.sets, func(m move) bool { return m.dst == "" })
-	if err := x.directory("", full, true); err != nil {
-		return err
-	}
-	err = x.sync(int(x.r.dir.Fd()))
-	x.Points.At("directory synced")
-	return err
 }

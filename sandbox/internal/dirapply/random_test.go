@@ -62,6 +62,7 @@ type scene struct {
 	dir   string
 	rnd   *rand.Rand
 	steps []Step
+	stage Stage
 	trees map[string]Tree
 }
 
@@ -123,6 +124,11 @@ func (s *scene) reset(t *testing.T) {
 	}
 }
 
+func (s *scene) made(is Stage) error {
+	s.stage = is
+	return nil
+}
+
 // errStopped is the panic of a run that is stopped.
 var errStopped = errors.New("stopped")
 
@@ -137,7 +143,7 @@ func (s *scene) attempt(t *testing.T, at int, back bool) (points int) {
 	}()
 	_, err := r.Run(t.Context(), Run{
 		Steps: s.steps, Old: s.tree(t, "old"), New: s.tree(t, "new"), Back: back, Resume: back, Name: "x",
-		Points: func(string) {
+		Stage: s.stage, Made: s.made, Points: func(string) {
 			if points++; points-1 == at {
 				panic(errStopped)
 			}
@@ -153,6 +159,7 @@ func (s *scene) again(t *testing.T, back bool) {
 	defer r.Close() //nolint:errcheck // nothing is written
 	got, err := r.Run(t.Context(), Run{
 		Steps: s.steps, Old: s.tree(t, "old"), New: s.tree(t, "new"), Back: back, Resume: true, Name: "x",
+		Stage: s.stage, Made: s.made,
 	})
 	require.NoError(t, err)
 	require.Empty(t, got)

@@ -24,6 +24,7 @@ var (
 type Root struct {
 	dir   *os.File
 	mount uint64
+	fs    int64 // type of the file system
 	do    func(fn func() error) error
 }
 
@@ -46,6 +47,10 @@ func Open(path string, do func(fn func() error) error) (*Root, error) {
 		}
 		sx, err := r.statx(".")
 		r.mount = mountOf(&sx)
+		var fs unix.Statfs_t
+		if err == nil && unix.Fstatfs(int(r.dir.Fd()), &fs) == nil {
+			r.fs = int64(fs.Type) //nolint:unconvert // it is an int32 elsewhere
+		}
 		return err
 	})
 	if err != nil {
@@ -180,7 +185,7 @@ func (r *Root) lstat(path string) (st *stat, err error) {
 		}
 		return err
 	})
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+	if missing(err) {
 		return nil, nil
 	}
 	return st, err

@@ -22,7 +22,10 @@ type Run struct {
 	// Lenient leaves what is not as the steps say, in place of ending with ErrChanged.
 	Lenient bool
 	Name    string // of the stage; each set of steps has its own
-	Points  failpoint.Func
+	Stage   Stage  // as another run has told it to Made
+	// Made is told of a stage that was made, before anything is in it. It may be nil.
+	Made   func(Stage) error
+	Points failpoint.Func
 }
 
 // Skip is something that a run has left out.
@@ -107,6 +110,9 @@ func (x *runner) isSource(m move, at string, st *stat) (bool, error) {
 	if m.kind == layers.Renamed && (!x.Back || m.was.Ino == st.Ino) {
 		return m.was.Ino == st.Ino && (x.Back || isDir(st.Mode)), nil // going back, it may have been exchanged
 	}
+	if m.kind == layers.Renamed && isDir(st.Mode) && x.r.numbered() {
+		return false, nil
+	}
 	if other, ok := x.moves.from[m.src]; ok && m.kind == layers.Deleted && x.Back == (other.Ino == st.Ino) {
 		return false, nil // it is what the step leads to
 	}
@@ -125,6 +131,9 @@ func (x *runner) isGoal(m move, st *stat) (bool, error) {
 	}
 	if m.kind == layers.Renamed && m.was.Ino == st.Ino || m.kind == layers.Modified && x.Back && m.was.is(st, true) {
 		return true, nil
+	}
+	if m.kind == layers.Renamed && isDir(st.Mode) && x.r.numbered() {
+		return false, nil // any directory is like another
 	}
 	ok, err := x.like(x.goal, m.dst, m.dst, st, m.kind == layers.Modified)
 	if !ok && err == nil && m.kind == layers.Renamed && x.Back { // it is still to be exchanged
@@ -148,10 +157,8 @@ func (x *runner) like(t threeway.Tree, path, at string, st *stat, whole bool) (b
 
 // isPut reports whether what is at a path is what another step has put there.
 func (x *runner) isPut(path string, st *stat) (bool, error) {
-	for _, m := range x.puts {
-		if m.dst == path {
-			return x.isGoal(m, st)
-		}
+	if m, ok := x.putAt[path]; ok {
+		return x.isGoal(m, st)
 	}
 	return false, nil
 }
@@ -216,6 +223,9 @@ func (x *runner) takeOne(m move, st *stat) error {
 		return described(m.src, err)
 	}
 	err := x.at(m.src, func(dir int, name string) error { return rename(dir, name, x.stage, slot) })
+	if errors.Is(err, unix.EEXIST) || missing(err) { // it is in the stage already, or has just gone
+		return x.left(m.src, "has changed")
+	}
 	if err != nil {
 		return described(m.src, err)
 	}
@@ -226,7 +236,10 @@ func (x *runner) takeOne(m move, st *stat) error {
 	}
 	if now == nil || !identityOf(st).is(now, false) {
 		err := x.at(m.src, func(dir int, name string) error { return rename(x.stage, slot, dir, name) })
-		return errors.Join(described(m.src, err), x.left(m.src, "has just changed"))
+		if err != nil && now != nil {
+			err = x.aside(slot, m.src)
+		}
+		return errors.Join(err, x.left(m.src, "has just changed"))
 	}
 	if m.kind == layers.Deleted {
 		return x.unstage(slot)
@@ -273,13 +286,13 @@ func (x *runner) putOne(m move, slot string) error {
 			err := x.at(m.dst, func(dir int, name string) error { return unix.Renameat(x.stage, slot, dir, name) })
 			return described(m.dst, err) // the same, and one file with its other names
 		}
-		if waiting != nil && m.kind == layers.Added {
-			err = x.unstage(slot)
+		if waiting != nil && (m.kind == layers.Added || ok && !isDir(st.Mode) && waiting.Ino == st.Ino) {
+			err, waiting = x.unstage(slot), nil
 		}
-		if err != nil || ok {
+		if err != nil || ok && waiting == nil {
 			return err
 		}
-		return x.left(m.dst, "is in the way")
+		return x.inTheWay(m, slot, waiting != nil)
 	case waiting == nil:
 		if m.kind == layers.Added {
 			return nil // it was skipped
@@ -288,8 +301,8 @@ func (x *runner) putOne(m move, slot string) error {
 	}
 	err = x.at(m.dst, func(dir int, name string) error { return rename(x.stage, slot, dir, name) })
 	x.Points.At("put to its place")
-	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOENT) {
-		return x.left(m.dst, "cannot be put there")
+	if errors.Is(err, unix.EEXIST) || missing(err) {
+		return x.inTheWay(m, slot, true)
 	}
 	return described(m.dst, err)
 }
@@ -335,9 +348,11 @@ func (x *runner) exchangeOne(m move, slot string) error {
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // the file system cannot
 			err = unix.Renameat(x.stage, slot, dir, name)
 		}
-		return err
+		return moveError(err)
 	}
-	if err := x.at(m.dst, swap); err != nil {
+	if err := x.at(m.dst, swap); missing(err) {
+		return errors.Join(x.unstage(slot), x.left(m.dst, "has just changed"))
+	} else if err != nil {
 		return described(m.dst, err)
 	}
 	x.Points.At("exchanged")
@@ -346,7 +361,12 @@ func (x *runner) exchangeOne(m move, slot string) error {
 		return err
 	}
 	if !identityOf(st).is(was, false) {
-		return errors.Join(described(m.dst, x.at(m.dst, swap)), x.unstage(slot), x.left(m.dst, "has just changed"))
+		if x.at(m.dst, swap) == nil {
+			err = x.unstage(slot)
+		} else {
+			err = x.aside(slot, m.dst)
+		}
+		return errors.Join(err, x.left(m.dst, "has just changed"))
 	}
 	return x.unstage(slot)
 }
@@ -378,7 +398,7 @@ func (x *runner) at(path string, fn func(dir int, name string) error) error {
 		if err := unix.Fstat(fd, &st); err != nil {
 			return err
 		}
-		return unix.Fchmodat(unix.AT_FDCWD, procPath(fd, "."), st.Mode&0o7777|0o700, 0)
+		return unix.Chmod(fdPath(fd), st.Mode&0o7777|0o700)
 	})
 	if widen != nil {
 		return err
@@ -406,5 +426,5 @@ func rename(fromDir int, from string, toDir int, to string) error {
 		}
 		err = unix.Renameat(fromDir, from, toDir, to)
 	}
-	return err
+	return moveError(err)
 }

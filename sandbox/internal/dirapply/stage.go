@@ -17,24 +17,6 @@ import (
 // slotOf names something in the stage: what is new ('n'), is being removed ('x') or moved ('m') by the step of a number.
 func slotOf(what byte, n int) string { return string(what) + strconv.Itoa(n) }
 
-// openStage makes the stage, or opens the one that another run has left.
-func (x *runner) openStage() error {
-	name := stageStart + x.Name
-	return x.r.do(func() (err error) {
-		root := int(x.r.dir.Fd())
-		err = unix.Mkdirat(root, name, 0o700)
-		if errors.Is(err, unix.EEXIST) && (x.Resume || x.Back) {
-			err = nil
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		x.stage, err = unix.Openat(root, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		x.Points.At("stage made")
-		return err
-	})
-}
-
 // staged looks at something in the stage; nil if it is not there.
 func (x *runner) staged(slot string) (st *stat, err error) {
 	err = x.r.do(func() error {
@@ -117,14 +99,14 @@ func (x *runner) sweepOne(s Step, what byte, slot string, st *stat) error {
 		tree threeway.Tree
 		path Path
 	}{{x.Old, s.Old}, {x.New, s.New}} {
-		f, err := side.tree.Lstat(string(side.path))
+		if side.path == "" {
+			continue
+		}
+		same, err := x.like(side.tree, string(side.path), join(stageStart+x.Name, slot), st, false)
 		if err != nil {
 			return err
 		}
-		if f == nil || side.path == "" || kind(f.Stat().Mode) != kind(st.Mode) {
-			continue
-		}
-		if !isReg(st.Mode) || f.Stat().Mtime == st.Mtime && f.Stat().Size == st.Size {
+		if same {
 			return x.unstage(slot)
 		}
 	}
@@ -133,10 +115,10 @@ func (x *runner) sweepOne(s Step, what byte, slot string, st *stat) error {
 			at = string(s.New)
 		}
 		err := x.at(at, func(dir int, name string) error { return rename(x.stage, slot, dir, name) })
-		if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.ENOENT) {
+		if !errors.Is(err, unix.EEXIST) && !missing(err) {
 			return described(at, err)
 		}
-		return x.left(at, "has changed")
+		return errors.Join(x.aside(slot, at), x.left(at, "has changed"))
 	}
 	return x.unstage(slot) // it was not complete
 }
@@ -200,7 +182,7 @@ func (x *runner) make() error {
 	if err := x.unsynced.wait(); err != nil {
 		return err
 	}
-	err := unix.Fchmod(x.stage, 0o700) // the last change of metadata
+	err := unix.Fchmod(x.stage, stageMode) // the last change of metadata
 	if err == nil {
 		err = x.sync(x.stage)
 	}
@@ -272,7 +254,16 @@ func (x *runner) makeOne(path, slot string, f threeway.File) error {
 	if isDir(a.Mode) {
 		return nil // it gets its attributes in the end
 	}
-	return x.attributes(x.stage, slot, path, f, true)
+	at := -1
+	err = x.r.do(func() (err error) {
+		at, err = unix.Openat(x.stage, slot, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%q: %w", path, err)
+	}
+	defer unix.Close(at) //nolint:errcheck // O_PATH
+	return x.attributes(at, path, f)
 }
 
 // sparse writes into an empty file, from its begin, and leaves out zeros.

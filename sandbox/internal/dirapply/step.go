@@ -214,7 +214,7 @@ func (l *looker) dir(path string) (why string, err error) {
 	switch {
 	case errors.Is(err, unix.EXDEV):
 		return "it is in what is mounted inside the directory", nil
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+	case missing(err):
 		return "", nil
 	case errors.Is(err, unix.EACCES):
 		return "its directory may not be entered", nil
@@ -224,7 +224,7 @@ func (l *looker) dir(path string) (why string, err error) {
 
 // writable finds out whether names in a directory can be changed, or could after a chmod, which is undone.
 func (l *looker) writable(fd int, why *string) error {
-	at := procPath(fd, ".")
+	at := fdPath(fd)
 	err := unix.Faccessat(unix.AT_FDCWD, at, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
 	switch {
 	case errors.Is(err, unix.EROFS):
@@ -234,7 +234,7 @@ func (l *looker) writable(fd int, why *string) error {
 		if err := unix.Fstat(fd, &st); err != nil {
 			return err
 		}
-		if unix.Fchmodat(unix.AT_FDCWD, at, st.Mode&0o7777, 0) != nil { // it may if it is the owner's
+		if unix.Chmod(at, st.Mode&0o7777) != nil { // it may if it is the owner's
 			*why = "its directory may not be written"
 		}
 	case err != nil:
@@ -247,6 +247,8 @@ func (l *looker) writable(fd int, why *string) error {
 type moves struct {
 	takes, puts, sets []move
 	from              map[string]Identity // of what is deleted from where something else comes to be
+	to                map[string]string   // where what is renamed goes, by where it was
+	putAt             map[string]move     // puts by where they lead
 }
 
 // move is a step in one direction.
@@ -259,7 +261,7 @@ type move struct {
 
 // direct gives steps a direction. What is in a directory is taken before it, and put after it.
 func direct(steps []Step, back bool) moves {
-	m := moves{from: map[string]Identity{}}
+	m := moves{from: map[string]Identity{}, to: map[string]string{}, putAt: map[string]move{}}
 	came := map[Path]bool{}
 	for i, s := range steps {
 		v := move{n: i, kind: s.Kind, src: string(s.Old), dst: string(s.New), was: s.Was}
@@ -291,6 +293,12 @@ func direct(steps []Step, back bool) moves {
 			m.from[string(s.Old)] = s.Was
 		}
 	}
+	for _, v := range m.puts {
+		m.putAt[v.dst] = v
+		if v.kind == layers.Renamed {
+			m.to[v.src] = v.dst
+		}
+	}
 	slices.SortFunc(m.takes, func(a, b move) int { return comparePaths(b.src, a.src) })
 	slices.SortFunc(m.puts, func(a, b move) int { return comparePaths(a.dst, b.dst) })
 	slices.SortFunc(m.sets, func(a, b move) int { return comparePaths(a.dst, b.dst) })
@@ -299,14 +307,8 @@ func direct(steps []Step, back bool) moves {
 
 // moved gives the path to which renames bring something.
 func (m *moves) moved(path string) string {
-	to := map[string]string{}
-	for _, v := range m.puts {
-		if v.kind == layers.Renamed {
-			to[v.src] = v.dst
-		}
-	}
 	for at := path; at != ""; at, _ = split(at) {
-		if dst, ok := to[at]; ok {
+		if dst, ok := m.to[at]; ok {
 			return dst + strings.TrimPrefix(path, at)
 		}
 	}

@@ -22,11 +22,7 @@ type unsynced struct {
 
 // ordered reports whether the root's file system has a log of that kind.
 func (r *Root) ordered() bool {
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(r.dir.Fd()), &fs); err != nil {
-		return false
-	}
-	return fs.Type == unix.EXT4_SUPER_MAGIC || fs.Type == unix.XFS_SUPER_MAGIC
+	return r.fs == unix.EXT4_SUPER_MAGIC || r.fs == unix.XFS_SUPER_MAGIC
 }
 
 // add begins to write a file, and takes it over.

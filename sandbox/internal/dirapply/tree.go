@@ -1,6 +1,7 @@
 package dirapply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,20 +134,26 @@ func (f file) CopyTo(ctx context.Context, w io.Writer) error {
 
 // Xattrs implements threeway.File.
 func (f file) Xattrs() (all map[string]string, err error) {
-	err = f.r.in(f.path, func(dir int, name string) (err error) {
-		all, err = xattrsAt(dir, name)
+	err = f.r.in(cmp.Or(f.path, "."), func(dir int, name string) error {
+		fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd) //nolint:errcheck // O_PATH
+		all, err = xattrsOf(fd)
 		return err
 	})
 	return all, described(f.path, err)
 }
 
-// procPath names something in an open directory where a system call takes only a path.
-func procPath(dir int, name string) string { return "/proc/self/fd/" + strconv.Itoa(dir) + "/" + name }
+// fdPath names what is open, even if only for its path, where a system call takes a path. It is no symbolic link that
+// leads on from there.
+func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// xattrsAt reads all attributes that this process may see.
-func xattrsAt(dir int, name string) (map[string]string, error) {
-	path := procPath(dir, name)
-	n, err := unix.Llistxattr(path, nil)
+// xattrsOf reads all attributes that this process may see.
+func xattrsOf(fd int) (map[string]string, error) {
+	path := fdPath(fd)
+	n, err := unix.Listxattr(path, nil)
 	if err != nil || n == 0 {
 		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPERM) {
 			err = nil
@@ -154,7 +161,7 @@ func xattrsAt(dir int, name string) (map[string]string, error) {
 		return nil, err
 	}
 	names := make([]byte, n)
-	if n, err = unix.Llistxattr(path, names); err != nil {
+	if n, err = unix.Listxattr(path, names); err != nil {
 		return nil, err
 	}
 	all := map[string]string{}
@@ -162,10 +169,10 @@ func xattrsAt(dir int, name string) (map[string]string, error) {
 		if xattr == "" {
 			continue
 		}
-		size, err := unix.Lgetxattr(path, xattr, nil)
+		size, err := unix.Getxattr(path, xattr, nil)
 		value := make([]byte, max(size, 0))
 		if err == nil && size > 0 {
-			size, err = unix.Lgetxattr(path, xattr, value)
+			size, err = unix.Getxattr(path, xattr, value)
 		}
 		switch {
 		case errors.Is(err, unix.ENODATA), denied(err):
@@ -176,6 +183,11 @@ func xattrsAt(dir int, name string) (map[string]string, error) {
 		all[xattr] = string(value[:size])
 	}
 	return all, nil
+}
+
+// missing reports that a path leads to nothing, or through what is no directory.
+func missing(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
 // denied reports that the host, or the rights of this process, do not allow something.
