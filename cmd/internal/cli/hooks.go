@@ -103,7 +103,8 @@ Hooks that are there go on working: ours are put beside them. A file that is dam
 link leads to out of DIR, is refused and stays as it is. A hook of git that is there is renamed to
 NAME.before-snapfs, and ours runs it, with its arguments, input and exit status; remove names it back. One
 that is not executable stays, and ours is not put over it. git's hooks are refused where core.hooksPath has
-them outside of the repository, and where husky makes them. If a tool wrote its file anew, remove takes out what is ours there.
+them outside of the repository, and where husky makes them. If a tool wrote its file anew, remove takes out
+what is ours there.
 
 A hook never makes the tool fail, unless neither snapfs nor git can make a worktree; without snapfs, git makes
 them. A turn takes ten seconds at most, a worktree two minutes. What goes wrong is in hooks.log of the home.
