@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,6 +72,25 @@ func TestRunKeepsWork(t *testing.T) {
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.WaitDelay = src, append(os.Environ(), h.env...), write, time.Second
 	require.NoError(t, cmd.Run())
 	require.NoError(t, write.Close())
+
+	// Who kills snapfs itself ends the command, and finds the workspace.
+	for _, flag := range []string{"--from=.", "--empty"} { // in namespaces, and without
+		cmd = exec.CommandContext(ctx, snapfs, "run", "--name", "killed", flag, "--", "sh", "-c", "echo work > made; echo $$; exec sleep 1000")
+		cmd.Dir, cmd.Env, cmd.WaitDelay = src, append(os.Environ(), h.env...), time.Second
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		line, err := bufio.NewReader(out).ReadString('\n')
+		require.NoError(t, err)
+		pid, err := strconv.Atoi(strings.TrimSpace(line))
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait() // it was killed
+		gone(t, pid)
+		_ = h.run("down", "killed") // what is left of the command's namespace may use it for a moment
+		require.Eventually(t, func() bool { return h.workspace("killed").State == sandbox.Unmounted }, soon, 20*time.Millisecond)
+		kept("killed")
+	}
 
 	require.Len(t, decode[sandbox.WorkspacePage](h, "list").Workspaces, 1)
 	require.Empty(t, mountsBelow(h.tmp))

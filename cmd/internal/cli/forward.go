@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,8 @@ func (a *app) runCommandIn(ctx context.Context, see inside, attr *syscall.SysPro
 		if err := see.command(cmd, argv, attr); err != nil {
 			return err
 		}
+	} else {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: orphaned}
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.out, a.err
 	if a.json {
@@ -54,6 +57,8 @@ func runForwarding(ctx context.Context, cmd *exec.Cmd) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	runtime.LockOSThread() // the kernel takes the end of the thread that starts the command for that of this process
+	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -79,6 +84,9 @@ func runForwarding(ctx context.Context, cmd *exec.Cmd) error {
 	<-stopped
 	return err
 }
+
+// orphaned is the signal that the command of a run gets if this process is killed.
+const orphaned = unix.SIGTERM
 
 // typed reports whether a signal comes from a key of the terminal, which also sends it to the command: it is one of these
 // signals, and this process is in the foreground. One that kill(1) sends then is taken for a key.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -28,6 +29,8 @@ type inside struct {
 	Homes []string // are hidden, and the system is read-only; none: neither
 	Shown []string // in Homes
 
+	Parent int // the process that runs it
+
 	// Closed are other directories that are hidden: homes of snapfs, with the sockets of the daemons.
 	Closed []string
 }
@@ -42,6 +45,7 @@ var writable = []string{"/tmp", "/dev", "/proc"}
 
 // command makes cmd, which is not started yet, one that sees what i says.
 func (i inside) command(cmd *exec.Cmd, argv []string, attr *syscall.SysProcAttr) error {
+	i.Parent = os.Getpid()
 	order, err := json.Marshal(i)
 	cmd.Path, cmd.Err, cmd.SysProcAttr = "/proc/self/exe", nil, attr
 	cmd.Args = append([]string{insideName, string(order)}, argv...)
@@ -105,9 +109,24 @@ func beInside(args []string) int {
 	}
 	path, err := exec.LookPath(argv[0])
 	if err == nil || errors.Is(err, exec.ErrDot) {
+		if err := dieWith(i.Parent); err != nil {
+			return fail(cannotRun, err)
+		}
 		err = unix.Exec(path, argv, os.Environ())
 	}
 	return fail(notRunCode(err), fmt.Errorf("run %s: %w", quote(argv[0]), err))
+}
+
+// dieWith has the command get a signal if its parent is killed, which may have happened already.
+func dieWith(parent int) error {
+	runtime.LockOSThread() // it is an attribute of the thread that becomes the command
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(orphaned), 0, 0, 0); err != nil {
+		return fmt.Errorf("asking for a signal when snapfs ends: %w", err)
+	}
+	if os.Getppid() != parent {
+		return errors.New("snapfs was killed")
+	}
+	return nil
 }
 
 // firstExtra is the first descriptor after the standard streams.

@@ -66,7 +66,9 @@ snapshot of what was discarded. With --quiet, the changes are not printed.
 
 Signals are forwarded to CMD, and mean what they mean to CMD; so do the keys of the terminal. The
 workspace is cleaned up when CMD has ended. If CMD leaves a process behind that still uses it, it
-stays, and standard error names the process and what to do.
+stays, and standard error names the process and what to do. If snapfs is killed (SIGKILL), CMD gets
+SIGTERM, unless it runs with other rights, and the workspace stays mounted: 'snapfs list' shows it,
+and 'snapfs down' with its name unmounts it, for 'snapfs apply' or 'snapfs destroy'.
 
 The exit code is that of CMD (126: cannot be run, 127: not found, 128+N: ended by signal N). If CMD
 ended with 0 but the clean-up failed, it is that of the clean-up.`,
