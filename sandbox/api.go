@@ -50,6 +50,7 @@ type (
 	ApplyResult     = api.ApplyResult
 	ApplyChange     = api.ApplyChange
 	ApplyConflict   = api.ApplyConflict
+	ApplyLeft       = api.ApplyLeft
 	BaseRequest     = api.BaseRequest
 	BaseResult      = api.BaseResult
 

@@ -30,6 +30,9 @@ func (h *Home) Apply(ctx context.Context, r ApplyRequest) (ApplyResult, error) {
 	}
 	defer end()
 	defer h.yielder.Begin()()
+	if r.Drop != "" {
+		return h.drop(ctx, r)
+	}
 	a, err := h.newApplication(ctx, r)
 	if err != nil {
 		return ApplyResult{}, err

@@ -97,7 +97,7 @@ func (d *directory) close() {
 // dirError puts an error of work in a directory into a class.
 func dirError(ctx context.Context, err error) error {
 	switch {
-	case errors.Is(err, dirapply.ErrChanged), errors.Is(err, dirapply.ErrBusy):
+	case errors.Is(err, dirapply.ErrChanged), errors.Is(err, dirapply.ErrBusy), errors.Is(err, dirapply.ErrInterrupted):
 		return fmt.Errorf("%w: %w", ErrConflict, err)
 	case errors.Is(err, unix.EXDEV):
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -118,7 +118,7 @@ func (a *application) applyToDirectory(ctx context.Context) (ApplyResult, error)
 		return ApplyResult{}, err
 	}
 	defer leave()
-	if err := h.resumeApplied(ctx, a.dir); err != nil {
+	if err := h.resumeIn(ctx, a.dir, a.req.DryRun); err != nil {
 		return ApplyResult{}, err
 	}
 	d, err := a.openDirectory(ctx)
@@ -349,12 +349,18 @@ func (d *directory) carryOut(ctx context.Context, m *dirPlan, undone *catalog.Sn
 	h := d.h
 	before, err := d.keep(ctx, m)
 	if err != nil {
+		if before != nil {
+			h.unpin(before.ID)
+		}
 		return err
 	}
 	drop := []*catalog.Snapshot{before}
 	defer func() {
 		if err == nil && d.res.Applied {
 			return
+		}
+		for _, s := range drop {
+			h.unpin(s.ID)
 		}
 		for _, s := range drop {
 			err = errors.Join(err, h.deleteSnapshot(context.WithoutCancel(ctx), s, h.dropped(s, d.session)))
@@ -365,6 +371,7 @@ func (d *directory) carryOut(ctx context.Context, m *dirPlan, undone *catalog.Sn
 		Unsaved: true,
 	}
 	if err := d.lay(ctx, after, before.Top, m.Plan); err != nil {
+		h.unpin(after.ID)
 		return err
 	}
 	drop = append(drop, after)
@@ -381,7 +388,7 @@ func (d *directory) carryOut(ctx context.Context, m *dirPlan, undone *catalog.Sn
 		return err
 	}
 	defer j.close()
-	if j.Device, j.Inode, err = d.root.ID(); err != nil {
+	if j.dirID, err = rootID(ctx, d.root, d.dir); err != nil {
 		return err
 	}
 	var obstacles []dirapply.Obstacle
@@ -395,7 +402,16 @@ func (d *directory) carryOut(ctx context.Context, m *dirPlan, undone *catalog.Sn
 		}
 		return nil
 	}
+	unlock, err := h.lockJournal(ctx, j.After)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := j.write(h); err != nil {
+		if gone := j.remove(h); gone != nil { // it may be there all the same
+			drop = nil
+			err = errors.Join(err, gone)
+		}
 		return err
 	}
 	h.points.At("application to a directory begun")
@@ -450,6 +466,10 @@ func (d *directory) takeBack(ctx context.Context) error {
 			"was changed there since is kept in a snapshot", ErrConflict, d.dir, few(changed))
 	}
 	d.tell(m.Plan)
+	d.res.From = ""
+	if err := d.remaining(ctx, m); err != nil {
+		return err
+	}
 	if m.Empty() {
 		return h.catalog.Put(ctx, true, func(ch *catalog.Change) error {
 			return undoneBy(ch, h.catalog.Snapshot(last.ID))
@@ -460,6 +480,28 @@ func (d *directory) takeBack(ctx context.Context) error {
 		d.res.Kept = d.res.Before
 	}
 	return err
+}
+
+// remaining lists what was added by the application that is taken back, and stays.
+func (d *directory) remaining(ctx context.Context, m *dirPlan) error {
+	goes := map[string]bool{}
+	for _, t := range m.Takes {
+		goes[t.Path] = true
+	}
+	host := d.root.Tree()
+	for _, c := range m.from {
+		if c.Kind != layers.Deleted || goes[c.Path] {
+			continue
+		}
+		f, err := host.Lstat(c.Path)
+		if err != nil {
+			return dirError(ctx, err)
+		}
+		if f != nil {
+			d.res.Left = append(d.res.Left, ApplyLeft{Path: c.Path, RawPath: raw(c.Path), Detail: "something else is in it"})
+		}
+	}
+	return nil
 }
 
 // few names some of many paths.

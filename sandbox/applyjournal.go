@@ -8,8 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"snapfs/internal/hosttree"
 	"snapfs/layers"
@@ -28,26 +28,76 @@ const journalVersion = 1
 // applyJournal tells what is being done to a directory of the host. It is written before anything is changed there, and
 // removed after the records say what was done. Its name is the id of the snapshot of the state after.
 type applyJournal struct {
-	Version   int             `json:"version"`
-	Directory string          `json:"directory"`
-	Device    uint64          `json:"device"`
-	Inode     uint64          `json:"inode"`
-	By        *peer.User      `json:"by,omitempty"` // with whose rights; nil: those of the daemon
-	Session   string          `json:"session"`
-	Name      string          `json:"name"` // of what is applied
-	Before    string          `json:"before"`
-	After     string          `json:"after"`
-	FromTop   string          `json:"from_top,omitempty"`
-	Undone    string          `json:"undone,omitempty"` // snapshot of the application that is taken back
-	Back      bool            `json:"back,omitempty"`   // it was given up: what was done is to be undone
-	Stage     dirapply.Stage  `json:"stage"`
-	Steps     []dirapply.Step `json:"steps"`
+	Version   int    `json:"version"`
+	Directory string `json:"directory"`
+	dirID
+	By      *peer.User      `json:"by,omitempty"` // with whose rights; nil: those of the daemon
+	Session string          `json:"session"`
+	Name    string          `json:"name"` // of what is applied
+	Before  string          `json:"before"`
+	After   string          `json:"after"`
+	FromTop string          `json:"from_top,omitempty"`
+	Undone  string          `json:"undone,omitempty"` // snapshot of the application that is taken back
+	Back    bool            `json:"back,omitempty"`   // it was given up: what was done is to be undone
+	Stage   dirapply.Stage  `json:"stage"`
+	Steps   []dirapply.Step `json:"steps"`
 
 	old, now threeway.Tree
 	plan     dirPlan
 }
 
 func (h *Home) journalPath(id string) string { return filepath.Join(h.dir, applyingDir, id+".json") }
+
+// dirID tells a directory from others, after a restart, too.
+type dirID struct {
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
+	// Born is when it was made, since file systems have the same numbers; the zero time if that is not known.
+	Born layers.Time `json:"born"`
+}
+
+// is reports whether both are one directory, at the same path or not.
+func (d dirID) is(other dirID, samePath bool) bool {
+	switch unknown := (layers.Time{}); {
+	case d.Inode != other.Inode:
+		return false
+	case d.Born != unknown && other.Born != unknown:
+		return d.Born == other.Born
+	}
+	return samePath || d.Device == other.Device // the number of a file system may be another one after a restart
+}
+
+// directoryID gives that of the directory at a path.
+func directoryID(ctx context.Context, path string) (id dirID, err error) {
+	err = asUser(ctx, func() error {
+		fd, err := hosttree.Open(path, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return err
+		}
+		defer fd.Close() //nolint:errcheck // nothing is written
+		id, err = fileID(fd)
+		return err
+	})
+	return id, err
+}
+
+// fileID gives that of an open directory.
+func fileID(f *os.File) (id dirID, err error) {
+	var sx unix.Statx_t
+	err = unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &sx)
+	if err != nil {
+		return id, err
+	}
+	id.Device, id.Inode = unix.Mkdev(sx.Dev_major, sx.Dev_minor), sx.Ino
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
+		return id, err
+	}
+	if sx.Mask&unix.STATX_BTIME != 0 && fs.Type != unix.OVERLAYFS_SUPER_MAGIC { // there it changes with the first change
+		id.Born = layers.Time{Sec: sx.Btime.Sec, Nsec: sx.Btime.Nsec}
+	}
+	return id, nil
+}
 
 // open opens the trees that the steps are about, and compares them.
 func (j *applyJournal) open(ctx context.Context, h *Home) ([]layers.Change, error) {
@@ -118,10 +168,27 @@ func (j *applyJournal) giveUp(
 		*drop = nil
 		cause = fmt.Errorf("%w; as it was changed meanwhile, this was left as it is: %s; what was there before is in snapshot %s",
 			cause, few(got.Left), j.Before)
+	} else if len(got.Skips) > 0 {
+		*drop = nil
+		cause = fmt.Errorf("%w; %s is as it was, but for what could not be set again: %s; what was there before is in snapshot %s",
+			cause, j.Directory, fewSkips(got.Skips), j.Before)
 	} else {
 		cause = fmt.Errorf("%w; %s is as it was", cause, j.Directory)
 	}
-	return errors.Join(cause, j.remove(h))
+	if err := j.remove(h); err != nil { // it may be there again after a crash
+		*drop = nil
+		return errors.Join(cause, err)
+	}
+	return cause
+}
+
+// fewSkips names some of what could not be set.
+func fewSkips(skips []dirapply.Skip) string {
+	var all []string
+	for _, s := range skips {
+		all = append(all, s.Path+" ("+s.What+")")
+	}
+	return few(all)
 }
 
 // finish records what was done, and removes the journal.
@@ -160,131 +227,18 @@ func undoneBy(ch *catalog.Change, s *catalog.Snapshot) error {
 	return nil
 }
 
+// remove removes the journal. Nothing needs its snapshots any more then.
 func (j *applyJournal) remove(h *Home) error {
 	err := os.Remove(h.journalPath(j.After))
 	h.points.At("journal of an application removed")
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		err = nil
+	} else {
+		err = errors.Join(err, hosttree.SyncDir(filepath.Join(h.dir, applyingDir)))
 	}
-	return errors.Join(err, hosttree.SyncDir(filepath.Join(h.dir, applyingDir)))
-}
-
-// journals reads those of applications that were interrupted.
-func (h *Home) journals() ([]*applyJournal, error) {
-	dir := filepath.Join(h.dir, applyingDir)
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	if err == nil {
+		h.unpin(j.Before, j.After)
+		h.stuck.Delete(j.After)
 	}
-	if err != nil {
-		return nil, err
-	}
-	var all []*applyJournal
-	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".json") {
-			continue // one that was not completely written
-		}
-		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		j := &applyJournal{}
-		if err := json.Unmarshal(text, j); err != nil || j.Version != journalVersion {
-			return nil, fmt.Errorf("%w: journal %s of an application says nothing that this version understands: %w",
-				ErrCorrupt, filepath.Join(dir, e.Name()), errors.Join(err))
-		}
-		all = append(all, j)
-	}
-	return all, nil
-}
-
-// resumeApplied brings what was interrupted in a directory to an end; "" for all directories. The caller holds the
-// directory's lock, unless it is for all.
-func (h *Home) resumeApplied(ctx context.Context, dir string) error {
-	all, err := h.journals()
-	if err != nil {
-		return err
-	}
-	for _, j := range all {
-		if dir != "" && j.Directory != dir {
-			continue
-		}
-		err := h.resumeOne(ctx, j)
-		if err == nil {
-			continue
-		}
-		err = fmt.Errorf("what was interrupted in %s cannot be brought to an end: %w", j.Directory, err)
-		if dir != "" {
-			return err
-		}
-		h.log.Warn("an application to a directory stays interrupted", "error", err)
-	}
-	return nil
-}
-
-// resumeOne goes on with one application.
-func (h *Home) resumeOne(ctx context.Context, j *applyJournal) error {
-	mounts, err := readMounts()
-	if err != nil {
-		return err
-	}
-	for point, ws := range h.mountpoints(mounts) {
-		if below(point, j.Directory) || below(j.Directory, point) {
-			return fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, ws, point)
-		}
-	}
-	if _, err := j.open(ctx, h); err != nil {
-		return err
-	}
-	defer j.close()
-	if j.By != nil {
-		ctx = peer.With(ctx, j.By)
-	}
-	threads := userThreads(ctx)
-	defer threads.Close()
-	root, err := dirapply.Open(j.Directory, doBy(threads))
-	if err != nil {
-		return dirError(ctx, err)
-	}
-	defer func() { _ = root.Close() }() // nothing is written by it
-	if dev, ino, err := root.ID(); err != nil || ino != j.Inode {
-		return errors.Join(err, fmt.Errorf("%w: it is another directory now (device %d)", ErrConflict, dev))
-	}
-	got, err := root.Run(ctx, j.run(h, true))
-	if err == nil && !j.Back {
-		h.log.Info("an interrupted application was completed", "directory", j.Directory)
-		return j.finish(ctx, h, len(got.Skips) > 0)
-	}
-	if err != nil && !j.Back && ctx.Err() == nil {
-		h.log.Warn("an interrupted application is taken back", "directory", j.Directory, "error", err)
-		j.Back = true
-		got, err = root.Run(ctx, j.run(h, true))
-	}
-	if err != nil {
-		return dirError(ctx, err)
-	}
-	if len(got.Left) > 0 {
-		h.log.Warn("changed meanwhile, and left as it is", "directory", j.Directory, "paths", got.Left, "before", j.Before)
-	}
-	return j.remove(h)
-}
-
-// resumeAllApplied is what a start does about applications that a crash has interrupted. Where the directory's file system
-// does not answer, the start does not wait for long.
-func (h *Home) resumeAllApplied() {
-	if _, err := os.Lstat(filepath.Join(h.dir, applyingDir)); err != nil {
-		return
-	}
-	done := make(chan struct{})
-	h.work.Go(func() {
-		defer close(done)
-		if err := h.resumeApplied(h.ctx, ""); err != nil {
-			h.log.Warn("applications to directories that were interrupted", "error", err)
-		}
-	})
-	select {
-	case <-done:
-	case <-time.After(hostWait):
-		h.log.Warn("an application that was interrupted is still being completed")
-	}
+	return err
 }

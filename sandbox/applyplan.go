@@ -208,6 +208,9 @@ func (a *application) lay(ctx context.Context, s *catalog.Snapshot, below string
 	expires := s.CreatedAt.Add(appliedFor)
 	s.ID, s.Session, s.ExpiresAt = h.catalog.NewID(), a.session, &expires
 	s.Top, s.ParentTop = layer.ID, below
+	if a.dir != "" {
+		h.applying.Store(s.ID, a.dir)
+	}
 	err = h.catalog.Put(ctx, true, func(ch *catalog.Change) error {
 		ch.DelTrash = append(ch.DelTrash, upper)
 		ch.PutLayers = append(ch.PutLayers, layer)

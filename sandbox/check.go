@@ -33,7 +33,7 @@ func (h *Home) Check(ctx context.Context, r CheckRequest) (CheckResult, error) {
 	}
 	defer leave()
 	c := &checker{h: h, found: []Problem{}}
-	steps := []func(context.Context, CheckRequest) error{c.store, c.records, c.directories, c.images, c.twins}
+	steps := []func(context.Context, CheckRequest) error{c.store, c.records, c.directories, c.applications, c.images, c.twins}
 	for _, step := range steps {
 		if err := step(ctx, r); err != nil {
 			return CheckResult{}, classify(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"snapfs/chunkstore"
@@ -119,7 +120,7 @@ func stage(progress func(Progress), name, unit string) func(done, total int64) {
 
 // expire deletes the snapshots that are past their time.
 func (h *Home) expire(ctx context.Context) (int, error) {
-	expired := h.catalog.Expired(h.now())
+	expired := slices.DeleteFunc(h.catalog.Expired(h.now()), h.isApplying)
 	for i, s := range expired {
 		if err := h.deleteSnapshot(ctx, s, h.event(EventSnapshotExpired, s.Workspace, "", s.ID, s.Name)); err != nil {
 			return i, err

@@ -75,13 +75,16 @@ type Home struct {
 	ns, boot   string      // mount namespace of this process, and the kernel's run
 	keepGuards atomic.Bool // mountpoints stay guarded when the home is closed
 
-	cache   *layerstore.Cache
-	engine  engine
-	ops     keylock.Locks
-	limits  atomic.Pointer[Limits]
-	points  failpoint.Func // as in Options
-	metrics *metrics
-	events  eventExpiry
+	cache  *layerstore.Cache
+	engine engine
+	ops    keylock.Locks
+	// Of applications to directories: the directories by the snapshots that are needed, and why interrupted ones could not
+	// be gone on with, by their ids.
+	applying, stuck sync.Map
+	limits          atomic.Pointer[Limits]
+	points          failpoint.Func // as in Options
+	metrics         *metrics
+	events          eventExpiry
 
 	turnStats turnStats
 	size      homeSize
@@ -151,8 +154,9 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 		err = errors.Join(err, h.closeStore(), lock.Close())
 		return nil, errors.Join(err, removeMade(made, err))
 	}
+	pending := h.pinApplied()
 	h.start()
-	h.resumeAllApplied()
+	h.resumeAllApplied(pending)
 	h.dropSnapshotViews(ctx)
 	if opts.Remount {
 		h.mountAgain(ctx)

@@ -181,7 +181,9 @@ func (h *Home) expendable() []*catalog.Snapshot {
 		heads[w.Head], heads[w.Redo], bases[w.Base] = true, true, true
 	}
 	all := slices.Collect(h.catalog.ListSnapshots(catalog.Query{}))
-	all = slices.DeleteFunc(all, func(s *catalog.Snapshot) bool { return s.Name != "" || heads[s.ID] || bases[s.Top] })
+	all = slices.DeleteFunc(all, func(s *catalog.Snapshot) bool {
+		return s.Name != "" || heads[s.ID] || bases[s.Top] || h.isApplying(s)
+	})
 	slices.SortStableFunc(all, func(a, b *catalog.Snapshot) int {
 		switch {
 		case a.Unsaved == b.Unsaved:

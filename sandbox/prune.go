@@ -49,7 +49,9 @@ func (h *Home) Prune(ctx context.Context, r PruneRequest) (PruneResult, error) {
 	goes := map[string]bool{}
 	for _, snapshots := range byWorkspace {
 		for _, s := range surplus(r, snapshots, heads, h.now()) {
-			goes[s.ID] = true
+			if !h.isApplying(s) {
+				goes[s.ID] = true
+			}
 		}
 	}
 	result.Kept = len(all) - len(goes)

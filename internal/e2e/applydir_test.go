@@ -41,6 +41,15 @@ func TestApplyToDirectory(t *testing.T) {
 		h.ok("apply", "--undo", dir)
 		same(t, "taken back", was, walk(t, dir), treewalk.Options{})
 	})
+	t.Run("Something stays", func(t *testing.T) {
+		h.ok("apply", "w")
+		shell(t, soon, dir, "chmod 700 new; echo own > new/own; chmod 500 new")
+		r := h.run("--json", "apply", "--undo", dir)
+		require.Equal(t, 0, r.code, r.err)
+		require.Contains(t, r.out, `"path": "new"`)
+		require.NotContains(t, r.out, `"from"`)
+		shell(t, soon, dir, "chmod 700 new; rm -r new")
+	})
 	t.Run("A link that was put there", func(t *testing.T) {
 		outside := h.makeDir("outside")
 		shell(t, soon, dir, `mv $'\xff' ../aside; ln -s "$1" $'\xff'`, outside)
@@ -63,7 +72,9 @@ func TestApplyToDirectory(t *testing.T) {
 	t.Run("Refused", func(t *testing.T) {
 		h.fails(2, "home", "apply", "w", "--to", h.dir)
 		h.fails(2, "not a directory", "apply", "w", "--to", dir+"/keep")
-		h.fails(3, "", "apply", "w", "--to", dir+"/none")
+		h.fails(3, "does not exist", "apply", "w", "--to", dir+"/none")
+		h.fails(3, "does not exist", "apply", "w", "--to", "./none")
+		h.fails(3, "was interrupted", "apply", "--drop", "0123456789")
 		h.fails(3, "nothing was applied", "apply", "--undo", h.makeDir("outside"))
 	})
 	if os.Geteuid() != 0 {
@@ -75,6 +86,7 @@ func TestApplyToDirectory(t *testing.T) {
 		shell(t, soon, dir, `umount closed; chmod 555 closed`)
 		if shell(t, soon, dir, `chattr +i sub/a 2> /dev/null && echo yes || true`) != "" {
 			require.Contains(t, conflicts("apply", "w", "--theirs"), "immutable")
+			require.Contains(t, h.run("apply", "w", "--theirs").err, "does not let")
 			shell(t, soon, dir, `chattr -i sub/a`)
 		}
 		require.NoFileExists(t, dir+"/new/n")

@@ -32,6 +32,9 @@ type ApplyRequest struct {
 	// unless Force is set: then what was changed since is kept as by a rollback.
 	Undo  bool `json:"undo,omitempty"`
 	Force bool `json:"force,omitempty"`
+	// Drop gives up an application to a directory that was interrupted and cannot be gone on with, by the id that Check
+	// tells, in place of applying anything. Nothing is changed in the directory: the result says what is left there.
+	Drop string `json:"drop,omitempty"`
 }
 
 // ApplyResult is what was done, would be done, or stands against it.
@@ -53,6 +56,9 @@ type ApplyResult struct {
 	// ReadGaps says why there may be more. It is empty if nobody has asked: no reads are recorded, and Serializable is not
 	// set. It is empty, too, if the target has not changed at all.
 	ReadGaps []string `json:"read_gaps,omitempty"`
+	// Left is what stays in a directory after an undo or a Drop: what has something in it that was not applied, or what
+	// was on its way from one place to another.
+	Left []ApplyLeft `json:"left,omitempty"`
 	// Skips are what the host did not let a directory have.
 	Skips []Skip `json:"skips,omitempty"`
 	// Before and After are the snapshots of the target before and after; of a directory, as far as it was changed. They
@@ -70,6 +76,13 @@ type ApplyChange struct {
 	RawPath    []byte `json:"raw_path,omitempty"`
 	OldPath    string `json:"old_path,omitempty"` // of what is renamed
 	RawOldPath []byte `json:"raw_old_path,omitempty"`
+}
+
+// ApplyLeft is something that stays in a directory.
+type ApplyLeft struct {
+	Path    string `json:"path"`
+	RawPath []byte `json:"raw_path,omitempty"`
+	Detail  string `json:"detail"`
 }
 
 // ApplyConflict is something that both sides changed in different ways.

@@ -103,6 +103,11 @@ func (c *Client) Apply(ctx context.Context, r api.ApplyRequest) (api.ApplyResult
 			x.Path = string(x.RawPath)
 		}
 	}
+	for i := range got.Left {
+		if x := &got.Left[i]; x.RawPath != nil {
+			x.Path = string(x.RawPath)
+		}
+	}
 	return got, err
 }
 

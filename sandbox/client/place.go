@@ -61,10 +61,19 @@ func (c *Client) place(ctx context.Context, a api.Access, ref *string) error {
 // applyTarget makes a path to which something is applied the name of the workspace that is mounted there, or the absolute
 // path of a directory, with its number.
 func (c *Client) applyTarget(ctx context.Context, r *api.ApplyRequest) error {
-	if !exists(r.To) {
+	if !api.IsPath(r.To) {
 		return nil
 	}
 	w, err := c.Locate(ctx, api.LocateRequest{Access: r.Access, Path: r.To})
+	if !exists(r.To) { // a workspace may have been mounted there
+		if errors.Is(err, api.ErrNotFound) {
+			err = fmt.Errorf("%w: directory %s does not exist", api.ErrNotFound, api.Quoted(r.To))
+		}
+		if err == nil {
+			r.To = w.ID
+		}
+		return err
+	}
 	switch {
 	case err == nil && (w.State != api.Unmounted || emptyDir(r.To)):
 		r.To = w.ID
@@ -77,7 +86,9 @@ func (c *Client) applyTarget(ctx context.Context, r *api.ApplyRequest) error {
 		return err
 	}
 	var st syscall.Stat_t
-	if err := syscall.Stat(at.Path, &st); err != nil {
+	if err := syscall.Stat(at.Path, &st); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: directory %s does not exist: what is there is a link to nothing", api.ErrNotFound, api.Quoted(r.To))
+	} else if err != nil {
 		return fmt.Errorf("%s: %w", api.Quoted(at.Path), err)
 	}
 	r.To, r.Inode = at.Path, fmt.Sprintf("%d:%d", st.Dev, st.Ino)

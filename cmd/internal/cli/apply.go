@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,7 @@ func (a *app) applyCommand() *cobra.Command {
 	var ours, theirs bool
 	var git toGit
 	cmd := &cobra.Command{
-		Use:   "apply FROM [--to NAME|DIR | --to-git REPO --branch B] | apply --undo [NAME|DIR]",
+		Use:   "apply FROM [--to NAME|DIR | --to-git REPO --branch B] | apply --undo [NAME|DIR] | apply --drop ID",
 		Short: "bring the changes of a workspace or snapshot into another workspace, or home into a directory",
 		Long: `Brings what was changed in FROM, a workspace or a snapshot, into workspace NAME or directory DIR;
 without --to, into the one that FROM was made from. What that has of its own stays: it is a merge,
@@ -46,7 +47,10 @@ unless --force is given: then what was changed since is kept as 'snapfs rollback
 A directory is changed with the rights of the user who calls. Each file is replaced whole, by another
 one that was written beside it. What is changed there is kept before; 'snapfs apply --undo DIR' puts
 it back as it was, with its times and attributes. It is refused if that was changed since; --force
-keeps that in a snapshot. If the daemon is killed meanwhile, the next one completes what was begun.
+keeps that in a snapshot. If the daemon is killed meanwhile, the next one completes what was begun,
+or whoever next applies something to DIR, also if that was renamed. What is needed for that cannot be
+deleted. 'snapfs check' says what could not be completed, with an ID; --drop gives that up, changes
+nothing in DIR, and says what it leaves there, which may be files of yours.
 Where files are immutable, or directories may not be written, that is a conflict. Owners and
 attributes that the host does not allow are left out, and are told. What is mounted in DIR stays as
 it is. The base is the state that was imported, or applied last; a rename in DIR itself is not known.
@@ -82,7 +86,7 @@ A paused workspace stays paused. A workspace that is mounted read-only is a conf
 					return git.run(cmd.Context(), a, c)
 				})
 			}
-			if r.From == "" && !r.Undo {
+			if r.From == "" && !r.Undo && r.Drop == "" {
 				return usagef("name the workspace or the snapshot that is to be applied")
 			}
 			if r.Undo && r.To == "" {
@@ -103,6 +107,7 @@ A paused workspace stays paused. A workspace that is mounted read-only is a conf
 	f.BoolVar(&r.Serializable, "serializable", false, "refuse if NAME has changed what programs in FROM have read")
 	f.BoolVarP(&r.DryRun, "dry-run", "n", false, "only show what would change")
 	f.BoolVar(&r.Undo, "undo", false, "take the last application to NAME back")
+	f.StringVar(&r.Drop, "drop", "", "give the interrupted application `ID` to a directory up")
 	f.BoolVar(&r.Force, "force", false, "with --undo, also if what is taken back was changed since")
 	git.flags(cmd)
 	return cmd
@@ -121,8 +126,15 @@ func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
 	}
 	switch {
 	case len(got.Conflicts) > 0 || refused:
+	case r.Drop != "":
+		a.noteDropped(got)
 	case r.Undo && got.Directory != "":
-		a.note("%s is as it was before the last application", target)
+		if len(got.Left) == 0 {
+			a.note("%s is as it was before the last application", target)
+		} else {
+			a.note("%s is as it was before the last application, but for this:", target)
+		}
+		a.noteLeft(got)
 		if got.Kept != "" {
 			a.note("what was changed since is in snapshot %s", got.Kept)
 		}
@@ -148,6 +160,10 @@ func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
 		return err
 	}
 	if n := len(got.Conflicts); n > 0 {
+		if !slices.ContainsFunc(got.Conflicts, func(x api.ApplyConflict) bool { return x.Kind != "refused" }) {
+			return failure(api.ErrConflict, "nothing was changed: the host does not let %s be changed in %s: make that possible, "+
+				"for the user who calls, then repeat it", plural(int64(n), "path"), target)
+		}
 		return failure(api.ErrConflict, "nothing was changed: %s: choose --ours, --theirs or --conflicts=markers, or change "+
 			"one side", plural(int64(n), "conflict"))
 	}
@@ -155,6 +171,26 @@ func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
 		return unserializable(target, got)
 	}
 	return nil
+}
+
+// noteDropped says what an application that was given up leaves.
+func (a *app) noteDropped(got api.ApplyResult) {
+	a.note("the interrupted application to %s was given up: a part of it is there", plain(got.Directory))
+	if got.Before != "" {
+		a.note("what was there before, as far as it was to be changed, is in snapshot %s, and what it was to be in %s; they expire",
+			got.Before, got.After)
+	}
+	if len(got.Left) > 0 {
+		a.note("move this to where it belongs, then remove the directory that it was in:")
+	}
+	a.noteLeft(got)
+}
+
+// noteLeft says what stays in a directory.
+func (a *app) noteLeft(got api.ApplyResult) {
+	for _, x := range got.Left {
+		a.note("%s: %s", quote(rawPath(x.Path, x.RawPath)), plain(x.Detail))
+	}
 }
 
 // noteSkips says what the host did not let a directory have.

@@ -18,6 +18,12 @@ import (
 // stageStart begins the names of stages.
 const stageStart = ".snapfs-apply-"
 
+// ErrInterrupted says that an application to the directory was interrupted, and is to be brought to an end first.
+var ErrInterrupted = errors.New("something that was applied here is not complete")
+
+// StageName is the name that the stage of a run has in its root.
+func StageName(run string) string { return stageStart + run }
+
 // Scan finds what leads from a tree to what the root has. What has the size, the times of modification and of change,
 // and the other properties that the tree says is the same; of everything else contents are compared. What has moved is
 // deleted and added. What is mounted in the root counts as unchanged.
@@ -104,8 +110,10 @@ func (s *scan) dir(dir string) (more []string, err error) {
 	for name, st := range there {
 		path := join(dir, name)
 		if dir == "" && len(name) > len(stageStart) && name[:len(stageStart)] == stageStart {
-			return nil, fmt.Errorf("%w: %s is of an apply that was interrupted: repeat that with the home that it was made "+
-				"with, or remove it", ErrBusy, name)
+			return nil, fmt.Errorf("%w: %s belongs to application %s, which was interrupted, and may hold files and directories "+
+				"of yours: apply anything here with the home that it was made with, which completes it first; if that cannot "+
+				"be, or it was dropped, move what is in it back to its place, and remove it only when it is empty",
+				ErrInterrupted, name, name[len(stageStart):])
 		}
 		s.add(layers.Added, path)
 		if isDir(st.Mode) && st.mount == s.r.mount {
