@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,7 +27,10 @@ type Root struct {
 	dir   *os.File
 	mount uint64
 	fs    int64 // type of the file system
-	do    func(fn func() error) error
+	// scanned is when the first scan began: what was changed since may differ from what that saw.
+	scanned time.Time
+	held    *[2]uint64 // in locked, or nil
+	do      func(fn func() error) error
 }
 
 // Open opens a directory and locks it against other processes that apply something to it. The path is absolute, and no
@@ -39,10 +44,7 @@ func Open(path string, do func(fn func() error) error) (*Root, error) {
 		if r.dir, err = hosttree.Open(path, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
 			return err
 		}
-		if err := unix.Flock(int(r.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			if errors.Is(err, unix.EWOULDBLOCK) {
-				err = ErrBusy
-			}
+		if err := r.lock(unix.Flock(int(r.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)); err != nil {
 			return err
 		}
 		sx, err := r.statx(".")
@@ -55,15 +57,52 @@ func Open(path string, do func(fn func() error) error) (*Root, error) {
 	})
 	if err != nil {
 		if r.dir != nil {
-			err = errors.Join(err, r.dir.Close())
+			err = errors.Join(err, r.Close())
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return r, nil
 }
 
+// recent reports whether something may have changed since the root was scanned. The clocks of file systems are coarse.
+func (r *Root) recent(st *stat) bool {
+	const coarse = 2 * time.Second
+	return !r.scanned.IsZero() && !time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec)).Before(r.scanned.Add(-coarse))
+}
+
 // Close gives the directory back.
-func (r *Root) Close() error { return r.dir.Close() }
+func (r *Root) Close() error {
+	if r.held != nil {
+		locked.Delete(*r.held)
+	}
+	return r.dir.Close()
+}
+
+// locked are roots that are in use and that the file system cannot lock, by device and inode.
+var locked sync.Map
+
+// lock deals with what flock(2) says of the root. NFS and CIFS lock only what is open for writing, which no directory can
+// be, and others lock nothing: there the root is locked against this process, which has the home.
+func (r *Root) lock(flocked error) error {
+	switch {
+	case flocked == nil:
+		return nil
+	case errors.Is(flocked, unix.EWOULDBLOCK):
+		return ErrBusy
+	case !errors.Is(flocked, unix.EBADF) && !errors.Is(flocked, unix.ENOLCK) && !denied(flocked):
+		return flocked
+	}
+	dev, ino, err := r.ID()
+	if err != nil {
+		return err
+	}
+	id := [2]uint64{dev, ino}
+	if _, held := locked.LoadOrStore(id, true); held {
+		return ErrBusy
+	}
+	r.held = &id
+	return nil
+}
 
 // ID tells the directory from others of the machine.
 func (r *Root) ID() (dev, ino uint64, err error) {
@@ -95,7 +134,8 @@ func (r *Root) openDir(path string, flags int) (int, error) {
 		Flags:   uint64(flags),
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
 	})
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // as containers say of calls that they do not know
+	// Containers say EPERM of calls that they do not know. A path may be longer than a system call takes.
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENAMETOOLONG) {
 		return r.openSteps(path, flags)
 	}
 	return fd, err

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,9 @@ func StageName(run string) string { return stageStart + run }
 // and the other properties that the tree says is the same; of everything else contents are compared. What has moved is
 // deleted and added. What is mounted in the root counts as unchanged.
 func (r *Root) Scan(ctx context.Context, base threeway.Tree) ([]layers.Change, error) {
+	if r.scanned.IsZero() {
+		r.scanned = time.Now()
+	}
 	s := scan{ctx: ctx, r: r, base: base}
 	return s.out, errors.Join(s.run(), ctx.Err())
 }
@@ -165,14 +169,28 @@ func (s *scan) both(path string, was threeway.File, st *stat) error {
 	return err
 }
 
-// alike compares two things of one type, but for what is in directories and for their times; whole also compares owners,
-// permissions and attributes.
+// sameTime reports whether a file of the host has a time of a tree, as far as its file system can keep that: some have
+// times of 100 ns, 1 µs, 10 ms, 1 s or 2 s.
+func sameTime(want, has layers.Time) bool {
+	if want == has {
+		return true
+	}
+	for _, unit := range []uint32{1e2, 1e3, 1e7, 1e9} {
+		if want.Sec == has.Sec && want.Nsec/unit*unit == has.Nsec {
+			return true
+		}
+	}
+	return want.Sec&^1 == has.Sec && has.Nsec == 0
+}
+
+// alike compares a thing of a tree with one of the host that has the same type, but for what is in directories and for
+// their times; whole also compares owners, permissions and attributes.
 func alike(ctx context.Context, x, y threeway.File, whole bool) (bool, error) {
 	a, b := x.Stat(), y.Stat()
 	if kind(a.Mode) != kind(b.Mode) || whole && (a.UID != b.UID || a.GID != b.GID) {
 		return false, nil
 	}
-	if whole && kind(a.Mode) != unix.S_IFLNK && a.Mode != b.Mode || !isDir(a.Mode) && a.Mtime != b.Mtime {
+	if whole && kind(a.Mode) != unix.S_IFLNK && a.Mode != b.Mode || !isDir(a.Mode) && !sameTime(a.Mtime, b.Mtime) {
 		return false, nil
 	}
 	if whole {

@@ -351,15 +351,31 @@ func (x *runner) further(alone []move) error {
 // link replaces what was made of files of which another name is there: they are further names of that. All that is in
 // the stage by the same number follows.
 func (x *runner) link() error {
+	if len(x.links) == 0 {
+		return nil
+	}
+	names := map[uint64][]move{} // what was made of files with several names, by number in the goal
+	for _, m := range x.puts {
+		if m.kind != layers.Added || !x.made[m.n] {
+			continue
+		}
+		f, err := x.goal.Lstat(m.dst)
+		if err != nil {
+			return err
+		}
+		if f != nil && !isDir(f.Stat().Mode) {
+			names[f.Stat().Ino] = append(names[f.Stat().Ino], m)
+		}
+	}
 	for _, m := range x.links {
-		if err := x.linkOne(m); err != nil {
+		if err := x.linkOne(m, names); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (x *runner) linkOne(m move) error {
+func (x *runner) linkOne(m move, names map[uint64][]move) error {
 	st, err := x.r.lstat(m.src)
 	if err != nil {
 		return described(m.src, err)
@@ -375,14 +391,7 @@ func (x *runner) linkOne(m move) error {
 	if err != nil {
 		return err
 	}
-	for _, other := range x.puts {
-		f, err := x.goal.Lstat(other.dst)
-		if err != nil {
-			return err
-		}
-		if f == nil || other.kind != layers.Added || f.Stat().Ino != mine.Stat().Ino || isDir(f.Stat().Mode) || !x.made[other.n] {
-			continue
-		}
+	for _, other := range names[mine.Stat().Ino] {
 		slot := slotOf('n', other.n)
 		err = x.at(m.src, func(dir int, name string) error { return unix.Linkat(dir, name, x.stage, slot, 0) })
 		x.Points.At("linked in the stage")

@@ -83,7 +83,7 @@ func (r *Root) Steps(
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
-		if err := l.look(&steps[i], old); err != nil {
+		if err := l.look(ctx, &steps[i], old); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -149,7 +149,7 @@ type looker struct {
 	obstacles []Obstacle
 }
 
-func (l *looker) look(s *Step, old threeway.Tree) error {
+func (l *looker) look(ctx context.Context, s *Step, old threeway.Tree) error {
 	for _, path := range []Path{s.Old, s.New} {
 		if path == "" {
 			continue
@@ -176,8 +176,18 @@ func (l *looker) look(s *Step, old threeway.Tree) error {
 		return err
 	}
 	if st == nil || f == nil || kind(st.Mode) != kind(f.Stat().Mode) ||
-		!isDir(st.Mode) && (st.Mtime != f.Stat().Mtime || isReg(st.Mode) && st.Size != f.Stat().Size) {
+		!isDir(st.Mode) && (!sameTime(f.Stat().Mtime, st.Mtime) || isReg(st.Mode) && st.Size != f.Stat().Size) {
 		return fmt.Errorf("%w: %q", ErrChanged, s.Old)
+	}
+	if !isDir(st.Mode) && l.r.recent(st) {
+		same, err := alike(ctx, f, file{l.r, string(s.Old), st}, false)
+		switch {
+		case errors.Is(err, unix.EACCES): // its directory lets it be moved all the same
+		case err != nil:
+			return err
+		case !same:
+			return fmt.Errorf("%w: %q", ErrChanged, s.Old)
+		}
 	}
 	switch {
 	case st.mount != l.r.mount:

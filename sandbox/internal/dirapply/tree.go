@@ -48,11 +48,20 @@ func (t Tree) List(path string) ([]string, error) {
 func described(path string, err error) error {
 	switch {
 	case errors.Is(err, unix.EXDEV):
-		return fmt.Errorf("%q is in what is mounted inside the directory: unmount it first: %w", path, err)
+		return fmt.Errorf("%q is in what is mounted inside the directory: unmount it first: %w", shortened(path), err)
 	case err != nil:
-		return fmt.Errorf("%q: %w", path, err)
+		return fmt.Errorf("%q: %w", shortened(path), err)
 	}
 	return nil
+}
+
+// shortened is a path as an error has it.
+func shortened(path string) string {
+	const most = 1024
+	if len(path) > most {
+		return path[:most/2] + "..." + path[len(path)-most/2:]
+	}
+	return path
 }
 
 // file is what a path of a root leads to.
