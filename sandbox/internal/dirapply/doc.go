@@ -20,5 +20,9 @@
 //
 // Each move is preceded and followed by a look at what is moved: it has to be what the step says, or the run ends with
 // ErrChanged. A run may begin with a directory in which another one, in either direction, has ended anywhere. It passes
-// over what is done, which it knows by inode numbers that were noted before, or by comparing contents.
+// over what is done, which it knows by inode numbers that were noted before, or by comparing contents; a directory that is
+// moved, and the stage, by their inode numbers only.
+//
+// Others may work in the directory at the same time. What has come to be where something is to be put stays. A run that
+// goes back puts the latter beside it, under a name that ends with asideEnd: nothing stays in the stage.
 package dirapply
