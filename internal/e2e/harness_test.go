@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -37,6 +38,9 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
+	if signal.Ignored(unix.SIGHUP) { // as under nohup, and the commands would inherit it
+		signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
+	}
 	dir, err := os.MkdirTemp("", "e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -69,6 +69,7 @@ while True:
     time.sleep(0.02)`, unix.SignalName(sig))
 		cmd.Env = append(os.Environ(), h.env...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // or a signal is taken for a key of the terminal
+		cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 		cmd.WaitDelay = time.Second
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
