@@ -36,7 +36,7 @@ func TestRunInside(t *testing.T) {
 	require.Equal(t, src+"/sub\nA sub/made\n", r.out, r.err)
 	r = in(src, "--", "no-such-program")
 	require.Equal(t, 127, r.code)
-	require.Contains(t, r.err, "no-such-program")
+	require.Contains(t, r.err, "no-such-program: not found in PATH")
 	require.Equal(t, 126, in(src, "--", "/etc/passwd").code)
 	require.Equal(t, 137, in(src, "--", "sh", "-c", "kill -9 $$").code)
 	require.Equal(t, 2, in(src, "--keep", "--discard", "--", "true").code)

@@ -49,7 +49,7 @@ func TestWordsOfInput(t *testing.T) {
 		{2, "it is not JSON", `show {x`},
 		{2, "providerId", `show {"providerId":7}`},
 		{5, "belongs to another session (--allow-cross-session", "show theirs"},
-		{127, "not found in PATH", "run -- no-such-program"},
+		{127, "not found in PATH", "run --empty -- no-such-program"},
 		{2, "--allow", "serve --allow uid=x:session=a --home /proc/none"},
 		{2, "unknown flag: --name-only; usage: snapfs diff ", "diff one --name-only"},
 	} {

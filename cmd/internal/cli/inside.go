@@ -76,7 +76,7 @@ func namespaces() (*syscall.SysProcAttr, error) {
 // tries whether mounts can be made.
 func beInside(args []string) int {
 	fail := func(code int, err error) int {
-		fmt.Fprintf(os.Stderr, "snapfs: %v\n", err)
+		fmt.Fprintf(os.Stderr, "snapfs: %s\n", plain(err.Error()))
 		return code
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
