@@ -192,10 +192,7 @@ func (h *Home) watch(l *live) {
 	// A connection that was aborted leaves its mount behind, dead.
 	at := l.at()
 	if mounts, err := at.view.mounts(); err == nil {
-		for _, e := range mounts { // wherever it was moved to
-			if e.device != l.device {
-				continue
-			}
+		for _, e := range l.entries(mounts) { // wherever it was moved to
 			var err error
 			if at.apart {
 				err = l.shown.Load().attached.Unmount(true)
@@ -237,6 +234,18 @@ func (h *Home) watch(l *live) {
 	after := h.viewEnds(l.workspace())
 	close(l.gone)
 	after()
+}
+
+// entries are the mounts of a connection. Once it has ended, the kernel gives its device number to the next file system,
+// which may be that of another workspace.
+func (l *live) entries(mounts mountTable) []mountEntry {
+	var own []mountEntry
+	for _, e := range mounts {
+		if e.device == l.device && e.source == l.source && e.fstype == mountType {
+			own = append(own, e)
+		}
+	}
+	return own
 }
 
 // vacateLive gives the mountpoint of a connection that has ended back.
@@ -304,7 +313,7 @@ func (l *live) reported(mounts mountTable) WorkspaceState {
 	switch {
 	case l == nil:
 		return Unmounted
-	case mounts.hasDevice(l.device) || l.shown.Load().attached.Visible():
+	case len(l.entries(mounts)) > 0 || l.shown.Load().attached.Visible():
 		return Mounted
 	case l.mount.Ended():
 		return Unmounted

@@ -86,3 +86,15 @@ func TestSurplus(t *testing.T) {
 		}
 	}
 }
+
+// TestReusedDevice: a file system that got the device number of a connection that has ended is none of its mounts.
+func TestReusedDevice(t *testing.T) {
+	l := &live{device: "0:50", source: "ended"}
+	own := mountEntry{device: "0:50", root: "/", point: "/a", fstype: mountType, source: "ended"}
+	other, disk := own, own
+	other.source, other.point = "running", "/b"
+	disk.fstype, disk.point = "tmpfs", "/c"
+	if got := l.entries(mountTable{other, own, disk}); len(got) != 1 || got[0] != own {
+		t.Errorf("got %v", got)
+	}
+}
