@@ -160,7 +160,7 @@ func TestHelp(t *testing.T) {
 		if code := run([]string{verb.Name(), "--help"}, nil, &out, &out); code != 0 {
 			t.Errorf("%s --help: code %d", verb.Name(), code)
 		}
-		for _, part := range []string{verb.Long, "Usage:", "Global options:", "Exit codes:"} {
+		for _, part := range []string{wrapped(verb.Long), "Usage:", "Global options:", "Exit codes:"} {
 			if part == "" || !strings.Contains(out.String(), part) {
 				t.Errorf("%s --help lacks %.40q", verb.Name(), part)
 			}

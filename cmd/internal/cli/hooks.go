@@ -81,7 +81,7 @@ once. In a workspace, install makes a turn, so that 'snapfs undo' of a later tur
 
   TOOL         files in DIR                  turns
   claude-code  .claude/settings.local.json   after each use of a tool, and at the end of each answer
-  codex        .codex/hooks.json             as above; codex asks once whether the hooks are to be trusted
+  codex        .codex/hooks.json             as above; codex asks once whether to trust them
   cursor       .cursor/hooks.json            after each edit and shell command, and at the end
   git          its hooks                     after commit, checkout, merge, rebase and amend
 

@@ -121,6 +121,11 @@ func (a *app) rootCommand(args []string) *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root.SetVersionTemplate("snapfs {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate)
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		cmd.Long = wrapped(cmd.Long)
+		help(cmd, args)
+	})
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		a.json = a.json || hasJSON(args) // which may stand behind what is wrong

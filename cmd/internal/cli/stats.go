@@ -22,9 +22,11 @@ the session owns, or by the whole home. With --json, all sizes are in bytes.
   stored        size of their data in the chunk store
   unique        stored data that nothing else needs; deleting this would free it
   shared        stored data that something else needs, too
-  of one        for the home: stored data that a single snapshot or workspace needs; deleting that would free it
+  of one        for the home: stored data that a single snapshot or workspace needs
+                and that goes with it
   of several    for the home: stored data that several need, such as a workspace and its snapshots
-  reclaimable   for the home: garbage that 'snapfs gc' frees; else: what would become garbage by deleting this
+  reclaimable   for the home: garbage that 'snapfs gc' frees; else: what deleting this would
+                make garbage
   upper         data in workspaces that is in no snapshot yet
   sealed        data in snapshots that is not in the chunk store yet
   packs, index  size of the chunk store's files

@@ -76,7 +76,7 @@ added and deleted. PLACE says where the workspace is:
   past     'snapfs undo' leads there
   current  the workspace was there last; what changed since is the next turn
   undone   'snapfs redo' leads there
-  cut      the workspace went on another way; 'snapfs rollback NAME ID' leads there. Shown with --all
+  cut      the workspace went on another way; 'snapfs rollback NAME ID' leads there. With --all
 
 A dash stands for what was not counted yet; the next call goes on. Of more than 2000 files (2000+) lines
 are not counted.`,
