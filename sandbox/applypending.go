@@ -353,7 +353,6 @@ func (j *applyJournal) left(ctx context.Context, h *Home) (all []ApplyLeft, err 
 	err = asUser(ctx, func() (err error) {
 		path := filepath.Join(j.Directory, stage)
 		err = os.Remove(path)
-		h.points.At("stage of an application that is given up removed")
 		if err == nil || errors.Is(err, fs.ErrNotExist) { // nothing is in it
 			return nil
 		}

@@ -134,6 +134,7 @@ func TestPointsComplete(t *testing.T) {
 		"Rollback":         "rollbackLive tells",
 		"streamImage":      "a file without a name",
 		"open":             "outside of the home",
+		"left":             "outside of the home",
 		"imageLoader":      "outside of the home",
 	}
 	for _, dir := range parts {
