@@ -41,8 +41,8 @@ type node struct {
 	name    string
 	top     *part
 	below   []*part         // merged directories: the further parts; metacopies: the parts down to the one with the data
-	dead    bool            // no known name leads here: removed, or made without one
 	pin     int32           // O_PATH descriptor of a dead inode of a directory layer plus one; 0 = none
+	dead    bool            // no known name leads here: removed, or made without one
 	unnamed bool            // a file in the orphan directory that was made without a name, and may be given one
 	alone   bool            // a file whose further names were looked for in vain
 	free    bool            // the inode of a dead node is in no layer of the stack, so that it stays writable over a seal
