@@ -115,7 +115,7 @@ func (x *runner) directories() error {
 	for path := range x.dirs {
 		paths = append(paths, path)
 	}
-	slices.SortFunc(paths, func(a, b string) int { return comparePaths(b, a) })
+	slices.SortFunc(paths, func(a, b string) int { return threeway.ComparePaths(b, a) })
 	for _, path := range paths {
 		if path == "" {
 			continue

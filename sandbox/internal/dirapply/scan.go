@@ -1,11 +1,9 @@
 package dirapply
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -64,7 +62,7 @@ func (s *scan) run() error {
 		}
 		todo = append(todo, more...)
 	}
-	slices.SortFunc(s.out, func(a, b layers.Change) int { return comparePaths(a.Path, b.Path) })
+	slices.SortFunc(s.out, func(a, b layers.Change) int { return threeway.ComparePaths(a.Path, b.Path) })
 	return nil
 }
 
@@ -203,83 +201,11 @@ func alike(ctx context.Context, x, y threeway.File, whole bool) (bool, error) {
 			return false, err
 		}
 	}
-	switch kind(a.Mode) {
-	case unix.S_IFDIR:
-		return true, nil
-	case unix.S_IFLNK:
-		s, err := x.Target()
-		if err != nil {
-			return false, err
-		}
-		t, err := y.Target()
-		return s == t, err
-	case unix.S_IFREG:
-		if a.Size != b.Size {
-			return false, nil
-		}
-		return sameData(ctx, x, y)
-	}
-	return a.Rdev == b.Rdev, nil
-}
-
-// errDiffer ends a comparison.
-var errDiffer = errors.New("they differ")
-
-// sameData compares what two regular files hold.
-func sameData(ctx context.Context, x, y threeway.File) (bool, error) {
-	r, w := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		err := x.CopyTo(ctx, w)
-		w.CloseWithError(err)
-		done <- err
-	}()
-	err := y.CopyTo(ctx, comparer{r, new([]byte)})
-	if err == nil {
-		if n, _ := r.Read(make([]byte, 1)); n > 0 {
-			err = errDiffer
-		}
-	}
-	_ = r.CloseWithError(errDiffer) // it cannot fail
-	other := <-done
-	if errors.Is(err, errDiffer) || errors.Is(err, ErrChanged) {
+	same, err := threeway.Same(ctx, x, y)
+	if errors.Is(err, ErrChanged) {
 		return false, nil
 	}
-	if err == nil && !errors.Is(other, errDiffer) {
-		err = other
-	}
-	return err == nil, err
-}
-
-// comparer compares what is written to it with what a reader gives.
-type comparer struct {
-	r   io.Reader
-	buf *[]byte
-}
-
-// Write implements io.Writer.
-func (c comparer) Write(data []byte) (int, error) {
-	*c.buf = slices.Grow((*c.buf)[:0], len(data))[:len(data)]
-	if _, err := io.ReadFull(c.r, *c.buf); err != nil || !bytes.Equal(*c.buf, data) {
-		return 0, errDiffer
-	}
-	return len(data), nil
-}
-
-// comparePaths orders a directory right before what is in it.
-func comparePaths(a, b string) int {
-	for i := 0; i < len(a) && i < len(b); i++ {
-		if a[i] != b[i] {
-			switch {
-			case a[i] == '/':
-				return -1
-			case b[i] == '/':
-				return 1
-			}
-			return int(a[i]) - int(b[i])
-		}
-	}
-	return len(a) - len(b)
+	return same, err
 }
 
 // SameContents reports whether two files are the same, but for owners, permissions and attributes; nil is none.

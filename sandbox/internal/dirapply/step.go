@@ -309,9 +309,9 @@ func direct(steps []Step, back bool) moves {
 			m.to[v.src] = v.dst
 		}
 	}
-	slices.SortFunc(m.takes, func(a, b move) int { return comparePaths(b.src, a.src) })
-	slices.SortFunc(m.puts, func(a, b move) int { return comparePaths(a.dst, b.dst) })
-	slices.SortFunc(m.sets, func(a, b move) int { return comparePaths(a.dst, b.dst) })
+	slices.SortFunc(m.takes, func(a, b move) int { return threeway.ComparePaths(b.src, a.src) })
+	slices.SortFunc(m.puts, func(a, b move) int { return threeway.ComparePaths(a.dst, b.dst) })
+	slices.SortFunc(m.sets, func(a, b move) int { return threeway.ComparePaths(a.dst, b.dst) })
 	return m
 }
 

@@ -188,7 +188,7 @@ func (p *planner) takeRetyped(c layers.Change) error {
 
 // emptied takes the directories away that From has no more and in which nothing is left.
 func (p *planner) emptied() error {
-	slices.SortFunc(p.doomed, func(a, b doomed) int { return comparePaths(b.path, a.path) })
+	slices.SortFunc(p.doomed, func(a, b doomed) int { return ComparePaths(b.path, a.path) })
 	for _, d := range p.doomed {
 		names, err := p.Target.List(d.path)
 		if err != nil {

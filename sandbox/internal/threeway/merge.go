@@ -81,12 +81,12 @@ func (p *planner) contents(set *Set, at string, old, wanted, now File) (anew boo
 			return true, err
 		}
 	}
-	same, err := p.same(old, wanted)
+	same, err := Same(p.ctx, old, wanted)
 	if err != nil || same {
 		set.Times = same && times
 		return false, err
 	}
-	kept, err := p.same(old, now)
+	kept, err := Same(p.ctx, old, now)
 	if err != nil {
 		return false, err
 	}
@@ -97,7 +97,7 @@ func (p *planner) contents(set *Set, at string, old, wanted, now File) (anew boo
 		set.Content, set.Times = true, true
 		return false, nil
 	}
-	if equal, err := p.same(wanted, now); err != nil || equal {
+	if equal, err := Same(p.ctx, wanted, now); err != nil || equal {
 		return false, err
 	}
 	if isReg(wanted) {
@@ -258,7 +258,7 @@ func (p *planner) alike(x, y File) (bool, error) {
 	if same, err := sameAttributes(x, y); !same || err != nil {
 		return false, err
 	}
-	return p.same(x, y)
+	return Same(p.ctx, x, y)
 }
 
 // sameAttributes reports whether two files have the same mode, owner and attributes.
@@ -286,8 +286,9 @@ func sameAttributes(x, y File) (bool, error) {
 	return true, nil
 }
 
-// same reports whether two files of one type hold the same.
-func (p *planner) same(x, y File) (bool, error) {
+// Same reports whether two files of one type hold the same: data, where a link leads, what device it is. Of directories
+// it looks at nothing. The errors are those of the files, and that of ctx.
+func Same(ctx context.Context, x, y File) (bool, error) {
 	a, b := x.Stat(), y.Stat()
 	switch a.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
@@ -308,7 +309,7 @@ func (p *planner) same(x, y File) (bool, error) {
 				return shared, err
 			}
 		}
-		return equalData(p.ctx, x, y)
+		return equalData(ctx, x, y)
 	}
 	return a.Rdev == b.Rdev, nil
 }

@@ -3,7 +3,6 @@ package threeway
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"snapfs/layers"
 )
@@ -126,7 +125,7 @@ func (p *Plan) Changes() []layers.Change {
 	for _, c := range all {
 		out = append(out, c)
 	}
-	slices.SortFunc(out, func(a, b layers.Change) int { return comparePaths(a.Path, b.Path) })
+	slices.SortFunc(out, func(a, b layers.Change) int { return ComparePaths(a.Path, b.Path) })
 	return out
 }
 
@@ -216,7 +215,7 @@ func (p *planner) places(moves []layers.Change) error {
 			all = append(all, c)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b layers.Change) int { return comparePaths(a.Path, b.Path) })
+	slices.SortStableFunc(all, func(a, b layers.Change) int { return ComparePaths(a.Path, b.Path) })
 	for _, c := range all {
 		if err := p.ctx.Err(); err != nil {
 			return err
@@ -242,9 +241,20 @@ func (p *planner) places(moves []layers.Change) error {
 	return nil
 }
 
-// comparePaths orders a directory right before what is in it.
-func comparePaths(a, b string) int {
-	return strings.Compare(strings.ReplaceAll(a, "/", "\x00"), strings.ReplaceAll(b, "/", "\x00"))
+// ComparePaths orders a directory right before what is in it.
+func ComparePaths(a, b string) int {
+	for i := 0; i < len(a) && i < len(b); i++ {
+		if a[i] != b[i] {
+			switch {
+			case a[i] == '/':
+				return -1
+			case b[i] == '/':
+				return 1
+			}
+			return int(a[i]) - int(b[i])
+		}
+	}
+	return len(a) - len(b)
 }
 
 // skips reports whether something of From stays away.
@@ -374,7 +384,7 @@ func (p *planner) directories() error {
 			}
 		}
 	}
-	slices.SortStableFunc(p.plan.Dirs, func(a, b Dir) int { return comparePaths(b.Path, a.Path) })
+	slices.SortStableFunc(p.plan.Dirs, func(a, b Dir) int { return ComparePaths(b.Path, a.Path) })
 	return nil
 }
 
@@ -383,7 +393,7 @@ func (p *planner) finish() {
 	for _, t := range p.taken {
 		p.plan.Takes = append(p.plan.Takes, *t)
 	}
-	slices.SortFunc(p.plan.Takes, func(a, b Take) int { return comparePaths(b.Path, a.Path) })
+	slices.SortFunc(p.plan.Takes, func(a, b Take) int { return ComparePaths(b.Path, a.Path) })
 	slices.SortStableFunc(p.plan.Puts, func(a, b Put) int {
 		if (a.Link == "") != (b.Link == "") {
 			if a.Link == "" {
@@ -391,8 +401,8 @@ func (p *planner) finish() {
 			}
 			return 1
 		}
-		return comparePaths(a.Path, b.Path)
+		return ComparePaths(a.Path, b.Path)
 	})
-	slices.SortStableFunc(p.plan.Sets, func(a, b Set) int { return comparePaths(a.Path, b.Path) })
-	slices.SortStableFunc(p.plan.Conflicts, func(a, b Conflict) int { return comparePaths(a.Path, b.Path) })
+	slices.SortStableFunc(p.plan.Sets, func(a, b Set) int { return ComparePaths(a.Path, b.Path) })
+	slices.SortStableFunc(p.plan.Conflicts, func(a, b Conflict) int { return ComparePaths(a.Path, b.Path) })
 }

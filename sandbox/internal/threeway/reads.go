@@ -147,7 +147,7 @@ func (s *staleReads) modified(c layers.Change) error {
 		return err
 	}
 	if have&readset.Content != 0 {
-		same, err := s.same(old, now)
+		same, err := Same(s.ctx, old, now)
 		if err != nil {
 			return err
 		}
