@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"snapfs/cmd/internal/hooks"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/client"
 )
@@ -36,7 +37,7 @@ const (
 
 // hookInput is what tools say of a step, as far as it matters here. Claude Code and Codex have cwd, hook_event_name and
 // tool_name, Cursor workspace_roots. A worktree that is made has a name, or as documented a worktree_name; one that is
-// removed has a path. Sources are at hookTools.
+// removed has a path. Sources are in package hooks.
 type hookInput struct {
 	Event        string   `json:"hook_event_name"`
 	Cwd          string   `json:"cwd"`
@@ -56,16 +57,16 @@ func (a *app) hookCommand() *cobra.Command {
 		Args:   cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.quiet, a.json = true, false
-			if len(args) != 2 || !slices.Contains(hookToolNames, args[0]) {
+			if len(args) != 2 || !slices.Contains(hooks.Names, args[0]) {
 				a.logHook(args, errors.New("arguments: TOOL ACTION"))
 				return nil
 			}
-			tool, action := args[0], hookAction(args[1])
+			tool, action := args[0], hooks.Action(args[1])
 			if tool == "cursor" || tool == "codex" {
 				_, _ = fmt.Fprintln(a.out, "{}") // an answer is expected, and says nothing
 			}
 			limit := hookTime
-			if action != hookTurn {
+			if action != hooks.Turn {
 				limit = worktreeTime
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
@@ -78,7 +79,7 @@ func (a *app) hookCommand() *cobra.Command {
 			if err != nil {
 				a.logHook(args, err)
 			}
-			if action != hookWorktreeCreate {
+			if action != hooks.WorktreeCreate {
 				return nil
 			}
 			if err != nil {
@@ -131,13 +132,13 @@ func readHookInput(r io.Reader, tool string) (hookInput, error) {
 	return in, nil
 }
 
-func (a *app) hook(ctx context.Context, action hookAction, tool string, in hookInput) (string, error) {
+func (a *app) hook(ctx context.Context, action hooks.Action, tool string, in hookInput) (string, error) {
 	switch action {
-	case hookTurn:
+	case hooks.Turn:
 		return "", a.hookTurns(ctx, tool, in)
-	case hookWorktreeCreate:
+	case hooks.WorktreeCreate:
 		return a.createWorktree(ctx, in)
-	case hookWorktreeRemove:
+	case hooks.WorktreeRemove:
 		return "", a.removeWorktree(ctx, in)
 	}
 	return "", fmt.Errorf("no action %q", action)

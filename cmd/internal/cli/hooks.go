@@ -3,65 +3,18 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"snapfs/cmd/internal/hooks"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/client"
 )
-
-// hookAction is what a hook has snapfs do.
-type hookAction string
-
-const (
-	hookTurn           hookAction = "turn"
-	hookWorktreeCreate hookAction = "worktree-create"
-	hookWorktreeRemove hookAction = "worktree-remove"
-)
-
-// hookTool is a program that runs commands of ours after its steps.
-type hookTool struct {
-	name   string
-	file   string      // below the directory, of a tool that has one JSON file
-	events []hookEvent // of that file
-	empty  string      // what the file is as if it were when it is missing
-	nested bool        // an entry of an event has a list of commands
-}
-
-// hookEvent is an event of a tool, and what is then done.
-type hookEvent struct {
-	name   string
-	action hookAction
-}
-
-// hookTools are the tools, but for git. A file that we made is known by its blanks, which nobody else writes. Sources of
-// the formats:
-//   - Claude Code: https://code.claude.com/docs/en/hooks; settings.local.json is not to be committed
-//   - Codex: https://developers.openai.com/codex/hooks; hooks.json beside a config.toml, with the same schema
-//   - Cursor: https://cursor.com/docs/hooks; .cursor/hooks.json, version 1
-var hookTools = []hookTool{
-	{"claude-code", ".claude/settings.local.json", []hookEvent{
-		{"PostToolUse", hookTurn},
-		{"PostToolUseFailure", hookTurn}, // PostToolUse is for tools that succeed
-		{"Stop", hookTurn},
-		{"WorktreeCreate", hookWorktreeCreate},
-		{"WorktreeRemove", hookWorktreeRemove},
-	}, "{ \n}\n", true},
-	{"codex", ".codex/hooks.json", []hookEvent{{"PostToolUse", hookTurn}, {"Stop", hookTurn}}, "{ \n}\n", true},
-	{"cursor", ".cursor/hooks.json", []hookEvent{
-		{"afterFileEdit", hookTurn}, {"afterShellExecution", hookTurn}, {"stop", hookTurn},
-	}, "{ \n  \"version\": 1\n}\n", false},
-}
-
-// hookToolNames are all tools.
-var hookToolNames = []string{"claude-code", "codex", "cursor", "git"}
 
 // hookResult is what --json prints.
 type hookResult struct {
@@ -118,7 +71,7 @@ With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use thes
 			if args[0] != "install" && args[0] != "remove" {
 				return usagef("ACTION %q: install or remove", args[0])
 			}
-			if !slices.Contains(hookToolNames, args[1]) {
+			if !slices.Contains(hooks.Names, args[1]) {
 				return usagef("TOOL %q: claude-code, codex, cursor or git", args[1])
 			}
 			if worktrees && (args[0] != "install" || args[1] != "claude-code") {
@@ -141,12 +94,8 @@ With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use thes
 				}
 			}
 			r := hookResult{Tool: args[1], Files: []string{}}
-			if args[1] == "git" {
-				r.Files, err = a.changeGitHooks(cmd.Context(), dir, program)
-			} else {
-				r.Files, err = a.changeToolHooks(cmd.Context(), dir, args[1], program, worktrees)
-			}
-			if err != nil {
+			change := hooks.Change{Tool: args[1], Dir: dir, Program: program, Worktrees: worktrees, Note: a.note}
+			if r.Files, err = change.Make(cmd.Context()); err != nil {
 				return err
 			}
 			if len(r.Files) == 0 {
@@ -165,34 +114,6 @@ With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use thes
 	}
 	cmd.Flags().BoolVar(&worktrees, "worktrees", false, "have claude-code's worktrees made and removed by snapfs, too")
 	return cmd
-}
-
-// changeToolHooks has a tool with a JSON file run a program, for worktrees as well if they are asked for; program "" takes
-// the hooks away. A file that is made is none for git to commit. It gives the files it has changed.
-func (a *app) changeToolHooks(ctx context.Context, dir, tool, program string, worktrees bool) ([]string, error) {
-	i := slices.IndexFunc(hookTools, func(t hookTool) bool { return t.name == tool })
-	t := hookTools[i]
-	t.events = slices.DeleteFunc(slices.Clone(t.events), func(e hookEvent) bool { return e.action != hookTurn && !worktrees })
-	f := hookFile{dir: dir, name: t.file, empty: t.empty, mode: 0o644}
-	_, missing := os.Lstat(f.path())
-	files := []string{}
-	changed, err := f.rewrite(func(text string) (string, error) { return t.edit(text, program) })
-	if err != nil {
-		return files, err
-	}
-	if changed {
-		files = append(files, f.path())
-	}
-	if program != "" && missing == nil {
-		return files, nil
-	}
-	exclude, err := excludeHooks(ctx, dir, t.file, program != "")
-	if err != nil {
-		a.note("warning: git's list of files that it passes over stays as it is: %v", err)
-	} else if exclude != "" {
-		files = append(files, exclude)
-	}
-	return files, nil
 }
 
 // turnOfHooks makes a turn of the workspace in which hooks were installed, if it is one.
@@ -236,29 +157,4 @@ func sameFile(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
 	return errX == nil && errY == nil && os.SameFile(x, y)
-}
-
-// worktreeByGit makes a worktree as gitWorktree does, in a shell, and prints where it is.
-const worktreeByGit = `cd "${CLAUDE_PROJECT_DIR:-.}" || exit; ` +
-	`n=$(sed -n 's/.*"\(worktree_\)\{0,1\}name": *"\([^"]*\)".*/\2/p' | tr -c 'A-Za-z0-9\n' -); w=$PWD/.claude/worktrees/${n:?}; ` +
-	`[ -d "$w" ] || git worktree add -q -b "worktree-$n" "$w" >&2 || git worktree add -q "$w" "worktree-$n" >&2 || exit; echo "$w"; exit`
-
-// hookLine is the command that a tool runs in a shell. It succeeds also where snapfs is gone.
-func hookLine(program, tool string, action hookAction) string {
-	line := fmt.Sprintf("%s hook %s %s", program, tool, action)
-	if action == hookWorktreeCreate {
-		return program + " version >/dev/null 2>&1 || { " + worktreeByGit + "; }; " + line
-	}
-	return line + " 2>/dev/null || true"
-}
-
-// hookLineEnd is how commands of ours end for a tool, and no others, as a regular expression.
-func hookLineEnd(tool string) string {
-	return fmt.Sprintf(` hook %s (?:%s 2>/dev/null \|\| true|%s|%s 2>/dev/null \|\| true)`,
-		regexp.QuoteMeta(tool), hookTurn, hookWorktreeCreate, hookWorktreeRemove)
-}
-
-// isHookLine reports whether a command is ours.
-func isHookLine(tool, command string) bool {
-	return regexp.MustCompile(hookLineEnd(tool) + `$`).MatchString(command)
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -9,11 +8,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"snapfs/cmd/internal/hooks"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/client"
 )
@@ -50,7 +49,7 @@ func (a *app) createWorktree(ctx context.Context, in hookInput) (string, error) 
 			}
 			path = filepath.Join(at, rest)
 		}
-		if err := copiedWhole(ctx, project, cmp.Or(from.Mountpoint, project)); err != nil {
+		if err := hooks.CopiedWhole(ctx, project, cmp.Or(from.Mountpoint, project)); err != nil {
 			return err
 		}
 		o, err := c.Show(ctx, api.RefRequest{Access: a.access(), Ref: name})
@@ -71,7 +70,7 @@ func (a *app) createWorktree(ctx context.Context, in hookInput) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	return path, worktreeOrigin{project, path}.write(at)
+	return path, hooks.Origin{Project: project, Path: path}.Write(at)
 }
 
 // workspaceAt is the workspace in whose mount a directory is.
@@ -124,8 +123,7 @@ func (a *app) removeWorktree(ctx context.Context, in hookInput) error {
 		if err != nil {
 			return err
 		}
-		_, err = git(ctx, project, "worktree", "remove", path)
-		return err
+		return hooks.RemoveGitWorktree(ctx, project, path)
 	}
 	name, _, _ := strings.Cut(rest, "/")
 	at := filepath.Join(a.worktreesDir(), name)
@@ -143,9 +141,9 @@ func (a *app) removeWorktree(ctx context.Context, in hookInput) error {
 				return err
 			}
 		}
-		origin, err := readOrigin(at)
+		origin, err := hooks.ReadOrigin(at)
 		if err == nil {
-			err = saveCommits(ctx, name, at, origin)
+			err = hooks.SaveCommits(ctx, name, at, origin)
 		}
 		if err != nil {
 			return fmt.Errorf("worktree %s is not removed, as its commits would be lost ('destroy %s' removes it): %w", name, name, err)
@@ -167,7 +165,7 @@ func (a *app) removeWorktree(ctx context.Context, in hookInput) error {
 				return err
 			}
 		}
-		if err := errors.Join(removeIfThere(at), removeIfThere(originFile(at))); err != nil {
+		if err := errors.Join(removeIfThere(at), removeIfThere(hooks.OriginFile(at))); err != nil {
 			return err
 		}
 		_, err = c.Destroy(ctx, api.DestroyRequest{Access: a.access(), Ref: name})
@@ -190,28 +188,9 @@ func gitWorktree(ctx context.Context, in hookInput, cause error) (string, error)
 	if err != nil || name == "" {
 		return "", cause
 	}
-	path := filepath.Join(project, ".claude", "worktrees", name)
-	if _, err := os.Lstat(path); err == nil {
-		return path, nil
-	}
-	branch := "worktree-" + name
-	if _, err := git(ctx, project, "worktree", "add", "-q", "-b", branch, path); err != nil {
-		if _, err := git(ctx, project, "worktree", "add", "-q", path, branch); err != nil {
-			return "", errors.Join(cause, err)
-		}
+	path, err := hooks.GitWorktree(ctx, project, name)
+	if err != nil {
+		return "", errors.Join(cause, err)
 	}
 	return path, nil
-}
-
-// git runs a command of git in a directory, and gives what it printed.
-func git(ctx context.Context, dir string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, worktreeTime)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", dir}, args...)...)
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("git %s: %w: %s", args[0], err, strings.TrimSpace(errOut.String()))
-	}
-	return out.String(), nil
 }

@@ -1,4 +1,4 @@
-package cli
+package hooks
 
 import (
 	"errors"
@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-
-	"snapfs/sandbox/api"
 )
 
 // maxHookFile bounds a file that hooks are put into, in bytes.
@@ -33,7 +31,7 @@ func (f hookFile) rewrite(edit func(string) (string, error)) (changed bool, err 
 		return false, err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	fail := func(err error) error { return fmt.Errorf("%s: %w", quote(f.path()), err) }
+	fail := func(err error) error { return fmt.Errorf("%q: %w", f.path(), err) }
 	name, err := f.target()
 	if err != nil {
 		return false, fail(err)
@@ -80,12 +78,12 @@ func (f hookFile) target() (string, error) {
 		if err == nil {
 			name, err := filepath.Rel(f.dir, filepath.Join(real, rest))
 			if err != nil || !filepath.IsLocal(name) {
-				return "", failure(api.ErrConflict, "conflict: it is outside of %s, at %s", quote(f.dir), quote(real))
+				return "", conflict("it is outside of %q, at %q", f.dir, real)
 			}
 			return name, nil
 		}
 		if _, lerr := os.Lstat(at); lerr == nil || !errors.Is(err, fs.ErrNotExist) {
-			return "", failure(api.ErrConflict, "conflict: %v", err) // a link that leads nowhere
+			return "", conflict("%v", err) // a link that leads nowhere
 		}
 		at, rest = filepath.Dir(at), filepath.Join(filepath.Base(at), rest)
 	}
@@ -97,7 +95,7 @@ func readHookFile(root *os.Root, name string) (string, fs.FileInfo, error) {
 		return "", nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxHookFile {
-		return "", nil, failure(api.ErrConflict, "conflict: it is no file, or too large")
+		return "", nil, conflict("it is no file, or too large")
 	}
 	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -116,7 +114,7 @@ func unchanged(root *os.Root, name string, was fs.FileInfo) error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	case err != nil, was == nil, !os.SameFile(info, was), info.Size() != was.Size(), !info.ModTime().Equal(was.ModTime()):
-		return failure(api.ErrConflict, "conflict: it has just been changed by somebody else: try again")
+		return conflict("it has just been changed by somebody else: try again")
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package cli
+package hooks
 
 import (
 	"encoding/json"
@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/tailscale/hujson"
-
-	"snapfs/sandbox/api"
 )
 
 // The hooks of a tool are put into its file as text: directly behind the bracket of what they belong into, on a line that
@@ -55,7 +53,7 @@ func (t hookTool) edit(text, program string) (string, error) {
 func parseHooks(text string) (*hujson.Value, error) {
 	root, err := hujson.Parse([]byte(text))
 	if err != nil {
-		return nil, failure(api.ErrConflict, "conflict: the file is not JSON (%v): mend it first", err)
+		return nil, conflict("the file is not JSON (%v): mend it first", err)
 	}
 	if _, ok := root.Value.(*hujson.Object); !ok {
 		return nil, notDocumented("the whole is no object")
@@ -64,7 +62,7 @@ func parseHooks(text string) (*hujson.Value, error) {
 }
 
 func notDocumented(what string) error {
-	return failure(api.ErrConflict, "conflict: the file has not the form that the tool documents: %s", what)
+	return conflict("the file has not the form that the tool documents: %s", what)
 }
 
 // entries are the commands of ours.

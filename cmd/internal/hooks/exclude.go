@@ -1,4 +1,4 @@
-package cli
+package hooks
 
 import (
 	"context"
@@ -12,13 +12,13 @@ const excludeMark = "# made by 'snapfs hooks install'\n"
 // excludeHooks has git pass over a file of hooks below a directory, or takes that back. It gives the file that it has
 // changed for that, "" if none.
 func excludeHooks(ctx context.Context, dir, name string, exclude bool) (string, error) {
-	out, err := git(ctx, dir, "rev-parse", "--path-format=absolute", "--git-path", "info/exclude", "--show-prefix")
+	out, err := runGit(ctx, dir, "rev-parse", "--path-format=absolute", "--git-path", "info/exclude", "--show-prefix")
 	if err != nil {
 		return "", nil //nolint:nilerr // there is no repository, or none that git lets us use
 	}
 	path, prefix, _ := strings.Cut(out, "\n")
 	if exclude {
-		if _, err := git(ctx, dir, "check-ignore", "-q", "--", name); err == nil {
+		if _, err := runGit(ctx, dir, "check-ignore", "-q", "--", name); err == nil {
 			return "", nil
 		}
 	}

@@ -1,8 +1,9 @@
-package cli
+package hooks
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,14 +24,14 @@ const (
 	gitHookChain = "[ ! -x \"$0" + gitHookMoved + "\" ] || exec \"$0" + gitHookMoved + "\" \"$@\"\n"
 )
 
-// changeGitHooks has git run a program; "" takes the hooks away. It gives the files it has changed.
-func (a *app) changeGitHooks(ctx context.Context, dir, program string) ([]string, error) {
+// git changes the hooks of the repository that the directory is in.
+func (c Change) git(ctx context.Context) ([]string, error) {
 	changed := []string{}
-	hooks, err := gitHooksDir(ctx, dir)
+	hooks, err := gitHooksDir(ctx, c.Dir)
 	if err != nil {
 		return changed, err
 	}
-	if program != "" {
+	if c.Program != "" {
 		if err := os.MkdirAll(hooks, 0o755); err != nil {
 			return changed, err
 		}
@@ -39,11 +40,11 @@ func (a *app) changeGitHooks(ctx context.Context, dir, program string) ([]string
 	}
 	for _, name := range gitHooks {
 		f := hookFile{dir: hooks, name: name, empty: gitHookEmpty, mode: 0o755}
-		if program != "" && f.isUnused() {
-			a.note("%s is not executable, so git does not run it: it stays as it is, and there is no turn then", quote(f.path()))
+		if c.Program != "" && f.isUnused() {
+			c.Note("%q is not executable, so git does not run it: it stays as it is, and there is no turn then", f.path())
 			continue
 		}
-		ok, err := f.change(program)
+		ok, err := f.change(c.Program)
 		if err != nil {
 			return changed, err
 		}
@@ -56,12 +57,12 @@ func (a *app) changeGitHooks(ctx context.Context, dir, program string) ([]string
 
 // gitHooksDir is where the repository of a directory has its hooks. It may be missing.
 func gitHooksDir(ctx context.Context, dir string) (string, error) {
-	out, err := git(ctx, dir, "rev-parse", "--path-format=absolute", "--git-path", "hooks", "--git-common-dir")
+	out, err := runGit(ctx, dir, "rev-parse", "--path-format=absolute", "--git-path", "hooks", "--git-common-dir")
 	if err != nil {
-		return "", failure(api.ErrNotFound, "not found: no repository of git at %s: %v", quote(dir), err)
+		return "", fmt.Errorf("%w: no repository of git at %q: %w", api.ErrNotFound, dir, err)
 	}
 	paths := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
-	if top, err := git(ctx, dir, "rev-parse", "--show-toplevel"); err == nil { // there are repositories without files
+	if top, err := runGit(ctx, dir, "rev-parse", "--show-toplevel"); err == nil { // there are repositories without files
 		paths = append(paths, strings.TrimSuffix(top, "\n"))
 	}
 	for i := range paths {
@@ -70,13 +71,13 @@ func gitHooksDir(ctx context.Context, dir string) (string, error) {
 		}
 	}
 	hooks := paths[0]
-	if !slices.ContainsFunc(paths[1:], func(own string) bool { return within(hooks, own) }) {
-		return "", failure(api.ErrConflict, "conflict: git has its hooks in %s (core.hooksPath), which other repositories may share: "+
-			"call 'snapfs turn .' there yourself", quote(hooks))
+	if !slices.ContainsFunc(paths[1:], func(own string) bool { return below(hooks, own) }) {
+		return "", conflict("git has its hooks in %q (core.hooksPath), which other repositories may share: "+
+			"call 'snapfs turn .' there yourself", hooks)
 	}
 	if strings.HasSuffix(hooks, "/.husky/_") {
-		return "", failure(api.ErrConflict, "conflict: the hooks in %s are husky's, which makes them anew: call 'snapfs turn .' in "+
-			"those of %s", quote(hooks), quote(filepath.Dir(hooks)))
+		return "", conflict("the hooks in %q are husky's, which makes them anew: call 'snapfs turn .' in "+
+			"those of %q", hooks, filepath.Dir(hooks))
 	}
 	return hooks, nil
 }
@@ -145,7 +146,7 @@ func (f hookFile) unchain(moved string) error {
 }
 
 func (f hookFile) changedSince(moved string) error {
-	return failure(api.ErrConflict, "conflict: %s was changed since it was installed: it runs %s", quote(f.path()), quote(moved))
+	return conflict("%q was changed since it was installed: it runs %q", f.path(), moved)
 }
 
 // isOurs reports whether a hook was made by us. Others may have added to it.
@@ -175,7 +176,7 @@ func editGitHook(text, program string) string {
 		}
 	}
 	if program != "" && len(lines) > 0 {
-		lines[0] += hookLine(program, "git", hookTurn) + "\n"
+		lines[0] += hookLine(program, "git", Turn) + "\n"
 	}
 	return strings.Join(lines, "")
 }
