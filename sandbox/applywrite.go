@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/sparse"
 	"snapfs/layers"
 	"snapfs/sandbox/internal/threeway"
 )
@@ -240,7 +240,7 @@ func (w *layerWriter) set(s threeway.Set) error {
 		if err := w.size(id, 0); err != nil {
 			return err
 		}
-		if _, err := (&nodeWriter{w: w, id: id}).Write(s.Text); err != nil {
+		if _, err := sparse.NewWriter(nodeWriter{w.o, id}).Write(s.Text); err != nil {
 			return err
 		}
 		err = w.size(id, uint64(len(s.Text)))
@@ -268,7 +268,7 @@ func (w *layerWriter) set(s threeway.Set) error {
 
 // contents writes what a file holds into an empty one.
 func (w *layerWriter) contents(id layers.NodeID, f threeway.File) error {
-	if err := f.CopyTo(w.ctx, &nodeWriter{w: w, id: id}); err != nil {
+	if err := f.CopyTo(w.ctx, sparse.NewWriter(nodeWriter{w.o, id})); err != nil {
 		return err
 	}
 	return w.size(id, f.Stat().Size)
@@ -320,34 +320,13 @@ func (w *layerWriter) attributes(id layers.NodeID, now layers.Attr, s threeway.S
 	return err
 }
 
-// nodeWriter writes into a file, from its begin. Zeros are left out: the file is empty, and gets its size afterwards.
+// nodeWriter writes into a file of an overlay.
 type nodeWriter struct {
-	w   *layerWriter
-	id  layers.NodeID
-	off int64
+	o  *layers.Overlay
+	id layers.NodeID
 }
 
-// zeros is a block that need not be written.
-var zeros [4096]byte
-
-// Write implements io.Writer.
-func (n *nodeWriter) Write(data []byte) (int, error) {
-	done := 0
-	for done < len(data) {
-		end := done
-		for end < len(data) && !bytes.Equal(data[end:min(end+len(zeros), len(data))], zeros[:min(len(zeros), len(data)-end)]) {
-			end = min(end+len(zeros), len(data))
-		}
-		if end > done {
-			wrote, err := n.w.o.Write(n.id, data[done:end], n.off, nil)
-			done, n.off = done+wrote, n.off+int64(wrote)
-			if err != nil {
-				return done, err
-			}
-			continue
-		}
-		skip := min(len(zeros), len(data)-done)
-		done, n.off = done+skip, n.off+int64(skip)
-	}
-	return done, nil
+// WriteAt implements io.WriterAt.
+func (n nodeWriter) WriteAt(data []byte, off int64) (int, error) {
+	return n.o.Write(n.id, data, off, nil)
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	"snapfs/sandbox/internal/threeway"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -42,7 +44,7 @@ func (x *runner) inTheWay(m move, slot string, waiting bool) error {
 // aside puts what is in a slot near a path that is taken, in the innermost of its directories that can have it. What was
 // not there before the run never stays in the stage, where nobody looks for it.
 func (x *runner) aside(slot, path string) error {
-	dir, name := split(path)
+	dir, name := threeway.Split(path)
 	for {
 		to, err := x.asideIn(dir, name, func(in int, as string) error { return rename(x.stage, slot, in, as) })
 		if err == nil {
@@ -54,7 +56,7 @@ func (x *runner) aside(slot, path string) error {
 		if dir == "" {
 			return described(path, err)
 		}
-		dir, _ = split(dir)
+		dir, _ = threeway.Split(dir)
 	}
 }
 
@@ -63,7 +65,7 @@ func (x *runner) asideIn(dir, name string, fn func(in int, as string) error) (to
 	const most = 1000
 	name = name[:min(len(name), nameMax-len(asideEnd)-5)] + asideEnd
 	for n := range most {
-		to = join(dir, name)
+		to = threeway.Join(dir, name)
 		if n > 0 {
 			to += "-" + strconv.Itoa(n+1)
 		}

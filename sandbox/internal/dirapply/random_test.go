@@ -18,6 +18,7 @@ import (
 	"snapfs/internal/testseed"
 	"snapfs/internal/treewalk"
 	"snapfs/layers"
+	"snapfs/sandbox/internal/threeway"
 )
 
 // TestStepsEverywhere changes random trees into others and is stopped at each point on the way: another run goes on to
@@ -319,7 +320,7 @@ func naive(t *testing.T, old, now string, before map[uint64]string) (changes []l
 	for _, path := range paths(t, now) {
 		st, err := b.lstat(path)
 		require.NoError(t, err)
-		dir, name := split(path)
+		dir, name := threeway.Split(path)
 		from, known := before[st.Ino]
 		if st.Nlink > 1 && !isDir(st.Mode) {
 			known = false
@@ -332,9 +333,9 @@ func naive(t *testing.T, old, now string, before map[uint64]string) (changes []l
 		in, ok := was[dir]
 		if st.Nlink > 1 && !isDir(st.Mode) && ok {
 			// A file with several names is the same if each is where it was, and nothing has changed.
-			if o, err := a.lstat(join(in, name)); err == nil && o != nil && o.Nlink == st.Nlink && same(t, a, b, join(in, name), path) &&
+			if o, err := a.lstat(threeway.Join(in, name)); err == nil && o != nil && o.Nlink == st.Nlink && same(t, a, b, threeway.Join(in, name), path) &&
 				group(t, a, old, o.Ino) == group(t, b, now, st.Ino) {
-				was[path], met[join(in, name)] = join(in, name), true
+				was[path], met[threeway.Join(in, name)] = threeway.Join(in, name), true
 				continue
 			}
 		}
@@ -343,7 +344,7 @@ func naive(t *testing.T, old, now string, before map[uint64]string) (changes []l
 			continue
 		}
 		was[path], met[from] = from, true
-		if !ok || join(in, name) != from {
+		if !ok || threeway.Join(in, name) != from {
 			changes = append(changes, layers.Change{Kind: layers.Renamed, Path: path, OldPath: from})
 		}
 		if !same(t, a, b, from, path) {

@@ -12,6 +12,7 @@ import (
 
 	"snapfs/internal/hosttree"
 	"snapfs/layers"
+	"snapfs/sandbox/internal/threeway"
 )
 
 // Errors beside those of the host.
@@ -173,7 +174,7 @@ func (r *Root) openSteps(path string, flags int) (int, error) {
 
 // in calls fn with the directory in which a path ends. It runs with the rights of the root.
 func (r *Root) in(path string, fn func(dir int, name string) error) error {
-	dir, name := split(path)
+	dir, name := threeway.Split(path)
 	return r.do(func() error {
 		fd, err := r.openDir(dir, unix.O_PATH)
 		if err != nil {
@@ -258,20 +259,6 @@ func (r *Root) list(path string) (all map[string]*stat, err error) {
 		return nil
 	})
 	return all, err
-}
-
-// join puts a name behind the path of a directory.
-func join(dir, name string) string {
-	if dir == "" {
-		return name
-	}
-	return dir + "/" + name
-}
-
-// split divides a path into directory and name.
-func split(path string) (dir, name string) {
-	i := strings.LastIndexByte(path, '/')
-	return path[:max(i, 0)], path[i+1:]
 }
 
 func kind(mode uint32) uint32 { return mode & unix.S_IFMT }

@@ -373,7 +373,7 @@ func (x *runner) exchangeOne(m move, slot string) error {
 
 // touches notes a directory whose times change because of what is done at a path, which is one of the goal or not.
 func (x *runner) touches(path string, goal bool) {
-	dir, _ := split(path)
+	dir, _ := threeway.Split(path)
 	if !goal {
 		dir = x.moved(dir)
 	}
@@ -387,7 +387,7 @@ func (x *runner) at(path string, fn func(dir int, name string) error) error {
 	if !errors.Is(err, unix.EACCES) {
 		return err
 	}
-	dir, _ := split(path)
+	dir, _ := threeway.Split(path)
 	widen := x.r.do(func() error {
 		fd, err := x.r.openDir(dir, unix.O_PATH)
 		if err != nil {

@@ -80,7 +80,7 @@ func (s *scan) dir(dir string) (more []string, err error) {
 		return nil, err
 	}
 	for _, name := range old {
-		path := join(dir, name)
+		path := threeway.Join(dir, name)
 		was, err := s.base.Lstat(path)
 		if err != nil {
 			return nil, err
@@ -110,7 +110,7 @@ func (s *scan) dir(dir string) (more []string, err error) {
 		}
 	}
 	for name, st := range there {
-		path := join(dir, name)
+		path := threeway.Join(dir, name)
 		if dir == "" && len(name) > len(stageStart) && name[:len(stageStart)] == stageStart {
 			return nil, fmt.Errorf("%w: %s belongs to application %s, which was interrupted, and may hold files and directories "+
 				"of yours: apply anything here with the home that it was made with, which completes it first; if that cannot "+
@@ -146,8 +146,8 @@ func (s *scan) below(path string, was threeway.File) error {
 			return err
 		}
 		var f threeway.File
-		if f, err = s.base.Lstat(join(path, name)); err == nil && f != nil {
-			err = s.gone(join(path, name), f)
+		if f, err = s.base.Lstat(threeway.Join(path, name)); err == nil && f != nil {
+			err = s.gone(threeway.Join(path, name), f)
 		}
 	}
 	return err

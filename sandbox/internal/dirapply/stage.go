@@ -1,7 +1,6 @@
 package dirapply
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/sparse"
 	"snapfs/layers"
 	"snapfs/sandbox/internal/threeway"
 )
@@ -102,7 +102,7 @@ func (x *runner) sweepOne(s Step, what byte, slot string, st *stat) error {
 		if side.path == "" {
 			continue
 		}
-		same, err := x.like(side.tree, string(side.path), join(stageStart+x.Name, slot), st, false)
+		same, err := x.like(side.tree, string(side.path), threeway.Join(stageStart+x.Name, slot), st, false)
 		if err != nil {
 			return err
 		}
@@ -238,8 +238,7 @@ func (x *runner) makeOne(path, slot string, f threeway.File) error {
 	}
 	if isReg(a.Mode) {
 		h := os.NewFile(uintptr(fd), slot)
-		w := &sparse{f: h}
-		err := f.CopyTo(x.ctx, w)
+		err := f.CopyTo(x.ctx, sparse.NewWriter(h))
 		if err == nil {
 			err = h.Truncate(int64(a.Size))
 		}
@@ -264,39 +263,6 @@ func (x *runner) makeOne(path, slot string, f threeway.File) error {
 	}
 	defer unix.Close(at) //nolint:errcheck // O_PATH
 	return x.attributes(at, path, f)
-}
-
-// sparse writes into an empty file, from its begin, and leaves out zeros.
-type sparse struct {
-	f   *os.File
-	off int64
-}
-
-var zeros [4096]byte
-
-// Write implements io.Writer.
-func (s *sparse) Write(data []byte) (int, error) {
-	all := len(data)
-	for len(data) > 0 {
-		n := 0
-		for n < len(data) {
-			end := min(n+len(zeros), len(data))
-			if bytes.Equal(data[n:end], zeros[:end-n]) {
-				break
-			}
-			n = end
-		}
-		if n > 0 {
-			if _, err := s.f.WriteAt(data[:n], s.off); err != nil {
-				return 0, err
-			}
-		} else {
-			n = min(len(zeros), len(data))
-		}
-		s.off += int64(n)
-		data = data[n:]
-	}
-	return all, nil
 }
 
 // further finds, for new names of files, other names of these that stay where they are, and defers to link them.
@@ -327,7 +293,7 @@ func (x *runner) further(alone []move) error {
 			return err
 		}
 		for _, name := range names {
-			path := join(dir, name)
+			path := threeway.Join(dir, name)
 			f, err := x.goal.Lstat(path)
 			if err != nil {
 				return err

@@ -109,9 +109,9 @@ func overwritten(steps []Step, old threeway.Tree) ([]Step, error) {
 		if s.Kind != layers.Renamed {
 			continue
 		}
-		dir, name := split(string(s.New))
+		dir, name := threeway.Split(string(s.New))
 		in, ok := mapped(dir, back, added)
-		at := join(in, name)
+		at := threeway.Join(in, name)
 		if !ok || gone[Path(at)] {
 			continue
 		}
@@ -129,7 +129,7 @@ func overwritten(steps []Step, old threeway.Tree) ([]Step, error) {
 
 // mapped gives a path as it was before renames, by what is moved at or above it; false if it is in what is new.
 func mapped(path string, back map[string]string, added map[string]bool) (string, bool) {
-	for at := path; ; at, _ = split(at) {
+	for at := path; ; at, _ = threeway.Split(at) {
 		if old, ok := back[at]; ok {
 			return old + path[len(at):], true
 		}
@@ -154,7 +154,7 @@ func (l *looker) look(ctx context.Context, s *Step, old threeway.Tree) error {
 		if path == "" {
 			continue
 		}
-		dir, _ := split(string(path))
+		dir, _ := threeway.Split(string(path))
 		why, err := l.dir(dir)
 		if err != nil {
 			return err
@@ -317,7 +317,7 @@ func direct(steps []Step, back bool) moves {
 
 // moved gives the path to which renames bring something.
 func (m *moves) moved(path string) string {
-	for at := path; at != ""; at, _ = split(at) {
+	for at := path; at != ""; at, _ = threeway.Split(at) {
 		if dst, ok := m.to[at]; ok {
 			return dst + strings.TrimPrefix(path, at)
 		}

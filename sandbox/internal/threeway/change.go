@@ -54,14 +54,14 @@ func (p *planner) takeTree(path string, f File) error {
 			return err
 		}
 		for _, name := range names {
-			in, err := p.Target.Lstat(join(path, name))
+			in, err := p.Target.Lstat(Join(path, name))
 			if err != nil {
 				return err
 			}
-			if in == nil || p.taken[join(path, name)] != nil {
+			if in == nil || p.taken[Join(path, name)] != nil {
 				continue
 			}
-			if err := p.takeTree(join(path, name), in); err != nil {
+			if err := p.takeTree(Join(path, name), in); err != nil {
 				return err
 			}
 		}
@@ -90,8 +90,8 @@ func (p *planner) takeMoved(c layers.Change) (bool, error) {
 		return false, nil
 	}
 	if moved, ok := p.t.to[c.OldPath]; ok {
-		dir, name := split(moved)
-		if p.finalFrom(c.Path) == join(p.finalOf(p.t, dir), name) {
+		dir, name := Split(moved)
+		if p.finalFrom(c.Path) == Join(p.finalOf(p.t, dir), name) {
 			return false, nil
 		}
 		if !p.conflict(BothRenamed, at, "in FROM to "+c.Path) {
@@ -123,11 +123,11 @@ func (p *planner) circle(path string) bool {
 			}
 			met[b] = true
 			if at, ok := p.f.to[b]; ok {
-				path, _ = split(at)
+				path, _ = Split(at)
 				continue
 			}
 			if at, ok := p.t.to[b]; ok { // the directory there, as an entity of the base, or one that only the target has
-				dir, _ := split(at)
+				dir, _ := Split(at)
 				for dir != "" {
 					if up, ok := p.t.base(dir); ok {
 						at, there := p.f.now(up)
@@ -137,13 +137,13 @@ func (p *planner) circle(path string) bool {
 						dir = at
 						break
 					}
-					dir, _ = split(dir)
+					dir, _ = Split(dir)
 				}
 				path = dir
 				continue
 			}
 		}
-		path, _ = split(path)
+		path, _ = Split(path)
 	}
 	return false
 }
@@ -194,7 +194,7 @@ func (p *planner) emptied() error {
 		if err != nil {
 			return err
 		}
-		left := slices.ContainsFunc(names, func(name string) bool { return p.taken[join(d.path, name)] == nil })
+		left := slices.ContainsFunc(names, func(name string) bool { return p.taken[Join(d.path, name)] == nil })
 		switch {
 		case !left:
 			if p.taken[d.path] == nil {

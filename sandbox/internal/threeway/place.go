@@ -28,7 +28,7 @@ func (p *planner) place(c layers.Change) error {
 // room sees to it that something of From can be where it belongs: there is a directory, and nothing else in it has the
 // name. If f is given, it is new, and may be what is there already. False if it stays away.
 func (p *planner) room(path string, f File) (bool, error) {
-	dir, name := split(path)
+	dir, name := Split(path)
 	ok, err := p.parent(dir)
 	if !ok || err != nil {
 		return false, err
@@ -37,7 +37,7 @@ func (p *planner) room(path string, f File) (bool, error) {
 	if !ok {
 		return true, nil
 	}
-	at := join(in, name)
+	at := Join(in, name)
 	other, err := p.Target.Lstat(at)
 	if other == nil || err != nil || p.taken[at] != nil {
 		return true, err
@@ -165,7 +165,7 @@ func (p *planner) putNew(path string) error {
 	if f == nil || err != nil {
 		return err
 	}
-	dir, _ := split(path)
+	dir, _ := Split(path)
 	if ok, err := p.parent(dir); !ok || err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (p *planner) addTree(path string) error {
 	names, err := p.From.List(path)
 	for _, name := range names {
 		if err == nil {
-			err = p.addTree(join(path, name))
+			err = p.addTree(Join(path, name))
 		}
 	}
 	return err
@@ -238,7 +238,7 @@ func (p *planner) number(dir string) error {
 		return err
 	}
 	for _, name := range names {
-		path := join(dir, name)
+		path := Join(dir, name)
 		f, err := p.From.Lstat(path)
 		switch {
 		case err != nil:

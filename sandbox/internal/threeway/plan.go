@@ -266,7 +266,7 @@ func (p *planner) skips(path string) bool {
 		if path == "" {
 			return false
 		}
-		path, _ = split(path)
+		path, _ = Split(path)
 	}
 	return false
 }
@@ -290,15 +290,15 @@ func (p *planner) final(base string) string {
 		return ""
 	}
 	if path, ok := p.f.to[base]; ok {
-		dir, name := split(path)
-		return join(p.finalFrom(dir), name)
+		dir, name := Split(path)
+		return Join(p.finalFrom(dir), name)
 	}
 	if path, ok := p.t.to[base]; ok {
-		dir, name := split(path)
-		return join(p.finalOf(p.t, dir), name)
+		dir, name := Split(path)
+		return Join(p.finalOf(p.t, dir), name)
 	}
-	dir, name := split(base)
-	return join(p.final(dir), name)
+	dir, name := Split(base)
+	return Join(p.final(dir), name)
 }
 
 // finalFrom is the path that something of From has afterwards.
@@ -308,8 +308,8 @@ func (p *planner) finalOf(s *side, path string) string {
 	if b, ok := s.base(path); ok {
 		return p.final(b)
 	}
-	dir, name := split(path)
-	return join(p.finalOf(s, dir), name)
+	dir, name := Split(path)
+	return Join(p.finalOf(s, dir), name)
 }
 
 // inTarget is the path in the target of a directory of From; false if it is not there.
@@ -330,7 +330,7 @@ func later(a, b layers.Time) bool { return a.Sec > b.Sec || a.Sec == b.Sec && a.
 func (p *planner) directories() error {
 	met := map[string]bool{}
 	note := func(path string) error {
-		for ; !met[path]; path, _ = split(path) {
+		for ; !met[path]; path, _ = Split(path) {
 			met[path] = true
 			f, err := p.From.Lstat(path)
 			if err != nil || !isDir(f) || p.skips(path) {
@@ -367,13 +367,13 @@ func (p *planner) directories() error {
 			if c.Kind == layers.Deleted {
 				old = c.Path
 			}
-			dir, _ := split(old)
+			dir, _ := Split(old)
 			if at, ok := p.f.now(dir); ok {
-				paths = append(paths, join(at, "x"))
+				paths = append(paths, Join(at, "x"))
 			}
 		}
 		for _, path := range paths {
-			dir, _ := split(path)
+			dir, _ := Split(path)
 			if err := note(dir); err != nil {
 				return err
 			}

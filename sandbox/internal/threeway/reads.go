@@ -103,7 +103,7 @@ func (s *staleReads) entity(base string, how layers.Kind) {
 // gone notes that something of the base is not there any more.
 func (s *staleReads) gone(base string, how layers.Kind) {
 	s.entity(base, how)
-	dir, _ := split(base)
+	dir, _ := Split(base)
 	if path, ok := s.reads.Name(dir); ok {
 		s.read(path, readset.Listing, how)
 	}
@@ -111,14 +111,14 @@ func (s *staleReads) gone(base string, how layers.Kind) {
 
 // come notes that there is something where nothing was.
 func (s *staleReads) come(c layers.Change) {
-	dir, name := split(c.Path)
+	dir, name := Split(c.Path)
 	base, ok := s.t.base(dir)
 	if !ok {
 		return // nothing can have been read of what is new
 	}
 	if path, ok := s.reads.Name(base); ok {
 		s.read(path, readset.Listing, c.Kind)
-		s.read(join(path, name), readset.Missing, c.Kind)
+		s.read(Join(path, name), readset.Missing, c.Kind)
 	}
 }
 
@@ -133,7 +133,7 @@ func (s *staleReads) modified(c layers.Change) error {
 		return nil
 	}
 	have, _ := s.reads.Of(path)
-	dir, _ := split(path)
+	dir, _ := Split(path)
 	listed, _ := s.reads.Of(dir)
 	if have&^readset.Missing == 0 && listed&readset.Listing == 0 {
 		return nil

@@ -35,16 +35,16 @@ func isDir(f File) bool { return f != nil && kind(f) == unix.S_IFDIR }
 
 func isReg(f File) bool { return f != nil && kind(f) == unix.S_IFREG }
 
-// join puts a name behind the path of a directory.
-func join(dir, name string) string {
+// Join puts a name behind the path of a directory, which is "" for the root.
+func Join(dir, name string) string {
 	if dir == "" {
 		return name
 	}
 	return dir + "/" + name
 }
 
-// split divides a path into directory and name.
-func split(path string) (dir, name string) {
+// Split divides a path into directory and name.
+func Split(path string) (dir, name string) {
 	for i := len(path) - 1; i >= 0; i-- {
 		if path[i] == '/' {
 			return path[:i], path[i+1:]
@@ -81,12 +81,12 @@ func newSide(t Tree, changes []layers.Change) *side {
 func (s *side) overwritten(base Tree) ([]string, error) {
 	var gone []string
 	for path := range s.from {
-		dir, name := split(path)
+		dir, name := Split(path)
 		in, ok := s.base(dir)
 		if !ok {
 			continue
 		}
-		old := join(in, name)
+		old := Join(in, name)
 		if _, moved := s.to[old]; moved || s.deleted[old] {
 			continue
 		}
@@ -113,9 +113,9 @@ func (s *side) base(path string) (string, bool) {
 	if s.added[path] {
 		return "", false
 	}
-	dir, name := split(path)
+	dir, name := Split(path)
 	b, ok := s.base(dir)
-	return join(b, name), ok
+	return Join(b, name), ok
 }
 
 // now gives the path of an entity of the base in this side; false if it is deleted.
@@ -126,7 +126,7 @@ func (s *side) now(base string) (string, bool) {
 	if s.deleted[base] {
 		return "", false
 	}
-	dir, name := split(base)
+	dir, name := Split(base)
 	d, ok := s.now(dir)
-	return join(d, name), ok
+	return Join(d, name), ok
 }
