@@ -1,10 +1,12 @@
 package fs
 
 import (
+	"errors"
 	"log/slog"
 
 	"snapfs/fs/internal/mountpoint"
 	"snapfs/fs/internal/transport"
+	"snapfs/internal/livestate"
 )
 
 // ErrNoFUSE says that /dev/fuse is missing or may not be used.
@@ -23,6 +25,18 @@ const RingParameter = transport.RingParameter
 // changed anything. It needs root.
 func EnableRing() (changed bool, err error) { return transport.EnableRing() }
 
+// Errors of Adopt, beside livestate.ErrFormat.
+var (
+	// ErrNotConnection says that a descriptor is not that of the connection that is to be adopted.
+	ErrNotConnection = errors.New("not the descriptor of the mount's connection")
+	// ErrEnded says that the connection has ended: nothing is left to be served.
+	ErrEnded = transport.ErrEnded
+	// ErrServed says that a process serves the mount that was not killed.
+	ErrServed = livestate.ErrClaimed
+	// ErrNotAdoptable says that this kernel, or this version of snapfs, cannot go on with a connection.
+	ErrNotAdoptable = errors.New("the connection cannot be adopted")
+)
+
 // Options are for New.
 type Options struct {
 	Transport string // auto, dev or uring; empty is auto
@@ -39,7 +53,11 @@ type Options struct {
 	// AllowOther lets others into the mount of a user. ErrAllowOther if /etc/fuse.conf does not.
 	AllowOther bool
 	// Place attaches the mount, which is in no tree yet, by its descriptor. Nil: it is mounted on the directory.
-	Place  func(mount int) error
+	Place func(mount int) error
+	// Live keeps what a successor needs that serves the mount when this process is gone, see Adopt. It is the mount's
+	// until Done. Requests come over /dev/fuse then unless Transport says otherwise: only such a connection can be
+	// adopted. Nil: the mount ends with the process.
+	Live   *livestate.State
 	Logger *slog.Logger // nil is slog.Default()
 	Debug  bool         // log every request and answer at debug level
 }

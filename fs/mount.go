@@ -2,6 +2,7 @@ package fs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 
 	"snapfs/fs/internal/mountpoint"
 	"snapfs/fs/internal/transport"
+	"snapfs/internal/livestate"
 	"snapfs/layers"
 )
 
@@ -28,11 +30,13 @@ const (
 // Mount is one live mount. Its methods may be called concurrently.
 type Mount struct {
 	// Immutable once the first request comes.
-	point *mountpoint.Mountpoint // nil if it was placed by Options.Place
-	dev   uint64
-	conn  *transport.Conn
-	done  chan struct{} // closed by finish
-	log   *slog.Logger
+	point  *mountpoint.Mountpoint // nil if it was placed by Options.Place
+	dev    uint64
+	conn   *transport.Conn
+	device *os.File      // another descriptor of the connection; nil without live
+	done   chan struct{} // closed by finish
+	log    *slog.Logger
+	live   *livestate.State // nil: the mount ends with the process
 
 	pruner pruner
 }
@@ -43,9 +47,11 @@ type Mount struct {
 // mounted.
 func New(ctx context.Context, o *layers.Overlay, dir string, opts Options) (*Mount, error) {
 	opts.setDefaults()
-	if (opts.Transport == "" || opts.Transport == "auto") && o.Remote() {
+	if auto := opts.Transport == "" || opts.Transport == "auto"; auto && o.Remote() {
 		// What hangs there would hold a thread that serves every mount of its processor.
 		opts.Logger.Debug("requests come over /dev/fuse: the host file system may hang")
+		opts.Transport = "dev"
+	} else if auto && opts.Live != nil {
 		opts.Transport = "dev"
 	}
 	return serve(ctx, newAdapter(o, opts.Logger), dir, o, opts)
@@ -65,40 +71,36 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, dir string, gate transpo
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if opts.Live != nil {
+		if err := opts.Live.Claim(); err != nil {
+			return nil, err
+		}
+	}
 	var m *Mount   // of the connection at hand: there is a second one if the first cannot be served
 	var apart *int // its mount, which is in no tree yet; nil: it is in its place
 	_, err := transport.Serve(ctx, transport.Config{
 		Transport: opts.Transport,
 		Gate:      gate,
 		Log:       opts.Logger,
-		Attach: func(ctx context.Context) (transport.Attached, error) {
-			if opts.Place != nil {
-				a, err := mountpoint.NewApart(mountOptions(opts))
-				if err != nil {
-					return transport.Attached{}, err
-				}
-				m, apart = &Mount{dev: a.Device(), done: make(chan struct{}), log: opts.Logger}, &a.Mount
-				m.pruner.room = roomForNodes()
-				detach := func() { _ = unix.Close(a.Mount) } // which ends it
-				return transport.Attached{FD: a.Conn, Device: m.dev, Detach: detach, Done: m.finish}, nil
+		Attach: func(ctx context.Context) (a transport.Attached, err error) {
+			if m != nil {
+				_ = m.device.Close() // of the connection before; nothing was written
 			}
-			point, fd, err := mountpoint.Attach(ctx, dir, mountOptions(opts))
-			if err != nil {
-				return transport.Attached{}, err
-			}
-			m = &Mount{point: point, dev: point.Device(), done: make(chan struct{}), log: opts.Logger}
-			m.pruner.room = roomForNodes()
-			return transport.Attached{FD: fd, Device: point.Device(), Detach: point.Detach, Done: m.finish}, nil
+			m, a, apart, err = attach(ctx, dir, opts)
+			return a, err
 		},
 		Handler: func(c *transport.Conn, ring bool) transport.Handler {
-			m.conn = c
-			if a, ok := raw.(*adapter); ok {
-				a.m, a.writeback = m, opts.Writeback
-			}
-			return newHandler(raw, opts, ring)
+			return m.handle(c, raw, opts, ring)
 		},
+		Negotiated: func(request, answer []byte) { m.keep(request, answer) },
 	})
 	if err != nil {
+		if opts.Live != nil {
+			opts.Live.Release()
+		}
+		if m != nil {
+			_ = m.device.Close() // nothing was written
+		}
 		return nil, err
 	}
 	if apart != nil {
@@ -109,6 +111,49 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, dir string, gate transpo
 	m.raiseReadAhead()
 	m.log.Debug("mounted", slog.String("mountpoint", dir), slog.String("transport", m.Transport()))
 	return m, nil
+}
+
+// attach opens a connection and mounts it. apart is the mount if it is in no tree yet.
+func attach(ctx context.Context, dir string, opts Options) (m *Mount, a transport.Attached, apart *int, err error) {
+	var point *mountpoint.Mountpoint
+	if opts.Place == nil {
+		if point, a.FD, err = mountpoint.Attach(ctx, dir, mountOptions(opts)); err != nil {
+			return nil, a, nil, err
+		}
+		a.Device, a.Detach = point.Device(), point.Detach
+	} else {
+		p, err := mountpoint.NewApart(mountOptions(opts))
+		if err != nil {
+			return nil, a, nil, err
+		}
+		apart = &p.Mount
+		a.FD, a.Device, a.Detach = p.Conn, p.Device(), func() { _ = unix.Close(p.Mount) } // which ends it
+	}
+	if m, err = newMount(point, a.Device, a.FD, opts); err != nil {
+		a.Detach()
+		return nil, a, nil, errors.Join(err, unix.Close(a.FD))
+	}
+	a.Done = m.finish
+	return m, a, apart, nil
+}
+
+// newMount is for a connection that is not served yet, of which fd is a descriptor.
+func newMount(point *mountpoint.Mountpoint, dev uint64, fd int, opts Options) (_ *Mount, err error) {
+	m := &Mount{point: point, dev: dev, done: make(chan struct{}), log: opts.Logger, live: opts.Live}
+	m.pruner.room = roomForNodes()
+	if m.live != nil {
+		m.device, err = keptDevice(fd)
+	}
+	return m, err
+}
+
+// handle makes what answers the requests of a connection.
+func (m *Mount) handle(c *transport.Conn, raw fuse.RawFileSystem, opts Options, ring bool) transport.Handler {
+	m.conn = c
+	if a, ok := raw.(*adapter); ok {
+		a.m, a.writeback = m, opts.Writeback
+	}
+	return newHandler(raw, opts, ring)
 }
 
 // place has a connection that is live attached somewhere, and ends it if that fails.
@@ -150,6 +195,10 @@ func mountOptions(opts Options) mountpoint.Options {
 func (m *Mount) finish() {
 	go func() {
 		m.pruner.running.Wait()
+		if m.live != nil {
+			m.live.Release()
+			_ = m.device.Close() // nil or open; nothing is written
+		}
 		close(m.done)
 	}()
 }
@@ -234,7 +283,8 @@ func (m *Mount) raiseReadAhead() {
 	}
 }
 
-// Done is closed when the connection has ended, by an unmount everywhere or an abort, and no request runs.
+// Done is closed when the connection has ended, by an unmount everywhere or an abort, and no request runs; and at the
+// end of Release.
 func (m *Mount) Done() <-chan struct{} { return m.done }
 
 // Ended reports whether the connection has ended: Done will be closed when the last request is handled. The kernel ends
@@ -253,6 +303,7 @@ func (m *Mount) Abort() error {
 	select {
 	case <-m.done:
 	default:
+		_ = m.device.Close() // nil or open: it would keep the connection where that is ended by closing it
 		m.conn.Abort()
 	}
 	return nil

@@ -4,7 +4,7 @@
 //
 // The file has regions, each of which one package writes:
 //
-//	0       header      magic, version, sizes; this package
+//	0       header      magic, version, which process serves the mount; this package
 //	4 KiB   connection  what was negotiated with the kernel; package fs
 //	8 KiB   intents     requests that are being handled; package fs, with facts of package layers
 //	128 KiB nodes       what the kernel knows by a node id; package layers. Grows.
@@ -37,6 +37,8 @@ const (
 const (
 	magic   = "snapfslv"
 	version = 1
+
+	claimAt = 16 // in the header
 )
 
 // ErrFormat says that a file is not the state of a mount, or of another version.

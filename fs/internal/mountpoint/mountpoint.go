@@ -69,6 +69,15 @@ func Attach(ctx context.Context, path string, opts Options) (p *Mountpoint, fd i
 	return p, fd, nil
 }
 
+// Attached is what Attach gave another process: on a directory with an absolute path, of a device, by mount(2) or by
+// fusermount3.
+func Attached(path string, dev uint64, direct bool) *Mountpoint {
+	return &Mountpoint{path: path, dev: dev, direct: direct}
+}
+
+// Direct reports whether it was mounted by mount(2), not by fusermount3.
+func (p *Mountpoint) Direct() bool { return p.direct }
+
 // Path is the directory, absolute.
 func (p *Mountpoint) Path() string { return p.path }
 

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config is what Serve needs. All fields but Transport and Gate must be set.
+// Config is what Serve needs. All fields but Transport, Negotiated and Gate must be set.
 type Config struct {
 	Transport string // auto, dev or uring; empty is auto
 	// Attach opens a connection and mounts it. It is called once more if the first connection could not be served over
@@ -18,8 +18,10 @@ type Config struct {
 	// Handler makes what answers the requests of a connection, before the first one is read. ring says whether the
 	// answer to INIT should ask for FUSE_OVER_IO_URING.
 	Handler func(c *Conn, ring bool) Handler
-	Gate    Gate // nil: changes are never held back
-	Log     *slog.Logger
+	// Negotiated is called with INIT and its answer, before the kernel gets that. Nil: nobody wants to know.
+	Negotiated func(request, answer []byte)
+	Gate       Gate // nil: changes are never held back
+	Log        *slog.Logger
 }
 
 // Attached is a connection that was mounted and not served yet.
@@ -98,7 +100,7 @@ func (c *Conn) begin(ctx context.Context, a Attached, offer *laneSet, cfg Config
 		}
 	}
 	h := cfg.Handler(c, u != nil)
-	ringed, err := d.handshake(ctx, h)
+	ringed, err := d.handshake(ctx, h, cfg.Negotiated)
 	if err != nil {
 		return fmt.Errorf("fuse: %w", err)
 	}

@@ -43,13 +43,15 @@ type device struct {
 	fd     int
 	hub    *hub
 	h      Handler
+	ends   Ender // the handler, if it is one
 	log    *slog.Logger
 	counts *counters
 	done   func() // called once by the last one out
 	cpus   int
 
-	cur  atomic.Pointer[leader] // nil: idle, waiting in the hub
-	dead atomic.Bool            // the connection has ended, or disconnect was called
+	cur      atomic.Pointer[leader] // nil: idle, waiting in the hub
+	dead     atomic.Bool            // the connection has ended for this process: by itself, by disconnect or by giveUp
+	released atomic.Bool            // by giveUp: what is not handled is left to another process
 	// users counts leaders, requests in work queues, ring entries, callers that use fd, and 1 for the live connection.
 	// At 0 fd is closed.
 	users   atomic.Int64
@@ -78,6 +80,7 @@ type lastLook struct {
 
 // leader is the goroutine that reads a device, from when it is started until it is idle or replaced.
 type leader struct {
+	tid     atomic.Int32  // 0: not known yet
 	seq     atomic.Uint64 // in steps of leaderStep; plus 1 and the kind of request while one is handled
 	counted atomic.Int32  // index, plus one, of the work queue that counts its request as stuck
 	sched   atomic.Pointer[schedIdle]
@@ -100,6 +103,7 @@ func (d *device) name() string { return "dev" }
 
 func (d *device) start(h Handler, done func()) {
 	d.h, d.done = h, done
+	d.ends, _ = h.(Ender)
 	d.users.Store(1)
 	d.hub = theHub()
 	if d.gate != nil {
@@ -113,9 +117,9 @@ func (d *device) start(h Handler, done func()) {
 }
 
 // handshake reads and answers INIT, the kernel's first request, and reports whether the kernel offers requests over
-// io_uring.
-func (d *device) handshake(ctx context.Context, h Handler) (ring bool, err error) {
-	w := worker{d: d}
+// io_uring. note, if not nil, gets INIT and the answer before that is written.
+func (d *device) handshake(ctx context.Context, h Handler, note func(request, answer []byte)) (ring bool, err error) {
+	w := worker{d: d, note: note}
 	w.allocate()
 	defer w.free()
 	d.h = h
@@ -215,6 +219,7 @@ func (d *device) run(l *leader) {
 	defer func() { w.free() }()
 	if !d.secondary.Load() {
 		runtime.LockOSThread() // it ends with the goroutine, so that its policy and affinity are not inherited
+		l.tid.Store(int32(unix.Gettid()))
 		l.sched.Store(newSchedIdle(nil))
 		defer func() { l.sched.Load().close() }()
 	}
@@ -358,6 +363,11 @@ func (d *device) end(err error) {
 	if !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ECONNABORTED) {
 		d.log.Error("reading the fuse device failed", slog.String("error", err.Error()))
 	}
+	d.settle()
+}
+
+// settle ends what waits for the connection, once it is dead.
+func (d *device) settle() {
 	d.ungate()
 	for k := range d.work {
 		d.work[k].refuseAll()

@@ -116,6 +116,9 @@ func (e *entry) handle() (touched int) {
 		e.in = [3][]byte{e.slot.head[:unsafe.Sizeof(*h)], e.slot.head[headOp : headOp+opSize], e.slot.payload[:payload]}
 		e.out = [2][]byte{e.answer[:], e.slot.payload}
 		size, st = answer(u.h, u.log, e.in[:], e.out[:])
+		if u.ends != nil {
+			u.ends.End(h)
+		}
 		found := op == proto.OpLookup && size == len(e.answer)+int(unsafe.Sizeof(fuse.EntryOut{}))
 		if found && u.knownFile.Load() == 0 {
 			if out := proto.View[fuse.EntryOut](e.slot.payload); out.Mode&unix.S_IFMT == unix.S_IFREG {

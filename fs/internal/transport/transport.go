@@ -24,6 +24,15 @@ type Handler interface {
 	HandleRequest(in, out [][]byte) (int, fuse.Status)
 }
 
+// Ender is a handler that wants to know when it is over with a request: its answer was written, or there is none. A
+// process that is killed before that is asked again, see proto.Resent.
+type Ender interface {
+	Handler
+	// End is called once for each call of HandleRequest, in the same goroutine, with the header, in which HandleRequest
+	// may have changed the padding. It must not block.
+	End(h *fuse.InHeader)
+}
+
 // ErrUnavailable says that the transport asked for is unknown, or not offered by the kernel.
 var ErrUnavailable = errors.New("transport is not available")
 
@@ -39,6 +48,8 @@ type transport interface {
 	disconnect()
 	// ended reports whether the connection has ended.
 	ended() bool
+	// giveUp leaves the connection to another process; done is called when nothing of it is left in this one.
+	giveUp() error
 }
 
 // answer has a request answered; a panic is that request's error.

@@ -30,6 +30,7 @@ type worker struct {
 	out   [1][]byte
 
 	sched *schedIdle // of the leader that handles the request
+	note  func(request, answer []byte)
 }
 
 // allocate makes sure that the worker has a buffer for any request.
@@ -64,9 +65,11 @@ func (w *worker) serve() {
 }
 
 func (w *worker) refuse(st fuse.Status) {
-	var out [unsafe.Sizeof(fuse.OutHeader{})]byte
-	size := errorAnswer(out[:], proto.Header(w.buf).Unique, st)
-	_ = w.d.reply(out[:size]) // the program may be gone, and the file system
+	if !w.d.released.Load() { // else it is answered by the process that serves the connection next
+		var out [unsafe.Sizeof(fuse.OutHeader{})]byte
+		size := errorAnswer(out[:], proto.Header(w.buf).Unique, st)
+		_ = w.d.reply(out[:size]) // the program may be gone, and the file system
+	}
 	w.free()
 	w.d.leave()
 }
@@ -96,6 +99,9 @@ func (w *worker) handle(n int) {
 		d.ringLanes.raceOrder()
 	}
 	op := proto.Header(w.buf).Opcode
+	if d.ends != nil {
+		defer d.ends.End(proto.Header(w.buf))
+	}
 	if op == proto.OpForget || op == proto.OpBatchForget {
 		d.raceOrder()
 	}
@@ -124,6 +130,9 @@ func (w *worker) handle(n int) {
 	}
 	if size == 0 {
 		return
+	}
+	if w.note != nil {
+		w.note(w.in[0], w.out[0][:size])
 	}
 	d.raceOrder()
 	w.sched.enter()
