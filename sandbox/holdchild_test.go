@@ -22,15 +22,15 @@ import (
 // holdDir is the directory whose files the child of this name holds open.
 const holdDir = "SNAPFS_TEST_HOLD"
 
-// holder is a program that has all files of a directory open and mapped.
-type holder struct {
+// holding is a program that has all files of a directory open and mapped.
+type holding struct {
 	t   *testing.T
 	in  io.WriteCloser
 	out *bufio.Scanner
 }
 
 // hold starts one, which ends with the test.
-func hold(t *testing.T, dir string) *holder {
+func hold(t *testing.T, dir string) *holding {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = testchild.Env(testchild.User, holdDir+"="+dir)
@@ -46,14 +46,14 @@ func hold(t *testing.T, dir string) *holder {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	x := &holder{t: t, in: in, out: bufio.NewScanner(out)}
+	x := &holding{t: t, in: in, out: bufio.NewScanner(out)}
 	x.look()
 	t.Cleanup(x.end)
 	return x
 }
 
 // end has the program end, which closes its files.
-func (x *holder) end() {
+func (x *holding) end() {
 	if x.in == nil {
 		return
 	}
@@ -67,7 +67,7 @@ func (x *holder) end() {
 type seen struct{ ino, read, mapped string }
 
 // look has the program read its files anew, by descriptor and in memory.
-func (x *holder) look() map[string]seen {
+func (x *holding) look() map[string]seen {
 	x.t.Helper()
 	if _, err := io.WriteString(x.in, "look\n"); err != nil {
 		x.t.Fatal(err)

@@ -52,6 +52,12 @@ type Options struct {
 	// EnableURing switches the kernel's FUSE over io_uring on, for the whole system and until the next boot, and says
 	// so in the log. Where that is impossible it is logged, and an error if Transport is uring.
 	EnableURing bool
+	// Keeper keeps what a successor of this process takes over. nil: nothing is kept.
+	Keeper Keeper
+	// Deaths are the ends of processes that had the home and did not take leave, oldest first, and LastLog the last lines
+	// that the latest of them has logged.
+	Deaths  []Death
+	LastLog []string
 
 	points failpoint.Func   // is told each durable step; nil but in tests of crashes
 	clock  func() time.Time // nil = time.Now
@@ -66,6 +72,7 @@ type Home struct {
 	dir     string
 	log     *slog.Logger
 	lock    *homeLock
+	keeper  Keeper // nil for none
 	store   *chunkstore.Store
 	catalog *catalog.Catalog
 	uppers  *uppers.Set
@@ -135,11 +142,20 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockHome(dir)
+	kept, err := takeKept(opts.Keeper)
 	if err != nil {
 		return nil, errors.Join(err, removeMade(made, err))
 	}
-	h := &Home{dir: dir, log: opts.Logger, lock: lock, live: map[string]*live{}}
+	lock, err := lockHome(dir, kept)
+	if err != nil {
+		return nil, errors.Join(err, removeMade(made, err))
+	}
+	h := &Home{dir: dir, log: opts.Logger, lock: lock, keeper: opts.Keeper, live: map[string]*live{}}
+	lock.keep(h)
+	for _, d := range opts.Deaths {
+		h.log.Error("a daemon of this home died", "pid", d.PID, "time", d.Time, "reason", d.Reason, "served", d.Served,
+			"message", d.Message)
+	}
 	h.engine = fuseEngine{opts.Logger, opts.Transport}
 	h.points, h.ownPoints = opts.points, opts.OwnMountpoints
 	h.readOwnNamespace()
@@ -151,7 +167,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if err := h.open(ctx, m, opts); err != nil {
 		h.cancel()
-		err = errors.Join(err, h.closeStore(), lock.Close())
+		err = errors.Join(err, h.closeStore(), lock.Close()) // what is kept stays so
 		return nil, errors.Join(err, removeMade(made, err))
 	}
 	pending := h.pinApplied()
@@ -410,7 +426,7 @@ func (h *Home) Close() error {
 	if errors.Is(err, unix.ENOSPC) {
 		return err
 	}
-	h.closed, h.closeErr = true, errors.Join(err, h.lock.Close())
+	h.closed, h.closeErr = true, errors.Join(err, h.unlock())
 	return h.closeErr
 }
 

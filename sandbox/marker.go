@@ -18,6 +18,7 @@ import (
 	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/holder"
 	"snapfs/internal/hosttree"
 	"snapfs/internal/userns"
 	"snapfs/layers"
@@ -171,6 +172,7 @@ func freshHome(dir string) (marker, error) {
 		switch name := e.Name(); name {
 		case lockName, markerName + ".tmp":
 		case api.SettingsName: // written before the first start
+		case holder.SocketName, holder.DeathName, holder.DeathName + ".tmp":
 		case api.LogName, api.SocketName: // of a daemon, and in order before the directories of its home
 			if name == api.SocketName && e.Type() == fs.ModeSocket {
 				continue // a service manager makes it before the daemon starts
@@ -219,8 +221,25 @@ type homeLock struct{ file, dir *os.File }
 // Close releases the lock. The file stays: removing it would race with the next process.
 func (l *homeLock) Close() error { return errors.Join(l.file.Close(), l.dir.Close()) }
 
-// lockHome takes the home for this process.
-func lockHome(dir string) (*homeLock, error) {
+// lockHome takes the home for this process. What a keeper has of the process before is taken over.
+func lockHome(dir string, kept []*os.File) (*homeLock, error) {
+	l, err := keptLock(dir, kept)
+	if l == nil && err == nil {
+		l, err = takeLock(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	pid := []byte(strconv.Itoa(os.Getpid()) + "\n")
+	_, err = l.file.WriteAt(pid, 0)
+	if err = errors.Join(l.file.Truncate(int64(len(pid))), err); err != nil {
+		return nil, errors.Join(unusable(dir, err), l.Close())
+	}
+	return l, nil
+}
+
+// takeLock locks a home that no process has.
+func takeLock(dir string) (*homeLock, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, unusable(dir, err)
@@ -248,11 +267,6 @@ func lockHome(dir string) (*homeLock, error) {
 			who = fmt.Sprintf("process %d", holder)
 		}
 		return nil, fmt.Errorf("%w: home %s is in use by %s: stop it first, or use another home", ErrConflict, dir, who)
-	}
-	pid := []byte(strconv.Itoa(os.Getpid()) + "\n")
-	_, err = f.WriteAt(pid, 0)
-	if err = errors.Join(f.Truncate(int64(len(pid))), err); err != nil {
-		return nil, errors.Join(unusable(dir, err), l.Close())
 	}
 	return l, nil
 }

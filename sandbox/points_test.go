@@ -125,7 +125,7 @@ func TestPointsComplete(t *testing.T) {
 		"detachStale":      "a mount is not durable",
 		"makeDirs":         "before the marker nothing is a home",
 		"removeMade":       "before the marker nothing is a home",
-		"lockHome":         "a lock is not durable",
+		"takeLock":         "a lock is not durable",
 		"writeFileDurably": "its callers tell",
 		"makeEmptyDir":     "made again by every open",
 		"SetHome":          "the store tells",

@@ -35,7 +35,7 @@ func RebuildIndex(ctx context.Context, dir string, r RebuildRequest) (res Rebuil
 		return res, err
 	}
 	dir = real
-	lock, err := lockHome(dir)
+	lock, err := lockHome(dir, nil)
 	if err != nil {
 		return res, err
 	}

@@ -56,7 +56,7 @@ func TestEveryLockHasAClass(t *testing.T) {
 		}
 	}
 	used := map[string][]string{}
-	for _, dir := range []string{"sandbox", "layers", "fs", "chunkstore", "squashfs", "internal/fairshare", "internal/readset"} {
+	for _, dir := range []string{"sandbox", "layers", "fs", "chunkstore", "squashfs", "internal/fairshare", "internal/holder", "internal/readset"} {
 		err := filepath.WalkDir(filepath.Join("../..", dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

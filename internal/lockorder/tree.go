@@ -20,6 +20,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 │        └─ LiveSealed (leaf)        sandbox: live.sealedMu, layers that are to come on top of it
 ├─ Home                              sandbox: Home.mu, mounts and calls under way
 │  └─ Idler (leaf)                   sandbox: idler.mu
+├─ HolderClient (leaf)               internal/holder: Client.mu, one exchange with the holder
 ├─ UnmountErrors (leaf)              sandbox: in Home.unmountAll
 ├─ Places (leaf)                     sandbox: places.mu, calls that work at a time
 ├─ HostProbe (leaf)                  sandbox: hostProbe.mu
@@ -115,6 +116,7 @@ type (
 	LiveSealed     struct{}
 	Home           struct{}
 	Idler          struct{}
+	HolderClient   struct{}
 	UnmountErrors  struct{}
 	Places         struct{}
 	HostProbe      struct{}

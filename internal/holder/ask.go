@@ -1,0 +1,30 @@
+package holder
+
+import "context"
+
+// Ask asks the holder of a home what it does. It needs no role. ErrNone if there is no holder.
+func Ask(ctx context.Context, home string) (Status, error) { return ask(ctx, home, opStatus) }
+
+// AskStart has the holder start a daemon at once if there is none.
+func AskStart(ctx context.Context, home string) (Status, error) { return ask(ctx, home, opStart) }
+
+// Drop ends the holder with all that it keeps. ErrConflict if there is a daemon.
+func Drop(home string) error {
+	_, err := ask(context.Background(), home, opDrop)
+	return err
+}
+
+func ask(ctx context.Context, home, op string) (Status, error) {
+	c, err := dial(home)
+	if err != nil {
+		return Status{}, err
+	}
+	defer func() { _ = c.close() }() // only its answer matters
+	limited, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	r, err := c.call(limited, &request{Op: op})
+	if err != nil || r.Status == nil {
+		return Status{}, err
+	}
+	return *r.Status, nil
+}

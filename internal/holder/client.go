@@ -1,0 +1,463 @@
+package holder
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
+)
+
+// answerWait bounds how long a holder may take to answer.
+const answerWait = 5 * time.Second
+
+// Options are how a daemon uses the holder of its home.
+type Options struct {
+	Home  string
+	Start Start // how the daemon is to be started again
+	// Programs are those that may run the holder, best first. One that does not answer as a holder is left out.
+	Programs []string
+	Log      *slog.Logger
+}
+
+// Client is the connection of a daemon to its holder. If the holder dies, the client starts a new one and gives it
+// everything again. Safe for concurrent use.
+type Client struct {
+	Options
+
+	mu     lockorder.Mutex[lockorder.HolderClient] // guards what follows; held during an exchange
+	conn   *wireConn                               // nil as long as there is no holder
+	kept   map[string]Kept                         // what it has of this daemon; the files are their owners'
+	ready  bool
+	closed bool
+	deaths []Death
+	left   int64
+
+	watchers sync.WaitGroup
+}
+
+// Join takes the role of the daemon at the home's holder, if it has one; else the first Keep starts it. With wait, a daemon
+// that has the role may give it up until ctx ends. Errors: ErrConflict for another daemon, ErrGone for a holder that does
+// not answer, ErrRefused for one that is of another home, or does not let this user use it.
+func Join(ctx context.Context, o Options, wait bool) (*Client, error) {
+	c := &Client{Options: o, kept: map[string]Kept{}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn, err := dial(o.Home)
+	if errors.Is(err, ErrNone) {
+		return c, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := conn.serve(ctx, o.Start, wait)
+	if err != nil {
+		return nil, errors.Join(err, conn.close())
+	}
+	c.deaths, c.left = r.Deaths, r.Left
+	c.useLocked(conn)
+	return c, nil
+}
+
+// useLocked goes on with a holder, and watches it.
+func (c *Client) useLocked(conn *wireConn) {
+	c.conn = conn
+	c.watchers.Go(func() {
+		<-conn.gone
+		c.lost(conn)
+	})
+}
+
+// Deaths are the daemons that have died since one served, oldest first.
+func (c *Client) Deaths() []Death { return c.deaths }
+
+// Gap is for how long nobody has served the home: since the daemon before has left, or died. 0 if that is not known.
+func (c *Client) Gap() time.Duration {
+	if c.left == 0 {
+		return 0
+	}
+	return time.Duration(uptime() - c.left)
+}
+
+// PID is the process of the holder; 0 if there is none.
+func (c *Client) PID() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil {
+		return 0
+	}
+	return c.conn.pid
+}
+
+// Keep keeps data and copies of descriptors by a name, in the place of what was kept by it. They outlive this process. The
+// files must stay open until the name is forgotten or used again. The first Keep starts a holder if there is none: its
+// caller must hold the home's lock. Errors: ErrFull, ErrRefused for what is beyond the bounds, ErrGone.
+func (c *Client) Keep(name string, data []byte, files ...*os.File) error {
+	if err := check(name, data, len(files)); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.connectedLocked(); err != nil {
+		return err
+	}
+	k := Kept{name, data, files}
+	if err := c.conn.keep(k); err != nil {
+		return err
+	}
+	c.kept[name] = k
+	return nil
+}
+
+// Forget ends the keeping of a name, if it is kept.
+func (c *Client) Forget(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.kept, name)
+	if c.conn == nil {
+		return nil
+	}
+	_, err := c.conn.call(context.Background(), &request{Op: opForget, Name: name})
+	return err
+}
+
+// Kept gives everything that is kept, by name. The files are the caller's.
+func (c *Client) Kept() ([]Kept, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil {
+		return nil, nil
+	}
+	all, err := c.conn.all()
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range all {
+		if _, there := c.kept[k.Name]; !there {
+			c.kept[k.Name] = k
+		}
+	}
+	return all, nil
+}
+
+// Ready tells the holder that this daemon serves.
+func (c *Client) Ready() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ready = true
+	if c.conn == nil {
+		return nil
+	}
+	_, err := c.conn.call(context.Background(), &request{Op: opReady})
+	return err
+}
+
+// Leave gives up the role of the daemon. The holder waits for a successor, or ends with all that it keeps.
+func (c *Client) Leave(successor bool) error {
+	c.mu.Lock()
+	conn := c.conn
+	c.closed, c.conn = true, nil
+	err := error(nil)
+	if conn != nil {
+		_, err = conn.call(context.Background(), &request{Op: opLeave, End: !successor})
+		err = errors.Join(err, conn.close())
+	}
+	c.mu.Unlock()
+	c.watchers.Wait()
+	return err
+}
+
+// connectedLocked starts a holder if there is none.
+func (c *Client) connectedLocked() error {
+	if c.closed {
+		return fmt.Errorf("%w: this daemon has left it", ErrGone)
+	}
+	if c.conn != nil {
+		return nil
+	}
+	conn, err := c.begin(nil)
+	if err != nil {
+		return err
+	}
+	c.useLocked(conn)
+	return nil
+}
+
+// lost starts a holder in the place of one that has died, and gives it everything.
+func (c *Client) lost(conn *wireConn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.conn != conn {
+		return
+	}
+	c.Log.Warn("the holder has ended: another one takes its place", "pid", conn.pid)
+	err := conn.close()
+	c.conn = nil
+	if err == nil {
+		err = c.connectedLocked()
+	}
+	if err == nil {
+		err = c.giveLocked(c.conn)
+	}
+	if err != nil {
+		c.Log.Error("nothing keeps the mounts should this daemon die", "error", err)
+	}
+}
+
+// giveLocked gives a holder everything that this daemon has had the last one keep. What cannot be kept is left out.
+func (c *Client) giveLocked(conn *wireConn) error {
+	var errs error
+	for _, name := range slices.Sorted(maps.Keys(c.kept)) {
+		if err := conn.keep(c.kept[name]); err != nil {
+			errs = errors.Join(errs, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	if c.ready {
+		_, err := conn.call(context.Background(), &request{Op: opReady})
+		errs = errors.Join(errs, err)
+	}
+	return errs
+}
+
+// wireConn is a connection to a holder.
+type wireConn struct {
+	pid     int
+	version int
+	socket  *net.UnixConn
+	gone    chan struct{} // closed when the holder does not read any more
+
+	seq     uint64 // guarded by Client.mu, as are all calls
+	answers chan answer
+}
+
+type answer struct {
+	response
+	files []*os.File
+}
+
+// dial connects to the holder of a home. ErrNone if there is none.
+func dial(dir string) (*wireConn, error) {
+	home, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, ErrNone
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = home.Close() }()
+	path := fmt.Sprintf("/proc/self/fd/%d/%s", home.Fd(), SocketName)
+	ctx, cancel := context.WithTimeout(context.Background(), answerWait)
+	defer cancel()
+	s, err := (&net.Dialer{}).DialContext(ctx, "unixpacket", path)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+		return nil, ErrNone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	socket, ok := s.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(ErrGone, s.Close())
+	}
+	return newWireConn(socket, int(home.Fd()))
+}
+
+// newWireConn says hello. It takes the socket over.
+func newWireConn(socket *net.UnixConn, home int) (*wireConn, error) {
+	c := &wireConn{socket: socket, gone: make(chan struct{}), answers: make(chan answer, 1)}
+	id, err := identityOf(home)
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	go c.read() // ends with the connection
+	r, err := c.call(context.Background(), &request{Op: opHello, From: versions.from, To: versions.to, Home: &id})
+	if err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	c.version = r.Version
+	if r.Status != nil {
+		c.pid = r.Status.PID
+	}
+	return c, nil
+}
+
+// read takes the responses until the connection ends.
+func (c *wireConn) read() {
+	defer close(c.gone)
+	buf, oob := make([]byte, maxMessage), make([]byte, oobSize)
+	for {
+		n, oobn, flags, _, err := c.socket.ReadMsgUnix(buf, oob)
+		if err != nil || n == 0 {
+			return
+		}
+		fds, err := rights(oob[:oobn])
+		a := answer{}
+		for _, fd := range fds {
+			a.files = append(a.files, os.NewFile(uintptr(fd), "kept"))
+		}
+		if err == nil {
+			err = json.Unmarshal(buf[:n], &a.response)
+		}
+		if err != nil || flags&unix.MSG_TRUNC != 0 {
+			a.close()
+			return
+		}
+		if flags&unix.MSG_CTRUNC != 0 { // this process has no room
+			a.close()
+			a.files, a.response = nil, response{Seq: a.Seq, Error: "descriptors were lost: too many open files", Class: "full"}
+		}
+		select {
+		case old := <-c.answers: // nobody waits for it any more
+			old.close()
+		default:
+		}
+		c.answers <- a
+	}
+}
+
+func (a *answer) close() {
+	for _, f := range a.files {
+		_ = f.Close() // nothing was written
+	}
+}
+
+func (c *wireConn) close() error {
+	err := c.socket.Close()
+	<-c.gone
+	return err
+}
+
+// call sends a request and waits for its response, which has no descriptors.
+func (c *wireConn) call(ctx context.Context, r *request, files ...*os.File) (response, error) {
+	a, err := c.exchange(ctx, r, files...)
+	a.close()
+	return a.response, err
+}
+
+// exchange sends a request and waits for its response; with a ctx that can end, as long as that has not.
+func (c *wireConn) exchange(ctx context.Context, r *request, files ...*os.File) (answer, error) {
+	c.seq++
+	r.Seq = c.seq
+	if ctx.Done() == nil {
+		limited, cancel := context.WithTimeout(ctx, answerWait)
+		defer cancel()
+		ctx = limited
+	}
+	if err := c.send(r, files); err != nil {
+		return answer{}, err
+	}
+	for {
+		select {
+		case a := <-c.answers:
+			if a.Seq == r.Seq {
+				return a, a.err()
+			}
+			a.close()
+		case <-c.gone:
+			return answer{}, fmt.Errorf("%w: it has ended", ErrGone)
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return answer{}, fmt.Errorf("%w: process %d", ErrGone, c.pid)
+			}
+			return answer{}, ctx.Err()
+		}
+	}
+}
+
+// send sends a request with descriptors of files, which stay as they are.
+func (c *wireConn) send(r *request, files []*os.File) error {
+	text, err := encode(r)
+	if err != nil {
+		return err
+	}
+	if err := c.socket.SetWriteDeadline(time.Now().Add(answerWait)); err != nil {
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return withDescriptors(files, nil, func(fds []int) error {
+		var oob []byte
+		if len(fds) > 0 {
+			oob = unix.UnixRights(fds...)
+		}
+		_, _, err := c.socket.WriteMsgUnix(text, oob, nil)
+		if errors.Is(err, unix.ETOOMANYREFS) {
+			return fmt.Errorf("%w: %w", ErrFull, err)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrGone, err)
+		}
+		return nil
+	})
+}
+
+// withDescriptors calls fn with the descriptors of files, which are not closed meanwhile.
+func withDescriptors(files []*os.File, fds []int, fn func(fds []int) error) error {
+	if len(files) == 0 {
+		return fn(fds)
+	}
+	raw, err := files[0].SyscallConn()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	var inner error
+	err = raw.Control(func(fd uintptr) { inner = withDescriptors(files[1:], append(fds, int(fd)), fn) })
+	if err != nil {
+		return fmt.Errorf("%w: a file is closed: %w", ErrRefused, err)
+	}
+	return inner
+}
+
+func (c *wireConn) keep(k Kept) error {
+	_, err := c.call(context.Background(), &request{Op: opKeep, Name: k.Name, Data: k.Data}, k.Files...)
+	return err
+}
+
+// serve takes the role of the daemon.
+func (c *wireConn) serve(ctx context.Context, s Start, wait bool) (response, error) {
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return response{}, err
+	}
+	defer func() { _ = self.Close() }()
+	if !wait {
+		ctx = context.Background()
+	}
+	r := &request{Op: opServe, Start: &s, Wait: wait}
+	if _, err := encode(r); err != nil { // only what is of this program
+		s.Env = slices.DeleteFunc(slices.Clone(s.Env), func(v string) bool { return !strings.HasPrefix(v, "SNAPFS_") && !strings.HasPrefix(v, "PATH=") })
+	}
+	return c.call(ctx, r, self)
+}
+
+// all gives what is kept.
+func (c *wireConn) all() (all []Kept, err error) {
+	for name := ""; ; {
+		a, err := c.exchange(context.Background(), &request{Op: opNext, Name: name})
+		if err == nil && a.Name != "" && a.Name <= name {
+			err = fmt.Errorf("%w: %q after %q", io.ErrUnexpectedEOF, a.Name, name)
+		}
+		if err != nil {
+			a.close()
+			for _, k := range all {
+				(&answer{files: k.Files}).close()
+			}
+			return nil, err
+		}
+		if a.Name == "" {
+			return all, nil
+		}
+		all = append(all, Kept{a.Name, a.Data, a.files})
+		name = a.Name
+	}
+}

@@ -1,0 +1,132 @@
+package holder
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// DeathName is the name of the file in a home that tells the next daemon of the death of the last one, if that had
+// nothing for which it would have been started again.
+const DeathName = "daemon.died"
+
+// words says how a process ended.
+func words(s unix.WaitStatus) string {
+	switch {
+	case s.Exited():
+		return fmt.Sprintf("exit status %d", s.ExitStatus())
+	case s.Signaled() && s.CoreDump():
+		return "killed by " + unix.SignalName(s.Signal()) + ", core dumped"
+	case s.Signaled():
+		return "killed by " + unix.SignalName(s.Signal())
+	}
+	return ""
+}
+
+// reapWait is how long fateOf waits for the parent of a process to take note of its end.
+const reapWait = 20 * time.Millisecond
+
+// fateOf says how a process ended that is no child of this one; "" if the kernel does not tell.
+func fateOf(pid, pidfd int) string {
+	for end := time.Now().Add(reapWait); ; time.Sleep(time.Millisecond) {
+		status, ok := exitInfo(pidfd)
+		if !ok {
+			status, ok = zombie(pid)
+		}
+		if ok {
+			return words(status)
+		}
+		if time.Now().After(end) {
+			return ""
+		}
+	}
+}
+
+// pidfdInfo is struct pidfd_info of linux/pidfd.h, as of Linux 6.13.
+type pidfdInfo struct {
+	mask, cgroup uint64
+	pid, tgid    uint32
+	ppid         uint32
+	ids          [8]uint32
+	exitCode     int32
+}
+
+const (
+	pidfdGetInfo  = 0xc040ff0b // _IOWR(0xff, 11, struct pidfd_info)
+	pidfdInfoExit = 1 << 3     // since Linux 6.15, once the process was waited for
+)
+
+// exitInfo asks the kernel how the process of a pidfd ended.
+func exitInfo(pidfd int) (unix.WaitStatus, bool) {
+	info := pidfdInfo{mask: pidfdInfoExit}
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(pidfd), pidfdGetInfo, uintptr(unsafe.Pointer(&info)))
+	if errno != 0 || info.mask&pidfdInfoExit == 0 {
+		return 0, false
+	}
+	return unix.WaitStatus(info.exitCode), true
+}
+
+// zombie reads how a process ended that nobody has waited for yet. The last field of its line in /proc is that.
+func zombie(pid int) (unix.WaitStatus, bool) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, false
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) < 50 || fields[0] != "Z" {
+		return 0, false
+	}
+	status, err := strconv.Atoi(fields[49])
+	return unix.WaitStatus(status), err == nil
+}
+
+// writeDeaths leaves word for the next daemon.
+func writeDeaths(home int, deaths []Death) {
+	text, err := json.Marshal(deaths)
+	if err != nil {
+		return
+	}
+	fd, err := unix.Openat(home, DeathName+".tmp", unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return // a full disk, or the home is gone: the log says no more than that it begins
+	}
+	n, err := unix.Write(fd, text)
+	if closeErr := unix.Close(fd); err == nil && closeErr == nil && n == len(text) {
+		err = unix.Renameat(home, DeathName+".tmp", home, DeathName)
+	}
+	if err != nil {
+		_ = unix.Unlinkat(home, DeathName+".tmp", 0) // as above
+	}
+}
+
+// TakeDeaths reads and removes what a holder has left in a home when it ended with the daemon.
+func TakeDeaths(dir string) ([]Death, error) {
+	path := filepath.Join(dir, DeathName)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	text := make([]byte, maxMessage)
+	n, err := f.Read(text)
+	var deaths []Death
+	if err == nil {
+		err = json.Unmarshal(text[:n], &deaths)
+	}
+	if len(deaths) > maxDeaths {
+		deaths = deaths[len(deaths)-maxDeaths:]
+	}
+	return deaths, errors.Join(err, os.Remove(path))
+}

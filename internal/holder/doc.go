@@ -1,0 +1,39 @@
+// Package holder keeps what the successor of a daemon needs, in a process of its own that does nothing else: descriptors
+// by name, with a little data. A daemon that is killed leaves its mounts' connections alive there, and the lock of its
+// home taken. The holder starts the daemon again, which takes everything over.
+//
+// # Process
+//
+// A home has one holder. The daemon starts it (Client) after it has locked the home: the program of the command, called
+// Name, in a session of its own. It listens on a socket in the home and speaks the protocol below. One process at a time
+// has the role of the daemon there, from "serve" until it says "leave" or has died; a second one gets a conflict. What is
+// kept is given only to the process with the role. The names below "home/" are of the home itself: its lock and its
+// socket. When nothing else is kept, the holder ends with the daemon.
+//
+// When the daemon dies without a word, the holder starts it again at once, as it was started: program, arguments,
+// environment, directory. One that does not come to serve is started again after pauses that double, and after maxFailures
+// of them not until somebody asks for it ("start"). From the second attempt on it is the program that served last, by its
+// descriptor, whatever is at its path now.
+//
+// # Protocol
+//
+// The socket is a SOCK_SEQPACKET: a message is one JSON document of at most maxMessage bytes, with at most MaxFiles
+// descriptors. Each request has one response with its number. The first is "hello", with the range of protocol versions
+// that the client speaks and the identity of the home: device and inode of its directory. A copy of a home has another
+// one, and is refused, also if its socket is a hard link. Only the user that runs the holder, and root, may connect.
+// Requests are answered in the order of their arrival by one thread, which never waits for a peer: who does not take a
+// response is disconnected.
+//
+//	hello   from, to, home           protocol version, process
+//	serve   start, wait; program     takes the role; why the daemons before died
+//	ready                            the daemon serves
+//	keep    name, data; files        replaces what was kept by that name
+//	forget  name
+//	next    name                     what is kept by the next name in order
+//	leave   end                      gives the role up: to a successor, or the holder ends
+//	yield                            the holder ends, because another one has everything
+//	commit                           the holder that has everything is in charge
+//	status                           what it does; anybody who may connect
+//	start                            starts a daemon that is not there; anybody who may connect
+//	drop                             the holder ends unless there is a daemon; anybody who may connect
+package holder

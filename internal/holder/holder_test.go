@@ -1,0 +1,680 @@
+package holder
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// daemonName is what the test binary is called when it plays a daemon: it takes the role in the home of its first
+// argument, keeps what it is told by the rest, and waits to be killed.
+const daemonName = "holder-test-daemon"
+
+func TestMain(m *testing.M) {
+	switch {
+	case IsHolder():
+		os.Exit(Main())
+	case os.Args[0] == daemonName:
+		os.Exit(playDaemon(os.Args[1], os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+// playDaemon writes a line to the file "log" of the home for each thing that it does.
+func playDaemon(home string, orders []string) int {
+	say := func(format string, args ...any) {
+		f, err := os.OpenFile(filepath.Join(home, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, _ = fmt.Fprintf(f, "%d "+format+"\n", append([]any{os.Getpid()}, args...)...)
+			_ = f.Close()
+		}
+	}
+	if _, err := os.Stat(filepath.Join(home, "broken")); err == nil {
+		fmt.Fprintln(os.Stderr, "this daemon is broken")
+		return 3
+	}
+	c, err := Join(context.Background(), optionsOf(home, append([]string{daemonName, home}, orders...)...), false)
+	if err != nil {
+		say("refused %v", errors.Is(err, ErrConflict))
+		return 4
+	}
+	for _, d := range c.Deaths() {
+		say("death %d %q %t %q", d.PID, d.Reason, d.Served, d.Message)
+	}
+	kept, err := c.Kept()
+	if err != nil {
+		say("kept: %v", err)
+		return 1
+	}
+	for _, k := range kept {
+		say("kept %s %s %d", k.Name, k.Data, len(k.Files))
+	}
+	for _, order := range orders {
+		if !strings.HasPrefix(order, "-") {
+			if err := c.Keep(order, []byte("data"), os.Stdin); err != nil {
+				say("keep: %v", err)
+				return 1
+			}
+		}
+	}
+	if err := c.Ready(); err != nil {
+		say("ready: %v", err)
+		return 1
+	}
+	say("ready")
+	time.Sleep(time.Hour)
+	return 0
+}
+
+func optionsOf(home string, args ...string) Options {
+	program, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return Options{
+		Home: home, Programs: []string{"/proc/self/exe"}, Log: slog.New(slog.DiscardHandler),
+		Start: Start{Program: program, Args: args, Env: os.Environ(), Dir: "/"},
+	}
+}
+
+// begun joins or starts the holder of a home in this process.
+func begun(t *testing.T, home string) *Client {
+	t.Helper()
+	c, err := Join(t.Context(), optionsOf(home, daemonName, home), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Leave(false) })
+	return c
+}
+
+func self(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// daemon starts the test binary as a daemon.
+func daemon(t *testing.T, home string, orders ...string) *exec.Cmd {
+	t.Helper()
+	cmd := &exec.Cmd{Path: self(t), Args: append([]string{daemonName, home}, orders...), Env: os.Environ()}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+const soon = time.Minute
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(soon); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", soon, what)
+		}
+	}
+}
+
+func logOf(home string) []string {
+	text, _ := os.ReadFile(filepath.Join(home, "log"))
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+}
+
+// lines gives those with a word in them.
+func lines(home, word string) (found []string) {
+	for _, l := range logOf(home) {
+		if strings.Contains(l, " "+word) {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+func pidOf(t *testing.T, line string) int {
+	t.Helper()
+	number, _, _ := strings.Cut(line, " ")
+	pid, err := strconv.Atoi(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func memfd(t *testing.T, text string) *os.File {
+	t.Helper()
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "memfd")
+	t.Cleanup(func() { _ = f.Close() })
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func contents(t *testing.T, f *os.File) string {
+	t.Helper()
+	b := make([]byte, 100)
+	n, _ := f.ReadAt(b, 0)
+	return string(b[:n])
+}
+
+// describe closes the files of what is kept.
+func describe(t *testing.T, c *Client) string {
+	t.Helper()
+	kept, err := c.Kept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, k := range kept {
+		var texts []string
+		for _, f := range k.Files {
+			texts = append(texts, contents(t, f))
+			_ = f.Close()
+		}
+		out = append(out, fmt.Sprintf("%s=%s(%s)", k.Name, k.Data, strings.Join(texts, ",")))
+	}
+	return strings.Join(out, " ")
+}
+
+// gone waits for the end of a process.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	eventually(t, "end of process", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || bytes.Contains(stat, []byte(") Z "))
+	})
+}
+
+// TestKeep: what is kept is given back by name with its files in order, replaced and forgotten.
+func TestKeep(t *testing.T) {
+	c := begun(t, t.TempDir())
+	if c.PID() != 0 || describe(t, c) != "" {
+		t.Fatal("a holder before anything is kept")
+	}
+	a, b := memfd(t, "a"), memfd(t, "b")
+	for _, k := range []struct {
+		name, data string
+		files      []*os.File
+	}{{"mount/two", "2", []*os.File{a, b}}, {"home/lock", "", nil}, {"mount/one", "1", []*os.File{b}}, {"mount/two", "3", []*os.File{b, a, b}}} {
+		if err := c.Keep(k.name, []byte(k.data), k.files...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := describe(t, c), "home/lock=() mount/one=1(b) mount/two=3(b,a,b)"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for _, name := range []string{"mount/two", "none"} {
+		if err := c.Forget(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if got, want := describe(t, c), "home/lock=() mount/one=1(b)"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for _, bad := range []error{
+		c.Keep("", nil), c.Keep("a b", nil), c.Keep(strings.Repeat("a", MaxName+1), nil), c.Keep("x", make([]byte, MaxData+1)),
+		c.Keep("x", nil, a, a, a, a, a, a, a, a, a),
+	} {
+		if !errors.Is(bad, ErrRefused) {
+			t.Errorf("got %v, want a refusal", bad)
+		}
+	}
+	if err := c.Keep("x", bytes.Repeat([]byte{0xff}, MaxData), a, a, a, a, a, a, a, a); err != nil {
+		t.Error(err)
+	}
+	pid := c.PID()
+	if err := c.Leave(false); err != nil {
+		t.Error(err)
+	}
+	gone(t, pid)
+}
+
+// TestRestart: a daemon that is killed is started again, with what it kept, and told how it died.
+func TestRestart(t *testing.T) {
+	home := t.TempDir()
+	cmd := daemon(t, home, "home/lock", "mount/a")
+	eventually(t, "ready", func() bool { return len(lines(home, "ready")) == 1 })
+	defer end(t, home)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for n := 2; n < 5; n++ {
+		eventually(t, "ready again", func() bool { return len(lines(home, "ready")) == n })
+		if n < 4 {
+			if err := unix.Kill(pidOf(t, lines(home, "ready")[n-1]), unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	kept, deaths := lines(home, "kept"), lines(home, "death")
+	if len(kept) != 6 || !strings.HasSuffix(kept[0], "kept home/lock data 1") || !strings.HasSuffix(kept[5], "kept mount/a data 1") {
+		t.Errorf("kept: %q", kept)
+	}
+	if len(deaths) != 3 || !strings.Contains(deaths[2], `"killed by SIGKILL" true`) {
+		t.Errorf("deaths: %q", deaths)
+	}
+}
+
+// end ends the holder of a home and its daemon.
+func end(t *testing.T, home string) {
+	t.Helper()
+	s, err := Ask(t.Context(), home)
+	if errors.Is(err, ErrNone) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, "broken"), nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the holder without a daemon", func() bool {
+		now, err := Ask(t.Context(), home)
+		if err == nil && now.Daemon != 0 {
+			_ = unix.Kill(now.Daemon, unix.SIGKILL)
+		}
+		err = Drop(home)
+		return err == nil || errors.Is(err, ErrNone)
+	})
+	gone(t, s.PID)
+}
+
+// TestNothingToKeep: the holder of a daemon without mounts ends with it, and leaves word.
+func TestNothingToKeep(t *testing.T) {
+	home := t.TempDir()
+	cmd := daemon(t, home, "home/lock")
+	eventually(t, "ready", func() bool { return len(lines(home, "ready")) == 1 })
+	s, err := Ask(t.Context(), home)
+	if err != nil || s.Daemon != cmd.Process.Pid || !s.Ready || s.Kept != 0 {
+		t.Fatal(s, err)
+	}
+	_ = cmd.Process.Signal(unix.SIGABRT)
+	_ = cmd.Wait()
+	gone(t, s.PID)
+	deaths, err := TakeDeaths(home)
+	if err != nil || len(deaths) != 1 || deaths[0].PID != s.Daemon || !deaths[0].Served {
+		t.Fatal(deaths, err)
+	}
+	if deaths, err = TakeDeaths(home); err != nil || deaths != nil {
+		t.Fatal(deaths, err)
+	}
+}
+
+// TestHolderDies: another holder takes its place, and gets everything.
+func TestHolderDies(t *testing.T) {
+	home := t.TempDir()
+	c := begun(t, home)
+	f := memfd(t, "x")
+	for i := range 100 {
+		if err := c.Keep("mount/"+strconv.Itoa(i), []byte("1"), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	pid := c.PID()
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another holder with everything", func() bool {
+		s, err := Ask(t.Context(), home)
+		return err == nil && s.PID != pid && s.Ready && s.Kept == 100
+	})
+	if got := describe(t, c); strings.Count(got, "=1(x)") != 100 {
+		t.Error(got)
+	}
+}
+
+// TestOneDaemon: of many that start at once, one has the role, the others are told who.
+func TestOneDaemon(t *testing.T) {
+	home := t.TempDir()
+	c := begun(t, home)
+	if err := c.Keep("mount/a", nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		defer func(cmd *exec.Cmd) {
+			var exit *exec.ExitError
+			if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 4 {
+				t.Error(err)
+			}
+		}(daemon(t, home))
+	}
+	eventually(t, "refusals", func() bool { return len(lines(home, "refused true")) == 10 })
+	// One that waits gets it.
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	next := make(chan *Client, 1)
+	go func() {
+		n, err := Join(ctx, optionsOf(home, daemonName, home), true)
+		if err != nil {
+			t.Error(err)
+		}
+		next <- n
+	}()
+	time.Sleep(20 * time.Millisecond) // it may as well come later
+	if err := c.Leave(true); err != nil {
+		t.Fatal(err)
+	}
+	n := <-next
+	if n == nil {
+		t.FailNow()
+	}
+	if n.Gap() <= 0 || describe(t, n) != "mount/a=()" {
+		t.Error(n.Gap())
+	}
+	t.Log("gap:", n.Gap())
+	if err := n.Leave(false); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBroken: a daemon that cannot start is tried a number of times, then when somebody asks. What is kept stays.
+func TestBroken(t *testing.T) {
+	home := t.TempDir()
+	program := filepath.Join(t.TempDir(), "daemon")
+	copyProgram(t, program)
+	cmd := &exec.Cmd{Path: program, Args: []string{daemonName, home, "mount/a"}, Env: os.Environ()}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "ready", func() bool { return len(lines(home, "ready")) == 1 })
+	defer end(t, home)
+	if err := os.WriteFile(filepath.Join(home, "broken"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	var s Status
+	eventually(t, "given up", func() bool {
+		var err error
+		if s, err = Ask(t.Context(), home); err != nil {
+			t.Fatal(err)
+		}
+		return s.GivenUp
+	})
+	last := s.Deaths[len(s.Deaths)-1]
+	if s.Failures != maxFailures || s.Kept != 1 || last.Reason != "exit status 3" || last.Message != "this daemon is broken" {
+		t.Errorf("%+v", s)
+	}
+	if err := os.Remove(filepath.Join(home, "broken")); err != nil {
+		t.Fatal(err)
+	}
+	// The program at its path does not run any more: the one that served goes on.
+	if err := os.Rename(program, program+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, []byte("no program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := AskStart(t.Context(), home); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "ready", func() bool { return len(lines(home, "ready")) == 2 })
+}
+
+func copyProgram(t *testing.T, to string) {
+	t.Helper()
+	b, err := os.ReadFile(self(t))
+	if err == nil {
+		err = os.WriteFile(to, b, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCopy: the holder serves no copy of its home, even one that has its socket as a hard link.
+func TestCopy(t *testing.T) {
+	dir := t.TempDir()
+	home, other := filepath.Join(dir, "home"), filepath.Join(dir, "copy")
+	for _, d := range []string{home, other} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := begun(t, home)
+	if err := c.Keep("mount/a", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(filepath.Join(home, SocketName), filepath.Join(other, SocketName)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Ask(t.Context(), other); !errors.Is(err, ErrRefused) {
+		t.Errorf("got %v, want a refusal", err)
+	}
+	if err := os.Rename(home, home+"-moved"); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Ask(t.Context(), home+"-moved"); err != nil || s.Kept != 1 {
+		t.Error(s, err)
+	}
+}
+
+// raw connects to the holder without the client.
+func raw(t *testing.T, home string) int {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: filepath.Join(home, SocketName)}); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// TestHostile: whatever clients send, the holder goes on, keeps what it has, and leaks nothing.
+func TestHostile(t *testing.T) {
+	home := t.TempDir()
+	c := begun(t, home)
+	f := memfd(t, "x")
+	if err := c.Keep("mount/a", nil, f); err != nil {
+		t.Fatal(err)
+	}
+	before := descriptors(t, c.PID())
+	id, err := identityOfPath(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello, err := json.Marshal(request{Op: opHello, From: 1, To: 9, Home: &id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := make([]int, 200)
+	for i := range many {
+		many[i] = int(f.Fd())
+	}
+	for _, m := range []struct {
+		text []byte
+		fds  []int
+	}{
+		{[]byte("{"), nil},
+		{bytes.Repeat([]byte("a"), maxMessage), nil},
+		{bytes.Repeat([]byte("a"), maxMessage+1), many},
+		{[]byte(`{"op":"next"}`), many},
+		{[]byte(`{"op":"keep","name":"mount/a"}`), many[:3]},
+		{[]byte(`{"op":"keep","name":"../x","data":"!"}`), many[:3]},
+		{[]byte(`{"op":"serve","start":{}}`), many[:1]},
+		{[]byte(`{"op":"serve","start":{"args":["x"]}}`), many[:1]},
+		{[]byte(`{"op":"leave","end":true}`), nil},
+		{[]byte(`{"op":"yield"}`), nil},
+		{[]byte(`{"op":"drop"}`), nil},
+		{[]byte(`{"op":"hello","from":7,"to":2}`), nil},
+		{[]byte(`null`), nil},
+		{[]byte(`[]`), nil},
+		{[]byte{0}, nil},
+	} {
+		for _, greeted := range []bool{false, true} {
+			fd := raw(t, home)
+			if greeted {
+				if err := unix.Sendmsg(fd, hello, nil, nil, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var oob []byte
+			if m.fds != nil {
+				oob = unix.UnixRights(m.fds...)
+			}
+			if err := unix.Sendmsg(fd, m.text, oob, nil, unix.MSG_NOSIGNAL); err != nil {
+				t.Logf("%.40q: %v", m.text, err)
+			}
+		}
+	}
+	// Those who ask and never read, and those who only connect.
+	for range 3 * maxConns {
+		fd := raw(t, home)
+		for range 2000 {
+			if err := unix.Sendmsg(fd, hello, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT); err != nil {
+				break
+			}
+		}
+	}
+	if got := describe(t, c); got != "mount/a=(x)" {
+		t.Error(got)
+	}
+	if err := c.Forget("mount/a"); err != nil {
+		t.Error(err)
+	}
+	if err := c.Keep("mount/b", nil, f); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "descriptors closed", func() bool { return descriptors(t, c.PID()) <= before+maxConns })
+}
+
+func identityOfPath(path string) (identity, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return identity{}, err
+	}
+	defer func() { _ = f.Close() }()
+	return identityOf(int(f.Fd()))
+}
+
+func descriptors(t *testing.T, pid int) int {
+	t.Helper()
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// TestStranger: another user gets nothing, even where the modes of the home let it in.
+func TestStranger(t *testing.T) {
+	home := t.TempDir()
+	c := begun(t, home)
+	if err := c.Keep("mount/a", nil, memfd(t, "x")); err != nil {
+		t.Fatal(err)
+	}
+	fi, err := os.Stat(filepath.Join(home, SocketName))
+	if err != nil || fi.Mode().Perm() != 0o600 {
+		t.Fatal(fi.Mode(), err)
+	}
+	for dir := home; dir != "/" && dir != os.TempDir(); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(home, SocketName), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends, and its user with it
+		_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65533, 65533, 65533)
+		if errno != 0 {
+			done <- errno
+			return
+		}
+		done <- unix.Connect(fd, &unix.SockaddrUnix{Name: filepath.Join(home, SocketName)})
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	id, err := identityOfPath(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello, err := json.Marshal(request{Op: opHello, From: 1, To: 1, Home: &id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Sendmsg(fd, hello, nil, nil, unix.MSG_NOSIGNAL) // it may be disconnected already
+	if n, err := unix.Read(fd, make([]byte, 100)); n > 0 || err == nil && n < 0 {
+		t.Errorf("a stranger got %d bytes", n)
+	}
+	if got := describe(t, c); got != "mount/a=(x)" {
+		t.Error(got)
+	}
+}
+
+// TestFull: a holder that has no descriptors left refuses more, and keeps what it has.
+func TestFull(t *testing.T) {
+	home := t.TempDir()
+	c := begun(t, home)
+	f := memfd(t, "x")
+	if err := c.Keep("mount/a", nil, f); err != nil {
+		t.Fatal(err)
+	}
+	open := uint64(descriptors(t, c.PID()))
+	if err := unix.Prlimit(c.PID(), unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: open + 3, Max: open + 3}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Keep("mount/b", nil, f, f, f, f, f, f); !errors.Is(err, ErrFull) {
+		t.Errorf("got %v, want ErrFull", err)
+	}
+	if err := c.Keep("mount/b", nil, f); err != nil {
+		t.Error(err)
+	}
+	if got := describe(t, c); got != "mount/a=(x) mount/b=(x)" {
+		t.Error(got)
+	}
+}
+
+// TestMemory measures what a holder takes.
+func TestMemory(t *testing.T) {
+	c := begun(t, t.TempDir())
+	f := memfd(t, "x")
+	for i := range 1000 {
+		if err := c.Keep("mount/"+strconv.Itoa(i), bytes.Repeat([]byte("d"), 500), f, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", c.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range strings.Split(string(text), "\n") {
+		if strings.HasPrefix(l, "Rss") || strings.HasPrefix(l, "Private") {
+			t.Log(l)
+		}
+	}
+}

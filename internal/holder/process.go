@@ -1,0 +1,247 @@
+package holder
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors of a holder that is started.
+const (
+	listenerFD = 3 // bound to the socket of the home
+	daemonFD   = 4 // connected to the daemon that starts it
+	beforeFD   = 5 // pidfd of the holder that it is to follow, with the argument followArg
+)
+
+const followArg = "follow"
+
+const (
+	maxConns = 64
+	// spareFiles is how many descriptors the process leaves for other things than what it keeps.
+	spareFiles = maxConns + 64
+	// yieldWait is how long the holder before may take to end.
+	yieldWait = 5 * time.Second
+)
+
+// IsHolder reports whether the program was started to call Main, and do nothing else.
+func IsHolder() bool { return len(os.Args) > 1 && os.Args[0] == Name }
+
+// Main is the process of a holder. It returns the exit code.
+func Main() int {
+	debug.SetGCPercent(20)
+	p, err := newProcess(os.Args[1], slices.Contains(os.Args[2:], followArg))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "snapfs-holder:", err)
+		return 1
+	}
+	p.run()
+	return 0
+}
+
+// entry is what is kept by a name.
+type entry struct {
+	data []byte
+	fds  []int
+}
+
+// process is a holder. One goroutine has it.
+type process struct {
+	home     int // directory
+	id       identity
+	listener int
+	wake     int // readable when a signal has come
+	buf, oob []byte
+	maxFiles int
+	span     span
+
+	conns []*conn
+	kept  map[string]entry
+	names []string // of kept, in order
+	files int      // kept descriptors
+
+	follows int // pidfd of the holder that has the role until this one is told to commit; -1 if this one has
+
+	role
+	end bool
+}
+
+func newProcess(dir string, follow bool) (*process, error) {
+	home, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	p := &process{
+		home: home, listener: listenerFD, buf: make([]byte, maxMessage), oob: make([]byte, oobSize), kept: map[string]entry{},
+		follows: -1, span: versions,
+	}
+	p.good.exe = -1
+	if p.id, err = identityOf(home); err != nil {
+		return nil, err
+	}
+	for _, fd := range []int{listenerFD, daemonFD} {
+		unix.CloseOnExec(fd)
+		if err := unix.SetNonblock(fd, true); err != nil {
+			return nil, fmt.Errorf("descriptor %d: %w", fd, err)
+		}
+	}
+	if follow {
+		unix.CloseOnExec(beforeFD)
+		p.follows = beforeFD
+	}
+	// Listening again has the kernel tell clients the credentials of this process.
+	if err := unix.Listen(listenerFD, unix.SOMAXCONN); err != nil {
+		return nil, os.NewSyscallError("listen", err)
+	}
+	c, err := newConn(daemonFD)
+	if err != nil {
+		return nil, err
+	}
+	p.conns = append(p.conns, c)
+	p.maxFiles = raiseFiles() - spareFiles
+	if p.wake, err = onSignals(); err != nil {
+		return nil, err
+	}
+	return p, os.Chdir("/")
+}
+
+// raiseFiles raises the limit of open files as far as possible, and gives it.
+func raiseFiles() int {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return 1024
+	}
+	most := r.Max
+	if text, err := os.ReadFile("/proc/sys/fs/nr_open"); err == nil {
+		if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil {
+			most = max(most, n)
+		}
+	}
+	for _, limit := range []uint64{most, r.Max} { // the first needs privilege
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}); err == nil {
+			return int(limit)
+		}
+	}
+	return int(r.Cur)
+}
+
+// onSignals has the process ignore the signals that end others, and gives a descriptor that becomes readable when SIGTERM
+// has come. They are caught, so that a daemon that is started has them as they are by default.
+func onSignals() (int, error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return -1, os.NewSyscallError("pipe2", err)
+	}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2)
+	go func() { // for the life of the process
+		for s := range signals {
+			if s == unix.SIGTERM {
+				_, _ = unix.Write(fds[1], []byte{1}) // one that is full is readable
+			}
+		}
+	}()
+	return fds[0], nil
+}
+
+// run serves until the holder is to end.
+func (p *process) run() {
+	for !p.end {
+		fds := []unix.PollFd{{Fd: int32(p.listener), Events: unix.POLLIN}, {Fd: int32(p.wake), Events: unix.POLLIN}}
+		watched := slices.Clone(p.conns)
+		for _, c := range watched {
+			fds = append(fds, unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN})
+		}
+		for _, fd := range p.watched() {
+			fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+		}
+		if _, err := unix.Poll(fds, p.timeout()); err != nil && !errors.Is(err, unix.EINTR) {
+			time.Sleep(10 * time.Millisecond) // out of memory
+			continue
+		}
+		// Requests come first: a daemon's last word is read before its death is noticed.
+		for i, c := range watched {
+			if fds[2+i].Revents != 0 && slices.Contains(p.conns, c) {
+				p.read(c)
+			}
+		}
+		if fds[1].Revents != 0 {
+			p.terminate()
+		}
+		p.look()
+		if fds[0].Revents != 0 {
+			p.accept()
+		}
+	}
+}
+
+// terminate is what SIGTERM does: a daemon that is there ends first.
+func (p *process) terminate() {
+	_, _ = unix.Read(p.wake, make([]byte, 16))
+	p.terminated = true
+	p.end = p.end || p.owner == nil
+}
+
+// keep replaces what is kept by a name.
+func (p *process) keep(name string, e entry) error {
+	old, there := p.kept[name]
+	if p.files-len(old.fds)+len(e.fds) > p.maxFiles {
+		return fmt.Errorf("%w: %d are kept", ErrFull, p.files)
+	}
+	p.kept[name] = e
+	p.files += len(e.fds) - len(old.fds)
+	if !there {
+		i, _ := slices.BinarySearch(p.names, name)
+		p.names = slices.Insert(p.names, i, name)
+	}
+	closeAll(old.fds)
+	return nil
+}
+
+func (p *process) forget(name string) {
+	e, there := p.kept[name]
+	if !there {
+		return
+	}
+	delete(p.kept, name)
+	i, _ := slices.BinarySearch(p.names, name)
+	p.names = slices.Delete(p.names, i, i+1)
+	p.files -= len(e.fds)
+	closeAll(e.fds)
+}
+
+// next is the first name after another one; "" if there is none.
+func (p *process) next(name string) string {
+	i, found := slices.BinarySearch(p.names, name)
+	if found {
+		i++
+	}
+	if i == len(p.names) {
+		return ""
+	}
+	return p.names[i]
+}
+
+// alive counts what is kept for other things than the home itself.
+func (p *process) alive() int {
+	n := 0
+	for _, name := range p.names {
+		if !strings.HasPrefix(name, HomePrefix) {
+			n++
+		}
+	}
+	return n
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd) // nothing was written
+	}
+}

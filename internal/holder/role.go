@@ -1,0 +1,407 @@
+package holder
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxFailures is how many daemons in a row may fail to serve before no more are started.
+	maxFailures = 6
+	// maxDeaths is how many are told, the newest.
+	maxDeaths = 16
+	// firstPause is the least time between two starts; it doubles with each failure.
+	firstPause = 50 * time.Millisecond
+	// successorWait is how long the holder waits for the successor of a daemon that has left for one.
+	successorWait = 5 * time.Second
+	// takeWait is how long a daemon may take to ask for the role.
+	takeWait = 2 * time.Minute
+	// maxReport bounds what is read of a daemon's messages, in bytes.
+	maxReport = 4 << 10
+)
+
+// recipe is how a daemon is started.
+type recipe struct {
+	start *Start
+	exe   int // its program; -1 if there is none
+}
+
+// owner is the process that has the role of the daemon.
+type owner struct {
+	recipe
+	conn  *conn // nil when it was closed
+	pid   int
+	pidfd int
+	ready bool
+}
+
+// child is a daemon that the holder has started.
+type child struct {
+	pid, pidfd    int
+	report, final int // the pipe on which it tells that it serves, or not; what it printed before it had its log
+	deadline      time.Time
+	took          bool // it had the role
+}
+
+// role is who is the daemon, and who becomes it next.
+type role struct {
+	owner      *owner
+	good       recipe // of the last daemon that served
+	last       *Start // of the last one
+	child      *child
+	left       int64     // as in response
+	due        time.Time // when a daemon is started; zero: not
+	started    time.Time // when the last one was started
+	failures   int       // daemons in a row that did not come to serve
+	attempts   int       // since the last one served, or somebody asked for one
+	deaths     []Death
+	terminated bool // SIGTERM has come
+}
+
+// watched are the descriptors that become readable when something has happened.
+func (p *process) watched() []int {
+	var fds []int
+	if p.owner != nil {
+		fds = append(fds, p.owner.pidfd)
+	}
+	if p.child != nil {
+		fds = append(fds, p.child.pidfd)
+	}
+	return fds
+}
+
+// timeout is how long poll(2) may wait, in milliseconds; -1 for ever.
+func (p *process) timeout() int {
+	at := p.due
+	if p.child != nil && !p.child.took && (at.IsZero() || p.child.deadline.Before(at)) {
+		at = p.child.deadline
+	}
+	if at.IsZero() {
+		return -1
+	}
+	return int(max(0, time.Until(at).Milliseconds()+1))
+}
+
+// look does what is due: a daemon has died, or is to be started.
+func (p *process) look() {
+	reason := ""
+	if c := p.child; c != nil && ended(c.pidfd) {
+		reason = p.reap()
+	} else if c != nil && !c.took && time.Now().After(c.deadline) {
+		_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0) // it is reaped next
+	}
+	if o := p.owner; o != nil && ended(o.pidfd) {
+		p.died(reason)
+	}
+	if !p.end && p.owner == nil && p.child == nil && !p.due.IsZero() && !time.Now().Before(p.due) {
+		p.due = time.Time{}
+		p.startDaemon()
+	}
+}
+
+// ended reports whether the process of a pidfd has ended.
+func ended(pidfd int) bool {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1
+}
+
+// reap takes the status of the child, and gives it in words. One that never had the role has failed.
+func (p *process) reap() string {
+	c := p.child
+	p.child = nil
+	var status unix.WaitStatus
+	_, err := unix.Wait4(c.pid, &status, 0, nil)
+	reason := ""
+	if err == nil {
+		reason = words(status)
+	}
+	report, final := readSome(c.report), readSome(c.final)
+	closeAll([]int{c.pidfd, c.report, c.final})
+	var said struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(report, &said) == nil && said.Error != "" {
+		final = []byte(said.Error)
+	}
+	message, _, _ := strings.Cut(strings.TrimSpace(string(final)), "\n")
+	if p.owner != nil && p.owner.pid == c.pid {
+		p.fate(Death{Time: time.Now(), PID: c.pid, Reason: reason, Message: message, Served: p.owner.ready})
+		return reason
+	}
+	if p.owner == nil && !c.took {
+		p.fate(Death{Time: time.Now(), PID: c.pid, Reason: reason, Message: message})
+		p.failed()
+	}
+	return ""
+}
+
+// readSome reads the beginning of a file or pipe without waiting.
+func readSome(fd int) []byte {
+	buf := make([]byte, maxReport)
+	n, err := unix.Pread(fd, buf, 0)
+	if err != nil { // a pipe
+		n, err = unix.Read(fd, buf)
+	}
+	if err != nil || n < 0 {
+		return nil
+	}
+	return buf[:n]
+}
+
+// fate remembers a death.
+func (p *process) fate(d Death) {
+	p.deaths = append(p.deaths, d)
+	if n := len(p.deaths) - maxDeaths; n > 0 {
+		p.deaths = slices.Delete(p.deaths, 0, n)
+	}
+}
+
+// died is the end of a daemon that has not said a word. How a child ended is known already.
+func (p *process) died(reason string) {
+	o := p.owner
+	p.owner = nil
+	if n := len(p.deaths); n == 0 || p.deaths[n-1].PID != o.pid {
+		if reason == "" {
+			reason = fateOf(o.pid, o.pidfd)
+		}
+		p.fate(Death{Time: time.Now(), PID: o.pid, Reason: reason, Served: o.ready})
+	}
+	_ = unix.Close(o.pidfd)
+	if o.conn != nil {
+		p.drop(o.conn)
+	}
+	p.remember(o)
+	p.left = uptime()
+	switch {
+	case !p.inCharge(), p.terminated:
+		p.end = true
+	case p.grant():
+	case p.alive() == 0:
+		if o.ready {
+			writeDeaths(p.home, p.deaths)
+		}
+		p.end = true
+	case o.ready:
+		p.due = later(p.started.Add(firstPause))
+	default:
+		p.failed()
+	}
+}
+
+// remember takes the program and the arguments of the daemon that had the role.
+func (p *process) remember(o *owner) {
+	p.last = o.start
+	if !o.ready && o.exe >= 0 {
+		_ = unix.Close(o.exe) // of one that served it is that of the good one
+	}
+}
+
+// inCharge reports whether a holder that follows another one is on its own: the one before has ended.
+func (p *process) inCharge() bool {
+	if p.follows < 0 {
+		return true
+	}
+	fds := []unix.PollFd{{Fd: int32(p.follows), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, int(yieldWait.Milliseconds()))
+	return err == nil && n == 1
+}
+
+// failed plans the next start after one that did not come to serve.
+func (p *process) failed() {
+	p.failures++
+	p.due = time.Time{}
+	if p.terminated {
+		p.end = true
+		return
+	}
+	if p.attempts < maxFailures && !p.grant() {
+		p.due = later(p.started.Add(firstPause << p.failures))
+	}
+}
+
+// later is a time that is not over.
+func later(t time.Time) time.Time {
+	if now := time.Now(); t.Before(now) {
+		return now
+	}
+	return t
+}
+
+// serve gives a client the role, or has it wait for it. exe is the program of the client.
+func (p *process) serve(c *conn, r *request, exe int) {
+	err := error(nil)
+	switch {
+	case r.Start == nil || len(r.Start.Args) == 0 || c.pid <= 0:
+		err = fmt.Errorf("%w: serve by process %d without a way to start it again", ErrRefused, c.pid)
+	case p.owner != nil && p.owner.conn == c, c.waits != nil:
+		err = fmt.Errorf("%w: serve was said before", ErrRefused)
+	case p.owner != nil && !r.Wait:
+		err = fmt.Errorf("%w: process %d", ErrConflict, p.owner.pid)
+	}
+	if err != nil {
+		_ = unix.Close(exe)
+		p.answer(c, r.Seq, fail(err), nil)
+		return
+	}
+	c.waits, c.exe = r, exe
+	if p.owner == nil {
+		p.grant()
+	}
+}
+
+// grant gives the role to the first client that waits for it, and reports whether there was one.
+func (p *process) grant() bool {
+	for _, c := range slices.Clone(p.conns) {
+		if c.waits == nil {
+			continue
+		}
+		r := c.waits
+		c.waits = nil
+		pidfd, err := c.pidfd()
+		if err != nil {
+			p.answer(c, r.Seq, fail(err), nil)
+			continue
+		}
+		p.owner = &owner{recipe: recipe{r.Start, c.exe}, conn: c, pid: c.pid, pidfd: pidfd}
+		c.exe = -1
+		p.due = time.Time{}
+		if p.child != nil && p.child.pid == c.pid {
+			p.child.took = true
+		}
+		p.answer(c, r.Seq, response{Left: p.left, Deaths: p.deaths}, nil)
+		return true
+	}
+	return false
+}
+
+// ready notes that the daemon serves.
+func (p *process) ready() {
+	o := p.owner
+	if o.ready {
+		return
+	}
+	o.ready = true
+	if p.good.exe >= 0 {
+		_ = unix.Close(p.good.exe)
+	}
+	p.good = o.recipe
+	p.failures, p.attempts, p.deaths, p.left = 0, 0, nil, 0
+}
+
+// leave ends the role of the daemon.
+func (p *process) leave(end bool) {
+	o := p.owner
+	p.owner = nil
+	_ = unix.Close(o.pidfd)
+	p.remember(o)
+	if end || p.terminated {
+		p.giveUp()
+		return
+	}
+	p.left = uptime()
+	if !p.grant() {
+		p.due = time.Now().Add(successorWait)
+	}
+}
+
+// giveUp ends the holder, with all that it keeps.
+func (p *process) giveUp() {
+	if p.child != nil {
+		_ = unix.PidfdSendSignal(p.child.pidfd, unix.SIGKILL, nil, 0) // it has not begun
+	}
+	for _, name := range slices.Clone(p.names) {
+		p.forget(name)
+	}
+	p.end = true
+}
+
+// startAsked starts a daemon that is not there.
+func (p *process) startAsked() {
+	if p.owner == nil && p.child == nil {
+		p.attempts, p.due = 0, time.Now()
+	}
+}
+
+// startDaemon starts the daemon as it was started.
+func (p *process) startDaemon() {
+	from := p.good
+	if from.start == nil {
+		from.start = p.last
+	}
+	p.attempts++
+	p.started = time.Now()
+	program := from.start.Program
+	if p.attempts > 1 && from.exe >= 0 {
+		program = fmt.Sprintf("/proc/self/fd/%d", from.exe)
+	}
+	c, err := spawnDaemon(program, from.start)
+	if err != nil {
+		p.fate(Death{Time: time.Now(), Message: err.Error()})
+		p.failed()
+		return
+	}
+	p.child = c
+}
+
+// background is the option with which a daemon reports on descriptor 3.
+const background = "--background"
+
+func spawnDaemon(program string, s *Start) (*child, error) {
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("/dev/null: %w", err)
+	}
+	defer func() { _ = unix.Close(null) }()
+	final, err := unix.MemfdCreate("snapfs-start", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		_ = unix.Close(final)
+		return nil, os.NewSyscallError("pipe2", err)
+	}
+	defer func() { _ = unix.Close(pipe[1]) }()
+	args := slices.Clone(s.Args)
+	if !slices.Contains(args, background) {
+		args = append(args, background)
+	}
+	dir := s.Dir
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		dir = "/"
+	}
+	pidfd := -1
+	pid, err := syscall.ForkExec(program, args, &syscall.ProcAttr{
+		Dir: dir, Env: s.Env, Files: []uintptr{uintptr(null), uintptr(null), uintptr(final), uintptr(pipe[1])},
+		Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
+	})
+	if err == nil && pidfd < 0 {
+		pidfd, err = unix.PidfdOpen(pid, 0)
+	}
+	if err == nil {
+		err = unix.SetNonblock(pipe[0], true)
+	}
+	if err != nil {
+		closeAll([]int{final, pipe[0]})
+		return nil, fmt.Errorf("starting %s: %w", s.Program, err)
+	}
+	return &child{pid: pid, pidfd: pidfd, report: pipe[0], final: final, deadline: time.Now().Add(takeWait)}, nil
+}
+
+// status is what the holder does.
+func (p *process) status() *Status {
+	s := &Status{PID: os.Getpid(), Kept: p.alive(), Failures: p.failures, Deaths: p.deaths, Next: p.due}
+	if p.owner != nil {
+		s.Daemon, s.Ready = p.owner.pid, p.owner.ready
+	}
+	s.GivenUp = p.owner == nil && p.child == nil && p.due.IsZero()
+	return s
+}
