@@ -67,7 +67,7 @@ func (o *Overlay) dropBlocks(n *node) {
 	if o.orphans.has(n) {
 		o.removeSide(n)
 	} else if n.dead && n.pin > 0 {
-		if a, err := (location{dirfd: int(n.pin) - 1}).stat(); err == nil && a.Nlink == 0 {
+		if a, err := (location{dirfd: int(n.pin) - 1}).stat(); err == nil && (a.Nlink == 0 || n.kept != 0) {
 			o.removeSide(n)
 		}
 	}

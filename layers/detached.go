@@ -42,6 +42,7 @@ func (a *detachedLayers) orphan(o *Overlay, n *node, upper *layer) (parents []*n
 		n.free = true // nobody else has it: it is written where it is
 	}
 	o.nodes.showLocked(n)
+	o.nodes.recordLocked(n)
 	o.nodes.mu.Unlock()
 	switch {
 	case n.free:

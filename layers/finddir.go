@@ -175,8 +175,14 @@ func (t *table) refByID(id NodeID) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.m[id]
+	if n == nil && t.pastLocked(id) {
+		t.mu.Unlock()
+		_, _ = t.live.recall(id, alias{}) // else it is as if it were not known
+		t.mu.Lock()
+		n = t.m[id]
+	}
 	if n != nil {
-		n.lookups++
+		t.refLocked(n)
 	}
 	return n
 }
@@ -184,7 +190,7 @@ func (t *table) refByID(id NodeID) *node {
 // ref takes one more look-up reference.
 func (t *table) ref(n *node) {
 	t.mu.Lock()
-	n.lookups++
+	t.refLocked(n)
 	t.mu.Unlock()
 }
 

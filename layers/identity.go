@@ -131,6 +131,7 @@ func (t *table) lockFor(s candidate) *node {
 	for {
 		t.mu.Lock()
 		t.refreshLocked(s.dir, s.name, s.top.ino, layerInode{s.top.layer, s.top.id()})
+		t.recallLocked(s.dir, s.name, s.top.ino)
 		n := t.findLocked(s, asked)
 		if n == nil || n.judge(s) == same || asked[n] {
 			return n
@@ -215,7 +216,7 @@ func (n *node) number() uint64 {
 func (t *table) spareIDLocked() NodeID {
 	for {
 		t.next++
-		if id := NodeID(spareIDs | t.next); t.m[id] == nil {
+		if id := NodeID(spareIDs | t.next); !t.takenLocked(id) {
 			return id
 		}
 	}

@@ -66,7 +66,7 @@ func (l *newLink) plan(t mutation) error {
 		return err
 	case isDir(n.typ):
 		return unix.EPERM
-	case n.dead && n.pin == 0 && !n.unnamed:
+	case n.dead && (n.pin == 0 || n.kept != 0) && !n.unnamed:
 		return unix.ENOENT
 	case !o.inUpper(n):
 		return o.needUp(n, false)
@@ -97,6 +97,9 @@ func (l *newLink) run(t mutation) (Entry, error) {
 	o, n := t.o, l.n
 	if !t.exclusive {
 		t.publish(func() { n.pending = &pendingChange{location: alias{l.p, l.name}, layer: o.upper.layer} })
+	}
+	if n.dead {
+		defer o.nodes.intend(n, l.p, l.name)()
 	}
 	err := l.make(o)
 	if err != nil {
@@ -172,13 +175,14 @@ func (o *Overlay) linked(n, p *node, name string) {
 		if o.orphans.has(n) {
 			o.leaveOrphans(n)
 		}
+		o.unkeep(n)
 		n.top.parent, n.top.name = p.top, name
 		o.unpin(n)
 		o.nodes.showLocked(n)
 	} else {
 		o.nodes.aliasLocked(n, p, name)
 	}
-	n.lookups++
+	o.nodes.refLocked(n)
 	o.nodes.mu.Unlock()
 	o.listings.add(p, name, n)
 }

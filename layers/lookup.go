@@ -298,8 +298,11 @@ func (o *Overlay) shape(n *node, a Attr) Attr {
 	if n.typ == unix.S_IFCHR && isReg(a.Mode) {
 		a.Mode = a.Mode&^unix.S_IFMT | unix.S_IFCHR // see xattrNode
 	}
-	if n.dead && (n.pin == 0 || isDir(n.typ)) {
+	switch c := n.pending; {
+	case n.dead && (n.pin == 0 || n.kept != 0 || isDir(n.typ)):
 		a.Nlink = 0
+	case c != nil && c.over:
+		a.Nlink = 1 // the other one is in the orphan directory
 	}
 	return a
 }

@@ -30,10 +30,10 @@ type node struct {
 	// bare says that there are no extended attributes but the overlay's own. The kernel asks for one before the first
 	// write of a file and at every ls, nearly always in vain.
 	bare atomic.Bool
+	lost atomic.Bool   // a look-up wants its name to be that by which it was found; see revive
 	seen atomic.Uint32 // reads that were noted, with the epoch of their set; see reads.go
 
 	lock lockorder.Mutex[lockorder.Node] // see mutation
-	lost atomic.Bool                     // a look-up wants its name to be that by which it was found; see revive
 
 	// Guarded by Overlay.tree.
 	ino     uint64 // as the topmost layer reports it; see number
@@ -46,6 +46,7 @@ type node struct {
 	unnamed bool            // a file in the orphan directory that was made without a name, and may be given one
 	alone   bool            // a file whose further names were looked for in vain
 	free    bool            // the inode of a dead node is in no layer of the stack, so that it stays writable over a seal
+	kept    uint32          // serial of the name in the orphan directory of what is pinned; 0: none
 	held    *readset.Entity // what a dead node was to Options.Reads; nil: not known, or nothing
 
 	pending *pendingChange // a change under way; nil: none
@@ -55,6 +56,7 @@ type node struct {
 	holds   int     // nodes whose parent or alias is this, and calls in progress
 	aliases []alias // names of a hard-linked file beside the primary one, in no order
 	epoch   uint32  // table.epoch when n was last made true; fields of one that is behind belong to catchUp.settle
+	slot    uint32  // of its record, see live; 0: none
 }
 
 // pendingChange is what look-ups must know of a change of a node that the host may have made already.
@@ -62,6 +64,7 @@ type pendingChange struct {
 	location alias // the node may be found here; parent nil: its names stay
 	layer    *layer
 	visible  *Attr // of a directory: the times and the link count that callers see meanwhile; nil: those that it has
+	over     bool  // of a file with one name: it is being renamed over
 }
 
 // table holds the nodes of an overlay.
@@ -76,6 +79,8 @@ type table struct {
 	many map[*node]map[alias]int // the indices of the aliases of nodes that have more than fewAliases; guarded by mu
 
 	recent *[recentIDs]recently // of ids that have gone; nil: none. Guarded by mu.
+
+	live *live // what a successor is left; nil: nothing. Immutable.
 
 	epoch uint32                  // counts rollbacks and calls of Restack; guarded by mu
 	late  atomic.Pointer[catchUp] // of the last one, while nodes may be of the epoch before
@@ -122,7 +127,14 @@ func (t *table) get(id NodeID) (*node, error) {
 	t.mu.Lock()
 	n := t.m[id]
 	behind := t.behindLocked(n)
+	past := n == nil && t.pastLocked(id)
 	t.mu.Unlock()
+	if past {
+		var err error
+		if n, err = t.live.recall(id, alias{}); err != nil {
+			return nil, err
+		}
+	}
 	if n == nil {
 		return nil, unix.ESTALE
 	}
@@ -150,7 +162,7 @@ func (t *table) enter(p *node, name string, h hit) *node {
 	} else if n.parent != p || n.name != name {
 		t.aliasLocked(n, p, name)
 	}
-	n.lookups++
+	t.refLocked(n)
 	return n
 }
 
@@ -160,13 +172,14 @@ func (t *table) enterKnown(p *node, name string, l *layer, ino uint64) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.refreshLocked(p, name, ino, layerInode{})
+	t.recallLocked(p, name, ino)
 	n := t.m[NodeID(ino)]
 	if n == nil || !n.at(p, name, l, ino) {
 		if n = t.renumbered.names[alias{p, name}]; n == nil || !n.at(p, name, l, ino) {
 			return nil
 		}
 	}
-	n.lookups++
+	t.refLocked(n)
 	return n
 }
 
@@ -175,7 +188,7 @@ func (t *table) addLocked(n *node, birth squashfs.Time) {
 	if n.parent != nil {
 		n.parent.holds++
 	}
-	if n.id == 0 || n.id >= spareIDs || t.m[n.id] != nil || t.renumbered.numbers[n.ino] != nil {
+	if n.id == 0 || n.id >= spareIDs || t.takenLocked(n.id) || t.renumbered.numbers[n.ino] != nil {
 		n.numberTaken = t.clashLocked(n)
 		n.id = t.spareIDLocked()
 		t.showLocked(n)
@@ -185,6 +198,7 @@ func (t *table) addLocked(n *node, birth squashfs.Time) {
 	t.m[n.id] = n
 	t.count(1)
 	t.peak = max(t.peak, len(t.m))
+	t.recordLocked(n)
 	t.noteLocked(n)
 }
 
@@ -202,7 +216,10 @@ func (t *table) shrinkLocked() {
 func (t *table) drop(n *node, lookups uint64, holds int) []*node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n.lookups -= min(lookups, n.lookups)
+	if lookups > 0 {
+		n.lookups -= min(lookups, n.lookups)
+		t.countedLocked(n)
+	}
 	n.holds -= holds
 	var gone []*node
 	for work := []*node{n}; len(work) > 0; {
@@ -213,6 +230,7 @@ func (t *table) drop(n *node, lookups uint64, holds int) []*node {
 		}
 		delete(t.m, n.id)
 		t.hideLocked(n)
+		t.unrecordLocked(n)
 		if n.dead {
 			t.goneLocked(n)
 		}

@@ -3,6 +3,7 @@ package layers
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,10 @@ import (
 // is kept in the orphan directory, in the work directory, instead: slower, but without bound. A file is linked into it;
 // of a directory, which nobody can put anything in any more, a copy of the attributes is made there. New empties the
 // work directory.
+//
+// With Options.Live everything that is unlinked is there as long as the kernel refers to it, for a successor, what is
+// pinned too: the removal is a rename to there (eraseKept), and what is renamed over is linked to there before. Then a
+// name is ID-SERIAL, both in hexadecimal, and New removes only what nobody refers to.
 
 const orphanDir = "#orphans"
 
@@ -23,10 +28,31 @@ type orphanTable struct {
 	pending *node        // has a name in it, but has its own still. Guarded by Overlay.tree, held for writing.
 	top     *part        // pending's part in it; guarded as pending
 	count   atomic.Int64 // inodes in it
+	live    bool         // it is for a successor, too; immutable once New is over. The layer is, then.
+	serial  atomic.Uint64
 }
 
-// orphanName is n's name in the orphan directory.
-func orphanName(n *node) string { return strconv.FormatUint(uint64(n.id), 16) }
+// orphanName is the name of a node in the orphan directory.
+func orphanName(id NodeID, serial uint64) string {
+	return strconv.FormatUint(uint64(id), 16) + "-" + strconv.FormatUint(serial, 16)
+}
+
+// parseOrphan is the opposite of orphanName.
+func parseOrphan(name string) (id NodeID, serial uint64, ok bool) {
+	a, b, _ := strings.Cut(name, "-")
+	n, err := strconv.ParseUint(a, 16, 64)
+	serial, serr := strconv.ParseUint(b, 16, 64)
+	return NodeID(n), serial, err == nil && serr == nil && name == orphanName(NodeID(n), serial)
+}
+
+// next gives the serial of a new name: one id may have two names for a moment, when it goes and comes again.
+func (s *orphanTable) next() uint32 {
+	for {
+		if n := uint32(s.serial.Add(1)); n != 0 {
+			return n
+		}
+	}
+}
 
 // keep makes sure that n's inode outlives the name it is about to lose, its last known one. The caller calls settle
 // when that has happened or failed. tree is held for writing.
@@ -62,7 +88,7 @@ func (s *orphanTable) open(u *upper, of *share) error {
 	if s.layer != nil {
 		return nil
 	}
-	if err := unix.Mkdirat(u.work, orphanDir, 0o700); err != nil {
+	if err := unix.Mkdirat(u.work, orphanDir, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
 	fd, err := openat(u.work, orphanDir, unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -75,7 +101,7 @@ func (s *orphanTable) open(u *upper, of *share) error {
 
 // part gives n's part in the orphan directory.
 func (s *orphanTable) part(n *node) *part {
-	return &part{layer: s.layer, parent: rootPart(s.layer), name: orphanName(n), ino: n.ino}
+	return &part{layer: s.layer, parent: rootPart(s.layer), name: orphanName(n.id, uint64(s.next())), ino: n.ino}
 }
 
 // moveToOrphans gives n's inode, or a copy of it if it is a directory, a name in the orphan directory.
@@ -113,6 +139,11 @@ func (o *Overlay) linkOrphan(n *node, top *part) error {
 	}
 	var m *blockMap
 	if isReg(n.typ) && len(n.below) > 0 {
+		if o.orphans.live {
+			if err := o.setRedirect(n); err != nil {
+				return err
+			}
+		}
 		if m, err = o.blocksOf(n.top, n); err != nil {
 			return err
 		}
@@ -160,7 +191,7 @@ func (o *Overlay) settleOrphan() {
 	s := &o.orphans
 	if n := s.pending; n != nil {
 		o.blocks.drop(s.top)
-		s.remove(n)
+		s.remove(s.top.name)
 		s.pending, s.top = nil, nil
 	}
 }
@@ -185,33 +216,62 @@ func (o *Overlay) take(n *node) {
 // leaveOrphans takes n, which has been given a name in the upper, out of the orphan directory. tree is held for
 // writing, table.mu too.
 func (o *Overlay) leaveOrphans(n *node) {
-	o.orphans.remove(n)
+	o.orphans.remove(n.top.name)
 	top := &part{layer: o.upper.layer, ino: n.ino, host: n.top.host}
 	top.ref.Store(n.top.ref.Load())
 	descriptors.drop(n.top)
 	n.top, n.free, n.unnamed = top, false, false
 }
 
-// leave removes a forgotten node's inode, if it is in the orphan directory.
-func (s *orphanTable) leave(n *node) {
-	if s.has(n) {
-		s.remove(n)
+// leaveOrphan removes a forgotten node's inode, if it is in the orphan directory. tree is held.
+func (o *Overlay) leaveOrphan(n *node) {
+	s, name := &o.orphans, ""
+	switch {
+	case n.kept != 0:
+		name = orphanName(n.id, uint64(n.kept))
+	case s.has(n):
+		name = n.top.name
+	default:
+		return
+	}
+	if s.live {
+		o.eraseOrphan(name)
+	} else {
+		s.remove(name)
 	}
 }
 
-func (s *orphanTable) remove(n *node) {
-	flags := 0
-	if isDir(n.typ) {
-		flags = unix.AT_REMOVEDIR
+// eraseOrphan has a name in the orphan directory removed, beside what goes on.
+func (o *Overlay) eraseOrphan(name string) {
+	o.reaper.take(reaped{fd: -1, from: &o.orphans, name: name})
+}
+
+// remove removes a name in the orphan directory.
+func (s *orphanTable) remove(name string) {
+	err := unix.Unlinkat(s.root(), name, 0)
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
+		err = unix.Unlinkat(s.root(), name, unix.AT_REMOVEDIR)
 	}
-	_ = unix.Unlinkat(s.root(), orphanName(n), flags) // New removes what is left
+	if errors.Is(err, unix.ENOTEMPTY) {
+		_ = removeAll(s.root(), name) // New removes what is left
+	}
 	s.count.Add(-1)
 }
 
-// move takes the directory along to another work directory. tree is held for writing.
-func (s *orphanTable) move(from, to *upper) error {
+// moveOrphans takes the directory along to another work directory. tree is held for writing.
+func (o *Overlay) moveOrphans(from, to *upper) error {
+	s := &o.orphans
 	if s.layer == nil {
 		return nil
+	}
+	if s.live {
+		o.nodes.mu.Lock()
+		settled, err := o.nodes.live.nodes.SetPlace(to.path)
+		o.nodes.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		defer settled()
 	}
 	if err := unix.Renameat(from.work, orphanDir, to.work, orphanDir); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/livestate"
 	"snapfs/internal/lockorder"
 	"snapfs/internal/readset"
 )
@@ -34,6 +35,11 @@ type Options struct {
 	BlockCopyUp int64
 	// Reads, if not nil, is told what callers read; nothing else may use it meanwhile but for listing and encoding it.
 	Reads *readset.Set
+	// Live, if not nil, is where the overlay notes what the kernel knows by its nodes, and where it finds what the
+	// process before has noted: nodes, and files without a name, are then the same to the kernel. It must have been used
+	// with the same upper, or one that the former was sealed to become a lower of, and with lowers that show the same.
+	// Close leaves it as it is, and what it names on the host.
+	Live *livestate.State
 }
 
 // Overlay is one live workspace: an upper over lowers. All methods are safe for concurrent use; errors are
@@ -87,7 +93,7 @@ func New(upperDir, workDir string, lowers []*Lower, opts Options) (*Overlay, err
 			_ = o.Close() // the first error counts
 			return nil, err
 		}
-		if err := u.clean(); err != nil {
+		if err := u.clean(opts.Live != nil); err != nil {
 			u.release()
 			_ = u.layer.lower.Close() // the first error counts
 			_ = o.Close()
@@ -109,6 +115,12 @@ func New(upperDir, workDir string, lowers []*Lower, opts Options) (*Overlay, err
 	if err := o.makeRoot(); err != nil {
 		_ = o.Close() // the first error counts
 		return nil, err
+	}
+	if opts.Live != nil {
+		if err := o.openLive(opts.Live); err != nil {
+			_ = o.Close() // the first error counts
+			return nil, fmt.Errorf("take over what the kernel knows: %w", err)
+		}
 	}
 	return o, nil
 }
@@ -198,6 +210,10 @@ func (o *Overlay) Forget(id NodeID, n uint64) {
 func (o *Overlay) forget(id NodeID, n uint64) {
 	o.nodes.mu.Lock()
 	nd := o.nodes.m[id]
+	if nd == nil && o.nodes.pastLocked(id) {
+		nd = o.nodes.live.forgetLocked(id, n)
+		n = 0
+	}
 	o.nodes.mu.Unlock()
 	if nd != nil && id != RootNode {
 		o.discard(o.nodes.drop(nd, n, 0))
@@ -241,8 +257,8 @@ func (o *Overlay) discard(gone []*node) {
 				o.dropBlocks(n)
 			}
 		}
+		o.leaveOrphan(n) // before its pin is closed, with which its blocks are freed
 		o.abandon(n, fds)
-		o.orphans.leave(n)
 		o.detached.forget(n)
 	}
 }
@@ -255,9 +271,9 @@ func (o *Overlay) abandon(n *node, fds []int) {
 	}
 	o.share.hold(int64(len(fds)))
 	for _, fd := range fds {
-		o.reaper.take(reaped{fd, &o.share})
+		o.reaper.take(reaped{fd: fd, of: &o.share})
 	}
-	o.reaper.take(reaped{int(n.pin) - 1, &o.share})
+	o.reaper.take(reaped{fd: int(n.pin) - 1, of: &o.share})
 	n.pin, n.free = 0, false
 }
 

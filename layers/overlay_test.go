@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/livestate"
 )
 
 // rig is an overlay under test with its directories.
@@ -18,6 +20,7 @@ type rig struct {
 	dir    string
 	seals  int
 	lowers []*Lower
+	live   *livestate.State // nil: none
 }
 
 // newRig makes an overlay over the directories given, topmost first.
@@ -95,7 +98,14 @@ func (r *rig) reopen() {
 	if err := r.o.Close(); err != nil {
 		r.t.Fatal(err)
 	}
-	o, err := New(r.upper(), r.work(), r.lowers, Options{InoBase: r.base(), Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	r.open()
+}
+
+// open opens the overlay over the present directories.
+func (r *rig) open() {
+	r.t.Helper()
+	opts := Options{InoBase: r.base(), Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Live: r.live}
+	o, err := New(r.upper(), r.work(), r.lowers, opts)
 	if err != nil {
 		r.t.Fatal(err)
 	}

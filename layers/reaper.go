@@ -32,8 +32,11 @@ type reaper struct {
 
 // reaped is a descriptor to be closed, which counts in a share until then, unless that is nil.
 type reaped struct {
-	fd int
+	fd int // -1: none
 	of *share
+	// from is the orphan directory in which the inode has a name, which is removed before; name "": none.
+	from *orphanTable
+	name string
 }
 
 // take has descriptors closed.
@@ -93,7 +96,12 @@ func (r *reaper) drain() {
 }
 
 func (d reaped) close() {
-	_ = unix.Close(d.fd) // nobody reads the inode again
+	if d.name != "" {
+		d.from.remove(d.name)
+	}
+	if d.fd >= 0 {
+		_ = unix.Close(d.fd) // nobody reads the inode again
+	}
 	if d.of != nil {
 		d.of.hold(-1)
 	}

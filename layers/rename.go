@@ -199,7 +199,7 @@ func (o *Overlay) moveOver(m *move) error {
 	defer o.settleOrphan()
 	if m.target != nil {
 		if targetUp {
-			if err := o.beforeUnlink(m.target); err != nil {
+			if err := o.beforeOver(m.target); err != nil {
 				return err
 			}
 		}
@@ -229,6 +229,7 @@ func (o *Overlay) moveOver(m *move) error {
 			return err
 		}
 	}
+	defer o.nodes.intendRename(m.node, m.fromDir, m.fromName, m.toDir, m.toName)()
 	moved := false
 	if isDir(m.node.typ) {
 		moved, err = o.moveDir(from, to, white, m.target)
@@ -387,6 +388,8 @@ func (o *Overlay) exchange(m *move) error {
 	if err := errors.Join(o.markImpure(m.node, th.fd), o.markImpure(m.target, fh.fd)); err != nil {
 		return err
 	}
+	defer o.nodes.intendRename(m.node, m.fromDir, m.fromName, m.toDir, m.toName)()
+	defer o.nodes.intendRename(m.target, m.toDir, m.toName, m.fromDir, m.fromName)()
 	if err := unix.Renameat2(fh.fd, m.fromName, th.fd, m.toName, unix.RENAME_EXCHANGE); err != nil {
 		return err
 	}

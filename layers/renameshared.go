@@ -50,11 +50,13 @@ func (o *Overlay) moveShared(t mutation, m *move, oldParent, newParent NodeID, f
 
 // sharedRename is a rename that runs beside other changes.
 type sharedRename struct {
-	from, to  hold // the directories
-	white     bool // a layer below shows the old name
-	targetUp  bool // the target is in the upper
-	last      bool // it has no other name
-	isSpecial bool // see node.special
+	from, to  hold   // the directories
+	white     bool   // a layer below shows the old name
+	targetUp  bool   // the target is in the upper
+	last      bool   // it has no other name
+	isSpecial bool   // see node.special
+	kept      uint32 // serial of the name that the target gets in the orphan directory; 0: none
+	below     string // where the parts of the target in the layers below are, if it gets one; "": it has none
 }
 
 // plan finds out what there is to do, with everything locked that it is about. tree is held.
@@ -83,6 +85,11 @@ func (s *sharedRename) plan(o *Overlay, m *move) error {
 	if m.target != nil {
 		s.targetUp = o.inUpper(m.target)
 		s.last = s.targetUp && m.to.attr.Nlink == 1
+		if s.last && o.orphans.live && len(m.target.below) > 0 {
+			if s.below, err = o.lowerPath(m.target); err != nil {
+				return err
+			}
+		}
 	}
 	s.isSpecial = m.node.special()
 	if s.from, err = o.upper.store.dir(m.fromDir.top); err != nil {
@@ -118,12 +125,25 @@ func (s *sharedRename) run(t mutation, m *move) error {
 			o.setPin(m.target, over)
 		}
 		m.node.pending = &pendingChange{location: alias{m.toDir, m.toName}, layer: o.upper.layer}
+		if s.last && o.orphans.live {
+			s.kept = o.orphans.next()
+			m.target.pending = &pendingChange{over: true}
+		}
 	})
+	intended := o.nodes.intendRename(m.node, m.fromDir, m.fromName, m.toDir, m.toName)
+	if m.target != nil {
+		defer o.nodes.intendPromotion(m.target, m.toDir, m.toName)()
+	}
 	moved, err := s.change(o, m)
 	t.publish(func() {
+		defer intended()
 		m.node.pending = nil
+		if s.kept != 0 {
+			m.target.pending = nil
+		}
 		if moved {
 			if m.target != nil {
+				m.target.kept = s.kept
 				o.unlinked(m.target, m.toDir, m.toName, s.last)
 			}
 			if o.reads != nil {
@@ -155,6 +175,16 @@ func (s *sharedRename) change(o *Overlay, m *move) (moved bool, err error) {
 			return false, err
 		}
 	}
+	if s.kept != 0 {
+		if err := s.keep(o, m, to); err != nil {
+			return false, err
+		}
+		defer func() {
+			if !moved {
+				o.eraseOrphan(orphanName(m.target.id, uint64(s.kept)))
+			}
+		}()
+	}
 	if s.white {
 		err = unix.Renameat2(from.dirfd, from.name, to.dirfd, to.name, unix.RENAME_WHITEOUT)
 		if errors.Is(err, unix.EINVAL) {
@@ -173,4 +203,18 @@ func (s *sharedRename) change(o *Overlay, m *move) (moved bool, err error) {
 	return true, errors.Join(
 		o.touched(m.fromDir, nameIn(s.from.fd, "."), 0), o.touched(m.toDir, nameIn(s.to.fd, "."), 0), o.touched(m.node, to, 0),
 	)
+}
+
+// keep gives the target, which loses its name, one in the orphan directory.
+func (s *sharedRename) keep(o *Overlay, m *move, at location) error {
+	if s.below != "" && len(s.below) <= longestRedirect {
+		if err := o.upper.store.putRedirect(at, s.below); err != nil {
+			return err
+		}
+	}
+	err := unix.Linkat(at.dirfd, at.name, o.orphans.root(), orphanName(m.target.id, uint64(s.kept)), 0)
+	if err == nil {
+		o.orphans.count.Add(1)
+	}
+	return err
 }

@@ -19,6 +19,9 @@ var errOtherTree = errors.New("the lowers do not show the same")
 func (o *Overlay) Restack(row, by []*Lower, released func(i int)) error {
 	o.restacking.Lock()
 	defer o.restacking.Unlock()
+	if err := o.recallAll(); err != nil {
+		return fmt.Errorf("restack: %w", err)
+	}
 	r := &restack{
 		catchUp: catchUp{o: o}, parts: map[*node][]*part{}, fresh: map[*layer]bool{}, gone: map[*layer]bool{},
 		detached: map[*layer]*detachedLayers{},

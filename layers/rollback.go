@@ -29,7 +29,7 @@ type Orphan struct {
 func (o *Overlay) Known(id NodeID) bool {
 	o.nodes.mu.Lock()
 	defer o.nodes.mu.Unlock()
-	return o.nodes.m[id] != nil
+	return o.nodes.takenLocked(id)
 }
 
 // StaleEntry is one name in a directory.
@@ -61,6 +61,11 @@ func (o *Overlay) Rollback(ctx context.Context, lowers []*Lower, upperDir, workD
 	}
 	o.restacking.Lock()
 	defer o.restacking.Unlock()
+	if err := o.recallAll(); err != nil {
+		next.release()
+		_ = next.layer.lower.Close() // the first error counts
+		return Stale{}, fmt.Errorf("roll back: %w", err)
+	}
 	r := &rollback{catchUp: catchUp{o: o}, next: next, outcomes: map[*node]*outcome{}, stays: map[dirKey]bool{}}
 	r.by = r
 	if err := r.run(ctx, lowers, released); err != nil {
@@ -102,7 +107,7 @@ func (r *rollback) run(ctx context.Context, lowers []*Lower, released func()) er
 	o.stack = r.stack
 	parts, err := rootParts(o.stack)
 	if err == nil {
-		err = o.orphans.move(o.upper, r.next)
+		err = o.moveOrphans(o.upper, r.next)
 	}
 	if err != nil {
 		o.stack = r.was
@@ -136,7 +141,7 @@ func (r *rollback) run(ctx context.Context, lowers []*Lower, released func()) er
 
 // prepare does what needs no lock.
 func (r *rollback) prepare(lowers []*Lower) error {
-	if err := r.next.clean(); err != nil {
+	if err := r.next.clean(false); err != nil {
 		return err
 	}
 	var below *part

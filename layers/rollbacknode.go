@@ -212,6 +212,7 @@ func (t *table) moveDir(n *node, h hit) {
 	}
 	n.bare.Store(h.found.bare)
 	t.showLocked(n)
+	t.recordLocked(n)
 }
 
 // loseName takes a name away from a file that has another. It gives the directory, with the reference that the name

@@ -33,7 +33,7 @@ func (o *Overlay) Seal(ctx context.Context, key, upperDir, workDir string, inoBa
 
 // swap is the part of Seal inside the gate.
 func (o *Overlay) swap(ctx context.Context, key string, next *upper) (*Lower, error) {
-	if err := next.clean(); err != nil {
+	if err := next.clean(false); err != nil {
 		return nil, err
 	}
 	var unused []int // descriptors, closed when the gate has opened
@@ -60,7 +60,7 @@ func (o *Overlay) swap(ctx context.Context, key string, next *upper) (*Lower, er
 	if err := next.initRoot(o.root.top); err != nil {
 		return fail(fmt.Errorf("seal: prepare the root of the new upper: %w", err))
 	}
-	if err := o.orphans.move(old, next); err != nil {
+	if err := o.moveOrphans(old, next); err != nil {
 		return fail(fmt.Errorf("seal: keep what is open without a name: %w", err))
 	}
 	unused = descriptors.takeOut(func(k fdKey) bool { return k.o.layer == old.layer && k.kind == fdWrite })

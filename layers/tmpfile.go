@@ -117,7 +117,32 @@ func (o *Overlay) tmpfileIn(t mutation, dir Attr, acl []byte, c creation) (Entry
 		}
 		e = Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a)}
 	})
+	if err == nil && o.orphans.live {
+		o.nameTmpfile(t, n, fd)
+	}
 	return e, err
+}
+
+// nameTmpfile gives a file without a name that is pinned one in the orphan directory, for a successor. Nobody else
+// knows of it yet.
+func (o *Overlay) nameTmpfile(t mutation, n *node, fd int) {
+	if o.orphans.has(n) {
+		return
+	}
+	serial := o.orphans.next()
+	name := orphanName(n.id, uint64(serial))
+	err := unix.Linkat(unix.AT_FDCWD, location{dirfd: fd}.proc(), o.orphans.root(), name, unix.AT_SYMLINK_FOLLOW)
+	if err != nil {
+		o.log.Warn("a file without a name will not outlive this process", "err", err)
+		return
+	}
+	o.orphans.count.Add(1)
+	t.publish(func() {
+		n.kept, n.unnamed = serial, true
+		o.nodes.mu.Lock()
+		o.nodes.recordLocked(n)
+		o.nodes.mu.Unlock()
+	})
 }
 
 // keepTmpfile has n hold its inode, by the descriptor if there is one to spare, else in the orphan directory, and owns
@@ -129,8 +154,10 @@ func (o *Overlay) keepTmpfile(n *node, fd int) error {
 	}
 	s := &o.orphans
 	err := s.open(o.upper, &o.share)
+	var top *part
 	if err == nil {
-		err = unix.Linkat(unix.AT_FDCWD, location{dirfd: fd}.proc(), s.root(), orphanName(n), unix.AT_SYMLINK_FOLLOW)
+		top = s.part(n)
+		err = unix.Linkat(unix.AT_FDCWD, location{dirfd: fd}.proc(), s.root(), top.name, unix.AT_SYMLINK_FOLLOW)
 	}
 	if err != nil {
 		if !o.mustPin() {
@@ -140,9 +167,11 @@ func (o *Overlay) keepTmpfile(n *node, fd int) error {
 		return nil
 	}
 	s.count.Add(1)
-	top := s.part(n)
 	top.host = n.top.host
 	n.top, n.unnamed = top, true
+	o.nodes.mu.Lock()
+	o.nodes.recordLocked(n)
+	o.nodes.mu.Unlock()
 	_ = unix.Close(fd) // nothing was written through it
 	return nil
 }
@@ -154,7 +183,7 @@ func (o *Overlay) adopt(n *node) error {
 		return nil
 	}
 	if o.orphans.has(n) {
-		return nameIn(o.orphans.root(), orphanName(n)).setxattr(xattrIno, encodeIno(n.ino), 0)
+		return nameIn(o.orphans.root(), n.top.name).setxattr(xattrIno, encodeIno(n.ino), 0)
 	}
 	if err := (location{dirfd: int(n.pin) - 1}).setxattr(xattrIno, encodeIno(n.ino), 0); err != nil {
 		return err

@@ -58,6 +58,7 @@ type removal struct {
 	n    *node // what it leads to, locked, with a reference
 	idle bool  // nobody else refers to n, or can as long as the mutation is exclusive
 	h    hit
+	kept uint32 // serial of the name that n has got in the orphan directory; 0: none
 }
 
 // find finds what the name leads to.
@@ -154,7 +155,7 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 	}
 	at := nameIn(d.fd, v.name)
 	if err = o.loses(n, h, at, own); err == nil {
-		err = o.erase(at, own, dir, white)
+		err = v.erase(at, own, white)
 	}
 	if err != nil {
 		t.publish(func() { o.keptName(n) })
@@ -167,6 +168,7 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 	}
 	err = o.touched(p, nameIn(d.fd, "."), subs) // the name is gone all the same
 	t.publish(func() {
+		n.kept = v.kept
 		o.unlinked(n, p, v.name, own && (dir || h.attr.Nlink == 1))
 		o.listings.remove(p, v.name)
 	})
@@ -271,6 +273,7 @@ func (o *Overlay) unlinked(n, p *node, name string, last bool) {
 	}
 	o.take(n)
 	t.showLocked(n)
+	t.recordLocked(n)
 }
 
 // orphaned notes whether a pinned inode has no name left in any layer. tree is held for writing.
@@ -289,6 +292,7 @@ func (t *table) moveLocked(n, p *node, name string) {
 	}
 	n.parent, n.name = p, name
 	t.showLocked(n)
+	t.recordLocked(n)
 	t.noteLocked(n)
 }
 

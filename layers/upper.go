@@ -3,6 +3,7 @@ package layers
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ type upper struct {
 	layer *layer
 	store *dirStore // of layer, until it is sealed and replaced
 	work  int       // O_PATH
+	path  string    // of work
 	host
 	device   string // name in work of the whiteout that others are links of, or ""; guarded by deviceMu
 	deviceMu lockorder.Mutex[lockorder.Device]
@@ -33,6 +35,10 @@ func openUpper(dir, work string, opts Options, of *share) (*upper, error) {
 	}
 	u := &upper{layer: &layer{lower: newDirLower("", s), share: of}, store: s}
 	u.users.Store(1)
+	if u.path, err = filepath.Abs(work); err != nil {
+		_ = s.close() // the first error counts
+		return nil, err
+	}
 	if u.work, err = openat(unix.AT_FDCWD, work, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
 		_ = s.close() // the first error counts
 		return nil, fmt.Errorf("open work directory %s: %w", work, err)
@@ -169,10 +175,14 @@ func (u *upper) ask(whiteouts string) (h host, err error) {
 	return h, nil
 }
 
-// clean removes what a crash left in the work directory, and undoes what it left half done in the upper.
-func (u *upper) clean() error {
+// clean removes what a crash left in the work directory, but for the orphan directory if somebody will look at that, and
+// undoes what it left half done in the upper.
+func (u *upper) clean(orphans bool) error {
 	var names []string
 	err := eachName(u.work, func(name string, _ uint64, _ uint32) error {
+		if orphans && name == orphanDir {
+			return nil
+		}
 		if name[0] == '#' || name[0] == pendingPrefix {
 			names = append(names, name)
 		}

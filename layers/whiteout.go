@@ -52,22 +52,35 @@ func (u *upper) whiteout(at location) error {
 	if !u.attrWhiteouts {
 		return u.linkWhiteout(at)
 	}
-	to := at
-	if at.dirfd != u.work {
-		to = nameIn(u.work, u.temp())
+	if at.dirfd == u.work {
+		return u.looseWhiteout(at)
 	}
-	if err := unix.Mknodat(to.dirfd, to.name, unix.S_IFREG|fresh(unix.S_IFREG), 0); err != nil {
+	to := nameIn(u.work, u.temp())
+	err := u.looseWhiteout(to)
+	if err != nil {
 		return err
 	}
-	err := to.setxattr(xattrWhiteout, []byte("y"), 0)
-	u.store.numbered(to)
-	if err == nil && to != at {
-		if err = u.markWhiteouts(at.dirfd); err == nil {
-			err = unix.Renameat(to.dirfd, to.name, at.dirfd, at.name)
-		}
+	if err = u.markWhiteouts(at.dirfd); err == nil {
+		err = unix.Renameat(to.dirfd, to.name, at.dirfd, at.name)
 	}
 	if err != nil {
 		_ = unix.Unlinkat(to.dirfd, to.name, 0) // the first error counts
+	}
+	return err
+}
+
+// looseWhiteout makes a whiteout in a directory that no layer shows.
+func (u *upper) looseWhiteout(at location) error {
+	if !u.attrWhiteouts {
+		return u.linkWhiteout(at)
+	}
+	if err := unix.Mknodat(at.dirfd, at.name, unix.S_IFREG|fresh(unix.S_IFREG), 0); err != nil {
+		return err
+	}
+	err := at.setxattr(xattrWhiteout, []byte("y"), 0)
+	u.store.numbered(at)
+	if err != nil {
+		_ = unix.Unlinkat(at.dirfd, at.name, 0) // the first error counts
 	}
 	return err
 }

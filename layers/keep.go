@@ -1,0 +1,98 @@
+package layers
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// erase takes the name away, with what the host has of it, and leaves a whiteout if white is set. In an overlay that a
+// successor may go on with, what the kernel refers to gets a name in the orphan directory with it.
+func (v *removal) erase(at location, own, white bool) error {
+	o := v.t.o
+	dir := isDir(v.h.attr.Mode)
+	s := &o.orphans
+	if !s.live || !own || v.idle || !dir && v.h.attr.Nlink > 1 || s.pending == v.n {
+		defer o.nodes.intendPromotion(v.n, v.p, v.name)()
+		return o.erase(at, own, dir, white)
+	}
+	if err := v.leadBelow(at); err != nil {
+		return err
+	}
+	serial := s.next()
+	err := o.eraseKept(at, orphanName(v.n.id, uint64(serial)), white)
+	if err == nil {
+		v.kept = serial
+		s.count.Add(1)
+	}
+	return err
+}
+
+// leadBelow notes in an inode that loses its name where its parts in the layers below are, as far as a successor needs
+// them: the data of a metacopy, or what has been removed from a directory and is in use.
+func (v *removal) leadBelow(at location) error {
+	o, n, path := v.t.o, v.n, ""
+	err := v.t.read(func() (err error) {
+		if len(n.below) == 0 || isDir(n.typ) && !o.nodes.held(n) {
+			return nil
+		}
+		path, err = o.lowerPath(n)
+		return err
+	})
+	if err != nil || path == "" || len(path) > longestRedirect {
+		return err // longer ones nobody follows
+	}
+	return o.upper.store.putRedirect(at, path)
+}
+
+// held reports whether something refers to a node beside the kernel.
+func (t *table) held(n *node) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.holds > 0
+}
+
+// eraseKept is erase for what the upper has, which it moves into the orphan directory, in one step with the removal.
+func (o *Overlay) eraseKept(at location, orphan string, white bool) error {
+	root := o.orphans.root()
+	if !white {
+		return unix.Renameat(at.dirfd, at.name, root, orphan)
+	}
+	u := o.upper
+	if err := u.markWhiteouts(at.dirfd); err != nil {
+		return err
+	}
+	to := nameIn(root, orphan)
+	if err := u.looseWhiteout(to); err != nil {
+		return err
+	}
+	err := unix.Renameat2(root, orphan, at.dirfd, at.name, unix.RENAME_EXCHANGE)
+	if err != nil {
+		_ = unix.Unlinkat(root, orphan, 0) // the first error counts
+	}
+	return err
+}
+
+// beforeOver is beforeUnlink for what is renamed over: it gets its name in the orphan directory before, if it is to have
+// one. tree is held for writing.
+func (o *Overlay) beforeOver(n *node) error {
+	if o.orphans.live && n.pin == 0 && !o.orphans.has(n) {
+		o.nodes.mu.Lock()
+		last := len(n.aliases) == 0
+		o.nodes.mu.Unlock()
+		if last {
+			if err := o.moveToOrphans(n); !errors.Is(err, errElsewhere) {
+				return err
+			}
+		}
+	}
+	return o.beforeUnlink(n)
+}
+
+// unkeep takes a pinned inode that has a name again out of the orphan directory. tree is held for writing.
+func (o *Overlay) unkeep(n *node) {
+	if n.kept != 0 {
+		o.eraseOrphan(orphanName(n.id, uint64(n.kept)))
+		n.kept, n.unnamed = 0, false
+	}
+}

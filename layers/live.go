@@ -1,0 +1,249 @@
+package layers
+
+import (
+	"errors"
+	"log/slog"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/internal/livestate"
+)
+
+// What the kernel knows of an overlay, nodes by their ids, outlives the process in Options.Live: each node of the table
+// has a record there (package livestate has the layout), which changes with it under table.mu. What one field means:
+//
+//	parent, name   the primary name, by nameCookie. A node in the orphan directory has no parent; its name is then the
+//	               key of the topmost lower of that moment, hashed, from which on its redirect leads.
+//	lookups        references of the kernel, and of calls in progress
+//	flags          file type >> 12, and the following
+//
+// A node that is about to get another name has a second record, flagNext, for that one, until it has it: whichever of
+// them leads to its inode is true. recall.go has what a successor makes of records.
+const (
+	flagType    = 0xf
+	flagTaken   = 1 << 4 // node.numberTaken
+	flagDead    = 1 << 5 // node.dead
+	flagUnnamed = 1 << 6 // node.unnamed
+	flagOrphan  = 1 << 7 // in the orphan directory
+	flagOther   = 1 << 8 // dead, but with names in its layer that nobody has looked at
+	flagNext    = 1 << 9 // see above
+)
+
+// live is what a table of nodes leaves to a successor, and what it has been left itself.
+type live struct {
+	o     *Overlay
+	log   *slog.Logger
+	nodes *livestate.Nodes // guarded by table.mu
+	past  *past            // nil: nothing, or no more. Guarded by table.mu.
+	full  bool             // said that there is no room; guarded by table.mu
+}
+
+// record is what is recorded of n. table.mu is held.
+func (l *live) record(n *node) livestate.Node {
+	r := livestate.Node{ID: uint64(n.id), Lookups: n.lookups, Inode: n.ino, Gen: n.gen, Flags: n.typ >> 12 & flagType}
+	if n.numberTaken {
+		r.Flags |= flagTaken
+	}
+	if n.dead {
+		r.Flags |= flagDead
+	}
+	switch {
+	case n.dead && (n.kept != 0 || l.o.orphans.has(n)):
+		r.Flags |= flagOrphan
+		if n.unnamed {
+			r.Flags |= flagUnnamed
+		}
+		if old := l.nodes.Get(n.slot); old.Flags&flagOrphan != 0 {
+			r.Name = old.Name
+		} else if stack := l.o.stack; len(stack) > 1 {
+			r.Name = nameCookie(stack[1].lower.key)
+		}
+		return r
+	case n.dead && n.pin > 0 && !n.free:
+		r.Flags |= flagOther
+	}
+	if n.parent != nil {
+		r.Parent, r.Name = uint64(n.parent.id), nameCookie(n.name)
+	}
+	return r
+}
+
+// recordLocked records n as it is now. mu is held.
+func (t *table) recordLocked(n *node) {
+	l := t.live
+	if l == nil || n.id == RootNode {
+		return
+	}
+	var err error
+	if n.slot == 0 {
+		n.slot, err = l.nodes.Add(l.record(n))
+	} else {
+		n.slot, err = l.nodes.Change(n.slot, l.record(n))
+	}
+	if err != nil {
+		l.noRoom(err)
+	}
+}
+
+// noRoom says that something could not be recorded: it works, but no successor will know it.
+func (l *live) noRoom(err error) {
+	if !l.full {
+		l.full = true
+		l.log.Error("what the kernel knows cannot be kept for another process", "err", err)
+	}
+}
+
+// refLocked takes one more reference for the kernel. mu is held.
+func (t *table) refLocked(n *node) {
+	n.lookups++
+	t.countedLocked(n)
+}
+
+// countedLocked records n's references. mu is held.
+func (t *table) countedLocked(n *node) {
+	if n.slot != 0 {
+		t.live.nodes.SetLookups(n.slot, n.lookups)
+	}
+}
+
+// unrecordLocked ends the record of a node that goes. mu is held.
+func (t *table) unrecordLocked(n *node) {
+	if n.slot != 0 {
+		t.live.nodes.Remove(n.slot)
+		n.slot = 0
+	}
+}
+
+// intend records that n's primary name may be another one from now on, until done is called. The host has made no
+// change yet.
+func (t *table) intend(n, p *node, name string) (done func()) {
+	l := t.live
+	if l == nil {
+		return func() {}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := l.record(n)
+	r.Parent, r.Name, r.Lookups, r.Flags = uint64(p.id), nameCookie(name), 0, r.Flags&flagType|flagNext
+	slot, err := l.nodes.Add(r)
+	if err != nil {
+		l.noRoom(err)
+		return func() {}
+	}
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		l.nodes.Remove(slot)
+	}
+}
+
+// intendRename is intend for a rename of one of n's names. tree is held.
+func (t *table) intendRename(n, from *node, fromName string, to *node, toName string) (done func()) {
+	if n.parent != from || n.name != fromName {
+		return func() {}
+	}
+	return t.intend(n, to, toName)
+}
+
+// intendPromotion is intend for the removal of one of n's names, where another will be the primary one. tree is held.
+func (t *table) intendPromotion(n, p *node, name string) (done func()) {
+	t.mu.Lock()
+	var next alias
+	if k := len(n.aliases); t.live != nil && k > 0 && !n.dead && n.parent == p && n.name == name {
+		next = n.aliases[k-1]
+	}
+	t.mu.Unlock()
+	if next.parent == nil {
+		return func() {}
+	}
+	return t.intend(n, next.parent, next.name)
+}
+
+// takenLocked reports whether the kernel may know an id. mu is held.
+func (t *table) takenLocked(id NodeID) bool {
+	if t.m[id] != nil {
+		return true
+	}
+	if t.live == nil || t.live.past == nil {
+		return false
+	}
+	_, known := t.live.past.of[id]
+	return known
+}
+
+// openLive opens the records that the overlay leaves, and takes over what it was left.
+func (o *Overlay) openLive(s *livestate.State) error {
+	nodes, err := s.OpenNodes()
+	if err != nil {
+		return err
+	}
+	l := &live{o: o, log: o.log, nodes: nodes}
+	if err := l.inherit(); err != nil {
+		return err
+	}
+	o.nodes.live = l
+	if o.upper == nil {
+		return nil
+	}
+	return o.openLiveOrphans(o.upper)
+}
+
+// openLiveOrphans brings the orphan directory of the process before into the work directory, or makes one, and empties
+// it of what nobody knows.
+func (o *Overlay) openLiveOrphans(u *upper) error {
+	l, s := o.nodes.live, &o.orphans
+	if err := l.fetchOrphans(u); err != nil {
+		return err
+	}
+	if err := s.open(u, &o.share); err != nil {
+		return err
+	}
+	s.live = true
+	settled, err := l.nodes.SetPlace(u.path)
+	if err != nil {
+		return err
+	}
+	settled()
+	var useless []string
+	err = eachName(s.root(), func(name string, _ uint64, _ uint32) error {
+		id, serial, ok := parseOrphan(name)
+		if ok {
+			s.serial.Store(max(s.serial.Load(), serial))
+		}
+		if old := l.past.orphan(id); !ok || !l.past.adopt(id, name, serial) {
+			useless = append(useless, name)
+		} else if old != "" {
+			useless = append(useless, old)
+		} else {
+			s.count.Add(1)
+		}
+		return nil
+	})
+	for _, name := range useless {
+		if err == nil {
+			err = removeAll(s.root(), name)
+		}
+	}
+	return err
+}
+
+// fetchOrphans moves the orphan directory into a work directory, if the process before has died while it was in another
+// one, beside it: the state's word for where is not trusted.
+func (l *live) fetchOrphans(to *upper) error {
+	now, other := l.nodes.Place()
+	for _, path := range []string{now, other} {
+		if path == "" || path == to.path || !beside(path, to.path) {
+			continue
+		}
+		fd, err := openat(unix.AT_FDCWD, path, unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			continue // it is gone, and with it what was in it
+		}
+		err = unix.Renameat2(fd, orphanDir, to.work, orphanDir, unix.RENAME_NOREPLACE)
+		_ = unix.Close(fd) // O_PATH
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EXDEV) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,586 @@
+package layers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
+	"golang.org/x/sys/unix"
+
+	"snapfs/internal/livestate"
+)
+
+// A process that goes on with an overlay has records of nodes (live.go) instead of nodes. A node is made of its record
+// when it is first used: by its id, or when a look-up meets something that it may be. The directory that has its name
+// comes first. What is not found any more is stale: its id stays taken until the kernel has forgotten it.
+
+// past is the records of which there are no nodes yet. It is guarded by table.mu.
+type past struct {
+	of       map[NodeID]pastNode
+	other    map[uint64][]NodeID // those whose id is not the number, by that
+	children map[NodeID]int      // how many of these records are in a directory, as long as that has no node either
+	orphans  map[NodeID]pastOrphan
+}
+
+// pastNode is where a node is recorded.
+type pastNode struct {
+	slot, next uint32 // next: of a second name; 0: none
+	stale      bool   // it was looked for in vain
+}
+
+// pastOrphan is a name in the orphan directory.
+type pastOrphan struct {
+	name   string
+	serial uint64
+}
+
+// maxPast bounds the records that are taken over.
+const maxPast = 1 << 25
+
+// inherit reads the records of the process before.
+func (l *live) inherit() error {
+	if l.nodes.Len() == 0 {
+		return nil
+	}
+	if l.nodes.Len() > maxPast {
+		return fmt.Errorf("%w: %d nodes", livestate.ErrFormat, l.nodes.Len())
+	}
+	p := &past{
+		of: make(map[NodeID]pastNode, l.nodes.Len()), other: map[uint64][]NodeID{}, children: map[NodeID]int{},
+		orphans: map[NodeID]pastOrphan{},
+	}
+	for _, next := range []bool{false, true} {
+		for slot, r := range l.nodes.All() {
+			if next != (r.Flags&flagNext != 0) {
+				continue
+			}
+			id := NodeID(r.ID)
+			known, ok := p.of[id]
+			switch {
+			case id == RootNode || r.Parent == r.ID || ok && known.next != 0 || next && !ok:
+				l.nodes.Remove(slot)
+				continue
+			case ok:
+				known.next = slot
+				p.of[id] = known
+				continue
+			}
+			p.of[id] = pastNode{slot: slot}
+			if id != NodeID(r.Inode) {
+				p.other[r.Inode] = append(p.other[r.Inode], id)
+			}
+			if r.Parent != 0 {
+				p.children[NodeID(r.Parent)]++
+			}
+			if t := &l.o.nodes; id >= spareIDs {
+				t.next = max(t.next, uint64(id)-spareIDs)
+			}
+		}
+	}
+	l.o.root.holds += p.children[RootNode]
+	l.past = p
+	t := &l.o.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id := range p.of { // what was held by further names, of which nothing is recorded, or by calls
+		if l.forgetLocked(id, 0) != nil {
+			l.o.root.holds--
+		}
+	}
+	return nil
+}
+
+// orphan gives the name that a node has in the orphan directory; "" if it has none.
+func (p *past) orphan(id NodeID) string {
+	if p == nil {
+		return ""
+	}
+	return p.orphans[id].name
+}
+
+// adopt notes a name in the orphan directory, and reports whether it is of use. Of two of one id the later counts.
+func (p *past) adopt(id NodeID, name string, serial uint64) bool {
+	if p == nil {
+		return false
+	}
+	if _, known := p.of[id]; !known || p.orphans[id].serial > serial {
+		return false
+	}
+	p.orphans[id] = pastOrphan{name, serial}
+	return true
+}
+
+// pastLocked reports whether an id has a record, of which a node may be made, but no node. mu is held.
+func (t *table) pastLocked(id NodeID) bool {
+	if t.live == nil || t.live.past == nil || t.m[id] != nil {
+		return false
+	}
+	p, ok := t.live.past.of[id]
+	return ok && !p.stale
+}
+
+// recallLocked makes the nodes that a look-up's inode may be found to be. mu is held, but given up for a moment; tree is
+// held.
+func (t *table) recallLocked(p *node, name string, ino uint64) {
+	for t.live != nil && t.live.past != nil {
+		id := NodeID(ino)
+		if !t.pastLocked(id) {
+			id = 0
+			for _, other := range t.live.past.other[ino] {
+				if t.pastLocked(other) {
+					id = other
+				}
+			}
+		}
+		if id == 0 {
+			return
+		}
+		t.mu.Unlock()
+		_, err := t.live.recall(id, alias{p, name})
+		t.mu.Lock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// recall makes the node of an id that has a record, and before it those of the directories that it is in. hint is a
+// name that it may have. nil: it is stale. tree is held.
+func (l *live) recall(id NodeID, hint alias) (*node, error) {
+	t := &l.o.nodes
+	begun := map[NodeID]bool{}
+	for todo := []NodeID{id}; len(todo) > 0; {
+		at := todo[len(todo)-1]
+		up, ok := l.above(at, begun)
+		if len(up) > 0 {
+			begun[at] = true
+			todo = append(todo, up...)
+			continue
+		}
+		todo = todo[:len(todo)-1]
+		if !ok {
+			continue
+		}
+		if err := l.make(at, hint); err != nil {
+			return nil, err
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.m[id], nil
+}
+
+// above gives the directories that an id's record names and that have no nodes yet, unless they are begun, and reports
+// whether the id needs a node itself.
+func (l *live) above(id NodeID, begun map[NodeID]bool) (up []NodeID, ok bool) {
+	t := &l.o.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.pastLocked(id) {
+		return nil, false
+	}
+	p := l.past.of[id]
+	for _, slot := range []uint32{p.slot, p.next} {
+		dir := NodeID(l.nodes.Get(slot).Parent)
+		if dir != 0 && !begun[dir] && dir != id && t.pastLocked(dir) {
+			up = append(up, dir)
+		}
+	}
+	return up, true
+}
+
+// recalled is what a record has turned out to be.
+type recalled struct {
+	parent *node
+	name   string
+	hit
+	dead, free, unnamed bool
+	pin                 int // -1: none
+}
+
+// make makes the node of a record, or notes that it is stale. With an error it may be tried again.
+func (l *live) make(id NodeID, hint alias) error {
+	o, t := l.o, &l.o.nodes
+	t.mu.Lock()
+	p, known := l.past.of[id]
+	if !known || p.stale {
+		t.mu.Unlock()
+		return nil
+	}
+	first, second := l.nodes.Get(p.slot), l.nodes.Get(p.next)
+	var dirs [2]*node
+	for i, r := range []livestate.Node{first, second} {
+		if dirs[i] = t.m[NodeID(r.Parent)]; dirs[i] != nil && isDir(dirs[i].typ) {
+			dirs[i].holds++
+		} else {
+			dirs[i] = nil
+		}
+	}
+	orphan := l.past.orphans[id].name
+	t.mu.Unlock()
+	defer func() {
+		for _, d := range dirs {
+			if d != nil {
+				o.discard(t.drop(d, 0, 1))
+			}
+		}
+	}()
+	found, err := l.find([]livestate.Node{first, second}, dirs, orphan, hint)
+	if err != nil {
+		return err
+	}
+	drop := ""
+	t.mu.Lock()
+	if p, known = l.past.of[id]; !known || t.m[id] != nil {
+		t.mu.Unlock()
+		if found != nil && found.pin >= 0 {
+			_ = unix.Close(found.pin) // O_PATH
+		}
+		return nil
+	}
+	var gone *node
+	if found == nil {
+		p.stale = true
+		l.past.of[id] = p
+		o.log.Warn("something that the kernel knows is not there any more", "node", uint64(id))
+	} else {
+		if drop = orphan; found.parts[0].layer == o.orphans.layer {
+			drop = ""
+		}
+		gone = l.enterLocked(id, found)
+	}
+	t.mu.Unlock()
+	if drop != "" {
+		o.eraseOrphan(drop)
+	}
+	if gone != nil {
+		o.discard(t.drop(gone, 0, 1))
+	}
+	return nil
+}
+
+// enterLocked enters the node of a record, and gives a directory of which a reference must be given back. mu is held.
+func (l *live) enterLocked(id NodeID, f *recalled) (gone *node) {
+	t, p := &l.o.nodes, l.past
+	was := p.of[id]
+	r := l.nodes.Get(was.slot)
+	n := &node{
+		id: id, ino: r.Inode, typ: (r.Flags & flagType) << 12, numberTaken: r.Flags&flagTaken != 0, gen: r.Gen,
+		birth: generation(f.attr.Btime), parent: f.parent, name: f.name, top: f.parts[0], dead: f.dead, free: f.free,
+		unnamed: f.unnamed, lookups: r.Lookups, slot: was.slot, epoch: t.epoch,
+	}
+	if len(f.parts) > 1 {
+		n.below = f.parts[1:]
+	}
+	if isDir(n.typ) && !n.dead {
+		n.ino = n.top.ino // another one's, if a rollback has changed it
+	}
+	n.bare.Store(f.found.bare)
+	if f.pin >= 0 {
+		l.o.setPin(n, f.pin)
+	}
+	n.holds = p.children[id]
+	delete(p.children, id)
+	if n.parent != nil {
+		n.parent.holds++
+	}
+	t.m[id] = n
+	t.count(1)
+	t.peak = max(t.peak, len(t.m))
+	t.showLocked(n)
+	t.noteLocked(n)
+	p.remove(id, r.Inode)
+	t.recordLocked(n)
+	if was.next != 0 {
+		l.nodes.Remove(was.next)
+	}
+	return l.leaveLocked(NodeID(r.Parent))
+}
+
+// remove forgets a record.
+func (p *past) remove(id NodeID, ino uint64) {
+	delete(p.of, id)
+	delete(p.orphans, id)
+	if list, ok := p.other[ino]; ok {
+		kept := list[:0]
+		for _, x := range list {
+			if x != id {
+				kept = append(kept, x)
+			}
+		}
+		if p.other[ino] = kept; len(kept) == 0 {
+			delete(p.other, ino)
+		}
+	}
+}
+
+// leaveLocked notes that a record in a directory is none any more. It gives the directory's node, with the reference
+// that the record held, if there is one. mu is held.
+func (l *live) leaveLocked(dir NodeID) *node {
+	if len(l.past.of) == 0 {
+		defer func() { l.past = nil }()
+	}
+	if dir == 0 {
+		return nil
+	}
+	if n := l.o.nodes.m[dir]; n != nil {
+		return n
+	}
+	if l.past.children[dir]--; l.past.children[dir] <= 0 {
+		delete(l.past.children, dir)
+	}
+	return nil
+}
+
+// forgetLocked gives references of a node back that has only a record. It gives a directory of which a reference must
+// be given back. mu is held.
+func (l *live) forgetLocked(id NodeID, lookups uint64) (drop *node) {
+	for {
+		p, ok := l.past.of[id]
+		if !ok {
+			return nil
+		}
+		r := l.nodes.Get(p.slot)
+		r.Lookups -= min(r.Lookups, lookups)
+		l.nodes.SetLookups(p.slot, r.Lookups)
+		if r.Lookups > 0 || l.past.children[id] > 0 {
+			return nil
+		}
+		if name := l.past.orphans[id].name; name != "" {
+			l.o.eraseOrphan(name)
+		}
+		l.nodes.Remove(p.slot)
+		if p.next != 0 {
+			l.nodes.Remove(p.next)
+		}
+		l.past.remove(id, r.Inode)
+		if drop = l.leaveLocked(NodeID(r.Parent)); drop != nil || r.Parent == 0 || l.past == nil {
+			return drop
+		}
+		id, lookups = NodeID(r.Parent), 0
+	}
+}
+
+// recallAll makes all nodes that have only a record. No lock is held.
+func (o *Overlay) recallAll() error {
+	t := &o.nodes
+	if t.live == nil {
+		return nil
+	}
+	t.mu.Lock()
+	var ids []NodeID
+	if t.live.past != nil {
+		for id := range t.live.past.of {
+			ids = append(ids, id)
+		}
+	}
+	t.mu.Unlock()
+	for len(ids) > 0 {
+		some := ids[:min(settleAtOnce, len(ids))]
+		ids = ids[len(some):]
+		o.tree.RLock()
+		for _, id := range some {
+			if _, err := t.live.recall(id, alias{}); err != nil {
+				o.tree.RUnlock()
+				return err
+			}
+		}
+		o.tree.RUnlock()
+	}
+	return nil
+}
+
+// find finds the inode of a node by its records, which are two at most, each with the directory that it names; nil if
+// it is nowhere. tree is held.
+func (l *live) find(records []livestate.Node, dirs [2]*node, orphan string, hint alias) (*recalled, error) {
+	r := records[0]
+	for i, name := range records {
+		if name.ID == 0 || i == 0 && r.Flags&flagDead != 0 || dirs[i] == nil || dirs[i].dead {
+			continue
+		}
+		f, err := l.named(r, name.Name, dirs[i], hint)
+		if f != nil || err != nil {
+			return f, err
+		}
+	}
+	if orphan != "" {
+		f, err := l.kept(r, orphan)
+		if f != nil || err != nil {
+			return f, err
+		}
+	}
+	if r.Flags&flagOther != 0 {
+		return l.elsewhere(r)
+	}
+	for i, name := range records {
+		if dirs[i] == nil {
+			continue
+		}
+		f, err := l.covered(r, name.Name, dirs[i])
+		if f != nil || err != nil {
+			return f, err
+		}
+	}
+	return nil, nil
+}
+
+// is reports whether what was found may be what a record is of. A directory stays the same when a rollback changes
+// what it is in its layer.
+func (h *hit) is(r livestate.Node) bool {
+	return h.attr.typ()>>12 == r.Flags&flagType && (h.parts[0].ino == r.Inode || isDir(h.attr.Mode))
+}
+
+// named finds what has a name.
+func (l *live) named(r livestate.Node, hash uint64, dir *node, hint alias) (*recalled, error) {
+	names := []string{hint.name}
+	if hint.parent != dir || nameCookie(hint.name) != hash {
+		items, err := l.o.itemsOf(dir)
+		if err != nil {
+			return nil, passing(err)
+		}
+		names = items.hashed(hash)
+	}
+	for _, name := range names {
+		h, err := l.o.search(dir, 0, name)
+		if err != nil {
+			if err = passing(err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if h.is(r) {
+			return &recalled{parent: dir, name: h.parts[0].name, hit: h, pin: -1}, nil
+		}
+	}
+	return nil, nil
+}
+
+// passing gives an error that may not come again; nil for one that says that there is nothing, or damage.
+func passing(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) && errno != unix.ENOENT && errno != unix.ENOTDIR && errno != unix.ESTALE {
+		return err
+	}
+	return nil
+}
+
+// hashed gives the names of a hash.
+func (s dirItems) hashed(hash uint64) (names []string) {
+	s.from(hash, func(it dirItem) bool { // a name may have the cookie after its hash, see spread
+		own := nameCookie(it.name)
+		if own == hash {
+			names = append(names, it.name)
+		}
+		return own <= hash
+	})
+	return names
+}
+
+// covered finds what a layer below still has, and a whiteout hides.
+func (l *live) covered(r livestate.Node, hash uint64, dir *node) (*recalled, error) {
+	for i, d := range dir.parts() {
+		var names []string
+		err := d.backend().list(d, func(e rawEntry) error {
+			if !e.whiteout && nameCookie(e.name) == hash {
+				names = append(names, e.name)
+			}
+			return nil
+		})
+		if err != nil && passing(err) != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			h, err := l.o.search(dir, i, name)
+			if err == nil && h.parts[0].layer == d.layer && h.is(r) && h.parts[0].ino == r.Inode {
+				return &recalled{parent: dir, name: name, hit: h, dead: true, pin: -1}, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// kept finds what is in the orphan directory.
+func (l *live) kept(r livestate.Node, name string) (*recalled, error) {
+	o, s := l.o, &l.o.orphans
+	f, err := s.layer.lower.dir.examine(nameIn(s.root(), name))
+	if err != nil {
+		return nil, passing(err)
+	}
+	if f.attr.typ()>>12 != r.Flags&flagType {
+		return nil, nil
+	}
+	top := &part{layer: s.layer, parent: rootPart(s.layer), name: name, ino: r.Inode, host: f.host}
+	top.ref.Store(f.ref)
+	at := &recalled{dead: true, free: true, unnamed: r.Flags&flagUnnamed != 0, pin: -1}
+	at.parts, at.attr, at.found = []*part{top}, f.attr, f
+	if f.redirect == "" {
+		if f.metacopy {
+			return nil, nil // nobody knows where its data is
+		}
+		return at, nil
+	}
+	after := l.origin(r)
+	if f.redirect[0] != '/' || after == nil {
+		if f.metacopy {
+			return nil, nil
+		}
+		return at, nil
+	}
+	v := scan{hit: at.hit, incomplete: f.metacopy}
+	if err := o.follow(&v, after, f.redirect); err != nil {
+		return nil, passing(err)
+	}
+	if v.incomplete {
+		return nil, nil
+	}
+	at.parts = v.parts
+	return at, nil
+}
+
+// origin gives the layer below which the redirect of something in the orphan directory leads.
+func (l *live) origin(r livestate.Node) *layer {
+	stack := l.o.stack
+	for i := 1; i < len(stack); i++ {
+		if r.Flags&flagOrphan == 0 || nameCookie(stack[i].lower.key) == r.Name {
+			return stack[i-1]
+		}
+	}
+	return nil
+}
+
+// elsewhere finds a file that has lost the names by which it was known, but has others in its layer. It takes as long as
+// the tree is large.
+func (l *live) elsewhere(r livestate.Node) (*recalled, error) {
+	var at *treeEntry
+	ctx, enough := context.WithCancel(context.Background())
+	defer enough()
+	err := l.o.eachOf(ctx, roaring64.BitmapOf(r.Inode), func(e *treeEntry) {
+		if at == nil && e.attr.typ()>>12 == r.Flags&flagType && !isDir(e.attr.Mode) && e.attr.Nlink > 0 {
+			at = e
+			enough()
+		}
+	})
+	if at == nil || at.parts[0].dirStore() == nil {
+		return nil, err
+	}
+	p, h, err := at.parts[0].dirStore().at(at.parts[0])
+	if err != nil {
+		return nil, err
+	}
+	defer h.release()
+	fd, err := openat(p.dirfd, p.name, unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &recalled{hit: hit{parts: at.parts, attr: at.attr}, dead: true, pin: fd}, nil
+}
+
+// beside reports whether two work directories belong to one home, by their paths: they have the same directory above
+// them, or the same two levels up and one name.
+func beside(a, b string) bool {
+	a, b = filepath.Clean(a), filepath.Clean(b)
+	up, as := filepath.Dir(a), filepath.Dir(b)
+	return filepath.IsAbs(a) && (up == as || filepath.Dir(up) == filepath.Dir(as) && filepath.Base(a) == filepath.Base(b))
+}
