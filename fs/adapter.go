@@ -9,7 +9,8 @@ import (
 	"snapfs/layers"
 )
 
-// forever is the timeout of every attribute and every name, in seconds: nothing but this server changes the tree.
+// forever is the timeout of attributes and names, in seconds: nothing but this server changes the tree. Only the names of
+// files that others may change yet (layers.Entry.Fleeting) have none.
 // The kernel converts it to jiffies and adds it to the clock, so it is large but far from overflow.
 const forever = 10 * 365 * 24 * 3600
 
@@ -61,6 +62,9 @@ func putEntry(out *fuse.EntryOut, e *layers.Entry) {
 	out.NodeId = uint64(e.Node)
 	out.Generation = e.Gen
 	out.EntryValid, out.EntryValidNsec = forever, 0
+	if e.Fleeting {
+		out.EntryValid = 0 // each look-up asks again, and brings the attributes
+	}
 	out.AttrValid, out.AttrValidNsec = forever, 0
 	putAttr(&out.Attr, &e.Attr)
 }

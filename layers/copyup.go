@@ -187,6 +187,9 @@ func (o *Overlay) copyUpOne(n *node, data bool) error {
 	if done, err := o.completeData(n, data); done || err != nil {
 		return err
 	}
+	if err := o.fixSource(n); err != nil {
+		return err
+	}
 	s, err := o.sourceOf(n, data)
 	if err != nil || s == nil {
 		return err

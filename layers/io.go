@@ -59,6 +59,9 @@ func (o *Overlay) readable(id NodeID) (*node, content, int64, error) {
 	if err != nil {
 		return nil, nil, 0, err
 	}
+	if o.nodes.isStale(n) {
+		return nil, nil, 0, unix.ESTALE
+	}
 	if o.reads != nil {
 		o.noteRead(n, readset.Content)
 	}

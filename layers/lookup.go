@@ -70,7 +70,12 @@ func (o *Overlay) lookupIn(parent NodeID, name string) (Entry, *node, error) {
 	if o.reads != nil {
 		o.noteLookup(p, name, n)
 	}
-	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, h.attr)}, n, nil
+	return o.entry(n, h.attr), n, nil
+}
+
+// entry is the answer of a look-up that has found a node. tree is held.
+func (o *Overlay) entry(n *node, a Attr) Entry {
+	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a), Fleeting: n.top.fleeting()}
 }
 
 // revive gives nodes that have lost their only known name the further name under which they were found. Where one is
@@ -150,7 +155,7 @@ func (o *Overlay) searchFor(s *scan, p *node, from int, name string) (hit, error
 		}
 		if s.nodes != nil && len(s.parts) == 0 && !f.whiteout {
 			if !f.metacopy {
-				s.known = s.nodes.enterKnown(p, name, d.layer, f.attr.Ino)
+				s.known = s.nodes.enterKnown(p, name, d.layer, f.attr.Ino, f.ref)
 			}
 			if s.known != nil {
 				s.attr, s.found = f.attr, f

@@ -2,14 +2,16 @@ package layers
 
 import "sync/atomic"
 
-// Lower is one immutable layer: a sealed directory or an image. Safe for concurrent use. Reference-counted: who opens
+// Lower is one immutable layer: a sealed directory, an image, or a directory of others
+// until its image is made (OpenSource). Safe for concurrent use. Reference-counted: who opens
 // one calls Close; an overlay that uses it holds a reference of its own.
 type Lower struct {
 	// Immutable.
-	key   string
-	dir   *dirStore   // nil: an image
-	image *imageStore // nil: a directory
-	be    backend     // what both can do
+	key    string
+	dir    *dirStore    // nil: an image
+	image  *imageStore  // nil: a directory
+	source *sourceStore // nil: no directory of others
+	be     backend      // what both can do
 
 	refs atomic.Int64
 }

@@ -43,6 +43,7 @@ type node struct {
 	below   []*part         // merged directories: the further parts; metacopies: the parts down to the one with the data
 	pin     int32           // O_PATH descriptor of a dead inode of a directory layer plus one; 0 = none
 	dead    bool            // no known name leads here: removed, or made without one
+	stale   bool            // its image has another version than was told; guarded by table.mu
 	unnamed bool            // a file in the orphan directory that was made without a name, and may be given one
 	alone   bool            // a file whose further names were looked for in vain
 	free    bool            // the inode of a dead node is in no layer of the stack, so that it stays writable over a seal
@@ -159,16 +160,38 @@ func (t *table) enter(p *node, name string, h hit) *node {
 			n.below = h.parts[1:]
 		}
 		t.addLocked(n, h.attr.Btime)
-	} else if n.parent != p || n.name != name {
-		t.aliasLocked(n, p, name)
+	} else {
+		if n.parent != p || n.name != name {
+			t.aliasLocked(n, p, name)
+		}
+		t.renewLocked(n, top.layer, h.found.ref)
 	}
 	t.refLocked(n)
 	return n
 }
 
+// renewLocked takes in that a look-up has found another version of a file than the kernel knows. The kernel does not
+// take another size of a file that it has in memory; as another inode it takes it. mu is held.
+func (t *table) renewLocked(n *node, l *layer, ref uint64) {
+	was, gen := n.top.ref.Load(), n.gen
+	if n.stale {
+		n.stale = false
+		n.gen++
+	}
+	if ref&sourceNotes == sourceNotes && n.top.layer == l {
+		n.top.ref.Store(ref)
+		if was&sourceNotes == sourceNotes && was&noteFleet != 0 {
+			n.gen += uint32(ref&noteVersion) - uint32(was&noteVersion)
+		}
+	}
+	if n.gen = max(n.gen, 1); n.gen != gen {
+		t.recordLocked(n)
+	}
+}
+
 // enterKnown gives the node of an inode that was found as p's entry name before, with one more reference, or nil. tree
 // is held for reading.
-func (t *table) enterKnown(p *node, name string, l *layer, ino uint64) *node {
+func (t *table) enterKnown(p *node, name string, l *layer, ino, ref uint64) *node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.refreshLocked(p, name, ino, layerInode{})
@@ -179,6 +202,7 @@ func (t *table) enterKnown(p *node, name string, l *layer, ino uint64) *node {
 			return nil
 		}
 	}
+	t.renewLocked(n, l, ref)
 	t.refLocked(n)
 	return n
 }

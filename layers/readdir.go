@@ -119,7 +119,7 @@ func (o *Overlay) ReadDirPlus(id NodeID, cookie uint64, yield func(DirEntry, Ent
 		}
 		n := o.nodes.enter(l.dir, d.Name, h)
 		d.Ino = n.number()
-		taken := yield(d, Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, h.attr)})
+		taken := yield(d, o.entry(n, h.attr))
 		switch {
 		case !taken:
 			o.discard(o.nodes.drop(n, 1, 0))

@@ -144,7 +144,8 @@ func publicXattrs(o *part) (map[string]string, error) {
 	return m, nil
 }
 
-// Replace swaps a lower for another of the same Key beneath the running overlay: a sealed directory for its image.
+// Replace swaps a lower for another of the same Key beneath the running overlay: a sealed directory, or that of
+// OpenSource, for its image.
 func (o *Overlay) Replace(next *Lower) error {
 	o.tree.Lock()
 	defer o.tree.Unlock()
@@ -157,6 +158,10 @@ func (o *Overlay) Replace(next *Lower) error {
 		descriptors.purge(func(k fdKey) bool { return k.o.layer == l })
 		o.groups.forget(old)
 		o.nodes.settleRenumbered(l)
+		if old.source != nil {
+			o.listings.close() // what was removed before it was read is among the names
+			o.nodes.settleVersions(l, old.source)
+		}
 		return old.Close()
 	}
 	return fmt.Errorf("replace layer %s: not in the stack", next.key)

@@ -24,6 +24,9 @@ type Entry struct {
 	Node NodeID
 	Gen  uint64
 	Attr Attr
+	// Fleeting says that the name is to be looked up again before it is used: somebody else may change the file. As long as it
+	// has that generation, its size and times are what was told.
+	Fleeting bool
 }
 
 // Valid bits of SetAttr.

@@ -28,7 +28,11 @@ func (o *Overlay) rawXattrs(n *node) ([]squashfs.Xattr, error) {
 // imageXattrs reads the attributes of a node that lies in an image, the overlay's included; only those that are wanted
 // need have their values. tree is held.
 func (o *Overlay) imageXattrs(n *node, want func(name string) bool) ([]squashfs.Xattr, error) {
-	x, err := n.top.imageStore().xattrsOf(n.top, want)
+	im := n.top.imageStore()
+	if im == nil {
+		return o.rawXattrs(n)
+	}
+	x, err := im.xattrsOf(n.top, want)
 	if err != nil {
 		return nil, o.report(err, n.top, "")
 	}

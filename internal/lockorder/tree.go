@@ -57,6 +57,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 │                 ├─ Orphans (leaf)           layers: detachedSets.mu
 │                 ├─ Listings (leaf)          layers: listings.mu
 │                 ├─ Row (leaf)               layers: row.mu, of one descriptor
+│                 ├─ SourceLayer (leaf)       layers: sourceStore.mu, what was seen of a directory of others
 │                 ├─ Device (leaf)            layers: upper.deviceMu, the whiteout that others are links of
 │                 ├─ LostData (leaf)          layers: lostData.mu
 │                 ├─ Reaper (leaf)            layers: reaper.mu
@@ -153,6 +154,7 @@ type (
 	Orphans        struct{}
 	Listings       struct{}
 	Row            struct{}
+	SourceLayer    struct{}
 	Device         struct{}
 	LostData       struct{}
 	Reaper         struct{}

@@ -1,0 +1,352 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
+)
+
+// A file is copied when its contents are first read, by the host's own means where it can. A copy is of one moment if
+// the file's size, inode and times are the same before and after, and the clock of change times had gone on since its
+// last change: a write after the first look has another change time then. What changes all the time is copied under a
+// lease, which keeps others from opening it for writing.
+
+const (
+	fixTries  = 8 // copies that are made of a file that changes meanwhile
+	fixPause  = 5 * time.Millisecond
+	leaseWait = 50 // times fixPause that a lease is tried for
+)
+
+// errUnsteady says that no copy of one moment can be had.
+var errUnsteady = fmt.Errorf("the file changes all the time while it is copied: %w", unix.EIO)
+
+// fix fixes a regular file of the layer. The caller holds no lock. unix.ESTALE: the part is of an earlier version, which
+// nobody has read.
+func (s *sourceStore) fix(o *part) error {
+	for {
+		s.mu.Lock()
+		if x := s.fixed[o.ino]; x != nil {
+			s.mu.Unlock()
+			return x.current(o)
+		}
+		if done := s.busy[o.ino]; done != nil {
+			s.mu.Unlock()
+			<-done
+			continue
+		}
+		done := make(chan struct{})
+		s.busy[o.ino] = done
+		s.mu.Unlock()
+		err := s.fixOne(o)
+		s.mu.Lock()
+		delete(s.busy, o.ino)
+		s.mu.Unlock()
+		close(done)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// current reports whether a part is of the version that was fixed, or of one of the same size.
+func (x *sourceInode) current(o *part) error {
+	ref := o.ref.Load()
+	back := x.version - uint32(ref&noteVersion) // versions since
+	if ref&noteSource == 0 || back == 0 || int(back) <= len(x.old) && x.old[len(x.old)-int(back)] == int64(x.attr.Size) {
+		return nil
+	}
+	return unix.ESTALE
+}
+
+// fixOne is fix for who is alone.
+func (s *sourceStore) fixOne(o *part) error {
+	d, e, err := s.nameOf(o)
+	if err != nil {
+		return err
+	}
+	if _, err := s.observe(d, e); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	late := s.walk.ended
+	taken := s.files[o.ino]
+	s.mu.Unlock()
+	at := s.place(o.ino, d, e)
+	fd, err := s.openHost(at)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	c, err := s.copyOf(fd, o.ino)
+	if err != nil {
+		return fmt.Errorf("copy of %s: %w", d.path(e.name), err)
+	}
+	if late && taken.stamp != stampOf(&c.sx) {
+		_ = unix.Unlinkat(s.copies, c.tmp, 0) // of no use
+		return fmt.Errorf("%s has changed since it was stored: %w", d.path(e.name), unix.ESTALE)
+	}
+	name := copyName(o.ino)
+	if err := unix.Renameat(s.copies, c.tmp, s.copies, name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.files[o.ino]
+	if f.stamp != stampOf(&c.sx) {
+		s.walk.againLocked(o.ino, f.pass)
+		if f.stamp != 0 {
+			s.changedLocked(d, e.name)
+		}
+		if f.stamp != 0 && f.size != int64(c.attr.Size) {
+			s.walk.olderLocked(o.ino, f)
+			f.version++
+		}
+	}
+	c.old, c.version, c.copied = s.walk.older[o.ino], f.version, true
+	c.attr.Ino = o.ino
+	s.fixed[o.ino] = &c.sourceInode
+	delete(s.files, o.ino)
+	delete(s.walk.older, o.ino)
+	s.log.inode(o.ino, &c.sourceInode)
+	return nil
+}
+
+// copyName is the name of the copy of a file.
+func copyName(number uint64) string { return strconv.FormatUint(number, 16) }
+
+// openHost opens a file of the host.
+func (s *sourceStore) openHost(at sourcePlace) (fd int, err error) {
+	err = s.do(func() error {
+		h, err := s.host.store.dir(at.dir.at)
+		if err != nil {
+			return err
+		}
+		defer h.release()
+		const flags = unix.O_RDONLY | unix.O_NONBLOCK
+		fd, err = openat(h.fd, at.name, flags|unix.O_NOATIME, 0)
+		if errors.Is(err, unix.EPERM) {
+			fd, err = openat(h.fd, at.name, flags, 0)
+		}
+		return err
+	})
+	if err == nil {
+		_ = unix.SetNonblock(fd, false) // a regular file, if it is one
+	}
+	return fd, err
+}
+
+// sourceCopy is a copy that has no name yet.
+type sourceCopy struct {
+	sourceInode
+	sx  unix.Statx_t
+	tmp string
+}
+
+// copyOf copies an open file as it is at one moment.
+func (s *sourceStore) copyOf(fd int, number uint64) (*sourceCopy, error) {
+	c := &sourceCopy{tmp: copyName(number) + ".new"}
+	for try := range fixTries + 1 {
+		release := func() {}
+		if try == fixTries {
+			if release = lease(fd); release == nil {
+				return nil, errUnsteady
+			}
+		}
+		ok, err := s.tryCopy(fd, c)
+		release()
+		if ok {
+			return c, nil
+		}
+		_ = unix.Unlinkat(s.copies, c.tmp, 0) // what there is of it
+		if err != nil {
+			return nil, err
+		}
+		time.Sleep(time.Duration(try) * fixPause)
+	}
+	return nil, errUnsteady
+}
+
+// lease keeps others from opening a file for writing until release is called; nil if somebody has it open so.
+func lease(fd int) (release func()) {
+	for range leaseWait {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK); err == nil {
+			return func() { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_UNLCK) }
+		}
+		time.Sleep(fixPause)
+	}
+	return nil
+}
+
+// statFile looks at an open file once the clock of change times has gone on since its last change.
+func statFile(fd int) (sx unix.Statx_t, err error) {
+	for range int(clockTick/time.Millisecond) + 1 {
+		now := coarseNow()
+		mask := unix.STATX_BASIC_STATS | unix.STATX_BTIME | unix.STATX_MNT_ID
+		if err := statx(fd, "", unix.AT_EMPTY_PATH, mask, &sx); err != nil {
+			return sx, err
+		}
+		ctime := sx.Ctime.Sec*int64(time.Second) + int64(sx.Ctime.Nsec)
+		if ctime < now {
+			return sx, nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return sx, nil // its time lies in the future, or it changes all the time, which is found out
+}
+
+// tryCopy copies once. ok is false if the file changed meanwhile.
+func (s *sourceStore) tryCopy(fd int, c *sourceCopy) (ok bool, err error) {
+	if c.sx, err = statFile(fd); err != nil {
+		return false, err
+	}
+	c.attr = sourceAttr(&c.sx)
+	if !isReg(c.attr.Mode) {
+		return false, unix.ESTALE
+	}
+	to, err := openat(s.copies, c.tmp, unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC, 0o600)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(to)
+	err = copyData(to, hostFile{&descriptor{fd: fd}}, int64(c.attr.Size), nil)
+	if errors.Is(err, unix.EIO) {
+		if after, serr := statFile(fd); serr == nil && stampOf(&after) != stampOf(&c.sx) {
+			return false, nil // it became shorter
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := s.do(func() error { return c.read(location{dirfd: fd, foreign: true}) }); err != nil {
+		return false, err
+	}
+	var after unix.Statx_t
+	if err := statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &after); err != nil {
+		return false, err
+	}
+	if stampOf(&after) != stampOf(&c.sx) {
+		return false, nil
+	}
+	c.attr.Blocks, err = sourceBlocks(to, c.attr.Size)
+	return true, err
+}
+
+// sourceBlocks is how many blocks a file has in an image.
+func sourceBlocks(fd int, size uint64) (uint64, error) {
+	if size <= 4096 {
+		return (size + 511) / 512, nil
+	}
+	extents, err := hostExtents(fd)
+	blocks := uint64(0)
+	for _, e := range extents {
+		blocks += uint64(min(e.Len, int64(size)-e.Off)+511) / 512
+	}
+	return blocks, err
+}
+
+// open implements backend. The contents are fixed when they are first read, without the lock under which this is called.
+func (s *sourceStore) open(o *part) (content, error) {
+	seen, ok := s.seenAs(o.ino)
+	if !ok {
+		return &sourceContent{s: s, o: o, low: s.lower.acquire()}, nil
+	}
+	if !isReg(seen.attr.Mode) {
+		return nil, unix.EINVAL
+	}
+	if seen.attr.Size == 0 {
+		return noData{}, seen.fixed.current(o)
+	}
+	return s.openCopy(o, seen.fixed)
+}
+
+func (s *sourceStore) openCopy(o *part, x *sourceInode) (content, error) {
+	if err := x.current(o); err != nil {
+		return nil, err
+	}
+	key := fdKey{o, fdRead}
+	if d := descriptors.get(key); d != nil {
+		return hostFile{d}, nil
+	}
+	fd, err := openat(s.copies, copyName(o.ino), unix.O_RDONLY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("copy of %s: %w", o.path(), err)
+	}
+	return hostFile{descriptors.put(key, fd)}, nil
+}
+
+// noData is the contents of an empty file.
+type noData struct{}
+
+func (noData) ReadAt([]byte, int64) (int, error)   { return 0, io.EOF }
+func (noData) Extents() ([]squashfs.Extent, error) { return nil, nil }
+func (noData) Close() error                        { return nil }
+
+// sourceContent is the contents of a file that are fixed when they are first used.
+type sourceContent struct {
+	s    *sourceStore
+	o    *part
+	low  *Lower  // that of s
+	file content // nil: not used yet
+}
+
+// ready fixes the file. The caller holds no lock.
+func (c *sourceContent) ready() error {
+	if c.file != nil {
+		return nil
+	}
+	err := c.s.fix(c.o)
+	if err != nil {
+		return err
+	}
+	c.file, err = c.s.open(c.o)
+	return err
+}
+
+func (c *sourceContent) ReadAt(p []byte, off int64) (int, error) {
+	if err := c.ready(); err != nil {
+		return 0, err
+	}
+	return c.file.ReadAt(p, off)
+}
+
+// Extents implements content.
+func (c *sourceContent) Extents() ([]squashfs.Extent, error) {
+	if err := c.ready(); err != nil {
+		return nil, err
+	}
+	return c.file.Extents()
+}
+
+// Close implements content.
+func (c *sourceContent) Close() error {
+	if c.file != nil {
+		_ = c.file.Close() // read only
+	}
+	return c.low.Close()
+}
+
+// fixSource fixes a file that is going to be copied up, whose size must be known. The caller holds no lock.
+func (o *Overlay) fixSource(n *node) error {
+	o.tree.RLock()
+	o.nodes.refresh(n)
+	top := n.top
+	s := top.layer.lower.source
+	if s == nil || !isReg(n.typ) {
+		o.tree.RUnlock()
+		return nil
+	}
+	low := s.lower.acquire()
+	o.tree.RUnlock()
+	err := s.fix(top)
+	_ = low.Close() // read only
+	if err != nil {
+		return o.reportPart(err, top)
+	}
+	return nil
+}

@@ -1,0 +1,335 @@
+package layers
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
+)
+
+// The journal of a source layer tells what was seen, so that it is shown again after a crash of the process. It is the
+// file "journal" beside the copies, records one after the other, little endian:
+//
+//	0   length of the payload, 4 bytes      8   payload: a byte of kind, then uvarints and strings, each string with
+//	4   CRC-32C of the payload, 4 bytes         its length before it
+//
+// What follows a record that is damaged does not count, as after a power failure. It is then written over.
+const (
+	recordDir   = 1 + iota // a directory: number, number of the one it is in, name, device, whether left out; inode
+	recordNames            // its names: number, count; each: name, number, type, the host's number if that is another
+	recordName             // a name that has changed: number of the directory, name, number, type and nameGone
+	recordInode            // what else is fixed: number, the host's number; inode, version, size of a copy plus one
+)
+
+const journalName = "journal"
+
+// maxRecord bounds a record that is read.
+const maxRecord = 1 << 30
+
+// sourceJournal is an open journal. Its methods need sourceStore.mu.
+type sourceJournal struct {
+	f      *os.File
+	s      *sourceStore
+	broken bool // the host had no room: nothing more is noted
+}
+
+// openJournal opens the journal and plays it.
+func (s *sourceStore) openJournal() error {
+	fd, err := openat(s.copies, journalName, unix.O_RDWR|unix.O_CREAT, 0o600)
+	if err != nil {
+		return err
+	}
+	s.log = &sourceJournal{f: os.NewFile(uintptr(fd), journalName), s: s}
+	end, err := s.log.play()
+	if err != nil {
+		return err
+	}
+	if err := s.log.f.Truncate(end); err != nil {
+		return err
+	}
+	_, err = s.log.f.Seek(end, io.SeekStart)
+	return err
+}
+
+func (j *sourceJournal) close() error { return j.f.Close() }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// play takes in all records and tells where they end.
+func (j *sourceJournal) play() (end int64, err error) {
+	info, err := j.f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	in := io.NewSectionReader(j.f, 0, info.Size())
+	var head [8]byte
+	for {
+		if _, err := io.ReadFull(in, head[:]); err != nil {
+			return end, tornEnd(err)
+		}
+		n := int64(binary.LittleEndian.Uint32(head[:]))
+		if n == 0 || n > maxRecord || n > info.Size()-end-int64(len(head)) {
+			return end, nil
+		}
+		payload := make([]byte, n)
+		if _, err := io.ReadFull(in, payload); err != nil {
+			return end, tornEnd(err)
+		}
+		if crc32.Checksum(payload, castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
+			return end, nil
+		}
+		if r := (record{b: payload[1:]}); !j.s.replay(payload[0], &r) || r.bad {
+			return end, nil
+		}
+		end += int64(len(head)) + n
+	}
+}
+
+func tornEnd(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}
+
+// write appends a record.
+func (j *sourceJournal) write(r *record) {
+	if j.broken {
+		return
+	}
+	binary.LittleEndian.PutUint32(r.b, uint32(len(r.b)-8))
+	binary.LittleEndian.PutUint32(r.b[4:], crc32.Checksum(r.b[8:], castagnoli))
+	if _, err := j.f.Write(r.b); err != nil {
+		j.broken = true // after a crash this and what follows is looked at anew
+	}
+}
+
+// record is the payload of a record, or what is left of it to be read.
+type record struct {
+	b   []byte
+	bad bool
+}
+
+func newRecord(kind byte) *record { return &record{b: append(make([]byte, 8, 256), kind)} }
+
+func (r *record) put(v uint64)     { r.b = binary.AppendUvarint(r.b, v) }
+func (r *record) putText(s string) { r.put(uint64(len(s))); r.b = append(r.b, s...) }
+
+func (r *record) get() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *record) text() string {
+	n := r.get()
+	if n > uint64(len(r.b)) {
+		r.bad, r.b = true, nil
+		return ""
+	}
+	s := string(r.b[:n])
+	r.b = r.b[n:]
+	return s
+}
+
+func (r *record) putInode(x *sourceInode) {
+	a := &x.attr
+	for _, v := range [...]uint64{
+		uint64(a.Mode), uint64(a.Nlink), uint64(a.UID), uint64(a.GID), a.Size, a.Blocks, a.Rdev, uint64(a.Mtime.Sec),
+		uint64(a.Mtime.Nsec), uint64(a.Ctime.Sec), uint64(a.Ctime.Nsec), uint64(a.Btime.Sec), uint64(a.Btime.Nsec),
+	} {
+		r.put(v)
+	}
+	r.putText(x.target)
+	r.put(uint64(len(x.xattrs)))
+	for _, a := range x.xattrs {
+		r.putText(a.Name)
+		r.putText(string(a.Value))
+	}
+}
+
+func (r *record) inode(number uint64) sourceInode {
+	var v [13]uint64
+	for i := range v {
+		v[i] = r.get()
+	}
+	time := func(i int) squashfs.Time { return squashfs.Time{Sec: int64(v[i]), Nsec: uint32(v[i+1])} }
+	x := sourceInode{attr: Attr{
+		Ino: number, Mode: uint32(v[0]), Nlink: uint32(v[1]), UID: uint32(v[2]), GID: uint32(v[3]), Size: v[4], Blocks: v[5],
+		Rdev: v[6], Blksize: 4096, Atime: time(7), Mtime: time(7), Ctime: time(9), Btime: time(11),
+	}}
+	x.target = r.text()
+	for n := r.get(); n > 0 && !r.bad; n-- {
+		x.xattrs = append(x.xattrs, squashfs.Xattr{Name: r.text(), Value: []byte(r.text())})
+	}
+	return x
+}
+
+// dir notes a directory.
+func (j *sourceJournal) dir(d *sourceDir) {
+	r := newRecord(recordDir)
+	r.put(d.number)
+	up := uint64(0)
+	if d.up != nil {
+		up = d.up.number
+	}
+	r.put(up)
+	r.putText(d.name)
+	r.put(d.dev)
+	out := uint64(0)
+	if d.listed {
+		out = 1
+	}
+	r.put(out)
+	r.putInode(&d.sourceInode)
+	j.write(r)
+}
+
+// names notes the names in a directory.
+func (j *sourceJournal) names(d *sourceDir) {
+	r := newRecord(recordNames)
+	r.put(d.number)
+	r.put(uint64(len(d.names)))
+	for i := range d.names {
+		e := &d.names[i]
+		number, typ, _ := e.get()
+		r.putText(e.name)
+		r.put(number)
+		r.put(uint64(typ))
+		r.put(j.s.bound[number])
+	}
+	j.write(r)
+}
+
+// name notes a name that has changed.
+func (j *sourceJournal) name(d *sourceDir, e *sourceName) {
+	r := newRecord(recordName)
+	r.put(d.number)
+	r.putText(e.name)
+	r.put(e.word.Load())
+	number, _, _ := e.get()
+	r.put(j.s.bound[number])
+	j.write(r)
+}
+
+// inode notes what is fixed and no directory.
+func (j *sourceJournal) inode(number uint64, x *sourceInode) {
+	r := newRecord(recordInode)
+	r.put(number)
+	r.put(j.s.bound[number])
+	r.putInode(x)
+	r.put(uint64(x.version))
+	copied := uint64(0)
+	if x.copied {
+		copied = 1
+	}
+	r.put(copied)
+	j.write(r)
+}
+
+// replay takes in a record. It is false for one that cannot be.
+func (s *sourceStore) replay(kind byte, r *record) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch kind {
+	case recordDir:
+		return s.replayDir(r)
+	case recordNames:
+		return s.replayNames(r)
+	case recordName:
+		d, name, word, host := s.dirs[r.get()], r.text(), r.get(), r.get()
+		if r.bad || d == nil {
+			return false
+		}
+		e := nameAmong(d.names, name)
+		if e == nil {
+			return false
+		}
+		e.word.Store(word)
+		number, _, _ := e.get()
+		s.giveLocked(number, host)
+		return true
+	case recordInode:
+		number, host := r.get(), r.get()
+		x := r.inode(number)
+		x.version, x.copied = uint32(r.get()), r.get() == 1
+		if r.bad {
+			return false
+		}
+		s.giveLocked(number, host)
+		if !x.copied || s.hasCopy(number, &x) {
+			s.fixed[number] = &x
+		}
+		return true
+	}
+	return false
+}
+
+// giveLocked notes that a number is given. mu is held.
+func (s *sourceStore) giveLocked(number, host uint64) {
+	s.given.Add(number)
+	if host != 0 {
+		s.bound[number] = host
+	}
+}
+
+func (s *sourceStore) replayDir(r *record) bool {
+	number, up, name, dev, out := r.get(), r.get(), r.text(), r.get(), r.get()
+	x := r.inode(number)
+	if r.bad || up == 0 && number != rootIno || up != 0 && s.dirs[up] == nil || s.dirs[number] != nil {
+		return false
+	}
+	d := s.addDirLocked(s.dirs[up], name, number, dev, x)
+	d.listed = out == 1
+	return true
+}
+
+func (s *sourceStore) replayNames(r *record) bool {
+	d, n := s.dirs[r.get()], r.get()
+	if r.bad || d == nil || d.listed || n > uint64(len(r.b)) {
+		return false
+	}
+	names := make([]sourceName, n)
+	subdirs := uint32(0)
+	for i := range names {
+		e := &names[i]
+		e.name = r.text()
+		number, typ, host := r.get(), uint32(r.get()), r.get()
+		if r.bad || number > maxSourceIno || i > 0 && e.name <= names[i-1].name {
+			return false
+		}
+		e.set(number, typ)
+		if typ == unix.S_IFDIR {
+			subdirs++
+		} else if s.given.Contains(number) {
+			s.shared.Add(number)
+		}
+		s.giveLocked(number, host)
+	}
+	d.names, d.subdirs, d.listed = names, subdirs, true
+	return true
+}
+
+// hasCopy reports whether the copy of a file is there, with all its data: after a power failure it need not be.
+func (s *sourceStore) hasCopy(number uint64, x *sourceInode) bool {
+	fd, err := openat(s.copies, copyName(number), unix.O_RDONLY, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || uint64(st.Size) != x.attr.Size {
+		return false
+	}
+	blocks, err := sourceBlocks(fd, x.attr.Size)
+	return err == nil && blocks == x.attr.Blocks
+}

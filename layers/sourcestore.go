@@ -1,0 +1,579 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
+	"golang.org/x/sys/unix"
+
+	"snapfs/internal/lockorder"
+	"snapfs/squashfs"
+)
+
+// SourceOptions are for OpenSource.
+type SourceOptions struct {
+	// Copies is a directory that belongs to the layer alone, and is made if it is missing: copies of the files that were
+	// read, and a journal of what was seen. The caller removes it when the last reference of the Lower is gone.
+	Copies string
+	// Do runs what looks at the directory, with the rights that it needs. nil = with those of this process. Several
+	// goroutines call it for as long as the Lower is open.
+	Do func(fn func() error) error
+	// Changed is told of each change of the directory that is noticed, by the path in it. It is called with locks held and
+	// must only note it. nil = nobody is told.
+	Changed func(path string)
+}
+
+// sourceStore is a layer in a directory that others write to. What was seen of it stays as it was:
+//
+//   - the names in a directory, with their types and inode numbers, when it is first listed or a name first looked up;
+//   - attributes of all but regular files, and targets, when they are first asked for;
+//   - contents, attributes and extended attributes of a regular file when its contents are first read. Until then each
+//     look-up asks the directory; a file that has changed has another version then, and what was opened before is stale.
+//
+// Everything is known by its inode number in the layer, which is below 1<<32. It is that of the host where this is free:
+// an inode that has come in the place of another that was seen gets one of its own.
+type sourceStore struct {
+	// Immutable.
+	host    *tree
+	opts    SourceOptions
+	lower   *Lower
+	copies  int    // O_PATH: the directory of copies
+	dev     uint64 // of the root
+	changes changeCount
+
+	mu     lockorder.Mutex[lockorder.SourceLayer]
+	dirs   map[uint64]*sourceDir    // by number; guarded by mu
+	fixed  map[uint64]*sourceInode  // what does not change any more, but for directories; guarded by mu
+	files  map[uint64]sourceFile    // regular files that are not fixed; guarded by mu
+	given  *roaring64.Bitmap        // numbers; guarded by mu
+	shared *roaring64.Bitmap        // numbers that several names were found to have; guarded by mu
+	bound  map[uint64]uint64        // the host's number of what has another one; guarded by mu
+	linked map[deviceInode]uint64   // numbers of hard-linked inodes that have another than the host's; guarded by mu
+	moved  map[uint64]sourcePlace   // where a file has gone that was seen elsewhere; guarded by mu
+	next   uint64                   // for numbers that are not the host's; guarded by mu
+	busy   map[uint64]chan struct{} // closed when a copy has ended; guarded by mu
+	walk   sourceWalk               // the import; guarded by mu
+	log    *sourceJournal
+}
+
+// deviceInode is an inode of the host.
+type deviceInode struct{ dev, ino uint64 }
+
+// sourceInode is what is fixed of an inode.
+type sourceInode struct {
+	attr   Attr
+	xattrs []squashfs.Xattr // as a layer has them
+	target string           // of a symlink
+
+	// Of a regular file:
+	version uint32
+	old     []int64 // sizes of the last versions before
+	copied  bool    // there is a copy of its contents
+}
+
+// sourceFile is what was last told of a regular file that is not fixed.
+type sourceFile struct {
+	stamp   uint64 // 0: nothing was told
+	size    int64
+	version uint32
+	birth   uint32 // generation of the time of birth
+	pass    uint32 // the pass of the import that has taken it last
+}
+
+// sourcePlace is a name in a directory.
+type sourcePlace struct {
+	dir  *sourceDir
+	name string
+}
+
+// OpenSource opens a directory of the host as a lower while StoreSource makes an image of it, which comes in its place
+// then (Overlay.Replace). The path is absolute; a symbolic link in it is an error. After a crash the same Copies have
+// the layer show again what it has shown.
+func OpenSource(key, dir string, opts SourceOptions) (*Lower, error) {
+	if err := os.MkdirAll(opts.Copies, 0o700); err != nil {
+		return nil, fmt.Errorf("open source %s: %w", dir, err)
+	}
+	host, err := openTreeAs(dir, opts.Do)
+	if err != nil {
+		return nil, err
+	}
+	s := &sourceStore{
+		host: host, opts: opts, dirs: map[uint64]*sourceDir{}, fixed: map[uint64]*sourceInode{},
+		files: map[uint64]sourceFile{}, given: roaring64.New(), shared: roaring64.New(), bound: map[uint64]uint64{},
+		linked: map[deviceInode]uint64{}, moved: map[uint64]sourcePlace{}, busy: map[uint64]chan struct{}{}, next: maxSourceIno, copies: -1,
+	}
+	if err := s.begin(); err != nil {
+		_ = s.close() // the first error counts
+		return nil, fmt.Errorf("open source %s: %w", dir, err)
+	}
+	s.lower = &Lower{key: key, source: s, be: s}
+	s.lower.refs.Store(1)
+	return s.lower, nil
+}
+
+// begin opens the copies and looks at the root.
+func (s *sourceStore) begin() (err error) {
+	if s.copies, err = openat(unix.AT_FDCWD, s.opts.Copies, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
+		return err
+	}
+	s.given.Add(rootIno)
+	if err := s.openJournal(); err != nil {
+		return err
+	}
+	sx, facts, err := s.look(nil, "", true)
+	if err != nil {
+		return err
+	}
+	s.dev = unix.Mkdev(sx.Dev_major, sx.Dev_minor)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dirs[rootIno] == nil {
+		s.log.dir(s.addDirLocked(nil, "", rootIno, s.dev, *facts))
+	}
+	return nil
+}
+
+func (s *sourceStore) close() error {
+	s.host.close()
+	var err error
+	if s.log != nil {
+		err = s.log.close()
+	}
+	if s.copies >= 0 {
+		_ = unix.Close(s.copies) // O_PATH
+	}
+	return err
+}
+
+// Source reports whether a layer is a directory that others may write to, see OpenSource.
+func (l *Lower) Source() bool { return l.source != nil }
+
+// SourceChanges counts the changes that were noticed in the directory of such a layer.
+func (l *Lower) SourceChanges() int64 {
+	if l.source == nil {
+		return 0
+	}
+	return l.source.changes.Load()
+}
+
+// find implements backend.
+func (s *sourceStore) find(dir *part, name string) (found, error) {
+	d, err := s.dirOf(dir)
+	if err != nil {
+		return found{}, err
+	}
+	e, err := s.entryOf(d, name)
+	if err != nil {
+		return found{}, err
+	}
+	seen, err := s.observe(d, e)
+	if err != nil {
+		return found{}, err
+	}
+	f := found{attr: seen.attr, host: seen.attr.Ino, ref: seen.ref(), bare: seen.fixed != nil && len(seen.fixed.xattrs) == 0}
+	return f, nil
+}
+
+// Notes in part.ref of what lies in a source layer.
+const (
+	noteSource  = 1 << 60   // noteVersion counts
+	noteFleet   = 1 << 59   // it is a regular file that was not fixed when it was looked up
+	noteVersion = 1<<32 - 1 // of the regular file, when it was looked up
+	sourceNotes = noteDir | noteSource
+)
+
+// fleeting reports whether o is a file that others may change. Overlay.tree is held.
+func (o *part) fleeting() bool {
+	const mark = sourceNotes | noteFleet
+	return o.ref.Load()&mark == mark && o.layer.lower.source != nil
+}
+
+// settleVersions finds the files of a layer of which the kernel knows another version than the image has. What it reads of
+// them before it looks them up again is an error. Overlay.tree is held for writing.
+func (t *table) settleVersions(l *layer, s *sourceStore) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range t.m {
+		if n.top.layer == l && isReg(n.typ) && !s.stored(n.top) {
+			n.stale = true
+		}
+	}
+}
+
+// isStale reports whether the kernel must look a file up again before it reads it.
+func (t *table) isStale(n *node) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.stale
+}
+
+// stored reports whether the version of a file that was told is the one that the image has.
+func (s *sourceStore) stored(o *part) bool {
+	ref := o.ref.Load()
+	if ref&sourceNotes != sourceNotes {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.fixed[o.ino]; x != nil {
+		return x.current(o) == nil
+	}
+	version, ok := s.walk.last[o.ino]
+	if !ok {
+		version = s.files[o.ino].version
+	}
+	return uint32(ref&noteVersion) == version
+}
+
+// observed is what is known of a name.
+type observed struct {
+	attr    Attr
+	fixed   *sourceInode // nil: a regular file that may change
+	version uint32
+}
+
+func (o *observed) ref() uint64 {
+	ref := uint64(sourceNotes | uint64(o.version))
+	if o.fixed == nil {
+		ref |= noteFleet
+	}
+	return ref
+}
+
+// dirOf gives the directory of a part.
+func (s *sourceStore) dirOf(o *part) (*sourceDir, error) {
+	number := o.ino
+	if o.parent == nil {
+		number = rootIno
+	}
+	s.mu.Lock()
+	d := s.dirs[number]
+	s.mu.Unlock()
+	if d != nil {
+		return d, nil
+	}
+	up, err := s.dirOf(o.parent)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.entryOf(up, o.name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.observe(up, e); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.dirs[number]; d != nil {
+		return d, nil
+	}
+	return nil, unix.ESTALE
+}
+
+// seenAs gives what is fixed of an inode.
+func (s *sourceStore) seenAs(number uint64) (observed, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seenAsLocked(number)
+}
+
+func (s *sourceStore) seenAsLocked(number uint64) (observed, bool) {
+	if d := s.dirs[number]; d != nil {
+		o := observed{attr: d.sourceInode.attr, fixed: &d.sourceInode}
+		if d.listed && o.attr.Nlink > 1 {
+			o.attr.Nlink = 2 + d.subdirs
+		}
+		return o, true
+	}
+	if x := s.fixed[number]; x != nil {
+		return observed{attr: x.attr, fixed: x, version: x.version}, true
+	}
+	return observed{}, false
+}
+
+// observe looks at a name, and fixes what is no regular file. unix.ENOENT: it is gone.
+func (s *sourceStore) observe(d *sourceDir, e *sourceName) (observed, error) {
+	for {
+		number, _, gone := e.get()
+		if gone {
+			return observed{}, unix.ENOENT
+		}
+		if seen, ok := s.seenAs(number); ok {
+			return seen, nil
+		}
+		at := s.place(number, d, e)
+		sx, facts, err := s.look(at.dir, at.name, false)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+			if !s.vanish(d, e, number) {
+				continue // it was seen elsewhere meanwhile
+			}
+			return observed{}, unix.ENOENT
+		}
+		if err != nil {
+			return observed{}, err
+		}
+		if seen, ok := s.note(d, e, number, &sx, facts); ok {
+			return seen, nil
+		}
+	}
+}
+
+// place is where the host has a name now.
+func (s *sourceStore) place(number uint64, d *sourceDir, e *sourceName) sourcePlace {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at, ok := s.moved[number]; ok {
+		return at
+	}
+	return sourcePlace{d, e.name}
+}
+
+// note takes in what the host says of a name. It is false if the name has got another number.
+func (s *sourceStore) note(d *sourceDir, e *sourceName, number uint64, sx *unix.Statx_t, facts *sourceInode) (observed, bool) {
+	a := facts.attr
+	a.Ino = number
+	facts.attr.Ino = number
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now, typ, gone := e.get(); gone || now != number {
+		return observed{}, false
+	} else if s.reboundLocked(d, e, number, typ, sx, &a) {
+		return observed{}, false
+	}
+	if seen, ok := s.seenAsLocked(number); ok {
+		return seen, true
+	}
+	switch {
+	case isDir(a.Mode):
+		dev := unix.Mkdev(sx.Dev_major, sx.Dev_minor)
+		n := s.addDirLocked(d, e.name, number, dev, *facts)
+		if mountOf(sx) != s.host.mount {
+			n.listed = true // what is mounted there is left out
+		}
+		s.log.dir(n)
+		return observed{attr: a, fixed: &n.sourceInode}, true
+	case !isReg(a.Mode) || mountOf(sx) != s.host.mount:
+		if isReg(a.Mode) {
+			facts.attr.Size, facts.attr.Blocks = 0, 0
+		}
+		s.fixed[number] = facts
+		s.log.inode(number, facts)
+		return observed{attr: facts.attr, fixed: facts}, true
+	}
+	f := s.tellLocked(d, e.name, number, sx, &a)
+	return observed{attr: a, version: f.version}, true
+}
+
+// reboundLocked gives a name whose inode is another one than that which was listed a number of its own, where it must
+// have one. mu is held.
+func (s *sourceStore) reboundLocked(d *sourceDir, e *sourceName, number uint64, typ uint32, sx *unix.Statx_t, a *Attr) bool {
+	host, ok := s.bound[number]
+	if !ok {
+		host = number
+	}
+	if host == sx.Ino && typ == a.typ() || mountOf(sx) != s.host.mount {
+		return false
+	}
+	s.changedLocked(d, e.name)
+	if typ == a.typ() && !s.shared.Contains(number) {
+		s.bound[number] = sx.Ino
+		return false
+	}
+	n := s.freshLocked(sx.Ino)
+	e.set(n, a.typ())
+	s.log.name(d, e)
+	return true
+}
+
+// tellLocked notes what is told of a regular file. mu is held.
+func (s *sourceStore) tellLocked(d *sourceDir, name string, number uint64, sx *unix.Statx_t, a *Attr) sourceFile {
+	stamp := stampOf(sx)
+	f := s.files[number]
+	if f.stamp == stamp {
+		return f
+	}
+	if f.stamp != 0 {
+		s.changedLocked(d, name)
+		s.walk.againLocked(number, f.pass)
+		s.walk.olderLocked(number, f)
+		f.version++
+	}
+	f.stamp, f.size, f.birth = stamp, int64(a.Size), generation(a.Btime)
+	s.files[number] = f
+	return f
+}
+
+// stampOf is what changes with every change of a file; never 0.
+func stampOf(sx *unix.Statx_t) uint64 {
+	h := uint64(14695981039346656037)
+	for _, v := range [...]uint64{
+		sx.Ino, sx.Size, uint64(sx.Mtime.Sec), uint64(sx.Mtime.Nsec), uint64(sx.Ctime.Sec), uint64(sx.Ctime.Nsec),
+	} {
+		h = (h ^ v) * 0x9e3779b97f4a7c15
+		h ^= h >> 29
+	}
+	return max(h, 1)
+}
+
+// vanish notes that a name is gone that nobody has read. It is false if it was seen elsewhere meanwhile.
+func (s *sourceStore) vanish(d *sourceDir, e *sourceName, number uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now, _, gone := e.get(); gone || now != number {
+		return false
+	}
+	if _, ok := s.seenAsLocked(number); ok {
+		return false
+	}
+	s.changedLocked(d, e.name)
+	if s.walk.ended {
+		return true // the image has it
+	}
+	s.walk.againLocked(number, s.files[number].pass)
+	e.vanish()
+	s.log.name(d, e)
+	return true
+}
+
+// look asks the host for a name; of what is no regular file, and of those with whole, it reads everything. With no
+// directory it looks at the root.
+func (s *sourceStore) look(d *sourceDir, name string, whole bool) (sx unix.Statx_t, facts *sourceInode, err error) {
+	err = s.do(func() error {
+		p := location{dirfd: s.host.store.root, name: ".", foreign: true}
+		if d != nil {
+			h, err := s.host.store.dir(d.at)
+			if err != nil {
+				return err
+			}
+			defer h.release()
+			p = location{dirfd: h.fd, name: name, foreign: true}
+		}
+		mask := unix.STATX_BASIC_STATS | unix.STATX_BTIME | unix.STATX_MNT_ID
+		if err := statx(p.dirfd, p.name, unix.AT_SYMLINK_NOFOLLOW, mask, &sx); err != nil {
+			return err
+		}
+		facts = &sourceInode{attr: sourceAttr(&sx)}
+		if isReg(facts.attr.Mode) && !whole {
+			return nil
+		}
+		return facts.read(p)
+	})
+	return sx, facts, err
+}
+
+// read reads extended attributes and the target.
+func (x *sourceInode) read(p location) error {
+	list, err := p.xattrs()
+	if err != nil {
+		return err
+	}
+	x.xattrs = escaped(list)
+	if isWhiteoutDevice(x.attr.Mode, x.attr.Rdev) {
+		x.xattrs = append(x.xattrs, squashfs.Xattr{Name: xattrNode, Value: []byte("c")})
+	}
+	if isLnk(x.attr.Mode) {
+		x.target, err = p.readlink()
+	}
+	return err
+}
+
+// sourceAttr is a host's stat as the image will have it.
+func sourceAttr(sx *unix.Statx_t) Attr {
+	a := hostAttr(sx)
+	a.Atime, a.Blksize = a.Mtime, 4096
+	whole := (a.Size + 511) / 512
+	switch {
+	case !isReg(a.Mode):
+		a.Blocks = 0
+	case a.Size <= 4096 || a.Blocks >= whole:
+		a.Blocks = whole
+	}
+	return a
+}
+
+// do runs what looks at the directory.
+func (s *sourceStore) do(fn func() error) error {
+	if s.host.do == nil {
+		return fn()
+	}
+	return s.host.do(fn)
+}
+
+// stat implements backend.
+func (s *sourceStore) stat(o *part) (Attr, error) {
+	if o.parent == nil {
+		seen, _ := s.seenAs(rootIno)
+		return seen.attr, nil
+	}
+	if seen, ok := s.seenAs(o.ino); ok {
+		return seen.attr, nil
+	}
+	d, e, err := s.nameOf(o)
+	if err != nil {
+		return Attr{}, err
+	}
+	seen, err := s.observe(d, e)
+	return seen.attr, err
+}
+
+// nameOf gives the name of a part, which must still have its number.
+func (s *sourceStore) nameOf(o *part) (*sourceDir, *sourceName, error) {
+	d, err := s.dirOf(o.parent)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := s.entryOf(d, o.name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if number, _, _ := e.get(); number != o.ino {
+		return nil, nil, unix.ESTALE
+	}
+	return d, e, nil
+}
+
+// readlink implements backend.
+func (s *sourceStore) readlink(o *part) (string, error) {
+	if _, err := s.stat(o); err != nil {
+		return "", err
+	}
+	seen, _ := s.seenAs(o.ino)
+	if seen.fixed == nil {
+		return "", unix.EINVAL
+	}
+	return seen.fixed.target, nil
+}
+
+// xattrs implements backend.
+func (s *sourceStore) xattrs(o *part) ([]squashfs.Xattr, error) {
+	number := o.ino
+	if o.parent == nil {
+		number = rootIno
+	}
+	if seen, ok := s.seenAs(number); ok {
+		return seen.fixed.xattrs, nil
+	}
+	d, e, err := s.nameOf(o)
+	if err != nil {
+		return nil, err
+	}
+	if seen, err := s.observe(d, e); err != nil || seen.fixed != nil {
+		return seen.xattrs(), err
+	}
+	at := s.place(number, d, e)
+	_, facts, err := s.look(at.dir, at.name, true)
+	if err != nil {
+		return nil, err
+	}
+	return facts.xattrs, nil
+}
+
+func (o *observed) xattrs() []squashfs.Xattr {
+	if o.fixed == nil {
+		return nil
+	}
+	return o.fixed.xattrs
+}

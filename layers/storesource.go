@@ -1,0 +1,336 @@
+package layers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore"
+	"snapfs/squashfs"
+)
+
+// sourceWalk is what a source layer knows of its import, guarded by sourceStore.mu. What was seen of a file, but not
+// fixed, may be newer than what the import has taken of it, or have other contents while they were read. The import then
+// begins anew, and fixes these files before it takes them. What has not changed is found in the store again.
+type sourceWalk struct {
+	pass  uint32             // counts the walks through the tree
+	again map[uint64]bool    // numbers of files that the next pass fixes
+	older map[uint64][]int64 // sizes of the last versions of files that are not fixed
+	ended bool               // the image is made: what is not fixed stays as it was taken
+	last  map[uint64]uint32  // versions in the image of files that have another since
+}
+
+// maxOlder is how many versions of a file are remembered.
+const maxOlder = 16
+
+// againLocked notes that a file that was taken in a pass has changed.
+func (w *sourceWalk) againLocked(number uint64, pass uint32) {
+	if pass == 0 || pass != w.pass || w.ended {
+		return
+	}
+	if w.again == nil {
+		w.again = map[uint64]bool{}
+	}
+	w.again[number] = true
+}
+
+// olderLocked notes that a file has another version.
+func (w *sourceWalk) olderLocked(number uint64, f sourceFile) {
+	if w.older == nil {
+		w.older, w.last = map[uint64][]int64{}, map[uint64]uint32{}
+	}
+	list := append(w.older[number], f.size)
+	w.older[number] = list[max(0, len(list)-maxOlder):]
+	if _, ok := w.last[number]; w.ended && !ok {
+		w.last[number] = f.version
+	}
+}
+
+// errAgain says that the import must begin anew.
+var errAgain = errors.New("what was seen of the directory is newer than what was stored")
+
+// StoreSource stores what a layer of OpenSource shows as a base image, as StoreTree would the directory, and commits
+// together with the records fn writes. The rights are the layer's own, Part is not for it. It may be cancelled, and
+// called again. Then the image is to come in the layer's place by Overlay.Replace: until then what has changed since it
+// was stored gives unix.ESTALE to the first who reads it. Only one call at a time.
+func StoreSource(
+	ctx context.Context, s *chunkstore.Store, l *Lower, opts StoreOptions,
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+) (chunkstore.Manifest, error) {
+	src := l.source
+	if src == nil || opts.Part != nil {
+		return chunkstore.Manifest{}, fmt.Errorf("store source %s: %w", l.key, unix.EINVAL)
+	}
+	for {
+		m, err := src.storePass(ctx, s, l, opts, fn)
+		if errors.Is(err, errNoted) && opts.Seen != nil {
+			opts.Seen = nil
+		} else if !errors.Is(err, errAgain) {
+			return m, err
+		}
+		if err := ctx.Err(); err != nil {
+			return m, err
+		}
+	}
+}
+
+// storePass is one walk.
+func (s *sourceStore) storePass(
+	ctx context.Context, to *chunkstore.Store, l *Lower, opts StoreOptions,
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+) (chunkstore.Manifest, error) {
+	t := &sourceTree{s: s, l: &layer{lower: l}, fix: s.beginPass()}
+	defer descriptors.purge(func(k fdKey) bool { return k.o.layer == t.l })
+	k := &sink{}
+	s.host.recaller = s.host.newRecaller(opts, k)
+	src := readAhead(t)
+	defer src.close()
+	m, err := storeSource(ctx, to, src, k, opts, false, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+		if !s.endPass() {
+			return errAgain
+		}
+		return fn(tx, m)
+	})
+	if err != nil {
+		s.mu.Lock()
+		s.walk.ended = false
+		s.mu.Unlock()
+	}
+	return m, err
+}
+
+// beginPass gives the files that the pass must fix.
+func (s *sourceStore) beginPass() map[uint64]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &s.walk
+	fix := w.again
+	w.pass++
+	w.again = nil
+	return fix
+}
+
+// endPass reports whether the image is what is to be shown, and has the layer show nothing else from then on.
+func (s *sourceStore) endPass() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.walk.ended = len(s.walk.again) == 0
+	return s.walk.ended
+}
+
+// sourceTree presents a source layer as the source of its image.
+type sourceTree struct {
+	s   *sourceStore
+	l   *layer
+	fix map[uint64]bool // immutable
+}
+
+// Root implements squashfs.Source.
+func (t *sourceTree) Root(context.Context) (*squashfs.Entry, error) {
+	seen, _ := t.s.seenAs(rootIno)
+	return t.entry("", rootPart(t.l), seen, nil), nil
+}
+
+// Names implements squashfs.Source.
+func (t *sourceTree) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error) {
+	var names []string
+	err := t.s.list(dir.Handle.(*sourceNode).o, func(e rawEntry) error {
+		names = append(names, e.name)
+		return ctx.Err()
+	})
+	return names, err
+}
+
+// sourceNode is what an entry is in the layer.
+type sourceNode struct {
+	o    *part
+	d    *sourceDir
+	e    *sourceName
+	sx   unix.Statx_t   // of a file that is not fixed
+	host *viewNode      // the same on the host
+	as   squashfs.Entry // the same, with the number of the host
+}
+
+// Entry implements squashfs.Source.
+func (t *sourceTree) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
+	e, err := t.entryIn(dir.Handle.(*sourceNode).o, name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	return e, err
+}
+
+func (t *sourceTree) entryIn(dir *part, name string) (*squashfs.Entry, error) {
+	d, err := t.s.dirOf(dir)
+	if err != nil {
+		return nil, err
+	}
+	n, err := t.s.entryOf(d, name)
+	if err != nil {
+		return nil, err
+	}
+	seen, err := t.s.observe(d, n)
+	if err != nil {
+		return nil, err
+	}
+	o := dir.child(name, found{attr: seen.attr, host: seen.attr.Ino, ref: seen.ref()})
+	if seen.fixed == nil && t.fix[seen.attr.Ino] {
+		o.ref.Store(notes) // any version
+		if err := t.s.fix(o); err != nil {
+			return nil, err
+		}
+		seen, _ = t.s.seenAs(o.ino)
+	}
+	if seen.fixed != nil {
+		return t.entry(name, o, seen, nil), nil
+	}
+	return t.live(d, n, o)
+}
+
+// entry describes what is fixed.
+func (t *sourceTree) entry(name string, o *part, seen observed, node *sourceNode) *squashfs.Entry {
+	if node == nil {
+		node = &sourceNode{o: o}
+	}
+	a := imageOf(seen.attr)
+	if isWhiteoutDevice(a.Mode, a.Rdev) {
+		a.Mode = a.Mode&^unix.S_IFMT | unix.S_IFREG
+	}
+	return &squashfs.Entry{
+		Name: name, Attr: a, Inode: squashfs.InodeID{Layer: 1, Inode: a.Ino}, Xattrs: seen.xattrs(), Handle: node,
+		Target: seen.target(),
+	}
+}
+
+func (o *observed) target() string {
+	if o.fixed == nil {
+		return ""
+	}
+	return o.fixed.target
+}
+
+// live takes a file that may change.
+func (t *sourceTree) live(d *sourceDir, e *sourceName, o *part) (*squashfs.Entry, error) {
+	s := t.s
+	at := s.place(o.ino, d, e)
+	sx, facts, err := s.look(at.dir, at.name, true)
+	if err != nil {
+		return nil, err
+	}
+	facts.attr.Ino = o.ino
+	s.mu.Lock()
+	if x := s.fixed[o.ino]; x != nil {
+		s.mu.Unlock()
+		seen, _ := s.seenAs(o.ino)
+		return t.entry(e.name, o, seen, nil), nil
+	}
+	number, typ, gone := e.get()
+	if gone || number != o.ino || s.reboundLocked(d, e, number, typ, &sx, &facts.attr) {
+		s.mu.Unlock()
+		return nil, errAgain // it changes right now
+	}
+	f := s.tellLocked(d, e.name, number, &sx, &facts.attr)
+	f.pass = s.walk.pass
+	s.files[number] = f
+	s.mu.Unlock()
+	node := &sourceNode{o: o, d: d, e: e, sx: sx}
+	node.host = &viewNode{parts: []*part{{layer: s.host.layer, parent: at.dir.at, name: at.name, host: sx.Ino}}}
+	out := t.entry(e.name, o, observed{attr: facts.attr, fixed: facts}, node)
+	node.as = *out
+	node.as.Name, node.as.Attr.Ino, node.as.Handle = at.name, sx.Ino, node.host
+	if s.host.recaller != nil {
+		a := hostAttr(&sx)
+		node.host.seen = s.host.recaller.asListed(&sx, &a)
+	}
+	return out, nil
+}
+
+// Open implements squashfs.Source.
+func (t *sourceTree) Open(ctx context.Context, file *squashfs.Entry) (squashfs.File, error) {
+	n := file.Handle.(*sourceNode)
+	if n.host == nil {
+		c, err := t.s.open(n.o)
+		descriptors.drop(n.o) // it is read once
+		return c, err
+	}
+	f, err := t.s.host.source().Open(ctx, &n.as)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+		return nil, t.changed(n, errAgain)
+	}
+	if err != nil {
+		return nil, err
+	}
+	live := &liveFile{File: f, t: t, n: n}
+	if c, ok := f.(squashfs.Copier); ok {
+		return &liveCopier{live, c}, nil
+	}
+	return live, nil
+}
+
+// changed notes that a file has changed since it was listed, and gives err.
+func (t *sourceTree) changed(n *sourceNode, err error) error {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	t.s.changedLocked(n.d, n.e.name)
+	t.s.walk.againLocked(n.o.ino, t.s.walk.pass)
+	return err
+}
+
+// liveFile is a file that may change while it is read.
+type liveFile struct {
+	squashfs.File
+	t *sourceTree
+	n *sourceNode
+}
+
+// ReadAt implements squashfs.File. What has become shorter is read as it is: it is read again in any case.
+func (f *liveFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.File.ReadAt(p, off)
+	if errors.Is(err, errShrunk) || errors.Is(err, io.EOF) && off+int64(n) < f.n.as.Attr.Size {
+		return n, f.t.changed(f.n, errAgain)
+	}
+	return n, err
+}
+
+// Close implements squashfs.File. It finds out whether the file has changed meanwhile.
+func (f *liveFile) Close() error {
+	err := f.File.Close()
+	if _, known := f.File.(*knownFile); known {
+		return err
+	}
+	s := f.t.s
+	at := f.n.host.parts[0]
+	lerr := s.do(func() error {
+		p, h, err := s.host.store.at(at)
+		if err != nil {
+			return err
+		}
+		defer h.release()
+		var sx unix.Statx_t
+		if err := statx(p.dirfd, p.name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &sx); err != nil {
+			return err
+		}
+		if stampOf(&sx) != stampOf(&f.n.sx) {
+			return errAgain
+		}
+		return nil
+	})
+	if lerr != nil {
+		_ = f.t.changed(f.n, nil) // the end of the walk finds it
+	}
+	return err
+}
+
+// liveCopier is a liveFile of which the sink may have the contents.
+type liveCopier struct {
+	*liveFile
+	c squashfs.Copier
+}
+
+// CopyTo implements squashfs.Copier.
+func (f *liveCopier) CopyTo(to squashfs.Sink, off, n int64) (int64, bool, error) {
+	return f.c.CopyTo(to, off, n)
+}
