@@ -23,15 +23,17 @@ type node struct {
 	// Immutable.
 	id          NodeID
 	typ         uint32 // S_IFMT bits
-	numberTaken bool   // another node shows the number that this one's layer reports
 	gen         uint32 // generation of id
 	birth       uint32 // generation of the time of birth
+	numberTaken bool   // another node shows the number that this one's layer reports
 
 	// bare says that there are no extended attributes but the overlay's own. The kernel asks for one before the first
 	// write of a file and at every ls, nearly always in vain.
 	bare atomic.Bool
 	lost atomic.Bool   // a look-up wants its name to be that by which it was found; see revive
 	seen atomic.Uint32 // reads that were noted, with the epoch of their set; see reads.go
+	// kept is the serial of the name in the orphan directory of what is pinned; 0: none. Guarded by Overlay.tree.
+	kept uint32
 
 	lock lockorder.Mutex[lockorder.Node] // see mutation
 
@@ -47,7 +49,6 @@ type node struct {
 	unnamed bool            // a file in the orphan directory that was made without a name, and may be given one
 	alone   bool            // a file whose further names were looked for in vain
 	free    bool            // the inode of a dead node is in no layer of the stack, so that it stays writable over a seal
-	kept    uint32          // serial of the name in the orphan directory of what is pinned; 0: none
 	held    *readset.Entity // what a dead node was to Options.Reads; nil: not known, or nothing
 
 	pending *pendingChange // a change under way; nil: none
