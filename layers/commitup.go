@@ -120,7 +120,7 @@ func (o *Overlay) placeUp(n *node, from location) (placed bool, err error) {
 	if isDir(n.typ) {
 		subs = -1 // the host counts it from now on
 	}
-	err = o.keepingTimes(n.parent, subs, func(dirfd int) error {
+	err = o.keepingTimes(n.parent, n.name, subs, func(dirfd int) error {
 		if err := nameIn(dirfd, ".").setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return err
 		}

@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/livestate"
 )
 
 // creation is a new inode to be made.
@@ -18,6 +20,11 @@ type creation struct {
 // Mknod makes a file of any type but directory and symlink, regular files included. mode is as the program gave it
 // (DONT_MASK); Caller.Umask is applied here, unless the directory has a default ACL.
 func (o *Overlay) Mknod(c Caller, parent NodeID, name string, mode uint32, rdev uint64) (Entry, error) {
+	return o.Noting(nil).Mknod(c, parent, name, mode, rdev)
+}
+
+// Mknod is Overlay.Mknod for a request.
+func (v Noted) Mknod(c Caller, parent NodeID, name string, mode uint32, rdev uint64) (Entry, error) {
 	switch mode & unix.S_IFMT {
 	case 0:
 		mode |= unix.S_IFREG
@@ -28,34 +35,46 @@ func (o *Overlay) Mknod(c Caller, parent NodeID, name string, mode uint32, rdev 
 	if t := mode & unix.S_IFMT; t != unix.S_IFCHR && t != unix.S_IFBLK {
 		rdev = 0
 	}
-	return o.create(parent, name, creation{caller: c, mode: mode, rdev: rdev})
+	return v.create(parent, name, creation{caller: c, mode: mode, rdev: rdev})
 }
 
 // Mkdir makes a directory. mode and Caller.Umask are as in Mknod.
 func (o *Overlay) Mkdir(c Caller, parent NodeID, name string, mode uint32) (Entry, error) {
-	return o.create(parent, name, creation{caller: c, mode: mode&0o7777 | unix.S_IFDIR})
+	return o.Noting(nil).Mkdir(c, parent, name, mode)
+}
+
+// Mkdir is Overlay.Mkdir for a request.
+func (v Noted) Mkdir(c Caller, parent NodeID, name string, mode uint32) (Entry, error) {
+	return v.create(parent, name, creation{caller: c, mode: mode&0o7777 | unix.S_IFDIR})
 }
 
 // Symlink makes a symbolic link.
 func (o *Overlay) Symlink(c Caller, parent NodeID, name, target string) (Entry, error) {
+	return o.Noting(nil).Symlink(c, parent, name, target)
+}
+
+// Symlink is Overlay.Symlink for a request.
+func (v Noted) Symlink(c Caller, parent NodeID, name, target string) (Entry, error) {
 	if target == "" {
 		return Entry{}, unix.ENOENT
 	}
 	if len(target) >= unix.PathMax {
 		return Entry{}, unix.ENAMETOOLONG
 	}
-	return o.create(parent, name, creation{caller: c, mode: unix.S_IFLNK | 0o777, target: target})
+	return v.create(parent, name, creation{caller: c, mode: unix.S_IFLNK | 0o777, target: target})
 }
 
-func (o *Overlay) create(parent NodeID, name string, c creation) (Entry, error) {
-	if err := checkName(name); err != nil {
+func (v Noted) create(parent NodeID, name string, c creation) (Entry, error) {
+	if err := errors.Join(checkName(name), c.caller.creates()); err != nil {
 		return Entry{}, err
 	}
+	return v.entry(func() (Entry, error) { return v.createNew(parent, name, c) })
+}
+
+func (v Noted) createNew(parent NodeID, name string, c creation) (Entry, error) {
+	o := v.Overlay
 	var e Entry
-	if err := c.caller.creates(); err != nil {
-		return Entry{}, err
-	}
-	err := o.mutateShared(func(t mutation) error {
+	err := v.mutateShared(func(t mutation) error {
 		p, err := t.dir(parent)
 		if err != nil {
 			return err
@@ -76,6 +95,7 @@ func (o *Overlay) create(parent NodeID, name string, c creation) (Entry, error) 
 			return err
 		}
 		defer h.release()
+		t.in.Doing(&livestate.Facts{Kind: intentCreate, Nodes: [4]uint64{uint64(parent)}, Names: [2]string{name}})
 		m, err := o.makeIn(p, nameIn(h.fd, name), c, covered)
 		if err == nil {
 			t.publish(func() { e = o.createdIn(p, name, m) })

@@ -338,7 +338,7 @@ func (o *Overlay) placeGroup(n *node, from location, group []groupDir) (placed b
 // linkNames gives a file of the work directory names in a directory of the upper, without a change that callers could
 // see, and tells which.
 func (o *Overlay) linkNames(from location, d groupDir) (linked []string, err error) {
-	err = o.keepingTimes(d.dir, 0, func(dirfd int) error {
+	err = o.keepingTimes(d.dir, "", 0, func(dirfd int) error {
 		if err := nameIn(dirfd, ".").setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return err
 		}
@@ -355,7 +355,7 @@ func (o *Overlay) linkNames(from location, d groupDir) (linked []string, err err
 
 // unlinkNames takes names away in the same way.
 func (o *Overlay) unlinkNames(d groupDir) error {
-	return o.keepingTimes(d.dir, 0, func(dirfd int) error {
+	return o.keepingTimes(d.dir, "", 0, func(dirfd int) error {
 		for _, name := range d.names {
 			if err := unix.Unlinkat(dirfd, name, 0); err != nil {
 				return fmt.Errorf("unlink %s: %w", name, err)

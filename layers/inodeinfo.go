@@ -46,6 +46,10 @@ func packTime(t squashfs.Time) int64 {
 	return t.Sec<<30 | int64(t.Nsec)
 }
 
+func unpackTime(t int64) squashfs.Time {
+	return squashfs.Time{Sec: t >> 30, Nsec: uint32(t & (1<<30 - 1))}
+}
+
 func (r inodeInfo) encode(dir bool) []byte {
 	b := encodeIno(r.ino)
 	if r.ctime == noCtime && !dir {
@@ -76,7 +80,7 @@ func decodeInodeInfo(p []byte) (inodeInfo, bool) {
 // apply puts inode info into the host's attributes.
 func (r inodeInfo) apply(a *Attr) {
 	if r.ctime != noCtime {
-		a.Ctime = squashfs.Time{Sec: r.ctime >> 30, Nsec: uint32(r.ctime & (1<<30 - 1))}
+		a.Ctime = unpackTime(r.ctime)
 	}
 	if isDir(a.Mode) {
 		a.Nlink = countLinks(a.Nlink, r.subs)
@@ -199,8 +203,8 @@ func (o *part) keepCtime(p location, n *node, now Attr) error {
 }
 
 // keepingTimes runs fn, a change of the upper's directory n that callers do not see: its times stay what they were.
-// subs is as in touched. n is locked, or tree held for writing.
-func (o *Overlay) keepingTimes(n *node, subs int, fn func(dirfd int) error) error {
+// subs is as in touched, for a subdirectory that gets the name given. n is locked, or tree held for writing.
+func (o *Overlay) keepingTimes(n *node, name string, subs int, fn func(dirfd int) error) error {
 	h, err := o.upper.store.dir(n.top)
 	if err != nil {
 		return err
@@ -222,6 +226,7 @@ func (o *Overlay) keepingTimes(n *node, subs int, fn func(dirfd int) error) erro
 	if r.ctime == noCtime {
 		r.ctime = packTime(host.Ctime)
 	}
+	defer o.keptTimes(n, name, subs, r, host)()
 	if err := n.top.setInodeInfo(self, r, true, subs); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/livestate"
 	"snapfs/internal/readset"
 	"snapfs/squashfs"
 )
@@ -236,6 +237,15 @@ func (o *Overlay) unprivileged(t target, c Caller) error {
 
 // Fallocate is fallocate(2). A long range is changed in pieces; the size, if it changes, does so with the last one.
 func (o *Overlay) Fallocate(id NodeID, mode uint32, off, length int64) error {
+	return o.Noting(nil).Fallocate(id, mode, off, length)
+}
+
+// Fallocate is Overlay.Fallocate for a request.
+func (v Noted) Fallocate(id NodeID, mode uint32, off, length int64) error {
+	if mode&(unix.FALLOC_FL_COLLAPSE_RANGE|unix.FALLOC_FL_INSERT_RANGE) != 0 {
+		return v.status(func() error { return v.shift(id, mode, off, length) })
+	}
+	o := v.Overlay
 	if whole := movesData(mode); whole || off < 0 || length <= pieceFirst || off+length < 0 {
 		return o.writable(id, whole, func(t target) error { return t.fallocate(mode, off, length) })
 	}
@@ -253,6 +263,32 @@ func (o *Overlay) Fallocate(id NodeID, mode uint32, off, length int64) error {
 		off, length = off+n, length-n
 	}
 	return nil
+}
+
+// shift moves what lies behind a range. The host does that as a whole or not at all, which the size shows.
+func (v Noted) shift(id NodeID, mode uint32, off, length int64) error {
+	f, again := v.in.Unfinished()
+	again = again && f.Kind == intentShift
+	return v.writable(id, true, func(t target) error {
+		if v.in == nil {
+			return t.fallocate(mode, off, length)
+		}
+		a, err := t.location().stat()
+		if err != nil {
+			return err
+		}
+		if again && a.Size == f.Values[1] {
+			return nil
+		}
+		end := a.Size + uint64(length)
+		if mode&unix.FALLOC_FL_COLLAPSE_RANGE != 0 {
+			end = a.Size - uint64(length)
+		}
+		v.in.Doing(&livestate.Facts{Kind: intentShift, Values: [8]uint64{a.Size, end}})
+		err = t.fallocate(mode, off, length)
+		steps.At("range moved")
+		return err
+	})
 }
 
 // Seek is lseek(2) for SEEK_DATA and SEEK_HOLE.

@@ -4,15 +4,27 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/livestate"
 )
 
 // Link makes a hard link of node.
 func (o *Overlay) Link(id, parent NodeID, name string) (Entry, error) {
+	return o.Noting(nil).Link(id, parent, name)
+}
+
+// Link is Overlay.Link for a request.
+func (v Noted) Link(id, parent NodeID, name string) (Entry, error) {
 	if err := checkName(name); err != nil {
 		return Entry{}, err
 	}
+	return v.entry(func() (Entry, error) { return v.linkNew(id, parent, name) })
+}
+
+func (v Noted) linkNew(id, parent NodeID, name string) (Entry, error) {
+	o := v.Overlay
 	var e Entry
-	err := o.mutateShared(func(t mutation) error {
+	err := v.mutateShared(func(t mutation) error {
 		p, err := t.dir(parent)
 		if err != nil {
 			return err
@@ -101,6 +113,7 @@ func (l *newLink) run(t mutation) (Entry, error) {
 	if n.dead {
 		defer o.nodes.intend(n, l.p, l.name)()
 	}
+	t.in.Doing(&livestate.Facts{Kind: intentLink, Nodes: [4]uint64{uint64(l.p.id), uint64(n.id)}, Names: [2]string{l.name}})
 	err := l.make(o)
 	if err != nil {
 		t.publish(func() { n.pending = nil })

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/livestate"
 )
 
 // Mutations are shared or exclusive. One that adds or takes away a single name, or that is of one inode, runs beside
@@ -17,23 +19,25 @@ import (
 type mutation struct {
 	o         *Overlay
 	exclusive bool // it holds names and tree for writing
+	in        *livestate.Request
 }
 
 // errExclusive says that a change cannot run beside others.
 var errExclusive = errors.New("must run exclusively")
 
 // mutateShared runs fn inside the gate, beside other changes; with errExclusive it runs it again, exclusively.
-func (o *Overlay) mutateShared(fn func(t mutation) error) error {
+func (v Noted) mutateShared(fn func(t mutation) error) error {
+	o := v.Overlay
 	err := o.withCopyUp(func() error {
 		o.names.RLock()
 		defer o.names.RUnlock()
 		if o.upper == nil {
 			return unix.EROFS
 		}
-		return fn(mutation{o: o})
+		return fn(mutation{o: o, in: v.in})
 	})
 	if errors.Is(err, errExclusive) {
-		return o.mutateExclusive(func() error { return fn(mutation{o, true}) })
+		return o.mutateExclusive(func() error { return fn(mutation{o, true, v.in}) })
 	}
 	return err
 }

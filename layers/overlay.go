@@ -73,6 +73,8 @@ type Overlay struct {
 	detached detachedSets
 	reaper   reaper
 
+	requests *livestate.Requests // set by Settle; nil: nothing is noted
+
 	writeOuts sync.WaitGroup // those under way, see writeOut
 	writing   atomic.Int64   // as many
 }

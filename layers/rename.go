@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/livestate"
 )
 
 // move is one rename that is being carried out.
@@ -19,6 +21,11 @@ type move struct {
 // Rename moves a name; flags are RENAME_NOREPLACE, RENAME_EXCHANGE and RENAME_WHITEOUT of renameat2(2). Directories of
 // a lower move in O(1) by redirect.
 func (o *Overlay) Rename(oldParent NodeID, oldName string, newParent NodeID, newName string, flags uint32) error {
+	return o.Noting(nil).Rename(oldParent, oldName, newParent, newName, flags)
+}
+
+// Rename is Overlay.Rename for a request.
+func (v Noted) Rename(oldParent NodeID, oldName string, newParent NodeID, newName string, flags uint32) error {
 	if err := errors.Join(checkName(oldName), checkName(newName)); err != nil {
 		return err
 	}
@@ -26,9 +33,14 @@ func (o *Overlay) Rename(oldParent NodeID, oldName string, newParent NodeID, new
 	if flags&^known != 0 || flags&unix.RENAME_EXCHANGE != 0 && flags != unix.RENAME_EXCHANGE {
 		return unix.EINVAL
 	}
+	return v.status(func() error { return v.renameNew(oldParent, oldName, newParent, newName, flags) })
+}
+
+func (v Noted) renameNew(oldParent NodeID, oldName string, newParent NodeID, newName string, flags uint32) error {
+	o := v.Overlay
 	var held []*node
 	defer func() { o.dropHeld(held) }()
-	return o.mutateShared(func(t mutation) error {
+	return v.mutateShared(func(t mutation) error {
 		m := &move{
 			fromName: oldName, toName: newName,
 			exchange: flags&unix.RENAME_EXCHANGE != 0, white: flags&unix.RENAME_WHITEOUT != 0,
@@ -47,10 +59,40 @@ func (o *Overlay) Rename(oldParent NodeID, oldName string, newParent NodeID, new
 			return err
 		}
 		if m.exchange {
-			return o.exchange(m)
+			return o.exchange(t, m)
 		}
-		return o.moveOver(m)
+		return o.moveOver(t, m)
 	})
+}
+
+// noteMove notes the facts of a rename, of what is at from, that the host is asked for next. white says that a whiteout
+// is left; subs is what subsBefore says of the new directory.
+func (t mutation) noteMove(m *move, from location, white bool, subs uint64) {
+	if t.in == nil {
+		return
+	}
+	host := m.node.top.host
+	if host == 0 {
+		if a, err := from.stat(); err == nil {
+			host = a.Ino
+		}
+	}
+	f := livestate.Facts{
+		Kind: intentRename, Nodes: [4]uint64{uint64(m.fromDir.id), uint64(m.toDir.id), uint64(m.node.id)},
+		Inodes: [4]uint64{host}, Names: [2]string{m.fromName, m.toName}, Values: [8]uint64{subs},
+	}
+	if m.target != nil {
+		f.Nodes[3] = uint64(m.target.id)
+	}
+	for _, g := range []struct {
+		on   bool
+		flag uint64
+	}{{m.exchange, renameExchange}, {white, renameCovers}, {m.white, renameWhiteout}} {
+		if g.on {
+			f.Values[1] |= g.flag
+		}
+	}
+	t.in.Doing(&f)
 }
 
 // held lists the nodes that planMove has taken references of.
@@ -187,7 +229,7 @@ func (o *Overlay) readyMove(m *move) error {
 }
 
 // moveOver renames over nothing, a whiteout, a file or an empty directory. tree is held for writing.
-func (o *Overlay) moveOver(m *move) error {
+func (o *Overlay) moveOver(t mutation, m *move) error {
 	white, err := o.shownBelow(m.fromDir, m.fromName)
 	if err != nil {
 		return err
@@ -230,6 +272,7 @@ func (o *Overlay) moveOver(m *move) error {
 		}
 	}
 	defer o.nodes.intendRename(m.node, m.fromDir, m.fromName, m.toDir, m.toName)()
+	t.noteMove(m, from, white, subsBefore(nameIn(th.fd, "."), subs))
 	moved := false
 	if isDir(m.node.typ) {
 		moved, err = o.moveDir(from, to, white, m.target)
@@ -367,7 +410,7 @@ func (o *Overlay) renamed(n, fromDir *node, fromName string, toDir *node, toName
 }
 
 // exchange swaps two names. tree is held for writing.
-func (o *Overlay) exchange(m *move) error {
+func (o *Overlay) exchange(t mutation, m *move) error {
 	if err := o.readyLocation(m.node, m.toDir); err != nil {
 		return err
 	}
@@ -390,9 +433,11 @@ func (o *Overlay) exchange(m *move) error {
 	}
 	defer o.nodes.intendRename(m.node, m.fromDir, m.fromName, m.toDir, m.toName)()
 	defer o.nodes.intendRename(m.target, m.toDir, m.toName, m.fromDir, m.fromName)()
+	t.noteMove(m, nameIn(fh.fd, m.fromName), false, 0)
 	if err := unix.Renameat2(fh.fd, m.fromName, th.fd, m.toName, unix.RENAME_EXCHANGE); err != nil {
 		return err
 	}
+	steps.At("names exchanged")
 	if o.reads != nil {
 		o.noteMoved(m.fromDir, m.fromName, m.toDir, m.toName, true)
 	}

@@ -134,7 +134,7 @@ func (s *sharedRename) run(t mutation, m *move) error {
 	if m.target != nil {
 		defer o.nodes.intendPromotion(m.target, m.toDir, m.toName)()
 	}
-	moved, err := s.change(o, m)
+	moved, err := s.change(t, m)
 	t.publish(func() {
 		defer intended()
 		m.node.pending = nil
@@ -163,7 +163,8 @@ func (s *sharedRename) run(t mutation, m *move) error {
 }
 
 // change has the host make it. moved is as moveFile's.
-func (s *sharedRename) change(o *Overlay, m *move) (moved bool, err error) {
+func (s *sharedRename) change(t mutation, m *move) (moved bool, err error) {
+	o := t.o
 	if s.isSpecial {
 		if err := nameIn(s.to.fd, ".").setxattr(xattrImpure, []byte("y"), 0); err != nil {
 			return false, err
@@ -185,6 +186,7 @@ func (s *sharedRename) change(o *Overlay, m *move) (moved bool, err error) {
 			}
 		}()
 	}
+	t.noteMove(m, from, s.white, 0)
 	if s.white {
 		err = unix.Renameat2(from.dirfd, from.name, to.dirfd, to.name, unix.RENAME_WHITEOUT)
 		if errors.Is(err, unix.EINVAL) {

@@ -4,12 +4,20 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/livestate"
 )
 
 // SetAttr changes attributes, copying up metadata only where data need not move.
 func (o *Overlay) SetAttr(c Caller, id NodeID, s SetAttr) (Attr, error) {
+	return o.Noting(nil).SetAttr(c, id, s)
+}
+
+// SetAttr is Overlay.SetAttr for a request.
+func (v Noted) SetAttr(c Caller, id NodeID, s SetAttr) (Attr, error) {
+	o := v.Overlay
 	var a Attr
-	err := o.mutateShared(func(t mutation) error {
+	err := v.mutateShared(func(t mutation) error {
 		n, p, h, err := t.inode(id, func(n *node) error { return o.readyFor(t, n, s) })
 		if err != nil {
 			return err
@@ -102,6 +110,11 @@ func (o *Overlay) apply(t mutation, c Caller, n *node, p location, s SetAttr) er
 			return err
 		}
 		s.Mode = a.Mode & 0o7777
+		if f, again := t.in.Unfinished(); again && f.Kind == intentMode {
+			s.Mode = uint32(f.Values[0]) // it may have lost setuid
+		} else {
+			t.in.Doing(&livestate.Facts{Kind: intentMode, Values: [8]uint64{uint64(s.Mode)}})
+		}
 		s.Valid |= SetMode
 	}
 	if s.Valid&KillPriv != 0 && s.Valid&SetMode == 0 { // who is of the group goes by the old one

@@ -4,17 +4,29 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/livestate"
 )
 
 // Tmpfile makes a regular file without a name, as open(2) with O_TMPFILE does; Link gives it one. mode and Caller.Umask
 // are as in Mknod: the file inherits what it would as a child of parent, which is not copied up for it.
 // EOPNOTSUPP where the host file system has no such files.
 func (o *Overlay) Tmpfile(c Caller, parent NodeID, mode uint32) (Entry, error) {
-	var e Entry
+	return o.Noting(nil).Tmpfile(c, parent, mode)
+}
+
+// Tmpfile is Overlay.Tmpfile for a request.
+func (v Noted) Tmpfile(c Caller, parent NodeID, mode uint32) (Entry, error) {
 	if err := c.creates(); err != nil {
-		return e, err
+		return Entry{}, err
 	}
-	err := o.mutateShared(func(t mutation) error {
+	return v.entry(func() (Entry, error) { return v.tmpfileNew(c, parent, mode) })
+}
+
+func (v Noted) tmpfileNew(c Caller, parent NodeID, mode uint32) (Entry, error) {
+	o := v.Overlay
+	var e Entry
+	err := v.mutateShared(func(t mutation) error {
 		var dir Attr
 		var acl []byte
 		err := t.read(func() error {
@@ -100,6 +112,7 @@ func (o *Overlay) tmpfileIn(t mutation, dir Attr, acl []byte, c creation) (Entry
 	}
 	n.bare.Store(acl == nil && !o.upper.labels)
 	n.seen.Store(ownFile)
+	t.in.Doing(&livestate.Facts{Kind: intentTmpfile, Nodes: [4]uint64{uint64(n.id)}})
 	var e Entry
 	t.publish(func() {
 		o.nodes.mu.Lock()

@@ -4,11 +4,16 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/livestate"
 )
 
 // Unlink removes a non-directory; its node lives until Forget.
-func (o *Overlay) Unlink(parent NodeID, name string) error {
-	return o.remove(parent, name, func(h hit) error {
+func (o *Overlay) Unlink(parent NodeID, name string) error { return o.Noting(nil).Unlink(parent, name) }
+
+// Unlink is Overlay.Unlink for a request.
+func (v Noted) Unlink(parent NodeID, name string) error {
+	return v.remove(parent, name, func(h hit) error {
 		if isDir(h.attr.Mode) {
 			return unix.EISDIR
 		}
@@ -17,8 +22,12 @@ func (o *Overlay) Unlink(parent NodeID, name string) error {
 }
 
 // Rmdir removes an empty directory.
-func (o *Overlay) Rmdir(parent NodeID, name string) error {
-	return o.remove(parent, name, func(h hit) error {
+func (o *Overlay) Rmdir(parent NodeID, name string) error { return o.Noting(nil).Rmdir(parent, name) }
+
+// Rmdir is Overlay.Rmdir for a request.
+func (v Noted) Rmdir(parent NodeID, name string) error {
+	o := v.Overlay
+	return v.remove(parent, name, func(h hit) error {
 		if !isDir(h.attr.Mode) {
 			return unix.ENOTDIR
 		}
@@ -30,11 +39,16 @@ func (o *Overlay) Rmdir(parent NodeID, name string) error {
 	})
 }
 
-func (o *Overlay) remove(parent NodeID, name string, check func(h hit) error) error {
+func (v Noted) remove(parent NodeID, name string, check func(h hit) error) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	return o.mutateShared(func(t mutation) error {
+	return v.status(func() error { return v.removeNew(parent, name, check) })
+}
+
+func (v Noted) removeNew(parent NodeID, name string, check func(h hit) error) error {
+	o := v.Overlay
+	return v.mutateShared(func(t mutation) error {
 		p, err := t.dir(parent)
 		if err != nil {
 			return err
@@ -154,7 +168,15 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 		return err
 	}
 	at := nameIn(d.fd, v.name)
+	subs := 0
+	if dir && !own {
+		subs = -1
+	}
 	if err = o.loses(n, h, at, own); err == nil {
+		t.in.Doing(&livestate.Facts{
+			Kind: intentRemove, Nodes: [4]uint64{uint64(p.id), uint64(n.id)}, Names: [2]string{v.name},
+			Values: [8]uint64{subsBefore(nameIn(d.fd, "."), subs)},
+		})
 		err = v.erase(at, own, white)
 	}
 	if err != nil {
@@ -162,10 +184,6 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 		return err
 	}
 	steps.At("name gone")
-	subs := 0
-	if dir && !own {
-		subs = -1
-	}
 	err = o.touched(p, nameIn(d.fd, "."), subs) // the name is gone all the same
 	t.publish(func() {
 		n.kept = v.kept

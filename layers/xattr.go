@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/livestate"
 	"snapfs/internal/readset"
 	"snapfs/squashfs"
 )
@@ -138,8 +139,27 @@ func (o *Overlay) ListXattr(id NodeID) ([]string, error) {
 
 // SetXattr sets one; flags are XATTR_CREATE and XATTR_REPLACE, and XattrKillSGID.
 func (o *Overlay) SetXattr(id NodeID, name string, value []byte, flags int) error {
-	return o.onInode(id, func(n *node, p location) error {
+	return o.Noting(nil).SetXattr(id, name, value, flags)
+}
+
+// SetXattr is Overlay.SetXattr for a request.
+func (v Noted) SetXattr(id NodeID, name string, value []byte, flags int) error {
+	return v.status(func() error { return v.setXattr(id, name, value, flags) })
+}
+
+func (v Noted) setXattr(id NodeID, name string, value []byte, flags int) error {
+	o := v.Overlay
+	f, again := v.in.Unfinished()
+	if again = again && f.Kind == intentSetXattr; again {
+		flags &^= unix.XATTR_CREATE // there was none before
+	}
+	return v.onInode(id, func(n *node, p location) error {
 		n.bare.Store(false)
+		if v.in != nil && !again && flags&unix.XATTR_CREATE != 0 {
+			if _, err := o.getxattr(n, p, escapeXattr(name)); errors.Is(err, unix.ENODATA) {
+				v.in.Doing(&livestate.Facts{Kind: intentSetXattr})
+			}
+		}
 		if name == xattrCapability {
 			return o.setCapability(n, p, append([]byte{}, value...), flags&^XattrKillSGID)
 		}
@@ -159,13 +179,31 @@ func (o *Overlay) SetXattr(id NodeID, name string, value []byte, flags int) erro
 
 // RemoveXattr removes one; ENODATA, but not for an ACL: a file without one is what was asked for.
 func (o *Overlay) RemoveXattr(id NodeID, name string) error {
+	return o.Noting(nil).RemoveXattr(id, name)
+}
+
+// RemoveXattr is Overlay.RemoveXattr for a request.
+func (v Noted) RemoveXattr(id NodeID, name string) error {
+	return v.status(func() error { return v.removeXattr(id, name) })
+}
+
+func (v Noted) removeXattr(id NodeID, name string) error {
+	o := v.Overlay
+	f, again := v.in.Unfinished()
+	again = again && f.Kind == intentRemoveXattr // there was one before
 	if _, err := o.GetXattr(id, name); err != nil {
+		if again && errors.Is(err, unix.ENODATA) {
+			return v.onInode(id, func(*node, location) error { return nil })
+		}
 		if errors.Is(err, unix.ENODATA) && strings.HasPrefix(name, "system.posix_acl_") {
 			return nil
 		}
 		return err // before anything is copied up
 	}
-	return o.onInode(id, func(n *node, p location) error {
+	return v.onInode(id, func(n *node, p location) error {
+		if !again {
+			v.in.Doing(&livestate.Facts{Kind: intentRemoveXattr})
+		}
 		if name == xattrCapability {
 			return o.setCapability(n, p, nil, 0)
 		}
@@ -174,8 +212,9 @@ func (o *Overlay) RemoveXattr(id NodeID, name string) error {
 }
 
 // onInode changes the metadata of one inode in the upper.
-func (o *Overlay) onInode(id NodeID, fn func(n *node, p location) error) error {
-	return o.mutateShared(func(t mutation) error {
+func (v Noted) onInode(id NodeID, fn func(n *node, p location) error) error {
+	o := v.Overlay
+	return v.mutateShared(func(t mutation) error {
 		n, p, h, err := t.inode(id, func(n *node) error {
 			if !o.inUpper(n) {
 				return o.needUp(n, false)

@@ -6,7 +6,7 @@
 //
 //	0       header      magic, version, which process serves the mount; this package
 //	4 KiB   connection  what was negotiated with the kernel; package fs
-//	8 KiB   intents     requests that are being handled; package fs, with facts of package layers
+//	8 KiB   intents     requests that are being handled: Requests; package fs, with facts of package layers
 //	128 KiB nodes       what the kernel knows by a node id; package layers. Grows.
 //
 // A process may be killed between any two stores to it. Writers order their stores such that a reader can use, or
@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,6 +50,9 @@ type State struct {
 	f     *os.File
 	fixed []byte // header, connection, intents
 	nodes []byte
+
+	once     sync.Once
+	requests *Requests // set by once
 }
 
 // Create makes an empty state. name is shown in /proc.
