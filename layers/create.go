@@ -228,7 +228,7 @@ func (o *Overlay) createdIn(p *node, name string, m created) Entry {
 	if o.reads != nil {
 		o.noteMade(p, name, n)
 	}
-	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a)}
+	return Entry{Node: n.id, Gen: uint64(n.gen.Load()), Attr: o.shape(n, a)}
 }
 
 // staging gives a free name in the work directory under which a new inode inherits the default ACL given; nil is none.

@@ -47,5 +47,5 @@ func (t *table) goneLocked(n *node) {
 	if t.recent == nil {
 		t.recent = new([recentIDs]recently)
 	}
-	t.recent[n.id%recentIDs] = recently{n.id, n.birth, n.gen, true}
+	t.recent[n.id%recentIDs] = recently{n.id, n.birth, n.gen.Load(), true}
 }

@@ -24,15 +24,15 @@ func TestGenerations(t *testing.T) {
 	for i := range 4 {
 		birth := squashfs.Time{Sec: 1e9, Nsec: uint32(i/2) * 4e6} // the host's clock ticks now and then
 		n := met("a", ino, birth)
-		if n.id != ino || n.gen == 0 || seen[n.gen] {
-			t.Fatalf("inode %d: node %#x of generation %#x, seen %v", i, n.id, n.gen, seen)
+		if n.id != ino || n.gen.Load() == 0 || seen[n.gen.Load()] {
+			t.Fatalf("inode %d: node %#x of generation %#x, seen %v", i, n.id, n.gen.Load(), seen)
 		}
-		seen[n.gen] = true
-		was := n.gen
+		seen[n.gen.Load()] = true
+		was := n.gen.Load()
 		for range 3 { // forgotten and looked up again
 			table.drop(n, 1, 0)
-			if n = met("a", ino, birth); n.gen != was {
-				t.Fatalf("inode %d: generation %#x became %#x", i, was, n.gen)
+			if n = met("a", ino, birth); n.gen.Load() != was {
+				t.Fatalf("inode %d: generation %#x became %#x", i, was, n.gen.Load())
 			}
 		}
 		n.dead = true

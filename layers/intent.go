@@ -106,7 +106,7 @@ func (o *Overlay) Again(id NodeID) (Entry, error) {
 		return Entry{}, err
 	}
 	a, err := o.attr(n)
-	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: a}, err
+	return Entry{Node: n.id, Gen: uint64(n.gen.Load()), Attr: a}, err
 }
 
 // keptTimes notes what a directory of the upper, self, is to show of itself after a change that callers do not see: inode

@@ -132,7 +132,7 @@ func (l *newLink) run(t mutation) (Entry, error) {
 			o.discard(o.nodes.drop(n, 1, 0))
 			return err
 		}
-		e = Entry{Node: n.id, Gen: uint64(n.gen), Attr: a}
+		e = Entry{Node: n.id, Gen: uint64(n.gen.Load()), Attr: a}
 		return nil
 	})
 	return e, rerr

@@ -40,7 +40,7 @@ type live struct {
 
 // record is what is recorded of n. table.mu is held.
 func (l *live) record(n *node) livestate.Node {
-	r := livestate.Node{ID: uint64(n.id), Lookups: n.lookups, Inode: n.ino, Gen: n.gen, Flags: n.typ >> 12 & flagType}
+	r := livestate.Node{ID: uint64(n.id), Lookups: n.lookups, Inode: n.ino, Gen: n.gen.Load(), Flags: n.typ >> 12 & flagType}
 	if n.numberTaken {
 		r.Flags |= flagTaken
 	}

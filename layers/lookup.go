@@ -75,7 +75,7 @@ func (o *Overlay) lookupIn(parent NodeID, name string) (Entry, *node, error) {
 
 // entry is the answer of a look-up that has found a node. tree is held.
 func (o *Overlay) entry(n *node, a Attr) Entry {
-	return Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a), Fleeting: n.top.fleeting()}
+	return Entry{Node: n.id, Gen: uint64(n.gen.Load()), Attr: o.shape(n, a), Fleeting: n.top.fleeting()}
 }
 
 // revive gives nodes that have lost their only known name the further name under which they were found. Where one is

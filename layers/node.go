@@ -23,7 +23,6 @@ type node struct {
 	// Immutable.
 	id          NodeID
 	typ         uint32 // S_IFMT bits
-	gen         uint32 // generation of id
 	birth       uint32 // generation of the time of birth
 	numberTaken bool   // another node shows the number that this one's layer reports
 
@@ -31,6 +30,7 @@ type node struct {
 	// write of a file and at every ls, nearly always in vain.
 	bare atomic.Bool
 	lost atomic.Bool   // a look-up wants its name to be that by which it was found; see revive
+	gen  atomic.Uint32 // generation of id; changed under table.mu
 	seen atomic.Uint32 // reads that were noted, with the epoch of their set; see reads.go
 	// kept is the serial of the name in the orphan directory of what is pinned; 0: none. Guarded by Overlay.tree.
 	kept uint32
@@ -174,18 +174,20 @@ func (t *table) enter(p *node, name string, h hit) *node {
 // renewLocked takes in that a look-up has found another version of a file than the kernel knows. The kernel does not
 // take another size of a file that it has in memory; as another inode it takes it. mu is held.
 func (t *table) renewLocked(n *node, l *layer, ref uint64) {
-	was, gen := n.top.ref.Load(), n.gen
+	was, gen := n.top.ref.Load(), n.gen.Load()
+	now := gen
 	if n.stale {
 		n.stale = false
-		n.gen++
+		now++
 	}
 	if ref&sourceNotes == sourceNotes && n.top.layer == l {
 		n.top.ref.Store(ref)
 		if was&sourceNotes == sourceNotes && was&noteFleet != 0 {
-			n.gen += uint32(ref&noteVersion) - uint32(was&noteVersion)
+			now += uint32(ref&noteVersion) - uint32(was&noteVersion)
 		}
 	}
-	if n.gen = max(n.gen, 1); n.gen != gen {
+	if now = max(now, 1); now != gen {
+		n.gen.Store(now)
 		t.recordLocked(n)
 	}
 }
@@ -219,7 +221,8 @@ func (t *table) addLocked(n *node, birth squashfs.Time) {
 		t.showLocked(n)
 	}
 	n.epoch = t.epoch
-	n.birth, n.gen = generation(birth), t.generationLocked(n.id, birth)
+	n.birth = generation(birth)
+	n.gen.Store(t.generationLocked(n.id, birth))
 	t.m[n.id] = n
 	t.count(1)
 	t.peak = max(t.peak, len(t.m))

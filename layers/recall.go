@@ -267,7 +267,7 @@ func (l *live) enterLocked(id NodeID, f *recalled) (gone *node) {
 	was := p.of[id]
 	r := l.nodes.Get(was.slot)
 	n := &node{
-		id: id, ino: r.Inode, typ: (r.Flags & flagType) << 12, numberTaken: r.Flags&flagTaken != 0, gen: r.Gen,
+		id: id, ino: r.Inode, typ: (r.Flags & flagType) << 12, numberTaken: r.Flags&flagTaken != 0,
 		birth: generation(f.attr.Btime), parent: f.parent, name: f.name, top: f.parts[0], dead: f.dead, free: f.free,
 		unnamed: f.unnamed, lookups: r.Lookups, slot: was.slot, epoch: t.epoch,
 	}
@@ -277,6 +277,7 @@ func (l *live) enterLocked(id NodeID, f *recalled) (gone *node) {
 	if isDir(n.typ) && !n.dead {
 		n.ino = n.top.ino // another one's, if a rollback has changed it
 	}
+	n.gen.Store(r.Gen)
 	n.bare.Store(f.found.bare)
 	if f.pin >= 0 {
 		l.o.setPin(n, f.pin)

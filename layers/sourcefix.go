@@ -13,14 +13,16 @@ import (
 )
 
 // A file is copied when its contents are first read, by the host's own means where it can. A copy is of one moment if
-// the file's size, inode and times are the same before and after, and the clock of change times had gone on since its
-// last change: a write after the first look has another change time then. What changes all the time is copied under a
+// the file's size, inode and times are the same before and after, and they were not young: a change after the first look
+// has another change time then. What changes all the time is copied under a
 // lease, which keeps others from opening it for writing.
 
 const (
 	fixTries  = 8 // copies that are made of a file that changes meanwhile
 	fixPause  = 5 * time.Millisecond
 	leaseWait = 50 // times fixPause that a lease is tried for
+	// steady is for how long a file must not have changed: a call that writes sets the change time when it begins.
+	steady = 20 * time.Millisecond
 )
 
 // errUnsteady says that no copy of one moment can be had.
@@ -73,10 +75,6 @@ func (s *sourceStore) fixOne(o *part) error {
 	if _, err := s.observe(d, e); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	late := s.walk.ended
-	taken := s.files[o.ino]
-	s.mu.Unlock()
 	at := s.place(o.ino, d, e)
 	fd, err := s.openHost(at)
 	if err != nil {
@@ -87,34 +85,41 @@ func (s *sourceStore) fixOne(o *part) error {
 	if err != nil {
 		return fmt.Errorf("copy of %s: %w", d.path(e.name), err)
 	}
-	if late && taken.stamp != stampOf(&c.sx) {
-		_ = unix.Unlinkat(s.copies, c.tmp, 0) // of no use
-		return fmt.Errorf("%s has changed since it was stored: %w", d.path(e.name), unix.ESTALE)
-	}
 	name := copyName(o.ino)
 	if err := unix.Renameat(s.copies, c.tmp, s.copies, name); err != nil {
 		return err
 	}
+	if !s.settleCopy(d, e, o.ino, c) {
+		_ = unix.Unlinkat(s.copies, name, 0) // of no use
+		return fmt.Errorf("%s has changed since it was stored: %w", d.path(e.name), unix.ESTALE)
+	}
+	return nil
+}
+
+// settleCopy has the layer show a copy. It is false if the image has something else.
+func (s *sourceStore) settleCopy(d *sourceDir, e *sourceName, number uint64, c *sourceCopy) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.files[o.ino]
-	if f.stamp != stampOf(&c.sx) {
-		s.walk.againLocked(o.ino, f.pass)
-		if f.stamp != 0 {
-			s.changedLocked(d, e.name)
-		}
-		if f.stamp != 0 && f.size != int64(c.attr.Size) {
-			s.walk.olderLocked(o.ino, f)
+	stamp := stampOf(&c.sx)
+	if s.walk.ended && s.storedLocked(number).stamp != stamp {
+		return false
+	}
+	f := s.files[number]
+	if f.stamp != stamp && f.stamp != 0 {
+		s.walk.againLocked(number, f.pass)
+		s.changedLocked(d, e.name)
+		if f.size != int64(c.attr.Size) {
+			s.walk.olderLocked(number, f)
 			f.version++
 		}
 	}
-	c.old, c.version, c.copied = s.walk.older[o.ino], f.version, true
-	c.attr.Ino = o.ino
-	s.fixed[o.ino] = &c.sourceInode
-	delete(s.files, o.ino)
-	delete(s.walk.older, o.ino)
-	s.log.inode(o.ino, &c.sourceInode)
-	return nil
+	c.old, c.version, c.copied = s.walk.older[number], f.version, true
+	c.attr.Ino = number
+	s.fixed[number] = &c.sourceInode
+	delete(s.files, number)
+	delete(s.walk.older, number)
+	s.log.inode(number, &c.sourceInode)
+	return true
 }
 
 // copyName is the name of the copy of a file.
@@ -183,7 +188,12 @@ func lease(fd int) (release func()) {
 	return nil
 }
 
-// statFile looks at an open file once the clock of change times has gone on since its last change.
+// isYoung reports whether a file changed so lately, by the clock of change times, that another change may not show.
+func isYoung(sx *unix.Statx_t, now int64) bool {
+	return sx.Ctime.Sec*int64(time.Second)+int64(sx.Ctime.Nsec) >= now-int64(steady)
+}
+
+// statFile looks at an open file once it is not young any more.
 func statFile(fd int) (sx unix.Statx_t, err error) {
 	for range int(clockTick/time.Millisecond) + 1 {
 		now := coarseNow()
@@ -191,8 +201,7 @@ func statFile(fd int) (sx unix.Statx_t, err error) {
 		if err := statx(fd, "", unix.AT_EMPTY_PATH, mask, &sx); err != nil {
 			return sx, err
 		}
-		ctime := sx.Ctime.Sec*int64(time.Second) + int64(sx.Ctime.Nsec)
-		if ctime < now {
+		if !isYoung(&sx, now) {
 			return sx, nil
 		}
 		time.Sleep(time.Millisecond)

@@ -20,6 +20,8 @@ type SourceOptions struct {
 	// Do runs what looks at the directory, with the rights that it needs. nil = with those of this process. Several
 	// goroutines call it for as long as the Lower is open.
 	Do func(fn func() error) error
+	// Closed is called when the last reference of the Lower is gone. nil = nobody is told.
+	Closed func()
 	// Changed is told of each change of the directory that is noticed, by the path in it. It is called with locks held and
 	// must only note it. nil = nobody is told.
 	Changed func(path string)
@@ -144,6 +146,9 @@ func (s *sourceStore) close() error {
 	if s.copies >= 0 {
 		_ = unix.Close(s.copies) // O_PATH
 	}
+	if s.lower != nil && s.opts.Closed != nil {
+		s.opts.Closed()
+	}
 	return err
 }
 
@@ -220,11 +225,7 @@ func (s *sourceStore) stored(o *part) bool {
 	if x := s.fixed[o.ino]; x != nil {
 		return x.current(o) == nil
 	}
-	version, ok := s.walk.last[o.ino]
-	if !ok {
-		version = s.files[o.ino].version
-	}
-	return uint32(ref&noteVersion) == version
+	return uint32(ref&noteVersion) == s.storedLocked(o.ino).version
 }
 
 // observed is what is known of a name.
@@ -307,10 +308,10 @@ func (s *sourceStore) observe(d *sourceDir, e *sourceName) (observed, error) {
 		at := s.place(number, d, e)
 		sx, facts, err := s.look(at.dir, at.name, false)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-			if !s.vanish(d, e, number) {
-				continue // it was seen elsewhere meanwhile
+			if err := s.vanish(d, e, number); err != nil {
+				return observed{}, err
 			}
-			return observed{}, unix.ENOENT
+			continue
 		}
 		if err != nil {
 			return observed{}, err
@@ -395,6 +396,7 @@ func (s *sourceStore) tellLocked(d *sourceDir, name string, number uint64, sx *u
 	if f.stamp == stamp {
 		return f
 	}
+	s.walk.toldLocked(number, f)
 	if f.stamp != 0 {
 		s.changedLocked(d, name)
 		s.walk.againLocked(number, f.pass)
@@ -418,24 +420,25 @@ func stampOf(sx *unix.Statx_t) uint64 {
 	return max(h, 1)
 }
 
-// vanish notes that a name is gone that nobody has read. It is false if it was seen elsewhere meanwhile.
-func (s *sourceStore) vanish(d *sourceDir, e *sourceName, number uint64) bool {
+// vanish notes that a name is gone that nobody has read, unless it was seen elsewhere meanwhile. unix.ESTALE: the image
+// has it.
+func (s *sourceStore) vanish(d *sourceDir, e *sourceName, number uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now, _, gone := e.get(); gone || now != number {
-		return false
-	}
 	if _, ok := s.seenAsLocked(number); ok {
-		return false
+		return nil
+	}
+	if now, _, gone := e.get(); gone || now != number {
+		return nil
+	}
+	if s.walk.ended {
+		return unix.ESTALE
 	}
 	s.changedLocked(d, e.name)
-	if s.walk.ended {
-		return true // the image has it
-	}
 	s.walk.againLocked(number, s.files[number].pass)
 	e.vanish()
 	s.log.name(d, e)
-	return true
+	return nil
 }
 
 // look asks the host for a name; of what is no regular file, and of those with whole, it reads everything. With no

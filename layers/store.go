@@ -29,6 +29,7 @@ type StoreOptions struct {
 	Seen func(dev, ino uint64) Seen
 
 	renumber bool
+	written  func() error // called when the image is written, before it is committed; nil: nothing is to be done
 }
 
 // Store stores a sealed layer as an image: writes its store form into the chunk store, predicting every file and the
@@ -72,6 +73,11 @@ func storeSource(
 	to := squashfs.StoreOptions{Progress: opts.Progress, Home: opts.Home, Renumber: opts.renumber, MaxLinks: opts.MaxLinks, Share: true}
 	if _, err := squashfs.WriteStore(ctx, k, src, to); err != nil {
 		return chunkstore.Manifest{}, fmt.Errorf("store: %w", err)
+	}
+	if opts.written != nil {
+		if err := opts.written(); err != nil {
+			return chunkstore.Manifest{}, err
+		}
 	}
 	return in.Commit(ctx, fn)
 }

@@ -20,7 +20,8 @@ type sourceWalk struct {
 	again map[uint64]bool    // numbers of files that the next pass fixes
 	older map[uint64][]int64 // sizes of the last versions of files that are not fixed
 	ended bool               // the image is made: what is not fixed stays as it was taken
-	last  map[uint64]uint32  // versions in the image of files that have another since
+	// What the image has of files that are not fixed and were told anew since.
+	stored map[uint64]sourceFile
 }
 
 // maxOlder is how many versions of a file are remembered.
@@ -40,13 +41,31 @@ func (w *sourceWalk) againLocked(number uint64, pass uint32) {
 // olderLocked notes that a file has another version.
 func (w *sourceWalk) olderLocked(number uint64, f sourceFile) {
 	if w.older == nil {
-		w.older, w.last = map[uint64][]int64{}, map[uint64]uint32{}
+		w.older = map[uint64][]int64{}
 	}
 	list := append(w.older[number], f.size)
 	w.older[number] = list[max(0, len(list)-maxOlder):]
-	if _, ok := w.last[number]; w.ended && !ok {
-		w.last[number] = f.version
+}
+
+// toldLocked notes what was told of a file before, once the image is made.
+func (w *sourceWalk) toldLocked(number uint64, was sourceFile) {
+	if !w.ended {
+		return
 	}
+	if w.stored == nil {
+		w.stored = map[uint64]sourceFile{}
+	}
+	if _, ok := w.stored[number]; !ok {
+		w.stored[number] = was
+	}
+}
+
+// storedLocked gives what the image has of a file that is not fixed. mu is held.
+func (s *sourceStore) storedLocked(number uint64) sourceFile {
+	if f, ok := s.walk.stored[number]; ok {
+		return f
+	}
+	return s.files[number]
 }
 
 // errAgain says that the import must begin anew.
@@ -88,15 +107,11 @@ func (s *sourceStore) storePass(
 	s.host.recaller = s.host.newRecaller(opts, k)
 	src := readAhead(t)
 	defer src.close()
-	m, err := storeSource(ctx, to, src, k, opts, false, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
-		if !s.endPass() {
-			return errAgain
-		}
-		return fn(tx, m)
-	})
+	opts.written = s.endPass
+	m, err := storeSource(ctx, to, src, k, opts, false, fn)
 	if err != nil {
 		s.mu.Lock()
-		s.walk.ended = false
+		s.walk.ended, s.walk.stored = false, nil
 		s.mu.Unlock()
 	}
 	return m, err
@@ -113,12 +128,15 @@ func (s *sourceStore) beginPass() map[uint64]bool {
 	return fix
 }
 
-// endPass reports whether the image is what is to be shown, and has the layer show nothing else from then on.
-func (s *sourceStore) endPass() bool {
+// endPass has the layer show nothing else than the image from then on. errAgain: it has shown more.
+func (s *sourceStore) endPass() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.walk.ended = len(s.walk.again) == 0
-	return s.walk.ended
+	if len(s.walk.again) > 0 {
+		return errAgain
+	}
+	s.walk.ended = true
+	return nil
 }
 
 // sourceTree presents a source layer as the source of its image.
@@ -177,17 +195,25 @@ func (t *sourceTree) entryIn(dir *part, name string) (*squashfs.Entry, error) {
 		return nil, err
 	}
 	o := dir.child(name, found{attr: seen.attr, host: seen.attr.Ino, ref: seen.ref()})
-	if seen.fixed == nil && t.fix[seen.attr.Ino] {
-		o.ref.Store(notes) // any version
-		if err := t.s.fix(o); err != nil {
-			return nil, err
-		}
-		seen, _ = t.s.seenAs(o.ino)
-	}
-	if seen.fixed != nil {
+	switch {
+	case seen.fixed != nil:
 		return t.entry(name, o, seen, nil), nil
+	case t.fix[o.ino]:
+		return t.steady(n, o)
 	}
 	return t.live(d, n, o)
+}
+
+// steady fixes a file that changes, and describes it.
+func (t *sourceTree) steady(e *sourceName, o *part) (*squashfs.Entry, error) {
+	o.ref.Store(notes) // any version
+	if err := t.s.fix(o); errors.Is(err, unix.ESTALE) {
+		return nil, errAgain // it has become something else
+	} else if err != nil {
+		return nil, err
+	}
+	seen, _ := t.s.seenAs(o.ino)
+	return t.entry(e.name, o, seen, nil), nil
 }
 
 // entry describes what is fixed.
@@ -216,9 +242,13 @@ func (o *observed) target() string {
 func (t *sourceTree) live(d *sourceDir, e *sourceName, o *part) (*squashfs.Entry, error) {
 	s := t.s
 	at := s.place(o.ino, d, e)
+	now := coarseNow()
 	sx, facts, err := s.look(at.dir, at.name, true)
 	if err != nil {
 		return nil, err
+	}
+	if isYoung(&sx, now) {
+		return t.steady(e, o)
 	}
 	facts.attr.Ino = o.ino
 	s.mu.Lock()
@@ -258,7 +288,8 @@ func (t *sourceTree) Open(ctx context.Context, file *squashfs.Entry) (squashfs.F
 	}
 	f, err := t.s.host.source().Open(ctx, &n.as)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
-		return nil, t.changed(n, errAgain)
+		t.changed(n)
+		return emptyFile{}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -270,13 +301,12 @@ func (t *sourceTree) Open(ctx context.Context, file *squashfs.Entry) (squashfs.F
 	return live, nil
 }
 
-// changed notes that a file has changed since it was listed, and gives err.
-func (t *sourceTree) changed(n *sourceNode, err error) error {
+// changed notes that a file has changed since it was listed: the next pass takes it, whatever this one has of it.
+func (t *sourceTree) changed(n *sourceNode) {
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
 	t.s.changedLocked(n.d, n.e.name)
 	t.s.walk.againLocked(n.o.ino, t.s.walk.pass)
-	return err
 }
 
 // liveFile is a file that may change while it is read.
@@ -286,11 +316,14 @@ type liveFile struct {
 	n *sourceNode
 }
 
-// ReadAt implements squashfs.File. What has become shorter is read as it is: it is read again in any case.
+// ReadAt implements squashfs.File. What has become shorter ends in zeros.
 func (f *liveFile) ReadAt(p []byte, off int64) (int, error) {
 	n, err := f.File.ReadAt(p, off)
-	if errors.Is(err, errShrunk) || errors.Is(err, io.EOF) && off+int64(n) < f.n.as.Attr.Size {
-		return n, f.t.changed(f.n, errAgain)
+	if size := f.n.as.Attr.Size; off+int64(n) < size && n < len(p) && (errors.Is(err, errShrunk) || errors.Is(err, io.EOF)) {
+		f.t.changed(f.n)
+		end := int(min(int64(len(p)), size-off))
+		clear(p[n:end])
+		return end, nil
 	}
 	return n, err
 }
@@ -319,7 +352,7 @@ func (f *liveFile) Close() error {
 		return nil
 	})
 	if lerr != nil {
-		_ = f.t.changed(f.n, nil) // the end of the walk finds it
+		f.t.changed(f.n)
 	}
 	return err
 }

@@ -128,7 +128,7 @@ func (o *Overlay) tmpfileIn(t mutation, dir Attr, acl []byte, c creation) (Entry
 			o.discard(o.nodes.drop(n, 1, 0))
 			return
 		}
-		e = Entry{Node: n.id, Gen: uint64(n.gen), Attr: o.shape(n, a)}
+		e = Entry{Node: n.id, Gen: uint64(n.gen.Load()), Attr: o.shape(n, a)}
 	})
 	if err == nil && o.orphans.live {
 		o.nameTmpfile(t, n, fd)
