@@ -223,6 +223,9 @@ func (s *sourceStore) tryCopy(fd int, c *sourceCopy) (ok bool, err error) {
 		return false, err
 	}
 	defer unix.Close(to)
+	if s.onCopy != nil {
+		s.onCopy()
+	}
 	err = copyData(to, hostFile{&descriptor{fd: fd}}, int64(c.attr.Size), nil)
 	if errors.Is(err, unix.EIO) {
 		if after, serr := statFile(fd); serr == nil && stampOf(&after) != stampOf(&c.sx) {

@@ -44,6 +44,7 @@ type sourceStore struct {
 	copies  int    // O_PATH: the directory of copies
 	dev     uint64 // of the root
 	changes changeCount
+	onCopy  func() // by tests: called while a file is copied
 
 	mu     lockorder.Mutex[lockorder.SourceLayer]
 	dirs   map[uint64]*sourceDir    // by number; guarded by mu
