@@ -212,7 +212,7 @@ func (o *Overlay) Forget(id NodeID, n uint64) {
 func (o *Overlay) forget(id NodeID, n uint64) {
 	o.nodes.mu.Lock()
 	nd := o.nodes.m[id]
-	if nd == nil && o.nodes.pastLocked(id) {
+	if nd == nil && o.nodes.takenLocked(id) {
 		nd = o.nodes.live.forgetLocked(id, n)
 		n = 0
 	}

@@ -1,0 +1,117 @@
+package layers
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/internal/livestate"
+	"snapfs/internal/testseed"
+)
+
+// TestTakeOverHostile: whatever the records say, the overlay works, and everything that they name is a node, or stale.
+func TestTakeOverHostile(t *testing.T) {
+	rng := rand.New(rand.NewPCG(testseed.Of(t), 4))
+	r := newLiveRig(t, randomLower(t, rng, true))
+	for round := range 25 {
+		r.fill(rng)
+		table := r.o.nodes.live.nodes
+		numbers := []uint64{0, 1, 2, spareIDs, spareIDs + 1, ^uint64(0), ^uint64(0) - 1}
+		var slots []uint32
+		for slot, n := range table.All() {
+			slots = append(slots, slot)
+			numbers = append(numbers, n.ID, n.Parent, n.Name, n.Inode)
+		}
+		number := func() uint64 { return numbers[rng.IntN(len(numbers))] }
+		for range 1 + rng.IntN(200) {
+			n := livestate.Node{
+				ID: number(), Lookups: number() % 5, Parent: number(), Name: number(), Inode: number(), Gen: rng.Uint32(), Flags: rng.Uint32() % 2048,
+			}
+			var err error
+			if n.ID == 0 {
+				n.ID = 7
+			}
+			if k := rng.IntN(len(slots)); rng.IntN(2) == 0 {
+				_, err = table.Add(n)
+			} else if old := table.Get(slots[k]); old.ID != 0 {
+				slots[k], err = table.Change(slots[k], n)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A chain of directories, each in the next, and the last in the first.
+		for i := range uint64(500) {
+			if _, err := table.Add(livestate.Node{ID: 1<<40 + i, Parent: 1<<40 + (i+1)%500, Inode: 1<<40 + i, Flags: 4, Lookups: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var ids []NodeID
+		for _, n := range table.All() {
+			ids = append(ids, NodeID(n.ID))
+		}
+		r.killed()
+		for range 300 {
+			id := ids[rng.IntN(len(ids))]
+			switch rng.IntN(6) {
+			case 0:
+				r.o.Forget(id, uint64(rng.IntN(3)))
+			case 1:
+				_ = r.do(randomStep(rng))
+			case 2:
+				_, _ = r.o.Write(id, []byte("x"), 5, nil)
+			case 3:
+				_ = r.o.Unlink(id, names[rng.IntN(len(names))])
+			case 4:
+				_, _ = r.o.Lookup(id, names[rng.IntN(len(names))])
+			default:
+				_ = r.state(id)
+			}
+		}
+		if round%5 == 0 {
+			if err := r.o.recallAll(); err != nil {
+				t.Error(err)
+			}
+			r.seal()
+		}
+		for range 20 {
+			_ = r.do(randomStep(rng))
+		}
+		for _, id := range ids {
+			r.o.Forget(id, ^uint64(0))
+		}
+	}
+}
+
+// TestTakeOverStale: of what the host has lost meanwhile the kernel is told so, and its id is nobody else's until it is
+// forgotten.
+func TestTakeOverStale(t *testing.T) {
+	r := newLiveRig(t)
+	r.create("f", "text")
+	e, err := r.find("f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.o.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Unlink(r.upper() + "/f"); err != nil {
+		t.Fatal(err)
+	}
+	r.succeed()
+	for range 2 {
+		if _, err := r.o.GetAttr(e.Node); !errors.Is(err, unix.ESTALE) {
+			t.Errorf("got %v, want %v", err, unix.ESTALE)
+		}
+	}
+	if !r.o.Known(e.Node) {
+		t.Error("an id that the kernel has is free")
+	}
+	r.o.Forget(e.Node, 1)
+	if r.o.Known(e.Node) {
+		t.Error("an id that the kernel has forgotten is taken")
+	}
+	r.wantRecords(0, 0)
+}
