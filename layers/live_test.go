@@ -457,3 +457,50 @@ func (w *liveTwins) check(when string) {
 		w.t.Errorf("%s: the trees differ: %s\n\n%s", when, got, want)
 	}
 }
+
+// BenchmarkLookupForget looks a known file up and forgets it, and one that nobody knows, with and without records.
+func BenchmarkLookupForget(b *testing.B) {
+	for _, recorded := range []bool{false, true} {
+		b.Run(fmt.Sprintf("recorded=%v", recorded), func(b *testing.B) {
+			opts := Options{InoBase: 1 << 48}
+			if recorded {
+				var err error
+				if opts.Live, err = livestate.Create("bench"); err != nil {
+					b.Fatal(err)
+				}
+				defer opts.Live.Close() //nolint:errcheck // nobody goes on with it
+			}
+			o, err := New(b.TempDir(), b.TempDir(), nil, opts)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() {
+				if err := o.Close(); err != nil {
+					b.Error(err)
+				}
+			}()
+			e, err := o.Mknod(Caller{}, RootNode, "f", unix.S_IFREG|0o644, 0)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Run("known", func(b *testing.B) {
+				for b.Loop() {
+					o.nodes.mu.Lock()
+					o.nodes.refLocked(o.nodes.m[e.Node])
+					o.nodes.mu.Unlock()
+					o.Forget(e.Node, 1)
+				}
+			})
+			o.Forget(e.Node, 1)
+			b.Run("new", func(b *testing.B) {
+				for b.Loop() {
+					e, err := o.Lookup(RootNode, "f")
+					if err != nil {
+						b.Fatal(err)
+					}
+					o.Forget(e.Node, 1)
+				}
+			})
+		})
+	}
+}

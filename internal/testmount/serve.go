@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	snapfuse "snapfs/fs"
+	"snapfs/internal/livestate"
 	"snapfs/internal/testimage"
 	"snapfs/layers"
 )
@@ -119,6 +120,12 @@ func joinRing(fd int) (wasOff bool, err error) {
 	return true, unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &mark)
 }
 
+// Descriptors that a child inherits with Config.Live; the second one to go on with a mount.
+const (
+	stateFD  = 3
+	deviceFD = 4
+)
+
 // server is the child's state.
 type server struct {
 	o     *layers.Overlay
@@ -154,12 +161,14 @@ func serve() error {
 }
 
 func (s *server) obey(c command, a *answer) error {
-	if s.m == nil && c.Do != "mount" {
+	if s.m == nil && c.Do != "mount" && c.Do != "adopt" {
 		return errors.New("not mounted")
 	}
 	switch c.Do {
-	case "mount":
+	case "mount", "adopt":
 		return s.mount(c)
+	case "device":
+		a.Device = int(s.m.DeviceFile().Fd())
 	case "seal":
 		s.keys++
 		l, err := s.o.Seal(context.Background(), c.Key, c.Upper, c.Work, s.keys<<48)
@@ -218,7 +227,13 @@ func (s *server) mount(c command) error {
 		lowers = append(lowers, l)
 	}
 	var err error
-	if s.o, err = layers.New(c.Upper, c.Work, lowers, layers.Options{ReadOnly: c.Config.ReadOnly}); err != nil {
+	var live *livestate.State
+	if c.Config.Live {
+		if live, err = livestate.Open(os.NewFile(stateFD, "live state")); err != nil {
+			return err
+		}
+	}
+	if s.o, err = layers.New(c.Upper, c.Work, lowers, layers.Options{ReadOnly: c.Config.ReadOnly, Live: live}); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
 	s.owned = lowers
@@ -236,14 +251,20 @@ func (s *server) mount(c command) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime/2)
 	defer cancel()
-	s.m, err = snapfuse.New(ctx, s.o, c.Config.Mount, snapfuse.Options{
+	opts := snapfuse.Options{
+		Live:      live,
 		Transport: cmp.Or(c.Config.Transport, os.Getenv(TransportEnv)),
 		ReadOnly:  c.Config.ReadOnly,
 		NoExec:    c.Config.NoExec,
 		Writeback: c.Config.Writeback,
 		Debug:     c.Config.Trace,
 		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
-	})
+	}
+	if c.Do == "adopt" {
+		s.m, err = snapfuse.Adopt(ctx, s.o, os.NewFile(deviceFD, "device"), c.Config.Mount, opts)
+	} else {
+		s.m, err = snapfuse.New(ctx, s.o, c.Config.Mount, opts)
+	}
 	return err
 }
 

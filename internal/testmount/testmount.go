@@ -26,6 +26,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"snapfs/internal/livestate"
 	"snapfs/internal/testchild"
 )
 
@@ -51,6 +54,8 @@ type Config struct {
 	Transport string
 	// Profile, if set, is where the server writes a CPU profile of its life.
 	Profile string
+	// Live lets another server go on with the mount, see Replace. It is over /dev/fuse then, and not sealed.
+	Live bool
 	// Trace has the server log every request to standard error.
 	Trace bool
 }
@@ -70,6 +75,7 @@ type FS struct {
 	live   bool
 	ended  bool
 	config Config
+	state  *livestate.State // nil: none
 }
 
 // command and answer are what goes over the pipes.
@@ -86,6 +92,7 @@ type answer struct {
 	Transport string
 	Requests  map[string]uint64
 	Memory    Memory
+	Device    int
 }
 
 // Memory is what the server has allocated so far.
@@ -110,11 +117,40 @@ func Start(t testing.TB, c Config) *FS {
 			t.Fatal(err)
 		}
 	}
+	if c.Live {
+		c.Transport = "dev"
+	}
 	f := &FS{Dir: c.Mount, Upper: upper, t: t, config: c}
+	if c.Live {
+		var err error
+		if f.state, err = livestate.Create("test"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.state.Close() }) // nobody goes on with it
+	}
+	f.spawn(nil)
+	t.Cleanup(f.Stop)
+	if _, err := f.ask(command{Do: "mount", Upper: upper, Work: work, Config: &f.config}); err != nil {
+		t.Fatalf("mount: %v", err)
+	}
+	f.live = true
+	return f
+}
+
+// spawn starts a server. device is what it is to go on with; nil: nothing.
+func (f *FS) spawn(device *os.File) {
+	t := f.t
+	t.Helper()
 	f.cmd = exec.Command("/proc/self/exe")
 	f.cmd.Env = testchild.Env(testchild.Server, childEnv+"=1")
 	f.cmd.Stderr = os.Stderr
 	f.cmd.WaitDelay = time.Second
+	if f.state != nil {
+		f.cmd.ExtraFiles = append(f.cmd.ExtraFiles, f.state.File())
+	}
+	if device != nil {
+		f.cmd.ExtraFiles = append(f.cmd.ExtraFiles, device)
+	}
 	stdin, err := f.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -127,12 +163,34 @@ func Start(t testing.TB, c Config) *FS {
 	if err := f.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.Stop)
-	if _, err := f.ask(command{Do: "mount", Upper: upper, Work: work, Config: &c}); err != nil {
-		t.Fatalf("mount: %v", err)
+}
+
+// Replace kills the server, and has another one go on with the mount, which needs Config.Live.
+func (f *FS) Replace() {
+	f.t.Helper()
+	a, err := f.ask(command{Do: "device"})
+	if err != nil {
+		f.t.Fatal(err)
 	}
-	f.live = true
-	return f
+	process, err := unix.PidfdOpen(f.PID(), 0)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	fd, err := unix.PidfdGetfd(process, a.Device, 0)
+	_ = unix.Close(process) // only asked
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	device := os.NewFile(uintptr(fd), "device")
+	defer device.Close() //nolint:errcheck // the server has its own
+	f.Kill()
+	f.mu.Lock()
+	f.spawn(device)
+	f.ended = false
+	f.mu.Unlock()
+	if _, err := f.ask(command{Do: "adopt", Upper: f.Upper, Work: filepath.Join(f.config.Dir, "work"), Config: &f.config}); err != nil {
+		f.t.Fatalf("go on: %v", err)
+	}
 }
 
 // ask sends a command and waits for its answer.
