@@ -6,7 +6,6 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
-	"snapfs/internal/livestate"
 	"snapfs/layers"
 )
 
@@ -25,7 +24,6 @@ type adapter struct {
 	m                  *Mount    // nil without one, in tests
 	writeback          bool      // the kernel collects writes
 	removals           removals
-	requests           *livestate.Requests // nil: nothing is noted. Set before the first request
 }
 
 func newAdapter(o *layers.Overlay, log *slog.Logger) *adapter {

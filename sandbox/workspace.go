@@ -11,8 +11,7 @@ import (
 	"snapfs/sandbox/internal/cgroup"
 )
 
-// Create makes a workspace: empty, or from a directory, an image or a snapshot. What it is made from is read, and not
-// changed. A large directory is read when the workspace is there already: see CreateRequest.
+// Create makes a workspace: empty, or from a directory (read once, nothing is copied), an image or a snapshot.
 func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
@@ -43,12 +42,9 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		w.Origin, w.Head, w.Base = src.snapshot.ID, src.snapshot.ID, src.snapshot.Top
 	}
 	created := h.event(EventCreated, w.ID, session, w.Origin, src.label)
-	switch {
-	case src.load == nil:
+	if src.load == nil {
 		err = h.addWorkspace(ctx, w, src.snapshot, created)
-	case !r.WaitImported && r.Part.All() && h.mayStandOn(ctx, src):
-		err = h.standOn(ctx, w, src, created)
-	default:
+	} else {
 		err = h.loadWorkspace(ctx, w, src, r.Progress, created)
 	}
 	if err != nil {

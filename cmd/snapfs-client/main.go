@@ -7,9 +7,15 @@ import (
 	"os"
 
 	"snapfs/cmd/internal/cli"
+	"snapfs/internal/holder"
 )
 
 // version is set by the linker.
 var version = "devel"
 
-func main() { os.Exit(cli.Program{Version: version}.Main()) }
+func main() {
+	if holder.IsHolder() {
+		os.Exit(holder.Main())
+	}
+	os.Exit(cli.Program{Version: version}.Main())
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"snapfs/cmd/internal/cli"
+	"snapfs/internal/holder"
 	"snapfs/sandbox"
 )
 
@@ -14,6 +15,9 @@ import (
 var version = "devel"
 
 func main() {
+	if holder.IsHolder() {
+		os.Exit(holder.Main())
+	}
 	if sandbox.IsMounter() {
 		os.Exit(sandbox.RunMounter())
 	}

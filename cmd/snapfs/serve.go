@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/cmd/internal/cli"
+	"snapfs/internal/holder"
 	"snapfs/sandbox"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/api/wire"
@@ -31,8 +32,12 @@ type service struct {
 	manager manager
 	home    *sandbox.Home
 	access  daemon.Access
+	served  bool       // it came to serve
 	dir     string     // where it was started; "" if that is not known
 	next    *successor // set before the server ends if a program goes on as the daemon
+
+	keeper     keeper
+	socketCopy *os.File // that the keeper has a copy of; nil for none
 
 	reloading sync.Mutex // held by reload
 }
@@ -43,8 +48,12 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	s.dir, _ = os.Getwd() // arguments may be relative to it
 	err := s.serve(ctx)
 	if s.next == nil || ctx.Err() != nil {
+		if s.served {
+			s.leave(false)
+		}
 		return err
 	}
+	s.leave(true)
 	if err != nil { // the successor takes what is left as after a crash
 		s.log.Error("this program did not end well before another one goes on", "error", err)
 	}
@@ -78,17 +87,26 @@ func (s *service) serve(ctx context.Context) error {
 		return err
 	}
 	raiseFiles()
+	if err := s.join(ctx); err != nil {
+		return err
+	}
 	socket, kept, err := s.socket()
 	if err != nil {
 		return err
 	}
 	limits, events := limitsOf(o)
+	deaths, lines := s.deaths()
 	s.home, err = sandbox.Open(ctx, o.Home, sandbox.Options{
 		Logger: s.log, MustExist: o.MustExist, Remount: o.Remount && !o.NoRemount, OwnMountpoints: true,
 		IdleAfter: o.IdleAfter, Transport: o.Transport, EnableURing: o.EnableURing, Limits: limits, Events: events,
+		Keeper: s.keeper, Deaths: deaths, LastLog: lines,
 	})
 	if err != nil {
 		return err
+	}
+	s.served = true
+	if err := holder.RemoveDeaths(o.Home); err != nil {
+		s.log.Warn("the next daemon will tell of a death again", "error", err)
 	}
 	if s.logFile != nil {
 		if err := s.logFile.open(); err != nil {
@@ -117,7 +135,11 @@ func (s *service) socket() (l net.Listener, kept bool, err error) {
 		return l, s.SocketKept, err
 	}
 	l, err = s.manager.socket()
-	return l, l != nil, err
+	if l != nil || err != nil {
+		return l, l != nil, err
+	}
+	l, err = s.keptSocket()
+	return l, false, err
 }
 
 // logPlace says where the log goes, as clients see it.
@@ -135,11 +157,15 @@ func (s *service) logPlace() string {
 func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error {
 	ctx, end := withGuards(ctx, s.home)
 	defer end()
+	socket, err := s.listen(socket)
+	if err != nil {
+		return errors.Join(err, s.home.Close())
+	}
 	served := make(chan error, 1)
 	go func() {
 		served <- daemon.Serve(ctx, daemon.Options{
 			Dir: s.Home, Home: s.home, Version: s.Version, Log: s.logPlace(), Listener: socket, Kept: kept,
-			Access: s.access, Reload: s.reload, Stopping: s.manager.stopping,
+			Access: s.access, Reload: s.reload, Stopping: s.manager.stopping, Holder: s.keeper.PID,
 			Replace: func(program string, socket *os.File) {
 				s.home.KeepGuards() // mounts are made again at once
 				s.manager.reloading()
@@ -151,6 +177,9 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 		return errors.Join(err, s.home.Close())
 	}
 	s.log.Info("serving", "home", s.Home, "pid", os.Getpid(), "version", s.Version)
+	if err := s.keeper.Ready(); err != nil {
+		s.log.Warn("the holder is not told that this daemon serves", "error", err)
+	}
 	defer s.manager.watch(s.home)()
 	s.manager.ready()
 	s.Ready()

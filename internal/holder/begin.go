@@ -21,10 +21,11 @@ func (c *Client) begin(before *os.File) (*wireConn, error) {
 		return nil, err
 	}
 	defer func() { _ = home.Close() }()
-	listener, err := listen(home)
+	fd, err := listen(int(home.Fd()))
 	if err != nil {
 		return nil, fmt.Errorf("socket of the holder: %w", err)
 	}
+	listener := os.NewFile(uintptr(fd), "listener of the holder")
 	defer func() { _ = listener.Close() }() // the holder's stays
 	var errs error
 	for _, program := range c.Programs {
@@ -38,13 +39,12 @@ func (c *Client) begin(before *os.File) (*wireConn, error) {
 }
 
 // listen makes the socket of the holder in a home.
-func listen(home *os.File) (*os.File, error) {
+func listen(home int) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return -1, os.NewSyscallError("socket", err)
 	}
-	f := os.NewFile(uintptr(fd), "listener of the holder")
-	path := fmt.Sprintf("/proc/self/fd/%d/%s", home.Fd(), SocketName)
+	path := fmt.Sprintf("/proc/self/fd/%d/%s", home, SocketName)
 	err = os.Remove(path)
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
@@ -63,9 +63,9 @@ func listen(home *os.File) (*os.File, error) {
 		err = unix.Listen(fd, unix.SOMAXCONN)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return -1, errors.Join(err, unix.Close(fd))
 	}
-	return f, nil
+	return fd, nil
 }
 
 // spawn starts a program as the holder. It fails if that does not answer as one.

@@ -56,7 +56,7 @@ func Join(ctx context.Context, o Options, wait bool) (*Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	conn, err := dial(o.Home)
-	if errors.Is(err, ErrNone) {
+	if errors.Is(err, ErrNone) || errors.Is(err, ErrCopy) {
 		return c, nil
 	}
 	if err != nil {
@@ -67,8 +67,61 @@ func Join(ctx context.Context, o Options, wait bool) (*Client, error) {
 		return nil, errors.Join(err, conn.close())
 	}
 	c.deaths, c.left = r.Deaths, r.Left
+	if conn.version < versions.to {
+		conn = c.handOver(conn)
+	}
 	c.useLocked(conn)
 	return c, nil
+}
+
+// handOver has a holder of this program take the place of one that speaks an older protocol. If that fails, the old one
+// goes on.
+func (c *Client) handOver(old *wireConn) *wireConn {
+	next, err := c.follow(old)
+	if err != nil {
+		c.Log.Warn("the holder of an earlier version goes on", "pid", old.pid, "error", err)
+		return old
+	}
+	c.Log.Info("another holder took the place of one of an earlier version", "pid", next.pid, "before", old.pid)
+	return next
+}
+
+// follow starts a holder, gives it everything that another one has, and ends that. Should this process die meanwhile, one
+// of the two is in charge.
+func (c *Client) follow(old *wireConn) (*wireConn, error) {
+	fd, err := unix.PidfdOpen(old.pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", old.pid, err)
+	}
+	before := os.NewFile(uintptr(fd), "holder before")
+	defer func() { _ = before.Close() }()
+	all, err := old.all()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, k := range all {
+			(&answer{files: k.Files}).close()
+		}
+	}()
+	next, err := c.begin(before)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range all {
+		if err := next.keep(k); err != nil {
+			return nil, errors.Join(err, next.close())
+		}
+	}
+	if _, err := old.call(context.Background(), &request{Op: opYield}); err != nil {
+		return nil, errors.Join(err, next.close())
+	}
+	_ = old.close() // it is gone
+	_, err = next.call(context.Background(), &request{Op: opCommit})
+	if err != nil {
+		c.Log.Error("the holder does not answer", "pid", next.pid, "error", err)
+	}
+	return next, nil
 }
 
 // useLocked goes on with a holder, and watches it.
@@ -152,6 +205,21 @@ func (c *Client) Kept() ([]Kept, error) {
 	return all, nil
 }
 
+// Get gives what is kept by a name; no files if nothing is. The files are the caller's.
+func (c *Client) Get(name string) (Kept, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil {
+		return Kept{}, nil
+	}
+	a, err := c.conn.exchange(context.Background(), &request{Op: opGet, Name: name})
+	if err != nil {
+		a.close()
+		return Kept{}, err
+	}
+	return Kept{a.Name, a.Data, a.files}, nil
+}
+
 // Ready tells the holder that this daemon serves.
 func (c *Client) Ready() error {
 	c.mu.Lock()
@@ -172,11 +240,22 @@ func (c *Client) Leave(successor bool) error {
 	err := error(nil)
 	if conn != nil {
 		_, err = conn.call(context.Background(), &request{Op: opLeave, End: !successor})
+		if !successor && err == nil {
+			conn.awaitEnd()
+		}
 		err = errors.Join(err, conn.close())
 	}
 	c.mu.Unlock()
 	c.watchers.Wait()
 	return err
+}
+
+// awaitEnd waits for the end of a holder that has said that it ends.
+func (c *wireConn) awaitEnd() {
+	select {
+	case <-c.gone:
+	case <-time.After(answerWait):
+	}
 }
 
 // connectedLocked starts a holder if there is none.
@@ -250,11 +329,8 @@ type answer struct {
 // dial connects to the holder of a home. ErrNone if there is none.
 func dial(dir string) (*wireConn, error) {
 	home, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if errors.Is(err, os.ErrNotExist) {
+	if err != nil { // whoever opens the home says why
 		return nil, ErrNone
-	}
-	if err != nil {
-		return nil, err
 	}
 	defer func() { _ = home.Close() }()
 	path := fmt.Sprintf("/proc/self/fd/%d/%s", home.Fd(), SocketName)
@@ -366,6 +442,14 @@ func (c *wireConn) exchange(ctx context.Context, r *request, files ...*os.File) 
 			}
 			a.close()
 		case <-c.gone:
+			select {
+			case a := <-c.answers: // the last one
+				if a.Seq == r.Seq {
+					return a, a.err()
+				}
+				a.close()
+			default:
+			}
 			return answer{}, fmt.Errorf("%w: it has ended", ErrGone)
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {

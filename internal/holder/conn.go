@@ -204,6 +204,10 @@ func (p *process) request(c *conn, r *request, files int) (answer response, fds 
 		return answer, nil, p.mayKeep(c, r, files)
 	case opForget:
 		p.forget(r.Name)
+	case opGet:
+		if e, there := p.kept[r.Name]; there {
+			return response{Name: r.Name, Data: e.data}, e.fds, nil
+		}
 	case opNext:
 		name := p.next(r.Name)
 		e := p.kept[name]
@@ -226,7 +230,7 @@ func (p *process) request(c *conn, r *request, files int) (answer response, fds 
 // hello agrees on a version, and refuses a client of another home.
 func (p *process) hello(c *conn, r *request) (answer response, fds []int, err error) {
 	if r.Home == nil || *r.Home != p.id {
-		return answer, nil, fmt.Errorf("%w: this holder is of another home, of which yours may be a copy", ErrRefused)
+		return answer, nil, fmt.Errorf("%w, of which yours may be a copy", ErrCopy)
 	}
 	common := min(r.To, p.span.to)
 	if common < max(r.From, p.span.from) {

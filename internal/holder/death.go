@@ -108,8 +108,8 @@ func writeDeaths(home int, deaths []Death) {
 	}
 }
 
-// TakeDeaths reads and removes what a holder has left in a home when it ended with the daemon.
-func TakeDeaths(dir string) ([]Death, error) {
+// ReadDeaths reads what a holder has left in a home when it ended with the daemon.
+func ReadDeaths(dir string) ([]Death, error) {
 	path := filepath.Join(dir, DeathName)
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -128,5 +128,14 @@ func TakeDeaths(dir string) ([]Death, error) {
 	if len(deaths) > maxDeaths {
 		deaths = deaths[len(deaths)-maxDeaths:]
 	}
-	return deaths, errors.Join(err, os.Remove(path))
+	return deaths, err
+}
+
+// RemoveDeaths removes what ReadDeaths reads, once it is known to others.
+func RemoveDeaths(dir string) error {
+	err := os.Remove(filepath.Join(dir, DeathName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }

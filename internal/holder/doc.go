@@ -29,6 +29,7 @@
 //	ready                            the daemon serves
 //	keep    name, data; files        replaces what was kept by that name
 //	forget  name
+//	get     name                     what is kept by the name
 //	next    name                     what is kept by the next name in order
 //	leave   end                      gives the role up: to a successor, or the holder ends
 //	yield                            the holder ends, because another one has everything

@@ -256,6 +256,7 @@ func TestRestart(t *testing.T) {
 	cmd := daemon(t, home, "home/lock", "mount/a")
 	eventually(t, "ready", func() bool { return len(lines(home, "ready")) == 1 })
 	defer end(t, home)
+	_ = os.Remove(filepath.Join(home, SocketName)) // the holder makes it again
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	for n := 2; n < 5; n++ {
@@ -311,11 +312,16 @@ func TestNothingToKeep(t *testing.T) {
 	_ = cmd.Process.Signal(unix.SIGABRT)
 	_ = cmd.Wait()
 	gone(t, s.PID)
-	deaths, err := TakeDeaths(home)
+	deaths, err := ReadDeaths(home)
 	if err != nil || len(deaths) != 1 || deaths[0].PID != s.Daemon || !deaths[0].Served {
 		t.Fatal(deaths, err)
 	}
-	if deaths, err = TakeDeaths(home); err != nil || deaths != nil {
+	for range 2 {
+		if err := RemoveDeaths(home); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if deaths, err = ReadDeaths(home); err != nil || deaths != nil {
 		t.Fatal(deaths, err)
 	}
 }
@@ -461,8 +467,11 @@ func TestCopy(t *testing.T) {
 	if err := os.Link(filepath.Join(home, SocketName), filepath.Join(other, SocketName)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Ask(t.Context(), other); !errors.Is(err, ErrRefused) {
-		t.Errorf("got %v, want a refusal", err)
+	if _, err := Ask(t.Context(), other); !errors.Is(err, ErrCopy) {
+		t.Errorf("got %v, want ErrCopy", err)
+	}
+	if twin := begun(t, other); twin.PID() != 0 || describe(t, twin) != "" {
+		t.Error("a copy has what the home has")
 	}
 	if err := os.Rename(home, home+"-moved"); err != nil {
 		t.Fatal(err)
@@ -676,5 +685,35 @@ func TestMemory(t *testing.T) {
 		if strings.HasPrefix(l, "Rss") || strings.HasPrefix(l, "Private") {
 			t.Log(l)
 		}
+	}
+}
+
+// TestHandOver: a daemon that speaks a newer protocol than the holder has a holder of its own program take its place, with
+// everything.
+func TestHandOver(t *testing.T) {
+	home := t.TempDir()
+	c := begun(t, home)
+	for i := range 10 {
+		if err := c.Keep("mount/"+strconv.Itoa(i), []byte("1"), memfd(t, "x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := c.PID()
+	if err := c.Leave(true); err != nil {
+		t.Fatal(err)
+	}
+	old := versions
+	versions = span{1, 2} // the holders speak version 1
+	defer func() { versions = old }()
+	n := begun(t, home)
+	if n.PID() == before {
+		t.Error("the old holder goes on")
+	}
+	gone(t, before)
+	if got := describe(t, n); strings.Count(got, "=1(x)") != 10 {
+		t.Error(got)
+	}
+	if s, err := Ask(t.Context(), home); err != nil || s.PID != n.PID() || s.Kept != 10 || s.Daemon != os.Getpid() {
+		t.Error(s, err)
 	}
 }

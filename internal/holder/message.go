@@ -44,6 +44,8 @@ var (
 	ErrFull = errors.New("the holder has no room for more descriptors")
 	// ErrRefused says that a request is wrong, or not allowed.
 	ErrRefused = errors.New("refused by the holder")
+	// ErrCopy says that the holder is of another home.
+	ErrCopy = errors.New("the holder is of another home")
 	// ErrGone says that the holder does not answer.
 	ErrGone = errors.New("the holder does not answer")
 )
@@ -118,6 +120,7 @@ const (
 	opReady  = "ready"
 	opKeep   = "keep"
 	opForget = "forget"
+	opGet    = "get"
 	opNext   = "next"
 	opLeave  = "leave"
 	opYield  = "yield"
@@ -141,6 +144,7 @@ type request struct {
 	Name string `json:"name,omitempty"`
 	Data []byte `json:"data,omitempty"`
 
+	// End says that all that is kept is given up.
 	End bool `json:"end,omitempty"`
 }
 
@@ -161,7 +165,7 @@ type response struct {
 }
 
 // classes name the errors that cross the socket.
-var classes = map[string]error{"conflict": ErrConflict, "full": ErrFull, "refused": ErrRefused}
+var classes = map[string]error{"conflict": ErrConflict, "full": ErrFull, "refused": ErrRefused, "copy": ErrCopy}
 
 // fail makes the response of an error.
 func fail(err error) response {

@@ -57,7 +57,8 @@ type process struct {
 	home     int // directory
 	id       identity
 	listener int
-	wake     int // readable when a signal has come
+	socket   identity // of the path of the listener
+	wake     int      // readable when a signal has come
 	buf, oob []byte
 	maxFiles int
 	span     span
@@ -82,10 +83,11 @@ func newProcess(dir string, follow bool) (*process, error) {
 		home: home, listener: listenerFD, buf: make([]byte, maxMessage), oob: make([]byte, oobSize), kept: map[string]entry{},
 		follows: -1, span: versions,
 	}
-	p.good.exe = -1
+	p.good.exe, p.most = -1, maxFailures
 	if p.id, err = identityOf(home); err != nil {
 		return nil, err
 	}
+	p.socket = p.atPath()
 	for _, fd := range []int{listenerFD, daemonFD} {
 		unix.CloseOnExec(fd)
 		if err := unix.SetNonblock(fd, true); err != nil {
@@ -96,6 +98,7 @@ func newProcess(dir string, follow bool) (*process, error) {
 		unix.CloseOnExec(beforeFD)
 		p.follows = beforeFD
 	}
+	closeInherited(follow)
 	// Listening again has the kernel tell clients the credentials of this process.
 	if err := unix.Listen(listenerFD, unix.SOMAXCONN); err != nil {
 		return nil, os.NewSyscallError("listen", err)
@@ -110,6 +113,28 @@ func newProcess(dir string, follow bool) (*process, error) {
 		return nil, err
 	}
 	return p, os.Chdir("/")
+}
+
+// closeInherited closes what the daemon has inherited from whoever started it: a pipe whose reader waits for its end.
+// What this program opens itself is closed by exec.
+func closeInherited(follow bool) {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	most := daemonFD
+	if follow {
+		most = beforeFD
+	}
+	for _, e := range list {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= most {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd)
+		}
+	}
 }
 
 // raiseFiles raises the limit of open files as far as possible, and gives it.
@@ -180,6 +205,31 @@ func (p *process) run() {
 			p.accept()
 		}
 	}
+}
+
+// atPath is what is at the path of the socket, zero if nothing is.
+func (p *process) atPath() identity {
+	var st unix.Stat_t
+	if err := unix.Fstatat(p.home, SocketName, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return identity{}
+	}
+	return identity{uint64(st.Dev), st.Ino}
+}
+
+// reachable makes the socket anew if its path leads to another one, or to nothing.
+func (p *process) reachable() {
+	if p.atPath() == p.socket {
+		return
+	}
+	fd, err := listen(p.home)
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
+		return // a full disk; a daemon that does not find the holder fails, and is tried again
+	}
+	_ = unix.Close(p.listener)
+	p.listener, p.socket = fd, p.atPath()
 }
 
 // terminate is what SIGTERM does: a daemon that is there ends first.

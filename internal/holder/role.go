@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	// maxFailures is how many daemons in a row may fail to serve before no more are started.
+	// maxFailures is how many daemons in a row may fail to serve before no more are started, and maxAsked how many when
+	// somebody has asked for one.
 	maxFailures = 6
+	maxAsked    = 2
 	// maxDeaths is how many are told, the newest.
 	maxDeaths = 16
 	// firstPause is the least time between two starts; it doubles with each failure.
@@ -61,6 +63,7 @@ type role struct {
 	started    time.Time // when the last one was started
 	failures   int       // daemons in a row that did not come to serve
 	attempts   int       // since the last one served, or somebody asked for one
+	most       int       // attempts before no more are started
 	deaths     []Death
 	terminated bool // SIGTERM has come
 }
@@ -222,7 +225,7 @@ func (p *process) failed() {
 		p.end = true
 		return
 	}
-	if p.attempts < maxFailures && !p.grant() {
+	if p.attempts < p.most && !p.grant() {
 		p.due = later(p.started.Add(firstPause << p.failures))
 	}
 }
@@ -293,7 +296,7 @@ func (p *process) ready() {
 		_ = unix.Close(p.good.exe)
 	}
 	p.good = o.recipe
-	p.failures, p.attempts, p.deaths, p.left = 0, 0, nil, 0
+	p.failures, p.attempts, p.most, p.deaths, p.left = 0, 0, maxFailures, nil, 0
 }
 
 // leave ends the role of the daemon.
@@ -326,7 +329,7 @@ func (p *process) giveUp() {
 // startAsked starts a daemon that is not there.
 func (p *process) startAsked() {
 	if p.owner == nil && p.child == nil {
-		p.attempts, p.due = 0, time.Now()
+		p.attempts, p.most, p.due = 0, maxAsked, time.Now()
 	}
 }
 
@@ -338,6 +341,7 @@ func (p *process) startDaemon() {
 	}
 	p.attempts++
 	p.started = time.Now()
+	p.reachable()
 	program := from.start.Program
 	if p.attempts > 1 && from.exe >= 0 {
 		program = fmt.Sprintf("/proc/self/fd/%d", from.exe)

@@ -79,12 +79,7 @@ func (s *server) routes() http.Handler {
 	add(wire.CallTurns, handle(s, plain(h.Turns)))
 	add(wire.CallUndo, handle(s, plain(h.Undo)))
 	add(wire.CallRedo, handle(s, plain(h.Redo)))
-	add(wire.CallApply, handle(s, func(
-		ctx context.Context, r sandbox.ApplyRequest, out *stream,
-	) (sandbox.ApplyResult, error) {
-		r.Progress = out.progress()
-		return h.Apply(ctx, r)
-	}))
+	add(wire.CallApply, handle(s, plain(h.Apply)))
 	add(wire.CallBase, handle(s, plain(h.Base)))
 	add(wire.CallConflicts, handle(s, plain(h.Conflicts)))
 	add(wire.CallReads, handle(s, func(
@@ -112,6 +107,9 @@ func (s *server) routes() http.Handler {
 		info := wire.Info{PID: os.Getpid(), Home: h.Dir(), Version: s.Version, Protocol: wire.Speaks.String(), Log: s.Log}
 		if peer.From(ctx) == nil { // else it is bound: what others do is not its business
 			info.Mounts, info.Background = h.Mounts(), h.Background()
+			if s.Holder != nil {
+				info.Holder = s.Holder()
+			}
 		}
 		return info, nil
 	}))

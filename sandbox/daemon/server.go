@@ -43,6 +43,8 @@ type Options struct {
 	Reload func() error
 	// Stopping is called once, before the server begins to end. nil = nothing is called.
 	Stopping func()
+	// Holder is the process that keeps what a successor takes over, as clients see it in Info; nil: there is none.
+	Holder func() int
 	// Replace is called in the place of Stopping if a program is to go on as the daemon once Serve has returned. The socket
 	// is a copy of the listener, which Serve closes: those who connect meanwhile wait in it. nil = that is refused.
 	Replace func(program string, socket *os.File)
@@ -73,7 +75,7 @@ type server struct {
 func Serve(ctx context.Context, o Options) error {
 	home, socket := o.Home, o.Listener
 	if socket == nil {
-		made, err := listen(o.Dir, o.Access)
+		made, err := Listen(o.Dir, o.Access)
 		if err != nil {
 			return errors.Join(err, home.Close())
 		}

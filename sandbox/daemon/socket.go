@@ -8,8 +8,8 @@ import (
 	"snapfs/sandbox/api/wire"
 )
 
-// listen makes the socket of a home. The caller holds the home, so a socket that is there already belongs to nobody.
-func listen(dir string, access Access) (*net.UnixListener, error) {
+// Listen makes the socket of a home. The caller holds the home, so a socket that is there already belongs to nobody.
+func Listen(dir string, access Access) (*net.UnixListener, error) {
 	var l *net.UnixListener
 	err := wire.WithSocket(dir, func(path string) error {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {

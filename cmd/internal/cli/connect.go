@@ -56,7 +56,7 @@ func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 	}
 	begin := time.Now()
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		c, err := client.DialAs(ctx, a.home, a.Version)
+		c, err := a.dial(ctx)
 		if err == nil {
 			a.noteVersion(c)
 			return c, nil
@@ -77,7 +77,7 @@ func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 			// Another process holds the home: a daemon that is starting or ending, or a program that uses package sandbox.
 			held = errors.Is(err, api.ErrConflict)
 		}
-		if !held || time.Since(begin) > max(a.patience, heldTimeout) {
+		if errors.Is(err, errCannotStart) || !held || time.Since(begin) > max(a.patience, heldTimeout) {
 			return nil, err
 		}
 		select {

@@ -87,6 +87,20 @@ func engineBeside(self string) (string, error) {
 		strings.Join(paths, " nor "))
 }
 
+// ClientsOf finds the client to which the complete command at a path belongs: none if it is not installed as an engine.
+func ClientsOf(engine string) []string {
+	if filepath.Base(engine) != engineName {
+		return nil
+	}
+	dir := filepath.Dir(engine)
+	for _, path := range []string{filepath.Join(dir, "snapfs"), filepath.Join(dir, "../../bin/snapfs")} {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return []string{path}
+		}
+	}
+	return nil
+}
+
 // execEngine replaces this process with the complete command, with the same arguments. It returns only on failure.
 func execEngine() error {
 	path, err := (&app{}).enginePath()

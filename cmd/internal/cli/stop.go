@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/holder"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/api/wire"
 	"snapfs/sandbox/client"
@@ -19,7 +21,7 @@ func (a *app) stopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
 		Short: "end the daemon of the home",
-		Long: `Unmounts all workspaces of the home and ends its daemon. Workspaces and snapshots stay. Layers that
+		Long: `Unmounts all workspaces of the home, and ends its daemon and the holder. Workspaces and snapshots stay. Layers that
 are not stored yet are stored after the next start, and files of destroyed workspaces that are not
 removed yet are removed then. If no daemon runs, nothing changes.
 
@@ -30,6 +32,9 @@ are taken away, with the programs. The next verb starts a daemon, which mounts a
 		Annotations: exits(api.ExitConflict, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.running(cmd)
+			if errors.Is(err, errCannotStart) {
+				return a.giveUp(err)
+			}
 			if none := (noDaemonError{}); errors.As(err, &none) {
 				a.note("%v", none)
 				return a.result(stopped{InUse: []wire.UsedMount{}}, func(io.Writer) error { return nil })
@@ -51,6 +56,15 @@ are taken away, with the programs. The next verb starts a daemon, which mounts a
 			return a.result(stopped{true, used}, func(io.Writer) error { return nil })
 		},
 	}
+}
+
+// giveUp ends the holder of a home whose daemon cannot be started.
+func (a *app) giveUp(why error) error {
+	if err := holder.Drop(a.home); err != nil && !errors.Is(err, holder.ErrNone) {
+		return failure(api.ErrUnavailable, "%v; and its mounts cannot be given up: %w", why, err)
+	}
+	a.note("%v; its mounts were given up, and the next daemon takes them away", why)
+	return a.result(stopped{true, []wire.UsedMount{}}, func(io.Writer) error { return nil })
 }
 
 // stopped is what stop prints with --json.
@@ -111,6 +125,7 @@ func (a *app) statusCommand() *cobra.Command {
 				return fields(w,
 					"home", quote(info.Home),
 					"pid", strconv.Itoa(info.PID),
+					"holder", holderOf(info),
 					"version", info.Version,
 					"mounts", strconv.Itoa(info.Mounts),
 					"log", a.logOf(info),
@@ -119,6 +134,14 @@ func (a *app) statusCommand() *cobra.Command {
 			return errors.Join(err, c.Close())
 		},
 	}
+}
+
+// holderOf says who keeps the mounts should the daemon die.
+func holderOf(d wire.Info) string {
+	if d.Holder == 0 {
+		return "-"
+	}
+	return strconv.Itoa(d.Holder)
 }
 
 // noDaemonError says that no daemon has the home.
@@ -134,11 +157,16 @@ func (a *app) running(cmd *cobra.Command) (*client.Client, error) {
 	if err := a.checkHome(anyHome); err != nil {
 		return nil, err
 	}
-	c, err := client.DialAs(cmd.Context(), a.home, a.Version)
-	for _, gone := range []error{unix.ENOENT, unix.ECONNREFUSED, unix.ECONNRESET, unix.EPIPE, io.EOF} {
-		if errors.Is(err, gone) {
+	for begin := time.Now(); ; time.Sleep(holderAgain) {
+		c, err := a.dial(cmd.Context())
+		gone := slices.ContainsFunc([]error{unix.ENOENT, unix.ECONNREFUSED, unix.ECONNRESET, unix.EPIPE, io.EOF},
+			func(e error) bool { return errors.Is(err, e) })
+		if !gone {
+			return c, err
+		}
+		// A daemon that has just died is started again if there is a holder.
+		if _, err := holder.Ask(cmd.Context(), a.home); err != nil || time.Since(begin) > heldTimeout {
 			return nil, noDaemonError{a.home}
 		}
 	}
-	return c, err
 }

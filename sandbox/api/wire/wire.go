@@ -154,6 +154,8 @@ type Info struct {
 	Log string `json:"log,omitempty"`
 	// Background is what is being done because nobody asks anything, as sandbox.Home.Background.
 	Background string `json:"background,omitempty"`
+	// Holder is the process that keeps the mounts should the daemon die; 0 if there is none, or it is the service manager.
+	Holder int `json:"holder,omitempty"`
 }
 
 // What Info.Log says of a log that is in no file that the daemon knows.

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"snapfs/internal/holder"
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
+)
+
+const (
+	// holderWait is how long a daemon may take to answer before its holder is asked.
+	holderWait = 300 * time.Millisecond
+	// holderAgain is when it is asked again.
+	holderAgain = 100 * time.Millisecond
+)
+
+// errCannotStart says that the holder of the home cannot start a daemon again.
+var errCannotStart = errors.New("the daemon of this home died and cannot be started again")
+
+// dial connects to the daemon of the home. While a daemon that has died is started again, it waits in the socket. The
+// error is errCannotStart if none can be started.
+func (a *app) dial(ctx context.Context) (*client.Client, error) {
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := a.watchHolder(inner); err != nil {
+			cancel(err)
+		}
+	}()
+	c, err := client.DialAs(inner, a.home, a.Version)
+	if cause := context.Cause(inner); err != nil && cause != nil && ctx.Err() == nil {
+		err = cause
+	}
+	cancel(nil)
+	<-done
+	return c, err
+}
+
+// watchHolder has the holder of the home start a daemon if it has given up, and returns the error if that fails. It returns
+// nil when ctx ends.
+func (a *app) watchHolder(ctx context.Context) error {
+	asked := false
+	for wait := holderWait; ; wait = holderAgain {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		s, err := holder.Ask(ctx, a.home)
+		switch {
+		case err != nil || !s.GivenUp:
+		case asked:
+			return failure(api.ErrUnavailable, "%w: %s%s", errCannotStart, lastDeath(s), mounted(s))
+		default:
+			asked = true
+			_, _ = holder.AskStart(ctx, a.home) // it is asked again what it does
+		}
+	}
+}
+
+// lastDeath says why a daemon does not start.
+func lastDeath(s holder.Status) string {
+	for i := len(s.Deaths) - 1; i >= 0; i-- {
+		d := s.Deaths[i]
+		if d.Served {
+			continue
+		}
+		return strings.TrimSuffix(d.String(), ".")
+	}
+	return "nobody knows why"
+}
+
+// mounted says what waits for a daemon.
+func mounted(s holder.Status) string {
+	if s.Kept == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d mounts wait for it: 'snapfs stop' gives them up", s.Kept)
+}

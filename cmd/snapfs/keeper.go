@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/cmd/internal/cli"
+	"snapfs/internal/holder"
+	"snapfs/sandbox"
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/daemon"
+)
+
+// keeper has what the successor of this daemon takes over, in the holder of the home or in the service manager.
+type keeper interface {
+	sandbox.Keeper
+
+	// Get gives what is kept by a name; no files if nothing is.
+	Get(name string) (sandbox.Kept, error)
+	// Ready tells that this daemon serves.
+	Ready() error
+	// Leave ends the role of this process: for a successor, or with all that is kept.
+	Leave(successor bool) error
+	// Deaths are the daemons that have died since one served.
+	Deaths() []sandbox.Death
+	// Gap is for how long nobody has served the home.
+	Gap() time.Duration
+	// PID is the process of the holder; 0 for none.
+	PID() int
+}
+
+// socketName is the name by which the daemon's socket is kept.
+const socketName = holder.HomePrefix + "socket"
+
+// join takes the role of the home's daemon.
+func (s *service) join(ctx context.Context) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	c, err := holder.Join(ctx, holder.Options{
+		Home: s.Home, Log: s.log, Programs: append(cli.ClientsOf(program), "/proc/self/exe"),
+		Start: holder.Start{Program: program, Args: withoutSocket(os.Args), Env: os.Environ(), Dir: s.dir},
+	}, false)
+	switch {
+	case errors.Is(err, holder.ErrConflict):
+		return fmt.Errorf("%w: home %s: %w: stop it first, or use another home", sandbox.ErrConflict, s.Home, err)
+	case errors.Is(err, holder.ErrGone), errors.Is(err, holder.ErrRefused):
+		return fmt.Errorf("%w: home %s: %w", sandbox.ErrUnavailable, s.Home, err)
+	case err != nil:
+		return fmt.Errorf("home %s: %w", s.Home, err)
+	}
+	s.keeper = c
+	return nil
+}
+
+// deaths are the daemons that have died since one served, and what the latest of them has logged last.
+func (s *service) deaths() (deaths []sandbox.Death, lines []string) {
+	left, err := holder.ReadDeaths(s.Home)
+	if err != nil {
+		s.log.Warn("how the daemon before ended is not known", "error", err)
+	}
+	deaths = append(left, s.keeper.Deaths()...)
+	if len(deaths) == 0 {
+		return nil, nil
+	}
+	path := s.LogPath
+	if path == "" {
+		path = filepath.Join(s.Home, api.LogName)
+	}
+	return deaths, lastLines(path)
+}
+
+const (
+	maxLastLines = 20
+	maxLastBytes = 8 << 10
+)
+
+// lastLines are the last lines of a log; none if there is none.
+func lastLines(path string) []string {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	fi, err := f.Stat()
+	if err != nil || !fi.Mode().IsRegular() {
+		return nil
+	}
+	from := max(0, fi.Size()-maxLastBytes)
+	text, err := io.ReadAll(io.NewSectionReader(f, from, maxLastBytes))
+	if err != nil {
+		return nil
+	}
+	if from > 0 { // a part of a line
+		_, text, _ = bytes.Cut(text, []byte("\n"))
+	}
+	var lines []string
+	for line := range bytes.Lines(text) {
+		lines = append(lines, string(bytes.TrimSuffix(line, []byte("\n"))))
+	}
+	return lines[max(0, len(lines)-maxLastLines):]
+}
+
+// place tells a socket from another one at its path.
+type place struct{ Dev, Ino uint64 }
+
+func (s *service) socketPlace() (place, error) {
+	var st unix.Stat_t
+	err := unix.Lstat(filepath.Join(s.Home, api.SocketName), &st)
+	return place{uint64(st.Dev), st.Ino}, err
+}
+
+// keptSocket is the socket of the daemon before, in which clients may wait; nil if there is none, or its path leads to
+// another one.
+func (s *service) keptSocket() (net.Listener, error) {
+	k, err := s.keeper.Get(socketName)
+	if err != nil || len(k.Files) != 1 {
+		return nil, err
+	}
+	defer func() { _ = k.Files[0].Close() }() // the listener has its own
+	var was place
+	now, err := s.socketPlace()
+	if err != nil || json.Unmarshal(k.Data, &was) != nil || was != now {
+		return nil, nil
+	}
+	l, err := net.FileListener(k.Files[0])
+	if err != nil {
+		return nil, fmt.Errorf("the socket of the daemon before: %w", err)
+	}
+	if u, ok := l.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false)
+	}
+	return l, listenAgain(l)
+}
+
+// listen makes the socket of the home unless there is one, and has the next daemon get it.
+func (s *service) listen(socket net.Listener) (net.Listener, error) {
+	if socket == nil {
+		l, err := daemon.Listen(s.Home, s.access)
+		if err != nil {
+			return nil, err
+		}
+		socket = l
+	}
+	u, ok := socket.(*net.UnixListener)
+	if !ok {
+		return socket, nil
+	}
+	err := error(nil)
+	if s.socketCopy, err = u.File(); err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	at, err := s.socketPlace()
+	var data []byte
+	if err == nil {
+		data, err = json.Marshal(at)
+	}
+	if err == nil {
+		err = s.keeper.Keep(socketName, data, s.socketCopy)
+	}
+	if err != nil {
+		s.log.Warn("clients are refused while a daemon that has died is started again", "error", err)
+	}
+	return socket, nil
+}
+
+// leave ends the role of the daemon.
+func (s *service) leave(successor bool) {
+	if s.keeper == nil {
+		return
+	}
+	if err := s.keeper.Leave(successor); err != nil {
+		s.log.Warn("leaving the holder", "error", err)
+	}
+}
