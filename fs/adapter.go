@@ -6,6 +6,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"snapfs/internal/livestate"
 	"snapfs/layers"
 )
 
@@ -24,6 +25,7 @@ type adapter struct {
 	m                  *Mount    // nil without one, in tests
 	writeback          bool      // the kernel collects writes
 	removals           removals
+	requests           *livestate.Requests // nil: nothing is noted. Set before the first request
 }
 
 func newAdapter(o *layers.Overlay, log *slog.Logger) *adapter {

@@ -57,7 +57,10 @@ type Options struct {
 	// Live keeps what a successor needs that serves the mount when this process is gone, see Adopt. It is the mount's
 	// until Done. Requests come over /dev/fuse then unless Transport says otherwise: only such a connection can be
 	// adopted. Nil: the mount ends with the process.
-	Live   *livestate.State
-	Logger *slog.Logger // nil is slog.Default()
-	Debug  bool         // log every request and answer at debug level
+	Live *livestate.State
+	// Crashed is for Adopt: the process before has ended by itself, by a fault or for want of memory, so that a request
+	// which it was handling may be to blame; see Refused. It is false if somebody has killed or replaced it.
+	Crashed bool
+	Logger  *slog.Logger // nil is slog.Default()
+	Debug   bool         // log every request and answer at debug level
 }

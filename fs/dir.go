@@ -22,6 +22,8 @@ func (a *adapter) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntry
 func (a *adapter) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	defer a.grown()
 	node := layers.NodeID(in.NodeId)
+	given := listed(a.requests.At(in.InHeader.Padding))
+	defer func() { a.o.ForgetAll(given.twice()) }()
 	return a.status(a.o.ReadDirPlus(node, in.Offset, func(d layers.DirEntry, ent layers.Entry) bool {
 		e := out.AddDirLookupEntry(dirEntry(d))
 		if e == nil {
@@ -29,6 +31,7 @@ func (a *adapter) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirE
 		}
 		if ent.Node != 0 { // else a name without entry: the kernel knows ".", and asks for what vanished
 			putEntry(e, &ent)
+			given.add(ent.Node)
 		}
 		return true
 	}))

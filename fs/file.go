@@ -111,7 +111,7 @@ func (a *adapter) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status
 	if err := a.killPriv(&in.InHeader, layers.NodeID(in.NodeId)); err != nil {
 		return a.status(err)
 	}
-	return a.status(a.o.Fallocate(layers.NodeID(in.NodeId), in.Mode, int64(in.Offset), int64(in.Length)))
+	return a.status(a.on(&in.InHeader).Fallocate(layers.NodeID(in.NodeId), in.Mode, int64(in.Offset), int64(in.Length)))
 }
 
 // maxCopy bounds one COPY_FILE_RANGE, whose answer holds 32 bits; the kernel asks again for the rest.

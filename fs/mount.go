@@ -38,6 +38,8 @@ type Mount struct {
 	log    *slog.Logger
 	live   *livestate.State // nil: the mount ends with the process
 
+	refused []Refused
+
 	pruner pruner
 }
 
@@ -54,7 +56,9 @@ func New(ctx context.Context, o *layers.Overlay, dir string, opts Options) (*Mou
 	} else if auto && opts.Live != nil {
 		opts.Transport = "dev"
 	}
-	return serve(ctx, newAdapter(o, opts.Logger), dir, o, opts)
+	a := newAdapter(o, opts.Logger)
+	a.settle(opts)
+	return serve(ctx, a, dir, o, opts)
 }
 
 func (opts *Options) setDefaults() {
@@ -226,7 +230,9 @@ func (m *Mount) Unmount(lazy bool) error {
 func newHandler(raw fuse.RawFileSystem, opts Options, ring bool) transport.Handler {
 	ps := fuse.NewProtocolServer(raw, protocolOptions(opts, ring))
 	if a, ok := raw.(*adapter); ok && !opts.Debug { // the protocol server logs what it answers
-		return &hot{a: a, next: ps}
+		return a.noting(&hot{a: a, next: ps})
+	} else if ok {
+		return a.noting(ps)
 	}
 	return ps
 }

@@ -103,7 +103,7 @@ func (a *adapter) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrO
 	if s.Valid == 0 && a.strips(in) {
 		s.Valid = layers.KillPriv
 	}
-	at, err := a.o.SetAttr(caller(&in.InHeader, 0), node, s)
+	at, err := a.on(&in.InHeader).SetAttr(caller(&in.InHeader, 0), node, s)
 	if err != nil {
 		return a.status(err)
 	}

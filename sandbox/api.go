@@ -23,6 +23,7 @@ type (
 	Snapshot        = api.Snapshot
 	SnapshotState   = api.SnapshotState
 	Layer           = api.Layer
+	Import          = api.Import
 	Ref             = api.Ref
 	RefPayload      = api.RefPayload
 	CreateRequest   = api.CreateRequest
@@ -113,6 +114,7 @@ const (
 	Detached  = api.Detached
 	Sealed    = api.Sealed
 	Stored    = api.Stored
+	Importing = api.Importing
 	Same      = api.Same
 	Restored  = api.Restored
 	Fresh     = api.Fresh
@@ -129,6 +131,9 @@ const (
 // StageWaiting is the stage of Progress in which a call waits for others of its kind to end.
 const StageWaiting = api.StageWaiting
 
+// StageImport is the stage of Progress in which a call waits until the directory of a workspace is in the store.
+const StageImport = api.StageImport
+
 // Kinds of event.
 const (
 	EventCreated         = api.EventCreated
@@ -136,6 +141,10 @@ const (
 	EventUnmounted       = api.EventUnmounted
 	EventSnapshotted     = api.EventSnapshotted
 	EventStored          = api.EventStored
+	EventImportStarted   = api.EventImportStarted
+	EventImportEnded     = api.EventImportEnded
+	EventImportFailed    = api.EventImportFailed
+	EventSourceChanged   = api.EventSourceChanged
 	EventRestored        = api.EventRestored
 	EventBranched        = api.EventBranched
 	EventForked          = api.EventForked

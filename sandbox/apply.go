@@ -29,14 +29,20 @@ func (h *Home) Apply(ctx context.Context, r ApplyRequest) (ApplyResult, error) {
 		return ApplyResult{}, err
 	}
 	defer end()
-	defer h.yielder.Begin()()
 	if r.Drop != "" {
+		defer h.yielder.Begin()()
 		return h.drop(ctx, r)
 	}
 	a, err := h.newApplication(ctx, r)
 	if err != nil {
 		return ApplyResult{}, err
 	}
+	if a.dir != "" && !r.Undo {
+		if err := h.waitImported(ctx, a.from.top(), r.Progress); err != nil {
+			return ApplyResult{}, err
+		}
+	}
+	defer h.yielder.Begin()()
 	if a.dir != "" {
 		return a.applyToDirectory(ctx)
 	}

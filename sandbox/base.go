@@ -34,6 +34,9 @@ func (h *Home) Base(ctx context.Context, r BaseRequest) (BaseResult, error) {
 	if err != nil {
 		return BaseResult{}, err
 	}
+	if err := h.waitImported(ctx, layer.ID, nil); err != nil {
+		return BaseResult{}, err
+	}
 	s := h.snapshotOn(layer.ID, session)
 	if s == nil {
 		if s, err = h.putBase(ctx, of[0], layer, session); err != nil {

@@ -155,11 +155,15 @@ func (c *checker) directories(ctx context.Context, _ CheckRequest) error {
 		}
 	}
 	for _, l := range c.h.catalog.Layers() {
-		if l.State == Sealed && !c.h.uppers.Exists(l.Upper) && c.h.catalog.Layer(l.ID) == l {
+		if l.State != Stored && !c.h.uppers.Exists(l.Upper) && c.h.catalog.Layer(l.ID) == l {
 			c.report("layer "+l.ID, "its directory "+c.h.uppers.Path(l.Upper)+" is missing", c.hit(l.ID))
 		}
 		if why := c.h.storer.Problem(l.ID); why != "" && c.h.catalog.Layer(l.ID) == l {
-			c.report("layer "+l.ID, "it stays a sealed directory, since it cannot be stored: "+why, c.hit(l.ID))
+			what := "it stays a sealed directory, since it cannot be stored: "
+			if l.Source != nil {
+				what = "it stays on " + l.Source.Path + ", which cannot be imported: "
+			}
+			c.report("layer "+l.ID, what+why, c.hit(l.ID))
 		}
 	}
 	return c.strays(ctx)

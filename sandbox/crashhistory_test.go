@@ -64,6 +64,13 @@ func (r *crashRun) steps() []crashStep {
 	steps := []crashStep{
 		{"open", r.open},
 		{"create", r.create},
+		{"create of an import", func(ctx context.Context) error {
+			r.promise(func(l *ledger) { l.Making = []string{"any"} })
+			_, err := r.h.Create(ctx, sandbox.CreateRequest{
+				Name: "imported", Source: filepath.Join(r.work, "src"), WaitImported: true,
+			})
+			return r.settle(err, func(l *ledger) { l.Workspaces["imported"] = nil })
+		}},
 		{"create empty", func(ctx context.Context) error {
 			r.promise(func(l *ledger) { l.Making = []string{"any"} })
 			_, err := r.h.Create(ctx, sandbox.CreateRequest{Name: "empty"})
@@ -165,7 +172,7 @@ func (r *crashRun) settle(err error, done func(*ledger)) error {
 }
 
 func (r *crashRun) open(ctx context.Context) error {
-	h, err := sandbox.Open(ctx, r.home, sandbox.WithPoints(sandbox.Options{}, r.points))
+	h, err := sandbox.Open(ctx, r.home, sandbox.StandOn(sandbox.WithPoints(sandbox.Options{}, r.points)))
 	r.h = h
 	return err
 }

@@ -76,6 +76,9 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	if err != nil {
 		return ExportResult{}, err
 	}
+	if err := h.waitImported(ctx, s.Top, r.Progress); err != nil {
+		return ExportResult{}, err
+	}
 	leave, err := h.working.exports.enter(ctx, session, r.Progress)
 	if err != nil {
 		return ExportResult{}, err

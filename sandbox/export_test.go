@@ -66,3 +66,9 @@ func (h *Home) ExpireEvents(ctx context.Context) error {
 	_, err := h.catalog.ExpireEvents(ctx, *h.events.rules.Load())
 	return err
 }
+
+// StandOn has workspaces stand on small directories, too, until they are imported.
+func StandOn(o Options) Options {
+	o.few = -1
+	return o
+}

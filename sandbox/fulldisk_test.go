@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,12 +73,26 @@ func TestFullDisk(t *testing.T) {
 	}
 
 	// A base that does not fit.
-	_, err = h.Create(ctx, sandbox.CreateRequest{Name: "big", Source: filepath.Join(dir, "src")})
+	_, err = h.Create(ctx, sandbox.CreateRequest{Name: "big", Source: filepath.Join(dir, "src"), WaitImported: true})
 	if !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("create from what does not fit: got %v", err)
 	}
 	if _, err := h.Show(ctx, sandbox.RefRequest{Ref: "big"}); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("a workspace that could not be created: got %v", err)
+	}
+	// One that stands on its source says why that is not imported.
+	if _, err := h.Create(ctx, sandbox.CreateRequest{Name: "big", Source: filepath.Join(dir, "src")}); err != nil {
+		t.Fatal(err)
+	}
+	for problem := ""; !strings.Contains(problem, "no space left"); time.Sleep(10 * time.Millisecond) {
+		o, err := h.Show(ctx, sandbox.RefRequest{Ref: "big"})
+		if err != nil || o.Workspace.Import == nil {
+			t.Fatalf("a workspace whose source does not fit: %+v, %v", o.Workspace, err)
+		}
+		problem = o.Workspace.Import.Problem
+	}
+	if _, err := h.Destroy(ctx, sandbox.DestroyRequest{Ref: "big", Now: true}); err != nil {
+		t.Fatal(err)
 	}
 	// The index wants some room to work in; where what is left is less, a collection says so.
 	if _, err := h.GC(ctx, sandbox.GCRequest{}); err != nil && !errors.Is(err, unix.ENOSPC) {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,7 @@ type Options struct {
 	clock  func() time.Time // nil = time.Now
 
 	lastSpace uint64 // as in uppers.Options
+	few       int    // in the place of fewFiles, of tests; 0 = fewFiles
 }
 
 // Home is an open home directory: its store, workspaces and mounts. One process holds it at a time. Safe for concurrent
@@ -95,6 +97,8 @@ type Home struct {
 
 	turnStats turnStats
 	size      homeSize
+	few       int // as in Options; immutable
+	sources   sourceNews
 
 	followers followers // get every event once it is durable
 	storer    *layerstore.Storer
@@ -158,11 +162,13 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	}
 	h.engine = fuseEngine{opts.Logger, opts.Transport}
 	h.points, h.ownPoints = opts.points, opts.OwnMountpoints
+	h.few = cmp.Or(opts.few, fewFiles)
 	h.readOwnNamespace()
 	h.SetLimits(opts.Limits, opts.Events)
 	h.metrics = newMetrics(h)
 	h.yielder = yield.New()
 	h.working, h.host = newWorking(), newHostProbe(h)
+	h.sources.told = make(chan sourceChange, mostToldAtOnce)
 	h.idler = newIdler(h, opts.IdleAfter)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if err := h.open(ctx, m, opts); err != nil {
@@ -308,6 +314,7 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 	h.number = number64(m.ID)
 	parts := layerstore.Parts{
 		Catalog: h.catalog, Store: h.store, Uppers: h.uppers, Number: h.number, Logger: h.log, Points: h.points,
+		Source: h.openSource,
 	}
 	h.cache = layerstore.NewCache(parts, idleLowers())
 	h.merger = layerstore.NewMerger(parts, h.cache, func(ctx context.Context) { h.refreshAll(ctx, false) })
@@ -366,6 +373,7 @@ func (h *Home) start() {
 	h.work.Go(func() { h.storer.Run(h.ctx) })
 	h.work.Go(func() { h.merger.Run(h.ctx) })
 	h.work.Go(h.idler.run)
+	h.work.Go(h.tellSources)
 	h.merger.Kick()
 	h.work.Go(h.expireRegularly)
 }

@@ -50,7 +50,7 @@ func (s *homeSize) set(bytes int64, took time.Duration) {
 	s.bytes, s.until = bytes, time.Now().Add(sizePause*took)
 }
 
-// measure gives the bytes that the store, sealed layers and the uppers of workspaces have on the disk.
+// measure gives the bytes that the store, layers that are not stored and the uppers of workspaces have on the disk.
 func (h *Home) measure(ctx context.Context) (int64, error) {
 	begun := time.Now()
 	total, err := h.store.Allocated(ctx)
@@ -62,7 +62,7 @@ func (h *Home) measure(ctx context.Context) (int64, error) {
 		all = append(all, w.Upper)
 	}
 	for _, l := range h.catalog.Layers() {
-		if l.State == Sealed {
+		if l.State != Stored {
 			all = append(all, l.Upper)
 		}
 	}
@@ -125,7 +125,7 @@ func (h *Home) roomInHome(ctx context.Context) error {
 // they leave. What workspaces stand at stays. The caller holds the lock of collections.
 func (h *Home) trim(ctx context.Context, r GCRequest, result *GCResult) error {
 	for _, l := range h.catalog.Layers() { // what is stored takes less, and nobody knows yet how much
-		if l.State != Sealed {
+		if l.State != Sealed || h.importing(l.ID) != nil {
 			continue
 		}
 		if err := h.storer.Wait(ctx, l.ID, nil); ctx.Err() != nil {

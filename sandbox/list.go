@@ -261,6 +261,7 @@ func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 	if stack, err := h.catalog.Head(w.Base, 0); err == nil { // a broken one is Check's to report
 		d.Layers = stack.Depth
 		d.Problem = h.storer.ProblemOf(w.Base)
+		d.Import = h.importOf(w.Base)
 	}
 	if l := h.liveOf(w.ID); l != nil {
 		if d.State = l.reported(mounts); d.State == Unmounted {
@@ -301,7 +302,7 @@ func (h *Home) describeSnapshot(s *catalog.Snapshot, most int) (Snapshot, error)
 	d.Layers = slices.Grow(d.Layers, len(stack.Layers))
 	for _, l := range stack.Layers {
 		layer := Layer{ID: l.ID, State: l.State, Size: l.Size, Digest: l.Digest}
-		if l.State == Sealed {
+		if l.State != Stored {
 			layer.Problem = h.storer.Problem(l.ID)
 		}
 		d.Layers = append(d.Layers, layer)

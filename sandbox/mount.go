@@ -130,6 +130,9 @@ func (h *Home) mountLocked(
 func (h *Home) choose(
 	ctx context.Context, w *catalog.Workspace, at location, mounts mountTable, makeIt bool,
 ) (mountLocation, error) {
+	if err := h.apartFromImports(ctx, at); err != nil {
+		return mountLocation{}, err
+	}
 	if m := w.Mount; m != nil && m.Mountpoint == at.path {
 		makeIt = makeIt || m.Made
 	}

@@ -41,7 +41,7 @@ func (h *Home) recover(ctx context.Context) error {
 		h.detachStale(w, mounts)
 	}
 	for _, l := range h.catalog.Layers() {
-		if l.State == Sealed {
+		if l.State != Stored {
 			if err := h.storer.Resume(ctx, l.ID); err != nil {
 				return err
 			}

@@ -109,34 +109,46 @@ func (h *Home) pathSource(path string, p Part) (source, error) {
 				ErrConflict, ws, path, point)
 		}
 	}
-	load := func(
+	foreign, err := foreignDir(at.path)
+	return source{label: at.path, load: h.dirLoader(at.path, p), foreign: foreign, dir: true}, err
+}
+
+// dirLoader stores what p takes of a directory.
+func (h *Home) dirLoader(path string, p Part) loader {
+	return func(
 		ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error,
 	) error {
 		filter, err := filterOf(p)
 		if err != nil {
 			return err
 		}
-		most, err := layers.MaxLinks(h.uppers.Dir())
-		if err == nil {
-			threads := userThreads(ctx)
-			defer threads.Close()
-			notes := h.newNotes(ctx, at.path, p)
-			opts := layers.StoreOptions{
-				Progress: progress, Home: h.number, MaxLinks: most, Do: doBy(threads), Part: partOf(filter), Seen: notes.begin,
-			}
-			_, err = layers.StoreTree(ctx, h.store, at.path, opts, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+		threads := userThreads(ctx)
+		defer threads.Close()
+		store := func(opts layers.StoreOptions) (chunkstore.Manifest, error) {
+			opts.Progress, opts.Do, opts.Part = progress, doBy(threads), partOf(filter)
+			return layers.StoreTree(ctx, h.store, path, opts, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 				if err := foundAll(filter); err != nil {
 					return err
 				}
 				return fn(tx, m)
 			})
-			notes.end(err == nil)
-			err = userError(peer.From(ctx), err)
 		}
-		return h.tooManyLinks(err)
+		_, err = h.importNoting(h.newNotes(ctx, path, p), store)
+		return h.tooManyLinks(userError(peer.From(ctx), err))
 	}
-	foreign, err := foreignDir(at.path)
-	return source{label: at.path, load: load, foreign: foreign, dir: true}, err
+}
+
+// importNoting has store read a directory with what the last import of it has noted.
+func (h *Home) importNoting(
+	n *notes, store func(opts layers.StoreOptions) (chunkstore.Manifest, error),
+) (m chunkstore.Manifest, err error) {
+	most, err := layers.MaxLinks(h.uppers.Dir())
+	if err != nil {
+		return m, err
+	}
+	m, err = store(layers.StoreOptions{Home: h.number, MaxLinks: most, Seen: n.begin})
+	n.end(err == nil)
+	return m, err
 }
 
 // squashfsMagic begins every squashfs image, "hsqs" on disk.

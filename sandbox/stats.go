@@ -81,7 +81,7 @@ func (h *Home) sessionStats(ctx context.Context, session string) (Stats, error) 
 func (h *Home) layerStats(ctx context.Context, all, own []*catalog.Layer) (Stats, error) {
 	st := Stats{Layers: int64(len(all))}
 	for _, l := range all {
-		if l.State == Sealed {
+		if l.State != Stored {
 			n, err := h.uppers.Allocated(ctx, l.Upper)
 			if err != nil {
 				return st, fmt.Errorf("measuring layer %s: %w", l.ID, err)
@@ -159,7 +159,7 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 		if l.Tier != nil {
 			st.Logical -= l.Tier.Size // a second image of what other layers have
 		}
-		if l.State == Sealed {
+		if l.State != Stored {
 			n, err := h.uppers.Allocated(ctx, l.Upper)
 			if err != nil {
 				return st, fmt.Errorf("measuring layer %s: %w", l.ID, err)

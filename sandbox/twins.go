@@ -174,6 +174,9 @@ func (f *twinFinder) over(id string) *layerNumbers {
 func (f *twinFinder) layer(ctx context.Context, l *catalog.Layer) error {
 	n := f.over(l.Parent)
 	f.layers[l.ID] = n
+	if l.State == Importing {
+		return nil // to look at it is to read the directory; it gets the numbers of a base image
+	}
 	if l.State == Stored {
 		suspects, err := n.read(uppers.Numbers(ctx, f.h.store, l.Manifest))
 		if err != nil {

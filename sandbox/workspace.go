@@ -11,7 +11,8 @@ import (
 	"snapfs/sandbox/internal/cgroup"
 )
 
-// Create makes a workspace: empty, or from a directory (read once, nothing is copied), an image or a snapshot.
+// Create makes a workspace: empty, or from a directory, an image or a snapshot. What it is made from is read, and not
+// changed. A large directory is read when the workspace is there already: see CreateRequest.
 func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	ctx, end, err := h.beginChange(ctx)
 	if err != nil {
@@ -42,9 +43,12 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		w.Origin, w.Head, w.Base = src.snapshot.ID, src.snapshot.ID, src.snapshot.Top
 	}
 	created := h.event(EventCreated, w.ID, session, w.Origin, src.label)
-	if src.load == nil {
+	switch {
+	case src.load == nil:
 		err = h.addWorkspace(ctx, w, src.snapshot, created)
-	} else {
+	case !r.WaitImported && r.Part.All() && h.mayStandOn(ctx, src):
+		err = h.standOn(ctx, w, src, created)
+	default:
 		err = h.loadWorkspace(ctx, w, src, r.Progress, created)
 	}
 	if err != nil {

@@ -57,7 +57,7 @@ func lifeOf(pid int) (began uint32, alive bool) {
 		return 0, false
 	}
 	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // the name before may hold anything
-	const state, starttime = 0, 19 // fields 3 and 22 of the whole line
+	const state, starttime = 0, 19                                       // fields 3 and 22 of the whole line
 	if len(f) <= starttime {
 		return 0, false
 	}

@@ -22,8 +22,8 @@ const own = 1 << 62
 // and a slot:
 //
 //	0  number of the request, without Resent; 0: free      5  time of the death before
-//	1  opcode, phase << 32                                 6  errno, size << 32 of the answer
-//	2  node                                                7  node of the answer
+//	1  opcode, phase << 32                                 6  errno, size << 32 of the answer; see Listed
+//	2  node                                                7  node of the answer; see Listed
 //	3  life in which it was handled last, deaths << 32     8  facts of a change: kind, nodes, inodes, values, lengths of
 //	4  time of the last death, in nanoseconds                 names; the names are from word 40 on
 //
@@ -137,7 +137,7 @@ func (r *Requests) Begin(unique uint64, op uint32, node uint64, change bool) *Re
 	q.w[1] = uint64(op) | begun<<32
 	q.w[2] = node
 	q.w[3] = r.life
-	q.w[4], q.w[5] = 0, 0
+	q.w[4], q.w[5], q.w[6], q.w[7] = 0, 0, 0, 0
 	atomic.StoreUint64(&q.w[0], unique)
 	return q
 }
@@ -168,7 +168,8 @@ func (r *Requests) take(unique uint64, change bool) *Request {
 	// The kernel counts in steps of two, so the first one is free, as a rule.
 	for at := int(unique / 2 % uint64(len(slots))); ; {
 		for i := range slots {
-			if q := &slots[(at+i)%len(slots)]; !q.busy.Load() && q.busy.CompareAndSwap(false, true) {
+			q := &slots[(at+i)%len(slots)]
+			if !q.busy.Load() && q.busy.CompareAndSwap(false, true) {
 				return q
 			}
 		}
@@ -265,6 +266,22 @@ func (q *Request) Answered() (Answer, bool) {
 	}
 	v := q.w[6]
 	return Answer{Errno: uint32(v), Size: uint32(v >> 32), Node: q.w[7]}, true
+}
+
+// SetListed notes how many references the answer to a listing gives, and a sum of the nodes.
+func (q *Request) SetListed(n, sum uint64) {
+	if q != nil {
+		atomic.StoreUint64(&q.w[7], sum)
+		atomic.StoreUint64(&q.w[6], n)
+	}
+}
+
+// Listed gives what SetListed has noted, perhaps a sum without its number.
+func (q *Request) Listed() (n, sum uint64) {
+	if q == nil {
+		return 0, 0
+	}
+	return q.w[6], q.w[7]
 }
 
 // Unfinished gives the facts of a change that the process before may have made; false if it has made none, or has noted

@@ -185,3 +185,20 @@ func TestDeathsLater(t *testing.T) {
 		s.Requests().Begin(2|resent, 9, 1, true)
 	}
 }
+
+// BenchmarkRequest is what it costs a change to be noted.
+func BenchmarkRequest(b *testing.B) {
+	s, err := livestate.Create("bench")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	r := s.Requests()
+	f := livestate.Facts{Kind: 1, Nodes: [4]uint64{1, 2}, Names: [2]string{"some name.go", "another name.go"}}
+	for i := range b.N {
+		q := r.Begin(uint64(2+2*i), 9, 1, true)
+		q.Doing(&f)
+		q.Done(livestate.Answer{Node: 5})
+		q.End()
+	}
+}

@@ -23,6 +23,9 @@ type SnapshotState string
 const (
 	Sealed SnapshotState = "sealed" // frozen and durable, not yet in the chunk store
 	Stored SnapshotState = "stored"
+	// Importing is the state of a Layer only: it shows a directory of the host, which is being taken into the chunk store.
+	// A snapshot on it is Sealed.
+	Importing SnapshotState = "importing"
 )
 
 // Workspace describes a mutable tree.
@@ -32,19 +35,22 @@ type Workspace struct {
 	State      WorkspaceState `json:"state"`
 	Mountpoint string         `json:"mountpoint,omitempty"`
 	// LastMountpoint is where an unmounted workspace was mounted last.
-	LastMountpoint string    `json:"last_mountpoint,omitempty"`
-	Paused         bool      `json:"paused"`
-	Cgroup         string    `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
-	ReadOnly       bool      `json:"read_only"`
-	NoSUID         bool      `json:"nosuid"`
-	NoDev          bool      `json:"nodev"`
-	Transport      string    `json:"transport,omitempty"`
-	Origin         string    `json:"origin,omitempty"`  // snapshot it was made from; of a fork, the Head of the other workspace then
-	Head           string    `json:"head,omitempty"`    // newest snapshot of its history
-	Layers         int       `json:"layers"`            // depth of its stack
-	Problem        string    `json:"problem,omitempty"` // why a layer of its stack is not stored; see Layer.Problem
-	CreatedAt      time.Time `json:"created_at"`
-	Source         string    `json:"source,omitempty"` // what it was created from
+	LastMountpoint string `json:"last_mountpoint,omitempty"`
+	Paused         bool   `json:"paused"`
+	Cgroup         string `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
+	ReadOnly       bool   `json:"read_only"`
+	NoSUID         bool   `json:"nosuid"`
+	NoDev          bool   `json:"nodev"`
+	Transport      string `json:"transport,omitempty"`
+	Origin         string `json:"origin,omitempty"`  // snapshot it was made from; of a fork, the Head of the other workspace then
+	Head           string `json:"head,omitempty"`    // newest snapshot of its history
+	Layers         int    `json:"layers"`            // depth of its stack
+	Problem        string `json:"problem,omitempty"` // why a layer of its stack is not stored; see Layer.Problem
+	// Import tells of the directory that the workspace stands on and that is still being taken into the store; nil if
+	// there is none.
+	Import    *Import   `json:"import,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+	Source    string    `json:"source,omitempty"` // what it was created from
 	// Foreign: the tree comes from an image file, or from a directory on a file system mounted nosuid. It is mounted
 	// NoSUID and NoDev unless MountOptions say otherwise.
 	Foreign bool `json:"foreign"`
@@ -53,6 +59,23 @@ type Workspace struct {
 	// Requests counts what the kernel has asked of the present mount, by FUSE's names of the requests. Only Show fills
 	// it.
 	Requests map[string]uint64 `json:"requests,omitempty"`
+}
+
+// Import tells how far a directory is taken into the store on which a workspace stands already. Until it is, files that
+// nobody has read are read from the directory.
+type Import struct {
+	Directory string `json:"directory"`
+	Running   bool   `json:"running"` // else it waits for others, or to be tried again
+	// Files and Bytes are what the present attempt has taken. Total is how many files the directory had when it was
+	// imported before; -1 if it never was.
+	Files int64 `json:"files"`
+	Bytes int64 `json:"bytes"`
+	Total int64 `json:"total"`
+	// Changed counts the files that were found changed in the directory after the workspace had shown them. The workspace
+	// goes on to show what it did.
+	Changed int64 `json:"changed,omitempty"`
+	// Problem is why the last attempt failed. It is tried again, less and less often, and at once when a call waits for it.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Snapshot describes an immutable point in time.
@@ -108,6 +131,9 @@ func (a Access) Allows(owner, session string) bool { return owner == session || 
 // StageWaiting is the stage of Progress in which a call waits for others of its kind to end.
 const StageWaiting = "waiting for others"
 
+// StageImport is the stage of Progress in which a call waits until the directory of a workspace is in the store.
+const StageImport = "import"
+
 // Progress reports long work; Total is -1 while unknown.
 type Progress struct {
 	Stage string `json:"stage"`
@@ -118,13 +144,17 @@ type Progress struct {
 }
 
 // CreateRequest makes a workspace. Source is "" (empty), a directory, an image file (.sqsh, .squashfs, .sqfs) or a
-// snapshot (id, prefix or name).
+// snapshot (id, prefix or name). A workspace of a large directory is there at once, and stands on the directory until that
+// is in the store, see [Import]. With a Part, or on a file system that may hang, the directory is imported first.
 type CreateRequest struct {
 	Access
 	Part
-	Name     string         `json:"name"`
-	Source   string         `json:"source,omitempty"`
-	Progress func(Progress) `json:"-"`
+	Name   string `json:"name"`
+	Source string `json:"source,omitempty"`
+	// WaitImported imports the directory first, however large it is. If the call fails there is no workspace. Daemons of
+	// earlier versions always do, and refuse a request that says so.
+	WaitImported bool           `json:"wait_imported,omitempty"`
+	Progress     func(Progress) `json:"-"`
 }
 
 // Resumption is how a workspace that was asked for by its name came about.

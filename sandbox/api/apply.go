@@ -35,6 +35,8 @@ type ApplyRequest struct {
 	// Drop gives up an application to a directory that was interrupted and cannot be gone on with, by the id that Check
 	// tells, in place of applying anything. Nothing is changed in the directory: the result says what is left there.
 	Drop string `json:"drop,omitempty"`
+	// Progress is told of the import that an application to a directory waits for.
+	Progress func(Progress) `json:"-"`
 }
 
 // ApplyResult is what was done, would be done, or stands against it.

@@ -15,6 +15,10 @@ const (
 	EventUnmounted       EventKind = "unmounted"
 	EventSnapshotted     EventKind = "snapshotted"
 	EventStored          EventKind = "stored"
+	EventImportStarted   EventKind = "import_started" // the workspace stands on its directory, which is being imported
+	EventImportEnded     EventKind = "import_ended"   // it is in the store
+	EventImportFailed    EventKind = "import_failed"  // and is tried again
+	EventSourceChanged   EventKind = "source_changed" // a file in the directory, after the workspace had shown it
 	EventRestored        EventKind = "restored"
 	EventBranched        EventKind = "branched"
 	EventForked          EventKind = "forked"
@@ -47,7 +51,8 @@ func EventKinds() []EventKind { return slices.Clone(eventKinds) }
 var eventKinds = []EventKind{
 	EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched,
 	EventForked, EventRolledBack, EventApplied, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired,
-	EventDestroyed, EventRenamed, EventCrossSession,
+	EventDestroyed, EventRenamed, EventCrossSession, EventImportStarted, EventImportEnded, EventImportFailed,
+	EventSourceChanged,
 }
 
 // Begins reports whether an event is the first of a workspace's life under its name: its Session owns the workspace.

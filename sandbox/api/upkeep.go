@@ -24,7 +24,7 @@ type Stats struct {
 	Shared      int64  `json:"shared"`
 	Reclaimable int64  `json:"reclaimable"`
 	Upper       int64  `json:"upper"`                 // allocated in writable uppers
-	Sealed      int64  `json:"sealed"`                // allocated in sealed directories not stored yet
+	Sealed      int64  `json:"sealed"`                // allocated in sealed directories not stored yet, and in copies of what is imported
 	Packs       int64  `json:"packs"`                 // store only
 	Index       int64  `json:"index"`                 // store only
 	IndexCache  int64  `json:"index_cache,omitempty"` // memory that the caches of the index may take; store only

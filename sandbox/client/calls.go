@@ -83,7 +83,7 @@ func (c *Client) Apply(ctx context.Context, r api.ApplyRequest) (api.ApplyResult
 	if r.Inode != "" {
 		refs = []*string{&r.From, &r.Base}
 	}
-	got, err := callAt[api.ApplyResult](ctx, c, wire.CallApply, &r, r.Access, sink{}, refs...)
+	got, err := callAt[api.ApplyResult](ctx, c, wire.CallApply, &r, r.Access, sink{progress: r.Progress}, refs...)
 	for i := range got.Changes {
 		// As in Diff.
 		if ch := &got.Changes[i]; ch.RawPath != nil {

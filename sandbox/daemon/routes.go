@@ -79,7 +79,12 @@ func (s *server) routes() http.Handler {
 	add(wire.CallTurns, handle(s, plain(h.Turns)))
 	add(wire.CallUndo, handle(s, plain(h.Undo)))
 	add(wire.CallRedo, handle(s, plain(h.Redo)))
-	add(wire.CallApply, handle(s, plain(h.Apply)))
+	add(wire.CallApply, handle(s, func(
+		ctx context.Context, r sandbox.ApplyRequest, out *stream,
+	) (sandbox.ApplyResult, error) {
+		r.Progress = out.progress()
+		return h.Apply(ctx, r)
+	}))
 	add(wire.CallBase, handle(s, plain(h.Base)))
 	add(wire.CallConflicts, handle(s, plain(h.Conflicts)))
 	add(wire.CallReads, handle(s, func(

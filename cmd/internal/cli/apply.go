@@ -115,7 +115,10 @@ A paused workspace stays paused. A workspace that is mounted read-only is a conf
 
 // apply calls the service and says what came of it.
 func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
+	meter := a.newMeter()
+	r.Progress = meter.report()
 	got, err := c.Apply(ctx, r)
+	meter.done()
 	if err != nil {
 		return err
 	}

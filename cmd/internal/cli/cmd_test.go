@@ -98,6 +98,9 @@ func TestCommandLine(t *testing.T) {
 		{"snapshot x --expires-at 1999-01-01T00:00:00Z", 2, "", "past"},
 		{"snapshot x --ttl 1h --expires-at 2999-01-01T00:00:00Z", 2, "", "exclude"},
 		{"snapshot x --wait long", 2, "", "--wait"},
+		{"create x --wait stored", 2, "", "imported"},
+		{"up x y --wait stored", 2, "", "imported"},
+		{"run --wait stored -- true", 2, "", "imported"},
 		{"export s f --level 99", 2, "", "no levels"},
 		{"export s f --compression zstd --level 99", 2, "", "1 to 22"},
 		{"export s f --compression zip", 2, "", "--compression"},
@@ -359,6 +362,29 @@ func TestListsMarkProblems(t *testing.T) {
 		if f[len(f)-1] != want {
 			t.Errorf("%q ends with %q, want %q", line, f[len(f)-1], want)
 		}
+	}
+}
+
+// TestImportState tells how far an import is.
+func TestImportState(t *testing.T) {
+	for want, i := range map[string]*api.Import{
+		"":              nil,
+		"importing":     {Total: -1},
+		"importing-12":  {Running: true, Files: 12, Total: -1},
+		"importing-42%": {Running: true, Files: 42, Total: 100},
+		"importing-99%": {Running: true, Files: 120, Total: 100},
+		"import-failed": {Problem: "no room", Total: -1},
+		"importing-3":   {Running: true, Files: 3, Total: -1, Problem: "no room"},
+	} {
+		if got := importState(i); got != want {
+			t.Errorf("%+v is %q, want %q", i, got, want)
+		}
+	}
+	var out bytes.Buffer
+	err := showWorkspace(&out, api.Workspace{Import: &api.Import{Running: true, Files: 50, Bytes: 2048, Total: 200, Changed: 1, Problem: "no room"}})
+	if text := out.String(); err != nil || !strings.Contains(text, "50 files, 2.0 KiB (25 %), failed before: no room") ||
+		!strings.Contains(text, "1 file after") {
+		t.Errorf("%s %v", text, err)
 	}
 }
 

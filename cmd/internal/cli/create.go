@@ -8,7 +8,7 @@ import (
 )
 
 func (a *app) createCommand() *cobra.Command {
-	var from string
+	var from, wait string
 	var part api.Part
 	cmd := &cobra.Command{
 		Use:   "create NAME [--from SRC] [-- PATH...]",
@@ -17,8 +17,8 @@ func (a *app) createCommand() *cobra.Command {
 
 SRC is what the workspace starts from. Without --from it is empty. SRC is one of:
 
-  a directory      it is read once and stored; when it is imported again, only what has changed is
-                   read (on ext4, xfs, btrfs and f2fs)
+  a directory      it is imported: read once and stored; when it is imported again, only what has
+                   changed is read (on ext4, xfs, btrfs and f2fs)
   an image file    a squashfs image named *.sqsh, *.squashfs or *.sqfs
   a snapshot       its id, name or ref
 
@@ -27,12 +27,18 @@ nosuid and nodev by default: see 'snapfs mount'.
 
 If NAME is taken, that is a conflict and nothing is changed.
 
+` + importHelp + `
+
 Of a directory, a part can be taken.
 ` + partHelp,
 		Example:     "  snapfs create app --from ./app\n  snapfs create app3 --from ./app --gitignore --exclude .git\n  snapfs create app2 --from base.sqsh",
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args, part.Paths = partArgs(cmd, args)
+			imported, err := waitImported(wait)
+			if err != nil {
+				return err
+			}
 			src, err := source(cmd, from)
 			if err != nil {
 				return err
@@ -43,7 +49,8 @@ Of a directory, a part can be taken.
 				}
 				meter := a.newMeter()
 				ws, err := c.Create(cmd.Context(), api.CreateRequest{
-					Access: a.access(), Part: part, Name: args[0], Source: src, Progress: meter.report(),
+					Access: a.access(), Part: part, Name: args[0], Source: src, WaitImported: imported,
+					Progress: meter.report(),
 				})
 				meter.done()
 				if err != nil {
@@ -55,6 +62,7 @@ Of a directory, a part can be taken.
 	}
 	cmd.Flags().StringVar(&from, "from", "",
 		"`SRC` of the workspace: directory, image file or snapshot (default: empty)")
+	waitFlag(cmd, &wait)
 	partFlags(cmd, &part, exact("NAME"))
 	return cmd
 }

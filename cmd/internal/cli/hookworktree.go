@@ -64,7 +64,7 @@ func (a *app) createWorktree(ctx context.Context, in hookInput) (string, error) 
 			})
 			return err
 		}
-		_, err = a.up(ctx, c, name, project, mount)
+		_, err = a.up(ctx, c, api.CreateRequest{Name: name, Source: project}, mount)
 		return err
 	})
 	if err != nil {

@@ -23,6 +23,10 @@ mounted, whose STATE says view. With --allow-cross-session, those of all session
 
 MOUNTPOINT is in parentheses where a workspace was mounted last, and is not mounted now.
 
+STATE says importing while the directory that a workspace was made from is being imported, with the
+part that is done, or the number of files where it is not known how many there are; import-failed
+until that is tried again.
+
 PROBLEM is not-storable if a layer cannot be stored and therefore stays a sealed directory. 'snapfs
 show' says why.`,
 		Example: "  snapfs list\n  snapfs list --limit 20 --after app\n  snapfs list --all --json",
@@ -68,6 +72,9 @@ func stateOf(ws api.Workspace) string {
 	}
 	if ws.View {
 		state += ",view"
+	}
+	if i := importState(ws.Import); i != "" {
+		state += "," + i
 	}
 	return state
 }

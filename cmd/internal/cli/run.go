@@ -22,7 +22,7 @@ import (
 )
 
 func (a *app) runCommand() *cobra.Command {
-	var from string
+	var from, wait string
 	var empty, apply, keep, discard bool
 	t := throwAway{app: a}
 	cmd := &cobra.Command{
@@ -97,6 +97,9 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 			if err != nil {
 				return err
 			}
+			if t.imported, err = waitImported(wait); err != nil {
+				return err
+			}
 			if t.name == "" {
 				t.name = fmt.Sprintf("run-%08x", rand.Uint32())
 			}
@@ -117,6 +120,7 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 	f.SetInterspersed(false) // arguments after CMD belong to CMD
 	f.StringVar(&from, "from", "", "`SRC` of the workspace: directory, image file or snapshot (default: the present directory)")
 	f.BoolVar(&empty, "empty", false, "begin with an empty workspace")
+	waitFlag(cmd, &wait)
 	f.StringVar(&t.name, "name", "", "`NAME` of the workspace (default: generated)")
 	f.BoolVar(&apply, "apply", false, "apply what CMD changed to SRC, and do not ask")
 	f.BoolVar(&keep, "keep", false, "keep the workspace after CMD has ended, and do not ask")
@@ -136,6 +140,8 @@ type throwAway struct {
 	dir    string // the directory that it is made from, if it is one
 	end    ending
 	argv   []string
+
+	imported bool // it is imported first
 
 	sandbox bool
 	show    []string // in the sandbox
@@ -181,7 +187,7 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 		return err
 	}
 	meter := a.newMeter()
-	_, err = c.Create(ctx, api.CreateRequest{Access: a.access(), Name: t.name, Source: t.src, Progress: meter.report()})
+	_, err = c.Create(ctx, api.CreateRequest{Access: a.access(), Name: t.name, Source: t.src, WaitImported: t.imported, Progress: meter.report()})
 	meter.done()
 	if err != nil {
 		return err
@@ -321,7 +327,11 @@ func (t throwAway) next() string {
 // if it cannot.
 func (t throwAway) applyHome(ctx context.Context) (api.ApplyResult, error) {
 	a := t.app
-	got, err := t.client.Apply(context.WithoutCancel(ctx), api.ApplyRequest{Access: a.access(), From: t.name, To: t.dir})
+	meter := a.newMeter()
+	got, err := t.client.Apply(context.WithoutCancel(ctx), api.ApplyRequest{
+		Access: a.access(), From: t.name, To: t.dir, Progress: meter.report(),
+	})
+	meter.done()
 	if err != nil {
 		return got, fmt.Errorf("workspace %s is kept: applying it to %s: %w", t.name, quote(t.dir), err)
 	}

@@ -64,6 +64,8 @@ func showWorkspace(w io.Writer, ws api.Workspace) error {
 		"origin", ws.Origin,
 		"head", ws.Head,
 		"layers", strconv.Itoa(ws.Layers),
+		"import", importText(ws.Import),
+		"changed in source", changedText(ws.Import),
 		"problem", cannotStore(ws.Problem),
 		"requests", requestCounts(ws.Requests),
 	)

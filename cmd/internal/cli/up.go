@@ -16,13 +16,13 @@ import (
 )
 
 func (a *app) upCommand() *cobra.Command {
-	var from, file string
+	var from, file, wait string
 	var options mountOptions
 	cmd := &cobra.Command{
 		Use:   "up [NAME [MOUNTPOINT]] [--from SRC]",
 		Short: "create a workspace if it is missing, and mount it",
 		Long: `Creates workspace NAME from SRC if no workspace has that name, and mounts it. SRC is as in 'snapfs
-create'. If the workspace exists and was made from something else, that is a conflict. The last element of MOUNTPOINT is created if it is
+create', and so is --wait. If the workspace exists and was made from something else, that is a conflict. The last element of MOUNTPOINT is created if it is
 missing. If the workspace is already mounted on MOUNTPOINT, nothing changes. Without MOUNTPOINT, NAME
 is brought up as snapfs.toml says, see below, or else mounted where it is or was mounted last.
 
@@ -55,6 +55,10 @@ others. 'snapfs down' takes them down.`,
 			if err := options.check(false); err != nil {
 				return err
 			}
+			imported, err := waitImported(wait)
+			if err != nil {
+				return err
+			}
 			if len(args) == 2 && file != "" {
 				return usagef("--file excludes MOUNTPOINT")
 			}
@@ -64,7 +68,7 @@ others. 'snapfs down' takes them down.`,
 					return err
 				}
 				if ok {
-					return a.upProject(cmd, p, args)
+					return a.upProject(cmd, p, args, imported)
 				}
 			}
 			mountpoint := "" // that of before
@@ -99,7 +103,7 @@ others. 'snapfs down' takes them down.`,
 						return err
 					}
 				}
-				up, err := a.up(cmd.Context(), c, name, src, api.MountRequest{
+				up, err := a.up(cmd.Context(), c, api.CreateRequest{Name: name, Source: src, WaitImported: imported}, api.MountRequest{
 					Access: a.access(), Workspace: name, Mountpoint: mountpoint, MakeMountpoint: true,
 					MountOptions: options.MountOptions,
 				})
@@ -115,6 +119,7 @@ others. 'snapfs down' takes them down.`,
 	}
 	cmd.Flags().StringVar(&from, "from", "",
 		"`SRC` of a new workspace: directory, image file or snapshot (default: empty)")
+	waitFlag(cmd, &wait)
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the `FILE` that names the workspaces (default: snapfs.toml)")
 	mountFlags(cmd, &options)
 	return cmd
@@ -140,7 +145,7 @@ func neverMounted(name string) error {
 }
 
 // upProject does up for the workspaces of a file, or for those of it that are named.
-func (a *app) upProject(cmd *cobra.Command, p project, names []string) error {
+func (a *app) upProject(cmd *cobra.Command, p project, names []string, imported bool) error {
 	if len(names) == 0 {
 		names = p.names()
 	}
@@ -156,7 +161,9 @@ func (a *app) upProject(cmd *cobra.Command, p project, names []string) error {
 		created := map[string]api.UpResult{}
 		failures := map[string]error{}
 		for _, name := range names {
-			created[name], failures[name] = a.upCreate(ctx, c, name, p.source(name))
+			created[name], failures[name] = a.upCreate(ctx, c, api.CreateRequest{
+				Name: name, Source: p.source(name), WaitImported: imported,
+			})
 		}
 		err := eachOf(ctx, a, names, "workspaces", func(name string) (api.UpResult, error) {
 			up := created[name]
@@ -200,9 +207,9 @@ func (a *app) upProject(cmd *cobra.Command, p project, names []string) error {
 
 // up creates the workspace if needed and mounts it.
 func (a *app) up(
-	ctx context.Context, c *client.Client, name, src string, mount api.MountRequest,
+	ctx context.Context, c *client.Client, r api.CreateRequest, mount api.MountRequest,
 ) (api.UpResult, error) {
-	up, err := a.upCreate(ctx, c, name, src)
+	up, err := a.upCreate(ctx, c, r)
 	if err != nil {
 		return up, err
 	}
@@ -210,17 +217,16 @@ func (a *app) up(
 }
 
 // upCreate creates the workspace if needed.
-func (a *app) upCreate(ctx context.Context, c *client.Client, name, src string) (api.UpResult, error) {
+func (a *app) upCreate(ctx context.Context, c *client.Client, r api.CreateRequest) (api.UpResult, error) {
 	meter := a.newMeter()
-	up, err := c.Up(ctx, api.UpRequest{CreateRequest: api.CreateRequest{
-		Access: a.access(), Name: name, Source: src, Progress: meter.report(),
-	}})
+	r.Access, r.Progress = a.access(), meter.report()
+	up, err := c.Up(ctx, api.UpRequest{CreateRequest: r})
 	meter.done()
 	if err != nil {
 		return up, err
 	}
 	if up.How == api.Restored {
-		a.note("workspace %s was lost: it is at snapshot %s", name, up.Head)
+		a.note("workspace %s was lost: it is at snapshot %s", r.Name, up.Head)
 	}
 	return up, nil
 }

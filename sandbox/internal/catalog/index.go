@@ -19,7 +19,7 @@ type index struct {
 	made   ids // of workspaces, by MadeKey
 	order  ids // of snapshots
 	layers ids // that have a record
-	sealed int // how many of the layers are
+	sealed int // how many of the layers are not stored
 
 	renames     []*Rename           // oldest first
 	ofWorkspace lists[string]       // snapshots by workspace
@@ -55,7 +55,7 @@ type node struct {
 	ends       set // layers whose tiers lie on it
 
 	depth  int                // layers from here down; 0 if the record of one is missing
-	sealed int                // so many of those are sealed
+	sealed int                // so many of those are not stored
 	needs  few[*session, int] // by session: its snapshots that are counted, and children that it needs
 }
 
@@ -373,10 +373,10 @@ func (x *index) replace(n *node, l *Layer) {
 	for of := range n.needs.all() {
 		of.bytes += n.size() - before
 	}
-	if was != nil && was.State == api.Sealed {
+	if was != nil && was.State != api.Stored {
 		x.sealed--
 	}
-	if l != nil && l.State == api.Sealed {
+	if l != nil && l.State != api.Stored {
 		x.sealed++
 	}
 	from, to := tierEnd(was), tierEnd(l)
@@ -444,7 +444,7 @@ func measure(n *node, most int) {
 		case n.parent.depth > 0 && n.parent.depth < most: // else the records are those of a ring
 			depth, sealed = n.parent.depth+1, n.parent.sealed
 		}
-		if depth > 0 && n.layer.State == api.Sealed {
+		if depth > 0 && n.layer.State != api.Stored {
 			sealed++
 		}
 		if depth != n.depth || sealed != n.sealed {

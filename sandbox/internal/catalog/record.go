@@ -146,7 +146,7 @@ type Layer struct {
 	ID       string            `json:"id"`
 	Parent   string            `json:"parent,omitempty"`
 	State    api.SnapshotState `json:"state"`
-	Upper    uint64            `json:"upper,omitempty"` // directory of a sealed layer, 0 once it is stored
+	Upper    uint64            `json:"upper,omitempty"` // directory of a layer that is not stored; see Source
 	Manifest chunkstore.ID     `json:"manifest,omitempty"`
 	Size     int64             `json:"size,omitempty"`
 	Digest   string            `json:"digest,omitempty"`
@@ -155,6 +155,17 @@ type Layer struct {
 	// Imported is the directory that the layer was made of. Such a layer is not merged into those above it: what was
 	// changed in the directory's tree can be told as long as something stands on it.
 	Imported string `json:"imported,omitempty"`
+	// Source is the directory that a layer in state api.Importing shows; nil in other states. Upper then has the copies of
+	// what was read of it.
+	Source *Source `json:"source,omitempty"`
+}
+
+// Source is a directory of the host that is being imported.
+type Source struct {
+	Path    string     `json:"path"`
+	ID      string     `json:"id"`           // tells the directory from another one at its path
+	By      *peer.User `json:"by,omitempty"` // with whose rights it is read; nil: the daemon's
+	Session string     `json:"session"`      // for which it is imported
 }
 
 // Tier is an image that stands for a layer and those below it, so that deep stacks open as few lowers.
@@ -167,7 +178,7 @@ type Tier struct {
 
 // Stored is the record of the same layer as an image.
 func (r Layer) Stored(m chunkstore.Manifest) Layer {
-	r.State, r.Upper, r.NoSync = api.Stored, 0, false
+	r.State, r.Upper, r.NoSync, r.Source = api.Stored, 0, false, nil
 	r.Manifest, r.Size, r.Digest = m.ID, m.Size, hex.EncodeToString(m.Digest[:])
 	return r
 }

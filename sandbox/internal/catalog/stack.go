@@ -70,7 +70,7 @@ func (c *Catalog) SealedOf(top string) ([]*Layer, error) {
 	}
 	var list []*Layer
 	for ; n != nil && n.sealed > 0; n = n.parent {
-		if n.layer.State == api.Sealed {
+		if n.layer.State != api.Stored {
 			list = append(list, n.layer)
 		}
 	}
@@ -130,6 +130,37 @@ func (c *Catalog) SnapshotsOver(layers ...string) []string {
 		met[n] = true
 		for id := range n.snapshots.all() {
 			found = append(found, id)
+		}
+		queue = append(queue, n.children...)
+	}
+	slices.Sort(found)
+	return found
+}
+
+// WorkspacesOver lists the names of workspaces whose stacks have a layer, most of them at most.
+func (c *Catalog) WorkspacesOver(layer string, most int) []string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var found []string
+	var queue []*node
+	if n := c.index.nodes[layer]; n != nil {
+		queue = append(queue, n)
+	}
+	met := map[*node]bool{}
+	for len(queue) > 0 {
+		n := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		if met[n] || n.depth == 0 {
+			continue
+		}
+		met[n] = true
+		for name := range n.workspaces.all() {
+			if c.index.workspaces[name] != nil && len(found) < most { // else it is staged
+				found = append(found, name)
+			}
+		}
+		if len(found) == most {
+			break
 		}
 		queue = append(queue, n.children...)
 	}

@@ -40,7 +40,7 @@ func (f Form) Key() string {
 	return f.ID
 }
 
-// Image is the form's manifest; 0 for a sealed layer.
+// Image is the form's manifest; 0 for a layer that is not stored.
 func (f Form) Image() chunkstore.ID {
 	if f.AsTier {
 		return f.Tier.Manifest

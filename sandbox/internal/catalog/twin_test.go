@@ -235,7 +235,7 @@ func (t *twin) same(tt *testing.T, c *Catalog, rnd *rand.Rand) {
 	check("workspaces", c.Workspaces(), workspaces)
 	check("layers", c.Layers(), layers)
 	n := Counts{Workspaces: len(workspaces), Snapshots: len(snapshots), Layers: len(layers)}
-	n.Sealed = len(where(slices.Clone(layers), func(l *Layer) bool { return l.State == api.Sealed }))
+	n.Sealed = len(where(slices.Clone(layers), func(l *Layer) bool { return l.State != api.Stored }))
 	check("count", c.Count(), n)
 
 	for _, session := range []string{"", "a", "b", "none"} {
@@ -314,7 +314,7 @@ func (t *twin) sameStacks(tt *testing.T, c *Catalog, check func(what string, got
 		}
 		check("stack of "+top, got, stack)
 		head, _ := c.Head(top, 2)
-		sealed := where(slices.Clone(stack), func(l *Layer) bool { return l.State == api.Sealed })
+		sealed := where(slices.Clone(stack), func(l *Layer) bool { return l.State != api.Stored })
 		check("head of "+top, head, Head{Layers: stack[:min(2, len(stack))], Depth: len(stack), Sealed: len(sealed)})
 		list, _ := c.SealedOf(top)
 		check("sealed of "+top, list, sealed)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 )
 
 // standstill is a Storer whose layers stand still: those that begin to be stored first, up to a number of them.
@@ -144,5 +145,64 @@ func TestSmallBesideBig(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// importing records a layer that shows a directory, for a session, and a snapshot that names it.
+func (x *fixture) importing(session string) string {
+	x.t.Helper()
+	copies, err := x.Uppers.Create(x.t.Context())
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	dir := x.t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte(session), 0o644); err != nil {
+		x.t.Fatal(err)
+	}
+	l := &catalog.Layer{
+		ID: x.Catalog.NewID(), State: api.Importing, Upper: copies, Imported: dir,
+		Source: &catalog.Source{Path: dir, Session: session},
+	}
+	s := &catalog.Snapshot{ID: x.Catalog.NewID(), Workspace: session, Session: session, Top: l.ID}
+	if _, err := x.Catalog.Update(x.t.Context(), false, func(ch *catalog.Change) error {
+		ch.PutLayers = append(ch.PutLayers, l)
+		ch.PutSnapshots = append(ch.PutSnapshots, s)
+		return nil
+	}); err != nil {
+		x.t.Fatal(err)
+	}
+	x.storer.Add(l.ID)
+	return l.ID
+}
+
+// TestImportsAtOnce: a session imports one directory at a time, beside one of another session, and imports keep no
+// sealed layer waiting that does not lie on them.
+func TestImportsAtOnce(t *testing.T) {
+	x := newFixture(t, false)
+	h := x.holdStorer(importsAtOnce)
+	first, second := x.importing("a"), x.importing("a")
+	third := x.importing("b")
+	h.wait(t)
+	if i := x.storer.Importing(first); !i.Running || i.Total != -1 {
+		t.Errorf("the first import is %+v", i)
+	}
+	if x.storer.Importing(second).Running || !x.storer.Importing(third).Running {
+		t.Error("the second session waits for the first")
+	}
+	fourth := x.importing("c")
+	above, _ := x.seal(first, "above")
+	small, _ := x.seal("", "small")
+	x.stored(small)
+	for _, layer := range []string{second, fourth} {
+		if x.state(layer) != api.Importing {
+			t.Errorf("layer %s is %s", layer, x.state(layer))
+		}
+	}
+	if x.state(above) != api.Sealed {
+		t.Errorf("what lies on an import is %s", x.state(above))
+	}
+	close(h.release)
+	for _, layer := range []string{first, second, third, fourth, above} {
+		x.stored(layer)
 	}
 }

@@ -26,6 +26,8 @@ type Parts struct {
 	Number  uint64 // of the home, as images have it
 	Logger  *slog.Logger
 	Points  failpoint.Func // is told each durable step; nil but in tests of crashes
+	// Source opens a layer in state api.Importing.
+	Source func(ctx context.Context, r *catalog.Layer) (*layers.Lower, error)
 }
 
 // Cache shares open layers between mounts, comparisons, exports, storing and merging. Safe for concurrent use.
@@ -115,7 +117,14 @@ func (c *Cache) formOf(layer string, tier bool) (catalog.Form, error) {
 
 // openFromDisk opens a layer in the form that its record tells.
 func (c *Cache) openFromDisk(ctx context.Context, f catalog.Form) (*layers.Lower, error) {
-	if f.State == api.Sealed {
+	switch f.State {
+	case api.Importing:
+		low, err := c.Source(ctx, f.Layer)
+		if err != nil {
+			return nil, errclass.Mark(fmt.Errorf("opening layer %s: %w", f.ID, err))
+		}
+		return low, nil
+	case api.Sealed:
 		low, err := layers.OpenSealed(f.ID, c.Uppers.Path(f.Upper), uppers.InoBase(f.Upper), c.Uppers.WideIno)
 		if err != nil {
 			return nil, errclass.Mark(fmt.Errorf("opening sealed layer %s: %w", f.ID, err))
@@ -133,7 +142,7 @@ func (c *Cache) openFromDisk(ctx context.Context, f catalog.Form) (*layers.Lower
 	return low, nil
 }
 
-// Add enters a layer that was just sealed, with one user.
+// Add enters a layer that was just sealed, or opened for an import, with one user.
 func (c *Cache) Add(layer string, open *layers.Lower, upper uint64) *Lower {
 	c.mu.Lock()
 	defer c.mu.Unlock()

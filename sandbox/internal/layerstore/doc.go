@@ -2,8 +2,8 @@
 //
 // # Nouns
 //
-//   - A layer is sealed (the directory that was an upper) or stored (an image in the chunk store); its record says
-//     which, and what it lies on. A form is what a layer is opened as: alone, or as its tier, an image that stands for
+//   - A layer is importing (a directory of the host, with copies of what was read of it), sealed (the directory that was
+//     an upper) or stored (an image in the chunk store); its record says which, and what it lies on. A form is what a layer is opened as: alone, or as its tier, an image that stands for
 //     the layers below it, too. See package catalog, which has the records.
 //   - A Lower is one open form. The Cache shares it between all its users and keeps some open that have none. It is
 //     stale once no new user may have it: its layer is gone, or has got another form. It is closed with its last user,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"snapfs/chunkstore"
+	"snapfs/layers"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/uppers"
@@ -36,6 +37,16 @@ func (x *fixture) Attempted(_ time.Duration, err error) {
 
 func (x *fixture) InPlace(context.Context) {}
 
+func (x *fixture) Import(
+	ctx context.Context, r *catalog.Layer, _ *layers.Lower, tell Telling, fn Commit,
+) (chunkstore.Manifest, error) {
+	opts := layers.StoreOptions{Home: x.Number, Progress: tell.Progress}
+	return layers.StoreTree(ctx, x.Store, r.Source.Path, opts, fn)
+}
+
+func (x *fixture) Imported(*catalog.Layer) []api.Event { return nil }
+func (x *fixture) Failed(*catalog.Layer, error)        {}
+
 // newFixture makes an empty one, whose storer works if storing is true.
 func newFixture(t *testing.T, storing bool) *fixture {
 	t.Helper()
@@ -59,6 +70,9 @@ func newFixture(t *testing.T, storing bool) *fixture {
 		t.Fatal(err)
 	}
 	x := &fixture{t: t, Parts: Parts{Catalog: records, Store: store, Uppers: set, Number: 1, Logger: log}}
+	x.Source = func(_ context.Context, r *catalog.Layer) (*layers.Lower, error) {
+		return layers.OpenSealed(r.ID, r.Source.Path, 0)
+	}
 	x.cache = NewCache(x.Parts, 8)
 	x.merger = NewMerger(x.Parts, x.cache, func(context.Context) {})
 	x.storer = NewStorer(x.Parts, x.cache, x.merger, yield, x)

@@ -10,6 +10,7 @@ import (
 
 	"snapfs/internal/hosttree"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 )
 
 // next takes the oldest layer that nothing keeps from being stored; nil if there is none.
@@ -23,6 +24,10 @@ func (s *Storer) next() *storing {
 		if s.startsLocked(layer, queued, at) {
 			s.queue = slices.Delete(s.queue, i, i+1)
 			now := &storing{layer: layer, big: s.big[layer], ended: make(chan struct{})}
+			if r := s.Catalog.Layer(layer); r != nil {
+				now.source = r.Source
+			}
+			now.expected.Store(-1)
 			s.now[layer] = now
 			delete(s.big, layer)
 			return now
@@ -38,7 +43,29 @@ func (s *Storer) startsLocked(layer string, queued map[string]bool, at time.Time
 		return false
 	}
 	r := s.Catalog.Layer(layer)
-	return r == nil || !queued[r.Parent] && s.now[r.Parent] == nil
+	if r == nil {
+		return true
+	}
+	return !queued[r.Parent] && s.now[r.Parent] == nil && s.placeLocked(r)
+}
+
+// placeLocked reports whether there is a place to store a layer. Imports have places of their own, and a session has one
+// of them at most, so that one with many large directories keeps nobody waiting.
+func (s *Storer) placeLocked(r *catalog.Layer) bool {
+	imports := 0
+	for _, now := range s.now {
+		if now.source == nil {
+			continue
+		}
+		imports++
+		if r.Source != nil && now.source.Session == r.Source.Session {
+			return false
+		}
+	}
+	if r.Source != nil {
+		return imports < importsAtOnce
+	}
+	return len(s.now)-imports < storeAtOnce
 }
 
 // bigLocked counts the big layers that are being stored.
@@ -58,7 +85,7 @@ func (s *Storer) room(ctx context.Context, now *storing) bool {
 	s.mu.Lock()
 	known := now.big
 	s.mu.Unlock()
-	if known {
+	if known || now.source != nil {
 		return true
 	}
 	big := s.isBig(ctx, now.layer)

@@ -43,9 +43,14 @@ func (s *Storer) Resume(ctx context.Context, layer string) error {
 		why = fmt.Sprintf("the daemon ended %d times while it was storing it", a.Begun)
 	}
 	if why != "" {
-		s.Logger.Warn("a layer is not stored; it stays sealed until somebody waits for it", "layer", layer, "why", why)
+		t := &trouble{why: why}
+		if r := s.Catalog.Layer(layer); r != nil && r.Source != nil && a.Parked == "" {
+			t.until = time.Now().Add(lastRetry) // the longer an import takes, the more often it is interrupted
+		}
+		s.Logger.Warn("a layer is not stored; it stays a directory until somebody waits for it", "layer", layer, "why", why,
+			"again", t.until)
 		s.mu.Lock()
-		s.troubles[layer] = &trouble{why: why}
+		s.troubles[layer] = t
 		s.mu.Unlock()
 	}
 	s.Add(layer)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"snapfs/chunkstore"
@@ -21,19 +22,36 @@ type Owner interface {
 	Attempted(took time.Duration, err error)
 	// InPlace is told that the image of a layer is what to use from now on: stacks beneath mounts are to be refreshed.
 	InPlace(ctx context.Context)
+	// Import stores what a layer shows of a directory of the host, opened as low, and commits it together with what fn
+	// writes. It tells expect how many files there may be.
+	Import(ctx context.Context, r *catalog.Layer, low *layers.Lower, tell Telling, fn Commit) (chunkstore.Manifest, error)
+	// Imported gives the events that tell that a directory is imported, and Failed is told that it is not.
+	Imported(r *catalog.Layer) []api.Event
+	Failed(r *catalog.Layer, err error)
 }
+
+// Telling is told how far an import has come.
+type Telling struct {
+	Expect   func(files int64)
+	Progress func(files, bytes int64)
+}
+
+// Commit writes records into the transaction that makes an image durable.
+type Commit func(tx *chunkstore.Tx, m chunkstore.Manifest) error
 
 // How many layers are stored at a time, and how many of them may be big: an ingest of much holds some 100 MiB. A small
 // layer never waits for a big one, unless that lies below it.
 const (
-	storeAtOnce = 3
-	bigAtOnce   = 2
-	smallFiles  = 1000
-	smallBytes  = 8 << 20
+	storeAtOnce   = 3
+	bigAtOnce     = 2
+	importsAtOnce = 2 // besides these, one of each session
+	smallFiles    = 1000
+	smallBytes    = 8 << 20
 )
 
-// Storer stores sealed layers, several at a time, the oldest first, and parents before what lies on them. What it has
-// not done when its context ends the next process finds in the records. Safe for concurrent use; Run is called once.
+// Storer stores layers, sealed directories and such of the host that are being imported, several at a time, the oldest
+// first, and parents before what lies on them. What it has not done when its context ends the next process finds in the
+// records. Safe for concurrent use; Run is called once.
 type Storer struct {
 	Parts
 	cache  *Cache
@@ -56,6 +74,9 @@ type storing struct {
 	cancel context.CancelFunc // guarded by Storer.mu; nil before it begins
 	big    bool               // guarded by Storer.mu
 	ended  chan struct{}      // closed
+	source *catalog.Source    // of an import, else nil; immutable
+
+	files, bytes, expected atomic.Int64 // of an import, so far; expected is -1 if it is not known
 }
 
 // waiter is a call that waits for a layer. The call reports its progress itself: however slow that is, storing goes on.
@@ -105,7 +126,7 @@ func NewStorer(p Parts, c *Cache, m *Merger, yield func(context.Context), o Owne
 	}
 }
 
-// Add queues a sealed layer. If it is in use, it must be in the cache.
+// Add queues a layer that is not stored. If it is in use, it must be in the cache.
 func (s *Storer) Add(layer string) {
 	s.mu.Lock()
 	s.queue = append(s.queue, layer)
@@ -156,7 +177,7 @@ func (s *Storer) waitLayer(ctx context.Context, layer string, progress func(api.
 // Run stores until ctx ends.
 func (s *Storer) Run(ctx context.Context) {
 	var workers sync.WaitGroup
-	for range storeAtOnce {
+	for range storeAtOnce + importsAtOnce {
 		workers.Go(func() { s.work(ctx) })
 	}
 	workers.Wait()
@@ -206,7 +227,12 @@ func (s *Storer) attempt(ctx context.Context, now *storing) {
 		err = s.Catalog.PutAttempts(ctx, layer, catalog.Attempts{}) // deleted meanwhile
 	}
 	if err != nil {
-		s.Logger.Error("a layer could not be stored; it stays sealed", "layer", layer, "error", err)
+		if r := s.Catalog.Layer(layer); r != nil && r.State == api.Importing {
+			s.Logger.Error("a directory could not be imported; it is tried again", "directory", r.Source.Path, "layer", layer, "error", err)
+			s.owner.Failed(r, err)
+		} else {
+			s.Logger.Error("a layer could not be stored; it stays sealed", "layer", layer, "error", err)
+		}
 		s.failed(ctx, layer, err)
 	}
 	s.finish(layer, err)
@@ -220,8 +246,8 @@ func (s *Storer) try(ctx context.Context, now *storing) error {
 	s.mu.Lock()
 	now.cancel = cancel
 	s.mu.Unlock()
-	report := s.reporter(layer)
-	err := s.store(ctx, layer, func(files, bytes int64) {
+	report := s.reporter(now)
+	err := s.store(ctx, now, func(files, bytes int64) {
 		s.yield(ctx)
 		report(files, bytes)
 	})
@@ -268,20 +294,27 @@ func (s *Storer) finish(layer string, err error) {
 }
 
 // reporter passes progress on to the calls that wait for a layer at that time.
-func (s *Storer) reporter(layer string) func(files, bytes int64) {
+func (s *Storer) reporter(now *storing) func(files, bytes int64) {
 	return func(files, bytes int64) {
+		now.files.Store(files)
+		now.bytes.Store(bytes)
+		p := api.Progress{Stage: "store", Files: files, Bytes: bytes, Total: -1}
+		if now.source != nil {
+			p = now.imported()
+		}
 		s.mu.Lock()
-		waiters := s.waiters[layer]
+		waiters := s.waiters[now.layer]
 		s.mu.Unlock()
 		for _, w := range waiters {
-			w.tell(api.Progress{Stage: "store", Files: files, Bytes: bytes, Total: -1})
+			w.tell(p)
 		}
 	}
 }
 
-// store stores one sealed layer, puts the image in the place of the directory everywhere, and has the directory removed
-// when its last user has gone.
-func (s *Storer) store(ctx context.Context, layer string, progress func(files, bytes int64)) error {
+// store stores one layer, puts the image in the place of the directory everywhere, and has the directory removed when
+// its last user has gone.
+func (s *Storer) store(ctx context.Context, now *storing, progress func(files, bytes int64)) error {
+	layer := now.layer
 	if !s.Catalog.Pin(layer) {
 		return nil // deleted meanwhile
 	}
@@ -304,17 +337,27 @@ func (s *Storer) store(ctx context.Context, layer string, progress func(files, b
 	defer stack.Release()
 	lowers := stack.Lowers()
 	var ch catalog.Change
-	m, err := layers.Store(ctx, s.Store, lowers[0], lowers[1:], layers.StoreOptions{Progress: progress, Home: s.Number},
-		func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
-			stored := r.Stored(m)
-			ch = catalog.Change{
-				PutLayers: []*catalog.Layer{&stored}, PutTrash: []uint64{r.Upper}, Events: s.events(layer),
-			}
-			if err := catalog.DropAttempts(tx, layer); err != nil {
-				return err
-			}
-			return s.Catalog.Write(tx, &ch)
-		})
+	commit := func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+		stored := r.Stored(m)
+		ch = catalog.Change{
+			PutLayers: []*catalog.Layer{&stored}, PutTrash: []uint64{r.Upper}, Events: s.events(layer),
+		}
+		if r.Source != nil {
+			ch.Events = append(ch.Events, s.owner.Imported(r)...)
+		}
+		if err := catalog.DropAttempts(tx, layer); err != nil {
+			return err
+		}
+		return s.Catalog.Write(tx, &ch)
+	}
+	var m chunkstore.Manifest
+	if r.Source != nil {
+		tell := Telling{Expect: now.expected.Store, Progress: progress}
+		m, err = s.owner.Import(ctx, r, lowers[0], tell, commit)
+	} else {
+		opts := layers.StoreOptions{Progress: progress, Home: s.Number}
+		m, err = layers.Store(ctx, s.Store, lowers[0], lowers[1:], opts, commit)
+	}
 	if err != nil {
 		return errclass.Mark(err)
 	}

@@ -1,0 +1,228 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore"
+	"snapfs/internal/hosttree"
+	"snapfs/layers"
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/layerstore"
+	"snapfs/sandbox/internal/peer"
+)
+
+// A workspace of a large directory stands on the directory itself at first. The layer of it is in state Importing: its
+// Lower shows the directory, with copies of what was read in the place of what may change (layers.OpenSource), and the
+// storer imports it. Then the image takes its place, as it takes that of a sealed directory.
+
+// A directory with no more than this is imported before its workspace is there: that takes no longer than to make one.
+const (
+	fewFiles = 1000
+	fewBytes = 8 << 20
+)
+
+// localTypes are the file systems that answer at once, whatever another machine or process does.
+var localTypes = map[int64]bool{
+	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.F2FS_SUPER_MAGIC: true,
+	unix.TMPFS_MAGIC: true, unix.OVERLAYFS_SUPER_MAGIC: true,
+}
+
+// mayStandOn reports whether a workspace may stand on a source until that is imported. If in doubt it is imported first,
+// which tells what is wrong with it.
+func (h *Home) mayStandOn(ctx context.Context, src source) bool {
+	if !src.dir || !utf8.ValidString(src.label) { // a record could not name it
+		return false
+	}
+	few := true
+	err := asUser(ctx, func() error {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(src.label, &fs); err != nil || !localTypes[int64(fs.Type)] {
+			return err
+		}
+		few = false
+		return h.hasFew(ctx, src.label, &few)
+	})
+	return err == nil && !few
+}
+
+// hasFew finds out whether little is in a directory. It looks at no more of that than it takes to tell.
+func (h *Home) hasFew(ctx context.Context, path string, few *bool) error {
+	files, bytes := 0, int64(0)
+	errMany := errors.New("there is much")
+	err := hosttree.Walk(ctx, path, func(st *unix.Stat_t) error {
+		files++
+		if st.Mode&unix.S_IFMT == unix.S_IFREG {
+			bytes += st.Size
+		}
+		if files > h.few || bytes > fewBytes {
+			return errMany
+		}
+		return nil
+	})
+	*few = err == nil
+	if errors.Is(err, errMany) {
+		return nil
+	}
+	return err
+}
+
+// standOn records a new workspace on a directory that is to be imported. The caller holds the lock of its name.
+func (h *Home) standOn(ctx context.Context, w *catalog.Workspace, src source, created Event) (err error) {
+	base := &catalog.Layer{
+		ID: h.catalog.NewID(), State: Importing, Imported: src.label,
+		Source: &catalog.Source{Path: src.label, By: peer.From(ctx), Session: w.Session},
+	}
+	if base.Upper, err = h.upperOver(ctx, base.ID); err != nil {
+		return err
+	}
+	drop := func(err error) error { return errors.Join(err, h.removeUnnamed(base.Upper, err)) }
+	if err := h.identify(base.Source); err != nil {
+		return drop(err)
+	}
+	low, err := h.openSource(ctx, base)
+	if err != nil {
+		return drop(err)
+	}
+	if w.Upper, err = h.upperOver(ctx, base.ID); err != nil {
+		return drop(errors.Join(err, low.Close()))
+	}
+	w.Base = base.ID
+	err = h.catalog.Put(ctx, true, func(ch *catalog.Change) error {
+		ch.PutLayers = append(ch.PutLayers, base)
+		ch.PutWorkspaces = append(ch.PutWorkspaces, w)
+		ch.Events = append(ch.Events, created, h.event(EventImportStarted, w.ID, w.Session, "", src.label))
+		return nil
+	})
+	if err != nil {
+		return errors.Join(drop(errors.Join(err, low.Close())), h.removeUnnamed(w.Upper, err))
+	}
+	h.points.At("workspace stands on its source")
+	h.cache.Release(h.cache.Add(base.ID, low, base.Upper))
+	h.storer.Add(base.ID)
+	return nil
+}
+
+// openSource opens a layer in state Importing.
+func (h *Home) openSource(_ context.Context, r *catalog.Layer) (*layers.Lower, error) {
+	s := *r.Source
+	if err := h.identify(&s); err != nil {
+		return nil, err
+	}
+	if s.ID != r.Source.ID {
+		return nil, fmt.Errorf("%w: %s is another directory than the one that is being imported: put that back, or destroy "+
+			"what was made from it", ErrConflict, s.Path)
+	}
+	var threads *peer.Threads
+	if s.By != nil {
+		threads = s.By.Threads()
+	}
+	low, err := layers.OpenSource(r.ID, s.Path, layers.SourceOptions{
+		Copies: h.uppers.Path(r.Upper), Do: doBy(threads), Closed: threads.Close,
+		Changed: func(path string) { h.sources.note(r.ID, path) },
+	})
+	if err != nil {
+		threads.Close()
+		return nil, classify(userError(s.By, err))
+	}
+	return low, nil
+}
+
+// identify finds out which directory is at the path of a source.
+func (h *Home) identify(s *catalog.Source) error {
+	err := s.By.Do(func() error {
+		var sx unix.Statx_t
+		err := unix.Statx(unix.AT_FDCWD, s.Path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &sx)
+		if err == nil {
+			s.ID = fmt.Sprintf("%d %d.%09d", sx.Ino, sx.Btime.Sec, sx.Btime.Nsec)
+		}
+		return err
+	})
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		err = fmt.Errorf("%w: %s, which is being imported, is not there any more: put it back, or destroy what was made "+
+			"from it", ErrNotFound, s.Path)
+	}
+	return userError(s.By, err)
+}
+
+// Import implements layerstore.Owner.
+func (o storerOwner) Import(
+	ctx context.Context, r *catalog.Layer, low *layers.Lower, tell layerstore.Telling, fn layerstore.Commit,
+) (chunkstore.Manifest, error) {
+	h, s := o.home, r.Source
+	if s.By != nil {
+		ctx = peer.With(ctx, s.By)
+	}
+	notes := h.newNotes(ctx, s.Path, Part{})
+	m, err := h.importNoting(notes, func(opts layers.StoreOptions) (chunkstore.Manifest, error) {
+		opts.Progress, opts.Seen = tell.Progress, func(dev, ino uint64) layers.Seen {
+			seen := notes.begin(dev, ino)
+			if n := seen.Len(); n > 0 {
+				tell.Expect(int64(n))
+			}
+			return seen
+		}
+		return layers.StoreSource(ctx, h.store, low, opts, fn)
+	})
+	if err != nil {
+		err = fmt.Errorf("importing %s: %w", s.Path, h.tooManyLinks(userError(s.By, err)))
+	}
+	return m, err
+}
+
+// importing is the layer of a stack that is still being imported; nil if there is none.
+func (h *Home) importing(top string) *catalog.Layer {
+	pending, err := h.catalog.SealedOf(top)
+	if n := len(pending); err == nil && n > 0 && pending[n-1].Source != nil {
+		return pending[n-1]
+	}
+	return nil
+}
+
+// importOf describes the import on which a stack stands; nil if there is none.
+func (h *Home) importOf(top string) *Import {
+	l := h.importing(top)
+	if l == nil {
+		return nil
+	}
+	i := h.storer.Importing(l.ID)
+	return &Import{
+		Directory: l.Source.Path, Running: i.Running, Files: i.Files, Bytes: i.Bytes, Total: i.Total, Problem: i.Problem,
+		Changed: h.sources.count(l.ID),
+	}
+}
+
+// waitImported waits until the directory on which a stack stands is in the store, for what needs all of it. An error of
+// the import ends it.
+func (h *Home) waitImported(ctx context.Context, top string, progress func(Progress)) error {
+	l := h.importing(top)
+	if l == nil {
+		return nil
+	}
+	if err := h.storer.Wait(ctx, l.ID, progress); err != nil {
+		return fmt.Errorf("%s must be in the store for that: %w", api.Quoted(l.Source.Path), err)
+	}
+	return nil
+}
+
+// apartFromImports waits until no directory is being imported that a mount would cover, or that is in it or contains it:
+// this process must not come into its own mounts when it reads the directory.
+func (h *Home) apartFromImports(ctx context.Context, at location) error {
+	if !at.view.own() && !at.view.chroot {
+		return nil
+	}
+	for _, l := range h.catalog.Layers() {
+		if l.Source == nil || !below(at.path, l.Source.Path) && !below(l.Source.Path, at.path) {
+			continue
+		}
+		if err := h.waitImported(ctx, l.ID, nil); err != nil {
+			return fmt.Errorf("a mount at %s: %w", at.path, err)
+		}
+	}
+	return nil
+}
