@@ -77,6 +77,8 @@ type Requests struct {
 	all   []Request
 	left  map[uint64]*Request // those that the process before was handling; immutable
 	turn  chan struct{}       // holds one value while a suspect is handled
+
+	opened time.Time
 }
 
 // Request is one that is being handled. All methods but Unfinished, Poisoned and Answered are for one goroutine at a
@@ -100,7 +102,7 @@ func (s *State) Requests() *Requests {
 }
 
 func newRequests(words []uint64) *Requests {
-	r := &Requests{words: words, all: make([]Request, changeSlots+otherSlots), left: map[uint64]*Request{}, turn: make(chan struct{}, 1)}
+	r := &Requests{words: words, all: make([]Request, changeSlots+otherSlots), left: map[uint64]*Request{}, turn: make(chan struct{}, 1), opened: time.Now()}
 	words[0]++
 	r.life = words[0]
 	for i := range r.all {
@@ -111,10 +113,15 @@ func newRequests(words []uint64) *Requests {
 		} else {
 			q.w = words[othersAt+(i-changeSlots)*otherWords:][:otherWords]
 		}
-		if q.w[0] != 0 {
-			q.busy.Store(true)
-			r.left[q.w[0]] = q
+		if q.w[0]&own != 0 && q.phase() != doing {
+			q.w[0] = 0 // it had changed nothing
 		}
+		if q.w[0] == 0 {
+			q.claimed.Store(true)
+			continue
+		}
+		q.busy.Store(true)
+		r.left[q.w[0]] = q
 	}
 	return r
 }
@@ -173,12 +180,33 @@ func (r *Requests) take(unique uint64, change bool) *Request {
 				return q
 			}
 		}
+		if q := r.withdrawn(slots); q != nil {
+			return q
+		}
 		if !change {
 			return nil
 		}
 		runtime.Gosched()
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// withdrawnAfter is when requests of the process before that were not asked for again count as withdrawn, their programs
+// having been killed: the kernel gives them out before all others.
+const withdrawnAfter = 10 * time.Second
+
+// withdrawn gives the slot of a request that will not be asked for again; nil if there is none.
+func (r *Requests) withdrawn(slots []Request) *Request {
+	if time.Since(r.opened) < withdrawnAfter {
+		return nil
+	}
+	for i := range slots {
+		if q := &slots[i]; !q.claimed.Load() && q.claimed.CompareAndSwap(false, true) {
+			atomic.StoreUint64(&q.w[0], 0)
+			return q
+		}
+	}
+	return nil
 }
 
 // At gives the request in a slot, by what Slot has given; nil for 0.

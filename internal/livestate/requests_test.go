@@ -119,6 +119,36 @@ func TestRequestsFull(t *testing.T) {
 	}
 }
 
+// TestWithdrawn: requests that are never asked for again give their slots back.
+func TestWithdrawn(t *testing.T) {
+	s := created(t)
+	for i := range uint64(128) {
+		s.Requests().Begin(2+2*i, 9, 1, true).Done(livestate.Answer{Errno: 5})
+	}
+	s = successor(t, s)
+	r := s.Requests()
+	if a, ok := r.Begin(2|resent, 9, 1, true).Answered(); !ok || a.Errno != 5 {
+		t.Error("an answer is lost")
+	}
+	r.Age(time.Minute)
+	seen := map[uint16]bool{}
+	for i := range uint64(127) {
+		q := r.Begin(1000+2*i, 9, 1, true)
+		if _, ok := q.Answered(); ok || seen[q.Slot()] {
+			t.Error("it has an answer, or the slot of another")
+		}
+		seen[q.Slot()] = true
+	}
+	// What a process has begun by itself, and not noted, was nothing.
+	s = created(t)
+	for i := range uint64(128) {
+		s.Requests().BeginOwn(i << 1)
+	}
+	if q := successor(t, s).Requests().Begin(2, 9, 1, true); q == nil {
+		t.Error("no slot")
+	}
+}
+
 // TestDeaths: the request of which a process dies is found, and others are not harmed.
 func TestDeaths(t *testing.T) {
 	s := created(t)
