@@ -72,3 +72,6 @@ func StandOn(o Options) Options {
 	o.few = -1
 	return o
 }
+
+// Ending is closed when Close begins.
+func (h *Home) Ending() <-chan struct{} { return h.ctx.Done() }

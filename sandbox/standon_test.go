@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,11 +43,16 @@ func newStanding(t *testing.T) *standing {
 	require.NoError(t, os.Symlink("sub/f1", filepath.Join(s.src, "link")))
 	held := make(chan struct{})
 	s.release = sync.OnceFunc(func() { close(held) })
+	var home atomic.Pointer[sandbox.Home]
 	s.Home = openHome(t, filepath.Join(dir, "home"), sandbox.StandOn(sandbox.WithPoints(sandbox.Options{}, func(point string) {
 		if point == "attempt to store noted" {
-			<-held
+			select {
+			case <-held:
+			case <-home.Load().Ending():
+			}
 		}
 	})))
+	home.Store(s.Home)
 	t.Cleanup(s.release)
 	return s
 }
@@ -243,7 +249,6 @@ func TestStandOnReopened(t *testing.T) {
 	s.mount("w", s.at)
 	tree, err := treewalk.WalkApart(t.Context(), s.at)
 	require.NoError(t, err)
-	s.release() // the storer ends with the home
 	require.NoError(t, s.Close())
 	h := openHome(t, filepath.Join(s.dir, "home"), sandbox.StandOn(sandbox.Options{}))
 	s.Home = h
@@ -255,22 +260,38 @@ func TestStandOnReopened(t *testing.T) {
 	s.tidy()
 }
 
-// TestImportFails takes the directory away on which a workspace stands: what was seen stays, the rest is an error, and
-// all of it is told.
+// TestImportFails takes the directory away on which a workspace stands, while the home is closed: that is told, nothing
+// else is shown in its place, and when it is back all goes on.
 func TestImportFails(t *testing.T) {
 	s := newStanding(t)
 	s.create(t.Context())
 	s.mount("w", s.at)
-	s.sh(`test "$(cat a)" = "as it was"`)
+	s.sh(`test "$(cat a)" = "as it was"; echo new > new`)
+	require.NoError(t, s.Close()) // the import has not begun
 	away := s.src + ".away"
 	require.NoError(t, os.Rename(s.src, away))
-	require.NoError(t, os.Mkdir(s.src, 0o755)) // another one
-	require.NoError(t, os.RemoveAll(filepath.Join(away, "sub")))
-	s.release()
-	got := s.snapshot("one")
-	_, err := s.Export(t.Context(), sandbox.ExportRequest{Snapshot: got.ID, Writer: new(bytes.Buffer)})
-	t.Log("exported with ", err)
-	s.sh(`test "$(cat a)" = "as it was"; echo x > new; cat new`)
+	s.Home = openHome(t, filepath.Join(s.dir, "home"), sandbox.StandOn(sandbox.Options{}))
+	refused := func(class error) {
+		t.Helper()
+		_, err := s.Mount(t.Context(), sandbox.MountRequest{Workspace: "w", Mountpoint: s.at})
+		require.ErrorIs(t, err, class)
+		require.ErrorContains(t, err, s.src)
+		_, err = s.Base(t.Context(), sandbox.BaseRequest{Of: []string{"w"}})
+		require.ErrorIs(t, err, class)
+		i := s.importOf("w")
+		require.NotNil(t, i)
+		require.Contains(t, i.Problem, s.src)
+		require.Contains(t, s.kinds("w"), sandbox.EventImportFailed)
+	}
+	refused(sandbox.ErrNotFound)
+	require.NoError(t, os.Mkdir(s.src, 0o755))
+	refused(sandbox.ErrConflict)
+	require.NoError(t, os.Remove(s.src))
+	require.NoError(t, os.Rename(away, s.src))
+	s.mount("w", s.at)
+	s.sh(`test "$(cat a new link)" = "$(cat "$2/a"; cat new sub/f1)"`)
+	s.tidy()
+	require.Nil(t, s.importOf("w"))
 }
 
 // TestImportRights has a user's workspace stand on a directory of which the user may not read all: the daemon's rights
