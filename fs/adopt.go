@@ -181,11 +181,17 @@ func (k *kept) introduce(h transport.Handler) error {
 }
 
 // DeviceFile gives a descriptor of the connection to be kept by another process: the mount lives as long as there is
-// one, and Adopt takes it. It belongs to the mount. Nil without Options.Live.
+// one, and Adopt takes it. It belongs to the mount. Nil without Options.Live, and over io_uring: nobody could adopt it, and
+// programs in it would wait forever.
 //
 // It is none that the runtime polls, as it would be woken for each request. os.NewFile makes one of a copy, in the process
 // that gets it as well.
-func (m *Mount) DeviceFile() *os.File { return m.device }
+func (m *Mount) DeviceFile() *os.File {
+	if m.Transport() != "dev" {
+		return nil
+	}
+	return m.device
+}
 
 // keptDevice gives another descriptor of a connection, which the runtime does not poll.
 func keptDevice(fd int) (*os.File, error) {

@@ -75,7 +75,13 @@ func liveOptions(t *testing.T) Options {
 // deviceOf gives a descriptor of the mount's connection, as a holder has it.
 func deviceOf(t *testing.T, m *Mount) *os.File {
 	t.Helper()
-	fd, err := unix.FcntlInt(m.DeviceFile().Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	t.Cleanup(func() { _, _ = Detach(m.point.Path(), m.dev) }) // as a rule it was unmounted
+	return copyOf(t, m.DeviceFile())
+}
+
+func copyOf(t *testing.T, of *os.File) *os.File {
+	t.Helper()
+	fd, err := unix.FcntlInt(of.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +159,39 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// TestAdoptPlaced checks that a mount which was made apart is adopted without a place.
+func TestAdoptPlaced(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	opts, dir := liveOptions(t), t.TempDir()
+	opts.Place = func(mount int) error {
+		return unix.MoveMount(mount, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	}
+	m, err := serve(ctx, fakefs.New(), "", nil, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = Detach(dir, m.dev) }) // as a rule it was unmounted
+	held := copyOf(t, m.DeviceFile())
+	if err := m.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	next, err := adopt(ctx, fakefs.New(), held, "", nil, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fakefs.Stat(t, filepath.Join(dir, "x")); err != nil {
+		t.Error(err)
+	}
+	if next.Visible() || !errors.Is(next.Unmount(false), unix.ENOTSUP) {
+		t.Error("its place is known")
+	}
+	if found, err := Detach(dir, next.dev); !found || err != nil {
+		t.Errorf("detach: %v, %v", found, err)
+	}
+	fakefs.WaitDone(t, next.Done())
+}
+
 // TestAdoptErrors checks what is refused, and that nothing hangs or breaks by it.
 func TestAdoptErrors(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -214,7 +253,7 @@ func TestAdoptErrors(t *testing.T) {
 	// Of two at once one serves.
 	got := make(chan *Mount, 2)
 	for range 2 {
-		f := deviceOf(t, &Mount{device: held})
+		f := copyOf(t, held)
 		go func() {
 			m, err := adopt(ctx, fakefs.New(), f, dir, nil, opts)
 			if err != nil && !errors.Is(err, ErrServed) {

@@ -107,6 +107,9 @@ func serve(ctx context.Context, raw fuse.RawFileSystem, dir string, gate transpo
 		}
 		return nil, err
 	}
+	if m.Transport() != "dev" {
+		_ = m.device.Close() // see DeviceFile
+	}
 	if apart != nil {
 		if err := m.place(*apart, opts.Place); err != nil {
 			return nil, err
