@@ -283,3 +283,49 @@ func TestSourceChange(t *testing.T) {
 		t.Errorf("what was removed: %v", err)
 	}
 }
+
+// TestSourceOther opens another directory over the copies of one that was removed.
+func TestSourceOther(t *testing.T) {
+	s := newSourceScene(t, func(dir string) { writeHost(t, filepath.Join(dir, "a"), "a") })
+	s.close()
+	if err := os.RemoveAll(s.dir); err != nil {
+		t.Fatal(err)
+	}
+	writeHost(t, filepath.Join(s.dir, "a"), "b")
+	if _, err := OpenSource("source", s.dir, SourceOptions{Copies: s.copies}); !errors.Is(err, ErrOtherSource) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestSourceNoRoom reads a file for whose copy there is no room, and again when there is.
+func TestSourceNoRoom(t *testing.T) {
+	s := newSourceScene(t, func(dir string) {
+		writeHost(t, filepath.Join(dir, "big"), strings.Repeat("0123456789abcdef", 1<<16))
+		writeHost(t, filepath.Join(dir, "small"), "small")
+	})
+	s.close()
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=512k"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(disk, unix.MNT_DETACH) }()
+	s.copies = filepath.Join(disk, "copies")
+	s.open()
+	defer s.close()
+	o := s.overlay()
+	big := at(t, o, "big")
+	for range 2 {
+		if _, err := o.Read(big.Node, make([]byte, 10), 0); !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("without room: %v", err)
+		}
+	}
+	if got := readNode(t, o, at(t, o, "small").Node); got != "small" {
+		t.Errorf("a small file: %q", got)
+	}
+	if err := unix.Mount("", disk, "", unix.MS_REMOUNT, "size=8m"); err != nil {
+		t.Fatal(err)
+	}
+	if got := readNode(t, o, big.Node); len(got) != 1<<16 {
+		t.Errorf("with room there are %d bytes", len(got))
+	}
+}

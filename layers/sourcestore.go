@@ -91,9 +91,12 @@ type sourcePlace struct {
 	name string
 }
 
+// ErrOtherSource says that a directory is not the one of which the copies are.
+var ErrOtherSource = errors.New("another directory is in the place of the one that was seen")
+
 // OpenSource opens a directory of the host as a lower while StoreSource makes an image of it, which comes in its place
 // then (Overlay.Replace). The path is absolute; a symbolic link in it is an error. After a crash the same Copies have
-// the layer show again what it has shown.
+// the layer show again what it has shown; ErrOtherSource.
 func OpenSource(key, dir string, opts SourceOptions) (*Lower, error) {
 	if err := os.MkdirAll(opts.Copies, 0o700); err != nil {
 		return nil, fmt.Errorf("open source %s: %w", dir, err)
@@ -132,7 +135,12 @@ func (s *sourceStore) begin() (err error) {
 	s.dev = unix.Mkdev(sx.Dev_major, sx.Dev_minor)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.dirs[rootIno] == nil {
+	if d := s.dirs[rootIno]; d != nil {
+		if d.attr.Btime != facts.attr.Btime {
+			return ErrOtherSource
+		}
+		d.dev = s.dev // another one after a restart of the machine
+	} else {
 		s.log.dir(s.addDirLocked(nil, "", rootIno, s.dev, *facts))
 	}
 	return nil

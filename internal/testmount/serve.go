@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/chunkstore"
 	snapfuse "snapfs/fs"
 	"snapfs/internal/livestate"
 	"snapfs/internal/testimage"
@@ -128,11 +129,13 @@ const (
 
 // server is the child's state.
 type server struct {
-	o     *layers.Overlay
-	m     *snapfuse.Mount
-	keys  uint64
-	owned []*layers.Lower
-	prof  *os.File
+	source *layers.Lower     // of Config.Source
+	store  *chunkstore.Store // of its image
+	o      *layers.Overlay
+	m      *snapfuse.Mount
+	keys   uint64
+	owned  []*layers.Lower
+	prof   *os.File
 }
 
 // serve obeys the commands on standard input until it ends, then unmounts.
@@ -186,6 +189,8 @@ func (s *server) obey(c command, a *answer) error {
 		a.Memory = Memory{
 			Mallocs: ms.Mallocs, Bytes: ms.TotalAlloc, HeapInUse: ms.HeapInuse, Goroutines: runtime.NumGoroutine(),
 		}
+	case "import":
+		return s.importSource()
 	case "pause":
 		s.o.Pause()
 	case "resume":
@@ -233,6 +238,16 @@ func (s *server) mount(c command) error {
 			return err
 		}
 	}
+	if c.Config.Source != "" {
+		copies := filepath.Join(filepath.Dir(c.Upper), "copies")
+		if s.source, err = layers.OpenSource("source", c.Config.Source, layers.SourceOptions{Copies: copies}); err != nil {
+			return err
+		}
+		if s.store, err = chunkstore.Open(filepath.Join(filepath.Dir(c.Upper), "store"), chunkstore.Options{}); err != nil {
+			return err
+		}
+		lowers = append(lowers, s.source)
+	}
 	if s.o, err = layers.New(c.Upper, c.Work, lowers, layers.Options{ReadOnly: c.Config.ReadOnly, Live: live}); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
@@ -268,6 +283,25 @@ func (s *server) mount(c command) error {
 	return err
 }
 
+// importSource puts the image of the source in its place.
+func (s *server) importSource() error {
+	ctx := context.Background()
+	m, err := layers.StoreSource(ctx, s.store, s.source, layers.StoreOptions{}, func(*chunkstore.Tx, chunkstore.Manifest) error { return nil })
+	if err != nil {
+		return err
+	}
+	r, err := s.store.OpenManifest(ctx, m.ID)
+	if err != nil {
+		return err
+	}
+	l, err := layers.OpenImage("source", r, m.ID)
+	if err != nil {
+		return err
+	}
+	s.owned = append(s.owned, l)
+	return s.o.Replace(l)
+}
+
 // end leaves nothing behind.
 func (s *server) end() error {
 	var errs []error
@@ -285,6 +319,9 @@ func (s *server) end() error {
 	}
 	for _, l := range s.owned {
 		errs = append(errs, l.Close())
+	}
+	if s.store != nil {
+		errs = append(errs, s.store.Close())
 	}
 	if s.prof != nil {
 		pprof.StopCPUProfile()

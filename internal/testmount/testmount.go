@@ -42,6 +42,8 @@ const answerTime = 2 * time.Minute
 type Config struct {
 	// Sealed are directories in the form of uppers, Images are squashfs files below them; topmost first.
 	Sealed, Images []string
+	// Source is a directory below them that others write to, until Import has made its image.
+	Source string
 	// Dir holds the upper and work directories of the mount and of every seal; empty is a new one.
 	Dir string
 	// Mount is where to mount; empty is a new directory.
@@ -237,6 +239,12 @@ func (f *FS) Seal(key string) {
 		f.t.Fatalf("seal: %v", err)
 	}
 	f.Upper = upper
+}
+
+// Import stores the source, and puts the image in its place.
+func (f *FS) Import() error {
+	_, err := f.ask(command{Do: "import"})
+	return err
 }
 
 // Pause holds changes back until Resume, which the end of the server is, too.
