@@ -3,14 +3,14 @@
 //
 // # Nouns
 //
-// A Lower is one immutable layer: a sealed directory or an image. An Overlay merges its upper and its lowers into one
+// A Lower is one immutable layer: a sealed directory, an image, or a source. An Overlay merges its upper and its lowers into one
 // tree of nodes. A node is what the kernel knows by a NodeID; a part is what one layer has of it. A file has one part
 // (with metadata-only copy-up a second one, further down, that holds the data); a merged directory has one per layer
 // that has the directory. The topmost part gives the attributes.
 //
 //	node ──top──▶ part in the upper or in the topmost layer that has it
 //	     ──below▶ parts of merged directories, or the data of a metacopy
-//	part ──layer▶ backend: dirStore (upper, sealed) or imageStore
+//	part ──layer▶ backend: dirStore (upper, sealed), imageStore or sourceStore
 //	     ──parent, name: its location inside that layer
 //
 // Nothing is ever looked up by a path from outside: every system call is relative to a directory descriptor, which a
@@ -39,6 +39,24 @@
 // StoreTree makes an image of a directory of the host. The writer of images asks for one name and one file after the
 // other. A goroutine walks the directory before it in the same order, and others read the short files (ahead.go): so many
 // bytes and names ahead as constants say. All of them have ended when StoreTree returns.
+//
+// # Sources
+//
+// A source layer (OpenSource) is a directory of others that is shown before it is imported. It is the lowest layer, of
+// any number of overlays, until StoreSource has made its image and Replace has put that in its place. What it has shown
+// is what the image has (sourcestore.go): names stay from the first listing of their directory on; attributes of what is
+// no regular file from the first look-up on; a regular file when it is first read, by a copy beside the uppers. A
+// journal (sourcejournal.go) tells after a crash what was shown.
+//
+//	look-up    asks the directory; another size or time is another version   Entry.Fleeting
+//	read       copies, verifies, from then on shows the copy                 no lock is held
+//	import     takes the copy, or the directory's file and its times         storesource.go
+//	look-up    of another version after the import has taken the file:       the import walks once more, with a copy
+//
+// The kernel keeps the size of a file that it knows, so a version is another generation of the node. Who has opened a
+// version that nobody has read, and that is gone, gets ESTALE. What is removed before it is read is gone from the view,
+// too; a file that is found under another name, in a directory listed later, stays where it was seen. One that was moved
+// into a directory listed before counts as removed. Inode numbers are the host's as far as they are free, below 1<<32.
 //
 // # Inode numbers
 //
@@ -133,7 +151,7 @@
 //	            │  └─ capabilities.mu
 //	            └─ the leaves: copyUps.mu, groupTables.mu, detachedSets.mu, listings.mu (cached directory listings), row.mu
 //	               (what was written in a row), upper.deviceMu (the whiteout that others are links of), lostData.mu,
-//	               reaper.mu and fdCache.mu (descriptors)
+//	               reaper.mu and fdCache.mu (descriptors), sourceStore.mu (held while its journal is written)
 //	barrier.mu (who is told that the gate is open; held while they are told)
 //
 // Under tree the owner of an overlay is told that layers are free, and takes its own locks then. docs/LOCKS.md has the

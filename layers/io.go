@@ -477,6 +477,9 @@ func (o *Overlay) syncTargets(id NodeID) ([]*descriptor, []*blockMap, error) {
 	}
 	for i, part := range n.parts() {
 		s := part.dirStore()
+		if src := part.layer.lower.source; src != nil && isReg(n.typ) {
+			out = append(out, src.durable(part)...)
+		}
 		if s == nil {
 			continue
 		}

@@ -27,7 +27,7 @@ func Merge(
 	j := newJoined(v, n)
 	k := &sink{tables: map[string]chunkstore.Range{}}
 	for _, l := range v.o.stack[:n] {
-		if l.lower.dir != nil {
+		if l.lower.image == nil {
 			// Its partial files are made up of several layers, where an image has whole ones.
 			return chunkstore.Manifest{}, fmt.Errorf("merge: layer %s is still a directory", l.lower.key)
 		}

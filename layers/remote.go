@@ -8,18 +8,28 @@ const (
 	lustreMagic = 0x0bd00bd0
 )
 
-// Remote reports whether the upper, or without one the topmost directory, lies on a file system that waits for another
-// machine or process: calls there may hang for long, where no signal reaches them.
+// Remote reports whether the upper, or without one the topmost directory, or a source lies on a file system that waits
+// for another machine or process: calls there may hang for long, where no signal reaches them.
 func (o *Overlay) Remote() bool {
 	o.tree.RLock()
 	defer o.tree.RUnlock()
+	top := true
 	for _, l := range o.stack {
 		s := l.lower.dir
-		if s == nil {
+		if s != nil && !top {
+			continue
+		}
+		if s != nil {
+			top = false
+		} else if src := l.lower.source; src != nil {
+			s = src.host.store
+		} else {
 			continue
 		}
 		var st unix.Statfs_t
-		return unix.Fstatfs(s.root, &st) == nil && remote(st.Type)
+		if unix.Fstatfs(s.root, &st) == nil && remote(st.Type) {
+			return true
+		}
 	}
 	return false
 }

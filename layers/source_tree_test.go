@@ -259,6 +259,9 @@ func TestSourceChange(t *testing.T) {
 	if _, err := o.SetAttr(me, at(t, o, "sparse").Node, SetAttr{Valid: SetMode, Mode: 0o600}); err != nil {
 		t.Fatal(err)
 	}
+	if err := o.Fsync(at(t, o, "sparse").Node, false); err != nil {
+		t.Fatal(err)
+	}
 	look := func() []string {
 		low, err := o.Lowers()
 		if err != nil {

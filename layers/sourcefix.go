@@ -292,6 +292,23 @@ func (s *sourceStore) openCopy(o *part, x *sourceInode) (content, error) {
 	return hostFile{descriptors.put(key, fd)}, nil
 }
 
+// durable gives what must be synced so that a power failure does not lose the copy of a file, for its metadata may be
+// in the upper. Nothing of a file that nobody has read.
+func (s *sourceStore) durable(o *part) []*descriptor {
+	if _, ok := s.seenAs(o.ino); !ok {
+		return nil
+	}
+	var out []*descriptor
+	for _, name := range []string{copyName(o.ino), journalName, "."} {
+		fd, err := openat(s.copies, name, unix.O_RDONLY, 0)
+		if err != nil {
+			continue // no copy
+		}
+		out = append(out, &descriptor{fd: fd, cache: descriptors, refs: 1})
+	}
+	return out
+}
+
 // noData is the contents of an empty file.
 type noData struct{}
 
