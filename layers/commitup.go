@@ -144,13 +144,18 @@ func (o *Overlay) placedUp(n *node, s *source, below []*part) {
 // commitOrphan keeps the copy of a file that has no name any more: by a descriptor, or in the orphan directory.
 func (o *Overlay) commitOrphan(n *node, from location, below []*part, host uint64) (bool, error) {
 	old := n.top
-	if !o.mayPin() {
+	if o.orphans.live || !o.mayPin() {
 		s := &o.orphans
 		var top *part
 		err := s.open(o.upper, &o.share)
 		if err == nil {
 			top = s.part(n)
 			top.host = host
+			if s.live && len(below) > 0 && len(below[0].path()) <= longestRedirect {
+				err = o.upper.store.putRedirect(from, below[0].path())
+			}
+		}
+		if err == nil {
 			err = unix.Renameat(from.dirfd, from.name, s.root(), top.name)
 		}
 		if err == nil {
@@ -163,6 +168,7 @@ func (o *Overlay) commitOrphan(n *node, from location, below []*part, host uint6
 			}
 			o.nodes.setTop(n, top, below)
 			descriptors.drop(old)
+			o.nodes.recordOrigin(n, old.layer)
 			return true, nil
 		}
 		if !o.mustPin() {

@@ -131,6 +131,32 @@
 // The host frees an inode when its pin is closed, which the reaper does after FORGET, beside what goes on. A caller
 // that finds the host full waits for it.
 //
+// # Successors
+//
+// With Options.Live the overlay can be given up at any instruction, and another process goes on with it: New with the
+// same directories and lowers. Each node has a record, which says what its name is but not what it is in which layer
+// (live.go); a successor makes the node of it when the kernel first names its id, or a look-up meets its inode
+// (recall.go), directories before what is in them. Records change under table.mu; a rename notes the new name before it
+// asks the host, so that one of two is true whenever the process ends. What loses its last name is moved into the orphan
+// directory in the same step, or linked there before, by its id, and removed from there after FORGET.
+//
+// What a successor does not know, and what follows:
+//
+//   - Further names of a file: they are found when they are looked up. If its known name goes first, a walk through the
+//     tree finds another.
+//   - References of requests that were under way: they stay counted, so that such a node, and the file on the host if it
+//     is dead, stays until the connection ends.
+//   - Files that a rollback took the names of: ESTALE. So is what was removed from a directory of a lower which a rename
+//     has replaced since, and the data below of a file without a name that was copied up by blocks, is larger than 128
+//     MiB and has seen a seal.
+//   - Listings that are cached are read again. A cookie is a hash of its name, so a listing goes on where it was, whatever
+//     came and went; of names whose hashes meet, which about never happens, one may be missed or seen twice if one of
+//     them goes meanwhile.
+//   - What callers have read (Options.Reads) begins anew; so do the memory of ids that went in the last 10 ms
+//     (generation.go), of where directories were renamed to, and of damage that was logged.
+//   - A copy-up, or completing a file, that was under way is undone by New, as after any crash, or goes on as a partial
+//     file. The capabilities of a file whose pages were being written are lost, as they are on a crash of the host.
+//
 // # Lock order
 //
 //	restacking (Restack, Rollback), then barrier.closers (who closes or opens the gate)

@@ -92,7 +92,7 @@ func (o *Overlay) beforeOver(n *node) error {
 // unkeep takes a pinned inode that has a name again out of the orphan directory. tree is held for writing.
 func (o *Overlay) unkeep(n *node) {
 	if n.kept != 0 {
-		o.eraseOrphan(orphanName(n.id, uint64(n.kept)))
+		o.orphans.remove(orphanName(n.id, uint64(n.kept)))
 		n.kept, n.unnamed = 0, false
 	}
 }

@@ -13,7 +13,7 @@ import (
 // has a record there (package livestate has the layout), which changes with it under table.mu. What one field means:
 //
 //	parent, name   the primary name, by nameCookie. A node in the orphan directory has no parent; its name is then the
-//	               key of the topmost lower of that moment, hashed, from which on its redirect leads.
+//	               key of a layer, hashed, from which on its redirect leads.
 //	lookups        references of the kernel, and of calls in progress
 //	flags          file type >> 12, and the following
 //
@@ -83,6 +83,23 @@ func (t *table) recordLocked(n *node) {
 	if err != nil {
 		l.noRoom(err)
 	}
+}
+
+// recordOrigin records n, which is in the orphan directory now, with its redirect leading from a layer on. tree is held.
+func (t *table) recordOrigin(n *node, from *layer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.recordLocked(n)
+	if t.live == nil || n.slot == 0 {
+		return
+	}
+	r := t.live.nodes.Get(n.slot)
+	r.Name = nameCookie(from.lower.key)
+	slot, err := t.live.nodes.Change(n.slot, r)
+	if err != nil {
+		t.live.noRoom(err)
+	}
+	n.slot = slot
 }
 
 // noRoom says that something could not be recorded: it works, but no successor will know it.

@@ -211,14 +211,14 @@ func (o *Overlay) Forget(id NodeID, n uint64) {
 // forget is Forget with tree held.
 func (o *Overlay) forget(id NodeID, n uint64) {
 	o.nodes.mu.Lock()
-	nd := o.nodes.m[id]
+	nd, holds := o.nodes.m[id], 0
 	if nd == nil && o.nodes.takenLocked(id) {
 		nd = o.nodes.live.forgetLocked(id, n)
-		n = 0
+		n, holds = 0, 1
 	}
 	o.nodes.mu.Unlock()
 	if nd != nil && id != RootNode {
-		o.discard(o.nodes.drop(nd, n, 0))
+		o.discard(o.nodes.drop(nd, n, holds))
 	}
 }
 

@@ -253,7 +253,7 @@ func (l *live) make(id NodeID, hint alias) error {
 	}
 	t.mu.Unlock()
 	if drop != "" {
-		o.eraseOrphan(drop)
+		o.orphans.remove(drop)
 	}
 	if gone != nil {
 		o.discard(t.drop(gone, 0, 1))
@@ -493,6 +493,9 @@ func (l *live) covered(r livestate.Node, hash uint64, dir *node) (*recalled, err
 			return nil, err
 		}
 		for _, name := range names {
+			if shown, err := l.o.search(dir, 0, name); err == nil && shown.parts[0].ino == r.Inode {
+				continue // it has its name: a rollback has brought it back, as another node
+			}
 			h, err := l.o.search(dir, i, name)
 			if err == nil && h.parts[0].layer == d.layer && h.is(r) && h.parts[0].ino == r.Inode {
 				return &recalled{parent: dir, name: name, hit: h, dead: true, pin: -1}, nil
@@ -516,7 +519,7 @@ func (l *live) kept(r livestate.Node, name string) (*recalled, error) {
 	top.ref.Store(f.ref)
 	at := &recalled{dead: true, free: true, unnamed: r.Flags&flagUnnamed != 0, pin: -1}
 	at.parts, at.attr, at.found = []*part{top}, f.attr, f
-	if f.redirect == "" {
+	if f.redirect == "" || !f.metacopy && !isDir(f.attr.Mode) {
 		if f.metacopy {
 			return nil, nil // nobody knows where its data is
 		}

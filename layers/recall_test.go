@@ -3,6 +3,7 @@ package layers
 import (
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -112,6 +113,56 @@ func TestTakeOverStale(t *testing.T) {
 	r.o.Forget(e.Node, 1)
 	if r.o.Known(e.Node) {
 		t.Error("an id that the kernel has forgotten is taken")
+	}
+	r.wantRecords(0, 0)
+}
+
+// TestTakeOverRollback: after a rollback the kernel's nodes are the same to a successor, but for files that have lost
+// their names by it: these are stale, and nothing else in their place.
+func TestTakeOverRollback(t *testing.T) {
+	r := newLiveRig(t)
+	if err := errors.Join(r.mkdir("d", 0o755), r.mkdir("d/gone", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	r.create("d/stays", "stays")
+	r.create("d/changed", "old")
+	r.seal()
+	before := frozen{lowers: r.lowers}
+	if err := errors.Join(r.write("d/changed", "NEW", 0), r.mkdir("d/new", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	r.create("d/new/file", "new")
+	want := map[NodeID]string{}
+	var ids [6]NodeID
+	for i, path := range []string{"d", "d/stays", "d/changed", "d/gone", "d/new", "d/new/file"} {
+		e, err := r.find(path)
+		if err != nil {
+			t.Fatal(path, err)
+		}
+		ids[i] = e.Node
+	}
+	r.killed() // so that the rollback finds records without nodes
+	var released atomic.Int64
+	r.back(before, &released)
+	for _, id := range ids {
+		want[id] = r.state(id)
+	}
+	now, err := r.find("d/changed")
+	if err != nil || now.Node == ids[2] || want[ids[2]] == r.state(now.Node) {
+		t.Errorf("a file that was rolled back is the same node, %v", err)
+	}
+	r.o.Forget(now.Node, 1)
+	want[ids[2]], want[ids[4]], want[ids[5]] = "ESTALE", "ESTALE", "ESTALE"
+	for range 2 {
+		r.killed()
+		for i, id := range ids {
+			if got := r.state(id); got != want[id] {
+				t.Errorf("%d: got %q, want %q", i, got, want[id])
+			}
+		}
+	}
+	for _, id := range ids {
+		r.o.Forget(id, 1)
 	}
 	r.wantRecords(0, 0)
 }
