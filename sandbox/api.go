@@ -157,6 +157,7 @@ const (
 	EventDestroyed       = api.EventDestroyed
 	EventRenamed         = api.EventRenamed
 	EventCrossSession    = api.EventCrossSession
+	EventDaemonCrashed   = api.EventDaemonCrashed
 )
 
 // Names that are the same everywhere.

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 
 	"golang.org/x/sys/unix"
 
 	snapfuse "snapfs/fs"
+	"snapfs/internal/livestate"
 	"snapfs/layers"
 	"snapfs/sandbox/api"
 )
@@ -18,12 +20,19 @@ type engine interface {
 	mount(
 		ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions, how attaching,
 	) (mounted, error)
+	// adopt goes on with the connection of a process that is gone, of whose device it has a descriptor. That belongs to
+	// the mount, unless it fails.
+	adopt(
+		ctx context.Context, o *layers.Overlay, workspace, mountpoint string, device *os.File, opts MountOptions,
+		how attaching,
+	) (mounted, error)
 }
 
 // attaching says how a mount is attached. The zero value: by this process, for everybody.
 type attaching struct {
 	owner *snapfuse.Owner       // for whom; nil: for everybody
 	place func(mount int) error // by whom, by the descriptor of the mount; nil: by this process
+	state *livestate.State      // for a successor; nil: there is to be none
 }
 
 // mounted is one live mount; *fs.Mount is one.
@@ -40,6 +49,10 @@ type mounted interface {
 	ExpireEntry(parent layers.NodeID, name string) error
 	InvalidateEntry(parent layers.NodeID, name string) error
 	InvalidateNode(node layers.NodeID) error
+	// DeviceFile is what a successor needs to go on with the connection, which belongs to the mount; nil if none can.
+	DeviceFile() *os.File
+	// Release gives the connection up to a successor: Done is closed, and the connection does not end.
+	Release(ctx context.Context) error
 }
 
 // fuseEngine serves the whole overlay over FUSE.
@@ -73,14 +86,7 @@ func (o Options) transport() error {
 func (e fuseEngine) mount(
 	ctx context.Context, o *layers.Overlay, workspace, mountpoint string, opts MountOptions, how attaching,
 ) (mounted, error) {
-	transport := opts.Transport
-	if transport == "" || transport == "auto" {
-		transport = e.transport
-	}
-	options := fuseOptions(opts)
-	options.Transport, options.FSName, options.Logger = transport, workspace, e.log
-	options.Owner, options.Place = how.owner, how.place
-	m, err := snapfuse.New(ctx, o, mountpoint, options)
+	m, err := snapfuse.New(ctx, o, mountpoint, e.options(workspace, opts, how))
 	if errors.Is(err, snapfuse.ErrAllowOther) {
 		return nil, fmt.Errorf("%w: mounting %s at %s: %w: ask the administrator for it, or mount without allow_other",
 			ErrConflict, workspace, mountpoint, err)
@@ -96,6 +102,28 @@ func (e fuseEngine) mount(
 		return nil, classify(fmt.Errorf("mounting %s at %s: %w", workspace, mountpoint, err))
 	}
 	return m, nil
+}
+
+func (e fuseEngine) adopt(
+	ctx context.Context, o *layers.Overlay, workspace, mountpoint string, device *os.File, opts MountOptions,
+	how attaching,
+) (mounted, error) {
+	m, err := snapfuse.Adopt(ctx, o, device, mountpoint, e.options(workspace, opts, how))
+	if err != nil { // not a nil mount
+		return nil, err
+	}
+	return m, nil
+}
+
+// options are those of a mount of a workspace.
+func (e fuseEngine) options(workspace string, opts MountOptions, how attaching) snapfuse.Options {
+	options := fuseOptions(opts)
+	if options.Transport == "" || options.Transport == "auto" {
+		options.Transport = e.transport
+	}
+	options.FSName, options.Logger, options.Live = workspace, e.log, how.state
+	options.Owner, options.Place = how.owner, how.place
+	return options
 }
 
 // fuseOptions are the options of a mount as package fs has them.

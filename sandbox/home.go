@@ -53,10 +53,13 @@ type Options struct {
 	// EnableURing switches the kernel's FUSE over io_uring on, for the whole system and until the next boot, and says
 	// so in the log. Where that is impossible it is logged, and an error if Transport is uring.
 	EnableURing bool
-	// Keeper keeps what a successor of this process takes over. nil: nothing is kept.
+	// Keeper, if not nil, keeps the connections of mounts, so that they outlive this process: the next one goes on with
+	// them, before it does anything else. What is kept and cannot be gone on with is given up.
 	Keeper Keeper
-	// Deaths are the ends of processes that had the home and did not take leave, oldest first, and LastLog the last lines
-	// that the latest of them has logged.
+	// KeepMounts has the Keeper keep the mounts that this process makes. Those that it has are gone on with in any case.
+	KeepMounts bool
+	// Deaths are those of the processes that had the home before and have died without giving it back, oldest first, and
+	// LastLog the last lines that the last of them has logged: events tell of them.
 	Deaths  []Death
 	LastLog []string
 
@@ -78,11 +81,14 @@ type Home struct {
 	store   *chunkstore.Store
 	catalog *catalog.Catalog
 	uppers  *uppers.Set
+	id      string // of the home
 	number  uint64 // the home's id, as images have it
 
 	ownPoints  bool        // as Options.OwnMountpoints
 	ns, boot   string      // mount namespace of this process, and the kernel's run
 	keepGuards atomic.Bool // mountpoints stay guarded when the home is closed
+	outlive    bool        // as Options.KeepMounts
+	keepMounts atomic.Bool // connections that are kept go on when the home is closed
 
 	cache  *layerstore.Cache
 	engine engine
@@ -162,6 +168,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	}
 	h.engine = fuseEngine{opts.Logger, opts.Transport}
 	h.points, h.ownPoints = opts.points, opts.OwnMountpoints
+	h.outlive = opts.KeepMounts && opts.Keeper != nil
 	h.few = cmp.Or(opts.few, fewFiles)
 	h.readOwnNamespace()
 	h.SetLimits(opts.Limits, opts.Events)
@@ -173,9 +180,14 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if err := h.open(ctx, m, opts); err != nil {
 		h.cancel()
-		err = errors.Join(err, h.closeStore(), lock.Close()) // what is kept stays so
+		h.KeepMounts() // what is kept stays so
+		if e := h.handOver(); e != nil {
+			return nil, errors.Join(err, e)
+		}
+		err = errors.Join(err, h.closeStore(), lock.Close())
 		return nil, errors.Join(err, removeMade(made, err))
 	}
+	h.recordCrashes(ctx, opts.Deaths, opts.LastLog)
 	pending := h.pinApplied()
 	h.start()
 	h.resumeAllApplied(pending)
@@ -311,7 +323,7 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 	if err != nil {
 		return err
 	}
-	h.number = number64(m.ID)
+	h.id, h.number = m.ID, number64(m.ID)
 	parts := layerstore.Parts{
 		Catalog: h.catalog, Store: h.store, Uppers: h.uppers, Number: h.number, Logger: h.log, Points: h.points,
 		Source: h.openSource,
@@ -414,8 +426,8 @@ func (h *Home) Mounts() int {
 	return len(h.live)
 }
 
-// Close cancels what runs, unmounts everything (by force what is in use, after a grace period), parks background
-// storing and gives the home back. Later calls return the first one's error. Where the disk has no room for closing,
+// Close cancels what runs, unmounts everything (by force what is in use, after a grace period) but what KeepMounts is
+// about, parks background storing and gives the home back. Later calls return the first one's error. Where the disk has no room for closing,
 // nothing is lost, the home is not given back, and Close may be called again.
 func (h *Home) Close() error {
 	h.closeMu.Lock()
@@ -428,6 +440,9 @@ func (h *Home) Close() error {
 	h.mu.Unlock()
 	h.cancel()
 	h.calls.Wait()
+	if err := h.handOver(); err != nil {
+		return err
+	}
 	err := h.unmountAll(5 * time.Second)
 	h.vacateAll()
 	err = errors.Join(err, h.closeStore())

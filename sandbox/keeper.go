@@ -99,9 +99,9 @@ func (l *homeLock) keep(h *Home) {
 	}
 }
 
-// unlock gives the home up.
+// unlock gives the home up, or its lock to the process that goes on with the mounts.
 func (h *Home) unlock() error {
-	if h.keeper != nil {
+	if h.keeper != nil && !h.keepMounts.Load() {
 		if err := h.keeper.Forget(keptLockName); err != nil {
 			h.log.Warn("the lock of the home is kept", "error", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	snapfuse "snapfs/fs"
+	"snapfs/internal/livestate"
 	"snapfs/internal/lockorder"
 	"snapfs/internal/readset"
 	"snapfs/layers"
@@ -31,7 +32,14 @@ type live struct {
 	reads   *readset.Set   // what programs have read; nil: that is not recorded
 	record  *catalog.Reads // of reads
 	mount   mounted
-	gone    chan struct{} // closed by the watcher when overlay and stack are closed
+	gone    chan struct{}    // closed by the watcher when overlay and stack are closed
+	memory  *livestate.State // what a successor needs; nil: the connection ends with this process
+
+	// upper is that of the overlay, and moving says that the tree is about to be moved, or has been and the kernel does
+	// not know all of it: stored under the lock of the workspace.
+	upper  atomic.Uint64
+	moving atomic.Bool
+	handed atomic.Bool // the connection goes on without this process: stored before it is given up
 
 	shown atomic.Pointer[shown] // stored under the lock of the workspace
 
@@ -189,6 +197,12 @@ func (h *Home) allLive() []*live {
 // watch waits for the end of a connection, whatever ends it, and brings its workspace to unmounted.
 func (h *Home) watch(l *live) {
 	<-l.mount.Done()
+	if l.handed.Load() {
+		h.closeLive(l)
+		close(l.gone)
+		return
+	}
+	h.forget(l)
 	// A connection that was aborted leaves its mount behind, dead.
 	at := l.at()
 	if mounts, err := at.view.mounts(); err == nil {
@@ -211,6 +225,18 @@ func (h *Home) watch(l *live) {
 	if !closing || !h.keepGuards.Load() {
 		h.vacateLive(l)
 	}
+	closing = h.closeLive(l)
+	if !closing { // else it is to be mounted again by the next process that is asked to
+		h.recordUnmounted(l.names.Load(), at.path)
+	}
+	after := h.viewEnds(l.workspace())
+	close(l.gone)
+	after()
+}
+
+// closeLive closes what a connection had that has ended, or goes on without this process. It tells whether the home is
+// being closed.
+func (h *Home) closeLive(l *live) (closing bool) {
 	l.users.Lock()
 	l.closed = true
 	l.users.Unlock()
@@ -224,16 +250,16 @@ func (h *Home) watch(l *live) {
 		h.cache.Release(low)
 	}
 	unlock()
+	if l.memory != nil {
+		if err := l.memory.Close(); err != nil {
+			h.log.Warn("closing the live state of a mount", "workspace", l.workspace(), "error", err)
+		}
+	}
 	h.mu.Lock()
 	maps.DeleteFunc(h.live, func(_ string, other *live) bool { return other == l })
 	closing = h.closing
 	h.mu.Unlock()
-	if !closing { // else it is to be mounted again by the next process that is asked to
-		h.recordUnmounted(l.names.Load(), at.path)
-	}
-	after := h.viewEnds(l.workspace())
-	close(l.gone)
-	after()
+	return closing
 }
 
 // entries are the mounts of a connection. Once it has ended, the kernel gives its device number to the next file system,
@@ -369,12 +395,13 @@ func (h *Home) overlayOf(
 
 // newOverlay opens the upper of a workspace over a stack.
 func (h *Home) newOverlay(w *catalog.Workspace, s *layerstore.Stack, readOnly bool) (*layers.Overlay, error) {
-	return h.overlayReading(w, s, readOnly, nil)
+	return h.overlayToShow(w, s, readOnly, nil, nil)
 }
 
-// overlayReading is newOverlay for a mount of which is recorded what programs read; nil: it is not.
-func (h *Home) overlayReading(
-	w *catalog.Workspace, s *layerstore.Stack, readOnly bool, reads *readset.Set,
+// overlayToShow is newOverlay for a mount: with what is to have what programs read, and with what a successor is to
+// know; nil for neither.
+func (h *Home) overlayToShow(
+	w *catalog.Workspace, s *layerstore.Stack, readOnly bool, reads *readset.Set, state *livestate.State,
 ) (*layers.Overlay, error) {
 	if !h.uppers.Exists(w.Upper) {
 		return nil, fmt.Errorf("%w: workspace %s: its upper %s is missing: restore a snapshot of it",
@@ -382,7 +409,7 @@ func (h *Home) overlayReading(
 	}
 	o, err := layers.New(h.uppers.Path(w.Upper), h.uppers.Work(w.Upper), s.Lowers(), layers.Options{
 		InoBase: uppers.InoBase(w.Upper), WideIno: h.uppers.WideIno, ReadOnly: readOnly, Held: h.metrics.pause,
-		Reads: reads,
+		Reads: reads, Live: state,
 	})
 	if err != nil {
 		return nil, classify(fmt.Errorf("opening workspace %s: %w", w.ID, lacking(err, "")))

@@ -10,6 +10,9 @@ import (
 
 	snapfuse "snapfs/fs"
 	"snapfs/internal/hosttree"
+	"snapfs/internal/livestate"
+	"snapfs/internal/readset"
+	"snapfs/layers"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/layerstore"
@@ -234,7 +237,7 @@ func (h *Home) detachStale(w *catalog.Workspace, mounts mountTable) bool {
 	}
 	var err error
 	found := true
-	if v.own() {
+	if v.own() && !w.Mount.Nested { // the mount in which it is may be served by this process
 		found, err = snapfuse.Detach(e.point, deviceNumber(e.device))
 	} else {
 		_, err = v.run(context.WithoutCancel(h.ctx), mountns.Request{
@@ -360,74 +363,110 @@ func (h *Home) mountAt(
 	if err := roomForMount(); err != nil {
 		return err
 	}
-	s, err := h.cache.Open(ctx, w.Base)
+	state, err := h.newState(w.ID)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			s.Release()
-		}
-	}()
-	s.Hold(layerstore.Hold{Workspace: w.ID})
-	reads, record, err := h.beginReads(w, opts)
+	o, err := h.openToShow(ctx, w, opts, opts.ReadOnly, state)
 	if err != nil {
 		return err
-	}
-	defer func() {
-		if err != nil {
-			h.endReads(reads, record)
-		}
-	}()
-	o, err := h.overlayReading(w, s, opts.ReadOnly, reads)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, o.Close())
-		}
-	}()
-	if w.Paused {
-		o.Pause()
 	}
 	// The intent is recorded first: whatever is found there after a crash is ours to take away.
 	before, intent := w.Mount, h.wanted(at, opts)
-	if before == nil || *before != *intent || record != w.Reads {
-		if err := h.recordMount(ctx, w.ID, intent, record); err != nil {
-			return err
+	if before == nil || *before != *intent || o.record != w.Reads {
+		if err := h.recordMount(ctx, w.ID, intent, o.record); err != nil {
+			return errors.Join(err, o.abandon())
 		}
 	}
 	asked := opts // what is recorded: mounted again, it depends on what the workspace is then
 	opts = guarded(w, asked)
 	h.guardLocation(at)
 	defer at.close()
-	m, err := h.engine.mount(ctx, o, w.ID, at.path, opts, attaching{at.owner(), h.placer(ctx, &at)})
+	how := attaching{at.owner(), h.placer(ctx, &at), state}
+	m, err := h.engine.mount(ctx, o.overlay, w.ID, at.path, opts, how)
 	if err != nil {
-		if err := h.recordMount(context.WithoutCancel(ctx), w.ID, before, record); err != nil {
+		if err := h.recordMount(context.WithoutCancel(ctx), w.ID, before, o.record); err != nil {
 			h.log.Warn("recording that a mount failed", "workspace", w.ID, "error", err)
 		}
-		return err
+		return errors.Join(err, o.abandon())
 	}
 	h.points.At("mounted")
+	l := h.show(w, o, m, w.ID, shown{at: at, options: opts, asked: asked})
+	l.upper.Store(w.Upper)
+	h.keep(l)
+	if err := l.refresh(ctx, false); err != nil {
+		h.log.Warn("a mount keeps using layers that were replaced", "workspace", w.ID, "error", err)
+	}
+	h.recordMounted(ctx, w.ID, session, l, events)
+	return nil
+}
+
+// opened is a workspace that is about to have a connection.
+type opened struct {
+	home    *Home
+	overlay *layers.Overlay
+	frozen  bool
+	stack   *layerstore.Stack
+	reads   *readset.Set
+	record  *catalog.Reads
+	state   *livestate.State // nil: the connection ends with this process
+}
+
+// openToShow opens a workspace for a connection. The state belongs to what is opened, and is closed if that fails.
+func (h *Home) openToShow(
+	ctx context.Context, w *catalog.Workspace, opts MountOptions, frozen bool, state *livestate.State,
+) (*opened, error) {
+	o := &opened{home: h, frozen: frozen, state: state}
+	var err error
+	if o.stack, err = h.cache.Open(ctx, w.Base); err != nil {
+		return nil, errors.Join(err, o.abandon())
+	}
+	o.stack.Hold(layerstore.Hold{Workspace: w.ID})
+	if o.reads, o.record, err = h.beginReads(w, opts); err != nil {
+		return nil, errors.Join(err, o.abandon())
+	}
+	if o.overlay, err = h.overlayToShow(w, o.stack, frozen, o.reads, state); err != nil {
+		return nil, errors.Join(err, o.abandon())
+	}
+	if w.Paused {
+		o.overlay.Pause()
+	}
+	return o, nil
+}
+
+// abandon closes what could not be shown.
+func (o *opened) abandon() error {
+	var err error
+	if o.overlay != nil {
+		err = o.overlay.Close()
+	}
+	o.home.endReads(o.reads, o.record)
+	if o.stack != nil {
+		o.stack.Release()
+	}
+	if o.state != nil {
+		err = errors.Join(err, o.state.Close())
+	}
+	return err
+}
+
+// show has a connection be known as that of a workspace, and watches it. source is what the mount tables call it.
+func (h *Home) show(w *catalog.Workspace, o *opened, m mounted, source string, how shown) *live {
 	major, minor := m.Device()
 	l := &live{
-		overlay: o, frozen: opts.ReadOnly, mount: m, stack: s, by: at.by, source: w.ID, reads: reads, record: record,
+		overlay: o.overlay, frozen: o.frozen, mount: m, stack: o.stack, by: how.at.by, source: source,
+		reads: o.reads, record: o.record, memory: o.state,
 		gone: make(chan struct{}), device: fmt.Sprintf("%d:%d", major, minor),
 	}
-	l.shown.Store(&shown{at: at, options: opts, asked: asked, attached: h.attachmentOf(m, at, l.device)})
+	how.attached = h.attachmentOf(m, how.at, l.device)
+	l.shown.Store(&how)
 	l.names.Store(&liveNames{now: w.ID})
 	h.mu.Lock()
 	h.live[w.ID] = l
 	h.mu.Unlock()
 	// The watcher ends with the connection; Unmount, Destroy and Close wait for l.gone.
 	go h.watch(l)
-
-	if err := l.refresh(ctx, false); err != nil {
-		h.log.Warn("a mount keeps using layers that were replaced", "workspace", w.ID, "error", err)
-	}
-	h.recordMounted(ctx, w.ID, session, l, events)
-	return nil
+	return l
 }
 
 // recordMount writes where a workspace is mounted, and its record of reads.

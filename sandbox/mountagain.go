@@ -16,7 +16,7 @@ func (h *Home) mountAgain(ctx context.Context) {
 	// What is inside the mount of another comes after that.
 	slices.SortStableFunc(all, func(a, b *catalog.Workspace) int { return cmp.Compare(depth(a), depth(b)) })
 	for _, w := range all {
-		if w.Mount == nil || !w.Mount.Mounted || ctx.Err() != nil {
+		if w.Mount == nil || !w.Mount.Mounted || h.liveOf(w.ID) != nil || ctx.Err() != nil {
 			continue
 		}
 		v, ok := h.viewRecorded(w.Mount)

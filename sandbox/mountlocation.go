@@ -170,10 +170,12 @@ func (h *Home) leaveDetached(w *catalog.Workspace) {
 	h.recordUnmounted(&liveNames{now: w.ID}, w.Mount.Mountpoint)
 }
 
-// giveUpAll is giveUp for every workspace.
+// giveUpAll is giveUp for every workspace that has no connection.
 func (h *Home) giveUpAll() {
 	for _, w := range h.catalog.Workspaces() {
-		h.giveUp(w)
+		if h.liveOf(w.ID) == nil {
+			h.giveUp(w)
+		}
 	}
 }
 

@@ -6,8 +6,11 @@ import (
 )
 
 // recover brings a home that was just opened to a clean state: what a crash left half-done is finished or taken away.
-// Nothing uses the home yet.
+// Nothing uses the home yet. Mounts are gone on with first: programs wait for that.
 func (h *Home) recover(ctx context.Context) error {
+	if err := h.takeOver(ctx); err != nil {
+		return err
+	}
 	if err := h.catalog.SweepMerges(ctx); err != nil {
 		return err
 	}
@@ -38,7 +41,9 @@ func (h *Home) recover(ctx context.Context) error {
 		return err
 	}
 	for _, w := range h.catalog.Workspaces() {
-		h.detachStale(w, mounts)
+		if h.liveOf(w.ID) == nil {
+			h.detachStale(w, mounts)
+		}
 	}
 	for _, l := range h.catalog.Layers() {
 		if l.State != Stored {

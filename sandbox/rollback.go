@@ -124,6 +124,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, m move) error {
 			return errors.Join(err, h.uppers.Remove(upper))
 		}
 	}
+	h.beginMove(l)
 	st, err := h.catalog.Stage(ctx, true, func(ch *catalog.Change) error {
 		if h.catalog.Snapshot(s.ID) == nil {
 			return fmt.Errorf("%w: snapshot %s has just been deleted", ErrNotFound, s.ID)
@@ -138,17 +139,21 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, m move) error {
 	})
 	endReads(err == nil)
 	if err != nil {
+		h.endMove(l, w.Upper, true)
 		return errors.Join(err, h.removeUnnamed(upper, err))
 	}
 	var stale layers.Stale
 	if l != nil {
 		if stale, err = h.rollbackLive(ctx, l, w, s.Top, upper); err != nil {
-			return errors.Join(err, h.withdraw(ctx, st, upper))
+			err = errors.Join(err, h.withdraw(ctx, st, upper))
+			h.endMove(l, w.Upper, true)
+			return err
 		}
 	}
 	h.catalog.Show(st)
 	if l != nil {
 		err = h.rolledBack(l, stale, m.held)
+		h.endMove(l, upper, !m.held && err == nil)
 	} else {
 		h.uppers.Discard(w.Upper)
 	}
@@ -316,6 +321,9 @@ func (h *Home) invalidateLater(l *live) error {
 				"until it is mounted again: %w", l.workspace(), err)
 		}
 		h.dropLater(l, s)
+	}
+	if l.moving.Load() {
+		h.endMove(l, l.upper.Load(), true)
 	}
 	return nil
 }

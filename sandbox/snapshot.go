@@ -188,6 +188,10 @@ func (h *Home) seal(
 	h.uppers.Leave(w.Upper)
 	h.catalog.Show(s)
 	push(h.cache.Add(layer.ID, low, layer.Upper))
+	if l := h.liveOf(w.ID); l != nil {
+		l.upper.Store(upper)
+		h.keep(l)
+	}
 	h.storer.Add(layer.ID)
 	// What was written between the flush and the gate is in the snapshot, and must be on the disk before that is
 	// acknowledged.

@@ -31,6 +31,7 @@ const (
 	EventDestroyed       EventKind = "destroyed"
 	EventRenamed         EventKind = "renamed"
 	EventCrossSession    EventKind = "cross_session"
+	EventDaemonCrashed   EventKind = "daemon_crashed"
 )
 
 // Event is one line of a workspace's append-only log.
@@ -52,7 +53,7 @@ var eventKinds = []EventKind{
 	EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched,
 	EventForked, EventRolledBack, EventApplied, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired,
 	EventDestroyed, EventRenamed, EventCrossSession, EventImportStarted, EventImportEnded, EventImportFailed,
-	EventSourceChanged,
+	EventSourceChanged, EventDaemonCrashed,
 }
 
 // Begins reports whether an event is the first of a workspace's life under its name: its Session owns the workspace.
