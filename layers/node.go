@@ -26,6 +26,8 @@ type node struct {
 	birth       uint32 // generation of the time of birth
 	numberTaken bool   // another node shows the number that this one's layer reports
 
+	stale bool // its image has another version than was told; guarded by table.mu. Here there is room for it.
+
 	// bare says that there are no extended attributes but the overlay's own. The kernel asks for one before the first
 	// write of a file and at every ls, nearly always in vain.
 	bare atomic.Bool
@@ -45,7 +47,6 @@ type node struct {
 	below   []*part         // merged directories: the further parts; metacopies: the parts down to the one with the data
 	pin     int32           // O_PATH descriptor of a dead inode of a directory layer plus one; 0 = none
 	dead    bool            // no known name leads here: removed, or made without one
-	stale   bool            // its image has another version than was told; guarded by table.mu
 	unnamed bool            // a file in the orphan directory that was made without a name, and may be given one
 	alone   bool            // a file whose further names were looked for in vain
 	free    bool            // the inode of a dead node is in no layer of the stack, so that it stays writable over a seal
