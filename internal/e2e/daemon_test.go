@@ -139,5 +139,5 @@ func TestManyStartOne(t *testing.T) {
 	}
 	require.Equal(t, 1, starts)
 	require.Len(t, decode[sandbox.WorkspacePage](h, "list").Workspaces, n)
-	require.Len(t, marked(h.tmp), 1)
+	require.Len(t, marked(h.tmp), 2, "the daemon and its holder")
 }

@@ -1,6 +1,9 @@
 package holder
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Ask asks the holder of a home what it does. It needs no role. ErrNone if there is no holder.
 func Ask(ctx context.Context, home string) (Status, error) { return ask(ctx, home, opStatus) }
@@ -16,6 +19,9 @@ func Drop(home string) error {
 
 func ask(ctx context.Context, home, op string) (Status, error) {
 	c, err := dial(home)
+	if errors.Is(err, errEnded) {
+		err = ErrNone
+	}
 	if err != nil {
 		return Status{}, err
 	}

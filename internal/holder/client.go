@@ -55,16 +55,16 @@ func Join(ctx context.Context, o Options, wait bool) (*Client, error) {
 	c := &Client{Options: o, kept: map[string]Kept{}}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	conn, err := dial(o.Home)
+	conn, r, err := join(ctx, o, wait)
+	for begin := time.Now(); errors.Is(err, errEnded) && time.Since(begin) < answerWait; {
+		time.Sleep(time.Millisecond) // the next attempt finds no holder, or another one
+		conn, r, err = join(ctx, o, wait)
+	}
 	if errors.Is(err, ErrNone) || errors.Is(err, ErrCopy) {
 		return c, nil
 	}
 	if err != nil {
 		return nil, err
-	}
-	r, err := conn.serve(ctx, o.Start, wait)
-	if err != nil {
-		return nil, errors.Join(err, conn.close())
 	}
 	c.deaths, c.left = r.Deaths, r.Left
 	if conn.version < versions.to {
@@ -122,6 +122,20 @@ func (c *Client) follow(old *wireConn) (*wireConn, error) {
 		c.Log.Error("the holder does not answer", "pid", next.pid, "error", err)
 	}
 	return next, nil
+}
+
+// join takes the role of the daemon at the holder that a home has.
+func join(ctx context.Context, o Options, wait bool) (*wireConn, response, error) {
+	conn, err := dial(o.Home)
+	if err != nil {
+		return nil, response{}, err
+	}
+	r, err := conn.serve(ctx, o.Start, wait)
+	if err != nil {
+		_ = conn.close() // the first error is the one to tell
+		return nil, response{}, err
+	}
+	return conn, r, nil
 }
 
 // useLocked goes on with a holder, and watches it.
@@ -360,7 +374,8 @@ func newWireConn(socket *net.UnixConn, home int) (*wireConn, error) {
 	go c.read() // ends with the connection
 	r, err := c.call(context.Background(), &request{Op: opHello, From: versions.from, To: versions.to, Home: &id})
 	if err != nil {
-		return nil, errors.Join(err, c.close())
+		_ = c.close() // the first error is the one to tell
+		return nil, err
 	}
 	c.version = r.Version
 	if r.Status != nil {
@@ -450,7 +465,7 @@ func (c *wireConn) exchange(ctx context.Context, r *request, files ...*os.File) 
 				a.close()
 			default:
 			}
-			return answer{}, fmt.Errorf("%w: it has ended", ErrGone)
+			return answer{}, errEnded
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return answer{}, fmt.Errorf("%w: process %d", ErrGone, c.pid)
@@ -477,6 +492,9 @@ func (c *wireConn) send(r *request, files []*os.File) error {
 		_, _, err := c.socket.WriteMsgUnix(text, oob, nil)
 		if errors.Is(err, unix.ETOOMANYREFS) {
 			return fmt.Errorf("%w: %w", ErrFull, err)
+		}
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+			return errEnded
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrGone, err)

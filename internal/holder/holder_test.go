@@ -717,3 +717,38 @@ func TestHandOver(t *testing.T) {
 		t.Error(s, err)
 	}
 }
+
+// TestJoinWhileEnding: a daemon that starts while the one before ends finds its holder, or none, but no error.
+func TestJoinWhileEnding(t *testing.T) {
+	home := t.TempDir()
+	for range 200 {
+		c, err := Join(t.Context(), optionsOf(home, daemonName, home), false)
+		if errors.Is(err, ErrConflict) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Keep("home/lock", nil); err != nil {
+			t.Fatal(err)
+		}
+		next := make(chan error, 8)
+		for range cap(next) {
+			go func() {
+				n, err := Join(t.Context(), optionsOf(home, daemonName, home), false)
+				if err == nil {
+					err = n.Leave(false)
+				}
+				next <- err
+			}()
+		}
+		if err := c.Leave(false); err != nil {
+			t.Fatal(err)
+		}
+		for range cap(next) {
+			if err := <-next; err != nil && !errors.Is(err, ErrConflict) {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -48,6 +48,8 @@ var (
 	ErrCopy = errors.New("the holder is of another home")
 	// ErrGone says that the holder does not answer.
 	ErrGone = errors.New("the holder does not answer")
+	// errEnded says that the holder has ended, just now.
+	errEnded = fmt.Errorf("%w: it has ended", ErrGone)
 )
 
 // Kept is what is kept by a name.
