@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	snapfuse "snapfs/fs"
+	"snapfs/internal/processes"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/mountns"
 )
@@ -144,7 +145,7 @@ func (h *Home) copyOf(l *live) (from view, point string) {
 // returns false.
 func (h *Home) eachNamespace(fn func(v view, mounts mountTable) bool) {
 	seen := map[string]bool{}
-	eachProcess(func(dir string, pid int) bool {
+	processes.Each(func(dir string, pid int) bool {
 		v, err := h.viewOfProcess(pid)
 		if err != nil || v.chroot || seen[v.ns] {
 			return true

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"snapfs/internal/processes"
+
 	"github.com/moby/sys/mountinfo"
 )
 
@@ -52,7 +54,7 @@ func copiesElsewhere() map[string]string {
 	own, _ := os.Readlink("/proc/self/ns/mnt") // without it, all that is ours is taken for busy
 	seen := map[string]bool{own: true}
 	copies := map[string]string{}
-	eachProcess(func(dir string, pid int) bool {
+	processes.Each(func(dir string, pid int) bool {
 		ns, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
 		if err != nil || seen[ns] {
 			return true // it has ended

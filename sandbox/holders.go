@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"snapfs/internal/processes"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -17,7 +19,7 @@ const namedHolders = 3
 // in /proc, which the kernel answers without asking the file system that they lead to.
 func usedBy(l *live) string {
 	var names []string
-	eachProcess(func(dir string, pid int) bool {
+	processes.Each(func(dir string, pid int) bool {
 		if pid != os.Getpid() && holds(dir, l) {
 			names = append(names, processName(dir, pid))
 		}
@@ -81,16 +83,6 @@ func (h *Home) detachedHolder(l *live) string {
 		return false
 	})
 	return found
-}
-
-// eachProcess calls fn for the processes of the system until it returns false.
-func eachProcess(fn func(dir string, pid int) bool) {
-	entries, _ := os.ReadDir("/proc") // without /proc nobody is named
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil && !fn("/proc/"+e.Name(), pid) {
-			return
-		}
-	}
 }
 
 func processName(dir string, pid int) string {

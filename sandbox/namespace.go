@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/processes"
 	"snapfs/sandbox/internal/catalog"
 )
 
@@ -97,7 +98,7 @@ func (v view) process() int {
 		return v.pid
 	}
 	found := 0
-	eachProcess(func(_ string, pid int) bool {
+	processes.Each(func(_ string, pid int) bool {
 		if v.has(pid) {
 			found = pid
 		}
@@ -126,7 +127,7 @@ func namespaceID(pid int) uint64 {
 func oldestIn(ns string) (pid int, started uint64) {
 	started = math.MaxUint64
 	v := view{ns: ns}
-	eachProcess(func(_ string, p int) bool {
+	processes.Each(func(_ string, p int) bool {
 		if v.has(p) {
 			if at := startTime(p); at != 0 && at < started {
 				pid, started = p, at

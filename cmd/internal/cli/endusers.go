@@ -84,7 +84,7 @@ func endProcesses(ctx context.Context, device uint64, users []user, wait time.Du
 			return fmt.Errorf("pid %d: %w", u.PID, err)
 		}
 		fds[u.PID] = fd
-		if !uses(u.PID, onDevice(device)) { // it has ended meanwhile, and another one has its number
+		if !uses(fmt.Sprintf("/proc/%d", u.PID), onDevice(device)) { // it has ended meanwhile, and another one has its number
 			_ = unix.Close(fd) // nothing is written
 			delete(fds, u.PID)
 			continue

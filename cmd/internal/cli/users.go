@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+
+	"snapfs/internal/processes"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,22 +52,19 @@ func onDevice(device uint64) func(link string) bool {
 // program, and the open or mapped files.
 func processesUsing(fits func(link string) bool) []user {
 	var found []user
-	entries, _ := os.ReadDir("/proc") // without /proc nobody is found
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() || !uses(pid, fits) {
-			continue
+	processes.Each(func(dir string, pid int) bool {
+		if pid != os.Getpid() && uses(dir, fits) {
+			comm, _ := os.ReadFile(dir + "/comm") // empty if the process has ended
+			found = append(found, user{pid, strings.TrimSpace(string(comm))})
 		}
-		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // empty if the process has ended
-		found = append(found, user{pid, strings.TrimSpace(string(comm))})
-	}
+		return true
+	})
 	return found
 }
 
-func uses(pid int, fits func(link string) bool) bool {
-	proc := fmt.Sprintf("/proc/%d/", pid)
-	links := []string{proc + "cwd", proc + "root", proc + "exe"}
-	for _, pattern := range []string{proc + "fd/*", proc + "map_files/*"} {
+func uses(dir string, fits func(link string) bool) bool {
+	links := []string{dir + "/cwd", dir + "/root", dir + "/exe"}
+	for _, pattern := range []string{dir + "/fd/*", dir + "/map_files/*"} {
 		more, _ := filepath.Glob(pattern) // the pattern is well formed
 		links = append(links, more...)
 	}
