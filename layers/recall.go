@@ -112,6 +112,15 @@ func (p *past) adopt(id NodeID, name string, serial uint64) bool {
 	return true
 }
 
+// record gives the record of an id that has no node yet. A nil past, as it is when all have nodes, has none.
+func (p *past) record(id NodeID) (r pastNode, ok bool) {
+	if p == nil {
+		return r, false
+	}
+	r, ok = p.of[id]
+	return r, ok
+}
+
 // pastLocked reports whether an id has a record, of which a node may be made, but no node. mu is held.
 func (t *table) pastLocked(id NodeID) bool {
 	if t.live == nil || t.live.past == nil || t.m[id] != nil {
@@ -204,7 +213,7 @@ type recalled struct {
 func (l *live) make(id NodeID, hint alias) error {
 	o, t := l.o, &l.o.nodes
 	t.mu.Lock()
-	p, known := l.past.of[id]
+	p, known := l.past.record(id)
 	if !known || p.stale {
 		t.mu.Unlock()
 		return nil
@@ -233,7 +242,7 @@ func (l *live) make(id NodeID, hint alias) error {
 	}
 	drop := ""
 	t.mu.Lock()
-	if p, known = l.past.of[id]; !known || t.m[id] != nil {
+	if p, known = l.past.record(id); !known || t.m[id] != nil {
 		t.mu.Unlock()
 		if found != nil && found.pin >= 0 {
 			_ = unix.Close(found.pin) // O_PATH
@@ -339,7 +348,7 @@ func (l *live) leaveLocked(dir NodeID) *node {
 // be given back. mu is held.
 func (l *live) forgetLocked(id NodeID, lookups uint64) (drop *node) {
 	for {
-		p, ok := l.past.of[id]
+		p, ok := l.past.record(id)
 		if !ok {
 			return nil
 		}

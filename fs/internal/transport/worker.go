@@ -15,9 +15,19 @@ import (
 // Buffers are shared by all mounts of the process and belong to a goroutine only while it reads or handles a
 // request: an idle mount has none.
 var (
-	bigBufs   = sync.Pool{New: func() any { return (*[bufSize]byte)(make([]byte, bufSize)) }}
+	bigBufs   = sync.Pool{New: func() any { return newBigBuf() }}
 	smallBufs = sync.Pool{New: func() any { return new([smallSize]byte) }}
 )
+
+// newBigBuf makes a buffer with memory behind all its pages. When a process is killed while the kernel copies a request
+// into a page that is not there yet, the copy fails, and so does the request, with EIO: no successor would see it.
+func newBigBuf() *[bufSize]byte {
+	b := (*[bufSize]byte)(make([]byte, bufSize))
+	for i := 0; i < len(b); i += pageSize {
+		b[i] = 0
+	}
+	return b
+}
 
 // worker is a request being handled: its buffer and the room for its answer. One goroutine at a time uses it.
 type worker struct {
