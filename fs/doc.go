@@ -28,6 +28,19 @@
 //
 // Locks are the kernel's own: advisory locks need no server as long as there is one kernel.
 //
+// # Mounts that outlive the server
+//
+// With Options.Live another process can go on with a mount when this one was killed (Adopt) or gives it up (Release).
+// The connection lives as long as any process has its descriptor (DeviceFile). Of what this package knows of it, the
+// successor needs
+//
+//   - what INIT negotiated: it is kept (kept.go), and the protocol server is told again. A version that would negotiate
+//     something else refuses to adopt.
+//   - that OPEN, OPENDIR and FLUSH are not served: the kernel remembers it.
+//   - which thread has asked for capabilities (removals): it is lost, see there for what that means.
+//   - requests that were read and not answered: the kernel gives them out again, see again.go. FORGET is not among
+//     them: a node whose FORGET was read and not handled stays until the unmount.
+//
 // # Rules
 //
 //   - The serving process never touches its own mount; statx with AT_STATX_DONT_SYNC and an empty mask is the

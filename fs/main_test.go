@@ -10,5 +10,6 @@ import (
 func TestMain(m *testing.M) {
 	twin.Child()
 	otherUser()
+	loadChild()
 	testmount.Main(m)
 }

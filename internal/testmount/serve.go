@@ -172,6 +172,13 @@ func (s *server) obey(c command, a *answer) error {
 		return s.mount(c)
 	case "device":
 		a.Device = int(s.m.DeviceFile().Fd())
+	case "release":
+		ctx, cancel := context.WithTimeout(context.Background(), answerTime/2)
+		defer cancel()
+		if err := s.m.Release(ctx); err != nil {
+			return err
+		}
+		s.m = nil
 	case "seal":
 		s.keys++
 		l, err := s.o.Seal(context.Background(), c.Key, c.Upper, c.Work, s.keys<<48)

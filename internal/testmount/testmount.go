@@ -78,6 +78,7 @@ type FS struct {
 	ended  bool
 	config Config
 	state  *livestate.State // nil: none
+	device *os.File         // of the connection, while there is no server; else nil
 }
 
 // command and answer are what goes over the pipes.
@@ -170,6 +171,40 @@ func (f *FS) spawn(device *os.File) {
 // Replace kills the server, and has another one go on with the mount, which needs Config.Live.
 func (f *FS) Replace() {
 	f.t.Helper()
+	f.Crash()
+	f.Adopt()
+}
+
+// Crash kills the server of a mount with Config.Live: programs wait until Adopt.
+func (f *FS) Crash() {
+	f.t.Helper()
+	f.keepDevice()
+	f.live = false
+	f.Kill()
+}
+
+// Release has the server of a mount with Config.Live give it up, and end: programs wait until Adopt.
+func (f *FS) Release() {
+	f.t.Helper()
+	f.keepDevice()
+	if _, err := f.ask(command{Do: "release"}); err != nil {
+		f.t.Fatalf("release: %v", err)
+	}
+	f.live = false
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = true
+	_ = f.stdin.Close() // ends the child; what matters is how
+	kill := time.AfterFunc(answerTime, func() { _ = f.cmd.Process.Kill() })
+	defer kill.Stop()
+	if err := f.cmd.Wait(); err != nil {
+		f.t.Errorf("server: %v", err)
+	}
+}
+
+// keepDevice takes a descriptor of the connection.
+func (f *FS) keepDevice() {
+	f.t.Helper()
 	a, err := f.ask(command{Do: "device"})
 	if err != nil {
 		f.t.Fatal(err)
@@ -183,15 +218,28 @@ func (f *FS) Replace() {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	device := os.NewFile(uintptr(fd), "device")
-	defer device.Close() //nolint:errcheck // the server has its own
-	f.Kill()
+	f.device = os.NewFile(uintptr(fd), "device")
+}
+
+// Adopt starts a server that goes on with the mount.
+func (f *FS) Adopt() {
+	f.t.Helper()
+	defer f.Abandon() // the server has its own
 	f.mu.Lock()
-	f.spawn(device)
+	f.spawn(f.device)
 	f.ended = false
 	f.mu.Unlock()
 	if _, err := f.ask(command{Do: "adopt", Upper: f.Upper, Work: filepath.Join(f.config.Dir, "work"), Config: &f.config}); err != nil {
 		f.t.Fatalf("go on: %v", err)
+	}
+	f.live = true
+}
+
+// Abandon closes the descriptor of a connection: without a server it ends, and programs get errors instead of waiting.
+func (f *FS) Abandon() {
+	if f.device != nil {
+		_ = f.device.Close() // nothing was written
+		f.device = nil
 	}
 }
 
