@@ -161,6 +161,37 @@ func TestSourceRestart(t *testing.T) {
 	}
 }
 
+// TestSourceHoles has copies be holes of the right size, as after a power failure. The files are copied again.
+func TestSourceHoles(t *testing.T) {
+	names := []string{"small", "zeros", "page", "large"}
+	s := newSourceScene(t, func(dir string) {
+		for i, size := range []int{5, 700, maxSummed, maxSummed + 1} {
+			text := strings.Repeat(string([]byte{"s\x00pl"[i]}), size)
+			writeHost(t, filepath.Join(dir, names[i]), text)
+		}
+	})
+	o := s.overlay()
+	want := map[string]string{}
+	for _, name := range names {
+		e := at(t, o, name)
+		want[name] = readNode(t, o, e.Node)
+		c := filepath.Join(s.copies, copyName(e.Attr.Ino))
+		if err := errors.Join(os.Truncate(c, 0), os.Truncate(c, int64(e.Attr.Size))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := s.low
+	defer first.Close()
+	s.open()
+	defer s.close()
+	o = s.overlay()
+	for _, name := range names {
+		if got := readNode(t, o, at(t, o, name).Node); got != want[name] {
+			t.Errorf("%s has %.20q and more after a power failure, want %.20q", name, got, want[name])
+		}
+	}
+}
+
 // TestSourceSeal seals while a file of the layer is copied.
 func TestSourceSeal(t *testing.T) {
 	s := newSourceScene(t, func(dir string) { writeHost(t, filepath.Join(dir, "big"), "big") })

@@ -245,6 +245,9 @@ func (s *sourceStore) tryCopy(fd int, c *sourceCopy) (ok bool, err error) {
 	if stampOf(&after) != stampOf(&c.sx) {
 		return false, nil
 	}
+	if c.sum, err = sumOf(to, c.attr.Size); err != nil {
+		return false, err
+	}
 	c.attr.Blocks, err = sourceBlocks(to, c.attr.Size)
 	return true, err
 }

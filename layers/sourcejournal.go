@@ -23,8 +23,19 @@ const (
 	recordDir   = 1 + iota // a directory: number, number of the one it is in, name, device, whether left out; inode
 	recordNames            // its names: number, count; each: name, number, type, the host's number if that is another
 	recordName             // a name that has changed: number of the directory, name, number, type and nameGone
-	recordInode            // what else is fixed: number, the host's number; inode, version, size of a copy plus one
+	recordInode            // what else is fixed: number, the host's number; inode, version, kind of copy, sum of a small one
 )
+
+// What a recordInode tells of a copy.
+const (
+	noCopy    = iota
+	largeCopy // it has no sum
+	smallCopy // of at most maxSummed bytes
+)
+
+// maxSummed is of how many bytes a copy is that has a sum. After a power failure a larger one lacks blocks that it should
+// have, if data have not reached the disk.
+const maxSummed = 4096
 
 const journalName = "journal"
 
@@ -228,11 +239,15 @@ func (j *sourceJournal) inode(number uint64, x *sourceInode) {
 	r.put(j.s.bound[number])
 	r.putInode(x)
 	r.put(uint64(x.version))
-	copied := uint64(0)
-	if x.copied {
-		copied = 1
+	switch {
+	case !x.copied:
+		r.put(noCopy)
+	case x.attr.Size > maxSummed:
+		r.put(largeCopy)
+	default:
+		r.put(smallCopy)
+		r.put(uint64(x.sum))
 	}
-	r.put(copied)
 	j.write(r)
 }
 
@@ -261,12 +276,16 @@ func (s *sourceStore) replay(kind byte, r *record) bool {
 	case recordInode:
 		number, host := r.get(), r.get()
 		x := r.inode(number)
-		x.version, x.copied = uint32(r.get()), r.get() == 1
-		if r.bad {
+		x.version = uint32(r.get())
+		kind := r.get()
+		if x.copied = kind != noCopy; kind == smallCopy {
+			x.sum = uint32(r.get())
+		}
+		if r.bad || kind > smallCopy {
 			return false
 		}
 		s.giveLocked(number, host)
-		if !x.copied || s.hasCopy(number, &x) {
+		if !x.copied || s.hasCopy(number, &x, kind == smallCopy) {
 			s.fixed[number] = &x
 		}
 		return true
@@ -320,7 +339,7 @@ func (s *sourceStore) replayNames(r *record) bool {
 }
 
 // hasCopy reports whether the copy of a file is there, with all its data: after a power failure it need not be.
-func (s *sourceStore) hasCopy(number uint64, x *sourceInode) bool {
+func (s *sourceStore) hasCopy(number uint64, x *sourceInode, summed bool) bool {
 	fd, err := openat(s.copies, copyName(number), unix.O_RDONLY, 0)
 	if err != nil {
 		return false
@@ -330,6 +349,24 @@ func (s *sourceStore) hasCopy(number uint64, x *sourceInode) bool {
 	if err := unix.Fstat(fd, &st); err != nil || uint64(st.Size) != x.attr.Size {
 		return false
 	}
+	switch {
+	case summed:
+		sum, err := sumOf(fd, x.attr.Size)
+		return err == nil && sum == x.sum
+	case x.attr.Size <= maxSummed: // by an older version: one that is a hole is made anew
+		extents, err := hostExtents(fd)
+		return err == nil && (len(extents) > 0 || x.attr.Size == 0)
+	}
 	blocks, err := sourceBlocks(fd, x.attr.Size)
 	return err == nil && blocks == x.attr.Blocks
+}
+
+// sumOf is the CRC-32C of a small copy.
+func sumOf(fd int, size uint64) (uint32, error) {
+	if size > maxSummed {
+		return 0, nil
+	}
+	data := make([]byte, size)
+	_, err := preadFull(fd, data, 0)
+	return crc32.Checksum(data, castagnoli), err
 }

@@ -74,6 +74,7 @@ type sourceInode struct {
 	version uint32
 	old     []int64 // sizes of the last versions before
 	copied  bool    // there is a copy of its contents
+	sum     uint32  // of a small copy, see sumOf
 }
 
 // sourceFile is what was last told of a regular file that is not fixed.
