@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -253,6 +254,31 @@ func TestTakeOverLink(t *testing.T) {
 	f, err := r.find("d/b")
 	if err != nil || f.Node != e.Node || f.Gen != e.Gen {
 		t.Errorf("the other name is %d, %v; want %d", f.Node, err, e.Node)
+	}
+	r.o.Forget(e.Node, 2)
+	r.wantNodes(1)
+	r.wantRecords(0, 0)
+}
+
+// TestTakeOverNameCopied: a node that a look-up has made of its record keeps its name when the memory that held the
+// look-up's one holds something else.
+func TestTakeOverNameCopied(t *testing.T) {
+	r := newLiveRig(t)
+	r.create("first", "text of the first")
+	r.create("other", "other")
+	e, err := r.find("first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := r.state(e.Node)
+	r.killed()
+	request := []byte("first")
+	if _, err := r.o.Lookup(RootNode, unsafe.String(&request[0], len(request))); err != nil {
+		t.Fatal(err)
+	}
+	copy(request, "other") // the next request
+	if got := r.state(e.Node); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 	r.o.Forget(e.Node, 2)
 	r.wantNodes(1)

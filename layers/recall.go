@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"golang.org/x/sys/unix"
@@ -444,7 +445,7 @@ func (h *hit) is(r livestate.Node) bool {
 
 // named finds what has a name.
 func (l *live) named(r livestate.Node, hash uint64, dir *node, hint alias) (*recalled, error) {
-	names := []string{hint.name}
+	names := []string{strings.Clone(hint.name)} // the node keeps it, a look-up does not
 	if hint.parent != dir || nameCookie(hint.name) != hash {
 		items, err := l.o.itemsOf(dir)
 		if err != nil {
