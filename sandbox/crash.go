@@ -3,6 +3,8 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"snapfs/sandbox/internal/catalog"
@@ -22,21 +24,24 @@ func (h *Home) recordCrashes(ctx context.Context, deaths []Death, lastLog []stri
 	if len(deaths) == 0 {
 		return
 	}
+	mounts := map[string]string{} // by workspace: what has become of its mount
+	for _, w := range h.catalog.Workspaces() {
+		if w.Mount == nil || !w.Mount.Mounted {
+			continue
+		}
+		mounts[w.ID] = "its mount had to be made again"
+		if h.liveOf(w.ID) != nil {
+			mounts[w.ID] = "its mount went on"
+		}
+	}
 	_, err := h.catalog.Update(ctx, false, func(ch *catalog.Change) error {
-		for _, w := range h.catalog.Workspaces() {
-			if w.Mount == nil || !w.Mount.Mounted {
-				continue
-			}
-			how := "its mount had to be made again"
-			if h.liveOf(w.ID) != nil {
-				how = "its mount went on"
-			}
+		for _, name := range slices.Sorted(maps.Keys(mounts)) {
 			for i, d := range deaths {
-				text := fmt.Sprintf("daemon %d: %s; %s", d.PID, crashReason(d), how)
+				text := fmt.Sprintf("daemon %d: %s; %s", d.PID, crashReason(d), mounts[name])
 				if i == len(deaths)-1 && len(lastLog) > 0 {
 					text += "; last log lines: " + strings.Join(lastLog, " | ")
 				}
-				e := h.event(EventDaemonCrashed, w.ID, "", "", oneLine(text, crashText))
+				e := h.event(EventDaemonCrashed, name, "", "", oneLine(text, crashText))
 				e.Level = "warn"
 				if !d.Time.IsZero() {
 					e.At = d.Time.UTC()

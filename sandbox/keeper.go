@@ -103,7 +103,13 @@ func (l *homeLock) keep(h *Home) {
 func (h *Home) unlock() error {
 	if h.keeper != nil && !h.keepMounts.Load() {
 		if err := h.keeper.Forget(keptLockName); err != nil {
-			h.log.Warn("the lock of the home is kept", "error", err)
+			h.log.Warn("a descriptor of the lock of the home is kept", "error", err)
+		}
+		// It is also unlocked for those who still have a descriptor.
+		for _, f := range []*os.File{h.lock.file, h.lock.dir} {
+			if err := unix.Flock(int(f.Fd()), unix.LOCK_UN); err != nil && !errors.Is(err, unix.EBADF) {
+				h.log.Warn("unlocking the home", "error", err)
+			}
 		}
 	}
 	return h.lock.Close()

@@ -30,7 +30,12 @@ func newFakeKeeper(t *testing.T) *fakeKeeper {
 
 func (k *fakeKeeper) copies(files []*os.File) (copies []*os.File) {
 	for _, f := range files {
-		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		fd := -1
+		raw, err := f.SyscallConn() // as the holder's client does it: the owner may close the file meanwhile
+		if err == nil {
+			control := raw.Control(func(of uintptr) { fd, err = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0) })
+			err = errors.Join(control, err)
+		}
 		if err != nil {
 			k.t.Error(err)
 			continue

@@ -60,6 +60,7 @@ type role struct {
 	child      *child
 	left       int64     // as in response
 	due        time.Time // when a daemon is started; zero: not
+	awaited    bool      // due is until when a successor must have come
 	started    time.Time // when the last one was started
 	failures   int       // daemons in a row that did not come to serve
 	attempts   int       // since the last one served, or somebody asked for one
@@ -105,6 +106,10 @@ func (p *process) look() {
 	}
 	if !p.end && p.owner == nil && p.child == nil && !p.due.IsZero() && !time.Now().Before(p.due) {
 		p.due = time.Time{}
+		if p.awaited && p.alive() == 0 {
+			p.giveUp() // the successor does without a holder, and nothing waits for it
+			return
+		}
 		p.startDaemon()
 	}
 }
@@ -274,6 +279,7 @@ func (p *process) grant() bool {
 			continue
 		}
 		p.owner = &owner{recipe: recipe{r.Start, c.exe}, conn: c, pid: c.pid, pidfd: pidfd}
+		p.awaited = false
 		c.exe = -1
 		p.due = time.Time{}
 		if p.child != nil && p.child.pid == c.pid {
@@ -311,7 +317,7 @@ func (p *process) leave(end bool) {
 	}
 	p.left = uptime()
 	if !p.grant() {
-		p.due = time.Now().Add(successorWait)
+		p.due, p.awaited = time.Now().Add(successorWait), true
 	}
 }
 
@@ -329,7 +335,7 @@ func (p *process) giveUp() {
 // startAsked starts a daemon that is not there.
 func (p *process) startAsked() {
 	if p.owner == nil && p.child == nil {
-		p.attempts, p.most, p.due = 0, maxAsked, time.Now()
+		p.attempts, p.most, p.due, p.awaited = 0, maxAsked, time.Now(), false
 	}
 }
 
