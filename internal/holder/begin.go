@@ -75,7 +75,6 @@ func (c *Client) spawn(program string, home, listener, before *os.File) (*wireCo
 		return nil, os.NewSyscallError("socketpair", err)
 	}
 	theirs, ours := os.NewFile(uintptr(pair[0]), "holder"), os.NewFile(uintptr(pair[1]), "daemon")
-	defer func() { _ = theirs.Close() }()
 	defer func() { _ = ours.Close() }() // FileConn has its own
 	cmd := &exec.Cmd{Path: program, Args: []string{Name, c.Home}, Dir: "/", SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
 	cmd.ExtraFiles = []*os.File{listener, theirs}
@@ -85,7 +84,9 @@ func (c *Client) spawn(program string, home, listener, before *os.File) (*wireCo
 	}
 	// It has one goroutine that does something.
 	cmd.Env = append(ownVariables(os.Environ()), "GOMAXPROCS=1", "GOMEMLIMIT=off", "GODEBUG=")
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	_ = theirs.Close() // with the holder's own copy the connection ends: nobody waits for one that has ended
+	if err != nil {
 		return nil, err
 	}
 	conn, err := c.greet(ours, home)
