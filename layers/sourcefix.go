@@ -119,6 +119,7 @@ func (s *sourceStore) settleCopy(d *sourceDir, e *sourceName, number uint64, c *
 	delete(s.files, number)
 	delete(s.walk.older, number)
 	s.log.inode(number, &c.sourceInode)
+	s.unsynced.copiedLocked(number)
 	return true
 }
 

@@ -63,6 +63,9 @@ func (s *sourceStore) openJournal() error {
 	if err := s.log.f.Truncate(end); err != nil {
 		return err
 	}
+	if end > 0 { // of an earlier process perhaps
+		s.unsynced.noted, s.unsynced.whole = 1, 1
+	}
 	_, err = s.log.f.Seek(end, io.SeekStart)
 	return err
 }
@@ -110,6 +113,7 @@ func tornEnd(err error) error {
 
 // write appends a record.
 func (j *sourceJournal) write(r *record) {
+	j.s.unsynced.noted++
 	if j.broken {
 		return
 	}

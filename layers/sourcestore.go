@@ -58,7 +58,9 @@ type sourceStore struct {
 	next   uint64                   // for numbers that are not the host's; guarded by mu
 	busy   map[uint64]chan struct{} // closed when a copy has ended; guarded by mu
 	walk   sourceWalk               // the import; guarded by mu
-	log    *sourceJournal
+	// What may not be durable; guarded by mu.
+	unsynced sourceUnsynced
+	log      *sourceJournal
 }
 
 // deviceInode is an inode of the host.

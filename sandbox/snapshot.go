@@ -146,7 +146,7 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool,
 		if err != nil || noSync {
 			return err
 		}
-		return unsafeIf(h.syncBelow(w.Base, h.uppers.SyncSealed))
+		return unsafeIf(errors.Join(o.SyncSource(), h.syncBelow(w.Base, h.uppers.SyncSealed)))
 	}
 	return h.seal(ctx, w, o, push, noSync, record)
 }
@@ -194,11 +194,12 @@ func (h *Home) seal(
 	}
 	h.storer.Add(layer.ID)
 	// What was written between the flush and the gate is in the snapshot, and must be on the disk before that is
-	// acknowledged.
+	// acknowledged. So is what was read of a directory on which the workspace stands.
 	if noSync {
 		return nil
 	}
-	return unsafeIf(h.syncBelow(w.Base, func(below []uint64) error { return h.uppers.SyncUpper(w.Upper, below) }))
+	below := func(below []uint64) error { return h.uppers.SyncUpper(w.Upper, below) }
+	return unsafeIf(errors.Join(o.SyncSource(), h.syncBelow(w.Base, below)))
 }
 
 // unsafeIf says what an error of a sync means.

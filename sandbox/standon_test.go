@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"snapfs/internal/treewalk"
 	"snapfs/sandbox"
@@ -24,14 +26,21 @@ type standing struct {
 	*testing.T
 	*sandbox.Home
 	dir, src, at string
+	home         string // its directory
 	release      func()
 }
 
 // newStanding opens a home whose workspaces stand on directories.
 func newStanding(t *testing.T) *standing {
 	t.Helper()
+	return newStandingIn(t, t.TempDir())
+}
+
+// newStandingIn is newStanding with the home in a directory.
+func newStandingIn(t *testing.T, in string) *standing {
+	t.Helper()
 	dir := t.TempDir()
-	s := &standing{T: t, dir: dir, src: filepath.Join(dir, "in", "src"), at: filepath.Join(dir, "m")}
+	s := &standing{T: t, dir: dir, home: filepath.Join(in, "home"), src: filepath.Join(dir, "in", "src"), at: filepath.Join(dir, "m")}
 	require.NoError(t, os.MkdirAll(filepath.Join(s.src, "sub"), 0o755))
 	require.NoError(t, os.Mkdir(s.at, 0o755))
 	for i := range 40 {
@@ -44,7 +53,7 @@ func newStanding(t *testing.T) *standing {
 	held := make(chan struct{})
 	s.release = sync.OnceFunc(func() { close(held) })
 	var home atomic.Pointer[sandbox.Home]
-	s.Home = openHome(t, filepath.Join(dir, "home"), sandbox.StandOn(sandbox.WithPoints(sandbox.Options{}, func(point string) {
+	s.Home = openHome(t, s.home, sandbox.StandOn(sandbox.WithPoints(sandbox.Options{}, func(point string) {
 		if point == "attempt to store noted" {
 			select {
 			case <-held:
@@ -250,7 +259,7 @@ func TestStandOnReopened(t *testing.T) {
 	tree, err := treewalk.WalkApart(t.Context(), s.at)
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
-	h := openHome(t, filepath.Join(s.dir, "home"), sandbox.StandOn(sandbox.Options{}))
+	h := openHome(t, s.home, sandbox.StandOn(sandbox.Options{}))
 	s.Home = h
 	s.mount("w", s.at)
 	s.shows(tree, s.at, "opened again")
@@ -258,6 +267,42 @@ func TestStandOnReopened(t *testing.T) {
 	require.Nil(t, s.importOf("w"))
 	s.shows(tree, s.at, "imported")
 	s.tidy()
+}
+
+// TestStandOnPowerLoss takes the power away after a snapshot: what was read before it is as it was, whatever has become of
+// the directory.
+func TestStandOnPowerLoss(t *testing.T) {
+	dir := t.TempDir()
+	d := makeDisk(t, dir, os.Getenv("SNAPFS_DISK"), 400)
+	s := newStandingIn(t, d.at)
+	s.create(t.Context())
+	s.snapshot("first") // which syncs all that was written before the home was opened
+	for i, change := range []string{"", "chmod 600 a"} {
+		s.mount("w", s.at)
+		file := fmt.Sprint("sub/f", i)
+		s.sh(`cat ` + file + ` >&2; ` + change)
+		_, err := s.Unmount(t.Context(), sandbox.UnmountRequest{Workspace: "w"})
+		require.NoError(t, err)
+		s.snapshot(fmt.Sprint("after", i))
+		require.NoError(t, os.WriteFile(filepath.Join(s.src, file), []byte("newer"), 0o644))
+
+		image, mnt := filepath.Join(dir, "lost"), filepath.Join(dir, "lost.mnt")
+		options := "loop"
+		if os.Getenv("SNAPFS_DISK") == "xfs" {
+			options += ",nouuid" // the device itself is mounted, too
+		}
+		script := `while cp --sparse=always "$1" "$2"; ! cmp -s "$1" "$2"; do :; done; mkdir -p "$3"; mount -o "$4" "$2" "$3"`
+		require.NoError(t, shell(t.Context(), script, d.image, image, mnt, options))
+		t.Run(file, func(t *testing.T) {
+			t.Cleanup(func() { require.NoError(t, errors.Join(unix.Unmount(mnt, 0), os.Remove(image))) })
+			h := openHome(t, filepath.Join(mnt, "home"), sandbox.StandOn(sandbox.Options{}))
+			lost := &standing{T: t, Home: h, at: s.at}
+			lost.mount("w", s.at)
+			lost.sh(fmt.Sprintf(`test "$(head -n 1 %s)" = %d`, file, i))
+			_, err := h.Unmount(t.Context(), sandbox.UnmountRequest{Workspace: "w"})
+			require.NoError(t, err)
+		})
+	}
 }
 
 // TestImportFails takes the directory away on which a workspace stands, while the home is closed: that is told, nothing
@@ -270,7 +315,7 @@ func TestImportFails(t *testing.T) {
 	require.NoError(t, s.Close()) // the import has not begun
 	away := s.src + ".away"
 	require.NoError(t, os.Rename(s.src, away))
-	s.Home = openHome(t, filepath.Join(s.dir, "home"), sandbox.StandOn(sandbox.Options{}))
+	s.Home = openHome(t, s.home, sandbox.StandOn(sandbox.Options{}))
 	refused := func(class error) {
 		t.Helper()
 		_, err := s.Mount(t.Context(), sandbox.MountRequest{Workspace: "w", Mountpoint: s.at})
