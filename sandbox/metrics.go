@@ -49,7 +49,7 @@ func newMetrics(h *Home) *metrics {
 		gauge("snapfs_workspaces", "Workspaces of the home.", func() int { return h.catalog.Count().Workspaces }),
 		gauge("snapfs_snapshots", "Snapshots of the home.", func() int { return h.catalog.Count().Snapshots }),
 		gauge("snapfs_layers", "Layers of the home.", func() int { return h.catalog.Count().Layers }),
-		gauge("snapfs_layers_sealed", "Layers that are frozen and not stored yet.", func() int {
+		gauge("snapfs_layers_sealed", "Layers that are frozen, or being imported, and not stored yet.", func() int {
 			return h.catalog.Count().Sealed
 		}),
 		gauge("snapfs_mounts", "Workspaces with a live connection.", h.Mounts),

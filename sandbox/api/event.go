@@ -31,7 +31,7 @@ const (
 	EventDestroyed       EventKind = "destroyed"
 	EventRenamed         EventKind = "renamed"
 	EventCrossSession    EventKind = "cross_session"
-	EventDaemonCrashed   EventKind = "daemon_crashed"
+	EventDaemonCrashed   EventKind = "daemon_crashed" // while the workspace was mounted; Detail says how
 )
 
 // Event is one line of a workspace's append-only log.

@@ -11,15 +11,16 @@ import (
 // importHelp is what the help of 'create' says of directories.
 const importHelp = `A directory of more than 1,000 files or 8 MiB is imported in the background, if it is on a local
 file system and taken as a whole. Until that has ended, the workspace stands on the directory itself:
-what nobody has read yet is read from there. What was shown once stays as it was shown. A file that
-is changed in the directory before its turn is taken as it was or as it is then, never a mixture;
-'snapfs events' names such files. The directory is never written to, and should stay where it is:
-what was not read before it went away cannot be read. 'snapfs list' shows how far an import is, and
-'snapfs show' why one failed; it is tried again. --wait imported imports first.`
+what nobody has read yet is read from there. What was read once stays as it was. A file that is
+changed in the directory before that is taken whole, as it is when it is read or imported; who has it
+open in the workspace then gets ESTALE and opens it again. What is deleted or moved there before may
+be missing. 'snapfs log NAME' names what changed. The directory is never written to, and should stay
+where it is: what was not read before it went away cannot be read. 'snapfs list' shows how far an
+import is, and 'snapfs show' why one failed; it is tried again. --wait imported imports first.`
 
 // waitFlag adds --wait to a verb that makes workspaces.
 func waitFlag(cmd *cobra.Command, wait *string) {
-	cmd.Flags().StringVar(wait, "wait", "", "go on when the directory SRC has reached `STATE`: imported")
+	cmd.Flags().StringVar(wait, "wait", "", "return when SRC has reached `STATE`: imported")
 	_ = cmd.RegisterFlagCompletionFunc("wait", // fails for an option that has one
 		cobra.FixedCompletions([]cobra.Completion{"imported"}, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -21,9 +21,9 @@ func (a *app) upCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up [NAME [MOUNTPOINT]] [--from SRC]",
 		Short: "create a workspace if it is missing, and mount it",
-		Long: `Creates workspace NAME from SRC if no workspace has that name, and mounts it. SRC is as in 'snapfs
-create', and so is --wait. If the workspace exists and was made from something else, that is a conflict. The last element of MOUNTPOINT is created if it is
-missing. If the workspace is already mounted on MOUNTPOINT, nothing changes. Without MOUNTPOINT, NAME
+		Long: `Creates workspace NAME from SRC if no workspace has that name, and mounts it. SRC and --wait are as
+in 'snapfs create'. If the workspace exists and was made from something else, that is a conflict. The
+last element of MOUNTPOINT is created if it is missing. If the workspace is already mounted on MOUNTPOINT, nothing changes. Without MOUNTPOINT, NAME
 is brought up as snapfs.toml says, see below, or else mounted where it is or was mounted last.
 
 A workspace whose own data are lost comes back in the state of its newest snapshot. So does one that
