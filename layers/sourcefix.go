@@ -76,11 +76,17 @@ func (s *sourceStore) fixOne(o *part) error {
 		return err
 	}
 	at := s.place(o.ino, d, e)
+	if s.onOpen != nil {
+		s.onOpen()
+	}
 	fd, err := s.openHost(at)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
+	if same, err := s.isFile(fd, o.ino); err != nil || !same {
+		return err // fix looks again
+	}
 	c, err := s.copyOf(fd, o.ino)
 	if err != nil {
 		return fmt.Errorf("copy of %s: %w", d.path(e.name), err)
@@ -91,18 +97,36 @@ func (s *sourceStore) fixOne(o *part) error {
 	}
 	if !s.settleCopy(d, e, o.ino, c) {
 		_ = unix.Unlinkat(s.copies, name, 0) // of no use
-		return fmt.Errorf("%s has changed since it was stored: %w", d.path(e.name), unix.ESTALE)
+		return fmt.Errorf("%s has changed since it was stored, or is gone: %w", d.path(e.name), unix.ESTALE)
 	}
 	return nil
 }
 
-// settleCopy has the layer show a copy. It is false if the image has something else.
+// isFile reports whether an open file is the one that was seen with a number, and not one that has come in its place.
+func (s *sourceStore) isFile(fd int, number uint64) (bool, error) {
+	var sx unix.Statx_t
+	if err := statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &sx); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	host, ok := s.bound[number]
+	if !ok {
+		host = number
+	}
+	return sx.Ino == host && mountOf(&sx) == s.host.mount, nil
+}
+
+// settleCopy has the layer show a copy. It is false if the image has something else in its place, or nothing.
 func (s *sourceStore) settleCopy(d *sourceDir, e *sourceName, number uint64, c *sourceCopy) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stamp := stampOf(&c.sx)
 	if s.walk.ended && s.storedLocked(number).stamp != stamp {
 		return false
+	}
+	if now, _, gone := e.get(); gone || now != number {
+		return false // it was found to be gone meanwhile
 	}
 	f := s.files[number]
 	if f.stamp != stamp && f.stamp != 0 {

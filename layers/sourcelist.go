@@ -130,7 +130,7 @@ func (s *sourceStore) namesIn(d *sourceDir) ([]sourceName, error) {
 	}
 	list, err := s.hostNames(d)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		list, err = nil, nil // it was removed
+		list, err = nil, s.there() // it was removed
 	}
 	if err != nil {
 		return nil, err
@@ -235,7 +235,7 @@ func (s *sourceStore) numberLocked(d *sourceDir, l *listedName) (number uint64, 
 	if sx.Mask == 0 {
 		return 0, false
 	}
-	host := deviceInode{unix.Mkdev(sx.Dev_major, sx.Dev_minor), sx.Ino}
+	host := deviceInode{unix.Mkdev(sx.Dev_major, sx.Dev_minor), sx.Ino, hostAttr(sx).Btime}
 	if l.typ == unix.S_IFDIR {
 		return s.freshLocked(sx.Ino), true
 	}
@@ -246,7 +246,7 @@ func (s *sourceStore) numberLocked(d *sourceDir, l *listedName) (number uint64, 
 			s.shared.Add(n)
 			return n, true
 		}
-		if own {
+		if own && !s.otherLocked(sx) {
 			s.shared.Add(sx.Ino)
 			return sx.Ino, true
 		}
@@ -272,6 +272,15 @@ func (s *sourceStore) sameBirthLocked(sx *unix.Statx_t) bool {
 	}
 	f := s.files[sx.Ino]
 	return f.stamp != 0 && f.birth == generation(birth)
+}
+
+// otherLocked reports whether another inode was seen with the number of a file. mu is held.
+func (s *sourceStore) otherLocked(sx *unix.Statx_t) bool {
+	a := hostAttr(sx)
+	if seen, ok := s.seenAsLocked(sx.Ino); ok {
+		return seen.attr.typ() != a.typ() || seen.attr.Btime != a.Btime
+	}
+	return s.files[sx.Ino].stamp != 0 && (!isReg(a.Mode) || !s.sameBirthLocked(sx))
 }
 
 // freshLocked gives a number that no inode of the host has had so far. mu is held.

@@ -45,6 +45,7 @@ type sourceStore struct {
 	dev     uint64 // of the root
 	changes changeCount
 	onCopy  func() // by tests: called while a file is copied
+	onOpen  func() // by tests: called before a file is opened
 
 	mu     lockorder.Mutex[lockorder.SourceLayer]
 	dirs   map[uint64]*sourceDir    // by number; guarded by mu
@@ -63,8 +64,11 @@ type sourceStore struct {
 	log      *sourceJournal
 }
 
-// deviceInode is an inode of the host.
-type deviceInode struct{ dev, ino uint64 }
+// deviceInode is an inode of the host. The time of birth tells it from one that had its number before.
+type deviceInode struct {
+	dev, ino uint64
+	birth    squashfs.Time
+}
 
 // sourceInode is what is fixed of an inode.
 type sourceInode struct {
@@ -430,27 +434,6 @@ func stampOf(sx *unix.Statx_t) uint64 {
 		h ^= h >> 29
 	}
 	return max(h, 1)
-}
-
-// vanish notes that a name is gone that nobody has read, unless it was seen elsewhere meanwhile. unix.ESTALE: the image
-// has it.
-func (s *sourceStore) vanish(d *sourceDir, e *sourceName, number uint64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.seenAsLocked(number); ok {
-		return nil
-	}
-	if now, _, gone := e.get(); gone || now != number {
-		return nil
-	}
-	if s.walk.ended {
-		return unix.ESTALE
-	}
-	s.changedLocked(d, e.name)
-	s.walk.againLocked(number, s.files[number].pass)
-	e.vanish()
-	s.log.name(d, e)
-	return nil
 }
 
 // look asks the host for a name; of what is no regular file, and of those with whole, it reads everything. With no

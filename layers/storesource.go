@@ -135,6 +135,9 @@ func (s *sourceStore) endPass() error {
 	if len(s.walk.again) > 0 {
 		return errAgain
 	}
+	if err := s.there(); err != nil {
+		return err
+	}
 	s.walk.ended = true
 	return nil
 }
@@ -176,9 +179,25 @@ type sourceNode struct {
 func (t *sourceTree) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
 	e, err := t.entryIn(dir.Handle.(*sourceNode).o, name)
 	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
+		return nil, t.gone(dir.Handle.(*sourceNode).o, name)
 	}
 	return e, err
+}
+
+// gone returns nil if a name is known to be gone. errAgain: it was so for a moment only.
+func (t *sourceTree) gone(dir *part, name string) error {
+	d, err := t.s.dirOf(dir)
+	if err != nil {
+		return err
+	}
+	e, err := t.s.entryOf(d, name)
+	if err != nil {
+		return err
+	}
+	if _, _, gone := e.get(); !gone {
+		return errAgain
+	}
+	return nil
 }
 
 func (t *sourceTree) entryIn(dir *part, name string) (*squashfs.Entry, error) {
