@@ -192,6 +192,37 @@ func TestSourceHoles(t *testing.T) {
 	}
 }
 
+// TestSourceMapped stores to a page that is mapped and dirty while the file is copied.
+func TestSourceMapped(t *testing.T) {
+	s := newSourceScene(t, func(dir string) { writeHost(t, filepath.Join(dir, "mapped"), "as it was") })
+	defer s.close()
+	var fs unix.Statfs_t
+	f, err := os.OpenFile(filepath.Join(s.dir, "mapped"), os.O_RDWR, 0)
+	if err := errors.Join(err, unix.Statfs(s.dir, &fs)); err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := unix.Mmap(int(f.Fd()), 0, 9, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(m) }()
+	copy(m, "is dirty ")
+	copies := 0
+	s.low.source.onCopy = func() {
+		if copies++; copies == 1 {
+			copy(m, "has moved")
+		}
+	}
+	o := s.overlay()
+	if got := readNode(t, o, at(t, o, "mapped").Node); got != "has moved" {
+		t.Errorf("got %q", got)
+	}
+	if copies < 2 && fs.Type != unix.TMPFS_MAGIC {
+		t.Error("the store was not noticed")
+	}
+}
+
 // TestSourceSeal seals while a file of the layer is copied.
 func TestSourceSeal(t *testing.T) {
 	s := newSourceScene(t, func(dir string) { writeHost(t, filepath.Join(dir, "big"), "big") })

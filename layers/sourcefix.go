@@ -236,6 +236,9 @@ func statFile(fd int) (sx unix.Statx_t, err error) {
 
 // tryCopy copies once. ok is false if the file changed meanwhile.
 func (s *sourceStore) tryCopy(fd int, c *sourceCopy) (ok bool, err error) {
+	// Stores to a mapped page that is dirty already change no time: with the page written, the next one does.
+	const written = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
+	_ = unix.SyncFileRange(fd, 0, 0, written) // no error is of the copy
 	if c.sx, err = statFile(fd); err != nil {
 		return false, err
 	}
