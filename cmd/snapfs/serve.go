@@ -99,7 +99,7 @@ func (s *service) serve(ctx context.Context) error {
 	s.home, err = sandbox.Open(ctx, o.Home, sandbox.Options{
 		Logger: s.log, MustExist: o.MustExist, Remount: o.Remount && !o.NoRemount, OwnMountpoints: true,
 		IdleAfter: o.IdleAfter, Transport: o.Transport, EnableURing: o.EnableURing, Limits: limits, Events: events,
-		Keeper: s.keeper, Deaths: deaths, LastLog: lines,
+		Keeper: s.keeper, KeepMounts: o.KeepMounts, Deaths: deaths, LastLog: lines,
 	})
 	if err != nil {
 		return err
@@ -168,6 +168,9 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 			Access: s.access, Reload: s.reload, Stopping: s.manager.stopping, Holder: s.keeper.PID,
 			Replace: func(program string, socket *os.File) {
 				s.home.KeepGuards() // mounts are made again at once
+				if s.KeepMounts {
+					s.home.KeepMounts()
+				}
 				s.manager.reloading()
 				s.next = &successor{program, socket, kept}
 			},

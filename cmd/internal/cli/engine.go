@@ -31,6 +31,8 @@ type ServeOptions struct {
 	Remount   bool
 	NoRemount bool // counts more than Remount
 
+	KeepMounts bool // mounts over /dev/fuse outlive a daemon that dies
+
 	Transport   string // default of mounts: auto, uring or dev
 	EnableURing bool
 	IdleAfter   time.Duration // 0: never idle

@@ -40,6 +40,11 @@ home has one daemon; a second one is refused.
 At the start, the workspaces are mounted again that were mounted when the last daemon ended, however
 it ended. With --no-remount they are not, and later daemons do not mount them either.
 
+With --keep-mounts, mounts over /dev/fuse (--transport dev) outlive a daemon that is killed or
+crashes: the holder keeps their connections and starts the next daemon, which goes on with them.
+Programs with open files wait meanwhile; a call to which a signal comes then may end with EINTR. A
+mount over io_uring ends with its daemon, and is made again, as without the option.
+
 The directory below a mount is immutable (chattr +i), where the file system can, while the workspace
 is to be mounted there: if the daemon is killed or ended by SIGTERM, if its dead mount is taken away,
 or after a reboot, the directory refuses writes until a daemon mounts the workspace again. 'snapfs
@@ -123,6 +128,8 @@ func serveFlags(o *ServeOptions) *pflag.FlagSet {
 		"merge layers, collect garbage and repack cold data after this time without a call or request; 0: never")
 	flags.BoolVar(&o.Remount, "remount", true, "mount the workspaces that were mounted when the last daemon ended")
 	flags.BoolVar(&o.NoRemount, "no-remount", false, "mount nothing at the start; later daemons do not either")
+	flags.BoolVar(&o.KeepMounts, "keep-mounts", false,
+		"mounts over /dev/fuse outlive a daemon that dies, see above (SNAPFS_KEEP_MOUNTS)")
 	flags.IntVar(&o.MaxSnapshots, "max-snapshots", 0,
 		"limit a session to `N` snapshots; 0 is 100,000, below 0 is no limit (SNAPFS_MAX_SNAPSHOTS)")
 	flags.Int64Var(&o.MaxBytes, "max-bytes", 0,

@@ -16,7 +16,7 @@ import (
 const systemSettings = "/etc/snapfs/daemon.toml"
 
 // inEnvironment are the options of serve that variables set.
-var inEnvironment = []string{"max-snapshots", "max-bytes", "max-size", "events-keep", "events-age"}
+var inEnvironment = []string{"max-snapshots", "max-bytes", "max-size", "events-keep", "events-age", "keep-mounts"}
 
 // settings are where the options of a daemon come from. The command line counts before the environment, and that before
 // the file.

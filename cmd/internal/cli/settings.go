@@ -15,6 +15,7 @@ import (
 var (
 	errDuration = errors.New("want a duration such as 90m, 72h or 7d")
 	errNumber   = errors.New("want a whole number")
+	errBool     = errors.New("want true or false")
 	errSize     = errors.New("want a size such as 500M, 20G or 20GiB")
 )
 
@@ -88,7 +89,11 @@ func fromEnvironment(flags *pflag.FlagSet, names ...string) error {
 		}
 		flag := flags.Lookup(name)
 		if err := flag.Value.Set(value); err != nil {
-			if t := flag.Value.Type(); t != (duration{}).Type() && t != (bytesize{}).Type() {
+			switch flag.Value.Type() {
+			case (duration{}).Type(), (bytesize{}).Type():
+			case "bool":
+				err = errBool
+			default:
 				err = errNumber
 			}
 			return usagef("%s=%q: %v", variable, value, err)

@@ -59,6 +59,9 @@ func TestServeSettings(t *testing.T) {
 		{env: "SNAPFS_MAX_BYTES=5GB", err: `SNAPFS_MAX_BYTES="5GB": want a whole number`},
 		{env: "SNAPFS_MAX_SNAPSHOTS=1e3", err: `SNAPFS_MAX_SNAPSHOTS="1e3": want a whole number`},
 		{env: "SNAPFS_EVENTS_KEEP=x", err: `SNAPFS_EVENTS_KEEP="x": want a whole number`},
+		{env: "SNAPFS_KEEP_MOUNTS=1", want: ServeOptions{IdleAfter: 10 * time.Minute, KeepMounts: true}},
+		{env: "SNAPFS_KEEP_MOUNTS=1", args: "--keep-mounts=false", want: ServeOptions{IdleAfter: 10 * time.Minute}},
+		{env: "SNAPFS_KEEP_MOUNTS=some", err: `SNAPFS_KEEP_MOUNTS="some": want true or false`},
 		{env: "SNAPFS_EVENTS_AGE=90", err: `SNAPFS_EVENTS_AGE="90": want a duration such as`},
 	} {
 		t.Run(test.env+test.args, func(t *testing.T) {
@@ -85,7 +88,7 @@ func TestServeSettings(t *testing.T) {
 			}
 			set := ServeOptions{
 				IdleAfter: got.IdleAfter, MaxSnapshots: got.MaxSnapshots, MaxBytes: got.MaxBytes, MaxSize: got.MaxSize,
-				EventsKeep: got.EventsKeep, EventsAge: got.EventsAge,
+				EventsKeep: got.EventsKeep, EventsAge: got.EventsAge, KeepMounts: got.KeepMounts,
 			}
 			if !reflect.DeepEqual(set, test.want) {
 				t.Errorf("got %+v, want %+v", set, test.want)

@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"snapfs/internal/testseed"
+	"snapfs/internal/treewalk"
+)
+
+// killTimeEnv is for how long each program of TestKilled works, as "1m".
+const killTimeEnv = "SNAPFS_KILL_TIME"
+
+// A killed program works in a workspace until $STOP is there, while the daemon is killed over and over. It must not see an
+// error, and what it has made is what it would have made without kills: check says so afterwards. prepare works outside of the
+// workspace, in $OUT, before it. $SEED is the test's, $TOOLS the directory of its own programs.
+type killedProgram struct {
+	name                 string
+	prepare, work, check string
+	options              []string // of the mount
+	long                 bool     // not in a short run
+}
+
+// until repeats a script until the test wants it to end, at least once.
+func until(script string) string {
+	return `n=0; while true; do n=$((n+1))
+		` + script + `
+		[ -e "$STOP" ] && break; done`
+}
+
+var killedPrograms = []killedProgram{
+	{
+		name: "build", long: true, prepare: `mkdir src; cp -r "$(go env GOROOT)"/src/{strconv,sort,bufio} src/; cd src; rm -f */*_test.go; rm -rf strconv/testdata
+		printf 'module m\ngo 1.21\n' > go.mod; mkdir cmd
+		printf 'package main\nimport ("encoding/json"; "net/http"; "text/template"; "os")\nfunc main() { json.NewEncoder(os.Stdout).Encode(http.StatusText(404)); template.New("x") }\n' > cmd/main.go
+		GOFLAGS=-mod=mod GOCACHE=$OUT/cache go build -trimpath -o ../want ./cmd`,
+		work: `mkdir src tmp; cp -r "$OUT"/src .; cd src; export GOFLAGS=-mod=mod GOTMPDIR=$PWD/../tmp GOCACHE=$PWD/../cache
+		` + until(`go build -trimpath -o ../got$n ./cmd; cmp ../got$n "$OUT/want"; rm -rf ../got$n; [ $((n % 2)) = 0 ] || touch -d @$n cmd/main.go`),
+		check: `test -z "$(ls tmp)"; cd src; diff -r . "$OUT/src"`,
+	},
+	{
+		name: "git", long: true, prepare: git + `mkdir src; cd src; cp -r "$(go env GOROOT)"/src/{net,os} .; git init -q .; git add .; git commit -qm one
+		for i in 1 2 3 4 5; do echo "// $i" >> net/ip.go; git commit -qam "change $i"; done`,
+		work: git + until(`git clone -q --no-local "$OUT/src" clone$n; cd clone$n; echo "$n" >> os/file.go; git commit -qam more; git mv net web; git commit -qm moved
+			git gc -q --prune=now; git fsck --full --strict --no-progress --no-dangling; git status --porcelain | wc -l | grep -qx 0; cd ..; rm -rf clone$((n-1))`),
+		check: git + `cd clone*; git fsck --full --strict --no-progress --no-dangling; git log --oneline | wc -l | grep -qx 8; test "$(git rev-parse HEAD~2)" = "$(git -C "$OUT/src" rev-parse HEAD)"; git diff --quiet`,
+	},
+	{name: "sqlite wal", long: true, work: sqliteWork("wal"), check: sqliteAfter},
+	{name: "sqlite journal", long: true, work: sqliteWork("delete"), check: sqliteAfter},
+	{name: "io", work: `python3 "$TOOLS/io.py" "$SEED" "$STOP"`},
+	{name: "io writeback", long: true, work: `python3 "$TOOLS/io.py" "$SEED" "$STOP"`, options: []string{"-o", "writeback"}},
+	{name: "names", work: `python3 "$TOOLS/names.py" "$SEED" "$STOP"`},
+	{
+		name: "npm", long: true, prepare: `for i in 1 2 3 4 5 6 7 8; do mkdir -p lib$i; printf '{"name":"lib%s","version":"1.0.%s","bin":"run.js"}' $i $i > lib$i/package.json
+			echo "console.log($i)" > lib$i/run.js; for j in $(seq 40); do echo "$i $j" > lib$i/file$j; done; (cd lib$i && npm pack --silent >/dev/null); done
+		mkdir src; cd src; { printf '{"name":"app","version":"1.0.0","dependencies":{'; for i in 1 2 3 4 5 6 7 8; do printf '%s"lib%s":"file:%s/lib%s/lib%s-1.0.%s.tgz"' "$([ $i = 1 ] || echo ,)" $i "$OUT" $i $i $i; done; printf '}}'; } > package.json
+		npm install --silent --no-audit --no-fund --cache "$OUT/cache"`,
+		work: `cp "$OUT"/src/package*.json .; ` + until(`npm ci --silent --no-audit --no-fund --cache "$PWD/.cache"; diff -r node_modules "$OUT/src/node_modules" -x .package-lock.json`),
+	},
+	{
+		name: "tar", prepare: `mkdir -p src/a/b src/c; for i in $(seq 40); do head -c $((i*3000)) /dev/urandom > src/a/$i; ln -s ../a/$i src/c/$i; ln src/a/$i src/a/b/$i; done`,
+		work:  until(`mkdir new; tar -C "$OUT/src" -cf - . | tar -C new -xf -; mv new copy; diff -r --no-dereference copy "$OUT/src"; test copy/a/1 -ef copy/a/b/1; rm -rf copy`),
+		check: `test -z "$(ls)"`,
+	},
+}
+
+// sqliteAfter is what a database has that its writer has left: each acknowledged row.
+const sqliteAfter = `sqlite3 db 'pragma integrity_check' | grep -qx ok; n=$(cat "$ACK"); test $n -gt 0
+	test "$(sqlite3 db 'select max(k) || count(*) from a')" = $n$n; test "$(sqlite3 db 'select count(*) from a left join b using (k) where size is not length(v)')" = 0`
+
+// TestKilled kills the daemon while programs work in its workspaces, about every second: no program sees an
+// error, nothing is lost, and none has to wait for long.
+func TestKilled(t *testing.T) {
+	seed := testseed.Of(t)
+	most := 5 * time.Second
+	if text := os.Getenv(killTimeEnv); text != "" {
+		var err error
+		most, err = time.ParseDuration(text)
+		require.NoError(t, err)
+	} else if long {
+		most = time.Minute
+	}
+	for _, p := range killedPrograms {
+		if p.long && !long && os.Getenv(killTimeEnv) == "" {
+			continue
+		}
+		t.Run(p.name, func(t *testing.T) { p.run(t, seed, most) })
+	}
+}
+
+func (p killedProgram) run(t *testing.T, seed uint64, most time.Duration) {
+	h := newKeptHome(t)
+	out, stop, asked := h.makeDir("out"), h.path("stop"), h.path("asked")
+	tools, err := filepath.Abs("testdata/killed")
+	require.NoError(t, err)
+	env := `export HOME="$1" OUT="$1/out" STOP="$2" ACK="$1/ack" TOOLS="$3" SEED="$4"
+		`
+	step := func(what, dir, script string, limit time.Duration) string {
+		t.Helper()
+		if script == "" {
+			return ""
+		}
+		r := process(t, limit, dir, h.env, "bash", "-c", "set -euo pipefail\n"+env+script, what, h.tmp, stop, tools,
+			strconv.FormatUint(seed, 10))
+		if r.code != 0 {
+			t.Errorf("%s ended with %d: %s%s", what, r.code, tail(r.out), tail(r.err))
+		}
+		return strings.TrimSpace(r.out)
+	}
+	step("prepare", out, p.prepare, soon)
+	h.ok(append([]string{"up", "ws", h.path("ws"), "--transport", "dev"}, p.options...)...)
+	killer := startKiller(h, seed)
+	var stalls string
+	asking := make(chan struct{})
+	go func() {
+		defer close(asking)
+		stalls = step("stalls", h.tmp, `python3 "$TOOLS/stalls.py" ws "`+asked+`"`, most+soon)
+	}()
+	time.AfterFunc(most, func() { _ = os.WriteFile(stop, nil, 0o600) })
+	did := step("work", h.path("ws"), p.work, most+soon)
+	kills := killer.end()
+	require.NoError(t, os.WriteFile(asked, nil, 0o600))
+	<-asking
+	step("check", h.path("ws"), p.check, soon)
+	waits := numbers(t, stalls)
+	t.Logf("%d kills; milliseconds that answers took: %v; %s", kills, waits, tail(did))
+	require.Positive(t, kills)
+	if len(waits) > 0 && waits[len(waits)-1] > 10_000 { // a busy machine is no fault
+		t.Errorf("an answer took %d ms", waits[len(waits)-1])
+	}
+	// What is there is also what the next daemon finds.
+	tree := walk(t, h.path("ws"))
+	h.ok("umount", "ws")
+	h.ok("mount", "ws", h.path("ws"))
+	same(t, "mounted again", tree, walk(t, h.path("ws")), treewalk.Options{})
+}
+
+// numbers are those of a text, sorted.
+func numbers(t *testing.T, text string) (all []int) {
+	t.Helper()
+	for _, word := range strings.Fields(text) {
+		n, err := strconv.Atoi(word)
+		require.NoError(t, err)
+		all = append(all, n)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// killer ends the daemon of a home over and over.
+type killer struct {
+	h     *home
+	stop  context.CancelFunc
+	ended chan struct{}
+	kills int
+}
+
+// newKeptHome is newHome with a daemon whose mounts outlive it.
+func newKeptHome(t *testing.T) *home {
+	h := newHome(t)
+	h.env = append(h.env, "SNAPFS_KEEP_MOUNTS=1")
+	return h
+}
+
+// meanKill is how long a daemon lives, about: at most twice as long.
+const meanKill = time.Second
+
+// startKiller kills the daemon at random moments, until the end of the test at the latest.
+func startKiller(h *home, seed uint64) *killer {
+	ctx, stop := context.WithCancel(context.Background())
+	k := &killer{h: h, stop: stop, ended: make(chan struct{})}
+	rng := rand.New(rand.NewPCG(seed, 17))
+	h.t.Cleanup(func() { k.end() })
+	go func() {
+		defer close(k.ended)
+		for {
+			select {
+			case <-time.After(min(time.Duration(rng.ExpFloat64()*float64(meanKill)), 2*meanKill)):
+			case <-ctx.Done():
+				return
+			}
+			if pid := h.daemonPID(); pid > 0 && unix.Kill(pid, unix.SIGKILL) == nil {
+				k.kills++
+			}
+		}
+	}()
+	return k
+}
+
+// end tells how often the daemon was killed.
+func (k *killer) end() int {
+	k.stop()
+	<-k.ended
+	return k.kills
+}
+
+// daemonPID is the process that holds the home, 0 if that is not known. Nothing is asked.
+func (h *home) daemonPID() int {
+	text, err := os.ReadFile(filepath.Join(h.dir, "lock"))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(text)))
+	if err != nil || !strings.Contains(commandLine(pid), " serve ") {
+		return 0
+	}
+	return pid
+}
