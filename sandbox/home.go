@@ -120,6 +120,7 @@ type Home struct {
 
 	mu      lockorder.Mutex[lockorder.Home] // guards what follows
 	live    map[string]*live                // by workspace: what has a FUSE connection
+	silent  silent                          // guarded by mu
 	closing bool
 	calls   sync.WaitGroup // Add only under mu while not closing
 
@@ -160,7 +161,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	if err != nil {
 		return nil, errors.Join(err, removeMade(made, err))
 	}
-	h := &Home{dir: dir, log: opts.Logger, lock: lock, keeper: opts.Keeper, live: map[string]*live{}}
+	h := &Home{dir: dir, log: opts.Logger, lock: lock, keeper: opts.Keeper, live: map[string]*live{}, silent: silent{}}
 	lock.keep(h)
 	for _, d := range opts.Deaths {
 		h.log.Error("a daemon of this home died", "pid", d.PID, "time", d.Time, "reason", d.Reason, "served", d.Served,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -82,9 +83,11 @@ func (h *Home) standOn(ctx context.Context, w *catalog.Workspace, src source, cr
 		return err
 	}
 	drop := func(err error) error { return errors.Join(err, h.removeUnnamed(base.Upper, err)) }
-	if err := h.identify(base.Source); err != nil {
+	of := *base.Source
+	if err := h.answered(ctx, &of, func() error { return h.identify(&of) }, func() {}); err != nil {
 		return drop(err)
 	}
+	base.Source.ID = of.ID
 	low, err := h.openSource(ctx, base)
 	if err != nil {
 		return drop(err)
@@ -106,48 +109,6 @@ func (h *Home) standOn(ctx context.Context, w *catalog.Workspace, src source, cr
 	h.cache.Release(h.cache.Add(base.ID, low, base.Upper))
 	h.storer.Add(base.ID)
 	return nil
-}
-
-// openSource opens a layer in state Importing.
-func (h *Home) openSource(_ context.Context, r *catalog.Layer) (*layers.Lower, error) {
-	s := *r.Source
-	if err := h.identify(&s); err != nil {
-		return nil, err
-	}
-	if s.ID != r.Source.ID {
-		return nil, fmt.Errorf("%w: %s is another directory than the one that is being imported: put that back, or destroy "+
-			"what was made from it", ErrConflict, s.Path)
-	}
-	var threads *peer.Threads
-	if s.By != nil {
-		threads = s.By.Threads()
-	}
-	low, err := layers.OpenSource(r.ID, s.Path, layers.SourceOptions{
-		Copies: h.uppers.Path(r.Upper), Do: doBy(threads), Closed: threads.Close,
-		Changed: func(path string) { h.sources.note(r.ID, path) },
-	})
-	if err != nil {
-		threads.Close()
-		return nil, classify(userError(s.By, err))
-	}
-	return low, nil
-}
-
-// identify finds out which directory is at the path of a source.
-func (h *Home) identify(s *catalog.Source) error {
-	err := s.By.Do(func() error {
-		var sx unix.Statx_t
-		err := unix.Statx(unix.AT_FDCWD, s.Path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &sx)
-		if err == nil {
-			s.ID = fmt.Sprintf("%d %d.%09d", sx.Ino, sx.Btime.Sec, sx.Btime.Nsec)
-		}
-		return err
-	})
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		err = fmt.Errorf("%w: %s, which is being imported, is not there any more: put it back, or destroy what was made "+
-			"from it", ErrNotFound, s.Path)
-	}
-	return userError(s.By, err)
 }
 
 // Import implements layerstore.Owner.
@@ -210,19 +171,44 @@ func (h *Home) waitImported(ctx context.Context, top string, progress func(Progr
 	return nil
 }
 
-// apartFromImports waits until no directory is being imported that a mount would cover, or that is in it or contains it:
-// this process must not come into its own mounts when it reads the directory.
+// apartWait is how long a mount waits for imports that it must not be near.
+const apartWait = 30 * time.Second
+
+// apartFromImports waits until no directory of the same user is being imported that a mount would cover, or that is in it
+// or contains it: this process must not come into its own mounts when it reads the directory. It does not wait for ever,
+// nor for an import that has failed. Those of others bar nobody: their threads may not enter the mount of another user.
 func (h *Home) apartFromImports(ctx context.Context, at location) error {
 	if !at.view.own() && !at.view.chroot {
 		return nil
 	}
+	by := peer.From(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, apartWait, errApart)
+	defer cancel()
 	for _, l := range h.catalog.Layers() {
 		if l.Source == nil || !below(at.path, l.Source.Path) && !below(l.Source.Path, at.path) {
 			continue
 		}
-		if err := h.waitImported(ctx, l.ID, nil); err != nil {
+		if !sameUser(by, l.Source.By) {
+			continue
+		}
+		err := h.waitImported(ctx, l.ID, nil)
+		if err != nil && errors.Is(context.Cause(ctx), errApart) {
+			err = fmt.Errorf("%w: %s %w: mount it elsewhere, or wait for the import", ErrUnavailable, api.Quoted(l.Source.Path), errApart)
+		}
+		if err != nil {
 			return fmt.Errorf("a mount at %s: %w", at.path, err)
 		}
 	}
 	return nil
+}
+
+// errApart ends the wait of apartFromImports.
+var errApart = errors.New("is still being imported")
+
+// sameUser reports whether two calls are made for one user.
+func sameUser(a, b *peer.User) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.UID == b.UID
 }

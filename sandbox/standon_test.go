@@ -386,3 +386,55 @@ func TestMountOverImport(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got, 45)
 }
+
+// TestStandOnSilent opens a home again when the directory that was being imported lies in a mount whose server does not
+// answer: that fails for its workspace only.
+func TestStandOnSilent(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to mount")
+	}
+	s := newStanding(t)
+	s.create(t.Context())
+	_, err := s.Create(t.Context(), sandbox.CreateRequest{Name: "other"})
+	require.NoError(t, err)
+	s.mount("w", s.at)
+	s.mount("other", filepath.Join(s.dir, "other"))
+	require.NoError(t, s.Close())
+	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	require.NoError(t, err)
+	in := filepath.Dir(s.src)
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", device.Fd())
+	require.NoError(t, unix.Mount("silent", in, "fuse", 0, options))
+	answer := sync.OnceFunc(func() {
+		_ = device.Close() // what waits for an answer fails
+		require.NoError(t, unix.Unmount(in, unix.MNT_DETACH))
+	})
+	defer answer()
+	s.Home = openHome(t, s.home, sandbox.StandOn(sandbox.Options{Remount: true}))
+	require.NoError(t, shell(t.Context(), `echo goes on > "$1/f"`, filepath.Join(s.dir, "other")))
+	_, err = s.Mount(t.Context(), sandbox.MountRequest{Workspace: "w", Mountpoint: s.at})
+	require.ErrorIs(t, err, sandbox.ErrUnavailable)
+	answer()
+	require.Eventually(t, func() bool {
+		_, err = s.Mount(t.Context(), sandbox.MountRequest{Workspace: "w", Mountpoint: s.at})
+		return err == nil
+	}, time.Minute, 50*time.Millisecond)
+	s.tidy()
+}
+
+// TestMountNearForeignImport mounts below a directory that another user imports: that does not wait.
+func TestMountNearForeignImport(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to act for another user")
+	}
+	s := newStanding(t)
+	for dir := s.dir; dir != "/"; dir = filepath.Dir(dir) {
+		fi, err := os.Stat(dir)
+		require.NoError(t, err)
+		require.NoError(t, os.Chmod(dir, fi.Mode()|0o011))
+	}
+	s.create(peer.With(t.Context(), &peer.User{UID: 4321, GID: 4321}))
+	_, err := s.Create(t.Context(), sandbox.CreateRequest{Name: "other"})
+	require.NoError(t, err)
+	s.mount("other", filepath.Join(s.src, "sub"))
+}

@@ -1,0 +1,132 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/layers"
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/peer"
+)
+
+// A directory that is being imported may come to lie in a mount whose server does not answer. Only what needs it fails
+// then: nobody waits for ever, least of all the start of the daemon.
+const (
+	sourceWait  = 3 * time.Second // for a directory to answer
+	mostSilent  = 4               // directories of one user that are waited for at a time, though they do not answer
+	silentRetry = "it is tried again when it is needed"
+)
+
+// silent counts the directories that have not answered yet, by user.
+type silent map[int64]int
+
+// silentKey is the user whose rights a source is looked at with.
+func silentKey(u *peer.User) int64 {
+	if u == nil {
+		return -1
+	}
+	return int64(u.UID)
+}
+
+// openSource opens a layer in state Importing. ErrUnavailable: its directory does not answer.
+func (h *Home) openSource(ctx context.Context, r *catalog.Layer) (*layers.Lower, error) {
+	var low *layers.Lower
+	err := h.answered(ctx, r.Source, func() (err error) {
+		low, err = h.openSourceNow(r)
+		return err
+	}, func() {
+		_ = low.Close() // nobody waits for it any more
+	})
+	if err != nil {
+		return nil, err
+	}
+	return low, nil
+}
+
+// answered runs fn, which looks at a source, for as long as that may take. If it takes longer, late is called when fn has
+// returned without an error.
+func (h *Home) answered(ctx context.Context, s *catalog.Source, fn func() error, late func()) error {
+	user := silentKey(s.By)
+	errSilent := fmt.Errorf("%w: %s, which is being imported, does not answer: %s", ErrUnavailable, api.Quoted(s.Path), silentRetry)
+	h.mu.Lock()
+	if h.silent[user] >= mostSilent {
+		h.mu.Unlock()
+		return errSilent
+	}
+	h.mu.Unlock()
+	done := make(chan error, 1)
+	go func() { done <- fn() }()
+	timer := time.NewTimer(sourceWait)
+	defer timer.Stop()
+	var err error
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-timer.C:
+		err = errSilent
+	}
+	h.mu.Lock()
+	h.silent[user]++
+	h.mu.Unlock()
+	go func() {
+		if err := <-done; err == nil {
+			late()
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.silent[user]--; h.silent[user] == 0 {
+			delete(h.silent, user)
+		}
+	}()
+	return err
+}
+
+// openSourceNow opens a layer in state Importing, however long that takes.
+func (h *Home) openSourceNow(r *catalog.Layer) (*layers.Lower, error) {
+	s := *r.Source
+	if err := h.identify(&s); err != nil {
+		return nil, err
+	}
+	if s.ID != r.Source.ID {
+		return nil, fmt.Errorf("%w: %s is another directory than the one that is being imported: put that back, or destroy "+
+			"what was made from it", ErrConflict, s.Path)
+	}
+	var threads *peer.Threads
+	if s.By != nil {
+		threads = s.By.Threads()
+	}
+	low, err := layers.OpenSource(r.ID, s.Path, layers.SourceOptions{
+		Copies: h.uppers.Path(r.Upper), Do: doBy(threads), Closed: threads.Close,
+		Changed: func(path string) { h.sources.note(r.ID, path) },
+	})
+	if err != nil {
+		threads.Close()
+		return nil, classify(userError(s.By, err))
+	}
+	return low, nil
+}
+
+// identify finds out which directory is at the path of a source.
+func (h *Home) identify(s *catalog.Source) error {
+	err := s.By.Do(func() error {
+		const how = unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
+		var sx unix.Statx_t
+		err := unix.Statx(unix.AT_FDCWD, s.Path, how, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &sx)
+		if err == nil {
+			s.ID = fmt.Sprintf("%d %d.%09d", sx.Ino, sx.Btime.Sec, sx.Btime.Nsec)
+		}
+		return err
+	})
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		err = fmt.Errorf("%w: %s, which is being imported, is not there any more: put it back, or destroy what was made "+
+			"from it", ErrNotFound, s.Path)
+	}
+	return userError(s.By, err)
+}
