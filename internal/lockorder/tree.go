@@ -10,7 +10,6 @@ const Tree = `
 ClientConns (leaf)                   sandbox/client: transport.mu, connections to the daemon
 DaemonServer (leaf)                  sandbox/daemon: server.mu, calls by name
 DaemonShares (leaf)                  sandbox/daemon: shares.mu, calls under way by session
-DaemonConns (leaf)                   sandbox/daemon: limited.mu, connections by user
 HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ HomeOps (many)                    sandbox: Home.ops, one per workspace: operations on it. Only one is waited for;
 │  │                                 others are names that are not taken yet
@@ -57,12 +56,10 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 │                 ├─ Orphans (leaf)           layers: detachedSets.mu
 │                 ├─ Listings (leaf)          layers: listings.mu
 │                 ├─ Row (leaf)               layers: row.mu, of one descriptor
-│                 ├─ SourceLayer (leaf)       layers: sourceStore.mu, what was seen of a directory of others
 │                 ├─ Device (leaf)            layers: upper.deviceMu, the whiteout that others are links of
 │                 ├─ LostData (leaf)          layers: lostData.mu
 │                 ├─ Reaper (leaf)            layers: reaper.mu
-│                 ├─ ReadSet (leaf)           internal/readset: Set.mu, what programs have read
-│                 └─ FDs (leaf)               layers: fdCache.mu
+│                 └─ ReadSet (leaf)           internal/readset: Set.mu, what programs have read
 ├─ Openers                           layers: barrier.mu, who is told that a gate is open
 │  └─ WorkQueue                      fs/internal/transport: workQueue.mu, requests of a mount and kind that wait
 │     └─ Pool (leaf)                 fs/internal/transport: pool.mu, threads of a kind
@@ -72,6 +69,8 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 │  └─ UnsyncedUppers (leaf)          sandbox/internal/uppers: unsynced.mu, uppers that may not be on the disk
 ├─ CatalogWriter                     sandbox/internal/catalog: Catalog.writer, one change; held while the store commits
 ├─ Lowers                            sandbox/internal/layerstore: Cache.mu, open layers; also taken under an overlay's
+│  ├─ FDs (leaf)                     layers: fdCache.mu
+│  ├─ SourceLayer (leaf)             layers: sourceStore.mu, what was seen of a directory of others
 │  └─ Janitor (leaf)                 sandbox/internal/uppers: janitor.mu
 ├─ Storer                            sandbox/internal/layerstore: Storer.mu, layers that wait to be stored
 ├─ SquashCache (leaf)                squashfs: Cache.mu, unpacked blocks
@@ -100,7 +99,8 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
             ├─ StoreLine (leaf)      chunkstore: line.mu, transactions that wait
             └─ Share (leaf)          internal/fairshare: Pool.mu, who has how much of what a process shares
 DaemonProgress                       sandbox/daemon: stream.progress, called by whatever works
-└─ DaemonStream (leaf)               sandbox/daemon: stream.mu, writes to a client
+└─ DaemonStream                      sandbox/daemon: stream.mu, writes to a client
+   └─ DaemonConns (leaf)             sandbox/daemon: limited.mu, connections by user
 `
 
 // The classes, in the order of the tree.
@@ -108,7 +108,6 @@ type (
 	ClientConns    struct{}
 	DaemonServer   struct{}
 	DaemonShares   struct{}
-	DaemonConns    struct{}
 	HomeClose      struct{}
 	HomeOps        struct{}
 	Merge          struct{}
@@ -154,12 +153,10 @@ type (
 	Orphans        struct{}
 	Listings       struct{}
 	Row            struct{}
-	SourceLayer    struct{}
 	Device         struct{}
 	LostData       struct{}
 	Reaper         struct{}
 	ReadSet        struct{}
-	FDs            struct{}
 	Openers        struct{}
 	WorkQueue      struct{}
 	Pool           struct{}
@@ -168,6 +165,8 @@ type (
 	UnsyncedUppers struct{}
 	CatalogWriter  struct{}
 	Lowers         struct{}
+	FDs            struct{}
+	SourceLayer    struct{}
 	Janitor        struct{}
 	Storer         struct{}
 	SquashCache    struct{}
@@ -197,4 +196,5 @@ type (
 	Share          struct{}
 	DaemonProgress struct{}
 	DaemonStream   struct{}
+	DaemonConns    struct{}
 )
