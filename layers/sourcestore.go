@@ -168,10 +168,7 @@ func (s *sourceStore) close() error {
 	return err
 }
 
-// Source reports whether a layer is a directory that others may write to, see OpenSource.
-func (l *Lower) Source() bool { return l.source != nil }
-
-// SourceChanges counts the changes that were noticed in the directory of such a layer.
+// SourceChanges counts the changes that were noticed in the directory of a layer of OpenSource.
 func (l *Lower) SourceChanges() int64 {
 	if l.source == nil {
 		return 0

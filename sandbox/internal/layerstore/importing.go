@@ -1,8 +1,6 @@
 package layerstore
 
 import (
-	"time"
-
 	"snapfs/sandbox/api"
 )
 
@@ -18,9 +16,8 @@ func (n *storing) imported() api.Progress {
 // Importing is how far the import of a layer has come.
 type Importing struct {
 	Running             bool
-	Files, Bytes, Total int64     // of the present attempt; Total, of files, is -1 if it is not known
-	Problem             string    // why the last attempt failed
-	Next                time.Time // when it is tried again; zero: when somebody waits for it
+	Files, Bytes, Total int64  // of the present attempt; Total, of files, is -1 if it is not known
+	Problem             string // why the last attempt failed
 }
 
 // Importing tells how far the import of a layer has come.
@@ -32,7 +29,7 @@ func (s *Storer) Importing(layer string) Importing {
 		i.Running, i.Files, i.Bytes, i.Total = true, now.files.Load(), now.bytes.Load(), now.expected.Load()
 	}
 	if t := s.troubles[layer]; t != nil {
-		i.Problem, i.Next = t.why, t.until
+		i.Problem = t.why
 	}
 	return i
 }
