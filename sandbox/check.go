@@ -99,13 +99,11 @@ func (c *checker) records(ctx context.Context, _ CheckRequest) error {
 	for _, m := range all {
 		unnamed[m.ID] = true
 	}
+	missing := map[chunkstore.ID]*catalog.Layer{}
 	for _, l := range c.h.catalog.Layers() {
 		for _, m := range catalog.ImagesOf([]*catalog.Layer{l}, true) {
 			if !unnamed[m] {
-				_, err := c.h.store.Manifest(ctx, m)
-				if errors.Is(err, chunkstore.ErrNotFound) && c.h.catalog.Layer(l.ID) == l {
-					c.report("layer "+l.ID, fmt.Sprintf("its manifest %d is not in the store", m), c.hit(l.ID))
-				}
+				missing[m] = l
 			}
 			delete(unnamed, m)
 		}
@@ -113,7 +111,7 @@ func (c *checker) records(ctx context.Context, _ CheckRequest) error {
 			c.report("layer "+l.ID, "the layer below it, "+l.Parent+", has no record", nil)
 		}
 	}
-	if err := c.stray(ctx, unnamed); err != nil {
+	if err := errors.Join(c.missing(ctx, missing), c.stray(ctx, unnamed)); err != nil {
 		return err
 	}
 	for s := range c.h.catalog.ListSnapshots(catalog.Query{}) {
@@ -124,6 +122,30 @@ func (c *checker) records(ctx context.Context, _ CheckRequest) error {
 	for _, w := range c.h.catalog.Workspaces() {
 		if w.Base != "" && c.h.catalog.Layer(w.Base) == nil && c.h.catalog.Workspace(w.ID) == w {
 			c.report("workspace "+w.ID, "its layer "+w.Base+" has no record", nil)
+		}
+	}
+	return nil
+}
+
+// missing reports those layers whose image, not in the list of the store, is not there. Others were stored since the
+// list was made, or merged: as in stray, what counts is the records as the store has them.
+func (c *checker) missing(ctx context.Context, images map[chunkstore.ID]*catalog.Layer) error {
+	gone := map[chunkstore.ID]*catalog.Layer{}
+	for m, l := range images {
+		if _, err := c.h.store.Manifest(ctx, m); errors.Is(err, chunkstore.ErrNotFound) {
+			gone[m] = l
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	named, err := c.h.catalog.NamedImages(ctx)
+	if err != nil {
+		return err
+	}
+	for m, l := range gone {
+		if named[m] {
+			c.report("layer "+l.ID, fmt.Sprintf("its manifest %d is not in the store", m), c.hit(l.ID))
 		}
 	}
 	return nil

@@ -285,3 +285,44 @@ func TestMergeInterrupted(t *testing.T) {
 	}
 	y.same(0)
 }
+
+// A check while layers are merged does not report what the catalog has not heard of yet: the disk has the merged image
+// and its record a moment before.
+func TestCheckBesideMerge(t *testing.T) {
+	y := newHistory(t)
+	y.grow(1)
+	top := y.h.catalog.Layer(y.h.catalog.Snapshot(y.ids[0]).Top)
+	remove := func(records ...string) {
+		t.Helper()
+		err := y.h.store.Update(t.Context(), false, func(tx *chunkstore.Tx) error {
+			for _, id := range records {
+				if err := tx.Delete("layers", id); err != nil {
+					return err
+				}
+			}
+			if len(records) > 0 {
+				return nil
+			}
+			return tx.DeleteManifest(top.Manifest)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	reported := func() int {
+		t.Helper()
+		c := &checker{h: y.h}
+		if err := c.records(t.Context(), CheckRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		return len(c.found)
+	}
+	remove()
+	if n := reported(); n != 1 {
+		t.Errorf("a lost image: %d problems, not 1", n)
+	}
+	remove(top.ID)
+	if n := reported(); n != 0 {
+		t.Errorf("a merged image: %d problems", n)
+	}
+}
