@@ -1,13 +1,9 @@
 package layers
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 
-	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/livestate"
@@ -21,6 +17,7 @@ import (
 type past struct {
 	of       map[NodeID]pastNode
 	other    map[uint64][]NodeID // those whose id is not the number, by that
+	dirs     map[pastDir]NodeID  // directories by their names
 	children map[NodeID]int      // how many of these records are in a directory, as long as that has no node either
 	orphans  map[NodeID]pastOrphan
 }
@@ -30,6 +27,9 @@ type pastNode struct {
 	slot, next uint32 // next: of a second name; 0: none
 	stale      bool   // it was looked for in vain
 }
+
+// pastDir is where a directory is recorded: its parent, and its name by nameCookie.
+type pastDir struct{ parent, name uint64 }
 
 // pastOrphan is a name in the orphan directory.
 type pastOrphan struct {
@@ -49,8 +49,8 @@ func (l *live) inherit() error {
 		return fmt.Errorf("%w: %d nodes", livestate.ErrFormat, l.nodes.Len())
 	}
 	p := &past{
-		of: make(map[NodeID]pastNode, l.nodes.Len()), other: map[uint64][]NodeID{}, children: map[NodeID]int{},
-		orphans: map[NodeID]pastOrphan{},
+		of: make(map[NodeID]pastNode, l.nodes.Len()), other: map[uint64][]NodeID{}, dirs: map[pastDir]NodeID{},
+		children: map[NodeID]int{}, orphans: map[NodeID]pastOrphan{},
 	}
 	for _, next := range []bool{false, true} {
 		for slot, r := range l.nodes.All() {
@@ -71,6 +71,9 @@ func (l *live) inherit() error {
 			p.of[id] = pastNode{slot: slot}
 			if id != NodeID(r.Inode) {
 				p.other[r.Inode] = append(p.other[r.Inode], id)
+			}
+			if isDir(r.Flags & flagType << 12) {
+				p.dirs[pastDir{r.Parent, r.Name}] = id
 			}
 			if r.Parent != 0 {
 				p.children[NodeID(r.Parent)]++
@@ -144,8 +147,10 @@ func (t *table) recallLocked(p *node, name string, ino uint64) {
 				}
 			}
 		}
-		if id == 0 {
-			return
+		if id == 0 { // a directory may have got another inode by a rollback
+			if id = t.live.past.dirs[pastDir{uint64(p.id), nameCookie(name)}]; !t.pastLocked(id) {
+				return
+			}
 		}
 		t.mu.Unlock()
 		_, err := t.live.recall(id, alias{p, name})
@@ -207,7 +212,8 @@ type recalled struct {
 	name   string
 	hit
 	dead, free, unnamed bool
-	pin                 int // -1: none
+	loose               bool // a directory that only its name tells
+	pin                 int  // -1: none
 }
 
 // make makes the node of a record, or notes that it is stale. With an error it may be tried again.
@@ -249,6 +255,9 @@ func (l *live) make(id NodeID, hint alias) error {
 			_ = unix.Close(found.pin) // O_PATH
 		}
 		return nil
+	}
+	if found != nil && found.loose && l.knownLocked(id, found.parent, found.name, found.parts[0].ino) {
+		found = nil // a look-up has met it meanwhile
 	}
 	var gone *node
 	if found == nil {
@@ -302,7 +311,7 @@ func (l *live) enterLocked(id NodeID, f *recalled) (gone *node) {
 	t.peak = max(t.peak, len(t.m))
 	t.showLocked(n)
 	t.noteLocked(n)
-	p.remove(id, r.Inode)
+	p.remove(id, r)
 	t.recordLocked(n)
 	if was.next != 0 {
 		l.nodes.Remove(was.next)
@@ -311,18 +320,21 @@ func (l *live) enterLocked(id NodeID, f *recalled) (gone *node) {
 }
 
 // remove forgets a record.
-func (p *past) remove(id NodeID, ino uint64) {
+func (p *past) remove(id NodeID, r livestate.Node) {
 	delete(p.of, id)
 	delete(p.orphans, id)
-	if list, ok := p.other[ino]; ok {
+	if at := (pastDir{r.Parent, r.Name}); p.dirs[at] == id {
+		delete(p.dirs, at)
+	}
+	if list, ok := p.other[r.Inode]; ok {
 		kept := list[:0]
 		for _, x := range list {
 			if x != id {
 				kept = append(kept, x)
 			}
 		}
-		if p.other[ino] = kept; len(kept) == 0 {
-			delete(p.other, ino)
+		if p.other[r.Inode] = kept; len(kept) == 0 {
+			delete(p.other, r.Inode)
 		}
 	}
 }
@@ -366,7 +378,7 @@ func (l *live) forgetLocked(id NodeID, lookups uint64) (drop *node) {
 		if p.next != 0 {
 			l.nodes.Remove(p.next)
 		}
-		l.past.remove(id, r.Inode)
+		l.past.remove(id, r)
 		if drop = l.leaveLocked(NodeID(r.Parent)); drop != nil || r.Parent == 0 || l.past == nil {
 			return drop
 		}
@@ -401,194 +413,6 @@ func (o *Overlay) recallAll() error {
 		o.tree.RUnlock()
 	}
 	return nil
-}
-
-// find finds the inode of a node by its records, which are two at most, each with the directory that it names; nil if
-// it is nowhere. tree is held.
-func (l *live) find(records []livestate.Node, dirs [2]*node, orphan string, hint alias) (*recalled, error) {
-	r := records[0]
-	for i, name := range records {
-		if name.ID == 0 || i == 0 && r.Flags&flagDead != 0 || dirs[i] == nil || dirs[i].dead {
-			continue
-		}
-		f, err := l.named(r, name.Name, dirs[i], hint)
-		if f != nil || err != nil {
-			return f, err
-		}
-	}
-	if orphan != "" {
-		f, err := l.kept(r, orphan)
-		if f != nil || err != nil {
-			return f, err
-		}
-	}
-	if r.Flags&flagOther != 0 {
-		return l.elsewhere(r)
-	}
-	for i, name := range records {
-		if dirs[i] == nil {
-			continue
-		}
-		f, err := l.covered(r, name.Name, dirs[i])
-		if f != nil || err != nil {
-			return f, err
-		}
-	}
-	return nil, nil
-}
-
-// is reports whether what was found may be what a record is of. A directory stays the same when a rollback changes
-// what it is in its layer.
-func (h *hit) is(r livestate.Node) bool {
-	return h.attr.typ()>>12 == r.Flags&flagType && (h.parts[0].ino == r.Inode || isDir(h.attr.Mode))
-}
-
-// named finds what has a name.
-func (l *live) named(r livestate.Node, hash uint64, dir *node, hint alias) (*recalled, error) {
-	names := []string{strings.Clone(hint.name)} // the node keeps it, a look-up does not
-	if hint.parent != dir || nameCookie(hint.name) != hash {
-		items, err := l.o.itemsOf(dir)
-		if err != nil {
-			return nil, passing(err)
-		}
-		names = items.hashed(hash)
-	}
-	for _, name := range names {
-		h, err := l.o.search(dir, 0, name)
-		if err != nil {
-			if err = passing(err); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if h.is(r) {
-			return &recalled{parent: dir, name: h.parts[0].name, hit: h, pin: -1}, nil
-		}
-	}
-	return nil, nil
-}
-
-// passing gives an error that may not come again; nil for one that says that there is nothing, or damage.
-func passing(err error) error {
-	var errno unix.Errno
-	if errors.As(err, &errno) && errno != unix.ENOENT && errno != unix.ENOTDIR && errno != unix.ESTALE {
-		return err
-	}
-	return nil
-}
-
-// hashed gives the names of a hash.
-func (s dirItems) hashed(hash uint64) (names []string) {
-	s.from(hash, func(it dirItem) bool { // a name may have the cookie after its hash, see spread
-		own := nameCookie(it.name)
-		if own == hash {
-			names = append(names, it.name)
-		}
-		return own <= hash
-	})
-	return names
-}
-
-// covered finds what a layer below still has, and a whiteout hides.
-func (l *live) covered(r livestate.Node, hash uint64, dir *node) (*recalled, error) {
-	for i, d := range dir.parts() {
-		var names []string
-		err := d.backend().list(d, func(e rawEntry) error {
-			if !e.whiteout && nameCookie(e.name) == hash {
-				names = append(names, e.name)
-			}
-			return nil
-		})
-		if err != nil && passing(err) != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			if shown, err := l.o.search(dir, 0, name); err == nil && shown.parts[0].ino == r.Inode {
-				continue // it has its name: a rollback has brought it back, as another node
-			}
-			h, err := l.o.search(dir, i, name)
-			if err == nil && h.parts[0].layer == d.layer && h.is(r) && h.parts[0].ino == r.Inode {
-				return &recalled{parent: dir, name: name, hit: h, dead: true, pin: -1}, nil
-			}
-		}
-	}
-	return nil, nil
-}
-
-// kept finds what is in the orphan directory.
-func (l *live) kept(r livestate.Node, name string) (*recalled, error) {
-	o, s := l.o, &l.o.orphans
-	f, err := s.layer.lower.dir.examine(nameIn(s.root(), name))
-	if err != nil {
-		return nil, passing(err)
-	}
-	if f.attr.typ()>>12 != r.Flags&flagType {
-		return nil, nil
-	}
-	top := &part{layer: s.layer, parent: rootPart(s.layer), name: name, ino: r.Inode, host: f.host}
-	top.ref.Store(f.ref)
-	at := &recalled{dead: true, free: true, unnamed: r.Flags&flagUnnamed != 0, pin: -1}
-	at.parts, at.attr, at.found = []*part{top}, f.attr, f
-	if f.redirect == "" || !f.metacopy && !isDir(f.attr.Mode) {
-		if f.metacopy {
-			return nil, nil // nobody knows where its data is
-		}
-		return at, nil
-	}
-	after := l.origin(r)
-	if f.redirect[0] != '/' || after == nil {
-		if f.metacopy {
-			return nil, nil
-		}
-		return at, nil
-	}
-	v := scan{hit: at.hit, incomplete: f.metacopy}
-	if err := o.follow(&v, after, f.redirect); err != nil {
-		return nil, passing(err)
-	}
-	if v.incomplete {
-		return nil, nil
-	}
-	at.parts = v.parts
-	return at, nil
-}
-
-// origin gives the layer below which the redirect of something in the orphan directory leads.
-func (l *live) origin(r livestate.Node) *layer {
-	stack := l.o.stack
-	for i := 1; i < len(stack); i++ {
-		if r.Flags&flagOrphan == 0 || nameCookie(stack[i].lower.key) == r.Name {
-			return stack[i-1]
-		}
-	}
-	return nil
-}
-
-// elsewhere finds a file that has lost the names by which it was known, but has others in its layer. It takes as long as
-// the tree is large.
-func (l *live) elsewhere(r livestate.Node) (*recalled, error) {
-	var at *treeEntry
-	ctx, enough := context.WithCancel(context.Background())
-	defer enough()
-	err := l.o.eachOf(ctx, roaring64.BitmapOf(r.Inode), func(e *treeEntry) {
-		if at == nil && e.attr.typ()>>12 == r.Flags&flagType && !isDir(e.attr.Mode) && e.attr.Nlink > 0 {
-			at = e
-			enough()
-		}
-	})
-	if at == nil || at.parts[0].dirStore() == nil {
-		return nil, err
-	}
-	p, h, err := at.parts[0].dirStore().at(at.parts[0])
-	if err != nil {
-		return nil, err
-	}
-	defer h.release()
-	fd, err := openat(p.dirfd, p.name, unix.O_PATH, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &recalled{hit: hit{parts: at.parts, attr: at.attr}, dead: true, pin: fd}, nil
 }
 
 // beside reports whether two work directories belong to one home, by their paths: they have the same directory above

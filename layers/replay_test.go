@@ -469,3 +469,46 @@ func (m *mortal) isFile(p string) bool {
 	m.o.Forget(e.Node, 1)
 	return isReg(e.Attr.Mode)
 }
+
+// TestReplayDirectories kills a process at each step of a rename that two directories are about, both of which programs
+// have open: each stays itself.
+func TestReplayDirectories(t *testing.T) {
+	lower := replayLower(t)
+	for _, names := range [][2]string{{"up/dir", "up/empty"}, {"up/dir", "low/empty"}, {"low/full", "up/empty"}} {
+		for _, flags := range []uint32{0, unix.RENAME_EXCHANGE} {
+			for kill, hit := 1, true; hit; kill++ {
+				m := newMortal(t, lower, "")
+				m.scene()
+				q := request{"rename", func(v Noted, at func(string) NodeID) (Entry, error) {
+					return statusOnly(v.Rename(at(path.Dir(names[0])), path.Base(names[0]), at(path.Dir(names[1])), path.Base(names[1]), flags))
+				}}
+				ids := [2]NodeID{m.nodes[names[0]], m.nodes[names[1]]}
+				var before [2]Attr
+				var lists [2][]string
+				list := func(id NodeID) (out []string) {
+					_ = m.o.ReadDir(id, 0, func(d DirEntry) bool { out = append(out, d.Name); return true })
+					slices.Sort(out)
+					return out
+				}
+				for i, id := range ids {
+					before[i], _ = m.o.GetAttr(id)
+					lists[i] = list(id)
+				}
+				var err error
+				if _, err, hit = m.do(q, kill); err != nil {
+					t.Fatal(names, flags, kill, err)
+				}
+				for i, id := range ids {
+					a, err := m.o.GetAttr(id)
+					if err != nil || a.Ino != before[i].Ino || a.Mode != before[i].Mode {
+						t.Errorf("%v, flags %d, killed at %d: got inode %d, mode %o, %v; want %d, %o", names, flags, kill, a.Ino, a.Mode, err,
+							before[i].Ino, before[i].Mode)
+					}
+					if got := list(id); !slices.Equal(got, lists[i]) {
+						t.Errorf("%v, flags %d, killed at %d: got %v, want %v", names, flags, kill, got, lists[i])
+					}
+				}
+			}
+		}
+	}
+}
