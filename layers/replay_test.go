@@ -74,24 +74,32 @@ func (m *mortal) meet() {
 	walk("")
 }
 
-// succeed puts a successor in the place of an overlay whose process is dead.
-func (m *mortal) succeed() {
+// opened opens the live state as a successor does.
+func (m *mortal) opened() *livestate.State {
 	m.t.Helper()
 	fd, err := unix.FcntlInt(m.state.File().Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	dead, state := m.o, m.state
-	if m.state, err = livestate.Open(os.NewFile(uintptr(fd), "copy")); err != nil {
+	s, err := livestate.Open(os.NewFile(uintptr(fd), "copy"))
+	if err != nil {
 		m.t.Fatal(err)
 	}
+	return s
+}
+
+// succeed puts a successor in the place of an overlay whose process is dead.
+func (m *mortal) succeed() {
+	m.t.Helper()
+	dead, state := m.o, m.state
+	m.state = m.opened()
 	m.t.Cleanup(func() { // a dead process closes nothing before
 		if err := errors.Join(dead.Close(), state.Close()); err != nil {
 			m.t.Error(err)
 		}
 	})
-	var o *Overlay
-	if o, err = New(m.upper(), m.work(), m.lowers, Options{InoBase: m.base(), Whiteouts: m.o.opts.Whiteouts, Live: m.state}); err != nil {
+	o, err := New(m.upper(), m.work(), m.lowers, Options{InoBase: m.base(), Whiteouts: m.o.opts.Whiteouts, Live: m.state})
+	if err != nil {
 		m.t.Fatal(err)
 	}
 	m.o = o
@@ -402,6 +410,37 @@ func TestReplay(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// TestReplayGivenUp: what a process was making when it was killed is not undone once others may have made the same, the
+// program that had asked for it having been killed.
+func TestReplayGivenUp(t *testing.T) {
+	m := newMortal(t, replayLower(t), "")
+	in := m.state.Requests().Begin(2, 9, 1, true)
+	dead := make(chan struct{})
+	steps = func(s string) {
+		if s == "inode made" {
+			close(dead)
+			select {}
+		}
+	}
+	go func(o *Overlay) { _, _ = o.Noting(in).Mkdir(Caller{}, RootNode, "new", 0o755) }(m.o)
+	select {
+	case <-dead:
+	case <-time.After(time.Minute):
+		t.Fatal("nothing is made")
+	}
+	steps = nil
+	// A successor for which the host did not answer when it was to settle what was left, and then did.
+	next := m.opened()
+	next.Requests().Begin(4, 9, 1, true).End()
+	if err := next.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m.succeed()
+	if e, err := m.find("new"); err != nil || !isDir(e.Attr.Mode) {
+		t.Errorf("what was made is gone: %v", err)
 	}
 }
 

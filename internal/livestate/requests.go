@@ -15,7 +15,8 @@ const own = 1 << 62
 
 // The region of intents, in words of 8 bytes:
 //
-//	0     life: how many processes have served the mount
+//	0     life: how many processes have opened the mount
+//	1     the life of the last one that was given a request
 //	512   128 slots of changes, 104 words each
 //	13824 192 slots of other requests, 8 words each
 //
@@ -33,6 +34,7 @@ const (
 	changeWords = 104
 	otherSlots  = 192
 	otherWords  = 8
+	servedAt    = 1
 	changesAt   = 512
 	othersAt    = changesAt + changeSlots*changeWords
 	namesAt     = 40
@@ -74,6 +76,7 @@ type Answer struct {
 type Requests struct {
 	words []uint64
 	life  uint64
+	after uint64 // the life of the last process before that was given a request
 	all   []Request
 	left  map[uint64]*Request // those that the process before was handling; immutable
 	turn  chan struct{}       // holds one value while a suspect is handled
@@ -102,7 +105,10 @@ func (s *State) Requests() *Requests {
 }
 
 func newRequests(words []uint64) *Requests {
-	r := &Requests{words: words, all: make([]Request, changeSlots+otherSlots), left: map[uint64]*Request{}, turn: make(chan struct{}, 1), opened: time.Now()}
+	r := &Requests{
+		words: words, after: words[servedAt], all: make([]Request, changeSlots+otherSlots), left: map[uint64]*Request{},
+		turn: make(chan struct{}, 1), opened: time.Now(),
+	}
 	words[0]++
 	r.life = words[0]
 	for i := range r.all {
@@ -113,8 +119,8 @@ func newRequests(words []uint64) *Requests {
 		} else {
 			q.w = words[othersAt+(i-changeSlots)*otherWords:][:otherWords]
 		}
-		if q.w[0]&own != 0 && q.phase() != doing {
-			q.w[0] = 0 // it had changed nothing
+		if q.w[0]&own != 0 && (q.phase() != doing || !q.fresh()) {
+			q.w[0] = 0 // it had changed nothing, or was not settled in time
 		}
 		if q.w[0] == 0 {
 			q.claimed.Store(true)
@@ -130,6 +136,9 @@ func newRequests(words []uint64) *Requests {
 // before has left it. Changes wait while all slots are taken: by requests that do not wait for later ones. Of others
 // nothing is noted then, and the result is nil.
 func (r *Requests) Begin(unique uint64, op uint32, node uint64, change bool) *Request {
+	if unique&own == 0 && atomic.LoadUint64(&r.words[servedAt]) != r.life {
+		atomic.StoreUint64(&r.words[servedAt], r.life)
+	}
 	if unique&Resent != 0 {
 		unique &^= Resent
 		if q := r.claim(unique); q != nil {
@@ -330,11 +339,17 @@ func (q *Request) Unfinished() (f Facts, ok bool) {
 	return f, true
 }
 
-// Left are the changes that the process before may have made without noting the answer.
+// fresh reports whether nobody was given a request since the process died that was handling this one. Later, its program
+// may have been killed, and another may have changed the same names: facts are true then only if it is asked for again,
+// as the kernel has held the locks until then.
+func (q *Request) fresh() bool { return q.w[3]&0xffffffff >= q.of.after&0xffffffff }
+
+// Left are the changes that the process before may have made without noting the answer. Those of an earlier one are to be
+// settled when they are asked for again.
 func (r *Requests) Left() []*Request {
 	var out []*Request
 	for _, q := range r.left {
-		if !q.claimed.Load() && len(q.w) == changeWords && q.phase() == doing {
+		if !q.claimed.Load() && len(q.w) == changeWords && q.phase() == doing && q.fresh() {
 			out = append(out, q)
 		}
 	}

@@ -87,6 +87,32 @@ func TestRequestsAgain(t *testing.T) {
 	}
 }
 
+// TestRequestsLate: what a process has left is not settled before it is asked for again once another has been given
+// requests, and work of its own not at all.
+func TestRequestsLate(t *testing.T) {
+	s := created(t)
+	r := s.Requests()
+	r.Begin(2, 9, 1, true).Doing(&livestate.Facts{Kind: 3})
+	r.BeginOwn(4).Doing(&livestate.Facts{Kind: 4})
+	r = successor(t, s).Requests()
+	if left := r.Left(); len(left) != 2 {
+		t.Fatalf("%d changes were left, want 2", len(left))
+	}
+	r.BeginOwn(6).End() // no request
+	r = successor(t, s).Requests()
+	if left := r.Left(); len(left) != 2 {
+		t.Fatalf("%d changes were left to the second successor, want 2", len(left))
+	}
+	r.Begin(8, 1, 1, false).End()
+	r = successor(t, s).Requests()
+	if left := r.Left(); len(left) != 0 {
+		t.Fatalf("%d changes were left to the third successor, want 0", len(left))
+	}
+	if _, ok := r.Begin(2|resent, 9, 1, true).Unfinished(); !ok {
+		t.Error("a request that is asked for again has no facts")
+	}
+}
+
 // TestRequestsFull: changes wait for a free slot, others go without one.
 func TestRequestsFull(t *testing.T) {
 	r := created(t).Requests()
