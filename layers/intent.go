@@ -129,17 +129,21 @@ func (o *Overlay) keptTimes(n *node, name string, subs int, r inodeInfo, host At
 func (o *Overlay) settleKeep(q *livestate.Request, f *livestate.Facts) error {
 	defer q.EndOwn()
 	n, err := o.nodes.get(NodeID(f.Nodes[0]))
-	if err != nil || !o.inUpper(n) {
+	if err != nil {
 		return err
 	}
-	p, h, err := n.location()
+	top := o.partBefore(n)
+	if top == nil {
+		return nil
+	}
+	p, h, err := top.dirStore().at(top)
 	if err != nil {
 		return err
 	}
 	defer h.release()
 	subs := 0
 	if f.Values[5] != 0 {
-		d, err := o.upper.store.dir(n.top)
+		d, err := top.dirStore().dir(top)
 		if err != nil {
 			return err
 		}
@@ -149,7 +153,7 @@ func (o *Overlay) settleKeep(q *livestate.Request, f *livestate.Facts) error {
 		d.release()
 	}
 	r := inodeInfo{ino: f.Values[0], ctime: int64(f.Values[1]), subs: uint32(f.Values[2])}
-	if err := n.top.setInodeInfo(p, r, true, subs); err != nil {
+	if err := top.setInodeInfo(p, r, true, subs); err != nil {
 		return err
 	}
 	atime, mtime := int64(f.Values[3]), int64(f.Values[4])
@@ -249,14 +253,14 @@ func (o *Overlay) settleLink(q *livestate.Request, f *livestate.Facts) error {
 	}
 	err = o.mutateExclusive(func() error {
 		p, err := o.dirNode(NodeID(f.Nodes[0]))
-		if err != nil || !o.inUpper(p) {
+		if err != nil {
 			return err
 		}
 		n, err := o.nodes.get(e.Node)
-		if err != nil || !o.inUpper(n) {
+		if err != nil {
 			return err
 		}
-		return errors.Join(o.changed(p), o.changed(n))
+		return errors.Join(o.changedBefore(p), o.changedBefore(n))
 	})
 	if err != nil {
 		o.Forget(e.Node, 1)
@@ -280,10 +284,8 @@ func (o *Overlay) settleRemove(q *livestate.Request, f *livestate.Facts) error {
 	case !errors.Is(err, unix.ENOENT):
 		return err
 	}
-	if o.inUpper(p) {
-		if err := o.endSubs(p, f.Values[0]); err != nil {
-			return err
-		}
+	if err := o.endSubs(p, f.Values[0]); err != nil {
+		return err
 	}
 	o.lostName(NodeID(f.Nodes[1]), p, f.Names[0])
 	o.listings.drop(p)
@@ -323,6 +325,22 @@ func (o *Overlay) settleRename(q *livestate.Request, f *livestate.Facts) error {
 	return nil
 }
 
+// partBefore gives the part of n that the process before may have changed: in the upper, or, if it was killed while it was
+// to seal that, in the topmost sealed directory. nil: it has none. tree is held.
+func (o *Overlay) partBefore(n *node) *part {
+	for _, p := range n.parts() {
+		if o.before(p) {
+			return p
+		}
+	}
+	return nil
+}
+
+// before reports whether the process before may have changed a part. tree is held.
+func (o *Overlay) before(p *part) bool {
+	return p.layer == o.upper.layer || len(o.stack) > 1 && p.layer == o.stack[1] && p.dirStore() != nil
+}
+
 // endMove does what follows once the host has moved a name, and reports whether it has. tree is held for writing.
 func (o *Overlay) endMove(f *livestate.Facts) (moved bool, err error) {
 	fromDir, err := o.dirNode(NodeID(f.Nodes[0]))
@@ -330,35 +348,21 @@ func (o *Overlay) endMove(f *livestate.Facts) (moved bool, err error) {
 		return false, err
 	}
 	toDir, err := o.dirNode(NodeID(f.Nodes[1]))
-	if err != nil || !o.inUpper(fromDir) || !o.inUpper(toDir) {
-		return false, err
-	}
-	fh, err := o.upper.store.dir(fromDir.top)
 	if err != nil {
 		return false, err
 	}
-	defer fh.release()
-	th, err := o.upper.store.dir(toDir.top)
-	if err != nil {
-		return false, err
-	}
-	defer th.release()
-	at, err := o.upper.store.examine(nameIn(th.fd, f.Names[1]))
+	at, err := o.search(toDir, 0, f.Names[1])
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return false, nil
 	case err != nil:
 		return false, err
-	case at.host != f.Inodes[0]:
+	}
+	if top := at.parts[0]; top.host != f.Inodes[0] || top.host == 0 || !o.before(top) {
 		return false, nil
 	}
 	if f.Values[1]&renameCovers != 0 {
-		from := nameIn(fh.fd, f.Names[0])
-		_, err := from.stat()
-		if errors.Is(err, unix.ENOENT) {
-			err = o.upper.whiteout(from)
-		}
-		if err != nil {
+		if err := o.cover(fromDir, at.parts[0].layer, f.Names[0]); err != nil {
 			return true, err
 		}
 	}
@@ -367,18 +371,37 @@ func (o *Overlay) endMove(f *livestate.Facts) (moved bool, err error) {
 	return true, o.entered(f, fromDir, toDir)
 }
 
+// cover leaves a whiteout at a name of a directory in a layer, unless there is something.
+func (o *Overlay) cover(dir *node, in *layer, name string) error {
+	for _, p := range dir.parts() {
+		if p.layer != in {
+			continue
+		}
+		d, err := p.dirStore().dir(p)
+		if err != nil {
+			return err
+		}
+		defer d.release()
+		at := nameIn(d.fd, name)
+		if _, err = at.stat(); errors.Is(err, unix.ENOENT) {
+			err = o.upper.whiteout(at)
+		}
+		return err
+	}
+	return nil
+}
+
 // entered enters a rename that was found done.
 func (o *Overlay) entered(f *livestate.Facts, fromDir, toDir *node) error {
-	err := errors.Join(o.changed(fromDir), o.endSubs(toDir, f.Values[0]))
+	err := errors.Join(o.changedBefore(fromDir), o.endSubs(toDir, f.Values[0]))
 	n, nerr := o.nodes.get(NodeID(f.Nodes[2]))
 	target, terr := o.nodes.get(NodeID(f.Nodes[3]))
 	exchange := f.Values[1]&renameExchange != 0
 	if nerr == nil && terr == nil && exchange {
-		if n.parent == toDir && n.name == f.Names[1] {
-			return errors.Join(err, o.changed(n), o.changed(target)) // a look-up has met them
+		if n.parent != toDir || n.name != f.Names[1] { // else a look-up has met them
+			o.swapped(&move{fromDir: fromDir, toDir: toDir, fromName: f.Names[0], toName: f.Names[1], node: n, target: target})
 		}
-		o.swapped(&move{fromDir: fromDir, toDir: toDir, fromName: f.Names[0], toName: f.Names[1], node: n, target: target})
-		return errors.Join(err, o.changed(n), o.changed(target))
+		return errors.Join(err, o.changedBefore(n), o.changedBefore(target))
 	}
 	if terr == nil {
 		if exchange {
@@ -389,9 +412,26 @@ func (o *Overlay) entered(f *livestate.Facts, fromDir, toDir *node) error {
 	}
 	if nerr == nil {
 		o.renamed(n, fromDir, f.Names[0], toDir, f.Names[1])
-		err = errors.Join(err, o.changed(n))
+		err = errors.Join(err, o.changedBefore(n))
 	}
 	return err
+}
+
+// changedBefore notes that callers have changed a node in the process before.
+func (o *Overlay) changedBefore(n *node) error {
+	if n.free {
+		return o.changed(n)
+	}
+	p := o.partBefore(n)
+	if p == nil || p.ref.Load()&noteLook == 0 {
+		return nil
+	}
+	at, h, err := p.dirStore().at(p)
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	return p.touched(at, isDir(n.typ), 0)
 }
 
 // subsBefore is a fact: how many subdirectories only the layers below a directory have, plus one, before the change that
@@ -410,10 +450,11 @@ func subsBefore(p location, subs int) uint64 {
 // endSubs notes that callers have changed a directory, and takes the subdirectory off that subsBefore has told of, unless
 // that was done.
 func (o *Overlay) endSubs(p *node, before uint64) error {
-	if before == 0 {
-		return o.changed(p)
+	top := o.partBefore(p)
+	if before == 0 || top == nil {
+		return o.changedBefore(p)
 	}
-	at, h, err := p.location()
+	at, h, err := top.dirStore().at(top)
 	if err != nil {
 		return err
 	}
@@ -426,5 +467,5 @@ func (o *Overlay) endSubs(p *node, before uint64) error {
 	if uint64(r.subs)+1 == before {
 		subs = -1
 	}
-	return o.touched(p, at, subs)
+	return top.touched(at, true, subs)
 }

@@ -244,6 +244,16 @@ func (o *Overlay) openLiveOrphans(u *upper) error {
 	return err
 }
 
+// cleanSealed undoes what the process before left half done in the upper that it was to seal when it was killed, of which
+// this is the work directory.
+func (o *Overlay) cleanSealed(work int) error {
+	if len(o.stack) < 2 || o.stack[1].lower.dir == nil {
+		return nil
+	}
+	was := &upper{work: work, store: o.stack[1].lower.dir}
+	return was.clean(true)
+}
+
 // fetchOrphans moves the orphan directory into a work directory, if the process before has died while it was in another
 // one, beside it: the state's word for where is not trusted.
 func (l *live) fetchOrphans(to *upper) error {
@@ -256,7 +266,10 @@ func (l *live) fetchOrphans(to *upper) error {
 		if err != nil {
 			continue // it is gone, and with it what was in it
 		}
-		err = unix.Renameat2(fd, orphanDir, to.work, orphanDir, unix.RENAME_NOREPLACE)
+		err = l.o.cleanSealed(fd)
+		if err == nil {
+			err = unix.Renameat2(fd, orphanDir, to.work, orphanDir, unix.RENAME_NOREPLACE)
+		}
 		_ = unix.Close(fd) // O_PATH
 		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EXDEV) {
 			return err

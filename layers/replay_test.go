@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ type mortal struct {
 	*rig
 	state  *livestate.State
 	unique uint64
+	seals  bool              // it is killed while it is to seal the upper
 	nodes  map[string]NodeID // by path, as the kernel has them
 }
 
@@ -93,6 +95,15 @@ func (m *mortal) succeed() {
 	m.t.Helper()
 	dead, state := m.o, m.state
 	m.state = m.opened()
+	if m.seals {
+		l, err := OpenSealed("seal"+strconv.Itoa(m.rig.seals), m.upper(), m.base())
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		m.rig.seals++
+		m.fresh()
+		m.lowers = append([]*Lower{l}, m.lowers...)
+	}
 	m.t.Cleanup(func() { // a dead process closes nothing before
 		if err := errors.Join(dead.Close(), state.Close()); err != nil {
 			m.t.Error(err)
@@ -377,13 +388,14 @@ func differs(got, want []string) string {
 func TestReplay(t *testing.T) {
 	rng := rand.New(rand.NewPCG(testseed.Of(t), 18))
 	long := os.Getenv("SNAPFS_LONG") != ""
-	for _, whiteouts := range []string{"char", "xattr"} {
-		t.Run(whiteouts, func(t *testing.T) {
+	for _, kind := range []string{"char", "xattr", "char, in a seal", "xattr, in a seal"} {
+		t.Run(kind, func(t *testing.T) {
+			whiteouts, in, _ := strings.Cut(kind, ",")
 			old := unix.Umask(0)
 			defer unix.Umask(old)
 			lower := replayLower(t)
 			for _, q := range replayed() {
-				if (whiteouts == "xattr" || strings.HasPrefix(q.name, "rename")) && !long && rng.IntN(6) > 0 {
+				if (kind != "char" || strings.HasPrefix(q.name, "rename")) && !long && rng.IntN(6) > 0 {
 					continue
 				}
 				t.Run(q.name, func(t *testing.T) {
@@ -394,6 +406,7 @@ func TestReplay(t *testing.T) {
 					for kill, hit := 1, true; hit; kill++ {
 						m := newMortal(t, lower, whiteouts)
 						m.scene()
+						m.seals = in != ""
 						var e Entry
 						var err error
 						e, err, hit = m.do(q, kill)
