@@ -112,7 +112,7 @@ func (b *rebuilder) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.lock, err = lockStore(s.dir); err != nil {
+	if s.lock, err = lockStore(s.dir, nil); err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context) error{b.readJournals, b.readPacks, b.pick, b.choose} {

@@ -33,6 +33,9 @@ type Options struct {
 	ReadOnly   bool
 	// MustExist refuses to create a store in an empty directory.
 	MustExist bool
+	// Lock is what another process had from LockFiles, and must not use any more. It may have been killed, and not have
+	// ended. Open closes it if it is of no use.
+	Lock []*os.File
 
 	Points failpoint.Func // is called at each step that changes files; only in tests of crashes
 }
@@ -123,6 +126,9 @@ type Store struct {
 func Open(dir string, opts Options) (*Store, error) {
 	s := newStore(dir, opts)
 	if err := s.open(); err != nil {
+		for _, f := range opts.Lock {
+			_ = f.Close() // nothing was written
+		}
 		return nil, errors.Join(fmt.Errorf("open store: %w", err), s.release())
 	}
 	return s, nil
@@ -157,7 +163,7 @@ func (s *Store) open() error {
 	if err != nil {
 		return err
 	}
-	if s.lock, err = lockStore(s.dir); err != nil {
+	if s.lock, err = lockStore(s.dir, s.opts.Lock); err != nil {
 		return err
 	}
 	if version == 0 {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // part is one hinted part of a test stream.
@@ -225,4 +226,36 @@ func TestLocked(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "copy")
 	require.NoError(t, os.CopyFS(copied, os.DirFS(dir)))
 	openTest(t, copied)
+}
+
+// TestLockOfAnother holds that the lock passes on by its descriptors, as those of a process that was killed and cannot end,
+// and that its release ends it for all copies. Descriptors of another store are no lock.
+func TestLockOfAnother(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	l, err := lockStore(dir, nil)
+	require.NoError(t, err)
+	copies := func() (files []*os.File) {
+		for _, f := range (&Store{lock: l}).LockFiles() {
+			fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+			require.NoError(t, err)
+			files = append(files, os.NewFile(uintptr(fd), f.Name()))
+		}
+		return files
+	}
+	had, kept, wrong := copies(), copies(), copies()
+	no, err := lockStore(other, wrong)
+	require.NoError(t, err)
+	require.NoError(t, no.release())
+	require.ErrorIs(t, wrong[0].Close(), os.ErrClosed)
+	next, err := lockStore(dir, had)
+	require.NoError(t, err)
+	_, err = lockStore(dir, nil)
+	require.ErrorIs(t, err, ErrLocked)
+	require.NoError(t, next.release())
+	next, err = lockStore(dir, nil)
+	require.NoError(t, err)
+	require.NoError(t, next.release())
+	for _, f := range append(kept, l.file, l.dir) {
+		require.NoError(t, f.Close())
+	}
 }

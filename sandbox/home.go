@@ -295,7 +295,7 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 		h.log.Warn("what imports that were interrupted have noted stays", "error", err)
 	}
 	var err error
-	h.store, err = chunkstore.Open(storeDir, chunkstore.Options{Logger: h.log, MustExist: !fresh, Points: h.points})
+	h.store, err = chunkstore.Open(storeDir, chunkstore.Options{Logger: h.log, MustExist: !fresh, Lock: h.lock.store, Points: h.points})
 	if err != nil {
 		if errors.Is(err, chunkstore.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -308,6 +308,8 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 		}
 		return fmt.Errorf("opening the store of %s: %w", h.dir, classify(err))
 	}
+	h.lock.store = h.store.LockFiles()
+	h.lock.keep(h)
 	if err := h.checkIdentity(ctx, m, fresh); err != nil {
 		return err
 	}

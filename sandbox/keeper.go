@@ -19,6 +19,8 @@ type Keeper interface {
 	Keep(name string, data []byte, files ...*os.File) error
 	// Forget ends the keeping of a name, if it is kept.
 	Forget(name string) error
+	// Get gives what is kept by a name; no files if nothing is. The files are the caller's.
+	Get(name string) (Kept, error)
 	// Kept gives everything that is kept, by name. The files are the caller's.
 	Kept() ([]Kept, error)
 }
@@ -29,27 +31,20 @@ type Kept = holder.Kept
 // Death is the end of a process that had a home and did not take leave.
 type Death = holder.Death
 
-// keptLockName is the name by which the lock of a home is kept: its file and its directory.
+// keptLockName is the name by which the locks of a home are kept: those of its file and its directory, and the files of
+// the store's lock.
 const keptLockName = holder.HomePrefix + "lock"
 
-// takeKept gives the descriptors of the home's lock that a keeper has, nil if it has none.
+// takeKept gives the descriptors of the home's locks that a keeper has, nil if it has none.
 func takeKept(k Keeper) ([]*os.File, error) {
 	if k == nil {
 		return nil, nil
 	}
-	all, err := k.Kept()
+	kept, err := k.Get(keptLockName)
 	if err != nil {
 		return nil, fmt.Errorf("%w: what the daemon before had: %w", ErrUnavailable, err)
 	}
-	var lock []*os.File
-	for _, kept := range all {
-		if kept.Name == keptLockName {
-			lock = kept.Files
-			continue
-		}
-		closeKept(kept.Files)
-	}
-	return lock, nil
+	return kept.Files, nil
 }
 
 func closeKept(files []*os.File) {
@@ -60,11 +55,11 @@ func closeKept(files []*os.File) {
 
 // keptLock is the lock of the home in dir that descriptors have; nil if they have none, or that of another directory.
 func keptLock(dir string, files []*os.File) (*homeLock, error) {
-	if len(files) != 2 || !sameFile(files[0], filepath.Join(dir, lockName)) || !sameFile(files[1], dir) {
+	if len(files) < 2 || !sameFile(files[0], filepath.Join(dir, lockName)) || !sameFile(files[1], dir) {
 		closeKept(files) // the lock is what this process had, or another one has
 		return nil, nil
 	}
-	l := &homeLock{files[0], files[1]}
+	l := &homeLock{file: files[0], dir: files[1], store: files[2:]}
 	// The lock is that of the open file: whoever has a descriptor of it has the lock.
 	err := unix.Flock(int(l.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
@@ -94,7 +89,7 @@ func (l *homeLock) keep(h *Home) {
 	if h.keeper == nil {
 		return
 	}
-	if err := h.keeper.Keep(keptLockName, nil, l.file, l.dir); err != nil {
+	if err := h.keeper.Keep(keptLockName, nil, append([]*os.File{l.file, l.dir}, l.store...)...); err != nil {
 		h.log.Warn("nothing keeps the mounts should this process die", "error", err)
 	}
 }

@@ -62,6 +62,14 @@ func (k *fakeKeeper) Forget(name string) error {
 	return nil
 }
 
+func (k *fakeKeeper) Get(name string) (Kept, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	kept := k.kept[name]
+	kept.Files = k.copies(kept.Files)
+	return kept, nil
+}
+
 func (k *fakeKeeper) Kept() (all []Kept, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

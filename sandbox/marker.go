@@ -216,7 +216,10 @@ func number64(id string) uint64 {
 
 // homeLock is the lock of a home, which the kernel drops with the process. It is on a file that names the process, and
 // on the directory itself: the file can be removed or replaced while the home is open.
-type homeLock struct{ file, dir *os.File }
+type homeLock struct {
+	file, dir *os.File
+	store     []*os.File // of the lock of the store; of the process before, as long as the store is not open
+}
 
 // Close releases the lock. The file stays: removing it would race with the next process.
 func (l *homeLock) Close() error { return errors.Join(l.file.Close(), l.dir.Close()) }
@@ -248,7 +251,7 @@ func takeLock(dir string) (*homeLock, error) {
 	if err != nil {
 		return nil, errors.Join(unusable(dir, err), f.Close())
 	}
-	l := &homeLock{f, d}
+	l := &homeLock{file: f, dir: d}
 	err = flockHome(f, f.Name())
 	if err == nil {
 		err = flockHome(d, f.Name())

@@ -25,8 +25,6 @@ import (
 type keeper interface {
 	sandbox.Keeper
 
-	// Get gives what is kept by a name; no files if nothing is.
-	Get(name string) (sandbox.Kept, error)
 	// Ready tells that this daemon serves.
 	Ready() error
 	// Leave ends the role of this process: for a successor, or with all that is kept.

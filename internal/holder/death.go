@@ -45,6 +45,9 @@ func fateOf(pid, pidfd int) string {
 		if ok {
 			return words(status)
 		}
+		if !ended(pidfd) {
+			return stuck
+		}
 		if time.Now().After(end) {
 			return ""
 		}

@@ -2,6 +2,7 @@ package holder
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/processes"
 )
 
 const (
@@ -23,6 +26,8 @@ const (
 	firstPause = 50 * time.Millisecond
 	// successorWait is how long the holder waits for the successor of a daemon that has left for one.
 	successorWait = 5 * time.Second
+	// stuckWait is how often the holder looks whether a daemon was killed that has not ended.
+	stuckWait = 500 * time.Millisecond
 	// takeWait is how long a daemon may take to ask for the role.
 	takeWait = 2 * time.Minute
 	// maxReport bounds what is read of a daemon's messages, in bytes.
@@ -58,6 +63,7 @@ type role struct {
 	good       recipe // of the last daemon that served
 	last       *Start // of the last one
 	child      *child
+	unended    []int     // children that were killed, and have not ended yet
 	left       int64     // as in response
 	due        time.Time // when a daemon is started; zero: not
 	awaited    bool      // due is until when a successor must have come
@@ -87,6 +93,9 @@ func (p *process) timeout() int {
 	if p.child != nil && !p.child.took && (at.IsZero() || p.child.deadline.Before(at)) {
 		at = p.child.deadline
 	}
+	if look := time.Now().Add(stuckWait); (len(p.unended) > 0 || p.owner != nil && p.alive() > 0) && (at.IsZero() || look.Before(at)) {
+		at = look
+	}
 	if at.IsZero() {
 		return -1
 	}
@@ -95,15 +104,10 @@ func (p *process) timeout() int {
 
 // look does what is due: a daemon has died, or is to be started.
 func (p *process) look() {
-	reason := ""
-	if c := p.child; c != nil && ended(c.pidfd) {
-		reason = p.reap()
-	} else if c != nil && !c.took && time.Now().After(c.deadline) {
+	if c := p.child; c != nil && !c.took && time.Now().After(c.deadline) {
 		_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0) // it is reaped next
 	}
-	if o := p.owner; o != nil && ended(o.pidfd) {
-		p.died(reason)
-	}
+	p.lookForDead()
 	if !p.end && p.owner == nil && p.child == nil && !p.due.IsZero() && !time.Now().Before(p.due) {
 		p.due = time.Time{}
 		if p.awaited && p.alive() == 0 {
@@ -113,6 +117,34 @@ func (p *process) look() {
 		p.startDaemon()
 	}
 }
+
+// lookForDead notices the end of a daemon.
+func (p *process) lookForDead() {
+	p.unended = slices.DeleteFunc(p.unended, func(pid int) bool {
+		n, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		return n == pid || errors.Is(err, unix.ECHILD)
+	})
+	reason := ""
+	if c := p.child; c != nil && dead(c.pid, c.pidfd) {
+		reason = p.reap()
+	}
+	if o := p.owner; o != nil && dead(o.pid, o.pidfd) {
+		p.died(reason)
+	}
+}
+
+// dead reports whether the process of a pidfd has ended, or was killed. A thread that waits in the kernel, perhaps for an
+// answer of the next daemon, keeps a process from ending.
+func dead(pid, pidfd int) bool {
+	if ended(pidfd) {
+		return true
+	}
+	began, alive := processes.Life(pid)
+	return began != 0 && !alive
+}
+
+// stuck is how a process ended whose threads have not all ended.
+const stuck = "killed, with a thread that waits in the kernel"
 
 // ended reports whether the process of a pidfd has ended.
 func ended(pidfd int) bool {
@@ -126,10 +158,14 @@ func (p *process) reap() string {
 	c := p.child
 	p.child = nil
 	var status unix.WaitStatus
-	_, err := unix.Wait4(c.pid, &status, 0, nil)
+	n, err := unix.Wait4(c.pid, &status, unix.WNOHANG, nil)
 	reason := ""
-	if err == nil {
+	switch {
+	case err == nil && n == c.pid:
 		reason = words(status)
+	case err == nil:
+		reason = stuck
+		p.unended = append(p.unended, c.pid)
 	}
 	report, final := readSome(c.report), readSome(c.final)
 	closeAll([]int{c.pidfd, c.report, c.final})
@@ -245,6 +281,7 @@ func later(t time.Time) time.Time {
 
 // serve gives a client the role, or has it wait for it. exe is the program of the client.
 func (p *process) serve(c *conn, r *request, exe int) {
+	p.lookForDead() // the daemon may have died just now
 	err := error(nil)
 	switch {
 	case r.Start == nil || len(r.Start.Args) == 0 || c.pid <= 0:
@@ -257,6 +294,10 @@ func (p *process) serve(c *conn, r *request, exe int) {
 	if err != nil {
 		_ = unix.Close(exe)
 		p.answer(c, r.Seq, fail(err), nil)
+		return
+	}
+	if p.end { // it finds no holder, or another one
+		_ = unix.Close(exe)
 		return
 	}
 	c.waits, c.exe = r, exe

@@ -1,16 +1,13 @@
 package livestate
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"snapfs/internal/processes"
 )
 
 // ErrClaimed says that a mount is served already.
@@ -28,14 +25,14 @@ func (s *State) claim() *atomic.Uint64 {
 // killed.
 func (s *State) Claim() error {
 	pid := os.Getpid()
-	began, _ := lifeOf(pid)
+	began, _ := processes.Life(pid)
 	if began == 0 {
 		return errors.New("claim a mount: /proc is not mounted")
 	}
 	for {
 		old := s.claim().Load()
 		if old != 0 {
-			if began, alive := lifeOf(int(old >> 32)); alive && began == uint32(old) {
+			if began, alive := processes.Life(int(old >> 32)); alive && began == uint32(old) {
 				return fmt.Errorf("%w: process %d", ErrClaimed, old>>32)
 			}
 		}
@@ -47,36 +44,3 @@ func (s *State) Claim() error {
 
 // Release ends the claim.
 func (s *State) Release() { s.claim().Store(0) }
-
-// lifeOf gives when a process began, in the kernel's ticks and never 0, and whether it goes on: one that is a zombie, or
-// was killed, does not. See proc_pid_stat(5) and proc_pid_status(5).
-func lifeOf(pid int) (began uint32, alive bool) {
-	dir := "/proc/" + strconv.Itoa(pid)
-	stat, err := os.ReadFile(dir + "/stat")
-	if err != nil {
-		return 0, false
-	}
-	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // the name before may hold anything
-	const state, starttime = 0, 19                                       // fields 3 and 22 of the whole line
-	if len(f) <= starttime {
-		return 0, false
-	}
-	ticks, err := strconv.ParseUint(f[starttime], 10, 64)
-	if err != nil {
-		return 0, false
-	}
-	began = uint32(ticks) | 1
-	return began, f[state] != "Z" && f[state] != "X" && !killed(dir)
-}
-
-// killed reports whether SIGKILL is pending: all threads of a process have that when it ends.
-func killed(dir string) bool {
-	status, err := os.ReadFile(dir + "/status")
-	if err != nil {
-		return true
-	}
-	_, after, _ := strings.Cut(string(status), "\nSigPnd:\t")
-	mask, _, _ := strings.Cut(after, "\n")
-	pending, err := strconv.ParseUint(mask, 16, 64)
-	return err == nil && pending&(1<<(unix.SIGKILL-1)) != 0
-}

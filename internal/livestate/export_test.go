@@ -1,10 +1,14 @@
 package livestate
 
-import "time"
+import (
+	"time"
+
+	"snapfs/internal/processes"
+)
 
 // Began gives when a process began, as claims have it.
 func Began(pid int) uint32 {
-	began, _ := lifeOf(pid)
+	began, _ := processes.Life(pid)
 	return began
 }
 
