@@ -2,12 +2,14 @@ package layers
 
 import (
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 )
 
 // erase takes the name away, with what the host has of it, and leaves a whiteout if white is set. In an overlay that a
-// successor may go on with, what the kernel refers to gets a name in the orphan directory with it.
+// successor may go on with, what the kernel refers to gets a name in the orphan directory with it, if the host has room
+// for one: to remove something must be possible on a full disk.
 func (v *removal) erase(at location, own, white bool) error {
 	o := v.t.o
 	dir := isDir(v.h.attr.Mode)
@@ -16,16 +18,28 @@ func (v *removal) erase(at location, own, white bool) error {
 		defer o.nodes.intendPromotion(v.n, v.p, v.name)()
 		return o.erase(at, own, dir, white)
 	}
-	if err := v.leadBelow(at); err != nil {
-		return err
-	}
 	serial := s.next()
-	err := o.eraseKept(at, orphanName(v.n.id, uint64(serial)), white)
+	err := v.leadBelow(at)
+	if err == nil {
+		err = o.eraseKept(at, orphanName(v.n.id, uint64(serial)), white)
+	}
 	if err == nil {
 		v.kept = serial
 		s.count.Add(1)
+		return nil
 	}
-	return err
+	if perr := o.erase(at, own, dir, white); perr != nil {
+		return perr
+	}
+	o.nodes.notKept(err)
+	return nil
+}
+
+// notKept says that something without a name could not be kept for a successor. This process has it pinned.
+func (t *table) notKept(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.live.noRoom(fmt.Errorf("a file without a name: %w", err))
 }
 
 // leadBelow notes in an inode that loses its name where its parts in the layers below are, as far as a successor needs
@@ -81,8 +95,12 @@ func (o *Overlay) beforeOver(n *node) error {
 		last := len(n.aliases) == 0
 		o.nodes.mu.Unlock()
 		if last {
-			if err := o.moveToOrphans(n); !errors.Is(err, errElsewhere) {
-				return err
+			err := o.moveToOrphans(n)
+			if err == nil {
+				return nil
+			}
+			if !errors.Is(err, errElsewhere) {
+				o.nodes.notKept(err)
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package layers
 import (
 	"errors"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -165,4 +167,45 @@ func TestTakeOverRollback(t *testing.T) {
 		r.o.Forget(id, 1)
 	}
 	r.wantRecords(0, 0)
+}
+
+// TestKeepNothing: what loses its name does so, and stays readable, if the host has no room for another one of it.
+func TestKeepNothing(t *testing.T) {
+	r := newLiveRig(t)
+	if err := errors.Join(r.mkdir("d", 0o755), r.mkdir("e", 0o755), r.mkdir("moved", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	var ids []NodeID
+	for _, name := range []string{"unlinked", "over", "by"} {
+		r.create(name, "of "+name)
+	}
+	for _, name := range []string{"unlinked", "over", "d", "e"} {
+		e, err := r.find(name)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		ids = append(ids, e.Node)
+	}
+	if err := os.Remove(filepath.Join(r.work(), orphanDir)); err != nil { // so nothing can be put there
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.unlink("unlinked"), r.rename("by", "over", 0), r.rmdir("d"), r.rename("moved", "e", 0)); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"of unlinked", "of over"} {
+		if got := readNode(t, r.o, ids[i]); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	for _, id := range ids {
+		if a, err := r.o.GetAttr(id); err != nil || a.Nlink != 0 {
+			t.Errorf("%d links, %v", a.Nlink, err)
+		}
+		r.o.Forget(id, 1)
+	}
+	e, err := r.o.Tmpfile(Caller{}, RootNode, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.o.Forget(e.Node, 1)
 }

@@ -126,7 +126,6 @@ func (s *sharedRename) run(t mutation, m *move) error {
 		}
 		m.node.pending = &pendingChange{location: alias{m.toDir, m.toName}, layer: o.upper.layer}
 		if s.last && o.orphans.live {
-			s.kept = o.orphans.next()
 			m.target.pending = &pendingChange{over: true}
 		}
 	})
@@ -138,7 +137,7 @@ func (s *sharedRename) run(t mutation, m *move) error {
 	t.publish(func() {
 		defer intended()
 		m.node.pending = nil
-		if s.kept != 0 {
+		if m.target != nil {
 			m.target.pending = nil
 		}
 		if moved {
@@ -176,12 +175,12 @@ func (s *sharedRename) change(t mutation, m *move) (moved bool, err error) {
 			return false, err
 		}
 	}
-	if s.kept != 0 {
+	if s.last && o.orphans.live {
 		if err := s.keep(o, m, to); err != nil {
-			return false, err
+			o.nodes.notKept(err) // it is pinned
 		}
 		defer func() {
-			if !moved {
+			if !moved && s.kept != 0 {
 				o.eraseOrphan(orphanName(m.target.id, uint64(s.kept)))
 			}
 		}()
@@ -214,8 +213,10 @@ func (s *sharedRename) keep(o *Overlay, m *move, at location) error {
 			return err
 		}
 	}
-	err := unix.Linkat(at.dirfd, at.name, o.orphans.root(), orphanName(m.target.id, uint64(s.kept)), 0)
+	serial := o.orphans.next()
+	err := unix.Linkat(at.dirfd, at.name, o.orphans.root(), orphanName(m.target.id, uint64(serial)), 0)
 	if err == nil {
+		s.kept = serial
 		o.orphans.count.Add(1)
 	}
 	return err

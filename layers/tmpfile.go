@@ -107,16 +107,17 @@ func (o *Overlay) tmpfileIn(t mutation, dir Attr, acl []byte, c creation) (Entry
 		return Entry{}, err
 	}
 	n := &node{
-		id: NodeID(a.Ino), ino: a.Ino, typ: unix.S_IFREG, top: &part{layer: o.upper.layer, ino: a.Ino, host: host}, lookups: 1,
+		id: NodeID(a.Ino), ino: a.Ino, typ: unix.S_IFREG, top: &part{layer: o.upper.layer, ino: a.Ino, host: host},
 		dead: true, free: true,
 	}
 	n.bare.Store(acl == nil && !o.upper.labels)
 	n.seen.Store(ownFile)
-	t.in.Doing(&livestate.Facts{Kind: intentTmpfile, Nodes: [4]uint64{uint64(n.id)}})
 	var e Entry
 	t.publish(func() {
 		o.nodes.mu.Lock()
-		o.nodes.addLocked(n, a.Btime)
+		o.nodes.addLocked(n, a.Btime) // without a reference its record means nothing to a successor
+		t.in.Doing(&livestate.Facts{Kind: intentTmpfile, Nodes: [4]uint64{uint64(n.id)}})
+		o.nodes.refLocked(n)
 		o.nodes.mu.Unlock()
 		if t.exclusive {
 			err = o.keepTmpfile(n, fd)
@@ -146,7 +147,7 @@ func (o *Overlay) nameTmpfile(t mutation, n *node, fd int) {
 	name := orphanName(n.id, uint64(serial))
 	err := unix.Linkat(unix.AT_FDCWD, location{dirfd: fd}.proc(), o.orphans.root(), name, unix.AT_SYMLINK_FOLLOW)
 	if err != nil {
-		o.log.Warn("a file without a name will not outlive this process", "err", err)
+		o.nodes.notKept(err)
 		return
 	}
 	o.orphans.count.Add(1)
