@@ -32,6 +32,27 @@ func (in *Ingest) Commit(ctx context.Context, fn func(tx *Tx, m Manifest) error)
 	return m, nil
 }
 
+// Keep has the store keep what was taken so far though no manifest names it, until the next collection: an ingest that
+// takes it again before finds it, by outlines, too. Only Abort may follow.
+func (in *Ingest) Keep() error {
+	if err := in.check(); err != nil {
+		return err
+	}
+	in.err = in.keep()
+	in.kept = in.err == nil
+	return in.err
+}
+
+func (in *Ingest) keep() error {
+	if err := in.endPart(); err != nil {
+		return err
+	}
+	if err := in.settle(); err != nil {
+		return err
+	}
+	return in.flushBatches(true, func([]*fresh, int) bool { return false })
+}
+
 func (in *Ingest) commit(ctx context.Context, fn func(tx *Tx, m Manifest) error) (_ Manifest, err error) {
 	if len(in.list.header) != in.opts.HeaderSize {
 		return Manifest{}, errors.New("the header was not given")

@@ -74,6 +74,7 @@ type Ingest struct {
 	sum     *blake3.Hasher // of chunk hashes
 	err     error          // the first error
 	ended   bool
+	kept    bool // by Keep
 
 	// chunks of this ingest that the index does not have; like all that has no guard, of the last stage of pipe, or of
 	// the caller once that is drained
@@ -374,7 +375,7 @@ func (in *Ingest) end(committed bool) {
 		return nil
 	})
 	in.s.leave()
-	if err == nil {
+	if err == nil && !in.kept {
 		_, err = in.s.GC(context.WithoutCancel(in.ctx), nil)
 	}
 	if err != nil && !errors.Is(err, ErrClosed) {

@@ -202,3 +202,21 @@ func TestHashNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestKeep gives an ingest up that has kept what it took: the next one finds it by its outline.
+func TestKeep(t *testing.T) {
+	r := rand.New(rand.NewPCG(testseed.Of(t), 1))
+	s := openTest(t, t.TempDir())
+	p := part{path: "text", data: text(r, 300_000)}
+	in, err := s.NewIngest(t.Context(), IngestOptions{Kind: KindImage})
+	require.NoError(t, err)
+	require.NoError(t, in.Hint(Hint{Path: p.path, Size: int64(len(p.data))}))
+	var outline []byte
+	require.NoError(t, in.Outline(func(o []byte) { outline = o }))
+	_, err = in.Write(p.data)
+	require.NoError(t, err)
+	require.NoError(t, in.Keep())
+	in.Abort()
+	require.NotEmpty(t, outline)
+	again(t, s, []part{p}, [][]byte{outline})
+}

@@ -15,10 +15,12 @@ import (
 // A file is copied when its contents are first read, by the host's own means where it can. A copy is of one moment if
 // the file's size, inode and times are the same before and after, and they were not young: a change after the first look
 // has another change time then. What changes all the time is copied under a
-// lease, which keeps others from opening it for writing.
+// lease, which keeps others from opening it for writing. If somebody has it open so all the time, the copy is what was
+// read of it: of a file that is only appended to, that is what it was when the copy began.
 
 const (
-	fixTries  = 8 // copies that are made of a file that changes meanwhile
+	fixTries  = 8         // copies that are made of a file that changes meanwhile
+	fixBytes  = 256 << 20 // bytes that these have, with which no more are made
 	fixPause  = 5 * time.Millisecond
 	leaseWait = 50 // times fixPause that a lease is tried for
 	// steady is for how long a file must not have changed: a call that writes sets the change time when it begins.
@@ -28,9 +30,17 @@ const (
 // errUnsteady says that no copy of one moment can be had.
 var errUnsteady = fmt.Errorf("the file changes all the time while it is copied: %w", unix.EIO)
 
+// care says how a file is copied that changes meanwhile.
+type care struct {
+	tries int
+	exact bool // errUnsteady rather than a copy that may not be of one moment
+}
+
 // fix fixes a regular file of the layer. The caller holds no lock. unix.ESTALE: the part is of an earlier version, which
 // nobody has read.
-func (s *sourceStore) fix(o *part) error {
+func (s *sourceStore) fix(o *part) error { return s.fixWith(o, care{tries: fixTries}) }
+
+func (s *sourceStore) fixWith(o *part, how care) error {
 	for {
 		s.mu.Lock()
 		if x := s.fixed[o.ino]; x != nil {
@@ -45,7 +55,7 @@ func (s *sourceStore) fix(o *part) error {
 		done := make(chan struct{})
 		s.busy[o.ino] = done
 		s.mu.Unlock()
-		err := s.fixOne(o)
+		err := s.fixOne(o, how)
 		s.mu.Lock()
 		delete(s.busy, o.ino)
 		s.mu.Unlock()
@@ -67,7 +77,7 @@ func (x *sourceInode) current(o *part) error {
 }
 
 // fixOne is fix for who is alone.
-func (s *sourceStore) fixOne(o *part) error {
+func (s *sourceStore) fixOne(o *part, how care) error {
 	d, e, err := s.nameOf(o)
 	if err != nil {
 		return err
@@ -87,7 +97,7 @@ func (s *sourceStore) fixOne(o *part) error {
 	if same, err := s.isFile(fd, o.ino); err != nil || !same {
 		return err // fix looks again
 	}
-	c, err := s.copyOf(fd, o.ino)
+	c, err := s.copyOf(fd, o.ino, how)
 	if err != nil {
 		return fmt.Errorf("copy of %s: %w", d.path(e.name), err)
 	}
@@ -144,6 +154,9 @@ func (s *sourceStore) settleCopy(d *sourceDir, e *sourceName, number uint64, c *
 	delete(s.walk.older, number)
 	s.log.inode(number, &c.sourceInode)
 	s.unsynced.copiedLocked(number)
+	if c.rough && s.opts.Rough != nil {
+		s.opts.Rough(d.path(e.name))
+	}
 	return true
 }
 
@@ -174,32 +187,45 @@ func (s *sourceStore) openHost(at sourcePlace) (fd int, err error) {
 // sourceCopy is a copy that has no name yet.
 type sourceCopy struct {
 	sourceInode
-	sx  unix.Statx_t
-	tmp string
+	sx    unix.Statx_t
+	tmp   string
+	rough bool // the file changed meanwhile
 }
 
-// copyOf copies an open file as it is at one moment.
-func (s *sourceStore) copyOf(fd int, number uint64) (*sourceCopy, error) {
+// copyOf copies an open file as it is at one moment, or as well as it can.
+func (s *sourceStore) copyOf(fd int, number uint64, how care) (*sourceCopy, error) {
 	c := &sourceCopy{tmp: copyName(number) + ".new"}
-	for try := range fixTries + 1 {
-		release := func() {}
-		if try == fixTries {
-			if release = lease(fd); release == nil {
-				return nil, errUnsteady
-			}
+	copied := uint64(0)
+	for try := range how.tries {
+		if ok, err := s.tryCopy(fd, c); ok || err != nil {
+			return c, err
 		}
-		ok, err := s.tryCopy(fd, c)
-		release()
-		if ok {
-			return c, nil
-		}
-		_ = unix.Unlinkat(s.copies, c.tmp, 0) // what there is of it
-		if err != nil {
-			return nil, err
+		if copied += c.attr.Size; copied >= fixBytes {
+			break
 		}
 		time.Sleep(time.Duration(try) * fixPause)
 	}
-	return nil, errUnsteady
+	if how.exact {
+		return nil, errUnsteady
+	}
+	if release := lease(fd); release != nil {
+		ok, err := s.tryCopy(fd, c)
+		release()
+		if ok || err != nil {
+			return c, err
+		}
+	}
+	c.rough = true
+	_, err := s.tryCopy(fd, c)
+	return c, err
+}
+
+// tryCopy copies once, and leaves nothing if that fails. ok is false if the file changed meanwhile.
+func (s *sourceStore) tryCopy(fd int, c *sourceCopy) (ok bool, err error) {
+	if ok, err = s.copyOnce(fd, c); !ok {
+		_ = unix.Unlinkat(s.copies, c.tmp, 0) // what there is of it
+	}
+	return ok, err
 }
 
 // lease keeps others from opening a file for writing until release is called; nil if somebody has it open so.
@@ -234,8 +260,7 @@ func statFile(fd int) (sx unix.Statx_t, err error) {
 	return sx, nil // its time lies in the future, or it changes all the time, which is found out
 }
 
-// tryCopy copies once. ok is false if the file changed meanwhile.
-func (s *sourceStore) tryCopy(fd int, c *sourceCopy) (ok bool, err error) {
+func (s *sourceStore) copyOnce(fd int, c *sourceCopy) (ok bool, err error) {
 	// Stores to a mapped page that is dirty already change no time: with the page written, the next one does.
 	const written = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
 	_ = unix.SyncFileRange(fd, 0, 0, written) // no error is of the copy
@@ -255,10 +280,11 @@ func (s *sourceStore) tryCopy(fd int, c *sourceCopy) (ok bool, err error) {
 		s.onCopy()
 	}
 	err = copyData(to, hostFile{&descriptor{fd: fd}}, int64(c.attr.Size), nil)
-	if errors.Is(err, unix.EIO) {
-		if after, serr := statFile(fd); serr == nil && stampOf(&after) != stampOf(&c.sx) {
-			return false, nil // it became shorter
+	if errors.Is(err, unix.EIO) && !stillAs(fd, &c.sx) { // it became shorter
+		if !c.rough {
+			return false, nil
 		}
+		err = nil // it ends in zeros
 	}
 	if err != nil {
 		return false, err
@@ -266,11 +292,11 @@ func (s *sourceStore) tryCopy(fd int, c *sourceCopy) (ok bool, err error) {
 	if err := s.do(func() error { return c.read(location{dirfd: fd, foreign: true}) }); err != nil {
 		return false, err
 	}
-	var after unix.Statx_t
-	if err := statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &after); err != nil {
-		return false, err
-	}
-	if stampOf(&after) != stampOf(&c.sx) {
+	if c.rough { // a clone has all of it
+		if err := unix.Ftruncate(to, int64(c.attr.Size)); err != nil {
+			return false, err
+		}
+	} else if !stillAs(fd, &c.sx) {
 		return false, nil
 	}
 	if c.sum, err = sumOf(to, c.attr.Size); err != nil {
@@ -278,6 +304,13 @@ func (s *sourceStore) tryCopy(fd int, c *sourceCopy) (ok bool, err error) {
 	}
 	c.attr.Blocks, err = sourceBlocks(to, c.attr.Size)
 	return true, err
+}
+
+// stillAs reports whether an open file is as it was when it was looked at.
+func stillAs(fd int, was *unix.Statx_t) bool {
+	var now unix.Statx_t
+	err := statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &now)
+	return err == nil && stampOf(&now) == stampOf(was)
 }
 
 // sourceBlocks is how many blocks a file has in an image.

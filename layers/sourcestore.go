@@ -25,6 +25,9 @@ type SourceOptions struct {
 	// Changed is told of each change of the directory that is noticed, by the path in it. It is called with locks held and
 	// must only note it. nil = nobody is told.
 	Changed func(path string)
+	// Rough is told, as Changed is, of each file that was changed all the time while it was copied: the copy is what it was
+	// when the copy began if it is only appended to, else it may be a mixture. nil = nobody is told.
+	Rough func(path string)
 }
 
 // sourceStore is a layer in a directory that others write to. What was seen of it stays as it was:
@@ -46,6 +49,7 @@ type sourceStore struct {
 	changes changeCount
 	onCopy  func() // by tests: called while a file is copied
 	onOpen  func() // by tests: called before a file is opened
+	hasty   bool   // by tests: an import is begun anew at once
 
 	mu     lockorder.Mutex[lockorder.SourceLayer]
 	dirs   map[uint64]*sourceDir    // by number; guarded by mu

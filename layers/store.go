@@ -2,6 +2,7 @@ package layers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"snapfs/chunkstore"
@@ -76,7 +77,7 @@ func storeSource(
 	}
 	if opts.written != nil {
 		if err := opts.written(); err != nil {
-			return chunkstore.Manifest{}, err
+			return chunkstore.Manifest{}, errors.Join(err, in.Keep()) // what was read need not be read again
 		}
 	}
 	return in.Commit(ctx, fn)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +22,10 @@ type sourceWalk struct {
 	again map[uint64]bool    // numbers of files that the next pass fixes
 	older map[uint64][]int64 // sizes of the last versions of files that are not fixed
 	ended bool               // the image is made: what is not fixed stays as it was taken
+	unset map[uint64]int     // how often the import has left a file for later that changed all the time
+	// Of the pass:
+	unread Unreadable
+	repeat string // a path, "" for none, that was something else right then
 	// What the image has of files that are not fixed and were told anew since.
 	stored map[uint64]sourceFile
 }
@@ -71,10 +77,24 @@ func (s *sourceStore) storedLocked(number uint64) sourceFile {
 // errAgain says that the import must begin anew.
 var errAgain = errors.New("what was seen of the directory is newer than what was stored")
 
+// An import is begun anew so many times, after growing pauses. What it has fixed by then stays so.
+const (
+	mostPasses = 16
+	firstPause = 50 * time.Millisecond
+	lastPause  = 2 * time.Second
+)
+
+// A file that changes all the time is left for a later pass so often, each of which copies it so many times.
+const (
+	mostUnset  = 3
+	unsetTries = 2
+)
+
 // StoreSource stores what a layer of OpenSource shows as a base image, as StoreTree would the directory, and commits
 // together with the records fn writes. The rights are the layer's own, Part is not for it. It may be cancelled, and
 // called again. Then the image is to come in the layer's place by Overlay.Replace: until then what has changed since it
-// was stored gives unix.ESTALE to the first who reads it. Only one call at a time.
+// was stored gives unix.ESTALE to the first who reads it. Only one call at a time. What may not be read is an error of
+// type *Unreadable, once all else was read: what Seen has noted by then is right.
 func StoreSource(
 	ctx context.Context, s *chunkstore.Store, l *Lower, opts StoreOptions,
 	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
@@ -83,16 +103,30 @@ func StoreSource(
 	if src == nil || opts.Part != nil {
 		return chunkstore.Manifest{}, fmt.Errorf("store source %s: %w", l.key, unix.EINVAL)
 	}
-	for {
+	for pass := range mostPasses {
+		if err := src.pauseBefore(ctx, pass); err != nil {
+			return chunkstore.Manifest{}, err
+		}
 		m, err := src.storePass(ctx, s, l, opts, fn)
 		if errors.Is(err, errNoted) && opts.Seen != nil {
 			opts.Seen = nil
 		} else if !errors.Is(err, errAgain) {
 			return m, err
 		}
-		if err := ctx.Err(); err != nil {
-			return m, err
-		}
+	}
+	return chunkstore.Manifest{}, fmt.Errorf("store source %s: %w", l.key, src.unsettled())
+}
+
+// pauseBefore waits before a pass, the first of which is 0.
+func (s *sourceStore) pauseBefore(ctx context.Context, pass int) error {
+	if pass == 0 || s.hasty {
+		return ctx.Err()
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(min(firstPause<<(pass-1), lastPause)):
+		return nil
 	}
 }
 
@@ -124,7 +158,7 @@ func (s *sourceStore) beginPass() map[uint64]bool {
 	w := &s.walk
 	fix := w.again
 	w.pass++
-	w.again = nil
+	w.again, w.unread, w.repeat = nil, Unreadable{}, ""
 	return fix
 }
 
@@ -132,13 +166,19 @@ func (s *sourceStore) beginPass() map[uint64]bool {
 func (s *sourceStore) endPass() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.walk.again) > 0 {
-		return errAgain
-	}
+	w := &s.walk
 	if err := s.there(); err != nil {
 		return err
 	}
-	s.walk.ended = true
+	if w.unread.Count > 0 {
+		unread := w.unread
+		slices.Sort(unread.Paths)
+		return &unread
+	}
+	if len(w.again) > 0 || w.repeat != "" {
+		return errAgain
+	}
+	w.ended, w.unset = true, nil
 	return nil
 }
 
@@ -158,11 +198,12 @@ func (t *sourceTree) Root(context.Context) (*squashfs.Entry, error) {
 // Names implements squashfs.Source.
 func (t *sourceTree) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error) {
 	var names []string
-	err := t.s.list(dir.Handle.(*sourceNode).o, func(e rawEntry) error {
+	o := dir.Handle.(*sourceNode).o
+	err := t.s.list(o, func(e rawEntry) error {
 		names = append(names, e.name)
 		return ctx.Err()
 	})
-	return names, err
+	return names, t.passOver(o, "", err)
 }
 
 // sourceNode is what an entry is in the layer.
@@ -177,11 +218,12 @@ type sourceNode struct {
 
 // Entry implements squashfs.Source.
 func (t *sourceTree) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
-	e, err := t.entryIn(dir.Handle.(*sourceNode).o, name)
+	o := dir.Handle.(*sourceNode).o
+	e, err := t.entryIn(o, name)
 	if errors.Is(err, unix.ENOENT) {
-		return nil, t.gone(dir.Handle.(*sourceNode).o, name)
+		e, err = nil, t.gone(o, name)
 	}
-	return e, err
+	return e, t.passOver(o, name, err)
 }
 
 // gone returns nil if a name is known to be gone. errAgain: it was so for a moment only.
@@ -226,12 +268,23 @@ func (t *sourceTree) entryIn(dir *part, name string) (*squashfs.Entry, error) {
 // steady fixes a file that changes, and describes it.
 func (t *sourceTree) steady(e *sourceName, o *part) (*squashfs.Entry, error) {
 	o.ref.Store(notes) // any version
-	if err := t.s.fix(o); errors.Is(err, unix.ESTALE) {
+	s := t.s
+	s.mu.Lock()
+	how := care{tries: fixTries}
+	if s.walk.unset[o.ino] < mostUnset {
+		how = care{tries: unsetTries, exact: true}
+	}
+	s.mu.Unlock()
+	switch err := s.fixWith(o, how); {
+	case errors.Is(err, errUnsteady):
+		s.leave(o)
+		return nil, nil
+	case errors.Is(err, unix.ESTALE):
 		return nil, errAgain // it has become something else
-	} else if err != nil {
+	case err != nil:
 		return nil, err
 	}
-	seen, _ := t.s.seenAs(o.ino)
+	seen, _ := s.seenAs(o.ino)
 	return t.entry(e.name, o, seen, nil), nil
 }
 
@@ -310,8 +363,11 @@ func (t *sourceTree) Open(ctx context.Context, file *squashfs.Entry) (squashfs.F
 		t.changed(n)
 		return emptyFile{}, nil
 	}
-	if err != nil {
+	if err := t.passOver(n.o, "", err); err != nil {
 		return nil, err
+	}
+	if err != nil {
+		return emptyFile{}, nil
 	}
 	live := &liveFile{File: f, t: t, n: n}
 	if c, ok := f.(squashfs.Copier); ok {

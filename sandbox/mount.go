@@ -125,6 +125,9 @@ func (h *Home) mountLocked(
 		location.leave()
 		return err
 	}
+	if l := h.importing(w.Base); l != nil {
+		h.storer.Retry(l.ID) // what could not be read may be readable now
+	}
 	return nil
 }
 

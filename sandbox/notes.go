@@ -50,7 +50,7 @@ func (n *notes) begin(dev, ino uint64) layers.Seen {
 	return n
 }
 
-// end ends an import. The notes are of use only if it was completed.
+// end ends an import. The notes of one that was not completed are kept if they are of no fewer files than those before.
 func (n *notes) end(completed bool) {
 	to := n.to
 	if to == nil {
@@ -58,7 +58,8 @@ func (n *notes) end(completed bool) {
 	}
 	n.to = nil
 	end := to.Abort
-	if same := n.kept == to.Len() && n.kept == n.from.Len(); completed && !same {
+	same := n.kept == to.Len() && n.kept == n.from.Len()
+	if more := completed || to.Len() >= n.from.Len(); more && !same {
 		end = to.Commit
 	}
 	if err := end(); err != nil {

@@ -105,6 +105,9 @@ func (h *Home) openSourceNow(r *catalog.Layer) (*layers.Lower, error) {
 	low, err := layers.OpenSource(r.ID, s.Path, layers.SourceOptions{
 		Copies: h.uppers.Path(r.Upper), Do: doBy(threads), Closed: threads.Close,
 		Changed: func(path string) { h.sources.note(r.ID, path) },
+		Rough: func(path string) {
+			h.sources.note(r.ID, path+" (while it was read: parts of it may be older than others)")
+		},
 	})
 	if err != nil {
 		threads.Close()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 	"unicode/utf8"
 
@@ -35,10 +37,10 @@ var localTypes = map[int64]bool{
 }
 
 // mayStandOn reports whether a workspace may stand on a source until that is imported. If in doubt it is imported first,
-// which tells what is wrong with it.
-func (h *Home) mayStandOn(ctx context.Context, src source) bool {
+// which tells what is wrong with it. What may not be read is an error, as far as it is met.
+func (h *Home) mayStandOn(ctx context.Context, src source) (bool, error) {
 	if !src.dir || !utf8.ValidString(src.label) { // a record could not name it
-		return false
+		return false, nil
 	}
 	few := true
 	err := asUser(ctx, func() error {
@@ -49,17 +51,29 @@ func (h *Home) mayStandOn(ctx context.Context, src source) bool {
 		few = false
 		return h.hasFew(ctx, src.label, &few)
 	})
-	return err == nil && !few
+	if denied(err) {
+		return false, err
+	}
+	return err == nil && !few, nil
 }
 
 // hasFew finds out whether little is in a directory. It looks at no more of that than it takes to tell.
 func (h *Home) hasFew(ctx context.Context, path string, few *bool) error {
 	files, bytes := 0, int64(0)
 	errMany := errors.New("there is much")
-	err := hosttree.Walk(ctx, path, func(st *unix.Stat_t) error {
+	err := hosttree.WalkAt(ctx, path, func(dirfd int, name string, st *unix.Stat_t) error {
 		files++
-		if st.Mode&unix.S_IFMT == unix.S_IFREG {
+		may := uint32(unix.R_OK)
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFREG:
 			bytes += st.Size
+		case unix.S_IFDIR:
+			may |= unix.X_OK
+		default:
+			may = 0 // only its attributes are read
+		}
+		if err := unix.Faccessat2(dirfd, name, may, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW); errors.Is(err, unix.EACCES) {
+			return pathError(nameBelow(dirfd, name), err)
 		}
 		if files > h.few || bytes > fewBytes {
 			return errMany
@@ -71,6 +85,18 @@ func (h *Home) hasFew(ctx context.Context, path string, few *bool) error {
 		return nil
 	}
 	return err
+}
+
+// denied reports whether an error is about rights.
+func denied(err error) bool { return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) }
+
+// nameBelow is the path of a name in an open directory, as well as it can be told.
+func nameBelow(dirfd int, name string) string {
+	dir, err := os.Readlink(fmt.Sprint("/proc/self/fd/", dirfd))
+	if err != nil || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(dir, name)
 }
 
 // standOn records a new workspace on a directory that is to be imported. The caller holds the lock of its name.
@@ -130,8 +156,14 @@ func (o storerOwner) Import(
 		}
 		return layers.StoreSource(ctx, h.store, low, opts, fn)
 	})
-	if err != nil {
-		err = fmt.Errorf("importing %s: %w", s.Path, h.tooManyLinks(userError(s.By, err)))
+	if err == nil {
+		return m, nil
+	}
+	err = fmt.Errorf("importing %s: %w", s.Path, h.tooManyLinks(userError(s.By, err)))
+	var unreadable *layers.Unreadable
+	if errors.As(err, &unreadable) {
+		err = fmt.Errorf("%w: make it readable, or remove it there; the import is tried again when the workspace is mounted, or "+
+			"something waits for it", err)
 	}
 	return m, err
 }

@@ -363,13 +363,47 @@ func TestImportRights(t *testing.T) {
 	require.ErrorContains(t, err, "uid 4321")
 	i := s.importOf("w")
 	require.NotNil(t, i)
-	require.Contains(t, i.Problem, "permission denied")
+	require.Contains(t, i.Problem, `"secret" cannot be read: permission denied`)
 	require.Contains(t, s.kinds("w"), sandbox.EventImportFailed)
-	require.NoError(t, os.Chmod(secret, 0o644))
-	_, err = s.Export(t.Context(), sandbox.ExportRequest{Snapshot: one.ID, Writer: new(bytes.Buffer)})
+	res, err := s.Check(t.Context(), sandbox.CheckRequest{})
 	require.NoError(t, err)
+	require.NotEmpty(t, res.Problems)
+	require.Contains(t, res.Problems[0].What, `"secret" cannot be read`)
+	require.NoError(t, os.Chmod(secret, 0o644))
+	_, err = s.Unmount(t.Context(), sandbox.UnmountRequest{Workspace: "w"})
+	require.NoError(t, err)
+	require.NotNil(t, s.importOf("w"), "it is tried again though nobody asked")
+	s.mount("w", s.at)
 	s.sh(`test "$(cat secret)" = "root's"`)
 	s.tidy()
+	require.Nil(t, s.importOf("w"))
+}
+
+// TestCreateUnreadable refuses to make a workspace of a directory in which something cannot be read, if that is found
+// while it is made.
+func TestCreateUnreadable(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to act for another user")
+	}
+	s := newStanding(t)
+	h := openHome(t, filepath.Join(s.dir, "plain"), sandbox.Options{})
+	secret := filepath.Join(s.src, "secret")
+	require.NoError(t, os.WriteFile(secret, []byte("root's"), 0o600))
+	for i := range 1001 {
+		require.NoError(t, os.WriteFile(filepath.Join(s.src, "sub", fmt.Sprint("more", i)), nil, 0o644))
+	}
+	for dir := s.dir; dir != "/"; dir = filepath.Dir(dir) {
+		fi, err := os.Stat(dir)
+		require.NoError(t, err)
+		require.NoError(t, os.Chmod(dir, fi.Mode()|0o011))
+	}
+	ctx := peer.With(t.Context(), &peer.User{UID: 4321, GID: 4321})
+	_, err := h.Create(ctx, sandbox.CreateRequest{Name: "w", Source: s.src})
+	require.ErrorIs(t, err, sandbox.ErrRefused)
+	require.ErrorContains(t, err, secret+": permission denied")
+	require.NoError(t, os.Chmod(secret, 0o644))
+	_, err = h.Create(ctx, sandbox.CreateRequest{Name: "w", Source: s.src})
+	require.NoError(t, err)
 }
 
 // TestMountOverImport mounts a workspace in a directory that is being imported, over it, and above it: that waits.

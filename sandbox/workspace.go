@@ -43,10 +43,16 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		w.Origin, w.Head, w.Base = src.snapshot.ID, src.snapshot.ID, src.snapshot.Top
 	}
 	created := h.event(EventCreated, w.ID, session, w.Origin, src.label)
+	stands := false
+	if !r.WaitImported && r.Part.All() {
+		if stands, err = h.mayStandOn(ctx, src); err != nil {
+			return Workspace{}, err
+		}
+	}
 	switch {
 	case src.load == nil:
 		err = h.addWorkspace(ctx, w, src.snapshot, created)
-	case !r.WaitImported && r.Part.All() && h.mayStandOn(ctx, src):
+	case stands:
 		err = h.standOn(ctx, w, src, created)
 	default:
 		err = h.loadWorkspace(ctx, w, src, r.Progress, created)

@@ -7,14 +7,16 @@ import (
 	"slices"
 	"time"
 
+	"snapfs/layers"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/squashfs"
 )
 
 // A layer that cannot be stored must not keep the others from being stored, and must not end the daemon at every start.
 // What lies on it waits, the rest goes on. After an error it is tried once more, less and less often. When the daemon
-// has ended ParkAfter times while it was being stored, or squashfs cannot hold it, it is parked: it stays a sealed
-// directory, which serves everything, until a call waits for it to be stored.
+// has ended ParkAfter times while it was being stored, squashfs cannot hold it, or it stands on a directory in which
+// something may not be read, it is parked: it stays a directory, which serves everything, until a call waits for it to be
+// stored, or asks for it to be tried (Retry).
 
 // ParkAfter is how often the daemon may end while it stores a layer before that is parked.
 const ParkAfter = 3
@@ -57,6 +59,19 @@ func (s *Storer) Resume(ctx context.Context, layer string) error {
 	return nil
 }
 
+// Retry has a layer tried at once that was parked.
+func (s *Storer) Retry(layer string) {
+	s.mu.Lock()
+	t := s.troubles[layer]
+	if t == nil || !t.until.IsZero() {
+		s.mu.Unlock()
+		return
+	}
+	delete(s.troubles, layer)
+	s.mu.Unlock()
+	s.kick()
+}
+
 // begin records that a layer is about to be stored.
 func (s *Storer) begin(ctx context.Context, layer string) error {
 	a, err := s.Catalog.Attempts(ctx, layer)
@@ -80,10 +95,11 @@ func (s *Storer) interrupted(layer string) {
 	}
 }
 
-// failed puts a layer back into the queue after an error.
-func (s *Storer) failed(ctx context.Context, layer string, cause error) {
+// failed puts a layer back into the queue after an error. It reports whether that is the same as the last time.
+func (s *Storer) failed(ctx context.Context, layer string, cause error) (again bool) {
 	var a catalog.Attempts
-	parked := errors.Is(cause, squashfs.ErrLimit)
+	var unreadable *layers.Unreadable
+	parked := errors.Is(cause, squashfs.ErrLimit) || errors.As(cause, &unreadable)
 	if parked {
 		a.Parked = cause.Error()
 	}
@@ -97,12 +113,14 @@ func (s *Storer) failed(ctx context.Context, layer string, cause error) {
 		t = &trouble{}
 		s.troubles[layer] = t
 	}
+	again = t.why == cause.Error()
 	t.why = cause.Error()
 	if t.until = (time.Time{}); !parked {
 		t.until = time.Now().Add(min(firstRetry<<min(t.attempts, 16), lastRetry))
 	}
 	t.attempts++
 	s.queue = append(s.queue, layer)
+	return again
 }
 
 // waitsLocked reports whether a layer, or one that it lies on, is not to be tried yet.

@@ -227,13 +227,15 @@ func (s *Storer) attempt(ctx context.Context, now *storing) {
 		err = s.Catalog.PutAttempts(ctx, layer, catalog.Attempts{}) // deleted meanwhile
 	}
 	if err != nil {
-		if r := s.Catalog.Layer(layer); r != nil && r.State == api.Importing {
-			s.Logger.Error("a directory could not be imported; it is tried again", "directory", r.Source.Path, "layer", layer, "error", err)
+		again := s.failed(ctx, layer, err)
+		switch r := s.Catalog.Layer(layer); {
+		case again: // it was told
+		case r != nil && r.State == api.Importing:
+			s.Logger.Error("a directory could not be imported", "directory", r.Source.Path, "layer", layer, "error", err)
 			s.owner.Failed(r, err)
-		} else {
+		default:
 			s.Logger.Error("a layer could not be stored; it stays sealed", "layer", layer, "error", err)
 		}
-		s.failed(ctx, layer, err)
 	}
 	s.finish(layer, err)
 }
