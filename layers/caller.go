@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/processes"
 )
 
 // NoID is a user or group that a request does not name: the kernel sends ids only with what creates an inode once
@@ -134,20 +136,11 @@ func (c Caller) thread() (out credentials, flags uint64, process uint32) {
 
 // threadFlags reads the flags of the thread with that directory of /proc; all of them if they cannot be read.
 func threadFlags(dir string) uint64 {
-	stat, err := os.ReadFile(dir + "/stat")
-	if err != nil {
+	s, ok := processes.StatOf(dir)
+	if !ok {
 		return ^uint64(0)
 	}
-	const flags = 6 // after the name, which may hold anything
-	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(f) <= flags {
-		return ^uint64(0)
-	}
-	n, err := strconv.ParseUint(string(f[flags]), 10, 64)
-	if err != nil {
-		return ^uint64(0)
-	}
-	return n
+	return s.Flags
 }
 
 // inGroup reports whether the caller belongs to a group, or may act as if it did.

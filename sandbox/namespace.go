@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"os"
@@ -138,21 +137,8 @@ func oldestIn(ns string) (pid int, started uint64) {
 	return pid, started
 }
 
-// startTime is when a process was started, in ticks since the boot (proc_pid_stat(5)); 0 if it is gone.
+// startTime is when a process was started, in ticks since the boot; 0 if it is gone.
 func startTime(pid int) uint64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	// The name of the program, in parentheses, may have anything in it.
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	const at = 22 - 3 // the first field behind the name is the third
-	if len(fields) <= at {
-		return 0
-	}
-	started, err := strconv.ParseUint(string(fields[at]), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return started
+	s, _ := processes.StatOfProcess(pid)
+	return s.Started
 }

@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/processes"
 )
 
 // DeathName is the name of the file in a home that tells the next daemon of the death of the last one, if that had
@@ -78,18 +78,10 @@ func exitInfo(pidfd int) (unix.WaitStatus, bool) {
 	return unix.WaitStatus(info.exitCode), true
 }
 
-// zombie reads how a process ended that nobody has waited for yet. The last field of its line in /proc is that.
+// zombie reads how a process ended that nobody has waited for yet.
 func zombie(pid int) (unix.WaitStatus, bool) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, false
-	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(fields) < 50 || fields[0] != "Z" {
-		return 0, false
-	}
-	status, err := strconv.Atoi(fields[49])
-	return unix.WaitStatus(status), err == nil
+	s, _ := processes.StatOfProcess(pid)
+	return unix.WaitStatus(s.Exit), s.State == 'Z'
 }
 
 // writeDeaths leaves word for the next daemon.

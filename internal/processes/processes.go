@@ -1,4 +1,4 @@
-// Package processes goes through the processes of the system.
+// Package processes goes through the processes of the system, and reads what the kernel says of one.
 package processes
 
 import (

@@ -13,8 +13,9 @@ func TestImports(t *testing.T) {
 	const api, wire, client = "snapfs/sandbox/api", "snapfs/sandbox/api/wire", "snapfs/sandbox/client"
 	const locks = "snapfs/internal/lockorder"                                      // names for the types of package sync, outside of race builds
 	const calls, mounts = "golang.org/x/sys/unix", "github.com/moby/sys/mountinfo" // what is mounted where a path leads
+	const stopped = "snapfs/internal/processes"                                    // whether a daemon is
 	for pkg, may := range map[string][]string{
-		api: {api}, wire: {api, wire}, client: {calls, mounts, locks, api, wire, client},
+		api: {api}, wire: {api, wire}, client: {calls, mounts, locks, stopped, api, wire, client},
 	} {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg).Output()
 		if err != nil {

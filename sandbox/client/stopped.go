@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"strings"
 	"syscall"
 	"time"
 
+	"snapfs/internal/processes"
 	"snapfs/sandbox/api/wire"
 )
 
@@ -48,12 +47,8 @@ func stopped(pid int) bool {
 	if pid <= 0 {
 		return false
 	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, state, _ := strings.Cut(string(stat[max(0, strings.LastIndexByte(string(stat), ')')):]), ") ")
-	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t")
+	s, _ := processes.StatOfProcess(pid)
+	return s.State == 'T' || s.State == 't'
 }
 
 // standsStill says of a process that is stopped or frozen what to do, "" of any other.

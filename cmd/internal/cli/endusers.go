@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/processes"
 	"snapfs/sandbox/api"
 )
 
@@ -45,16 +45,8 @@ func ancestors() map[int]bool {
 	found := map[int]bool{}
 	for pid := os.Getpid(); pid > 0 && !found[pid]; {
 		found[pid] = true
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			break
-		}
-		_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
-		fields := strings.Fields(rest)
-		if len(fields) < 2 {
-			break
-		}
-		pid, _ = strconv.Atoi(fields[1]) // the kernel writes a number
+		s, _ := processes.StatOfProcess(pid)
+		pid = s.Parent
 	}
 	return found
 }

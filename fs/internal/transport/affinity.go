@@ -4,6 +4,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/processes"
 )
 
 const (
@@ -87,67 +89,26 @@ func (f *affinity) bind(cpu int) {
 	}
 }
 
-// processorOf gives the processor on which a thread runs, or ran last; -1 if it is unknown. See proc_pid_stat(5).
+// processorOf gives the processor on which a thread runs, or ran last; -1 if it is unknown.
 func processorOf(pid uint32) int {
-	const field = 39 // "processor"
-	var buf [1024]byte
-	value := statField(readStat("/proc/"+strconv.FormatUint(uint64(pid), 10)+"/stat", buf[:]), field)
-	cpu, err := strconv.Atoi(value)
-	if err != nil || cpu < 0 {
+	s, ok := processes.StatOfProcess(int(pid))
+	if !ok {
 		return -1
 	}
-	return cpu
+	return s.Processor
 }
 
 // runnable reports whether a thread of this process runs or could; true if that is unknown.
 func runnable(tid int) bool {
 	state := stateOf(tid)
-	return state == "" || state == "R"
+	return state == 0 || state == 'R'
 }
 
 // uninterruptible reports whether a thread of this process waits where no signal reaches it.
-func uninterruptible(tid int) bool { return stateOf(tid) == "D" }
+func uninterruptible(tid int) bool { return stateOf(tid) == 'D' }
 
-// stateOf is the state of a thread of this process, "" if it is unknown. See proc_pid_stat(5).
-func stateOf(tid int) string {
-	const field = 3 // "state"
-	var buf [1024]byte
-	return statField(readStat("/proc/self/task/"+strconv.Itoa(tid)+"/stat", buf[:]), field)
-}
-
-// readStat reads a file of /proc with one system call; nil if that fails.
-func readStat(path string, buf []byte) []byte {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	n, err := unix.Read(fd, buf)
-	_ = unix.Close(fd) // read only
-	if err != nil {
-		return nil
-	}
-	return buf[:n]
-}
-
-// statField takes a field out of what /proc/PID/stat says, counted from 1. The second one, in brackets, may hold
-// anything and is not available. "" if the field is not there whole.
-func statField(stat []byte, field int) string {
-	i := len(stat) - 1
-	for i >= 0 && stat[i] != ')' {
-		i--
-	}
-	if i < 0 {
-		return ""
-	}
-	at, begin := 2, 0
-	for j := i + 1; j < len(stat); j++ {
-		if stat[j] != ' ' {
-			continue
-		}
-		if at == field {
-			return string(stat[begin:j])
-		}
-		at, begin = at+1, j+1
-	}
-	return ""
+// stateOf is the state of a thread of this process, 0 if it is unknown.
+func stateOf(tid int) byte {
+	s, _ := processes.StatOf("/proc/self/task/" + strconv.Itoa(tid))
+	return s.State
 }

@@ -2,14 +2,14 @@ package transport
 
 import (
 	"encoding/binary"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/processes"
 )
 
 const (
@@ -102,20 +102,13 @@ func (d *device) checkSignaled() {
 	}
 }
 
-// killed reports whether a thread was killed: it has a SIGKILL pending, as all threads of a process have that ends by a
-// signal. See proc_pid_status(5). A thread of another process namespace, 0, is unknown.
+// killed reports whether a thread was killed. One of another process namespace, 0, is unknown.
 func killed(tid uint32) bool {
 	if tid == 0 {
 		return false
 	}
-	var buf [4096]byte
-	status := readStat("/proc/"+strconv.FormatUint(uint64(tid), 10)+"/status", buf[:])
-	_, after, found := strings.Cut(string(status), "\nSigPnd:\t")
-	if !found || len(after) < 16 {
-		return false
-	}
-	mask, err := strconv.ParseUint(after[:16], 16, 64)
-	return err == nil && mask&(1<<(unix.SIGKILL-1)) != 0
+	s, _ := processes.StatOfProcess(int(tid))
+	return s.Killed()
 }
 
 // interruptedOf takes the number out of an INTERRUPT, struct fuse_interrupt_in.

@@ -9,28 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestStatField(t *testing.T) {
-	const fields = " S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35"
-	for _, c := range []struct {
-		stat  string
-		field int
-		want  string
-	}{
-		{"12 (tar)" + fields + " 17 0 0\n", 39, "17"},
-		{"12 (tar)" + fields + " 17 0 0\n", 3, "S"},
-		{"12 (a) R 1 (b)" + fields + " 3 0 0\n", 39, "3"},
-		{"12 (a) R 1 (b)" + fields + " 3 0 0\n", 3, "S"},
-		{"12 (tar)" + fields + " 17", 39, ""}, // cut off: it may go on
-		{"12 (tar)" + fields, 39, ""},
-		{"12 tar", 3, ""},
-		{"", 3, ""},
-	} {
-		if got := statField([]byte(c.stat), c.field); got != c.want {
-			t.Errorf("%q, field %d: got %q, want %q", c.stat, c.field, got, c.want)
-		}
-	}
-}
-
 // onThread runs f on a thread of its own, which ends with it.
 func onThread(f func()) {
 	done := make(chan struct{})
