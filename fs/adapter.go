@@ -26,6 +26,7 @@ type adapter struct {
 	writeback          bool      // the kernel collects writes
 	removals           removals
 	requests           *livestate.Requests // nil: nothing is noted. Set before the first request
+	refused            func(Refused)       // as Options.Refused
 }
 
 func newAdapter(o *layers.Overlay, log *slog.Logger) *adapter {

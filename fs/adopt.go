@@ -24,7 +24,7 @@ import (
 // overlay has the layers that it had, opts.Live is the state of the mount, device a descriptor of its connection, which
 // the predecessor gave away with DeviceFile; Adopt takes the descriptor over unless it fails. dir is where it was
 // mounted, empty if Options.Place has attached it. What was negotiated with the kernel stays: of opts, only Live, Crashed,
-// Logger and Debug count. What the predecessor was changing is ended or undone before the first request.
+// Refused, Logger and Debug count. What the predecessor was changing is ended or undone before the first request.
 //
 // Errors: ErrNotConnection, ErrEnded, ErrServed, ErrNotAdoptable, livestate.ErrFormat. Nothing was changed then, and the
 // caller still owns the overlay, device and state.
@@ -135,7 +135,6 @@ func (k *kept) serve(fd int, raw fuse.RawFileSystem, dir string, gate transport.
 	}()
 	if a, ok := raw.(*adapter); ok {
 		a.settle(opts)
-		m.blame(opts)
 	}
 	h := m.handle(nil, raw, opts, false)
 	if err := k.introduce(h); err != nil {

@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 
 	"snapfs/fs/internal/proto"
 	"snapfs/fs/internal/transport"
@@ -18,9 +17,10 @@ import (
 // process before has done, but not answered, is not done twice. Package layers notes what it takes to recognise one that
 // was done without an answer noted. docs/ARCHITECTURE.md has what that means for each request.
 type again struct {
-	a    *adapter
-	r    *livestate.Requests
-	next transport.Handler
+	a       *adapter
+	r       *livestate.Requests
+	refused func(Refused) // nil: nobody asks
+	next    transport.Handler
 }
 
 // noting says how requests are noted.
@@ -84,7 +84,7 @@ func (s *again) HandleRequest(in, out [][]byte) (int, fuse.Status) {
 	h.Padding = q.Slot()
 	if h.Unique&livestate.Resent != 0 {
 		if q.Poisoned() {
-			return 0, errnoRefused
+			return s.refuse(in[0])
 		}
 		if a, ok := q.Answered(); ok {
 			if n, ok := s.answer(h, a, out); ok {
@@ -220,7 +220,10 @@ func (a *adapter) settle(opts Options) {
 	if opts.Live == nil {
 		return
 	}
-	a.requests = opts.Live.Requests()
+	a.requests, a.refused = opts.Live.Requests(), opts.Refused
+	if opts.Crashed {
+		a.requests.Died(time.Now())
+	}
 	if err := a.o.Settle(a.requests); err != nil {
 		a.log.Warn("a change that the process before has begun is ended when it is asked for again", slog.String("error", err.Error()))
 	}
@@ -231,32 +234,5 @@ func (a *adapter) noting(h transport.Handler) transport.Handler {
 	if a.requests == nil {
 		return h
 	}
-	return &again{a: a, r: a.requests, next: h}
+	return &again{a: a, r: a.requests, refused: a.refused, next: h}
 }
-
-// Refused is a request that is answered with EIO because process after process has died of it.
-type Refused struct {
-	Request string   // the protocol's name
-	Node    uint64   // that it is of
-	Names   []string // in directories, as far as they are known
-}
-
-// Refused gives the requests that Adopt has found to be deadly: those that were being handled at the third death of a
-// process within a minute, see Options.Crashed.
-func (m *Mount) Refused() []Refused { return m.refused }
-
-// blame counts the death of the process before.
-func (m *Mount) blame(opts Options) {
-	if !opts.Crashed {
-		return
-	}
-	for _, s := range opts.Live.Requests().Died(time.Now()) {
-		r := Refused{Request: proto.Name(s.Opcode), Node: s.Node, Names: s.Names}
-		m.refused = append(m.refused, r)
-		m.log.Error("a request is refused: three times within a minute the process that handled it has died",
-			slog.String("request", r.Request), slog.Uint64("node", r.Node), slog.Any("names", r.Names))
-	}
-}
-
-// errnoRefused is what they are answered.
-const errnoRefused = fuse.Status(unix.EIO)

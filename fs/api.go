@@ -58,9 +58,12 @@ type Options struct {
 	// until Done. Requests come over /dev/fuse then unless Transport says otherwise: only such a connection can be
 	// adopted. Nil: the mount ends with the process.
 	Live *livestate.State
-	// Crashed is for Adopt: the process before has ended by itself, by a fault or for want of memory, so that a request
-	// which it was handling may be to blame; see Refused. It is false if somebody has killed or replaced it.
+	// Crashed is for Adopt: the process before has died by itself, so that a request which it was handling may be to
+	// blame: one that was being handled at the third such death within a minute is answered with EIO. It is false if
+	// somebody has killed or replaced it.
 	Crashed bool
+	// Refused, if not nil, is told of each such request before it is answered. It must not use the mount.
+	Refused func(Refused)
 	Logger  *slog.Logger // nil is slog.Default()
 	Debug   bool         // log every request and answer at debug level
 }

@@ -38,8 +38,6 @@ type Mount struct {
 	log    *slog.Logger
 	live   *livestate.State // nil: the mount ends with the process
 
-	refused []Refused
-
 	pruner pruner
 }
 

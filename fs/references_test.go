@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -23,7 +24,8 @@ type lives struct {
 	dir   string
 	o     *layers.Overlay
 	state *livestate.State
-	m     Mount
+
+	refused []Refused
 }
 
 func newLives(t *testing.T) *lives {
@@ -57,12 +59,12 @@ func (l *lives) begin() {
 			l.t.Error(err)
 		}
 	})
-	opts := Options{Logger: slog.New(slog.DiscardHandler), Live: l.state, Crashed: true}
+	opts := Options{Logger: slog.New(slog.DiscardHandler), Live: l.state, Crashed: true, Refused: func(r Refused) {
+		l.refused = append(l.refused, r)
+	}}
 	opts.setDefaults()
 	a := newAdapter(o, opts.Logger)
 	a.settle(opts)
-	l.m = Mount{log: opts.Logger}
-	l.m.blame(opts)
 	l.o, l.h = o, newHandler(a, opts, false)
 	init := fuse.InitIn{Major: 7, Minor: 45}
 	l.must(l.t, message(proto.OpInit, 1, body(&init)))
@@ -172,28 +174,30 @@ func TestReferencesOnce(t *testing.T) {
 // TestRefused: the request of which three processes have died is refused by the next one, and no other.
 func TestRefused(t *testing.T) {
 	l := newLives(t)
-	bad, good := message(proto.OpLookup, 1, text("bad")), message(proto.OpGetattr, 1, make([]byte, 16))
+	rename2 := fuse.RenameIn{Newdir: 1}
+	bad := message(proto.OpRename2, 1, body(&rename2), text("bad"), text("worse"))
+	good := message(proto.OpGetattr, 1, make([]byte, 16))
 	for death := range 3 {
 		resent := uint64(min(death, 1)) << 63
 		l.send(2|resent, bad)
 		if death == 0 {
 			l.send(4, good) // a process that dies of it handles nothing else that it was handling at the first death
 		}
-		if len(l.m.Refused()) > 0 {
-			t.Errorf("refused after %d deaths: %+v", death, l.m.Refused())
-		}
 		l.die()
-	}
-	if got := l.m.Refused(); len(got) != 1 || got[0].Request != "LOOKUP" || got[0].Node != 1 {
-		t.Errorf("refused: %+v", got)
-	}
-	if errno := l.send(2|1<<63, bad); errno != unix.EIO {
-		t.Errorf("what processes die of: %v", errno)
 	}
 	if errno := l.send(4|1<<63, good); errno != 0 {
 		t.Errorf("another request: %v", errno)
 	}
-	if errno := l.send(6, bad); errno != 0 {
+	if len(l.refused) > 0 {
+		t.Errorf("refused: %+v", l.refused)
+	}
+	if errno := l.send(2|1<<63, bad); errno != unix.EIO {
+		t.Errorf("what processes die of: %v", errno)
+	}
+	if want := (Refused{"RENAME2", 1, []string{"bad", "worse"}}); len(l.refused) != 1 || !reflect.DeepEqual(l.refused[0], want) {
+		t.Errorf("refused: %+v", l.refused)
+	}
+	if errno := l.send(6, bad); errno != unix.ENOENT {
 		t.Errorf("the same asked anew: %v", errno)
 	}
 }

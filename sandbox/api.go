@@ -158,6 +158,7 @@ const (
 	EventRenamed         = api.EventRenamed
 	EventCrossSession    = api.EventCrossSession
 	EventDaemonCrashed   = api.EventDaemonCrashed
+	EventRequestRefused  = api.EventRequestRefused
 )
 
 // Names that are the same everywhere.

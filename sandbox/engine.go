@@ -33,6 +33,11 @@ type attaching struct {
 	owner *snapfuse.Owner       // for whom; nil: for everybody
 	place func(mount int) error // by whom, by the descriptor of the mount; nil: by this process
 	state *livestate.State      // for a successor; nil: there is to be none
+
+	// Of a connection that is adopted: whether the process before has died by a fault, and what is told of requests that
+	// are answered with EIO for that.
+	crashed bool
+	refused func(snapfuse.Refused)
 }
 
 // mounted is one live mount; *fs.Mount is one.
@@ -123,6 +128,7 @@ func (e fuseEngine) options(workspace string, opts MountOptions, how attaching) 
 	}
 	options.FSName, options.Logger, options.Live = workspace, e.log, how.state
 	options.Owner, options.Place = how.owner, how.place
+	options.Crashed, options.Refused = how.crashed, how.refused
 	return options
 }
 

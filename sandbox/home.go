@@ -59,7 +59,8 @@ type Options struct {
 	// KeepMounts has the Keeper keep the mounts that this process makes. Those that it has are gone on with in any case.
 	KeepMounts bool
 	// Deaths are those of the processes that had the home before and have died without giving it back, oldest first, and
-	// LastLog the last lines that the last of them has logged: events tell of them.
+	// LastLog the last lines that the last of them has logged: see RecordDeaths. A request that was being handled when
+	// three of them have died by a fault, within a minute, is answered with EIO.
 	Deaths  []Death
 	LastLog []string
 
@@ -89,6 +90,8 @@ type Home struct {
 	keepGuards atomic.Bool // mountpoints stay guarded when the home is closed
 	outlive    bool        // as Options.KeepMounts
 	keepMounts atomic.Bool // connections that are kept go on when the home is closed
+	deaths     []Death     // as Options.Deaths
+	lastLog    []string    // as Options.LastLog
 
 	cache  *layerstore.Cache
 	engine engine
@@ -170,6 +173,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h.engine = fuseEngine{opts.Logger, opts.Transport}
 	h.points, h.ownPoints = opts.points, opts.OwnMountpoints
 	h.outlive = opts.KeepMounts && opts.Keeper != nil
+	h.deaths, h.lastLog = opts.Deaths, opts.LastLog
 	h.few = cmp.Or(opts.few, fewFiles)
 	h.readOwnNamespace()
 	h.SetLimits(opts.Limits, opts.Events)
@@ -188,7 +192,6 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 		err = errors.Join(err, h.closeStore(), lock.Close())
 		return nil, errors.Join(err, removeMade(made, err))
 	}
-	h.recordCrashes(ctx, opts.Deaths, opts.LastLog)
 	pending := h.pinApplied()
 	h.start()
 	h.resumeAllApplied(pending)

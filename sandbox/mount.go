@@ -385,7 +385,7 @@ func (h *Home) mountAt(
 	opts = guarded(w, asked)
 	h.guardLocation(at)
 	defer at.close()
-	how := attaching{at.owner(), h.placer(ctx, &at), state}
+	how := attaching{owner: at.owner(), place: h.placer(ctx, &at), state: state}
 	m, err := h.engine.mount(ctx, o.overlay, w.ID, at.path, opts, how)
 	if err != nil {
 		if err := h.recordMount(context.WithoutCancel(ctx), w.ID, before, o.record); err != nil {

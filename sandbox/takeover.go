@@ -139,12 +139,13 @@ func (h *Home) adopt(ctx context.Context, k *kept) error {
 	opts := guarded(w, asked)
 	state := k.state
 	k.state = nil
+	crashed := h.crashed(state)
 	o, err := h.openToShow(ctx, w, asked, k.Frozen, state)
 	if err != nil {
 		return err
 	}
 	at := h.locationRecorded(w.Mount)
-	how := attaching{state: state}
+	how := attaching{state: state, crashed: crashed, refused: h.refused(w.ID)}
 	if at.apart {
 		how.place = func(int) error { return nil } // it is attached already
 	}

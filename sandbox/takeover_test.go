@@ -216,8 +216,9 @@ func TestCrashEvents(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s.next(Options{
 		Deaths:  []Death{{Time: at, PID: 7, Reason: "killed by SIGKILL"}},
-		LastLog: []string{"panic: one", strings.Repeat("long ", 1000)},
+		LastLog: []string{"earlier", "panic: one", strings.Repeat("long ", 1000)},
 	})
+	s.home.RecordDeaths(s.ctx)
 	var got []Event
 	err := s.home.Events(s.ctx, EventsRequest{}, func(e Event) error {
 		if e.Kind == EventDaemonCrashed {
@@ -232,5 +233,20 @@ func TestCrashEvents(t *testing.T) {
 	if len(got) != 1 || got[0].Workspace != "w" || got[0].Level != "warn" || !got[0].At.Equal(at) ||
 		!strings.HasPrefix(got[0].Detail, want) || len(got[0].Detail) > crashText {
 		t.Errorf("events %+v", got)
+	}
+	counted := map[string]float64{}
+	families, err := s.home.Metrics().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				counted[l.GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	if counted[string(EventDaemonCrashed)] != 1 {
+		t.Errorf("metrics %v", counted)
 	}
 }

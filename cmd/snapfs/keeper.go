@@ -79,10 +79,8 @@ func (s *service) deaths() (deaths []sandbox.Death, lines []string) {
 	return deaths, lastLines(path)
 }
 
-const (
-	maxLastLines = 20
-	maxLastBytes = 8 << 10
-)
+// maxLastBytes is how much of a log is read for its last lines: what the runtime prints of all goroutines comes after why.
+const maxLastBytes = 64 << 10
 
 // lastLines are the last lines of a log; none if there is none.
 func lastLines(path string) []string {
@@ -107,7 +105,7 @@ func lastLines(path string) []string {
 	for line := range bytes.Lines(text) {
 		lines = append(lines, string(bytes.TrimSuffix(line, []byte("\n"))))
 	}
-	return lines[max(0, len(lines)-maxLastLines):]
+	return lines
 }
 
 // place tells a socket from another one at its path.

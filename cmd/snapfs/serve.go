@@ -180,6 +180,7 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 		return errors.Join(err, s.home.Close())
 	}
 	s.log.Info("serving", "home", s.Home, "pid", os.Getpid(), "version", s.Version)
+	s.home.RecordDeaths(ctx)
 	if err := s.keeper.Ready(); err != nil {
 		s.log.Warn("the holder is not told that this daemon serves", "error", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -30,6 +32,23 @@ func words(s unix.WaitStatus) string {
 		return "killed by " + unix.SignalName(s.Signal())
 	}
 	return ""
+}
+
+// faults are the signals that the kernel sends to a process for what it does, and that of abort(3).
+var faults = []unix.Signal{
+	unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGSEGV, unix.SIGSYS, unix.SIGTRAP,
+}
+
+// ByFault reports whether the process died by itself: by a panic, an error or a fault. False if that is not known, and
+// for other signals, which somebody else has sent: SIGKILL too, as the kernel sends it for want of memory to who has the
+// most, whoever wanted more.
+func (d Death) ByFault() bool {
+	name, killed := strings.CutPrefix(d.Reason, "killed by ")
+	if !killed {
+		return strings.HasPrefix(d.Reason, "exit status ") && d.Reason != "exit status 0"
+	}
+	name, _, _ = strings.Cut(name, ",")
+	return slices.Contains(faults, unix.SignalNum(name))
 }
 
 // reapWait is how long fateOf waits for the parent of a process to take note of its end.

@@ -140,8 +140,16 @@ func dead(pid, pidfd int) bool {
 		return true
 	}
 	began, alive := processes.Life(pid)
-	return began != 0 && !alive
+	if began == 0 || alive {
+		return false
+	}
+	// As a rule it is just ending, and then tells how. Its threads are killed for that, whatever it ends of.
+	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int(endWait.Milliseconds()))
+	return true
 }
+
+// endWait is for how long a process that is ending is waited for.
+const endWait = 50 * time.Millisecond
 
 // stuck is how a process ended whose threads have not all ended.
 const stuck = "killed, with a thread that waits in the kernel"

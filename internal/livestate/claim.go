@@ -42,5 +42,8 @@ func (s *State) Claim() error {
 	}
 }
 
+// Claimant is the process that has claimed the mount last; 0 if none has, or it has given the mount up.
+func (s *State) Claimant() int { return int(s.claim().Load() >> 32) }
+
 // Release ends the claim.
 func (s *State) Release() { s.claim().Store(0) }

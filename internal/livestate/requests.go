@@ -379,11 +379,10 @@ type Suspect struct {
 	Names  []string // as far as it has noted them
 }
 
-// Died counts the death of the process before, at a time, for all requests that it was handling, and gives those that
-// are refused from now on. It is called at most once, before the first Begin, and not for a process that somebody else has
-// ended: nothing that it handled is to blame for that.
-func (r *Requests) Died(now time.Time) []Suspect {
-	var out []Suspect
+// Died counts the death of the process before, at a time, for all requests that it was handling. It is called at most
+// once, before the first Begin, and not for a process that somebody else has ended: nothing that it handled is to blame
+// for that.
+func (r *Requests) Died(now time.Time) {
 	for _, q := range r.left {
 		if q.w[0]&own != 0 || q.w[3]&0xffffffff != (r.life-1)&0xffffffff {
 			continue // it was not being handled then
@@ -397,18 +396,5 @@ func (r *Requests) Died(now time.Time) []Suspect {
 		q.w[5] = q.w[4]
 		q.w[4] = uint64(now.UnixNano())
 		q.w[3] = q.w[3]&0xffffffff | n<<32
-		if n < deadly {
-			continue
-		}
-		s := Suspect{Opcode: uint32(q.w[1]), Node: q.w[2]}
-		if f, ok := q.Unfinished(); ok {
-			for _, name := range f.Names {
-				if name != "" {
-					s.Names = append(s.Names, name)
-				}
-			}
-		}
-		out = append(out, s)
 	}
-	return out
 }

@@ -31,7 +31,8 @@ const (
 	EventDestroyed       EventKind = "destroyed"
 	EventRenamed         EventKind = "renamed"
 	EventCrossSession    EventKind = "cross_session"
-	EventDaemonCrashed   EventKind = "daemon_crashed" // while the workspace was mounted; Detail says how
+	EventDaemonCrashed   EventKind = "daemon_crashed"  // while the workspace was mounted; Detail says how
+	EventRequestRefused  EventKind = "request_refused" // with EIO, as daemons have died of it; Detail says which
 )
 
 // Event is one line of a workspace's append-only log.
@@ -53,7 +54,7 @@ var eventKinds = []EventKind{
 	EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched,
 	EventForked, EventRolledBack, EventApplied, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired,
 	EventDestroyed, EventRenamed, EventCrossSession, EventImportStarted, EventImportEnded, EventImportFailed,
-	EventSourceChanged, EventDaemonCrashed,
+	EventSourceChanged, EventDaemonCrashed, EventRequestRefused,
 }
 
 // Begins reports whether an event is the first of a workspace's life under its name: its Session owns the workspace.
