@@ -23,6 +23,7 @@ type dirStore struct {
 	inoBase uint64
 	wideIno func(base, high uint64) (uint64, error) // Options.WideIno; may be nil
 	sealed  bool                                    // reads leave no access times
+	apart   bool                                    // what lies on another mount than root is not opened
 	// Directory of block maps and redirects that outgrew their attributes
 	side string
 }
@@ -92,7 +93,7 @@ func (s *dirStore) dir(o *part) (hold, error) {
 			break
 		}
 		if at == o {
-			if d := o.openAbove(low, hops); d != nil {
+			if d := o.openAbove(s, low, hops); d != nil {
 				return hold{d.fd, d}, nil
 			}
 			at = nil
@@ -102,7 +103,7 @@ func (s *dirStore) dir(o *part) (hold, error) {
 		chain = append(chain, x)
 	}
 	for i := len(chain) - 1; i >= 0; i-- {
-		fd, err := openat(base.fd, chain[i].name, unix.O_PATH|unix.O_DIRECTORY, 0)
+		fd, err := s.openat(base.fd, chain[i].name, unix.O_PATH|unix.O_DIRECTORY)
 		base.release()
 		if err != nil {
 			return hold{}, err
@@ -120,7 +121,7 @@ func (s *dirStore) dir(o *part) (hold, error) {
 const maxHops = 1024
 
 // openAbove opens o, which is so many directories above one that was open lately; nil if that does not lead there.
-func (o *part) openAbove(low *part, hops int) *descriptor {
+func (o *part) openAbove(s *dirStore, low *part, hops int) *descriptor {
 	from := descriptors.get(fdKey{low, fdDir})
 	if from == nil || hops == 0 || o.host == 0 {
 		if from != nil {
@@ -131,7 +132,7 @@ func (o *part) openAbove(low *part, hops int) *descriptor {
 	fd := -1
 	for base := from.fd; hops > 0; base = fd {
 		n := min(hops, maxHops)
-		next, err := openat(base, strings.Repeat("../", n-1)+"..", unix.O_PATH|unix.O_DIRECTORY, 0)
+		next, err := s.openat(base, strings.Repeat("../", n-1)+"..", unix.O_PATH|unix.O_DIRECTORY)
 		if fd >= 0 {
 			_ = unix.Close(fd) // O_PATH
 		}
@@ -179,10 +180,10 @@ func (s *dirStore) file(o *part, kind fdKind) (*descriptor, error) {
 	}
 	var fd int
 	if s.sealed {
-		fd, err = openat(p.dirfd, p.name, flags|unix.O_NOATIME, 0)
+		fd, err = s.openat(p.dirfd, p.name, flags|unix.O_NOATIME)
 	}
 	if !s.sealed || errors.Is(err, unix.EPERM) {
-		fd, err = openat(p.dirfd, p.name, flags, 0)
+		fd, err = s.openat(p.dirfd, p.name, flags)
 	}
 	if err != nil {
 		return nil, err

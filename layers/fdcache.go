@@ -247,9 +247,14 @@ func GiveBack() { descriptors.shrink() }
 
 // openat is openat(2) that never follows a last symlink, retries when interrupted and makes room once in a full table.
 func openat(dirfd int, name string, flags int, mode uint32) (int, error) {
+	return opening(func() (int, error) { return unix.Openat(dirfd, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode) })
+}
+
+// opening calls open, again when it is interrupted, and once more when it has made room in a full table.
+func opening(open func() (int, error)) (int, error) {
 	shrunk := false
 	for {
-		fd, err := unix.Openat(dirfd, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+		fd, err := open()
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}

@@ -172,9 +172,9 @@ func (s *sourceStore) openHost(at sourcePlace) (fd int, err error) {
 		}
 		defer h.release()
 		const flags = unix.O_RDONLY | unix.O_NONBLOCK
-		fd, err = openat(h.fd, at.name, flags|unix.O_NOATIME, 0)
+		fd, err = s.host.store.openat(h.fd, at.name, flags|unix.O_NOATIME)
 		if errors.Is(err, unix.EPERM) {
-			fd, err = openat(h.fd, at.name, flags, 0)
+			fd, err = s.host.store.openat(h.fd, at.name, flags)
 		}
 		return err
 	})

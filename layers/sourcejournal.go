@@ -312,7 +312,9 @@ func (s *sourceStore) replayDir(r *record) bool {
 		return false
 	}
 	d := s.addDirLocked(s.dirs[up], name, number, dev, x)
-	d.listed = out == 1
+	if d.listed = out == 1; d.listed {
+		s.leftOut++
+	}
 	return true
 }
 

@@ -63,6 +63,8 @@ type sourceStore struct {
 	next   uint64                   // for numbers that are not the host's; guarded by mu
 	busy   map[uint64]chan struct{} // closed when a copy has ended; guarded by mu
 	walk   sourceWalk               // the import; guarded by mu
+	// leftOut is how many mounts in the directory were met; guarded by mu.
+	leftOut int
 	// What may not be durable; guarded by mu.
 	unsynced sourceUnsynced
 	log      *sourceJournal
@@ -178,6 +180,16 @@ func (l *Lower) SourceChanges() int64 {
 		return 0
 	}
 	return l.source.changes.Load()
+}
+
+// SourceLeftOut counts the mounts that were met in the directory of a layer of OpenSource: what is in them is left out.
+func (l *Lower) SourceLeftOut() int {
+	if l.source == nil {
+		return 0
+	}
+	l.source.mu.Lock()
+	defer l.source.mu.Unlock()
+	return l.source.leftOut
 }
 
 // find implements backend.
@@ -370,12 +382,14 @@ func (s *sourceStore) note(d *sourceDir, e *sourceName, number uint64, sx *unix.
 		n := s.addDirLocked(d, e.name, number, dev, *facts)
 		if mountOf(sx) != s.host.mount {
 			n.listed = true // what is mounted there is left out
+			s.leftOut++
 		}
 		s.log.dir(n)
 		return observed{attr: a, fixed: &n.sourceInode}, true
 	case !isReg(a.Mode) || mountOf(sx) != s.host.mount:
 		if isReg(a.Mode) {
 			facts.attr.Size, facts.attr.Blocks = 0, 0
+			s.leftOut++
 		}
 		s.fixed[number] = facts
 		s.log.inode(number, facts)
@@ -450,15 +464,15 @@ func (s *sourceStore) look(d *sourceDir, name string, whole bool) (sx unix.Statx
 			defer h.release()
 			p = location{dirfd: h.fd, name: name, foreign: true}
 		}
-		mask := unix.STATX_BASIC_STATS | unix.STATX_BTIME | unix.STATX_MNT_ID
-		if err := statx(p.dirfd, p.name, unix.AT_SYMLINK_NOFOLLOW, mask, &sx); err != nil {
+		apart, err := s.host.stat(p, &sx)
+		if err != nil {
 			return err
 		}
 		facts = &sourceInode{attr: sourceAttr(&sx)}
-		if isReg(facts.attr.Mode) && !whole {
+		if apart || isReg(facts.attr.Mode) && !whole {
 			return nil
 		}
-		return facts.read(p)
+		return s.host.within(p, facts.read)
 	})
 	return sx, facts, err
 }

@@ -38,7 +38,7 @@ func (u *Unreadable) Unwrap() error { return u.Cause }
 // something else right then: the pass fails at its end.
 func (t *sourceTree) passOver(dir *part, name string, err error) error {
 	again := errors.Is(err, errAgain)
-	if !again && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+	if !again && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) && !errors.Is(err, errCovered) {
 		return err
 	}
 	path := "."

@@ -418,7 +418,7 @@ func (f *liveFile) Close() error {
 		}
 		defer h.release()
 		var sx unix.Statx_t
-		if err := statx(p.dirfd, p.name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &sx); err != nil {
+		if _, err := s.host.stat(p, &sx); err != nil {
 			return err
 		}
 		if stampOf(&sx) != stampOf(&f.n.sx) {

@@ -65,6 +65,7 @@ type tree struct {
 	layer *layer
 	mount uint64 // id of the mount of the root
 	exact bool   // its change times can be relied on
+	local bool   // its file system knows all without asking anybody
 
 	recaller *recaller // nil: all files are read
 
@@ -134,7 +135,7 @@ func openTree(dir string) (*tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
-	t := &tree{dir: dir, store: &dirStore{root: fd, sealed: true}}
+	t := &tree{dir: dir, store: &dirStore{root: fd, sealed: true, apart: true}}
 	t.layer = &layer{lower: newDirLower(dir, t.store)}
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
@@ -146,6 +147,7 @@ func openTree(dir string) (*tree, error) {
 		return nil, fmt.Errorf("%s is a %s file system, whose files cannot be stored: %w", dir, name, unix.EINVAL)
 	}
 	t.exact = exactTimes[int64(st.Type)]
+	t.local = t.exact || st.Type == unix.TMPFS_MAGIC
 	if t.mount, err = mountID(nameIn(fd, ".")); err != nil {
 		t.close()
 		return nil, fmt.Errorf("open %s: %w", dir, err)
@@ -214,8 +216,8 @@ func (t *tree) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squa
 // has no parts.
 func (t *tree) entry(p location, name string, parent *part) (*squashfs.Entry, error) {
 	var sx unix.Statx_t
-	mask := unix.STATX_BASIC_STATS | unix.STATX_BTIME | unix.STATX_MNT_ID
-	if err := statx(p.dirfd, p.name, unix.AT_SYMLINK_NOFOLLOW, mask, &sx); err != nil {
+	apart, err := t.stat(p, &sx)
+	if err != nil {
 		return nil, err
 	}
 	a := hostAttr(&sx)
@@ -224,37 +226,31 @@ func (t *tree) entry(p location, name string, parent *part) (*squashfs.Entry, er
 	case parent == nil:
 		s.parts = []*part{rootPart(t.layer)}
 		s.parts[0].host = a.Ino
-	case mountOf(&sx) == t.mount:
+	case !apart:
 		s.parts = []*part{{layer: t.layer, parent: parent, name: name, host: a.Ino}}
 	}
 	if t.recaller != nil && isReg(a.Mode) && s.parts != nil {
 		s.seen = t.recaller.asListed(&sx, &a)
 	}
-	var xattrs []squashfs.Xattr
-	if !s.seen.bare() {
-		var err error
-		if xattrs, err = p.xattrs(); err != nil {
-			return nil, err
-		}
-	}
 	e := &squashfs.Entry{Name: name, Attr: imageOf(a), Inode: squashfs.InodeID{Layer: 1, Inode: a.Ino}, Handle: s}
 	if name == "" {
 		e.Attr.Ino = rootIno
 	}
-	e.Xattrs = xattrs
-	if err := escape(e); err != nil {
-		return nil, err
-	}
-	switch {
-	case isLnk(a.Mode):
-		var err error
-		if e.Target, err = p.readlink(); err != nil {
-			return nil, err
-		}
-	case isReg(a.Mode) && s.parts == nil:
+	if apart && isReg(a.Mode) {
 		e.Attr.Size = 0 // a mount on a file
 	}
-	return e, nil
+	if !apart && (!s.seen.bare() || isLnk(a.Mode)) {
+		err = t.within(p, func(p location) (err error) {
+			if e.Xattrs, err = p.xattrs(); err == nil && isLnk(a.Mode) {
+				e.Target, err = p.readlink()
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return e, escape(e)
 }
 
 func (t *tree) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {

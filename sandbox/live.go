@@ -50,6 +50,7 @@ type live struct {
 	stack   *layerstore.Stack   // guarded by stackMu: what the overlay stands on
 	kept    []*layerstore.Lower // guarded by stackMu: see adopt
 	behind  error               // guarded by stackMu: why stack is not what the records tell; nil: it is
+	late    atomic.Bool         // somebody waits for stackMu to refresh the stack
 
 	stale []layers.Stale // guarded by stackMu: what the kernel is to forget when the pause is over
 
@@ -105,6 +106,11 @@ func (l *live) push(low *layerstore.Lower) {
 // lockStack locks the stack, with all layers that were pushed.
 func (l *live) lockStack() (unlock func()) {
 	l.stackMu.Lock()
+	return l.takeSealed()
+}
+
+// takeSealed puts the layers that were pushed on the stack, which is locked.
+func (l *live) takeSealed() (unlock func()) {
 	l.sealedMu.Lock()
 	sealed := l.sealed
 	l.sealed = nil
@@ -148,7 +154,14 @@ func (l *live) refresh(ctx context.Context, retry bool) error {
 		return nil
 	}
 	defer done()
-	defer l.lockStack()()
+	l.stackMu.Lock()
+	return l.refreshLocked(ctx, retry)
+}
+
+// refreshLocked is refresh with the overlay in use and the stack locked, which it unlocks.
+func (l *live) refreshLocked(ctx context.Context, retry bool) error {
+	defer l.takeSealed()()
+	l.late.Store(false)
 	err := l.stack.Refresh(ctx, l.overlay, retry)
 	if retry || err != nil {
 		l.behind = err
@@ -156,12 +169,27 @@ func (l *live) refresh(ctx context.Context, retry bool) error {
 	return err
 }
 
-// refreshAll refreshes the stacks of all mounts.
+// refreshAll refreshes the stacks of all mounts. It does not wait for those that others work on, which may take long:
+// they are refreshed after that.
 func (h *Home) refreshAll(ctx context.Context, retry bool) {
 	for _, l := range h.allLive() {
-		if err := l.refresh(ctx, retry); err != nil && ctx.Err() == nil {
-			h.log.Warn("a mount keeps using layers that were replaced", "workspace", l.workspace(), "error", err)
+		done, ok := l.use()
+		if !ok {
+			continue
 		}
+		if l.stackMu.TryLock() {
+			h.behind(ctx, l, l.refreshLocked(ctx, retry))
+		} else if l.late.CompareAndSwap(false, true) {
+			h.work.Go(func() { h.behind(h.ctx, l, l.refresh(h.ctx, retry)) })
+		}
+		done()
+	}
+}
+
+// behind says that the stack of a mount could not be refreshed.
+func (h *Home) behind(ctx context.Context, l *live, err error) {
+	if err != nil && ctx.Err() == nil {
+		h.log.Warn("a mount keeps using layers that were replaced", "workspace", l.workspace(), "error", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"snapfs/layers"
 	"snapfs/sandbox/internal/catalog"
 )
 
@@ -85,10 +86,13 @@ func (h *Home) eventsOver(layer string, event func(workspace string) Event) []Ev
 }
 
 // Imported implements layerstore.Owner.
-func (o storerOwner) Imported(r *catalog.Layer) []Event {
+func (o storerOwner) Imported(r *catalog.Layer, low *layers.Lower) []Event {
 	detail := r.Source.Path
 	if n := o.home.sources.count(r.ID); n > 0 {
 		detail = fmt.Sprintf("%s; %d files were changed there meanwhile", detail, n)
+	}
+	if n := low.SourceLeftOut(); n > 0 {
+		detail = fmt.Sprintf("%s; %d mounts in it were left out", detail, n)
 	}
 	o.home.sources.changed.Delete(r.ID)
 	return o.home.eventsOver(r.ID, func(workspace string) Event {

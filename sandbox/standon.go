@@ -61,12 +61,12 @@ func (h *Home) mayStandOn(ctx context.Context, src source) (bool, error) {
 func (h *Home) hasFew(ctx context.Context, path string, few *bool) error {
 	files, bytes := 0, int64(0)
 	errMany := errors.New("there is much")
-	err := hosttree.WalkAt(ctx, path, func(dirfd int, name string, st *unix.Stat_t) error {
+	err := hosttree.WalkMount(ctx, path, func(dirfd int, name string, st *unix.Statx_t) error {
 		files++
 		may := uint32(unix.R_OK)
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFREG:
-			bytes += st.Size
+			bytes += int64(st.Size)
 		case unix.S_IFDIR:
 			may |= unix.X_OK
 		default:

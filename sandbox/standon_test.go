@@ -456,6 +456,79 @@ func TestStandOnSilent(t *testing.T) {
 	s.tidy()
 }
 
+// silentMount mounts what has a server that never answers.
+func silentMount(t *testing.T, at string, options string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(at, 0o755))
+	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	require.NoError(t, err)
+	options = fmt.Sprintf("fd=%d,rootmode=40000,%s", device.Fd(), options)
+	require.NoError(t, unix.Mount("silent", at, "fuse", 0, options))
+	t.Cleanup(func() {
+		_ = device.Close() // what waits for an answer fails
+		require.NoError(t, unix.Unmount(at, unix.MNT_DETACH))
+	})
+}
+
+// TestStandOnSilentInside has mounts whose servers do not answer in a directory that is imported: they are left out, and
+// nobody waits for them.
+func TestStandOnSilentInside(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to mount")
+	}
+	s := newStanding(t)
+	silentMount(t, filepath.Join(s.src, "silent"), "user_id=0,group_id=0,allow_other")
+	silentMount(t, filepath.Join(s.src, "sub", "foreign"), "user_id=4321,group_id=4321")
+	late := filepath.Join(s.src, "sub", "late")
+	require.NoError(t, os.MkdirAll(filepath.Join(late, "in"), 0o755))
+	plain := openHome(t, filepath.Join(s.dir, "plain"), sandbox.Options{})
+	for _, h := range []*sandbox.Home{plain, s.Home} {
+		_, err := h.Create(t.Context(), sandbox.CreateRequest{Name: "w", Source: s.src})
+		require.NoError(t, err)
+	}
+	s.mount("w", s.at)
+	s.sh(`ls -lR > /dev/null; test -d silent; test -z "$(ls -A silent; ls -A sub/foreign)"; cat sub/f1 > /dev/null; touch sub/foreign/new`)
+	s.snapshot("one")
+	s.release()
+	require.NoError(t, s.Settle(t.Context()))
+	require.Nil(t, s.importOf("w"))
+	require.NoError(t, s.Events(t.Context(), sandbox.EventsRequest{Workspace: "w"}, func(e sandbox.Event) error {
+		if e.Kind == sandbox.EventImportEnded {
+			require.Contains(t, e.Detail, "2 mounts in it were left out")
+		}
+		return nil
+	}))
+	s.sh(`test -d sub/late/in; test -e sub/foreign/new; test -z "$(ls -A silent)"`)
+	_, err := s.Unmount(t.Context(), sandbox.UnmountRequest{Workspace: "w"})
+	require.NoError(t, err)
+	_, err = s.Destroy(t.Context(), sandbox.DestroyRequest{Ref: "w", Now: true})
+	require.NoError(t, err)
+	s.tidy()
+}
+
+// TestStandOnCovered has a mount come over a directory that was seen: what is under it is not lost, but told of.
+func TestStandOnCovered(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to mount")
+	}
+	s := newStanding(t)
+	s.create(t.Context())
+	s.mount("w", s.at)
+	s.sh(`ls -l > /dev/null`)
+	sub := filepath.Join(s.src, "sub")
+	t.Run("covered", func(t *testing.T) {
+		silentMount(t, sub, "user_id=0,group_id=0,allow_other")
+		s.sh(`if ls sub/f1; then exit 1; fi`)
+		s.release()
+		require.ErrorContains(t, s.Settle(t.Context()), "something is mounted over it")
+		require.Contains(t, s.importOf("w").Problem, `"sub" cannot be read: something is mounted over it`)
+	})
+	_, err := s.Base(t.Context(), sandbox.BaseRequest{Of: []string{"w"}})
+	require.NoError(t, err)
+	s.sh(`test "$(head -n 1 sub/f1)" = 1`)
+	s.tidy()
+}
+
 // TestMountNearForeignImport mounts below a directory that another user imports: that does not wait.
 func TestMountNearForeignImport(t *testing.T) {
 	if os.Getuid() != 0 {

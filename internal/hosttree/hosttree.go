@@ -121,6 +121,35 @@ func WalkAt(ctx context.Context, path string, visit func(dirfd int, name string,
 	})
 }
 
+// WalkMount is WalkAt on one mount: what is mounted in the directory is passed over without asking it, for its server may
+// not answer.
+func WalkMount(ctx context.Context, path string, visit func(dirfd int, name string, st *unix.Statx_t) error) error {
+	const (
+		how  = unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
+		mask = unix.STATX_BASIC_STATS | unix.STATX_MNT_ID
+	)
+	var root unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, how, mask, &root); err != nil {
+		return gone(err)
+	}
+	if err := visit(unix.AT_FDCWD, path, &root); err != nil || root.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return err
+	}
+	return walk(ctx, unix.AT_FDCWD, path, visitor{
+		lenient: true, apart: true,
+		entry: func(fd int, name string, _ uint8) (bool, error) {
+			var st unix.Statx_t
+			if unix.Statx(fd, name, how, 0, &st) == nil && st.Mnt_id != root.Mnt_id {
+				return false, nil
+			}
+			if err := unix.Statx(fd, name, how, mask, &st); err != nil {
+				return false, gone(err)
+			}
+			return st.Mode&unix.S_IFMT == unix.S_IFDIR, visit(fd, name, &st)
+		},
+	})
+}
+
 // visitor is what a walk does.
 type visitor struct {
 	// entry is called for each name in a directory, and tells whether it is a directory to be entered.
@@ -128,6 +157,7 @@ type visitor struct {
 	// after, if set, is called when everything in a directory has been visited.
 	after   func(dirfd int, name string) error
 	lenient bool // what was moved away meanwhile is passed over
+	apart   bool // what is mounted in the tree is passed over
 }
 
 // level is a directory on the way to where a walk is.
@@ -153,7 +183,7 @@ func walk(ctx context.Context, dirfd int, name string, v visitor) (err error) {
 	}()
 	push := func(at int, name string) error {
 		l, err := enter(at, name, v)
-		if errors.Is(err, unix.ENOENT) && len(stack) > 0 {
+		if (errors.Is(err, unix.ENOENT) || v.apart && errors.Is(err, unix.EXDEV)) && len(stack) > 0 {
 			return nil
 		}
 		if err != nil {
@@ -233,6 +263,10 @@ func parent(fd int, want *level) (int, error) {
 
 // enter opens a directory and visits the names in it.
 func enter(dirfd int, name string, v visitor) (level, error) {
+	open := open
+	if v.apart && dirfd != unix.AT_FDCWD {
+		open = openMount
+	}
 	fd, err := open(dirfd, name)
 	if err != nil {
 		return level{}, err
@@ -281,6 +315,19 @@ func open(dirfd int, name string) (int, error) {
 			return fd, err
 		}
 	}
+}
+
+// openMount is open of what lies on the mount of dirfd; else unix.EXDEV.
+func openMount(dirfd int, name string) (int, error) {
+	fd, err := again(func() (int, error) {
+		return unix.Openat2(dirfd, name, &unix.OpenHow{
+			Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV,
+		})
+	})
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // as containers say of calls that they do not know
+		return open(dirfd, name)
+	}
+	return fd, err
 }
 
 var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}

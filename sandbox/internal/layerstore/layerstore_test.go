@@ -44,7 +44,7 @@ func (x *fixture) Import(
 	return layers.StoreTree(ctx, x.Store, r.Source.Path, opts, fn)
 }
 
-func (x *fixture) Imported(*catalog.Layer) []api.Event { return nil }
+func (x *fixture) Imported(*catalog.Layer, *layers.Lower) []api.Event { return nil }
 func (x *fixture) Failed(*catalog.Layer, error)        {}
 
 // newFixture makes an empty one, whose storer works if storing is true.

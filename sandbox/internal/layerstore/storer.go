@@ -26,7 +26,7 @@ type Owner interface {
 	// writes. It tells expect how many files there may be.
 	Import(ctx context.Context, r *catalog.Layer, low *layers.Lower, tell Telling, fn Commit) (chunkstore.Manifest, error)
 	// Imported gives the events that tell that a directory is imported, and Failed is told that it is not.
-	Imported(r *catalog.Layer) []api.Event
+	Imported(r *catalog.Layer, low *layers.Lower) []api.Event
 	Failed(r *catalog.Layer, err error)
 }
 
@@ -345,7 +345,7 @@ func (s *Storer) store(ctx context.Context, now *storing, progress func(files, b
 			PutLayers: []*catalog.Layer{&stored}, PutTrash: []uint64{r.Upper}, Events: s.events(layer),
 		}
 		if r.Source != nil {
-			ch.Events = append(ch.Events, s.owner.Imported(r)...)
+			ch.Events = append(ch.Events, s.owner.Imported(r, lowers[0])...)
 		}
 		if err := catalog.DropAttempts(tx, layer); err != nil {
 			return err
