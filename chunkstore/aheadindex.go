@@ -9,7 +9,7 @@ import (
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/pack"
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // entriesAhead is how many transactions the journal may be ahead of the index after a crash: the entry of a transaction

@@ -9,7 +9,7 @@ import (
 	badger "github.com/dgraph-io/badger/v4"
 
 	"snapfs/chunkstore/internal/corrupt"
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // readHashes reads from the index what chunks hash to.

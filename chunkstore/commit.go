@@ -10,7 +10,7 @@ import (
 	badger "github.com/dgraph-io/badger/v4"
 
 	"snapfs/chunkstore/internal/corrupt"
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // Commit makes the manifest durable together with the values fn writes, in one Badger transaction. fn may be nil; see

@@ -12,7 +12,7 @@ import (
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/pack"
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // Keys of the index start with one of these bytes. Numbers in keys are big-endian.

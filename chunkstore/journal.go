@@ -18,7 +18,7 @@ import (
 	"snapfs/chunkstore/internal/disk"
 	"snapfs/chunkstore/internal/frame"
 	"snapfs/chunkstore/internal/pack"
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // The journal repeats what only the index knows and packs do not hold: manifests and callers' values, with their

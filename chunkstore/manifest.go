@@ -15,7 +15,7 @@ import (
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/frame"
 	"snapfs/chunkstore/internal/pack"
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // ID is a manifest's number: dense, never reused.

@@ -14,7 +14,7 @@ import (
 	"github.com/dgraph-io/badger/v4/table"
 
 	"snapfs/chunkstore/internal/corrupt"
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -7,7 +7,7 @@ import (
 	"snapfs/chunkstore/internal/cdc"
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/transform"
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // An outline names the chunks of a part by their hashes, so that the part can be taken again without its bytes. It is

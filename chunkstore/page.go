@@ -5,7 +5,7 @@ import (
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/pack"
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // A page of the index says where pageChunks chunks of consecutive numbers lie. Chunks are numbered in the order of

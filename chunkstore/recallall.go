@@ -8,7 +8,7 @@ import (
 
 	badger "github.com/dgraph-io/badger/v4"
 
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // Bounds of reading all hashes of the index for the outlines that an ingest is going to recall. To find one costs some

@@ -21,9 +21,9 @@ import (
 	"snapfs/chunkstore/internal/frame"
 	"snapfs/chunkstore/internal/pack"
 	"snapfs/chunkstore/internal/sketch"
-	"snapfs/chunkstore/internal/varint"
 	"snapfs/internal/failpoint"
 	"snapfs/internal/lockorder"
+	"snapfs/internal/varint"
 )
 
 // Options open a store.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"snapfs/chunkstore/internal/transform"
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // transformRun is a part of a stream that is stored as other bytes.

@@ -12,7 +12,7 @@ import (
 	"snapfs/chunkstore/internal/frame"
 	"snapfs/chunkstore/internal/sample"
 	"snapfs/chunkstore/internal/transform"
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // binaryVersion makes an ELF file with two compressed sections, of which versions differ a little.

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"snapfs/chunkstore/internal/pack"
-	"snapfs/chunkstore/internal/varint"
 	"snapfs/internal/testseed"
+	"snapfs/internal/varint"
 )
 
 // forge changes a bit of a record's payload and makes its checksum right. It returns false if the frame cannot be

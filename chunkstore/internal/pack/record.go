@@ -7,7 +7,7 @@ import (
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/frame"
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // Kind says what a record holds.

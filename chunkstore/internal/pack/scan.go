@@ -3,7 +3,7 @@ package pack
 import (
 	"bytes"
 
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // Scan calls fn for the records of a pack or journal in order, and damaged for what lies between them and is

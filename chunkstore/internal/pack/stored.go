@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // MaybeStored reports whether the record at a location can be one that has some chunks as they are, behind head bytes:

@@ -9,8 +9,8 @@ import (
 	"sort"
 
 	"snapfs/chunkstore/internal/corrupt"
-	"snapfs/chunkstore/internal/varint"
 	"snapfs/internal/goflate"
+	"snapfs/internal/varint"
 	"snapfs/internal/zdeflate"
 )
 

@@ -11,9 +11,9 @@ import (
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/sample"
-	"snapfs/chunkstore/internal/varint"
 	"snapfs/internal/goflate"
 	"snapfs/internal/testseed"
+	"snapfs/internal/varint"
 	"snapfs/internal/zdeflate"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"snapfs/chunkstore/internal/corrupt"
-	"snapfs/chunkstore/internal/varint"
+	"snapfs/internal/varint"
 )
 
 // The inner bytes of a run of codec Recipe are a recipe, and behind it the bodies of streams, which are chunks of their
