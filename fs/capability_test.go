@@ -13,7 +13,7 @@ import (
 	"snapfs/internal/testmount"
 )
 
-// hasCaps says whether a file has capabilities.
+// hasCaps reports whether a file has capabilities.
 func hasCaps(t *testing.T, path string) bool {
 	t.Helper()
 	_, err := unix.Getxattr(path, "security.capability", nil)

@@ -170,7 +170,7 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// sleeps says whether a thread sleeps in a system call.
+// sleeps reports whether a thread sleeps in a system call.
 func (s *user) sleeps(call int) bool {
 	names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", s.pid))
 	for _, name := range names {

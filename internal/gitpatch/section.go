@@ -119,7 +119,7 @@ func header(b *bytes.Buffer, old, new File, same, named bool) {
 	b.WriteByte('\n')
 }
 
-// isText tells whether a file's contents can be compared line by line.
+// isText reports whether a file's contents can be compared line by line.
 func isText(f File) bool {
 	if f.Large {
 		return false

@@ -57,7 +57,7 @@ func (a *app) hookCommand() *cobra.Command {
 		Args:   cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.quiet, a.json = true, false
-			if len(args) != 2 || !slices.Contains(hooks.Names, args[0]) {
+			if len(args) != 2 || !slices.Contains(hooks.Names(), args[0]) {
 				a.logHook(args, errors.New("arguments: TOOL ACTION"))
 				return nil
 			}

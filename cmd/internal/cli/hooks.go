@@ -71,7 +71,7 @@ With --home and --session, or SNAPFS_HOME and SNAPFS_SESSION, the hooks use thes
 			if args[0] != "install" && args[0] != "remove" {
 				return usagef("ACTION %q: install or remove", args[0])
 			}
-			if !slices.Contains(hooks.Names, args[1]) {
+			if !slices.Contains(hooks.Names(), args[1]) {
 				return usagef("TOOL %q: claude-code, codex, cursor or git", args[1])
 			}
 			if worktrees && (args[0] != "install" || args[1] != "claude-code") {

@@ -60,12 +60,12 @@ var hookTools = []hookTool{
 	}, "{ \n  \"version\": 1\n}\n", false},
 }
 
-// Names are the tools.
-var Names = []string{"claude-code", "codex", "cursor", "git"}
+// Names are the tools, sorted.
+func Names() []string { return []string{"claude-code", "codex", "cursor", "git"} }
 
 // Change has a tool run a program after its steps, or takes that away.
 type Change struct {
-	Tool      string // one of Names
+	Tool      string // one of Names()
 	Dir       string // of the project; absolute, without symbolic links
 	Program   string // a shell's words, up to the verb; empty takes the hooks away
 	Worktrees bool   // worktrees as well, of a tool that has these

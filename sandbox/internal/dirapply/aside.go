@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strconv"
 
-	"snapfs/sandbox/internal/threeway"
-
 	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/internal/threeway"
 )
 
 // asideEnd ends the names of what could not be put to its place.
