@@ -15,7 +15,7 @@ import (
 	"snapfs/sandbox/internal/threeway"
 )
 
-// appliedFor is for how long an application can be undone.
+// appliedFor is for how long an apply can be undone.
 const appliedFor = 7 * 24 * time.Hour
 
 // Apply brings what was changed in a snapshot or a workspace into another workspace, mounted or not, as a merge with
@@ -370,7 +370,7 @@ func (a *application) changed(ctx context.Context) (bool, error) {
 	return o.Changed()
 }
 
-// undo takes the last application back.
+// undo takes the last apply back.
 func (a *application) undo(ctx context.Context) (ApplyResult, error) {
 	h := a.h
 	unlock, err := h.ops.Lock(ctx, a.to.ID)
@@ -394,7 +394,7 @@ func (a *application) undo(ctx context.Context) (ApplyResult, error) {
 	}
 	before := h.catalog.Snapshot(last.Applied.Before)
 	if before == nil || before.Expired(h.now()) {
-		return ApplyResult{}, fmt.Errorf("%w: the state of %s before the last application is not kept any more",
+		return ApplyResult{}, fmt.Errorf("%w: the state of %s before the last apply is not kept any more",
 			ErrNotFound, w.ID)
 	}
 	changed, err := a.changed(ctx)

@@ -344,7 +344,7 @@ func (d *directory) keep(ctx context.Context, m *dirPlan) (*catalog.Snapshot, er
 // workspaceName is the workspace to which snapshots of the directory belong.
 func (d *directory) workspaceName() string { return d.from.snapshot.Workspace }
 
-// carryOut changes the directory. undone is the application that is taken back by that, or nil.
+// carryOut changes the directory. undone is the apply that is taken back by that, or nil.
 func (d *directory) carryOut(ctx context.Context, m *dirPlan, undone *catalog.Snapshot) (err error) {
 	h := d.h
 	before, err := d.keep(ctx, m)
@@ -414,7 +414,7 @@ func (d *directory) carryOut(ctx context.Context, m *dirPlan, undone *catalog.Sn
 		}
 		return err
 	}
-	h.points.At("application to a directory begun")
+	h.points.At("apply to a directory begun")
 	got, err := d.root.Run(ctx, j.run(h, false))
 	if err != nil {
 		return j.giveUp(ctx, d.root, h, err, &drop)
@@ -430,7 +430,7 @@ func (d *directory) carryOut(ctx context.Context, m *dirPlan, undone *catalog.Sn
 	return nil
 }
 
-// takeBack takes the last application to the directory back.
+// takeBack takes the last apply to the directory back.
 func (d *directory) takeBack(ctx context.Context) error {
 	h := d.h
 	who, err := newAsker(ctx, d.req.Access)
@@ -449,7 +449,7 @@ func (d *directory) takeBack(ctx context.Context) error {
 	}
 	before := h.catalog.Snapshot(last.Applied.Before)
 	if before == nil || before.Expired(h.now()) {
-		return fmt.Errorf("%w: the state of %s before the last application is not kept any more", ErrNotFound, d.dir)
+		return fmt.Errorf("%w: the state of %s before the last apply is not kept any more", ErrNotFound, d.dir)
 	}
 	d.from, d.name = subject{snapshot: before}, "the state before"
 	m, err := d.compareAll(ctx, last.Top, d.from, threeway.Theirs)
@@ -482,7 +482,7 @@ func (d *directory) takeBack(ctx context.Context) error {
 	return err
 }
 
-// remaining lists what was added by the application that is taken back, and stays.
+// remaining lists what was added by the apply that is taken back, and stays.
 func (d *directory) remaining(ctx context.Context, m *dirPlan) error {
 	goes := map[string]bool{}
 	for _, t := range m.Takes {

@@ -42,7 +42,7 @@ func killApplyRun(work string) error {
 	points := func(point string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if begun = begun || point == "application to a directory begun"; !begun {
+		if begun = begun || point == "apply to a directory begun"; !begun {
 			return
 		}
 		if passed++; passed == at || point == name {
@@ -63,7 +63,7 @@ func killApplyRun(work string) error {
 	return h.Close()
 }
 
-// TestApplyToDirectoryKilled kills a process at some steps of an application to a directory: the next one that has the
+// TestApplyToDirectoryKilled kills a process at some steps of an apply to a directory: the next one that has the
 // home completes it, and can take it back.
 func TestApplyToDirectoryKilled(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(testseed.Of(t), 5))

@@ -19,7 +19,7 @@ import (
 	"snapfs/sandbox/internal/threeway"
 )
 
-// applyingDir has the journals of applications to directories that are under way.
+// applyingDir has the journals of applies to directories that are under way.
 const applyingDir = "applying"
 
 // journalVersion is that of journals: others are refused.
@@ -37,7 +37,7 @@ type applyJournal struct {
 	Before  string          `json:"before"`
 	After   string          `json:"after"`
 	FromTop string          `json:"from_top,omitempty"`
-	Undone  string          `json:"undone,omitempty"` // snapshot of the application that is taken back
+	Undone  string          `json:"undone,omitempty"` // snapshot of the apply that is taken back
 	Back    bool            `json:"back,omitempty"`   // it was given up: what was done is to be undone
 	Stage   dirapply.Stage  `json:"stage"`
 	Steps   []dirapply.Step `json:"steps"`
@@ -134,7 +134,7 @@ func (j *applyJournal) write(h *Home) error {
 		return err
 	}
 	err = writeFileDurably(h.journalPath(j.After), text)
-	h.points.At("journal of an application written")
+	h.points.At("journal of an apply written")
 	return classify(err)
 }
 
@@ -216,7 +216,7 @@ func (j *applyJournal) finish(ctx context.Context, h *Home, partly bool) error {
 	return j.remove(h)
 }
 
-// undoneBy records that an application to a directory was taken back.
+// undoneBy records that an apply to a directory was taken back.
 func undoneBy(ch *catalog.Change, s *catalog.Snapshot) error {
 	if s != nil && s.Applied != nil {
 		next, applied := *s, *s.Applied
@@ -230,7 +230,7 @@ func undoneBy(ch *catalog.Change, s *catalog.Snapshot) error {
 // remove removes the journal. Nothing needs its snapshots any more then.
 func (j *applyJournal) remove(h *Home) error {
 	err := os.Remove(h.journalPath(j.After))
-	h.points.At("journal of an application removed")
+	h.points.At("journal of an apply removed")
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	} else {

@@ -18,23 +18,23 @@ import (
 	"snapfs/sandbox/internal/peer"
 )
 
-// An application to a directory whose journal is there, and is not under way, was interrupted. A start goes on with it,
+// An apply to a directory whose journal is there, and is not under way, was interrupted. A start goes on with it,
 // and so does whoever applies something to the directory. What it needs can be deleted by nobody until then; what cannot
 // be gone on with is reported by Check, and given up by ApplyRequest.Drop.
 
-// isApplying reports whether an application to a directory needs a snapshot.
+// isApplying reports whether an apply to a directory needs a snapshot.
 func (h *Home) isApplying(s *catalog.Snapshot) bool {
 	_, ok := h.applying.Load(s.ID)
 	return ok
 }
 
-// notApplying refuses to delete a snapshot that an application to a directory needs.
+// notApplying refuses to delete a snapshot that an apply to a directory needs.
 func (h *Home) notApplying(s *catalog.Snapshot) error {
 	dir, ok := h.applying.Load(s.ID)
 	if !ok {
 		return nil
 	}
-	return fmt.Errorf("%w: snapshot %s is needed by an application to %v that is not complete: apply something there, which "+
+	return fmt.Errorf("%w: snapshot %s is needed by an apply to %v that is not complete: apply something there, which "+
 		"completes it; 'snapfs check' says why that cannot be, and how it is given up", ErrConflict, s.ID, dir)
 }
 
@@ -45,16 +45,16 @@ func (h *Home) unpin(ids ...string) {
 	}
 }
 
-// pinApplied keeps what interrupted applications need, and gives their ids.
+// pinApplied keeps what interrupted applies need, and gives their ids.
 func (h *Home) pinApplied() []string {
 	ids, err := h.journalIDs()
 	if err != nil {
-		h.log.Warn("applications to directories that were interrupted", "error", err)
+		h.log.Warn("applies to directories that were interrupted", "error", err)
 	}
 	for _, id := range ids {
 		j, err := h.readJournal(id)
 		if j == nil {
-			h.log.Warn("an application to a directory stays interrupted", "error", err)
+			h.log.Warn("an apply to a directory stays interrupted", "error", err)
 			continue
 		}
 		for _, s := range []string{j.Before, j.After} {
@@ -64,7 +64,7 @@ func (h *Home) pinApplied() []string {
 	return ids
 }
 
-// journalIDs lists the applications that have a journal.
+// journalIDs lists the applies that have a journal.
 func (h *Home) journalIDs() (ids []string, err error) {
 	entries, err := os.ReadDir(filepath.Join(h.dir, applyingDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,7 +78,7 @@ func (h *Home) journalIDs() (ids []string, err error) {
 	return ids, err
 }
 
-// readJournal reads the journal of an application; nil if there is none. With an error it has what could be read.
+// readJournal reads the journal of an apply; nil if there is none. With an error it has what could be read.
 func (h *Home) readJournal(id string) (*applyJournal, error) {
 	path := h.journalPath(id)
 	text, err := os.ReadFile(path)
@@ -91,12 +91,12 @@ func (h *Home) readJournal(id string) (*applyJournal, error) {
 	}
 	switch {
 	case err != nil:
-		err = fmt.Errorf("%w: journal %s of an application to a directory cannot be read: %w", ErrCorrupt, path, err)
+		err = fmt.Errorf("%w: journal %s of an apply to a directory cannot be read: %w", ErrCorrupt, path, err)
 	case j.Version != journalVersion:
-		err = fmt.Errorf("%w: journal %s of an application to %s has version %d: use a newer snapfs", ErrCorrupt, path, j.Directory,
+		err = fmt.Errorf("%w: journal %s of an apply to %s has version %d: use a newer snapfs", ErrCorrupt, path, j.Directory,
 			j.Version)
 	case j.After != id:
-		err = fmt.Errorf("%w: journal %s of an application to %s is of %s", ErrCorrupt, path, j.Directory, j.After)
+		err = fmt.Errorf("%w: journal %s of an apply to %s is of %s", ErrCorrupt, path, j.Directory, j.After)
 	}
 	if err != nil { // its snapshots are known all the same
 		j.After, j.Before = id, ""
@@ -110,9 +110,9 @@ func (h *Home) readJournal(id string) (*applyJournal, error) {
 	return j, err
 }
 
-// lockJournal keeps others from going on with an application.
+// lockJournal keeps others from going on with an apply.
 func (h *Home) lockJournal(ctx context.Context, id string) (unlock func(), err error) {
-	return h.ops.Lock(ctx, "application "+id) // no name of a workspace
+	return h.ops.Lock(ctx, "apply "+id) // no name of a workspace
 }
 
 // resumeIn brings what was interrupted in a directory to an end; dry, it refuses to. The caller holds the directory's
@@ -130,7 +130,7 @@ func (h *Home) resumeIn(ctx context.Context, dir string, dry bool) error {
 		j, err := h.readJournal(id)
 		if j == nil || j.Directory != dir && (j.Inode == 0 || !j.is(at, false)) {
 			if err != nil {
-				h.log.Warn("an application to a directory stays interrupted", "error", err)
+				h.log.Warn("an apply to a directory stays interrupted", "error", err)
 			}
 			continue
 		}
@@ -141,7 +141,7 @@ func (h *Home) resumeIn(ctx context.Context, dir string, dry bool) error {
 	return nil
 }
 
-// resume brings an application to an end, in the directory where it is now; "" is where it was.
+// resume brings an apply to an end, in the directory where it is now; "" is where it was.
 func (h *Home) resume(ctx context.Context, id, dir string, dry bool) error {
 	unlock, err := h.lockJournal(ctx, id)
 	if err != nil {
@@ -156,7 +156,7 @@ func (h *Home) resume(ctx context.Context, id, dir string, dry bool) error {
 		j.Directory = dir
 	}
 	if dry && err == nil {
-		return fmt.Errorf("%w: application %s to %s was interrupted, and a dry run changes nothing: apply without one, which "+
+		return fmt.Errorf("%w: apply %s to %s was interrupted, and a dry run changes nothing: apply without one, which "+
 			"completes that first", ErrConflict, id, dir)
 	}
 	if err == nil {
@@ -166,11 +166,11 @@ func (h *Home) resume(ctx context.Context, id, dir string, dry bool) error {
 		return nil
 	}
 	h.stuck.Store(id, err.Error())
-	return fmt.Errorf("application %s to %s was interrupted, and cannot be brought to an end: %w; if that cannot be mended, "+
+	return fmt.Errorf("apply %s to %s was interrupted, and cannot be brought to an end: %w; if that cannot be mended, "+
 		"'snapfs apply --drop %s' (in Go: Drop) gives it up and says what it leaves", id, j.Directory, err, id)
 }
 
-// resumeOne goes on with one application.
+// resumeOne goes on with one apply.
 func (h *Home) resumeOne(ctx context.Context, j *applyJournal) error {
 	mounts, err := readMounts()
 	if err != nil {
@@ -201,18 +201,18 @@ func (h *Home) resumeOne(ctx context.Context, j *applyJournal) error {
 	}
 	got, err := root.Run(ctx, j.run(h, true))
 	if err == nil && !j.Back {
-		h.log.Info("an interrupted application was completed", "directory", j.Directory)
+		h.log.Info("an interrupted apply was completed", "directory", j.Directory)
 		return j.finish(ctx, h, len(got.Skips) > 0)
 	}
 	if err != nil && !j.Back && ctx.Err() == nil {
-		h.log.Warn("an interrupted application is taken back", "directory", j.Directory, "error", err)
+		h.log.Warn("an interrupted apply is taken back", "directory", j.Directory, "error", err)
 		j.Back = true
 		got, err = root.Run(ctx, j.run(h, true))
 	}
 	if err != nil {
 		return dirError(ctx, err)
 	}
-	what := "the interrupted application to " + j.Directory + " was taken back"
+	what := "the interrupted apply to " + j.Directory + " was taken back"
 	if len(got.Left) > 0 {
 		h.log.Warn("changed meanwhile, and left as it is", "directory", j.Directory, "paths", got.Left, "before", j.Before)
 		what += "; as it was changed meanwhile, this was left as it is: " + few(got.Left)
@@ -236,7 +236,7 @@ func rootID(ctx context.Context, root *dirapply.Root, path string) (dirID, error
 	return id, err
 }
 
-// tell records an event of the application.
+// tell records an event of the apply.
 func (j *applyJournal) tell(ctx context.Context, h *Home, what string) error {
 	return h.catalog.Put(ctx, true, func(ch *catalog.Change) error {
 		workspace := ""
@@ -248,7 +248,7 @@ func (j *applyJournal) tell(ctx context.Context, h *Home, what string) error {
 	})
 }
 
-// resumeAllApplied is what a start does about applications that a crash has interrupted. Where the directory's file system
+// resumeAllApplied is what a start does about applies that a crash has interrupted. Where the directory's file system
 // does not answer, the start does not wait for long.
 func (h *Home) resumeAllApplied(ids []string) {
 	if len(ids) == 0 {
@@ -259,22 +259,22 @@ func (h *Home) resumeAllApplied(ids []string) {
 		defer close(done)
 		for _, id := range ids {
 			if err := h.resume(h.ctx, id, "", false); err != nil {
-				h.log.Warn("an application to a directory stays interrupted", "error", err)
+				h.log.Warn("an apply to a directory stays interrupted", "error", err)
 			}
 		}
 	})
 	select {
 	case <-done:
 	case <-time.After(hostWait):
-		h.log.Warn("an application that was interrupted is still being completed")
+		h.log.Warn("an apply that was interrupted is still being completed")
 	}
 }
 
-// applications reports the applications to directories that were interrupted and are not under way.
+// applications reports the applies to directories that were interrupted and are not under way.
 func (c *checker) applications(_ context.Context, _ CheckRequest) error {
 	ids, err := c.h.journalIDs()
 	for _, id := range ids {
-		unlock, ok := c.h.ops.TryLock("application " + id)
+		unlock, ok := c.h.ops.TryLock("apply " + id)
 		if !ok {
 			continue // it is under way
 		}
@@ -295,17 +295,17 @@ func (c *checker) applications(_ context.Context, _ CheckRequest) error {
 				needed = append(needed, s)
 			}
 		}
-		c.report("application "+id+" to "+j.Directory, "it was interrupted: "+why+"; 'snapfs apply --drop "+id+"' gives it up",
+		c.report("apply "+id+" to "+j.Directory, "it was interrupted: "+why+"; 'snapfs apply --drop "+id+"' gives it up",
 			needed)
 	}
 	return err
 }
 
-// drop gives an interrupted application up.
+// drop gives an interrupted apply up.
 func (h *Home) drop(ctx context.Context, r ApplyRequest) (ApplyResult, error) {
 	res := ApplyResult{Changes: []ApplyChange{}, Conflicts: []ApplyConflict{}}
 	if r.From+r.To+r.Base+r.Conflicts != "" || r.Undo || r.DryRun || r.Serializable {
-		return res, fmt.Errorf("%w: to drop an application takes its id and nothing else", ErrInvalid)
+		return res, fmt.Errorf("%w: to drop an apply takes its id and nothing else", ErrInvalid)
 	}
 	who, err := newAsker(ctx, r.Access)
 	if err != nil {
@@ -316,7 +316,7 @@ func (h *Home) drop(ctx context.Context, r ApplyRequest) (ApplyResult, error) {
 		return res, err
 	}
 	defer unlock()
-	none := fmt.Errorf("%w: no application %s to a directory was interrupted; 'snapfs check' lists those that were", ErrNotFound,
+	none := fmt.Errorf("%w: no apply %s to a directory was interrupted; 'snapfs check' lists those that were", ErrNotFound,
 		api.Quoted(r.Drop))
 	if api.CompleteID(r.Drop) != r.Drop {
 		return res, none
@@ -333,16 +333,16 @@ func (h *Home) drop(ctx context.Context, r ApplyRequest) (ApplyResult, error) {
 	if s := h.catalog.Snapshot(j.After); s != nil {
 		workspace = s.Workspace
 	}
-	if err := h.audit(ctx, who.session, j.Session, workspace, j.After, "drop an application"); err != nil {
+	if err := h.audit(ctx, who.session, j.Session, workspace, j.After, "drop an apply"); err != nil {
 		return res, err
 	}
-	if err := j.tell(ctx, h, "the interrupted application to "+j.Directory+" was given up"); err != nil {
+	if err := j.tell(ctx, h, "the interrupted apply to "+j.Directory+" was given up"); err != nil {
 		return res, err
 	}
 	return res, j.remove(h)
 }
 
-// left says what an application that is given up leaves on its way from one place to another.
+// left says what an apply that is given up leaves on its way from one place to another.
 func (j *applyJournal) left(ctx context.Context, h *Home) (all []ApplyLeft, err error) {
 	stage := dirapply.StageName(j.After)
 	if at, err := directoryID(ctx, j.Directory); err != nil || j.Inode == 0 || !j.is(at, true) {

@@ -71,8 +71,8 @@ func TestApplyToDirectoryInterrupted(t *testing.T) {
 		return found
 	}
 	text := strings.Join(problems(), "\n")
-	require.Contains(t, text, "application "+id+" to "+base+"/dir")
-	require.Contains(t, text, "application 0123456789")
+	require.Contains(t, text, "apply "+id+" to "+base+"/dir")
+	require.Contains(t, text, "apply 0123456789")
 
 	apply := func(r sandbox.ApplyRequest) error {
 		_, err := h.Apply(ctx, r)
@@ -100,11 +100,11 @@ func TestApplyToDirectoryInterrupted(t *testing.T) {
 	// Elsewhere the stage is not to be removed.
 	err = apply(sandbox.ApplyRequest{From: "w", To: copied})
 	require.ErrorIs(t, err, sandbox.ErrConflict)
-	require.ErrorContains(t, err, "application "+id)
+	require.ErrorContains(t, err, "apply "+id)
 	require.ErrorContains(t, err, "only when it is empty")
 }
 
-// TestApplyToDirectoryDropped gives an interrupted application up.
+// TestApplyToDirectoryDropped gives an interrupted apply up.
 func TestApplyToDirectoryDropped(t *testing.T) {
 	ctx := t.Context()
 	base := t.TempDir()

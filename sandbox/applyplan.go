@@ -245,7 +245,7 @@ func (a *application) write(ctx context.Context, p *threeway.Plan, below string,
 	if err := errors.Join(err, o.Close()); err != nil {
 		return err
 	}
-	h.points.At("upper of an application written")
+	h.points.At("upper of an apply written")
 	h.uppers.Leave(upper)
 	if err := h.uppers.Flush(upper); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"snapfs/sandbox/internal/threeway"
 )
 
-// staleReads is what an application knows of reads that the target has made untrue.
+// staleReads is what an apply knows of reads that the target has made untrue.
 type staleReads struct {
 	list []StaleRead
 	more int
@@ -31,7 +31,7 @@ func (s *staleReads) add(workspace string, list []threeway.StaleRead) {
 	}
 }
 
-// refused reports whether reads stand against the application.
+// refused reports whether reads stand against the apply.
 func (a *application) refused() bool {
 	return a.req.Serializable && len(a.stale.list)+len(a.stale.gaps) > 0
 }

@@ -27,7 +27,7 @@ type crashRun struct {
 	h     *sandbox.Home
 	ids   map[string]string // of snapshots, by what they are called here
 	tree  string            // of workspace w, as it was last seen
-	other string            // the tree that the next application makes of w, or takes back
+	other string            // the tree that the next apply makes of w, or takes back
 	made  string            // the workspace that was made last
 	count int
 }
@@ -272,7 +272,7 @@ func (r *crashRun) apply(from string, known bool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		before := r.tree
 		r.promise(func(l *ledger) {
-			l.Taking = append(l.Taking, before, "any") // both sides of an application are kept
+			l.Taking = append(l.Taking, before, "any") // both sides of an apply are kept
 			if l.Workspaces["w"] = nil; known {
 				l.Workspaces["w"] = []string{before, r.other}
 			}
@@ -295,7 +295,7 @@ func (r *crashRun) apply(from string, known bool) func(context.Context) error {
 				l.Snapshots[got.Before], l.Snapshots[got.After] = before, r.tree
 			}
 			if known && alike(l.trees[r.tree]) != r.other {
-				differs = errors.New("the application has another outcome than the first one")
+				differs = errors.New("the apply has another outcome than the first one")
 			}
 			r.other = alike(l.trees[before])
 		})

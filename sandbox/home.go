@@ -96,7 +96,7 @@ type Home struct {
 	cache  *layerstore.Cache
 	engine engine
 	ops    keylock.Locks
-	// Of applications to directories: the directories by the snapshots that are needed, and why interrupted ones could not
+	// Of applies to directories: the directories by the snapshots that are needed, and why interrupted ones could not
 	// be gone on with, by their ids.
 	applying, stuck sync.Map
 	limits          atomic.Pointer[Limits]

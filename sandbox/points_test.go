@@ -19,9 +19,9 @@ var rarePoints = map[string]string{
 	"further space of an upper recorded":   "uppers' TestWideHost",
 	"further spaces of an upper forgotten": "uppers' TestWideHost",
 
-	"application to a directory begun":  "TestApplyToDirectoryKilled",
-	"journal of an application written": "TestApplyToDirectoryKilled",
-	"journal of an application removed": "TestApplyToDirectoryKilled",
+	"apply to a directory begun":  "TestApplyToDirectoryKilled",
+	"journal of an apply written": "TestApplyToDirectoryKilled",
+	"journal of an apply removed": "TestApplyToDirectoryKilled",
 
 	"stray upper set aside": "TestOpenSetsAside",
 	"marker mended":         "TestRebuildMarker",

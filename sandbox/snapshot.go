@@ -261,7 +261,7 @@ func expiry(now time.Time, ttl time.Duration, at *time.Time) (*time.Time, error)
 }
 
 // Delete deletes a snapshot and frees the layers that nothing else needs; workspaces made from it are not touched. A
-// complete id that is not there is a success: it may have been deleted before. ErrConflict for what an application to a
+// complete id that is not there is a success: it may have been deleted before. ErrConflict for what an apply to a
 // directory needs that is under way or was interrupted.
 func (h *Home) Delete(ctx context.Context, r RefRequest) error {
 	ctx, end, err := h.beginChange(ctx)
@@ -286,7 +286,7 @@ func (h *Home) Delete(ctx context.Context, r RefRequest) error {
 	return h.deleteSnapshot(ctx, s, h.event(EventSnapshotDeleted, s.Workspace, session, s.ID, s.Name))
 }
 
-// deleteSnapshot removes a record and what only it kept. ErrConflict if an application to a directory needs it.
+// deleteSnapshot removes a record and what only it kept. ErrConflict if an apply to a directory needs it.
 func (h *Home) deleteSnapshot(ctx context.Context, s *catalog.Snapshot, e Event) error {
 	gone, err := h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
 		if err := h.notApplying(s); err != nil {

@@ -95,7 +95,7 @@ func settled(lines []string) []string {
 	return out
 }
 
-// stale is what an application tells of stale reads, as "content,listing path M".
+// stale is what an apply tells of stale reads, as "content,listing path M".
 func stale(r sandbox.ApplyResult) []string {
 	lines := []string{}
 	for _, x := range r.StaleReads {
@@ -104,7 +104,7 @@ func stale(r sandbox.ApplyResult) []string {
 	return lines
 }
 
-// refused is the result of an application that --serializable refuses.
+// refused is the result of an apply that --serializable refuses.
 func (h *home) refused(args ...string) sandbox.ApplyResult {
 	h.t.Helper()
 	r := h.run(append([]string{"--json", "apply", "--serializable"}, args...)...)

@@ -28,14 +28,14 @@ type ApplyRequest struct {
 	// Serializable changes nothing if the target has changed something that programs of From have read, or if that is not
 	// known: see ApplyResult.
 	Serializable bool `json:"serializable,omitempty"`
-	// Undo takes the last application to To back, in place of applying anything. ErrConflict if To was changed since,
+	// Undo takes the last apply to To back, in place of applying anything. ErrConflict if To was changed since,
 	// unless Force is set: then what was changed since is kept as by a rollback.
 	Undo  bool `json:"undo,omitempty"`
 	Force bool `json:"force,omitempty"`
-	// Drop gives up an application to a directory that was interrupted and cannot be gone on with, by the id that Check
+	// Drop gives up an apply to a directory that was interrupted and cannot be gone on with, by the id that Check
 	// tells, in place of applying anything. Nothing is changed in the directory: the result says what is left there.
 	Drop string `json:"drop,omitempty"`
-	// Progress is told of the import that an application to a directory waits for.
+	// Progress is told of the import that an apply to a directory waits for.
 	Progress func(Progress) `json:"-"`
 }
 

@@ -86,7 +86,7 @@ func testApply(e *env) {
 	})).From, To: "w"})
 	e.same("applied to an unmounted one", e.walk(e.mount("w")), want, opts)
 
-	// What went on since is one more step, with the last application as the base.
+	// What went on since is one more step, with the last apply as the base.
 	e.sh(`cd "$1"; sed -i s/^three$/3/ both; echo back > n/m/n`, try)
 	e.sh(`sed -i s/^1$/one/ "$1/both"`, at)
 	apply(sandbox.ApplyRequest{From: "try"})

@@ -4,7 +4,7 @@ import (
 	"snapfs/sandbox"
 )
 
-// testReads has an application tell and refuse what programs have read and the target has changed, and lists reads.
+// testReads has an apply tell and refuse what programs have read and the target has changed, and lists reads.
 func testReads(e *env) {
 	src := e.mkdir("src")
 	e.sh(`cd "$1"; mkdir dir; seq 9 > a; seq 9 > b; seq 9 > dir/x; printf x > "$(printf 'raw\377')"`, src)

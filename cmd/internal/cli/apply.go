@@ -41,7 +41,7 @@ changed then, nor if it is not known what they have read; the exit code is 4, an
 are S, a path, what was read of it and how it changed. 'snapfs help reads' says what is tracked.
 
 Before, both are frozen as snapshots without names, which expire after seven days. 'snapfs apply
---undo NAME' takes the last application to NAME back. If NAME was changed since, that is a conflict,
+--undo NAME' takes the last apply to NAME back. If NAME was changed since, that is a conflict,
 unless --force is given: then what was changed since is kept as 'snapfs rollback' does.
 
 A directory is changed with the rights of the user who calls. Each file is replaced whole, by another
@@ -90,7 +90,7 @@ A paused workspace stays paused. A workspace that is mounted read-only is a conf
 				return usagef("name the workspace or the snapshot that is to be applied")
 			}
 			if r.Undo && r.To == "" {
-				return usagef("name the workspace or the directory from which the last application is to be taken back")
+				return usagef("name the workspace or the directory from which the last apply is to be taken back")
 			}
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				r.Access = a.access()
@@ -106,8 +106,8 @@ A paused workspace stays paused. A workspace that is mounted read-only is a conf
 	f.BoolVar(&theirs, "theirs", false, "where there is a conflict, take what FROM has")
 	f.BoolVar(&r.Serializable, "serializable", false, "refuse if NAME has changed what programs in FROM have read")
 	f.BoolVarP(&r.DryRun, "dry-run", "n", false, "only show what would change")
-	f.BoolVar(&r.Undo, "undo", false, "take the last application to NAME back")
-	f.StringVar(&r.Drop, "drop", "", "give the interrupted application `ID` to a directory up")
+	f.BoolVar(&r.Undo, "undo", false, "take the last apply to NAME back")
+	f.StringVar(&r.Drop, "drop", "", "give the interrupted apply `ID` to a directory up")
 	f.BoolVar(&r.Force, "force", false, "with --undo, also if what is taken back was changed since")
 	git.flags(cmd)
 	return cmd
@@ -133,16 +133,16 @@ func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
 		a.noteDropped(got)
 	case r.Undo && got.Directory != "":
 		if len(got.Left) == 0 {
-			a.note("%s is as it was before the last application", target)
+			a.note("%s is as it was before the last apply", target)
 		} else {
-			a.note("%s is as it was before the last application, but for this:", target)
+			a.note("%s is as it was before the last apply, but for this:", target)
 		}
 		a.noteLeft(got)
 		if got.Kept != "" {
 			a.note("what was changed since is in snapshot %s", got.Kept)
 		}
 	case r.Undo:
-		a.note("%s is as it was before the last application; '%s' brings that back",
+		a.note("%s is as it was before the last apply; '%s' brings that back",
 			got.Workspace, a.hint("rollback "+got.Workspace+" "+got.Before))
 		if got.Kept != "" {
 			a.note("what was unsaved is snapshot %s", got.Kept)
@@ -176,9 +176,9 @@ func (a *app) apply(ctx context.Context, c api.API, r api.ApplyRequest) error {
 	return nil
 }
 
-// noteDropped says what an application that was given up leaves.
+// noteDropped says what an apply that was given up leaves.
 func (a *app) noteDropped(got api.ApplyResult) {
-	a.note("the interrupted application to %s was given up: a part of it is there", plain(got.Directory))
+	a.note("the interrupted apply to %s was given up: a part of it is there", plain(got.Directory))
 	if got.Before != "" {
 		a.note("what was there before, as far as it was to be changed, is in snapshot %s, and what it was to be in %s; they expire",
 			got.Before, got.After)

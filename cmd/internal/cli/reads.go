@@ -124,7 +124,7 @@ func staleLine(x api.StaleRead) string {
 	return text + ")"
 }
 
-// unserializable is the error of an application that reads stand against.
+// unserializable is the error of an apply that reads stand against.
 func unserializable(target string, got api.ApplyResult) error {
 	if n := len(got.StaleReads) + got.MoreStaleReads; n > 0 {
 		return failure(api.ErrConflict, "nothing was changed: %s has changed %s that programs have read: do the work again on "+

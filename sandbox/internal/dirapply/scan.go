@@ -17,7 +17,7 @@ import (
 // stageStart begins the names of stages.
 const stageStart = ".snapfs-apply-"
 
-// ErrInterrupted says that an application to the directory was interrupted, and is to be brought to an end first.
+// ErrInterrupted says that an apply to the directory was interrupted, and is to be brought to an end first.
 var ErrInterrupted = errors.New("something that was applied here is not complete")
 
 // StageName is the name that the stage of a run has in its root.
@@ -112,7 +112,7 @@ func (s *scan) dir(dir string) (more []string, err error) {
 	for name, st := range there {
 		path := threeway.Join(dir, name)
 		if dir == "" && len(name) > len(stageStart) && name[:len(stageStart)] == stageStart {
-			return nil, fmt.Errorf("%w: %s belongs to application %s, which was interrupted, and may hold files and directories "+
+			return nil, fmt.Errorf("%w: %s belongs to the apply %s, which was interrupted, and may hold files and directories "+
 				"of yours: apply anything here with the home that it was made with, which completes it first; if that cannot "+
 				"be, or it was dropped, move what is in it back to its place, and remove it only when it is empty",
 				ErrInterrupted, name, name[len(stageStart):])
