@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,7 +50,7 @@ func (s *service) join(ctx context.Context) error {
 	}
 	c, err := holder.Join(ctx, holder.Options{
 		Home: s.Home, Log: s.log, Programs: append(cli.ClientsOf(program), "/proc/self/exe"),
-		Start: holder.Start{Program: program, Args: withoutSocket(os.Args), Env: os.Environ(), Dir: s.dir},
+		Start: holder.Start{Program: program, Args: withoutSocket(s.Args), Env: unmanaged(os.Environ()), Managed: os.Getenv("NOTIFY_SOCKET") != ""},
 	}, false)
 	switch {
 	case errors.Is(err, holder.ErrConflict):
@@ -60,6 +62,18 @@ func (s *service) join(ctx context.Context) error {
 	}
 	s.keeper = c
 	return nil
+}
+
+// unmanaged drops what a service manager has told this process alone. See sd_notify(3), sd_listen_fds(3) and systemd.exec(5).
+func unmanaged(env []string) []string {
+	own := []string{
+		"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID", "FDSTORE", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC",
+		"JOURNAL_STREAM", "INVOCATION_ID", "SYSTEMD_EXEC_PID", "MAINPID", "MANAGERPID", "MEMORY_PRESSURE_WATCH", "MEMORY_PRESSURE_WRITE",
+	}
+	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(own, name)
+	})
 }
 
 // deaths are the daemons that have died since one served, and what the latest of them has logged last.
@@ -76,11 +90,22 @@ func (s *service) deaths() (deaths []sandbox.Death, lines []string) {
 	if path == "" {
 		path = filepath.Join(s.Home, api.LogName)
 	}
-	return deaths, lastLines(path)
+	// The file may lie in a mount that this daemon has yet to serve.
+	found := make(chan []string, 1)
+	go func() { found <- lastLines(path) }() // ends with the answer at the latest
+	select {
+	case lines = <-found:
+	case <-time.After(logWait):
+		s.log.Warn("what the daemon before has logged last is not known: its log does not answer", "path", path)
+	}
+	return deaths, lines
 }
 
 // maxLastBytes is how much of a log is read for its last lines: what the runtime prints of all goroutines comes after why.
 const maxLastBytes = 64 << 10
+
+// logWait is how long the log of the daemon before may take to be read.
+const logWait = 300 * time.Millisecond
 
 // lastLines are the last lines of a log; none if there is none.
 func lastLines(path string) []string {

@@ -33,7 +33,6 @@ type service struct {
 	home    *sandbox.Home
 	access  daemon.Access
 	served  bool       // it came to serve
-	dir     string     // where it was started; "" if that is not known
 	next    *successor // set before the server ends if a program goes on as the daemon
 
 	keeper     keeper
@@ -44,8 +43,10 @@ type service struct {
 
 // serve runs the daemon until ctx ends or a client stops it, or becomes the program that replaces it.
 func serve(ctx context.Context, o cli.ServeOptions) error {
+	if err := standAlone(); err != nil {
+		return err
+	}
 	s := &service{ServeOptions: o}
-	s.dir, _ = os.Getwd() // arguments may be relative to it
 	err := s.serve(ctx)
 	if s.next == nil || ctx.Err() != nil {
 		if s.served {
@@ -57,7 +58,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	if err != nil { // the successor takes what is left as after a crash
 		s.log.Error("this program did not end well before another one goes on", "error", err)
 	}
-	return s.next.become(s.log, s.dir)
+	return s.next.become(s.log, s.Args)
 }
 
 // serve runs the daemon.
@@ -67,6 +68,11 @@ func (s *service) serve(ctx context.Context) error {
 	// the modes of files.
 	unix.Umask(0)
 	if err := os.Chdir("/"); err != nil { // do not keep the file system of the working directory busy
+		return err
+	}
+	// os.Getwd looks up what PWD says, also in the program that replaces this one, and the one that follows it: it may be a
+	// mount that waits for them.
+	if err := os.Unsetenv("PWD"); err != nil {
 		return err
 	}
 	level := slog.LevelInfo
@@ -172,7 +178,7 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 					s.home.KeepMounts()
 				}
 				s.manager.reloading()
-				s.next = &successor{program, socket, kept}
+				s.next = s.successor(program, socket, kept)
 			},
 		})
 	}()

@@ -14,29 +14,42 @@ import (
 )
 
 // successor is the program that goes on as the daemon, in this process: what started it sees no change, and descriptors
-// can be handed on. The socket is; connections of mounts are not yet, so everything is unmounted before.
+// can be handed on. The socket is; connections of mounts are in the holder if it keeps them, and else everything is unmounted before.
 type successor struct {
 	program string
+	copied  *os.File // in memory, if a mount must answer for it; else nil
 	socket  *os.File
 	kept    bool // the path of the socket is a service manager's
 }
 
-// become runs the program in the place of this one, with the same arguments in the same directory. It returns only if
-// neither it nor this one can be run again.
-func (s *successor) become(log *slog.Logger, dir string) error {
-	if err := os.Chdir(dir); err != nil {
-		log.Warn("relative paths may not be found", "error", err)
+// successor is a program that is to go on. It is read now if that needs a mount, which nobody serves later.
+func (s *service) successor(program string, socket *os.File, kept bool) *successor {
+	copied, err := standingAlone(program)
+	if err != nil {
+		s.log.Error("the program that is to replace this one cannot be copied: this one goes on", "program", program, "error", err)
+		program = "/proc/self/exe"
 	}
+	return &successor{program, copied, socket, kept}
+}
+
+// become runs the program in the place of this one, with the same arguments, in the directory /. It returns only if
+// neither it nor this one can be run again.
+func (s *successor) become(log *slog.Logger, args []string) error {
 	// Until the program listens to it, SIGHUP would end the process.
 	signal.Ignore(unix.SIGHUP)
 	fd := int(s.socket.Fd())
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 		return fmt.Errorf("handing on the socket: %w", err)
 	}
-	args := append(withoutSocket(os.Args), fmt.Sprintf("--%s=%d", cli.SocketFDFlag, fd),
+	args = append(withoutSocket(args), fmt.Sprintf("--%s=%d", cli.SocketFDFlag, fd),
 		fmt.Sprintf("--%s=%t", cli.SocketKeptFlag, s.kept))
 	log.Info("replacing this program", "by", s.program)
-	err := unix.Exec(s.program, args, os.Environ())
+	err := error(nil)
+	if s.copied != nil {
+		err = execFile(s.copied, args)
+	} else {
+		err = unix.Exec(s.program, args, os.Environ())
+	}
 	log.Error("the program that was to replace this one cannot be run: this one goes on", "program", s.program,
 		"error", err)
 	return fmt.Errorf("going on: %w", unix.Exec("/proc/self/exe", args, os.Environ()))

@@ -11,9 +11,11 @@
 // socket. When nothing else is kept, the holder ends with the daemon.
 //
 // When the daemon dies without a word, the holder starts it again at once, as it was started: program, arguments,
-// environment, directory. One that does not come to serve is started again after pauses that double, and after maxFailures
-// of them not until somebody asks for it ("start"). From the second attempt on it is the program that served last, by its
-// descriptor, whatever is at its path now.
+// environment, in the directory /. It has the program as a descriptor, and looks up no path that could lie in a mount for
+// which it keeps a descriptor: nobody would answer. A program below a mountpoint is found all the same, but parts of Go programs
+// look it up by its path when they start: the daemon's should lie elsewhere. Should a service manager start the daemon, the holder does so only after
+// managedWait. One that does not come to serve is started again after pauses that double, and after maxFailures
+// of them not until somebody asks for it ("start").
 //
 // # Protocol
 //

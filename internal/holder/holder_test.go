@@ -101,7 +101,7 @@ func optionsOf(home string, args ...string) Options {
 	}
 	return Options{
 		Home: home, Programs: []string{"/proc/self/exe"}, Log: slog.New(slog.DiscardHandler),
-		Start: Start{Program: program, Args: args, Env: os.Environ(), Dir: "/"},
+		Start: Start{Program: program, Args: args, Env: os.Environ()},
 	}
 }
 

@@ -59,12 +59,13 @@ type Kept struct {
 	Files []*os.File // the receiver's own
 }
 
-// Start is how a daemon was started.
+// Start is how a daemon is started again, by the program that it runs, in the directory /. Paths in it must be absolute.
 type Start struct {
-	Program string   `json:"program"` // path
+	Program string   `json:"program"` // path, only to tell
 	Args    []string `json:"args"`    // with the program's name
 	Env     []string `json:"env"`
-	Dir     string   `json:"dir"`
+	// Managed says that a service manager starts it. The holder does only if that has not happened after a while.
+	Managed bool `json:"managed,omitempty"`
 }
 
 // Death is the end of a daemon that did not take leave.

@@ -83,7 +83,7 @@ func newProcess(dir string, follow bool) (*process, error) {
 		home: home, listener: listenerFD, buf: make([]byte, maxMessage), oob: make([]byte, oobSize), kept: map[string]entry{},
 		follows: -1, span: versions,
 	}
-	p.good.exe, p.most = -1, maxFailures
+	p.most = maxFailures
 	if p.id, err = identityOf(home); err != nil {
 		return nil, err
 	}

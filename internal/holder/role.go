@@ -26,6 +26,8 @@ const (
 	firstPause = 50 * time.Millisecond
 	// successorWait is how long the holder waits for the successor of a daemon that has left for one.
 	successorWait = 5 * time.Second
+	// managedWait is how long the holder waits for a service manager to start the daemon.
+	managedWait = 10 * time.Second
 	// stuckWait is how often the holder looks whether a daemon was killed that has not ended.
 	stuckWait = 500 * time.Millisecond
 	// takeWait is how long a daemon may take to ask for the role.
@@ -37,7 +39,7 @@ const (
 // recipe is how a daemon is started.
 type recipe struct {
 	start *Start
-	exe   int // its program; -1 if there is none
+	exe   int // its program
 }
 
 // owner is the process that has the role of the daemon.
@@ -61,7 +63,7 @@ type child struct {
 type role struct {
 	owner      *owner
 	good       recipe // of the last daemon that served
-	last       *Start // of the last one
+	last       recipe // of the last one, until one has served
 	child      *child
 	unended    []int     // children that were killed, and have not ended yet
 	left       int64     // as in response
@@ -241,6 +243,8 @@ func (p *process) died(reason string) {
 			writeDeaths(p.home, p.deaths)
 		}
 		p.end = true
+	case o.ready && o.start.Managed:
+		p.due = time.Now().Add(managedWait)
 	case o.ready:
 		p.due = later(p.started.Add(firstPause))
 	default:
@@ -248,11 +252,17 @@ func (p *process) died(reason string) {
 	}
 }
 
-// remember takes the program and the arguments of the daemon that had the role.
+// remember takes the program and the arguments of the daemon that had the role. Those of one that served are known.
 func (p *process) remember(o *owner) {
-	p.last = o.start
-	if !o.ready && o.exe >= 0 {
-		_ = unix.Close(o.exe) // of one that served it is that of the good one
+	old := o.recipe
+	switch {
+	case o.ready:
+		return
+	case p.good.start == nil:
+		old, p.last = p.last, o.recipe
+	}
+	if old.start != nil {
+		_ = unix.Close(old.exe)
 	}
 }
 
@@ -347,10 +357,12 @@ func (p *process) ready() {
 		return
 	}
 	o.ready = true
-	if p.good.exe >= 0 {
-		_ = unix.Close(p.good.exe)
+	for _, old := range []recipe{p.good, p.last} {
+		if old.start != nil {
+			_ = unix.Close(old.exe)
+		}
 	}
-	p.good = o.recipe
+	p.good, p.last = o.recipe, recipe{}
 	p.failures, p.attempts, p.most, p.deaths, p.left = 0, 0, maxFailures, nil, 0
 }
 
@@ -388,20 +400,16 @@ func (p *process) startAsked() {
 	}
 }
 
-// startDaemon starts the daemon as it was started.
+// startDaemon starts the daemon as it was started, by its descriptor: a path may lead into a mount that waits for it.
 func (p *process) startDaemon() {
 	from := p.good
 	if from.start == nil {
-		from.start = p.last
+		from = p.last
 	}
 	p.attempts++
 	p.started = time.Now()
 	p.reachable()
-	program := from.start.Program
-	if p.attempts > 1 && from.exe >= 0 {
-		program = fmt.Sprintf("/proc/self/fd/%d", from.exe)
-	}
-	c, err := spawnDaemon(program, from.start)
+	c, err := spawnDaemon(from)
 	if err != nil {
 		p.fate(Death{Time: time.Now(), Message: err.Error()})
 		p.failed()
@@ -413,7 +421,8 @@ func (p *process) startDaemon() {
 // background is the option with which a daemon reports on descriptor 3.
 const background = "--background"
 
-func spawnDaemon(program string, s *Start) (*child, error) {
+func spawnDaemon(from recipe) (*child, error) {
+	s := from.start
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("/dev/null: %w", err)
@@ -433,13 +442,9 @@ func spawnDaemon(program string, s *Start) (*child, error) {
 	if !slices.Contains(args, background) {
 		args = append(args, background)
 	}
-	dir := s.Dir
-	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		dir = "/"
-	}
 	pidfd := -1
-	pid, err := syscall.ForkExec(program, args, &syscall.ProcAttr{
-		Dir: dir, Env: s.Env, Files: []uintptr{uintptr(null), uintptr(null), uintptr(final), uintptr(pipe[1])},
+	pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", from.exe), args, &syscall.ProcAttr{
+		Dir: "/", Env: s.Env, Files: []uintptr{uintptr(null), uintptr(null), uintptr(final), uintptr(pipe[1])},
 		Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
 	})
 	if err == nil && pidfd < 0 {

@@ -47,6 +47,8 @@ type ServeOptions struct {
 	SocketGroup string   // whose members may use the socket; "" for none
 	Allow       []string // WHO:session=ID[,ID…]
 
+	Args []string // of a program that serves as this one does, whatever its working directory
+
 	Version string    // as clients see it
 	Metrics string    // local address, "" for none
 	Log     io.Writer // unless LogPath is set

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,9 +113,23 @@ only on directories that they own, nosuid and nodev.`,
 			return reported(err, background)
 		}
 		o.Settings = s.again
+		o.Args = anywhere(os.Args, cmd.Flags(), map[string]string{"home": a.home, "settings": s.file, "log": o.LogPath})
 		return a.serve(cmd.Context(), o, background)
 	}
 	return cmd
+}
+
+// anywhere are arguments that mean the same in any directory: paths are added as they are here, where they count before
+// those that were given. The home is always added, others if they were given.
+func anywhere(args []string, flags *pflag.FlagSet, paths map[string]string) []string {
+	for _, name := range slices.Sorted(maps.Keys(paths)) {
+		if f := flags.Lookup(name); name != "home" && (f == nil || !f.Changed) {
+			continue
+		}
+		arg := "--" + name + "=" + paths[name]
+		args = append(slices.DeleteFunc(slices.Clone(args), func(old string) bool { return old == arg }), arg)
+	}
+	return args
 }
 
 // serveFlags are the options of serve that can also be set in a file. They set o.
