@@ -21,9 +21,9 @@ func (a *app) stopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
 		Short: "end the daemon of the home",
-		Long: `Unmounts all workspaces of the home, and ends its daemon and the holder. Workspaces and snapshots stay. Layers that
-are not stored yet are stored after the next start, and files of destroyed workspaces that are not
-removed yet are removed then. If no daemon runs, nothing changes.
+		Long: `Unmounts all workspaces of the home, and ends its daemon and the holder. Workspaces and snapshots
+stay. Layers that are not stored yet are stored after the next start, and files of destroyed
+workspaces that are not removed yet are removed then. If no daemon runs, nothing changes.
 
 Programs that use a workspace do not keep the daemon from ending: their mounts are listed before they
 are taken away, with the programs. The next verb starts a daemon, which mounts again what was mounted.`,

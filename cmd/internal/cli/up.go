@@ -23,8 +23,9 @@ func (a *app) upCommand() *cobra.Command {
 		Short: "create a workspace if it is missing, and mount it",
 		Long: `Creates workspace NAME from SRC if no workspace has that name, and mounts it. SRC and --wait are as
 in 'snapfs create'. If the workspace exists and was made from something else, that is a conflict. The
-last element of MOUNTPOINT is created if it is missing. If the workspace is already mounted on MOUNTPOINT, nothing changes. Without MOUNTPOINT, NAME
-is brought up as snapfs.toml says, see below, or else mounted where it is or was mounted last.
+last element of MOUNTPOINT is created if it is missing. If the workspace is already mounted on
+MOUNTPOINT, nothing changes. Without MOUNTPOINT, NAME is brought up as snapfs.toml says, see below,
+or else mounted where it is or was mounted last.
 
 A workspace whose own data are lost comes back in the state of its newest snapshot. So does one that
 was destroyed, unless --from is given. --json reports what was done: same, restored or fresh.
@@ -71,50 +72,7 @@ others. 'snapfs down' takes them down.`,
 					return a.upProject(cmd, p, args, imported)
 				}
 			}
-			mountpoint := "" // that of before
-			if len(args) == 2 {
-				var err error
-				if mountpoint, err = absolute("mountpoint", args[1]); err != nil {
-					return err
-				}
-				if err := mountable(mountpoint); err != nil {
-					return err
-				}
-			}
-			src, err := source(cmd, from)
-			if err != nil {
-				return err
-			}
-			home := anyHome
-			if mountpoint == "" {
-				if _, err := os.Stat(a.home); errors.Is(err, fs.ErrNotExist) {
-					return neverMounted(args[0])
-				}
-				home = existingHome
-			}
-			return a.withClient(cmd.Context(), home, func(c *client.Client) error {
-				if err := a.onlyOne(cmd.Context(), c, from, src); err != nil {
-					return err
-				}
-				name := args[0]
-				if mountpoint == "" {
-					var err error
-					if name, mountpoint, err = a.mountedLast(cmd.Context(), c, name); err != nil {
-						return err
-					}
-				}
-				up, err := a.up(cmd.Context(), c, api.CreateRequest{Name: name, Source: src, WaitImported: imported}, api.MountRequest{
-					Access: a.access(), Workspace: name, Mountpoint: mountpoint, MakeMountpoint: true,
-					MountOptions: options.MountOptions,
-				})
-				if err != nil {
-					return err
-				}
-				if up.How == api.Same && src != "" {
-					a.note("workspace %s exists already; --from is ignored", up.ID)
-				}
-				return a.result(up, line(mountedLine(up.Workspace)))
-			})
+			return a.upOne(cmd, args, from, imported, options.MountOptions)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "",
@@ -123,6 +81,52 @@ others. 'snapfs down' takes them down.`,
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the `FILE` that names the workspaces (default: snapfs.toml)")
 	mountFlags(cmd, &options)
 	return cmd
+}
+
+// upOne does up for a workspace with a mountpoint, or without one where it was mounted last.
+func (a *app) upOne(cmd *cobra.Command, args []string, from string, imported bool, options api.MountOptions) error {
+	mountpoint, home := "", existingHome // "": that of before
+	if len(args) == 2 {
+		var err error
+		if mountpoint, err = absolute("mountpoint", args[1]); err != nil {
+			return err
+		}
+		if err := mountable(mountpoint); err != nil {
+			return err
+		}
+		home = anyHome
+	}
+	src, err := source(cmd, from)
+	if err != nil {
+		return err
+	}
+	if mountpoint == "" {
+		if _, err := os.Stat(a.home); errors.Is(err, fs.ErrNotExist) {
+			return neverMounted(args[0])
+		}
+	}
+	ctx, name := cmd.Context(), args[0]
+	return a.withClient(ctx, home, func(c *client.Client) error {
+		if err := a.onlyOne(ctx, c, from, src); err != nil {
+			return err
+		}
+		if mountpoint == "" {
+			var err error
+			if name, mountpoint, err = a.mountedLast(ctx, c, name); err != nil {
+				return err
+			}
+		}
+		up, err := a.up(ctx, c, api.CreateRequest{Name: name, Source: src, WaitImported: imported}, api.MountRequest{
+			Access: a.access(), Workspace: name, Mountpoint: mountpoint, MakeMountpoint: true, MountOptions: options,
+		})
+		if err != nil {
+			return err
+		}
+		if up.How == api.Same && src != "" {
+			a.note("workspace %s exists already; --from is ignored", up.ID)
+		}
+		return a.result(up, line(mountedLine(up.Workspace)))
+	})
 }
 
 // mountedLast gives the name of a workspace, and where it is mounted or was last.
