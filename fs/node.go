@@ -1,18 +1,20 @@
 package fs
 
 import (
+	"errors"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
 	"snapfs/layers"
 )
 
-// Lookup answers an unknown name with node 0, which the kernel remembers as "no such name".
+// Lookup answers an unknown name with node 0, which the kernel remembers as "no such name" unless it may come back.
 func (a *adapter) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	e, err := a.o.Lookup(layers.NodeID(h.NodeId), name)
 	if err != nil {
 		st := a.status(err)
-		if st == fuse.ENOENT {
+		if st == fuse.ENOENT && !errors.Is(err, layers.ErrAway) {
 			out.EntryValid = forever
 			return fuse.OK
 		}

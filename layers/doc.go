@@ -55,7 +55,8 @@
 //
 // The kernel keeps the size of a file that it knows, so a version is another generation of the node. Who has opened a
 // version that nobody has read, and that is gone, gets ESTALE. What is removed before it is read is gone from the view,
-// too; a file that is found under another name, in a directory listed later, stays where it was seen. One that was moved
+// too, and is looked for again until the import ends (sourcegone.go): a checkout removes files and makes them anew. What
+// is gone then is counted (SourceLost); a directory that is removed itself is an error. A file that is found under another name, in a directory listed later, stays where it was seen. One that was moved
 // into a directory listed before counts as removed. Inode numbers are the host's as far as they are free, below 1<<32.
 //
 // # Inode numbers

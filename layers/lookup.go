@@ -61,7 +61,7 @@ func (o *Overlay) lookupIn(parent NodeID, name string) (Entry, *node, error) {
 		if o.reads != nil {
 			o.noteAbsent(p, name, err)
 		}
-		return Entry{}, nil, o.report(err, p.top, name)
+		return Entry{}, nil, o.report(awayOr(err, p.parts(), name), p.top, name)
 	}
 	n := s.known
 	if n == nil {

@@ -182,7 +182,7 @@ func (o *Overlay) itemsOf(n *node) (dirItems, error) {
 	if items, ok := o.listings.cached(n); ok {
 		return items, nil
 	}
-	items, err := o.merge(n.parts())
+	items, err := o.mergeBy(n.parts(), listAll)
 	if err != nil {
 		return dirItems{}, err
 	}
@@ -192,13 +192,18 @@ func (o *Overlay) itemsOf(n *node) (dirItems, error) {
 
 // merge lists the names that directories show together, topmost first.
 func (o *Overlay) merge(parts []*part) ([]dirItem, error) {
+	return o.mergeBy(parts, func(p *part, fn func(rawEntry) error) error { return p.backend().list(p, fn) })
+}
+
+// mergeBy is merge where list lists one of the directories.
+func (o *Overlay) mergeBy(parts []*part, list func(p *part, fn func(rawEntry) error) error) ([]dirItem, error) {
 	var items []dirItem
 	var seen map[string]bool
 	if len(parts) > 1 {
 		seen = map[string]bool{}
 	}
 	for _, part := range parts {
-		err := part.backend().list(part, func(e rawEntry) error {
+		err := list(part, func(e rawEntry) error {
 			if seen != nil {
 				if seen[e.name] {
 					return nil

@@ -22,7 +22,7 @@ import (
 const (
 	recordDir   = 1 + iota // a directory: number, number of the one it is in, name, device, whether left out; inode
 	recordNames            // its names: number, count; each: name, number, type, the host's number if that is another
-	recordName             // a name that has changed: number of the directory, name, number, type and nameGone
+	recordName             // a name that has changed: number of the directory, name, number and type above it
 	recordInode            // what else is fixed: number, the host's number; inode, version, kind of copy, sum of a small one
 )
 
@@ -230,7 +230,7 @@ func (j *sourceJournal) name(d *sourceDir, e *sourceName) {
 	r := newRecord(recordName)
 	r.put(d.number)
 	r.putText(e.name)
-	r.put(e.word.Load())
+	r.put(e.word.Load() &^ nameGone)
 	number, _, _ := e.get()
 	r.put(j.s.bound[number])
 	j.write(r)
@@ -273,7 +273,7 @@ func (s *sourceStore) replay(kind byte, r *record) bool {
 		if e == nil {
 			return false
 		}
-		e.word.Store(word)
+		e.word.Store(word &^ nameGone) // it is looked at again
 		number, _, _ := e.get()
 		s.giveLocked(number, host)
 		return true

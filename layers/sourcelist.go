@@ -34,7 +34,7 @@ type sourceName struct {
 	word atomic.Uint64 // the number, above it type and nameGone
 }
 
-// nameGone says that a name was removed before it was read.
+// nameGone says that a name was removed before it was read. It may come back until the import has ended.
 const nameGone = 1 << 63
 
 func (e *sourceName) get() (number uint64, typ uint32, gone bool) {
@@ -69,7 +69,10 @@ func (s *sourceStore) addDirLocked(up *sourceDir, name string, number, dev uint6
 }
 
 // list implements backend.
-func (s *sourceStore) list(o *part, fn func(rawEntry) error) error {
+func (s *sourceStore) list(o *part, fn func(rawEntry) error) error { return s.listNames(o, false, fn) }
+
+// listNames is list, with the names that are gone and may come back if away is set.
+func (s *sourceStore) listNames(o *part, away bool, fn func(rawEntry) error) error {
 	d, err := s.dirOf(o)
 	if err != nil {
 		return err
@@ -78,10 +81,11 @@ func (s *sourceStore) list(o *part, fn func(rawEntry) error) error {
 	if err != nil {
 		return err
 	}
+	away = away && !s.isEnded()
 	for i := range names {
 		e := &names[i]
 		number, typ, gone := e.get()
-		if gone {
+		if gone && !away {
 			continue
 		}
 		if err := fn(rawEntry{name: e.name, typ: typ, ino: number, id: number}); err != nil {
@@ -89,6 +93,20 @@ func (s *sourceStore) list(o *part, fn func(rawEntry) error) error {
 		}
 	}
 	return nil
+}
+
+// isListed reports whether the names of a directory are fixed.
+func (s *sourceStore) isListed(d *sourceDir) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return d.listed
+}
+
+// isEnded reports whether the image is made.
+func (s *sourceStore) isEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.walk.ended
 }
 
 // entryOf gives a name of a directory; unix.ENOENT.
@@ -120,17 +138,21 @@ type listedName struct {
 	sx   *unix.Statx_t // nil: not looked at
 }
 
-// namesIn gives the names of a directory, which it lists if nobody has.
+// namesIn gives the names of a directory, which it lists if nobody has. One that is gone has none.
 func (s *sourceStore) namesIn(d *sourceDir) ([]sourceName, error) {
 	s.mu.Lock()
-	names, listed := d.names, d.listed
+	names, listed := d.names, d.listed || s.walk.ended
 	s.mu.Unlock()
 	if listed {
 		return names, nil
 	}
 	list, err := s.hostNames(d)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		list, err = nil, s.there() // it was removed
+	if isAway(err) {
+		s.reopen(d)
+		list, err = s.hostNames(d)
+	}
+	if isAway(err) {
+		return nil, s.loseDir(d)
 	}
 	if err != nil {
 		return nil, err
@@ -175,7 +197,7 @@ func (s *sourceStore) hostNames(d *sourceDir) ([]listedName, error) {
 func (s *sourceStore) publish(d *sourceDir, list []listedName) (names []sourceName, asked []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d.listed {
+	if d.listed || s.walk.ended {
 		return d.names, nil
 	}
 	own := map[uint64]bool{} // hosts' numbers in this list that are not given yet
@@ -211,12 +233,16 @@ func (s *sourceStore) publish(d *sourceDir, list []listedName) (names []sourceNa
 		e := &d.names[len(d.names)-1]
 		e.name = name
 		e.set(number, l.typ)
+		if l.sx != nil && l.sx.Mask == 0 {
+			s.loseLocked(d, e)
+		}
 		if l.typ == unix.S_IFDIR {
 			d.subdirs++
 		}
 	}
 	d.listed = true
 	s.log.names(d)
+	s.foundLocked(sourcePlace{dir: d})
 	return d.names, nil
 }
 
@@ -225,15 +251,15 @@ func (s *sourceStore) takenLocked(d *sourceDir, host uint64) bool {
 	return d.dev != s.dev || host <= rootIno || host > maxSourceIno || s.given.Contains(host)
 }
 
-// numberLocked gives an inode its number; ok is false for a file that is to be seen elsewhere, or is gone. mu is held.
+// numberLocked gives an inode its number; ok is false for a file that is to be seen elsewhere. mu is held.
 func (s *sourceStore) numberLocked(d *sourceDir, l *listedName) (number uint64, ok bool) {
 	if l.sx == nil || !s.takenLocked(d, l.host) {
 		s.given.Add(l.host)
 		return l.host, true
 	}
 	sx := l.sx
-	if sx.Mask == 0 {
-		return 0, false
+	if sx.Mask == 0 { // it is gone
+		return s.freshLocked(l.host), true
 	}
 	host := deviceInode{unix.Mkdev(sx.Dev_major, sx.Dev_minor), sx.Ino, hostAttr(sx).Btime}
 	if l.typ == unix.S_IFDIR {

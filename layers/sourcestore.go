@@ -329,15 +329,20 @@ func (s *sourceStore) observe(d *sourceDir, e *sourceName) (observed, error) {
 	for {
 		number, _, gone := e.get()
 		if gone {
-			return observed{}, unix.ENOENT
+			if back, err := s.comeBack(d, e, number); err != nil {
+				return observed{}, err
+			} else if !back {
+				return observed{}, unix.ENOENT
+			}
+			continue
 		}
 		if seen, ok := s.seenAs(number); ok {
 			return seen, nil
 		}
 		at := s.place(number, d, e)
 		sx, facts, err := s.look(at.dir, at.name, false)
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-			if err := s.vanish(d, e, number); err != nil {
+		if isAway(err) {
+			if err := s.vanish(d, e, number, at); err != nil {
 				return observed{}, err
 			}
 			continue
@@ -361,7 +366,7 @@ func (s *sourceStore) place(number uint64, d *sourceDir, e *sourceName) sourcePl
 	return sourcePlace{d, e.name}
 }
 
-// note takes in what the host says of a name. It is false if the name has got another number.
+// note takes in what the host says of a name. It is false if the name is to be looked at once more.
 func (s *sourceStore) note(d *sourceDir, e *sourceName, number uint64, sx *unix.Statx_t, facts *sourceInode) (observed, bool) {
 	a := facts.attr
 	a.Ino = number
@@ -400,7 +405,7 @@ func (s *sourceStore) note(d *sourceDir, e *sourceName, number uint64, sx *unix.
 }
 
 // reboundLocked gives a name whose inode is another one than that which was listed a number of its own, where it must
-// have one. mu is held.
+// have one. It is true if the name is to be looked at once more. mu is held.
 func (s *sourceStore) reboundLocked(d *sourceDir, e *sourceName, number uint64, typ uint32, sx *unix.Statx_t, a *Attr) bool {
 	host, ok := s.bound[number]
 	if !ok {
@@ -409,15 +414,23 @@ func (s *sourceStore) reboundLocked(d *sourceDir, e *sourceName, number uint64, 
 	if host == sx.Ino && typ == a.typ() || mountOf(sx) != s.host.mount {
 		return false
 	}
+	if _, ok := s.moved[number]; ok {
+		delete(s.moved, number) // another one is there now
+		return true
+	}
 	s.changedLocked(d, e.name)
 	if typ == a.typ() && !s.shared.Contains(number) {
 		s.bound[number] = sx.Ino
 		return false
 	}
-	n := s.freshLocked(sx.Ino)
-	e.set(n, a.typ())
-	s.log.name(d, e)
+	s.renumberLocked(d, e, sx.Ino, a.typ())
 	return true
+}
+
+// renumberLocked gives a name a number of its own. mu is held.
+func (s *sourceStore) renumberLocked(d *sourceDir, e *sourceName, host uint64, typ uint32) {
+	e.set(s.freshLocked(host), typ)
+	s.log.name(d, e)
 }
 
 // tellLocked notes what is told of a regular file. mu is held.

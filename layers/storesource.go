@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 // begins anew, and fixes these files before it takes them. What has not changed is found in the store again.
 type sourceWalk struct {
 	pass  uint32             // counts the walks through the tree
+	round int                // counts those of the present call of StoreSource
 	again map[uint64]bool    // numbers of files that the next pass fixes
 	older map[uint64][]int64 // sizes of the last versions of files that are not fixed
 	ended bool               // the image is made: what is not fixed stays as it was taken
@@ -26,6 +28,10 @@ type sourceWalk struct {
 	// Of the pass:
 	unread Unreadable
 	repeat string // a path, "" for none, that was something else right then
+	anew   bool   // it has a name as gone that is there again
+	// Names that are gone, and directories that were gone when they were to be listed, which have no name here: the pass
+	// that has them so.
+	lost map[sourcePlace]uint32
 	// What the image has of files that are not fixed and were told anew since.
 	stored map[uint64]sourceFile
 }
@@ -42,6 +48,14 @@ func (w *sourceWalk) againLocked(number uint64, pass uint32) {
 		w.again = map[uint64]bool{}
 	}
 	w.again[number] = true
+}
+
+// loseLocked notes that a name is gone.
+func (w *sourceWalk) loseLocked(at sourcePlace) {
+	if w.lost == nil {
+		w.lost = map[sourcePlace]uint32{}
+	}
+	w.lost[at] = 0
 }
 
 // olderLocked notes that a file has another version.
@@ -107,6 +121,7 @@ func StoreSource(
 		if err := src.pauseBefore(ctx, pass); err != nil {
 			return chunkstore.Manifest{}, err
 		}
+		src.setRound(pass)
 		m, err := src.storePass(ctx, s, l, opts, fn)
 		if errors.Is(err, errNoted) && opts.Seen != nil {
 			opts.Seen = nil
@@ -122,12 +137,13 @@ func (s *sourceStore) pauseBefore(ctx context.Context, pass int) error {
 	if pass == 0 || s.hasty {
 		return ctx.Err()
 	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(min(firstPause<<(pass-1), lastPause)):
-		return nil
-	}
+	return sleep(ctx, min(firstPause<<(pass-1), lastPause))
+}
+
+func (s *sourceStore) setRound(round int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.walk.round = round
 }
 
 // storePass is one walk.
@@ -141,7 +157,7 @@ func (s *sourceStore) storePass(
 	s.host.recaller = s.host.newRecaller(opts, k)
 	src := readAhead(t)
 	defer src.close()
-	opts.written = s.endPass
+	opts.written = func() error { return s.endPass(ctx) }
 	m, err := storeSource(ctx, to, src, k, opts, false, fn)
 	if err != nil {
 		s.mu.Lock()
@@ -158,12 +174,15 @@ func (s *sourceStore) beginPass() map[uint64]bool {
 	w := &s.walk
 	fix := w.again
 	w.pass++
-	w.again, w.unread, w.repeat = nil, Unreadable{}, ""
+	w.again, w.unread, w.repeat, w.anew = nil, Unreadable{}, "", false
 	return fix
 }
 
 // endPass has the layer show nothing else than the image from then on. errAgain: it has shown more.
-func (s *sourceStore) endPass() error {
+func (s *sourceStore) endPass(ctx context.Context) error {
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &s.walk
@@ -175,7 +194,7 @@ func (s *sourceStore) endPass() error {
 		slices.Sort(unread.Paths)
 		return &unread
 	}
-	if len(w.again) > 0 || w.repeat != "" {
+	if len(w.again) > 0 || w.repeat != "" || w.anew {
 		return errAgain
 	}
 	w.ended, w.unset = true, nil
@@ -195,15 +214,30 @@ func (t *sourceTree) Root(context.Context) (*squashfs.Entry, error) {
 	return t.entry("", rootPart(t.l), seen, nil), nil
 }
 
-// Names implements squashfs.Source.
+// Names implements squashfs.Source. What is gone is among them: it may be there again.
 func (t *sourceTree) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error) {
-	var names []string
 	o := dir.Handle.(*sourceNode).o
-	err := t.s.list(o, func(e rawEntry) error {
-		names = append(names, e.name)
-		return ctx.Err()
-	})
-	return names, t.passOver(o, "", err)
+	names, err := t.namesIn(o)
+	return names, cmp.Or(ctx.Err(), t.passOver(o, "", err))
+}
+
+func (t *sourceTree) namesIn(dir *part) ([]string, error) {
+	d, err := t.s.dirOf(dir)
+	if err != nil {
+		return nil, err
+	}
+	list, err := t.s.namesIn(d)
+	if err != nil {
+		return nil, err
+	}
+	if list == nil && !t.s.isListed(d) && !t.s.passLost(sourcePlace{dir: d}) {
+		return nil, errAgain // it was gone for a moment only
+	}
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = list[i].name
+	}
+	return names, nil
 }
 
 // sourceNode is what an entry is in the layer.
@@ -236,7 +270,7 @@ func (t *sourceTree) gone(dir *part, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, _, gone := e.get(); !gone {
+	if _, _, gone := e.get(); !gone || !t.s.passLost(sourcePlace{d, name}) {
 		return errAgain
 	}
 	return nil

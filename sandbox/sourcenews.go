@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"snapfs/layers"
+	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
 )
 
@@ -22,6 +24,7 @@ const (
 type sourceNews struct {
 	told    chan sourceChange // immutable
 	changed sync.Map          // of *atomic.Int64, by layer
+	running sync.Map          // of *layers.Lower, by layer that is being imported
 }
 
 // sourceChange is one file that was found changed.
@@ -85,18 +88,46 @@ func (h *Home) eventsOver(layer string, event func(workspace string) Event) []Ev
 	return events
 }
 
+// missing counts the names that are gone in the directory of a layer while it is imported.
+func (s *sourceNews) missing(layer string) int64 {
+	low, ok := s.running.Load(layer)
+	if !ok {
+		return 0
+	}
+	n, _ := low.(*layers.Lower).SourceLost()
+	return int64(n)
+}
+
+// lostText says which names are not in the image of a directory, because they were gone; empty if none are.
+func lostText(low *layers.Lower) string {
+	n, some := low.SourceLost()
+	if n == 0 {
+		return ""
+	}
+	for i := range some {
+		some[i] = api.Quoted(some[i])
+	}
+	return fmt.Sprintf("%d names were gone before they were read: %s", n, strings.Join(some, ", "))
+}
+
 // Imported implements layerstore.Owner.
 func (o storerOwner) Imported(r *catalog.Layer, low *layers.Lower) []Event {
-	detail := r.Source.Path
+	detail, level := r.Source.Path, "info"
 	if n := o.home.sources.count(r.ID); n > 0 {
 		detail = fmt.Sprintf("%s; %d files were changed there meanwhile", detail, n)
 	}
 	if n := low.SourceLeftOut(); n > 0 {
 		detail = fmt.Sprintf("%s; %d mounts in it were left out", detail, n)
 	}
+	if lost := lostText(low); lost != "" {
+		detail, level = fmt.Sprintf("%s; %s", detail, lost), "warn"
+		o.home.log.Warn("a directory is imported", "path", r.Source.Path, "missing", lost)
+	}
 	o.home.sources.changed.Delete(r.ID)
 	return o.home.eventsOver(r.ID, func(workspace string) Event {
-		return o.home.event(EventImportEnded, workspace, "", "", detail)
+		e := o.home.event(EventImportEnded, workspace, "", "", detail)
+		e.Level = level
+		return e
 	})
 }
 

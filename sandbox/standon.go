@@ -145,6 +145,8 @@ func (o storerOwner) Import(
 	if s.By != nil {
 		ctx = peer.With(ctx, s.By)
 	}
+	h.sources.running.Store(r.ID, low)
+	defer h.sources.running.Delete(r.ID)
 	notes := h.newNotes(ctx, s.Path, Part{})
 	m, err := h.importNoting(notes, func(opts layers.StoreOptions) (chunkstore.Manifest, error) {
 		opts.Progress, opts.Seen = tell.Progress, func(dev, ino uint64) layers.Seen {
@@ -186,7 +188,7 @@ func (h *Home) importOf(top string) *Import {
 	i := h.storer.Importing(l.ID)
 	return &Import{
 		Directory: l.Source.Path, Running: i.Running, Files: i.Files, Bytes: i.Bytes, Total: i.Total, Problem: i.Problem,
-		Changed: h.sources.count(l.ID),
+		Changed: h.sources.count(l.ID), Missing: h.sources.missing(l.ID),
 	}
 }
 

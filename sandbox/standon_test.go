@@ -251,6 +251,29 @@ func TestStandOnDestroyed(t *testing.T) {
 	require.FileExists(t, filepath.Join(s.src, "a"))
 }
 
+// TestStandOnMissing removes a file before it is read, and another that comes back.
+func TestStandOnMissing(t *testing.T) {
+	s := newStanding(t)
+	s.create(t.Context())
+	s.mount("w", s.at)
+	s.sh(`ls sub > /dev/null; rm "$2/sub/f1" "$2/sub/f2"; ! cat sub/f1 sub/f2; echo new > "$2/sub/f2"`)
+	s.release()
+	_, err := s.Base(t.Context(), sandbox.BaseRequest{Of: []string{"w"}})
+	require.NoError(t, err)
+	s.sh(`! cat sub/f1; test "$(cat sub/f2)" = new`)
+	var ended []string
+	err = s.Events(t.Context(), sandbox.EventsRequest{Workspace: "w"}, func(e sandbox.Event) error {
+		if e.Kind == sandbox.EventImportEnded {
+			ended = append(ended, e.Level, e.Detail)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Len(t, ended, 2)
+	require.Equal(t, "warn", ended[0])
+	require.Contains(t, ended[1], "1 names were gone before they were read: \"sub/f1\"")
+}
+
 // TestStandOnReopened opens a home again while an import is under way.
 func TestStandOnReopened(t *testing.T) {
 	s := newStanding(t)

@@ -74,6 +74,8 @@ type Import struct {
 	// Changed counts the files that were found changed in the directory after the workspace had shown them. The workspace
 	// goes on to show what it did.
 	Changed int64 `json:"changed,omitempty"`
+	// Missing counts the names that were listed in the directory and are gone. They are looked for until the import ends.
+	Missing int64 `json:"missing,omitempty"`
 	// Problem is why the last attempt failed. It is tried again, less and less often, and at once when a call waits for it.
 	Problem string `json:"problem,omitempty"`
 }

@@ -381,9 +381,9 @@ func TestImportState(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	err := showWorkspace(&out, api.Workspace{Import: &api.Import{Running: true, Files: 50, Bytes: 2048, Total: 200, Changed: 1, Problem: "no room"}})
+	err := showWorkspace(&out, api.Workspace{Import: &api.Import{Running: true, Files: 50, Bytes: 2048, Total: 200, Changed: 1, Missing: 2, Problem: "no room"}})
 	if text := out.String(); err != nil || !strings.Contains(text, "50 files, 2.0 KiB (25 %), failed before: no room") ||
-		!strings.Contains(text, "1 file after") {
+		!strings.Contains(text, "1 file after") || !strings.Contains(text, "2 names gone") {
 		t.Errorf("%s %v", text, err)
 	}
 }

@@ -13,10 +13,11 @@ const importHelp = `A directory of more than 1,000 files or 8 MiB is imported in
 file system and taken as a whole. Until that has ended, the workspace stands on the directory itself:
 what nobody has read yet is read from there. What was read once stays as it was. A file that is
 changed in the directory before that is taken whole, as it is when it is read or imported; who has it
-open in the workspace then gets ESTALE and opens it again. What is deleted or moved there before may
-be missing. 'snapfs log NAME' names what changed. The directory is never written to, and should stay
-where it is: what was not read before it went away cannot be read. 'snapfs list' shows how far an
-import is, and 'snapfs show' why one failed; it is tried again. --wait imported imports first.`
+open in the workspace then gets ESTALE and opens it again. What is deleted or moved there before is
+missing, unless it is there again before the import ends. 'snapfs log NAME' names what changed, and
+counts what is missing. The directory is never written to, and should stay where it is: what was not
+read before it went away cannot be read. 'snapfs list' shows how far an import is, and 'snapfs show'
+why one failed; it is tried again. --wait imported imports first.`
 
 // waitFlag adds --wait to a verb that makes workspaces.
 func waitFlag(cmd *cobra.Command, wait *string) {
@@ -67,6 +68,14 @@ func importText(i *api.Import) string {
 		text += ", failed before: " + plain(i.Problem)
 	}
 	return text
+}
+
+// missingText says how many names are gone in a directory that is imported.
+func missingText(i *api.Import) string {
+	if i == nil || i.Missing == 0 {
+		return ""
+	}
+	return plural(i.Missing, "name") + " gone before they were read: looked for until the import ends"
 }
 
 // changedText says how many files were changed while a directory is imported.

@@ -66,6 +66,7 @@ func showWorkspace(w io.Writer, ws api.Workspace) error {
 		"layers", strconv.Itoa(ws.Layers),
 		"import", importText(ws.Import),
 		"changed in source", changedText(ws.Import),
+		"missing in source", missingText(ws.Import),
 		"problem", cannotStore(ws.Problem),
 		"requests", requestCounts(ws.Requests),
 	)
