@@ -80,10 +80,27 @@ func duplicate(f *os.File) (fd int, err error) {
 	}
 	var dupErr error
 	err = raw.Control(func(of uintptr) { fd, dupErr = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0) })
-	if err := errors.Join(err, dupErr); err != nil {
+	switch err := errors.Join(err, dupErr); {
+	case errors.Is(err, unix.EMFILE):
+		return -1, err
+	case err != nil:
 		return -1, fmt.Errorf("%w: %w", ErrNotConnection, err)
 	}
 	return fd, nil
+}
+
+// End ends a live connection that nobody goes on with, of which device is a descriptor, the caller's, and dev the number of
+// the file system: programs in it get ENOTCONN, whoever else has a descriptor. One that has ended is left as it is.
+func End(device *os.File, dev uint64) error {
+	fd, err := duplicate(device)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	if err := (&kept{dev: dev}).checkDevice(fd); err != nil {
+		return err
+	}
+	return transport.End(fd, dev)
 }
 
 // fuseDevice is the device number of /dev/fuse, see Documentation/admin-guide/devices.txt.

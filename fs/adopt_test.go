@@ -275,3 +275,41 @@ func TestAdoptErrors(t *testing.T) {
 	endMount(t, a)
 	try("after its end", held, opts, ErrEnded)
 }
+
+// TestEnd: a connection ends although another process has a descriptor of it, and no other one does.
+func TestEnd(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	m, err := serve(ctx, fakefs.New(), dir, nil, liveOptions(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := serve(ctx, fakefs.New(), t.TempDir(), nil, liveOptions(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer endMount(t, other)
+	held := deviceOf(t, m) // the holder's copy
+	if err := m.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := End(held, m.dev); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := fakefs.Stat(t, filepath.Join(dir, "x")); err == nil {
+		t.Error("a program gets an answer from a connection that was ended")
+	}
+	if _, err := Detach(dir, m.dev); err != nil {
+		t.Error(err)
+	}
+	// A number that is used again.
+	if err := End(held, other.dev); err != nil && !errors.Is(err, ErrNotConnection) {
+		t.Error(err)
+	}
+	if other.Ended() {
+		t.Error("another connection has ended")
+	}
+}

@@ -7,19 +7,22 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	snapfuse "snapfs/fs"
 	"snapfs/internal/livestate"
 	"snapfs/sandbox/internal/catalog"
 )
 
 // takeOver goes on with the connections of the process that had the home before. Those that cannot be gone on with end:
-// their mounts are dead ones, as if nothing had kept them. Nothing uses the home yet, and no path may be looked up that
-// could lie inside a mount: nobody answers before this returns.
+// their mounts are dead ones, as if nothing had kept them. An error is one that may not come again: who holds the
+// connections is to try again. Nothing uses the home yet, and no path may be looked up that could lie inside a mount:
+// nobody answers before this returns.
 func (h *Home) takeOver(ctx context.Context) error {
 	if h.keeper == nil {
 		return nil
@@ -32,7 +35,7 @@ func (h *Home) takeOver(ctx context.Context) error {
 	some.SetLimit(runtime.GOMAXPROCS(0))
 	for _, k := range all {
 		if strings.HasPrefix(k.Name, keptPrefix) {
-			some.Go(func() error { h.takeOverOne(ctx, k); return nil })
+			some.Go(func() error { return h.takeOverOne(ctx, k) })
 			continue
 		}
 		for _, f := range k.Files {
@@ -42,21 +45,54 @@ func (h *Home) takeOver(ctx context.Context) error {
 	return some.Wait()
 }
 
+// lasting are the errors after which nobody can go on with a connection.
+var lasting = []error{
+	errStale, ErrCorrupt, livestate.ErrFormat, snapfuse.ErrNotAdoptable, snapfuse.ErrNotConnection, snapfuse.ErrEnded,
+}
+
+// mostTries is how many processes in a row may fail to begin to serve before what one fails of counts as lasting: what
+// holds the connections starts a few more.
+const mostTries = 4
+
+// isLasting reports whether nobody can go on with a connection, because of an error.
+func (h *Home) isLasting(err error) bool {
+	if slices.ContainsFunc(lasting, func(e error) bool { return errors.Is(err, e) }) {
+		return true
+	}
+	tries := 0
+	for _, d := range h.deaths {
+		if !d.Served {
+			tries++
+		}
+	}
+	return tries >= mostTries
+}
+
 // takeOverOne goes on with one connection, or ends it.
-func (h *Home) takeOverOne(ctx context.Context, found Kept) {
+func (h *Home) takeOverOne(ctx context.Context, found Kept) error {
 	k, err := h.recognise(found)
 	if err == nil {
 		err = h.adopt(ctx, k)
 	}
 	if err == nil {
-		return
+		return nil
+	}
+	if !h.isLasting(err) {
+		return errors.Join(fmt.Errorf("the mount of workspace %s, of an earlier process: %w", k.Workspace, err), k.close())
 	}
 	h.log.Warn("a mount of an earlier process cannot be gone on with", "workspace", k.Workspace, "device", k.Device,
 		"error", err)
+	if k.device != nil && k.Home == h.id {
+		// A process that was killed keeps its copy as long as a thread of it waits in the kernel, perhaps in this mount.
+		if err := snapfuse.End(k.device, deviceNumber(k.Device)); err != nil {
+			h.log.Debug("ending a connection of an earlier process", "device", k.Device, "error", err)
+		}
+	}
 	// The holder's copy goes last: what it had is then what a process leaves that is killed.
 	if err := errors.Join(k.close(), h.keeper.Forget(found.Name)); err != nil {
 		h.log.Warn("a mount of an earlier process is still kept", "workspace", k.Workspace, "error", err)
 	}
+	return nil
 }
 
 // errStale says that something kept is not what the records tell.
@@ -81,7 +117,7 @@ func (h *Home) recognise(found Kept) (*kept, error) {
 		k.state = state
 	}
 	if err := json.Unmarshal(found.Data, &k.keptMount); err != nil {
-		return k, err
+		return k, fmt.Errorf("%w: %w", errStale, err)
 	}
 	switch {
 	case len(found.Files) < 2:

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -203,6 +204,65 @@ func TestTakeOverStale(t *testing.T) {
 				t.Errorf("got %q", got)
 			}
 		})
+	}
+}
+
+// TestTakeOverLater: what fails and may not fail again ends no mount. Only when process after process has failed does it.
+func TestTakeOverLater(t *testing.T) {
+	s := newSuccession(t)
+	s.mount("w", MountOptions{})
+	s.sh(`echo one > w/f`)
+	x := hold(t, filepath.Join(s.work, "w"))
+	before := x.look()
+	leave := func() {
+		t.Helper()
+		s.home.KeepMounts()
+		err := s.home.Close()
+		s.home = nil
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// change puts another state in the place of the one that is kept.
+	change := func(with func(*os.File) *os.File) {
+		for name, k := range s.keeper.kept {
+			if strings.HasPrefix(name, keptPrefix) {
+				k.Files[1] = with(k.Files[1])
+			}
+		}
+	}
+	var state *os.File
+	spoil := func(f *os.File) *os.File {
+		readOnly, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+		if err != nil {
+			t.Fatal(err)
+		}
+		state = f
+		return readOnly
+	}
+	leave()
+	change(spoil)
+	o := Options{Keeper: s.keeper, KeepMounts: true, Transport: "dev", OwnMountpoints: true}
+	for range mostTries {
+		h, err := Open(s.ctx, filepath.Join(s.work, "home"), o)
+		if err == nil {
+			s.home = h
+			t.Fatal("opened")
+		}
+		o.Deaths = append(o.Deaths, Death{PID: 7, Reason: "exit status 1"})
+	}
+	change(func(f *os.File) *os.File { _ = f.Close(); return state })
+	s.open(o)
+	if after := x.look(); !maps.Equal(before, after) {
+		t.Errorf("the program saw %v, now %v", before, after)
+	}
+	x.end()
+	leave()
+	change(spoil)
+	s.open(o)
+	_ = state.Close()
+	if state := s.state("w"); state == Mounted {
+		t.Errorf("the workspace is %s", state)
 	}
 }
 

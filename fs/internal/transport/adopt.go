@@ -33,6 +33,15 @@ func Adopt(cfg Config, a Attached) (*Conn, error) {
 	return c, nil
 }
 
+// End ends the connection of a descriptor, whoever else has one. dev is the number of its file system.
+func End(fd int, dev uint64) error {
+	return abortConnection(dev, func() bool {
+		fds := []unix.PollFd{{Fd: int32(fd)}}
+		_, err := unix.Poll(fds, 0)
+		return err == nil && fds[0].Revents&unix.POLLERR != 0
+	})
+}
+
 // resend has the kernel give out again what was read and not answered.
 func (d *device) resend() error {
 	fds := []unix.PollFd{{Fd: int32(d.fd)}}
