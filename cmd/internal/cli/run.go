@@ -168,9 +168,18 @@ type ran struct {
 	Conflicts []api.ApplyConflict `json:"conflicts,omitempty"` // because of which it was not applied
 }
 
+// throwAwayDir names a directory for a mount. The daemon makes it, and removes it with the mount, however this process
+// ends.
+func throwAwayDir() (string, error) {
+	tmp := os.TempDir()
+	if err := unix.Access(tmp, unix.W_OK|unix.X_OK); err != nil {
+		return "", fmt.Errorf("a directory for the mount in %s: %w: TMPDIR names another place for it", plain(tmp), err)
+	}
+	return absolute("mountpoint", filepath.Join(tmp, fmt.Sprintf("%s%08x", runPrefix, rand.Uint32())))
+}
+
 func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
-	// The daemon makes it, and removes it with the mount, however this process ends.
-	dir, err := absolute("mountpoint", filepath.Join(os.TempDir(), fmt.Sprintf("%s%08x", runPrefix, rand.Uint32())))
+	dir, err := throwAwayDir()
 	if err != nil {
 		return err
 	}
