@@ -26,8 +26,9 @@ import (
 // mounted, empty if Options.Place has attached it. What was negotiated with the kernel stays: of opts, only Live, Crashed,
 // Refused, Logger and Debug count. What the predecessor was changing is ended or undone before the first request.
 //
-// Errors: ErrNotConnection, ErrEnded, ErrServed, ErrNotAdoptable, livestate.ErrFormat. Nothing was changed then, and the
-// caller still owns the overlay, device and state.
+// Errors that will come again: ErrNotConnection, ErrEnded, ErrNotAdoptable, livestate.ErrFormat. With any other one, as
+// ErrServed or EMFILE, it may be tried again later. Nothing was changed then, and the caller still owns the overlay, device
+// and state.
 func Adopt(ctx context.Context, o *layers.Overlay, device *os.File, dir string, opts Options) (*Mount, error) {
 	opts.setDefaults()
 	return adopt(ctx, newAdapter(o, opts.Logger), device, dir, o, opts)

@@ -131,7 +131,7 @@ func (t *table) lockFor(s candidate) *node {
 	for {
 		t.mu.Lock()
 		t.refreshLocked(s.dir, s.name, s.top.ino, layerInode{s.top.layer, s.top.id()})
-		t.recallLocked(s.dir, s.name, s.top.ino)
+		t.recallLocked(s.dir, s.name, s.top.ino, s.attr.typ())
 		n := t.findLocked(s, asked)
 		if n == nil || n.judge(s) == same || asked[n] {
 			return n

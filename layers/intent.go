@@ -2,6 +2,7 @@ package layers
 
 import (
 	"errors"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -60,7 +61,7 @@ func (v Noted) entry(change func() (Entry, error)) (Entry, error) {
 	if v.in == nil {
 		return change()
 	}
-	if err := v.settleChange(v.in); err != nil {
+	if err := v.settleAgain(v.in); err != nil {
 		return Entry{}, err
 	}
 	if a, ok := v.in.Answered(); ok {
@@ -81,7 +82,7 @@ func (v Noted) status(change func() error) error {
 	if v.in == nil {
 		return change()
 	}
-	if err := v.settleChange(v.in); err != nil {
+	if err := v.settleAgain(v.in); err != nil {
 		return err
 	}
 	if a, ok := v.in.Answered(); ok {
@@ -163,16 +164,41 @@ func (o *Overlay) settleKeep(q *livestate.Request, f *livestate.Facts) error {
 	return p.utimes(timespec(unpackTime(atime)), timespec(unpackTime(mtime)))
 }
 
-// Settle begins to note changes with requests that are being handled. First it looks at what the process before was changing when it was killed, before the first request is answered: each
-// change is undone, or ended with its answer noted. What cannot be settled now, since the host is full or does not
-// answer, is settled when it is asked for again.
+// settleWait is how long a mount waits for what the process before has left.
+const settleWait = 3 * time.Second
+
+// errSettling says that changes of the process before are not settled yet.
+var errSettling = errors.New("the host, or a paused workspace, keeps changes of the process before from being settled")
+
+// Settle begins to note changes with requests that are being handled. First it looks at what the process before was
+// changing when it was killed, before the first request is answered: each change is undone, or ended with its answer
+// noted. What cannot be settled now, since the host is full, is settled when it is asked for again. A host that does not
+// answer, and Pause, hold it up for a bounded time; it goes on beside, and requests that were left wait for it. A second
+// call waits for the first one.
 func (o *Overlay) Settle(r *livestate.Requests) error {
-	o.requests = r
-	var err error
-	for _, q := range r.Left() {
-		err = errors.Join(err, o.settleChange(q))
+	if o.leftSettled == nil {
+		o.requests, o.leftSettled = r, make(chan struct{})
+		go func() {
+			defer close(o.leftSettled)
+			for _, q := range r.Left() {
+				o.leftErr = errors.Join(o.leftErr, o.settleChange(q))
+			}
+		}()
 	}
-	return err
+	select {
+	case <-o.leftSettled:
+		return o.leftErr
+	case <-time.After(settleWait):
+		return errSettling
+	}
+}
+
+// settleAgain is settleChange for a request that is asked for again.
+func (o *Overlay) settleAgain(q *livestate.Request) error {
+	if _, ok := q.Unfinished(); ok && o.leftSettled != nil {
+		<-o.leftSettled
+	}
+	return o.settleChange(q)
 }
 
 // settleChange does so for one request.

@@ -199,7 +199,7 @@ func (t *table) enterKnown(p *node, name string, l *layer, ino, ref uint64) *nod
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.refreshLocked(p, name, ino, layerInode{})
-	t.recallLocked(p, name, ino)
+	t.recallLocked(p, name, ino, 0)
 	n := t.m[NodeID(ino)]
 	if n == nil || !n.at(p, name, l, ino) {
 		if n = t.renumbered.names[alias{p, name}]; n == nil || !n.at(p, name, l, ino) {

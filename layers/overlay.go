@@ -73,7 +73,9 @@ type Overlay struct {
 	detached detachedSets
 	reaper   reaper
 
-	requests *livestate.Requests // set by Settle; nil: nothing is noted
+	requests    *livestate.Requests // set by Settle; nil: nothing is noted
+	leftSettled chan struct{}       // closed when Settle is over; set by it
+	leftErr     error               // what it gives; set before leftSettled is closed
 
 	writeOuts sync.WaitGroup // those under way, see writeOut
 	writing   atomic.Int64   // as many

@@ -134,9 +134,9 @@ func (t *table) pastLocked(id NodeID) bool {
 	return ok && !p.stale
 }
 
-// recallLocked makes the nodes that a look-up's inode may be found to be. mu is held, but given up for a moment; tree is
-// held.
-func (t *table) recallLocked(p *node, name string, ino uint64) {
+// recallLocked makes the nodes that a look-up's inode may be found to be. typ is its type, 0 if that is not known. mu is
+// held, but given up for a moment; tree is held.
+func (t *table) recallLocked(p *node, name string, ino uint64, typ uint32) {
 	for t.live != nil && t.live.past != nil {
 		id := NodeID(ino)
 		if !t.pastLocked(id) {
@@ -151,6 +151,10 @@ func (t *table) recallLocked(p *node, name string, ino uint64) {
 			if id = t.live.past.dirs[pastDir{uint64(p.id), nameCookie(name)}]; !t.pastLocked(id) {
 				return
 			}
+		}
+		r := t.live.nodes.Get(t.live.past.of[id].slot)
+		if typ != 0 && r.Flags&flagType != typ>>12 {
+			return
 		}
 		t.mu.Unlock()
 		_, err := t.live.recall(id, alias{p, name})
@@ -212,8 +216,9 @@ type recalled struct {
 	name   string
 	hit
 	dead, free, unnamed bool
-	loose               bool // a directory that only its name tells
-	pin                 int  // -1: none
+	loose               bool  // a directory that only its name tells
+	pin                 int   // -1: none
+	held                *node // has one more reference; nil: none
 }
 
 // make makes the node of a record, or notes that it is stale. With an error it may be tried again.
@@ -246,6 +251,9 @@ func (l *live) make(id NodeID, hint alias) error {
 	found, err := l.find([]livestate.Node{first, second}, dirs, orphan, hint)
 	if err != nil {
 		return err
+	}
+	if found != nil && found.held != nil {
+		defer func() { o.discard(t.drop(found.held, 0, 1)) }()
 	}
 	drop := ""
 	t.mu.Lock()

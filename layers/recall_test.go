@@ -209,3 +209,45 @@ func TestKeepNothing(t *testing.T) {
 	}
 	r.o.Forget(e.Node, 1)
 }
+
+// TestTakeOverOtherName: a file whose known name has gone, and whose other names nobody has looked up, is found wherever
+// its layer is.
+func TestTakeOverOtherName(t *testing.T) {
+	chunks := openStore(t) // closed after the overlay
+	r := newLiveRig(t)
+	if err := errors.Join(r.mkdir("d", 0o755), r.mkdir("d/e", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	r.create("file", "text")
+	if err := r.link("file", "d/e/other"); err != nil {
+		t.Fatal(err)
+	}
+	r.seal()
+	r.killed() // which forgets the other name
+	e, err := r.find("file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.unlink("file"); err != nil {
+		t.Fatal(err)
+	}
+	r.seal()
+	for _, stored := range []bool{false, true} {
+		if stored {
+			r.store(chunks)
+		}
+		r.killed()
+		if got := readNode(t, r.o, e.Node); got != "text" {
+			t.Errorf("stored %v: got %q", stored, got)
+		}
+		if a, err := r.o.GetAttr(e.Node); err != nil || a.Nlink != 1 {
+			t.Errorf("stored %v: %d links, %v", stored, a.Nlink, err)
+		}
+	}
+	again, err := r.find("d/e/other")
+	if err != nil || again.Node != e.Node {
+		t.Errorf("got node %d, %v; want %d", again.Node, err, e.Node)
+	}
+	r.o.Forget(e.Node, 2)
+	r.wantRecords(0, 0)
+}

@@ -37,7 +37,7 @@ func (l *live) find(records []livestate.Node, dirs [2]*node, orphan string, hint
 			}
 		}
 	}
-	if r.Flags&flagOther != 0 {
+	if r.Flags&flagOther != 0 && !isDir(r.Flags&flagType<<12) {
 		return l.elsewhere(r)
 	}
 	for i, name := range records {
@@ -210,29 +210,43 @@ func (l *live) origin(r livestate.Node) *layer {
 	return nil
 }
 
-// elsewhere finds a file that has lost the names by which it was known, but has others in its layer. It takes as long as
-// the tree is large.
+// elsewhere finds a file that has lost the names by which it was known, but has others. It takes as long as the tree is
+// large.
 func (l *live) elsewhere(r livestate.Node) (*recalled, error) {
 	var at *treeEntry
 	ctx, enough := context.WithCancel(context.Background())
 	defer enough()
 	err := l.o.eachOf(ctx, roaring64.BitmapOf(r.Inode), func(e *treeEntry) {
-		if at == nil && e.attr.typ()>>12 == r.Flags&flagType && !isDir(e.attr.Mode) && e.attr.Nlink > 0 {
+		if at == nil && e.attr.typ()>>12 == r.Flags&flagType && e.attr.Nlink > 0 {
 			at = e
 			enough()
 		}
 	})
-	if at == nil || at.parts[0].dirStore() == nil {
+	if at == nil {
 		return nil, err
 	}
-	p, h, err := at.parts[0].dirStore().at(at.parts[0])
-	if err != nil {
+	var names []string
+	for e := at; e.up != nil; e = e.up {
+		names = append(names, e.name)
+	}
+	dir := l.o.root
+	l.o.nodes.hold(dir)
+	for i := len(names) - 1; ; i-- {
+		h, err := l.o.search(dir, 0, names[i])
+		switch {
+		case err == nil && i == 0 && h.is(r):
+			return &recalled{parent: dir, name: h.parts[0].name, hit: h, held: dir, pin: -1}, nil
+		case err == nil && i > 0 && isDir(h.attr.Mode):
+			next := l.o.nodes.enter(dir, h.parts[0].name, h)
+			l.o.nodes.hold(next)
+			l.o.discard(l.o.nodes.drop(next, 1, 0))
+			l.o.discard(l.o.nodes.drop(dir, 0, 1))
+			dir = next
+			continue
+		case err != nil:
+			err = passing(err)
+		}
+		l.o.discard(l.o.nodes.drop(dir, 0, 1))
 		return nil, err
 	}
-	defer h.release()
-	fd, err := openat(p.dirfd, p.name, unix.O_PATH, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &recalled{hit: hit{parts: at.parts, attr: at.attr}, dead: true, pin: fd}, nil
 }

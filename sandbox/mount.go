@@ -432,6 +432,9 @@ func (h *Home) openToShow(
 		return nil, errors.Join(err, o.abandon())
 	}
 	if w.Paused {
+		if state != nil {
+			_ = o.overlay.Settle(state.Requests()) // it could not, later; whoever serves the mount is told the error
+		}
 		o.overlay.Pause()
 	}
 	return o, nil
