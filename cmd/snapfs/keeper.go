@@ -35,6 +35,10 @@ type keeper interface {
 	Deaths() []sandbox.Death
 	// Gap is for how long nobody has served the home.
 	Gap() time.Duration
+	// Waiting counts what the daemon before has left, other than what belongs to the home.
+	Waiting() int
+	// Starting tells what this daemon does before it serves; without progress for long it is ended.
+	Starting(what string)
 	// PID is the process of the holder; 0 for none.
 	PID() int
 }

@@ -102,6 +102,7 @@ func (s *service) serve(ctx context.Context) error {
 	}
 	limits, events := limitsOf(o)
 	deaths, lines := s.deaths()
+	s.keeper.Starting("opening the home")
 	s.home, err = sandbox.Open(ctx, o.Home, sandbox.Options{
 		Logger: s.log, MustExist: o.MustExist, Remount: o.Remount && !o.NoRemount, OwnMountpoints: true,
 		IdleAfter: o.IdleAfter, Transport: o.Transport, EnableURing: o.EnableURing, Limits: limits, Events: events,
@@ -110,19 +111,19 @@ func (s *service) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.served = true
+	s.keeper.Starting("beginning to serve")
 	if err := holder.RemoveDeaths(o.Home); err != nil {
 		s.log.Warn("the next daemon will tell of a death again", "error", err)
 	}
 	if s.logFile != nil {
 		if err := s.logFile.open(); err != nil {
-			return errors.Join(err, s.home.Close())
+			return s.notServing(ctx, err)
 		}
 	}
 	if o.Metrics != "" {
 		at, stop, err := daemon.Observe(ctx, o.Metrics, s.home)
 		if err != nil {
-			return errors.Join(err, s.home.Close())
+			return s.notServing(ctx, err)
 		}
 		defer func() {
 			if err := stop(); err != nil {
@@ -132,6 +133,17 @@ func (s *service) serve(ctx context.Context) error {
 		s.log.Info("serving metrics", "address", at.String())
 	}
 	return s.run(ctx, socket, kept)
+}
+
+// notServing closes a home that does not come to be served. Mounts of the daemon before that wait in the holder stay for
+// another attempt, unless this process is to end.
+func (s *service) notServing(ctx context.Context, err error) error {
+	if s.keeper.Waiting() > 0 && ctx.Err() == nil {
+		s.home.KeepMounts()
+	} else {
+		s.served = true // nothing is left to keep
+	}
+	return errors.Join(err, s.home.Close())
 }
 
 // socket is the one that the daemon before has handed on, or that a service manager has made and keeps; nil for none.
@@ -165,7 +177,7 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 	defer end()
 	socket, err := s.listen(socket)
 	if err != nil {
-		return errors.Join(err, s.home.Close())
+		return s.notServing(ctx, err)
 	}
 	served := make(chan error, 1)
 	go func() {
@@ -183,8 +195,9 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 		})
 	}()
 	if err := waitServing(ctx, s.Home, served); err != nil {
-		return errors.Join(err, s.home.Close())
+		return s.notServing(ctx, err)
 	}
+	s.served = true
 	s.log.Info("serving", "home", s.Home, "pid", os.Getpid(), "version", s.Version)
 	s.home.RecordDeaths(ctx)
 	if err := s.keeper.Ready(); err != nil {

@@ -55,3 +55,75 @@ func TestKilledInside(t *testing.T) {
 	require.FileExists(t, h.path("log"))
 	require.NoFileExists(t, h.path("home/daemon.log"))
 }
+
+// TestCannotStart: a daemon that cannot start leaves the mounts of the one before to the next attempt. Verbs say why it
+// does not start, and programs go on when it does; 'snapfs stop' gives the mounts up.
+func TestCannotStart(t *testing.T) {
+	h := newKeptHome(t)
+	log := h.makeDir("logs") + "/log"
+	h.begin(h.tmp, complete, "serve", "--log", log)
+	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
+	file, err := os.Create(h.path("ws/file"))
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	broken := func() {
+		pid := h.pid()
+		require.NoError(t, os.Rename(log, log+".old"))
+		require.NoError(t, os.Mkdir(log, 0o755))
+		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
+		gone(t, pid)
+	}
+	broken()
+	for range 2 {
+		h.fails(7, "cannot be started again: process", "list")
+		h.fails(7, "log: is a directory; 1 mounts wait for it: 'snapfs stop' gives them up", "status")
+	}
+	require.NoError(t, os.Remove(log))
+	h.ok("list")
+	_, err = file.WriteString("text")
+	require.NoError(t, err)
+	require.Equal(t, "text", h.read("ws/file"))
+	broken()
+	require.Contains(t, h.run("stop").err, "its mounts were given up")
+	_, err = file.WriteString("more")
+	require.ErrorIs(t, err, unix.ENOTCONN)
+	require.NoError(t, os.Remove(log))
+	h.ok("list")
+	require.Equal(t, "text", h.read("ws/file"))
+}
+
+// TestHolder: the holder is a process of its own, which status shows, and ends with 'snapfs stop'. One that dies is followed by
+// another one. If both die, nothing is lost but what was open: the next daemon mounts again.
+func TestHolder(t *testing.T) {
+	h := newKeptHome(t)
+	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
+	h.write("ws/file", "text")
+	first := decode[served](h, "status")
+	require.Positive(t, first.Holder)
+	require.Contains(t, h.ok("status"), itoa(first.Holder))
+	require.NoError(t, unix.Kill(first.Holder, unix.SIGKILL))
+	gone(t, first.Holder)
+	var second served
+	require.Eventually(t, func() bool {
+		second = decode[served](h, "status")
+		return second.Holder != 0 && second.Holder != first.Holder
+	}, soon, 10*time.Millisecond)
+	require.Equal(t, first.PID, second.PID)
+	third := h.killed()
+	require.Equal(t, second.Holder, third.Holder)
+	require.Equal(t, "text", h.read("ws/file"))
+
+	require.NoError(t, unix.Kill(third.PID, unix.SIGSTOP)) // it makes no other holder
+	require.NoError(t, unix.Kill(third.Holder, unix.SIGKILL))
+	require.NoError(t, unix.Kill(third.PID, unix.SIGKILL))
+	gone(t, third.PID)
+	gone(t, third.Holder)
+	_, err := os.Create(h.path("ws/other"))
+	require.ErrorIs(t, err, unix.ENOTCONN)
+	h.ok("list")
+	require.Equal(t, "text", h.read("ws/file"))
+	last := decode[served](h, "status")
+	h.ok("stop")
+	gone(t, last.PID)
+	gone(t, last.Holder)
+}

@@ -11,7 +11,7 @@ func Ask(ctx context.Context, home string) (Status, error) { return ask(ctx, hom
 // AskStart has the holder start a daemon at once if there is none.
 func AskStart(ctx context.Context, home string) (Status, error) { return ask(ctx, home, opStart) }
 
-// Drop ends the holder with all that it keeps. ErrConflict if there is a daemon.
+// Drop ends the holder with all that it keeps, and a daemon that has not come to serve yet. ErrConflict if one serves.
 func Drop(home string) error {
 	_, err := ask(context.Background(), home, opDrop)
 	return err

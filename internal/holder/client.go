@@ -43,6 +43,7 @@ type Client struct {
 	ready  bool
 	closed bool
 	deaths []Death
+	waits  int
 	left   int64
 
 	watchers sync.WaitGroup
@@ -66,7 +67,7 @@ func Join(ctx context.Context, o Options, wait bool) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.deaths, c.left = r.Deaths, r.Left
+	c.deaths, c.left, c.waits = r.Deaths, r.Left, r.Kept
 	if conn.version < versions.to {
 		conn = c.handOver(conn)
 	}
@@ -149,6 +150,22 @@ func (c *Client) useLocked(conn *wireConn) {
 
 // Deaths are the daemons that have died since one served, oldest first.
 func (c *Client) Deaths() []Death { return c.deaths }
+
+// Waiting counts the names that were kept when this daemon took the role, other than those of the home itself.
+func (c *Client) Waiting() int { return c.waits }
+
+// Starting tells the holder what this daemon does before it is ready. One that has taken mounts over and asks for nothing
+// for startWait is killed.
+func (c *Client) Starting(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil {
+		return
+	}
+	if _, err := c.conn.call(context.Background(), &request{Op: opStarting, Name: what}); err != nil {
+		c.Log.Warn("the holder is not told what this daemon does", "error", err)
+	}
+}
 
 // Gap is for how long nobody has served the home: since the daemon before has left, or died. 0 if that is not known.
 func (c *Client) Gap() time.Duration {

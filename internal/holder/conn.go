@@ -168,6 +168,7 @@ func (p *process) owns(c *conn) error {
 	if p.owner == nil || p.owner.conn != c {
 		return fmt.Errorf("%w: this connection has not the role of the daemon", ErrRefused)
 	}
+	p.owner.deadline = time.Now().Add(startWait) // it goes on
 	return nil
 }
 
@@ -186,11 +187,7 @@ func (p *process) request(c *conn, r *request, files int) (answer response, fds 
 		p.startAsked()
 		return response{Status: p.status()}, nil, nil
 	case opDrop:
-		if p.owner != nil {
-			return answer, nil, fmt.Errorf("%w: process %d", ErrConflict, p.owner.pid)
-		}
-		p.giveUp()
-		return answer, nil, nil
+		return answer, nil, p.giveUpAsked()
 	case opServe:
 		return answer, nil, fmt.Errorf("%w: serve comes with the program", ErrRefused)
 	}
@@ -200,6 +197,8 @@ func (p *process) request(c *conn, r *request, files int) (answer response, fds 
 	switch r.Op {
 	case opReady:
 		p.ready()
+	case opStarting:
+		p.starting(r.Name)
 	case opKeep:
 		return answer, nil, p.mayKeep(c, r, files)
 	case opForget:

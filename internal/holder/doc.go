@@ -28,6 +28,7 @@
 //
 //	hello   from, to, home           protocol version, process
 //	serve   start, wait; program     takes the role; why the daemons before died
+//	starting name                    what the daemon does before it serves
 //	ready                            the daemon serves
 //	keep    name, data; files        replaces what was kept by that name
 //	forget  name
@@ -38,5 +39,5 @@
 //	commit                           the holder that has everything is in charge
 //	status                           what it does; anybody who may connect
 //	start                            starts a daemon that is not there; anybody who may connect
-//	drop                             the holder ends unless there is a daemon; anybody who may connect
+//	drop                             the holder ends unless a daemon serves; anybody who may connect
 package holder

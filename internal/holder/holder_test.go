@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"snapfs/internal/processes"
 )
 
 // daemonName is what the test binary is called when it plays a daemon: it takes the role in the home of its first
@@ -33,6 +31,10 @@ func init() {
 func TestMain(m *testing.M) {
 	switch {
 	case IsHolder():
+		text, _ := os.ReadFile(filepath.Join(os.Args[1], waitFile))
+		if wait, err := time.ParseDuration(string(text)); err == nil {
+			startWait = wait
+		}
 		os.Exit(Main())
 	case os.Args[0] == daemonName:
 		os.Exit(playDaemon(os.Args[1], os.Args[2:]))
@@ -43,6 +45,12 @@ func TestMain(m *testing.M) {
 // stuckFile has a daemon look like one that was killed with a thread that waits in the kernel: its first thread ends, the
 // others go on.
 const stuckFile = "stuck"
+
+// hangFile has daemons hang before they serve. What is in waitFile is how long a holder lets them.
+const (
+	hangFile = "hang"
+	waitFile = "wait"
+)
 
 // playDaemon writes a line to the file "log" of the home for each thing that it does.
 func playDaemon(home string, orders []string) int {
@@ -80,6 +88,11 @@ func playDaemon(home string, orders []string) int {
 				return 1
 			}
 		}
+	}
+	if _, err := os.Stat(filepath.Join(home, hangFile)); err == nil {
+		c.Starting("hanging")
+		say("hangs")
+		time.Sleep(time.Hour)
 	}
 	if err := c.Ready(); err != nil {
 		say("ready: %v", err)
@@ -288,57 +301,6 @@ func TestRestart(t *testing.T) {
 	}
 	if len(deaths) != 3 || !strings.Contains(deaths[2], `"killed by SIGKILL" true`) {
 		t.Errorf("deaths: %q", deaths)
-	}
-}
-
-// TestStuck: a daemon that was killed and does not end, because a thread of it waits in the kernel, is followed by another
-// one, whether the holder has started it or not. So is one that somebody starts in its place.
-func TestStuck(t *testing.T) {
-	home := t.TempDir()
-	cmd := daemon(t, home, "home/lock", "mount/a")
-	eventually(t, "ready", func() bool { return len(lines(home, "ready")) == 1 })
-	defer end(t, home)
-	defer func() {
-		for _, l := range lines(home, "ready") {
-			_ = unix.Kill(pidOf(t, l), unix.SIGKILL)
-		}
-		_ = cmd.Wait()
-	}()
-	for n := 2; n < 4; n++ {
-		if err := os.WriteFile(filepath.Join(home, stuckFile), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "ready again", func() bool { return len(lines(home, "ready")) == n })
-		before := pidOf(t, lines(home, "ready")[n-2])
-		if err := unix.Kill(before, 0); err != nil {
-			t.Errorf("process %d has ended: %v", before, err)
-		}
-	}
-	deaths := lines(home, "death")
-	if len(deaths) != 2 || !strings.Contains(deaths[1], strconv.Quote(stuck)) {
-		t.Errorf("deaths: %q", deaths)
-	}
-}
-
-// TestStuckAlone: a daemon that starts finds that the one before was killed and does not end.
-func TestStuckAlone(t *testing.T) {
-	home := t.TempDir()
-	cmd := daemon(t, home, "home/lock")
-	eventually(t, "ready", func() bool { return len(lines(home, "ready")) == 1 })
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	if err := os.WriteFile(filepath.Join(home, stuckFile), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the end of its first thread", func() bool {
-		_, alive := processes.Life(cmd.Process.Pid)
-		return !alive
-	})
-	begun(t, home)
-	if deaths, err := ReadDeaths(home); err != nil || len(deaths) != 1 || deaths[0].PID != cmd.Process.Pid {
-		t.Error(deaths, err)
 	}
 }
 

@@ -35,6 +35,9 @@ func TestHostile(t *testing.T) {
 	if err := c.Keep("mount/a", nil, f); err != nil {
 		t.Fatal(err)
 	}
+	if err := c.Ready(); err != nil { // one that serves is not killed
+		t.Fatal(err)
+	}
 	before := descriptors(t, c.PID())
 	id, err := identityOfPath(home)
 	if err != nil {

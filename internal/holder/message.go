@@ -91,11 +91,14 @@ func (d Death) String() string {
 
 // Status is what a holder does.
 type Status struct {
-	PID    int       `json:"pid"`              // of the holder
-	Daemon int       `json:"daemon,omitempty"` // who has the role, 0 for nobody
-	Ready  bool      `json:"ready,omitempty"`  // the daemon serves
-	Kept   int       `json:"kept"`             // names that are not of the home itself
-	Next   time.Time `json:"next,omitzero"`    // when the daemon is started again; zero: now, or not unless asked for
+	PID    int  `json:"pid"`              // of the holder
+	Daemon int  `json:"daemon,omitempty"` // who has the role, 0 for nobody
+	Ready  bool `json:"ready,omitempty"`  // the daemon serves
+	Kept   int  `json:"kept"`             // names that are not of the home itself
+	// Since is when the last daemon ceased to serve; zero if one serves, or none has. Doing is what one that starts has told.
+	Since time.Time `json:"since,omitzero"`
+	Doing string    `json:"doing,omitempty"`
+	Next  time.Time `json:"next,omitzero"` // when the daemon is started again; zero: now, or not unless asked for
 	// Failures counts daemons in a row that did not come to serve. GivenUp says that no more are started until somebody asks.
 	Failures int     `json:"failures,omitempty"`
 	GivenUp  bool    `json:"given_up,omitempty"`
@@ -118,19 +121,20 @@ func identityOf(fd int) (identity, error) {
 
 // Operations.
 const (
-	opHello  = "hello"
-	opServe  = "serve"
-	opReady  = "ready"
-	opKeep   = "keep"
-	opForget = "forget"
-	opGet    = "get"
-	opNext   = "next"
-	opLeave  = "leave"
-	opYield  = "yield"
-	opCommit = "commit"
-	opStatus = "status"
-	opStart  = "start"
-	opDrop   = "drop"
+	opHello    = "hello"
+	opServe    = "serve"
+	opReady    = "ready"
+	opStarting = "starting"
+	opKeep     = "keep"
+	opForget   = "forget"
+	opGet      = "get"
+	opNext     = "next"
+	opLeave    = "leave"
+	opYield    = "yield"
+	opCommit   = "commit"
+	opStatus   = "status"
+	opStart    = "start"
+	opDrop     = "drop"
 )
 
 type request struct {
@@ -160,6 +164,7 @@ type response struct {
 
 	Left   int64   `json:"left,omitempty"`   // when the daemon before left, in nanoseconds of the machine's clock since boot
 	Deaths []Death `json:"deaths,omitempty"` // of serve
+	Kept   int     `json:"kept,omitempty"`   // of serve: names that are not of the home itself
 
 	Name string `json:"name,omitempty"` // of next; "" after the last
 	Data []byte `json:"data,omitempty"`

@@ -30,11 +30,17 @@ const (
 	managedWait = 10 * time.Second
 	// stuckWait is how often the holder looks whether a daemon was killed that has not ended.
 	stuckWait = 500 * time.Millisecond
+	// maxDoing bounds what a daemon tells that starts, in bytes.
+	maxDoing = 200
 	// takeWait is how long a daemon may take to ask for the role.
 	takeWait = 2 * time.Minute
 	// maxReport bounds what is read of a daemon's messages, in bytes.
 	maxReport = 4 << 10
 )
+
+// startWait is how long a daemon may take to serve, from when it has the role or has last asked for something, while mounts
+// wait for it.
+var startWait = 2 * time.Minute
 
 // recipe is how a daemon is started.
 type recipe struct {
@@ -49,6 +55,10 @@ type owner struct {
 	pid   int
 	pidfd int
 	ready bool
+
+	doing    string    // what it has told, until it is ready
+	deadline time.Time // when it is killed unless it is ready
+	hung     bool      // it was killed for that
 }
 
 // child is a daemon that the holder has started.
@@ -67,6 +77,7 @@ type role struct {
 	child      *child
 	unended    []int     // children that were killed, and have not ended yet
 	left       int64     // as in response
+	since      time.Time // when the last one that served has ended; zero if one serves
 	due        time.Time // when a daemon is started; zero: not
 	awaited    bool      // due is until when a successor must have come
 	started    time.Time // when the last one was started
@@ -95,6 +106,9 @@ func (p *process) timeout() int {
 	if p.child != nil && !p.child.took && (at.IsZero() || p.child.deadline.Before(at)) {
 		at = p.child.deadline
 	}
+	if o := p.owner; o != nil && !o.ready && !o.hung && p.alive() > 0 && (at.IsZero() || o.deadline.Before(at)) {
+		at = o.deadline
+	}
 	if look := time.Now().Add(stuckWait); (len(p.unended) > 0 || p.owner != nil && p.alive() > 0) && (at.IsZero() || look.Before(at)) {
 		at = look
 	}
@@ -108,6 +122,10 @@ func (p *process) timeout() int {
 func (p *process) look() {
 	if c := p.child; c != nil && !c.took && time.Now().After(c.deadline) {
 		_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0) // it is reaped next
+	}
+	if o := p.owner; o != nil && !o.ready && !o.hung && p.alive() > 0 && time.Now().After(o.deadline) {
+		o.hung = true
+		_ = unix.PidfdSendSignal(o.pidfd, unix.SIGKILL, nil, 0) // its end is noticed next
 	}
 	p.lookForDead()
 	if !p.end && p.owner == nil && p.child == nil && !p.due.IsZero() && !time.Now().Before(p.due) {
@@ -186,7 +204,10 @@ func (p *process) reap() string {
 		final = []byte(said.Error)
 	}
 	message, _, _ := strings.Cut(strings.TrimSpace(string(final)), "\n")
-	if p.owner != nil && p.owner.pid == c.pid {
+	if o := p.owner; o != nil && o.pid == c.pid {
+		if o.hung {
+			message = o.late()
+		}
 		p.fate(Death{Time: time.Now(), PID: c.pid, Reason: reason, Message: message, Served: p.owner.ready})
 		return reason
 	}
@@ -218,6 +239,14 @@ func (p *process) fate(d Death) {
 	}
 }
 
+// late says why a daemon was killed that did not come to serve.
+func (o *owner) late() string {
+	if o.doing == "" {
+		return fmt.Sprintf("it did nothing for %v", startWait)
+	}
+	return fmt.Sprintf("it made no progress for %v: %s", startWait, o.doing)
+}
+
 // died is the end of a daemon that has not said a word. How a child ended is known already.
 func (p *process) died(reason string) {
 	o := p.owner
@@ -226,7 +255,11 @@ func (p *process) died(reason string) {
 		if reason == "" {
 			reason = fateOf(o.pid, o.pidfd)
 		}
-		p.fate(Death{Time: time.Now(), PID: o.pid, Reason: reason, Served: o.ready})
+		message := ""
+		if o.hung {
+			message = o.late()
+		}
+		p.fate(Death{Time: time.Now(), PID: o.pid, Reason: reason, Message: message, Served: o.ready})
 	}
 	_ = unix.Close(o.pidfd)
 	if o.conn != nil {
@@ -234,6 +267,9 @@ func (p *process) died(reason string) {
 	}
 	p.remember(o)
 	p.left = uptime()
+	if o.ready {
+		p.since = time.Now()
+	}
 	switch {
 	case !p.inCharge(), p.terminated:
 		p.end = true
@@ -337,17 +373,22 @@ func (p *process) grant() bool {
 			p.answer(c, r.Seq, fail(err), nil)
 			continue
 		}
-		p.owner = &owner{recipe: recipe{r.Start, c.exe}, conn: c, pid: c.pid, pidfd: pidfd}
+		p.owner = &owner{recipe: recipe{r.Start, c.exe}, conn: c, pid: c.pid, pidfd: pidfd, deadline: time.Now().Add(startWait)}
 		p.awaited = false
 		c.exe = -1
 		p.due = time.Time{}
 		if p.child != nil && p.child.pid == c.pid {
 			p.child.took = true
 		}
-		p.answer(c, r.Seq, response{Left: p.left, Deaths: p.deaths}, nil)
+		p.answer(c, r.Seq, response{Left: p.left, Deaths: p.deaths, Kept: p.alive()}, nil)
 		return true
 	}
 	return false
+}
+
+// starting notes what a daemon does that does not serve yet.
+func (p *process) starting(what string) {
+	p.owner.doing = strings.ToValidUTF8(what[:min(len(what), maxDoing)], "")
 }
 
 // ready notes that the daemon serves.
@@ -356,7 +397,7 @@ func (p *process) ready() {
 	if o.ready {
 		return
 	}
-	o.ready = true
+	o.ready, p.since = true, time.Time{}
 	for _, old := range []recipe{p.good, p.last} {
 		if old.start != nil {
 			_ = unix.Close(old.exe)
@@ -377,6 +418,9 @@ func (p *process) leave(end bool) {
 		return
 	}
 	p.left = uptime()
+	if o.ready {
+		p.since = time.Now()
+	}
 	if !p.grant() {
 		p.due, p.awaited = time.Now().Add(successorWait), true
 	}
@@ -393,10 +437,22 @@ func (p *process) giveUp() {
 	p.end = true
 }
 
+// giveUpAsked gives everything up. A daemon that does not serve is killed; the client looks after one that does.
+func (p *process) giveUpAsked() error {
+	if o := p.owner; o != nil {
+		if o.ready || p.alive() == 0 {
+			return fmt.Errorf("%w: process %d", ErrConflict, o.pid)
+		}
+		_ = unix.PidfdSendSignal(o.pidfd, unix.SIGKILL, nil, 0) // what it has done is undone by the next one
+	}
+	p.giveUp()
+	return nil
+}
+
 // startAsked starts a daemon that is not there.
 func (p *process) startAsked() {
 	if p.owner == nil && p.child == nil {
-		p.attempts, p.most, p.due, p.awaited = 0, maxAsked, time.Now(), false
+		p.failures, p.attempts, p.most, p.due, p.awaited = 0, 0, maxAsked, time.Now(), false
 	}
 }
 
@@ -462,9 +518,9 @@ func spawnDaemon(from recipe) (*child, error) {
 
 // status is what the holder does.
 func (p *process) status() *Status {
-	s := &Status{PID: os.Getpid(), Kept: p.alive(), Failures: p.failures, Deaths: p.deaths, Next: p.due}
+	s := &Status{PID: os.Getpid(), Kept: p.alive(), Failures: p.failures, Deaths: p.deaths, Next: p.due, Since: p.since}
 	if p.owner != nil {
-		s.Daemon, s.Ready = p.owner.pid, p.owner.ready
+		s.Daemon, s.Ready, s.Doing = p.owner.pid, p.owner.ready, p.owner.doing
 	}
 	s.GivenUp = p.owner == nil && p.child == nil && p.due.IsZero()
 	return s

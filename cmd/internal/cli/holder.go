@@ -15,6 +15,8 @@ import (
 const (
 	// holderWait is how long a daemon may take to answer before its holder is asked.
 	holderWait = 300 * time.Millisecond
+	// startPatience is how long 'stop' and 'status' wait for a daemon that takes mounts over.
+	startPatience = 10 * time.Second
 	// holderAgain is when it is asked again.
 	holderAgain = 100 * time.Millisecond
 )
@@ -63,6 +65,24 @@ func (a *app) watchHolder(ctx context.Context) error {
 			_, _ = holder.AskStart(ctx, a.home) // it is asked again what it does
 		}
 	}
+}
+
+// errNotYet says that a daemon which has died is being started again, and does not come to serve.
+var errNotYet = errors.New("the daemon of this home died and does not come to serve again")
+
+// notYet is errNotYet with what is known.
+func notYet(s holder.Status) error {
+	text := "for some time"
+	if !s.Since.IsZero() {
+		text = "since " + s.Since.Format(time.TimeOnly)
+	}
+	if s.Doing != "" {
+		text += ": it is at " + s.Doing
+	}
+	if s.Failures > 0 {
+		text += fmt.Sprintf("; %d attempts have failed: %s", s.Failures, lastDeath(s))
+	}
+	return fmt.Errorf("%w: %s%s", errNotYet, text, mounted(s))
 }
 
 // lastDeath says why a daemon does not start.

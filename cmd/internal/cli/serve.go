@@ -45,7 +45,11 @@ it ended. With --no-remount they are not, and later daemons do not mount them ei
 With --keep-mounts, mounts over /dev/fuse (--transport dev) outlive a daemon that is killed or
 crashes: the holder keeps their connections and starts the next daemon, which goes on with them.
 Programs with open files wait meanwhile; a call to which a signal comes then may end with EINTR. A
-mount over io_uring ends with its daemon, and is made again, as without the option.
+mount over io_uring ends with its daemon, and is made again, as without the option. Programs wait
+until a daemon serves: one that cannot start is tried six times, and when a verb needs it, which says
+why. 'snapfs stop' gives the mounts up then. The program of the daemon, its log and settings should
+not lie in a workspace of its home. If the holder is killed, the daemon starts another one; if both
+are, the mounts end, and the next daemon makes them again.
 
 The directory below a mount is immutable (chattr +i), where the file system can, while the workspace
 is to be mounted there: if the daemon is killed or ended by SIGTERM, if its dead mount is taken away,

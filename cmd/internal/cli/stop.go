@@ -32,7 +32,7 @@ are taken away, with the programs. The next verb starts a daemon, which mounts a
 		Annotations: exits(api.ExitConflict, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.running(cmd)
-			if errors.Is(err, errCannotStart) {
+			if errors.Is(err, errCannotStart) || errors.Is(err, errNotYet) {
 				return a.giveUp(err)
 			}
 			if none := (noDaemonError{}); errors.As(err, &none) {
@@ -161,11 +161,18 @@ func (a *app) running(cmd *cobra.Command) (*client.Client, error) {
 		c, err := a.dial(cmd.Context())
 		gone := slices.ContainsFunc([]error{unix.ENOENT, unix.ECONNREFUSED, unix.ECONNRESET, unix.EPIPE, io.EOF},
 			func(e error) bool { return errors.Is(err, e) })
+		s, holderErr := holder.Ask(cmd.Context(), a.home)
+		if starting := holderErr == nil && !s.Ready && !s.GivenUp && s.Kept > 0; starting && errors.Is(err, api.ErrUnavailable) {
+			if time.Since(begin) > startPatience {
+				return nil, failure(api.ErrUnavailable, "%w", notYet(s))
+			}
+			continue
+		}
 		if !gone {
 			return c, err
 		}
 		// A daemon that has just died is started again if there is a holder.
-		if _, err := holder.Ask(cmd.Context(), a.home); err != nil || time.Since(begin) > heldTimeout {
+		if holderErr != nil || time.Since(begin) > heldTimeout {
 			return nil, noDaemonError{a.home}
 		}
 	}

@@ -1,0 +1,121 @@
+package holder
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/internal/processes"
+)
+
+// TestStuck: a daemon that was killed and does not end, because a thread of it waits in the kernel, is followed by another
+// one, whether the holder has started it or not. So is one that somebody starts in its place.
+func TestStuck(t *testing.T) {
+	home := t.TempDir()
+	cmd := daemon(t, home, "home/lock", "mount/a")
+	eventually(t, "ready", func() bool { return len(lines(home, "ready")) == 1 })
+	defer end(t, home)
+	defer func() {
+		for _, l := range lines(home, "ready") {
+			_ = unix.Kill(pidOf(t, l), unix.SIGKILL)
+		}
+		_ = cmd.Wait()
+	}()
+	for n := 2; n < 4; n++ {
+		if err := os.WriteFile(filepath.Join(home, stuckFile), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "ready again", func() bool { return len(lines(home, "ready")) == n })
+		before := pidOf(t, lines(home, "ready")[n-2])
+		if err := unix.Kill(before, 0); err != nil {
+			t.Errorf("process %d has ended: %v", before, err)
+		}
+	}
+	deaths := lines(home, "death")
+	if len(deaths) != 2 || !strings.Contains(deaths[1], strconv.Quote(stuck)) {
+		t.Errorf("deaths: %q", deaths)
+	}
+}
+
+// TestHang: a daemon that takes over and does not come to serve is killed and started again, a number of times. What it was
+// doing is told. One that hangs is no reason for which all could not be given up.
+func TestHang(t *testing.T) {
+	home := t.TempDir()
+	if err := os.WriteFile(filepath.Join(home, waitFile), []byte("100ms"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := daemon(t, home, "home/lock", "mount/a")
+	eventually(t, "ready", func() bool { return len(lines(home, "ready")) == 1 })
+	defer end(t, home)
+	if err := os.WriteFile(filepath.Join(home, hangFile), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	var s Status
+	eventually(t, "given up", func() bool {
+		var err error
+		if s, err = Ask(t.Context(), home); err != nil {
+			t.Fatal(err)
+		}
+		return s.GivenUp
+	})
+	last := s.Deaths[len(s.Deaths)-1]
+	if n := len(lines(home, "hangs")); n != maxFailures || s.Failures != n || s.Since.IsZero() ||
+		last.Message != "it made no progress for 100ms: hanging" || last.Reason != "killed by SIGKILL" {
+		t.Errorf("%d: %+v", n, s)
+	}
+}
+
+// TestGiveUpHanging: what waits for a daemon that hangs can be given up.
+func TestGiveUpHanging(t *testing.T) {
+	home := t.TempDir()
+	cmd := daemon(t, home, "home/lock", "mount/a")
+	eventually(t, "ready", func() bool { return len(lines(home, "ready")) == 1 })
+	defer end(t, home)
+	if err := Drop(home); !errors.Is(err, ErrConflict) {
+		t.Errorf("got %v, want a conflict with a daemon that serves", err)
+	}
+	if err := os.WriteFile(filepath.Join(home, hangFile), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	eventually(t, "a daemon that hangs", func() bool { return len(lines(home, "hangs")) == 1 })
+	s, err := Ask(t.Context(), home)
+	if err != nil || s.Doing != "hanging" || s.Ready || s.Since.IsZero() {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if err := Drop(home); err != nil {
+		t.Error(err)
+	}
+	gone(t, s.Daemon)
+	gone(t, s.PID)
+}
+
+// TestStuckAlone: a daemon that starts finds that the one before was killed and does not end.
+func TestStuckAlone(t *testing.T) {
+	home := t.TempDir()
+	cmd := daemon(t, home, "home/lock")
+	eventually(t, "ready", func() bool { return len(lines(home, "ready")) == 1 })
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	if err := os.WriteFile(filepath.Join(home, stuckFile), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of its first thread", func() bool {
+		_, alive := processes.Life(cmd.Process.Pid)
+		return !alive
+	})
+	begun(t, home)
+	if deaths, err := ReadDeaths(home); err != nil || len(deaths) != 1 || deaths[0].PID != cmd.Process.Pid {
+		t.Error(deaths, err)
+	}
+}
