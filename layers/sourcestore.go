@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"golang.org/x/sys/unix"
@@ -25,6 +26,9 @@ type SourceOptions struct {
 	// Changed is told of each change of the directory that is noticed, by the path in it. It is called with locks held and
 	// must only note it. nil = nobody is told.
 	Changed func(path string)
+	// Absent says why the directory is not there, if it is known not to be: the layer shows what it has shown before, and
+	// all else is unix.EIO until ReopenSource. nil = it is there.
+	Absent error
 	// Rough is told, as Changed is, of each file that was changed all the time while it was copied: the copy is what it was
 	// when the copy began if it is only appended to, else it may be a mixture. nil = nobody is told.
 	Rough func(path string)
@@ -44,12 +48,14 @@ type sourceStore struct {
 	host    *tree
 	opts    SourceOptions
 	lower   *Lower
-	copies  int    // O_PATH: the directory of copies
-	dev     uint64 // of the root
+	copies  int // O_PATH: the directory of copies
 	changes changeCount
 	onCopy  func() // by tests: called while a file is copied
 	onOpen  func() // by tests: called before a file is opened
 	hasty   bool   // by tests: an import is begun anew at once
+
+	absent    atomic.Pointer[absent] // nil: the directory is there, and host is immutable
+	reopening atomic.Bool
 
 	mu     lockorder.Mutex[lockorder.SourceLayer]
 	dirs   map[uint64]*sourceDir    // by number; guarded by mu
@@ -65,6 +71,7 @@ type sourceStore struct {
 	walk   sourceWalk               // the import; guarded by mu
 	// leftOut is how many mounts in the directory were met; guarded by mu.
 	leftOut int
+	dev     uint64 // of the root; guarded by mu
 	// What may not be durable; guarded by mu.
 	unsynced sourceUnsynced
 	log      *sourceJournal
@@ -114,9 +121,11 @@ func OpenSource(key, dir string, opts SourceOptions) (*Lower, error) {
 	if err := os.MkdirAll(opts.Copies, 0o700); err != nil {
 		return nil, fmt.Errorf("open source %s: %w", dir, err)
 	}
-	host, err := openTreeAs(dir, opts.Do)
-	if err != nil {
-		return nil, err
+	host, err := openAbsent(dir, opts.Do), error(nil)
+	if opts.Absent == nil {
+		if host, err = openTreeAs(dir, opts.Do); err != nil {
+			return nil, err
+		}
 	}
 	s := &sourceStore{
 		host: host, opts: opts, dirs: map[uint64]*sourceDir{}, fixed: map[uint64]*sourceInode{},
@@ -141,21 +150,27 @@ func (s *sourceStore) begin() (err error) {
 	if err := s.openJournal(); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	seen := s.dirs[rootIno] != nil
+	s.mu.Unlock()
+	if why := s.opts.Absent; why != nil {
+		if !seen {
+			return why // nothing of it was seen
+		}
+		s.absent.Store(&absent{fmt.Errorf("%w: %w", why, unix.EIO)})
+		return nil
+	}
 	sx, facts, err := s.look(nil, "", true)
 	if err != nil {
 		return err
 	}
-	s.dev = unix.Mkdev(sx.Dev_major, sx.Dev_minor)
+	if seen {
+		return s.same(&sx)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d := s.dirs[rootIno]; d != nil {
-		if d.attr.Btime != facts.attr.Btime {
-			return ErrOtherSource
-		}
-		d.dev = s.dev // another one after a restart of the machine
-	} else {
-		s.log.dir(s.addDirLocked(nil, "", rootIno, s.dev, *facts))
-	}
+	s.dev = unix.Mkdev(sx.Dev_major, sx.Dev_minor)
+	s.log.dir(s.addDirLocked(nil, "", rootIno, s.dev, *facts))
 	return nil
 }
 
@@ -522,6 +537,9 @@ func sourceAttr(sx *unix.Statx_t) Attr {
 
 // do runs what looks at the directory.
 func (s *sourceStore) do(fn func() error) error {
+	if a := s.absent.Load(); a != nil {
+		return a.err
+	}
 	if s.host.do == nil {
 		return fn()
 	}

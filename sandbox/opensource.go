@@ -11,6 +11,7 @@ import (
 	"snapfs/layers"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/layerstore"
 	"snapfs/sandbox/internal/peer"
 )
 
@@ -91,19 +92,17 @@ func (h *Home) answered(ctx context.Context, s *catalog.Source, fn func() error,
 // openSourceNow opens a layer in state Importing, however long that takes.
 func (h *Home) openSourceNow(r *catalog.Layer) (*layers.Lower, error) {
 	s := *r.Source
-	if err := h.identify(&s); err != nil {
+	err := h.sourceIsThere(&s)
+	var absent *layerstore.Absent
+	if err != nil && !errors.As(err, &absent) {
 		return nil, err
-	}
-	if s.ID != r.Source.ID {
-		return nil, fmt.Errorf("%w: %s is another directory than the one that is being imported: put that back, or destroy "+
-			"what was made from it", ErrConflict, s.Path)
 	}
 	var threads *peer.Threads
 	if s.By != nil {
 		threads = s.By.Threads()
 	}
 	low, err := layers.OpenSource(r.ID, s.Path, layers.SourceOptions{
-		Copies: h.uppers.Path(r.Upper), Do: doBy(threads), Closed: threads.Close,
+		Copies: h.uppers.Path(r.Upper), Do: doBy(threads), Closed: threads.Close, Absent: err,
 		Changed: func(path string) { h.sources.note(r.ID, path) },
 		Rough: func(path string) {
 			h.sources.note(r.ID, path+" (while it was read: parts of it may be older than others)")
@@ -111,9 +110,38 @@ func (h *Home) openSourceNow(r *catalog.Layer) (*layers.Lower, error) {
 	})
 	if err != nil {
 		threads.Close()
-		return nil, classify(userError(s.By, err))
+		return nil, fmt.Errorf("%w; what was read of it is in %s, and what was changed in the workspace in the directories "+
+			"beside that", classify(userError(s.By, err)), h.uppers.Path(r.Upper))
 	}
 	return low, nil
+}
+
+// reopenSource has a layer go on whose directory was not there when it was opened. *layerstore.Absent: it still is not.
+func (h *Home) reopenSource(ctx context.Context, r *catalog.Layer, low *layers.Lower) error {
+	if !low.SourceAbsent() {
+		return nil
+	}
+	s := *r.Source
+	return h.answered(ctx, &s, func() error {
+		if err := h.sourceIsThere(&s); err != nil {
+			return err
+		}
+		return userError(s.By, low.ReopenSource())
+	}, func() {})
+}
+
+// sourceIsThere looks whether the directory of a source is there. *layerstore.Absent: it is not, or is another one.
+func (h *Home) sourceIsThere(s *catalog.Source) error {
+	id := s.ID
+	err := h.identify(s)
+	if err == nil && s.ID != id {
+		err = fmt.Errorf("%w: %s is another directory than the one that is being imported: put that back, or destroy "+
+			"what was made from it", ErrConflict, s.Path)
+	}
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) {
+		return &layerstore.Absent{Err: err}
+	}
+	return err
 }
 
 // identify finds out which directory is at the path of a source.

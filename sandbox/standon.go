@@ -147,6 +147,9 @@ func (o storerOwner) Import(
 	}
 	h.sources.running.Store(r.ID, low)
 	defer h.sources.running.Delete(r.ID)
+	if err := h.reopenSource(ctx, r, low); err != nil {
+		return chunkstore.Manifest{}, fmt.Errorf("importing %s: %w", s.Path, err)
+	}
 	notes := h.newNotes(ctx, s.Path, Part{})
 	m, err := h.importNoting(notes, func(opts layers.StoreOptions) (chunkstore.Manifest, error) {
 		opts.Progress, opts.Seen = tell.Progress, func(dev, ino uint64) layers.Seen {

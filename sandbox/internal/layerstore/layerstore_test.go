@@ -45,7 +45,7 @@ func (x *fixture) Import(
 }
 
 func (x *fixture) Imported(*catalog.Layer, *layers.Lower) []api.Event { return nil }
-func (x *fixture) Failed(*catalog.Layer, error)        {}
+func (x *fixture) Failed(*catalog.Layer, error)                       {}
 
 // newFixture makes an empty one, whose storer works if storing is true.
 func newFixture(t *testing.T, storing bool) *fixture {

@@ -25,7 +25,18 @@ const ParkAfter = 3
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
+	// lastLook is lastRetry for a directory that is not there: to look costs nothing.
+	lastLook = 10 * time.Second
 )
+
+// Absent is the error of an import whose directory is not there.
+type Absent struct{ Err error }
+
+// Error implements error.
+func (a *Absent) Error() string { return a.Err.Error() }
+
+// Unwrap is for errors.Is.
+func (a *Absent) Unwrap() error { return a.Err }
 
 // trouble is why a layer is not stored.
 type trouble struct {
@@ -59,14 +70,9 @@ func (s *Storer) Resume(ctx context.Context, layer string) error {
 	return nil
 }
 
-// Retry has a layer tried at once that was parked.
+// Retry has a layer tried at once that could not be stored.
 func (s *Storer) Retry(layer string) {
 	s.mu.Lock()
-	t := s.troubles[layer]
-	if t == nil || !t.until.IsZero() {
-		s.mu.Unlock()
-		return
-	}
 	delete(s.troubles, layer)
 	s.mu.Unlock()
 	s.kick()
@@ -116,7 +122,11 @@ func (s *Storer) failed(ctx context.Context, layer string, cause error) (again b
 	again = t.why == cause.Error()
 	t.why = cause.Error()
 	if t.until = (time.Time{}); !parked {
-		t.until = time.Now().Add(min(firstRetry<<min(t.attempts, 16), lastRetry))
+		most := lastRetry
+		if absent := (*Absent)(nil); errors.As(cause, &absent) {
+			most = lastLook
+		}
+		t.until = time.Now().Add(min(firstRetry<<min(t.attempts, 16), most))
 	}
 	t.attempts++
 	s.queue = append(s.queue, layer)
