@@ -313,7 +313,7 @@ func (s *sourceStore) replayDir(r *record) bool {
 	}
 	d := s.addDirLocked(s.dirs[up], name, number, dev, x)
 	if d.listed = out == 1; d.listed {
-		s.leftOut++
+		s.leftOut.Add(1)
 	}
 	return true
 }

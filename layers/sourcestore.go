@@ -50,9 +50,10 @@ type sourceStore struct {
 	lower   *Lower
 	copies  int // O_PATH: the directory of copies
 	changes changeCount
-	onCopy  func() // by tests: called while a file is copied
-	onOpen  func() // by tests: called before a file is opened
-	hasty   bool   // by tests: an import is begun anew at once
+	leftOut atomic.Int64 // mounts in the directory that were met
+	onCopy  func()       // by tests: called while a file is copied
+	onOpen  func()       // by tests: called before a file is opened
+	hasty   bool         // by tests: an import is begun anew at once
 
 	absent    atomic.Pointer[absent] // nil: the directory is there, and host is immutable
 	reopening atomic.Bool
@@ -69,9 +70,7 @@ type sourceStore struct {
 	next   uint64                   // for numbers that are not the host's; guarded by mu
 	busy   map[uint64]chan struct{} // closed when a copy has ended; guarded by mu
 	walk   sourceWalk               // the import; guarded by mu
-	// leftOut is how many mounts in the directory were met; guarded by mu.
-	leftOut int
-	dev     uint64 // of the root; guarded by mu
+	dev    uint64                   // of the root; guarded by mu
 	// What may not be durable; guarded by mu.
 	unsynced sourceUnsynced
 	log      *sourceJournal
@@ -202,9 +201,7 @@ func (l *Lower) SourceLeftOut() int {
 	if l.source == nil {
 		return 0
 	}
-	l.source.mu.Lock()
-	defer l.source.mu.Unlock()
-	return l.source.leftOut
+	return int(l.source.leftOut.Load())
 }
 
 // find implements backend.
@@ -402,14 +399,14 @@ func (s *sourceStore) note(d *sourceDir, e *sourceName, number uint64, sx *unix.
 		n := s.addDirLocked(d, e.name, number, dev, *facts)
 		if mountOf(sx) != s.host.mount {
 			n.listed = true // what is mounted there is left out
-			s.leftOut++
+			s.leftOut.Add(1)
 		}
 		s.log.dir(n)
 		return observed{attr: a, fixed: &n.sourceInode}, true
 	case !isReg(a.Mode) || mountOf(sx) != s.host.mount:
 		if isReg(a.Mode) {
 			facts.attr.Size, facts.attr.Blocks = 0, 0
-			s.leftOut++
+			s.leftOut.Add(1)
 		}
 		s.fixed[number] = facts
 		s.log.inode(number, facts)
