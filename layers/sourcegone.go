@@ -256,8 +256,23 @@ func (l *Lower) SourceLost() (n int, some []string) {
 		return 0, nil
 	}
 	s := l.source
+	if lost := s.lost.Load(); lost != nil {
+		return lost.n, slices.Clone(lost.some)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.lostLocked()
+}
+
+// lostNames is what SourceLost tells once the image is made: fn of StoreSource is called within a transaction of the
+// store, where sourceStore.mu is not taken.
+type lostNames struct {
+	n    int
+	some []string
+}
+
+// lostLocked is SourceLost. mu is held.
+func (s *sourceStore) lostLocked() (n int, some []string) {
 	for at := range s.walk.lost {
 		if len(some) == mostLost {
 			break

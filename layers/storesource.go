@@ -162,6 +162,7 @@ func (s *sourceStore) storePass(
 	if err != nil {
 		s.mu.Lock()
 		s.walk.ended, s.walk.stored = false, nil
+		s.lost.Store(nil)
 		s.mu.Unlock()
 	}
 	return m, err
@@ -198,6 +199,8 @@ func (s *sourceStore) endPass(ctx context.Context) error {
 		return errAgain
 	}
 	w.ended, w.unset = true, nil
+	n, some := s.lostLocked()
+	s.lost.Store(&lostNames{n, some})
 	return nil
 }
 
