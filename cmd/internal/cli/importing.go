@@ -15,9 +15,11 @@ what nobody has read yet is read from there. What was read once stays as it was.
 changed in the directory before that is taken whole, as it is when it is read or imported; who has it
 open in the workspace then gets ESTALE and opens it again. What is deleted or moved there before is
 missing, unless it is there again before the import ends. 'snapfs log NAME' names what changed, and
-counts what is missing. The directory is never written to, and should stay where it is: what was not
-read before it went away cannot be read. 'snapfs list' shows how far an import is, and 'snapfs show'
-why one failed; it is tried again. --wait imported imports first.`
+counts what is missing. What is mounted in the directory is left out. The directory is never written
+to, and should stay where it is: what was not read before it went away gives EIO until it is back.
+'snapfs list' shows how far an import is, and 'snapfs show' why one failed. It is tried again; after
+something could not be read, only when the workspace is mounted or something waits for the import.
+--wait imported imports first.`
 
 // waitFlag adds --wait to a verb that makes workspaces.
 func waitFlag(cmd *cobra.Command, wait *string) {
