@@ -136,11 +136,28 @@ func TestKilled(t *testing.T) {
 		if p.long && !long && os.Getenv(killTimeEnv) == "" {
 			continue
 		}
-		t.Run(p.name, func(t *testing.T) { p.run(t, seed, most) })
+		t.Run(p.name, func(t *testing.T) { p.run(t, seed, most, (*home).killDaemon) })
 	}
 }
 
-func (p killedProgram) run(t *testing.T, seed uint64, most time.Duration) {
+// TestReplaced is TestKilled with daemons that are replaced.
+func TestReplaced(t *testing.T) {
+	seed, most := testseed.Of(t), 5*time.Second
+	if long {
+		most = time.Minute
+	}
+	for _, p := range killedPrograms {
+		if p.long && !long {
+			continue
+		}
+		t.Run(p.name, func(t *testing.T) {
+			p.run(t, seed, most, func(h *home) bool { return h.run("upgrade", "--force").code == 0 })
+		})
+	}
+}
+
+// run has the program work while the daemon is ended over and over.
+func (p killedProgram) run(t *testing.T, seed uint64, most time.Duration, end func(*home) bool) {
 	h := newKeptHome(t)
 	out, stop, asked := h.makeDir("out"), h.path("stop"), h.path("asked")
 	tools, err := filepath.Abs("testdata/killed")
@@ -161,7 +178,7 @@ func (p killedProgram) run(t *testing.T, seed uint64, most time.Duration) {
 	}
 	step("prepare", out, p.prepare, soon)
 	h.ok(append([]string{"up", "ws", h.path("ws"), "--transport", "dev"}, p.options...)...)
-	killer := startKiller(h, seed)
+	killer := startKiller(h, seed, end)
 	var stalls string
 	asking := make(chan struct{})
 	go func() {
@@ -219,8 +236,8 @@ func newKeptHome(t *testing.T) *home {
 // meanKill is how long a daemon lives, about: at most twice as long.
 const meanKill = time.Second
 
-// startKiller kills the daemon at random moments, until the end of the test at the latest.
-func startKiller(h *home, seed uint64) *killer {
+// startKiller ends the daemon at random moments, until the end of the test at the latest.
+func startKiller(h *home, seed uint64, end func(*home) bool) *killer {
 	ctx, stop := context.WithCancel(context.Background())
 	k := &killer{h: h, stop: stop, ended: make(chan struct{})}
 	rng := rand.New(rand.NewPCG(seed, 17))
@@ -233,7 +250,7 @@ func startKiller(h *home, seed uint64) *killer {
 			case <-ctx.Done():
 				return
 			}
-			if pid := h.daemonPID(); pid > 0 && unix.Kill(pid, unix.SIGKILL) == nil {
+			if end(h) {
 				k.kills++
 			}
 		}
@@ -241,7 +258,13 @@ func startKiller(h *home, seed uint64) *killer {
 	return k
 }
 
-// end tells how often the daemon was killed.
+// killDaemon reports whether there was a daemon to kill.
+func (h *home) killDaemon() bool {
+	pid := h.daemonPID()
+	return pid > 0 && unix.Kill(pid, unix.SIGKILL) == nil
+}
+
+// end tells how often the daemon was ended.
 func (k *killer) end() int {
 	k.stop()
 	<-k.ended
