@@ -2,8 +2,10 @@ package layers
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -159,4 +161,77 @@ func TestSourceStays(t *testing.T) {
 	if got := readNode(t, o, at(t, o, "read").Node); got != "old" {
 		t.Errorf("in the image: %q", got)
 	}
+}
+
+// TestSourceJournalFull lists directories and reads files while there is no room for the journal. Nothing is shown that
+// is not noted, and all is once there is room.
+func TestSourceJournalFull(t *testing.T) {
+	const files = 400
+	long := strings.Repeat("n", 200)
+	s := newSourceScene(t, func(dir string) {
+		writeHost(t, filepath.Join(dir, "read"), "read")
+		writeHost(t, filepath.Join(dir, "linked/a"), "linked")
+		for i := range files {
+			writeHost(t, filepath.Join(dir, "dir", fmt.Sprint(long, i)), "")
+		}
+		if err := os.Link(filepath.Join(dir, "linked/a"), filepath.Join(dir, "dir/b")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	s.close()
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(disk, unix.MNT_DETACH) }()
+	s.copies = filepath.Join(disk, "copies")
+	s.open()
+	o := s.overlay()
+	d := at(t, o, "dir")
+	for range 3 {
+		if _, err := o.Lookup(d.Node, "b"); !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("a listing that cannot be noted: %v", err)
+		}
+	}
+	read := at(t, o, "read") // the journal goes on where it was
+	readNode(t, o, read.Node)
+	src := s.low.source
+	if end, info := src.log.end, hostStat(t, filepath.Join(s.copies, journalName)); info.Size != end {
+		t.Errorf("the journal has %d bytes, of which %d are records", info.Size, end)
+	}
+	if src.dirs[d.Attr.Ino].listed {
+		t.Error("a listing is shown that is not noted")
+	}
+	if err := unix.Mount("", disk, "", unix.MS_REMOUNT, "size=8m"); err != nil {
+		t.Fatal(err)
+	}
+	b := at(t, o, "dir", "b")
+	if a := at(t, o, "linked", "a"); a.Node != b.Node {
+		t.Errorf("links are %+v and %+v", a, b)
+	}
+	writeHost(t, filepath.Join(s.dir, "read"), "changed")
+	writeHost(t, filepath.Join(s.dir, "dir/more"), "more")
+	first := s.low // the process is killed here
+	defer first.Close()
+	s.open()
+	defer s.close()
+	o = s.overlay()
+	if got := readNode(t, o, at(t, o, "read").Node); got != "read" {
+		t.Errorf("after a restart: %q", got)
+	}
+	if _, err := o.Lookup(at(t, o, "dir").Node, "more"); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("after a restart the listing is another one: %v", err)
+	}
+	if again := at(t, o, "dir", "b"); again.Attr.Ino != b.Attr.Ino {
+		t.Errorf("after a restart a number is %d, and was %d", again.Attr.Ino, b.Attr.Ino)
+	}
+}
+
+func hostStat(t *testing.T, path string) unix.Stat_t {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st
 }

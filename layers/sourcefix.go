@@ -105,8 +105,11 @@ func (s *sourceStore) fixOne(o *part, how care) error {
 	if err := unix.Renameat(s.copies, c.tmp, s.copies, name); err != nil {
 		return err
 	}
-	if !s.settleCopy(d, e, o.ino, c) {
+	if ok, err := s.settleCopy(d, e, o.ino, c); !ok {
 		_ = unix.Unlinkat(s.copies, name, 0) // of no use
+		if err != nil {
+			return err
+		}
 		return fmt.Errorf("%s has changed since it was stored, or is gone: %w", d.path(e.name), unix.ESTALE)
 	}
 	return nil
@@ -128,17 +131,17 @@ func (s *sourceStore) isFile(fd int, number uint64) (bool, error) {
 }
 
 // settleCopy has the layer show a copy. It is false if the image has something else in its place, or nothing.
-func (s *sourceStore) settleCopy(d *sourceDir, e *sourceName, number uint64, c *sourceCopy) bool {
+func (s *sourceStore) settleCopy(d *sourceDir, e *sourceName, number uint64, c *sourceCopy) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stamp := stampOf(&c.sx)
 	if s.walk.ended && s.storedLocked(number).stamp != stamp {
-		return false
+		return false, nil
 	}
 	if now, _, gone := e.get(); gone || now != number {
-		return false // it was found to be gone meanwhile
+		return false, nil // it was found to be gone meanwhile
 	}
-	f := s.files[number]
+	f, older := s.files[number], s.walk.older[number]
 	if f.stamp != stamp && f.stamp != 0 {
 		s.walk.againLocked(number, f.pass)
 		s.changedLocked(d, e.name)
@@ -149,15 +152,22 @@ func (s *sourceStore) settleCopy(d *sourceDir, e *sourceName, number uint64, c *
 	}
 	c.old, c.version, c.copied = s.walk.older[number], f.version, true
 	c.attr.Ino = number
+	if err := s.log.inode(number, &c.sourceInode); err != nil {
+		if older != nil {
+			s.walk.older[number] = older
+		} else {
+			delete(s.walk.older, number)
+		}
+		return false, err
+	}
 	s.fixed[number] = &c.sourceInode
 	delete(s.files, number)
 	delete(s.walk.older, number)
-	s.log.inode(number, &c.sourceInode)
 	s.unsynced.copiedLocked(number)
 	if c.rough && s.opts.Rough != nil {
 		s.opts.Rough(d.path(e.name))
 	}
-	return true
+	return true, nil
 }
 
 // copyName is the name of the copy of a file.

@@ -101,12 +101,14 @@ func (s *sourceStore) comeBack(d *sourceDir, e *sourceName, number uint64) (bool
 	if !gone || now != number || s.walk.ended {
 		return !gone, nil
 	}
-	s.foundLocked(sourcePlace{d, e.name})
 	if seen, ok := s.seenAsLocked(number); ok && !seen.is(&facts.attr) { // of another name
-		s.renumberLocked(d, e, sx.Ino, facts.attr.typ())
+		if err := s.renumberLocked(d, e, sx.Ino, facts.attr.typ()); err != nil {
+			return false, err
+		}
 	} else {
 		e.set(number, typ)
 	}
+	s.foundLocked(sourcePlace{d, e.name})
 	return true, nil
 }
 

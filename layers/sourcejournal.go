@@ -3,6 +3,7 @@ package layers
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
@@ -44,9 +45,9 @@ const maxRecord = 1 << 30
 
 // sourceJournal is an open journal. Its methods need sourceStore.mu.
 type sourceJournal struct {
-	f      *os.File
-	s      *sourceStore
-	broken bool // the host had no room: nothing more is noted
+	f   *os.File
+	s   *sourceStore
+	end int64 // of the records
 }
 
 // openJournal opens the journal and plays it.
@@ -66,8 +67,8 @@ func (s *sourceStore) openJournal() error {
 	if end > 0 { // of an earlier process perhaps
 		s.unsynced.noted, s.unsynced.whole = 1, 1
 	}
-	_, err = s.log.f.Seek(end, io.SeekStart)
-	return err
+	s.log.end = end
+	return nil
 }
 
 func (j *sourceJournal) close() error { return j.f.Close() }
@@ -111,17 +112,17 @@ func tornEnd(err error) error {
 	return err
 }
 
-// write appends a record.
-func (j *sourceJournal) write(r *record) {
-	j.s.unsynced.noted++
-	if j.broken {
-		return
-	}
+// write appends a record, or nothing. What cannot be noted must not be shown.
+func (j *sourceJournal) write(r *record) error {
 	binary.LittleEndian.PutUint32(r.b, uint32(len(r.b)-8))
 	binary.LittleEndian.PutUint32(r.b[4:], crc32.Checksum(r.b[8:], castagnoli))
-	if _, err := j.f.Write(r.b); err != nil {
-		j.broken = true // after a crash this and what follows is looked at anew
+	if _, err := j.f.WriteAt(r.b, j.end); err != nil {
+		_ = j.f.Truncate(j.end) // else the next record is written over it
+		return fmt.Errorf("noting what is shown of a directory: %w", err)
 	}
+	j.end += int64(len(r.b))
+	j.s.unsynced.noted++
+	return nil
 }
 
 // record is the payload of a record, or what is left of it to be read.
@@ -190,7 +191,7 @@ func (r *record) inode(number uint64) sourceInode {
 }
 
 // dir notes a directory.
-func (j *sourceJournal) dir(d *sourceDir) {
+func (j *sourceJournal) dir(d *sourceDir) error {
 	r := newRecord(recordDir)
 	r.put(d.number)
 	up := uint64(0)
@@ -206,11 +207,11 @@ func (j *sourceJournal) dir(d *sourceDir) {
 	}
 	r.put(out)
 	r.putInode(&d.sourceInode)
-	j.write(r)
+	return j.write(r)
 }
 
 // names notes the names in a directory.
-func (j *sourceJournal) names(d *sourceDir) {
+func (j *sourceJournal) names(d *sourceDir) error {
 	r := newRecord(recordNames)
 	r.put(d.number)
 	r.put(uint64(len(d.names)))
@@ -222,22 +223,22 @@ func (j *sourceJournal) names(d *sourceDir) {
 		r.put(uint64(typ))
 		r.put(j.s.bound[number])
 	}
-	j.write(r)
+	return j.write(r)
 }
 
 // name notes a name that has changed.
-func (j *sourceJournal) name(d *sourceDir, e *sourceName) {
+func (j *sourceJournal) name(d *sourceDir, e *sourceName) error {
 	r := newRecord(recordName)
 	r.put(d.number)
 	r.putText(e.name)
 	r.put(e.word.Load() &^ nameGone)
 	number, _, _ := e.get()
 	r.put(j.s.bound[number])
-	j.write(r)
+	return j.write(r)
 }
 
 // inode notes what is fixed and no directory.
-func (j *sourceJournal) inode(number uint64, x *sourceInode) {
+func (j *sourceJournal) inode(number uint64, x *sourceInode) error {
 	r := newRecord(recordInode)
 	r.put(number)
 	r.put(j.s.bound[number])
@@ -252,7 +253,7 @@ func (j *sourceJournal) inode(number uint64, x *sourceInode) {
 		r.put(smallCopy)
 		r.put(uint64(x.sum))
 	}
-	j.write(r)
+	return j.write(r)
 }
 
 // replay takes in a record. It is false for one that cannot be.

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -159,8 +160,8 @@ func (s *sourceStore) namesIn(d *sourceDir) ([]sourceName, error) {
 	}
 	for {
 		var asked []int
-		if names, asked = s.publish(d, list); asked == nil {
-			return names, nil
+		if names, asked, err = s.publish(d, list); asked == nil {
+			return names, err
 		}
 		for _, i := range asked {
 			sx, _, err := s.look(d, list[i].name, false)
@@ -194,11 +195,11 @@ func (s *sourceStore) hostNames(d *sourceDir) ([]listedName, error) {
 
 // publish fixes the names of a directory. asked are those that must be looked at first, because their inodes were seen
 // under other names.
-func (s *sourceStore) publish(d *sourceDir, list []listedName) (names []sourceName, asked []int) {
+func (s *sourceStore) publish(d *sourceDir, list []listedName) (names []sourceName, asked []int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.listed || s.walk.ended {
-		return d.names, nil
+		return d.names, nil, nil
 	}
 	own := map[uint64]bool{} // hosts' numbers in this list that are not given yet
 	for i := range list {
@@ -213,37 +214,57 @@ func (s *sourceStore) publish(d *sourceDir, list []listedName) (names []sourceNa
 		}
 	}
 	if asked != nil {
-		return nil, asked
+		return nil, asked, nil
 	}
+	return s.publishLocked(d, list)
+}
+
+// publishLocked is publish when nothing is asked any more. mu is held.
+func (s *sourceStore) publishLocked(d *sourceDir, list []listedName) (names []sourceName, _ []int, err error) {
 	var blob strings.Builder
 	for _, l := range list {
 		blob.WriteString(l.name)
 	}
 	rest := blob.String() // one piece of memory for all
 	d.names = make([]sourceName, 0, len(list))
+	var fresh []uint64
+	var lost []*sourceName
 	for i := range list {
 		l := &list[i]
 		name := rest[:len(l.name)]
 		rest = rest[len(l.name):]
-		number, ok := s.numberLocked(d, l)
+		number, ok, isNew := s.numberLocked(d, l)
 		if !ok {
 			continue
+		}
+		if isNew {
+			fresh = append(fresh, number)
 		}
 		d.names = d.names[:len(d.names)+1]
 		e := &d.names[len(d.names)-1]
 		e.name = name
 		e.set(number, l.typ)
 		if l.sx != nil && l.sx.Mask == 0 {
-			s.loseLocked(d, e)
+			lost = append(lost, e)
 		}
 		if l.typ == unix.S_IFDIR {
 			d.subdirs++
 		}
 	}
+	if err := s.log.names(d); err != nil {
+		d.names, d.subdirs = nil, 0
+		for _, number := range fresh {
+			s.takeBackLocked(number)
+		}
+		maps.DeleteFunc(s.linked, func(_ deviceInode, n uint64) bool { return !s.given.Contains(n) })
+		return nil, nil, err
+	}
 	d.listed = true
-	s.log.names(d)
+	for _, e := range lost {
+		s.loseLocked(d, e)
+	}
 	s.foundLocked(sourcePlace{dir: d})
-	return d.names, nil
+	return d.names, nil, nil
 }
 
 // takenLocked reports whether a host's inode cannot simply have its own number. mu is held.
@@ -251,43 +272,43 @@ func (s *sourceStore) takenLocked(d *sourceDir, host uint64) bool {
 	return d.dev != s.dev || host <= rootIno || host > maxSourceIno || s.given.Contains(host)
 }
 
-// numberLocked gives an inode its number; ok is false for a file that is to be seen elsewhere. mu is held.
-func (s *sourceStore) numberLocked(d *sourceDir, l *listedName) (number uint64, ok bool) {
+// numberLocked gives an inode its number; ok is false for a file that is to be seen elsewhere. mu is
+// held.
+func (s *sourceStore) numberLocked(d *sourceDir, l *listedName) (number uint64, ok, isNew bool) {
 	if l.sx == nil || !s.takenLocked(d, l.host) {
-		s.given.Add(l.host)
-		return l.host, true
+		return l.host, true, s.given.CheckedAdd(l.host)
 	}
 	sx := l.sx
 	if sx.Mask == 0 { // it is gone
-		return s.freshLocked(l.host), true
+		return s.freshLocked(l.host), true, true
 	}
 	host := deviceInode{unix.Mkdev(sx.Dev_major, sx.Dev_minor), sx.Ino, hostAttr(sx).Btime}
 	if l.typ == unix.S_IFDIR {
-		return s.freshLocked(sx.Ino), true
+		return s.freshLocked(sx.Ino), true, true
 	}
 	_, other := s.bound[sx.Ino]
 	own := host.dev == s.dev && sx.Ino <= maxSourceIno && s.given.Contains(sx.Ino) && !other
 	if sx.Nlink > 1 {
 		if n, ok := s.linked[host]; ok {
 			s.shared.Add(n)
-			return n, true
+			return n, true, false
 		}
 		if own && !s.otherLocked(sx) {
 			s.shared.Add(sx.Ino)
-			return sx.Ino, true
+			return sx.Ino, true, false
 		}
 		n := s.freshLocked(sx.Ino)
 		s.linked[host] = n
-		return n, true
+		return n, true, true
 	}
 	if own && isReg(l.typ) && s.sameBirthLocked(sx) {
 		s.changedLocked(d, l.name)
 		if s.fixed[sx.Ino] == nil {
 			s.moved[sx.Ino] = sourcePlace{d, l.name}
 		}
-		return 0, false
+		return 0, false, false
 	}
-	return s.freshLocked(sx.Ino), true
+	return s.freshLocked(sx.Ino), true, true
 }
 
 // sameBirthLocked reports whether a file is the one that was told of with its number. mu is held.

@@ -170,8 +170,7 @@ func (s *sourceStore) begin() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dev = unix.Mkdev(sx.Dev_major, sx.Dev_minor)
-	s.log.dir(s.addDirLocked(nil, "", rootIno, s.dev, *facts))
-	return nil
+	return s.log.dir(s.addDirLocked(nil, "", rootIno, s.dev, *facts))
 }
 
 func (s *sourceStore) close() error {
@@ -316,8 +315,8 @@ func (s *sourceStore) observe(d *sourceDir, e *sourceName) (observed, error) {
 		if err != nil {
 			return observed{}, err
 		}
-		if seen, ok := s.note(d, e, number, &sx, facts); ok {
-			return seen, nil
+		if seen, ok, err := s.note(d, e, number, &sx, facts); ok || err != nil {
+			return seen, err
 		}
 	}
 }
@@ -330,104 +329,6 @@ func (s *sourceStore) place(number uint64, d *sourceDir, e *sourceName) sourcePl
 		return at
 	}
 	return sourcePlace{d, e.name}
-}
-
-// note takes in what the host says of a name. It is false if the name is to be looked at once more.
-func (s *sourceStore) note(d *sourceDir, e *sourceName, number uint64, sx *unix.Statx_t, facts *sourceInode) (observed, bool) {
-	a := facts.attr
-	a.Ino = number
-	facts.attr.Ino = number
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now, typ, gone := e.get(); gone || now != number {
-		return observed{}, false
-	} else if s.reboundLocked(d, e, number, typ, sx, &a) {
-		return observed{}, false
-	}
-	if seen, ok := s.seenAsLocked(number); ok {
-		return seen, true
-	}
-	switch {
-	case isDir(a.Mode):
-		dev := unix.Mkdev(sx.Dev_major, sx.Dev_minor)
-		n := s.addDirLocked(d, e.name, number, dev, *facts)
-		if mountOf(sx) != s.host.mount {
-			n.listed = true // what is mounted there is left out
-			s.leftOut.Add(1)
-		}
-		s.log.dir(n)
-		return observed{attr: a, fixed: &n.sourceInode}, true
-	case !isReg(a.Mode) || mountOf(sx) != s.host.mount:
-		if isReg(a.Mode) {
-			facts.attr.Size, facts.attr.Blocks = 0, 0
-			s.leftOut.Add(1)
-		}
-		s.fixed[number] = facts
-		s.log.inode(number, facts)
-		return observed{attr: facts.attr, fixed: facts}, true
-	}
-	f := s.tellLocked(d, e.name, number, sx, &a)
-	return observed{attr: a, version: f.version}, true
-}
-
-// reboundLocked gives a name whose inode is another one than that which was listed a number of its own, where it must
-// have one. It is true if the name is to be looked at once more. mu is held.
-func (s *sourceStore) reboundLocked(d *sourceDir, e *sourceName, number uint64, typ uint32, sx *unix.Statx_t, a *Attr) bool {
-	host, ok := s.bound[number]
-	if !ok {
-		host = number
-	}
-	if host == sx.Ino && typ == a.typ() || mountOf(sx) != s.host.mount {
-		return false
-	}
-	if _, ok := s.moved[number]; ok {
-		delete(s.moved, number) // another one is there now
-		return true
-	}
-	s.changedLocked(d, e.name)
-	if typ == a.typ() && !s.shared.Contains(number) {
-		s.bound[number] = sx.Ino
-		return false
-	}
-	s.renumberLocked(d, e, sx.Ino, a.typ())
-	return true
-}
-
-// renumberLocked gives a name a number of its own. mu is held.
-func (s *sourceStore) renumberLocked(d *sourceDir, e *sourceName, host uint64, typ uint32) {
-	e.set(s.freshLocked(host), typ)
-	s.log.name(d, e)
-}
-
-// tellLocked notes what is told of a regular file. mu is held.
-func (s *sourceStore) tellLocked(d *sourceDir, name string, number uint64, sx *unix.Statx_t, a *Attr) sourceFile {
-	stamp := stampOf(sx)
-	f := s.files[number]
-	if f.stamp == stamp {
-		return f
-	}
-	s.walk.toldLocked(number, f)
-	if f.stamp != 0 {
-		s.changedLocked(d, name)
-		s.walk.againLocked(number, f.pass)
-		s.walk.olderLocked(number, f)
-		f.version++
-	}
-	f.stamp, f.size, f.birth = stamp, int64(a.Size), generation(a.Btime)
-	s.files[number] = f
-	return f
-}
-
-// stampOf is what changes with every change of a file; never 0.
-func stampOf(sx *unix.Statx_t) uint64 {
-	h := uint64(14695981039346656037)
-	for _, v := range [...]uint64{
-		sx.Ino, sx.Size, uint64(sx.Mtime.Sec), uint64(sx.Mtime.Nsec), uint64(sx.Ctime.Sec), uint64(sx.Ctime.Nsec),
-	} {
-		h = (h ^ v) * 0x9e3779b97f4a7c15
-		h ^= h >> 29
-	}
-	return max(h, 1)
 }
 
 // look asks the host for a name; of what is no regular file, and of those with whole, it reads everything. With no

@@ -366,10 +366,13 @@ func (t *sourceTree) live(d *sourceDir, e *sourceName, o *part) (*squashfs.Entry
 		seen, _ := s.seenAs(o.ino)
 		return t.entry(e.name, o, seen, nil), nil
 	}
-	number, typ, gone := e.get()
-	if gone || number != o.ino || s.reboundLocked(d, e, number, typ, &sx, &facts.attr) {
+	number, typ, again := e.get()
+	if again = again || number != o.ino; !again {
+		again, err = s.reboundLocked(d, e, number, typ, &sx, &facts.attr)
+	}
+	if again || err != nil {
 		s.mu.Unlock()
-		return nil, errAgain // it changes right now
+		return nil, cmp.Or(err, errAgain) // it changes right now
 	}
 	f := s.tellLocked(d, e.name, number, &sx, &facts.attr)
 	f.pass = s.walk.pass
