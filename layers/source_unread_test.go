@@ -146,8 +146,8 @@ func TestSourceLog(t *testing.T) {
 	}
 }
 
-// TestSourceFlips has a name be a file and a symlink in turns: an import is begun anew so many times, and no more.
-func TestSourceFlips(t *testing.T) {
+// TestSourceUnsettled has a file change at each copy: an import is begun anew so many times, and no more.
+func TestSourceUnsettled(t *testing.T) {
 	s := newSourceScene(t, func(dir string) {
 		writeHost(t, filepath.Join(dir, "log"), "0\n")
 	})
