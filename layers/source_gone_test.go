@@ -66,7 +66,7 @@ func TestSourceRemovedEmpty(t *testing.T) {
 func TestSourceReused(t *testing.T) {
 	for name, seen := range map[string]*sourceInode{
 		"another birth": {attr: Attr{Mode: unix.S_IFREG}},
-		"another type":  {attr: Attr{Mode: unix.S_IFLNK}, target: "to"},
+		"another type":  {attr: Attr{Mode: unix.S_IFLNK}, sourceMore: sourceMore{target: "to"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSourceScene(t, func(dir string) {

@@ -18,6 +18,7 @@ type sourceScene struct {
 	t      *testing.T
 	dir    string
 	copies string
+	held   int64
 	low    *Lower
 }
 
@@ -31,7 +32,7 @@ func newSourceScene(t *testing.T, fill func(dir string)) *sourceScene {
 
 func (s *sourceScene) open() {
 	s.t.Helper()
-	low, err := OpenSource("source", s.dir, SourceOptions{Copies: s.copies})
+	low, err := OpenSource("source", s.dir, SourceOptions{Copies: s.copies, held: s.held})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -68,15 +68,27 @@ func noNumbers(lines []string) []string {
 	return out
 }
 
-// TestSourceTree compares a source layer with its image, and that with what StoreTree makes.
+// TestSourceTree compares a source layer with its image, and that with what StoreTree makes; with no room in memory for
+// attributes and targets as well.
 func TestSourceTree(t *testing.T) {
+	for name, held := range map[string]int64{"": 0, "nothing in memory": 1} {
+		t.Run(name, func(t *testing.T) { testSourceTree(t, held) })
+	}
+}
+
+func testSourceTree(t *testing.T, held int64) {
 	store := openStore(t)
-	s := newSourceScene(t, oddTree(t))
+	s := &sourceScene{t: t, dir: t.TempDir(), copies: filepath.Join(t.TempDir(), "copies"), held: held}
+	oddTree(t)(s.dir)
+	s.open()
 	im := s.image(store) // before a file is fixed
 	image := picture(t, []*Lower{im})
 	samePicture(t, "the layer after its import", picture(t, []*Lower{s.low}), image)
 	s.close()
 	s.open() // by the journal
+	if n := s.low.source.log.held; held > 0 && n > held {
+		t.Errorf("%d bytes of attributes and targets in memory", n)
+	}
 	again := picture(t, []*Lower{s.low})
 	samePicture(t, "the layer opened again", again, image)
 	samePicture(t, "the image of what was read", picture(t, []*Lower{s.image(store)}), image)

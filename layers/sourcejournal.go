@@ -45,9 +45,10 @@ const maxRecord = 1 << 30
 
 // sourceJournal is an open journal. Its methods need sourceStore.mu.
 type sourceJournal struct {
-	f   *os.File
-	s   *sourceStore
-	end int64 // of the records
+	f    *os.File
+	s    *sourceStore
+	end  int64 // of the records
+	held int64 // bytes of sourceMore in memory
 }
 
 // openJournal opens the journal and plays it.
@@ -98,6 +99,7 @@ func (j *sourceJournal) play() (end int64, err error) {
 		if crc32.Checksum(payload, castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
 			return end, nil
 		}
+		j.end = end
 		if r := (record{b: payload[1:]}); !j.s.replay(payload[0], &r) || r.bad {
 			return end, nil
 		}
@@ -207,7 +209,7 @@ func (j *sourceJournal) dir(d *sourceDir) error {
 	}
 	r.put(out)
 	r.putInode(&d.sourceInode)
-	return j.write(r)
+	return j.writeInode(r, &d.sourceInode)
 }
 
 // names notes the names in a directory.
@@ -253,7 +255,7 @@ func (j *sourceJournal) inode(number uint64, x *sourceInode) error {
 		r.put(smallCopy)
 		r.put(uint64(x.sum))
 	}
-	return j.write(r)
+	return j.writeInode(r, x)
 }
 
 // replay takes in a record. It is false for one that cannot be.
@@ -291,6 +293,7 @@ func (s *sourceStore) replay(kind byte, r *record) bool {
 		}
 		s.giveLocked(number, host)
 		if !x.copied || s.hasCopy(number, &x, kind == smallCopy) {
+			s.log.hold(&x, s.log.end)
 			s.fixed[number] = &x
 		}
 		return true
@@ -312,6 +315,7 @@ func (s *sourceStore) replayDir(r *record) bool {
 	if r.bad || up == 0 && number != rootIno || up != 0 && s.dirs[up] == nil || s.dirs[number] != nil {
 		return false
 	}
+	s.log.hold(&x, s.log.end)
 	d := s.addDirLocked(s.dirs[up], name, number, dev, x)
 	if d.listed = out == 1; d.listed {
 		s.leftOut.Add(1)

@@ -32,6 +32,8 @@ type SourceOptions struct {
 	// Rough is told, as Changed is, of each file that was changed all the time while it was copied: the copy is what it was
 	// when the copy began if it is only appended to, else it may be a mixture. nil = nobody is told.
 	Rough func(path string)
+
+	held int64 // by tests: in place of maxHeld
 }
 
 // sourceStore is a layer in a directory that others write to. What was seen of it stays as it was:
@@ -85,9 +87,9 @@ type deviceInode struct {
 
 // sourceInode is what is fixed of an inode.
 type sourceInode struct {
-	attr   Attr
-	xattrs []squashfs.Xattr // as a layer has them
-	target string           // of a symlink
+	attr Attr
+	sourceMore
+	at int64 // where the journal has sourceMore, if memory has not; else 0
 
 	// Of a regular file:
 	version uint32
@@ -218,7 +220,7 @@ func (s *sourceStore) find(dir *part, name string) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	f := found{attr: seen.attr, host: seen.attr.Ino, ref: seen.ref(), bare: seen.fixed != nil && len(seen.fixed.xattrs) == 0}
+	f := found{attr: seen.attr, host: seen.attr.Ino, ref: seen.ref(), bare: seen.fixed != nil && seen.fixed.bare()}
 	return f, nil
 }
 
@@ -440,7 +442,8 @@ func (s *sourceStore) readlink(o *part) (string, error) {
 	if seen.fixed == nil {
 		return "", unix.EINVAL
 	}
-	return seen.fixed.target, nil
+	more, err := s.more(seen.fixed)
+	return more.target, err
 }
 
 // xattrs implements backend.
@@ -450,14 +453,18 @@ func (s *sourceStore) xattrs(o *part) ([]squashfs.Xattr, error) {
 		number = rootIno
 	}
 	if seen, ok := s.seenAs(number); ok {
-		return seen.fixed.xattrs, nil
+		more, err := s.more(seen.fixed)
+		return more.xattrs, err
 	}
 	d, e, err := s.nameOf(o)
 	if err != nil {
 		return nil, err
 	}
-	if seen, err := s.observe(d, e); err != nil || seen.fixed != nil {
-		return seen.xattrs(), err
+	if seen, err := s.observe(d, e); err != nil {
+		return nil, err
+	} else if seen.fixed != nil {
+		more, err := s.more(seen.fixed)
+		return more.xattrs, err
 	}
 	at := s.place(number, d, e)
 	_, facts, err := s.look(at.dir, at.name, true)
@@ -465,11 +472,4 @@ func (s *sourceStore) xattrs(o *part) ([]squashfs.Xattr, error) {
 		return nil, err
 	}
 	return facts.xattrs, nil
-}
-
-func (o *observed) xattrs() []squashfs.Xattr {
-	if o.fixed == nil {
-		return nil
-	}
-	return o.fixed.xattrs
 }

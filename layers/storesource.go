@@ -214,7 +214,7 @@ type sourceTree struct {
 // Root implements squashfs.Source.
 func (t *sourceTree) Root(context.Context) (*squashfs.Entry, error) {
 	seen, _ := t.s.seenAs(rootIno)
-	return t.entry("", rootPart(t.l), seen, nil), nil
+	return t.entry("", rootPart(t.l), seen, nil)
 }
 
 // Names implements squashfs.Source. What is gone is among them: it may be there again.
@@ -295,7 +295,7 @@ func (t *sourceTree) entryIn(dir *part, name string) (*squashfs.Entry, error) {
 	o := dir.child(name, found{attr: seen.attr, host: seen.attr.Ino, ref: seen.ref()})
 	switch {
 	case seen.fixed != nil:
-		return t.entry(name, o, seen, nil), nil
+		return t.entry(name, o, seen, nil)
 	case t.fix[o.ino]:
 		return t.steady(n, o)
 	}
@@ -322,29 +322,26 @@ func (t *sourceTree) steady(e *sourceName, o *part) (*squashfs.Entry, error) {
 		return nil, err
 	}
 	seen, _ := s.seenAs(o.ino)
-	return t.entry(e.name, o, seen, nil), nil
+	return t.entry(e.name, o, seen, nil)
 }
 
 // entry describes what is fixed.
-func (t *sourceTree) entry(name string, o *part, seen observed, node *sourceNode) *squashfs.Entry {
+func (t *sourceTree) entry(name string, o *part, seen observed, node *sourceNode) (*squashfs.Entry, error) {
 	if node == nil {
 		node = &sourceNode{o: o}
+	}
+	more, err := t.s.more(seen.fixed)
+	if err != nil {
+		return nil, err
 	}
 	a := imageOf(seen.attr)
 	if isWhiteoutDevice(a.Mode, a.Rdev) {
 		a.Mode = a.Mode&^unix.S_IFMT | unix.S_IFREG
 	}
 	return &squashfs.Entry{
-		Name: name, Attr: a, Inode: squashfs.InodeID{Layer: 1, Inode: a.Ino}, Xattrs: seen.xattrs(), Handle: node,
-		Target: seen.target(),
-	}
-}
-
-func (o *observed) target() string {
-	if o.fixed == nil {
-		return ""
-	}
-	return o.fixed.target
+		Name: name, Attr: a, Inode: squashfs.InodeID{Layer: 1, Inode: a.Ino}, Xattrs: more.xattrs, Handle: node,
+		Target: more.target,
+	}, nil
 }
 
 // live takes a file that may change.
@@ -364,7 +361,7 @@ func (t *sourceTree) live(d *sourceDir, e *sourceName, o *part) (*squashfs.Entry
 	if x := s.fixed[o.ino]; x != nil {
 		s.mu.Unlock()
 		seen, _ := s.seenAs(o.ino)
-		return t.entry(e.name, o, seen, nil), nil
+		return t.entry(e.name, o, seen, nil)
 	}
 	number, typ, again := e.get()
 	if again = again || number != o.ino; !again {
@@ -380,7 +377,10 @@ func (t *sourceTree) live(d *sourceDir, e *sourceName, o *part) (*squashfs.Entry
 	s.mu.Unlock()
 	node := &sourceNode{o: o, d: d, e: e, sx: sx}
 	node.host = &viewNode{parts: []*part{{layer: s.host.layer, parent: at.dir.at, name: at.name, host: sx.Ino}}}
-	out := t.entry(e.name, o, observed{attr: facts.attr, fixed: facts}, node)
+	out, err := t.entry(e.name, o, observed{attr: facts.attr, fixed: facts}, node)
+	if err != nil {
+		return nil, err
+	}
 	node.as = *out
 	node.as.Name, node.as.Attr.Ino, node.as.Handle = at.name, sx.Ino, node.host
 	if s.host.recaller != nil {

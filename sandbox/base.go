@@ -34,7 +34,7 @@ func (h *Home) Base(ctx context.Context, r BaseRequest) (BaseResult, error) {
 	if err != nil {
 		return BaseResult{}, err
 	}
-	if err := h.waitImported(ctx, layer.ID, nil); err != nil {
+	if err := h.waitImported(ctx, layer.ID, r.Progress); err != nil {
 		return BaseResult{}, err
 	}
 	s := h.snapshotOn(layer.ID, session)

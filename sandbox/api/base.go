@@ -5,6 +5,8 @@ package api
 type BaseRequest struct {
 	Access
 	Of []string `json:"of"`
+	// Progress is told of the import that the call waits for.
+	Progress func(Progress) `json:"-"`
 }
 
 // BaseResult is that state. Of several, Imported and Path are empty unless it is a directory as it was imported.

@@ -118,7 +118,7 @@ func (c *Client) Base(ctx context.Context, r api.BaseRequest) (api.BaseResult, e
 	for i := range r.Of {
 		refs[i] = &r.Of[i]
 	}
-	got, err := callAt[api.BaseResult](ctx, c, wire.CallBase, &r, r.Access, sink{}, refs...)
+	got, err := callAt[api.BaseResult](ctx, c, wire.CallBase, &r, r.Access, sink{progress: r.Progress}, refs...)
 	if got.RawPath != nil {
 		got.Path = string(got.RawPath)
 	}

@@ -85,7 +85,10 @@ func (s *server) routes() http.Handler {
 		r.Progress = out.progress()
 		return h.Apply(ctx, r)
 	}))
-	add(wire.CallBase, handle(s, plain(h.Base)))
+	add(wire.CallBase, handle(s, func(ctx context.Context, r sandbox.BaseRequest, out *stream) (sandbox.BaseResult, error) {
+		r.Progress = out.progress()
+		return h.Base(ctx, r)
+	}))
 	add(wire.CallConflicts, handle(s, plain(h.Conflicts)))
 	add(wire.CallReads, handle(s, func(
 		ctx context.Context, r sandbox.RefRequest, out *stream,

@@ -176,7 +176,7 @@ func (x *comparison) run(ctx context.Context) error {
 // findBase finds the snapshot that all attempts stem from.
 func (x *comparison) findBase(ctx context.Context) error {
 	if x.base == "" {
-		got, err := x.c.Base(ctx, api.BaseRequest{Access: x.a.access(), Of: x.names})
+		got, err := metered{x.c, x.a.newMeter()}.Base(ctx, api.BaseRequest{Access: x.a.access(), Of: x.names})
 		x.res.Base = got.Snapshot.ID
 		return err
 	}

@@ -124,7 +124,7 @@ func (a *app) printDiff(ctx context.Context, c api.API, r api.DiffRequest) error
 	return w.Flush()
 }
 
-// metered is an API whose Diff shows a progress meter until the first change.
+// metered is an API whose Base shows a progress meter, and whose Diff does until the first change.
 type metered struct {
 	api.API
 	meter *meter
@@ -139,6 +139,13 @@ func (m metered) Diff(ctx context.Context, r api.DiffRequest, fn func(api.Change
 		done()
 		return fn(ch)
 	})
+}
+
+// Base implements api.API.
+func (m metered) Base(ctx context.Context, r api.BaseRequest) (api.BaseResult, error) {
+	r.Progress = m.meter.report()
+	defer m.meter.done()
+	return m.API.Base(ctx, r)
 }
 
 // jsonDiff writes one document. Nothing is written before the first change or the end, so that standard output stays

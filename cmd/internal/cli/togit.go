@@ -216,7 +216,7 @@ func (m *commit) make(ctx context.Context) error {
 
 // findBase finds the snapshot with which FROM is compared, and the directory that it was imported from, if known.
 func (m *commit) findBase(ctx context.Context) (where string, err error) {
-	got, err := m.c.Base(ctx, api.BaseRequest{Access: m.a.access(), Of: []string{m.from}})
+	got, err := metered{m.c, m.a.newMeter()}.Base(ctx, api.BaseRequest{Access: m.a.access(), Of: []string{m.from}})
 	if m.toGit.base == "" {
 		m.base = got.Snapshot.ID
 		return got.Path, err
