@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// crashesTold is how many deaths of processes that held the home are recorded: the newest.
-	crashesTold = 8
+	// mostCrashes is how many deaths of processes that held the home are recorded: the newest.
+	mostCrashes = 8
 	// crashText bounds what is recorded of one, in bytes.
 	crashText = 500
 )
@@ -25,7 +25,7 @@ const (
 // with the last lines of their log. It is called once, when this process serves: until then its own death may come, and
 // the next one is told of the same deaths.
 func (h *Home) RecordDeaths(ctx context.Context) {
-	deaths := h.deaths[max(0, len(h.deaths)-crashesTold):]
+	deaths := h.deaths[max(0, len(h.deaths)-mostCrashes):]
 	if len(deaths) == 0 {
 		return
 	}
@@ -39,9 +39,16 @@ func (h *Home) RecordDeaths(ctx context.Context) {
 			mounts[w.ID] = "its mount went on"
 		}
 	}
-	_, err := h.catalog.Update(ctx, false, func(ch *catalog.Change) error {
+	told, err := h.crashesTold(ctx, slices.Collect(maps.Keys(mounts)))
+	if err != nil {
+		h.log.Warn("reading which deaths of earlier daemons are recorded", "error", err)
+	}
+	_, err = h.catalog.Update(ctx, false, func(ch *catalog.Change) error {
 		for _, name := range slices.Sorted(maps.Keys(mounts)) {
 			for i, d := range deaths {
+				if told[crash{name, d.Time.UnixNano()}] {
+					continue
+				}
 				text := fmt.Sprintf("daemon %d: %s; %s", d.PID, crashReason(d), mounts[name])
 				text = oneLine(text, crashText)
 				if i == len(deaths)-1 {
@@ -60,6 +67,30 @@ func (h *Home) RecordDeaths(ctx context.Context) {
 	if err != nil && ctx.Err() == nil {
 		h.log.Warn("recording why an earlier daemon has died", "error", err)
 	}
+}
+
+// crash is the death of a daemon, by its time, in the log of a workspace.
+type crash struct {
+	workspace string
+	at        int64
+}
+
+// crashesTold gives which deaths the logs of workspaces have: this process is told once more of those that one recorded
+// which died right afterwards.
+func (h *Home) crashesTold(ctx context.Context, workspaces []string) (map[crash]bool, error) {
+	told := map[crash]bool{}
+	for _, name := range workspaces {
+		err := h.catalog.Events(ctx, name, func(e Event) error {
+			if e.Kind == EventDaemonCrashed {
+				told[crash{name, e.At.UnixNano()}] = true
+			}
+			return nil
+		})
+		if err != nil {
+			return told, err
+		}
+	}
+	return told, nil
 }
 
 // crashed reports whether the process that has served a mount last died by a fault of its own.

@@ -278,7 +278,9 @@ func TestCrashEvents(t *testing.T) {
 		Deaths:  []Death{{Time: at, PID: 7, Reason: "killed by SIGKILL"}},
 		LastLog: []string{"earlier", "panic: one", strings.Repeat("long ", 1000)},
 	})
-	s.home.RecordDeaths(s.ctx)
+	for range 2 { // by one that died right afterwards, and by this one
+		s.home.RecordDeaths(s.ctx)
+	}
 	var got []Event
 	err := s.home.Events(s.ctx, EventsRequest{}, func(e Event) error {
 		if e.Kind == EventDaemonCrashed {
