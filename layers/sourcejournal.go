@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/varint"
 	"snapfs/squashfs"
 )
 
@@ -100,7 +101,7 @@ func (j *sourceJournal) play() (end int64, err error) {
 			return end, nil
 		}
 		j.end = end
-		if r := (record{b: payload[1:]}); !j.s.replay(payload[0], &r) || r.bad {
+		if r := readRecord(payload); !j.s.replay(payload[0], r) || r.Bad {
 			return end, nil
 		}
 		end += int64(len(head)) + n
@@ -127,37 +128,20 @@ func (j *sourceJournal) write(r *record) error {
 	return nil
 }
 
-// record is the payload of a record, or what is left of it to be read.
-type record struct {
-	b   []byte
-	bad bool
-}
+// record is a record that is written.
+type record struct{ b []byte }
 
-func newRecord(kind byte) *record { return &record{b: append(make([]byte, 8, 256), kind)} }
+func newRecord(kind byte) *record { return &record{append(make([]byte, 8, 256), kind)} }
 
 func (r *record) put(v uint64)     { r.b = binary.AppendUvarint(r.b, v) }
 func (r *record) putText(s string) { r.put(uint64(len(s))); r.b = append(r.b, s...) }
 
-func (r *record) get() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.bad, r.b = true, nil
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
+// recordReader reads the payload of a record.
+type recordReader struct{ varint.Parser }
 
-func (r *record) text() string {
-	n := r.get()
-	if n > uint64(len(r.b)) {
-		r.bad, r.b = true, nil
-		return ""
-	}
-	s := string(r.b[:n])
-	r.b = r.b[n:]
-	return s
-}
+func readRecord(payload []byte) *recordReader { return &recordReader{varint.Parser{Rest: payload[1:]}} }
+
+func (r *recordReader) text() string { return string(r.Bytes(r.Count(maxRecord))) }
 
 func (r *record) putInode(x *sourceInode) {
 	a := &x.attr
@@ -175,10 +159,10 @@ func (r *record) putInode(x *sourceInode) {
 	}
 }
 
-func (r *record) inode(number uint64) sourceInode {
+func (r *recordReader) inode(number uint64) sourceInode {
 	var v [13]uint64
 	for i := range v {
-		v[i] = r.get()
+		v[i] = r.Uint()
 	}
 	time := func(i int) squashfs.Time { return squashfs.Time{Sec: int64(v[i]), Nsec: uint32(v[i+1])} }
 	x := sourceInode{attr: Attr{
@@ -186,7 +170,7 @@ func (r *record) inode(number uint64) sourceInode {
 		Rdev: v[6], Blksize: 4096, Atime: time(7), Mtime: time(7), Ctime: time(9), Btime: time(11),
 	}}
 	x.target = r.text()
-	for n := r.get(); n > 0 && !r.bad; n-- {
+	for n := r.Uint(); n > 0 && !r.Bad; n-- {
 		x.xattrs = append(x.xattrs, squashfs.Xattr{Name: r.text(), Value: []byte(r.text())})
 	}
 	return x
@@ -259,7 +243,7 @@ func (j *sourceJournal) inode(number uint64, x *sourceInode) error {
 }
 
 // replay takes in a record. It is false for one that cannot be.
-func (s *sourceStore) replay(kind byte, r *record) bool {
+func (s *sourceStore) replay(kind byte, r *recordReader) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch kind {
@@ -268,8 +252,8 @@ func (s *sourceStore) replay(kind byte, r *record) bool {
 	case recordNames:
 		return s.replayNames(r)
 	case recordName:
-		d, name, word, host := s.dirs[r.get()], r.text(), r.get(), r.get()
-		if r.bad || d == nil {
+		d, name, word, host := s.dirs[r.Uint()], r.text(), r.Uint(), r.Uint()
+		if r.Bad || d == nil {
 			return false
 		}
 		e := nameAmong(d.names, name)
@@ -281,14 +265,14 @@ func (s *sourceStore) replay(kind byte, r *record) bool {
 		s.giveLocked(number, host)
 		return true
 	case recordInode:
-		number, host := r.get(), r.get()
+		number, host := r.Uint(), r.Uint()
 		x := r.inode(number)
-		x.version = uint32(r.get())
-		kind := r.get()
+		x.version = uint32(r.Uint())
+		kind := r.Uint()
 		if x.copied = kind != noCopy; kind == smallCopy {
-			x.sum = uint32(r.get())
+			x.sum = uint32(r.Uint())
 		}
-		if r.bad || kind > smallCopy {
+		if r.Bad || kind > smallCopy {
 			return false
 		}
 		s.giveLocked(number, host)
@@ -309,10 +293,10 @@ func (s *sourceStore) giveLocked(number, host uint64) {
 	}
 }
 
-func (s *sourceStore) replayDir(r *record) bool {
-	number, up, name, dev, out := r.get(), r.get(), r.text(), r.get(), r.get()
+func (s *sourceStore) replayDir(r *recordReader) bool {
+	number, up, name, dev, out := r.Uint(), r.Uint(), r.text(), r.Uint(), r.Uint()
 	x := r.inode(number)
-	if r.bad || up == 0 && number != rootIno || up != 0 && s.dirs[up] == nil || s.dirs[number] != nil {
+	if r.Bad || up == 0 && number != rootIno || up != 0 && s.dirs[up] == nil || s.dirs[number] != nil {
 		return false
 	}
 	s.log.hold(&x, s.log.end)
@@ -323,9 +307,9 @@ func (s *sourceStore) replayDir(r *record) bool {
 	return true
 }
 
-func (s *sourceStore) replayNames(r *record) bool {
-	d, n := s.dirs[r.get()], r.get()
-	if r.bad || d == nil || d.listed || n > uint64(len(r.b)) {
+func (s *sourceStore) replayNames(r *recordReader) bool {
+	d, n := s.dirs[r.Uint()], r.Uint()
+	if r.Bad || d == nil || d.listed || n > uint64(len(r.Rest)) {
 		return false
 	}
 	names := make([]sourceName, n)
@@ -333,8 +317,8 @@ func (s *sourceStore) replayNames(r *record) bool {
 	for i := range names {
 		e := &names[i]
 		e.name = r.text()
-		number, typ, host := r.get(), uint32(r.get()), r.get()
-		if r.bad || number > maxSourceIno || i > 0 && e.name <= names[i-1].name {
+		number, typ, host := r.Uint(), uint32(r.Uint()), r.Uint()
+		if r.Bad || number > maxSourceIno || i > 0 && e.name <= names[i-1].name {
 			return false
 		}
 		e.set(number, typ)

@@ -86,17 +86,17 @@ func (j *sourceJournal) more(at int64) (sourceMore, error) {
 	if crc32.Checksum(payload, castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
 		return sourceMore{}, errJournal
 	}
-	r := record{b: payload[1:]}
+	r := readRecord(payload)
 	switch payload[0] {
 	case recordDir:
-		_, _, _, _, _ = r.get(), r.get(), r.text(), r.get(), r.get()
+		_, _, _, _, _ = r.Uint(), r.Uint(), r.text(), r.Uint(), r.Uint()
 	case recordInode:
-		_, _ = r.get(), r.get()
+		_, _ = r.Uint(), r.Uint()
 	default:
 		return sourceMore{}, errJournal
 	}
 	x := r.inode(0)
-	if r.bad {
+	if r.Bad {
 		return sourceMore{}, errJournal
 	}
 	return x.sourceMore, nil
