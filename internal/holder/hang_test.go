@@ -57,14 +57,7 @@ func TestHang(t *testing.T) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	var s Status
-	eventually(t, "given up", func() bool {
-		var err error
-		if s, err = Ask(t.Context(), home); err != nil {
-			t.Fatal(err)
-		}
-		return s.GivenUp
-	})
+	s := givenUp(t, home)
 	last := s.Deaths[len(s.Deaths)-1]
 	if n := len(lines(home, "hangs")); n != maxFailures || s.Failures != n || s.Since.IsZero() ||
 		last.Message != "it made no progress for 100ms: hanging" || last.Reason != "killed by SIGKILL" {
@@ -118,4 +111,17 @@ func TestStuckAlone(t *testing.T) {
 	if deaths, err := ReadDeaths(home); err != nil || len(deaths) != 1 || deaths[0].PID != cmd.Process.Pid {
 		t.Error(deaths, err)
 	}
+}
+
+// givenUp waits until the holder of a home has given up to start its daemon.
+func givenUp(t *testing.T, home string) (s Status) {
+	t.Helper()
+	eventually(t, "given up", func() bool {
+		var err error
+		if s, err = Ask(t.Context(), home); err != nil {
+			t.Fatal(err)
+		}
+		return s.GivenUp
+	})
+	return s
 }

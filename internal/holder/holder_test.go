@@ -440,14 +440,7 @@ func TestBroken(t *testing.T) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	var s Status
-	eventually(t, "given up", func() bool {
-		var err error
-		if s, err = Ask(t.Context(), home); err != nil {
-			t.Fatal(err)
-		}
-		return s.GivenUp
-	})
+	s := givenUp(t, home)
 	last := s.Deaths[len(s.Deaths)-1]
 	if s.Failures != maxFailures || s.Kept != 1 || last.Reason != "exit status 3" || last.Message != "this daemon is broken" {
 		t.Errorf("%+v", s)
