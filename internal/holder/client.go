@@ -21,7 +21,7 @@ import (
 )
 
 // answerWait bounds how long a holder may take to answer.
-const answerWait = 5 * time.Second
+var answerWait = 5 * time.Second
 
 // Options are how a daemon uses the holder of its home.
 type Options struct {
@@ -198,7 +198,7 @@ func (c *Client) Keep(name string, data []byte, files ...*os.File) error {
 		return err
 	}
 	k := Kept{name, data, files}
-	if err := c.conn.keep(k); err != nil {
+	if err := c.askLocked(func(conn *wireConn) error { return conn.keep(k) }); err != nil {
 		return err
 	}
 	c.kept[name] = k
@@ -213,8 +213,10 @@ func (c *Client) Forget(name string) error {
 	if c.conn == nil {
 		return nil
 	}
-	_, err := c.conn.call(context.Background(), &request{Op: opForget, Name: name})
-	return err
+	return c.askLocked(func(conn *wireConn) error {
+		_, err := conn.call(context.Background(), &request{Op: opForget, Name: name})
+		return err
+	})
 }
 
 // Kept gives everything that is kept, by name. The files are the caller's.
@@ -271,7 +273,8 @@ func (c *Client) Leave(successor bool) error {
 	err := error(nil)
 	if conn != nil {
 		_, err = conn.call(context.Background(), &request{Op: opLeave, End: !successor})
-		if !successor && err == nil {
+		hangs := errors.Is(err, ErrGone) && !errors.Is(err, errEnded)
+		if !successor && (err == nil || hangs && conn.kill(c.Home)) {
 			conn.awaitEnd()
 		}
 		err = errors.Join(err, conn.close())
@@ -312,8 +315,13 @@ func (c *Client) lost(conn *wireConn) {
 	if c.closed || c.conn != conn {
 		return
 	}
-	c.Log.Warn("the holder has ended: another one takes its place", "pid", conn.pid)
-	err := conn.close()
+	c.replaceLocked()
+}
+
+// replaceLocked has another holder take the place of one that has ended, or does not answer and was killed.
+func (c *Client) replaceLocked() {
+	c.Log.Warn("the holder has ended: another one takes its place", "pid", c.conn.pid)
+	err := c.conn.close()
 	c.conn = nil
 	if err == nil {
 		err = c.connectedLocked()

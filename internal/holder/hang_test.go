@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -124,4 +125,55 @@ func givenUp(t *testing.T, home string) (s Status) {
 		return s.GivenUp
 	})
 	return s
+}
+
+// TestHolderHangs: a holder that does not answer is killed by the daemon that serves, and another one has everything. One
+// that does not answer when all is given up ends as well.
+func TestHolderHangs(t *testing.T) {
+	home := t.TempDir()
+	c := begun(t, home)
+	f := memfd(t, "x")
+	for _, name := range []string{"mount/a", "mount/b"} {
+		if err := c.Keep(name, []byte("1"), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	before := answerWait
+	answerWait = 300 * time.Millisecond
+	t.Cleanup(func() { answerWait = before })
+	hang := func() (pid int) {
+		pid = c.PID()
+		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the holder stops", func() bool {
+			stat, _ := processes.StatOfProcess(pid)
+			return stat.State == 'T'
+		})
+		return pid
+	}
+	first := hang()
+	if err := c.Forget("mount/a"); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, first)
+	if got := describe(t, c); got != "mount/b=1(x)" {
+		t.Error(got)
+	}
+	second := hang()
+	if err := c.Keep("mount/c", []byte("2"), f); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, second)
+	if got := describe(t, c); got != "mount/b=1(x) mount/c=2(x)" {
+		t.Error(got)
+	}
+	last := hang()
+	if err := c.Leave(false); !errors.Is(err, ErrGone) {
+		t.Errorf("got %v, want %v", err, ErrGone)
+	}
+	gone(t, last)
 }

@@ -159,6 +159,9 @@ func (a *app) running(cmd *cobra.Command) (*client.Client, error) {
 	}
 	for begin := time.Now(); ; time.Sleep(holderAgain) {
 		c, err := a.dial(cmd.Context())
+		if err == nil {
+			return c, nil
+		}
 		gone := slices.ContainsFunc([]error{unix.ENOENT, unix.ECONNREFUSED, unix.ECONNRESET, unix.EPIPE, io.EOF},
 			func(e error) bool { return errors.Is(err, e) })
 		s, holderErr := holder.Ask(cmd.Context(), a.home)
