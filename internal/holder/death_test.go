@@ -12,3 +12,16 @@ func TestByFault(t *testing.T) {
 		}
 	}
 }
+
+// TestDeathString: a daemon for which there was no process is told by why alone.
+func TestDeathString(t *testing.T) {
+	for want, d := range map[string]Death{
+		"memfd_create: too many open files":   {Message: "memfd_create: too many open files"},
+		"process 7: exit status 2: no memory": {PID: 7, Reason: "exit status 2", Message: "no memory"},
+		"process 7: killed by SIGKILL":        {PID: 7, Reason: "killed by SIGKILL"},
+	} {
+		if got := d.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

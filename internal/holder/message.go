@@ -79,6 +79,9 @@ type Death struct {
 }
 
 func (d Death) String() string {
+	if d.PID == 0 { // there was none
+		return d.Message
+	}
 	text := fmt.Sprintf("process %d", d.PID)
 	if d.Reason != "" {
 		text += ": " + d.Reason
