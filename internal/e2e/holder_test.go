@@ -9,10 +9,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/testseed"
 )
 
 // served is what 'snapfs status' tells of the processes of a home.
 type served struct{ PID, Holder int }
+
+// processes are those of the home.
+func (h *home) processes() served {
+	h.t.Helper()
+	return decode[served](h, "status")
+}
 
 // begin starts a daemon in the foreground, by a command line in a directory. It is reaped in the background.
 func (h *home) begin(dir string, argv ...string) {
@@ -126,4 +134,49 @@ func TestHolder(t *testing.T) {
 	h.ok("stop")
 	gone(t, last.PID)
 	gone(t, last.Holder)
+}
+
+// TestBothKilled: daemon and holder are killed at the same moment, in either order, while a program works in a mount. It
+// goes on, or what it has open is gone; what it had written is there, and the next daemon mounts again.
+func TestBothKilled(t *testing.T) {
+	rng := newRand(testseed.Of(t))
+	h := newKeptHome(t)
+	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
+	for round := range rounds(6, 100) {
+		name := "ws/file" + itoa(round)
+		file, err := os.Create(h.path(name))
+		require.NoError(t, err)
+		writing, served := make(chan int, 1), make(chan struct{})
+		go func() {
+			written := 0
+			defer func() { writing <- written }()
+			for {
+				select {
+				case <-served:
+					return
+				default:
+				}
+				if _, err := file.WriteString("x"); err != nil {
+					return
+				}
+				written++
+			}
+		}()
+		s := h.processes()
+		both := []int{s.PID, s.Holder}
+		time.Sleep(time.Duration(rng.IntN(30)) * time.Millisecond)
+		for _, i := range rng.Perm(2) {
+			_ = unix.Kill(both[i], unix.SIGKILL)
+		}
+		h.ok("list")
+		close(served)
+		require.NotEqual(t, s.PID, h.pid())
+		if _, err := file.Stat(); err != nil {
+			require.ErrorIs(t, err, unix.ENOTCONN)
+		}
+		written := <-writing
+		_ = file.Close() // it may be gone
+		got := len(h.read(name))
+		require.True(t, got == written || got == written+1, "%d bytes of %d", got, written)
+	}
 }

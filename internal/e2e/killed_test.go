@@ -132,7 +132,7 @@ func TestKilled(t *testing.T) {
 	} else if long {
 		most = time.Minute
 	}
-	for _, p := range killedPrograms {
+	for _, p := range slices.Concat(killedPrograms, moreKilledPrograms) {
 		if p.long && !long && os.Getenv(killTimeEnv) == "" {
 			continue
 		}
