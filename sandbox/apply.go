@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -203,20 +202,12 @@ func (a *application) tell(p *threeway.Plan) {
 	}
 	for _, c := range p.Changes() {
 		change := ApplyChange{Kind: string(rune(c.Kind)), Path: c.Path, OldPath: c.OldPath}
-		change.RawPath, change.RawOldPath = raw(c.Path), raw(c.OldPath)
+		change.RawPath, change.RawOldPath = api.RawPath(c.Path), api.RawPath(c.OldPath)
 		a.res.Changes = append(a.res.Changes, change)
 	}
 	for _, c := range p.Conflicts {
-		a.res.Conflicts = append(a.res.Conflicts, ApplyConflict{Kind: c.Kind, Path: c.Path, RawPath: raw(c.Path), Detail: c.What})
+		a.res.Conflicts = append(a.res.Conflicts, ApplyConflict{Kind: c.Kind, Path: c.Path, RawPath: api.RawPath(c.Path), Detail: c.What})
 	}
-}
-
-// raw is a path as JSON can hold it, if it is not UTF-8.
-func raw(path string) []byte {
-	if utf8.ValidString(path) {
-		return nil
-	}
-	return []byte(path)
 }
 
 // run freezes both sides and changes the target.

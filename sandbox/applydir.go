@@ -398,7 +398,7 @@ func (d *directory) carryOut(ctx context.Context, m *dirPlan, undone *catalog.Sn
 	}
 	if len(obstacles) > 0 {
 		for _, o := range obstacles {
-			d.res.Conflicts = append(d.res.Conflicts, ApplyConflict{Kind: "refused", Path: o.Path, RawPath: raw(o.Path), Detail: o.Why})
+			d.res.Conflicts = append(d.res.Conflicts, ApplyConflict{Kind: "refused", Path: o.Path, RawPath: api.RawPath(o.Path), Detail: o.Why})
 		}
 		return nil
 	}
@@ -425,7 +425,7 @@ func (d *directory) carryOut(ctx context.Context, m *dirPlan, undone *catalog.Sn
 	}
 	d.res.Applied, d.res.Before, d.res.After = true, before.ID, after.ID
 	for _, s := range got.Skips {
-		d.res.Skips = append(d.res.Skips, Skip{Path: s.Path, RawPath: raw(s.Path), What: s.What, Error: s.Err.Error()})
+		d.res.Skips = append(d.res.Skips, Skip{Path: s.Path, RawPath: api.RawPath(s.Path), What: s.What, Error: s.Err.Error()})
 	}
 	return nil
 }
@@ -498,7 +498,7 @@ func (d *directory) remaining(ctx context.Context, m *dirPlan) error {
 			return dirError(ctx, err)
 		}
 		if f != nil {
-			d.res.Left = append(d.res.Left, ApplyLeft{Path: c.Path, RawPath: raw(c.Path), Detail: "something else is in it"})
+			d.res.Left = append(d.res.Left, ApplyLeft{Path: c.Path, RawPath: api.RawPath(c.Path), Detail: "something else is in it"})
 		}
 	}
 	return nil

@@ -364,7 +364,7 @@ func (j *applyJournal) left(ctx context.Context, h *Home) (all []ApplyLeft, err 
 	}
 	for _, e := range entries {
 		path := filepath.Join(stage, e.Name())
-		left := ApplyLeft{Path: path, RawPath: raw(path), Detail: "unknown"}
+		left := ApplyLeft{Path: path, RawPath: api.RawPath(path), Detail: "unknown"}
 		n, err := strconv.Atoi(e.Name()[1:])
 		if err == nil && n >= 0 && n < len(j.Steps) {
 			old, now := api.Quoted(string(j.Steps[n].Old)), api.Quoted(string(j.Steps[n].New))

@@ -25,7 +25,7 @@ func (s *staleReads) add(workspace string, list []threeway.StaleRead) {
 			continue
 		}
 		s.list = append(s.list, StaleRead{
-			Workspace: workspace, Path: x.Path, RawPath: raw(x.Path), Kinds: readKinds(x.Kinds),
+			Workspace: workspace, Path: x.Path, RawPath: api.RawPath(x.Path), Kinds: readKinds(x.Kinds),
 			Change: string(rune(x.Change)), Coarse: x.Coarse,
 		})
 	}

@@ -43,7 +43,7 @@ func (h *Home) Base(ctx context.Context, r BaseRequest) (BaseResult, error) {
 			return BaseResult{}, err
 		}
 	}
-	res := BaseResult{Path: layer.Imported, RawPath: raw(layer.Imported)}
+	res := BaseResult{Path: layer.Imported, RawPath: api.RawPath(layer.Imported)}
 	res.Snapshot, err = h.describeSnapshot(s, maxPage)
 	return res, err
 }

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"snapfs/layers"
+	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
 )
 
@@ -250,11 +250,6 @@ func changeOf(c layers.Change) Change {
 // publicChange is a change as JSON can hold it: the encoder spells raw paths in base64, and spoils the bytes of the
 // others that are no UTF-8.
 func publicChange(c Change) Change {
-	if !utf8.ValidString(c.Path) {
-		c.RawPath = []byte(c.Path)
-	}
-	if !utf8.ValidString(c.OldPath) {
-		c.RawOldPath = []byte(c.OldPath)
-	}
+	c.RawPath, c.RawOldPath = api.RawPath(c.Path), api.RawPath(c.OldPath)
 	return c
 }

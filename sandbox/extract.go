@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -98,11 +97,9 @@ func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, er
 		Links: got.Links, Bytes: got.Bytes, Kept: got.Kept, Seconds: time.Since(start).Seconds(), Skipped: got.Skipped,
 	}
 	for _, skip := range got.Skips {
-		out := Skip{Path: skip.Path, What: skip.What, Error: skip.Err.Error()}
-		if !utf8.ValidString(skip.Path) {
-			out.RawPath = []byte(skip.Path)
-		}
-		res.Skips = append(res.Skips, out)
+		res.Skips = append(res.Skips, Skip{
+			Path: skip.Path, RawPath: api.RawPath(skip.Path), What: skip.What, Error: skip.Err.Error(),
+		})
 	}
 	return res, nil
 }

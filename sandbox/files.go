@@ -7,7 +7,6 @@ import (
 	"path"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -117,11 +116,6 @@ func tellFile(f *layers.TreeFile, shown string, fn func(File) error) error {
 			return err
 		}
 	}
-	if !utf8.ValidString(out.Path) {
-		out.RawPath = []byte(out.Path)
-	}
-	if !utf8.ValidString(out.Target) {
-		out.RawTarget = []byte(out.Target)
-	}
+	out.RawPath, out.RawTarget = api.RawPath(out.Path), api.RawPath(out.Target)
 	return fn(out)
 }

@@ -135,7 +135,7 @@ func (h *Home) Reads(ctx context.Context, r RefRequest, fn func(Read) error) (Re
 		if err := ctx.Err(); err != nil {
 			return res, err
 		}
-		if err := fn(Read{Path: x.Path, RawPath: raw(x.Path), Kinds: readKinds(x.Kinds), Whole: x.Whole}); err != nil {
+		if err := fn(Read{Path: x.Path, RawPath: api.RawPath(x.Path), Kinds: readKinds(x.Kinds), Whole: x.Whole}); err != nil {
 			return res, err
 		}
 	}

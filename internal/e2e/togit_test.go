@@ -78,7 +78,7 @@ func TestToGit(t *testing.T) {
 	require.Contains(t, h.ok("apply", "app:half", "--to-git", h.path("repo"), "--branch", "none", "--dry-run"), "M src/f1")
 	require.Equal(t, objects, shell(t, soon, h.tmp, `git -C repo count-objects; git -C repo show-ref --verify --quiet refs/heads/none && echo made || :`))
 	h.write("m/.GIT", "")
-	h.fails(2, "takes no file with the name .GIT", "apply", "app", "--to-git", h.path("repo"), "--branch", "none")
+	h.fails(2, "takes no file with the name \".GIT\"", "apply", "app", "--to-git", h.path("repo"), "--branch", "none")
 	require.Empty(t, shell(t, soon, h.tmp, `find . -maxdepth 1 -name 'snapfs-git-*'`))
 }
 

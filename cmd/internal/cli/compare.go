@@ -176,7 +176,7 @@ func (x *comparison) run(ctx context.Context) error {
 // findBase finds the snapshot that all attempts stem from.
 func (x *comparison) findBase(ctx context.Context) error {
 	if x.base == "" {
-		got, err := metered{x.c, x.a.newMeter()}.Base(ctx, api.BaseRequest{Access: x.a.access(), Of: x.names})
+		got, err := metered{x.c, x.a}.Base(ctx, api.BaseRequest{Access: x.a.access(), Of: x.names})
 		x.res.Base = got.Snapshot.ID
 		return err
 	}
@@ -195,7 +195,7 @@ func (x *comparison) findBase(ctx context.Context) error {
 func (x *comparison) attempt(ctx context.Context, i int, name string) error {
 	sum := compareAttempt{Name: name}
 	r := api.DiffRequest{Access: x.a.access(), Part: x.part, A: x.res.Base, B: name, Stat: true}
-	err := metered{x.c, x.a.newMeter()}.Diff(ctx, r, func(ch api.Change) error {
+	err := metered{x.c, x.a}.Diff(ctx, r, func(ch api.Change) error {
 		if ch.Mode&unix.S_IFMT == unix.S_IFDIR || unchangedFile(ch) {
 			return nil
 		}
@@ -234,7 +234,7 @@ func (x *comparison) put(i int, path string, cell *compareCell) {
 		if len(x.rows) == maxCompared {
 			return
 		}
-		row = &compareRow{Path: path, RawPath: notUTF8(path), Attempts: make([]*compareCell, len(x.names))}
+		row = &compareRow{Path: path, RawPath: api.RawPath(path), Attempts: make([]*compareCell, len(x.names))}
 		x.rows[path] = row
 	}
 	row.Attempts[i] = cell
@@ -273,7 +273,7 @@ func (x *comparison) pair(ctx context.Context, i, j int) error {
 	}
 	switch {
 	case len(ask) > 0 && plain:
-		for some := range parts(ask) {
+		for some := range api.PathParts(ask) {
 			if err := differ(api.Part{Paths: some}); err != nil {
 				return err
 			}

@@ -106,7 +106,7 @@ func (a *app) noteSince(ctx context.Context, c api.API, ref string) {
 // printDiff streams a diff: it can have as many lines as a tree has files.
 func (a *app) printDiff(ctx context.Context, c api.API, r api.DiffRequest) error {
 	w := bufio.NewWriterSize(a.out, 1<<16)
-	c = metered{c, a.newMeter()}
+	c = metered{c, a}
 	var err error
 	switch {
 	case a.json:
@@ -127,13 +127,14 @@ func (a *app) printDiff(ctx context.Context, c api.API, r api.DiffRequest) error
 // metered is an API whose Base shows a progress meter, and whose Diff does until the first change.
 type metered struct {
 	api.API
-	meter *meter
+	a *app
 }
 
 // Diff implements api.API.
 func (m metered) Diff(ctx context.Context, r api.DiffRequest, fn func(api.Change) error) error {
-	r.Progress = m.meter.report()
-	done := sync.OnceFunc(m.meter.done)
+	meter := m.a.newMeter()
+	r.Progress = meter.report()
+	done := sync.OnceFunc(meter.done)
 	defer done()
 	return m.API.Diff(ctx, r, func(ch api.Change) error {
 		done()
@@ -143,8 +144,9 @@ func (m metered) Diff(ctx context.Context, r api.DiffRequest, fn func(api.Change
 
 // Base implements api.API.
 func (m metered) Base(ctx context.Context, r api.BaseRequest) (api.BaseResult, error) {
-	r.Progress = m.meter.report()
-	defer m.meter.done()
+	meter := m.a.newMeter()
+	r.Progress = meter.report()
+	defer meter.done()
 	return m.API.Base(ctx, r)
 }
 

@@ -1,43 +1,35 @@
-package cli
+package gitapply
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox/api"
 )
 
-// notUTF8 is a path as JSON can hold it, if it is not UTF-8.
-func notUTF8(p string) []byte {
-	if utf8.ValidString(p) {
-		return nil
-	}
-	return []byte(p)
-}
-
 // file is a request for a file of a snapshot or a workspace.
 func (m *commit) file(ref, p string) api.FilesRequest {
-	return api.FilesRequest{Access: m.a.access(), Ref: ref, Path: "/" + p}
+	return api.FilesRequest{Access: m.r.Access, Ref: ref, Path: "/" + p}
 }
 
 // read reads a file of a snapshot or a workspace.
 func (m *commit) read(ctx context.Context, ref, p string) (string, error) {
 	var b strings.Builder
-	_, err := m.c.ReadFile(ctx, m.file(ref, p), &b)
+	_, err := m.api.ReadFile(ctx, m.file(ref, p), &b)
 	return b.String(), err
 }
 
 // findParent finds the parent, and where in the repository the tree of FROM lies, which began with the directory where.
 func (m *commit) findParent(ctx context.Context, where string) error {
 	var dotGit uint32 // its type in the base; 0 if there is none
-	err := m.c.Files(ctx, m.file(m.base, ""), func(f api.File) error {
+	err := m.api.Files(ctx, m.file(m.base, ""), func(f api.File) error {
 		if f.Path == ".git" {
 			dotGit = f.Mode & unix.S_IFMT
 		}
@@ -49,7 +41,7 @@ func (m *commit) findParent(ctx context.Context, where string) error {
 	if err := m.findPrefix(where, dotGit != 0); err != nil {
 		return err
 	}
-	rev := m.toGit.parent
+	rev := m.r.Parent
 	if rev == "" {
 		if rev, err = m.checkedOut(ctx, dotGit); err != nil || rev == unborn {
 			return err
@@ -58,23 +50,23 @@ func (m *commit) findParent(ctx context.Context, where string) error {
 	if rev == "" {
 		m.res.Parent, err = m.git.Head(ctx)
 		if err == nil {
-			m.a.note("the parent is HEAD of %s: what %s began with does not tell another", quote(m.repo), m.from)
+			m.r.Note("the parent is HEAD of %s: what %s began with does not tell another", api.Quoted(m.r.Repository), m.r.From)
 		}
 		return err
 	}
 	m.res.Parent, err = m.git.Commit(ctx, rev)
-	if errors.Is(err, api.ErrNotFound) && m.toGit.parent == "" {
-		return failure(api.ErrNotFound, "%s began with commit %s, which %s does not have: fetch it there, or name another "+
-			"parent (--parent)", m.from, rev, quote(m.repo))
+	if errors.Is(err, api.ErrNotFound) && m.r.Parent == "" {
+		return fmt.Errorf("%w: %s began with commit %s, which %s does not have: fetch it there, or name another "+
+			"parent (--parent)", api.ErrNotFound, m.r.From, rev, api.Quoted(m.r.Repository))
 	}
 	return err
 }
 
 // findPrefix finds out where in the repository the tree of FROM lies.
 func (m *commit) findPrefix(where string, whole bool) error {
-	if m.prefix != "" {
-		if m.prefix = filepath.Clean(m.prefix); m.prefix == "." {
-			m.prefix = ""
+	if m.r.Prefix != "" {
+		if m.r.Prefix = filepath.Clean(m.r.Prefix); m.r.Prefix == "." {
+			m.r.Prefix = ""
 		}
 		return nil
 	}
@@ -87,14 +79,14 @@ func (m *commit) findPrefix(where string, whole bool) error {
 			real = where // it is not there any more, or not here
 		}
 		if rel, err := filepath.Rel(m.git.Top, real); err == nil && filepath.IsLocal(rel) {
-			if m.prefix = rel; rel == "." {
-				m.prefix = ""
+			if m.r.Prefix = rel; rel == "." {
+				m.r.Prefix = ""
 			}
 			return nil
 		}
 	}
-	return usagef("%s began with no work tree of a repository, nor with a directory in that of %s: say with --prefix where "+
-		"its files belong, . being the root", m.from, quote(m.repo))
+	return fmt.Errorf("%w: %s began with no work tree of a repository, nor with a directory in that of %s: say with "+
+		"--prefix where its files belong, . being the root", api.ErrInvalid, m.r.From, api.Quoted(m.r.Repository))
 }
 
 // unborn stands for a parent where there was no commit yet.
@@ -165,8 +157,8 @@ func (m *commit) linkedHead(ctx context.Context) (string, error) {
 		}
 	}
 	if name == "" {
-		return "", usagef("%s began with a work tree that is not one of %s: name the parent (--parent)", m.from,
-			quote(m.repo))
+		return "", fmt.Errorf("%w: %s began with a work tree that is not one of %s: name the parent (--parent)",
+			api.ErrInvalid, m.r.From, api.Quoted(m.r.Repository))
 	}
 	return name, nil
 }
