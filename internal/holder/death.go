@@ -43,11 +43,11 @@ var faults = []unix.Signal{
 // for other signals, which somebody else has sent: SIGKILL too, as the kernel sends it for want of memory to who has the
 // most, whoever wanted more.
 func (d Death) ByFault() bool {
-	name, killed := strings.CutPrefix(d.Reason, "killed by ")
+	how, _, _ := strings.Cut(d.Reason, ",")
+	name, killed := strings.CutPrefix(how, "killed by ")
 	if !killed {
-		return strings.HasPrefix(d.Reason, "exit status ") && d.Reason != "exit status 0"
+		return strings.HasPrefix(how, "exit status ") && how != "exit status 0"
 	}
-	name, _, _ = strings.Cut(name, ",")
 	return slices.Contains(faults, unix.SignalNum(name))
 }
 
@@ -57,6 +57,9 @@ const reapWait = 20 * time.Millisecond
 // fateOf says how a process ended that is no child of this one; "" if the kernel does not tell.
 func fateOf(pid, pidfd int) string {
 	for end := time.Now().Add(reapWait); ; time.Sleep(time.Millisecond) {
+		if !ended(pidfd) {
+			return stuckFate(pid)
+		}
 		status, ok := exitInfo(pidfd)
 		if !ok {
 			status, ok = zombie(pid)
@@ -64,13 +67,18 @@ func fateOf(pid, pidfd int) string {
 		if ok {
 			return words(status)
 		}
-		if !ended(pidfd) {
-			return stuck
-		}
 		if time.Now().After(end) {
 			return ""
 		}
 	}
+}
+
+// stuckFate says how a process ended that has threads which have not ended.
+func stuckFate(pid int) string {
+	if status, ok := zombie(pid); ok {
+		return words(status) + stuckToo
+	}
+	return stuck
 }
 
 // pidfdInfo is struct pidfd_info of linux/pidfd.h, as of Linux 6.13.

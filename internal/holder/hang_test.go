@@ -3,6 +3,7 @@ package holder
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -37,9 +38,46 @@ func TestStuck(t *testing.T) {
 			t.Errorf("process %d has ended: %v", before, err)
 		}
 	}
-	deaths := lines(home, "death")
-	if len(deaths) != 2 || !strings.Contains(deaths[1], strconv.Quote(stuck)) {
+	deaths, want := lines(home, "death"), strconv.Quote("exit status 0"+stuckToo)
+	if len(deaths) != 2 || !strings.Contains(deaths[0], want) || !strings.Contains(deaths[1], want) {
 		t.Errorf("deaths: %q", deaths)
+	}
+}
+
+// TestEnding: a process that is only slow to end, as where others want the processors too, is waited for, so that it is
+// known how it has ended.
+func TestEnding(t *testing.T) {
+	old := mostEndWait
+	mostEndWait = soon
+	defer func() { mostEndWait = old }()
+	stop := filepath.Join(t.TempDir(), "stop")
+	cmd := &exec.Cmd{Path: self(t), Args: []string{enderName, stop}, Env: os.Environ()}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }() // it ends with 3, or is killed
+	defer func() { _ = cmd.Process.Kill() }()
+	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(pidfd) }()
+	eventually(t, "the end of its first thread", func() bool {
+		_, alive := processes.Life(cmd.Process.Pid)
+		return !alive
+	})
+	found := make(chan bool, 1)
+	go func() { found <- dead(cmd.Process.Pid, pidfd) }()
+	select {
+	case <-found:
+		t.Error("it was not waited for")
+	case <-time.After(4 * endWait): // it may as well be later
+	}
+	if err := os.WriteFile(stop, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !<-found || !ended(pidfd) || fateOf(cmd.Process.Pid, pidfd) != "exit status 3" {
+		t.Error("it has ended, and how is known")
 	}
 }
 

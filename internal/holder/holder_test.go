@@ -22,8 +22,12 @@ import (
 // argument, keeps what it is told by the rest, and waits to be killed.
 const daemonName = "holder-test-daemon"
 
+// enderName is what it is called when it ends slowly: its first thread has ended, the others run until there is the file of
+// its first argument.
+const enderName = "holder-test-ender"
+
 func init() {
-	if os.Args[0] == daemonName {
+	if os.Args[0] == daemonName || os.Args[0] == enderName {
 		runtime.LockOSThread() // main has the first thread
 	}
 }
@@ -38,9 +42,20 @@ func TestMain(m *testing.M) {
 		os.Exit(Main())
 	case os.Args[0] == daemonName:
 		os.Exit(playDaemon(os.Args[1], os.Args[2:]))
+	case os.Args[0] == enderName:
+		go func() {
+			for _, err := os.Stat(os.Args[1]); err != nil; {
+				_, err = os.Stat(os.Args[1])
+			}
+			os.Exit(3)
+		}()
+		endThread()
 	}
 	os.Exit(m.Run())
 }
+
+// endThread ends the calling thread alone. The runtime takes it for one that waits in the kernel, and does without it.
+func endThread() { _, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0) }
 
 // stuckFile has a daemon look like one that was killed with a thread that waits in the kernel: its first thread ends, the
 // others go on.
@@ -103,7 +118,7 @@ func playDaemon(home string, orders []string) int {
 		time.Sleep(5 * time.Millisecond)
 	}
 	_ = os.Remove(filepath.Join(home, stuckFile))
-	_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0) // only this thread
+	endThread()
 	return 0
 }
 

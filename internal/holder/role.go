@@ -163,16 +163,27 @@ func dead(pid, pidfd int) bool {
 	if began == 0 || alive {
 		return false
 	}
-	// As a rule it is just ending, and then tells how. Its threads are killed for that, whatever it ends of.
-	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int(endWait.Milliseconds()))
-	return true
+	// As a rule it is just ending, and then tells how. Its threads are killed for that, whatever it ends of. Where others
+	// want the processors too, that takes a while.
+	for most := time.Now().Add(mostEndWait); ; {
+		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int(endWait.Milliseconds()))
+		if ended(pidfd) || !processes.Runnable(pid) || time.Now().After(most) {
+			return true
+		}
+	}
 }
 
 // endWait is for how long a process that is ending is waited for.
 const endWait = 50 * time.Millisecond
 
-// stuck is how a process ended whose threads have not all ended.
-const stuck = "killed, with a thread that waits in the kernel"
+// mostEndWait is the same as long as one of its threads waits for nothing but a processor.
+var mostEndWait = time.Second
+
+// stuck is how a process ended whose threads have not all ended; stuckToo is added where it is known how the others did.
+const (
+	stuck    = "killed, with a thread that waits in the kernel"
+	stuckToo = ", with a thread that waits in the kernel"
+)
 
 // ended reports whether the process of a pidfd has ended.
 func ended(pidfd int) bool {
@@ -192,7 +203,7 @@ func (p *process) reap() string {
 	case err == nil && n == c.pid:
 		reason = words(status)
 	case err == nil:
-		reason = stuck
+		reason = stuckFate(c.pid)
 		p.unended = append(p.unended, c.pid)
 	}
 	report, final := readSome(c.report), readSome(c.final)

@@ -78,9 +78,10 @@ func TestStatOfHostileName(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	defer func() { _ = cmd.Wait() }() // it was killed
 	defer func() { _ = cmd.Process.Kill() }()
-	name, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/comm")
-	require.NoError(t, err)
-	require.Equal(t, ") Z 1 1 (\n)\n", string(name))
+	require.Eventually(t, func() bool { // execve(2) sets it after it has closed descriptors, by which it is known to succeed
+		name, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/comm")
+		return err == nil && string(name) == ") Z 1 1 (\n)\n"
+	}, 30*time.Second, time.Millisecond)
 
 	reaches := func(state string) (s Stat) {
 		t.Helper()
@@ -97,4 +98,20 @@ func TestStatOfHostileName(t *testing.T) {
 	require.Equal(t, started, reaches("T").Started)
 	require.NoError(t, cmd.Process.Kill())
 	require.Equal(t, unix.SIGKILL, unix.WaitStatus(reaches("Z").Exit).Signal())
+}
+
+func TestRunnable(t *testing.T) {
+	require.False(t, Runnable(1<<30))
+	for script, want := range map[string]bool{"while :; do :; done": true, "read _": false} {
+		in, out, err := os.Pipe()
+		require.NoError(t, err)
+		cmd := exec.Command("sh", "-c", script)
+		cmd.Stdin = in
+		require.NoError(t, cmd.Start())
+		require.NoError(t, in.Close())
+		require.Eventually(t, func() bool { return Runnable(cmd.Process.Pid) == want }, 30*time.Second, time.Millisecond, script)
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait() // it was killed
+		require.NoError(t, out.Close())
+	}
 }
