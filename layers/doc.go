@@ -139,7 +139,8 @@
 // (live.go); a successor makes the node of it when the kernel first names its id, or a look-up meets its inode
 // (recall.go), directories before what is in them. Records change under table.mu; a rename notes the new name before it
 // asks the host, so that one of two is true whenever the process ends. What loses its last name is moved into the orphan
-// directory in the same step, or linked there before, by its id, and removed from there after FORGET.
+// directory in the same step, to a name that its record has been given before; or linked there before, by its id. After
+// FORGET it is removed from there, or replaced by what is removed next.
 //
 // What a successor does not know, and what follows:
 //

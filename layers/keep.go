@@ -18,16 +18,19 @@ func (v *removal) erase(at location, own, white bool) error {
 		defer o.nodes.intendPromotion(v.n, v.p, v.name)()
 		return o.erase(at, own, dir, white)
 	}
-	serial := s.next()
 	err := v.leadBelow(at)
-	if err == nil {
-		err = o.eraseKept(at, orphanName(v.n.id, uint64(serial)), white)
+	switch {
+	case err != nil:
+	case white:
+		v.kept = s.next()
+		err = o.eraseKept(at, orphanName(v.n.id, uint64(v.kept)))
+	default:
+		err = v.moveAway(at)
 	}
 	if err == nil {
-		v.kept = serial
-		s.count.Add(1)
 		return nil
 	}
+	v.kept = 0
 	if perr := o.erase(at, own, dir, white); perr != nil {
 		return perr
 	}
@@ -66,13 +69,46 @@ func (t *table) held(n *node) bool {
 	return n.holds > 0
 }
 
-// eraseKept is erase for what the upper has, which it moves into the orphan directory, in one step with the removal.
-func (o *Overlay) eraseKept(at location, orphan string, white bool) error {
-	root := o.orphans.root()
-	if !white {
-		return unix.Renameat(at.dirfd, at.name, root, orphan)
+// moveAway moves what the upper has into the orphan directory, which is its removal: if it can, over something that was
+// forgotten.
+func (v *removal) moveAway(at location) error {
+	o := v.t.o
+	s, own := &o.orphans, v.h.parts[0].host
+	if d, ok := o.reaper.again(isDir(v.h.attr.Mode)); ok {
+		v.moving = o.nodes.intendOrphan(v.n, d.serial, own)
+		steps.At("removal noted")
+		if err := unix.Renameat(at.dirfd, at.name, s.root(), d.name); err == nil {
+			v.kept, v.numbered = d.serial, true
+			o.reaper.take(reaped{fd: d.fd, of: d.of})
+			return nil
+		}
+		v.moved()
+		d.serial = 0
+		o.reaper.take(d)
 	}
-	u := o.upper
+	serial := s.next()
+	v.moving = o.nodes.intendOrphan(v.n, serial, own)
+	err := unix.Renameat2(at.dirfd, at.name, s.root(), numberedOrphan(serial), unix.RENAME_NOREPLACE)
+	if err != nil {
+		v.moved()
+		return err
+	}
+	v.kept, v.numbered = serial, true
+	s.count.Add(1)
+	return nil
+}
+
+// moved ends what moveAway has noted.
+func (v *removal) moved() {
+	if v.moving != 0 {
+		v.t.o.nodes.intended(v.moving)
+		v.moving = 0
+	}
+}
+
+// eraseKept is moveAway where a whiteout takes the name, in the same step.
+func (o *Overlay) eraseKept(at location, orphan string) error {
+	root, u := o.orphans.root(), o.upper
 	if err := u.markWhiteouts(at.dirfd); err != nil {
 		return err
 	}
@@ -80,11 +116,12 @@ func (o *Overlay) eraseKept(at location, orphan string, white bool) error {
 	if err := u.looseWhiteout(to); err != nil {
 		return err
 	}
-	err := unix.Renameat2(root, orphan, at.dirfd, at.name, unix.RENAME_EXCHANGE)
-	if err != nil {
+	if err := unix.Renameat2(root, orphan, at.dirfd, at.name, unix.RENAME_EXCHANGE); err != nil {
 		_ = unix.Unlinkat(root, orphan, 0) // the first error counts
+		return err
 	}
-	return err
+	o.orphans.count.Add(1)
+	return nil
 }
 
 // beforeOver is beforeUnlink for what is renamed over: it gets its name in the orphan directory before, if it is to have
@@ -110,7 +147,7 @@ func (o *Overlay) beforeOver(n *node) error {
 // unkeep takes a pinned inode that has a name again out of the orphan directory. tree is held for writing.
 func (o *Overlay) unkeep(n *node) {
 	if n.kept != 0 {
-		o.orphans.remove(orphanName(n.id, uint64(n.kept)))
-		n.kept, n.unnamed = 0, false
+		o.orphans.remove(n.keptAs())
+		n.kept, n.numbered, n.unnamed = 0, false, false
 	}
 }

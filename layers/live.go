@@ -12,13 +12,14 @@ import (
 // What the kernel knows of an overlay, nodes by their ids, outlives the process in Options.Live: each node of the table
 // has a record there (package livestate has the layout), which changes with it under table.mu. What one field means:
 //
-//	parent, name   the primary name, by nameCookie. A node in the orphan directory has no parent; its name is then the
-//	               key of a layer, hashed, from which on its redirect leads.
+//	parent, name   the primary name, by nameCookie. In the orphan directory: the serial that is the name there, or 0 if
+//	               the name says whose it is; and the key of a layer, hashed, from which on a redirect leads.
 //	lookups        references of the kernel, and of calls in progress
 //	flags          file type >> 12, and the following
 //
 // A node that is about to get another name has a second record, flagNext, for that one, until it has it: whichever of
-// them leads to its inode is true. recall.go has what a successor makes of records.
+// them leads to its inode is true. One for the orphan directory has the number of the host's inode as its name, because
+// the name there may still be that of something forgotten. recall.go has what a successor makes of records.
 const (
 	flagType    = 0xf
 	flagTaken   = 1 << 4 // node.numberTaken
@@ -57,6 +58,14 @@ func (l *live) record(n *node) livestate.Node {
 			r.Name = old.Name
 		} else if stack := l.o.stack; len(stack) > 1 {
 			r.Name = nameCookie(stack[1].lower.key)
+		}
+		switch {
+		case n.kept == 0:
+			if id, serial, ok := parseOrphan(n.top.name); ok && id == 0 {
+				r.Parent = serial
+			}
+		case n.numbered:
+			r.Parent = uint64(n.kept)
 		}
 		return r
 	case n.dead && n.pin > 0 && !n.free:
@@ -154,6 +163,43 @@ func (t *table) intend(n, p *node, name string) (done func()) {
 	}
 }
 
+// intendOrphan records that n, of this inode of the host, may be in the orphan directory from now on, by a serial alone,
+// until intended is called with the result, unless that is 0. The host has made no change yet.
+func (t *table) intendOrphan(n *node, serial uint32, host uint64) (slot uint32) {
+	l := t.live
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slot, err := l.nodes.Add(livestate.Node{
+		ID: uint64(n.id), Parent: uint64(serial), Name: host, Inode: n.ino, Gen: n.gen.Load(),
+		Flags: n.typ>>12&flagType | flagNext | flagOrphan,
+	})
+	if err != nil {
+		l.noRoom(err)
+		return 0
+	}
+	return slot
+}
+
+// intended ends what intendOrphan has recorded.
+func (t *table) intended(slot uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.live.nodes.Remove(slot)
+}
+
+// get gives a record, and the serial by which it is in the orphan directory, or 0.
+func (l *live) get(slot uint32) (r livestate.Node, serial uint64) { return numbered(l.nodes.Get(slot)) }
+
+// numbered takes the serial of a name in the orphan directory out of a record, which is in no directory then.
+func numbered(r livestate.Node) (livestate.Node, uint64) {
+	if r.Flags&flagOrphan == 0 {
+		return r, 0
+	}
+	serial := r.Parent
+	r.Parent = 0
+	return r, serial
+}
+
 // intendRename is intend for a rename of one of n's names. tree is held.
 func (t *table) intendRename(n, from *node, fromName string, to *node, toName string) (done func()) {
 	if n.parent != from || n.name != fromName {
@@ -226,6 +272,9 @@ func (o *Overlay) openLiveOrphans(u *upper) error {
 		id, serial, ok := parseOrphan(name)
 		if ok {
 			s.serial.Store(max(s.serial.Load(), serial))
+		}
+		if ok && id == 0 {
+			id = l.past.numbered(serial)
 		}
 		if old := l.past.orphan(id); !ok || !l.past.adopt(id, name, serial) {
 			useless = append(useless, name)

@@ -45,18 +45,24 @@ func (r *rig) leave() {
 // opens it for a successor.
 func (r *rig) killed() {
 	r.t.Helper()
+	r.die()
+	r.succeed()
+}
+
+// die is killed, without the successor.
+func (r *rig) die() {
+	r.t.Helper()
 	q := &r.o.reaper
 	q.mu.Lock()
-	for _, d := range q.queue {
+	for _, d := range slices.Concat(q.queue, q.spare[0], q.spare[1]) {
 		d.name = ""
 		d.close()
 	}
-	q.queue = nil
+	q.queue, q.spare = nil, [2][]reaped{}
 	q.mu.Unlock()
 	if err := r.o.Close(); err != nil {
 		r.t.Fatal(err)
 	}
-	r.succeed()
 }
 
 // succeed opens the overlay with another mapping of the live state.

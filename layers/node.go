@@ -26,7 +26,8 @@ type node struct {
 	birth       uint32 // generation of the time of birth
 	numberTaken bool   // another node shows the number that this one's layer reports
 
-	stale bool // its image has another version than was told; guarded by table.mu. Here there is room for it.
+	stale    bool // its image has another version than was told; guarded by table.mu. Here there is room for it.
+	numbered bool // kept is all of the name; guarded as kept. Here there is room for it, too.
 
 	// bare says that there are no extended attributes but the overlay's own. The kernel asks for one before the first
 	// write of a file and at every ls, nearly always in vain.

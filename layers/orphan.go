@@ -16,8 +16,10 @@ import (
 // work directory.
 //
 // With Options.Live everything that is unlinked is there as long as the kernel refers to it, for a successor, what is
-// pinned too: the removal is a rename to there (eraseKept), and what is renamed over is linked to there before. Then a
-// name is ID-SERIAL, both in hexadecimal, and New removes only what nobody refers to.
+// pinned too: the removal is a rename to there (moveAway, eraseKept), and what is renamed over is linked to there before.
+// New removes only what nobody refers to. A name is ID-SERIAL then, both in hexadecimal, or a serial alone, and the node's
+// record has that. The latter is what a removal makes: what is removed next is renamed onto a name that was forgotten,
+// which takes the host as long as a removal, where making and removing a name took a third more.
 
 const orphanDir = "#orphans"
 
@@ -37,9 +39,24 @@ func orphanName(id NodeID, serial uint64) string {
 	return strconv.FormatUint(uint64(id), 16) + "-" + strconv.FormatUint(serial, 16)
 }
 
-// parseOrphan is the opposite of orphanName.
+// numberedOrphan is a name that the record of a node has.
+func numberedOrphan(serial uint32) string { return strconv.FormatUint(uint64(serial), 16) }
+
+// keptAs is the name of a node of which kept is set.
+func (n *node) keptAs() string {
+	if n.numbered {
+		return numberedOrphan(n.kept)
+	}
+	return orphanName(n.id, uint64(n.kept))
+}
+
+// parseOrphan is the opposite of orphanName, and with id 0 of numberedOrphan.
 func parseOrphan(name string) (id NodeID, serial uint64, ok bool) {
-	a, b, _ := strings.Cut(name, "-")
+	a, b, both := strings.Cut(name, "-")
+	if !both {
+		serial, err := strconv.ParseUint(name, 16, 32)
+		return 0, serial, err == nil && serial != 0 && name == numberedOrphan(uint32(serial))
+	}
 	n, err := strconv.ParseUint(a, 16, 64)
 	serial, serr := strconv.ParseUint(b, 16, 64)
 	return NodeID(n), serial, err == nil && serr == nil && name == orphanName(NodeID(n), serial)
@@ -223,22 +240,22 @@ func (o *Overlay) leaveOrphans(n *node) {
 	n.top, n.free, n.unnamed = top, false, false
 }
 
-// leaveOrphan removes a forgotten node's inode, if it is in the orphan directory. tree is held.
-func (o *Overlay) leaveOrphan(n *node) {
-	s, name := &o.orphans, ""
+// leaveOrphan gives the name of a forgotten node's inode in the orphan directory, to be removed; none if that is done, or
+// it has none. tree is held.
+func (o *Overlay) leaveOrphan(n *node) reaped {
+	s, d := &o.orphans, reaped{fd: -1}
 	switch {
 	case n.kept != 0:
-		name = orphanName(n.id, uint64(n.kept))
+		d.from, d.name, d.dir = s, n.keptAs(), isDir(n.typ)
+		if n.numbered && len(n.below) == 0 {
+			d.serial = n.kept
+		}
+	case s.has(n) && s.live:
+		d.from, d.name = s, n.top.name
 	case s.has(n):
-		name = n.top.name
-	default:
-		return
+		s.remove(n.top.name)
 	}
-	if s.live {
-		o.eraseOrphan(name)
-	} else {
-		s.remove(name)
-	}
+	return d
 }
 
 // eraseOrphan has a name in the orphan directory removed, beside what goes on.

@@ -261,23 +261,28 @@ func (o *Overlay) discard(gone []*node) {
 				o.dropBlocks(n)
 			}
 		}
-		o.leaveOrphan(n) // before its pin is closed, with which its blocks are freed
 		o.abandon(n, fds)
 		o.detached.forget(n)
 	}
 }
 
-// abandon closes the descriptors of a node that is gone, its pin included.
+// abandon closes the descriptors of a node that is gone, its pin included, and removes the name that it has in the orphan
+// directory before, as its blocks are freed with the last of them.
 func (o *Overlay) abandon(n *node, fds []int) {
+	d := o.leaveOrphan(n)
 	if n.pin == 0 {
 		closeAll(fds)
+		if d.name != "" {
+			o.reaper.take(d)
+		}
 		return
 	}
 	o.share.hold(int64(len(fds)))
 	for _, fd := range fds {
 		o.reaper.take(reaped{fd: fd, of: &o.share})
 	}
-	o.reaper.take(reaped{fd: int(n.pin) - 1, of: &o.share})
+	d.fd, d.of = int(n.pin)-1, &o.share
+	o.reaper.take(d)
 	n.pin, n.free = 0, false
 }
 

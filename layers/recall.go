@@ -20,6 +20,7 @@ type past struct {
 	dirs     map[pastDir]NodeID  // directories by their names
 	children map[NodeID]int      // how many of these records are in a directory, as long as that has no node either
 	orphans  map[NodeID]pastOrphan
+	serials  map[uint64]NodeID // of those whose names in the orphan directory say nothing else
 }
 
 // pastNode is where a node is recorded.
@@ -50,7 +51,7 @@ func (l *live) inherit() error {
 	}
 	p := &past{
 		of: make(map[NodeID]pastNode, l.nodes.Len()), other: map[uint64][]NodeID{}, dirs: map[pastDir]NodeID{},
-		children: map[NodeID]int{}, orphans: map[NodeID]pastOrphan{},
+		children: map[NodeID]int{}, orphans: map[NodeID]pastOrphan{}, serials: map[uint64]NodeID{},
 	}
 	for _, next := range []bool{false, true} {
 		for slot, r := range l.nodes.All() {
@@ -58,16 +59,19 @@ func (l *live) inherit() error {
 				continue
 			}
 			id := NodeID(r.ID)
+			r, serial := numbered(r)
 			known, ok := p.of[id]
 			switch {
 			case id == RootNode || r.Parent == r.ID || ok && known.next != 0 || next && !ok:
 				l.nodes.Remove(slot)
 				continue
 			case ok:
+				p.number(serial, id)
 				known.next = slot
 				p.of[id] = known
 				continue
 			}
+			p.number(serial, id)
 			p.of[id] = pastNode{slot: slot}
 			if id != NodeID(r.Inode) {
 				p.other[r.Inode] = append(p.other[r.Inode], id)
@@ -94,6 +98,21 @@ func (l *live) inherit() error {
 		}
 	}
 	return nil
+}
+
+// number notes whose name in the orphan directory a serial is, if it is not 0.
+func (p *past) number(serial uint64, id NodeID) {
+	if serial != 0 {
+		p.serials[serial] = id
+	}
+}
+
+// numbered gives who has a serial as a name in the orphan directory; 0: nobody. A nil past has none.
+func (p *past) numbered(serial uint64) NodeID {
+	if p == nil {
+		return 0
+	}
+	return p.serials[serial]
 }
 
 // orphan gives the name that a node has in the orphan directory; "" if it has none.
@@ -202,7 +221,8 @@ func (l *live) above(id NodeID, begun map[NodeID]bool) (up []NodeID, ok bool) {
 	}
 	p := l.past.of[id]
 	for _, slot := range []uint32{p.slot, p.next} {
-		dir := NodeID(l.nodes.Get(slot).Parent)
+		r, _ := l.get(slot)
+		dir := NodeID(r.Parent)
 		if dir != 0 && !begun[dir] && dir != id && t.pastLocked(dir) {
 			up = append(up, dir)
 		}
@@ -230,7 +250,8 @@ func (l *live) make(id NodeID, hint alias) error {
 		t.mu.Unlock()
 		return nil
 	}
-	first, second := l.nodes.Get(p.slot), l.nodes.Get(p.next)
+	first, _ := l.get(p.slot)
+	second, _ := l.get(p.next)
 	var dirs [2]*node
 	for i, r := range []livestate.Node{first, second} {
 		if dirs[i] = t.m[NodeID(r.Parent)]; dirs[i] != nil && isDir(dirs[i].typ) {
@@ -292,7 +313,7 @@ func (l *live) make(id NodeID, hint alias) error {
 func (l *live) enterLocked(id NodeID, f *recalled) (gone *node) {
 	t, p := &l.o.nodes, l.past
 	was := p.of[id]
-	r := l.nodes.Get(was.slot)
+	r, _ := l.get(was.slot)
 	n := &node{
 		id: id, ino: r.Inode, typ: (r.Flags & flagType) << 12, numberTaken: r.Flags&flagTaken != 0,
 		birth: generation(f.attr.Btime), parent: f.parent, name: f.name, top: f.parts[0], dead: f.dead, free: f.free,
@@ -373,7 +394,7 @@ func (l *live) forgetLocked(id NodeID, lookups uint64) (drop *node) {
 		if !ok {
 			return nil
 		}
-		r := l.nodes.Get(p.slot)
+		r, _ := l.get(p.slot)
 		r.Lookups -= min(r.Lookups, lookups)
 		l.nodes.SetLookups(p.slot, r.Lookups)
 		if r.Lookups > 0 || l.past.children[id] > 0 {

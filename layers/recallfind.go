@@ -31,7 +31,7 @@ func (l *live) find(records []livestate.Node, dirs [2]*node, orphan string, hint
 			}
 		}
 		if orphan != "" && !loose {
-			f, err := l.kept(r, orphan)
+			f, err := l.kept(r, records[1], orphan)
 			if f != nil || err != nil {
 				return f, err
 			}
@@ -161,8 +161,8 @@ func (l *live) covered(r livestate.Node, hash uint64, dir *node) (*recalled, err
 	return nil, nil
 }
 
-// kept finds what is in the orphan directory.
-func (l *live) kept(r livestate.Node, name string) (*recalled, error) {
+// kept finds what is in the orphan directory. next is a second record, if there is one.
+func (l *live) kept(r, next livestate.Node, name string) (*recalled, error) {
 	o, s := l.o, &l.o.orphans
 	f, err := s.layer.lower.dir.examine(nameIn(s.root(), name))
 	if err != nil {
@@ -170,6 +170,9 @@ func (l *live) kept(r livestate.Node, name string) (*recalled, error) {
 	}
 	if f.attr.typ()>>12 != r.Flags&flagType {
 		return nil, nil
+	}
+	if id, _, _ := parseOrphan(name); id == 0 && r.Flags&flagOrphan == 0 && (f.host == 0 || f.host != next.Name) {
+		return nil, nil // it was not moved there
 	}
 	top := &part{layer: s.layer, parent: rootPart(s.layer), name: name, ino: r.Inode, host: f.host}
 	top.ref.Store(f.ref)

@@ -73,6 +73,9 @@ type removal struct {
 	idle bool  // nobody else refers to n, or can as long as the mutation is exclusive
 	h    hit
 	kept uint32 // serial of the name that n has got in the orphan directory; 0: none
+
+	numbered bool   // as node.numbered
+	moving   uint32 // what intendOrphan has recorded; 0: nothing
 }
 
 // find finds what the name leads to.
@@ -186,9 +189,10 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 	steps.At("name gone")
 	err = o.touched(p, nameIn(d.fd, "."), subs) // the name is gone all the same
 	t.publish(func() {
-		n.kept = v.kept
+		n.kept, n.numbered = v.kept, v.numbered
 		o.unlinked(n, p, v.name, own && (dir || h.attr.Nlink == 1))
 		o.listings.remove(p, v.name)
+		v.moved()
 	})
 	return err
 }

@@ -24,8 +24,8 @@ import (
 //
 //	0   id       u64, 0: free
 //	8   lookups  u64; in a free slot the next free one, which only its process goes by
-//	16  parent   u64, the id of a directory
-//	24  name     u64, a hash of the name there
+//	16  parent   u64, the id of a directory, or what the owner's flags say
+//	24  name     u64, a hash of the name there, or what the owner's flags say
 //	32  inode    u64, the inode number
 //	40  gen      u32
 //	44  flags    u32, the owner's
