@@ -39,6 +39,7 @@ const (
 	othersAt    = changesAt + changeSlots*changeWords
 	namesAt     = 40
 	maxNameLen  = (changeWords - namesAt) / 2 * 8
+	firstSlots  = 16 // are enough for two processors
 )
 
 // Phases of a request.
@@ -98,13 +99,26 @@ type Request struct {
 // handling.
 func (s *State) Requests() *Requests {
 	s.once.Do(func() {
-		b := s.Intents()
-		s.requests = newRequests(unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8))
+		// What was never written is not looked at in the mapping, where it would take memory from then on.
+		was := make([]uint64, IntentsSize/8)
+		if _, err := s.f.ReadAt(bytesOf(was), intentsAt); err != nil {
+			was = wordsOf(s.Intents())
+		}
+		s.requests = newRequests(wordsOf(s.Intents()), was)
 	})
 	return s.requests
 }
 
-func newRequests(words []uint64) *Requests {
+func wordsOf(b []byte) []uint64 {
+	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
+}
+
+func bytesOf(w []uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), len(w)*8)
+}
+
+// newRequests makes the requests of a region, of which was is what it has been given.
+func newRequests(words, was []uint64) *Requests {
 	r := &Requests{
 		words: words, after: words[servedAt], all: make([]Request, changeSlots+otherSlots), left: map[uint64]*Request{},
 		turn: make(chan struct{}, 1), opened: time.Now(),
@@ -114,10 +128,14 @@ func newRequests(words []uint64) *Requests {
 	for i := range r.all {
 		q := &r.all[i]
 		q.of = r
-		if i < changeSlots {
-			q.w = words[changesAt+i*changeWords:][:changeWords]
-		} else {
-			q.w = words[othersAt+(i-changeSlots)*otherWords:][:otherWords]
+		at, size := changesAt+i*changeWords, changeWords
+		if i >= changeSlots {
+			at, size = othersAt+(i-changeSlots)*otherWords, otherWords
+		}
+		q.w = words[at:][:size]
+		if was[at] == 0 {
+			q.claimed.Store(true)
+			continue
 		}
 		if q.w[0]&own != 0 && (q.phase() != doing || !q.fresh()) {
 			q.w[0] = 0 // it had changed nothing, or was not settled in time
@@ -181,8 +199,8 @@ func (r *Requests) take(unique uint64, change bool) *Request {
 	if change {
 		slots = r.all[:changeSlots]
 	}
-	// The kernel counts in steps of two, so the first one is free, as a rule.
-	for at := int(unique / 2 % uint64(len(slots))); ; {
+	// The kernel counts in steps of two, so one of the first ones is free, as a rule. The others take no memory then.
+	for at := int(unique / 2 % firstSlots); ; {
 		for i := range slots {
 			q := &slots[(at+i)%len(slots)]
 			if !q.busy.Load() && q.busy.CompareAndSwap(false, true) {

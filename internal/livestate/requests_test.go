@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"snapfs/internal/livestate"
 )
 
@@ -253,5 +255,28 @@ func BenchmarkRequest(b *testing.B) {
 		q.Doing(&f)
 		q.Done(livestate.Answer{Node: 5})
 		q.End()
+	}
+}
+
+// TestMemory: a mount whose requests come one after another takes a few pages, in each process that goes on with it.
+func TestMemory(t *testing.T) {
+	s := created(t)
+	for range 3 {
+		if _, err := s.OpenNodes(); err != nil {
+			t.Fatal(err)
+		}
+		r := s.Requests()
+		for i := range uint64(1000) {
+			r.Begin(2*i+2, 9, 1, i%2 == 0).End()
+		}
+		var a unix.Stat_t
+		if err := unix.Fstat(int(s.File().Fd()), &a); err != nil {
+			t.Fatal(err)
+		}
+		const page = 4096
+		if got := a.Blocks * 512 / page; got > 10 {
+			t.Errorf("it takes %d pages", got)
+		}
+		s = successor(t, s)
 	}
 }
