@@ -10,14 +10,16 @@ import (
 
 // Home is a home with one stored tree, used by the command line. Used by one goroutine.
 type Home struct {
-	Engine   Engine
-	Dir      string
-	Snapshot string // of the tree; "" if it is not stored yet
+	Engine     Engine
+	Dir        string
+	Snapshot   string // of the tree; "" if it is not stored yet
+	KeepMounts bool   // of the next daemon that a verb starts
 }
 
 // Run runs a verb on the home and decodes what it prints.
 func (h *Home) Run(ctx context.Context, into any, args ...string) error {
-	out, err := program.Output(ctx, h.Engine.Binary, append([]string{"--home", h.Dir, "--json"}, args...)...)
+	t := program.Setup{Env: []string{fmt.Sprintf("SNAPFS_KEEP_MOUNTS=%t", h.KeepMounts)}}
+	out, err := t.Output(ctx, h.Engine.Binary, append([]string{"--home", h.Dir, "--json"}, args...)...)
 	if err != nil || into == nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 // subjects are in the order of the tables.
 func subjects() []subject.Subject[subject.Mount] {
 	return []subject.Subject[subject.Mount]{
-		peers.Native(), peers.Overlayfs(), peers.FuseOverlayfs(), snapfs.Mount("dev"), snapfs.Mount("uring"),
+		peers.Native(), peers.Overlayfs(), peers.FuseOverlayfs(), snapfs.Mount("dev"), snapfs.KeptMount(),
+		snapfs.Mount("uring"),
 	}
 }

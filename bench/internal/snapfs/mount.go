@@ -22,14 +22,25 @@ type mount struct {
 // Mount is snapfs over one of its transports, used by the command line.
 func Mount(transport string) subject.Subject[subject.Mount] {
 	return subject.Subject[subject.Mount]{
-		Name: "snapfs " + transport, Programs: []string{"go"}, Open: openMount(transport),
+		Name: "snapfs " + transport, Programs: []string{"go"}, Open: openMount(transport, false),
 	}
 }
 
-func openMount(transport string) func(context.Context, subject.Site) (subject.Mount, error) {
+// KeptMount is Mount over /dev/fuse, with mounts that outlive the daemon.
+func KeptMount() subject.Subject[subject.Mount] {
+	return subject.Subject[subject.Mount]{Name: "snapfs kept", Programs: []string{"go"}, Open: openMount("dev", true)}
+}
+
+func openMount(transport string, keep bool) func(context.Context, subject.Site) (subject.Mount, error) {
 	return func(ctx context.Context, at subject.Site) (subject.Mount, error) {
 		if err := at.Home.StoreTree(ctx, at.Tree); err != nil {
 			return nil, err
+		}
+		if at.Home.KeepMounts != keep {
+			if err := at.Home.Run(ctx, nil, "stop"); err != nil {
+				return nil, err
+			}
+			at.Home.KeepMounts = keep
 		}
 		w := &mount{home: at.Home, transport: transport, mountpoint: filepath.Join(at.Dir, "mnt")}
 		var made struct {
