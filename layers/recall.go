@@ -211,7 +211,8 @@ func (l *live) recall(id NodeID, hint alias) (*node, error) {
 }
 
 // above gives the directories that an id's record names and that have no nodes yet, unless they are begun, and reports
-// whether the id needs a node itself.
+// whether the id needs a node itself. Where a directory was, whose id a file has now, the record says nothing: to find
+// the file by its other names may need the node of the very id.
 func (l *live) above(id NodeID, begun map[NodeID]bool) (up []NodeID, ok bool) {
 	t := &l.o.nodes
 	t.mu.Lock()
@@ -223,11 +224,16 @@ func (l *live) above(id NodeID, begun map[NodeID]bool) (up []NodeID, ok bool) {
 	for _, slot := range []uint32{p.slot, p.next} {
 		r, _ := l.get(slot)
 		dir := NodeID(r.Parent)
-		if dir != 0 && !begun[dir] && dir != id && t.pastLocked(dir) {
+		if dir != 0 && !begun[dir] && dir != id && t.pastLocked(dir) && l.wasDirLocked(dir) {
 			up = append(up, dir)
 		}
 	}
 	return up, true
+}
+
+// wasDirLocked reports whether the record of an id is that of a directory. table.mu is held.
+func (l *live) wasDirLocked(id NodeID) bool {
+	return isDir(l.nodes.Get(l.past.of[id].slot).Flags & flagType << 12)
 }
 
 // recalled is what a record has turned out to be.

@@ -88,6 +88,45 @@ func TestTakeOverHostile(t *testing.T) {
 	}
 }
 
+// TestTakeOverParentIsFile: where a file has the id that a directory's record names as the one it is in, the file is found
+// by another of its names, which is in that directory.
+func TestTakeOverParentIsFile(t *testing.T) {
+	r := newLiveRig(t)
+	if err := r.mkdir("d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.create("d/f", "text")
+	dir, err := r.find("d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := r.find("d/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := r.o.nodes.live.nodes
+	for slot, n := range table.All() {
+		switch NodeID(n.ID) {
+		case dir.Node:
+			n.Parent = uint64(file.Node)
+		case file.Node:
+			n.Parent, n.Flags = 0, n.Flags|flagDead|flagOther
+		default:
+			continue
+		}
+		if _, err := table.Change(slot, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.killed()
+	if a, err := r.o.GetAttr(file.Node); err != nil || a.Size != 4 {
+		t.Errorf("got %+v, %v", a, err)
+	}
+	if got := r.read("d/f"); got != "text" {
+		t.Errorf("read %q", got)
+	}
+}
+
 // TestTakeOverStale: of what the host has lost meanwhile the kernel is told so, and its id is nobody else's until it is
 // forgotten.
 func TestTakeOverStale(t *testing.T) {
