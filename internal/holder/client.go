@@ -219,7 +219,7 @@ func (c *Client) Forget(name string) error {
 	})
 }
 
-// Kept gives everything that is kept, by name. The files are the caller's.
+// Kept gives everything that is kept, by name; nothing if the holder has just ended. The files are the caller's.
 func (c *Client) Kept() ([]Kept, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,7 +228,7 @@ func (c *Client) Kept() ([]Kept, error) {
 	}
 	all, err := c.conn.all()
 	if err != nil {
-		return nil, err
+		return nil, unlessEnded(err)
 	}
 	for _, k := range all {
 		if _, there := c.kept[k.Name]; !there {
@@ -238,7 +238,7 @@ func (c *Client) Kept() ([]Kept, error) {
 	return all, nil
 }
 
-// Get gives what is kept by a name; no files if nothing is. The files are the caller's.
+// Get gives what is kept by a name; no files if nothing is, or the holder has just ended. The files are the caller's.
 func (c *Client) Get(name string) (Kept, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,7 +248,7 @@ func (c *Client) Get(name string) (Kept, error) {
 	a, err := c.conn.exchange(context.Background(), &request{Op: opGet, Name: name})
 	if err != nil {
 		a.close()
-		return Kept{}, err
+		return Kept{}, unlessEnded(err)
 	}
 	return Kept{a.Name, a.Data, a.files}, nil
 }
@@ -308,11 +308,17 @@ func (c *Client) connectedLocked() error {
 	return nil
 }
 
-// lost starts a holder in the place of one that has died, and gives it everything.
+// lost starts a holder in the place of one that has died, and gives it everything, if this daemon has had it keep
+// anything.
 func (c *Client) lost(conn *wireConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.conn != conn {
+		return
+	}
+	if len(c.kept) == 0 { // the home may be another daemon's, and the holder, too: the first Keep starts one
+		_ = conn.close()
+		c.conn = nil
 		return
 	}
 	c.replaceLocked()

@@ -52,6 +52,14 @@ var (
 	errEnded = fmt.Errorf("%w: it has ended", ErrGone)
 )
 
+// unlessEnded is an error of asking for what is kept: what a holder kept that has ended is gone with it.
+func unlessEnded(err error) error {
+	if errors.Is(err, errEnded) {
+		return nil
+	}
+	return err
+}
+
 // Kept is what is kept by a name.
 type Kept struct {
 	Name  string
