@@ -101,15 +101,21 @@ func (h *Home) openSourceNow(r *catalog.Layer) (*layers.Lower, error) {
 	if s.By != nil {
 		threads = s.By.Threads()
 	}
+	// A file that is being read when the image comes is read to its end from the copy.
+	release := h.uppers.Hold(r.Upper)
+	closed := func() {
+		threads.Close()
+		release()
+	}
 	low, err := layers.OpenSource(r.ID, s.Path, layers.SourceOptions{
-		Copies: h.uppers.Path(r.Upper), Do: doBy(threads), Closed: threads.Close, Absent: err,
+		Copies: h.uppers.Path(r.Upper), Do: doBy(threads), Closed: closed, Absent: err,
 		Changed: func(path string) { h.sources.note(r.ID, path) },
 		Rough: func(path string) {
 			h.sources.note(r.ID, path+" (while it was read: parts of it may be older than others)")
 		},
 	})
 	if err != nil {
-		threads.Close()
+		closed()
 		return nil, fmt.Errorf("%w; what was read of it is in %s, and what was changed in the workspace in the directories "+
 			"beside that", classify(userError(s.By, err)), h.uppers.Path(r.Upper))
 	}
