@@ -261,7 +261,14 @@ func readPath(t *testing.T, o *Overlay, dir, name string) (string, bool) {
 		}
 		buf := make([]byte, e.Attr.Size+1)
 		n, err := o.Read(e.Node, buf, 0)
+		again, againErr := o.Lookup(d.Node, name)
+		if againErr == nil {
+			o.Forget(again.Node, 1)
+		}
 		o.Forget(e.Node, 1)
+		if againErr == nil && again.Node == e.Node && again.Gen != e.Gen {
+			continue // another reader was told of a newer version in between: the kernel has no inode of this one any more
+		}
 		if errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOENT) {
 			time.Sleep(time.Millisecond)
 			continue
