@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/holder"
+	"snapfs/sandbox/api"
 )
 
 // Keeper keeps data and copies of descriptors by name, in another process: they outlive this one, and its successor finds
@@ -55,7 +56,7 @@ func closeKept(files []*os.File) {
 
 // keptLock is the lock of the home in dir that descriptors have; nil if they have none, or that of another directory.
 func keptLock(dir string, files []*os.File) (*homeLock, error) {
-	if len(files) < 2 || !sameFile(files[0], filepath.Join(dir, lockName)) || !sameFile(files[1], dir) {
+	if len(files) < 2 || !sameFile(files[0], filepath.Join(dir, api.LockName)) || !sameFile(files[1], dir) {
 		closeKept(files) // the lock is what this process had, or another one has
 		return nil, nil
 	}

@@ -36,7 +36,6 @@ const (
 	markerName    = "snapfs-home"
 	markerMagic   = "snapfs home\n"
 	markerVersion = 1
-	lockName      = "lock"
 )
 
 type marker struct {
@@ -170,7 +169,7 @@ func freshHome(dir string) (marker, error) {
 	stranger := ""
 	for _, e := range entries {
 		switch name := e.Name(); name {
-		case lockName, markerName + ".tmp":
+		case api.LockName, markerName + ".tmp":
 		case api.SettingsName: // written before the first start
 		case holder.SocketName, holder.DeathName, holder.DeathName + ".tmp":
 		case api.LogName, api.SocketName: // of a daemon, and in order before the directories of its home
@@ -243,7 +242,7 @@ func lockHome(dir string, kept []*os.File) (*homeLock, error) {
 
 // takeLock locks a home that no process has.
 func takeLock(dir string) (*homeLock, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, api.LockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, unusable(dir, err)
 	}

@@ -136,6 +136,31 @@ func TestHolder(t *testing.T) {
 	gone(t, last.Holder)
 }
 
+// TestStopForce: 'snapfs stop --force' ends a daemon that does not answer, and a holder that does not start another one. What
+// was written is there, and the next daemon mounts again.
+func TestStopForce(t *testing.T) {
+	h := newKeptHome(t)
+	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
+	h.ok("stop", "--force") // one that answers is not killed
+	h.ok("list")
+	for _, stops := range []func(s served){
+		func(s served) { require.NoError(t, unix.Kill(s.PID, unix.SIGSTOP)) },
+		func(s served) {
+			require.NoError(t, unix.Kill(s.Holder, unix.SIGSTOP))
+			require.NoError(t, unix.Kill(s.PID, unix.SIGKILL))
+		},
+	} {
+		h.write("ws/file", "text")
+		s := h.processes()
+		stops(s)
+		require.Contains(t, h.run("stop", "--force").err, ": killed process")
+		gone(t, s.PID)
+		gone(t, s.Holder)
+		h.ok("list")
+		require.Equal(t, "text", h.read("ws/file"))
+	}
+}
+
 // TestBothKilled: daemon and holder are killed at the same moment, in either order, while a program works in a mount. It
 // goes on, or what it has open is gone; what it had written is there, and the next daemon mounts again.
 func TestBothKilled(t *testing.T) {

@@ -23,6 +23,8 @@ const (
 	DefaultSession = "default"
 	// SocketName is the daemon's socket in a home.
 	SocketName = "daemon.sock"
+	// LockName is a file in a home that its daemon has locked, and has open with its holder.
+	LockName = "lock"
 	// LogName is the log in a home of a daemon in the background.
 	LogName = "daemon.log"
 	// SettingsName is the file in a home with the settings of its daemon.

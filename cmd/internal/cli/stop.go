@@ -18,7 +18,8 @@ import (
 )
 
 func (a *app) stopCommand() *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "end the daemon of the home",
 		Long: `Unmounts all workspaces of the home, and ends its daemon and the holder. Workspaces and snapshots
@@ -26,8 +27,11 @@ stay. Layers that are not stored yet are stored after the next start, and files 
 workspaces that are not removed yet are removed then. If no daemon runs, nothing changes.
 
 Programs that use a workspace do not keep the daemon from ending: their mounts are listed before they
-are taken away, with the programs. The next verb starts a daemon, which mounts again what was mounted.`,
-		Example:     "  snapfs stop",
+are taken away, with the programs. The next verb starts a daemon, which mounts again what was mounted.
+
+With --force, a daemon that does not answer, or does not end within ten seconds, is killed, with its
+holder. Files that programs have open in its mounts are lost to them then; what was written is there.`,
+		Example:     "  snapfs stop\n  snapfs stop --force",
 		Args:        exact(),
 		Annotations: exits(api.ExitConflict, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,23 +43,45 @@ are taken away, with the programs. The next verb starts a daemon, which mounts a
 				a.note("%v", none)
 				return a.result(stopped{InUse: []wire.UsedMount{}}, func(io.Writer) error { return nil })
 			}
+			var used []wire.UsedMount
+			if err == nil {
+				used, err = a.endDaemon(cmd.Context(), c, force)
+			}
+			if err != nil && force && cmd.Context().Err() == nil {
+				return a.kill(cmd.Context(), err)
+			}
 			if err != nil {
 				return err
 			}
-			info, err := c.Info(cmd.Context())
-			used := a.tellUsed(cmd.Context(), c)
-			if err == nil {
-				a.remains = "the daemon may be ending"
-				err = stopDaemon(cmd.Context(), c, info.PID)
-			}
-			if err != nil {
-				return errors.Join(err, c.Close())
-			}
-			_ = c.Close() // the other end is gone
 			a.note("stopped the daemon of %s", a.home)
-			return a.result(stopped{true, used}, func(io.Writer) error { return nil })
+			return a.result(stopped{true, used, nil}, func(io.Writer) error { return nil })
 		},
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "kill a daemon that does not end")
+	return cmd
+}
+
+// endDaemon ends the daemon, and gives the mounts that were in use. With brief it does not wait for long.
+func (a *app) endDaemon(ctx context.Context, c *client.Client, brief bool) ([]wire.UsedMount, error) {
+	if brief {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, forceWait, errors.New("the daemon does not end"))
+		defer cancel()
+	}
+	info, err := c.Info(ctx)
+	used := a.tellUsed(ctx, c)
+	if err == nil {
+		a.remains = "the daemon may be ending"
+		err = stopDaemon(ctx, c, info.PID)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	_ = c.Close() // the other end is gone
+	return used, nil
 }
 
 // giveUp ends the holder of a home whose daemon cannot be started.
@@ -64,13 +90,14 @@ func (a *app) giveUp(why error) error {
 		return failure(api.ErrUnavailable, "%v; and its mounts cannot be given up: %w", why, err)
 	}
 	a.note("%v; its mounts were given up, and the next daemon takes them away", why)
-	return a.result(stopped{true, []wire.UsedMount{}}, func(io.Writer) error { return nil })
+	return a.result(stopped{true, []wire.UsedMount{}, nil}, func(io.Writer) error { return nil })
 }
 
 // stopped is what stop prints with --json.
 type stopped struct {
 	Stopped bool             `json:"stopped"`
-	InUse   []wire.UsedMount `json:"in_use"` // mounts that were in use
+	InUse   []wire.UsedMount `json:"in_use"`           // mounts that were in use
+	Killed  []int            `json:"killed,omitempty"` // processes that did not end
 }
 
 // tellUsed says which mounts are in use. A daemon that cannot tell is ended all the same.
