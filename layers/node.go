@@ -82,6 +82,8 @@ type table struct {
 
 	many map[*node]map[alias]int // the indices of the aliases of nodes that have more than fewAliases; guarded by mu
 
+	elsewhere map[*node]struct{} // dead, but perhaps not free; guarded by mu
+
 	recent *[recentIDs]recently // of ids that have gone; nil: none. Guarded by mu.
 
 	live *live // what a successor is left; nil: nothing. Immutable.
@@ -263,6 +265,7 @@ func (t *table) drop(n *node, lookups uint64, holds int) []*node {
 		t.unrecordLocked(n)
 		if n.dead {
 			t.goneLocked(n)
+			delete(t.elsewhere, n)
 		}
 		gone = append(gone, n)
 		for _, a := range t.takeAliasesLocked(n) {

@@ -27,6 +27,7 @@ func (o *Overlay) Restack(row, by []*Lower, released func(i int)) error {
 		detached: map[*layer]*detachedLayers{},
 	}
 	r.by = r
+	o.nameLost()
 	defer func() {
 		for l := range r.fresh {
 			_ = l.lower.Close() // they did not get into the stack

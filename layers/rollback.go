@@ -68,6 +68,7 @@ func (o *Overlay) Rollback(ctx context.Context, lowers []*Lower, upperDir, workD
 	}
 	r := &rollback{catchUp: catchUp{o: o}, next: next, outcomes: map[*node]*outcome{}, stays: map[dirKey]bool{}}
 	r.by = r
+	o.nameLost()
 	if err := r.run(ctx, lowers, released); err != nil {
 		for _, l := range r.fresh {
 			_ = l.lower.Close() // the first error counts

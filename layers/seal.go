@@ -147,6 +147,7 @@ func publicXattrs(o *part) (map[string]string, error) {
 // Replace swaps a lower for another of the same Key beneath the running overlay: a sealed directory, or that of
 // OpenSource, for its image.
 func (o *Overlay) Replace(next *Lower) error {
+	o.nameLost()
 	o.tree.Lock()
 	defer o.tree.Unlock()
 	for i, l := range o.stack {

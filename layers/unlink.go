@@ -293,6 +293,7 @@ func (o *Overlay) unlinked(n, p *node, name string, last bool) {
 	if n.free = n.pin > 0 && last; !n.free {
 		n.orphaned()
 	}
+	t.losesLocked(n)
 	o.take(n)
 	t.showLocked(n)
 	t.recordLocked(n)
