@@ -152,7 +152,7 @@ func (o *Overlay) commitOrphan(n *node, from location, below []*part, host uint6
 			top = s.part(n)
 			top.host = host
 			if s.live && len(below) > 0 && len(below[0].path()) <= longestRedirect {
-				err = o.upper.store.putRedirect(from, below[0].path())
+				err = s.lead(o.upper.store, from, below[0].path())
 			}
 		}
 		if err == nil {

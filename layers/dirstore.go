@@ -26,6 +26,8 @@ type dirStore struct {
 	apart   bool                                    // what lies on another mount than root is not opened
 	// Directory of block maps and redirects that outgrew their attributes
 	side string
+	// orphans says that it is the orphan directory of Options.Live: such redirects are in root.
+	orphans bool
 }
 
 func openDirStore(dir string, inoBase uint64, wide ...func(base, high uint64) (uint64, error)) (*dirStore, error) {

@@ -59,7 +59,7 @@ func (v *removal) leadBelow(at location) error {
 	if err != nil || path == "" || len(path) > longestRedirect {
 		return err // longer ones nobody follows
 	}
-	return o.upper.store.putRedirect(at, path)
+	return o.orphans.lead(o.upper.store, at, path)
 }
 
 // held reports whether something refers to a node beside the kernel.

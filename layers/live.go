@@ -3,6 +3,7 @@ package layers
 import (
 	"errors"
 	"log/slog"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -261,14 +262,18 @@ func (o *Overlay) openLiveOrphans(u *upper) error {
 	if err := s.open(u, &o.share); err != nil {
 		return err
 	}
-	s.live = true
+	s.live, s.layer.lower.dir.orphans = true, true
 	settled, err := l.nodes.SetPlace(u.path)
 	if err != nil {
 		return err
 	}
 	settled()
-	var useless []string
+	var useless, kept, redirects []string
 	err = eachName(s.root(), func(name string, _ uint64, _ uint32) error {
+		if strings.HasPrefix(name, farPrefix) {
+			redirects = append(redirects, name)
+			return nil
+		}
 		id, serial, ok := parseOrphan(name)
 		if ok {
 			s.serial.Store(max(s.serial.Load(), serial))
@@ -283,12 +288,16 @@ func (o *Overlay) openLiveOrphans(u *upper) error {
 		} else {
 			s.count.Add(1)
 		}
+		kept = append(kept, name)
 		return nil
 	})
 	for _, name := range useless {
 		if err == nil {
 			err = removeAll(s.root(), name)
 		}
+	}
+	for _, name := range s.uselessFar(kept, redirects) {
+		s.dropFar(name)
 	}
 	return err
 }

@@ -32,6 +32,7 @@ type orphanTable struct {
 	count   atomic.Int64 // inodes in it
 	live    bool         // it is for a successor, too; immutable once New is over. The layer is, then.
 	serial  atomic.Uint64
+	far     atomic.Int64 // redirects in it
 }
 
 // orphanName is the name of a node in the orphan directory.
@@ -160,6 +161,9 @@ func (o *Overlay) linkOrphan(n *node, top *part) error {
 			if err := o.setRedirect(n); err != nil {
 				return err
 			}
+			if err := o.orphans.takeFar(o.upper.store, p); err != nil {
+				return err
+			}
 		}
 		if m, err = o.blocksOf(n.top, n); err != nil {
 			return err
@@ -265,6 +269,7 @@ func (o *Overlay) eraseOrphan(name string) {
 
 // remove removes a name in the orphan directory.
 func (s *orphanTable) remove(name string) {
+	defer s.dropFar(s.farOf(name))
 	err := unix.Unlinkat(s.root(), name, 0)
 	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
 		err = unix.Unlinkat(s.root(), name, unix.AT_REMOVEDIR)

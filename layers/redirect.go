@@ -127,8 +127,12 @@ func dropRedirect(p location) error {
 	return errors.Join(dropXattr(p, xattrRedirect), dropXattr(p, xattrFar))
 }
 
-func (s *dirStore) farName(number []byte) string {
-	return filepath.Join(s.side, "redirect-"+strconv.FormatUint(binary.LittleEndian.Uint64(number), 16))
+func (s *dirStore) farName(number []byte) string { return filepath.Join(s.side, farBase(number)) }
+
+const farPrefix = "redirect-"
+
+func farBase(number []byte) string {
+	return farPrefix + strconv.FormatUint(binary.LittleEndian.Uint64(number), 16)
 }
 
 // writeFar makes a side file durable before anything names it.
@@ -151,7 +155,11 @@ func (s *dirStore) readFar(number []byte) (string, error) {
 	if len(number) != 8 {
 		return "", fmt.Errorf("a redirect with a number of %d bytes", len(number))
 	}
-	path, err := os.ReadFile(s.farName(number))
+	name := s.farName(number)
+	if s.orphans {
+		name = nameIn(s.root, farBase(number)).proc()
+	}
+	path, err := os.ReadFile(name)
 	if err != nil {
 		return "", fmt.Errorf("read a redirect: %s", err) //nolint:errorlint // damage, whatever errno it came with
 	}

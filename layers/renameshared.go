@@ -209,7 +209,7 @@ func (s *sharedRename) change(t mutation, m *move) (moved bool, err error) {
 // keep gives the target, which loses its name, one in the orphan directory.
 func (s *sharedRename) keep(o *Overlay, m *move, at location) error {
 	if s.below != "" && len(s.below) <= longestRedirect {
-		if err := o.upper.store.putRedirect(at, s.below); err != nil {
+		if err := o.orphans.lead(o.upper.store, at, s.below); err != nil {
 			return err
 		}
 	}
