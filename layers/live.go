@@ -3,6 +3,9 @@ package layers
 import (
 	"errors"
 	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +41,7 @@ type live struct {
 	nodes *livestate.Nodes // guarded by table.mu
 	past  *past            // nil: nothing, or no more. Guarded by table.mu.
 	full  bool             // said that there is no room; guarded by table.mu
+	moved bool             // what the process before had not recorded it did in the layer that is sealed now; immutable once New is over
 }
 
 // record is what is recorded of n. table.mu is held.
@@ -57,8 +61,8 @@ func (l *live) record(n *node) livestate.Node {
 		}
 		if old := l.nodes.Get(n.slot); old.Flags&flagOrphan != 0 {
 			r.Name = old.Name
-		} else if stack := l.o.stack; len(stack) > 1 {
-			r.Name = nameCookie(stack[1].lower.key)
+		} else if stack := l.o.stack; len(stack) > l.topmost() {
+			r.Name = nameCookie(stack[l.topmost()].lower.key)
 		}
 		switch {
 		case n.kept == 0:
@@ -76,6 +80,14 @@ func (l *live) record(n *node) livestate.Node {
 		r.Parent, r.Name = uint64(n.parent.id), nameCookie(n.name)
 	}
 	return r
+}
+
+// topmost is the index of the first layer below the upper in which what is to be recorded was changed.
+func (l *live) topmost() int {
+	if l.moved {
+		return 2
+	}
+	return 1
 }
 
 // recordLocked records n as it is now. mu is held.
@@ -299,7 +311,30 @@ func (o *Overlay) openLiveOrphans(u *upper) error {
 	for _, name := range s.uselessFar(kept, redirects) {
 		s.dropFar(name)
 	}
+	if err == nil {
+		err = l.recallNew()
+	}
+	l.moved = false
 	return err
+}
+
+// recallNew makes the nodes of what has a name in the orphan directory, of which the process before had not recorded it:
+// where its redirects lead is not known any more after a seal.
+func (l *live) recallNew() error {
+	if l.past == nil {
+		return nil
+	}
+	l.o.tree.RLock()
+	defer l.o.tree.RUnlock()
+	for _, id := range slices.Collect(maps.Keys(l.past.orphans)) {
+		if p, ok := l.past.record(id); !ok || l.nodes.Get(p.slot).Flags&flagOrphan != 0 {
+			continue
+		}
+		if _, err := l.recall(id, alias{}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cleanSealed undoes what the process before left half done in the upper that it was to seal when it was killed, of which
@@ -310,6 +345,14 @@ func (o *Overlay) cleanSealed(work int) error {
 	}
 	was := &upper{work: work, store: o.stack[1].lower.dir}
 	return was.clean(true)
+}
+
+// sealedBeside reports whether a work directory is that of the upper that is the topmost lower now.
+func (o *Overlay) sealedBeside(work string) bool {
+	if len(o.stack) < 2 || o.stack[1].lower.dir == nil {
+		return false
+	}
+	return filepath.Dir(o.stack[1].lower.dir.side) == filepath.Dir(work)
 }
 
 // fetchOrphans moves the orphan directory into a work directory, if the process before has died while it was in another
@@ -326,7 +369,9 @@ func (l *live) fetchOrphans(to *upper) error {
 		}
 		err = l.o.cleanSealed(fd)
 		if err == nil {
-			err = unix.Renameat2(fd, orphanDir, to.work, orphanDir, unix.RENAME_NOREPLACE)
+			if err = unix.Renameat2(fd, orphanDir, to.work, orphanDir, unix.RENAME_NOREPLACE); err == nil {
+				l.moved = l.o.sealedBeside(path)
+			}
 		}
 		_ = unix.Close(fd) // O_PATH
 		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EXDEV) {

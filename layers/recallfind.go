@@ -206,7 +206,7 @@ func (l *live) kept(r, next livestate.Node, name string) (*recalled, error) {
 func (l *live) origin(r livestate.Node) *layer {
 	stack := l.o.stack
 	for i := 1; i < len(stack); i++ {
-		if r.Flags&flagOrphan == 0 || nameCookie(stack[i].lower.key) == r.Name {
+		if r.Flags&flagOrphan == 0 && i == l.topmost() || r.Flags&flagOrphan != 0 && nameCookie(stack[i].lower.key) == r.Name {
 			return stack[i-1]
 		}
 	}

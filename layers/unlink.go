@@ -280,7 +280,13 @@ func (o *Overlay) unlinked(n, p *node, name string, last bool) {
 	defer t.mu.Unlock()
 	if n.dead || n.parent != p || n.name != name {
 		t.unaliasLocked(n, p, name)
-		n.orphaned()
+		if n.dead && !n.free { // it had a name that nobody had looked at
+			if n.free = n.pin > 0 && last; !n.free {
+				n.orphaned()
+			}
+			t.showLocked(n)
+			t.recordLocked(n)
+		}
 		return
 	}
 	if len(n.aliases) > 0 {
