@@ -31,13 +31,19 @@ func stat(t *tree, o Op) (string, error) {
 
 func fstat(t *tree, o Op) (string, error) {
 	return onSlot(t, o, func(fd int) (string, error) {
-		var st unix.Stat_t
-		err := unix.Fstat(fd, &st)
-		if err == nil && t.reference && st.Mode&unix.S_IFMT == unix.S_IFDIR && removed(fd) {
-			st.Nlink = 0 // the kernel's overlayfs gives 1 for a merged directory, whether it is still there or not
-		}
+		st, err := t.stat(fd)
 		return line(&st), err
 	})
+}
+
+// stat is that of an open file. The kernel's overlayfs gives one link to a merged directory, whether it is still there or
+// not.
+func (t *tree) stat(fd int) (st unix.Stat_t, err error) {
+	err = unix.Fstat(fd, &st)
+	if err == nil && t.reference && st.Mode&unix.S_IFMT == unix.S_IFDIR && removed(fd) {
+		st.Nlink = 0
+	}
+	return st, err
 }
 
 // removed reports whether the kernel knows that the name by which a file was opened is gone.
@@ -83,8 +89,7 @@ func chown(t *tree, o Op) (string, error) {
 
 func fchown(t *tree, o Op) (string, error) {
 	return onSlot(t, o, func(fd int) (string, error) {
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil || st.Nlink == 0 {
+		if st, err := t.stat(fd); err != nil || st.Nlink == 0 || st.Rdev != 0 { // see line
 			return "no name", err // what has none keeps setuid on snapfs, so that overlayfs over it can copy up
 		}
 		return "", unix.Fchown(fd, owners[o.N%int64(len(owners)-2)], owners[o.M%int64(len(owners))])

@@ -21,9 +21,19 @@ func rename(flags uint) func(t *tree, o Op) (string, error) {
 	return func(t *tree, o Op) (string, error) { return "", unix.Renameat2(t.root, o.A, t.root, o.B, flags) }
 }
 
-func link(t *tree, o Op) (string, error) { return "", unix.Linkat(t.root, o.A, t.root, o.B, 0) }
+// link looks at the file before. Where hard links are protected (fs.protected_hardlinks), the kernel refuses to link a file
+// that is setuid and belongs to somebody else, and goes by the mode that it has cached. Over FUSE that is the one before a
+// write has taken setuid away, until somebody asks for the attributes.
+func link(t *tree, o Op) (string, error) {
+	var st unix.Stat_t
+	_ = unix.Fstatat(t.root, o.A, &st, unix.AT_SYMLINK_NOFOLLOW) // link(2) tells what is wrong
+	return "", unix.Linkat(t.root, o.A, t.root, o.B, 0)
+}
 
+// linkFollow is link for what a symlink leads to.
 func linkFollow(t *tree, o Op) (string, error) {
+	var st unix.Stat_t
+	_ = unix.Fstatat(t.root, o.A, &st, 0) // as above
 	return "", unix.Linkat(t.root, o.A, t.root, o.B, unix.AT_SYMLINK_FOLLOW)
 }
 
@@ -32,6 +42,8 @@ func linkOpen(t *tree, o Op) (string, error) {
 	if t.open[o.Slot] < 0 {
 		return "empty", nil
 	}
+	var st unix.Stat_t
+	_ = unix.Fstat(t.open[o.Slot], &st) // as in link
 	open := "/proc/self/fd/" + strconv.Itoa(t.open[o.Slot])
 	return "", unix.Linkat(unix.AT_FDCWD, open, t.root, o.A, unix.AT_SYMLINK_FOLLOW)
 }
