@@ -6,18 +6,22 @@ import (
 )
 
 // Ask asks the holder of a home what it does. It needs no role. ErrNone if there is no holder.
-func Ask(ctx context.Context, home string) (Status, error) { return ask(ctx, home, opStatus) }
+func Ask(ctx context.Context, home string) (Status, error) {
+	return ask(ctx, home, &request{Op: opStatus})
+}
 
 // AskStart has the holder start a daemon at once if there is none.
-func AskStart(ctx context.Context, home string) (Status, error) { return ask(ctx, home, opStart) }
+func AskStart(ctx context.Context, home string) (Status, error) {
+	return ask(ctx, home, &request{Op: opStart})
+}
 
 // Drop ends the holder with all that it keeps, and a daemon that has not come to serve yet. ErrConflict if one serves.
 func Drop(home string) error {
-	_, err := ask(context.Background(), home, opDrop)
+	_, err := ask(context.Background(), home, &request{Op: opDrop})
 	return err
 }
 
-func ask(ctx context.Context, home, op string) (Status, error) {
+func ask(ctx context.Context, home string, what *request) (Status, error) {
 	c, err := dial(home)
 	if errors.Is(err, errEnded) {
 		err = ErrNone
@@ -28,7 +32,7 @@ func ask(ctx context.Context, home, op string) (Status, error) {
 	defer func() { _ = c.close() }() // only its answer matters
 	limited, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	r, err := c.call(limited, &request{Op: op})
+	r, err := c.call(limited, what)
 	if err != nil || r.Status == nil {
 		return Status{}, err
 	}

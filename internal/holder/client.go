@@ -42,9 +42,11 @@ type Client struct {
 	kept   map[string]Kept                         // what it has of this daemon; the files are their owners'
 	ready  bool
 	closed bool
-	deaths []Death
-	waits  int
-	left   int64
+
+	managed bool // a service manager starts the holder
+	deaths  []Death
+	waits   int
+	left    int64
 
 	watchers sync.WaitGroup
 }
@@ -56,11 +58,7 @@ func Join(ctx context.Context, o Options, wait bool) (*Client, error) {
 	c := &Client{Options: o, kept: map[string]Kept{}}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	conn, r, err := join(ctx, o, wait)
-	for begin := time.Now(); errors.Is(err, errEnded) && time.Since(begin) < answerWait; {
-		time.Sleep(time.Millisecond) // the next attempt finds no holder, or another one
-		conn, r, err = join(ctx, o, wait)
-	}
+	conn, r, err := joinAgain(ctx, o, wait, func(err error) bool { return errors.Is(err, errEnded) })
 	if errors.Is(err, ErrNone) || errors.Is(err, ErrCopy) {
 		return c, nil
 	}
@@ -105,6 +103,9 @@ func (c *Client) follow(old *wireConn) (*wireConn, error) {
 			(&answer{files: k.Files}).close()
 		}
 	}()
+	if old.managed {
+		return c.followManaged(old, all)
+	}
 	next, err := c.begin(before)
 	if err != nil {
 		return nil, err
@@ -141,7 +142,7 @@ func join(ctx context.Context, o Options, wait bool) (*wireConn, response, error
 
 // useLocked goes on with a holder, and watches it.
 func (c *Client) useLocked(conn *wireConn) {
-	c.conn = conn
+	c.conn, c.managed = conn, conn.managed
 	c.watchers.Go(func() {
 		<-conn.gone
 		c.lost(conn)
@@ -274,7 +275,7 @@ func (c *Client) Leave(successor bool) error {
 	if conn != nil {
 		_, err = conn.call(context.Background(), &request{Op: opLeave, End: !successor})
 		hangs := errors.Is(err, ErrGone) && !errors.Is(err, errEnded)
-		if !successor && (err == nil || hangs && conn.kill(c.Home)) {
+		if !successor && !conn.managed && (err == nil || hangs && conn.kill(c.Home)) {
 			conn.awaitEnd()
 		}
 		err = errors.Join(err, conn.close())
@@ -300,7 +301,10 @@ func (c *Client) connectedLocked() error {
 	if c.conn != nil {
 		return nil
 	}
-	conn, err := c.begin(nil)
+	conn, err := c.rejoin()
+	if errors.Is(err, ErrNone) {
+		conn, err = c.begin(nil)
+	}
 	if err != nil {
 		return err
 	}
@@ -359,6 +363,7 @@ func (c *Client) giveLocked(conn *wireConn) error {
 type wireConn struct {
 	pid     int
 	version int
+	managed bool // a service manager starts another one when it ends
 	socket  *net.UnixConn
 	gone    chan struct{} // closed when the holder does not read any more
 
@@ -410,7 +415,7 @@ func newWireConn(socket *net.UnixConn, home int) (*wireConn, error) {
 	}
 	c.version = r.Version
 	if r.Status != nil {
-		c.pid = r.Status.PID
+		c.pid, c.managed = r.Status.PID, r.Status.Managed
 	}
 	return c, nil
 }

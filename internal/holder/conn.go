@@ -186,6 +186,9 @@ func (p *process) request(c *conn, r *request, files int) (answer response, fds 
 	case opStart:
 		p.startAsked()
 		return response{Status: p.status()}, nil, nil
+	case opEnded:
+		p.told(r.Name)
+		return response{Status: p.status()}, nil, nil
 	case opDrop:
 		return answer, nil, p.giveUpAsked()
 	case opServe:
@@ -236,5 +239,5 @@ func (p *process) hello(c *conn, r *request) (answer response, fds []int, err er
 		return answer, nil, fmt.Errorf("%w: this holder speaks versions %d to %d of its protocol", ErrRefused, p.span.from, p.span.to)
 	}
 	c.version = common
-	return response{Version: common, Status: &Status{PID: os.Getpid()}}, nil, nil
+	return response{Version: common, Status: &Status{PID: os.Getpid(), Managed: p.managed}}, nil, nil
 }

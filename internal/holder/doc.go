@@ -17,6 +17,15 @@
 // managedWait. One that does not come to serve is started again after pauses that double, and after maxFailures
 // of them not until somebody asks for it ("start").
 //
+// # Under a service manager
+//
+// A service manager can run the holder as a service of its own, with the arguments HOME and "managed". It makes its socket
+// itself, starts no daemon, and ends by SIGTERM only: the service manager sees to the order. A daemon that finds it uses it
+// like any other. When it ends under a daemon, that waits for the next one, and gives it everything. The program with
+// "ended" in the place of "managed" is for the service manager to run after each daemon (ExecStopPost= of systemd): it
+// tells the holder how that ended, also if it never came to ask for the role. With "pause" it is to be run before each
+// (ExecStartPre=): it waits longer the more of them have failed in a row.
+//
 // # Protocol
 //
 // The socket is a SOCK_SEQPACKET: a message is one JSON document of at most maxMessage bytes, with at most MaxFiles
@@ -40,4 +49,5 @@
 //	status                           what it does; anybody who may connect
 //	start                            starts a daemon that is not there; anybody who may connect
 //	drop                             the holder ends unless a daemon serves; anybody who may connect
+//	ended name                       how a daemon of the service manager has ended; anybody who may connect
 package holder

@@ -76,7 +76,7 @@ type Start struct {
 	Managed bool `json:"managed,omitempty"`
 }
 
-// Death is the end of a daemon that did not take leave.
+// Death is the end of a daemon that did not take leave. The PID is 0 if it is not known.
 type Death struct {
 	Time   time.Time `json:"time"`
 	PID    int       `json:"pid"`
@@ -91,6 +91,9 @@ func (d Death) String() string {
 		return d.Message
 	}
 	text := fmt.Sprintf("process %d", d.PID)
+	if d.PID == 0 {
+		text = "a daemon"
+	}
 	if d.Reason != "" {
 		text += ": " + d.Reason
 	}
@@ -102,7 +105,10 @@ func (d Death) String() string {
 
 // Status is what a holder does.
 type Status struct {
-	PID    int  `json:"pid"`              // of the holder
+	PID int `json:"pid"` // of the holder
+	// Managed says that a service manager runs the holder, and starts daemons.
+	Managed bool `json:"managed,omitempty"`
+
 	Daemon int  `json:"daemon,omitempty"` // who has the role, 0 for nobody
 	Ready  bool `json:"ready,omitempty"`  // the daemon serves
 	Kept   int  `json:"kept"`             // names that are not of the home itself
@@ -146,6 +152,7 @@ const (
 	opStatus   = "status"
 	opStart    = "start"
 	opDrop     = "drop"
+	opEnded    = "ended"
 )
 
 type request struct {

@@ -23,6 +23,9 @@ const (
 
 const followArg = "follow"
 
+// managedArg says that a service manager starts and ends the holder, and starts daemons.
+const managedArg = "managed"
+
 const (
 	maxConns = 64
 	// spareFiles is how many descriptors the process leaves for other things than what it keeps.
@@ -36,11 +39,22 @@ func IsHolder() bool { return len(os.Args) > 1 && os.Args[0] == Name }
 
 // Main is the process of a holder. It returns the exit code.
 func Main() int {
+	switch {
+	case slices.Contains(os.Args[2:], endedArg):
+		tellEnd(os.Args[1])
+		return 0
+	case slices.Contains(os.Args[2:], pauseArg):
+		pause(os.Args[1])
+		return 0
+	}
 	debug.SetGCPercent(20)
-	p, err := newProcess(os.Args[1], slices.Contains(os.Args[2:], followArg))
+	p, err := newProcess(os.Args[1], slices.Contains(os.Args[2:], followArg), slices.Contains(os.Args[2:], managedArg))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "snapfs-holder:", err)
 		return 1
+	}
+	if p.managed {
+		tellServing()
 	}
 	p.run()
 	return 0
@@ -68,30 +82,48 @@ type process struct {
 	names []string // of kept, in order
 	files int      // kept descriptors
 
-	follows int // pidfd of the holder that has the role until this one is told to commit; -1 if this one has
+	follows int  // pidfd of the holder that has the role until this one is told to commit; -1 if this one has
+	managed bool // a service manager starts and ends this process, and starts daemons
 
 	role
 	end bool
 }
 
-func newProcess(dir string, follow bool) (*process, error) {
+func newProcess(dir string, follow, managed bool) (*process, error) {
 	home, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	p := &process{
 		home: home, listener: listenerFD, buf: make([]byte, maxMessage), oob: make([]byte, oobSize), kept: map[string]entry{},
-		follows: -1, span: versions,
+		follows: -1, managed: managed, span: versions,
 	}
 	p.most = maxFailures
 	if p.id, err = identityOf(home); err != nil {
 		return nil, err
 	}
+	if managed {
+		err = p.listenAlone(dir)
+	} else {
+		err = p.inherit(follow)
+	}
+	if err != nil {
+		return nil, err
+	}
 	p.socket = p.atPath()
+	p.maxFiles = raiseFiles() - spareFiles
+	if p.wake, err = onSignals(); err != nil {
+		return nil, err
+	}
+	return p, os.Chdir("/")
+}
+
+// inherit takes the descriptors that the daemon has given to the holder that it starts.
+func (p *process) inherit(follow bool) error {
 	for _, fd := range []int{listenerFD, daemonFD} {
 		unix.CloseOnExec(fd)
 		if err := unix.SetNonblock(fd, true); err != nil {
-			return nil, fmt.Errorf("descriptor %d: %w", fd, err)
+			return fmt.Errorf("descriptor %d: %w", fd, err)
 		}
 	}
 	if follow {
@@ -101,18 +133,14 @@ func newProcess(dir string, follow bool) (*process, error) {
 	closeInherited(follow)
 	// Listening again has the kernel tell clients the credentials of this process.
 	if err := unix.Listen(listenerFD, unix.SOMAXCONN); err != nil {
-		return nil, os.NewSyscallError("listen", err)
+		return os.NewSyscallError("listen", err)
 	}
 	c, err := newConn(daemonFD)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p.conns = append(p.conns, c)
-	p.maxFiles = raiseFiles() - spareFiles
-	if p.wake, err = onSignals(); err != nil {
-		return nil, err
-	}
-	return p, os.Chdir("/")
+	return nil
 }
 
 // closeInherited closes what the daemon has inherited from whoever started it: a pipe whose reader waits for its end.
@@ -232,11 +260,12 @@ func (p *process) reachable() {
 	p.listener, p.socket = fd, p.atPath()
 }
 
-// terminate is what SIGTERM does: a daemon that is there ends first.
+// terminate is what SIGTERM does: a daemon that is there ends first, unless a service manager sees to the order. The
+// daemon gives the next holder everything.
 func (p *process) terminate() {
 	_, _ = unix.Read(p.wake, make([]byte, 16))
 	p.terminated = true
-	p.end = p.end || p.owner == nil
+	p.end = p.end || p.owner == nil || p.managed
 }
 
 // keep replaces what is kept by a name.

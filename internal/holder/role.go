@@ -85,6 +85,7 @@ type role struct {
 	attempts   int       // since the last one served, or somebody asked for one
 	most       int       // attempts before no more are started
 	deaths     []Death
+	untold     bool // the service manager has not said yet how the last daemon that had the role has ended
 	terminated bool // SIGTERM has come
 }
 
@@ -286,14 +287,14 @@ func (p *process) died(reason string) {
 		p.end = true
 	case p.grant():
 	case p.alive() == 0:
-		if o.ready {
+		if o.ready && !p.managed {
 			writeDeaths(p.home, p.deaths)
 		}
-		p.end = true
+		p.end = !p.managed
 	case o.ready && o.start.Managed:
-		p.due = time.Now().Add(managedWait)
+		p.plan(time.Now().Add(managedWait))
 	case o.ready:
-		p.due = later(p.started.Add(firstPause))
+		p.plan(later(p.started.Add(firstPause)))
 	default:
 		p.failed()
 	}
@@ -332,7 +333,14 @@ func (p *process) failed() {
 		return
 	}
 	if p.attempts < p.most && !p.grant() {
-		p.due = later(p.started.Add(firstPause << p.failures))
+		p.plan(later(p.started.Add(firstPause << p.failures)))
+	}
+}
+
+// plan has the daemon started at a time, unless a service manager starts it.
+func (p *process) plan(at time.Time) {
+	if !p.managed {
+		p.due = at
 	}
 }
 
@@ -384,6 +392,7 @@ func (p *process) grant() bool {
 			p.answer(c, r.Seq, fail(err), nil)
 			continue
 		}
+		p.untold = true
 		p.owner = &owner{recipe: recipe{r.Start, c.exe}, conn: c, pid: c.pid, pidfd: pidfd, deadline: time.Now().Add(startWait)}
 		p.awaited = false
 		c.exe = -1
@@ -433,11 +442,12 @@ func (p *process) leave(end bool) {
 		p.since = time.Now()
 	}
 	if !p.grant() {
-		p.due, p.awaited = time.Now().Add(successorWait), true
+		p.plan(time.Now().Add(successorWait))
+		p.awaited = true
 	}
 }
 
-// giveUp ends the holder, with all that it keeps.
+// giveUp ends the holder, with all that it keeps. One of a service manager goes on for the next daemon.
 func (p *process) giveUp() {
 	if p.child != nil {
 		_ = unix.PidfdSendSignal(p.child.pidfd, unix.SIGKILL, nil, 0) // it has not begun
@@ -445,7 +455,7 @@ func (p *process) giveUp() {
 	for _, name := range slices.Clone(p.names) {
 		p.forget(name)
 	}
-	p.end = true
+	p.end = !p.managed
 }
 
 // giveUpAsked gives everything up. A daemon that does not serve is killed; the client looks after one that does.
@@ -463,7 +473,8 @@ func (p *process) giveUpAsked() error {
 // startAsked starts a daemon that is not there.
 func (p *process) startAsked() {
 	if p.owner == nil && p.child == nil {
-		p.failures, p.attempts, p.most, p.due, p.awaited = 0, 0, maxAsked, time.Now(), false
+		p.failures, p.attempts, p.most, p.awaited = 0, 0, maxAsked, false
+		p.plan(time.Now())
 	}
 }
 
@@ -529,10 +540,12 @@ func spawnDaemon(from recipe) (*child, error) {
 
 // status is what the holder does.
 func (p *process) status() *Status {
-	s := &Status{PID: os.Getpid(), Kept: p.alive(), Failures: p.failures, Deaths: p.deaths, Next: p.due, Since: p.since}
+	s := &Status{
+		PID: os.Getpid(), Managed: p.managed, Kept: p.alive(), Failures: p.failures, Deaths: p.deaths, Next: p.due, Since: p.since,
+	}
 	if p.owner != nil {
 		s.Daemon, s.Ready, s.Doing = p.owner.pid, p.owner.ready, p.owner.doing
 	}
-	s.GivenUp = p.owner == nil && p.child == nil && p.due.IsZero()
+	s.GivenUp = p.owner == nil && p.child == nil && p.due.IsZero() && !p.managed
 	return s
 }
