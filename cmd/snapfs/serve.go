@@ -50,7 +50,7 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	err := s.serve(ctx)
 	if s.next == nil || ctx.Err() != nil {
 		if s.served {
-			s.leave(false)
+			s.leave(s.handsOn(ctx))
 		}
 		return err
 	}
@@ -138,13 +138,16 @@ func (s *service) serve(ctx context.Context) error {
 // notServing closes a home that does not come to be served. Mounts of the daemon before that wait in the holder stay for
 // another attempt, unless this process is to end.
 func (s *service) notServing(ctx context.Context, err error) error {
-	if s.keeper.Waiting() > 0 && ctx.Err() == nil {
+	waiting, ends := s.keeper.Waiting() > 0, ctx.Err() != nil
+	if waiting && (!ends || s.handsOn(ctx)) {
 		s.home.KeepMounts()
-	} else {
-		s.served = true // nothing is left to keep
 	}
+	s.served = !waiting || ends // it takes leave
 	return errors.Join(err, s.home.Close())
 }
+
+// handsOn reports whether this process ends for another one that goes on with its mounts.
+func (s *service) handsOn(ctx context.Context) bool { return s.KeepMounts && cli.Succeeded(ctx) }
 
 // socket is the one that the daemon before has handed on, or that a service manager has made and keeps; nil for none.
 func (s *service) socket() (l net.Listener, kept bool, err error) {
@@ -173,7 +176,7 @@ func (s *service) logPlace() string {
 
 // run serves the home, and closes it.
 func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error {
-	ctx, end := withGuards(ctx, s.home)
+	ctx, end := s.withGuards(ctx)
 	defer end()
 	socket, err := s.listen(socket)
 	if err != nil {
@@ -256,12 +259,15 @@ func limitsOf(o *cli.ServeOptions) (sandbox.Limits, sandbox.EventLimits) {
 }
 
 // withGuards returns a context that ends with ctx, after the home has learnt whether mountpoints stay guarded: after
-// SIGTERM another daemon is expected, or the machine goes down.
-func withGuards(ctx context.Context, home *sandbox.Home) (_ context.Context, end func()) {
+// SIGTERM another daemon is expected, or the machine goes down. After SIGUSR2 mounts stay, too.
+func (s *service) withGuards(ctx context.Context) (_ context.Context, end func()) {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		if cli.Terminated(ctx) {
-			home.KeepGuards()
+		if cli.Terminated(ctx) || cli.Succeeded(ctx) {
+			s.home.KeepGuards()
+		}
+		if s.handsOn(ctx) {
+			s.home.KeepMounts()
 		}
 		cancel(context.Cause(ctx))
 	})

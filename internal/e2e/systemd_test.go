@@ -79,7 +79,7 @@ func (m *machine) boot(script string) string {
 			--security-opt unmask=/sys/fs/cgroup --device /dev/fuse --cap-add SYS_ADMIN --cap-add SYS_PTRACE --cap-add LINUX_IMMUTABLE -v $group:/sys/fs/cgroup:rw \
 			-v $tmp/lib:/var/lib/snapfs -v $state:/state --rootfs /run/root /usr/lib/systemd/systemd || code=$?
 		tar --ignore-failed-read -cf $state/kept.tar etc/snapfs etc/logrotate.d etc/systemd/system usr/bin/snapfs \
-			usr/libexec/snapfs usr/lib/systemd/system/snapfs.s* var/lib/dpkg usr/sbin/mount.fuse.snapfs 2>/dev/null || true
+			usr/libexec/snapfs usr/lib/systemd/system/snapfs* var/lib/dpkg usr/sbin/mount.fuse.snapfs 2>/dev/null || true
 		exit $code`, "script", m.h.tmp, m.root)
 	text := func(name string) string {
 		b, _ := os.ReadFile(filepath.Join(m.root, name)) // absent if the boot failed
@@ -205,6 +205,9 @@ func TestSystemd(t *testing.T) {
 		findmnt -n -o FSTYPE,SOURCE /mnt/ws
 		grep held /mnt/ws/open
 
+		echo kept` + keptMounts + `
+
+		echo remove
 		# Removing the package gives mountpoints back. Installing it again starts the service.
 		snapfs --quiet create place >&2
 		mkdir /state/place
@@ -223,6 +226,12 @@ func TestSystemd(t *testing.T) {
 		test -z "$(ls -d /etc/systemd/system/*.wants/snapfs.* 2>/dev/null)"
 		test -e /var/lib/snapfs/snapfs-home`)
 	t.Log(out)
-	require.True(t, strings.HasPrefix(out, "active\nactive\nfuse.snapfs ws\nheld\nactive\nactive\nfuse.snapfs ws\n"), out)
-	require.Contains(t, out, "are kept")
+	require.True(t, strings.HasPrefix(out, "active\nactive\nfuse.snapfs ws\nheld\nkept\n"), out)
+	kept, removed, _ := strings.Cut(out, "remove\n")
+	require.NotContains(t, kept, "the program failed")
+	require.Equal(t, 2, strings.Count(kept, "attempts have failed: a daemon: exit status 9"))
+	require.Contains(t, kept, "1 mounts wait for it")
+	require.True(t, strings.HasSuffix(kept, "activating\nactive\nactive\nactive\nactive\n"), kept)
+	require.True(t, strings.HasPrefix(removed, "active\nactive\nfuse.snapfs ws\n"), removed)
+	require.Contains(t, removed, "are kept")
 }

@@ -77,7 +77,7 @@ func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 			// Another process holds the home: a daemon that is starting or ending, or a program that uses package sandbox.
 			held = errors.Is(err, api.ErrConflict)
 		}
-		if errors.Is(err, errCannotStart) || !held || time.Since(begin) > max(a.patience, heldTimeout) {
+		if errors.Is(err, errCannotStart) || errors.Is(err, errNotYet) || !held || time.Since(begin) > max(a.patience, heldTimeout) {
 			return nil, err
 		}
 		select {

@@ -17,6 +17,8 @@ const (
 	holderWait = 300 * time.Millisecond
 	// startPatience is how long 'stop' and 'status' wait for a daemon that takes mounts over.
 	startPatience = 10 * time.Second
+	// managedFailures is how many daemons in a row may fail to serve that a service manager starts, before that is an error.
+	managedFailures = 6
 	// holderAgain is when it is asked again.
 	holderAgain = 100 * time.Millisecond
 )
@@ -57,6 +59,8 @@ func (a *app) watchHolder(ctx context.Context) error {
 		}
 		s, err := holder.Ask(ctx, a.home)
 		switch {
+		case err == nil && s.Managed && !s.Ready && s.Failures >= managedFailures:
+			return failure(api.ErrUnavailable, "%w", notYet(s))
 		case err != nil || !s.GivenUp:
 		case asked:
 			return failure(api.ErrUnavailable, "%w: %s%s", errCannotStart, lastDeath(s), mounted(s))
@@ -81,6 +85,9 @@ func notYet(s holder.Status) error {
 	}
 	if s.Failures > 0 {
 		text += fmt.Sprintf("; %d attempts have failed: %s", s.Failures, lastDeath(s))
+	}
+	if s.Managed {
+		text += "; its service manager starts it again ('systemctl status')"
 	}
 	return fmt.Errorf("%w: %s%s", errNotYet, text, mounted(s))
 }

@@ -46,15 +46,25 @@ func Terminated(ctx context.Context) bool {
 	return errors.As(context.Cause(ctx), &cause) && cause.signal == unix.SIGTERM
 }
 
+// Succeeded reports whether SIGUSR2 ended a context of this package: another daemon follows, which goes on with the mounts.
+func Succeeded(ctx context.Context) bool {
+	var cause interrupted
+	return errors.As(context.Cause(ctx), &cause) && cause.signal == unix.SIGUSR2
+}
+
 // withSignals returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, with interrupted as its cause. Until
 // stop is called, further signals are ignored, so that the verb can clean up. If hangup is not nil, SIGHUP sends to it
-// instead; one that is not received yet stands for all. Else a SIGHUP that the process was started to ignore is ignored.
+// instead; one that is not received yet stands for all; and SIGUSR2 cancels, too. Else a SIGHUP that the process was
+// started to ignore is ignored.
 func withSignals(parent context.Context, hangup chan<- struct{}) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
 	if hangup != nil || !signal.Ignored(unix.SIGHUP) { // as nohup(1) wants
 		signal.Notify(signals, unix.SIGHUP)
+	}
+	if hangup != nil {
+		signal.Notify(signals, unix.SIGUSR2)
 	}
 	done := make(chan struct{})
 	go func() {

@@ -69,7 +69,8 @@ else /etc/snapfs/daemon.toml. It is TOML and has options of this verb by their n
 and that before the file.
 
 A service manager that speaks the protocol of systemd is told when the daemon serves (sd_notify),
-reloads and ends, and may give it its socket (LISTEN_FDS).
+reloads and ends, and may give it its socket (LISTEN_FDS). SIGUSR2 ends the daemon for another one,
+which is to follow within seconds: with --keep-mounts, it goes on with the mounts.
 
 Requests travel over io_uring if it is switched on in the kernel
 (/sys/module/fuse/parameters/enable_uring is Y), else over /dev/fuse. 'snapfs show' tells which.

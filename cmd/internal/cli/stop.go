@@ -192,7 +192,7 @@ func (a *app) running(cmd *cobra.Command) (*client.Client, error) {
 		gone := slices.ContainsFunc([]error{unix.ENOENT, unix.ECONNREFUSED, unix.ECONNRESET, unix.EPIPE, io.EOF},
 			func(e error) bool { return errors.Is(err, e) })
 		s, holderErr := holder.Ask(cmd.Context(), a.home)
-		if starting := holderErr == nil && !s.Ready && !s.GivenUp && s.Kept > 0; starting && errors.Is(err, api.ErrUnavailable) {
+		if starting := holderErr == nil && !s.Ready && !s.GivenUp && s.Kept > 0; starting && errors.Is(err, api.ErrUnavailable) && !errors.Is(err, errNotYet) {
 			if time.Since(begin) > startPatience {
 				return nil, failure(api.ErrUnavailable, "%w", notYet(s))
 			}
