@@ -65,7 +65,7 @@ system:
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)/etc/logrotate.d
 	$(SUBST) packaging/systemd/snapfs.service >$(UNIT)
 	$(SUBST) packaging/systemd/snapfs-holder.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/snapfs-holder.service
-	install -m 644 packaging/systemd/snapfs.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/snapfs.socket
+	$(SUBST) packaging/systemd/snapfs.socket >$(DESTDIR)$(PREFIX)/lib/systemd/system/snapfs.socket
 	[ -e $(DESTDIR)/etc/snapfs/daemon.toml ] || install -D -m 644 packaging/daemon.toml $(DESTDIR)/etc/snapfs/daemon.toml
 	$(SUBST) packaging/logrotate >$(DESTDIR)/etc/logrotate.d/snapfs
 

@@ -205,7 +205,7 @@ func TestManagedAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := &exec.Cmd{Path: self(t), Args: []string{Name, home, managedArg}}
-	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 1 {
+	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != exitConflict {
 		t.Error(err)
 	}
 	if s := asked(t, home); s.PID != c.PID() || s.Kept != 1 {

@@ -37,6 +37,9 @@ const (
 // IsHolder reports whether the program was started to call Main, and do nothing else.
 func IsHolder() bool { return len(os.Args) > 1 && os.Args[0] == Name }
 
+// exitConflict is the exit code of the command for conflicts, as in sandbox/api.
+const exitConflict = 4
+
 // Main is the process of a holder. It returns the exit code.
 func Main() int {
 	switch {
@@ -51,6 +54,9 @@ func Main() int {
 	p, err := newProcess(os.Args[1], slices.Contains(os.Args[2:], followArg), slices.Contains(os.Args[2:], managedArg))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "snapfs-holder:", err)
+		if errors.Is(err, ErrConflict) {
+			return exitConflict
+		}
 		return 1
 	}
 	if p.managed {
