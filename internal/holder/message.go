@@ -87,7 +87,7 @@ type Death struct {
 }
 
 func (d Death) String() string {
-	if d.PID == 0 { // there was none
+	if d.PID == 0 && d.Reason == "" { // there was none
 		return d.Message
 	}
 	text := fmt.Sprintf("process %d", d.PID)
