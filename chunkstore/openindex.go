@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	badger "github.com/dgraph-io/badger/v4"
@@ -47,23 +48,39 @@ func checkTables(dir string) error {
 	}
 	logs, err := memLogs(dir)
 	if err != nil || len(logs) > 0 {
-		return err // a crash may have cut the list, and left tables that it does not name; see checkCounts
+		return err // a crash may have cut the list; see checkCounts
 	}
 	if end < fi.Size() {
 		return corrupt.Errorf("list of tables ends at byte %d of %d", end, fi.Size())
 	}
+	return nil
+}
+
+// hasUnnamed reports whether there are tables that the list of tables does not name, which Badger removes when it opens
+// the database. A process that was killed leaves them: a merge writes tables before they are named, and removes those that
+// it has merged after they are not any more. A list that was cut leaves them, too.
+func hasUnnamed(dir string) (bool, error) {
+	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil // a new index
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	list, _, err := badger.ReplayManifestFile(f, 0, badger.DefaultOptions(dir))
+	if err != nil {
+		return false, corrupt.Errorf("list of tables: %w", err)
+	}
 	names, err := os.ReadDir(dir)
 	if err != nil {
-		return err
+		return false, err
 	}
-	for _, e := range names {
-		if num, ok := table.ParseFileID(e.Name()); ok {
-			if _, named := list.Tables[num]; !named {
-				return corrupt.Errorf("%s is not in the list of tables", e.Name())
-			}
-		}
-	}
-	return nil
+	return slices.ContainsFunc(names, func(e os.DirEntry) bool {
+		num, ok := table.ParseFileID(e.Name())
+		_, named := list.Tables[num]
+		return ok && !named
+	}), nil
 }
 
 // checkTable verifies the index of one of Badger's tables, which is found from the file's end: blocks, index, 4 bytes

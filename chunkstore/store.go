@@ -211,6 +211,9 @@ func (s *Store) openIndex(index string) (ends map[uint32]int64, err error) {
 	}
 	s.guard.dir = index
 	crashed, err := hasLogs(index)
+	if err == nil && !crashed {
+		crashed, err = hasUnnamed(index)
+	}
 	if err != nil {
 		return nil, err
 	}
