@@ -67,6 +67,13 @@ func (s *Store) checkFormat() (version int, err error) {
 	return 0, nil
 }
 
+// CheckVersion fails with ErrVersion, ErrFormat or ErrNotFound if this package cannot open the store in dir, as far as its
+// version tells. Another process may have the store open.
+func CheckVersion(dir string) error {
+	_, err := (&Store{dir: dir, opts: Options{ReadOnly: true}}).checkFormat()
+	return err
+}
+
 // parseFormat distinguishes a store of an unknown version from a damaged or foreign file.
 func (s *Store) parseFormat(b []byte) (version int, err error) {
 	n, _ := fmt.Sscanf(string(b), formatLine, &version)

@@ -19,7 +19,8 @@ import (
 type BusyMount struct {
 	Workspace  string `json:"workspace"`
 	Mountpoint string `json:"mountpoint"`
-	By         string `json:"by"` // some of them, as "process 12 (sh)"
+	By         string `json:"by"`             // some of them, as "process 12 (sh)"
+	Kept       bool   `json:"kept,omitempty"` // it goes on with a process that follows, see KeepMounts
 }
 
 func (b BusyMount) String() string { return b.Workspace + " at " + b.Mountpoint + " by " + b.By }
@@ -41,7 +42,7 @@ func (h *Home) Busy(ctx context.Context) ([]BusyMount, error) {
 			by = copies[l.device]
 		}
 		if by != "" {
-			busy = append(busy, BusyMount{Workspace: l.workspace(), Mountpoint: l.at().path, By: by})
+			busy = append(busy, BusyMount{Workspace: l.workspace(), Mountpoint: l.at().path, By: by, Kept: l.isKept()})
 		}
 	}
 	slices.SortFunc(busy, func(a, b BusyMount) int { return cmp.Compare(a.Workspace, b.Workspace) })

@@ -446,6 +446,9 @@ func (h *Home) Close() error {
 	h.mu.Unlock()
 	h.cancel()
 	h.calls.Wait()
+	if h.keepMounts.Load() {
+		h.work.Wait() // before programs have to wait
+	}
 	if err := h.handOver(); err != nil {
 		return err
 	}

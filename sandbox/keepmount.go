@@ -59,6 +59,9 @@ func (h *Home) newState(workspace string) (*livestate.State, error) {
 // keepable reports whether another process can go on with a connection. Over io_uring it cannot.
 func (l *live) keepable() bool { return l.memory != nil && l.mount.Transport() != "uring" }
 
+// isKept reports whether a process that follows can go on with a connection as it is now.
+func (l *live) isKept() bool { return l.keepable() && l.known.Load() && !l.moving.Load() }
+
 // keep has the Keeper know a connection as it is now. One that cannot be kept ends with this process. The caller holds
 // the lock of the workspace, or nothing else knows the connection yet.
 func (h *Home) keep(l *live) {
@@ -72,6 +75,7 @@ func (h *Home) keep(l *live) {
 	if err == nil {
 		err = h.keeper.Keep(keptName(l.device), data, l.mount.DeviceFile(), l.memory.File())
 	}
+	l.known.Store(err == nil)
 	if err != nil {
 		h.log.Warn("a mount will not outlive this process", "workspace", l.workspace(), "error", err)
 	}

@@ -39,6 +39,7 @@ type live struct {
 	// not know all of it: stored under the lock of the workspace.
 	upper  atomic.Uint64
 	moving atomic.Bool
+	known  atomic.Bool // the Keeper has the connection
 	handed atomic.Bool // the connection goes on without this process: stored before it is given up
 
 	shown atomic.Pointer[shown] // stored under the lock of the workspace

@@ -18,6 +18,7 @@ import (
 	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
 
+	"snapfs/chunkstore"
 	"snapfs/internal/holder"
 	"snapfs/internal/hosttree"
 	"snapfs/internal/userns"
@@ -87,6 +88,22 @@ func readMarker(dir string) (marker, error) {
 		return m, fmt.Errorf("%w: %s has no identity: %s", ErrCorrupt, path, mending)
 	}
 	return m, nil
+}
+
+// MayOpen fails if this program cannot open the home in dir, as far as that can be told while another process has it: the
+// home is of a later version, or of another user. Errors are those of Open.
+func MayOpen(dir string) error {
+	m, err := readMarker(dir)
+	if err == nil {
+		err = m.checkAttributes(dir)
+	}
+	if err == nil {
+		err = chunkstore.CheckVersion(filepath.Join(dir, "store"))
+	}
+	if err != nil {
+		return fmt.Errorf("home %s: %w", dir, classify(err))
+	}
+	return nil
 }
 
 // ownAttributes is marker.Attributes of the homes that this process makes. What has no override is of the user who runs

@@ -31,6 +31,8 @@ type keeper interface {
 	Ready() error
 	// Leave ends the role of this process: for a successor, or with all that is kept.
 	Leave(successor bool) error
+	// LeaveTo ends the role of this process for another one, which waits for it.
+	LeaveTo(pid int) error
 	// Deaths are the daemons that have died since one served.
 	Deaths() []sandbox.Death
 	// Gap is for how long nobody has served the home.
@@ -46,8 +48,8 @@ type keeper interface {
 // socketName is the name by which the daemon's socket is kept.
 const socketName = holder.HomePrefix + "socket"
 
-// join takes the role of the home's daemon.
-func (s *service) join(ctx context.Context) error {
+// join takes the role of the home's daemon; with wait when the daemon that has it leaves.
+func (s *service) join(ctx context.Context, wait bool) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -55,7 +57,7 @@ func (s *service) join(ctx context.Context) error {
 	c, err := holder.Join(ctx, holder.Options{
 		Home: s.Home, Log: s.log, Programs: append(cli.ClientsOf(program), "/proc/self/exe"),
 		Start: holder.Start{Program: program, Args: withoutSocket(s.Args), Env: unmanaged(os.Environ()), Managed: os.Getenv("NOTIFY_SOCKET") != ""},
-	}, false)
+	}, wait)
 	switch {
 	case errors.Is(err, holder.ErrConflict):
 		return fmt.Errorf("%w: home %s: %w: stop it first, or use another home", sandbox.ErrConflict, s.Home, err)

@@ -51,6 +51,15 @@ func (l *lateLog) open() error {
 	return err
 }
 
+// test fails if the file cannot be written to.
+func (l *lateLog) test() error {
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("daemon log: %w", err)
+	}
+	return f.Close()
+}
+
 // reopen goes on in a new file if the path leads to another one than before, as after logrotate has renamed it. If that
 // fails, the old one stays.
 func (l *lateLog) reopen() error {

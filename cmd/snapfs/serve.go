@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -34,6 +35,8 @@ type service struct {
 	access  daemon.Access
 	served  bool       // it came to serve
 	next    *successor // set before the server ends if a program goes on as the daemon
+	after   int        // set likewise if another process does
+	before  int        // process whose place this one has taken; 0 for none
 
 	keeper     keeper
 	socketCopy *os.File // that the keeper has a copy of; nil for none
@@ -48,9 +51,17 @@ func serve(ctx context.Context, o cli.ServeOptions) error {
 	}
 	s := &service{ServeOptions: o}
 	err := s.serve(ctx)
-	if s.next == nil || ctx.Err() != nil {
+	switch {
+	case s.after != 0:
+		if e := s.keeper.LeaveTo(s.after); e != nil {
+			s.log.Warn("leaving the holder", "error", e)
+		}
+		return err
+	case s.next == nil || ctx.Err() != nil:
 		if s.served {
 			s.leave(s.handsOn(ctx))
+		} else if s.before != 0 && err != nil {
+			err = fmt.Errorf("%w; the daemon before is started again", err)
 		}
 		return err
 	}
@@ -93,7 +104,7 @@ func (s *service) serve(ctx context.Context) error {
 		return err
 	}
 	raiseFiles()
-	if err := s.join(ctx); err != nil {
+	if err := s.takeRole(ctx); err != nil {
 		return err
 	}
 	socket, kept, err := s.socket()
@@ -136,13 +147,13 @@ func (s *service) serve(ctx context.Context) error {
 }
 
 // notServing closes a home that does not come to be served. Mounts of the daemon before that wait in the holder stay for
-// another attempt, unless this process is to end.
+// another attempt, unless this process is to end. If this one was to take its place, the holder starts that again.
 func (s *service) notServing(ctx context.Context, err error) error {
-	waiting, ends := s.keeper.Waiting() > 0, ctx.Err() != nil
-	if waiting && (!ends || s.handsOn(ctx)) {
+	waiting, ends, replaces := s.keeper.Waiting() > 0, ctx.Err() != nil, s.before != 0 || s.SocketFD > 0
+	if replaces || waiting && (!ends || s.handsOn(ctx)) {
 		s.home.KeepMounts()
 	}
-	s.served = !waiting || ends // it takes leave
+	s.served = !replaces && (!waiting || ends) // it takes leave
 	return errors.Join(err, s.home.Close())
 }
 
@@ -188,20 +199,21 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 			Dir: s.Home, Home: s.home, Version: s.Version, Log: s.logPlace(), Listener: socket, Kept: kept,
 			Access: s.access, Reload: s.reload, Stopping: s.manager.stopping, Holder: s.keeper.PID,
 			Replace: func(program string, socket *os.File) {
-				s.home.KeepGuards() // mounts are made again at once
-				if s.KeepMounts {
-					s.home.KeepMounts()
-				}
+				s.handOver()
 				s.manager.reloading()
 				s.next = s.successor(program, socket, kept)
 			},
+			Leave: s.makeRoom, MayLeave: s.mayLeave,
 		})
 	}()
 	if err := waitServing(ctx, s.Home, served); err != nil {
+		if s.after != 0 && errors.Is(err, errStopped) { // its successor was that quick
+			err = nil
+		}
 		return s.notServing(ctx, err)
 	}
 	s.served = true
-	s.log.Info("serving", "home", s.Home, "pid", os.Getpid(), "version", s.Version)
+	s.log.Info("serving", "home", s.Home, "pid", os.Getpid(), "version", s.Version, "nobody", s.keeper.Gap())
 	s.home.RecordDeaths(ctx)
 	if err := s.keeper.Ready(); err != nil {
 		s.log.Warn("the holder is not told that this daemon serves", "error", err)
@@ -277,6 +289,9 @@ func (s *service) withGuards(ctx context.Context) (_ context.Context, end func()
 	}
 }
 
+// errStopped says that a client has ended the daemon before it was known to serve.
+var errStopped = errors.New("the daemon was stopped while starting")
+
 // waitServing returns when the socket answers, or with the error that ended Serve before.
 func waitServing(ctx context.Context, home string, served chan error) error {
 	for {
@@ -286,7 +301,7 @@ func waitServing(ctx context.Context, home string, served chan error) error {
 				err = ctx.Err()
 			}
 			if err == nil {
-				err = errors.New("the daemon was stopped while starting")
+				err = errStopped
 			}
 			return err
 		case <-time.After(5 * time.Millisecond):

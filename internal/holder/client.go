@@ -263,15 +263,20 @@ func (c *Client) Ready() error {
 }
 
 // Leave gives up the role of the daemon. The holder waits for a successor, or ends with all that it keeps.
-func (c *Client) Leave(successor bool) error {
+func (c *Client) Leave(successor bool) error { return c.leave(&request{Op: opLeave, End: !successor}) }
+
+// LeaveTo gives up the role of the daemon to a process, which waits for it.
+func (c *Client) LeaveTo(pid int) error { return c.leave(&request{Op: opLeave, To: pid}) }
+
+func (c *Client) leave(r *request) error {
 	c.mu.Lock()
 	conn := c.conn
 	c.closed, c.conn = true, nil
 	err := error(nil)
 	if conn != nil {
-		_, err = conn.call(context.Background(), &request{Op: opLeave, End: !successor})
+		_, err = conn.call(context.Background(), r)
 		hangs := errors.Is(err, ErrGone) && !errors.Is(err, errEnded)
-		if !successor && !conn.managed && (err == nil || hangs && conn.kill(c.Home)) {
+		if r.End && !conn.managed && (err == nil || hangs && conn.kill(c.Home)) {
 			conn.awaitEnd()
 		}
 		err = errors.Join(err, conn.close())

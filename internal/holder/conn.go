@@ -215,7 +215,7 @@ func (p *process) request(c *conn, r *request, files int) (answer response, fds 
 		e := p.kept[name]
 		return response{Name: name, Data: e.data}, e.fds, nil
 	case opLeave:
-		p.leave(r.End)
+		p.leave(r.End, r.To)
 	case opYield:
 		p.end = true
 	case opCommit:

@@ -17,6 +17,10 @@
 // managedWait. One that does not come to serve is started again after pauses that double, and after maxFailures
 // of them not until somebody asks for it ("start").
 //
+// A daemon that leaves for a successor has one that says "serve" with wait, or becomes it. Until that serves, the holder
+// knows the one before: if the successor fails, or there is none when the one before has ended, it starts that again, also
+// if nothing but what belongs to the home is kept.
+//
 // # Under a service manager
 //
 // A service manager can run the holder as a service of its own, with the arguments HOME and "managed". It makes its socket
@@ -43,7 +47,7 @@
 //	forget  name
 //	get     name                     what is kept by the name
 //	next    name                     what is kept by the next name in order
-//	leave   end                      gives the role up: to a successor, or the holder ends
+//	leave   end, to                  gives the role up: to a successor, which may wait for it, or the holder ends
 //	yield                            the holder ends, because another one has everything
 //	commit                           the holder that has everything is in charge
 //	status                           what it does; anybody who may connect

@@ -160,7 +160,7 @@ type request struct {
 	Op  string `json:"op"`
 
 	From int       `json:"from,omitempty"`
-	To   int       `json:"to,omitempty"`
+	To   int       `json:"to,omitempty"` // of leave: the process that is to have the role; 0 for any
 	Home *identity `json:"home,omitempty"`
 
 	Start *Start `json:"start,omitempty"`

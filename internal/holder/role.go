@@ -1,6 +1,7 @@
 package holder
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,6 +81,7 @@ type role struct {
 	since      time.Time // when the last one that served has ended; zero if one serves
 	due        time.Time // when a daemon is started; zero: not
 	awaited    bool      // due is until when a successor must have come
+	before     *owner    // who has left for a successor, until one serves
 	started    time.Time // when the last one was started
 	failures   int       // daemons in a row that did not come to serve
 	attempts   int       // since the last one served, or somebody asked for one
@@ -98,7 +100,15 @@ func (p *process) watched() []int {
 	if p.child != nil {
 		fds = append(fds, p.child.pidfd)
 	}
+	if p.awaits() {
+		fds = append(fds, p.before.pidfd)
+	}
 	return fds
+}
+
+// awaits reports whether a successor is awaited of a daemon that has left for it.
+func (p *process) awaits() bool {
+	return p.before != nil && p.awaited && p.owner == nil && p.child == nil
 }
 
 // timeout is how long poll(2) may wait, in milliseconds; -1 for ever.
@@ -129,6 +139,14 @@ func (p *process) look() {
 		_ = unix.PidfdSendSignal(o.pidfd, unix.SIGKILL, nil, 0) // its end is noticed next
 	}
 	p.lookForDead()
+	if p.awaits() && ended(p.before.pidfd) { // it was to become the successor, or that is not there any more
+		at := time.Now()
+		if p.before.start.Managed {
+			at = at.Add(managedWait)
+		}
+		p.plan(at)
+		p.awaited = false
+	}
 	if !p.end && p.owner == nil && p.child == nil && !p.due.IsZero() && !time.Now().Before(p.due) {
 		p.due = time.Time{}
 		if p.awaited && p.alive() == 0 {
@@ -286,7 +304,7 @@ func (p *process) died(reason string) {
 	case !p.inCharge(), p.terminated:
 		p.end = true
 	case p.grant():
-	case p.alive() == 0:
+	case p.alive() == 0 && (p.before == nil || p.before.start.Managed):
 		if o.ready && !p.managed {
 			writeDeaths(p.home, p.deaths)
 		}
@@ -332,8 +350,14 @@ func (p *process) failed() {
 		p.end = true
 		return
 	}
-	if p.attempts < p.most && !p.grant() {
-		p.plan(later(p.started.Add(firstPause << p.failures)))
+	switch {
+	case p.attempts < p.most:
+		if !p.grant() {
+			p.plan(later(p.started.Add(firstPause << p.failures)))
+		}
+	case p.alive() == 0 && !p.managed: // nothing waits for it
+		writeDeaths(p.home, p.deaths)
+		p.end = true
 	}
 }
 
@@ -380,8 +404,13 @@ func (p *process) serve(c *conn, r *request, exe int) {
 }
 
 // grant gives the role to the first client that waits for it, and reports whether there was one.
-func (p *process) grant() bool {
-	for _, c := range slices.Clone(p.conns) {
+func (p *process) grant() bool { return p.grantTo(0) }
+
+// grantTo is grant to a process before others, unless that is 0.
+func (p *process) grantTo(pid int) bool {
+	all := slices.Clone(p.conns)
+	slices.SortStableFunc(all, func(a, b *conn) int { return cmp.Compare(distance(a.pid, pid), distance(b.pid, pid)) })
+	for _, c := range all {
 		if c.waits == nil {
 			continue
 		}
@@ -406,6 +435,14 @@ func (p *process) grant() bool {
 	return false
 }
 
+// distance is 0 for equal numbers, else 1.
+func distance(a, b int) int {
+	if a == b {
+		return 0
+	}
+	return 1
+}
+
 // starting notes what a daemon does that does not serve yet.
 func (p *process) starting(what string) {
 	p.owner.doing = strings.ToValidUTF8(what[:min(len(what), maxDoing)], "")
@@ -424,15 +461,26 @@ func (p *process) ready() {
 		}
 	}
 	p.good, p.last = o.recipe, recipe{}
+	p.forgetBefore()
 	p.failures, p.attempts, p.most, p.deaths, p.left = 0, 0, maxFailures, nil, 0
 }
 
-// leave ends the role of the daemon.
-func (p *process) leave(end bool) {
+// forgetBefore ends the wait for a successor that serves.
+func (p *process) forgetBefore() {
+	if p.before != nil {
+		_ = unix.Close(p.before.pidfd)
+		p.before = nil
+	}
+}
+
+// leave ends the role of the daemon. If its successor does not come to serve, or it ends and there is none, the last program
+// that served is started again.
+func (p *process) leave(end bool, to int) {
 	o := p.owner
 	p.owner = nil
-	_ = unix.Close(o.pidfd)
 	p.remember(o)
+	p.forgetBefore()
+	p.before = o
 	if end || p.terminated {
 		p.giveUp()
 		return
@@ -441,7 +489,7 @@ func (p *process) leave(end bool) {
 	if o.ready {
 		p.since = time.Now()
 	}
-	if !p.grant() {
+	if !p.grantTo(to) {
 		p.plan(time.Now().Add(successorWait))
 		p.awaited = true
 	}

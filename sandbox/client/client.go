@@ -85,18 +85,28 @@ func (c *Client) InUse(ctx context.Context) ([]wire.UsedMount, error) {
 
 // Stop asks the daemon to unmount everything and end, and waits until its home is free. Its error is that of closing
 // the home.
-func (c *Client) Stop(ctx context.Context) error { return c.StopWith(ctx, wire.StopRequest{}) }
+func (c *Client) Stop(ctx context.Context) error { return c.StopWith(ctx, wire.StopRequest{}, nil) }
 
-// StopWith is Stop with conditions, or for another program to go on as the daemon. A wire.VersionError if the daemon is
-// too old to understand these.
-func (c *Client) StopWith(ctx context.Context, r wire.StopRequest) error {
-	if d := c.daemon.Load(); r != (wire.StopRequest{}) && (d == nil || d.speaks.Common(wire.Speaks) < 2) {
-		return c.misunderstood("it cannot tell whether its mounts are in use", true)
+// StopWith is Stop with conditions, or for another program to go on as the daemon, which waits for calls under way and
+// reports that as progress unless that is nil. A wire.VersionError if the daemon is too old to understand these.
+func (c *Client) StopWith(ctx context.Context, r wire.StopRequest, progress func(api.Progress)) error {
+	spoken := 0
+	if d := c.daemon.Load(); d != nil {
+		spoken = d.speaks.Common(wire.Speaks)
 	}
-	_, err := call[wire.None](ctx, c, wire.CallStop, r, sink{})
+	switch {
+	case r != (wire.StopRequest{}) && spoken < 2:
+		return c.misunderstood("it cannot tell whether its mounts are in use", true)
+	case r.Successor && spoken < 3:
+		return c.misunderstood("it cannot leave its mounts to another process", true)
+	}
+	_, err := call[wire.None](ctx, c, wire.CallStop, r, sink{progress: progress})
 	c.conn.closeIdle()
 	return err
 }
+
+// Process is the process that serves the home; 0 if it is in a pid namespace that is not visible here.
+func (c *Client) Process() int { return int(c.conn.peer.Load()) }
 
 // DaemonVersion is the version of the daemon's program, "" if it has not told.
 func (c *Client) DaemonVersion() string {

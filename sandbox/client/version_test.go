@@ -50,7 +50,7 @@ func TestOtherVersions(t *testing.T) {
 				if c.DaemonVersion() != test.version {
 					t.Errorf("version %q", c.DaemonVersion())
 				}
-				if e := c.StopWith(t.Context(), wire.StopRequest{UnlessBusy: true}); !errors.As(e, new(*wire.VersionError)) {
+				if e := c.StopWith(t.Context(), wire.StopRequest{UnlessBusy: true}, nil); !errors.As(e, new(*wire.VersionError)) {
 					t.Errorf("a daemon that does not know conditions is stopped: %v", e)
 				}
 				c.conn.closeIdle()

@@ -181,6 +181,7 @@ type asker struct {
 	user     *peer.User // nil: not known
 	trusted  bool       // may do all
 	sessions []string   // of one that is bound to them; none, and not trusted: a stranger
+	pid      int        // of the process; 0: it has none here
 }
 
 // who finds out about a connection.

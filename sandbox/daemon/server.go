@@ -48,6 +48,11 @@ type Options struct {
 	// Replace is called in the place of Stopping if a program is to go on as the daemon once Serve has returned. The socket
 	// is a copy of the listener, which Serve closes: those who connect meanwhile wait in it. nil = that is refused.
 	Replace func(program string, socket *os.File)
+	// Leave is called in the place of Stopping if the process goes on as the daemon that has asked for it. It has the socket
+	// from somewhere else. nil = that is refused.
+	Leave func(successor int)
+	// MayLeave gives the reason why no other process may take the place of this one, nil if one may; needed for Leave.
+	MayLeave func() error
 }
 
 // server is one run of Serve.
@@ -63,11 +68,16 @@ type server struct {
 	closed   chan struct{} // closed when the home is
 	closeErr error         // of the home; set before closed is closed
 
-	mu       lockorder.Mutex[lockorder.DaemonServer]
-	stopping bool                            // guarded by mu
-	program  string                          // guarded by mu: to go on as the daemon, "" for none
-	named    map[callName]context.CancelFunc // guarded by mu: calls that run, by the name that their client gave
-	running  sync.WaitGroup                  // calls but stop; Add only under mu while not stopping
+	mu        lockorder.Mutex[lockorder.DaemonServer]
+	stopping  bool                            // guarded by mu
+	settling  bool                            // guarded by mu: another program is about to take the daemon's place
+	program   string                          // guarded by mu: to go on as the daemon, "" for none
+	successor int                             // guarded by mu: process that goes on as the daemon, 0 for none
+	named     map[callName]context.CancelFunc // guarded by mu: calls that run, by the name that their client gave
+	under     map[*underway]bool              // guarded by mu: calls that run, but those that are in no lane
+	refused   [lanes]bool                     // guarded by mu: new calls are to be made again
+	fewer     chan struct{}                   // of capacity 1: a call in under has ended
+	running   sync.WaitGroup                  // calls but stop; Add only under mu while not stopping
 }
 
 // Serve serves a home's API on its socket until ctx ends or a client asks it to stop. Then it refuses new calls, cancels
@@ -86,7 +96,7 @@ func Serve(ctx context.Context, o Options) error {
 	l := limit(socket, 2*callLimit(), o.Access.who)
 	s := &server{
 		Options: o, home: home, socket: l, shares: newShares(callLimit()), closed: make(chan struct{}),
-		named: map[callName]context.CancelFunc{},
+		named: map[callName]context.CancelFunc{}, under: map[*underway]bool{}, fewer: make(chan struct{}, 1),
 	}
 	s.calls, s.stop = context.WithCancel(ctx)
 	defer s.stop()
@@ -96,7 +106,9 @@ func Serve(ctx context.Context, o Options) error {
 		MaxHeaderBytes:    maxHeader,
 		IdleTimeout:       wire.IdleWait,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return sandbox.WithProcess(context.WithValue(ctx, askerKey{}, askerOf(c)), processOf(c))
+			who := askerOf(c)
+			who.pid = processOf(c)
+			return sandbox.WithProcess(context.WithValue(ctx, askerKey{}, who), who.pid)
 		},
 	}
 	served := make(chan error, 1)
@@ -137,8 +149,12 @@ func Serve(ctx context.Context, o Options) error {
 func (s *server) end(socket net.Listener) (replaced bool, err error) {
 	s.mu.Lock()
 	s.stopping = true
-	program := s.program
+	program, successor := s.program, s.successor
 	s.mu.Unlock()
+	if successor > 0 {
+		s.Leave(successor)
+		return true, nil
+	}
 	if program != "" {
 		u, ok := socket.(*net.UnixListener)
 		if !ok {
@@ -303,7 +319,7 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			if err := who.admit(r.URL.Path, &req); err != nil {
 				return res, err
 			}
-			leave, err := s.shares.enter(req, who.bound())
+			leave, err := s.enterLane(req, who.bound(), r.URL.Path)
 			if err != nil {
 				return res, err
 			}

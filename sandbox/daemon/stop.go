@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"snapfs/sandbox"
@@ -14,15 +15,26 @@ import (
 	"snapfs/sandbox/api/wire"
 )
 
-// handleStop ends the server and answers when the home is closed. It is no call that the end waits for.
+// handleStop ends the server and answers when the home is closed, or, if another process takes the daemon's place, before
+// that. It is no call that the end waits for.
 func (s *server) handleStop(w http.ResponseWriter, r *http.Request) {
 	out := newStream(w)
+	var req wire.StopRequest
 	err := asks(r).admit(r.URL.Path, nil)
 	if err == nil {
-		err = s.askStop(r)
+		err = decode(r.Body, &req)
+	}
+	if err == nil {
+		err = s.askStop(r.Context(), req, asks(r).pid, func(p sandbox.Progress) { _ = out.send(wire.Frame{Progress: &p}) }) // as below
 	}
 	if err != nil {
+		err = s.again(err)
 		_ = out.send(wire.Frame{Error: wire.NewError(err)}) // whether it reads the answer is its business
+		return
+	}
+	if req.Successor {
+		_ = out.send(wire.Frame{Result: wire.None{}}) // if it is gone, the holder starts a daemon
+		s.stop()
 		return
 	}
 	s.stop()
@@ -42,7 +54,7 @@ var errStopping = wire.Unavailable("the daemon is stopping")
 // another daemon takes the place of this one: it waits in the socket for that.
 func (s *server) again(err error) error {
 	s.mu.Lock()
-	next := s.Kept || s.program != ""
+	next := s.Kept || s.program != "" || s.successor > 0
 	s.mu.Unlock()
 	undone := errors.Is(err, context.Canceled) || errors.Is(err, sandbox.ErrUnavailable)
 	if next && undone && s.calls.Err() != nil {
@@ -51,27 +63,28 @@ func (s *server) again(err error) error {
 	return err
 }
 
-// askStop decides whether a client may have the server end as it asks.
-func (s *server) askStop(r *http.Request) error {
-	var req wire.StopRequest
-	if err := decode(r.Body, &req); err != nil {
+// askStop decides whether a client, the process from, may have the server end as it asks. If another program is to take the daemon's place,
+// it first waits for the calls under way.
+func (s *server) askStop(ctx context.Context, req wire.StopRequest, from int, progress func(sandbox.Progress)) error {
+	replaced := req.Replace != "" || req.Successor
+	if err := s.replaceable(req, from); err != nil {
 		return err
 	}
-	if req.Replace != "" {
-		if s.Replace == nil {
-			return wire.Unavailable("the program that serves %s cannot be replaced: end it and start the new one", s.Dir)
-		}
-		if err := executable(req.Replace); err != nil {
-			return err
-		}
-	}
 	if req.UnlessBusy {
-		busy, err := s.home.Busy(r.Context())
+		busy, err := s.home.Busy(ctx)
+		if replaced {
+			busy = slices.DeleteFunc(busy, func(b sandbox.BusyMount) bool { return b.Kept })
+		}
 		if err != nil {
 			return err
 		}
 		if len(busy) > 0 {
-			return busyError(busy)
+			return busyError(busy, replaced)
+		}
+	}
+	if replaced {
+		if err := s.settle(ctx, !req.UnlessBusy, progress); err != nil {
+			return err
 		}
 	}
 	s.mu.Lock()
@@ -79,8 +92,28 @@ func (s *server) askStop(r *http.Request) error {
 	if s.stopping {
 		return errStopping
 	}
-	if req.Replace != "" { // a stop that comes together with an upgrade does not undo that
+	if replaced { // a stop that comes together with an upgrade does not undo that
 		s.program = req.Replace
+		if req.Successor {
+			s.successor = from
+		}
+	}
+	return nil
+}
+
+// replaceable refuses to have another program take the daemon's place where that cannot be.
+func (s *server) replaceable(req wire.StopRequest, from int) error {
+	switch {
+	case req.Replace != "" && req.Successor:
+		return fmt.Errorf("%w: a program is to take the daemon's place in its process, and another process is", sandbox.ErrInvalid)
+	case req.Successor && from <= 0:
+		return wire.Unavailable("the process that is to take the place of the daemon is in another pid namespace")
+	case req.Replace != "" && s.Replace == nil, req.Successor && s.Leave == nil:
+		return wire.Unavailable("the program that serves %s cannot be replaced: end it and start the new one", s.Dir)
+	case req.Successor:
+		return s.MayLeave()
+	case req.Replace != "":
+		return executable(req.Replace)
 	}
 	return nil
 }
@@ -94,19 +127,16 @@ func executable(path string) error {
 	return nil
 }
 
-// namedMounts is how many mounts a message names.
-const namedMounts = 5
-
 // busyError says which mounts are in use, and by whom.
-func busyError(busy []sandbox.BusyMount) error {
+func busyError(busy []sandbox.BusyMount, replaced bool) error {
 	var list []string
-	for _, b := range busy[:min(len(busy), namedMounts)] {
+	for _, b := range busy[:min(len(busy), mostNamed)] {
 		list = append(list, b.String())
 	}
-	more := ""
-	if n := len(busy) - len(list); n > 0 {
-		more = fmt.Sprintf(", and %d more", n)
+	why := "mounts are in use"
+	if replaced {
+		why = "mounts are in use that the next daemon cannot go on with"
 	}
-	return fmt.Errorf("%w: mounts are in use: %s%s: end these programs, or use --force",
-		sandbox.ErrConflict, strings.Join(list, "; "), more)
+	return fmt.Errorf("%w: %s: %s%s: end these programs, or use --force",
+		sandbox.ErrConflict, why, strings.Join(list, "; "), andMore(len(busy)-len(list)))
 }

@@ -30,6 +30,8 @@ type ServeOptions struct {
 	MustExist bool
 	Remount   bool
 	NoRemount bool // counts more than Remount
+	Replace   bool // take the place of the daemon that serves the home
+	Force     bool // also where programs use mounts that end with it
 
 	KeepMounts bool // mounts over /dev/fuse outlive a daemon that dies
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,6 +73,12 @@ A service manager that speaks the protocol of systemd is told when the daemon se
 reloads and ends, and may give it its socket (LISTEN_FDS). SIGUSR2 ends the daemon for another one,
 which is to follow within seconds: with --keep-mounts, it goes on with the mounts.
 
+With --replace, this process takes the place of the daemon that serves the home, if there is one:
+that lets calls end, and leaves. Mounts that outlive it (--keep-mounts) go on; others are made again.
+It is refused while programs use these, or calls do not end within half a minute. --force does it
+anyway. If this process does not come to serve, the daemon before is started again. The daemon of a
+service manager, or of a container, is replaced by 'snapfs upgrade'.
+
 Requests travel over io_uring if it is switched on in the kernel
 (/sys/module/fuse/parameters/enable_uring is Y), else over /dev/fuse. 'snapfs show' tells which.
 --enable-fuse-uring writes Y there and logs it. That affects all FUSE file systems of the machine
@@ -93,12 +100,17 @@ only on directories that they own, nosuid and nodev.`,
 	cmd.Flags().StringVar(&file, "settings", "", "read settings from `FILE`")
 	cmd.Flags().BoolVar(&background, "background", false, "log to the home and report on descriptor 3")
 	cmd.Flags().BoolVar(&o.MustExist, "must-exist", false, "do not create the home")
+	cmd.Flags().BoolVar(&o.Replace, "replace", false, "take the place of the daemon that serves the home")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "with --replace: even if programs use mounts that end, or calls do not end")
 	cmd.Flags().IntVar(&o.SocketFD, SocketFDFlag, 0, "take the socket of the daemon before, and do not report")
 	cmd.Flags().BoolVar(&o.SocketKept, SocketKeptFlag, false, "leave the path of that socket where it is")
 	for _, name := range []string{"background", "must-exist", SocketFDFlag, SocketKeptFlag} {
 		_ = cmd.Flags().MarkHidden(name) // fails for an unknown flag only
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if o.Force && !o.Replace {
+			return reported(usagef("--force is about --replace"), background)
+		}
 		if a.Engine == nil {
 			// What the command line alone is wrong about needs no engine.
 			if err := (&settings{home: a.home}).apply(cmd.Flags(), &o); err != nil {
@@ -118,7 +130,7 @@ only on directories that they own, nosuid and nodev.`,
 			return reported(err, background)
 		}
 		o.Settings = s.again
-		o.Args = anywhere(os.Args, cmd.Flags(), map[string]string{"home": a.home, "settings": s.file, "log": o.LogPath})
+		o.Args = anywhere(onceOnly(os.Args), cmd.Flags(), map[string]string{"home": a.home, "settings": s.file, "log": o.LogPath})
 		return a.serve(cmd.Context(), o, background)
 	}
 	return cmd
@@ -135,6 +147,14 @@ func anywhere(args []string, flags *pflag.FlagSet, paths map[string]string) []st
 		args = append(slices.DeleteFunc(slices.Clone(args), func(old string) bool { return old == arg }), arg)
 	}
 	return args
+}
+
+// onceOnly drops from arguments what is about the daemon before.
+func onceOnly(args []string) []string {
+	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool {
+		name, _, _ := strings.Cut(arg, "=")
+		return name == "--replace" || name == "--force"
+	})
 }
 
 // serveFlags are the options of serve that can also be set in a file. They set o.

@@ -28,11 +28,11 @@ func (a *app) upgradeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upgrade",
 		Short: "replace the running daemon by the installed version",
-		Long: `Has the installed version go on as the daemon of the home: the running one unmounts its workspaces,
-ends in order and becomes the new program, in the same process and with the same options, which
-mounts again what was mounted. Other commands wait meanwhile. It is refused while programs use
-mounts, which the message names. --force does it anyway: their open files fail with "Transport
-endpoint is not connected".
+		Long: `Has the installed version go on as the daemon of the home: the running one lets calls end and
+becomes the new program, in the same process and with the same options. Other commands wait
+meanwhile. Mounts that outlive a daemon ('snapfs serve --keep-mounts') go on. The others are
+unmounted before and mounted again, so it is refused while programs use them, which the message
+names. --force does it anyway: their open files fail with "Transport endpoint is not connected".
 
 If no daemon runs, or it is of this program already, nothing changes.`,
 		Example:     "  snapfs upgrade",
@@ -77,7 +77,9 @@ func (a *app) upgrade(cmd *cobra.Command, force bool) (upgrade, error) {
 		return upgrade{}, errors.Join(fmt.Errorf("%s does not run: %w: %s", program, err, text), c.Close())
 	}
 	a.remains = "the daemon may be ending; the next verb starts it"
-	err = c.StopWith(ctx, wire.StopRequest{UnlessBusy: !force, Replace: program})
+	meter := a.newMeter()
+	err = c.StopWith(ctx, wire.StopRequest{UnlessBusy: !force, Replace: program}, meter.report())
+	meter.done()
 	if old := (*wire.VersionError)(nil); errors.As(err, &old) {
 		err = a.stopOld(ctx, c, before.PID, force)
 	}

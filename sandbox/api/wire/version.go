@@ -10,9 +10,10 @@ import (
 //
 //	1  before versions were told
 //	2  Spoken is told; stop takes StopRequest; reload, in-use
+//	3  stop takes StopRequest.Successor
 const (
 	oldest = 1
-	newest = 2
+	newest = 3
 )
 
 // Headers of every request and answer. A side that sends none speaks version 1.

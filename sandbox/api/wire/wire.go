@@ -129,11 +129,14 @@ type CancelResult struct {
 
 // StopRequest says how the daemon is to end.
 type StopRequest struct {
-	// UnlessBusy refuses, with ErrConflict, while programs use mounts.
+	// UnlessBusy refuses, with ErrConflict, while programs use mounts that end, and calls under way that do not end.
 	UnlessBusy bool `json:"unless_busy,omitempty"`
 	// Replace is the program that goes on as the daemon, in the same process with the same arguments, and mounts again
 	// what was mounted; "" for none.
 	Replace string `json:"replace,omitempty"`
+	// Successor says that another process, which waits for it, goes on as the daemon. The answer comes when the daemon is
+	// sure to leave.
+	Successor bool `json:"successor,omitempty"`
 }
 
 // IdleWait is how long the daemon keeps a connection without a request; clients give theirs up before.
@@ -178,5 +181,6 @@ type InUse struct {
 type UsedMount struct {
 	Workspace  string `json:"workspace"`
 	Mountpoint string `json:"mountpoint"`
-	By         string `json:"by"` // some of them, as "process 12 (sh)"
+	By         string `json:"by"`             // some of them, as "process 12 (sh)"
+	Kept       bool   `json:"kept,omitempty"` // it goes on with a daemon that follows
 }
