@@ -275,7 +275,8 @@ func TestReplaceKilled(t *testing.T) {
 					return errors.Join(err, file.Sync())
 				}
 				err := write()
-				if victim == "holder" && errors.Is(err, unix.ENOTCONN) { // it was killed while nobody else had the mount
+				gone := errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED) // for a request under way
+				if victim == "holder" && gone {                                            // it was killed while nobody else had the mount
 					_ = file.Close() // it is dead
 					require.Eventually(t, func() bool { return h.run("list").code == 0 }, soon, 10*time.Millisecond)
 					file, err = os.OpenFile(h.path("ws/file"), os.O_RDWR, 0)
