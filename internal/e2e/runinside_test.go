@@ -312,12 +312,14 @@ sys.exit(5)`)
 	require.Equal(t, 5, c.ends())
 
 	// A shell stops and continues it.
-	c = openTerminal(t, h, src, "bash", "--norc", "-i")
+	c = openTerminal(t, h, src, "env", "PS1=prompt:", "bash", "--norc", "-i")
+	c.until("prompt:") // a key that comes while bash sets the terminal up may be lost
 	c.send(`"` + snapfs + `" run --discard -- sh -c 'echo rea""dy; read line; echo "got $line"; exit 6'; echo "status $?"` + "\n")
 	c.until("ready")
 	c.send("\x1a")
 	c.until("Stopped")
 	c.until("status 148")
+	c.until("prompt:")
 	c.send("fg; exit $?\n")
 	c.until("read line") // bash shows what it continues
 	c.send("last\n")
