@@ -28,7 +28,15 @@ const (
 // handOver has a program that goes on as the daemon go on with the mounts.
 func (s *service) handOver() {
 	s.home.KeepGuards() // mounts are made again at once
+	s.keepMounts()
+}
+
+// keepMounts has another process go on with the mounts once the home is closed.
+func (s *service) keepMounts() {
 	s.home.KeepMounts()
+	if err := s.keeper.HandOver(); err != nil {
+		s.log.Warn("mounts end if the holder dies while they are handed over", "error", err)
+	}
 }
 
 // makeRoom notes that another process goes on as the daemon.

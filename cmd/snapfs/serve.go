@@ -151,7 +151,7 @@ func (s *service) serve(ctx context.Context) error {
 func (s *service) notServing(ctx context.Context, err error) error {
 	waiting, ends, replaces := s.keeper.Waiting() > 0, ctx.Err() != nil, s.before != 0 || s.SocketFD > 0
 	if replaces || waiting && (!ends || s.handsOn(ctx)) {
-		s.home.KeepMounts()
+		s.keepMounts()
 	}
 	s.served = !replaces && (!waiting || ends) // it takes leave
 	return errors.Join(err, s.home.Close())
@@ -279,7 +279,7 @@ func (s *service) withGuards(ctx context.Context) (_ context.Context, end func()
 			s.home.KeepGuards()
 		}
 		if s.handsOn(ctx) {
-			s.home.KeepMounts()
+			s.keepMounts()
 		}
 		cancel(context.Cause(ctx))
 	})

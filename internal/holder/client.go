@@ -35,9 +35,10 @@ type Client struct {
 
 	mu     lockorder.Mutex[lockorder.HolderClient] // guards what follows; held during an exchange
 	conn   *wireConn                               // nil as long as there is no holder
-	kept   map[string]Kept                         // what it has of this daemon; the files are their owners'
+	kept   map[string]Kept                         // what it has of this daemon; the files are their owners', or copies
 	ready  bool
 	closed bool
+	copies []*os.File // see HandOver
 
 	managed bool // a service manager starts the holder
 	deaths  []Death
@@ -183,7 +184,7 @@ func (c *Client) PID() int {
 }
 
 // Keep keeps data and copies of descriptors by a name, in the place of what was kept by it. They outlive this process. The
-// files must stay open until the name is forgotten or used again. The first Keep starts a holder if there is none: its
+// files must stay open until the name is forgotten or used again, or HandOver. The first Keep starts a holder if there is none: its
 // caller must hold the home's lock. Errors: ErrFull, ErrRefused for what is beyond the bounds, ErrGone.
 func (c *Client) Keep(name string, data []byte, files ...*os.File) error {
 	if err := check(name, data, len(files)); err != nil {
@@ -262,6 +263,39 @@ func (c *Client) Ready() error {
 	return err
 }
 
+// HandOver has the client open the files that are kept a second time, until it leaves: their owners may close them, and if
+// the holder dies, the next one gets them all the same.
+func (c *Client) HandOver() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(c.kept)) {
+		k := c.kept[name]
+		files, err := copies(k.Files)
+		c.copies = append(c.copies, files...)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		c.kept[name] = Kept{k.Name, k.Data, files}
+	}
+	return nil
+}
+
+// copies opens files a second time. With an error it returns those that it has opened.
+func copies(files []*os.File) (opened []*os.File, err error) {
+	for _, f := range files {
+		raw, err := f.SyscallConn()
+		if err != nil {
+			return opened, err
+		}
+		fd := -1
+		if e := raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
+			return opened, errors.Join(e, err)
+		}
+		opened = append(opened, os.NewFile(uintptr(fd), f.Name()))
+	}
+	return opened, nil
+}
+
 // Leave gives up the role of the daemon. The holder waits for a successor, or ends with all that it keeps.
 func (c *Client) Leave(successor bool) error { return c.leave(&request{Op: opLeave, End: !successor}) }
 
@@ -270,19 +304,35 @@ func (c *Client) LeaveTo(pid int) error { return c.leave(&request{Op: opLeave, T
 
 func (c *Client) leave(r *request) error {
 	c.mu.Lock()
+	err := c.leaveLocked(r)
+	if !r.End && c.conn != nil && errors.Is(err, errEnded) { // it has just died
+		if c.replaceLocked(); c.conn != nil {
+			err = c.leaveLocked(r)
+		}
+	}
 	conn := c.conn
 	c.closed, c.conn = true, nil
-	err := error(nil)
 	if conn != nil {
-		_, err = conn.call(context.Background(), r)
-		hangs := errors.Is(err, ErrGone) && !errors.Is(err, errEnded)
-		if r.End && !conn.managed && (err == nil || hangs && conn.kill(c.Home)) {
-			conn.awaitEnd()
-		}
 		err = errors.Join(err, conn.close())
 	}
+	(&answer{files: c.copies}).close()
+	c.copies = nil
 	c.mu.Unlock()
 	c.watchers.Wait()
+	return err
+}
+
+// leaveLocked tells the holder, if there is one.
+func (c *Client) leaveLocked(r *request) error {
+	conn := c.conn
+	if conn == nil {
+		return nil
+	}
+	_, err := conn.call(context.Background(), r)
+	hangs := errors.Is(err, ErrGone) && !errors.Is(err, errEnded)
+	if r.End && !conn.managed && (err == nil || hangs && conn.kill(c.Home)) {
+		conn.awaitEnd()
+	}
 	return err
 }
 
