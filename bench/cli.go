@@ -13,12 +13,13 @@ import (
 	"snapfs/bench/internal/scale"
 	"snapfs/bench/internal/storage"
 	"snapfs/bench/internal/suite"
+	"snapfs/bench/internal/takeover"
 	"snapfs/bench/internal/usage"
 )
 
 // suites are all suites, in the order in which `all` runs them.
 func suites() []suite.Suite {
-	return []suite.Suite{storage.Suite(), mountio.Suite(), latency.Suite(), scale.Suite()}
+	return []suite.Suite{storage.Suite(), mountio.Suite(), latency.Suite(), scale.Suite(), takeover.Suite()}
 }
 
 const about = `Measures snapfs beside the tools that people would use instead. Without a suite it runs all that finish
@@ -80,10 +81,10 @@ func command(e *suite.Env, started *bool) *cobra.Command {
 	f.StringVar(&e.Mirror, "mirror", corpora.DebianMirror, "of Debian's packages, for corpus C5")
 	f.StringSliceVar(
 		&e.Workloads, "workload", nil,
-		"with io: only workloads whose names begin so; with latency: cases; with scale: parts",
+		"with io: only workloads whose names begin so; with latency, takeover: cases; with scale: parts",
 	)
 	f.IntVar(
-		&e.Rounds, "rounds", 0, "with io: how often each workload runs on each subject (default 3, among all suites 1)",
+		&e.Rounds, "rounds", 0, "with io: how often each workload runs on each subject (default 3, among all suites 1); with takeover: how often the daemon ends (20)",
 	)
 	f.StringVar(
 		&e.Disk, "disk", suite.DiskAuto,

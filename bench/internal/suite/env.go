@@ -35,7 +35,7 @@ type Env struct {
 	Guard   *scratch.Guard // removes what is left of a run
 
 	Workloads []string // beginnings of names of workloads, cases or parts of a suite; empty: all
-	Rounds    int      // of io: how often each workload runs on each subject; 0: 3 times, among all suites once
+	Rounds    int      // of io: how often each workload runs on each subject; 0: 3 times, among all suites once. Of takeover: how often a daemon ends
 	Disk      string   // of io: DiskAuto, DiskMemory or DiskHere
 	Fixture   string   // of io: directory in which fixtures are kept between runs; "": they are not
 }
