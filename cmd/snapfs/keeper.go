@@ -29,6 +29,8 @@ type keeper interface {
 
 	// Ready tells that this daemon serves.
 	Ready() error
+	// Told tells that Deaths are noted: the next daemon is told of later ones only.
+	Told() error
 	// HandOver keeps what the successor takes over until Leave, also if the holder dies after the home is closed.
 	HandOver() error
 	// Leave ends the role of this process: for a successor, or with all that is kept.

@@ -214,9 +214,12 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 	}
 	s.served = true
 	s.log.Info("serving", "home", s.Home, "pid", os.Getpid(), "version", s.Version, "nobody", s.keeper.Gap())
-	s.home.RecordDeaths(ctx)
 	if err := s.keeper.Ready(); err != nil {
 		s.log.Warn("the holder is not told that this daemon serves", "error", err)
+	}
+	s.home.RecordDeaths(ctx)
+	if err := s.keeper.Told(); err != nil {
+		s.log.Warn("the next daemon will tell of a death again", "error", err)
 	}
 	defer s.manager.watch(s.home)()
 	s.manager.ready()

@@ -251,15 +251,25 @@ func (c *Client) Get(name string) (Kept, error) {
 	return Kept{a.Name, a.Data, a.files}, nil
 }
 
-// Ready tells the holder that this daemon serves.
-func (c *Client) Ready() error {
+// Ready tells the holder that this daemon serves. The deaths before it are told to the next one, too, until Told.
+func (c *Client) Ready() error { return c.serves(&request{Op: opReady, Untold: len(c.deaths) > 0}) }
+
+// Told tells the holder that this daemon, which serves, has noted the deaths before it.
+func (c *Client) Told() error {
+	if len(c.deaths) == 0 {
+		return nil
+	}
+	return c.serves(&request{Op: opReady})
+}
+
+func (c *Client) serves(r *request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ready = true
 	if c.conn == nil {
 		return nil
 	}
-	_, err := c.conn.call(context.Background(), &request{Op: opReady})
+	_, err := c.conn.call(context.Background(), r)
 	return err
 }
 

@@ -199,7 +199,7 @@ func (p *process) request(c *conn, r *request, files int) (answer response, fds 
 	}
 	switch r.Op {
 	case opReady:
-		p.ready()
+		p.ready(r.Untold)
 	case opStarting:
 		p.starting(r.Name)
 	case opKeep:

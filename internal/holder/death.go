@@ -51,6 +51,13 @@ func (d Death) ByFault() bool {
 	return slices.Contains(faults, unix.SignalNum(name))
 }
 
+// killed reports whether SIGKILL ended the process, which is nothing that it has done itself.
+func (d Death) killed() bool {
+	return d.Reason == stuck || d.Reason == killedReason || d.Reason == killedReason+stuckToo
+}
+
+const killedReason = "killed by SIGKILL"
+
 // reapWait is how long fateOf waits for the parent of a process to take note of its end.
 const reapWait = 20 * time.Millisecond
 

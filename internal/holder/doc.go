@@ -15,7 +15,7 @@
 // which it keeps a descriptor: nobody would answer. A program below a mountpoint is found all the same, but parts of Go programs
 // look it up by its path when they start: the daemon's should lie elsewhere. Should a service manager start the daemon, the holder does so only after
 // managedWait. One that does not come to serve is started again after pauses that double, and after maxFailures
-// of them not until somebody asks for it ("start").
+// of them not until somebody asks for it ("start"). One that was killed by SIGKILL is no such failure.
 //
 // A daemon that leaves for a successor has one that says "serve" with wait, or becomes it. Until that serves, the holder
 // knows the one before: if the successor fails, or there is none when the one before has ended, it starts that again, also
@@ -42,7 +42,7 @@
 //	hello   from, to, home           protocol version, process
 //	serve   start, wait; program     takes the role; why the daemons before died
 //	starting name                    what the daemon does before it serves
-//	ready                            the daemon serves
+//	ready   untold                   the daemon serves, and has noted the deaths before it unless they are untold
 //	keep    name, data; files        replaces what was kept by that name
 //	forget  name
 //	get     name                     what is kept by the name

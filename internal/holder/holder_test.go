@@ -67,6 +67,9 @@ const (
 	waitFile = "wait"
 )
 
+// untoldFile has daemons not say that they have noted the deaths before them.
+const untoldFile = "untold"
+
 // playDaemon writes a line to the file "log" of the home for each thing that it does.
 func playDaemon(home string, orders []string) int {
 	say := func(format string, args ...any) {
@@ -114,6 +117,14 @@ func playDaemon(home string, orders []string) int {
 		return 1
 	}
 	say("ready")
+	if _, err := os.Stat(filepath.Join(home, untoldFile)); err == nil {
+		time.Sleep(time.Hour)
+	}
+	if err := c.Told(); err != nil {
+		say("told: %v", err)
+		return 1
+	}
+	say("told")
 	for _, err := os.Stat(filepath.Join(home, stuckFile)); err != nil; _, err = os.Stat(filepath.Join(home, stuckFile)) {
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -171,6 +171,8 @@ type request struct {
 
 	// End says that all that is kept is given up.
 	End bool `json:"end,omitempty"`
+	// Untold says, of ready, that the deaths are to be told to the next daemon, too.
+	Untold bool `json:"untold,omitempty"`
 }
 
 type response struct {

@@ -28,6 +28,8 @@ const (
 	successorWait = 5 * time.Second
 	// managedWait is how long the holder waits for a service manager to start the daemon.
 	managedWait = 10 * time.Second
+	// mostDoublings is how often that happens at most.
+	mostDoublings = 6
 	// stuckWait is how often the holder looks whether a daemon was killed that has not ended.
 	stuckWait = 500 * time.Millisecond
 	// maxDoing bounds what a daemon tells that starts, in bytes.
@@ -227,8 +229,9 @@ func (p *process) reap() string {
 		return reason
 	}
 	if p.owner == nil && !c.took {
-		p.fate(Death{Time: time.Now(), PID: c.pid, Reason: reason, Message: message})
-		p.failed()
+		d := Death{Time: time.Now(), PID: c.pid, Reason: reason, Message: message}
+		p.fate(d)
+		p.failed(d.killed() && d.Time.Before(c.deadline))
 	}
 	return ""
 }
@@ -299,7 +302,7 @@ func (p *process) died(reason string) {
 	case o.ready:
 		p.plan(later(p.started.Add(firstPause)))
 	default:
-		p.failed()
+		p.failed(p.deaths[len(p.deaths)-1].killed() && !o.hung)
 	}
 }
 
@@ -327,9 +330,13 @@ func (p *process) inCharge() bool {
 	return err == nil && n == 1
 }
 
-// failed plans the next start after one that did not come to serve.
-func (p *process) failed() {
+// failed plans the next start after one that did not come to serve. One that was killed from outside says nothing against
+// the program: it is tried again however often that happens.
+func (p *process) failed(killed bool) {
 	p.failures++
+	if killed {
+		p.attempts = max(0, p.attempts-1)
+	}
 	p.due = time.Time{}
 	if p.terminated {
 		p.end = true
@@ -338,7 +345,7 @@ func (p *process) failed() {
 	switch {
 	case p.attempts < p.most:
 		if !p.grant() {
-			p.plan(later(p.started.Add(firstPause << p.failures)))
+			p.plan(later(p.started.Add(firstPause << min(p.failures, mostDoublings))))
 		}
 	case p.alive() == 0 && !p.managed: // nothing waits for it
 		writeDeaths(p.home, p.deaths)
@@ -433,9 +440,12 @@ func (p *process) starting(what string) {
 	p.owner.doing = strings.ToValidUTF8(what[:min(len(what), maxDoing)], "")
 }
 
-// ready notes that the daemon serves.
-func (p *process) ready() {
+// ready notes that the daemon serves, and unless they are untold yet, that it has noted the deaths before it.
+func (p *process) ready(untold bool) {
 	o := p.owner
+	if !untold {
+		p.deaths = nil
+	}
 	if o.ready {
 		return
 	}
@@ -447,7 +457,7 @@ func (p *process) ready() {
 	}
 	p.good, p.last = o.recipe, recipe{}
 	p.forgetBefore()
-	p.failures, p.attempts, p.most, p.deaths, p.left = 0, 0, maxFailures, nil, 0
+	p.failures, p.attempts, p.most, p.left = 0, 0, maxFailures, 0
 }
 
 // forgetBefore ends the wait for a successor that serves.

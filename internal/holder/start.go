@@ -44,7 +44,7 @@ func (p *process) startDaemon() {
 	c, err := spawnDaemon(from)
 	if err != nil {
 		p.fate(Death{Time: time.Now(), Message: err.Error()})
-		p.failed()
+		p.failed(false)
 		return
 	}
 	p.child = c
