@@ -102,7 +102,7 @@ func (o *Overlay) empties(n *node, s SetAttr) bool {
 
 // apply makes the change on the host's inode, in the order in which one part undoes no other.
 func (o *Overlay) apply(t mutation, c Caller, n *node, p location, s SetAttr) error {
-	if n.dead && s.Valid&KillPriv != 0 && s.Valid&(SetUID|SetGID) != 0 && s.Valid&SetMode == 0 && c.User() == 0 {
+	if n.dead && n.free && s.Valid&KillPriv != 0 && s.Valid&(SetUID|SetGID) != 0 && s.Valid&SetMode == 0 && c.User() == 0 {
 		// A copy that the kernel's overlayfs prepares over this mount, first its mode, then its owner, then its name:
 		// setuid stays. Of root POSIX allows that.
 		a, err := p.stat()

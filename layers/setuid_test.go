@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -40,5 +41,28 @@ func TestSetuidAtOnce(t *testing.T) {
 		if left, err := os.ReadDir(r.work()); err != nil || len(left) > 0 {
 			t.Errorf("in the work directory: %v, %v", left, err)
 		}
+	}
+}
+
+// TestSetuidOtherName: a change of owner takes setuid from a file that has lost the name by which it was known and has
+// another one, as from any file that has a name.
+func TestSetuidOtherName(t *testing.T) {
+	r := newLiveRig(t)
+	r.create("known", "text")
+	if err := errors.Join(r.link("known", "other"), r.setattr("known", SetAttr{Valid: SetMode, Mode: 0o4755})); err != nil {
+		t.Fatal(err)
+	}
+	id := r.nodeOf("known")
+	r.killed() // which forgets the other name
+	r.state(id)
+	if err := r.unlink("known"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.o.SetAttr(Caller{}, id, SetAttr{Valid: SetUID | KillPriv, UID: 1}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := r.o.GetAttr(id)
+	if err != nil || at.Mode&0o7777 != 0o755 || at.UID != 1 {
+		t.Errorf("mode %o, owner %d: %v", at.Mode, at.UID, err)
 	}
 }
