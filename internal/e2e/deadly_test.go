@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,16 +58,20 @@ func TestDeadlyRequest(t *testing.T) {
 	require.Equal(t, []string{"more", "2000"}, lines[2:])
 
 	var crashed, refused []sandbox.Event
-	for line := range strings.Lines(h.ok("--json", "events")) {
-		var e sandbox.Event
-		require.NoError(t, json.Unmarshal([]byte(line), &e))
-		switch e.Kind {
-		case sandbox.EventDaemonCrashed:
-			crashed = append(crashed, e)
-		case sandbox.EventRequestRefused:
-			refused = append(refused, e)
+	require.Eventually(t, func() bool { // a daemon serves before it has noted the deaths
+		crashed, refused = nil, nil
+		for line := range strings.Lines(h.ok("--json", "events")) {
+			var e sandbox.Event
+			require.NoError(t, json.Unmarshal([]byte(line), &e))
+			switch e.Kind {
+			case sandbox.EventDaemonCrashed:
+				crashed = append(crashed, e)
+			case sandbox.EventRequestRefused:
+				refused = append(refused, e)
+			}
 		}
-	}
+		return len(crashed) >= 12
+	}, soon, 20*time.Millisecond)
 	require.Len(t, refused, 2)
 	for i, name := range []string{"deadly", "deadlier"} {
 		require.Equal(t, "ws", refused[i].Workspace)

@@ -116,8 +116,8 @@ func playDaemon(home string, orders []string) int {
 		say("ready: %v", err)
 		return 1
 	}
-	say("ready")
 	if _, err := os.Stat(filepath.Join(home, untoldFile)); err == nil {
+		say("ready")
 		time.Sleep(time.Hour)
 	}
 	if err := c.Told(); err != nil {
@@ -125,6 +125,7 @@ func playDaemon(home string, orders []string) int {
 		return 1
 	}
 	say("told")
+	say("ready") // whoever waits for that may ask for deaths, and end it
 	for _, err := os.Stat(filepath.Join(home, stuckFile)); err != nil; _, err = os.Stat(filepath.Join(home, stuckFile)) {
 		time.Sleep(5 * time.Millisecond)
 	}
