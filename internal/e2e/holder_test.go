@@ -161,6 +161,31 @@ func TestStopForce(t *testing.T) {
 	}
 }
 
+// TestHolderStopped: the holder is stopped, and then the daemon dies. Verbs say so soon, and what lets it go on. When it does, so
+// do programs.
+func TestHolderStopped(t *testing.T) {
+	h := newKeptHome(t)
+	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
+	file, err := os.Create(h.path("ws/file"))
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	s := h.processes()
+	require.NoError(t, unix.Kill(s.Holder, unix.SIGSTOP))
+	require.NoError(t, unix.Kill(s.PID, unix.SIGKILL))
+	gone(t, s.PID)
+	says := "it is stopped: process " + itoa(s.Holder) + ": 'kill -CONT " + itoa(s.Holder) + "' lets it go on; 'snapfs stop --force' ends it"
+	for _, verb := range []string{"list", "status", "stop", "upgrade"} {
+		r := h.runFor(frozenFor, verb)
+		require.Equal(t, 7, r.code, r.err)
+		require.Contains(t, r.err, says)
+	}
+	require.NoError(t, unix.Kill(s.Holder, unix.SIGCONT))
+	h.ok("list")
+	_, err = file.WriteString("text")
+	require.NoError(t, err)
+	require.Equal(t, "text", h.read("ws/file"))
+}
+
 // TestBothKilled: daemon and holder are killed at the same moment, in either order, while a program works in a mount. It
 // goes on, or what it has open is gone; what it had written is there, and the next daemon mounts again.
 func TestBothKilled(t *testing.T) {

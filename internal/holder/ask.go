@@ -5,7 +5,8 @@ import (
 	"errors"
 )
 
-// Ask asks the holder of a home what it does. It needs no role. ErrNone if there is no holder.
+// Ask asks the holder of a home what it does. It needs no role. Errors: ErrNone if there is no holder, ErrGone
+// for one that does not answer within five seconds, or before the deadline of ctx.
 func Ask(ctx context.Context, home string) (Status, error) {
 	return ask(ctx, home, &request{Op: opStatus})
 }
@@ -22,7 +23,9 @@ func Drop(home string) error {
 }
 
 func ask(ctx context.Context, home string, what *request) (Status, error) {
-	c, err := dial(home)
+	limited, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	c, err := dial(limited, home)
 	if errors.Is(err, errEnded) {
 		err = ErrNone
 	}
@@ -30,8 +33,6 @@ func ask(ctx context.Context, home string, what *request) (Status, error) {
 		return Status{}, err
 	}
 	defer func() { _ = c.close() }() // only its answer matters
-	limited, cancel := context.WithTimeout(ctx, answerWait)
-	defer cancel()
 	r, err := c.call(limited, what)
 	if err != nil || r.Status == nil {
 		return Status{}, err

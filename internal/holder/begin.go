@@ -119,7 +119,7 @@ func (c *Client) greet(ours, home *os.File) (*wireConn, error) {
 	if !ok {
 		return nil, errors.Join(ErrGone, s.Close())
 	}
-	conn, err := newWireConn(socket, int(home.Fd()))
+	conn, err := newWireConn(context.Background(), socket, int(home.Fd()), 0)
 	if err != nil {
 		return nil, err
 	}

@@ -125,7 +125,7 @@ func (c *Client) follow(old *wireConn) (*wireConn, error) {
 
 // join takes the role of the daemon at the holder that a home has.
 func join(ctx context.Context, o Options, wait bool) (*wireConn, response, error) {
-	conn, err := dial(o.Home)
+	conn, err := dial(context.Background(), o.Home)
 	if err != nil {
 		return nil, response{}, err
 	}

@@ -91,7 +91,7 @@ func (p *process) told(reason string) {
 
 // listenAlone makes the socket of a holder that a service manager starts. It fails if the home has a holder.
 func (p *process) listenAlone(dir string) error {
-	other, err := dial(dir)
+	other, err := dial(context.Background(), dir)
 	if err == nil {
 		pid := other.pid
 		return errors.Join(fmt.Errorf("%w: %s has a holder, process %d", ErrConflict, dir, pid), other.close())

@@ -1,6 +1,7 @@
 package holder
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,10 +40,10 @@ func manage(t *testing.T, home string) {
 	t.Cleanup(func() {
 		close(stop)
 		eventually(t, "the end of the holder", func() bool {
-			if s, err := Ask(t.Context(), home); err == nil {
+			if s, err := Ask(context.WithoutCancel(t.Context()), home); err == nil {
 				_ = unix.Kill(s.PID, unix.SIGTERM)
 			}
-			_, err := dial(home)
+			_, err := dial(context.WithoutCancel(t.Context()), home)
 			return err != nil
 		})
 		ended.Wait()

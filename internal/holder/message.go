@@ -48,6 +48,8 @@ var (
 	ErrCopy = errors.New("the holder is of another home")
 	// ErrGone says that the holder does not answer.
 	ErrGone = errors.New("the holder does not answer")
+	// ErrStopped says that it does not because it was stopped by a signal, or its control group is frozen.
+	ErrStopped = fmt.Errorf("%w: it is stopped", ErrGone)
 	// errEnded says that the holder has ended, just now.
 	errEnded = fmt.Errorf("%w: it has ended", ErrGone)
 )

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/processes"
 )
 
 // wireConn is a connection to a holder.
@@ -32,17 +34,17 @@ type answer struct {
 	files []*os.File
 }
 
-// dial connects to the holder of a home. ErrNone if there is none.
-func dial(dir string) (*wireConn, error) {
+// dial connects to the holder of a home, as exchange does. ErrNone if there is none.
+func dial(ctx context.Context, dir string) (*wireConn, error) {
 	home, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil { // whoever opens the home says why
 		return nil, ErrNone
 	}
 	defer func() { _ = home.Close() }()
 	path := fmt.Sprintf("/proc/self/fd/%d/%s", home.Fd(), SocketName)
-	ctx, cancel := context.WithTimeout(context.Background(), answerWait)
+	limited, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	s, err := (&net.Dialer{}).DialContext(ctx, "unixpacket", path)
+	s, err := (&net.Dialer{}).DialContext(limited, "unixpacket", path)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, ErrNone
 	}
@@ -53,18 +55,40 @@ func dial(dir string) (*wireConn, error) {
 	if !ok {
 		return nil, errors.Join(ErrGone, s.Close())
 	}
-	return newWireConn(socket, int(home.Fd()))
+	return newWireConn(ctx, socket, int(home.Fd()), listener(socket))
 }
 
-// newWireConn says hello. It takes the socket over.
-func newWireConn(socket *net.UnixConn, home int) (*wireConn, error) {
-	c := &wireConn{socket: socket, gone: make(chan struct{}), answers: make(chan answer, 1)}
+// listener is the process that listens at the other end of a connection; 0 if it is not visible here.
+func listener(socket *net.UnixConn) (pid int) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) { // an error leaves 0
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	return pid
+}
+
+// silent is the error of a holder that does not answer in time.
+func silent(pid int) error {
+	if why := processes.StandsStill(pid); why != "" {
+		return fmt.Errorf("%w: process %d%s lets it go on", ErrStopped, pid, why)
+	}
+	return fmt.Errorf("%w: process %d", ErrGone, pid)
+}
+
+// newWireConn says hello to the holder of a process, which errors name; 0 if that is not known. It takes the socket over.
+func newWireConn(ctx context.Context, socket *net.UnixConn, home, pid int) (*wireConn, error) {
+	c := &wireConn{pid: pid, socket: socket, gone: make(chan struct{}), answers: make(chan answer, 1)}
 	id, err := identityOf(home)
 	if err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
 	go c.read() // ends with the connection
-	r, err := c.call(context.Background(), &request{Op: opHello, From: versions.from, To: versions.to, Home: &id})
+	r, err := c.call(ctx, &request{Op: opHello, From: versions.from, To: versions.to, Home: &id})
 	if err != nil {
 		_ = c.close() // the first error is the one to tell
 		return nil, err
@@ -160,7 +184,7 @@ func (c *wireConn) exchange(ctx context.Context, r *request, files ...*os.File) 
 			return answer{}, errEnded
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return answer{}, fmt.Errorf("%w: process %d", ErrGone, c.pid)
+				return answer{}, silent(c.pid)
 			}
 			return answer{}, ctx.Err()
 		}

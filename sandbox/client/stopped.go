@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"syscall"
 	"time"
@@ -42,30 +41,6 @@ func listener(conn net.Conn) int {
 	return pid
 }
 
-// stopped reports whether a process is stopped.
-func stopped(pid int) bool {
-	if pid <= 0 {
-		return false
-	}
-	s, _ := processes.StatOfProcess(pid)
-	return s.State == 'T' || s.State == 't'
-}
-
-// standsStill says of a process that is stopped or frozen what to do, "" of any other.
-func standsStill(pid int) string {
-	if stopped(pid) {
-		return fmt.Sprintf(": 'kill -CONT %d'", pid)
-	}
-	if pid <= 0 {
-		return ""
-	}
-	g := frozenBy(pid)
-	if g == "" {
-		return ""
-	}
-	return fmt.Sprintf(" is in the frozen control group %s: '%s'", g, thawCommand(g))
-}
-
 // infoUnlessStopped is Info, but does not wait for a daemon that is stopped.
 func (c *Client) infoUnlessStopped(ctx context.Context) (info wire.Info, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -84,7 +59,7 @@ func (c *Client) infoUnlessStopped(ctx context.Context) (info wire.Info, err err
 		case <-timer.C:
 		}
 		pid := int(c.conn.peer.Load())
-		if why := standsStill(pid); why != "" {
+		if why := processes.StandsStill(pid); why != "" {
 			cancel()
 			<-answered
 			return info, wire.Unavailable("%w: process %d of %s%s lets it go on", ErrStopped, pid, c.dir, why)

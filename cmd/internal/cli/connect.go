@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/holder"
 	"snapfs/internal/userns"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/api/wire"
@@ -61,7 +62,7 @@ func (a *app) connect(ctx context.Context, n need) (*client.Client, error) {
 			a.noteVersion(c)
 			return c, nil
 		}
-		if !errors.Is(err, api.ErrUnavailable) || errors.Is(err, client.ErrStopped) ||
+		if !errors.Is(err, api.ErrUnavailable) || errors.Is(err, client.ErrStopped) || errors.Is(err, holder.ErrStopped) ||
 			errors.As(err, new(*wire.VersionError)) {
 			return nil, err
 		}

@@ -19,6 +19,8 @@ const (
 	startPatience = 10 * time.Second
 	// managedFailures is how many daemons in a row may fail to serve that a service manager starts, before that is an error.
 	managedFailures = 6
+	// holderPatience is how long the holder may take to answer before it is looked at whether it is stopped.
+	holderPatience = time.Second
 	// holderAgain is when it is asked again.
 	holderAgain = 100 * time.Millisecond
 )
@@ -27,7 +29,7 @@ const (
 var errCannotStart = errors.New("the daemon of this home died and cannot be started again")
 
 // dial connects to the daemon of the home. While a daemon that has died is started again, it waits in the socket. The
-// error is errCannotStart if none can be started.
+// error is errCannotStart if none can be started, and holder.ErrStopped if nobody does because the holder is stopped.
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -57,8 +59,10 @@ func (a *app) watchHolder(ctx context.Context) error {
 			return nil
 		case <-time.After(wait):
 		}
-		s, err := holder.Ask(ctx, a.home)
+		s, err := a.askHolder(ctx)
 		switch {
+		case errors.Is(err, holder.ErrStopped):
+			return failure(api.ErrUnavailable, "home %s: %w; '%s --force' ends it and the daemon", a.home, err, a.hint("stop"))
 		case err == nil && s.Managed && !s.Ready && s.Failures >= managedFailures:
 			return failure(api.ErrUnavailable, "%w", notYet(s))
 		case err != nil || !s.GivenUp:
@@ -69,6 +73,13 @@ func (a *app) watchHolder(ctx context.Context) error {
 			_, _ = holder.AskStart(ctx, a.home) // it is asked again what it does
 		}
 	}
+}
+
+// askHolder asks the holder of the home what it does, and does not wait for one that is stopped.
+func (a *app) askHolder(ctx context.Context) (holder.Status, error) {
+	limited, cancel := context.WithTimeout(ctx, holderPatience)
+	defer cancel()
+	return holder.Ask(limited, a.home)
 }
 
 // errNotYet says that a daemon which has died is being started again, and does not come to serve.

@@ -189,6 +189,9 @@ func (a *app) running(cmd *cobra.Command) (*client.Client, error) {
 		if err == nil {
 			return c, nil
 		}
+		if errors.Is(err, holder.ErrStopped) {
+			return nil, err
+		}
 		gone := slices.ContainsFunc([]error{unix.ENOENT, unix.ECONNREFUSED, unix.ECONNRESET, unix.EPIPE, io.EOF},
 			func(e error) bool { return errors.Is(err, e) })
 		s, holderErr := holder.Ask(cmd.Context(), a.home)

@@ -1,4 +1,4 @@
-package client
+package processes
 
 import (
 	"fmt"
@@ -6,6 +6,22 @@ import (
 	"path/filepath"
 	"strings"
 )
+
+// StandsStill says of a process that is stopped by a signal or in a debugger, or frozen, what lets it go on, in words that
+// follow its number; "" of any other, and of one that is not visible here. Safe for concurrent use.
+func StandsStill(pid int) string {
+	if pid <= 0 {
+		return ""
+	}
+	if s, _ := StatOfProcess(pid); s.State == 'T' || s.State == 't' {
+		return fmt.Sprintf(": 'kill -CONT %d'", pid)
+	}
+	g := frozenBy(pid)
+	if g == "" {
+		return ""
+	}
+	return fmt.Sprintf(" is in the frozen control group %s: '%s'", g, thawCommand(g))
+}
 
 // mountRoots are where the hierarchies are mounted by which processes can be frozen, by their controllers: version 2,
 // also beside version 1, and the freezer of version 1.
