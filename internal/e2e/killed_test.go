@@ -178,7 +178,7 @@ func (p killedProgram) run(t *testing.T, seed uint64, most time.Duration, end fu
 	}
 	step("prepare", out, p.prepare, soon)
 	h.ok(append([]string{"up", "ws", h.path("ws"), "--transport", "dev"}, p.options...)...)
-	killer := startKiller(h, seed, end)
+	killer := startKiller(h, seed, meanKill, end)
 	var stalls string
 	asking := make(chan struct{})
 	go func() {
@@ -236,8 +236,9 @@ func newKeptHome(t *testing.T) *home {
 // meanKill is how long a daemon lives, about: at most twice as long.
 const meanKill = time.Second
 
-// startKiller ends the daemon at random moments, until the end of the test at the latest.
-func startKiller(h *home, seed uint64, end func(*home) bool) *killer {
+// startKiller ends the daemon at random moments, about one mean after another and at most two, until the end of the test
+// at the latest.
+func startKiller(h *home, seed uint64, mean time.Duration, end func(*home) bool) *killer {
 	ctx, stop := context.WithCancel(context.Background())
 	k := &killer{h: h, stop: stop, ended: make(chan struct{})}
 	rng := rand.New(rand.NewPCG(seed, 17))
@@ -246,7 +247,7 @@ func startKiller(h *home, seed uint64, end func(*home) bool) *killer {
 		defer close(k.ended)
 		for {
 			select {
-			case <-time.After(min(time.Duration(rng.ExpFloat64()*float64(meanKill)), 2*meanKill)):
+			case <-time.After(min(time.Duration(rng.ExpFloat64()*float64(mean)), 2*mean)):
 			case <-ctx.Done():
 				return
 			}

@@ -30,10 +30,9 @@ type twins struct {
 // long is whether tests may take hours.
 var long = os.Getenv("SNAPFS_LONG") != ""
 
-func newTwins(t *testing.T, seed uint64, actors int, whole bool) *twins {
+func newTwins(t *testing.T, h *home, seed uint64, actors int, whole bool, options ...string) *twins {
 	t.Helper()
-	w := &twins{h: newHome(t), seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), name: "ws"}
-	h := w.h
+	w := &twins{h: h, seed: seed, rng: rand.New(rand.NewPCG(seed, 3)), name: "ws"}
 	for i := range actors {
 		maker := twin.Start(t, twin.Config{Tested: h.makeDir("lower/p" + itoa(i)), Seed: seed + uint64(i)})
 		maker.Steps(400)
@@ -44,7 +43,7 @@ func newTwins(t *testing.T, seed uint64, actors int, whole bool) *twins {
 	shell(t, soon, h.tmp, `find lower ! -type f ! -type d ! -type l -delete
 		find lower -exec touch -h -d @1000000000 {} +; chmod 755 lower/*; chown 0:0 lower/*`)
 	h.ok("create", "ws", "--from", h.path("lower"))
-	h.ok("mount", "ws", h.makeDir("ws"))
+	h.ok(append([]string{"mount", "ws", h.makeDir("ws")}, options...)...)
 	h.makeDir("reference")
 	w.overlay(h.path("lower"), "")
 	t.Cleanup(func() { _ = unix.Unmount(h.path("reference"), unix.MNT_DETACH) }) // before the home looks for what is left
@@ -179,7 +178,7 @@ func TestTwin(t *testing.T) {
 			seed := testseed.Of(t)
 			for i := range worlds {
 				if !t.Run(itoa(i), func(t *testing.T) {
-					w := newTwins(t, seed+uint64(i)*10000, actors, false)
+					w := newTwins(t, newHome(t), seed+uint64(i)*10000, actors, false)
 					for range rounds {
 						w.steps(300, nil)
 						w.each((*twin.Actor).Compare)
@@ -201,7 +200,7 @@ func TestTwinKilled(t *testing.T) {
 	if long {
 		kills = 500
 	}
-	w := newTwins(t, testseed.Of(t), 1, true)
+	w := newTwins(t, newHome(t), testseed.Of(t), 1, true)
 	h, a := w.h, w.actors[0]
 	met := 0
 	for range kills {
@@ -223,5 +222,27 @@ func TestTwinKilled(t *testing.T) {
 		}
 	}
 	t.Logf("%d kills", met)
+	w.end()
+}
+
+// TestTwinTakenOver kills the daemon while actors work and snapshots are taken, and another one goes on with the mount:
+// each operation is done once, and gives what it gives on the reference. SNAPFS_LONG=1 makes it five minutes.
+func TestTwinTakenOver(t *testing.T) {
+	rounds, most := 0, 4*time.Second
+	if long {
+		most = 5 * time.Minute
+	}
+	w := newTwins(t, newKeptHome(t), testseed.Of(t), 3, false, "--transport", "dev")
+	k := startKiller(w.h, w.seed, 300*time.Millisecond, (*home).killDaemon)
+	for begin := time.Now(); rounds < 3 || time.Since(begin) < most; rounds++ {
+		w.steps(500, func() {
+			if w.rng.IntN(3) == 0 {
+				w.note("snapshot that a kill may end")
+				w.h.run("snapshot", w.name)
+			}
+		})
+		w.each((*twin.Actor).Compare)
+	}
+	t.Logf("%d kills", k.end())
 	w.end()
 }

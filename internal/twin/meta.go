@@ -37,10 +37,14 @@ func fstat(t *tree, o Op) (string, error) {
 }
 
 // stat is that of an open file. The kernel's overlayfs gives one link to a merged directory, whether it is still there or
-// not.
+// not, and may do so to a file that a rename has replaced, if it is open as a path only.
 func (t *tree) stat(fd int) (st unix.Stat_t, err error) {
-	err = unix.Fstat(fd, &st)
-	if err == nil && t.reference && st.Mode&unix.S_IFMT == unix.S_IFDIR && removed(fd) {
+	if err = unix.Fstat(fd, &st); err != nil {
+		return st, err
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+	if (t.reference && isDir || flags&unix.O_PATH != 0 && !isDir) && removed(fd) {
 		st.Nlink = 0
 	}
 	return st, err

@@ -3,6 +3,8 @@ package twin
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,8 +19,25 @@ func mkdir(t *tree, o Op) (string, error) { return "", unix.Mkdirat(t.root, o.A,
 func rmdir(t *tree, o Op) (string, error)  { return "", unix.Unlinkat(t.root, o.A, unix.AT_REMOVEDIR) }
 func unlink(t *tree, o Op) (string, error) { return "", unix.Unlinkat(t.root, o.A, 0) }
 
+// rename puts the time of a directory back that the kernel's overlayfs may change in a rename that fails.
 func rename(flags uint) func(t *tree, o Op) (string, error) {
-	return func(t *tree, o Op) (string, error) { return "", unix.Renameat2(t.root, o.A, t.root, o.B, flags) }
+	return func(t *tree, o Op) (string, error) {
+		from := path.Dir(o.A)
+		var before, after unix.Stat_t
+		known := t.reference && unix.Fstatat(t.root, from, &before, 0) == nil
+		err := unix.Renameat2(t.root, o.A, t.root, o.B, flags)
+		if !known || !errors.Is(err, unix.ENOTEMPTY) || unix.Fstatat(t.root, from, &after, 0) != nil || after.Mtim == before.Mtim {
+			return "", err
+		}
+		e := become(0)
+		if e == nil {
+			e = unix.UtimesNanoAt(t.root, from, []unix.Timespec{{Nsec: unix.UTIME_OMIT}, before.Mtim}, 0)
+		}
+		if e = errors.Join(e, become(o.UID)); e != nil {
+			return "", fmt.Errorf("times of %s: %w", from, e)
+		}
+		return "", err
+	}
 }
 
 // link looks at the file before. Where hard links are protected (fs.protected_hardlinks), the kernel refuses to link a file
