@@ -24,12 +24,12 @@ const (
 	maxDeaths = 16
 	// firstPause is the least time between two starts; it doubles with each failure.
 	firstPause = 50 * time.Millisecond
+	// mostDoublings is how often it doubles at most.
+	mostDoublings = 6
 	// successorWait is how long the holder waits for the successor of a daemon that has left for one.
 	successorWait = 5 * time.Second
 	// managedWait is how long the holder waits for a service manager to start the daemon.
 	managedWait = 10 * time.Second
-	// mostDoublings is how often that happens at most.
-	mostDoublings = 6
 	// stuckWait is how often the holder looks whether a daemon was killed that has not ended.
 	stuckWait = 500 * time.Millisecond
 	// maxDoing bounds what a daemon tells that starts, in bytes.

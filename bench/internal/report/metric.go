@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Metric is one measured figure.
@@ -59,6 +60,9 @@ func Figure(v float64) string {
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	}
 }
+
+// Milliseconds is a duration in that unit, as times are reported.
+func Milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // Median is the middle of values, or the mean of the two in the middle.
 func Median(v []float64) float64 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"snapfs/bench/internal/engine"
+	"snapfs/bench/internal/report"
 	"snapfs/bench/internal/suite"
 	"snapfs/sandbox"
 )
@@ -57,7 +58,7 @@ func growBytes(ctx context.Context, e *suite.Env, g *grown, n limits) error {
 			if i == at[0] {
 				at = at[1:]
 				size := int64(i) * n.fileSize >> 20
-				g.add(size, "snapshot until stored", "ms", milliseconds(time.Since(start)))
+				g.add(size, "snapshot until stored", "ms", report.Milliseconds(time.Since(start)))
 				if err := g.state(size, s); err != nil {
 					return err
 				}

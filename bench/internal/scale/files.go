@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"snapfs/bench/internal/engine"
+	"snapfs/bench/internal/report"
 	"snapfs/bench/internal/snapfs"
 	"snapfs/bench/internal/suite"
 	"snapfs/bench/internal/tree"
@@ -29,7 +30,7 @@ func growFiles(ctx context.Context, e *suite.Env, g *grown, n limits) error {
 			if _, err := s.API.Create(ctx, sandbox.CreateRequest{Name: "w", Source: source}); err != nil {
 				return err
 			}
-			g.add(int64(files), "create", "ms", milliseconds(time.Since(start)))
+			g.add(int64(files), "create", "ms", report.Milliseconds(time.Since(start)))
 			h := snapfs.NewWorkspace(s, tmp)
 			if _, err := s.API.Mount(
 				ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: h.Dir(), MakeMountpoint: true},
@@ -51,7 +52,7 @@ func growFiles(ctx context.Context, e *suite.Env, g *grown, n limits) error {
 				took = append(took, time.Since(start))
 			}
 			slices.Sort(took)
-			g.add(int64(files), storedEdit, "ms", milliseconds(took[len(took)/2]))
+			g.add(int64(files), storedEdit, "ms", report.Milliseconds(took[len(took)/2]))
 			return g.state(int64(files), s)
 		})
 		if err != nil {

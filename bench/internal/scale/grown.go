@@ -34,8 +34,8 @@ func (g *grown) add(size int64, name, unit string, value float64) {
 // addTimes adds the median and the 99th percentile of what was measured at a size, and sorts it.
 func (g *grown) addTimes(size int64, name string, took []time.Duration) {
 	slices.Sort(took)
-	g.add(size, name+" p50", "ms", milliseconds(took[len(took)/2]))
-	g.add(size, name+" p99", "ms", milliseconds(took[(len(took)-1)*99/100]))
+	g.add(size, name+" p50", "ms", report.Milliseconds(took[len(took)/2]))
+	g.add(size, name+" p99", "ms", report.Milliseconds(took[(len(took)-1)*99/100]))
 }
 
 // fit adds the exponents.
@@ -78,5 +78,3 @@ func (g *grown) state(size int64, s *engine.Daemon) error {
 	g.add(size, "store", "MB", float64(disk)/1e6)
 	return nil
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

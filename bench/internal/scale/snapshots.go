@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"snapfs/bench/internal/engine"
+	"snapfs/bench/internal/report"
 	"snapfs/bench/internal/snapfs"
 	"snapfs/bench/internal/suite"
 	"snapfs/bench/internal/tree"
@@ -66,13 +67,13 @@ func growSnapshots(ctx context.Context, e *suite.Env, g *grown, n limits) error 
 			if !errors.Is(err, os.ErrNotExist) {
 				return fmt.Errorf("look up what is not there: %w", err)
 			}
-			g.add(int64(i), "look-up", "ms", milliseconds(time.Since(start)))
+			g.add(int64(i), "look-up", "ms", report.Milliseconds(time.Since(start)))
 			start = time.Now()
 			dir, err := h.Restore(ctx, id)
 			if err == nil {
 				_, err = os.ReadDir(dir)
 			}
-			g.add(int64(i), "restore and ls", "ms", milliseconds(time.Since(start)))
+			g.add(int64(i), "restore and ls", "ms", report.Milliseconds(time.Since(start)))
 			if err = errors.Join(err, h.Unrestore(ctx, dir)); err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"snapfs/bench/internal/engine"
+	"snapfs/bench/internal/report"
 	"snapfs/bench/internal/snapfs"
 	"snapfs/bench/internal/suite"
 	"snapfs/bench/internal/tree"
@@ -284,7 +285,7 @@ func (y *year) row(ctx context.Context, day int) error {
 	y.g.add(size, "journal", "MB", float64(journal)/1e6)
 	y.g.add(size, "upkeep", "s", y.upkeep.Seconds())
 	y.g.addTimes(size, "snapshot", y.took)
-	y.g.add(size, "snapshot p99.9", "ms", milliseconds(y.took[(len(y.took)-1)*999/1000]))
+	y.g.add(size, "snapshot p99.9", "ms", report.Milliseconds(y.took[(len(y.took)-1)*999/1000]))
 	y.took, y.upkeep, y.freed, y.moved, y.worst = nil, 0, 0, 0, 0
 	return y.g.state(size, y.s)
 }

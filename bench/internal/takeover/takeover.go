@@ -166,8 +166,8 @@ func (s setting) measure(ctx context.Context, e *suite.Env, r *report.Report, en
 				return err
 			}
 		}
-		all = append(all, milliseconds(time.Since(start)))
-		stalls = append(stalls, milliseconds(p.take()))
+		all = append(all, report.Milliseconds(time.Since(start)))
+		stalls = append(stalls, report.Milliseconds(p.take()))
 		e.Bar.Step(s.name+", "+end.name, i+1, n)
 		if err := pause(ctx, 300*time.Millisecond); err != nil { // as much is going on as before
 			return err
@@ -189,8 +189,6 @@ func (s setting) measure(ctx context.Context, e *suite.Env, r *report.Report, en
 	add("memory of the holder", "MiB", holder)
 	return nil
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func pause(ctx context.Context, d time.Duration) error {
 	select {
