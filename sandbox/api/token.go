@@ -1,0 +1,62 @@
+package api
+
+import (
+	"context"
+	"time"
+)
+
+// Tokens are calls about the tokens with which clients of the service that are no users of this machine prove who they
+// are. Only who may use all sessions may make them. Safe for concurrent use.
+type Tokens interface {
+	// CreateToken makes a token. Nobody can find out its secret later.
+	CreateToken(ctx context.Context, r TokenRequest) (NewToken, error)
+	// Tokens lists tokens, the oldest first, those that have expired too.
+	Tokens(ctx context.Context, r ListRequest) (TokenPage, error)
+	// RevokeToken ends a token, which is named by its id or a unique prefix of that; calls under way go on. Idempotent for
+	// well-formed ids.
+	RevokeToken(ctx context.Context, r RefRequest) error
+}
+
+// Scope is a part of the calls.
+type Scope string
+
+// Scopes of a token. Each is needed for what it names, and none includes another.
+const (
+	ScopeRead       Scope = "read"       // look: at files, lists, comparisons, events, exports
+	ScopeWrite      Scope = "write"      // change files
+	ScopeSnapshots  Scope = "snapshots"  // make and delete snapshots; turns, undo, rollback, apply, documents
+	ScopeWorkspaces Scope = "workspaces" // make, mount, pause and destroy workspaces
+)
+
+// AllScopes gives all scopes.
+func AllScopes() []Scope { return []Scope{ScopeRead, ScopeWrite, ScopeSnapshots, ScopeWorkspaces} }
+
+// TokenRequest makes a token for the session of Access. TTL 0 means that it does not expire; no Scopes mean all.
+type TokenRequest struct {
+	Access
+	Description string        `json:"description,omitempty"`
+	TTL         time.Duration `json:"ttl,omitempty"`
+	Scopes      []Scope       `json:"scopes,omitempty"`
+}
+
+// Token describes a token.
+type Token struct {
+	ID          string     `json:"id"` // UUIDv7
+	Session     string     `json:"session"`
+	Description string     `json:"description,omitempty"`
+	Scopes      []Scope    `json:"scopes"`
+	CreatedAt   time.Time  `json:"created_at"`
+	ExpiresAt   *time.Time `json:"expires_at,omitempty"`
+}
+
+// NewToken is a token with its secret, the text that clients send.
+type NewToken struct {
+	Token
+	Secret string `json:"secret"`
+}
+
+// TokenPage is one page; More says that another follows.
+type TokenPage struct {
+	Tokens []Token `json:"tokens"`
+	More   bool    `json:"more"`
+}
