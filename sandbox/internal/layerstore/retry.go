@@ -40,9 +40,9 @@ func (a *Absent) Unwrap() error { return a.Err }
 
 // trouble is why a layer is not stored.
 type trouble struct {
-	attempts int       // that ended in an error
+	attempts int       // that ended in an error, since somebody asked for one
 	until    time.Time // not before; zero: parked
-	why      string
+	why      string    // the last one failed
 }
 
 // Resume queues a layer that the records call sealed when the home is opened.
@@ -73,9 +73,16 @@ func (s *Storer) Resume(ctx context.Context, layer string) error {
 // Retry has a layer tried at once that could not be stored.
 func (s *Storer) Retry(layer string) {
 	s.mu.Lock()
-	delete(s.troubles, layer)
+	s.retryLocked(layer)
 	s.mu.Unlock()
 	s.kick()
+}
+
+// retryLocked has the next attempt made at once. What is known of the last one stays until that has ended.
+func (s *Storer) retryLocked(layer string) {
+	if t := s.troubles[layer]; t != nil {
+		t.attempts, t.until = 0, time.Now()
+	}
 }
 
 // begin records that a layer is about to be stored.
@@ -101,7 +108,8 @@ func (s *Storer) interrupted(layer string) {
 	}
 }
 
-// failed puts a layer back into the queue after an error. It reports whether that is the same as the last time.
+// failed puts a layer back into the queue after an error. It reports whether that is the same as the last time, and nobody
+// has asked for another attempt since.
 func (s *Storer) failed(ctx context.Context, layer string, cause error) (again bool) {
 	var a catalog.Attempts
 	var unreadable *layers.Unreadable
@@ -119,7 +127,7 @@ func (s *Storer) failed(ctx context.Context, layer string, cause error) (again b
 		t = &trouble{}
 		s.troubles[layer] = t
 	}
-	again = t.why == cause.Error()
+	again = t.attempts > 0 && t.why == cause.Error()
 	t.why = cause.Error()
 	if t.until = (time.Time{}); !parked {
 		most := lastRetry

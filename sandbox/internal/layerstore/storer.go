@@ -168,7 +168,7 @@ func (s *Storer) waitLayer(ctx context.Context, layer string, progress func(api.
 	}
 	w := &waiter{done: make(chan error, 1), news: make(chan api.Progress, 1)}
 	s.waiters[layer] = append(s.waiters[layer], w)
-	delete(s.troubles, layer) // it is tried at once
+	s.retryLocked(layer)
 	s.mu.Unlock()
 	s.kick()
 	return w.wait(ctx, progress)
