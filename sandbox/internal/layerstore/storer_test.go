@@ -2,6 +2,7 @@ package layerstore
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -50,4 +51,34 @@ func TestSlowProgress(t *testing.T) {
 	}
 	cancel()
 	work.Wait()
+}
+
+// TestProblemStays: why a layer was not stored is known until another attempt has ended, whoever asks for that.
+func TestProblemStays(t *testing.T) {
+	x := newFixture(t, false)
+	layer, _ := x.seal("", "file")
+	fails := errors.New("it cannot be stored")
+	known := func() string { return x.storer.Importing(layer).Problem }
+	for _, ask := range []func(){
+		func() { x.storer.Retry(layer) },
+		func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := x.storer.Wait(ctx, layer, nil); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		},
+	} {
+		if x.storer.failed(t.Context(), layer, fails) {
+			t.Error("it is not told again, though somebody has asked")
+		}
+		ask()
+		if got := known(); got != fails.Error() {
+			t.Errorf("the problem is %q", got)
+		}
+	}
+	x.storer.failed(t.Context(), layer, fails)
+	if !x.storer.failed(t.Context(), layer, fails) {
+		t.Error("it is told twice, though nobody has asked")
+	}
 }
