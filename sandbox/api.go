@@ -64,6 +64,11 @@ type (
 	ListRequest      = api.ListRequest
 	WorkspacePage    = api.WorkspacePage
 	SnapshotPage     = api.SnapshotPage
+	TokenRequest     = api.TokenRequest
+	Token            = api.Token
+	NewToken         = api.NewToken
+	TokenPage        = api.TokenPage
+	Scope            = api.Scope
 	RefRequest       = api.RefRequest
 	DestroyRequest   = api.DestroyRequest
 	DestroyResult    = api.DestroyResult
@@ -159,6 +164,17 @@ const (
 	EventCrossSession    = api.EventCrossSession
 	EventDaemonCrashed   = api.EventDaemonCrashed
 	EventRequestRefused  = api.EventRequestRefused
+	EventTokenCreated    = api.EventTokenCreated
+	EventTokenRevoked    = api.EventTokenRevoked
+	EventCallRefused     = api.EventCallRefused
+)
+
+// Scopes of a token.
+const (
+	ScopeRead       = api.ScopeRead
+	ScopeWrite      = api.ScopeWrite
+	ScopeSnapshots  = api.ScopeSnapshots
+	ScopeWorkspaces = api.ScopeWorkspaces
 )
 
 // Names that are the same everywhere.

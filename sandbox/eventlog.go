@@ -102,14 +102,18 @@ type viewer struct {
 // one session after another: the log of each life is its owner's.
 func (v *viewer) sees(e Event) bool {
 	owner, met := v.owners[e.Workspace]
-	if e.Begins() || !met {
+	if e.Workspace == "" {
+		owner = e.Session // each is of the session that it is about
+	} else if e.Begins() || !met {
 		owner = e.Session
 		v.owners[e.Workspace] = owner
 	}
 	if e.ID <= v.after || v.since != nil && e.At.Before(*v.since) || !v.access.Allows(owner, v.session) {
 		return false
 	}
-	v.crossed.note(owner, v.session, e.Workspace)
+	if e.Workspace != "" {
+		v.crossed.note(owner, v.session, e.Workspace)
+	}
 	return true
 }
 

@@ -145,6 +145,9 @@ func (h *Home) expireRegularly() {
 		if err := h.expireEvents(h.ctx); err != nil && !errors.Is(err, context.Canceled) {
 			h.log.Warn("deleting expired events", "error", err)
 		}
+		if err := h.sweepTokens(h.ctx); err != nil && !errors.Is(err, context.Canceled) {
+			h.log.Warn("removing expired tokens", "error", err)
+		}
 		if err := h.trimToLimit(h.ctx); err != nil && !errors.Is(err, context.Canceled) {
 			h.log.Warn("keeping the home below its limit", "error", err)
 		}

@@ -77,4 +77,4 @@ func (m *metrics) stored(took time.Duration, err error) {
 }
 
 // Metrics are the counters of the home, to be served to Prometheus. Safe for concurrent use.
-func (h *Home) Metrics() prometheus.Gatherer { return h.metrics.registry }
+func (h *Home) Metrics() *prometheus.Registry { return h.metrics.registry }

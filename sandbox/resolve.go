@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/api/caller"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/peer"
 )
@@ -28,13 +29,17 @@ import (
 type asker struct {
 	access  Access
 	session string
-	other   bool // another user than that of this process, by whose rights no path is looked up
+	other   bool // another user than that of this process, or none of this machine: no path is looked up for it
 }
 
-// newAsker gives who asks; ErrInvalid for a malformed session.
+// newAsker gives who asks; ErrInvalid for a malformed session, ErrRefused for one that the caller is not bound to.
 func newAsker(ctx context.Context, a Access) (asker, error) {
 	session, err := a.SessionID()
-	return asker{a, session, peer.From(ctx) != nil}, err
+	by := caller.From(ctx)
+	if err == nil {
+		err = by.May(a)
+	}
+	return asker{a, session, peer.From(ctx) != nil || by.Remotely()}, err
 }
 
 // may reports whether the asker may use what a session owns.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/journal"
@@ -32,6 +33,8 @@ type service struct {
 	logFile *lateLog // nil if the log goes to standard error
 	manager manager
 	home    *sandbox.Home
+	network *daemon.Network               // nil: only the socket is served
+	limits  atomic.Pointer[daemon.Limits] // of tokens
 	access  daemon.Access
 	served  bool       // it came to serve
 	next    *successor // set before the server ends if a program goes on as the daemon
@@ -112,6 +115,7 @@ func (s *service) serve(ctx context.Context) error {
 		return err
 	}
 	limits, events := limitsOf(o)
+	s.limits.Store(tokenLimits(o))
 	deaths, lines := s.deaths()
 	s.keeper.Starting("opening the home")
 	s.home, err = sandbox.Open(ctx, o.Home, sandbox.Options{
@@ -142,6 +146,9 @@ func (s *service) serve(ctx context.Context) error {
 			}
 		}()
 		s.log.Info("serving metrics", "address", at.String())
+	}
+	if s.network, err = s.listenNetwork(ctx); err != nil {
+		return s.notServing(ctx, err)
 	}
 	return s.run(ctx, socket, kept)
 }
@@ -191,17 +198,20 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 	defer end()
 	socket, err := s.listen(socket)
 	if err != nil {
+		_ = s.network.Close() // nobody was served
 		return s.notServing(ctx, err)
 	}
 	served := make(chan error, 1)
 	go func() {
 		served <- daemon.Serve(ctx, daemon.Options{
 			Dir: s.Home, Home: s.home, Version: s.Version, Log: s.logPlace(), Listener: socket, Kept: kept,
-			Access: s.access, Reload: s.reload, Stopping: s.manager.stopping, Holder: s.keeper.PID,
+			Access: s.access, Network: s.network, Services: s.services(), Limits: func() daemon.Limits { return *s.limits.Load() },
+			Logger: s.log, Reload: s.reload, Stopping: s.manager.stopping, Holder: s.keeper.PID,
 			Replace: func(program string, socket *os.File) {
 				s.handOver()
 				s.manager.reloading()
 				s.next = s.successor(program, socket, kept)
+				s.next.network = s.handedOn()
 			},
 			Leave: s.makeRoom, MayLeave: s.mayLeave,
 		})
@@ -257,8 +267,9 @@ func (s *service) reload() error {
 	o, err := s.Settings()
 	if err == nil {
 		s.home.SetLimits(limitsOf(o))
+		s.limits.Store(tokenLimits(o))
 	}
-	if err = errors.Join(logErr, err); err != nil {
+	if err = errors.Join(logErr, s.network.Reload(), err); err != nil {
 		s.log.Error("reloading", "error", err)
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +20,8 @@ type successor struct {
 	program string
 	copied  *os.File // in memory, if a mount must answer for it; else nil
 	socket  *os.File
-	kept    bool // the path of the socket is a service manager's
+	kept    bool                // the path of the socket is a service manager's
+	network map[string]*os.File // listeners of the network, by their addresses
 }
 
 // successor is a program that is to go on. It is read now if that needs a mount, which nobody serves later.
@@ -29,7 +31,7 @@ func (s *service) successor(program string, socket *os.File, kept bool) *success
 		s.log.Error("the program that is to replace this one cannot be copied: this one goes on", "program", program, "error", err)
 		program = "/proc/self/exe"
 	}
-	return &successor{program, copied, socket, kept}
+	return &successor{program: program, copied: copied, socket: socket, kept: kept}
 }
 
 // become runs the program in the place of this one, with the same arguments, in the directory /. It returns only if
@@ -43,6 +45,13 @@ func (s *successor) become(log *slog.Logger, args []string) error {
 	}
 	args = append(withoutSocket(args), fmt.Sprintf("--%s=%d", cli.SocketFDFlag, fd),
 		fmt.Sprintf("--%s=%t", cli.SocketKeptFlag, s.kept))
+	for address, f := range s.network {
+		fd := f.Fd()
+		if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
+			return fmt.Errorf("handing on the listener at %s: %w", address, err)
+		}
+		args = append(args, fmt.Sprintf("--%s=%s=%d", cli.ListenFDFlag, address, fd))
+	}
 	log.Info("replacing this program", "by", s.program)
 	err := error(nil)
 	if s.copied != nil {
@@ -59,7 +68,9 @@ func (s *successor) become(log *slog.Logger, args []string) error {
 func withoutSocket(args []string) []string {
 	var rest []string
 	for _, arg := range args {
-		if !strings.HasPrefix(arg, "--"+cli.SocketFDFlag+"=") && !strings.HasPrefix(arg, "--"+cli.SocketKeptFlag+"=") {
+		handed := slices.ContainsFunc([]string{cli.SocketFDFlag, cli.SocketKeptFlag, cli.ListenFDFlag},
+			func(name string) bool { return strings.HasPrefix(arg, "--"+name+"=") })
+		if !handed {
 			rest = append(rest, arg)
 		}
 	}

@@ -10,6 +10,9 @@ const Tree = `
 ClientConns (leaf)                   sandbox/client: transport.mu, connections to the daemon
 DaemonServer (leaf)                  sandbox/daemon: server.mu, calls by name
 DaemonShares (leaf)                  sandbox/daemon: shares.mu, calls under way by session
+DaemonVisitors (leaf)                sandbox/daemon: visitors.mu, connections from the network by address
+DaemonMeters (leaf)                  sandbox/daemon: meters.mu, what tokens and addresses have asked
+DaemonAudit (leaf)                   sandbox/daemon: auditor.mu, refusals that are not written yet
 HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ HomeOps (many)                    sandbox: Home.ops, one per workspace: operations on it. Only one is waited for;
 │  │                                 others are names that are not taken yet
@@ -108,6 +111,9 @@ type (
 	ClientConns    struct{}
 	DaemonServer   struct{}
 	DaemonShares   struct{}
+	DaemonVisitors struct{}
+	DaemonMeters   struct{}
+	DaemonAudit    struct{}
 	HomeClose      struct{}
 	HomeOps        struct{}
 	Merge          struct{}

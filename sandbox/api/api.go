@@ -566,5 +566,6 @@ type API interface {
 	Events(ctx context.Context, r EventsRequest, fn func(Event) error) error
 	GC(ctx context.Context, r GCRequest) (GCResult, error)
 	Check(ctx context.Context, r CheckRequest) (CheckResult, error)
+	Tokens
 	Close() error
 }

@@ -33,9 +33,12 @@ const (
 	EventCrossSession    EventKind = "cross_session"
 	EventDaemonCrashed   EventKind = "daemon_crashed"  // while the workspace was mounted; Detail says how
 	EventRequestRefused  EventKind = "request_refused" // with EIO, as daemons have died of it; Detail says which
+	EventTokenCreated    EventKind = "token_created"   // of no workspace; Detail begins with the token's id
+	EventTokenRevoked    EventKind = "token_revoked"
+	EventCallRefused     EventKind = "call_refused" // of the service; Detail says which, to whom and why
 )
 
-// Event is one line of a workspace's append-only log.
+// Event is one line of a workspace's append-only log, or, without a Workspace, of what is about tokens and their calls.
 type Event struct {
 	ID        string    `json:"id"` // UUIDv7: order and time
 	Workspace string    `json:"workspace"`
@@ -54,7 +57,7 @@ var eventKinds = []EventKind{
 	EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched,
 	EventForked, EventRolledBack, EventApplied, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired,
 	EventDestroyed, EventRenamed, EventCrossSession, EventImportStarted, EventImportEnded, EventImportFailed,
-	EventSourceChanged, EventDaemonCrashed, EventRequestRefused,
+	EventSourceChanged, EventDaemonCrashed, EventRequestRefused, EventTokenCreated, EventTokenRevoked, EventCallRefused,
 }
 
 // Begins reports whether an event is the first of a workspace's life under its name: its Session owns the workspace.

@@ -157,7 +157,13 @@ func testCancelled(e *env) {
 			_, err := api.ReadFile(ctx, sandbox.FilesRequest{Ref: "w", Path: "f"}, io.Discard)
 			return err
 		},
-		"Delete": func(ctx context.Context) error { return api.Delete(ctx, sandbox.RefRequest{Ref: s.ID}) },
+		"CreateToken": func(ctx context.Context) error {
+			_, err := api.CreateToken(ctx, sandbox.TokenRequest{})
+			return err
+		},
+		"Tokens":      func(ctx context.Context) error { _, err := api.Tokens(ctx, sandbox.ListRequest{}); return err },
+		"RevokeToken": func(ctx context.Context) error { return api.RevokeToken(ctx, sandbox.RefRequest{Ref: s.ID}) },
+		"Delete":      func(ctx context.Context) error { return api.Delete(ctx, sandbox.RefRequest{Ref: s.ID}) },
 		"Destroy": func(ctx context.Context) error {
 			_, err := api.Destroy(ctx, sandbox.DestroyRequest{Ref: "v"})
 			return err

@@ -266,6 +266,22 @@ func (c *Client) Extract(ctx context.Context, r api.ExtractRequest) (api.Extract
 	return got, err
 }
 
+// CreateToken implements api.API.
+func (c *Client) CreateToken(ctx context.Context, r api.TokenRequest) (api.NewToken, error) {
+	return call[api.NewToken](ctx, c, wire.CallTokenNew, r, sink{})
+}
+
+// Tokens implements api.API.
+func (c *Client) Tokens(ctx context.Context, r api.ListRequest) (api.TokenPage, error) {
+	return call[api.TokenPage](ctx, c, wire.CallTokens, r, sink{})
+}
+
+// RevokeToken implements api.API.
+func (c *Client) RevokeToken(ctx context.Context, r api.RefRequest) error {
+	_, err := call[wire.None](ctx, c, wire.CallTokenEnd, r, sink{})
+	return err
+}
+
 // Stats implements api.API.
 func (c *Client) Stats(ctx context.Context, r api.StatsRequest) (api.Stats, error) {
 	return callAt[api.Stats](ctx, c, wire.CallStats, &r, r.Access, sink{}, &r.Ref)

@@ -182,6 +182,9 @@ type asker struct {
 	trusted  bool       // may do all
 	sessions []string   // of one that is bound to them; none, and not trusted: a stranger
 	pid      int        // of the process; 0: it has none here
+	network  bool       // it comes from the network
+	remote   string     // its address then
+	token    *api.Token // with which it does; nil: none was shown yet
 }
 
 // who finds out about a connection.
@@ -205,8 +208,22 @@ func (a *asker) bound() bool { return !a.trusted && len(a.sessions) > 0 }
 
 // name tells askers apart, all that may do everything alike.
 func (a *asker) name() string {
-	if a.trusted || a.user == nil {
+	switch {
+	case a.token != nil:
+		return "token " + a.token.ID
+	case a.trusted || a.user == nil:
 		return ""
+	}
+	return a.user.String()
+}
+
+// from is where it is, for the audit.
+func (a *asker) from() string {
+	switch {
+	case a.network:
+		return a.remote
+	case a.user == nil:
+		return "nobody who is known"
 	}
 	return a.user.String()
 }

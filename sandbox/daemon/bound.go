@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"snapfs/sandbox"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/api/wire"
-	"snapfs/sandbox/internal/peer"
 )
 
 // A bound user may make these calls, for its sessions. Those that are not here are about all sessions, or about the
@@ -39,9 +37,13 @@ func (a *asker) admit(route string, request any) error {
 		return nil
 	case len(a.sessions) == 0:
 		return errStranger
+	case a.token != nil:
+		if err := a.admitToken(call, request); err != nil {
+			return err
+		}
 	case !forBound[call]:
 		return fmt.Errorf("%w: %s is about all sessions, and %s is bound to %s: ask who runs the daemon",
-			sandbox.ErrRefused, call, a.user, sessionList(a.sessions))
+			sandbox.ErrRefused, call, a.name(), sessionList(a.sessions))
 	}
 	if r, ok := request.(interface{ Asker() *api.Access }); ok {
 		if err := a.bind(r.Asker()); err != nil {
@@ -60,14 +62,14 @@ func (a *asker) admit(route string, request any) error {
 func (a *asker) bind(access *api.Access) error {
 	if access.AllowCrossSession {
 		return fmt.Errorf("%w: %s is bound to %s and may not use what belongs to others",
-			sandbox.ErrRefused, a.user, sessionList(a.sessions))
+			sandbox.ErrRefused, a.name(), sessionList(a.sessions))
 	}
 	if access.Session == "" {
 		access.Session = a.sessions[0]
 	}
 	if !slices.Contains(a.sessions, access.Session) {
 		return fmt.Errorf("%w: %s is bound to %s and may not use session %s",
-			sandbox.ErrRefused, a.user, sessionList(a.sessions), api.Quoted(access.Session))
+			sandbox.ErrRefused, a.name(), sessionList(a.sessions), api.Quoted(access.Session))
 	}
 	return nil
 }
@@ -78,14 +80,6 @@ func sessionList(sessions []string) string {
 		return "session " + sessions[0]
 	}
 	return "sessions " + strings.Join(sessions, ", ")
-}
-
-// during gives the context in which a call is made.
-func (a *asker) during(ctx context.Context) context.Context {
-	if a.trusted {
-		return ctx
-	}
-	return peer.With(ctx, a.user)
 }
 
 // tell gives the error that the user is told: of what belongs to others a bound one does not even learn that it exists.

@@ -3,8 +3,8 @@ package daemon
 import (
 	"context"
 
+	"snapfs/sandbox/api/caller"
 	"snapfs/sandbox/api/wire"
-	"snapfs/sandbox/internal/peer"
 )
 
 // callName is a call's name, which its client gave, with whose it is.
@@ -31,8 +31,8 @@ func (s *server) enter(id callName, cancel context.CancelFunc) (leave func()) {
 // interrupt cancels a call of the asker.
 func (s *server) interrupt(ctx context.Context, r wire.CancelRequest) (wire.CancelResult, error) {
 	id := callName{id: r.Call}
-	if u := peer.From(ctx); u != nil {
-		id.asker = u.String()
+	if by := caller.From(ctx); !by.Trusted {
+		id.asker = by.String()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

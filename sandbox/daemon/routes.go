@@ -6,14 +6,14 @@ import (
 	"os"
 
 	"snapfs/sandbox"
+	"snapfs/sandbox/api/caller"
 	"snapfs/sandbox/api/wire"
-	"snapfs/sandbox/internal/peer"
 )
 
 // routes maps the calls to the home's methods.
-func (s *server) routes() http.Handler {
+func (s *server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
-	add := func(call string, h http.HandlerFunc) { mux.HandleFunc("POST "+wire.Route(call), h) }
+	add := func(call string, h http.HandlerFunc) { mux.HandleFunc("POST "+wire.Route(call), s.negotiate(h)) }
 	h := s.home
 
 	add(wire.CallCreate, handle(s, func(
@@ -112,9 +112,13 @@ func (s *server) routes() http.Handler {
 	add(wire.CallDestroy, handle(s, plain(h.Destroy)))
 
 	add(wire.CallInfo, handle(s, func(ctx context.Context, _ wire.None, _ *stream) (wire.Info, error) {
-		info := wire.Info{PID: os.Getpid(), Home: h.Dir(), Version: s.Version, Protocol: wire.Speaks.String(), Log: s.Log}
-		if peer.From(ctx) == nil { // else it is bound: what others do is not its business
-			info.Mounts, info.Background = h.Mounts(), h.Background()
+		by := caller.From(ctx)
+		info := wire.Info{Version: s.Version, Protocol: wire.Speaks.String()}
+		if !by.Remotely() { // else paths and processes of the host mean nothing to it
+			info.PID, info.Home, info.Log = os.Getpid(), h.Dir(), s.Log
+		}
+		if by.Trusted { // else what others do is not its business
+			info.Mounts, info.Background, info.Listen = h.Mounts(), h.Background(), s.Network.URLs()
 			if s.Holder != nil {
 				info.Holder = s.Holder()
 			}
@@ -136,7 +140,15 @@ func (s *server) routes() http.Handler {
 		}
 		return used, err
 	}))
+	add(wire.CallTokenNew, handle(s, plain(h.CreateToken)))
+	add(wire.CallTokens, handle(s, plain(h.Tokens)))
+	add(wire.CallTokenEnd, handle(s, silent(h.RevokeToken)))
 	add(wire.CallStop, s.handleStop)
+	for _, v := range s.Services {
+		mux.HandleFunc(v.Pattern, s.serve(v))
+	}
+	mux.Handle("/", http.NotFoundHandler()) // front answers before that
+	s.mux = mux
 	return mux
 }
 

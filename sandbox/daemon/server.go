@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"snapfs/internal/lockorder"
 	"snapfs/sandbox"
+	"snapfs/sandbox/api/caller"
 	"snapfs/sandbox/api/wire"
 )
 
@@ -23,6 +25,8 @@ const (
 	maxRequest = 1 << 20
 	// maxHeader bounds the header of a request, in bytes: connections that have no share of the calls yet hold one each.
 	maxHeader = 16 << 10
+	// headerWait is how long a client may take to send the header of a request.
+	headerWait = 10 * time.Second
 	// drainWait is how long calls may take to notice that they are cancelled.
 	drainWait = 10 * time.Second
 )
@@ -34,6 +38,15 @@ type Options struct {
 	Version string // of the program, as clients see it in Info
 	Log     string // where its log goes, as of Info
 	Access  Access // who may ask besides root and this process's user
+
+	// Network are the addresses of the network at which it serves, too, for who has a token; nil: none. Serve closes it.
+	Network *Network
+	// Services answer requests that are no calls of package wire.
+	Services []Service
+	// Limits gives what a token may ask; it is called for each request. nil = the defaults.
+	Limits func() Limits
+	// Logger is told of requests that are refused or fail; nil: nobody is.
+	Logger *slog.Logger
 
 	// Listener is the socket, if it is there already. nil = Serve makes it.
 	Listener net.Listener
@@ -59,7 +72,13 @@ type Options struct {
 type server struct {
 	Options
 
-	home   *sandbox.Home
+	home    *sandbox.Home
+	log     *slog.Logger
+	mux     *http.ServeMux
+	meters  *meters
+	auditor *auditor
+	metrics *httpMetrics
+
 	calls  context.Context // ends when the server stops: cancels what runs
 	stop   context.CancelFunc
 	shares *shares
@@ -84,37 +103,57 @@ type server struct {
 // those that run, and closes the home: everything is unmounted and background storing is parked.
 func Serve(ctx context.Context, o Options) error {
 	home, socket := o.Home, o.Listener
+	var err error
 	if socket == nil {
-		made, err := Listen(o.Dir, o.Access)
-		if err != nil {
-			return errors.Join(err, home.Close())
+		var made *net.UnixListener
+		if made, err = Listen(o.Dir, o.Access); err == nil {
+			socket = made
 		}
-		socket = made
-	} else if err := o.Access.openMade(o.Dir); err != nil {
-		return errors.Join(err, home.Close())
+	} else {
+		err = o.Access.openMade(o.Dir)
+	}
+	if err != nil {
+		return errors.Join(err, o.Network.Close(), home.Close())
 	}
 	l := limit(socket, 2*callLimit(), o.Access.who)
 	s := &server{
 		Options: o, home: home, socket: l, shares: newShares(callLimit()), closed: make(chan struct{}),
 		named: map[callName]context.CancelFunc{}, under: map[*underway]bool{}, fewer: make(chan struct{}, 1),
+		log: o.Logger, meters: newMeters(),
 	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.auditor = newAuditor(home, s.log)
+	var forget func()
+	if s.metrics, forget, err = newHTTPMetrics(home.Metrics()); err != nil {
+		return errors.Join(err, o.Network.Close(), l.Close(), home.Close())
+	}
+	defer forget()
 	s.calls, s.stop = context.WithCancel(ctx)
 	defer s.stop()
+	var auditing sync.WaitGroup
+	auditing.Go(func() { s.auditor.run(s.calls) }) // the home is closed after that
 	srv := &http.Server{
-		Handler:           s.negotiate(s.routes()),
-		ReadHeaderTimeout: 10 * time.Second,
+		Handler:           s.front(s.routes()),
+		ReadHeaderTimeout: headerWait,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		MaxHeaderBytes:    maxHeader,
 		IdleTimeout:       wire.IdleWait,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if v := visitOf(c); v != nil {
+				return context.WithValue(ctx, askerKey{}, &asker{network: true, remote: v.from})
+			}
 			who := askerOf(c)
 			who.pid = processOf(c)
 			return sandbox.WithProcess(context.WithValue(ctx, askerKey{}, who), who.pid)
 		},
 	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }() // ends with the listener, awaited below
-
-	var err error
+	listeners := append(o.Network.accepting(2*callLimit()), l)
+	served := make(chan error, len(listeners)+1)
+	for _, l := range listeners {
+		go func() { served <- srv.Serve(l) }() // ends with the listener, awaited below
+	}
 	select {
 	case <-s.calls.Done():
 	case err = <-served:
@@ -122,7 +161,7 @@ func Serve(ctx context.Context, o Options) error {
 		served <- nil
 	}
 	replaced, e := s.end(socket)
-	err = errors.Join(err, e)
+	err = errors.Join(err, e, o.Network.Close()) // who connects meets the next daemon, or nobody
 	// The socket goes first, so that a client that comes now meets the next daemon: it starts one, or waits in the socket
 	// until there is one.
 	if replaced || o.Kept {
@@ -130,7 +169,9 @@ func Serve(ctx context.Context, o Options) error {
 	} else if e := os.Remove(filepath.Join(o.Dir, sandbox.SocketName)); e != nil && !errors.Is(e, os.ErrNotExist) {
 		err = errors.Join(err, e)
 	}
-	s.closeErr = errors.Join(s.drain(), home.Close())
+	drained := s.drain()
+	auditing.Wait()
+	s.closeErr = errors.Join(drained, home.Close())
 	close(s.closed) // those who asked to stop get their answer now
 
 	grace, cancel := context.WithTimeout(context.Background(), drainWait)
@@ -138,8 +179,10 @@ func Serve(ctx context.Context, o Options) error {
 	if e := srv.Shutdown(grace); e != nil {
 		err = errors.Join(err, srv.Close())
 	}
-	if e := <-served; e != nil && !errors.Is(e, http.ErrServerClosed) && !errors.Is(e, net.ErrClosed) {
-		err = errors.Join(err, e)
+	for range listeners {
+		if e := <-served; e != nil && !errors.Is(e, http.ErrServerClosed) && !errors.Is(e, net.ErrClosed) {
+			err = errors.Join(err, e)
+		}
 	}
 	return errors.Join(err, s.closeErr)
 }
@@ -205,7 +248,9 @@ type stream struct {
 	out *json.Encoder // guarded by mu
 	ctl *http.ResponseController
 
-	lines bool // guarded by mu: changes or events were sent
+	begin func(error) // sets the status of an answer that an error begins; nil: it is 200
+	sent  bool        // guarded by mu: a line was sent
+	lines bool        // guarded by mu: changes or events were sent
 
 	news   chan sandbox.Progress // of capacity 1: progress that is not written yet
 	ended  chan struct{}         // closed when the call has ended
@@ -243,19 +288,15 @@ func (s *stream) writeProgress() {
 	}
 }
 
-// asks gives what ConnContext found out about the other end.
-func asks(r *http.Request) *asker {
-	if who, ok := r.Context().Value(askerKey{}).(*asker); ok {
-		return who
-	}
-	return &asker{}
-}
-
 // send writes a line at once.
 func (s *stream) send(f wire.Frame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lines = s.lines || f.Change != nil || f.Event != nil
+	if !s.sent && f.Error != nil && s.begin != nil {
+		s.begin(f.Error)
+	}
+	s.sent = true
 	_ = s.ctl.SetWriteDeadline(time.Now().Add(answerWait)) // only a writer that is not the server's has none
 	if err := s.out.Encode(f); err != nil {
 		return err
@@ -297,10 +338,8 @@ func (s *stream) progress() func(sandbox.Progress) {
 // handle makes a call's handler of a function that takes the decoded request.
 func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *stream) (Res, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if s.socket.crowded() {
-			w.Header().Set("Connection", "close")
-		}
-		out, who := newStream(w), asks(r)
+		x := exchangeOf(r)
+		out, who := x.stream(), x.who
 		result, err := func() (res Res, err error) {
 			if !who.trusted && !who.bound() {
 				return res, errStranger
@@ -319,7 +358,7 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			if err := who.admit(r.URL.Path, &req); err != nil {
 				return res, err
 			}
-			leave, err := s.enterLane(req, who.bound(), r.URL.Path)
+			leave, err := s.enterLane(r.Context(), req, x)
 			if err != nil {
 				return res, err
 			}
@@ -328,14 +367,17 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			defer cancel()
 			defer context.AfterFunc(s.calls, cancel)()
 			defer s.enter(who.call(r.Header.Get(wire.CallHeader)), cancel)()
-			return fn(who.during(ctx), req, out)
+			return fn(caller.With(who.during(ctx), x.caller), req, out)
 		}()
 		if err != nil {
+			if errors.Is(err, sandbox.ErrRefused) {
+				s.audit(x, x.route, http.StatusForbidden, err)
+			}
 			err = who.tell(err)
 			if r.Context().Err() == nil && !out.delivered() {
 				err = s.again(err)
 			}
-			_ = out.send(wire.Frame{Error: wire.NewError(err)}) // the client is gone
+			out.fail(x, err)
 			return
 		}
 		_ = out.send(wire.Frame{Result: result}) // the client is gone

@@ -26,13 +26,31 @@ type underway struct {
 	since time.Time
 }
 
-// enterLane counts a call until leave is called, or refuses it.
-func (s *server) enterLane(request any, bound bool, route string) (leave func(), err error) {
-	l, _, counts := laneOf(request)
+// enterLane counts a call until leave is called, or refuses it. A client of the network waits for room; one on the socket
+// is told to ask again.
+func (s *server) enterLane(ctx context.Context, request any, x *exchange) (leave func(), err error) {
+	l, session, counts := laneOf(request)
 	if !counts {
 		return func() {}, nil
 	}
-	leaveShares, err := s.shares.enter(request, bound)
+	if x.who.network {
+		return s.waitLane(ctx, l, session, x.who.bound(), x.route)
+	}
+	leaveShares, err := s.shares.enter(l, session, x.who.bound())
+	return s.allowed(l, x.route, leaveShares, err)
+}
+
+// waitLane is enterLane for who waits for room.
+func (s *server) waitLane(ctx context.Context, l lane, session string, bound bool, route string) (leave func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.calls, cancel)()
+	leaveShares, err := s.shares.wait(ctx, l, session, bound)
+	return s.allowed(l, route, leaveShares, err)
+}
+
+// allowed notes a call that has a place in its lane.
+func (s *server) allowed(l lane, route string, leaveShares func(), err error) (leave func(), _ error) {
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +70,7 @@ func (s *server) allow(l lane, route string) (leave func(), err error) {
 	if s.refused[l] {
 		return nil, wire.Busy(wire.Unavailable("another daemon is about to take the place of this one"))
 	}
-	u := &underway{l, strings.TrimPrefix(route, wire.Route("")), time.Now()}
+	u := &underway{l, callOf(route), time.Now()}
 	s.under[u] = true
 	return func() {
 		s.mu.Lock()
@@ -64,6 +82,9 @@ func (s *server) allow(l lane, route string) (leave func(), err error) {
 		}
 	}, nil
 }
+
+// callOf is the name of a call in a pattern; what is no call keeps its pattern.
+func callOf(route string) string { return strings.TrimPrefix(route, "POST "+wire.Route("")) }
 
 // settle waits for the calls under way, so that another program can take the daemon's place. Followers of events end with
 // the server, and so does with force what takes too long: its client asks the next daemon. With an error, the server

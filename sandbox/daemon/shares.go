@@ -1,6 +1,10 @@
 package daemon
 
 import (
+	"context"
+	"slices"
+	"time"
+
 	"snapfs/internal/lockorder"
 	"snapfs/sandbox"
 	"snapfs/sandbox/api/wire"
@@ -71,7 +75,18 @@ type shares struct {
 	used  [lanes]int            // guarded by mu
 	bound [lanes]int            // guarded by mu: those of bound users
 	of    [lanes]map[string]int // guarded by mu: by session, none that is 0
+	queue [lanes][]*waiter      // guarded by mu: who waits for room, in the order in which they came
 }
+
+// waiter waits for room.
+type waiter struct {
+	session string
+	bound   bool
+	ready   chan struct{} // closed when it has its place
+}
+
+// placeWait is how long a request from the network waits for room.
+const placeWait = 10 * time.Second
 
 // newShares divides so many calls: a quarter each for what lasts and for followers, three eighths for short calls; the
 // rest is for the calls that are in no lane, and for those that are told that there is no room.
@@ -84,39 +99,92 @@ func newShares(calls int) *shares {
 }
 
 // enter counts a call until leave is called, or refuses it.
-func (s *shares) enter(request any, bound bool) (leave func(), err error) {
-	l, session, counts := laneOf(request)
-	if !counts {
-		return func() {}, nil
+func (s *shares) enter(l lane, session string, bound bool) (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.takeLocked(l, session, bound) {
+		return nil, s.fullLocked(l, session)
+	}
+	return func() { s.leave(l, session, bound) }, nil
+}
+
+// wait is enter for who waits for room, for placeWait at most. Followers do not: others do not end.
+func (s *shares) wait(ctx context.Context, l lane, session string, bound bool) (leave func(), err error) {
+	leave = func() { s.leave(l, session, bound) }
+	s.mu.Lock()
+	if s.takeLocked(l, session, bound) {
+		s.mu.Unlock()
+		return leave, nil
+	}
+	err = s.fullLocked(l, session)
+	if l == follow {
+		s.mu.Unlock()
+		return nil, err
+	}
+	w := &waiter{session, bound, make(chan struct{})}
+	s.queue[l] = append(s.queue[l], w)
+	s.mu.Unlock()
+	late := time.NewTimer(placeWait)
+	defer late.Stop()
+	select {
+	case <-w.ready:
+		return leave, nil
+	case <-late.C:
+	case <-ctx.Done():
+		err = ctx.Err()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if i := slices.Index(s.queue[l], w); i >= 0 {
+		s.queue[l] = slices.Delete(s.queue[l], i, i+1)
+		return nil, err
+	}
+	return leave, nil // it has got its place just now
+}
+
+// takeLocked takes a place, if there is room. The caller holds mu.
+func (s *shares) takeLocked(l lane, session string, bound bool) bool {
 	own, free := s.of[l][session], s.most[l]-s.used[l]
 	if bound {
 		free = min(free, max(s.most[l]/2, 1)-s.bound[l])
 	}
 	if free <= 0 || own > 0 && own >= free {
-		err := wire.Unavailable("%d %s are under way, %d of them of this session, and there is room for %d: end some",
-			s.used[l], laneNames[l], own, s.most[l])
-		if l != follow {
-			err = wire.Busy(err) // a follower would wait for others that do not end
-		}
-		return nil, err
+		return false
 	}
 	s.used[l]++
 	s.of[l][session]++
 	if bound {
 		s.bound[l]++
 	}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.used[l]--
-		if bound {
-			s.bound[l]--
+	return true
+}
+
+// fullLocked is the error of who finds no room. The caller holds mu.
+func (s *shares) fullLocked(l lane, session string) error {
+	err := wire.Unavailable("%d %s are under way, %d of them of this session, and there is room for %d: end some",
+		s.used[l], laneNames[l], s.of[l][session], s.most[l])
+	if l != follow {
+		err = wire.Busy(err) // a follower would wait for others that do not end
+	}
+	return err
+}
+
+// leave gives a place back, and to who has waited for it the longest.
+func (s *shares) leave(l lane, session string, bound bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used[l]--
+	if bound {
+		s.bound[l]--
+	}
+	if s.of[l][session]--; s.of[l][session] == 0 {
+		delete(s.of[l], session)
+	}
+	s.queue[l] = slices.DeleteFunc(s.queue[l], func(w *waiter) bool {
+		if !s.takeLocked(l, w.session, w.bound) {
+			return false
 		}
-		if s.of[l][session]--; s.of[l][session] == 0 {
-			delete(s.of[l], session)
-		}
-	}, nil
+		close(w.ready)
+		return true
+	})
 }

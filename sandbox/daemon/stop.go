@@ -17,8 +17,9 @@ import (
 
 // handleStop ends the server and answers when the home is closed, or, if another process takes the daemon's place, before
 // that. It is no call that the end waits for.
-func (s *server) handleStop(w http.ResponseWriter, r *http.Request) {
-	out := newStream(w)
+func (s *server) handleStop(_ http.ResponseWriter, r *http.Request) {
+	x := exchangeOf(r)
+	out := x.stream()
 	var req wire.StopRequest
 	err := asks(r).admit(r.URL.Path, nil)
 	if err == nil {
@@ -29,7 +30,10 @@ func (s *server) handleStop(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		err = s.again(err)
-		_ = out.send(wire.Frame{Error: wire.NewError(err)}) // whether it reads the answer is its business
+		if errors.Is(err, sandbox.ErrRefused) {
+			s.audit(x, x.route, http.StatusForbidden, err)
+		}
+		out.fail(x, err)
 		return
 	}
 	if req.Successor {

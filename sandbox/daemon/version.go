@@ -8,8 +8,8 @@ import (
 
 // negotiate tells each client of which version the daemon is, and refuses those with which it has no version of the
 // protocol in common.
-func (s *server) negotiate(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (s *server) negotiate(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(wire.SpokenHeader, wire.Speaks.String())
 		w.Header().Set(wire.VersionHeader, s.Version)
 		theirs := wire.ParseSpoken(r.Header.Get(wire.SpokenHeader))
@@ -17,9 +17,10 @@ func (s *server) negotiate(next http.Handler) http.Handler {
 			err := &wire.VersionError{
 				Daemon: s.Version, Command: r.Header.Get(wire.VersionHeader), DaemonOlder: theirs.From > wire.Speaks.To,
 			}
-			_ = newStream(w).send(wire.Frame{Error: wire.NewError(err)}) // the client is gone
+			x := exchangeOf(r)
+			x.stream().fail(x, err)
 			return
 		}
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }

@@ -49,6 +49,17 @@ type ServeOptions struct {
 	SocketGroup string   // whose members may use the socket; "" for none
 	Allow       []string // WHO:session=ID[,ID…]
 
+	Listen     []string // addresses of the network, each HOST:PORT or a port; none: only the socket is served
+	TLSCert    string   // PEM file with a certificate for these, "" for none
+	TLSKey     string
+	Insecure   bool     // other machines may be served without a certificate
+	AllowHosts []string // names by which an address of this machine alone may be called
+
+	TokenRate  float64 // requests per second of a token; 0 is the default, as in the next three
+	TokenBurst int     // requests of a token at once
+	TokenCalls int     // requests of a token under way
+	MaxUpload  int64   // bytes of one body
+
 	Args []string // of a program that serves as this one does, whatever its working directory
 
 	Version string    // as clients see it
@@ -62,6 +73,8 @@ type ServeOptions struct {
 	// SocketKept says that a service manager has made it.
 	SocketFD   int
 	SocketKept bool
+	// ListenFDs are descriptors of listeners that it has handed on as well, each ADDRESS=N.
+	ListenFDs []string
 
 	Hangup   <-chan struct{}               // asks it to open its log anew and to take the limits of Settings
 	Settings func() (*ServeOptions, error) // reads the settings again

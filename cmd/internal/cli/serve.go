@@ -25,6 +25,7 @@ const onHangup = "hangup"
 const (
 	SocketFDFlag   = "socket-fd"
 	SocketKeptFlag = "socket-kept"
+	ListenFDFlag   = "listen-fd"
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -62,7 +63,7 @@ Other verbs start a daemon by themselves. Use serve to see the log, under a serv
 the first process of a container, where it also reaps orphaned processes.
 
 SIGHUP, or 'snapfs reload', opens the log file anew and reads the settings again, of which the
-limits (--max-..., --events-...) apply at once. Mounts and calls go on.
+limits (--max-..., --events-..., --token-...) and the files of the certificate apply at once. Mounts and calls go on.
 
 Settings are also read from a file: that of --settings, else daemon.toml in the home if it exists,
 else /etc/snapfs/daemon.toml. It is TOML and has options of this verb by their names, such as
@@ -84,6 +85,10 @@ Requests travel over io_uring if it is switched on in the kernel
 --enable-fuse-uring writes Y there and logs it. That affects all FUSE file systems of the machine
 that know io_uring. Nothing else changes the switch.
 
+With --listen, the same calls, and the REST API of agent platforms, are served over HTTP, for who has a
+token ('snapfs token'). A port alone is one of 127.0.0.1. An address that other machines reach needs a
+certificate, or --insecure. In the environment, several addresses are divided by commas.
+
 Root and the user that runs the daemon may do everything. With --socket-group and --allow, others may
 use the socket, too. They are known by the credentials of their connections, and bound to sessions:
 they see and change nothing of others, not even with --allow-cross-session, and cannot run gc, check,
@@ -103,8 +108,9 @@ only on directories that they own, nosuid and nodev.`,
 	cmd.Flags().BoolVar(&o.Replace, "replace", false, "take the place of the daemon that serves the home")
 	cmd.Flags().BoolVar(&o.Force, "force", false, "with --replace: even if programs use mounts that end, or calls do not end")
 	cmd.Flags().IntVar(&o.SocketFD, SocketFDFlag, 0, "take the socket of the daemon before, and do not report")
+	cmd.Flags().StringArrayVar(&o.ListenFDs, ListenFDFlag, nil, "go on with a listener of the daemon before")
 	cmd.Flags().BoolVar(&o.SocketKept, SocketKeptFlag, false, "leave the path of that socket where it is")
-	for _, name := range []string{"background", "must-exist", SocketFDFlag, SocketKeptFlag} {
+	for _, name := range []string{"background", "must-exist", SocketFDFlag, SocketKeptFlag, ListenFDFlag} {
 		_ = cmd.Flags().MarkHidden(name) // fails for an unknown flag only
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -121,7 +127,7 @@ only on directories that they own, nosuid and nodev.`,
 		s := &settings{home: a.home, file: file, read: a.Engine.ReadSettings, line: given(cmd.Flags())}
 		err := s.apply(cmd.Flags(), &o)
 		// The daemon leaves its working directory.
-		for _, path := range []*string{&s.file, &o.LogPath} {
+		for _, path := range []*string{&s.file, &o.LogPath, &o.TLSCert, &o.TLSKey} {
 			if err == nil && *path != "" {
 				*path, err = filepath.Abs(*path)
 			}
@@ -130,7 +136,8 @@ only on directories that they own, nosuid and nodev.`,
 			return reported(err, background)
 		}
 		o.Settings = s.again
-		o.Args = anywhere(onceOnly(os.Args), cmd.Flags(), map[string]string{"home": a.home, "settings": s.file, "log": o.LogPath})
+		o.Args = anywhere(onceOnly(os.Args), cmd.Flags(), map[string]string{"home": a.home, "settings": s.file, "log": o.LogPath,
+			"tls-cert": o.TLSCert, "tls-key": o.TLSKey})
 		return a.serve(cmd.Context(), o, background)
 	}
 	return cmd
@@ -190,6 +197,20 @@ func serveFlags(o *ServeOptions) *pflag.FlagSet {
 			"user=NAME or group=NAME; may be repeated")
 	flags.StringVar(&o.Metrics, "metrics", "",
 		"serve Prometheus metrics and Go profiles at local `ADDR`, such as 127.0.0.1:9180")
+	flags.StringArrayVar(&o.Listen, "listen", nil,
+		"serve HTTP at `ADDR`, for who has a token: HOST:PORT, or a port of this machine alone; may be repeated (SNAPFS_LISTEN)")
+	flags.StringVar(&o.TLSCert, "tls-cert", "", "encrypt what is served there with the certificate of `FILE` (SNAPFS_TLS_CERT)")
+	flags.StringVar(&o.TLSKey, "tls-key", "", "the key of that certificate is in `FILE` (SNAPFS_TLS_KEY)")
+	flags.BoolVar(&o.Insecure, "insecure", false,
+		"let other machines use --listen without a certificate: something else encrypts (SNAPFS_INSECURE)")
+	flags.StringArrayVar(&o.AllowHosts, "allow-host", nil,
+		"`NAME` by which clients may call an address of this machine alone, as through a proxy; may be repeated (SNAPFS_ALLOW_HOST)")
+	flags.Float64Var(&o.TokenRate, "token-rate", 0,
+		"let a token make `N` requests per second; 0 is 5,000 (SNAPFS_TOKEN_RATE)")
+	flags.IntVar(&o.TokenBurst, "token-burst", 0, "and `N` at once beyond that; 0 is 10,000 (SNAPFS_TOKEN_BURST)")
+	flags.IntVar(&o.TokenCalls, "token-calls", 0, "let a token have `N` requests under way; 0 is 256 (SNAPFS_TOKEN_CALLS)")
+	flags.Var(bytesize{&o.MaxUpload}, "max-upload",
+		"take at most `SIZE` in one upload, such as 100G; 0 is 16 GiB (SNAPFS_MAX_UPLOAD)")
 	flags.StringVar(&o.LogPath, "log", "", "write the log to `FILE` instead of standard error")
 	return flags
 }

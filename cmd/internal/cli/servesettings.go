@@ -15,8 +15,13 @@ import (
 // systemSettings is the file of settings of daemons whose homes have none.
 const systemSettings = "/etc/snapfs/daemon.toml"
 
+// atOnce are the options of serve that apply at once when the settings are read again. Variables set them, too.
+var atOnce = []string{
+	"max-snapshots", "max-bytes", "max-size", "events-keep", "events-age", "token-rate", "token-burst", "token-calls", "max-upload",
+}
+
 // inEnvironment are the options of serve that variables set.
-var inEnvironment = []string{"max-snapshots", "max-bytes", "max-size", "events-keep", "events-age", "keep-mounts"}
+var inEnvironment = append([]string{"keep-mounts", "listen", "tls-cert", "tls-key", "insecure", "allow-host"}, atOnce...)
 
 // settings are where the options of a daemon come from. The command line counts before the environment, and that before
 // the file.
@@ -49,7 +54,7 @@ func (s *settings) apply(flags *pflag.FlagSet, o *ServeOptions) error {
 func (s *settings) again() (*ServeOptions, error) {
 	o := &ServeOptions{}
 	flags := serveFlags(o)
-	for _, name := range inEnvironment { // no other takes effect before the next start
+	for _, name := range atOnce { // no other takes effect before the next start
 		if value, ok := s.line[name]; ok {
 			if err := flags.Set(name, value); err != nil {
 				return nil, err

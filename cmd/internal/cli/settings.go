@@ -88,11 +88,18 @@ func fromEnvironment(flags *pflag.FlagSet, names ...string) error {
 			continue
 		}
 		flag := flags.Lookup(name)
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			if err := list.Replace(strings.Split(value, ",")); err != nil {
+				return usagef("%s=%q: %v", variable, value, err)
+			}
+			continue
+		}
 		if err := flag.Value.Set(value); err != nil {
 			switch flag.Value.Type() {
 			case (duration{}).Type(), (bytesize{}).Type():
 			case "bool":
 				err = errBool
+			case "string":
 			default:
 				err = errNumber
 			}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -155,6 +156,7 @@ func (a *app) statusCommand() *cobra.Command {
 					"holder", holderOf(info),
 					"version", info.Version,
 					"mounts", strconv.Itoa(info.Mounts),
+					"listen", orDash(strings.Join(info.Listen, " ")),
 					"log", a.logOf(info),
 				)
 			})

@@ -11,9 +11,10 @@ import (
 //	1  before versions were told
 //	2  Spoken is told; stop takes StopRequest; reload, in-use
 //	3  stop takes StopRequest.Successor
+//	4  token-create, tokens, token-revoke
 const (
 	oldest = 1
-	newest = 3
+	newest = 4
 )
 
 // Headers of every request and answer. A side that sends none speaks version 1.

@@ -27,6 +27,8 @@ type Error struct {
 	Message string `json:"message"`
 	Errno   int    `json:"errno,omitempty"`
 	Busy    bool   `json:"busy,omitempty"` // as BusyError
+	// Request is the id of the request, where the daemon tells it.
+	Request string `json:"request_id,omitempty"`
 }
 
 // BusyError is for a call that the daemon has no room for, and that has not begun: the client asks again.
@@ -108,6 +110,9 @@ const (
 	CallReload     = "reload"
 	CallInUse      = "in-use"
 	CallStop       = "stop"
+	CallTokenNew   = "token-create"
+	CallTokens     = "tokens"
+	CallTokenEnd   = "token-revoke"
 	CallCancel     = "cancel"
 )
 
@@ -155,6 +160,8 @@ type Info struct {
 	Mounts   int    `json:"mounts"`
 	// Log is where its log goes: the path of a file, LogJournal or LogStderr; "" of a daemon that does not tell.
 	Log string `json:"log,omitempty"`
+	// Listen are the addresses at which it serves other than its socket, as URLs.
+	Listen []string `json:"listen,omitempty"`
 	// Background is what is being done because nobody asks anything, as sandbox.Home.Background.
 	Background string `json:"background,omitempty"`
 	// Holder is the process that keeps the mounts should the daemon die; 0 if there is none, or it is the service manager.

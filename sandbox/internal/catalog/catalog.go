@@ -59,6 +59,7 @@ func Open(ctx context.Context, store *chunkstore.Store, opts Options) (*Catalog,
 			scan(tx, bucketWorkspaces, &ch.PutWorkspaces),
 			scan(tx, bucketSnapshots, &ch.PutSnapshots),
 			scan(tx, bucketLayers, &ch.PutLayers),
+			scan(tx, bucketTokens, &ch.PutTokens),
 			c.seenBefore(tx))
 		if err == nil {
 			c.index.renames, c.unusedRenames, err = readRenames(tx, ch.PutSnapshots)
@@ -77,6 +78,9 @@ func Open(ctx context.Context, store *chunkstore.Store, opts Options) (*Catalog,
 	}
 	for _, r := range c.index.renames {
 		c.ids.seen(r.ID)
+	}
+	for _, t := range ch.PutTokens {
+		c.ids.seen(t.ID)
 	}
 	return c, nil
 }

@@ -16,12 +16,14 @@ type Change struct {
 	PutWorkspaces []*Workspace
 	PutSnapshots  []*Snapshot
 	PutLayers     []*Layer
+	PutTokens     []*Token
 	PutTrash      []uint64    // uppers whose directories are to be removed
 	Events        []api.Event // get their ids when they are written
 	Rename        *Rename     // of a workspace: its record is in DelWorkspaces and, by its new name, in PutWorkspaces
 
 	DelWorkspaces []*Workspace
 	DelSnapshots  []*Snapshot
+	DelTokens     []*Token
 	DelTrash      []uint64    // uppers that are gone, or are not to be removed after all
 	delLayers     []*Layer    // what Update found that nothing names any more
 	delEvents     []api.Event // of what did not happen
@@ -80,8 +82,8 @@ func (ch *Change) removes() bool {
 
 // writes reports whether a change has anything to write.
 func (ch *Change) writes() bool {
-	return len(ch.PutWorkspaces)+len(ch.PutSnapshots)+len(ch.PutLayers)+len(ch.PutTrash)+len(ch.Events)+
-		len(ch.DelWorkspaces)+len(ch.DelSnapshots)+len(ch.delLayers)+len(ch.DelTrash)+len(ch.delEvents)+
+	return len(ch.PutWorkspaces)+len(ch.PutSnapshots)+len(ch.PutLayers)+len(ch.PutTokens)+len(ch.PutTrash)+len(ch.Events)+
+		len(ch.DelWorkspaces)+len(ch.DelSnapshots)+len(ch.DelTokens)+len(ch.delLayers)+len(ch.DelTrash)+len(ch.delEvents)+
 		len(ch.delMerges)+len(ch.delManifests) > 0
 }
 
@@ -174,6 +176,12 @@ func (c *Catalog) Write(tx *chunkstore.Tx, ch *Change) error {
 	for _, l := range ch.PutLayers {
 		put(bucketLayers, l.ID, l)
 	}
+	for _, t := range ch.PutTokens {
+		put(bucketTokens, t.ID, t)
+	}
+	for _, t := range ch.DelTokens {
+		errs = append(errs, tx.Delete(bucketTokens, t.ID))
+	}
 	if ch.Rename != nil {
 		put(bucketRenames, ch.Rename.ID, ch.Rename)
 		for _, r := range c.unusedRenames {
@@ -183,9 +191,9 @@ func (c *Catalog) Write(tx *chunkstore.Tx, ch *Change) error {
 	for i := range ch.Events {
 		e := &ch.Events[i]
 		e.ID = c.ids.next()
-		put(bucketEvents, eventKey(*e), e)
+		put(eventBucket(e.Workspace), eventKey(*e), e)
 	}
-	if len(ch.Events)+len(ch.PutSnapshots)+len(ch.PutLayers) > 0 {
+	if len(ch.Events)+len(ch.PutSnapshots)+len(ch.PutLayers)+len(ch.PutTokens) > 0 {
 		errs = append(errs, tx.Put(bucketMeta, keyLastID, []byte(c.ids.newest())))
 	}
 	for _, n := range ch.PutTrash {
@@ -213,7 +221,7 @@ func (c *Catalog) Write(tx *chunkstore.Tx, ch *Change) error {
 		errs = append(errs, tx.Delete(bucketMerges, mergeKey(m)))
 	}
 	for _, e := range ch.delEvents {
-		errs = append(errs, tx.Delete(bucketEvents, eventKey(e)))
+		errs = append(errs, tx.Delete(eventBucket(e.Workspace), eventKey(e)))
 	}
 	for _, n := range ch.DelTrash {
 		errs = append(errs, tx.Delete(bucketTrash, strconv.FormatUint(n, 10)))
@@ -251,6 +259,12 @@ func (c *Catalog) apply(ch *Change) {
 	}
 	for _, s := range ch.PutSnapshots {
 		x.putSnapshot(s)
+	}
+	for _, t := range ch.PutTokens {
+		x.tokens[t.ID] = t
+	}
+	for _, t := range ch.DelTokens {
+		delete(x.tokens, t.ID)
 	}
 	if ch.Rename != nil {
 		x.renameSnapshots(ch.Rename)

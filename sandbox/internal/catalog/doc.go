@@ -24,6 +24,8 @@
 //	layers      id                  Layer
 //	trash       number of an upper  empty: the directory is to be removed
 //	events      workspace/id        Event, of package api; they expire (expireevents.go)
+//	audit       /id                 Event that is of no workspace: of tokens, and of calls that were refused
+//	tokens      id                  Token
 //	renames     id                  Rename, of a workspace that has snapshots
 //	packing     id of a layer       Attempts: it is being stored, or is parked
 //	merges      manifest            empty: a merged image that no layer names yet
@@ -31,7 +33,7 @@
 //	meta        "home"              identity of the home, as in its marker
 //
 // Package uppers records in two more keys of meta, and in a bucket of its own, which numbers are in use. Workspaces,
-// snapshots and layers are held in memory; the others are read when they are asked for.
+// snapshots, layers and tokens are held in memory; the others are read when they are asked for.
 //
 // # Indices
 //

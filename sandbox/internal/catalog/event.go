@@ -23,6 +23,24 @@ const (
 // eventKey is the key of an event's record.
 func eventKey(e api.Event) string { return e.Workspace + "/" + e.ID }
 
+// eventBuckets are those with events: of workspaces, and of none. Earlier versions do not know the second, and the kinds
+// of events that are in it.
+var eventBuckets = []string{bucketEvents, bucketAudit}
+
+// eventBucket is the bucket of the events of a workspace, or with "" of those that are of none.
+func eventBucket(workspace string) string {
+	if workspace == "" {
+		return bucketAudit
+	}
+	return bucketEvents
+}
+
+// bucketOfKey is eventBucket by the key of an event.
+func bucketOfKey(key string) string {
+	workspace, _, _ := strings.Cut(key, "/")
+	return eventBucket(workspace)
+}
+
 // decodeEvent reads an entry of the log. A kind that this version does not know is ErrCorrupt: what it means for the
 // workspace cannot be told.
 func decodeEvent(key string, value []byte) (api.Event, error) {
@@ -73,7 +91,7 @@ func (c *Catalog) readEvents(ctx context.Context, keys []string) ([]api.Event, e
 	events := make([]api.Event, 0, len(keys))
 	err := c.store.View(ctx, func(tx *chunkstore.Tx) error {
 		for _, key := range keys {
-			value, err := tx.Get(bucketEvents, key)
+			value, err := tx.Get(bucketOfKey(key), key)
 			if errors.Is(err, chunkstore.ErrNotFound) {
 				continue
 			}
@@ -121,16 +139,22 @@ func (c *Catalog) keysInOrder(most int) func(context.Context) ([]string, error) 
 	return func(ctx context.Context) ([]string, error) {
 		var keys []string
 		err := c.store.View(ctx, func(tx *chunkstore.Tx) error {
-			return tx.Scan(bucketEvents, "", func(key string, _ []byte) (bool, error) {
-				if eventID(key) <= after {
+			for _, bucket := range eventBuckets {
+				err := tx.Scan(bucket, "", func(key string, _ []byte) (bool, error) {
+					if eventID(key) <= after {
+						return true, nil
+					}
+					if keys = append(keys, key); len(keys) == 2*most {
+						slices.SortFunc(keys, byID)
+						keys = keys[:most]
+					}
 					return true, nil
+				})
+				if err != nil {
+					return err
 				}
-				if keys = append(keys, key); len(keys) == 2*most {
-					slices.SortFunc(keys, byID)
-					keys = keys[:most]
-				}
-				return true, nil
-			})
+			}
+			return nil
 		})
 		slices.SortFunc(keys, byID)
 		keys = keys[:min(len(keys), most)]

@@ -66,6 +66,9 @@ func (c *Catalog) ExpireEvents(ctx context.Context, r EventRules) (EventCount, e
 		n := counts[e.Workspace]
 		if n == nil {
 			n = &logCount{owner: e.Session}
+			if e.Workspace == "" {
+				n.owner = ""
+			}
 			counts[e.Workspace] = n
 		}
 		if n.newest = e.ID; e.Begins() {
@@ -246,10 +249,20 @@ func (x *expirer) remove(ctx context.Context) error {
 
 // scanEvents calls fn for all events in the order of their keys, of any kind. No transaction is open meanwhile.
 func (c *Catalog) scanEvents(ctx context.Context, fn func(api.Event) error) error {
+	for _, bucket := range eventBuckets {
+		if err := c.scanBucket(ctx, bucket, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scanBucket is scanEvents of one bucket.
+func (c *Catalog) scanBucket(ctx context.Context, bucket string, fn func(api.Event) error) error {
 	for from := ""; ; {
 		var page []api.Event
 		if err := c.store.View(ctx, func(tx *chunkstore.Tx) error {
-			return tx.Scan(bucketEvents, from, func(key string, value []byte) (bool, error) {
+			return tx.Scan(bucket, from, func(key string, value []byte) (bool, error) {
 				from = key + "\x00"
 				var e api.Event
 				if err := json.Unmarshal(value, &e); err != nil || eventKey(e) != key {

@@ -21,6 +21,7 @@ type index struct {
 	layers ids // that have a record
 	sealed int // how many of the layers are not stored
 
+	tokens      map[string]*Token
 	renames     []*Rename           // oldest first
 	ofWorkspace lists[string]       // snapshots by workspace
 	called      lists[calling]      // snapshots by name
@@ -62,6 +63,7 @@ type node struct {
 func newIndex() *index {
 	return &index{
 		workspaces: map[string]*Workspace{}, snapshots: map[string]*Snapshot{}, nodes: map[string]*node{},
+		tokens:      map[string]*Token{},
 		ofWorkspace: lists[string]{}, called: lists[calling]{}, sessions: map[string]*session{},
 	}
 }

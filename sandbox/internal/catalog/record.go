@@ -20,6 +20,8 @@ const (
 	bucketMerges     = "merges"
 	bucketPacking    = "packing"
 	bucketRenames    = "renames"
+	bucketTokens     = "tokens"
+	bucketAudit      = "audit"
 	bucketMeta       = "meta"
 	keyLastID        = "last-id"
 	keyHome          = "home"

@@ -1,0 +1,144 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"snapfs/sandbox/api/caller"
+	"snapfs/sandbox/api/wire"
+	"snapfs/sandbox/internal/peer"
+)
+
+// Service is a handler of requests beside the calls of package wire, on the socket and at the addresses of the network.
+//
+// It is given requests of callers that are known, with a [caller.Caller] in their context: what a caller may do is for
+// the handler to ask. The context ends when the client goes away and when the daemon ends; what streams must end then.
+// Reading the body and writing the answer each wait for a slow client a while only, and then fail.
+type Service struct {
+	// Pattern is one of http.ServeMux, such as "/api/v1/" or "/mcp".
+	Pattern string
+	Handler http.Handler
+	// Lane tells the kind of a request, by which it has a part of the calls; nil: all are ShortLane.
+	Lane func(r *http.Request) Lane
+	// Refuse answers a request that does not get to Handler in the service's own form of errors; nil: in that of wire. It
+	// writes status and body; headers such as Retry-After are set.
+	Refuse func(w http.ResponseWriter, r *http.Request, status int, e *wire.Error)
+}
+
+// Lane is a kind of call, see Service.
+type Lane = lane
+
+// Kinds of call.
+const (
+	ShortLane  = short  // done at once, unless something that it needs stands still
+	LongLane   = lasts  // moves data, or waits for something
+	FollowLane = follow // ends with its client only
+)
+
+// endWait is for how long a handler may use a connection that it has taken over once the daemon ends.
+const endWait = 2 * time.Second
+
+// serve makes the handler of a service's requests.
+func (s *server) serve(v Service) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r)
+		if !x.who.trusted && !x.who.bound() {
+			s.refuse(x, r, errStranger)
+			return
+		}
+		l := ShortLane
+		if v.Lane != nil {
+			l = v.Lane(r)
+		}
+		leave, err := s.enterService(r.Context(), l, x)
+		if err != nil {
+			s.refuse(x, r, err)
+			return
+		}
+		defer leave()
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(s.calls, cancel)()
+		ctx = caller.With(x.who.during(ctx), x.caller)
+		x.out.taker = func(c net.Conn) {
+			context.AfterFunc(s.calls, func() { _ = c.SetDeadline(time.Now().Add(endWait)) })
+		}
+		inner := r.WithContext(ctx)
+		inner.Body = &uploaded{
+			ReadCloser: http.MaxBytesReader(x.out, r.Body, s.limits().Upload), ctl: http.NewResponseController(w),
+		}
+		defer func() {
+			if inner.Pattern != r.Pattern && inner.Pattern != "" {
+				x.route = inner.Pattern
+			}
+			if p := recover(); p != nil {
+				s.panicked(x, r, p)
+			}
+		}()
+		v.Handler.ServeHTTP(w, inner)
+	}
+}
+
+// enterService counts a service's request until leave is called, and waits for room.
+func (s *server) enterService(ctx context.Context, l lane, x *exchange) (leave func(), err error) {
+	if !s.begin() {
+		return nil, s.again(errStopping)
+	}
+	left, err := s.waitLane(ctx, l, x.session, x.who.bound(), x.route)
+	if err != nil {
+		s.running.Done()
+		return nil, err
+	}
+	return func() { left(); s.running.Done() }, nil
+}
+
+// panicked answers a request whose handler has failed by a fault of its own.
+func (s *server) panicked(x *exchange, r *http.Request, p any) {
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(p)
+	}
+	s.log.ErrorContext(r.Context(), "a handler panicked", "request", x.id, "route", x.route, "panic", p, "stack", string(debug.Stack()))
+	s.refuse(x, r, fmt.Errorf("request %s failed by a fault of the daemon; its log says where", x.id))
+}
+
+// uploaded is the body of a request: each read waits for the client bodyWait at most.
+type uploaded struct {
+	io.ReadCloser
+	ctl *http.ResponseController
+}
+
+// Read implements io.Reader.
+func (u *uploaded) Read(p []byte) (int, error) {
+	_ = u.ctl.SetReadDeadline(time.Now().Add(bodyWait)) // only a writer that is not the server's has none
+	n, err := u.ReadCloser.Read(p)
+	if err != nil {
+		_ = u.ctl.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// callerOf is who makes a request, as handlers are told.
+func (s *server) callerOf(x *exchange) *caller.Caller {
+	c := &caller.Caller{
+		Trusted: x.who.trusted, Session: x.session, Sessions: x.who.sessions, Remote: x.who.from(), RequestID: x.id,
+	}
+	if t := x.who.token; t != nil {
+		c.Token, c.Scopes = t.ID, t.Scopes
+	}
+	c.Refused = func(call string, err error) { s.audit(x, call, http.StatusForbidden, err) }
+	return c
+}
+
+// during gives the context in which a call is made.
+func (a *asker) during(ctx context.Context) context.Context {
+	if a.trusted || a.user == nil {
+		return ctx
+	}
+	return peer.With(ctx, a.user)
+}
