@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"snapfs/sandbox"
@@ -17,7 +18,7 @@ import (
 // SessionHeader chooses the session of a request to a Service, for callers that may use several.
 const SessionHeader = "Snapfs-Session"
 
-// exchange is a request and its answer. One goroutine at a time uses it.
+// exchange is a request and its answer. One goroutine at a time uses it, but for audited.
 type exchange struct {
 	id      string
 	who     *asker
@@ -26,7 +27,7 @@ type exchange struct {
 	caller  *caller.Caller // as handlers see who asks
 	route   string         // what is asked for: one of the patterns of the server, "" for none
 	refuse  func(w http.ResponseWriter, r *http.Request, status int, e *wire.Error)
-	audited bool
+	audited atomic.Bool
 }
 
 // exchangeKey is the context key of an exchange.
@@ -201,10 +202,14 @@ func (x *exchange) wireError(err error) *wire.Error {
 
 // audit notes that a request was refused, once.
 func (s *server) audit(x *exchange, call string, status int, err error) {
-	if x.audited || x.who.trusted {
+	if x.who.trusted || x.audited.Swap(true) {
 		return
 	}
-	x.audited = true
+	s.note(x, call, status, err)
+}
+
+// note is audit for what may come several times in a request. Safe for concurrent use.
+func (s *server) note(x *exchange, call string, status int, err error) {
 	if call == "" {
 		call = "nothing that there is"
 	}

@@ -1,10 +1,15 @@
 package daemon
 
 import (
+	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/api/caller"
 )
 
 // httpMetrics count requests. Values of labels are bounded: patterns of the server and its services, and statuses.
@@ -13,6 +18,18 @@ type httpMetrics struct {
 	seconds  *prometheus.HistogramVec
 	refused  *prometheus.CounterVec
 	under    prometheus.Gauge
+}
+
+// metricService serves the metrics of the home, those of requests among them.
+func (s *server) metricService() Service {
+	all := promhttp.HandlerFor(s.home.Metrics(), promhttp.HandlerOpts{})
+	return Service{Pattern: "GET /metrics", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := caller.From(r.Context()).Need("metrics", api.ScopeRead); err != nil {
+			s.refuse(exchangeOf(r), r, err)
+			return
+		}
+		all.ServeHTTP(w, r)
+	})}
 }
 
 // newHTTPMetrics registers the metrics at a registry until forget is called.

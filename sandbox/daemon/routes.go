@@ -144,7 +144,7 @@ func (s *server) routes() *http.ServeMux {
 	add(wire.CallTokens, handle(s, plain(h.Tokens)))
 	add(wire.CallTokenEnd, handle(s, silent(h.RevokeToken)))
 	add(wire.CallStop, s.handleStop)
-	for _, v := range s.Services {
+	for _, v := range append([]Service{s.eventService(), s.metricService()}, s.Services...) {
 		mux.HandleFunc(v.Pattern, s.serve(v))
 	}
 	mux.Handle("/", http.NotFoundHandler()) // front answers before that

@@ -131,7 +131,12 @@ func (s *server) callerOf(x *exchange) *caller.Caller {
 	if t := x.who.token; t != nil {
 		c.Token, c.Scopes = t.ID, t.Scopes
 	}
-	c.Refused = func(call string, err error) { s.audit(x, call, http.StatusForbidden, err) }
+	if !c.Trusted {
+		c.Refused = func(call string, err error) {
+			x.audited.Store(true)
+			s.note(x, call, http.StatusForbidden, err)
+		}
+	}
 	return c
 }
 

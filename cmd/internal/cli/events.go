@@ -91,7 +91,7 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 
 // eventLine formats an event as text.
 func eventLine(e api.Event) string {
-	text := fmt.Sprintf("%s  %s  %-16s %s", e.ID, moment(e.At), e.Kind, e.Workspace)
+	text := fmt.Sprintf("%s  %s  %-16s %s", e.ID, moment(e.At), e.Kind, orDash(e.Workspace))
 	if e.Snapshot != "" {
 		text += "  snapshot " + e.Snapshot
 	}

@@ -196,6 +196,7 @@ var verbs = []verb{
 	{"export", "", (*app).exportCommand},
 	{"run", "", (*app).runCommand},
 	{"serve", "", (*app).serveCommand},
+	{"token", "", (*app).tokenCommand},
 	{"reload", "", (*app).reloadCommand},
 	{"stop", "", (*app).stopCommand},
 	{"status", "", (*app).statusCommand},
