@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"snapfs/sandbox"
+	"snapfs/sandbox/api/wire"
 	"snapfs/sandbox/client"
+	"snapfs/sandbox/daemon/daemontest"
 )
 
 // TestFollowersLeaveRoom has more programs follow the events than the daemon has connections for: some are refused,
@@ -117,6 +119,37 @@ func TestBusyCallsWait(t *testing.T) {
 			err := s.Diff(t.Context(), sandbox.DiffRequest{A: "w"}, func(sandbox.Change) error { return nil })
 			if err != nil {
 				t.Errorf("diff: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestManyNetworkClients has 200 clients of one token ask at a time: none is refused, though the session has not as many
+// places.
+func TestManyNetworkClients(t *testing.T) {
+	d := daemontest.Start(t, nil)
+	secret := d.Token(t, "a").Secret
+	if r := d.Call(t, wire.CallCreate, secret, sandbox.CreateRequest{Name: "w"}); r.Status != 200 {
+		t.Fatalf("%d %s", r.Status, r.Body)
+	}
+	if r := d.Call(t, wire.CallSnapshot, secret, sandbox.SnapshotRequest{Workspace: "w", Name: "first"}); r.Status != 200 {
+		t.Fatalf("%d %s", r.Status, r.Body)
+	}
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Go(func() {
+			for _, c := range []struct {
+				call    string
+				request any
+			}{
+				{wire.CallShow, sandbox.RefRequest{Ref: "w"}}, {wire.CallWorkspaces, sandbox.ListRequest{}},
+				{wire.CallSnapshots, sandbox.ListRequest{Workspace: "w"}}, {wire.CallStats, sandbox.StatsRequest{Ref: "w:first"}},
+				{wire.CallFiles, sandbox.FilesRequest{Ref: "w:first"}},
+			} {
+				if r := d.Call(t, c.call, secret, c.request); r.Status != 200 {
+					t.Errorf("%s: %d %s", c.call, r.Status, r.Body)
+				}
 			}
 		})
 	}

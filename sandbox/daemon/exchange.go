@@ -66,6 +66,9 @@ func (s *server) front(next *http.ServeMux) http.Handler {
 		}
 		_, pattern := next.Handler(r)
 		x.route = pattern
+		if pattern == "/" {
+			x.route = ""
+		}
 		if v, ok := services[pattern]; ok {
 			x.refuse = v.Refuse
 		}
@@ -138,7 +141,6 @@ func (a *asker) sessionFor(asked string) (string, error) {
 
 // unknown answers a request for which there is no handler.
 func (s *server) unknown(x *exchange, r *http.Request) {
-	x.route = ""
 	for _, method := range []string{http.MethodPost, http.MethodGet} {
 		other := r.Clone(r.Context())
 		other.Method = method

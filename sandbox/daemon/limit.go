@@ -11,11 +11,14 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-const (
-	// bodyWait is for how long a client may take to send a request's body, and answerWait to take a line of the answer:
-	// what the daemon holds for a call, and waits with meanwhile, is not a slow client's to keep.
+// bodyWait is for how long a client may take to send a request's body, and answerWait to take a line of the answer:
+// what the daemon holds for a call, and waits with meanwhile, is not a slow client's to keep.
+var (
 	bodyWait   = 30 * time.Second
 	answerWait = time.Minute
+)
+
+const (
 	// maxCalls bounds the calls under way, see shares. A small limit of descriptors makes it less. There are as many
 	// connections again, for those on which nothing is asked; those beyond wait in the socket's queue.
 	maxCalls = 512

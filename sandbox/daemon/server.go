@@ -20,13 +20,14 @@ import (
 	"snapfs/sandbox/api/wire"
 )
 
+// headerWait is how long a client may take to send the header of a request.
+var headerWait = 10 * time.Second
+
 const (
 	// maxRequest bounds the JSON of a request, in bytes.
 	maxRequest = 1 << 20
 	// maxHeader bounds the header of a request, in bytes: connections that have no share of the calls yet hold one each.
 	maxHeader = 16 << 10
-	// headerWait is how long a client may take to send the header of a request.
-	headerWait = 10 * time.Second
 	// drainWait is how long calls may take to notice that they are cancelled.
 	drainWait = 10 * time.Second
 )
@@ -79,8 +80,9 @@ type server struct {
 	auditor *auditor
 	metrics *httpMetrics
 
-	calls  context.Context // ends when the server stops: cancels what runs
+	calls  context.Context // ends when the server stops: cancels what runs, but for short calls
 	stop   context.CancelFunc
+	shorts context.Context // ends then or somewhat later: cancels short calls
 	shares *shares
 	socket *limited
 
@@ -132,6 +134,9 @@ func Serve(ctx context.Context, o Options) error {
 	defer forget()
 	s.calls, s.stop = context.WithCancel(ctx)
 	defer s.stop()
+	var stopShorts context.CancelFunc
+	s.shorts, stopShorts = context.WithCancel(context.WithoutCancel(ctx))
+	defer stopShorts()
 	var auditing sync.WaitGroup
 	auditing.Go(func() { s.auditor.run(s.calls) }) // the home is closed after that
 	srv := &http.Server{
@@ -169,6 +174,8 @@ func Serve(ctx context.Context, o Options) error {
 	} else if e := os.Remove(filepath.Join(o.Dir, sandbox.SocketName)); e != nil && !errors.Is(e, os.ErrNotExist) {
 		err = errors.Join(err, e)
 	}
+	s.finishShorts()
+	stopShorts()
 	drained := s.drain()
 	auditing.Wait()
 	s.closeErr = errors.Join(drained, home.Close())
@@ -365,13 +372,16 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			defer leave()
 			ctx, cancel := context.WithCancel(r.Context())
 			defer cancel()
-			defer context.AfterFunc(s.calls, cancel)()
+			defer context.AfterFunc(s.until(req), cancel)()
 			defer s.enter(who.call(r.Header.Get(wire.CallHeader)), cancel)()
 			return fn(caller.With(who.during(ctx), x.caller), req, out)
 		}()
 		if err != nil {
 			if errors.Is(err, sandbox.ErrRefused) {
 				s.audit(x, x.route, http.StatusForbidden, err)
+			}
+			if who.network && errors.Is(err, context.Canceled) && s.calls.Err() != nil {
+				err = errStopping // it was not the client that cancelled
 			}
 			err = who.tell(err)
 			if r.Context().Err() == nil && !out.delivered() {

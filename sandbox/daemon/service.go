@@ -64,16 +64,20 @@ func (s *server) serve(v Service) http.HandlerFunc {
 		defer leave()
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer context.AfterFunc(s.calls, cancel)()
+		defer context.AfterFunc(s.untilOf(l), cancel)()
 		ctx = caller.With(x.who.during(ctx), x.caller)
 		x.out.taker = func(c net.Conn) {
 			context.AfterFunc(s.calls, func() { _ = c.SetDeadline(time.Now().Add(endWait)) })
 		}
 		inner := r.WithContext(ctx)
-		inner.Body = &uploaded{
+		body := &uploaded{
 			ReadCloser: http.MaxBytesReader(x.out, r.Body, s.limits().Upload), ctl: http.NewResponseController(w),
 		}
+		inner.Body = body
 		defer func() {
+			if !x.out.taken {
+				body.end()
+			}
 			if inner.Pattern != r.Pattern && inner.Pattern != "" {
 				x.route = inner.Pattern
 			}
@@ -110,17 +114,26 @@ func (s *server) panicked(x *exchange, r *http.Request, p any) {
 // uploaded is the body of a request: each read waits for the client bodyWait at most.
 type uploaded struct {
 	io.ReadCloser
-	ctl *http.ResponseController
+	ctl   *http.ResponseController
+	whole bool // it was read to its end
 }
 
 // Read implements io.Reader.
 func (u *uploaded) Read(p []byte) (int, error) {
 	_ = u.ctl.SetReadDeadline(time.Now().Add(bodyWait)) // only a writer that is not the server's has none
 	n, err := u.ReadCloser.Read(p)
-	if err != nil {
-		_ = u.ctl.SetReadDeadline(time.Time{})
+	if errors.Is(err, io.EOF) {
+		u.whole = true
+		_ = u.ctl.SetReadDeadline(time.Time{}) // from now on the server looks whether the client goes away
 	}
 	return n, err
+}
+
+// end gives the client bodyWait for the rest of a body that was not read, which the server throws away.
+func (u *uploaded) end() {
+	if !u.whole {
+		_ = u.ctl.SetReadDeadline(time.Now().Add(bodyWait))
+	}
 }
 
 // callerOf is who makes a request, as handlers are told.

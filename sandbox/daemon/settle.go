@@ -19,6 +19,39 @@ var (
 	shortWait = 10 * time.Second
 )
 
+// finishWait is for how long short calls, such as a snapshot that is being sealed, may go on when the daemon ends.
+const finishWait = 5 * time.Second
+
+// until is what ends a call, beside its client.
+func (s *server) until(request any) context.Context {
+	l, _, counts := laneOf(request)
+	if !counts {
+		return s.calls
+	}
+	return s.untilOf(l)
+}
+
+// untilOf is until for a lane.
+func (s *server) untilOf(l lane) context.Context {
+	if l == short {
+		return s.shorts
+	}
+	return s.calls
+}
+
+// finishShorts waits for the short calls under way. No new ones begin.
+func (s *server) finishShorts() {
+	late := time.NewTimer(finishWait)
+	defer late.Stop()
+	for len(s.underway(short)) > 0 {
+		select {
+		case <-s.fewer:
+		case <-late.C:
+			return
+		}
+	}
+}
+
 // underway is a call under way.
 type underway struct {
 	lane  lane
@@ -46,6 +79,9 @@ func (s *server) waitLane(ctx context.Context, l lane, session string, bound boo
 	defer cancel()
 	defer context.AfterFunc(s.calls, cancel)()
 	leaveShares, err := s.shares.wait(ctx, l, session, bound)
+	if err != nil && s.calls.Err() != nil {
+		err = s.again(errStopping)
+	}
 	return s.allowed(l, route, leaveShares, err)
 }
 
