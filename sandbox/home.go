@@ -23,6 +23,7 @@ import (
 	"snapfs/sandbox/internal/keylock"
 	"snapfs/sandbox/internal/layerstore"
 	"snapfs/sandbox/internal/uppers"
+	"snapfs/sandbox/internal/workfiles"
 	"snapfs/sandbox/internal/yield"
 )
 
@@ -116,6 +117,7 @@ type Home struct {
 	host      *hostProbe
 	merger    *layerstore.Merger
 	idler     *idler
+	files     *workfiles.Server
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
@@ -182,6 +184,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h.working, h.host = newWorking(), newHostProbe(h)
 	h.sources.told = make(chan sourceChange, mostToldAtOnce)
 	h.idler = newIdler(h, opts.IdleAfter)
+	h.files = workfiles.NewServer(h.log)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if err := h.open(ctx, m, opts); err != nil {
 		h.cancel()
@@ -446,6 +449,7 @@ func (h *Home) Close() error {
 	h.mu.Unlock()
 	h.cancel()
 	h.calls.Wait()
+	h.files.Close()
 	if h.keepMounts.Load() {
 		h.work.Wait() // before programs have to wait
 	}

@@ -6,10 +6,12 @@ import (
 
 	"snapfs/internal/treewalk"
 	"snapfs/sandbox"
+	"snapfs/sandbox/internal/workfiles"
 )
 
 func TestMain(m *testing.M) {
 	treewalk.Child()
+	workfiles.Child()
 	killChild()
 	killApplyChild()
 	crashChild()

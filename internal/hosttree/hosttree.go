@@ -45,6 +45,17 @@ func RemovePathSlowly(ctx context.Context, path string, giveWay func()) error {
 	return remove(ctx, unix.AT_FDCWD, path, giveWay)
 }
 
+// RemoveMounted removes the directory name below dirfd with everything in it, on one mount: what is mounted in it is not
+// entered, and its mountpoint stays with what is above (unix.EBUSY, unix.ENOTEMPTY). It ends early with the error of ctx.
+func RemoveMounted(ctx context.Context, dirfd int, name string) error {
+	v := emptier(ctx, func() {})
+	v.apart = true
+	if err := walk(ctx, dirfd, name, v); err != nil {
+		return err
+	}
+	return removeDir(dirfd, name)
+}
+
 func remove(ctx context.Context, dirfd int, name string, giveWay func()) error {
 	err := unix.Unlinkat(dirfd, name, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {
@@ -65,7 +76,12 @@ func Empty(dirfd int, name string) error {
 }
 
 func empty(ctx context.Context, dirfd int, name string, giveWay func()) error {
-	return walk(ctx, dirfd, name, visitor{
+	return walk(ctx, dirfd, name, emptier(ctx, giveWay))
+}
+
+// emptier removes what it visits.
+func emptier(ctx context.Context, giveWay func()) visitor {
+	return visitor{
 		entry: func(fd int, name string, typ uint8) (bool, error) {
 			if giveWay(); ctx.Err() != nil {
 				return false, ctx.Err()
@@ -80,7 +96,7 @@ func empty(ctx context.Context, dirfd int, name string, giveWay func()) error {
 			return false, gone(err)
 		},
 		after: removeDir,
-	})
+	}
 }
 
 func removeDir(dirfd int, name string) error {

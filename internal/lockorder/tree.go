@@ -29,6 +29,9 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ TurnStats (leaf)                  sandbox: turnStats.mu, what turns changed
 ├─ HomeSize (leaf)                   sandbox: homeSize.mu
 ├─ Keys (leaf)                       sandbox/internal/keylock: Locks.mu
+├─ WorkFiles (leaf)                  sandbox/internal/workfiles: Server.mu, the process for files
+├─ WorkFileCalls (leaf)              sandbox/internal/workfiles: child.mu, calls that it has
+├─ WorkFileGates (leaf)              sandbox/internal/workfiles: gates.mu, bounds of workspaces
 ├─ Yielder (leaf)                    sandbox/internal/yield: Yielder.mu
 ├─ ExtractLink                       sandbox/internal/extract: linked.mu, the names of one inode
 │  ├─ ExtractDirs                    sandbox/internal/extract: dirs.mu, open directories
@@ -129,6 +132,9 @@ type (
 	TurnStats      struct{}
 	HomeSize       struct{}
 	Keys           struct{}
+	WorkFiles      struct{}
+	WorkFileCalls  struct{}
+	WorkFileGates  struct{}
 	Yielder        struct{}
 	ExtractLink    struct{}
 	ExtractDirs    struct{}

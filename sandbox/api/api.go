@@ -564,6 +564,7 @@ type API interface {
 	Stats(ctx context.Context, r StatsRequest) (Stats, error)
 	Prune(ctx context.Context, r PruneRequest) (PruneResult, error)
 	Events(ctx context.Context, r EventsRequest, fn func(Event) error) error
+	WorkFiles
 	GC(ctx context.Context, r GCRequest) (GCResult, error)
 	Check(ctx context.Context, r CheckRequest) (CheckResult, error)
 	Tokens

@@ -72,7 +72,11 @@ type PutFileRequest struct {
 	Size int64 `json:"size"`
 }
 
-// EditFileRequest replaces Old, which is not empty, by New in a file of at most 16 MiB; with All wherever it is.
+// MaxEdit is how many bytes the two texts of an edit have at most.
+const MaxEdit = 768 << 10
+
+// EditFileRequest replaces Old, which is not empty, by New in a file of at most 16 MiB; with All wherever it is. Both
+// have MaxEdit bytes at most.
 type EditFileRequest struct {
 	WorkFileRequest
 	Old string `json:"old"`
@@ -128,9 +132,10 @@ type GrepRequest struct {
 
 // GrepMatch is a line that matches. Text is at most 1,000 bytes of it.
 type GrepMatch struct {
-	Path string `json:"path"`
-	Line int    `json:"line"` // from 1
-	Text string `json:"text"`
+	Path    string `json:"path"` // in the workspace, beginning with a slash
+	RawPath []byte `json:"raw_path,omitempty"`
+	Line    int    `json:"line"` // from 1
+	Text    string `json:"text"`
 }
 
 // SearchResult says how complete a search was.
@@ -160,9 +165,11 @@ const (
 
 // FileEvent is something that happened to a file.
 type FileEvent struct {
-	Kind    FileEventKind `json:"kind"`
-	Path    string        `json:"path"` // in the workspace, beginning with a slash
-	OldPath string        `json:"old_path,omitempty"`
-	Dir     bool          `json:"dir,omitempty"`
-	At      time.Time     `json:"at"`
+	Kind       FileEventKind `json:"kind"`
+	Path       string        `json:"path"` // in the workspace, beginning with a slash
+	RawPath    []byte        `json:"raw_path,omitempty"`
+	OldPath    string        `json:"old_path,omitempty"`
+	RawOldPath []byte        `json:"raw_old_path,omitempty"`
+	Dir        bool          `json:"dir,omitempty"`
+	At         time.Time     `json:"at"`
 }

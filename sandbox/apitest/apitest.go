@@ -99,6 +99,13 @@ func Run(t *testing.T, open Opener) {
 		{"CollectAndCheck", testCollectAndCheck},
 		{"Cancelled", testCancelled},
 		{"CancelledMidway", testCancelledMidway},
+		{"FilesUsed", testFilesUsed},
+		{"FilesPut", testFilesPut},
+		{"FilesEdit", testFilesEdit},
+		{"FilesSearched", testFilesSearched},
+		{"FilesWatched", testFilesWatched},
+		{"FilesRefuse", testFilesRefuse},
+		{"FilesScoped", testFilesScoped},
 		{"Restart", testRestart},
 	} {
 		t.Run(test.name, func(t *testing.T) {

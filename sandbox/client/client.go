@@ -141,6 +141,9 @@ type sink struct {
 	event    func(api.Event) error
 	file     func(api.File) error
 	read     func(api.Read) error
+	match    func(api.GrepMatch) error
+	watched  func(api.FileEvent) error
+	ready    func()
 	data     io.Writer
 }
 
@@ -205,17 +208,32 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 	}
 	x := c.newExchange(ctx, name)
 	defer x.end() // an error of a change function ends the call in the daemon, too
-	url := "http://snapfs" + wire.Route(name)
-	req, err := http.NewRequestWithContext(x.ctx, http.MethodPost, url, bytes.NewReader(body))
+	req, err := c.request(x, name, bytes.NewReader(body))
 	if err != nil {
 		return result, err
+	}
+	resp, err := c.conn.RoundTrip(req)
+	return answer[Res](ctx, c, x, name, resp, err, to)
+}
+
+// request makes the HTTP request of a call.
+func (c *Client) request(x *exchange, name string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(x.ctx, http.MethodPost, "http://snapfs"+wire.Route(name), body)
+	if err != nil {
+		return nil, err
 	}
 	if x.id != "" {
 		req.Header.Set(wire.CallHeader, x.id)
 	}
 	req.Header.Set(wire.SpokenHeader, wire.Speaks.String())
 	req.Header.Set(wire.VersionHeader, c.version)
-	resp, err := c.conn.RoundTrip(req)
+	return req, nil
+}
+
+// answer reads the response to a call, or says why there is none.
+func answer[Res any](
+	ctx context.Context, c *Client, x *exchange, name string, resp *http.Response, err error, to sink,
+) (result Res, _ error) {
 	if err != nil {
 		if x.ctx.Err() != nil {
 			return result, x.cutOff(c.dir)
@@ -237,6 +255,9 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 			Event    *api.Event      `json:"event"`
 			File     *api.File       `json:"file"`
 			Read     *api.Read       `json:"read"`
+			Match    *api.GrepMatch  `json:"match"`
+			Watched  *api.FileEvent  `json:"watched"`
+			Ready    bool            `json:"ready"`
 			Data     []byte          `json:"data"`
 			Result   json.RawMessage `json:"result"`
 			Error    *wire.Error     `json:"error"`
@@ -275,6 +296,16 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 			if err := to.read(*line.Read); err != nil {
 				return result, err
 			}
+		case line.Match != nil && to.match != nil:
+			if err := to.match(*line.Match); err != nil {
+				return result, err
+			}
+		case line.Watched != nil && to.watched != nil:
+			if err := to.watched(*line.Watched); err != nil {
+				return result, err
+			}
+		case line.Ready && to.ready != nil:
+			to.ready()
 		case line.Data != nil && to.data != nil:
 			if _, err := to.data.Write(line.Data); err != nil {
 				return result, err

@@ -70,6 +70,11 @@ func (c *conn) exchange(req *http.Request) (*http.Response, error) {
 	if err := w.Flush(); err != nil {
 		return nil, err
 	}
+	return c.response(req)
+}
+
+// response reads the head of a response.
+func (c *conn) response(req *http.Request) (*http.Response, error) {
 	c.head.N = maxHead
 	resp, err := http.ReadResponse(c.r, req)
 	c.head.N = math.MaxInt64

@@ -22,6 +22,9 @@ var forBound = map[string]bool{
 	wire.CallLocate: true, wire.CallRename: true, wire.CallDiff: true, wire.CallFiles: true,
 	wire.CallRead: true, wire.CallDelete: true, wire.CallDestroy: true,
 	wire.CallExport: true, wire.CallExtract: true, wire.CallStats: true, wire.CallPrune: true, wire.CallEvents: true,
+	wire.CallStatFile: true, wire.CallListDir: true, wire.CallGetFile: true, wire.CallPutFile: true,
+	wire.CallEditFile: true, wire.CallMakeDir: true, wire.CallMoveFile: true, wire.CallRemoveFile: true,
+	wire.CallGlob: true, wire.CallGrep: true, wire.CallWatchFiles: true,
 	wire.CallInfo: true, wire.CallCancel: true, // these two answer it less
 }
 

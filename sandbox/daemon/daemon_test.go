@@ -13,10 +13,12 @@ import (
 	"snapfs/sandbox"
 	"snapfs/sandbox/client"
 	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/internal/workfiles"
 )
 
 func TestMain(m *testing.M) {
 	treewalk.Child()
+	workfiles.Child()
 	os.Exit(m.Run())
 }
 

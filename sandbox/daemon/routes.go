@@ -111,6 +111,8 @@ func (s *server) routes() *http.ServeMux {
 	add(wire.CallDelete, handle(s, silent(h.Delete)))
 	add(wire.CallDestroy, handle(s, plain(h.Destroy)))
 
+	s.fileRoutes(add)
+
 	add(wire.CallInfo, handle(s, func(ctx context.Context, _ wire.None, _ *stream) (wire.Info, error) {
 		by := caller.From(ctx)
 		info := wire.Info{Version: s.Version, Protocol: wire.Speaks.String()}

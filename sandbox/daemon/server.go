@@ -257,7 +257,7 @@ type stream struct {
 
 	begin func(error) // sets the status of an answer that an error begins; nil: it is 200
 	sent  bool        // guarded by mu: a line was sent
-	lines bool        // guarded by mu: changes or events were sent
+	lines bool        // guarded by mu: a part of the result was sent
 
 	news   chan sandbox.Progress // of capacity 1: progress that is not written yet
 	ended  chan struct{}         // closed when the call has ended
@@ -299,7 +299,7 @@ func (s *stream) writeProgress() {
 func (s *stream) send(f wire.Frame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lines = s.lines || f.Change != nil || f.Event != nil
+	s.lines = s.lines || f.Progress == nil && f.Result == nil && f.Error == nil
 	if !s.sent && f.Error != nil && s.begin != nil {
 		s.begin(f.Error)
 	}
@@ -357,11 +357,9 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			defer s.running.Done()
 			defer out.endProgress()
 			var req Req
-			arrived := hurry(w)
-			if err := decode(r.Body, &req); err != nil {
+			if err := readRequest(w, r, &req); err != nil {
 				return res, err
 			}
-			arrived()
 			if err := who.admit(r.URL.Path, &req); err != nil {
 				return res, err
 			}
@@ -392,6 +390,21 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 		}
 		_ = out.send(wire.Frame{Result: result}) // the client is gone
 	}
+}
+
+// readRequest reads what a client asks.
+func readRequest(w http.ResponseWriter, r *http.Request, into any) error {
+	if own, ok := into.(interface {
+		read(http.ResponseWriter, *http.Request) error
+	}); ok {
+		return own.read(w, r)
+	}
+	arrived := hurry(w)
+	if err := decode(r.Body, into); err != nil {
+		return err
+	}
+	arrived()
+	return nil
 }
 
 // decode reads a request strictly, and the body to its end: the server watches for a client that goes away only then.

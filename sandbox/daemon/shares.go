@@ -16,13 +16,13 @@ type lane int
 
 const (
 	short  lane = iota // calls that are done at once, unless something that they need stands still
-	lasts              // imports, exports, comparisons, checks, collections, waits for storing
-	follow             // followers of events, who never end by themselves
+	lasts              // imports, exports, comparisons, checks, collections, waits for storing, contents of files
+	follow             // followers of events and watchers of files, who never end by themselves
 	lanes
 )
 
 // laneNames say of what there are too many.
-var laneNames = [lanes]string{short: "calls", lasts: "long calls", follow: "followers of events"}
+var laneNames = [lanes]string{short: "calls", lasts: "long calls", follow: "followers"}
 
 // laneOf tells the lane of a request and the session that asks. Questions about the daemon itself, and the calls that
 // end one or all, are in none: they hold nothing and wait for nothing but the end.
@@ -57,6 +57,14 @@ func laneOf(request any) (l lane, session string, counts bool) {
 		if r.Source != "" {
 			return lasts, session, true
 		}
+	case sandbox.WatchFilesRequest:
+		return follow, session, true
+	case sandbox.RemoveFileRequest:
+		if r.Recursive {
+			return lasts, session, true
+		}
+	case listDirRequest, sandbox.GetFileRequest, putFileRequest, sandbox.GlobRequest, sandbox.GrepRequest:
+		return lasts, session, true
 	case sandbox.ExportRequest, sandbox.ExtractRequest, sandbox.DiffRequest, sandbox.FilesRequest,
 		sandbox.ConflictsRequest:
 		return lasts, session, true

@@ -10,9 +10,15 @@
 //	{"file":{"path":"a","mode":33188,…}}
 //	{"data":"base64 of a piece of what is read"}
 //	{"event":{"id":"0199…","kind":"snapshotted",…}}
+//	{"match":{"path":"/a","line":3,"text":"…"}}
+//	{"ready":true}
+//	{"watched":{"kind":"modified","path":"/a",…}}
 //	{"result":{…}}
 //	{"error":{"class":"conflict","message":"conflict: workspace a is mounted at /mnt","errno":0}}
 //	{"error":{"class":"unavailable","message":"unavailable: 96 calls are under way, …","busy":true}}
+//
+// The body of put-file is what the file is to have, and its request is in the header Snapfs-Request. A client that sends
+// "Expect: 100-continue" is told to go on when the call has begun; without that, it may have sent the body in vain.
 //
 // Each side tells in headers which versions of the protocol it speaks, and of which version its program is. Where no
 // version is common, and where a daemon does not know a call or a field, the error says who is older, and what to do.

@@ -11,14 +11,17 @@ import (
 
 // Frame is one line of a response; exactly one field is set.
 type Frame struct {
-	Progress *api.Progress `json:"progress,omitempty"`
-	Change   *api.Change   `json:"change,omitempty"`
-	Event    *api.Event    `json:"event,omitempty"`
-	File     *api.File     `json:"file,omitempty"`
-	Read     *api.Read     `json:"read,omitempty"`
-	Data     []byte        `json:"data,omitempty"`
-	Result   any           `json:"result,omitempty"`
-	Error    *Error        `json:"error,omitempty"`
+	Progress *api.Progress  `json:"progress,omitempty"`
+	Change   *api.Change    `json:"change,omitempty"`
+	Event    *api.Event     `json:"event,omitempty"`
+	File     *api.File      `json:"file,omitempty"`
+	Read     *api.Read      `json:"read,omitempty"`
+	Match    *api.GrepMatch `json:"match,omitempty"`
+	Watched  *api.FileEvent `json:"watched,omitempty"`
+	Ready    bool           `json:"ready,omitempty"` // of CallWatchFiles: nothing is missed from now on
+	Data     []byte         `json:"data,omitempty"`
+	Result   any            `json:"result,omitempty"`
+	Error    *Error         `json:"error,omitempty"`
 }
 
 // Error carries an error over the socket: errors.Is finds its class and its errno on the other side.
@@ -99,6 +102,17 @@ const (
 	CallRead       = "read"
 	CallDelete     = "delete"
 	CallDestroy    = "destroy"
+	CallStatFile   = "stat-file"
+	CallListDir    = "list-dir"
+	CallGetFile    = "get-file"
+	CallPutFile    = "put-file"
+	CallEditFile   = "edit-file"
+	CallMakeDir    = "make-dir"
+	CallMoveFile   = "move-file"
+	CallRemoveFile = "remove-file"
+	CallGlob       = "glob"
+	CallGrep       = "grep"
+	CallWatchFiles = "watch-files"
 	CallExport     = "export"
 	CallExtract    = "extract"
 	CallStats      = "stats"
@@ -121,6 +135,13 @@ func Route(call string) string { return "/v1/" + call }
 
 // CallHeader carries the name that a client gives to a call, by which CallCancel ends it.
 const CallHeader = "Snapfs-Call"
+
+// RequestHeader has the request of CallPutFile, in JSON: the body of the HTTP request is that of the file. Its texts are in
+// ASCII, what is not is escaped.
+const RequestHeader = "Snapfs-Request"
+
+// MaxRequestHeader is how long the request in that header may be.
+const MaxRequestHeader = 14 << 10
 
 // CancelRequest names the call to end.
 type CancelRequest struct {
