@@ -405,7 +405,7 @@ func testFilesRefuse(e *env) {
 // testFilesScoped: no path leads out of a workspace, nor into what is mounted in it.
 func testFilesScoped(e *env) {
 	at := e.up("w")
-	e.sh(`cd "$1"; ln -s /etc/passwd abs; ln -s ../../../../../../etc rel; ln -s / root; mkdir tmp; mount -t tmpfs none tmp
+	e.sh(`cd "$1"; mkdir etc; ln -s /etc/passwd abs; ln -s ../../../../../../etc rel; ln -s / root; mkdir tmp; mount -t tmpfs none tmp
 		echo secret > tmp/f; ln -s tmp/f into; ln -s /proc/self/root p`, at)
 	defer e.sh(`umount "$1/tmp"`, at)
 	for path, class := range map[string]error{
@@ -418,7 +418,7 @@ func testFilesScoped(e *env) {
 	}
 	f := must[sandbox.File](e)(e.api.StatFile(e.Context(), in("root/root/../../root/")))
 	equal(e, "mode", f.Mode, 0o40755)
-	equal(e, "names", e.names("/"), "abs into p rel root tmp")
+	equal(e, "names", e.names("/"), "abs etc into p rel root tmp")
 	e.put("rel/made", "inside")
 	equal(e, "a file through a link to outside", e.sh(`cat "$1/etc/made"`, at), "inside")
 	remove := func(path string) error {
