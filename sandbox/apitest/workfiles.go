@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"snapfs/sandbox"
 )
@@ -291,6 +292,8 @@ func testFilesWatched(e *env) {
 	}
 	wait := func(want string) {
 		e.Helper()
+		late := time.NewTimer(shellTime)
+		defer late.Stop()
 		for {
 			select {
 			case v := <-events:
@@ -303,7 +306,7 @@ func testFilesWatched(e *env) {
 				}
 			case err := <-ended:
 				e.Fatalf("the watch ended: %v", err)
-			case <-e.Context().Done():
+			case <-late.C:
 				e.Fatalf("no event %s", want)
 			}
 		}
@@ -321,7 +324,7 @@ func testFilesWatched(e *env) {
 	wait("modified /d/old")
 	e.put("d/put", "new")
 	wait("created /d/put")
-	e.sh(`mv "$1/d/put" "$1/away"; rm "$1/d/old"`, at)
+	e.sh(`rm "$1/d/old"; mv "$1/d/put" "$1/away"`, at)
 	wait("deleted /d/old")
 	wait("deleted /d/put")
 	e.unmount("w") // no call keeps the mount
