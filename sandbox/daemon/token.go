@@ -55,6 +55,10 @@ var forToken = map[string]tokenCall{
 	wire.CallReads: {scopes: readScope}, wire.CallWorkspaces: {scopes: readScope}, wire.CallSnapshots: {scopes: readScope},
 	wire.CallShow: {scopes: readScope}, wire.CallDiff: {scopes: readScope}, wire.CallFiles: {scopes: readScope},
 	wire.CallRead: {scopes: readScope}, wire.CallStats: {scopes: readScope}, wire.CallEvents: {scopes: readScope},
+	wire.CallStatFile: {scopes: readScope}, wire.CallListDir: {scopes: readScope}, wire.CallGetFile: {scopes: readScope},
+	wire.CallGlob: {scopes: readScope}, wire.CallGrep: {scopes: readScope}, wire.CallWatchFiles: {scopes: readScope},
+	wire.CallPutFile: {scopes: writeScope}, wire.CallEditFile: {scopes: writeScope}, wire.CallMakeDir: {scopes: writeScope},
+	wire.CallMoveFile: {scopes: writeScope}, wire.CallRemoveFile: {scopes: writeScope},
 	wire.CallInfo: {}, wire.CallCancel: {},
 }
 
@@ -69,6 +73,7 @@ var notForToken = map[string]string{
 
 var (
 	readScope      = []api.Scope{api.ScopeRead}
+	writeScope     = []api.Scope{api.ScopeWrite}
 	snapshotScope  = []api.Scope{api.ScopeSnapshots}
 	workspaceScope = []api.Scope{api.ScopeWorkspaces}
 )
