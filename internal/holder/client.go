@@ -39,6 +39,7 @@ type Client struct {
 	ready  bool
 	closed bool
 	copies []*os.File // see HandOver
+	hands  bool       // HandOver was called
 
 	managed bool // a service manager starts the holder
 	deaths  []Death
@@ -195,6 +196,12 @@ func (c *Client) Keep(name string, data []byte, files ...*os.File) error {
 	if err := c.connectedLocked(); err != nil {
 		return err
 	}
+	if c.hands {
+		var err error
+		if files, err = c.copyLocked(files); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
 	k := Kept{name, data, files}
 	if err := c.askLocked(func(conn *wireConn) error { return conn.keep(k) }); err != nil {
 		return err
@@ -273,21 +280,28 @@ func (c *Client) serves(r *request) error {
 	return err
 }
 
-// HandOver has the client open the files that are kept a second time, until it leaves: their owners may close them, and if
-// the holder dies, the next one gets them all the same.
+// HandOver has the client open the files that are kept a second time, and those of later calls of Keep, until it leaves: their
+// owners may close them, and if the holder dies, the next one gets them all the same.
 func (c *Client) HandOver() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.hands = true
 	for _, name := range slices.Sorted(maps.Keys(c.kept)) {
 		k := c.kept[name]
-		files, err := copies(k.Files)
-		c.copies = append(c.copies, files...)
+		files, err := c.copyLocked(k.Files)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		c.kept[name] = Kept{k.Name, k.Data, files}
 	}
 	return nil
+}
+
+// copyLocked opens files a second time, until the client leaves.
+func (c *Client) copyLocked(files []*os.File) ([]*os.File, error) {
+	opened, err := copies(files)
+	c.copies = append(c.copies, opened...)
+	return opened, err
 }
 
 // copies opens files a second time. With an error it returns those that it has opened.

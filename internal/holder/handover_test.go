@@ -2,10 +2,13 @@ package holder
 
 import (
 	"errors"
+	"net"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,7 +50,10 @@ func TestHolderDiesWhileLeaving(t *testing.T) {
 		home := t.TempDir()
 		c := begun(t, home)
 		file := memfd(t, "x")
-		if err := errors.Join(c.Keep("mount/1", []byte("1"), file), c.HandOver(), file.Close()); err != nil {
+		last := memfd(t, "y") // is kept when the daemon is leaving already
+		if err := errors.Join(
+			c.Keep("mount/1", []byte("1"), file), c.HandOver(), c.Keep("mount/2", []byte("2"), last), file.Close(), last.Close(),
+		); err != nil {
 			t.Fatal(err)
 		}
 		before := c.PID()
@@ -71,8 +77,71 @@ func TestHolderDiesWhileLeaving(t *testing.T) {
 		if err := c.Leave(true); err != nil {
 			t.Fatal(err)
 		}
-		if got := describe(t, begun(t, home)); got != "mount/1=1(x)" {
+		if got := describe(t, begun(t, home)); got != "mount/1=1(x) mount/2=2(y)" {
 			t.Error(noticed, got)
 		}
+	}
+}
+
+// TestMakerFirst: the daemon that has started a holder gets the role there before all others, which may wait for it already.
+func TestMakerFirst(t *testing.T) {
+	home := t.TempDir()
+	dir, err := os.Open(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dir.Close() }()
+	fd, err := listen(int(dir.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := os.NewFile(uintptr(fd), "listener")
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, ours := os.NewFile(uintptr(pair[0]), "theirs"), os.NewFile(uintptr(pair[1]), "ours")
+	holder := &exec.Cmd{Path: self(t), Args: []string{Name, home}, ExtraFiles: []*os.File{listener, theirs}}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Wait() }() // it ends with what it keeps
+	maker, err := net.FileConn(ours)
+	if err = errors.Join(err, listener.Close(), theirs.Close(), ours.Close()); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := newWireConn(t.Context(), maker.(*net.UnixConn), int(dir.Fd()), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := optionsOf(home, daemonName, home)
+	joined := make(chan *Client, 1)
+	go func() {
+		next, err := Join(t.Context(), o, true)
+		if err != nil {
+			t.Error(err)
+		}
+		joined <- next
+	}()
+	select {
+	case next := <-joined:
+		t.Fatal("another daemon has the role", next.Leave(false))
+	case <-time.After(100 * time.Millisecond): // it would have it long since
+	}
+	if _, err := conn.serve(t.Context(), o.Start, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.keep(Kept{Name: "mount/1", Data: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.call(t.Context(), &request{Op: opLeave, To: os.Getpid()}); err != nil {
+		t.Fatal(err)
+	}
+	next := <-joined
+	if got := describe(t, next); got != "mount/1=1()" {
+		t.Error(got)
+	}
+	if err := errors.Join(conn.close(), next.Leave(false)); err != nil {
+		t.Error(err)
 	}
 }

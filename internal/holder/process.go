@@ -84,6 +84,7 @@ type process struct {
 	span     span
 
 	conns []*conn
+	maker *conn // of the daemon that has started this holder, until it has the role: nobody else is heard before
 	kept  map[string]entry
 	names []string // of kept, in order
 	files int      // kept descriptors
@@ -145,7 +146,7 @@ func (p *process) inherit(follow bool) error {
 	if err != nil {
 		return err
 	}
-	p.conns = append(p.conns, c)
+	p.conns, p.maker = append(p.conns, c), c
 	return nil
 }
 
@@ -214,6 +215,9 @@ func onSignals() (int, error) {
 func (p *process) run() {
 	for !p.end {
 		fds := []unix.PollFd{{Fd: int32(p.listener), Events: unix.POLLIN}, {Fd: int32(p.wake), Events: unix.POLLIN}}
+		if p.maker != nil {
+			fds[0].Fd = -1
+		}
 		watched := slices.Clone(p.conns)
 		for _, c := range watched {
 			fds = append(fds, unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN})

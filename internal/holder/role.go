@@ -415,7 +415,7 @@ func (p *process) grantTo(pid int) bool {
 		}
 		p.untold = true
 		p.owner = &owner{recipe: recipe{r.Start, c.exe}, conn: c, pid: c.pid, pidfd: pidfd, deadline: time.Now().Add(startWait)}
-		p.awaited = false
+		p.awaited, p.maker = false, nil
 		c.exe = -1
 		p.due = time.Time{}
 		if p.child != nil && p.child.pid == c.pid {
