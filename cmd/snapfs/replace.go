@@ -65,7 +65,7 @@ func (s *service) takeRole(ctx context.Context) error {
 	if !s.Replace {
 		return s.join(ctx, false)
 	}
-	c, err := s.asked(ctx)
+	c, err := s.askedInTime(ctx)
 	if c == nil {
 		if err != nil {
 			return err
@@ -90,6 +90,29 @@ func (s *service) asked(ctx context.Context) (*client.Client, error) {
 		}
 	}
 	return c, err
+}
+
+// askedInTime is asked, again while the process of the connection has ended: another one is about to serve, or has answered
+// what came when that one listened.
+func (s *service) askedInTime(ctx context.Context) (*client.Client, error) {
+	for begin := time.Now(); ; time.Sleep(joinAgain) {
+		c, err := s.asked(ctx)
+		if c == nil || c.Process() <= 0 || !hasEnded(c.Process()) || time.Since(begin) > otherWait {
+			return c, err
+		}
+		_ = c.Close() // whoever it was
+	}
+}
+
+// hasEnded reports whether a process has ended.
+func hasEnded(pid int) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return errors.Is(err, unix.ESRCH)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return err == nil && n > 0
 }
 
 // mayReplace refuses what would go wrong when the daemon before has left.

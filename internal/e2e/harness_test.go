@@ -160,9 +160,11 @@ func (h *home) close() {
 	if out, err := stop.CombinedOutput(); err != nil {
 		h.t.Errorf("stop: %v: %s", err, out)
 	}
-	if h.t.Failed() {
-		h.t.Logf("daemon.log:\n%s", tail(h.log()))
-	}
+	defer func() {
+		if h.t.Failed() {
+			h.t.Logf("daemon.log:\n%s", tail(h.log()))
+		}
+	}()
 	for range 300 { // what is just ending
 		if len(marked(h.tmp)) == 0 {
 			break

@@ -205,6 +205,39 @@ func TestReplaceFails(t *testing.T) {
 	}
 }
 
+// TestReplaceAfterKill: a daemon is killed, and before the next one serves, another is told to take its place: it takes that of the
+// next one, though it has asked the one before.
+func TestReplaceAfterKill(t *testing.T) {
+	h := newKeptHome(t)
+	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
+	h.write("ws/file", "text")
+	h.killed() // the next one is a child of the holder, which sees to its end
+	s := h.processes()
+	require.NoError(t, unix.Kill(s.Holder, unix.SIGSTOP)) // nobody starts another
+	require.NoError(t, unix.Kill(s.PID, unix.SIGKILL))
+	gone(t, s.PID)
+	next := h.replace()
+	require.Eventually(t, func() bool { return hasSocket(next.pid()) }, soon, time.Millisecond)
+	require.NoError(t, unix.Kill(s.Holder, unix.SIGCONT))
+	h.servedBy(next.pid())
+	require.Equal(t, "text", h.read("ws/file"))
+}
+
+// hasSocket reports whether a process has a socket, as one that waits for an answer.
+func hasSocket(pid int) bool {
+	dir := "/proc/" + itoa(pid) + "/fd"
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	for _, e := range list {
+		if to, err := os.Readlink(dir + "/" + e.Name()); err == nil && strings.HasPrefix(to, "socket:") {
+			return true
+		}
+	}
+	return false
+}
+
 // TestReplaceTogether: of many that want to take the place of a daemon at the same time, one serves in the end. Each of the
 // others was refused, or replaced in turn.
 func TestReplaceTogether(t *testing.T) {
