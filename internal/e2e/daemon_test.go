@@ -25,6 +25,7 @@ func tree(t *testing.T, dir string) {
 
 func TestRestart(t *testing.T) {
 	h := newHome(t)
+	h.keepsNothing()
 	ws := h.path("ws")
 	h.ok("create", "one")
 	h.ok("mount", "one", ws)

@@ -41,7 +41,7 @@ func deadly(t *testing.T, dir string) (command string) {
 // TestDeadlyRequest: a request of which three daemons have died is answered with an error, and nothing else is. Events and
 // the log tell which it was, and how the daemons have died.
 func TestDeadlyRequest(t *testing.T) {
-	h := newKeptHome(t)
+	h := newHome(t)
 	h.command = deadly(t, h.makeDir("bin"))
 	ws := h.path("ws")
 	h.ok("up", "ws", ws, "--transport", "dev")

@@ -15,6 +15,7 @@ import (
 // not even through a bind mount, and that what ends a mount properly leaves nothing behind.
 func TestGuardedMountpoint(t *testing.T) {
 	h := newHome(t)
+	h.keepsNothing()
 	if process(t, soon, h.makeDir("probe"), nil, "bash", "-c", `chattr +i . && chattr -i .`).code != 0 {
 		t.Skip("the file system of the test has no inode flags")
 	}

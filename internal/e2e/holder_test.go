@@ -49,7 +49,7 @@ func (h *home) killed() served {
 
 // TestKilledInside: a daemon that was started in a directory on which a workspace is mounted now, with relative paths, is started again when it is killed.
 func TestKilledInside(t *testing.T) {
-	h := newKeptHome(t)
+	h := newHome(t)
 	dir := h.makeDir("work")
 	h.begin(dir, complete, "--home", "../home", "serve", "--log", "../log")
 	h.ok("up", "ws", dir, "--from", dir, "--transport", "dev")
@@ -67,7 +67,7 @@ func TestKilledInside(t *testing.T) {
 // TestCannotStart: a daemon that cannot start leaves the mounts of the one before to the next attempt. Verbs say why it
 // does not start, and programs go on when it does; 'snapfs stop' gives the mounts up.
 func TestCannotStart(t *testing.T) {
-	h := newKeptHome(t)
+	h := newHome(t)
 	log := h.makeDir("logs") + "/log"
 	h.begin(h.tmp, complete, "serve", "--log", log)
 	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
@@ -103,7 +103,7 @@ func TestCannotStart(t *testing.T) {
 // TestHolder: the holder is a process of its own, which status shows, and ends with 'snapfs stop'. One that dies is followed by
 // another one. If both die, nothing is lost but what was open: the next daemon mounts again.
 func TestHolder(t *testing.T) {
-	h := newKeptHome(t)
+	h := newHome(t)
 	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
 	h.write("ws/file", "text")
 	first := decode[served](h, "status")
@@ -139,7 +139,7 @@ func TestHolder(t *testing.T) {
 // TestStopForce: 'snapfs stop --force' ends a daemon that does not answer, and a holder that does not start another one. What
 // was written is there, and the next daemon mounts again.
 func TestStopForce(t *testing.T) {
-	h := newKeptHome(t)
+	h := newHome(t)
 	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
 	h.ok("stop", "--force") // one that answers is not killed
 	h.ok("list")
@@ -164,7 +164,7 @@ func TestStopForce(t *testing.T) {
 // TestHolderStopped: the holder is stopped, and then the daemon dies. Verbs say so soon, and what lets it go on. When it does, so
 // do programs.
 func TestHolderStopped(t *testing.T) {
-	h := newKeptHome(t)
+	h := newHome(t)
 	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
 	file, err := os.Create(h.path("ws/file"))
 	require.NoError(t, err)
@@ -190,7 +190,7 @@ func TestHolderStopped(t *testing.T) {
 // goes on, or what it has open is gone; what it had written is there, and the next daemon mounts again.
 func TestBothKilled(t *testing.T) {
 	rng := newRand(testseed.Of(t))
-	h := newKeptHome(t)
+	h := newHome(t)
 	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
 	for round := range rounds(6, 100) {
 		name := "ws/file" + itoa(round)

@@ -125,7 +125,15 @@ func TestFullDisk(t *testing.T) {
 // TestFullDiskKilled kills the daemon again and again while its disk is full: the next one has all that was
 // acknowledged, and takes deletions and collections, which make room.
 func TestFullDiskKilled(t *testing.T) {
+	t.Run("ends", func(t *testing.T) { testFullDiskKilled(t, false) })
+	t.Run("kept", func(t *testing.T) { testFullDiskKilled(t, true) })
+}
+
+func testFullDiskKilled(t *testing.T, kept bool) {
 	d := newDisk(t, 320)
+	if !kept {
+		d.keepsNothing()
+	}
 	ws, ballast := d.path("ws"), filepath.Join(d.dir, "ballast")
 	d.ok("up", "one", ws)
 	for i := range 3 {
@@ -134,10 +142,16 @@ func TestFullDiskKilled(t *testing.T) {
 	}
 	for i := range 3 {
 		fill(t, ballast+itoa(i))
-		pid := d.pid()
-		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
-		gone(t, pid)
+		s := d.processes()
+		if kept {
+			require.NoError(t, unix.Kill(s.Holder, unix.SIGSTOP)) // it starts the next daemon when the disk is full again
+		}
+		require.NoError(t, unix.Kill(s.PID, unix.SIGKILL))
+		gone(t, s.PID)
 		fill(t, ballast+itoa(i)+"more")
+		if kept {
+			require.NoError(t, unix.Kill(s.Holder, unix.SIGCONT))
+		}
 		d.ok("list")
 		require.Len(t, decode[sandbox.SnapshotPage](d.home, "snapshots").Snapshots, 3-i)
 		if i < 2 {

@@ -123,42 +123,71 @@ const sqliteAfter = `sqlite3 db 'pragma integrity_check' | grep -qx ok; n=$(cat 
 // TestKilled kills the daemon while programs work in its workspaces, about every second: no program sees an
 // error, nothing is lost, and none has to wait for long.
 func TestKilled(t *testing.T) {
-	seed := testseed.Of(t)
-	most := 5 * time.Second
-	if text := os.Getenv(killTimeEnv); text != "" {
-		var err error
-		most, err = time.ParseDuration(text)
-		require.NoError(t, err)
-	} else if long {
-		most = time.Minute
-	}
-	for _, p := range slices.Concat(killedPrograms, moreKilledPrograms) {
-		if p.long && !long && os.Getenv(killTimeEnv) == "" {
-			continue
+	seed, most, all := testseed.Of(t), killTime(t), slices.Concat(killedPrograms, moreKilledPrograms)
+	for _, p := range all {
+		if !p.long || everyProgram() {
+			t.Run(p.name, func(t *testing.T) { p.run(t, seed, most, (*home).killDaemon) })
 		}
-		t.Run(p.name, func(t *testing.T) { p.run(t, seed, most, (*home).killDaemon) })
 	}
 }
 
-// TestReplaced is TestKilled with daemons that are replaced.
+// TestReplaced is TestKilled with daemons that are replaced by a program in their process and by other processes in turn.
 func TestReplaced(t *testing.T) {
-	seed, most := testseed.Of(t), 5*time.Second
-	if long {
-		most = time.Minute
-	}
+	seed, most := testseed.Of(t), killTime(t)
 	for _, p := range killedPrograms {
-		if p.long && !long {
+		if p.long && !everyProgram() {
 			continue
 		}
 		t.Run(p.name, func(t *testing.T) {
-			p.run(t, seed, most, func(h *home) bool { return h.run("upgrade", "--force").code == 0 })
+			n := 0
+			p.run(t, seed, most, func(h *home) bool {
+				if n++; n%2 == 0 {
+					return h.run("upgrade", "--force").code == 0
+				}
+				return h.replaced()
+			})
 		})
 	}
 }
 
+// killTime is for how long each program works.
+func killTime(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv(killTimeEnv)
+	switch {
+	case text != "":
+		most, err := time.ParseDuration(text)
+		require.NoError(t, err)
+		return most
+	case long:
+		return time.Minute
+	}
+	return 5 * time.Second
+}
+
+// everyProgram is whether the programs work that a short run leaves out.
+func everyProgram() bool { return long || os.Getenv(killTimeEnv) != "" }
+
+// replaced has another process take the place of the daemon, and reports whether one did.
+func (h *home) replaced() bool {
+	before := h.daemonPID()
+	next := h.replace()
+	for begin := time.Now(); before != 0 && time.Since(begin) < soon; time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-next.ended:
+			return false
+		default:
+		}
+		if h.daemonPID() == next.pid() {
+			return true
+		}
+	}
+	return false
+}
+
 // run has the program work while the daemon is ended over and over.
 func (p killedProgram) run(t *testing.T, seed uint64, most time.Duration, end func(*home) bool) {
-	h := newKeptHome(t)
+	h := newHome(t)
 	out, stop, asked := h.makeDir("out"), h.path("stop"), h.path("asked")
 	tools, err := filepath.Abs("testdata/killed")
 	require.NoError(t, err)
@@ -226,12 +255,8 @@ type killer struct {
 	kills int
 }
 
-// newKeptHome is newHome with a daemon whose mounts outlive it.
-func newKeptHome(t *testing.T) *home {
-	h := newHome(t)
-	h.env = append(h.env, "SNAPFS_KEEP_MOUNTS=1")
-	return h
-}
+// keepsNothing has mounts end with the daemon, of a home that has none yet.
+func (h *home) keepsNothing() { h.env = append(h.env, "SNAPFS_KEEP_MOUNTS=0") }
 
 // meanKill is how long a daemon lives, about: at most twice as long.
 const meanKill = time.Second

@@ -117,7 +117,7 @@ func TestMountNamespaces(t *testing.T) {
 	h.fails(4, "other options", "mount", "w", h.path("at"), "--writeback")
 	h.ok("mount", "w", h.path("at"), "-o", "nosuid,noexec")
 	require.Contains(t, options(t, h.path("at")), "nosuid")
-	shell(t, soon, h.path("at"), `echo > go; until test -e copy; do sleep 0.02; done; grep -qx copy copy`)
+	shell(t, soon, h.path("at"), `echo > go; until grep -qsx copy copy; do sleep 0.02; done`)
 	require.Equal(t, "w is detached", h.ok("umount", "w"))
 	end()
 	h.ok("mount", "w")

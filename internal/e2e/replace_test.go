@@ -71,7 +71,7 @@ func (h *home) inUse(dir string) *exec.Cmd {
 // TestReplace: a daemon takes the place of another one, also one of another version, while programs use its mounts and verbs are called.
 // The one before ends.
 func TestReplace(t *testing.T) {
-	h := newKeptHome(t)
+	h := newHome(t)
 	h.fails(2, "--force is about --replace", "serve", "--force")
 	first := h.replace() // nobody serves: it does
 	h.servedBy(first.pid())
@@ -129,6 +129,7 @@ func TestReplace(t *testing.T) {
 // TestReplaceRefused: where a daemon cannot leave, or is not to, it goes on, and the verb says why.
 func TestReplaceRefused(t *testing.T) {
 	h := newHome(t)
+	h.keepsNothing()
 	h.ok("up", "ws", h.path("ws"))
 	pid := h.pid()
 	sleeper := h.inUse("ws")
@@ -179,7 +180,9 @@ func TestReplaceFails(t *testing.T) {
 	defer func() { _ = busy.Close() }()
 	for _, kept := range []string{"1", "0"} {
 		h := newHome(t)
-		h.env = append(h.env, "SNAPFS_KEEP_MOUNTS="+kept)
+		if kept == "0" {
+			h.keepsNothing()
+		}
 		h.ok("up", "ws", h.path("ws"), "--transport", "dev")
 		h.write("ws/file", "text")
 		var file *os.File
@@ -208,7 +211,7 @@ func TestReplaceFails(t *testing.T) {
 // TestReplaceAfterKill: a daemon is killed, and before the next one serves, another is told to take its place: it takes that of the
 // next one, though it has asked the one before.
 func TestReplaceAfterKill(t *testing.T) {
-	h := newKeptHome(t)
+	h := newHome(t)
 	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
 	h.write("ws/file", "text")
 	h.killed() // the next one is a child of the holder, which sees to its end
@@ -241,7 +244,7 @@ func hasSocket(pid int) bool {
 // TestReplaceTogether: of many that want to take the place of a daemon at the same time, one serves in the end. Each of the
 // others was refused, or replaced in turn.
 func TestReplaceTogether(t *testing.T) {
-	h := newKeptHome(t)
+	h := newHome(t)
 	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
 	h.write("ws/file", "text")
 	before := h.pid()
@@ -288,7 +291,7 @@ func TestReplaceKilled(t *testing.T) {
 	}
 	for _, victim := range []string{"before", "next", "both", "holder"} {
 		t.Run(victim, func(t *testing.T) {
-			h := newKeptHome(t)
+			h := newHome(t)
 			h.ok("up", "ws", h.path("ws"), "--transport", "dev")
 			file, err := os.Create(h.path("ws/file"))
 			require.NoError(t, err)

@@ -122,6 +122,7 @@ func TestSnapshotView(t *testing.T) {
 // what cannot be is gone.
 func TestSnapshotViewsKilled(t *testing.T) {
 	h := newHome(t)
+	h.keepsNothing()
 	at := h.path("at")
 	h.ok("up", "app", at)
 	shell(t, soon, at, `echo kept > file`)

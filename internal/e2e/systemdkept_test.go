@@ -4,7 +4,6 @@ package e2e
 // program that writes. It prints what is no success.
 const keptMounts = `
 		systemd-analyze verify --man=no snapfs.socket snapfs.service snapfs-holder.service
-		printf '%s\n' 'keep-mounts = true' 'transport = "dev"' >>/etc/snapfs/daemon.toml
 		systemctl restart snapfs
 		mounted=$(findmnt -n -o ID /mnt/ws)
 		mkdir /mnt/ws/kept

@@ -200,7 +200,9 @@ func TestTwinKilled(t *testing.T) {
 	if long {
 		kills = 500
 	}
-	w := newTwins(t, newHome(t), testseed.Of(t), 1, true)
+	home := newHome(t)
+	home.keepsNothing()
+	w := newTwins(t, home, testseed.Of(t), 1, true)
 	h, a := w.h, w.actors[0]
 	met := 0
 	for range kills {
@@ -232,7 +234,7 @@ func TestTwinTakenOver(t *testing.T) {
 	if long {
 		most = 5 * time.Minute
 	}
-	w := newTwins(t, newKeptHome(t), testseed.Of(t), 3, false, "--transport", "dev")
+	w := newTwins(t, newHome(t), testseed.Of(t), 3, false, "--transport", "dev")
 	k := startKiller(w.h, w.seed, 300*time.Millisecond, (*home).killDaemon)
 	for begin := time.Now(); rounds < 3 || time.Since(begin) < most; rounds++ {
 		w.steps(500, func() {

@@ -29,6 +29,7 @@ var laterVersion = sync.OnceValues(func() (string, error) {
 // commands wait meanwhile, and the process stays.
 func TestUpgrade(t *testing.T) {
 	h := newHome(t)
+	h.keepsNothing()
 	h.ok("upgrade") // no daemon runs
 	h.ok("up", "one", h.path("one"))
 	h.ok("up", "two", h.path("two"))

@@ -44,14 +44,13 @@ home has one daemon; a second one is refused.
 At the start, the workspaces are mounted again that were mounted when the last daemon ended, however
 it ended. With --no-remount they are not, and later daemons do not mount them either.
 
-With --keep-mounts, mounts over /dev/fuse (--transport dev) outlive a daemon that is killed or
-crashes: the holder keeps their connections and starts the next daemon, which goes on with them.
-Programs with open files wait meanwhile; a call to which a signal comes then may end with EINTR. A
-mount over io_uring ends with its daemon, and is made again, as without the option. Programs wait
-until a daemon serves: one that cannot start is tried six times, and when a verb needs it, which says
-why. 'snapfs stop' gives the mounts up then. The program of the daemon, its log and settings should
-not lie in a workspace of its home. If the holder is killed, the daemon starts another one; if both
-are, the mounts end, and the next daemon makes them again.
+Mounts over /dev/fuse outlive a daemon that is killed or crashes: the holder keeps their connections
+and starts the next daemon, which goes on with them. Programs with open files wait meanwhile; a call
+to which a signal comes then may end with EINTR. Programs wait until a daemon serves: one that cannot
+start is tried six times, and when a verb needs it, which says why. 'snapfs stop' gives the mounts up
+then. The program of the daemon, its log and settings should not lie in a workspace of its home. If
+the holder is killed, the daemon starts another one; if both are, the mounts end, and the next daemon
+makes them again. With --keep-mounts=false, mounts end with their daemon; so do those over io_uring.
 
 The directory below a mount is immutable (chattr +i), where the file system can, while the workspace
 is to be mounted there: if the daemon is killed or ended by SIGTERM, if its dead mount is taken away,
@@ -72,18 +71,19 @@ and that before the file.
 
 A service manager that speaks the protocol of systemd is told when the daemon serves (sd_notify),
 reloads and ends, and may give it its socket (LISTEN_FDS). SIGUSR2 ends the daemon for another one,
-which is to follow within seconds: with --keep-mounts, it goes on with the mounts.
+which is to follow within seconds, and goes on with the mounts (--keep-mounts).
 
 With --replace, this process takes the place of the daemon that serves the home, if there is one:
-that lets calls end, and leaves. Mounts that outlive it (--keep-mounts) go on; others are made again.
+that lets calls end, and leaves. Mounts that outlive a daemon go on; others are made again.
 It is refused while programs use these, or calls do not end within half a minute. --force does it
 anyway. If this process does not come to serve, the daemon before is started again. The daemon of a
 service manager, or of a container, is replaced by 'snapfs upgrade'.
 
-Requests travel over io_uring if it is switched on in the kernel
-(/sys/module/fuse/parameters/enable_uring is Y), else over /dev/fuse. 'snapfs show' tells which.
+Requests travel over /dev/fuse, or with --transport uring, of this verb or of a mount, over io_uring:
+faster, but such a mount ends with a daemon that dies. It must be switched on in the kernel
+(/sys/module/fuse/parameters/enable_uring is Y); where it is, mounts use it with --keep-mounts=false.
 --enable-fuse-uring writes Y there and logs it. That affects all FUSE file systems of the machine
-that know io_uring. Nothing else changes the switch.
+that know io_uring. Nothing else changes the switch. 'snapfs show' tells what a mount uses.
 
 With --listen, the same calls, and the REST API of agent platforms, are served over HTTP, for who has a
 token ('snapfs token'). A port alone is one of 127.0.0.1. An address that other machines reach needs a
@@ -176,8 +176,8 @@ func serveFlags(o *ServeOptions) *pflag.FlagSet {
 		"merge layers, collect garbage and repack cold data after this time without a call or request; 0: never")
 	flags.BoolVar(&o.Remount, "remount", true, "mount the workspaces that were mounted when the last daemon ended")
 	flags.BoolVar(&o.NoRemount, "no-remount", false, "mount nothing at the start; later daemons do not either")
-	flags.BoolVar(&o.KeepMounts, "keep-mounts", false,
-		"mounts over /dev/fuse outlive a daemon that dies, see above (SNAPFS_KEEP_MOUNTS)")
+	flags.BoolVar(&o.KeepMounts, "keep-mounts", true,
+		"mounts over /dev/fuse outlive a daemon that dies; see above (SNAPFS_KEEP_MOUNTS)")
 	flags.IntVar(&o.MaxSnapshots, "max-snapshots", 0,
 		"limit a session to `N` snapshots; 0 is 100,000, below 0 is no limit (SNAPFS_MAX_SNAPSHOTS)")
 	flags.Int64Var(&o.MaxBytes, "max-bytes", 0,

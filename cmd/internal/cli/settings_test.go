@@ -39,6 +39,7 @@ func TestServeSettings(t *testing.T) {
 	for _, test := range []struct {
 		env, args string
 		want      ServeOptions
+		ends      bool // mounts end with their daemon
 		err       string
 	}{
 		{want: ServeOptions{IdleAfter: 10 * time.Minute}},
@@ -59,8 +60,8 @@ func TestServeSettings(t *testing.T) {
 		{env: "SNAPFS_MAX_BYTES=5GB", err: `SNAPFS_MAX_BYTES="5GB": want a whole number`},
 		{env: "SNAPFS_MAX_SNAPSHOTS=1e3", err: `SNAPFS_MAX_SNAPSHOTS="1e3": want a whole number`},
 		{env: "SNAPFS_EVENTS_KEEP=x", err: `SNAPFS_EVENTS_KEEP="x": want a whole number`},
-		{env: "SNAPFS_KEEP_MOUNTS=1", want: ServeOptions{IdleAfter: 10 * time.Minute, KeepMounts: true}},
-		{env: "SNAPFS_KEEP_MOUNTS=1", args: "--keep-mounts=false", want: ServeOptions{IdleAfter: 10 * time.Minute}},
+		{env: "SNAPFS_KEEP_MOUNTS=0", want: ServeOptions{IdleAfter: 10 * time.Minute}, ends: true},
+		{env: "SNAPFS_KEEP_MOUNTS=1", args: "--keep-mounts=false", want: ServeOptions{IdleAfter: 10 * time.Minute}, ends: true},
 		{env: "SNAPFS_KEEP_MOUNTS=some", err: `SNAPFS_KEEP_MOUNTS="some": want true or false`},
 		{env: "SNAPFS_EVENTS_AGE=90", err: `SNAPFS_EVENTS_AGE="90": want a duration such as`},
 	} {
@@ -90,6 +91,7 @@ func TestServeSettings(t *testing.T) {
 				IdleAfter: got.IdleAfter, MaxSnapshots: got.MaxSnapshots, MaxBytes: got.MaxBytes, MaxSize: got.MaxSize,
 				EventsKeep: got.EventsKeep, EventsAge: got.EventsAge, KeepMounts: got.KeepMounts,
 			}
+			test.want.KeepMounts = !test.ends
 			if !reflect.DeepEqual(set, test.want) {
 				t.Errorf("got %+v, want %+v", set, test.want)
 			}

@@ -30,7 +30,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 		Short: "replace the running daemon by the installed version",
 		Long: `Has the installed version go on as the daemon of the home: the running one lets calls end and
 becomes the new program, in the same process and with the same options. Other commands wait
-meanwhile. Mounts that outlive a daemon ('snapfs serve --keep-mounts') go on. The others are
+meanwhile. Mounts that outlive a daemon go on. The others ('snapfs serve --help' says which) are
 unmounted before and mounted again, so it is refused while programs use them, which the message
 names. --force does it anyway: their open files fail with "Transport endpoint is not connected".
 
