@@ -302,6 +302,25 @@ func (o *Overlay) moveOrphans(from, to *upper) error {
 	return nil
 }
 
+// DropKept removes what has no name any more and was kept for a successor, which is not to come. Nothing uses the overlay
+// after it but Close.
+func (o *Overlay) DropKept() error {
+	s := &o.orphans
+	if !s.live || s.layer == nil {
+		return nil
+	}
+	o.reaper.drain()
+	var names []string
+	err := eachName(s.root(), func(name string, _ uint64, _ uint32) error {
+		names = append(names, name)
+		return nil
+	})
+	for _, name := range names {
+		err = errors.Join(err, removeAll(s.root(), name))
+	}
+	return err
+}
+
 func (s *orphanTable) close() {
 	if s.layer != nil {
 		descriptors.purge(func(k fdKey) bool { return k.o.layer == s.layer })

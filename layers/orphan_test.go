@@ -134,3 +134,28 @@ func TestOrphanOfOther(t *testing.T) {
 		t.Errorf("%d links, inode %d; want 1, %d", a.Nlink, a.Ino, e.Attr.Ino)
 	}
 }
+
+// TestDropKept: what was kept for a successor that is not to come is removed.
+func TestDropKept(t *testing.T) {
+	r := newLiveRig(t)
+	r.create("f", "text")
+	if err := r.mkdir("d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"f", "d"} { // the kernel refers to them
+		if _, err := r.find(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(r.unlink("f"), r.rmdir("d")); err != nil {
+		t.Fatal(err)
+	}
+	r.wantRecords(2, 2)
+	if err := r.o.DropKept(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := os.ReadDir(filepath.Join(r.work(), orphanDir))
+	if err != nil || len(names) != 0 {
+		t.Errorf("%d stay, %v", len(names), err)
+	}
+}

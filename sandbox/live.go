@@ -269,7 +269,11 @@ func (h *Home) closeLive(l *live) (closing bool) {
 	l.users.Lock()
 	l.closed = true
 	l.users.Unlock()
-	if err := l.overlay.Close(); err != nil {
+	err := error(nil)
+	if !l.handed.Load() {
+		err = l.overlay.DropKept()
+	}
+	if err := errors.Join(err, l.overlay.Close()); err != nil {
 		h.log.Warn("closing an overlay", "workspace", l.workspace(), "error", err)
 	}
 	h.endReads(l.reads, l.record)

@@ -135,6 +135,27 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
+// TestForcedEnd: what programs have open without a name when their mount is ended is not kept for a successor.
+func TestForcedEnd(t *testing.T) {
+	s := newSuccession(t)
+	s.mount("w", MountOptions{})
+	s.sh(`mkdir w/d; echo text > w/d/a`)
+	x := hold(t, filepath.Join(s.work, "w/d"))
+	s.sh(`rm w/d/a`)
+	kept := func(want string) {
+		t.Helper()
+		if got := s.sh(`find home -path '*/#orphans/*' | wc -l`); got != want {
+			t.Errorf("%s files are kept, want %s", got, want)
+		}
+	}
+	kept("1")
+	if _, err := s.home.Unmount(s.ctx, UnmountRequest{Workspace: "w", Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	kept("0")
+	x.end()
+}
+
 // TestHandOverPaused: a paused workspace stays paused, and one that was renamed has its name.
 func TestHandOverPaused(t *testing.T) {
 	s := newSuccession(t)
