@@ -25,6 +25,7 @@
 //	HOME/uppers/N/      upper/ and work/ of the upper with number N
 //	HOME/lost+found/    directories that no record named when the home was opened
 //	HOME/empty/         stays empty: the tree of a workspace that was made from nothing, for comparisons
+//	HOME/mnt/NAME       mountpoints of services (ServiceMountpoint); no other place in the home is one
 //	HOME/daemon.sock    socket of the daemon, if one serves the home
 //
 // An upper never moves: sealing it changes the record that names it, not its path, so one transaction is all that

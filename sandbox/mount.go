@@ -208,6 +208,9 @@ func (h *Home) mountTarget(
 		at, err = lookApart(ctx, v, mountpoint)
 		return at, mounts, err
 	}
+	if err := h.makeServicePoints(ctx, mountpoint); err != nil {
+		return location{}, nil, err
+	}
 	err = asUser(ctx, func() (err error) {
 		at, err = h.locate(mountpoint, mounts)
 		return err
@@ -337,7 +340,7 @@ func (h *Home) checkMountpoint(at location, mounts mountTable, makeIt bool) (mad
 	case at.inside != "":
 		return false, fmt.Errorf("%w: %s is inside the mount of workspace %s: choose a place outside",
 			ErrConflict, at.path, at.inside)
-	case at.view.own() && below(at.path, h.dir):
+	case at.view.own() && below(at.path, h.dir) && !h.isServicePoint(at.path):
 		return false, fmt.Errorf("%w: %s is inside the home %s: choose a place outside", ErrConflict, at.path, h.dir)
 	case at.view.own() && below(h.dir, at.path):
 		return false, fmt.Errorf("%w: a mount at %s would hide the home %s: choose another place",

@@ -70,7 +70,7 @@ func (l mountLocation) leave() {
 // same place has left there, after a crash, is as if it were done now.
 func (h *Home) prepare(ctx context.Context, w *catalog.Workspace, at location, fresh bool) mountLocation {
 	path := at.path
-	l := mountLocation{path: path, fresh: fresh, made: fresh && h.ownPoints, by: peer.From(ctx)}
+	l := mountLocation{path: path, fresh: fresh, made: fresh && (h.ownPoints || h.isServicePoint(path)), by: peer.From(ctx)}
 	earlier := w.Mount
 	if earlier != nil && (!earlier.Mounted || earlier.Mountpoint != path || h.copied(earlier.Home)) {
 		earlier = nil

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"io"
+	"path/filepath"
 	"time"
 )
 
@@ -14,7 +15,8 @@ import (
 // as if the workspace were the whole file system: no path leads out of it, whatever programs change meanwhile. What else
 // is mounted inside the workspace is not entered: ErrRefused.
 //
-// Safe for concurrent use. A cancelled call leaves nothing half done.
+// Safe for concurrent use. A cancelled call leaves nothing half done, but for RemoveFile with Recursive. Functions that a
+// call is given, readers and writers, are called one at a time, and not after it has returned.
 type WorkFiles interface {
 	// StatFile describes what a path leads to; with NoFollow a symbolic link itself.
 	StatFile(ctx context.Context, r WorkFileRequest) (File, error)
@@ -23,7 +25,8 @@ type WorkFiles interface {
 	// GetFile writes a range of a regular file, ErrInvalid for anything else.
 	GetFile(ctx context.Context, r GetFileRequest, w io.Writer) (File, error)
 	// PutFile makes a file of what body gives, or replaces one. Others see the old contents or the new ones, whole; an
-	// error or the end of ctx leaves the old ones.
+	// error or the end of ctx leaves the old ones. What has the file open, and its other hard links, keep the old ones. The
+	// last link of a path is followed, be what it leads to there or not; with NoFollow it is replaced.
 	PutFile(ctx context.Context, r PutFileRequest, body io.Reader) (File, error)
 	// EditFile replaces a text in a file, which is read and replaced as by PutFile. ErrConflict if the text is not there, or
 	// more than once without All, or if the file changes meanwhile.
@@ -40,9 +43,15 @@ type WorkFiles interface {
 	// Grep calls fn for the lines that match a regular expression, file by file in the order of names.
 	Grep(ctx context.Context, r GrepRequest, fn func(GrepMatch) error) (SearchResult, error)
 	// WatchFiles calls fn for what happens to files until ctx ends, or the workspace is unmounted: ErrConflict. It calls
-	// ready, if that is not nil, when nothing that happens from then on is missed.
+	// ready, if that is not nil, when nothing that happens from then on is missed. It tells what programs do; a rollback,
+	// an undo and what else moves the workspace is told as FileOverflow.
 	WatchFiles(ctx context.Context, r WatchFilesRequest, ready func(), fn func(FileEvent) error) error
 }
+
+// ServiceMountpoint is where a service that uses the files of a workspace mounts it unless it is told where: in the
+// directory mnt of the home, as the home itself calls its directory. Name it in a MountRequest, with MakeMountpoint. The
+// directory is removed when the workspace is unmounted. A workspace that was renamed keeps its place.
+func ServiceMountpoint(home, workspace string) string { return filepath.Join(home, "mnt", workspace) }
 
 // WorkFileRequest names something in a workspace.
 type WorkFileRequest struct {
@@ -62,7 +71,8 @@ type GetFileRequest struct {
 // PutFileRequest writes a file.
 type PutFileRequest struct {
 	WorkFileRequest
-	// Mode are the permissions of a new file, 0 for 0644. A file that is replaced keeps its permissions and owner.
+	// Mode are the permissions of a new file, 0 for 0644. A file that is replaced keeps its permissions, its owner, its ACL
+	// and its attributes named user.*.
 	Mode uint32 `json:"mode,omitempty"`
 	// Parents makes missing directories on the way.
 	Parents bool `json:"parents,omitempty"`

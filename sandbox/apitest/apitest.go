@@ -99,6 +99,7 @@ func Run(t *testing.T, open Opener) {
 		{"CollectAndCheck", testCollectAndCheck},
 		{"Cancelled", testCancelled},
 		{"CancelledMidway", testCancelledMidway},
+		{"MountOfService", testMountOfService},
 		{"FilesUsed", testFilesUsed},
 		{"FilesPut", testFilesPut},
 		{"FilesEdit", testFilesEdit},

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -449,5 +451,36 @@ func testFilesScoped(e *env) {
 	})
 	if err != nil {
 		e.Error(err)
+	}
+}
+
+// testMountOfService: a workspace can be mounted in the home, at one place, which goes with the mount.
+func testMountOfService(e *env) {
+	e.create("w", "")
+	at := sandbox.ServiceMountpoint(e.home, "w")
+	mount := func(at string) error {
+		_, err := e.api.Mount(e.Context(), sandbox.MountRequest{Workspace: "w", Mountpoint: at, MakeMountpoint: true})
+		return err
+	}
+	e.wants(mount(at+"/deeper"), sandbox.ErrConflict, "home")
+	e.wants(mount(filepath.Dir(at)), sandbox.ErrConflict, "home")
+	e.wants(mount(at+"/../../uppers/x"), sandbox.ErrConflict, "home")
+	if err := mount(at); err != nil {
+		e.Fatal(err)
+	}
+	e.put("f", "x")
+	equal(e, "what programs see", e.sh(`cat "$1/f"`, at), "x")
+	must[sandbox.Workspace](e)(e.api.Unmount(e.Context(), sandbox.UnmountRequest{Workspace: "w"}))
+	if _, err := os.Lstat(at); !errors.Is(err, os.ErrNotExist) {
+		e.Errorf("the mountpoint is left: %v", err)
+	}
+	if err := mount(at); err != nil {
+		e.Fatal(err)
+	}
+	e.reopen(true)
+	equal(e, "mounted again", e.get("f"), "x")
+	e.reopen(false)
+	if _, err := os.Lstat(at); !errors.Is(err, os.ErrNotExist) {
+		e.Errorf("the mountpoint is left: %v", err)
 	}
 }

@@ -88,9 +88,9 @@ type Call struct {
 	Body   io.Reader // of a Put
 	Size   int64     // of Body; -1: not known
 
-	Data  io.Writer             // of a Get
+	Data  io.Writer               // of a Get
 	Item  func(item []byte) error // of calls that give parts
-	Ready func()                // of a Watch; may be nil
+	Ready func()                  // of a Watch; may be nil
 }
 
 // Make makes a call, and reads its result. ErrUnavailable if the child ends meanwhile, or cannot be started. It returns

@@ -12,9 +12,9 @@ import (
 
 // target is a name that is to be given to a new file. Close it.
 type target struct {
-	dir  int    // descriptor of its directory
-	name string // its last name, which is no link, or one that is to be replaced
-	path string // from the root
+	dir  int          // descriptor of its directory
+	name string       // its last name, which is no link, or one that is to be replaced
+	path string       // from the root
 	old  *unix.Stat_t // what has it now; nil: nothing
 	was  int          // descriptor of that, which does nothing; -1: none
 }
