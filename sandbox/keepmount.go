@@ -95,6 +95,9 @@ func (h *Home) endMove(l *live, upper uint64, told bool) {
 		l.upper.Store(upper)
 		l.moving.Store(!told)
 		h.keep(l)
+		if told {
+			l.tellMoved()
+		}
 	}
 }
 

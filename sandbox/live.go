@@ -44,6 +44,8 @@ type live struct {
 
 	shown atomic.Pointer[shown] // stored under the lock of the workspace
 
+	moved atomic.Pointer[chan struct{}] // see nextMove; nil if nobody waits
+
 	users  lockorder.RWMutex[lockorder.LiveUsers] // held for reading while the overlay is used, for writing to close it
 	closed bool                                   // guarded by users
 

@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	"snapfs/sandbox/api"
-	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/peer"
 	"snapfs/sandbox/internal/workfiles"
 )
@@ -88,16 +87,6 @@ func (h *Home) Grep(ctx context.Context, r GrepRequest, fn func(GrepMatch) error
 	return done, h.inFiles(ctx, r.WorkFileRequest, "search files", c, &done, r.Pattern, r.Include)
 }
 
-// WatchFiles implements API.
-func (h *Home) WatchFiles(ctx context.Context, r WatchFilesRequest, ready func(), fn func(FileEvent) error) error {
-	raw := func(e FileEvent) FileEvent {
-		e.Path, e.OldPath = rawOr(e.RawPath, e.Path), rawOr(e.RawOldPath, e.OldPath)
-		return e
-	}
-	c := workfiles.Call{Do: workfiles.Watch, Request: r, Item: itemsOf(raw, fn), Ready: ready}
-	return h.inFiles(ctx, r.WorkFileRequest, "watch files", c, &struct{}{})
-}
-
 // rawOr is a path as it is, which JSON may have spoilt.
 func rawOr(raw []byte, path string) string {
 	if raw != nil {
@@ -143,45 +132,55 @@ func (h *Home) inFiles(
 		return err
 	}
 	defer end()
-	if c.Do == workfiles.Watch { // to wait for events is no work
-		h.idler.leave()
-		defer h.idler.enter()
-	}
 	return h.makeInFiles(ctx, r, what, c, into, texts)
 }
 
 func (h *Home) makeInFiles(
 	ctx context.Context, r WorkFileRequest, what string, c workfiles.Call, into any, texts []string,
 ) error {
+	l, err := h.filesOf(ctx, r, what, texts)
+	if err != nil {
+		return err
+	}
+	return h.makeOn(ctx, l, c, into)
+}
+
+// filesOf gives the connection of the workspace that a request names.
+func (h *Home) filesOf(ctx context.Context, r WorkFileRequest, what string, texts []string) (*live, error) {
 	for _, text := range append(texts, r.Path) {
 		if !utf8.ValidString(text) {
-			return fmt.Errorf("%w: paths and texts of a call about files must be UTF-8", ErrInvalid)
+			return nil, fmt.Errorf("%w: paths and texts of a call about files must be UTF-8", ErrInvalid)
 		}
 	}
 	w, err := h.useWorkspace(ctx, r.Access, r.Workspace, what)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l := h.liveOf(w.ID)
 	if l == nil {
-		return fmt.Errorf("%w: workspace %s is not mounted: mount it to use its files", ErrConflict, w.ID)
+		return nil, fmt.Errorf("%w: workspace %s is not mounted: mount it to use its files", ErrConflict, w.ID)
 	}
+	return l, nil
+}
+
+// makeOn makes a call where a connection is mounted.
+func (h *Home) makeOn(ctx context.Context, l *live, c workfiles.Call, into any) error {
 	c.User = peer.From(ctx)
 	met := false
 	c.Opened = func() error {
 		met = true
 		return h.stillHas(l)
 	}
-	at := l.at()
-	if c.Mount, err = mountOf(l, at.path); err != nil {
+	var err error
+	if c.Mount, err = mountOf(l, l.at().path); err != nil {
 		return err
 	}
-	err = h.untilGone(ctx, l, func(ctx context.Context) error { return h.files.Make(ctx, c, into) })
+	err = until(ctx, l.mount.Done(), errUnmounted, func(ctx context.Context) error { return h.files.Make(ctx, c, into) })
 	if met || !errors.Is(err, ErrConflict) {
 		return err
 	}
 	// It was moved, or is detached.
-	moved, e := h.pointOf(w, l)
+	moved, e := pointOf(l)
 	if e != nil {
 		return e
 	}
@@ -189,7 +188,7 @@ func (h *Home) makeInFiles(
 		return err
 	}
 	c.Mount.Path = moved
-	return h.untilGone(ctx, l, func(ctx context.Context) error { return h.files.Make(ctx, c, into) })
+	return until(ctx, l.mount.Done(), errUnmounted, func(ctx context.Context) error { return h.files.Make(ctx, c, into) })
 }
 
 // mountOf is where a child finds the mount of a connection.
@@ -205,7 +204,7 @@ func mountOf(l *live, path string) (workfiles.Mount, error) {
 }
 
 // pointOf is where a connection is mounted now.
-func (h *Home) pointOf(w *catalog.Workspace, l *live) (string, error) {
+func pointOf(l *live) (string, error) {
 	mounts, err := l.at().view.mounts()
 	if err != nil {
 		return "", err
@@ -218,7 +217,7 @@ func (h *Home) pointOf(w *catalog.Workspace, l *live) (string, error) {
 	}
 	if point == "" {
 		return "", fmt.Errorf("%w: workspace %s is not mounted where its files can be used: unmount it with force, "+
-			"and mount it again", ErrConflict, w.ID)
+			"and mount it again", ErrConflict, l.workspace())
 	}
 	return point, nil
 }
@@ -238,22 +237,22 @@ func (h *Home) stillHas(l *live) error {
 	return nil
 }
 
-// untilGone runs fn until a connection has ended, if that comes first.
-func (h *Home) untilGone(ctx context.Context, l *live, fn func(ctx context.Context) error) error {
+// until runs fn with a context that ends when a channel is closed; then the error is cause.
+func until(ctx context.Context, closed <-chan struct{}, cause error, fn func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan struct{})
 	defer close(done)
 	go func() { // ends with fn
 		select {
-		case <-l.mount.Done():
-			cancel(errUnmounted)
+		case <-closed:
+			cancel(cause)
 		case <-done:
 		}
 	}()
 	err := fn(ctx)
-	if errors.Is(context.Cause(ctx), errUnmounted) && (errors.Is(err, context.Canceled) || errors.Is(err, ErrConflict)) {
-		return errUnmounted
+	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), cause) {
+		return cause
 	}
 	return err
 }

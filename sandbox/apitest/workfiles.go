@@ -329,6 +329,11 @@ func testFilesWatched(e *env) {
 	e.sh(`rm "$1/d/old"; mv "$1/d/put" "$1/away"`, at)
 	wait("deleted /d/old")
 	wait("deleted /d/put")
+	e.snapshot("w", "s")
+	must[sandbox.RollbackResult](e)(e.api.Rollback(e.Context(), sandbox.RollbackRequest{Workspace: "w", Snapshot: "s"}))
+	wait("overflow /d")
+	e.sh(`echo > "$1/d/x/after"`, at)
+	wait("created /d/x/after")
 	e.unmount("w") // no call keeps the mount
 	e.wants(<-ended, sandbox.ErrConflict, "unmounted")
 	err := e.api.WatchFiles(e.Context(), sandbox.WatchFilesRequest{WorkFileRequest: in("d")}, nil, nil)

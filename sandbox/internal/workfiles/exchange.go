@@ -107,9 +107,7 @@ func (x *exchange) take(c Call, into any) error {
 		case item:
 			err = c.Item(text)
 		case ready:
-			if c.Ready != nil {
-				c.Ready()
-			}
+			err = c.Ready()
 		case result:
 			return json.Unmarshal(text, into)
 		case fault:

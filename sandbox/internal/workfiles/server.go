@@ -90,7 +90,7 @@ type Call struct {
 
 	Data  io.Writer               // of a Get
 	Item  func(item []byte) error // of calls that give parts
-	Ready func()                  // of a Watch; may be nil
+	Ready func() error            // of a Watch
 }
 
 // Make makes a call, and reads its result. ErrUnavailable if the child ends meanwhile, or cannot be started. It returns
