@@ -171,8 +171,21 @@ func (j *job) run() (any, error) {
 	return j.do(r)
 }
 
-// open opens the root of the mount.
-func (j *job) open() (*scoped.Root, error) {
+// open opens the root of the mount, with the rights of this process: a user need not have any to the directories above.
+func (j *job) open() (r *scoped.Root, err error) {
+	if j.User == nil {
+		return j.openRoot()
+	}
+	done := make(chan struct{})
+	go func() { // on a thread that has not given up its rights
+		defer close(done)
+		r, err = j.openRoot()
+	}()
+	<-done
+	return r, err
+}
+
+func (j *job) openRoot() (*scoped.Root, error) {
 	above := "/"
 	if j.Mount.Process != 0 {
 		above = "/proc/" + strconv.Itoa(j.Mount.Process) + "/root"

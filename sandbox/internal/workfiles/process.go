@@ -124,7 +124,8 @@ func (c *child) die() {
 	for x := range calls {
 		x.close()
 	}
-	_ = c.parent.Close() // nothing more is sent
+	_ = c.parent.Close()     // nothing more is sent
+	_ = c.cmd.Process.Kill() // it may have ended
 }
 
 func (c *child) dead() bool {
@@ -179,10 +180,9 @@ func (c *child) end() {
 		return
 	case <-time.After(endWait):
 	}
-	_ = c.cmd.Process.Kill() // it may have ended
+	c.die()
 	select {
 	case <-c.ended:
 	case <-time.After(lookEvery):
 	}
-	c.die()
 }

@@ -50,6 +50,8 @@ const (
 	// mostWatching is how many of these are watches, each with an instance of inotify, of which the kernel allows a user
 	// 128 if it is not told otherwise.
 	mostWatching, mostWatchingOne = 96, 32
+	// mostRepeats is how often a call is made whose child ends before it has begun.
+	mostRepeats = 3
 )
 
 // Server is the parent's side. Safe for concurrent use.
@@ -110,17 +112,33 @@ func (s *Server) Make(ctx context.Context, c Call, into any) error {
 	if c.Do == Put || c.Do == Edit {
 		t.Temp = scoped.TempPrefix + rand.Text()
 	}
-	err := s.make(ctx, t, c, into)
+	err := s.repeat(ctx, t, c, into)
 	if t.Temp != "" && errors.Is(err, errChildGone) {
 		s.sweep(t, c.Path)
 	}
 	return err
 }
 
-func (s *Server) make(ctx context.Context, t task, c Call, into any) (err error) {
+// repeat makes a call, and again if the child ends before it has begun.
+func (s *Server) repeat(ctx context.Context, t task, c Call, into any) (err error) {
 	if t.Request, err = json.Marshal(c.Request); err != nil {
 		return err
 	}
+	begun, opened := false, c.Opened
+	c.Opened = func() error {
+		begun = true
+		return opened()
+	}
+	for range mostRepeats {
+		err = s.make(ctx, t, c, into)
+		if begun || !errors.Is(err, errChildGone) {
+			return err
+		}
+	}
+	return err
+}
+
+func (s *Server) make(ctx context.Context, t task, c Call, into any) error {
 	ch, err := s.start()
 	if err != nil {
 		return err
@@ -135,6 +153,9 @@ func (s *Server) make(ctx context.Context, t task, c Call, into any) (err error)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if errors.Is(err, errChildGone) {
+		ch.die() // it is about to end, if it has not
+	}
 	return err
 }
 
@@ -148,7 +169,7 @@ func (s *Server) sweep(t task, path string) {
 	}
 	s.sweeping.Go(func() { // Close ends it, and waits
 		c := Call{Request: api.WorkFileRequest{Path: path}, Opened: func() error { return nil }}
-		if err := s.make(context.Background(), t, c, &nothing{}); err != nil && !errors.Is(err, api.ErrNotFound) {
+		if err := s.repeat(context.Background(), t, c, &nothing{}); err != nil && !errors.Is(err, api.ErrNotFound) {
 			s.log.Warn("a file that was not complete may be left", "name", t.Temp, "error", err)
 		}
 	})

@@ -47,7 +47,7 @@ func (r *Root) Edit(ctx context.Context, q api.EditFileRequest, temp string) (ap
 		return done, err
 	}
 	defer d.drop()
-	e := &editor{old: []byte(q.Old), new: []byte(q.New), all: q.All, from: io.LimitReader(from, maxEdit+1)}
+	e := &editor{old: []byte(q.Old), new: []byte(q.New), from: io.LimitReader(from, maxEdit+1)}
 	if _, err := d.copy(ctx, e); err != nil {
 		return done, Fault(q.Path, err)
 	}
@@ -85,7 +85,6 @@ func (t *target) unchanged() error {
 // editor reads a text with all places of old replaced by new.
 type editor struct {
 	old, new []byte
-	all      bool
 	from     io.Reader
 
 	found int    // how often old was there
