@@ -118,6 +118,7 @@ type Home struct {
 	merger    *layerstore.Merger
 	idler     *idler
 	files     *workfiles.Server
+	mounts    mountReader
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
@@ -462,7 +463,7 @@ func (h *Home) Close() error {
 	if errors.Is(err, unix.ENOSPC) {
 		return err
 	}
-	h.closed, h.closeErr = true, errors.Join(err, h.unlock())
+	h.closed, h.closeErr = true, errors.Join(err, h.mounts.close(), h.unlock())
 	return h.closeErr
 }
 

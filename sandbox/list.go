@@ -47,9 +47,11 @@ func (h *Home) Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, er
 	if err != nil {
 		return WorkspacePage{}, err
 	}
-	mounts, err := readMounts()
-	if err != nil {
-		return WorkspacePage{}, err
+	var mounts mountTable
+	if h.Mounts() > 0 {
+		if mounts, err = h.mounts.read(); err != nil {
+			return WorkspacePage{}, err
+		}
 	}
 	page := WorkspacePage{Workspaces: []Workspace{}}
 	crossed := crossing{}
@@ -244,7 +246,7 @@ func (h *Home) describe(w *catalog.Workspace) (Workspace, error) {
 	var mounts mountTable
 	if l := h.liveOf(w.ID); l != nil && !l.shown.Load().attached.Visible() {
 		var err error
-		if mounts, err = readMounts(); err != nil {
+		if mounts, err = h.mounts.read(); err != nil {
 			return Workspace{}, err
 		}
 	}

@@ -26,6 +26,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ UnmountErrors (leaf)              sandbox: in Home.unmountAll
 ├─ Places (leaf)                     sandbox: places.mu, calls that work at a time
 ├─ HostProbe (leaf)                  sandbox: hostProbe.mu
+├─ MountReader (leaf)                sandbox: mountReader.mu, the table of mounts that calls share
 ├─ TurnStats (leaf)                  sandbox: turnStats.mu, what turns changed
 ├─ HomeSize (leaf)                   sandbox: homeSize.mu
 ├─ Keys (leaf)                       sandbox/internal/keylock: Locks.mu
@@ -129,6 +130,7 @@ type (
 	UnmountErrors  struct{}
 	Places         struct{}
 	HostProbe      struct{}
+	MountReader    struct{}
 	TurnStats      struct{}
 	HomeSize       struct{}
 	Keys           struct{}

@@ -299,16 +299,28 @@ func (s *stream) writeProgress() {
 func (s *stream) send(f wire.Frame) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.writeLocked(f); err != nil {
+		return err
+	}
+	return s.ctl.Flush()
+}
+
+// write writes a line, which goes with what follows: the end of a short answer in one piece.
+func (s *stream) write(f wire.Frame) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writeLocked(f)
+}
+
+// writeLocked writes a line. The caller holds mu.
+func (s *stream) writeLocked(f wire.Frame) error {
 	s.lines = s.lines || f.Progress == nil && f.Result == nil && f.Error == nil
 	if !s.sent && f.Error != nil && s.begin != nil {
 		s.begin(f.Error)
 	}
 	s.sent = true
 	_ = s.ctl.SetWriteDeadline(time.Now().Add(answerWait)) // only a writer that is not the server's has none
-	if err := s.out.Encode(f); err != nil {
-		return err
-	}
-	return s.ctl.Flush()
+	return s.out.Encode(f)
 }
 
 // delivered reports whether the client has a part of the result.
@@ -388,7 +400,7 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			out.fail(x, err)
 			return
 		}
-		_ = out.send(wire.Frame{Result: result}) // the client is gone
+		_ = out.write(wire.Frame{Result: result}) // the client is gone
 	}
 }
 
