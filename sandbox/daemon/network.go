@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -79,7 +80,11 @@ func listenAt(ctx context.Context, at string, handed *os.File) (*net.TCPListener
 	if handed != nil {
 		l, err = net.FileListener(handed)
 	} else {
-		l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", at)
+		kind := "tcp"
+		if ap, e := netip.ParseAddrPort(at); e == nil && ap.Addr().Is4() {
+			kind = "tcp4" // else 0.0.0.0 is all addresses of IPv6, too
+		}
+		l, err = (&net.ListenConfig{}).Listen(ctx, kind, at)
 	}
 	if err != nil {
 		return nil, err
