@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -190,6 +191,7 @@ func testCancelled(e *env) {
 			return err
 		},
 	}
+	maps.Copy(calls, fileCalls(api))
 	for m := range reflect.TypeFor[sandbox.API]().Methods() {
 		if m.Name != "Close" && calls[m.Name] == nil {
 			e.Errorf("%s is not tried", m.Name)
