@@ -47,7 +47,8 @@ func (h *Home) PutFile(ctx context.Context, r PutFileRequest, body io.Reader) (f
 // EditFile implements API.
 func (h *Home) EditFile(ctx context.Context, r EditFileRequest) (done EditFileResult, err error) {
 	if len(r.Old)+len(r.New) > api.MaxEdit {
-		return done, fmt.Errorf("%w: the texts of an edit have %d bytes: at most %d", ErrInvalid, len(r.Old)+len(r.New), api.MaxEdit)
+		return done, fmt.Errorf("%w: the texts of an edit have %d bytes: at most %d",
+			ErrInvalid, len(r.Old)+len(r.New), api.MaxEdit)
 	}
 	c := workfiles.Call{Do: workfiles.Edit, Request: r, Path: r.Path}
 	err = h.changeFiles(ctx, r.WorkFileRequest, "edit a file", c, &done, r.Old, r.New)

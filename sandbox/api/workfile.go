@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// WorkFiles are calls about the files of a workspace as a program in it would make them: what they write, programs see at
-// once, and the other way round. The workspace must be mounted: ErrConflict if it is not. Changes of a paused workspace
-// wait until it is resumed, or ctx ends.
+// WorkFiles are calls about the files of a workspace as a program in it would make them: what they write, programs see
+// at once, and the other way round. The workspace must be mounted: ErrConflict if it is not. Changes of a paused
+// workspace wait until it is resumed, or ctx ends.
 //
-// Paths are those of the workspace, "/" is its root, and they may begin with a slash or not. Symbolic links are followed
-// as if the workspace were the whole file system: no path leads out of it, whatever programs change meanwhile. What else
-// is mounted inside the workspace is not entered: ErrRefused.
+// Paths are those of the workspace, "/" is its root, and they may begin with a slash or not. Symbolic links are
+// followed as if the workspace were the whole file system: no path leads out of it, whatever programs change meanwhile.
+// What else is mounted inside the workspace is not entered: ErrRefused.
 //
-// Safe for concurrent use. A cancelled call leaves nothing half done, but for RemoveFile with Recursive. Functions that a
-// call is given, readers and writers, are called one at a time, and not after it has returned.
+// Safe for concurrent use. A cancelled call leaves nothing half done, but for RemoveFile with Recursive. Functions that
+// a call is given, readers and writers, are called one at a time, and not after it has returned.
 type WorkFiles interface {
 	// StatFile describes what a path leads to; with NoFollow a symbolic link itself.
 	StatFile(ctx context.Context, r WorkFileRequest) (File, error)
@@ -25,18 +25,18 @@ type WorkFiles interface {
 	// GetFile writes a range of a regular file, ErrInvalid for anything else.
 	GetFile(ctx context.Context, r GetFileRequest, w io.Writer) (File, error)
 	// PutFile makes a file of what body gives, or replaces one. Others see the old contents or the new ones, whole; an
-	// error or the end of ctx leaves the old ones. What has the file open, and its other hard links, keep the old ones. The
-	// last link of a path is followed, be what it leads to there or not; with NoFollow it is replaced.
+	// error or the end of ctx leaves the old ones. What has the file open, and its other hard links, keep the old ones.
+	// The last link of a path is followed, be what it leads to there or not; with NoFollow it is replaced.
 	PutFile(ctx context.Context, r PutFileRequest, body io.Reader) (File, error)
-	// EditFile replaces a text in a file, which is read and replaced as by PutFile. ErrConflict if the text is not there, or
-	// more than once without All, or if the file changes meanwhile.
+	// EditFile replaces a text in a file, which is read and replaced as by PutFile. ErrConflict if the text is not there,
+	// or more than once without All, or if the file changes meanwhile.
 	EditFile(ctx context.Context, r EditFileRequest) (EditFileResult, error)
 	// MakeDir makes a directory; ErrConflict if there is something, unless it is a directory and Parents is set.
 	MakeDir(ctx context.Context, r MakeDirRequest) (File, error)
 	// MoveFile renames.
 	MoveFile(ctx context.Context, r MoveFileRequest) error
-	// RemoveFile removes a file or a directory; ErrConflict for one that is not empty, unless Recursive is set. ErrNotFound
-	// if there is nothing.
+	// RemoveFile removes a file or a directory; ErrConflict for one that is not empty, unless Recursive is set.
+	// ErrNotFound if there is nothing.
 	RemoveFile(ctx context.Context, r RemoveFileRequest) error
 	// Glob calls fn for the paths that match a pattern, in the order of names.
 	Glob(ctx context.Context, r GlobRequest, fn func(File) error) (SearchResult, error)
@@ -49,8 +49,8 @@ type WorkFiles interface {
 }
 
 // ServiceMountpoint is where a service that uses the files of a workspace mounts it unless it is told where: in the
-// directory mnt of the home, as the home itself calls its directory. Name it in a MountRequest, with MakeMountpoint. The
-// directory is removed when the workspace is unmounted. A workspace that was renamed keeps its place.
+// directory mnt of the home, as the home itself calls its directory. Name it in a MountRequest, with MakeMountpoint.
+// The directory is removed when the workspace is unmounted. A workspace that was renamed keeps its place.
 func ServiceMountpoint(home, workspace string) string { return filepath.Join(home, "mnt", workspace) }
 
 // WorkFileRequest names something in a workspace.
@@ -71,8 +71,8 @@ type GetFileRequest struct {
 // PutFileRequest writes a file.
 type PutFileRequest struct {
 	WorkFileRequest
-	// Mode are the permissions of a new file, 0 for 0644. A file that is replaced keeps its permissions, its owner, its ACL
-	// and its attributes named user.*.
+	// Mode are the permissions of a new file, 0 for 0644. A file that is replaced keeps its permissions, its owner, its
+	// ACL and its attributes named user.*.
 	Mode uint32 `json:"mode,omitempty"`
 	// Parents makes missing directories on the way.
 	Parents bool `json:"parents,omitempty"`
@@ -129,12 +129,13 @@ type GlobRequest struct {
 	Limit   int    `json:"limit,omitempty"` // of results; 0 means 1,000, and it is clamped at 10,000
 }
 
-// GrepRequest looks in the regular files below Path, or in the file at Path, for lines that match Pattern, in the syntax
-// of RE2. Binary files, and directories named .git unless Hidden is set, are passed over.
+// GrepRequest looks in the regular files below Path, or in the file at Path, for lines that match Pattern, in the
+// syntax of RE2. Binary files, and directories named .git unless Hidden is set, are passed over.
 type GrepRequest struct {
 	WorkFileRequest
-	Pattern    string `json:"pattern"`
-	Include    string `json:"include,omitempty"` // only files that match this, as by GlobRequest; without a slash their last name
+	Pattern string `json:"pattern"`
+	// Include: only files that match this, as by GlobRequest; without a slash, their last name.
+	Include    string `json:"include,omitempty"`
 	IgnoreCase bool   `json:"ignore_case,omitempty"`
 	Hidden     bool   `json:"hidden,omitempty"`
 	Limit      int    `json:"limit,omitempty"` // of lines; 0 means 200, and it is clamped at 2,000

@@ -65,26 +65,38 @@ func (c *contents) Read(p []byte) (int, error) {
 func (s *server) fileRoutes(add func(call string, h http.HandlerFunc)) {
 	h := s.home
 	add(wire.CallStatFile, handle(s, plain(h.StatFile)))
-	add(wire.CallListDir, handle(s, func(ctx context.Context, r listDirRequest, out *stream) (wire.None, error) {
+	add(wire.CallListDir, handle(s, func(
+		ctx context.Context, r listDirRequest, out *stream,
+	) (wire.None, error) {
 		return wire.None{}, h.ListDir(ctx, r.WorkFileRequest, files(out))
 	}))
-	add(wire.CallGetFile, handle(s, func(ctx context.Context, r sandbox.GetFileRequest, out *stream) (sandbox.File, error) {
+	add(wire.CallGetFile, handle(s, func(
+		ctx context.Context, r sandbox.GetFileRequest, out *stream,
+	) (sandbox.File, error) {
 		return h.GetFile(ctx, r, dataWriter{out})
 	}))
-	add(wire.CallPutFile, handle(s, func(ctx context.Context, r putFileRequest, _ *stream) (sandbox.File, error) {
+	add(wire.CallPutFile, handle(s, func(
+		ctx context.Context, r putFileRequest, _ *stream,
+	) (sandbox.File, error) {
 		return h.PutFile(ctx, r.PutFileRequest, r.body)
 	}))
 	add(wire.CallEditFile, handle(s, plain(h.EditFile)))
 	add(wire.CallMakeDir, handle(s, plain(h.MakeDir)))
 	add(wire.CallMoveFile, handle(s, silent(h.MoveFile)))
 	add(wire.CallRemoveFile, handle(s, silent(h.RemoveFile)))
-	add(wire.CallGlob, handle(s, func(ctx context.Context, r sandbox.GlobRequest, out *stream) (sandbox.SearchResult, error) {
+	add(wire.CallGlob, handle(s, func(
+		ctx context.Context, r sandbox.GlobRequest, out *stream,
+	) (sandbox.SearchResult, error) {
 		return h.Glob(ctx, r, files(out))
 	}))
-	add(wire.CallGrep, handle(s, func(ctx context.Context, r sandbox.GrepRequest, out *stream) (sandbox.SearchResult, error) {
+	add(wire.CallGrep, handle(s, func(
+		ctx context.Context, r sandbox.GrepRequest, out *stream,
+	) (sandbox.SearchResult, error) {
 		return h.Grep(ctx, r, func(m sandbox.GrepMatch) error { return out.send(wire.Frame{Match: &m}) })
 	}))
-	add(wire.CallWatchFiles, handle(s, func(ctx context.Context, r sandbox.WatchFilesRequest, out *stream) (wire.None, error) {
+	add(wire.CallWatchFiles, handle(s, func(
+		ctx context.Context, r sandbox.WatchFilesRequest, out *stream,
+	) (wire.None, error) {
 		ready := func() { _ = out.send(wire.Frame{Ready: true}) } // a client that is gone cancels the call
 		err := h.WatchFiles(ctx, r, ready, func(e sandbox.FileEvent) error {
 			return out.send(wire.Frame{Watched: &e})

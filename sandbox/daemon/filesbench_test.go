@@ -24,7 +24,9 @@ func BenchmarkFiles(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	go func() { served <- daemon.Serve(b.Context(), daemon.Options{Dir: dir, Version: testVersion, Home: home, Listener: l}) }()
+	go func() {
+		served <- daemon.Serve(b.Context(), daemon.Options{Dir: dir, Version: testVersion, Home: home, Listener: l})
+	}()
 	c, err := client.Dial(b.Context(), dir)
 	if err != nil {
 		b.Fatal(err)

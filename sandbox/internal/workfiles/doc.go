@@ -1,7 +1,7 @@
 // Package workfiles makes calls on the files in mounted workspaces for the process that serves them and must not touch
 // them: a child process of it does.
 //
-// The child is the program of the process itself, started again under the name Name: there its main function calls Main.
+// The child is the program of the process itself, started under the name Name: there its main function calls Main.
 // One child works for a home. It is started by the first call, and by the first one after it has ended, whatever ended
 // it; it ends with its parent, which has the other end of its control socket.
 //
@@ -23,8 +23,8 @@
 //	                             ◀──    item, … and data, …: parts of the result; ready: of WatchFiles
 //	                             ◀──    result or fault, in JSON
 //
-// A device number that a file system has given up may be that of another workspace: so the child does nothing before the
-// parent has looked at its records once more.
+// A device number that a file system has given up may be that of another workspace: so the child does nothing before
+// the parent has looked at its records once more.
 //
 // The parent closes the socket of a call that is cancelled, and returns. The child notices, and undoes what was begun.
 // If a system call of it hangs, because the workspace is paused or its disk does not answer, that thread stays until it
@@ -39,5 +39,5 @@
 //
 // # Locks
 //
-// Server.mu is outside; gates.mu is a leaf, as are those of fairshare. See docs/LOCKS.md.
+// Server.mu, child.mu and gates.mu are leaves. See docs/LOCKS.md.
 package workfiles

@@ -20,7 +20,8 @@ type exchange struct {
 	close func() // once is enough, and at any time
 }
 
-// run makes the call. When its socket ends, that is errChildGone: the child has died, or the caller's context has ended.
+// run makes the call. When its socket ends, that is errChildGone: the child has died, or the caller's context has
+// ended.
 func (x *exchange) run(t task, c Call, into any) error {
 	if err := x.out.sendJSON(order, t); err != nil {
 		return errChildGone
@@ -40,7 +41,7 @@ func (x *exchange) run(t task, c Call, into any) error {
 	if err := c.Opened(); err != nil {
 		return err
 	}
-	if err := x.out.send(gone, nil); err != nil {
+	if err := x.out.send(proceed, nil); err != nil {
 		return errChildGone
 	}
 	if err := x.out.flush(); err != nil {

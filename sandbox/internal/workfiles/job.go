@@ -39,7 +39,7 @@ func (j *job) listen(in *reader, cancel context.CancelFunc) {
 			return
 		}
 		switch k {
-		case gone:
+		case proceed:
 			close(j.goes)
 			continue
 		case data:
@@ -75,8 +75,8 @@ func (j *job) exit() {
 	}
 }
 
-// apart runs what waits for the parent outside of the gate. What is left to do for a call that is cancelled meanwhile is
-// done there, too.
+// apart runs what waits for the parent outside of the gate. What is left to do for a call that is cancelled meanwhile
+// is done there, too.
 func (j *job) apart(fn func() error) error {
 	if !j.inside {
 		return fn()

@@ -17,7 +17,9 @@ func (j *job) do(r *scoped.Root) (any, error) {
 	case Stat:
 		return with(j, func(q api.WorkFileRequest) (api.File, error) { return r.Stat(q) })
 	case List:
-		return with(j, func(q api.WorkFileRequest) (nothing, error) { return nothing{}, r.List(j.ctx, q, items[api.File](j)) })
+		return with(j, func(q api.WorkFileRequest) (nothing, error) {
+			return nothing{}, r.List(j.ctx, q, items[api.File](j))
+		})
 	case Get:
 		return with(j, func(q api.GetFileRequest) (api.File, error) { return r.Get(j.ctx, q, pieces{j}) })
 	case Put:

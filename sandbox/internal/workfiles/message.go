@@ -12,15 +12,15 @@ import (
 type kind byte
 
 const (
-	order  kind = 'o'
-	opened kind = 'O'
-	gone   kind = 'g' // go: the word is taken
-	data   kind = 'd'
-	end    kind = 'e'
-	item   kind = 'i'
-	ready  kind = 'y'
-	result kind = 'r'
-	fault  kind = 'x'
+	order   kind = 'o'
+	opened  kind = 'O'
+	proceed kind = 'g'
+	data    kind = 'd'
+	end     kind = 'e'
+	item    kind = 'i'
+	ready   kind = 'y'
+	result  kind = 'r'
+	fault   kind = 'x'
 )
 
 // mostMessage bounds the contents of a message: the order of an edit has two texts, escaped in JSON.

@@ -29,8 +29,8 @@ var enabled atomic.Bool
 // Enable is called by a program that calls Main when it is started under Name.
 func Enable() { enabled.Store(true) }
 
-// Child is for the TestMain of packages that make calls: it is Main, and the end of the process, if that is a child, and
-// Enable otherwise.
+// Child is for the TestMain of packages that make calls: it is Main, and the end of the process, if that is a child,
+// and Enable otherwise.
 func Child() {
 	if len(os.Args) == 0 || os.Args[0] != Name {
 		Enable()
@@ -178,7 +178,8 @@ func (s *Server) sweep(t task, path string) {
 // start gives the child, which it starts if there is none.
 func (s *Server) start() (*child, error) {
 	if !enabled.Load() {
-		return nil, fmt.Errorf("%w: this program cannot use files in its own mounts (see sandbox.IsMounter)", api.ErrUnavailable)
+		return nil, fmt.Errorf("%w: this program cannot use files in its own mounts (see sandbox.IsMounter)",
+			api.ErrUnavailable)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,8 @@
 // descriptor of that and the last name, which it does not follow.
 //
 // Only regular files are ever opened to be read or written: a descriptor that does nothing (O_PATH) is looked at first,
-// and the very same file is then opened by its name in /proc/self/fd. So pipes do not block, and devices notice nothing.
+// and the very same file is then opened by its name in /proc/self/fd. So pipes do not block, and devices notice
+// nothing.
 //
 // Errors have classes of package api. Everything is bounded: see bounds.go.
 //

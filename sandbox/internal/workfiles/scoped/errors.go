@@ -58,7 +58,8 @@ func Fault(path string, err error) error {
 // passed reports whether a search goes on after an error: what it was about is gone, or is not for it.
 func passed(err error) bool {
 	for _, errno := range []unix.Errno{
-		unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EXDEV, unix.EACCES, unix.EPERM, unix.ENAMETOOLONG, unix.EAGAIN, unix.ESTALE,
+		unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EXDEV, unix.EACCES, unix.EPERM, unix.ENAMETOOLONG, unix.EAGAIN,
+		unix.ESTALE,
 	} {
 		if errors.Is(err, errno) {
 			return true

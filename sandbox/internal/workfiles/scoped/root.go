@@ -40,7 +40,8 @@ func OpenMount(above int, mountpoint string, device uint64) (*Root, error) {
 	}
 	fd, err := again(func() (int, error) { return unix.Openat2(above, mountpoint, &how) })
 	if err != nil {
-		return nil, fmt.Errorf("%w: the workspace is not mounted at %s any more: %w", api.ErrConflict, api.Quoted(mountpoint), err)
+		return nil, fmt.Errorf("%w: the workspace is not mounted at %s any more: %w",
+			api.ErrConflict, api.Quoted(mountpoint), err)
 	}
 	r := &Root{fd: fd}
 	var st unix.Statx_t

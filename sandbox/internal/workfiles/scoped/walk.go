@@ -11,8 +11,8 @@ import (
 // errEnough ends a walk.
 var errEnough = errors.New("enough")
 
-// walk visits what is below a directory, in the order of names. It has one descriptor, however deep it is, and looks each
-// path up from there without following a link.
+// walk visits what is below a directory, in the order of names. It has one descriptor, however deep it is, and looks
+// each path up from there without following a link.
 type walk struct {
 	dir    int  // where it begins
 	hidden bool // it visits directories named .git, too

@@ -27,7 +27,8 @@ const (
 // descriptor would keep the file system from being unmounted. ErrConflict when that is, ErrNotFound when the directory
 // is gone. Changes that come from elsewhere than through this mount are not noticed.
 func Watch(
-	ctx context.Context, open func() (*Root, error), q api.WatchFilesRequest, ready func() error, fn func(api.FileEvent) error,
+	ctx context.Context, open func() (*Root, error), q api.WatchFilesRequest,
+	ready func() error, fn func(api.FileEvent) error,
 ) error {
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
 	if err != nil {
@@ -271,7 +272,9 @@ func (w *watch) forget(at string) {
 
 // tell passes an event on, unless it is the same as the one before.
 func (w *watch) tell(kind api.FileEventKind, at, old string, dir bool) error {
-	e := api.FileEvent{Kind: kind, Path: at, RawPath: api.RawPath(at), OldPath: old, RawOldPath: api.RawPath(old), Dir: dir}
+	e := api.FileEvent{
+		Kind: kind, Path: at, RawPath: api.RawPath(at), OldPath: old, RawOldPath: api.RawPath(old), Dir: dir,
+	}
 	if kind == api.FileModified && w.last.Kind == kind && w.last.Path == at {
 		return nil
 	}
