@@ -156,7 +156,9 @@ func (s *service) serve(ctx context.Context) error {
 // notServing closes a home that does not come to be served. Mounts of the daemon before that wait in the holder stay for
 // another attempt, unless this process is to end. If this one was to take its place, the holder starts that again.
 func (s *service) notServing(ctx context.Context, err error) error {
-	waiting, ends, replaces := s.keeper.Waiting() > 0, ctx.Err() != nil, s.before != 0 || s.SocketFD > 0
+	stopped := errors.Is(err, errStopped)
+	waiting, ends := s.keeper.Waiting() > 0, ctx.Err() != nil || stopped
+	replaces := !stopped && (s.before != 0 || s.SocketFD > 0)
 	if replaces || waiting && (!ends || s.handsOn(ctx)) {
 		s.keepMounts()
 	}

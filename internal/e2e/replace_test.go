@@ -226,6 +226,25 @@ func TestReplaceAfterKill(t *testing.T) {
 	require.Equal(t, "text", h.read("ws/file"))
 }
 
+// TestReplaceStopped: a daemon that takes the place of another one is asked to stop before it knows that it serves. It ends, with
+// all mounts, and the one before is not started again.
+func TestReplaceStopped(t *testing.T) {
+	h := newHome(t)
+	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
+	s := h.processes()
+	fd, err := unix.PidfdOpen(s.PID, 0)
+	require.NoError(t, err)
+	defer func() { _ = unix.Close(fd) }()
+	next := h.replace()
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(soon.Milliseconds()))
+	require.Equal(t, 1, n, "%v", err) // what is asked now waits in the socket
+	shell(t, soon, h.dir, `curl -sS --unix-socket daemon.sock -d '{}' http://snapfs/v1/stop`)
+	next.code(t)
+	gone(t, s.Holder)
+	require.Empty(t, mountsBelow(h.tmp))
+	h.fails(7, "no daemon", "status")
+}
+
 // hasSocket reports whether a process has a socket, as one that waits for an answer.
 func hasSocket(pid int) bool {
 	dir := "/proc/" + itoa(pid) + "/fd"
