@@ -136,6 +136,34 @@ func TestHolder(t *testing.T) {
 	gone(t, last.Holder)
 }
 
+// TestCopiedWhileMounted: a home is copied while a program works in its mount. The daemon of the copy has what was written, and
+// neither takes nor ends the mount; a kill of the daemon of the first is not noticed by the program.
+func TestCopiedWhileMounted(t *testing.T) {
+	h := newHome(t)
+	h.ok("up", "ws", h.path("ws"))
+	file, err := os.Create(h.path("ws/file"))
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	_, err = file.WriteString("one")
+	require.NoError(t, err)
+	shell(t, soon, h.tmp, `sync -f ws; cp -a home copy`)
+	other := *h
+	other.dir = h.path("copy")
+	other.env = []string{"SNAPFS_HOME=" + other.dir, "SNAPFS_E2E=" + h.tmp, "TMPDIR=" + h.tmp}
+	defer other.run("stop")
+	require.Equal(t, []string{"ws"}, workspaces(&other))
+	require.NotEqual(t, h.processes(), other.processes())
+	other.ok("mount", "ws", h.path("other"))
+	other.killed()
+	h.killed()
+	_, err = file.WriteString(" two")
+	require.NoError(t, err)
+	require.Equal(t, "one two", h.read("ws/file"))
+	require.Equal(t, "one", h.read("other/file"))
+	other.ok("stop")
+	require.Equal(t, "one two", h.read("ws/file"))
+}
+
 // TestStopForce: 'snapfs stop --force' ends a daemon that does not answer, and a holder that does not start another one. What
 // was written is there, and the next daemon mounts again.
 func TestStopForce(t *testing.T) {

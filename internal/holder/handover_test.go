@@ -43,6 +43,26 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
+// TestOtherVersion: a daemon that has no version of the protocol in common with the holder is refused, and what is kept stays for one
+// that has.
+func TestOtherVersion(t *testing.T) {
+	home := t.TempDir()
+	c := begun(t, home)
+	if err := errors.Join(c.Keep("mount/1", []byte("1"), memfd(t, "x")), c.Leave(true)); err != nil {
+		t.Fatal(err)
+	}
+	old := versions
+	versions = span{7, 8} // the holder speaks version 1
+	_, err := Join(t.Context(), optionsOf(home, daemonName, home), false)
+	versions = old
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "this holder speaks versions 1 to 1") {
+		t.Error(err)
+	}
+	if got := describe(t, begun(t, home)); got != "mount/1=1(x)" {
+		t.Error(got)
+	}
+}
+
 // TestHolderDiesWhileLeaving: the holder dies after a daemon that leaves for another one has closed what is kept, or before it has
 // noticed: the successor finds everything in the next holder.
 func TestHolderDiesWhileLeaving(t *testing.T) {
