@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,6 +63,22 @@ func TestUntold(t *testing.T) {
 		}
 		if err := unix.Kill(s.Daemon, unix.SIGKILL); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestStartPause: programs do not wait for long for a daemon because those before it were killed.
+func TestStartPause(t *testing.T) {
+	for _, c := range []struct {
+		failures int
+		killed   bool
+		want     time.Duration
+	}{
+		{0, false, 50 * time.Millisecond}, {3, false, 400 * time.Millisecond}, {100, false, 3200 * time.Millisecond},
+		{1, true, 100 * time.Millisecond}, {100, true, 200 * time.Millisecond},
+	} {
+		if got := startPause(c.failures, c.killed); got != c.want {
+			t.Errorf("%d failures, %t: got %v, want %v", c.failures, c.killed, got, c.want)
 		}
 	}
 }

@@ -24,8 +24,10 @@ const (
 	maxDeaths = 16
 	// firstPause is the least time between two starts; it doubles with each failure.
 	firstPause = 50 * time.Millisecond
-	// mostDoublings is how often it doubles at most.
-	mostDoublings = 6
+	// mostDoublings is how often it doubles at most, and killedDoublings if the last one was killed from outside: programs
+	// wait for the next one.
+	mostDoublings   = 6
+	killedDoublings = 2
 	// successorWait is how long the holder waits for the successor of a daemon that has left for one.
 	successorWait = 5 * time.Second
 	// managedWait is how long the holder waits for a service manager to start the daemon.
@@ -345,12 +347,21 @@ func (p *process) failed(killed bool) {
 	switch {
 	case p.attempts < p.most:
 		if !p.grant() {
-			p.plan(later(p.started.Add(firstPause << min(p.failures, mostDoublings))))
+			p.plan(later(p.started.Add(startPause(p.failures, killed))))
 		}
 	case p.alive() == 0 && !p.managed: // nothing waits for it
 		writeDeaths(p.home, p.deaths)
 		p.end = true
 	}
+}
+
+// startPause is the least time from one start to the next, after so many failures.
+func startPause(failures int, killed bool) time.Duration {
+	most := mostDoublings
+	if killed {
+		most = killedDoublings
+	}
+	return firstPause << min(failures, most)
 }
 
 // plan has the daemon started at a time, unless a service manager starts it.
