@@ -71,8 +71,8 @@ func (p *process) accept() {
 func (p *process) drop(c *conn) {
 	p.conns = slices.DeleteFunc(p.conns, func(other *conn) bool { return other == c })
 	_ = unix.Close(c.fd)
-	if p.maker == c {
-		p.maker = nil
+	if p.maker == c { // whoever needs a holder starts one
+		p.maker, p.end = nil, true
 	}
 	if c.exe >= 0 {
 		_ = unix.Close(c.exe)

@@ -103,9 +103,9 @@ func TestHolderDiesWhileLeaving(t *testing.T) {
 	}
 }
 
-// TestMakerFirst: the daemon that has started a holder gets the role there before all others, which may wait for it already.
-func TestMakerFirst(t *testing.T) {
-	home := t.TempDir()
+// made starts a holder as a daemon does that has not asked for the role yet. It ends with what it keeps.
+func made(t *testing.T, home string) (*wireConn, *exec.Cmd) {
+	t.Helper()
 	dir, err := os.Open(home)
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestMakerFirst(t *testing.T) {
 	if err := holder.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = holder.Wait() }() // it ends with what it keeps
+	t.Cleanup(func() { _ = holder.Wait() }) // it may have been waited for
 	maker, err := net.FileConn(ours)
 	if err = errors.Join(err, listener.Close(), theirs.Close(), ours.Close()); err != nil {
 		t.Fatal(err)
@@ -134,6 +134,25 @@ func TestMakerFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return conn, holder
+}
+
+// TestMakerDies: a holder ends if the daemon that has started it dies before it has the role.
+func TestMakerDies(t *testing.T) {
+	conn, holder := made(t, t.TempDir())
+	if err := conn.close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "end of the holder", func() bool {
+		n, err := unix.Wait4(holder.Process.Pid, nil, unix.WNOHANG, nil)
+		return n != 0 || err != nil
+	})
+}
+
+// TestMakerFirst: the daemon that has started a holder gets the role there before all others, which may wait for it already.
+func TestMakerFirst(t *testing.T) {
+	home := t.TempDir()
+	conn, _ := made(t, home)
 	o := optionsOf(home, daemonName, home)
 	joined := make(chan *Client, 1)
 	go func() {

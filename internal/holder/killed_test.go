@@ -74,8 +74,11 @@ func TestStartPause(t *testing.T) {
 		killed   bool
 		want     time.Duration
 	}{
-		{0, false, 50 * time.Millisecond}, {3, false, 400 * time.Millisecond}, {100, false, 3200 * time.Millisecond},
-		{1, true, 100 * time.Millisecond}, {100, true, 200 * time.Millisecond},
+		{0, false, 50 * time.Millisecond},
+		{3, false, 400 * time.Millisecond},
+		{100, false, 3200 * time.Millisecond},
+		{1, true, 100 * time.Millisecond},
+		{100, true, 200 * time.Millisecond},
 	} {
 		if got := startPause(c.failures, c.killed); got != c.want {
 			t.Errorf("%d failures, %t: got %v, want %v", c.failures, c.killed, got, c.want)
