@@ -152,10 +152,22 @@ func (h *Home) noneLeft(who asker, name string) error {
 
 // recordRename makes a new name durable. The caller holds the locks of both.
 func (h *Home) recordRename(ctx context.Context, old, name string) error {
+	w := h.catalog.Workspace(old)
+	if w == nil {
+		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(old))
+	}
+	there, err := h.catalog.PositionsIn(ctx, w.Session, old)
+	if err != nil {
+		return err
+	}
 	gone, err := h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
 		w := h.catalog.Workspace(old)
 		if w == nil {
 			return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(old))
+		}
+		for _, p := range there {
+			p.Workspace = name
+			ch.PutPositions = append(ch.PutPositions, p)
 		}
 		next := *w
 		next.ID = name

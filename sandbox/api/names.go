@@ -37,7 +37,7 @@ var (
 	sessionGrammar   = grammar(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
 	idGrammar        = grammar(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	hexGrammar       = grammar(`^[0-9a-f]+$`)
-	derivedSuffix    = grammar(`(-(restored|branch|fork|view)-[0-9a-f]{4,12})+$`)
+	derivedSuffix    = grammar(`(-(restored|branch|fork|view|fresh)-[0-9a-f]{4,12})+$`)
 )
 
 func grammar(expr string) func() *regexp.Regexp {

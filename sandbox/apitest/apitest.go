@@ -66,6 +66,7 @@ func Run(t *testing.T, open Opener) {
 		{"Reads", testReads},
 		{"Base", testBase},
 		{"Contents", testContents},
+		{"Positions", testPositions},
 		{"Pause", testPause},
 		{"Up", testUp},
 		{"References", testReferences},

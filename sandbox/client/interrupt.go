@@ -23,6 +23,7 @@ var lasting = map[string]bool{
 	wire.CallApply: true, wire.CallBase: true, wire.CallPause: true, wire.CallResume: true, wire.CallExtract: true,
 	wire.CallPutFile: true, wire.CallEditFile: true, wire.CallMakeDir: true, wire.CallMoveFile: true,
 	wire.CallRemoveFile: true,
+	wire.CallSetPosition: true,
 }
 
 // exchange is the client's side of one call: its request and the way to interrupt it.

@@ -95,6 +95,8 @@ func (s *server) routes() *http.ServeMux {
 	) (sandbox.ReadsResult, error) {
 		return h.Reads(ctx, r, func(x sandbox.Read) error { return out.send(wire.Frame{Read: &x}) })
 	}))
+	add(wire.CallPosition, handle(s, plain(h.Position)))
+	add(wire.CallSetPosition, handle(s, plain(h.SetPosition)))
 	add(wire.CallPause, handle(s, plain(h.Pause)))
 	add(wire.CallResume, handle(s, plain(h.Resume)))
 	add(wire.CallPrune, handle(s, plain(h.Prune)))

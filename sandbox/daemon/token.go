@@ -59,6 +59,7 @@ var forToken = map[string]tokenCall{
 	wire.CallGlob: {scopes: readScope}, wire.CallGrep: {scopes: readScope}, wire.CallWatchFiles: {scopes: readScope},
 	wire.CallPutFile: {scopes: writeScope}, wire.CallEditFile: {scopes: writeScope}, wire.CallMakeDir: {scopes: writeScope},
 	wire.CallMoveFile: {scopes: writeScope}, wire.CallRemoveFile: {scopes: writeScope},
+	wire.CallPosition: {scopes: readScope}, wire.CallSetPosition: {scopes: workspaceScope},
 	wire.CallInfo: {}, wire.CallCancel: {},
 }
 

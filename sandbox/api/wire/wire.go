@@ -128,6 +128,9 @@ const (
 	CallTokens     = "tokens"
 	CallTokenEnd   = "token-revoke"
 	CallCancel     = "cancel"
+
+	CallPosition    = "position"
+	CallSetPosition = "set-position"
 )
 
 // Route is the path of a call.

@@ -31,6 +31,8 @@ type Change struct {
 	delMerges    []chunkstore.ID // merged images that are named now, or gone
 	delManifests []chunkstore.ID // images that layers named before
 
+	PutPositions, DelPositions []*Position
+
 	reconsider []string // layers that may have lost their last name earlier
 }
 
@@ -84,7 +86,7 @@ func (ch *Change) removes() bool {
 func (ch *Change) writes() bool {
 	return len(ch.PutWorkspaces)+len(ch.PutSnapshots)+len(ch.PutLayers)+len(ch.PutTokens)+len(ch.PutTrash)+len(ch.Events)+
 		len(ch.DelWorkspaces)+len(ch.DelSnapshots)+len(ch.DelTokens)+len(ch.delLayers)+len(ch.DelTrash)+len(ch.delEvents)+
-		len(ch.delMerges)+len(ch.delManifests) > 0
+		len(ch.delMerges)+len(ch.delManifests)+len(ch.PutPositions)+len(ch.DelPositions) > 0
 }
 
 // maxGone bounds the layers that one transaction removes: a long stack goes in several.
@@ -187,6 +189,12 @@ func (c *Catalog) Write(tx *chunkstore.Tx, ch *Change) error {
 		for _, r := range c.unusedRenames {
 			errs = append(errs, tx.Delete(bucketRenames, r.ID))
 		}
+	}
+	for _, p := range ch.PutPositions {
+		put(bucketPositions, p.key(), p)
+	}
+	for _, p := range ch.DelPositions {
+		errs = append(errs, tx.Delete(bucketPositions, p.key()))
 	}
 	for i := range ch.Events {
 		e := &ch.Events[i]

@@ -27,6 +27,7 @@
 //	audit       /id                 Event that is of no workspace: of tokens, and of calls that were refused
 //	tokens      id                  Token
 //	renames     id                  Rename, of a workspace that has snapshots
+//	positions   session/name        Position, of package api
 //	packing     id of a layer       Attempts: it is being stored, or is parked
 //	merges      manifest            empty: a merged image that no layer names yet
 //	meta        "last-id"           every id made later is greater, whatever the clock says then

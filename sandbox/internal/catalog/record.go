@@ -22,6 +22,7 @@ const (
 	bucketRenames    = "renames"
 	bucketTokens     = "tokens"
 	bucketAudit      = "audit"
+	bucketPositions  = "positions"
 	bucketMeta       = "meta"
 	keyLastID        = "last-id"
 	keyHome          = "home"
