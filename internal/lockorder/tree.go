@@ -13,6 +13,8 @@ DaemonShares (leaf)                  sandbox/daemon: shares.mu, calls under way 
 DaemonVisitors (leaf)                sandbox/daemon: visitors.mu, connections from the network by address
 DaemonMeters (leaf)                  sandbox/daemon: meters.mu, what tokens and addresses have asked
 DaemonAudit (leaf)                   sandbox/daemon: auditor.mu, refusals that are not written yet
+MCPServers (leaf)                    sandbox/mcp: Handler.mu, servers by scopes
+MCPSessions (leaf)                   sandbox/mcp: sessions.mu, when sessions were used
 HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ HomeOps (many)                    sandbox: Home.ops, one per workspace: operations on it. Only one is waited for;
 │  │                                 others are names that are not taken yet
@@ -118,6 +120,8 @@ type (
 	DaemonVisitors struct{}
 	DaemonMeters   struct{}
 	DaemonAudit    struct{}
+	MCPServers     struct{}
+	MCPSessions    struct{}
 	HomeClose      struct{}
 	HomeOps        struct{}
 	Merge          struct{}
