@@ -24,7 +24,7 @@ func TestImports(t *testing.T) {
 			"snapfs/sandbox/internal",
 			"github.com/dgraph-io", "github.com/hanwen/go-fuse", "github.com/DataDog/zstd",
 			"github.com/klauspost/compress",
-			"github.com/prometheus", "go.opentelemetry.io", "google.golang.org/protobuf",
+			"github.com/prometheus", "go.opentelemetry.io", "google.golang.org/protobuf", "github.com/modelcontextprotocol",
 		} {
 			if pkg == "snapfs/sandbox" || pkg == engine || strings.HasPrefix(pkg, engine+"/") {
 				t.Errorf("the client links %s", pkg)

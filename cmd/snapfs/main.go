@@ -21,6 +21,6 @@ func main() {
 	if sandbox.IsMounter() {
 		os.Exit(sandbox.RunMounter())
 	}
-	engine := cli.Engine{Serve: serve, ReadSettings: readSettings, RebuildIndex: rebuildIndex}
+	engine := cli.Engine{Serve: serve, ReadSettings: readSettings, RebuildIndex: rebuildIndex, MCP: serveMCP}
 	os.Exit(cli.Program{Version: version, Engine: &engine}.Main())
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // services are the handlers of the daemon beside its own calls.
-func (s *service) services() []daemon.Service { return nil }
+func (s *service) services() []daemon.Service { return []daemon.Service{s.mcpService()} }
 
 // listenNetwork begins to listen at the addresses of the settings, or goes on with what the program before has handed on.
 // It gives nil if there are none.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/client"
 )
 
 // Engine holds the functions that only the complete command links: they need the store and the file system.
@@ -20,6 +21,8 @@ type Engine struct {
 	Serve func(ctx context.Context, o ServeOptions) error
 	// ReadSettings reads a file of settings: values by the names of options.
 	ReadSettings func(path string) (map[string]any, error)
+	// MCP serves an agent over the standard streams until those end, or ctx.
+	MCP func(ctx context.Context, o MCPOptions) error
 	// RebuildIndex rebuilds the index of a home's store.
 	RebuildIndex func(ctx context.Context, home string, progress func(api.Progress)) (api.RebuildResult, error)
 }
@@ -78,6 +81,21 @@ type ServeOptions struct {
 
 	Hangup   <-chan struct{}               // asks it to open its log anew and to take the limits of Settings
 	Settings func() (*ServeOptions, error) // reads the settings again
+}
+
+// MCPOptions say whom 'snapfs mcp' serves, and how.
+type MCPOptions struct {
+	Client    *client.Client
+	Reconnect func(context.Context) error // starts the daemon again if it is gone
+	Access    api.Access
+	Workspace string // where the agent begins
+	Source    string // of that, if it is made
+	State     string
+	ReadOnly  bool
+	Version   string
+	Log       io.Writer // nil: nothing is logged
+	In        io.ReadCloser
+	Out       io.WriteCloser
 }
 
 // engineName is the file name of the complete command when a client is installed as snapfs.

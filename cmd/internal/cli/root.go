@@ -195,6 +195,7 @@ var verbs = []verb{
 	{"check", "", (*app).checkCommand},
 	{"export", "", (*app).exportCommand},
 	{"run", "", (*app).runCommand},
+	{"mcp", "", (*app).mcpCommand},
 	{"serve", "", (*app).serveCommand},
 	{"token", "", (*app).tokenCommand},
 	{"reload", "", (*app).reloadCommand},
