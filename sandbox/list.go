@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -258,7 +259,7 @@ func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 	d := Workspace{
 		ID: w.ID, Session: w.Session, Origin: w.Origin, Head: w.Head, CreatedAt: w.CreatedAt, Source: w.Source,
 		State: Unmounted, Paused: w.Paused, Cgroup: w.Cgroup, Foreign: w.IsForeign(),
-		View: w.View,
+		View: w.View, Labels: maps.Clone(w.Labels),
 	}
 	if stack, err := h.catalog.Head(w.Base, 0); err == nil { // a broken one is Check's to report
 		d.Layers = stack.Depth
@@ -289,7 +290,7 @@ func (h *Home) describeSnapshot(s *catalog.Snapshot, most int) (Snapshot, error)
 	d := Snapshot{
 		ID: s.ID, Workspace: s.Workspace, Session: s.Session, Name: s.Name, Description: s.Description,
 		Parent: s.Parent, State: Stored, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, Layers: []Layer{},
-		Unchanged: s.Unchanged, Turn: s.Turn, Foreign: h.foreignSnapshot(s),
+		Unchanged: s.Unchanged, Turn: s.Turn, Unsaved: s.Unsaved, Foreign: h.foreignSnapshot(s),
 		Ref: Ref{ProviderID: ProviderID, Ref: RefPayload{Snapshot: s.ID, Workspace: s.Workspace}},
 	}
 	stack, err := h.catalog.Head(s.Top, most)

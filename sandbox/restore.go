@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"snapfs/sandbox/api"
@@ -28,7 +29,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	}
 	defer end()
 	defer h.yielder.Begin()()
-	if err := validMountOptions(r.MountOptions); err != nil {
+	if err := errors.Join(validMountOptions(r.MountOptions), r.Labels.Valid()); err != nil {
 		return Workspace{}, err
 	}
 	who, err := newAsker(ctx, r.Access)
@@ -50,7 +51,9 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	defer unlock()
 	now, then := derivedEvents(r.Mountpoint, h.event(kind, s.Workspace, session, s.ID, name))
 	events := append([]Event{h.event(EventCreated, name, session, s.ID, how)}, now...)
-	if err := h.addMounted(ctx, h.onSnapshot(name, session, s), s, r, events, then); err != nil {
+	w := h.onSnapshot(name, session, s)
+	w.Labels = maps.Clone(r.Labels)
+	if err := h.addMounted(ctx, w, s, r, events, then); err != nil {
 		return Workspace{}, err
 	}
 	return h.describe(h.catalog.Workspace(name))
@@ -171,7 +174,7 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	defer end()
-	if err := validMountOptions(r.MountOptions); err != nil {
+	if err := errors.Join(validMountOptions(r.MountOptions), r.Labels.Valid()); err != nil {
 		return Workspace{}, err
 	}
 	who, err := newAsker(ctx, r.Access)
@@ -205,6 +208,7 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 		ch.PutWorkspaces = append(ch.PutWorkspaces, &catalog.Workspace{
 			ID: name, Session: session, Origin: w.Head, Head: w.Head, Base: top, Upper: upper, Paused: w.Paused,
 			Source: forkSource + w.ID, Foreign: &foreign, CreatedAt: h.now(), First: h.catalog.NewID(),
+			Labels: maps.Clone(r.Labels),
 		})
 		ch.Events = append(append(ch.Events, h.event(EventCreated, name, session, "", "fork")), now...)
 		if w.Paused {

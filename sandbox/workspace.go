@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
@@ -19,7 +20,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	defer end()
-	if err := ValidWorkspaceName(r.Name); err != nil {
+	if err := errors.Join(ValidWorkspaceName(r.Name), r.Labels.Valid()); err != nil {
 		return Workspace{}, err
 	}
 	who, err := newAsker(ctx, r.Access)
@@ -38,6 +39,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	}
 	w := &catalog.Workspace{
 		ID: r.Name, Session: session, Source: src.label, Foreign: &src.foreign, CreatedAt: h.now(), First: h.catalog.NewID(),
+		Labels: maps.Clone(r.Labels),
 	}
 	if src.snapshot != nil {
 		w.Origin, w.Head, w.Base = src.snapshot.ID, src.snapshot.ID, src.snapshot.Top

@@ -55,7 +55,8 @@ type Workspace struct {
 	// NoSUID and NoDev unless MountOptions say otherwise.
 	Foreign bool `json:"foreign"`
 	// View: it shows the snapshot Origin read-only, for one mount, and is destroyed with that.
-	View bool `json:"view,omitempty"`
+	View   bool   `json:"view,omitempty"`
+	Labels Labels `json:"labels,omitempty"`
 	// Requests counts what the kernel has asked of the present mount, by FUSE's names of the requests. Only Show fills
 	// it.
 	Requests map[string]uint64 `json:"requests,omitempty"`
@@ -97,7 +98,9 @@ type Snapshot struct {
 	Unchanged   bool          `json:"unchanged"`         // nothing differed from the parent: no layer was added
 	Turn        int           `json:"turn,omitempty"`    // number of the turn that it is; 0 if it is none
 	Foreign     bool          `json:"foreign"`           // as of a workspace
-	Ref         Ref           `json:"ref"`               // names it among snapshots of several providers
+	// Unsaved: nobody asked for it. It has what would have been lost otherwise.
+	Unsaved bool `json:"unsaved,omitempty"`
+	Ref     Ref  `json:"ref"` // names it among snapshots of several providers
 }
 
 // Layer describes one layer of a snapshot's stack.
@@ -156,6 +159,7 @@ type CreateRequest struct {
 	// WaitImported imports the directory first, however large it is. If the call fails there is no workspace. Daemons of
 	// earlier versions always do, and refuse a request that says so.
 	WaitImported bool           `json:"wait_imported,omitempty"`
+	Labels       Labels         `json:"labels,omitempty"`
 	Progress     func(Progress) `json:"-"`
 }
 
@@ -252,6 +256,7 @@ type RestoreRequest struct {
 	Access
 	Snapshot       string `json:"snapshot"`
 	Name           string `json:"name,omitempty"` // of the new workspace
+	Labels         Labels `json:"labels,omitempty"`
 	Mountpoint     string `json:"mountpoint,omitempty"`
 	MakeMountpoint bool   `json:"make_mountpoint"`
 	MountOptions
@@ -263,6 +268,7 @@ type ForkRequest struct {
 	Access
 	Workspace      string `json:"workspace"`
 	Name           string `json:"name,omitempty"` // of the new workspace
+	Labels         Labels `json:"labels,omitempty"`
 	Mountpoint     string `json:"mountpoint,omitempty"`
 	MakeMountpoint bool   `json:"make_mountpoint"`
 	MountOptions
@@ -546,6 +552,7 @@ type API interface {
 	Show(ctx context.Context, r RefRequest) (Object, error)
 	// Rename gives a workspace, mounted or not, or a snapshot another name.
 	Rename(ctx context.Context, r RenameRequest) (Object, error)
+	Labelling
 	// Locate tells which workspace a path leads into.
 	Locate(ctx context.Context, r LocateRequest) (Workspace, error)
 	Diff(ctx context.Context, r DiffRequest, fn func(Change) error) error

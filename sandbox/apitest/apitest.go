@@ -76,6 +76,7 @@ func Run(t *testing.T, open Opener) {
 		{"NamesRead", testNamesRead},
 		{"Places", testPlaces},
 		{"Rename", testRename},
+		{"Labels", testLabels},
 		{"Refs", testRefs},
 		{"Sessions", testSessions},
 		{"Lists", testLists},

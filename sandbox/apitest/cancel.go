@@ -144,6 +144,10 @@ func testCancelled(e *env) {
 			_, err := api.Rename(ctx, sandbox.RenameRequest{Ref: "w", Name: "renamed"})
 			return err
 		},
+		"Label": func(ctx context.Context) error {
+			_, err := api.Label(ctx, sandbox.LabelRequest{Workspace: "w", Put: sandbox.Labels{"a": "b"}})
+			return err
+		},
 		"Locate": func(ctx context.Context) error {
 			_, err := api.Locate(ctx, sandbox.LocateRequest{Path: "/"})
 			return err

@@ -184,6 +184,11 @@ func (c *Client) Show(ctx context.Context, r api.RefRequest) (api.Object, error)
 	return callAt[api.Object](ctx, c, wire.CallShow, &r, r.Access, sink{}, &r.Ref)
 }
 
+// Label implements api.Labelling.
+func (c *Client) Label(ctx context.Context, r api.LabelRequest) (api.Workspace, error) {
+	return callAt[api.Workspace](ctx, c, wire.CallLabel, &r, r.Access, sink{}, &r.Workspace)
+}
+
 // Rename implements api.API.
 func (c *Client) Rename(ctx context.Context, r api.RenameRequest) (api.Object, error) {
 	return callAt[api.Object](ctx, c, wire.CallRename, &r, r.Access, sink{}, &r.Ref)

@@ -109,6 +109,7 @@ func (s *server) routes() *http.ServeMux {
 	add(wire.CallShow, handle(s, plain(h.Show)))
 	add(wire.CallLocate, handle(s, plain(h.Locate)))
 	add(wire.CallRename, handle(s, plain(h.Rename)))
+	add(wire.CallLabel, handle(s, plain(h.Label)))
 	add(wire.CallStats, handle(s, plain(h.Stats)))
 	add(wire.CallDelete, handle(s, silent(h.Delete)))
 	add(wire.CallDestroy, handle(s, plain(h.Destroy)))

@@ -49,7 +49,7 @@ var forToken = map[string]tokenCall{
 
 	wire.CallRollback: {scopes: snapshotScope}, wire.CallTurn: {scopes: snapshotScope}, wire.CallUndo: {scopes: snapshotScope},
 	wire.CallRedo: {scopes: snapshotScope}, wire.CallDelete: {scopes: snapshotScope}, wire.CallPrune: {scopes: snapshotScope},
-	wire.CallResume: {scopes: workspaceScope}, wire.CallDestroy: {scopes: workspaceScope},
+	wire.CallLabel: {scopes: workspaceScope}, wire.CallResume: {scopes: workspaceScope}, wire.CallDestroy: {scopes: workspaceScope},
 	wire.CallRename: {scopes: slices.Concat(workspaceScope, snapshotScope)}, // it is known later which of both it is
 	wire.CallTurns:  {scopes: readScope}, wire.CallBase: {scopes: readScope}, wire.CallConflicts: {scopes: readScope},
 	wire.CallReads: {scopes: readScope}, wire.CallWorkspaces: {scopes: readScope}, wire.CallSnapshots: {scopes: readScope},

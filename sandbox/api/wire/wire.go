@@ -97,6 +97,7 @@ const (
 	CallShow       = "show"
 	CallLocate     = "locate"
 	CallRename     = "rename"
+	CallLabel      = "label"
 	CallDiff       = "diff"
 	CallFiles      = "files"
 	CallRead       = "read"
