@@ -6,14 +6,25 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"snapfs/cmd/internal/cli"
 	"snapfs/sandbox"
 	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/httpapi"
 )
 
 // services are the handlers of the daemon beside its own calls.
-func (s *service) services() []daemon.Service { return []daemon.Service{s.mcpService()} }
+func (s *service) services() []daemon.Service { return append(s.rest.Services(), s.mcpService()) }
+
+// startREST makes the adapter for REST, and begins its work in the background, which end ends.
+func (s *service) startREST(ctx context.Context) (end func()) {
+	s.rest = httpapi.New(s.home, httpapi.Options{Log: s.log})
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { s.rest.Run(ctx) })
+	return func() { cancel(); running.Wait() }
+}
 
 // listenNetwork begins to listen at the addresses of the settings, or goes on with what the program before has handed on.
 // It gives nil if there are none.

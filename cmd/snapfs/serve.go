@@ -23,6 +23,7 @@ import (
 	"snapfs/sandbox/api/wire"
 	"snapfs/sandbox/client"
 	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/httpapi"
 )
 
 // service is the daemon of one home.
@@ -35,6 +36,7 @@ type service struct {
 	home    *sandbox.Home
 	network *daemon.Network               // nil: only the socket is served
 	limits  atomic.Pointer[daemon.Limits] // of tokens
+	rest    *httpapi.Server
 	access  daemon.Access
 	served  bool       // it came to serve
 	next    *successor // set before the server ends if a program goes on as the daemon
@@ -203,6 +205,7 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 		_ = s.network.Close() // nobody was served
 		return s.notServing(ctx, err)
 	}
+	defer s.startREST(ctx)()
 	served := make(chan error, 1)
 	go func() {
 		served <- daemon.Serve(ctx, daemon.Options{

@@ -15,6 +15,7 @@ DaemonMeters (leaf)                  sandbox/daemon: meters.mu, what tokens and 
 DaemonAudit (leaf)                   sandbox/daemon: auditor.mu, refusals that are not written yet
 MCPServers (leaf)                    sandbox/mcp: Handler.mu, servers by scopes
 MCPSessions (leaf)                   sandbox/mcp: sessions.mu, when sessions were used
+RESTWatcher (leaf)                   sandbox/httpapi: watcher.mu, watches of one connection
 HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ HomeOps (many)                    sandbox: Home.ops, one per workspace: operations on it. Only one is waited for;
 │  │                                 others are names that are not taken yet
@@ -122,6 +123,7 @@ type (
 	DaemonAudit    struct{}
 	MCPServers     struct{}
 	MCPSessions    struct{}
+	RESTWatcher    struct{}
 	HomeClose      struct{}
 	HomeOps        struct{}
 	Merge          struct{}

@@ -19,7 +19,6 @@ var forBound = map[string]bool{
 	wire.CallTurn: true, wire.CallTurns: true, wire.CallUndo: true, wire.CallRedo: true, wire.CallApply: true,
 	wire.CallBase: true, wire.CallConflicts: true, wire.CallReads: true,
 	wire.CallResume: true, wire.CallWorkspaces: true, wire.CallSnapshots: true, wire.CallShow: true,
-
 	wire.CallPosition: true, wire.CallSetPosition: true,
 	wire.CallLocate: true, wire.CallRename: true, wire.CallLabel: true, wire.CallDiff: true, wire.CallFiles: true,
 	wire.CallRead: true, wire.CallDelete: true, wire.CallDestroy: true,
