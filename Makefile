@@ -17,7 +17,7 @@ PREFIX   ?= /usr/local
 HELPERS  ?= /sbin
 ZSH      ?= $(PREFIX)/share/zsh/site-functions
 
-.PHONY: build client man package install files system deps test test-others test-bench race hunt lint bench bench-peers clean
+.PHONY: build client man package install files system deps test test-others test-bench test-clients race hunt lint bench bench-peers clean
 
 # snapfs is the client, which starts fast; snapfs-engine is the complete command, which it runs for the daemon. Both are
 # static. With a C compiler the engine has zstd's C library, without one Go's. Where the compiler has no static C library,
@@ -88,7 +88,7 @@ deps:
 test: deps build
 	$(GO) vet ./...
 	$(GO) -C bench vet ./...
-	$(MAKE) -j 2 test-others test-bench
+	$(MAKE) -j 2 test-others test-bench test-clients
 	$(TEST) -vet=off $(FS) </dev/null
 
 test-others:
@@ -96,6 +96,14 @@ test-others:
 
 test-bench:
 	cd bench && $(TEST) -vet=off ./... </dev/null
+
+# The package for JavaScript, against the daemon.
+CLIENTS  := clients/typescript
+test-clients:
+	test -x $(BIN)/snapfs-engine || $(MAKE) build
+	cd $(CLIENTS) && timeout 300 npm ci --ignore-scripts --no-audit --no-fund </dev/null
+	cd $(CLIENTS) && timeout 120 npm run check && timeout 120 npm run build
+	cd $(CLIENTS) && SNAPFS_ENGINE="$(abspath $(BIN))/snapfs-engine" timeout 300 "$(CURDIR)/.ci/isolate" node_modules/.bin/vitest run </dev/null
 
 # Packages with concurrent goroutines are tested again under the race detector.
 race: deps

@@ -38,6 +38,9 @@ func (h *Home) audit(ctx context.Context, session, owner, workspace, snapshot, w
 	}
 	e := h.event(EventCrossSession, workspace, session, snapshot, fmt.Sprintf("%s: owned by session %s", what, owner))
 	e.Level = "warn"
+	if workspace == "" {
+		e.Owner = owner
+	}
 	h.log.WarnContext(ctx, "cross-session access", "session", session, "owner", owner, "workspace", workspace,
 		"snapshot", snapshot, "operation", what)
 	_, err := h.catalog.Update(ctx, true, func(ch *catalog.Change) error {

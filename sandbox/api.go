@@ -115,6 +115,19 @@ type (
 	WatchFilesRequest = api.WatchFilesRequest
 	FileEventKind     = api.FileEventKind
 	FileEvent         = api.FileEvent
+
+	AgentSessionRequest  = api.AgentSessionRequest
+	DocumentRequest      = api.DocumentRequest
+	SaveDocumentRequest  = api.SaveDocumentRequest
+	ListDocumentsRequest = api.ListDocumentsRequest
+	Document             = api.Document
+	DocumentPage         = api.DocumentPage
+)
+
+// Kinds of a document's scope.
+const (
+	AgentScope      = api.AgentScope
+	MultiAgentScope = api.MultiAgentScope
 )
 
 // Classes of error; test with errors.Is.

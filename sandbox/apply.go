@@ -48,7 +48,7 @@ func (h *Home) Apply(ctx context.Context, r ApplyRequest) (ApplyResult, error) {
 	if r.Undo {
 		return a.undo(ctx)
 	}
-	leave, err := h.working.diffs.enter(ctx, a.session, nil)
+	leave, err := h.working.diffs.Enter(ctx, a.session, nil)
 	if err != nil {
 		return ApplyResult{}, err
 	}

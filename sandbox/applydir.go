@@ -113,7 +113,7 @@ func (a *application) applyToDirectory(ctx context.Context) (ApplyResult, error)
 		return ApplyResult{}, err
 	}
 	defer unlock()
-	leave, err := h.working.diffs.enter(ctx, a.session, nil)
+	leave, err := h.working.diffs.Enter(ctx, a.session, nil)
 	if err != nil {
 		return ApplyResult{}, err
 	}

@@ -27,13 +27,13 @@ func (h *Home) Check(ctx context.Context, r CheckRequest) (CheckResult, error) {
 	if r.ReadData {
 		kind = "read data"
 	}
-	leave, err := h.working.checks.enter(ctx, kind, r.Progress) // a home is nobody's: its two kinds share
+	leave, err := h.working.checks.Enter(ctx, kind, r.Progress) // a home is nobody's: its two kinds share
 	if err != nil {
 		return CheckResult{}, err
 	}
 	defer leave()
 	c := &checker{h: h, found: []Problem{}}
-	steps := []func(context.Context, CheckRequest) error{c.store, c.records, c.directories, c.applications, c.images, c.twins}
+	steps := []func(context.Context, CheckRequest) error{c.store, c.records, c.documents, c.directories, c.applications, c.images, c.twins}
 	for _, step := range steps {
 		if err := step(ctx, r); err != nil {
 			return CheckResult{}, classify(err)
@@ -65,12 +65,12 @@ func (c *checker) store(ctx context.Context, r CheckRequest) error {
 	if err != nil {
 		return err
 	}
-	c.reportStore(problems)
+	c.reportStore(ctx, problems)
 	return nil
 }
 
 // reportStore reports problems of the store with the snapshots that they hit.
-func (c *checker) reportStore(problems []chunkstore.Problem) {
+func (c *checker) reportStore(ctx context.Context, problems []chunkstore.Problem) {
 	byManifest := map[chunkstore.ID]string{}
 	for _, l := range c.h.catalog.Layers() {
 		if l.State == Stored {
@@ -80,12 +80,18 @@ func (c *checker) reportStore(problems []chunkstore.Problem) {
 			byManifest[l.Tier.Manifest] = l.ID
 		}
 	}
+	documents := c.documentsWith(ctx, problems, byManifest)
 	for _, p := range problems {
 		var hit []string
+		what := p.What
 		for _, m := range p.Manifests {
-			hit = append(hit, byManifest[m])
+			if layer := byManifest[m]; layer != "" {
+				hit = append(hit, layer)
+			} else if name := documents[m]; name != "" {
+				what += "; of document " + name
+			}
 		}
-		c.report(p.Where, p.What, c.hit(hit...))
+		c.report(p.Where, what, c.hit(hit...))
 	}
 }
 
@@ -151,7 +157,7 @@ func (c *checker) missing(ctx context.Context, images map[chunkstore.ID]*catalog
 	return nil
 }
 
-// stray reports those images of a list that nothing names. Others were stored, merged or removed since the list was
+// stray reports those images of a list that nothing names; for documents see strayDocuments. Others were stored, merged or removed since the list was
 // made, and the catalog hears of that a moment after the disk: what counts is the records as the store has them.
 func (c *checker) stray(ctx context.Context, unnamed map[chunkstore.ID]bool) error {
 	if len(unnamed) == 0 {

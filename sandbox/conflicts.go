@@ -43,7 +43,7 @@ func (h *Home) Conflicts(ctx context.Context, r ConflictsRequest) (ConflictsResu
 		}
 	}
 	a.to = &catalog.Workspace{ID: name}
-	leave, err := h.working.diffs.enter(ctx, session, nil)
+	leave, err := h.working.diffs.Enter(ctx, session, nil)
 	if err != nil {
 		return ConflictsResult{}, err
 	}

@@ -117,9 +117,13 @@ func (r *crashRun) steps() []crashStep {
 		{"undo", r.apply("", false)},
 		{"apply again", r.apply("s2", true)},
 		{"undo again", r.apply("", true)},
-		{"delete", func(ctx context.Context) error { return r.delete(ctx, "s2", "s3", "s4") }},
-		{"expire", r.expire},
 	}
+	steps = append(steps, r.documentSteps()...)
+	steps = append(steps,
+		crashStep{"delete", r.dropDocuments(func(ctx context.Context) error {
+			return r.delete(ctx, "s2", "s3", "s4")
+		}, "one/"+documentA, "two/latest")},
+		crashStep{"expire", r.expire})
 	// Enough of them for a tier.
 	for i := range 16 {
 		steps = append(steps, crashStep{"history", func(ctx context.Context) error { return r.grow(ctx, i) }})

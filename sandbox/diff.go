@@ -117,7 +117,7 @@ func (h *Home) Diff(ctx context.Context, r DiffRequest, fn func(Change) error) e
 	if err != nil {
 		return err
 	}
-	leave, err := h.working.diffs.enter(ctx, session, r.Progress)
+	leave, err := h.working.diffs.Enter(ctx, session, r.Progress)
 	if err != nil {
 		return err
 	}

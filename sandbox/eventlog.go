@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -103,7 +104,7 @@ type viewer struct {
 func (v *viewer) sees(e Event) bool {
 	owner, met := v.owners[e.Workspace]
 	if e.Workspace == "" {
-		owner = e.Session // each is of the session that it is about
+		owner = cmp.Or(e.Owner, e.Session) // each is of the session that it is about
 	} else if e.Begins() || !met {
 		owner = e.Session
 		v.owners[e.Workspace] = owner

@@ -34,6 +34,9 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 		return ExportResult{}, err
 	}
 	defer end()
+	if r.Format == api.FormatBackup {
+		return h.exportBackup(ctx, r)
+	}
 	if r.Compression == "" {
 		r.Compression = compressions[0]
 	}
@@ -79,7 +82,7 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	if err := h.waitImported(ctx, s.Top, r.Progress); err != nil {
 		return ExportResult{}, err
 	}
-	leave, err := h.working.exports.enter(ctx, session, r.Progress)
+	leave, err := h.working.exports.Enter(ctx, session, r.Progress)
 	if err != nil {
 		return ExportResult{}, err
 	}

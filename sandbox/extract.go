@@ -51,7 +51,7 @@ func (h *Home) Extract(ctx context.Context, r ExtractRequest) (ExtractResult, er
 	if err := h.waitImported(ctx, from.top(), r.Progress); err != nil {
 		return ExtractResult{}, err
 	}
-	leave, err := h.working.exports.enter(ctx, session, r.Progress)
+	leave, err := h.working.exports.Enter(ctx, session, r.Progress)
 	if err != nil {
 		return ExtractResult{}, err
 	}

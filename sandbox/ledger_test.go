@@ -24,12 +24,16 @@ type ledger struct {
 	Taking     []string            // trees of snapshots that may be there; "any" is any
 	Making     []string            // trees of workspaces that may be there
 	Going      []string            // snapshots and workspaces that may be gone
+	Documents  map[string][]string // what they may hold; see documentAt
 
 	trees map[string][]treewalk.Node // by digest
 }
 
 func newLedger() *ledger {
-	return &ledger{Snapshots: map[string]string{}, Workspaces: map[string][]string{}, trees: map[string][]treewalk.Node{}}
+	return &ledger{
+		Snapshots: map[string]string{}, Workspaces: map[string][]string{}, Documents: map[string][]string{},
+		trees: map[string][]treewalk.Node{},
+	}
 }
 
 // settled ends what was about to happen.
@@ -98,6 +102,7 @@ func (v *verifier) verify(ctx context.Context) {
 		t.Error(err)
 	}
 	v.present(snapshots.Snapshots, workspaces.Workspaces)
+	v.documents(ctx, h)
 	if t.Failed() {
 		return
 	}
@@ -230,6 +235,7 @@ func (v *verifier) nothingLeaks(ctx context.Context, h *sandbox.Home) {
 			t.Error(err)
 		}
 	}
+	v.dropAllDocuments(ctx, h)
 	if _, err := h.GC(ctx, sandbox.GCRequest{}); err != nil {
 		t.Errorf("collecting all: %v", err)
 	}

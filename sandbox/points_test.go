@@ -23,6 +23,8 @@ var rarePoints = map[string]string{
 	"journal of an apply written": "TestApplyToDirectoryKilled",
 	"journal of an apply removed": "TestApplyToDirectoryKilled",
 
+	"documents of a lost snapshot removed": "catalog's TestSweepTied",
+
 	"stray upper set aside": "TestOpenSetsAside",
 	"marker mended":         "TestRebuildMarker",
 	"pack removed":          "chunkstore's TestPowerLoss",

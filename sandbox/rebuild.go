@@ -77,7 +77,7 @@ func RebuildIndex(ctx context.Context, dir string, r RebuildRequest) (res Rebuil
 		return res, err
 	}
 	c := &checker{h: h}
-	c.reportStore(got.Problems)
+	c.reportStore(ctx, got.Problems)
 	res.Problems = c.found
 	return res, nil
 }

@@ -14,6 +14,9 @@ func (h *Home) recover(ctx context.Context) error {
 	if err := h.catalog.SweepMerges(ctx); err != nil {
 		return err
 	}
+	if err := h.catalog.SweepTied(ctx); err != nil {
+		return err
+	}
 	gone, err := h.catalog.SweepLayers(ctx)
 	if err != nil {
 		return err

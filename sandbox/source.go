@@ -34,7 +34,8 @@ type source struct {
 }
 
 // findSource decides what a source is: anything with a slash is a path if it exists, everything else names a snapshot.
-func (h *Home) findSource(ctx context.Context, a Access, ref string, p Part) (source, error) {
+func (h *Home) findSource(ctx context.Context, r CreateRequest) (source, error) {
+	a, ref, p := r.Access, r.Source, r.Part
 	if !p.All() && !strings.HasPrefix(ref, "/") {
 		return source{}, fmt.Errorf("%w: only of a directory can a part be taken: export a part of the snapshot first, "+
 			"and create from that", ErrInvalid)
@@ -45,7 +46,9 @@ func (h *Home) findSource(ctx context.Context, a Access, ref string, p Part) (so
 	if strings.HasPrefix(ref, "/") {
 		var src source
 		err := asUser(ctx, func() (err error) {
-			src, err = h.pathSource(ref, p)
+			if src, err = h.pathSource(ref, p); err == nil {
+				src, err = h.backupSource(src, r.Expired)
+			}
 			return err
 		})
 		src.foreign = src.foreign || peer.From(ctx) != nil
@@ -221,7 +224,7 @@ func (h *Home) tooManyLinks(err error) error {
 func (h *Home) loadWorkspace(
 	ctx context.Context, w *catalog.Workspace, src source, progress func(Progress), created Event,
 ) error {
-	leave, err := h.working.imports.enter(ctx, w.Session, progress)
+	leave, err := h.working.imports.Enter(ctx, w.Session, progress)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"snapfs/chunkstore"
 	"snapfs/sandbox/api"
@@ -45,18 +46,33 @@ func (h *Home) Stats(ctx context.Context, r StatsRequest) (Stats, error) {
 		st.Upper, err = h.uppers.Allocated(ctx, w.Upper)
 		return st, err
 	}
-	st, err := h.stackStats(ctx, s.ID, s.Top, s.Holder())
+	documents, err := h.catalog.TiedDocuments(ctx, s.ID)
+	if err != nil {
+		return Stats{}, err
+	}
+	st, err := h.stackStats(ctx, s.ID, s.Top, s.Holder(), contents(documents)...)
 	st.Snapshots = 1
 	return st, err
 }
 
-// stackStats accounts for the layers from top down, as who names them.
-func (h *Home) stackStats(ctx context.Context, ref, top string, who catalog.Holder) (Stats, error) {
+// contents are the streams of documents.
+func contents(documents []catalog.KeyedDocument) []chunkstore.ID {
+	var all []chunkstore.ID
+	for _, d := range documents {
+		all = append(all, d.Manifest)
+	}
+	return all
+}
+
+// stackStats accounts for the layers from top down, as who names them, and for the contents of documents.
+func (h *Home) stackStats(
+	ctx context.Context, ref, top string, who catalog.Holder, documents ...chunkstore.ID,
+) (Stats, error) {
 	all, err := h.catalog.Stack(top)
 	if err != nil {
 		return Stats{Ref: ref}, err
 	}
-	st, err := h.layerStats(ctx, all, h.catalog.Own(top, who))
+	st, err := h.layerStats(ctx, all, h.catalog.Own(top, who), documents)
 	st.Ref = ref
 	return st, err
 }
@@ -64,7 +80,14 @@ func (h *Home) stackStats(ctx context.Context, ref, top string, who catalog.Hold
 // sessionStats accounts for the snapshots and workspaces of a session, as if they were one.
 func (h *Home) sessionStats(ctx context.Context, session string) (Stats, error) {
 	own := h.catalog.Holding(session)
-	st, err := h.layerStats(ctx, own.Layers, own.Own)
+	var documents []catalog.KeyedDocument
+	if err := h.catalog.EachDocument(ctx, session, func(d catalog.KeyedDocument) error {
+		documents = append(documents, d)
+		return nil
+	}); err != nil {
+		return Stats{Session: session}, err
+	}
+	st, err := h.layerStats(ctx, own.Layers, own.Own, contents(documents))
 	st.Session, st.Workspaces, st.Snapshots = session, int64(len(own.Uppers)), int64(own.Snapshots)
 	for _, n := range own.Uppers {
 		if err != nil {
@@ -77,9 +100,11 @@ func (h *Home) sessionStats(ctx context.Context, session string) (Stats, error) 
 	return st, err
 }
 
-// layerStats accounts for layers, of which those in own go with what is asked for.
-func (h *Home) layerStats(ctx context.Context, all, own []*catalog.Layer) (Stats, error) {
-	st := Stats{Layers: int64(len(all))}
+// layerStats accounts for layers, of which those in own go with what is asked for, and for documents, which do, too.
+func (h *Home) layerStats(
+	ctx context.Context, all, own []*catalog.Layer, documents []chunkstore.ID,
+) (Stats, error) {
+	st := Stats{Layers: int64(len(all)), Documents: int64(len(documents))}
 	for _, l := range all {
 		if l.State != Stored {
 			n, err := h.uppers.Allocated(ctx, l.Upper)
@@ -89,14 +114,14 @@ func (h *Home) layerStats(ctx context.Context, all, own []*catalog.Layer) (Stats
 			st.Sealed += n
 		}
 	}
-	if ids := catalog.ImagesOf(all, false); len(ids) > 0 {
+	if ids := append(catalog.ImagesOf(all, false), documents...); len(ids) > 0 {
 		u, err := h.store.Usage(ctx, ids...)
 		if err != nil {
 			return st, classify(err)
 		}
 		st.Logical, st.Stored = u.Logical, u.Stored
 	}
-	if ids := catalog.ImagesOf(own, true); len(ids) > 0 {
+	if ids := append(catalog.ImagesOf(own, true), documents...); len(ids) > 0 {
 		u, err := h.store.Usage(ctx, ids...)
 		if err != nil {
 			return st, classify(err)
@@ -107,8 +132,9 @@ func (h *Home) layerStats(ctx context.Context, all, own []*catalog.Layer) (Stats
 	return st, nil
 }
 
-// ownManifests lists, for every snapshot and workspace that has some, the stored layers that only it needs.
-func (h *Home) ownManifests() [][]chunkstore.ID {
+// ownManifests lists, for every snapshot and workspace that has some, the stored layers that only it needs, and the
+// documents of every scope.
+func (h *Home) ownManifests(documents []catalog.KeyedDocument) [][]chunkstore.ID {
 	var sets [][]chunkstore.ID
 	add := func(top string, who catalog.Holder) {
 		if ids := catalog.ImagesOf(h.catalog.Own(top, who), true); len(ids) > 0 {
@@ -121,10 +147,22 @@ func (h *Home) ownManifests() [][]chunkstore.ID {
 	for s := range h.catalog.ListSnapshots(catalog.Query{}) {
 		add(s.Top, s.Holder())
 	}
+	for len(documents) > 0 {
+		n := slices.IndexFunc(documents, func(d catalog.KeyedDocument) bool {
+			d.Name = documents[0].Name
+			return d.DocumentKey != documents[0].DocumentKey
+		})
+		if n < 0 {
+			n = len(documents)
+		}
+		sets = append(sets, contents(documents[:n]))
+		documents = documents[n:]
+	}
 	return sets
 }
 
-// homeStats accounts for everything. Unique is the sum of what each snapshot and each workspace alone needs.
+// homeStats accounts for everything. Unique is the sum of what each snapshot, each workspace and each scope of documents
+// alone needs.
 func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 	store, err := h.store.Stats(ctx)
 	if err != nil {
@@ -135,7 +173,15 @@ func (h *Home) homeStats(ctx context.Context) (Stats, error) {
 		Layers: int64(len(all)), Logical: store.Logical, Stored: store.Payload, Reclaimable: store.Garbage,
 		Packs: store.Packs, Index: store.Index, IndexCache: store.IndexCache, Written: store.Written, Moved: store.Moved,
 	}
-	unique, err := h.store.Unique(ctx, h.ownManifests())
+	var documents []catalog.KeyedDocument
+	if err := h.catalog.EachDocument(ctx, "", func(d catalog.KeyedDocument) error {
+		documents = append(documents, d)
+		return nil
+	}); err != nil {
+		return st, err
+	}
+	st.Documents = int64(len(documents))
+	unique, err := h.store.Unique(ctx, h.ownManifests(documents))
 	if err != nil {
 		return st, classify(err)
 	}

@@ -156,7 +156,7 @@ func (h *Home) countTurns(ctx context.Context, session string, found []*catalog.
 			}
 			if !working {
 				var err error
-				if leave, err = h.working.diffs.enter(ctx, session, nil); err != nil {
+				if leave, err = h.working.diffs.Enter(ctx, session, nil); err != nil {
 					return err
 				}
 				working = true

@@ -33,7 +33,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	defer unlock()
-	src, err := h.findSource(ctx, r.Access, r.Source, r.Part)
+	src, err := h.findSource(ctx, r)
 	if err != nil {
 		return Workspace{}, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -12,10 +13,26 @@ import (
 	"snapfs/sandbox"
 	"snapfs/sandbox/daemon"
 	"snapfs/sandbox/httpapi"
+	"snapfs/sandbox/statehttp"
 )
 
 // services are the handlers of the daemon beside its own calls.
-func (s *service) services() []daemon.Service { return append(s.rest.Services(), s.mcpService()) }
+func (s *service) services() []daemon.Service {
+	all := append(s.rest.Services(), s.mcpService())
+	state := statehttp.New(s.home)
+	for _, pattern := range statehttp.Patterns() {
+		all = append(all, daemon.Service{Pattern: pattern, Handler: state, Refuse: statehttp.Refuse, Lane: stateLane})
+	}
+	return all
+}
+
+// stateLane tells the kind of a request about documents.
+func stateLane(r *http.Request) daemon.Lane {
+	if statehttp.Large(r) {
+		return daemon.LongLane
+	}
+	return daemon.ShortLane
+}
 
 // startREST makes the adapter for REST, and begins its work in the background, which end ends.
 func (s *service) startREST(ctx context.Context) (end func()) {

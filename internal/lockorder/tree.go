@@ -27,7 +27,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 │  └─ Idler (leaf)                   sandbox: idler.mu
 ├─ HolderClient (leaf)               internal/holder: Client.mu, one exchange with the holder
 ├─ UnmountErrors (leaf)              sandbox: in Home.unmountAll
-├─ Places (leaf)                     sandbox: places.mu, calls that work at a time
+├─ Places (leaf)                     sandbox/internal/places: Places.mu, calls that work at a time
 ├─ HostProbe (leaf)                  sandbox: hostProbe.mu
 ├─ MountReader (leaf)                sandbox: mountReader.mu, the table of mounts that calls share
 ├─ TurnStats (leaf)                  sandbox: turnStats.mu, what turns changed

@@ -160,6 +160,7 @@ type CreateRequest struct {
 	// earlier versions always do, and refuse a request that says so.
 	WaitImported bool           `json:"wait_imported,omitempty"`
 	Labels       Labels         `json:"labels,omitempty"`
+	Expired      bool           `json:"expired,omitempty"` // also of a backup that has expired
 	Progress     func(Progress) `json:"-"`
 }
 
@@ -447,7 +448,7 @@ type ExportRequest struct {
 	Part
 	Snapshot    string `json:"snapshot"`
 	Path        string `json:"path"`
-	Format      string `json:"format"`      // squashfs
+	Format      string `json:"format"`      // squashfs, or FormatBackup
 	Compression string `json:"compression"` // none, zstd, gzip, xz, lz4
 	Level       int    `json:"level,omitempty"`
 	Layer       bool   `json:"layer"` // only the topmost delta, as overlayfs reads it
@@ -456,13 +457,16 @@ type ExportRequest struct {
 	// Stream is set by clients for a Writer.
 	Stream   bool           `json:"stream,omitempty"`
 	Progress func(Progress) `json:"-"`
+	// Backup is for FormatBackup, whose Path is the directory where backups are.
+	Backup *BackupOptions `json:"backup,omitempty"`
 }
 
 // ExportResult says what was written.
 type ExportResult struct {
-	Path   string `json:"path"`
-	Size   int64  `json:"size"`
-	Digest string `json:"digest"` // BLAKE3 of the file
+	Path   string  `json:"path"`
+	Size   int64   `json:"size"`
+	Digest string  `json:"digest"`           // BLAKE3 of the file
+	Backup *Backup `json:"backup,omitempty"` // of FormatBackup: what its meta.json says
 }
 
 // ExtractRequest writes the tree of a snapshot into a directory; Path must be absolute. The directory is made if it is
@@ -517,6 +521,7 @@ type EventsRequest struct {
 // Every method looks at ctx first: a call that is already cancelled starts nothing, a cancelled one leaves nothing
 // behind, but for Extract.
 type API interface {
+	Documents
 	Create(ctx context.Context, r CreateRequest) (Workspace, error)
 	Up(ctx context.Context, r UpRequest) (UpResult, error)
 	Mount(ctx context.Context, r MountRequest) (Workspace, error)

@@ -45,6 +45,7 @@ type Event struct {
 	Kind      EventKind `json:"kind"`
 	At        time.Time `json:"at"`
 	Session   string    `json:"session,omitempty"` // who did it; "" is the home itself
+	Owner     string    `json:"owner,omitempty"`   // session of which something was used that is of no workspace
 	Snapshot  string    `json:"snapshot,omitempty"`
 	Level     string    `json:"level"`            // info or warn
 	Detail    string    `json:"detail,omitempty"` // one line

@@ -18,6 +18,7 @@ type Stats struct {
 	Workspaces  int64  `json:"workspaces"`
 	Snapshots   int64  `json:"snapshots"`
 	Layers      int64  `json:"layers"`
+	Documents   int64  `json:"documents,omitempty"` // of agents' sessions; of a snapshot those that are tied to it
 	Logical     int64  `json:"logical"`
 	Stored      int64  `json:"stored"`
 	Unique      int64  `json:"unique"`

@@ -196,6 +196,7 @@ func testCancelled(e *env) {
 		},
 	}
 	maps.Copy(calls, fileCalls(api))
+	maps.Copy(calls, documentCalls(api))
 	for m := range reflect.TypeFor[sandbox.API]().Methods() {
 		if m.Name != "Close" && calls[m.Name] == nil {
 			e.Errorf("%s is not tried", m.Name)

@@ -141,6 +141,7 @@ type sink struct {
 	event    func(api.Event) error
 	file     func(api.File) error
 	read     func(api.Read) error
+	document func(api.Document) error
 	match    func(api.GrepMatch) error
 	watched  func(api.FileEvent) error
 	ready    func()
@@ -175,6 +176,24 @@ const (
 	lastAsk  = time.Second
 )
 
+// encoded is a request that is JSON already.
+type encoded []byte
+
+// encode gives the JSON of a request; api.ErrInvalid if JSON would spoil it.
+func encode(request any) (encoded, error) {
+	if body, ok := request.(encoded); ok {
+		return body, nil
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, fmt.Errorf("%w: request: %w", api.ErrInvalid, err)
+	}
+	if spoiled(body) {
+		return nil, fmt.Errorf("%w: names and paths in a call to a daemon must be UTF-8", api.ErrInvalid)
+	}
+	return body, nil
+}
+
 // call makes one call. When ctx ends, a lasting one is cancelled in the daemon, and its final answer counts: the
 // result, if the cancellation came too late. While the daemon has no room for the call, call waits, without a
 // connection, and reports that as progress.
@@ -199,12 +218,9 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 	if err := ctx.Err(); err != nil {
 		return result, err
 	}
-	body, err := json.Marshal(request)
+	body, err := encode(request)
 	if err != nil {
-		return result, fmt.Errorf("%w: request: %w", api.ErrInvalid, err)
-	}
-	if spoiled(body) {
-		return result, fmt.Errorf("%w: names and paths in a call to a daemon must be UTF-8", api.ErrInvalid)
+		return result, err
 	}
 	x := c.newExchange(ctx, name)
 	defer x.end() // an error of a change function ends the call in the daemon, too
@@ -255,6 +271,7 @@ func answer[Res any](
 			Event    *api.Event      `json:"event"`
 			File     *api.File       `json:"file"`
 			Read     *api.Read       `json:"read"`
+			Document *api.Document   `json:"document"`
 			Match    *api.GrepMatch  `json:"match"`
 			Watched  *api.FileEvent  `json:"watched"`
 			Ready    bool            `json:"ready"`
@@ -294,6 +311,10 @@ func answer[Res any](
 			}
 		case line.Read != nil && to.read != nil:
 			if err := to.read(*line.Read); err != nil {
+				return result, err
+			}
+		case line.Document != nil && to.document != nil:
+			if err := to.document(*line.Document); err != nil {
 				return result, err
 			}
 		case line.Match != nil && to.match != nil:

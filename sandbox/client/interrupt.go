@@ -22,9 +22,10 @@ var lasting = map[string]bool{
 	wire.CallExport: true, wire.CallGC: true, wire.CallCheck: true, wire.CallPrune: true, wire.CallRollback: true,
 	wire.CallApply: true, wire.CallBase: true, wire.CallPause: true, wire.CallResume: true, wire.CallExtract: true,
 	wire.CallPutFile: true, wire.CallEditFile: true, wire.CallMakeDir: true, wire.CallMoveFile: true,
-	wire.CallRemoveFile:  true,
-	wire.CallSetPosition: true,
-	wire.CallLabel:       true,
+	wire.CallRemoveFile:   true,
+	wire.CallSetPosition:  true,
+	wire.CallLabel:        true,
+	wire.CallSaveDocument: true, wire.CallDeleteDocument: true, wire.CallDeleteAgentSession: true,
 }
 
 // exchange is the client's side of one call: its request and the way to interrupt it.

@@ -26,6 +26,8 @@ var forBound = map[string]bool{
 	wire.CallStatFile: true, wire.CallListDir: true, wire.CallGetFile: true, wire.CallPutFile: true,
 	wire.CallEditFile: true, wire.CallMakeDir: true, wire.CallMoveFile: true, wire.CallRemoveFile: true,
 	wire.CallGlob: true, wire.CallGrep: true, wire.CallWatchFiles: true,
+	wire.CallSaveDocument: true, wire.CallLoadDocument: true, wire.CallListDocuments: true,
+	wire.CallDeleteDocument: true, wire.CallDeleteAgentSession: true,
 	wire.CallInfo: true, wire.CallCancel: true, // these two answer it less
 }
 

@@ -32,7 +32,7 @@ func (p *putFileRequest) read(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength >= 0 {
 		p.Size = r.ContentLength
 	}
-	if err := decode(strings.NewReader(text), p); err != nil {
+	if err := decode(strings.NewReader(text), maxRequest, p); err != nil {
 		return err
 	}
 	ctl := http.NewResponseController(w)

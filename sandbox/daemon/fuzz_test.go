@@ -36,7 +36,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		request := blank()
-		if err := decode(bytes.NewReader(body), request); err != nil {
+		if err := decode(bytes.NewReader(body), maxRequest, request); err != nil {
 			if !errors.Is(err, sandbox.ErrInvalid) {
 				t.Errorf("%s %q: %v", call, body, err)
 			}
@@ -56,7 +56,7 @@ func FuzzRequest(f *testing.F) {
 			t.Fatal(err)
 		}
 		again := blank()
-		if err := decode(bytes.NewReader(text), again); err != nil {
+		if err := decode(bytes.NewReader(text), maxRequest, again); err != nil {
 			t.Errorf("%s %q: written as %q: %v", call, body, text, err)
 		}
 	})

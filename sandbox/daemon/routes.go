@@ -115,6 +115,7 @@ func (s *server) routes() *http.ServeMux {
 	add(wire.CallDestroy, handle(s, plain(h.Destroy)))
 
 	s.fileRoutes(add)
+	s.documentRoutes(add)
 
 	add(wire.CallInfo, handle(s, func(ctx context.Context, _ wire.None, _ *stream) (wire.Info, error) {
 		by := caller.From(ctx)

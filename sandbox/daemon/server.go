@@ -18,14 +18,13 @@ import (
 	"snapfs/sandbox"
 	"snapfs/sandbox/api/caller"
 	"snapfs/sandbox/api/wire"
+	"snapfs/sandbox/internal/places"
 )
 
 // headerWait is how long a client may take to send the header of a request.
 var headerWait = 10 * time.Second
 
 const (
-	// maxRequest bounds the JSON of a request, in bytes.
-	maxRequest = 1 << 20
 	// maxHeader bounds the header of a request, in bytes: connections that have no share of the calls yet hold one each.
 	maxHeader = 16 << 10
 	// drainWait is how long calls may take to notice that they are cancelled.
@@ -84,6 +83,7 @@ type server struct {
 	stop   context.CancelFunc
 	shorts context.Context // ends then or somewhat later: cancels short calls
 	shares *shares
+	large  *places.Places // of requests whose bodies are large
 	socket *limited
 
 	closed   chan struct{} // closed when the home is
@@ -119,7 +119,8 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	l := limit(socket, 2*callLimit(), o.Access.who)
 	s := &server{
-		Options: o, home: home, socket: l, shares: newShares(callLimit()), closed: make(chan struct{}),
+		Options: o, home: home, socket: l, closed: make(chan struct{}),
+		shares: newShares(callLimit()), large: places.New(largeBodies()),
 		named: map[callName]context.CancelFunc{}, under: map[*underway]bool{}, fewer: make(chan struct{}, 1),
 		log: o.Logger, meters: newMeters(),
 	}
@@ -368,8 +369,13 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			}
 			defer s.running.Done()
 			defer out.endProgress()
+			most, leaveBody, err := s.body(who, r)
+			if err != nil {
+				return res, err
+			}
+			defer leaveBody()
 			var req Req
-			if err := readRequest(w, r, &req); err != nil {
+			if err := readRequest(w, r, most, &req); err != nil {
 				return res, err
 			}
 			if err := who.admit(r.URL.Path, &req); err != nil {
@@ -404,30 +410,31 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 	}
 }
 
-// readRequest reads what a client asks.
-func readRequest(w http.ResponseWriter, r *http.Request, into any) error {
+// readRequest reads what a client asks, which has so many bytes at most.
+func readRequest(w http.ResponseWriter, r *http.Request, most int64, into any) error {
 	if own, ok := into.(interface {
 		read(http.ResponseWriter, *http.Request) error
 	}); ok {
 		return own.read(w, r)
 	}
 	arrived := hurry(w)
-	if err := decode(r.Body, into); err != nil {
+	if err := decode(r.Body, most, into); err != nil {
 		return err
 	}
 	arrived()
 	return nil
 }
 
-// decode reads a request strictly, and the body to its end: the server watches for a client that goes away only then.
-func decode(body io.Reader, into any) error {
-	d := json.NewDecoder(io.LimitReader(body, maxRequest))
+// decode reads a request strictly, and the body, of so many bytes at most, to its end: the server watches for a client
+// that goes away only then.
+func decode(body io.Reader, most int64, into any) error {
+	d := json.NewDecoder(io.LimitReader(body, most))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		return fmt.Errorf("%w: request: %w", sandbox.ErrInvalid, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: request: more than one document, or more than %d bytes", sandbox.ErrInvalid, maxRequest)
+		return fmt.Errorf("%w: request: more than one document, or more than %d bytes", sandbox.ErrInvalid, most)
 	}
 	return nil
 }

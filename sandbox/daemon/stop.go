@@ -23,7 +23,7 @@ func (s *server) handleStop(_ http.ResponseWriter, r *http.Request) {
 	var req wire.StopRequest
 	err := asks(r).admit(r.URL.Path, nil)
 	if err == nil {
-		err = decode(r.Body, &req)
+		err = decode(r.Body, maxRequest, &req)
 	}
 	if err == nil {
 		err = s.askStop(r.Context(), req, asks(r).pid, func(p sandbox.Progress) { _ = out.send(wire.Frame{Progress: &p}) }) // as below

@@ -60,6 +60,9 @@ var forToken = map[string]tokenCall{
 	wire.CallPutFile: {scopes: writeScope}, wire.CallEditFile: {scopes: writeScope}, wire.CallMakeDir: {scopes: writeScope},
 	wire.CallMoveFile: {scopes: writeScope}, wire.CallRemoveFile: {scopes: writeScope},
 	wire.CallPosition: {scopes: readScope}, wire.CallSetPosition: {scopes: workspaceScope},
+	wire.CallSaveDocument: {scopes: snapshotScope}, wire.CallDeleteDocument: {scopes: snapshotScope},
+	wire.CallDeleteAgentSession: {scopes: snapshotScope},
+	wire.CallLoadDocument:       {scopes: readScope}, wire.CallListDocuments: {scopes: readScope},
 	wire.CallInfo: {}, wire.CallCancel: {},
 }
 

@@ -9,6 +9,7 @@ import (
 
 func (a *app) createCommand() *cobra.Command {
 	var from, wait string
+	var expired bool
 	var part api.Part
 	cmd := &cobra.Command{
 		Use:   "create NAME [--from SRC] [-- PATH...]",
@@ -20,6 +21,8 @@ SRC is what the workspace starts from. Without --from it is empty. SRC is one of
   a directory      it is imported: read once and stored; when it is imported again, only what has
                    changed is read (on ext4, xfs, btrfs and f2fs)
   an image file    a squashfs image named *.sqsh, *.squashfs or *.sqfs
+  a backup         a directory with data.sqsh and meta.json, as 'export --format backup' writes
+                   it, or that meta.json
   a snapshot       its id, name or ref
 
 A SRC that names an existing file, or contains a slash, is a path. A tree from an image is mounted
@@ -50,7 +53,7 @@ Of a directory, a part can be taken.
 				meter := a.newMeter()
 				ws, err := c.Create(cmd.Context(), api.CreateRequest{
 					Access: a.access(), Part: part, Name: args[0], Source: src, WaitImported: imported,
-					Progress: meter.report(),
+					Expired: expired, Progress: meter.report(),
 				})
 				meter.done()
 				if err != nil {
@@ -63,6 +66,7 @@ Of a directory, a part can be taken.
 	cmd.Flags().StringVar(&from, "from", "",
 		"`SRC` of the workspace: directory, image file or snapshot (default: empty)")
 	waitFlag(cmd, &wait)
+	cmd.Flags().BoolVar(&expired, "expired", false, "take a backup that has expired, too")
 	partFlags(cmd, &part, exact("NAME"))
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -27,6 +28,7 @@ var levels = map[string][2]int{
 func (a *app) exportCommand() *cobra.Command {
 	r := api.ExportRequest{}
 	tree := extraction{}
+	backup := backupFlags{}
 	cmd := &cobra.Command{
 		Use:   "export SNAP {FILE | --to DIR} [-- PATH...]",
 		Short: "write a snapshot as a squashfs image, or into a directory",
@@ -43,15 +45,19 @@ overlayfs reads them.
 Other readers see times in whole seconds between 1970 and 2106, and no ACLs. snapfs keeps the rest
 in a section that other readers ignore.
 
+` + backupHelp + `
+
 ` + partHelp + `
 
 ` + extractHelp,
 		Example: `  snapfs export before-upgrade app.sqsh
   snapfs export before-upgrade --to ./app
   snapfs export before-upgrade app.sqsh --compression zstd --level 19
-  snapfs export before-upgrade app.sqsh --gitignore --exclude .git`,
+  snapfs export before-upgrade app.sqsh --gitignore --exclude .git
+  snapfs export before-upgrade /var/store --format backup --ttl 24h`,
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
 			args, r.Paths = partArgs(cmd, args)
 			if given, err := tree.check(cmd, args, "format", "compression", "level", "layer"); err != nil {
 				return err
@@ -60,6 +66,9 @@ in a section that other readers ignore.
 			}
 			if len(args) < 2 {
 				return usagef("missing FILE, or --to DIR")
+			}
+			if r.Backup, err = backup.options(cmd, r); err != nil {
+				return err
 			}
 			if err := checkExport(r, cmd.Flags().Changed("level")); err != nil {
 				return err
@@ -74,10 +83,8 @@ in a section that other readers ignore.
 					return usagef("standard output is a terminal: send the image to a file or a program")
 				}
 				r.Writer = a.out
-			} else if path, err := absolute("FILE", args[1]); err != nil {
+			} else if r.Path, err = absolute("FILE", args[1]); err != nil {
 				return err
-			} else {
-				r.Path = path
 			}
 			return a.withClient(cmd.Context(), existingHome, func(c *client.Client) error {
 				meter := a.newMeter()
@@ -90,6 +97,9 @@ in a section that other readers ignore.
 				if r.Writer != nil {
 					return a.exported(got)
 				}
+				if got.Backup != nil {
+					return a.result(got, line(filepath.Dir(got.Path)))
+				}
 				return a.result(got, func(w io.Writer) error {
 					_, err := fmt.Fprintf(w, "%s  %s  %s\n", got.Digest, size(got.Size), quote(got.Path))
 					return err
@@ -98,11 +108,12 @@ in a section that other readers ignore.
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.Format, "format", "squashfs", "`FORMAT` of the image: squashfs")
+	f.StringVar(&r.Format, "format", "squashfs", "`FORMAT`: squashfs or backup")
 	f.StringVar(&r.Compression, "compression", "none", "`KIND`: none, zstd, gzip, xz or lz4")
 	f.IntVar(&r.Level, "level", 0,
 		"`LEVEL` of the compression: zstd 1 to 22 (15 if not given), gzip 1 to 9 (9), lz4 1 (slower, smaller)")
 	f.BoolVar(&r.Layer, "layer", false, "write only the topmost layer")
+	backup.flags(cmd)
 	tree.flags(cmd)
 	partFlags(cmd, &r.Part, between(1, "SNAP", "FILE"))
 	return cmd
@@ -134,8 +145,8 @@ func isTar(name string) bool {
 
 // checkExport refuses options with which no image can be written.
 func checkExport(r api.ExportRequest, levelGiven bool) error {
-	if r.Format != "squashfs" {
-		return usagef("--format %q: only squashfs is known", r.Format)
+	if r.Format != "squashfs" && r.Format != api.FormatBackup {
+		return usagef("--format %q: squashfs or backup", r.Format)
 	}
 	span, ok := levels[r.Compression]
 	if !ok {

@@ -73,6 +73,9 @@ func printStats(w io.Writer, s api.Stats) error {
 		"sealed", size(s.Sealed),
 	}
 	count := func(n int64) string { return strconv.FormatInt(n, 10) }
+	if s.Documents > 0 {
+		pairs = append([]string{"documents", count(s.Documents)}, pairs...)
+	}
 	if s.Ref != "" {
 		return fields(w, append([]string{"of", s.Ref, "layers", count(s.Layers)}, pairs...)...)
 	}

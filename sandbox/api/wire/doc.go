@@ -8,6 +8,7 @@
 //	{"progress":{"stage":"store","files":12,"bytes":4096,"total":-1}}
 //	{"change":{"kind":"M","path":"a",…}}
 //	{"file":{"path":"a","mode":33188,…}}
+//	{"document":{"agent_session":"chat",…}}
 //	{"data":"base64 of a piece of what is read"}
 //	{"event":{"id":"0199…","kind":"snapshotted",…}}
 //	{"match":{"path":"/a","line":3,"text":"…"}}

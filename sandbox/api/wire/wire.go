@@ -16,6 +16,7 @@ type Frame struct {
 	Event    *api.Event     `json:"event,omitempty"`
 	File     *api.File      `json:"file,omitempty"`
 	Read     *api.Read      `json:"read,omitempty"`
+	Document *api.Document  `json:"document,omitempty"`
 	Match    *api.GrepMatch `json:"match,omitempty"`
 	Watched  *api.FileEvent `json:"watched,omitempty"`
 	Ready    bool           `json:"ready,omitempty"` // of CallWatchFiles: nothing is missed from now on
@@ -130,8 +131,13 @@ const (
 	CallTokenEnd   = "token-revoke"
 	CallCancel     = "cancel"
 
-	CallPosition    = "position"
-	CallSetPosition = "set-position"
+	CallPosition           = "position"
+	CallSetPosition        = "set-position"
+	CallSaveDocument       = "save-document"
+	CallLoadDocument       = "load-document"
+	CallListDocuments      = "list-documents"
+	CallDeleteDocument     = "delete-document"
+	CallDeleteAgentSession = "delete-agent-session"
 )
 
 // Route is the path of a call.

@@ -211,7 +211,7 @@ func (c *Catalog) Write(tx *chunkstore.Tx, ch *Change) error {
 		errs = append(errs, tx.Delete(bucketWorkspaces, w.ID))
 	}
 	for _, s := range ch.DelSnapshots {
-		errs = append(errs, tx.Delete(bucketSnapshots, s.ID))
+		errs = append(errs, tx.Delete(bucketSnapshots, s.ID), dropTied(tx, s.ID))
 	}
 	for _, l := range ch.delLayers {
 		errs = append(errs, tx.Delete(bucketLayers, l.ID))

@@ -30,11 +30,17 @@
 //	positions   session/name        Position, of package api
 //	packing     id of a layer       Attempts: it is being stored, or is parked
 //	merges      manifest            empty: a merged image that no layer names yet
+//	documents   owner/agent/kind/scope/name  Document of an agent's session
+//	tied        snapshot/key    empty: the document with the key is tied to the snapshot
+//	scopes      owner/agent/kind/scope       what was saved last there
+//	owners      session         Documents: how many it has
 //	meta        "last-id"           every id made later is greater, whatever the clock says then
 //	meta        "home"              identity of the home, as in its marker
 //
 // Package uppers records in two more keys of meta, and in a bucket of its own, which numbers are in use. Workspaces,
-// snapshots, layers and tokens are held in memory; the others are read when they are asked for.
+// snapshots, layers and tokens are held in memory; the others are read when they are asked for. Records of documents change in
+// transactions of their own, which look at what they need: they take no lock. A snapshot takes with it those that are
+// tied to it (document.go).
 //
 // # Indices
 //

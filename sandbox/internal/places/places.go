@@ -1,40 +1,18 @@
-package sandbox
+// Package places bounds how many calls of one kind work at a time, fairly among sessions: the others wait in line. No call
+// that waits is passed over for one of a session that has more places than its own.
+package places
 
 import (
 	"context"
-	"runtime"
 	"slices"
 
 	"snapfs/internal/lockorder"
+	"snapfs/sandbox/api"
 )
 
-// Imports, exports, comparisons and checks each take memory that grows with a tree, and a processor for long. So a few
-// of a kind work at a time, and the others wait in line. No call that waits is passed over for one of a session that
-// has more places than its own.
-
-const (
-	// fewPlaces is how many imports, and how many exports, work at a time on a machine with few processors; else as
-	// many as there are.
-	fewPlaces = 4
-	// diffPlaces is more: a comparison also waits for its caller to read it.
-	diffPlaces = 8
-	// checkPlaces are two: one for those that read all data, and one for those that do not.
-	checkPlaces = 2
-)
-
-// working are the places of a home.
-type working struct {
-	imports, exports, diffs, checks *places
-}
-
-func newWorking() working {
-	most := max(fewPlaces, runtime.GOMAXPROCS(0))
-	return working{newPlaces(most), newPlaces(most), newPlaces(diffPlaces), newPlaces(checkPlaces)}
-}
-
-// places bound the calls of one kind that work at a time. A session may have as many as it leaves free, and one in any
-// case while one is free: alone it has half of them, and the next session finds some.
-type places struct {
+// Places bound the calls of one kind that work at a time. A session may have as many as it leaves free, and one in any
+// case while one is free: alone it has half of them, and the next session finds some. Safe for concurrent use.
+type Places struct {
 	size int // immutable
 
 	mu   lockorder.Mutex[lockorder.Places]
@@ -49,11 +27,12 @@ type inLine struct {
 	placed  chan struct{} // closed when it has a place
 }
 
-func newPlaces(size int) *places { return &places{size: size, of: map[string]int{}} }
+// New makes so many places.
+func New(size int) *Places { return &Places{size: size, of: map[string]int{}} }
 
-// enter takes a place until leave is called. It waits while there is none for the session, and tells progress, which
+// Enter takes a place until leave is called. It waits while there is none for the session, and tells progress, which
 // may be nil, of that; the end of ctx ends it.
-func (p *places) enter(ctx context.Context, session string, progress func(Progress)) (leave func(), err error) {
+func (p *Places) Enter(ctx context.Context, session string, progress func(api.Progress)) (leave func(), err error) {
 	w := &inLine{session, make(chan struct{})}
 	p.mu.Lock()
 	p.line = append(p.line, w)
@@ -66,7 +45,7 @@ func (p *places) enter(ctx context.Context, session string, progress func(Progre
 	default:
 	}
 	if progress != nil {
-		progress(Progress{Stage: StageWaiting, Total: -1})
+		progress(api.Progress{Stage: api.StageWaiting, Total: -1})
 	}
 	select {
 	case <-w.placed:
@@ -78,7 +57,7 @@ func (p *places) enter(ctx context.Context, session string, progress func(Progre
 }
 
 // leave gives a place back.
-func (p *places) leave(session string) {
+func (p *Places) leave(session string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.used--
@@ -89,7 +68,7 @@ func (p *places) leave(session string) {
 }
 
 // giveUp takes a call out of the line, or gives back the place that it has got meanwhile.
-func (p *places) giveUp(w *inLine) {
+func (p *Places) giveUp(w *inLine) {
 	p.mu.Lock()
 	i := slices.Index(p.line, w)
 	if i >= 0 {
@@ -103,7 +82,7 @@ func (p *places) giveUp(w *inLine) {
 
 // fillLocked gives the free places to the calls that may have them: to that of the session with the fewest first, then
 // to the one that came first.
-func (p *places) fillLocked() {
+func (p *Places) fillLocked() {
 	for {
 		next := -1
 		for i, w := range p.line {
