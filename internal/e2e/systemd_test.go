@@ -139,7 +139,7 @@ func TestSystemd(t *testing.T) {
 		! findmnt /mnt/other
 
 		echo reload
-		echo 'max-snapshots = 1' >>/etc/snapfs/daemon.toml
+		printf '%s\n' 'max-snapshots = 1' 'keep-mounts = false' >>/etc/snapfs/daemon.toml # the latter after the restart
 		systemctl reload snapfs
 		kill -HUP $pid
 		snapfs --quiet snapshot ws --name one >/dev/null

@@ -4,6 +4,7 @@ package e2e
 // program that writes. It prints what is no success.
 const keptMounts = `
 		systemd-analyze verify --man=no snapfs.socket snapfs.service snapfs-holder.service
+		sed -i '/^keep-mounts/d' /etc/snapfs/daemon.toml # back to the default
 		systemctl restart snapfs
 		mounted=$(findmnt -n -o ID /mnt/ws)
 		mkdir /mnt/ws/kept
