@@ -82,6 +82,9 @@ type (
 	File              = api.File
 	ExportRequest     = api.ExportRequest
 	ExportResult      = api.ExportResult
+	ImageOptions      = api.ImageOptions
+	ExportedImage     = api.ExportedImage
+	ExportedLayer     = api.ExportedLayer
 	ExtractRequest    = api.ExtractRequest
 	ExtractResult     = api.ExtractResult
 	Skip              = api.Skip
@@ -166,6 +169,14 @@ const StageWaiting = api.StageWaiting
 
 // StageImport is the stage of Progress in which a call waits until the directory of a workspace is in the store.
 const StageImport = api.StageImport
+
+// Formats of exports.
+const (
+	FormatSquashfs = api.FormatSquashfs
+	FormatTar      = api.FormatTar
+	FormatDocker   = api.FormatDocker
+	FormatOCI      = api.FormatOCI
+)
 
 // Kinds of event.
 const (

@@ -26,7 +26,7 @@ import (
 // compressions that an export knows, the store form first.
 var compressions = []string{"none", "zstd", "gzip", "xz", "lz4"}
 
-// Export writes a snapshot as an image file that other tools read. Equal trees give equal bytes, whatever their
+// Export writes a snapshot as an image file that other tools read, as a tar file, or as a container image. Equal trees give equal bytes, whatever their
 // history. The file appears under its name only when it is complete and on the disk.
 func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error) {
 	ctx, end, err := h.begin(ctx)
@@ -40,9 +40,17 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	if r.Compression == "" {
 		r.Compression = compressions[0]
 	}
+	if r.Format == "" {
+		r.Format = api.FormatSquashfs
+	}
+	if r.Format != api.FormatSquashfs {
+		if err := validArchiveExport(r); err != nil {
+			return ExportResult{}, err
+		}
+	}
 	switch {
-	case r.Format != "" && r.Format != "squashfs":
-		return ExportResult{}, fmt.Errorf("%w: format %s: squashfs", ErrInvalid, api.Quoted(r.Format))
+	case r.Image != nil && r.Format != api.FormatDocker && r.Format != api.FormatOCI:
+		return ExportResult{}, fmt.Errorf("%w: format %s has no options of a container image", ErrInvalid, r.Format)
 	case !slices.Contains(compressions, r.Compression):
 		return ExportResult{}, fmt.Errorf("%w: compression %s: none, zstd, gzip, xz or lz4",
 			ErrInvalid, api.Quoted(r.Compression))
@@ -104,6 +112,9 @@ func (h *Home) Export(ctx context.Context, r ExportRequest) (ExportResult, error
 	}
 	if err := tree.has(ctx, r.Part); err != nil {
 		return ExportResult{}, classify(err)
+	}
+	if r.Format != api.FormatSquashfs {
+		return h.exportArchive(ctx, s, tree, path, r)
 	}
 	src, err := exportSource(tree.lowers, r.Layer)
 	if err != nil {

@@ -30,12 +30,22 @@ type source struct {
 	snapshot *catalog.Snapshot // nil: none
 	load     loader            // nil: nothing is to be stored
 	foreign  bool
-	dir      bool // it is a directory
+	dir      bool     // it is a directory
+	archive  *archive // nil: it is none
 }
 
 // findSource decides what a source is: anything with a slash is a path if it exists, everything else names a snapshot.
 func (h *Home) findSource(ctx context.Context, r CreateRequest) (source, error) {
 	a, ref, p := r.Access, r.Source, r.Part
+	if kind, rest, ok := api.SplitImage(ref); ok && strings.HasPrefix(rest, "/") {
+		if !p.All() {
+			return source{}, fmt.Errorf("%w: an image is taken as a whole", ErrInvalid)
+		}
+		return h.archiveSource(ctx, kind, rest, r.Platform)
+	}
+	if r.Platform != "" {
+		return source{}, fmt.Errorf("%w: a platform is chosen of a container image", ErrInvalid)
+	}
 	if !p.All() && !strings.HasPrefix(ref, "/") {
 		return source{}, fmt.Errorf("%w: only of a directory can a part be taken: export a part of the snapshot first, "+
 			"and create from that", ErrInvalid)
@@ -99,6 +109,10 @@ func (h *Home) pathSource(path string, p Part) (source, error) {
 	case at.info.Mode().IsRegular() && !p.All():
 		return source{}, fmt.Errorf("%w: %s is no directory: an image is taken as a whole", ErrInvalid, path)
 	case at.info.Mode().IsRegular():
+		tar, err := isTarFile(at.path)
+		if tar || err != nil {
+			return source{label: at.path, archive: &archive{kind: tarFile, path: at.path}, foreign: true}, err
+		}
 		return source{label: at.path, load: h.imageLoader(at.path), foreign: true}, nil
 	case !at.info.IsDir():
 		return source{}, fmt.Errorf("%w: %s is neither a directory nor a file", ErrInvalid, path)

@@ -2,9 +2,12 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
+	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
 )
 
@@ -80,7 +83,15 @@ func (h *Home) sameSource(ctx context.Context, r UpRequest, w *catalog.Workspace
 		return nil
 	}
 	label := r.Source
-	if filepath.IsAbs(label) {
+	if kind, rest, ok := api.SplitImage(label); ok && strings.HasPrefix(rest, "/") {
+		src, err := h.archiveSource(ctx, kind, rest, r.Platform)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		if err == nil {
+			label = src.label
+		}
+	} else if filepath.IsAbs(label) {
 		label = h.realPath(ctx, label)
 	} else {
 		s, err := h.useSnapshot(ctx, r.Access, r.Source, "up")

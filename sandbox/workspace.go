@@ -52,6 +52,8 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		}
 	}
 	switch {
+	case src.archive != nil:
+		err = h.importArchive(ctx, w, src.archive, r.Progress, created)
 	case src.load == nil:
 		err = h.addWorkspace(ctx, w, src.snapshot, created)
 	case stands:

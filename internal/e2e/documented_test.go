@@ -58,6 +58,7 @@ var documentedNeeds = []struct{ line, script string }{
 	{"snapfs apply two ", `snapfs destroy --force --now two; snapfs snapshot app --name base2; snapfs branch app:base2 /mnt/two --name two --track-reads; date +%N > /mnt/two/x`},
 	{"snapfs branch app:start ", `snapfs destroy --force one; snapfs delete app:start; snapfs snapshot app --name start`},
 	{"snapfs branch app:start /mnt/two ", `snapfs destroy --force --now two; snapfs show app:start || snapfs snapshot app --name start`},
+	{"snapfs create app4 ", `rm -f app.tar && snapfs export app:base app.tar --format docker`},
 	{"snapfs create app ", `snapfs umount app && snapfs destroy app`},
 	{"snapfs diff built app-branch-1f3a", `export branch=$(snapfs branch built --quiet)`},
 	{"snapfs diff .", `cd /mnt/app`},

@@ -148,14 +148,16 @@ type Progress struct {
 	Unit  string `json:"unit,omitempty"` // what Bytes and Total count, if not bytes
 }
 
-// CreateRequest makes a workspace. Source is "" (empty), a directory, an image file (.sqsh, .squashfs, .sqfs) or a
-// snapshot (id, prefix or name). A workspace of a large directory is there at once, and stands on the directory until that
+// CreateRequest makes a workspace. Source is "" (empty), a directory, an image file (.sqsh, .squashfs, .sqfs), a tar file
+// (.tar, .tar.gz, .tar.zst), a container image (see [SplitImage]) or a snapshot (id, prefix or name). A workspace of a large directory is there at once, and stands on the directory until that
 // is in the store, see [Import]. With a Part, or on a file system that may hang, the directory is imported first.
 type CreateRequest struct {
 	Access
 	Part
 	Name   string `json:"name"`
 	Source string `json:"source,omitempty"`
+	// Platform chooses of a container image for several, as OS/ARCHITECTURE[/VARIANT]; "" is that of the daemon's machine.
+	Platform string `json:"platform,omitempty"`
 	// WaitImported imports the directory first, however large it is. If the call fails there is no workspace. Daemons of
 	// earlier versions always do, and refuse a request that says so.
 	WaitImported bool           `json:"wait_imported,omitempty"`
@@ -448,10 +450,12 @@ type ExportRequest struct {
 	Part
 	Snapshot    string `json:"snapshot"`
 	Path        string `json:"path"`
-	Format      string `json:"format"`      // squashfs, or FormatBackup
-	Compression string `json:"compression"` // none, zstd, gzip, xz, lz4
+	Format      string `json:"format"`      // FormatSquashfs, which "" is too, and so on
+	Compression string `json:"compression"` // none, zstd, gzip; of squashfs also xz, lz4
 	Level       int    `json:"level,omitempty"`
 	Layer       bool   `json:"layer"` // only the topmost delta, as overlayfs reads it
+	// Image is for FormatDocker and FormatOCI.
+	Image *ImageOptions `json:"image,omitempty"`
 	// Writer gets the image when it is complete, instead of a file at Path, which must be empty.
 	Writer io.Writer `json:"-"`
 	// Stream is set by clients for a Writer.
@@ -463,9 +467,13 @@ type ExportRequest struct {
 
 // ExportResult says what was written.
 type ExportResult struct {
-	Path   string  `json:"path"`
-	Size   int64   `json:"size"`
-	Digest string  `json:"digest"`           // BLAKE3 of the file
+	Path   string `json:"path"`
+	Size   int64  `json:"size"`
+	Digest string `json:"digest"` // BLAKE3 of the file
+	// Image is what a container image is known by; nil for other formats.
+	Image *ExportedImage `json:"image,omitempty"`
+	// Lost counts sockets, and attributes with impossible names, that a tar file cannot hold.
+	Lost   int64   `json:"lost,omitempty"`
 	Backup *Backup `json:"backup,omitempty"` // of FormatBackup: what its meta.json says
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 func (a *app) createCommand() *cobra.Command {
-	var from, wait string
+	var from, wait, platform string
 	var expired bool
 	var part api.Part
 	cmd := &cobra.Command{
@@ -18,15 +18,13 @@ func (a *app) createCommand() *cobra.Command {
 
 SRC is what the workspace starts from. Without --from it is empty. SRC is one of:
 
-  a directory      it is imported: read once and stored; when it is imported again, only what has
-                   changed is read (on ext4, xfs, btrfs and f2fs)
-  an image file    a squashfs image named *.sqsh, *.squashfs or *.sqfs
-  a backup         a directory with data.sqsh and meta.json, as 'export --format backup' writes
-                   it, or that meta.json
-  a snapshot       its id, name or ref
+` + sourceHelp + `
 
-A SRC that names an existing file, or contains a slash, is a path. A tree from an image is mounted
-nosuid and nodev by default: see 'snapfs mount'.
+A SRC that names an existing file, or contains a slash, is a path. A tree from an image or a tar file
+is mounted nosuid and nodev by default: see 'snapfs mount'.
+
+Of a container image, each layer becomes a layer of the store: images that share layers have them
+once. All digests are verified. Its configuration is kept for 'snapfs export'.
 
 If NAME is taken, that is a conflict and nothing is changed.
 
@@ -34,7 +32,8 @@ If NAME is taken, that is a conflict and nothing is changed.
 
 Of a directory, a part can be taken.
 ` + partHelp,
-		Example:     "  snapfs create app --from ./app\n  snapfs create app3 --from ./app --gitignore --exclude .git\n  snapfs create app2 --from base.sqsh",
+		Example: "  snapfs create app --from ./app\n  snapfs create app3 --from ./app --gitignore --exclude .git\n  snapfs create app2 --from base.sqsh\n" +
+			"  snapfs create app4 --from docker-archive:app.tar",
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args, part.Paths = partArgs(cmd, args)
@@ -53,7 +52,7 @@ Of a directory, a part can be taken.
 				meter := a.newMeter()
 				ws, err := c.Create(cmd.Context(), api.CreateRequest{
 					Access: a.access(), Part: part, Name: args[0], Source: src, WaitImported: imported,
-					Expired: expired, Progress: meter.report(),
+					Expired: expired, Platform: platform, Progress: meter.report(),
 				})
 				meter.done()
 				if err != nil {
@@ -64,7 +63,8 @@ Of a directory, a part can be taken.
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "",
-		"`SRC` of the workspace: directory, image file or snapshot (default: empty)")
+		"`SRC` of the workspace: directory, image file, container image or snapshot (default: empty)")
+	platformFlag(cmd, &platform)
 	waitFlag(cmd, &wait)
 	cmd.Flags().BoolVar(&expired, "expired", false, "take a backup that has expired, too")
 	partFlags(cmd, &part, exact("NAME"))

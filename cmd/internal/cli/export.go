@@ -29,11 +29,12 @@ func (a *app) exportCommand() *cobra.Command {
 	r := api.ExportRequest{}
 	tree := extraction{}
 	backup := backupFlags{}
+	image := imageFlags{}
 	cmd := &cobra.Command{
 		Use:   "export SNAP {FILE | --to DIR} [-- PATH...]",
-		Short: "write a snapshot as a squashfs image, or into a directory",
+		Short: "write a snapshot as an image, or into a directory",
 		Long: `Writes the whole tree of a snapshot as one squashfs 4.0 image, which unsquashfs, squashfuse and the
-kernel can read. The same tree gives the same bytes, whatever its history. FILE is replaced only
+kernel can read, or in another FORMAT, see below. The same tree gives the same bytes, whatever its history. FILE is replaced only
 when the new image is complete. FILE - is standard output, unless that is a terminal; then what is
 otherwise printed goes to standard error. The image is made in the home first, whose file system needs
 room for it, and is not written before it is complete.
@@ -42,7 +43,9 @@ Without --compression, the image has the form in which the store keeps it: uncom
 to write. With --layer, only the topmost layer is written, with whiteouts and attributes as
 overlayfs reads them.
 
-Other readers see times in whole seconds between 1970 and 2106, and no ACLs. snapfs keeps the rest
+` + imageExportHelp + `
+
+Other readers of squashfs see times in whole seconds between 1970 and 2106, and no ACLs. snapfs keeps the rest
 in a section that other readers ignore.
 
 ` + backupHelp + `
@@ -54,12 +57,13 @@ in a section that other readers ignore.
   snapfs export before-upgrade --to ./app
   snapfs export before-upgrade app.sqsh --compression zstd --level 19
   snapfs export before-upgrade app.sqsh --gitignore --exclude .git
-  snapfs export before-upgrade /var/store --format backup --ttl 24h`,
+  snapfs export before-upgrade /var/store --format backup --ttl 24h
+  snapfs export before-upgrade app.tar --format docker --tag app:one --cmd /bin/app`,
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			args, r.Paths = partArgs(cmd, args)
-			if given, err := tree.check(cmd, args, "format", "compression", "level", "layer"); err != nil {
+			if given, err := tree.check(cmd, args, slices.Concat(imageFlagNames, []string{"format", "compression", "level", "layer"})...); err != nil {
 				return err
 			} else if given {
 				return tree.run(a, cmd, args[0], r.Part)
@@ -70,12 +74,18 @@ in a section that other readers ignore.
 			if r.Backup, err = backup.options(cmd, r); err != nil {
 				return err
 			}
+			if !cmd.Flags().Changed("compression") && r.Format == api.FormatTar {
+				r.Compression = tarCompression(args[1])
+			}
 			if err := checkExport(r, cmd.Flags().Changed("level")); err != nil {
 				return err
 			}
 			if isTar(args[1]) && !cmd.Flags().Changed("format") {
-				return usagef("%s is the name of an archive, and the image would be squashfs: --format squashfs writes "+
-					"it all the same", quote(args[1]))
+				return usagef("%s is the name of an archive, and the image would be squashfs: name the format (--format tar, "+
+					"docker or oci; --format squashfs writes that all the same)", quote(args[1]))
+			}
+			if r.Image, err = image.options(cmd, r.Format); err != nil {
+				return err
 			}
 			r.Access, r.Snapshot = a.access(), args[0]
 			if args[1] == "-" {
@@ -94,6 +104,7 @@ in a section that other readers ignore.
 				if err != nil {
 					return err
 				}
+				a.noteArchive(got)
 				if r.Writer != nil {
 					return a.exported(got)
 				}
@@ -108,11 +119,12 @@ in a section that other readers ignore.
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.Format, "format", "squashfs", "`FORMAT`: squashfs or backup")
-	f.StringVar(&r.Compression, "compression", "none", "`KIND`: none, zstd, gzip, xz or lz4")
+	f.StringVar(&r.Format, "format", "squashfs", "`FORMAT` of the image: squashfs, tar, docker, oci or backup")
+	f.StringVar(&r.Compression, "compression", "none", "`KIND`: none, zstd, gzip, xz or lz4; of container images that of the layers")
 	f.IntVar(&r.Level, "level", 0,
 		"`LEVEL` of the compression: zstd 1 to 22 (15 if not given), gzip 1 to 9 (9), lz4 1 (slower, smaller)")
 	f.BoolVar(&r.Layer, "layer", false, "write only the topmost layer")
+	image.flags(cmd)
 	backup.flags(cmd)
 	tree.flags(cmd)
 	partFlags(cmd, &r.Part, between(1, "SNAP", "FILE"))
@@ -145,10 +157,17 @@ func isTar(name string) bool {
 
 // checkExport refuses options with which no image can be written.
 func checkExport(r api.ExportRequest, levelGiven bool) error {
-	if r.Format != "squashfs" && r.Format != api.FormatBackup {
-		return usagef("--format %q: squashfs or backup", r.Format)
+	archive := r.Format != api.FormatSquashfs && r.Format != api.FormatBackup
+	if archive && !slices.Contains([]string{api.FormatTar, api.FormatDocker, api.FormatOCI}, r.Format) {
+		return usagef("--format %q: one of squashfs, tar, docker, oci and backup", r.Format)
+	}
+	if archive && r.Layer {
+		return usagef("--layer is for --format squashfs")
 	}
 	span, ok := levels[r.Compression]
+	if ok && archive && (r.Compression == "xz" || r.Compression == "lz4") {
+		return usagef("--compression %s is for --format squashfs", r.Compression)
+	}
 	if !ok {
 		names := []string{}
 		for name := range levels {

@@ -250,6 +250,9 @@ func (p project) source(name string) string {
 	if from == "" {
 		return ""
 	}
+	if image, ok := imageSource(from, p.relative(".")); ok {
+		return image
+	}
 	path := p.relative(from)
 	if _, err := os.Lstat(path); err == nil || api.IsPath(from) {
 		return path

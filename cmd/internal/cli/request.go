@@ -51,6 +51,11 @@ func source(cmd *cobra.Command, from string) (string, error) {
 	if strings.HasPrefix(from, "{") { // the ref of a snapshot
 		return from, nil
 	}
+	if dir, err := os.Getwd(); err == nil {
+		if image, ok := imageSource(from, dir); ok {
+			return image, nil
+		}
+	}
 	if _, err := os.Lstat(from); err == nil || strings.ContainsRune(from, '/') || from == "." || from == ".." {
 		abs, err := absolute("source", from)
 		if err != nil {

@@ -118,7 +118,8 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false) // arguments after CMD belong to CMD
-	f.StringVar(&from, "from", "", "`SRC` of the workspace: directory, image file or snapshot (default: the present directory)")
+	f.StringVar(&from, "from", "", "`SRC` of the workspace: directory, image file, container image or snapshot (default: the present directory)")
+	platformFlag(cmd, &t.platform)
 	f.BoolVar(&empty, "empty", false, "begin with an empty workspace")
 	waitFlag(cmd, &wait)
 	f.StringVar(&t.name, "name", "", "`NAME` of the workspace (default: generated)")
@@ -133,13 +134,14 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 
 // throwAway is one run of a command in a temporary workspace.
 type throwAway struct {
-	app    *app
-	client *client.Client
-	name   string
-	src    string
-	dir    string // the directory that it is made from, if it is one
-	end    ending
-	argv   []string
+	app      *app
+	client   *client.Client
+	name     string
+	src      string
+	platform string
+	dir      string // the directory that it is made from, if it is one
+	end      ending
+	argv     []string
 
 	imported bool // it is imported first
 
@@ -196,7 +198,9 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 		return err
 	}
 	meter := a.newMeter()
-	_, err = c.Create(ctx, api.CreateRequest{Access: a.access(), Name: t.name, Source: t.src, WaitImported: t.imported, Progress: meter.report()})
+	_, err = c.Create(ctx, api.CreateRequest{
+		Access: a.access(), Name: t.name, Source: t.src, Platform: t.platform, WaitImported: t.imported, Progress: meter.report(),
+	})
 	meter.done()
 	if err != nil {
 		return err

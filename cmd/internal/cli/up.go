@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) upCommand() *cobra.Command {
-	var from, file, wait string
+	var from, file, wait, platform string
 	var options mountOptions
 	cmd := &cobra.Command{
 		Use:   "up [NAME [MOUNTPOINT]] [--from SRC]",
@@ -72,11 +72,12 @@ others. 'snapfs down' takes them down.`,
 					return a.upProject(cmd, p, args, imported)
 				}
 			}
-			return a.upOne(cmd, args, from, imported, options.MountOptions)
+			return a.upOne(cmd, args, api.CreateRequest{Source: from, WaitImported: imported, Platform: platform}, options.MountOptions)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "",
-		"`SRC` of a new workspace: directory, image file or snapshot (default: empty)")
+		"`SRC` of a new workspace: directory, image file, container image or snapshot (default: empty)")
+	platformFlag(cmd, &platform)
 	waitFlag(cmd, &wait)
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the `FILE` that names the workspaces (default: snapfs.toml)")
 	mountFlags(cmd, &options)
@@ -84,7 +85,7 @@ others. 'snapfs down' takes them down.`,
 }
 
 // upOne does up for a workspace with a mountpoint, or without one where it was mounted last.
-func (a *app) upOne(cmd *cobra.Command, args []string, from string, imported bool, options api.MountOptions) error {
+func (a *app) upOne(cmd *cobra.Command, args []string, r api.CreateRequest, options api.MountOptions) error {
 	mountpoint, home := "", existingHome // "": that of before
 	if len(args) == 2 {
 		var err error
@@ -96,6 +97,7 @@ func (a *app) upOne(cmd *cobra.Command, args []string, from string, imported boo
 		}
 		home = anyHome
 	}
+	from := r.Source
 	src, err := source(cmd, from)
 	if err != nil {
 		return err
@@ -116,7 +118,8 @@ func (a *app) upOne(cmd *cobra.Command, args []string, from string, imported boo
 				return err
 			}
 		}
-		up, err := a.up(ctx, c, api.CreateRequest{Name: name, Source: src, WaitImported: imported}, api.MountRequest{
+		r.Name, r.Source = name, src
+		up, err := a.up(ctx, c, r, api.MountRequest{
 			Access: a.access(), Workspace: name, Mountpoint: mountpoint, MakeMountpoint: true, MountOptions: options,
 		})
 		if err != nil {
@@ -153,7 +156,7 @@ func (a *app) upProject(cmd *cobra.Command, p project, names []string, imported 
 	if len(names) == 0 {
 		names = p.names()
 	}
-	for _, name := range []string{"from", "options", "read-only"} {
+	for _, name := range []string{"from", "platform", "options", "read-only"} {
 		if cmd.Flags().Changed(name) {
 			return usagef("--%s needs NAME and MOUNTPOINT: %s says it of its workspaces", name, quote(p.path))
 		}

@@ -21,6 +21,8 @@ type index struct {
 	layers ids // that have a record
 	sealed int // how many of the layers are not stored
 
+	chains map[string]ids // layers of container images, by chain id
+
 	tokens      map[string]*Token
 	renames     []*Rename           // oldest first
 	ofWorkspace lists[string]       // snapshots by workspace
@@ -65,6 +67,7 @@ func newIndex() *index {
 		workspaces: map[string]*Workspace{}, snapshots: map[string]*Snapshot{}, nodes: map[string]*node{},
 		tokens:      map[string]*Token{},
 		ofWorkspace: lists[string]{}, called: lists[calling]{}, sessions: map[string]*session{},
+		chains: map[string]ids{},
 	}
 }
 
@@ -375,6 +378,7 @@ func (x *index) replace(n *node, l *Layer) {
 	for of := range n.needs.all() {
 		of.bytes += n.size() - before
 	}
+	x.chain(was, l)
 	if was != nil && was.State != api.Stored {
 		x.sealed--
 	}

@@ -160,7 +160,7 @@ func (c *Catalog) swallowed(top *Layer, share int64) []*Layer {
 	var rest []*Layer
 	due, above := 0, top.Size
 	for below := n.parent; below != nil && below.onlyChild() == n; n, below = below, below.parent {
-		if below.layer == nil || below.layer.State != api.Stored || c.pinned[below.id] || below.layer.Imported != "" {
+		if below.layer == nil || below.layer.State != api.Stored || c.pinned[below.id] || below.layer.stays() {
 			break
 		}
 		rest = append(rest, below.layer)
@@ -175,7 +175,7 @@ func (c *Catalog) swallowed(top *Layer, share int64) []*Layer {
 // mergesIntoChild reports whether nothing but one stored layer names a layer. The caller holds mu.
 func (c *Catalog) mergesIntoChild(n *node) bool {
 	child := n.onlyChild()
-	return child != nil && n.layer.Imported == "" && child.layer.State == api.Stored && !c.pinned[child.id]
+	return child != nil && !n.layer.stays() && child.layer.State == api.Stored && !c.pinned[child.id]
 }
 
 // NoteMerge adds to a transaction that an image is stored which no layer names yet; RecordMerge removes the note.

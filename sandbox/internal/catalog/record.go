@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"path/filepath"
 	"time"
 
@@ -166,7 +167,22 @@ type Layer struct {
 	// Source is the directory that a layer in state api.Importing shows; nil in other states. Upper then has the copies of
 	// what was read of it.
 	Source *Source `json:"source,omitempty"`
+	// DiffID and Chain are of a layer of a container image: its digest, and the id of it with those below it. Such a layer
+	// is found by its chain id, and is not merged into those above it.
+	DiffID string `json:"diff_id,omitempty"`
+	Chain  string `json:"chain,omitempty"`
+	// Image is in the record of an empty layer over the layers of an image; nil in others. It is not merged either.
+	Image *Image `json:"image,omitempty"`
 }
+
+// Image is what is kept of a container image.
+type Image struct {
+	ID     string          `json:"id"`     // digest of its configuration
+	Config json.RawMessage `json:"config"` // what is kept of that, see package imagefile
+}
+
+// stays reports whether a layer is not to be merged into those above it.
+func (r *Layer) stays() bool { return r.Imported != "" || r.Chain != "" || r.Image != nil }
 
 // Source is a directory of the host that is being imported.
 type Source struct {

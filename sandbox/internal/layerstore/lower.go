@@ -60,6 +60,16 @@ func (s *Stack) Lowers() []*layers.Lower {
 	return all
 }
 
+// Above counts the lowers that lie above a layer, "" for all; -1 if it is not below one of them.
+func (s *Stack) Above(layer string) int {
+	for i, l := range s.of {
+		if l.parent == layer {
+			return i + 1
+		}
+	}
+	return -1
+}
+
 // Release gives the stack back; a second call does nothing.
 func (s *Stack) Release() {
 	s.cache.mu.Lock()

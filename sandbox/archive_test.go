@@ -1,0 +1,123 @@
+package sandbox
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/imagefile"
+)
+
+// imageFile makes a docker archive whose layers have a file each, with these contents.
+func imageFile(t *testing.T, path string, contents ...string) string {
+	t.Helper()
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	w := imagefile.NewWriter(f, imagefile.Gzip, 0)
+	for i, text := range contents {
+		_, err := w.Layer("test", func(to io.Writer) error {
+			tw := tar.NewWriter(to)
+			err := tw.WriteHeader(&tar.Header{
+				Typeflag: tar.TypeReg, Name: fmt.Sprintf("d/%d", i), Size: int64(len(text)), Mode: 0o644, ModTime: time.Unix(1000, 0),
+			})
+			if err == nil {
+				_, err = io.WriteString(tw, text)
+			}
+			return errors.Join(err, tw.Close())
+		})
+		require.NoError(t, err)
+	}
+	_, err = w.Finish(true, imagefile.Config{OS: "linux", Architecture: "amd64"}, time.Unix(1000, 0).UTC(), "")
+	require.NoError(t, errors.Join(err, f.Close()))
+	return api.DockerArchive + ":" + path
+}
+
+// TestImportImageCancelled ends an import at each of its steps, and finds that nothing of it is left.
+func TestImportImageCancelled(t *testing.T) {
+	h := openTest(t, t.TempDir())
+	from := imageFile(t, filepath.Join(t.TempDir(), "image.tar"), "one", "two", "three")
+	for step := 0; ; step++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		steps := 0
+		_, err := h.Create(ctx, CreateRequest{Name: "w", Source: from, Progress: func(Progress) {
+			if steps++; steps > step {
+				cancel()
+			}
+		}})
+		cancel()
+		if err == nil {
+			require.Greater(t, step, 3)
+			break
+		}
+		require.ErrorIs(t, err, context.Canceled)
+		require.Empty(t, h.catalog.Layers())
+		require.Nil(t, h.catalog.Workspace("w"))
+		require.Empty(t, h.catalog.Uppers())
+		require.Eventually(t, func() bool {
+			trash, err := h.catalog.Trash(t.Context())
+			return err == nil && len(trash) == 0
+		}, time.Minute, time.Millisecond)
+	}
+	require.Len(t, h.catalog.Layers(), 4)
+}
+
+// TestImportImageTogether imports images that share layers at the same time, beside merges and collections: each layer is
+// there once, stays as long as something stands on it, and goes then.
+func TestImportImageTogether(t *testing.T) {
+	h := openTest(t, t.TempDir())
+	dir := t.TempDir()
+	one := imageFile(t, filepath.Join(dir, "one.tar"), "base", "middle", "one")
+	two := imageFile(t, filepath.Join(dir, "two.tar"), "base", "middle", "two")
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() {
+			from := one
+			if i%2 == 1 {
+				from = two
+			}
+			_, err := h.Create(t.Context(), CreateRequest{Name: fmt.Sprint("w-", i), Source: from})
+			require.NoError(t, err)
+		})
+	}
+	all.Wait()
+	require.Len(t, h.catalog.Layers(), 2+2*2)
+	for i := range 5 {
+		_, err := h.Destroy(t.Context(), DestroyRequest{Ref: fmt.Sprint("w-", i), Now: true})
+		require.NoError(t, err)
+	}
+	s, err := h.Snapshot(t.Context(), SnapshotRequest{Workspace: "w-5", Name: "s", WaitStored: true})
+	require.NoError(t, err)
+	_, err = h.GC(t.Context(), GCRequest{})
+	require.NoError(t, err)
+	require.Len(t, h.catalog.Layers(), 4, "those of an image are not merged")
+	got, err := h.Export(t.Context(), ExportRequest{Snapshot: s.ID, Path: filepath.Join(dir, "out.tar"), Format: api.FormatOCI})
+	require.NoError(t, err)
+	require.Len(t, got.Image.Layers, 3)
+	checked, err := h.Check(t.Context(), CheckRequest{ReadData: true})
+	require.NoError(t, err)
+	require.Empty(t, checked.Problems)
+	require.NoError(t, h.Delete(t.Context(), RefRequest{Ref: s.ID}))
+	_, err = h.Destroy(t.Context(), DestroyRequest{Ref: "w-5", Now: true})
+	require.NoError(t, err)
+	require.Empty(t, h.catalog.Layers())
+}
+
+func TestSplits(t *testing.T) {
+	var got [][2]string
+	for path, ref := range splits("/a:b/c:d@sha256:e") {
+		got = append(got, [2]string{path, ref})
+	}
+	require.Equal(t, [][2]string{
+		{"/a:b/c:d@sha256:e", ""}, {"/a:b/c:d@sha256", "e"}, {"/a:b/c:d", "@sha256:e"}, {"/a:b/c", "d@sha256:e"}, {"/a", "b/c:d@sha256:e"},
+	}, got)
+}
