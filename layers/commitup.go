@@ -25,7 +25,11 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, names group) (placed 
 	from := nameIn(s.upper.work, tmp)
 	below := s.partsBelow(n)
 	if s.dead {
-		return o.commitOrphan(n, from, below, s.copied)
+		placed, err := o.commitOrphan(n, from, below, s.copied)
+		if placed {
+			o.countNew(n, s.blocks, true)
+		}
+		return placed, err
 	}
 	if !o.inUpper(n.parent) {
 		return false, nil
@@ -35,6 +39,9 @@ func (o *Overlay) commitUp(n *node, s *source, tmp string, names group) (placed 
 		path, err := o.lowerPath(n)
 		if err == nil {
 			err = s.upper.store.putRedirect(from, path)
+		}
+		if err == nil && o.counts() {
+			s.blocks, err = from.blocks()
 		}
 		if err != nil {
 			return false, err
@@ -139,6 +146,7 @@ func (o *Overlay) placedUp(n *node, s *source, below []*part) {
 	top := &part{layer: s.upper.layer, parent: n.parent.top, name: n.name, ino: n.ino, host: s.copied}
 	top.ref.Store(inodeInfoOf(s.attr).notes(isDir(n.typ)))
 	o.nodes.setTop(n, top, below)
+	o.countNew(n, s.blocks, false)
 }
 
 // commitOrphan keeps the copy of a file that has no name any more: by a descriptor, or in the orphan directory.

@@ -134,6 +134,7 @@ type source struct {
 	target string
 	data   content // regular files with data wanted
 	copied uint64  // the copy's inode number on the host, once there is one
+	blocks int64   // of the copy
 }
 
 // sourceOf reads everything of n but its data; nil if n is in the upper. The caller closes it.
@@ -205,6 +206,11 @@ func (o *Overlay) copyUpOne(n *node, data bool) error {
 		}
 		defer o.releaseDirs(names.found)
 	}
+	g, err := o.grantCopy(s)
+	if err != nil {
+		return err
+	}
+	defer g.release()
 	tmp := s.upper.temp()
 	if err := o.prepare(n, s, tmp); err != nil {
 		_ = removeAll(s.upper.work, tmp) // the first error counts; New cleans up what is left
@@ -259,7 +265,11 @@ func (o *Overlay) prepare(n *node, s *source, tmp string) error {
 	if _, err := s.upper.store.number(host.Ino); err != nil { // see numbered
 		return err
 	}
-	return copyAttrs(p, s.attr, s.xattrs)
+	if err := copyAttrs(p, s.attr, s.xattrs); err != nil || !o.counts() {
+		return err
+	}
+	s.blocks, err = p.blocks()
+	return err
 }
 
 // prepareFile makes the regular file of a copy-up.

@@ -95,6 +95,11 @@ func (v Noted) createNew(parent NodeID, name string, c creation) (Entry, error) 
 			return err
 		}
 		defer h.release()
+		g, err := o.grantNew(c)
+		if err != nil {
+			return err
+		}
+		defer g.release()
 		t.in.Doing(&livestate.Facts{Kind: intentCreate, Nodes: [4]uint64{uint64(parent)}, Names: [2]string{name}})
 		m, err := o.makeIn(p, nameIn(h.fd, name), c, covered)
 		if err == nil {
@@ -208,6 +213,12 @@ func (o *Overlay) makeIn(p *node, at location, c creation, covered bool) (create
 	if err == nil {
 		err = o.touched(p, nameIn(at.dirfd, "."), 0)
 	}
+	if err == nil && o.counts() {
+		o.countGrown(p, nameIn(at.dirfd, "."), int64(dir.Blocks))
+		if n, berr := at.blocks(); berr == nil {
+			a.Blocks = uint64(n) // with what its attributes take
+		}
+	}
 	if err != nil {
 		_ = removeAll(to.dirfd, to.name) // the first error counts
 		return created{}, err
@@ -224,6 +235,7 @@ func (o *Overlay) createdIn(p *node, name string, m created) Entry {
 	a.Ino = m.number
 	top := p.top.child(name, found{attr: a, host: host})
 	n := o.nodes.enter(p, name, hit{parts: []*part{top}, attr: a, found: found{bare: m.bare}})
+	o.countNew(n, int64(a.Blocks), false)
 	o.listings.add(p, name, n)
 	if o.reads != nil {
 		o.noteMade(p, name, n)

@@ -40,6 +40,7 @@ func (a *detachedLayers) orphan(o *Overlay, n *node, upper *layer) (parents []*n
 	n.dead = true
 	if n.top.layer == upper {
 		n.free = true // nobody else has it: it is written where it is
+		o.countOrphan(n)
 	}
 	o.nodes.showLocked(n)
 	o.nodes.recordLocked(n)

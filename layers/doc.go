@@ -132,6 +132,17 @@
 // The host frees an inode when its pin is closed, which the reaper does after FORGET, beside what goes on. A caller
 // that finds the host full waits for it.
 //
+// # Accounts
+//
+// With Options.Account the overlay counts what its upper takes, by what the host says before and after each change of an
+// inode (ledger.go), and grants a change what it may take at most before it is made (grant.go): ENOSPC if that is more
+// than there is room for. What was counted is noted in the work directory now and then (usednote.go). Each inode counts
+// from its creation or copy-up on until it has no name and no node; a seal leaves those without a name in the account of
+// the present upper. Options.Reserve keeps room of the host for others in the same way (reserve.go).
+//
+// The host could count by itself, where it has quotas of projects: the inodes of an upper would have the project of its
+// directory. Account is where that would be asked; nothing else knows who counts.
+//
 // # Successors
 //
 // With Options.Live the overlay can be given up at any instruction, and another process goes on with it: New with the
@@ -179,7 +190,8 @@
 //	            │  └─ capabilities.mu
 //	            └─ the leaves: copyUps.mu, groupTables.mu, detachedSets.mu, listings.mu (cached directory listings), row.mu
 //	               (what was written in a row), upper.deviceMu (the whiteout that others are links of), lostData.mu,
-//	               reaper.mu and fdCache.mu (descriptors), sourceStore.mu (held while its journal is written)
+//	               reaper.mu and fdCache.mu (descriptors), ledger.mu (what was
+//	               counted; the host is asked under it), sourceStore.mu (held while its journal is written)
 //	barrier.mu (who is told that the gate is open; held while they are told)
 //
 // Under tree the owner of an overlay is told that layers are free, and takes its own locks then. docs/LOCKS.md has the

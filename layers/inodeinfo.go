@@ -230,7 +230,9 @@ func (o *Overlay) keepingTimes(n *node, name string, subs int, fn func(dirfd int
 	if err := n.top.setInodeInfo(self, r, true, subs); err != nil {
 		return err
 	}
-	if err = fn(h.fd); err != nil {
+	err = fn(h.fd)
+	o.countGrown(n, self, int64(host.Blocks))
+	if err != nil {
 		err = errors.Join(err, n.top.setInodeInfo(self, r, true, 0))
 	}
 	return errors.Join(err, self.utimes(timespec(host.Atime), timespec(host.Mtime)))

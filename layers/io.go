@@ -122,7 +122,10 @@ func (o *Overlay) writable(id NodeID, whole bool, fn func(t target) error) error
 		}
 		defer t.release()
 		defer o.loseCapability(t.n, t.location())()
-		if err := fn(t); err != nil {
+		o.countBefore(t.n, t.location())
+		err = fn(t)
+		o.countAfter(t.n, t.location())
+		if err != nil {
 			return err
 		}
 		return t.top.touched(t.location(), false, 0)
@@ -215,8 +218,17 @@ func (o *Overlay) writeInside(id NodeID, p []byte, off int64, killFor *Caller, b
 	case UserAttributes() && !t.n.bare.Load():
 		defer o.loseCapability(t.n, t.location())()
 	}
+	var g grant
+	if o.bounded() {
+		var room int
+		if g, room, err = o.grantWrite(t, off, len(p), back); err != nil {
+			return 0, err
+		}
+		p = p[:room]
+	}
 	k, err := t.write(p, off)
 	o.writeOut(t.d, off, int64(k))
+	g.counted(t)
 	if err != nil {
 		return k, err
 	}
@@ -247,16 +259,16 @@ func (v Noted) Fallocate(id NodeID, mode uint32, off, length int64) error {
 	}
 	o := v.Overlay
 	if whole := movesData(mode); whole || off < 0 || length <= pieceFirst || off+length < 0 {
-		return o.writable(id, whole, func(t target) error { return t.fallocate(mode, off, length) })
+		return o.writable(id, whole, func(t target) error { return o.fallocate(t, mode, off, length, length) })
 	}
 	var p pace
-	for length > 0 {
+	for ahead := length; length > 0; ahead = 0 {
 		n, m := p.next(off, length), mode
 		if n < length {
 			m |= unix.FALLOC_FL_KEEP_SIZE
 		}
 		start := time.Now()
-		if err := o.writable(id, false, func(t target) error { return t.fallocate(m, off, n) }); err != nil {
+		if err := o.writable(id, false, func(t target) error { return o.fallocate(t, m, off, n, max(ahead, n)) }); err != nil {
 			return err
 		}
 		p.took(n, time.Since(start))
@@ -402,6 +414,13 @@ func (o *Overlay) copyPiece(r *rangeCopy, from int64, dst NodeID, to, n int64) (
 		}
 	}
 	err = o.writable(dst, false, func(t target) error {
+		g, room, err := o.grantWrite(t, to, int(n), false)
+		if err != nil {
+			return err
+		}
+		defer g.release()
+		n = int64(room)
+		data = data[:min(len(data), room)]
 		if host && t.m == nil {
 			in, out := from, to
 			k, err := copyFileRange(f.d.fd, &in, t.d.fd, &out, int(n))
@@ -517,30 +536,6 @@ func (s *dirStore) openDir(o *part) (*descriptor, error) {
 		return nil, err
 	}
 	return &descriptor{fd: fd, cache: descriptors, refs: 1}, nil
-}
-
-// Statfs describes the host file system.
-func (o *Overlay) Statfs() (Statfs, error) {
-	o.tree.RLock()
-	defer o.tree.RUnlock()
-	fd := -1
-	for _, l := range o.stack {
-		if s := l.lower.dir; s != nil {
-			fd = s.root
-			break
-		}
-	}
-	if fd < 0 {
-		return Statfs{Bsize: 4096, Frsize: 4096, NameLen: maxName}, nil
-	}
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(fd, &st); err != nil {
-		return Statfs{}, err
-	}
-	return Statfs{
-		Blocks: st.Blocks, Bfree: st.Bfree, Bavail: st.Bavail, Files: st.Files, Ffree: st.Ffree,
-		Bsize: uint32(st.Bsize), NameLen: uint32(st.Namelen), Frsize: uint32(st.Frsize),
-	}, nil
 }
 
 // pwrite is pwrite(2), again when interrupted.

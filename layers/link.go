@@ -86,6 +86,7 @@ func (l *newLink) plan(t mutation) error {
 	if !t.exclusive && (len(n.below) > 0 || n.dead && (n.pin == 0 || !n.free || n.renumbered() || n.top.layer != o.upper.layer)) {
 		return errExclusive // it gets a redirect, or comes from elsewhere
 	}
+	defer o.countingHere(n)()
 	if err := errors.Join(o.pinRedirect(n), o.adopt(n)); err != nil {
 		return err
 	}
@@ -113,6 +114,7 @@ func (l *newLink) run(t mutation) (Entry, error) {
 	if n.dead {
 		defer o.nodes.intend(n, l.p, l.name)()
 	}
+	o.countBefore(l.p, nameIn(l.dh.fd, "."))
 	t.in.Doing(&livestate.Facts{Kind: intentLink, Nodes: [4]uint64{uint64(l.p.id), uint64(n.id)}, Names: [2]string{l.name}})
 	err := l.make(o)
 	if err != nil {
@@ -121,6 +123,8 @@ func (l *newLink) run(t mutation) (Entry, error) {
 	}
 	steps.At("name linked")
 	err = errors.Join(o.touched(l.p, nameIn(l.dh.fd, "."), 0), o.touched(n, l.from, 0)) // it is there all the same
+	o.countAfter(l.p, nameIn(l.dh.fd, "."))
+	o.countNamed(n)
 	t.publish(func() {
 		n.pending = nil
 		o.linked(n, l.p, l.name)

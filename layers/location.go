@@ -71,6 +71,17 @@ func hostAttr(sx *unix.Statx_t) Attr {
 	return a
 }
 
+// blocks is how many blocks of 512 bytes the host has allocated.
+func (p location) blocks() (int64, error) {
+	var sx unix.Statx_t
+	flags := unix.AT_SYMLINK_NOFOLLOW
+	if p.name == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	err := statx(p.dirfd, p.name, flags, unix.STATX_BLOCKS, &sx)
+	return int64(sx.Blocks), err
+}
+
 func hostTime(t unix.StatxTimestamp) squashfs.Time { return squashfs.Time{Sec: t.Sec, Nsec: t.Nsec} }
 
 func (p location) chmod(mode uint32) error {

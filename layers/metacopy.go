@@ -61,6 +61,19 @@ func (o *Overlay) completeData(n *node, data bool) (done bool, err error) {
 		return false, err
 	}
 	defer func() { _ = src.Close() }() // read only
+	o.countBefore(n, c.p)
+	g, err := o.grantWhole(fd.fd, int64(c.attr.Size))
+	if err != nil {
+		return false, err
+	}
+	defer g.release()
+	defer func() {
+		o.tree.RLock()
+		defer o.tree.RUnlock()
+		if n.top == top {
+			o.countAfter(n, c.p)
+		}
+	}()
 
 	// inside runs one step of the copy inside the gate, unless a seal has come.
 	sealed := false

@@ -165,6 +165,8 @@ func (t mutation) inode(id NodeID, ready func(n *node) error) (n *node, p locati
 	})
 	if err != nil {
 		t.unlock(n)
+	} else {
+		t.o.countBefore(n, p)
 	}
 	return n, p, h, err
 }

@@ -40,6 +40,10 @@ type Options struct {
 	// with the same upper, or one that the former was sealed to become a lower of, and with lowers that show the same.
 	// Close leaves it as it is, and what it names on the host.
 	Live *livestate.State
+	// Account, if not nil, is what the workspace may take. One overlay at a time counts in it.
+	Account *Account
+	// Reserve, if not nil, is the room of the host that is left to others.
+	Reserve *Reserve
 }
 
 // Overlay is one live workspace: an upper over lowers. All methods are safe for concurrent use; errors are
@@ -72,6 +76,8 @@ type Overlay struct {
 	orphans  orphanTable
 	detached detachedSets
 	reaper   reaper
+	ledger   ledger
+	crowd    crowd
 
 	requests    *livestate.Requests // set by Settle; nil: nothing is noted
 	leftSettled chan struct{}       // closed when Settle is over; set by it
@@ -119,6 +125,12 @@ func New(upperDir, workDir string, lowers []*Lower, opts Options) (*Overlay, err
 	if err := o.makeRoot(); err != nil {
 		_ = o.Close() // the first error counts
 		return nil, err
+	}
+	if o.upper != nil {
+		if err := o.openUsed(); err != nil {
+			_ = o.Close() // the first error counts
+			return nil, fmt.Errorf("what the upper takes: %w", err)
+		}
 	}
 	if opts.Live != nil {
 		if err := o.openLive(opts.Live); err != nil {
@@ -183,6 +195,7 @@ func (o *Overlay) Close() error {
 		mine[l] = true
 	}
 	descriptors.purge(func(k fdKey) bool { return mine[k.o.layer] })
+	o.closeUsed()
 	for _, n := range o.nodes.m {
 		o.unpin(n)
 	}
@@ -249,6 +262,7 @@ func (o *Overlay) ForgetAll(list []Forgotten) {
 // discard frees what removed nodes hold.
 func (o *Overlay) discard(gone []*node) {
 	for _, n := range gone {
+		o.countGone(n)
 		o.listings.drop(n)
 		var room [3]int
 		fds := room[:0]

@@ -15,12 +15,13 @@ import (
 
 // rig is an overlay under test with its directories.
 type rig struct {
-	t      *testing.T
-	o      *Overlay
-	dir    string
-	seals  int
-	lowers []*Lower
-	live   *livestate.State // nil: none
+	t       *testing.T
+	o       *Overlay
+	dir     string
+	seals   int
+	lowers  []*Lower
+	live    *livestate.State // nil: none
+	account *Account         // nil: nothing is counted
 }
 
 // newRig makes an overlay over the directories given, topmost first.
@@ -104,7 +105,7 @@ func (r *rig) reopen() {
 // open opens the overlay over the present directories.
 func (r *rig) open() {
 	r.t.Helper()
-	opts := Options{InoBase: r.base(), Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Live: r.live}
+	opts := Options{InoBase: r.base(), Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Live: r.live, Account: r.account}
 	o, err := New(r.upper(), r.work(), r.lowers, opts)
 	if err != nil {
 		r.t.Fatal(err)

@@ -234,6 +234,7 @@ func (o *Overlay) moveOver(t mutation, m *move) error {
 	if err != nil {
 		return err
 	}
+	defer o.countingHere(m.node)()
 	if err := o.readyLocation(m.node, m.toDir); err != nil {
 		return err
 	}
@@ -271,6 +272,8 @@ func (o *Overlay) moveOver(t mutation, m *move) error {
 			return err
 		}
 	}
+	o.countBefore(m.toDir, nameIn(th.fd, "."))
+	o.countOver(m, to, targetUp)
 	defer o.nodes.intendRename(m.node, m.fromDir, m.fromName, m.toDir, m.toName)()
 	t.noteMove(m, from, white, subsBefore(nameIn(th.fd, "."), subs))
 	moved := false
@@ -280,8 +283,10 @@ func (o *Overlay) moveOver(t mutation, m *move) error {
 		moved, err = o.moveFile(from, to, white)
 	}
 	if !moved {
+		o.countNotOver(m)
 		return err
 	}
+	o.countAfter(m.toDir, nameIn(th.fd, "."))
 	err = errors.Join(
 		err, o.touched(m.fromDir, nameIn(fh.fd, "."), 0), o.touched(m.toDir, nameIn(th.fd, "."), subs), o.touched(m.node, to, 0),
 	) // it has moved all the same
@@ -411,6 +416,8 @@ func (o *Overlay) renamed(n, fromDir *node, fromName string, toDir *node, toName
 
 // exchange swaps two names. tree is held for writing.
 func (o *Overlay) exchange(t mutation, m *move) error {
+	defer o.countingHere(m.node)()
+	defer o.countingHere(m.target)()
 	if err := o.readyLocation(m.node, m.toDir); err != nil {
 		return err
 	}

@@ -185,6 +185,8 @@ func (s *sharedRename) change(t mutation, m *move) (moved bool, err error) {
 			}
 		}()
 	}
+	o.countBefore(m.toDir, nameIn(s.to.fd, "."))
+	o.countOver(m, to, s.targetUp)
 	t.noteMove(m, from, s.white, 0)
 	if s.white {
 		err = unix.Renameat2(from.dirfd, from.name, to.dirfd, to.name, unix.RENAME_WHITEOUT)
@@ -195,8 +197,10 @@ func (s *sharedRename) change(t mutation, m *move) (moved bool, err error) {
 		err = unix.Renameat(from.dirfd, from.name, to.dirfd, to.name)
 	}
 	if err != nil {
+		o.countNotOver(m)
 		return false, err
 	}
+	o.countAfter(m.toDir, nameIn(s.to.fd, "."))
 	if s.white {
 		o.upper.store.numbered(from)
 	}

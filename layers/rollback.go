@@ -77,6 +77,7 @@ func (o *Overlay) Rollback(ctx context.Context, lowers []*Lower, upperDir, workD
 		_ = next.layer.lower.Close()
 		return Stale{}, fmt.Errorf("roll back: %w", err)
 	}
+	o.carryNameless()
 	r.finish()
 	return r.stale, nil
 }
@@ -132,6 +133,7 @@ func (r *rollback) run(ctx context.Context, lowers []*Lower, released func()) er
 	r.old = o.upper
 	o.upper = r.next
 	r.old.release()
+	o.countAnew(false)
 	o.nodes.begin(&r.catchUp)
 	r.root(parts)
 	if o.reads != nil {

@@ -23,6 +23,9 @@ func (o *Overlay) Seal(ctx context.Context, key, upperDir, workDir string, inoBa
 		return nil, err
 	}
 	sealed, err := o.swap(ctx, key, next)
+	if err == nil {
+		o.carryNameless()
+	}
 	if err != nil {
 		next.release()
 		_ = next.layer.lower.Close() // the first error counts
@@ -69,6 +72,7 @@ func (o *Overlay) swap(ctx context.Context, key string, next *upper) (*Lower, er
 	_ = was.Close() // O_PATH; a caller of Lowers may still have it
 	old.release()
 	o.upper = next
+	o.countAnew(true)
 	o.stack = append([]*layer{next.layer}, o.stack...)
 	top := rootPart(next.layer)
 	o.nodes.setTop(o.root, top, o.root.parts())

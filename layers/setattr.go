@@ -27,7 +27,9 @@ func (v Noted) SetAttr(c Caller, id NodeID, s SetAttr) (Attr, error) {
 		if !t.exclusive && o.empties(n, s) {
 			return o.emptyFirst(t, c, n, p, s)
 		}
-		if err := o.apply(t, c, n, p, s); err != nil {
+		err = o.apply(t, c, n, p, s)
+		o.countAfter(n, p)
+		if err != nil {
 			return err
 		}
 		steps.At("attributes changed")
@@ -88,6 +90,7 @@ func (o *Overlay) emptyFirst(t mutation, c Caller, n *node, p location, s SetAtt
 	})
 	if err == nil && m != nil {
 		err = o.apply(t, c, n, p, SetAttr{Valid: s.Valid & (SetSize | KillPriv)})
+		o.countAfter(n, p)
 	}
 	if err != nil {
 		return err

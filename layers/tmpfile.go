@@ -75,6 +75,11 @@ func (o *Overlay) tmpfileIn(t mutation, dir Attr, acl []byte, c creation) (Entry
 	if acl == nil {
 		c.mode &^= c.caller.Umask & 0o777
 	}
+	g, err := o.grantNew(c)
+	if err != nil {
+		return Entry{}, err
+	}
+	defer g.release()
 	in, done, err := o.staging(acl)
 	if err != nil {
 		return Entry{}, err
@@ -129,6 +134,7 @@ func (o *Overlay) tmpfileIn(t mutation, dir Attr, acl []byte, c creation) (Entry
 			o.discard(o.nodes.drop(n, 1, 0))
 			return
 		}
+		o.countNew(n, int64(a.Blocks), true)
 		e = Entry{Node: n.id, Gen: uint64(n.gen.Load()), Attr: o.shape(n, a)}
 	})
 	if err == nil && o.orphans.live {

@@ -175,6 +175,11 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 	if dir && !own {
 		subs = -1
 	}
+	last := own && (dir || h.attr.Nlink == 1)
+	o.countBefore(p, nameIn(d.fd, "."))
+	if last {
+		o.countLast(n, at)
+	}
 	if err = o.loses(n, h, at, own); err == nil {
 		t.in.Doing(&livestate.Facts{
 			Kind: intentRemove, Nodes: [4]uint64{uint64(p.id), uint64(n.id)}, Names: [2]string{v.name},
@@ -183,14 +188,16 @@ func (o *Overlay) unlinkIn(v *removal, check func(h hit) error) error {
 		err = v.erase(at, own, white)
 	}
 	if err != nil {
+		o.countNamed(n)
 		t.publish(func() { o.keptName(n) })
 		return err
 	}
 	steps.At("name gone")
 	err = o.touched(p, nameIn(d.fd, "."), subs) // the name is gone all the same
+	o.countAfter(p, nameIn(d.fd, "."))
 	t.publish(func() {
 		n.kept, n.numbered = v.kept, v.numbered
-		o.unlinked(n, p, v.name, own && (dir || h.attr.Nlink == 1))
+		o.unlinked(n, p, v.name, last)
 		o.listings.remove(p, v.name)
 		v.moved()
 	})

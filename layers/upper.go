@@ -20,6 +20,7 @@ type upper struct {
 	store *dirStore // of layer, until it is sealed and replaced
 	work  int       // O_PATH
 	path  string    // of work
+	dir   string    // path of the layer
 	host
 	device   string // name in work of the whiteout that others are links of, or ""; guarded by deviceMu
 	deviceMu lockorder.Mutex[lockorder.Device]
@@ -35,7 +36,11 @@ func openUpper(dir, work string, opts Options, of *share) (*upper, error) {
 	}
 	u := &upper{layer: &layer{lower: newDirLower("", s), share: of}, store: s}
 	u.users.Store(1)
-	if u.path, err = filepath.Abs(work); err != nil {
+	u.path, err = filepath.Abs(work)
+	if err == nil {
+		u.dir, err = filepath.Abs(dir)
+	}
+	if err != nil {
 		_ = s.close() // the first error counts
 		return nil, err
 	}

@@ -154,6 +154,11 @@ func (v Noted) setXattr(id NodeID, name string, value []byte, flags int) error {
 		flags &^= unix.XATTR_CREATE // there was none before
 	}
 	return v.onInode(id, func(n *node, p location) error {
+		g, err := o.grantXattr(value)
+		if err != nil {
+			return err
+		}
+		defer g.release()
 		n.bare.Store(false)
 		if v.in != nil && !again && flags&unix.XATTR_CREATE != 0 {
 			if _, err := o.getxattr(n, p, escapeXattr(name)); errors.Is(err, unix.ENODATA) {
@@ -226,7 +231,9 @@ func (v Noted) onInode(id NodeID, fn func(n *node, p location) error) error {
 		}
 		defer t.unlock(n)
 		defer h.release()
-		if err := fn(n, p); err != nil {
+		err = fn(n, p)
+		o.countAfter(n, p)
+		if err != nil {
 			return err
 		}
 		steps.At("attributes changed")

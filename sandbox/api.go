@@ -74,6 +74,9 @@ type (
 	DestroyResult     = api.DestroyResult
 	LocateRequest     = api.LocateRequest
 	RenameRequest     = api.RenameRequest
+	Quota             = api.Quota
+	QuotaState        = api.QuotaState
+	QuotaRequest      = api.QuotaRequest
 	Object            = api.Object
 	DiffRequest       = api.DiffRequest
 	Change            = api.Change
@@ -200,6 +203,7 @@ const (
 	EventSnapshotExpired = api.EventSnapshotExpired
 	EventDestroyed       = api.EventDestroyed
 	EventRenamed         = api.EventRenamed
+	EventQuota           = api.EventQuota
 	EventCrossSession    = api.EventCrossSession
 	EventDaemonCrashed   = api.EventDaemonCrashed
 	EventRequestRefused  = api.EventRequestRefused

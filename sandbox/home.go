@@ -19,6 +19,7 @@ import (
 	"snapfs/internal/failpoint"
 	"snapfs/internal/lockorder"
 	"snapfs/internal/statcache"
+	"snapfs/layers"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/keylock"
 	"snapfs/sandbox/internal/layerstore"
@@ -105,6 +106,8 @@ type Home struct {
 	metrics         *metrics
 	events          eventExpiry
 
+	accounts  *accounts
+	reserve   *layers.Reserve // nil: the file system does not tell what is free
 	turnStats turnStats
 	size      homeSize
 	few       int // as in Options; immutable
@@ -181,6 +184,7 @@ func Open(ctx context.Context, dir string, opts Options) (*Home, error) {
 	h.readOwnNamespace()
 	h.SetLimits(opts.Limits, opts.Events)
 	h.metrics = newMetrics(h)
+	h.accounts = newAccounts()
 	h.yielder = yield.New()
 	h.working, h.host = newWorking(), newHostProbe(h)
 	h.sources.told = make(chan sourceChange, mostToldAtOnce)
@@ -298,10 +302,14 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 	if err := makeEmptyDir(h.dir); err != nil {
 		return unusable(h.dir, err)
 	}
+	reserve, err := layers.NewReserve(filepath.Join(h.dir, "uppers"))
+	if err != nil {
+		return unusable(h.dir, err)
+	}
+	h.reserve = reserve
 	if err := statcache.Sweep(filepath.Join(h.dir, seenDir)); err != nil {
 		h.log.Warn("what imports that were interrupted have noted stays", "error", err)
 	}
-	var err error
 	h.store, err = chunkstore.Open(storeDir, chunkstore.Options{Logger: h.log, MustExist: !fresh, Lock: h.lock.store, Points: h.points})
 	if err != nil {
 		if errors.Is(err, chunkstore.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
@@ -321,7 +329,8 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 		return err
 	}
 	h.catalog, err = catalog.Open(ctx, h.store, catalog.Options{
-		Clock: opts.clock, Tell: h.told, Wait: h.host.wait, Points: h.points,
+		Clock: opts.clock, Tell: h.told, Wait: h.host.wait, Changed: h.accounts.changed,
+		Points: h.points,
 	})
 	if err != nil {
 		return err
@@ -396,6 +405,7 @@ func (h *Home) start() {
 	h.work.Go(func() { h.merger.Run(h.ctx) })
 	h.work.Go(h.idler.run)
 	h.work.Go(h.tellSources)
+	h.work.Go(h.tallyQuotas)
 	h.merger.Kick()
 	h.work.Go(h.expireRegularly)
 }

@@ -444,8 +444,9 @@ func (h *Home) overlayToShow(
 	}
 	o, err := layers.New(h.uppers.Path(w.Upper), h.uppers.Work(w.Upper), s.Lowers(), layers.Options{
 		InoBase: uppers.InoBase(w.Upper), WideIno: h.uppers.WideIno, ReadOnly: readOnly, Held: h.metrics.pause,
-		Reads: reads, Live: state,
+		Reads: reads, Live: state, Account: h.accounts.of(w, h.uppers.Work(w.Upper)), Reserve: h.reserve,
 	})
+	h.accounts.changed()
 	if err != nil {
 		return nil, classify(fmt.Errorf("opening workspace %s: %w", w.ID, lacking(err, "")))
 	}

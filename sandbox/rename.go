@@ -118,6 +118,7 @@ func (h *Home) renameWorkspace(ctx context.Context, who asker, old, name string)
 		}
 		return err
 	}
+	h.accounts.rename(old, name)
 	if l == nil {
 		return nil
 	}

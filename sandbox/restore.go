@@ -29,7 +29,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	}
 	defer end()
 	defer h.yielder.Begin()()
-	if err := errors.Join(validMountOptions(r.MountOptions), r.Labels.Valid()); err != nil {
+	if err := errors.Join(validMountOptions(r.MountOptions), r.Labels.Valid(), r.Quota.Valid()); err != nil {
 		return Workspace{}, err
 	}
 	who, err := newAsker(ctx, r.Access)
@@ -53,6 +53,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	events := append([]Event{h.event(EventCreated, name, session, s.ID, how)}, now...)
 	w := h.onSnapshot(name, session, s)
 	w.Labels = maps.Clone(r.Labels)
+	w.Quota = quotaOf(r.Quota)
 	if err := h.addMounted(ctx, w, s, r, events, then); err != nil {
 		return Workspace{}, err
 	}
@@ -174,7 +175,7 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	defer end()
-	if err := errors.Join(validMountOptions(r.MountOptions), r.Labels.Valid()); err != nil {
+	if err := errors.Join(validMountOptions(r.MountOptions), r.Labels.Valid(), r.Quota.Valid()); err != nil {
 		return Workspace{}, err
 	}
 	who, err := newAsker(ctx, r.Access)
@@ -209,6 +210,7 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 			ID: name, Session: session, Origin: w.Head, Head: w.Head, Base: top, Upper: upper, Paused: w.Paused,
 			Source: forkSource + w.ID, Foreign: &foreign, CreatedAt: h.now(), First: h.catalog.NewID(),
 			Labels: maps.Clone(r.Labels),
+			Quota:  quotaOf(r.Quota),
 		})
 		ch.Events = append(append(ch.Events, h.event(EventCreated, name, session, "", "fork")), now...)
 		if w.Paused {

@@ -42,7 +42,7 @@ func (h *Home) Stats(ctx context.Context, r StatsRequest) (Stats, error) {
 		if err != nil {
 			return st, err
 		}
-		st.Workspaces = 1
+		st.Workspaces, st.Quota = 1, h.describeQuota(w)
 		st.Upper, err = h.uppers.Allocated(ctx, w.Upper)
 		return st, err
 	}

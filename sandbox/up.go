@@ -24,6 +24,9 @@ func (h *Home) Up(ctx context.Context, r UpRequest) (UpResult, error) {
 		return UpResult{}, err
 	}
 	session, err := r.SessionID()
+	if err == nil {
+		err = r.Quota.Valid()
+	}
 	if err != nil {
 		return UpResult{}, err
 	}
@@ -72,6 +75,11 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 			return UpResult{}, err
 		}
 		how = Restored
+	}
+	if !r.Quota.None() && (w.Quota == nil || *w.Quota != r.Quota) {
+		if err := h.setQuotaLocked(ctx, w, session, r.Quota); err != nil {
+			return UpResult{}, err
+		}
 	}
 	d, err := h.describe(h.catalog.Workspace(w.ID))
 	return UpResult{Workspace: d, How: how}, err

@@ -20,7 +20,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	defer end()
-	if err := errors.Join(ValidWorkspaceName(r.Name), r.Labels.Valid()); err != nil {
+	if err := errors.Join(ValidWorkspaceName(r.Name), r.Labels.Valid(), r.Quota.Valid()); err != nil {
 		return Workspace{}, err
 	}
 	who, err := newAsker(ctx, r.Access)
@@ -40,6 +40,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 	w := &catalog.Workspace{
 		ID: r.Name, Session: session, Source: src.label, Foreign: &src.foreign, CreatedAt: h.now(), First: h.catalog.NewID(),
 		Labels: maps.Clone(r.Labels),
+		Quota:  quotaOf(r.Quota),
 	}
 	if src.snapshot != nil {
 		w.Origin, w.Head, w.Base = src.snapshot.ID, src.snapshot.ID, src.snapshot.Top
@@ -215,6 +216,7 @@ func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
 		h.vacate(mount)
 	}
 	h.dropReads(reads)
+	h.accounts.drop(name)
 	h.uppers.Discard(upper)
 	h.cache.Forget(gone)
 	h.storer.Abandon()

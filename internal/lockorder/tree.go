@@ -32,6 +32,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ MountReader (leaf)                sandbox: mountReader.mu, the table of mounts that calls share
 ├─ TurnStats (leaf)                  sandbox: turnStats.mu, what turns changed
 ├─ HomeSize (leaf)                   sandbox: homeSize.mu
+├─ Accounts (leaf)                   sandbox: accounts.mu, what workspaces may take
 ├─ Keys (leaf)                       sandbox/internal/keylock: Locks.mu
 ├─ WorkFiles (leaf)                  sandbox/internal/workfiles: Server.mu, the process for files
 ├─ WorkFileCalls (leaf)              sandbox/internal/workfiles: child.mu, calls that it has
@@ -69,6 +70,7 @@ HomeClose                            sandbox: Home.closeMu, the call of Close
 │                 ├─ Device (leaf)            layers: upper.deviceMu, the whiteout that others are links of
 │                 ├─ LostData (leaf)          layers: lostData.mu
 │                 ├─ Reaper (leaf)            layers: reaper.mu
+│                 ├─ Ledger (leaf)            layers: ledger.mu, what inodes were counted with; the host is asked under it
 │                 └─ ReadSet (leaf)           internal/readset: Set.mu, what programs have read
 ├─ Openers                           layers: barrier.mu, who is told that a gate is open
 │  └─ WorkQueue                      fs/internal/transport: workQueue.mu, requests of a mount and kind that wait
@@ -139,6 +141,7 @@ type (
 	MountReader    struct{}
 	TurnStats      struct{}
 	HomeSize       struct{}
+	Accounts       struct{}
 	Keys           struct{}
 	WorkFiles      struct{}
 	WorkFileCalls  struct{}
@@ -176,6 +179,7 @@ type (
 	Device         struct{}
 	LostData       struct{}
 	Reaper         struct{}
+	Ledger         struct{}
 	ReadSet        struct{}
 	Openers        struct{}
 	WorkQueue      struct{}

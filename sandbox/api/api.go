@@ -60,6 +60,8 @@ type Workspace struct {
 	// Requests counts what the kernel has asked of the present mount, by FUSE's names of the requests. Only Show fills
 	// it.
 	Requests map[string]uint64 `json:"requests,omitempty"`
+	// Quota is what it may take of the home's disk, and what it takes; nil: it has no limit.
+	Quota *QuotaState `json:"quota,omitempty"`
 }
 
 // Import tells how far a directory is taken into the store on which a workspace stands already. Until it is, files that
@@ -154,6 +156,7 @@ type Progress struct {
 type CreateRequest struct {
 	Access
 	Part
+	Quota
 	Name   string `json:"name"`
 	Source string `json:"source,omitempty"`
 	// Platform chooses of a container image for several, as OS/ARCHITECTURE[/VARIANT]; "" is that of the daemon's machine.
@@ -177,7 +180,7 @@ const (
 )
 
 // UpRequest asks for the workspace of a name. Source and Progress are as in CreateRequest; a Source is for a fresh
-// workspace only.
+// workspace only. Limits are set also on one that is there.
 type UpRequest struct {
 	CreateRequest
 }
@@ -257,6 +260,7 @@ type SnapshotRequest struct {
 // last element of the path if it is missing. Without a Name the workspace gets one.
 type RestoreRequest struct {
 	Access
+	Quota
 	Snapshot       string `json:"snapshot"`
 	Name           string `json:"name,omitempty"` // of the new workspace
 	Labels         Labels `json:"labels,omitempty"`
@@ -266,9 +270,10 @@ type RestoreRequest struct {
 }
 
 // ForkRequest makes a new workspace of the current state of another, and mounts it if Mountpoint is given.
-// Without a Name the new one gets one.
+// Without a Name the new one gets one. Limits are not inherited.
 type ForkRequest struct {
 	Access
+	Quota
 	Workspace      string `json:"workspace"`
 	Name           string `json:"name,omitempty"` // of the new workspace
 	Labels         Labels `json:"labels,omitempty"`
@@ -558,6 +563,8 @@ type API interface {
 	// Reads calls fn for what the programs of a workspace have read of the tree that it was made with, in the order of
 	// paths, as far as it is recorded.
 	Reads(ctx context.Context, r RefRequest, fn func(Read) error) (ReadsResult, error)
+	// SetQuota changes what a workspace may take of the disk, also while it is mounted.
+	SetQuota(ctx context.Context, r QuotaRequest) (Workspace, error)
 	Pause(ctx context.Context, r PauseRequest) (Workspace, error)
 	Resume(ctx context.Context, r RefRequest) (Workspace, error)
 	Workspaces(ctx context.Context, r ListRequest) (WorkspacePage, error)

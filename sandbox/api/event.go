@@ -30,6 +30,7 @@ const (
 	EventSnapshotExpired EventKind = "snapshot_expired"
 	EventDestroyed       EventKind = "destroyed"
 	EventRenamed         EventKind = "renamed"
+	EventQuota           EventKind = "quota" // its limits were changed; Detail has them
 	EventCrossSession    EventKind = "cross_session"
 	EventDaemonCrashed   EventKind = "daemon_crashed"  // while the workspace was mounted; Detail says how
 	EventRequestRefused  EventKind = "request_refused" // with EIO, as daemons have died of it; Detail says which
@@ -57,7 +58,7 @@ func EventKinds() []EventKind { return slices.Clone(eventKinds) }
 var eventKinds = []EventKind{
 	EventCreated, EventMounted, EventUnmounted, EventSnapshotted, EventStored, EventRestored, EventBranched,
 	EventForked, EventRolledBack, EventApplied, EventPaused, EventResumed, EventSnapshotDeleted, EventSnapshotExpired,
-	EventDestroyed, EventRenamed, EventCrossSession, EventImportStarted, EventImportEnded, EventImportFailed,
+	EventDestroyed, EventRenamed, EventQuota, EventCrossSession, EventImportStarted, EventImportEnded, EventImportFailed,
 	EventSourceChanged, EventDaemonCrashed, EventRequestRefused, EventTokenCreated, EventTokenRevoked, EventCallRefused,
 }
 

@@ -32,6 +32,8 @@ type Stats struct {
 	Written     int64  `json:"written,omitempty"`     // to packs since the home was opened: new data; store only
 	Moved       int64  `json:"moved,omitempty"`       // and by collections; store only
 
+	Quota *QuotaState `json:"quota,omitempty"` // of a workspace that has a limit
+
 	// Of a home: bytes of Reclaimable that a collection could not free now, and who keeps them.
 	PinnedBytes int64    `json:"pinned_bytes,omitempty"`
 	Pinned      []Pinned `json:"pinned,omitempty"`

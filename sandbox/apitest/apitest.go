@@ -68,6 +68,7 @@ func Run(t *testing.T, open Opener) {
 		{"Contents", testContents},
 		{"Positions", testPositions},
 		{"Pause", testPause},
+		{"Quota", testQuota},
 		{"Up", testUp},
 		{"References", testReferences},
 		{"Names", testNames},

@@ -189,6 +189,11 @@ func testCancelled(e *env) {
 		"Events": func(ctx context.Context) error {
 			return api.Events(ctx, sandbox.EventsRequest{}, func(sandbox.Event) error { return nil })
 		},
+		"SetQuota": func(ctx context.Context) error {
+			size := int64(1 << 20)
+			_, err := api.SetQuota(ctx, sandbox.QuotaRequest{Workspace: "w", Size: &size})
+			return err
+		},
 		"GC": func(ctx context.Context) error { _, err := api.GC(ctx, sandbox.GCRequest{Optimize: true}); return err },
 		"Check": func(ctx context.Context) error {
 			_, err := api.Check(ctx, sandbox.CheckRequest{Repair: true})

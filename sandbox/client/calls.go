@@ -148,6 +148,11 @@ func (c *Client) Reads(ctx context.Context, r api.RefRequest, fn func(api.Read) 
 	return callAt[api.ReadsResult](ctx, c, wire.CallReads, &r, r.Access, to, &r.Ref)
 }
 
+// SetQuota implements api.API.
+func (c *Client) SetQuota(ctx context.Context, r api.QuotaRequest) (api.Workspace, error) {
+	return callAt[api.Workspace](ctx, c, wire.CallQuota, &r, r.Access, sink{}, &r.Workspace)
+}
+
 // Pause implements api.API.
 func (c *Client) Pause(ctx context.Context, r api.PauseRequest) (api.Workspace, error) {
 	return callAt[api.Workspace](ctx, c, wire.CallPause, &r, r.Access, sink{}, &r.Workspace)

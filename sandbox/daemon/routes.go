@@ -97,6 +97,7 @@ func (s *server) routes() *http.ServeMux {
 	}))
 	add(wire.CallPosition, handle(s, plain(h.Position)))
 	add(wire.CallSetPosition, handle(s, plain(h.SetPosition)))
+	add(wire.CallQuota, handle(s, plain(h.SetQuota)))
 	add(wire.CallPause, handle(s, plain(h.Pause)))
 	add(wire.CallResume, handle(s, plain(h.Resume)))
 	add(wire.CallPrune, handle(s, plain(h.Prune)))

@@ -11,6 +11,7 @@ func (a *app) createCommand() *cobra.Command {
 	var from, wait, platform string
 	var expired bool
 	var part api.Part
+	var quota api.Quota
 	cmd := &cobra.Command{
 		Use:   "create NAME [--from SRC] [-- PATH...]",
 		Short: "create a workspace",
@@ -51,7 +52,7 @@ Of a directory, a part can be taken.
 				}
 				meter := a.newMeter()
 				ws, err := c.Create(cmd.Context(), api.CreateRequest{
-					Access: a.access(), Part: part, Name: args[0], Source: src, WaitImported: imported,
+					Access: a.access(), Part: part, Quota: quota, Name: args[0], Source: src, WaitImported: imported,
 					Expired: expired, Platform: platform, Progress: meter.report(),
 				})
 				meter.done()
@@ -67,6 +68,7 @@ Of a directory, a part can be taken.
 	platformFlag(cmd, &platform)
 	waitFlag(cmd, &wait)
 	cmd.Flags().BoolVar(&expired, "expired", false, "take a backup that has expired, too")
+	quotaFlags(cmd, &quota)
 	partFlags(cmd, &part, exact("NAME"))
 	return cmd
 }

@@ -34,6 +34,8 @@ type projectWorkspace struct {
 	From       string  `toml:"from"`       // as of 'snapfs create'
 	Mountpoint string  `toml:"mountpoint"` // default: the name
 	Options    string  `toml:"options"`    // as of -o
+	Size       string  `toml:"size"`       // as of --size
+	Inodes     string  `toml:"inodes"`     // as of --inodes
 	Keep       *retain `toml:"keep"`
 }
 
@@ -227,6 +229,9 @@ func (p project) check(name string) error {
 	if _, err := p.options(name); err != nil {
 		return usagef("%s: workspace %s: %w", quote(p.path), name, err)
 	}
+	if _, err := p.quota(name); err != nil {
+		return usagef("%s: workspace %s: %w", quote(p.path), name, err)
+	}
 	if _, _, err := p.prune(name); err != nil {
 		return usagef("%s: workspace %s: keep: %w", quote(p.path), name, err)
 	}
@@ -241,6 +246,22 @@ func (p project) options(name string) (api.MountOptions, error) {
 		}
 	}
 	return o.MountOptions, o.check(false)
+}
+
+// quota has the limits of a workspace.
+func (p project) quota(name string) (q api.Quota, err error) {
+	w := p.Workspaces[name]
+	if w.Size != "" {
+		if err := (bytesize{&q.Size}).Set(w.Size); err != nil {
+			return q, fmt.Errorf("size %q: %w", w.Size, err)
+		}
+	}
+	if w.Inodes != "" {
+		if err := (quantity{&q.Inodes}).Set(w.Inodes); err != nil {
+			return q, fmt.Errorf("inodes %q: %w", w.Inodes, err)
+		}
+	}
+	return q, nil
 }
 
 // source is what a workspace is made from: a path relative to the file if there is one or it looks like one, else a

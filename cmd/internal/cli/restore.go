@@ -24,7 +24,7 @@ not changed.
 	mount := cmd.RunE
 	tree.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if given, err := tree.check(cmd, args, append(mountFlagNames, "name")...); err != nil {
+		if given, err := tree.check(cmd, args, append(mountFlagNames, "name", "size", "inodes")...); err != nil {
 			return err
 		} else if given {
 			return tree.run(a, cmd, args[0], api.Part{})
@@ -54,7 +54,7 @@ listed for it. NAME is not changed. The fork of a paused workspace is paused.`,
 		func(c *client.Client) deriveFunc {
 			return func(ctx context.Context, r api.RestoreRequest) (api.Workspace, error) {
 				return c.Fork(ctx, api.ForkRequest{
-					Access: r.Access, Workspace: r.Snapshot, Name: r.Name, Mountpoint: r.Mountpoint,
+					Access: r.Access, Quota: r.Quota, Workspace: r.Snapshot, Name: r.Name, Mountpoint: r.Mountpoint,
 					MakeMountpoint: r.MakeMountpoint,
 					MountOptions:   r.MountOptions,
 				})
@@ -110,6 +110,7 @@ nor the directory is left. A MOUNTPOINT without a slash must exist: it could be 
 		},
 	}
 	cmd.Flags().StringVar(&r.Name, "name", "", "`NAME` of the new workspace (default: made from the origin's)")
+	quotaFlags(cmd, &r.Quota)
 	mountFlags(cmd, &options)
 	return cmd
 }

@@ -175,6 +175,7 @@ var verbs = []verb{
 	{"reads", "", (*app).readsCommand},
 	{"hooks", "", (*app).hooksCommand},
 	{"hook", "", (*app).hookCommand},
+	{"quota", "", (*app).quotaCommand},
 	{"pause", "", (*app).pauseCommand},
 	{"resume", "", (*app).resumeCommand},
 	{"list", "", (*app).listCommand},

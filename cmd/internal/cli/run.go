@@ -128,6 +128,7 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 	f.BoolVar(&discard, "discard", false, "destroy the workspace after CMD has ended, keep nothing of it, and do not ask")
 	f.BoolVar(&t.sandbox, "sandbox", false, "hide the home directory, and make the system read-only, against accidents")
 	f.StringArrayVar(&t.show, "show", nil, "with --sandbox, show `DIR` of the home directory, read-only; may be given several times")
+	quotaFlags(cmd, &t.quota)
 	trustFlags(cmd, &t.options)
 	return cmd
 }
@@ -144,6 +145,7 @@ type throwAway struct {
 	argv     []string
 
 	imported bool // it is imported first
+	quota    api.Quota
 
 	sandbox bool
 	show    []string // in the sandbox
@@ -199,7 +201,8 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 	}
 	meter := a.newMeter()
 	_, err = c.Create(ctx, api.CreateRequest{
-		Access: a.access(), Name: t.name, Source: t.src, Platform: t.platform, WaitImported: t.imported, Progress: meter.report(),
+		Access: a.access(), Quota: t.quota, Name: t.name, Source: t.src, Platform: t.platform, WaitImported: t.imported,
+		Progress: meter.report(),
 	})
 	meter.done()
 	if err != nil {

@@ -63,6 +63,7 @@ func showWorkspace(w io.Writer, ws api.Workspace) error {
 		"foreign", yes(ws.Foreign),
 		"origin", ws.Origin,
 		"head", ws.Head,
+		"quota", quotaText(ws.Quota),
 		"layers", strconv.Itoa(ws.Layers),
 		"import", importText(ws.Import),
 		"changed in source", changedText(ws.Import),

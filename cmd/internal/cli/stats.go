@@ -77,7 +77,7 @@ func printStats(w io.Writer, s api.Stats) error {
 		pairs = append([]string{"documents", count(s.Documents)}, pairs...)
 	}
 	if s.Ref != "" {
-		return fields(w, append([]string{"of", s.Ref, "layers", count(s.Layers)}, pairs...)...)
+		return fields(w, append(append([]string{"of", s.Ref, "layers", count(s.Layers)}, pairs...), "quota", quotaText(s.Quota))...)
 	}
 	head := []string{"workspaces", count(s.Workspaces), "snapshots", count(s.Snapshots), "layers", count(s.Layers)}
 	if s.Session != "" {

@@ -18,14 +18,15 @@ import (
 func (a *app) upCommand() *cobra.Command {
 	var from, file, wait, platform string
 	var options mountOptions
+	var quota api.Quota
 	cmd := &cobra.Command{
 		Use:   "up [NAME [MOUNTPOINT]] [--from SRC]",
 		Short: "create a workspace if it is missing, and mount it",
 		Long: `Creates workspace NAME from SRC if no workspace has that name, and mounts it. SRC and --wait are as
 in 'snapfs create'. If the workspace exists and was made from something else, that is a conflict. The
 last element of MOUNTPOINT is created if it is missing. If the workspace is already mounted on
-MOUNTPOINT, nothing changes. Without MOUNTPOINT, NAME is brought up as snapfs.toml says, see below,
-or else mounted where it is or was mounted last.
+MOUNTPOINT, nothing changes but limits that are given. Without MOUNTPOINT, NAME is brought up as
+snapfs.toml says, see below, or else mounted where it is or was mounted last.
 
 A workspace whose own data are lost comes back in the state of its newest snapshot. So does one that
 was destroyed, unless --from is given. --json reports what was done: same, restored or fresh.
@@ -39,6 +40,7 @@ one above it. Paths in it are relative to it:
   from = "."             # as --from; a snapshot if it is no path
   mountpoint = "work"    # default: the name
   options = "noatime"    # as -o
+  size = "10G"           # as --size; inodes likewise
   keep = { last = 10, daily = 7, older-than = "30d" }   # as 'snapfs prune', which is done now
 
 An unknown key is an error that names its line. What fails for one workspace does not stop the
@@ -72,7 +74,8 @@ others. 'snapfs down' takes them down.`,
 					return a.upProject(cmd, p, args, imported)
 				}
 			}
-			return a.upOne(cmd, args, api.CreateRequest{Source: from, WaitImported: imported, Platform: platform}, options.MountOptions)
+			r := api.CreateRequest{Source: from, WaitImported: imported, Platform: platform, Quota: quota}
+			return a.upOne(cmd, args, r, options.MountOptions)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "",
@@ -80,6 +83,7 @@ others. 'snapfs down' takes them down.`,
 	platformFlag(cmd, &platform)
 	waitFlag(cmd, &wait)
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the `FILE` that names the workspaces (default: snapfs.toml)")
+	quotaFlags(cmd, &quota)
 	mountFlags(cmd, &options)
 	return cmd
 }
@@ -98,8 +102,8 @@ func (a *app) upOne(cmd *cobra.Command, args []string, r api.CreateRequest, opti
 		home = anyHome
 	}
 	from := r.Source
-	src, err := source(cmd, from)
-	if err != nil {
+	var err error
+	if r.Source, err = source(cmd, from); err != nil {
 		return err
 	}
 	if mountpoint == "" {
@@ -109,7 +113,7 @@ func (a *app) upOne(cmd *cobra.Command, args []string, r api.CreateRequest, opti
 	}
 	ctx, name := cmd.Context(), args[0]
 	return a.withClient(ctx, home, func(c *client.Client) error {
-		if err := a.onlyOne(ctx, c, from, src); err != nil {
+		if err := a.onlyOne(ctx, c, from, r.Source); err != nil {
 			return err
 		}
 		if mountpoint == "" {
@@ -118,14 +122,14 @@ func (a *app) upOne(cmd *cobra.Command, args []string, r api.CreateRequest, opti
 				return err
 			}
 		}
-		r.Name, r.Source = name, src
+		r.Name = name
 		up, err := a.up(ctx, c, r, api.MountRequest{
 			Access: a.access(), Workspace: name, Mountpoint: mountpoint, MakeMountpoint: true, MountOptions: options,
 		})
 		if err != nil {
 			return err
 		}
-		if up.How == api.Same && src != "" {
+		if up.How == api.Same && r.Source != "" {
 			a.note("workspace %s exists already; --from is ignored", up.ID)
 		}
 		return a.result(up, line(mountedLine(up.Workspace)))
@@ -156,7 +160,7 @@ func (a *app) upProject(cmd *cobra.Command, p project, names []string, imported 
 	if len(names) == 0 {
 		names = p.names()
 	}
-	for _, name := range []string{"from", "platform", "options", "read-only"} {
+	for _, name := range []string{"from", "platform", "options", "read-only", "size", "inodes"} {
 		if cmd.Flags().Changed(name) {
 			return usagef("--%s needs NAME and MOUNTPOINT: %s says it of its workspaces", name, quote(p.path))
 		}
@@ -168,8 +172,13 @@ func (a *app) upProject(cmd *cobra.Command, p project, names []string, imported 
 		created := map[string]api.UpResult{}
 		failures := map[string]error{}
 		for _, name := range names {
+			quota, err := p.quota(name)
+			if err != nil {
+				failures[name] = err
+				continue
+			}
 			created[name], failures[name] = a.upCreate(ctx, c, api.CreateRequest{
-				Name: name, Source: p.source(name), WaitImported: imported,
+				Name: name, Source: p.source(name), WaitImported: imported, Quota: quota,
 			})
 		}
 		err := eachOf(ctx, a, names, "workspaces", func(name string) (api.UpResult, error) {

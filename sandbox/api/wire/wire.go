@@ -91,6 +91,7 @@ const (
 	CallBase       = "base"
 	CallConflicts  = "conflicts"
 	CallReads      = "reads"
+	CallQuota      = "quota"
 	CallPause      = "pause"
 	CallResume     = "resume"
 	CallWorkspaces = "workspaces"

@@ -43,10 +43,11 @@ type Catalog struct {
 
 // Options open a catalog.
 type Options struct {
-	Clock  func() time.Time                // nil = time.Now
-	Tell   func([]api.Event)               // nil, or is given every event once it is durable; must not wait
-	Wait   func(ctx context.Context) error // nil, or waits until the disk takes changes, or for ctx
-	Points failpoint.Func                  // is told each durable step; nil but in tests of crashes
+	Clock   func() time.Time                // nil = time.Now
+	Tell    func([]api.Event)               // nil, or is given every event once it is durable; must not wait
+	Wait    func(ctx context.Context) error // nil, or waits until the disk takes changes, or for ctx
+	Changed func()                          // nil, or is told that records have changed; must not wait
+	Points  failpoint.Func                  // is told each durable step; nil but in tests of crashes
 }
 
 // Open reads all records of a store; api.ErrCorrupt if one cannot be read.
@@ -93,6 +94,9 @@ func newCatalog(store *chunkstore.Store, opts Options) *Catalog {
 	c.settled = sync.NewCond(&c.writer)
 	if c.opts.Tell == nil {
 		c.opts.Tell = func([]api.Event) {}
+	}
+	if c.opts.Changed == nil {
+		c.opts.Changed = func() {}
 	}
 	return c
 }

@@ -290,4 +290,5 @@ func (c *Catalog) apply(ch *Change) {
 		x.dropLayer(l)
 		c.touchLocked(l.Parent)
 	}
+	c.opts.Changed()
 }

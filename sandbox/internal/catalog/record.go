@@ -54,8 +54,10 @@ type Workspace struct {
 	Redo      string    `json:"redo,omitempty"`   // snapshot to which the line of turns that were undone leads; "": none were
 	// Freezing is the control group that is about to be frozen, is, or is about to be thawed, while the workspace is
 	// running: the process that opens the home after a crash thaws it.
-	Freezing string     `json:"freezing,omitempty"`
 	Labels   api.Labels `json:"labels,omitempty"`
+	Freezing string     `json:"freezing,omitempty"`
+	// Quota has the limits; nil: there is none.
+	Quota *api.Quota `json:"quota,omitempty"`
 }
 
 // Reads is the record of what the programs of a workspace read.

@@ -36,12 +36,27 @@ type Holding struct {
 func (c *Catalog) Holding(session string) Holding {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	s := c.index.sessions[session]
+	if s == nil {
+		return Holding{}
+	}
+	return c.holdingLocked(s.workspaces, s.snapshots)
+}
+
+// HoldingOf gives what a workspace and its snapshots stand on.
+func (c *Catalog) HoldingOf(workspace string) Holding {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.index.workspaces[workspace] == nil {
+		return Holding{}
+	}
+	return c.holdingLocked([]string{workspace}, c.index.ofWorkspace[workspace])
+}
+
+// holdingLocked gives what workspaces and snapshots stand on. mu is held.
+func (c *Catalog) holdingLocked(workspaces, snapshots []string) Holding {
 	x := c.index
 	var h Holding
-	s := x.sessions[session]
-	if s == nil {
-		return h
-	}
 	met := map[*node]bool{}
 	held := map[*node]int{} // by how many of what is the session's own
 	stand := func(top string) {
@@ -58,7 +73,7 @@ func (c *Catalog) Holding(session string) Holding {
 			h.Own = append(h.Own, n.layer)
 		}
 	}
-	for _, name := range s.workspaces {
+	for _, name := range workspaces {
 		w := x.workspaces[name]
 		h.Uppers = append(h.Uppers, w.Upper)
 		stand(w.Base)
@@ -67,10 +82,10 @@ func (c *Catalog) Holding(session string) Holding {
 			hold(next.Base)
 		}
 	}
-	for _, id := range s.snapshots {
+	for _, id := range snapshots {
 		stand(x.snapshots[id].Top)
 		hold(x.snapshots[id].Top)
 	}
-	h.Snapshots = len(s.snapshots)
+	h.Snapshots = len(snapshots)
 	return h
 }

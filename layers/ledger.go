@@ -1,0 +1,317 @@
+package layers
+
+import (
+	"context"
+	"maps"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/internal/hosttree"
+	"snapfs/internal/lockorder"
+)
+
+// ledger is what the account was told of inodes that callers have changed: the sum of what the account has of an upper
+// changes by what an inode has now, less what it had then. So a change is counted by what the host says, whatever it
+// was, and an error is made good by the next change of the inode. What nobody has changed is not in it.
+type ledger struct {
+	mu lockorder.Mutex[lockorder.Ledger]
+	m  map[*node]tally // guarded by mu
+	// What was counted before the upper was replaced, until carryNameless has taken what goes along; guarded by mu.
+	before map[*node]tally
+}
+
+// tally is what the account has of one inode.
+type tally struct {
+	blocks int64 // of 512 bytes
+	last   bool  // it has lost its last name, and goes with its node
+}
+
+func (c tally) usage() Usage { return Usage{c.blocks * 512, 1} }
+
+// counts reports whether what changes is counted.
+func (o *Overlay) counts() bool { return o.opts.Account.counts() }
+
+// countChange counts a change, and notes the sum now and then. The gate or tree is held.
+func (o *Overlay) countChange(u Usage) {
+	o.opts.Account.count(u)
+	o.noteUsed()
+}
+
+// countBefore learns what an inode of the upper, n at p, has before it is changed.
+func (o *Overlay) countBefore(n *node, p location) {
+	if !o.counts() {
+		return
+	}
+	o.ledger.mu.Lock()
+	defer o.ledger.mu.Unlock()
+	o.ledger.learnLocked(n, p)
+}
+
+// learnLocked gives what the account has of n, at p, by asking the host if it is not known. mu is held.
+func (l *ledger) learnLocked(n *node, p location) (c tally, ok bool) {
+	if c, ok = l.m[n]; ok {
+		return c, true
+	}
+	blocks, err := p.blocks()
+	if err != nil {
+		return tally{}, false
+	}
+	c = tally{blocks: blocks}
+	l.putLocked(n, c)
+	return c, true
+}
+
+func (l *ledger) putLocked(n *node, c tally) {
+	if l.m == nil {
+		l.m = map[*node]tally{}
+	}
+	l.m[n] = c
+}
+
+// countAfter counts what a change has made of an inode of the upper, n at p.
+func (o *Overlay) countAfter(n *node, p location) {
+	if !o.counts() {
+		return
+	}
+	o.ledger.mu.Lock()
+	c, ok := o.ledger.m[n]
+	blocks, err := p.blocks()
+	if err != nil {
+		o.ledger.mu.Unlock()
+		return
+	}
+	o.ledger.putLocked(n, tally{blocks, c.last})
+	o.ledger.mu.Unlock()
+	if ok && blocks != c.blocks {
+		o.countChange(Usage{Bytes: (blocks - c.blocks) * 512})
+	}
+}
+
+// countingHere is countBefore for a node of which the caller has no location, and gives what counts the change. tree is
+// held.
+func (o *Overlay) countingHere(n *node) (after func()) {
+	count := func(f func(n *node, p location)) {
+		if p, h, err := n.location(); err == nil {
+			f(n, p)
+			h.release()
+		}
+	}
+	if !o.counts() {
+		return func() {}
+	}
+	count(o.countBefore)
+	return func() { count(o.countAfter) }
+}
+
+// countNew counts an inode that the upper has got, or that has no name and is written where it is (last).
+func (o *Overlay) countNew(n *node, blocks int64, last bool) {
+	if !o.counts() {
+		return
+	}
+	c := tally{blocks, last}
+	o.ledger.mu.Lock()
+	o.ledger.putLocked(n, c)
+	o.ledger.mu.Unlock()
+	o.countChange(c.usage())
+}
+
+// countLast notes that an inode of the upper, n at p, is about to lose its last name.
+func (o *Overlay) countLast(n *node, p location) {
+	if !o.counts() {
+		return
+	}
+	o.ledger.mu.Lock()
+	defer o.ledger.mu.Unlock()
+	if c, ok := o.ledger.learnLocked(n, p); ok {
+		c.last = true
+		o.ledger.m[n] = c
+	}
+}
+
+// countNamed notes that n has a name, again or still.
+func (o *Overlay) countNamed(n *node) {
+	if !o.counts() {
+		return
+	}
+	o.ledger.mu.Lock()
+	defer o.ledger.mu.Unlock()
+	if c, ok := o.ledger.m[n]; ok {
+		c.last = false
+		o.ledger.m[n] = c
+	}
+}
+
+// countGone counts that n is forgotten, and its inode gone if it has no name. It is called while that is still there.
+func (o *Overlay) countGone(n *node) {
+	if !o.counts() {
+		return
+	}
+	l := &o.ledger
+	l.mu.Lock()
+	c, ok := l.m[n]
+	before, carried := l.before[n]
+	switch {
+	case !ok && carried:
+		delete(l.before, n) // the account has forgotten it with the upper
+		l.mu.Unlock()
+		return
+	case !ok && n.free:
+		if p, h, err := n.location(); err == nil { // it lost its name under another process
+			c, ok = l.learnLocked(n, p)
+			c.last = true
+			h.release()
+		}
+	}
+	delete(l.m, n)
+	delete(l.before, n)
+	l.mu.Unlock()
+	switch {
+	case !ok || !c.last && !before.last:
+	case carried:
+		o.countChange(Usage{Bytes: (before.blocks - c.blocks) * 512})
+	default:
+		o.countChange(Usage{-c.usage().Bytes, -1})
+	}
+}
+
+// countAnew begins with an empty upper. What the account has had of the former one, which is sealed or given up, it keeps
+// until its owner knows better. carryNameless must follow. tree is held for writing.
+func (o *Overlay) countAnew(sealed bool) {
+	a := o.opts.Account
+	if a == nil {
+		return
+	}
+	a.seals.Add(1)
+	if !a.on.Load() {
+		return
+	}
+	o.ledger.mu.Lock()
+	o.ledger.before, o.ledger.m = o.ledger.m, nil
+	o.ledger.mu.Unlock()
+	was := a.used.get()
+	var now Usage
+	if blocks, err := nameIn(o.upper.store.root, ".").blocks(); err == nil {
+		now = tally{blocks: blocks}.usage()
+	}
+	if sealed {
+		a.kept.add(was)
+	}
+	a.used.add(Usage{now.Bytes - was.Bytes, now.Inodes - was.Inodes})
+	a.changes.Add(1)
+}
+
+// carryNameless counts what has no name, and so is in no layer, in the present upper.
+func (o *Overlay) carryNameless() {
+	if !o.counts() {
+		return
+	}
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	l := &o.ledger
+	var sum Usage
+	l.mu.Lock()
+	for n, c := range l.before {
+		if !c.last {
+			continue
+		}
+		sum = sum.add(c.usage())
+		if now, ok := l.m[n]; ok { // what has changed since is counted
+			c.blocks = now.blocks
+		}
+		l.putLocked(n, c)
+	}
+	l.before = nil
+	l.mu.Unlock()
+	if sum != (Usage{}) {
+		o.countChange(sum)
+	}
+	o.writeUsed(false)
+}
+
+// nameless is what inodes without a name take.
+func (l *ledger) nameless() (sum Usage) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range maps.Values(l.m) {
+		if c.last {
+			sum = sum.add(c.usage())
+		}
+	}
+	return sum
+}
+
+// recounts is how often Recount begins again when something changes meanwhile.
+const recounts = 4
+
+// Recount measures what the account has of the upper, after a crash or where something is counted from now on. Changes
+// go on meanwhile. exact tells that there were none in the end; else the account may be wrong by what they have changed
+// during the last measurement.
+func (o *Overlay) Recount(ctx context.Context) (exact bool, err error) {
+	for range recounts {
+		if exact, err = o.recountOnce(ctx); exact || err != nil {
+			break
+		}
+	}
+	return exact, err
+}
+
+func (o *Overlay) recountOnce(ctx context.Context) (exact bool, err error) {
+	a := o.opts.Account
+	o.tree.RLock()
+	u := o.upper
+	if u != nil {
+		u.use()
+	}
+	o.tree.RUnlock()
+	if u == nil {
+		return true, nil
+	}
+	defer u.release()
+	if !o.counts() {
+		return true, nil
+	}
+	o.reaper.drain()
+	changes, was := a.changes.Load(), a.used.get()
+	sum, err := Measure(ctx, u.dir)
+	if err != nil {
+		return false, err
+	}
+	nameless := o.ledger.nameless()
+	if o.orphans.live {
+		if nameless, err = Measure(ctx, filepath.Join(u.path, orphanDir)); err != nil {
+			return false, err
+		}
+	}
+	o.tree.RLock()
+	defer o.tree.RUnlock()
+	if o.upper != u {
+		return false, nil
+	}
+	exact = a.changes.CompareAndSwap(changes, changes+1)
+	sum = sum.add(nameless)
+	a.used.add(Usage{sum.Bytes - was.Bytes, sum.Inodes - was.Inodes})
+	a.known.Store(true)
+	o.writeUsed(false)
+	return exact, nil
+}
+
+// Measure walks the directory of an upper, and tells what it takes. Whiteouts of the host's kind are no inodes of the
+// workspace: they are links of one.
+func Measure(ctx context.Context, dir string) (sum Usage, err error) {
+	seen := map[uint64]bool{} // inodes with several names
+	err = hosttree.Walk(ctx, dir, func(st *unix.Stat_t) error {
+		if isWhiteoutDevice(st.Mode, st.Rdev) {
+			return nil
+		}
+		if st.Nlink > 1 && !isDir(st.Mode) {
+			if seen[st.Ino] {
+				return nil
+			}
+			seen[st.Ino] = true
+		}
+		sum = sum.add(tally{blocks: st.Blocks}.usage())
+		return nil
+	})
+	return sum, err
+}

@@ -1,0 +1,137 @@
+package layers
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reserve keeps room of a host's file system for others than the overlays that it is given to: for the store that takes
+// what they have sealed. Where little more than that is free, the host is tight:
+//
+//	free   |··· calm ···|—— tight ——|#### reserve ####|
+//	                    2 × least   least             0
+//
+// Then an overlay may grow only by as much as it leaves to the others, above the reserve. So one that writes without
+// end gets a third of the tight zone, and the others can go on.
+//
+// While the host is calm, growth is only summed up, until the host is asked again.
+type Reserve struct {
+	dir    string // immutable
+	least  Usage  // immutable; no inodes: the host has no bound
+	budget atomic.Int64
+	tight  atomic.Bool
+	epoch  atomic.Uint64 // counts the times that the host was calm again
+}
+
+// crowd is what an overlay has taken while the host is tight.
+type crowd struct {
+	epoch atomic.Uint64
+	grown amount
+}
+
+// Of a file system, so much is reserved: a part, within a bound.
+const (
+	reserveShare  = 64
+	reserveMost   = 1 << 30
+	reserveInodes = 1 << 16
+	// reserveStep is by how much overlays may grow at most before the host is asked again.
+	reserveStep = 64 << 20
+)
+
+// NewReserve keeps room on the file system that dir is on.
+func NewReserve(dir string) (*Reserve, error) {
+	r := &Reserve{dir: dir}
+	st, err := r.ask()
+	if err != nil {
+		return nil, err
+	}
+	r.least = Usage{
+		Bytes:  min(int64(st.Blocks)*st.Frsize/reserveShare, reserveMost),
+		Inodes: min(int64(st.Files)/reserveShare, reserveInodes),
+	}
+	return r, nil
+}
+
+func (r *Reserve) ask() (st unix.Statfs_t, err error) {
+	err = unix.Statfs(r.dir, &st)
+	return st, err
+}
+
+// asBytes is what an amount counts in a budget of bytes.
+func (u Usage) asBytes() int64 { return u.Bytes + u.Inodes*pageSize }
+
+// free gives what is free, inodes as none where the host has no bound.
+func (r *Reserve) free() (u Usage, ok bool) {
+	st, err := r.ask()
+	if err != nil {
+		return u, false
+	}
+	return Usage{int64(st.Bavail) * st.Frsize, int64(st.Ffree)}, true
+}
+
+// calm reports whether so many bytes may be taken without further ado.
+func (r *Reserve) calm(n int64) bool {
+	if r.budget.Add(-n) >= 0 {
+		return true
+	}
+	free, ok := r.free()
+	if !ok {
+		return true // the host will say
+	}
+	rest := free.Bytes - 2*r.least.Bytes
+	if r.least.Inodes > 0 {
+		rest = min(rest, (free.Inodes-2*r.least.Inodes)*pageSize)
+	}
+	if rest <= 0 || n > rest {
+		r.tight.Store(true)
+		r.budget.Store(0)
+		return false
+	}
+	if r.tight.Swap(false) {
+		r.epoch.Add(1)
+	}
+	r.budget.Store(min(rest/4, reserveStep))
+	return true
+}
+
+// grow reports whether an overlay may grow while the host is tight.
+func (r *Reserve) grow(c *crowd, u Usage) bool {
+	if !r.tight.Load() {
+		return true
+	}
+	free, ok := r.free()
+	if !ok {
+		return true
+	}
+	if e := r.epoch.Load() + 1; c.epoch.Swap(e) != e {
+		c.grown.set(Usage{})
+	}
+	has := c.grown.get().add(u)
+	if u.Bytes > 0 && has.Bytes > free.Bytes-r.least.Bytes-u.Bytes {
+		return false
+	}
+	if u.Inodes > 0 && r.least.Inodes > 0 && has.Inodes > free.Inodes-r.least.Inodes-u.Inodes {
+		return false
+	}
+	c.grown.add(u)
+	return true
+}
+
+// has reports whether so many bytes are free beside the reserve.
+func (r *Reserve) has(n int64) bool {
+	if r == nil {
+		return true
+	}
+	free, ok := r.free()
+	return !ok || n <= free.Bytes-r.least.Bytes
+}
+
+// show takes the reserve from what is free.
+func (r *Reserve) show(s *Statfs) {
+	if r == nil || s.Frsize == 0 {
+		return
+	}
+	least := uint64(r.least.Bytes) / uint64(s.Frsize)
+	s.Bavail -= min(s.Bavail, least)
+}
