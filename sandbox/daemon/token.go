@@ -71,7 +71,7 @@ var notForToken = map[string]string{
 	wire.CallMount: "it is about directories of the host", wire.CallUnmount: "it is about directories of the host",
 	wire.CallLocate: "it is about directories of the host", wire.CallExtract: "it is about directories of the host",
 	wire.CallGC: "it is about all sessions", wire.CallCheck: "it is about all sessions", wire.CallInUse: "it is about all sessions",
-	wire.CallQuota: "limits are for who runs the daemon to change",
+	wire.CallQuota:  "limits are for who runs the daemon to change",
 	wire.CallReload: "it is about the daemon", wire.CallStop: "it is about the daemon",
 	wire.CallTokenNew: "it is about tokens", wire.CallTokens: "it is about tokens", wire.CallTokenEnd: "it is about tokens",
 }
