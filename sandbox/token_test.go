@@ -161,8 +161,10 @@ func TestCallersAreBound(t *testing.T) {
 	}
 	ctx := caller.With(t.Context(), &caller.Caller{Session: "b", Sessions: []string{"b"}, Token: "t"})
 	for _, bad := range []RefRequest{
-		{Access: Access{Session: "a"}, Ref: "w"}, {Access: Access{Session: "b", AllowCrossSession: true}, Ref: "w"},
-		{Access: Access{Session: "b"}, Ref: "w"}, {Access: Access{Session: "b"}, Ref: "/mnt"},
+		{Access: Access{Session: "a"}, Ref: "w"},
+		{Access: Access{Session: "b", AllowCrossSession: true}, Ref: "w"},
+		{Access: Access{Session: "b"}, Ref: "w"},
+		{Access: Access{Session: "b"}, Ref: "/mnt"},
 	} {
 		if _, err := h.Show(ctx, bad); !errors.Is(err, ErrRefused) {
 			t.Errorf("%+v: %v", bad, err)

@@ -158,8 +158,10 @@ func TestImageExport(t *testing.T) {
 	shell(t, soon, h.tmp, `cmp out.tar again.tar`)
 	got := walk(t, refereed(t, h, h.path("out.tar"), "localhost/out:two"))
 	same(t, "as podman has it", want, got, treewalk.Options{IgnoreExtents: true, IgnoreRoot: true})
-	run := []string{"run", "--rm", "--network", "none", "--cgroups=disabled", "--log-driver", "none", "--ulimit", "nofile=1024:1024",
-		"--ulimit", "nproc=1024:1024", "--security-opt", "seccomp=unconfined"}
+	run := []string{
+		"run", "--rm", "--network", "none", "--cgroups=disabled", "--log-driver", "none", "--ulimit", "nofile=1024:1024",
+		"--ulimit", "nproc=1024:1024", "--security-opt", "seccomp=unconfined",
+	}
 	r := podman(t, h, append(run, "localhost/out:two")...)
 	require.Zero(t, r.code, r.err)
 	require.Equal(t, "changed\n", r.out)

@@ -118,8 +118,13 @@ func TestRequestIDs(t *testing.T) {
 		id   string
 		kept bool
 	}{
-		{"abc-1.2_3", true}, {strings.Repeat("x", 64), true}, {"", false}, {strings.Repeat("x", 65), false}, {"a b", false},
-		{"a\"b", false}, {"é", false},
+		{"abc-1.2_3", true},
+		{strings.Repeat("x", 64), true},
+		{"", false},
+		{strings.Repeat("x", 65), false},
+		{"a b", false},
+		{"a\"b", false},
+		{"é", false},
 	} {
 		r := d.Do(t, http.MethodPost, "/v1/info", "", `{}`, "X-Request-Id", tc.id)
 		got := r.Header.Get("X-Request-Id")

@@ -85,8 +85,10 @@ func BenchmarkNetworkClients(b *testing.B) {
 		call    string
 		request any
 	}{
-		{wire.CallShow, sandbox.RefRequest{Ref: "w100"}}, {wire.CallWorkspaces, sandbox.ListRequest{Limit: 20}},
-		{wire.CallSnapshots, sandbox.ListRequest{Limit: 20}}, {wire.CallStats, sandbox.StatsRequest{Ref: "w100:first"}},
+		{wire.CallShow, sandbox.RefRequest{Ref: "w100"}},
+		{wire.CallWorkspaces, sandbox.ListRequest{Limit: 20}},
+		{wire.CallSnapshots, sandbox.ListRequest{Limit: 20}},
+		{wire.CallStats, sandbox.StatsRequest{Ref: "w100:first"}},
 		{wire.CallFiles, sandbox.FilesRequest{Ref: "w100:first"}},
 	}
 	var connected sync.WaitGroup

@@ -143,8 +143,10 @@ func TestManyNetworkClients(t *testing.T) {
 				call    string
 				request any
 			}{
-				{wire.CallShow, sandbox.RefRequest{Ref: "w"}}, {wire.CallWorkspaces, sandbox.ListRequest{}},
-				{wire.CallSnapshots, sandbox.ListRequest{Workspace: "w"}}, {wire.CallStats, sandbox.StatsRequest{Ref: "w:first"}},
+				{wire.CallShow, sandbox.RefRequest{Ref: "w"}},
+				{wire.CallWorkspaces, sandbox.ListRequest{}},
+				{wire.CallSnapshots, sandbox.ListRequest{Workspace: "w"}},
+				{wire.CallStats, sandbox.StatsRequest{Ref: "w:first"}},
 				{wire.CallFiles, sandbox.FilesRequest{Ref: "w:first"}},
 			} {
 				if r := d.Call(t, c.call, secret, c.request); r.Status != 200 {

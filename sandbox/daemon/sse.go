@@ -103,7 +103,7 @@ func (s *server) sendEvents(w http.ResponseWriter, r *http.Request) {
 	gone := out.send(events, ended)
 	cancel()
 	if gone {
-		<-ended
+		out.failed = <-ended // nobody is there to be told
 	} else if out.failed != nil {
 		s.refuse(exchangeOf(r), r, by.Tell("events", out.failed))
 	}

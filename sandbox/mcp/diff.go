@@ -64,7 +64,8 @@ func (b *builder) addDiff() {
 		"workspace_diff", "Show changes",
 		"Lists what has changed in the workspace at hand since its newest snapshot, or since a snapshot, or between two. With " +
 			"patch=true it shows the changed lines.",
-		api.ScopeRead, effect{readOnly: true, idempotent: true},
+		api.ScopeRead,
+		effect{readOnly: true, idempotent: true},
 	}, diff)
 }
 

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -75,7 +76,9 @@ func (s *station) begin(who Caller) *testAgent {
 	s.Cleanup(func() {
 		_ = a.Close()
 		cancel()
-		<-served
+		if err := <-served; err != nil && !errors.Is(err, context.Canceled) {
+			s.Log(err)
+		}
 	})
 	return a
 }

@@ -115,11 +115,13 @@ func (o statOutput) text() string {
 func (b *builder) addLists() {
 	add(b, tool{
 		"workspace_ls", "List a directory", "Lists a directory of the workspace at hand, in the order of names.",
-		api.ScopeRead, effect{readOnly: true, idempotent: true},
+		api.ScopeRead,
+		effect{readOnly: true, idempotent: true},
 	}, ls)
 	add(b, tool{
 		"workspace_stat", "Describe a file", "Tells type, size, permissions, owner and time of a file or directory.",
-		api.ScopeRead, effect{readOnly: true, idempotent: true},
+		api.ScopeRead,
+		effect{readOnly: true, idempotent: true},
 	}, stat)
 }
 

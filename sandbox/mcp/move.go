@@ -29,7 +29,8 @@ func (b *builder) addMoves() {
 		"workspace_restore", "Go back to a snapshot",
 		"Makes a new workspace with the state of a snapshot, and works on that from then on. The workspace that was at hand " +
 			"stays as it is. Use it when a change has gone wrong.",
-		api.ScopeWorkspaces, effect{},
+		api.ScopeWorkspaces,
+		effect{},
 	}, func(ctx context.Context, c *call, in moveInput) (moveOutput, error) {
 		return move(ctx, c, in, c.service.Restore)
 	})
@@ -37,7 +38,8 @@ func (b *builder) addMoves() {
 		"workspace_branch", "Branch from a snapshot",
 		"Makes a new workspace from a snapshot to try something, and works on that from then on. The workspace that was at " +
 			"hand stays as it is. Use it to try several ways from one state.",
-		api.ScopeWorkspaces, effect{},
+		api.ScopeWorkspaces,
+		effect{},
 	}, func(ctx context.Context, c *call, in moveInput) (moveOutput, error) {
 		return move(ctx, c, in, c.service.Branch)
 	})

@@ -60,7 +60,8 @@ func (b *builder) addReads() {
 	add(b, tool{
 		"workspace_read_file", "Read a file",
 		"Reads a text file of the workspace at hand, a part of a large one, or with encoding=base64 a binary one.",
-		api.ScopeRead, effect{readOnly: true, idempotent: true},
+		api.ScopeRead,
+		effect{readOnly: true, idempotent: true},
 	}, readFile)
 }
 

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -92,11 +93,13 @@ func (o grepOutput) text() string {
 func (b *builder) addSearches() {
 	add(b, tool{
 		"workspace_glob", "Find files by name", "Finds files and directories of the workspace at hand whose paths match a pattern.",
-		api.ScopeRead, effect{readOnly: true, idempotent: true},
+		api.ScopeRead,
+		effect{readOnly: true, idempotent: true},
 	}, glob)
 	add(b, tool{
 		"workspace_grep", "Find lines", "Finds lines of text files of the workspace at hand that match a regular expression.",
-		api.ScopeRead, effect{readOnly: true, idempotent: true},
+		api.ScopeRead,
+		effect{readOnly: true, idempotent: true},
 	}, grep)
 }
 
@@ -137,7 +140,7 @@ func (w *window) next(bound bool) (truncated bool, next int) {
 
 // searched words the error of a search.
 func searched(err error, path string) error {
-	if class := api.ClassOf(err).Err; class == api.ErrNotFound || class == api.ErrRefused {
+	if errors.Is(err, api.ErrNotFound) || errors.Is(err, api.ErrRefused) {
 		return about(err, path)
 	}
 	return enough(err)

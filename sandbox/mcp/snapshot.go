@@ -126,17 +126,20 @@ func (b *builder) addSnapshots() {
 		"workspace_snapshot", "Take a snapshot",
 		"Freezes the workspace at hand as it is now, in milliseconds, so that workspace_restore can bring it back. " +
 			"Take one before every risky change. Programs go on meanwhile.",
-		api.ScopeSnapshots, effect{},
+		api.ScopeSnapshots,
+		effect{},
 	}, takeSnapshot)
 	add(b, tool{
 		"workspace_list_snapshots", "List snapshots",
 		"Lists the snapshots of the workspace at hand and of the workspaces that it comes from, newest first.",
-		api.ScopeRead, effect{readOnly: true, idempotent: true},
+		api.ScopeRead,
+		effect{readOnly: true, idempotent: true},
 	}, listSnapshots)
 	add(b, tool{
 		"workspace_delete_snapshot", "Delete a snapshot",
 		"Deletes a snapshot for good. Workspaces and other snapshots are not harmed by that.",
-		api.ScopeSnapshots, effect{destructive: true, idempotent: true},
+		api.ScopeSnapshots,
+		effect{destructive: true, idempotent: true},
 	}, deleteSnapshot)
 }
 

@@ -74,20 +74,24 @@ func (b *builder) addWrites() {
 		"workspace_write_file", "Write a file",
 		"Makes a file of the workspace at hand, or replaces all that one holds. To change a part of a file, workspace_edit_file " +
 			"is better.",
-		api.ScopeWrite, effect{destructive: true, idempotent: true},
+		api.ScopeWrite,
+		effect{destructive: true, idempotent: true},
 	}, writeFile)
 	add(b, tool{
 		"workspace_edit_file", "Edit a file",
 		"Replaces a text in a file by another one, exactly. Read the file first.",
-		api.ScopeWrite, effect{destructive: true},
+		api.ScopeWrite,
+		effect{destructive: true},
 	}, editFile)
 	add(b, tool{
 		"workspace_mkdir", "Make a directory", "Makes a directory in the workspace at hand.",
-		api.ScopeWrite, effect{idempotent: true},
+		api.ScopeWrite,
+		effect{idempotent: true},
 	}, mkdir)
 	add(b, tool{
 		"workspace_rm", "Remove a file", "Removes a file, or with recursive=true a directory with all that is in it.",
-		api.ScopeWrite, effect{destructive: true, idempotent: true},
+		api.ScopeWrite,
+		effect{destructive: true, idempotent: true},
 	}, rm)
 }
 

@@ -136,8 +136,10 @@ only on directories that they own, nosuid and nodev.`,
 			return reported(err, background)
 		}
 		o.Settings = s.again
-		o.Args = anywhere(onceOnly(os.Args), cmd.Flags(), map[string]string{"home": a.home, "settings": s.file, "log": o.LogPath,
-			"tls-cert": o.TLSCert, "tls-key": o.TLSKey})
+		o.Args = anywhere(onceOnly(os.Args), cmd.Flags(), map[string]string{
+			"home": a.home, "settings": s.file, "log": o.LogPath,
+			"tls-cert": o.TLSCert, "tls-key": o.TLSKey,
+		})
 		return a.serve(cmd.Context(), o, background)
 	}
 	return cmd

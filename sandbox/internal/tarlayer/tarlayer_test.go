@@ -137,8 +137,11 @@ func TestUnpack(t *testing.T) {
 		layers [][]string
 		want   []string
 	}{
-		{"the last of one name counts", [][]string{{"a=1", "a=2", "d/", "d/x=1", "d=file", "e=1", "e/", "e/x=2"}},
-			[]string{"a=2", "d=file", "e/", "e/x=2"}},
+		{
+			"the last of one name counts",
+			[][]string{{"a=1", "a=2", "d/", "d/x=1", "d=file", "e=1", "e/", "e/x=2"}},
+			[]string{"a=2", "d=file", "e/", "e/x=2"},
+		},
 		{"a link replaced leaves the other name", [][]string{{"a=1", "b:a", "a=2"}}, []string{"a=2", "b=1"}},
 		{"links within a layer", [][]string{{"a=1", "d/b:a", "d/b:d/b"}}, []string{"a=1 x2", "d/", "d/b=1 x2"}},
 		{"links to lower layers copy the file", [][]string{{"d/", "d/a=1"}, {"b:d/a"}}, []string{"b=1 x2", "d/", "d/a=1 x2"}},
@@ -152,10 +155,16 @@ func TestUnpack(t *testing.T) {
 		{"an opaque root", [][]string{{"a=1"}, {".wh..wh..opq=", "b=2"}}, []string{"b=2"}},
 		{"a whiteout below an opaque directory", [][]string{{"d/a=1"}, {"d/.wh..wh..opq="}, {"d/b=1"}, {"d/.wh.b="}}, []string{"d/"}},
 		{"notes of a union file system", [][]string{{".wh..wh.plnk/", ".wh..wh.aufs=x", "a=1"}}, []string{"a=1"}},
-		{"names from the root, and with dots", [][]string{{"/a=1", "./b=2", "d/../c=3", "//e=4", "d/./f=5"}},
-			[]string{"a=1", "b=2", "c=3", "d/", "d/f=5", "e=4"}},
-		{"through links of the layer", [][]string{{"t/", "s->t", "s/a=1", "u->/t/v", "u/b=2", "t/up->../..", "t/up/c=3"}},
-			[]string{"c=3", "s->t", "t/", "t/a=1", "t/up->../..", "t/v/", "t/v/b=2", "u->/t/v"}},
+		{
+			"names from the root, and with dots",
+			[][]string{{"/a=1", "./b=2", "d/../c=3", "//e=4", "d/./f=5"}},
+			[]string{"a=1", "b=2", "c=3", "d/", "d/f=5", "e=4"},
+		},
+		{
+			"through links of the layer",
+			[][]string{{"t/", "s->t", "s/a=1", "u->/t/v", "u/b=2", "t/up->../..", "t/up/c=3"}},
+			[]string{"c=3", "s->t", "t/", "t/a=1", "t/up->../..", "t/v/", "t/v/b=2", "u->/t/v"},
+		},
 		{"links of lower layers are replaced", [][]string{{"t/", "s->t"}, {"s/a=1"}}, []string{"s/", "s/a=1", "t/"}},
 		{"a file becomes a directory", [][]string{{"a=1"}, {"a/", "a/b=2"}}, []string{"a/", "a/b=2"}},
 		{"a directory becomes a file", [][]string{{"a/", "a/b=2"}, {"a=1"}}, []string{"a=1"}},

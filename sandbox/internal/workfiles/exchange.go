@@ -57,7 +57,9 @@ func (x *exchange) run(t task, c Call, into any) error {
 		return <-done
 	}
 	x.close()
-	<-done
+	if e := <-done; err == nil {
+		err = e
+	}
 	return err
 }
 

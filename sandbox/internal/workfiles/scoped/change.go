@@ -36,7 +36,7 @@ func (r *Root) MakeDir(q api.MakeDirRequest) (api.File, error) {
 		}
 	}
 	err := r.mkdir(q.Path, mode)
-	if err != nil && !(q.Parents && errors.Is(err, unix.EEXIST) && r.isDir(q.Path)) {
+	if isThere := q.Parents && errors.Is(err, unix.EEXIST) && r.isDir(q.Path); err != nil && !isThere {
 		return api.File{}, Fault(q.Path, err)
 	}
 	return r.Stat(api.WorkFileRequest{Path: q.Path})
