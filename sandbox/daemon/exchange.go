@@ -213,7 +213,7 @@ func (s *server) audit(x *exchange, call string, status int, err error) {
 // note is audit for what may come several times in a request. Safe for concurrent use.
 func (s *server) note(x *exchange, call string, status int, err error) {
 	if call == "" {
-		call = "nothing that there is"
+		call = "an unknown path"
 	}
 	r := sandbox.Refusal{Call: call, Remote: x.who.from(), Request: x.id, Why: err.Error()}
 	if x.who.bound() {

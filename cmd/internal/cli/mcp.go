@@ -20,7 +20,8 @@ func (a *app) mcpCommand() *cobra.Command {
 		Short: "serve a workspace to an agent, over the Model Context Protocol",
 		Long: `Serves the tools of a workspace to an agent over standard input and output, as a Model Context
 Protocol server. Agents start it by themselves: put it into their settings as the command of a server,
-see docs/service-mcp.md. It ends with its standard input. Standard output has the protocol only.
+see docs/SERVICE.md, "Agents over MCP". It ends with its standard input. Standard output has the
+protocol only.
 
 The tools take, list and delete snapshots, restore and branch them, show changes, and read, search and
 change files. A restore or branch makes a new workspace; the tools work on that from then on, also after
@@ -28,7 +29,7 @@ the agent was started again.
 
 The agent begins in the workspace that --workspace names, which is made of SRC if it is missing; SRC is
 as in 'snapfs create'. Without --workspace, it begins in the workspace that the present directory is
-in. A workspace that is not mounted is mounted, where only the daemon sees it, when its files are used.
+in. A workspace that is not mounted is mounted in the directory mnt of the home when its files are used.
 
 Where the agent is, is recorded for the session and the workspace in which it began. Agents that begin
 in one workspace and are to be told apart have a --state each. If the workspace is gone when the agent
@@ -78,7 +79,7 @@ With --read-only there are only the tools that change nothing.`,
 		},
 	}
 	cmd.Flags().StringVar(&workspace, "workspace", "", "begin in workspace `NAME` (default: the one of this directory)")
-	cmd.Flags().StringVar(&from, "from", "", "`SRC` of a workspace that is made: directory, image file or snapshot (default: empty)")
+	cmd.Flags().StringVar(&from, "from", "", "`SRC` of a workspace that is made, as in 'snapfs create' (default: empty)")
 	cmd.Flags().StringVar(&state, "state", "", "record where the agent is as `NAME`, apart from others that begin in the workspace")
 	cmd.Flags().BoolVar(&readOnly, "read-only", false, "only tools that change nothing")
 	return cmd

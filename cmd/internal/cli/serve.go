@@ -85,9 +85,10 @@ faster, but such a mount ends with a daemon that dies. It must be switched on in
 --enable-fuse-uring writes Y there and logs it. That affects all FUSE file systems of the machine
 that know io_uring. Nothing else changes the switch. 'snapfs show' tells what a mount uses.
 
-With --listen, the same calls, and the REST API of agent platforms, are served over HTTP, for who has a
-token ('snapfs token'). A port alone is one of 127.0.0.1. An address that other machines reach needs a
-certificate, or --insecure. In the environment, several addresses are divided by commas.
+With --listen, the same calls are served over TCP, for who has a token ('snapfs token'), and beside
+them sandboxes over REST, tools of agents over MCP and the state of agents: see docs/SERVICE.md. A port
+alone is one of 127.0.0.1. An address that other machines reach needs a certificate, or --insecure. In
+the environment, several addresses are divided by commas.
 
 Root and the user that runs the daemon may do everything. With --socket-group and --allow, others may
 use the socket, too. They are known by the credentials of their connections, and bound to sessions:
