@@ -93,8 +93,8 @@ the environment, several addresses are divided by commas.
 Root and the user that runs the daemon may do everything. With --socket-group and --allow, others may
 use the socket, too. They are known by the credentials of their connections, and bound to sessions:
 they see and change nothing of others, not even with --allow-cross-session, and cannot run gc, check,
-reload, stop and upgrade. Directories and files that they name are used with their own rights, and they mount
-only on directories that they own, nosuid and nodev.`,
+reload, stop, upgrade and token, nor change quotas. Directories and files that they name are used with their
+own rights, and they mount only on directories that they own, nosuid and nodev.`,
 		Example: `  snapfs serve --home /srv/ws
   snapfs serve --home /srv/ws --socket-group agents --allow uid=1000:session=build,test
   podman run --device /dev/fuse --cap-add SYS_ADMIN IMAGE snapfs serve`,
@@ -202,15 +202,15 @@ func serveFlags(o *ServeOptions) *pflag.FlagSet {
 		"serve Prometheus metrics and Go profiles at local `ADDR`, such as 127.0.0.1:9180")
 	flags.StringArrayVar(&o.Listen, "listen", nil,
 		"serve HTTP at `ADDR`, for who has a token: HOST:PORT, or a port of this machine alone; may be repeated (SNAPFS_LISTEN)")
-	flags.StringVar(&o.TLSCert, "tls-cert", "", "encrypt what is served there with the certificate of `FILE` (SNAPFS_TLS_CERT)")
-	flags.StringVar(&o.TLSKey, "tls-key", "", "the key of that certificate is in `FILE` (SNAPFS_TLS_KEY)")
+	flags.StringVar(&o.TLSCert, "tls-cert", "", "encrypt what --listen serves with the certificate of `FILE` (SNAPFS_TLS_CERT)")
+	flags.StringVar(&o.TLSKey, "tls-key", "", "the key of --tls-cert is in `FILE` (SNAPFS_TLS_KEY)")
 	flags.BoolVar(&o.Insecure, "insecure", false,
 		"let other machines use --listen without a certificate: something else encrypts (SNAPFS_INSECURE)")
 	flags.StringArrayVar(&o.AllowHosts, "allow-host", nil,
 		"`NAME` by which clients may call an address of this machine alone, as through a proxy; may be repeated (SNAPFS_ALLOW_HOST)")
 	flags.Float64Var(&o.TokenRate, "token-rate", 0,
 		"let a token make `N` requests per second; 0 is 5,000 (SNAPFS_TOKEN_RATE)")
-	flags.IntVar(&o.TokenBurst, "token-burst", 0, "and `N` at once beyond that; 0 is 10,000 (SNAPFS_TOKEN_BURST)")
+	flags.IntVar(&o.TokenBurst, "token-burst", 0, "let a token make `N` requests at once, beyond --token-rate; 0 is 10,000 (SNAPFS_TOKEN_BURST)")
 	flags.IntVar(&o.TokenCalls, "token-calls", 0, "let a token have `N` requests under way; 0 is 256 (SNAPFS_TOKEN_CALLS)")
 	flags.Var(bytesize{&o.MaxUpload}, "max-upload",
 		"take at most `SIZE` in one upload, such as 100G; 0 is 16 GiB (SNAPFS_MAX_UPLOAD)")
