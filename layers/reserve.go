@@ -46,11 +46,45 @@ func NewReserve(dir string) (*Reserve, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.least = Usage{
-		Bytes:  min(int64(st.Blocks)*st.Frsize/reserveShare, reserveMost),
-		Inodes: min(int64(st.Files)/reserveShare, reserveInodes),
-	}
+	r.least = leastOf(&st)
 	return r, nil
+}
+
+// leastOf is the reserve of a file system. Of what that does not tell, nothing is kept.
+func leastOf(st *unix.Statfs_t) (u Usage) {
+	if tells(st.Bavail, st.Blocks) {
+		u.Bytes = min(bytesOf(st.Blocks, st.Frsize)/reserveShare, reserveMost)
+	}
+	if tells(st.Ffree, st.Files) {
+		u.Inodes = int64(min(st.Files/reserveShare, reserveInodes))
+	}
+	return u
+}
+
+// freeOf is what is free of a file system. Of what that does not tell, there is no end: it refuses what it cannot take.
+func freeOf(st *unix.Statfs_t) Usage {
+	u := Usage{noEnd, noEnd / pageSize}
+	if tells(st.Bavail, st.Blocks) {
+		u.Bytes = bytesOf(st.Bavail, st.Frsize)
+	}
+	if tells(st.Ffree, st.Files) {
+		u.Inodes = int64(min(st.Ffree, uint64(u.Inodes)))
+	}
+	return u
+}
+
+// noEnd is more than any file system has.
+const noEnd = 1 << 62
+
+// tells reports whether a file system tells how much it has, and what is free of that: some, of FUSE and of networks, give
+// zeros or all ones.
+func tells(free, all uint64) bool { return all > 0 && free <= all }
+
+func bytesOf(blocks uint64, size int64) int64 {
+	if size <= 0 || blocks > uint64(noEnd/size) {
+		return noEnd
+	}
+	return int64(blocks) * size
 }
 
 func (r *Reserve) ask() (st unix.Statfs_t, err error) {
@@ -61,13 +95,22 @@ func (r *Reserve) ask() (st unix.Statfs_t, err error) {
 // asBytes is what an amount counts in a budget of bytes.
 func (u Usage) asBytes() int64 { return u.Bytes + u.Inodes*pageSize }
 
-// free gives what is free, inodes as none where the host has no bound.
+// free gives what is free.
 func (r *Reserve) free() (u Usage, ok bool) {
 	st, err := r.ask()
 	if err != nil {
 		return u, false
 	}
-	return Usage{int64(st.Bavail) * st.Frsize, int64(st.Ffree)}, true
+	return freeOf(&st), true
+}
+
+// roomOver is how many bytes of what is free may be taken until the host is tight.
+func roomOver(free, least Usage) int64 {
+	rest := free.Bytes - 2*least.Bytes
+	if least.Inodes > 0 {
+		rest = min(rest, (free.Inodes-2*least.Inodes)*pageSize)
+	}
+	return rest
 }
 
 // calm reports whether so many bytes may be taken without further ado.
@@ -79,10 +122,7 @@ func (r *Reserve) calm(n int64) bool {
 	if !ok {
 		return true // the host will say
 	}
-	rest := free.Bytes - 2*r.least.Bytes
-	if r.least.Inodes > 0 {
-		rest = min(rest, (free.Inodes-2*r.least.Inodes)*pageSize)
-	}
+	rest := roomOver(free, r.least)
 	if rest <= 0 || n > rest {
 		r.tight.Store(true)
 		r.budget.Store(0)
