@@ -25,6 +25,7 @@ type Account struct {
 
 	on      atomic.Bool   // something is counted
 	known   atomic.Bool   // used is what the host has; else it was noted before a crash, or is the sum of changes
+	turns   atomic.Uint64 // counts those of on
 	changes atomic.Uint64 // counts those of used
 	seals   atomic.Uint64 // counts uppers that have become layers, or were given up
 }
@@ -41,6 +42,7 @@ func (a *amount) add(u Usage) { a.bytes.Add(u.Bytes); a.inodes.Add(u.Inodes) }
 func (a *Account) SetLimit(u Usage) {
 	a.limit.set(u)
 	if on := u != (Usage{}); a.on.Swap(on) != on {
+		a.turns.Add(1)
 		a.known.Store(false)
 	}
 }

@@ -410,3 +410,35 @@ func TestAccountLater(t *testing.T) {
 		t.Errorf("%+v", u)
 	}
 }
+
+// TestAccountAgain holds that what has changed while nothing was counted is not counted twice later on.
+func TestAccountAgain(t *testing.T) {
+	r := accountRig(t, someRoom)
+	r.create("file", "1")
+	r.create("gone", string(make([]byte, 1<<20)))
+	var gone Entry
+	err := r.on("gone", func(NodeID) (err error) {
+		if gone, err = r.find("gone"); err == nil {
+			err = r.unlink("gone")
+		}
+		return err
+	})
+	r.account.SetLimit(Usage{})
+	err = errors.Join(err, r.write("file", string(make([]byte, 1<<20)), 0))
+	r.o.Forget(gone.Node, 1)
+	r.account.SetLimit(someRoom)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exact, err := r.o.Recount(t.Context()); err != nil || !exact {
+		t.Fatalf("recount: exact %v, %v", exact, err)
+	}
+	if err := r.write("file", "2", 0); err != nil {
+		t.Fatal(err)
+	}
+	used, _ := r.account.Used()
+	want, err := Measure(t.Context(), r.o.upper.dir)
+	if err != nil || used.Inodes != want.Inodes || max(used.Bytes-want.Bytes, want.Bytes-used.Bytes) > r.later(want.Bytes) {
+		t.Errorf("%+v were counted, there are %+v, %v", used, want, err)
+	}
+}

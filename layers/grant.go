@@ -202,11 +202,11 @@ func (o *Overlay) countGrown(n *node, p location, blocks int64) {
 	if !o.counts() {
 		return
 	}
-	o.ledger.mu.Lock()
-	if _, ok := o.ledger.m[n]; !ok {
-		o.ledger.putLocked(n, tally{blocks: blocks})
+	l := o.lockLedger()
+	if _, ok := l.m[n]; !ok {
+		l.putLocked(n, tally{blocks: blocks})
 	}
-	o.ledger.mu.Unlock()
+	l.mu.Unlock()
 	o.countAfter(n, p)
 }
 

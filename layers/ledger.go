@@ -19,6 +19,17 @@ type ledger struct {
 	m  map[*node]tally // guarded by mu
 	// What was counted before the upper was replaced, until carryNameless has taken what goes along; guarded by mu.
 	before map[*node]tally
+	turn   uint64 // of the account, from which all of this is; guarded by mu
+}
+
+// lockLedger locks the ledger, and forgets what it has from before nothing was counted for a while.
+func (o *Overlay) lockLedger() *ledger {
+	l := &o.ledger
+	l.mu.Lock()
+	if turn := o.opts.Account.turns.Load(); l.turn != turn {
+		l.turn, l.m, l.before = turn, nil, nil
+	}
+	return l
 }
 
 // tally is what the account has of one inode.
@@ -43,9 +54,9 @@ func (o *Overlay) countBefore(n *node, p location) {
 	if !o.counts() {
 		return
 	}
-	o.ledger.mu.Lock()
-	defer o.ledger.mu.Unlock()
-	o.ledger.learnLocked(n, p)
+	l := o.lockLedger()
+	defer l.mu.Unlock()
+	l.learnLocked(n, p)
 }
 
 // learnLocked gives what the account has of n, at p, by asking the host if it is not known. mu is held.
@@ -74,15 +85,15 @@ func (o *Overlay) countAfter(n *node, p location) {
 	if !o.counts() {
 		return
 	}
-	o.ledger.mu.Lock()
-	c, ok := o.ledger.m[n]
+	l := o.lockLedger()
+	c, ok := l.m[n]
 	blocks, err := p.blocks()
 	if err != nil {
-		o.ledger.mu.Unlock()
+		l.mu.Unlock()
 		return
 	}
-	o.ledger.putLocked(n, tally{blocks, c.last})
-	o.ledger.mu.Unlock()
+	l.putLocked(n, tally{blocks, c.last})
+	l.mu.Unlock()
 	if ok && blocks != c.blocks {
 		o.countChange(Usage{Bytes: (blocks - c.blocks) * 512})
 	}
@@ -110,9 +121,9 @@ func (o *Overlay) countNew(n *node, blocks int64, last bool) {
 		return
 	}
 	c := tally{blocks, last}
-	o.ledger.mu.Lock()
-	o.ledger.putLocked(n, c)
-	o.ledger.mu.Unlock()
+	l := o.lockLedger()
+	l.putLocked(n, c)
+	l.mu.Unlock()
 	o.countChange(c.usage())
 }
 
@@ -121,11 +132,11 @@ func (o *Overlay) countLast(n *node, p location) {
 	if !o.counts() {
 		return
 	}
-	o.ledger.mu.Lock()
-	defer o.ledger.mu.Unlock()
-	if c, ok := o.ledger.learnLocked(n, p); ok {
+	l := o.lockLedger()
+	defer l.mu.Unlock()
+	if c, ok := l.learnLocked(n, p); ok {
 		c.last = true
-		o.ledger.m[n] = c
+		l.m[n] = c
 	}
 }
 
@@ -134,11 +145,11 @@ func (o *Overlay) countNamed(n *node) {
 	if !o.counts() {
 		return
 	}
-	o.ledger.mu.Lock()
-	defer o.ledger.mu.Unlock()
-	if c, ok := o.ledger.m[n]; ok {
+	l := o.lockLedger()
+	defer l.mu.Unlock()
+	if c, ok := l.m[n]; ok {
 		c.last = false
-		o.ledger.m[n] = c
+		l.m[n] = c
 	}
 }
 
@@ -147,8 +158,7 @@ func (o *Overlay) countGone(n *node) {
 	if !o.counts() {
 		return
 	}
-	l := &o.ledger
-	l.mu.Lock()
+	l := o.lockLedger()
 	c, ok := l.m[n]
 	before, carried := l.before[n]
 	switch {
@@ -156,7 +166,7 @@ func (o *Overlay) countGone(n *node) {
 		delete(l.before, n) // the account has forgotten it with the upper
 		l.mu.Unlock()
 		return
-	case !ok && n.free:
+	case !ok && n.free && o.orphans.live:
 		if p, h, err := n.location(); err == nil { // it lost its name under another process
 			c, ok = l.learnLocked(n, p)
 			c.last = true
@@ -186,9 +196,9 @@ func (o *Overlay) countAnew(sealed bool) {
 	if !a.on.Load() {
 		return
 	}
-	o.ledger.mu.Lock()
-	o.ledger.before, o.ledger.m = o.ledger.m, nil
-	o.ledger.mu.Unlock()
+	l := o.lockLedger()
+	l.before, l.m = l.m, nil
+	l.mu.Unlock()
 	was := a.used.get()
 	var now Usage
 	if blocks, err := nameIn(o.upper.store.root, ".").blocks(); err == nil {
@@ -208,9 +218,8 @@ func (o *Overlay) carryNameless() {
 	}
 	o.tree.RLock()
 	defer o.tree.RUnlock()
-	l := &o.ledger
 	var sum Usage
-	l.mu.Lock()
+	l := o.lockLedger()
 	for n, c := range l.before {
 		if !c.last {
 			continue
@@ -230,8 +239,8 @@ func (o *Overlay) carryNameless() {
 }
 
 // nameless is what inodes without a name take.
-func (l *ledger) nameless() (sum Usage) {
-	l.mu.Lock()
+func (o *Overlay) nameless() (sum Usage) {
+	l := o.lockLedger()
 	defer l.mu.Unlock()
 	for c := range maps.Values(l.m) {
 		if c.last {
@@ -277,7 +286,7 @@ func (o *Overlay) recountOnce(ctx context.Context) (exact bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	nameless := o.ledger.nameless()
+	nameless := o.nameless()
 	if o.orphans.live {
 		if nameless, err = Measure(ctx, filepath.Join(u.path, orphanDir)); err != nil {
 			return false, err

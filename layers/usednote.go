@@ -169,7 +169,7 @@ func (o *Overlay) closeUsed() {
 		return
 	}
 	if !o.orphans.live { // a successor has what has no name, else it goes
-		sum := o.ledger.nameless()
+		sum := o.nameless()
 		o.opts.Account.count(Usage{-sum.Bytes, -sum.Inodes})
 	}
 	o.writeUsed(true)
