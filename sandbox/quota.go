@@ -50,6 +50,20 @@ func (a *accounts) changed() {
 func (a *accounts) of(w *catalog.Workspace, work string) *layers.Account {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	acct := a.lookLocked(w, work)
+	a.all[w.ID] = acct
+	return acct
+}
+
+// look is of for who only wants to know: the workspace may be gone by now, and another one have its name later.
+func (a *accounts) look(w *catalog.Workspace, work string) *layers.Account {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.lookLocked(w, work)
+}
+
+// lookLocked is look with mu.
+func (a *accounts) lookLocked(w *catalog.Workspace, work string) *layers.Account {
 	acct := a.all[w.ID]
 	if acct == nil {
 		acct = &layers.Account{}
@@ -57,7 +71,6 @@ func (a *accounts) of(w *catalog.Workspace, work string) *layers.Account {
 			acct.SetLimit(limitOf(*w.Quota))
 			acct.Recall(work)
 		}
-		a.all[w.ID] = acct
 	}
 	return acct
 }
@@ -105,7 +118,7 @@ func (h *Home) describeQuota(w *catalog.Workspace) *api.QuotaState {
 	if w.Quota == nil {
 		return nil
 	}
-	used, known := h.accounts.of(w, h.uppers.Work(w.Upper)).Used()
+	used, known := h.accounts.look(w, h.uppers.Work(w.Upper)).Used()
 	return &api.QuotaState{
 		Quota: *w.Quota, Used: max(0, used.Bytes), UsedInodes: max(0, used.Inodes), Counting: !known && h.liveOf(w.ID) != nil,
 	}
