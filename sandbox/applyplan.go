@@ -9,6 +9,7 @@ import (
 	"snapfs/layers"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/threeway"
+	"snapfs/sandbox/internal/uppers"
 )
 
 // applyPlan is a plan with the trees that it was made of.
@@ -237,9 +238,12 @@ func (a *application) write(ctx context.Context, p *threeway.Plan, below string,
 		return err
 	}
 	defer s.Release()
-	o, err := h.newOverlay(&catalog.Workspace{ID: a.targetName(), Upper: upper}, s, false)
+	// It counts in no account: that of the target is counted in by the overlay over the target's upper.
+	o, err := layers.New(h.uppers.Path(upper), h.uppers.Work(upper), s.Lowers(), layers.Options{
+		InoBase: uppers.InoBase(upper), WideIno: h.uppers.WideIno, Reserve: h.reserve,
+	})
 	if err != nil {
-		return err
+		return classify(fmt.Errorf("opening an upper for %s: %w", a.targetName(), lacking(err, "")))
 	}
 	err = newLayerWriter(ctx, o).run(p)
 	if err := errors.Join(err, o.Close()); err != nil {

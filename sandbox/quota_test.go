@@ -7,6 +7,7 @@ import (
 
 	"snapfs/layers"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/threeway"
 )
 
 // TestQuotaOfTheDead describes a workspace that has just been destroyed, as a list does that has begun before: another one
@@ -23,4 +24,22 @@ func TestQuotaOfTheDead(t *testing.T) {
 	require.NoError(t, err)
 	w = h.catalog.Workspace("w")
 	require.Equal(t, layers.Usage{}, h.accounts.of(w, h.uppers.Work(w.Upper)).Limit())
+}
+
+// TestQuotaAndApply holds that the upper which an apply writes does not count as that of the target.
+func TestQuotaAndApply(t *testing.T) {
+	h := openTest(t, t.TempDir())
+	_, err := h.Create(t.Context(), CreateRequest{Name: "w", Quota: api.Quota{Size: 1 << 30}})
+	require.NoError(t, err)
+	w := h.catalog.Workspace("w")
+	acct := h.accounts.of(w, h.uppers.Work(w.Upper))
+	acct.Remember(layers.Usage{Bytes: 1 << 29, Inodes: 1000})
+	upper, err := h.uppers.CreateDurable(t.Context())
+	require.NoError(t, err)
+	a := &application{h: h, to: w}
+	require.NoError(t, a.write(t.Context(), &threeway.Plan{}, w.Base, upper))
+	used, known := acct.Used()
+	require.GreaterOrEqual(t, used.Bytes, int64(1<<29))
+	require.True(t, known)
+	h.uppers.Discard(upper)
 }
