@@ -112,6 +112,31 @@ func TestImportImageTogether(t *testing.T) {
 	require.Empty(t, h.catalog.Layers())
 }
 
+// TestImportImageHeldUp imports an image while another session's import, which says that it has the same layers, does not
+// get on.
+func TestImportImageHeldUp(t *testing.T) {
+	h := openTest(t, t.TempDir())
+	from := imageFile(t, filepath.Join(t.TempDir(), "image.tar"), "one", "two")
+	ctx, cancel := context.WithCancel(t.Context())
+	begun, other := make(chan struct{}), make(chan error, 1)
+	go func() {
+		var once sync.Once
+		_, err := h.Create(ctx, CreateRequest{Name: "other", Access: Access{Session: "other"}, Source: from, Progress: func(Progress) {
+			once.Do(func() { close(begun) })
+			<-ctx.Done()
+		}})
+		other <- err
+	}()
+	<-begun
+	soon, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	_, err := h.Create(soon, CreateRequest{Name: "w", Source: from})
+	cancel()
+	require.ErrorIs(t, <-other, context.Canceled)
+	require.NoError(t, err)
+	require.Len(t, h.catalog.Layers(), 3)
+}
+
 func TestSplits(t *testing.T) {
 	var got [][2]string
 	for path, ref := range splits("/a:b/c:d@sha256:e") {

@@ -61,8 +61,9 @@ func (h *Home) importArchiveOnce(
 	}
 	defer func() { err = errors.Join(err, im.Close()) }()
 	if len(im.Layers) > 0 && im.Layers[0].Chain != "" {
-		// Images that share their lowest layer are imported one after the other, so that it is unpacked once.
-		unlock, err := h.ops.Lock(ctx, "image "+im.Layers[0].Chain)
+		// A session imports images that share their lowest layer one after the other, so that it is unpacked once. It does
+		// not wait for others: which layers an archive says that it has is not looked at yet.
+		unlock, err := h.ops.Lock(ctx, "image "+im.Layers[0].Chain+" of "+w.Session)
 		if err != nil {
 			return err
 		}
