@@ -2,6 +2,7 @@ package layers
 
 import (
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +24,7 @@ func (u Usage) add(v Usage) Usage { return Usage{u.Bytes + v.Bytes, u.Inodes + v
 type Account struct {
 	limit, used, kept, granted, noted amount
 
+	trusted atomic.Int64  // time, in nanoseconds, from which on notes are true
 	on      atomic.Bool   // something is counted
 	known   atomic.Bool   // used is what the host has; else it was noted before a crash, or is the sum of changes
 	turns   atomic.Uint64 // counts those of on
@@ -46,6 +48,10 @@ func (a *Account) SetLimit(u Usage) {
 		a.known.Store(false)
 	}
 }
+
+// Trust says from which time on nobody has changed an upper but overlays that keep its note. A note from before is where
+// counting begins, and no more.
+func (a *Account) Trust(since time.Time) { a.trusted.Store(since.UnixNano()) }
 
 // Limit gives the limits; 0 is none.
 func (a *Account) Limit() Usage { return a.limit.get() }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -440,5 +441,20 @@ func TestAccountAgain(t *testing.T) {
 	want, err := Measure(t.Context(), r.o.upper.dir)
 	if err != nil || used.Inodes != want.Inodes || max(used.Bytes-want.Bytes, want.Bytes-used.Bytes) > r.later(want.Bytes) {
 		t.Errorf("%+v were counted, there are %+v, %v", used, want, err)
+	}
+}
+
+// TestAccountDistrusted holds that a note from before others may have changed the upper is not taken for true.
+func TestAccountDistrusted(t *testing.T) {
+	for _, stale := range []bool{false, true} {
+		r := accountRig(t, someRoom)
+		r.create("file", string(make([]byte, 1<<20)))
+		if stale {
+			r.account.Trust(time.Now().Add(time.Hour))
+		}
+		r.reopen()
+		if u, known := r.account.Used(); u.Bytes < 1<<20 || known == stale {
+			t.Errorf("stale %v: %+v are used, known %v", stale, u, known)
+		}
 	}
 }

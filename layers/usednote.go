@@ -9,7 +9,8 @@ import (
 
 // What the account has of an upper is noted in its work directory, each time that it has changed by a step, and when the
 // overlay is closed. A process that was killed leaves a note that is behind by less than a step, and that says so: the
-// next one goes on with that and counts anew beside what goes on (Recount).
+// next one goes on with that and counts anew beside what goes on (Recount). So it does with a note from before others may
+// have changed the upper who keep none, such as a daemon of an earlier version (Account.Trust).
 //
 //	0   magic, 8 bytes
 //	8   bytes, 8 bytes
@@ -65,7 +66,7 @@ func (o *Overlay) openUsed() error {
 		}
 		return u.dropUsed()
 	}
-	used, closed, ok, err := u.readUsed()
+	used, closed, ok, err := u.readUsed(a)
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,8 @@ func (o *Overlay) openUsed() error {
 	return nil
 }
 
-// Recall begins with what is noted of an upper, by its work directory, that no overlay is over.
+// Recall begins with what is noted of an upper, by its work directory, that no overlay is over. A note that is true stays
+// so: it is as if it was written now.
 func (a *Account) Recall(work string) {
 	fd, err := openat(unix.AT_FDCWD, work, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -99,11 +101,17 @@ func (a *Account) Recall(work string) {
 	}
 	u := upper{work: fd}
 	defer unix.Close(fd) // O_PATH
-	if used, closed, ok, err := u.readUsed(); ok && err == nil {
+	if used, closed, ok, err := u.readUsed(a); ok && err == nil {
 		a.used.set(used)
 		a.known.Store(closed)
+		if closed {
+			_ = nameIn(u.work, usedNote).utimes(now, now) // else it is counted once more
+		}
 	}
 }
+
+// now is the present time for utimensat(2).
+var now = unix.Timespec{Nsec: unix.UTIME_NOW}
 
 // dropUsed removes a note that will not be true any more.
 func (u *upper) dropUsed() error {
@@ -114,7 +122,7 @@ func (u *upper) dropUsed() error {
 	return err
 }
 
-func (u *upper) readUsed() (used Usage, closed, ok bool, err error) {
+func (u *upper) readUsed(a *Account) (used Usage, closed, ok bool, err error) {
 	fd, err := openat(u.work, usedNote, unix.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return used, false, false, nil
@@ -129,8 +137,12 @@ func (u *upper) readUsed() (used Usage, closed, ok bool, err error) {
 		return used, false, false, nil //nolint:nilerr // it is counted anew
 	}
 	_ = err // io.EOF
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return used, false, false, err
+	}
 	used, closed, ok = decodeUsed(b[:n])
-	return used, closed, ok, nil
+	return used, closed && st.Mtim.Nano() >= a.trusted.Load(), ok, nil
 }
 
 // noteUsed notes the sum if it has changed by a step.

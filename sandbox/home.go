@@ -271,7 +271,7 @@ func removeMade(made string, cause error) error {
 }
 
 // open reads or makes what is in the home.
-func (h *Home) open(ctx context.Context, m marker, opts Options) error {
+func (h *Home) open(ctx context.Context, m marker, opts Options) (err error) {
 	fresh := m.State == "new"
 	storeDir := filepath.Join(h.dir, "store")
 	if fresh {
@@ -299,14 +299,12 @@ func (h *Home) open(ctx context.Context, m marker, opts Options) error {
 				ErrCorrupt, h.dir, sub)
 		}
 	}
-	if err := makeEmptyDir(h.dir); err != nil {
+	if h.accounts.since, err = makeEmptyDir(h.dir); err != nil {
 		return unusable(h.dir, err)
 	}
-	reserve, err := layers.NewReserve(filepath.Join(h.dir, "uppers"))
-	if err != nil {
+	if h.reserve, err = layers.NewReserve(filepath.Join(h.dir, "uppers")); err != nil {
 		return unusable(h.dir, err)
 	}
-	h.reserve = reserve
 	if err := statcache.Sweep(filepath.Join(h.dir, seenDir)); err != nil {
 		h.log.Warn("what imports that were interrupted have noted stays", "error", err)
 	}
@@ -375,13 +373,18 @@ func (h *Home) told(events []Event) {
 	h.followers.tell(events)
 }
 
-// makeEmptyDir makes the directory that stands for a tree without entries, with the mode of a new workspace's root.
-func makeEmptyDir(home string) error {
+// makeEmptyDir makes the directory that stands for a tree without entries, with the mode of a new workspace's root. All
+// versions that have known it do so when they open a home: last is when that was.
+func makeEmptyDir(home string) (last time.Time, err error) {
 	path := filepath.Join(home, emptyDir)
 	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+		return last, err
 	}
-	return os.Chmod(path, 0o755) // whatever the umask
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return last, err
+	}
+	return time.Unix(0, st.Ctim.Nano()), os.Chmod(path, 0o755) // whatever the umask
 }
 
 // checkIdentity makes sure that the store is the one that the home was made with: a new one in its place would show a

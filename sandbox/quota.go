@@ -28,7 +28,8 @@ const (
 
 // accounts are those of workspaces that were opened since the home was.
 type accounts struct {
-	wake chan struct{} // of capacity 1: what somebody keeps may have changed
+	wake  chan struct{} // of capacity 1: what somebody keeps may have changed
+	since time.Time     // when the home was opened last, before it was now; set while the home is opened
 
 	mu  lockorder.Mutex[lockorder.Accounts]
 	all map[string]*layers.Account // by workspace; guarded by mu
@@ -67,6 +68,7 @@ func (a *accounts) lookLocked(w *catalog.Workspace, work string) *layers.Account
 	acct := a.all[w.ID]
 	if acct == nil {
 		acct = &layers.Account{}
+		acct.Trust(a.since) // it may have been opened by a version that keeps no notes
 		if w.Quota != nil {
 			acct.SetLimit(limitOf(*w.Quota))
 			acct.Recall(work)

@@ -1,9 +1,13 @@
 package sandbox
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"snapfs/layers"
 	"snapfs/sandbox/api"
@@ -42,4 +46,37 @@ func TestQuotaAndApply(t *testing.T) {
 	require.GreaterOrEqual(t, used.Bytes, int64(1<<29))
 	require.True(t, known)
 	h.uppers.Discard(upper)
+}
+
+// TestQuotaAfterEarlierVersion holds that what is noted of an upper is not taken for true once a version had the home that
+// keeps no notes. While versions that keep them take turns, it is, though nobody opens the workspace.
+func TestQuotaAfterEarlierVersion(t *testing.T) {
+	dir := t.TempDir()
+	h := openTest(t, dir)
+	_, err := h.Create(t.Context(), CreateRequest{Name: "w", Quota: api.Quota{Size: 1 << 30}})
+	require.NoError(t, err)
+	_, _, done, err := h.overlayOf(t.Context(), h.catalog.Workspace("w"), false)
+	require.NoError(t, err)
+	done()
+	noted := func() bool {
+		w, recalled := h.catalog.Workspace("w"), newAccounts()
+		recalled.since = h.accounts.since
+		_, known := recalled.look(w, h.uppers.Work(w.Upper)).Used()
+		return known
+	}
+	for range 3 {
+		require.NoError(t, h.Close())
+		h = openTest(t, dir)
+		require.True(t, noted())
+	}
+	closed := time.Now()
+	require.NoError(t, h.Close())
+	require.Eventually(t, func() bool { // the clock of a file system goes in steps
+		require.NoError(t, os.Chmod(filepath.Join(dir, emptyDir), 0o755)) // as every version that opens the home
+		var st unix.Stat_t
+		require.NoError(t, unix.Stat(filepath.Join(dir, emptyDir), &st))
+		return st.Ctim.Nano() > closed.UnixNano()
+	}, time.Minute, time.Millisecond)
+	h = openTest(t, dir)
+	require.False(t, noted())
 }
