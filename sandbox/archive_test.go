@@ -8,11 +8,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/imagefile"
@@ -135,6 +137,22 @@ func TestImportImageHeldUp(t *testing.T) {
 	require.ErrorIs(t, <-other, context.Canceled)
 	require.NoError(t, err)
 	require.Len(t, h.catalog.Layers(), 3)
+}
+
+// TestImportImageFull imports an image which there is room for, but for the part of the disk that is the store's.
+func TestImportImageFull(t *testing.T) {
+	disk := t.TempDir()
+	require.NoError(t, unix.Mount("tmpfs", disk, "tmpfs", 0, "size=256m"))
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(disk, 0)) })
+	h := openTest(t, filepath.Join(disk, "home"))
+	var st unix.Statfs_t
+	require.NoError(t, unix.Statfs(disk, &st))
+	from := imageFile(t, filepath.Join(t.TempDir(), "image.tar"), strings.Repeat("x", int(st.Bavail)*int(st.Bsize)-3<<20))
+	_, err := h.Create(t.Context(), CreateRequest{Name: "w", Source: from})
+	require.ErrorIs(t, err, unix.ENOSPC)
+	_, err = h.Create(t.Context(), CreateRequest{Name: "w"})
+	require.NoError(t, err)
+	require.NoError(t, h.Close())
 }
 
 func TestSplits(t *testing.T) {

@@ -229,7 +229,7 @@ func (i *archiveImport) make(
 	}
 	record.ID, record.Parent, record.State, record.Upper = h.catalog.NewID(), i.top(), Sealed, upper
 	o, err := layers.New(h.uppers.Path(upper), h.uppers.Work(upper), over, layers.Options{
-		InoBase: uppers.InoBase(upper), WideIno: h.uppers.WideIno,
+		InoBase: uppers.InoBase(upper), WideIno: h.uppers.WideIno, Reserve: h.reserve,
 	})
 	if err == nil {
 		err = errors.Join(fill(o), o.Close())
