@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/livestate"
 	"snapfs/internal/testseed"
 )
 
@@ -455,6 +456,42 @@ func TestAccountDistrusted(t *testing.T) {
 		r.reopen()
 		if u, known := r.account.Used(); u.Bytes < 1<<20 || known == stale {
 			t.Errorf("stale %v: %+v are used, known %v", stale, u, known)
+		}
+	}
+}
+
+// TestAccountTakenOver holds that a file without a name counts until it is closed, also if it lost its name under the
+// process before, and was changed since or not.
+func TestAccountTakenOver(t *testing.T) {
+	for _, change := range []bool{false, true} {
+		r := accountRig(t, someRoom)
+		var err error
+		if r.live, err = livestate.Create("test"); err != nil {
+			t.Fatal(err)
+		}
+		r.reopen()
+		empty, _ := r.account.Used()
+		r.create("open", string(make([]byte, 1<<20)))
+		e, err := r.find("open")
+		if err == nil {
+			err = r.unlink("open")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.reopen()
+		if u, _ := r.account.Used(); u.Bytes < 1<<20 {
+			t.Errorf("change %v: %+v are used while the file is open", change, u)
+		}
+		if change {
+			if _, err := r.o.Write(e.Node, make([]byte, 1<<20), 1<<20, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.o.Forget(e.Node, 1)
+		r.o.reaper.drain()
+		if u, _ := r.account.Used(); u.Inodes != empty.Inodes || u.Bytes > empty.Bytes+8192 {
+			t.Errorf("change %v: %+v are used when the file is closed, and were %+v before it was made", change, u, empty)
 		}
 	}
 }

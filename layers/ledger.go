@@ -158,6 +158,7 @@ func (o *Overlay) countGone(n *node) {
 	if !o.counts() {
 		return
 	}
+	lost, known := o.lostElsewhere(n)
 	l := o.lockLedger()
 	c, ok := l.m[n]
 	before, carried := l.before[n]
@@ -166,12 +167,10 @@ func (o *Overlay) countGone(n *node) {
 		delete(l.before, n) // the account has forgotten it with the upper
 		l.mu.Unlock()
 		return
-	case !ok && n.free && o.orphans.live:
-		if p, h, err := n.location(); err == nil { // it lost its name under another process
-			c, ok = l.learnLocked(n, p)
-			c.last = true
-			h.release()
-		}
+	case !ok && known:
+		c, ok = lost, true
+	case known:
+		c.last = true // it was changed since
 	}
 	delete(l.m, n)
 	delete(l.before, n)
@@ -182,6 +181,31 @@ func (o *Overlay) countGone(n *node) {
 		o.countChange(Usage{Bytes: (before.blocks - c.blocks) * 512})
 	default:
 		o.countChange(Usage{-c.usage().Bytes, -1})
+	}
+}
+
+// lostElsewhere is what there is of a node without a name that lost it under another process.
+func (o *Overlay) lostElsewhere(n *node) (c tally, known bool) {
+	if !n.free || !o.orphans.live {
+		return tally{}, false
+	}
+	p, h, err := n.location()
+	if err != nil {
+		return tally{}, false
+	}
+	defer h.release()
+	blocks, err := p.blocks()
+	return tally{blocks, true}, err == nil
+}
+
+// countErased counts that what has a name in the orphan directory is about to go, which no node is made of.
+func (o *Overlay) countErased(name string) {
+	if !o.counts() {
+		return
+	}
+	a, err := nameIn(o.orphans.root(), name).hostStat()
+	if err == nil && (isDir(a.Mode) || a.Nlink == 1) {
+		o.countChange(Usage{-int64(a.Blocks) * 512, -1})
 	}
 }
 

@@ -407,6 +407,7 @@ func (l *live) forgetLocked(id NodeID, lookups uint64) (drop *node) {
 			return nil
 		}
 		if name := l.past.orphans[id].name; name != "" {
+			l.o.countErased(name)
 			l.o.eraseOrphan(name)
 		}
 		l.nodes.Remove(p.slot)
