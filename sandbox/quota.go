@@ -239,6 +239,16 @@ func (h *Home) recountLocked(ctx context.Context, name string, acct *layers.Acco
 	return exact, classify(err)
 }
 
+// recountNew counts what the upper takes that a workspace has got while it is not mounted. Its lock is held.
+func (h *Home) recountNew(ctx context.Context, w *catalog.Workspace) {
+	if w == nil || w.Quota == nil {
+		return
+	}
+	if _, err := h.recountLocked(ctx, w.ID, h.accounts.of(w, h.uppers.Work(w.Upper))); err != nil {
+		h.log.Warn("what a workspace takes is known when it is mounted", "workspace", w.ID, "error", err)
+	}
+}
+
 // recallQuotas makes the accounts of workspaces that have limits.
 func (h *Home) recallQuotas() {
 	for _, w := range h.catalog.Workspaces() {

@@ -80,3 +80,24 @@ func TestQuotaAfterEarlierVersion(t *testing.T) {
 	h = openTest(t, dir)
 	require.False(t, noted())
 }
+
+// TestQuotaAndRollback holds that what a rollback gives up does not count any more, also while nothing is mounted.
+func TestQuotaAndRollback(t *testing.T) {
+	h := openTest(t, t.TempDir())
+	_, err := h.Create(t.Context(), CreateRequest{Name: "w", Quota: api.Quota{Size: 1 << 30}})
+	require.NoError(t, err)
+	s, err := h.Snapshot(t.Context(), SnapshotRequest{Workspace: "w", Name: "s"})
+	require.NoError(t, err)
+	w := h.catalog.Workspace("w")
+	acct := h.accounts.of(w, h.uppers.Work(w.Upper))
+	w, unlock, err := h.lockWorkspace(t.Context(), w.ID)
+	require.NoError(t, err)
+	acct.Remember(layers.Usage{Bytes: 1 << 29, Inodes: 1000})
+	to := move{to: h.catalog.Snapshot(s.ID), event: h.event(EventRolledBack, w.ID, w.Session, s.ID, "test")}
+	err = h.rollbackLocked(t.Context(), w.ID, to)
+	unlock()
+	require.NoError(t, err)
+	used, known := acct.Used()
+	require.Less(t, used.Bytes, int64(1<<20))
+	require.True(t, known)
+}

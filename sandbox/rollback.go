@@ -156,6 +156,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, m move) error {
 		h.endMove(l, upper, !m.held && err == nil)
 	} else {
 		h.uppers.Discard(w.Upper)
+		h.recountNew(ctx, h.catalog.Workspace(name))
 	}
 	h.reconsider(ctx, w.Base)
 	h.storer.Abandon()
