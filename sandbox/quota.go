@@ -126,6 +126,14 @@ func (h *Home) describeQuota(w *catalog.Workspace) *api.QuotaState {
 	}
 }
 
+// mayLimit is ErrRefused for who is bound to a session: the limits of what is there already are not for it to change.
+func mayLimit(ctx context.Context) error {
+	if byOwner(ctx) {
+		return nil
+	}
+	return fmt.Errorf("%w: the limits of a workspace that is there are changed by who runs the daemon", ErrRefused)
+}
+
 // SetQuota changes the limits of a workspace, mounted or not.
 func (h *Home) SetQuota(ctx context.Context, r QuotaRequest) (Workspace, error) {
 	ctx, end, err := h.beginChange(ctx)
@@ -133,6 +141,9 @@ func (h *Home) SetQuota(ctx context.Context, r QuotaRequest) (Workspace, error) 
 		return Workspace{}, err
 	}
 	defer end()
+	if err := mayLimit(ctx); err != nil {
+		return Workspace{}, err
+	}
 	session, err := r.SessionID()
 	if err != nil {
 		return Workspace{}, err

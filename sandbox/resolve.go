@@ -42,6 +42,12 @@ func newAsker(ctx context.Context, a Access) (asker, error) {
 	return asker{a, session, peer.From(ctx) != nil || by.Remotely()}, err
 }
 
+// byOwner reports whether a call is made by who runs the daemon, or by the program itself: others are bound to sessions.
+func byOwner(ctx context.Context) bool {
+	by := caller.From(ctx)
+	return peer.From(ctx) == nil && (by == nil || by.Trusted)
+}
+
 // may reports whether the asker may use what a session owns.
 func (a asker) may(owner string) bool { return a.access.Allows(owner, a.session) }
 

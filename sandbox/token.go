@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"snapfs/sandbox/api"
-	"snapfs/sandbox/api/caller"
 	"snapfs/sandbox/internal/catalog"
-	"snapfs/sandbox/internal/peer"
 	"snapfs/sandbox/internal/secret"
 )
 
@@ -210,7 +208,7 @@ func (h *Home) sweepTokens(ctx context.Context) error {
 
 // tokenAsker gives who asks for something about tokens: only who may use all sessions may.
 func tokenAsker(ctx context.Context, a Access) (asker, error) {
-	if by := caller.From(ctx); peer.From(ctx) != nil || by != nil && !by.Trusted {
+	if !byOwner(ctx) {
 		return asker{}, fmt.Errorf("%w: tokens are made and revoked by who runs the daemon", ErrRefused)
 	}
 	return newAsker(ctx, a)

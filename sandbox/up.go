@@ -60,6 +60,12 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 	if err := h.sameSource(ctx, r, w); err != nil {
 		return UpResult{}, err
 	}
+	limits := !r.Quota.None() && (w.Quota == nil || *w.Quota != r.Quota)
+	if limits {
+		if err := mayLimit(ctx); err != nil {
+			return UpResult{}, err
+		}
+	}
 	how := Same
 	if h.liveOf(w.ID) == nil && !h.uppers.Exists(w.Upper) {
 		s := h.catalog.Snapshot(w.Head)
@@ -76,7 +82,7 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 		}
 		how = Restored
 	}
-	if !r.Quota.None() && (w.Quota == nil || *w.Quota != r.Quota) {
+	if limits {
 		if err := h.setQuotaLocked(ctx, w, session, r.Quota); err != nil {
 			return UpResult{}, err
 		}

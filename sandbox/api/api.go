@@ -180,7 +180,8 @@ const (
 )
 
 // UpRequest asks for the workspace of a name. Source and Progress are as in CreateRequest; a Source is for a fresh
-// workspace only. Limits are set also on one that is there.
+// workspace only. Limits are set also on one that is there; other ones than it has are ErrRefused for who is bound to a
+// session.
 type UpRequest struct {
 	CreateRequest
 }
