@@ -141,6 +141,7 @@ func (a *asker) sessionFor(asked string) (string, error) {
 
 // unknown answers a request for which there is no handler.
 func (s *server) unknown(x *exchange, r *http.Request) {
+	hurry(x.out)
 	for _, method := range []string{http.MethodPost, http.MethodGet} {
 		other := r.Clone(r.Context())
 		other.Method = method
@@ -166,6 +167,7 @@ func (s *server) refuse(x *exchange, r *http.Request, err error) {
 	if x.out.status != 0 || x.out.taken {
 		return
 	}
+	hurry(x.out) // the server reads what is left of the body before it answers
 	if x.refuse != nil {
 		x.refuse(x.out, r, status, x.wireError(err))
 		return

@@ -18,6 +18,7 @@ func (s *server) healthy(x *exchange, r *http.Request) bool {
 		return false
 	}
 	x.route = r.URL.Path
+	hurry(x.out)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		x.out.Header().Set("Allow", "GET, HEAD")
 		x.out.refuse(http.StatusMethodNotAllowed, x.wireError(wire.Unavailable("it can be read only")))

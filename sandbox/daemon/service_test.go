@@ -242,6 +242,9 @@ func TestSlowSenders(t *testing.T) {
 		{"a header", "POST /v1/info HTTP/1.1\r\nHost: loc", ""},
 		{"the body of a call", "POST /v1/info HTTP/1.1\r\n" + head + "Content-Length: 10\r\n\r\n{", "400"},
 		{"the body for a service", "POST /t/ HTTP/1.1\r\n" + head + "Content-Length: 10\r\n\r\n{", "200"},
+		{"the body of a stranger", "POST /v1/info HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{", "401"},
+		{"the body for nothing", "POST /none HTTP/1.1\r\n" + head + "Content-Length: 10\r\n\r\n{", "404"},
+		{"a body about health", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{", "200"},
 	} {
 		c := dial(t, d)
 		if _, err := io.WriteString(c, tc.send); err != nil {
