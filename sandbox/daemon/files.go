@@ -54,11 +54,14 @@ type contents struct {
 func (c *contents) Read(p []byte) (int, error) {
 	_ = c.ctl.SetReadDeadline(time.Now().Add(bodyWait)) // only a writer that is not the server's has none
 	n, err := c.from.Read(p)
-	_ = c.ctl.SetReadDeadline(time.Time{}) // as above
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = fmt.Errorf("%w: the contents end early: %w", sandbox.ErrInvalid, err)
+	if err == nil || errors.Is(err, io.EOF) {
+		_ = c.ctl.SetReadDeadline(time.Time{}) // as above
+		return n, err
 	}
-	return n, err
+	if many := (*http.MaxBytesError)(nil); errors.As(err, &many) {
+		return n, fmt.Errorf("%w: the contents have more than the %d bytes that a token may send", sandbox.ErrInvalid, many.Limit)
+	}
+	return n, fmt.Errorf("%w: the contents end early: %w", sandbox.ErrInvalid, err)
 }
 
 // fileRoutes are those of calls about the files of a workspace.

@@ -374,6 +374,9 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 				return res, err
 			}
 			defer leaveBody()
+			if who.token != nil {
+				r.Body = http.MaxBytesReader(w, r.Body, max(s.limits().Upload, most))
+			}
 			var req Req
 			if err := readRequest(w, r, most, &req); err != nil {
 				return res, err
