@@ -25,10 +25,10 @@ func (s *Server) Services() []daemon.Service {
 
 // laneOf is the kind of a request, by its path alone.
 func laneOf(r *http.Request) daemon.Lane {
-	switch _, rest, _ := strings.Cut(r.URL.Path, "/files"); {
-	case rest == "/watch":
+	switch ends := func(with string) bool { return strings.HasSuffix(r.URL.Path, with) }; {
+	case ends("/files/watch"):
 		return daemon.FollowLane
-	case rest == "/archive", strings.HasSuffix(r.URL.Path, "/files"):
+	case ends("/files"), ends("/files/archive"), ends("/files/list"):
 		return daemon.LongLane
 	}
 	return daemon.ShortLane
