@@ -76,9 +76,10 @@ func (s *Server) unpackEntry(
 		_, err = s.service.MakeDir(ctx, api.MakeDirRequest{WorkFileRequest: at, Mode: mode, Parents: true})
 		done.Directories++
 	case tar.TypeReg:
-		if done.Bytes += h.Size; done.Bytes > s.o.MaxFile {
+		if h.Size > s.o.MaxFile-done.Bytes { // of one with holes, more than the archive has
 			return &http.MaxBytesError{Limit: s.o.MaxFile}
 		}
+		done.Bytes += h.Size
 		_, err = s.service.PutFile(ctx, api.PutFileRequest{
 			WorkFileRequest: at, Mode: mode, Parents: true, Size: h.Size,
 		}, contents)

@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -207,6 +209,15 @@ func TestArchive(t *testing.T) {
 	put := func(body []byte) answer {
 		return r.send(http.MethodPut, at+"/archive?path=/in", "application/x-tar", bytes.NewReader(body))
 	}
+	holes := pack(tar.Header{Name: "first", Typeflag: tar.TypeReg, Size: 1}, tar.Header{
+		Name: "holes", Typeflag: tar.TypeReg, Format: tar.FormatPAX, Size: 512,
+		PAXRecords: map[string]string{
+			"XXX.sparse.major": "1", "XXX.sparse.minor": "0", "XXX.sparse.name": "holes",
+			"XXX.sparse.realsize": strconv.FormatInt(math.MaxInt64, 10),
+		},
+	})
+	holes = bytes.ReplaceAll(holes, []byte("XXX.sparse"), []byte("GNU.sparse")) // which the package reads, and does not write
+	copy(holes[len(holes)-3*512:], "0\n")
 	good := pack(tar.Header{Name: "./a/b", Typeflag: tar.TypeReg, Mode: 0o4755, Size: 10})
 	for _, test := range []struct {
 		status int
@@ -223,6 +234,7 @@ func TestArchive(t *testing.T) {
 		{400, pack(tar.Header{Name: "link", Linkname: "/etc", Typeflag: tar.TypeSymlink})},
 		{400, pack(tar.Header{Name: "link", Linkname: "a", Typeflag: tar.TypeLink})},
 		{400, pack(tar.Header{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3})},
+		{413, holes},
 		{413, pack(tar.Header{Name: "big", Typeflag: tar.TypeReg, Size: 1<<20 + 1})},
 		{413, pack(tar.Header{Name: "1", Typeflag: tar.TypeReg, Size: 600 << 10}, tar.Header{Name: "2", Typeflag: tar.TypeReg, Size: 600 << 10})},
 	} {
