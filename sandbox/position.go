@@ -17,14 +17,14 @@ func (h *Home) Position(ctx context.Context, r api.PositionRequest) (api.Positio
 		return api.Position{}, err
 	}
 	defer end()
-	session, err := r.SessionID()
+	who, err := newAsker(ctx, r.Access)
 	if err != nil {
 		return api.Position{}, err
 	}
 	if err := api.ValidPositionName(r.Name); err != nil {
 		return api.Position{}, err
 	}
-	p, err := h.catalog.Position(ctx, session, r.Name)
+	p, err := h.catalog.Position(ctx, who.session, r.Name)
 	if err != nil {
 		return api.Position{}, err
 	}

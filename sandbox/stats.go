@@ -21,12 +21,12 @@ func (h *Home) Stats(ctx context.Context, r StatsRequest) (Stats, error) {
 	}
 	defer end()
 	if r.Ref == "" {
-		session, err := r.SessionID()
+		who, err := newAsker(ctx, r.Access)
 		switch {
 		case err != nil:
 			return Stats{}, err
 		case r.OfSession:
-			return h.sessionStats(ctx, session)
+			return h.sessionStats(ctx, who.session)
 		}
 		return h.homeStats(ctx)
 	}
