@@ -55,7 +55,7 @@ func (h *Home) exportBackup(ctx context.Context, r ExportRequest) (result Export
 	if o.Name != "" {
 		meta.Name = &o.Name
 	}
-	if w := h.catalog.Workspace(s.Workspace); meta.Directory == "" && w != nil && w.Mount != nil {
+	if w := h.catalog.Workspace(s.Workspace); meta.Directory == "" && w != nil && w.Mount != nil && who.may(w.Session) {
 		meta.Directory = w.Mount.Mountpoint
 	}
 	if meta.Directory == "" {
