@@ -72,7 +72,7 @@ type GetFileRequest struct {
 type PutFileRequest struct {
 	WorkFileRequest
 	// Mode are the permissions of a new file, 0 for 0644. A file that is replaced keeps its permissions, its owner, its
-	// ACL and its attributes named user.*.
+	// ACL and its attributes named user.*. By who has a token, no file gets or keeps the bits setuid and setgid.
 	Mode uint32 `json:"mode,omitempty"`
 	// Parents makes missing directories on the way.
 	Parents bool `json:"parents,omitempty"`

@@ -34,7 +34,8 @@ type Mount struct {
 type task struct {
 	Do      string          `json:"do"`
 	Mount   Mount           `json:"mount"`
-	User    *peer.User      `json:"user,omitempty"` // whose rights to files count; nil: those of the process
-	Temp    string          `json:"temp,omitempty"` // a name for a file that is not complete
+	User    *peer.User      `json:"user,omitempty"`  // whose rights to files count; nil: those of the process
+	Plain   bool            `json:"plain,omitempty"` // see Call
+	Temp    string          `json:"temp,omitempty"`  // a name for a file that is not complete
 	Request json.RawMessage `json:"request"`
 }

@@ -141,6 +141,7 @@ func (j *job) run() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Plain = j.Plain
 	defer func() {
 		if r != nil {
 			r.Close()

@@ -81,6 +81,8 @@ type Call struct {
 	Mount   Mount
 	User    *peer.User // whose rights to files count; nil: those of this process
 	Request any
+	// Plain gives no file that is written the bits setuid and setgid, nor leaves them to one that is replaced.
+	Plain bool
 
 	// Path is that of the file which a Put or Edit makes.
 	Path string
@@ -108,7 +110,7 @@ func (s *Server) Make(ctx context.Context, c Call, into any) error {
 		return err
 	}
 	defer g.exit()
-	t := task{Do: c.Do, Mount: c.Mount, User: c.User}
+	t := task{Do: c.Do, Mount: c.Mount, User: c.User, Plain: c.Plain}
 	if c.Do == Put || c.Do == Edit {
 		t.Temp = scoped.TempPrefix + rand.Text()
 	}

@@ -116,6 +116,9 @@ func (d *draft) dress(mode uint32) error {
 			return Fault(d.path, err)
 		}
 	}
+	if d.plain {
+		mode &^= unix.S_ISUID | unix.S_ISGID
+	}
 	return Fault(d.path, unix.Fchmod(fd, mode))
 }
 

@@ -21,6 +21,8 @@ const within = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_
 // Root is a directory below which calls are made. Close it.
 type Root struct {
 	fd int
+	// Plain gives no file that is written the bits setuid and setgid.
+	Plain bool
 	// Closed, if it is not nil, is called by Close.
 	Closed func()
 }

@@ -17,6 +17,8 @@ type target struct {
 	path string       // from the root
 	old  *unix.Stat_t // what has it now; nil: nothing
 	was  int          // descriptor of that, which does nothing; -1: none
+
+	plain bool // see Root
 }
 
 func (t *target) close() {
@@ -44,7 +46,7 @@ func (r *Root) target(p string, noFollow, parents bool) (*target, error) {
 		if err != nil {
 			return nil, err
 		}
-		t := &target{dir: dir, name: name, path: p, was: -1}
+		t := &target{dir: dir, name: name, path: p, was: -1, plain: r.Plain}
 		link, err := t.look()
 		switch {
 		case errors.Is(err, unix.ENOENT):
