@@ -137,6 +137,7 @@ func (s *server) body(x *exchange) (body []byte, leave func(), err error) {
 	if err != nil || !isJSON(mediaType) {
 		return nil, leave, mediaTypeError{fmt.Errorf("%w: the body of a document is application/json", api.ErrInvalid)}
 	}
+	from := io.Reader(http.MaxBytesReader(x.w, x.r.Body, maxBody))
 	if n := x.r.ContentLength; n > maxBody {
 		return nil, leave, &http.MaxBytesError{Limit: maxBody}
 	} else if Large(x.r) {
@@ -147,8 +148,9 @@ func (s *server) body(x *exchange) (body []byte, leave func(), err error) {
 		if leave, err = s.large.Enter(x.r.Context(), session, nil); err != nil {
 			return nil, func() {}, err
 		}
+		from = &steady{from: from, begun: time.Now()}
 	}
-	body, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, maxBody))
+	body, err = io.ReadAll(from)
 	if err != nil {
 		leave()
 		if long := (*http.MaxBytesError)(nil); errors.As(err, &long) {
