@@ -99,18 +99,19 @@ func (s *server) sendEvents(w http.ResponseWriter, r *http.Request) {
 			}
 		})
 	}()
-	out := &eventStream{w: w, ctl: http.NewResponseController(w)}
+	out := &eventStream{tell: func(err error) error { return by.Tell("events", err) }, w: w, ctl: http.NewResponseController(w)}
 	gone := out.send(events, ended)
 	cancel()
 	if gone {
 		out.failed = <-ended // nobody is there to be told
 	} else if out.failed != nil {
-		s.refuse(exchangeOf(r), r, by.Tell("events", out.failed))
+		s.refuse(exchangeOf(r), r, out.failed)
 	}
 }
 
 // eventStream writes server-sent events. One goroutine uses it.
 type eventStream struct {
+	tell  func(error) error // gives what the client is told of an error
 	w     http.ResponseWriter
 	ctl   *http.ResponseController
 	begun bool
@@ -132,9 +133,9 @@ func (s *eventStream) send(events <-chan sandbox.Event, ended <-chan error) (gon
 		case err := <-ended:
 			switch {
 			case err != nil && !s.begun:
-				s.failed = err
+				s.failed = s.tell(err)
 			case err != nil && !errors.Is(err, context.Canceled):
-				_ = s.document("error", wire.NewError(err)) // the client is gone
+				_ = s.document("error", wire.NewError(s.tell(err))) // the client is gone
 			case err == nil:
 				_ = s.write("") // as above
 			}
