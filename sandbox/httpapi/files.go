@@ -229,8 +229,12 @@ func (s *Server) move(ctx context.Context, at api.WorkFileRequest, to string) er
 	return s.service.MoveFile(ctx, r)
 }
 
-// sorted is how many names of a directory are held back, to be sent in order. Of more, the others come as they are found.
-const sorted = 10_000
+// What of a directory is held back, to be sent in order: so many names, of so many bytes with their paths and where links
+// lead. Of more, the others come as they are found.
+const (
+	sorted      = 10_000
+	sortedBytes = 4 << 20
+)
 
 // listDir sends what a directory holds.
 func (s *Server) listDir(ctx context.Context, at api.WorkFileRequest, w http.ResponseWriter) error {
@@ -248,10 +252,11 @@ func (s *Server) listDir(ctx context.Context, at api.WorkFileRequest, w http.Res
 		first = nil
 		return nil
 	}
-	count := 0
+	count, held := 0, 0
 	err := s.service.ListDir(ctx, at, func(f api.File) error {
 		info := fileInfo(f, path.Join(dir, f.Path))
-		if count++; count <= sorted {
+		held += len(info.Path) + len(info.LinkTarget)
+		if count++; count <= sorted && held <= sortedBytes {
 			first = append(first, info)
 			return nil
 		}
