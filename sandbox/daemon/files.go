@@ -59,7 +59,8 @@ func (c *contents) Read(p []byte) (int, error) {
 		return n, err
 	}
 	if many := (*http.MaxBytesError)(nil); errors.As(err, &many) {
-		return n, fmt.Errorf("%w: the contents have more than the %d bytes that a token may send", sandbox.ErrInvalid, many.Limit)
+		return n, fmt.Errorf("%w: the contents have more than the %d bytes that a token may send", sandbox.ErrInvalid,
+			many.Limit)
 	}
 	return n, fmt.Errorf("%w: the contents end early: %w", sandbox.ErrInvalid, err)
 }

@@ -11,7 +11,8 @@ import (
 	"snapfs/sandbox/daemon/daemontest"
 )
 
-// TestTokenSendsSoMuch: a file of more than a token may send is refused, also if its size is not told, and nothing is made.
+// TestTokenSendsSoMuch: a file of more than a token may send is refused, also if its size is not told, and nothing is
+// made.
 func TestTokenSendsSoMuch(t *testing.T) {
 	const most = 2 << 20
 	d := daemontest.Start(t, func(o *daemon.Options) {
@@ -21,7 +22,9 @@ func TestTokenSendsSoMuch(t *testing.T) {
 	if _, err := d.Create(t.Context(), sandbox.CreateRequest{Access: a, Name: "w"}); err != nil {
 		t.Fatal(err)
 	}
-	at := sandbox.MountRequest{Access: a, Workspace: "w", Mountpoint: sandbox.ServiceMountpoint(d.Dir, "w"), MakeMountpoint: true}
+	at := sandbox.MountRequest{
+		Access: a, Workspace: "w", Mountpoint: sandbox.ServiceMountpoint(d.Dir, "w"), MakeMountpoint: true,
+	}
 	if _, err := d.Mount(t.Context(), at); err != nil {
 		t.Fatal(err)
 	}

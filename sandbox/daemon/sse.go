@@ -99,7 +99,8 @@ func (s *server) sendEvents(w http.ResponseWriter, r *http.Request) {
 			}
 		})
 	}()
-	out := &eventStream{tell: func(err error) error { return by.Tell("events", err) }, w: w, ctl: http.NewResponseController(w)}
+	tell := func(err error) error { return by.Tell("events", err) }
+	out := &eventStream{tell: tell, w: w, ctl: http.NewResponseController(w)}
 	gone := out.send(events, ended)
 	cancel()
 	if gone {

@@ -23,9 +23,8 @@ func TestEventStreamHides(t *testing.T) {
 	by := &caller.Caller{Session: "b", Sessions: []string{"b"}, Token: "t"}
 	for _, begun := range []bool{false, true} {
 		w := httptest.NewRecorder()
-		s := &eventStream{
-			tell: func(err error) error { return by.Tell("events", err) }, w: w, ctl: http.NewResponseController(w), begun: begun,
-		}
+		tell := func(err error) error { return by.Tell("events", err) }
+		s := &eventStream{tell: tell, w: w, ctl: http.NewResponseController(w), begun: begun}
 		ended := make(chan error, 1)
 		ended <- hiddenError{errors.New("it belongs to session a")}
 		s.send(nil, ended)

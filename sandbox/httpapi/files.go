@@ -229,8 +229,8 @@ func (s *Server) move(ctx context.Context, at api.WorkFileRequest, to string) er
 	return s.service.MoveFile(ctx, r)
 }
 
-// What of a directory is held back, to be sent in order: so many names, of so many bytes with their paths and where links
-// lead. Of more, the others come as they are found.
+// What of a directory is held back, to be sent in order: so many names, of so many bytes with their paths and where
+// links lead. Of more, the others come as they are found.
 const (
 	sorted      = 10_000
 	sortedBytes = 4 << 20

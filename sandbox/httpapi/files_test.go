@@ -216,7 +216,8 @@ func TestArchive(t *testing.T) {
 			"XXX.sparse.realsize": strconv.FormatInt(math.MaxInt64, 10),
 		},
 	})
-	holes = bytes.ReplaceAll(holes, []byte("XXX.sparse"), []byte("GNU.sparse")) // which the package reads, and does not write
+	// Which the package reads, and does not write:
+	holes = bytes.ReplaceAll(holes, []byte("XXX.sparse"), []byte("GNU.sparse"))
 	copy(holes[len(holes)-3*512:], "0\n")
 	good := pack(tar.Header{Name: "./a/b", Typeflag: tar.TypeReg, Mode: 0o4755, Size: 10})
 	for _, test := range []struct {
