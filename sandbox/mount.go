@@ -14,6 +14,7 @@ import (
 	"snapfs/internal/readset"
 	"snapfs/layers"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/api/caller"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/layerstore"
 	"snapfs/sandbox/internal/mountns"
@@ -58,6 +59,9 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 			return Workspace{}, fmt.Errorf("%w: workspace %s was never mounted: name a mountpoint", ErrInvalid, w.ID)
 		}
 		r.Mountpoint = w.Mount.Mountpoint
+		if caller.From(ctx).Remotely() { // how it is mounted there was for who chose the place to say
+			r.MountOptions = w.Mount.Options
+		}
 	}
 	return h.mountNamed(ctx, w.ID, session, r)
 }
