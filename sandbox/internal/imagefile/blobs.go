@@ -199,7 +199,8 @@ func Compression(head []byte) string {
 // isZstd knows the magic numbers of zstd's frames, the skippable ones included.
 func isZstd(magic uint32) bool { return magic == 0xfd2fb528 || magic&0xfffffff0 == 0x184d2a50 }
 
-// dirBlobs are the files below a directory. No symbolic link is followed.
+// dirBlobs are the files below a directory. No symbolic link is followed, and no mount is entered: it may be one that this
+// process serves.
 type dirBlobs struct {
 	dir *os.File
 	do  func(fn func() error) error
@@ -211,7 +212,8 @@ func (b *dirBlobs) openFile(name string) (*os.File, int64, error) {
 	var f *os.File
 	err := b.do(func() error {
 		fd, err := unix.Openat2(int(b.dir.Fd()), clean(name), &unix.OpenHow{
-			Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+			Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
 		})
 		if err == nil {
 			f = os.NewFile(uintptr(fd), name)
@@ -222,7 +224,8 @@ func (b *dirBlobs) openFile(name string) (*os.File, int64, error) {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		return nil, 0, errMissing(name)
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV):
-		return nil, 0, fmt.Errorf("%w: %s is a symbolic link, or leads out of the layout", api.ErrInvalid, api.Quoted(name))
+		return nil, 0, fmt.Errorf("%w: %s is a symbolic link, leads out of the layout, or is in a mount",
+			api.ErrInvalid, api.Quoted(name))
 	case err != nil:
 		return nil, 0, fmt.Errorf("opening %s: %w", api.Quoted(name), err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox/api"
 )
@@ -370,4 +371,18 @@ func FuzzOpen(f *testing.F) {
 			require.NoError(t, im.Close())
 		}
 	})
+}
+
+// TestMountInLayout holds that no mount in a layout is entered: it may be one that this process serves.
+func TestMountInLayout(t *testing.T) {
+	l := newLayout(t)
+	tarFile := smallTar(t, "file", "text")
+	l.index(l.image(ociTypes, "amd64", "", tarFile, tarFile))
+	_, err := open(t, l.dir, "", "")
+	require.NoError(t, err)
+	blobs := filepath.Join(l.dir, "blobs")
+	require.NoError(t, unix.Mount(blobs, blobs, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(blobs, 0)) })
+	_, err = open(t, l.dir, "", "")
+	require.ErrorIs(t, err, api.ErrInvalid)
 }
