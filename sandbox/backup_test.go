@@ -8,8 +8,8 @@ import (
 	"snapfs/sandbox/api"
 )
 
-// TestBackupTellsNothingOfOthers: a backup of a workspace that is gone does not tell where another session has mounted one
-// of the same name.
+// TestBackupTellsNothingOfOthers: a backup of a workspace that is gone does not tell where another session has mounted
+// one of the same name.
 func TestBackupTellsNothingOfOthers(t *testing.T) {
 	h := openHome(t, filepath.Join(t.TempDir(), "home"), sandbox.Options{})
 	a, b := sandbox.Access{Session: "a"}, sandbox.Access{Session: "b"}

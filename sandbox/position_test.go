@@ -10,8 +10,8 @@ import (
 	"snapfs/sandbox/api/caller"
 )
 
-// TestCallersAskForTheirSession: what is about a session and nothing in it is refused to who is bound to another one, by the
-// home itself.
+// TestCallersAskForTheirSession: what is about a session and nothing in it is refused to who is bound to another one, by
+// the home itself.
 func TestCallersAskForTheirSession(t *testing.T) {
 	h := openHome(t, filepath.Join(t.TempDir(), "home"), sandbox.Options{})
 	a := sandbox.Access{Session: "a"}

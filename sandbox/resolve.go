@@ -42,7 +42,8 @@ func newAsker(ctx context.Context, a Access) (asker, error) {
 	return asker{a, session, peer.From(ctx) != nil || by.Remotely()}, err
 }
 
-// byOwner reports whether a call is made by who runs the daemon, or by the program itself: others are bound to sessions.
+// byOwner reports whether a call is made by who runs the daemon, or by the program itself: others are bound to
+// sessions.
 func byOwner(ctx context.Context) bool {
 	by := caller.From(ctx)
 	return peer.From(ctx) == nil && (by == nil || by.Trusted)

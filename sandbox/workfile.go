@@ -168,7 +168,7 @@ func (h *Home) filesOf(ctx context.Context, r WorkFileRequest, what string, text
 // makeOn makes a call where a connection is mounted.
 func (h *Home) makeOn(ctx context.Context, l *live, c workfiles.Call, into any) error {
 	c.User = peer.From(ctx)
-	c.Plain = caller.From(ctx).Remotely() // what it writes belongs to root as a rule, and programs of this machine may run it
+	c.Plain = caller.From(ctx).Remotely() // what it writes belongs to root as a rule, and users of this machine may run it
 	met := false
 	c.Opened = func() error {
 		met = true

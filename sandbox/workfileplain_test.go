@@ -9,8 +9,8 @@ import (
 	"snapfs/sandbox/api/caller"
 )
 
-// TestTokensMakeNoSetuid: who has a token makes no program that runs as root for a user of the machine, neither a new one nor
-// of one that is there.
+// TestTokensMakeNoSetuid: who has a token makes no program that runs as root for a user of the machine, neither a new one
+// nor of one that is there.
 func TestTokensMakeNoSetuid(t *testing.T) {
 	h := filesHome(t, "w")
 	session, err := sandbox.Access{}.SessionID()

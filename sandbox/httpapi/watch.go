@@ -122,7 +122,8 @@ func (c *watcher) subscribe(ctx context.Context, said WatchRequest) {
 			return
 		}
 		if err != nil {
-			_ = c.send(ctx, WatchMessage{Type: "error", WatchID: id, Error: failure(told(ctx, "watch files", err)).Reason.Message})
+			why := failure(told(ctx, "watch files", err)).Reason.Message
+			_ = c.send(ctx, WatchMessage{Type: "error", WatchID: id, Error: why})
 		}
 	})
 }
