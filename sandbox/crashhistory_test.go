@@ -43,10 +43,10 @@ func prepareCrashRun(work string) error {
 	script := `mkdir -p "$1/src/sub/deep" "$1/m" "$1/m2"; cd "$1/src"; chmod 751 .; setfattr -n user.who -v root .
 		for i in 1 2 3 4 5 6; do seq $i 400 > sub/f$i; done; head -c 300000 /dev/urandom > big; ln sub/f1 sub/deep/hard; ln -s sub/f2 soft
 		truncate -s 200000 sparse; mkfifo pipe; chmod 4750 sub/f3; setfattr -n user.a -v b sub/f4; touch -d @1.123456789 sub/f5
-		mkdir ../image; cd ../image; tar -C ../src -cf one.tar sub; tar -C ../src -cf two.tar soft sub/deep
+		mkdir ../unpacked; cd ../unpacked; tar -C ../src -cf one.tar sub; tar -C ../src -cf two.tar soft sub/deep
 		printf '{"os":"linux","rootfs":{"type":"layers","diff_ids":["sha256:%s","sha256:%s"]}}' \
 			$(sha256sum one.tar two.tar | cut -c1-64) > config.json
-		echo '[{"Config":"config.json","Layers":["one.tar","two.tar"]}]' > manifest.json; tar -cf ../image.tar *`
+		echo '[{"Config":"config.json","Layers":["one.tar","two.tar"]}]' > manifest.json; tar -cf ../container.tar *`
 	return shell(context.Background(), script, work)
 }
 
@@ -78,7 +78,7 @@ func (r *crashRun) steps() []crashStep {
 		{"create of an image", func(ctx context.Context) error {
 			r.promise(func(l *ledger) { l.Making = []string{"any"} })
 			_, err := r.h.Create(ctx, sandbox.CreateRequest{
-				Name: "unpacked", Source: "docker-archive:" + filepath.Join(r.work, "image.tar"),
+				Name: "unpacked", Source: "docker-archive:" + filepath.Join(r.work, "container.tar"),
 			})
 			return r.settle(err, func(l *ledger) { l.Workspaces["unpacked"] = nil })
 		}},

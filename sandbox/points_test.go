@@ -24,6 +24,7 @@ var rarePoints = map[string]string{
 	"journal of an apply removed": "TestApplyToDirectoryKilled",
 
 	"documents of a lost snapshot removed": "catalog's TestSweepTied",
+	"directory of services' mounts made":   "TestAPI/MountOfService",
 
 	"stray upper set aside": "TestOpenSetsAside",
 	"marker mended":         "TestRebuildMarker",

@@ -28,8 +28,11 @@ func (h *Home) makeServicePoints(ctx context.Context, mountpoint string) error {
 		return nil
 	}
 	dir := filepath.Dir(filepath.Clean(mountpoint))
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrExist) {
+		return nil
+	} else if err != nil {
 		return pathError(dir, err)
 	}
+	h.points.At("directory of services' mounts made")
 	return nil
 }

@@ -16,8 +16,8 @@ func TestQuotaKilled(t *testing.T) {
 	for _, mode := range []string{"kept", "made again"} {
 		t.Run(mode, func(t *testing.T) {
 			h := newHome(t)
-			if mode == "kept" {
-				h.env = append(h.env, "SNAPFS_KEEP_MOUNTS=1")
+			if mode == "made again" {
+				h.keepsNothing()
 			}
 			const size = 16 << 20
 			at := h.makeDir("m")

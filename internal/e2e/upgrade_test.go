@@ -37,7 +37,7 @@ func TestUpgrade(t *testing.T) {
 	h.write("one/file", "text\n")
 	pid := h.pid()
 	type status struct{ Version, Protocol string }
-	require.Equal(t, status{"devel", "1-3"}, decode[status](h, "status"))
+	require.Equal(t, status{"devel", "1-4"}, decode[status](h, "status"))
 
 	later, err := laterVersion()
 	require.NoError(t, err)

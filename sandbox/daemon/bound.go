@@ -88,12 +88,15 @@ func sessionList(sessions []string) string {
 	return "sessions " + strings.Join(sessions, ", ")
 }
 
+// discreetError tells of what belongs to another session; Hidden is the error for who must not learn of it.
+type discreetError interface {
+	error
+	Hidden() error
+}
+
 // tell gives the error that the user is told: of what belongs to others a bound one does not even learn that it exists.
 func (a *asker) tell(err error) error {
-	var hidden interface {
-		error
-		Hidden() error
-	}
+	var hidden discreetError
 	if a.bound() && errors.As(err, &hidden) {
 		return hidden.Hidden()
 	}

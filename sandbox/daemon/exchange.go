@@ -217,7 +217,7 @@ func (s *server) note(x *exchange, call string, status int, err error) {
 	if call == "" {
 		call = "an unknown path"
 	}
-	r := sandbox.Refusal{Call: call, Remote: x.who.from(), Request: x.id, Why: err.Error()}
+	r := sandbox.Refusal{Call: call, Remote: x.who.from(), Request: x.id, Why: whyRefused(err)}
 	if x.who.bound() {
 		r.Session = x.who.sessions[0]
 	}
@@ -226,6 +226,16 @@ func (s *server) note(x *exchange, call string, status int, err error) {
 	}
 	s.metrics.refuse(status)
 	s.auditor.note(status, r)
+}
+
+// whyRefused is the reason that an event gives, which the one who was refused may read: of what belongs to another session
+// nothing but that there is nothing of that name.
+func whyRefused(err error) string {
+	var hidden discreetError
+	if errors.As(err, &hidden) {
+		return api.ClassOf(hidden.Hidden()).Meaning
+	}
+	return err.Error()
 }
 
 // limits are those of tokens as they are now.

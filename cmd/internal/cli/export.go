@@ -57,7 +57,7 @@ in a section that other readers ignore.
   snapfs export before-upgrade --to ./app
   snapfs export before-upgrade app.sqsh --compression zstd --level 19
   snapfs export before-upgrade app.sqsh --gitignore --exclude .git
-  snapfs export before-upgrade /var/store --format backup --ttl 24h
+  snapfs export before-upgrade /srv --format backup --ttl 24h
   snapfs export before-upgrade app.tar --format docker --tag app:one --cmd /bin/app`,
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
