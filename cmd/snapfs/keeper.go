@@ -64,7 +64,8 @@ func (s *service) join(ctx context.Context, wait bool) error {
 	}, wait)
 	switch {
 	case errors.Is(err, holder.ErrConflict):
-		return fmt.Errorf("%w: home %s: %w: stop it first, take its place with 'serve --replace', or use another home", sandbox.ErrConflict, s.Home, err)
+		return fmt.Errorf("%w: home %s: %w: stop it first, take its place with 'serve --replace', or use another home",
+			sandbox.ErrConflict, s.Home, err)
 	case errors.Is(err, holder.ErrGone), errors.Is(err, holder.ErrRefused):
 		return fmt.Errorf("%w: home %s: %w", sandbox.ErrUnavailable, s.Home, err)
 	case err != nil:

@@ -210,7 +210,8 @@ func serveFlags(o *ServeOptions) *pflag.FlagSet {
 		"`NAME` by which clients may call an address of this machine alone, as through a proxy; may be repeated (SNAPFS_ALLOW_HOST)")
 	flags.Float64Var(&o.TokenRate, "token-rate", 0,
 		"let a token make `N` requests per second; 0 is 5,000 (SNAPFS_TOKEN_RATE)")
-	flags.IntVar(&o.TokenBurst, "token-burst", 0, "let a token make `N` requests at once, beyond --token-rate; 0 is 10,000 (SNAPFS_TOKEN_BURST)")
+	flags.IntVar(&o.TokenBurst, "token-burst", 0,
+		"let a token make `N` requests at once, beyond --token-rate; 0 is 10,000 (SNAPFS_TOKEN_BURST)")
 	flags.IntVar(&o.TokenCalls, "token-calls", 0, "let a token have `N` requests under way; 0 is 256 (SNAPFS_TOKEN_CALLS)")
 	flags.Var(bytesize{&o.MaxUpload}, "max-upload",
 		"take at most `SIZE` in one upload, such as 100G; 0 is 16 GiB (SNAPFS_MAX_UPLOAD)")
