@@ -29,19 +29,25 @@ func testQuota(e *env) {
 			e.Errorf("%s: %d bytes are used, counting %v; want %d to %d", when, q.Used, q.Counting, least, most)
 		}
 	}
+	// The room of a file without a name is there when the kernel has forgotten it, which is right after it was removed.
+	room := func(when string, most int64) {
+		e.Helper()
+		e.eventually(when, func() bool { q := e.show("w").Quota; return q.Used <= most && !q.Counting })
+	}
 	const little = 64 << 10
 	full(at, "big")
 	used("full", size-little, size)
 	equal(e, "df", e.sh(`df --block-size=1 --output=size,avail "$1" | tail -n 1 | xargs`, at), fmt.Sprintf("%d 0", size))
 	e.sh(`head -c 20000000 /dev/zero > "$1/f"; ls > "$1/g"`, beside)
 	e.sh(`dd if=/dev/zero of="$1/big" bs=100k count=10 conv=notrunc 2> /dev/null; chmod 600 "$1/big"; mv "$1/big" "$1/moved"; rm "$1/moved"`, at)
-	used("removed", 0, little)
+	room("removed", little)
 	e.sh(`truncate -s 1G "$1/sparse"; echo x >> "$1/sparse"; ln "$1/sparse" "$1/link"`, at)
 	used("a sparse file", 0, 2*little)
 	equal(e, "inodes", e.show("w").Quota.UsedInodes, 2)
 	equal(e, "many files", e.sh(`i=0; while touch "$1/n$i" 2> /dev/null; do i=$((i+1)); done; echo $i`, at), "98")
 	equal(e, "df -i", e.sh(`df --output=itotal,iavail "$1" | tail -n 1 | xargs`, at), "100 0")
 	e.sh(`rm "$1"/n* "$1/sparse" "$1/link"`, at)
+	e.eventually("no file is there", func() bool { return e.show("w").Quota.UsedInodes <= 1 })
 
 	// What is frozen counts until nothing needs it.
 	e.sh(`head -c 5000000 /dev/urandom > "$1/frozen"`, at)
@@ -102,6 +108,7 @@ func testQuota(e *env) {
 	used("counted from now on", 24_900_000, 25_200_000)
 	full(at, "y")
 	e.sh(`rm "$1/y"`, at)
+	room("removed from a full one", 25_200_000)
 	must[sandbox.Object](e)(e.api.Rename(e.Context(), sandbox.RenameRequest{Ref: "w", Name: "v"}))
 	full(at, "y")
 	must[sandbox.Object](e)(e.api.Rename(e.Context(), sandbox.RenameRequest{Ref: "v", Name: "w"}))

@@ -26,7 +26,7 @@ func TestRefusedCallsAreEvents(t *testing.T) {
 	got := strings.Join(events(t, d, 6), "\n") // with two of tokens
 	for _, want := range []string{
 		"token_created a info " + a.ID,
-		"call_refused b warn POST /v1/show from 127.0.0.1, token " + b.ID, "belongs to another session",
+		"call_refused b warn POST /v1/show from 127.0.0.1, token " + b.ID, "not found",
 		"call_refused b warn POST /v1/snapshot", "lacks the scope snapshots",
 		"call_refused b warn POST /v1/stop",
 		"call_refused  warn POST /v1/info from 127.0.0.1, request ",
