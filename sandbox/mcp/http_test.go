@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -220,7 +221,11 @@ func TestCancel(t *testing.T) {
 	_, url := s.address()
 	url += "?workspace=app"
 	old := initialize(t, url, "one")
-	diff := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"workspace_diff","arguments":{},"_meta":{"progressToken":"p"}}}`
+	// An id may be used again in a session only once the server has forgotten its request, which the test cannot see.
+	diff := func(id int) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call",`+
+			`"params":{"name":"workspace_diff","arguments":{},"_meta":{"progressToken":"p"}}}`, id)
+	}
 	wait := func(what string, c chan struct{}) {
 		t.Helper()
 		select {
@@ -261,7 +266,7 @@ func TestCancel(t *testing.T) {
 	stream := s.begin(who)
 	cancelled("streams", stream.progress, call(stream))
 	cancelled("an older protocol, by its connection", nil, func(ctx context.Context) {
-		r, err := http.DefaultClient.Do(request1(t, http.MethodPost, url, "one", old, diff).WithContext(ctx))
+		r, err := http.DefaultClient.Do(request1(t, http.MethodPost, url, "one", old, diff(7)).WithContext(ctx))
 		if err == nil {
 			_, _ = io.Copy(io.Discard, r.Body) // it is cut off
 			_ = r.Body.Close()
@@ -270,13 +275,13 @@ func TestCancel(t *testing.T) {
 	cancelled("an older protocol, by a notification", nil, func(ctx context.Context) {
 		go func() {
 			<-ctx.Done()
-			note := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
+			note := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":8}}`
 			r := request1(t, http.MethodPost, url, "one", old, note)
 			if r, err := http.DefaultClient.Do(r.WithContext(context.WithoutCancel(ctx))); err == nil {
 				_ = r.Body.Close()
 			}
 		}()
-		r, err := http.DefaultClient.Do(request1(t, http.MethodPost, url, "one", old, diff))
+		r, err := http.DefaultClient.Do(request1(t, http.MethodPost, url, "one", old, diff(8)))
 		if err == nil {
 			_, _ = io.Copy(io.Discard, r.Body)
 			_ = r.Body.Close()
@@ -290,7 +295,7 @@ func TestCancel(t *testing.T) {
 				_ = r.Body.Close()
 			}
 		}()
-		r, err := http.DefaultClient.Do(request1(t, http.MethodPost, url, "one", old, diff))
+		r, err := http.DefaultClient.Do(request1(t, http.MethodPost, url, "one", old, diff(9)))
 		if err == nil {
 			_, _ = io.Copy(io.Discard, r.Body)
 			_ = r.Body.Close()
