@@ -90,6 +90,20 @@ func (a *accounts) limited() map[string]*layers.Account {
 	return some
 }
 
+// named reports whether an account is still that of the workspace of a name.
+func (a *accounts) named(name string, acct *layers.Account) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.all[name] == acct
+}
+
+// setKept is layers.Account.SetKept with what was measured by a name, if that is still the account's.
+func (a *accounts) setKept(name string, acct *layers.Account, kept layers.Usage, seals uint64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.all[name] != acct || acct.SetKept(kept, seals)
+}
+
 func (a *accounts) drop(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -222,6 +236,9 @@ func (h *Home) recount(ctx context.Context, name string, acct *layers.Account) (
 			return true, nil
 		}
 		defer unlock()
+		if !h.accounts.named(name, acct) {
+			return true, nil
+		}
 	}
 	return h.recountLocked(ctx, name, acct)
 }
@@ -337,11 +354,11 @@ func (h *Home) tallyKept(ctx context.Context, name string, acct *layers.Account,
 		if h.catalog.IsStaged(name) { // the account has a layer that nobody sees yet
 			break
 		}
-		kept, err := h.keptBy(ctx, name, sizes)
-		if err != nil {
+		kept, known, err := h.keptBy(ctx, name, sizes)
+		if err != nil || !known {
 			return err
 		}
-		if acct.SetKept(kept, seals) {
+		if h.accounts.setKept(name, acct, kept, seals) {
 			return nil
 		}
 	}
@@ -349,14 +366,22 @@ func (h *Home) tallyKept(ctx context.Context, name string, acct *layers.Account,
 	return nil
 }
 
-func (h *Home) keptBy(ctx context.Context, name string, sizes map[uint64]layers.Usage) (kept layers.Usage, err error) {
-	own := h.catalog.HoldingOf(name).Own
+// keptBy measures what goes with a workspace and its snapshots beside its upper. known is false if the workspace is not
+// there, at least not by this name any more, or the records have changed meanwhile.
+func (h *Home) keptBy(
+	ctx context.Context, name string, sizes map[uint64]layers.Usage,
+) (kept layers.Usage, known bool, err error) {
+	held, known := h.catalog.HoldingOf(name)
+	if !known {
+		return kept, false, nil
+	}
+	own := held.Own
 	needed := map[uint64]layers.Usage{}
 	for _, l := range own {
 		if l.State == Stored {
 			n, err := h.inodesOf(ctx, l)
 			if err != nil {
-				return kept, err
+				return kept, false, err
 			}
 			kept.Inodes += n
 			continue
@@ -364,7 +389,7 @@ func (h *Home) keptBy(ctx context.Context, name string, sizes map[uint64]layers.
 		u, ok := sizes[l.Upper]
 		if !ok || l.Source != nil {
 			if u, err = layers.Measure(ctx, h.uppers.Path(l.Upper)); err != nil {
-				return kept, err
+				return kept, false, err
 			}
 		}
 		needed[l.Upper] = u
@@ -379,14 +404,14 @@ func (h *Home) keptBy(ctx context.Context, name string, sizes map[uint64]layers.
 		u, err := h.store.Usage(ctx, ids...)
 		if errors.Is(err, ErrNotFound) { // one that has just gone: the records have changed
 			h.accounts.changed()
-			return kept, nil
+			return kept, false, nil
 		}
 		if err != nil {
-			return kept, classify(err)
+			return kept, false, classify(err)
 		}
 		kept.Bytes += u.Unique
 	}
-	return kept, nil
+	return kept, true, nil
 }
 
 // inodesOf reads from the image of a layer how many inodes it has.

@@ -101,3 +101,33 @@ func TestQuotaAndRollback(t *testing.T) {
 	require.Less(t, used.Bytes, int64(1<<20))
 	require.True(t, known)
 }
+
+// TestQuotaWhileRenamed holds that what is measured by a name that a workspace no longer has does not count as its.
+func TestQuotaWhileRenamed(t *testing.T) {
+	h := openTest(t, t.TempDir())
+	_, err := h.Create(t.Context(), CreateRequest{Name: "w", Quota: api.Quota{Size: 1 << 30}})
+	require.NoError(t, err)
+	_, err = h.Snapshot(t.Context(), SnapshotRequest{Workspace: "w", Name: "s"})
+	require.NoError(t, err)
+	w := h.catalog.Workspace("w")
+	acct := h.accounts.of(w, h.uppers.Work(w.Upper))
+	_, unlock, err := h.lockWorkspace(t.Context(), "w")
+	require.NoError(t, err)
+	_, err = h.recountLocked(t.Context(), "w", acct)
+	unlock()
+	require.NoError(t, err)
+	require.NoError(t, h.tallyKept(t.Context(), "w", acct, map[uint64]layers.Usage{}))
+	has, _ := acct.Used()
+	require.GreaterOrEqual(t, has.Inodes, int64(2)) // the root of the upper, and that of the snapshot
+
+	_, err = h.Rename(t.Context(), RenameRequest{Ref: "w", Name: "v"})
+	require.NoError(t, err)
+	require.NoError(t, h.tallyKept(t.Context(), "w", acct, map[uint64]layers.Usage{}))
+	used, _ := acct.Used()
+	require.Equal(t, has.Inodes, used.Inodes)
+	_, err = h.Create(t.Context(), CreateRequest{Name: "w", Quota: api.Quota{Size: 1 << 20}})
+	require.NoError(t, err)
+	require.NoError(t, h.tally("w", acct, map[string]bool{"w": true}, nil, map[uint64]layers.Usage{}))
+	used, _ = acct.Used()
+	require.Equal(t, has.Inodes, used.Inodes)
+}

@@ -43,14 +43,14 @@ func (c *Catalog) Holding(session string) Holding {
 	return c.holdingLocked(s.workspaces, s.snapshots)
 }
 
-// HoldingOf gives what a workspace and its snapshots stand on.
-func (c *Catalog) HoldingOf(workspace string) Holding {
+// HoldingOf gives what a workspace and its snapshots stand on; false if there is no such workspace.
+func (c *Catalog) HoldingOf(workspace string) (Holding, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.index.workspaces[workspace] == nil {
-		return Holding{}
+		return Holding{}, false
 	}
-	return c.holdingLocked([]string{workspace}, c.index.ofWorkspace[workspace])
+	return c.holdingLocked([]string{workspace}, c.index.ofWorkspace[workspace]), true
 }
 
 // holdingLocked gives what workspaces and snapshots stand on. mu is held.
