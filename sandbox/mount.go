@@ -58,10 +58,11 @@ func (h *Home) Mount(ctx context.Context, r MountRequest) (Workspace, error) {
 		if w.Mount == nil {
 			return Workspace{}, fmt.Errorf("%w: workspace %s was never mounted: name a mountpoint", ErrInvalid, w.ID)
 		}
-		r.Mountpoint = w.Mount.Mountpoint
-		if caller.From(ctx).Remotely() { // how it is mounted there was for who chose the place to say
-			r.MountOptions = w.Mount.Options
+		if caller.From(ctx).Remotely() {
+			return Workspace{}, fmt.Errorf("%w: where workspace %s was mounted is for users of this machine to mount it again",
+				ErrRefused, w.ID)
 		}
+		r.Mountpoint = w.Mount.Mountpoint
 	}
 	return h.mountNamed(ctx, w.ID, session, r)
 }

@@ -103,16 +103,15 @@ func (s *Server) resume(ctx context.Context, who api.Access, w api.Workspace) (a
 	return s.workspace(ctx, who, "sandbox", w.ID)
 }
 
-// mount mounts a workspace that is not, where it was last, or at its own place.
+// mount mounts a workspace that is not, at its own place: where else it was mounted before is for who did that.
 func (s *Server) mount(ctx context.Context, who api.Access, w api.Workspace) (api.Workspace, error) {
 	if w.State == api.Mounted {
 		return w, nil
 	}
-	r := api.MountRequest{Access: who, Workspace: w.ID}
-	if own := s.o.Mountpoint(w.ID); w.LastMountpoint == "" || w.LastMountpoint == own {
-		r.Mountpoint, r.MakeMountpoint = own, true
-	}
-	mounted, err := s.service.Mount(ctx, r)
+	mounted, err := s.service.Mount(ctx, api.MountRequest{
+		Access: who, Workspace: w.ID, Mountpoint: s.o.Mountpoint(w.ID), MakeMountpoint: true,
+		MountOptions: api.MountOptions{NoSUID: true, NoDev: true},
+	})
 	if err == nil {
 		return mounted, nil
 	}

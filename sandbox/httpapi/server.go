@@ -17,7 +17,7 @@ import (
 
 // Options say how the adapter asks the service.
 type Options struct {
-	// Mountpoint is where a workspace is mounted that was mounted nowhere else. nil: sandbox.ServiceMountpoint.
+	// Mountpoint is where a workspace is mounted that is not mounted. nil: sandbox.ServiceMountpoint.
 	Mountpoint func(workspace string) string
 	// MaxFile bounds what a request writes, in bytes. 0: 64 GiB.
 	MaxFile int64
