@@ -1,11 +1,13 @@
 package httpapi_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"snapfs/sandbox"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/httpapi"
 )
@@ -229,4 +231,52 @@ func TestEnds(t *testing.T) {
 	r.eventually("destroyed", func() bool {
 		return r.do(http.MethodGet, softAt, nil).status == 404 && r.do(http.MethodGet, stays, nil).status == 404
 	})
+}
+
+// hung is a service in which a pause of a session hangs until it is given up.
+type hung struct {
+	*sandbox.Home
+
+	session string
+	calls   chan time.Time // gets until when each may take; it is never full
+}
+
+func (h hung) Pause(ctx context.Context, r api.PauseRequest) (api.Workspace, error) {
+	if r.Session != h.session {
+		return h.Home.Pause(ctx, r)
+	}
+	until, _ := ctx.Deadline()
+	h.calls <- until
+	<-ctx.Done()
+	return api.Workspace{}, ctx.Err()
+}
+
+// TestEndsApart: sandboxes of a session that do not end hold nobody else's up, and are given up after a while.
+func TestEndsApart(t *testing.T) {
+	clock := newClock()
+	r := open(t, httpapi.Options{Now: clock.now})
+	minute := int64(60)
+	claim := httpapi.ClaimRequest{Config: &httpapi.Config{TTL: &minute}}
+	for range 10 {
+		r.claim(claim)
+	}
+	other := *r
+	other.secret = r.Token(t, "other").Secret
+	_, at := other.claim(claim)
+	clock.add(2 * time.Minute)
+	h := hung{r.home, "main", make(chan time.Time, 100)}
+	r.server = httpapi.New(h, httpapi.Options{Now: clock.now})
+	done := r.run()
+	r.eventually("paused", func() bool { return get[httpapi.Sandbox](&other, http.MethodGet, at, nil).Paused })
+	r.eventually("begun", func() bool { return len(h.calls) > 0 })
+	done()
+	close(h.calls)
+	if n := len(h.calls); n > 4 {
+		t.Errorf("%d of one session are ended at the same time", n)
+	}
+	for until := range h.calls {
+		if until.IsZero() {
+			t.Error("an end has no bound")
+		}
+	}
 }
