@@ -24,12 +24,13 @@ var moreKilledPrograms = []killedProgram{
 	{
 		name: "stacked", long: true,
 		work: `mkdir l u w m fu fw fm; seq 1000 > l/a; cp -r "$(go env GOROOT)"/src/strings l/; ws=$PWD
-			mount -t overlay overlay -o lowerdir=l,upperdir=u,workdir=w m; fuse-overlayfs -o lowerdir=l,upperdir=fu,workdir=fw fm
+			mount -t overlay overlay -o lowerdir=l,upperdir=u,workdir=w m
+			fuse-overlayfs -f -o lowerdir=l,upperdir=fu,workdir=fw fm & fo=$!; until mountpoint -q fm; do sleep 0.1; done
 			truncate -s 64M disk; mkfs.ext4 -q disk; mkdir d; mount -o loop disk d
 			trap 'cd "$OUT"; for x in m fm d; do umount "$ws/$x" || umount -l "$ws/$x"; done' EXIT
 			` + until(`for x in m fm d; do mkdir $x/n$n; seq $n 2000 > $x/n$n/f; mv $x/n$n/f $x/n$n/g; ln $x/n$n/g $x/n$n/h; seq $n 2000 | cmp - $x/n$n/h; done
 				for x in m fm; do echo $n >> $x/a; tail -1 $x/a | grep -qx $n; rm -rf $x/strings/builder$n.go; done; for x in m fm d; do rm -r $x/n$n; done; sync -f d`) + `
-			trap - EXIT; umount m fm d; PATH=$PATH:/usr/sbin:/sbin fsck.ext4 -fn disk > /dev/null; rm disk # what is allocated and was read counts as data`,
+			trap - EXIT; umount m fm d; wait $fo; PATH=$PATH:/usr/sbin:/sbin fsck.ext4 -fn disk > /dev/null; rm disk # what is allocated and was read counts as data`,
 	},
 	{
 		name: "pip", long: true,
