@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -163,9 +164,16 @@ func (k *kept) serve(fd int, raw fuse.RawFileSystem, dir string, gate transport.
 		Log:  opts.Logger,
 		Handler: func(c *transport.Conn, _ bool) transport.Handler {
 			m.conn = c
+			if a, ok := raw.(*adapter); ok {
+				m.pruner.running.Go(func() { m.reconcile(a.o, cmp.Or(opts.Reconcile, reconcileEvery)) })
+			}
 			return h
 		},
 	}, transport.Attached{FD: fd, Device: k.dev, Done: m.finish})
+	if err != nil {
+		close(m.ending)
+		m.pruner.running.Wait()
+	}
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return nil, fmt.Errorf("%w: %w", ErrNotConnection, err)

@@ -171,7 +171,7 @@ type references struct {
 	q           *livestate.Request
 	n, sum      uint64
 	before, was uint64 // those of the process before
-	nodes       []layers.Forgotten
+	nodes       []layers.NodeID
 	same        bool
 }
 
@@ -193,7 +193,7 @@ func (r *references) add(id layers.NodeID) {
 		r.q.SetListed(r.n, r.sum)
 		return
 	case r.n <= r.before:
-		r.nodes = append(r.nodes, layers.Forgotten{Node: id, N: 1})
+		r.nodes = append(r.nodes, id)
 	}
 	if r.n == r.before {
 		r.same = r.sum == r.was
@@ -201,7 +201,7 @@ func (r *references) add(id layers.NodeID) {
 }
 
 // twice gives those that were given twice, once nothing more is added.
-func (r *references) twice() []layers.Forgotten {
+func (r *references) twice() []layers.NodeID {
 	if !r.same {
 		return nil
 	}

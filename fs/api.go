@@ -3,6 +3,7 @@ package fs
 import (
 	"errors"
 	"log/slog"
+	"time"
 
 	"snapfs/fs/internal/mountpoint"
 	"snapfs/fs/internal/transport"
@@ -64,6 +65,9 @@ type Options struct {
 	Crashed bool
 	// Refused, if not nil, is told of each such request before it is answered. It must not use the mount.
 	Refused func(Refused)
-	Logger  *slog.Logger // nil is slog.Default()
-	Debug   bool         // log every request and answer at debug level
+	// Reconcile is for Adopt: how often it looks for nodes that the kernel has forgotten while nobody noted it. It must be
+	// longer than an answer takes to reach its program. 0 is twenty seconds.
+	Reconcile time.Duration
+	Logger    *slog.Logger // nil is slog.Default()
+	Debug     bool         // log every request and answer at debug level
 }

@@ -23,7 +23,7 @@ func (a *adapter) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirE
 	defer a.grown()
 	node := layers.NodeID(in.NodeId)
 	given := listed(a.requests.At(in.InHeader.Padding))
-	defer func() { a.o.ForgetAll(given.twice()) }()
+	defer func() { a.o.ForgetTwice(given.twice()) }()
 	return a.status(a.o.ReadDirPlus(node, in.Offset, func(d layers.DirEntry, ent layers.Entry) bool {
 		e := out.AddDirLookupEntry(dirEntry(d))
 		if e == nil {

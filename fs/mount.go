@@ -39,6 +39,7 @@ type Mount struct {
 	live   *livestate.State // nil: the mount ends with the process
 
 	pruner pruner
+	ending chan struct{} // closed when it is to end what it does by itself
 }
 
 // New mounts the overlay on an existing directory, or has Options.Place attach it, and returns when it is live. The
@@ -144,7 +145,7 @@ func attach(ctx context.Context, dir string, opts Options) (m *Mount, a transpor
 
 // newMount is for a connection that is not served yet, of which fd is a descriptor.
 func newMount(point *mountpoint.Mountpoint, dev uint64, fd int, opts Options) (_ *Mount, err error) {
-	m := &Mount{point: point, dev: dev, done: make(chan struct{}), log: opts.Logger, live: opts.Live}
+	m := &Mount{point: point, dev: dev, done: make(chan struct{}), ending: make(chan struct{}), log: opts.Logger, live: opts.Live}
 	m.pruner.room = roomForNodes()
 	if m.live != nil {
 		m.device, err = keptDevice(fd)
@@ -198,6 +199,7 @@ func mountOptions(opts Options) mountpoint.Options {
 // finish is called when the connection has ended, by a thread that serves other mounts. Hence the goroutine: it waits
 // until what the kernel was asked has returned, which it does at the end of a connection.
 func (m *Mount) finish() {
+	close(m.ending)
 	go func() {
 		m.pruner.running.Wait()
 		if m.live != nil {

@@ -31,11 +31,8 @@ func (m *Mount) InvalidateNode(node layers.NodeID) error {
 // while a request for the node is being answered: it waits for neither pages nor directories, and the node stays in the
 // kernel as long as a program waits.
 func (m *Mount) invalidateAttr(node layers.NodeID) error {
-	b := make([]byte, proto.OutHeaderSize, proto.OutHeaderSize+24)
-	b = binary.NativeEndian.AppendUint64(b, uint64(node))
-	b = binary.NativeEndian.AppendUint64(b, math.MaxUint64) // an offset of -1: no contents
-	b = binary.NativeEndian.AppendUint64(b, 0)
-	return m.notify(proto.NotifyInvalInode, b, "node")
+	_, err := m.has(node)
+	return ignored(err, "node")
 }
 
 // InvalidateEntry makes the kernel look a name up again. Programs that watch the directory (inotify) are not told that
@@ -77,7 +74,11 @@ func (m *Mount) notify(code int32, b []byte, what string) error {
 	}
 	binary.NativeEndian.PutUint32(b, uint32(len(b)))
 	binary.NativeEndian.PutUint32(b[4:], uint32(code))
-	err := m.conn.Notify(b)
+	return ignored(m.conn.Notify(b), what)
+}
+
+// ignored leaves those errors out that say that nothing was to be done.
+func ignored(err error, what string) error {
 	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) { // unknown to the kernel; unmounted
 		return nil
 	}

@@ -36,12 +36,13 @@ const (
 
 // live is what a table of nodes leaves to a successor, and what it has been left itself.
 type live struct {
-	o     *Overlay
-	log   *slog.Logger
-	nodes *livestate.Nodes // guarded by table.mu
-	past  *past            // nil: nothing, or no more. Guarded by table.mu.
-	full  bool             // said that there is no room; guarded by table.mu
-	moved bool             // what the process before had not recorded it did in the layer that is sealed now; immutable once New is over
+	o      *Overlay
+	log    *slog.Logger
+	nodes  *livestate.Nodes // guarded by table.mu
+	past   *past            // nil: nothing, or no more. Guarded by table.mu.
+	doubts doubts           // of what it has been left
+	full   bool             // said that there is no room; guarded by table.mu
+	moved  bool             // what the process before had not recorded it did in the layer that is sealed now; immutable once New is over
 }
 
 // record is what is recorded of n. table.mu is held.
@@ -136,6 +137,7 @@ func (l *live) noRoom(err error) {
 func (t *table) refLocked(n *node) {
 	n.lookups++
 	t.countedLocked(n)
+	t.live.touchLocked(n.id)
 }
 
 // countedLocked records n's references. mu is held.

@@ -29,6 +29,8 @@ type node struct {
 	stale    bool // its image has another version than was told; guarded by table.mu. Here there is room for it.
 	numbered bool // kept is all of the name; guarded as kept. Here there is room for it, too.
 
+	inherited bool // references of the process before count, see reconcile.go. Immutable; as the two before.
+
 	// bare says that there are no extended attributes but the overlay's own. The kernel asks for one before the first
 	// write of a file and at every ls, nearly always in vain.
 	bare atomic.Bool
@@ -248,12 +250,20 @@ func (t *table) shrinkLocked() {
 func (t *table) drop(n *node, lookups uint64, holds int) []*node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.dropLocked(n, lookups, holds)
+}
+
+// dropLocked is drop with mu held.
+func (t *table) dropLocked(n *node, lookups uint64, holds int) (gone []*node) {
 	if lookups > 0 {
 		n.lookups -= min(lookups, n.lookups)
 		t.countedLocked(n)
+		t.live.touchLocked(n.id)
+		if n.inherited && n.lookups > 0 {
+			t.live.remainLocked(n.id)
+		}
 	}
 	n.holds -= holds
-	var gone []*node
 	for work := []*node{n}; len(work) > 0; {
 		n := work[len(work)-1]
 		work = work[:len(work)-1]

@@ -15,6 +15,17 @@ func (t *table) count(n int) {
 // how many all overlays of the process have. Roots do not count.
 func (o *Overlay) Nodes() (own, all int64) { return o.nodes.own.Load(), allNodes.Load() }
 
+// Recorded tells how many nodes a successor would know; 0 without Options.Live.
+func (o *Overlay) Recorded() int64 {
+	t := &o.nodes
+	if t.live == nil {
+		return 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return int64(t.live.nodes.Len())
+}
+
 // Idle gives up to most nodes, any, that are in memory for the kernel alone: it may forget them, and look them up
 // again. Directories of which anything is known, and what has no name any more, are not among them.
 func (o *Overlay) Idle(most int) []NodeID {

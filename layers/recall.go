@@ -97,6 +97,12 @@ func (l *live) inherit() error {
 			l.o.root.holds--
 		}
 	}
+	if l.past != nil {
+		l.doubts.left = make(map[NodeID]struct{}, len(p.of))
+		for id := range p.of {
+			l.doubts.left[id] = struct{}{}
+		}
+	}
 	return nil
 }
 
@@ -323,7 +329,7 @@ func (l *live) enterLocked(id NodeID, f *recalled) (gone *node) {
 	n := &node{
 		id: id, ino: r.Inode, typ: (r.Flags & flagType) << 12, numberTaken: r.Flags&flagTaken != 0,
 		birth: generation(f.attr.Btime), parent: f.parent, name: f.name, top: f.parts[0], dead: f.dead, free: f.free,
-		unnamed: f.unnamed, lookups: r.Lookups, slot: was.slot, epoch: t.epoch,
+		unnamed: f.unnamed, lookups: r.Lookups, slot: was.slot, epoch: t.epoch, inherited: true,
 	}
 	if len(f.parts) > 1 {
 		n.below = f.parts[1:]
@@ -403,6 +409,9 @@ func (l *live) forgetLocked(id NodeID, lookups uint64) (drop *node) {
 		r, _ := l.get(p.slot)
 		r.Lookups -= min(r.Lookups, lookups)
 		l.nodes.SetLookups(p.slot, r.Lookups)
+		if l.touchLocked(id); lookups > 0 && r.Lookups > 0 {
+			l.remainLocked(id)
+		}
 		if r.Lookups > 0 || l.past.children[id] > 0 {
 			return nil
 		}

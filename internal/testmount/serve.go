@@ -186,6 +186,11 @@ func (s *server) obey(c command, a *answer) error {
 			s.owned = append(s.owned, l)
 		}
 		return err
+	case "refer":
+		_, err := s.o.Lookup(layers.RootNode, c.Key)
+		return err
+	case "records":
+		a.Records = s.o.Recorded()
 	case "requests":
 		a.Requests = s.m.Requests()
 	case "transport":
@@ -275,6 +280,7 @@ func (s *server) mount(c command) error {
 	defer cancel()
 	opts := snapfuse.Options{
 		Live:      live,
+		Reconcile: c.Config.Reconcile,
 		Transport: cmp.Or(c.Config.Transport, os.Getenv(TransportEnv)),
 		ReadOnly:  c.Config.ReadOnly,
 		NoExec:    c.Config.NoExec,

@@ -58,6 +58,8 @@ type Config struct {
 	Profile string
 	// Live lets another server go on with the mount, see Replace. It is over /dev/fuse then, and not sealed.
 	Live bool
+	// Reconcile is fs.Options.Reconcile.
+	Reconcile time.Duration
 	// Trace has the server log every request to standard error.
 	Trace bool
 }
@@ -96,6 +98,7 @@ type answer struct {
 	Requests  map[string]uint64
 	Memory    Memory
 	Device    int
+	Records   int64
 }
 
 // Memory is what the server has allocated so far.
@@ -272,6 +275,24 @@ func (f *FS) ask(c command) (answer, error) {
 		return a, errors.New(a.Error)
 	}
 	return a, nil
+}
+
+// Refer has the server count a reference of a name in the root that the kernel does not have.
+func (f *FS) Refer(name string) {
+	f.t.Helper()
+	if _, err := f.ask(command{Do: "refer", Key: name}); err != nil {
+		f.t.Fatalf("refer: %v", err)
+	}
+}
+
+// Records gives how many nodes a successor would know.
+func (f *FS) Records() int64 {
+	f.t.Helper()
+	a, err := f.ask(command{Do: "records"})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return a.Records
 }
 
 // Seal ends the upper and makes it the topmost lower, under the key.
