@@ -48,7 +48,7 @@ func FuzzStack(f *testing.F) {
 		if len(patches) > testimage.MaxPatches || len(others) > testimage.MaxPatches || len(ops) > 4*opSize {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		r := &stackRun{t: t, ctx: ctx}
 		defer r.close()

@@ -63,7 +63,7 @@ func (x *fixture) opening(ctx context.Context, top string) <-chan result {
 // waiting waits until as many calls wait for a layer.
 func (x *fixture) waiting(layer string, want int) {
 	x.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		x.cache.mu.Lock()
 		n := 0
 		if f := x.cache.flights[layer]; f != nil {
@@ -259,7 +259,7 @@ func TestStoredWhileOpen(t *testing.T) {
 			t.Errorf("layer %s is %s", layer, r.State)
 		}
 	}
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if err := x.Uppers.WaitDiscarded(t.Context()); err != nil {
 			t.Fatal(err)
 		}

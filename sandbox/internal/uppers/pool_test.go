@@ -80,7 +80,7 @@ func openSet(t *testing.T, dir string) (s *Set, r *records, stop func()) {
 // waitReady waits until as many uppers are ready as are kept.
 func waitReady(t *testing.T, s *Set) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		s.pool.mu.Lock()
 		n := len(s.pool.ready)
 		s.pool.mu.Unlock()
