@@ -53,7 +53,7 @@ func testMain(m *testing.M) int {
 		return m.Run()
 	}
 	snapfs, complete = filepath.Join(dir, "snapfs"), filepath.Join(dir, "snapfs-engine")
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	for file, pkg := range map[string]string{snapfs: "snapfs/cmd/snapfs-client", complete: "snapfs/cmd/snapfs"} {
 		// Static, so that it runs in containers that have nothing.
