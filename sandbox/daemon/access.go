@@ -185,6 +185,7 @@ type asker struct {
 	network  bool       // it comes from the network
 	remote   string     // its address then
 	token    *api.Token // with which it does; nil: none was shown yet
+	only     []string   // patterns of the services that there are for it; nil: there is all
 }
 
 // who finds out about a connection.

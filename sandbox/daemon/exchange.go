@@ -65,6 +65,9 @@ func (s *server) front(next *http.ServeMux) http.Handler {
 			return
 		}
 		_, pattern := next.Handler(r)
+		if x.who.only != nil && !slices.Contains(x.who.only, pattern) {
+			pattern = "/"
+		}
 		x.route = pattern
 		if pattern == "/" {
 			x.route = ""
@@ -142,7 +145,11 @@ func (a *asker) sessionFor(asked string) (string, error) {
 // unknown answers a request for which there is no handler.
 func (s *server) unknown(x *exchange, r *http.Request) {
 	hurry(x.out)
-	for _, method := range []string{http.MethodPost, http.MethodGet} {
+	others := []string{http.MethodPost, http.MethodGet}
+	if x.who.only != nil { // what there is elsewhere is not told
+		others = nil
+	}
+	for _, method := range others {
 		other := r.Clone(r.Context())
 		other.Method = method
 		if _, pattern := s.mux.Handler(other); pattern != "/" {

@@ -43,6 +43,8 @@ type Options struct {
 	Network *Network
 	// Services answer requests that are no calls of package wire.
 	Services []Service
+	// Socket serves some of these services, too; nil: there is none. Serve closes it.
+	Socket *ServiceSocket
 	// Limits gives what a token may ask; it is called for each request. nil = the defaults.
 	Limits func() Limits
 	// Logger is told of requests that are refused or fail; nil: nobody is.
@@ -85,6 +87,7 @@ type server struct {
 	shares *shares
 	large  *places.Places // of requests whose bodies are large
 	socket *limited
+	silent sync.Map // connections to Socket on which nothing was asked yet
 
 	closed   chan struct{} // closed when the home is
 	closeErr error         // of the home; set before closed is closed
@@ -115,7 +118,7 @@ func Serve(ctx context.Context, o Options) error {
 		err = o.Access.openMade(o.Dir)
 	}
 	if err != nil {
-		return errors.Join(err, o.Network.Close(), home.Close())
+		return errors.Join(err, o.Network.Close(), o.Socket.Close(), home.Close())
 	}
 	l := limit(socket, 2*callLimit(), o.Access.who)
 	s := &server{
@@ -130,7 +133,7 @@ func Serve(ctx context.Context, o Options) error {
 	s.auditor = newAuditor(home, s.log)
 	var forget func()
 	if s.metrics, forget, err = newHTTPMetrics(home.Metrics()); err != nil {
-		return errors.Join(err, o.Network.Close(), l.Close(), home.Close())
+		return errors.Join(err, o.Network.Close(), o.Socket.Close(), l.Close(), home.Close())
 	}
 	defer forget()
 	s.calls, s.stop = context.WithCancel(ctx)
@@ -146,6 +149,7 @@ func Serve(ctx context.Context, o Options) error {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		MaxHeaderBytes:    maxHeader,
 		IdleTimeout:       wire.IdleWait,
+		ConnState:         s.noteSilent,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if v := visitOf(c); v != nil {
 				return context.WithValue(ctx, askerKey{}, &asker{network: true, remote: v.from})
@@ -156,6 +160,9 @@ func Serve(ctx context.Context, o Options) error {
 		},
 	}
 	listeners := append(o.Network.accepting(2*callLimit()), l)
+	if o.Socket != nil {
+		listeners = append(listeners, limit(o.Socket.listener, callLimit(), o.Socket.who(o.Access)))
+	}
 	served := make(chan error, len(listeners)+1)
 	for _, l := range listeners {
 		go func() { served <- srv.Serve(l) }() // ends with the listener, awaited below
@@ -167,7 +174,7 @@ func Serve(ctx context.Context, o Options) error {
 		served <- nil
 	}
 	replaced, e := s.end(socket)
-	err = errors.Join(err, e, o.Network.Close()) // who connects meets the next daemon, or nobody
+	err = errors.Join(err, e, o.Network.Close(), o.Socket.Close()) // who connects meets the next daemon, or nobody
 	// The socket goes first, so that a client that comes now meets the next daemon: it starts one, or waits in the socket
 	// until there is one.
 	if replaced || o.Kept {
@@ -182,6 +189,7 @@ func Serve(ctx context.Context, o Options) error {
 	s.closeErr = errors.Join(drained, home.Close())
 	close(s.closed) // those who asked to stop get their answer now
 
+	s.closeSilent()
 	grace, cancel := context.WithTimeout(context.Background(), drainWait)
 	defer cancel()
 	if e := srv.Shutdown(grace); e != nil {
