@@ -37,6 +37,12 @@ func WithProcess(ctx context.Context, pid int) context.Context {
 	return context.WithValue(ctx, processKey{}, pid)
 }
 
+// ProcessOf is the process for which a call is made, see WithProcess; 0 if it is not known.
+func ProcessOf(ctx context.Context) int {
+	pid, _ := ctx.Value(processKey{}).(int)
+	return pid
+}
+
 // viewOf is where the mountpoint of a call is. ErrUnavailable if that cannot be told.
 func (h *Home) viewOf(ctx context.Context) (view, error) {
 	if v, ok := ctx.Value(viewKey{}).(view); ok {
