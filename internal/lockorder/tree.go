@@ -16,6 +16,8 @@ DaemonAudit (leaf)                   sandbox/daemon: auditor.mu, refusals that a
 MCPServers (leaf)                    sandbox/mcp: Handler.mu, servers by scopes
 MCPSessions (leaf)                   sandbox/mcp: sessions.mu, when sessions were used
 RESTWatcher (leaf)                   sandbox/httpapi: watcher.mu, watches of one connection
+DockerVolume                         sandbox/dockerplugin: volume.mu, the one request that changes a volume
+└─ DockerVolumes (leaf)              sandbox/dockerplugin: Plugin.mu, volumes by name
 HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ HomeOps (many)                    sandbox: Home.ops, one per workspace: operations on it. Only one is waited for;
 │  │                                 others are names that are not taken yet
@@ -126,6 +128,8 @@ type (
 	MCPServers     struct{}
 	MCPSessions    struct{}
 	RESTWatcher    struct{}
+	DockerVolume   struct{}
+	DockerVolumes  struct{}
 	HomeClose      struct{}
 	HomeOps        struct{}
 	Merge          struct{}
