@@ -21,17 +21,19 @@ func (s *service) services() []daemon.Service {
 	all := append(s.rest.Services(), s.mcpService())
 	state := statehttp.New(s.home)
 	for _, pattern := range statehttp.Patterns() {
-		all = append(all, daemon.Service{Pattern: pattern, Handler: state, Refuse: statehttp.Refuse, Lane: stateLane})
+		all = append(all, daemon.Service{Pattern: pattern, Handler: state, Refuse: statehttp.Refuse, Lane: laneOf(statehttp.Large)})
 	}
-	return all
+	return append(all, s.pluginServices()...)
 }
 
-// stateLane tells the kind of a request about documents.
-func stateLane(r *http.Request) daemon.Lane {
-	if statehttp.Large(r) {
-		return daemon.LongLane
+// laneOf tells the kind of requests of which some last.
+func laneOf(lasts func(*http.Request) bool) func(*http.Request) daemon.Lane {
+	return func(r *http.Request) daemon.Lane {
+		if lasts(r) {
+			return daemon.LongLane
+		}
+		return daemon.ShortLane
 	}
-	return daemon.ShortLane
 }
 
 // startREST makes the adapter for REST, and begins its work in the background, which end ends.

@@ -23,6 +23,7 @@ import (
 	"snapfs/sandbox/api/wire"
 	"snapfs/sandbox/client"
 	"snapfs/sandbox/daemon"
+	"snapfs/sandbox/dockerplugin"
 	"snapfs/sandbox/httpapi"
 )
 
@@ -37,11 +38,14 @@ type service struct {
 	network *daemon.Network               // nil: only the socket is served
 	limits  atomic.Pointer[daemon.Limits] // of tokens
 	rest    *httpapi.Server
+	plugin  *dockerplugin.Plugin // nil: volumes are not served
 	access  daemon.Access
 	served  bool       // it came to serve
 	next    *successor // set before the server ends if a program goes on as the daemon
 	after   int        // set likewise if another process does
 	before  int        // process whose place this one has taken; 0 for none
+
+	pluginSocket *daemon.ServiceSocket // nil likewise
 
 	keeper     keeper
 	socketCopy *os.File // that the keeper has a copy of; nil for none
@@ -152,6 +156,10 @@ func (s *service) serve(ctx context.Context) error {
 	if s.network, err = s.listenNetwork(ctx); err != nil {
 		return s.notServing(ctx, err)
 	}
+	if err := s.startPlugin(); err != nil {
+		_ = errors.Join(s.network.Close(), s.pluginSocket.Close()) // nobody was served
+		return s.notServing(ctx, err)
+	}
 	return s.run(ctx, socket, kept)
 }
 
@@ -202,7 +210,7 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 	defer end()
 	socket, err := s.listen(socket)
 	if err != nil {
-		_ = s.network.Close() // nobody was served
+		_ = errors.Join(s.network.Close(), s.pluginSocket.Close()) // nobody was served
 		return s.notServing(ctx, err)
 	}
 	defer s.startREST(ctx)()
@@ -210,7 +218,7 @@ func (s *service) run(ctx context.Context, socket net.Listener, kept bool) error
 	go func() {
 		served <- daemon.Serve(ctx, daemon.Options{
 			Dir: s.Home, Home: s.home, Version: s.Version, Log: s.logPlace(), Listener: socket, Kept: kept,
-			Access: s.access, Network: s.network, Services: s.services(), Limits: func() daemon.Limits { return *s.limits.Load() },
+			Access: s.access, Network: s.network, Services: s.services(), Socket: s.pluginSocket, Limits: func() daemon.Limits { return *s.limits.Load() },
 			Logger: s.log, Reload: s.reload, Stopping: s.manager.stopping, Holder: s.keeper.PID,
 			Replace: func(program string, socket *os.File) {
 				s.handOver()

@@ -58,6 +58,10 @@ type ServeOptions struct {
 	Insecure   bool     // other machines may be served without a certificate
 	AllowHosts []string // names by which an address of this machine alone may be called
 
+	// DockerPlugin is where volumes are served to container engines: the path of a socket, PluginOn for the usual one,
+	// PluginOff for nowhere from now on, or "" as by the daemon before.
+	DockerPlugin string
+
 	TokenRate  float64 // requests per second of a token; 0 is the default, as in the next three
 	TokenBurst int     // requests of a token at once
 	TokenCalls int     // requests of a token under way

@@ -90,6 +90,11 @@ them sandboxes over REST, tools of agents over MCP and the state of agents: see 
 alone is one of 127.0.0.1. An address that other machines reach needs a certificate, or --insecure. In
 the environment, several addresses are divided by commas.
 
+With --docker-plugin, container engines of root have workspaces as volumes of the driver snapfs, by the
+socket /run/docker/plugins/snapfs.sock, where Docker looks; a plugin at the path DIR/NAME.sock is the
+driver NAME. For another user it is docker/snapfs.sock in the home. See docs/containers.md. The home
+remembers it: daemons that verbs start serve volumes, too.
+
 Root and the user that runs the daemon may do everything. With --socket-group and --allow, others may
 use the socket, too. They are known by the credentials of their connections, and bound to sessions:
 they see and change nothing of others, not even with --allow-cross-session, and cannot run gc, check,
@@ -208,6 +213,10 @@ func serveFlags(o *ServeOptions) *pflag.FlagSet {
 		"let other machines use --listen without a certificate: something else encrypts (SNAPFS_INSECURE)")
 	flags.StringArrayVar(&o.AllowHosts, "allow-host", nil,
 		"`NAME` by which clients may call an address of this machine alone, as through a proxy; may be repeated (SNAPFS_ALLOW_HOST)")
+	flags.Var(pluginSocket{&o.DockerPlugin}, "docker-plugin",
+		"serve volumes to Docker and Podman, also by later daemons, until --docker-plugin=false; with =PATH at another socket "+
+			"(SNAPFS_DOCKER_PLUGIN)")
+	flags.Lookup("docker-plugin").NoOptDefVal = "true"
 	flags.Float64Var(&o.TokenRate, "token-rate", 0,
 		"let a token make `N` requests per second; 0 is 5,000 (SNAPFS_TOKEN_RATE)")
 	flags.IntVar(&o.TokenBurst, "token-burst", 0,

@@ -21,7 +21,7 @@ var atOnce = []string{
 }
 
 // inEnvironment are the options of serve that variables set.
-var inEnvironment = append([]string{"keep-mounts", "listen", "tls-cert", "tls-key", "insecure", "allow-host"}, atOnce...)
+var inEnvironment = append([]string{"keep-mounts", "listen", "tls-cert", "tls-key", "insecure", "allow-host", "docker-plugin"}, atOnce...)
 
 // settings are where the options of a daemon come from. The command line counts before the environment, and that before
 // the file.

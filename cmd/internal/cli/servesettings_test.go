@@ -41,3 +41,22 @@ func TestSettings(t *testing.T) {
 		t.Errorf("a setting that is none: %v", err)
 	}
 }
+
+// TestPluginSocket: the option takes a path, and says yes without one.
+func TestPluginSocket(t *testing.T) {
+	for arg, want := range map[string]string{
+		"": "", "--docker-plugin": PluginOn, "--docker-plugin=true": PluginOn, "--docker-plugin=false": PluginOff, "--docker-plugin=0": PluginOff,
+		"--docker-plugin=/run//x.sock": "/run/x.sock", "--docker-plugin=x.sock": "error", "--docker-plugin=": "error",
+	} {
+		o := ServeOptions{}
+		err := serveFlags(&o).Parse(strings.Fields(arg))
+		if got := o.DockerPlugin; err != nil && want != "error" || err == nil && got != want {
+			t.Errorf("%q: %q, %v", arg, got, err)
+		}
+	}
+	t.Setenv("SNAPFS_DOCKER_PLUGIN", "x.sock")
+	o := ServeOptions{}
+	if err := (&settings{home: t.TempDir()}).apply(serveFlags(&o), &o); err == nil || !strings.Contains(err.Error(), errPluginSocket.Error()) {
+		t.Errorf("from the environment: %v", err)
+	}
+}

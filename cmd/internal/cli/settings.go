@@ -98,7 +98,9 @@ func fromEnvironment(flags *pflag.FlagSet, names ...string) error {
 			switch flag.Value.Type() {
 			case (duration{}).Type(), (bytesize{}).Type():
 			case "bool":
-				err = errBool
+				if !errors.Is(err, errPluginSocket) {
+					err = errBool
+				}
 			case "string":
 			default:
 				err = errNumber

@@ -1,0 +1,185 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox"
+	"snapfs/sandbox/api"
+)
+
+// pluginDirectory is where Docker looks for the sockets of plugins.
+const pluginDirectory = "/run/docker/plugins"
+
+// serveVolumes starts the daemon of the test's home, which from now on serves volumes, and gives the name of their driver:
+// one of the test's own.
+func (d *docker) serveVolumes() (driver string) {
+	h := d.h
+	h.t.Helper()
+	driver = "snapfs-" + filepath.Base(d.dir)
+	socket := filepath.Join(pluginDirectory, driver+".sock")
+	h.t.Cleanup(func() { _ = os.Remove(socket) }) // it is gone but for a test that failed
+	r := process(h.t, soon, h.tmp, append(h.env, "SNAPFS_DOCKER_PLUGIN="+socket), snapfs, "create", "app")
+	require.Zero(h.t, r.code, r.err)
+	fi, err := os.Lstat(socket)
+	require.NoError(h.t, err)
+	require.Equal(h.t, os.ModeSocket|0o600, fi.Mode())
+	return driver
+}
+
+// mountpointOf is where the volume of an engine is, as the engine sees it.
+func (d *docker) mountpointOf(volume string) string {
+	d.h.t.Helper()
+	return d.ok("volume", "inspect", "--format", "{{.Mountpoint}}", volume)
+}
+
+// TestDockerVolumes has containers on volumes, from the first write to the removal: snapshots while they run, branches,
+// rollback, a full quota, and the end of every process that takes part.
+func TestDockerVolumes(t *testing.T) {
+	h := newHome(t)
+	d := newDocker(h)
+	driver := d.serveVolumes()
+	d.box()
+	h.write("src/file", "from the host\n")
+	h.ok("create", "base", "--from", h.path("src"))
+	h.ok("snapshot", "base", "--name", "built")
+	volume := func(name string, options ...string) {
+		t.Helper()
+		d.ok(append(append([]string{"volume", "create", "-d", driver}, options...), name)...)
+	}
+	run := func(name string, options ...string) {
+		t.Helper()
+		line := append([]string{"-d", "--name", name}, options...)
+		d.ok(d.container("run", append(line, "box", "sleep", "100000")...)...)
+	}
+	state := func(want api.WorkspaceState) { t.Helper(); require.Equal(t, want, h.workspace("ws").State) }
+
+	// Written as root and as another user, with the right owners on both sides.
+	volume("ws", "-o", "from=base:built", "-o", "size=64MB", "-o", "inodes=10k")
+	state(api.Unmounted)
+	run("one", "-v", "ws:/workspace")
+	require.Equal(t, "from the host", d.in("one", `cat /workspace/file`))
+	d.in("one", `cd /workspace; echo root >root; mkdir -m 1777 open`)
+	d.in("one", `cd /workspace/open; echo somebody >mine; ! echo x 2>/dev/null >>../root`, "--user", "somebody")
+	at := d.mountpointOf("ws")
+	require.Equal(t, h.workspace("ws").Mountpoint, at)
+	require.Equal(t, "0 0 644\n1000 1000 644\n", shell(t, soon, at, `stat -c '%u %g %a' root open/mine`))
+	shell(t, soon, at, `chown 33:34 file`)
+	require.Equal(t, "33 34", d.in("one", `stat -c '%u %g' /workspace/file`))
+
+	// A snapshot while it runs, a branch of that in a second container, and back.
+	h.ok("snapshot", "ws", "--name", "first")
+	volume("two", "-o", "from=ws:first")
+	run("two", "-v", "two:/workspace")
+	d.in("two", `cd /workspace; rm root; echo two >two`)
+	require.Equal(t, "file open root", d.in("one", `cd /workspace; echo *`))
+	require.Equal(t, "file open two", d.in("two", `cd /workspace; echo *`))
+	d.in("one", `cd /workspace; rm file; echo junk >junk`)
+	h.ok("rollback", "ws", "ws:first")
+	require.Equal(t, "file open root", d.in("one", `cd /workspace; echo *`))
+
+	// It is mounted for as long as one container uses it, however the others end.
+	run("three", "-v", "ws:/workspace:ro")
+	d.ok("kill", "one")
+	d.ok("rm", "one")
+	require.Equal(t, "root", d.in("three", `cat /workspace/root`))
+	d.fails("in use", "volume", "rm", "ws")
+	state(api.Mounted)
+	d.ok("rm", "-f", "three")
+	state(api.Unmounted)
+
+	// The daemon dies: the container goes on, and so does the plugin.
+	run("one", "-v", "ws:/workspace", "--restart", "no")
+	require.NoError(t, unix.Kill(h.pid(), unix.SIGKILL))
+	d.in("one", `echo after >>/workspace/root`)
+	require.Equal(t, "root\nafter", d.in("one", `cat /workspace/root`))
+	require.Equal(t, at, d.mountpointOf("ws"))
+	run("four", "-v", "ws:/workspace")
+	require.Equal(t, "after", d.in("four", `tail -n 1 /workspace/root`))
+
+	// Docker dies, too. What it ran is stopped when it comes back, and what it forgot to end does not last.
+	d.end(unix.SIGKILL)
+	d.start()
+	require.Equal(t, "false", d.ok("inspect", "--format", "{{.State.Running}}", "one"))
+	d.ok("start", "one")
+	require.Equal(t, "root\nafter", d.in("one", `cat /workspace/root`))
+	d.ok("stop", "one")
+	state(api.Unmounted)
+
+	// The daemon ends, and the next one, which a verb starts, serves volumes, too.
+	h.ok("stop")
+	require.NoFileExists(t, filepath.Join(pluginDirectory, driver+".sock"))
+	h.ok("list")
+	d.ok("start", "one")
+	require.Equal(t, "root\nafter", d.in("one", `cat /workspace/root`))
+
+	// Containers go on while another Docker takes over.
+	d.liveRestore = true
+	d.end(unix.SIGKILL)
+	d.start()
+	d.ok("start", "one") // it was stopped, as the last one did not know
+	d.end(unix.SIGTERM)
+	d.start()
+	require.Equal(t, "true", d.ok("inspect", "--format", "{{.State.Running}}", "one"))
+	d.in("one", `echo live >>/workspace/root`)
+
+	// A full quota is ENOSPC in the container, and what it has frees it.
+	require.Contains(t, d.in("one", `cd /workspace; ! dd if=/dev/urandom of=big bs=1M count=100 2>/tmp/errors; rm big; cat /tmp/errors`),
+		"No space left on device")
+	d.in("one", `echo goes on >/workspace/after; df -k /workspace`)
+
+	// All ends. Snapshots stay; so does, for a while, what none of them has.
+	d.ok("rm", "-f", "one", "two", "four")
+	state(api.Unmounted)
+	d.ok("volume", "rm", "ws", "two")
+	h.fails(3, "not found", "show", "ws")
+	require.Equal(t, "first", h.snapshot("ws:first").Name)
+	require.Empty(t, d.ok("volume", "ls", "-q"))
+	require.ElementsMatch(t, []string{"app", "base"}, workspaceNames(h))
+}
+
+// workspaceNames are those of all workspaces.
+func workspaceNames(h *home) (all []string) {
+	h.t.Helper()
+	for _, w := range decode[sandbox.WorkspacePage](h, "list").Workspaces {
+		all = append(all, w.ID)
+	}
+	return all
+}
+
+// TestDockerVolumesRefused: what the plugin refuses, Docker says.
+func TestDockerVolumesRefused(t *testing.T) {
+	h := newHome(t)
+	d := newDocker(h)
+	driver := d.serveVolumes()
+	create := []string{"volume", "create", "-d", driver}
+	d.fails("unknown option", append(create, "-o", "form=app", "theirs")...)
+	d.fails("kernel engine does not serve volumes yet", append(create, "-o", "engine=kernel", "theirs")...)
+	d.fails("not found", append(create, "-o", "from=none:built", "theirs")...)
+	d.fails("want a number such as 10G", append(create, "-o", "size=much", "theirs")...)
+	d.fails("-o workspace=app", append(create, "app")...)
+	d.fails("not found", append(create, "-o", "workspace=none", "theirs")...)
+	require.Empty(t, d.ok("volume", "ls", "-q"))
+
+	// A workspace that is there keeps its place, and stays when the volume goes.
+	h.ok("mount", "app", h.makeDir("app"))
+	d.ok(append(create, "-o", "workspace=app", "theirs")...)
+	d.box()
+	d.ok(d.container("run", "--rm", "-v", "theirs:/workspace", "box", "sh", "-c", "echo from inside >/workspace/file")...)
+	require.Equal(t, "from inside\n", shell(t, soon, h.path("app"), `cat file`))
+	d.ok("volume", "rm", "theirs")
+	require.Equal(t, h.path("app"), h.workspace("app").Mountpoint)
+
+	// Without the daemon, Docker says so, and the volume is there again with it.
+	d.ok(append(create, "Odd_Name.1")...)
+	var v []struct{ Status struct{ Workspace string } }
+	require.NoError(t, json.Unmarshal([]byte(d.ok("volume", "inspect", "Odd_Name.1")), &v))
+	require.True(t, strings.HasPrefix(v[0].Status.Workspace, "odd-name-1-"), v[0].Status.Workspace)
+	d.ok("volume", "rm", "Odd_Name.1")
+}
