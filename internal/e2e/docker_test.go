@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -149,7 +150,7 @@ func (d *docker) close() {
 	for _, m := range mountsBelow(d.dir) {
 		_ = unix.Unmount(m.dir, unix.MNT_DETACH) // a layer, or a network namespace
 	}
-	removeCgroups(d.cgroup)
+	removeCgroups(d.h.t, d.cgroup)
 	require.NoError(d.h.t, os.RemoveAll(d.dir))
 }
 
@@ -160,13 +161,29 @@ func inContainer(pid int) bool {
 	return err == nil && its != own
 }
 
-// removeCgroups removes the control groups of containers, which have no processes any more, in each hierarchy.
-func removeCgroups(parent string) {
-	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + parent) // the pattern is well formed
-	for _, group := range append(groups, "/sys/fs/cgroup/"+parent) {
-		inner, _ := filepath.Glob(group + "/*/") // as above
-		for _, dir := range append(inner, group) {
-			_ = unix.Rmdir(filepath.Clean(dir)) // also by the engine
+// removeCgroups removes the control groups of containers, in each hierarchy. What is in them is about to end.
+func removeCgroups(t *testing.T, parent string) {
+	t.Helper()
+	left := func() (dirs []string) {
+		groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + parent) // the pattern is well formed
+		for _, group := range append(groups, "/sys/fs/cgroup/"+parent) {
+			inner, _ := filepath.Glob(group + "/*/") // as above
+			for _, dir := range append(inner, group) {
+				if err := unix.Rmdir(filepath.Clean(dir)); err != nil && !errors.Is(err, unix.ENOENT) {
+					dirs = append(dirs, dir)
+				}
+			}
+		}
+		return dirs
+	}
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		dirs := left()
+		if len(dirs) == 0 {
+			return
+		}
+		if time.Since(begin) > time.Minute {
+			t.Errorf("left: control groups %q", dirs)
+			return
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (p *podmanEngine) close() {
 	for _, m := range mountsBelow(p.dir) {
 		_ = unix.Unmount(m.dir, unix.MNT_DETACH) // a layer, or a network namespace
 	}
-	removeCgroups("snapfs-" + filepath.Base(p.dir))
+	removeCgroups(p.h.t, "snapfs-"+filepath.Base(p.dir))
 	require.NoError(p.h.t, os.RemoveAll(p.dir))
 }
 
