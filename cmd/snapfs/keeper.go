@@ -144,26 +144,30 @@ func lastLines(path string) []string {
 	return lines
 }
 
-// place tells a socket from another one at its path.
-type place struct{ Dev, Ino uint64 }
-
-func (s *service) socketPlace() (place, error) {
-	var st unix.Stat_t
-	err := unix.Lstat(filepath.Join(s.Home, api.SocketName), &st)
-	return place{uint64(st.Dev), st.Ino}, err
+func (s *service) socketPlace() (daemon.Place, error) {
+	return daemon.PlaceOf(filepath.Join(s.Home, api.SocketName))
 }
 
 // keptSocket is the socket of the daemon before, in which clients may wait; nil if there is none, or its path leads to
 // another one.
 func (s *service) keptSocket() (net.Listener, error) {
-	k, err := s.keeper.Get(socketName)
+	now, err := s.socketPlace()
+	if err != nil {
+		return nil, nil // there is none
+	}
+	return s.keptListener(socketName, now)
+}
+
+// keptListener is a socket of the daemon before that is kept by a name; nil if there is none, or it is not the one at a
+// place.
+func (s *service) keptListener(name string, at daemon.Place) (net.Listener, error) {
+	k, err := s.keeper.Get(name)
 	if err != nil || len(k.Files) != 1 {
 		return nil, err
 	}
 	defer func() { _ = k.Files[0].Close() }() // the listener has its own
-	var was place
-	now, err := s.socketPlace()
-	if err != nil || json.Unmarshal(k.Data, &was) != nil || was != now {
+	var was daemon.Place
+	if json.Unmarshal(k.Data, &was) != nil || was != at {
 		return nil, nil
 	}
 	l, err := net.FileListener(k.Files[0])
@@ -174,6 +178,15 @@ func (s *service) keptSocket() (net.Listener, error) {
 		u.SetUnlinkOnClose(false)
 	}
 	return l, listenAgain(l)
+}
+
+// keepListener has the next daemon get a socket.
+func (s *service) keepListener(name string, at daemon.Place, f *os.File) error {
+	data, err := json.Marshal(at)
+	if err != nil {
+		return err
+	}
+	return s.keeper.Keep(name, data, f)
 }
 
 // listen makes the socket of the home unless there is one, and has the next daemon get it.
@@ -194,12 +207,8 @@ func (s *service) listen(socket net.Listener) (net.Listener, error) {
 		return nil, errors.Join(err, socket.Close())
 	}
 	at, err := s.socketPlace()
-	var data []byte
 	if err == nil {
-		data, err = json.Marshal(at)
-	}
-	if err == nil {
-		err = s.keeper.Keep(socketName, data, s.socketCopy)
+		err = s.keepListener(socketName, at, s.socketCopy)
 	}
 	if err != nil {
 		s.log.Warn("clients are refused while a daemon that has died is started again", "error", err)

@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 
 	"snapfs/cmd/internal/cli"
+	"snapfs/internal/holder"
 	"snapfs/sandbox/daemon"
 	"snapfs/sandbox/dockerplugin"
 )
@@ -39,6 +41,9 @@ func (s *service) startPlugin() error {
 		s.log.Error("whether the daemon before served container engines is not known", "error", err)
 	}
 	path := s.pluginPath(before)
+	if before != "" && path != before {
+		s.leavePlugin(before)
+	}
 	if path == "" && err != nil && s.DockerPlugin == "" {
 		return nil
 	}
@@ -47,7 +52,7 @@ func (s *service) startPlugin() error {
 	}
 	s.plugin, err = dockerplugin.New(s.home, dockerplugin.Options{Log: s.log})
 	if err == nil {
-		s.pluginSocket, err = daemon.ListenService(path, dockerplugin.Patterns())
+		err = s.listenPlugin(path)
 	}
 	if err == nil {
 		err = dockerplugin.Remember(s.Home, path)
@@ -61,6 +66,52 @@ func (s *service) startPlugin() error {
 	}
 	s.log.Info("serving volumes to container engines", "socket", path)
 	return nil
+}
+
+// keptPluginName is the name by which the socket for container engines is kept.
+const keptPluginName = holder.HomePrefix + "plugin"
+
+// listenPlugin makes the socket for container engines, or goes on with that of the daemon before, and has the next daemon
+// get it: engines wait in it while there is none.
+func (s *service) listenPlugin(path string) error {
+	kept := net.Listener(nil)
+	at, err := daemon.PlaceOf(path)
+	if err == nil {
+		if kept, err = s.keptListener(keptPluginName, at); err != nil {
+			s.log.Warn("the socket for container engines is made anew", "error", err)
+		}
+	}
+	if u, ok := kept.(*net.UnixListener); ok {
+		s.pluginSocket, err = daemon.GoOnService(path, dockerplugin.Patterns(), u)
+	} else {
+		s.pluginSocket, err = daemon.ListenService(path, dockerplugin.Patterns())
+	}
+	if err != nil {
+		return err
+	}
+	s.pluginCopy, err = s.pluginSocket.File()
+	if err == nil {
+		err = s.keepListener(keptPluginName, s.pluginSocket.Place(), s.pluginCopy)
+	}
+	if err != nil {
+		s.log.Warn("container engines are refused while a daemon that has died is started again", "error", err)
+	}
+	return nil
+}
+
+// leavePlugin takes away the socket that a daemon has left which died, and at which volumes are not served any more.
+func (s *service) leavePlugin(path string) {
+	at, err := daemon.PlaceOf(path)
+	if err != nil {
+		return // it ended in order
+	}
+	if kept, _ := s.keptListener(keptPluginName, at); kept != nil { // else it is not ours
+		_ = kept.Close()
+		_ = os.Remove(path)
+	}
+	if err := s.keeper.Forget(keptPluginName); err != nil {
+		s.log.Warn("the socket for container engines is kept", "error", err)
+	}
 }
 
 // pluginServices are the handlers for container engines.

@@ -46,6 +46,7 @@ type service struct {
 	before  int        // process whose place this one has taken; 0 for none
 
 	pluginSocket *daemon.ServiceSocket // nil likewise
+	pluginCopy   *os.File              // of that, which the keeper has a copy of
 
 	keeper     keeper
 	socketCopy *os.File // that the keeper has a copy of; nil for none

@@ -174,7 +174,11 @@ func Serve(ctx context.Context, o Options) error {
 		served <- nil
 	}
 	replaced, e := s.end(socket)
-	err = errors.Join(err, e, o.Network.Close(), o.Socket.Close()) // who connects meets the next daemon, or nobody
+	closeSocket := o.Socket.Close
+	if replaced {
+		closeSocket = o.Socket.leave
+	}
+	err = errors.Join(err, e, o.Network.Close(), closeSocket()) // who connects meets the next daemon, or nobody
 	// The socket goes first, so that a client that comes now meets the next daemon: it starts one, or waits in the socket
 	// until there is one.
 	if replaced || o.Kept {

@@ -25,6 +25,17 @@ type ServiceSocket struct {
 	path     string
 	listener *net.UnixListener
 	patterns []string // of the services
+	place    Place
+}
+
+// Place tells a socket from another one at its path.
+type Place struct{ Dev, Ino uint64 }
+
+// PlaceOf is that of the socket at a path.
+func PlaceOf(path string) (Place, error) {
+	var st unix.Stat_t
+	err := unix.Lstat(path, &st)
+	return Place{uint64(st.Dev), st.Ino}, err
 }
 
 // ListenService makes a socket at a path for the services of some patterns, and the directories above it that are
@@ -55,7 +66,17 @@ func ListenService(path string, patterns []string) (*ServiceSocket, error) {
 	if err != nil {
 		return nil, wire.Unavailable("making the socket %s: %w", path, err)
 	}
-	return &ServiceSocket{path: path, listener: l, patterns: patterns}, nil
+	return GoOnService(path, patterns, l)
+}
+
+// GoOnService goes on with the socket that the daemon before has made at a path.
+func GoOnService(path string, patterns []string, l *net.UnixListener) (*ServiceSocket, error) {
+	l.SetUnlinkOnClose(false)
+	at, err := PlaceOf(path)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return &ServiceSocket{path: path, listener: l, patterns: patterns, place: at}, nil
 }
 
 // vacant refuses a path at which somebody listens, or where there is something else.
@@ -99,24 +120,36 @@ func listenIn(dir string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// Path is where the socket is.
-func (s *ServiceSocket) Path() string { return s.path }
+// Place tells the socket from others at its path.
+func (s *ServiceSocket) Place() Place { return s.place }
 
-// Close ends listening, and removes the socket unless another one is there; nil is none.
+// File is a copy of the descriptor.
+func (s *ServiceSocket) File() (*os.File, error) { return s.listener.File() }
+
+// Close ends listening, and removes the socket; nil is none.
 func (s *ServiceSocket) Close() error {
 	if s == nil {
 		return nil
 	}
-	err := s.listener.Close()
-	if errors.Is(err, net.ErrClosed) {
-		return nil
+	err := s.leave()
+	if at, e := PlaceOf(s.path); e != nil || at != s.place { // another one is there, or none
+		return err
 	}
-	if vacant(s.path) == nil {
-		if e := os.Remove(s.path); !errors.Is(e, fs.ErrNotExist) {
-			err = errors.Join(err, e)
-		}
+	if e := os.Remove(s.path); !errors.Is(e, fs.ErrNotExist) {
+		err = errors.Join(err, e)
 	}
 	return err
+}
+
+// leave ends listening here. Others may have the socket, too.
+func (s *ServiceSocket) leave() error {
+	if s == nil {
+		return nil
+	}
+	if err := s.listener.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 // noteSilent notes which connections to a ServiceSocket are there without a request: engines keep some, and the server

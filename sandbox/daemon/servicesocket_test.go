@@ -95,7 +95,13 @@ func TestServiceSocketPlace(t *testing.T) {
 	if err := errors.Join(next.Close(), next.Close(), (*daemon.ServiceSocket)(nil).Close()); err != nil {
 		t.Error(err)
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	if next, err = daemon.ListenService(path, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".mine"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), next.Close(), os.Remove(path+".mine")); err != nil {
 		t.Fatal(err)
 	}
 	for at, want := range map[string]error{
