@@ -127,7 +127,7 @@ func (d *docker) close() {
 		if ids := strings.Fields(d.run("ps", "-aq").out); len(ids) > 0 {
 			d.run(append([]string{"rm", "-f", "-v"}, ids...)...)
 		}
-		if names := strings.Fields(d.run("volume", "ls", "-q").out); len(names) > 0 {
+		if names := d.volumes(); len(names) > 0 {
 			d.run(append([]string{"volume", "rm"}, names...)...)
 		}
 	}
@@ -222,6 +222,19 @@ func (d *docker) container(verb string, options ...string) []string {
 	return append(line, options...)
 }
 
+// driver is the name of the test's own plugin. Engines see the plugins of other tests, too, and of the machine.
+func (d *docker) driver() string { return "snapfs-" + filepath.Base(d.dir) }
+
+// volumes are those of the engine, and of the test's plugin.
+func (d *docker) volumes() []string {
+	d.h.t.Helper()
+	line := []string{"volume", "ls", "-q"}
+	for _, driver := range []string{"local", d.driver(), d.driver() + "-too"} {
+		line = append(line, "--filter", "driver="+driver)
+	}
+	return strings.Fields(d.ok(line...))
+}
+
 // in runs a shell command in a container that runs, and gives its output without the last newline.
 func (d *docker) in(container, script string, options ...string) string {
 	d.h.t.Helper()
@@ -237,12 +250,14 @@ func (d *docker) box() {
 // boxArchive makes a tar file with the tree of the image "box".
 func boxArchive(h *home) string {
 	h.t.Helper()
-	shell(h.t, soon, h.makeDir("box"), `mkdir -p bin etc tmp workspace
+	shell(h.t, soon, h.makeDir("box"), `mkdir -p bin etc tmp workspace home/somebody
 		cp "$(command -v busybox)" bin/busybox
 		bin/busybox --install bin
 		printf 'root:x:0:0::/:/bin/sh\nsomebody:x:1000:1000::/:/bin/sh\n' >etc/passwd
 		printf 'root:x:0:\nsomebody:x:1000:\n' >etc/group
 		chmod 1777 tmp
-		tar --owner=0 --group=0 --numeric-owner -cf ../box.tar .`)
+		chown -hR 0:0 .
+		chown 1000:1000 home/somebody
+		tar --numeric-owner -cf ../box.tar .`)
 	return h.path("box.tar")
 }

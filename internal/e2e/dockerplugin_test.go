@@ -22,7 +22,7 @@ const pluginDirectory = "/run/docker/plugins"
 func (d *docker) serveVolumes() (driver string) {
 	h := d.h
 	h.t.Helper()
-	driver = "snapfs-" + filepath.Base(d.dir)
+	driver = d.driver()
 	socket := filepath.Join(pluginDirectory, driver+".sock")
 	h.t.Cleanup(func() { _ = os.Remove(socket) }) // it is gone but for a test that failed
 	r := process(h.t, soon, h.tmp, append(h.env, "SNAPFS_DOCKER_PLUGIN="+socket), snapfs, "create", "app")
@@ -53,7 +53,7 @@ func TestDockerVolumes(t *testing.T) {
 		t.Helper()
 		d.ok(append(append([]string{"volume", "create", "-d", driver}, options...), name)...)
 	}
-	run := func(name string, options ...string) {
+	begin := func(name string, options ...string) {
 		t.Helper()
 		line := append([]string{"-d", "--name", name}, options...)
 		d.ok(d.container("run", append(line, "box", "sleep", "100000")...)...)
@@ -63,7 +63,7 @@ func TestDockerVolumes(t *testing.T) {
 	// Written as root and as another user, with the right owners on both sides.
 	volume("ws", "-o", "from=base:built", "-o", "size=64MB", "-o", "inodes=10k")
 	state(api.Unmounted)
-	run("one", "-v", "ws:/workspace")
+	begin("one", "-v", "ws:/workspace")
 	require.Equal(t, "from the host", d.in("one", `cat /workspace/file`))
 	d.in("one", `cd /workspace; echo root >root; mkdir -m 1777 open`)
 	d.in("one", `cd /workspace/open; echo somebody >mine; ! echo x 2>/dev/null >>../root`, "--user", "somebody")
@@ -76,7 +76,7 @@ func TestDockerVolumes(t *testing.T) {
 	// A snapshot while it runs, a branch of that in a second container, and back.
 	h.ok("snapshot", "ws", "--name", "first")
 	volume("two", "-o", "from=ws:first")
-	run("two", "-v", "two:/workspace")
+	begin("two", "-v", "two:/workspace")
 	d.in("two", `cd /workspace; rm root; echo two >two`)
 	require.Equal(t, "file open root", d.in("one", `cd /workspace; echo *`))
 	require.Equal(t, "file open two", d.in("two", `cd /workspace; echo *`))
@@ -85,7 +85,7 @@ func TestDockerVolumes(t *testing.T) {
 	require.Equal(t, "file open root", d.in("one", `cd /workspace; echo *`))
 
 	// It is mounted for as long as one container uses it, however the others end.
-	run("three", "-v", "ws:/workspace:ro")
+	begin("three", "-v", "ws:/workspace:ro")
 	d.ok("kill", "one")
 	d.ok("rm", "one")
 	require.Equal(t, "root", d.in("three", `cat /workspace/root`))
@@ -95,12 +95,12 @@ func TestDockerVolumes(t *testing.T) {
 	state(api.Unmounted)
 
 	// The daemon dies: the container goes on, and so does the plugin.
-	run("one", "-v", "ws:/workspace", "--restart", "no")
+	begin("one", "-v", "ws:/workspace", "--restart", "no")
 	require.NoError(t, unix.Kill(h.pid(), unix.SIGKILL))
 	d.in("one", `echo after >>/workspace/root`)
 	require.Equal(t, "root\nafter", d.in("one", `cat /workspace/root`))
 	require.Equal(t, at, d.mountpointOf("ws"))
-	run("four", "-v", "ws:/workspace")
+	begin("four", "-v", "ws:/workspace")
 	require.Equal(t, "after", d.in("four", `tail -n 1 /workspace/root`))
 
 	// Docker dies, too. What it ran is stopped when it comes back, and what it forgot to end does not last.
@@ -140,7 +140,7 @@ func TestDockerVolumes(t *testing.T) {
 	d.ok("volume", "rm", "ws", "two")
 	h.fails(3, "not found", "show", "ws")
 	require.Equal(t, "first", h.snapshot("ws:first").Name)
-	require.Empty(t, d.ok("volume", "ls", "-q"))
+	require.Empty(t, d.volumes())
 	require.ElementsMatch(t, []string{"app", "base"}, workspaceNames(h))
 }
 
@@ -165,7 +165,7 @@ func TestDockerVolumesRefused(t *testing.T) {
 	d.fails("want a number such as 10G", append(create, "-o", "size=much", "theirs")...)
 	d.fails("-o workspace=app", append(create, "app")...)
 	d.fails("not found", append(create, "-o", "workspace=none", "theirs")...)
-	require.Empty(t, d.ok("volume", "ls", "-q"))
+	require.Empty(t, d.volumes())
 
 	// A workspace that is there keeps its place, and stays when the volume goes.
 	h.ok("mount", "app", h.makeDir("app"))
@@ -176,7 +176,19 @@ func TestDockerVolumesRefused(t *testing.T) {
 	d.ok("volume", "rm", "theirs")
 	require.Equal(t, h.path("app"), h.workspace("app").Mountpoint)
 
-	// Without the daemon, Docker says so, and the volume is there again with it.
+	// Docker puts what the image has into an empty volume, with owners. A file tells of a plugin that is elsewhere: here at the
+	// socket of the home, where root may do everything.
+	spec := "/etc/docker/plugins/" + driver + "-too.spec" // d.volumes knows of it
+	require.NoError(t, os.MkdirAll(filepath.Dir(spec), 0o755))
+	t.Cleanup(func() { _ = os.Remove(spec) }) // it is there if the test got that far
+	require.NoError(t, os.WriteFile(spec, []byte("unix://"+filepath.Join(h.dir, "daemon.sock")+"\n"), 0o644))
+	d.ok("volume", "create", "-d", driver+"-too", "fresh")
+	require.Equal(t, "root:x:0:0::/:/bin/sh", d.ok(d.container("run", "--rm", "-v", "fresh:/etc", "box", "head", "-n", "1", "/etc/passwd")...))
+	require.Equal(t, "1000", d.ok(d.container("run", "--rm", "-v", "own:/home/somebody", "--volume-driver", driver, "--user", "somebody", "box",
+		"sh", "-c", "echo x >/home/somebody/x; stat -c %u /home/somebody/x")...))
+	d.ok("volume", "rm", "fresh", "own")
+
+	// A name that no workspace can have.
 	d.ok(append(create, "Odd_Name.1")...)
 	var v []struct{ Status struct{ Workspace string } }
 	require.NoError(t, json.Unmarshal([]byte(d.ok("volume", "inspect", "Odd_Name.1")), &v))

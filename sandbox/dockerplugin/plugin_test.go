@@ -401,10 +401,14 @@ func TestHostile(t *testing.T) {
 		{"printable", "VolumeDriver.Mount", request{Name: "web", ID: "a\x00b"}},
 		{"printable", "VolumeDriver.Mount", request{Name: "web", ID: strings.Repeat("a", maxUseID+1)}},
 		{"no such method", "VolumeDriver.Format", nil},
-		{"unknown option \"form\": there are allow_other, dev, engine, from", "VolumeDriver.Create",
-			request{Name: "a", Opts: map[string]string{"form": "x"}}},
-		{"kernel engine does not serve volumes yet", "VolumeDriver.Create",
-			request{Name: "a", Opts: map[string]string{"engine": "kernel"}}},
+		{
+			"unknown option \"form\": there are allow_other, dev, engine, from", "VolumeDriver.Create",
+			request{Name: "a", Opts: map[string]string{"form": "x"}},
+		},
+		{
+			"kernel engine does not serve volumes yet", "VolumeDriver.Create",
+			request{Name: "a", Opts: map[string]string{"engine": "kernel"}},
+		},
 		{"engine of a volume is fuse", "VolumeDriver.Create", request{Name: "a", Opts: map[string]string{"engine": "zfs"}}},
 		{"want a number such as 10G", "VolumeDriver.Create", request{Name: "a", Opts: map[string]string{"size": "-1"}}},
 		{"want a number such as 10G", "VolumeDriver.Create", request{Name: "a", Opts: map[string]string{"size": "9e99"}}},
@@ -414,8 +418,10 @@ func TestHostile(t *testing.T) {
 		{"not printable", "VolumeDriver.Create", request{Name: "a", Opts: map[string]string{"from": "a\x00b"}}},
 		{"session", "VolumeDriver.Create", request{Name: "a", Opts: map[string]string{"session": "a b"}}},
 		{"workspace name", "VolumeDriver.Create", request{Name: "a", Opts: map[string]string{"workspace": "../x"}}},
-		{"option from is for a workspace that is made", "VolumeDriver.Create",
-			request{Name: "a", Opts: map[string]string{"workspace": "app", "from": "x"}}},
+		{
+			"option from is for a workspace that is made", "VolumeDriver.Create",
+			request{Name: "a", Opts: map[string]string{"workspace": "app", "from": "x"}},
+		},
 	} {
 		refuses(t, p, tc.text, tc.method, tc.body)
 	}
