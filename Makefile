@@ -108,11 +108,9 @@ test-clients:
 	cd $(CLIENTS) && SNAPFS_ENGINE="$(abspath $(BIN))/snapfs-engine" timeout 300 "$(CURDIR)/.ci/isolate" node_modules/.bin/vitest run </dev/null
 
 # Packages with concurrent goroutines are tested again under the race detector. Those of RACELESS have none: what they are
-# given is looked at by the tests of the packages that use them. The adapters for REST and MCP are left out: their tests
-# count allocations, and run other programs for most of their time.
+# given is looked at by the tests of the packages that use them.
 RACELESS := chunkstore/internal/(cdc|prefix|sketch|transform)|sandbox/internal/tarlayer
-ADAPTERS := sandbox/(httpapi|mcp)
-RACES     = ./chunkstore $$($(GO) list ./sandbox/... ./chunkstore/internal/... | grep -vE '/($(RACELESS)|$(ADAPTERS))$$')
+RACES     = ./chunkstore $$($(GO) list ./sandbox/... ./chunkstore/internal/... | grep -vE '/($(RACELESS))$$')
 race: deps
 	$(TEST) -vet=off -race $(RACES) </dev/null
 	$(TEST) -vet=off -race ./fs/... ./layers/... </dev/null

@@ -81,6 +81,7 @@ func TestAbortReturnsSpace(t *testing.T) {
 
 // TestAbortFullDisk fills the disk by an ingest, which returns all the space that it took.
 func TestAbortFullDisk(t *testing.T) {
+	unraced(t)
 	ctx := context.Background()
 	mnt := sample.Disk(t, 160, "0")
 	r := rand.New(rand.NewPCG(92, 93))

@@ -58,6 +58,7 @@ func readable(t *testing.T, s *Store, ids []ID, want [][]byte) (good, bad []ID) 
 
 // TestDamagedPack flips bytes of a pack: reading fails for the manifests that Check names, and for no others.
 func TestDamagedPack(t *testing.T) {
+	unraced(t)
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(14, 15))
 	dir := t.TempDir()

@@ -30,6 +30,7 @@ func TestEmptyLogs(t *testing.T) {
 
 // TestEmptyTakesLittle: an open store allocates little as long as it has little, and more as it grows.
 func TestEmptyTakesLittle(t *testing.T) {
+	unraced(t)
 	s, err := Open(t.TempDir(), Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()

@@ -35,6 +35,7 @@ func writtenTo(t *testing.T, path string) int64 {
 // TestFlushWritesLittle: what fills a memtable does not reach the disk, and transactions beside it are whole after a
 // crash.
 func TestFlushWritesLittle(t *testing.T) {
+	unraced(t)
 	mnt := sample.Disk(t, 300, "0")
 	dir := filepath.Join(mnt, "store")
 	s, err := Open(dir, Options{})

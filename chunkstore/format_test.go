@@ -16,6 +16,7 @@ import (
 // TestBadFormat opens stores with FORMAT changed. What is damaged is refused as such, and rebuilding the index mends it.
 // A later version is refused in any case.
 func TestBadFormat(t *testing.T) {
+	unraced(t)
 	from := filepath.Join(t.TempDir(), "store")
 	ids, want, recs := busyStore(t, from, rand.New(rand.NewPCG(82, 83)))
 	text, later := formatText(formatVersion), formatText(formatVersion+1)
@@ -92,6 +93,7 @@ func TestBadFormat(t *testing.T) {
 
 // TestFlippedCount holds that COUNT and LOCK are safeguards only.
 func TestFlippedCount(t *testing.T) {
+	unraced(t)
 	dir := filepath.Join(t.TempDir(), "store")
 	ids, want, recs := busyStore(t, dir, rand.New(rand.NewPCG(85, 86)))
 	for at := range int64(counterSize) {
@@ -116,6 +118,7 @@ func format(t *testing.T, dir string) string {
 // TestRaiseFormat opens a store of version 1. Reading leaves the version, and writing raises it before the journal is
 // touched. So does rebuilding the index.
 func TestRaiseFormat(t *testing.T) {
+	unraced(t)
 	from := filepath.Join(t.TempDir(), "store")
 	ids, want, recs := busyStore(t, from, rand.New(rand.NewPCG(80, 81)))
 	require.Equal(t, formatText(formatVersion), format(t, from))

@@ -94,6 +94,7 @@ func recordOf(key string) []byte {
 // with room, most on the disk as it is. The store is opened each time and has what was acknowledged. In the end it
 // takes deletions and collects, the disk still full.
 func TestFullDiskKill(t *testing.T) {
+	unraced(t)
 	rounds := 5
 	if os.Getenv("SNAPFS_LONG") != "" {
 		rounds = 50

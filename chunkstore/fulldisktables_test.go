@@ -39,6 +39,7 @@ func fullDiskCloser(dir string) {
 // TestFullDiskProbe looks for room that is not there, again and again, while Badger writes a table. To look must not take
 // the room of that table: the process would end.
 func TestFullDiskProbe(t *testing.T) {
+	unraced(t)
 	mnt := sample.Disk(t, 200, "0")
 	dir, ballast := filepath.Join(mnt, "store"), filepath.Join(mnt, "ballast")
 	r := rand.New(rand.NewPCG(18, 19))
@@ -80,6 +81,7 @@ func TestFullDiskProbe(t *testing.T) {
 // TestFullDiskTables has an index whose tables are larger than the room that is left: they are not merged, until
 // there are so many that transactions are refused. The store cannot be closed either, and is opened nevertheless.
 func TestFullDiskTables(t *testing.T) {
+	unraced(t)
 	ctx := context.Background()
 	mnt := sample.Disk(t, 600, "0")
 	dir, ballast := filepath.Join(mnt, "store"), filepath.Join(mnt, "ballast")

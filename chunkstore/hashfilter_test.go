@@ -14,6 +14,7 @@ import (
 
 // TestHashFilter: it has all hashes that were added, through several levels, and few others.
 func TestHashFilter(t *testing.T) {
+	unraced(t)
 	f := newHashFilter(1000)
 	for i := range 1000 {
 		f.fill(nthHash(i))
@@ -23,7 +24,9 @@ func TestHashFilter(t *testing.T) {
 		f.add(nthHash(i))
 	}
 	for i := range all {
-		require.True(t, f.has(nthHash(i)))
+		if !f.has(nthHash(i)) {
+			t.Fatal(i)
+		}
 	}
 	require.Greater(t, len(*f.levels.Load()), 2)
 	require.LessOrEqual(t, f.blocks()*filterBytes, 4*all)
@@ -37,7 +40,9 @@ func TestHashFilter(t *testing.T) {
 	}
 	require.Equal(t, small.most, small.blocks())
 	for i := range 2 * small.most * filterHashes {
-		require.True(t, small.has(nthHash(i)))
+		if !small.has(nthHash(i)) {
+			t.Fatal(i)
+		}
 	}
 }
 
@@ -102,7 +107,9 @@ func TestFilterMade(t *testing.T) {
 	close(done)
 	writer.Wait()
 	for i := range written {
-		require.False(t, s.hashes.lacks(nthHash(i)), i)
+		if s.hashes.lacks(nthHash(i)) {
+			t.Fatal(i)
+		}
 	}
 	require.True(t, s.hashes.lacks(nthHash(1<<30)))
 	require.Zero(t, put(t, s, nil, part{"again", known, nil}).New)

@@ -25,6 +25,7 @@ func TestIndexCacheFor(t *testing.T) {
 
 // TestIndexCacheGrows: the cache follows the index while the store is open, and when it is opened again.
 func TestIndexCacheGrows(t *testing.T) {
+	unraced(t)
 	dir := t.TempDir()
 	s := openTest(t, dir)
 	size := func() int64 {

@@ -60,6 +60,7 @@ func numberTable(t *testing.T, s *Store) uint64 {
 // TestMergeLosesTable: a directory has the name of a table that a merge is to create, so that Badger does without it. The
 // store says so, takes no more writes, is not opened any more, and is rebuilt.
 func TestMergeLosesTable(t *testing.T) {
+	unraced(t)
 	for _, test := range []struct {
 		name string
 		nth  uint64 // of the tables that are created next

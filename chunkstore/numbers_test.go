@@ -37,6 +37,7 @@ var wideNumbers = []uint64{1<<32 - 3, 1<<32 + 70_000, 1<<40 - 3, 1<<40 + 1<<20, 
 // TestWideNumbers stores, reads, copies, deletes, collects, optimizes, checks and rebuilds with high chunk numbers, in
 // a store that also has low ones.
 func TestWideNumbers(t *testing.T) {
+	unraced(t)
 	for _, first := range wideNumbers {
 		t.Run(fmt.Sprintf("%#x", first), func(t *testing.T) { testWideNumbers(t, first) })
 	}

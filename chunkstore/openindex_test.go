@@ -35,6 +35,7 @@ func requireWholeOrCorrupt(t *testing.T, dir, what string, ids []ID, want [][]by
 // TestCutIndex cuts each file of the index short, of a closed store and of one whose process was killed: Open says
 // that it is corrupt, and does not lose records without a word.
 func TestCutIndex(t *testing.T) {
+	unraced(t)
 	r := rand.New(rand.NewPCG(30, 31))
 	base := t.TempDir()
 	dir := filepath.Join(base, "s")
@@ -136,6 +137,7 @@ func files(t *testing.T, dir string) map[string]string {
 // TestIndexOlderThanJournal puts an older index and the count of its transactions under a store. Open refuses it and
 // cuts nothing, and rebuilding the index brings everything back. An entry of one transaction more is what a crash leaves.
 func TestIndexOlderThanJournal(t *testing.T) {
+	unraced(t)
 	ctx := t.Context()
 	for _, later := range []string{"values", "manifests", "moves", "one transaction"} {
 		t.Run(later, func(t *testing.T) {

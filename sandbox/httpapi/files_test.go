@@ -128,6 +128,9 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
+// raceEnabled says that the race detector is on, under which pools drop some of what they are given.
+var raceEnabled bool
+
 // TestBigFile: a file goes in and out without being in memory. SNAPFS_LONG=1: one of 10 GiB.
 func TestBigFile(t *testing.T) {
 	size := int64(96 << 20)
@@ -169,7 +172,7 @@ func TestBigFile(t *testing.T) {
 	}
 	allocated := heap() - before
 	t.Logf("%d MiB in and out allocated %d MiB in all", size>>20, allocated>>20)
-	if allocated > uint64(size)/4 {
+	if !raceEnabled && allocated > uint64(size)/4 {
 		t.Errorf("%d bytes in and out allocated %d", size, allocated)
 	}
 }

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -146,4 +147,28 @@ func routes(t testing.TB, server *httpapi.Server) map[string][]string {
 		t.Fatal(fmt.Sprint("no routes in ", w.Body))
 	}
 	return all
+}
+
+// archive is a tar file with a directory and a file in it.
+func archive(t testing.TB) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, h := range []tar.Header{
+		{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o755},
+		{Name: "d/unpacked", Typeflag: tar.TypeReg, Mode: 0o600, Size: 8},
+	} {
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Size > 0 {
+			if _, err := w.Write([]byte("unpacked")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // wait bounds every wait.
-const wait = 2 * time.Minute
+const wait = 5 * time.Minute
 
 func TestMain(m *testing.M) {
 	workfiles.Child()

@@ -1,3 +1,5 @@
+//go:build !race
+
 package mcp
 
 import (
@@ -31,7 +33,8 @@ var demonstrated = []string{
 }
 
 // TestConformance holds the server against the published conformance suite of the protocol: as it is, and with the tools
-// that the suite calls. The tools share the transport, the sessions and the callers with those of workspaces.
+// that the suite calls. The tools share the transport, the sessions and the callers with those of workspaces. Its
+// programs take most of the time, so that it is left out under the race detector.
 func TestConformance(t *testing.T) {
 	suite := suite(t)
 	for _, tc := range []struct {
