@@ -7,14 +7,24 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
+
+	"snapfs/sandbox/internal/pace"
 )
 
-// streamImage writes an image to w. The beginning of an image is known last, so that it is made in a file without a name
-// first, in the home.
+// An export that is streamed has its place, and the image on the disk of the home, until it has been taken: streamBytes
+// within each streamWait at least.
+const (
+	streamBytes = 4 << 20
+	streamWait  = time.Minute
+)
+
+// streamImage writes an image to w, as long as that is not too slow. The beginning of an image is known last, so that it
+// is made in a file without a name first, in the home.
 func (h *Home) streamImage(ctx context.Context, w io.Writer, fill func(f *os.File) error) (_ ExportResult, err error) {
 	f, err := os.OpenFile(h.dir, unix.O_TMPFILE|os.O_RDWR, 0o600)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
@@ -33,6 +43,7 @@ func (h *Home) streamImage(ctx context.Context, w io.Writer, fill func(f *os.Fil
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return ExportResult{}, err
 	}
+	w = pace.NewWriter(w, pace.New(streamBytes, streamWait))
 	sum := blake3.New()
 	buf := make([]byte, 256<<10)
 	var size int64

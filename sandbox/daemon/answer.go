@@ -12,20 +12,22 @@ import (
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/api/wire"
+	"snapfs/sandbox/internal/pace"
 )
 
-// answer is the answer to a request: it knows its status, and gives a client answerWait to take each piece. One goroutine
-// at a time uses it.
+// answer is the answer to a request: it knows its status, and gives a client answerWait to take onePiece. One goroutine at
+// a time uses it.
 type answer struct {
 	http.ResponseWriter
 	ctl    *http.ResponseController
+	pace   pace.Pace
 	status int  // 0: nothing was sent
 	taken  bool // the handler has the connection
 	taker  func(net.Conn)
 }
 
 func newAnswer(w http.ResponseWriter) *answer {
-	return &answer{ResponseWriter: w, ctl: http.NewResponseController(w)}
+	return &answer{ResponseWriter: w, ctl: http.NewResponseController(w), pace: pace.New(onePiece, answerWait)}
 }
 
 // Unwrap is for http.ResponseController.
@@ -41,19 +43,21 @@ func (a *answer) WriteHeader(status int) {
 
 // Write implements io.Writer.
 func (a *answer) Write(p []byte) (int, error) {
-	a.begin()
-	return a.ResponseWriter.Write(p)
+	return a.pace.Wait(func() (int, error) {
+		a.begin(a.pace.Deadline())
+		return a.ResponseWriter.Write(p)
+	})
 }
 
-// begin is called before a piece is sent.
-func (a *answer) begin() {
+// begin is called before a piece is sent, which the client must have taken in time.
+func (a *answer) begin(deadline time.Time) {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
-	_ = a.ctl.SetWriteDeadline(time.Now().Add(answerWait)) // only a writer that is not the server's has none
+	_ = a.ctl.SetWriteDeadline(deadline) // only a writer that is not the server's has none
 }
 
-// onePiece is what one deadline is for of a file that the kernel sends.
+// onePiece is what a client takes within answerWait at least. Of a file that the kernel sends, each has a deadline.
 const onePiece = 1 << 20
 
 // ReadFrom implements io.ReaderFrom, so that the kernel can send files by itself.
@@ -64,7 +68,7 @@ func (a *answer) ReadFrom(from io.Reader) (n int64, err error) {
 	}
 	rest, limited := from.(*io.LimitedReader)
 	for {
-		a.begin()
+		a.begin(time.Now().Add(answerWait))
 		piece := io.LimitedReader{R: from, N: onePiece}
 		if limited { // sendfile sees through one only
 			piece = io.LimitedReader{R: rest.R, N: min(onePiece, rest.N)}
@@ -82,8 +86,10 @@ func (a *answer) ReadFrom(from io.Reader) (n int64, err error) {
 
 // Flush implements http.Flusher.
 func (a *answer) Flush() {
-	a.begin()
-	_ = a.ctl.Flush() // the next write tells
+	_, _ = a.pace.Wait(func() (int, error) { // the next write tells
+		a.begin(a.pace.Deadline())
+		return 0, a.ctl.Flush()
+	})
 }
 
 // Hijack implements http.Hijacker. The connection is closed some time after the daemon has begun to end.

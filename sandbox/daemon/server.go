@@ -332,7 +332,6 @@ func (s *stream) writeLocked(f wire.Frame) error {
 		s.begin(f.Error)
 	}
 	s.sent = true
-	_ = s.ctl.SetWriteDeadline(time.Now().Add(answerWait)) // only a writer that is not the server's has none
 	return s.out.Encode(f)
 }
 

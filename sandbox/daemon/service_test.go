@@ -216,6 +216,40 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
+// TestDrainedSlowly: who takes a little of an answer now and then is given up, too.
+func TestDrainedSlowly(t *testing.T) {
+	daemon.SetWaits(t, 10*time.Second, 10*time.Second, 300*time.Millisecond)
+	const all = 8 << 20
+	ended := make(chan error, 1)
+	d := serving(t, func(w http.ResponseWriter, _ *http.Request) {
+		piece := make([]byte, 4<<10)
+		for range all / len(piece) {
+			if _, err := w.Write(piece); err != nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- nil
+	}, nil)
+	var c net.Conn
+	err := wire.WithSocket(d.Dir, func(path string) (err error) { c, err = net.Dial("unix", path); return err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // the daemon closes it
+	if _, err := io.WriteString(c, "GET /t/ HTTP/1.1\r\nHost: snapfs\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	for room := make([]byte, 4<<10); ; time.Sleep(10 * time.Millisecond) { // some 400 KB per second
+		if _, err := c.Read(room); err != nil {
+			break
+		}
+	}
+	if err := <-ended; !errors.Is(err, sandbox.ErrInvalid) {
+		t.Errorf("the answer ended with %v", err)
+	}
+}
+
 // dial connects to the listener of a daemon, until the test ends.
 func dial(t testing.TB, d *daemontest.Daemon) net.Conn {
 	t.Helper()
