@@ -11,6 +11,7 @@ import (
 
 	"snapfs/sandbox"
 	"snapfs/sandbox/api/wire"
+	"snapfs/sandbox/internal/pace"
 )
 
 // listDirRequest is that of a listing, which takes longer than what has the same request.
@@ -40,20 +41,23 @@ func (p *putFileRequest) read(w http.ResponseWriter, r *http.Request) error {
 	if err := ctl.EnableFullDuplex(); err != nil {
 		return err
 	}
-	p.body = &contents{r.Body, ctl}
+	p.body = &contents{r.Body, ctl, newBodyPace()}
 	return nil
 }
 
-// contents are those of a file, which come in pieces, each within bodyWait.
+// contents are those of a file: the client has bodyWait for each bodyBytes.
 type contents struct {
 	from io.Reader
 	ctl  *http.ResponseController
+	pace pace.Pace
 }
 
 // Read implements io.Reader.
 func (c *contents) Read(p []byte) (int, error) {
-	_ = c.ctl.SetReadDeadline(time.Now().Add(bodyWait)) // only a writer that is not the server's has none
-	n, err := c.from.Read(p)
+	n, err := c.pace.Wait(func() (int, error) {
+		_ = c.ctl.SetReadDeadline(c.pace.Deadline()) // only a writer that is not the server's has none
+		return c.from.Read(p)
+	})
 	if err == nil || errors.Is(err, io.EOF) {
 		_ = c.ctl.SetReadDeadline(time.Time{}) // as above
 		return n, err

@@ -9,16 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"snapfs/internal/lockorder"
+	"snapfs/sandbox/internal/pace"
 )
 
-// bodyWait is for how long a client may take to send a request's body, and answerWait to take a line of the answer:
-// what the daemon holds for a call, and waits with meanwhile, is not a slow client's to keep.
+// bodyWait is for how long a client may take to send the JSON of a call, or bodyBytes of another body, and answerWait to
+// take onePiece of the answer: what the daemon holds for a call, and waits with meanwhile, is not a slow client's to keep.
 var (
 	bodyWait   = 30 * time.Second
 	answerWait = time.Minute
 )
 
 const (
+	// bodyBytes must come of a body within each bodyWait. Its size may be any.
+	bodyBytes = 512 << 10
 	// maxCalls bounds the calls under way, see shares. A small limit of descriptors makes it less. There are as many
 	// connections again, for those on which nothing is asked; those beyond wait in the socket's queue.
 	maxCalls = 512
@@ -148,6 +151,9 @@ func askerOf(conn net.Conn) *asker {
 	}
 	return &asker{}
 }
+
+// newBodyPace makes the pace of one body.
+func newBodyPace() pace.Pace { return pace.New(bodyBytes, bodyWait) }
 
 // hurry has the rest of a request come within bodyWait; the returned function ends that, because a call may take long.
 func hurry(w http.ResponseWriter) (arrived func()) {

@@ -12,6 +12,7 @@ import (
 
 	"snapfs/sandbox/api/caller"
 	"snapfs/sandbox/api/wire"
+	"snapfs/sandbox/internal/pace"
 	"snapfs/sandbox/internal/peer"
 )
 
@@ -19,7 +20,7 @@ import (
 //
 // It is given requests of callers that are known, with a [caller.Caller] in their context: what a caller may do is for
 // the handler to ask. The context ends when the client goes away and when the daemon ends; what streams must end then.
-// Reading the body and writing the answer each wait for a slow client a while only, and then fail.
+// Reading the body and writing the answer wait for a client as long as that keeps a pace, and then fail.
 type Service struct {
 	// Pattern is one of http.ServeMux, such as "/api/v1/" or "/mcp".
 	Pattern string
@@ -72,6 +73,7 @@ func (s *server) serve(v Service) http.HandlerFunc {
 		inner := r.WithContext(ctx)
 		body := &uploaded{
 			ReadCloser: http.MaxBytesReader(x.out, r.Body, s.limits().Upload), ctl: http.NewResponseController(w),
+			pace: newBodyPace(),
 		}
 		inner.Body = body
 		defer func() {
@@ -111,17 +113,20 @@ func (s *server) panicked(x *exchange, r *http.Request, p any) {
 	s.refuse(x, r, fmt.Errorf("request %s failed by a fault of the daemon; its log says where", x.id))
 }
 
-// uploaded is the body of a request: each read waits for the client bodyWait at most.
+// uploaded is the body of a request: the client has bodyWait for each bodyBytes.
 type uploaded struct {
 	io.ReadCloser
 	ctl   *http.ResponseController
+	pace  pace.Pace
 	whole bool // it was read to its end
 }
 
 // Read implements io.Reader.
 func (u *uploaded) Read(p []byte) (int, error) {
-	_ = u.ctl.SetReadDeadline(time.Now().Add(bodyWait)) // only a writer that is not the server's has none
-	n, err := u.ReadCloser.Read(p)
+	n, err := u.pace.Wait(func() (int, error) {
+		_ = u.ctl.SetReadDeadline(u.pace.Deadline()) // only a writer that is not the server's has none
+		return u.ReadCloser.Read(p)
+	})
 	if errors.Is(err, io.EOF) {
 		u.whole = true
 		_ = u.ctl.SetReadDeadline(time.Time{}) // from now on the server looks whether the client goes away

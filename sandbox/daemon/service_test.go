@@ -261,8 +261,7 @@ func dial(t testing.TB, d *daemontest.Daemon) net.Conn {
 	return c
 }
 
-// TestSlowSenders: who sends a header or a body too slowly is given up, and a service's upload may take as long as it goes
-// on.
+// TestSlowSenders: who begins a header or a body and does not go on is given up.
 func TestSlowSenders(t *testing.T) {
 	var wrong []string
 	for wait := 300 * time.Millisecond; wait < 10*time.Second; wait *= 5 {
@@ -310,24 +309,34 @@ func slowSenders(t *testing.T, most time.Duration) (wrong []string) {
 	if len(wrong) == 0 && <-read == nil {
 		wrong = append(wrong, "the service has read a body that did not come")
 	}
-	c := dial(t, d)
-	_, err := io.WriteString(c, "POST /t/ HTTP/1.1\r\n"+head+"Content-Length: 10\r\n\r\n")
-	for range 10 {
-		time.Sleep(most / 6) // together more than one may wait
-		if err == nil {
-			_, err = io.WriteString(c, "x")
-		}
-	}
-	if err == nil && len(wrong) == 0 {
-		err = <-read
-	}
-	if err != nil {
-		wrong = append(wrong, "an upload that goes on: "+err.Error())
-	}
 	if err := d.Close(); err != nil {
 		t.Errorf("the end: %v", err)
 	}
 	return wrong
+}
+
+// TestTrickle: a body that comes a byte now and then is given up.
+func TestTrickle(t *testing.T) {
+	daemon.SetWaits(t, 10*time.Second, time.Second, 10*time.Second)
+	read := make(chan error, 1)
+	d := serving(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		read <- err
+	}, nil)
+	c := dial(t, d)
+	_, err := io.WriteString(c, "POST /t/ HTTP/1.1\r\nHost: localhost\r\nX-API-Key: "+d.Token(t, "a").Secret+
+		"\r\nContent-Length: 100000000\r\n\r\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a trickle is taken", func() bool {
+		time.Sleep(20 * time.Millisecond)
+		_, err := io.WriteString(c, "x")
+		return err != nil || len(read) > 0
+	})
+	if err := <-read; !errors.Is(err, sandbox.ErrInvalid) {
+		t.Errorf("a trickle ended with %v", err)
+	}
 }
 
 // TestStreamsEndWithTheDaemon: a connection that was taken over, and a stream that is followed, end when the daemon does.

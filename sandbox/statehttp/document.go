@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/pace"
 )
 
 const (
@@ -19,6 +20,9 @@ const (
 	snapshotHeader = "Snapfs-Snapshot"
 	// largeBody is from how many bytes on a body waits for a place before it is read.
 	largeBody = 1 << 20
+	// steadyBytes must come of such a body within each steadyWait: it has its place meanwhile.
+	steadyBytes = 8 << 20
+	steadyWait  = 30 * time.Second
 	// maxBody bounds a body. Blanks are not stored, and do not count for much.
 	maxBody = api.MaxDocument + 1<<20
 	// schemaVersion is that of a manifest that is missing.
@@ -148,7 +152,7 @@ func (s *server) body(x *exchange) (body []byte, leave func(), err error) {
 		if leave, err = s.large.Enter(x.r.Context(), session, nil); err != nil {
 			return nil, func() {}, err
 		}
-		from = &steady{from: from, begun: time.Now()}
+		from = pace.NewReader(from, pace.New(steadyBytes, steadyWait))
 	}
 	body, err = io.ReadAll(from)
 	if err != nil {
