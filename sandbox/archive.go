@@ -48,27 +48,25 @@ func (h *Home) archiveSource(ctx context.Context, kind, rest, platform string) (
 	if err := imagefile.ValidPlatform(platform); err != nil {
 		return source{}, err
 	}
-	a := &archive{kind: kind, platform: platform}
-	err := asUser(ctx, func() error {
+	a, err := patiently(ctx, h, rest, func() (*archive, error) {
 		mounts, err := readMounts()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for path, ref := range splits(rest) {
 			at, err := h.locate(path, mounts)
 			switch {
 			case err != nil:
-				return err
+				return nil, err
 			case at.inside != "":
-				return fmt.Errorf("%w: %s is inside the mount of workspace %s: copy it to a place outside", ErrInvalid, path, at.inside)
+				return nil, fmt.Errorf("%w: %s is inside the mount of workspace %s: copy it to a place outside", ErrInvalid, path, at.inside)
 			case below(at.path, h.dir):
-				return fmt.Errorf("%w: %s is inside the home %s", ErrInvalid, path, h.dir)
+				return nil, fmt.Errorf("%w: %s is inside the home %s", ErrInvalid, path, h.dir)
 			case at.missing == 0:
-				a.path, a.ref = at.path, ref
-				return nil
+				return &archive{kind: kind, platform: platform, path: at.path, ref: ref}, nil
 			}
 		}
-		return fmt.Errorf("%w: %s does not exist", ErrNotFound, rest)
+		return nil, fmt.Errorf("%w: %s does not exist", ErrNotFound, rest)
 	})
 	if err != nil {
 		return source{}, err
@@ -112,8 +110,12 @@ func isTarFile(path string) (bool, error) {
 	return imagefile.IsTar(head[:n]) || imagefile.Compression(head[:n]) != imagefile.None, errors.Join(err, f.Close())
 }
 
-// open opens the archive with the rights of the call's user.
-func (a *archive) open(ctx context.Context) (*imagefile.Image, error) {
+// openArchive opens an archive with the rights of the call's user.
+func (h *Home) openArchive(ctx context.Context, a *archive) (*imagefile.Image, error) {
+	wait, err := h.patience(ctx, a.path)
+	if err != nil {
+		return nil, err
+	}
 	do := func(fn func() error) error {
 		return asUser(ctx, func() error {
 			err := fn()
@@ -123,7 +125,7 @@ func (a *archive) open(ctx context.Context) (*imagefile.Image, error) {
 			return err
 		})
 	}
-	o := imagefile.Options{Kind: a.kind, Path: a.path, Ref: a.ref, Platform: a.platform, Do: do}
+	o := imagefile.Options{Kind: a.kind, Path: a.path, Ref: a.ref, Platform: a.platform, Do: do, Wait: wait}
 	if a.kind == tarFile {
 		return imagefile.OpenTar(o)
 	}

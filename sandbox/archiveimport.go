@@ -55,7 +55,7 @@ func (h *Home) importArchiveOnce(
 	if err := h.roomInHome(ctx); err != nil {
 		return err
 	}
-	im, err := a.open(ctx)
+	im, err := h.openArchive(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -52,17 +52,27 @@ func (h *Home) openSource(ctx context.Context, r *catalog.Layer) (*layers.Lower,
 // answered runs fn, which looks at a source, for as long as that may take. If it takes longer, late is called when fn has
 // returned without an error.
 func (h *Home) answered(ctx context.Context, s *catalog.Source, fn func() error, late func()) error {
-	user := silentKey(s.By)
 	errSilent := fmt.Errorf("%w: %s, which is being imported, does not answer: %s", ErrUnavailable, api.Quoted(s.Path), silentRetry)
-	h.mu.Lock()
-	if h.silent[user] >= mostSilent {
-		h.mu.Unlock()
+	if h.manySilent(s.By) {
 		return errSilent
 	}
-	h.mu.Unlock()
+	return h.answeredWithin(ctx, sourceWait, s.By, errSilent, fn, late)
+}
+
+// manySilent reports whether nothing more is to be waited for that a user has named.
+func (h *Home) manySilent(by *peer.User) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.silent[silentKey(by)] >= mostSilent
+}
+
+// answeredWithin is answered for so long, and with this error after that; late may be nil.
+func (h *Home) answeredWithin(
+	ctx context.Context, wait time.Duration, by *peer.User, errSilent error, fn func() error, late func(),
+) error {
 	done := make(chan error, 1)
 	go func() { done <- fn() }()
-	timer := time.NewTimer(sourceWait)
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	var err error
 	select {
@@ -73,11 +83,12 @@ func (h *Home) answered(ctx context.Context, s *catalog.Source, fn func() error,
 	case <-timer.C:
 		err = errSilent
 	}
+	user := silentKey(by)
 	h.mu.Lock()
 	h.silent[user]++
 	h.mu.Unlock()
 	go func() {
-		if err := <-done; err == nil {
+		if err := <-done; err == nil && late != nil {
 			late()
 		}
 		h.mu.Lock()

@@ -5,16 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"snapfs/chunkstore"
-	"snapfs/internal/hosttree"
 	"snapfs/layers"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/patient"
 	"snapfs/sandbox/internal/peer"
 	"snapfs/squashfs"
 )
@@ -54,12 +51,12 @@ func (h *Home) findSource(ctx context.Context, r CreateRequest) (source, error) 
 		return source{}, nil
 	}
 	if strings.HasPrefix(ref, "/") {
-		var src source
-		err := asUser(ctx, func() (err error) {
-			if src, err = h.pathSource(ref, p); err == nil {
-				src, err = h.backupSource(src, r.Expired)
+		src, err := patiently(ctx, h, ref, func() (source, error) {
+			src, err := h.pathSource(ref, p)
+			if err != nil {
+				return src, err
 			}
-			return err
+			return h.backupSource(src, r.Expired)
 		})
 		src.foreign = src.foreign || peer.From(ctx) != nil
 		if _, _, ok := api.SplitRef(ref); !ok || !errors.Is(err, ErrNotFound) {
@@ -176,32 +173,26 @@ var foreignBlocks = squashfs.NewCache(squashfs.DefaultCacheBytes)
 
 // imageLoader stores the tree of an image file of any origin.
 func (h *Home) imageLoader(path string) loader {
+	return h.loaderOf(path, func(ctx context.Context) (*patient.File, error) { return h.openNamed(ctx, path) })
+}
+
+// loaderOf is imageLoader for a file that open opens.
+func (h *Home) loaderOf(path string, open func(ctx context.Context) (*patient.File, error)) loader {
 	return func(
 		ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error,
 	) (err error) {
-		var f *os.File
-		err = asUser(ctx, func() (err error) {
-			if f, err = hosttree.Open(path, unix.O_RDONLY|unix.O_NONBLOCK); err != nil { // it may be a pipe by now
-				err = pathError(path, err)
-			}
-			return err
-		})
+		f, err := open(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
-		fi, err := f.Stat()
-		if err != nil {
-			return err
-		}
-		if !fi.Mode().IsRegular() {
-			return fmt.Errorf("%w: %s is not a file", ErrInvalid, path)
-		}
 		var magic [4]byte
-		if _, err := f.ReadAt(magic[:], 0); err != nil || binary.LittleEndian.Uint32(magic[:]) != squashfsMagic {
+		if _, err := f.ReadAt(magic[:], 0); errors.Is(err, ErrUnavailable) {
+			return err
+		} else if err != nil || binary.LittleEndian.Uint32(magic[:]) != squashfsMagic {
 			return fmt.Errorf("%w: %s is not a squashfs image", ErrInvalid, path)
 		}
-		im, err := squashfs.Open(f, fi.Size(), squashfs.Options{Cache: foreignBlocks})
+		im, err := squashfs.Open(f, f.Size(), squashfs.Options{Cache: foreignBlocks})
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", path, err)
 		}

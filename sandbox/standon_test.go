@@ -481,20 +481,6 @@ func TestStandOnSilent(t *testing.T) {
 	s.tidy()
 }
 
-// silentMount mounts what has a server that never answers.
-func silentMount(t *testing.T, at string, options string) {
-	t.Helper()
-	require.NoError(t, os.MkdirAll(at, 0o755))
-	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	require.NoError(t, err)
-	options = fmt.Sprintf("fd=%d,rootmode=40000,%s", device.Fd(), options)
-	require.NoError(t, unix.Mount("silent", at, "fuse", 0, options))
-	t.Cleanup(func() {
-		_ = device.Close() // what waits for an answer fails
-		require.NoError(t, unix.Unmount(at, unix.MNT_DETACH))
-	})
-}
-
 // TestStandOnSilentInside has mounts whose servers do not answer in a directory that is imported: they are left out, and
 // nobody waits for them.
 func TestStandOnSilentInside(t *testing.T) {
@@ -502,8 +488,8 @@ func TestStandOnSilentInside(t *testing.T) {
 		t.Skip("needs root, to mount")
 	}
 	s := newStanding(t)
-	silentMount(t, filepath.Join(s.src, "silent"), "user_id=0,group_id=0,allow_other")
-	silentMount(t, filepath.Join(s.src, "sub", "foreign"), "user_id=4321,group_id=4321")
+	sandbox.SilentMount(t, filepath.Join(s.src, "silent"), "user_id=0,group_id=0,allow_other")
+	sandbox.SilentMount(t, filepath.Join(s.src, "sub", "foreign"), "user_id=4321,group_id=4321")
 	late := filepath.Join(s.src, "sub", "late")
 	require.NoError(t, os.MkdirAll(filepath.Join(late, "in"), 0o755))
 	plain := openHome(t, filepath.Join(s.dir, "plain"), sandbox.Options{})
@@ -542,7 +528,7 @@ func TestStandOnCovered(t *testing.T) {
 	s.sh(`ls -l > /dev/null`)
 	sub := filepath.Join(s.src, "sub")
 	t.Run("covered", func(t *testing.T) {
-		silentMount(t, sub, "user_id=0,group_id=0,allow_other")
+		sandbox.SilentMount(t, sub, "user_id=0,group_id=0,allow_other")
 		s.sh(`if ls sub/f1; then exit 1; fi`)
 		s.release()
 		require.ErrorContains(t, s.Settle(t.Context()), "something is mounted over it")

@@ -127,17 +127,13 @@ func (h *Home) sameSource(ctx context.Context, r UpRequest, w *catalog.Workspace
 
 // realPath is a path without symbolic links, or as it is if it does not lead anywhere.
 func (h *Home) realPath(ctx context.Context, path string) string {
-	real := filepath.Clean(path)
-	err := asUser(ctx, func() error {
+	real, err := patiently(ctx, h, path, func() (string, error) {
 		mounts, err := readMounts()
 		if err != nil {
-			return err
+			return "", err
 		}
 		at, err := h.locate(path, mounts)
-		if err == nil {
-			real = at.path
-		}
-		return err
+		return at.path, err
 	})
 	if err != nil {
 		return filepath.Clean(path)

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/patient"
 )
 
 // blobs are the files of an archive, by name.
@@ -31,7 +31,7 @@ type blob struct {
 
 // tarBlobs are the files in a tar file. Their contents are read where they lie.
 type tarBlobs struct {
-	f     *os.File
+	f     *patient.File
 	files map[string]*blob
 	links map[string]string // names that stand for others
 }
@@ -44,7 +44,7 @@ const (
 )
 
 // indexTar finds the files of a tar file.
-func indexTar(f *os.File, size int64) (*tarBlobs, error) {
+func indexTar(f *patient.File, size int64) (*tarBlobs, error) {
 	if err := looksLikeTar(f); err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func errMissing(name string) error {
 }
 
 // looksLikeTar refuses what is no tar file, and says what it is if that is known.
-func looksLikeTar(f *os.File) error {
+func looksLikeTar(f io.ReaderAt) error {
 	var head [512]byte
 	n, err := f.ReadAt(head[:], 0)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -202,41 +202,26 @@ func isZstd(magic uint32) bool { return magic == 0xfd2fb528 || magic&0xfffffff0 
 // dirBlobs are the files below a directory. No symbolic link is followed, and no mount is entered: it may be one that this
 // process serves.
 type dirBlobs struct {
-	dir *os.File
+	dir *patient.File
 	do  func(fn func() error) error
 }
 
 func (b *dirBlobs) Close() error { return b.dir.Close() }
 
-func (b *dirBlobs) openFile(name string) (*os.File, int64, error) {
-	var f *os.File
-	err := b.do(func() error {
-		fd, err := unix.Openat2(int(b.dir.Fd()), clean(name), &unix.OpenHow{
-			Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC,
-			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
-		})
-		if err == nil {
-			f = os.NewFile(uintptr(fd), name)
-		}
-		return err
-	})
+func (b *dirBlobs) openFile(name string) (*patient.File, error) {
+	f, err := b.dir.OpenBelow(clean(name), b.do)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-		return nil, 0, errMissing(name)
+		return nil, errMissing(name)
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV):
-		return nil, 0, fmt.Errorf("%w: %s is a symbolic link, leads out of the layout, or is in a mount",
+		return nil, fmt.Errorf("%w: %s is a symbolic link, leads out of the layout, or is in a mount",
 			api.ErrInvalid, api.Quoted(name))
 	case err != nil:
-		return nil, 0, fmt.Errorf("opening %s: %w", api.Quoted(name), err)
+		return nil, fmt.Errorf("opening %s: %w", api.Quoted(name), err)
+	case !f.Info().Mode().IsRegular():
+		return nil, errors.Join(fmt.Errorf("%w: %s is no file", api.ErrInvalid, api.Quoted(name)), f.Close())
 	}
-	fi, err := f.Stat()
-	if err == nil && !fi.Mode().IsRegular() {
-		err = fmt.Errorf("%w: %s is no file", api.ErrInvalid, api.Quoted(name))
-	}
-	if err != nil {
-		return nil, 0, errors.Join(err, f.Close())
-	}
-	return f, fi.Size(), nil
+	return f, nil
 }
 
 func (b *dirBlobs) has(name string) bool {
@@ -245,18 +230,25 @@ func (b *dirBlobs) has(name string) bool {
 }
 
 func (b *dirBlobs) find(name string) (*blob, error) {
-	f, size, err := b.openFile(name)
+	f, err := b.openFile(name)
 	if err != nil {
 		return nil, err
 	}
+	size := f.Size()
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
 	return &blob{size, func() (io.ReadCloser, error) {
-		f, now, err := b.openFile(name)
-		if err == nil && now != size {
-			err = errors.Join(fmt.Errorf("%w: %s has another size now", api.ErrConflict, api.Quoted(name)), f.Close())
+		f, err := b.openFile(name)
+		if err != nil {
+			return nil, err
 		}
-		return f, err
+		if f.Size() != size {
+			return nil, errors.Join(fmt.Errorf("%w: %s has another size now", api.ErrConflict, api.Quoted(name)), f.Close())
+		}
+		return struct {
+			io.Reader
+			io.Closer
+		}{io.NewSectionReader(f, 0, size), f}, nil
 	}}, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"snapfs/internal/hosttree"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/patient"
 )
 
 // Options say what is wanted of an archive.
@@ -23,6 +24,25 @@ type Options struct {
 	Platform string // OS/ARCHITECTURE[/VARIANT]; "": that of this machine
 	// Do runs what opens files, with the rights that it needs. nil = with those of this process.
 	Do func(fn func() error) error
+	// Wait gives up what hangs. nil = nothing is given up.
+	Wait patient.Wait
+}
+
+// open opens the archive itself.
+func (o *Options) open() (*patient.File, error) {
+	if o.Do == nil {
+		o.Do = func(fn func() error) error { return fn() }
+	}
+	if o.Wait == nil {
+		o.Wait = patient.Forever
+	}
+	return patient.Open(o.Wait, func() (f *os.File, err error) {
+		err = o.Do(func() (err error) {
+			f, err = hosttree.Open(o.Path, unix.O_RDONLY|unix.O_NONBLOCK)
+			return err
+		})
+		return f, err
+	})
 }
 
 // Image is one image of an archive, which stays open until Close.
@@ -42,9 +62,6 @@ const (
 // Open finds an image in an archive. Errors are api.ErrInvalid if it is no such archive, api.ErrNotFound if it does not
 // have the image, and api.ErrCorrupt if something is missing in it or not what its digest says.
 func Open(o Options) (_ *Image, err error) {
-	if o.Do == nil {
-		o.Do = func(fn func() error) error { return fn() }
-	}
 	want, err := parsePlatform(o.Platform)
 	if err != nil {
 		return nil, err
@@ -86,18 +103,11 @@ func (im *Image) Size() (size int64) {
 
 // openBlobs opens an archive, which must be of the kind that is wanted.
 func openBlobs(o Options) (blobs, error) {
-	var f *os.File
-	err := o.Do(func() (err error) {
-		f, err = hosttree.Open(o.Path, unix.O_RDONLY|unix.O_NONBLOCK)
-		return err
-	})
+	f, err := o.open()
 	if err != nil {
 		return nil, err
 	}
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
+	fi := f.Info()
 	var b blobs
 	switch dir := o.Kind == api.OCILayout; {
 	case dir && fi.IsDir():
@@ -139,7 +149,7 @@ func fits(o Options, b blobs) error {
 }
 
 // Holds tells which kind of image archive an uncompressed tar file is; "" if it is none.
-func Holds(f *os.File, size int64) string {
+func Holds(f *patient.File, size int64) string {
 	b, err := indexTar(f, size)
 	if err != nil {
 		return ""

@@ -4,27 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
-	"golang.org/x/sys/unix"
-
-	"snapfs/internal/hosttree"
 	"snapfs/sandbox/api"
 )
 
 // OpenTar opens a tar file, perhaps compressed, that holds a tree and no image, as an image of one layer without digests
 // and configuration. A tar file with an image is api.ErrInvalid: it would hardly be meant as a tree.
 func OpenTar(o Options) (*Image, error) {
-	var f *os.File
-	err := o.Do(func() (err error) {
-		f, err = hosttree.Open(o.Path, unix.O_RDONLY|unix.O_NONBLOCK)
-		return err
-	})
+	f, err := o.open()
 	if err != nil {
 		return nil, err
 	}
-	fi, err := f.Stat()
-	if err == nil && !fi.Mode().IsRegular() {
+	fi := f.Info()
+	if !fi.Mode().IsRegular() {
 		err = fmt.Errorf("%w: %s is no file", api.ErrInvalid, o.Path)
 	}
 	if err == nil {
