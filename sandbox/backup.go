@@ -16,6 +16,7 @@ import (
 
 	"snapfs/internal/hosttree"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/patient"
 )
 
 // maxBackupMeta bounds meta.json, in bytes.
@@ -157,20 +158,28 @@ func (h *Home) backupSource(src source, expired bool) (source, error) {
 	if err != nil {
 		return src, err
 	}
-	data := filepath.Join(dir, api.BackupDataName)
-	fi, err := os.Lstat(data)
-	switch {
-	case err != nil:
-		return src, fmt.Errorf("%w: backup %s has no %s: %w", ErrCorrupt, dir, api.BackupDataName, err)
-	case !fi.Mode().IsRegular():
-		return src, fmt.Errorf("%w: %s is not a file", ErrInvalid, data)
-	case fi.Size() != meta.Size:
-		return src, fmt.Errorf("%w: %s has %d bytes, and the backup says %d", ErrCorrupt, data, fi.Size(), meta.Size)
-	case !expired && !h.now().Before(meta.ExpiresAt()):
+	if !expired && !h.now().Before(meta.ExpiresAt()) {
 		return src, fmt.Errorf("%w: backup %s has expired at %s (--expired uses it all the same)", ErrInvalid, dir,
 			meta.ExpiresAt().UTC().Format(time.RFC3339))
 	}
-	return source{label: src.label, load: h.imageLoader(data), foreign: true}, nil
+	return source{label: src.label, load: h.backupLoader(dir, meta.Size), foreign: true}, nil
+}
+
+// backupLoader stores the tree of a backup. What is checked of the image is checked of the file that is read.
+func (h *Home) backupLoader(dir string, size int64) loader {
+	path := filepath.Join(dir, api.BackupDataName)
+	return h.loaderOf(path, func(ctx context.Context) (*patient.File, error) {
+		f, err := h.openNamed(ctx, path)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return nil, fmt.Errorf("%w: backup %s has no %s: %w", ErrCorrupt, dir, api.BackupDataName, err)
+		case err != nil:
+			return nil, err
+		case f.Size() != size:
+			return nil, errors.Join(fmt.Errorf("%w: %s has %d bytes, and the backup says %d", ErrCorrupt, path, f.Size(), size), f.Close())
+		}
+		return f, nil
+	})
 }
 
 // backupAt gives the directory of the backup that a source is. A directory is one if it has nothing but the two files, or
