@@ -323,7 +323,7 @@ func (c *Client) ReadFile(ctx context.Context, r api.FilesRequest, w io.Writer) 
 	if err := c.filePlace(ctx, &r); err != nil {
 		return api.File{}, err
 	}
-	f, err := callAt[api.File](ctx, c, wire.CallRead, &r, r.Access, sink{data: w}, &r.Ref)
+	f, err := callAt[api.File](ctx, c, wire.CallRead, &r, r.Access, sink{data: w, raw: true}, &r.Ref)
 	return rawFile(f), err
 }
 

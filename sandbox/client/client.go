@@ -146,6 +146,7 @@ type sink struct {
 	watched  func(api.FileEvent) error
 	ready    func()
 	data     io.Writer
+	raw      bool // data is wanted as it is
 }
 
 // unknownField is how a daemon refuses a request with a field that came later.
@@ -228,6 +229,9 @@ func once[Res any](ctx context.Context, c *Client, name string, request any, to 
 	if err != nil {
 		return result, err
 	}
+	if to.raw {
+		req.Header.Set("Accept", wire.RawType) // an earlier daemon does not know that
+	}
 	resp, err := c.conn.RoundTrip(req)
 	return answer[Res](ctx, c, x, name, resp, err, to)
 }
@@ -263,7 +267,15 @@ func answer[Res any](
 	if resp.StatusCode != http.StatusOK {
 		return result, c.misunderstood("it does not know the call "+name, true)
 	}
-	lines := json.NewDecoder(resp.Body)
+	from := io.Reader(resp.Body)
+	if resp.Header.Get("Content-Type") == wire.RawType {
+		text, err := takeRaw(resp, to.data)
+		if bad := (writeError{}); errors.As(err, &bad) {
+			return result, bad.error
+		}
+		from = io.MultiReader(strings.NewReader(text), failing{err})
+	}
+	lines := json.NewDecoder(from)
 	for {
 		var line struct {
 			Progress *api.Progress   `json:"progress"`
@@ -296,7 +308,7 @@ func answer[Res any](
 			if err := json.Unmarshal(line.Result, &result); err != nil {
 				return result, fmt.Errorf("response of the daemon: %w", err)
 			}
-			// The end of the body lets the connection be used again.
+			// The end of the body lets the connection be used again; that of a raw one was seen.
 			_, _ = io.Copy(io.Discard, resp.Body)
 			return result, nil
 		case line.Progress != nil && to.progress != nil:

@@ -27,7 +27,7 @@ func filesTo(fn func(api.File) error) sink {
 
 // GetFile implements api.WorkFiles.
 func (c *Client) GetFile(ctx context.Context, r api.GetFileRequest, w io.Writer) (api.File, error) {
-	f, err := callAt[api.File](ctx, c, wire.CallGetFile, &r, r.Access, sink{data: w}, &r.Workspace)
+	f, err := callAt[api.File](ctx, c, wire.CallGetFile, &r, r.Access, sink{data: w, raw: true}, &r.Workspace)
 	return rawFile(f), err
 }
 

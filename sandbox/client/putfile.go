@@ -3,15 +3,12 @@ package client
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httputil"
-	"strings"
 	"time"
-	"unicode/utf16"
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/api/wire"
@@ -25,14 +22,13 @@ func (c *Client) PutFile(ctx context.Context, r api.PutFileRequest, body io.Read
 	if err := c.place(ctx, r.Access, &r.Workspace); err != nil {
 		return api.File{}, err
 	}
-	text, err := json.Marshal(r)
+	if _, err := encode(r); err != nil {
+		return api.File{}, err
+	}
+	head, err := wire.HeaderJSON(r)
 	if err != nil {
 		return api.File{}, err
 	}
-	if spoiled(text) {
-		return api.File{}, fmt.Errorf("%w: names and paths in a call to a daemon must be UTF-8", api.ErrInvalid)
-	}
-	head := ascii(string(text))
 	if len(head) > wire.MaxRequestHeader {
 		return api.File{}, fmt.Errorf("%w: a path of %d bytes is too long", api.ErrInvalid, len(r.Path))
 	}
@@ -47,23 +43,6 @@ func (c *Client) PutFile(ctx context.Context, r api.PutFileRequest, body io.Read
 			return api.File{}, ctx.Err()
 		}
 	}
-}
-
-// ascii escapes what is not ASCII in JSON.
-func ascii(text string) string {
-	var out strings.Builder
-	for _, c := range text {
-		switch {
-		case c < 0x80:
-			out.WriteRune(c)
-		case c > 0xffff:
-			a, b := utf16.EncodeRune(c)
-			fmt.Fprintf(&out, `\u%04x\u%04x`, a, b)
-		default:
-			fmt.Fprintf(&out, `\u%04x`, c)
-		}
-	}
-	return out.String()
 }
 
 // putOnce makes the call; begun tells whether something of body was read.

@@ -22,6 +22,8 @@ const (
 	idleLimit = wire.IdleWait / 3
 	// maxHead bounds the head of a response, in bytes.
 	maxHead = 1 << 20
+	// connBuffer is that of a connection, in bytes. A trailer must fit in it.
+	connBuffer = wire.MaxResultHeader + 8<<10
 )
 
 // transport is an http.RoundTripper over the socket of a home. It takes the place of http.Transport, whose two
@@ -104,7 +106,7 @@ func (t *transport) take(ctx context.Context) (*conn, error) {
 	}
 	t.peer.Store(int64(listener(nc)))
 	head := &io.LimitedReader{R: nc}
-	return &conn{Conn: nc, head: head, r: bufio.NewReader(head)}, nil
+	return &conn{Conn: nc, head: head, r: bufio.NewReaderSize(head, connBuffer)}, nil
 }
 
 // alive reports whether the daemon has neither closed an idle connection nor sent what was not asked for.

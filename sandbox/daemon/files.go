@@ -81,7 +81,7 @@ func (s *server) fileRoutes(add func(call string, h http.HandlerFunc)) {
 	add(wire.CallGetFile, handle(s, func(
 		ctx context.Context, r sandbox.GetFileRequest, out *stream,
 	) (sandbox.File, error) {
-		return h.GetFile(ctx, r, dataWriter{out})
+		return h.GetFile(ctx, r, out.data())
 	}))
 	add(wire.CallPutFile, handle(s, func(
 		ctx context.Context, r putFileRequest, _ *stream,

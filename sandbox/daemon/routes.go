@@ -68,7 +68,7 @@ func (s *server) routes() *http.ServeMux {
 		return wire.None{}, h.Files(ctx, r, func(f sandbox.File) error { return out.send(wire.Frame{File: &f}) })
 	}))
 	add(wire.CallRead, handle(s, func(ctx context.Context, r sandbox.FilesRequest, out *stream) (sandbox.File, error) {
-		return h.ReadFile(ctx, r, dataWriter{out})
+		return h.ReadFile(ctx, r, out.data())
 	}))
 	add(wire.CallEvents, handle(s, func(ctx context.Context, r sandbox.EventsRequest, out *stream) (wire.None, error) {
 		return wire.None{}, h.Events(ctx, r, func(e sandbox.Event) error { return out.send(wire.Frame{Event: &e}) })
@@ -157,17 +157,6 @@ func (s *server) routes() *http.ServeMux {
 	mux.Handle("/", http.NotFoundHandler()) // front answers before that
 	s.mux = mux
 	return mux
-}
-
-// dataWriter sends what is written to it.
-type dataWriter struct{ out *stream }
-
-// Write implements io.Writer.
-func (w dataWriter) Write(p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	return len(p), w.out.send(wire.Frame{Data: p})
 }
 
 // plain is a method without progress.

@@ -262,110 +262,6 @@ func (s *server) begin() bool {
 	return true
 }
 
-// stream writes the lines of one response.
-type stream struct {
-	mu  lockorder.Mutex[lockorder.DaemonStream]
-	out *json.Encoder // guarded by mu
-	ctl *http.ResponseController
-
-	begin func(error) // sets the status of an answer that an error begins; nil: it is 200
-	sent  bool        // guarded by mu: a line was sent
-	lines bool        // guarded by mu: a part of the result was sent
-
-	news   chan sandbox.Progress // of capacity 1: progress that is not written yet
-	ended  chan struct{}         // closed when the call has ended
-	writer sync.WaitGroup        // of news
-}
-
-func newStream(w http.ResponseWriter) *stream {
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	return &stream{
-		out: json.NewEncoder(w), ctl: http.NewResponseController(w),
-		news: make(chan sandbox.Progress, 1), ended: make(chan struct{}),
-	}
-}
-
-// endProgress is called once when the call has ended, before its result is sent.
-func (s *stream) endProgress() {
-	close(s.ended)
-	s.writer.Wait()
-}
-
-// writeProgress writes news until the call has ended.
-func (s *stream) writeProgress() {
-	for ended := false; !ended; {
-		select {
-		case p := <-s.news:
-			_ = s.send(wire.Frame{Progress: &p}) // a client that is gone cancels the call
-		case <-s.ended:
-			ended = true
-		}
-	}
-	select {
-	case p := <-s.news:
-		_ = s.send(wire.Frame{Progress: &p}) // as above
-	default:
-	}
-}
-
-// send writes a line at once.
-func (s *stream) send(f wire.Frame) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writeLocked(f); err != nil {
-		return err
-	}
-	return s.ctl.Flush()
-}
-
-// write writes a line, which goes with what follows: the end of a short answer in one piece.
-func (s *stream) write(f wire.Frame) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.writeLocked(f)
-}
-
-// writeLocked writes a line. The caller holds mu.
-func (s *stream) writeLocked(f wire.Frame) error {
-	s.lines = s.lines || f.Progress == nil && f.Result == nil && f.Error == nil
-	if !s.sent && f.Error != nil && s.begin != nil {
-		s.begin(f.Error)
-	}
-	s.sent = true
-	return s.out.Encode(f)
-}
-
-// delivered reports whether the client has a part of the result.
-func (s *stream) delivered() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lines
-}
-
-// progress passes a call's progress on, at most ten times a second and whenever the stage changes. Whatever works does
-// not wait for the client: if that is slow, it gets the newest only.
-func (s *stream) progress() func(sandbox.Progress) {
-	s.writer.Go(s.writeProgress)
-	var (
-		mu   lockorder.Mutex[lockorder.DaemonProgress]
-		last sandbox.Progress
-		when time.Time
-	)
-	return func(p sandbox.Progress) {
-		mu.Lock()
-		defer mu.Unlock()
-		if p.Stage == last.Stage && time.Since(when) < 100*time.Millisecond {
-			return
-		}
-		last, when = p, time.Now()
-		select {
-		case <-s.news: // older
-		default:
-		}
-		s.news <- p
-	}
-}
-
 // handle makes a call's handler of a function that takes the decoded request.
 func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *stream) (Res, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -404,6 +300,7 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			defer cancel()
 			defer context.AfterFunc(s.until(req), cancel)()
 			defer s.enter(who.call(r.Header.Get(wire.CallHeader)), cancel)()
+			out.asIs = r.Header.Get("Accept") == wire.RawType
 			return fn(caller.With(who.during(ctx), x.caller), req, out)
 		}()
 		if err != nil {

@@ -147,13 +147,6 @@ func Route(call string) string { return "/v1/" + call }
 // CallHeader carries the name that a client gives to a call, by which CallCancel ends it.
 const CallHeader = "Snapfs-Call"
 
-// RequestHeader has the request of CallPutFile, in JSON: the body of the HTTP request is that of the file. Its texts are in
-// ASCII, what is not is escaped.
-const RequestHeader = "Snapfs-Request"
-
-// MaxRequestHeader is how long the request in that header may be.
-const MaxRequestHeader = 14 << 10
-
 // CancelRequest names the call to end.
 type CancelRequest struct {
 	Call string `json:"call"`
