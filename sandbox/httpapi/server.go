@@ -70,6 +70,7 @@ func New(service Service, o Options) *Server {
 	s.addTemplates()
 	s.addAbsent()
 	s.addNative()
+	s.addStates()
 	s.addDocument()
 	return s
 }

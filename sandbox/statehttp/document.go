@@ -52,10 +52,7 @@ func (s *server) list(x *exchange) error {
 	for _, d := range page.Documents {
 		ids = append(ids, d.ID)
 	}
-	return answer(x.w, http.StatusOK, struct {
-		IDs  []string `json:"snapshotIds"`
-		More bool     `json:"more"`
-	}{ids, page.More})
+	return answer(x.w, http.StatusOK, IDPage{ids, page.More})
 }
 
 // tied answers with the documents that are tied to a snapshot.

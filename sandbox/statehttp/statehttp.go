@@ -37,46 +37,39 @@ type server struct {
 func New(a api.Documents) http.Handler {
 	s := &server{api: a, large: places.New(largeAtOnce)}
 	mux := http.NewServeMux()
-	s.route(mux, scopePath+"/snapshots", methods{"GET": {"list documents", api.ScopeRead, s.list}})
-	s.route(mux, scopePath+"/snapshots/{id}", methods{
-		"GET":    {"load a document", api.ScopeRead, s.load},
-		"PUT":    {"save a document", api.ScopeSnapshots, s.save},
-		"DELETE": {"delete a document", api.ScopeSnapshots, s.remove},
-	})
-	s.route(mux, scopePath+"/manifest", methods{
-		"GET": {"load a manifest", api.ScopeRead, s.loadManifest},
-		"PUT": {"save a manifest", api.ScopeSnapshots, s.saveManifest},
-	})
-	s.route(mux, sessionsPath+"/{agent}", methods{"DELETE": {"delete documents", api.ScopeSnapshots, s.removeAll}})
-	s.route(mux, documentsPath, methods{"GET": {"list documents", api.ScopeRead, s.tied}})
+	paths := map[string]methods{}
+	for _, o := range Operations() {
+		if paths[o.Path] == nil {
+			paths[o.Path] = methods{}
+		}
+		paths[o.Path][o.Method] = o
+	}
+	for path, all := range paths {
+		s.route(mux, path, all)
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, fmt.Errorf("%w: route %s", api.ErrNotFound, api.Quoted(r.URL.Path)))
 	})
 	return mux
 }
 
-// call is what a method of a route does.
-type call struct {
-	name  string
-	scope api.Scope
-	run   func(x *exchange) error
-}
-
-type methods map[string]call
+// methods are the calls of a path.
+type methods map[string]Operation
 
 // exchange is one request with its answer.
 type exchange struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	caller *caller.Caller
-	query  url.Values // without what every call takes
+	call   Operation
+	query  url.Values // of which nothing was taken yet
 	access api.AgentSessionRequest
 }
 
 // route has the methods of a path answered.
 func (s *server) route(mux *http.ServeMux, path string, all methods) {
 	mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-		c, ok := all[r.Method]
+		o, ok := all[r.Method]
 		if !ok {
 			for m := range all {
 				w.Header().Add("Allow", m)
@@ -84,10 +77,10 @@ func (s *server) route(mux *http.ServeMux, path string, all methods) {
 			refuse(w, http.StatusMethodNotAllowed, fmt.Errorf("%w: method %s", api.ErrInvalid, api.Quoted(r.Method)))
 			return
 		}
-		x := &exchange{w: w, r: r, caller: caller.From(r.Context())}
-		err := x.enter(c)
+		x := &exchange{w: w, r: r, caller: caller.From(r.Context()), call: o}
+		err := x.enter()
 		if err == nil {
-			err = x.caller.Tell(c.name, c.run(x))
+			err = x.caller.Tell(o.ID, o.run(s, x))
 		}
 		if err != nil {
 			fail(w, err)
@@ -96,8 +89,8 @@ func (s *server) route(mux *http.ServeMux, path string, all methods) {
 }
 
 // enter finds out who asks, and whether it may.
-func (x *exchange) enter(c call) (err error) {
-	if err := x.caller.Need(c.name, c.scope); err != nil {
+func (x *exchange) enter() (err error) {
+	if err := x.caller.Need(x.call.ID, x.call.Scope); err != nil {
 		return err
 	}
 	if x.query, err = url.ParseQuery(x.r.URL.RawQuery); err != nil {
@@ -122,8 +115,12 @@ func Large(r *http.Request) bool { return r.ContentLength < 0 || r.ContentLength
 // Refuse answers a request that does not get to the handler.
 func Refuse(w http.ResponseWriter, _ *http.Request, status int, e *wire.Error) { refuse(w, status, e) }
 
-// take gives a parameter of the query, "" if it is not there.
+// take gives a parameter of the query, "" if it is not there, or not one of the call.
 func (x *exchange) take(name string) string {
+	is := func(p Parameter) bool { return p.Name == name }
+	if !slices.ContainsFunc(x.call.Query, is) && !slices.ContainsFunc(CommonQuery(), is) {
+		return ""
+	}
 	value := x.query.Get(name)
 	if len(x.query[name]) == 1 {
 		delete(x.query, name) // one that is there twice is not known
