@@ -34,7 +34,7 @@ func deadly(t *testing.T, dir string) (command string) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay"), overlay, 0o600))
 	command = filepath.Join(dir, "snapfs")
-	shell(t, soon, "../..", `CGO_ENABLED=0 go build -overlay "$1/overlay" -o "$1/snapfs-engine" ./cmd/snapfs; cp "$2" "$1/snapfs"`, dir, snapfs)
+	shell(t, 10*time.Minute, "../..", `CGO_ENABLED=0 go build -overlay "$1/overlay" -o "$1/snapfs-engine" ./cmd/snapfs; cp "$2" "$1/snapfs"`, dir, snapfs)
 	return command
 }
 

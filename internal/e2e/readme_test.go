@@ -35,7 +35,7 @@ func TestDemo(t *testing.T) {
 func TestExample(t *testing.T) {
 	h := newHome(t)
 	tree(t, h.makeDir("src"))
-	r := process(t, 2*time.Minute, ".", h.env, "bash", "-c", `umask 077; exec go run ../../examples/branches "$1"`, "script", h.path("src"))
+	r := process(t, 10*time.Minute, ".", h.env, "bash", "-c", `umask 077; exec go run ../../examples/branches "$1"`, "script", h.path("src"))
 	require.Zero(t, r.code, "%s%s", tail(r.out), tail(r.err))
 	require.Contains(t, r.out, "A left.txt")
 	require.Contains(t, r.out, "A right.txt")
