@@ -171,7 +171,7 @@ func (p *process) owns(c *conn) error {
 	if p.owner == nil || p.owner.conn != c {
 		return fmt.Errorf("%w: this connection has not the role of the daemon", ErrRefused)
 	}
-	p.owner.deadline = time.Now().Add(startWait) // it goes on
+	p.owner.deadline = time.Now().Add(startWaits(p.owner.doing)) // it goes on
 	return nil
 }
 

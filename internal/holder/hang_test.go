@@ -118,7 +118,7 @@ func TestGiveUpHanging(t *testing.T) {
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	eventually(t, "a daemon that hangs", func() bool { return len(lines(home, "hangs")) == 1 })
+	eventually(t, "a daemon that hangs", func() bool { return len(lines(home, "hung")) == 1 })
 	s, err := Ask(t.Context(), home)
 	if err != nil || s.Doing != "hanging" || s.Ready || s.Since.IsZero() {
 		t.Errorf("%+v, %v", s, err)

@@ -46,6 +46,9 @@ const (
 // wait for it.
 var startWait = 2 * time.Minute
 
+// startWaits is startWait for a daemon that does this, for tests.
+var startWaits = func(string) time.Duration { return startWait }
+
 // owner is the process that has the role of the daemon.
 type owner struct {
 	recipe
@@ -262,9 +265,9 @@ func (p *process) fate(d Death) {
 // late says why a daemon was killed that did not come to serve.
 func (o *owner) late() string {
 	if o.doing == "" {
-		return fmt.Sprintf("it did nothing for %v", startWait)
+		return fmt.Sprintf("it did nothing for %v", startWaits(""))
 	}
-	return fmt.Sprintf("it made no progress for %v: %s", startWait, o.doing)
+	return fmt.Sprintf("it made no progress for %v: %s", startWaits(o.doing), o.doing)
 }
 
 // died is the end of a daemon that has not said a word. How a child ended is known already.
@@ -425,7 +428,7 @@ func (p *process) grantTo(pid int) bool {
 			continue
 		}
 		p.untold = true
-		p.owner = &owner{recipe: recipe{r.Start, c.exe}, conn: c, pid: c.pid, pidfd: pidfd, deadline: time.Now().Add(startWait)}
+		p.owner = &owner{recipe: recipe{r.Start, c.exe}, conn: c, pid: c.pid, pidfd: pidfd, deadline: time.Now().Add(startWaits(""))}
 		p.awaited, p.maker = false, nil
 		c.exe = -1
 		p.due = time.Time{}
@@ -449,6 +452,7 @@ func distance(a, b int) int {
 // starting notes what a daemon does that does not serve yet.
 func (p *process) starting(what string) {
 	p.owner.doing = strings.ToValidUTF8(what[:min(len(what), maxDoing)], "")
+	p.owner.deadline = time.Now().Add(startWaits(p.owner.doing))
 }
 
 // ready notes that the daemon serves, and unless they are untold yet, that it has noted the deaths before it.
