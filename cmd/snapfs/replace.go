@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/holder"
 	"snapfs/sandbox"
 	"snapfs/sandbox/api/wire"
 	"snapfs/sandbox/client"
@@ -77,6 +78,9 @@ func (s *service) takeRole(ctx context.Context) error {
 	if err := s.mayReplace(pid); err != nil {
 		return err
 	}
+	if err := s.mayJoin(ctx); err != nil {
+		return err
+	}
 	s.log.Info("asks the daemon to leave", "pid", pid, "version", c.DaemonVersion())
 	return s.takePlace(ctx, c, pid)
 }
@@ -130,6 +134,14 @@ func (s *service) mayReplace(pid int) error {
 	}
 	if s.logFile != nil {
 		return s.logFile.test()
+	}
+	return nil
+}
+
+// mayJoin refuses to take the place of a daemon whose holder does not understand this program: it could not go on with anything.
+func (s *service) mayJoin(ctx context.Context) error {
+	if _, err := holder.Ask(ctx, s.Home); errors.Is(err, holder.ErrRefused) {
+		return fmt.Errorf("%w: home %s: %w: stop its daemon with the command that was installed with it", sandbox.ErrUnavailable, s.Home, err)
 	}
 	return nil
 }

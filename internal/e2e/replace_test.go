@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -351,4 +352,39 @@ func TestReplaceKilled(t *testing.T) {
 			h.ok("stop")
 		})
 	}
+}
+
+// TestReplaceHolder: a daemon is not asked to leave where its holder does not understand the program that is to take its place.
+func TestReplaceHolder(t *testing.T) {
+	h := newHome(t)
+	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
+	pid := h.pid()
+	socket := filepath.Join(h.dir, "holder.sock")
+	require.NoError(t, os.Rename(socket, socket+".own"))
+	other, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	require.NoError(t, err)
+	go func() { // ends with the listener
+		for {
+			c, err := other.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 1<<16))
+			_, _ = c.Write([]byte(`{"seq":1,"error":"refused by the holder: this holder speaks versions 8 to 9 of its protocol","class":"refused"}`))
+			_, _ = c.Read(make([]byte, 1)) // its end
+			_ = c.Close()
+		}
+	}()
+	why := "speaks versions 8 to 9 of its protocol"
+	for _, force := range [][]string{nil, {"--force"}} {
+		code, said := h.replace(force...).code(t)
+		require.Equal(t, 7, code, said)
+		require.Contains(t, said, why)
+		require.NotContains(t, said, "asks the daemon to leave")
+	}
+	h.fails(7, why, "upgrade", "--force")
+	require.NoError(t, other.Close())
+	require.NoError(t, os.Rename(socket+".own", socket))
+	require.Equal(t, pid, h.pid())
+	h.write("ws/file", "text")
 }

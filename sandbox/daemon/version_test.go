@@ -20,7 +20,7 @@ func TestOtherCommands(t *testing.T) {
 		{"", `{"result":`}, // before versions were told
 		{"1-9", `{"result":`},
 		{"8-9", `the daemon is of version ` + testVersion + `, this command of version v9: they do not understand each other: ` +
-			`'snapfs upgrade' of the newer version replaces the daemon`},
+			`stop the daemon with the command that was installed with it`},
 	} {
 		conn, err := net.Dial("unix", filepath.Join(dir, sandbox.SocketName))
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"snapfs/internal/holder"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/api/wire"
 	"snapfs/sandbox/client"
@@ -75,6 +76,10 @@ func (a *app) upgrade(cmd *cobra.Command, force bool) (upgrade, error) {
 	}
 	if text, err := exec.CommandContext(ctx, program, "version").CombinedOutput(); err != nil {
 		return upgrade{}, errors.Join(fmt.Errorf("%s does not run: %w: %s", program, err, text), c.Close())
+	}
+	if _, err := a.askHolder(ctx); errors.Is(err, holder.ErrRefused) {
+		return upgrade{}, errors.Join(failure(api.ErrUnavailable, "%v: the new version could not go on with the mounts: stop the daemon "+
+			"with the command that was installed with it", err), c.Close())
 	}
 	a.remains = "the daemon may be ending; the next verb starts it"
 	meter := a.newMeter()

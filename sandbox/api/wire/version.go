@@ -61,8 +61,11 @@ func (e *VersionError) Error() string {
 		what = "they do not understand each other"
 	}
 	do := "'snapfs upgrade' of the newer version replaces the daemon"
-	if !e.DaemonOlder {
+	switch {
+	case !e.DaemonOlder:
 		do = "use the command that was installed with the daemon"
+	case e.What == "": // it cannot be told to make room
+		do = "stop the daemon with the command that was installed with it"
 	}
 	return fmt.Sprintf("%v: the daemon is of version %s, this command of version %s: %s: %s",
 		api.ErrUnavailable, orUnknown(e.Daemon), orUnknown(e.Command), what, do)
