@@ -205,21 +205,24 @@ func (p killedProgram) run(t *testing.T, seed uint64, most time.Duration, end fu
 		}
 		return strings.TrimSpace(r.out)
 	}
-	step("prepare", out, p.prepare, soon)
+	step("prepare", out, p.prepare, p.patience())
 	h.ok(append([]string{"up", "ws", h.path("ws"), "--transport", "dev"}, p.options...)...)
 	killer := startKiller(h, seed, meanKill, end)
 	var stalls string
 	asking := make(chan struct{})
 	go func() {
 		defer close(asking)
-		stalls = step("stalls", h.tmp, `python3 "$TOOLS/stalls.py" ws "`+asked+`"`, most+soon)
+		stalls = step("stalls", h.tmp, `python3 "$TOOLS/stalls.py" ws "`+asked+`"`, most+p.patience())
 	}()
-	time.AfterFunc(most, func() { _ = os.WriteFile(stop, nil, 0o600) })
-	did := step("work", h.path("ws"), p.work, most+soon)
+	time.AfterFunc(most, func() {
+		killer.stop() // what it has begun may take as long as all before where others want the processors, too
+		_ = os.WriteFile(stop, nil, 0o600)
+	})
+	did := step("work", h.path("ws"), p.work, most+p.patience())
 	kills := killer.end()
 	require.NoError(t, os.WriteFile(asked, nil, 0o600))
 	<-asking
-	step("check", h.path("ws"), p.check, soon)
+	step("check", h.path("ws"), p.check, p.patience())
 	waits := numbers(t, stalls)
 	t.Logf("%d kills; milliseconds that answers took: %v; %s", kills, waits, tail(did))
 	require.Positive(t, kills)
@@ -233,6 +236,15 @@ func (p killedProgram) run(t *testing.T, seed uint64, most time.Duration, end fu
 	// Over --writeback the kernel writes late, with or without kills, and the host's time is that of the write.
 	late := slices.Contains(p.options, "writeback")
 	same(t, "mounted again", tree, walk(t, h.path("ws")), treewalk.Options{IgnoreMtime: late})
+}
+
+// patience bounds how long a step takes beside the time for which it is to work: a program ends when it has done what it is at,
+// once at least, such as a build of everything.
+func (p killedProgram) patience() time.Duration {
+	if p.long {
+		return time.Hour
+	}
+	return soon
 }
 
 // numbers are those of a text, sorted.
