@@ -3,6 +3,7 @@ package fs
 import (
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -25,8 +26,10 @@ type adapter struct {
 	m                  *Mount    // nil without one, in tests
 	writeback          bool      // the kernel collects writes
 	removals           removals
-	requests           *livestate.Requests // nil: nothing is noted. Set before the first request
-	refused            func(Refused)       // as Options.Refused
+	// forgotten is Mount.forgotten; nil: nobody can be asked.
+	forgotten func([]layers.NodeID, time.Duration) bool
+	requests  *livestate.Requests // nil: nothing is noted. Set before the first request
+	refused   func(Refused)       // as Options.Refused
 }
 
 func newAdapter(o *layers.Overlay, log *slog.Logger) *adapter {

@@ -73,6 +73,15 @@ func (a *adapter) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint3
 }
 
 func (a *adapter) write(h *fuse.InHeader, off uint64, flags uint32, data []byte) (uint32, fuse.Status) {
+	r := a.room()
+	n, st := a.writeOnce(h, off, flags, data)
+	for st == fuse.Status(unix.ENOSPC) && r.wait() {
+		n, st = a.writeOnce(h, off, flags, data)
+	}
+	return n, st
+}
+
+func (a *adapter) writeOnce(h *fuse.InHeader, off uint64, flags uint32, data []byte) (uint32, fuse.Status) {
 	var killFor *layers.Caller
 	if flags&fuse.WRITE_KILL_SUIDGID != 0 {
 		c := caller(h, 0)
@@ -111,7 +120,9 @@ func (a *adapter) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status
 	if err := a.killPriv(&in.InHeader, layers.NodeID(in.NodeId)); err != nil {
 		return a.status(err)
 	}
-	return a.status(a.on(&in.InHeader).Fallocate(layers.NodeID(in.NodeId), in.Mode, int64(in.Offset), int64(in.Length)))
+	return a.status(triedOnly(a, func() error {
+		return a.on(&in.InHeader).Fallocate(layers.NodeID(in.NodeId), in.Mode, int64(in.Offset), int64(in.Length))
+	}))
 }
 
 // maxCopy bounds one COPY_FILE_RANGE, whose answer holds 32 bits; the kernel asks again for the rest.
@@ -122,8 +133,10 @@ func (a *adapter) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (ui
 	if err := a.killPriv(&in.InHeader, layers.NodeID(in.NodeIdOut)); err != nil {
 		return 0, a.status(err)
 	}
-	n, err := a.o.CopyRange(layers.NodeID(in.NodeId), int64(in.OffIn), layers.NodeID(in.NodeIdOut), int64(in.OffOut),
-		int64(min(in.Len, maxCopy)))
+	n, err := tried(a, func() (int64, error) {
+		return a.o.CopyRange(layers.NodeID(in.NodeId), int64(in.OffIn), layers.NodeID(in.NodeIdOut), int64(in.OffOut),
+			int64(min(in.Len, maxCopy)))
+	})
 	if err != nil {
 		return 0, a.status(err)
 	}

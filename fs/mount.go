@@ -157,7 +157,7 @@ func newMount(point *mountpoint.Mountpoint, dev uint64, fd int, opts Options) (_
 func (m *Mount) handle(c *transport.Conn, raw fuse.RawFileSystem, opts Options, ring bool) transport.Handler {
 	m.conn = c
 	if a, ok := raw.(*adapter); ok {
-		a.m, a.writeback = m, opts.Writeback
+		a.m, a.writeback, a.forgotten = m, opts.Writeback, m.forgotten
 	}
 	return newHandler(raw, opts, ring)
 }

@@ -105,7 +105,11 @@ func (a *adapter) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrO
 	if s.Valid == 0 && a.strips(in) {
 		s.Valid = layers.KillPriv
 	}
+	r := a.room()
 	at, err := a.on(&in.InHeader).SetAttr(caller(&in.InHeader, 0), node, s)
+	for r.comes(err) {
+		at, err = a.on(&in.InHeader).SetAttr(caller(&in.InHeader, 0), node, s)
+	}
 	if err != nil {
 		return a.status(err)
 	}

@@ -59,12 +59,12 @@ func (a *adapter) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, 
 			return a.status(err)
 		}
 	}
-	return a.status(a.on(&in.InHeader).SetXattr(node, name, data, int(in.Flags)))
+	return a.status(triedOnly(a, func() error { return a.on(&in.InHeader).SetXattr(node, name, data, int(in.Flags)) }))
 }
 
 // RemoveXAttr removes one attribute.
 func (a *adapter) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	err := a.on(h).RemoveXattr(layers.NodeID(h.NodeId), name)
+	err := triedOnly(a, func() error { return a.on(h).RemoveXattr(layers.NodeID(h.NodeId), name) })
 	if err == nil && name == capability {
 		a.removals.removes(h)
 	}

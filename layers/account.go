@@ -28,6 +28,7 @@ type Account struct {
 	on      atomic.Bool   // something is counted
 	known   atomic.Bool   // used is what the host has; else it was noted before a crash, or is the sum of changes
 	turns   atomic.Uint64 // counts those of on
+	freed   atomic.Uint64 // counts changes that have given something back
 	changes atomic.Uint64 // counts those of used
 	seals   atomic.Uint64 // counts uppers that have become layers, or were given up
 }
@@ -92,6 +93,9 @@ func (a *Account) count(u Usage) {
 	if u != (Usage{}) {
 		a.used.add(u)
 		a.changes.Add(1)
+	}
+	if u.Bytes < 0 || u.Inodes < 0 {
+		a.freed.Add(1)
 	}
 }
 

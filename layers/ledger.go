@@ -17,6 +17,8 @@ import (
 type ledger struct {
 	mu lockorder.Mutex[lockorder.Ledger]
 	m  map[*node]tally // guarded by mu
+	// Those of m that have lost their last name; guarded by mu.
+	nameless map[*node]struct{}
 	// What was counted before the upper was replaced, until carryNameless has taken what goes along; guarded by mu.
 	before map[*node]tally
 	turn   uint64 // of the account, from which all of this is; guarded by mu
@@ -27,7 +29,7 @@ func (o *Overlay) lockLedger() *ledger {
 	l := &o.ledger
 	l.mu.Lock()
 	if turn := o.opts.Account.turns.Load(); l.turn != turn {
-		l.turn, l.m, l.before = turn, nil, nil
+		l.turn, l.m, l.nameless, l.before = turn, nil, nil, nil
 	}
 	return l
 }
@@ -78,6 +80,14 @@ func (l *ledger) putLocked(n *node, c tally) {
 		l.m = map[*node]tally{}
 	}
 	l.m[n] = c
+	if !c.last {
+		delete(l.nameless, n)
+		return
+	}
+	if l.nameless == nil {
+		l.nameless = map[*node]struct{}{}
+	}
+	l.nameless[n] = struct{}{}
 }
 
 // countAfter counts what a change has made of an inode of the upper, n at p.
@@ -136,7 +146,7 @@ func (o *Overlay) countLast(n *node, p location) {
 	defer l.mu.Unlock()
 	if c, ok := l.learnLocked(n, p); ok {
 		c.last = true
-		l.m[n] = c
+		l.putLocked(n, c)
 	}
 }
 
@@ -149,7 +159,7 @@ func (o *Overlay) countNamed(n *node) {
 	defer l.mu.Unlock()
 	if c, ok := l.m[n]; ok {
 		c.last = false
-		l.m[n] = c
+		l.putLocked(n, c)
 	}
 }
 
@@ -173,6 +183,7 @@ func (o *Overlay) countGone(n *node) {
 		c.last = true // it was changed since
 	}
 	delete(l.m, n)
+	delete(l.nameless, n)
 	delete(l.before, n)
 	l.mu.Unlock()
 	switch {
@@ -221,7 +232,7 @@ func (o *Overlay) countAnew(sealed bool) {
 		return
 	}
 	l := o.lockLedger()
-	l.before, l.m = l.m, nil
+	l.before, l.m, l.nameless = l.m, nil, nil
 	l.mu.Unlock()
 	was := a.used.get()
 	var now Usage

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"cmp"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,4 +100,72 @@ func TestReserve(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, n, int64(4<<20), "the reserve is left")
 	shell(t, soon, greedy, `dd if=/dev/zero of=fill bs=128k count=100 conv=notrunc 2> /dev/null; rm fill; head -c 10000000 /dev/zero > again`)
+}
+
+// quotaRoundsEnv is how often TestQuotaRefilled fills a workspace.
+const quotaRoundsEnv = "SNAPFS_QUOTA_ROUNDS"
+
+// TestQuotaRefilled fills a workspace to its limit again and again, and removes what it has filled it with: there is room for as
+// much at once, as in any file system. What is lacking is said soon, also where files without a name are open.
+func TestQuotaRefilled(t *testing.T) {
+	h := newHome(t)
+	at := h.makeDir("m")
+	h.ok("up", "w", at, "--transport", "dev", "--size", "4M", "--inodes", "40")
+	rounds := cmp.Or(os.Getenv(quotaRoundsEnv), "30")
+	out := shell(t, 10*time.Minute, at, `exec python3 - "$1" <<'END'
+import errno, os, statistics, sys, time
+block = bytes(64 << 10)
+def put(name, size):
+    fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    try:
+        while size > 0:
+            size -= os.write(fd, block[:min(size, len(block))])
+    finally:
+        os.close(fd)
+def full(name):
+    begin = time.monotonic()
+    try:
+        put(name, 8 << 20)
+    except OSError as e:
+        assert e.errno == errno.ENOSPC, e
+        return time.monotonic() - begin
+    raise SystemExit("no limit")
+size = 3 << 20
+kept = []
+for i in range(int(sys.argv[1])):
+    put("f", size)
+    for k in range(30):
+        os.mkdir(f"d{k}")
+    if i % 3 == 0:
+        fd = os.open("f", os.O_RDONLY)
+        os.unlink("f")
+        os.close(fd)
+    elif i % 3 == 1:
+        os.truncate("f", 0)
+        os.unlink("f")
+    else:
+        if os.fork() == 0:
+            os.open("f", os.O_RDONLY)
+            os.unlink("f")
+            os._exit(0)
+        assert os.wait()[1] == 0
+    for k in range(30):
+        os.rmdir(f"d{k}")
+held = os.open("held", os.O_CREAT | os.O_WRONLY)
+os.write(held, block)
+os.unlink("held")
+full("rest")
+fd = os.open("rest", os.O_WRONLY | os.O_APPEND)
+waits = []
+for i in range(20):
+    begin = time.monotonic()
+    try:
+        os.write(fd, block)
+        raise SystemExit("no limit")
+    except OSError as e:
+        assert e.errno == errno.ENOSPC, e
+    waits.append(time.monotonic() - begin)
+print(f"refused within {statistics.median(waits) * 1000:.1f} ms, {max(waits) * 1000:.1f} ms at most")
+END`, rounds)
+	t.Log(strings.TrimSpace(out))
 }
