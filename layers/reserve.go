@@ -16,9 +16,12 @@ import (
 // end gets a third of the tight zone, and the others can go on.
 //
 // While the host is calm, growth is only summed up, until the host is asked again.
+//
+// Of a host that is nearly full as it is, less is reserved: a quarter of what is free, as long as that suffices for what the
+// store writes to put records away. It becomes more when more is free.
 type Reserve struct {
 	dir    string // immutable
-	least  Usage  // immutable; no inodes: the host has no bound
+	least  amount // what is reserved; no inodes: the host has no bound. It never becomes less.
 	budget atomic.Int64
 	tight  atomic.Bool
 	epoch  atomic.Uint64 // counts the times that the host was calm again
@@ -35,6 +38,10 @@ const (
 	reserveShare  = 64
 	reserveMost   = 1 << 30
 	reserveInodes = 1 << 16
+	// freeShare-th of what is free is reserved at most, but leastBytes and leastInodes in any case.
+	freeShare   = 4
+	leastBytes  = 64 << 20
+	leastInodes = 1 << 12
 	// reserveStep is by how much overlays may grow at most before the host is asked again.
 	reserveStep = 64 << 20
 )
@@ -46,17 +53,18 @@ func NewReserve(dir string) (*Reserve, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.least = leastOf(&st)
+	r.least.set(leastOf(&st))
 	return r, nil
 }
 
 // leastOf is the reserve of a file system. Of what that does not tell, nothing is kept.
 func leastOf(st *unix.Statfs_t) (u Usage) {
+	free := freeOf(st)
 	if tells(st.Bavail, st.Blocks) {
-		u.Bytes = min(bytesOf(st.Blocks, st.Frsize)/reserveShare, reserveMost)
+		u.Bytes = min(bytesOf(st.Blocks, st.Frsize)/reserveShare, reserveMost, max(free.Bytes/freeShare, leastBytes))
 	}
 	if tells(st.Ffree, st.Files) {
-		u.Inodes = int64(min(st.Files/reserveShare, reserveInodes))
+		u.Inodes = min(int64(min(st.Files/reserveShare, reserveInodes)), max(free.Inodes/freeShare, leastInodes))
 	}
 	return u
 }
@@ -95,13 +103,22 @@ func (r *Reserve) ask() (st unix.Statfs_t, err error) {
 // asBytes is what an amount counts in a budget of bytes.
 func (u Usage) asBytes() int64 { return u.Bytes + u.Inodes*pageSize }
 
-// free gives what is free.
-func (r *Reserve) free() (u Usage, ok bool) {
+// free gives what is free, and what of that is reserved.
+func (r *Reserve) free() (u, least Usage, ok bool) {
 	st, err := r.ask()
 	if err != nil {
-		return u, false
+		return u, least, false
 	}
-	return freeOf(&st), true
+	least = leastOf(&st)
+	raise(&r.least.bytes, least.Bytes)
+	raise(&r.least.inodes, least.Inodes)
+	return freeOf(&st), r.least.get(), true
+}
+
+// raise makes a number larger.
+func raise(n *atomic.Int64, to int64) {
+	for old := n.Load(); to > old && !n.CompareAndSwap(old, to); old = n.Load() {
+	}
 }
 
 // roomOver is how many bytes of what is free may be taken until the host is tight.
@@ -118,11 +135,11 @@ func (r *Reserve) calm(n int64) bool {
 	if r.budget.Add(-n) >= 0 {
 		return true
 	}
-	free, ok := r.free()
+	free, least, ok := r.free()
 	if !ok {
 		return true // the host will say
 	}
-	rest := roomOver(free, r.least)
+	rest := roomOver(free, least)
 	if rest <= 0 || n > rest {
 		r.tight.Store(true)
 		r.budget.Store(0)
@@ -140,31 +157,35 @@ func (r *Reserve) grow(c *crowd, u Usage) bool {
 	if !r.tight.Load() {
 		return true
 	}
-	free, ok := r.free()
+	free, least, ok := r.free()
 	if !ok {
 		return true
 	}
 	if e := r.epoch.Load() + 1; c.epoch.Swap(e) != e {
 		c.grown.set(Usage{})
 	}
-	has := c.grown.get().add(u)
-	if u.Bytes > 0 && has.Bytes > free.Bytes-r.least.Bytes-u.Bytes {
+	tight := Usage{tightOf(u.Bytes, free.Bytes, least.Bytes), tightOf(u.Inodes, free.Inodes, least.Inodes)}
+	has := c.grown.get().add(tight)
+	if u.Bytes > 0 && has.Bytes > free.Bytes-least.Bytes-u.Bytes {
 		return false
 	}
-	if u.Inodes > 0 && r.least.Inodes > 0 && has.Inodes > free.Inodes-r.least.Inodes-u.Inodes {
+	if u.Inodes > 0 && least.Inodes > 0 && has.Inodes > free.Inodes-least.Inodes-u.Inodes {
 		return false
 	}
-	c.grown.add(u)
+	c.grown.add(tight)
 	return true
 }
+
+// tightOf is what of a growth is taken while the host is tight: one that is large may begin before.
+func tightOf(n, free, least int64) int64 { return max(0, n-max(0, free-2*least)) }
 
 // has reports whether so many bytes are free beside the reserve.
 func (r *Reserve) has(n int64) bool {
 	if r == nil {
 		return true
 	}
-	free, ok := r.free()
-	return !ok || n <= free.Bytes-r.least.Bytes
+	free, least, ok := r.free()
+	return !ok || n <= free.Bytes-least.Bytes
 }
 
 // show takes the reserve from what is free.
@@ -172,6 +193,6 @@ func (r *Reserve) show(s *Statfs) {
 	if r == nil || s.Frsize == 0 {
 		return
 	}
-	least := uint64(r.least.Bytes) / uint64(s.Frsize)
+	least := uint64(r.least.bytes.Load()) / uint64(s.Frsize)
 	s.Bavail -= min(s.Bavail, least)
 }

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"math"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -30,5 +31,65 @@ func TestReserveUntold(t *testing.T) {
 		if rest := roomOver(free, least); rest < 1<<20 {
 			t.Errorf("%s: %+v are free, and %d may be taken", c.name, free, rest)
 		}
+	}
+}
+
+// TestReserveNearlyFull holds that of a host on which little is free only a part of that is reserved, and more when more is.
+func TestReserveNearlyFull(t *testing.T) {
+	const gib = 1 << 30
+	for _, c := range []struct {
+		blocks, free  int64 // bytes
+		files, ffree  int64
+		bytes, inodes int64 // that are reserved
+	}{
+		{1000 * gib, 100 * gib, 1 << 26, 1 << 25, gib, reserveInodes},
+		{1000 * gib, 2 * gib, 1 << 26, 1 << 17, gib / 2, 1 << 15},
+		{1000 * gib, gib / 8, 1 << 26, 5000, leastBytes, leastInodes},
+		{1000 * gib, 0, 1 << 26, 0, leastBytes, leastInodes},
+		{gib, gib / 8, 6400, 10, 16 << 20, 100}, // a small one
+	} {
+		st := unix.Statfs_t{
+			Frsize: 4096, Blocks: uint64(c.blocks / 4096), Bavail: uint64(c.free / 4096), Files: uint64(c.files), Ffree: uint64(c.ffree),
+		}
+		if got := leastOf(&st); got != (Usage{c.bytes, c.inodes}) {
+			t.Errorf("%+v: the reserve is %+v", c, got)
+		}
+	}
+	var n atomic.Int64
+	for _, to := range []int64{5, 3, 7} {
+		raise(&n, to)
+	}
+	if n.Load() != 7 {
+		t.Error(n.Load())
+	}
+}
+
+// TestReserveOneGrowth holds that of a growth that begins while the host is calm only what it takes of the tight zone is
+// weighed against what it leaves: a file that is allocated at once may be as large as one that is written bit by bit.
+func TestReserveOneGrowth(t *testing.T) {
+	for _, c := range []struct {
+		n, free, least, want int64
+	}{
+		{50, 1000, 100, 0}, {800, 1000, 100, 0}, {850, 1000, 100, 50}, {20, 200, 100, 20}, {20, 150, 100, 20}, {20, 50, 100, 20},
+	} {
+		if got := tightOf(c.n, c.free, c.least); got != c.want {
+			t.Errorf("%+v: got %d", c, got)
+		}
+	}
+	r, err := NewReserve(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, least, ok := r.free()
+	if !ok || least.Bytes == 0 || free.Bytes < 4*least.Bytes {
+		t.Skip("the host is tight, or does not tell")
+	}
+	r.tight.Store(true)
+	all := free.Bytes - 2*least.Bytes
+	if u := (Usage{Bytes: all + least.Bytes/4}); !r.grow(&crowd{}, u) {
+		t.Errorf("%+v is refused: %d are free, %d reserved", u, free.Bytes, least.Bytes)
+	}
+	if u := (Usage{Bytes: all + 3*least.Bytes/4}); r.grow(&crowd{}, u) {
+		t.Errorf("%+v is granted: %d are free, %d reserved", u, free.Bytes, least.Bytes)
 	}
 }
