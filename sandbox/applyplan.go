@@ -238,9 +238,9 @@ func (a *application) write(ctx context.Context, p *threeway.Plan, below string,
 		return err
 	}
 	defer s.Release()
-	// It counts in no account: that of the target is counted in by the overlay over the target's upper.
+	// It counts in an account of its own, for what the target may still take: in that of the target it counts when it is kept.
 	o, err := layers.New(h.uppers.Path(upper), h.uppers.Work(upper), s.Lowers(), layers.Options{
-		InoBase: uppers.InoBase(upper), WideIno: h.uppers.WideIno, Reserve: h.reserve,
+		InoBase: uppers.InoBase(upper), WideIno: h.uppers.WideIno, Reserve: h.reserve, Account: h.roomOf(a.to),
 	})
 	if err != nil {
 		return classify(fmt.Errorf("opening an upper for %s: %w", a.targetName(), lacking(err, "")))

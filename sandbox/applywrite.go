@@ -326,7 +326,12 @@ type nodeWriter struct {
 	id layers.NodeID
 }
 
-// WriteAt implements io.WriterAt.
-func (n nodeWriter) WriteAt(data []byte, off int64) (int, error) {
-	return n.o.Write(n.id, data, off, nil)
+// WriteAt implements io.WriterAt. At a limit an overlay writes less, and says why the next time.
+func (n nodeWriter) WriteAt(data []byte, off int64) (done int, err error) {
+	for done < len(data) && err == nil {
+		var k int
+		k, err = n.o.Write(n.id, data[done:], off+int64(done), nil)
+		done += k
+	}
+	return done, err
 }

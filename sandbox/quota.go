@@ -121,6 +121,25 @@ func (a *accounts) rename(old, name string) {
 
 func limitOf(q api.Quota) layers.Usage { return layers.Usage{Bytes: q.Size, Inodes: q.Inodes} }
 
+// roomOf gives an account for something new that a workspace is to keep, limited by what it may still take; nil if it has no
+// limits, or there is no workspace.
+func (h *Home) roomOf(w *catalog.Workspace) *layers.Account {
+	if w == nil || w.Quota == nil {
+		return nil
+	}
+	limit := limitOf(*w.Quota)
+	used, _ := h.accounts.look(w, h.uppers.Work(w.Upper)).Used()
+	rest := func(limit, used int64) int64 {
+		if limit == 0 {
+			return 0
+		}
+		return max(1, limit-used) // 0 would be no limit, and 1 lets nothing grow
+	}
+	acct := &layers.Account{}
+	acct.SetLimit(layers.Usage{Bytes: rest(limit.Bytes, used.Bytes), Inodes: rest(limit.Inodes, used.Inodes)})
+	return acct
+}
+
 // quotaOf is what a record has of limits.
 func quotaOf(q api.Quota) *api.Quota {
 	if q.None() {

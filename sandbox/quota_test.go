@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -46,6 +48,39 @@ func TestQuotaAndApply(t *testing.T) {
 	require.GreaterOrEqual(t, used.Bytes, int64(1<<29))
 	require.True(t, known)
 	h.uppers.Discard(upper)
+}
+
+// TestApplyWithinLimits holds that nothing is applied to a workspace that has no room for it.
+func TestApplyWithinLimits(t *testing.T) {
+	h := openTest(t, t.TempDir())
+	ctx := t.Context()
+	_, err := h.Create(ctx, CreateRequest{Name: "to"})
+	require.NoError(t, err)
+	put(t, h, "to", "base")
+	_, err = h.Fork(ctx, ForkRequest{Workspace: "to", Name: "from"})
+	require.NoError(t, err)
+	dir := h.uppers.Path(h.catalog.Workspace("from").Upper)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "big"), bytes.Repeat([]byte("text"), 1<<19), 0o644))
+	for i := range 20 {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), []byte("text"), 0o644))
+	}
+	put(t, h, "from", "last")
+	limit := func(size, inodes int64) {
+		t.Helper()
+		_, err := h.SetQuota(ctx, QuotaRequest{Workspace: "to", Size: &size, Inodes: &inodes})
+		require.NoError(t, err)
+	}
+	for _, l := range []struct{ size, inodes int64 }{{1 << 20, 0}, {0, 10}, {1, 1}} {
+		limit(l.size, l.inodes)
+		before := h.catalog.Workspace("to").Base
+		_, err = h.Apply(ctx, ApplyRequest{From: "from", To: "to"})
+		require.ErrorIs(t, err, unix.ENOSPC, "%+v", l)
+		require.Equal(t, before, h.catalog.Workspace("to").Base)
+	}
+	limit(8<<20, 100)
+	res, err := h.Apply(ctx, ApplyRequest{From: "from", To: "to"})
+	require.NoError(t, err)
+	require.Len(t, res.Changes, 22)
 }
 
 // TestQuotaAfterEarlierVersion holds that what is noted of an upper is not taken for true once a version had the home that
