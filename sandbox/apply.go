@@ -312,7 +312,7 @@ func (a *application) once(ctx context.Context, still bool) (done bool, err erro
 	}
 	defer func() {
 		if held {
-			err = errors.Join(err, h.release(l, ""))
+			err = errors.Join(err, h.release(l, nil))
 		}
 	}()
 	if l != nil && l.frozen {

@@ -126,8 +126,12 @@ func (l *mountLocation) open() error {
 
 // openCgroup finds the control group that a call names. A user must be able to freeze it without snapfs.
 func openCgroup(ctx context.Context, path string) (cgroup.Group, error) {
+	var asking []int
+	if pid := ProcessOf(ctx); pid > 0 {
+		asking = append(asking, pid)
+	}
 	if peer.From(ctx) == nil {
-		return cgroup.Open(path)
+		return cgroup.Open(path, asking...)
 	}
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%w: cgroup %s: the absolute path of its directory is needed", ErrInvalid, api.Quoted(path))
@@ -140,5 +144,5 @@ func openCgroup(ctx context.Context, path string) (cgroup.Group, error) {
 	if err != nil {
 		return "", err
 	}
-	return cgroup.Open(path)
+	return cgroup.Open(path, asking...)
 }

@@ -36,7 +36,7 @@ func (h *Home) rollbackKeeping(
 			return nil, fmt.Errorf("flushing %s: %w", name, err)
 		}
 		l.hold()
-		defer func() { err = errors.Join(err, h.release(l, "")) }()
+		defer func() { err = errors.Join(err, h.release(l, nil)) }()
 	}
 	m.held = true
 	kept, err = h.keepUnsaved(ctx, w, session, m.to)

@@ -258,7 +258,7 @@ func (h *Home) describe(w *catalog.Workspace) (Workspace, error) {
 func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 	d := Workspace{
 		ID: w.ID, Session: w.Session, Origin: w.Origin, Head: w.Head, CreatedAt: w.CreatedAt, Source: w.Source,
-		State: Unmounted, Paused: w.Paused, Cgroup: w.Cgroup, Foreign: w.IsForeign(),
+		State: Unmounted, Paused: w.Paused, Cgroup: cmp.Or(frozenFor(w).String(), w.Cgroup), Foreign: w.IsForeign(),
 		View: w.View, Labels: maps.Clone(w.Labels), Quota: h.describeQuota(w),
 	}
 	if stack, err := h.catalog.Head(w.Base, 0); err == nil { // a broken one is Check's to report

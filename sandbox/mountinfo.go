@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,6 +28,16 @@ type mountEntry struct {
 
 // mountTable lists the mounts of a mount namespace, oldest first.
 type mountTable []mountEntry
+
+// root tells the root directory of the table from others: the topmost mount at /. "" if there is none.
+func (t mountTable) root() string {
+	for _, m := range slices.Backward(t) {
+		if m.point == "/" {
+			return m.device + " " + m.root
+		}
+	}
+	return ""
+}
 
 // readMounts reads the table of this process. It asks no file system anything.
 func readMounts() (mountTable, error) { return readMountinfo("/proc/self/mountinfo") }

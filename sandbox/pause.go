@@ -23,102 +23,66 @@ const (
 	flushPoll = time.Millisecond
 )
 
-// Pause holds every change of a workspace back until Resume, over restarts, too. The processes of its control group, if
-// it has one, are frozen first; others wait at their next write. ErrConflict if it is paused.
+// Pause holds every change of a workspace back until Resume, over restarts, too. The processes of the control group that
+// is named, or else of those of the containers that have the workspace mounted, are frozen first; others wait at their
+// next write. ErrConflict if it is paused.
 func (h *Home) Pause(ctx context.Context, r PauseRequest) (Workspace, error) {
 	return h.toggle(ctx, r.Access, r.Workspace, "pause", func(ctx context.Context, w *catalog.Workspace, session string) (err error) {
 		if w.Paused {
 			return fmt.Errorf("%w: workspace %s is paused already", ErrConflict, w.ID)
 		}
-		group := w.Cgroup
-		if r.Cgroup != "" {
-			g, err := openCgroup(ctx, r.Cgroup)
-			if err != nil {
-				return err
-			}
-			group = string(g)
-		}
-		l := h.liveOf(w.ID)
-		if err := h.recordFreezing(ctx, w.ID, group); err != nil {
+		named, groups, err := h.groupsOf(ctx, w, r.Cgroup)
+		if err != nil {
 			return err
 		}
-		if err = h.stillness(ctx, l, group); err == nil {
+		l := h.liveOf(w.ID)
+		if err := h.recordFreezing(ctx, w.ID, groups); err != nil {
+			return err
+		}
+		if err = h.stillness(ctx, l, groups); err == nil {
 			h.points.At("processes frozen")
 			l.hold()
 			_, err = h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
 				next := *h.catalog.Workspace(w.ID) // its mount may have been recorded as gone meanwhile
-				next.Paused, next.Cgroup, next.Freezing = true, group, ""
+				next.Paused, next.Cgroup, next.Freezing = true, named, groups.String()
 				ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
-				ch.Events = append(ch.Events, h.event(EventPaused, w.ID, session, "", group))
+				ch.Events = append(ch.Events, h.event(EventPaused, w.ID, session, "", inOneLine(groups.String())))
 				return nil
 			})
 		}
 		if err == nil {
 			return nil
 		}
-		if thaw := h.release(l, group); thaw != nil {
+		if thaw := h.release(l, groups); thaw != nil {
 			return errors.Join(err, thaw) // the record stays: the next process that opens the home tries again
 		}
-		return errors.Join(err, h.recordFreezing(context.WithoutCancel(ctx), w.ID, ""))
+		return errors.Join(err, h.recordFreezing(context.WithoutCancel(ctx), w.ID, nil))
 	})
 }
 
-// Resume lets a paused workspace and the processes of its control group go on. ErrConflict if it is running.
+// Resume lets a paused workspace, and the processes that were frozen, go on. ErrConflict if it is running.
 func (h *Home) Resume(ctx context.Context, r RefRequest) (Workspace, error) {
 	return h.toggle(ctx, r.Access, r.Ref, "resume", func(ctx context.Context, w *catalog.Workspace, session string) error {
 		if !w.Paused {
 			return fmt.Errorf("%w: workspace %s is not paused", ErrConflict, w.ID)
 		}
+		groups := frozenFor(w)
 		_, err := h.catalog.Update(ctx, true, func(ch *catalog.Change) error {
 			next := *h.catalog.Workspace(w.ID)
-			next.Paused, next.Freezing = false, next.Cgroup
+			next.Paused, next.Freezing = false, groups.String()
 			ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
-			ch.Events = append(ch.Events, h.event(EventResumed, w.ID, session, "", next.Cgroup))
+			ch.Events = append(ch.Events, h.event(EventResumed, w.ID, session, "", inOneLine(next.Freezing)))
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		if err := h.release(h.liveOf(w.ID), w.Cgroup); err != nil {
+		if err := h.release(h.liveOf(w.ID), groups); err != nil {
 			return err
 		}
 		h.points.At("processes thawed")
-		return h.recordFreezing(context.WithoutCancel(ctx), w.ID, "")
+		return h.recordFreezing(context.WithoutCancel(ctx), w.ID, nil)
 	})
-}
-
-// recordFreezing notes which control group is about to be frozen for a running workspace, with "" that it has been
-// thawed. It is not synced: a loss of power leaves no frozen processes.
-func (h *Home) recordFreezing(ctx context.Context, name, group string) error {
-	if w := h.catalog.Workspace(name); w == nil || w.Freezing == group {
-		return nil
-	}
-	_, err := h.catalog.Update(ctx, false, func(ch *catalog.Change) error {
-		if w := h.catalog.Workspace(name); w != nil {
-			next := *w
-			next.Freezing = group
-			ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
-		}
-		return nil
-	})
-	return err
-}
-
-// thawFrozen lets the processes go on that the last process of this home froze for a moment, and did not live to thaw.
-func (h *Home) thawFrozen(ctx context.Context) error {
-	for _, w := range h.catalog.Workspaces() {
-		if w.Freezing == "" {
-			continue
-		}
-		if err := cgroup.Group(w.Freezing).Thaw(); err != nil {
-			h.log.Warn("processes may still be frozen", "workspace", w.ID, "cgroup", w.Freezing, "error", err)
-			continue
-		}
-		if err := h.recordFreezing(ctx, w.ID, ""); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // toggle runs a change of state under the workspace's lock and describes what came of it.
@@ -152,22 +116,17 @@ func (h *Home) toggle(
 	return h.describe(h.catalog.Workspace(w.ID))
 }
 
-// stillness freezes a control group, if there is one, and waits until everything that programs have stored in the mount
-// has arrived. With an error the group goes on.
-func (h *Home) stillness(ctx context.Context, l *live, group string) error {
-	if group != "" {
-		if err := cgroup.Group(group).Freeze(ctx); err != nil {
-			return err
-		}
+// stillness freezes control groups and waits until everything that programs have stored in the mount has arrived. With
+// an error they go on.
+func (h *Home) stillness(ctx context.Context, l *live, groups cgroup.Groups) error {
+	if err := groups.Freeze(ctx); err != nil {
+		return err
 	}
 	if l == nil || l.frozen {
 		return nil
 	}
 	if err := l.flush(ctx); err != nil {
-		if group != "" {
-			err = errors.Join(err, cgroup.Group(group).Thaw())
-		}
-		return err
+		return errors.Join(err, groups.Thaw())
 	}
 	return nil
 }
@@ -232,8 +191,8 @@ func (l *live) hold() {
 	}
 }
 
-// release opens the gate and thaws the control group; l may be nil.
-func (h *Home) release(l *live, group string) error {
+// release opens the gate and thaws control groups; l may be nil.
+func (h *Home) release(l *live, groups cgroup.Groups) error {
 	var err error
 	if l != nil {
 		if done, ok := l.use(); ok {
@@ -242,10 +201,7 @@ func (h *Home) release(l *live, group string) error {
 			done()
 		}
 	}
-	if group == "" {
-		return err
-	}
-	return errors.Join(err, cgroup.Group(group).Thaw())
+	return errors.Join(err, groups.Thaw())
 }
 
 // waitFor waits for a time or for ctx, whose error it gives.

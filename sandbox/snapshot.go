@@ -10,7 +10,6 @@ import (
 	"snapfs/layers"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
-	"snapfs/sandbox/internal/cgroup"
 	"snapfs/sandbox/internal/layerstore"
 	"snapfs/sandbox/internal/uppers"
 )
@@ -91,28 +90,24 @@ func (h *Home) consistent(ctx context.Context, name string, r SnapshotRequest) (
 	if !r.Consistent || w == nil || w.Paused {
 		return func() error { return nil }, nil // paused: nothing changes
 	}
-	group := w.Cgroup
-	if r.Cgroup != "" {
-		g, err := openCgroup(ctx, r.Cgroup)
-		if err != nil {
-			return nil, err
-		}
-		group = string(g)
-	}
-	if group == "" {
-		return nil, fmt.Errorf("%w: the control group of workspace %s is not known: "+
-			"name it (--cgroup DIR), or pause the workspace", ErrConflict, name)
-	}
-	thaw = func() error {
-		if err := cgroup.Group(group).Thaw(); err != nil {
-			return err // the record stays: the next process that opens the home tries again
-		}
-		return h.recordFreezing(context.WithoutCancel(ctx), name, "")
-	}
-	if err := h.recordFreezing(ctx, name, group); err != nil {
+	_, groups, err := h.groupsOf(ctx, w, r.Cgroup)
+	if err != nil {
 		return nil, err
 	}
-	if err := h.stillness(ctx, h.liveOf(name), group); err != nil {
+	if len(groups) == 0 {
+		return nil, fmt.Errorf("%w: the control group of workspace %s is not known, and no container whose processes may be frozen "+
+			"has it mounted: name the group (--cgroup DIR), or pause the workspace", ErrConflict, name)
+	}
+	thaw = func() error {
+		if err := groups.Thaw(); err != nil {
+			return err // the record stays: the next process that opens the home tries again
+		}
+		return h.recordFreezing(context.WithoutCancel(ctx), name, nil)
+	}
+	if err := h.recordFreezing(ctx, name, groups); err != nil {
+		return nil, err
+	}
+	if err := h.stillness(ctx, h.liveOf(name), groups); err != nil {
 		return nil, errors.Join(err, thaw())
 	}
 	return thaw, nil

@@ -78,7 +78,7 @@ func (h *Home) undoLocked(
 		}
 		l.hold()
 		held = true
-		defer func() { err = errors.Join(err, h.release(l, "")) }()
+		defer func() { err = errors.Join(err, h.release(l, nil)) }()
 	}
 	if kept, err = h.keepTurn(ctx, w, session, steps); err != nil {
 		return nil, err

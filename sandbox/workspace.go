@@ -9,7 +9,6 @@ import (
 
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
-	"snapfs/sandbox/internal/cgroup"
 )
 
 // Create makes a workspace: empty, or from a directory, an image or a snapshot. What it is made from is read, and not
@@ -187,9 +186,9 @@ func (h *Home) Destroy(ctx context.Context, r DestroyRequest) (DestroyResult, er
 
 // destroyLocked removes a workspace that has no connection. The caller holds its lock.
 func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
-	if w := h.catalog.Workspace(name); w != nil && w.Paused && w.Cgroup != "" {
+	if w := h.catalog.Workspace(name); w != nil && w.Paused {
 		// Nobody could let its processes go on afterwards.
-		if err := cgroup.Group(w.Cgroup).Thaw(); err != nil {
+		if err := frozenFor(w).Thaw(); err != nil {
 			return err
 		}
 	}

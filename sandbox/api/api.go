@@ -37,7 +37,7 @@ type Workspace struct {
 	// LastMountpoint is where an unmounted workspace was mounted last.
 	LastMountpoint string `json:"last_mountpoint,omitempty"`
 	Paused         bool   `json:"paused"`
-	Cgroup         string `json:"cgroup,omitempty"` // directory of the control group of its processes, if known
+	Cgroup         string `json:"cgroup,omitempty"` // directories of the control groups of its processes, if known, one a line
 	ReadOnly       bool   `json:"read_only"`
 	NoSUID         bool   `json:"nosuid"`
 	NoDev          bool   `json:"nodev"`
@@ -251,7 +251,8 @@ type SnapshotRequest struct {
 	WaitStored  bool          `json:"wait_stored"`
 	NoSync      bool          `json:"no_sync"`
 	// Consistent freezes the processes of the workspace's control group for the moment, and flushes what they stored
-	// through shared mappings. Cgroup names the group, if the workspace does not know one.
+	// through shared mappings. Cgroup names the group, else it is the one that the workspace remembers, else the groups of
+	// the containers that have it mounted.
 	Consistent bool           `json:"consistent"`
 	Cgroup     string         `json:"cgroup,omitempty"`
 	Progress   func(Progress) `json:"-"`
@@ -301,7 +302,7 @@ type RollbackResult struct {
 }
 
 // PauseRequest holds the changes of a workspace back. Cgroup is the directory of the control group of its processes,
-// which are frozen; the workspace remembers it.
+// which are frozen; the workspace remembers it. Without one, the containers that have the workspace mounted are frozen.
 type PauseRequest struct {
 	Access
 	Workspace string `json:"workspace"`

@@ -15,14 +15,15 @@ func (a *app) pauseCommand() *cobra.Command {
 		Long: `Holds every change of workspace NAME back until 'snapfs resume'. A workspace that is paused already
 is a conflict.
 
-With --cgroup, the processes of that control group are frozen. The workspace remembers the group.
-Other processes wait inside their next write, where no signal reaches them: they cannot be killed
+The containers that have NAME mounted, all processes in them, are frozen; with --cgroup, the processes
+of that control group instead, which the workspace remembers. Neither the group of snapfs nor that of
+the caller is frozen. Other processes wait inside their next write, where no signal reaches them: they cannot be killed
 until 'snapfs resume', not even by SIGKILL.
 
 Snapshots, forks and rollbacks of a paused workspace work. A fork of it is paused, too. After a
 rollback, programs may see the old names until 'snapfs resume'. The workspace stays paused when it
 is unmounted and when the daemon ends.`,
-		Example:     "  snapfs pause app --cgroup /sys/fs/cgroup/app && snapfs rollback app base && snapfs resume app",
+		Example:     "  snapfs pause app && snapfs rollback app base && snapfs resume app",
 		Args:        atLeastOne("NAME"),
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -51,7 +51,7 @@ func showWorkspace(w io.Writer, ws api.Workspace) error {
 		"state", string(ws.State),
 		"view", yes(ws.View),
 		"paused", yes(ws.Paused),
-		"cgroup", quoteIf(ws.Cgroup),
+		"cgroup", quoteIf(strings.ReplaceAll(ws.Cgroup, "\n", " ")),
 		"mountpoint", quoteIf(ws.Mountpoint),
 		"was mounted at", quoteIf(ws.LastMountpoint),
 		"read-only", yes(ws.ReadOnly),

@@ -22,7 +22,11 @@ The snapshot can be restored and branched at once. Its data move to the chunk st
 background: 'snapfs snapshots' shows the state sealed, then stored.
 
 When the command returns, the snapshot survives a power failure, unless --no-sync is given. If
-nothing changed since the last snapshot, the new one adds no layer.`,
+nothing changed since the last snapshot, the new one adds no layer.
+
+With --consistent, the containers that have NAME mounted are frozen for the moment, or the control
+group that --cgroup names or 'snapfs pause' has, and what they stored through shared mappings is in
+the snapshot. Without either it is a conflict.`,
 		Example: `  snapfs snapshot app --name before-upgrade
   snapfs snapshot app --ttl 72h --wait stored --json`,
 		Args:        exact("NAME"),
@@ -76,7 +80,7 @@ nothing changed since the last snapshot, the new one adds no layer.`,
 	f.StringVar(&expires, "expires-at", "", "delete the snapshot at `TIME` (RFC 3339)")
 	f.StringVar(&wait, "wait", "", "return when the snapshot has reached `STATE`: stored")
 	f.BoolVar(&r.Consistent, "consistent", false,
-		"freeze the processes of the workspace's control group while the snapshot is taken")
+		"freeze the workspace's containers, or its control group, while the snapshot is taken")
 	f.StringVar(&r.Cgroup, "cgroup", "", "with --consistent: the control group at `DIR`")
 	f.BoolVar(&r.NoSync, "no-sync", false, "return before the snapshot is durable")
 	return cmd

@@ -52,10 +52,10 @@ type Workspace struct {
 	Turn      int       `json:"turn,omitempty"`   // number of its newest turn, which may be deleted
 	Reads     *Reads    `json:"reads,omitempty"`  // nil: what its programs read is not recorded
 	Redo      string    `json:"redo,omitempty"`   // snapshot to which the line of turns that were undone leads; "": none were
-	// Freezing is the control group that is about to be frozen, is, or is about to be thawed, while the workspace is
-	// running: the process that opens the home after a crash thaws it.
-	Labels   api.Labels `json:"labels,omitempty"`
+	// Freezing has the control groups that are about to be frozen, are, or are about to be thawed, one a line. While the
+	// workspace is running, the process that opens the home after a crash thaws them.
 	Freezing string     `json:"freezing,omitempty"`
+	Labels   api.Labels `json:"labels,omitempty"`
 	// Quota has the limits; nil: there is none.
 	Quota *api.Quota `json:"quota,omitempty"`
 }

@@ -1,4 +1,4 @@
-// Package cgroup freezes the processes of a control group.
+// Package cgroup freezes the processes of control groups, and finds in which group a process is.
 package cgroup
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,37 +28,38 @@ const (
 // 1.
 type Group string
 
-// Open checks that a path is such a directory, and not one that this process is in: it would freeze itself.
-func Open(path string) (Group, error) {
-	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) || len(path) > 4096 {
+// Open checks that a path is such a directory, and not one that this process, or another one that must go on, is in: it
+// would freeze itself.
+func Open(path string, others ...int) (Group, error) {
+	if !filepath.IsAbs(path) || strings.ContainsAny(path, "\x00\n") || len(path) > 4096 {
 		return "", fmt.Errorf("%w: cgroup %s: the absolute path of its directory is needed",
 			api.ErrInvalid, api.Quoted(path))
 	}
-	g := Group(filepath.Clean(path))
-	if _, _, err := g.files(); err != nil {
-		return "", err
+	if slices.Contains(strings.Split(path, "/"), "..") {
+		return "", fmt.Errorf("%w: cgroup %s: the path of its directory without '..' is needed", api.ErrInvalid, api.Quoted(path))
 	}
-	if g.holdsSelf() {
-		return "", fmt.Errorf("%w: the process that serves the workspaces is in cgroup %s itself", api.ErrInvalid, g)
+	g := Group(filepath.Clean(path))
+	if !g.Exists() {
+		return "", g.notFound()
+	}
+	real, err := filepath.EvalSymlinks(string(g)) // the processes of what a link leads to are those that freeze
+	if err != nil {
+		return "", g.notFound()
+	}
+	g = Group(real)
+	for _, pid := range g.Processes() {
+		if pid == os.Getpid() {
+			return "", fmt.Errorf("%w: the process that serves the workspaces is in cgroup %s itself", api.ErrInvalid, g)
+		}
+		if slices.Contains(others, pid) {
+			return "", fmt.Errorf("%w: process %d, which asks for it, is in cgroup %s itself", api.ErrInvalid, pid, g)
+		}
 	}
 	return g, nil
 }
 
-// holdsSelf reports whether this process is in the group or below it.
-func (g Group) holdsSelf() bool {
-	self := fmt.Sprint(os.Getpid())
-	found := false
-	// An error leaves a group that cannot be listed; freezing it will say why.
-	_ = filepath.WalkDir(string(g), func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.Name() == "cgroup.procs" {
-			procs, _ := os.ReadFile(path)
-			for pid := range strings.Lines(string(procs)) {
-				found = found || strings.TrimSpace(pid) == self
-			}
-		}
-		return nil
-	})
-	return found
+func (g Group) notFound() error {
+	return fmt.Errorf("%w: %s is no cgroup whose processes can be frozen", api.ErrNotFound, api.Quoted(string(g)))
 }
 
 // Writable gives the group by a path without symbolic links, if the calling thread may freeze it.
@@ -98,8 +100,7 @@ func (g Group) files() (control, state string, err error) {
 			return control, state, nil
 		}
 	}
-	return "", "", fmt.Errorf("%w: %s is no cgroup whose processes can be frozen",
-		api.ErrNotFound, api.Quoted(string(g)))
+	return "", "", g.notFound()
 }
 
 // Freeze stops all processes of the group where they are. If it cannot, or ctx ends, they go on.
@@ -113,6 +114,9 @@ func (g Group) Freeze(ctx context.Context) error {
 		word, done = "FROZEN", "FROZEN"
 	}
 	if err := os.WriteFile(control, []byte(word), 0); err != nil {
+		if !g.Exists() {
+			return g.notFound()
+		}
 		return fmt.Errorf("freezing cgroup %s: %w", g, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, freezeWait)
@@ -130,7 +134,10 @@ func (g Group) Freeze(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			if errors.Is(err, context.DeadlineExceeded) {
+			switch {
+			case !g.Exists():
+				return g.notFound() // its last process has ended
+			case errors.Is(err, context.DeadlineExceeded):
 				err = fmt.Errorf("%w: the processes of cgroup %s do not freeze within %s",
 					api.ErrUnavailable, g, freezeWait)
 			}
@@ -152,7 +159,7 @@ func (g Group) Thaw() error {
 	if control == state {
 		word = "THAWED"
 	}
-	if err := os.WriteFile(control, []byte(word), 0); err != nil {
+	if err := os.WriteFile(control, []byte(word), 0); err != nil && g.Exists() { // else it has just gone
 		return fmt.Errorf("thawing cgroup %s: %w", g, err)
 	}
 	return nil
