@@ -10,16 +10,11 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 )
 
 // terminal gives what to ask on: the standard streams, or, if some of them are redirected, the terminal that the process
 // has. It has none if all of them are.
 func (a *app) terminal() (in, out *os.File) {
-	isTerminal := func(stream any) bool {
-		f, ok := stream.(*os.File)
-		return ok && term.IsTerminal(int(f.Fd()))
-	}
 	if isTerminal(a.in) && isTerminal(a.err) {
 		return a.in.(*os.File), a.err.(*os.File)
 	}

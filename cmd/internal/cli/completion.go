@@ -88,6 +88,7 @@ func (a *app) completes(cmd *cobra.Command) {
 	for option, words := range map[string][]cobra.Completion{
 		"compression": {"none", "zstd", "gzip", "xz", "lz4"},
 		"options":     {"ro", "rw", "nosuid", "nodev", "noexec", "noatime", "writeback", "remount"},
+		"engine-cmd":  {"podman", "docker"},
 		"transport":   {"auto", "uring", "dev"},
 	} {
 		if cmd.Flags().Lookup(option) != nil {

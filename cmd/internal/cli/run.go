@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ func (a *app) runCommand() *cobra.Command {
 	var empty, apply, keep, discard bool
 	t := throwAway{app: a}
 	cmd := &cobra.Command{
-		Use:   "run [--from SRC] [--name NAME] [--apply | --keep | --discard] [--sandbox] -- CMD...",
+		Use:   "run [--from SRC] [--name NAME] [--apply | --keep | --discard] [--sandbox | --container IMAGE] -- CMD...",
 		Short: "run a command in a throw-away workspace and show what it changed",
 		Long: `Creates a workspace from SRC (as in 'snapfs create'; by default the present directory), and runs CMD in
 it. When CMD has ended, prints what it changed, as 'snapfs diff' does, and asks whether to apply that
@@ -60,6 +61,14 @@ streams. This guards against accidents, not against programs that want to get ou
 and sockets are as they are, so that CMD can ask services such as docker, tmux or the session bus to
 do what it cannot; and root can undo all of it.
 
+With --container, CMD runs in a new container of IMAGE, which has the workspace at /workspace, as its
+working directory; without CMD, the command of the image. The engine is podman, else docker, or what
+--engine-cmd or SNAPFS_CONTAINER_ENGINE names, and takes options of its 'run' by --container-arg. It
+has a terminal if snapfs has. The container is removed when CMD has ended; if CMD does not end 10
+seconds after SIGINT, SIGTERM or SIGHUP, or there is a second one, it is killed. A workspace that is
+kept gets a snapshot. If the engine does not answer at the end, the workspace is kept. The exit code
+is 125 if the engine cannot start the container.
+
 CMD inherits the standard streams of snapfs. With --json, its standard output goes to standard
 error, and standard output gets one document: the workspace, the exit code, the changes, and the
 snapshot of what was discarded. With --quiet, the changes are not printed.
@@ -74,10 +83,11 @@ The exit code is that of CMD (126: cannot be run, 127: not found, 128+N: ended b
 ended with 0 but the clean-up failed, it is that of the clean-up.`,
 		Example: `  snapfs run --from . -- make test
   snapfs run --from . --sandbox --apply -- make test
-  snapfs run --from base --keep --name try -- npm install left-pad`,
+  snapfs run --from base --keep --name try -- npm install left-pad
+  snapfs run --container node:22 --container-arg --network=none -- npm test`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
-			case len(args) == 0:
+			case len(args) == 0 && t.container.image == "":
 				return usagef("missing CMD")
 			case apply && keep || apply && discard || keep && discard:
 				return usagef("--apply, --keep and --discard exclude each other")
@@ -86,7 +96,7 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 			case len(t.show) > 0 && !t.sandbox:
 				return usagef("--show is for --sandbox")
 			}
-			return nil
+			return t.container.check(t.sandbox)
 		},
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -128,6 +138,10 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 	f.BoolVar(&discard, "discard", false, "destroy the workspace after CMD has ended, keep nothing of it, and do not ask")
 	f.BoolVar(&t.sandbox, "sandbox", false, "hide the home directory, and make the system read-only, against accidents")
 	f.StringArrayVar(&t.show, "show", nil, "with --sandbox, show `DIR` of the home directory, read-only; may be given several times")
+	f.StringVar(&t.container.image, "container", "", "run CMD in a container of `IMAGE`, with the workspace at "+workspaceDir)
+	f.StringVar(&t.container.engine, "engine-cmd", "",
+		"with --container, the `PROGRAM` of the engine, such as docker or podman (environment: "+engineVariable+")")
+	f.StringArrayVar(&t.container.args, "container-arg", nil, "with --container, an `OPTION` of the engine's run; may be given several times")
 	quotaFlags(cmd, &t.quota)
 	trustFlags(cmd, &t.options)
 	return cmd
@@ -149,7 +163,9 @@ type throwAway struct {
 
 	sandbox bool
 	show    []string // in the sandbox
-	options api.MountOptions
+
+	container containerRun
+	options   api.MountOptions
 }
 
 // ending says what becomes of the workspace of a run: if nothing is set, it is destroyed so that it can be brought back.
@@ -168,7 +184,7 @@ type ran struct {
 	ExitCode  int          `json:"exit_code"`
 	Changes   []api.Change `json:"changes"`
 
-	Snapshot  string              `json:"snapshot,omitempty"`  // has what was discarded
+	Snapshot  string              `json:"snapshot,omitempty"`  // has what was discarded, or, after a container, what was kept
 	Conflicts []api.ApplyConflict `json:"conflicts,omitempty"` // because of which it was not applied
 }
 
@@ -195,9 +211,12 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 	if t.dir == "" && t.end.apply {
 		return usagef("--apply needs a directory as --from")
 	}
-	see, attr, err := t.inside(dir)
-	if err != nil {
-		return err
+	var see inside
+	var attr *syscall.SysProcAttr
+	if t.container.image == "" {
+		if see, attr, err = t.inside(dir); err != nil {
+			return err
+		}
 	}
 	meter := a.newMeter()
 	_, err = c.Create(ctx, api.CreateRequest{
@@ -218,7 +237,12 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 	defer signal.Stop(stay)
 	take := foreground()
 	result := ran{Workspace: t.name, Changes: []api.Change{}}
-	runErr := a.runCommandIn(ctx, see, attr, t.argv)
+	var runErr, left error
+	if t.container.image != "" {
+		runErr, left = t.container.run(ctx, a, t.name, dir, t.argv)
+	} else {
+		runErr = a.runCommandIn(ctx, see, attr, t.argv)
+	}
 	result.ExitCode = exitCode(runErr)
 
 	// From here on signals are ignored: what was created must be removed.
@@ -241,6 +265,8 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 		printErr = nil
 	}
 	switch {
+	case left != nil:
+		t.end = ending{keep: true} // what it may still write
 	case diffErr != nil && t.end.ask:
 		t.end = ending{keep: true} // there may be more than is known
 	case diffErr == nil && len(result.Changes) == 0:
@@ -248,7 +274,9 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 	case t.end.ask:
 		t.end = a.askEnding(ctx, t.dir, take)
 	}
+	kept, err := t.snapshotKept(after)
 	got, snapshot, cleanErr := t.clean(context.WithoutCancel(ctx), dir)
+	snapshot, cleanErr = cmp.Or(snapshot, kept), errors.Join(left, err, cleanErr)
 	result.Applied, result.Conflicts, result.Snapshot = got.Applied, got.Conflicts, snapshot
 	result.Kept = t.end.keep || cleanErr != nil
 	if a.json {
@@ -262,6 +290,19 @@ func (a *app) runIn(ctx context.Context, c *client.Client, t throwAway) error {
 		return runErr
 	}
 	return errors.Join(diffErr, cleanErr, printErr)
+}
+
+// snapshotKept takes a snapshot of a workspace that is kept after a container has used it, and gives its id.
+func (t throwAway) snapshotKept(ctx context.Context) (string, error) {
+	if t.container.image == "" || !t.end.keep {
+		return "", nil
+	}
+	s, err := t.client.Snapshot(ctx, api.SnapshotRequest{Access: t.app.access(), Workspace: t.name})
+	if err != nil {
+		return "", err
+	}
+	t.app.note("snapshot %s has what is in workspace %s now", s.ID, t.name)
+	return s.ID, nil
 }
 
 // clean unmounts the workspace, applies it if that is wanted, and destroys it unless it is kept. It gives the id of the
