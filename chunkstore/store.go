@@ -119,6 +119,8 @@ type Store struct {
 	left    int64                              // garbage that the last collection left on purpose; guarded by gcMu
 	liveSet liveSet
 
+	remembered atomic.Pointer[remembered]
+
 	stored, moved atomic.Int64 // bytes of records written since the store was opened: new ones, and by collections
 }
 

@@ -3,6 +3,7 @@ package chunkstore
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
 
@@ -14,12 +15,16 @@ const severalSets = -1
 
 // Unique returns for each of several disjoint sets of manifests how many bytes of payload, delta bases included, only
 // that set needs: neither another set nor a manifest in no set. It makes one pass over all manifests, however many sets
-// there are.
+// there are, and none if the same was asked since the last one was stored or deleted.
 func (s *Store) Unique(ctx context.Context, sets [][]ID) ([]int64, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.leave()
+	in, q := s.accounted(), questionOf(sets...)
+	if unique, ok := s.rememberedUnique(in, q); ok {
+		return unique, nil
+	}
 	of := map[ID]int{} // set of a manifest, from 1; 0 is the set of those in none
 	for i, set := range sets {
 		for _, id := range set {
@@ -59,5 +64,6 @@ func (s *Store) Unique(ctx context.Context, sets [][]ID) ([]int64, error) {
 			unique[i-1] += at.Len
 		}
 	}
+	s.remember(in, q, nil, slices.Clone(unique))
 	return unique, nil
 }

@@ -214,12 +214,17 @@ func (s *Store) Allocated(ctx context.Context) (int64, error) {
 	return packs + max(0, index-indexAhead), err
 }
 
-// Usage accounts for a set of manifests against all others of the store. Each counts once; ErrNotFound if one is gone.
+// Usage accounts for a set of manifests against all others of the store. Each counts once; ErrNotFound if one is gone. It
+// looks at all manifests, unless the same was asked since the last one was stored or deleted.
 func (s *Store) Usage(ctx context.Context, ids ...ID) (Usage, error) {
 	if err := s.enter(ctx); err != nil {
 		return Usage{}, err
 	}
 	defer s.leave()
+	in, q := s.accounted(), questionOf(ids)
+	if u, ok := s.recall(in).usages[q]; ok {
+		return u, nil
+	}
 	var u Usage
 	asked := map[ID]bool{}
 	set, others := roaring64.New(), roaring64.New()
@@ -258,6 +263,7 @@ func (s *Store) Usage(ctx context.Context, ids ...ID) (Usage, error) {
 	}
 	u.Unique = u.Stored - u.Shared
 	u.Reclaimable = u.Unique
+	s.remember(in, q, &u, nil)
 	return u, nil
 }
 
