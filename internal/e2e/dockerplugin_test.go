@@ -30,6 +30,7 @@ func (d *docker) serveVolumes() (driver string) {
 	fi, err := os.Lstat(socket)
 	require.NoError(h.t, err)
 	require.Equal(h.t, os.ModeSocket|0o600, fi.Mode())
+	require.Contains(h.t, h.ok("status"), "unix://"+socket)
 	return driver
 }
 

@@ -125,7 +125,7 @@ func (s *server) routes() *http.ServeMux {
 			info.PID, info.Home, info.Log = os.Getpid(), h.Dir(), s.Log
 		}
 		if by.Trusted { // else what others do is not its business
-			info.Mounts, info.Background, info.Listen = h.Mounts(), h.Background(), s.Network.URLs()
+			info.Mounts, info.Background, info.Listen = h.Mounts(), h.Background(), append(s.Network.URLs(), s.Socket.urls()...)
 			if s.Holder != nil {
 				info.Holder = s.Holder()
 			}

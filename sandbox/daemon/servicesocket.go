@@ -120,6 +120,14 @@ func listenIn(dir string) (*net.UnixListener, error) {
 	return l, nil
 }
 
+// urls are those by which clients find the socket.
+func (s *ServiceSocket) urls() []string {
+	if s == nil {
+		return nil
+	}
+	return []string{"unix://" + s.path}
+}
+
 // Place tells the socket from others at its path.
 func (s *ServiceSocket) Place() Place { return s.place }
 
