@@ -28,17 +28,18 @@ func TestRawFiles(t *testing.T) {
 	if _, err := d.Home.Mount(ctx, sandbox.MountRequest{Workspace: "w", Mountpoint: at, MakeMountpoint: true}); err != nil {
 		t.Fatal(err)
 	}
+	const lines = "application/x-ndjson"
 	const name = "große \U0001f4c4"
 	want := make([]byte, 1<<20)
 	for i := range want {
 		want[i] = byte(rand.Uint32())
 	}
 	in := func(path string) sandbox.WorkFileRequest { return sandbox.WorkFileRequest{Workspace: "w", Path: path} }
-	if _, err := d.Client.PutFile(ctx, sandbox.PutFileRequest{WorkFileRequest: in(name), Size: -1}, bytes.NewReader(want)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.Client.PutFile(ctx, sandbox.PutFileRequest{WorkFileRequest: in("empty"), Size: 0}, strings.NewReader("")); err != nil {
-		t.Fatal(err)
+	for path, contents := range map[string][]byte{name: want, "empty": nil} {
+		r := sandbox.PutFileRequest{WorkFileRequest: in(path), Size: -1}
+		if _, err := d.Client.PutFile(ctx, r, bytes.NewReader(contents)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s, err := d.Home.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w"})
 	if err != nil {
@@ -78,11 +79,13 @@ func TestRawFiles(t *testing.T) {
 		if h.Get("Content-Type") != wire.RawType || !bytes.Equal(body, want) {
 			t.Errorf("%s: %d bytes of %s", call, len(body), h.Get("Content-Type"))
 		}
-		if h, body, _ := ask(call, request(name), "*/*"); h.Get("Content-Type") != "application/x-ndjson" || !bytes.HasPrefix(body, []byte(`{"data":"`)) {
+		h, body, _ = ask(call, request(name), "*/*")
+		if h.Get("Content-Type") != lines || !bytes.HasPrefix(body, []byte(`{"data":"`)) {
 			t.Errorf("%s: to others %.30q of %s", call, body, h.Get("Content-Type"))
 		}
 		for path, word := range map[string]string{"none": `{"error":`, "empty": `{"result":`} {
-			if h, body, _ := ask(call, request(path), wire.RawType); h.Get("Content-Type") != "application/x-ndjson" || !strings.HasPrefix(string(body), word) {
+			h, body, _ := ask(call, request(path), wire.RawType)
+			if h.Get("Content-Type") != lines || !strings.HasPrefix(string(body), word) {
 				t.Errorf("%s of %s: %.30q of %s", call, path, body, h.Get("Content-Type"))
 			}
 		}
@@ -95,11 +98,13 @@ func TestRawFiles(t *testing.T) {
 		}
 	}
 	own := errors.New("own")
-	if _, err := d.Client.GetFile(ctx, sandbox.GetFileRequest{WorkFileRequest: in(name)}, failingWriter{own}); !errors.Is(err, own) {
+	_, err = d.Client.GetFile(ctx, sandbox.GetFileRequest{WorkFileRequest: in(name)}, failingWriter{own})
+	if !errors.Is(err, own) {
 		t.Errorf("an error of who takes it: %v", err)
 	}
 	gone, cancel := context.WithCancel(ctx)
-	if _, err := d.Client.GetFile(gone, sandbox.GetFileRequest{WorkFileRequest: in(name)}, cancelling(cancel)); !errors.Is(err, context.Canceled) {
+	_, err = d.Client.GetFile(gone, sandbox.GetFileRequest{WorkFileRequest: in(name)}, cancelling(cancel))
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -17,7 +17,8 @@ func TestOperations(t *testing.T) {
 		for _, p := range append(o.Query, append(statehttp.CommonQuery(), statehttp.Parameter{Name: "none"})...) {
 			value := map[string]string{"session": "a", "owner": "a", "allowCrossSession": "true", "limit": "1"}[p.Name]
 			resp, body := u.ask(o.Method, url+"?"+p.Name+"="+value, map[bool]string{true: "{}"}[o.Body != nil])
-			if unknown := strings.Contains(body, "is not known here"); unknown != (p.Name == "none") || resp.StatusCode == http.StatusMethodNotAllowed {
+			unknown := strings.Contains(body, "is not known here")
+			if unknown != (p.Name == "none") || resp.StatusCode == http.StatusMethodNotAllowed {
 				t.Errorf("%s %s with %s: %d %s", o.Method, o.Path, p.Name, resp.StatusCode, body)
 			}
 		}
