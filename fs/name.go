@@ -15,7 +15,8 @@ func (a *adapter) Create(<-chan struct{}, *fuse.CreateIn, string, *fuse.CreateOu
 // Mknod makes a file of any type but directory and symlink.
 func (a *adapter) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
 	e, err := tried(a, func() (layers.Entry, error) {
-		return a.on(&in.InHeader).Mknod(caller(&in.InHeader, in.Umask), layers.NodeID(in.NodeId), name, in.Mode, uint64(in.Rdev))
+		c := caller(&in.InHeader, in.Umask)
+		return a.on(&in.InHeader).Mknod(c, layers.NodeID(in.NodeId), name, in.Mode, uint64(in.Rdev))
 	})
 	return a.entry(out, e, err)
 }

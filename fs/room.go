@@ -9,18 +9,19 @@ import (
 	"snapfs/layers"
 )
 
-// The room of a removed file comes back when the kernel forgets it. It does that before the call returns that has removed
-// or closed the file last, but a FORGET may be read after the request that comes next. So a change that is refused
-// for lack of room waits for FORGETs that are due, which the kernel tells: of a file without a name it has nothing then.
+// The room of a removed file comes back when the kernel forgets it. It does that before the call returns that has
+// removed or closed the file last, but a FORGET may be read after the request that comes next. So a change that is
+// refused for lack of room waits for FORGETs that are due, which the kernel tells: of a file without a name it has
+// nothing then.
 const (
-	// askWait bounds how long a refused change waits for the kernel's word: what is written back to a file that goes holds
-	// the kernel up, and may be the very change.
+	// askWait bounds how long a refused change waits for the kernel's word: what is written back to a file that goes
+	// holds the kernel up, and may be the very change.
 	askWait = 50 * time.Millisecond
 	// dueWait bounds how long it waits for a FORGET that is sure to come.
 	dueWait = 10 * time.Second
 	// leftWait bounds how long it waits for one of a file that the process before has left: it may have had that.
 	leftWait = 100 * time.Millisecond
-	// fewTries is how often it is tried again, whatever the time, when room has come back: others may have taken that.
+	// fewTries is how often it is tried again, whatever the time, when room has come back: others may have taken it.
 	fewTries = 8
 	// mostDue is of how many files the kernel is asked at most.
 	mostDue = 4096
@@ -37,8 +38,8 @@ type room struct {
 // room is called before a change is tried the first time.
 func (a *adapter) room() room { return room{a: a, freed: a.o.Freed()} }
 
-// comes reports whether the change is to be tried again: it was refused for lack of room, and some has come back since, or
-// does so now.
+// comes reports whether the change is to be tried again: it was refused for lack of room, and some has come back since,
+// or does so now.
 func (r *room) comes(err error) bool {
 	return err != nil && errors.Is(err, unix.ENOSPC) && r.wait()
 }
@@ -101,8 +102,8 @@ func triedOnly(a *adapter, change func() error) error {
 	return err
 }
 
-// forgotten reports whether the kernel has forgotten one of the nodes, so that a FORGET is here or on its way. It does not wait for
-// longer than so long: the kernel waits for a node that it is about to forget.
+// forgotten reports whether the kernel has forgotten one of the nodes, so that a FORGET is here or on its way. It waits
+// for no longer than so long: the kernel waits for a node that it is about to forget.
 func (m *Mount) forgotten(nodes []layers.NodeID, wait time.Duration) bool {
 	if len(nodes) == 0 {
 		return false

@@ -15,8 +15,8 @@ import (
 	"snapfs/layers"
 )
 
-// TestRoomComesBack holds that a change which finds no room waits for that of a file without a name if the kernel has forgotten
-// it, however late the FORGET is read, and is refused if the kernel has it.
+// TestRoomComesBack holds that a change which finds no room waits for that of a file without a name if the kernel has
+// forgotten it, however late the FORGET is read, and is refused if the kernel has it.
 func TestRoomComesBack(t *testing.T) {
 	dir := t.TempDir()
 	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")

@@ -11,8 +11,8 @@ func (o *Overlay) Freed() uint64 {
 	return o.opts.Account.freed.Load()
 }
 
-// Nameless gives nodes without a name, of each kind most at most: what they take comes back when the kernel forgets them.
-// left are those that the process before has left, which may have been forgotten already, see Reconcile.
+// Nameless gives nodes without a name, of each kind most at most: what they take comes back when the kernel forgets
+// them. left are those that the process before has left, which may have been forgotten already, see Reconcile.
 func (o *Overlay) Nameless(most int) (own, left []NodeID) {
 	if !o.counts() {
 		return nil, nil

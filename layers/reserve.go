@@ -17,8 +17,8 @@ import (
 //
 // While the host is calm, growth is only summed up, until the host is asked again.
 //
-// Of a host that is nearly full as it is, less is reserved: a quarter of what is free, as long as that suffices for what the
-// store writes to put records away. It becomes more when more is free.
+// Of a host that is nearly full as it is, less is reserved: a quarter of what is free, as long as that suffices for what
+// the store writes to put records away. It becomes more when more is free.
 type Reserve struct {
 	dir    string // immutable
 	least  amount // what is reserved; no inodes: the host has no bound. It never becomes less.

@@ -34,7 +34,8 @@ func TestReserveUntold(t *testing.T) {
 	}
 }
 
-// TestReserveNearlyFull holds that of a host on which little is free only a part of that is reserved, and more when more is.
+// TestReserveNearlyFull holds that of a host on which little is free only a part of that is reserved, and more when
+// more is.
 func TestReserveNearlyFull(t *testing.T) {
 	const gib = 1 << 30
 	for _, c := range []struct {
@@ -49,7 +50,8 @@ func TestReserveNearlyFull(t *testing.T) {
 		{gib, gib / 8, 6400, 10, 16 << 20, 100}, // a small one
 	} {
 		st := unix.Statfs_t{
-			Frsize: 4096, Blocks: uint64(c.blocks / 4096), Bavail: uint64(c.free / 4096), Files: uint64(c.files), Ffree: uint64(c.ffree),
+			Frsize: 4096, Blocks: uint64(c.blocks / 4096), Bavail: uint64(c.free / 4096),
+			Files: uint64(c.files), Ffree: uint64(c.ffree),
 		}
 		if got := leastOf(&st); got != (Usage{c.bytes, c.inodes}) {
 			t.Errorf("%+v: the reserve is %+v", c, got)

@@ -138,10 +138,12 @@ func (s *service) mayReplace(pid int) error {
 	return nil
 }
 
-// mayJoin refuses to take the place of a daemon whose holder does not understand this program: it could not go on with anything.
+// mayJoin refuses to take the place of a daemon whose holder does not understand this program: it could not go on with
+// anything.
 func (s *service) mayJoin(ctx context.Context) error {
 	if _, err := holder.Ask(ctx, s.Home); errors.Is(err, holder.ErrRefused) {
-		return fmt.Errorf("%w: home %s: %w: stop its daemon with the command that was installed with it", sandbox.ErrUnavailable, s.Home, err)
+		return fmt.Errorf("%w: home %s: %w: stop its daemon with the command that was installed with it",
+			sandbox.ErrUnavailable, s.Home, err)
 	}
 	return nil
 }

@@ -238,8 +238,8 @@ func (p killedProgram) run(t *testing.T, seed uint64, most time.Duration, end fu
 	same(t, "mounted again", tree, walk(t, h.path("ws")), treewalk.Options{IgnoreMtime: late})
 }
 
-// patience bounds how long a step takes beside the time for which it is to work: a program ends when it has done what it is at,
-// once at least, such as a build of everything.
+// patience bounds how long a step takes beside the time for which it is to work: a program ends when it has done what it
+// is at, once at least, such as a build of everything.
 func (p killedProgram) patience() time.Duration {
 	if p.long {
 		return time.Hour

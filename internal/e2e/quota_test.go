@@ -105,8 +105,9 @@ func TestReserve(t *testing.T) {
 // quotaRoundsEnv is how often TestQuotaRefilled fills a workspace.
 const quotaRoundsEnv = "SNAPFS_QUOTA_ROUNDS"
 
-// TestQuotaRefilled fills a workspace to its limit again and again, and removes what it has filled it with: there is room for as
-// much at once, as in any file system. What is lacking is said soon, also where files without a name are open.
+// TestQuotaRefilled fills a workspace to its limit again and again, and removes what it has filled it with: there is
+// room for as much at once, as in any file system. What is lacking is said soon, also where files without a name are
+// open.
 func TestQuotaRefilled(t *testing.T) {
 	h := newHome(t)
 	at := h.makeDir("m")

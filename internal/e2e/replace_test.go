@@ -354,13 +354,15 @@ func TestReplaceKilled(t *testing.T) {
 	}
 }
 
-// TestReplaceHolder: a daemon is not asked to leave where its holder does not understand the program that is to take its place.
+// TestReplaceHolder: a daemon is not asked to leave where its holder does not understand the program that is to take its
+// place.
 func TestReplaceHolder(t *testing.T) {
 	h := newHome(t)
 	h.ok("up", "ws", h.path("ws"), "--transport", "dev")
 	pid := h.pid()
 	socket := filepath.Join(h.dir, "holder.sock")
 	require.NoError(t, os.Rename(socket, socket+".own"))
+	why := "speaks versions 8 to 9 of its protocol"
 	other, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
 	require.NoError(t, err)
 	go func() { // ends with the listener
@@ -370,12 +372,11 @@ func TestReplaceHolder(t *testing.T) {
 				return
 			}
 			_, _ = c.Read(make([]byte, 1<<16))
-			_, _ = c.Write([]byte(`{"seq":1,"error":"refused by the holder: this holder speaks versions 8 to 9 of its protocol","class":"refused"}`))
+			_, _ = c.Write([]byte(`{"seq":1,"error":"this holder ` + why + `","class":"refused"}`))
 			_, _ = c.Read(make([]byte, 1)) // its end
 			_ = c.Close()
 		}
 	}()
-	why := "speaks versions 8 to 9 of its protocol"
 	for _, force := range [][]string{nil, {"--force"}} {
 		code, said := h.replace(force...).code(t)
 		require.Equal(t, 7, code, said)

@@ -66,7 +66,8 @@ func endThread() { _, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0) }
 // others go on.
 const stuckFile = "stuck"
 
-// hangFile has daemons hang before they serve. What is in waitFile is how long a holder lets them once they have said so.
+// hangFile has daemons hang before they serve. What is in waitFile is how long a holder lets them once they have said
+// so.
 const (
 	hangFile = "hang"
 	waitFile = "wait"

@@ -428,7 +428,9 @@ func (p *process) grantTo(pid int) bool {
 			continue
 		}
 		p.untold = true
-		p.owner = &owner{recipe: recipe{r.Start, c.exe}, conn: c, pid: c.pid, pidfd: pidfd, deadline: time.Now().Add(startWaits(""))}
+		p.owner = &owner{
+			recipe: recipe{r.Start, c.exe}, conn: c, pid: c.pid, pidfd: pidfd, deadline: time.Now().Add(startWaits("")),
+		}
 		p.awaited, p.maker = false, nil
 		c.exe = -1
 		p.due = time.Time{}

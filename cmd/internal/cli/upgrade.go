@@ -78,8 +78,9 @@ func (a *app) upgrade(cmd *cobra.Command, force bool) (upgrade, error) {
 		return upgrade{}, errors.Join(fmt.Errorf("%s does not run: %w: %s", program, err, text), c.Close())
 	}
 	if _, err := a.askHolder(ctx); errors.Is(err, holder.ErrRefused) {
-		return upgrade{}, errors.Join(failure(api.ErrUnavailable, "%v: the new version could not go on with the mounts: stop the daemon "+
-			"with the command that was installed with it", err), c.Close())
+		err = failure(api.ErrUnavailable, "%v: the new version could not go on with the mounts: "+
+			"stop the daemon with the command that was installed with it", err)
+		return upgrade{}, errors.Join(err, c.Close())
 	}
 	a.remains = "the daemon may be ending; the next verb starts it"
 	meter := a.newMeter()
