@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"snapfs/sandbox"
@@ -49,10 +47,10 @@ func (a *asker) admit(route string, request any) error {
 		}
 	case !forBound[call]:
 		return fmt.Errorf("%w: %s is about all sessions, and %s is bound to %s: ask who runs the daemon",
-			sandbox.ErrRefused, call, a.name(), sessionList(a.sessions))
+			sandbox.ErrRefused, call, a.name(), a.caller().Bound())
 	}
 	if r, ok := request.(interface{ Asker() *api.Access }); ok {
-		if err := a.bind(r.Asker()); err != nil {
+		if err := a.caller().Bind(r.Asker()); err != nil {
 			return err
 		}
 	} else if call != wire.CallInfo && call != wire.CallCancel {
@@ -62,43 +60,4 @@ func (a *asker) admit(route string, request any) error {
 		r.OfSession = true // not of the home
 	}
 	return nil
-}
-
-// bind makes an access one of the user's sessions.
-func (a *asker) bind(access *api.Access) error {
-	if access.AllowCrossSession {
-		return fmt.Errorf("%w: %s is bound to %s and may not use what belongs to others",
-			sandbox.ErrRefused, a.name(), sessionList(a.sessions))
-	}
-	if access.Session == "" {
-		access.Session = a.sessions[0]
-	}
-	if !slices.Contains(a.sessions, access.Session) {
-		return fmt.Errorf("%w: %s is bound to %s and may not use session %s",
-			sandbox.ErrRefused, a.name(), sessionList(a.sessions), api.Quoted(access.Session))
-	}
-	return nil
-}
-
-// sessionList names sessions for a message.
-func sessionList(sessions []string) string {
-	if len(sessions) == 1 {
-		return "session " + sessions[0]
-	}
-	return "sessions " + strings.Join(sessions, ", ")
-}
-
-// discreetError tells of what belongs to another session; Hidden is the error for who must not learn of it.
-type discreetError interface {
-	error
-	Hidden() error
-}
-
-// tell gives the error that the user is told: of what belongs to others a bound one does not even learn that it exists.
-func (a *asker) tell(err error) error {
-	var hidden discreetError
-	if a.bound() && errors.As(err, &hidden) {
-		return hidden.Hidden()
-	}
-	return err
 }

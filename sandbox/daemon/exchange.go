@@ -133,13 +133,10 @@ func (a *asker) sessionFor(asked string) (string, error) {
 		return "", nil // it is refused by the handler
 	case a.trusted:
 		return api.Access{Session: asked}.SessionID()
-	case asked == "":
-		return a.sessions[0], nil
-	case !slices.Contains(a.sessions, asked):
-		return "", fmt.Errorf("%w: %s is bound to %s and may not use session %s",
-			sandbox.ErrRefused, a.name(), sessionList(a.sessions), api.Quoted(asked))
 	}
-	return asked, nil
+	access := api.Access{Session: asked}
+	err := a.caller().Bind(&access)
+	return access.Session, err
 }
 
 // unknown answers a request for which there is no handler.
@@ -238,9 +235,8 @@ func (s *server) note(x *exchange, call string, status int, err error) {
 // whyRefused is the reason that an event gives, which the one who was refused may read: of what belongs to another session
 // nothing but that there is nothing of that name.
 func whyRefused(err error) string {
-	var hidden discreetError
-	if errors.As(err, &hidden) {
-		return api.ClassOf(hidden.Hidden()).Meaning
+	if hidden := caller.Hidden(err); hidden != nil {
+		return api.ClassOf(hidden).Meaning
 	}
 	return err.Error()
 }

@@ -304,13 +304,10 @@ func handle[Req, Res any](s *server, fn func(ctx context.Context, r Req, out *st
 			return fn(caller.With(who.during(ctx), x.caller), req, out)
 		}()
 		if err != nil {
-			if errors.Is(err, sandbox.ErrRefused) {
-				s.audit(x, x.route, http.StatusForbidden, err)
-			}
 			if who.network && errors.Is(err, context.Canceled) && s.calls.Err() != nil {
 				err = errStopping // it was not the client that cancelled
 			}
-			err = who.tell(err)
+			err = x.caller.Tell(x.route, err)
 			if r.Context().Err() == nil && !out.delivered() {
 				err = s.again(err)
 			}

@@ -143,17 +143,22 @@ func (u *uploaded) end() {
 
 // callerOf is who makes a request, as handlers are told.
 func (s *server) callerOf(x *exchange) *caller.Caller {
-	c := &caller.Caller{
-		Trusted: x.who.trusted, Session: x.session, Sessions: x.who.sessions, Remote: x.who.from(), RequestID: x.id,
-	}
-	if t := x.who.token; t != nil {
-		c.Token, c.Scopes = t.ID, t.Scopes
-	}
+	c := x.who.caller()
+	c.Session, c.RequestID = x.session, x.id
 	if !c.Trusted {
 		c.Refused = func(call string, err error) {
 			x.audited.Store(true)
 			s.note(x, call, http.StatusForbidden, err)
 		}
+	}
+	return c
+}
+
+// caller is the asker as handlers see it, of no request.
+func (a *asker) caller() *caller.Caller {
+	c := &caller.Caller{Trusted: a.trusted, Sessions: a.sessions, Remote: a.from()}
+	if a.token != nil {
+		c.Token, c.Scopes = a.token.ID, a.token.Scopes
 	}
 	return c
 }

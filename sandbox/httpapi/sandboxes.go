@@ -156,14 +156,14 @@ func (s *Server) named(ctx context.Context, who api.Access, name string) (api.Sn
 		return api.Snapshot{}, err
 	}
 	o, err := s.service.Show(ctx, api.RefRequest{Access: who, Ref: name})
-	if errors.Is(err, api.ErrRefused) && !api.IsID(name) { // a name can be guessed
+	if errors.Is(err, api.ErrRefused) { // what another session calls so is no template of this one
 		caller.From(ctx).Refuse("template", err)
-		return api.Snapshot{}, fmt.Errorf("%w: template %s", api.ErrNotFound, name)
+		err = api.ErrNotFound
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, api.ErrNotFound) {
 		return api.Snapshot{}, err
 	}
-	if o.Snapshot == nil {
+	if err != nil || o.Snapshot == nil {
 		return api.Snapshot{}, fmt.Errorf("%w: template %s", api.ErrNotFound, name)
 	}
 	return *o.Snapshot, nil

@@ -1,6 +1,7 @@
 package caller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,12 +92,39 @@ func (c *Caller) May(a api.Access) error {
 	case err != nil:
 		return err
 	case a.AllowCrossSession:
-		return fmt.Errorf("%w: %s is bound to %s and may not use what belongs to others", api.ErrRefused, c, sessions(c.Sessions))
+		return fmt.Errorf("%w: %s is bound to %s and may not use what belongs to others", api.ErrRefused, c, c.Bound())
 	case !slices.Contains(c.Sessions, session):
-		return fmt.Errorf("%w: %s is bound to %s and may not use session %s",
-			api.ErrRefused, c, sessions(c.Sessions), api.Quoted(session))
+		return fmt.Errorf("%w: %s is bound to %s and may not use session %s", api.ErrRefused, c, c.Bound(), api.Quoted(session))
 	}
 	return nil
+}
+
+// Bind makes an access one of the caller's sessions: the first if it names none. Errors as of May.
+func (c *Caller) Bind(a *api.Access) error {
+	if a.Session == "" && c != nil && !c.Trusted && len(c.Sessions) > 0 {
+		a.Session = c.Sessions[0]
+	}
+	return c.May(*a)
+}
+
+// Bound names the sessions of the caller for a message.
+func (c *Caller) Bound() string {
+	if len(c.Sessions) == 1 {
+		return "session " + c.Sessions[0]
+	}
+	return "sessions " + strings.Join(c.Sessions, ", ")
+}
+
+// NeedTrust is api.ErrRefused for who is bound to sessions and has no token with one of some scopes: call is about all
+// sessions. The refusal is audited.
+func (c *Caller) NeedTrust(call string, scopes ...api.Scope) error {
+	if c == nil || c.Trusted || c.Token != "" {
+		return c.Need(call, scopes...)
+	}
+	err := fmt.Errorf("%w: %s is about all sessions, and %s is bound to %s: ask who runs the daemon",
+		api.ErrRefused, call, c, c.Bound())
+	c.Refuse(call, err)
+	return err
 }
 
 // Refuse has the audit take note that a call was refused, and why. Adapters call it for what they refuse themselves.
@@ -117,11 +145,16 @@ func (c *Caller) String() string {
 	return c.Remote
 }
 
-func sessions(all []string) string {
-	if len(all) == 1 {
-		return "session " + all[0]
+// Hidden gives what is said instead of an error that tells of what belongs to another session; nil: it tells of nothing.
+func Hidden(err error) error {
+	var discreet interface {
+		error
+		Hidden() error
 	}
-	return "sessions " + strings.Join(all, ", ")
+	if errors.As(err, &discreet) {
+		return discreet.Hidden()
+	}
+	return nil
 }
 
 // Tell gives the error that the caller is told of a call that has failed. Who is not trusted does not even learn that
@@ -130,16 +163,9 @@ func (c *Caller) Tell(call string, err error) error {
 	if c == nil || c.Trusted || err == nil {
 		return err
 	}
-	var hidden interface {
-		error
-		Hidden() error
-	}
-	switch {
-	case errors.As(err, &hidden):
-		c.Refuse(call, err)
-		return hidden.Hidden()
-	case errors.Is(err, api.ErrRefused):
+	hidden := Hidden(err)
+	if hidden != nil || errors.Is(err, api.ErrRefused) {
 		c.Refuse(call, err)
 	}
-	return err
+	return cmp.Or(hidden, err)
 }
