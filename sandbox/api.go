@@ -218,6 +218,7 @@ const (
 	ScopeWrite      = api.ScopeWrite
 	ScopeSnapshots  = api.ScopeSnapshots
 	ScopeWorkspaces = api.ScopeWorkspaces
+	ScopeMetrics    = api.ScopeMetrics
 
 	FileCreated  = api.FileCreated
 	FileModified = api.FileModified

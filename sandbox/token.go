@@ -73,12 +73,16 @@ func (h *Home) newToken(session string, r TokenRequest) (*catalog.Token, error) 
 		t.ExpiresAt = &at
 	}
 	for _, s := range r.Scopes {
-		if !slices.Contains(api.AllScopes(), s) {
-			return nil, fmt.Errorf("%w: scope %s: one of %s", ErrInvalid, api.Quoted(string(s)), scopeList(api.AllScopes()))
+		if !slices.Contains(api.KnownScopes(), s) {
+			return nil, fmt.Errorf("%w: scope %s: one of %s", ErrInvalid, api.Quoted(string(s)), scopeList(api.KnownScopes()))
 		}
 	}
-	for _, s := range api.AllScopes() { // in their order, each once
-		if len(r.Scopes) == 0 || slices.Contains(r.Scopes, s) {
+	wanted := r.Scopes
+	if len(wanted) == 0 {
+		wanted = api.AllScopes()
+	}
+	for _, s := range api.KnownScopes() { // in their order, each once
+		if slices.Contains(wanted, s) {
 			t.Scopes = append(t.Scopes, s)
 		}
 	}

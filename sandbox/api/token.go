@@ -28,10 +28,16 @@ const (
 	ScopeWorkspaces Scope = "workspaces" // make, mount, pause and destroy workspaces
 )
 
-// AllScopes gives all scopes.
+// ScopeMetrics lets a token read what is measured of the whole home, of all sessions. No token has it that was not given it.
+const ScopeMetrics Scope = "metrics"
+
+// AllScopes gives the scopes that a token has if none are chosen: all that are about its session alone.
 func AllScopes() []Scope { return []Scope{ScopeRead, ScopeWrite, ScopeSnapshots, ScopeWorkspaces} }
 
-// TokenRequest makes a token for the session of Access. TTL 0 means that it does not expire; no Scopes mean all.
+// KnownScopes gives all scopes that a token can have.
+func KnownScopes() []Scope { return append(AllScopes(), ScopeMetrics) }
+
+// TokenRequest makes a token for the session of Access. TTL 0 means that it does not expire; no Scopes mean AllScopes.
 type TokenRequest struct {
 	Access
 	Description string        `json:"description,omitempty"`

@@ -144,12 +144,20 @@ func TestHealth(t *testing.T) {
 			t.Errorf("POST %s: %d %s", path, r.Status, r.Body)
 		}
 	}
-	for _, secret := range []string{"", d.Token(t, "a", sandbox.ScopeWrite).Secret, d.Token(t, "a", sandbox.ScopeRead).Secret} {
+	measures := d.Token(t, "a", sandbox.ScopeMetrics).Secret
+	for secret, status := range map[string]int{"": 401, d.Token(t, "a").Secret: 403, measures: 200} {
+		d.Call(t, wire.CallInfo, measures, wire.None{})
 		r := d.Do(t, http.MethodGet, "/metrics", secret, nil)
-		if shown := strings.Contains(string(r.Body), "snapfs_http_requests_total{"); shown != (r.Status == 200) {
-			t.Errorf("metrics: %d %.100s", r.Status, r.Body)
+		if shown := strings.Contains(string(r.Body), "snapfs_http_requests_total{"); r.Status != status || shown != (status == 200) {
+			t.Errorf("metrics: %d %.100s, want status %d", r.Status, r.Body, status)
 		}
-		d.Call(t, wire.CallInfo, secret, wire.None{})
+	}
+	resp, err := overSocket(d).Get("http://snapfs/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil || resp.StatusCode != 200 {
+		t.Errorf("metrics on the socket: %d, %v", resp.StatusCode, err)
 	}
 }
 

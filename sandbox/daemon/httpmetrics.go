@@ -20,11 +20,11 @@ type httpMetrics struct {
 	under    prometheus.Gauge
 }
 
-// metricService serves the metrics of the home, those of requests among them.
+// metricService serves the metrics of the home, those of requests among them: they are about all sessions.
 func (s *server) metricService() Service {
 	all := promhttp.HandlerFor(s.home.Metrics(), promhttp.HandlerOpts{})
 	return Service{Pattern: "GET /metrics", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := caller.From(r.Context()).Need("metrics", api.ScopeRead); err != nil {
+		if err := caller.From(r.Context()).NeedTrust("metrics", api.ScopeMetrics); err != nil {
 			s.refuse(exchangeOf(r), r, err)
 			return
 		}

@@ -33,12 +33,13 @@ only. ACTION list lists those of the session, or with --allow-cross-session of a
 by their ids or the beginnings of these: calls that are under way go on. All of this is in 'snapfs events', and
 so is every call that is refused.
 
-Without --ttl a token does not expire. --scopes says what it may do, all without it:
+Without --ttl a token does not expire. --scopes says what it may do, without it all but the last:
 
   read         look: files, lists, comparisons, events, exports
   write        change files
   snapshots    make and delete snapshots; turns, undo, rollback, apply, documents
   workspaces   make, mount, pause and destroy workspaces
+  metrics      read what is measured of the home, of all sessions together
 
 Clients send the secret as 'Authorization: Bearer SECRET', or in the header X-API-Key.`,
 		Example: `  snapfs token create --session build --ttl 30d --description "the build farm"
@@ -109,8 +110,8 @@ func parseToken(r *api.TokenRequest, ttl string, scopes []string) error {
 	}
 	for _, s := range scopes {
 		scope := api.Scope(strings.TrimSpace(s))
-		if !slices.Contains(api.AllScopes(), scope) {
-			return usagef("--scopes %q: read, write, snapshots or workspaces", s)
+		if !slices.Contains(api.KnownScopes(), scope) {
+			return usagef("--scopes %q: read, write, snapshots, workspaces or metrics", s)
 		}
 		r.Scopes = append(r.Scopes, scope)
 	}
