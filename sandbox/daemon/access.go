@@ -218,6 +218,14 @@ func (a *asker) name() string {
 	return a.user.String()
 }
 
+// payer is on whose account something is that is bounded: tokens of one session share.
+func (a *asker) payer() string {
+	if a.token != nil {
+		return "session " + a.token.Session
+	}
+	return a.name()
+}
+
 // from is where it is, for the audit.
 func (a *asker) from() string {
 	switch {

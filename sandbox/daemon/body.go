@@ -31,6 +31,6 @@ func (s *server) body(who *asker, r *http.Request) (most int64, leave func(), er
 	if r.URL.Path != wire.Route(wire.CallSaveDocument) || small {
 		return maxRequest, func() {}, nil
 	}
-	leave, err = s.large.Enter(r.Context(), who.name(), nil)
+	leave, err = s.large.Enter(r.Context(), who.payer(), nil)
 	return maxLarge, leave, err
 }

@@ -115,7 +115,7 @@ func (s *server) admitted(x *exchange, r *http.Request) (leave func(), err error
 		if x.who, err = s.authenticate(r, x.who); err != nil {
 			return nil, err
 		}
-		if leave, err = s.meters.enter(x.who.token.ID, s.limits()); err != nil {
+		if leave, err = s.meters.enter(x.who.token.Session, s.limits()); err != nil {
 			return nil, err
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"snapfs/sandbox/api/wire"
 )
 
-// Limits bound what one token may ask. The zero value of a field is its default.
+// Limits bound what the tokens of one session may ask, all together. The zero value of a field is its default.
 type Limits struct {
 	Rate   float64 // requests per second in the long run
 	Burst  int     // requests at once beyond that
@@ -51,7 +51,7 @@ const (
 	maxAddresses  = 4096
 )
 
-// maxIdleUsage is how many tokens that ask nothing are remembered before they are looked for to forget them.
+// maxIdleUsage is how many sessions that ask nothing are remembered before they are looked for to forget them.
 const maxIdleUsage = 1024
 
 // tooManyError is for who has asked too much: in a time, or at a time.
@@ -70,16 +70,16 @@ func tooMany(after time.Duration, format string, args ...any) error {
 // seconds is how the header Retry-After tells it.
 func (e tooManyError) seconds() int { return max(1, int(math.Ceil(e.after.Seconds()))) }
 
-// meters measure what tokens ask, and what strangers do.
+// meters measure what sessions with tokens ask, and what strangers do.
 type meters struct {
 	mu        lockorder.Mutex[lockorder.DaemonMeters]
-	tokens    map[string]*usage        // guarded by mu: by id
+	sessions  map[string]*usage        // guarded by mu
 	addresses map[string]*rate.Limiter // guarded by mu
 	others    *rate.Limiter            // of addresses that are too many to tell apart
 	swept     time.Time                // guarded by mu: when addresses were forgotten last
 }
 
-// usage is what a token has used.
+// usage is what the tokens of a session have used.
 type usage struct {
 	requests *rate.Limiter
 	calls    int
@@ -87,32 +87,32 @@ type usage struct {
 
 func newMeters() *meters {
 	return &meters{
-		tokens: map[string]*usage{}, addresses: map[string]*rate.Limiter{},
+		sessions: map[string]*usage{}, addresses: map[string]*rate.Limiter{},
 		others: rate.NewLimiter(strangerRate, strangerBurst),
 	}
 }
 
-// enter counts a request of a token until leave is called, or refuses it with a tooManyError.
-func (m *meters) enter(token string, l Limits) (leave func(), err error) {
+// enter counts a request with a token of a session until leave is called, or refuses it with a tooManyError.
+func (m *meters) enter(session string, l Limits) (leave func(), err error) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	u := m.tokens[token]
+	u := m.sessions[session]
 	if u == nil {
 		m.forgetLocked(now)
 		u = &usage{requests: rate.NewLimiter(rate.Limit(l.Rate), l.Burst)}
-		m.tokens[token] = u
+		m.sessions[session] = u
 	}
 	if u.requests.Limit() != rate.Limit(l.Rate) || u.requests.Burst() != l.Burst {
 		u.requests.SetLimitAt(now, rate.Limit(l.Rate))
 		u.requests.SetBurstAt(now, l.Burst)
 	}
 	if u.calls >= l.Calls {
-		return nil, tooMany(time.Second, "the token has %d requests under way, and may have %d", u.calls, l.Calls)
+		return nil, tooMany(time.Second, "the session has %d requests under way, and may have %d", u.calls, l.Calls)
 	}
 	if !u.requests.AllowN(now, 1) {
 		after := time.Duration((1 - u.requests.TokensAt(now)) / l.Rate * float64(time.Second))
-		return nil, tooMany(after, "the token has made more than %g requests per second", l.Rate)
+		return nil, tooMany(after, "the session has made more than %g requests per second", l.Rate)
 	}
 	u.calls++
 	return func() {
@@ -122,14 +122,14 @@ func (m *meters) enter(token string, l Limits) (leave func(), err error) {
 	}, nil
 }
 
-// forgetLocked makes room in the table of tokens, which has those that ask something. The caller holds mu.
+// forgetLocked makes room in the table of sessions, which has those that ask something. The caller holds mu.
 func (m *meters) forgetLocked(now time.Time) {
-	if len(m.tokens) < maxIdleUsage {
+	if len(m.sessions) < maxIdleUsage {
 		return
 	}
-	for id, u := range m.tokens {
+	for id, u := range m.sessions {
 		if u.calls == 0 && u.requests.TokensAt(now) >= float64(u.requests.Burst()) {
-			delete(m.tokens, id)
+			delete(m.sessions, id)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestMeters: what a token may ask is bounded in time and at a time, and another token does not notice.
+// TestMeters: what a session may ask is bounded in time and at a time, and another session does not notice.
 func TestMeters(t *testing.T) {
 	m := newMeters()
 	l := Limits{Rate: 0.001, Burst: 3, Calls: 2, Upload: 1}
@@ -23,7 +23,7 @@ func TestMeters(t *testing.T) {
 		t.Errorf("a third at a time: %v", err)
 	}
 	if _, err := m.enter("b", l); err != nil {
-		t.Errorf("another token: %v", err)
+		t.Errorf("another session: %v", err)
 	}
 	first()
 	third, err := m.enter("a", l)
@@ -40,7 +40,7 @@ func TestMeters(t *testing.T) {
 	}
 }
 
-// TestMetersAreBounded: however many addresses and tokens there are, the tables stay small.
+// TestMetersAreBounded: however many addresses and sessions there are, the tables stay small.
 func TestMetersAreBounded(t *testing.T) {
 	m := newMeters()
 	refused := 0
@@ -54,8 +54,8 @@ func TestMetersAreBounded(t *testing.T) {
 		}
 		leave()
 	}
-	if len(m.addresses) > maxAddresses || len(m.tokens) > maxIdleUsage {
-		t.Errorf("%d addresses, %d tokens", len(m.addresses), len(m.tokens))
+	if len(m.addresses) > maxAddresses || len(m.sessions) > maxIdleUsage {
+		t.Errorf("%d addresses, %d sessions", len(m.addresses), len(m.sessions))
 	}
 	if refused == 0 {
 		t.Error("addresses beyond those that are told apart have no limit")
