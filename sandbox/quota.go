@@ -148,6 +148,29 @@ func quotaOf(q api.Quota) *api.Quota {
 	return &q
 }
 
+// quotaLike is what a workspace has that is made of another with limits: those that are asked for, else those of the
+// other. Who is bound to a session gets no more than the other has: else a copy would be a way around its limits.
+func quotaLike(ctx context.Context, asked api.Quota, of *api.Quota) *api.Quota {
+	if of == nil || !asked.None() && byOwner(ctx) {
+		return quotaOf(asked)
+	}
+	least := func(a, b int64) int64 {
+		if a == 0 || b == 0 {
+			return max(a, b)
+		}
+		return min(a, b)
+	}
+	return &api.Quota{Size: least(asked.Size, of.Size), Inodes: least(asked.Inodes, of.Inodes)}
+}
+
+// quotaFrom is quotaLike for one that is made of a snapshot, whose workspace may be gone.
+func (h *Home) quotaFrom(ctx context.Context, asked api.Quota, s *catalog.Snapshot) *api.Quota {
+	if w := h.catalog.Workspace(s.Workspace); w != nil {
+		return quotaLike(ctx, asked, w.Quota)
+	}
+	return quotaOf(asked)
+}
+
 // describeQuota tells what a workspace takes of its limits.
 func (h *Home) describeQuota(w *catalog.Workspace) *api.QuotaState {
 	if w.Quota == nil {

@@ -37,6 +37,9 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 		return Workspace{}, err
 	}
 	session := who.session
+	if err := h.roomForWorkspace(session); err != nil {
+		return Workspace{}, err
+	}
 	s, err := h.useSnapshot(ctx, r.Access, r.Snapshot, how)
 	if err != nil {
 		return Workspace{}, err
@@ -53,7 +56,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	events := append([]Event{h.event(EventCreated, name, session, s.ID, how)}, now...)
 	w := h.onSnapshot(name, session, s)
 	w.Labels = maps.Clone(r.Labels)
-	w.Quota = quotaOf(r.Quota)
+	w.Quota = h.quotaFrom(ctx, r.Quota, s)
 	if err := h.addMounted(ctx, w, s, r, events, then); err != nil {
 		return Workspace{}, err
 	}
@@ -183,6 +186,9 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	session := who.session
+	if err := h.roomForWorkspace(session); err != nil {
+		return Workspace{}, err
+	}
 	origin, err := h.useChangeable(ctx, r.Access, r.Workspace, "fork")
 	if err != nil {
 		return Workspace{}, err
@@ -210,7 +216,7 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 			ID: name, Session: session, Origin: w.Head, Head: w.Head, Base: top, Upper: upper, Paused: w.Paused,
 			Source: forkSource + w.ID, Foreign: &foreign, CreatedAt: h.now(), First: h.catalog.NewID(),
 			Labels: maps.Clone(r.Labels),
-			Quota:  quotaOf(r.Quota),
+			Quota:  quotaLike(ctx, r.Quota, w.Quota),
 		})
 		ch.Events = append(append(ch.Events, h.event(EventCreated, name, session, "", "fork")), now...)
 		if w.Paused {

@@ -27,6 +27,9 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	session := who.session
+	if err := h.roomForWorkspace(session); err != nil {
+		return Workspace{}, err
+	}
 	unlock, err := h.reserveName(who, r.Name)
 	if err != nil {
 		return Workspace{}, err
@@ -42,6 +45,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		Quota:  quotaOf(r.Quota),
 	}
 	if src.snapshot != nil {
+		w.Quota = h.quotaFrom(ctx, r.Quota, src.snapshot)
 		w.Origin, w.Head, w.Base = src.snapshot.ID, src.snapshot.ID, src.snapshot.Top
 	}
 	created := h.event(EventCreated, w.ID, session, w.Origin, src.label)

@@ -294,7 +294,7 @@ func (s *service) reload() error {
 
 // limitsOf are the settings that apply at once when they are read again.
 func limitsOf(o *cli.ServeOptions) (sandbox.Limits, sandbox.EventLimits) {
-	return sandbox.Limits{Snapshots: o.MaxSnapshots, Bytes: o.MaxBytes, Home: o.MaxSize},
+	return sandbox.Limits{Snapshots: o.MaxSnapshots, Workspaces: o.MaxWorkspaces, Bytes: o.MaxBytes, Home: o.MaxSize},
 		sandbox.EventLimits{Keep: o.EventsKeep, Age: o.EventsAge}
 }
 

@@ -42,9 +42,10 @@ type ServeOptions struct {
 	EnableURing bool
 	IdleAfter   time.Duration // 0: never idle
 
-	MaxSnapshots int   // of one session; 0 is the default, below 0 is no limit
-	MaxBytes     int64 // of one session's images; 0 is no limit
-	MaxSize      int64 // of the home on its disk, in bytes; 0 is no limit
+	MaxSnapshots  int   // of one session; 0 is the default, below 0 is no limit
+	MaxWorkspaces int   // likewise
+	MaxBytes      int64 // of one session's images; 0 is no limit
+	MaxSize       int64 // of the home on its disk, in bytes; 0 is no limit
 
 	EventsKeep int           // of the home; 0 is the default, below 0 is no limit
 	EventsAge  time.Duration // 0 is the default, below 0 is no limit

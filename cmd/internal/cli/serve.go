@@ -188,6 +188,8 @@ func serveFlags(o *ServeOptions) *pflag.FlagSet {
 		"mounts over /dev/fuse outlive a daemon that dies; see above (SNAPFS_KEEP_MOUNTS)")
 	flags.IntVar(&o.MaxSnapshots, "max-snapshots", 0,
 		"limit a session to `N` snapshots; 0 is 100,000, below 0 is no limit (SNAPFS_MAX_SNAPSHOTS)")
+	flags.IntVar(&o.MaxWorkspaces, "max-workspaces", 0,
+		"limit a session to `N` workspaces; 0 is 100,000, below 0 is no limit (SNAPFS_MAX_WORKSPACES)")
 	flags.Int64Var(&o.MaxBytes, "max-bytes", 0,
 		"refuse snapshots of a session whose stored images have `N` bytes or more; 0 is no limit (SNAPFS_MAX_BYTES)")
 	flags.Var(bytesize{&o.MaxSize}, "max-size",

@@ -17,7 +17,7 @@ const systemSettings = "/etc/snapfs/daemon.toml"
 
 // atOnce are the options of serve that apply at once when the settings are read again. Variables set them, too.
 var atOnce = []string{
-	"max-snapshots", "max-bytes", "max-size", "events-keep", "events-age", "token-rate", "token-burst", "token-calls", "max-upload",
+	"max-snapshots", "max-workspaces", "max-bytes", "max-size", "events-keep", "events-age", "token-rate", "token-burst", "token-calls", "max-upload",
 }
 
 // inEnvironment are the options of serve that variables set.

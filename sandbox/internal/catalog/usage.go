@@ -13,6 +13,16 @@ func (c *Catalog) Usage(session string) (snapshots int, bytes int64) {
 	return s.counted, s.bytes
 }
 
+// WorkspacesOf is how many workspaces a session has.
+func (c *Catalog) WorkspacesOf(session string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.index.sessions[session]; s != nil {
+		return len(s.workspaces)
+	}
+	return 0
+}
+
 // Counts are the numbers of records.
 type Counts struct{ Workspaces, Snapshots, Layers, Sealed int }
 
