@@ -36,7 +36,7 @@ var (
 	workspaceGrammar = grammar(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	sessionGrammar   = grammar(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
 	idGrammar        = grammar(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
-	hexGrammar       = grammar(`^[0-9a-f]+$`)
+	bareIDGrammar    = grammar(`^[0-9a-f]{32}$`)
 	derivedSuffix    = grammar(`(-(restored|branch|fork|view|fresh)-[0-9a-f]{4,12})+$`)
 )
 
@@ -127,10 +127,11 @@ func IsPrefix(s string) bool {
 	return strings.HasPrefix(dashes, shape)
 }
 
-// likeID reports whether somebody could take a name for an id or a part of one, however it is spelt.
+// likeID reports whether somebody could take a name for an id or a part of one: also in capitals, or for an id without
+// dashes.
 func likeID(name string) bool {
 	name = strings.ToLower(name)
-	return len(name) >= minPrefix && hexGrammar().MatchString(name) || IsPrefix(name) || IsID(name)
+	return IsPrefix(name) || IsID(name) || bareIDGrammar().MatchString(name)
 }
 
 // IsPath reports whether what names an object is a path: it has a slash, or is "." or "..".

@@ -43,6 +43,7 @@ func TestSnapshotNames(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"": true, "a b-c": true, "a b/c": false, "a:b": false, ".": false, "..": false, "..x": true, "-x": false,
 		"2026-11-23": true, "20261123": false, "abc": true, "abcd": false, "ABCD": false, "abcdefg": true, "v-abcd": true,
+		"b1795862952484": true, "018f00000": true, "018F0000000070008000000000000000": false,
 		"018f0000-0000-7000-8000-000000000000": false, "018f0000-0": false, "018f0000-0000-7000-8000-00000000000g": true,
 		strings.Repeat("ü", 256): true, strings.Repeat("u", 257): false, "a\tb": false, "\u0085": false, "a ": false,
 	} {
