@@ -90,7 +90,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		who.Start, err = refine(who.Start, r)
 	}
 	if err != nil {
-		http.Error(w, err.Error(), api.ClassOf(err).Status)
+		refuse(w, api.ClassOf(err).Status, err.Error())
 		return
 	}
 	// The SDK takes its callers from bearer tokens that it has seen checked: it binds sessions to them.
@@ -108,7 +108,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		h.sessions.serve(h.stateful, h.session, who.Key, w, r)
-	})).ServeHTTP(w, checked)
+	})).ServeHTTP(&spoken{ResponseWriter: w}, checked)
 }
 
 // refine takes what the address says about where an agent begins.
