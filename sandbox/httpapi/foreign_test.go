@@ -30,7 +30,7 @@ func TestForeignIsNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids["snapshot_id"] = [2]string{snapshot.ID, ids["snapshot_id"][1]}
-	ids["templates"] = [2]string{"theirs", "none"}
+	ids["templates"] = [2]string{"theirs", "absent"}
 	_, own := r.claim(nil)
 
 	alike := func(method, theirs, none string, body func(i int) any) {
