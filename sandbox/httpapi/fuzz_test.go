@@ -73,6 +73,13 @@ func FuzzRequest(f *testing.F) {
 			f.Add(method, strings.NewReplacer("{", "", "}", "").Replace(path), "", []byte(nil))
 		}
 	}
+	for _, b := range bodies(f, server) {
+		path := b.path
+		if strings.Contains(path, "/sandboxvolumes/") {
+			path = strings.Replace(path, "{id}", "{volume}", 1)
+		}
+		f.Add(b.method, names.Replace(path), "application/json", b.text)
+	}
 	for _, body := range []string{
 		`{"template":"named","config":{"ttl":1,"hard_ttl":2,"env_vars":{"A":"b"},"auto_resume":null}}`,
 		`{"snapshot_id":"` + snapshot.Data.ID + `"}`, `{"config":{"resources":{"memory":"\ud800"}}}`,
@@ -171,4 +178,75 @@ func archive(t testing.TB) []byte {
 		t.Fatal(err)
 	}
 	return out.Bytes()
+}
+
+// body is one of JSON that a call takes, with all that it may have.
+type body struct {
+	method, path string
+	text         []byte
+}
+
+// bodies gives one for each call of the document that takes JSON.
+func bodies(t testing.TB, server *httpapi.Server) []body {
+	w := httptest.NewRecorder()
+	server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/openapi.json", nil))
+	var document map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &document); err != nil {
+		t.Fatal(err)
+	}
+	at := func(from any, keys ...string) map[string]any {
+		m, _ := from.(map[string]any)
+		for _, key := range keys {
+			m, _ = m[key].(map[string]any)
+		}
+		return m
+	}
+	var sample func(schema map[string]any) any
+	sample = func(schema map[string]any) any {
+		if ref, ok := schema["$ref"].(string); ok {
+			return sample(at(document, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...))
+		}
+		kind := schema["type"]
+		if either, ok := kind.([]any); ok {
+			kind = either[0]
+		}
+		switch kind {
+		case "object":
+			o := map[string]any{}
+			for name, property := range at(schema, "properties") {
+				if name != "$schema" {
+					o[name] = sample(property.(map[string]any))
+				}
+			}
+			return o
+		case "array":
+			return []any{}
+		case "integer", "number":
+			return 1
+		case "boolean":
+			return true
+		}
+		if schema["format"] == "date-time" {
+			return "2999-01-01T00:00:00Z"
+		}
+		return "a"
+	}
+	var all []body
+	for path, methods := range at(document, "paths") {
+		for method := range at(methods) {
+			schema := at(methods, method, "requestBody", "content", "application/json", "schema")
+			if schema == nil || !strings.HasPrefix(path, "/api/") {
+				continue
+			}
+			text, err := json.Marshal(sample(schema))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, body{strings.ToUpper(method), path, text})
+		}
+	}
+	if len(all) < 10 {
+		t.Fatalf("only %d calls take JSON", len(all))
+	}
+	return all
 }
