@@ -117,6 +117,11 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 			if apply || keep || discard {
 				t.end = ending{apply: apply, keep: keep, now: discard}
 			}
+			if t.container.image != "" {
+				if err := t.container.find(); err != nil {
+					return err
+				}
+			}
 			return a.withClient(cmd.Context(), anyHome, func(c *client.Client) error {
 				if err := a.onlyOne(cmd.Context(), c, from, src); err != nil {
 					return err

@@ -41,18 +41,21 @@ type containerRun struct {
 	args   []string // further options of the engine's run
 }
 
-// check refuses what goes with no container, and finds the engine.
+// check refuses what goes with no container.
 func (c *containerRun) check(sandbox bool) error {
 	switch {
 	case c.image == "" && (c.engine != "" || len(c.args) > 0):
 		return usagef("--engine-cmd and --container-arg are for --container")
-	case c.image == "":
-		return nil
+	case c.image != "" && sandbox:
+		return usagef("--container and --sandbox at a time: a container sees nothing of the home directory anyway")
 	case strings.HasPrefix(c.image, "-"):
 		return usagef("--container %q: the name of an image is needed", c.image)
-	case sandbox:
-		return usagef("--container and --sandbox at a time: a container sees nothing of the home directory anyway")
 	}
+	return nil
+}
+
+// find finds the engine.
+func (c *containerRun) find() error {
 	if c.engine == "" {
 		c.engine = os.Getenv(engineVariable)
 	}
