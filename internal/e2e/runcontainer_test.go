@@ -71,7 +71,7 @@ func TestRunContainer(t *testing.T) {
 			}
 			r = meanwhile(`kill -TERM $!`)
 			require.Equal(t, 3, r.code, r.err)
-			r = meanwhile(`"$engine" kill $("$engine" ps -q) >&2`)
+			r = meanwhile(`until "$engine" kill $("$engine" ps -q) >&2; do sleep 0.1; done`) // it may write before the engine knows that it runs
 			require.Equal(t, 137, r.code, r.err)
 
 			r = process(t, soon, h.tmp, env, append(append([]string{snapfs, "run", "--from", h.path("src"), "--engine-cmd", c.engine},

@@ -148,8 +148,15 @@ func (c *containerRun) killLate(done <-chan struct{}, which func() string) <-cha
 		case <-done:
 			return
 		}
-		for _, id := range c.containers(which()) {
-			_, _ = c.ask("kill", "--signal", "KILL", id) // what is left is found afterwards
+		for { // the engine may not know yet that it runs
+			for _, id := range c.containers(which()) {
+				_, _ = c.ask("kill", "--signal", "KILL", id) // what is left is found afterwards
+			}
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-done:
+				return
+			}
 		}
 	}()
 	return finished
@@ -175,7 +182,7 @@ func (c *containerRun) remove(filter string) error {
 	}
 }
 
-// containers are the ids of the containers that a filter chooses; none if the engine does not answer.
+// containers are the ids of the containers that run and that a filter chooses; none if the engine does not answer.
 func (c *containerRun) containers(filter string) []string {
 	out, _ := c.ask("ps", "--quiet", "--no-trunc", "--filter", filter)
 	return strings.Fields(out)
