@@ -88,9 +88,10 @@ func TestRunContainer(t *testing.T) {
 	require.Contains(t, r.err, "apt install podman")
 
 	// An engine that dies leaves its container; the workspace stays for it.
-	r = process(t, soon, h.tmp, env, append(append([]string{"sh", "-ec", `mkfifo gone; dockerd=$1; shift; "$@" >gone & exec 9<gone; read line <&9
-		kill -KILL $dockerd; wait $! || echo $?`, "sh", itoa(d.engine.Process.Pid), snapfs, "run", "--from", h.path("src"), "--discard", "--name", "orphan",
-		"--engine-cmd", "docker", "--container", "box"}, withArgs(d.container("run")[1:])...), "--", "sh", "-c", `echo ready; exec sleep 100000`)...)
+	script := `mkfifo gone; dockerd=$1; shift; "$@" >gone & exec 9<gone; read line <&9; kill -KILL $dockerd; wait $! || echo $?`
+	line := []string{"sh", "-ec", script, "sh", itoa(d.engine.Process.Pid), snapfs, "run", "--from", h.path("src"), "--discard"}
+	line = append(append(line, "--name", "orphan", "--engine-cmd", "docker", "--container", "box"), withArgs(d.container("run")[1:])...)
+	r = process(t, soon, h.tmp, env, append(line, "--", "sh", "-c", `echo ready; exec sleep 100000`)...)
 	require.Contains(t, r.err, "may still run", r.out)
 	d.finish(d.engine, unix.SIGKILL)
 	d.start()

@@ -53,7 +53,7 @@ func (all Hierarchies) Of(text string) Group {
 		for line := range strings.Lines(text) {
 			// ID:CONTROLLERS:PATH
 			f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-			if len(f) < 3 || f[1] != at.controller && !(at.controller != "" && slices.Contains(strings.Split(f[1], ","), at.controller)) {
+			if len(f) < 3 || f[1] != at.controller && (at.controller == "" || !slices.Contains(strings.Split(f[1], ","), at.controller)) {
 				continue
 			}
 			path, err := filepath.Rel(at.root, f[2])
