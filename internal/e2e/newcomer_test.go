@@ -30,8 +30,9 @@ func (h *home) certificate(serial int64) *x509.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(h.t, err)
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "snapfs of a test"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "snapfs of a test"},
+		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
 	require.NoError(h.t, err)
@@ -71,7 +72,8 @@ func TestTokensOverTLS(t *testing.T) {
 	h.ok("create", "mine") // the home
 	h.ok("stop")
 	h.fails(2, "tokens would travel in the clear", "serve", "--listen", "0.0.0.0:0")
-	start(t, h, h.tmp, snapfs, "serve", "--log", h.path("serve.log"), "--listen", "127.0.0.1:0", "--tls-cert", h.path("cert.pem"), "--tls-key", h.path("key.pem"))
+	start(t, h, h.tmp, snapfs, "serve", "--log", h.path("serve.log"), "--listen", "127.0.0.1:0",
+		"--tls-cert", h.path("cert.pem"), "--tls-key", h.path("key.pem"))
 	var url string
 	require.Eventually(t, func() bool {
 		var info struct{ Listen []string }
@@ -101,7 +103,8 @@ func TestTokensOverTLS(t *testing.T) {
 	require.Equal(t, 200, status, text)
 	require.Contains(t, text, `"web"`)
 	require.NotContains(t, text, `"mine"`, "what another session has")
-	plain, err := http.Post("http"+strings.TrimPrefix(url, "https")+"/v1/info", "", strings.NewReader("{}")) //nolint:noctx // it is answered at once
+	unencrypted := "http" + strings.TrimPrefix(url, "https") + "/v1/info"
+	plain, err := http.Post(unencrypted, "", strings.NewReader("{}")) //nolint:noctx // it is answered at once
 	require.NoError(t, err)
 	require.NoError(t, plain.Body.Close())
 	require.Equal(t, 400, plain.StatusCode, "without encryption")
@@ -143,13 +146,18 @@ func TestMCPByHand(t *testing.T) {
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	_, err = io.WriteString(in, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"hand","version":"1"}}}
-{"jsonrpc":"2.0","method":"notifications/initialized"}
-{"jsonrpc":"2.0","id":2,"method":"tools/list"}
-{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"workspace_write_file","arguments":{"path":"by-hand","content":"text\n"}}}
-{"jsonrpc":"2.0","id":4,"method":"no/such"}
-`)
-	require.NoError(t, err)
+	for _, ask := range []string{
+		`"id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},` +
+			`"clientInfo":{"name":"hand","version":"1"}}`,
+		`"method":"notifications/initialized"`,
+		`"id":2,"method":"tools/list"`,
+		`"id":3,"method":"tools/call","params":{"name":"workspace_write_file",` +
+			`"arguments":{"path":"by-hand","content":"text\n"}}`,
+		`"id":4,"method":"no/such"`,
+	} {
+		_, err = io.WriteString(in, `{"jsonrpc":"2.0",`+ask+"}\n")
+		require.NoError(t, err)
+	}
 	answers := map[int]string{}
 	lines := bufio.NewReader(out)
 	for len(answers) < 4 {
