@@ -95,7 +95,9 @@ func TestRunContainer(t *testing.T) {
 	require.Contains(t, r.err, "may still run", r.out)
 	d.finish(d.engine, unix.SIGKILL)
 	d.start()
-	d.ok("rm", "-f", strings.Fields(d.ok("ps", "-aq"))[0])
+	for _, id := range strings.Fields(d.ok("ps", "-aq")) {
+		d.run("rm", "-f", id) // the engine removes it itself, too
+	}
 	h.ok("down", "--destroy", "--force", "orphan")
 }
 
