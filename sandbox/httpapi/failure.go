@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/api/caller"
 )
 
 // Words of errors that are in no class of package api: they are about HTTP.
@@ -64,6 +66,17 @@ func failure(err error) *Failure {
 	}
 	class := api.ClassOf(err)
 	return fail(class.Status, class.Word, err.Error())
+}
+
+// told gives the error that the caller of a call is told. Of what is another session's it learns that it is: an id is not
+// guessed. The audit takes note.
+func told(ctx context.Context, call string, err error) error {
+	by := caller.From(ctx)
+	if errors.Is(err, api.ErrRefused) && by != nil && !by.Trusted {
+		by.Refuse(call, err)
+		return fmt.Errorf("%w: it belongs to another session, or is not for holders of a token", api.ErrRefused)
+	}
+	return by.Tell(call, err)
 }
 
 // absent is for what no file system has.

@@ -54,7 +54,7 @@ func add[In, Out any](s *Server, o operation, fn func(ctx context.Context, who a
 		}
 		out, err := fn(ctx, by.Access(), in)
 		if err != nil {
-			return nil, failure(by.Tell(o.id, err))
+			return nil, failure(told(ctx, o.id, err))
 		}
 		return &output[Out]{Body: Envelope[Out]{Success: true, Data: out}}, nil
 	})
@@ -77,7 +77,7 @@ func stream[In any](
 			r, w := humago.Unwrap(ctx)
 			begun := &beginning{ResponseWriter: w}
 			if err := fn(by.Access(), in, begun, r); err != nil {
-				err = by.Tell(o.id, err)
+				err = told(r.Context(), o.id, err)
 				if begun.begun {
 					panic(http.ErrAbortHandler) // the client sees that the answer is cut off
 				}

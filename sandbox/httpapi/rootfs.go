@@ -58,7 +58,7 @@ func (s *Server) snapshot(ctx context.Context, who api.Access, id string) (api.S
 	if err := checkSnapshot(id); err != nil {
 		return api.Snapshot{}, err
 	}
-	o, err := s.show(ctx, who, "snapshot", id)
+	o, err := s.service.Show(ctx, api.RefRequest{Access: who, Ref: id})
 	if err != nil {
 		return api.Snapshot{}, err
 	}

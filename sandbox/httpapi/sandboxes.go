@@ -89,22 +89,12 @@ func (s *Server) sandbox(ctx context.Context, who api.Access, id string) (api.Wo
 	return w, err
 }
 
-// show looks something up. What is not there, and what another session has, are the same to who is bound to a session; the
-// audit learns the difference.
-func (s *Server) show(ctx context.Context, who api.Access, what, ref string) (api.Object, error) {
-	o, err := s.service.Show(ctx, api.RefRequest{Access: who, Ref: ref})
-	if err = caller.From(ctx).Tell("show", err); errors.Is(err, api.ErrNotFound) {
-		err = fmt.Errorf("%w: %s %s", api.ErrNotFound, what, ref)
-	}
-	return o, err
-}
-
 // workspace looks a workspace up that is to be something. A view of a snapshot is nothing that the adapter knows.
 func (s *Server) workspace(ctx context.Context, who api.Access, what, id string) (api.Workspace, error) {
 	if err := checkWorkspace(what, id); err != nil {
 		return api.Workspace{}, err
 	}
-	o, err := s.show(ctx, who, what, id)
+	o, err := s.service.Show(ctx, api.RefRequest{Access: who, Ref: id})
 	if err != nil {
 		return api.Workspace{}, err
 	}
@@ -165,11 +155,15 @@ func (s *Server) named(ctx context.Context, who api.Access, name string) (api.Sn
 	if err := checkTemplate(name); err != nil {
 		return api.Snapshot{}, err
 	}
-	o, err := s.show(ctx, who, "template", name)
-	if err != nil && !errors.Is(err, api.ErrRefused) {
+	o, err := s.service.Show(ctx, api.RefRequest{Access: who, Ref: name})
+	if errors.Is(err, api.ErrRefused) && !api.IsID(name) { // a name can be guessed
+		caller.From(ctx).Refuse("template", err)
+		return api.Snapshot{}, fmt.Errorf("%w: template %s", api.ErrNotFound, name)
+	}
+	if err != nil {
 		return api.Snapshot{}, err
 	}
-	if o.Snapshot == nil { // or it is what another session calls so, which is no template of this one
+	if o.Snapshot == nil {
 		return api.Snapshot{}, fmt.Errorf("%w: template %s", api.ErrNotFound, name)
 	}
 	return *o.Snapshot, nil

@@ -14,7 +14,6 @@ import (
 
 	"snapfs/internal/lockorder"
 	"snapfs/sandbox/api"
-	"snapfs/sandbox/api/caller"
 )
 
 const (
@@ -123,7 +122,7 @@ func (c *watcher) subscribe(ctx context.Context, said WatchRequest) {
 			return
 		}
 		if err != nil {
-			why := failure(caller.From(ctx).Tell("watch-files", err)).Reason.Message
+			why := failure(told(ctx, "watch files", err)).Reason.Message
 			_ = c.send(ctx, WatchMessage{Type: "error", WatchID: id, Error: why})
 		}
 	})
