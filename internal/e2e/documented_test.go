@@ -89,7 +89,7 @@ var documentedIDs = strings.NewReplacer(
 )
 
 // documentedElsewhere are lines that only other tests can run: in containers, and with control groups.
-var documentedElsewhere = regexp.MustCompile(`^(podman|docker|-v) | --cgroup `)
+var documentedElsewhere = regexp.MustCompile(`^(podman|docker|-v) | --cgroup | --container `)
 
 // TestDocumentedLines runs the command lines of the README and of the verbs' help.
 func TestDocumentedLines(t *testing.T) {

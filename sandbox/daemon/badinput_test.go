@@ -40,7 +40,7 @@ func TestBadInput(t *testing.T) {
 		{"a long reference", "POST", "/v1/show", sandbox.RefRequest{Ref: long}, 400, "invalid"},
 		{"a long snapshot name", "POST", "/v1/snapshot", sandbox.SnapshotRequest{Workspace: "w", Name: long}, 400, "invalid"},
 		{"a long description", "POST", "/v1/snapshot", sandbox.SnapshotRequest{Workspace: "w", Description: long}, 400, "invalid"},
-		{"a long session", "POST", "/v1/workspaces", `{"session":"` + long + `"}`, 403, "refused"},
+		{"a long session", "POST", "/v1/workspaces", `{"session":"` + long + `"}`, 400, "invalid"},
 		{"control characters", "POST", "/v1/create", "{\"name\":\"a\\u0000b\"}", 400, "invalid"},
 		{"an unknown call", "POST", "/v1/fly", `{}`, 404, "not_found"},
 		{"another method", "PUT", "/v1/create", `{}`, 405, "invalid"},
