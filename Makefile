@@ -17,7 +17,7 @@ PREFIX   ?= /usr/local
 HELPERS  ?= /sbin
 ZSH      ?= $(PREFIX)/share/zsh/site-functions
 
-.PHONY: build client man package install files system deps test test-others test-bench test-clients race hunt lint bench bench-peers clean
+.PHONY: build client man package install files system deps test test-others test-bench test-clients race race-adapters hunt lint bench bench-peers clean
 
 # snapfs is the client, which starts fast; snapfs-engine is the complete command, which it runs for the daemon. Both are
 # static. With a C compiler the engine has zstd's C library, without one Go's. Where the compiler has no static C library,
@@ -108,12 +108,16 @@ test-clients:
 	cd $(CLIENTS) && SNAPFS_ENGINE="$(abspath $(BIN))/snapfs-engine" timeout 300 "$(CURDIR)/.ci/isolate" node_modules/.bin/vitest run </dev/null
 
 # Packages with concurrent goroutines are tested again under the race detector. Those of RACELESS have none: what they are
-# given is looked at by the tests of the packages that use them.
-RACELESS := chunkstore/internal/(cdc|prefix|sketch|transform)|sandbox/internal/tarlayer
+# given is looked at by the tests of the packages that use them. The adapters for REST and MCP are left to 'make race-adapters':
+# what is concurrent is below them, and .ci/run has half an hour.
+RACELESS := chunkstore/internal/(cdc|prefix|sketch|transform)|sandbox/internal/tarlayer|sandbox/httpapi|sandbox/mcp
 RACES     = ./chunkstore $$($(GO) list ./sandbox/... ./chunkstore/internal/... | grep -vE '/($(RACELESS))$$')
 race: deps
 	$(TEST) -vet=off -race $(RACES) </dev/null
 	$(TEST) -vet=off -race ./fs/... ./layers/... </dev/null
+
+race-adapters: deps
+	$(TEST) -vet=off -race ./sandbox/httpapi ./sandbox/mcp </dev/null
 
 # Random tests with new seeds. All other targets use the same seed every time, or SNAPFS_SEED.
 MINUTES  ?= 10
