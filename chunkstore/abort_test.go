@@ -17,6 +17,7 @@ import (
 
 // TestAbortReturnsSpace aborts ingests, small and large, alone and beside another: their space is returned at once.
 func TestAbortReturnsSpace(t *testing.T) {
+	unraced(t)
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(90, 91))
 	s := openTest(t, t.TempDir())

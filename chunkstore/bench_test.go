@@ -119,6 +119,7 @@ func BenchmarkNewFiles(b *testing.B) {
 
 // TestIngestMemory stores noise in the background, 2 GB of it with $SNAPFS_LONG, and bounds the memory that takes.
 func TestIngestMemory(t *testing.T) {
+	unraced(t)
 	size := 64 << 20
 	if os.Getenv("SNAPFS_LONG") != "" {
 		size = 2 << 30

@@ -45,6 +45,7 @@ func TestDamagedWhileOpen(t *testing.T) {
 // TestManyTables writes so much that Badger's tables are merged while the store is open. A transaction is done
 // meanwhile.
 func TestManyTables(t *testing.T) {
+	unraced(t)
 	ctx := context.Background()
 	dir := t.TempDir()
 	var s *Store
