@@ -108,16 +108,17 @@ test-clients:
 	cd $(CLIENTS) && SNAPFS_ENGINE="$(abspath $(BIN))/snapfs-engine" timeout 300 "$(CURDIR)/.ci/isolate" node_modules/.bin/vitest run </dev/null
 
 # Packages with concurrent goroutines are tested again under the race detector. Those of RACELESS have none: what they are
-# given is looked at by the tests of the packages that use them. The adapters for REST and MCP are left to 'make race-adapters':
-# what is concurrent is below them, and .ci/run has half an hour.
-RACELESS := chunkstore/internal/(cdc|prefix|sketch|transform)|sandbox/internal/tarlayer|sandbox/httpapi|sandbox/mcp
-RACES     = ./chunkstore $$($(GO) list ./sandbox/... ./chunkstore/internal/... | grep -vE '/($(RACELESS))$$')
+# given is looked at by the tests of the packages that use them. The adapters are left to
+# 'make race-adapters': what is concurrent is below them, and .ci/run has half an hour.
+RACELESS := chunkstore/internal/(cdc|prefix|sketch|transform)|sandbox/internal/(cgroup|errclass|imagefile|pace|secret|tarlayer)
+ADAPTERS := sandbox/(api/wire|statehttp|httpapi|mcp)
+RACES     = ./chunkstore $$($(GO) list ./sandbox/... ./chunkstore/internal/... | grep -vE '/($(RACELESS)|$(ADAPTERS))$$')
 race: deps
 	$(TEST) -vet=off -race $(RACES) </dev/null
 	$(TEST) -vet=off -race ./fs/... ./layers/... </dev/null
 
 race-adapters: deps
-	$(TEST) -vet=off -race ./sandbox/httpapi ./sandbox/mcp </dev/null
+	$(TEST) -vet=off -race $$($(GO) list ./sandbox/... | grep -E '/($(ADAPTERS))$$') </dev/null
 
 # Random tests with new seeds. All other targets use the same seed every time, or SNAPFS_SEED.
 MINUTES  ?= 10
