@@ -133,7 +133,7 @@ func (j *applyJournal) write(h *Home) error {
 	} else if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	err = writeFileDurably(h.journalPath(j.After), text)
+	err = hosttree.WriteFile(h.journalPath(j.After), text)
 	h.points.At("journal of an apply written")
 	return classify(err)
 }

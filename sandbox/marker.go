@@ -156,25 +156,7 @@ func writeMarker(dir string, m marker) error {
 	if err != nil {
 		return err
 	}
-	return writeFileDurably(filepath.Join(dir, markerName), append(append([]byte(markerMagic), line...), '\n'))
-}
-
-func writeFileDurably(path string, data []byte) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp) // the first error is the one to tell
-		return err
-	}
-	return hosttree.SyncDir(filepath.Dir(path))
+	return hosttree.WriteFile(filepath.Join(dir, markerName), append(append([]byte(markerMagic), line...), '\n'))
 }
 
 // freshHome is the marker of a home to be made in dir, which must be missing, empty, or the rest of an earlier attempt.

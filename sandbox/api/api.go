@@ -251,8 +251,7 @@ type SnapshotRequest struct {
 	WaitStored  bool          `json:"wait_stored"`
 	NoSync      bool          `json:"no_sync"`
 	// Consistent freezes the processes of the workspace's control group for the moment, and flushes what they stored
-	// through shared mappings. Cgroup names the group, else it is the one that the workspace remembers, else the groups of
-	// the containers that have it mounted.
+	// through shared mappings. Cgroup names the group; "": the one it remembers, else those of containers that have it mounted.
 	Consistent bool           `json:"consistent"`
 	Cgroup     string         `json:"cgroup,omitempty"`
 	Progress   func(Progress) `json:"-"`

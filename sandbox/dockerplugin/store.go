@@ -148,7 +148,7 @@ func (s *store) put(r *record) error {
 	if err != nil {
 		return err
 	}
-	return writeDurably(s.path(r.Name), append(text, '\n'))
+	return hosttree.WriteFile(s.path(r.Name), append(text, '\n'))
 }
 
 // drop removes a record durably.
@@ -158,29 +158,6 @@ func (s *store) drop(name string) error {
 		return nil
 	}
 	return errors.Join(err, hosttree.SyncDir(s.volumes()))
-}
-
-// writeDurably replaces a file.
-func writeDurably(path string, data []byte) (err error) {
-	dir := filepath.Dir(path)
-	tmp := filepath.Join(dir, "."+filepath.Base(path)+".tmp")
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(tmp) // the first error is the one to tell
-		}
-	}()
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	return hosttree.SyncDir(dir)
 }
 
 // remembered is what plugin.json has.
@@ -225,5 +202,5 @@ func Remember(home, socket string) error {
 	if err != nil {
 		return err
 	}
-	return writeDurably(socketFile(home), append(text, '\n'))
+	return hosttree.WriteFile(socketFile(home), append(text, '\n'))
 }
