@@ -93,7 +93,7 @@ func (e fuseEngine) mount(
 ) (mounted, error) {
 	m, err := snapfuse.New(ctx, o, mountpoint, e.options(workspace, opts, how))
 	if errors.Is(err, snapfuse.ErrAllowOther) {
-		return nil, fmt.Errorf("%w: mounting %s at %s: %w: ask the administrator for it, or mount without allow_other",
+		return nil, fmt.Errorf("%w: mounting %s at %s: %w: ask the administrator for it, or mount without allow_other (a volume: -o allow_other=false)",
 			ErrConflict, workspace, mountpoint, err)
 	}
 	if err != nil {

@@ -60,7 +60,8 @@ func (h *Home) viewOf(ctx context.Context) (view, error) {
 	v, err := h.viewOfProcess(pid)
 	if err != nil {
 		return view{}, fmt.Errorf("%w: the mount namespace of the command (process %d) cannot be told: %w: "+
-			"the daemon needs the capabilities that the command has, or CAP_SYS_PTRACE", ErrUnavailable, pid, err)
+			"the daemon needs the capabilities that the command has, or CAP_SYS_PTRACE; for a daemon that was started by "+
+			"'podman unshare', start the command so, too", ErrUnavailable, pid, err)
 	}
 	return v, nil
 }
@@ -154,6 +155,11 @@ func lookApart(ctx context.Context, v view, path string) (location, error) {
 	p, err := v.run(ctx, mountns.Request{Do: mountns.Look, Path: path})
 	if errors.Is(err, mountns.ErrDisabled) {
 		err = fmt.Errorf("%w: %w (see sandbox.IsMounter)", ErrUnavailable, err)
+	}
+	if errors.Is(err, unix.EPERM) && !v.own() && !v.chroot { // looking a path up is EACCES
+		return location{}, fmt.Errorf("%w: the daemon (process %d) has no right to mount in the mount namespace of the command, "+
+			"at %s: mount where the daemon runs, or end it ('snapfs stop') and run the command that failed again, which "+
+			"starts one there", ErrUnavailable, os.Getpid(), path)
 	}
 	if err != nil {
 		return location{}, pathError(path, err)

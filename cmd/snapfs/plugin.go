@@ -6,8 +6,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"snapfs/cmd/internal/cli"
 	"snapfs/internal/holder"
+	"snapfs/internal/userns"
 	"snapfs/sandbox/daemon"
 	"snapfs/sandbox/dockerplugin"
 )
@@ -27,10 +30,22 @@ func (s *service) pluginPath(before string) string {
 		return ""
 	case s.DockerPlugin != cli.PluginOn:
 		return s.DockerPlugin
-	case os.Geteuid() != 0:
+	case os.Geteuid() != 0 || !userns.Initial() && !mayServeEngines():
 		return filepath.Join(s.Home, "docker", pluginName+".sock")
 	}
 	return filepath.Join(enginePlugins, pluginName+".sock")
+}
+
+// mayServeEngines reports whether this process may make sockets where engines look for them. Root of a user namespace may
+// be a plain user of the machine.
+func mayServeEngines() bool {
+	dir := enginePlugins
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+	}
+	return unix.Access(dir, unix.W_OK) == nil
 }
 
 // startPlugin makes the adapter for container engines and its socket, if volumes are served. What was served before and

@@ -52,9 +52,13 @@ func seenBy(pid int, path string) error {
 	if lines.Err() != nil {
 		return nil // it has ended
 	}
+	todo := "let the daemon and the engine run in the same one, or share mounts (mount --make-rshared /)"
+	if os.Geteuid() != 0 {
+		todo = "end the daemon, and start it in that of rootless Podman ('podman unshare snapfs serve --docker-plugin'), or have " +
+			"root share mounts ('mount --make-rshared /') and then run 'podman system migrate'"
+	}
 	return fmt.Errorf("%w: process %d, which asks, is in another mount namespace, where %s is not the mount of the "+
-		"workspace: let the daemon and the engine run in the same one, or share mounts (mount --make-rshared /)",
-		api.ErrUnavailable, pid, path)
+		"workspace: %s", api.ErrUnavailable, pid, path, todo)
 }
 
 // unescape undoes mountinfo's octal escapes.

@@ -82,6 +82,9 @@ func (c *containerRun) run(ctx context.Context, a *app, workspace, dir string, a
 	if strings.ContainsAny(dir, ",\"\n") {
 		return usagef("the engine does not take the path %s: TMPDIR names another place", quote(dir)), nil
 	}
+	if err := c.sees(dir); err != nil {
+		return err, nil
+	}
 	tmp, err := os.MkdirTemp("", "snapfs-container-")
 	if err != nil {
 		return err, nil
@@ -121,6 +124,31 @@ func (c *containerRun) run(ctx context.Context, a *app, workspace, dir string, a
 		ended = codeError{fmt.Errorf("%s has started no container of image %s", c.engine, quote(c.image)), notStarted}
 	}
 	return ended, left
+}
+
+// sees is an error if rootless Podman does not see what is mounted at dir: it would give the container an empty directory.
+// Its namespace gets the mounts that are made after it only if the machine shares mounts.
+func (c *containerRun) sees(dir string) error {
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	mounts, err := c.ask("unshare", "cat", "/proc/self/mountinfo")
+	if err != nil {
+		return nil // another engine, which has no such word
+	}
+	at, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(mounts) {
+		f := strings.Fields(line)
+		if len(f) > 4 && f[4] == strings.ReplaceAll(at, " ", `\040`) {
+			return nil
+		}
+	}
+	return failure(api.ErrUnavailable, "unavailable: %s does not see the workspace, which is mounted at %s: its mount namespace gets no new "+
+		"mounts; end the daemon ('snapfs stop') and run '%s unshare snapfs run ...', or have root share mounts ('mount --make-rshared /') "+
+		"and then run '%s system migrate'", c.engine, quote(dir), c.engine, c.engine)
 }
 
 // killLate kills the container some time after a signal, at once after a second one, until done is closed. Then it
