@@ -17,16 +17,23 @@ import (
 // refuses hosts that have both kinds of cgroups.
 func container(t *testing.T, h *home, root string, options []string, argv ...string) result {
 	t.Helper()
+	line := []string{
+		"run", "--rm", "--network", "none", "--cgroups=disabled", "--log-driver", "none", "--ulimit", "nofile=1024:1024",
+		"--ulimit", "nproc=1024:1024", "--security-opt", "seccomp=unconfined",
+	}
+	return crunPodman(t, h, append(append(append(line, options...), "--rootfs", root), argv...)...)
+}
+
+// crunPodman runs a command of the podman of func container.
+func crunPodman(t *testing.T, h *home, args ...string) result {
+	t.Helper()
 	script := `umount -R /sys/fs/cgroup 2>/dev/null || true
 		mount -t cgroup2 none /sys/fs/cgroup
 		mount -t tmpfs none /run # podman wants a short path
 		exec podman --root "$1" --runroot /run/podman --runtime crun --cgroup-manager cgroupfs --events-backend none \
-			run --rm --network none --cgroups=disabled --log-driver none --ulimit nofile=1024:1024 --ulimit nproc=1024:1024 \
-			--security-opt seccomp=unconfined "${@:2}"`
+			"${@:2}"`
 	line := []string{"unshare", "--mount", "--propagation", "slave", "bash", "-c", script, "script", h.makeDir("podman")}
-	line = append(line, options...)
-	line = append(line, "--rootfs", root)
-	return process(t, 2*time.Minute, h.tmp, h.env, append(line, argv...)...)
+	return process(t, 2*time.Minute, h.tmp, h.env, append(line, args...)...)
 }
 
 // containerRoot makes a root file system with snapfs in one file, a shell and a few programs of this machine with their
@@ -62,26 +69,18 @@ func TestContainerUsesWorkspace(t *testing.T) {
 // TestContainerMapsUsers gives a workspace, id-mapped, to a container whose root is a user without rights on the host:
 // owners are right on both sides.
 func TestContainerMapsUsers(t *testing.T) {
-	var system unix.Utsname
-	require.NoError(t, unix.Uname(&system))
-	var major, minor int
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(system.Release[:]), "%d.%d", &major, &minor); err != nil ||
-		major < 6 || major == 6 && minor < 12 {
+	if !idMapsFUSE(t) {
 		t.Skip("the kernel does not id-map FUSE before Linux 6.12")
 	}
 	for _, transport := range []string{"dev", "auto"} {
 		t.Run(transport, func(t *testing.T) {
 			h := newHome(t)
-			root := containerRoot(t, h)
-			for dir := root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
-				require.NoError(t, os.Chmod(dir, 0o755)) // for a user without rights on the host
-			}
+			root := mappedRoot(t, h)
 			h.write("src/file", "from the host\n")
 			shell(t, soon, h.path("src"), `chown 33:34 file && chmod 666 file`)
-			shell(t, soon, root, `mkdir -p etc run; touch etc/hosts etc/hostname etc/resolv.conf run/.containerenv; chown -hR 100000:100000 .`)
 			h.ok("create", "ws", "--from", h.path("src"))
 			h.ok("mount", "ws", h.path("ws"), "--transport", transport)
-			options := []string{"--uidmap", "0:100000:65536", "--gidmap", "0:100000:65536", "-v", h.path("ws") + ":/work:idmap"}
+			options := append(mappedOptions(), "-v", h.path("ws")+":/work:idmap")
 			r := container(t, h, root, options, "/bin/sh", "-ec", `
 				ls -ln /work/file | { read -r mode links owner group rest; echo $owner $group; }
 				echo inside >> /work/file
@@ -92,6 +91,32 @@ func TestContainerMapsUsers(t *testing.T) {
 			require.Equal(t, "from the host\ninside\n", shell(t, soon, h.path("ws"), `cat file`))
 		})
 	}
+}
+
+// idMapsFUSE reports whether the kernel id-maps FUSE.
+func idMapsFUSE(t *testing.T) bool {
+	t.Helper()
+	var system unix.Utsname
+	require.NoError(t, unix.Uname(&system))
+	var major, minor int
+	_, err := fmt.Sscanf(unix.ByteSliceToString(system.Release[:]), "%d.%d", &major, &minor)
+	return err == nil && (major > 6 || major == 6 && minor >= 12)
+}
+
+// mappedOptions give a container a user namespace, whose root has no rights on the host.
+func mappedOptions() []string {
+	return []string{"--uidmap", "0:100000:65536", "--gidmap", "0:100000:65536"}
+}
+
+// mappedRoot makes a root file system for a container with mappedOptions.
+func mappedRoot(t *testing.T, h *home) string {
+	t.Helper()
+	root := containerRoot(t, h)
+	for dir := root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		require.NoError(t, os.Chmod(dir, 0o755)) // for a user without rights on the host
+	}
+	shell(t, soon, root, `mkdir -p etc run; touch etc/hosts etc/hostname etc/resolv.conf run/.containerenv; chown -hR 100000:100000 .`)
+	return root
 }
 
 // TestInsideContainer runs snapfs itself in a container that has the FUSE device, as a command that starts its daemon

@@ -23,17 +23,19 @@ type docker struct {
 	dir         string // short: paths of sockets are bounded
 	cgroup      string // of its containers, below the mount of each hierarchy
 	liveRestore bool   // containers go on without the engine
+	flags       []string
 
 	containerd, engine *exec.Cmd // nil: not running
 }
 
 // newDocker starts an engine that ends with the test. Containers, volumes and what the engine has mounted are then gone.
-func newDocker(h *home) *docker {
+func newDocker(h *home, flags ...string) *docker {
 	h.t.Helper()
 	dir, err := os.MkdirTemp("", "dkr-")
 	require.NoError(h.t, err)
-	d := &docker{h: h, dir: dir, cgroup: "snapfs-" + filepath.Base(dir)}
+	d := &docker{h: h, dir: dir, cgroup: "snapfs-" + filepath.Base(dir), flags: flags}
 	h.t.Cleanup(d.close)
+	require.NoError(h.t, os.Chmod(dir, 0o711)) // for root of a container with a user namespace
 	for name, text := range map[string]string{
 		"containerd.toml": "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\", \"io.containerd.snapshotter.v1.devmapper\", " +
 			"\"io.containerd.snapshotter.v1.zfs\", \"io.containerd.snapshotter.v1.btrfs\"]\n",
@@ -61,11 +63,11 @@ func (d *docker) start() {
 			return err == nil
 		})
 	}
-	d.engine = d.background("dockerd", "--config-file", d.path("dockerd.json"), "--data-root", d.path("data"), "--exec-root", d.path("run"),
+	d.engine = d.background("dockerd", append(d.flags, "--config-file", d.path("dockerd.json"), "--data-root", d.path("data"), "--exec-root", d.path("run"),
 		"--pidfile", d.path("dockerd.pid"), "--host", "unix://"+d.path("docker.sock"), "--containerd", d.path("containerd.sock"),
 		"--group", "root", "--storage-driver", "vfs", "--cgroup-parent", "/"+d.cgroup, "--exec-opt", "native.cgroupdriver=cgroupfs",
 		"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--userland-proxy=false",
-		fmt.Sprintf("--live-restore=%t", d.liveRestore), "--shutdown-timeout=1", "--log-level=warn")
+		fmt.Sprintf("--live-restore=%t", d.liveRestore), "--shutdown-timeout=1", "--log-level=warn")...)
 	d.await(d.engine, "dockerd", func() bool { return d.run("version").code == 0 })
 }
 
