@@ -4,11 +4,15 @@
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-# Tests of two packages run side by side, each binary in a mount namespace of its own; what takes the longest comes first.
+# Tests wait for disks and processes more than they compute. So they run in lanes side by side, one package at a time in
+# each, and each test binary in a mount namespace of its own; what takes the longest comes first.
 # Those of fs switch io_uring on for the whole system, so what mounts workspaces is not tested beside them.
-TEST     := $(GO) test -p 2 -timeout 1200s -exec '"$(CURDIR)/.ci/isolate"'
-FS       := ./fs/... ./layers/... ./squashfs/...
-OTHERS    = ./internal/e2e $$($(GO) list ./... | grep -vE '^snapfs/(fs|layers|squashfs)(/|$$)')
+LANES    ?= 4
+TEST     := $(GO) test -p 1 -timeout 1200s -vet=off -exec '"$(CURDIR)/.ci/isolate"'
+STORES   := ./chunkstore/... ./layers/... ./squashfs/...
+OTHERS    = ./sandbox ./sandbox/daemon $$($(GO) list ./... | grep -vE '^snapfs/(chunkstore|fs|layers|squashfs|internal/e2e)(/|$$)')
+# What tests internal/e2e takes half as long in two lanes. Those that use podman stay in one: its locks are the machine's.
+E2E      := '^Test([E-P]|Container|Replaced|RunContainer|Systemd)'
 
 BIN      ?= bin
 
@@ -17,7 +21,8 @@ PREFIX   ?= /usr/local
 HELPERS  ?= /sbin
 ZSH      ?= $(PREFIX)/share/zsh/site-functions
 
-.PHONY: build client man package install files system deps test test-others test-bench test-clients race race-adapters hunt lint bench bench-peers clean
+.PHONY: build client man package install files system deps test test-e2e-1 test-e2e-2 test-others test-bench test-clients test-stores test-fs \
+  race race-stores race-sandbox race-fs race-adapters hunt lint bench bench-peers clean
 
 # snapfs is the client, which starts fast; snapfs-engine is the complete command, which it runs for the daemon. Both are
 # static. With a C compiler the engine has zstd's C library, without one Go's. Where the compiler has no static C library,
@@ -85,17 +90,31 @@ files:
 deps:
 	./.ci/deps
 
+# The lanes find compiled what they have in common, the commands of internal/e2e as well.
 test: deps build
-	$(GO) vet ./...
-	$(GO) -C bench vet ./...
-	$(MAKE) -j 2 test-others test-bench test-clients
-	$(TEST) -vet=off $(FS) </dev/null
+	$(GO) build ./...
+	CGO_ENABLED=0 $(GO) build ./cmd/...
+	$(MAKE) -j $(LANES) test-fs test-stores
+
+test-e2e-1:
+	$(TEST) -run $(E2E) ./internal/e2e </dev/null
+
+test-e2e-2:
+	$(TEST) -skip $(E2E) ./internal/e2e </dev/null
 
 test-others:
-	$(TEST) -vet=off $(OTHERS) </dev/null
+	$(TEST) $(OTHERS) </dev/null
 
 test-bench:
-	cd bench && $(TEST) -vet=off ./... </dev/null
+	cd bench && $(TEST) ./... </dev/null
+
+# They mount no workspaces.
+test-stores:
+	$(TEST) $(STORES) </dev/null
+
+# The last of those that mount workspaces.
+test-fs: test-e2e-1 test-e2e-2 test-others test-bench test-clients
+	$(TEST) ./fs/... </dev/null
 
 # The package for JavaScript, against the daemon.
 # Registries have bad moments; the second time most is in the cache.
@@ -112,13 +131,22 @@ test-clients:
 # 'make race-adapters': what is concurrent is below them, and .ci/run has half an hour.
 RACELESS := chunkstore/internal/(cdc|prefix|sketch|transform)|sandbox/internal/(cgroup|errclass|imagefile|pace|secret|tarlayer)
 ADAPTERS := sandbox/(api/wire|statehttp|httpapi|mcp)
-RACES     = ./chunkstore $$($(GO) list ./sandbox/... ./chunkstore/internal/... | grep -vE '/($(RACELESS)|$(ADAPTERS))$$')
+RACES     = grep -vE '/($(RACELESS)|$(ADAPTERS))$$'
 race: deps
-	$(TEST) -vet=off -race $(RACES) </dev/null
-	$(TEST) -vet=off -race ./fs/... ./layers/... </dev/null
+	$(GO) build -race ./sandbox/... ./fs/...
+	$(MAKE) -j $(LANES) race-fs race-stores
+
+race-stores:
+	$(TEST) -race ./chunkstore ./layers/... $$($(GO) list ./chunkstore/internal/... | $(RACES)) </dev/null
+
+race-sandbox:
+	$(TEST) -p 2 -race ./sandbox ./sandbox/daemon $$($(GO) list ./sandbox/... | $(RACES)) </dev/null
+
+race-fs: race-sandbox
+	$(TEST) -race ./fs/... </dev/null
 
 race-adapters: deps
-	$(TEST) -vet=off -race $$($(GO) list ./sandbox/... | grep -E '/($(ADAPTERS))$$') </dev/null
+	$(TEST) -p 2 -race $$($(GO) list ./sandbox/... | grep -E '/($(ADAPTERS))$$') </dev/null
 
 # Random tests with new seeds. All other targets use the same seed every time, or SNAPFS_SEED.
 MINUTES  ?= 10

@@ -195,6 +195,7 @@ func TestPrefixRank(t *testing.T) {
 // TestRepairPrefix: a prefix has a wrong byte, which few blocks refer to. Repairing removes what is wrong, not all that
 // has the prefix.
 func TestRepairPrefix(t *testing.T) {
+	unraced(t)
 	ctx := t.Context()
 	r := rand.New(rand.NewPCG(testseed.Of(t), 3))
 	s, err := Open(t.TempDir(), Options{})

@@ -97,6 +97,7 @@ func requireRebuilt(t *testing.T, dir string, ids []ID, want [][]byte, recs map[
 // TestRebuildIndex takes away, cuts short and damages each file of the index in turn, of a closed store and of one
 // whose process was killed, and rebuilds it.
 func TestRebuildIndex(t *testing.T) {
+	unraced(t)
 	ctx := context.Background()
 	r := rand.New(rand.NewPCG(70, 71))
 	base := t.TempDir()

@@ -74,6 +74,7 @@ func resident(t *testing.T) string {
 
 // TestScale opens, lists, accounts for and collects a store with many manifests and chunks.
 func TestScale(t *testing.T) {
+	unraced(t)
 	ctx := context.Background()
 	dir, manifests := os.Getenv("SNAPFS_SCALE"), scaleManifests
 	if dir == "" {

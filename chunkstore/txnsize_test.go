@@ -40,7 +40,7 @@ func TestTinyFiles(t *testing.T) {
 	defer func() { _ = s.Close() }()
 	s.limits = txnLimits{entries: 500, bytes: 64 << 10, all: 700, size: 100 << 10}
 	txns := s.state.txns
-	const files = 30_000
+	const files = 10_000
 	a := tinyFiles(t, s, files, 1, func(tx *Tx, _ Manifest) error { return tx.Put("b", "k", []byte("v")) })
 	require.Greater(t, s.state.txns-txns, uint64(files/500), "transactions are as small as the limits say")
 	b := tinyFiles(t, s, files/2, 2, nil)
@@ -64,6 +64,7 @@ func TestTinyFiles(t *testing.T) {
 
 // TestTinyFilesPages: each page of the index is written a few times only, however the blocks are sorted.
 func TestTinyFilesPages(t *testing.T) {
+	unraced(t)
 	s, err := Open(t.TempDir(), Options{})
 	require.NoError(t, err)
 	defer func() { _ = s.Close() }()
@@ -74,6 +75,7 @@ func TestTinyFilesPages(t *testing.T) {
 }
 
 func TestTxTooLarge(t *testing.T) {
+	unraced(t)
 	ctx := context.Background()
 	s, err := Open(t.TempDir(), Options{})
 	require.NoError(t, err)

@@ -211,6 +211,7 @@ func (w *turns) alone(t *testing.T) int64 {
 
 // TestWear keeps house for some days, as an idle home does, and bounds what that writes and what it leaves.
 func TestWear(t *testing.T) {
+	unraced(t)
 	s := openTest(t, t.TempDir())
 	w := newTurns(s, rand.New(rand.NewPCG(testseed.Of(t), 1)))
 	for day := range 7 {

@@ -144,6 +144,7 @@ func stripDigests(t *testing.T, s *Store) {
 // manifests that are wrong and no others. Nothing makes the index name wrong bytes by their hash: no repair, no rebuild,
 // no collection, no optimization. What is moved is what was stored.
 func TestWrongBytes(t *testing.T) {
+	unraced(t)
 	seed := testseed.Of(t)
 	rounds := 9 // each kind of record, and then each way to go on
 	if os.Getenv("SNAPFS_LONG") != "" {
