@@ -148,6 +148,7 @@ func owners(t *testing.T, dir string) string {
 // TestIDMapped works through an id-mapped mount, as users that it maps and as others, and compares owners, modes, ACLs
 // and errors, through that mount and through the plain one, with an id-mapped mount of the host file system.
 func TestIDMapped(t *testing.T) {
+	unraced(t)
 	syscall.Umask(0o022)
 	base := openDir(t)
 	native := filepath.Join(base, "native")

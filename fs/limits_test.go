@@ -83,6 +83,15 @@ func TestLargeDirectory(t *testing.T) {
 // raceEnabled says that the race detector is on, under which pools drop what they are given.
 var raceEnabled bool
 
+// unraced leaves a long test that makes one call after the other to the run without the race detector, under which it
+// takes several times as long.
+func unraced(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("one call after the other")
+	}
+}
+
 // TestRequestMemory checks that handling requests leaves no garbage to speak of.
 func TestRequestMemory(t *testing.T) {
 	fs := testmount.Start(t, testmount.Config{})

@@ -437,6 +437,7 @@ func look(t *testing.T, path string) privilegeState {
 // of the privileges, in the kernel's eyes and in the server's, with the host file system and with the kernel's
 // overlayfs.
 func TestPrivileges(t *testing.T) {
+	unraced(t)
 	for _, writeback := range []bool{false, true} {
 		t.Run(fmt.Sprintf("writeback=%v", writeback), func(t *testing.T) { testPrivileges(t, writeback) })
 	}

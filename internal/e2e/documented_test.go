@@ -36,11 +36,17 @@ world() {
 	done
 	export built=$(snapfs show built --json | jq -r .snapshot.id) base=$(snapfs show base --json | jq -r .snapshot.id)
 }
-run() { # run N NEED LINE: a line that is to run for ever is interrupted
+served() { # served HOME: ends its daemon once it serves
+	for _ in $(seq 900); do snapfs --home "$1" status && break; sleep 0.1; done
+	snapfs --home "$1" stop
+}
+run() { # run N NEED LINE: a line that is to run for ever is interrupted, or its daemon ended
 	{ world && eval "$2"; } > "$results/world.$1" 2>&1
-	case $3 in *--follow*|*"snapfs serve"*) limit=3 ;; *) limit=90 ;; esac
+	case $3 in *--follow*) limit=1 ;; *) limit=90 ;; esac
+	case $3 in *"snapfs serve --home "*) served /srv/ws > "$results/served.$1" 2>&1 & ;; esac
 	timeout --preserve-status --signal INT $limit bash -c "$3" > "$results/out.$1" 2>&1 < /dev/null
 	echo "$?" > "$results/code.$1"
+	wait
 }
 `
 
