@@ -141,7 +141,7 @@ func TestFullDisk(t *testing.T) {
 		return err
 	})
 	eventually("write", func() error {
-		out, err := sh(`echo more > "$1/g"`, at)
+		out, err := sh(`echo more | cat > "$1/g"`, at) // cat says what is wrong
 		if strings.Contains(out, "No space left") {
 			return unix.ENOSPC
 		}

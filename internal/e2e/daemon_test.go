@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"snapfs/internal/processes"
 	"snapfs/internal/treewalk"
 	"snapfs/sandbox"
 )
@@ -74,6 +77,20 @@ func gone(t *testing.T, pid int) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	t.Fatalf("process %d lives", pid)
+}
+
+// halt stops a process, and waits until none of its threads runs any more.
+func halt(t *testing.T, pid int) {
+	t.Helper()
+	require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
+	require.Eventually(t, func() bool {
+		threads, err := filepath.Glob("/proc/" + itoa(pid) + "/task/*")
+		require.NoError(t, err)
+		return !slices.ContainsFunc(threads, func(dir string) bool {
+			stat, ok := processes.StatOf(dir)
+			return ok && stat.State != 'T'
+		})
+	}, soon, time.Millisecond)
 }
 
 // disconnected checks the error of a call on a mount that was just left without a server: a request that was on its way when

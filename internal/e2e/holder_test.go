@@ -121,7 +121,7 @@ func TestHolder(t *testing.T) {
 	require.Equal(t, second.Holder, third.Holder)
 	require.Equal(t, "text", h.read("ws/file"))
 
-	require.NoError(t, unix.Kill(third.PID, unix.SIGSTOP)) // it makes no other holder
+	halt(t, third.PID) // it makes no other holder
 	require.NoError(t, unix.Kill(third.Holder, unix.SIGKILL))
 	require.NoError(t, unix.Kill(third.PID, unix.SIGKILL))
 	gone(t, third.PID)
@@ -172,9 +172,9 @@ func TestStopForce(t *testing.T) {
 	h.ok("stop", "--force") // one that answers is not killed
 	h.ok("list")
 	for _, stops := range []func(s served){
-		func(s served) { require.NoError(t, unix.Kill(s.PID, unix.SIGSTOP)) },
+		func(s served) { halt(t, s.PID) },
 		func(s served) {
-			require.NoError(t, unix.Kill(s.Holder, unix.SIGSTOP))
+			halt(t, s.Holder)
 			require.NoError(t, unix.Kill(s.PID, unix.SIGKILL))
 		},
 	} {
@@ -198,7 +198,7 @@ func TestHolderStopped(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
 	s := h.processes()
-	require.NoError(t, unix.Kill(s.Holder, unix.SIGSTOP))
+	halt(t, s.Holder)
 	require.NoError(t, unix.Kill(s.PID, unix.SIGKILL))
 	gone(t, s.PID)
 	says := "it is stopped: process " + itoa(s.Holder) + ": 'kill -CONT " + itoa(s.Holder) + "' lets it go on; 'snapfs stop --force' ends it"

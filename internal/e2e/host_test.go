@@ -144,7 +144,7 @@ func testFullDiskKilled(t *testing.T, kept bool) {
 		fill(t, ballast+itoa(i))
 		s := d.processes()
 		if kept {
-			require.NoError(t, unix.Kill(s.Holder, unix.SIGSTOP)) // it starts the next daemon when the disk is full again
+			halt(t, s.Holder) // it starts the next daemon when the disk is full again
 		}
 		require.NoError(t, unix.Kill(s.PID, unix.SIGKILL))
 		gone(t, s.PID)

@@ -217,7 +217,7 @@ func TestReplaceAfterKill(t *testing.T) {
 	h.write("ws/file", "text")
 	h.killed() // the next one is a child of the holder, which sees to its end
 	s := h.processes()
-	require.NoError(t, unix.Kill(s.Holder, unix.SIGSTOP)) // nobody starts another
+	halt(t, s.Holder) // nobody starts another
 	require.NoError(t, unix.Kill(s.PID, unix.SIGKILL))
 	gone(t, s.PID)
 	next := h.replace()

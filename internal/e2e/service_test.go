@@ -113,7 +113,7 @@ func TestServiceManager(t *testing.T) {
 	require.Zero(t, r.code, r.err)
 	require.NotContains(t, r.err, "started daemon")
 	require.Equal(t, log, decode[struct{ Log string }](h, "status").Log)
-	require.NoError(t, daemon.Process.Signal(unix.SIGSTOP))
+	halt(t, daemon.Process.Pid)
 	h.says(7, "kill -CONT "+itoa(daemon.Process.Pid), snapfs, "list")
 	require.NoError(t, daemon.Process.Signal(unix.SIGCONT))
 	require.NoError(t, daemon.Process.Signal(unix.SIGHUP))

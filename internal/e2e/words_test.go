@@ -60,7 +60,7 @@ func TestWordsOfInput(t *testing.T) {
 
 	// A daemon that is stopped is not waited for.
 	pid := h.pid()
-	require.NoError(t, unix.Kill(pid, unix.SIGSTOP))
+	halt(t, pid)
 	for _, verb := range []string{"list", "status", "stop"} {
 		h.says(7, "kill -CONT "+itoa(pid), snapfs, verb)
 	}

@@ -19,6 +19,9 @@ import (
 // again.
 type Opener func(t *testing.T, home string, remount bool) sandbox.API
 
+// raceEnabled says that the race detector is on, under which what handles very many bytes takes several times as long.
+var raceEnabled bool
+
 // shellTime bounds every child process, and every wait.
 const shellTime = 2 * time.Minute
 

@@ -207,6 +207,9 @@ func testDocumentsRefuse(e *env) {
 
 // testDocumentsLarge saves the largest document, and a version of it.
 func testDocumentsLarge(e *env) {
+	if raceEnabled {
+		e.Skip("one goroutine after the other handles each byte")
+	}
 	rnd := rand.New(rand.NewPCG(testseed.Of(e.T), 11))
 	large := make([]byte, api.MaxDocument)
 	for i := range large {
