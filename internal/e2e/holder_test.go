@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +81,9 @@ func TestCannotStart(t *testing.T) {
 		require.NoError(t, os.Mkdir(log, 0o755))
 		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
 		gone(t, pid)
+		require.Eventually(t, func() bool { // on a busy machine the tries take longer than a verb waits
+			return strings.Contains(h.run("list").err, "cannot be started again")
+		}, soon, 10*time.Millisecond)
 	}
 	broken()
 	for range 2 {
