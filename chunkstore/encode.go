@@ -181,6 +181,9 @@ func (in *Ingest) appendRecord(sc *pack.Scratch, r *pack.Record, chunks []*fresh
 		f.rec, f.size, f.data = rec, len(f.data), nil
 		in.appended = append(in.appended, f)
 	}
+	if n := in.stored.Add(at.Len); in.opts.Most > 0 && n > in.opts.Most {
+		return ErrTooMuch
+	}
 	return nil
 }
 

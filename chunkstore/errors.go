@@ -15,6 +15,7 @@ var (
 	ErrVersion  = errors.New("store of an unknown kind or version")
 	ErrClosed   = errors.New("store is closed")
 	ErrReadOnly = errors.New("store is open for reading only")
+	ErrTooMuch  = errors.New("more than may be stored of it") // see IngestOptions.Most
 
 	// ErrUnwritable: a transaction failed in such a way that it is unknown whether the disk has it. Nothing is written
 	// until the store is opened again.

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	"github.com/zeebo/blake3"
@@ -40,6 +41,9 @@ type IngestOptions struct {
 	HeaderSize int  // bytes at the start that are given last, by Header; at most 4096
 	Background bool // use the better, slower compression policy
 	NoSync     bool // do not wait for the disk at commit
+	// Most is how many bytes of records it may add; 0 is any number. With more it ends in ErrTooMuch, some time after it
+	// has taken them.
+	Most int64
 }
 
 const (
@@ -93,6 +97,8 @@ type Ingest struct {
 	slots chan struct{}  // one token per encoder
 	holds pack.Holds     // packs with records of this ingest
 	ahead uint64         // transactions that wrote chunks into the index before the commit
+
+	stored atomic.Int64 // bytes of records
 
 	mu        lockorder.Mutex[lockorder.Ingest]
 	appended  []*fresh          // written to packs, not to the index; guarded by mu

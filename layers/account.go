@@ -26,6 +26,7 @@ type Account struct {
 
 	trusted atomic.Int64  // time, in nanoseconds, from which on notes are true
 	on      atomic.Bool   // something is counted
+	refused atomic.Bool   // something was
 	known   atomic.Bool   // used is what the host has; else it was noted before a crash, or is the sum of changes
 	turns   atomic.Uint64 // counts those of on
 	freed   atomic.Uint64 // counts changes that have given something back
@@ -65,6 +66,9 @@ func (a *Account) Used() (u Usage, known bool) {
 	}
 	return a.used.get().add(a.kept.get()), a.known.Load()
 }
+
+// Refused reports whether the limits have ever refused something: else it is the host that is full.
+func (a *Account) Refused() bool { return a.refused.Load() }
 
 // Remember says what an upper takes that no overlay is over.
 func (a *Account) Remember(u Usage) {
@@ -107,6 +111,7 @@ func (a *Account) grant(u Usage) error {
 	have := a.used.get().add(a.kept.get()).add(a.granted.get())
 	if limit.Bytes > 0 && u.Bytes > 0 && have.Bytes > limit.Bytes || limit.Inodes > 0 && u.Inodes > 0 && have.Inodes > limit.Inodes {
 		a.release(u)
+		a.refused.Store(true)
 		return unix.ENOSPC
 	}
 	return nil

@@ -84,6 +84,7 @@ func (o *Overlay) grantWrite(t target, off int64, n int, all bool) (g grant, roo
 	}
 	if need := lacks.bytes(unit); need > 0 {
 		if need > least {
+			o.opts.Account.refused.Store(true)
 			if all || t.m != nil {
 				return grant{}, 0, unix.ENOSPC
 			}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+
+	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore"
 	"snapfs/squashfs"
@@ -25,12 +28,26 @@ type StoreOptions struct {
 	Do func(fn func() error) error
 	// Part is for StoreTree: it presents a part of the tree that it gets. nil = all of it.
 	Part func(squashfs.Source) squashfs.Source
+	// Most is how many bytes the image may add to the store, and how many inodes it may have; 0 is any number. More is
+	// ErrTooLarge.
+	Most Usage
 	// Seen is for StoreTree: it gives what was noted of the directory with this device and inode number when it was
 	// imported last. It is called again if the import begins anew. nil = all files are read, and nothing is noted.
 	Seen func(dev, ino uint64) Seen
 
 	renumber bool
 	written  func() error // called when the image is written, before it is committed; nil: nothing is to be done
+}
+
+// ErrTooLarge is the error of what would take more than it may; it is also unix.ENOSPC.
+var ErrTooLarge = fmt.Errorf("it takes more than it may: %w", unix.ENOSPC)
+
+// tooLarge makes ErrTooLarge of what the store, or the image, says of it.
+func tooLarge(err error) error {
+	if errors.Is(err, chunkstore.ErrTooMuch) || errors.Is(err, squashfs.ErrInodes) {
+		return ErrTooLarge
+	}
+	return err
 }
 
 // Store stores a sealed layer as an image: writes its store form into the chunk store, predicting every file and the
@@ -64,6 +81,7 @@ func storeSource(
 ) (chunkstore.Manifest, error) {
 	in, err := s.NewIngest(ctx, chunkstore.IngestOptions{
 		Kind: chunkstore.KindImage, HeaderSize: squashfs.HeaderSize, Background: background, NoSync: opts.NoSync,
+		Most: opts.Most.Bytes,
 	})
 	if err != nil {
 		return chunkstore.Manifest{}, err
@@ -72,15 +90,17 @@ func storeSource(
 	k.Ingest = in
 	in.RecallMany(k.known)
 	to := squashfs.StoreOptions{Progress: opts.Progress, Home: opts.Home, Renumber: opts.renumber, MaxLinks: opts.MaxLinks, Share: true}
+	to.MaxInodes = uint32(min(opts.Most.Inodes, math.MaxUint32))
 	if _, err := squashfs.WriteStore(ctx, k, src, to); err != nil {
-		return chunkstore.Manifest{}, fmt.Errorf("store: %w", err)
+		return chunkstore.Manifest{}, fmt.Errorf("store: %w", tooLarge(err))
 	}
 	if opts.written != nil {
 		if err := opts.written(); err != nil {
 			return chunkstore.Manifest{}, errors.Join(err, in.Keep()) // what was read need not be read again
 		}
 	}
-	return in.Commit(ctx, fn)
+	m, err := in.Commit(ctx, fn)
+	return m, tooLarge(err)
 }
 
 // sink turns the cuts of an image into hints for the chunk store.

@@ -74,7 +74,7 @@ func (h *Home) importArchiveOnce(
 		return err
 	}
 	defer leave()
-	i := &archiveImport{h: h, progress: progress, total: im.Size()}
+	i := &archiveImport{h: h, most: mostFor(w), progress: progress, total: im.Size()}
 	i.limits = tarlayer.Limits{Entries: imageEntries, Bytes: imageBytes + imageRatio*i.total}
 	err = i.run(ctx, im)
 	i.close()
@@ -92,6 +92,8 @@ func (h *Home) importArchiveOnce(
 // archiveImport is one import of an archive.
 type archiveImport struct {
 	h        *Home
+	most     layers.Usage // what the layers made may take; 0 is no limit
+	taken    layers.Usage // what those take that are made
 	progress func(Progress)
 	total    int64 // bytes of the archive's layers
 	files    int64
@@ -228,11 +230,19 @@ func (i *archiveImport) make(
 		return errors.Join(err, h.removeUnnamed(upper, err))
 	}
 	record.ID, record.Parent, record.State, record.Upper = h.catalog.NewID(), i.top(), Sealed, upper
+	room := accountFor(i.most, i.taken)
 	o, err := layers.New(h.uppers.Path(upper), h.uppers.Work(upper), over, layers.Options{
-		InoBase: uppers.InoBase(upper), WideIno: h.uppers.WideIno, Reserve: h.reserve,
+		InoBase: uppers.InoBase(upper), WideIno: h.uppers.WideIno, Reserve: h.reserve, Account: room,
 	})
 	if err == nil {
 		err = errors.Join(fill(o), o.Close())
+	}
+	if room != nil {
+		used, _ := room.Used()
+		i.taken = layers.Usage{Bytes: i.taken.Bytes + used.Bytes, Inodes: i.taken.Inodes + used.Inodes}
+		if err != nil && room.Refused() {
+			err = fmt.Errorf("%w: %w", layers.ErrTooLarge, err)
+		}
 	}
 	var low *layers.Lower
 	if err == nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"snapfs/chunkstore"
+	"snapfs/layers"
 	"snapfs/sandbox/api"
 )
 
@@ -33,7 +34,7 @@ func TestBackupIsOpenedOnce(t *testing.T) {
 		kept := filepath.Join(filepath.Dir(filepath.Dir(got.Path)), "kept")
 		require.NoError(t, os.Rename(got.Path, kept))
 		require.NoError(t, replace(kept))
-		err = from.load(t.Context(), nil, func(*chunkstore.Tx, chunkstore.Manifest) error {
+		err = from.load(t.Context(), layers.Usage{}, nil, func(*chunkstore.Tx, chunkstore.Manifest) error {
 			t.Errorf("%s in the place of the image was stored", what)
 			return nil
 		})

@@ -127,8 +127,15 @@ func (h *Home) roomOf(w *catalog.Workspace) *layers.Account {
 	if w == nil || w.Quota == nil {
 		return nil
 	}
-	limit := limitOf(*w.Quota)
 	used, _ := h.accounts.look(w, h.uppers.Work(w.Upper)).Used()
+	return accountFor(limitOf(*w.Quota), used)
+}
+
+// accountFor gives an account that is limited by what is left of limits; nil if there are none.
+func accountFor(limit, used layers.Usage) *layers.Account {
+	if limit == (layers.Usage{}) {
+		return nil
+	}
 	rest := func(limit, used int64) int64 {
 		if limit == 0 {
 			return 0

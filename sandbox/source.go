@@ -16,9 +16,11 @@ import (
 	"snapfs/squashfs"
 )
 
-// loader stores a base image and commits it together with the records that fn writes.
+// loader stores a base image and commits it together with the records that fn writes. layers.ErrTooLarge: it takes more than
+// most, in which 0 is no bound.
 type loader func(
-	ctx context.Context, progress func(files, bytes int64), fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+	ctx context.Context, most layers.Usage, progress func(files, bytes int64),
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
 ) error
 
 // source is what a workspace is created from.
@@ -130,7 +132,8 @@ func (h *Home) pathSource(path string, p Part) (source, error) {
 // dirLoader stores what p takes of a directory.
 func (h *Home) dirLoader(path string, p Part) loader {
 	return func(
-		ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error,
+		ctx context.Context, most layers.Usage, progress func(files, bytes int64),
+		fn func(*chunkstore.Tx, chunkstore.Manifest) error,
 	) error {
 		filter, err := filterOf(p)
 		if err != nil {
@@ -139,7 +142,7 @@ func (h *Home) dirLoader(path string, p Part) loader {
 		threads := userThreads(ctx)
 		defer threads.Close()
 		store := func(opts layers.StoreOptions) (chunkstore.Manifest, error) {
-			opts.Progress, opts.Do, opts.Part = progress, doBy(threads), partOf(filter)
+			opts.Progress, opts.Most, opts.Do, opts.Part = progress, most, doBy(threads), partOf(filter)
 			return layers.StoreTree(ctx, h.store, path, opts, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 				if err := foundAll(filter); err != nil {
 					return err
@@ -179,7 +182,8 @@ func (h *Home) imageLoader(path string) loader {
 // loaderOf is imageLoader for a file that open opens.
 func (h *Home) loaderOf(path string, open func(ctx context.Context) (*patient.File, error)) loader {
 	return func(
-		ctx context.Context, progress func(files, bytes int64), fn func(*chunkstore.Tx, chunkstore.Manifest) error,
+		ctx context.Context, most layers.Usage, progress func(files, bytes int64),
+		fn func(*chunkstore.Tx, chunkstore.Manifest) error,
 	) (err error) {
 		f, err := open(ctx)
 		if err != nil {
@@ -203,11 +207,11 @@ func (h *Home) loaderOf(path string, open func(ctx context.Context) (*patient.Fi
 		if err != nil {
 			return err
 		}
-		most, err := layers.MaxLinks(h.uppers.Dir())
+		links, err := layers.MaxLinks(h.uppers.Dir())
 		if err != nil {
 			return err
 		}
-		opts := layers.StoreOptions{Progress: progress, Home: h.number, Ours: ours, MaxLinks: most}
+		opts := layers.StoreOptions{Progress: progress, Most: most, Home: h.number, Ours: ours, MaxLinks: links}
 		if _, err = layers.StoreImage(ctx, h.store, im, opts, fn); err != nil {
 			return h.tooManyLinks(fmt.Errorf("storing %s: %w", path, err))
 		}
@@ -244,7 +248,7 @@ func (h *Home) loadWorkspace(
 	}
 	w.Upper, w.Base = upper, base.ID
 	var ch catalog.Change
-	err = src.load(ctx, counter(progress, "store"), func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+	err = src.load(ctx, mostFor(w), counter(progress, "store"), func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
 		stored := base.Stored(m)
 		ch = catalog.Change{
 			PutLayers: []*catalog.Layer{&stored}, PutWorkspaces: []*catalog.Workspace{w}, Events: []Event{created},

@@ -151,7 +151,9 @@ func (o storerOwner) Import(
 		return chunkstore.Manifest{}, fmt.Errorf("importing %s: %w", s.Path, err)
 	}
 	notes := h.newNotes(ctx, s.Path, Part{})
+	most := h.mostOfImport(r.ID)
 	m, err := h.importNoting(notes, func(opts layers.StoreOptions) (chunkstore.Manifest, error) {
+		opts.Most = most
 		opts.Progress, opts.Seen = tell.Progress, func(dev, ino uint64) layers.Seen {
 			seen := notes.begin(dev, ino)
 			if n := seen.Len(); n > 0 {
@@ -165,6 +167,9 @@ func (o storerOwner) Import(
 		return m, nil
 	}
 	err = fmt.Errorf("importing %s: %w", s.Path, h.tooManyLinks(userError(s.By, err)))
+	if errors.Is(err, layers.ErrTooLarge) {
+		err = fmt.Errorf("%w: it has grown beyond the limits of what stands on it, %s", err, quotaText(api.Quota{Size: most.Bytes, Inodes: most.Inodes}))
+	}
 	var unreadable *layers.Unreadable
 	if errors.As(err, &unreadable) {
 		err = fmt.Errorf("%w: make it readable, or remove it there; the import is tried again when the workspace is mounted, or "+

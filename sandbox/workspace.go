@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 
+	"snapfs/layers"
 	"snapfs/sandbox/api"
 	"snapfs/sandbox/internal/catalog"
 )
@@ -54,6 +55,11 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		if stands, err = h.mayStandOn(ctx, src); err != nil {
 			return Workspace{}, err
 		}
+		if stands && w.Quota != nil {
+			if stands, err = h.surelyFits(ctx, src.label, *w.Quota); err != nil {
+				return Workspace{}, err
+			}
+		}
 	}
 	switch {
 	case src.archive != nil:
@@ -64,6 +70,12 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		err = h.standOn(ctx, w, src, created)
 	default:
 		err = h.loadWorkspace(ctx, w, src, r.Progress, created)
+	}
+	if err == nil && w.Quota != nil && !stands && (src.archive != nil || src.load != nil) {
+		err = h.fitsImported(ctx, w)
+	}
+	if errors.Is(err, layers.ErrTooLarge) {
+		err = h.tooLarge(ctx, w, src)
 	}
 	if err != nil {
 		return Workspace{}, err

@@ -9,6 +9,9 @@ import (
 // than 255 bytes, files beyond MaxBlocks, device numbers beyond 12 and 20 bits, and similar.
 var ErrLimit = errors.New("beyond the limits of squashfs")
 
+// ErrInodes is the class of errors for a tree with more inodes than StoreOptions.MaxInodes.
+var ErrInodes = errors.New("too many inodes")
+
 // ErrLinks is the class of errors for a file with more names than StoreOptions.MaxLinks.
 var ErrLinks = errors.New("too many hard links")
 
@@ -45,8 +48,9 @@ type StoreOptions struct {
 	TempDir  string                         // for what exceeds the bound of memory; "" = the system's
 	Home     uint64                         // home of the inode numbers, see Image.Home; 0 = none
 	// the root is number 1, the others follow in the order of the image, whatever the source says
-	Renumber bool
-	MaxLinks uint32 // names that a file may have; 0 = any number
+	Renumber  bool
+	MaxLinks  uint32 // names that a file may have; 0 = any number
+	MaxInodes uint32 // of the image; 0 = any number
 	// Share stores files once that the source says to be the same (see [Sharer]). The bytes then depend on more than
 	// the tree.
 	Share bool

@@ -10,7 +10,7 @@ import (
 // of class ErrLimit if squashfs cannot hold the tree, the sink has a partial image that must be discarded.
 func WriteStore(ctx context.Context, sink Sink, src Source, opts StoreOptions) (Info, error) {
 	w := newWriter(src, opts.TempDir, opts.Progress)
-	w.home, w.renumber, w.maxLinks = opts.Home, opts.Renumber, opts.MaxLinks
+	w.home, w.renumber, w.maxLinks, w.maxInodes = opts.Home, opts.Renumber, opts.MaxLinks, opts.MaxInodes
 	if opts.Share {
 		w.known = &knownContents{}
 	}

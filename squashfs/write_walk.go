@@ -25,6 +25,7 @@ type writer struct {
 	home       uint64     // StoreOptions.Home
 	renumber   bool       // StoreOptions.Renumber
 	maxLinks   uint32     // StoreOptions.MaxLinks
+	maxInodes  uint32     // StoreOptions.MaxInodes
 
 	stack   []frame // the directories from the root to where the walk is
 	held    int     // bytes of attributes of these
@@ -236,6 +237,9 @@ func fileExtents(f File, size int64) ([]Extent, error) {
 func (w *writer) inode(ctx context.Context, e *Entry, p pending) (uint32, error) {
 	if w.inodes == math.MaxUint32-1 {
 		return 0, fmt.Errorf("%w: more than %d inodes", ErrLimit, w.inodes)
+	}
+	if w.maxInodes > 0 && w.inodes >= w.maxInodes {
+		return 0, fmt.Errorf("%w: more than %d", ErrInodes, w.maxInodes)
 	}
 	for _, t := range []Time{e.Attr.Mtime, e.Attr.Ctime, e.Attr.Btime} {
 		if t.Nsec >= 1e9 {
