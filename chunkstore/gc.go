@@ -7,7 +7,6 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
 	badger "github.com/dgraph-io/badger/v4"
-	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/pack"
 )
@@ -130,7 +129,7 @@ func (c *collection) steps(ctx context.Context) error {
 	for i, step := range steps {
 		c.progress(int64(i), int64(len(steps)))
 		err := step(ctx)
-		if errors.Is(err, unix.ENOSPC) {
+		if isFull(err) {
 			c.noRoom = err // the steps that follow may make room
 			continue
 		}

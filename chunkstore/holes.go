@@ -3,12 +3,10 @@ package chunkstore
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"hash/maphash"
 	"sort"
 
 	badger "github.com/dgraph-io/badger/v4"
-	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/pack"
 )
@@ -40,7 +38,7 @@ func (c *collection) punch(ctx context.Context, inv *inventory, settled map[uint
 			return err
 		}
 		err := c.s.packs.Punch(num, *h)
-		if errors.Is(err, unix.ENOSPC) {
+		if isFull(err) {
 			c.noRoom = err
 		} else if err != nil {
 			return err

@@ -172,7 +172,7 @@ func (j *journal) write(s *Store, t *writeTxn) error {
 	default:
 		err = j.append(s, t, appendEntry(nil, st, 0, t.changes, s.codec))
 	}
-	if errors.Is(err, unix.ENOSPC) {
+	if isFull(err) {
 		s.log.Warn("the disk is full: the journal will be rewritten", "error", err)
 		st.journal, st.journalEnd, st.journalBase = 0, 0, 0
 		t.done = append(t.done, func() { j.drop(s, j.use(nil, 0)) })

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 
 	badger "github.com/dgraph-io/badger/v4"
-	"golang.org/x/sys/unix"
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
@@ -352,7 +351,7 @@ func (s *Store) settleIndex() error {
 		return nil
 	}
 	err := s.rewriteJournal(context.Background(), false)
-	if errors.Is(err, unix.ENOSPC) {
+	if isFull(err) {
 		s.log.Warn("the disk is full: the journal is rewritten later", "error", err)
 		return nil
 	}

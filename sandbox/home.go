@@ -473,7 +473,7 @@ func (h *Home) Close() error {
 	err := h.unmountAll(5 * time.Second)
 	h.vacateAll()
 	err = errors.Join(err, h.closeStore())
-	if errors.Is(err, unix.ENOSPC) {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return err
 	}
 	h.closed, h.closeErr = true, errors.Join(err, h.mounts.close(), h.unlock())

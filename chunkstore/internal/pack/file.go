@@ -90,7 +90,7 @@ func (p *file) reserve(dir string, n, keep int64) error {
 	step := min(max(p.size/2, 64<<10), 8<<20)
 	want := p.size + n + step
 	err := disk.Allocate(p.f, p.alloc, want-p.alloc)
-	if errors.Is(err, unix.ENOSPC) {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		want = p.size + n
 		err = disk.Allocate(p.f, p.alloc, want-p.alloc)
 	}

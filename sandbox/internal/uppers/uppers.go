@@ -175,7 +175,7 @@ func (s *Set) Create(ctx context.Context) (uint64, error) {
 			return n, nil
 		}
 		err = errors.Join(err, s.Remove(n))
-		if !errors.Is(err, unix.ENOSPC) || wait > roomWaitMax {
+		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || wait > roomWaitMax {
 			return 0, err
 		}
 		select {
