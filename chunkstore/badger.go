@@ -17,6 +17,7 @@ import (
 
 	"snapfs/chunkstore/internal/corrupt"
 	"snapfs/chunkstore/internal/disk"
+	"snapfs/internal/hostspace"
 )
 
 // Settings of Badger. All values stay below the value threshold, so that its value log is never used: it loses good
@@ -26,6 +27,7 @@ const (
 	blockBytes     = 16 << 10           // of a block of a table
 	valueThreshold = 1 << 20            // the largest that Badger accepts
 	walAlloc       = 20 << 20           // a memtable's log: the memtable and one transaction beyond it
+	writableRoom   = 4 << 20            // what btrfs may take of a limit to write what is allocated
 	flushRoom      = 24 << 20           // for the table of a full memtable
 	openRoom       = 2*walAlloc + 4<<20 // for all that an index wants before its first transaction
 	closeRoom      = 1 << 20            // what closing writes, except tables
@@ -251,6 +253,11 @@ func (g *logGuard) balance() error {
 	free, err := disk.Free(g.dir)
 	if err != nil {
 		return err
+	}
+	if free < writableRoom {
+		if err := hostspace.Writable(g.dir, writableRoom); err != nil {
+			return err
+		}
 	}
 	g.spacious = free >= spaciousDisk
 	switch {

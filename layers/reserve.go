@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/hostspace"
 )
 
 // Reserve keeps room of a host's file system for others than the overlays that it is given to: for the store that takes
@@ -95,9 +97,8 @@ func bytesOf(blocks uint64, size int64) int64 {
 	return int64(blocks) * size
 }
 
-func (r *Reserve) ask() (st unix.Statfs_t, err error) {
-	err = unix.Statfs(r.dir, &st)
-	return st, err
+func (r *Reserve) ask() (unix.Statfs_t, error) {
+	return hostspace.Statfs(r.dir)
 }
 
 // asBytes is what an amount counts in a budget of bytes.

@@ -1,6 +1,6 @@
 package layers
 
-import "golang.org/x/sys/unix"
+import "snapfs/internal/hostspace"
 
 // Statfs describes the host file system, as far as the overlay may take of it.
 func (o *Overlay) Statfs() (Statfs, error) {
@@ -16,8 +16,8 @@ func (o *Overlay) Statfs() (Statfs, error) {
 	if fd < 0 {
 		return Statfs{Bsize: 4096, Frsize: 4096, NameLen: maxName}, nil
 	}
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(fd, &st); err != nil {
+	st, err := hostspace.Fstatfs(fd)
+	if err != nil {
 		return Statfs{}, err
 	}
 	s := Statfs{

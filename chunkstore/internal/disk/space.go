@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"snapfs/internal/hostspace"
 )
 
 // Free gives the bytes that can be written to dir's file system, by what it says itself.
 func Free(dir string) (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
+	st, err := hostspace.Statfs(dir)
+	if err != nil {
 		return 0, fmt.Errorf("statfs %s: %w", dir, err)
 	}
 	return int64(st.Bavail) * st.Bsize, nil
