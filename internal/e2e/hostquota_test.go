@@ -19,7 +19,7 @@ func TestHostQuota(t *testing.T) {
 		}
 		_ = unix.Unmount(disk, unix.MNT_DETACH)
 	})
-	limit := func(most string) { shell(t, soon, h.tmp, `sync; btrfs qgroup limit "$1" disk/sub`, most) }
+	limit := func(most string) { shell(t, soon, h.tmp, `sync; btrfs qgroup limit "$1" 0/256 disk`, most) }
 	shell(t, soon, h.tmp, `truncate -s 2G disk.img; mkfs.btrfs -q disk.img; mkdir disk; mount -o loop disk.img disk
 		btrfs quota enable disk; btrfs -q subvolume create disk/sub`)
 	limit("512M")
