@@ -24,6 +24,7 @@ type docker struct {
 	cgroup      string // of its containers, below the mount of each hierarchy
 	liveRestore bool   // containers go on without the engine
 	flags       []string
+	socket      string // of the test's plugin; "": there is none
 
 	containerd, engine *exec.Cmd // nil: not running
 }
@@ -154,6 +155,9 @@ func (d *docker) close() {
 		_ = unix.Unmount(m.dir, unix.MNT_DETACH) // a layer, or a network namespace
 	}
 	removeCgroups(d.h.t, d.cgroup)
+	if d.socket != "" {
+		_ = os.Remove(d.socket) // it is gone but for a test that failed, and was needed until now
+	}
 	require.NoError(d.h.t, os.RemoveAll(d.dir))
 }
 
@@ -194,8 +198,12 @@ func removeCgroups(t *testing.T, parent string) {
 // run runs a command of the engine.
 func (d *docker) run(args ...string) result {
 	d.h.t.Helper()
-	return process(d.h.t, soon, d.h.tmp, append(d.h.env, "DOCKER_HOST=unix://"+d.path("docker.sock"), "DOCKER_CONFIG="+d.dir),
-		append([]string{"docker"}, args...)...)
+	return process(d.h.t, soon, d.h.tmp, d.clientEnv(), append([]string{"docker"}, args...)...)
+}
+
+// clientEnv is the environment of the engine's commands.
+func (d *docker) clientEnv() []string {
+	return append(slices.Clone(d.h.env), "DOCKER_HOST=unix://"+d.path("docker.sock"), "DOCKER_CONFIG="+d.dir)
 }
 
 // ok runs a command of the engine that has to succeed, and gives its standard output without the last newline.

@@ -24,7 +24,7 @@ func (d *docker) serveVolumes() (driver string) {
 	h.t.Helper()
 	driver = d.driver()
 	socket := filepath.Join(pluginDirectory, driver+".sock")
-	h.t.Cleanup(func() { _ = os.Remove(socket) }) // it is gone but for a test that failed
+	d.socket = socket
 	r := process(h.t, soon, h.tmp, append(h.env, "SNAPFS_DOCKER_PLUGIN="+socket), snapfs, "create", "app")
 	require.Zero(h.t, r.code, r.err)
 	fi, err := os.Lstat(socket)
