@@ -53,6 +53,9 @@ func TestDockerCrowd(t *testing.T) {
 		{ cat /tmp/sum changed open/mine-$0 root-$0; echo [a-c]* [e-z]* open/*; echo $word; } >/tmp/seen
 		mv /tmp/seen seen
 		exec sleep 100000`
+	if os.Getenv("SNAPFS_LONG") != "" {
+		d.compareCrowds(driver)
+	}
 	made := d.together("volume", "create", "-d", driver, "-o", "from=app:built", "-o", "inodes=10k", "ws{}")
 	started := d.together(d.container("run", "-d", "--name", "c{}", "-v", "ws{}:/workspace", "box", "sh", "-euc", work, "{}")...)
 	require.Len(t, strings.Fields(d.ok("ps", "-q")), manyContainers, "they run")
@@ -83,6 +86,24 @@ func TestDockerCrowd(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(h.dir, "mnt"))
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// compareCrowds tells how long it takes to make and start the containers, and until they have ended, on volumes of Docker's own
+// and on branches, in turn.
+func (d *docker) compareCrowds(driver string) {
+	d.h.t.Helper()
+	for round := range 5 {
+		for _, options := range [][]string{{"-d", "local"}, {"-d", driver, "-o", "from=app:built"}} {
+			made := d.together(append(append([]string{"volume", "create"}, options...), "w{}")...)
+			run := append(d.container("run", "-d", "--name", "c{}", "-v", "w{}:/workspace:nocopy"), "box", "sleep", "100000")
+			started := d.together(run...)
+			memory := memoryOf(d.h.pid())
+			ended := d.together("rm", "-f", "c{}")
+			removed := d.together("volume", "rm", "w{}")
+			d.h.t.Logf("round %d, %s: made %.2f s, started %.2f s, ended %.2f s, removed %.2f s; the daemon: %s", round, options[1],
+				made.Seconds(), started.Seconds(), ended.Seconds(), removed.Seconds(), memory)
+		}
+	}
 }
 
 // memoryOf is what a process has in memory.

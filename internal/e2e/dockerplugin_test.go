@@ -74,6 +74,13 @@ func TestDockerVolumes(t *testing.T) {
 	shell(t, soon, at, `chown 33:34 file`)
 	require.Equal(t, "33 34", d.in("one", `stat -c '%u %g' /workspace/file`))
 
+	// Files that are copied come and go with the container running, and it keeps the mount.
+	d.ok("cp", h.path("src"), "one:/workspace/copied")
+	require.Equal(t, "from the host", d.in("one", `cat /workspace/copied/file; rm -r /workspace/copied`))
+	d.ok("cp", "one:/workspace/open/mine", h.path("out"))
+	require.Equal(t, "somebody\n", h.read("out"))
+	state(api.Mounted)
+
 	// A snapshot while it runs, a branch of that in a second container, and back.
 	h.ok("snapshot", "ws", "--name", "first")
 	volume("two", "-o", "from=ws:first")
@@ -120,23 +127,33 @@ func TestDockerVolumes(t *testing.T) {
 	d.ok("start", "one")
 	require.Equal(t, "root\nafter", d.in("one", `cat /workspace/root`))
 
-	// Containers go on while another Docker takes over.
+	// Containers go on while another Docker takes over, also when the daemon is killed with it.
 	d.liveRestore = true
 	d.end(unix.SIGKILL)
 	d.start()
 	d.ok("start", "one") // it was stopped, as the last one did not know
+	d.ok("exec", "-d", "one", "sh", "-c", `cd /workspace; exec 3>>held; echo before >&3; until [ -e go ]; do sleep 0.1; done; echo after >&3; mv go gone`)
+	d.in("one", `until [ -s /workspace/held ]; do sleep 0.1; done`)
 	d.end(unix.SIGTERM)
 	d.start()
+	require.NoError(t, unix.Kill(h.pid(), unix.SIGKILL))
+	d.end(unix.SIGKILL)
+	d.start()
 	require.Equal(t, "true", d.ok("inspect", "--format", "{{.State.Running}}", "one"))
-	d.in("one", `echo live >>/workspace/root`)
+	require.Equal(t, "before\nafter", d.in("one", `cd /workspace; touch go; until [ -e gone ]; do sleep 0.1; done; cat held`))
+	d.ok("cp", h.path("src/file"), "one:/workspace/live")
+	state(api.Mounted)
 
 	// A full quota is ENOSPC in the container, and what it has frees it.
-	require.Contains(t, d.in("one", `cd /workspace; ! dd if=/dev/urandom of=big bs=1M count=100 2>/tmp/errors; rm big; cat /tmp/errors`),
-		"No space left on device")
-	d.in("one", `echo goes on >/workspace/after; df -k /workspace`)
+	const free = `df -k /workspace | awk 'NR == 2 { print $2, $4 }'`
+	require.Regexp(t, `^62500 62\d\d\d$`, d.in("one", free))
+	require.Contains(t, d.in("one", `cd /workspace; ! dd if=/dev/urandom of=big bs=1M count=100 2>&1`), "No space left on device")
+	require.Equal(t, "62500 0", d.in("one", free))
+	d.in("one", `cd /workspace; ! echo x 2>/dev/null >more; rm big; echo goes on >after`, "--user", "root")
 
 	// All ends. Snapshots stay; so does, for a while, what none of them has.
 	d.ok("rm", "-f", "one", "two", "four")
+	d.ok(d.container("run", "--rm", "-v", "ws:/workspace", "box", "true")...) // the engine that was killed has forgotten one
 	state(api.Unmounted)
 	d.ok("volume", "rm", "ws", "two")
 	h.fails(3, "not found", "show", "ws")

@@ -4,8 +4,8 @@
 //
 // A volume names a workspace. One that was made with the volume is destroyed with it; any other is let go. While
 // containers use a volume, its workspace is mounted: where it is mounted already, or else in the home. Engines give each
-// use an id, and may repeat what they ask: a use counts once, and its end once. The last one ends the mount, if the
-// plugin has made it.
+// use an id. A use may be mounted several times, and ends when it is unmounted as often; what an engine asks again, because
+// the daemon ended before it answered, counts once. The last use ends the mount, if the plugin has made it.
 //
 // What must outlive the daemon is in the home, in the directory docker:
 //

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -245,53 +244,6 @@ func TestRestart(t *testing.T) {
 	f.busy = "nothing that is asked for"
 	works(t, p, "VolumeDriver.Remove", request{Name: "web"})
 	require.Empty(t, f.workspaces)
-}
-
-// TestForgottenUse: a use that its engine never ended does not keep a volume for ever.
-func TestForgottenUse(t *testing.T) {
-	f := newFake(t)
-	p := newPlugin(t, f)
-	works(t, p, "VolumeDriver.Create", request{Name: "web"})
-	works(t, p, "VolumeDriver.Mount", request{Name: "web", ID: "gone"})
-	works(t, p, "VolumeDriver.Remove", request{Name: "web"})
-	require.Empty(t, f.workspaces)
-}
-
-// TestEndedEngine: uses end with the engine that asked for them, unless their containers go on.
-func TestEndedEngine(t *testing.T) {
-	f := newFake(t)
-	p := newPlugin(t, f)
-	works(t, p, "VolumeDriver.Create", request{Name: "web"})
-	engine := exec.CommandContext(t.Context(), "sleep", "1000")
-	require.NoError(t, engine.Start())
-	for _, id := range []string{"a", "b"} {
-		_, err := p.mount(sandbox.WithProcess(t.Context(), engine.Process.Pid), "web", id)
-		require.NoError(t, err)
-	}
-	end := func(id string, want int) {
-		t.Helper()
-		works(t, p, "VolumeDriver.Unmount", request{Name: "web", ID: id})
-		require.Len(t, p.volumes["web"].rec.Load().Uses, want)
-	}
-	mounted := func(ctx context.Context, id string) {
-		t.Helper()
-		_, err := p.mount(ctx, "web", id)
-		require.NoError(t, err)
-	}
-	next := sandbox.WithProcess(t.Context(), os.Getpid())
-	mounted(next, "c")
-	end("c", 2) // the engine lives
-	require.NoError(t, engine.Process.Kill())
-	_, _ = engine.Process.Wait()
-	mounted(next, "d")
-	f.busy = "a container that goes on"
-	end("d", 2)
-	f.busy = ""
-	mounted(next, "e")
-	mounted(next, "f")
-	end("e", 3) // f is of an engine that lives
-	end("f", 0)
-	require.Equal(t, api.Unmounted, f.workspaces["web"].State)
 }
 
 // TestWorkspaceThatIsThere: a volume of it does not mount, unmount or destroy what it has not made.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"snapfs/internal/hosttree"
-	"snapfs/internal/processes"
 	"snapfs/sandbox/api"
 )
 
@@ -35,28 +34,6 @@ type record struct {
 	// Uses are the ids that engines have given to uses, in the boot of the machine that Boot names.
 	Boot string `json:"boot,omitempty"`
 	Uses []use  `json:"uses,omitempty"`
-}
-
-// use is a container that uses a volume, or what else an engine mounts it for.
-type use struct {
-	ID string `json:"id"` // as the engine calls it
-	// PID and Began are those of the process that asked for it; 0 if that is not known here.
-	PID   int    `json:"pid,omitempty"`
-	Began uint32 `json:"began,omitempty"`
-}
-
-// orphaned reports whether the process that asked for a use is known to have ended. Its container may run all the same.
-func (u use) orphaned() bool {
-	if u.PID == 0 {
-		return false
-	}
-	began, alive := processes.Life(u.PID)
-	return !alive || began != u.Began
-}
-
-// find is the index of the use of an id; -1 for none.
-func (r *record) find(id string) int {
-	return slices.IndexFunc(r.Uses, func(u use) bool { return u.ID == id })
 }
 
 const recordVersion = 1
@@ -138,6 +115,9 @@ func (s *store) read(name string) (*record, error) {
 	}
 	if r.Boot != s.boot {
 		r.Boot, r.Uses = "", nil
+	}
+	for i := range r.Uses {
+		r.Uses[i].earlier = true
 	}
 	return r, nil
 }

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"slices"
 	"time"
 
-	"snapfs/internal/processes"
 	"snapfs/sandbox"
 	"snapfs/sandbox/api"
 )
@@ -131,7 +129,7 @@ func (p *Plugin) remove(ctx context.Context, name string) error {
 	return p.drop(v, name)
 }
 
-// mount adds a use of a volume, and gives where its workspace is mounted. A use that is there already counts once.
+// mount adds a use of a volume, or counts one that is there once more, and gives where its workspace is mounted.
 func (p *Plugin) mount(ctx context.Context, name, id string) (string, error) {
 	if err := validUse(id); err != nil {
 		return "", err
@@ -142,9 +140,9 @@ func (p *Plugin) mount(ctx context.Context, name, id string) (string, error) {
 	}
 	defer done()
 	r := v.rec.Load()
-	again := r.find(id) >= 0
-	if !again && len(r.Uses) >= maxUses {
-		return "", fmt.Errorf("%w: volume %s has %d uses, which is the limit", api.ErrConflict, name, len(r.Uses))
+	uses, err := p.begun(ctx, r, id)
+	if err != nil {
+		return "", err
 	}
 	at, own, err := p.mounted(ctx, r)
 	if err != nil {
@@ -159,15 +157,11 @@ func (p *Plugin) mount(ctx context.Context, name, id string) (string, error) {
 		undo()
 		return "", fmt.Errorf("volume %s: %w", name, err)
 	}
-	if again && r.At == at && r.Own == own {
-		return at, nil
+	if err := ctx.Err(); err != nil { // who asked has no answer, and knows of no use
+		undo()
+		return "", fmt.Errorf("volume %s: %w", name, err)
 	}
-	err = p.put(v, r.with(func(r *record) {
-		r.At, r.Own, r.Boot = at, own, p.store.boot
-		if !again {
-			r.Uses = append(r.Uses, newUse(ctx, id))
-		}
-	}))
+	err = p.put(v, r.with(func(r *record) { r.At, r.Own, r.Boot, r.Uses = at, own, p.store.boot, uses }))
 	if err != nil {
 		undo()
 		return "", err
@@ -217,7 +211,7 @@ func (p *Plugin) unmount(ctx context.Context, name, id string) error {
 	}
 	next := r
 	if i >= 0 {
-		next = r.with(func(r *record) { r.Uses = slices.Delete(r.Uses, i, i+1) })
+		next = r.with(func(r *record) { r.Uses = p.ended(ctx, r, i) })
 	}
 	if p.forgotten(ctx, next) {
 		p.log.InfoContext(ctx, "uses of a volume end with their engine", "volume", name, "uses", len(next.Uses))
@@ -233,30 +227,6 @@ func (p *Plugin) unmount(ctx context.Context, name, id string) error {
 		v.stale = true
 	}
 	return nil
-}
-
-// newUse is a use that a call asks for.
-func newUse(ctx context.Context, id string) use {
-	u := use{ID: id, PID: sandbox.ProcessOf(ctx)}
-	began, alive := processes.Life(u.PID)
-	if !alive {
-		return use{ID: id}
-	}
-	u.Began = began
-	return u
-}
-
-// forgotten reports whether all uses of a volume are those of engines that have ended, and have left nothing that uses it.
-func (p *Plugin) forgotten(ctx context.Context, r *record) bool {
-	if len(r.Uses) == 0 || slices.ContainsFunc(r.Uses, func(u use) bool { return !u.orphaned() }) {
-		return false
-	}
-	w, err := p.workspace(ctx, r)
-	if err != nil {
-		return false
-	}
-	by, err := p.service.UsedBy(ctx, w.ID)
-	return err == nil && by == ""
 }
 
 // release ends the mount of a volume that nobody uses any more, and reports whether it is not the plugin's any longer. A
