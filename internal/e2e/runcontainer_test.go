@@ -109,17 +109,3 @@ func withArgs(flags []string) []string {
 	}
 	return line
 }
-
-// TestDockerRunsSnapshot loads a snapshot into the Docker engine as an image, and runs it.
-func TestDockerRunsSnapshot(t *testing.T) {
-	h := newHome(t)
-	d := newDocker(h)
-	d.box()
-	d.ok("save", "box", "-o", h.path("box-image.tar"))
-	h.ok("up", "app", h.path("app"), "--from", "docker-archive:"+h.path("box-image.tar"))
-	h.write("app/made", "in the workspace\n")
-	h.ok("snapshot", "app", "--name", "built")
-	h.ok("export", "app:built", h.path("app.tar"), "--format", "docker", "--tag", "app:built")
-	d.ok("load", "-i", h.path("app.tar"))
-	require.Equal(t, "in the workspace", d.ok(d.container("run", "--rm", "app:built", "cat", "/made")...))
-}
