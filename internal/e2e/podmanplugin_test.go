@@ -15,8 +15,9 @@ import (
 // podmanEngine is Podman with a storage and a configuration of a test's own, in the mount namespace of the test: volumes are
 // mounted there.
 type podmanEngine struct {
-	h   *home
-	dir string // short: paths of sockets are bounded
+	h      *home
+	dir    string // short: paths of sockets are bounded
+	driver string // of its storage
 }
 
 // newPodman has Podman know the plugin of a socket as the driver snapfs.
@@ -24,7 +25,7 @@ func newPodman(h *home, socket string) *podmanEngine {
 	h.t.Helper()
 	dir, err := os.MkdirTemp("", "dkr-")
 	require.NoError(h.t, err)
-	p := &podmanEngine{h: h, dir: dir}
+	p := &podmanEngine{h: h, dir: dir, driver: "vfs"}
 	h.t.Cleanup(p.close)
 	require.NoError(h.t, os.WriteFile(filepath.Join(dir, "containers.conf"),
 		[]byte("[engine.volume_plugins]\nsnapfs = \""+socket+"\"\n"), 0o644))
@@ -35,7 +36,7 @@ func (p *podmanEngine) run(args ...string) result {
 	p.h.t.Helper()
 	line := []string{
 		"podman", "--root", filepath.Join(p.dir, "root"), "--runroot", filepath.Join(p.dir, "run"), "--tmpdir", filepath.Join(p.dir, "tmp"),
-		"--storage-driver", "vfs", "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none",
+		"--storage-driver", p.driver, "--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none",
 	}
 	return process(p.h.t, soon, p.h.tmp, append(p.h.env, "CONTAINERS_CONF="+filepath.Join(p.dir, "containers.conf")), append(line, args...)...)
 }
@@ -68,6 +69,7 @@ func (p *podmanEngine) container(options ...string) []string {
 
 func (p *podmanEngine) close() {
 	p.run("rm", "-f", "-a", "-t", "0")
+	p.run("image", "unmount", "-a", "-f")
 	p.run("volume", "rm", "-a", "-f")
 	for _, m := range mountsBelow(p.dir) {
 		_ = unix.Unmount(m.dir, unix.MNT_DETACH) // a layer, or a network namespace
