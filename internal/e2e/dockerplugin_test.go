@@ -191,6 +191,18 @@ func TestDockerVolumesRefused(t *testing.T) {
 	d.box()
 	d.ok(d.container("run", "--rm", "-v", "theirs:/workspace", "box", "sh", "-c", "echo from inside >/workspace/file")...)
 	require.Equal(t, "from inside\n", shell(t, soon, h.path("app"), `cat file`))
+
+	// At two places, one of them read-only; copied to while no container runs; and a volume without a name, which goes with its
+	// container.
+	script := `echo twice >/b/file; cat /a/file; ! echo x 2>/dev/null >/a/x`
+	require.Equal(t, "twice", d.ok(d.container("run", "--rm", "-v", "theirs:/a:ro", "-v", "theirs:/b", "box", "sh", "-ec", script)...))
+	d.ok(d.container("create", "--name", "idle", "-v", "theirs:/workspace", "box", "true")...)
+	d.ok("cp", h.write("copied", "copied\n"), "idle:/workspace")
+	require.Equal(t, "copied\n", shell(t, soon, h.path("app"), `cat copied`))
+	d.ok("rm", "idle")
+	script = `echo x >/data/x; grep -c ' /data fuse.snapfs ' /proc/mounts`
+	require.Equal(t, "1", d.ok(d.container("run", "--rm", "-v", "/data", "--volume-driver", driver, "box", "sh", "-ec", script)...))
+	require.Equal(t, []string{"app"}, workspaceNames(h))
 	d.ok("volume", "rm", "theirs")
 	require.Equal(t, h.path("app"), h.workspace("app").Mountpoint)
 
