@@ -135,7 +135,7 @@ func (m *layerMaker) additions(dir string) {
 	m.add(m.file(dir+"/"+m.name(), ""))
 	m.add(m.file(dir+"/"+m.name(), m.text()).with(func(h *tar.Header) {
 		h.PAXRecords = map[string]string{
-			"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
+			"SCHILY.xattr.security.capability":                 "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00",
 			"SCHILY.xattr.user." + fmt.Sprint(m.rng.IntN(100)): m.text(),
 		}
 	}))
