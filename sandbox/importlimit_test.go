@@ -88,7 +88,7 @@ func TestImportWithinLimits(t *testing.T) {
 				require.ErrorContains(t, err, quotaText(limit))
 				require.ErrorContains(t, err, "12 MiB")
 				gone("w")
-				_, err = h.Up(ctx, UpRequest{CreateRequest{Name: "w", Source: src.path, Quota: limit}})
+				_, err = h.Up(ctx, UpRequest{CreateRequest: CreateRequest{Name: "w", Source: src.path, Quota: limit}})
 				require.ErrorIs(t, err, unix.ENOSPC)
 				gone("w")
 			}
