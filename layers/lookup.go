@@ -153,6 +153,9 @@ func (o *Overlay) searchFor(s *scan, p *node, from int, name string) (hit, error
 		if err != nil {
 			return hit{}, err
 		}
+		if o.opts.Nested {
+			f.nest()
+		}
 		if s.nodes != nil && len(s.parts) == 0 && !f.whiteout {
 			if !f.metacopy {
 				s.known = s.nodes.enterKnown(p, name, d.layer, f.attr.Ino, f.ref)

@@ -221,6 +221,9 @@ func (j *joined) entry(name string, s *viewNode, a Attr, m marks) (*squashfs.Ent
 			return nil, err
 		}
 		for _, x := range xattrs {
+			if kernelOnly(x.Name) {
+				continue
+			}
 			switch x.Name {
 			case xattrOpaque:
 				attrWhiteouts = attrWhiteouts || string(x.Value) == "x"
@@ -229,7 +232,7 @@ func (j *joined) entry(name string, s *viewNode, a Attr, m marks) (*squashfs.Ent
 				if !m.metacopy {
 					continue
 				}
-			case xattrRedirect, xattrIno, xattrImpure:
+			case xattrRedirect, xattrIno:
 				continue
 			case xattrNode:
 				if i == 0 {

@@ -24,6 +24,8 @@ type Options struct {
 	// the upper of that base: always the same, and of no other upper. nil: InoBase is or-ed all the same.
 	WideIno  func(base, high uint64) (uint64, error)
 	ReadOnly bool // no upper is written; Upper may be ""
+	// Nested is for an overlay without an upper that is the lower of a kernel overlayfs, see nested.go.
+	Nested bool
 	// Whiteouts: "" probes the host; "char" or "xattr".
 	Whiteouts string
 	Logger    *slog.Logger // nil = discard

@@ -15,6 +15,13 @@ const (
 	xattrWhiteout = xattrPrefix + "whiteout" // on an empty file: a whiteout
 	xattrImpure   = xattrPrefix + "impure"   // on a directory: holds entries with xattrIno or xattrNode
 
+	// What the kernel notes for itself, see kernelOnly.
+	xattrOrigin   = xattrPrefix + "origin"   // which inode of a lower was copied up
+	xattrNlink    = xattrPrefix + "nlink"    // of a file in the index
+	xattrUUID     = xattrPrefix + "uuid"     // on the root: of the file system that it shows
+	xattrProtattr = xattrPrefix + "protattr" // inode flags that the upper must not have
+	xattrUpper    = xattrPrefix + "upper"    // on what is in the index
+
 	xattrEscaped = xattrPrefix + "overlay." // what a caller knows as trusted.overlay.X
 
 	xattrFar = xattrPrefix + "snapfs.redirect" // number of the side file with a redirect that outgrew xattrRedirect
@@ -32,6 +39,16 @@ const xattrDefaultACL = "system.posix_acl_default"
 // metacopyPartial is the value of xattrMetacopy of a partial file. The kernel's overlayfs (from 6.6 on) knows no value
 // of one byte and refuses the file, where it would show stale contents else.
 const metacopyPartial = "p"
+
+// kernelOnly reports whether a raw name is one that the kernel's overlayfs writes into an upper for itself: it tells of
+// inodes of the host, and means nothing in an image.
+func kernelOnly(raw string) bool {
+	switch raw {
+	case xattrImpure, xattrOrigin, xattrNlink, xattrUUID, xattrProtattr, xattrUpper:
+		return true
+	}
+	return false
+}
 
 // ownXattr reports whether a raw name belongs to the overlay and is hidden from callers.
 func ownXattr(raw string) bool {

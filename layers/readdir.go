@@ -183,6 +183,9 @@ func (o *Overlay) itemsOf(n *node) (dirItems, error) {
 		return items, nil
 	}
 	items, err := o.mergeBy(n.parts(), listAll)
+	if err == nil && o.opts.Nested {
+		err = o.nestItems(n, items)
+	}
 	if err != nil {
 		return dirItems{}, err
 	}

@@ -64,11 +64,19 @@ type recaller struct {
 
 // newRecaller gives that of a tree; nil if all of it is to be read.
 func (t *tree) newRecaller(opts StoreOptions, k *sink) *recaller {
-	if opts.Seen == nil || !t.exact {
+	if !t.exact {
+		return nil
+	}
+	return newRecaller(t.store.root, opts, k)
+}
+
+// newRecaller gives that of a directory on a file system whose change times can be relied on.
+func newRecaller(root int, opts StoreOptions, k *sink) *recaller {
+	if opts.Seen == nil {
 		return nil
 	}
 	var sx unix.Statx_t
-	if err := statx(t.store.root, "", unix.AT_EMPTY_PATH, unix.STATX_INO, &sx); err != nil {
+	if err := statx(root, "", unix.AT_EMPTY_PATH, unix.STATX_INO, &sx); err != nil {
 		return nil
 	}
 	dev := unix.Mkdev(sx.Dev_major, sx.Dev_minor)
@@ -161,12 +169,18 @@ func (r *recaller) stat(fd int, e *squashfs.Entry) (statcache.File, bool) {
 // fileOf is a file as it is noted. It is false for one that is not: of another file system, or of times that are too far
 // away.
 func (r *recaller) fileOf(sx *unix.Statx_t, a *Attr) (statcache.File, bool) {
+	f, ok := notedAs(a)
+	return f, ok && unix.Mkdev(sx.Dev_major, sx.Dev_minor) == r.dev
+}
+
+// notedAs is fileOf for a file that is known to be of the file system.
+func notedAs(a *Attr) (statcache.File, bool) {
 	f := statcache.File{Ino: a.Ino, Size: int64(a.Size)}
 	var c, m, b bool
 	f.Ctime, c = nanoseconds(a.Ctime)
 	f.Mtime, m = nanoseconds(a.Mtime)
 	f.Btime, b = nanoseconds(a.Btime)
-	return f, c && m && b && unix.Mkdev(sx.Dev_major, sx.Dev_minor) == r.dev
+	return f, c && m && b
 }
 
 // nanoseconds is a time as a number of them since 1970, if there are not too many.

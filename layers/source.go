@@ -41,6 +41,9 @@ type viewNode struct {
 	below []*part // in a delta: what the layers below have as this directory, or of this file
 	// partial, in a delta, says that the data of below shows where the layer has no blocks of its own.
 	partial bool
+	// uncounted, in a delta, is set for a directory of which nobody has noted how many subdirectories only the layers below
+	// have: one that the kernel's overlayfs has written.
+	uncounted bool
 	// image and inode, in a merged tree, are of the topmost part; nil: it is in a directory.
 	image *imageStore
 	inode *squashfs.Inode
@@ -213,17 +216,64 @@ func (d *delta) Root(context.Context) (*squashfs.Entry, error) {
 		return nil, err
 	}
 	a.Ino = rootIno
-	return d.entry("", root.top, found{attr: a}, root.below)
+	f := found{attr: a}
+	if s := root.top.dirStore(); s != nil {
+		r, ok, err := readInodeInfo(nameIn(s.root, "."))
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			f.ref = r.notes(true)
+		}
+	}
+	return d.entry("", root.top, f, root.below)
 }
 
 func (d *delta) Names(ctx context.Context, dir *squashfs.Entry) ([]string, error) {
-	top := dir.Handle.(*viewNode).parts[0]
+	s := dir.Handle.(*viewNode)
+	top := s.parts[0]
 	var names []string
+	own := uint32(0)
 	err := top.backend().list(top, func(e rawEntry) error {
 		names = append(names, e.name)
+		if isDir(e.typ) {
+			own++
+		}
 		return ctx.Err()
 	})
+	if err != nil || !s.uncounted {
+		return names, err
+	}
+	below, err := d.o.subdirsBelow(s.below, names)
+	dir.Links = 2 + own + below
 	return names, err
+}
+
+// subdirsBelow counts the subdirectories that directories of lower layers show together, topmost first, but for those
+// that names of a layer above hide.
+func (o *Overlay) subdirsBelow(parts []*part, hidden []string) (uint32, error) {
+	if a, err := parts[0].backend().stat(parts[0]); err == nil && a.Nlink == 2 && (len(parts) == 1 || parts[0].imageStore() != nil) {
+		return 0, nil
+	}
+	items, err := o.merge(parts)
+	if err != nil {
+		return 0, err
+	}
+	dirs := map[string]bool{}
+	for _, it := range items {
+		if isDir(it.typ) {
+			dirs[it.name] = true
+		}
+	}
+	for _, name := range hidden {
+		delete(dirs, name)
+	}
+	return uint32(len(dirs)), nil
+}
+
+// uncounted reports whether a directory in a directory layer has no note of its link count.
+func (f *found) uncounted(o *part) bool {
+	return o.dirStore() != nil && (f.ref&(noteLook|noteCount) == 0 || f.attr.Nlink < 2)
 }
 
 func (d *delta) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
@@ -264,10 +314,31 @@ func (d *delta) entry(name string, o *part, f found, below []*part) (*squashfs.E
 	if err != nil {
 		return nil, err
 	}
-	e := &squashfs.Entry{Name: name, Attr: imageOf(f.attr), Inode: d.o.inodeID(o, &f.attr)}
+	target := ""
+	if isLnk(f.attr.Mode) {
+		if target, err = o.backend().readlink(o); err != nil {
+			return nil, err
+		}
+	}
+	e := &squashfs.Entry{Name: name, Attr: imageOf(f.attr), Inode: d.o.inodeID(o, &f.attr), Target: target}
+	e.Xattrs = keptXattrs(e, f, xattrs)
+	s := &viewNode{parts: []*part{o}, below: below, partial: f.partial}
+	if isDir(e.Attr.Mode) {
+		e.Links = e.Attr.Nlink
+		s.uncounted = len(below) > 0 && f.uncounted(o)
+	}
+	e.Handle = s
+	return e, nil
+}
+
+// keptXattrs chooses which of the attributes of an inode its image has.
+func keptXattrs(e *squashfs.Entry, f found, xattrs []squashfs.Xattr) (kept []squashfs.Xattr) {
 	for _, x := range xattrs {
+		if kernelOnly(x.Name) {
+			continue
+		}
 		switch x.Name {
-		case xattrIno, xattrImpure, xattrBlocks: // the image keeps the number itself
+		case xattrIno, xattrBlocks: // the image keeps the number itself
 			continue
 		case xattrMetacopy, xattrRedirect, xattrFar:
 			if f.partial {
@@ -279,18 +350,9 @@ func (d *delta) entry(name string, o *part, f found, below []*part) (*squashfs.E
 		case xattrNode:
 			e.Attr.Mode = e.Attr.Mode&^unix.S_IFMT | unix.S_IFREG
 		}
-		e.Xattrs = append(e.Xattrs, x)
+		kept = append(kept, x)
 	}
-	if isLnk(f.attr.Mode) {
-		if e.Target, err = o.backend().readlink(o); err != nil {
-			return nil, err
-		}
-	}
-	if isDir(e.Attr.Mode) {
-		e.Links = e.Attr.Nlink
-	}
-	e.Handle = &viewNode{parts: []*part{o}, below: below, partial: f.partial}
-	return e, nil
+	return kept
 }
 
 func (d *delta) Open(_ context.Context, file *squashfs.Entry) (squashfs.File, error) {

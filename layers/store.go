@@ -12,7 +12,7 @@ import (
 	"snapfs/squashfs"
 )
 
-// StoreOptions are for Store, StoreTree and StoreImage.
+// StoreOptions are for Store, StoreTree, StoreImage and Capture.
 type StoreOptions struct {
 	NoSync   bool
 	Progress func(files, bytes int64)
@@ -31,9 +31,13 @@ type StoreOptions struct {
 	// Most is how many bytes the image may add to the store, and how many inodes it may have; 0 is any number. More is
 	// ErrTooLarge.
 	Most Usage
-	// Seen is for StoreTree: it gives what was noted of the directory with this device and inode number when it was
+	// Seen is for StoreTree and Capture: it gives what was noted of the directory with this device and inode number when it was
 	// imported last. It is called again if the import begins anew. nil = all files are read, and nothing is noted.
 	Seen func(dev, ino uint64) Seen
+
+	// Scratch is for Capture: a directory on the file system of the upper, where copies of large files are made that share
+	// their blocks with them, if the host can do that. "" = large files are read while they are written to.
+	Scratch string
 
 	renumber bool
 	written  func() error // called when the image is written, before it is committed; nil: nothing is to be done

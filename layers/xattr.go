@@ -62,7 +62,10 @@ func (o *Overlay) GetXattr(id NodeID, name string) ([]byte, error) {
 	if err := takesXattr(name); err != nil {
 		return nil, err
 	}
-	raw := escapeXattr(name)
+	raw := o.rawXattr(name)
+	if ownXattr(raw) {
+		return nil, unix.ENODATA
+	}
 	o.tree.RLock()
 	defer o.tree.RUnlock()
 	n, err := o.nodes.get(id)
@@ -131,7 +134,7 @@ func (o *Overlay) ListXattr(id NodeID) ([]string, error) {
 	names := raw[:0]
 	for _, name := range raw {
 		if !ownXattr(name) {
-			names = append(names, unescapeXattr(name))
+			names = append(names, o.shownXattr(name))
 		}
 	}
 	return names, nil

@@ -1,0 +1,119 @@
+package layers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/chunkstore"
+	"snapfs/squashfs"
+)
+
+// Captured tells how well Capture has met one moment.
+type Captured struct {
+	// Quiet says that no name came, went or moved while they were looked at: they are those of one moment. Else names that
+	// moved meanwhile may be missing, or be there twice.
+	Quiet bool
+	// Torn lists files, by their paths in the upper, that were written to whenever they were read: each may have some of
+	// what was written and not the rest. It has the first of them, TornFiles is how many there are.
+	Torn      []string
+	TornFiles int
+	// Unread is how many files were taken from the store as the capture before had noted them.
+	Unread int
+}
+
+const (
+	captureRounds = 8        // how often names are looked at until nothing has moved meanwhile
+	captureTries  = 3        // how often a file is read until nobody has written to it meanwhile
+	captureWhole  = 1 << 20  // the longest file that is read into memory
+	captureRoom   = 32 << 20 // bytes of contents that are read along with the names
+	captureChunk  = 256      // names that one goroutine looks at in a row
+	maxTorn       = 32       // paths in Captured.Torn
+)
+
+// Capture stores what the upper of a kernel overlayfs has now, while programs write to it, as an image over the stack
+// below, topmost first: the image that Store would make of it if it were sealed. upper is opened by OpenSealed, with what
+// it will be opened with when it is sealed, so that inode numbers stay. Of StoreOptions, Seen makes a capture after
+// another one fast, and Scratch has large files be whole. It commits together with the records fn writes.
+func Capture(
+	ctx context.Context, s *chunkstore.Store, upper *Lower, below []*Lower, opts StoreOptions,
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+) (chunkstore.Manifest, Captured, error) {
+	m, told, err := captureOnce(ctx, s, upper, below, opts, fn)
+	if errors.Is(err, errNoted) && ctx.Err() == nil {
+		opts.Seen = nil
+		m, told, err = captureOnce(ctx, s, upper, below, opts, fn)
+	}
+	return m, told, err
+}
+
+func captureOnce(
+	ctx context.Context, s *chunkstore.Store, upper *Lower, below []*Lower, opts StoreOptions,
+	fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+) (chunkstore.Manifest, Captured, error) {
+	fail := func(err error) (chunkstore.Manifest, Captured, error) {
+		return chunkstore.Manifest{}, Captured{}, fmt.Errorf("capture: %w", err)
+	}
+	if upper.dir == nil || UserAttributes() {
+		return fail(errors.New("it is no upper of a kernel overlayfs"))
+	}
+	v, err := openView(append([]*Lower{upper}, below...))
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { _ = v.Close() }() // it cannot fail
+	k := &sink{tables: map[string]chunkstore.Range{}}
+	for _, l := range v.o.stack[1:] {
+		if err := k.predictTables(l); err != nil {
+			return fail(err)
+		}
+		if len(k.tables) > 0 {
+			break
+		}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(upper.dir.root, &fs); err != nil {
+		return fail(err)
+	}
+	c := &capture{o: v.o, upper: upper.dir, sink: k, scratch: opts.Scratch}
+	c.room.Store(captureRoom)
+	if exactTimes[int64(fs.Type)] {
+		c.recaller = newRecaller(upper.dir.root, opts, k)
+	}
+	if err := c.scan(ctx); err != nil {
+		return fail(err)
+	}
+	defer c.closeFile() // of an entry that was not read
+	m, err := storeSource(ctx, s, c, k, opts, false, fn)
+	return m, c.told, err
+}
+
+// capture is one reading of an upper that is written to. First the names are looked at, and short files read that nobody
+// has noted, until no directory has changed meanwhile; then it is the source of an image. Fields are immutable unless
+// they say otherwise.
+type capture struct {
+	o        *Overlay // the view, with the upper on top
+	upper    *dirStore
+	sink     *sink
+	scratch  string    // StoreOptions.Scratch
+	recaller *recaller // nil: all files are read
+
+	room atomic.Int64 // bytes of contents that may still be read along with the names
+	root *captureDir
+
+	told Captured      // of the goroutine that scans, and later writes, the image
+	file squashfs.File // of the entry that was described last; nil: it has none, or is open
+	// noClones says that the host makes no copies that share blocks.
+	noClones bool
+	names    map[uint64]bool // inodes with several names that were read
+}
+
+// tear notes a file that is not whole.
+func (c *capture) tear(path string) {
+	if c.told.TornFiles++; len(c.told.Torn) < maxTorn {
+		c.told.Torn = append(c.told.Torn, path)
+	}
+}

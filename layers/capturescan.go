@@ -1,0 +1,416 @@
+package layers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"snapfs/squashfs"
+)
+
+// captureDir is a directory that is being captured.
+type captureDir struct {
+	part  *part
+	entry *squashfs.Entry // its Handle is this
+	found found
+	up    []*part // what the layers below have in place of the directory that it is in
+	below []*part // and in its own
+	// host is what the host said of it before its names were read; fresh, that its ctime was so young then that it does
+	// not tell about another change.
+	host   Attr
+	fresh  bool
+	names  []captureName     // in byte order
+	list   []*squashfs.Entry // of the names; nil: it vanished
+	listed bool              // names and list are what was found
+	gone   bool              // it was not there any more
+
+	old map[string]*captureDir // what was in it when it was looked at the last time
+}
+
+// captureName is what a directory says of a name.
+type captureName struct {
+	name string
+	ino  uint64
+	typ  uint32
+}
+
+// captureFile is the Handle of a regular file that is to be read: contents that were read along with the names, or nil.
+type captureFile struct{ whole *wholeContents }
+
+// scan looks at all names until no directory has changed meanwhile, a bounded number of times.
+func (c *capture) scan(ctx context.Context) error {
+	c.root = &captureDir{part: c.o.root.top, below: c.o.root.below, entry: &squashfs.Entry{}}
+	changed := []*captureDir{c.root}
+	for round := 0; ; round++ {
+		if err := c.look(ctx, changed); err != nil {
+			return err
+		}
+		all := c.root.all(nil)
+		moved := make([]bool, len(all))
+		err := atOnce(ctx, len(all), func(i int) (err error) {
+			moved[i], err = c.changed(all[i])
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		changed = changed[:0]
+		for i, d := range all {
+			if moved[i] {
+				changed = append(changed, d)
+			}
+		}
+		if c.told.Quiet = len(changed) == 0; c.told.Quiet || round == captureRounds {
+			c.single(all)
+			return nil
+		}
+	}
+}
+
+// all appends a directory, and those in it.
+func (d *captureDir) all(list []*captureDir) []*captureDir {
+	list = append(list, d)
+	for i := len(list) - 1; i < len(list); i++ {
+		for _, e := range list[i].list {
+			if e == nil {
+				continue
+			}
+			if sub, ok := e.Handle.(*captureDir); ok && !sub.gone {
+				list = append(list, sub)
+			}
+		}
+	}
+	return list
+}
+
+// single leaves out each place of a directory but one: it was found in two if it was moved meanwhile, and is where it
+// was found last.
+func (c *capture) single(all []*captureDir) {
+	at := map[uint64]*captureDir{}
+	for _, d := range all {
+		was := at[d.host.Ino]
+		at[d.host.Ino] = d
+		if was == nil {
+			continue
+		}
+		if here, err := c.isAt(was); err == nil && here {
+			at[d.host.Ino], was = was, d
+		}
+		was.gone = true
+	}
+}
+
+// isAt reports whether a directory has the name that it was found under.
+func (c *capture) isAt(d *captureDir) (bool, error) {
+	p, h, err := c.upper.at(d.part)
+	if err != nil {
+		return false, err
+	}
+	defer h.release()
+	a, err := p.hostStat()
+	return err == nil && a.Ino == d.host.Ino, nil
+}
+
+// changed reports whether names in a directory, or its attributes, may have changed since they were read.
+func (c *capture) changed(d *captureDir) (bool, error) {
+	h, err := c.upper.dir(d.part)
+	if err != nil {
+		return hasGone(err), unlessGone(err)
+	}
+	defer h.release()
+	a, err := nameIn(h.fd, ".").hostStat()
+	if err != nil {
+		return hasGone(err), unlessGone(err)
+	}
+	if a.Ino != d.host.Ino || a.Ctime != d.host.Ctime {
+		return true, nil
+	}
+	if !d.fresh {
+		return false, nil
+	}
+	now, err := namesOf(h.fd)
+	if err != nil {
+		return hasGone(err), unlessGone(err)
+	}
+	return !slices.Equal(now, d.names), nil
+}
+
+// look reads directories, and all that is in them and was not read before.
+func (c *capture) look(ctx context.Context, dirs []*captureDir) error {
+	type chunk struct {
+		dir      *captureDir
+		from, to int
+	}
+	for len(dirs) > 0 {
+		if err := atOnce(ctx, len(dirs), func(i int) error { return c.list(dirs[i]) }); err != nil {
+			return err
+		}
+		var chunks []chunk
+		for _, d := range dirs {
+			for from := 0; from < len(d.names); from += captureChunk {
+				chunks = append(chunks, chunk{d, from, min(from+captureChunk, len(d.names))})
+			}
+		}
+		err := atOnce(ctx, len(chunks), func(i int) error { return c.lookAt(chunks[i].dir, chunks[i].from, chunks[i].to) })
+		if err != nil {
+			return err
+		}
+		var next []*captureDir
+		for _, d := range dirs {
+			d.old = nil
+			for _, e := range d.list {
+				if e == nil {
+					continue
+				}
+				if sub, ok := e.Handle.(*captureDir); ok && !sub.listed {
+					next = append(next, sub)
+				}
+			}
+		}
+		dirs = next
+	}
+	return nil
+}
+
+// list reads a directory's attributes and names.
+func (c *capture) list(d *captureDir) error {
+	was := d.found
+	if d.old = nil; d.listed {
+		d.old = map[string]*captureDir{}
+		for i, e := range d.list {
+			if e == nil {
+				continue
+			}
+			if sub, ok := e.Handle.(*captureDir); ok {
+				d.old[d.names[i].name] = sub
+			}
+		}
+	}
+	d.names, d.list, d.listed, d.gone = nil, nil, true, false
+	err := c.listOpen(d)
+	if hasGone(err) {
+		d.gone = true
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", d.part.path(), err)
+	}
+	if was.redirect != d.found.redirect || was.opaque != d.found.opaque {
+		d.old = nil // other directories below
+	}
+	return nil
+}
+
+func (c *capture) listOpen(d *captureDir) error {
+	h, err := c.upper.dir(d.part)
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	self := nameIn(h.fd, ".")
+	now := coarseNow()
+	d.entry.Name = d.part.name
+	if d.host, err = c.describe(self, d.entry, &d.found); err != nil {
+		return err
+	}
+	d.entry.Handle = d
+	if d.part.parent == nil {
+		d.entry.Attr.Ino = rootIno
+	} else if d.host.Ino != d.part.host {
+		return unix.ENOENT // another one has its name now
+	}
+	ctime, ok := nanoseconds(d.host.Ctime)
+	d.fresh = !ok || ctime >= now
+	if d.names, err = namesOf(h.fd); err != nil {
+		return err
+	}
+	d.list = make([]*squashfs.Entry, len(d.names))
+	d.entry.Links = d.entry.Attr.Nlink
+	if up := d.part.parent; up != nil {
+		if d.below, err = c.o.belowOf(up, d.up, d.part.name, d.found); err != nil {
+			return err
+		}
+	}
+	if len(d.below) == 0 || !d.found.uncounted(d.part) {
+		return nil
+	}
+	hidden, own := make([]string, len(d.names)), uint32(0)
+	for i, n := range d.names {
+		if hidden[i] = n.name; isDir(n.typ) {
+			own++
+		}
+	}
+	subs, err := c.o.subdirsBelow(d.below, hidden)
+	d.entry.Links = 2 + own + subs
+	return err
+}
+
+// namesOf lists a directory in byte order.
+func namesOf(fd int) ([]captureName, error) {
+	var list []captureName
+	err := eachName(fd, func(name string, ino uint64, typ uint32) error {
+		list = append(list, captureName{name, ino, typ})
+		return nil
+	})
+	slices.SortFunc(list, func(a, b captureName) int { return cmp.Compare(a.name, b.name) })
+	return list, err
+}
+
+// lookAt looks at some names of a directory.
+func (c *capture) lookAt(d *captureDir, from, to int) error {
+	h, err := c.upper.dir(d.part)
+	if err != nil {
+		return unlessGone(err)
+	}
+	defer h.release()
+	room := make([]squashfs.Entry, to-from)
+	for i := from; i < to; i++ {
+		e := &room[i-from]
+		err := c.lookAtName(d, h.fd, d.names[i].name, e)
+		if hasGone(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s/%s: %w", d.part.path(), d.names[i].name, err)
+		}
+		d.list[i] = e
+	}
+	return nil
+}
+
+func (c *capture) lookAtName(d *captureDir, fd int, name string, e *squashfs.Entry) error {
+	e.Name = name
+	var f found
+	a, err := c.describe(nameIn(fd, name), e, &f)
+	if err != nil {
+		return err
+	}
+	switch {
+	case isDir(a.Mode):
+		if sub := d.old[name]; sub != nil && !sub.gone && sub.host.Ino == a.Ino && sub.host.Btime == a.Btime {
+			*e = *sub.entry
+			sub.entry = e
+			return nil
+		}
+		o := d.part.child(name, f)
+		e.Handle = &captureDir{part: o, entry: e, up: d.below}
+	case isReg(a.Mode) && e.Handle == nil:
+		file := &captureFile{}
+		e.Handle = file
+		if n := int64(a.Size); n > 0 && n <= captureWhole && !f.metacopy {
+			if c.room.Add(-n) < 0 {
+				c.room.Add(n)
+				return nil // it is read later
+			}
+			file.whole, err = c.readWhole(fd, name)
+			if errors.Is(err, errTooLong) {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+// describe fills in what the image has of an inode. A file that was noted, and has not changed since, gets its note as
+// Handle. It gives the host's attributes.
+func (c *capture) describe(p location, e *squashfs.Entry, f *found) (Attr, error) {
+	for try := 1; ; try++ {
+		var sx unix.Statx_t
+		flags := unix.AT_SYMLINK_NOFOLLOW
+		if p.name == "" {
+			flags |= unix.AT_EMPTY_PATH
+		}
+		const mask = unix.STATX_BASIC_STATS | unix.STATX_BTIME
+		if err := statx(p.dirfd, p.name, flags, mask, &sx); err != nil {
+			return Attr{}, err
+		}
+		a := hostAttr(&sx)
+		*f = found{attr: a, host: a.Ino}
+		var err error
+		if f.attr.Ino, err = c.upper.number(a.Ino); err != nil {
+			return Attr{}, err
+		}
+		e.Xattrs, e.Target, e.Handle, e.Inode = nil, "", nil, squashfs.InodeID{}
+		if a.Nlink > 1 && !isDir(a.Mode) {
+			e.Inode = squashfs.InodeID{Layer: 1, Inode: a.Ino}
+		}
+		if c.recaller != nil && isReg(a.Mode) {
+			if seen := c.recaller.asListed(&sx, &a); seen != nil {
+				if e.Handle = seen; seen.bare() {
+					e.Attr = imageOf(f.attr)
+					return a, nil
+				}
+			}
+		}
+		if f.whiteout = isWhiteoutDevice(a.Mode, a.Rdev); f.whiteout {
+			e.Attr = imageOf(f.attr)
+			return a, nil
+		}
+		looked, err := c.describeMore(p, e, f)
+		if err != nil {
+			return Attr{}, err
+		}
+		if !looked || try == captureTries {
+			return a, nil
+		}
+		if now, err := p.hostStat(); err == nil && now.Ino == a.Ino && now.Ctime == a.Ctime {
+			return a, nil
+		}
+	}
+}
+
+// describeMore is the part of describe that looks at attributes. It reports whether there are any.
+func (c *capture) describeMore(p location, e *squashfs.Entry, f *found) (bool, error) {
+	names, err := p.listxattr()
+	if err != nil {
+		return false, err
+	}
+	var all []squashfs.Xattr
+	for _, name := range names {
+		if kernelOnly(name) {
+			continue
+		}
+		value, err := p.getxattr(name)
+		if errors.Is(err, unix.ENODATA) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if ownXattr(name) {
+			if name == xattrFar || name == xattrBlocks {
+				return false, errors.New("a file that the kernel's overlayfs does not understand")
+			}
+			f.note(name, value)
+		}
+		all = append(all, squashfs.Xattr{Name: name, Value: value})
+	}
+	if f.redirect != "" {
+		if err := checkRedirect(f.redirect); err != nil {
+			return false, err
+		}
+	}
+	e.Attr = imageOf(f.attr)
+	e.Xattrs = keptXattrs(e, *f, all)
+	if isLnk(f.attr.Mode) {
+		e.Target, err = p.readlink()
+		return true, err
+	}
+	return len(names) > 0, err
+}
+
+// hasGone reports whether an error says that a name went away, or became something else.
+func hasGone(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ESTALE)
+}
+
+func unlessGone(err error) error {
+	if hasGone(err) {
+		return nil
+	}
+	return err
+}
