@@ -3,7 +3,6 @@ package layers
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -428,4 +427,3 @@ func TestCaptureRandom(t *testing.T) {
 	}
 }
 
-var _ = io.EOF
