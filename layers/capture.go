@@ -83,9 +83,6 @@ func captureOnce(
 	if exactTimes[int64(fs.Type)] {
 		c.recaller = newRecaller(upper.dir.root, opts, k)
 	}
-	if err := c.scan(ctx); err != nil {
-		return fail(err)
-	}
 	defer c.closeFile() // of an entry that was not read
 	m, err := storeSource(ctx, s, c, k, opts, false, fn)
 	return m, c.told, err
@@ -102,7 +99,7 @@ type capture struct {
 	recaller *recaller // nil: all files are read
 
 	room atomic.Int64 // bytes of contents that may still be read along with the names
-	root *captureDir
+	root *captureDir  // set by scan
 
 	told Captured      // of the goroutine that scans, and later writes, the image
 	file squashfs.File // of the entry that was described last; nil: it has none, or is open

@@ -33,7 +33,7 @@ func TestCaptureLive(t *testing.T) {
 		}
 	}
 	must(os.Mkdir(filepath.Join(k.at, "new"), 0o755))
-	const size, long = 100_000, captureWhole + 500_000
+	const size, long = 900_000, captureWhole + 500_000
 	var done atomic.Bool
 	var all sync.WaitGroup
 	loop := func(pause time.Duration, step func(n int)) {

@@ -366,6 +366,23 @@ func randomTree(t *testing.T, rng *rand.Rand) string {
 	return dir
 }
 
+// interruptedFinish finishes the root and a directory in it, as FinishUpper leaves it when it is killed.
+func interruptedFinish(t *testing.T, upper, base *Lower) {
+	t.Helper()
+	v, err := openView([]*Lower{upper, base})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = v.Close() }() // it cannot fail
+	dirs, err := v.o.finishDir(&upperDir{part: v.o.root.top, below: v.o.root.below})
+	if err == nil && len(dirs) > 0 {
+		_, err = v.o.finishDir(&dirs[0])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestCaptureRandom works on a kernel overlayfs, and compares what it shows with captures of its upper and with that upper
 // once it is finished.
 func TestCaptureRandom(t *testing.T) {
@@ -407,6 +424,7 @@ func TestCaptureRandom(t *testing.T) {
 		t.Logf("%d files were not read", unread)
 		k.end()
 		upper := k.open()
+		interruptedFinish(t, upper, k.base)
 		for range 2 {
 			if err := FinishUpper(t.Context(), upper, []*Lower{k.base}); err != nil {
 				t.Fatal(err)
@@ -426,4 +444,3 @@ func TestCaptureRandom(t *testing.T) {
 		}
 	}
 }
-

@@ -25,6 +25,7 @@ type captureDir struct {
 	fresh  bool
 	names  []captureName     // in byte order
 	list   []*squashfs.Entry // of the names; nil: it vanished
+	next   int               // index of the name that was asked for last
 	listed bool              // names and list are what was found
 	gone   bool              // it was not there any more
 
@@ -117,12 +118,12 @@ func (c *capture) isAt(d *captureDir) (bool, error) {
 
 // changed reports whether names in a directory, or its attributes, may have changed since they were read.
 func (c *capture) changed(d *captureDir) (bool, error) {
-	h, err := c.upper.dir(d.part)
+	p, h, err := c.upper.at(d.part)
 	if err != nil {
 		return hasGone(err), unlessGone(err)
 	}
 	defer h.release()
-	a, err := nameIn(h.fd, ".").hostStat()
+	a, err := p.hostStat()
 	if err != nil {
 		return hasGone(err), unlessGone(err)
 	}
@@ -132,7 +133,7 @@ func (c *capture) changed(d *captureDir) (bool, error) {
 	if !d.fresh {
 		return false, nil
 	}
-	now, err := namesOf(h.fd)
+	now, err := namesOf(p)
 	if err != nil {
 		return hasGone(err), unlessGone(err)
 	}
@@ -151,11 +152,21 @@ func (c *capture) look(ctx context.Context, dirs []*captureDir) error {
 		}
 		var chunks []chunk
 		for _, d := range dirs {
+			if len(d.names) <= captureChunk {
+				continue
+			}
 			for from := 0; from < len(d.names); from += captureChunk {
 				chunks = append(chunks, chunk{d, from, min(from+captureChunk, len(d.names))})
 			}
 		}
-		err := atOnce(ctx, len(chunks), func(i int) error { return c.lookAt(chunks[i].dir, chunks[i].from, chunks[i].to) })
+		err := atOnce(ctx, len(chunks), func(i int) error {
+			h, err := c.upper.dir(chunks[i].dir.part)
+			if err != nil {
+				return unlessGone(err)
+			}
+			defer h.release()
+			return c.lookAt(chunks[i].dir, h.fd, chunks[i].from, chunks[i].to)
+		})
 		if err != nil {
 			return err
 		}
@@ -191,7 +202,7 @@ func (c *capture) list(d *captureDir) error {
 		}
 	}
 	d.names, d.list, d.listed, d.gone = nil, nil, true, false
-	err := c.listOpen(d)
+	err := c.listOpen(d, was)
 	if hasGone(err) {
 		d.gone = true
 		return nil
@@ -199,19 +210,22 @@ func (c *capture) list(d *captureDir) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.part.path(), err)
 	}
-	if was.redirect != d.found.redirect || was.opaque != d.found.opaque {
-		d.old = nil // other directories below
-	}
 	return nil
 }
 
-func (c *capture) listOpen(d *captureDir) error {
-	h, err := c.upper.dir(d.part)
+// listOpen is list, which also looks at the names of a small directory.
+func (c *capture) listOpen(d *captureDir, was found) error {
+	p, h, err := c.upper.at(d.part)
 	if err != nil {
 		return err
 	}
 	defer h.release()
-	self := nameIn(h.fd, ".")
+	fd, err := openDir(p)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	self := nameIn(fd, ".")
 	now := coarseNow()
 	d.entry.Name = d.part.name
 	if d.host, err = c.describe(self, d.entry, &d.found); err != nil {
@@ -225,8 +239,11 @@ func (c *capture) listOpen(d *captureDir) error {
 	}
 	ctime, ok := nanoseconds(d.host.Ctime)
 	d.fresh = !ok || ctime >= now
-	if d.names, err = namesOf(h.fd); err != nil {
+	if d.names, err = namesIn(fd); err != nil {
 		return err
+	}
+	if was.redirect != d.found.redirect || was.opaque != d.found.opaque {
+		d.old = nil // other directories below
 	}
 	d.list = make([]*squashfs.Entry, len(d.names))
 	d.entry.Links = d.entry.Attr.Nlink
@@ -235,9 +252,19 @@ func (c *capture) listOpen(d *captureDir) error {
 			return err
 		}
 	}
-	if len(d.below) == 0 || !d.found.uncounted(d.part) {
+	if len(d.below) > 0 && d.found.uncounted(d.part) {
+		if err := c.countLinks(d); err != nil {
+			return err
+		}
+	}
+	if len(d.names) > captureChunk {
 		return nil
 	}
+	return c.lookAt(d, fd, 0, len(d.names))
+}
+
+// countLinks counts the links of a merged directory.
+func (c *capture) countLinks(d *captureDir) error {
 	hidden, own := make([]string, len(d.names)), uint32(0)
 	for i, n := range d.names {
 		if hidden[i] = n.name; isDir(n.typ) {
@@ -249,10 +276,25 @@ func (c *capture) listOpen(d *captureDir) error {
 	return err
 }
 
+// openDir opens a directory for reading.
+func openDir(p location) (int, error) {
+	return openat(p.dirfd, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME, 0)
+}
+
 // namesOf lists a directory in byte order.
-func namesOf(fd int) ([]captureName, error) {
+func namesOf(p location) ([]captureName, error) {
+	fd, err := openDir(p)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return namesIn(fd)
+}
+
+// namesIn is namesOf for a directory that was just opened.
+func namesIn(fd int) ([]captureName, error) {
 	var list []captureName
-	err := eachName(fd, func(name string, ino uint64, typ uint32) error {
+	err := eachNameOf(fd, func(name string, ino uint64, typ uint32) error {
 		list = append(list, captureName{name, ino, typ})
 		return nil
 	})
@@ -261,16 +303,11 @@ func namesOf(fd int) ([]captureName, error) {
 }
 
 // lookAt looks at some names of a directory.
-func (c *capture) lookAt(d *captureDir, from, to int) error {
-	h, err := c.upper.dir(d.part)
-	if err != nil {
-		return unlessGone(err)
-	}
-	defer h.release()
+func (c *capture) lookAt(d *captureDir, fd, from, to int) error {
 	room := make([]squashfs.Entry, to-from)
 	for i := from; i < to; i++ {
 		e := &room[i-from]
-		err := c.lookAtName(d, h.fd, d.names[i].name, e)
+		err := c.lookAtName(d, fd, d.names[i].name, e)
 		if hasGone(err) {
 			continue
 		}
@@ -320,12 +357,12 @@ func (c *capture) lookAtName(d *captureDir, fd int, name string, e *squashfs.Ent
 func (c *capture) describe(p location, e *squashfs.Entry, f *found) (Attr, error) {
 	for try := 1; ; try++ {
 		var sx unix.Statx_t
-		flags := unix.AT_SYMLINK_NOFOLLOW
-		if p.name == "" {
-			flags |= unix.AT_EMPTY_PATH
+		flags, name := unix.AT_SYMLINK_NOFOLLOW, p.name
+		if name == "" || name == "." {
+			flags, name = unix.AT_EMPTY_PATH, ""
 		}
 		const mask = unix.STATX_BASIC_STATS | unix.STATX_BTIME
-		if err := statx(p.dirfd, p.name, flags, mask, &sx); err != nil {
+		if err := statx(p.dirfd, name, flags, mask, &sx); err != nil {
 			return Attr{}, err
 		}
 		a := hostAttr(&sx)
@@ -339,8 +376,8 @@ func (c *capture) describe(p location, e *squashfs.Entry, f *found) (Attr, error
 			e.Inode = squashfs.InodeID{Layer: 1, Inode: a.Ino}
 		}
 		if c.recaller != nil && isReg(a.Mode) {
-			if seen := c.recaller.asListed(&sx, &a); seen != nil {
-				if e.Handle = seen; seen.bare() {
+			if known, bare := c.recall(&sx, &a); known != nil {
+				if e.Handle = known; bare {
 					e.Attr = imageOf(f.attr)
 					return a, nil
 				}
@@ -361,6 +398,20 @@ func (c *capture) describe(p location, e *squashfs.Entry, f *found) (Attr, error
 			return a, nil
 		}
 	}
+}
+
+// recall finds the contents of a file that was noted, and has not changed since, in the store. bare: it has no extended
+// attributes.
+func (c *capture) recall(sx *unix.Statx_t, a *Attr) (known *knownFile, bare bool) {
+	seen := c.recaller.asListed(sx, a)
+	if seen == nil {
+		return nil, false
+	}
+	known, ok := c.recaller.recall(seen.file, seen.note)
+	if !ok {
+		return nil, false
+	}
+	return known, seen.bare()
 }
 
 // describeMore is the part of describe that looks at attributes. It reports whether there are any.

@@ -11,8 +11,15 @@ import (
 	"snapfs/squashfs"
 )
 
-// Root implements squashfs.Source, as the methods below do: with what scan has found.
-func (c *capture) Root(context.Context) (*squashfs.Entry, error) { return c.root.entry, nil }
+// Root implements squashfs.Source, as the methods below do: with what scan finds when the image is begun.
+func (c *capture) Root(ctx context.Context) (*squashfs.Entry, error) {
+	if c.root == nil {
+		if err := c.scan(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return c.root.entry, nil
+}
 
 func (c *capture) Names(_ context.Context, dir *squashfs.Entry) ([]string, error) {
 	d := dir.Handle.(*captureDir)
@@ -31,18 +38,15 @@ func (c *capture) Names(_ context.Context, dir *squashfs.Entry) ([]string, error
 func (c *capture) Entry(_ context.Context, dir *squashfs.Entry, name string) (*squashfs.Entry, error) {
 	c.closeFile()
 	d := dir.Handle.(*captureDir)
-	i, _ := slices.BinarySearchFunc(d.names, name, func(n captureName, name string) int { return cmp.Compare(n.name, name) })
-	e := d.list[i]
+	e := d.find(name)
 	if !isReg(e.Attr.Mode) || e.Attr.Size == 0 || c.another(e) {
 		return e, nil
 	}
 	switch h := e.Handle.(type) {
-	case *seenFile:
-		if known, ok := c.recaller.recall(h.file, h.note); ok {
-			c.told.Unread++
-			c.file = known
-			return e, nil
-		}
+	case *knownFile:
+		c.told.Unread++
+		c.file = h
+		return e, nil
 	case *captureFile:
 		switch {
 		case h.whole != nil:
@@ -53,6 +57,17 @@ func (c *capture) Entry(_ context.Context, dir *squashfs.Entry, name string) (*s
 		}
 	}
 	return c.openLate(d, e)
+}
+
+// find gives the entry of a name. The writer asks for one after the other.
+func (d *captureDir) find(name string) *squashfs.Entry {
+	for ; d.next < len(d.names); d.next++ {
+		if d.names[d.next].name == name {
+			return d.list[d.next]
+		}
+	}
+	i, _ := slices.BinarySearchFunc(d.names, name, func(n captureName, name string) int { return cmp.Compare(n.name, name) })
+	return d.list[i]
 }
 
 // another reports whether an entry is one more name of a file that the image has.

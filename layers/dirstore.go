@@ -373,6 +373,11 @@ func eachName(dirfd int, fn func(name string, ino uint64, typ uint32) error) err
 		return err
 	}
 	defer unix.Close(fd)
+	return eachNameOf(fd, fn)
+}
+
+// eachNameOf is eachName for a directory that is open for reading.
+func eachNameOf(fd int, fn func(name string, ino uint64, typ uint32) error) error {
 	room := listBufs.Get().(*[64 << 10]byte)
 	defer listBufs.Put(room)
 	buf := room[:]

@@ -59,6 +59,26 @@
 // is gone then is counted (SourceLost); a directory that is removed itself is an error. A file that is found under another name, in a directory listed later, stays where it was seen. One that was moved
 // into a directory listed before counts as removed. Inode numbers are the host's as far as they are free, below 1<<32.
 //
+// # Below and above the kernel's overlayfs
+//
+// A stack of layers can be the lower of a kernel overlayfs, which then writes the upper: the kernel hides, and acts upon,
+// trusted.overlay.*. With Options.Nested an overlay shows what users have stored under such names escaped, as it lies in
+// the layers, and a character device 0/0 of a user as an empty regular file (nested.go). What the kernel copies up of such
+// a device is a file from then on.
+//
+// While it is mounted only the kernel writes to that upper. PrepareUpper makes its root, without inode info, which the
+// kernel would not keep up to date. Capture stores what it has now:
+//
+//	scan     all names, by directories, several at a time; files that Seen has a note of are one statx(2) each, short ones
+//	         without a note are read and looked at again after that
+//	again    directories whose ctime is another one since, or whose names, where the ctime was too young to tell; until
+//	         there is none, or captureRounds times: Captured.Quiet
+//	image    of what scan has found; what it has not read, long files above all, is read now, as it is now
+//
+// Of a merged directory the kernel does not count the links. Capture and Store count them; FinishUpper notes them when
+// the mount has ended, so that the upper is a sealed layer as it is. What the kernel notes of its own (ovlattr.go) no
+// image has. Capture keeps a few hundred bytes of each name in the upper in memory.
+//
 // # Inode numbers
 //
 // What is created in an upper has the number Options.InoBase | host inode. What is copied up keeps its number in its
