@@ -478,6 +478,9 @@ func captureRandom(t *testing.T, rng *rand.Rand) {
 	k.end()
 	upper := k.open()
 	interruptedFinish(t, upper, k.base)
+	if a, err := nameIn(upper.dir.root, ".").hostStat(); err != nil || a.Nlink < 2 {
+		return // btrfs does not count the links of directories
+	}
 	for range 2 {
 		if err := FinishUpper(t.Context(), upper, []*Lower{k.base}); err != nil {
 			t.Fatal(err)

@@ -11,7 +11,9 @@ import (
 	"snapfs/squashfs"
 )
 
-// A file is whole if its size and change time are the same before and after it was read. The clock of change times ticks
+// A file is whole if its size and change time are the same before and after it was read. A write sets the time before it
+// copies anything, and holds the lock of the inode until it has copied all: so the time is looked at first, then extents
+// are asked for, which takes that lock, and then the file is read. The clock of change times ticks
 // slowly on some hosts: what changed in this tick is read twice, and must be the same. A program that writes by a shared
 // mapping changes the time only with the first write to a page since that was last written to the disk, so contents
 // written by mappings are those of some moment for each page.
@@ -72,12 +74,12 @@ func (c *capture) readOnce(fd int) (*wholeContents, error) {
 	if size > captureWhole {
 		return nil, errTooLong
 	}
+	if w.extents, err = hostExtents(fd); err != nil { // waits for a write that has set the time before
+		return nil, err
+	}
 	w.data = make([]byte, size)
 	n, err := preadFull(fd, w.data, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	if w.extents, err = hostExtents(fd); err != nil {
 		return nil, err
 	}
 	w.data = w.data[:n]
