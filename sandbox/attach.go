@@ -87,7 +87,7 @@ func (h *Home) rejoin(
 		return fmt.Errorf("%w: workspace %s is detached, and read-only where it is left: %s; end that, "+
 			"or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
 	case opts.Writeback != now.Writeback, opts.AllowOther != now.AllowOther,
-		opts.TrackReads != now.TrackReads,
+		opts.TrackReads != now.TrackReads, opts.Engine != now.Engine,
 		opts.Transport != "" && opts.Transport != "auto" && opts.Transport != l.mount.Transport():
 		return fmt.Errorf("%w: workspace %s is detached, and has other options where it is left (%s): %s; end that, "+
 			"or unmount with force", ErrConflict, w.ID, optionList(now), h.detachedHolder(l))
@@ -167,6 +167,9 @@ func (h *Home) recordMounted(ctx context.Context, name, session string, l *live,
 			now.Source = l.source
 		}
 		h.putMount(ch, name, now)
+		for _, w := range ch.PutWorkspaces {
+			w.Engine = now.Options.Engine
+		}
 		event := h.event(EventMounted, name, session, "", how.at.path+" ("+optionList(how.options)+")")
 		ch.Events = append(append(ch.Events, events...), event)
 		return nil

@@ -13,6 +13,7 @@ import (
 	"snapfs/internal/livestate"
 	"snapfs/layers"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
 )
 
 // engine shows an overlay at a mountpoint.
@@ -155,7 +156,54 @@ func validMountOptions(o MountOptions) error {
 	}
 	switch o.Transport {
 	case "", "auto", "dev", "uring":
-		return nil
+		return validEngine(o.Engine)
 	}
 	return fmt.Errorf("%w: transport %s: auto, dev or uring", ErrInvalid, api.Quoted(o.Transport))
+}
+
+func validEngine(name string) error {
+	switch name {
+	case "", api.EngineFUSE, api.EngineKernel, api.EngineAuto:
+		return nil
+	}
+	return fmt.Errorf("%w: engine %s: fuse, kernel or auto", ErrInvalid, api.Quoted(name))
+}
+
+// engineFor is the engine of a mount as records and options have it: the one that is asked for, else that of the
+// workspace. Fuse is "".
+func engineFor(w *catalog.Workspace, o MountOptions) string {
+	switch o.Engine {
+	case "":
+		return w.Engine
+	case api.EngineKernel:
+		return api.EngineKernel
+	}
+	return ""
+}
+
+// setEngine records the engine of a workspace. ErrConflict if it is mounted with another one. The caller holds its lock.
+func (h *Home) setEngine(ctx context.Context, w *catalog.Workspace, name string) error {
+	engine := engineFor(w, MountOptions{Engine: name})
+	if l := h.liveOf(w.ID); l != nil && l.options().Engine != engine {
+		return fmt.Errorf("%w: workspace %s is mounted at %s with another engine than %s: unmount it first", ErrConflict,
+			w.ID, l.where(), name)
+	}
+	if engine == w.Engine {
+		return nil
+	}
+	return h.catalog.Put(ctx, true, func(ch *catalog.Change) error {
+		now := h.catalog.Workspace(w.ID)
+		if now == nil {
+			return fmt.Errorf("%w: workspace %s has just been destroyed", ErrConflict, w.ID)
+		}
+		next := *now
+		next.Engine = engine
+		if next.Mount != nil { // to be mounted again with that
+			mount := *next.Mount
+			mount.Options.Engine = engine
+			next.Mount = &mount
+		}
+		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
+		return nil
+	})
 }

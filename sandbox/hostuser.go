@@ -74,6 +74,7 @@ func mountFor(
 	ctx context.Context, w *catalog.Workspace, mountpoint string, o MountOptions,
 ) (context.Context, MountOptions, error) {
 	o = tracking(w, o)
+	o.Engine = engineFor(w, o)
 	u := peer.From(ctx)
 	if m := w.Mount; u == nil && m != nil && m.By != nil && m.Mountpoint == mountpoint {
 		u = m.By

@@ -259,7 +259,7 @@ func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 	d := Workspace{
 		ID: w.ID, Session: w.Session, Origin: w.Origin, Head: w.Head, CreatedAt: w.CreatedAt, Source: w.Source,
 		State: Unmounted, Paused: w.Paused, Cgroup: cmp.Or(frozenFor(w).String(), w.Cgroup), Foreign: w.IsForeign(),
-		View: w.View, Labels: maps.Clone(w.Labels), Quota: h.describeQuota(w),
+		View: w.View, Labels: maps.Clone(w.Labels), Quota: h.describeQuota(w), Engine: w.Engine,
 	}
 	if stack, err := h.catalog.Head(w.Base, 0); err == nil { // a broken one is Check's to report
 		d.Layers = stack.Depth
@@ -277,7 +277,7 @@ func (h *Home) describeWith(w *catalog.Workspace, mounts mountTable) Workspace {
 			at.path = cmp.Or(l.movedTo(mounts), at.path)
 		}
 		d.Mountpoint, d.ReadOnly, d.Transport = at.path, options.ReadOnly, l.mount.Transport()
-		d.NoSUID, d.NoDev = options.NoSUID, options.NoDev
+		d.NoSUID, d.NoDev, d.Engine = options.NoSUID, options.NoDev, options.Engine
 	} else if w.Mount != nil {
 		d.LastMountpoint = w.Mount.Mountpoint
 	}

@@ -328,6 +328,9 @@ func optionList(o MountOptions) string {
 			list += "," + opt.name
 		}
 	}
+	if o.Engine != "" {
+		list += ",engine=" + o.Engine
+	}
 	if o.Transport != "" {
 		list += ",transport=" + o.Transport
 	}

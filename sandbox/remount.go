@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ func (h *Home) remountLocked(
 		}
 	}
 	asked := how.asked
+	asked.Engine = cmp.Or(asked.Engine, api.EngineFUSE) // as it is mounted, whatever it may be next time
 	for _, word := range words {
 		if !asked.Apply(word) {
 			return fmt.Errorf("%w: mount option %s", ErrInvalid, api.Quoted(word))
@@ -60,10 +62,10 @@ func (h *Home) remountLocked(
 	}
 	opts := guarded(w, asked)
 	if opts.Writeback != how.options.Writeback || opts.AllowOther != how.options.AllowOther ||
-		opts.TrackReads != how.options.TrackReads || opts.Transport != how.options.Transport &&
+		opts.TrackReads != how.options.TrackReads || opts.Engine != how.options.Engine || opts.Transport != how.options.Transport &&
 		opts.Transport != "auto" && opts.Transport != l.mount.Transport() {
-		return fmt.Errorf("%w: workspace %s: transport, writeback, allow_other and track_reads of a mount cannot be changed: "+
-			"unmount it first",
+		return fmt.Errorf("%w: workspace %s: engine, transport, writeback, allow_other and track_reads of a mount cannot be "+
+			"changed: unmount it first",
 			ErrConflict, w.ID)
 	}
 	if l.frozen && !opts.ReadOnly {

@@ -56,6 +56,7 @@ func (h *Home) derive(ctx context.Context, r RestoreRequest, how string, kind Ev
 	events := append([]Event{h.event(EventCreated, name, session, s.ID, how)}, now...)
 	w := h.onSnapshot(name, session, s)
 	w.Labels = maps.Clone(r.Labels)
+	w.Engine = engineFor(w, r.MountOptions)
 	w.Quota = h.quotaFrom(ctx, r.Quota, s)
 	if err := h.addMounted(ctx, w, s, r, events, then); err != nil {
 		return Workspace{}, err
@@ -217,6 +218,7 @@ func (h *Home) Fork(ctx context.Context, r ForkRequest) (Workspace, error) {
 			Source: forkSource + w.ID, Foreign: &foreign, CreatedAt: h.now(), First: h.catalog.NewID(),
 			Labels: maps.Clone(r.Labels),
 			Quota:  quotaLike(ctx, r.Quota, w.Quota),
+			Engine: engineFor(&catalog.Workspace{}, r.MountOptions),
 		})
 		ch.Events = append(append(ch.Events, h.event(EventCreated, name, session, "", "fork")), now...)
 		if w.Paused {

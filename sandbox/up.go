@@ -25,7 +25,7 @@ func (h *Home) Up(ctx context.Context, r UpRequest) (UpResult, error) {
 	}
 	session, err := r.SessionID()
 	if err == nil {
-		err = r.Quota.Valid()
+		err = errors.Join(r.Quota.Valid(), validEngine(r.Engine))
 	}
 	if err != nil {
 		return UpResult{}, err
@@ -81,6 +81,11 @@ func (h *Home) upExisting(ctx context.Context, r UpRequest, session string) (UpR
 			return UpResult{}, err
 		}
 		how = Restored
+	}
+	if r.Engine != "" {
+		if err := h.setEngine(ctx, h.catalog.Workspace(w.ID), r.Engine); err != nil {
+			return UpResult{}, err
+		}
 	}
 	if limits {
 		if err := h.setQuotaLocked(ctx, w, session, r.Quota); err != nil {

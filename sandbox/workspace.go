@@ -20,7 +20,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		return Workspace{}, err
 	}
 	defer end()
-	if err := errors.Join(ValidWorkspaceName(r.Name), r.Labels.Valid(), r.Quota.Valid()); err != nil {
+	if err := errors.Join(ValidWorkspaceName(r.Name), r.Labels.Valid(), r.Quota.Valid(), validEngine(r.Engine)); err != nil {
 		return Workspace{}, err
 	}
 	who, err := newAsker(ctx, r.Access)
@@ -45,6 +45,7 @@ func (h *Home) Create(ctx context.Context, r CreateRequest) (Workspace, error) {
 		Labels: maps.Clone(r.Labels),
 		Quota:  quotaOf(r.Quota),
 	}
+	w.Engine = engineFor(w, MountOptions{Engine: r.Engine})
 	if src.snapshot != nil {
 		w.Quota = h.quotaFrom(ctx, r.Quota, src.snapshot)
 		w.Origin, w.Head, w.Base = src.snapshot.ID, src.snapshot.ID, src.snapshot.Top

@@ -42,10 +42,12 @@ type Workspace struct {
 	NoSUID         bool   `json:"nosuid"`
 	NoDev          bool   `json:"nodev"`
 	Transport      string `json:"transport,omitempty"`
-	Origin         string `json:"origin,omitempty"`  // snapshot it was made from; of a fork, the Head of the other workspace then
-	Head           string `json:"head,omitempty"`    // newest snapshot of its history
-	Layers         int    `json:"layers"`            // depth of its stack
-	Problem        string `json:"problem,omitempty"` // why a layer of its stack is not stored; see Layer.Problem
+	// Engine is EngineKernel if its mount is the kernel's, or will be; "" is EngineFUSE.
+	Engine  string `json:"engine,omitempty"`
+	Origin  string `json:"origin,omitempty"`  // snapshot it was made from; of a fork, the Head of the other workspace then
+	Head    string `json:"head,omitempty"`    // newest snapshot of its history
+	Layers  int    `json:"layers"`            // depth of its stack
+	Problem string `json:"problem,omitempty"` // why a layer of its stack is not stored; see Layer.Problem
 	// Import tells of the directory that the workspace stands on and that is still being taken into the store; nil if
 	// there is none.
 	Import    *Import   `json:"import,omitempty"`
@@ -163,10 +165,13 @@ type CreateRequest struct {
 	Platform string `json:"platform,omitempty"`
 	// WaitImported imports the directory first, however large it is. If the call fails there is no workspace. Daemons of
 	// earlier versions always do, and refuse a request that says so.
-	WaitImported bool           `json:"wait_imported,omitempty"`
-	Labels       Labels         `json:"labels,omitempty"`
-	Expired      bool           `json:"expired,omitempty"` // also of a backup that has expired
-	Progress     func(Progress) `json:"-"`
+	WaitImported bool `json:"wait_imported,omitempty"`
+	// Engine is that of the mounts of the workspace that name none, as in MountOptions; "" is EngineFUSE, and for Up of a
+	// workspace that is there, the one it has. Another one than it is mounted with is ErrConflict.
+	Engine   string         `json:"engine,omitempty"`
+	Labels   Labels         `json:"labels,omitempty"`
+	Expired  bool           `json:"expired,omitempty"` // also of a backup that has expired
+	Progress func(Progress) `json:"-"`
 }
 
 // Resumption is how a workspace that was asked for by its name came about.
@@ -192,8 +197,22 @@ type UpResult struct {
 	How Resumption `json:"how"`
 }
 
+// Engines, which show a workspace. The same workspace may be mounted with either, one after the other.
+const (
+	// EngineFUSE serves all of the tree.
+	EngineFUSE = "fuse"
+	// EngineKernel has the kernel's overlayfs merge the upper of the workspace over its layers, which are served. It needs
+	// root in the initial user namespace, and Linux 6.12. While a workspace is mounted this way it has no quota, is not
+	// paused, tracks no reads, takes no changes of others, and the daemon does not use its files: all this is refused.
+	EngineKernel = "kernel"
+	// EngineAuto is what suits the workspace; today EngineFUSE.
+	EngineAuto = "auto"
+)
+
 // MountOptions are how a workspace is mounted.
 type MountOptions struct {
+	// Engine shows the workspace, and is kept with it. "" is the one that it has, which is EngineFUSE if none was ever named.
+	Engine    string `json:"engine,omitempty"`
 	Transport string `json:"transport,omitempty"`
 	ReadOnly  bool   `json:"read_only"`
 	NoSUID    bool   `json:"nosuid"`

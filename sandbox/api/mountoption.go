@@ -34,11 +34,16 @@ func MountWords() []string {
 	return names
 }
 
-// Apply changes the options as one word of mount(8) says, such as nosuid or transport=dev, and reports whether it knows
-// the word. Of two that contradict each other, the last one counts. What transport= names is not checked.
+// Apply changes the options as one word of mount(8) says, such as nosuid, transport=dev or engine=kernel, and reports
+// whether it knows the word. Of two that contradict each other, the last one counts. What transport= and engine= name is
+// not checked.
 func (o *MountOptions) Apply(word string) bool {
-	if name, value, given := strings.Cut(word, "="); given && name == "transport" {
+	switch name, value, given := strings.Cut(word, "="); {
+	case given && name == "transport":
 		o.Transport = value
+		return true
+	case given && name == "engine":
+		o.Engine = value
 		return true
 	}
 	for _, w := range mountWords {

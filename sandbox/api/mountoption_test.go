@@ -18,6 +18,7 @@ func TestApply(t *testing.T) {
 		{"suid,dev,nosuid,nodev", MountOptions{NoSUID: true, NoDev: true}},
 		{"allow_suid,allow_dev", MountOptions{SUID: true, Dev: true}},
 		{"transport=dev,transport=uring", MountOptions{Transport: "uring"}},
+		{"engine=fuse,ro,engine=kernel", MountOptions{Engine: EngineKernel, ReadOnly: true}},
 	} {
 		var got MountOptions
 		for word := range strings.SplitSeq(c.words, ",") {
@@ -29,7 +30,7 @@ func TestApply(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", c.words, got, c.want)
 		}
 	}
-	for _, word := range []string{"", "remount", "transport", "ro=1", "RO", "engine=auto"} {
+	for _, word := range []string{"", "remount", "transport", "ro=1", "RO", "engine"} {
 		if got := (MountOptions{}); got.Apply(word) || got != (MountOptions{}) {
 			t.Errorf("%q is known: %+v", word, got)
 		}

@@ -58,6 +58,8 @@ type Workspace struct {
 	Labels   api.Labels `json:"labels,omitempty"`
 	// Quota has the limits; nil: there is none.
 	Quota *api.Quota `json:"quota,omitempty"`
+	// Engine is api.EngineKernel if that was chosen for its mounts; "" is api.EngineFUSE.
+	Engine string `json:"engine,omitempty"`
 }
 
 // Reads is the record of what the programs of a workspace read.
