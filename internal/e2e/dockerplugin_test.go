@@ -178,7 +178,8 @@ func TestDockerVolumesRefused(t *testing.T) {
 	driver := d.serveVolumes()
 	create := []string{"volume", "create", "-d", driver}
 	d.fails("unknown option", append(create, "-o", "form=app", "theirs")...)
-	d.fails("kernel engine does not serve volumes yet", append(create, "-o", "engine=kernel", "theirs")...)
+	d.fails("engine of a volume is fuse, kernel or auto", append(create, "-o", "engine=steam", "theirs")...)
+	d.fails("engine=kernel has no limits", append(create, "-o", "engine=kernel", "-o", "size=1G", "theirs")...)
 	d.fails("not found", append(create, "-o", "from=none:built", "theirs")...)
 	d.fails("want a number such as 10G", append(create, "-o", "size=much", "theirs")...)
 	d.fails("-o workspace=app", append(create, "app")...)

@@ -48,13 +48,9 @@ func validUse(id string) error {
 // options are what a volume is made with.
 type options struct {
 	from, platform, workspace, session string
-	engine                             string
 	quota                              api.Quota
 	mount                              api.MountOptions
 }
-
-// EngineFUSE is the engine of volumes.
-const EngineFUSE = "fuse"
 
 // setters set one option each, by its name.
 func (o *options) setters() map[string]func(value string) error {
@@ -96,19 +92,19 @@ func (o *options) setters() map[string]func(value string) error {
 		"allow_other": yes(&o.mount.AllowOther),
 		"engine": func(value string) error {
 			switch value {
-			case EngineFUSE:
+			case api.EngineFUSE, api.EngineKernel, api.EngineAuto:
+				o.mount.Engine = value
 				return nil
-			case "kernel":
-				return fmt.Errorf("%w: the kernel engine does not serve volumes yet: use %s", api.ErrInvalid, EngineFUSE)
 			}
-			return fmt.Errorf("%w: the engine of a volume is %s", api.ErrInvalid, EngineFUSE)
+			return fmt.Errorf("%w: the engine of a volume is %s, %s or %s", api.ErrInvalid, api.EngineFUSE,
+				api.EngineKernel, api.EngineAuto)
 		},
 	}
 }
 
 // parseOptions reads the options of a volume. allowOther is for one whose options do not say.
 func parseOptions(given map[string]string, allowOther bool) (*options, error) {
-	o := &options{engine: EngineFUSE, mount: api.MountOptions{AllowOther: allowOther}}
+	o := &options{mount: api.MountOptions{AllowOther: allowOther}}
 	setters := o.setters()
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		value := given[name]
@@ -126,6 +122,10 @@ func parseOptions(given map[string]string, allowOther bool) (*options, error) {
 		}
 	}
 	o.mount.NoSUID, o.mount.NoDev = !o.mount.SUID, !o.mount.Dev
+	if o.mount.Engine == api.EngineKernel && !o.quota.None() {
+		return nil, fmt.Errorf("%w: a volume with engine=%s has no limits: leave size and inodes out, or the engine",
+			api.ErrInvalid, api.EngineKernel)
+	}
 	if _, err := (api.Access{Session: o.session}).SessionID(); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package dockerplugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,7 +190,7 @@ func (p *Plugin) get(ctx context.Context, name string) (volumeInfo, error) {
 		return volumeInfo{}, err
 	}
 	info := volumeInfo{Name: r.Name, CreatedAt: r.CreatedAt, Status: map[string]any{
-		"workspace": r.Workspace, "session": r.Session, "engine": EngineFUSE, "uses": len(r.Uses),
+		"workspace": r.Workspace, "session": r.Session, "engine": api.EngineFUSE, "uses": len(r.Uses),
 	}}
 	w, err := p.workspace(ctx, r)
 	if err != nil { // the engine is to know of it, if only to remove it
@@ -197,6 +198,7 @@ func (p *Plugin) get(ctx context.Context, name string) (volumeInfo, error) {
 		return info, nil
 	}
 	info.Status["workspace"], info.Status["session"], info.Status["state"] = w.ID, w.Session, w.State
+	info.Status["engine"] = cmp.Or(w.Engine, api.EngineFUSE)
 	if w.State == api.Mounted {
 		info.Mountpoint = w.Mountpoint
 	}

@@ -53,7 +53,7 @@ func (f *fake) Create(_ context.Context, r api.CreateRequest) (api.Workspace, er
 		return api.Workspace{}, fmt.Errorf("%w: workspace %s exists", api.ErrConflict, r.Name)
 	}
 	f.made = append(f.made, r)
-	f.workspaces[r.Name] = api.Workspace{ID: r.Name, Session: "default", State: api.Unmounted, Labels: r.Labels}
+	f.workspaces[r.Name] = api.Workspace{ID: r.Name, Session: "default", State: api.Unmounted, Labels: r.Labels, Engine: r.Engine}
 	return f.workspaces[r.Name], nil
 }
 
@@ -278,6 +278,31 @@ func TestWorkspaceThatIsThere(t *testing.T) {
 	works(t, p, "VolumeDriver.Remove", request{Name: "x"})
 }
 
+// TestEngineOfVolume: what shows a volume is as its options say, else as its workspace has it.
+func TestEngineOfVolume(t *testing.T) {
+	for _, test := range []struct {
+		opts             map[string]string
+		made, asked, has string
+	}{
+		{map[string]string{}, "", "", "fuse"},
+		{map[string]string{"engine": "fuse"}, "fuse", "fuse", "fuse"},
+		{map[string]string{"engine": "kernel"}, "kernel", "kernel", "kernel"},
+		{map[string]string{"workspace": "app"}, "", "", "kernel"},
+		{map[string]string{"workspace": "app", "engine": "fuse"}, "", "fuse", "kernel"},
+	} {
+		f := newFake(t)
+		f.workspaces["app"] = api.Workspace{ID: "app", State: api.Unmounted, Engine: api.EngineKernel}
+		p := newPlugin(t, f)
+		works(t, p, "VolumeDriver.Create", request{Name: "x", Opts: test.opts})
+		if test.opts["workspace"] == "" {
+			require.Equal(t, test.made, f.made[0].Engine, test.opts)
+		}
+		require.Equal(t, test.has, works(t, p, "VolumeDriver.Get", request{Name: "x"}).Volume.Status["engine"], test.opts)
+		works(t, p, "VolumeDriver.Mount", request{Name: "x", ID: "a"})
+		require.Equal(t, test.asked, f.mounts[0].Engine, test.opts)
+	}
+}
+
 // TestRenamed: the workspace of a volume is found by its label.
 func TestRenamed(t *testing.T) {
 	f := newFake(t)
@@ -358,10 +383,10 @@ func TestHostile(t *testing.T) {
 			request{Name: "a", Opts: map[string]string{"form": "x"}},
 		},
 		{
-			"kernel engine does not serve volumes yet", "VolumeDriver.Create",
-			request{Name: "a", Opts: map[string]string{"engine": "kernel"}},
+			"engine=kernel has no limits", "VolumeDriver.Create",
+			request{Name: "a", Opts: map[string]string{"engine": "kernel", "size": "1G"}},
 		},
-		{"engine of a volume is fuse", "VolumeDriver.Create", request{Name: "a", Opts: map[string]string{"engine": "zfs"}}},
+		{"engine of a volume is fuse, kernel or auto", "VolumeDriver.Create", request{Name: "a", Opts: map[string]string{"engine": "zfs"}}},
 		{"want a number such as 10G", "VolumeDriver.Create", request{Name: "a", Opts: map[string]string{"size": "-1"}}},
 		{"want a number such as 10G", "VolumeDriver.Create", request{Name: "a", Opts: map[string]string{"size": "9e99"}}},
 		{"want a number such as 1M", "VolumeDriver.Create", request{Name: "a", Opts: map[string]string{"inodes": "many"}}},

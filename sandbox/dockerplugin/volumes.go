@@ -53,7 +53,7 @@ func (p *Plugin) create(ctx context.Context, name string, given map[string]strin
 		return err
 	}
 	w, err := p.service.Create(ctx, api.CreateRequest{
-		Access: r.access(), Quota: o.quota, Name: r.Workspace, Source: o.from, Platform: o.platform,
+		Access: r.access(), Quota: o.quota, Name: r.Workspace, Source: o.from, Platform: o.platform, Engine: o.mount.Engine,
 		Labels: api.Labels{LabelVolume: r.Mark},
 	})
 	if errors.Is(err, api.ErrConflict) {

@@ -90,6 +90,7 @@ func (a *app) completes(cmd *cobra.Command) {
 		"options":     {"ro", "rw", "nosuid", "nodev", "noexec", "noatime", "writeback", "remount"},
 		"engine-cmd":  {"podman", "docker"},
 		"transport":   {"auto", "uring", "dev"},
+		"engine":      {api.EngineFUSE, api.EngineKernel, api.EngineAuto},
 	} {
 		if cmd.Flags().Lookup(option) != nil {
 			_ = cmd.RegisterFlagCompletionFunc(option, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))

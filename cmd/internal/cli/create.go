@@ -8,7 +8,7 @@ import (
 )
 
 func (a *app) createCommand() *cobra.Command {
-	var from, wait, platform string
+	var from, wait, platform, engine string
 	var expired bool
 	var part api.Part
 	var quota api.Quota
@@ -38,6 +38,9 @@ Of a directory, a part can be taken.
 		Annotations: exits(api.ExitNotFound, api.ExitConflict, api.ExitRefused, api.ExitCorrupt, api.ExitUnavailable),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args, part.Paths = partArgs(cmd, args)
+			if err := checkEngine(engine); err != nil {
+				return err
+			}
 			imported, err := waitImported(wait)
 			if err != nil {
 				return err
@@ -53,7 +56,7 @@ Of a directory, a part can be taken.
 				meter := a.newMeter()
 				ws, err := c.Create(cmd.Context(), api.CreateRequest{
 					Access: a.access(), Part: part, Quota: quota, Name: args[0], Source: src, WaitImported: imported,
-					Expired: expired, Platform: platform, Progress: meter.report(),
+					Expired: expired, Platform: platform, Engine: engine, Progress: meter.report(),
 				})
 				meter.done()
 				if err != nil {
@@ -68,6 +71,7 @@ Of a directory, a part can be taken.
 	platformFlag(cmd, &platform)
 	waitFlag(cmd, &wait)
 	cmd.Flags().BoolVar(&expired, "expired", false, "take a backup that has expired, too")
+	engineFlag(cmd, &engine)
 	quotaFlags(cmd, &quota)
 	partFlags(cmd, &part, exact("NAME"))
 	return cmd

@@ -24,7 +24,7 @@ func deviceOf(ws api.Workspace) (device uint64, ok bool) {
 	for line := range strings.Lines(string(text)) {
 		left, right, _ := strings.Cut(line, " - ")
 		f := strings.Fields(left)
-		if len(f) < 5 || !strings.HasPrefix(right, "fuse.snapfs ") || unescapeMount(f[4]) != ws.Mountpoint {
+		if _, ours := ofSnapfs(right); !ours || len(f) < 5 || unescapeMount(f[4]) != ws.Mountpoint {
 			continue
 		}
 		var major, minor uint32
@@ -33,6 +33,27 @@ func deviceOf(ws api.Workspace) (device uint64, ok bool) {
 		}
 	}
 	return device, ok
+}
+
+// ofSnapfs reports whether a mount shows a workspace, and the name that this had when it was mounted, by what a line of
+// mountinfo has after its separator: type, source and options. An overlay of the kernel has its upper in a home.
+func ofSnapfs(right string) (source string, ok bool) {
+	f := strings.Fields(right)
+	if len(f) < 3 {
+		return "", false
+	}
+	switch f[0] {
+	case "fuse.snapfs":
+		return f[1], true
+	case "overlay":
+		for option := range strings.SplitSeq(f[2], ",") {
+			if upper, ok := strings.CutPrefix(option, "upperdir="); ok {
+				_, upper, _ = strings.Cut(upper, "/uppers/")
+				return f[1], strings.HasSuffix(upper, "/upper") && api.ValidWorkspaceName(f[1]) == nil
+			}
+		}
+	}
+	return "", false
 }
 
 // unescapeMount undoes the escapes of mountinfo.

@@ -27,6 +27,8 @@ STATE says importing while the directory that a workspace was made from is being
 part that is done, or the number of files where it is not known how many there are; import-failed
 until that is tried again.
 
+STATE says kernel of a workspace whose mounts are the kernel's ('snapfs help mount', --engine).
+
 PROBLEM is not-storable if a layer cannot be stored and therefore stays a sealed directory. 'snapfs
 show' says why.`,
 		Example: "  snapfs list\n  snapfs list --limit 20 --after app\n  snapfs list --all --json",
@@ -69,6 +71,9 @@ func stateOf(ws api.Workspace) string {
 	state := string(ws.State)
 	if ws.Paused {
 		state += ",paused"
+	}
+	if ws.Engine != "" {
+		state += "," + ws.Engine
 	}
 	if ws.View {
 		state += ",view"

@@ -44,11 +44,33 @@ is mounted is a copy of that: both see the same.
 
 A foreign tree is mounted with --nosuid and --nodev, unless --suid or --dev is given. A tree is
 foreign if it comes from an image file, or from a directory on a nosuid file system, or was made
-from a foreign tree. 'snapfs show' tells.`,
+from a foreign tree. 'snapfs show' tells.
+
+--engine says what shows the workspace, and is kept with it: a mount that names none has that of
+before. A workspace that is made from it does not inherit it. The same workspace can be mounted with
+either engine, one after the other.
+
+  fuse    the daemon answers all requests. This is the default, and can do all that snapfs does
+  kernel  the kernel's overlayfs merges what was changed over the layers below, which the daemon
+          shows it, once for all workspaces on them. What is written, and what is read of that, does
+          not reach the daemon. After a crash of the daemon, programs go on
+  auto    what suits the workspace; today fuse
+
+kernel needs root in the initial user namespace, and Linux 6.12 or later. Of a workspace that is mounted
+this way:
+
+- A snapshot is taken of what programs write meanwhile: each file in it is whole, but different
+  files may be of different moments, unless it is taken with --consistent.
+- 'snapfs rollback' unmounts and mounts again, and is refused while programs use the mount.
+- Refused are quotas, 'snapfs pause', --track-reads, 'snapfs apply' to it, and calls on its files
+  through the daemon.
+- Of a file with hard links that is in a layer below, the names part when one of them is written, as
+  with overlayfs everywhere (index=off).`,
 		Example: `  snapfs mount app /mnt/app
   snapfs mount app /mnt/app -o ro,nosuid
   snapfs mount --read-only app:built /mnt/built
   snapfs mount app -o remount,rw
+  snapfs mount app --engine kernel
   snapfs mount --all`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if all {
@@ -142,8 +164,7 @@ func shows(ws api.Workspace) bool {
 	for line := range strings.Lines(string(text)) {
 		left, right, _ := strings.Cut(line, " - ")
 		f := strings.Fields(left)
-		if strings.HasPrefix(right, "fuse.snapfs "+ws.ID+" ") ||
-			strings.HasPrefix(right, "fuse.snapfs ") && len(f) > 4 && unescapeMount(f[4]) == ws.Mountpoint {
+		if source, ok := ofSnapfs(right); ok && (source == ws.ID || len(f) > 4 && unescapeMount(f[4]) == ws.Mountpoint) {
 			return true
 		}
 	}

@@ -70,7 +70,7 @@ Options:
   home=DIR                  the home (else SNAPFS_HOME, else /var/lib/snapfs)
   session=ID                the session that owns the workspace (else SNAPFS_SESSION, else default)
   transport=auto|uring|dev  how requests travel
-  engine=auto|fuse          there is one engine
+  engine=fuse|kernel|auto   what shows the workspace, kept with it: 'snapfs help mount'
   ` + mountOptionWords + `
   remount                   change the mount that is at DIR: remount,ro
 

@@ -12,7 +12,7 @@ func TestHelperLine(t *testing.T) {
 		{"app /mnt/app -o rw", "mount --quiet --options=rw -- app /mnt/app", ""},
 		{
 			"app /mnt -n -v -o ro,noatime,suid,nodev -o transport=dev,engine=auto,home=/h,x-systemd.automount,nofail",
-			"mount --quiet --home=/h --options=ro,noatime,suid,nodev,transport=dev -- app /mnt", "",
+			"mount --quiet --home=/h --options=ro,noatime,suid,nodev,transport=dev,engine=auto -- app /mnt", "",
 		},
 		{"run run -o ro", "mount --quiet --options=ro -- run run", ""},
 		{
@@ -28,7 +28,9 @@ func TestHelperLine(t *testing.T) {
 		{"app /mnt -f", "", ""},
 		{"app /mnt -s -o strange", "mount --quiet -- app /mnt", ""},
 		{"app /mnt -o strange", "", `"strange": there are home=, session=, transport=, engine=, remount, ro, rw, suid`},
-		{"app /mnt -o engine=kernel", "", "engine=kernel"},
+		{"app /mnt -o engine=kernel,nodev", "mount --quiet --options=engine=kernel,nodev -- app /mnt", ""},
+		{"app /mnt -o engine=steam", "", "engine=steam: fuse, kernel or auto"},
+		{"app /mnt -o engine=", "", "engine=: fuse, kernel or auto"},
 		{"app /mnt -o", "", "value"},
 		{"app /mnt -N 1", "", "namespace"},
 		{"app", "", "NAME DIR"},

@@ -45,9 +45,8 @@ func (o *mountOptions) readOne(option string) error {
 		if name == "transport" && checkTransport(value) != nil {
 			return usagef("transport=%s: auto, uring or dev", value)
 		}
-	case given && name == "engine":
-		if value != "auto" && value != "fuse" {
-			return usagef("engine=%s: auto or fuse", value)
+		if name == "engine" && (value == "" || checkEngine(value) != nil) {
+			return usagef("engine=%s: fuse, kernel or auto", value)
 		}
 	case given && name == "home" && o.helper:
 		o.home = value
@@ -102,6 +101,7 @@ func mountFlags(cmd *cobra.Command, o *mountOptions) {
 	f := cmd.Flags()
 	f.VarP(optionList{o}, "options", "o", "mount options: a `LIST` as mount(8) has it, such as ro,nosuid,noatime")
 	f.StringVar(&o.Transport, "transport", "auto", "how requests travel, `KIND`: auto, uring or dev")
+	engineFlag(cmd, &o.Engine)
 	f.BoolVar(&o.ReadOnly, "read-only", false, "refuse writes; as -o ro")
 	f.BoolVar(&o.NoSUID, "nosuid", false, "ignore setuid and setgid bits")
 	f.BoolVar(&o.NoDev, "nodev", false, "ignore device files")
@@ -119,8 +119,14 @@ func mountFlags(cmd *cobra.Command, o *mountOptions) {
 
 // mountFlagNames are the flags of a mount.
 var mountFlagNames = []string{
-	"options", "transport", "read-only", "nosuid", "nodev", "suid", "dev", "noexec", "noatime", "writeback", "allow-other",
+	"options", "transport", "engine", "read-only", "nosuid", "nodev", "suid", "dev", "noexec", "noatime", "writeback", "allow-other",
 	"track-reads",
+}
+
+// engineFlag adds the flag that names the engine of a workspace.
+func engineFlag(cmd *cobra.Command, engine *string) {
+	cmd.Flags().StringVar(engine, "engine", "",
+		"what shows the workspace, `ENGINE`: fuse, kernel or auto; kept with it ('snapfs help mount')")
 }
 
 // trustFlags adds the flags that honour setuid programs and device files of a foreign tree.
@@ -145,6 +151,8 @@ func (o *mountOptions) changes(cmd *cobra.Command) []string {
 			words = append(words, "rw")
 		case f.Name == "transport":
 			words = append(words, "transport="+o.Transport)
+		case f.Name == "engine":
+			words = append(words, "engine="+o.Engine)
 		case f.Name != "options" && slices.Contains(mountFlagNames, f.Name) && f.Value.String() == "true":
 			words = append(words, strings.ReplaceAll(f.Name, "-", "_"))
 		}
@@ -163,7 +171,19 @@ func (o *mountOptions) check(remounts bool) error {
 	if o.Dev && o.NoDev {
 		return usagef("--dev and --nodev exclude each other")
 	}
+	if err := checkEngine(o.Engine); err != nil {
+		return err
+	}
 	return checkTransport(o.Transport)
+}
+
+// checkEngine refuses what is no engine; "" is none.
+func checkEngine(name string) error {
+	switch name {
+	case "", api.EngineFUSE, api.EngineKernel, api.EngineAuto:
+		return nil
+	}
+	return usagef("--engine %q: fuse, kernel or auto", name)
 }
 
 func checkTransport(name string) error {

@@ -144,7 +144,7 @@ func shownBySnapfs() map[uint64]bool {
 		var major, minor uint32
 		left, right, _ := strings.Cut(line, " - ")
 		f := strings.Fields(left)
-		if len(f) < 5 || !strings.HasPrefix(right, "fuse.snapfs ") {
+		if _, ours := ofSnapfs(right); !ours || len(f) < 5 {
 			continue
 		}
 		if _, err := fmt.Sscanf(f[2], "%d:%d", &major, &minor); err == nil {

@@ -62,12 +62,13 @@ and sockets are as they are, so that CMD can ask services such as docker, tmux o
 do what it cannot; and root can undo all of it.
 
 With --container, CMD runs in a new container of IMAGE, which has the workspace at /workspace, as its
-working directory; without CMD, the command of the image. The engine is podman, else docker, or what
---engine-cmd or SNAPFS_CONTAINER_ENGINE names, and takes options of its 'run' by --container-arg. It
-has a terminal if snapfs has. The container is removed when CMD has ended; if CMD does not end 10
-seconds after SIGINT, SIGTERM or SIGHUP, or there is a second one, it is killed. A workspace that is
-kept gets a snapshot. If the engine does not answer at the end, the workspace is kept. The exit code
-is 125 if the engine cannot start the container.
+working directory; without CMD, the command of the image. The container engine is podman, else
+docker, or what --engine-cmd or SNAPFS_CONTAINER_ENGINE names, and takes options of its 'run' by
+--container-arg. It has a terminal if snapfs has. The container is removed when CMD has ended; if CMD
+does not end 10 seconds after SIGINT, SIGTERM or SIGHUP, or there is a second one, it is killed. A
+workspace that is kept gets a snapshot. If the container engine does not answer at the end, the
+workspace is kept. The exit code is 125 if it cannot start the container. --engine is another thing:
+what shows the workspace.
 
 CMD inherits the standard streams of snapfs. With --json, its standard output goes to standard
 error, and standard output gets one document: the workspace, the exit code, the changes, and the
@@ -95,6 +96,9 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 				return usagef("--empty and --from at a time")
 			case len(t.show) > 0 && !t.sandbox:
 				return usagef("--show is for --sandbox")
+			}
+			if err := checkEngine(t.options.Engine); err != nil {
+				return usagef("%w; --engine-cmd names a container engine", err)
 			}
 			return t.container.check(t.sandbox)
 		},
@@ -145,8 +149,9 @@ ended with 0 but the clean-up failed, it is that of the clean-up.`,
 	f.StringArrayVar(&t.show, "show", nil, "with --sandbox, show `DIR` of the home directory, read-only; may be given several times")
 	f.StringVar(&t.container.image, "container", "", "run CMD in a container of `IMAGE`, with the workspace at "+workspaceDir)
 	f.StringVar(&t.container.engine, "engine-cmd", "",
-		"with --container, the `PROGRAM` of the engine, such as docker or podman (environment: "+engineVariable+")")
-	f.StringArrayVar(&t.container.args, "container-arg", nil, "with --container, an `OPTION` of the engine's run; may be given several times")
+		"with --container, the `PROGRAM` of the container engine, such as docker or podman (environment: "+engineVariable+")")
+	f.StringArrayVar(&t.container.args, "container-arg", nil, "with --container, an `OPTION` of the container engine's run; may be given several times")
+	engineFlag(cmd, &t.options.Engine)
 	quotaFlags(cmd, &t.quota)
 	trustFlags(cmd, &t.options)
 	return cmd

@@ -57,6 +57,7 @@ func showWorkspace(w io.Writer, ws api.Workspace) error {
 		"read-only", yes(ws.ReadOnly),
 		"nosuid", yes(ws.NoSUID),
 		"nodev", yes(ws.NoDev),
+		"engine", ws.Engine,
 		"transport", ws.Transport,
 		"created", moment(ws.CreatedAt),
 		"source", quoteIf(ws.Source),

@@ -39,7 +39,7 @@ one above it. Paths in it are relative to it:
   [workspace.app]
   from = "."             # as --from; a snapshot if it is no path
   mountpoint = "work"    # default: the name
-  options = "noatime"    # as -o
+  options = "noatime"    # as -o; engine=kernel as --engine
   size = "10G"           # as --size; inodes likewise
   keep = { last = 10, daily = 7, older-than = "30d" }   # as 'snapfs prune', which is done now
 
@@ -160,7 +160,7 @@ func (a *app) upProject(cmd *cobra.Command, p project, names []string, imported 
 	if len(names) == 0 {
 		names = p.names()
 	}
-	for _, name := range []string{"from", "platform", "options", "read-only", "size", "inodes"} {
+	for _, name := range []string{"from", "platform", "options", "engine", "read-only", "size", "inodes"} {
 		if cmd.Flags().Changed(name) {
 			return usagef("--%s needs NAME and MOUNTPOINT: %s says it of its workspaces", name, quote(p.path))
 		}

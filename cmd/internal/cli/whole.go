@@ -44,7 +44,7 @@ func mountRoot(path string) bool {
 	for line := range strings.Lines(string(text)) {
 		left, right, _ := strings.Cut(line, " - ")
 		f := strings.Fields(left)
-		if len(f) > 4 && strings.HasPrefix(right, "fuse.snapfs ") && f[3] == "/" && unescapeMount(f[4]) == path {
+		if _, ours := ofSnapfs(right); ours && len(f) > 4 && f[3] == "/" && unescapeMount(f[4]) == path {
 			return true
 		}
 	}
