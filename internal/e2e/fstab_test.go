@@ -83,7 +83,6 @@ ends 2 exclude "$snapfs" mount foreign at --suid --nosuid
 ends 1 bogus mount -t fuse.snapfs -o bogus w at
 ends 1 pigeon mount -t fuse.snapfs -o transport=pigeon w at
 ends 1 steam mount -t fuse.snapfs -o engine=steam w at
-ends 1 engine mount -t fuse.snapfs -o engine=kernel w at
 ends 32 'another session' mount -t fuse.snapfs theirs at
 ends 32 'not found' mount -t fuse.snapfs nobody at
 ends 32 'does not exist' mount -t fuse.snapfs w no/such/dir
