@@ -265,7 +265,7 @@ func (a *application) freeze(ctx context.Context, w *catalog.Workspace, why stri
 		return nil, err
 	}
 	defer done()
-	changed, err := changedIn(o, w.ID)
+	changed, err := h.changedIn(o, w.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -316,7 +316,7 @@ func (a *application) once(ctx context.Context, still bool) (done bool, err erro
 		}
 	}()
 	if l != nil && l.frozen {
-		return false, fmt.Errorf("%w: workspace %s is mounted read-only: unmount it first", ErrConflict, a.to.ID)
+		return false, fmt.Errorf("%w: workspace %s is %s: unmount it first", ErrConflict, a.to.ID, l.readOnly())
 	}
 	if still {
 		hold()

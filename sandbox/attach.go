@@ -28,8 +28,12 @@ type apartMount struct {
 
 // attachmentOf gives what was attached at a location.
 func (h *Home) attachmentOf(m mounted, at mountLocation, device string) attachment {
+	apart := apartMount{h, at, device}
+	if k, ok := m.(*kernelMount); ok {
+		return kernelAttachment{apart, k}
+	}
 	if at.apart {
-		return apartMount{h, at, device}
+		return apart
 	}
 	return m
 }
@@ -58,20 +62,21 @@ func (h *Home) placer(ctx context.Context, at *mountLocation) func(mount int) er
 		return nil
 	}
 	return func(mount int) error {
-		return h.attach(ctx, at, mountns.Request{Do: mountns.Attach, Mount: mount})
+		_, err := h.attach(ctx, at, mountns.Request{Do: mountns.Attach, Mount: mount})
+		return err
 	}
 }
 
 // attach has a process attach something to a location.
-func (h *Home) attach(ctx context.Context, at *mountLocation, r mountns.Request) error {
+func (h *Home) attach(ctx context.Context, at *mountLocation, r mountns.Request) (mountns.Place, error) {
 	r.Path, r.Make, r.Guard, r.Guarded = at.path, at.missing, h.ownPoints, at.guarded
 	p, err := at.view.run(ctx, r)
 	if err != nil {
-		return pathError(at.path, err)
+		return p, pathError(at.path, err)
 	}
 	at.path, at.guarded = p.Path, p.Guarded
 	at.made = at.made || p.Made && h.ownPoints
-	return nil
+	return p, nil
 }
 
 // rejoin mounts a workspace whose connection lives on in another mount namespace: what is mounted is a copy of the
@@ -115,7 +120,7 @@ func (h *Home) rejoin(
 		return err
 	}
 	defer func() { _ = ns.Close() }() // nothing is written
-	err = h.attach(ctx, &where, mountns.Request{
+	_, err = h.attach(ctx, &where, mountns.Request{
 		Do: mountns.Copy, Source: int(ns.Fd()), From: point, Device: deviceNumber(l.device),
 		Set: fuseOptions(opts).Attributes(), Clear: snapfuse.AllAttributes,
 	})

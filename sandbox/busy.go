@@ -42,7 +42,7 @@ func (h *Home) Busy(ctx context.Context) ([]BusyMount, error) {
 			by = copies[l.device]
 		}
 		if by != "" {
-			busy = append(busy, BusyMount{Workspace: l.workspace(), Mountpoint: l.at().path, By: by, Kept: l.isKept()})
+			busy = append(busy, BusyMount{Workspace: l.workspace(), Mountpoint: l.at().path, By: by, Kept: h.isKept(l)})
 		}
 	}
 	slices.SortFunc(busy, func(a, b BusyMount) int { return cmp.Compare(a.Workspace, b.Workspace) })

@@ -201,15 +201,15 @@ func (h *Home) openSides(ctx context.Context, a, b subject) (from, to *tree, don
 	}
 	base := ""
 	if a.snapshot != nil {
-		base = a.snapshot.ParentTop
+		base = h.comparedWith(a.snapshot)
 	}
-	stop := base
+	stop := h.catalog.Common(a.top(), base)
 	if to, err = h.openTree(ctx, a.workspace, a.snapshot, stop); err != nil {
 		return nil, nil, nil, err
 	}
 	if a.workspace != nil {
 		if now := h.catalog.Workspace(a.workspace.ID); now != nil {
-			base = now.Base
+			base = h.newestState(now)
 		}
 	}
 	if from = to.from(base); from != nil {

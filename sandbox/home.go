@@ -113,15 +113,16 @@ type Home struct {
 	few       int // as in Options; immutable
 	sources   sourceNews
 
-	followers followers // get every event once it is durable
-	storer    *layerstore.Storer
-	yielder   *yield.Yielder
-	working   working
-	host      *hostProbe
-	merger    *layerstore.Merger
-	idler     *idler
-	files     *workfiles.Server
-	mounts    mountReader
+	followers   followers // get every event once it is durable
+	storer      *layerstore.Storer
+	kernelWatch sync.Once
+	yielder     *yield.Yielder
+	working     working
+	host        *hostProbe
+	merger      *layerstore.Merger
+	idler       *idler
+	files       *workfiles.Server
+	mounts      mountReader
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc

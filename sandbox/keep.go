@@ -53,8 +53,11 @@ func (h *Home) rollbackKeeping(
 	return kept, nil
 }
 
-// changedIn reports whether a workspace has changed since its newest layer.
-func changedIn(o *layers.Overlay, workspace string) (bool, error) {
+// changedIn reports whether a workspace has changed since its newest layer, or may have.
+func (h *Home) changedIn(o *layers.Overlay, workspace string) (bool, error) {
+	if w := h.catalog.Workspace(workspace); h.liveOf(workspace).kernel() != nil || w != nil && h.unsavedBase(w) {
+		return true, nil
+	}
 	changed, err := o.Changed()
 	if err != nil {
 		err = classify(fmt.Errorf("looking for changes in %s: %w", workspace, err))
@@ -72,7 +75,7 @@ func (h *Home) keepUnsaved(
 		return nil, err
 	}
 	defer done()
-	changed, err := changedIn(o, w.ID)
+	changed, err := h.changedIn(o, w.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -59,8 +59,19 @@ func (h *Home) newState(workspace string) (*livestate.State, error) {
 // keepable reports whether another process can go on with a connection. Over io_uring it cannot.
 func (l *live) keepable() bool { return l.memory != nil && l.mount.Transport() != "uring" }
 
-// isKept reports whether a process that follows can go on with a connection as it is now.
-func (l *live) isKept() bool { return l.keepable() && l.known.Load() && !l.moving.Load() }
+// isKept reports whether a process that follows can go on with a connection as it is now. An overlay of the kernel is
+// kept with what it stands on.
+func (h *Home) isKept(l *live) bool {
+	if l.kernel() != nil {
+		w := h.named(l.names.Load())
+		if w == nil || w.Kernel == nil || w.Kernel.View == "" {
+			return w != nil && w.Kernel != nil
+		}
+		below := h.liveOf(w.Kernel.View)
+		return below != nil && h.isKept(below)
+	}
+	return l.keepable() && l.known.Load() && !l.moving.Load()
+}
 
 // keep has the Keeper know a connection as it is now. One that cannot be kept ends with this process. The caller holds
 // the lock of the workspace, or nothing else knows the connection yet.

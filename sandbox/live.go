@@ -261,6 +261,9 @@ func (h *Home) watch(l *live) {
 		h.recordUnmounted(l.names.Load(), at.path)
 	}
 	after := h.viewEnds(l.workspace())
+	if l.kernel() != nil && !closing {
+		after = h.kernelEnds(l.workspace())
+	}
 	close(l.gone)
 	after()
 }
@@ -302,7 +305,7 @@ func (h *Home) closeLive(l *live) (closing bool) {
 func (l *live) entries(mounts mountTable) []mountEntry {
 	var own []mountEntry
 	for _, e := range mounts {
-		if e.device == l.device && e.source == l.source && e.fstype == mountType {
+		if e.device == l.device && e.source == l.source && e.fstype == l.fstype() {
 			own = append(own, e)
 		}
 	}
@@ -394,12 +397,15 @@ func (h *Home) overlayOf(
 		case !ok:
 			<-l.gone // it has just died, and its watcher is closing it
 			l = nil
-		case readOnly || !l.frozen:
+		case readOnly || !l.frozen || l.kernel() != nil: // what the last one has changed is captured
 			return l.overlay, l.push, used, nil
 		default:
 			// A read-only mount has no upper to seal, but takes the directory for a lower: a second overlay seals it.
 			defer used()
 		}
+	}
+	if err := h.isSettled(ctx, w); err != nil {
+		return nil, nil, nil, err
 	}
 	s, err := h.cache.Open(ctx, w.Base)
 	if err != nil {
@@ -443,7 +449,7 @@ func (h *Home) overlayToShow(
 			ErrCorrupt, w.ID, h.uppers.Path(w.Upper))
 	}
 	o, err := layers.New(h.uppers.Path(w.Upper), h.uppers.Work(w.Upper), s.Lowers(), layers.Options{
-		InoBase: uppers.InoBase(w.Upper), WideIno: h.uppers.WideIno, ReadOnly: readOnly, Held: h.metrics.pause,
+		InoBase: uppers.InoBase(w.Upper), WideIno: h.uppers.WideIno, ReadOnly: readOnly, Nested: w.Lower, Held: h.metrics.pause,
 		Reads: reads, Live: state, Account: h.accounts.of(w, h.uppers.Work(w.Upper)), Reserve: h.reserve,
 	})
 	h.accounts.changed()

@@ -10,6 +10,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if sandbox.IsMounter() {
+		os.Exit(sandbox.RunMounter())
+	}
 	treewalk.Child()
 	workfiles.Child()
 	killChild()

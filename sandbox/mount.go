@@ -377,6 +377,12 @@ func (h *Home) mountAt(
 	if err := roomForMount(); err != nil {
 		return err
 	}
+	if w, err = h.settled(ctx, w); err != nil {
+		return err
+	}
+	if opts.Engine == api.EngineKernel {
+		return h.mountKernelAt(ctx, w, session, at, opts, events)
+	}
 	state, err := h.newState(w.ID)
 	if err != nil {
 		return err

@@ -19,6 +19,10 @@ func (h *Home) mountAgain(ctx context.Context) {
 		if w.Mount == nil || !w.Mount.Mounted || h.liveOf(w.ID) != nil || ctx.Err() != nil {
 			continue
 		}
+		if w.Lower { // who needs one makes it
+			h.giveUp(w)
+			continue
+		}
 		v, ok := h.viewRecorded(w.Mount)
 		if !ok {
 			h.log.Info("a mount namespace is gone, and the mount with it",

@@ -31,6 +31,10 @@ func (h *Home) Pause(ctx context.Context, r PauseRequest) (Workspace, error) {
 		if w.Paused {
 			return fmt.Errorf("%w: workspace %s is paused already", ErrConflict, w.ID)
 		}
+		if h.liveOf(w.ID).kernel() != nil {
+			return fmt.Errorf("%w: workspace %s is mounted by the kernel's overlayfs, which cannot hold writes back: freeze the "+
+				"control group of its programs, or mount it with --engine fuse", ErrConflict, w.ID)
+		}
 		named, groups, err := h.groupsOf(ctx, w, r.Cgroup)
 		if err != nil {
 			return err

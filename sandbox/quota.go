@@ -241,6 +241,10 @@ func (h *Home) setQuotaLocked(ctx context.Context, w *catalog.Workspace, session
 	if err := q.Valid(); err != nil {
 		return err
 	}
+	if h.liveOf(w.ID).kernel() != nil && !q.None() {
+		return fmt.Errorf("%w: workspace %s is mounted by the kernel's overlayfs, which does not count: mount it with "+
+			"--engine fuse to limit it", ErrConflict, w.ID)
+	}
 	err := h.catalog.Put(ctx, true, func(ch *catalog.Change) error {
 		next := *h.catalog.Workspace(w.ID)
 		next.Quota = quotaOf(q)

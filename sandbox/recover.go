@@ -11,6 +11,9 @@ func (h *Home) recover(ctx context.Context) error {
 	if err := h.takeOver(ctx); err != nil {
 		return err
 	}
+	if err := h.takeOverKernels(ctx); err != nil {
+		return err
+	}
 	if err := h.catalog.SweepMerges(ctx); err != nil {
 		return err
 	}
@@ -46,6 +49,7 @@ func (h *Home) recover(ctx context.Context) error {
 	for _, w := range h.catalog.Workspaces() {
 		if h.liveOf(w.ID) == nil {
 			h.detachStale(w, mounts)
+			h.settleLogged(ctx, w.ID)
 		}
 	}
 	for _, l := range h.catalog.Layers() {

@@ -60,11 +60,13 @@ func (h *Home) Rollback(ctx context.Context, r RollbackRequest) (RollbackResult,
 	var result RollbackResult
 	var kept *catalog.Snapshot
 	e := h.event(EventRolledBack, w.ID, session, s.ID, s.Name)
-	if r.Discard {
-		err = h.rollbackLocked(ctx, w.ID, move{to: s, event: e, held: w.Paused})
-	} else {
+	err = h.aside(ctx, w, session, func(w *catalog.Workspace) (err error) {
+		if r.Discard {
+			return h.rollbackLocked(ctx, w.ID, move{to: s, event: e, held: w.Paused})
+		}
 		kept, err = h.rollbackKeeping(ctx, w.ID, session, move{to: s, event: e})
-	}
+		return err
+	})
 	if err == nil && kept != nil {
 		var d Snapshot
 		d, err = h.describeSnapshot(kept, maxPage)
@@ -83,7 +85,7 @@ func (h *Home) mayRollBack(l *live, s *catalog.Snapshot) error {
 	case l == nil:
 		return nil
 	case l.frozen:
-		return fmt.Errorf("%w: workspace %s is mounted read-only: unmount it first", ErrConflict, l.workspace())
+		return fmt.Errorf("%w: workspace %s is %s: unmount it first", ErrConflict, l.workspace(), l.readOnly())
 	}
 	if err := l.admits(h.foreignSnapshot(s)); err != nil {
 		return err
@@ -110,7 +112,7 @@ func (h *Home) rollbackLocked(ctx context.Context, name string, m move) error {
 	}
 	l, done := h.useLive(name)
 	defer done()
-	if err := h.mayRollBack(l, s); err != nil {
+	if err := errors.Join(h.mayRollBack(l, s), h.isSettled(ctx, w)); err != nil {
 		return err
 	}
 	foreign := h.foreignSnapshot(s)

@@ -128,7 +128,7 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool,
 		return err
 	}
 	defer done()
-	changed, err := changedIn(o, name)
+	changed, err := h.changedIn(o, name)
 	if err != nil {
 		return err
 	}
@@ -153,6 +153,16 @@ func (h *Home) seal(
 	ctx context.Context, w *catalog.Workspace, o *layers.Overlay, push func(*layerstore.Lower), noSync bool,
 	record func(ch *catalog.Change, w *catalog.Workspace, top string) error,
 ) error {
+	if h.liveOf(w.ID).kernel() != nil {
+		return h.capture(ctx, w, noSync, record)
+	}
+	if h.unsavedBase(w) {
+		if changed, err := o.Changed(); err != nil {
+			return classify(err)
+		} else if !changed {
+			return h.sealBase(ctx, w, noSync, record)
+		}
+	}
 	upper, err := h.uppers.Create(ctx)
 	if err != nil {
 		return classify(fmt.Errorf("making a new upper for %s: %w", w.ID, err))

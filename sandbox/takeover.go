@@ -236,7 +236,7 @@ func (h *Home) handOver() error {
 	defer cancel()
 	var all errgroup.Group
 	for _, l := range h.allLive() {
-		if !l.isKept() { // it ends in order, and is mounted again
+		if !h.isKept(l) { // it ends in order, and is mounted again
 			continue
 		}
 		all.Go(func() error {

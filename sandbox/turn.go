@@ -38,7 +38,7 @@ func (h *Home) Turn(ctx context.Context, r TurnRequest) (TurnResult, error) {
 		return TurnResult{}, err
 	}
 	defer done()
-	changed, err := changedIn(o, w.ID)
+	changed, err := h.changedIn(o, w.ID)
 	if err != nil {
 		return TurnResult{}, err
 	}

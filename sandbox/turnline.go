@@ -31,6 +31,7 @@ func (h *Home) position(w *catalog.Workspace) (line []lineState, at int) {
 // none is.
 func (h *Home) statesFrom(w *catalog.Workspace, tip *catalog.Snapshot) (line []lineState, at int) {
 	at = -1
+	base := h.newestState(w)
 	for s := range h.lineFrom(w, tip) {
 		if n := len(line); n == 0 || line[n-1].snapshot.Top != s.Top {
 			line = append(line, lineState{snapshot: s})
@@ -39,7 +40,7 @@ func (h *Home) statesFrom(w *catalog.Workspace, tip *catalog.Snapshot) (line []l
 		if line[last].turn == 0 {
 			line[last].turn = s.Turn
 		}
-		if s.Top == w.Base && at < 0 {
+		if s.Top == base && at < 0 {
 			at = last
 		}
 	}
@@ -68,11 +69,15 @@ func (h *Home) lineFrom(w *catalog.Workspace, tip *catalog.Snapshot) iter.Seq[*c
 // lower gives the newest of a workspace's snapshots that is older than an id, or than nothing if that is "", and on whose
 // tree the one of a layer was made; nil if there is none.
 func (h *Home) lower(w *catalog.Workspace, top, before string) *catalog.Snapshot {
+	follows := top
+	if l := h.catalog.Layer(top); l != nil && l.Follows != "" {
+		follows = l.Follows
+	}
 	for s := range h.catalog.ListSnapshots(catalog.Query{Workspace: w.ID, After: before, Newest: true}) {
 		if !w.Took(s) {
 			return nil
 		}
-		if s.Top == "" || h.catalog.Common(top, s.Top) == s.Top {
+		if s.Top == "" || s.Top == follows || h.catalog.Common(top, s.Top) == s.Top {
 			return s
 		}
 	}

@@ -44,7 +44,11 @@ func (h *Home) step(
 		return UndoResult{}, err
 	}
 	defer unlock()
-	kept, err := do(ctx, w, session, max(r.Steps, 1))
+	var kept *catalog.Snapshot
+	err = h.aside(ctx, w, session, func(w *catalog.Workspace) (err error) {
+		kept, err = do(ctx, w, session, max(r.Steps, 1))
+		return err
+	})
 	if err != nil {
 		return UndoResult{}, err
 	}
@@ -112,7 +116,7 @@ func (h *Home) keepTurn(
 		return nil, err
 	}
 	defer done()
-	changed, err := changedIn(o, w.ID)
+	changed, err := h.changedIn(o, w.ID)
 	if err != nil {
 		return nil, err
 	}

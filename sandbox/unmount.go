@@ -77,6 +77,7 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 	if mounts, err = readMounts(); err == nil && l.reported(mounts) == Detached {
 		h.leaveDetached(h.catalog.Workspace(w.ID))
 	}
+	h.settleLogged(ctx, w.ID)
 	now, err := h.describe(h.catalog.Workspace(w.ID))
 	if err == nil && now.State == Mounted {
 		return now, fmt.Errorf("%w: workspace %s is still mounted at %s: that is a copy of its mount, or where it was moved to",
@@ -157,6 +158,11 @@ func (h *Home) unmountAll(grace time.Duration) error {
 				}
 			}
 			if l.waitGone(ctx, grace/2) {
+				return
+			}
+			if k := l.kernel(); k != nil { // it goes on without this process, for who still uses it
+				k.ended()
+				l.waitGone(context.Background(), endWait)
 				return
 			}
 			h.log.Warn("ending a connection by force", "workspace", l.workspace(), "mountpoint", l.at().path)

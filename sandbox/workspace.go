@@ -203,6 +203,11 @@ func (h *Home) Destroy(ctx context.Context, r DestroyRequest) (DestroyResult, er
 
 // destroyLocked removes a workspace that has no connection. The caller holds its lock.
 func (h *Home) destroyLocked(ctx context.Context, name string, e Event) error {
+	if w := h.catalog.Workspace(name); w != nil {
+		if err := h.isSettled(ctx, w); err != nil {
+			return err
+		}
+	}
 	if w := h.catalog.Workspace(name); w != nil && w.Paused {
 		// Nobody could let its processes go on afterwards.
 		if err := frozenFor(w).Thaw(); err != nil {

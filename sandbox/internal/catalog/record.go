@@ -60,6 +60,15 @@ type Workspace struct {
 	Quota *api.Quota `json:"quota,omitempty"`
 	// Engine is api.EngineKernel if that was chosen for its mounts; "" is api.EngineFUSE.
 	Engine string `json:"engine,omitempty"`
+	// Kernel says that the upper is, or was, that of an overlay of the kernel; nil: it is not.
+	Kernel *Kernel `json:"kernel,omitempty"`
+	// Lower says of a view that it is the lower of overlays of the kernel: it shows Base, and goes with the last of them.
+	Lower bool `json:"lower,omitempty"`
+}
+
+// Kernel is how the kernel's overlayfs shows a workspace. Its upper is in the kernel's hands until it becomes a layer.
+type Kernel struct {
+	View string `json:"view,omitempty"` // the workspace whose mount is the lower; "": that is an empty directory
 }
 
 // Reads is the record of what the programs of a workspace read.
@@ -175,6 +184,9 @@ type Layer struct {
 	// is found by its chain id, and is not merged into those above it.
 	DiffID string `json:"diff_id,omitempty"`
 	Chain  string `json:"chain,omitempty"`
+	// Follows is the layer with the state before of a workspace of which this one has a later state, beside it and not on
+	// it: both are of one upper that the kernel's overlayfs has. It may be gone. "" for other layers.
+	Follows string `json:"follows,omitempty"`
 	// Image is in the record of an empty layer over the layers of an image; nil in others. It is not merged either.
 	Image *Image `json:"image,omitempty"`
 }

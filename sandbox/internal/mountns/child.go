@@ -51,10 +51,14 @@ func (o order) run() (Place, error) {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return c.place, fmt.Errorf("unshare: %w", err)
 	}
-	if o.Do == Copy {
-		if c.FDs.Mount, err = c.copy(); err != nil {
-			return c.place, err
-		}
+	switch o.Do {
+	case Copy:
+		c.FDs.Mount, err = c.copy()
+	case Overlay:
+		err = c.merge()
+	}
+	if err != nil {
+		return c.place, err
 	}
 	if err := enter(o.FDs.Namespace); err != nil {
 		return c.place, err
@@ -62,8 +66,10 @@ func (o order) run() (Place, error) {
 	switch o.Do {
 	case Look:
 		_, err = c.find()
-	case Attach, Copy:
+	case Attach, Copy, Overlay:
 		err = c.attach()
+	case InUse:
+		err = c.inUse()
 	case Detach:
 		err = c.detach()
 	case Change:

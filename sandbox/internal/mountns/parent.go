@@ -34,13 +34,15 @@ const limit = 20 * time.Second
 
 // Operations of a Request.
 const (
-	Look   = "look"   // look a directory up
-	Attach = "attach" // attach a mount to a directory
-	Copy   = "copy"   // attach a copy of a mount that is somewhere else
-	Detach = "detach" // take a mount away
-	Change = "change" // change the attributes of a mount
-	Vacate = "vacate" // give a directory back: clear its guard, remove it if it was made for the mount
-	Sync   = "sync"   // write back what programs stored through shared mappings
+	Look    = "look"    // look a directory up
+	Attach  = "attach"  // attach a mount to a directory
+	Copy    = "copy"    // attach a copy of a mount that is somewhere else
+	Detach  = "detach"  // take a mount away
+	Change  = "change"  // change the attributes of a mount
+	Vacate  = "vacate"  // give a directory back: clear its guard, remove it if it was made for the mount
+	Sync    = "sync"    // write back what programs stored through shared mappings
+	Overlay = "overlay" // attach an overlay of the kernel, which is made for it
+	InUse   = "in use"  // tell by Place.Mounted whether an overlay of the kernel has an upper
 )
 
 // Request is what a child is to do. Path is absolute; for Look, Attach and Copy it is that of the process whose root is
@@ -60,6 +62,8 @@ type Request struct {
 	Set   uint64 `json:"set,omitempty"`   // Change, Copy: attributes as mount_setattr(2) has them
 	Clear uint64 `json:"clear,omitempty"` // as above
 
+	Merge *Merge `json:"merge,omitempty"` // Overlay, InUse
+
 	Namespace int `json:"-"` // descriptors; 0: that of this process, or none
 	Root      int `json:"-"`
 	Mount     int `json:"-"`
@@ -74,6 +78,7 @@ type Place struct {
 	Mounted bool   `json:"mounted,omitempty"` // something is mounted there
 	Made    bool   `json:"made,omitempty"`
 	Guarded uint64 `json:"guarded,omitempty"` // inode number of the directory, if it has a guard of ours
+	Device  uint64 `json:"device,omitempty"`  // of an overlay that was made
 }
 
 // answer is what a child prints.

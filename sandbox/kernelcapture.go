@@ -1,0 +1,159 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"snapfs/chunkstore"
+	"snapfs/layers"
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
+	"snapfs/sandbox/internal/uppers"
+)
+
+// errSame says that a capture has the tree of the one before.
+var errSame = errors.New("nothing has changed since the last capture")
+
+// capture is seal for a workspace that the kernel's overlayfs shows. The upper stays where it is and goes on changing;
+// its image becomes a layer over the workspace's Base, on which the workspace stays. The caller holds the workspace's
+// lock.
+func (h *Home) capture(
+	ctx context.Context, w *catalog.Workspace, noSync bool,
+	record func(ch *catalog.Change, w *catalog.Workspace, top string) error,
+) error {
+	last := h.lastCapture(w)
+	layer := catalog.Layer{ID: h.catalog.NewID(), Parent: w.Base}
+	if last != nil {
+		layer.Follows = last.ID
+	}
+	var ch catalog.Change
+	err := h.captureUpper(ctx, w, noSync, func(tx *chunkstore.Tx, m chunkstore.Manifest) error {
+		stored := layer.Stored(m)
+		if last != nil && stored.Digest == last.Digest {
+			return errSame
+		}
+		ch = catalog.Change{PutLayers: []*catalog.Layer{&stored}}
+		if err := h.putBeside(&ch, w.ID, layer, record); err != nil {
+			return err
+		}
+		return h.catalog.Write(tx, &ch)
+	})
+	if errors.Is(err, errSame) {
+		return h.catalog.Put(ctx, !noSync, func(ch *catalog.Change) error { return h.putBeside(ch, w.ID, *last, record) })
+	}
+	if err != nil {
+		return err
+	}
+	h.points.At("capture committed")
+	h.catalog.Committed(&ch)
+	h.merger.Kick()
+	return nil
+}
+
+// putBeside adds to a change what record records of a layer with a state of a workspace, which stays where it stands. What
+// the state differs from is the one that it follows.
+func (h *Home) putBeside(
+	ch *catalog.Change, name string, layer catalog.Layer,
+	record func(ch *catalog.Change, w *catalog.Workspace, top string) error,
+) error {
+	now := h.catalog.Workspace(name)
+	next := *now
+	next.Base = h.newestState(now)
+	if err := record(ch, &next, layer.ID); err != nil {
+		return err
+	}
+	next.Base, next.Upper = now.Base, now.Upper
+	ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
+	for _, s := range ch.PutSnapshots {
+		if s.ParentTop == layer.Follows && s.Top == layer.ID {
+			s.ParentTop = layer.Parent // a layer below, see comparedWith
+		}
+	}
+	return nil
+}
+
+// sealBase is seal for a workspace that unsavedBase is about, and that has not changed since: it stands on the layer.
+func (h *Home) sealBase(
+	ctx context.Context, w *catalog.Workspace, noSync bool,
+	record func(ch *catalog.Change, w *catalog.Workspace, top string) error,
+) error {
+	layer := h.catalog.Layer(w.Base)
+	return h.catalog.Put(ctx, !noSync, func(ch *catalog.Change) error { return h.putBeside(ch, w.ID, *layer, record) })
+}
+
+// captureUpper stores what the upper of a workspace has now, over the layers below, and commits with what fn writes.
+func (h *Home) captureUpper(
+	ctx context.Context, w *catalog.Workspace, noSync bool, fn func(tx *chunkstore.Tx, m chunkstore.Manifest) error,
+) (err error) {
+	stack, err := h.cache.Open(ctx, w.Base)
+	if err != nil {
+		return err
+	}
+	defer stack.Release()
+	upper, err := layers.OpenSealed("", h.uppers.Path(w.Upper), uppers.InoBase(w.Upper), h.uppers.WideIno)
+	if err != nil {
+		return classify(fmt.Errorf("reading workspace %s: %w", w.ID, err))
+	}
+	defer func() { _ = upper.Close() }() // nothing is written
+	seen := h.newNotes(ctx, h.uppers.Path(w.Upper), api.Part{})
+	_, found, err := layers.Capture(ctx, h.store, upper, stack.Lowers(), layers.StoreOptions{
+		Home: h.number, NoSync: noSync, Seen: seen.begin, Scratch: h.uppers.Root(w.Upper),
+	}, fn)
+	seen.end(err == nil || errors.Is(err, errSame))
+	if err != nil && !errors.Is(err, errSame) {
+		return classify(fmt.Errorf("snapshot of workspace %s: %w", w.ID, err))
+	}
+	if !found.Quiet {
+		h.log.Warn("names moved all the time while a snapshot was taken: some may be missing, or there twice",
+			"workspace", w.ID)
+	}
+	if found.TornFiles > 0 {
+		h.log.Warn("files were written all the time while a snapshot was taken: they may be mixtures", "workspace", w.ID,
+			"files", found.TornFiles, "some", found.Torn)
+	}
+	return err
+}
+
+// lastCapture is the layer of a workspace's newest snapshot if it is a capture of the upper that the workspace has; nil if
+// it is none.
+func (h *Home) lastCapture(w *catalog.Workspace) *catalog.Layer {
+	s := h.catalog.Snapshot(w.Head)
+	if s == nil || w.Kernel == nil || s.Top == w.Base {
+		return nil
+	}
+	l := h.catalog.Layer(s.Top)
+	if l == nil || l.Parent != w.Base || l.State != Stored || !w.Took(s) {
+		return nil
+	}
+	return l
+}
+
+// comparedWith is the layer with which a snapshot is compared that is compared with what it came from. Captures of one
+// upper lie beside each other, not on each other.
+func (h *Home) comparedWith(s *catalog.Snapshot) string {
+	if s.Top != s.ParentTop {
+		if l := h.catalog.Layer(s.Top); l != nil && l.Follows != "" && h.catalog.Layer(l.Follows) != nil {
+			return l.Follows
+		}
+	}
+	return s.ParentTop
+}
+
+// newestState is the layer with the newest state of a workspace that a snapshot has, or that the upper stands on.
+func (h *Home) newestState(w *catalog.Workspace) string {
+	if last := h.lastCapture(w); last != nil {
+		return last.ID
+	}
+	if h.unsavedBase(w) {
+		return h.catalog.Layer(w.Base).Follows
+	}
+	return w.Base
+}
+
+// unsavedBase reports whether a workspace stands on what a kernel mount has left, which is newer than its newest
+// snapshot.
+func (h *Home) unsavedBase(w *catalog.Workspace) bool {
+	l, head := h.catalog.Layer(w.Base), h.catalog.Snapshot(w.Head)
+	return l != nil && head != nil && l.Follows != "" && head.Top == l.Follows && h.catalog.Layer(l.Follows) != nil
+}

@@ -1,0 +1,101 @@
+package sandbox
+
+import (
+	"context"
+	"path/filepath"
+
+	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/catalog"
+)
+
+// A lower of kernel mounts is a view (snapshotview.go) of layers that need not be those of a snapshot. It is mounted in
+// the home, where services have theirs, and lists leave it out. One serves all workspaces on the same layers: they share
+// its page cache and its names. It is found by its record, so that it outlives this process as any mount does.
+
+// lowerPrefix begins the names of lowers.
+const lowerPrefix = "kernel"
+
+// lockLowers keeps others from making or taking away the lower of some layers. "!" is in no name of a workspace.
+func (h *Home) lockLowers(ctx context.Context, base string) (unlock func(), err error) {
+	return h.ops.Lock(ctx, "!lower "+base)
+}
+
+// lowerOf gives the directory that is to be the lower of a workspace's kernel mount, with the view that is mounted there;
+// "" for layers of which there are none. The workspace's record must have the view before unlock is called.
+func (h *Home) lowerOf(ctx context.Context, base string) (view, path string, unlock func(), err error) {
+	if base == "" {
+		return "", filepath.Join(h.dir, emptyDir), func() {}, nil
+	}
+	if unlock, err = h.lockLowers(ctx, base); err != nil {
+		return "", "", nil, err
+	}
+	if view, path, err = h.lowerLocked(ctx, base); err != nil {
+		unlock()
+		return "", "", nil, err
+	}
+	return view, path, unlock, nil
+}
+
+func (h *Home) lowerLocked(ctx context.Context, base string) (view, path string, err error) {
+	mounts, err := readMounts()
+	if err != nil {
+		return "", "", err
+	}
+	for _, w := range h.catalog.Workspaces() {
+		l := h.liveOf(w.ID)
+		if w.Lower && w.Base == base && l != nil && l.reported(mounts) == Mounted {
+			return w.ID, l.at().path, nil
+		}
+	}
+	who := asker{access: Access{Session: api.DefaultSession}, session: api.DefaultSession}
+	name, unlock, err := h.reserveDerived(who, "", lowerPrefix, "lower")
+	if err != nil {
+		return "", "", err
+	}
+	defer unlock()
+	foreign := true // setuid programs and devices have no effect where it is mounted
+	w := &catalog.Workspace{
+		ID: name, Session: who.session, Base: base, View: true, Lower: true, Foreign: &foreign, CreatedAt: h.now(),
+		First: h.catalog.NewID(), Source: "layer " + base,
+	}
+	where := RestoreRequest{
+		Mountpoint: ServiceMountpoint(h.dir, name), MakeMountpoint: true, MountOptions: MountOptions{ReadOnly: true},
+	}
+	if err := h.addMounted(ctx, w, nil, where, nil, nil); err != nil {
+		return "", "", err
+	}
+	return name, where.Mountpoint, nil
+}
+
+// leaveLower takes a lower away that no workspace stands on any more.
+func (h *Home) leaveLower(ctx context.Context, view string) {
+	w := h.catalog.Workspace(view)
+	if w == nil || !w.Lower {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	unlock, err := h.lockLowers(ctx, w.Base)
+	if err != nil {
+		return
+	}
+	defer unlock()
+	for _, other := range h.catalog.Workspaces() {
+		if other.Kernel != nil && other.Kernel.View == view {
+			return
+		}
+	}
+	unlockView, err := h.ops.Lock(ctx, view)
+	if err != nil {
+		return
+	}
+	defer unlockView()
+	if l := h.liveOf(view); l != nil {
+		// Nobody but the overlays has a use for it, and the kernel may still be ending the last.
+		if err := l.shown.Load().attached.Unmount(true); err != nil {
+			h.log.Warn("what kernel mounts stood on is still there", "workspace", view, "error", err)
+			return
+		}
+		l.waitGone(ctx, detachWait)
+	}
+	h.dropSnapshotView(ctx, view)
+}
