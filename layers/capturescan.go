@@ -15,6 +15,7 @@ import (
 // captureDir is a directory that is being captured.
 type captureDir struct {
 	part  *part
+	born  Time            // with part.host, which directory it is; immutable
 	entry *squashfs.Entry // its Handle is this
 	found found
 	up    []*part // what the layers below have in place of the directory that it is in
@@ -146,6 +147,9 @@ func (c *capture) look(ctx context.Context, dirs []*captureDir) error {
 		dir      *captureDir
 		from, to int
 	}
+	for _, d := range dirs {
+		d.keepOld()
+	}
 	for len(dirs) > 0 {
 		if err := atOnce(ctx, len(dirs), func(i int) error { return c.list(dirs[i]) }); err != nil {
 			return err
@@ -187,20 +191,22 @@ func (c *capture) look(ctx context.Context, dirs []*captureDir) error {
 	return nil
 }
 
+// keepOld notes what was in a directory before it is read again.
+func (d *captureDir) keepOld() {
+	d.old = map[string]*captureDir{}
+	for i, e := range d.list {
+		if e == nil {
+			continue
+		}
+		if sub, ok := e.Handle.(*captureDir); ok && !sub.gone {
+			d.old[d.names[i].name] = sub
+		}
+	}
+}
+
 // list reads a directory's attributes and names.
 func (c *capture) list(d *captureDir) error {
 	was := d.found
-	if d.old = nil; d.listed {
-		d.old = map[string]*captureDir{}
-		for i, e := range d.list {
-			if e == nil {
-				continue
-			}
-			if sub, ok := e.Handle.(*captureDir); ok {
-				d.old[d.names[i].name] = sub
-			}
-		}
-	}
 	d.names, d.list, d.listed, d.gone = nil, nil, true, false
 	err := c.listOpen(d, was)
 	if hasGone(err) {
@@ -306,8 +312,7 @@ func namesIn(fd int) ([]captureName, error) {
 func (c *capture) lookAt(d *captureDir, fd, from, to int) error {
 	room := make([]squashfs.Entry, to-from)
 	for i := from; i < to; i++ {
-		e := &room[i-from]
-		err := c.lookAtName(d, fd, d.names[i].name, e)
+		e, err := c.lookAtName(d, fd, d.names[i].name, &room[i-from])
 		if hasGone(err) {
 			continue
 		}
@@ -319,37 +324,34 @@ func (c *capture) lookAt(d *captureDir, fd, from, to int) error {
 	return nil
 }
 
-func (c *capture) lookAtName(d *captureDir, fd int, name string, e *squashfs.Entry) error {
+// lookAtName looks at one name, for whose entry there is room.
+func (c *capture) lookAtName(d *captureDir, fd int, name string, e *squashfs.Entry) (*squashfs.Entry, error) {
 	e.Name = name
 	var f found
 	a, err := c.describe(nameIn(fd, name), e, &f)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	switch {
 	case isDir(a.Mode):
-		if sub := d.old[name]; sub != nil && !sub.gone && sub.host.Ino == a.Ino && sub.host.Btime == a.Btime {
-			*e = *sub.entry
-			sub.entry = e
-			return nil
+		if sub := d.old[name]; sub != nil && sub.part.host == a.Ino && sub.born == a.Btime {
+			return sub.entry, nil // it is looked at by itself
 		}
-		o := d.part.child(name, f)
-		e.Handle = &captureDir{part: o, entry: e, up: d.below}
+		e.Handle = &captureDir{part: d.part.child(name, f), born: a.Btime, entry: e, up: d.below}
 	case isReg(a.Mode) && e.Handle == nil:
 		file := &captureFile{}
 		e.Handle = file
 		if n := int64(a.Size); n > 0 && n <= captureWhole && !f.metacopy {
 			if c.room.Add(-n) < 0 {
 				c.room.Add(n)
-				return nil // it is read later
+				return e, nil // it is read later
 			}
-			file.whole, err = c.readWhole(fd, name)
-			if errors.Is(err, errTooLong) {
-				return nil
+			if file.whole, err = c.readWhole(fd, name); errors.Is(err, errTooLong) {
+				return e, nil
 			}
 		}
 	}
-	return err
+	return e, err
 }
 
 // describe fills in what the image has of an inode. A file that was noted, and has not changed since, gets its note as
