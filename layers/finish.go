@@ -42,6 +42,28 @@ func PrepareUpper(dir string, below []*Lower) error {
 	return dropXattr(p, xattrIno) // the kernel does not keep it up to date
 }
 
+// UpperChanged reports whether the upper of a kernel overlayfs, opened by OpenSealed, shows anything else than the stack
+// below, topmost first. Of a stack without layers it does.
+func UpperChanged(upper *Lower, below []*Lower) (bool, error) {
+	if len(below) == 0 {
+		return true, nil
+	}
+	v, err := openView([]*Lower{upper, below[0]})
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = v.Close() }() // it cannot fail
+	top := rootPart(v.o.stack[0])
+	err = top.backend().list(top, func(rawEntry) error { return errFound })
+	if errors.Is(err, errFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return rootsDiffer(top, rootPart(v.o.stack[1]))
+}
+
 // FinishUpper makes the upper of a kernel overlayfs that has ended, opened by OpenSealed, a layer like any other: it notes
 // the link counts of merged directories, which the kernel does not keep, in their inode info. below is the stack that the
 // overlayfs showed, topmost first. Contents are not looked at, times stay what they were. It can be interrupted and be

@@ -344,7 +344,16 @@ func (h *Home) readyForKernel(ctx context.Context, w *catalog.Workspace) (*catal
 	if err != nil {
 		return nil, err
 	}
-	return h.catalog.Workspace(w.ID), nil
+	w = h.catalog.Workspace(w.ID)
+	stack, err := h.cache.Open(ctx, w.Base)
+	if err != nil {
+		return nil, err
+	}
+	defer stack.Release()
+	if err := layers.PrepareUpper(h.uppers.Path(w.Upper), stack.Lowers()); err != nil {
+		return nil, classify(fmt.Errorf("mounting %s: %w", w.ID, err))
+	}
+	return w, nil
 }
 
 // recordKernel writes where a workspace is mounted, and by what.

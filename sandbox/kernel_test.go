@@ -91,8 +91,11 @@ func TestKernelEngine(t *testing.T) {
 	}
 	unmount("b")
 	for _, name := range []string{"k1", "k2"} {
-		if _, err := h.Branch(ctx, sandbox.RestoreRequest{Snapshot: "w:one", Name: name, Mountpoint: b + name,
-			MakeMountpoint: true, MountOptions: sandbox.MountOptions{Engine: "kernel"}}); err != nil {
+		_, err := h.Branch(ctx, sandbox.RestoreRequest{
+			Snapshot: "w:one", Name: name, Mountpoint: b + name, MakeMountpoint: true,
+			MountOptions: sandbox.MountOptions{Engine: "kernel"},
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 		if got := script(t, b+name, listed); got != was {

@@ -91,9 +91,9 @@ func (h *Home) captureUpper(
 		return err
 	}
 	defer stack.Release()
-	upper, err := layers.OpenSealed("", h.uppers.Path(w.Upper), uppers.InoBase(w.Upper), h.uppers.WideIno)
+	upper, err := h.openUpper(w)
 	if err != nil {
-		return classify(fmt.Errorf("reading workspace %s: %w", w.ID, err))
+		return err
 	}
 	defer func() { _ = upper.Close() }() // nothing is written
 	seen := h.newNotes(ctx, h.uppers.Path(w.Upper), api.Part{})
@@ -113,6 +113,15 @@ func (h *Home) captureUpper(
 			"files", found.TornFiles, "some", found.Torn)
 	}
 	return err
+}
+
+// openUpper opens the upper of a workspace as the layer that it will be.
+func (h *Home) openUpper(w *catalog.Workspace) (*layers.Lower, error) {
+	upper, err := layers.OpenSealed("", h.uppers.Path(w.Upper), uppers.InoBase(w.Upper), h.uppers.WideIno)
+	if err != nil {
+		return nil, classify(fmt.Errorf("reading the upper of workspace %s: %w", w.ID, err))
+	}
+	return upper, nil
 }
 
 // lastCapture is the layer of a workspace's newest snapshot if it is a capture of the upper that the workspace has; nil if

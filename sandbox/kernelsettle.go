@@ -8,7 +8,6 @@ import (
 	"snapfs/chunkstore"
 	"snapfs/layers"
 	"snapfs/sandbox/internal/catalog"
-	"snapfs/sandbox/internal/uppers"
 )
 
 // settled gives the present record of a workspace after its upper, if it was that of a kernel mount which has ended, has
@@ -131,12 +130,13 @@ func (h *Home) changedByKernel(ctx context.Context, w *catalog.Workspace) (bool,
 		return false, err
 	}
 	defer stack.Release()
-	o, err := h.newOverlay(w, stack, false)
+	upper, err := h.openUpper(w)
 	if err != nil {
 		return false, err
 	}
-	changed, err := o.Changed()
-	if err := errors.Join(err, o.Close()); err != nil {
+	defer func() { _ = upper.Close() }() // nothing is written
+	changed, err := layers.UpperChanged(upper, stack.Lowers())
+	if err != nil {
 		return false, classify(fmt.Errorf("the upper of workspace %s: %w", w.ID, err))
 	}
 	return changed, nil
@@ -149,10 +149,11 @@ func (h *Home) finishUpper(ctx context.Context, w *catalog.Workspace) error {
 		return err
 	}
 	defer stack.Release()
-	upper, err := layers.OpenSealed("", h.uppers.Path(w.Upper), uppers.InoBase(w.Upper), h.uppers.WideIno)
-	if err == nil {
-		err = errors.Join(layers.FinishUpper(ctx, upper, stack.Lowers()), upper.Close())
+	upper, err := h.openUpper(w)
+	if err != nil {
+		return err
 	}
+	err = errors.Join(layers.FinishUpper(ctx, upper, stack.Lowers()), upper.Close())
 	if err != nil {
 		return classify(fmt.Errorf("the upper of workspace %s: %w", w.ID, err))
 	}

@@ -21,7 +21,11 @@ type Merge struct {
 // mergeOptions are the same for every overlay. Directories below can be renamed. What is copied up is copied as a whole,
 // so that all data of the upper is in it. No file handles are kept for what a lower of another mount does not know.
 var mergeOptions = [][2]string{
-	{"redirect_dir", "on"}, {"metacopy", "off"}, {"index", "off"}, {"nfs_export", "off"}, {"xino", "off"},
+	{"redirect_dir", "on"},
+	{"metacopy", "off"},
+	{"index", "off"},
+	{"nfs_export", "off"},
+	{"xino", "off"},
 	{"uuid", "null"},
 }
 
