@@ -2,6 +2,32 @@ package api
 
 import "strings"
 
+// MountOptions are how a workspace is mounted.
+type MountOptions struct {
+	// Engine shows the workspace, and is kept with it. "" is the one that it has, which is EngineFUSE if none was ever named.
+	Engine    string `json:"engine,omitempty"`
+	Transport string `json:"transport,omitempty"`
+	ReadOnly  bool   `json:"read_only"`
+	NoSUID    bool   `json:"nosuid"`
+	NoDev     bool   `json:"nodev"`
+	// SUID and Dev honour the setuid programs and device files of a tree that comes from elsewhere, which is mounted
+	// NoSUID and NoDev without them. Other trees need neither.
+	SUID    bool `json:"suid,omitempty"`
+	Dev     bool `json:"dev,omitempty"`
+	NoExec  bool `json:"noexec"`
+	NoAtime bool `json:"noatime"`
+	// Writeback lets the kernel keep small writes back and send them together: until close, fsync, msync or some
+	// seconds later. A snapshot or fork of the running workspace then lacks what was written to a file that is still
+	// open and was not flushed since, and such writes end with the machine as on a local disk, and with the daemon.
+	Writeback bool `json:"writeback,omitempty"`
+	// AllowOther lets other users, root among them, into the mount of a user: ErrConflict unless /etc/fuse.conf has
+	// user_allow_other. They hang with what the user pauses. What root mounts is open to all in any case.
+	AllowOther bool `json:"allow_other,omitempty"`
+	// TrackReads records what programs read of the tree, see [API.Reads]. Later mounts of the workspace go on with it,
+	// whether they ask for it or not.
+	TrackReads bool `json:"track_reads,omitempty"`
+}
+
 // mountWords are the options of mount(8) without a value that a mount of a workspace has.
 var mountWords = []struct {
 	name string
