@@ -97,7 +97,8 @@ type Home struct {
 
 	cache  *layerstore.Cache
 	engine engine
-	ops    keylock.Locks
+	ops    keylock.Locks[lockorder.HomeOps]
+	lowers keylock.Locks[lockorder.KernelLowers] // see lowerOf
 	// Of applies to directories: the directories by the snapshots that are needed, and why interrupted ones could not
 	// be gone on with, by their ids.
 	applying, stuck sync.Map

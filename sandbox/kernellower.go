@@ -15,18 +15,13 @@ import (
 // lowerPrefix begins the names of lowers.
 const lowerPrefix = "kernel"
 
-// lockLowers keeps others from making or taking away the lower of some layers. "!" is in no name of a workspace.
-func (h *Home) lockLowers(ctx context.Context, base string) (unlock func(), err error) {
-	return h.ops.Lock(ctx, "!lower "+base)
-}
-
 // lowerOf gives the directory that is to be the lower of a workspace's kernel mount, with the view that is mounted there;
 // "" for layers of which there are none. The workspace's record must have the view before unlock is called.
 func (h *Home) lowerOf(ctx context.Context, base string) (view, path string, unlock func(), err error) {
 	if base == "" {
 		return "", filepath.Join(h.dir, emptyDir), func() {}, nil
 	}
-	if unlock, err = h.lockLowers(ctx, base); err != nil {
+	if unlock, err = h.lowers.Lock(ctx, base); err != nil {
 		return "", "", nil, err
 	}
 	if view, path, err = h.lowerLocked(ctx, base); err != nil {
@@ -74,7 +69,7 @@ func (h *Home) leaveLower(ctx context.Context, view string) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	unlock, err := h.lockLowers(ctx, w.Base)
+	unlock, err := h.lowers.Lock(ctx, w.Base)
 	if err != nil {
 		return
 	}
@@ -84,8 +79,8 @@ func (h *Home) leaveLower(ctx context.Context, view string) {
 			return
 		}
 	}
-	unlockView, err := h.ops.Lock(ctx, view)
-	if err != nil {
+	unlockView, ok := h.ops.TryLock(view)
+	if !ok { // somebody names it: it goes with the next one, or when the home is opened again
 		return
 	}
 	defer unlockView()

@@ -21,10 +21,11 @@ DockerVolume                         sandbox/dockerplugin: volume.mu, the one re
 HomeClose                            sandbox: Home.closeMu, the call of Close
 ├─ HomeOps (many)                    sandbox: Home.ops, one per workspace: operations on it. Only one is waited for;
 │  │                                 others are names that are not taken yet
-│  ├─ Merge                          sandbox/internal/layerstore: Merger.mu, the one merge
-│  └─ LiveUsers                      sandbox: live.users, the overlay of a mount is in use; for writing: it is closed
-│     └─ LiveStack                   sandbox: live.stackMu, what an overlay stands on; held while that is replaced
-│        └─ LiveSealed (leaf)        sandbox: live.sealedMu, layers that are to come on top of it
+│  └─ KernelLowers (many)            sandbox: Home.lowers, one per layer: the mount that overlays of the kernel stand on
+│     ├─ Merge                       sandbox/internal/layerstore: Merger.mu, the one merge
+│     └─ LiveUsers                   sandbox: live.users, the overlay of a mount is in use; for writing: it is closed
+│        └─ LiveStack                sandbox: live.stackMu, what an overlay stands on; held while that is replaced
+│           └─ LiveSealed (leaf)     sandbox: live.sealedMu, layers that are to come on top of it
 ├─ Home                              sandbox: Home.mu, mounts and calls under way
 │  └─ Idler (leaf)                   sandbox: idler.mu
 ├─ HolderClient (leaf)               internal/holder: Client.mu, one exchange with the holder
@@ -132,6 +133,7 @@ type (
 	DockerVolumes  struct{}
 	HomeClose      struct{}
 	HomeOps        struct{}
+	KernelLowers   struct{}
 	Merge          struct{}
 	LiveUsers      struct{}
 	LiveStack      struct{}

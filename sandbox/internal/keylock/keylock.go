@@ -7,20 +7,20 @@ import (
 	"snapfs/internal/lockorder"
 )
 
-// Locks has one lock for each name. The zero value is ready; safe for concurrent use.
-type Locks struct {
+// Locks has one lock of class C for each name. The zero value is ready; safe for concurrent use.
+type Locks[C any] struct {
 	mu    lockorder.Mutex[lockorder.Keys]
-	locks map[string]*lock // guarded by mu
+	locks map[string]*lock[C] // guarded by mu
 }
 
-type lock struct {
+type lock[C any] struct {
 	held  chan struct{} // full while held
-	order lockorder.Token[lockorder.HomeOps]
+	order lockorder.Token[C]
 	users int // guarded by Locks.mu: holder and waiters
 }
 
 // Lock waits for the lock of a name or for ctx.
-func (l *Locks) Lock(ctx context.Context, name string) (unlock func(), err error) {
+func (l *Locks[C]) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	k := l.enter(name)
 	k.order.Take()
 	select {
@@ -34,7 +34,7 @@ func (l *Locks) Lock(ctx context.Context, name string) (unlock func(), err error
 }
 
 // TryLock takes the lock of a name if it is free.
-func (l *Locks) TryLock(name string) (unlock func(), ok bool) {
+func (l *Locks[C]) TryLock(name string) (unlock func(), ok bool) {
 	k := l.enter(name)
 	select {
 	case k.held <- struct{}{}:
@@ -46,22 +46,22 @@ func (l *Locks) TryLock(name string) (unlock func(), ok bool) {
 	}
 }
 
-func (l *Locks) enter(name string) *lock {
+func (l *Locks[C]) enter(name string) *lock[C] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.locks[name]
 	if k == nil {
 		if l.locks == nil {
-			l.locks = map[string]*lock{}
+			l.locks = map[string]*lock[C]{}
 		}
-		k = &lock{held: make(chan struct{}, 1)}
+		k = &lock[C]{held: make(chan struct{}, 1)}
 		l.locks[name] = k
 	}
 	k.users++
 	return k
 }
 
-func (l *Locks) leave(name string, k *lock) {
+func (l *Locks[C]) leave(name string, k *lock[C]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if k.users--; k.users == 0 {

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+
+	"snapfs/internal/lockorder"
 )
 
 // TestLocks: a name is held by one at a time, a waiter leaves with its context, and what nobody uses is forgotten.
 func TestLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l Locks
+		var l Locks[lockorder.HomeOps]
 		unlock, err := l.Lock(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
