@@ -76,7 +76,10 @@ func TestImportWithinLimits(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, h.Delete(ctx, RefRequest{Ref: s.ID}))
 	sources := []struct{ kind, path string }{
-		{"directory", tree}, {"tar file", file("tree.tar")}, {"image", image}, {"squashfs", file("tree.sqsh")},
+		{"directory", tree},
+		{"tar file", file("tree.tar")},
+		{"image", image},
+		{"squashfs", file("tree.sqsh")},
 		{"backup", filepath.Dir(backup.Path)},
 	}
 	before := leftOver(t, h)

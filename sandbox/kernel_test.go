@@ -298,3 +298,37 @@ func TestKernelRollback(t *testing.T) {
 		}
 	}
 }
+
+// TestKernelLinkCounts: a snapshot counts the directories that are left at the top, whatever FUSE has noted of it before.
+func TestKernelLinkCounts(t *testing.T) {
+	t.Parallel()
+	work := t.TempDir()
+	m, b := filepath.Join(work, "m"), filepath.Join(work, "b")
+	h := kernelHome(t, filepath.Join(work, "home"))
+	ctx := t.Context()
+	script(t, work, `mkdir -p "$M/src/1" "$M/src/2" "$M/src/3"`)
+	if _, err := h.Create(ctx, sandbox.CreateRequest{Name: "w", Source: filepath.Join(work, "src")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, engine := range []string{"fuse", "kernel"} {
+		if _, err := h.Unmount(ctx, sandbox.UnmountRequest{Workspace: "w"}); engine != "fuse" && err != nil {
+			t.Fatal(err)
+		}
+		_, err := h.Mount(ctx, sandbox.MountRequest{
+			Workspace: "w", Mountpoint: m, MakeMountpoint: true, MountOptions: sandbox.MountOptions{Engine: engine},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	script(t, m, `rmdir "$M/1" "$M/2"; mkdir "$M/4"`)
+	if _, err := h.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w", Name: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Branch(ctx, sandbox.RestoreRequest{Snapshot: "w:s", Name: "b", Mountpoint: b, MakeMountpoint: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := script(t, b, `stat -c %h "$M"`); got != "4\n" {
+		t.Errorf("the top has %s links, not 4", strings.TrimSpace(got))
+	}
+}
