@@ -137,7 +137,7 @@ func (s *service) pluginServices() []daemon.Service {
 	var all []daemon.Service
 	for _, pattern := range dockerplugin.Patterns() {
 		all = append(all, daemon.Service{
-			Pattern: pattern, Handler: s.plugin, Refuse: dockerplugin.Refuse, Lane: laneOf(dockerplugin.Lasts),
+			Pattern: pattern, Handler: s.plugin, Refuse: dockerplugin.Refuse, Lane: laneOf(dockerplugin.Lasts), Wait: dockerplugin.Wait,
 		})
 	}
 	return all

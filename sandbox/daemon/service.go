@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,8 @@ type Service struct {
 	Handler http.Handler
 	// Lane tells the kind of a request, by which it has a part of the calls; nil: all are ShortLane.
 	Lane func(r *http.Request) Lane
+	// Wait is how long a request waits until there is room for it in its lane, and then is refused; 0: 10 seconds.
+	Wait time.Duration
 	// Refuse answers a request that does not get to Handler in the service's own form of errors; nil: in that of wire. It
 	// writes status and body; headers such as Retry-After are set.
 	Refuse func(w http.ResponseWriter, r *http.Request, status int, e *wire.Error)
@@ -57,7 +60,7 @@ func (s *server) serve(v Service) http.HandlerFunc {
 		if v.Lane != nil {
 			l = v.Lane(r)
 		}
-		leave, err := s.enterService(r.Context(), l, x)
+		leave, err := s.enterService(r.Context(), l, x, cmp.Or(v.Wait, placeWait))
 		if err != nil {
 			s.refuse(x, r, err)
 			return
@@ -92,11 +95,11 @@ func (s *server) serve(v Service) http.HandlerFunc {
 }
 
 // enterService counts a service's request until leave is called, and waits for room.
-func (s *server) enterService(ctx context.Context, l lane, x *exchange) (leave func(), err error) {
+func (s *server) enterService(ctx context.Context, l lane, x *exchange, most time.Duration) (leave func(), err error) {
 	if !s.begin() {
 		return nil, s.again(errStopping)
 	}
-	left, err := s.waitLane(ctx, l, x.session, x.who.bound(), x.route)
+	left, err := s.waitLane(ctx, l, x.session, x.who.bound(), x.route, most)
 	if err != nil {
 		s.running.Done()
 		return nil, err

@@ -339,6 +339,31 @@ func TestTrickle(t *testing.T) {
 	}
 }
 
+// TestServiceWaits: requests for which there is no room wait as long as their service says.
+func TestServiceWaits(t *testing.T) {
+	end := make(chan struct{})
+	long := func(*http.Request) daemon.Lane { return daemon.LongLane }
+	d := daemontest.Start(t, func(o *daemon.Options) {
+		o.Services = []daemon.Service{
+			{Pattern: "/patient/", Wait: time.Minute, Lane: long, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })},
+			{Pattern: "/hasty/", Wait: time.Nanosecond, Lane: long, Handler: http.NotFoundHandler()},
+		}
+	})
+	secret := d.Token(t, "a").Secret
+	const requests = 100
+	got := make(chan int, requests)
+	for range requests {
+		go func() { got <- d.Do(t, "POST", "/patient/", secret, nil).Status }()
+	}
+	eventually(t, "there is no room", func() bool { return d.Do(t, "POST", "/hasty/", secret, nil).Status == http.StatusServiceUnavailable })
+	close(end)
+	for range requests {
+		if status := <-got; status != http.StatusOK {
+			t.Errorf("a request that waits has %d", status)
+		}
+	}
+}
+
 // TestStreamsEndWithTheDaemon: a connection that was taken over, and a stream that is followed, end when the daemon does.
 func TestStreamsEndWithTheDaemon(t *testing.T) {
 	d := daemontest.Start(t, func(o *daemon.Options) {

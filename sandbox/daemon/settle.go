@@ -67,18 +67,18 @@ func (s *server) enterLane(ctx context.Context, request any, x *exchange) (leave
 		return func() {}, nil
 	}
 	if x.who.network {
-		return s.waitLane(ctx, l, session, x.who.bound(), x.route)
+		return s.waitLane(ctx, l, session, x.who.bound(), x.route, placeWait)
 	}
 	leaveShares, err := s.shares.enter(l, session, x.who.bound())
 	return s.allowed(l, x.route, leaveShares, err)
 }
 
-// waitLane is enterLane for who waits for room.
-func (s *server) waitLane(ctx context.Context, l lane, session string, bound bool, route string) (leave func(), err error) {
+// waitLane is enterLane for who waits for room, for so long at most.
+func (s *server) waitLane(ctx context.Context, l lane, session string, bound bool, route string, most time.Duration) (leave func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.calls, cancel)()
-	leaveShares, err := s.shares.wait(ctx, l, session, bound)
+	leaveShares, err := s.shares.wait(ctx, l, session, bound, most)
 	if err != nil && s.calls.Err() != nil {
 		err = s.again(errStopping)
 	}

@@ -93,7 +93,7 @@ type waiter struct {
 	ready   chan struct{} // closed when it has its place
 }
 
-// placeWait is how long a request from the network waits for room.
+// placeWait is how long a request from the network waits for room, and that of a Service which does not say.
 const placeWait = 10 * time.Second
 
 // newShares divides so many calls: a quarter each for what lasts and for followers, three eighths for short calls; the
@@ -116,8 +116,8 @@ func (s *shares) enter(l lane, session string, bound bool) (leave func(), err er
 	return func() { s.leave(l, session, bound) }, nil
 }
 
-// wait is enter for who waits for room, for placeWait at most. Followers do not: others do not end.
-func (s *shares) wait(ctx context.Context, l lane, session string, bound bool) (leave func(), err error) {
+// wait is enter for who waits for room, for so long at most. Followers do not: others do not end.
+func (s *shares) wait(ctx context.Context, l lane, session string, bound bool, most time.Duration) (leave func(), err error) {
 	leave = func() { s.leave(l, session, bound) }
 	s.mu.Lock()
 	if s.takeLocked(l, session, bound) {
@@ -132,7 +132,7 @@ func (s *shares) wait(ctx context.Context, l lane, session string, bound bool) (
 	w := &waiter{session, bound, make(chan struct{})}
 	s.queue[l] = append(s.queue[l], w)
 	s.mu.Unlock()
-	late := time.NewTimer(placeWait)
+	late := time.NewTimer(most)
 	defer late.Stop()
 	select {
 	case <-w.ready:

@@ -102,6 +102,10 @@ func Patterns() []string {
 	return all
 }
 
+// Wait is how long a request may wait for others: as long as Docker does. Many containers come and go at once, and an
+// engine does not ask again.
+const Wait = 2 * time.Minute
+
 // Lasts reports whether a request may move data, or wait for something.
 func Lasts(r *http.Request) bool {
 	for _, m := range methods() {
