@@ -20,6 +20,9 @@ type layerMaker struct {
 	rng  *rand.Rand
 	base []treewalk.Node
 
+	// taken are the directories of the base that layers of one image have changed. A layer does not take away what one below
+	// has taken away: overlays of the kernel list such names, and have no files of them.
+	taken    []string
 	layer    []entry
 	listed   map[string]bool
 	contents map[string]bool // of all files so far
@@ -80,12 +83,14 @@ func (m *layerMaker) name() string {
 	return name
 }
 
-// next makes a layer. Each change of the base is in a directory of its own.
-func (m *layerMaker) next() []entry {
+// next makes a layer of an image, of which first is the first. Each change of the base is in a directory of its own.
+func (m *layerMaker) next(first bool) []entry {
 	m.layer, m.listed = nil, map[string]bool{}
-	taken := []string{}
+	if first {
+		m.taken = nil
+	}
 	free := func(path string) bool {
-		return !slices.ContainsFunc(taken, func(t string) bool {
+		return !slices.ContainsFunc(m.taken, func(t string) bool {
 			return path == t || strings.HasPrefix(path, t+"/") || strings.HasPrefix(t, path+"/")
 		})
 	}
@@ -99,7 +104,7 @@ func (m *layerMaker) next() []entry {
 		if strings.Count(place, "/") < 2 || !free(place) {
 			continue
 		}
-		taken = append(taken, place)
+		m.taken = append(m.taken, place)
 		whiteout := filepath.Join(filepath.Dir(n.Path), ".wh."+filepath.Base(n.Path))
 		switch m.rng.IntN(4) {
 		case 0:

@@ -46,9 +46,9 @@ func TestImagesOfOneBase(t *testing.T) {
 		}
 		m.contents[words.String()], m.contents[strconv.Itoa(i)] = true, true
 		all = append(all, testImage{tag: fmt.Sprint("localhost/many:", i), layers: [][]byte{
-			one, two, tarOf(t, m.next()...),
+			one, two, tarOf(t, m.next(true)...),
 			tarOf(t, directory("app"), file("app/words", words.String()), directory("etc"), file("etc/name", strconv.Itoa(i)), file(".wh.nothing", "")),
-			tarOf(t, m.next()...),
+			tarOf(t, m.next(false)...),
 		}})
 	}
 	for i, text := range slices.Sorted(maps.Keys(m.contents)) {
