@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -199,7 +200,17 @@ func (h *home) run(args ...string) result {
 
 func (h *home) runFor(limit time.Duration, args ...string) result {
 	h.t.Helper()
-	return process(h.t, limit, h.tmp, h.env, append([]string{h.command}, args...)...)
+	return process(h.t, limit, h.tmp, h.env, append([]string{h.command}, byEngine(args)...)...)
+}
+
+// byEngine has a workspace that is made be shown by the engine of SNAPFS_TEST_ENGINE, if that is set and the arguments
+// name none.
+func byEngine(args []string) []string {
+	engine := os.Getenv("SNAPFS_TEST_ENGINE")
+	if engine == "" || len(args) == 0 || args[0] != "up" && args[0] != "create" || slices.Contains(args, "--engine") {
+		return args
+	}
+	return append(slices.Clone(args), "--engine", engine)
 }
 
 // ok runs a verb that has to succeed and gives its standard output without the last newline.
