@@ -204,13 +204,17 @@ func (h *home) runFor(limit time.Duration, args ...string) result {
 }
 
 // byEngine has a workspace that is made be shown by the engine of SNAPFS_TEST_ENGINE, if that is set and the arguments
-// name none.
+// name none. What transport they want is left out.
 func byEngine(args []string) []string {
 	engine := os.Getenv("SNAPFS_TEST_ENGINE")
 	if engine == "" || len(args) == 0 || args[0] != "up" && args[0] != "create" || slices.Contains(args, "--engine") {
 		return args
 	}
-	return append(slices.Clone(args), "--engine", engine)
+	all := append(slices.Clone(args), "--engine", engine)
+	if i := slices.Index(all, "--transport"); i > 0 {
+		all = slices.Delete(all, i, i+2)
+	}
+	return all
 }
 
 // ok runs a verb that has to succeed and gives its standard output without the last newline.
