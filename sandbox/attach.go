@@ -71,6 +71,9 @@ func (h *Home) placer(ctx context.Context, at *mountLocation) func(mount int) er
 func (h *Home) attach(ctx context.Context, at *mountLocation, r mountns.Request) (mountns.Place, error) {
 	r.Path, r.Make, r.Guard, r.Guarded = at.path, at.missing, h.ownPoints, at.guarded
 	p, err := at.view.run(ctx, r)
+	if err != nil && r.Do == mountns.Overlay && p.Device == 0 {
+		return p, err // it could not be made, wherever it is to be
+	}
 	if err != nil {
 		return p, pathError(at.path, err)
 	}
@@ -88,18 +91,16 @@ func (h *Home) rejoin(
 	asked, now := opts, l.options()
 	opts = guarded(w, asked)
 	switch {
-	case l.frozen && !opts.ReadOnly:
-		return fmt.Errorf("%w: workspace %s is detached, and read-only where it is left: %s; end that, "+
-			"or unmount with force", ErrConflict, w.ID, h.detachedHolder(l))
+	case l.frozen && l.kernel() == nil && !opts.ReadOnly:
+		return fmt.Errorf("%w: workspace %s is detached, and read-only where it is left: %s", ErrConflict, w.ID, h.detachedHolder(l))
 	case opts.Writeback != now.Writeback, opts.AllowOther != now.AllowOther,
 		opts.TrackReads != now.TrackReads, opts.Engine != now.Engine,
 		opts.Transport != "" && opts.Transport != "auto" && opts.Transport != l.mount.Transport():
-		return fmt.Errorf("%w: workspace %s is detached, and has other options where it is left (%s): %s; end that, "+
-			"or unmount with force", ErrConflict, w.ID, optionList(now), h.detachedHolder(l))
+		return fmt.Errorf("%w: workspace %s is detached, and has other options where it is left (%s): %s", ErrConflict, w.ID, optionList(now), h.detachedHolder(l))
 	}
 	from, point := h.copyOf(l)
 	if point == "" {
-		return fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force",
+		return fmt.Errorf("%w: workspace %s is detached: %s",
 			ErrConflict, w.ID, h.detachedHolder(l))
 	}
 	mounts, err := readMounts()

@@ -72,9 +72,13 @@ func deviceNumber(text string) uint64 {
 	return unix.Mkdev(major, minor)
 }
 
-// detachedHolder names a process in whose mount namespace a copy of a mount lives.
+// detachedHolder names a process in whose mount namespace a copy of a mount lives, or says that programs use one of the
+// kernel's overlayfs, and what can be done.
 func (h *Home) detachedHolder(l *live) string {
-	found := "a copy of its mount lives in another mount namespace"
+	found, do := "a copy of its mount lives in another mount namespace", "; end that, or unmount with force"
+	if l.kernel() != nil {
+		found, do = "programs still use its mount, or a copy of it", "; end them"
+	}
 	h.eachNamespace(func(v view, mounts mountTable) bool {
 		if !mounts.hasDevice(l.device) {
 			return true
@@ -82,7 +86,7 @@ func (h *Home) detachedHolder(l *live) string {
 		found = "a copy of its mount lives in the mount namespace of " + processName(fmt.Sprintf("/proc/%d", v.pid), v.pid)
 		return false
 	})
-	return found
+	return found + do
 }
 
 func processName(dir string, pid int) string {

@@ -111,6 +111,9 @@ func (h *Home) mountKernel(
 			Set: fuseOptions(opts).Attributes(),
 		},
 	})
+	if p.Device == 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP)) {
+		return nil, errKernel(ErrUnavailable, w.ID, err.Error())
+	}
 	if err != nil {
 		return nil, classify(fmt.Errorf("mounting %s at %s: %w", w.ID, at.path, err))
 	}

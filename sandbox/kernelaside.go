@@ -17,7 +17,25 @@ func (h *Home) aside(
 ) error {
 	l := h.liveOf(w.ID)
 	if l.kernel() == nil {
-		return change(w)
+		now, err := h.settled(ctx, w)
+		if err != nil {
+			return err
+		}
+		return change(now)
+	}
+	mounts, err := readMounts()
+	if err != nil {
+		return err
+	}
+	switch l.state(mounts) {
+	case Unmounted: // it has ended
+		now, err := h.settled(ctx, h.catalog.Workspace(w.ID))
+		if err != nil {
+			return err
+		}
+		return change(now)
+	case Detached:
+		return fmt.Errorf("%w: workspace %s is detached: %s", ErrConflict, w.ID, h.detachedHolder(l))
 	}
 	if by := h.copiesOf(l); by != "" {
 		return fmt.Errorf("%w: workspace %s is mounted by the kernel's overlayfs, and %s would keep the old tree: end that, "+

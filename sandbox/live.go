@@ -365,6 +365,9 @@ func (l *live) waitGone(ctx context.Context, most time.Duration) bool {
 // watcher, it waits.
 func (l *live) state(mounts mountTable) WorkspaceState {
 	state := l.reported(mounts)
+	if k := l.kernel(); k != nil && state == Detached && k.check(k.home.ctx) { // nobody tells of its end
+		state = Unmounted
+	}
 	if state == Unmounted && l != nil && !l.waitGone(context.Background(), endWait) {
 		return Detached
 	}

@@ -287,7 +287,7 @@ func (h *Home) alreadyMounted(
 	case state == Unmounted:
 		return false, nil
 	case state == Detached:
-		return false, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force",
+		return false, fmt.Errorf("%w: workspace %s is detached: %s",
 			ErrConflict, w.ID, h.detachedHolder(l))
 	case at.path != l.at().path || !sameNamespace(at.view, l.at().view):
 		return false, fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first", ErrConflict, w.ID, l.where())

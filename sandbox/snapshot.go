@@ -123,6 +123,10 @@ func (h *Home) freeze(ctx context.Context, name string, noSync bool,
 	if w == nil {
 		return fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
+	w, err := h.settled(ctx, w)
+	if err != nil {
+		return err
+	}
 	o, push, done, err := h.overlayOf(ctx, w, false)
 	if err != nil {
 		return err

@@ -76,6 +76,9 @@ func (h *Home) lockWorkspace(ctx context.Context, name string) (w *catalog.Works
 		unlock()
 		return nil, nil, fmt.Errorf("%w: workspace %s", ErrNotFound, api.Quoted(name))
 	}
+	if now, err := h.settled(ctx, w); err == nil { // else who needs it is refused
+		w = now
+	}
 	return w, unlock, nil
 }
 

@@ -55,8 +55,12 @@ func (h *Home) Unmount(ctx context.Context, r UnmountRequest) (Workspace, error)
 	if err != nil {
 		return Workspace{}, err
 	}
-	if l.state(mounts) == Detached && !r.Force {
-		return Workspace{}, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force",
+	switch state := l.state(mounts); {
+	case state == Unmounted && l.kernel() != nil: // it has ended
+		h.settleLogged(ctx, w.ID)
+		return h.describe(h.catalog.Workspace(w.ID))
+	case state == Detached && !r.Force:
+		return Workspace{}, fmt.Errorf("%w: workspace %s is detached: %s",
 			ErrConflict, w.ID, h.detachedHolder(l))
 	}
 	if !r.Force {

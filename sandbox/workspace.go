@@ -176,7 +176,7 @@ func (h *Home) Destroy(ctx context.Context, r DestroyRequest) (DestroyResult, er
 		}
 		switch l.state(mounts) {
 		case Detached:
-			return DestroyResult{}, fmt.Errorf("%w: workspace %s is detached: %s; end that, or unmount with force",
+			return DestroyResult{}, fmt.Errorf("%w: workspace %s is detached: %s",
 				ErrConflict, w.ID, h.detachedHolder(l))
 		case Mounted:
 			return DestroyResult{}, fmt.Errorf("%w: workspace %s is mounted at %s: unmount it first, or destroy it with --force",
