@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"snapfs/bench/internal/corpora"
+	"snapfs/bench/internal/kernel"
 	"snapfs/bench/internal/latency"
 	"snapfs/bench/internal/mountio"
 	"snapfs/bench/internal/program"
@@ -19,7 +20,7 @@ import (
 
 // suites are all suites, in the order in which `all` runs them.
 func suites() []suite.Suite {
-	return []suite.Suite{storage.Suite(), mountio.Suite(), latency.Suite(), scale.Suite(), takeover.Suite()}
+	return []suite.Suite{storage.Suite(), mountio.Suite(), latency.Suite(), scale.Suite(), takeover.Suite(), kernel.Suite()}
 }
 
 const about = `Measures snapfs beside the tools that people would use instead. Without a suite it runs all that finish
@@ -81,7 +82,7 @@ func command(e *suite.Env, started *bool) *cobra.Command {
 	f.StringVar(&e.Mirror, "mirror", corpora.DebianMirror, "of Debian's packages, for corpus C5")
 	f.StringSliceVar(
 		&e.Workloads, "workload", nil,
-		"with io: only workloads whose names begin so; with latency, takeover: cases; with scale: parts",
+		"with io: only workloads whose names begin so; with latency, takeover: cases; with scale, kernel: parts",
 	)
 	f.IntVar(
 		&e.Rounds, "rounds", 0, "with io: how often each workload runs on each subject (default 3, among all suites 1); with takeover: how often the daemon ends (20)",

@@ -10,7 +10,7 @@
 // Nouns: a suite is a set of measurements with one report; a subject is what is measured, snapfs or a peer; a corpus is
 // a sequence of states, each a directory as a workspace looked at one time; a metric is one figure.
 //
-//	main ─▶ storage, latency, scale, mountio, takeover
+//	main ─▶ storage, latency, scale, mountio, takeover, kernel
 //	          ├─▶ suite                          what a suite is, and running one
 //	          │     └─▶ chart ─▶ report          figures
 //	          ├─▶ peers, snapfs ─▶ subject       what is measured

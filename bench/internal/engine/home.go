@@ -14,11 +14,15 @@ type Home struct {
 	Dir        string
 	Snapshot   string // of the tree; "" if it is not stored yet
 	KeepMounts bool   // of the next daemon that a verb starts
+	Transport  string // of the mounts of that daemon; "": what it chooses
 }
 
 // Run runs a verb on the home and decodes what it prints.
 func (h *Home) Run(ctx context.Context, into any, args ...string) error {
 	t := program.Setup{Env: []string{fmt.Sprintf("SNAPFS_KEEP_MOUNTS=%t", h.KeepMounts)}}
+	if h.Transport != "" {
+		t.Env = append(t.Env, "SNAPFS_TRANSPORT="+h.Transport)
+	}
 	out, err := t.Output(ctx, h.Engine.Binary, append([]string{"--home", h.Dir, "--json"}, args...)...)
 	if err != nil || into == nil {
 		return err

@@ -17,7 +17,11 @@ type demand struct {
 
 // demands are the floors of the project for its mounts, in order of the table that it states them in.
 func demands() []demand {
-	const uring, dev = "snapfs uring", "snapfs dev"
+	const (
+		uring, dev  = "snapfs uring", "snapfs dev"
+		kernelURing = "snapfs kernel uring"
+		kernelDev   = "snapfs kernel dev"
+	)
 	var (
 		changes = []string{"untar", "rm -rf upper", "rm -rf lower"}
 		warm    = []string{"find warm", "grep warm", "git status warm", "open+read+close again"}
@@ -25,6 +29,12 @@ func demands() []demand {
 		large   = []string{"read 1M cold", "read 1M warm", "mmap read cold", "mmap 4K random warm", "write 1M + fsync"}
 		cached  = []string{"write 1M cached"}
 		both    = []string{uring, dev}
+
+		kernel   = []string{kernelDev, kernelURing}
+		times    = append([]string{"git checkout", "cp -a", "npm ci", "go build", "sqlite"}, changes...)
+		transfer = append(
+			[]string{"write 64K cached", "write 4K cached", "write 4K random", "read 4K random warm"}, append(cached, large...)...,
+		)
 	)
 	return []demand{
 		{changes, []string{uring}, report.SecondBaseline, report.TimesFaster, 3, 4},
@@ -43,6 +53,10 @@ func demands() []demand {
 			[]string{dev},
 			report.SecondBaseline, report.TimesFaster, 1.4, 2,
 		},
+		{times, kernel, report.Baseline, report.TimesSlower, 1.15, 1.05},
+		{transfer, kernel, report.Baseline, report.OfSpeed, 1 / 1.15, 0.95},
+		{warm, kernel, report.Baseline, report.TimesSlower, 1.2, 1.05},
+		{cold, kernel, report.Baseline, report.TimesSlower, 2, 1.2},
 	}
 }
 

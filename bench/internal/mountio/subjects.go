@@ -10,6 +10,6 @@ import (
 func subjects() []subject.Subject[subject.Mount] {
 	return []subject.Subject[subject.Mount]{
 		peers.Native(), peers.Overlayfs(), peers.FuseOverlayfs(), snapfs.Mount("dev"), snapfs.KeptMount(),
-		snapfs.Mount("uring"),
+		snapfs.Mount("uring"), snapfs.KernelMount("dev"), snapfs.KernelMount("uring"),
 	}
 }

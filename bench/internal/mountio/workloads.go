@@ -66,6 +66,7 @@ func sessions() []session {
 			script("git checkout", repeated(`git -C tree checkout -q B && git -C tree checkout -q A`), "git"),
 			needed(script("untar", repeated(`mkdir new$i && tar -xf "$TARBALL" -C new$i`), "tar")),
 			script("rm -rf upper", repeated("rm -rf new$i")),
+			script("cp -a", "cp -a tree copy"),
 			script("rm -rf lower", "rm -rf tree"),
 		}},
 		{name: "building", parts: []string{"gomod"}, prepare: buildPrepare, workloads: []workload{

@@ -20,27 +20,32 @@ import (
 type overlay struct {
 	mountpoint string
 	command    []string // with everything but the mountpoint
+	kernel     bool     // serves the mount itself
 	mounted    bool
 }
+
+// kernelOptions are those that snapfs has the kernel's overlayfs use: directories of the lower can be renamed, and what is
+// copied up is copied as a whole.
+const kernelOptions = ",redirect_dir=on,metacopy=off"
 
 // Overlayfs is the kernel's overlayfs.
 func Overlayfs() subject.Subject[subject.Mount] {
 	return subject.Subject[subject.Mount]{
 		Name: "overlayfs", Programs: []string{"mount", "umount"},
-		Open: openOverlay("mount", "-t", "overlay", "overlay"),
+		Open: openOverlay(kernelOptions, "mount", "-t", "overlay", "overlay"),
 	}
 }
 
 // FuseOverlayfs is an overlay that is served by a process.
 func FuseOverlayfs() subject.Subject[subject.Mount] {
 	return subject.Subject[subject.Mount]{
-		Name: "fuse-overlayfs", Programs: []string{"fuse-overlayfs", "umount"}, Open: openOverlay("fuse-overlayfs"),
+		Name: "fuse-overlayfs", Programs: []string{"fuse-overlayfs", "umount"}, Open: openOverlay("", "fuse-overlayfs"),
 	}
 }
 
-func openOverlay(command ...string) func(context.Context, subject.Site) (subject.Mount, error) {
+func openOverlay(options string, command ...string) func(context.Context, subject.Site) (subject.Mount, error) {
 	return func(ctx context.Context, at subject.Site) (subject.Mount, error) {
-		o := &overlay{mountpoint: filepath.Join(at.Dir, "mnt")}
+		o := &overlay{mountpoint: filepath.Join(at.Dir, "mnt"), kernel: command[0] == "mount"}
 		upper, work := filepath.Join(at.Dir, "upper"), filepath.Join(at.Dir, "work")
 		for _, dir := range []string{upper, work, o.mountpoint} {
 			if err := os.Mkdir(dir, 0o755); err != nil {
@@ -48,7 +53,7 @@ func openOverlay(command ...string) func(context.Context, subject.Site) (subject
 			}
 		}
 		o.command = append(
-			slices.Clone(command), "-o", "lowerdir="+at.Tree+",upperdir="+upper+",workdir="+work, o.mountpoint,
+			slices.Clone(command), "-o", "lowerdir="+at.Tree+",upperdir="+upper+",workdir="+work+options, o.mountpoint,
 		)
 		return o, o.mount(ctx)
 	}
@@ -73,11 +78,8 @@ func (o *overlay) Cold(ctx context.Context) error {
 	return o.mount(ctx)
 }
 
-// kernel reports whether the kernel serves the mount itself.
-func (o *overlay) kernel() bool { return o.command[0] == "mount" }
-
 func (o *overlay) Binaries() []string {
-	if o.kernel() {
+	if o.kernel {
 		return nil
 	}
 	path, err := exec.LookPath(o.command[0])
@@ -89,7 +91,7 @@ func (o *overlay) Binaries() []string {
 
 // Server finds the process that was started with the mountpoint as its last argument, unless the kernel serves.
 func (o *overlay) Server(context.Context) (int, error) {
-	if o.kernel() {
+	if o.kernel {
 		return 0, nil
 	}
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -20,12 +20,13 @@ type Floor struct {
 	Verdict  string  `json:"verdict"` // "goal", "floor", "miss", or "-" where the floor does not apply
 }
 
-// The measures of a floor, each a ratio of medians.
+// The measures of a floor, each a ratio of medians, but for AtMost.
 const (
 	TimesFaster = "times faster"         // the peer's time in units of snapfs's: more is better
 	TimesSlower = "times its time"       // snapfs's time in units of the peer's: less is better
 	OfSpeed     = "of its throughput"    // snapfs's throughput in units of the peer's: more is better
 	WhereSlow   = "times faster if slow" // as timesFaster, where the peer is far behind the kernel's overlayfs
+	AtMost      = "at most"              // the figure itself, in its unit
 )
 
 // PrintFloors writes the floors of a case, those that are missed marked.

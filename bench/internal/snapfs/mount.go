@@ -9,45 +9,61 @@ import (
 	"snapfs/bench/internal/caches"
 	"snapfs/bench/internal/engine"
 	"snapfs/bench/internal/subject"
+	"snapfs/sandbox/api"
 )
 
 // mount is a workspace of a real daemon over a snapshot in its chunk store.
 type mount struct {
 	home       *engine.Home
-	transport  string
+	use        use
 	id         string
 	mountpoint string
 }
 
+// use is how a workspace is mounted.
+type use struct {
+	transport string // of its FUSE mount
+	kernel    bool   // the kernel's overlayfs shows it, over that
+	keep      bool   // mounts outlive the daemon
+}
+
 // Mount is snapfs over one of its transports, used by the command line.
 func Mount(transport string) subject.Subject[subject.Mount] {
-	return subject.Subject[subject.Mount]{
-		Name: "snapfs " + transport, Programs: []string{"go"}, Open: openMount(transport, false),
-	}
+	return mounted("snapfs "+transport, use{transport: transport})
 }
 
 // KeptMount is Mount over /dev/fuse, with mounts that outlive the daemon.
 func KeptMount() subject.Subject[subject.Mount] {
-	return subject.Subject[subject.Mount]{Name: "snapfs kept", Programs: []string{"go"}, Open: openMount("dev", true)}
+	return mounted("snapfs kept", use{transport: "dev", keep: true})
 }
 
-func openMount(transport string, keep bool) func(context.Context, subject.Site) (subject.Mount, error) {
+// KernelMount is the kernel engine, with one of the transports for what workspaces stand on.
+func KernelMount(transport string) subject.Subject[subject.Mount] {
+	return mounted("snapfs kernel "+transport, use{transport: transport, kernel: true})
+}
+
+func mounted(name string, u use) subject.Subject[subject.Mount] {
+	return subject.Subject[subject.Mount]{Name: name, Programs: []string{"go"}, Open: openMount(u)}
+}
+
+func openMount(u use) func(context.Context, subject.Site) (subject.Mount, error) {
 	return func(ctx context.Context, at subject.Site) (subject.Mount, error) {
 		if err := at.Home.StoreTree(ctx, at.Tree); err != nil {
 			return nil, err
 		}
-		if at.Home.KeepMounts != keep {
+		if at.Home.KeepMounts != u.keep || at.Home.Transport != u.transport {
 			if err := at.Home.Run(ctx, nil, "stop"); err != nil {
 				return nil, err
 			}
-			at.Home.KeepMounts = keep
+			at.Home.KeepMounts, at.Home.Transport = u.keep, u.transport
 		}
-		w := &mount{home: at.Home, transport: transport, mountpoint: filepath.Join(at.Dir, "mnt")}
+		w := &mount{home: at.Home, use: u, mountpoint: filepath.Join(at.Dir, "mnt")}
 		var made struct {
 			ID string `json:"id"`
 		}
 		if err := at.Home.Run(ctx, &made, "branch", at.Home.Snapshot); err != nil {
-			return nil, err
+			// The daemon that this starts refuses a transport that the kernel does not have.
+			return nil, fmt.Errorf("%w: %w", subject.ErrNotOffered, err)
 		}
 		w.id = made.ID
 		if err := w.mount(ctx); err != nil {
@@ -63,12 +79,20 @@ func openMount(transport string, keep bool) func(context.Context, subject.Site) 
 func (w *mount) mount(ctx context.Context) error {
 	var m struct {
 		Transport string `json:"transport"`
+		Engine    string `json:"engine"`
 	}
-	if err := w.home.Run(ctx, &m, "mount", w.id, w.mountpoint, "--transport", w.transport); err != nil {
+	args := []string{"mount", w.id, w.mountpoint}
+	if w.use.kernel {
+		args = append(args, "--engine", api.EngineKernel)
+	}
+	if err := w.home.Run(ctx, &m, args...); err != nil {
 		return err
 	}
-	if m.Transport != w.transport {
-		return fmt.Errorf("mounted with transport %s instead of %s", m.Transport, w.transport)
+	switch {
+	case w.use.kernel && m.Engine != api.EngineKernel:
+		return fmt.Errorf("mounted with engine %q", m.Engine)
+	case !w.use.kernel && m.Transport != w.use.transport:
+		return fmt.Errorf("mounted with transport %s instead of %s", m.Transport, w.use.transport)
 	}
 	return nil
 }
