@@ -43,8 +43,10 @@ const (
 	gitPrepare = statusScript + "\n"
 	// Everything is read once: no system has to wait for the disk where another has found the page cache full.
 	readPrepare = gitPrepare + grepScript + `
+find tree/.git -type f -exec cat {} + >/dev/null
 cat "$TARBALL" >/dev/null
 `
+	checkoutScript = `git -C tree checkout -q B && git -C tree checkout -q A`
 	buildPrepare = `find gomod -type f -exec cat {} + >/dev/null
 ( cd gomod && go build -o out . && rm out )
 `
@@ -61,9 +63,10 @@ func sessions() []session {
 			repeatable(script("grep warm", grepScript)),
 			cold(script("git status cold", statusScript, "git")),
 			repeatable(script("git status warm", statusScript, "git")),
+			cold(script("git checkout cold", checkoutScript, "git")),
 		}},
 		{name: "changing", parts: []string{"tree"}, prepare: readPrepare, workloads: []workload{
-			script("git checkout", repeated(`git -C tree checkout -q B && git -C tree checkout -q A`), "git"),
+			script("git checkout", repeated(checkoutScript), "git"),
 			needed(script("untar", repeated(`mkdir new$i && tar -xf "$TARBALL" -C new$i`), "tar")),
 			script("rm -rf upper", repeated("rm -rf new$i")),
 			script("cp -a", "cp -a tree copy"),
