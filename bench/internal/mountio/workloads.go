@@ -47,7 +47,7 @@ find tree/.git -type f -exec cat {} + >/dev/null
 cat "$TARBALL" >/dev/null
 `
 	checkoutScript = `git -C tree checkout -q B && git -C tree checkout -q A`
-	buildPrepare = `find gomod -type f -exec cat {} + >/dev/null
+	buildPrepare   = `find gomod -type f -exec cat {} + >/dev/null
 ( cd gomod && go build -o out . && rm out )
 `
 	npmPrepare = `find npm "$NPMDIR" -type f -exec cat {} + >/dev/null`
