@@ -138,7 +138,7 @@ func (h *Home) rejoin(
 func (h *Home) copyOf(l *live) (from view, point string) {
 	h.eachNamespace(func(v view, mounts mountTable) bool {
 		for _, e := range mounts {
-			if e.device == l.device && e.root == "/" {
+			if l.is(e) && e.root == "/" {
 				from, point = v, e.point
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -80,7 +81,7 @@ func (h *Home) detachedHolder(l *live) string {
 		found, do = "programs still use its mount, or a copy of it", "; end them"
 	}
 	h.eachNamespace(func(v view, mounts mountTable) bool {
-		if !mounts.hasDevice(l.device) {
+		if !slices.ContainsFunc(mounts, l.is) {
 			return true
 		}
 		found = "a copy of its mount lives in the mount namespace of " + processName(fmt.Sprintf("/proc/%d", v.pid), v.pid)

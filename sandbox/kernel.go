@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -71,6 +72,7 @@ type kernelMount struct {
 	device string // major:minor
 	view   view
 	upper  string        // the directory
+	option string        // as mount tables name it
 	probe  string        // see probeOf
 	done   chan struct{} // closed by ended
 	ended  func()
@@ -124,8 +126,14 @@ func (h *Home) newKernelMount(w *catalog.Workspace, device uint64, v view) *kern
 	done := make(chan struct{})
 	return &kernelMount{
 		home: h, device: fmt.Sprintf("%d:%d", unix.Major(device), unix.Minor(device)), view: v,
-		upper: h.uppers.Path(w.Upper), probe: h.probeOf(w.Upper), done: done, ended: sync.OnceFunc(func() { close(done) }),
+		upper: h.uppers.Path(w.Upper), option: upperOption(h.uppers.Path(w.Upper)), probe: h.probeOf(w.Upper), done: done, ended: sync.OnceFunc(func() { close(done) }),
 	}
+}
+
+// is reports whether an entry of a mount table is of this overlay. When that has ended, its device number is that of the
+// next file system that is mounted.
+func (m *kernelMount) is(e mountEntry) bool {
+	return e.device == m.device && e.fstype == overlayType && e.upper == m.option
 }
 
 // check ends the mount if no overlay has the upper any more, and reports whether it has ended.
@@ -133,7 +141,7 @@ func (m *kernelMount) check(ctx context.Context) (ended bool) {
 	if m.Ended() {
 		return true
 	}
-	if mounts, err := m.view.mounts(); err != nil || mounts.hasDevice(m.device) {
+	if mounts, err := m.view.mounts(); err != nil || slices.ContainsFunc(mounts, m.is) {
 		return false
 	}
 	used, err := m.home.upperInUse(ctx, m.upper, m.probe)
@@ -153,7 +161,7 @@ func (m *kernelMount) Unmount(bool) error { return unix.EINVAL }
 // Visible implements attachment.
 func (m *kernelMount) Visible() bool {
 	mounts, err := m.view.mounts()
-	return err == nil && mounts.hasDevice(m.device)
+	return err == nil && slices.ContainsFunc(mounts, m.is)
 }
 
 // Abort implements mounted: nothing ends an overlay that programs use.
@@ -197,7 +205,11 @@ type kernelAttachment struct {
 
 // Unmount implements attachment.
 func (a kernelAttachment) Unmount(lazy bool) error {
-	err := a.apartMount.Unmount(lazy)
+	mounts, err := a.at.view.mounts()
+	e, ok := mounts.at(a.at.path)
+	if err != nil || ok && a.mount.is(e) { // else it was unmounted by other means
+		err = a.apartMount.Unmount(lazy)
+	}
 	if err == nil {
 		a.mount.check(context.WithoutCancel(a.home.ctx))
 	}
@@ -246,7 +258,8 @@ func (h *Home) takeOverKernels(ctx context.Context) error {
 		if w.Mount.Source != "" {
 			source = w.Mount.Source
 		}
-		if !ok || e.fstype != overlayType || e.source != source || w.Mount.Device != "" && w.Mount.Device != e.device {
+		if !ok || e.fstype != overlayType || e.source != source ||
+			e.upper != upperOption(h.uppers.Path(w.Upper)) || w.Mount.Device != "" && w.Mount.Device != e.device {
 			continue
 		}
 		if err := h.takeOverKernel(ctx, w, at, e); err != nil {

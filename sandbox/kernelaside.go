@@ -74,7 +74,7 @@ func (h *Home) copiesOf(l *live) (by string) {
 		return "another mount of it"
 	}
 	h.eachNamespace(func(v view, mounts mountTable) bool {
-		stays := func(e mountEntry) bool { return e.device == l.device && e.apart }
+		stays := func(e mountEntry) bool { return l.is(e) && e.apart }
 		if sameNamespace(v, l.at().view) || !slices.ContainsFunc(mounts, stays) {
 			return true
 		}

@@ -144,3 +144,34 @@ func TestKernelHomeOverlay(t *testing.T) {
 	}
 	t.Log(err)
 }
+
+// TestKernelDeviceReused: an overlay of somebody else, which has the device number of one of ours that was unmounted, is
+// left alone.
+func TestKernelDeviceReused(t *testing.T) {
+	work := t.TempDir()
+	m := filepath.Join(work, "m")
+	h := kernelHome(t, filepath.Join(work, "home"))
+	ctx := t.Context()
+	if _, err := h.Create(ctx, sandbox.CreateRequest{Name: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	script(t, work, `cd "$M"; mkdir m l u x`)
+	t.Cleanup(func() {
+		if err := unix.Unmount(m, 0); err != nil {
+			t.Error("what others mounted is not there any more:", err)
+		}
+	})
+	_, err := h.Mount(ctx, sandbox.MountRequest{
+		Workspace: "w", Mountpoint: m, MountOptions: sandbox.MountOptions{Engine: "kernel"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(script(t, work, `cd "$M"; stat -c %d m; umount m; mount -t overlay w -o lowerdir=l,upperdir=u,workdir=x m; stat -c %d m`))
+	if w, err := h.Unmount(ctx, sandbox.UnmountRequest{Workspace: "w"}); err == nil && w.State != api.Unmounted {
+		t.Error(w.State)
+	}
+	if o, err := h.Show(ctx, sandbox.RefRequest{Ref: "w"}); err != nil || o.Workspace.State != api.Unmounted {
+		t.Error(o.Workspace.State, err)
+	}
+}

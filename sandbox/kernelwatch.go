@@ -1,6 +1,9 @@
 package sandbox
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // The kernel tells nobody when an overlay ends. Calls that unmount one look at once; for mounts that others take away,
 // the tables of mounts are looked at now and then, which is cheap as long as nothing has changed in them.
@@ -29,7 +32,7 @@ func (h *Home) lookAtKernels() {
 		seen := map[*kernelMount]time.Time{}
 		for _, l := range h.allLive() {
 			m := l.kernel()
-			if m == nil || m.view.own() && mounts.hasDevice(m.device) {
+			if m == nil || m.view.own() && slices.ContainsFunc(mounts, m.is) {
 				continue
 			}
 			seen[m] = probed[m]

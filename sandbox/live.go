@@ -305,11 +305,19 @@ func (h *Home) closeLive(l *live) (closing bool) {
 func (l *live) entries(mounts mountTable) []mountEntry {
 	var own []mountEntry
 	for _, e := range mounts {
-		if e.device == l.device && e.source == l.source && e.fstype == l.fstype() {
+		if e.source == l.source && l.is(e) {
 			own = append(own, e)
 		}
 	}
 	return own
+}
+
+// is reports whether an entry of a mount table is of the file system of a connection.
+func (l *live) is(e mountEntry) bool {
+	if k := l.kernel(); k != nil {
+		return k.is(e)
+	}
+	return e.device == l.device && e.fstype == mountType
 }
 
 // vacateLive gives the mountpoint of a connection that has ended back.

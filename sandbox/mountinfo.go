@@ -23,7 +23,8 @@ type mountEntry struct {
 	point  string
 	fstype string
 	source string
-	apart  bool // it does not follow what happens to its copies
+	apart  bool   // it does not follow what happens to its copies
+	upper  string // of an overlay of the kernel, as upperOption has it; "" of others
 }
 
 // mountTable lists the mounts of a mount namespace, oldest first.
@@ -59,13 +60,33 @@ func parseMountinfo(r io.Reader) (mountTable, error) {
 	table := make(mountTable, 0, len(mounts))
 	for _, m := range mounts {
 		device := strconv.Itoa(m.Major) + ":" + strconv.Itoa(m.Minor)
-		table = append(table, mountEntry{
+		e := mountEntry{
 			device: device, root: m.Root, point: m.Mountpoint, fstype: m.FSType, source: m.Source,
 			apart: !strings.Contains(m.Optional, "shared:") && !strings.Contains(m.Optional, "master:"),
-		})
+		}
+		if m.FSType == overlayType {
+			for o := range strings.SplitSeq(m.VFSOptions, ",") {
+				if strings.HasPrefix(o, upperIs) {
+					e.upper = o
+				}
+			}
+		}
+		table = append(table, e)
 	}
 	return table, nil
 }
+
+// upperIs begins the option of an overlay that names its upper.
+const upperIs = "upperdir="
+
+// optionEscapes are what mount tables have in place of some characters of options, see seq_show_option in the kernel.
+var optionEscapes = strings.NewReplacer(
+	`\`, `\134`, ",", `\054`, "=", `\075`, " ", `\040`, "\t", `\011`, "\n", `\012`,
+)
+
+// upperOption is how mount tables name an upper. It tells overlays of the kernel apart: their device numbers are soon
+// those of others.
+func upperOption(path string) string { return upperIs + optionEscapes.Replace(path) }
 
 // longestLine is a little less than what the library reads as one line.
 const longestLine = 60 << 10

@@ -64,7 +64,7 @@ func (h *Home) copiedWhere(ctx context.Context, l *live) error {
 		return err
 	}
 	for _, e := range mounts {
-		if e.device == l.device && e.apart {
+		if l.is(e) && e.apart {
 			return fmt.Errorf("%w: what is mounted at %s in this mount namespace is a copy of the mount of workspace %s at %s: "+
 				"umount(8) takes the copy away; to unmount the workspace, ask where that is, or with --force", ErrConflict,
 				e.point, l.workspace(), l.at().path)
