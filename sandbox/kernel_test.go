@@ -13,6 +13,7 @@ import (
 
 	"snapfs/sandbox"
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/mountns"
 )
 
 // script runs a script with $M as a mountpoint, and gives what it prints.
@@ -32,6 +33,7 @@ const listed = `cd "$M"; find . -type d -printf "%P %y %m %U %G %T@\n" , ! -type
 // kernelHome opens a home that logs to the test.
 func kernelHome(t *testing.T, dir string) *sandbox.Home {
 	t.Helper()
+	t.Cleanup(mountns.Enable())
 	return openHome(t, dir, sandbox.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 }
 
@@ -301,7 +303,6 @@ func TestKernelRollback(t *testing.T) {
 
 // TestKernelLinkCounts: a snapshot counts the directories that are left at the top, whatever FUSE has noted of it before.
 func TestKernelLinkCounts(t *testing.T) {
-	t.Parallel()
 	work := t.TempDir()
 	m, b := filepath.Join(work, "m"), filepath.Join(work, "b")
 	h := kernelHome(t, filepath.Join(work, "home"))

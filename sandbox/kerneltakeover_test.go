@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"snapfs/sandbox/api"
+	"snapfs/sandbox/internal/mountns"
 )
 
 // TestKernelHandOver: programs that use a workspace by the kernel's overlayfs see nothing of a change of the process
 // that serves what it stands on.
 func TestKernelHandOver(t *testing.T) {
+	t.Cleanup(mountns.Enable())
 	s := newSuccession(t)
 	s.sh(`mkdir -p src/d; seq 100000 >src/d/a; echo b >src/d/b`)
 	if _, err := s.home.Create(s.ctx, CreateRequest{Name: "w", Source: filepath.Join(s.work, "src"), WaitImported: true}); err != nil {

@@ -6,11 +6,12 @@ import (
 
 	"snapfs/internal/treewalk"
 	"snapfs/sandbox"
+	"snapfs/sandbox/internal/mountns"
 	"snapfs/sandbox/internal/workfiles"
 )
 
 func TestMain(m *testing.M) {
-	if sandbox.IsMounter() {
+	if os.Args[0] == mountns.Name { // sandbox.IsMounter would have all tests mount by such processes
 		os.Exit(sandbox.RunMounter())
 	}
 	treewalk.Child()
@@ -18,6 +19,7 @@ func TestMain(m *testing.M) {
 	killChild()
 	killApplyChild()
 	crashChild()
+	kernelChild()
 	sandbox.HoldChild()
 	os.Exit(m.Run())
 }

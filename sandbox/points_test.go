@@ -26,6 +26,9 @@ var rarePoints = map[string]string{
 	"documents of a lost snapshot removed": "catalog's TestSweepTied",
 	"directory of services' mounts made":   "TestAPI/MountOfService",
 
+	"capture committed":           "TestKernelKilled",
+	"upper of the kernel settled": "TestKernelKilled",
+
 	"stray upper set aside": "TestOpenSetsAside",
 	"marker mended":         "TestRebuildMarker",
 	"pack removed":          "chunkstore's TestPowerLoss",
@@ -138,6 +141,7 @@ func TestPointsComplete(t *testing.T) {
 		"open":            "outside of the home",
 		"left":            "outside of the home",
 		"imageLoader":     "outside of the home",
+		"upperInUse":      "made again by every look",
 	}
 	for _, dir := range parts {
 		eachFunc(t, dir, func(file string, f *ast.FuncDecl) {

@@ -20,8 +20,11 @@ const Name = "snapfs-mounts"
 // enabled says that this program calls Main when it is started under Name.
 var enabled atomic.Bool
 
-// Enable is called by a program that calls Main when it is started under Name.
-func Enable() { enabled.Store(true) }
+// Enable is called by a program that calls Main when it is started under Name. To call disable takes that back.
+func Enable() (disable func()) {
+	enabled.Store(true)
+	return func() { enabled.Store(false) }
+}
 
 // Enabled reports whether Run can do anything.
 func Enabled() bool { return enabled.Load() }
