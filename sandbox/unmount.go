@@ -129,14 +129,14 @@ func (h *Home) unmountAll(grace time.Duration) error {
 		errs []error
 	)
 	all := h.allLive()
-	// What is mounted inside another mount goes first.
+	// What is mounted inside another mount goes first, and what stands on it.
 	outer, inner := map[*live][]*live{}, map[*live]*sync.WaitGroup{}
 	for _, l := range all {
 		inner[l] = &sync.WaitGroup{}
 	}
 	for _, l := range all {
 		for _, o := range all {
-			if isInside(l, o) {
+			if isInside(l, o) || h.standsOn(l, o) {
 				outer[l] = append(outer[l], o)
 				inner[o].Add(1)
 			}
@@ -187,6 +187,15 @@ func (h *Home) unmountAll(grace time.Duration) error {
 func isInside(l, outer *live) bool {
 	a, b := l.at(), outer.at()
 	return a.path != b.path && below(a.path, b.path) && sameNamespace(a.view, b.view)
+}
+
+// standsOn reports whether a mount is an overlay of the kernel over what another one shows.
+func (h *Home) standsOn(l, lower *live) bool {
+	if l.kernel() == nil {
+		return false
+	}
+	w := h.catalog.Workspace(l.workspace())
+	return w != nil && w.Kernel != nil && w.Kernel.View == lower.workspace()
 }
 
 // holdsInside names the workspaces that are mounted inside a mount, for a message; "" if there are none.
