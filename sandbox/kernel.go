@@ -87,14 +87,6 @@ func (l *live) kernel() *kernelMount {
 	return k
 }
 
-// fstype is what mount tables call the file system of a connection.
-func (l *live) fstype() string {
-	if l.kernel() != nil {
-		return overlayType
-	}
-	return mountType
-}
-
 // readOnly says why a mount whose overlay takes no changes is not to be changed, for a message.
 func (l *live) readOnly() string {
 	if l.kernel() != nil {
