@@ -258,7 +258,7 @@ func (c *capture) listOpen(d *captureDir, was found) error {
 			return err
 		}
 	}
-	if len(d.below) > 0 && d.found.uncounted(d.part) {
+	if len(d.below) > 0 { // what FUSE may have noted of the root is from before
 		if err := c.countLinks(d); err != nil {
 			return err
 		}

@@ -175,3 +175,44 @@ func TestKernelDeviceReused(t *testing.T) {
 		t.Error(o.Workspace.State, err)
 	}
 }
+
+// TestKernelDiff: a comparison with a workspace that is mounted sees what the kernel has written until then.
+func TestKernelDiff(t *testing.T) {
+	work := t.TempDir()
+	m := filepath.Join(work, "m")
+	h := kernelHome(t, filepath.Join(work, "home"))
+	ctx := t.Context()
+	script(t, work, `cd "$M"; mkdir -p src/d; echo a >src/d/a`)
+	if _, err := h.Create(ctx, sandbox.CreateRequest{Name: "w", Source: filepath.Join(work, "src")}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := h.Mount(ctx, sandbox.MountRequest{
+		Workspace: "w", Mountpoint: m, MakeMountpoint: true, MountOptions: sandbox.MountOptions{Engine: "kernel"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff := func(a, want string) {
+		t.Helper()
+		var all []string
+		err := h.Diff(ctx, sandbox.DiffRequest{A: a}, func(c sandbox.Change) error {
+			all = append(all, c.Kind+" "+c.Path)
+			return nil
+		})
+		if got := strings.Join(all, ", "); err != nil || got != want {
+			t.Errorf("changes of %s: %q, not %q: %v", a, got, want, err)
+		}
+	}
+	script(t, m, `echo 1 >"$M/one"; rm "$M/d/a"`)
+	if _, err := h.Snapshot(ctx, sandbox.SnapshotRequest{Workspace: "w", Name: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	diff("w", "")
+	script(t, m, `echo 2 >"$M/d/two"; rm "$M/one"`)
+	diff("w", "A d/two, D one")
+	diff("w:s", "A d/two, D one")
+	if _, err := h.Unmount(ctx, sandbox.UnmountRequest{Workspace: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	diff("w:s", "A d/two, D one")
+}
