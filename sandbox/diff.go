@@ -35,6 +35,9 @@ func (h *Home) openTree(ctx context.Context, w *catalog.Workspace, s *catalog.Sn
 	if w = h.catalog.Workspace(w.ID); w == nil {
 		return nil, fmt.Errorf("%w: the workspace has just been destroyed", ErrNotFound)
 	}
+	if h.liveOf(w.ID).kernel() != nil {
+		return h.openKernelTree(ctx, w)
+	}
 	o, _, done, err := h.overlayOf(ctx, w, true)
 	if err != nil {
 		return nil, err
@@ -67,6 +70,26 @@ func (h *Home) openTree(ctx context.Context, w *catalog.Workspace, s *catalog.Sn
 			}
 		}
 		done()
+	}}, nil
+}
+
+// openKernelTree is openTree for a workspace that the kernel's overlayfs shows: with what is in its upper now. The caller
+// holds its lock.
+func (h *Home) openKernelTree(ctx context.Context, w *catalog.Workspace) (*tree, error) {
+	stack, err := h.cache.Open(ctx, w.Base)
+	if err != nil {
+		return nil, err
+	}
+	upper, err := h.openUpper(w)
+	if err != nil {
+		stack.Release()
+		return nil, err
+	}
+	release := h.uppers.Hold(w.Upper)
+	return &tree{lowers: append([]*layers.Lower{upper}, stack.Lowers()...), close: func() {
+		_ = upper.Close() // nothing was written
+		stack.Release()
+		release()
 	}}, nil
 }
 

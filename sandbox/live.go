@@ -408,8 +408,6 @@ func (h *Home) overlayOf(
 		case !ok:
 			<-l.gone // it has just died, and its watcher is closing it
 			l = nil
-		case l.kernel() != nil && readOnly: // the kernel has changed what the mount's has looked at
-			defer used()
 		case readOnly || !l.frozen || l.kernel() != nil: // what the last one has changed is captured
 			return l.overlay, l.push, used, nil
 		default:

@@ -46,15 +46,18 @@ func parts() []part {
 	return []part{
 		{
 			"branches", "of one snapshot of 100 MB in 2,000 files, all mounted, all of it read in each of them",
-			[]string{kernelEngine, overlayfs}, measureBranches,
+			[]string{kernelEngine, overlayfs},
+			measureBranches,
 		},
 		{
 			"one edit", "of one file; there are 500,000 files below and 50,000 in the upper, a tenth of that without --full",
-			[]string{kernelEngine, fuseEngine}, measureEdit,
+			[]string{kernelEngine, fuseEngine},
+			measureEdit,
 		},
 		{
 			"changed files", "10,000 of 8 KiB, random, since the snapshot before; until they are stored",
-			[]string{kernelEngine, fuseEngine}, measureChanged,
+			[]string{kernelEngine, fuseEngine},
+			measureChanged,
 		},
 	}
 }
