@@ -13,6 +13,7 @@ import (
 
 	"snapfs/internal/userns"
 	"snapfs/layers"
+	"snapfs/sandbox/api/caller"
 	"snapfs/sandbox/internal/catalog"
 	"snapfs/sandbox/internal/mountns"
 	"snapfs/sandbox/internal/peer"
@@ -48,7 +49,7 @@ func (h *Home) mayUseKernel(ctx context.Context, w *catalog.Workspace, opts Moun
 	switch {
 	case os.Geteuid() != 0 || !userns.Initial():
 		return errKernel(ErrRefused, w.ID, "the daemon must run as root, in no user namespace")
-	case peer.From(ctx) != nil:
+	case peer.From(ctx) != nil, caller.From(ctx).Remotely():
 		return errKernel(ErrRefused, w.ID, "only root may mount this way")
 	case !mountns.Enabled():
 		return errKernel(ErrUnavailable, w.ID, "this program has no process that mounts (see sandbox.IsMounter)")

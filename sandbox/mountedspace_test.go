@@ -246,6 +246,12 @@ func TestMountedSpaceDeleted(t *testing.T) {
 			continue
 		}
 		r := c.prune()
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if len(r.Pinned) == 1 && r.Pinned[0].Why == api.PinDeleted {
+				break
+			}
+			r = c.prune() // as in pruneAll
+		}
 		if len(r.Pinned) != 1 || r.Pinned[0].Why != api.PinDeleted || r.Pinned[0].Workspace != "w" ||
 			r.Pinned[0].Mountpoint != c.at || r.Pinned[0].Files != 1 || r.Pinned[0].Bytes != r.PinnedBytes {
 			t.Errorf("%d: got %+v", i, r)

@@ -29,7 +29,7 @@ world() {
 	echo > /var/log/snapfs.log
 	for at in /mnt/try-1 /mnt/try-2 /mnt/back /mnt/before /mnt/built; do ! mountpoint -q $at || umount $at || return; done
 	snapfs show app > /dev/null 2>&1 || snapfs delete app:base app:before-upgrade app:built
-	snapfs mount app /mnt/app || { snapfs umount app; snapfs up app /mnt/app --from ~/src/app; } || return
+	snapfs mount app /mnt/app --engine fuse || { snapfs umount app; snapfs up app /mnt/app --from ~/src/app --engine fuse; } || return
 	for s in base before-upgrade built; do
 		snapfs show "$s" > /dev/null 2>&1 && continue
 		date +%N > "/mnt/app/$s" && snapfs snapshot app --name "$s" || return
@@ -78,6 +78,7 @@ var documentedNeeds = []struct{ line, script string }{
 	{"snapfs snapshot app --name before-upgrade", `snapfs delete app:before-upgrade`},
 	{"snapfs snapshot app --name built", `snapfs delete app:built`},
 	{"snapfs snapshot app --name start", `snapfs delete app:start`},
+	{"snapfs up app /mnt/app --from ~/src/app --engine", `snapfs umount app && snapfs quota app --size 0 --inodes 0`},
 	{"snapfs umount /mnt/built", `snapfs mount --read-only app:built /mnt/built`},
 	{"snapfs turn", `date +%N > /mnt/app/turn`},
 	{"snapfs turns", `date +%N > /mnt/app/turn; snapfs turn app`},

@@ -62,15 +62,14 @@ this way:
 - A snapshot is taken of what programs write meanwhile: each file in it is whole, but different
   files may be of different moments, unless it is taken with --consistent.
 - 'snapfs rollback' unmounts and mounts again, and is refused while programs use the mount.
-- Refused are quotas, 'snapfs pause', --track-reads, 'snapfs apply' to it, and calls on its files
-  through the daemon.
+- Refused are quotas, 'snapfs pause', --track-reads, and 'snapfs apply' to it.
 - Of a file with hard links that is in a layer below, the names part when one of them is written, as
   with overlayfs everywhere (index=off).`,
 		Example: `  snapfs mount app /mnt/app
   snapfs mount app /mnt/app -o ro,nosuid
   snapfs mount --read-only app:built /mnt/built
   snapfs mount app -o remount,rw
-  snapfs mount app --engine kernel
+  snapfs mount app /mnt/app --engine kernel
   snapfs mount --all`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if all {
