@@ -34,6 +34,7 @@ const listed = `cd "$M"; find . -type d -printf "%P %y %m %U %G %T@\n" , ! -type
 func kernelHome(t *testing.T, dir string) *sandbox.Home {
 	t.Helper()
 	t.Cleanup(mountns.Enable())
+	t.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0") // of the processes that mount, as in package testchild
 	return openHome(t, dir, sandbox.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 }
 

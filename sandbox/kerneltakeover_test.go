@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 // that serves what it stands on.
 func TestKernelHandOver(t *testing.T) {
 	t.Cleanup(mountns.Enable())
+	t.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0") // of the processes that mount, as in package testchild
 	s := newSuccession(t)
 	s.sh(`mkdir -p src/d; seq 100000 >src/d/a; echo b >src/d/b`)
 	if _, err := s.home.Create(s.ctx, CreateRequest{Name: "w", Source: filepath.Join(s.work, "src"), WaitImported: true}); err != nil {
