@@ -7,7 +7,7 @@ LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Tests wait for disks and processes more than they compute. So they run in lanes side by side, one package at a time in
 # each, and each test binary in a mount namespace of its own; what takes the longest comes first.
 # Those of fs switch io_uring on for the whole system, so what mounts workspaces is not tested beside them.
-LANES    ?= 4
+LANES    ?= 3
 TEST     := $(GO) test -p 1 -timeout 1200s -vet=off -exec '"$(CURDIR)/.ci/isolate"'
 STORES   := ./chunkstore/... ./layers/... ./squashfs/...
 OTHERS    = ./sandbox ./sandbox/daemon $$($(GO) list ./... | grep -vE '^snapfs/(chunkstore|fs|layers|squashfs|internal/e2e)(/|$$)')

@@ -92,6 +92,8 @@ const keptMounts = `
 			# Who uses the socket starts the service.
 			snapfs --quiet show ws >/dev/null
 			seq $last | cmp - /mnt/ws/kept/lines
+			until_is snapfs active # it answers before it says so
+			until_is snapfs-holder active
 			systemctl is-active snapfs snapfs-holder
 		done
 		snapfs check`
