@@ -75,8 +75,17 @@ func TestContainersPause(t *testing.T) {
 	for _, g := range groups { // else SIGKILL waits
 		shell(t, soon, g, `if [ -e freezer.state ]; then echo THAWED >freezer.state; else echo 0 >cgroup.freeze; fi`)
 	}
-	d.ok("rm", "-f", "one")
+	// What it was writing when it went on is held back by the pause, and its end with that.
+	removed := make(chan result, 1)
+	go func() { removed <- d.run("rm", "-f", "one") }()
+	select {
+	case r := <-removed:
+		removed <- r
+	case <-time.After(5 * time.Second):
+	}
 	h.ok("resume", "ws")
+	r := <-removed
+	require.Zero(t, r.code, "%s%s", r.out, r.err)
 	waits()
 	// Containers go on over a rollback and over another mount of the workspace's daemon.
 	h.ok("rollback", "ws", "running")
