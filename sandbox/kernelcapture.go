@@ -12,8 +12,12 @@ import (
 	"snapfs/sandbox/internal/uppers"
 )
 
-// errSame says that a capture has the tree of the one before.
-var errSame = errors.New("nothing has changed since the last capture")
+// errSame says that a capture has the tree of the one before, errCaptureGone that the snapshot of that was deleted
+// meanwhile, and its layer with it.
+var (
+	errSame        = errors.New("nothing has changed since the last capture")
+	errCaptureGone = errors.New("the last capture has just been deleted")
+)
 
 // capture is seal for a workspace that the kernel's overlayfs shows. The upper stays where it is and goes on changing;
 // its image becomes a layer over the workspace's Base, on which the workspace stays. The caller holds the workspace's
@@ -40,7 +44,16 @@ func (h *Home) capture(
 		return h.catalog.Write(tx, &ch)
 	})
 	if errors.Is(err, errSame) {
-		return h.catalog.Put(ctx, !noSync, func(ch *catalog.Change) error { return h.putBeside(ch, w.ID, *last, record) })
+		err = h.catalog.Put(ctx, !noSync, func(ch *catalog.Change) error {
+			if h.catalog.Layer(last.ID) == nil {
+				return errCaptureGone
+			}
+			return h.putBeside(ch, w.ID, *last, record)
+		})
+		if errors.Is(err, errCaptureGone) {
+			return h.capture(ctx, w, noSync, record) // with none before, or an earlier one
+		}
+		return err
 	}
 	if err != nil {
 		return err

@@ -101,6 +101,9 @@ func (h *Home) settleUpper(ctx context.Context, w *catalog.Workspace) error {
 		return err
 	}
 	err = h.catalog.Put(ctx, true, func(ch *catalog.Change) error {
+		if base != "" && layer == nil && h.catalog.Layer(base) == nil {
+			return errCaptureGone
+		}
 		next := *h.catalog.Workspace(w.ID)
 		next.Base, next.Upper, next.Kernel = base, upper, nil
 		ch.PutWorkspaces = append(ch.PutWorkspaces, &next)
@@ -112,7 +115,11 @@ func (h *Home) settleUpper(ctx context.Context, w *catalog.Workspace) error {
 		return nil
 	})
 	if err != nil {
-		return errors.Join(err, h.removeUnnamed(upper, err))
+		err = errors.Join(err, h.removeUnnamed(upper, err))
+		if errors.Is(err, errCaptureGone) {
+			return h.settleUpper(ctx, w)
+		}
+		return err
 	}
 	h.points.At("upper of the kernel settled")
 	if layer != nil {

@@ -105,7 +105,7 @@ func TestQuotaAfterEarlierVersion(t *testing.T) {
 		require.True(t, noted())
 	}
 	require.NoError(t, h.Close())
-	closed := time.Now() // what it takes was noted before
+	closed := time.Now()                // what it takes was noted before
 	require.Eventually(t, func() bool { // the clock of a file system goes in steps
 		require.NoError(t, os.Chmod(filepath.Join(dir, emptyDir), 0o755)) // as every version that opens the home
 		var st unix.Stat_t

@@ -203,7 +203,7 @@ const (
 	EngineFUSE = "fuse"
 	// EngineKernel has the kernel's overlayfs merge the upper of the workspace over its layers, which are served. It needs
 	// root in the initial user namespace, and Linux 6.12. While a workspace is mounted this way it has no quota, is not
-	// paused, tracks no reads, takes no changes of others, and the daemon does not use its files: all this is refused.
+	// paused, tracks no reads, and nothing is applied to it: all this is refused.
 	EngineKernel = "kernel"
 	// EngineAuto is what suits the workspace; today EngineFUSE.
 	EngineAuto = "auto"
