@@ -22,6 +22,9 @@ const (
 	freezeWait = 10 * time.Second
 	// freezePoll is how often it is looked at meanwhile.
 	freezePoll = time.Millisecond
+	// freezeAgain is after how many looks a group of version 1 is told again, and thawEvery every which of these times it
+	// goes on for a moment first: the freezer of version 1 misses processes of groups that start new ones all the time.
+	freezeAgain, thawEvery = 20, 20
 )
 
 // Group is the directory of a control group whose processes can be frozen: of version 2, or of the freezer of version
@@ -113,37 +116,39 @@ func (g Group) Freeze(ctx context.Context) error {
 	if control == state {
 		word, done = "FROZEN", "FROZEN"
 	}
-	if err := os.WriteFile(control, []byte(word), 0); err != nil {
-		if !g.Exists() {
-			return g.notFound()
+	freeze := func() error {
+		if err := os.WriteFile(control, []byte(word), 0); err != nil {
+			return fmt.Errorf("freezing cgroup %s: %w", g, err)
 		}
-		return fmt.Errorf("freezing cgroup %s: %w", g, err)
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, freezeWait)
 	defer cancel()
-	for {
-		now, err := os.ReadFile(state)
-		if err == nil && strings.Contains(string(now), done) {
+	err = freeze()
+	for poll := 1; err == nil; poll++ {
+		var now []byte
+		if now, err = os.ReadFile(state); err == nil && strings.Contains(string(now), done) {
 			return nil
 		}
-		if err == nil {
-			select {
-			case <-time.After(freezePoll):
-			case <-ctx.Done():
-				err = ctx.Err()
-			}
+		select {
+		case <-time.After(freezePoll):
+		case <-ctx.Done():
+			err = ctx.Err()
 		}
-		if err != nil {
-			switch {
-			case !g.Exists():
-				return g.notFound() // its last process has ended
-			case errors.Is(err, context.DeadlineExceeded):
-				err = fmt.Errorf("%w: the processes of cgroup %s do not freeze within %s",
-					api.ErrUnavailable, g, freezeWait)
+		if err == nil && control == state && poll%freezeAgain == 0 {
+			if poll%(thawEvery*freezeAgain) == 0 {
+				err = g.Thaw()
 			}
-			return errors.Join(err, g.Thaw())
+			err = errors.Join(err, freeze())
 		}
 	}
+	switch {
+	case !g.Exists():
+		return g.notFound() // its last process has ended
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("%w: the processes of cgroup %s do not freeze within %s", api.ErrUnavailable, g, freezeWait)
+	}
+	return errors.Join(err, g.Thaw())
 }
 
 // Thaw lets them go on. A group that is gone has no processes any more.
