@@ -38,7 +38,7 @@ func TestKilledWhileStarting(t *testing.T) {
 func TestUntold(t *testing.T) {
 	home := t.TempDir()
 	cmd := daemon(t, home, "mount/a")
-	eventually(t, "told", func() bool { return len(lines(home, "told")) == 1 })
+	eventually(t, "ready", func() bool { return len(lines(home, "ready")) == 1 })
 	defer end(t, home)
 	untold := filepath.Join(home, untoldFile)
 	if err := os.WriteFile(untold, nil, 0o600); err != nil {
